@@ -1,0 +1,375 @@
+package memory_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+func TestARecordIsGoneFromTheMomentItsTTLEnded(t *testing.T) {
+	// Each operation is the first to come after the TTL ended.
+	first := map[string]func(*testing.T, *memory.Store, lease.Session, lease.Record){
+		"get": func(t *testing.T, s *memory.Store, _ lease.Session, r lease.Record) {
+			require.Empty(t, get(t, s, r.Name))
+		},
+		"list": func(t *testing.T, s *memory.Store, _ lease.Session, r lease.Record) {
+			require.Empty(t, list(t, s, r.Name))
+		},
+		"acquire": func(t *testing.T, s *memory.Store, _ lease.Session, r lease.Record) {
+			require.True(t, claim(t, s, lease.Session{ID: 2, Owner: owner("b")}, lease.Claim{Name: r.Name}).OK)
+		},
+		"acquire under it": func(t *testing.T, s *memory.Store, a lease.Session, r lease.Record) {
+			_, err := s.Acquire(context.Background(), a, []lease.Claim{{Name: r.Name, Supersedes: r.Token}})
+			require.ErrorIs(t, err, lease.ErrSessionGone)
+		},
+		"renew": func(t *testing.T, s *memory.Store, a lease.Session, r lease.Record) {
+			grants, err := s.Renew(context.Background(), []lease.Session{a})
+			require.NoError(t, err)
+			require.ErrorIs(t, grants[0].Err, lease.ErrSessionGone)
+		},
+		"open again": func(t *testing.T, s *memory.Store, a lease.Session, r lease.Record) {
+			open(t, s, a.ID, a.Owner, time.Second)
+			require.Empty(t, get(t, s, r.Name), "a session anew, without the records")
+		},
+		"release": func(t *testing.T, s *memory.Store, _ lease.Session, r lease.Record) {
+			out, err := s.Release(context.Background(), []lease.Held{r.Held()})
+			require.NoError(t, err)
+			require.Equal(t, []lease.Outcome{{}}, out)
+		},
+		"transfer": func(t *testing.T, s *memory.Store, _ lease.Session, r lease.Record) {
+			b := lease.Session{ID: 2, Owner: owner("b")}
+			out, err := s.Transfer(context.Background(), []lease.Move{{Held: r.Held(), To: offer(b, r.Name)}})
+			require.NoError(t, err)
+			require.Equal(t, []lease.Outcome{{}}, out)
+		},
+		"watch": func(t *testing.T, s *memory.Store, _ lease.Session, r lease.Record) {
+			for e, err := range s.Watch(context.Background(), r.Name) {
+				require.NoError(t, err)
+				require.Equal(t, lease.EventSynced, e.Kind)
+				break
+			}
+		},
+	}
+	for name, do := range first {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := memory.New()
+				a := open(t, s, 1, owner("a"), time.Second)
+				open(t, s, 2, owner("b"), time.Minute)
+				r := win(t, s, a, "n")
+				require.Equal(t, time.Second, r.Left)
+				time.Sleep(time.Second - 1)
+				require.Equal(t, time.Duration(1), get(t, s, "n")[0].Left)
+				time.Sleep(1)
+				do(t, s, a, r)
+			})
+		})
+	}
+}
+
+func TestRenewalsExtendByTheGrantedTTLAndAcquiringDoesNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.New()
+		a := open(t, s, 1, owner("a"), time.Second)
+		win(t, s, a, "n")
+		a.TTL = time.Hour // what is passed later is not looked at
+		for range 5 {
+			time.Sleep(900 * time.Millisecond)
+			grants, err := s.Renew(context.Background(), []lease.Session{a})
+			require.NoError(t, err)
+			require.Equal(t, []lease.Grant{{TTL: time.Second}}, grants)
+			time.Sleep(900 * time.Millisecond)
+			require.Equal(t, time.Second, open(t, s, 1, owner("a"), time.Hour).TTL)
+		}
+		time.Sleep(900 * time.Millisecond)
+		win(t, s, a, "m")
+		time.Sleep(100 * time.Millisecond)
+		require.Empty(t, get(t, s, "n", "m"))
+	})
+}
+
+func TestWatchersHearOfExpiriesWhenTheyHappen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.New()
+		begin := time.Now()
+		ctx, cancel := context.WithCancel(t.Context())
+		type told struct {
+			name string
+			at   time.Duration
+		}
+		var deletes []told
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for e, err := range s.Watch(ctx, "") {
+				if err == nil && e.Kind == lease.EventDelete {
+					deletes = append(deletes, told{e.Record.Name, time.Since(begin)})
+				}
+			}
+		})
+		synctest.Wait()
+		long := open(t, s, 1, owner("a"), 5*time.Second)
+		win(t, s, long, "long")
+		short := open(t, s, 2, owner("b"), time.Second) // expires before what the alarm was set for
+		win(t, s, short, "short")
+		renewed := open(t, s, 3, owner("c"), 2*time.Second) // when its alarm rings it lives on
+		win(t, s, renewed, "renewed")
+		time.Sleep(1500 * time.Millisecond)
+		_, err := s.Renew(ctx, []lease.Session{renewed})
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		cancel()
+		wg.Wait()
+		require.Equal(t, []told{{"short", time.Second}, {"renewed", 3500 * time.Millisecond}, {"long", 5 * time.Second}}, deletes)
+	})
+}
+
+func TestExpiriesAreAppliedEarliestFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := &stepClock{}
+		s := memory.New(memory.WithClock(clock))
+		const n = 50
+		for i := range n {
+			ttl := time.Duration((i*37)%n+1) * time.Second // every length once
+			sess := open(t, s, lease.SessionID(i+1), owner("a"), ttl)
+			win(t, s, sess, fmt.Sprintf("%02d", int(ttl/time.Second)))
+		}
+		for i := range n / 2 { // close some from the middle of the queue
+			if i%3 == 0 {
+				require.NoError(t, s.CloseSession(t.Context(), lease.Session{ID: lease.SessionID(i + 1), Owner: owner("a")}))
+			}
+		}
+		var names []string
+		for e, err := range s.Watch(t.Context(), "") {
+			require.NoError(t, err)
+			if e.Kind == lease.EventSynced {
+				clock.step(time.Hour)
+				require.Empty(t, list(t, s, ""))
+			}
+			if e.Kind == lease.EventDelete {
+				names = append(names, e.Record.Name)
+				if len(names) == n-9 {
+					break
+				}
+			}
+		}
+		require.IsIncreasing(t, names)
+	})
+}
+
+func TestTheStoresOwnClockJudges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := &stepClock{}
+		s := memory.New(memory.WithClock(clock))
+		a := open(t, s, 1, owner("a"), time.Second)
+		win(t, s, a, "n")
+		time.Sleep(time.Hour)
+		require.Len(t, get(t, s, "n"), 1, "by its clock no time passed")
+		clock.step(time.Second)
+		require.Empty(t, get(t, s, "n"))
+		forever := open(t, s, 2, owner("a"), math.MaxInt64)
+		win(t, s, forever, "n")
+		clock.step(time.Hour)
+		require.Len(t, get(t, s, "n"), 1, "a deadline does not run over")
+	})
+}
+
+func TestAClockWhoseTimersRunAheadDelaysTheNewsButCannotSpin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := &stepClock{hasty: true}
+		s := memory.New(memory.WithClock(clock))
+		win(t, s, open(t, s, 1, owner("a"), time.Second), "n")
+		ctx, cancel := context.WithCancel(t.Context())
+		deleted := make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for e := range s.Watch(ctx, "") {
+				if e.Kind == lease.EventDelete {
+					close(deleted)
+				}
+			}
+		})
+		clock.step(time.Second - 1) // one nanosecond is left, and stays left
+		time.Sleep(time.Second)
+		require.LessOrEqual(t, clock.timers(), 1001)
+		clock.step(1)
+		time.Sleep(time.Millisecond)
+		<-deleted
+		cancel()
+		wg.Wait()
+	})
+}
+
+// stepClock stands still but for its steps. Its timers do not fire; if it is
+// hasty they fire by the system's clock.
+type stepClock struct {
+	hasty bool
+
+	mu      sync.Mutex
+	now     time.Duration
+	started int
+}
+
+func (c *stepClock) step(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now += d
+}
+
+func (c *stepClock) timers() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.started
+}
+
+func (c *stepClock) Now() lease.Reading {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return lease.Reading{Mono: c.now, Wall: int64(c.now)}
+}
+
+func (c *stepClock) AfterFunc(d time.Duration, f func()) lease.Timer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.started++
+	if c.hasty {
+		return time.AfterFunc(d, f)
+	}
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return t
+}
+
+// countingClock counts the timers that are pending.
+type countingClock struct {
+	lease.Clock
+	mu      sync.Mutex
+	pending int
+}
+
+func (c *countingClock) add(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pending += n
+}
+
+func (c *countingClock) now() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pending
+}
+
+func (c *countingClock) AfterFunc(d time.Duration, f func()) lease.Timer {
+	c.add(1)
+	return countedTimer{c, c.Clock.AfterFunc(d, func() { c.add(-1); f() })}
+}
+
+type countedTimer struct {
+	c *countingClock
+	lease.Timer
+}
+
+func (t countedTimer) Stop() bool {
+	stopped := t.Timer.Stop()
+	if stopped {
+		t.c.add(-1)
+	}
+	return stopped
+}
+
+func TestATimerIsPendingOnlyWhileItIsNeeded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := &countingClock{Clock: lease.SystemClock()}
+		s := memory.New(memory.WithClock(clock))
+		for i := range 100 {
+			win(t, s, open(t, s, lease.SessionID(i+1), owner("a"), time.Duration(100-i)*time.Second), fmt.Sprint(i))
+		}
+		require.Zero(t, clock.now(), "nobody watches")
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				for range s.Watch(ctx, "") {
+				}
+			})
+		}
+		synctest.Wait()
+		require.Equal(t, 1, clock.now())
+		open(t, s, 200, owner("a"), time.Millisecond)
+		require.Equal(t, 1, clock.now())
+		time.Sleep(50 * time.Second)
+		require.Equal(t, 1, clock.now())
+		time.Sleep(time.Minute)
+		require.Zero(t, clock.now(), "no session is open")
+		open(t, s, 201, owner("a"), time.Second)
+		require.Equal(t, 1, clock.now())
+		cancel()
+		wg.Wait()
+		require.Zero(t, clock.now(), "nobody watches any more")
+	})
+}
+
+func TestAStoreThatNobodyRefersToIsCollected(t *testing.T) {
+	collected := make(chan struct{})
+	func() {
+		s := memory.New()
+		win(t, s, open(t, s, 1, owner("a"), time.Hour), "n")
+		for range s.Watch(t.Context(), "") {
+			break
+		}
+		runtime.AddCleanup(s, func(c chan struct{}) { close(c) }, collected)
+	}()
+	for range 10 {
+		runtime.GC()
+		select {
+		case <-collected:
+			return
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	t.Fatal("the store is still referred to")
+}
+
+// The bound is generous for a slow machine under -race and far below what
+// anything quadratic would take.
+func TestExpiryOfManyRecordsIsQuick(t *testing.T) {
+	const n = 100_000
+	for name, sessions := range map[string]int{"one session": 1, "a session each": n} {
+		t.Run(name, func(t *testing.T) {
+			clock := &stepClock{}
+			s := memory.New(memory.WithClock(clock))
+			for i := range n {
+				id := lease.SessionID(i%sessions + 1)
+				if i < sessions {
+					open(t, s, id, owner("a"), time.Second+time.Duration(i))
+				}
+				win(t, s, lease.Session{ID: id, Owner: owner("a")}, fmt.Sprintf("name/%d", i))
+			}
+			deleted := 0
+			for e, err := range s.Watch(t.Context(), "") {
+				require.NoError(t, err)
+				if e.Kind == lease.EventSynced {
+					clock.step(time.Hour)
+					begin := time.Now()
+					require.Empty(t, get(t, s, "name/1"))
+					require.Less(t, time.Since(begin), 5*time.Second)
+				}
+				if e.Kind == lease.EventDelete {
+					if deleted++; deleted == n {
+						break
+					}
+				}
+			}
+			require.Empty(t, list(t, s, ""))
+		})
+	}
+}

@@ -1,0 +1,337 @@
+package memory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+var (
+	_ lease.Store      = (*Store)(nil)
+	_ lease.Transferer = (*Store)(nil)
+	_ lease.Watcher    = (*Store)(nil)
+	_ lease.Limiter    = (*Store)(nil)
+)
+
+// Store is a lease.Store in memory. Make one with New. It is safe for
+// concurrent use and needs no closing.
+//
+// Every method returns the context's error, with nothing applied, if the
+// context is done when its turn comes.
+type Store struct {
+	clock       lease.Clock
+	minTTL      time.Duration
+	watchBuffer int
+
+	mu       sync.Mutex
+	counter  lease.Token // the last token or revision that was issued
+	records  map[string]*record
+	sessions map[lease.SessionID]*session
+	due      expiryQueue // every session, the next to expire first
+	watchers map[*watcher]struct{}
+	alarm    alarm
+	stats    Stats
+}
+
+// Option changes a setting of New.
+type Option func(*Store)
+
+// WithClock sets the clock by which sessions expire; lease.SystemClock() by
+// default, also if c is nil.
+func WithClock(c lease.Clock) Option {
+	return func(s *Store) {
+		if c != nil {
+			s.clock = c
+		}
+	}
+}
+
+// WithMinTTL sets the shortest TTL that is granted: shorter ones are raised to
+// it. The default is 0, no bound; so is a negative d.
+func WithMinTTL(d time.Duration) Option {
+	return func(s *Store) { s.minTTL = max(d, 0) }
+}
+
+// DefaultWatchBuffer is how many changes wait for one watcher by default.
+const DefaultWatchBuffer = 1 << 17
+
+// WithWatchBuffer sets how many changes may wait for one watcher before its
+// iteration ends with ErrWatchOverrun; DefaultWatchBuffer by default, also if n
+// is not positive. A waiting change takes 24 bytes; as many again may have been
+// taken from the queue and not been yielded yet.
+func WithWatchBuffer(n int) Option {
+	return func(s *Store) {
+		if n > 0 {
+			s.watchBuffer = n
+		}
+	}
+}
+
+// New returns an empty Store.
+func New(opts ...Option) *Store {
+	s := &Store{
+		clock:       lease.SystemClock(),
+		watchBuffer: DefaultWatchBuffer,
+		records:     map[string]*record{},
+		sessions:    map[lease.SessionID]*session{},
+		watchers:    map[*watcher]struct{}{},
+	}
+	for _, o := range opts {
+		o(s)
+	}
+	return s
+}
+
+// Limits returns the name "memory" and the minimal TTL; there are no other
+// bounds.
+func (s *Store) Limits() lease.Limits { return lease.Limits{Name: "memory", MinTTL: s.minTTL} }
+
+// begin locks the mutex, unless ctx is done, and applies the expiries that are
+// due.
+func (s *Store) begin(ctx context.Context, op string) (now time.Duration, err error) {
+	s.mu.Lock()
+	if ctx.Err() != nil {
+		s.mu.Unlock()
+		return 0, ctxError(ctx, op)
+	}
+	now = s.clock.Now().Mono
+	s.expire(now)
+	return now, nil
+}
+
+func ctxError(ctx context.Context, op string) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return fmt.Errorf("memory store: %s: %w", op, cause)
+	}
+	return fmt.Errorf("memory store: %s: %w: %w", op, err, cause)
+}
+
+// OpenSession opens or renews a session. A session that is renewed keeps its
+// granted TTL. An error that is lease.ErrInvalid means that nothing was opened:
+// the ID or the TTL is not positive, the incarnation is empty, or the ID is a
+// session of another incarnation.
+func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Grant, error) {
+	refuse := func(why string) (lease.Grant, error) {
+		return lease.Grant{}, fmt.Errorf("memory store: open session %d of %s: %w: %s",
+			want.ID, want.Owner.ID, lease.ErrInvalid, why)
+	}
+	switch {
+	case want.ID <= 0:
+		return refuse("the ID must be positive")
+	case want.TTL <= 0:
+		return refuse(fmt.Sprintf("TTL %v must be positive", want.TTL))
+	case want.Owner.Incarnation == "":
+		return refuse("the owner's incarnation is empty")
+	}
+	now, err := s.begin(ctx, "open session")
+	if err != nil {
+		return lease.Grant{}, err
+	}
+	defer s.mu.Unlock()
+	s.stats.OpenSession++
+	own := s.sessions[want.ID]
+	switch {
+	case own == nil:
+		own = &session{id: want.ID, owner: want.Owner, ttl: max(want.TTL, s.minTTL)}
+		own.deadline = later(now, own.ttl)
+		s.sessions[own.id] = own
+		s.due.add(own)
+		s.arm(now)
+	case own.owner.Incarnation != want.Owner.Incarnation:
+		return refuse(fmt.Sprintf("the session is of %s, incarnation %s", own.owner.ID, own.owner.Incarnation))
+	default:
+		s.due.move(own, later(now, own.ttl))
+	}
+	return lease.Grant{TTL: own.ttl}, nil
+}
+
+// CloseSession ends the session and removes its records.
+func (s *Store) CloseSession(ctx context.Context, want lease.Session) error {
+	if _, err := s.begin(ctx, "close session"); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	s.stats.CloseSession++
+	if own := s.live(want); own != nil {
+		s.due.remove(own)
+		s.end(own)
+	}
+	return nil
+}
+
+// Renew sets the deadline of each session anew; the time is one for all.
+func (s *Store) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Grant, error) {
+	now, err := s.begin(ctx, "renew")
+	if err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	s.stats.Renew++
+	grants := make([]lease.Grant, len(sessions))
+	for i, want := range sessions {
+		own := s.live(want)
+		if own == nil {
+			grants[i].Err = gone("renew", want)
+			continue
+		}
+		s.stats.RenewedSessions++
+		s.due.move(own, later(now, own.ttl))
+		grants[i].TTL = own.ttl
+	}
+	return grants, nil
+}
+
+// live returns the open session that want means, or nil.
+func (s *Store) live(want lease.Session) *session {
+	own := s.sessions[want.ID]
+	if own == nil || own.owner.Incarnation != want.Owner.Incarnation {
+		return nil
+	}
+	return own
+}
+
+func gone(op string, want lease.Session) error {
+	return fmt.Errorf("memory store: %s: session %d of %s: %w", op, want.ID, want.Owner.ID, lease.ErrSessionGone)
+}
+
+// Acquire decides the claims in order, all at one moment. A claim of a name
+// that lease.ValidateName refuses is answered with lease.ErrInvalid as the
+// Outcome's error. The error that is lease.ErrSessionGone means that the
+// session is not open.
+func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
+	now, err := s.begin(ctx, "acquire")
+	if err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	s.stats.Acquire++
+	own := s.live(want)
+	if own == nil {
+		return nil, gone("acquire", want)
+	}
+	out := make([]lease.Outcome, len(claims))
+	for i, c := range claims {
+		out[i] = s.claim(now, own, c)
+	}
+	return out, nil
+}
+
+func (s *Store) claim(now time.Duration, own *session, c lease.Claim) lease.Outcome {
+	old := s.records[c.Name]
+	if old == nil {
+		if err := lease.ValidateName(c.Name); err != nil {
+			return lease.Outcome{Err: err}
+		}
+	} else if c.Supersedes == 0 || c.Supersedes != old.token ||
+		old.session.owner.Incarnation != own.owner.Incarnation {
+		return lease.Outcome{Record: old.public(old.session.left(now))}
+	}
+	r := s.put(now, old, &record{
+		name: strings.Clone(c.Name), session: own, nonce: c.Nonce, metadata: pack(c.Metadata),
+	})
+	return lease.Outcome{OK: true, Record: r.public(own.left(now))}
+}
+
+// Release removes the records that still are those ownerships.
+func (s *Store) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome, error) {
+	now, err := s.begin(ctx, "release")
+	if err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	s.stats.Release++
+	out := make([]lease.Outcome, len(held))
+	for i, h := range held {
+		switch r := s.records[h.Name]; {
+		case r == nil:
+		case r.held() == h:
+			s.remove(r)
+			out[i].OK = true
+		default:
+			out[i].Record = r.public(r.session.left(now))
+		}
+	}
+	return out, nil
+}
+
+// Transfer decides the moves in order, all at one moment. A move whose offer is
+// for another name is answered with lease.ErrInvalid, one to a session that is
+// not open, or not the offer's owner's, with lease.ErrSessionGone, as the
+// Outcome's error.
+func (s *Store) Transfer(ctx context.Context, moves []lease.Move) ([]lease.Outcome, error) {
+	now, err := s.begin(ctx, "transfer")
+	if err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	s.stats.Transfer++
+	out := make([]lease.Outcome, len(moves))
+	for i, m := range moves {
+		out[i] = s.move(now, m)
+	}
+	return out, nil
+}
+
+func (s *Store) move(now time.Duration, m lease.Move) lease.Outcome {
+	old := s.records[m.Name]
+	if old == nil {
+		return lease.Outcome{}
+	}
+	refused := lease.Outcome{Record: old.public(old.session.left(now))}
+	if old.held() != m.Held {
+		return refused
+	}
+	if m.To.Name != "" && m.To.Name != m.Name {
+		refused.Err = fmt.Errorf("memory store: transfer %q: %w: the offer is for %q", m.Name, lease.ErrInvalid, m.To.Name)
+		return refused
+	}
+	to := lease.Session{ID: m.To.Session, Owner: m.To.Owner}
+	target := s.live(to)
+	if target == nil {
+		refused.Err = gone(fmt.Sprintf("transfer %q", m.Name), to)
+		return refused
+	}
+	metadata := old.metadata
+	if m.Metadata != nil {
+		metadata = pack(m.Metadata)
+	}
+	r := s.put(now, old, &record{name: old.name, session: target, nonce: m.To.Nonce, metadata: metadata})
+	return lease.Outcome{OK: true, Record: r.public(target.left(now))}
+}
+
+// put makes r, under a new token, stand in the place of old, if there is one.
+func (s *Store) put(now time.Duration, old, r *record) *record {
+	if old != nil {
+		old.session.unlink(old)
+		r.name = old.name
+	}
+	s.counter++
+	r.token = s.counter
+	s.records[r.name] = r
+	r.session.link(r)
+	s.tell(change{record: r, left: r.session.left(now)})
+	return r
+}
+
+// remove takes r away; the deletion has a revision of its own.
+func (s *Store) remove(r *record) {
+	r.session.unlink(r)
+	delete(s.records, r.name)
+	s.counter++
+	s.tell(change{record: r, deleted: s.counter})
+}
+
+// later adds without running over.
+func later(now, d time.Duration) time.Duration {
+	if d > math.MaxInt64-max(now, 0) {
+		return math.MaxInt64
+	}
+	return now + d
+}

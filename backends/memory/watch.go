@@ -1,0 +1,156 @@
+package memory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// ErrWatchOverrun ends a Watch whose consumer fell further behind than the
+// watch buffer reaches. Watch again for a new snapshot.
+var ErrWatchOverrun = errors.New("memory store watch overrun")
+
+// change is one thing to tell, and one record of a snapshot.
+type change struct {
+	record  *record
+	left    time.Duration
+	deleted lease.Token // the deletion's revision; 0: record stands
+}
+
+func (c change) event() lease.Event {
+	if c.deleted != 0 {
+		return lease.Event{
+			Kind: lease.EventDelete, Record: lease.Record{Name: c.record.name}, Revision: c.deleted,
+		}
+	}
+	return lease.Event{Kind: lease.EventPut, Record: c.record.public(c.left), Revision: c.record.token}
+}
+
+// watcher is one running Watch. Its mutex is taken after the Store's.
+type watcher struct {
+	prefix string
+	bound  int
+	ready  chan struct{} // has room for one: something waits
+
+	mu      sync.Mutex
+	queue   []change
+	overrun bool
+}
+
+// tell queues c for everyone who watches its name.
+func (s *Store) tell(c change) {
+	for w := range s.watchers {
+		if strings.HasPrefix(c.record.name, w.prefix) {
+			w.push(c)
+		}
+	}
+}
+
+func (w *watcher) push(c change) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.overrun:
+		return
+	case len(w.queue) >= w.bound:
+		w.overrun, w.queue = true, nil
+	default:
+		w.queue = append(w.queue, c)
+	}
+	select {
+	case w.ready <- struct{}{}:
+	default:
+	}
+}
+
+// take waits for changes and returns all that are queued.
+func (w *watcher) take(ctx context.Context) ([]change, error) {
+	select {
+	case <-w.ready:
+	case <-ctx.Done():
+	}
+	if ctx.Err() != nil {
+		return nil, ctxError(ctx, "watch")
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.overrun {
+		return nil, fmt.Errorf("%w: more than %d changes under %q waited", ErrWatchOverrun, w.bound, w.prefix)
+	}
+	q := w.queue
+	w.queue = nil
+	return q, nil
+}
+
+// Watch yields the records under prefix as they stood when the iteration began,
+// lease.EventSynced, and then every change, in the order in which the Store
+// made them, over all names. Expiries are told when they happen. The revision
+// of lease.EventSynced is the last one that the snapshot covers.
+//
+// The iteration ends with the context's error or with ErrWatchOverrun. The
+// loop's body may call the Store.
+func (s *Store) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+	return func(yield func(lease.Event, error) bool) {
+		w, snapshot, revision, err := s.subscribe(ctx, prefix)
+		if err != nil {
+			yield(lease.Event{}, err)
+			return
+		}
+		defer s.unsubscribe(w)
+		each := func(changes []change) bool {
+			for i, c := range changes {
+				if ctx.Err() != nil {
+					yield(lease.Event{}, ctxError(ctx, "watch"))
+					return false
+				}
+				changes[i] = change{} // a slow loop keeps no more records than it must
+				if !yield(c.event(), nil) {
+					return false
+				}
+			}
+			return true
+		}
+		if !each(snapshot) || !yield(lease.Event{Kind: lease.EventSynced, Revision: revision}, nil) {
+			return
+		}
+		for {
+			changes, err := w.take(ctx)
+			if err != nil {
+				yield(lease.Event{}, err)
+				return
+			}
+			if !each(changes) {
+				return
+			}
+		}
+	}
+}
+
+// subscribe takes the snapshot and registers the watcher at one moment.
+func (s *Store) subscribe(ctx context.Context, prefix string) (*watcher, []change, lease.Token, error) {
+	now, err := s.begin(ctx, "watch")
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	defer s.mu.Unlock()
+	s.stats.Watch++
+	w := &watcher{prefix: prefix, bound: s.watchBuffer, ready: make(chan struct{}, 1)}
+	s.watchers[w] = struct{}{}
+	s.arm(now)
+	return w, s.snapshot(now, prefix), s.counter, nil
+}
+
+func (s *Store) unsubscribe(w *watcher) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.watchers, w)
+	if len(s.watchers) == 0 {
+		s.disarm()
+	}
+}

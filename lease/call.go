@@ -1,0 +1,89 @@
+package lease
+
+import (
+	"context"
+	"fmt"
+)
+
+// This file takes single requests to the store.
+
+// call runs one request to the store: bounded by AttemptTimeout, by the Keeper's
+// life, and safe from a store that panics or does not honour its context. It
+// must be called without the lock, on a goroutine of k.wg.
+func call[T any](k *Keeper, f func(context.Context) (T, error)) (T, error) {
+	type reply struct {
+		v   T
+		err error
+	}
+	ctx, cancel := context.WithCancelCause(k.ctx)
+	defer cancel(nil)
+	t := k.clock.AfterFunc(k.cfg.AttemptTimeout, func() {
+		cancel(fmt.Errorf("no answer within %v: %w", k.cfg.AttemptTimeout, context.DeadlineExceeded))
+	})
+	defer t.Stop()
+	ch := make(chan reply, 1)
+	k.calls.Go(func() {
+		var r reply
+		defer func() {
+			if p := recover(); p != nil {
+				r.err = fmt.Errorf("the store panicked: %v", p)
+			}
+			ch <- r
+		}()
+		r.v, r.err = f(ctx)
+	})
+	select {
+	case r := <-ch:
+		return r.v, r.err
+	case <-ctx.Done():
+	}
+	// The store was told to end. What it has to say to that, say which part of a
+	// batch was done, counts if it comes at once.
+	over := make(chan struct{})
+	grace := k.clock.AfterFunc(k.cfg.AttemptTimeout/10, func() { close(over) })
+	defer grace.Stop()
+	select {
+	case r := <-ch:
+		return r.v, r.err
+	case <-over:
+	case <-k.ctx.Done():
+	}
+	var zero T
+	return zero, context.Cause(ctx)
+}
+
+// ask is call for a goroutine of the user's, who may also go away.
+func ask[T any](ctx context.Context, k *Keeper, f func(context.Context) (T, error)) (T, error) {
+	type reply struct {
+		v   T
+		err error
+	}
+	var zero T
+	if err := ctx.Err(); err != nil {
+		return zero, err
+	}
+	ch := make(chan reply, 1)
+	k.mu.Lock()
+	if k.closed {
+		k.mu.Unlock()
+		return zero, ErrClosed
+	}
+	k.wg.Go(func() {
+		v, err := call(k, func(kctx context.Context) (T, error) {
+			kctx, cancel := context.WithCancel(kctx)
+			defer cancel()
+			defer context.AfterFunc(ctx, cancel)()
+			return f(kctx)
+		})
+		ch <- reply{v, err}
+	})
+	k.mu.Unlock()
+	select {
+	case r := <-ch:
+		return r.v, r.err
+	case <-ctx.Done():
+		return zero, ctx.Err()
+	case <-k.ctx.Done():
+		return zero, ErrClosed
+	}
+}

@@ -1,0 +1,197 @@
+package lease
+
+import (
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
+	"go.uber.org/zap"
+)
+
+// MinTTL is the shortest TTL a Keeper accepts.
+const MinTTL = 300 * time.Millisecond
+
+// longest bounds every duration of a Config, so that sums do not run over.
+const longest = 365 * 24 * time.Hour
+
+// Config holds every setting of a Keeper. Zero values mean the defaults given
+// here; NewKeeper validates the whole.
+type Config struct {
+	// ID is the node's name in records. Required, at most MaxName bytes of UTF-8.
+	ID string
+	// Address is where the node's actor system is reached; empty if nowhere.
+	Address string
+
+	// Every duration is at most a year.
+
+	// TTL is how long a record outlives its last renewal, unless a lease
+	// overrides it. Default 10 s, at least MinTTL and the store's minimum.
+	TTL time.Duration
+	// RenewFraction of the TTL is the time between renewals. Default 1/3.
+	RenewFraction float64
+	// Jitter spreads renewals by up to this fraction of their interval, either
+	// way. Default 0.1; negative means none. It must hold that
+	// renewal × (1 + Jitter) + Margin < TTL.
+	Jitter float64
+	// Margin is how much before the end of the TTL a holder stops trusting. It
+	// covers the difference in rate between the holder's clock and the store's.
+	// Default max(TTL/10, 100 ms).
+	Margin time.Duration
+
+	// AttemptTimeout bounds each request to the store: its context ends then. A
+	// store that does not heed its context is given up a tenth later. Default
+	// TTL/4, at most 5 s.
+	AttemptTimeout time.Duration
+	// OperationTimeout bounds Acquire, Release, Offer, Transfer and Adopt for their
+	// caller, with all retries and the time spent behind other operations of the
+	// handle, beside the caller's context. What is under way then ends in the
+	// background: at most opening or renewing a session, twice, and the request
+	// itself, each within its AttemptTimeout. Default: the TTL.
+	OperationTimeout time.Duration
+	// RetryMax is the longest pause between retries of a failing store; they
+	// begin at a tenth of it. Default 1 s.
+	RetryMax time.Duration
+
+	// NamesPerSession bounds how many names share a session. Default 1000, or
+	// the store's bound if that is lower.
+	NamesPerSession int
+
+	// PollMin and PollMax bound the jittered, exponentially growing pause
+	// between looks at a name that is waited for, where the store can't watch.
+	// Where it can, PollMax is the pause between looks that back the watch up.
+	// Defaults 1 s and 10 s.
+	PollMin, PollMax time.Duration
+
+	// Logger gets one line per transition. Default: none.
+	Logger *zap.Logger
+	// MeterProvider for metrics. Default: OpenTelemetry's global one.
+	MeterProvider metric.MeterProvider
+	// Clock of this node. Default: SystemClock().
+	Clock Clock
+}
+
+func invalid(field string, got any, bound string) error {
+	return fmt.Errorf("lease.Config.%s: %w: %v, must be %s", field, ErrInvalid, got, bound)
+}
+
+// complete fills in defaults and checks every field and their relations.
+func (c Config) complete(lim Limits) (Config, error) {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d == 0 {
+			*d = v
+		}
+	}
+	switch {
+	case c.ID == "":
+		return c, invalid("ID", `""`, "set: the node's name")
+	case ValidateName(c.ID) != nil:
+		return c, fmt.Errorf("lease.Config.ID: %w", ValidateName(c.ID))
+	}
+	def(&c.TTL, 10*time.Second)
+	if c.RenewFraction == 0 {
+		c.RenewFraction = 1.0 / 3
+	}
+	switch {
+	case c.Jitter == 0:
+		c.Jitter = 0.1
+	case c.Jitter < 0:
+		c.Jitter = 0
+	}
+	if !(c.RenewFraction > 0 && c.RenewFraction < 1) {
+		return c, invalid("RenewFraction", c.RenewFraction, "above 0 and below 1: renewal must come before the TTL ends")
+	}
+	if !(c.Jitter < 1) {
+		return c, invalid("Jitter", c.Jitter, "below 1")
+	}
+	if err := c.checkTTL("lease.Config.TTL", c.TTL, lim); err != nil {
+		return c, err
+	}
+	def(&c.AttemptTimeout, min(c.TTL/4, 5*time.Second))
+	def(&c.OperationTimeout, c.TTL)
+	def(&c.RetryMax, time.Second)
+	def(&c.PollMin, time.Second)
+	def(&c.PollMax, max(10*time.Second, c.PollMin))
+	for _, f := range []struct {
+		name string
+		d    time.Duration
+		min  time.Duration
+	}{
+		{"AttemptTimeout", c.AttemptTimeout, time.Millisecond},
+		{"OperationTimeout", c.OperationTimeout, time.Millisecond},
+		{"RetryMax", c.RetryMax, time.Millisecond},
+		{"PollMin", c.PollMin, time.Millisecond},
+		{"PollMax", c.PollMax, c.PollMin},
+	} {
+		if f.d < f.min || f.d > longest {
+			return c, invalid(f.name, f.d, fmt.Sprintf("at least %v and at most %v", f.min, longest))
+		}
+	}
+	switch {
+	case c.NamesPerSession < 0:
+		return c, invalid("NamesPerSession", c.NamesPerSession, "at least 1")
+	case c.NamesPerSession == 0:
+		c.NamesPerSession = 1000
+	}
+	if lim.NamesPerSession > 0 {
+		c.NamesPerSession = min(c.NamesPerSession, lim.NamesPerSession)
+	}
+	if c.Logger == nil {
+		c.Logger = zap.NewNop()
+	}
+	if c.MeterProvider == nil {
+		c.MeterProvider = otel.GetMeterProvider()
+	}
+	if c.Clock == nil {
+		c.Clock = SystemClock()
+	}
+	return c, nil
+}
+
+// checkTTL checks a TTL, a Keeper's or one lease's, against all that depends on
+// it.
+func (c Config) checkTTL(field string, ttl time.Duration, lim Limits) error {
+	least := max(MinTTL, lim.MinTTL)
+	if ttl < least || ttl > longest {
+		return fmt.Errorf("%s: %w: %v, must be at least %v and at most %v", field, ErrInvalid, ttl, least, longest)
+	}
+	if c.Margin < 0 {
+		return invalid("Margin", c.Margin, "at least 0 (0: max(TTL/10, 100ms))")
+	}
+	renew, margin := c.renewEvery(ttl), c.margin(ttl)
+	if latest := renew + time.Duration(float64(renew)*c.Jitter); latest+margin >= ttl {
+		return fmt.Errorf("%s: %w: renewal × (1 + jitter) + margin = %v + %v, must be below the TTL of %v",
+			field, ErrInvalid, latest, margin, ttl)
+	}
+	return nil
+}
+
+func (c Config) renewEvery(ttl time.Duration) time.Duration {
+	return time.Duration(float64(ttl) * c.RenewFraction)
+}
+
+func (c Config) margin(ttl time.Duration) time.Duration {
+	if c.Margin > 0 {
+		return c.Margin
+	}
+	return max(ttl/10, 100*time.Millisecond)
+}
+
+// Option sets something of one lease.
+type Option func(*options)
+
+type options struct {
+	ttl        time.Duration
+	metadata   map[string]string
+	ownSession bool
+}
+
+// WithTTL overrides the Keeper's TTL.
+func WithTTL(d time.Duration) Option { return func(o *options) { o.ttl = d } }
+
+// WithMetadata is written into the record with every acquisition.
+func WithMetadata(m map[string]string) Option { return func(o *options) { o.metadata = m } }
+
+// WithOwnSession gives the lease a session that it shares with no other, so
+// that its expiry and renewal are its own.
+func WithOwnSession() Option { return func(o *options) { o.ownSession = true } }

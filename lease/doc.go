@@ -1,0 +1,104 @@
+// Package lease makes sure that a piece of work runs in one place at a time,
+// whatever fails. The right to do it is a lease: one name in one store, with an
+// owner, a deadline and a fencing token.
+//
+//	keeper, err := lease.NewKeeper(store, lease.Config{ID: "node-1"})
+//	job, err := keeper.Lease("job/report")
+//	err = lease.Run(ctx, job, func(ctx context.Context, t lease.Term) error {
+//		return report(ctx, t.Token()) // ctx is done when the lease is lost
+//	})
+//
+// # What it promises
+//
+//   - At any moment at most one holder of a name sees CheckAlive true, by the one
+//     true clock, while the rates of clocks differ by less than the margin allows.
+//   - Tokens of a name strictly increase with every change of its owner.
+//   - A term that was once seen dead is never alive again, and CheckAlive is false
+//     from the deadline on, however late anybody looks.
+//   - A loss is told once, after the fact. What nobody claims is given back.
+//   - Every call is bounded: by its context and by Config.OperationTimeout.
+//
+// # The trust window
+//
+// Records belong to sessions, and a session is what is renewed: up to a thousand
+// names for one request. A holder trusts by its own clock, counted from before
+// the request was sent:
+//
+//	send renewal ─────────── reply ──────────────────────── deadline ─── margin ─── TTL ends in the store
+//	|<----------------- CheckAlive is true ------------------->|<-- nobody acts -->|  another may acquire
+//
+// The monotonic clock and the wall clock must both be before the deadline, so a
+// machine that slept knows it; a wall clock stepped ahead by more than what is
+// left ends trust as well, one stepped back changes nothing. A failed renewal is
+// no loss: it is repeated until the deadline.
+//
+// # Terms and states
+//
+// A handle (Keeper.Lease; one per name and Keeper) goes through terms. A Term is
+// one ownership: a token, and a context that is done when it ends.
+//
+//	            won (new token)                 lost: OnLost
+//	┌──────┐ ───────────────────▶ ┌──────┐ ───────────────────▶ ┌───────┐
+//	│ free │                      │ held │                      │ ended │
+//	└──────┘ ◀──┐                 └──────┘ ── given up: no ───▶ └───────┘
+//	            │                    ▲         OnLost            │   │
+//	            │                    └──── won (newer token) ────┘   │
+//	            └──────────── settled: nothing of ours stands ───────┘
+//
+// In ended the record may still stand, and work may still run: it stays claimed
+// until its owner calls Release or Acquire, or closes the handle. One operation
+// of a handle is in flight at a time; the others wait in order.
+//
+// # Rules on failure
+//
+//   - A definite answer (the record is another's, or gone) ends a term at once;
+//     silence ends it at the deadline.
+//   - Trust ends before a release or a transfer is sent.
+//   - An outcome that is not known is never settled by reading, since the request
+//     may land after the read. Only a conditional write that yields a newer token
+//     makes the handle alive again.
+//   - An acquisition that wins after its caller has gone is given back.
+//   - At least once per TTL, and when the watch tells of one, records of this
+//     Keeper that nobody claims are released, so that a shared session keeps
+//     nothing alive for nobody. A request that lands long after is found too.
+//   - An event of the watch is a hint: it can end a term if it is newer than the
+//     term's token; it never begins one.
+//
+// Of a loss, in this order: CheckAlive is false, the term's context is done with
+// its reason as the cause, the handlers of OnLost run, each in a goroutine of its
+// own and once. Release and Transfer are no losses. Keeper.Close is one, to
+// everybody who holds: then it waits for them to call Release.
+//
+// # What no lease can promise
+//
+// Work that was already running when its deadline passed, or a process that was
+// stopped between CheckAlive and the next line, acts late. This is an overrun.
+// Against it stands the token: the resource remembers the highest it has seen and
+// refuses lower ones (Fence, or a conditional write). A holder's first act is to
+// advance the fence, and only then to read. Nor does it notice that a machine
+// slept if its wall clock was stepped back, by as much, within the second before.
+//
+// # Defaults
+//
+//	TTL               10 s               renewal     TTL/3 ± 10 %
+//	Margin            max(TTL/10, 100ms) retries     at most 1 s apart
+//	AttemptTimeout    TTL/4, at most 5 s OperationTimeout  TTL
+//	NamesPerSession   1000               PollMin, PollMax  1 s, 10 s
+//
+// Clocks may so differ in rate by a tenth. After a crash another acquires within
+// the TTL of the last renewal and, waiting with Wait, as soon as the store tells.
+//
+// # Who calls whom
+//
+//	Run (run.go) ─▶ Handle (handle.go, wait.go) ─▶ ops.go: one operation at a time, in batches by lane
+//	                                                 └─▶ settle.go: to the store, and what its answer means
+//	Keeper (keeper.go): one loop, one lock ─▶ pool.go: sessions opened, renewed, ended, closed
+//	                                        ├▶ reconcile.go: what nobody claims; offers
+//	                                        └▶ wait.go: events and looks; follow.go: streams of records
+//	term.go, session.go: what CheckAlive reads, without a lock    state.go: the diagram above
+//	call.go: one request to the store, bounded    config.go, metrics.go, clock.go, name.go, errors.go, fence.go, unguarded.go
+//	store.go: what a backend implements; pername.go: for backends that know names only
+//
+// Stores are tested with package leasetest; faultstore and faultclock make what
+// goes wrong. TestSimulation plays random histories of it all.
+package lease

@@ -1,0 +1,48 @@
+package lease
+
+import "errors"
+
+// Reasons of a loss, in Loss.Reason and as the cause of a term's context.
+var (
+	// ErrExpired: the deadline passed by the holder's own clock before a renewal
+	// succeeded.
+	ErrExpired = errors.New("lease expired")
+	// ErrTakenOver: the store says that the name is another's.
+	ErrTakenOver = errors.New("lease taken over")
+	// ErrRecordGone: the store says that the record, or its session, is gone.
+	ErrRecordGone = errors.New("lease record gone")
+	// ErrInconsistent: the store broke its contract, for instance by repeating a
+	// token.
+	ErrInconsistent = errors.New("lease store inconsistent")
+	// ErrClosed: the Keeper was closed. Also returned by calls after that.
+	ErrClosed = errors.New("lease keeper closed")
+)
+
+// Causes of a term's context that are no loss.
+var (
+	ErrReleased    = errors.New("lease released")
+	ErrTransferred = errors.New("lease transferred")
+)
+
+var (
+	// ErrUnknown: no definite answer came within the bounds; the operation may
+	// or may not have been applied, now or later.
+	ErrUnknown = errors.New("lease outcome unknown")
+	// ErrNameInUse: this Keeper has a live handle of that name already.
+	ErrNameInUse = errors.New("lease name in use on this keeper")
+	// ErrNotHeld: the operation needs a living term and there is none.
+	ErrNotHeld = errors.New("lease not held")
+	// ErrTransferRefused: the transfer was surely not applied.
+	ErrTransferRefused = errors.New("lease transfer refused")
+	// ErrUnsupported: the store can't do that.
+	ErrUnsupported = errors.New("not supported by the lease store")
+	// ErrSessionGone: the session has expired or was closed.
+	ErrSessionGone = errors.New("lease session gone")
+	// ErrBadRecord: what stands under a name is no record this version can read.
+	ErrBadRecord = errors.New("not a lease record")
+	// ErrInvalid: an argument or setting is out of its bounds; the text names it
+	// and the bound.
+	ErrInvalid = errors.New("invalid")
+	// ErrStale: a fence has seen a higher token.
+	ErrStale = errors.New("stale fencing token")
+)

@@ -1,0 +1,43 @@
+// Package faultstore puts faults between a Keeper and its store, as a network
+// and a busy server would: requests that are late, lost, or applied although
+// the caller was told that they failed.
+//
+// # Rules
+//
+// A rule looks at every call as it is made and picks a Fault, or none:
+//
+//	s := faultstore.Wrap(memory.New())
+//	s.SetRule(func(c faultstore.Call) faultstore.Fault {
+//		if c.Op == faultstore.Renew {
+//			return faultstore.Fault{Kind: faultstore.ReplyLate, Delay: 7 * time.Second}
+//		}
+//		return faultstore.Fault{}
+//	})
+//
+// What becomes of a call, with the moments at which it may have to wait:
+//
+//	call ─▶ rule ─▶ partition healed? ─▶ Delay · Pause ─▶ partition healed? ─▶ the store ─▶ ReplyLate ─▶ partition healed? ─▶ reply
+//	                                     Drop ──────────▶ ErrInjected        │
+//	                                     LandLate ──────▶ ErrInjected        └─ ApplyThenFail ─▶ ErrInjected
+//	                                        └─ a timer ──────────────────────▶ the store; nobody hears the reply
+//
+// Every wait ends when the caller's context does, in an error. All errors made
+// here are ErrInjected, and the context's error and cause too where that ended
+// the wait. What the inner store answers is never changed.
+//
+// # Iterations
+//
+// List and Watch apply nothing, so the kinds mean for them: Delay and Pause hold
+// up the beginning; ReplyLate holds up the first value; Drop and LandLate fail
+// before the first value; ApplyThenFail fails in the middle, a List after its
+// first record, a Watch after lease.EventSynced. Partition and CutWatches end
+// the watches that run. What was read before a partition may still be listed.
+//
+// # Time
+//
+// Delays run on a lease.Clock. If a delay is not shorter than what the caller's
+// context has left, the context ends the wait, also if both end at one moment
+// (WithClock takes this rule away, since the clocks need not agree). No
+// goroutine stands by: late landings run on the goroutines of their timers, and
+// Wait waits for them.
+package faultstore

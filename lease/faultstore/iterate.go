@@ -1,0 +1,147 @@
+package faultstore
+
+import (
+	"context"
+	"iter"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// List passes the listing on as the rule says; see the package's words on
+// iterations.
+func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[lease.Record, error] {
+	return func(yield func(lease.Record, error) bool) {
+		if s.inner == nil {
+			yield(lease.Record{}, s.missing(List))
+			return
+		}
+		t, err := s.begin(ctx, List, prefix)
+		if err != nil {
+			yield(lease.Record{}, err)
+			return
+		}
+		first := true
+		for r, err := range s.inner.List(ctx, prefix) {
+			if first {
+				if back := t.inbound(); back != nil {
+					yield(lease.Record{}, back)
+					return
+				}
+				first = false
+			}
+			if !yield(r, err) {
+				return
+			}
+			if t.fault.Kind == ApplyThenFail {
+				break
+			}
+		}
+		switch {
+		case t.fault.Kind == ApplyThenFail:
+			yield(lease.Record{}, t.fail())
+		case first: // nothing was listed, but that news travels too
+			if back := t.inbound(); back != nil {
+				yield(lease.Record{}, back)
+			}
+		}
+	}
+}
+
+// Watch passes the watch on as the rule says; see the package's words on
+// iterations.
+func (s *Store) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+	return func(yield func(lease.Event, error) bool) {
+		inner, ok := s.inner.(lease.Watcher)
+		if !ok {
+			yield(lease.Event{}, s.missing(Watch))
+			return
+		}
+		t, err := s.begin(ctx, Watch, prefix)
+		if err != nil {
+			yield(lease.Event{}, err)
+			return
+		}
+		ctx, c := s.cuttable(ctx)
+		defer s.forget(c)
+		first := true
+		for e, err := range inner.Watch(ctx, prefix) {
+			if first {
+				first = false
+				if back := t.inbound(); back != nil {
+					yield(lease.Event{}, back)
+					return
+				}
+			}
+			if c.isCut() {
+				break // what came before the cut, but was not read, is lost too
+			}
+			if !yield(e, err) {
+				return
+			}
+			if e.Kind == lease.EventSynced && t.fault.Kind == ApplyThenFail {
+				yield(lease.Event{}, t.fail())
+				return
+			}
+		}
+		if c.isCut() {
+			t.count()
+			yield(lease.Event{}, t.error())
+		}
+	}
+}
+
+// begin takes an iteration to its beginning.
+func (s *Store) begin(ctx context.Context, op Op, prefix string) (*trip, error) {
+	t, err := s.depart(ctx, Call{Op: op, Names: []string{prefix}})
+	if err != nil {
+		return nil, err
+	}
+	if t.fault.Kind == Drop || t.fault.Kind == LandLate {
+		return nil, t.fail()
+	}
+	return t, t.outbound()
+}
+
+// cut ends one watch.
+type cut struct {
+	done   chan struct{}
+	cancel context.CancelCauseFunc
+}
+
+// cuttable returns a context for a watch, which CutWatches ends. A partition
+// that began a moment ago counts as a cut.
+func (s *Store) cuttable(ctx context.Context) (context.Context, *cut) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	c := &cut{done: make(chan struct{}), cancel: cancel}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cuts[c] = struct{}{}
+	if s.healed != nil {
+		s.cutWatches()
+	}
+	return ctx, c
+}
+
+func (s *Store) forget(c *cut) {
+	c.cancel(nil)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.cuts, c)
+}
+
+func (s *Store) cutWatches() {
+	for c := range s.cuts {
+		close(c.done)
+		c.cancel(ErrInjected)
+		delete(s.cuts, c)
+	}
+}
+
+func (c *cut) isCut() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,46 @@
+package lease
+
+import (
+	"fmt"
+	"sync"
+)
+
+// Fence is the resource's side of fencing tokens: it remembers the highest
+// token it has seen and refuses lower ones. Keep the highest token with the
+// data it protects (NewFence takes what was kept): a fence that forgets lets a
+// stale holder in. A holder's first act under a new token is to advance the
+// fence; only then does it read what it is going to change.
+//
+// A Fence is safe for concurrent use. For data in a store with conditional
+// writes, compare the token there instead.
+type Fence struct {
+	mu      sync.Mutex
+	highest Token
+}
+
+// NewFence returns a fence that has seen highest.
+func NewFence(highest Token) *Fence { return &Fence{highest: highest} }
+
+// Advance is Do with nothing to write.
+func (f *Fence) Advance(t Token) error { return f.Do(t, func() error { return nil }) }
+
+// Do runs write under t: no other Do or Advance runs at the same time, so that
+// check and write are one step. It returns ErrStale, without running write, if a
+// higher token was seen or t is 0 (no token: nothing to fence by), else what
+// write returns.
+func (f *Fence) Do(t Token, write func() error) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if t < f.highest || t == 0 {
+		return fmt.Errorf("token %d after %d: %w", t, f.highest, ErrStale)
+	}
+	f.highest = t
+	return write()
+}
+
+// Highest returns the highest token seen.
+func (f *Fence) Highest() Token {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.highest
+}

@@ -1,0 +1,254 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	mrand "math/rand/v2"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// Watch follows every record whose name begins with prefix (bytes): a snapshot
+// (EventPut for each, then one EventSynced) and then the changes, in order per
+// name, until stop or the end of the Keeper. After a failure of the store it
+// takes a new snapshot and tells only the differences; now and then, three TTLs
+// apart at the most, it does so unasked, should a watch have fallen silent. Where the store can't
+// watch it lists, PollMin apart with jitter, and changes that undo each other
+// between two looks go unseen.
+//
+// f is called from one goroutine and must not block; a panic of it is logged.
+// stop may be called from f; it does not wait for a call of f that has begun,
+// and none begins after it. Errors: ErrInvalid (no f), ErrUnsupported if the
+// store can neither watch nor list, ErrClosed.
+func (k *Keeper) Watch(prefix string, f func(Event)) (stop func(), err error) {
+	refused := func(err error) error {
+		return fmt.Errorf("watch %q (keeper %s, store %s): %w", prefix, k.owner.ID, k.limits.Name, err)
+	}
+	if f == nil {
+		return nil, refused(fmt.Errorf("f: %w: nil", ErrInvalid))
+	}
+	if can, err := ask(context.Background(), k, k.canFollow); err != nil {
+		return nil, refused(err)
+	} else if !can {
+		return nil, refused(ErrUnsupported)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closing {
+		return nil, refused(ErrClosed)
+	}
+	ctx, cancel := context.WithCancel(k.ctx)
+	emit := func(ev Event) {
+		if ctx.Err() == nil {
+			k.guard("Watch", prefix, func() { f(ev) })
+		}
+	}
+	k.wg.Go(func() { defer cancel(); (&follower{k: k, prefix: prefix, emit: emit}).run(ctx) })
+	return cancel, nil
+}
+
+// canFollow asks without asking: a store that can't watch or list says so even
+// to a context that is done.
+func (k *Keeper) canFollow(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	cancel()
+	if w, ok := k.store.(Watcher); ok {
+		can := true
+		for _, err := range w.Watch(ctx, "") {
+			can = !errors.Is(err, ErrUnsupported)
+			break
+		}
+		if can {
+			return true, nil
+		}
+	}
+	for _, err := range k.store.List(ctx, "") {
+		return !errors.Is(err, ErrUnsupported), nil
+	}
+	return true, nil
+}
+
+// refreshRounds: after so many TTLs at the latest a watch is begun anew.
+const refreshRounds = 3
+
+var (
+	errSilent  = errors.New("the watch fell silent in its snapshot")
+	errRefresh = errors.New("the watch is begun anew")
+)
+
+// follower turns watches that end and lists that repeat into one stream.
+type follower struct {
+	k      *Keeper
+	prefix string
+	emit   func(Event)
+	up     func() // told when a snapshot is complete
+	down   func() // told when the stream is interrupted
+	// watchOnly: end rather than list where the store can't watch. The Keeper's
+	// own leases have reconciliation and the waiters' looks for that.
+	watchOnly bool
+
+	known  map[string]Token // what was told to stand
+	synced bool             // EventSynced was told
+}
+
+func (f *follower) run(ctx context.Context) {
+	f.known = map[string]Token{}
+	w, watches := f.k.store.(Watcher)
+	pause := f.k.cfg.RetryMax / 10
+	for ctx.Err() == nil {
+		var err error
+		if watches {
+			var progress bool
+			progress, err = f.watch(ctx, w)
+			if progress {
+				pause = f.k.cfg.RetryMax / 10
+			}
+			if errors.Is(err, ErrUnsupported) {
+				if f.watchOnly {
+					return
+				}
+				watches = false
+				continue
+			}
+		} else {
+			err = f.list(ctx)
+			pause = f.k.cfg.PollMin
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if f.down != nil {
+			f.down()
+		}
+		if errors.Is(err, errRefresh) {
+			continue
+		}
+		if err != nil {
+			f.k.log.Warn("following records was interrupted", zap.String("prefix", f.prefix), zap.Error(err))
+		}
+		f.sleep(ctx, time.Duration(float64(pause)*(0.5+mrand.Float64())))
+		pause = min(f.k.cfg.RetryMax, 2*pause)
+	}
+}
+
+// sleep waits on the Keeper's clock.
+func (f *follower) sleep(ctx context.Context, d time.Duration) {
+	ch := make(chan struct{})
+	t := f.k.clock.AfterFunc(d, func() { close(ch) })
+	defer t.Stop()
+	select {
+	case <-ch:
+	case <-ctx.Done():
+	}
+}
+
+// watch passes one watch on; progress if it came as far as its snapshot.
+func (f *follower) watch(ctx context.Context, w Watcher) (progress bool, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the store panicked: %v", p)
+		}
+	}()
+	// A watch that falls silent would be waited for in vain. In its snapshot that
+	// is noticed; later there may be nothing to tell, so it is begun anew now and
+	// then.
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer func() {
+		if c := context.Cause(ctx); errors.Is(c, errSilent) || errors.Is(c, errRefresh) {
+			err = c
+		}
+	}()
+	endIn := func(d time.Duration, cause error) Timer { return f.k.clock.AfterFunc(d, func() { cancel(cause) }) }
+	timer := endIn(f.k.cfg.AttemptTimeout, errSilent)
+	defer func() { timer.Stop() }()
+	seen := map[string]struct{}{}
+	for ev, err := range w.Watch(ctx, f.prefix) {
+		if err != nil {
+			return progress, err
+		}
+		switch {
+		case ev.Kind == EventSynced:
+			timer.Stop()
+			timer = endIn(time.Duration(float64(refreshRounds*f.k.cfg.TTL)*(0.75+mrand.Float64()/4)), errRefresh)
+		case !progress:
+			timer.Stop()
+			timer = endIn(f.k.cfg.AttemptTimeout, errSilent)
+		}
+		switch ev.Kind {
+		case EventPut:
+			if !progress {
+				seen[ev.Record.Name] = struct{}{}
+			}
+			f.put(ev)
+		case EventDelete:
+			f.delete(ev)
+		case EventBad:
+			f.k.badRecord(ev.Record.Name, ErrBadRecord)
+			f.emit(ev)
+		case EventSynced:
+			f.sync(seen)
+			progress, seen = true, nil
+		}
+	}
+	return progress, errors.New("the watch ended")
+}
+
+// list makes one listing into events.
+func (f *follower) list(ctx context.Context) error {
+	recs, err := call(f.k, func(call context.Context) ([]Record, error) {
+		var recs []Record
+		for rec, err := range f.k.store.List(call, f.prefix) {
+			switch {
+			case errors.Is(err, ErrBadRecord):
+				f.k.badRecord(rec.Name, err)
+			case err != nil:
+				return nil, err
+			default:
+				recs = append(recs, rec)
+			}
+		}
+		return recs, call.Err()
+	})
+	if err != nil {
+		return err
+	}
+	seen := make(map[string]struct{}, len(recs))
+	for _, rec := range recs {
+		seen[rec.Name] = struct{}{}
+		f.put(Event{Kind: EventPut, Record: rec, Revision: rec.Token})
+	}
+	f.sync(seen)
+	return nil
+}
+
+func (f *follower) put(ev Event) {
+	if f.known[ev.Record.Name] == ev.Record.Token {
+		return // told before the interruption
+	}
+	f.known[ev.Record.Name] = ev.Record.Token
+	f.emit(ev)
+}
+
+func (f *follower) delete(ev Event) {
+	delete(f.known, ev.Record.Name)
+	f.emit(ev)
+}
+
+// sync ends a snapshot: what was known and is not in it is gone.
+func (f *follower) sync(seen map[string]struct{}) {
+	if f.up != nil {
+		defer f.up()
+	}
+	for name, token := range f.known {
+		if _, ok := seen[name]; !ok {
+			f.delete(Event{Kind: EventDelete, Record: Record{Name: name, Token: token}, Revision: token})
+		}
+	}
+	if !f.synced {
+		f.synced = true
+		f.emit(Event{Kind: EventSynced})
+	}
+}

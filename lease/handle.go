@@ -1,0 +1,305 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// Handle is a Keeper's lease of one name. It implements Lease, Termed,
+// HolderFinder, Waiter and Transferable.
+type Handle struct {
+	k        *Keeper
+	name     string
+	metadata map[string]string
+	pool     *pool
+
+	current atomic.Pointer[term] // the term that is held, for CheckAlive
+
+	// Guarded by Keeper.mu.
+	status   status
+	claim    Held     // what stands, or may stand, under held and ended
+	sess     *session // of the claim
+	last     Token    // the highest token this handle ever had
+	op       *op      // in flight: at most one
+	queue    []*op    // behind it, in order
+	handlers []*handler
+	free     []*waiter
+	pollAt   time.Duration
+	polls    int
+	closed   bool
+}
+
+type handler struct{ f func(Loss) }
+
+var (
+	_ Lease        = (*Handle)(nil)
+	_ Termed       = (*Handle)(nil)
+	_ HolderFinder = (*Handle)(nil)
+	_ Waiter       = (*Handle)(nil)
+	_ Transferable = (*Handle)(nil)
+)
+
+// Name returns the lease's name.
+func (h *Handle) Name() string { return h.name }
+
+// CheckAlive implements Lease.
+func (h *Handle) CheckAlive() bool {
+	t := h.current.Load()
+	return t != nil && t.CheckAlive()
+}
+
+// Term implements Termed.
+func (h *Handle) Term() (Term, bool) {
+	if t := h.current.Load(); t != nil && t.CheckAlive() {
+		return t, true
+	}
+	return nil, false
+}
+
+// Acquire implements Lease. It returns after OperationTimeout at the latest,
+// then with ErrUnknown.
+func (h *Handle) Acquire(ctx context.Context) (bool, error) {
+	if h.CheckAlive() {
+		return true, nil
+	}
+	return h.do(ctx, &op{kind: opAcquire, h: h})
+}
+
+// Release implements Lease. It, too, ends after OperationTimeout. With a context
+// that is done it ends trust and asks the store once, in the background.
+func (h *Handle) Release(ctx context.Context) error {
+	_, err := h.do(ctx, &op{kind: opRelease, h: h})
+	return err
+}
+
+// Transfer implements Transferable.
+func (h *Handle) Transfer(ctx context.Context, o Offer) error {
+	if o.Name != h.name {
+		return fmt.Errorf("lease.Offer.Name: %w: %q, must be %q", ErrInvalid, o.Name, h.name)
+	}
+	if _, ok := h.k.store.(Transferer); !ok {
+		return h.k.errorf(h.name, ErrUnsupported)
+	}
+	_, err := h.do(ctx, &op{kind: opTransfer, h: h, offer: &o})
+	return err
+}
+
+// Adopt implements Transferable. It takes the name up by a conditional write of
+// its own, so that an ownership always begins with a token this Keeper was
+// told. If the name turns out to be free, for the offer was never transferred
+// to and its holder is gone, it is acquired.
+func (h *Handle) Adopt(ctx context.Context, o Offer) (bool, error) {
+	if o.Name != h.name || o.Owner.Incarnation != h.k.owner.Incarnation {
+		return false, fmt.Errorf("lease.Offer: %w: made for %q by %s, not by this lease", ErrInvalid, o.Name, o.Owner.ID)
+	}
+	won, err := h.do(ctx, &op{kind: opAcquire, h: h})
+	h.k.mu.Lock()
+	h.k.closeOfferLocked(h.name, o.Nonce)
+	h.k.mu.Unlock()
+	return won, err
+}
+
+// Offer implements Transferable. It lives for the lease's TTL; a new offer
+// replaces the one before.
+func (h *Handle) Offer(ctx context.Context) (Offer, error) {
+	k := h.k
+	s, err := k.reserveFor(ctx, h)
+	if err != nil {
+		return Offer{}, k.errorf(h.name, err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closing || h.closed {
+		k.unreserveLocked(s)
+		return Offer{}, k.errorf(h.name, ErrClosed)
+	}
+	k.closeOfferLocked(h.name, 0)
+	o := Offer{Name: h.name, Owner: k.owner, Session: s.ID, TTL: s.TTL, Nonce: uint64(newID()), Lifetime: h.pool.ttl}
+	k.offers[h.name] = &openOffer{nonce: o.Nonce, sess: s, expires: k.clock.Now().Mono + o.Lifetime}
+	k.watchLocked()
+	k.kick()
+	return o, nil
+}
+
+// reserveFor is reserve for a caller who may go away.
+func (k *Keeper) reserveFor(ctx context.Context, h *Handle) (*session, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	var s *session
+	var err error
+	done, left := make(chan struct{}), false // left is guarded by k.mu
+	k.mu.Lock()
+	if k.closing || h.closed {
+		k.mu.Unlock()
+		return nil, ErrClosed
+	}
+	k.wg.Go(func() {
+		got, failed := k.reserve(h.pool)
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if left && got != nil {
+			k.unreserveLocked(got)
+			got = nil
+		}
+		s, err = got, failed
+		close(done)
+	})
+	k.mu.Unlock()
+	late := make(chan struct{})
+	defer k.clock.AfterFunc(k.cfg.OperationTimeout, func() { close(late) }).Stop()
+	why := fmt.Errorf("no session within %v", k.cfg.OperationTimeout)
+	select {
+	case <-done:
+		return s, err
+	case <-late:
+	case <-ctx.Done():
+		why = ctx.Err()
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	left = true
+	select {
+	case <-done: // at the last moment
+		return s, err
+	default:
+		return nil, why
+	}
+}
+
+// Holder implements HolderFinder. One request, bounded by AttemptTimeout.
+func (h *Handle) Holder(ctx context.Context) (Record, bool, error) {
+	recs, err := ask(ctx, h.k, func(ctx context.Context) ([]Record, error) { return h.k.store.Get(ctx, h.name) })
+	switch {
+	case err != nil:
+		return Record{}, false, h.k.errorf(h.name, err)
+	case len(recs) == 0:
+		return Record{}, false, nil
+	}
+	return recs[0], true, nil
+}
+
+// OnLost implements Lease.
+func (h *Handle) OnLost(f func(Loss)) (stop func() bool) {
+	e := &handler{f}
+	h.k.mu.Lock()
+	defer h.k.mu.Unlock()
+	// A new slice: one that is being dispatched stays as it is.
+	h.handlers = append(h.handlers[:len(h.handlers):len(h.handlers)], e)
+	return func() bool {
+		h.k.mu.Lock()
+		defer h.k.mu.Unlock()
+		for i, x := range h.handlers {
+			if x == e {
+				h.handlers = append(h.handlers[:i:i], h.handlers[i+1:]...)
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// Close releases the lease if it is held and frees its name on the Keeper. On
+// an error the name is free all the same: what may still stand is reconciled.
+// Calls that wait and later ones end with ErrClosed, but for Release.
+func (h *Handle) Close(ctx context.Context) error {
+	k := h.k
+	k.mu.Lock()
+	h.closed = true // first: nothing may be won behind the release
+	k.abandonAcquiresLocked(h, ErrClosed)
+	k.mu.Unlock()
+	err := h.Release(ctx)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if h.status == ended && h.op == nil {
+		h.dropClaimLocked()
+		k.recon.suspectLocked(h.name)
+	}
+	k.closeOfferLocked(h.name, 0)
+	h.dropWaitersLocked()
+	if k.handles[h.name] == h {
+		delete(k.handles, h.name)
+	}
+	k.checkIdleLocked()
+	if errors.Is(err, ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// moveLocked applies a transition of the state machine.
+func (h *Handle) moveLocked(t transition) bool {
+	to, ok := h.status.next(t)
+	if ok {
+		h.status = to
+	}
+	return ok
+}
+
+// holdLocked begins a term.
+func (h *Handle) holdLocked(t *term) {
+	h.dropClaimLocked()
+	h.moveLocked(won)
+	h.claim, h.sess, h.last = Held{h.name, t.token, t.nonce}, t.sess, t.token
+	t.sess.handles[h] = struct{}{}
+	h.current.Store(t)
+	h.k.metrics.held.Add(h.k.ctx, 1, h.k.metrics.attrs)
+	h.k.log.Debug("acquired", zap.String("lease", h.name), zap.Uint64("token", uint64(t.token)))
+}
+
+// endLocked ends the held term, if there is one: CheckAlive turns false, then
+// the context is done.
+func (h *Handle) endLocked(tr transition, cause error) *term {
+	if !h.moveLocked(tr) {
+		return nil
+	}
+	t := h.current.Swap(nil)
+	t.end(cause)
+	h.k.metrics.held.Add(h.k.ctx, -1, h.k.metrics.attrs)
+	return t
+}
+
+// dropClaimLocked forgets what may still stand.
+func (h *Handle) dropClaimLocked() {
+	h.moveLocked(settled)
+	if h.sess != nil {
+		delete(h.sess.handles, h)
+		h.k.idleSessionLocked(h.sess)
+		h.sess = nil
+	}
+	h.claim = Held{}
+}
+
+// loseLocked ends the held term against its owner's will and tells the
+// handlers: each once, in its own goroutine, safe from the others.
+func (k *Keeper) loseLocked(h *Handle, reason error) {
+	if h.sess != nil && !h.sess.dead && !h.sess.trusts(k.clock.Now()) {
+		reason = ErrExpired // before anybody said anything else
+	}
+	t := h.endLocked(lost, reason)
+	if t == nil {
+		return
+	}
+	k.metrics.loss(k.ctx, reason)
+	k.log.Warn("lost", zap.String("lease", h.name), zap.Uint64("token", uint64(t.token)), zap.Error(reason))
+	loss := Loss{Name: h.name, Token: t.token, Reason: reason}
+	for _, e := range h.handlers {
+		go k.guard("OnLost", h.name, func() { e.f(loss) })
+	}
+}
+
+// guard runs a function of the user's: its panic harms nobody.
+func (k *Keeper) guard(what, name string, f func()) {
+	defer func() {
+		if p := recover(); p != nil {
+			k.log.Error("a callback panicked", zap.String("callback", what), zap.String("name", name),
+				zap.Any("panic", p), zap.Stack("stack"))
+		}
+	}()
+	f()
+}

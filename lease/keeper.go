@@ -1,0 +1,334 @@
+package lease
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	mrand "math/rand/v2"
+	"reflect"
+	"sort"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// Keeper is the engine behind every lease of one node: it acquires, renews,
+// settles, reconciles and tells of losses. One per node and store. Its
+// incarnation, unique to its life, is the owner's: a restarted node is another
+// owner. Safe for concurrent use.
+//
+// One loop serves all its leases; there is no goroutine per lease.
+type Keeper struct {
+	store   Store
+	limits  Limits
+	cfg     Config
+	clock   Clock
+	owner   Owner
+	log     *zap.Logger
+	metrics *instruments
+
+	ctx    context.Context // ends with the Keeper; parent of every store call
+	cancel context.CancelFunc
+	wake   chan struct{}
+	wg     sync.WaitGroup // every goroutine but those inside a store call
+	calls  sync.WaitGroup // goroutines inside a store call
+
+	mu       sync.Mutex
+	handles  map[string]*Handle
+	sessions map[SessionID]*session
+	pools    map[time.Duration]*pool // shared sessions by TTL
+	releases *lane
+	moves    *lane
+	waiting  map[*Handle]struct{} // handles somebody waits for
+	offers   map[string]*openOffer
+	recon    reconciler
+	timer    Timer
+	watching bool          // the watch goroutine runs
+	watchOK  bool          // and has seen a complete snapshot
+	closing  bool          // Close was called
+	closed   bool          // and does not wait any more
+	idle     chan struct{} // closed when, while closing, nothing is claimed or in flight
+	ended    chan struct{} // closed when Close is done
+	closeErr error         // set before ended is closed
+}
+
+// openOffer is an invitation of this Keeper that may still be taken up.
+type openOffer struct {
+	nonce   uint64
+	sess    *session
+	expires time.Duration
+}
+
+// NewKeeper validates cfg and starts an engine over store. It returns an error
+// that is ErrInvalid and names the field and its bound. Close it.
+func NewKeeper(store Store, cfg Config) (*Keeper, error) {
+	if v := reflect.ValueOf(store); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil, fmt.Errorf("lease.NewKeeper: store: %w: nil", ErrInvalid)
+	}
+	var lim Limits
+	if l, ok := store.(Limiter); ok {
+		lim = l.Limits()
+	}
+	if lim.Name == "" {
+		lim.Name = strings.TrimPrefix(fmt.Sprintf("%T", store), "*")
+	}
+	cfg, err := cfg.complete(lim)
+	if err != nil {
+		return nil, err
+	}
+	m, err := newInstruments(cfg.MeterProvider, cfg.ID, lim.Name)
+	if err != nil {
+		return nil, fmt.Errorf("lease.NewKeeper: metrics: %w", err)
+	}
+	k := &Keeper{
+		store:    store,
+		limits:   lim,
+		cfg:      cfg,
+		clock:    cfg.Clock,
+		owner:    Owner{ID: cfg.ID, Incarnation: newIncarnation(), Address: cfg.Address},
+		metrics:  m,
+		wake:     make(chan struct{}, 1),
+		handles:  map[string]*Handle{},
+		sessions: map[SessionID]*session{},
+		pools:    map[time.Duration]*pool{},
+		waiting:  map[*Handle]struct{}{},
+		offers:   map[string]*openOffer{},
+		idle:     make(chan struct{}),
+		ended:    make(chan struct{}),
+	}
+	k.log = cfg.Logger.With(zap.String("keeper", k.owner.ID), zap.String("incarnation", k.owner.Incarnation),
+		zap.String("store", lim.Name))
+	k.releases = &lane{send: k.sendReleases}
+	k.moves = &lane{send: k.sendMoves}
+	k.recon.init(k)
+	k.ctx, k.cancel = context.WithCancel(context.Background())
+	k.wg.Go(k.loop)
+	return k, nil
+}
+
+func newIncarnation() string {
+	var b [16]byte
+	rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+func newID() int64 { return mrand.Int64N(1<<62) + 1 }
+
+// Owner returns who this Keeper is in records.
+func (k *Keeper) Owner() Owner { return k.owner }
+
+// Clock returns the clock this Keeper sees time through.
+func (k *Keeper) Clock() Clock { return k.clock }
+
+// Lease returns the handle for name on this Keeper. It does nothing with the
+// store until it is used. Errors: ErrInvalid (the name or an option is out of
+// its bounds), ErrNameInUse while an earlier handle of the name was not closed,
+// ErrClosed.
+func (k *Keeper) Lease(name string, opts ...Option) (*Handle, error) {
+	if err := ValidateName(name); err != nil {
+		return nil, err
+	}
+	o := options{ttl: k.cfg.TTL}
+	for _, f := range opts {
+		f(&o)
+	}
+	if err := k.cfg.checkTTL("lease.WithTTL", o.ttl, k.limits); err != nil {
+		return nil, err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closing {
+		return nil, k.errorf(name, ErrClosed)
+	}
+	if _, ok := k.handles[name]; ok {
+		return nil, k.errorf(name, ErrNameInUse)
+	}
+	h := &Handle{k: k, name: name, metadata: maps.Clone(o.metadata)}
+	if o.ownSession {
+		h.pool = &pool{ttl: o.ttl, own: true}
+		h.pool.lane.send = func(ops []*op) { k.sendAcquires(h.pool, ops) }
+	} else {
+		h.pool = k.poolLocked(o.ttl)
+	}
+	k.handles[name] = h
+	return h, nil
+}
+
+// errorf says which name, owner and store an error is about.
+func (k *Keeper) errorf(name string, err error) error {
+	return fmt.Errorf("lease %q (keeper %s, store %s): %w", name, k.owner.ID, k.limits.Name, err)
+}
+
+// kick makes the loop look at what is due; it never blocks.
+func (k *Keeper) kick() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// loop is the Keeper's one clockwork.
+func (k *Keeper) loop() {
+	defer func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.timer != nil {
+			k.timer.Stop()
+		}
+	}()
+	for {
+		select {
+		case <-k.ctx.Done():
+			return
+		case <-k.wake:
+		}
+		k.mu.Lock()
+		next := k.tick(k.clock.Now())
+		if k.timer != nil {
+			k.timer.Stop()
+			k.timer = nil
+		}
+		if next < never {
+			k.timer = k.clock.AfterFunc(next, k.kick)
+		}
+		k.mu.Unlock()
+	}
+}
+
+const never = time.Duration(1<<63 - 1)
+
+// tick does what is due and says in how long to look again.
+func (k *Keeper) tick(now Reading) time.Duration {
+	next := never
+	soon := func(at time.Duration) { next = min(next, max(at-now.Mono, 0)) }
+	k.tickSessions(now, soon)
+	k.tickOffers(now, soon)
+	k.recon.tick(now, soon)
+	k.tickWaiting(now, soon)
+	if len(k.sessions) > 0 {
+		// A second at the most, to notice that the machine slept; and with very
+		// many sessions not one look per session.
+		soon(now.Mono + time.Second)
+		next = max(next, time.Duration(len(k.sessions))*time.Microsecond)
+	}
+	return next
+}
+
+// Close ends all trust (OnLost with ErrClosed), waits for the owners to call
+// Release on what they held, as the work under it must have stopped first, and
+// then closes the sessions. Records are renewed while it waits. When ctx is done
+// before, the rest is abandoned, to expire by its TTL, and named in the error,
+// which is ErrUnknown. Of several calls the first whose ctx is done abandons for
+// all, and all return the same.
+func (k *Keeper) Close(ctx context.Context) error {
+	k.mu.Lock()
+	if !k.closing {
+		k.closing = true
+		for _, h := range k.handles {
+			k.loseLocked(h, ErrClosed)
+			k.abandonAcquiresLocked(h, ErrClosed)
+			h.dropWaitersLocked()
+		}
+	}
+	k.checkIdleLocked()
+	k.mu.Unlock()
+
+	select {
+	case <-k.idle:
+	case <-ctx.Done():
+	}
+
+	k.mu.Lock()
+	if k.closed { // another call sees to it
+		k.mu.Unlock()
+		select {
+		case <-k.ended:
+			return k.closeErr
+		case <-ctx.Done():
+			return fmt.Errorf("keeper %s: closing: %w", k.owner.ID, ctx.Err())
+		}
+	}
+	rest, empty := k.shutLocked()
+	k.mu.Unlock()
+
+	for _, s := range empty {
+		if ctx.Err() != nil {
+			break
+		}
+		_, err := call(k, func(ctx context.Context) (struct{}, error) { return struct{}{}, k.store.CloseSession(ctx, s) })
+		if err != nil { // nor will the others be closed, most likely: don't wait for each
+			k.log.Warn("empty sessions left to expire", zap.Error(err))
+			break
+		}
+	}
+	k.cancel()
+	done := make(chan struct{})
+	go func() { k.wg.Wait(); k.calls.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+	if len(rest) > 0 {
+		k.log.Warn("closed with leases not released", zap.Int("count", len(rest)), zap.Strings("names", rest[:min(len(rest), 20)]))
+		k.closeErr = fmt.Errorf("keeper %s closed: %d leases not released, left to expire: %s: %w",
+			k.owner.ID, len(rest), abbreviate(rest), unknown(context.Cause(ctx)))
+	}
+	close(k.ended)
+	return k.closeErr
+}
+
+// shutLocked ends every operation and all trust. It returns the names that are
+// abandoned and the sessions that nothing is claimed under.
+func (k *Keeper) shutLocked() (rest []string, empty []Session) {
+	k.closed = true
+	for name, h := range k.handles {
+		if h.status != free || h.op != nil {
+			rest = append(rest, name)
+		}
+		for _, o := range h.takeOpsLocked() {
+			o.finish(false, ErrClosed)
+		}
+	}
+	sort.Strings(rest)
+	for _, s := range k.sessions {
+		if len(s.handles) == 0 {
+			empty = append(empty, s.Session)
+		}
+		s.close()
+	}
+	select {
+	case <-k.idle:
+	default:
+		close(k.idle)
+	}
+	return rest, empty
+}
+
+func abbreviate(names []string) string {
+	const most = 20
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return strings.Join(names[:most], ", ") + ", …"
+}
+
+// checkIdleLocked tells Close when nothing is claimed or in flight any more.
+func (k *Keeper) checkIdleLocked() {
+	if !k.closing {
+		return
+	}
+	for _, h := range k.handles {
+		if h.status != free || h.op != nil {
+			return
+		}
+	}
+	select {
+	case <-k.idle:
+	default:
+		close(k.idle)
+	}
+}

@@ -1,0 +1,159 @@
+package lease_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/faultclock"
+	"github.com/holdfast-go/holdfast/lease/faultstore"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const ttl = 10 * time.Second
+
+// node is one Keeper with its own clock and its own, disturbable way to the
+// store.
+type node struct {
+	*lease.Keeper
+	t     *testing.T
+	clock *faultclock.Clock
+	store *faultstore.Store
+}
+
+// bubble runs a test on fake time.
+func bubble(t *testing.T, f func(t *testing.T, store *memory.Store)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { f(t, memory.New()) })
+}
+
+// start makes a node; it is closed with the test.
+func start(t *testing.T, store lease.Store, id string, change ...func(*lease.Config)) *node {
+	t.Helper()
+	n := &node{t: t, clock: faultclock.New(), store: faultstore.Wrap(store)}
+	cfg := lease.Config{ID: id, Address: id + ":1", TTL: ttl, Clock: n.clock}
+	for _, f := range change {
+		f(&cfg)
+	}
+	k, err := lease.NewKeeper(n.store, cfg)
+	require.NoError(t, err)
+	n.Keeper = k
+	t.Cleanup(func() {
+		n.clock.Thaw()
+		n.clock.Wake()
+		n.store.SetRule(nil)
+		n.store.Heal()
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		k.Close(ctx)
+		n.store.Wait()
+	})
+	return n
+}
+
+// crash cuts the node off for good, as a dead process is.
+func (n *node) crash() {
+	n.clock.Freeze()
+	n.store.Partition()
+}
+
+func (n *node) lease(name string, opts ...lease.Option) *lease.Handle {
+	n.t.Helper()
+	h, err := n.Lease(name, opts...)
+	require.NoError(n.t, err)
+	return h
+}
+
+// hold makes a handle and acquires it.
+func (n *node) hold(name string, opts ...lease.Option) *lease.Handle {
+	n.t.Helper()
+	h := n.lease(name, opts...)
+	mustWin(n.t, h)
+	return h
+}
+
+func acquire(t *testing.T, l lease.Lease) bool {
+	t.Helper()
+	won, err := l.Acquire(t.Context())
+	require.NoError(t, err)
+	return won
+}
+
+func mustWin(t *testing.T, l lease.Lease) {
+	t.Helper()
+	require.True(t, acquire(t, l), "the lease should be won")
+	require.True(t, l.CheckAlive())
+}
+
+func mustNotWin(t *testing.T, l lease.Lease) {
+	t.Helper()
+	require.False(t, acquire(t, l), "the lease is another's")
+	require.False(t, l.CheckAlive())
+}
+
+func token(t *testing.T, h *lease.Handle) lease.Token {
+	t.Helper()
+	term, ok := h.Term()
+	require.True(t, ok, "a living term")
+	return term.Token()
+}
+
+// losses collects what OnLost told.
+type losses struct {
+	mu   sync.Mutex
+	told []lease.Loss
+}
+
+func watchLosses(l lease.Lease) *losses {
+	s := &losses{}
+	l.OnLost(func(x lease.Loss) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.told = append(s.told, x)
+	})
+	return s
+}
+
+func (s *losses) all() []lease.Loss {
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]lease.Loss(nil), s.told...)
+}
+
+func (s *losses) one(t *testing.T, reason error) lease.Loss {
+	t.Helper()
+	all := s.all()
+	require.Len(t, all, 1, "told of one loss")
+	require.ErrorIs(t, all[0].Reason, reason)
+	return all[0]
+}
+
+// standing returns the record of name, if one stands.
+func standing(t *testing.T, store lease.Store, name string) (lease.Record, bool) {
+	t.Helper()
+	recs, err := store.Get(context.Background(), name)
+	require.NoError(t, err)
+	if len(recs) == 0 {
+		return lease.Record{}, false
+	}
+	return recs[0], true
+}
+
+// rule disturbs calls of one kind.
+func (n *node) rule(op faultstore.Op, f faultstore.Fault) {
+	n.store.SetRule(func(c faultstore.Call) faultstore.Fault {
+		if c.Op == op {
+			return f
+		}
+		return faultstore.Fault{}
+	})
+}

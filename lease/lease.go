@@ -1,0 +1,139 @@
+package lease
+
+import (
+	"context"
+	"time"
+)
+
+// Token is a fencing token: a number that the store issues anew with every
+// change of ownership of a name, strictly increasing per name, also across
+// release, deletion, expiry, transfer and restarts. 0 means "no token".
+type Token uint64
+
+// Lease is the exclusive, time-bound right to one name. Every method is safe
+// for concurrent use.
+type Lease interface {
+	// Acquire tries once, however many requests that takes, to own the name.
+	//
+	//   - true: it is ours (also when it was ours already; the token stays).
+	//   - false, nil: at some moment during the call it was surely another's.
+	//   - an error: not known, or refused. errors.Is tells ErrUnknown (no
+	//     definite answer within the bounds), ErrClosed, ErrBadRecord (what
+	//     stands under the name is no record of ours), and the context's error.
+	//
+	// A win that arrives after the caller gave up is released.
+	Acquire(ctx context.Context) (bool, error)
+
+	// Release gives the name up. CheckAlive is false before anything is sent,
+	// and OnLost does not fire. It returns nil once the store confirmed that
+	// nothing of this handle stands any more (at once if nothing did), or
+	// ErrUnknown if no answer came within the bounds; what still stands then is
+	// released in the background. An Acquire that is in flight ends with
+	// ErrReleased, and what it wins is given back. Call Release only after the
+	// guarded work stopped.
+	Release(ctx context.Context) error
+
+	// CheckAlive reports whether the name is ours at this moment. It reads a
+	// clock and a deadline: no I/O, no allocation, no blocking.
+	CheckAlive() bool
+
+	// OnLost registers f to be called once for each loss, in an own goroutine,
+	// after CheckAlive turned false and the term's context is done. It may be
+	// called before Acquire. A loss before the registration is not told: check
+	// CheckAlive after registering. stop reports whether f was registered until
+	// now; a call of f that has begun is not waited for.
+	OnLost(f func(Loss)) (stop func() bool)
+}
+
+// Loss says which term ended against its holder's will, and why.
+type Loss struct {
+	Name   string
+	Token  Token
+	Reason error // one of ErrExpired, ErrTakenOver, ErrRecordGone, ErrInconsistent, ErrClosed (errors.Is)
+}
+
+// Term is one ownership of a name, from the moment it was won to its end. It is
+// immutable but for ending: a later ownership is another Term with a higher
+// token.
+type Term interface {
+	Name() string
+	// Token is the fencing token of this ownership; 0 if the lease has none.
+	Token() Token
+	// Context is done when the term ends; context.Cause tells why (the reasons
+	// of Loss, ErrReleased or ErrTransferred).
+	Context() context.Context
+	// CheckAlive is Lease.CheckAlive for this very term.
+	CheckAlive() bool
+	// Check is CheckAlive together with the monotonic clock reading it used.
+	Check() (at time.Duration, alive bool)
+}
+
+// Termed is implemented by leases that know their current term.
+type Termed interface {
+	// Term returns the current term; ok is false while there is none that lives.
+	Term() (t Term, ok bool)
+}
+
+// HolderFinder is implemented by leases that can tell who holds the name.
+type HolderFinder interface {
+	// Holder asks the store who holds the name; ok is false when nobody does.
+	Holder(ctx context.Context) (r Record, ok bool, err error)
+}
+
+// Waiter is implemented by leases that can tell when the name becomes free.
+type Waiter interface {
+	// Wait returns nil when the name is believed to be free or is ours. It is a
+	// hint: Acquire decides.
+	Wait(ctx context.Context) error
+	// OnFree calls f once, in an own goroutine, when the name is believed to be
+	// free. stop reports whether it prevented the call.
+	OnFree(f func()) (stop func() bool)
+}
+
+// Transferable is implemented by leases that can be moved to another owner
+// without a moment in which a third could win.
+type Transferable interface {
+	// Offer is the receiving side's first step: it prepares to own the name and
+	// says so in a value to be sent to the present holder.
+	Offer(ctx context.Context) (Offer, error)
+	// Transfer is the holder's step: it ends the term (the context's cause is
+	// ErrTransferred, OnLost does not fire) and hands the name over to the
+	// offer's maker. Call it after the guarded work stopped. On any error the
+	// handle is not alive; Acquire settles who owns the name, Release gives it
+	// up. Errors: ErrNotHeld, ErrTransferRefused (surely not moved), ErrUnknown,
+	// ErrUnsupported.
+	Transfer(ctx context.Context, o Offer) error
+	// Adopt is the receiving side's last step: it takes up what was transferred
+	// to the offer. false means that the name was surely not ours to take up;
+	// an error that it is not known.
+	Adopt(ctx context.Context, o Offer) (bool, error)
+}
+
+// Offer is the invitation to transfer a name to its maker. It travels between
+// nodes as plain data.
+type Offer struct {
+	Name    string
+	Owner   Owner
+	Session SessionID
+	TTL     time.Duration
+	Nonce   uint64
+	// Lifetime is how long after Offer returned its maker still takes up the
+	// name, by the maker's clock; a later transfer is reconciled away.
+	Lifetime time.Duration
+}
+
+// As finds in l, or in what it wraps (Unwrap() Lease), the first that is a T.
+func As[T any](l Lease) (T, bool) {
+	for l != nil {
+		if t, ok := l.(T); ok {
+			return t, true
+		}
+		w, ok := l.(interface{ Unwrap() Lease })
+		if !ok {
+			break
+		}
+		l = w.Unwrap()
+	}
+	var zero T
+	return zero, false
+}

@@ -1,0 +1,296 @@
+package leasetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// callBound ends every call a case makes to a healthy store.
+const callBound = 15 * time.Second
+
+// T is what a case works with: the test, one backing store, and the parameters
+// of the run. Its methods may be called from any goroutine unless they fail
+// fatally (said where they do).
+type T struct {
+	TB
+	opts   options
+	client func() lease.Store // fatal
+
+	ttl    time.Duration // what cases about expiry ask for
+	slack  time.Duration
+	serial atomic.Uint64
+	clock  atomic.Int64 // orders events of the case, since fake time may stand still
+
+	mu   sync.Mutex
+	top  map[string]lease.Token // the highest token seen of each name
+	rand *rand.Rand
+}
+
+func newT(tb TB, f Factory, o options) *T {
+	tb.Helper()
+	t := &T{TB: tb, opts: o, client: f(tb), top: make(map[string]lease.Token)}
+	t.rand = rand.New(rand.NewPCG(o.seed, 0))
+	t.ttl, t.slack = o.ttl, o.slack
+	if t.ttl == 0 {
+		t.ttl = max(t.limits(t.client()).MinTTL, 0)
+	}
+	if t.ttl == 0 {
+		t.ttl = time.Second
+	}
+	if t.slack == 0 && o.fake {
+		t.slack = t.ttl / 10
+	} else if t.slack == 0 {
+		t.slack = t.ttl + 2*time.Second
+	}
+	return t
+}
+
+// broken fails the case. The message begins with the rule that the store broke.
+func (t *T) broken(r rule, format string, args ...any) {
+	t.Helper()
+	t.Errorf("broken rule: %s\n\t%s", r, fmt.Sprintf(format, args...))
+}
+
+// require is broken, and ends the case, unless ok.
+func (t *T) require(ok bool, r rule, format string, args ...any) {
+	t.Helper()
+	if !ok {
+		t.broken(r, format, args...)
+		t.FailNow()
+	}
+}
+
+// check is broken unless ok.
+func (t *T) check(ok bool, r rule, format string, args ...any) {
+	t.Helper()
+	if !ok {
+		t.broken(r, format, args...)
+	}
+}
+
+// noVerdict ends the case on real time because the machine was too slow to tell;
+// Run repeats it with a longer TTL. On fake time there is no such excuse.
+func (t *T) noVerdict(format string, args ...any) {
+	t.Helper()
+	if r, ok := t.TB.(*recorder); ok && !t.opts.fake {
+		r.noVerdict.Store(true)
+	}
+	t.Fatalf("no verdict: "+format, args...)
+}
+
+// overdue tells whether a slow machine let the node's session run out.
+func (n *node) overdue() bool {
+	return !n.t.opts.fake && time.Since(n.opened) >= n.session.TTL
+}
+
+// context bounds one call. It outlives the test's own, for cleanups.
+func (t *T) context() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(t.Context()), callBound)
+}
+
+func (t *T) limits(s lease.Store) lease.Limits {
+	if l, ok := s.(lease.Limiter); ok {
+		return l.Limits()
+	}
+	return lease.Limits{}
+}
+
+// batch is how many names of want the store takes in one call and session.
+func (t *T) batch(s lease.Store, want int) int {
+	l := t.limits(s)
+	if l.Batch > 0 {
+		want = min(want, l.Batch)
+	}
+	if l.NamesPerSession > 0 {
+		want = min(want, l.NamesPerSession)
+	}
+	return want
+}
+
+// tick is the pace at which cases look again.
+func (t *T) tick() time.Duration {
+	if t.opts.fake {
+		return max(t.slack/10, time.Millisecond)
+	}
+	return 20 * time.Millisecond
+}
+
+// pace is a short pause inside loops. The few lengths make that goroutines
+// often wake at one moment of fake time, and truly run at once.
+func (t *T) pace() {
+	t.mu.Lock()
+	n := t.rand.IntN(4)
+	t.mu.Unlock()
+	if n == 0 {
+		runtime.Gosched()
+		return
+	}
+	time.Sleep(time.Duration(n) * 50 * time.Microsecond)
+}
+
+// random draws a number below n from the run's seed.
+func (t *T) random(n int) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.rand.IntN(n)
+}
+
+// eventually looks until ok is true; false when callBound passed.
+func (t *T) eventually(ok func() bool) bool {
+	for end := time.Now().Add(callBound); ; time.Sleep(t.tick()) {
+		if ok() {
+			return true
+		}
+		if time.Now().After(end) {
+			return false
+		}
+	}
+}
+
+// together runs f(0) … f(n-1) at one moment and waits for all.
+func together(n int, f func(i int)) {
+	var wg sync.WaitGroup
+	start := make(chan struct{})
+	for i := range n {
+		wg.Go(func() {
+			<-start
+			f(i)
+		})
+	}
+	close(start)
+	wg.Wait()
+}
+
+// node is one participant: a client of the backing store, an owner and an open
+// session.
+type node struct {
+	t       *T
+	store   lease.Store
+	session lease.Session // with the TTL granted
+	opened  time.Time     // before the open was sent
+	acked   time.Time     // after its reply
+}
+
+// node opens a client and a session long enough to outlast the case. It is
+// fatal.
+func (t *T) node() *node { return t.nodeOn(t.client()) }
+
+// nodeOn is node over a given client. It is fatal.
+func (t *T) nodeOn(s lease.Store) *node { return t.open(s, t.owner(), max(30*t.ttl, time.Minute)) }
+
+// brief opens a session of the short TTL. It is fatal.
+func (t *T) brief() *node { return t.open(t.client(), t.owner(), t.ttl) }
+
+// again opens another session of the same owner. It is fatal.
+func (n *node) again() *node { return n.t.open(n.store, n.session.Owner, n.session.TTL) }
+
+func (t *T) owner() lease.Owner {
+	i := t.serial.Add(1)
+	return lease.Owner{
+		ID:          fmt.Sprintf("node-%d", i),
+		Incarnation: fmt.Sprintf("%d-%016x", i, rand.Uint64()),
+		Address:     fmt.Sprintf("10.0.0.%d:8000", i%250),
+	}
+}
+
+// newSession draws a session that is not opened.
+func (t *T) newSession(o lease.Owner, ttl time.Duration) lease.Session {
+	return lease.Session{ID: lease.SessionID(rand.Int64N(1<<62) + 1), Owner: o, TTL: ttl}
+}
+
+func (t *T) open(s lease.Store, o lease.Owner, ttl time.Duration) *node {
+	t.Helper()
+	n := &node{t: t, store: s, session: t.newSession(o, ttl)}
+	n.reopen()
+	t.Cleanup(func() {
+		ctx, cancel := t.context()
+		defer cancel()
+		if err := s.CloseSession(ctx, n.session); err != nil {
+			t.Logf("closing session of %s at the end of the case: %v", o.ID, err)
+		}
+	})
+	return n
+}
+
+// reopen sends OpenSession for the node's session. It is fatal.
+func (n *node) reopen() {
+	n.t.Helper()
+	ctx, cancel := n.t.context()
+	defer cancel()
+	asked := n.session.TTL
+	sent := time.Now()
+	g, err := n.store.OpenSession(ctx, n.session)
+	if err != nil || g.Err != nil {
+		n.t.Fatalf("OpenSession for %v: error %v, Grant.Err %v", asked, err, g.Err)
+	}
+	n.t.require(g.TTL >= asked, ruleGrant, "asked for %v, granted %v", asked, g.TTL)
+	n.session.TTL, n.opened, n.acked = g.TTL, sent, time.Now()
+}
+
+// renew renews the node's session and returns its grant. It is fatal.
+func (n *node) renew() lease.Grant {
+	n.t.Helper()
+	return n.t.renewAll(n)[0]
+}
+
+// renewAll renews the sessions of nodes in one call, through the first's
+// client. It is fatal.
+func (t *T) renewAll(nodes ...*node) []lease.Grant {
+	t.Helper()
+	ctx, cancel := t.context()
+	defer cancel()
+	sessions := make([]lease.Session, len(nodes))
+	for i, n := range nodes {
+		sessions[i] = n.session
+	}
+	sent := time.Now()
+	grants, err := nodes[0].store.Renew(ctx, sessions)
+	t.require(!errors.Is(err, lease.ErrSessionGone), ruleGoneRenew, "Renew of %d sessions failed whole: %v", len(nodes), err)
+	if err != nil {
+		t.Fatalf("Renew of %d sessions: %v", len(nodes), err)
+	}
+	t.require(len(grants) == len(nodes), ruleOrder, "Renew of %d sessions gave %d grants", len(nodes), len(grants))
+	for i, g := range grants {
+		if g.Err == nil {
+			t.check(g.TTL > 0, ruleGrant, "Renew granted %v", g.TTL)
+			nodes[i].session.TTL, nodes[i].opened, nodes[i].acked = g.TTL, sent, time.Now()
+		}
+	}
+	return grants
+}
+
+// close closes the node's session. It is fatal.
+func (n *node) close() {
+	n.t.Helper()
+	ctx, cancel := n.t.context()
+	defer cancel()
+	err := n.store.CloseSession(ctx, n.session)
+	n.t.require(!errors.Is(err, lease.ErrSessionGone), ruleCloseTwice, "%v", err)
+	if err != nil {
+		n.t.Fatalf("CloseSession: %v", err)
+	}
+}
+
+// claim asks for a free name, with a nonce of its own.
+func (t *T) claim(name string) lease.Claim {
+	return lease.Claim{Name: name, Nonce: rand.Uint64N(1<<63) + 1}
+}
+
+// offer invites a transfer of name to the node.
+func (n *node) offer(name string) lease.Offer {
+	return lease.Offer{
+		Name: name, Owner: n.session.Owner, Session: n.session.ID, TTL: n.session.TTL,
+		Nonce: rand.Uint64N(1<<63) + 1, Lifetime: time.Minute,
+	}
+}
+
+func sameMetadata(a, b map[string]string) bool { return maps.Equal(a, b) }

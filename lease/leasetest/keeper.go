@@ -1,0 +1,300 @@
+package leasetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/faultstore"
+)
+
+var keeperCases = []testCase{
+	{name: "keeper/one-holder", run: keeperOneHolder},
+	{name: "keeper/batches", run: keeperBatches},
+	{name: "keeper/renews", waits: true, run: keeperRenews},
+	{name: "keeper/crash", waits: true, run: keeperCrash},
+	{name: "keeper/wait", waits: true, run: keeperWait},
+	{name: "keeper/transfer", needs: needTransfer, run: keeperTransfer},
+	{name: "keeper/settles-what-went-astray", waits: true, run: keeperSettles},
+	{name: "keeper/contention-astray", waits: true, run: keeperContention},
+}
+
+// keeper starts an engine over a store, with the run's TTL. It is fatal.
+func (t *T) keeper(s lease.Store) *lease.Keeper {
+	t.Helper()
+	k, err := lease.NewKeeper(s, lease.Config{
+		ID: t.owner().ID, TTL: max(t.ttl, lease.MinTTL), PollMin: 50 * time.Millisecond, PollMax: 500 * time.Millisecond,
+	})
+	if err != nil {
+		t.Fatalf("NewKeeper: %v", err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 100*time.Millisecond)
+		defer cancel()
+		_ = k.Close(ctx) // cases leave leases held; what is left expires
+	})
+	return k
+}
+
+// handle makes a handle. It is fatal.
+func (t *T) handle(k *lease.Keeper, name string) *lease.Handle {
+	t.Helper()
+	h, err := k.Lease(name)
+	if err != nil {
+		t.Fatalf("Lease(%q): %v", name, err)
+	}
+	return h
+}
+
+// acquired claims through a handle; an error fails the case.
+func (t *T) acquired(h *lease.Handle) bool {
+	t.Helper()
+	ctx, cancel := t.context()
+	defer cancel()
+	ok, err := h.Acquire(ctx)
+	if err != nil {
+		t.broken(ruleKeeper, "Acquire of %q: %v", h.Name(), err)
+	}
+	return ok && err == nil
+}
+
+func (t *T) releases(h *lease.Handle) {
+	t.Helper()
+	ctx, cancel := t.context()
+	defer cancel()
+	err := h.Release(ctx)
+	t.check(err == nil, ruleKeeper, "Release of %q: %v", h.Name(), err)
+}
+
+// token is that of the handle's living term. It is fatal.
+func (t *T) token(h *lease.Handle) lease.Token {
+	t.Helper()
+	term, ok := h.Term()
+	t.require(ok && h.CheckAlive(), ruleKeeper, "%q was acquired and has no living term", h.Name())
+	return term.Token()
+}
+
+// acquires keeps trying through a handle until it wins; false if it never did.
+func (t *T) acquires(h *lease.Handle, within time.Duration) bool {
+	for end := time.Now().Add(within); time.Now().Before(end); time.Sleep(t.tick()) {
+		ctx, cancel := t.context()
+		ok, _ := h.Acquire(ctx)
+		cancel()
+		if ok {
+			return true
+		}
+	}
+	return false
+}
+
+func keeperOneHolder(t *T) {
+	a, b := t.handle(t.keeper(t.client()), "k/a"), t.handle(t.keeper(t.client()), "k/a")
+	var last lease.Token
+	for range 3 {
+		t.require(t.acquired(a), ruleKeeper, "a free name was not acquired")
+		token := t.token(a)
+		t.check(token > last, ruleToken, "token %d after %d", token, last)
+		last = token
+		t.require(!t.acquired(b) && !b.CheckAlive(), ruleHeld, "two keepers hold one name")
+		ctx, cancel := t.context()
+		r, held, err := b.Holder(ctx)
+		cancel()
+		t.check(err == nil && held && r.Token == token, ruleHolder, "Holder: %+v, %v, %v; the token is %d", r, held, err, token)
+		t.releases(a)
+		t.check(!a.CheckAlive(), ruleRelease, "alive after Release")
+		a, b = b, a
+	}
+}
+
+// keeperBatches acquires many names at one moment, as a node that starts does.
+func keeperBatches(t *T) {
+	const names = 150
+	k := t.keeper(t.client())
+	var hs [names]*lease.Handle
+	for i := range hs {
+		hs[i] = t.handle(k, fmt.Sprintf("k/%d", i))
+	}
+	together(names, func(i int) { t.check(t.acquired(hs[i]), ruleKeeper, "%q was not acquired", hs[i].Name()) })
+	other := t.handle(t.keeper(t.client()), "k/7")
+	t.check(!t.acquired(other), ruleHeld, "two keepers hold one name")
+	together(names, func(i int) { t.releases(hs[i]) })
+	t.check(t.acquired(other), ruleRelease, "a name that was released was not acquired")
+}
+
+func keeperRenews(t *T) {
+	h, other := t.handle(t.keeper(t.client()), "k/a"), t.handle(t.keeper(t.client()), "k/a")
+	lost := make(chan lease.Loss, 8)
+	h.OnLost(func(l lease.Loss) { lost <- l })
+	t.require(t.acquired(h), ruleKeeper, "a free name was not acquired")
+	term, ok := h.Term()
+	t.require(ok, ruleKeeper, "%q was acquired and has no living term", h.Name())
+	ttl := max(t.ttl, lease.MinTTL)
+	for end := time.Now().Add(3 * ttl); time.Now().Before(end); time.Sleep(ttl / 5) {
+		if !term.CheckAlive() {
+			cause := context.Cause(term.Context())
+			if !t.opts.fake && (cause == nil || errors.Is(cause, lease.ErrExpired)) {
+				t.noVerdict("no renewal came through in time: the machine or the store was too slow")
+			}
+			t.broken(ruleRenew, "a keeper that runs lost its lease: %v", cause)
+			return
+		}
+		t.check(len(lost) == 0, ruleRenew, "OnLost was called for a term that is alive")
+		t.check(!t.acquired(other), ruleHeld, "two keepers hold one name")
+	}
+}
+
+// keeperCrash cuts a holder off: it stops trusting before anybody else can win,
+// and somebody else wins.
+func keeperCrash(t *T) {
+	f := t.faults()
+	holder, other := t.handle(t.keeper(f), "k/a"), t.handle(t.keeper(t.client()), "k/a")
+	lost := make(chan lease.Loss, 8)
+	holder.OnLost(func(l lease.Loss) { lost <- l })
+	t.require(t.acquired(holder), ruleKeeper, "a free name was not acquired")
+	token, ttl := t.token(holder), max(t.ttl, lease.MinTTL)
+	f.Partition()
+	defer f.Heal()
+	for end := time.Now().Add(2*ttl + t.slack + prompt); ; time.Sleep(t.tick()) {
+		if t.acquired(other) {
+			t.check(!holder.CheckAlive(), ruleEarly, "another keeper won while the holder, cut off, still trusted")
+			break
+		}
+		t.require(time.Now().Before(end), ruleLate, "the lease of a keeper that is cut off does not become free")
+	}
+	t.check(t.token(other) > token, ruleToken, "token %d after %d", t.token(other), token)
+	select {
+	case l := <-lost:
+		t.check(errors.Is(l.Reason, lease.ErrExpired) && l.Token == token, ruleKeeper, "lost: %+v", l)
+	case <-time.After(prompt):
+		t.broken(ruleKeeper, "OnLost was not called")
+	}
+	f.Heal()
+	time.Sleep(ttl)
+	alive := other.CheckAlive()
+	if !alive && !t.opts.fake {
+		t.noVerdict("no renewal came through in time: the machine or the store was too slow")
+	}
+	t.check(!holder.CheckAlive() && alive, ruleHeld, "after the cut healed: alive %v and %v", holder.CheckAlive(), alive)
+	t.check(len(lost) == 0, ruleKeeper, "OnLost was called %d times more", len(lost))
+}
+
+func keeperWait(t *T) {
+	holder, waiting := t.handle(t.keeper(t.client()), "k/a"), t.handle(t.keeper(t.client()), "k/a")
+	t.require(t.acquired(holder), ruleKeeper, "a free name was not acquired")
+	woken := make(chan error, 1)
+	ctx, cancel := t.context()
+	defer cancel()
+	go func() { woken <- waiting.Wait(ctx) }()
+	time.Sleep(t.ttl / 2)
+	select {
+	case err := <-woken:
+		t.broken(ruleKeeper, "Wait returned (%v) while the name was held", err)
+		return
+	default:
+	}
+	t.releases(holder)
+	select {
+	case err := <-woken:
+		t.check(err == nil, ruleKeeper, "Wait: %v", err)
+	case <-time.After(prompt):
+		t.broken(ruleKeeper, "Wait has not returned %v after the release", prompt)
+		return
+	}
+	t.check(t.acquired(waiting), ruleKeeper, "a name that was waited for was not acquired")
+}
+
+func keeperTransfer(t *T) {
+	a, b := t.handle(t.keeper(t.client()), "k/a"), t.handle(t.keeper(t.client()), "k/a")
+	t.require(t.acquired(a), ruleKeeper, "a free name was not acquired")
+	third := t.handle(t.keeper(t.client()), "k/a")
+	last := t.token(a)
+	for range 4 {
+		ctx, cancel := t.context()
+		offer, err := b.Offer(ctx)
+		t.require(err == nil, ruleTransfer, "Offer: %v", err)
+		err = a.Transfer(ctx, offer)
+		t.require(err == nil && !a.CheckAlive(), ruleTransfer, "Transfer: %v; the mover is alive: %v", err, a.CheckAlive())
+		t.check(!t.acquired(third), ruleTransferAtomic, "a third won between Transfer and Adopt")
+		ok, err := b.Adopt(ctx, offer)
+		cancel()
+		t.require(ok && err == nil, ruleTransfer, "Adopt: %v, %v", ok, err)
+		t.check(t.token(b) > last, ruleToken, "token %d after %d", t.token(b), last)
+		last = t.token(b)
+		a, b = b, a
+	}
+}
+
+// keeperSettles lets an acquire land when its caller has given up: the name is
+// not held for nobody.
+func keeperSettles(t *T) {
+	f := t.faults()
+	k := t.keeper(f)
+	h, keep, other := t.handle(k, "k/a"), t.handle(k, "k/keep"), t.handle(t.keeper(t.client()), "k/a")
+	t.require(t.acquired(keep), ruleKeeper, "a free name was not acquired") // it shares the session, and keeps it alive
+	f.SetRule(func(c faultstore.Call) faultstore.Fault {
+		if c.Op == faultstore.Acquire {
+			return faultstore.Fault{Kind: faultstore.LandLate, Delay: landing}
+		}
+		return faultstore.Fault{}
+	})
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), landing/3)
+	ok, err := h.Acquire(ctx)
+	cancel()
+	t.require(!ok && err != nil, ruleKeeper, "Acquire, with its requests held up: %v, %v", ok, err)
+	ttl := max(t.ttl, lease.MinTTL)
+	time.Sleep(ttl / 2)
+	f.SetRule(nil)
+	f.Wait()
+	t.check(t.acquires(other, 4*ttl+t.slack), ruleKeeper, "a name whose acquire landed late is held for nobody")
+	t.check(keep.CheckAlive(), ruleKeeper, "another lease of the keeper was lost")
+}
+
+// keeperContention lets keepers fight for one name while requests go astray.
+// Whoever is alive is so alone.
+func keeperContention(t *T) {
+	const keepers = 4
+	var (
+		mu      sync.Mutex
+		holders = make(map[int]*lease.Handle)
+		hs      [keepers]*lease.Handle
+		fs      [keepers]faults
+		wins    atomic.Int32
+	)
+	for i := range hs {
+		fs[i] = t.faults()
+		hs[i] = t.handle(t.keeper(fs[i]), "k/a")
+		fs[i].SetRule(func(faultstore.Call) faultstore.Fault { return t.mishap() })
+	}
+	ttl := max(t.ttl, lease.MinTTL)
+	end := time.Now().Add(2 * ttl)
+	together(keepers, func(i int) {
+		for time.Now().Before(end) {
+			ctx, cancel := t.context()
+			ok, _ := hs[i].Acquire(ctx)
+			if ok {
+				wins.Add(1)
+				mu.Lock()
+				for j, h := range holders {
+					if j != i && h.CheckAlive() && hs[i].CheckAlive() && h.CheckAlive() {
+						t.broken(ruleHeld, "keepers %d and %d are alive at once", j, i)
+					}
+				}
+				holders[i] = hs[i]
+				mu.Unlock()
+				time.Sleep(time.Duration(t.random(20)) * time.Millisecond)
+				_ = hs[i].Release(ctx) // its fate may be unknown; what is checked is that nobody else trusts
+			}
+			cancel()
+			time.Sleep(time.Duration(t.random(20)) * time.Millisecond)
+		}
+	})
+	for i := range fs {
+		fs[i].SetRule(nil)
+	}
+	t.check(wins.Load() > 0, ruleKeeper, "nobody ever won")
+	t.check(t.acquires(hs[0], 4*ttl+t.slack), ruleKeeper, "when requests arrive again, the name can't be acquired")
+}

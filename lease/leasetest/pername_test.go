@@ -1,0 +1,179 @@
+package leasetest
+
+import (
+	"context"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// names is the backing of a small lease.NameStore: each record has a TTL of its
+// own.
+type names struct {
+	mu      sync.Mutex
+	counter lease.Token
+	records map[string]*named
+}
+
+type named struct {
+	lease.Record
+	end time.Time
+}
+
+func (n *names) Limits() lease.Limits { return lease.Limits{Name: "names", NamesPerSession: 100} }
+
+// at returns the live record of a name.
+func (n *names) at(ctx context.Context, name string) (*named, func(), error) {
+	if ctx.Err() != nil {
+		return nil, nil, ctx.Err()
+	}
+	n.mu.Lock()
+	r := n.records[name]
+	if r != nil && !time.Now().Before(r.end) {
+		delete(n.records, name)
+		r = nil
+	}
+	return r, n.mu.Unlock, nil
+}
+
+func (n *names) put(r lease.Record, ttl time.Duration) lease.Record {
+	n.counter++
+	r.Token, r.TTL = n.counter, ttl
+	n.records[r.Name] = &named{r, time.Now().Add(ttl)}
+	return clone(r)
+}
+
+func clone(r lease.Record) lease.Record {
+	r.Metadata = maps.Clone(r.Metadata)
+	return r
+}
+
+func (r *named) public() lease.Record {
+	out := clone(r.Record)
+	out.Left = time.Until(r.end)
+	return out
+}
+
+func (n *names) Acquire(ctx context.Context, s lease.Session, c lease.Claim) (lease.Outcome, error) {
+	r, unlock, err := n.at(ctx, c.Name)
+	if err != nil {
+		return lease.Outcome{}, err
+	}
+	defer unlock()
+	if r != nil && (c.Supersedes != r.Token || r.Owner.Incarnation != s.Owner.Incarnation) {
+		return lease.Outcome{Record: r.public()}, nil
+	}
+	won := n.put(lease.Record{
+		Name: c.Name, Owner: s.Owner, Session: s.ID, Nonce: c.Nonce, Metadata: maps.Clone(c.Metadata),
+	}, s.TTL)
+	return lease.Outcome{OK: true, Record: won}, nil
+}
+
+func (n *names) Renew(ctx context.Context, s lease.Session, h lease.Held) (bool, error) {
+	r, unlock, err := n.at(ctx, h.Name)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	if r == nil || r.Held() != h {
+		return false, nil
+	}
+	r.end = time.Now().Add(s.TTL)
+	return true, nil
+}
+
+func (n *names) Release(ctx context.Context, h lease.Held) (bool, error) {
+	r, unlock, err := n.at(ctx, h.Name)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	if r == nil || r.Held() != h {
+		return false, nil
+	}
+	delete(n.records, h.Name)
+	return true, nil
+}
+
+func (n *names) Get(ctx context.Context, name string) (lease.Record, bool, error) {
+	r, unlock, err := n.at(ctx, name)
+	if err != nil {
+		return lease.Record{}, false, err
+	}
+	defer unlock()
+	if r == nil {
+		return lease.Record{}, false, nil
+	}
+	return r.public(), true, nil
+}
+
+// movingNames can also transfer and list.
+type movingNames struct{ *names }
+
+func (n movingNames) Transfer(ctx context.Context, m lease.Move) (lease.Outcome, error) {
+	r, unlock, err := n.at(ctx, m.Name)
+	if err != nil {
+		return lease.Outcome{}, err
+	}
+	defer unlock()
+	if r == nil {
+		return lease.Outcome{}, nil
+	}
+	if r.Held() != m.Held {
+		return lease.Outcome{Record: r.public()}, nil
+	}
+	metadata := r.Metadata
+	if m.Metadata != nil {
+		metadata = maps.Clone(m.Metadata)
+	}
+	moved := n.put(lease.Record{
+		Name: m.Name, Owner: m.To.Owner, Session: m.To.Session, Nonce: m.To.Nonce, Metadata: metadata,
+	}, m.To.TTL)
+	return lease.Outcome{OK: true, Record: moved}, nil
+}
+
+func (n movingNames) List(ctx context.Context, prefix string) iter.Seq2[lease.Record, error] {
+	return func(yield func(lease.Record, error) bool) {
+		n.mu.Lock()
+		all := slices.Collect(maps.Keys(n.records))
+		n.mu.Unlock()
+		for _, name := range all {
+			if !strings.HasPrefix(name, prefix) {
+				continue
+			}
+			r, ok, err := n.Get(ctx, name)
+			if err != nil {
+				yield(lease.Record{}, err)
+				return
+			}
+			if ok && !yield(r, nil) {
+				return
+			}
+		}
+	}
+}
+
+// TestPerName runs the kit over stores that lease.PerName makes, each client
+// with sessions of its own.
+func TestPerName(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		client func(*names) lease.NameStore
+	}{
+		{"names only", func(n *names) lease.NameStore { return n }},
+		{"with transfer and list", func(n *names) lease.NameStore { return movingNames{n} }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			Run(t, func(TB) func() lease.Store {
+				n := &names{records: map[string]*named{}}
+				return func() lease.Store { return lease.PerName(c.client(n)) }
+			}, FakeTime(), LocalSessions(), ExpirySlack(1100*time.Millisecond))
+		})
+	}
+}

@@ -1,0 +1,295 @@
+package leasetest
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// TB is what the kit and a Factory need of a test; *testing.T is one.
+type TB interface {
+	Helper()
+	Name() string
+	Logf(format string, args ...any)
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+	FailNow()
+	Failed() bool
+	Cleanup(func())
+	Context() context.Context
+	TempDir() string
+}
+
+// Factory makes a fresh and empty backing store for one case and returns a
+// function that opens a new client of it. The clients share nothing but the
+// backing store, as the nodes of a cluster would; where a client is no more
+// than a handle, returning the same value each time is fine. What has to be
+// closed is closed with tb.Cleanup. Both functions are called from the goroutine
+// of the case, with FakeTime inside its bubble.
+type Factory func(tb TB) (client func() lease.Store)
+
+// Option changes how Run works.
+type Option func(*options)
+
+type options struct {
+	fake        bool
+	ttl         time.Duration
+	slack       time.Duration
+	seed        uint64
+	local       bool
+	unreachable Factory
+	bad         func(TB) (func() lease.Store, func(name string))
+	restart     func(TB) (func() lease.Store, func())
+}
+
+// FakeTime runs every case in its own testing/synctest bubble. The store must
+// keep all its goroutines, channels and timers inside the bubble: nothing of
+// it may live in package variables, and no sockets.
+func FakeTime() Option { return func(o *options) { o.fake = true } }
+
+// TTL sets the session TTL that cases about expiry ask for. The default is the
+// store's Limits.MinTTL, or 1 s where there is none. Whatever is granted is
+// what the kit then goes by.
+func TTL(d time.Duration) Option { return func(o *options) { o.ttl = d } }
+
+// ExpirySlack bounds how long after the end of the granted TTL a record may
+// still stand. The default is TTL + 2 s, and TTL/10 with FakeTime.
+func ExpirySlack(d time.Duration) Option { return func(o *options) { o.slack = d } }
+
+// Seed repeats the random draws of an earlier run, whose log names its seed.
+func Seed(seed uint64) Option { return func(o *options) { o.seed = seed } }
+
+// Unreachable adds the case that the backing store does not answer: f makes
+// clients whose requests never come back (a cut link, a stopped server). Every
+// call must then end with its context and say that nothing is known.
+func Unreachable(f Factory) Option { return func(o *options) { o.unreachable = f } }
+
+// BadRecords adds the cases in which something that is no record stands under a
+// name. f makes a backing store like a Factory, and a function that writes such
+// a thing, past the lease.Store, under a free name: garbage, a truncated record,
+// a record of a newer format.
+func BadRecords(f func(tb TB) (client func() lease.Store, spoil func(name string))) Option {
+	return func(o *options) { o.bad = f }
+}
+
+// Restart adds the case that the backing store is restarted. f makes one like a
+// Factory, and a function that restarts it: all of its processes, keeping what
+// it calls durable. Calls may fail for a while; old clients go on being used.
+func Restart(f func(tb TB) (client func() lease.Store, restart func())) Option {
+	return func(o *options) { o.restart = f }
+}
+
+// LocalSessions is for stores whose sessions live in the client, as those of
+// lease.PerName do: what its documentation says to be different is not asked
+// for. ExpirySlack must then be at least a TTL, since a record may outlive its
+// session by that.
+func LocalSessions() Option { return func(o *options) { o.local = true } }
+
+// Run checks that the stores f makes keep the contract of lease.Store. It
+// returns when all cases are done.
+func Run(t *testing.T, f Factory, opts ...Option) {
+	t.Helper()
+	o := options{seed: rand.Uint64()}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	switch {
+	case f == nil:
+		t.Fatalf("leasetest: the Factory is nil")
+	case o.ttl < 0:
+		t.Fatalf("leasetest: TTL is %v, must not be negative", o.ttl)
+	case o.slack < 0:
+		t.Fatalf("leasetest: ExpirySlack is %v, must not be negative", o.slack)
+	}
+	t.Logf("leasetest: seed %d (leasetest.Seed repeats it)", o.seed)
+
+	var has needs
+	probed := t.Run("capabilities", func(t *testing.T) {
+		o.bubble(t, func(t *testing.T) { has = probe(newT(t, f, o)) })
+	})
+	if !probed {
+		return
+	}
+	has |= o.has()
+	run, left := choose(allCases(), has)
+	if len(left) > 0 {
+		t.Logf("leasetest: the store has no %s; left out: %s", strings.Join(has.missing(), ", no "), strings.Join(left, " "))
+	}
+	for _, c := range run {
+		if o.fake || !c.waits {
+			t.Run(c.name, func(t *testing.T) { o.bubble(t, func(t *testing.T) { c.do(t, f, o) }) })
+		}
+	}
+	if o.fake {
+		return
+	}
+	t.Run("waiting", func(t *testing.T) { // the group ends when its parallel cases have
+		for _, c := range run {
+			if c.waits {
+				t.Run(c.name, func(t *testing.T) {
+					done := make(chan *recorder, 1)
+					go func() { done <- c.patiently(t, f, o) }()
+					t.Parallel() // from here on, only to collect: all have begun
+					(<-done).replay(t)
+				})
+			}
+		}
+	})
+}
+
+// has is what the options say of the store.
+func (o options) has() (has needs) {
+	for _, c := range []struct {
+		bit needs
+		yes bool
+	}{
+		{needSessions, !o.local}, {needUnreachable, o.unreachable != nil},
+		{needBadRecords, o.bad != nil}, {needRestart, o.restart != nil},
+	} {
+		if c.yes {
+			has |= c.bit
+		}
+	}
+	return has
+}
+
+// bubble runs f on fake or on real time. A bubble has to be opened below t.Run,
+// which it does not allow inside.
+func (o options) bubble(t *testing.T, f func(*testing.T)) {
+	if o.fake {
+		synctest.Test(t, f)
+		return
+	}
+	f(t)
+}
+
+// needs is a set of things that a case needs and a store may lack.
+type needs uint16
+
+const (
+	needTransfer needs = 1 << iota
+	needNoTransfer
+	needWatch
+	needNoWatch
+	needList
+	needNoList
+	needSessions // sessions that every client knows
+	needUnreachable
+	needBadRecords
+	needRestart
+)
+
+func (n needs) missing() (names []string) {
+	for _, c := range []struct {
+		bit  needs
+		name string
+	}{
+		{needTransfer, "Transferer"}, {needWatch, "Watcher"}, {needList, "List"}, {needSessions, "sessions known to every client"},
+		{needUnreachable, "Unreachable option"}, {needBadRecords, "BadRecords option"}, {needRestart, "Restart option"},
+	} {
+		if n&c.bit == 0 {
+			names = append(names, c.name)
+		}
+	}
+	return names
+}
+
+// testCase is one case of the kit.
+type testCase struct {
+	name  string
+	needs needs
+	waits bool // it spends real time waiting, so all of these run at once
+	run   func(*T)
+}
+
+func (c testCase) do(tb TB, f Factory, o options) { c.run(newT(tb, f, o)) }
+
+// patiently does the case on real time, and again with twice the TTL if the
+// machine was too slow for a verdict.
+func (c testCase) patiently(t *testing.T, f Factory, o options) *recorder {
+	for attempt := 1; ; attempt++ {
+		var ttl time.Duration
+		r := record(t, t.Name(), func(tb TB) {
+			t := newT(tb, f, o)
+			ttl = t.ttl
+			c.run(t)
+		})
+		if !r.noVerdict.Load() || attempt == 3 {
+			return r
+		}
+		o.ttl = 2 * ttl
+	}
+}
+
+func allCases() []testCase {
+	var all []testCase
+	for _, group := range [][]testCase{
+		acquireCases, claimCases, tokenCases, releaseCases, batchCases,
+		sessionCases, expiryCases, transferCases, transferRaceCases, lateCases,
+		contextCases, readCases, watchCases, watchRaceCases, churnCases, setupCases, keeperCases,
+	} {
+		all = append(all, group...)
+	}
+	return all
+}
+
+// choose splits the cases into those to run and the names of those left out.
+func choose(all []testCase, has needs) (run []testCase, left []string) {
+	for _, c := range all {
+		switch {
+		case c.needs&^has == 0:
+			run = append(run, c)
+		case c.needs&(needNoTransfer|needNoWatch|needNoList) == 0:
+			left = append(left, c.name)
+		}
+	}
+	return run, left
+}
+
+// probe finds out what the store can do. Saying ErrUnsupported counts as not
+// having it.
+func probe(t *T) needs {
+	n := t.node()
+	has := needNoTransfer
+	if tr, ok := n.store.(lease.Transferer); ok {
+		ctx, cancel := t.context()
+		defer cancel()
+		move := lease.Move{Held: lease.Held{Name: "probe", Token: 1, Nonce: 1}, To: n.offer("probe")}
+		outs, err := tr.Transfer(ctx, []lease.Move{move})
+		if !errors.Is(err, lease.ErrUnsupported) && (len(outs) == 0 || !errors.Is(outs[0].Err, lease.ErrUnsupported)) {
+			has = needTransfer
+		}
+	}
+	if err := t.watchError(n.store, "probe"); errors.Is(err, lease.ErrUnsupported) {
+		has |= needNoWatch
+	} else {
+		has |= needWatch
+	}
+	if _, err := t.listAll(n.store, "probe"); errors.Is(err, lease.ErrUnsupported) {
+		has |= needNoList
+	} else {
+		has |= needList
+	}
+	return has
+}
+
+// watchError starts a watch and returns how it failed before its first event;
+// nil if it did not, ErrUnsupported if the store is no Watcher.
+func (t *T) watchError(s lease.Store, prefix string) error {
+	if _, ok := s.(lease.Watcher); !ok {
+		return lease.ErrUnsupported
+	}
+	w := t.watch(s, prefix)
+	w.until(func(events []seen) bool { return len(events) > 0 })
+	w.stop()
+	if len(w.all()) > 0 {
+		return nil
+	}
+	return w.failure()
+}

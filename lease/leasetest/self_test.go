@@ -1,0 +1,160 @@
+package leasetest
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// failuresOf runs one case on fake time over a flawed store and returns what
+// it says.
+func failuresOf(t *testing.T, name string, f flaw, seed uint64) (failures []string) {
+	t.Helper()
+	all := allCases()
+	i := slices.IndexFunc(all, func(c testCase) bool { return c.name == name })
+	require.GreaterOrEqual(t, i, 0, "there is no case %q", name)
+	o := options{fake: true, seed: seed}
+	for _, opt := range extras(f) {
+		opt(&o)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		failures = record(t, name, func(tb TB) { all[i].do(tb, twins(f), o) }).failures()
+	})
+	return failures
+}
+
+// extras are the options for which a backend has to arrange something.
+func extras(f flaw) []Option {
+	return []Option{
+		Unreachable(unreachable(f)),
+		BadRecords(func(tb TB) (func() lease.Store, func(string)) {
+			s := newTwin(tb, f)
+			return func() lease.Store { return s }, s.spoil
+		}),
+		Restart(func(tb TB) (func() lease.Store, func()) {
+			s := newTwin(tb, f)
+			return func() lease.Store { return s }, s.restart
+		}),
+	}
+}
+
+// TestFlawsAreCaught breaks a store in every way listed and names the cases that
+// must notice, with the rule each must report.
+func TestFlawsAreCaught(t *testing.T) {
+	for _, c := range catches {
+		for _, by := range c.by {
+			t.Run(string(c.flaw)+"/"+by.name, func(t *testing.T) {
+				attempts := uint64(1)
+				if slices.Contains(byChance, c.flaw) {
+					attempts = 10
+				}
+				var all []string
+				for seed := uint64(1); seed <= attempts; seed++ {
+					if all = failuresOf(t, by.name, c.flaw, seed); reported(all, by.rule) {
+						return
+					}
+				}
+				t.Fatalf("want the rule %q, got:\n%s", by.rule, strings.Join(all[:min(len(all), 8)], "\n"))
+			})
+		}
+	}
+}
+
+// reported tells whether the failures hold a break of the rule; "" is any.
+func reported(failures []string, r rule) bool {
+	return slices.ContainsFunc(failures, func(s string) bool {
+		return r == "" || strings.HasPrefix(s, "broken rule: "+string(r)+"\n")
+	})
+}
+
+// TestEveryCaseCatches: a case that notices no flaw is no check.
+func TestEveryCaseCatches(t *testing.T) {
+	caught := make(map[string]bool)
+	for _, c := range catches {
+		for _, by := range c.by {
+			caught[by.name] = true
+		}
+	}
+	for _, c := range allCases() {
+		require.True(t, caught[c.name], "no flaw is listed that the case %q catches", c.name)
+	}
+}
+
+// TestEveryRuleIsReported: a rule that no flaw breaks is not checked.
+func TestEveryRuleIsReported(t *testing.T) {
+	reported := make(map[rule]bool)
+	for _, c := range catches {
+		for _, by := range c.by {
+			reported[by.rule] = true
+		}
+	}
+	all := constants(t, "rules.go")
+	require.NotEmpty(t, all)
+	for name, text := range all {
+		require.True(t, reported[rule(text)], "no flaw is listed that breaks %s", name)
+	}
+}
+
+// TestEveryFlawIsListed: a flaw that nothing catches is a hole, unless the
+// contract allows it.
+func TestEveryFlawIsListed(t *testing.T) {
+	listed := map[flaw]bool{
+		flawless: true, batchInterrupted: true, transferUnsupported: true, listUnsupported: true, watchUnsupported: true,
+	}
+	for _, c := range catches {
+		listed[c.flaw] = true
+	}
+	for name, text := range constants(t, "flaws_test.go") {
+		require.True(t, listed[flaw(text)], "no case is listed that catches %s", name)
+	}
+}
+
+// constants are the string constants of a file of this package.
+func constants(t *testing.T, file string) map[string]string {
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+	require.NoError(t, err)
+	all := make(map[string]string)
+	ast.Inspect(parsed, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || len(spec.Names) != 1 || len(spec.Values) != 1 {
+			return true
+		}
+		if lit, ok := spec.Values[0].(*ast.BasicLit); ok && lit.Kind == token.STRING {
+			all[spec.Names[0].Name], err = strconv.Unquote(lit.Value)
+			require.NoError(t, err)
+		}
+		return true
+	})
+	return all
+}
+
+// TestRightStoresPass runs the whole kit over stores that keep the contract,
+// with and without what it leaves open.
+func TestRightStoresPass(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		flaw flaw
+	}{
+		{"whole", flawless},
+		{"batches interrupted between names", batchInterrupted},
+		{"no transfer", transferUnsupported},
+		{"no list", listUnsupported},
+		{"no watch", watchUnsupported},
+	} {
+		t.Run(c.name, func(t *testing.T) { Run(t, twins(c.flaw), append(extras(c.flaw), FakeTime())...) })
+	}
+	t.Run("real time", func(t *testing.T) { Run(t, twins(flawless), TTL(time.Second), ExpirySlack(time.Second)) })
+}

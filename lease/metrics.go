@@ -1,0 +1,71 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+)
+
+// instruments are the Keeper's metrics. Each carries holdfast.keeper and
+// holdfast.store.
+type instruments struct {
+	attrs       metric.MeasurementOption
+	acquires    metric.Int64Counter
+	renewals    metric.Int64Counter
+	losses      metric.Int64Counter
+	settlements metric.Int64Counter
+	reconciled  metric.Int64Counter
+	held        metric.Int64UpDownCounter
+	left        metric.Float64Histogram
+	base        []attribute.KeyValue
+}
+
+func newInstruments(mp metric.MeterProvider, keeper, store string) (*instruments, error) {
+	m := mp.Meter("github.com/holdfast-go/holdfast/lease")
+	base := []attribute.KeyValue{attribute.String("holdfast.keeper", keeper), attribute.String("holdfast.store", store)}
+	i := &instruments{base: base, attrs: metric.WithAttributeSet(attribute.NewSet(base...))}
+	var errs [7]error
+	i.acquires, errs[0] = m.Int64Counter("holdfast.lease.acquisitions",
+		metric.WithDescription("Acquisitions by outcome: won, held by another, given back, error."))
+	i.renewals, errs[1] = m.Int64Counter("holdfast.lease.renewals",
+		metric.WithDescription("Session renewals by outcome: ok, error, gone."))
+	i.losses, errs[2] = m.Int64Counter("holdfast.lease.losses",
+		metric.WithDescription("Terms that ended against their holder's will, by reason."))
+	i.settlements, errs[3] = m.Int64Counter("holdfast.lease.settlements",
+		metric.WithDescription("Terms that began by settling what an earlier operation had left."))
+	i.reconciled, errs[4] = m.Int64Counter("holdfast.lease.reconciled",
+		metric.WithDescription("Records of this node that nobody claimed and that were released."))
+	i.held, errs[5] = m.Int64UpDownCounter("holdfast.lease.held",
+		metric.WithDescription("Leases held."))
+	i.left, errs[6] = m.Float64Histogram("holdfast.lease.renewal.left", metric.WithUnit("s"),
+		metric.WithDescription("Time left to the deadline when a renewal was answered."),
+		metric.WithExplicitBucketBoundaries(0.1, 0.25, 0.5, 1, 2, 3, 4, 5, 6, 7, 8, 10, 15, 30, 60))
+	return i, errors.Join(errs[:]...)
+}
+
+func (i *instruments) with(key, value string) metric.MeasurementOption {
+	return metric.WithAttributes(append(i.base[:len(i.base):len(i.base)], attribute.String(key, value))...)
+}
+
+func (i *instruments) acquired(ctx context.Context, outcome string) {
+	i.acquires.Add(ctx, 1, i.with("outcome", outcome))
+}
+
+func (i *instruments) renewed(ctx context.Context, outcome string, left time.Duration) {
+	i.renewals.Add(ctx, 1, i.with("outcome", outcome))
+	i.left.Record(ctx, max(left, 0).Seconds(), i.attrs)
+}
+
+func (i *instruments) loss(ctx context.Context, reason error) {
+	name := "other"
+	for s, err := range map[string]error{"expired": ErrExpired, "taken over": ErrTakenOver, "record gone": ErrRecordGone,
+		"inconsistent": ErrInconsistent, "closed": ErrClosed} {
+		if errors.Is(reason, err) {
+			name = s
+		}
+	}
+	i.losses.Add(ctx, 1, i.with("reason", name))
+}

@@ -1,0 +1,170 @@
+package lease_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/faultstore"
+)
+
+// meter reads what a Keeper counted: by instrument, and by outcome or reason.
+type meter struct {
+	t      *testing.T
+	reader *sdkmetric.ManualReader
+}
+
+func metered(t *testing.T, store lease.Store, change ...func(*lease.Config)) (*node, *meter) {
+	m := &meter{t, sdkmetric.NewManualReader()}
+	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(m.reader))
+	t.Cleanup(func() { provider.Shutdown(context.Background()) })
+	change = append(change, func(c *lease.Config) { c.MeterProvider = provider })
+	return start(t, store, "a", change...), m
+}
+
+func (m *meter) read() map[string]int64 {
+	m.t.Helper()
+	var all metricdata.ResourceMetrics
+	require.NoError(m.t, m.reader.Collect(context.Background(), &all))
+	got := map[string]int64{}
+	key := func(name string, set attribute.Set) string {
+		keeper, _ := set.Value("holdfast.keeper")
+		store, _ := set.Value("holdfast.store")
+		require.Equal(m.t, "a memory", keeper.AsString()+" "+store.AsString())
+		for _, k := range []attribute.Key{"outcome", "reason"} {
+			if v, ok := set.Value(k); ok {
+				name += " " + v.AsString()
+			}
+		}
+		return name[len("holdfast.lease."):]
+	}
+	for _, scope := range all.ScopeMetrics {
+		for _, metric := range scope.Metrics {
+			require.NotEmpty(m.t, metric.Description)
+			switch data := metric.Data.(type) {
+			case metricdata.Sum[int64]:
+				for _, p := range data.DataPoints {
+					got[key(metric.Name, p.Attributes)] = p.Value
+				}
+			case metricdata.Histogram[float64]:
+				require.Equal(m.t, "s", metric.Unit)
+				for _, p := range data.DataPoints {
+					got[key(metric.Name, p.Attributes)] = int64(p.Count)
+					low, ok := p.Min.Value()
+					require.True(m.t, ok && low >= 0)
+				}
+			}
+		}
+	}
+	return got
+}
+
+func TestMetricsCountWhatTheySay(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		a, m := metered(t, store, func(c *lease.Config) { c.Jitter = -1 })
+		b := start(t, store, "b")
+		x, y := a.hold("x"), a.hold("y")
+		lb := b.hold("taken")
+		taken := a.lease("taken")
+		mustNotWin(t, taken)
+		require.Equal(t, map[string]int64{"acquisitions won": 2, "acquisitions held by another": 1, "held": 2}, m.read())
+
+		mustWin(t, x) // ours already: nothing happened
+		require.NoError(t, y.Release(t.Context()))
+		require.EqualValues(t, 1, m.read()["held"])
+		require.EqualValues(t, 2, m.read()["acquisitions won"])
+
+		time.Sleep(ttl + ttl/10)
+		require.EqualValues(t, 3, m.read()["renewals ok"])
+		require.EqualValues(t, 3, m.read()["renewal.left"])
+		a.rule(faultstore.Renew, faultstore.Fault{Kind: faultstore.Drop})
+		time.Sleep(ttl)
+		require.NotZero(t, m.read()["renewals error"])
+		require.EqualValues(t, 1, m.read()["losses expired"])
+		require.Zero(t, m.read()["held"])
+
+		// A term that supersedes what an earlier operation left.
+		a.once(faultstore.Acquire, 1, faultstore.Fault{Kind: faultstore.ApplyThenFail})
+		mustWin(t, x)
+		a.once(faultstore.Acquire, 1, faultstore.Fault{Kind: faultstore.ApplyThenFail})
+		mustWin(t, y)
+		require.EqualValues(t, 2, m.read()["settlements"])
+
+		// Losses by reason.
+		for name, how := range map[string]func(){
+			"record gone": func() {
+				rec, _ := standing(t, store, "x")
+				_, err := store.Release(t.Context(), []lease.Held{rec.Held()})
+				require.NoError(t, err)
+			},
+			"taken over": func() {
+				require.NoError(t, lb.Release(t.Context()))
+				mustWin(t, taken)
+				o, err := lb.Offer(t.Context())
+				require.NoError(t, err)
+				rec, _ := standing(t, store, "taken")
+				outs, err := store.Transfer(t.Context(), []lease.Move{{Held: rec.Held(), To: o}})
+				require.NoError(t, err)
+				require.True(t, outs[0].OK)
+			},
+		} {
+			how()
+			time.Sleep(time.Millisecond)
+			require.EqualValues(t, 1, m.read()["losses "+name], name)
+		}
+
+		// Given back, and an error.
+		z := a.lease("z")
+		a.once(faultstore.Acquire, 1, faultstore.Fault{Kind: faultstore.ReplyLate, Delay: time.Second})
+		_, err := z.Acquire(within(t, 500*time.Millisecond))
+		require.ErrorIs(t, err, lease.ErrUnknown)
+		time.Sleep(time.Second)
+		require.EqualValues(t, 1, m.read()["acquisitions given back"])
+		a.store.Partition()
+		_, err = z.Acquire(t.Context())
+		require.ErrorIs(t, err, lease.ErrUnknown)
+		time.Sleep(ttl)
+		a.store.Heal()
+		require.EqualValues(t, 1, m.read()["acquisitions error"])
+	})
+}
+
+func TestMetricsOfReconcilingAndClosing(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		a, m := metered(t, store)
+		x := a.hold("x")
+		rec, _ := standing(t, store, "x")
+		_, err := store.Acquire(t.Context(), lease.Session{ID: rec.Session, Owner: rec.Owner, TTL: rec.TTL}, []lease.Claim{{Name: "stray", Nonce: 7}})
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		requireFree(t, store, "stray")
+		require.EqualValues(t, 1, m.read()["reconciled"])
+
+		require.NoError(t, store.CloseSession(t.Context(), lease.Session{ID: rec.Session, Owner: rec.Owner, TTL: rec.TTL}))
+		time.Sleep(ttl)
+		require.EqualValues(t, 1, m.read()["losses record gone"])
+		mustWin(t, x)
+		a.Close(within(t, time.Second))
+		require.EqualValues(t, 1, m.read()["losses closed"])
+		require.Zero(t, m.read()["held"])
+	})
+}
+
+func TestMetricsOfASessionThatIsGone(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		a, m := metered(t, watchless{store, store, store})
+		a.hold("x")
+		rec, _ := standing(t, store, "x")
+		require.NoError(t, store.CloseSession(t.Context(), lease.Session{ID: rec.Session, Owner: rec.Owner, TTL: rec.TTL}))
+		time.Sleep(ttl / 2)
+		require.EqualValues(t, 1, m.read()["renewals gone"])
+		require.EqualValues(t, 1, m.read()["losses record gone"])
+	})
+}

@@ -1,0 +1,305 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	mrand "math/rand/v2"
+	"slices"
+	"time"
+)
+
+type opKind uint8
+
+const (
+	opAcquire opKind = iota
+	opRelease
+	opTransfer
+)
+
+// op is one operation of a handle, from the call to its definite end. A handle
+// has one in flight; the others queue behind it in order.
+type op struct {
+	kind opKind
+	h    *Handle
+	done chan struct{} // closed by finish
+	ok   bool
+	err  error
+
+	until    time.Duration // no further attempt after this; its caller waits no longer
+	attempts int
+	pause    time.Duration // before the next attempt
+	unknown  bool          // an attempt's outcome is not known: it may still land
+	lastErr  error
+	// abandoned: the caller is gone. An acquisition that wins is given back.
+	abandoned bool
+	finished  bool
+
+	nonce      uint64 // opAcquire
+	supersedes Token  // opAcquire: the token of a record of ours that stands
+	held       Held   // opRelease, opTransfer: what to give up
+	offer      *Offer // opTransfer
+}
+
+func (o *op) finish(ok bool, err error) {
+	if o.finished {
+		return
+	}
+	o.finished, o.ok, o.err = true, ok, err
+	close(o.done)
+}
+
+// do runs an operation to its end or to that of ctx.
+func (h *Handle) do(ctx context.Context, o *op) (bool, error) {
+	k := h.k
+	if err := ctx.Err(); err != nil && o.kind != opRelease { // what must be released is, in the background
+		return false, k.errorf(h.name, err)
+	}
+	o.done = make(chan struct{})
+	k.mu.Lock()
+	if k.closed || (k.closing || h.closed) && o.kind != opRelease {
+		free := h.status == free && h.op == nil
+		k.mu.Unlock()
+		if o.kind == opRelease && free {
+			return false, nil
+		}
+		return false, k.errorf(h.name, ErrClosed)
+	}
+	k.watchLocked()
+	if o.kind == opRelease {
+		k.abandonAcquiresLocked(h, ErrReleased)
+	}
+	o.until = k.clock.Now().Mono + k.cfg.OperationTimeout
+	h.queue = append(h.queue, o)
+	if h.op == nil {
+		k.nextLocked(h)
+	}
+	finished := o.finished
+	k.mu.Unlock()
+
+	if !finished {
+		limit := k.clock.AfterFunc(k.cfg.OperationTimeout, func() {
+			k.leave(o, unknown(fmt.Errorf("no definite answer within %v", k.cfg.OperationTimeout)))
+		})
+		defer limit.Stop()
+		select {
+		case <-o.done:
+		case <-ctx.Done():
+			k.leave(o, ctx.Err())
+		}
+	}
+	if o.err != nil {
+		return o.ok, k.errorf(h.name, o.err)
+	}
+	return o.ok, nil
+}
+
+// leave ends o for its caller, unless it is finished. One that is in flight goes
+// on for nobody: an acquisition that wins is given back. One that never began is
+// forgotten, but for a release, which somebody has to see to.
+func (k *Keeper) leave(o *op, why error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if o.finished {
+		return
+	}
+	o.abandoned = true
+	h := o.h
+	if h.op != o {
+		others := slices.DeleteFunc(slices.Clone(h.queue), func(x *op) bool { return x == o })
+		if o.kind != opRelease {
+			h.queue = others
+			o.finish(false, why)
+			return
+		}
+		if slices.ContainsFunc(others, func(x *op) bool { return x.kind == opRelease }) {
+			h.queue = others
+		}
+	}
+	if !errors.Is(why, ErrUnknown) {
+		why = unknown(why)
+	}
+	o.finish(false, why)
+}
+
+// unknown makes err one that is ErrUnknown.
+func unknown(err error) error { return fmt.Errorf("%w: %w", ErrUnknown, err) }
+
+// nextLocked begins the next queued operation of h.
+func (k *Keeper) nextLocked(h *Handle) {
+	h.op = nil
+	for len(h.queue) > 0 {
+		o := h.queue[0]
+		h.queue = h.queue[1:]
+		if len(h.queue) == 0 {
+			h.queue = nil
+		}
+		h.op = o
+		if k.beginLocked(o) {
+			return
+		}
+		h.op = nil
+	}
+	k.checkIdleLocked()
+}
+
+// beginLocked starts o; false if there is nothing to ask the store for.
+func (k *Keeper) beginLocked(o *op) bool {
+	h := o.h
+	switch o.kind {
+	case opAcquire:
+		if h.CheckAlive() {
+			o.finish(true, nil)
+			return false
+		}
+		// Found dead before the loop looked: the loss is told all the same.
+		k.loseLocked(h, ErrExpired)
+		o.supersedes = h.claim.Token
+		h.pool.lane.push(k, o)
+	case opRelease:
+		h.endLocked(givenUp, ErrReleased)
+		if h.status == free && !k.recon.suspects(h.name) {
+			o.finish(false, nil)
+			return false
+		}
+		o.held = h.claim
+		k.releases.push(k, o)
+	case opTransfer:
+		if !h.CheckAlive() {
+			k.loseLocked(h, ErrExpired)
+			o.finish(false, ErrNotHeld)
+			return false
+		}
+		h.endLocked(givenUp, ErrTransferred)
+		o.held = h.claim
+		k.moves.push(k, o)
+	}
+	return true
+}
+
+// endOpLocked ends o, answers its caller and begins the next.
+func (k *Keeper) endOpLocked(o *op, ok bool, err error) {
+	if o.unknown {
+		// Something of it may still land.
+		k.recon.suspectLocked(o.h.name)
+	}
+	o.finish(ok, err)
+	k.nextLocked(o.h)
+	k.recon.calmLocked(o.h.name)
+}
+
+// retryLocked queues o again after a pause that grows, unless its bounds are
+// reached: then it ends as unknown.
+func (k *Keeper) retryLocked(o *op, l *lane) {
+	now := k.clock.Now().Mono
+	o.pause = min(k.cfg.RetryMax, max(2*o.pause, k.cfg.RetryMax/10))
+	pause := time.Duration(float64(o.pause) * (0.5 + mrand.Float64()/2))
+	switch {
+	case k.closed || k.closing && o.kind != opRelease:
+		k.giveUpLocked(o, ErrClosed)
+	case o.abandoned || now+pause > o.until:
+		k.giveUpLocked(o, unknown(fmt.Errorf("no definite answer in %d attempts, the last: %w", o.attempts, o.lastErr)))
+	default:
+		k.clock.AfterFunc(pause, func() {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			if o.abandoned || k.closed {
+				k.giveUpLocked(o, ErrClosed)
+				return
+			}
+			l.push(k, o)
+		})
+	}
+}
+
+// giveUpLocked ends o without a definite outcome.
+func (k *Keeper) giveUpLocked(o *op, err error) {
+	if o.unknown && !errors.Is(err, ErrUnknown) {
+		err = unknown(err)
+	}
+	if o.kind != opTransfer {
+		// The caller of Acquire or Release has nothing running under the old
+		// term. After a Transfer the claim stays until it calls one of them.
+		o.h.dropClaimLocked()
+		k.recon.suspectLocked(o.h.name)
+	}
+	if o.kind == opAcquire {
+		k.metrics.acquired(k.ctx, "error")
+	}
+	k.endOpLocked(o, false, err)
+}
+
+// abandonAcquiresLocked ends the acquisitions of h for their callers; one in
+// flight is given back should it win.
+func (k *Keeper) abandonAcquiresLocked(h *Handle, cause error) {
+	rest := h.queue[:0]
+	for _, o := range h.queue {
+		if o.kind == opAcquire {
+			o.finish(false, cause)
+			continue
+		}
+		rest = append(rest, o)
+	}
+	h.queue = rest
+	if h.op != nil && h.op.kind == opAcquire {
+		h.op.abandoned = true
+		h.op.finish(false, cause)
+	}
+}
+
+// takeOpsLocked takes every operation of h away.
+func (h *Handle) takeOpsLocked() []*op {
+	ops := h.queue
+	if h.op != nil {
+		ops = append(ops, h.op)
+	}
+	h.queue = nil
+	return ops
+}
+
+// laneWidth is how many batches of one lane may be under way: enough to hide
+// the store's latency, few enough to coalesce what comes meanwhile.
+const laneWidth = 4
+
+// lane coalesces operations of one kind into batches: the first goes at once,
+// what comes while batches are under way goes together.
+type lane struct {
+	queue  []*op
+	active int
+	send   func([]*op)
+}
+
+func (l *lane) push(k *Keeper, o *op) {
+	l.queue = append(l.queue, o)
+	l.pump(k)
+}
+
+// pump starts a sender if there is work and room.
+func (l *lane) pump(k *Keeper) {
+	if l.active >= laneWidth || len(l.queue) == 0 || k.closed {
+		return
+	}
+	l.active++
+	k.wg.Go(func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		for len(l.queue) > 0 && !k.closed {
+			ops := append([]*op(nil), l.queue[:min(len(l.queue), k.batch())]...)
+			l.queue = append([]*op(nil), l.queue[len(ops):]...)
+			k.mu.Unlock()
+			l.send(ops)
+			k.mu.Lock()
+		}
+		l.active--
+	})
+}
+
+// maxBatch bounds the names or sessions of one call, whatever the store allows.
+const maxBatch = 1000
+
+func (k *Keeper) batch() int {
+	if k.limits.Batch > 0 {
+		return min(k.limits.Batch, maxBatch)
+	}
+	return maxBatch
+}

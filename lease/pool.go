@@ -1,0 +1,289 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	mrand "math/rand/v2"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// pool is the sessions of one TTL that leases share; or one lease's own.
+type pool struct {
+	ttl      time.Duration
+	own      bool
+	sessions []*session // live ones
+	opening  *opening   // one session at a time is opened
+	lane     lane
+}
+
+// opening is a session being opened; all who wait for it share its outcome.
+type opening struct {
+	done chan struct{}
+	err  error // set before done is closed
+}
+
+func (k *Keeper) poolLocked(ttl time.Duration) *pool {
+	p := k.pools[ttl]
+	if p == nil {
+		p = &pool{ttl: ttl}
+		p.lane.send = func(ops []*op) { k.sendAcquires(p, ops) }
+		k.pools[ttl] = p
+	}
+	return p
+}
+
+// reserve returns a live session of p with room for at least one more name and
+// enough time left, counting one as pending: opened or renewed for that if need
+// be, in two requests at the most. The caller undoes the count with
+// unreserveLocked.
+func (k *Keeper) reserve(p *pool) (*session, error) {
+	for {
+		k.mu.Lock()
+		if k.closed {
+			k.mu.Unlock()
+			return nil, ErrClosed
+		}
+		if s := k.roomLocked(p); s != nil {
+			s.pending++
+			fresh := s.remaining(k.clock.Now()) >= k.cfg.renewEvery(s.TTL)
+			k.mu.Unlock()
+			if fresh {
+				return s, nil
+			}
+			// Attaching a name renews nothing, so renew first if little is left.
+			k.renew([]*session{s})
+			if s.trusts(k.clock.Now()) {
+				return s, nil
+			}
+			k.mu.Lock()
+			k.unreserveLocked(s)
+			k.mu.Unlock()
+			continue
+		}
+		if o := p.opening; o != nil {
+			k.mu.Unlock()
+			if <-o.done; o.err != nil {
+				return nil, o.err
+			}
+			continue
+		}
+		o := &opening{done: make(chan struct{})}
+		p.opening = o
+		k.mu.Unlock()
+		s, err := k.open(p)
+		k.mu.Lock()
+		p.opening, o.err = nil, err
+		close(o.done)
+		if s != nil {
+			s.pending++
+		}
+		k.mu.Unlock()
+		return s, err
+	}
+}
+
+// roomLocked finds the fullest session of p that has room.
+func (k *Keeper) roomLocked(p *pool) *session {
+	var best *session
+	now := k.clock.Now()
+	for _, s := range p.sessions {
+		if s.names() < k.cfg.NamesPerSession && s.trusts(now) && (best == nil || s.names() > best.names()) {
+			best = s
+		}
+	}
+	return best
+}
+
+func (k *Keeper) unreserveLocked(s *session) {
+	s.pending--
+	k.idleSessionLocked(s)
+}
+
+func (k *Keeper) idleSessionLocked(s *session) {
+	if s.names() == 0 {
+		s.idleAt = k.clock.Now().Mono
+		k.kick()
+	}
+}
+
+// open opens a session; its deadline counts from before the request.
+func (k *Keeper) open(p *pool) (*session, error) {
+	s := &session{
+		Session: Session{ID: SessionID(newID()), Owner: k.owner, TTL: p.ttl},
+		clock:   k.clock, kick: k.kick, pool: p, handles: map[*Handle]struct{}{},
+	}
+	sent := k.clock.Now()
+	g, err := call(k, func(ctx context.Context) (Grant, error) { return k.store.OpenSession(ctx, s.Session) })
+	if err == nil {
+		err = g.Err
+	}
+	if err != nil {
+		return nil, err // if it was opened all the same, it is empty and expires
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if g.TTL > 0 {
+		s.TTL = g.TTL
+	}
+	trust := s.TTL - k.cfg.margin(s.TTL)
+	s.window.Store(&window{mono: sent.Mono + trust, wall: sent.Wall + int64(trust)})
+	if now := k.clock.Now(); trust <= 0 || !s.trusts(now) {
+		s.close()
+		return nil, errors.New("the session's answer came after its deadline")
+	}
+	s.renewAt = sent.Mono + k.renewIn(s)
+	s.idleAt = sent.Mono
+	k.sessions[s.ID] = s
+	p.sessions = append(p.sessions, s)
+	k.log.Debug("session opened", zap.Int64("session", int64(s.ID)), zap.Duration("ttl", s.TTL))
+	k.kick()
+	return s, nil
+}
+
+// renewIn is the jittered time from one renewal's sending to the next.
+func (k *Keeper) renewIn(s *session) time.Duration {
+	every := float64(k.cfg.renewEvery(s.TTL))
+	return time.Duration(every * (1 + k.cfg.Jitter*(2*mrand.Float64()-1)))
+}
+
+// tickSessions ends those that are over, renews those that are due and closes
+// those that nothing counts on.
+func (k *Keeper) tickSessions(now Reading, soon func(time.Duration)) {
+	var due []*session
+	for _, s := range k.sessions {
+		if !s.trusts(now) {
+			k.endSessionLocked(s, ErrExpired)
+			continue
+		}
+		s.rewind(now)
+		if s.names() == 0 && !s.renewing {
+			if now.Mono >= s.idleAt+s.TTL {
+				k.closeSessionLocked(s)
+				continue
+			}
+			soon(s.idleAt + s.TTL)
+		}
+		if !s.renewing && now.Mono >= s.renewAt {
+			s.renewing = true
+			due = append(due, s)
+		}
+		if !s.renewing {
+			soon(s.renewAt)
+		}
+		soon(now.Mono + s.remaining(now))
+	}
+	k.renewDue(due)
+}
+
+// endSessionLocked takes a session that is over off the Keeper: every term under
+// it is lost. It is not renewed any more, though claims may stand until the
+// store expires it.
+func (k *Keeper) endSessionLocked(s *session, reason error) {
+	if s.dead {
+		return
+	}
+	if !s.trusts(k.clock.Now()) {
+		reason = ErrExpired // before anybody said anything else
+	}
+	s.close()
+	s.dead = true
+	delete(k.sessions, s.ID)
+	for i, x := range s.pool.sessions {
+		if x == s {
+			s.pool.sessions = append(s.pool.sessions[:i], s.pool.sessions[i+1:]...)
+			break
+		}
+	}
+	for h := range s.handles {
+		k.loseLocked(h, reason)
+	}
+}
+
+// closeSessionLocked gives an empty session back.
+func (k *Keeper) closeSessionLocked(s *session) {
+	k.endSessionLocked(s, ErrExpired)
+	k.wg.Go(func() {
+		_, err := call(k, func(ctx context.Context) (struct{}, error) { return struct{}{}, k.store.CloseSession(ctx, s.Session) })
+		if err != nil {
+			k.log.Debug("an empty session is left to expire", zap.Int64("session", int64(s.ID)), zap.Error(err))
+		}
+	})
+}
+
+// renewDue renews sessions marked as renewing: a batch that hangs holds up no
+// other.
+func (k *Keeper) renewDue(due []*session) {
+	for batch := range slices.Chunk(due, k.batch()) {
+		k.wg.Go(func() { k.renew(batch) })
+	}
+}
+
+// renew asks the store to extend sessions and takes up each answer. A failure
+// is no loss: it is retried, soon and then at most RetryMax apart, until the
+// deadline.
+func (k *Keeper) renew(ss []*session) {
+	asked := make([]Session, len(ss))
+	k.mu.Lock()
+	for i, s := range ss {
+		asked[i] = s.Session
+	}
+	k.mu.Unlock()
+	sent := k.clock.Now() // before the request, whatever the reply takes
+	grants, err := call(k, func(ctx context.Context) ([]Grant, error) { return k.store.Renew(ctx, asked) })
+	if err == nil && len(grants) != len(ss) {
+		err = errors.New("the store answered with a wrong number of grants")
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	defer k.kick()
+	for i, s := range ss {
+		s.renewing = false
+		if s.dead {
+			continue
+		}
+		now := k.clock.Now()
+		left := s.remaining(now)
+		g := Grant{Err: err}
+		if err == nil {
+			g = grants[i]
+		}
+		for _, gone := range g.Lost {
+			k.loseRecordLocked(gone)
+		}
+		switch {
+		case errors.Is(g.Err, ErrSessionGone):
+			k.metrics.renewed(k.ctx, "gone", left)
+			k.endSessionLocked(s, ErrRecordGone)
+		case g.Err != nil:
+			s.failures++
+			k.metrics.renewed(k.ctx, "error", left)
+			if s.failures == 1 {
+				k.log.Warn("renewal failed, trying again until the deadline", zap.Int64("session", int64(s.ID)),
+					zap.Int("leases", len(s.handles)), zap.Duration("left", left), zap.Error(g.Err))
+			}
+			pause := min(k.cfg.RetryMax, k.cfg.RetryMax/10<<min(s.failures-1, 10))
+			s.renewAt = now.Mono + time.Duration(float64(pause)*(0.5+mrand.Float64()/2))
+		default:
+			s.failures = 0
+			if g.TTL > 0 {
+				s.TTL = g.TTL
+			}
+			k.metrics.renewed(k.ctx, "ok", left)
+			if !s.extend(sent, s.TTL-k.cfg.margin(s.TTL)) {
+				k.endSessionLocked(s, ErrExpired) // the reply came too late
+				continue
+			}
+			s.renewAt = sent.Mono + k.renewIn(s)
+		}
+	}
+}
+
+// loseRecordLocked ends the term that is exactly this ownership.
+func (k *Keeper) loseRecordLocked(gone Held) {
+	if h := k.handles[gone.Name]; h != nil && h.status == held && h.claim == gone {
+		k.loseLocked(h, ErrRecordGone)
+	}
+}

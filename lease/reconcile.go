@@ -1,0 +1,302 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// reconciler finds records of this incarnation that no handle claims (a late
+// acquire, a transfer nobody took up) and releases them, so that a session keeps
+// nothing alive for nobody. All fields are guarded by Keeper.mu.
+type reconciler struct {
+	k *Keeper
+	// suspect names had an operation of unknown outcome, which may still land:
+	// they are looked at in the next rounds, as many as the value says.
+	suspect map[string]int
+	// stray records were told of by the watch and claimed by nobody then. Those
+	// whose name has an operation in flight wait for its end: it may claim them.
+	stray   map[string]Record
+	running bool
+	next    time.Duration
+	round   int
+	noList  bool // the store said that it can't
+}
+
+// suspectRounds is for how many rounds, one TTL each, a name stays suspect: no
+// request outlives its session, which ends by then or is listed anyway.
+const suspectRounds = 3
+
+// fullRound: with a watch that runs, every so many rounds lists all the same.
+const fullRound = 6
+
+func (r *reconciler) init(k *Keeper) {
+	*r = reconciler{k: k, suspect: map[string]int{}, stray: map[string]Record{}, next: k.clock.Now().Mono + k.cfg.TTL}
+}
+
+func (r *reconciler) suspectLocked(name string) {
+	r.suspect[name] = suspectRounds
+	r.k.kick()
+}
+
+func (r *reconciler) suspects(name string) bool { return r.suspect[name] > 0 }
+
+// strayLocked is told of a record of this incarnation by the watch.
+func (r *reconciler) strayLocked(rec Record) {
+	if !r.claimedLocked(rec) {
+		r.stray[rec.Name] = rec
+		r.calmLocked(rec.Name)
+	}
+}
+
+// calmLocked looks at a stray whose name has no operation in flight.
+func (r *reconciler) calmLocked(name string) {
+	if rec, ok := r.stray[name]; ok && !r.wantedLocked(rec) {
+		r.k.kick()
+	}
+}
+
+// claimedLocked reports whether a record of this incarnation has somebody who
+// claims it, or an open offer that it was transferred to.
+func (r *reconciler) claimedLocked(rec Record) bool {
+	if h := r.k.handles[rec.Name]; h != nil && h.status != free && h.claim.Token == rec.Token {
+		return true
+	}
+	o := r.k.offers[rec.Name]
+	return o != nil && o.nonce == rec.Nonce
+}
+
+// wantedLocked reports whether somebody claims the record or may come to.
+func (r *reconciler) wantedLocked(rec Record) bool {
+	h := r.k.handles[rec.Name]
+	return h != nil && h.op != nil || r.claimedLocked(rec)
+}
+
+// listNextLocked makes the next round a full one.
+func (r *reconciler) listNextLocked() { r.round = -1 }
+
+// tick starts a round when one is due: every TTL, and for strays at once.
+func (r *reconciler) tick(now Reading, soon func(time.Duration)) {
+	if r.running {
+		return
+	}
+	strays := false
+	for name, rec := range r.stray {
+		switch {
+		case r.claimedLocked(rec):
+			delete(r.stray, name)
+		case !r.wantedLocked(rec):
+			strays = true
+		}
+	}
+	k := r.k
+	switch {
+	case len(k.handles) == 0 && len(r.suspect) == 0 && len(r.stray) == 0 && len(k.sessions) == 0:
+		r.next = now.Mono + k.cfg.TTL
+		return
+	case now.Mono >= r.next:
+		r.next = now.Mono + k.cfg.TTL
+		r.round++
+		r.start(true)
+	case strays:
+		r.start(false)
+	}
+	soon(r.next)
+}
+
+// start runs a round: of what is due, or only of the strays.
+func (r *reconciler) start(due bool) {
+	r.running = true
+	strays := map[string]Record{}
+	for name, rec := range r.stray {
+		if !r.wantedLocked(rec) {
+			strays[name] = rec
+			delete(r.stray, name)
+		}
+	}
+	full := due && !r.noList && (!r.k.watchOK || r.round%fullRound == 0)
+	var names []string
+	if due && !full {
+		for name := range r.suspect {
+			names = append(names, name)
+		}
+		if r.noList {
+			for name := range r.k.handles {
+				if r.suspect[name] == 0 {
+					names = append(names, name)
+				}
+			}
+		}
+	}
+	r.k.wg.Go(func() { r.run(strays, names, full) })
+}
+
+func (r *reconciler) run(strays map[string]Record, names []string, full bool) {
+	k := r.k
+	began := k.clock.Now().Mono
+	var found map[string]Record
+	var err error
+	if full {
+		found, err = k.list()
+		if errors.Is(err, ErrUnsupported) {
+			k.mu.Lock()
+			r.noList = true
+			for name := range k.handles {
+				names = append(names, name)
+			}
+			for name := range r.suspect {
+				if k.handles[name] == nil {
+					names = append(names, name)
+				}
+			}
+			k.mu.Unlock()
+			full = false
+		}
+	}
+	if !full {
+		found, err = k.get(names)
+	}
+
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	defer func() { r.running = false; k.kick() }()
+	var held []Held
+	unclaimed := func(rec Record) {
+		if rec.Owner.Incarnation == k.owner.Incarnation && !r.wantedLocked(rec) {
+			held = append(held, rec.Held())
+		}
+	}
+	if err != nil {
+		k.log.Warn("reconciling failed, again at the next round", zap.Error(err))
+	} else {
+		r.lookedLocked(found, names, full, began)
+		for _, rec := range found {
+			unclaimed(rec)
+		}
+	}
+	for name, rec := range strays {
+		if now, ok := found[name]; !ok || now.Token != rec.Token {
+			unclaimed(rec)
+		}
+	}
+	if len(held) > 0 && !k.closed {
+		k.wg.Go(func() { r.release(held) })
+	}
+}
+
+// lookedLocked draws conclusions from a complete look that began at began: a
+// term that was held before it and that the store does not have is lost.
+func (r *reconciler) lookedLocked(found map[string]Record, names []string, full bool, began time.Duration) {
+	check := func(h *Handle) {
+		t := h.current.Load()
+		if h.status != held || h.op != nil || t == nil || t.since >= began {
+			return
+		}
+		rec, ok := found[h.name]
+		switch {
+		case !ok:
+			r.k.loseLocked(h, ErrRecordGone)
+		case rec.Token != t.token && rec.Owner.Incarnation != r.k.owner.Incarnation:
+			r.k.loseLocked(h, ErrTakenOver)
+		case rec.Token != t.token:
+			r.k.loseLocked(h, fmt.Errorf("token %d stands for %d: %w", rec.Token, t.token, ErrInconsistent))
+		}
+	}
+	if full {
+		for _, h := range r.k.handles {
+			check(h)
+		}
+		for name := range r.suspect {
+			r.fadeLocked(name)
+		}
+		return
+	}
+	for _, name := range names {
+		if h := r.k.handles[name]; h != nil {
+			check(h)
+		}
+		r.fadeLocked(name)
+	}
+}
+
+func (r *reconciler) fadeLocked(name string) {
+	if r.suspect[name]--; r.suspect[name] <= 0 {
+		delete(r.suspect, name)
+	}
+}
+
+// release removes unclaimed records; conditional, so that one which was taken up
+// meanwhile, under a newer token, stays.
+func (r *reconciler) release(held []Held) {
+	k := r.k
+	for part := range slices.Chunk(held, k.batch()) {
+		outs, err := call(k, func(ctx context.Context) ([]Outcome, error) { return k.store.Release(ctx, part) })
+		k.mu.Lock()
+		for i, h := range part {
+			if err != nil {
+				r.suspectLocked(h.Name)
+				continue
+			}
+			if i < len(outs) && outs[i].OK {
+				k.metrics.reconciled.Add(k.ctx, 1, k.metrics.attrs)
+				k.log.Info("released a record nobody claimed", zap.String("lease", h.Name), zap.Uint64("token", uint64(h.Token)))
+			}
+		}
+		k.mu.Unlock()
+	}
+}
+
+// list reads every record that is this incarnation's or bears the name of one of
+// its handles.
+func (k *Keeper) list() (map[string]Record, error) {
+	return call(k, func(ctx context.Context) (map[string]Record, error) {
+		found := map[string]Record{}
+		for rec, err := range k.store.List(ctx, "") {
+			switch {
+			case errors.Is(err, ErrBadRecord):
+				k.badRecord(rec.Name, err)
+			case err != nil:
+				return nil, err
+			default:
+				k.mu.Lock()
+				known := k.handles[rec.Name] != nil
+				k.mu.Unlock()
+				if known || rec.Owner.Incarnation == k.owner.Incarnation {
+					found[rec.Name] = rec
+				}
+			}
+		}
+		return found, ctx.Err()
+	})
+}
+
+// badRecord reports a value under our prefix that is no record. It is left alone.
+func (k *Keeper) badRecord(name string, err error) {
+	k.log.Warn("not a lease record, left alone", zap.String("lease", name), zap.Error(err))
+}
+
+// closeOfferLocked ends the open offer of name (the one with nonce, unless that
+// is 0). What may still be transferred to it is left to reconciliation.
+func (k *Keeper) closeOfferLocked(name string, nonce uint64) {
+	o := k.offers[name]
+	if o == nil || nonce != 0 && o.nonce != nonce {
+		return
+	}
+	delete(k.offers, name)
+	k.unreserveLocked(o.sess)
+	k.recon.suspectLocked(name)
+}
+
+func (k *Keeper) tickOffers(now Reading, soon func(time.Duration)) {
+	for name, o := range k.offers {
+		if now.Mono >= o.expires || o.sess.dead {
+			k.closeOfferLocked(name, o.nonce)
+			continue
+		}
+		soon(o.expires)
+	}
+}

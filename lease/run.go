@@ -1,0 +1,154 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	mrand "math/rand/v2"
+	"time"
+)
+
+// Run is the whole thing for code without actors: it waits until l is ours, runs
+// f with a context that is done when the term ends or ctx is, waits for f to
+// return, and releases l. One term, one call of f: to go on after a loss, call
+// Run again.
+//
+// It returns f's error, joined with the reason if the term ended before f
+// returned (errors.Is: ErrExpired, ErrTakenOver, …; f is not called if it ended
+// before f could begin) and with Release's error. An
+// acquisition that fails is tried again, and so is one that another wins;
+// ErrClosed, ErrBadRecord, ErrInvalid and the end of ctx make Run return
+// without calling f. A panic of f, or its runtime.Goexit, is passed on after the
+// release.
+func Run(ctx context.Context, l Lease, f func(ctx context.Context, t Term) error) error {
+	if l == nil || f == nil {
+		return fmt.Errorf("lease.Run: %w: the lease and f must not be nil", ErrInvalid)
+	}
+	if err := await(ctx, l); err != nil {
+		return err
+	}
+	t, stop := TermOf(l)
+	defer stop()
+	work, cancel := context.WithCancelCause(ctx)
+	defer context.AfterFunc(t.Context(), func() { cancel(context.Cause(t.Context())) })()
+	var lossErr error
+	release := func() error {
+		if !t.CheckAlive() {
+			lossErr = ErrExpired
+			if c := context.Cause(t.Context()); c != nil {
+				lossErr = c
+			}
+		}
+		cancel(nil)
+		// What f held must be given up even if ctx is done.
+		return l.Release(context.WithoutCancel(ctx))
+	}
+	if !t.CheckAlive() { // lost before the work began
+		relErr := release()
+		return errors.Join(lossErr, relErr)
+	}
+	var err error
+	func() {
+		returned := false
+		defer func() {
+			if !returned {
+				release()
+			}
+		}()
+		err = f(work, t)
+		returned = true
+	}()
+	relErr := release()
+	return errors.Join(err, lossErr, relErr)
+}
+
+// await acquires l, however long that takes.
+func await(ctx context.Context, l Lease) error {
+	pause := time.Second
+	for {
+		won, err := l.Acquire(ctx)
+		switch {
+		case won:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, ErrClosed), errors.Is(err, ErrBadRecord), errors.Is(err, ErrInvalid):
+			return err
+		}
+		if w, ok := As[Waiter](l); ok && err == nil {
+			if err := w.Wait(ctx); err != nil {
+				return err
+			}
+			continue
+		}
+		t := time.NewTimer(time.Duration(float64(pause) * (0.5 + mrand.Float64()/2)))
+		pause = min(2*pause, 10*time.Second)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return ctx.Err()
+		}
+	}
+}
+
+// TermOf returns the term of a lease that was just acquired. For a lease that
+// has none (As finds no Termed) it makes one from CheckAlive and OnLost: its
+// token is 0, and its clock is the system's. If the lease is not alive any more
+// the term is one that has ended. stop frees what it registered.
+func TermOf(l Lease) (t Term, stop func()) {
+	if td, ok := As[Termed](l); ok {
+		if t, ok := td.Term(); ok {
+			return t, func() {}
+		}
+		ctx, cancel := context.WithCancelCause(context.Background())
+		cancel(ErrExpired)
+		return &madeTerm{l: deadLease{l}, ctx: ctx, clock: SystemClock()}, func() {}
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	unregister := l.OnLost(func(loss Loss) {
+		reason := loss.Reason
+		if reason == nil {
+			reason = ErrExpired
+		}
+		cancel(reason)
+	})
+	if !l.CheckAlive() { // a loss before the registration is not told
+		cancel(ErrExpired)
+	}
+	m := &madeTerm{l: l, ctx: ctx, clock: SystemClock()}
+	return m, func() { unregister(); cancel(ErrReleased) }
+}
+
+type deadLease struct{ Lease }
+
+func (deadLease) CheckAlive() bool { return false }
+func (d deadLease) Unwrap() Lease  { return d.Lease }
+
+// madeTerm is the term of a lease that has none of its own.
+type madeTerm struct {
+	l     Lease
+	ctx   context.Context
+	clock Clock
+}
+
+func (m *madeTerm) Name() string {
+	if n, ok := As[interface{ Name() string }](m.l); ok {
+		return n.Name()
+	}
+	return fmt.Sprintf("%T", m.l)
+}
+func (m *madeTerm) Token() Token             { return 0 }
+func (m *madeTerm) Context() context.Context { return m.ctx }
+
+func (m *madeTerm) CheckAlive() bool {
+	_, alive := m.Check()
+	return alive
+}
+
+// Check reads the clock first, so that the reading is not after what it stands
+// for. A term whose context is done stays ended, whatever the lease says later.
+func (m *madeTerm) Check() (time.Duration, bool) {
+	at := m.clock.Now().Mono
+	return at, m.ctx.Err() == nil && m.l.CheckAlive()
+}

@@ -1,0 +1,106 @@
+package lease
+
+import (
+	"math"
+	"sync/atomic"
+	"time"
+)
+
+// window is how far a session may be trusted: while both clocks are below.
+type window struct {
+	mono time.Duration
+	wall int64
+}
+
+func (w *window) holds(r Reading) bool { return r.Mono < w.mono && r.Wall < w.wall }
+
+// closedWindow marks a session that is over; nothing reopens it.
+var closedWindow = &window{mono: math.MinInt64, wall: math.MinInt64}
+
+// session is the Keeper's side of a Session. It lives once: a session that is
+// over by the holder's clock stays over, whatever a late reply says.
+type session struct {
+	Session
+	clock Clock
+	kick  func() // tells the Keeper that the window was found closed
+	pool  *pool
+
+	window atomic.Pointer[window]
+
+	// Guarded by Keeper.mu.
+	handles  map[*Handle]struct{} // whose records are claimed under it
+	pending  int                  // operations and offers that count on it
+	renewAt  time.Duration
+	renewing bool
+	failures int           // renewals in a row
+	idleAt   time.Duration // since when nothing counts on it
+	dead     bool          // its terms have been ended; off the pool
+}
+
+// trusts reports whether r lies within the window. The first look beyond it
+// closes the window for good, so that no reader sees true after another saw
+// false, even if a renewal's reply is being taken up at the same moment.
+func (s *session) trusts(r Reading) bool {
+	for {
+		w := s.window.Load()
+		if w.holds(r) {
+			return true
+		}
+		if w == closedWindow {
+			return false
+		}
+		if s.window.CompareAndSwap(w, closedWindow) {
+			s.kick()
+			return false
+		}
+	}
+}
+
+// extend moves the deadline to trust from sent on, unless the present one has
+// passed; it reports whether the session still lives. Of two renewals whose
+// answers come in the wrong order the later sent counts.
+func (s *session) extend(sent Reading, trust time.Duration) bool {
+	next := &window{mono: sent.Mono + trust, wall: sent.Wall + int64(trust)}
+	for {
+		now := s.clock.Now()
+		w := s.window.Load()
+		if !s.trusts(now) || !next.holds(now) {
+			s.close()
+			return false
+		}
+		if w.mono >= next.mono || s.window.CompareAndSwap(w, next) {
+			return true
+		}
+	}
+}
+
+// wallSlack is how far the wall deadline may lie beyond the monotonic one before
+// it is brought back: more than slewing makes, far less than any margin.
+const wallSlack = 10 * time.Millisecond
+
+// rewind follows a wall clock that was stepped back: its deadline is never
+// further off than the monotonic one, or a sleep as long as the step would go
+// unnoticed.
+func (s *session) rewind(now Reading) {
+	w := s.window.Load()
+	if w == closedWindow {
+		return
+	}
+	if left := w.mono - now.Mono; time.Duration(w.wall-now.Wall) > left+wallSlack {
+		s.window.CompareAndSwap(w, &window{mono: w.mono, wall: now.Wall + int64(left)})
+	}
+}
+
+// close ends all trust in the session.
+func (s *session) close() { s.window.Store(closedWindow) }
+
+// remaining is the time until the deadline; not positive when it is over.
+func (s *session) remaining(now Reading) time.Duration {
+	w := s.window.Load()
+	if w == closedWindow {
+		return 0
+	}
+	return min(w.mono-now.Mono, time.Duration(w.wall-now.Wall))
+}
+
+func (s *session) names() int { return len(s.handles) + s.pending }

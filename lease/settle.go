@@ -1,0 +1,289 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// This file takes operations to the store and settles what it answered. The one
+// rule behind all of it: an outcome that is not known is never settled by
+// reading, as the request may still land after the read; only a conditional
+// write that yields a newer token makes a handle alive again.
+
+// sendAcquires asks for the names of ops under one session of p, or several
+// where one has not room enough.
+func (k *Keeper) sendAcquires(p *pool, ops []*op) {
+	for len(ops) > 0 {
+		s, err := k.reserve(p)
+		if err != nil {
+			k.mu.Lock()
+			for _, o := range ops { // nothing was sent: not unknown
+				o.attempts++
+				o.lastErr = err
+				k.retryLocked(o, &p.lane)
+			}
+			k.mu.Unlock()
+			return
+		}
+		k.mu.Lock()
+		n := min(len(ops), k.cfg.NamesPerSession-s.names()+1)
+		s.pending += n - 1 // reserve counted one
+		batch, claims := ops[:n], make([]Claim, n)
+		for i, o := range batch {
+			o.attempts++
+			o.nonce = uint64(newID())
+			claims[i] = Claim{Name: o.h.name, Nonce: o.nonce, Supersedes: o.supersedes, Metadata: o.h.metadata}
+		}
+		sess := s.Session
+		k.mu.Unlock()
+
+		outs, err := call(k, func(ctx context.Context) ([]Outcome, error) { return k.store.Acquire(ctx, sess, claims) })
+		if err == nil && len(outs) != n {
+			err = fmt.Errorf("%d outcomes for %d claims: %w", len(outs), n, ErrInconsistent)
+		}
+		k.mu.Lock()
+		if errors.Is(err, ErrSessionGone) {
+			k.endSessionLocked(s, ErrRecordGone)
+		}
+		for i, o := range batch {
+			if err != nil {
+				k.acquireFailedLocked(o, err)
+			} else {
+				k.acquireAnsweredLocked(o, s, outs[i])
+			}
+		}
+		s.pending -= n
+		k.idleSessionLocked(s)
+		k.mu.Unlock()
+		ops = ops[n:]
+	}
+}
+
+// acquireFailedLocked: no answer.
+func (k *Keeper) acquireFailedLocked(o *op, err error) {
+	o.lastErr = err
+	if !errors.Is(err, ErrSessionGone) { // that one is definite: nothing was applied
+		o.unknown = true
+	}
+	k.retryLocked(o, &o.h.pool.lane)
+}
+
+// acquireAnsweredLocked: a definite answer.
+func (k *Keeper) acquireAnsweredLocked(o *op, s *session, out Outcome) {
+	h, rec := o.h, out.Record
+	switch {
+	case out.Err != nil:
+		h.dropClaimLocked()
+		k.metrics.acquired(k.ctx, "error")
+		k.endOpLocked(o, false, out.Err)
+	case out.OK:
+		k.wonLocked(o, s, rec)
+	case rec.Owner.Incarnation == k.owner.Incarnation && rec.Token != o.supersedes:
+		// An earlier request of ours landed. Own it anew, so that whatever else
+		// is still under way finds its condition broken.
+		o.supersedes, o.lastErr = rec.Token, errors.New("an earlier request's record stands")
+		k.againLocked(o)
+	case rec.Owner.Incarnation == k.owner.Incarnation || rec.Name == "":
+		o.lastErr = fmt.Errorf("refused without a reason: %w", ErrInconsistent)
+		k.retryLocked(o, &h.pool.lane)
+	default:
+		h.dropClaimLocked()
+		k.metrics.acquired(k.ctx, "held by another")
+		k.endOpLocked(o, false, nil)
+	}
+}
+
+// againLocked repeats an acquisition at once: its next claim settles it.
+func (k *Keeper) againLocked(o *op) {
+	if o.abandoned || k.closing || k.clock.Now().Mono > o.until {
+		k.giveUpLocked(o, fmt.Errorf("not settled in %d attempts: %w", o.attempts, o.lastErr))
+		return
+	}
+	o.h.pool.lane.push(k, o)
+}
+
+// wonLocked: the store made us owner.
+func (k *Keeper) wonLocked(o *op, s *session, rec Record) {
+	h := o.h
+	settling := o.unknown || o.supersedes != 0
+	inconsistent := rec.Token <= h.last || rec.Nonce != o.nonce
+	switch {
+	case o.abandoned || k.closing || inconsistent:
+		err := ErrClosed
+		if inconsistent {
+			err = fmt.Errorf("token %d after %d, nonce %x for %x: %w", rec.Token, h.last, rec.Nonce, o.nonce, ErrInconsistent)
+			k.log.Error(err.Error())
+		}
+		k.metrics.acquired(k.ctx, "given back")
+		k.giveBackLocked(o, rec.Held(), err)
+		return
+	case s.dead || !s.trusts(k.clock.Now()):
+		// Won under a session that is over: not to be trusted. Own it anew.
+		o.supersedes, o.unknown, o.lastErr = rec.Token, true, ErrExpired
+		h.last = rec.Token
+		k.againLocked(o)
+		return
+	}
+	if settling {
+		k.metrics.settlements.Add(k.ctx, 1, k.metrics.attrs)
+	}
+	h.holdLocked(&term{name: h.name, token: rec.Token, nonce: rec.Nonce, sess: s, since: k.clock.Now().Mono})
+	k.closeOfferLocked(h.name, 0)
+	k.metrics.acquired(k.ctx, "won")
+	k.endOpLocked(o, true, nil)
+}
+
+// giveBackLocked turns a win that nobody wants any more into a release.
+func (k *Keeper) giveBackLocked(o *op, held Held, err error) {
+	o.h.dropClaimLocked()
+	o.h.last = max(o.h.last, held.Token)
+	o.finish(false, err)
+	o.kind, o.held = opRelease, held
+	o.pause, o.abandoned = 0, false // until stays: others may queue behind it
+	k.releases.push(k, o)
+}
+
+// sendReleases gives up ownerships, each conditional on its token and nonce. An
+// op that does not know what stands looks first.
+func (k *Keeper) sendReleases(ops []*op) {
+	k.mu.Lock()
+	var unsure []string
+	var batch []*op
+	held := make([]Held, 0, len(ops))
+	for _, o := range ops {
+		o.attempts++
+		if o.held == (Held{}) {
+			unsure = append(unsure, o.h.name)
+		}
+	}
+	k.mu.Unlock()
+	var found map[string]Record
+	var err error
+	if len(unsure) > 0 {
+		found, err = k.get(unsure)
+	}
+	k.mu.Lock()
+	for _, o := range ops {
+		if o.held == (Held{}) {
+			if err != nil {
+				k.releaseFailedLocked(o, err)
+				continue
+			}
+			rec, ok := found[o.h.name]
+			if !ok || rec.Owner.Incarnation != k.owner.Incarnation || k.succeededLocked(o.h, rec) {
+				o.unknown = true // what was asked for may still land
+				k.releasedLocked(o)
+				continue
+			}
+			o.held = rec.Held()
+		}
+		batch, held = append(batch, o), append(held, o.held)
+	}
+	k.mu.Unlock()
+	if len(batch) == 0 {
+		return
+	}
+	outs, err := call(k, func(ctx context.Context) ([]Outcome, error) { return k.store.Release(ctx, held) })
+	if err == nil && len(outs) != len(batch) {
+		err = fmt.Errorf("%d outcomes for %d releases: %w", len(outs), len(batch), ErrInconsistent)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i, o := range batch {
+		switch {
+		case err != nil:
+			k.releaseFailedLocked(o, err)
+		case outs[i].Err != nil:
+			k.releaseFailedLocked(o, outs[i].Err)
+		default: // removed, or it had gone before: either way nothing of it stands
+			k.releasedLocked(o)
+		}
+	}
+}
+
+// succeededLocked reports whether h is closed and rec is, or may come to be, that
+// of a later handle of the name.
+func (k *Keeper) succeededLocked(h *Handle, rec Record) bool {
+	now := k.handles[h.name]
+	return now != nil && now != h && k.recon.wantedLocked(rec)
+}
+
+func (k *Keeper) releaseFailedLocked(o *op, err error) {
+	o.unknown, o.lastErr = true, err
+	k.retryLocked(o, k.releases)
+}
+
+func (k *Keeper) releasedLocked(o *op) {
+	o.h.dropClaimLocked()
+	k.endOpLocked(o, false, nil)
+}
+
+// sendMoves transfers ownerships to the makers of offers.
+func (k *Keeper) sendMoves(ops []*op) {
+	k.mu.Lock()
+	moves := make([]Move, len(ops))
+	for i, o := range ops {
+		o.attempts++
+		moves[i] = Move{Held: o.held, To: *o.offer}
+	}
+	k.mu.Unlock()
+	t := k.store.(Transferer) // checked by Handle.Transfer
+	outs, err := call(k, func(ctx context.Context) ([]Outcome, error) { return t.Transfer(ctx, moves) })
+	if err == nil && len(outs) != len(moves) {
+		err = fmt.Errorf("%d outcomes for %d moves: %w", len(outs), len(moves), ErrInconsistent)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i, o := range ops {
+		switch {
+		case errors.Is(err, ErrUnsupported):
+			k.endOpLocked(o, false, ErrUnsupported)
+		case err != nil:
+			o.unknown, o.lastErr = true, err
+			k.retryLocked(o, k.moves)
+		default:
+			k.movedLocked(o, outs[i])
+		}
+	}
+}
+
+// movedLocked: a definite answer to a transfer.
+func (k *Keeper) movedLocked(o *op, out Outcome) {
+	h, rec := o.h, out.Record
+	switch {
+	case out.OK, out.Err == nil && rec.Nonce == o.offer.Nonce && rec.Owner.Incarnation == o.offer.Owner.Incarnation:
+		// Moved; or an earlier attempt of ours had moved it.
+		h.dropClaimLocked()
+		k.endOpLocked(o, true, nil)
+	case out.Err != nil:
+		// Refused while it was ours. The claim stays until Acquire or Release.
+		k.endOpLocked(o, false, fmt.Errorf("%w: %w", ErrTransferRefused, out.Err))
+	case o.unknown && rec.Owner.Incarnation != k.owner.Incarnation:
+		// Not ours any more. It may have been moved and moved on since.
+		h.dropClaimLocked()
+		k.endOpLocked(o, false, fmt.Errorf("an earlier attempt may have moved it: %w", ErrUnknown))
+	default:
+		if rec.Held() != o.held {
+			h.dropClaimLocked() // it was lost before
+			k.recon.suspectLocked(h.name)
+		}
+		k.endOpLocked(o, false, ErrTransferRefused)
+	}
+}
+
+// get reads names in batches the store allows.
+func (k *Keeper) get(names []string) (map[string]Record, error) {
+	found := make(map[string]Record, len(names))
+	for part := range slices.Chunk(names, k.batch()) {
+		recs, err := call(k, func(ctx context.Context) ([]Record, error) { return k.store.Get(ctx, part...) })
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range recs {
+			found[r.Name] = r
+		}
+	}
+	return found, nil
+}

@@ -1,0 +1,289 @@
+package lease_test
+
+import (
+	"context"
+	"errors"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// run plays the history: a time of faults, then calm, then the end.
+func (s *sim) run() {
+	for range 30 + s.r.IntN(40) {
+		s.act()
+		for rest := time.Duration(s.r.Float64() * s.r.Float64() * float64(s.cfg.TTL)); rest > 0; rest -= s.cfg.TTL / 10 {
+			time.Sleep(min(rest, s.cfg.TTL/10))
+			synctest.Wait()
+			s.check()
+		}
+		if s.failed {
+			break
+		}
+	}
+	s.heal()
+	s.settle()
+	s.end()
+}
+
+// act does one random thing.
+func (s *sim) act() {
+	n := s.nodes[s.r.IntN(len(s.nodes))]
+	l := n.leases[s.r.IntN(len(n.leases))]
+	switch {
+	case n.gone:
+		return
+	case n.stopped:
+		if s.r.IntN(3) == 0 {
+			n.resume()
+		}
+		return
+	}
+	patience := time.Duration(0) // none: as long as it takes
+	if s.r.IntN(3) == 0 {
+		patience = time.Duration(s.r.Float64() * float64(s.cfg.TTL))
+	}
+	during := time.Duration(s.r.Float64() * 2 * float64(s.cfg.TTL))
+	switch p := s.r.IntN(100); {
+	case p < 30:
+		l.do("acquire", patience, l.acquire)
+	case p < 40:
+		l.do("release", patience, l.release)
+	case p < 50:
+		s.handOver(l, patience, s.r.IntN(4) != 0)
+	case p < 60:
+		l.do("run", 0, func(ctx context.Context) { l.work(ctx, during) })
+	case p < 64:
+		l.do("wait", patience, func(ctx context.Context) {
+			if l.h.Wait(ctx) == nil {
+				l.acquire(ctx)
+			}
+		})
+	case p < 67:
+		l.h.OnFree(func() { l.do("acquire when free", 0, l.acquire) })
+	case p < 70:
+		s.reopen(n, l.name, patience)
+	case p < 76:
+		s.logf("%s: partition", n.id)
+		n.store.Partition()
+	case p < 82:
+		s.logf("%s: heal", n.id)
+		n.store.Heal()
+	case p < 84:
+		n.store.CutWatches()
+	case p < 90:
+		// A step back hides a sleep from a node that had no second to notice it.
+		n.halt(s.r.IntN(2) == 0 && time.Since(n.stepped) > 1100*time.Millisecond)
+	case p < 93:
+		d := time.Duration((s.r.Float64()*2 - 1) * 2 * float64(s.cfg.TTL))
+		s.logf("%s: the wall clock steps by %v", n.id, d)
+		n.clock.StepWall(d)
+		n.stepped = time.Now()
+	case p < 97:
+		n.mu.Lock()
+		n.odds = []float64{0, 0.1, 0.5, 0.9}[s.r.IntN(4)]
+		s.logf("%s: faults with odds %v", n.id, n.odds)
+		n.mu.Unlock()
+	default:
+		s.restart(n, s.r.IntN(2) == 0)
+	}
+}
+
+// do runs f on the handle in a goroutine of its own, if the handle is free of
+// work: what acquires, works and releases is one after the other, as owners do
+// it. Releases may come at any time.
+func (l *held) do(what string, patience time.Duration, f func(context.Context)) {
+	s := l.n.s
+	s.mu.Lock()
+	if s.calm && what == "acquire when free" || what != "release" && l.busy > 3 {
+		s.mu.Unlock()
+		return
+	}
+	l.busy++
+	s.ops.Add(1)
+	s.mu.Unlock()
+	s.logf("%s %s: %s, patience %v", l.n.id, l.name, what, patience)
+	go func() {
+		defer s.ops.Done()
+		defer func() { s.mu.Lock(); l.busy--; s.mu.Unlock() }()
+		ctx, cancel := l.n.patience(patience)
+		defer cancel()
+		f(ctx)
+	}()
+}
+
+// patience is a context that ends by the node's own clock.
+func (n *simNode) patience(d time.Duration) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(n.s.ctx)
+	if d <= 0 {
+		return ctx, func() { cancel(nil) }
+	}
+	t := n.clock.AfterFunc(d, func() { cancel(context.DeadlineExceeded) })
+	return ctx, func() { t.Stop(); cancel(nil) }
+}
+
+// call measures an operation: it must end within OperationTimeout, by the node's
+// clock, unless the node was stopped meanwhile.
+func (l *held) call(what string, f func() error) error {
+	n := l.n
+	<-n.waking()
+	stops, began := n.stopCount(), n.clock.Now().Mono
+	err := f()
+	if took := n.clock.Now().Mono - began; took > n.s.cfg.TTL+time.Millisecond && stops == n.stopCount() {
+		n.s.fail("%s %s: %s took %v", n.id, l.name, what, took)
+	}
+	<-n.waking()
+	n.s.logf("%s %s: %s: %v", n.id, l.name, what, err)
+	return err
+}
+
+var errNotWon = errors.New("another's")
+
+func (l *held) won(what string, f func() (bool, error)) bool {
+	return l.call(what, func() error {
+		won, err := f()
+		if won && err != nil {
+			l.n.s.fail("%s %s: %s: true and %v", l.n.id, l.name, what, err)
+		}
+		if term, ok := l.h.Term(); won && ok {
+			l.note(term)
+		}
+		if !won && err == nil {
+			return errNotWon
+		}
+		return err
+	}) == nil
+}
+
+func (l *held) acquire(ctx context.Context) {
+	l.won("acquire", func() (bool, error) { return l.h.Acquire(ctx) })
+}
+
+func (l *held) release(ctx context.Context) {
+	l.call("release", func() error { return l.h.Release(ctx) })
+}
+
+// work runs something under the lease for a while.
+func (l *held) work(ctx context.Context, d time.Duration) {
+	n := l.n
+	<-n.waking()
+	err := lease.Run(ctx, l.h, func(ctx context.Context, term lease.Term) error {
+		l.note(term)
+		over := make(chan struct{})
+		defer n.clock.AfterFunc(d, func() { close(over) }).Stop()
+		select {
+		case <-over:
+		case <-ctx.Done():
+			<-n.waking()
+			if term.CheckAlive() && n.s.ctx.Err() == nil {
+				n.s.fail("%s %s: the work under %d was cancelled while it was alive", n.id, l.name, term.Token())
+			}
+		}
+		<-n.waking()
+		return nil
+	})
+	n.s.logf("%s %s: run: %v", n.id, l.name, err)
+}
+
+// handOver transfers a name to l; now and then the notice is lost.
+func (s *sim) handOver(l *held, patience time.Duration, notice bool) {
+	var from *held
+	for _, n := range s.nodes {
+		for _, x := range n.leases {
+			if x.name == l.name && x != l && !n.gone && !n.stopped && x.h.CheckAlive() {
+				from = x
+			}
+		}
+	}
+	if from == nil {
+		return
+	}
+	l.do("hand-over from "+from.n.id, patience, func(ctx context.Context) {
+		var o lease.Offer
+		if l.call("offer", func() (err error) { o, err = l.h.Offer(ctx); return }) != nil {
+			return
+		}
+		if from.call("transfer", func() error { return from.h.Transfer(ctx, o) }) != nil && s.calm {
+			from.call("release", func() error { return from.h.Release(s.ctx) })
+		}
+		if notice {
+			l.won("adopt", func() (bool, error) { return l.h.Adopt(ctx, o) })
+		}
+	})
+}
+
+// reopen closes a handle, with whatever is in flight, and makes another.
+func (s *sim) reopen(n *simNode, name string, patience time.Duration) {
+	for i, l := range n.leases {
+		if l.name != name {
+			continue
+		}
+		ctx, cancel := n.patience(patience)
+		defer cancel()
+		stop := time.AfterFunc(time.Duration(s.r.Float64()*float64(s.cfg.TTL)), cancel)
+		defer stop.Stop()
+		err := l.h.Close(ctx)
+		s.logf("%s %s: close the handle: %v", n.id, name, err)
+		n.old = append(n.old, l)
+		n.leases[i] = n.open(name, s.r.IntN(5) == 0)
+	}
+}
+
+// restart ends a node, orderly or not, and starts another in its place.
+func (s *sim) restart(n *simNode, orderly bool) {
+	n.gone = true
+	if orderly {
+		ctx, cancel := context.WithTimeout(context.Background(), s.cfg.TTL/4)
+		defer cancel()
+		err := n.Close(ctx)
+		s.logf("%s: closed: %v", n.id, err)
+	} else {
+		s.logf("%s: crashed", n.id)
+		n.halt(false)
+	}
+	s.nodes = append(s.nodes, s.newNode(n.id+"'"))
+}
+
+// halt freezes the process or puts the machine to sleep: nothing runs there, and
+// nothing comes through.
+func (n *simNode) halt(asleep bool) {
+	n.s.logf("%s: halts, asleep: %v", n.id, asleep)
+	n.mu.Lock()
+	n.stopped, n.awake = true, make(chan struct{})
+	n.stops++
+	n.mu.Unlock()
+	n.store.Partition()
+	if asleep {
+		n.clock.Sleep()
+	} else {
+		n.clock.Freeze()
+	}
+}
+
+// resume ends halt. The first thing that happens on the node is a look at every
+// handle.
+func (n *simNode) resume() {
+	n.s.logf("%s: resumes", n.id)
+	n.mu.Lock()
+	n.stopped = false
+	n.mu.Unlock()
+	n.s.check()
+	n.clock.Thaw()
+	n.clock.Wake()
+	close(n.awake)
+	n.store.Heal()
+}
+
+// waking is done while the node runs.
+func (n *simNode) waking() <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.awake
+}
+
+func (n *simNode) stopCount() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.stops
+}

@@ -1,0 +1,312 @@
+package lease_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/faultclock"
+	"github.com/holdfast-go/holdfast/lease/faultstore"
+)
+
+var (
+	simSeed  = flag.Uint64("lease.seed", 0, "the one history of TestSimulation to run")
+	simSeeds = flag.Int("lease.seeds", 0, "how many histories TestSimulation runs; 0: 500, or 150 under the race detector")
+)
+
+// TestSimulation runs random histories of a few Keepers over one store under
+// every kind of fault, and checks the invariants at every step. A seed fixes the
+// history: nodes, settings, operations, faults and when they happen. How
+// goroutines interleave within one moment is the scheduler's; to replay a
+// failure run its seed with -count.
+func TestSimulation(t *testing.T) {
+	if *simSeed != 0 {
+		synctest.Test(t, func(t *testing.T) { newSim(t, *simSeed).run() })
+		return
+	}
+	seeds := *simSeeds
+	switch {
+	case seeds == 0 && underRace:
+		seeds = 150
+	case seeds == 0:
+		seeds = 500
+	}
+	first := uint64(rand.Uint32()) + 1
+	t.Logf("seeds %d to %d; replay one with -run 'TestSimulation$' -lease.seed=N", first, first+uint64(seeds)-1)
+	const lanes = 2
+	for lane := range lanes {
+		t.Run(fmt.Sprint("lane ", lane), func(t *testing.T) {
+			t.Parallel()
+			for i := lane; i < seeds; i += lanes {
+				seed := first + uint64(i)
+				t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) { newSim(t, seed).run() })
+				})
+			}
+		})
+	}
+}
+
+// sim is one history.
+type sim struct {
+	t     *testing.T
+	r     *rand.Rand // the driver's alone
+	inner *memory.Store
+	store lease.Store // inner, or less able
+	cfg   lease.Config
+	names []string
+	nodes []*simNode
+	ctx   context.Context // ends the operations that wait for ever
+	stop  context.CancelFunc
+	ops   sync.WaitGroup
+	began time.Time
+	calm  bool // the faults are over
+
+	mu      sync.Mutex
+	trace   []string
+	failed  bool
+	highest map[string]lease.Token           // that was ever seen alive
+	winner  map[string]map[lease.Token]*held // who ever owned it
+}
+
+// simNode is one Keeper on a machine of its own.
+type simNode struct {
+	*lease.Keeper
+	s       *sim
+	id      string
+	clock   *faultclock.Clock
+	store   *faultstore.Store
+	leases  []*held   // of every name the present handle
+	old     []*held   // closed handles, whose terms are still checked
+	stopped bool      // frozen or asleep: nothing of it may be called; the driver's
+	stepped time.Time // when its wall clock was, last
+	gone    bool      // closed, or crashed if it is stopped, too
+
+	mu    sync.Mutex
+	awake chan struct{} // closed while the node runs
+	stops int           // how often it was stopped
+	r     *rand.Rand    // the faults'
+	odds  float64       // of a fault
+}
+
+// held is one handle and what was seen of it. Its fields are guarded by sim.mu.
+type held struct {
+	n      *simNode
+	name   string
+	h      *lease.Handle
+	busy   int
+	terms  map[lease.Token]*seen
+	losses map[lease.Token]error
+}
+
+type seen struct {
+	term lease.Term
+	over bool // was seen dead
+}
+
+// watchless hides that a store can watch.
+type watchless struct {
+	lease.Store
+	lease.Transferer
+	lease.Limiter
+}
+
+func newSim(t *testing.T, seed uint64) *sim {
+	r := rand.New(rand.NewPCG(seed, 1))
+	s := &sim{
+		t: t, r: r, inner: memory.New(), began: time.Now(),
+		highest: map[string]lease.Token{}, winner: map[string]map[lease.Token]*held{},
+	}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.store = s.inner
+	if r.IntN(4) == 0 {
+		s.store = watchless{s.inner, s.inner, s.inner}
+	}
+	s.cfg = lease.Config{
+		TTL:             []time.Duration{time.Second, 3 * time.Second, 10 * time.Second}[r.IntN(3)],
+		NamesPerSession: []int{0, 1, 2}[r.IntN(3)],
+	}
+	s.cfg.AttemptTimeout = s.cfg.TTL / []time.Duration{1, 2, 4}[r.IntN(3)]
+	s.cfg.PollMin = s.cfg.TTL / 10
+	for i := range 1 + r.IntN(3) {
+		s.names = append(s.names, fmt.Sprint("job/", i))
+		s.winner[s.names[i]] = map[lease.Token]*held{}
+	}
+	s.logf("seed %d: ttl %v, names per session %d, names %d, watch %v",
+		seed, s.cfg.TTL, s.cfg.NamesPerSession, len(s.names), s.store == lease.Store(s.inner))
+	for i := range 2 + r.IntN(4) {
+		s.nodes = append(s.nodes, s.newNode(fmt.Sprint("n", i)))
+	}
+	return s
+}
+
+func (s *sim) newNode(id string) *simNode {
+	n := &simNode{
+		s: s, id: id, clock: faultclock.New(), store: faultstore.Wrap(s.store),
+		r: rand.New(rand.NewPCG(s.r.Uint64(), 2)), awake: make(chan struct{}),
+	}
+	close(n.awake)
+	n.clock.SetRate(0.92 + 0.16*s.r.Float64()) // the margin covers a tenth
+	n.odds = []float64{0, 0.05, 0.2, 0.5}[s.r.IntN(4)]
+	n.store.SetRule(n.rule)
+	cfg := s.cfg
+	cfg.ID, cfg.Clock = id, n.clock
+	k, err := lease.NewKeeper(n.store, cfg)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	n.Keeper = k
+	for _, name := range s.names {
+		n.leases = append(n.leases, n.open(name, s.r.IntN(5) == 0))
+	}
+	return n
+}
+
+func (n *simNode) open(name string, own bool) *held {
+	var opts []lease.Option
+	if own {
+		opts = append(opts, lease.WithOwnSession())
+	}
+	h, err := n.Lease(name, opts...)
+	if err != nil {
+		n.s.t.Fatal(err)
+	}
+	l := &held{n: n, name: name, h: h, terms: map[lease.Token]*seen{}, losses: map[lease.Token]error{}}
+	h.OnLost(l.lost)
+	return l
+}
+
+// rule picks the fault of one call.
+func (n *simNode) rule(c faultstore.Call) faultstore.Fault {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.r.Float64() >= n.odds {
+		return faultstore.Fault{}
+	}
+	kinds := []faultstore.Kind{faultstore.Drop, faultstore.Delay, faultstore.ApplyThenFail, faultstore.ReplyLate, faultstore.LandLate}
+	return faultstore.Fault{
+		Kind:  kinds[n.r.IntN(len(kinds))],
+		Delay: time.Duration(n.r.Float64() * n.r.Float64() * float64(n.s.cfg.TTL)),
+		Hang:  n.r.IntN(2) == 0,
+	}
+}
+
+func (s *sim) logf(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.trace = append(s.trace, fmt.Sprintf("%8.3fs ", time.Since(s.began).Seconds())+fmt.Sprintf(format, args...))
+}
+
+// fail reports a broken invariant, the first with the history before it.
+func (s *sim) fail(format string, args ...any) {
+	s.logf("FAILED: "+format, args...)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.failed {
+		s.failed = true
+		s.t.Error(strings.Join(s.trace, "\n"))
+	}
+}
+
+// lost is the handle's OnLost.
+func (l *held) lost(x lease.Loss) {
+	l.n.s.mu.Lock()
+	before, twice := l.losses[x.Token]
+	l.losses[x.Token] = x.Reason
+	known := l.terms[x.Token]
+	l.n.s.mu.Unlock()
+	l.n.s.logf("%s %s: lost %d: %v", l.n.id, l.name, x.Token, x.Reason)
+	switch {
+	case twice:
+		l.n.s.fail("%s %s: the loss of %d was told twice: %v, %v", l.n.id, l.name, x.Token, before, x.Reason)
+	case known == nil:
+	case known.term.CheckAlive() || known.term.Context().Err() == nil:
+		l.n.s.fail("%s %s: told that %d is lost before its term was over", l.n.id, l.name, x.Token)
+	case !errors.Is(x.Reason, context.Cause(known.term.Context())):
+		l.n.s.fail("%s %s: the loss of %d is %v, the context says %v", l.n.id, l.name, x.Token, x.Reason, context.Cause(known.term.Context()))
+	}
+}
+
+// note makes a term known.
+func (l *held) note(term lease.Term) {
+	l.n.s.mu.Lock()
+	other := l.n.s.winner[l.name][term.Token()]
+	if l.terms[term.Token()] == nil {
+		l.terms[term.Token()] = &seen{term: term}
+		l.n.s.winner[l.name][term.Token()] = l
+	}
+	l.n.s.mu.Unlock()
+	if other != nil && other != l {
+		l.n.s.fail("%s %s: token %d was %s's", l.n.id, l.name, term.Token(), other.n.id)
+	}
+}
+
+// check looks at every handle that can be called now.
+func (s *sim) check() {
+	for _, name := range s.names {
+		var alive []*seen
+		var who []*held
+		for _, n := range s.nodes {
+			if n.stopped {
+				continue
+			}
+			for _, l := range append(append([]*held(nil), n.leases...), n.old...) {
+				if l.name != name {
+					continue
+				}
+				if term, ok := l.h.Term(); ok {
+					s.mu.Lock()
+					known := l.terms[term.Token()]
+					s.mu.Unlock()
+					if known == nil {
+						s.fail("%s %s: token %d is held though nobody was told so", n.id, name, term.Token())
+						l.note(term)
+					}
+				}
+				s.mu.Lock()
+				terms := maps.Clone(l.terms)
+				s.mu.Unlock()
+				for token, x := range terms {
+					if !x.term.CheckAlive() {
+						x.over = true
+						continue
+					}
+					if x.over {
+						s.fail("%s %s: token %d is alive again", n.id, name, token)
+					}
+					if x.term.Context().Err() != nil && x.term.CheckAlive() {
+						s.fail("%s %s: token %d is alive though its context is done", n.id, name, token)
+					}
+					alive, who = append(alive, x), append(who, l)
+				}
+			}
+		}
+		for i, x := range alive {
+			token := x.term.Token()
+			for j := range i {
+				if x.term.CheckAlive() && alive[j].term.CheckAlive() {
+					s.fail("%s: both %s with %d and %s with %d", name, who[i].n.id, token, who[j].n.id, alive[j].term.Token())
+				}
+			}
+			if token < s.highest[name] {
+				s.fail("%s: %s with %d after %d was alive", name, who[i].n.id, token, s.highest[name])
+			}
+			s.highest[name] = token
+			// By the store's own clock, the true one, the record must still stand.
+			recs, _ := s.inner.Get(context.Background(), name)
+			if (len(recs) == 0 || recs[0].Token != token) && x.term.CheckAlive() {
+				s.fail("%s: %s believes in %d, but there stands %+v", name, who[i].n.id, token, recs)
+			}
+		}
+	}
+}

@@ -1,0 +1,99 @@
+package lease
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Every status against every transition.
+func TestStateMachine(t *testing.T) {
+	type answer struct {
+		to status
+		ok bool
+	}
+	for from, row := range map[status]map[transition]answer{
+		free:  {won: {held, true}, lost: {ended, false}, givenUp: {ended, false}, settled: {free, true}},
+		held:  {won: {held, true}, lost: {ended, true}, givenUp: {ended, true}, settled: {free, false}},
+		ended: {won: {held, true}, lost: {ended, false}, givenUp: {ended, false}, settled: {free, true}},
+	} {
+		require.Len(t, row, 4)
+		for tr, want := range row {
+			to, ok := from.next(tr)
+			require.Equal(t, want.ok, ok, "%d by %d", from, tr)
+			if ok {
+				require.Equal(t, want.to, to, "%d by %d", from, tr)
+			}
+			h := &Handle{status: from}
+			h.moveLocked(tr)
+			if ok {
+				require.Equal(t, want.to, h.status)
+			} else {
+				require.Equal(t, from, h.status, "what means nothing changes nothing")
+			}
+		}
+	}
+}
+
+func TestWindowIsOverWhenEitherClockPassed(t *testing.T) {
+	w := &window{mono: 10, wall: 100}
+	require.True(t, w.holds(Reading{Mono: 9, Wall: 99}))
+	require.False(t, w.holds(Reading{Mono: 10, Wall: 99}))
+	require.False(t, w.holds(Reading{Mono: 9, Wall: 100}))
+	require.False(t, closedWindow.holds(Reading{Mono: -1 << 62, Wall: -1 << 62}))
+}
+
+// fixedClock is a clock that stands where it is put.
+type fixedClock struct {
+	Clock
+	now Reading
+}
+
+func (c *fixedClock) Now() Reading { return c.now }
+
+func windowed(w window) (*session, *fixedClock, *int) {
+	c, kicks := &fixedClock{}, 0
+	s := &session{clock: c, kick: func() { kicks++ }}
+	s.window.Store(&w)
+	return s, c, &kicks
+}
+
+func TestAWindowFoundClosedStaysClosed(t *testing.T) {
+	s, c, kicks := windowed(window{mono: 10, wall: 10})
+	require.True(t, s.trusts(Reading{Mono: 9, Wall: 9}))
+	require.False(t, s.trusts(Reading{Mono: 10, Wall: 9}))
+	require.Equal(t, 1, *kicks)
+	require.False(t, s.trusts(Reading{}), "also for an earlier reading")
+	require.Equal(t, 1, *kicks, "one kick is enough")
+	require.False(t, s.extend(c.now, 100), "nor does a renewal reopen it")
+	require.Zero(t, s.remaining(c.now))
+}
+
+func TestExtendTakesTheLaterSent(t *testing.T) {
+	s, c, _ := windowed(window{mono: 10, wall: 10})
+	c.now = Reading{Mono: 5, Wall: 5}
+	require.True(t, s.extend(Reading{Mono: 4, Wall: 4}, 10))
+	require.True(t, s.extend(Reading{Mono: 2, Wall: 2}, 10), "the answer to an earlier one comes later")
+	require.EqualValues(t, 9, s.remaining(c.now))
+	c.now = Reading{Mono: 14, Wall: 13}
+	require.False(t, s.extend(Reading{Mono: 13, Wall: 13}, 10), "the deadline has passed")
+	s, c, _ = windowed(window{mono: 10, wall: 10})
+	c.now = Reading{Mono: 9, Wall: 9}
+	require.False(t, s.extend(Reading{Mono: 1, Wall: 1}, 8), "an answer that says it is over already")
+	require.False(t, s.trusts(c.now))
+}
+
+func TestAWallClockSteppedBackDoesNotHideASleep(t *testing.T) {
+	s, _, _ := windowed(window{mono: 1e9, wall: 1e9})
+	s.rewind(Reading{Mono: 0, Wall: -5e9})
+	require.True(t, s.trusts(Reading{Mono: 0, Wall: -5e9}))
+	require.False(t, s.trusts(Reading{Mono: 0, Wall: -4e9}), "a sleep of a second, by the new wall clock")
+	s, _, _ = windowed(window{mono: 1e9, wall: 1e9})
+	before := s.window.Load()
+	s.rewind(Reading{Mono: 1e8, Wall: 1e8 - int64(wallSlack)})
+	s.rewind(Reading{Mono: 1e8, Wall: 9e8})
+	require.Same(t, before, s.window.Load(), "slewing, and a step ahead, change nothing")
+	s.close()
+	s.rewind(Reading{Mono: 0, Wall: -5e9})
+	require.False(t, s.trusts(Reading{}), "nothing reopens it")
+}

@@ -1,0 +1,184 @@
+package lease
+
+import (
+	"context"
+	"iter"
+	"time"
+)
+
+// Owner is who holds a record. Two owners are the same if and only if their
+// incarnations are; ID and Address tell people and proxies where it is.
+type Owner struct {
+	ID          string // the node's name, as its user knows it
+	Incarnation string // unique to one Keeper's life
+	Address     string // where its actor system is reached; may be empty
+}
+
+// SessionID names a session; positive, chosen at random by the Keeper.
+type SessionID int64
+
+// Session is the unit of renewal: every record belongs to one and expires with
+// it.
+type Session struct {
+	ID    SessionID
+	Owner Owner
+	TTL   time.Duration // asked for in OpenSession, granted afterwards
+}
+
+// Record is what a store knows of one held name.
+type Record struct {
+	Name     string
+	Owner    Owner
+	Session  SessionID
+	Token    Token
+	Nonce    uint64        // chosen by the claimant: tells two claims of one owner apart
+	TTL      time.Duration // of the session, as granted
+	Left     time.Duration // a hint: time until expiry if nothing is renewed; 0 when not known
+	Metadata map[string]string
+}
+
+// Held names one ownership: conditions are on all three fields.
+type Held struct {
+	Name  string
+	Token Token
+	Nonce uint64
+}
+
+// Held returns the condition that means this very ownership.
+func (r Record) Held() Held { return Held{Name: r.Name, Token: r.Token, Nonce: r.Nonce} }
+
+// Claim asks for a name. It succeeds if no live record stands under Name, or
+// if the one that stands belongs to the claiming session's incarnation (under
+// whatever session) and bears exactly the token Supersedes.
+type Claim struct {
+	Name       string
+	Nonce      uint64
+	Supersedes Token // 0: only if free
+	Metadata   map[string]string
+}
+
+// Move asks to give an ownership to the maker of an offer.
+type Move struct {
+	Held
+	To Offer
+	// Metadata replaces the record's; nil keeps it.
+	Metadata map[string]string
+}
+
+// Outcome is the definite answer for one name.
+type Outcome struct {
+	// OK: the operation was applied. Acquire: Record is ours under a new token.
+	// Release: this call removed it. Transfer: Record is the target's under a
+	// new token.
+	OK bool
+	// Record is what stands under the name after the operation; zero when
+	// nothing does. Stores may leave it zero after Release.
+	Record Record
+	// Err is a definite refusal for this name that says nothing about its
+	// holder, such as ErrBadRecord; nothing was applied. A Transfer to a session
+	// that is gone answers ErrSessionGone here.
+	Err error
+}
+
+// Grant is the answer to opening or renewing a session.
+type Grant struct {
+	// TTL is what the store granted, counted from a moment after the request was
+	// sent. It may be longer than asked for.
+	TTL time.Duration
+	// Lost lists ownerships of the session that the store found gone or
+	// another's while renewing (only stores that renew name by name).
+	Lost []Held
+	// Err is nil, ErrSessionGone (definite: every record of it is gone or about
+	// to be, none can come back), or an error that means nothing is known.
+	Err error
+}
+
+// Store is what a backend implements; the Keeper does the rest. A Store is safe
+// for concurrent use, linearizable, and honours the context's deadline.
+//
+// A returned error means that nothing is known of any part of the call: all,
+// some or none of it was or will be applied. ErrSessionGone as the error of
+// Acquire is definite: nothing was applied. Outcomes and grants are in the order
+// of the arguments. Slices and maps that were passed are not kept.
+//
+// leasetest.Run checks all of this.
+type Store interface {
+	// OpenSession makes s known, with records that expire together at the end of
+	// the granted TTL after its last renewal. Opening an ID of the same owner
+	// again is a renewal.
+	OpenSession(ctx context.Context, s Session) (Grant, error)
+	// CloseSession ends s and removes every record under it. Closing a session
+	// that is gone is no error.
+	CloseSession(ctx context.Context, s Session) error
+	// Acquire decides every claim atomically for its name. A success always
+	// issues a new token, higher than any the name ever had.
+	Acquire(ctx context.Context, s Session, claims []Claim) ([]Outcome, error)
+	// Renew extends every session by its granted TTL. An expired session is
+	// gone: it is never revived.
+	Renew(ctx context.Context, sessions []Session) ([]Grant, error)
+	// Release removes each record that still is that very ownership, and no
+	// other.
+	Release(ctx context.Context, held []Held) ([]Outcome, error)
+	// Get returns the records of those names that are held, in any order.
+	Get(ctx context.Context, names ...string) ([]Record, error)
+	// List yields every held record whose name begins with prefix (bytes, in any
+	// order). A value that is no record is yielded with its Name and an error
+	// that is ErrBadRecord, and the listing goes on; any other error ends it and
+	// means that it is incomplete. A store that can't list yields ErrUnsupported.
+	List(ctx context.Context, prefix string) iter.Seq2[Record, error]
+}
+
+// Transferer is implemented by stores that move an ownership atomically.
+type Transferer interface {
+	// Transfer gives each ownership that still is the mover's to the offer's
+	// session with the offer's nonce and a new token. Refused (OK false) when it
+	// is not that very ownership any more.
+	Transfer(ctx context.Context, moves []Move) ([]Outcome, error)
+}
+
+// EventKind tells what an Event says.
+type EventKind uint8
+
+const (
+	// EventPut: Record stands now (in a snapshot: stood when it was taken).
+	EventPut EventKind = iota + 1
+	// EventDelete: the record of Record.Name is gone; other fields may be zero.
+	EventDelete
+	// EventSynced: the snapshot is complete. Once per Watch.
+	EventSynced
+	// EventBad: what stands under Record.Name is no record.
+	EventBad
+)
+
+// Event is one change of one name.
+type Event struct {
+	Kind   EventKind
+	Record Record
+	// Revision compares with the tokens of the name: not below the token of the
+	// record that a deletion removed, and below every token issued after it. For
+	// EventPut it is Record.Token.
+	Revision Token
+}
+
+// Watcher is implemented by stores that tell of changes.
+type Watcher interface {
+	// Watch yields a snapshot of prefix (EventPut for each record, then one
+	// EventSynced) and every change since, in order per name, with no gap. An
+	// error ends it; watch again for a new snapshot.
+	Watch(ctx context.Context, prefix string) iter.Seq2[Event, error]
+}
+
+// Limits are bounds of a store that the Keeper keeps to.
+type Limits struct {
+	// Name identifies the store in errors, logs and metrics, e.g. "etcd".
+	Name string
+	// MinTTL is the shortest TTL the store can honour; 0: no bound of its own.
+	MinTTL time.Duration
+	// NamesPerSession bounds how many names share a session; 0: no bound.
+	NamesPerSession int
+	// Batch bounds how many names one call may carry; 0: no bound.
+	Batch int
+}
+
+// Limiter is implemented by stores that have bounds.
+type Limiter interface{ Limits() Limits }

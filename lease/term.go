@@ -1,0 +1,63 @@
+package lease
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// term is one ownership by a Keeper. Its deadline is its session's.
+type term struct {
+	name  string
+	token Token
+	nonce uint64
+	sess  *session
+	since time.Duration // when the winning reply was taken up
+
+	over atomic.Bool // set once, before the context is done
+
+	mu     sync.Mutex // guards the context, made on first use
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	cause  error
+}
+
+var _ Term = (*term)(nil)
+
+func (t *term) Name() string { return t.name }
+func (t *term) Token() Token { return t.token }
+
+func (t *term) CheckAlive() bool {
+	_, alive := t.Check()
+	return alive
+}
+
+func (t *term) Check() (time.Duration, bool) {
+	r := t.sess.clock.Now()
+	return r.Mono, !t.over.Load() && t.sess.trusts(r)
+}
+
+func (t *term) Context() context.Context {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ctx == nil {
+		t.ctx, t.cancel = context.WithCancelCause(context.Background())
+		if t.cause != nil {
+			t.cancel(t.cause)
+		}
+	}
+	return t.ctx
+}
+
+// end makes CheckAlive false and then the context done.
+func (t *term) end(cause error) {
+	t.over.Store(true)
+	t.mu.Lock()
+	t.cause = cause
+	cancel := t.cancel
+	t.mu.Unlock()
+	if cancel != nil {
+		cancel(cause)
+	}
+}

@@ -1,0 +1,241 @@
+package lease
+
+import (
+	"context"
+	"fmt"
+	mrand "math/rand/v2"
+	"slices"
+	"time"
+)
+
+// This file hears of names: the watch that serves the Keeper's own leases, and
+// the looks at names somebody waits for.
+
+// watchLocked starts the Keeper's watch, if the store has one, with the first
+// use of any lease.
+func (k *Keeper) watchLocked() {
+	if k.watching || k.closed {
+		return
+	}
+	if _, ok := k.store.(Watcher); !ok {
+		return
+	}
+	k.watching = true
+	f := &follower{k: k, emit: k.onEvent, watchOnly: true,
+		up: k.watchSynced, down: k.watchDown}
+	k.wg.Go(func() { f.run(k.ctx) })
+}
+
+// watchSynced: the watch has told a complete snapshot.
+func (k *Keeper) watchSynced() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.watchOK = true
+	k.recon.listNextLocked() // what came and went before it is told by nobody
+}
+
+func (k *Keeper) watchDown() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.watchOK = false
+}
+
+// onEvent takes up one change of any name. It is a hint: it can end a term or
+// wake a waiter, never begin a term.
+func (k *Keeper) onEvent(ev Event) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	h := k.handles[ev.Record.Name]
+	switch ev.Kind {
+	case EventPut:
+		own := ev.Record.Owner.Incarnation == k.owner.Incarnation
+		if own {
+			k.recon.strayLocked(ev.Record)
+		}
+		if h == nil {
+			return
+		}
+		if h.op != nil {
+			k.busyEventLocked(h, ev, own)
+			return
+		}
+		if h.status == held && ev.Revision > h.claim.Token {
+			reason := ErrTakenOver
+			if own {
+				reason = fmt.Errorf("token %d stands for %d: %w", ev.Revision, h.claim.Token, ErrInconsistent)
+			}
+			k.loseLocked(h, reason)
+		}
+	case EventDelete:
+		if h == nil {
+			return
+		}
+		if h.op != nil {
+			k.busyEventLocked(h, ev, false)
+		} else if h.status == held && ev.Revision >= h.claim.Token {
+			k.loseLocked(h, ErrRecordGone)
+		}
+		k.freeLocked(h)
+	}
+}
+
+// busyEventLocked: the event may be about the operation in flight, or about
+// what that is going to win. Have another look when it is settled.
+func (k *Keeper) busyEventLocked(h *Handle, ev Event, own bool) {
+	if !own && ev.Revision > h.last {
+		k.recon.suspectLocked(h.name)
+	}
+}
+
+// waiter is one pending OnFree, or one Wait.
+type waiter struct {
+	f    func()
+	gone chan struct{} // closed when the handle or its Keeper is; nil: nobody listens
+}
+
+// OnFree implements Waiter. The first look is taken at once; then the watch
+// tells, or looks that grow apart from PollMin to PollMax. After Close, the
+// handle's or the Keeper's, f is not called any more.
+func (h *Handle) OnFree(f func()) (stop func() bool) {
+	if f == nil {
+		return func() bool { return false }
+	}
+	w := &waiter{f: func() { h.k.guard("OnFree", h.name, f) }}
+	h.await(w)
+	return func() bool { return h.unwait(w) }
+}
+
+// await registers w; false if the handle or its Keeper is closed.
+func (h *Handle) await(w *waiter) bool {
+	k := h.k
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if h.closed || k.closing {
+		return false
+	}
+	k.watchLocked()
+	if len(h.free) == 0 {
+		h.pollAt, h.polls = k.clock.Now().Mono, 0
+	}
+	h.free = append(h.free, w)
+	k.waiting[h] = struct{}{}
+	k.kick()
+	return true
+}
+
+// unwait reports whether w was still registered.
+func (h *Handle) unwait(w *waiter) bool {
+	h.k.mu.Lock()
+	defer h.k.mu.Unlock()
+	i := slices.Index(h.free, w)
+	if i < 0 {
+		return false
+	}
+	h.free = slices.Delete(h.free, i, i+1)
+	if len(h.free) == 0 {
+		delete(h.k.waiting, h)
+	}
+	return true
+}
+
+// dropWaitersLocked tells those who wait that nobody will tell them.
+func (h *Handle) dropWaitersLocked() {
+	for _, w := range h.free {
+		if w.gone != nil {
+			close(w.gone)
+		}
+	}
+	h.free = nil
+	delete(h.k.waiting, h)
+}
+
+// Wait implements Waiter. Errors: the context's, ErrClosed.
+func (h *Handle) Wait(ctx context.Context) error {
+	if h.CheckAlive() {
+		return nil
+	}
+	ch := make(chan struct{})
+	w := &waiter{f: func() { close(ch) }, gone: make(chan struct{})}
+	if !h.await(w) {
+		return h.k.errorf(h.name, ErrClosed)
+	}
+	defer h.unwait(w)
+	select {
+	case <-ch:
+		return nil
+	case <-ctx.Done():
+		return h.k.errorf(h.name, ctx.Err())
+	case <-w.gone:
+	case <-h.k.ctx.Done():
+	}
+	return h.k.errorf(h.name, ErrClosed)
+}
+
+// freeLocked tells those who wait for h. When very many names become free at
+// once, the herd is spread: a millisecond for each name that is waited for, up
+// to a second.
+func (k *Keeper) freeLocked(h *Handle) {
+	if len(h.free) == 0 {
+		return
+	}
+	spread := min(time.Duration(len(k.waiting)-1)*time.Millisecond, time.Second)
+	waiters := h.free
+	h.free = nil
+	delete(k.waiting, h)
+	fire := func() {
+		for _, w := range waiters {
+			go w.f()
+		}
+	}
+	if spread <= 0 {
+		fire()
+		return
+	}
+	k.clock.AfterFunc(time.Duration(mrand.Float64()*float64(spread)), fire)
+}
+
+// tickWaiting looks at the names that are due.
+func (k *Keeper) tickWaiting(now Reading, soon func(time.Duration)) {
+	var names []string
+	for h := range k.waiting {
+		if now.Mono >= h.pollAt {
+			names = append(names, h.name)
+			h.pollAt = now.Mono + k.pollIn(h.polls)
+			h.polls++
+		}
+		soon(h.pollAt)
+	}
+	if len(names) == 0 {
+		return
+	}
+	k.wg.Go(func() {
+		found, err := k.get(names)
+		if err != nil {
+			return // the next look is scheduled
+		}
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		for _, name := range names {
+			rec, ok := found[name]
+			if h := k.handles[name]; h != nil && (!ok || rec.Owner.Incarnation == k.owner.Incarnation) {
+				k.freeLocked(h)
+			}
+		}
+	})
+}
+
+// pollIn is the jittered exponential pause after a number of looks.
+func (k *Keeper) pollIn(polls int) time.Duration {
+	d := k.cfg.PollMax
+	if !k.watchOK {
+		d = k.cfg.PollMin
+		for range min(polls, 62) {
+			if d >= k.cfg.PollMax/2 {
+				d = k.cfg.PollMax
+				break
+			}
+			d *= 2
+		}
+	}
+	return time.Duration(float64(d) * (0.75 + mrand.Float64()/4))
+}

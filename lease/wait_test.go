@@ -1,0 +1,159 @@
+package lease_test
+
+import (
+	"context"
+	"iter"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/faultstore"
+)
+
+func TestWaitHearsByTheWatchAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		a, b := start(t, store, "a"), start(t, store, "b")
+		la, lb := a.hold("job"), b.lease("job")
+		require.NoError(t, la.Wait(t.Context()), "what is ours is not waited for")
+		heard := make(chan error, 1)
+		go func() { heard <- lb.Wait(context.Background()) }()
+		time.Sleep(3 * ttl)
+		require.Empty(t, heard)
+		require.NoError(t, la.Release(t.Context()))
+		synctest.Wait()
+		require.Len(t, heard, 1, "no time has passed")
+		require.NoError(t, <-heard)
+		require.NoError(t, lb.Wait(t.Context()), "and a name that is free is free at once")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		mustWin(t, la)
+		require.ErrorIs(t, lb.Wait(ctx), context.DeadlineExceeded)
+	})
+}
+
+// looks returns when the node read a name, and lets nothing be watched.
+func looks(n *node) func() []time.Duration {
+	began := time.Now()
+	var mu sync.Mutex
+	var at []time.Duration
+	n.store.SetRule(func(c faultstore.Call) faultstore.Fault {
+		switch c.Op {
+		case faultstore.Get:
+			mu.Lock()
+			defer mu.Unlock()
+			at = append(at, time.Since(began))
+		case faultstore.Watch:
+			return faultstore.Fault{Kind: faultstore.Drop, Hang: true}
+		}
+		return faultstore.Fault{}
+	})
+	return func() []time.Duration {
+		mu.Lock()
+		defer mu.Unlock()
+		return append([]time.Duration(nil), at...)
+	}
+}
+
+func TestWaitPollsAtGrowingJitteredIntervals(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		const lowest, highest = time.Second, 10 * time.Second
+		a := start(t, store, "a")
+		b := start(t, store, "b", func(c *lease.Config) { c.PollMin, c.PollMax = lowest, highest })
+		a.hold("job")
+		at := looks(b)
+		stop := b.lease("job").OnFree(func() { t.Error("it never was") })
+		time.Sleep(2 * time.Minute)
+		seen := at()
+		require.Zero(t, seen[0], "the first look is taken at once")
+		want := lowest
+		distinct := map[time.Duration]bool{}
+		for i := 1; i < len(seen); i++ {
+			pause := seen[i] - seen[i-1]
+			distinct[pause] = true
+			require.LessOrEqual(t, pause, want+time.Millisecond)
+			require.GreaterOrEqual(t, pause, want*3/4)
+			want = min(2*want, highest)
+		}
+		require.Greater(t, len(distinct), len(seen)/2, "jittered")
+		require.True(t, stop())
+		require.False(t, stop())
+		time.Sleep(time.Minute)
+		require.Len(t, at(), len(seen), "nobody waits, nobody looks")
+	})
+}
+
+func TestOnFreeByPolling(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		a, b := start(t, store, "a"), start(t, store, "b")
+		la, lb := a.hold("job"), b.lease("job")
+		looks(b)
+		free := make(chan time.Time, 3)
+		lb.OnFree(func() { free <- time.Now() })
+		lb.OnFree(func() { panic("harms nobody") })
+		stop := lb.OnFree(func() { t.Error("was stopped") })
+		time.Sleep(time.Minute)
+		require.True(t, stop())
+		require.Empty(t, free)
+		released := time.Now()
+		require.NoError(t, la.Release(t.Context()))
+		require.LessOrEqual(t, (<-free).Sub(released), 10*time.Second)
+		time.Sleep(time.Minute)
+		require.Empty(t, free, "once")
+		require.NotPanics(t, func() { lb.OnFree(nil)() })
+	})
+}
+
+func TestPollingBacksTheWatchUp(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		a := start(t, store, "a")
+		b := start(t, &deafStore{Store: store}, "b", func(c *lease.Config) { c.PollMax = time.Minute })
+		la, lb := a.hold("job"), b.lease("job")
+		mustNotWin(t, lb)
+		time.Sleep(time.Second)
+		gets := store.Stats().Get
+		free := make(chan time.Time, 1)
+		lb.OnFree(func() { free <- time.Now() })
+		time.Sleep(time.Minute)
+		require.LessOrEqual(t, store.Stats().Get-gets, uint64(5), "with a watch the looks are PollMax apart; three are reconciliation's")
+		released := time.Now()
+		require.NoError(t, la.Release(t.Context()))
+		require.LessOrEqual(t, (<-free).Sub(released), time.Minute, "a watch that has gone deaf is backed up")
+	})
+}
+
+// deafStore's watches tell their snapshot and nothing after it.
+type deafStore struct{ *memory.Store }
+
+var _ lease.Watcher = (*deafStore)(nil)
+
+func (d *deafStore) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+	return func(yield func(lease.Event, error) bool) {
+		for ev, err := range d.Store.Watch(ctx, prefix) {
+			if !yield(ev, err) || ev.Kind == lease.EventSynced {
+				break
+			}
+		}
+		<-ctx.Done()
+		yield(lease.Event{}, ctx.Err())
+	}
+}
+
+// The looks of very many waiters go together.
+func TestLooksAreBatched(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		a, b := start(t, store, "a"), start(t, store, "b")
+		looks(b)
+		a.hold("anchor")
+		before := store.Stats().Get
+		for _, name := range manyNames(500) {
+			b.lease(name).OnFree(func() {})
+		}
+		synctest.Wait()
+		require.Less(t, store.Stats().Get-before, uint64(50))
+	})
+}
