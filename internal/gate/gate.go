@@ -1,0 +1,204 @@
+package gate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// ErrEnded is the cause of a gate's context when the actor ended, or the gate
+// was closed, before the term did.
+var ErrEnded = errors.New("guarded actor ended")
+
+// Options say what a gate guards and who is told. The functions must not block:
+// the mailbox, and all that waits for the loss, waits for them. They must not
+// send to an actor that runs on the sender's goroutine (a synchronized
+// dispatcher).
+type Options struct {
+	// Term is the ownership that the actor works under. Required.
+	Term lease.Term
+	// Divert gets what was refused, as it was posted: the bare message or the
+	// *actor.MessageEnvelope with its sender and headers. In the mailbox's order,
+	// on the mailbox's goroutine, never twice for one message. The messages of a
+	// batch come one by one and then the batch itself, see FrontDoor. It may be
+	// called after Done, for mail that was posted after the end. Required.
+	Divert func(envelope any)
+	// Internal gets what was refused and had not come through the front door, in
+	// place of Divert: replies to a request of the actor, its own ticks, a
+	// PoisonPill: mail that means nothing to a successor. Default: Divert.
+	Internal func(envelope any)
+	// OnLost is called once if the term ended, or Lose was called, before the
+	// actor ended; after the context was cancelled and before the first message
+	// is refused for it. cause is context.Cause of the gate's context. On the
+	// mailbox's goroutine, the one that called Lose, or one of its own.
+	OnLost func(cause error)
+	// OnDone is called once, on the mailbox's goroutine, when Done is closed;
+	// after OnLost, if that is called at all. Not called by Close.
+	OnDone func()
+	// Journal is told of every pass, before the handler runs, with the clock
+	// reading that decided it. Concurrently for actors under one gate.
+	Journal func(name string, token lease.Token, at time.Duration)
+	// Inner makes the mailbox that holds the mail; it replaces the one of the
+	// user's Props, which can't be read from there. Default, also if it returns
+	// nil: actor.Unbounded.
+	Inner actor.MailboxProducer
+}
+
+// Gate guards one actor, and its children as far as it is asked to, for one
+// life under one term. Every method is safe for concurrent use.
+type Gate struct {
+	mode  state
+	name  string
+	token lease.Token
+	opts  Options
+
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	detach func() bool   // stops following the term's context
+	told   chan struct{} // closed when nobody has to wait for OnLost any more
+	done   chan struct{}
+
+	bound atomic.Bool             // an actor took the gate
+	main  atomic.Pointer[mailbox] // its mailbox, once it may be posted to
+
+	totals *totals
+}
+
+// New returns an open gate, or one that is about to be lost if the term has
+// ended. It returns an error that is lease.ErrInvalid if a required option is
+// missing. A gate whose actor was never spawned must be closed.
+func New(o Options) (*Gate, error) {
+	switch {
+	case o.Term == nil:
+		return nil, fmt.Errorf("gate: Term: %w: nil, must be a lease's term", lease.ErrInvalid)
+	case o.Term.Context() == nil:
+		return nil, fmt.Errorf("gate: Term: %w: its context is nil", lease.ErrInvalid)
+	case o.Divert == nil:
+		return nil, fmt.Errorf("gate: Divert: %w: nil, refused mail must go somewhere", lease.ErrInvalid)
+	}
+	if o.Internal == nil {
+		o.Internal = o.Divert
+	}
+	g := &Gate{
+		name:   o.Term.Name(),
+		token:  o.Term.Token(),
+		opts:   o,
+		told:   make(chan struct{}),
+		done:   make(chan struct{}),
+		totals: &totals{live: make(map[*mailbox]struct{})},
+	}
+	g.ctx, g.cancel = context.WithCancelCause(o.Term.Context())
+	g.detach = context.AfterFunc(g.ctx, func() { g.Lose(nil) })
+	return g, nil
+}
+
+// Name returns the term's name.
+func (g *Gate) Name() string { return g.name }
+
+// Token returns the term's fencing token.
+func (g *Gate) Token() lease.Token { return g.token }
+
+// Context is done when the term ends, the gate is lost, or the actor has ended;
+// context.Cause says why: the term's cause, what Lose was given,
+// lease.ErrExpired if the gate found the deadline passed, or ErrEnded.
+func (g *Gate) Context() context.Context { return g.ctx }
+
+// CheckAlive reports whether work may go on at this moment. It reads the clock.
+func (g *Gate) CheckAlive() bool { return g.mode.mode() < Lost && g.opts.Term.CheckAlive() }
+
+// Mode returns the present mode. A term that ended may not have been noticed
+// yet; CheckAlive notices.
+func (g *Gate) Mode() Mode { return g.mode.mode() }
+
+// Drain turns away front-door mail that has not been taken yet. It changes
+// nothing unless the gate is open.
+func (g *Gate) Drain() { g.mode.apply(drain) }
+
+// Lose closes the gate for good: it cancels the context with cause, unless it is
+// done already, and calls OnLost. With a nil cause it is the cause of the term's
+// context, or lease.ErrExpired if that is not done. A call that comes second
+// returns at once.
+func (g *Gate) Lose(cause error) {
+	if _, moved := g.mode.apply(lose); !moved {
+		return
+	}
+	g.tell(cause)
+	if m := g.main.Load(); m != nil {
+		m.resume() // a crashed actor's mailbox is suspended, with mail in it
+	}
+}
+
+// tell cancels the context, calls OnLost and lets those go on who wait for it.
+func (g *Gate) tell(cause error) {
+	defer close(g.told)
+	g.detach()
+	if cause == nil {
+		cause = context.Cause(g.opts.Term.Context())
+	}
+	if cause == nil {
+		cause = lease.ErrExpired
+	}
+	g.cancel(cause)
+	if g.opts.OnLost != nil {
+		g.opts.OnLost(context.Cause(g.ctx))
+	}
+}
+
+// Post puts an envelope from the front door into the guarded actor's mailbox.
+// Unlike a send to the PID it reaches the mailbox, and so the actor or Divert,
+// also after the actor ended. false: no actor was spawned yet, and nothing was
+// done. It blocks where Inner's mailbox does.
+func (g *Gate) Post(envelope any) bool {
+	m := g.main.Load()
+	if m == nil {
+		return false
+	}
+	m.PostUserMessage(FrontDoor(envelope))
+	return true
+}
+
+// Done is closed when the guarded actor has ended and everything that was in its
+// mailbox then has been diverted; or by Close, if there was no actor.
+func (g *Gate) Done() <-chan struct{} { return g.done }
+
+// Close ends a gate that is not needed: an actor can't be spawned behind it any
+// more, the context is cancelled with ErrEnded, OnLost is not called. If there
+// is an actor nothing passes to it any more; it still has to be stopped.
+func (g *Gate) Close() {
+	g.end()
+	if g.bound.CompareAndSwap(false, true) {
+		close(g.done)
+	}
+}
+
+// end makes the gate ended and waits until OnLost, if it was begun, returned.
+func (g *Gate) end() {
+	was, moved := g.mode.apply(end)
+	if !moved {
+		return
+	}
+	g.detach()
+	g.cancel(ErrEnded)
+	if was == Lost {
+		<-g.told
+		return
+	}
+	close(g.told)
+}
+
+// spent returns a gate that lets nothing through, for an actor that has no right
+// to be behind g: a second one, or one spawned after Close.
+func (g *Gate) spent() *Gate {
+	s := &Gate{name: g.name, token: g.token, opts: g.opts, ctx: g.ctx,
+		cancel: func(error) {}, detach: func() bool { return false },
+		told: make(chan struct{}), done: make(chan struct{}), totals: g.totals}
+	s.opts.OnLost, s.opts.OnDone = nil, nil
+	s.end()
+	return s
+}

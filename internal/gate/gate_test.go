@@ -1,0 +1,422 @@
+package gate_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/internal/gate"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+func TestOptionsAreChecked(t *testing.T) {
+	term := newDeadlineTerm(lease.SystemClock(), time.Hour)
+	defer term.end(nil)
+	for name, o := range map[string]gate.Options{
+		"Term":        {Divert: func(any) {}},
+		"Divert":      {Term: term},
+		"its context": {Term: &deadlineTerm{clock: lease.SystemClock()}, Divert: func(any) {}},
+	} {
+		_, err := gate.New(o)
+		assert.ErrorIs(t, err, lease.ErrInvalid)
+		assert.ErrorContains(t, err, name)
+	}
+}
+
+func TestGateTellsItsTerm(t *testing.T) {
+	perform(t, func(s *stage) {
+		assert.Equal(t, termName, s.gate.Name())
+		assert.Equal(t, termToken, s.gate.Token())
+		assert.Equal(t, gate.Open, s.gate.Mode())
+		assert.True(t, s.gate.CheckAlive())
+		s.term.expire()
+		assert.False(t, s.gate.CheckAlive(), "it reads the clock")
+		s.gate.Close()
+	})
+}
+
+func TestOpenPassesEverything(t *testing.T) {
+	perform(t, func(s *stage) {
+		s.spawn()
+		s.send(num(1))
+		s.post(num(2))
+		s.post(&actor.MessageEnvelope{Message: num(3)})
+		s.expectScript("*actor.Started", "1", "2", "3")
+		assert.Equal(t, gate.Counters{Passed: 4}, s.gate.Counters())
+	})
+}
+
+func TestEnvelopesKeepSenderAndHeaders(t *testing.T) {
+	perform(t, func(s *stage) {
+		s.spawn()
+		sender := s.system.NewLocalPID("sender")
+		envelope := func() *actor.MessageEnvelope {
+			e := &actor.MessageEnvelope{Sender: sender}
+			e.SetHeader("k", "v")
+			return e
+		}
+		passed := 0
+		check := call(func(ctx actor.Context) {
+			passed++
+			assert.Equal(t, sender, ctx.Sender())
+			assert.Equal(t, "v", ctx.MessageHeader().Get("k"))
+		})
+		plain, front, refused := envelope(), envelope(), envelope()
+		plain.Message, front.Message, refused.Message = check, check, num(1)
+		s.send(plain)
+		s.post(front)
+		synctest.Wait()
+		assert.Equal(t, 2, passed)
+
+		s.gate.Drain()
+		s.post(refused)
+		synctest.Wait()
+		require.Len(t, s.diverted.list(), 1)
+		assert.Same(t, refused, s.diverted.list()[0], "diverted as it was posted")
+	})
+}
+
+func TestNextMessageAfterTheDeadlineIsRefused(t *testing.T) {
+	perform(t, func(s *stage) {
+		s.spawn()
+		s.send(num(1))
+		synctest.Wait()
+		s.term.expire() // and the timer is late
+		s.send(num(2))
+		s.send(num(3))
+		s.expectScript("*actor.Started", "1", "lost: lease expired", "diverted gate_test.num", "diverted gate_test.num")
+		s.expectDiverted(2, 4)
+		assert.Equal(t, gate.Lost, s.gate.Mode())
+		assert.ErrorIs(t, context.Cause(s.gate.Context()), lease.ErrExpired)
+		assert.Equal(t, gate.Counters{Passed: 2, Diverted: 2}, s.gate.Counters())
+	})
+}
+
+// A term that dies after any number of checks lets through exactly as many
+// messages: no check is shared by two of them.
+func TestTheClockIsReadForEveryMessage(t *testing.T) {
+	const messages = 20
+	for checks := range messages {
+		term := &countingTerm{left: checks + 1} // one for Started
+		perform(t, func(s *stage) {
+			term.deadlineTerm = s.term
+			s.spawn()
+			s.send(block{})
+			for i := 1; i < messages; i++ {
+				s.send(num(i))
+			}
+			s.release()
+			want := []any{block{}}
+			if checks > 0 {
+				want = nil
+			}
+			synctest.Wait()
+			assert.Equal(t, append(want, numbers(max(checks, 1), messages)...), messagesOf(s.diverted.list()))
+			assert.EqualValues(t, checks+1, s.gate.Counters().Passed)
+		}, func(o *gate.Options) { term.deadlineTerm = o.Term.(*deadlineTerm); o.Term = term })
+	}
+}
+
+// countingTerm dies after a number of checks.
+type countingTerm struct {
+	*deadlineTerm
+	left int
+}
+
+func (c *countingTerm) Check() (time.Duration, bool) {
+	at, _ := c.deadlineTerm.Check()
+	c.left--
+	return at, c.left >= 0
+}
+
+func TestTheTermsEndIsToldWithoutAnyMessage(t *testing.T) {
+	perform(t, func(s *stage) {
+		s.spawn()
+		s.term.end(errTakenOver)
+		s.expectScript("*actor.Started", "lost: "+errTakenOver.Error())
+		assert.ErrorIs(t, context.Cause(s.gate.Context()), lease.ErrTakenOver)
+		s.send(num(1))
+		s.expectDiverted(1, 2)
+	})
+}
+
+// The context ends at the deadline by a timer, while a handler is running: it
+// may stop by it, and the next message finds it done.
+func TestAnOverrunIsCountedAndItsContextDone(t *testing.T) {
+	perform(t, func(s *stage) {
+		s.spawn()
+		time.AfterFunc(10*time.Second, func() { s.term.end(lease.ErrExpired) })
+		s.send(call(func(ctx actor.Context) {
+			g, ok := gate.Of(ctx)
+			require.True(t, ok)
+			start := time.Now()
+			<-g.Context().Done()
+			assert.Equal(t, 10*time.Second, time.Since(start))
+			assert.Zero(t, g.Counters().Overruns, "it may still keep the bound")
+			time.Sleep(time.Second)
+		}))
+		s.send(num(1))
+		time.Sleep(20 * time.Second)
+		s.expectDiverted(1, 2)
+		assert.Equal(t, gate.Counters{Passed: 2, Diverted: 1, Overruns: 1}, s.gate.Counters())
+	})
+}
+
+func TestAPanickingOverrunIsCounted(t *testing.T) {
+	perform(t, func(s *stage) {
+		s.spawn(actor.WithGuardian(ignoreFailing))
+		s.send(call(func(ctx actor.Context) {
+			s.term.end(lease.ErrExpired)
+			time.Sleep(time.Second)
+			panic("late")
+		}))
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		assert.EqualValues(t, 1, s.gate.Counters().Overruns)
+	})
+}
+
+func TestLoseTellsItsCauseOnce(t *testing.T) {
+	perform(t, func(s *stage) {
+		s.spawn()
+		s.gate.Lose(errOther)
+		s.gate.Lose(errTakenOver)
+		s.term.end(errTakenOver)
+		s.gate.Drain()
+		s.send(num(1))
+		s.expectScript("*actor.Started", "lost: other", "diverted gate_test.num")
+		assert.Equal(t, gate.Lost, s.gate.Mode())
+		assert.False(t, s.gate.CheckAlive())
+	})
+}
+
+func TestLoseWithoutACauseTakesTheTerms(t *testing.T) {
+	perform(t, func(s *stage) {
+		s.gate.Lose(nil)
+		assert.ErrorIs(t, context.Cause(s.gate.Context()), lease.ErrExpired)
+	})
+	perform(t, func(s *stage) {
+		s.term.cancel(errTakenOver)
+		s.gate.Lose(nil)
+		assert.ErrorIs(t, context.Cause(s.gate.Context()), lease.ErrTakenOver)
+	})
+}
+
+func TestNothingIsRefusedBeforeOnLostReturned(t *testing.T) {
+	told := make(chan struct{})
+	perform(t, func(s *stage) {
+		s.spawn()
+		go s.gate.Lose(errOther)
+		synctest.Wait() // OnLost is waiting
+		s.send(num(1))
+		synctest.Wait()
+		assert.Empty(t, s.diverted.list())
+		close(told)
+		s.expectDiverted(1, 2)
+	}, func(o *gate.Options) { o.OnLost = func(error) { <-told } })
+}
+
+func TestDrainingTurnsAwayTheFrontDoorOnly(t *testing.T) {
+	perform(t, func(s *stage) {
+		other := s.system.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
+			if _, ok := ctx.Message().(string); ok {
+				<-s.hold
+				ctx.Respond(num(100))
+			}
+		}))
+		defer s.system.Root.Stop(other)
+		s.spawn()
+		s.send(call(func(ctx actor.Context) {
+			ctx.Request(other, "answer as a message")
+			f := ctx.RequestFuture(other, "answer as a future", time.Minute)
+			ctx.ReenterAfter(f, func(res any, err error) {
+				s.receive(ctx)
+				s.script.add(fmt.Sprint("continued with ", res, " ", err))
+			})
+			s.gate.Drain()
+			ctx.Send(ctx.Self(), num(101))
+		}))
+		s.post(num(1))
+		s.post(num(2))
+		synctest.Wait()
+		s.script.add("--")
+		s.release()
+		synctest.Wait()
+		s.script.add("--")
+		s.send("please stop")
+		s.system.Root.Poison(s.pid)
+		s.post(num(3))
+		s.expectDiverted(1, 4)
+		s.expectScript("*actor.Started", "101",
+			"diverted gate_test.num", "diverted gate_test.num", "--",
+			"100", "continued with 100 <nil>", "--",
+			"string", "*actor.Stopping", "*actor.Stopped", "diverted gate_test.num", "done")
+		s.expectDone()
+		s.pid = nil
+	}, continueQuietly)
+}
+
+// continueQuietly: a continuation runs with the message that it was begun under.
+func continueQuietly(o *gate.Options) {}
+
+func TestContinuationsAreWithheldWhenLost(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		perform(t, func(s *stage) {
+			s.spawn()
+			f := actor.NewFuture(s.system, time.Minute)
+			ran := false
+			s.send(call(func(ctx actor.Context) {
+				ctx.ReenterAfter(f, func(any, error) { ran = true })
+			}))
+			synctest.Wait()
+			if lost {
+				s.term.expire()
+			}
+			s.system.Root.Send(f.PID(), num(1))
+			synctest.Wait()
+			assert.Equal(t, !lost, ran)
+			if lost {
+				assert.Equal(t, gate.Counters{Passed: 2, Withheld: 1}, s.gate.Counters())
+				s.expectScript("*actor.Started", "lost: lease expired")
+			}
+		})
+	}
+}
+
+func TestTheUsersMiddlewareDoesNotRunWhenClosed(t *testing.T) {
+	perform(t, func(s *stage) {
+		var seen log[any]
+		s.spawn(actor.WithReceiverMiddleware(func(next actor.ReceiverFunc) actor.ReceiverFunc {
+			return func(ctx actor.ReceiverContext, e *actor.MessageEnvelope) {
+				seen.add(e.Message)
+				next(ctx, e)
+			}
+		}))
+		s.post(num(1))
+		synctest.Wait()
+		s.gate.Drain()
+		s.post(num(2))
+		s.send(num(3))
+		synctest.Wait()
+		s.gate.Lose(errOther)
+		s.send(num(4))
+		synctest.Wait()
+		assert.Equal(t, []any{&actor.Started{}, num(1), num(3)}, seen.list())
+	})
+}
+
+func TestForgedLifecycleIsMailAndRefusedWhenLost(t *testing.T) {
+	forged := []any{&actor.Started{}, &actor.Stopping{}, &actor.Stopped{}, &actor.Restarting{},
+		&actor.Stop{}, &actor.Restart{}, &actor.Terminated{}, &actor.Failure{}, &actor.PoisonPill{},
+		&actor.Watch{}, &actor.Unwatch{}, &actor.ReceiveTimeout{}}
+	perform(t, func(s *stage) {
+		s.spawn()
+		s.gate.Lose(errOther)
+		for _, m := range forged {
+			s.send(m)
+			s.system.Root.RequestWithCustomSender(s.pid, m, s.pid)
+		}
+		synctest.Wait()
+		diverted := messagesOf(s.diverted.list())
+		require.Len(t, diverted, 2*len(forged))
+		for i, m := range forged {
+			assert.Same(t, m, diverted[2*i])
+			assert.Same(t, m, diverted[2*i+1])
+		}
+		assert.Equal(t, []string{"*actor.Started", "lost: other"}, s.script.list()[:2])
+		assert.EqualValues(t, 1, s.gate.Counters().Passed)
+	})
+}
+
+func TestANilMessageIsDropped(t *testing.T) {
+	perform(t, func(s *stage) {
+		s.spawn()
+		s.send(nil)
+		s.post(nil)
+		s.post((*actor.MessageEnvelope)(nil))
+		s.send(num(1))
+		s.expectScript("*actor.Started", "1")
+		assert.EqualValues(t, 3, s.gate.Counters().Withheld)
+	})
+}
+
+// Whatever the clock does, the journal holds no reading at or past the deadline
+// that stood when it was made, and has one entry for each pass.
+func TestTheJournalKeepsTheDeadline(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	for range 50 {
+		clock := &randomClock{random: random}
+		type entry struct{ at, deadline time.Duration }
+		var journal []entry
+		var s *stage
+		synctest.Test(t, func(t *testing.T) {
+			s = newStage(t, func(o *gate.Options) {
+				term := o.Term.(*deadlineTerm)
+				term.clock = clock
+				term.renew(time.Duration(random.IntN(200)))
+				o.Journal = func(name string, token lease.Token, at time.Duration) {
+					assert.Equal(t, termName, name)
+					assert.Equal(t, termToken, token)
+					journal = append(journal, entry{at, term.deadline.Load().Mono})
+				}
+			})
+			defer s.close()
+			s.spawn()
+			for i := range 200 {
+				s.send(num(i))
+				synctest.Wait()
+				if random.IntN(4) == 0 && s.gate.CheckAlive() {
+					s.term.renew(time.Duration(random.IntN(100)))
+				}
+			}
+			refused := len(s.diverted.list())
+			assert.EqualValues(t, len(journal), s.gate.Counters().Passed)
+			assert.Equal(t, 200-refused, max(0, len(journal)-1), "Started is a pass, too")
+			for _, e := range journal {
+				assert.Less(t, e.at, e.deadline)
+			}
+			s.expectDiverted(200-refused, 200)
+		})
+	}
+}
+
+// randomClock goes on by a random step with every look.
+type randomClock struct {
+	random *rand.Rand
+	now    time.Duration
+}
+
+func (c *randomClock) Now() lease.Reading {
+	c.now += time.Duration(c.random.IntN(20))
+	return lease.Reading{Mono: c.now, Wall: int64(c.now)}
+}
+
+func (c *randomClock) AfterFunc(time.Duration, func()) lease.Timer { panic("not used") }
+
+func TestTheGateAddsNoAllocation(t *testing.T) {
+	system := newSystem()
+	term := newDeadlineTerm(lease.SystemClock(), time.Hour)
+	defer term.end(nil)
+	g, err := gate.New(gate.Options{Term: term, Divert: func(any) {}})
+	require.NoError(t, err)
+	// Handlers run within Send, so that all that a message costs is counted.
+	props := actor.PropsFromFunc(func(actor.Context) {}, actor.WithDispatcher(actor.NewSynchronizedDispatcher(300)))
+	plain, guarded := system.Root.Spawn(props), system.Root.Spawn(g.Props(props))
+	message, envelope := any(&tick{}), &actor.MessageEnvelope{Message: &tick{}}
+	cost := func(f func()) float64 { return testing.AllocsPerRun(1000, f) }
+	base := cost(func() { system.Root.Send(plain, message) })
+	assert.Equal(t, base, cost(func() { system.Root.Send(guarded, message) }))
+	assert.Equal(t, base, cost(func() { g.Post(envelope) }), "an envelope is marked without allocating")
+	system.Root.Stop(plain)
+	system.Root.Stop(guarded)
+	<-g.Done()
+}

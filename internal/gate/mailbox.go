@@ -1,0 +1,185 @@
+package gate
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// mailbox is one actor's passage through a gate. To protoactor it is the
+// mailbox; to the mailbox that it wraps it is the actor (the MessageInvoker).
+//
+// What senders read and what the mailbox's goroutine writes for every message
+// lie on different cache lines. All that is not atomic belongs to the mailbox's
+// goroutine once RegisterHandlers returned.
+type mailbox struct {
+	inner  actor.Mailbox
+	child  bool // refused mail goes to the dead letters, and Drain means nothing
+	totals *totals
+	_      [64]byte
+
+	next    actor.MessageInvoker
+	term    lease.Term
+	gate    *Gate
+	journal func(name string, token lease.Token, at time.Duration)
+	life    life
+	passing bool // a handler that was let through is running
+	passed  atomic.Uint64
+	_       [64]byte
+
+	ctx       actor.Context // of the actor; nil if protoactor gave something else
+	process   actor.Process // what the actor is registered as
+	watchers  actor.PIDSet
+	restarted bool // a Restart passed
+}
+
+var (
+	_ actor.Mailbox        = (*mailbox)(nil)
+	_ actor.MessageInvoker = (*mailbox)(nil)
+)
+
+// newMailbox wraps what inner makes.
+func newMailbox(g *Gate, inner actor.MailboxProducer, child bool) *mailbox {
+	m := &mailbox{gate: g, totals: g.totals, term: g.opts.Term, journal: g.opts.Journal, child: child}
+	if inner != nil {
+		m.inner = inner()
+	}
+	if m.inner == nil {
+		m.inner = actor.Unbounded()()
+	}
+	return m
+}
+
+// PostUserMessage queues a message. nil is dropped: it would keep protoactor's
+// mailboxes spinning for ever.
+func (m *mailbox) PostUserMessage(message any) {
+	if message == nil {
+		m.withhold()
+		return
+	}
+	m.inner.PostUserMessage(message)
+}
+
+func (m *mailbox) PostSystemMessage(message any) { m.inner.PostSystemMessage(message) }
+
+func (m *mailbox) UserMessageCount() int { return m.inner.UserMessageCount() }
+
+// RegisterHandlers is where an actor comes to be behind the gate: a spawn that
+// fails because its name is taken doesn't get here.
+func (m *mailbox) RegisterHandlers(invoker actor.MessageInvoker, dispatcher actor.Dispatcher) {
+	m.next = invoker
+	if ctx, ok := invoker.(actor.Context); ok {
+		m.ctx = ctx
+		m.process, _ = ctx.ActorSystem().ProcessRegistry.GetLocal(ctx.Self().Id)
+	}
+	// Without a context the end of the actor would go unnoticed.
+	if m.ctx == nil || (!m.child && !m.gate.bound.CompareAndSwap(false, true)) {
+		m.gate = m.gate.spent()
+	}
+	m.totals.enlist(m)
+	m.inner.RegisterHandlers(m, dispatcher)
+}
+
+// Start is called when Started has been queued: from here on Post can't put a
+// message before it.
+func (m *mailbox) Start() {
+	if !m.child {
+		m.gate.main.Store(m)
+	}
+	m.inner.Start()
+}
+
+// resume lets the mailbox's goroutine go on with a crashed actor's mail. Only
+// where nothing passes any more.
+func (m *mailbox) resume() { m.inner.PostSystemMessage(&actor.ResumeMailbox{}) }
+
+// InvokeUserMessage passes or refuses one message that was taken from the
+// mailbox. This is the path that has to be fast.
+func (m *mailbox) InvokeUserMessage(message any) {
+	at, alive := m.term.Check()
+	if !alive || m.life > running || m.gate.mode.mode() != Open {
+		m.decide(message, at, alive)
+		return
+	}
+	switch w := message.(type) {
+	case *frontEnvelope:
+		message = (*actor.MessageEnvelope)(w)
+	case *frontMessage:
+		message = w.message
+	}
+	m.pass(at)
+	m.next.InvokeUserMessage(message)
+	m.returned()
+}
+
+// decide is InvokeUserMessage where something stands against passing.
+func (m *mailbox) decide(message any, at time.Duration, alive bool) {
+	if _, ok := message.(*endMark); ok {
+		close(m.gate.done)
+		if m.gate.opts.OnDone != nil {
+			m.gate.opts.OnDone()
+		}
+		return
+	}
+	envelope, front := unmark(message)
+	switch {
+	case m.life == ended:
+		m.refuse(envelope, front)
+	case !m.admit(alive):
+		m.refuse(envelope, front)
+	case front && !m.child && (m.life == stopping || m.gate.mode.mode() == Draining):
+		m.refuse(envelope, front)
+	default:
+		m.pass(at)
+		m.next.InvokeUserMessage(envelope)
+		m.returned()
+	}
+}
+
+// admit reports whether the actor may run, given what the term's clock said. If
+// not, the context is done and OnLost has returned.
+func (m *mailbox) admit(alive bool) bool {
+	if alive && m.gate.mode.mode() < Lost {
+		return true
+	}
+	m.gate.Lose(nil)
+	<-m.gate.told
+	return false
+}
+
+// pass notes that a handler is about to run by the clock reading at.
+func (m *mailbox) pass(at time.Duration) {
+	if m.journal != nil {
+		m.journal(m.gate.name, m.gate.token, at)
+	}
+	m.passed.Add(1)
+	m.passing = true
+}
+
+// returned notes that the handler is back.
+func (m *mailbox) returned() {
+	m.passing = false
+	if m.gate.mode.mode() == Lost {
+		m.totals.overruns.Add(1)
+	}
+}
+
+// refuse hands a message to the guardian, or a child's to the dead letters.
+func (m *mailbox) refuse(envelope any, front bool) {
+	if m.child {
+		m.totals.deadLettered.Add(1)
+		if m.ctx != nil {
+			m.ctx.ActorSystem().DeadLetter.SendUserMessage(m.ctx.Self(), envelope)
+		}
+		return
+	}
+	m.totals.diverted.Add(1)
+	if front {
+		m.gate.opts.Divert(envelope)
+		return
+	}
+	m.gate.opts.Internal(envelope)
+}

@@ -1,0 +1,208 @@
+package memnet
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+)
+
+// DefaultQueue is how many user messages a link holds, and how many system
+// messages besides.
+const DefaultQueue = 1 << 16
+
+// Net is a network of actor systems. Every method is safe for concurrent use.
+// A message that is being posted to its mailbox while a method breaks its link
+// may still arrive; nothing queued does.
+type Net struct {
+	queue int
+
+	mu     sync.Mutex // never held while anything outside this package runs, but for lose
+	nodes  map[string]*node
+	pipes  map[link]*pipe
+	cut    map[link]bool
+	delays map[link]time.Duration
+	frozen map[string]bool
+	lose   func(from, to string) bool
+	stats  Stats
+}
+
+// link is a direction between two addresses.
+type link struct{ from, to string }
+
+// node is one life of an address.
+type node struct {
+	net     *Net
+	system  *actor.ActorSystem
+	addr    string
+	dead    bool               // killed or replaced; under Net.mu
+	watches map[watch]struct{} // by actors of this node; under Net.mu
+}
+
+// watch is one actor's interest in an actor of another node.
+type watch struct {
+	watcher string // id
+	addr    string // the watchee's
+	watchee string // id
+}
+
+// Stats counts messages, of users and of the system alike. While none is being
+// posted, Sent is the sum of the other fields.
+type Stats struct {
+	Sent      uint64 // handed to the net
+	Delivered uint64 // posted to a mailbox or future of the receiving node
+	Refused   uint64 // over a cut link, or to an address where nobody is; dead letters of the sender's system
+	Broken    uint64 // queued when their link broke; vanished
+	Lost      uint64 // by SetLoss; vanished
+	Overflown uint64 // queue full; dead letters of the sender's system
+	Unsent    uint64 // could not be turned into bytes; dead letters of the sender's system
+	Unread    uint64 // could not be read; dead letters of the receiver's system
+	Absent    uint64 // no such actor; dead letters of the receiver's system
+	Queued    uint64 // on their way now
+}
+
+// New returns an empty network.
+func New() *Net { return NewQueue(DefaultQueue) }
+
+// NewQueue returns an empty network whose links hold at most queue user
+// messages, and as many system messages besides.
+func NewQueue(queue int) *Net {
+	return &Net{
+		queue:  max(queue, 1),
+		nodes:  map[string]*node{},
+		pipes:  map[link]*pipe{},
+		cut:    map[link]bool{},
+		delays: map[link]time.Duration{},
+		frozen: map[string]bool{},
+	}
+}
+
+// Join gives system the address addr. It must be called before anything is
+// spawned in the system, and once per system: it panics otherwise. Joining under
+// an address that is in use, or was killed, is a restart: the old system is cut
+// off for good, messages under way to and from it vanish, and watchers of its
+// actors are told. Cuts and delays of the address stay, being the network's;
+// Freeze does not.
+func (n *Net) Join(system *actor.ActorSystem, addr string) {
+	registry := system.ProcessRegistry
+	if addr == "" || system.Address() != "nonhost" || len(registry.RemoteHandlers) > 0 {
+		panic(fmt.Sprintf("memnet: cannot join as %q: the system has the address %q", addr, system.Address()))
+	}
+	me := &node{net: n, system: system, addr: addr, watches: map[watch]struct{}{}}
+	ref := &process{me}
+	registry.Address = addr
+	registry.RegisterAddressResolver(func(*actor.PID) (actor.Process, bool) { return ref, true })
+
+	n.mu.Lock()
+	told := n.kill(addr)
+	n.nodes[addr] = me
+	delete(n.frozen, addr)
+	n.mu.Unlock()
+	tell(told)
+}
+
+// Cut breaks the links between a and b in both directions until Heal.
+func (n *Net) Cut(a, b string) { n.cutAll(link{a, b}, link{b, a}) }
+
+// CutOneWay breaks the link that carries messages of from to to, until Heal:
+// actors of from that watch actors of to are told.
+func (n *Net) CutOneWay(from, to string) { n.cutAll(link{from, to}) }
+
+func (n *Net) cutAll(links ...link) {
+	n.mu.Lock()
+	var told []notice
+	for _, l := range links {
+		n.cut[l] = true
+		told = append(told, n.breakLink(l)...)
+	}
+	n.mu.Unlock()
+	tell(told)
+}
+
+// Heal mends the links between a and b in both directions. Watches that were
+// told of the cut stay ended.
+func (n *Net) Heal(a, b string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.cut, link{a, b})
+	delete(n.cut, link{b, a})
+}
+
+// Kill cuts the system at addr off from everyone for good, as if its process
+// had died. The system itself goes on, unheard. Join under the same address is
+// the restart.
+func (n *Net) Kill(addr string) {
+	n.mu.Lock()
+	told := n.kill(addr)
+	n.mu.Unlock()
+	tell(told)
+}
+
+// kill ends the present life of addr; under mu.
+func (n *Net) kill(addr string) (told []notice) {
+	old := n.nodes[addr]
+	if old == nil {
+		return nil
+	}
+	old.dead = true
+	for other := range n.nodes {
+		if other != addr {
+			for _, l := range []link{{addr, other}, {other, addr}} {
+				told = append(told, n.breakLink(l)...)
+				delete(n.pipes, l) // a drain that waits for the old life must not delay the next
+			}
+		}
+	}
+	delete(n.nodes, addr)
+	return told
+}
+
+// Freeze holds what is sent to addr, as if its process were stopped: nobody is
+// told, and queues fill up to their bound.
+func (n *Net) Freeze(addr string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.frozen[addr] = true
+}
+
+// Thaw lets what was held for addr go on, in order.
+func (n *Net) Thaw(addr string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.frozen, addr)
+	for _, p := range n.pipes {
+		if p.link.to == addr {
+			p.kick()
+		}
+	}
+}
+
+// SetDelay makes every message sent from now on from from to to take d. Order
+// is kept: a shorter delay does not let a message overtake an earlier one.
+func (n *Net) SetDelay(from, to string, d time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.delays[link{from, to}] = d
+}
+
+// SetLoss makes the net ask lose about every user message whether it vanishes;
+// nil ends that. System messages are not lost one by one, since remote loses
+// them only with the whole link. Calls are serialised, so lose may use a plain
+// seeded random source; it must not call the net.
+func (n *Net) SetLoss(lose func(from, to string) bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lose = lose
+}
+
+// Stats returns the counters as they are now.
+func (n *Net) Stats() Stats {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s := n.stats
+	for _, p := range n.pipes {
+		s.Queued += uint64(len(p.frames))
+	}
+	return s
+}

@@ -1,0 +1,90 @@
+// Package reply carries Go values from a guarded actor to actors of other nodes.
+//
+// protoactor's remote sends Protocol Buffers messages only. What a guarded actor
+// sends or responds to an actor of another node, and is none, is put into an
+// envelope (wire.Registry) and sent to that node's gateway, which hands the
+// value to its target, with its sender and headers.
+//
+//	guarded actor ──Middleware──▶ Envelope ─ remote ─▶ gateway ──▶ target
+//
+// Order is kept among the values, and among the Protocol Buffers messages, that
+// one actor sends another, but not between the two kinds.
+package reply
+
+import (
+	"log/slog"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/asynkron/protoactor-go/remote"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/remoting"
+)
+
+// gatewayID is the gateway's actor id, the same on every node.
+const gatewayID = "holdfast/replies"
+
+// Start makes sure that system has a gateway.
+func Start(system *actor.ActorSystem) {
+	// A name that is taken means that it runs already.
+	_, _ = system.Root.SpawnNamed(actor.PropsFromFunc(receive), gatewayID)
+}
+
+// receive is the gateway: one envelope in, one message out.
+func receive(ctx actor.Context) {
+	e, ok := ctx.Message().(*wire.Envelope)
+	if !ok {
+		return
+	}
+	target := e.Target.PID()
+	if target == nil || target.Address != ctx.Self().Address {
+		// Never on to a third node: that would let peers use this one as a relay.
+		refuse(ctx.ActorSystem(), ctx.Self(), e, "not addressed to an actor of this node")
+		return
+	}
+	msg, err := wire.Default.Decode(e.Type, e.Codec, e.Payload)
+	if err != nil {
+		refuse(ctx.ActorSystem(), target, e, err.Error())
+		return
+	}
+	ctx.ActorSystem().Root.Send(target, &actor.MessageEnvelope{
+		Message: msg, Sender: e.Sender.PID(), Header: e.Headers})
+}
+
+func refuse(system *actor.ActorSystem, target *actor.PID, msg any, why string) {
+	system.Logger().Warn("reply not handed over", slog.Any("target", target), slog.String("why", why))
+	system.DeadLetter.SendUserMessage(target, msg)
+}
+
+// Middleware is for the Props of actors that may send Go values to other nodes.
+func Middleware(system *actor.ActorSystem) actor.SenderMiddleware {
+	return func(next actor.SenderFunc) actor.SenderFunc {
+		return func(c actor.SenderContext, target *actor.PID, envelope *actor.MessageEnvelope) {
+			if target == nil || target.Address == system.Address() || native(envelope.Message) {
+				next(c, target, envelope)
+				return
+			}
+			typ, codec, payload, err := wire.Default.Encode(envelope.Message, remoting.PayloadLimit(system))
+			if err != nil {
+				refuse(system, target, envelope, err.Error())
+				return
+			}
+			e := &wire.Envelope{Type: typ, Codec: codec, Payload: payload,
+				Sender: wire.AddressOf(envelope.Sender), Target: wire.AddressOf(target)}
+			if h := envelope.Header; h != nil {
+				e.Headers = h.ToMap()
+			}
+			next(c, actor.NewPID(target.Address, gatewayID), &actor.MessageEnvelope{Message: e})
+		}
+	}
+}
+
+// native reports whether remote can send msg by itself.
+func native(msg any) bool {
+	switch msg.(type) {
+	case proto.Message, remote.RootSerializable:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,146 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+)
+
+const (
+	// DefaultMaxMessage is the default bound of one message between nodes, in
+	// bytes, envelope included: 4 MiB.
+	DefaultMaxMessage = 4 << 20
+	// Headroom is what an envelope may need besides its payload: names, headers,
+	// addresses.
+	Headroom = 64 << 10
+	// DefaultLimit is the default bound of a payload, in bytes.
+	DefaultLimit = DefaultMaxMessage - Headroom
+)
+
+// Encode turns msg into a payload of at most limit bytes (0 or less:
+// DefaultLimit), and says by which type name and codec it is to be read.
+//
+// Errors: ErrUnknownType if msg is neither of a registered type nor a Protocol
+// Buffers message; ErrUnencodable if it is nil or its codec failed or panicked;
+// ErrTooLarge.
+func (r *Registry) Encode(msg any, limit int) (typeName, codec string, payload []byte, err error) {
+	if limit <= 0 {
+		limit = DefaultLimit
+	}
+	if msg == nil {
+		return "", "", nil, fmt.Errorf("%w: nil", ErrUnencodable)
+	}
+	if e := r.types.Load().byType[reflect.TypeOf(msg)]; e != nil {
+		typeName, payload, err = e.encode(msg)
+		codec = e.codecName
+	} else if m, ok := msg.(proto.Message); ok {
+		typeName, payload, err = encodeProto(m, limit)
+		codec = codecProto
+	} else {
+		err = fmt.Errorf("%w: %T is not registered", ErrUnknownType, msg)
+	}
+	if err != nil {
+		return "", "", nil, err
+	}
+	if len(payload) > limit {
+		return "", "", nil, tooLarge(typeName, len(payload), limit)
+	}
+	return typeName, codec, payload, nil
+}
+
+func tooLarge(typeName string, size, limit int) error {
+	return fmt.Errorf("%w: %s has %d bytes, at most %d", ErrTooLarge, typeName, size, limit)
+}
+
+func (e *entry) encode(msg any) (string, []byte, error) {
+	name, v := e.name, reflect.ValueOf(msg)
+	if v.Type() == e.typ {
+		// Addressable, so that methods of *T such as MarshalJSON are found.
+		p := reflect.New(e.typ)
+		p.Elem().Set(v)
+		msg = p.Interface()
+	} else if name = e.pointerName; v.IsNil() {
+		return "", nil, fmt.Errorf("%w: nil %s", ErrUnencodable, name)
+	}
+	var payload []byte
+	err := contain(func() (err error) { payload, err = e.codec.Marshal(msg); return err })
+	if err != nil {
+		return "", nil, fmt.Errorf("%w: %s by codec %s: %w", ErrUnencodable, name, e.codecName, err)
+	}
+	return name, payload, nil
+}
+
+func encodeProto(m proto.Message, limit int) (name string, payload []byte, err error) {
+	size := 0
+	err = contain(func() (err error) {
+		r := m.ProtoReflect()
+		if !r.IsValid() {
+			return errors.New("nil")
+		}
+		name = string(r.Descriptor().FullName())
+		if reflect.TypeOf(r.Interface()) != reflect.TypeOf(m) {
+			return fmt.Errorf("only embeds %s and is not registered", name)
+		}
+		if size = proto.Size(m); size <= limit {
+			payload, err = proto.Marshal(m)
+		}
+		return err
+	})
+	if err != nil {
+		return "", nil, fmt.Errorf("%w: %T: %w", ErrUnencodable, m, err)
+	}
+	if size > limit {
+		return "", nil, tooLarge(name, size, limit)
+	}
+	return name, payload, nil
+}
+
+// Decode is the inverse of Encode. The result does not refer to payload.
+//
+// Errors: ErrUnknownType if the type is not known here or has another codec
+// (payloads in JSON are read whatever the registered codec, so that a type may
+// move away from it); ErrUndecodable if the payload is no such value or the
+// codec panicked.
+func (r *Registry) Decode(typeName, codec string, payload []byte) (any, error) {
+	if codec == codecProto {
+		return decodeProto(typeName, payload)
+	}
+	name, pointer := strings.CutPrefix(typeName, "*")
+	e := r.types.Load().byName[name]
+	if e == nil {
+		return nil, fmt.Errorf("%w: %.64q", ErrUnknownType, typeName)
+	}
+	c := e.codec
+	switch codec {
+	case e.codecName:
+	case codecJSON:
+		c = JSON{}
+	default:
+		return nil, fmt.Errorf("%w: %.64q was written by codec %.64q, here it has %q", ErrUnknownType, typeName, codec, e.codecName)
+	}
+	v := reflect.New(e.typ)
+	if err := contain(func() error { return c.Unmarshal(payload, v.Interface()) }); err != nil {
+		return nil, fmt.Errorf("%w: %.64q by codec %s: %w", ErrUndecodable, typeName, codec, err)
+	}
+	if pointer {
+		return v.Interface(), nil
+	}
+	return v.Elem().Interface(), nil
+}
+
+func decodeProto(typeName string, payload []byte) (any, error) {
+	mt, err := protoregistry.GlobalTypes.FindMessageByName(protoreflect.FullName(typeName))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %.64q", ErrUnknownType, typeName)
+	}
+	m := mt.New().Interface()
+	if err := contain(func() error { return proto.Unmarshal(payload, m) }); err != nil {
+		return nil, fmt.Errorf("%w: %.64q: %w", ErrUndecodable, typeName, err)
+	}
+	return m, nil
+}

@@ -1,0 +1,189 @@
+package remoting
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/asynkron/protoactor-go/remote"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// Configure returns a configuration of remote for Start. It listens on host and
+// port; port 0 lets the machine choose. A host that stands for all interfaces
+// needs WithAdvertisedHost.
+//
+// The error is lease.ErrInvalid and names the setting and its bound.
+//
+// The configuration may be handed to remote or protoactor's cluster directly.
+// Then panics and unknown types are contained still, but not counted or made
+// dead letters, and nothing is checked on the way out.
+func Configure(host string, port int, opts ...Option) (*remote.Config, error) {
+	s := settings{host: host, port: port, maxMessageSize: DefaultMaxMessageSize}
+	for _, o := range opts {
+		if o == nil {
+			return nil, invalid("option", "nil")
+		}
+		o(&s)
+	}
+	advertised, err := s.check()
+	if err != nil {
+		return nil, err
+	}
+	server, dial := s.grpcOptions()
+	config := remote.Configure(bracket(host), port,
+		remote.WithEndpointWriterBatchSize(s.batch()),
+		remote.WithEndpointWriterQueueSize(queueSize),
+		remote.WithEndpointManagerQueueSize(queueSize),
+		remote.WithAdvertisedHost(advertised),
+		remote.WithServerOptions(server...),
+		remote.WithDialOptions(dial...),
+	)
+	config.MaxRetryCount = connectAttempts
+	return config, nil
+}
+
+// batch is how many messages travel at once.
+func (s *settings) batch() int { return min(maxBatch, max(1, batchBytes/s.maxMessageSize)) }
+
+func (s *settings) grpcOptions() ([]grpc.ServerOption, []grpc.DialOption) {
+	g := &guard{}
+	server := []grpc.ServerOption{
+		hardened{guard: g, maxMessageSize: s.maxMessageSize},
+		grpc.MaxRecvMsgSize(s.batch()*s.maxMessageSize + batchFraming),
+		grpc.MaxConcurrentStreams(16), // a peer uses one
+		grpc.ConnectionTimeout(keepaliveTime),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveMinTime, PermitWithoutStream: true}),
+		grpc.ChainStreamInterceptor(g.stream),
+		grpc.ChainUnaryInterceptor(g.unary),
+	}
+	creds := insecure.NewCredentials()
+	if s.tls {
+		server = append(server, grpc.Creds(credentials.NewTLS(s.serverTLS)))
+		creds = credentials.NewTLS(s.clientTLS)
+	}
+	return server, []grpc.DialOption{
+		grpc.WithTransportCredentials(creds),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoffConfig(), MinConnectTimeout: connectTimeout}),
+	}
+}
+
+// hardened does nothing to a server; it tells Start what Configure made.
+type hardened struct {
+	grpc.EmptyServerOption
+	guard          *guard
+	maxMessageSize int
+}
+
+func backoffConfig() backoff.Config {
+	c := backoff.DefaultConfig
+	c.MaxDelay = 5 * time.Second
+	return c
+}
+
+func invalid(setting, format string, args ...any) error {
+	return fmt.Errorf("remoting %s: %w: %s", setting, lease.ErrInvalid, fmt.Sprintf(format, args...))
+}
+
+// check returns the address to advertise; empty for the one listened on.
+func (s *settings) check() (advertised string, err error) {
+	if s.port < 0 || s.port > 65535 {
+		return "", invalid("port", "%d, must be 0 to 65535", s.port)
+	}
+	if err := checkHost("host", s.host); err != nil {
+		return "", err
+	}
+	if s.maxMessageSize < minMaxMessageSize || s.maxMessageSize > maxMaxMessageSize {
+		return "", invalid("maximum message size", "%d bytes, must be %d to %d", s.maxMessageSize, minMaxMessageSize, maxMaxMessageSize)
+	}
+	if s.tls {
+		if err := checkTLS(s.serverTLS, s.clientTLS); err != nil {
+			return "", err
+		}
+	}
+	if s.advertised == nil {
+		if unspecified(s.host) {
+			return "", invalid("host", "%q stands for all interfaces; say with WithAdvertisedHost where others reach it", s.host)
+		}
+		return "", nil
+	}
+	return s.checkAdvertised()
+}
+
+func (s *settings) checkAdvertised() (string, error) {
+	const setting = "advertised host"
+	host, port := *s.advertised, strconv.Itoa(s.port)
+	if h, p, err := net.SplitHostPort(host); err == nil {
+		host, port = h, p
+	} else if bare, ok := strings.CutPrefix(host, "["); ok {
+		host = strings.TrimSuffix(bare, "]")
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+		return "", invalid(setting, "port %q of %q, must be 1 to 65535", port, *s.advertised)
+	}
+	if unspecified(host) {
+		return "", invalid(setting, "%q names no host that others could reach", *s.advertised)
+	}
+	if err := checkHost(setting, host); err != nil {
+		return "", err
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+func checkHost(setting, host string) error {
+	if len(host) > 253 {
+		return invalid(setting, "%d bytes, at most 253", len(host))
+	}
+	if strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || r >= 0x7f || strings.ContainsRune("/[]@?#\\", r) }) {
+		return invalid(setting, "%q is no host name or address", host)
+	}
+	if strings.Contains(host, ":") && net.ParseIP(strings.Split(host, "%")[0]) == nil {
+		return invalid(setting, "%q is no IPv6 address, and a port has no place in it", host)
+	}
+	return nil
+}
+
+func unspecified(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "" || ip != nil && ip.IsUnspecified()
+}
+
+// bracket writes an IPv6 address as it stands before a port.
+func bracket(host string) string {
+	if strings.Contains(host, ":") {
+		return "[" + host + "]"
+	}
+	return host
+}
+
+func checkTLS(server, client *tls.Config) error {
+	const s, c = "server TLS", "client TLS"
+	switch {
+	case server == nil:
+		return invalid(s, "nil")
+	case client == nil:
+		return invalid(c, "nil")
+	case len(server.Certificates) == 0 && server.GetCertificate == nil:
+		return invalid(s, "has no certificate")
+	case server.ClientAuth != tls.RequireAndVerifyClientCert:
+		return invalid(s, "ClientAuth is %v, must be %v", server.ClientAuth, tls.RequireAndVerifyClientCert)
+	case server.ClientCAs == nil:
+		return invalid(s, "has no ClientCAs, so any public certificate would do")
+	case len(client.Certificates) == 0 && client.GetClientCertificate == nil:
+		return invalid(c, "has no certificate")
+	case client.InsecureSkipVerify && client.VerifyConnection == nil && client.VerifyPeerCertificate == nil:
+		return invalid(c, "InsecureSkipVerify without a check of its own")
+	}
+	return nil
+}

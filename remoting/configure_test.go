@@ -1,0 +1,175 @@
+package remoting_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"testing"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/asynkron/protoactor-go/remote"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/holdfast-go/holdfast/internal/memnet"
+	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/remoting"
+)
+
+func TestConfigure(t *testing.T) {
+	for _, c := range []struct {
+		host       string
+		port       int
+		advertised string
+		listen     string
+		want       string
+	}{
+		{"127.0.0.1", 8080, "", "127.0.0.1:8080", ""},
+		{"node-1.example", 0, "", "node-1.example:0", ""},
+		{"::1", 8080, "", "[::1]:8080", ""},
+		{"fe80::1%eth0", 8080, "", "[fe80::1%eth0]:8080", ""},
+		{"", 8080, "node-1.example", ":8080", "node-1.example:8080"},
+		{"0.0.0.0", 0, "10.0.0.7:9090", "0.0.0.0:0", "10.0.0.7:9090"},
+		{"::", 8080, "[2001:db8::7]:9090", "[::]:8080", "[2001:db8::7]:9090"},
+		{"::", 8080, "2001:db8::7", "[::]:8080", "[2001:db8::7]:8080"},
+		{"::", 8080, "[2001:db8::7]", "[::]:8080", "[2001:db8::7]:8080"},
+	} {
+		var opts []remoting.Option
+		if c.advertised != "" {
+			opts = append(opts, remoting.WithAdvertisedHost(c.advertised))
+		}
+		config, err := remoting.Configure(c.host, c.port, opts...)
+		require.NoError(t, err)
+		require.Equal(t, c.listen, config.Address())
+		require.Equal(t, c.want, config.AdvertisedHost)
+	}
+}
+
+func TestABatchOfTheLargestMessagesFits(t *testing.T) {
+	for size, batch := range map[int]int{
+		256 << 10:                      256,
+		1 << 20:                        64,
+		remoting.DefaultMaxMessageSize: 16,
+		64 << 20:                       1,
+	} {
+		config, err := remoting.Configure("127.0.0.1", 0, remoting.WithMaxMessageSize(size))
+		require.NoError(t, err)
+		require.Equal(t, batch, config.EndpointWriterBatchSize)
+		require.Equal(t, 1024, config.EndpointWriterQueueSize)
+	}
+}
+
+func TestConfigureNamesWhatIsWrong(t *testing.T) {
+	cert := []tls.Certificate{{}}
+	pool := x509.NewCertPool()
+	server := func() *tls.Config {
+		return &tls.Config{Certificates: cert, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool}
+	}
+	client := func() *tls.Config { return &tls.Config{Certificates: cert, RootCAs: pool} }
+	_, err := remoting.Configure("127.0.0.1", 0, remoting.WithTLS(server(), client()))
+	require.NoError(t, err)
+
+	optional, anyone, careless := server(), server(), client()
+	optional.ClientAuth = tls.VerifyClientCertIfGiven
+	anyone.ClientCAs = nil
+	careless.InsecureSkipVerify = true
+	adv := remoting.WithAdvertisedHost
+	for _, c := range []struct {
+		says string
+		host string
+		port int
+		opt  remoting.Option
+	}{
+		{"port: invalid: -1, must be 0 to 65535", "h", -1, adv("h:1")},
+		{"port: invalid: 65536, must be 0 to 65535", "h", 65536, adv("h:1")},
+		{"stands for all interfaces", "", 1, remoting.WithMaxMessageSize(1 << 20)},
+		{"stands for all interfaces", "0.0.0.0", 1, remoting.WithMaxMessageSize(1 << 20)},
+		{"stands for all interfaces", "::", 1, remoting.WithMaxMessageSize(1 << 20)},
+		{"is no host name or address", "a b", 1, adv("h:1")},
+		{"is no host name or address", "[::1]", 1, adv("h:1")},
+		{"a port has no place in it", "h:80", 1, adv("h:1")},
+		{"254 bytes, at most 253", string(make([]byte, 254)), 1, adv("h:1")},
+		{`port "0" of "h", must be 1 to 65535`, "h", 0, adv("h")},
+		{`port "x" of "h:x"`, "h", 1, adv("h:x")},
+		{"names no host", "h", 1, adv("")},
+		{"names no host", "h", 1, adv("0.0.0.0:80")},
+		{`port "//h" of "http://h"`, "h", 1, adv("http://h")},
+		{"is no host name or address", "h", 1, adv("a/b")},
+		{"maximum message size: invalid: 262143 bytes, must be 262144 to 67108864", "h", 1, remoting.WithMaxMessageSize(256<<10 - 1)},
+		{"maximum message size: invalid: 67108865 bytes", "h", 1, remoting.WithMaxMessageSize(64<<20 + 1)},
+		{"server TLS: invalid: nil", "h", 1, remoting.WithTLS(nil, client())},
+		{"client TLS: invalid: nil", "h", 1, remoting.WithTLS(server(), nil)},
+		{"server TLS: invalid: has no certificate", "h", 1, remoting.WithTLS(&tls.Config{}, client())},
+		{"ClientAuth is VerifyClientCertIfGiven, must be RequireAndVerifyClientCert", "h", 1, remoting.WithTLS(optional, client())},
+		{"has no ClientCAs", "h", 1, remoting.WithTLS(anyone, client())},
+		{"client TLS: invalid: has no certificate", "h", 1, remoting.WithTLS(server(), &tls.Config{})},
+		{"InsecureSkipVerify", "h", 1, remoting.WithTLS(server(), careless)},
+		{"option: invalid: nil", "h", 1, nil},
+	} {
+		config, err := remoting.Configure(c.host, c.port, c.opt)
+		require.ErrorIs(t, err, lease.ErrInvalid, c.says)
+		require.ErrorContains(t, err, c.says)
+		require.Nil(t, config)
+	}
+}
+
+func TestStartChecksBeforeItChangesAnything(t *testing.T) {
+	config, err := remoting.Configure("127.0.0.1", 0)
+	require.NoError(t, err)
+	fresh := actor.NewActorSystem(remoting.LogTo(nil))
+	address, ok := remoting.Address(fresh)
+	require.Equal(t, "nonhost", address)
+	require.False(t, ok)
+
+	_, err = remoting.Start(nil, config)
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	_, err = remoting.Start(fresh, nil)
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	_, err = remoting.Start(fresh, remote.Configure("127.0.0.1", 0))
+	require.ErrorContains(t, err, "not from Configure")
+
+	_, err = fresh.Root.SpawnNamed(actor.PropsFromFunc(func(actor.Context) {}), "early")
+	require.NoError(t, err)
+	_, err = remoting.Start(fresh, config)
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	require.ErrorContains(t, err, `"early" was spawned before Start`)
+
+	joined := actor.NewActorSystem(remoting.LogTo(nil))
+	memnet.New().Join(joined, "n1")
+	_, err = remoting.Start(joined, config)
+	require.ErrorContains(t, err, "has the address n1 already")
+	address, ok = remoting.Address(joined)
+	require.Equal(t, "n1", address)
+	require.True(t, ok)
+	require.Equal(t, wire.DefaultLimit, remoting.PayloadLimit(joined))
+}
+
+func TestTheActorSystemLogsToZap(t *testing.T) {
+	core, logs := observer.New(zap.InfoLevel)
+	system := actor.NewActorSystem(remoting.LogTo(zap.New(core)))
+	require.Equal(t, 1, logs.Len())
+	line := logs.All()[0]
+	require.Equal(t, "protoactor", line.LoggerName)
+	require.Equal(t, system.ID, line.ContextMap()["system"])
+}
+
+type parcel struct{ Weight int }
+
+func TestRegisterMakesATypeKnownToTheProcess(t *testing.T) {
+	require.NoError(t, remoting.Register[parcel]("parcel"))
+	require.NoError(t, remoting.Register[parcel]("parcel"), "again")
+	require.ErrorIs(t, remoting.Register[int]("parcel"), lease.ErrInvalid)
+	require.ErrorIs(t, remoting.Register[int]("int", remoting.WithCodec(badCodec{})), lease.ErrInvalid)
+	name, codec, payload, err := wire.Default.Encode(&parcel{3}, 0)
+	require.NoError(t, err)
+	got, err := wire.Default.Decode(name, codec, payload)
+	require.NoError(t, err)
+	require.Equal(t, &parcel{3}, got)
+	_, _, _, err = wire.Default.Encode(1, 0)
+	require.ErrorIs(t, err, remoting.ErrUnknownType)
+}
+
+type badCodec struct{ remoting.Codec }
+
+func (badCodec) Name() string { return "" }

@@ -1,0 +1,53 @@
+// Package remoting runs protoactor's remote the way production needs it, and
+// names the Go types that may travel between nodes.
+//
+//	cfg, err := remoting.Configure("10.0.0.7", 8080, remoting.WithTLS(server, client))
+//	system := actor.NewActorSystem(remoting.LogTo(logger))
+//	node, err := remoting.Start(system, cfg) // before anything is spawned
+//	defer node.Shutdown(true)
+//
+// # What it adds
+//
+// Package remote trusts its peers with the process: a message of an unknown type
+// or a call of an unimplemented procedure ends it. Start stands on both sides of
+// remote:
+//
+//	local actors ──▶ outbound check ──▶ remote ═══ gRPC ═══▶ inbound check ──▶ remote ──▶ actors
+//	                  │                                       │
+//	                  ▼                                       ▼
+//	          dead letter here:                      dead letter here, the sender
+//	          no Protocol Buffers,                   of a request is told:
+//	          too large, shut down                   unknown type, wrong address
+//
+// A malformed message (an index that points nowhere, bytes that are no value of
+// their type) ends the stream it came on and nothing else. Stats counts all of
+// it.
+//
+// Sizes fit together: a batch of as many messages as remote sends at once, each
+// as large as WithMaxMessageSize allows, stays within what a peer accepts. All
+// nodes must use the same setting.
+//
+// A peer that stops answering is noticed after about 13 s (keepalive of 10 s,
+// then 3 s); a dead one at once. Neither says anything about leases.
+//
+// # One address
+//
+// A node has one address, Node.Address, and PIDs must carry exactly that string:
+// "localhost:8080" is not "127.0.0.1:8080". Remote by itself sends a message
+// that arrives under another name back to its own node for ever. Here it becomes
+// a dead letter, and Stats.Misaddressed says so. Listen on an address that
+// others can use, or name it with WithAdvertisedHost.
+//
+// # Security
+//
+// Any peer may stop any actor or send it anything. Without WithTLS traffic is
+// neither encrypted nor authenticated: use that on a trusted network only. What
+// the checks here contain is mistakes and version skew, not an attacker who is
+// let in.
+//
+// # Message types
+//
+// Protocol Buffers messages travel as they are. Other Go types that are sent to
+// singletons or sharded entities are made known with Register, under the same
+// name on every node.
+package remoting

@@ -1,0 +1,183 @@
+package remoting_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/asynkron/protoactor-go/remote"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/holdfast-go/holdfast/remoting"
+)
+
+// peer speaks remote's protocol by hand.
+type peer struct {
+	t      *testing.T
+	conn   *grpc.ClientConn
+	stream remote.Remoting_ReceiveClient
+}
+
+func connect(t *testing.T, addr string, opts ...grpc.CallOption) *peer {
+	t.Helper()
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	t.Cleanup(func() { cancel(); _ = conn.Close() })
+	stream, err := remote.NewRemotingClient(conn).Receive(ctx, opts...)
+	require.NoError(t, err)
+	return &peer{t, conn, stream}
+}
+
+func (p *peer) send(m *remote.RemoteMessage) { _ = p.stream.Send(m) }
+
+func (p *peer) batch(b *remote.MessageBatch) {
+	p.send(&remote.RemoteMessage{MessageType: &remote.RemoteMessage_MessageBatch{MessageBatch: b}})
+}
+
+// mail is a batch of one message to echo.
+func mail(addr, typeName string, data []byte) *remote.MessageBatch {
+	return &remote.MessageBatch{
+		TypeNames: []string{typeName},
+		Targets:   []*actor.PID{actor.NewPID(addr, "echo")},
+		Envelopes: []*remote.MessageEnvelope{{MessageData: data}},
+	}
+}
+
+// ended waits for the node to end the stream.
+func (p *peer) ended() error {
+	for {
+		if _, err := p.stream.Recv(); err != nil {
+			return err
+		}
+	}
+}
+
+const stringValue = "google.protobuf.StringValue"
+
+func TestUnknownTypesAreDroppedAndTheirStreamGoesOn(t *testing.T) {
+	a, b := start(t), start(t)
+	works(b, a)
+	p := connect(t, a.addr)
+	hello, err := proto.Marshal(wrapperspb.String("#0/1"))
+	require.NoError(t, err)
+	m := mail(a.addr, "no.such.Type", []byte("anything"))
+	m.TypeNames = append(m.TypeNames, stringValue)
+	m.Envelopes = append(m.Envelopes, &remote.MessageEnvelope{TypeId: 1, MessageData: hello}, m.Envelopes[0])
+	p.batch(m)
+	require.Equal(t, "echo *remoting.UnknownMessage", a.expect("dead "))
+	require.Equal(t, "1", a.expect("burst "), "what came with it is delivered")
+	p.batch(mail(a.addr, stringValue, hello))
+	require.Equal(t, "1", a.expect("burst "), "and what comes after it")
+	works(b, a)
+	require.Equal(t, remoting.Stats{UnknownType: 2}, a.stats())
+}
+
+func TestTheSenderOfAnUnknownRequestIsTold(t *testing.T) {
+	a, b := start(t), start(t)
+	p := connect(t, a.addr)
+	m := mail(a.addr, "no.such.Type", nil)
+	m.Senders = []*actor.PID{actor.NewPID(b.addr, "gone")}
+	m.Envelopes[0].Sender = 1
+	p.batch(m)
+	require.Equal(t, "gone *actor.DeadLetterResponse", b.expect("dead "))
+}
+
+func TestHostileInputEndsItsStreamOnly(t *testing.T) {
+	a, b := start(t), start(t)
+	works(b, a)
+	works(a, b)
+	good, err := proto.Marshal(wrapperspb.String("x"))
+	require.NoError(t, err)
+	with := func(change func(*remote.MessageBatch)) func(*peer) {
+		return func(p *peer) {
+			m := mail(a.addr, stringValue, good)
+			change(m)
+			p.batch(m)
+		}
+	}
+	attacks := map[string]func(*peer){
+		"a payload that is no value of its type": func(p *peer) { p.batch(mail(a.addr, stringValue, []byte{0xff})) },
+		"a type index that points nowhere":       with(func(m *remote.MessageBatch) { m.Envelopes[0].TypeId = 9 }),
+		"a negative type index":                  with(func(m *remote.MessageBatch) { m.Envelopes[0].TypeId = -1 }),
+		"a target index that points nowhere":     with(func(m *remote.MessageBatch) { m.Envelopes[0].Target = 9 }),
+		"a sender index that points nowhere":     with(func(m *remote.MessageBatch) { m.Envelopes[0].Sender = 9 }),
+		"an unknown type and a bad target": with(func(m *remote.MessageBatch) {
+			m.TypeNames[0] = "no.such.Type"
+			m.Envelopes[0].Target = 9
+		}),
+		"a serializer that does not exist": with(func(m *remote.MessageBatch) { m.Envelopes[0].SerializerId = 77 }),
+		"a watch by nobody of nobody": with(func(m *remote.MessageBatch) {
+			m.Targets[0].Id = "nobody"
+			m.TypeNames[0] = "actor.Watch"
+			m.Envelopes[0].MessageData = nil
+		}),
+		"a termination of nobody": with(func(m *remote.MessageBatch) {
+			m.TypeNames[0], m.Envelopes[0].MessageData = "actor.Terminated", nil
+		}),
+		"an empty connect request": func(p *peer) {
+			p.send(&remote.RemoteMessage{MessageType: &remote.RemoteMessage_ConnectRequest{
+				ConnectRequest: &remote.ConnectRequest{ConnectionType: &remote.ConnectRequest_ServerConnection{}}}})
+			p.batch(mail(a.addr, stringValue, []byte{0xff}))
+		},
+		"a huge message": func(p *peer) { p.batch(mail(a.addr, stringValue, make([]byte, 70<<20))) },
+	}
+	for name, attack := range attacks {
+		t.Run(name, func(t *testing.T) {
+			before := a.stats().Malformed
+			p := connect(t, a.addr)
+			attack(p)
+			require.Error(t, p.ended())
+			works(b, a)
+			works(a, b)
+			require.Equal(t, before+1, a.stats().Malformed)
+		})
+	}
+	t.Run("bytes that are no message", func(t *testing.T) {
+		before := a.stats().Malformed
+		p := connect(t, a.addr, grpc.ForceCodec(garbage{}))
+		p.send(nil)
+		require.Error(t, p.ended())
+		works(b, a)
+		works(a, b)
+		require.Equal(t, before+1, a.stats().Malformed)
+	})
+}
+
+// garbage is a gRPC codec that writes a truncated field whatever it is given.
+type garbage struct{}
+
+func (garbage) Name() string                { return "proto" }
+func (garbage) Marshal(any) ([]byte, error) { return []byte{0x0a, 0x7f}, nil }
+func (garbage) Unmarshal([]byte, any) error { return nil }
+
+func TestCallsThatRemoteDoesNotImplementHarmNobody(t *testing.T) {
+	a, b := start(t), start(t)
+	p := connect(t, a.addr)
+	c := remote.NewRemotingClient(p.conn)
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	_, err := c.ListProcesses(ctx, &remote.ListProcessesRequest{})
+	require.ErrorContains(t, err, "malformed")
+	_, err = c.GetProcessDiagnostics(ctx, &remote.GetProcessDiagnosticsRequest{})
+	require.ErrorContains(t, err, "malformed")
+	works(b, a)
+	require.Equal(t, remoting.Stats{Malformed: 2}, a.stats())
+}
+
+func TestBytesThatAreNotHTTP2HarmNobody(t *testing.T) {
+	a, b := start(t), start(t)
+	conn, err := net.Dial("tcp", a.addr)
+	require.NoError(t, err)
+	defer conn.Close()
+	require.NoError(t, conn.SetDeadline(time.Now().Add(deadline)))
+	_, err = conn.Write(make([]byte, 1<<16))
+	require.NoError(t, err)
+	works(b, a)
+}

@@ -1,0 +1,30 @@
+package remoting
+
+import (
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
+	"go.uber.org/zap/exp/zapslog"
+)
+
+// LogTo has an actor system log to logger, under the name "protoactor"; nil
+// means nowhere. It is an option of actor.NewActorSystem.
+func LogTo(logger *zap.Logger) actor.ConfigOption {
+	if logger == nil {
+		logger = zap.NewNop()
+	}
+	return actor.WithLoggerFactory(func(system *actor.ActorSystem) *slog.Logger {
+		return slog.New(zapslog.NewHandler(logger.Core(), zapslog.WithName("protoactor"))).With("system", system.ID)
+	})
+}
+
+// quiet lets one line through a second: what a peer sends must not flood a log.
+type quiet struct{ last atomic.Int64 }
+
+func (q *quiet) open(now time.Time) bool {
+	last := q.last.Load()
+	return now.UnixNano()-last >= int64(time.Second) && q.last.CompareAndSwap(last, now.UnixNano())
+}

@@ -1,0 +1,206 @@
+package remoting
+
+import (
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/asynkron/protoactor-go/extensions"
+	"github.com/asynkron/protoactor-go/remote"
+
+	"github.com/holdfast-go/holdfast/internal/wire"
+)
+
+// noAddress is the address of a system that no remote was started for.
+const noAddress = "nonhost"
+
+// leaveTimeout is how long Shutdown waits for peers to hang up.
+const leaveTimeout = 5 * time.Second
+
+// Node is an actor system that others can reach. Its methods are safe for
+// concurrent use.
+type Node struct {
+	system         *actor.ActorSystem
+	remote         *remote.Remote
+	maxMessageSize int
+
+	exit     exit
+	streams  *streams
+	counters counters
+	warned   quiet
+	shutdown sync.Once
+}
+
+var (
+	nodeExtension = extensions.NextExtensionID()
+	startMu       sync.Mutex // orders Start, and what reads the extension
+)
+
+// ExtensionID makes a Node an extension of its system.
+func (n *Node) ExtensionID() extensions.ExtensionID { return nodeExtension }
+
+// Start has system listen, and be listened to, as config says, which must come
+// from Configure and serve one Start only. Call it before anything is spawned:
+// actors spawned earlier have an address that nobody can reach.
+//
+// Errors: lease.ErrInvalid if config is not fit, or system has an address
+// already, or actors; anything else means that listening failed, most often
+// because the port is in use. Start may then be tried again.
+func Start(system *actor.ActorSystem, config *remote.Config) (*Node, error) {
+	startMu.Lock()
+	defer startMu.Unlock()
+	h, err := checkStart(system, config)
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{system: system, maxMessageSize: h.maxMessageSize, streams: newStreams()}
+	if !h.guard.node.CompareAndSwap(nil, n) {
+		return nil, invalid("configuration", "serves another Start already")
+	}
+	registry := system.ProcessRegistry
+	handlers := registry.RemoteHandlers
+	slot := len(handlers)
+	registry.RegisterAddressResolver(func(pid *actor.PID) (actor.Process, bool) {
+		if len(registry.RemoteHandlers) <= slot+1 {
+			return nil, false
+		}
+		inner, ok := registry.RemoteHandlers[slot+1](pid) // remote's own, registered next
+		return &outbound{node: n, inner: inner}, ok
+	})
+	n.remote = remote.NewRemote(system, config)
+	if err := n.listen(); err != nil {
+		if system.Address() == noAddress {
+			registry.RemoteHandlers = handlers
+			h.guard.node.Store(nil)
+		} else {
+			n.exit.close() // it failed half-way, which can't be undone
+		}
+		return nil, fmt.Errorf("remoting: start on %s: %w", config.Address(), err)
+	}
+	system.Extensions.Register(n)
+	return n, nil
+}
+
+// listen turns remote's panics into errors.
+func (n *Node) listen() (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			if e, ok := r.(error); ok {
+				err = e
+			} else {
+				err = fmt.Errorf("%v", r)
+			}
+		}
+	}()
+	n.remote.Start()
+	return nil
+}
+
+// checkStart finds what is wrong before anything is changed.
+func checkStart(system *actor.ActorSystem, config *remote.Config) (h hardened, err error) {
+	if system == nil {
+		return h, invalid("system", "nil")
+	}
+	if config == nil {
+		return h, invalid("configuration", "nil")
+	}
+	ok := false
+	for _, o := range config.ServerOptions {
+		if h, ok = o.(hardened); ok {
+			break
+		}
+	}
+	if !ok {
+		return h, invalid("configuration", "is not from Configure")
+	}
+	if a := system.Address(); a != noAddress {
+		return h, invalid("system", "has the address %s already", a)
+	}
+	if id, ok := spawned(system); ok {
+		return h, invalid("system", "%q was spawned before Start, so others could not reach it", id)
+	}
+	return h, nil
+}
+
+// spawned finds an actor in system.
+func spawned(system *actor.ActorSystem) (id string, ok bool) {
+	for _, bucket := range system.ProcessRegistry.LocalPIDs.LocalPIDs {
+		if bucket.Count() == 0 {
+			continue
+		}
+		for _, id := range bucket.Keys() {
+			if p, _ := bucket.Get(id); p != nil {
+				if _, ok := p.(*actor.ActorProcess); ok {
+					return id, true
+				}
+			}
+		}
+	}
+	return "", false
+}
+
+// Address is the one address of the node, host and port, as it must stand in
+// PIDs.
+func (n *Node) Address() string { return n.system.Address() }
+
+// Stats returns the counters as they are now.
+func (n *Node) Stats() Stats { return n.counters.read() }
+
+// Shutdown ends the node's communication for good. The actor system itself goes
+// on. From then on messages to other nodes are dead letters of this system;
+// those that wait to be sent may be lost, at most once being all that remote
+// promises.
+//
+// A graceful shutdown asks the peers to hang up, waits for that up to 5 s, and
+// releases everything (in all at most 35 s, typically milliseconds). Otherwise
+// connections that were accepted are closed at once, and those that were made
+// stay until the process exits.
+//
+// Only the first call counts; a later one waits for it.
+func (n *Node) Shutdown(graceful bool) {
+	n.shutdown.Do(func() {
+		n.exit.close()
+		idle := n.streams.leave()
+		if graceful {
+			timeout := time.NewTimer(leaveTimeout)
+			defer timeout.Stop()
+			select {
+			case <-idle:
+			case <-timeout.C:
+				graceful = false // remote's own would race with streams that are open
+			}
+		}
+		defer func() {
+			if r := recover(); r != nil {
+				n.system.Logger().Warn("remoting: shutdown", slog.Any("panic", r))
+			}
+		}()
+		n.remote.Shutdown(graceful)
+	})
+}
+
+func (n *Node) warn(msg string, args ...any) {
+	if n.warned.open(time.Now()) {
+		n.system.Logger().Warn(msg, args...)
+	}
+}
+
+// Address returns the address of a system, and whether others can reach it
+// under that: false until Start, or whatever else gives it one, was called.
+func Address(system *actor.ActorSystem) (address string, ok bool) {
+	a := system.Address()
+	return a, a != noAddress
+}
+
+// PayloadLimit returns how many bytes the payload of one message of system may
+// have: WithMaxMessageSize less 64 KiB for its envelope.
+func PayloadLimit(system *actor.ActorSystem) int {
+	startMu.Lock()
+	defer startMu.Unlock()
+	if n, ok := system.Extensions.Get(nodeExtension).(*Node); ok {
+		return n.maxMessageSize - wire.Headroom
+	}
+	return wire.DefaultLimit
+}

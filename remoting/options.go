@@ -1,0 +1,65 @@
+package remoting
+
+import (
+	"crypto/tls"
+	"time"
+)
+
+// Bounds and defaults of Configure.
+const (
+	// DefaultMaxMessageSize is what one message may take between nodes, in bytes
+	// of Protocol Buffers: 4 MiB.
+	DefaultMaxMessageSize = 4 << 20
+	minMaxMessageSize     = 256 << 10
+	maxMaxMessageSize     = 64 << 20
+
+	// batchBytes is what a batch may take, if it has more than one message.
+	batchBytes   = 64 << 20
+	maxBatch     = 256
+	batchFraming = 1 << 20 // names, addresses and headers of a batch
+
+	queueSize = 1024 // initial capacity of the queue of a peer; it grows
+
+	keepaliveTime    = 10 * time.Second // gRPC's minimum for clients
+	keepaliveTimeout = 3 * time.Second
+	keepaliveMinTime = 5 * time.Second // what a server puts up with
+	connectTimeout   = 3 * time.Second
+	connectAttempts  = 1 // remote waits 2 s after each, and leaks all but the last connection
+)
+
+// Option changes what Configure does.
+type Option func(*settings)
+
+type settings struct {
+	host           string
+	port           int
+	advertised     *string
+	maxMessageSize int
+	tls            bool
+	serverTLS      *tls.Config
+	clientTLS      *tls.Config
+}
+
+// WithAdvertisedHost sets the address under which other nodes reach this one,
+// if it differs from the one it listens on: a host, which gets the port of
+// Configure, or "host:port".
+func WithAdvertisedHost(address string) Option {
+	return func(s *settings) { s.advertised = &address }
+}
+
+// WithMaxMessageSize sets how many bytes one message may take between nodes,
+// from 256 KiB to 64 MiB (default DefaultMaxMessageSize); a larger one becomes a
+// dead letter of its sender's system. It must be the same on all nodes. Batches
+// shrink as it grows.
+func WithMaxMessageSize(bytes int) Option {
+	return func(s *settings) { s.maxMessageSize = bytes }
+}
+
+// WithTLS has every connection mutually authenticated. server is used for
+// connections that are accepted: it must have a certificate, ClientCAs, and
+// ClientAuth RequireAndVerifyClientCert. client is used for connections that are
+// made: it must have a certificate and verify the server's, for which the host
+// part of a node's address must be among the names of its certificate.
+func WithTLS(server, client *tls.Config) Option {
+	return func(s *settings) { s.tls, s.serverTLS, s.clientTLS = true, server, client }
+}

@@ -1,0 +1,95 @@
+package remoting
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/asynkron/protoactor-go/remote"
+	"google.golang.org/protobuf/proto"
+)
+
+// outbound stands for an actor of another node and checks what goes there.
+type outbound struct {
+	node  *Node
+	inner actor.Process // remote's
+}
+
+// exit lets messages out until it is closed. Remote must not be used once its
+// shutdown began.
+type exit struct {
+	mu     sync.RWMutex
+	closed bool
+}
+
+// close waits for sends under way: they never block.
+func (x *exit) close() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.closed = true
+}
+
+// pass runs send unless the exit is closed.
+func (x *exit) pass(send func()) bool {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if x.closed {
+		return false
+	}
+	send()
+	return true
+}
+
+func (o *outbound) SendUserMessage(pid *actor.PID, message any) {
+	n := o.node
+	header, msg, sender := actor.UnwrapEnvelope(message)
+	msg, size, err := sendable(msg)
+	if header != nil && header.Length() > 0 {
+		for k, v := range header.ToMap() {
+			size += len(k) + len(v)
+		}
+	}
+	switch {
+	case err != nil:
+		n.counters.unsendable.Add(1)
+		n.warn("remoting: message can't be sent", "target", pid.Id, "address", pid.Address, "error", err)
+	case size > n.maxMessageSize:
+		n.counters.tooLarge.Add(1)
+		n.warn("remoting: message too large", "target", pid.Id, "address", pid.Address,
+			"type", fmt.Sprintf("%T", msg), "bytes", size, "limit", n.maxMessageSize)
+	case n.exit.pass(func() { n.remote.SendMessage(pid, header, msg, sender, -1) }):
+		return
+	default:
+		n.counters.closed.Add(1)
+	}
+	n.system.DeadLetter.SendUserMessage(pid, message)
+}
+
+// sendable returns msg as remote is to get it, and its size in bytes.
+func sendable(msg any) (out any, size int, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%T: panic: %v", msg, r)
+		}
+	}()
+	if s, ok := msg.(remote.RootSerializable); ok {
+		if msg, err = s.Serialize(); err != nil {
+			return nil, 0, fmt.Errorf("%T: %w", s, err)
+		}
+	}
+	m, ok := msg.(proto.Message)
+	if !ok {
+		return nil, 0, fmt.Errorf("%T is no Protocol Buffers message", msg)
+	}
+	return msg, proto.Size(m), nil
+}
+
+func (o *outbound) SendSystemMessage(pid *actor.PID, message any) {
+	if !o.node.exit.pass(func() { o.inner.SendSystemMessage(pid, message) }) {
+		o.node.counters.closed.Add(1)
+		// A watcher gets its Terminated by this way.
+		o.node.system.DeadLetter.SendSystemMessage(pid, message)
+	}
+}
+
+func (o *outbound) Stop(pid *actor.PID) { o.SendSystemMessage(pid, &actor.Stop{}) }

@@ -1,0 +1,295 @@
+package remoting_test
+
+import (
+	"bufio"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/remoting"
+)
+
+// deadline bounds every wait for a real process.
+const deadline = 60 * time.Second
+
+// proc is a child process as its parent sees it.
+type proc struct {
+	t     testing.TB
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+	lines chan string
+	addr  string
+}
+
+// start runs a node and waits for its address.
+func start(t testing.TB, env ...string) *proc {
+	t.Helper()
+	p := launch(t, env...)
+	p.addr = p.expect("address ")
+	return p
+}
+
+func launch(t testing.TB, env ...string) *proc {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^$")
+	cmd.Env = append(os.Environ(), append(env, "HOLDFAST_NODE=1", "GORACE=atexit_sleep_ms=0")...)
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	require.NoError(t, cmd.Start())
+	p := &proc{t: t, cmd: cmd, stdin: stdin, lines: make(chan string, 10000)}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		defer close(p.lines)
+		for s := bufio.NewScanner(stdout); s.Scan(); {
+			p.lines <- s.Text()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = stdin.Close()
+		kill := time.AfterFunc(deadline, func() { _ = cmd.Process.Kill() })
+		defer kill.Stop()
+		<-read
+		err := cmd.Wait()
+		if out := stderr.String(); strings.Contains(out, "DATA RACE") || strings.Contains(out, "panic:") {
+			t.Errorf("node %s: %v\n%s", p.addr, err, out)
+		}
+	})
+	return p
+}
+
+func (p *proc) do(format string, args ...any) {
+	p.t.Helper()
+	_, err := fmt.Fprintf(p.stdin, format+"\n", args...)
+	require.NoError(p.t, err, "the process is gone")
+}
+
+// expect waits for a line that begins with prefix and returns the rest. Other
+// lines before it must be dead letters.
+func (p *proc) expect(prefix string) string {
+	p.t.Helper()
+	timeout := time.After(deadline)
+	for {
+		select {
+		case line, ok := <-p.lines:
+			require.True(p.t, ok, "the process ended, waiting for %q", prefix)
+			if rest, found := strings.CutPrefix(line, prefix); found {
+				return rest
+			}
+			require.True(p.t, strings.HasPrefix(line, "dead "), "got %q, want %q", line, prefix)
+		case <-timeout:
+			require.FailNow(p.t, "nothing came", "want %q", prefix)
+		}
+	}
+}
+
+func (p *proc) stats() (s remoting.Stats) {
+	p.t.Helper()
+	p.do("stats")
+	require.NoError(p.t, json.Unmarshal([]byte(p.expect("stats ")), &s))
+	return s
+}
+
+// works checks that from reaches to and back.
+func works(from, to *proc) {
+	from.t.Helper()
+	from.do("ask %s hello", to.addr)
+	require.Equal(from.t, "re:hello", from.expect("answer "))
+}
+
+func TestTwoProcessesExchange(t *testing.T) {
+	a, b := start(t), start(t)
+	works(a, b)
+	works(b, a)
+	require.Zero(t, a.stats())
+	require.Zero(t, b.stats())
+}
+
+func TestABurstOfLargeMessagesArrivesInOrder(t *testing.T) {
+	a, b := start(t), start(t)
+	a.do("burst %s 5000 8192", b.addr)
+	require.Equal(t, "5000", b.expect("burst "))
+	a.do("burst %s 20 %d", b.addr, remoting.DefaultMaxMessageSize-64)
+	require.Equal(t, "20", b.expect("burst "), "the largest messages, more than a batch of them")
+	works(b, a)
+}
+
+func TestWhatCannotBeSentIsADeadLetterAndTheLinkGoesOn(t *testing.T) {
+	a, b := start(t), start(t)
+	a.do("big %s %d", b.addr, remoting.DefaultMaxMessageSize-5) // tag and length
+	require.Equal(t, fmt.Sprint(remoting.DefaultMaxMessageSize-5), b.expect("bytes "))
+	a.do("big %s %d", b.addr, remoting.DefaultMaxMessageSize-4)
+	require.Equal(t, "echo *wrapperspb.BytesValue", a.expect("dead "))
+	a.do("go %s", b.addr)
+	require.Equal(t, "echo struct { X int }", a.expect("dead "))
+	works(a, b)
+	require.Equal(t, remoting.Stats{TooLarge: 1, Unsendable: 1}, a.stats())
+}
+
+func TestAnAliasOfTheAddressIsRefusedAndDoesNotLoop(t *testing.T) {
+	a, b := start(t), start(t)
+	alias := strings.Replace(b.addr, "127.0.0.1", "localhost", 1)
+	a.do("ask %s hello", alias)
+	require.Contains(t, a.expect("answer "), "dead letter")
+	require.Equal(t, "echo *wrapperspb.StringValue", b.expect("dead "))
+	a.do("watch %s echo", alias)
+	require.Equal(t, "echo *actor.Watch", b.expect("dead "))
+	require.Equal(t, "echo Stopped", a.expect("terminated "), "as for an actor that does not exist")
+	works(a, b)
+	require.Equal(t, remoting.Stats{Misaddressed: 2}, b.stats())
+}
+
+func TestShutdownTellsWatchersAndMayBeCalledTwice(t *testing.T) {
+	for _, how := range []string{"graceful", "now"} {
+		t.Run(how, func(t *testing.T) {
+			a, b, c := start(t), start(t), start(t)
+			works(a, b)
+			works(b, a)
+			a.do("watch %s echo", b.addr)
+			a.do("watch %s nobody", b.addr)
+			require.Equal(t, "nobody Stopped", a.expect("terminated "), "so the watch before it arrived, too")
+			b.do("shutdown %s", how)
+			took, err := strconv.ParseFloat(b.expect("down "), 64)
+			require.NoError(t, err)
+			require.Less(t, took, 5.0, "peers that live hang up when asked")
+			require.Equal(t, "echo AddressTerminated", a.expect("terminated "))
+			b.do("ask %s anyone", a.addr)
+			require.Contains(t, b.expect("answer "), "dead letter", "nothing goes out any more")
+			b.do("watch %s echo", a.addr)
+			require.Equal(t, "echo NotFound", b.expect("terminated "))
+			require.Equal(t, uint64(2), b.stats().Closed)
+			works(a, c)
+		})
+	}
+}
+
+func TestAKilledProcessTerminatesItsWatches(t *testing.T) {
+	a, b := start(t), start(t)
+	a.do("watch %s echo", b.addr)
+	works(a, b)
+	require.NoError(t, b.cmd.Process.Kill())
+	require.Equal(t, "echo AddressTerminated", a.expect("terminated "))
+	_, port, err := net.SplitHostPort(b.addr)
+	require.NoError(t, err)
+	again := start(t, "HOLDFAST_PORT="+port)
+	require.Equal(t, b.addr, again.addr)
+	works(again, a)
+	works(a, again)
+}
+
+func TestStartFailsWithAnErrorWhenThePortIsInUse(t *testing.T) {
+	a := start(t)
+	_, port, err := net.SplitHostPort(a.addr)
+	require.NoError(t, err)
+	b := launch(t, "HOLDFAST_PORT="+port)
+	require.Contains(t, b.expect("error "), "address already in use")
+	c := launch(t, "HOLDFAST_PORT="+port, "HOLDFAST_RETRY=1")
+	require.Contains(t, c.expect("error "), "address already in use")
+	require.Contains(t, c.expect("again "), "address already in use", "the same configuration may be tried again")
+	c.addr = c.expect("address ")
+	works(c, a)
+	works(a, c)
+	c.do("go %s", a.addr)
+	require.Equal(t, "echo struct { X int }", c.expect("dead "))
+	require.Equal(t, remoting.Stats{Unsendable: 1}, c.stats(), "nothing is left of the first try")
+	a.do("restart")
+	require.Contains(t, a.expect("restart "), "has the address "+a.addr+" already")
+}
+
+func TestIPv6(t *testing.T) {
+	if l, err := net.Listen("tcp", "[::1]:0"); err != nil {
+		t.Log("the machine has no IPv6 loopback; the address is checked in TestConfigure")
+		return
+	} else {
+		require.NoError(t, l.Close())
+	}
+	a, b := start(t, "HOLDFAST_HOST=::1"), start(t, "HOLDFAST_HOST=::1")
+	require.True(t, strings.HasPrefix(a.addr, "[::1]:"))
+	works(a, b)
+}
+
+func TestMutualTLS(t *testing.T) {
+	authority := newAuthority(t)
+	own := "HOLDFAST_TLS=" + authority.issue(t)
+	a, b := start(t, own), start(t, own)
+	works(a, b)
+	works(b, a)
+
+	plain := start(t)
+	plain.do("ask %s hello", a.addr)
+	require.Contains(t, plain.expect("answer "), "dead letter", "plaintext is refused")
+	stranger := start(t, "HOLDFAST_TLS="+newAuthority(t).issue(t))
+	stranger.do("ask %s hello", a.addr)
+	require.Contains(t, stranger.expect("answer "), "dead letter", "so is another authority's certificate")
+	a.do("ask %s hello", plain.addr)
+	require.Contains(t, a.expect("answer "), "dead letter", "and a server that has none")
+	works(a, b)
+}
+
+// authority issues certificates for 127.0.0.1.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) authority {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	require.NoError(t, err)
+	cert, err := x509.ParseCertificate(der)
+	require.NoError(t, err)
+	return authority{cert, key}
+}
+
+// issue writes a certificate with its key, and the authority's, to a directory.
+func (a authority) issue(t *testing.T) (dir string) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "node"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
+	require.NoError(t, err)
+	keyDER, err := x509.MarshalECPrivateKey(key)
+	require.NoError(t, err)
+	dir = t.TempDir()
+	for name, block := range map[string]*pem.Block{
+		"cert.pem": {Type: "CERTIFICATE", Bytes: der},
+		"key.pem":  {Type: "EC PRIVATE KEY", Bytes: keyDER},
+		"ca.pem":   {Type: "CERTIFICATE", Bytes: a.cert.Raw},
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600))
+	}
+	return dir
+}

@@ -1,0 +1,28 @@
+package remoting
+
+import "sync/atomic"
+
+// Stats counts what was kept from doing harm since Start.
+type Stats struct {
+	UnknownType  uint64 // messages that came in with a type this process lacks
+	Misaddressed uint64 // messages that came in for another address than Node.Address
+	Malformed    uint64 // streams and calls ended by input that made the handler panic or fail
+	Unsendable   uint64 // messages going out that were no Protocol Buffers messages, or failed to become one
+	TooLarge     uint64 // messages going out over WithMaxMessageSize
+	Closed       uint64 // messages going out after Shutdown began
+}
+
+type counters struct {
+	unknownType, misaddressed, malformed, unsendable, tooLarge, closed atomic.Uint64
+}
+
+func (c *counters) read() Stats {
+	return Stats{
+		UnknownType:  c.unknownType.Load(),
+		Misaddressed: c.misaddressed.Load(),
+		Malformed:    c.malformed.Load(),
+		Unsendable:   c.unsendable.Load(),
+		TooLarge:     c.tooLarge.Load(),
+		Closed:       c.closed.Load(),
+	}
+}
