@@ -1,0 +1,322 @@
+package singleton
+
+import (
+	"context"
+	"errors"
+	mrand "math/rand/v2"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// controller is the manager's actor: it feeds the machine with events, carries
+// its effects out, and routes mail.
+type controller struct {
+	*Manager
+	machine
+	proxy proxy
+
+	ctx  actor.Context // of the message being handled
+	term lease.Term
+	free func() // of the term that was made for a lease without one
+
+	cancelAcq context.CancelFunc
+	waiting   int // number of the present wait; what an earlier one tells is stale
+	unwait    func() bool
+	failures  int // acquisitions that failed in a row
+	backoffs  int
+	backoff   lease.Timer
+	reminder  lease.Timer
+	lingering lease.Timer
+	started   time.Duration // when the child was
+	crash     any           // what it last panicked with
+	finishing bool
+	unfollow  []func()
+}
+
+func newController(m *Manager) *controller {
+	c := &controller{Manager: m, machine: machine{terminal: m.set.terminal}}
+	c.proxy.init(m)
+	return c
+}
+
+// supervisor stops a child that panics: starting it anew is the machine's
+// business.
+func (c *controller) supervisor() actor.SupervisorStrategy {
+	return actor.NewOneForOneStrategy(0, 0, func(reason any) actor.Directive {
+		c.crash = reason
+		return actor.StopDirective
+	})
+}
+
+// Receive implements actor.Actor.
+func (c *controller) Receive(ctx actor.Context) {
+	c.ctx = ctx
+	// A restart by protoactor would stop the child behind the machine's back.
+	defer func() {
+		if r := recover(); r != nil {
+			c.log.Error("the manager panicked", zap.Any("panic", r), zap.Stack("stack"))
+		}
+	}()
+	switch msg := ctx.Message().(type) {
+	case *actor.Started:
+		c.begin()
+	case *actor.Stopping, *actor.Restarting, *actor.Terminated:
+	case *actor.Stopped:
+		c.ended()
+	case *acquired:
+		c.onAcquired(msg)
+	case *lossNoticed:
+		if c.term != nil && !c.term.CheckAlive() {
+			c.fire(lost)
+		}
+	case *freeNoticed:
+		if msg.number == c.waiting {
+			c.fire(free)
+		}
+	case *backoffEnded:
+		if msg.number == c.backoffs {
+			c.fire(backoffOver)
+		}
+	case *releaseEnded:
+		if msg.err != nil {
+			c.log.Warn("release not confirmed, left to the keeper or the TTL", zap.Error(msg.err))
+		}
+		c.fire(released)
+	case *childDone:
+		c.proxy.collect(msg.gate)
+	case *diverted:
+		_, mark := msg.envelope.(*flushMark)
+		switch {
+		case msg.gate != c.proxy.gate: // none is expected, and none is lost
+			c.proxy.outbound(msg.envelope)
+		case mark:
+			c.onChildEnded()
+		default:
+			c.proxy.back(msg.envelope)
+		}
+	case *stillRunning:
+		c.onStillRunning(msg)
+	case *holderFound:
+		c.proxy.found(msg)
+	case *holderStale:
+		c.proxy.stale()
+	case *hostNoticed:
+		c.proxy.setHost(msg.record, msg.known)
+	case *leaderNoticed:
+		if msg.IsSelf {
+			c.fire(wanted)
+		} else {
+			c.fire(unwanted)
+		}
+	case *lingerEnded:
+		ctx.Stop(ctx.Self())
+	case *stopRequest:
+		c.fire(stop)
+	case *resumeRequest:
+		c.fire(resume)
+	case *wire.Envelope:
+		c.proxy.inbound(msg)
+	default:
+		c.proxy.outbound(envelopeOf(ctx))
+	}
+	c.publish()
+	if c.finishing && c.proxy.buffer.len() == 0 {
+		ctx.Stop(ctx.Self())
+	}
+}
+
+// begin runs first.
+func (c *controller) begin() {
+	c.proxy.self = c.ctx.Self()
+	stop := c.lease.OnLost(func(lease.Loss) { c.post(&lossNoticed{}) })
+	c.unfollow = append(c.unfollow, func() { stop() })
+	if c.dir != nil {
+		c.unfollow = append(c.unfollow, c.dir.follow(c.lname, func(r lease.Record, ok bool) { c.post(&hostNoticed{r, ok}) }))
+	}
+	if l := c.set.leadership; l != nil {
+		c.unfollow = append(c.unfollow, l.Follow(func(ch leaderChanged) { c.post(&leaderNoticed{ch}) }))
+		return
+	}
+	c.fire(wanted)
+}
+
+// fire feeds one event to the machine and carries out what comes of it.
+func (c *controller) fire(e event) {
+	was := c.phase
+	var effects []effect
+	c.machine, effects = c.machine.next(e)
+	if c.phase != was {
+		c.log.Info("phase", zap.Stringer("from", was), zap.Stringer("to", c.phase), zap.Uint64("token", uint64(c.token())))
+	}
+	for _, f := range effects {
+		c.carryOut(f)
+	}
+}
+
+func (c *controller) token() lease.Token {
+	if c.term == nil {
+		return 0
+	}
+	return c.term.Token()
+}
+
+// carryOut does one effect. What takes time runs elsewhere and tells later.
+func (c *controller) carryOut(f effect) {
+	switch f {
+	case doAcquire:
+		ctx, cancel := context.WithCancel(c.life)
+		c.cancelAcq = cancel
+		c.async(func() any {
+			defer cancel()
+			ok, err := c.lease.Acquire(ctx)
+			return &acquired{ok, err}
+		})
+	case cancelAcquire:
+		c.cancelAcq()
+	case waitFree:
+		c.waitFree()
+	case retryLater:
+		c.retryLater()
+	case stopWaiting:
+		c.stopWaiting()
+	case doSpawn:
+		c.spawn()
+	case drainChild:
+		c.proxy.gate.Drain()
+	case stopChild:
+		c.stopChild()
+	case startBackoff:
+		c.startBackoff()
+	case cancelBackoff:
+		c.backoffs++
+		halt(c.backoff)
+	case doRelease:
+		c.endTerm()
+		c.async(func() any { return &releaseEnded{c.lease.Release(c.life)} })
+	case finish:
+		c.finishing = true
+		if c.proxy.buffer.len() > 0 {
+			c.lingering = c.clock.AfterFunc(c.set.linger, func() { c.post(&lingerEnded{}) })
+		}
+	}
+}
+
+// post sends to the actor from anywhere. (Manager.pid is set by Start, which
+// may not have returned yet.)
+func (c *controller) post(msg any) { c.system.Root.Send(c.proxy.self, msg) }
+
+// async runs f elsewhere and tells its result.
+func (c *controller) async(f func() any) {
+	c.ops.Go(func() { c.post(f()) })
+}
+
+func (c *controller) onAcquired(msg *acquired) {
+	switch {
+	case msg.won:
+		c.failures = 0
+		// A loss may have been told before this result was: the term itself says
+		// whether it still is what it was.
+		c.term, c.free = lease.TermOf(c.lease)
+		if !c.term.CheckAlive() {
+			c.fire(wonDead)
+			return
+		}
+		c.fire(won)
+	case msg.err != nil:
+		if !errors.Is(msg.err, context.Canceled) {
+			c.log.Warn("acquiring failed", zap.Error(msg.err))
+		}
+		c.fire(failed)
+	default:
+		c.fire(notWon)
+	}
+}
+
+// endTerm forgets the term; nothing runs under it any more.
+func (c *controller) endTerm() {
+	if c.term != nil {
+		c.free()
+		c.term, c.free = nil, nil
+		c.proxy.token = 0
+	}
+}
+
+// waitFree is told by the lease when the name may be free, or tries again.
+func (c *controller) waitFree() {
+	w, ok := lease.As[lease.Waiter](c.lease)
+	if !ok {
+		c.retryLater()
+		return
+	}
+	c.stopWaiting()
+	n := c.waiting
+	c.unwait = w.OnFree(func() { c.post(&freeNoticed{n}) })
+}
+
+func (c *controller) retryLater() {
+	c.stopWaiting()
+	n := c.waiting
+	t := c.clock.AfterFunc(c.pause(c.failures), func() { c.post(&freeNoticed{n}) })
+	c.failures++
+	c.unwait = t.Stop
+}
+
+func (c *controller) stopWaiting() {
+	c.waiting++
+	if c.unwait != nil {
+		c.unwait()
+		c.unwait = nil
+	}
+}
+
+// pause is the jittered exponential backoff after n tries.
+func (c *controller) pause(n int) time.Duration {
+	d := c.set.backoffMax
+	if n < 30 && c.set.backoffMin<<n < d {
+		d = c.set.backoffMin << n
+	}
+	return d/2 + time.Duration(mrand.Int64N(int64(d/2)+1))
+}
+
+func (c *controller) startBackoff() {
+	d := c.pause(c.backoffs)
+	c.backoffs++
+	n := c.backoffs
+	c.backoff = c.clock.AfterFunc(d, func() { c.post(&backoffEnded{n}) })
+}
+
+// ended runs last, when the children have ended, too.
+func (c *controller) ended() {
+	for _, f := range c.unfollow {
+		f()
+	}
+	c.stopWaiting()
+	halt(c.backoff)
+	halt(c.reminder)
+	halt(c.lingering)
+	c.endTerm()
+	c.phase = Closed
+	c.proxy.shut()
+	c.publish()
+	go c.cleanUp()
+}
+
+// halt stops a timer that may never have been set.
+func halt(t lease.Timer) {
+	if t != nil {
+		t.Stop()
+	}
+}
+
+func (c *controller) publish() {
+	s := c.proxy.status()
+	s.Name, s.Phase, s.Down = c.name, c.phase, c.down
+	if old := c.status.Load(); *old != s {
+		c.status.Store(&s)
+	}
+}

@@ -1,0 +1,36 @@
+package singleton
+
+import (
+	"context"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/holdfast-go/holdfast/internal/gate"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// Guarded is what an actor that obeys a lease knows of it.
+type Guarded struct{ g *gate.Gate }
+
+// Of returns what the actor of ctx works under; ok is false if it is neither a
+// singleton nor a child that was spawned with Guard. Call it from the actor's
+// own goroutine; the result may be kept and used from anywhere.
+func Of(ctx actor.Context) (g Guarded, ok bool) {
+	gt, ok := gate.Of(ctx)
+	return Guarded{gt}, ok
+}
+
+// Context is done when the lease is lost, the manager closes the gate or the
+// actor has ended; context.Cause says why. Pass it to everything that blocks.
+func (g Guarded) Context() context.Context { return g.g.Context() }
+
+// Token is the fencing token: pass it to every resource that can check one.
+func (g Guarded) Token() lease.Token { return g.g.Token() }
+
+// CheckAlive reports whether work may go on at this moment. A long handler asks
+// before each step.
+func (g Guarded) CheckAlive() bool { return g.g.CheckAlive() }
+
+// Guard returns a copy of p for a child of the guarded actor: nothing is
+// processed by it once the lease is lost. A mailbox of p is replaced.
+func (g Guarded) Guard(p *actor.Props) *actor.Props { return g.g.Guard(p) }

@@ -1,0 +1,324 @@
+package singleton_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/internal/memnet"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/faultclock"
+	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/remoting"
+	"github.com/holdfast-go/holdfast/singleton"
+)
+
+const ttl = 10 * time.Second
+
+// job is a Go value that travels between nodes.
+type job struct {
+	Sender string
+	Number int
+}
+
+// done answers a job.
+type done struct {
+	Number int
+	Token  lease.Token
+	Node   string
+}
+
+func TestMain(m *testing.M) {
+	if err := remoting.Register[job]("test.job"); err != nil {
+		panic(err)
+	}
+	if err := remoting.Register[done]("test.done"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// cluster is some nodes on one store and one net, on fake time.
+type cluster struct {
+	t     *testing.T
+	store *memory.Store
+	net   *memnet.Net
+	log   journal
+	ends  []func()
+
+	managers []*singleton.Manager
+}
+
+// bubble runs a test on fake time.
+func bubble(t *testing.T, f func(t *testing.T, c *cluster)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		// protoactor's log of dead letters ends a second after the last.
+		defer func() { time.Sleep(2 * time.Second); synctest.Wait() }()
+		c := &cluster{t: t, store: memory.New(), net: memnet.New()}
+		c.log.t = t
+		defer c.cleanUp()
+		f(t, c)
+	})
+}
+
+// atEnd has f called when the test ends, before what was noted earlier.
+func (c *cluster) atEnd(f func()) { c.ends = append(c.ends, f) }
+
+func (c *cluster) cleanUp() {
+	for i := len(c.ends) - 1; i >= 0; i-- {
+		c.ends[i]()
+	}
+}
+
+// node is one actor system with its Keeper.
+type node struct {
+	c      *cluster
+	id     string
+	system *actor.ActorSystem
+	keeper *lease.Keeper
+	clock  *faultclock.Clock
+	store  *faultstore.Store
+}
+
+func (c *cluster) node(id string) *node {
+	c.t.Helper()
+	n := &node{c: c, id: id, clock: faultclock.New(), store: faultstore.Wrap(c.store)}
+	n.system = actor.NewActorSystem(remoting.LogTo(nil))
+	c.net.Join(n.system, id+":1")
+	k, err := lease.NewKeeper(n.store, lease.Config{ID: id, Address: n.system.Address(), TTL: ttl, Clock: n.clock})
+	require.NoError(c.t, err)
+	n.keeper = k
+	c.atEnd(func() {
+		n.clock.Thaw()
+		n.store.SetRule(nil)
+		n.store.Heal()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = k.Close(ctx)
+		n.store.Wait()
+	})
+	return n
+}
+
+func (c *cluster) nodes(ids ...string) []*node {
+	var ns []*node
+	for _, id := range ids {
+		ns = append(ns, c.node(id))
+	}
+	return ns
+}
+
+// crash makes the node vanish as a killed process does.
+func (n *node) crash() {
+	n.clock.Freeze()
+	n.store.Partition()
+	n.c.net.Kill(n.system.Address())
+}
+
+// run starts the singleton here with the journal's worker as child.
+func (n *node) run(name string, opts ...singleton.Option) *singleton.Manager {
+	n.c.t.Helper()
+	m, err := singleton.Start(n.system, n.keeper, name, n.worker(), opts...)
+	require.NoError(n.c.t, err)
+	n.c.managers = append(n.c.managers, m)
+	n.c.atEnd(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		_ = m.Stop(ctx)
+	})
+	return m
+}
+
+// worker is a child that reports to the cluster's journal and answers jobs.
+func (n *node) worker() *actor.Props {
+	return actor.PropsFromFunc(func(ctx actor.Context) { n.c.log.receive(n, ctx) })
+}
+
+// ask sends a job and awaits the answer.
+func (n *node) ask(to *actor.PID, number int, timeout time.Duration) (done, error) {
+	res, err := n.system.Root.RequestFuture(to, job{Sender: n.id, Number: number}, timeout).Result()
+	if err != nil {
+		return done{}, err
+	}
+	d, ok := res.(done)
+	if !ok {
+		return done{}, fmt.Errorf("answered with %T: %v", res, res)
+	}
+	return d, nil
+}
+
+// mustAsk asks until it is answered.
+func (n *node) mustAsk(to *actor.PID, number int) done {
+	n.c.t.Helper()
+	var err error
+	for range 40 {
+		var d done
+		if d, err = n.ask(to, number, time.Second); err == nil {
+			require.Equal(n.c.t, number, d.Number)
+			return d
+		}
+	}
+	n.c.t.Fatalf("%s: job %d is not answered: %v; %s", n.id, number, err, n.c.statuses())
+	return done{}
+}
+
+// statuses says how every manager stands, for failures.
+func (c *cluster) statuses() (text string) {
+	for _, m := range c.managers {
+		select {
+		case <-m.Done():
+		default:
+			text += fmt.Sprintf("\n%s %+v", m.PID().Address, m.Status())
+		}
+	}
+	recs, err := c.store.Get(context.Background(), "singleton/x", "singleton/scheduler")
+	return text + fmt.Sprintf("\nstore %+v %v net %+v", recs, err, c.net.Stats())
+}
+
+// life is one child, from Started to Stopped.
+type life struct {
+	node     string
+	on       *node
+	token    lease.Token
+	from, to time.Time
+	ctx      context.Context
+	jobs     []job
+}
+
+// journal is what the children of a cluster did.
+type journal struct {
+	t  *testing.T
+	mu sync.Mutex
+	// behave changes what a worker does; nil for nothing of its own.
+	behave func(n *node, ctx actor.Context, l *life) (handled bool)
+	lives  []*life
+	most   int
+	live   int
+	byPID  map[key]*life
+	out    map[*node]bool // crashed, or frozen: nobody there can act
+}
+
+// key tells a child: PIDs of two incarnations of a node may be alike.
+type key struct {
+	n   *node
+	pid string
+}
+
+func (j *journal) crashed(n *node) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.freeze(n, true)
+}
+
+func (j *journal) freeze(n *node, on bool) {
+	if j.out == nil {
+		j.out = map[*node]bool{}
+	}
+	j.out[n] = on
+}
+
+func (j *journal) excused(n *node) bool { return j.out[n] }
+
+func (j *journal) receive(n *node, ctx actor.Context) {
+	g, ok := singleton.Of(ctx)
+	if !ok {
+		j.t.Error("a child without its gate")
+		return
+	}
+	k := key{n, ctx.Self().Id}
+	j.mu.Lock()
+	if j.byPID == nil {
+		j.byPID = map[key]*life{}
+	}
+	l := j.byPID[k]
+	if _, ok := ctx.Message().(*actor.Started); ok {
+		l = &life{node: n.id, on: n, token: g.Token(), from: time.Now(), ctx: g.Context()}
+		j.lives = append(j.lives, l)
+		j.byPID[k] = l
+		j.live++
+		j.most = max(j.most, j.live)
+	}
+	behave := j.behave
+	j.mu.Unlock()
+	if behave != nil && behave(n, ctx, l) {
+		return
+	}
+	switch msg := ctx.Message().(type) {
+	case job:
+		j.mu.Lock()
+		l.jobs = append(l.jobs, msg)
+		j.mu.Unlock()
+		if ctx.Sender() != nil {
+			ctx.Respond(done{Number: msg.Number, Token: l.token, Node: n.id})
+		}
+	case *actor.Stopped:
+		j.mu.Lock()
+		l.to = time.Now()
+		j.live--
+		j.mu.Unlock()
+	}
+}
+
+// snapshot returns the lives so far.
+func (j *journal) snapshot() []life {
+	synctest.Wait()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var out []life
+	for _, l := range j.lives {
+		out = append(out, *l)
+	}
+	return out
+}
+
+func (j *journal) running() int {
+	synctest.Wait()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.live
+}
+
+// check asserts that no two lives overlapped and that tokens never went back;
+// crashed nodes' lives count up to their deadline only.
+func (j *journal) check() {
+	j.t.Helper()
+	lives := j.snapshot()
+	for i := 1; i < len(lives); i++ {
+		a, b := lives[i-1], lives[i]
+		require.LessOrEqual(j.t, a.token, b.token, "tokens never go back")
+		if a.on == b.on {
+			require.False(j.t, a.to.IsZero() || a.to.After(b.from), "life %d overlaps the next on %s", i-1, a.node)
+		}
+	}
+}
+
+// until waits for a condition, at most d.
+func until(t *testing.T, d time.Duration, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(d); ; time.Sleep(10 * time.Millisecond) {
+		synctest.Wait()
+		if cond() {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s: not within %v", what, d)
+		}
+	}
+}
+
+func active(m *singleton.Manager) func() bool {
+	return func() bool { return m.Status().Phase == singleton.Active }
+}
+
+func inPhase(m *singleton.Manager, p singleton.Phase) func() bool {
+	return func() bool { return m.Status().Phase == p }
+}

@@ -1,0 +1,211 @@
+package singleton
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// world is what stands around a machine: it carries effects out as the manager
+// does, and knows what may happen next.
+type world struct {
+	m         machine
+	acquiring bool
+	held      bool // the store says it is ours
+	alive     bool // and the term lives
+	child     bool
+	stopping  bool // the child was told to stop
+	spawning  bool
+	waiting   bool
+	backoff   bool
+	releasing bool
+	finished  bool
+}
+
+// apply feeds one event and carries the effects out; err names a broken rule.
+func (w world) apply(e event) (world, error) {
+	var effects []effect
+	w.m, effects = w.m.next(e)
+	for _, f := range effects {
+		switch f {
+		case doAcquire:
+			if w.acquiring || w.held || w.child || w.releasing {
+				return w, fmt.Errorf("acquires while %+v", w)
+			}
+			w.acquiring = true
+		case cancelAcquire:
+			if !w.acquiring {
+				return w, fmt.Errorf("cancels no acquire")
+			}
+		case waitFree, retryLater:
+			w.waiting = true
+		case stopWaiting:
+			w.waiting = false
+		case doSpawn:
+			if w.child || !w.held {
+				return w, fmt.Errorf("spawns while %+v", w)
+			}
+			w.spawning = true
+		case drainChild, stopChild:
+			if !w.child {
+				return w, fmt.Errorf("stops no child: %+v", w)
+			}
+			w.stopping = w.stopping || f == stopChild
+		case startBackoff:
+			w.backoff = true
+		case cancelBackoff:
+			w.backoff = false
+		case doRelease:
+			if w.child || w.spawning || w.releasing {
+				return w, fmt.Errorf("releases while %+v", w)
+			}
+			w.releasing, w.alive = true, false
+		case finish:
+			if w.held || w.child || w.acquiring || w.releasing {
+				return w, fmt.Errorf("finishes while %+v", w)
+			}
+			w.finished = true
+		}
+	}
+	return w, nil
+}
+
+// step is one thing that can happen in w.
+type step struct {
+	name string
+	e    event
+	do   func(*world)
+}
+
+func (w world) steps() []step {
+	steps := []step{{"wanted", wanted, nil}, {"unwanted", unwanted, nil}, {"stop", stop, nil}, {"resume", resume, nil}}
+	return append(steps, w.progress()...)
+}
+
+// progress is what comes about by itself, without anybody's wish.
+func (w world) progress() (steps []step) {
+	add := func(ok bool, name string, e event, do func(*world)) {
+		if ok {
+			steps = append(steps, step{name, e, do})
+		}
+	}
+	if w.spawning { // within the same message: nothing comes between
+		add(w.alive, "spawned", spawned, func(w *world) { w.spawning, w.child = false, true })
+		add(w.alive, "spawn failed", spawnFailed, func(w *world) { w.spawning = false })
+		add(!w.alive, "lost before spawn", lost, func(w *world) { w.spawning = false })
+		return steps
+	}
+	add(w.waiting, "free", free, nil)
+	add(w.acquiring, "won", won, func(w *world) { w.acquiring, w.held, w.alive = false, true, true })
+	add(w.acquiring, "won, dead", wonDead, func(w *world) { w.acquiring, w.held = false, true })
+	add(w.acquiring, "not won", notWon, func(w *world) { w.acquiring = false })
+	add(w.acquiring, "failed", failed, func(w *world) { w.acquiring = false })
+	add(w.alive && !w.releasing, "lost", lost, func(w *world) { w.alive = false })
+	add(w.child, "child ended", childEnded, func(w *world) { w.child, w.stopping = false, false })
+	add(w.backoff, "backoff over", backoffOver, func(w *world) { w.backoff = false })
+	add(w.releasing, "released", released, func(w *world) { w.releasing, w.held, w.alive = false, false, false })
+	return steps
+}
+
+// TestMachineExhaustively visits every state that any sequence of events can
+// lead to, and checks the rules on each transition.
+func TestMachineExhaustively(t *testing.T) {
+	for _, terminal := range []bool{false, true} {
+		start := world{m: machine{terminal: terminal}}
+		seen := map[world]bool{start: true}
+		paths := map[world]string{start: ""}
+		queue := []world{start}
+		phases := map[Phase]bool{}
+		for len(queue) > 0 {
+			w := queue[0]
+			queue = queue[1:]
+			phases[w.m.phase] = true
+			steps := w.steps()
+			if w.spawning {
+				steps = w.progress()
+			}
+			for _, s := range steps {
+				next := w
+				if s.do != nil {
+					s.do(&next)
+				}
+				next, err := next.apply(s.e)
+				require.NoError(t, err, "after %s → %s", paths[w], s.name)
+				require.NoError(t, consistent(next), "after %s → %s: %+v", paths[w], s.name, next)
+				if !seen[next] {
+					seen[next] = true
+					paths[next] = paths[w] + " → " + s.name
+					queue = append(queue, next)
+				}
+			}
+		}
+		for p := Standby; p <= Closed; p++ {
+			require.True(t, phases[p], "%v is never reached", p)
+		}
+		t.Logf("terminal %v: %d states", terminal, len(seen))
+
+		// From every state a stop leads to the end, if the world goes on.
+		for w := range seen {
+			if !w.finished && !w.spawning {
+				next, err := w.apply(stop)
+				require.NoError(t, err)
+				require.True(t, ends(next, map[world]bool{}), "no end after stop in %+v (%s)", w, paths[w])
+			}
+		}
+		// And a manager that is wanted always has something to wait for.
+		for w := range seen {
+			if w.m.wanted && !w.m.down && !w.finished {
+				require.NotEmpty(t, w.progress(), "stuck in %+v (%s)", w, paths[w])
+			}
+		}
+	}
+}
+
+// consistent says what a phase means.
+func consistent(w world) error {
+	p := w.m.phase
+	for _, rule := range []struct {
+		what string
+		ok   bool
+	}{
+		{"a child only in Active, HandingOver or Stopping", !w.child || p == Active || p == HandingOver || p == Stopping},
+		{"a child in those", w.child || p != Active && p != HandingOver && p != Stopping},
+		{"no child without the lease", !w.child || w.held},
+		{"a child whose lease is lost was told to stop", !w.child || w.alive || w.stopping},
+		{"a child that is not to be here was told to stop", !w.child || w.m.wanted && !w.m.closing || w.stopping},
+		{"the lease is given up in Releasing only", w.releasing == (p == Releasing)},
+		{"a backoff runs in Backoff only", w.backoff == (p == Backoff)},
+		{"nothing is held in Standby", p != Standby || !w.held},
+		{"closed is finished", w.finished == (p == Closed)},
+	} {
+		if !rule.ok {
+			return fmt.Errorf("broken: %s", rule.what)
+		}
+	}
+	return nil
+}
+
+// ends reports whether every way on from w leads to the end.
+func ends(w world, path map[world]bool) bool {
+	if w.finished {
+		return true
+	}
+	if path[w] {
+		return false
+	}
+	path[w] = true
+	defer delete(path, w)
+	steps := w.progress()
+	for _, s := range steps {
+		next := w
+		if s.do != nil {
+			s.do(&next)
+		}
+		next, err := next.apply(s.e)
+		if err != nil || !ends(next, path) {
+			return false
+		}
+	}
+	return len(steps) > 0
+}

@@ -1,0 +1,63 @@
+package singleton
+
+import (
+	"fmt"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-go/holdfast/internal/wire"
+)
+
+// Undeliverable is what the sender of a request gets in place of a reply when
+// its message could not be handed over: it was too large, of a type that the
+// host does not know, no value of its type, or routed too often. It goes to the
+// dead letters as well.
+type Undeliverable = wire.Nack
+
+func typeName(msg any) string {
+	if m, ok := msg.(proto.Message); ok {
+		return string(proto.MessageName(m))
+	}
+	return fmt.Sprintf("%T", msg)
+}
+
+// envelopeOf returns the message being handled with its sender and headers.
+func envelopeOf(ctx actor.Context) any {
+	var headers map[string]string
+	if h := ctx.MessageHeader(); h != nil && h.Length() > 0 {
+		headers = h.ToMap()
+	}
+	return envelope(ctx.Message(), ctx.Sender(), headers)
+}
+
+func envelope(msg any, sender *actor.PID, headers map[string]string) any {
+	if sender == nil && len(headers) == 0 {
+		return msg
+	}
+	return &actor.MessageEnvelope{Message: msg, Sender: sender, Header: headers}
+}
+
+// buffer is a bounded queue.
+type buffer struct {
+	items  []item
+	limit  int
+	policy DropPolicy
+}
+
+func (b *buffer) len() int { return len(b.items) }
+
+// push adds it, or says what was dropped for want of room.
+func (b *buffer) push(it item) (out item, dropped bool) {
+	if len(b.items) < b.limit {
+		b.items = append(b.items, it)
+		return item{}, false
+	}
+	if b.policy == DropNewest {
+		return it, true
+	}
+	out = b.items[0]
+	b.items = append(b.items[:0:0], b.items[1:]...)
+	b.items = append(b.items, it)
+	return out, true
+}

@@ -1,0 +1,362 @@
+package singleton_test
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/singleton"
+)
+
+// deadLetters counts those of a node.
+func (n *node) deadLetters() *atomic.Int32 {
+	var count atomic.Int32
+	n.system.EventStream.Subscribe(func(e any) {
+		if _, ok := e.(*actor.DeadLetterEvent); ok {
+			count.Add(1)
+		}
+	})
+	return &count
+}
+
+func TestProxyBuffersWhileThereIsNoHost(t *testing.T) {
+	for _, policy := range []singleton.DropPolicy{singleton.DropNewest, singleton.DropOldest} {
+		bubble(t, func(t *testing.T, c *cluster) {
+			a, b := c.node("a"), c.node("b")
+			h, err := b.keeper.Lease("singleton/scheduler") // held by somebody without a manager
+			require.NoError(t, err)
+			_, err = h.Acquire(t.Context())
+			require.NoError(t, err)
+			b.store.SetRule(nil)
+			require.NoError(t, h.Release(t.Context()))
+			a.store.Partition()
+			dead := a.deadLetters()
+			m := a.run("scheduler", singleton.WithBuffer(100, policy))
+			synctest.Wait()
+			for i := range 130 {
+				a.system.Root.Send(m.PID(), job{Number: i})
+			}
+			synctest.Wait()
+			require.Equal(t, 100, m.Status().Buffered)
+			require.Equal(t, 30, m.Status().Dropped)
+			require.EqualValues(t, 30, dead.Load(), "what falls out is a dead letter")
+			a.store.Heal()
+			until(t, time.Minute, "hosts", active(m))
+			jobs := c.log.snapshot()[0].jobs
+			require.Len(t, jobs, 100)
+			first := map[singleton.DropPolicy]int{singleton.DropNewest: 0, singleton.DropOldest: 30}[policy]
+			for i, j := range jobs {
+				require.Equal(t, first+i, j.Number, "in order")
+			}
+			require.Zero(t, m.Status().Buffered)
+		})
+	}
+}
+
+func TestProxyKeepsOrderBetweenNodes(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a, b := c.node("a"), c.node("b")
+		ma := a.run("scheduler")
+		until(t, time.Second, "hosts", active(ma))
+		mb := b.run("scheduler")
+		until(t, time.Second, "the host is known", func() bool { return mb.Status().Host.ID == "a" })
+		for i := range 2000 {
+			b.system.Root.Send(mb.PID(), job{Sender: "b", Number: i})
+			a.system.Root.Send(ma.PID(), job{Sender: "a", Number: i})
+		}
+		synctest.Wait()
+		next := map[string]int{}
+		for _, j := range c.log.snapshot()[0].jobs {
+			require.Equal(t, next[j.Sender], j.Number)
+			next[j.Sender]++
+		}
+		require.Equal(t, map[string]int{"a": 2000, "b": 2000}, next)
+	})
+}
+
+func TestProxyFindsTheHostAfterARestartAtTheSameAddress(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a, b := c.node("a"), c.node("b")
+		ma := a.run("scheduler")
+		until(t, time.Second, "hosts", active(ma))
+		mb := b.run("scheduler")
+		require.Equal(t, "a", b.mustAsk(mb.PID(), 1).Node)
+		first := b.mustAsk(mb.PID(), 2).Token
+
+		// a is restarted at its address and gets the singleton back: b is kept
+		// from acquiring.
+		a.crash()
+		require.NoError(t, mb.Stop(t.Context()))
+		again := c.node("a")
+		magain := again.run("scheduler")
+		until(t, ttl+2*time.Second, "the new incarnation hosts", active(magain))
+		mb = b.run("scheduler")
+		d := b.mustAsk(mb.PID(), 3)
+		require.Equal(t, "a", d.Node)
+		require.Greater(t, d.Token, first)
+	})
+}
+
+func TestProxyForwardsWhatWasQueuedWhenTheHostLeaves(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a, b := c.node("a"), c.node("b")
+		c.log.behave = func(n *node, ctx actor.Context, _ *life) bool {
+			if j, ok := ctx.Message().(job); ok && j.Number == 0 {
+				time.Sleep(time.Second)
+			}
+			return false
+		}
+		ma := a.run("scheduler")
+		until(t, time.Second, "hosts", active(ma))
+		mb := b.run("scheduler")
+		time.Sleep(100 * time.Millisecond)
+		for i := range 500 {
+			a.system.Root.Send(ma.PID(), job{Sender: "a", Number: i})
+		}
+		require.NoError(t, ma.Stop(t.Context()))
+		until(t, time.Second, "the other hosts", active(mb))
+		lives := c.log.snapshot()
+		require.Len(t, lives, 2)
+		got := append(lives[0].jobs, lives[1].jobs...)
+		require.Len(t, got, 500)
+		for i, j := range got {
+			require.Equal(t, i, j.Number)
+		}
+		require.NotEmpty(t, lives[1].jobs)
+	})
+}
+
+// unregistered is a Go type no registry knows.
+type unregistered struct{ X int }
+
+func TestUndeliverableIsReportedAndHarmsNoLink(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a, b := c.node("a"), c.node("b")
+		ma := a.run("scheduler")
+		until(t, time.Second, "hosts", active(ma))
+		mb := b.run("scheduler")
+		require.Equal(t, "a", b.mustAsk(mb.PID(), 1).Node)
+		dead := b.deadLetters()
+
+		ask := func(msg any) *singleton.Undeliverable {
+			t.Helper()
+			res, err := b.system.Root.RequestFuture(mb.PID(), msg, 5*time.Second).Result()
+			require.NoError(t, err)
+			u, ok := res.(*singleton.Undeliverable)
+			require.True(t, ok, "%T", res)
+			require.Equal(t, "singleton/scheduler", u.Name)
+			return u
+		}
+		u := ask(unregistered{1})
+		require.Equal(t, wire.Reason_REASON_UNKNOWN_TYPE, u.Reason)
+		require.Contains(t, u.Type, "unregistered")
+		u = ask(wrapperspb.Bytes(make([]byte, 5<<20)))
+		require.Equal(t, wire.Reason_REASON_TOO_LARGE, u.Reason)
+		require.EqualValues(t, 2, dead.Load())
+		require.Equal(t, 2, mb.Status().Undeliverable)
+
+		// What a peer of another version, or a hostile one, may send.
+		manager := actor.NewPID(a.system.Address(), ma.PID().Id)
+		for _, e := range []*wire.Envelope{
+			{},
+			{Name: "singleton/other", Type: "test.job", Codec: "json", Payload: []byte("{}")},
+			{Name: "singleton/scheduler", Type: "no.such", Codec: "json"},
+			{Name: "singleton/scheduler", Type: "test.job", Codec: "json", Payload: []byte("{")},
+			{Name: "singleton/scheduler", Type: "test.job", Codec: "gob"},
+			{Name: "singleton/scheduler", Type: "test.job", Codec: "json", Payload: []byte("{}"), Hops: 1 << 30},
+		} {
+			b.system.Root.Send(manager, e)
+		}
+		synctest.Wait()
+		require.Equal(t, 6, ma.Status().Undeliverable)
+		require.Equal(t, "a", b.mustAsk(mb.PID(), 2).Node, "the link works on")
+	})
+}
+
+func TestMailRoutedByNewerKnowledgeWaits(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a, b := c.node("a"), c.node("b")
+		ma := a.run("scheduler")
+		until(t, time.Second, "hosts", active(ma))
+		mb := b.run("scheduler")
+		time.Sleep(time.Second)
+		token := ma.Status().Token
+		send := func(to *node, m *singleton.Manager, routed lease.Token, number int) {
+			b.system.Root.Send(actor.NewPID(to.system.Address(), m.PID().Id), &wire.Envelope{
+				Name: "singleton/scheduler", Token: uint64(routed), Type: "test.job", Codec: "json",
+				Payload: fmt.Appendf(nil, `{"Sender":"x","Number":%d}`, number)})
+		}
+		send(a, ma, token-1, 1) // by older knowledge: delivered
+		send(a, ma, token, 2)   // by the present: delivered
+		send(a, ma, token+1, 3) // by newer: kept
+		synctest.Wait()
+		require.Len(t, c.log.snapshot()[0].jobs, 2)
+		require.Equal(t, 1, ma.Status().Buffered)
+
+		// To a node that does not host, by the present token: it has no newer
+		// ownership to forward to, so it keeps it, and nothing goes in circles.
+		send(b, mb, token, 4)
+		time.Sleep(time.Second)
+		require.Equal(t, 1, mb.Status().Buffered)
+		sent := c.net.Stats()
+		time.Sleep(time.Minute)
+		require.Equal(t, sent, c.net.Stats(), "and nothing moves meanwhile")
+
+		// The next ownership is newer than all of them.
+		require.NoError(t, ma.Stop(t.Context()))
+		until(t, 10*time.Second, "b hosts", active(mb))
+		numbers := map[int]bool{}
+		for _, j := range c.log.snapshot()[1].jobs {
+			numbers[j.Number] = true
+		}
+		require.Equal(t, map[int]bool{3: true, 4: true}, numbers)
+	})
+}
+
+func TestProxyOverACustomLease(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a, b := c.node("a"), c.node("b")
+		la, err := a.keeper.Lease("my/own")
+		require.NoError(t, err)
+		lb, err := b.keeper.Lease("my/own")
+		require.NoError(t, err)
+		// Found by looking the holder up.
+		ma, err := singleton.Start(a.system, nil, "scheduler", a.worker(), singleton.WithLease(la))
+		require.NoError(t, err)
+		until(t, time.Second, "hosts", active(ma))
+		mb, err := singleton.Start(b.system, nil, "scheduler", b.worker(), singleton.WithLease(lb))
+		require.NoError(t, err)
+		require.Equal(t, "a", b.mustAsk(mb.PID(), 1).Node)
+		require.NoError(t, ma.Stop(t.Context()))
+		require.Equal(t, "b", b.mustAsk(mb.PID(), 2).Node)
+		require.NoError(t, mb.Stop(t.Context()))
+		require.False(t, lb.CheckAlive())
+	})
+}
+
+func TestUnguardedSingleton(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a := c.node("a")
+		m := a.run("scheduler", singleton.WithLease(lease.Unguarded("scheduler")))
+		require.Equal(t, "a", a.mustAsk(m.PID(), 1).Node)
+	})
+}
+
+func TestBadInput(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a := c.node("a")
+		b := c.node("b")
+		props := a.worker()
+		alone := actor.NewActorSystem()
+		start := func(s *actor.ActorSystem, k *lease.Keeper, name string, p *actor.Props, opts ...singleton.Option) error {
+			m, err := singleton.Start(s, k, name, p, opts...)
+			require.Nil(t, m)
+			return err
+		}
+		for what, check := range map[string]struct {
+			err  error
+			text string
+		}{
+			"nil system":        {start(nil, a.keeper, "x", props), "system"},
+			"nil keeper":        {start(a.system, nil, "x", props), "keeper"},
+			"nil props":         {start(a.system, a.keeper, "x", nil), "props"},
+			"empty name":        {start(a.system, a.keeper, "", props), "empty"},
+			"10 KiB name":       {start(a.system, a.keeper, strings.Repeat("x", 10<<10), props), "at most 512"},
+			"not UTF-8":         {start(a.system, a.keeper, "\xff", props), "UTF-8"},
+			"before remote":     {start(alone, a.keeper, "x", props), "start remote"},
+			"another's address": {start(a.system, b.keeper, "x", props), "lease.Config.Address"},
+			"nil option":        {start(a.system, a.keeper, "x", props, nil), "Option"},
+			"backoff":           {start(a.system, a.keeper, "x", props, singleton.WithBackoff(0, 1)), "at least 1ms"},
+			"backoff order":     {start(a.system, a.keeper, "x", props, singleton.WithBackoff(time.Second, time.Millisecond)), "at least least"},
+			"buffer":            {start(a.system, a.keeper, "x", props, singleton.WithBuffer(0, 0)), "at least 1"},
+			"policy":            {start(a.system, a.keeper, "x", props, singleton.WithBuffer(1, 9)), "DropOldest"},
+			"linger":            {start(a.system, a.keeper, "x", props, singleton.WithLinger(-1)), "at least 0"},
+			"ttl": {start(a.system, a.keeper, "x", props, singleton.WithLeaseOptions(lease.WithTTL(1))),
+				"at least 300ms"},
+		} {
+			require.ErrorIs(t, check.err, lease.ErrInvalid, what)
+			require.ErrorContains(t, check.err, check.text, what)
+		}
+		m := a.run("x")
+		err := start(a.system, a.keeper, "x", actor.PropsFromFunc(func(actor.Context) {}))
+		require.ErrorIs(t, err, singleton.ErrNameInUse, "two different singletons of one name")
+		require.NoError(t, m.Stop(t.Context()))
+		a.run("x")
+		h, err := a.keeper.Lease("singleton/y")
+		require.NoError(t, err)
+		require.ErrorIs(t, start(a.system, a.keeper, "y", props), lease.ErrNameInUse)
+		require.NoError(t, h.Close(t.Context()))
+		a.run("y")
+	})
+}
+
+func TestPropsThatPanicAreContained(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a := c.node("a")
+		tries := 0
+		m, err := singleton.Start(a.system, a.keeper, "x", actor.PropsFromProducer(func() actor.Actor {
+			if tries++; tries < 3 {
+				panic("no actor today")
+			}
+			return actor.ReceiveFunc(func(actor.Context) {})
+		}))
+		require.NoError(t, err)
+		until(t, time.Minute, "active in the end", active(m))
+		require.Equal(t, 3, tries)
+		require.NoError(t, m.Stop(t.Context()))
+	})
+}
+
+func TestStoppingTheActorReleasesTheLease(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a, b := c.node("a"), c.node("b")
+		m := a.run("scheduler")
+		until(t, time.Second, "hosts", active(m))
+		a.system.Root.Stop(m.PID()) // not the way to do it, but nothing leaks
+		<-m.Done()
+		require.Zero(t, c.log.running())
+		mb := b.run("scheduler")
+		until(t, time.Second, "another hosts", active(mb))
+	})
+}
+
+func TestGuardedChildrenObeyTheLease(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a := c.node("a")
+		var child atomic.Pointer[actor.PID]
+		var handled atomic.Int32
+		c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
+			if _, ok := ctx.Message().(*actor.Started); ok {
+				g, _ := singleton.Of(ctx)
+				child.Store(ctx.Spawn(g.Guard(actor.PropsFromFunc(func(cc actor.Context) {
+					if _, ok := cc.Message().(job); ok {
+						if cg, ok := singleton.Of(cc); !ok || cg.Token() != g.Token() {
+							t.Error("a guarded child knows the token")
+						}
+						handled.Add(1)
+					}
+				}))))
+			}
+			return false
+		}
+		m := a.run("scheduler")
+		until(t, time.Second, "hosts", active(m))
+		a.system.Root.Send(child.Load(), job{})
+		synctest.Wait()
+		require.EqualValues(t, 1, handled.Load())
+		a.clock.Freeze()
+		time.Sleep(ttl)
+		a.system.Root.Send(child.Load(), job{})
+		synctest.Wait()
+		require.EqualValues(t, 1, handled.Load(), "nothing without the lease, on a clock reading alone")
+	})
+}

@@ -1,0 +1,137 @@
+package singleton
+
+import (
+	"strings"
+	"sync"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/asynkron/protoactor-go/extensions"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// registry is what an actor system knows of its singletons.
+type registry struct {
+	mu       sync.Mutex
+	managers map[string]*Manager
+	dirs     map[*lease.Keeper]*directory
+}
+
+var (
+	registryID = extensions.NextExtensionID()
+	registryMu sync.Mutex // Extensions is not safe for concurrent use
+)
+
+// ExtensionID implements extensions.Extension.
+func (*registry) ExtensionID() extensions.ExtensionID { return registryID }
+
+func registryOf(system *actor.ActorSystem) *registry {
+	registryMu.Lock()
+	defer registryMu.Unlock()
+	if r, ok := system.Extensions.Get(registryID).(*registry); ok {
+		return r
+	}
+	r := &registry{managers: map[string]*Manager{}, dirs: map[*lease.Keeper]*directory{}}
+	system.Extensions.Register(r)
+	return r
+}
+
+func (r *registry) add(m *Manager) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.managers[m.name] != nil {
+		return false
+	}
+	r.managers[m.name] = m
+	return true
+}
+
+func (r *registry) remove(m *Manager) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.managers[m.name] == m {
+		delete(r.managers, m.name)
+	}
+	for k, d := range r.dirs {
+		if d.idle(r.managers) {
+			d.stop()
+			delete(r.dirs, k)
+		}
+	}
+}
+
+// join gives m the directory of its Keeper; none if its store can't be followed.
+func (r *registry) join(m *Manager) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m.dir = r.directory(m.keeper)
+}
+
+func (r *registry) directory(keeper *lease.Keeper) *directory {
+	if d := r.dirs[keeper]; d != nil {
+		return d
+	}
+	d := &directory{records: map[string]lease.Record{}, told: map[string]func(lease.Record, bool){}}
+	stop, err := keeper.Watch("singleton/", d.onEvent)
+	if err != nil {
+		return nil
+	}
+	d.stop = stop
+	r.dirs[keeper] = d
+	return d
+}
+
+// directory follows the lease records of all singletons, for all managers of one
+// Keeper.
+type directory struct {
+	stop func()
+
+	mu      sync.Mutex
+	records map[string]lease.Record
+	told    map[string]func(lease.Record, bool)
+}
+
+func (d *directory) onEvent(ev lease.Event) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	name := ev.Record.Name
+	switch ev.Kind {
+	case lease.EventPut:
+		rec := ev.Record
+		rec.Name = strings.Clone(name)
+		d.records[name] = rec
+		if f := d.told[name]; f != nil {
+			f(rec, true)
+		}
+	case lease.EventDelete:
+		delete(d.records, name)
+		if f := d.told[name]; f != nil {
+			f(lease.Record{}, false)
+		}
+	}
+}
+
+// follow tells f the present record of name, and every change, in order. f must
+// not block.
+func (d *directory) follow(name string, f func(lease.Record, bool)) (stop func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.told[name] = f
+	rec, ok := d.records[name]
+	f(rec, ok)
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.told, name)
+	}
+}
+
+// idle reports whether none of managers uses d.
+func (d *directory) idle(managers map[string]*Manager) bool {
+	for _, m := range managers {
+		if m.dir == d {
+			return false
+		}
+	}
+	return true
+}

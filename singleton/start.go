@@ -1,0 +1,220 @@
+package singleton
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/reply"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// ErrNameInUse: this actor system runs a singleton of that name already.
+var ErrNameInUse = errors.New("singleton name in use on this actor system")
+
+// Manager is one node's part in a singleton: it hosts it, or forwards to the
+// node that does. Safe for concurrent use.
+type Manager struct {
+	name   string
+	lname  string // of the lease
+	system *actor.ActorSystem
+	keeper *lease.Keeper // nil with WithLease and no Keeper
+	lease  lease.Lease
+	own    *lease.Handle // made by Start, to be closed
+	set    settings
+	props  *actor.Props
+	clock  lease.Clock
+	log    *zap.Logger
+	dir    *directory
+	pid    *actor.PID
+
+	status  atomic.Pointer[Status]
+	done    chan struct{}
+	ops     sync.WaitGroup // calls to the lease under way
+	life    context.Context
+	endLife context.CancelFunc
+}
+
+// Status is a snapshot of a manager.
+type Status struct {
+	Name  string
+	Phase Phase
+	// Down: a terminal child has ended; Resume brings it up again.
+	Down bool
+	// Token is the fencing token this node hosts under; 0 while it does not.
+	Token lease.Token
+	// Host is who holds the lease, as far as is known; zero if nobody.
+	Host lease.Owner
+	// Lives counts the children that were started here.
+	Lives int
+	// Buffered messages wait for a host; Dropped found the buffer full, or were
+	// left when the manager ended; Undeliverable could not be encoded, decoded
+	// or routed.
+	Buffered, Dropped, Undeliverable int
+}
+
+// Start runs a manager for the singleton name on this node: one of all nodes
+// that do so, the one that holds the lease "singleton/<name>" (escaped), runs a
+// child made from props. Start returns at once.
+//
+// Errors: ErrNameInUse; lease.ErrNameInUse if the Keeper's lease of that name is
+// taken; lease.ErrInvalid for a bad name or option, a nil system, props or
+// Keeper, and if the Keeper's address is not the system's: start remote first,
+// then make the Keeper with lease.Config.Address = system.Address(). (A Keeper
+// without an address goes with a system without remote.)
+func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *actor.Props, opts ...Option) (*Manager, error) {
+	invalid := func(format string, args ...any) error {
+		return fmt.Errorf("singleton %.64q: %w: %s", name, lease.ErrInvalid, fmt.Sprintf(format, args...))
+	}
+	set := settings{backoffMin: 200 * time.Millisecond, backoffMax: 30 * time.Second, buffer: 1000, linger: 5 * time.Second}
+	for _, o := range opts {
+		if o == nil {
+			return nil, invalid("a nil Option")
+		}
+		o(&set)
+	}
+	if err := set.complete(name); err != nil {
+		return nil, err
+	}
+	lname, err := lease.Name("singleton", name)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case system == nil:
+		return nil, invalid("system is nil")
+	case props == nil:
+		return nil, invalid("props is nil")
+	case keeper == nil && set.lease == nil:
+		return nil, invalid("keeper is nil, must be set unless WithLease is")
+	}
+	if keeper != nil {
+		if err := checkAddress(system, keeper.Owner().Address); err != nil {
+			return nil, invalid("%v", err)
+		}
+	}
+	m := &Manager{name: name, lname: lname, system: system, keeper: keeper, lease: set.lease, set: set, props: props,
+		clock: lease.SystemClock(), done: make(chan struct{})}
+	m.log = set.logger.With(zap.String("singleton", name))
+	m.life, m.endLife = context.WithCancel(context.Background())
+	if keeper != nil {
+		m.clock = keeper.Clock()
+	}
+	m.status.Store(&Status{Name: name})
+
+	reg := registryOf(system)
+	if !reg.add(m) {
+		return nil, fmt.Errorf("singleton %.64q: %w", name, ErrNameInUse)
+	}
+	if err := m.launch(reg); err != nil {
+		reg.remove(m)
+		m.endLife()
+		return nil, err
+	}
+	return m, nil
+}
+
+// noAddress is what protoactor calls a system without remote.
+const noAddress = "nonhost"
+
+func checkAddress(system *actor.ActorSystem, address string) error {
+	switch is := system.Address(); {
+	case is == noAddress && address != "":
+		return fmt.Errorf("the keeper's address is %q and the actor system has none: start remote before", address)
+	case is != noAddress && address != is:
+		return fmt.Errorf("the keeper's address (lease.Config.Address) is %q, must be the actor system's, %q", address, is)
+	}
+	return nil
+}
+
+// launch makes the lease and spawns the actor.
+func (m *Manager) launch(reg *registry) error {
+	if m.lease == nil {
+		h, err := m.keeper.Lease(m.lname, m.set.leaseOptions...)
+		if err != nil {
+			return fmt.Errorf("singleton %.64q: %w", m.name, err)
+		}
+		m.own, m.lease = h, h
+		reg.join(m)
+	}
+	reply.Start(m.system)
+	c := newController(m)
+	pid, err := m.system.Root.SpawnNamed(actor.PropsFromProducer(
+		func() actor.Actor { return c },
+		actor.WithSupervisor(c.supervisor()),
+	), managerID(m.name))
+	if err != nil {
+		if m.own != nil {
+			_ = m.own.Close(context.Background()) // never used: nothing to release
+		}
+		return fmt.Errorf("singleton %.64q: actor %q: %w", m.name, managerID(m.name), err)
+	}
+	m.pid = pid
+	return nil
+}
+
+// managerID is the actor id of a singleton's manager, the same on every node.
+func managerID(name string) string {
+	lname, _ := lease.Name("holdfast/singleton", name) // checked by Start
+	return lname
+}
+
+// Name returns the singleton's name.
+func (m *Manager) Name() string { return m.name }
+
+// PID is the front door: whatever is sent to it reaches the child, wherever it
+// runs, with its sender. It must not be handed to another actor system of the
+// same process.
+func (m *Manager) PID() *actor.PID { return m.pid }
+
+// Status returns a recent snapshot.
+func (m *Manager) Status() Status { return *m.status.Load() }
+
+// Resume brings a singleton up again that WithTerminal brought down.
+func (m *Manager) Resume() { m.tell(&resumeRequest{}) }
+
+// Stop ends the manager: a child that runs here is stopped, then the lease is
+// released, then what is still buffered is forwarded to the new host, for as
+// long as WithLinger says. Stop returns when all that is done, or ctx's error
+// with what it still waits for: a child that does not stop is never left behind,
+// the lease is kept until it has. Stop can be called again.
+func (m *Manager) Stop(ctx context.Context) error {
+	m.tell(&stopRequest{})
+	select {
+	case <-m.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("singleton %q is still %v: %w", m.name, m.Status().Phase, context.Cause(ctx))
+	}
+}
+
+// Done is closed when the manager has ended and holds nothing any more.
+func (m *Manager) Done() <-chan struct{} { return m.done }
+
+// tell posts to the actor.
+func (m *Manager) tell(msg any) { m.system.Root.Send(m.pid, msg) }
+
+// cleanUp runs when the actor, and with it every child, has ended, however that
+// came about.
+func (m *Manager) cleanUp() {
+	m.endLife()
+	m.ops.Wait()
+	ctx := context.Background() // bounded by the lease's own bounds
+	var err error
+	if m.own != nil {
+		err = m.own.Close(ctx)
+	} else {
+		err = m.lease.Release(ctx)
+	}
+	if err != nil {
+		m.log.Warn("the lease is left to expire", zap.Error(err))
+	}
+	registryOf(m.system).remove(m)
+	close(m.done)
+}
