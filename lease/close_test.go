@@ -25,6 +25,11 @@ func TestCloseWaitsForOwnersToRelease(t *testing.T) {
 		la, idle := a.hold("job"), a.lease("idle")
 		lost := watchLosses(la)
 		term, _ := la.Term()
+		waits := make(chan error, 1)
+		taken := a.lease("taken")
+		start(t, store, "b").hold("taken")
+		go func() { waits <- taken.Wait(context.Background()) }()
+		synctest.Wait()
 		closed := make(chan error, 2)
 		go func() { closed <- a.Close(context.Background()) }()
 		go func() { closed <- a.Close(context.Background()) }()
@@ -32,6 +37,8 @@ func TestCloseWaitsForOwnersToRelease(t *testing.T) {
 		require.False(t, la.CheckAlive(), "trust ends at once")
 		require.ErrorIs(t, context.Cause(term.Context()), lease.ErrClosed)
 		lost.one(t, lease.ErrClosed)
+		require.Len(t, waits, 1, "nobody waits for what cannot come")
+		require.ErrorIs(t, <-waits, lease.ErrClosed)
 
 		// Work may still be running under it: the record is renewed.
 		time.Sleep(5 * ttl)

@@ -171,7 +171,7 @@ func TestAWatchThatComesBackIsFollowedByAListing(t *testing.T) {
 		a := start(t, store, "a")
 		la := a.lease("job")
 		lost := watchLosses(la)
-		a.rule(faultstore.Watch, faultstore.Fault{Kind: faultstore.Delay, Delay: ttl / 2})
+		a.rule(faultstore.Watch, faultstore.Fault{Kind: faultstore.Delay, Delay: ttl / 8})
 		mustWin(t, la)
 		rec, _ := standing(t, store, "job")
 		_, err := store.Release(t.Context(), []lease.Held{rec.Held()})

@@ -148,8 +148,8 @@ func TestOperationsOfOneHandleGoOneAfterTheOther(t *testing.T) {
 func TestAPartialAnswerAtTheTimeoutCounts(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
 		slow := &slowSession{Store: store}
-		a := start(t, slow, "a", func(c *lease.Config) { c.NamesPerSession = 1 })
-		bad, good := a.hold("bad"), a.hold("good")
+		a := start(t, slow, "a", func(c *lease.Config) { c.NamesPerSession, c.Jitter = 1, -1 })
+		bad, good := a.hold("bad"), a.hold("good") // renewed in one call
 		slow.hang(t, "bad")
 		time.Sleep(5 * ttl)
 		require.False(t, bad.CheckAlive())
@@ -262,5 +262,30 @@ func TestAClosedHandleLeavesItsSuccessorAlone(t *testing.T) {
 		require.True(t, la.CheckAlive())
 		rec, _ := standing(t, store, "job")
 		require.Equal(t, token(t, la), rec.Token)
+	})
+}
+
+// A win whose answer comes after its session is over is owned anew, by a newer
+// token under another session.
+func TestAWinUnderASessionThatIsOverIsNotTrusted(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		a := start(t, store, "a", func(c *lease.Config) { c.AttemptTimeout, c.OperationTimeout = 5*ttl, 5*ttl })
+		a.hold("another")
+		first := store.Stats().Acquire
+		a.store.SetRule(func(c faultstore.Call) faultstore.Fault {
+			switch {
+			case c.Op == faultstore.Renew:
+				return faultstore.Fault{Kind: faultstore.Drop}
+			case c.Op == faultstore.Acquire && store.Stats().Acquire == first:
+				return faultstore.Fault{Kind: faultstore.ReplyLate, Delay: trusted + time.Second/2}
+			}
+			return faultstore.Fault{}
+		})
+		la := a.lease("job")
+		mustWin(t, la)
+		rec, ok := standing(t, store, "job")
+		require.True(t, ok)
+		require.Equal(t, rec.Token, token(t, la))
+		require.Equal(t, first+2, store.Stats().Acquire)
 	})
 }

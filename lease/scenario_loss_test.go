@@ -298,6 +298,21 @@ func TestScenario15SuspendAndClockSteps(t *testing.T) {
 			mustWin(t, lb)
 		})
 	})
+	t.Run("the wall clock is stepped back, then the machine sleeps", func(t *testing.T) {
+		bubble(t, func(t *testing.T, store *memory.Store) {
+			a, b := start(t, store, "a"), start(t, store, "b")
+			la, lb := a.hold("job"), b.lease("job")
+			a.clock.StepWall(-time.Hour)
+			time.Sleep(time.Second + time.Millisecond) // to notice it
+			a.clock.Sleep()
+			a.store.Partition()
+			time.Sleep(ttl)
+			mustWin(t, lb)
+			a.store.Heal()
+			a.clock.Wake()
+			require.False(t, la.CheckAlive(), "the step does not make up for the sleep")
+		})
+	})
 	t.Run("the clock runs at another rate", func(t *testing.T) {
 		for _, rate := range []float64{0.92, 1.08} {
 			bubble(t, func(t *testing.T, store *memory.Store) {
@@ -342,6 +357,12 @@ func TestWatchEndsATermAtOnce(t *testing.T) {
 		a, b := start(t, store, "a"), start(t, store, "b")
 		la, lb := a.hold("job"), b.lease("job")
 		lost := watchLosses(la)
+		term, _ := la.Term()
+		la.OnLost(func(lease.Loss) { // here no clock helps: only the order does
+			if la.CheckAlive() || term.CheckAlive() || term.Context().Err() == nil {
+				t.Error("a handler ran before CheckAlive was false and the context done")
+			}
+		})
 		synctest.Wait()
 		rec, _ := standing(t, store, "job")
 		_, err := store.Release(t.Context(), []lease.Held{rec.Held()})

@@ -174,11 +174,20 @@ func (n *Node) Shutdown(graceful bool) {
 		}
 		defer func() {
 			if r := recover(); r != nil {
+				// A peer hung up at that moment, and remote's own graceful end closed a
+				// channel twice: the listener is still open.
 				n.system.Logger().Warn("remoting: shutdown", slog.Any("panic", r))
+				n.stop()
 			}
 		}()
 		n.remote.Shutdown(graceful)
 	})
+}
+
+// stop ends remote the hard way, whatever state it is in.
+func (n *Node) stop() {
+	defer func() { _ = recover() }() // the server is stopped before anything can fail
+	n.remote.Shutdown(false)
 }
 
 func (n *Node) warn(msg string, args ...any) {

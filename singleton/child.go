@@ -62,9 +62,8 @@ func (c *controller) spawnChild(g *gate.Gate, name string) (pid *actor.PID, err 
 // stopChild tells the child to stop and watches that it does.
 func (c *controller) stopChild() {
 	if c.phase == Stopping {
-		reason := context.Cause(c.term.Context())
-		c.proxy.gate.Lose(reason)
-		c.event(Event{Kind: Lost, Token: c.term.Token(), Reason: reason})
+		c.proxy.gate.Lose(nil) // unless it noticed first, and before the term's own context is done
+		c.event(Event{Kind: Lost, Token: c.term.Token(), Reason: context.Cause(c.proxy.gate.Context())})
 	}
 	c.ctx.Stop(c.proxy.child)
 	c.remind(&stillRunning{gate: c.proxy.gate, since: c.clock.Now().Mono, next: firstReminder})

@@ -35,6 +35,7 @@ type controller struct {
 	started   time.Duration // when the child was
 	crash     any           // what it last panicked with
 	finishing bool
+	left      bool
 	unfollow  []func()
 }
 
@@ -114,7 +115,7 @@ func (c *controller) Receive(ctx actor.Context) {
 			c.fire(unwanted)
 		}
 	case *lingerEnded:
-		ctx.Stop(ctx.Self())
+		c.leave()
 	case *stopRequest:
 		c.fire(stop)
 	case *resumeRequest:
@@ -126,7 +127,15 @@ func (c *controller) Receive(ctx actor.Context) {
 	}
 	c.publish()
 	if c.finishing && c.proxy.buffer.len() == 0 {
-		ctx.Stop(ctx.Self())
+		c.leave()
+	}
+}
+
+// leave ends the actor.
+func (c *controller) leave() {
+	if !c.left {
+		c.left = true
+		c.ctx.Stop(c.ctx.Self())
 	}
 }
 
@@ -137,6 +146,9 @@ func (c *controller) begin() {
 	c.unfollow = append(c.unfollow, func() { stop() })
 	if c.dir != nil {
 		c.unfollow = append(c.unfollow, c.dir.follow(c.lname, func(r lease.Record, ok bool) { c.post(&hostNoticed{r, ok}) }))
+	}
+	if c.set.proxyOnly {
+		return
 	}
 	if l := c.set.leadership; l != nil {
 		c.unfollow = append(c.unfollow, l.Follow(func(ch leaderChanged) { c.post(&leaderNoticed{ch}) }))
@@ -219,13 +231,9 @@ func (c *controller) onAcquired(msg *acquired) {
 	switch {
 	case msg.won:
 		c.failures = 0
-		// A loss may have been told before this result was: the term itself says
-		// whether it still is what it was.
+		// A loss may have been told before this result was: spawn asks the term
+		// itself whether it still is what it was.
 		c.term, c.free = lease.TermOf(c.lease)
-		if !c.term.CheckAlive() {
-			c.fire(wonDead)
-			return
-		}
 		c.fire(won)
 	case msg.err != nil:
 		if !errors.Is(msg.err, context.Canceled) {

@@ -44,8 +44,7 @@ const (
 	wanted      event = iota // this node is to host (it leads, or nobody decides)
 	unwanted                 // another is to
 	free                     // the name is believed to be free, or it is time to try again
-	won                      // Acquire: ours, and alive when it was looked at
-	wonDead                  // Acquire: ours, but lost by the time it was looked at
+	won                      // Acquire: ours when it was answered
 	notWon                   // Acquire: another's
 	failed                   // Acquire: not known
 	lost                     // the present term has ended
@@ -121,8 +120,6 @@ func (m machine) next(e event) (machine, []effect) {
 			if willing {
 				return m.to(Starting, doSpawn)
 			}
-			return m.to(Releasing, doRelease)
-		case wonDead:
 			return m.to(Releasing, doRelease)
 		case notWon:
 			return m.idle(waitFree)

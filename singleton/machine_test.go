@@ -98,7 +98,7 @@ func (w world) progress() (steps []step) {
 	}
 	add(w.waiting, "free", free, nil)
 	add(w.acquiring, "won", won, func(w *world) { w.acquiring, w.held, w.alive = false, true, true })
-	add(w.acquiring, "won, dead", wonDead, func(w *world) { w.acquiring, w.held = false, true })
+	add(w.acquiring, "won, and lost", won, func(w *world) { w.acquiring, w.held = false, true })
 	add(w.acquiring, "not won", notWon, func(w *world) { w.acquiring = false })
 	add(w.acquiring, "failed", failed, func(w *world) { w.acquiring = false })
 	add(w.alive && !w.releasing, "lost", lost, func(w *world) { w.alive = false })

@@ -29,6 +29,7 @@ type settings struct {
 	leaseOptions []lease.Option
 	leadership   membership.Leadership
 	terminal     bool
+	proxyOnly    bool
 	backoffMin   time.Duration
 	backoffMax   time.Duration
 	buffer       int
@@ -56,6 +57,9 @@ func WithLeaseOptions(o ...lease.Option) Option {
 // acquired where LeaderChanged says IsSelf, and handed over when that ends.
 // Without one the lease itself elects, and the host stays put.
 func WithLeadership(l membership.Leadership) Option { return func(s *settings) { s.leadership = l } }
+
+// WithProxyOnly makes this node reach the singleton and never host it.
+func WithProxyOnly() Option { return func(s *settings) { s.proxyOnly = true } }
 
 // WithTerminal makes the child's own end, by stopping itself or by a panic,
 // final for this node: the lease is released and the singleton stays down here

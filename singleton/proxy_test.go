@@ -161,6 +161,7 @@ func TestUndeliverableIsReportedAndHarmsNoLink(t *testing.T) {
 		require.Contains(t, u.Type, "unregistered")
 		u = ask(wrapperspb.Bytes(make([]byte, 5<<20)))
 		require.Equal(t, wire.Reason_REASON_TOO_LARGE, u.Reason)
+		synctest.Wait()
 		require.EqualValues(t, 2, dead.Load())
 		require.Equal(t, 2, mb.Status().Undeliverable)
 

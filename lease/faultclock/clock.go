@@ -26,10 +26,11 @@ type Clock struct {
 
 var _ lease.Clock = (*Clock)(nil)
 
-// New returns a clock that tells the time package's time.
+// New returns a clock that tells the system clock's time, so that the readings of
+// several nodes compare as long as none of their clocks was changed.
 func New() *Clock {
-	now := time.Now()
-	return &Clock{anchor: now, mono: time.Hour, wall: now.UnixNano(), rate: 1, timers: map[*timer]struct{}{}}
+	now := lease.SystemClock().Now()
+	return &Clock{anchor: time.Now(), mono: now.Mono, wall: now.Wall, rate: 1, timers: map[*timer]struct{}{}}
 }
 
 // Now implements lease.Clock.

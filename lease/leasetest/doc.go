@@ -32,16 +32,29 @@
 // listing) are left out for a store without it; in their place the store must
 // say lease.ErrUnsupported. The run's log says which were left out.
 //
+// A watch that does not end, and a call that outlasts its context in the cases
+// about contexts, are reported. Elsewhere a call that never returns hangs the
+// run, until the go command's -timeout shows where.
+//
 // # Time
 //
 // With FakeTime every case runs in a testing/synctest bubble of its own, waits
 // cost nothing and expiry is checked to the millisecond. Without it the kit
-// runs against real servers: cases that wait for expiry run at once, no
-// limit is tighter than ExpirySlack, and a run with a TTL of 2 s takes well
-// under a minute.
+// runs against real servers: no limit is tighter than ExpirySlack, all cases
+// that wait for expiry wait at once, and with a TTL of 2 s a run takes well
+// under a minute. A case that a slow machine robbed of its verdict is repeated
+// with twice the TTL, and fails after the third time.
 //
 // # Randomness
 //
 // Histories and faults are drawn from one seed, which is logged; Seed repeats
-// it. The draws repeat exactly, the interleaving of goroutines does not.
+// it. The draws repeat exactly, the interleaving of goroutines does not. Clients,
+// owners and nonces are drawn anew each time, so that many runs may share one
+// server.
+//
+// # The kit's own tests
+//
+// A check that nothing fails is no check. The tests of this package break a
+// small store in every way in flaws_test.go; catches_test.go says which cases
+// must notice, and by which rule. Every case and every rule is named there.
 package leasetest

@@ -1,0 +1,344 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// evidence is all that the verdict rests on. Every time is a reading of the one
+// monotonic clock of the process.
+type evidence struct {
+	ttl   time.Duration
+	slack time.Duration // allowed beside the TTL, for a busy machine
+
+	from, to time.Duration // the scheduler was to run, from the first host on
+	killed   string        // the first host
+	killedAt time.Duration
+	left     string        // the second
+	thawedAt time.Duration // of the first
+	noticed  bool          // the first has found that it lost the lease
+
+	entries []entry // in the journal's order
+	passes  []pass  // through the gates of all nodes
+	sent    int     // jobs, numbered from 1
+	resends int
+	acked   map[int]bool
+}
+
+// finding is one line of the verdict.
+type finding struct {
+	what, found string
+	ok          bool
+}
+
+type verdict []finding
+
+func (v verdict) good() bool {
+	return len(v) > 0 && !slices.ContainsFunc(v, func(f finding) bool { return !f.ok })
+}
+
+// failed returns what was not as it must be.
+func (v verdict) failed() []string {
+	var out []string
+	for _, f := range v {
+		if !f.ok {
+			out = append(out, f.what)
+		}
+	}
+	return out
+}
+
+// String is a table.
+func (v verdict) String() string {
+	var b strings.Builder
+	for _, f := range v {
+		mark := "pass"
+		if !f.ok {
+			mark = "FAIL"
+		}
+		fmt.Fprintf(&b, "  %s  %-22s %s\n", mark, f.what, f.found)
+	}
+	word := "GOOD"
+	if !v.good() {
+		word = "BAD: " + strings.Join(v.failed(), ", ")
+	}
+	fmt.Fprintf(&b, "  verdict: %s\n", word)
+	return b.String()
+}
+
+// What the verdict looks at.
+const (
+	hostsInOrder = "hosts in order"
+	tokensGrow   = "tokens only grow"
+	overlaps     = "overlaps"
+	fenced       = "stale writes"
+	deadOnThaw   = "after the thaw"
+	lostJobs     = "jobs lost"
+	doneTwice    = "jobs done twice"
+	ticksInOrder = "ticks"
+	longestGap   = "longest gap"
+	gapKilled    = "gap after the kill"
+	gapLeft      = "gap after the leave"
+)
+
+// judge computes the verdict. It is a pure function.
+func judge(e evidence) verdict {
+	effective := slices.DeleteFunc(slices.Clone(e.entries), func(x entry) bool { return x.outcome == refused })
+	reigns := reignsOf(effective)
+	return verdict{
+		judgeHosts(e, reigns),
+		judgeTokens(effective),
+		judgeOverlaps(e.passes),
+		judgeFence(e),
+		judgeThaw(e),
+		judgeLost(e, effective),
+		judgeTwice(effective),
+		judgeTicks(effective),
+		judgeLongest(e, effective),
+		// Renewals come every third of the TTL, so of a dead host's lease
+		// more than a third is always left, and must be waited for.
+		judgeChange(gapKilled, e.killed, reigns, e.ttl/3, e.ttl+e.slack),
+		judgeChange(gapLeft, e.left, reigns, 0, e.slack),
+	}
+}
+
+// reign is a run of entries under one token on one node.
+type reign struct {
+	node        string
+	token       lease.Token
+	first, last time.Duration
+}
+
+func reignsOf(effective []entry) []reign {
+	var out []reign
+	for _, x := range effective {
+		if n := len(out); n > 0 && out[n-1].node == x.node && out[n-1].token == x.token {
+			out[n-1].last = x.at
+			continue
+		}
+		out = append(out, reign{x.node, x.token, x.at, x.at})
+	}
+	return out
+}
+
+// judgeHosts: first the one that is killed, then the one that leaves, then the
+// third. A host may lose the lease and win it again.
+func judgeHosts(e evidence, reigns []reign) finding {
+	var text, nodes []string
+	for _, r := range reigns {
+		text = append(text, fmt.Sprintf("%s (token %d)", r.node, r.token))
+		nodes = append(nodes, r.node)
+	}
+	nodes = slices.Compact(nodes)
+	ok := len(nodes) == 3 && nodes[0] == e.killed && nodes[1] == e.left && nodes[2] != e.killed && nodes[2] != e.left
+	return finding{hostsInOrder, strings.Join(text, " → "), ok}
+}
+
+// judgeTokens: in the order of the journal no token is lower than one before
+// it, and none was used on two nodes.
+func judgeTokens(effective []entry) finding {
+	var highest lease.Token
+	owner := map[lease.Token]string{}
+	back, shared := 0, 0
+	for _, x := range effective {
+		if x.token < highest || x.token == 0 {
+			back++
+		}
+		highest = max(highest, x.token)
+		if o, ok := owner[x.token]; ok && o != x.node {
+			shared++
+		}
+		owner[x.token] = x.node
+	}
+	tokens := slices.Sorted(maps.Keys(owner))
+	return finding{tokensGrow, fmt.Sprintf("%v; %d writes under a lower token, %d under another node's", tokens, back, shared),
+		len(tokens) > 0 && back == 0 && shared == 0}
+}
+
+// judgeOverlaps: of two tokens every pass under the lower one is earlier than
+// every pass under the higher one, and a token is one node's.
+func judgeOverlaps(passes []pass) finding {
+	first := map[lease.Token]pass{}
+	for _, p := range passes {
+		if f, ok := first[p.token]; !ok || p.at < f.at {
+			first[p.token] = p
+		}
+	}
+	// until[t] is when the first token above t began.
+	tokens := slices.Sorted(maps.Keys(first))
+	until := map[lease.Token]time.Duration{}
+	for i := len(tokens) - 2; i >= 0; i-- {
+		next := tokens[i+1]
+		end := first[next].at
+		if u, ok := until[next]; ok {
+			end = min(end, u)
+		}
+		until[tokens[i]] = end
+	}
+	n := 0
+	for _, p := range passes {
+		if end, ok := until[p.token]; ok && p.at >= end || p.node != first[p.token].node {
+			n++
+		}
+	}
+	return finding{overlaps, fmt.Sprintf("%d, of %d messages that passed a gate", n, len(passes)), n == 0 && len(passes) > 0}
+}
+
+// judgeFence: a write that came under a token after a higher one was refused.
+// The host was killed with one half done, so there is at least one.
+func judgeFence(e evidence) finding {
+	var highest lease.Token
+	accepted, stale := 0, 0
+	for _, x := range e.entries {
+		switch {
+		case x.outcome == refused:
+			stale++
+		case x.token < highest:
+			accepted++
+		default:
+			highest = x.token
+		}
+	}
+	return finding{fenced, fmt.Sprintf("%d accepted, %d refused by the journal", accepted, stale), accepted == 0 && stale > 0}
+}
+
+// judgeThaw: from the kill on nothing passed the gate of the killed node, and
+// it found out that it had lost the lease.
+func judgeThaw(e evidence) finding {
+	passed, written := 0, 0
+	for _, p := range e.passes {
+		if p.node == e.killed && p.at > e.killedAt {
+			passed++
+		}
+	}
+	for _, x := range e.entries {
+		if x.node == e.killed && x.at > e.killedAt && x.outcome != refused {
+			written++
+		}
+	}
+	found := "found that it had lost the lease"
+	if !e.noticed {
+		found = "did not find that it had lost the lease"
+	}
+	return finding{deadOnThaw, fmt.Sprintf("%s %s: %d messages passed its gate, %d writes accepted", e.killed, found, passed, written),
+		e.noticed && e.thawedAt > e.killedAt && passed == 0 && written == 0}
+}
+
+// judgeLost: every job was acknowledged, and every acknowledged one was done.
+func judgeLost(e evidence, effective []entry) finding {
+	did := map[int]bool{}
+	for _, x := range effective {
+		if x.kind == worked && x.outcome == written {
+			did[x.number] = true
+		}
+	}
+	var silent, hollow []int
+	for n := 1; n <= e.sent; n++ {
+		switch {
+		case !e.acked[n]:
+			silent = append(silent, n)
+		case !did[n]:
+			hollow = append(hollow, n)
+		}
+	}
+	text := fmt.Sprintf("%d of %d sent (%d times one was sent again)", len(silent)+len(hollow), e.sent, e.resends)
+	if len(silent) > 0 {
+		text += fmt.Sprintf("; never acknowledged: %s", some(silent))
+	}
+	if len(hollow) > 0 {
+		text += fmt.Sprintf("; acknowledged but not in the journal: %s", some(hollow))
+	}
+	return finding{lostJobs, text, e.sent > 0 && len(silent)+len(hollow) == 0}
+}
+
+// judgeTwice: a job that came again was recognised.
+func judgeTwice(effective []entry) finding {
+	times := map[int]int{}
+	again := 0
+	for _, x := range effective {
+		switch {
+		case x.kind == worked && x.outcome == written:
+			times[x.number]++
+		case x.outcome == repeated:
+			again++
+		}
+	}
+	var twice []int
+	for _, n := range slices.Sorted(maps.Keys(times)) {
+		if times[n] > 1 {
+			twice = append(twice, n)
+		}
+	}
+	text := fmt.Sprintf("%d (%d duplicates came in, and were known by their number)", len(twice), again)
+	if len(twice) > 0 {
+		text += ": " + some(twice)
+	}
+	return finding{doneTwice, text, len(twice) == 0}
+}
+
+// judgeTicks: each host goes on counting where the one before it ended.
+func judgeTicks(effective []entry) finding {
+	last, wrong := 0, 0
+	for _, x := range effective {
+		if x.kind != ticked {
+			continue
+		}
+		if x.number != last+1 {
+			wrong++
+		}
+		last = x.number
+	}
+	return finding{ticksInOrder, fmt.Sprintf("%d, each host counting on from the one before; %d out of order", last, wrong), last > 0 && wrong == 0}
+}
+
+// judgeLongest: the singleton was never away for longer than a dead host's
+// lease lasts.
+func judgeLongest(e evidence, effective []entry) finding {
+	longest, since := time.Duration(0), e.from
+	times := make([]time.Duration, 0, len(effective)+1)
+	for _, x := range effective {
+		if x.at >= e.from && x.at <= e.to {
+			times = append(times, x.at)
+		}
+	}
+	slices.SortFunc(times, cmp.Compare)
+	at := e.from
+	for _, t := range append(times, e.to) {
+		if t-at > longest {
+			longest, since = t-at, at
+		}
+		at = t
+	}
+	limit := e.ttl + e.slack
+	return finding{longestGap, fmt.Sprintf("%.3fs, from %.3fs on (at most %v)", longest.Seconds(), (since - e.from).Seconds(), limit), longest <= limit}
+}
+
+// judgeChange: how long nobody worked between one host and the next.
+func judgeChange(what, node string, reigns []reign, least, most time.Duration) finding {
+	for i := len(reigns) - 2; i >= 0; i-- {
+		if reigns[i].node == node {
+			gap := reigns[i+1].first - reigns[i].last
+			text := fmt.Sprintf("%.3fs (at most %v)", gap.Seconds(), most)
+			if least > 0 {
+				text = fmt.Sprintf("%.3fs (%.3fs to %v)", gap.Seconds(), least.Seconds(), most)
+			}
+			return finding{what, text, gap >= least && gap <= most}
+		}
+	}
+	return finding{what, "nobody took over", false}
+}
+
+// some returns the first few numbers of a list.
+func some(numbers []int) string {
+	const most = 10
+	if len(numbers) > most {
+		return fmt.Sprintf("%v and %d more", numbers[:most], len(numbers)-most)
+	}
+	return fmt.Sprint(numbers)
+}

@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/membership"
+	"github.com/holdfast-go/holdfast/singleton"
+)
+
+const (
+	// slack is what a change of hosts may take beside the TTL.
+	slack = time.Second
+	// patience bounds every wait for something that takes no TTL.
+	patience = 10 * time.Second
+)
+
+// config is the program's settings.
+type config struct {
+	ttl      time.Duration
+	duration time.Duration // for which jobs are sent
+	verbose  bool
+}
+
+func (c config) check() error {
+	if c.ttl < lease.MinTTL {
+		return fmt.Errorf("-ttl: %w: %v, must be at least %v", lease.ErrInvalid, c.ttl, lease.MinTTL)
+	}
+	if least := c.ttl + 2*time.Second; c.duration < least {
+		return fmt.Errorf("-duration: %w: %v, must be at least %v, the TTL and 2s", lease.ErrInvalid, c.duration, least)
+	}
+	return nil
+}
+
+// stretch is how long nothing is done to the nodes, each of four times. Beside
+// them there is the time of the kill, about a TTL.
+func (c config) stretch() time.Duration { return (c.duration - c.ttl) / 4 }
+
+// course is one run.
+type course struct {
+	cfg      config
+	timeline *timeline
+	journal  *journal
+	books    *books
+	nodes    []*node // the three that may host
+	outside  *node   // the client's
+	client   *actor.PID
+}
+
+// run lets the whole happen, printing to w, and judges it. An error means that
+// there is no verdict; it is lease.ErrInvalid if cfg makes no sense.
+func run(cfg config, w io.Writer) (v verdict, err error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	if err := register(); err != nil {
+		return nil, err
+	}
+	t := newTimeline(w)
+	c := &course{cfg: cfg, timeline: t, journal: newJournal(), books: &books{}}
+	var e evidence
+	err = c.setUp()
+	if err == nil {
+		e, err = c.play()
+	}
+	c.tearDown()
+	if err == nil {
+		v = judge(e)
+		t.put("\n" + v.String())
+	}
+	if failed := t.close(); err == nil {
+		err = failed
+	}
+	return v, err
+}
+
+// setUp starts the nodes, each on its own port, and the client.
+func (c *course) setUp() error {
+	store := memory.New()
+	for _, id := range []string{"node-1", "node-2", "node-3"} {
+		n, err := newNode(id, store, c.cfg, c.timeline)
+		if err != nil {
+			return err
+		}
+		c.nodes = append(c.nodes, n)
+		n.say("listens on %s", n.remote.Address())
+		if err := n.start(c.journal); err != nil {
+			return err
+		}
+	}
+	n, err := newNode("client", store, c.cfg, c.timeline)
+	if err != nil {
+		return err
+	}
+	c.outside = n
+	n.say("listens on %s; forwards only", n.remote.Address())
+	// The singleton follows a leader here that never is: the node's manager is
+	// a front door and nothing else.
+	return n.start(c.journal, singleton.WithLeadership(membership.NewStatic(n.keeper.Owner())))
+}
+
+// play is what happens to the nodes.
+func (c *course) play() (e evidence, err error) {
+	e = evidence{ttl: c.cfg.ttl, slack: slack}
+	first, err := c.hostBeside()
+	if err != nil {
+		return e, err
+	}
+	e.from, e.killed = now(), first.id
+	c.startClient()
+	time.Sleep(c.cfg.stretch())
+
+	if e.killedAt, err = first.kill(); err != nil {
+		return e, err
+	}
+	second, err := c.hostBeside(first)
+	if err != nil {
+		return e, err
+	}
+	e.left = second.id
+	time.Sleep(c.cfg.stretch())
+
+	second.say("LEAVES: stops the scheduler, releases the lease")
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	defer cancel()
+	if err := second.leave(ctx); err != nil {
+		return e, err
+	}
+	second.say("has left")
+	if _, err := c.hostBeside(first, second); err != nil {
+		return e, err
+	}
+	time.Sleep(c.cfg.stretch())
+
+	e.thawedAt = now()
+	first.resurrect()
+	time.Sleep(c.cfg.stretch())
+
+	c.books.close()
+	if err := c.allAnswered(); err != nil {
+		c.timeline.say("client", "%v", err) // the verdict says so, too
+	}
+	e.to = now()
+	e.noticed = first.lostLease()
+	e.entries, e.passes = c.journal.snapshot()
+	e.sent, e.resends, e.acked = c.books.balance()
+	return e, nil
+}
+
+func (c *course) startClient() {
+	it := &client{to: c.outside.manager.PID(), resend: max(c.cfg.ttl/4, 5*jobEvery), books: c.books, timeline: c.timeline}
+	c.client = c.outside.system.Root.Spawn(actor.PropsFromProducer(func() actor.Actor { return it }))
+	c.timeline.say("client", "sends a job every %v", jobEvery)
+}
+
+// hostBeside waits until a node hosts that is none of those.
+func (c *course) hostBeside(those ...*node) (*node, error) {
+	var host *node
+	most := c.cfg.ttl + patience
+	if !until(most, func() bool {
+		id := c.journal.host()
+		i := slices.IndexFunc(c.nodes, func(n *node) bool { return n.id == id && !slices.Contains(those, n) })
+		if i >= 0 {
+			host = c.nodes[i]
+		}
+		return host != nil
+	}) {
+		return nil, fmt.Errorf("no new host within %v", most)
+	}
+	return host, nil
+}
+
+// allAnswered waits for the acknowledgements that are missing.
+func (c *course) allAnswered() error {
+	var missing int
+	if !until(c.cfg.ttl+patience, func() bool {
+		sent, _, acked := c.books.balance()
+		missing = sent - len(acked)
+		return missing == 0
+	}) {
+		return fmt.Errorf("%d jobs are still not acknowledged", missing)
+	}
+	return nil
+}
+
+// tearDown ends what is left: the one that was killed first, lest it be host
+// once more.
+func (c *course) tearDown() {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if c.client != nil {
+		c.outside.system.Root.Stop(c.client)
+	}
+	for _, n := range append(c.nodes[:len(c.nodes):len(c.nodes)], c.outside) {
+		if n == nil {
+			continue
+		}
+		n.resurrect()
+		if err := n.leave(ctx); err != nil {
+			n.say("%v", err)
+		}
+	}
+}
+
+// until polls cond for at most the given time.
+func until(most time.Duration, cond func() bool) bool {
+	for end := time.Now().Add(most); ; time.Sleep(2 * time.Millisecond) {
+		if cond() {
+			return true
+		}
+		if time.Now().After(end) {
+			return false
+		}
+	}
+}

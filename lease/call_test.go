@@ -1,0 +1,41 @@
+package lease
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A request is bounded; what the store says when it is told to end still counts,
+// if it comes within a tenth.
+func TestCallIsBounded(t *testing.T) {
+	const attempt = time.Second
+	for _, c := range []struct {
+		late  time.Duration // after the end of the attempt
+		heard bool
+	}{{0, true}, {attempt / 20, true}, {attempt / 5, false}} {
+		synctest.Test(t, func(t *testing.T) {
+			k, err := NewKeeper(struct{ Store }{}, Config{ID: "a", AttemptTimeout: attempt})
+			require.NoError(t, err)
+			defer k.Close(t.Context())
+			began := time.Now()
+			v, err := call(k, func(ctx context.Context) (int, error) {
+				<-ctx.Done()
+				time.Sleep(c.late)
+				return 7, nil
+			})
+			if c.heard {
+				require.NoError(t, err)
+				require.Equal(t, 7, v)
+				require.Equal(t, attempt+c.late, time.Since(began))
+				return
+			}
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.ErrorContains(t, err, "no answer within 1s")
+			require.Equal(t, attempt+attempt/10, time.Since(began))
+		})
+	}
+}
