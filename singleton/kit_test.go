@@ -318,7 +318,3 @@ func until(t *testing.T, d time.Duration, what string, cond func() bool) {
 func active(m *singleton.Manager) func() bool {
 	return func() bool { return m.Status().Phase == singleton.Active }
 }
-
-func inPhase(m *singleton.Manager, p singleton.Phase) func() bool {
-	return func() bool { return m.Status().Phase == p }
-}

@@ -85,9 +85,6 @@ type machine struct {
 	terminal bool // the child's own end is final (setting)
 }
 
-// hosts reports whether the lease may be ours.
-func (m machine) hosts() bool { return m.phase >= Starting && m.phase <= Releasing }
-
 // next is the transition function. An event that means nothing in a phase
 // changes nothing.
 func (m machine) next(e event) (machine, []effect) {

@@ -355,6 +355,7 @@ func TestGuardedChildrenObeyTheLease(t *testing.T) {
 		synctest.Wait()
 		require.EqualValues(t, 1, handled.Load())
 		a.clock.Freeze()
+		a.store.Partition()
 		time.Sleep(ttl)
 		a.system.Root.Send(child.Load(), job{})
 		synctest.Wait()

@@ -200,7 +200,6 @@ type scriptedLease struct {
 	alive   atomic.Bool
 	lost    atomic.Pointer[func(lease.Loss)]
 	release atomic.Int32
-	onFree  func()
 }
 
 func (s *scriptedLease) Acquire(context.Context) (bool, error) { return s.acquire() }

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -230,7 +231,10 @@ func (s *sim) faults() func(faultstore.Call) faultstore.Fault {
 	r := rand.New(rand.NewPCG(s.r.Uint64(), 2))
 	share := r.Float64() / 2
 	kinds := []faultstore.Kind{faultstore.Delay, faultstore.Drop, faultstore.ApplyThenFail, faultstore.ReplyLate, faultstore.LandLate}
+	var mu sync.Mutex // calls come from many goroutines
 	return func(faultstore.Call) faultstore.Fault {
+		mu.Lock()
+		defer mu.Unlock()
 		if r.Float64() > share {
 			return faultstore.Fault{}
 		}

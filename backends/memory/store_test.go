@@ -80,7 +80,7 @@ func TestTokensNeverRepeat(t *testing.T) {
 		next(win(t, s, b, "other"), "of another name")
 		out, err = s.Transfer(context.Background(), []lease.Move{{Held: r.Held(), To: offer(b, "n")}})
 		require.NoError(t, err)
-		r = next(out[0].Record, "by transfer")
+		next(out[0].Record, "by transfer")
 		require.NoError(t, s.CloseSession(context.Background(), b))
 		next(win(t, s, a, "n"), "after closing")
 		time.Sleep(time.Minute)

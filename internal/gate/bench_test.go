@@ -1,7 +1,9 @@
 package gate_test
 
 import (
+	"cmp"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -13,8 +15,9 @@ import (
 )
 
 // The benchmarks compare the message rate of a guarded actor with that of a
-// plain one. Rounds of both alternate within one run, so that noise hits both;
-// guarded/plain is the ratio of the rates. The term checks as a real one does:
+// plain one. Rounds of both alternate within one run, so that noise hits both:
+// guarded/plain is the median, over neighbouring rounds, of the ratio of the
+// rates, and the times are those of the median round. The term checks as a real one does:
 // both clocks against a deadline behind an atomic pointer.
 //
 // The figures are per message: plain-ns, guarded-ns, and gate-allocs, which is
@@ -51,8 +54,13 @@ type side struct {
 	post    func(message any)
 	hold    chan struct{} // what *pause waits for
 	done    chan struct{} // a round was handled
-	elapsed time.Duration
+	rounds  []time.Duration
 	mallocs uint64
+}
+
+func median[T cmp.Ordered](all []T) T {
+	sorted := slices.Sorted(slices.Values(all))
+	return sorted[len(sorted)/2]
 }
 
 type (
@@ -101,7 +109,7 @@ func (s *side) round(prefilled bool) {
 		s.hold <- struct{}{}
 	}
 	<-s.done
-	s.elapsed += time.Since(start)
+	s.rounds = append(s.rounds, time.Since(start))
 	runtime.ReadMemStats(&after)
 	s.mallocs += after.Mallocs - before.Mallocs
 }
@@ -127,7 +135,7 @@ func compare(b *testing.B, loops int, prefilled, front bool) {
 	}()
 	for _, s := range []*side{plain, guarded} {
 		s.round(prefilled)
-		s.elapsed, s.mallocs = 0, 0
+		s.rounds, s.mallocs = make([]time.Duration, 0, 1<<16), 0
 	}
 	rounds := 0
 	for b.Loop() {
@@ -140,9 +148,13 @@ func compare(b *testing.B, loops int, prefilled, front bool) {
 		rounds++
 	}
 	messages := float64(rounds * perRound)
-	b.ReportMetric(float64(plain.elapsed)/messages, "plain-ns")
-	b.ReportMetric(float64(guarded.elapsed)/messages, "guarded-ns")
-	b.ReportMetric(float64(plain.elapsed)/float64(guarded.elapsed), "guarded/plain")
+	ratios := make([]float64, rounds)
+	for i := range ratios {
+		ratios[i] = float64(plain.rounds[i]) / float64(guarded.rounds[i])
+	}
+	b.ReportMetric(float64(median(plain.rounds))/perRound, "plain-ns")
+	b.ReportMetric(float64(median(guarded.rounds))/perRound, "guarded-ns")
+	b.ReportMetric(median(ratios), "guarded/plain")
 	b.ReportMetric((float64(guarded.mallocs)-float64(plain.mallocs))/messages, "gate-allocs")
 }
 

@@ -38,13 +38,16 @@
 //	Restart                      passes   passes    → Stop    withheld
 //	Terminated of a child        passes   passes    lifecycle withheld
 //	Terminated of another        passes   passes    withheld  withheld
-//	Stop, Failure                ─────── lifecycle ───────    withheld
-//	Watch, Unwatch               ─────── lifecycle ───────    answered
+//	Stop, Failure                ─────── lifecycle ───────    (see below)
+//	Watch, Unwatch               ─────── lifecycle ───────    (see below)
 //
 // "Passes" means: while the term is alive by the clock; the first check that
 // fails makes the mode lost. "Lifecycle" is what protoactor needs to end the
 // actor and its children; it is always handed on, so Stopping and Stopped
-// handlers run after a loss, under a context that is done, and may clean up.
+// handlers run after a loss, under a context that is done, and may clean up. It
+// is handed on until the actor has ended; then a Watch is answered with
+// Terminated and the rest is dropped. An actor that outlives Close is treated as
+// lost until then.
 //
 // An actor whose Started was withheld never worked, so it sees neither Stopping
 // nor Stopped: the gate ends it by itself. After a loss a Restart is made a

@@ -36,7 +36,8 @@ type Options struct {
 	// OnLost is called once if the term ended, or Lose was called, before the
 	// actor ended; after the context was cancelled and before the first message
 	// is refused for it. cause is context.Cause of the gate's context. On the
-	// mailbox's goroutine, the one that called Lose, or one of its own.
+	// mailbox's goroutine, the one that called Lose, or one of its own; for a
+	// term that has ended already perhaps before New returns.
 	OnLost func(cause error)
 	// OnDone is called once, on the mailbox's goroutine, when Done is closed;
 	// after OnLost, if that is called at all. Not called by Close.
@@ -137,7 +138,6 @@ func (g *Gate) Lose(cause error) {
 // tell cancels the context, calls OnLost and lets those go on who wait for it.
 func (g *Gate) tell(cause error) {
 	defer close(g.told)
-	g.detach()
 	if cause == nil {
 		cause = context.Cause(g.opts.Term.Context())
 	}

@@ -187,6 +187,8 @@ func TestLoseTellsItsCauseOnce(t *testing.T) {
 	perform(t, func(s *stage) {
 		s.spawn()
 		s.gate.Lose(errOther)
+		assert.True(t, s.term.CheckAlive())
+		assert.False(t, s.gate.CheckAlive(), "lost, though the term lives")
 		s.gate.Lose(errTakenOver)
 		s.term.end(errTakenOver)
 		s.gate.Drain()
@@ -210,8 +212,9 @@ func TestLoseWithoutACauseTakesTheTerms(t *testing.T) {
 }
 
 func TestNothingIsRefusedBeforeOnLostReturned(t *testing.T) {
-	told := make(chan struct{})
+	var told chan struct{}
 	perform(t, func(s *stage) {
+		told = make(chan struct{})
 		s.spawn()
 		go s.gate.Lose(errOther)
 		synctest.Wait() // OnLost is waiting
@@ -226,45 +229,39 @@ func TestNothingIsRefusedBeforeOnLostReturned(t *testing.T) {
 func TestDrainingTurnsAwayTheFrontDoorOnly(t *testing.T) {
 	perform(t, func(s *stage) {
 		other := s.system.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
-			if _, ok := ctx.Message().(string); ok {
+			if m, ok := ctx.Message().(num); ok {
 				<-s.hold
-				ctx.Respond(num(100))
+				ctx.Respond(m)
 			}
 		}))
 		defer s.system.Root.Stop(other)
+		future := actor.NewFuture(s.system, time.Minute)
 		s.spawn()
 		s.send(call(func(ctx actor.Context) {
-			ctx.Request(other, "answer as a message")
-			f := ctx.RequestFuture(other, "answer as a future", time.Minute)
-			ctx.ReenterAfter(f, func(res any, err error) {
-				s.receive(ctx)
-				s.script.add(fmt.Sprint("continued with ", res, " ", err))
-			})
+			s.post(num(1))
 			s.gate.Drain()
+			s.post(&actor.MessageEnvelope{Message: num(2), Sender: other})
+			ctx.Request(other, num(100))
+			ctx.ReenterAfter(future, func(res any, err error) {
+				s.script.add(fmt.Sprint("continued with ", res))
+			})
 			ctx.Send(ctx.Self(), num(101))
 		}))
-		s.post(num(1))
-		s.post(num(2))
-		synctest.Wait()
-		s.script.add("--")
+		s.expectScript("*actor.Started", "diverted gate_test.num", "diverted gate_test.num", "101")
 		s.release()
 		synctest.Wait()
-		s.script.add("--")
+		s.system.Root.Send(future.PID(), num(102))
+		synctest.Wait()
 		s.send("please stop")
 		s.system.Root.Poison(s.pid)
 		s.post(num(3))
+		s.expectScript("*actor.Started", "diverted gate_test.num", "diverted gate_test.num", "101",
+			"100", "continued with 102", "string", "*actor.Stopping", "*actor.Stopped",
+			"diverted gate_test.num", "done")
 		s.expectDiverted(1, 4)
-		s.expectScript("*actor.Started", "101",
-			"diverted gate_test.num", "diverted gate_test.num", "--",
-			"100", "continued with 100 <nil>", "--",
-			"string", "*actor.Stopping", "*actor.Stopped", "diverted gate_test.num", "done")
 		s.expectDone()
-		s.pid = nil
-	}, continueQuietly)
+	})
 }
-
-// continueQuietly: a continuation runs with the message that it was begun under.
-func continueQuietly(o *gate.Options) {}
 
 func TestContinuationsAreWithheldWhenLost(t *testing.T) {
 	for _, lost := range []bool{false, true} {

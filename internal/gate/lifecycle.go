@@ -67,7 +67,8 @@ func (m *mailbox) run(message any) {
 // check reads the clock and reports whether user code may run by it.
 func (m *mailbox) check() (at time.Duration, ok bool) {
 	at, alive := m.term.Check()
-	return at, m.admit(alive)
+	_, ok = m.admit(alive)
+	return at, ok
 }
 
 // hand passes a system message that runs user code.

@@ -125,29 +125,30 @@ func (m *mailbox) decide(message any, at time.Duration, alive bool) {
 		return
 	}
 	envelope, front := unmark(message)
-	switch {
-	case m.life == ended:
+	if m.life == ended {
 		m.refuse(envelope, front)
-	case !m.admit(alive):
-		m.refuse(envelope, front)
-	case front && !m.child && (m.life == stopping || m.gate.mode.mode() == Draining):
-		m.refuse(envelope, front)
-	default:
-		m.pass(at)
-		m.next.InvokeUserMessage(envelope)
-		m.returned()
+		return
 	}
+	mode, ok := m.admit(alive)
+	if !ok || (front && !m.child && (mode == Draining || m.life == stopping)) {
+		m.refuse(envelope, front)
+		return
+	}
+	m.pass(at)
+	m.next.InvokeUserMessage(envelope)
+	m.returned()
 }
 
-// admit reports whether the actor may run, given what the term's clock said. If
-// not, the context is done and OnLost has returned.
-func (m *mailbox) admit(alive bool) bool {
-	if alive && m.gate.mode.mode() < Lost {
-		return true
+// admit reports whether the actor may run, given what the term's clock said, and
+// the mode by which it may: one look, since the mode may change at any moment.
+// If it may not, the context is done and OnLost has returned.
+func (m *mailbox) admit(alive bool) (mode Mode, ok bool) {
+	if mode = m.gate.mode.mode(); alive && mode < Lost {
+		return mode, true
 	}
 	m.gate.Lose(nil)
 	<-m.gate.told
-	return false
+	return Lost, false
 }
 
 // pass notes that a handler is about to run by the clock reading at.

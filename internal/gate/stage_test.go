@@ -80,6 +80,7 @@ func (s *stage) close() {
 	if s.pid != nil {
 		s.system.Root.Stop(s.pid)
 	}
+	time.Sleep(time.Second)
 	synctest.Wait()
 }
 
@@ -116,6 +117,18 @@ func (s *stage) spawn(options ...actor.PropsOption) {
 }
 
 func (s *stage) send(message any) { s.system.Root.Send(s.pid, message) }
+
+// block makes the actor wait for release.
+func (s *stage) block() {
+	s.send(block{})
+	synctest.Wait()
+}
+
+// do runs f in the actor.
+func (s *stage) do(f func(ctx actor.Context)) {
+	s.send(call(f))
+	synctest.Wait()
+}
 
 // post sends through the front door.
 func (s *stage) post(message any) { require.True(s.t, s.gate.Post(message)) }

@@ -1,0 +1,350 @@
+package gate_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/internal/gate"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// guardian spawns the stage's actor as its child, and tells the stage of its
+// end.
+func (s *stage) guardian(options ...actor.PropsOption) (parent *actor.PID) {
+	parent = s.system.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
+		switch m := ctx.Message().(type) {
+		case *actor.Started:
+			s.pid = ctx.Spawn(s.gate.Props(actor.PropsFromFunc(s.receive)))
+		case *actor.Terminated:
+			s.script.add("parent: terminated")
+		case call:
+			m(ctx)
+		}
+	}, options...))
+	synctest.Wait()
+	return parent
+}
+
+// watch makes another actor watch the stage's.
+func (s *stage) watch() (watcher *actor.PID) {
+	watcher = s.system.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
+		switch ctx.Message().(type) {
+		case *actor.Started:
+			ctx.Watch(s.pid)
+		case *actor.Terminated:
+			s.script.add("watcher: terminated")
+		}
+	}))
+	synctest.Wait()
+	return watcher
+}
+
+// expectEnd checks that the actor is gone for protoactor, too: its guardian can
+// be stopped.
+func (s *stage) expectEnd(parent, watcher *actor.PID) {
+	s.t.Helper()
+	s.expectDone()
+	script := s.script.list()
+	assert.Contains(s.t, script, "watcher: terminated")
+	assert.Contains(s.t, script, "parent: terminated")
+	_, ok := s.system.ProcessRegistry.GetLocal(s.pid.Id)
+	assert.False(s.t, ok)
+	assert.NoError(s.t, s.system.Root.StopFuture(parent).Wait())
+	assert.NoError(s.t, s.system.Root.StopFuture(watcher).Wait())
+	assert.Len(s.t, s.script.list(), len(script), "told once")
+	s.pid = nil
+}
+
+// dropTold removes who was told of the end and when, which is a race of three
+// actors.
+func dropTold(script []string) []string {
+	kept := []string{}
+	for _, line := range script {
+		switch line {
+		case "parent: terminated", "watcher: terminated", "done":
+		default:
+			kept = append(kept, line)
+		}
+	}
+	return kept
+}
+
+func TestAnOrderlyEnd(t *testing.T) {
+	perform(t, func(s *stage) {
+		parent := s.guardian()
+		watcher := s.watch()
+		s.stop()
+		assert.Equal(t, []string{"*actor.Started", "*actor.Stopping", "*actor.Stopped"}, dropTold(s.script.list()))
+		s.expectEnd(parent, watcher)
+	})
+}
+
+func TestStartedIsWithheldUnderADeadTerm(t *testing.T) {
+	perform(t, func(s *stage) {
+		s.term.expire()
+		parent := s.guardian()
+		watcher := s.watch()
+		s.send(num(0))
+		s.expectDiverted(0, 1)
+		assert.Equal(t, gate.Counters{Diverted: 1, Withheld: 1}, s.gate.Counters())
+		s.stop()
+		assert.Equal(t, []string{"lost: lease expired", "diverted gate_test.num"}, dropTold(s.script.list()),
+			"who never saw Started sees neither Stopping nor Stopped")
+		s.expectEnd(parent, watcher)
+	})
+}
+
+// An OnInit function of the user's may have spawned children: they end first.
+func TestChildrenOfAnActorThatNeverStarted(t *testing.T) {
+	perform(t, func(s *stage) {
+		s.term.expire()
+		s.spawn(actor.WithOnInit(func(ctx actor.Context) {
+			ctx.Spawn(actor.PropsFromFunc(func(c actor.Context) { s.script.add(fmt.Sprintf("child %T", c.Message())) }))
+		}))
+		s.stop()
+		s.expectDone()
+		assert.Contains(t, s.script.list(), "child *actor.Stopped")
+	})
+}
+
+func TestAWatcherOfAnEndedActorIsAnswered(t *testing.T) {
+	perform(t, func(s *stage) {
+		s.spawn()
+		process, _ := s.system.ProcessRegistry.GetLocal(s.pid.Id)
+		s.stop()
+		future := actor.NewFuture(s.system, -1)
+		process.SendSystemMessage(s.pid, &actor.Watch{Watcher: future.PID()})
+		result, err := future.Result()
+		require.NoError(t, err)
+		assert.Equal(t, s.pid.Id, result.(*actor.Terminated).Who.Id)
+	})
+}
+
+func TestAWatcherThatLeftIsNotTold(t *testing.T) {
+	perform(t, func(s *stage) {
+		s.term.expire() // so that the gate does the telling
+		s.spawn()
+		watcher := s.watch()
+		process, _ := s.system.ProcessRegistry.GetLocal(s.pid.Id)
+		process.SendSystemMessage(s.pid, &actor.Unwatch{Watcher: watcher})
+		s.stop()
+		s.expectDone()
+		assert.NotContains(t, s.script.list(), "watcher: terminated")
+		require.NoError(t, s.system.Root.StopFuture(watcher).Wait())
+	})
+}
+
+func TestARestartPassesUnderALivingTerm(t *testing.T) {
+	perform(t, func(s *stage) {
+		s.spawn(actor.WithGuardian(restartFailing))
+		s.send(crash{})
+		s.send(num(1))
+		s.do(func(ctx actor.Context) {
+			g, ok := gate.Of(ctx)
+			assert.True(t, ok, "the new incarnation finds the gate")
+			assert.Same(t, s.gate, g)
+		})
+		s.expectScript("*actor.Started", "crash", "*actor.Restarting", "*actor.Started", "1")
+		assert.EqualValues(t, 5, s.gate.Counters().Passed, "Started, crash, the restart, 1 and the call")
+	})
+}
+
+func TestARestartUnderADeadTermIsAStop(t *testing.T) {
+	perform(t, func(s *stage) {
+		var supervisor actor.Supervisor
+		parent := s.guardian(actor.WithSupervisor(supervise(func(sv actor.Supervisor, _ *actor.PID) { supervisor = sv })))
+		watcher := s.watch()
+		s.send(crash{})
+		s.send(num(0))
+		synctest.Wait()
+		s.term.expire()
+		supervisor.RestartChildren(s.pid)
+		s.expectDiverted(0, 1)
+		assert.Equal(t, []string{"*actor.Started", "crash", "lost: lease expired", "*actor.Stopping", "*actor.Stopped",
+			"diverted gate_test.num"}, dropTold(s.script.list()))
+		s.expectEnd(parent, watcher)
+	})
+}
+
+// A restart waits for the children to end. Meanwhile the lease is lost: there
+// must be no new incarnation.
+func TestALossDuringARestartIsAStop(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		perform(t, func(s *stage) {
+			parent := s.guardian()
+			watcher := s.watch()
+			s.do(func(ctx actor.Context) {
+				ctx.Spawn(actor.PropsFromFunc(func(c actor.Context) {
+					if _, ok := c.Message().(*actor.Stopping); ok {
+						<-s.hold
+					}
+				}))
+			})
+			s.send(crash{})
+			synctest.Wait()
+			assert.Equal(t, []string{"*actor.Started", "crash", "*actor.Restarting"}, s.script.list())
+			if late {
+				s.term.expire() // the timer is late
+			} else {
+				s.term.end(errTakenOver)
+			}
+			s.release()
+			s.expectDone()
+			assert.NotContains(t, s.script.list()[1:], "*actor.Started")
+			s.expectEnd(parent, watcher)
+		})
+	}
+}
+
+// A supervisor's Restart that was on its way when the actor was stopped would
+// bring it back to life in plain protoactor.
+func TestARestartBehindAStopIsWithheld(t *testing.T) {
+	perform(t, func(s *stage) {
+		s.spawn()
+		process, _ := s.system.ProcessRegistry.GetLocal(s.pid.Id)
+		s.block()
+		synctest.Wait()
+		process.SendSystemMessage(s.pid, &actor.Stop{})
+		process.SendSystemMessage(s.pid, &actor.Stop{})
+		process.SendSystemMessage(s.pid, &actor.Restart{})
+		process.SendSystemMessage(s.pid, &actor.Started{})
+		process.SendSystemMessage(s.pid, &actor.Failure{})
+		process.SendSystemMessage(s.pid, &actor.Terminated{Who: s.pid})
+		s.release()
+		s.expectScript("*actor.Started", "block", "*actor.Stopping", "*actor.Stopped", "done")
+		assert.EqualValues(t, 4, s.gate.Counters().Withheld)
+	})
+}
+
+func TestAnActorThatWaitsForItsChildrenIsNotBroughtBack(t *testing.T) {
+	perform(t, func(s *stage) {
+		s.spawn()
+		process, _ := s.system.ProcessRegistry.GetLocal(s.pid.Id)
+		s.do(func(ctx actor.Context) {
+			ctx.Spawn(actor.PropsFromFunc(func(c actor.Context) {
+				if _, ok := c.Message().(*actor.Stopping); ok {
+					<-s.hold
+				}
+			}))
+		})
+		s.stop()
+		process.SendSystemMessage(s.pid, &actor.Restart{})
+		process.SendSystemMessage(s.pid, &actor.Started{})
+		synctest.Wait()
+		assert.EqualValues(t, 2, s.gate.Counters().Withheld)
+		s.release()
+		s.expectScript("*actor.Started", "*actor.Stopping", "*actor.Terminated", "*actor.Stopped", "done")
+		s.expectDone()
+	})
+}
+
+// The name is free before Stopped runs: the end of the old actor is noticed
+// though another answers to its name, and the other isn't hurt.
+func TestASuccessorOfTheSameName(t *testing.T) {
+	for _, panics := range []bool{false, true} {
+		perform(t, func(s *stage) {
+			var successor log[string]
+			var next *actor.PID
+			props := s.gate.Props(actor.PropsFromFunc(func(ctx actor.Context) {
+				if _, ok := ctx.Message().(*actor.Stopped); ok {
+					next, _ = s.system.Root.SpawnNamed(actor.PropsFromFunc(func(ctx actor.Context) {
+						successor.add(fmt.Sprintf("%T", ctx.Message()))
+					}), "name")
+					if panics {
+						panic("on the way out")
+					}
+				}
+				s.receive(ctx)
+			}))
+			var err error
+			s.pid, err = s.system.Root.SpawnNamed(props, "name")
+			require.NoError(t, err)
+			s.block()
+			s.queue()
+			s.system.Root.Stop(s.pid)
+			s.release()
+			s.expectDiverted(0, backlog)
+			s.expectDone()
+			s.system.Root.Send(next, num(1))
+			synctest.Wait()
+			assert.Equal(t, []string{"*actor.Started", "gate_test.num"}, successor.list())
+			s.pid = next
+		})
+	}
+}
+
+func TestANameThatIsTakenLeavesTheGateUsable(t *testing.T) {
+	perform(t, func(s *stage) {
+		taken := s.system.Root.SpawnPrefix(actor.PropsFromFunc(func(actor.Context) {}), "taken")
+		_, err := s.system.Root.SpawnNamed(s.gate.Props(actor.PropsFromFunc(s.receive)), taken.Id)
+		require.ErrorIs(t, err, actor.ErrNameExists)
+		s.spawn()
+		s.send(num(1))
+		s.expectScript("*actor.Started", "1")
+		s.system.Root.Stop(taken)
+	})
+}
+
+func TestAStopFindsTheContextDoneUnderADeadTerm(t *testing.T) {
+	perform(t, func(s *stage) {
+		s.spawn()
+		s.term.expire()
+		s.stop()
+		s.expectScript("*actor.Started", "lost: lease expired", "*actor.Stopping", "*actor.Stopped", "done")
+	})
+}
+
+func TestASupervisorSeesTheMessageWithoutItsMark(t *testing.T) {
+	for _, m := range []any{crash{}, &actor.MessageEnvelope{Message: crash{}}} {
+		perform(t, func(s *stage) {
+			var got any
+			s.spawn(actor.WithGuardian(&inspector{func(message any) { got = message }}))
+			s.post(m)
+			synctest.Wait()
+			assert.Equal(t, m, got)
+		})
+	}
+}
+
+// inspector is a supervisor that looks at what failed.
+type inspector struct{ look func(message any) }
+
+func (i *inspector) HandleFailure(_ *actor.ActorSystem, _ actor.Supervisor, _ *actor.PID,
+	_ *actor.RestartStatistics, _, message any) {
+	i.look(message)
+}
+
+// With a dispatcher that runs the mailbox on the sender's goroutine, a loss may
+// have to divert the backlog of a crashed actor by itself.
+func TestALossOnASynchronizedDispatcher(t *testing.T) {
+	perform(t, func(s *stage) {
+		s.spawn(actor.WithGuardian(ignoreFailing), actor.WithDispatcher(actor.NewSynchronizedDispatcher(300)))
+		s.send(crash{})
+		s.send(num(0))
+		s.send(num(1))
+		s.gate.Lose(errOther)
+		assert.Equal(t, numbers(0, 2), s.diverted.list())
+		s.stop()
+		s.expectDone()
+	})
+}
+
+func TestATermThatEndedBeforeTheGate(t *testing.T) {
+	var lost log[error]
+	synctest.Test(t, func(t *testing.T) {
+		term := newDeadlineTerm(lease.SystemClock(), time.Hour)
+		term.end(errTakenOver)
+		g, err := gate.New(gate.Options{Term: term, Divert: func(any) {}, OnLost: lost.add})
+		require.NoError(t, err)
+		synctest.Wait()
+		assert.Equal(t, []error{errTakenOver}, lost.list())
+		assert.Equal(t, gate.Lost, g.Mode())
+		g.Close()
+	})
+}

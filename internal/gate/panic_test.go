@@ -1,0 +1,140 @@
+package gate_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/stretchr/testify/assert"
+)
+
+// What protoactor leaves behind for ever.
+func TestAStopThatPanicsComesToItsEnd(t *testing.T) {
+	for _, supervisor := range []struct {
+		name     string
+		strategy actor.SupervisorStrategy
+	}{{"restart", restartFailing}, {"stop", stopFailing}, {"ignore", ignoreFailing}} {
+		for _, where := range []actor.AutoReceiveMessage{&actor.Stopping{}, &actor.Stopped{}} {
+			for _, child := range []bool{false, true} {
+				for _, lost := range []bool{false, true} {
+					name := fmt.Sprintf("%s/%T/child=%v/lost=%v", supervisor.name, where, child, lost)
+					t.Run(name, func(t *testing.T) { aStopThatPanics(t, supervisor.strategy, where, child, lost) })
+				}
+			}
+		}
+	}
+}
+
+func aStopThatPanics(t *testing.T, supervisor actor.SupervisorStrategy, where any, child, lost bool) {
+	perform(t, func(s *stage) {
+		receive := func(ctx actor.Context) {
+			s.receive(ctx)
+			if fmt.Sprintf("%T", ctx.Message()) == fmt.Sprintf("%T", where) {
+				panic("on the way out")
+			}
+			if _, ok := ctx.Message().(*actor.Started); ok && child {
+				ctx.Spawn(actor.PropsFromFunc(func(actor.Context) {}))
+			}
+		}
+		parent := s.system.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
+			switch ctx.Message().(type) {
+			case *actor.Started:
+				s.pid = ctx.Spawn(s.gate.Props(actor.PropsFromFunc(receive)))
+			case *actor.Terminated:
+				s.script.add("parent: terminated")
+			}
+		}, actor.WithSupervisor(supervisor)))
+		synctest.Wait()
+		watcher := s.watch()
+		s.block()
+		if lost {
+			s.queue()
+			s.gate.Lose(errOther)
+		} else {
+			for i := range backlog { // other mail may pass while a child ends
+				s.post(num(i))
+			}
+		}
+		s.system.Root.Stop(s.pid)
+		s.release()
+		s.expectDiverted(0, backlog)
+		seen := 0
+		for _, line := range s.script.list() {
+			if line == "*actor.Stopped" || line == "*actor.Stopping" {
+				seen++
+			}
+			assert.NotEqual(t, "*actor.Restarting", line)
+		}
+		assert.Equal(t, 2, seen, "Stopping once, Stopped once")
+		s.expectEnd(parent, watcher)
+	})
+}
+
+func TestAPanicAtTheLastChildsEndComesToItsEnd(t *testing.T) {
+	perform(t, func(s *stage) {
+		s.pid = s.system.Root.Spawn(s.gate.Props(actor.PropsFromFunc(func(ctx actor.Context) {
+			s.receive(ctx)
+			if _, ok := ctx.Message().(*actor.Terminated); ok {
+				panic("on the way out")
+			}
+		}, actor.WithGuardian(restartFailing))))
+		s.do(func(ctx actor.Context) {
+			ctx.Spawn(actor.PropsFromFunc(func(actor.Context) {}))
+		})
+		synctest.Wait()
+		s.stop()
+		s.expectScript("*actor.Started", "*actor.Stopping", "*actor.Terminated", "*actor.Stopped", "done")
+		s.expectDone()
+	})
+}
+
+// The stop that the gate makes of a restart panics in turn.
+func TestAPanicInAStopThatWasARestart(t *testing.T) {
+	perform(t, func(s *stage) {
+		s.pid = s.system.Root.Spawn(s.gate.Props(actor.PropsFromFunc(func(ctx actor.Context) {
+			s.receive(ctx)
+			if _, ok := ctx.Message().(*actor.Stopping); ok {
+				panic("on the way out")
+			}
+		}, actor.WithGuardian(restartFailing))))
+		s.do(func(ctx actor.Context) {
+			ctx.Spawn(actor.PropsFromFunc(func(c actor.Context) {
+				if _, ok := c.Message().(*actor.Stopping); ok {
+					<-s.hold
+				}
+			}))
+		})
+		s.send(crash{})
+		synctest.Wait()
+		s.term.end(errTakenOver)
+		s.release()
+		s.expectScript("*actor.Started", "crash", "*actor.Restarting", "lost: "+errTakenOver.Error(),
+			"*actor.Stopping", "*actor.Terminated", "*actor.Stopped", "done")
+		s.expectDone()
+	})
+}
+
+// An actor that the gate had to end leaves no timer behind.
+func TestNoReceiveTimeoutAfterTheEnd(t *testing.T) {
+	perform(t, func(s *stage) {
+		s.pid = s.system.Root.Spawn(s.gate.Props(actor.PropsFromFunc(func(ctx actor.Context) {
+			s.receive(ctx)
+			if _, ok := ctx.Message().(*actor.Stopping); ok {
+				panic("on the way out")
+			}
+		}, actor.WithGuardian(ignoreFailing))))
+		s.do(func(ctx actor.Context) { ctx.SetReceiveTimeout(time.Second) })
+		s.stop()
+		s.expectDone()
+		s.system.EventStream.Subscribe(func(event any) {
+			if d, ok := event.(*actor.DeadLetterEvent); ok {
+				_, timeout := d.Message.(*actor.ReceiveTimeout)
+				assert.False(t, timeout)
+			}
+		})
+		time.Sleep(time.Minute)
+		assert.NotContains(t, s.script.list(), "*actor.ReceiveTimeout")
+	})
+}
