@@ -53,6 +53,11 @@ type Config struct {
 	// begin at a tenth of it. Default 1 s.
 	RetryMax time.Duration
 
+	// Warm keeps a session of the TTL open that has room, from the start and
+	// though nothing may be held, so that acquiring a free name costs one round
+	// trip. Default: sessions are opened when they are needed, and closed a TTL
+	// after they became empty.
+	Warm bool
 	// NamesPerSession bounds how many names share a session. Default 1000, or
 	// the store's bound if that is lower.
 	NamesPerSession int

@@ -47,6 +47,7 @@ type Keeper struct {
 	offers   map[string]*openOffer
 	recon    reconciler
 	timer    Timer
+	warmAt   time.Duration // when a session is opened ahead of need, at the earliest
 	watching bool          // the watch goroutine runs
 	watchOK  bool          // and has seen a complete snapshot
 	closing  bool          // Close was called
@@ -106,7 +107,9 @@ func NewKeeper(store Store, cfg Config) (*Keeper, error) {
 	k.moves = &lane{send: k.sendMoves}
 	k.recon.init(k)
 	k.ctx, k.cancel = context.WithCancel(context.Background())
+	k.warmAt = k.clock.Now().Mono
 	k.wg.Go(k.loop)
+	k.kick()
 	return k, nil
 }
 
@@ -206,6 +209,7 @@ func (k *Keeper) tick(now Reading) time.Duration {
 	next := never
 	soon := func(at time.Duration) { next = min(next, max(at-now.Mono, 0)) }
 	k.tickSessions(now, soon)
+	k.tickWarm(now, soon)
 	k.tickOffers(now, soon)
 	k.recon.tick(now, soon)
 	k.tickWaiting(now, soon)

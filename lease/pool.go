@@ -159,7 +159,7 @@ func (k *Keeper) tickSessions(now Reading, soon func(time.Duration)) {
 			continue
 		}
 		s.rewind(now)
-		if s.names() == 0 && !s.renewing {
+		if s.names() == 0 && !s.renewing && !k.spareLocked(s) {
 			if now.Mono >= s.idleAt+s.TTL {
 				k.closeSessionLocked(s)
 				continue

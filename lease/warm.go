@@ -1,0 +1,40 @@
+package lease
+
+import (
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// tickWarm keeps a session of the default TTL open that has room (Config.Warm).
+func (k *Keeper) tickWarm(now Reading, soon func(time.Duration)) {
+	if !k.cfg.Warm || k.closing {
+		return
+	}
+	p := k.poolLocked(k.cfg.TTL)
+	if k.roomLocked(p) != nil || p.opening != nil {
+		return
+	}
+	if now.Mono >= k.warmAt {
+		k.warmAt = now.Mono + k.cfg.RetryMax
+		k.wg.Go(func() { k.warm(p) })
+	}
+	soon(k.warmAt)
+}
+
+func (k *Keeper) warm(p *pool) {
+	s, err := k.reserve(p)
+	if err != nil {
+		k.log.Warn("no session could be opened ahead of need", zap.Error(err))
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.unreserveLocked(s)
+}
+
+// spareLocked reports whether s, which holds nothing, is the one that is kept
+// open ahead of need.
+func (k *Keeper) spareLocked(s *session) bool {
+	return k.cfg.Warm && s.pool == k.pools[k.cfg.TTL] && k.roomLocked(s.pool) == s
+}
