@@ -32,6 +32,8 @@ type controller struct {
 	backoff   lease.Timer
 	reminder  lease.Timer
 	lingering lease.Timer
+	glow      lease.Timer
+	glown     bool
 	started   time.Duration // when the child was
 	crash     any           // what it last panicked with
 	finishing bool
@@ -114,6 +116,8 @@ func (c *controller) Receive(ctx actor.Context) {
 		} else {
 			c.fire(unwanted)
 		}
+	case *glowEnded:
+		c.glown = true
 	case *lingerEnded:
 		c.leave()
 	case *stopRequest:
@@ -126,9 +130,29 @@ func (c *controller) Receive(ctx actor.Context) {
 		c.proxy.outbound(envelopeOf(ctx))
 	}
 	c.publish()
-	if c.finishing && c.proxy.buffer.len() == 0 {
-		c.leave()
+	if c.finishing {
+		c.linger()
 	}
+}
+
+// afterglow is how long a manager that held the lease goes on forwarding once it
+// knows the next host: other nodes may not know it yet.
+const afterglow = 300 * time.Millisecond
+
+// linger ends the actor when nothing is left to forward.
+func (c *controller) linger() {
+	switch {
+	case c.mayLeave():
+		c.leave()
+	case c.proxy.remote() && c.glow == nil:
+		c.glow = c.clock.AfterFunc(afterglow, func() { c.post(&glowEnded{}) })
+	}
+}
+
+// mayLeave: nothing waits, and nobody else sent mail here, or they all had time
+// to learn where it goes now.
+func (c *controller) mayLeave() bool {
+	return c.proxy.buffer.len() == 0 && (!c.proxy.served || c.glown)
 }
 
 // leave ends the actor.
@@ -212,7 +236,7 @@ func (c *controller) carryOut(f effect) {
 		c.async(func() any { return &releaseEnded{c.lease.Release(c.life)} })
 	case finish:
 		c.finishing = true
-		if c.proxy.buffer.len() > 0 {
+		if !c.mayLeave() {
 			c.lingering = c.clock.AfterFunc(c.set.linger, func() { c.post(&lingerEnded{}) })
 		}
 	}
@@ -307,6 +331,7 @@ func (c *controller) ended() {
 	halt(c.backoff)
 	halt(c.reminder)
 	halt(c.lingering)
+	halt(c.glow)
 	c.endTerm()
 	c.phase = Closed
 	c.proxy.shut()

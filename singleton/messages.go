@@ -35,6 +35,7 @@ type (
 	}
 	leaderNoticed struct{ leaderChanged }
 	lingerEnded   struct{}
+	glowEnded     struct{}
 	stopRequest   struct{}
 	resumeRequest struct{}
 )

@@ -83,7 +83,8 @@ func WithBuffer(limit int, policy DropPolicy) Option {
 }
 
 // WithLinger bounds how long a manager that was stopped goes on forwarding what
-// it still has, once it holds nothing any more. Default 5 s.
+// it still has, and what other nodes still send it, once it holds nothing any
+// more. It ends sooner if there is nothing of that. Default 5 s.
 func WithLinger(d time.Duration) Option { return func(s *settings) { s.linger = d } }
 
 // WithMailbox makes the child's mailbox; one in its Props is replaced by the

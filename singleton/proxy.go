@@ -53,6 +53,7 @@ type proxy struct {
 	undeliverable int
 
 	looking bool // a look-up of the holder is under way
+	served  bool // other nodes sent mail here
 }
 
 func (p *proxy) init(m *Manager) {
@@ -91,6 +92,7 @@ func (p *proxy) outbound(envelope any) { p.accept(item{envelope: envelope}) }
 // inbound routes mail from another node.
 func (p *proxy) inbound(e *wire.Envelope) {
 	it := item{wire: e}
+	p.served = true
 	switch {
 	case e.Name != p.lname:
 		p.reject(it, wire.Reason_REASON_NO_HOLDER, "addressed to another name's manager")

@@ -180,10 +180,11 @@ func (m *Manager) Status() Status { return *m.status.Load() }
 func (m *Manager) Resume() { m.tell(&resumeRequest{}) }
 
 // Stop ends the manager: a child that runs here is stopped, then the lease is
-// released, then what is still buffered is forwarded to the new host, for as
-// long as WithLinger says. Stop returns when all that is done, or ctx's error
-// with what it still waits for: a child that does not stop is never left behind,
-// the lease is kept until it has. Stop can be called again.
+// released, then what is still buffered, and what nodes that do not know better
+// still send here, is forwarded to the new host, for as long as WithLinger says.
+// Stop returns when all that is done, or ctx's error with what it still waits
+// for: a child that does not stop is never left behind, the lease is kept until
+// it has. Stop can be called again.
 func (m *Manager) Stop(ctx context.Context) error {
 	m.tell(&stopRequest{})
 	select {
