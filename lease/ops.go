@@ -119,6 +119,9 @@ func (k *Keeper) leave(o *op, why error) {
 	if !errors.Is(why, ErrUnknown) {
 		why = unknown(why)
 	}
+	if o.lastErr != nil {
+		why = fmt.Errorf("%w, the last attempt: %w", why, o.lastErr)
+	}
 	o.finish(false, why)
 }
 
@@ -220,8 +223,10 @@ func (k *Keeper) giveUpLocked(o *op, err error) {
 	if o.kind != opTransfer {
 		// The caller of Acquire or Release has nothing running under the old
 		// term. After a Transfer the claim stays until it calls one of them.
+		if o.attempts > 0 || o.h.claim != (Held{}) {
+			k.recon.suspectLocked(o.h.name)
+		}
 		o.h.dropClaimLocked()
-		k.recon.suspectLocked(o.h.name)
 	}
 	if o.kind == opAcquire {
 		k.metrics.acquired(k.ctx, "error")

@@ -64,7 +64,8 @@ func Run(ctx context.Context, l Lease, f func(ctx context.Context, t Term) error
 
 // await acquires l, however long that takes.
 func await(ctx context.Context, l Lease) error {
-	pause := time.Second
+	const failing, most = time.Second, 10 * time.Second
+	pause := failing
 	for {
 		won, err := l.Acquire(ctx)
 		switch {
@@ -81,8 +82,11 @@ func await(ctx context.Context, l Lease) error {
 			}
 			continue
 		}
+		if err != nil {
+			pause = failing // a store that failed may be back any moment
+		}
 		t := time.NewTimer(time.Duration(float64(pause) * (0.5 + mrand.Float64()/2)))
-		pause = min(2*pause, 10*time.Second)
+		pause = min(2*pause, most)
 		select {
 		case <-t.C:
 		case <-ctx.Done():

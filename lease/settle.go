@@ -15,7 +15,7 @@ import (
 // sendAcquires asks for the names of ops under one session of p, or several
 // where one has not room enough.
 func (k *Keeper) sendAcquires(p *pool, ops []*op) {
-	for len(ops) > 0 {
+	for ops = k.wanted(ops); len(ops) > 0; ops = k.wanted(ops) {
 		s, err := k.reserve(p)
 		if err != nil {
 			k.mu.Lock()
@@ -59,6 +59,20 @@ func (k *Keeper) sendAcquires(p *pool, ops []*op) {
 		k.mu.Unlock()
 		ops = ops[n:]
 	}
+}
+
+// wanted ends those of ops whose callers are gone before they were asked for: what
+// they won would only be given back.
+func (k *Keeper) wanted(ops []*op) []*op {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(ops), func(o *op) bool {
+		if !o.abandoned {
+			return false
+		}
+		k.giveUpLocked(o, ErrReleased) // the caller has had its answer
+		return true
+	})
 }
 
 // acquireFailedLocked: no answer.

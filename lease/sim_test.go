@@ -268,7 +268,13 @@ func (s *sim) check() {
 					s.mu.Lock()
 					known := l.terms[term.Token()]
 					s.mu.Unlock()
-					if known == nil {
+					if known == nil { // it may be about to be told: let it
+						synctest.Wait()
+						s.mu.Lock()
+						known = l.terms[term.Token()]
+						s.mu.Unlock()
+					}
+					if known == nil && term.CheckAlive() {
 						s.fail("%s %s: token %d is held though nobody was told so", n.id, name, term.Token())
 						l.note(term)
 					}

@@ -33,6 +33,7 @@ type controller struct {
 	reminder  lease.Timer
 	lingering lease.Timer
 	glow      lease.Timer
+	nextKnown bool // when glow was set
 	glown     bool
 	started   time.Duration // when the child was
 	crash     any           // what it last panicked with
@@ -135,17 +136,28 @@ func (c *controller) Receive(ctx actor.Context) {
 	}
 }
 
-// afterglow is how long a manager that held the lease goes on forwarding once it
-// knows the next host: other nodes may not know it yet.
-const afterglow = 300 * time.Millisecond
+// A manager that other nodes sent mail to goes on forwarding for afterglow once it
+// knows the next host, as they may not know it yet; for lastGlow if nobody
+// becomes the host.
+const (
+	afterglow = 300 * time.Millisecond
+	lastGlow  = time.Second
+)
 
 // linger ends the actor when nothing is left to forward.
 func (c *controller) linger() {
+	next := c.proxy.remote()
 	switch {
 	case c.mayLeave():
 		c.leave()
-	case c.proxy.remote() && c.glow == nil:
-		c.glow = c.clock.AfterFunc(afterglow, func() { c.post(&glowEnded{}) })
+	case c.glow == nil, next && !c.nextKnown:
+		halt(c.glow)
+		d := lastGlow
+		if next {
+			d = afterglow
+		}
+		c.nextKnown = next
+		c.glow = c.clock.AfterFunc(d, func() { c.post(&glowEnded{}) })
 	}
 }
 
@@ -217,7 +229,7 @@ func (c *controller) carryOut(f effect) {
 	case waitFree:
 		c.waitFree()
 	case retryLater:
-		c.retryLater()
+		c.retryLater(failingMost)
 	case stopWaiting:
 		c.stopWaiting()
 	case doSpawn:
@@ -282,7 +294,7 @@ func (c *controller) endTerm() {
 func (c *controller) waitFree() {
 	w, ok := lease.As[lease.Waiter](c.lease)
 	if !ok {
-		c.retryLater()
+		c.retryLater(pollMost) // tries again where others would be told
 		return
 	}
 	c.stopWaiting()
@@ -290,10 +302,17 @@ func (c *controller) waitFree() {
 	c.unwait = w.OnFree(func() { c.post(&freeNoticed{n}) })
 }
 
-func (c *controller) retryLater() {
+// What the pauses between acquisitions grow to: where the store failed, and may
+// be back any moment; and where nobody tells that the name is free.
+const (
+	failingMost = time.Second
+	pollMost    = 10 * time.Second
+)
+
+func (c *controller) retryLater(most time.Duration) {
 	c.stopWaiting()
 	n := c.waiting
-	t := c.clock.AfterFunc(c.pause(c.failures), func() { c.post(&freeNoticed{n}) })
+	t := c.clock.AfterFunc(pause(c.failures, min(c.set.backoffMin, most), most), func() { c.post(&freeNoticed{n}) })
 	c.failures++
 	c.unwait = t.Stop
 }
@@ -307,16 +326,16 @@ func (c *controller) stopWaiting() {
 }
 
 // pause is the jittered exponential backoff after n tries.
-func (c *controller) pause(n int) time.Duration {
-	d := c.set.backoffMax
-	if n < 30 && c.set.backoffMin<<n < d {
-		d = c.set.backoffMin << n
+func pause(n int, least, most time.Duration) time.Duration {
+	d := most
+	if n < 30 && least<<n < d {
+		d = least << n
 	}
 	return d/2 + time.Duration(mrand.Int64N(int64(d/2)+1))
 }
 
 func (c *controller) startBackoff() {
-	d := c.pause(c.backoffs)
+	d := pause(c.backoffs, c.set.backoffMin, c.set.backoffMax)
 	c.backoffs++
 	n := c.backoffs
 	c.backoff = c.clock.AfterFunc(d, func() { c.post(&backoffEnded{n}) })

@@ -24,6 +24,9 @@ func Of(ctx actor.Context) (g Guarded, ok bool) {
 // actor has ended; context.Cause says why. Pass it to everything that blocks.
 func (g Guarded) Context() context.Context { return g.g.Context() }
 
+// Name is the lease's name.
+func (g Guarded) Name() string { return g.g.Name() }
+
 // Token is the fencing token: pass it to every resource that can check one.
 func (g Guarded) Token() lease.Token { return g.g.Token() }
 

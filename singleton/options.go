@@ -67,10 +67,10 @@ func WithProxyOnly() Option { return func(s *settings) { s.proxyOnly = true } }
 // started anew after a backoff, the lease being kept meanwhile.
 func WithTerminal() Option { return func(s *settings) { s.terminal = true } }
 
-// WithBackoff bounds the pause before a child that ended is started anew, or an
-// acquisition that failed is tried again. It doubles from least to most, with
-// jitter, and begins anew once a child has lived for most. Default 200 ms and
-// 30 s.
+// WithBackoff bounds the pause before a child that ended is started anew. It
+// doubles from least to most, with jitter, and begins anew once a child has lived
+// for most. Default 200 ms and 30 s. (An acquisition that failed is tried again
+// after least, growing to 1 s.)
 func WithBackoff(least, most time.Duration) Option {
 	return func(s *settings) { s.backoffMin, s.backoffMax = least, most }
 }

@@ -36,6 +36,13 @@ type sending struct {
 	times int
 }
 
+// spawnClient starts a client on a node that reaches the singleton.
+func spawnClient(on *peer, ttl time.Duration, b *books, t *timeline) *actor.PID {
+	it := &client{to: on.manager.PID(), resend: max(ttl/4, 5*jobEvery), books: b, timeline: t}
+	t.say("client", "sends a job every %v", jobEvery)
+	return on.system.Root.Spawn(actor.PropsFromProducer(func() actor.Actor { return it }))
+}
+
 // pulse is what the client sends itself.
 type pulse struct{}
 
@@ -158,4 +165,11 @@ func (b *books) balance() (sent, resends int, acked map[int]bool) {
 		acked[n] = true
 	}
 	return b.total, b.resends, acked
+}
+
+// settled reports whether all that was sent is acknowledged.
+func (b *books) settled() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.acked) == b.total
 }

@@ -4,9 +4,6 @@ import (
 	"sync"
 
 	"github.com/asynkron/protoactor-go/actor"
-
-	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultclock"
 )
 
 // freezer stops a node's guarded actor as SIGSTOP stops a process: wherever it
@@ -99,10 +96,3 @@ func (i freezingInvoker) InvokeUserMessage(message any) {
 	i.freezer.wait()
 	i.MessageInvoker.InvokeUserMessage(message)
 }
-
-// nodeClock tells the machine's time, the same on every node, so that passes
-// through different gates compare exactly; its timers freeze with the node.
-type nodeClock struct{ *faultclock.Clock }
-
-// Now implements lease.Clock.
-func (nodeClock) Now() lease.Reading { return lease.SystemClock().Now() }

@@ -18,17 +18,26 @@ type evidence struct {
 	slack time.Duration // allowed beside the TTL, for a busy machine
 
 	from, to time.Duration // the scheduler was to run, from the first host on
-	killed   string        // the first host
-	killedAt time.Duration
-	left     string        // the second
-	thawedAt time.Duration // of the first
-	noticed  bool          // the first has found that it lost the lease
+	first    ended         // the first host
+	second   ended         // the one after it
+
+	frozen   string // one of them stood still, for longer than the TTL
+	frozenAt time.Duration
+	thawedAt time.Duration
+	noticed  bool // it has found that it lost the lease
 
 	entries []entry // in the journal's order
 	passes  []pass  // through the gates of all nodes
 	sent    int     // jobs, numbered from 1
 	resends int
 	acked   map[int]bool
+}
+
+// ended is a host, and how it ceased to be one.
+type ended struct {
+	node     string
+	by       string // a verb: kill, stop, leave
+	released bool   // it gave the lease up; otherwise that had to run out
 }
 
 // finding is one line of the verdict.
@@ -83,8 +92,7 @@ const (
 	doneTwice    = "jobs done twice"
 	ticksInOrder = "ticks"
 	longestGap   = "longest gap"
-	gapKilled    = "gap after the kill"
-	gapLeft      = "gap after the leave"
+	gapAfter     = "gap after the " // the verb follows
 )
 
 // judge computes the verdict. It is a pure function.
@@ -101,10 +109,8 @@ func judge(e evidence) verdict {
 		judgeTwice(effective),
 		judgeTicks(effective),
 		judgeLongest(e, effective),
-		// Renewals come every third of the TTL, so of a dead host's lease
-		// more than a third is always left, and must be waited for.
-		judgeChange(gapKilled, e.killed, reigns, e.ttl/3, e.ttl+e.slack),
-		judgeChange(gapLeft, e.left, reigns, 0, e.slack),
+		judgeChange(e, e.first, reigns),
+		judgeChange(e, e.second, reigns),
 	}
 }
 
@@ -127,8 +133,7 @@ func reignsOf(effective []entry) []reign {
 	return out
 }
 
-// judgeHosts: first the one that is killed, then the one that leaves, then the
-// third. A host may lose the lease and win it again.
+// judgeHosts: the first, then the second, and then the third. A host may lose the lease and win it again.
 func judgeHosts(e evidence, reigns []reign) finding {
 	var text, nodes []string
 	for _, r := range reigns {
@@ -136,7 +141,7 @@ func judgeHosts(e evidence, reigns []reign) finding {
 		nodes = append(nodes, r.node)
 	}
 	nodes = slices.Compact(nodes)
-	ok := len(nodes) == 3 && nodes[0] == e.killed && nodes[1] == e.left && nodes[2] != e.killed && nodes[2] != e.left
+	ok := len(nodes) == 3 && nodes[0] == e.first.node && nodes[1] == e.second.node && nodes[2] != e.first.node
 	return finding{hostsInOrder, strings.Join(text, " → "), ok}
 }
 
@@ -191,7 +196,7 @@ func judgeOverlaps(passes []pass) finding {
 }
 
 // judgeFence: a write that came under a token after a higher one was refused.
-// The host was killed with one half done, so there is at least one.
+// The host froze with one half done, so there is at least one.
 func judgeFence(e evidence) finding {
 	var highest lease.Token
 	accepted, stale := 0, 0
@@ -208,17 +213,17 @@ func judgeFence(e evidence) finding {
 	return finding{fenced, fmt.Sprintf("%d accepted, %d refused by the journal", accepted, stale), accepted == 0 && stale > 0}
 }
 
-// judgeThaw: from the kill on nothing passed the gate of the killed node, and
+// judgeThaw: from when it froze nothing passed the gate of the frozen node, and
 // it found out that it had lost the lease.
 func judgeThaw(e evidence) finding {
 	passed, written := 0, 0
 	for _, p := range e.passes {
-		if p.node == e.killed && p.at > e.killedAt {
+		if p.node == e.frozen && p.at > e.frozenAt {
 			passed++
 		}
 	}
 	for _, x := range e.entries {
-		if x.node == e.killed && x.at > e.killedAt && x.outcome != refused {
+		if x.node == e.frozen && x.at > e.frozenAt && x.outcome != refused {
 			written++
 		}
 	}
@@ -226,8 +231,8 @@ func judgeThaw(e evidence) finding {
 	if !e.noticed {
 		found = "did not find that it had lost the lease"
 	}
-	return finding{deadOnThaw, fmt.Sprintf("%s %s: %d messages passed its gate, %d writes accepted", e.killed, found, passed, written),
-		e.noticed && e.thawedAt > e.killedAt && passed == 0 && written == 0}
+	return finding{deadOnThaw, fmt.Sprintf("%s %s: %d messages passed its gate, %d writes accepted", e.frozen, found, passed, written),
+		e.noticed && e.thawedAt > e.frozenAt && passed == 0 && written == 0}
 }
 
 // judgeLost: every job was acknowledged, and every acknowledged one was done.
@@ -319,10 +324,16 @@ func judgeLongest(e evidence, effective []entry) finding {
 	return finding{longestGap, fmt.Sprintf("%.3fs, from %.3fs on (at most %v)", longest.Seconds(), (since - e.from).Seconds(), limit), longest <= limit}
 }
 
-// judgeChange: how long nobody worked between one host and the next.
-func judgeChange(what, node string, reigns []reign, least, most time.Duration) finding {
+// judgeChange: how long nobody worked between one host and the next. Renewals
+// come every third of the TTL, so of a lease that is not released more than a
+// third is always left, and must be waited for.
+func judgeChange(e evidence, x ended, reigns []reign) finding {
+	what, least, most := gapAfter+x.by, e.ttl/3, e.ttl+e.slack
+	if x.released {
+		least, most = 0, e.slack
+	}
 	for i := len(reigns) - 2; i >= 0; i-- {
-		if reigns[i].node == node {
+		if reigns[i].node == x.node {
 			gap := reigns[i+1].first - reigns[i].last
 			text := fmt.Sprintf("%.3fs (at most %v)", gap.Seconds(), most)
 			if least > 0 {

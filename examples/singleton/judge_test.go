@@ -18,8 +18,8 @@ const ms = time.Millisecond
 func sound() evidence {
 	e := evidence{
 		ttl: 2 * time.Second, slack: time.Second, from: 0, to: 8000 * ms,
-		killed: "node-1", killedAt: 1000 * ms, left: "node-2", thawedAt: 7000 * ms,
-		noticed: true, acked: map[int]bool{},
+		first: ended{node: "node-1", by: "kill"}, second: ended{node: "node-2", by: "leave", released: true},
+		frozen: "node-1", frozenAt: 1000 * ms, thawedAt: 7000 * ms, noticed: true, acked: map[int]bool{},
 	}
 	ticks := 0
 	host := func(node string, token lease.Token, from, to time.Duration) {
@@ -48,6 +48,23 @@ func TestASoundRunIsGood(t *testing.T) {
 	require.True(t, v.good(), "%v", v)
 	require.Contains(t, v.String(), "verdict: GOOD")
 	require.Contains(t, v.String(), "node-1 (token 1) → node-2 (token 3) → node-3 (token 5)")
+}
+
+// With processes the second is stopped: its lease has to run out, too.
+func TestAHostThatIsStoppedKeepsTheLeaseUntilItEnds(t *testing.T) {
+	e := sound()
+	e.second = ended{node: "node-2", by: "stop"}
+	e.frozen, e.frozenAt = "node-2", 5000*ms
+	require.Equal(t, []string{gapAfter + "stop"}, judge(e).failed(), "the third began too soon")
+	for i := range e.entries {
+		if x := &e.entries[i]; x.node == "node-3" || x.outcome == refused {
+			x.at += 1900 * ms
+		}
+	}
+	e.to += 1900 * ms
+	require.True(t, judge(e).good(), "%v", judge(e))
+	e.passes = append(e.passes, pass{"node-2", 3, 5001 * ms})
+	require.Equal(t, []string{deadOnThaw}, judge(e).failed())
 }
 
 func TestNoVerdictIsNotGood(t *testing.T) {
@@ -125,19 +142,18 @@ func TestEveryFaultIsFlaggedByItsLine(t *testing.T) {
 		}, []string{ticksInOrder}},
 		"the third never hosts": {func(t *testing.T, e *evidence) {
 			e.entries, e.to = e.entries[:at(t, *e, "node-3", began)], 5000*ms
-		}, []string{hostsInOrder, fenced, lostJobs, gapLeft}},
+		}, []string{hostsInOrder, fenced, lostJobs, gapAfter + "leave"}},
 		"another than the first was killed": {func(t *testing.T, e *evidence) {
-			e.killed, e.killedAt = "node-3", 9000*ms
-			e.thawedAt = 9500 * ms
-		}, []string{hostsInOrder, gapKilled}},
+			e.first.node = "node-3"
+		}, []string{hostsInOrder, gapAfter + "kill"}},
 		"it is silent at the end": {func(t *testing.T, e *evidence) { e.to = 12000 * ms }, []string{longestGap}},
 		"it begins late":          {func(t *testing.T, e *evidence) { e.from = -3500 * ms }, []string{longestGap}},
 		"the take-over comes late": {func(t *testing.T, e *evidence) {
 			shift(e, 1500*ms)
-		}, []string{longestGap, gapKilled}},
+		}, []string{longestGap, gapAfter + "kill"}},
 		"the take-over comes before the lease ended": {func(t *testing.T, e *evidence) {
 			shift(e, -1600*ms)
-		}, []string{gapKilled}},
+		}, []string{gapAfter + "kill"}},
 		"the one that leaves keeps the lease": {func(t *testing.T, e *evidence) {
 			for i := range e.entries {
 				if x := &e.entries[i]; x.node == "node-3" {
@@ -145,7 +161,7 @@ func TestEveryFaultIsFlaggedByItsLine(t *testing.T) {
 				}
 			}
 			e.to += 1100 * ms
-		}, []string{gapLeft}},
+		}, []string{gapAfter + "leave"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := sound()
@@ -161,12 +177,12 @@ func TestEveryFaultIsFlaggedByItsLine(t *testing.T) {
 // shift moves all that came after the kill.
 func shift(e *evidence, d time.Duration) {
 	for i := range e.entries {
-		if e.entries[i].at > e.killedAt {
+		if e.entries[i].at > e.frozenAt {
 			e.entries[i].at += d
 		}
 	}
 	for i := range e.passes {
-		if e.passes[i].at > e.killedAt {
+		if e.passes[i].at > e.frozenAt {
 			e.passes[i].at += d
 		}
 	}

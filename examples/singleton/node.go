@@ -1,80 +1,47 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"sync"
 	"time"
 
-	"github.com/asynkron/protoactor-go/actor"
-	"go.uber.org/zap"
-
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultclock"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
-	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
-const schedulerName = "scheduler"
-
-// node is what one process of a cluster would be.
+// node is what one process of a cluster would be, and can be frozen as one.
 type node struct {
+	*peer
 	freezer
 
 	id       string
 	timeline *timeline
-	log      *zap.Logger
-	clock    nodeClock
+	clock    *faultclock.Clock
 	store    *faultstore.Store
-	system   *actor.ActorSystem
-	remote   *remoting.Node
-	keeper   *lease.Keeper
-	manager  *singleton.Manager
 
 	mu   sync.Mutex
 	lost bool // the lease was lost here, once at least
 }
 
-// newNode starts everything of a node but its singleton: first remote, which
-// gives the system its address, then the Keeper, whose records carry it.
 func newNode(id string, store lease.Store, cfg config, t *timeline) (*node, error) {
-	n := &node{id: id, timeline: t, log: t.logger(id, cfg.verbose), clock: nodeClock{faultclock.New()},
-		store: faultstore.Wrap(store), system: actor.NewActorSystem(remoting.LogTo(nil))}
-	rc, err := remoting.Configure("127.0.0.1", 0)
-	if err != nil {
-		return nil, err
-	}
-	if n.remote, err = remoting.Start(n.system, rc); err != nil {
+	n := &node{id: id, timeline: t, clock: faultclock.New(), store: faultstore.Wrap(store)}
+	var err error
+	if n.peer, err = newPeer(id, "127.0.0.1", 0, cfg.ttl, n.store, n.clock, t.logger(id, cfg.verbose)); err != nil {
 		return nil, err
 	}
 	n.system.EventStream.Subscribe(n.onEvent)
-	n.keeper, err = lease.NewKeeper(n.store, lease.Config{
-		ID: id, Address: n.remote.Address(), TTL: cfg.ttl, Clock: n.clock, Logger: n.log})
-	if err != nil {
-		n.remote.Shutdown(false)
-		return nil, err
-	}
 	return n, nil
 }
 
 // start makes the node take part in the singleton.
-func (n *node) start(j *journal, opts ...singleton.Option) error {
-	props := actor.PropsFromProducer(func() actor.Actor { return &scheduler{node: n, journal: j} })
-	opts = append(opts,
-		singleton.WithLogger(n.log),
+func (n *node) start(j *journal) error {
+	return n.host(func() *scheduler {
+		return &scheduler{node: n.id, ledger: j, midJob: n.midJob, after: n.clock.AfterFunc, say: n.say}
+	},
 		singleton.WithMailbox(n.mailbox),
 		singleton.WithJournal(func(_ string, token lease.Token, at time.Duration) { j.passed(n.id, token, at) }))
-	var err error
-	n.manager, err = singleton.Start(n.system, n.keeper, schedulerName, props, opts...)
-	return err
-}
-
-func because(reason error) string {
-	if reason == nil {
-		return ""
-	}
-	return ": " + reason.Error()
 }
 
 // say puts a line into the timeline.
@@ -85,22 +52,12 @@ func (n *node) onEvent(event any) {
 	if !ok {
 		return
 	}
-	switch e.Kind {
-	case singleton.BecameHost:
-		n.say("HOSTS the scheduler under token %d", e.Token)
-	case singleton.Lost:
+	if e.Kind == singleton.Lost {
 		n.mu.Lock()
 		n.lost = true
 		n.mu.Unlock()
-		n.say("LOST token %d%s", e.Token, because(e.Reason))
-	case singleton.NotStopping:
-		n.say("the scheduler of token %d does not stop, for %v", e.Token, e.After)
-	case singleton.ChildEnded:
-		n.say("the scheduler of token %d has ended", e.Token)
-		if e.Panic != nil {
-			n.say("it panicked: %v", e.Panic)
-		}
 	}
+	n.say("%s", describe(e))
 }
 
 // lostLease reports whether the node has found that it lost the lease.
@@ -145,19 +102,4 @@ func (n *node) resurrect() {
 	time.Sleep(2 * jobEvery)
 	n.clock.Thaw()
 	n.store.Heal()
-}
-
-// leave is how a node should go: hand the singleton over, close the Keeper,
-// hang up.
-func (n *node) leave(ctx context.Context) error {
-	if n.manager != nil {
-		if err := n.manager.Stop(ctx); err != nil {
-			return err
-		}
-	}
-	if err := n.keeper.Close(ctx); err != nil {
-		return err
-	}
-	n.remote.Shutdown(true)
-	return nil
 }

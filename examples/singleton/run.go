@@ -11,8 +11,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/membership"
-	"github.com/holdfast-go/holdfast/singleton"
 )
 
 const (
@@ -27,6 +25,12 @@ type config struct {
 	ttl      time.Duration
 	duration time.Duration // for which jobs are sent
 	verbose  bool
+
+	// Of the one node of this process, if it is one of several processes.
+	endpoints []string // of etcd
+	id        string
+	listen    string // host:port
+	journal   bool   // tell what happens as JSON, and obey standard input
 }
 
 func (c config) check() error {
@@ -101,9 +105,7 @@ func (c *course) setUp() error {
 	}
 	c.outside = n
 	n.say("listens on %s; forwards only", n.remote.Address())
-	// The singleton follows a leader here that never is: the node's manager is
-	// a front door and nothing else.
-	return n.start(c.journal, singleton.WithLeadership(membership.NewStatic(n.keeper.Owner())))
+	return n.reach()
 }
 
 // play is what happens to the nodes.
@@ -113,18 +115,19 @@ func (c *course) play() (e evidence, err error) {
 	if err != nil {
 		return e, err
 	}
-	e.from, e.killed = now(), first.id
+	e.from, e.first = now(), ended{node: first.id, by: "kill"}
+	e.frozen = first.id
 	c.startClient()
 	time.Sleep(c.cfg.stretch())
 
-	if e.killedAt, err = first.kill(); err != nil {
+	if e.frozenAt, err = first.kill(); err != nil {
 		return e, err
 	}
 	second, err := c.hostBeside(first)
 	if err != nil {
 		return e, err
 	}
-	e.left = second.id
+	e.second = ended{node: second.id, by: "leave", released: true}
 	time.Sleep(c.cfg.stretch())
 
 	second.say("LEAVES: stops the scheduler, releases the lease")
@@ -155,9 +158,7 @@ func (c *course) play() (e evidence, err error) {
 }
 
 func (c *course) startClient() {
-	it := &client{to: c.outside.manager.PID(), resend: max(c.cfg.ttl/4, 5*jobEvery), books: c.books, timeline: c.timeline}
-	c.client = c.outside.system.Root.Spawn(actor.PropsFromProducer(func() actor.Actor { return it }))
-	c.timeline.say("client", "sends a job every %v", jobEvery)
+	c.client = spawnClient(c.outside.peer, c.cfg.ttl, c.books, c.timeline)
 }
 
 // hostBeside waits until a node hosts that is none of those.

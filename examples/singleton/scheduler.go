@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -30,10 +32,24 @@ func register() error {
 	return remoting.Register[done]("example.done")
 }
 
+// ledger is the resource that the scheduler works on. Whoever comes with a token
+// lower than one it has seen is refused with lease.ErrStale.
+type ledger interface {
+	// begin advances the fence to token and then returns the last tick.
+	begin(node string, token lease.Token) (ticks int, err error)
+	tick(node string, token lease.Token, number int) error
+	// job writes down a job that is done. One that was done before changes
+	// nothing.
+	job(node string, token lease.Token, number int) error
+}
+
 // scheduler is the singleton: one value for each life.
 type scheduler struct {
-	node    *node
-	journal *journal
+	node   string
+	ledger ledger
+	midJob func(number int) // called in the middle of a job: where a kill strikes
+	after  func(d time.Duration, f func()) lease.Timer
+	say    func(format string, args ...any)
 
 	token lease.Token
 	ticks int
@@ -45,7 +61,7 @@ type tick struct{}
 
 // Receive implements actor.Actor. It runs only for messages that passed the
 // gate. What the gate can't stop, a handler that is running when the lease
-// ends, is stopped by the journal: everything is written under the token.
+// ends, is stopped by the ledger: everything is written under the token.
 func (s *scheduler) Receive(ctx actor.Context) {
 	switch msg := ctx.Message().(type) {
 	case *actor.Started:
@@ -56,7 +72,7 @@ func (s *scheduler) Receive(ctx actor.Context) {
 		s.token = g.Token()
 		// First advance the fence, only then read: from here on no
 		// predecessor changes what was read.
-		last, err := s.journal.begin(s.node.id, s.token)
+		last, err := s.ledger.begin(s.node, s.token)
 		if err != nil {
 			s.refused("the beginning", err)
 			return
@@ -65,7 +81,7 @@ func (s *scheduler) Receive(ctx actor.Context) {
 		s.next(ctx)
 	case tick:
 		s.ticks++
-		if err := s.journal.tick(s.node.id, s.token, s.ticks); err != nil {
+		if err := s.ledger.tick(s.node, s.token, s.ticks); err != nil {
 			s.refused("a tick", err)
 			return
 		}
@@ -82,19 +98,25 @@ func (s *scheduler) Receive(ctx actor.Context) {
 // work does one job and acknowledges it. A job that was done before, and sent
 // again since its acknowledgement did not arrive, is acknowledged only.
 func (s *scheduler) work(ctx actor.Context, j job) {
-	s.node.midJob(j.Number) // where a kill strikes
-	if err := s.journal.job(s.node.id, s.token, j.Number); err != nil {
+	s.midJob(j.Number)
+	if err := s.ledger.job(s.node, s.token, j.Number); err != nil {
 		s.refused("a job", err)
 		return // not done, so not acknowledged
 	}
-	ctx.Respond(done{Number: j.Number, Node: s.node.id, Token: s.token})
+	ctx.Respond(done{Number: j.Number, Node: s.node, Token: s.token})
 }
 
 func (s *scheduler) next(ctx actor.Context) {
 	system, self := ctx.ActorSystem(), ctx.Self()
-	s.timer = s.node.clock.AfterFunc(tickEvery, func() { system.Root.Send(self, tick{}) })
+	s.timer = s.after(tickEvery, func() { system.Root.Send(self, tick{}) })
 }
 
+// refused is called when a write was not accepted: since the token is stale, and
+// then this life is over, or since the ledger could not be reached. Then it is
+// not known what was written: the manager starts a new life, that reads anew.
 func (s *scheduler) refused(what string, err error) {
-	s.node.say("its write of %s is refused: %v", what, err)
+	if !errors.Is(err, lease.ErrStale) {
+		panic(fmt.Errorf("writing %s: %w", what, err))
+	}
+	s.say("its write of %s is refused: %v", what, err)
 }

@@ -29,8 +29,10 @@ var _ lease.Clock = (*Clock)(nil)
 // New returns a clock that tells the system clock's time, so that the readings of
 // several nodes compare as long as none of their clocks was changed.
 func New() *Clock {
-	now := lease.SystemClock().Now()
-	return &Clock{anchor: time.Now(), mono: now.Mono, wall: now.Wall, rate: 1, timers: map[*timer]struct{}{}}
+	t, now := time.Now(), lease.SystemClock().Now()
+	// The moment of now, whatever came between the two.
+	t = t.Add(time.Duration(now.Wall - t.UnixNano()))
+	return &Clock{anchor: t, mono: now.Mono, wall: now.Wall, rate: 1, timers: map[*timer]struct{}{}}
 }
 
 // Now implements lease.Clock.
@@ -42,8 +44,10 @@ func (c *Clock) Now() lease.Reading {
 
 // now reckons from the anchor, which only a change moves, so that looking often
 // loses nothing to rounding.
-func (c *Clock) now() lease.Reading {
-	d := time.Duration(float64(time.Since(c.anchor)) * c.rate)
+func (c *Clock) now() lease.Reading { return c.at(time.Now()) }
+
+func (c *Clock) at(t time.Time) lease.Reading {
+	d := time.Duration(float64(t.Sub(c.anchor)) * c.rate)
 	r := lease.Reading{Mono: c.mono, Wall: c.wall + int64(d)}
 	if !c.asleep {
 		r.Mono += d
@@ -84,8 +88,9 @@ func (c *Clock) Wake() { c.change(func() { c.asleep = false }) }
 func (c *Clock) change(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := c.now()
-	c.anchor, c.mono, c.wall = time.Now(), now.Mono, now.Wall
+	t := time.Now()
+	now := c.at(t)
+	c.anchor, c.mono, c.wall = t, now.Mono, now.Wall
 	f()
 	for t := range c.timers {
 		t.arm()

@@ -1,0 +1,161 @@
+//go:build unix
+
+package etcd_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/backends/etcd"
+	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// TestAuth: without a user, or with one that lacks a permission, the error says
+// what is missing; the right user holds leases, also over a restart that makes
+// the servers forget all tokens.
+func TestAuth(t *testing.T) {
+	t.Parallel()
+	c := etcdtest.Start(t, etcdtest.WithAuth())
+	ctx := t.Context()
+	prefix := fresh()
+	require.NoError(t, c.AddUser(ctx, "worker", "pw", etcdtest.Permission{Prefix: prefix, Access: etcdtest.ReadWrite}))
+	require.NoError(t, c.AddUser(ctx, "reader", "pw", etcdtest.Permission{Prefix: prefix, Access: etcdtest.Read}))
+	require.NoError(t, c.AddUser(ctx, "nobody", "pw"))
+
+	for _, refused := range []struct {
+		name string
+		as   func(*clientv3.Config)
+		says []string
+	}{
+		{"no user", etcdtest.AsUser("", ""), []string{"user and password", "clientv3.Config.Username"}},
+		{"no permission", etcdtest.AsUser("nobody", "pw"), []string{"readwrite", prefix, "grant-permission"}},
+		{"read only", etcdtest.AsUser("reader", "pw"), []string{"readwrite", prefix, "grant-permission"}},
+	} {
+		t.Run(refused.name, func(t *testing.T) {
+			n := newNode(t, c.Client(t, refused.as), prefix, "n")
+			won, err := n.lease(t, "job").Acquire(ctx)
+			require.False(t, won)
+			require.ErrorIs(t, err, lease.ErrUnknown)
+			err = refusal(t, n.store)
+			require.ErrorIs(t, err, etcd.ErrPermission)
+			for _, text := range refused.says {
+				require.ErrorContains(t, err, text)
+			}
+			if refused.name != "read only" {
+				for _, err = range n.store.List(ctx, "") {
+					break
+				}
+				require.ErrorIs(t, err, etcd.ErrPermission)
+				for _, err = range n.store.Watch(ctx, "") {
+					break
+				}
+				require.ErrorIs(t, err, etcd.ErrPermission)
+			}
+		})
+	}
+
+	t.Run("allowed", func(t *testing.T) {
+		n := newNode(t, c.Client(t, etcdtest.AsUser("worker", "pw")), prefix, "worker")
+		names := map[string]time.Duration{"job/1": 0, "job/2": 300 * time.Millisecond}
+		var j journal
+		stop := j.group(t, []*node{n}, names)
+		began := now()
+		j.held(t, began, soon, names)
+		eventually(t, soon, "two TTLs pass", func() bool { return now() > began+2*ttl })
+		require.Zero(t, j.lost(began), "lost for no reason")
+		require.NoError(t, c.Members()[0].Restart(ctx)) // tokens are in memory
+		back := now()
+		t.Logf("held %v after a restart", j.held(t, back, soon, names))
+		began = now()
+		eventually(t, soon, "two TTLs pass", func() bool { return now() > began+2*ttl })
+		require.Zero(t, j.lost(began), "lost for no reason")
+		stop()
+		j.check(t)
+	})
+}
+
+// TestTLS: the client's certificates are all it takes.
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	c := etcdtest.Start(t, etcdtest.WithTLS())
+	prefix := fresh()
+	names := map[string]time.Duration{"job/1": 0, "job/2": 100 * time.Millisecond}
+	a, b := newNode(t, c.Client(t), prefix, "a"), newNode(t, c.Client(t), prefix, "b")
+	var j journal
+	stop := j.group(t, []*node{a, b}, names)
+	began := now()
+	j.held(t, began, soon, names)
+	eventually(t, soon, "two TTLs pass", func() bool { return now() > began+2*ttl })
+	stop()
+	require.Zero(t, j.lost(began))
+	j.check(t)
+
+	plain, err := c.NewClient(func(cfg *clientv3.Config) { cfg.TLS = nil })
+	require.NoError(t, err)
+	defer plain.Close()
+	require.ErrorIs(t, refusal(t, newStore(t, plain, prefix)), etcd.ErrUnreachable)
+}
+
+// refusal is the error of the first step towards a name that fails.
+func refusal(t *testing.T, s *etcd.Store) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	sess := lease.Session{ID: lease.SessionID(ids.Add(1)), TTL: ttl, Owner: lease.Owner{Incarnation: "refused"}}
+	_, err := s.OpenSession(ctx, sess)
+	if err == nil {
+		_, err = s.Acquire(ctx, sess, []lease.Claim{{Name: "refused", Nonce: 1}})
+	}
+	require.Error(t, err)
+	return err
+}
+
+// TestQuota: when etcd's quota is used up, what is held stays held and can be
+// given up; new acquisitions fail and say why, until there is space again.
+func TestQuota(t *testing.T) {
+	t.Parallel()
+	c := etcdtest.Start(t, etcdtest.WithQuota(4<<20))
+	ctx := t.Context()
+	n := newNode(t, c.Client(t), fresh(), "n")
+	kept, given, late := n.lease(t, "kept"), n.lease(t, "given"), n.lease(t, "late")
+	own := n.lease(t, "own", lease.WithOwnSession())
+	for _, h := range []*lease.Handle{kept, given} {
+		won, err := h.Acquire(ctx)
+		require.NoError(t, err)
+		require.True(t, won)
+	}
+	term, _ := kept.Term()
+
+	sess := session(t, n.store, "direct")
+	require.NoError(t, c.FillQuota(ctx))
+	full := now()
+	for _, h := range []*lease.Handle{late, own} { // in a session that stands, and in one to be opened
+		won, err := h.Acquire(ctx)
+		require.False(t, won)
+		require.ErrorIs(t, err, lease.ErrUnknown)
+	}
+	_, inSession := n.store.Acquire(ctx, sess, []lease.Claim{{Name: "direct", Nonce: 1}})
+	for _, err := range []error{inSession, refusal(t, n.store)} {
+		require.ErrorIs(t, err, etcd.ErrNoSpace)
+		require.ErrorContains(t, err, "--quota-backend-bytes")
+	}
+	eventually(t, soon, "two TTLs pass", func() bool { return now() > full+2*ttl })
+	require.True(t, term.CheckAlive(), "renewals stopped: %v", term.Context().Err())
+	require.NoError(t, given.Release(ctx))
+	recs, err := n.store.Get(ctx, "given", "kept")
+	require.NoError(t, err)
+	require.Len(t, recs, 1)
+
+	require.NoError(t, c.FreeQuota(ctx))
+	freed := now()
+	for _, h := range []*lease.Handle{given, late, own} {
+		eventually(t, soon, "acquired", func() bool { won, _ := h.Acquire(ctx); return won })
+	}
+	t.Logf("all acquired %v after there was space", now()-freed)
+	require.True(t, term.CheckAlive())
+}

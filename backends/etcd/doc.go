@@ -1,0 +1,42 @@
+// Package etcd keeps leases in etcd. It implements lease.Store,
+// lease.Transferer, lease.Watcher and lease.Limiter.
+//
+//	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints})
+//	store, err := etcd.New(client)
+//	keeper, err := lease.NewKeeper(store, lease.Config{ID: "node-1"})
+//
+// # What stands in etcd
+//
+// One key per held name: the prefix (default "holdfast/") and the name. The
+// value says who owns it (record.go); the key hangs on the etcd lease of the
+// owner's session, whose ID is the session's. The key is written only when the
+// ownership changes, so its mod revision is the fencing token: it increases with
+// every change of ownership of every name, also over deletion, transfer and
+// restarts of everything. (Restoring a backup turns revisions back, and with
+// them tokens: use etcd's --bump-revision.)
+//
+// # What is sent
+//
+//	OpenSession   LeaseGrant with the session's ID; that it exists already means
+//	              that an earlier request was applied
+//	Acquire       one Txn for up to 127 names: each put if the key is absent, else
+//	              read
+//	Release       one Txn: each deleted if its mod revision and nonce are those
+//	Transfer      one read, then one Txn for each target session: put onto the
+//	              target's etcd lease if the mod revision and nonce are those
+//	Renew         one keepalive stream, one message for each session
+//	Watch         one read of the prefix, then one watch from the next revision,
+//	              that ends when its server has no leader
+//
+// Names share etcd leases, up to 1000 by the Keeper's default: renewing costs
+// one message for as many names.
+//
+// # Requirements
+//
+// etcd 3.4.38, 3.5.23 or 3.6.5, or newer: older ones have faults in leases that
+// break safety; OpenSession refuses them. A TTL is rounded up to whole seconds and
+// raised to the server's floor (1.5 election timeouts, 2 s by default); what was
+// granted counts. With authentication the user needs readwrite permission on the
+// prefix. The client is the caller's: its TLS, credentials and namespace are
+// kept, and New never closes it.
+package etcd

@@ -1,0 +1,124 @@
+//go:build unix
+
+package etcdtest
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestBinaryIsTheVersionAndIsKept(t *testing.T) {
+	t.Setenv("HOLDFAST_ETCD_BIN", "")
+	path, err := Binary(t.Context())
+	require.NoError(t, err)
+	v, err := versionOf(t.Context(), path)
+	require.NoError(t, err)
+	require.Equal(t, Version, v)
+
+	before, err := os.Stat(path)
+	require.NoError(t, err)
+	built.Store(nil) // as in another process
+	again, err := Binary(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, path, again)
+	after, err := os.Stat(again)
+	require.NoError(t, err)
+	require.True(t, os.SameFile(before, after), "built again")
+}
+
+// One build serves all who ask at once, replaces a file that does not run, and
+// depends on none of the user's go settings.
+func TestConcurrentCallersShareOneBuild(t *testing.T) {
+	t.Setenv("GOFLAGS", "-no-such-flag=1")
+	t.Setenv("GOOS", "plan9")
+	root := t.TempDir()
+	path := placeOf(root)
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	require.NoError(t, os.WriteFile(path, []byte("torn"), 0o700))
+
+	const callers = 4
+	files := make([]os.FileInfo, callers)
+	errs := make([]error, callers)
+	var all sync.WaitGroup
+	for i := range callers {
+		all.Go(func() {
+			var got string
+			if got, errs[i] = cached(t.Context(), root); errs[i] == nil {
+				files[i], errs[i] = os.Stat(got)
+			}
+		})
+	}
+	all.Wait()
+	for i := range callers {
+		require.NoError(t, errs[i])
+		require.True(t, os.SameFile(files[0], files[i]), "more than one build")
+	}
+	require.True(t, runs(t.Context(), path))
+	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), "*.new*"))
+	require.NoError(t, err)
+	require.Empty(t, left, "leftovers of the build")
+}
+
+func TestWaitingForAnotherBuildEndsWithTheContext(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	held, err := lockFile(t.Context(), path)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err = lockFile(ctx, path)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NoError(t, held.Close())
+	again, err := lockFile(t.Context(), path)
+	require.NoError(t, err)
+	require.NoError(t, again.Close())
+}
+
+func TestBinaryOfTheUsersChoice(t *testing.T) {
+	own, err := Binary(t.Context())
+	require.NoError(t, err)
+	copied := filepath.Join(t.TempDir(), "my-etcd")
+	require.NoError(t, os.Symlink(own, copied))
+	t.Setenv("HOLDFAST_ETCD_BIN", copied)
+	got, err := Binary(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, copied, got)
+
+	no, err := exec.LookPath("true")
+	require.NoError(t, err)
+	for _, bad := range []string{no, filepath.Join(t.TempDir(), "absent")} {
+		t.Setenv("HOLDFAST_ETCD_BIN", bad)
+		_, err = Binary(t.Context())
+		require.ErrorContains(t, err, "HOLDFAST_ETCD_BIN")
+		require.ErrorContains(t, err, bad)
+	}
+}
+
+func TestBuildWithoutTheGoCommand(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	_, err := cached(t.Context(), t.TempDir())
+	require.ErrorContains(t, err, "needs the go command")
+}
+
+func TestBuildThatFailsSaysWhy(t *testing.T) {
+	good := buildSum
+	defer func() { buildSum = good }()
+	wrong := "go.etcd.io/etcd/server/v3 " + Version + " h1:" + strings.Repeat("A", 43) + "="
+	buildSum = regexp.MustCompile(`(?m)^go\.etcd\.io/etcd/server/v3 v\S+ h1:\S+$`).ReplaceAll(good, []byte(wrong))
+	require.NotEqual(t, string(good), string(buildSum))
+	root := t.TempDir()
+	_, err := cached(t.Context(), root)
+	require.ErrorContains(t, err, "go build")
+	require.ErrorContains(t, err, "checksum mismatch") // what makes the build reproducible
+	left, err := filepath.Glob(filepath.Join(root, "*", "etcd*"))
+	require.NoError(t, err)
+	require.Empty(t, left)
+}

@@ -1,0 +1,289 @@
+//go:build unix
+
+package etcdtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+var errClosed = errors.New("etcdtest: cluster is closed")
+
+// Cluster is a running etcd of one or more members.
+type Cluster struct {
+	opts    Options
+	temp    string // sockets and certificates; data and logs too unless Options.Dir
+	members []*Member
+	first   *Route
+	certs   *certs // nil without TLS
+	auth    atomic.Bool
+	between map[[2]*Member]*Link // from, to
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+
+	mu     sync.Mutex
+	closed bool
+	routes []*Route // all, first included
+}
+
+// Timeouts that hold whatever the caller's context allows.
+const (
+	binaryTimeout = 10 * time.Minute // the build included
+	opTimeout     = time.Minute      // any one operation on a cluster, starting included
+)
+
+// Start runs a cluster for a test and returns once every member serves. Its
+// processes end with the test; if the test failed, it logs the end of each
+// member's log. It fails the test if etcd can't be built or run, and if a member
+// ended though nobody killed it. With HOLDFAST_SKIP_ETCD=1 in the environment it
+// skips the test instead.
+func Start(tb testing.TB, opts ...Option) *Cluster {
+	tb.Helper()
+	skip, err := skipped()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if skip {
+		fmt.Fprintf(os.Stderr, "etcdtest: etcd skipped (HOLDFAST_SKIP_ETCD is set): %s\n", tb.Name())
+		tb.Skip("etcdtest: etcd skipped (HOLDFAST_SKIP_ETCD is set)")
+	}
+	var o Options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	c, err := Run(tb.Context(), o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if tb.Failed() {
+			for _, m := range c.members {
+				tb.Logf("etcdtest: the end of %s's log:\n%s", m.name, m.tail())
+			}
+		}
+		if err := c.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return c
+}
+
+// skipped reads HOLDFAST_SKIP_ETCD.
+func skipped() (bool, error) {
+	v := os.Getenv("HOLDFAST_SKIP_ETCD")
+	if v == "" {
+		return false, nil
+	}
+	skip, err := strconv.ParseBool(v)
+	if err != nil {
+		return false, fmt.Errorf("etcdtest: HOLDFAST_SKIP_ETCD: %q, must be 1, 0 or not set", v)
+	}
+	return skip, nil
+}
+
+// Run runs a cluster and returns once every member serves; Close it. ctx bounds
+// the start only. Options out of bounds are lease.ErrInvalid.
+func Run(ctx context.Context, opts Options) (*Cluster, error) {
+	opts, err := opts.complete()
+	if err != nil {
+		return nil, err
+	}
+	if opts.Binary == "" {
+		building, cancel := context.WithTimeout(ctx, binaryTimeout)
+		defer cancel()
+		if opts.Binary, err = Binary(building); err != nil {
+			return nil, err
+		}
+	}
+	c := &Cluster{opts: opts, between: map[[2]*Member]*Link{}}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	if err := c.prepare(); err != nil {
+		return nil, errors.Join(fmt.Errorf("etcdtest: %w", err), c.Close())
+	}
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
+	errs := make([]error, len(c.members))
+	var all sync.WaitGroup
+	for i, m := range c.members {
+		all.Go(func() {
+			m.op.Lock()
+			defer m.op.Unlock()
+			if errs[i] = m.start(ctx); errs[i] != nil {
+				cancel() // the others wait for this one
+			}
+		})
+	}
+	all.Wait()
+	if err = errors.Join(errs...); err == nil && opts.Auth {
+		err = c.EnableAuth(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// prepare makes all that exists before the first process: directories,
+// certificates, and the addresses that will be advertised.
+func (c *Cluster) prepare() (err error) {
+	if c.temp, err = tempDir(); err != nil {
+		return err
+	}
+	root := c.temp
+	if c.opts.Dir != "" {
+		if root, err = filepath.Abs(c.opts.Dir); err != nil {
+			return fmt.Errorf("option Dir: %w", err)
+		}
+	}
+	for i := range c.opts.Members {
+		name := fmt.Sprintf("m%d", i+1)
+		m := &Member{
+			c: c, name: name,
+			dir:  filepath.Join(c.temp, name),
+			data: filepath.Join(root, name, "data"),
+			log:  filepath.Join(root, name, "log"),
+		}
+		if err := errors.Join(os.MkdirAll(m.dir, 0o700), os.MkdirAll(m.data, 0o700)); err != nil {
+			return err
+		}
+		c.members = append(c.members, m)
+	}
+	for _, from := range c.members {
+		for _, to := range c.members {
+			c.between[[2]*Member{from, to}] = newLink()
+		}
+	}
+	for _, m := range c.members {
+		if m.peers, err = newProxy(c.peerLink(m), m.dialPeer); err != nil {
+			return fmt.Errorf("peer proxy of %s: %w", m.name, err)
+		}
+	}
+	if c.opts.TLS {
+		if c.certs, err = makeCerts(c.temp); err != nil {
+			return err
+		}
+	}
+	if c.first, err = c.openRoute(); err != nil {
+		return err
+	}
+	c.routes = []*Route{c.first}
+	return nil
+}
+
+// tempDir is a directory in which a socket's path is short enough for every
+// system: 104 bytes with its end.
+func tempDir() (string, error) {
+	const longest = 80
+	dir, err := os.MkdirTemp("", "etcdtest-")
+	if err != nil || len(dir) <= longest {
+		return dir, err
+	}
+	if err := os.Remove(dir); err != nil {
+		return "", err
+	}
+	return os.MkdirTemp("/tmp", "etcdtest-")
+}
+
+// Close kills all members and closes all routes. The error tells of members that
+// had ended though nobody killed them. Later calls do nothing.
+func (c *Cluster) Close() error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil
+	}
+	c.closed = true
+	routes := c.routes
+	c.mu.Unlock()
+	c.cancel()
+	var errs []error
+	for _, m := range c.members {
+		m.op.Lock() // an operation in flight ends with c.ctx
+		if m.state.Load() != down && m.proc.exited() {
+			errs = append(errs, fmt.Errorf("etcdtest: %w", m.exitError()))
+		}
+		errs = append(errs, m.kill())
+		m.op.Unlock()
+	}
+	for _, m := range c.members {
+		if m.peers != nil {
+			m.peers.close()
+		}
+	}
+	for _, r := range routes {
+		r.close()
+	}
+	if c.temp != "" {
+		errs = append(errs, os.RemoveAll(c.temp))
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Cluster) isClosed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed
+}
+
+// bounded is ctx with opTimeout and the cluster's end.
+func (c *Cluster) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, timeout := context.WithTimeout(ctx, opTimeout)
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(c.ctx, func() { cancel(errClosed) })
+	return ctx, func() { stop(); cancel(nil); timeout() }
+}
+
+// Members are the cluster's members, in a fixed order.
+func (c *Cluster) Members() []*Member { return append([]*Member(nil), c.members...) }
+
+func (c *Cluster) index(m *Member) int {
+	for i, of := range c.members {
+		if of == m {
+			return i
+		}
+	}
+	return -1
+}
+
+// majorityRuns reports whether enough members run for a quorum.
+func (c *Cluster) majorityRuns() bool {
+	n := 0
+	for _, m := range c.members {
+		if m.state.Load() == running {
+			n++
+		}
+	}
+	return n > len(c.members)/2
+}
+
+// Route is the first route: the one that members advertise, and that Endpoints,
+// Client and Member.Proxy are about.
+func (c *Cluster) Route() *Route { return c.first }
+
+// Endpoints are the members' addresses on the first route, as host:port.
+func (c *Cluster) Endpoints() []string { return c.first.Endpoints() }
+
+// ClientConfig is Route.ClientConfig of the first route.
+func (c *Cluster) ClientConfig() clientv3.Config { return c.first.ClientConfig() }
+
+// NewClient is Route.NewClient of the first route.
+func (c *Cluster) NewClient(changes ...func(*clientv3.Config)) (*clientv3.Client, error) {
+	return c.first.NewClient(changes...)
+}
+
+// Client is Route.Client of the first route.
+func (c *Cluster) Client(tb testing.TB, changes ...func(*clientv3.Config)) *clientv3.Client {
+	tb.Helper()
+	return c.first.Client(tb, changes...)
+}

@@ -1,0 +1,172 @@
+//go:build unix
+
+package etcdtest
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+func others(c *Cluster, not *Member) []*Member {
+	return slices.DeleteFunc(c.Members(), func(m *Member) bool { return m == not })
+}
+
+// only makes a client of one member.
+func only(t *testing.T, c *Cluster, m *Member) *clientv3.Client {
+	t.Helper()
+	return c.Client(t, func(cfg *clientv3.Config) { cfg.Endpoints = []string{m.Addr()} })
+}
+
+func TestThreeMembersOutliveTheLossOfTheLeader(t *testing.T) {
+	c := Start(t, WithMembers(3))
+	require.Len(t, c.Endpoints(), 3)
+	ids := map[uint64]bool{}
+	for _, m := range c.Members() {
+		ids[m.ID()] = true
+	}
+	require.Len(t, ids, 3)
+	require.NotContains(t, ids, uint64(0))
+	leader, err := c.Leader(t.Context())
+	require.NoError(t, err)
+
+	to := others(c, leader)[0]
+	require.NoError(t, c.MoveLeader(t.Context(), to))
+	require.NoError(t, c.MoveLeader(t.Context(), to))
+	now, err := c.Leader(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, to.Name(), now.Name())
+
+	require.NoError(t, to.Kill())
+	next, err := c.Leader(t.Context())
+	require.NoError(t, err)
+	require.NotEqual(t, to.Name(), next.Name())
+	put(t, c, "k", "v")
+
+	require.NoError(t, next.Stop(t.Context())) // no majority now
+	_, err = c.Leader(within(t, 2*time.Second))
+	require.ErrorContains(t, err, "no leader")
+	require.NoError(t, next.Cont())
+	_, err = c.Leader(t.Context())
+	require.NoError(t, err)
+
+	require.NoError(t, to.Restart(t.Context()))
+	got, err := only(t, c, to).Get(t.Context(), "k")
+	require.NoError(t, err)
+	require.Equal(t, int64(1), got.Count)
+}
+
+func TestAllMembersRestart(t *testing.T) {
+	c := Start(t, WithMembers(3))
+	put(t, c, "k", "v")
+	for _, m := range c.Members() {
+		require.NoError(t, m.Kill())
+	}
+	for _, m := range c.Members() {
+		require.NoError(t, m.Restart(t.Context())) // the first can't wait for a quorum
+	}
+	for _, m := range c.Members() {
+		got, err := only(t, c, m).Get(within(t, patience), "k")
+		require.NoError(t, err)
+		require.Equal(t, int64(1), got.Count)
+	}
+}
+
+func TestIsolatedMemberHearsNothingFromTheOthers(t *testing.T) {
+	if !canTellPeers {
+		t.Log("links between members need Linux")
+		require.Error(t, (&Member{c: &Cluster{members: []*Member{{}}}}).Isolate())
+		return
+	}
+	c := Start(t, WithMembers(3))
+	old, err := c.Leader(t.Context())
+	require.NoError(t, err)
+	follower := others(c, old)[0]
+	alone := only(t, c, follower)
+	l, err := alone.Grant(t.Context(), 60)
+	require.NoError(t, err)
+	_, err = alone.KeepAliveOnce(t.Context(), l.ID)
+	require.NoError(t, err)
+
+	// A follower that is cut off is reached, and reaches nobody: no linearizable
+	// read, and no renewal, which it would send on to the leader by itself.
+	require.NoError(t, follower.Isolate())
+	_, err = alone.Get(within(t, patience), "k", clientv3.WithSerializable())
+	require.NoError(t, err)
+	_, err = alone.Get(within(t, 5*silence), "k")
+	require.Error(t, err)
+	_, err = alone.KeepAliveOnce(within(t, 5*silence), l.ID)
+	require.Error(t, err)
+	_, err = only(t, c, old).Put(t.Context(), "k", "1")
+	require.NoError(t, err)
+	got, err := alone.Get(within(t, patience), "k", clientv3.WithSerializable())
+	require.NoError(t, err)
+	require.Zero(t, got.Count, "heard of a write")
+	require.NoError(t, follower.Rejoin())
+	require.Eventually(t, func() bool {
+		got, err := alone.Get(within(t, time.Second), "k")
+		return err == nil && got.Count == 1
+	}, 2*patience, 10*time.Millisecond)
+
+	// A leader that is cut off is replaced; writes at it fail.
+	old, err = c.Leader(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, old.Isolate())
+	next, err := c.Leader(t.Context(), old)
+	require.NoError(t, err)
+	_, err = only(t, c, next).Put(within(t, patience), "k", "2")
+	require.NoError(t, err)
+	_, err = only(t, c, old).Put(within(t, 5*silence), "k", "3")
+	require.Error(t, err)
+	require.NoError(t, old.Rejoin())
+	require.Eventually(t, func() bool {
+		got, err := only(t, c, old).Get(within(t, time.Second), "k", clientv3.WithSerializable())
+		return err == nil && got.Count == 1 && string(got.Kvs[0].Value) != "1"
+	}, 2*patience, 50*time.Millisecond)
+
+	_, err = c.Peer(old, old)
+	require.Error(t, err)
+	slow, err := c.Peer(old, next)
+	require.NoError(t, err)
+	slow.Delay(time.Millisecond)
+	require.NoError(t, c.MoveLeader(t.Context(), old))
+}
+
+func TestLeaderNeedsAMajority(t *testing.T) {
+	old, now := view{leader: 1, term: 2}, view{leader: 2, term: 3}
+	for _, views := range [][]view{{old}, {old, old, old}, {old, old, {}}, {old, now, old}} {
+		require.True(t, majority(views, old), views)
+	}
+	for _, views := range [][]view{{old, now, now}, {old, {}, {}}, {old, {leader: 1, term: 3}, {}}} {
+		require.False(t, majority(views, old), views)
+	}
+	require.False(t, majority([]view{{}, {}, {}}, view{}))
+}
+
+func TestIsolateCutsBothWaysAndNoOthers(t *testing.T) {
+	if !canTellPeers {
+		return // TestIsolatedMember…: refused
+	}
+	c := &Cluster{between: map[[2]*Member]*Link{}}
+	for range 3 {
+		c.members = append(c.members, &Member{c: c})
+	}
+	for _, from := range c.members {
+		for _, to := range c.members {
+			c.between[[2]*Member{from, to}] = newLink()
+		}
+	}
+	alone := c.members[0]
+	require.NoError(t, alone.Isolate())
+	for pair, link := range c.between {
+		want := pair[0] != pair[1] && (pair[0] == alone || pair[1] == alone)
+		require.Equal(t, [2]bool{want, want}, link.faults.cut)
+	}
+	require.NoError(t, alone.Rejoin())
+	for _, link := range c.between {
+		require.Equal(t, faults{}, link.faults)
+	}
+}

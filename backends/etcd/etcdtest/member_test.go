@@ -1,0 +1,255 @@
+//go:build unix
+
+package etcdtest
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+func within(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestOneMemberGrantsTTLsFromTwoSeconds(t *testing.T) {
+	c := Start(t)
+	require.Equal(t, []string{c.Members()[0].Addr()}, c.Endpoints())
+	client := c.Client(t)
+	for asked, granted := range map[int64]int64{1: 2, 2: 2, 3: 3} {
+		l, err := client.Grant(t.Context(), asked)
+		require.NoError(t, err)
+		require.Equal(t, granted, l.TTL, "asked for %d", asked)
+	}
+}
+
+func TestKillAndRestartKeepDataAndAddress(t *testing.T) {
+	c := Start(t)
+	m := c.Members()[0]
+	put(t, c, "k", "v")
+	addr, pid, id := m.Addr(), m.Pid(), m.ID()
+	require.NotZero(t, id)
+
+	require.NoError(t, m.Kill())
+	require.NoError(t, m.Kill())
+	require.Zero(t, m.Pid())
+	require.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH)
+	require.ErrorContains(t, m.Stop(t.Context()), "m1 is down")
+	require.ErrorContains(t, m.Cont(), "m1 is down")
+	client := c.Client(t)
+	_, err := client.Get(within(t, silence), "k")
+	require.Error(t, err)
+
+	require.NoError(t, m.Restart(t.Context()))
+	require.Equal(t, addr, m.Addr())
+	require.Equal(t, id, m.ID())
+	require.NotEqual(t, pid, m.Pid())
+	got, err := c.Client(t).Get(t.Context(), "k")
+	require.NoError(t, err)
+	require.Equal(t, int64(1), got.Count)
+
+	before := m.Pid()
+	require.NoError(t, m.Restart(t.Context())) // one that runs
+	require.NotEqual(t, before, m.Pid())
+	require.ErrorIs(t, syscall.Kill(before, 0), syscall.ESRCH)
+}
+
+func TestStopHaltsAndContGoesOn(t *testing.T) {
+	c := Start(t)
+	m := c.Members()[0]
+	client := c.Client(t)
+	put(t, c, "k", "v")
+	_, err := client.Get(t.Context(), "k")
+	require.NoError(t, err)
+
+	require.NoError(t, m.Stop(t.Context()))
+	require.NoError(t, m.Stop(t.Context()))
+	is, err := halted(m.Pid())
+	require.NoError(t, err)
+	require.True(t, is)
+	_, err = m.Metrics(within(t, silence))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	answer := make(chan error, 1)
+	go func() {
+		_, err := client.Get(within(t, patience), "k")
+		answer <- err
+	}()
+	select {
+	case err := <-answer:
+		t.Fatalf("a stopped member answered: %v", err)
+	case <-time.After(silence):
+	}
+	require.NoError(t, m.Cont())
+	require.NoError(t, <-answer)
+	is, err = halted(m.Pid())
+	require.NoError(t, err)
+	require.False(t, is)
+
+	require.NoError(t, m.Stop(t.Context()))
+	require.NoError(t, m.Kill()) // a stopped one can be killed
+}
+
+func TestMemberThatEndsByItselfIsReported(t *testing.T) {
+	c, err := Run(t.Context(), Options{})
+	require.NoError(t, err)
+	m := c.Members()[0]
+	require.NoError(t, syscall.Kill(m.Pid(), syscall.SIGKILL)) // behind its back
+	<-m.proc.done
+	require.ErrorContains(t, m.Stop(t.Context()), "ended by itself")
+	err = c.Close()
+	require.ErrorContains(t, err, "m1 ended by itself: signal: killed")
+	require.ErrorContains(t, err, "ready to serve client requests") // its log
+	require.NoError(t, c.Close())
+	require.ErrorIs(t, m.Restart(t.Context()), errClosed)
+	_, err = c.NewRoute()
+	require.ErrorIs(t, err, errClosed)
+	require.NoDirExists(t, c.temp)
+}
+
+func TestStartThatFailsShowsTheLog(t *testing.T) {
+	_, err := Run(t.Context(), Options{Args: []string{"--no-such-flag"}})
+	require.ErrorContains(t, err, "no-such-flag")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = Run(ctx, Options{})
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestDirIsKept(t *testing.T) {
+	dir := t.TempDir()
+	c, err := Run(t.Context(), Options{Dir: dir, Fsync: true})
+	require.NoError(t, err)
+	log := c.Members()[0].LogPath()
+	require.NoError(t, c.Close())
+	require.True(t, strings.HasPrefix(log, dir))
+	text, err := os.ReadFile(log)
+	require.NoError(t, err)
+	require.Contains(t, string(text), "ready to serve client requests")
+}
+
+func TestMembersDieWithTheTestProcess(t *testing.T) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), self)
+	cmd.Env = append(os.Environ(), holdEnv+"=1")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	var pid int
+	var temp string
+	_, err = fmt.Sscan(line, &pid, &temp)
+	require.NoError(t, err)
+	defer os.RemoveAll(temp)
+	require.NoError(t, syscall.Kill(pid, 0))
+
+	require.NoError(t, cmd.Process.Kill())
+	require.Error(t, cmd.Wait())
+	if !canTellPeers {
+		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL)) // as documented, outside Linux
+		return
+	}
+	require.Eventually(t, func() bool { return ended(pid) }, patience, time.Millisecond, "etcd %d lives on", pid)
+}
+
+// ended reports whether a process that is not our child is gone, or waits for
+// whoever adopted it to notice.
+func ended(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if errors.Is(err, os.ErrNotExist) {
+		return true
+	}
+	return err == nil && bytes.Contains(stat, []byte(") Z "))
+}
+
+func TestFaultsOnOneRouteSpareTheOthers(t *testing.T) {
+	c := Start(t)
+	m := c.Members()[0]
+	own, err := c.NewRoute()
+	require.NoError(t, err)
+	require.NotEqual(t, c.Endpoints(), own.Endpoints())
+	mine, theirs := own.Client(t), c.Client(t)
+	write := func(client *clientv3.Client, key string, d time.Duration) error {
+		_, err := client.Put(within(t, d), key, "v")
+		return err
+	}
+	require.NoError(t, write(mine, "a", patience))
+
+	own.Cut()
+	require.Error(t, write(mine, "b", silence))
+	require.NoError(t, write(theirs, "c", patience))
+	own.Heal()
+	require.NoError(t, write(mine, "d", patience))
+
+	own.Link(m).CutReplies() // done, and its sender does not know
+	require.Error(t, write(mine, "e", silence))
+	require.Eventually(t, func() bool {
+		got, err := theirs.Get(t.Context(), "e")
+		return err == nil && got.Count == 1
+	}, patience, time.Millisecond)
+	own.Heal()
+
+	own.Delay(silence)
+	began := time.Now()
+	require.NoError(t, write(mine, "f", patience))
+	require.GreaterOrEqual(t, time.Since(began), 2*silence)
+	own.Heal()
+
+	own.Refuse()
+	require.Error(t, write(mine, "g", silence))
+	own.Heal()
+	require.NoError(t, write(mine, "h", patience))
+
+	m.Proxy().Refuse() // the first route's
+	require.Error(t, write(theirs, "i", silence))
+	require.NoError(t, write(mine, "j", patience))
+	require.Nil(t, own.Link(&Member{}))
+}
+
+func TestMetricsCountRequests(t *testing.T) {
+	c := Start(t)
+	m := c.Members()[0]
+	count := func() float64 {
+		got, err := m.Metrics(t.Context())
+		require.NoError(t, err)
+		return got.Sum("grpc_server_handled_total", `grpc_method="Put"`, `grpc_code="OK"`)
+	}
+	require.Zero(t, count())
+	for i := range 3 {
+		put(t, c, fmt.Sprint(i), "v")
+	}
+	require.Equal(t, 3.0, count())
+	got, err := m.Metrics(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1.0, got["etcd_server_has_leader"])
+}
+
+func TestMetricsFormat(t *testing.T) {
+	got, err := parseMetrics(strings.NewReader("# HELP a b\na 1\n\nb{x=\"1 2\",y=\"z\"} 2.5e+1\nb{x=\"3\",xy=\"z\"} +Inf\nb{yx=\"4\",y=\"z\"} 5\n"))
+	require.NoError(t, err)
+	require.Len(t, got, 4)
+	require.Equal(t, 1.0, got["a"])
+	require.Equal(t, 30.0, got.Sum("b", `y="z"`))
+	require.Equal(t, 25.0, got.Sum("b", `y="z"`, `x="1 2"`))
+	require.Zero(t, got.Sum("c"))
+	for _, bad := range []string{"alone\n", "a x\n"} {
+		_, err := parseMetrics(strings.NewReader(bad))
+		require.Error(t, err, bad)
+	}
+}

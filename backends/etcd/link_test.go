@@ -1,0 +1,91 @@
+//go:build unix
+
+package etcd_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
+)
+
+// TestHolderBehindABrokenLink: a holder whose way to etcd breaks stops believing
+// by its own clock before anybody else holds the name, and is back in business
+// when the link is, with the same client.
+func TestHolderBehindABrokenLink(t *testing.T) {
+	t.Parallel()
+	c := server(t)
+	for _, fault := range []struct {
+		name  string
+		apply func(*etcdtest.Route)
+		lands bool // its requests still reach etcd
+	}{
+		{"cut", (*etcdtest.Route).Cut, false},
+		{"replies cut", (*etcdtest.Route).CutReplies, true},
+		{"refused", (*etcdtest.Route).Refuse, false},
+		{"slower than any attempt", func(r *etcdtest.Route) { r.Delay(ttl) }, true},
+	} {
+		t.Run(fault.name, func(t *testing.T) {
+			t.Parallel()
+			route, err := c.NewRoute()
+			require.NoError(t, err)
+			prefix, name := fresh(), map[string]time.Duration{"job": 0}
+			a := newNode(t, route.Client(t), prefix, "a")
+			b := newNode(t, c.Client(t), prefix, "b")
+			var j journal
+			stopA := j.group(t, []*node{a}, name)
+			j.by(t, "a", 0, soon)
+			stopB := j.group(t, []*node{b}, name)
+
+			broken := now()
+			fault.apply(route)
+			broken = max(broken, now()) // what was sent before may have been answered
+			bound := ttl + 2*time.Second
+			if fault.lands {
+				bound += trust // renewals land for as long as the holder believes
+			}
+			taken := j.by(t, "b", broken, bound)
+			for _, e := range j.all() {
+				if e.node == "a" {
+					require.LessOrEqual(t, e.last, broken+trust, "believed beyond its deadline")
+				}
+			}
+			t.Logf("another held the name %v after the fault", taken.first-broken)
+
+			route.Heal()
+			healed := now()
+			stopB()
+			back := j.by(t, "a", healed, soon)
+			t.Logf("held it again %v after the link was healed", back.first-healed)
+			stopA()
+			j.check(t)
+		})
+	}
+}
+
+// TestSlowLink: what is slow, but faster than an attempt may take, loses nothing.
+func TestSlowLink(t *testing.T) {
+	t.Parallel()
+	c := server(t)
+	route, err := c.NewRoute()
+	require.NoError(t, err)
+	prefix, name := fresh(), map[string]time.Duration{"job": 0}
+	a := newNode(t, route.Client(t), prefix, "a")
+	b := newNode(t, c.Client(t), prefix, "b")
+	var j journal
+	stopA := j.group(t, []*node{a}, name)
+	first := j.by(t, "a", 0, soon)
+	stopB := j.group(t, []*node{b}, name)
+	route.Delay(60 * time.Millisecond)
+	slowed := now()
+	eventually(t, soon, "two TTLs pass", func() bool { return now() > slowed+2*ttl })
+	list := j.all()
+	require.Len(t, list, 1, "a slow link cost a lease")
+	require.Equal(t, first.token, list[0].token)
+	require.Greater(t, list[0].last, slowed+2*ttl-100*time.Millisecond)
+	stopB()
+	stopA()
+	j.check(t)
+}

@@ -1,0 +1,132 @@
+//go:build unix
+
+package etcd_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/backends/etcd"
+	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/leasetest"
+)
+
+// roles are what the test binary does in place of testing when it is its own
+// child process, by the variable of the environment that says so.
+var roles = map[string]func(){}
+
+func TestMain(m *testing.M) {
+	for env, role := range roles {
+		if os.Getenv(env) != "" {
+			role()
+			return
+		}
+	}
+	// Most of these tests wait most of the time.
+	flag.Parse()
+	chosen := false
+	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
+	if !chosen {
+		if err := flag.Set("test.parallel", "8"); err != nil {
+			panic(err)
+		}
+	}
+	goleak.VerifyTestMain(withShared{m})
+}
+
+// withShared runs the tests and ends the server they share.
+type withShared struct{ m *testing.M }
+
+func (w withShared) Run() int {
+	code := w.m.Run()
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.c != nil {
+		if err := shared.c.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	return code
+}
+
+// shared is one server for all tests that do it no harm, each with a prefix of
+// its own.
+var shared struct {
+	sync.Mutex
+	c *etcdtest.Cluster
+}
+
+func server(t *testing.T) *etcdtest.Cluster {
+	t.Helper()
+	if os.Getenv("HOLDFAST_SKIP_ETCD") == "1" {
+		return etcdtest.Start(t) // skips
+	}
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.c == nil {
+		c, err := etcdtest.Run(context.Background(), etcdtest.Options{})
+		require.NoError(t, err)
+		shared.c = c
+	}
+	return shared.c
+}
+
+// prefixes gives every case its own fresh, empty store in one etcd.
+var prefixes atomic.Int64
+
+func fresh() string { return fmt.Sprintf("case-%d/", prefixes.Add(1)) }
+
+func newStore(tb leasetest.TB, client *clientv3.Client, prefix string, opts ...etcd.Option) *etcd.Store {
+	tb.Helper()
+	s, err := etcd.New(client, append(opts, etcd.WithPrefix(prefix))...)
+	if err != nil {
+		tb.Fatalf("%v", err)
+	}
+	return s
+}
+
+// eventually waits until cond holds.
+func eventually(t *testing.T, within time.Duration, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(within); !cond(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within %v: %s", within, what)
+		}
+	}
+}
+
+// session opens one for direct use of a store, long enough to need no renewal.
+func session(t *testing.T, s lease.Store, owner string) lease.Session {
+	t.Helper()
+	sess := lease.Session{ID: lease.SessionID(ids.Add(1)), TTL: time.Minute,
+		Owner: lease.Owner{ID: owner, Incarnation: fmt.Sprintf("%s-%d", owner, ids.Add(1))}}
+	g, err := s.OpenSession(t.Context(), sess)
+	require.NoError(t, err)
+	require.NoError(t, g.Err)
+	sess.TTL = g.TTL
+	return sess
+}
+
+// ids of sessions, incarnations and nonces: unlike any that a Keeper draws.
+var ids atomic.Int64
+
+// win acquires one name, which must be free.
+func win(t *testing.T, s lease.Store, sess lease.Session, name string) lease.Record {
+	t.Helper()
+	outs, err := s.Acquire(t.Context(), sess, []lease.Claim{{Name: name, Nonce: uint64(ids.Add(1))}})
+	require.NoError(t, err)
+	require.True(t, outs[0].OK, "%+v", outs[0])
+	return outs[0].Record
+}

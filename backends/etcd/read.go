@@ -1,0 +1,161 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// Get implements lease.Store. A value that is no record is left out, with a
+// warning; Acquire says what is wrong with it.
+func (s *Store) Get(ctx context.Context, names ...string) ([]lease.Record, error) {
+	ctx, err := s.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	recs := make([]lease.Record, 0, len(names))
+	for len(names) > 0 {
+		n := min(len(names), int(s.ops.Load())-1)
+		ops := make([]clientv3.Op, n)
+		for i, name := range names[:n] {
+			ops[i] = clientv3.OpGet(s.key(name))
+		}
+		resp, err := s.client.KV.Txn(ctx).Then(ops...).Commit()
+		err = s.explain(ctx, "get", err)
+		if errors.Is(err, rpctypes.ErrTooManyOps) && n > 1 {
+			s.fewerOps(n)
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range resp.Responses {
+			for _, kv := range r.GetResponseRange().GetKvs() {
+				rec, err := s.decode(kv)
+				if err != nil {
+					s.log.Warn("not a lease record, left alone", zap.Error(err))
+					continue
+				}
+				recs = append(recs, rec)
+			}
+		}
+		names = names[n:]
+	}
+	return recs, nil
+}
+
+// pageSize bounds the keys of one answer: 4 MiB would be too many bytes.
+const pageSize = 2000
+
+// pages yields the keys under prefix as of one revision, which it returns with
+// each page.
+func (s *Store) pages(ctx context.Context, prefix string) iter.Seq2[*clientv3.GetResponse, error] {
+	return func(yield func(*clientv3.GetResponse, error) bool) {
+		from, end := s.key(prefix), clientv3.GetPrefixRangeEnd(s.key(prefix))
+		opts := []clientv3.OpOption{clientv3.WithRange(end), clientv3.WithLimit(pageSize),
+			clientv3.WithSort(clientv3.SortByKey, clientv3.SortAscend)}
+		for rev := int64(0); ; {
+			ctx, err := s.begin(ctx)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			page := opts
+			if rev != 0 {
+				page = append(opts[:len(opts):len(opts)], clientv3.WithRev(rev))
+			}
+			resp, err := s.client.KV.Get(ctx, from, page...)
+			if err = s.explain(ctx, "list", err); err != nil {
+				yield(nil, err)
+				return
+			}
+			if rev == 0 {
+				rev = resp.Header.Revision
+			}
+			if !yield(resp, nil) || !resp.More || len(resp.Kvs) == 0 {
+				return
+			}
+			from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
+		}
+	}
+}
+
+// List implements lease.Store: everything as of one revision.
+func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[lease.Record, error] {
+	return func(yield func(lease.Record, error) bool) {
+		for page, err := range s.pages(ctx, prefix) {
+			if err != nil {
+				yield(lease.Record{}, err)
+				return
+			}
+			for _, kv := range page.Kvs {
+				if !yield(s.decode(kv)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Watch implements lease.Watcher.
+func (s *Store) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+	return func(yield func(lease.Event, error) bool) {
+		ctx, cancel := context.WithCancel(ctx) // ends the watch with the iteration
+		defer cancel()
+		var rev int64
+		for page, err := range s.pages(ctx, prefix) {
+			if err != nil {
+				yield(lease.Event{}, err)
+				return
+			}
+			if rev == 0 {
+				rev = page.Header.Revision
+			}
+			for _, kv := range page.Kvs {
+				if !yield(s.put(kv), nil) {
+					return
+				}
+			}
+		}
+		if !yield(lease.Event{Kind: lease.EventSynced}, nil) {
+			return
+		}
+		ch := s.client.Watcher.Watch(clientv3.WithRequireLeader(ctx), s.key(prefix), clientv3.WithPrefix(), clientv3.WithRev(rev+1))
+		for resp := range ch {
+			if err := resp.Err(); err != nil {
+				yield(lease.Event{}, s.explain(ctx, "watch", err))
+				return
+			}
+			for _, e := range resp.Events {
+				ev := s.put(e.Kv)
+				if e.Type == mvccpb.DELETE {
+					ev = lease.Event{Kind: lease.EventDelete, Record: lease.Record{Name: ev.Record.Name}, Revision: lease.Token(e.Kv.ModRevision)}
+				}
+				if !yield(ev, nil) {
+					return
+				}
+			}
+		}
+		err := ctx.Err()
+		if err == nil {
+			err = context.Canceled // the client was closed
+		}
+		yield(lease.Event{}, fmt.Errorf("etcd watch: %w", err))
+	}
+}
+
+func (s *Store) put(kv *mvccpb.KeyValue) lease.Event {
+	rec, err := s.decode(kv)
+	if err != nil {
+		return lease.Event{Kind: lease.EventBad, Record: rec}
+	}
+	return lease.Event{Kind: lease.EventPut, Record: rec, Revision: rec.Token}
+}

@@ -1,0 +1,81 @@
+package etcd
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// A value is "hf1 <nonce, 16 hex digits> <JSON>". The nonce stands first so that
+// a Txn can compare it: the values with one nonce are a range of strings.
+const (
+	format    = "hf1 "
+	nonceEnd  = len(format) + 16
+	jsonStart = nonceEnd + 1
+)
+
+// body is the JSON part.
+type body struct {
+	ID          string            `json:"id"`
+	Incarnation string            `json:"inc"`
+	Address     string            `json:"addr,omitempty"`
+	TTL         int64             `json:"ttl"` // milliseconds
+	Metadata    map[string]string `json:"meta,omitempty"`
+}
+
+// noncePrefix is how all values of nonce begin, and none else does.
+func noncePrefix(nonce uint64) string { return fmt.Sprintf("%s%016x ", format, nonce) }
+
+// nonceAfter is greater than all values of nonce, and than none of a greater one.
+func nonceAfter(nonce uint64) string { return fmt.Sprintf("%s%016x!", format, nonce) }
+
+func encode(nonce uint64, o lease.Owner, ttl time.Duration, meta map[string]string) (string, error) {
+	b, err := json.Marshal(body{o.ID, o.Incarnation, o.Address, ttl.Milliseconds(), meta})
+	if err != nil {
+		return "", fmt.Errorf("etcd: record: %w", err)
+	}
+	return noncePrefix(nonce) + string(b), nil
+}
+
+// decode reads the record of a key; an error is lease.ErrBadRecord, and the
+// record then has its name only.
+func (s *Store) decode(kv *mvccpb.KeyValue) (lease.Record, error) {
+	r := lease.Record{Name: strings.TrimPrefix(string(kv.Key), s.prefix)}
+	bad := func(what string) (lease.Record, error) {
+		return r, fmt.Errorf("etcd key %q: %w: %s", kv.Key, lease.ErrBadRecord, what)
+	}
+	v := string(kv.Value)
+	switch {
+	case !strings.HasPrefix(v, format):
+		return bad("a foreign value, or of a newer format")
+	case len(v) < jsonStart || v[nonceEnd] != ' ':
+		return bad("truncated")
+	}
+	nonce, err := strconv.ParseUint(v[len(format):nonceEnd], 16, 64)
+	if err != nil || v[:jsonStart] != noncePrefix(nonce) { // conditions compare the text
+		return bad("its nonce is no number")
+	}
+	var b body
+	if err := json.Unmarshal([]byte(v[jsonStart:]), &b); err != nil {
+		return bad(err.Error())
+	}
+	switch {
+	case b.Incarnation == "":
+		return bad("no owner")
+	case b.TTL < 0 || b.TTL > int64(math.MaxInt64/time.Millisecond):
+		return bad("its TTL is out of bounds")
+	case kv.Lease == 0:
+		return bad("on no etcd lease: it would never expire")
+	}
+	r.Owner = lease.Owner{ID: b.ID, Incarnation: b.Incarnation, Address: b.Address}
+	r.Session, r.Token, r.Nonce = lease.SessionID(kv.Lease), lease.Token(kv.ModRevision), nonce
+	r.TTL, r.Metadata = time.Duration(b.TTL)*time.Millisecond, b.Metadata
+	return r, nil
+}

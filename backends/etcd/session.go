@@ -1,0 +1,140 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// OpenSession implements lease.Store. Errors besides: ErrServerTooOld,
+// ErrTTLRaised (with WithStrictTTL).
+func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Grant, error) {
+	ctx, err := s.begin(ctx)
+	if err != nil {
+		return lease.Grant{}, err
+	}
+	if want.ID <= 0 || want.TTL <= 0 {
+		return lease.Grant{}, fmt.Errorf("etcd session %d, TTL %v: %w: both must be above 0", want.ID, want.TTL, lease.ErrInvalid)
+	}
+	if err := s.checkVersions(ctx); err != nil {
+		return lease.Grant{}, err
+	}
+	asked := int64((want.TTL-1)/time.Second) + 1
+	// With an ID of our choice: a repeated request can't open a second lease.
+	resp, err := clientv3.RetryLeaseClient(s.client).LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: int64(want.ID), TTL: asked})
+	if errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseExist) {
+		g, err := s.renewOne(ctx, want)
+		if err != nil {
+			return lease.Grant{}, err
+		}
+		return s.granted(ctx, want, asked, int64(g.TTL/time.Second))
+	}
+	if err = s.explain(ctx, "grant", err); err != nil {
+		return lease.Grant{}, err
+	}
+	return s.granted(ctx, want, asked, resp.TTL)
+}
+
+// granted judges the TTL that an opened session was given, in seconds.
+func (s *Store) granted(ctx context.Context, want lease.Session, asked, got int64) (lease.Grant, error) {
+	if got > asked {
+		if s.strict {
+			if err := s.CloseSession(ctx, want); err != nil {
+				s.log.Warn("a refused session is left to expire", zap.Error(err))
+			}
+			return lease.Grant{}, fmt.Errorf("etcd session: %w from %ds to %ds, the server's floor (1.5 × its election timeout)",
+				ErrTTLRaised, asked, got)
+		}
+		s.log.Warn("etcd raised the TTL to its floor", zap.Int64("asked_s", asked), zap.Int64("granted_s", got))
+	}
+	return lease.Grant{TTL: time.Duration(got) * time.Second}, nil
+}
+
+// renewOne is Renew where an error means the whole call.
+func (s *Store) renewOne(ctx context.Context, want lease.Session) (lease.Grant, error) {
+	g, err := s.Renew(ctx, []lease.Session{want})
+	if err != nil {
+		return lease.Grant{}, err
+	}
+	return g[0], g[0].Err
+}
+
+// CloseSession implements lease.Store: revoking removes every key on the lease.
+func (s *Store) CloseSession(ctx context.Context, want lease.Session) error {
+	ctx, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = s.client.Lease.Revoke(ctx, clientv3.LeaseID(want.ID))
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		err = nil
+	}
+	return s.explain(ctx, "revoke", err)
+}
+
+// Renew implements lease.Store: one stream, one message for each session. The
+// client's own KeepAliveOnce repeats failures without a pause until ctx ends.
+func (s *Store) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Grant, error) {
+	ctx, err := s.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(sessions) == 0 {
+		return nil, nil
+	}
+	streamCtx, cancel := context.WithCancel(ctx) // ends the stream
+	defer cancel()
+	stream, err := clientv3.RetryLeaseClient(s.client).LeaseKeepAlive(streamCtx)
+	if err != nil {
+		return nil, s.explain(ctx, "keepalive", err)
+	}
+	sent := make(chan error, 1)
+	go func() {
+		for _, want := range sessions {
+			if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: int64(want.ID)}); err != nil {
+				sent <- err
+				return
+			}
+		}
+		sent <- stream.CloseSend()
+	}()
+	ttls := make(map[lease.SessionID]int64, len(sessions))
+	var failed error
+	for range sessions {
+		resp, err := stream.Recv()
+		if err != nil {
+			failed = err
+			break
+		}
+		ttls[lease.SessionID(resp.ID)] = resp.TTL
+	}
+	cancel()
+	if err := <-sent; failed != nil && errors.Is(failed, io.EOF) && err != nil {
+		failed = err
+	}
+	failed = s.explain(ctx, "keepalive", failed)
+	grants := make([]lease.Grant, len(sessions))
+	for i, want := range sessions {
+		ttl, ok := ttls[want.ID]
+		switch {
+		case !ok && failed == nil:
+			grants[i].Err = fmt.Errorf("etcd keepalive of session %d: no answer", want.ID)
+		case !ok:
+			grants[i].Err = failed
+		case ttl <= 0:
+			grants[i].Err = fmt.Errorf("etcd session %d: %w", want.ID, lease.ErrSessionGone)
+		default:
+			grants[i].TTL = time.Duration(ttl) * time.Second
+		}
+	}
+	return grants, nil
+}

@@ -1,0 +1,117 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"unicode/utf8"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// DefaultPrefix stands before every name.
+const DefaultPrefix = "holdfast/"
+
+// maxOps is the number of operations a server takes in one Txn by default.
+const maxOps = 128
+
+// Store keeps leases in etcd. It is safe for concurrent use.
+type Store struct {
+	client *clientv3.Client
+	prefix string
+	strict bool
+	log    *zap.Logger
+
+	ops     atomic.Int32 // per Txn, as far as the servers were found to take
+	failing atomic.Bool  // the last request found no server
+	checked atomic.Bool  // the servers' versions
+}
+
+var (
+	_ lease.Store      = (*Store)(nil)
+	_ lease.Transferer = (*Store)(nil)
+	_ lease.Watcher    = (*Store)(nil)
+	_ lease.Limiter    = (*Store)(nil)
+)
+
+// Option sets something of a Store.
+type Option func(*Store)
+
+// WithPrefix replaces DefaultPrefix. Stores of one prefix are one store; a
+// prefix must not be the beginning of another's.
+func WithPrefix(p string) Option { return func(s *Store) { s.prefix = p } }
+
+// WithStrictTTL refuses sessions whose TTL the server raised to its floor, in
+// place of a warning.
+func WithStrictTTL() Option { return func(s *Store) { s.strict = true } }
+
+// WithLogger gets warnings. Default: none.
+func WithLogger(l *zap.Logger) Option { return func(s *Store) { s.log = l } }
+
+// New returns a store over client, which it neither changes nor closes. It sends
+// nothing. An error is lease.ErrInvalid.
+func New(client *clientv3.Client, opts ...Option) (*Store, error) {
+	if client == nil {
+		return nil, fmt.Errorf("etcd.New: client: %w: nil", lease.ErrInvalid)
+	}
+	s := &Store{client: client, prefix: DefaultPrefix, log: zap.NewNop()}
+	s.ops.Store(maxOps)
+	for _, o := range opts {
+		if o == nil {
+			return nil, fmt.Errorf("etcd.New: %w: a nil Option", lease.ErrInvalid)
+		}
+		o(s)
+	}
+	switch {
+	case s.prefix == "" || len(s.prefix) > 512 || !utf8.ValidString(s.prefix):
+		return nil, fmt.Errorf("etcd.WithPrefix: %w: %.64q, must be 1 to 512 bytes of UTF-8", lease.ErrInvalid, s.prefix)
+	case s.log == nil:
+		s.log = zap.NewNop()
+	}
+	return s, nil
+}
+
+// Limits implements lease.Limiter.
+func (s *Store) Limits() lease.Limits { return lease.Limits{Name: "etcd", Batch: maxOps - 1} }
+
+// Prefix returns what stands before every name.
+func (s *Store) Prefix() string { return s.prefix }
+
+func (s *Store) key(name string) string { return s.prefix + name }
+
+var errClosed = errors.New("etcd: the client was closed")
+
+// begin readies the connection for a request, and returns its context. After an
+// outage gRPC would wait up to two minutes before it dials again. A member that
+// is cut off from the others refuses the request at once, in place of sitting on
+// it, so that the next attempt finds another member.
+func (s *Store) begin(ctx context.Context) (context.Context, error) {
+	if s.client.Ctx().Err() != nil {
+		return ctx, errClosed // the client itself would try again a hundred times
+	}
+	if s.failing.Load() {
+		if c := s.client.ActiveConnection(); c != nil {
+			c.ResetConnectBackoff()
+		}
+	}
+	return clientv3.WithRequireLeader(ctx), ctx.Err()
+}
+
+// Ownership is what Guard needs to know: a lease.Term tells it, and so does a
+// singleton.Guarded.
+type Ownership interface {
+	Name() string
+	Token() lease.Token
+}
+
+// Guard is the comparison that fences data in etcd: a Txn with it is applied only
+// while o still owns its name.
+//
+//	client.Txn(ctx).If(store.Guard(o)).Then(clientv3.OpPut("balance", "17")).Commit()
+func (s *Store) Guard(o Ownership) clientv3.Cmp {
+	return clientv3.Compare(clientv3.ModRevision(s.key(o.Name())), "=", int64(o.Token()))
+}

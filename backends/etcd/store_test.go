@@ -1,0 +1,393 @@
+//go:build unix
+
+package etcd_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/namespace"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/holdfast-go/holdfast/backends/etcd"
+	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+func TestNewRefusesBadInput(t *testing.T) {
+	client := clientv3.NewCtxClient(t.Context())
+	for _, bad := range []struct {
+		name   string
+		client *clientv3.Client
+		opts   []etcd.Option
+		says   string
+	}{
+		{"no client", nil, nil, "client"},
+		{"nil option", client, []etcd.Option{nil}, "Option"},
+		{"empty prefix", client, []etcd.Option{etcd.WithPrefix("")}, "1 to 512 bytes"},
+		{"prefix too long", client, []etcd.Option{etcd.WithPrefix(strings.Repeat("x", 513))}, "1 to 512 bytes"},
+		{"prefix no text", client, []etcd.Option{etcd.WithPrefix("a\xff/")}, "UTF-8"},
+	} {
+		s, err := etcd.New(bad.client, bad.opts...)
+		require.Nil(t, s, bad.name)
+		require.ErrorIs(t, err, lease.ErrInvalid, bad.name)
+		require.ErrorContains(t, err, bad.says, bad.name)
+	}
+	s, err := etcd.New(client, etcd.WithLogger(nil))
+	require.NoError(t, err)
+	require.Equal(t, etcd.DefaultPrefix, s.Prefix())
+}
+
+func TestCallsRefuseBadInput(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, server(t).Client(t), fresh())
+	ctx := t.Context()
+	good := session(t, s, "a")
+	_, err := s.OpenSession(ctx, lease.Session{ID: 0, TTL: ttl})
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	_, err = s.OpenSession(ctx, lease.Session{ID: 1})
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	_, err = s.Acquire(ctx, good, []lease.Claim{{Name: "a//b", Nonce: 1}})
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	_, err = s.Acquire(ctx, lease.Session{Owner: good.Owner, TTL: ttl}, []lease.Claim{{Name: "a", Nonce: 1}})
+	require.ErrorIs(t, err, lease.ErrInvalid, "a record under session 0 would never expire")
+	a := win(t, s, good, "a")
+	_, err = s.Transfer(ctx, []lease.Move{{Held: a.Held(), To: lease.Offer{Name: "a", Nonce: 2}}})
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	recs, err := s.Get(ctx, "a")
+	require.NoError(t, err)
+	require.Equal(t, a.Token, recs[0].Token, "something was applied")
+}
+
+// TestTTL: whole seconds, not below the server's floor, and never less than was
+// asked for.
+func TestTTL(t *testing.T) {
+	t.Parallel()
+	client := server(t).Client(t)
+	logs, seen := observer.New(zap.WarnLevel)
+	s := newStore(t, client, fresh(), etcd.WithLogger(zap.New(logs)))
+	strict := newStore(t, client, fresh(), etcd.WithStrictTTL())
+	for _, c := range []struct {
+		ask, get time.Duration
+		raised   bool
+	}{
+		{time.Millisecond, 2 * time.Second, true},
+		{time.Second, 2 * time.Second, true},
+		{1001 * time.Millisecond, 2 * time.Second, false},
+		{2 * time.Second, 2 * time.Second, false},
+		{2500 * time.Millisecond, 3 * time.Second, false},
+		{10 * time.Second, 10 * time.Second, false},
+	} {
+		want := lease.Session{ID: lease.SessionID(ids.Add(1)), TTL: c.ask, Owner: lease.Owner{Incarnation: "x"}}
+		for range 2 { // the second time it exists
+			g, err := s.OpenSession(t.Context(), want)
+			require.NoError(t, err)
+			require.Equal(t, c.get, g.TTL, "asked for %v", c.ask)
+			warned := seen.TakeAll()
+			if c.raised {
+				require.Len(t, warned, 1)
+				require.EqualValues(t, 2, warned[0].ContextMap()["granted_s"])
+			} else {
+				require.Empty(t, warned)
+			}
+		}
+		_, err := strict.OpenSession(t.Context(), want) // exists, as after a repeated request
+		require.Equal(t, c.raised, errors.Is(err, etcd.ErrTTLRaised), "asked for %v: %v", c.ask, err)
+		want.ID = lease.SessionID(ids.Add(1))
+		_, err = strict.OpenSession(t.Context(), want)
+		require.Equal(t, c.raised, errors.Is(err, etcd.ErrTTLRaised), "asked for %v: %v", c.ask, err)
+		if c.raised {
+			left, err := client.TimeToLive(t.Context(), clientv3.LeaseID(want.ID))
+			require.NoError(t, err)
+			require.EqualValues(t, -1, left.TTL, "the refused session was left behind")
+		}
+	}
+}
+
+// TestPrefixes: stores with one prefix are one store, others see nothing of it,
+// and a namespaced client keeps to its namespace.
+func TestPrefixes(t *testing.T) {
+	t.Parallel()
+	c := server(t)
+	client, spaced := c.Client(t), c.Client(t)
+	base := fresh()
+	spaced.KV = namespace.NewKV(spaced.KV, base)
+	spaced.Watcher = namespace.NewWatcher(spaced.Watcher, base)
+	spaced.Lease = namespace.NewLease(spaced.Lease, base)
+	first, second := newStore(t, client, base+"p/"), newStore(t, c.Client(t), base+"p/")
+	other, within := newStore(t, client, base+"q/"), newStore(t, spaced, "p/")
+
+	a := win(t, first, session(t, first, "a"), "job/1")
+	for _, s := range []*etcd.Store{second, within} {
+		sess := session(t, s, "b")
+		outs, err := s.Acquire(t.Context(), sess, []lease.Claim{{Name: "job/1", Nonce: 1}, {Name: "job/1", Nonce: 2, Supersedes: a.Token}})
+		require.NoError(t, err)
+		for _, out := range outs {
+			require.False(t, out.OK)
+			require.Equal(t, a, out.Record)
+		}
+	}
+	b := win(t, other, session(t, other, "c"), "job/1")
+	require.Greater(t, b.Token, a.Token)
+	for _, s := range []*etcd.Store{first, second, within} {
+		var got []lease.Record
+		for r, err := range s.List(t.Context(), "") {
+			require.NoError(t, err)
+			got = append(got, r)
+		}
+		require.Equal(t, []lease.Record{a}, got)
+		for ev, err := range s.Watch(t.Context(), "job/") {
+			require.NoError(t, err)
+			require.Equal(t, a, ev.Record)
+			break
+		}
+	}
+	// The namespaced store does everything, not only reads.
+	sess := session(t, within, "d")
+	d := win(t, within, sess, "job/2")
+	g, err := within.Renew(t.Context(), []lease.Session{sess})
+	require.NoError(t, err)
+	require.NoError(t, g[0].Err)
+	target := session(t, within, "e")
+	moved, err := within.Transfer(t.Context(), []lease.Move{{Held: d.Held(),
+		To: lease.Offer{Name: "job/2", Owner: target.Owner, Session: target.ID, TTL: target.TTL, Nonce: 7}}})
+	require.NoError(t, err)
+	require.True(t, moved[0].OK)
+	out, err := within.Release(t.Context(), []lease.Held{moved[0].Record.Held()})
+	require.NoError(t, err)
+	require.True(t, out[0].OK)
+}
+
+// TestGuard: a journal in etcd refuses a writer whose ownership has passed, even
+// one that has not noticed.
+func TestGuard(t *testing.T) {
+	t.Parallel()
+	c := server(t)
+	client := c.Client(t)
+	prefix := fresh()
+	a, b := newNode(t, client, prefix, "a"), newNode(t, client, prefix, "b")
+	write := func(n *node, term lease.Term, entry string) bool {
+		resp, err := client.Txn(t.Context()).If(n.store.Guard(term)).Then(clientv3.OpPut(prefix+"journal", entry)).Commit()
+		require.NoError(t, err)
+		return resp.Succeeded
+	}
+	// Sessions of their own, so that one can be revoked.
+	ha, hb := a.lease(t, "writer", lease.WithOwnSession()), b.lease(t, "writer")
+	won, err := ha.Acquire(t.Context())
+	require.NoError(t, err)
+	require.True(t, won)
+	old, _ := ha.Term()
+	require.True(t, write(a, old, "by a"))
+
+	r, ok, err := ha.Holder(t.Context())
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.NoError(t, c.Revoke(t.Context(), clientv3.LeaseID(r.Session)))
+	require.False(t, write(a, old, "by nobody"), "the name is nobody's")
+	eventually(t, soon, "b has it", func() bool { won, _ := hb.Acquire(t.Context()); return won })
+	next, _ := hb.Term()
+	require.False(t, write(a, old, "by a, too late"))
+	require.True(t, write(b, next, "by b"))
+	require.False(t, write(a, old, "by a, much too late"))
+	got, err := client.Get(t.Context(), prefix+"journal")
+	require.NoError(t, err)
+	require.Equal(t, "by b", string(got.Kvs[0].Value))
+}
+
+// TestManyNames: one call may carry any number; servers that take few operations
+// in one Txn are found out.
+func TestManyNames(t *testing.T) {
+	t.Parallel()
+	small := etcdtest.Start(t, etcdtest.WithArgs("--max-txn-ops=16"))
+	for _, c := range []struct {
+		server string
+		client *clientv3.Client
+	}{
+		{"default", server(t).Client(t)},
+		{"max-txn-ops=16", small.Client(t)},
+	} {
+		for _, begin := range []string{"Acquire", "Get"} {
+			t.Run(c.server+", first "+begin, func(t *testing.T) {
+				s := newStore(t, c.client, fresh())
+				sess, target := session(t, s, "a"), session(t, s, "b")
+				const n = 1000
+				claims, names := make([]lease.Claim, n), make([]string, n)
+				for i := range claims {
+					names[i] = fmt.Sprintf("many/%04d", i)
+					claims[i] = lease.Claim{Name: names[i], Nonce: uint64(i + 1)}
+				}
+				if begin == "Get" {
+					recs, err := s.Get(t.Context(), names...)
+					require.NoError(t, err)
+					require.Empty(t, recs)
+				}
+				start := time.Now()
+				outs, err := s.Acquire(t.Context(), sess, claims)
+				require.NoError(t, err)
+				require.Len(t, outs, n)
+				t.Logf("%d names in %v", n, time.Since(start))
+				moves, held := make([]lease.Move, n), make([]lease.Held, n)
+				for i, out := range outs {
+					require.True(t, out.OK)
+					require.Equal(t, names[i], out.Record.Name)
+					moves[i] = lease.Move{Held: out.Record.Held(), To: lease.Offer{Name: names[i], Owner: target.Owner,
+						Session: target.ID, TTL: target.TTL, Nonce: uint64(i + 5000)}}
+				}
+				outs, err = s.Transfer(t.Context(), moves)
+				require.NoError(t, err)
+				for i, out := range outs {
+					require.True(t, out.OK)
+					require.Greater(t, out.Record.Token, moves[i].Token)
+					held[i] = out.Record.Held()
+				}
+				outs, err = s.Release(t.Context(), held)
+				require.NoError(t, err)
+				for _, out := range outs {
+					require.True(t, out.OK)
+				}
+				recs, err := s.Get(t.Context(), names...)
+				require.NoError(t, err)
+				require.Empty(t, recs)
+			})
+		}
+	}
+}
+
+// TestLargeRecords: a batch that is too large for a request is parted; a record
+// that is too large by itself is refused, alone.
+func TestLargeRecords(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, server(t).Client(t), fresh())
+	sess := session(t, s, "a")
+	claims := make([]lease.Claim, 120)
+	for i := range claims {
+		claims[i] = lease.Claim{Name: fmt.Sprintf("large/%d", i), Nonce: uint64(i + 1), Metadata: map[string]string{"m": strings.Repeat("x", 30_000)}}
+	}
+	for i, size := range map[int]int{7: 1_700_000, 8: 3_000_000} { // refused by the server, and by the client
+		claims[i].Metadata = map[string]string{"m": strings.Repeat("x", size)}
+	}
+	outs, err := s.Acquire(t.Context(), sess, claims)
+	require.NoError(t, err)
+	for i, out := range outs {
+		if i == 7 || i == 8 {
+			require.False(t, out.OK)
+			require.ErrorIs(t, out.Err, lease.ErrInvalid)
+			continue
+		}
+		require.True(t, out.OK, "%d: %v", i, out.Err)
+	}
+	n := 0
+	for _, err := range s.List(t.Context(), "") {
+		require.NoError(t, err)
+		n++
+	}
+	require.Equal(t, len(claims)-2, n)
+	require.NoError(t, s.CloseSession(t.Context(), sess))
+}
+
+// TestRenewTogether: of sessions that are renewed together, one that is gone does
+// the others no harm.
+func TestRenewTogether(t *testing.T) {
+	t.Parallel()
+	c := server(t)
+	s := newStore(t, c.Client(t), fresh())
+	sessions := make([]lease.Session, 50)
+	for i := range sessions {
+		sessions[i] = session(t, s, "a")
+	}
+	gone := map[int]bool{0: true, 13: true, 49: true}
+	for i := range gone {
+		require.NoError(t, c.Revoke(t.Context(), clientv3.LeaseID(sessions[i].ID)))
+	}
+	grants, err := s.Renew(t.Context(), sessions)
+	require.NoError(t, err)
+	for i, g := range grants {
+		if gone[i] {
+			require.ErrorIs(t, g.Err, lease.ErrSessionGone)
+			continue
+		}
+		require.NoError(t, g.Err)
+		require.Equal(t, sessions[i].TTL, g.TTL)
+	}
+	for _, sess := range sessions {
+		require.NoError(t, s.CloseSession(t.Context(), sess))
+	}
+}
+
+// TestCallsEndWithTheirContext: over a link that is cut, whatever the client does
+// inside, and then say in the caller's terms what happened.
+func TestCallsEndWithTheirContext(t *testing.T) {
+	t.Parallel()
+	route, err := server(t).NewRoute()
+	require.NoError(t, err)
+	s := newStore(t, route.Client(t), fresh())
+	sess := session(t, s, "a")
+	a := win(t, s, sess, "a")
+	calls := map[string]func(context.Context) error{
+		"OpenSession":  func(ctx context.Context) error { _, err := s.OpenSession(ctx, sess); return err },
+		"CloseSession": func(ctx context.Context) error { return s.CloseSession(ctx, sess) },
+		"Acquire": func(ctx context.Context) error {
+			_, err := s.Acquire(ctx, sess, []lease.Claim{{Name: "b", Nonce: 1}})
+			return err
+		},
+		"Renew": func(ctx context.Context) error {
+			g, err := s.Renew(ctx, []lease.Session{sess})
+			if err == nil {
+				err = g[0].Err
+			}
+			return err
+		},
+		"Release": func(ctx context.Context) error { _, err := s.Release(ctx, []lease.Held{a.Held()}); return err },
+		"Transfer": func(ctx context.Context) error {
+			_, err := s.Transfer(ctx, []lease.Move{{Held: a.Held(), To: lease.Offer{Session: 1}}})
+			return err
+		},
+		"Get": func(ctx context.Context) error { _, err := s.Get(ctx, "a"); return err },
+		"List": func(ctx context.Context) error {
+			for _, err := range s.List(ctx, "") {
+				return err
+			}
+			return nil
+		},
+	}
+	for _, how := range []struct {
+		name  string
+		fault func()
+	}{{"cut", route.Cut}, {"refused", route.Refuse}} {
+		how.fault()
+		t.Run(how.name, func(t *testing.T) {
+			for name, call := range calls {
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					began := time.Now()
+					ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+					defer cancel()
+					err := call(ctx)
+					require.ErrorIs(t, err, etcd.ErrUnreachable)
+					require.ErrorContains(t, err, route.Endpoints()[0])
+					require.NotErrorIs(t, err, lease.ErrSessionGone)
+					require.Less(t, time.Since(began), 2*time.Second)
+
+					// A Keeper ends attempts by a timer of its own.
+					late := fmt.Errorf("no answer within 1s: %w", context.DeadlineExceeded)
+					timed, stop := context.WithCancelCause(t.Context())
+					defer time.AfterFunc(200*time.Millisecond, func() { stop(late) }).Stop()
+					defer stop(nil)
+					require.ErrorIs(t, call(timed), etcd.ErrUnreachable)
+
+					// Whoever cancels knows why.
+					canceled, stopNow := context.WithCancel(t.Context())
+					stopNow()
+					require.ErrorIs(t, call(canceled), context.Canceled)
+				})
+			}
+		})
+	}
+}

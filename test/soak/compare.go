@@ -1,0 +1,216 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	mrand "math/rand/v2"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// compareTTL is the TTL where nobody dies, in seconds.
+const compareTTL = 10
+
+// warm is how many first rounds are not counted.
+const warm = 10
+
+// contestant does one round of something and says how long that took.
+type contestant struct {
+	name string
+	run  func(ctx context.Context, round int) (time.Duration, error)
+}
+
+func compare(ctx context.Context, args []string, r *report) error {
+	var rounds, crashes int
+	if err := flags("compare", args, func(f *flag.FlagSet) {
+		f.IntVar(&rounds, "rounds", 300, "rounds of acquisition and hand-over")
+		f.IntVar(&crashes, "crashes", 20, "crashes of each contestant at each TTL")
+	}); err != nil {
+		return err
+	}
+	if rounds < 1 || crashes < 1 {
+		return errors.New("compare: -rounds and -crashes must be at least 1")
+	}
+	b, err := newBed(ctx, r)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	acquirers, err := acquirers(ctx, b)
+	if err != nil {
+		return err
+	}
+	got, err := interleave(ctx, r, "acquire ", acquirers, rounds, false)
+	if err != nil {
+		return err
+	}
+	ours := percentile(got[holdfast], 50)
+	r.printf("       ours to TryLock on a shared session: %.2f", ratio(ours, percentile(got[tryLock], 50)))
+	r.atMost("acquire p50, ours to NewSession+TryLock", ratio(ours, percentile(got[sessionTryLock], 50)), 0.5, "")
+	handers, err := handers(ctx, b)
+	if err != nil {
+		return err
+	}
+	if got, err = interleave(ctx, r, "hand-over ", handers, rounds, true); err != nil {
+		return err
+	}
+	ours = percentile(got[holdfast], 50)
+	r.printf("       ours to Mutex: %.2f, to Election: %.2f", ratio(ours, percentile(got[mutex], 50)), ratio(ours, percentile(got[election], 50)))
+	r.atMost("hand-over p50, ours to bare", ratio(ours, percentile(got[bare], 50)), 1.5, "")
+	for _, ttl := range []time.Duration{2 * time.Second, 5 * time.Second} {
+		if err := crash(ctx, b, r, ttl, crashes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Names of contestants.
+const (
+	holdfast       = "holdfast"
+	sessionTryLock = "NewSession+TryLock"
+	tryLock        = "TryLock, shared session"
+	mutex          = "concurrency.Mutex"
+	election       = "concurrency.Election"
+	bare           = "bare delete, watch, Txn"
+)
+
+// interleave lets all take their turn in each round, in any order. together: they
+// wait in parallel, and take turns by themselves.
+func interleave(ctx context.Context, r *report, what string, of []contestant, rounds int, together bool) (map[string][]time.Duration, error) {
+	got := map[string][]time.Duration{}
+	for round := range warm + rounds {
+		took, errs := make([]time.Duration, len(of)), make([]error, len(of))
+		one, cancel := context.WithTimeout(ctx, time.Minute)
+		var all sync.WaitGroup
+		for _, i := range mrand.Perm(len(of)) {
+			all.Go(func() { took[i], errs[i] = of[i].run(one, round) })
+			if !together {
+				all.Wait()
+			}
+		}
+		all.Wait()
+		cancel()
+		for i, c := range of {
+			if errs[i] != nil {
+				return nil, fmt.Errorf("%s%s, round %d: %w", what, c.name, round, errs[i])
+			}
+			if round >= warm {
+				got[c.name] = append(got[c.name], took[i])
+			}
+		}
+	}
+	for _, c := range of {
+		r.spread(what+c.name, got[c.name])
+	}
+	return got, nil
+}
+
+// acquirers take a name that is free and never was held before.
+func acquirers(ctx context.Context, b *bed) ([]contestant, error) {
+	client, err := b.direct()
+	if err != nil {
+		return nil, err
+	}
+	k, err := b.keeper(client, "acquirer", compareTTL*time.Second)
+	if err != nil {
+		return nil, err
+	}
+	resident, err := k.Lease("compare/resident") // so that its session is there
+	if err != nil {
+		return nil, err
+	}
+	if _, err := hold(ctx, resident); err != nil {
+		return nil, err
+	}
+	plain, err := b.direct()
+	if err != nil {
+		return nil, err
+	}
+	shared, err := concurrency.NewSession(plain, concurrency.WithTTL(compareTTL))
+	if err != nil {
+		return nil, err
+	}
+	lock := func(ctx context.Context, s *concurrency.Session, kind string, round int) (*concurrency.Mutex, error) {
+		m := concurrency.NewMutex(s, fmt.Sprintf("compare/%s/%d", kind, round))
+		return m, m.TryLock(ctx)
+	}
+	return []contestant{
+		{holdfast, func(ctx context.Context, round int) (time.Duration, error) {
+			began := time.Now()
+			h, err := k.Lease(fmt.Sprintf("compare/ours/%d", round))
+			if err != nil {
+				return 0, err
+			}
+			ok, err := h.Acquire(ctx)
+			took := time.Since(began)
+			if err == nil && !ok {
+				err = errors.New("a free name was refused")
+			}
+			return took, errors.Join(err, h.Release(ctx), h.Close(ctx))
+		}},
+		{sessionTryLock, func(ctx context.Context, round int) (time.Duration, error) {
+			began := time.Now()
+			s, err := concurrency.NewSession(plain, concurrency.WithTTL(compareTTL), concurrency.WithContext(ctx))
+			if err != nil {
+				return 0, err
+			}
+			m, err := lock(ctx, s, "own", round)
+			took := time.Since(began)
+			if err != nil {
+				return 0, err
+			}
+			return took, errors.Join(m.Unlock(ctx), s.Close())
+		}},
+		{tryLock, func(ctx context.Context, round int) (time.Duration, error) {
+			began := time.Now()
+			m, err := lock(ctx, shared, "shared", round)
+			took := time.Since(began)
+			if err != nil {
+				return 0, err
+			}
+			return took, m.Unlock(ctx)
+		}},
+	}, nil
+}
+
+// sessions makes two on clients of their own.
+func sessions(b *bed) (pair [2]*concurrency.Session, err error) {
+	for i := range pair {
+		var client *clientv3.Client
+		if client, err = b.direct(); err != nil {
+			return pair, err
+		}
+		if pair[i], err = concurrency.NewSession(client, concurrency.WithTTL(compareTTL)); err != nil {
+			return pair, err
+		}
+	}
+	return pair, nil
+}
+
+// keepers makes handles of one name on two Keepers with clients of their own.
+func keepers(b *bed, name string) (pair [2]*lease.Handle, err error) {
+	for i := range pair {
+		client, err := b.direct()
+		if err != nil {
+			return pair, err
+		}
+		k, err := b.keeper(client, fmt.Sprintf("keeper-%d", i), compareTTL*time.Second)
+		if err != nil {
+			return pair, err
+		}
+		if pair[i], err = k.Lease(name); err != nil {
+			return pair, err
+		}
+	}
+	return pair, nil
+}
