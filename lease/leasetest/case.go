@@ -282,14 +282,17 @@ func (n *node) close() {
 
 // claim asks for a free name, with a nonce of its own.
 func (t *T) claim(name string) lease.Claim {
-	return lease.Claim{Name: name, Nonce: rand.Uint64N(1<<63) + 1}
+	return lease.Claim{Name: name, Nonce: nonce()}
 }
+
+// nonce returns one that no store may round: all 63 bits count.
+func nonce() uint64 { return rand.Uint64N(1<<62) | 1<<62 | 1 }
 
 // offer invites a transfer of name to the node.
 func (n *node) offer(name string) lease.Offer {
 	return lease.Offer{
 		Name: name, Owner: n.session.Owner, Session: n.session.ID, TTL: n.session.TTL,
-		Nonce: rand.Uint64N(1<<63) + 1, Lifetime: time.Minute,
+		Nonce: nonce(), Lifetime: time.Minute,
 	}
 }
 
