@@ -124,9 +124,14 @@ func TestProxyForwardsWhatWasQueuedWhenTheHostLeaves(t *testing.T) {
 		}
 		require.NoError(t, ma.Stop(t.Context()))
 		until(t, time.Second, "the other hosts", active(mb))
-		lives := c.log.snapshot()
+		var lives []life
+		var got []job
+		until(t, 5*time.Second, "all are handled", func() bool {
+			lives = c.log.snapshot()
+			got = append(lives[0].jobs[:len(lives[0].jobs):len(lives[0].jobs)], lives[1].jobs...)
+			return len(got) >= 500
+		})
 		require.Len(t, lives, 2)
-		got := append(lives[0].jobs, lives[1].jobs...)
 		require.Len(t, got, 500)
 		for i, j := range got {
 			require.Equal(t, i, j.Number)
