@@ -253,11 +253,11 @@ func TestDrainingTurnsAwayTheFrontDoorOnly(t *testing.T) {
 		s.system.Root.Send(future.PID(), num(102))
 		synctest.Wait()
 		s.send("please stop")
-		s.system.Root.Poison(s.pid)
 		s.post(num(3))
+		s.system.Root.Poison(s.pid)
 		s.expectScript("*actor.Started", "diverted gate_test.num", "diverted gate_test.num", "101",
-			"100", "continued with 102", "string", "*actor.Stopping", "*actor.Stopped",
-			"diverted gate_test.num", "done")
+			"100", "continued with 102", "string", "diverted gate_test.num", "*actor.Stopping", "*actor.Stopped",
+			"done")
 		s.expectDiverted(1, 4)
 		s.expectDone()
 	})
