@@ -62,11 +62,11 @@ func (k *Keeper) sendAcquires(p *pool, ops []*op) {
 }
 
 // wanted ends those of ops whose callers are gone before they were asked for: what
-// they won would only be given back.
+// they won would only be given back. The slice is the sender's own.
 func (k *Keeper) wanted(ops []*op) []*op {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(ops), func(o *op) bool {
+	return slices.DeleteFunc(ops, func(o *op) bool {
 		if !o.abandoned {
 			return false
 		}
