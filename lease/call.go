@@ -1,9 +1,6 @@
 package lease
 
-import (
-	"context"
-	"fmt"
-)
+import "context"
 
 // This file takes single requests to the store.
 
@@ -17,16 +14,13 @@ func call[T any](k *Keeper, f func(context.Context) (T, error)) (T, error) {
 	}
 	ctx, cancel := context.WithCancelCause(k.ctx)
 	defer cancel(nil)
-	t := k.clock.AfterFunc(k.cfg.AttemptTimeout, func() {
-		cancel(fmt.Errorf("no answer within %v: %w", k.cfg.AttemptTimeout, context.DeadlineExceeded))
-	})
-	defer t.Stop()
+	defer k.clock.AfterFunc(k.cfg.AttemptTimeout, func() { cancel(noAnswer(k.cfg.AttemptTimeout)) }).Stop()
 	ch := make(chan reply, 1)
 	k.calls.Go(func() {
 		var r reply
 		defer func() {
 			if p := recover(); p != nil {
-				r.err = fmt.Errorf("the store panicked: %v", p)
+				r.err = panicked(p)
 			}
 			ch <- r
 		}()

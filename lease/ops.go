@@ -35,6 +35,12 @@ type op struct {
 	abandoned bool
 	finished  bool
 
+	// The first attempt, where the caller makes it (direct.go).
+	mayDirect bool
+	direct    *lane
+	caller    context.Context
+	reserved  *session // opAcquire: counts the op as pending
+
 	nonce      uint64 // opAcquire
 	supersedes Token  // opAcquire: the token of a record of ours that stands
 	held       Held   // opRelease, opTransfer: what to give up
@@ -72,13 +78,24 @@ func (h *Handle) do(ctx context.Context, o *op) (bool, error) {
 	o.until = k.clock.Now().Mono + k.cfg.OperationTimeout
 	h.queue = append(h.queue, o)
 	if h.op == nil {
+		o.mayDirect = k.limits.Prompt && ctx.Err() == nil
 		k.nextLocked(h)
+		o.mayDirect = false
 	}
+	direct := o.direct != nil
 	finished := o.finished
 	k.mu.Unlock()
 
+	if direct {
+		k.sendDirect(ctx, o)
+		select {
+		case <-o.done:
+			finished = true
+		default:
+		}
+	}
 	if !finished {
-		limit := k.clock.AfterFunc(k.cfg.OperationTimeout, func() {
+		limit := k.clock.AfterFunc(max(0, o.until-k.clock.Now().Mono), func() {
 			k.leave(o, unknown(fmt.Errorf("no definite answer within %v", k.cfg.OperationTimeout)))
 		})
 		defer limit.Stop()
@@ -200,14 +217,22 @@ func (k *Keeper) retryLocked(o *op, l *lane) {
 	switch {
 	case k.closed || k.closing && o.kind != opRelease:
 		k.giveUpLocked(o, ErrClosed)
+	case o.abandoned && o.kind == opAcquire && o.unknown && now <= o.until:
+		k.giveBackLocked(o, Held{}, ErrReleased) // it may stand: look, and release it
+	case o.abandoned && o.kind == opRelease && o.attempts < 2:
+		l.push(k, o) // the one attempt may have ended with its caller
 	case o.abandoned || now+pause > o.until:
 		k.giveUpLocked(o, unknown(fmt.Errorf("no definite answer in %d attempts, the last: %w", o.attempts, o.lastErr)))
 	default:
 		k.clock.AfterFunc(pause, func() {
 			k.mu.Lock()
 			defer k.mu.Unlock()
-			if o.abandoned || k.closed {
+			switch {
+			case k.closed:
 				k.giveUpLocked(o, ErrClosed)
+				return
+			case o.abandoned:
+				k.retryLocked(o, l)
 				return
 			}
 			l.push(k, o)
@@ -275,6 +300,9 @@ type lane struct {
 }
 
 func (l *lane) push(k *Keeper, o *op) {
+	if l.directLocked(k, o) {
+		return
+	}
 	l.queue = append(l.queue, o)
 	l.pump(k)
 }

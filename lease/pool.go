@@ -77,9 +77,6 @@ func (k *Keeper) reserve(p *pool) (*session, error) {
 		k.mu.Lock()
 		p.opening, o.err = nil, err
 		close(o.done)
-		if s != nil {
-			s.pending++
-		}
 		k.mu.Unlock()
 		return s, err
 	}
@@ -109,11 +106,12 @@ func (k *Keeper) idleSessionLocked(s *session) {
 	}
 }
 
-// open opens a session; its deadline counts from before the request.
+// open opens a session, with one name counted as pending; its deadline counts
+// from before the request.
 func (k *Keeper) open(p *pool) (*session, error) {
 	s := &session{
 		Session: Session{ID: SessionID(newID()), Owner: k.owner, TTL: p.ttl},
-		clock:   k.clock, kick: k.kick, pool: p, handles: map[*Handle]struct{}{},
+		clock:   k.clock, kick: k.kick, pool: p, handles: map[*Handle]struct{}{}, pending: 1,
 	}
 	sent := k.clock.Now()
 	g, err := call(k, func(ctx context.Context) (Grant, error) { return k.store.OpenSession(ctx, s.Session) })

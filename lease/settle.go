@@ -16,7 +16,10 @@ import (
 // where one has not room enough.
 func (k *Keeper) sendAcquires(p *pool, ops []*op) {
 	for ops = k.wanted(ops); len(ops) > 0; ops = k.wanted(ops) {
-		s, err := k.reserve(p)
+		s, err := ops[0].reserved, error(nil)
+		if ops[0].reserved = nil; s == nil {
+			s, err = k.reserve(p)
+		}
 		if err != nil {
 			k.mu.Lock()
 			for _, o := range ops { // nothing was sent: not unknown
@@ -39,7 +42,7 @@ func (k *Keeper) sendAcquires(p *pool, ops []*op) {
 		sess := s.Session
 		k.mu.Unlock()
 
-		outs, err := call(k, func(ctx context.Context) ([]Outcome, error) { return k.store.Acquire(ctx, sess, claims) })
+		outs, err := callFor(k, batch, func(ctx context.Context) ([]Outcome, error) { return k.store.Acquire(ctx, sess, claims) })
 		if err == nil && len(outs) != n {
 			err = fmt.Errorf("%d outcomes for %d claims: %w", len(outs), n, ErrInconsistent)
 		}
@@ -69,6 +72,9 @@ func (k *Keeper) wanted(ops []*op) []*op {
 	return slices.DeleteFunc(ops, func(o *op) bool {
 		if !o.abandoned {
 			return false
+		}
+		if o.reserved != nil {
+			k.unreserveLocked(o.reserved)
 		}
 		k.giveUpLocked(o, ErrReleased) // the caller has had its answer
 		return true
@@ -130,7 +136,6 @@ func (k *Keeper) wonLocked(o *op, s *session, rec Record) {
 			err = fmt.Errorf("token %d after %d, nonce %x for %x: %w", rec.Token, h.last, rec.Nonce, o.nonce, ErrInconsistent)
 			k.log.Error(err.Error())
 		}
-		k.metrics.acquired(k.ctx, "given back")
 		k.giveBackLocked(o, rec.Held(), err)
 		return
 	case s.dead || !s.trusts(k.clock.Now()):
@@ -149,8 +154,10 @@ func (k *Keeper) wonLocked(o *op, s *session, rec Record) {
 	k.endOpLocked(o, true, nil)
 }
 
-// giveBackLocked turns a win that nobody wants any more into a release.
+// giveBackLocked turns a win that nobody wants any more into a release. A win
+// that is not known (the zero held) is looked for first.
 func (k *Keeper) giveBackLocked(o *op, held Held, err error) {
+	k.metrics.acquired(k.ctx, "given back")
 	o.h.dropClaimLocked()
 	o.h.last = max(o.h.last, held.Token)
 	o.finish(false, err)
@@ -199,7 +206,7 @@ func (k *Keeper) sendReleases(ops []*op) {
 	if len(batch) == 0 {
 		return
 	}
-	outs, err := call(k, func(ctx context.Context) ([]Outcome, error) { return k.store.Release(ctx, held) })
+	outs, err := callFor(k, batch, func(ctx context.Context) ([]Outcome, error) { return k.store.Release(ctx, held) })
 	if err == nil && len(outs) != len(batch) {
 		err = fmt.Errorf("%d outcomes for %d releases: %w", len(outs), len(batch), ErrInconsistent)
 	}
@@ -244,7 +251,7 @@ func (k *Keeper) sendMoves(ops []*op) {
 	}
 	k.mu.Unlock()
 	t := k.store.(Transferer) // checked by Handle.Transfer
-	outs, err := call(k, func(ctx context.Context) ([]Outcome, error) { return t.Transfer(ctx, moves) })
+	outs, err := callFor(k, ops, func(ctx context.Context) ([]Outcome, error) { return t.Transfer(ctx, moves) })
 	if err == nil && len(outs) != len(moves) {
 		err = fmt.Errorf("%d outcomes for %d moves: %w", len(outs), len(moves), ErrInconsistent)
 	}

@@ -121,6 +121,13 @@ type watchless struct {
 	lease.Limiter
 }
 
+// unhurried hides that a store is prompt.
+type unhurried struct {
+	lease.Store
+	lease.Transferer
+	lease.Watcher
+}
+
 func newSim(t *testing.T, seed uint64) *sim {
 	r := rand.New(rand.NewPCG(seed, 1))
 	s := &sim{
@@ -129,8 +136,11 @@ func newSim(t *testing.T, seed uint64) *sim {
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.store = s.inner
-	if r.IntN(4) == 0 {
+	switch r.IntN(8) {
+	case 0, 1:
 		s.store = watchless{s.inner, s.inner, s.inner}
+	case 2, 3:
+		s.store = unhurried{s.inner, s.inner, s.inner}
 	}
 	s.cfg = lease.Config{
 		TTL:             []time.Duration{time.Second, 3 * time.Second, 10 * time.Second}[r.IntN(3)],
@@ -142,8 +152,8 @@ func newSim(t *testing.T, seed uint64) *sim {
 		s.names = append(s.names, fmt.Sprint("job/", i))
 		s.winner[s.names[i]] = map[lease.Token]*held{}
 	}
-	s.logf("seed %d: ttl %v, names per session %d, names %d, watch %v",
-		seed, s.cfg.TTL, s.cfg.NamesPerSession, len(s.names), s.store == lease.Store(s.inner))
+	s.logf("seed %d: ttl %v, names per session %d, names %d, store %s",
+		seed, s.cfg.TTL, s.cfg.NamesPerSession, len(s.names), fmt.Sprintf("%T", s.store))
 	for i := range 2 + r.IntN(4) {
 		s.nodes = append(s.nodes, s.newNode(fmt.Sprint("n", i)))
 	}

@@ -178,6 +178,11 @@ type Limits struct {
 	NamesPerSession int
 	// Batch bounds how many names one call may carry; 0: no bound.
 	Batch int
+	// Prompt: every call returns as soon as its context ends. The Keeper then
+	// makes first attempts on the goroutine of whoever asked for them, which is
+	// quicker; a store that is not prompt is called on goroutines that can be left
+	// behind.
+	Prompt bool
 }
 
 // Limiter is implemented by stores that have bounds.

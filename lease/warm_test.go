@@ -20,10 +20,11 @@ func TestAWarmKeeperHasASessionAheadOfNeed(t *testing.T) {
 		time.Sleep(10 * ttl)
 		require.EqualValues(t, 1, store.Stats().OpenSession, "and kept while nothing needs it")
 
-		for i := range 3 {
+		for i := range 2 {
 			a.hold(fmt.Sprint("job/", i))
 		}
 		require.EqualValues(t, 1, store.Stats().OpenSession, "the first acquisitions wait for no session")
+		a.hold("job/2") // it is full
 		time.Sleep(2 * time.Second)
 		require.EqualValues(t, 2, store.Stats().OpenSession, "the next is there before it is needed")
 		a.hold("job/3")

@@ -76,7 +76,9 @@ func New(client *clientv3.Client, opts ...Option) (*Store, error) {
 }
 
 // Limits implements lease.Limiter.
-func (s *Store) Limits() lease.Limits { return lease.Limits{Name: "etcd", Batch: maxOps - 1} }
+func (s *Store) Limits() lease.Limits {
+	return lease.Limits{Name: "etcd", Batch: maxOps - 1, Prompt: true}
+}
 
 // Prefix returns what stands before every name.
 func (s *Store) Prefix() string { return s.prefix }

@@ -90,7 +90,9 @@ func New(opts ...Option) *Store {
 
 // Limits returns the name "memory" and the minimal TTL; there are no other
 // bounds.
-func (s *Store) Limits() lease.Limits { return lease.Limits{Name: "memory", MinTTL: s.minTTL} }
+func (s *Store) Limits() lease.Limits {
+	return lease.Limits{Name: "memory", MinTTL: s.minTTL, Prompt: true}
+}
 
 // begin locks the mutex, unless ctx is done, and applies the expiries that are
 // due.

@@ -1,0 +1,78 @@
+package lease
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// This file takes the first attempt of an operation to the store on the
+// goroutine of its caller, which saves two hand-overs between goroutines: a
+// fifth of what an acquisition takes on a small machine. It is for stores that
+// are prompt (Limits.Prompt), as the caller can't leave before the store does,
+// and for attempts that need nothing but that one request. All else of an
+// operation, its further attempts included, is done by the lanes.
+
+// directLocked lets the caller of o make the first attempt, if it may: it has
+// the room in the lane and, for an acquisition, a session that is fresh.
+func (l *lane) directLocked(k *Keeper, o *op) bool {
+	if !o.mayDirect || k.closed || len(l.queue) > 0 || l.active >= laneWidth {
+		return false
+	}
+	switch o.kind {
+	case opAcquire:
+		s := k.roomLocked(o.h.pool)
+		if s == nil || s.remaining(k.clock.Now()) < k.cfg.renewEvery(s.TTL) {
+			return false
+		}
+		s.pending++
+		o.reserved = s
+	case opRelease:
+		if o.held == (Held{}) {
+			return false
+		}
+	}
+	l.active++
+	k.wg.Add(1)
+	o.direct = l
+	return true
+}
+
+// sendDirect makes the first attempt of o, for its caller.
+func (k *Keeper) sendDirect(ctx context.Context, o *op) {
+	defer k.wg.Done()
+	l := o.direct
+	o.caller = ctx
+	l.send([]*op{o})
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	l.active--
+	l.pump(k)
+}
+
+// callFor is call for an attempt of ops, on this goroutine if that is the caller
+// of the one op there is.
+func callFor[T any](k *Keeper, ops []*op, f func(context.Context) (T, error)) (v T, err error) {
+	caller := ops[0].caller
+	if caller == nil {
+		return call(k, f)
+	}
+	ops[0].caller = nil // only the first attempt
+	ctx, cancel := context.WithCancelCause(k.ctx)
+	defer cancel(nil)
+	limit := min(k.cfg.AttemptTimeout, k.cfg.OperationTimeout)
+	defer k.clock.AfterFunc(limit, func() { cancel(noAnswer(limit)) }).Stop()
+	defer context.AfterFunc(caller, func() { cancel(caller.Err()) })()
+	defer func() {
+		if p := recover(); p != nil {
+			err = panicked(p)
+		}
+	}()
+	return f(ctx)
+}
+
+func noAnswer(within time.Duration) error {
+	return fmt.Errorf("no answer within %v: %w", within, context.DeadlineExceeded)
+}
+
+func panicked(p any) error { return fmt.Errorf("the store panicked: %v", p) }
