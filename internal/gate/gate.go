@@ -42,6 +42,13 @@ type Options struct {
 	// OnDone is called once, on the mailbox's goroutine, when Done is closed;
 	// after OnLost, if that is called at all. Not called by Close.
 	OnDone func()
+	// OnStart gets the actor before it sees Started, for its first life behind the
+	// gate only; on an error Started is withheld and the actor ends. It runs under
+	// the term, like a handler.
+	OnStart func(actor.Actor) error
+	// OnEnd gets the actor once it has ended, if it saw Started and the gate was
+	// never lost: its last state, before OnDone and Done.
+	OnEnd func(actor.Actor)
 	// Journal is told of every pass, before the handler runs, with the clock
 	// reading that decided it. Concurrently for actors under one gate.
 	Journal func(name string, token lease.Token, at time.Duration)

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"fmt"
 	"log/slog"
 	"strings"
 	"time"
@@ -96,8 +97,27 @@ func (m *mailbox) started(msg *actor.Started) {
 		m.withhold()
 		return
 	}
-	m.life = running
+	if f := m.gate.opts.OnStart; f != nil && !m.child {
+		m.gate.opts.OnStart = nil // a restart is not its first life
+		if err := m.call("OnStart", func(a actor.Actor) error { return f(a) }); err != nil {
+			m.withhold()
+			m.stop(stop)
+			return
+		}
+	}
+	m.life, m.born = running, true
 	m.hand(msg, at)
+}
+
+// call runs a function of the guardian's on the actor, and contains its panic.
+func (m *mailbox) call(what string, f func(actor.Actor) error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			m.log("gate: "+what+" panicked", r)
+			err = fmt.Errorf("%s panicked: %v", what, r)
+		}
+	}()
+	return f(m.ctx.Actor())
 }
 
 // stop hands a Stop on, whatever the mode.
@@ -271,6 +291,9 @@ func (m *mailbox) stopped() {
 func (m *mailbox) settle() {
 	if m.life != stopping || !m.gone() {
 		return
+	}
+	if f := m.gate.opts.OnEnd; f != nil && !m.child && m.born && m.gate.mode.mode() < Lost {
+		_ = m.call("OnEnd", func(a actor.Actor) error { f(a); return nil })
 	}
 	m.life = ended
 	m.resume()

@@ -34,6 +34,7 @@ type mailbox struct {
 	process   actor.Process // what the actor is registered as
 	watchers  actor.PIDSet
 	restarted bool // a Restart passed
+	born      bool // Started passed
 }
 
 var (

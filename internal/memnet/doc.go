@@ -11,7 +11,8 @@
 //   - Messages of a node to a node stay in order, whatever their kind; between
 //     different pairs there is no order. At most once.
 //   - Watching an actor that does not exist, or that stops, gives Terminated with
-//     reason Stopped; a broken link gives AddressTerminated, once per watch.
+//     reason Stopped; a broken link gives AddressTerminated, once per watch, and
+//     an EndpointTerminatedEvent on the event stream of the sending side.
 //
 // # What differs
 //

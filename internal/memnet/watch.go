@@ -1,8 +1,12 @@
 package memnet
 
-import "github.com/asynkron/protoactor-go/actor"
+import (
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/asynkron/protoactor-go/remote"
+)
 
-// notice is an AddressTerminated that a watcher is owed.
+// notice is an AddressTerminated that a watcher is owed; without a watcher it is
+// what remote publishes on the event stream when it gives an address up.
 type notice struct {
 	to *node
 	w  watch
@@ -20,6 +24,7 @@ func (n *Net) breakLink(l link) (told []notice) {
 	if from == nil {
 		return nil
 	}
+	told = append(told, notice{from, watch{addr: l.to}})
 	for w := range from.watches {
 		if w.addr == l.to {
 			delete(from.watches, w)
@@ -32,6 +37,10 @@ func (n *Net) breakLink(l link) (told []notice) {
 // tell posts notices; not under mu.
 func tell(notices []notice) {
 	for _, t := range notices {
+		if t.w.watcher == "" {
+			t.to.system.EventStream.Publish(&remote.EndpointTerminatedEvent{Address: t.w.addr})
+			continue
+		}
 		t.to.terminated(t.w.watcher, actor.NewPID(t.w.addr, t.w.watchee), actor.TerminatedReason_AddressTerminated)
 	}
 }

@@ -388,6 +388,750 @@ func (x *Nack) GetDetail() string {
 	return ""
 }
 
+// Node is one life of a node: the owner's incarnation and where it is reached.
+type Node struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Address       string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	Incarnation   string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Node) Reset() {
+	*x = Node{}
+	mi := &file_wire_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Node) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Node) ProtoMessage() {}
+
+func (x *Node) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Node.ProtoReflect.Descriptor instead.
+func (*Node) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Node) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *Node) GetIncarnation() string {
+	if x != nil {
+		return x.Incarnation
+	}
+	return ""
+}
+
+// Relay is an envelope that the sending node keeps until it is acknowledged. The
+// relays of one stream are numbered from 1 and taken up in that order.
+type Relay struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	From  *Node                  `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	// The incarnation that is to take it up; another ignores it.
+	To string `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	// Told from earlier streams between the same two.
+	Stream   uint64 `protobuf:"varint,3,opt,name=stream,proto3" json:"stream,omitempty"`
+	Sequence uint64 `protobuf:"varint,4,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// Types that are valid to be assigned to What:
+	//
+	//	*Relay_Envelope
+	//	*Relay_Marker
+	What isRelay_What `protobuf_oneof:"what"`
+	// The lease name.
+	Name          string `protobuf:"bytes,7,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Relay) Reset() {
+	*x = Relay{}
+	mi := &file_wire_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Relay) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Relay) ProtoMessage() {}
+
+func (x *Relay) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Relay.ProtoReflect.Descriptor instead.
+func (*Relay) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Relay) GetFrom() *Node {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *Relay) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *Relay) GetStream() uint64 {
+	if x != nil {
+		return x.Stream
+	}
+	return 0
+}
+
+func (x *Relay) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *Relay) GetWhat() isRelay_What {
+	if x != nil {
+		return x.What
+	}
+	return nil
+}
+
+func (x *Relay) GetEnvelope() *Envelope {
+	if x != nil {
+		if x, ok := x.What.(*Relay_Envelope); ok {
+			return x.Envelope
+		}
+	}
+	return nil
+}
+
+func (x *Relay) GetMarker() *Marker {
+	if x != nil {
+		if x, ok := x.What.(*Relay_Marker); ok {
+			return x.Marker
+		}
+	}
+	return nil
+}
+
+func (x *Relay) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type isRelay_What interface {
+	isRelay_What()
+}
+
+type Relay_Envelope struct {
+	Envelope *Envelope `protobuf:"bytes,5,opt,name=envelope,proto3,oneof"`
+}
+
+type Relay_Marker struct {
+	Marker *Marker `protobuf:"bytes,6,opt,name=marker,proto3,oneof"`
+}
+
+func (*Relay_Envelope) isRelay_What() {}
+
+func (*Relay_Marker) isRelay_What() {}
+
+// RelayAck says that every relay of a stream up to sequence was taken up.
+type RelayAck struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Name     string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	From     *Node                  `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
+	Stream   uint64                 `protobuf:"varint,3,opt,name=stream,proto3" json:"stream,omitempty"`
+	Sequence uint64                 `protobuf:"varint,4,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// There is room again for what was not taken up: send it now.
+	Again         bool `protobuf:"varint,5,opt,name=again,proto3" json:"again,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RelayAck) Reset() {
+	*x = RelayAck{}
+	mi := &file_wire_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RelayAck) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RelayAck) ProtoMessage() {}
+
+func (x *RelayAck) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RelayAck.ProtoReflect.Descriptor instead.
+func (*RelayAck) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *RelayAck) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RelayAck) GetFrom() *Node {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *RelayAck) GetStream() uint64 {
+	if x != nil {
+		return x.Stream
+	}
+	return 0
+}
+
+func (x *RelayAck) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *RelayAck) GetAgain() bool {
+	if x != nil {
+		return x.Again
+	}
+	return false
+}
+
+// Marker goes the way that messages went before, behind them. Who holds the name
+// and has taken up all that came before answers its sender with a MarkerAck.
+type Marker struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Name   string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	From   *Node                  `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
+	Number uint64                 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`
+	// As in the envelope.
+	Token         uint64 `protobuf:"varint,4,opt,name=token,proto3" json:"token,omitempty"`
+	Hops          uint32 `protobuf:"varint,5,opt,name=hops,proto3" json:"hops,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Marker) Reset() {
+	*x = Marker{}
+	mi := &file_wire_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Marker) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Marker) ProtoMessage() {}
+
+func (x *Marker) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Marker.ProtoReflect.Descriptor instead.
+func (*Marker) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Marker) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Marker) GetFrom() *Node {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *Marker) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Marker) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *Marker) GetHops() uint32 {
+	if x != nil {
+		return x.Hops
+	}
+	return 0
+}
+
+type MarkerAck struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Name   string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Number uint64                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	// Who holds the name.
+	From          *Node  `protobuf:"bytes,3,opt,name=from,proto3" json:"from,omitempty"`
+	Token         uint64 `protobuf:"varint,4,opt,name=token,proto3" json:"token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MarkerAck) Reset() {
+	*x = MarkerAck{}
+	mi := &file_wire_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MarkerAck) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MarkerAck) ProtoMessage() {}
+
+func (x *MarkerAck) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MarkerAck.ProtoReflect.Descriptor instead.
+func (*MarkerAck) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *MarkerAck) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *MarkerAck) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *MarkerAck) GetFrom() *Node {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *MarkerAck) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+// Candidate tells the holder of a name who would hold it next.
+type Candidate struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	From  *Node                  `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
+	// The node's id, for people.
+	Id string `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
+	// The lower the better; 0 is preferred most.
+	Rank uint32 `protobuf:"varint,4,opt,name=rank,proto3" json:"rank,omitempty"`
+	// It would not any more.
+	Gone          bool `protobuf:"varint,5,opt,name=gone,proto3" json:"gone,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Candidate) Reset() {
+	*x = Candidate{}
+	mi := &file_wire_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Candidate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Candidate) ProtoMessage() {}
+
+func (x *Candidate) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Candidate.ProtoReflect.Descriptor instead.
+func (*Candidate) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Candidate) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Candidate) GetFrom() *Node {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *Candidate) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Candidate) GetRank() uint32 {
+	if x != nil {
+		return x.Rank
+	}
+	return 0
+}
+
+func (x *Candidate) GetGone() bool {
+	if x != nil {
+		return x.Gone
+	}
+	return false
+}
+
+// Invite asks a candidate to make an offer to take a name over.
+type Invite struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	From          *Node                  `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
+	Number        uint64                 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Invite) Reset() {
+	*x = Invite{}
+	mi := &file_wire_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Invite) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Invite) ProtoMessage() {}
+
+func (x *Invite) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Invite.ProtoReflect.Descriptor instead.
+func (*Invite) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Invite) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Invite) GetFrom() *Node {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *Invite) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+// Offer answers an Invite.
+type Offer struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Name   string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	From   *Node                  `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
+	Number uint64                 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`
+	// Why there is none; empty if there is.
+	Declined      string `protobuf:"bytes,4,opt,name=declined,proto3" json:"declined,omitempty"`
+	Id            string `protobuf:"bytes,5,opt,name=id,proto3" json:"id,omitempty"`
+	Session       int64  `protobuf:"varint,6,opt,name=session,proto3" json:"session,omitempty"`
+	Ttl           int64  `protobuf:"varint,7,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	Nonce         uint64 `protobuf:"varint,8,opt,name=nonce,proto3" json:"nonce,omitempty"`
+	Lifetime      int64  `protobuf:"varint,9,opt,name=lifetime,proto3" json:"lifetime,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Offer) Reset() {
+	*x = Offer{}
+	mi := &file_wire_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Offer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Offer) ProtoMessage() {}
+
+func (x *Offer) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Offer.ProtoReflect.Descriptor instead.
+func (*Offer) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Offer) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Offer) GetFrom() *Node {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *Offer) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Offer) GetDeclined() string {
+	if x != nil {
+		return x.Declined
+	}
+	return ""
+}
+
+func (x *Offer) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Offer) GetSession() int64 {
+	if x != nil {
+		return x.Session
+	}
+	return 0
+}
+
+func (x *Offer) GetTtl() int64 {
+	if x != nil {
+		return x.Ttl
+	}
+	return 0
+}
+
+func (x *Offer) GetNonce() uint64 {
+	if x != nil {
+		return x.Nonce
+	}
+	return 0
+}
+
+func (x *Offer) GetLifetime() int64 {
+	if x != nil {
+		return x.Lifetime
+	}
+	return 0
+}
+
+// HandedOver tells the maker of an offer what came of it.
+type HandedOver struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Name   string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	From   *Node                  `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
+	Number uint64                 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`
+	// It came to nothing: the name is free, or still the other's.
+	Off bool `protobuf:"varint,4,opt,name=off,proto3" json:"off,omitempty"`
+	// What the actor handed over, if it did.
+	Stateful      bool   `protobuf:"varint,5,opt,name=stateful,proto3" json:"stateful,omitempty"`
+	State         []byte `protobuf:"bytes,6,opt,name=state,proto3" json:"state,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HandedOver) Reset() {
+	*x = HandedOver{}
+	mi := &file_wire_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HandedOver) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HandedOver) ProtoMessage() {}
+
+func (x *HandedOver) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HandedOver.ProtoReflect.Descriptor instead.
+func (*HandedOver) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *HandedOver) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *HandedOver) GetFrom() *Node {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *HandedOver) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *HandedOver) GetOff() bool {
+	if x != nil {
+		return x.Off
+	}
+	return false
+}
+
+func (x *HandedOver) GetStateful() bool {
+	if x != nil {
+		return x.Stateful
+	}
+	return false
+}
+
+func (x *HandedOver) GetState() []byte {
+	if x != nil {
+		return x.State
+	}
+	return nil
+}
+
 var File_wire_proto protoreflect.FileDescriptor
 
 const file_wire_proto_rawDesc = "" +
@@ -422,7 +1166,64 @@ const file_wire_proto_rawDesc = "" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x10\n" +
 	"\x03key\x18\x04 \x01(\tR\x03key\x12\x1a\n" +
 	"\bsequence\x18\x05 \x01(\x04R\bsequence\x12\x16\n" +
-	"\x06detail\x18\x06 \x01(\tR\x06detail*\xac\x01\n" +
+	"\x06detail\x18\x06 \x01(\tR\x06detail\"B\n" +
+	"\x04Node\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\tR\vincarnation\"\x81\x02\n" +
+	"\x05Relay\x12*\n" +
+	"\x04from\x18\x01 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12\x0e\n" +
+	"\x02to\x18\x02 \x01(\tR\x02to\x12\x16\n" +
+	"\x06stream\x18\x03 \x01(\x04R\x06stream\x12\x1a\n" +
+	"\bsequence\x18\x04 \x01(\x04R\bsequence\x128\n" +
+	"\benvelope\x18\x05 \x01(\v2\x1a.holdfast.wire.v1.EnvelopeH\x00R\benvelope\x122\n" +
+	"\x06marker\x18\x06 \x01(\v2\x18.holdfast.wire.v1.MarkerH\x00R\x06marker\x12\x12\n" +
+	"\x04name\x18\a \x01(\tR\x04nameB\x06\n" +
+	"\x04what\"\x94\x01\n" +
+	"\bRelayAck\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12*\n" +
+	"\x04from\x18\x02 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12\x16\n" +
+	"\x06stream\x18\x03 \x01(\x04R\x06stream\x12\x1a\n" +
+	"\bsequence\x18\x04 \x01(\x04R\bsequence\x12\x14\n" +
+	"\x05again\x18\x05 \x01(\bR\x05again\"\x8a\x01\n" +
+	"\x06Marker\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12*\n" +
+	"\x04from\x18\x02 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12\x16\n" +
+	"\x06number\x18\x03 \x01(\x04R\x06number\x12\x14\n" +
+	"\x05token\x18\x04 \x01(\x04R\x05token\x12\x12\n" +
+	"\x04hops\x18\x05 \x01(\rR\x04hops\"y\n" +
+	"\tMarkerAck\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x04R\x06number\x12*\n" +
+	"\x04from\x18\x03 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12\x14\n" +
+	"\x05token\x18\x04 \x01(\x04R\x05token\"\x83\x01\n" +
+	"\tCandidate\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12*\n" +
+	"\x04from\x18\x02 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12\x0e\n" +
+	"\x02id\x18\x03 \x01(\tR\x02id\x12\x12\n" +
+	"\x04rank\x18\x04 \x01(\rR\x04rank\x12\x12\n" +
+	"\x04gone\x18\x05 \x01(\bR\x04gone\"`\n" +
+	"\x06Invite\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12*\n" +
+	"\x04from\x18\x02 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12\x16\n" +
+	"\x06number\x18\x03 \x01(\x04R\x06number\"\xe9\x01\n" +
+	"\x05Offer\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12*\n" +
+	"\x04from\x18\x02 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12\x16\n" +
+	"\x06number\x18\x03 \x01(\x04R\x06number\x12\x1a\n" +
+	"\bdeclined\x18\x04 \x01(\tR\bdeclined\x12\x0e\n" +
+	"\x02id\x18\x05 \x01(\tR\x02id\x12\x18\n" +
+	"\asession\x18\x06 \x01(\x03R\asession\x12\x10\n" +
+	"\x03ttl\x18\a \x01(\x03R\x03ttl\x12\x14\n" +
+	"\x05nonce\x18\b \x01(\x04R\x05nonce\x12\x1a\n" +
+	"\blifetime\x18\t \x01(\x03R\blifetime\"\xa8\x01\n" +
+	"\n" +
+	"HandedOver\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12*\n" +
+	"\x04from\x18\x02 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12\x16\n" +
+	"\x06number\x18\x03 \x01(\x04R\x06number\x12\x10\n" +
+	"\x03off\x18\x04 \x01(\bR\x03off\x12\x1a\n" +
+	"\bstateful\x18\x05 \x01(\bR\bstateful\x12\x14\n" +
+	"\x05state\x18\x06 \x01(\fR\x05state*\xac\x01\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13REASON_UNKNOWN_TYPE\x10\x01\x12\x16\n" +
@@ -445,24 +1246,43 @@ func file_wire_proto_rawDescGZIP() []byte {
 }
 
 var file_wire_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_wire_proto_goTypes = []any{
-	(Reason)(0),      // 0: holdfast.wire.v1.Reason
-	(*Envelope)(nil), // 1: holdfast.wire.v1.Envelope
-	(*Address)(nil),  // 2: holdfast.wire.v1.Address
-	(*Nack)(nil),     // 3: holdfast.wire.v1.Nack
-	nil,              // 4: holdfast.wire.v1.Envelope.HeadersEntry
+	(Reason)(0),        // 0: holdfast.wire.v1.Reason
+	(*Envelope)(nil),   // 1: holdfast.wire.v1.Envelope
+	(*Address)(nil),    // 2: holdfast.wire.v1.Address
+	(*Nack)(nil),       // 3: holdfast.wire.v1.Nack
+	(*Node)(nil),       // 4: holdfast.wire.v1.Node
+	(*Relay)(nil),      // 5: holdfast.wire.v1.Relay
+	(*RelayAck)(nil),   // 6: holdfast.wire.v1.RelayAck
+	(*Marker)(nil),     // 7: holdfast.wire.v1.Marker
+	(*MarkerAck)(nil),  // 8: holdfast.wire.v1.MarkerAck
+	(*Candidate)(nil),  // 9: holdfast.wire.v1.Candidate
+	(*Invite)(nil),     // 10: holdfast.wire.v1.Invite
+	(*Offer)(nil),      // 11: holdfast.wire.v1.Offer
+	(*HandedOver)(nil), // 12: holdfast.wire.v1.HandedOver
+	nil,                // 13: holdfast.wire.v1.Envelope.HeadersEntry
 }
 var file_wire_proto_depIdxs = []int32{
-	2, // 0: holdfast.wire.v1.Envelope.sender:type_name -> holdfast.wire.v1.Address
-	4, // 1: holdfast.wire.v1.Envelope.headers:type_name -> holdfast.wire.v1.Envelope.HeadersEntry
-	2, // 2: holdfast.wire.v1.Envelope.target:type_name -> holdfast.wire.v1.Address
-	0, // 3: holdfast.wire.v1.Nack.reason:type_name -> holdfast.wire.v1.Reason
-	4, // [4:4] is the sub-list for method output_type
-	4, // [4:4] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	2,  // 0: holdfast.wire.v1.Envelope.sender:type_name -> holdfast.wire.v1.Address
+	13, // 1: holdfast.wire.v1.Envelope.headers:type_name -> holdfast.wire.v1.Envelope.HeadersEntry
+	2,  // 2: holdfast.wire.v1.Envelope.target:type_name -> holdfast.wire.v1.Address
+	0,  // 3: holdfast.wire.v1.Nack.reason:type_name -> holdfast.wire.v1.Reason
+	4,  // 4: holdfast.wire.v1.Relay.from:type_name -> holdfast.wire.v1.Node
+	1,  // 5: holdfast.wire.v1.Relay.envelope:type_name -> holdfast.wire.v1.Envelope
+	7,  // 6: holdfast.wire.v1.Relay.marker:type_name -> holdfast.wire.v1.Marker
+	4,  // 7: holdfast.wire.v1.RelayAck.from:type_name -> holdfast.wire.v1.Node
+	4,  // 8: holdfast.wire.v1.Marker.from:type_name -> holdfast.wire.v1.Node
+	4,  // 9: holdfast.wire.v1.MarkerAck.from:type_name -> holdfast.wire.v1.Node
+	4,  // 10: holdfast.wire.v1.Candidate.from:type_name -> holdfast.wire.v1.Node
+	4,  // 11: holdfast.wire.v1.Invite.from:type_name -> holdfast.wire.v1.Node
+	4,  // 12: holdfast.wire.v1.Offer.from:type_name -> holdfast.wire.v1.Node
+	4,  // 13: holdfast.wire.v1.HandedOver.from:type_name -> holdfast.wire.v1.Node
+	14, // [14:14] is the sub-list for method output_type
+	14, // [14:14] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_wire_proto_init() }
@@ -470,13 +1290,17 @@ func file_wire_proto_init() {
 	if File_wire_proto != nil {
 		return
 	}
+	file_wire_proto_msgTypes[4].OneofWrappers = []any{
+		(*Relay_Envelope)(nil),
+		(*Relay_Marker)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wire_proto_rawDesc), len(file_wire_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   4,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

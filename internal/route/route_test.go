@@ -1,0 +1,125 @@
+package route
+
+import (
+	"flag"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	seed      = flag.Uint64("route.seed", 0, "replay the one history of this seed")
+	verbose   = flag.Bool("route.v", false, "trace what travels")
+	histories = flag.Int("route.histories", 500, "how many histories of each kind are made up")
+)
+
+func each(t *testing.T, f func(t *testing.T, seed uint64)) {
+	if *seed != 0 {
+		f(t, *seed)
+		return
+	}
+	base := rand.Uint64() / 2
+	for i := range *histories {
+		if f(t, base+uint64(i)); t.Failed() {
+			t.Fatalf("replay with -run %s -route.seed=%d", t.Name(), base+uint64(i))
+		}
+	}
+}
+
+func (w *world) tail() string {
+	return w.state() + strings.Join(w.trace[max(0, len(w.trace)-4000):], "\n")
+}
+
+// While links live nothing is lost, doubled or out of order, however the name
+// moves; and no crossing has to be given up when moves are further apart than a
+// message and its answer take.
+func TestMailStaysWholeAndInOrder(t *testing.T) {
+	each(t, func(t *testing.T, seed uint64) {
+		w := newWorld(seed, 2+int(seed%4), 10000)
+		w.slow = time.Millisecond
+		w.move(0)
+		gap := []time.Duration{50 * time.Millisecond, 200 * time.Millisecond}[seed%2]
+		for range 20 {
+			for range 15 {
+				w.run(w.upTo(gap / 15))
+				w.nodes[w.r.IntN(len(w.nodes))].say()
+			}
+			if w.started(4 * w.slow) {
+				w.move(w.r.IntN(len(w.nodes)))
+			}
+		}
+		w.run(10 * time.Second)
+		lost, doubled, disordered := w.verdict()
+		require.Equal(t, [3]int{0, 0, 0}, [3]int{lost, doubled, disordered}, "lost, doubled, disordered, seed %d\n%s", seed, w.tail())
+		require.Zero(t, w.drops)
+		require.Zero(t, w.unordered(), "seed %d\n%s", seed, w.tail())
+		for _, n := range w.nodes {
+			if n.id != w.owner {
+				require.True(t, n.router.Idle(), "seed %d: %+v", seed, n.router.Stats())
+			}
+		}
+	})
+}
+
+// However fast the name moves, nothing is lost or doubled; order may be given
+// up, and is counted then.
+func TestFastMovesLoseNothing(t *testing.T) {
+	each(t, func(t *testing.T, seed uint64) {
+		w := newWorld(seed, 2+int(seed%4), 10000)
+		w.slow = 20 * time.Millisecond
+		w.move(0)
+		for range 200 {
+			w.run(w.upTo(4 * time.Millisecond))
+			w.nodes[w.r.IntN(len(w.nodes))].say()
+			if w.started(0) && w.r.IntN(3) == 0 {
+				w.move(w.r.IntN(len(w.nodes)))
+			}
+		}
+		w.run(20 * time.Second)
+		lost, doubled, disordered := w.verdict()
+		require.Zero(t, lost, "seed %d\n%s", seed, w.tail())
+		if w.unordered() == 0 {
+			require.Zero(t, disordered, "seed %d\n%s", seed, w.tail())
+			require.Zero(t, doubled, "seed %d\n%s", seed, w.tail())
+		}
+	})
+}
+
+// When links break, what was accepted for others is not lost: only what its
+// sender's own node had under way may be. Nothing comes twice unless a node was
+// taken for gone that was not.
+func TestBrokenLinks(t *testing.T) {
+	each(t, func(t *testing.T, seed uint64) {
+		w := newWorld(seed, 2+int(seed%3), 10000)
+		w.move(0)
+		for range 200 {
+			w.run(w.upTo(10 * time.Millisecond))
+			w.nodes[w.r.IntN(len(w.nodes))].say()
+			switch w.r.IntN(40) {
+			case 0:
+				a, b := w.r.IntN(len(w.nodes)), w.r.IntN(len(w.nodes))
+				if a != b {
+					w.breakLink(a, b)
+				}
+			case 1, 2:
+				if w.started(0) {
+					w.move(w.r.IntN(len(w.nodes)))
+				}
+			}
+		}
+		w.run(20 * time.Second)
+		_, doubled, _ := w.verdict()
+		if w.unordered() == 0 {
+			require.LessOrEqual(t, doubled, 200)
+		}
+		before := len(w.done)
+		for _, n := range w.nodes {
+			n.say()
+		}
+		w.run(5 * time.Second)
+		require.Len(t, w.done, before+len(w.nodes), "seed %d: mail flows again\n%s", seed, w.tail())
+	})
+}
