@@ -2,6 +2,7 @@ package singleton
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -19,15 +20,22 @@ func (c *controller) spawn() {
 		return
 	}
 	var g *gate.Gate
-	g, err := gate.New(gate.Options{
+	opts := gate.Options{
 		Term:     c.term,
-		Divert:   func(envelope any) { c.post(&diverted{g, envelope}) },
+		Divert:   func(envelope any) { c.proxy.post(&diverted{g, envelope}) },
 		Internal: func(envelope any) { c.system.DeadLetter.SendUserMessage(c.proxy.self, envelope) },
-		OnLost:   func(error) { c.post(&lossNoticed{}) },
-		OnDone:   func() { c.post(&childDone{g}) },
+		OnLost:   func(error) { c.proxy.post(&lossNoticed{}) },
+		OnDone:   func() { c.proxy.post(&childDone{g}) },
+		OnEnd:    c.bags.leave,
 		Journal:  c.set.journal,
 		Inner:    c.set.mailbox,
-	})
+	}
+	if c.take.has {
+		state := c.take.state
+		opts.OnStart = func(a actor.Actor) error { return c.unpack(a, state) }
+	}
+	c.forgetOffer()
+	g, err := gate.New(opts)
 	if err != nil {
 		c.log.Error("no gate", zap.Error(err))
 		c.fire(spawnFailed)
@@ -45,8 +53,24 @@ func (c *controller) spawn() {
 	c.started = c.clock.Now().Mono
 	c.proxy.open(g, pid, c.term.Token())
 	c.event(Event{Kind: BecameHost, Token: c.term.Token()})
+	c.proxy.Open(c.term.Token())
 	c.fire(spawned)
-	c.proxy.flush()
+	c.outrank()
+}
+
+// unpack gives a new child the state that was handed over; on the child's
+// goroutine. If that fails the child ends, and the next one starts cold.
+func (c *controller) unpack(a actor.Actor, state []byte) error {
+	err := restore(a, state)
+	if err == nil {
+		return nil
+	}
+	c.log.Warn("cold start: the state that was handed over was not taken", zap.Error(err))
+	c.event(Event{Kind: ColdStart, Reason: err})
+	if errors.Is(err, errNotStateful) {
+		return nil // it can start as it is
+	}
+	return err
 }
 
 // spawnChild contains a producer that panics.
@@ -61,20 +85,78 @@ func (c *controller) spawnChild(g *gate.Gate, name string) (pid *actor.PID, err 
 
 // stopChild tells the child to stop and watches that it does.
 func (c *controller) stopChild() {
+	g := c.proxy.gate
+	c.inv.since = c.clock.Now().Mono
 	if c.phase == Stopping {
-		c.proxy.gate.Lose(nil) // unless it noticed first, and before the term's own context is done
-		c.event(Event{Kind: Lost, Token: c.term.Token(), Reason: context.Cause(c.proxy.gate.Context())})
+		g.Lose(nil) // unless it noticed first, and before the term's own context is done
+		c.event(Event{Kind: Lost, Token: c.term.Token(), Reason: context.Cause(g.Context())})
+		c.ctx.Stop(c.proxy.child)
+	} else {
+		if c.offer {
+			c.bags.pack()
+		}
+		c.askToStop()
+		c.deadline = c.clock.AfterFunc(c.set.stopWithin, func() { c.proxy.post(&deadlinePassed{g}) })
+	}
+	c.remind(&stillRunning{gate: g, since: c.clock.Now().Mono, next: firstReminder})
+}
+
+// askToStop tells a child to stop in the way its user chose.
+func (c *controller) askToStop() {
+	if c.set.stopWith != nil {
+		if msg := c.stopMessage(); msg != nil {
+			c.ctx.Send(c.proxy.child, msg)
+			return
+		}
 	}
 	c.ctx.Stop(c.proxy.child)
-	c.remind(&stillRunning{gate: c.proxy.gate, since: c.clock.Now().Mono, next: firstReminder})
 }
+
+func (c *controller) stopMessage() (msg any) {
+	defer func() {
+		if r := recover(); r != nil {
+			c.log.Error("WithStop's function panicked: the child is stopped at once", zap.Any("panic", r))
+			msg = nil
+		}
+	}()
+	return c.set.stopWith()
+}
+
+// ErrOverdue is the cause of a child's context that did not stop by its deadline
+// (WithStop).
+var ErrOverdue = errors.New("the child did not stop in time")
+
+// forceStop shuts a child off that did not stop in time.
+func (c *controller) forceStop() {
+	c.proxy.gate.Lose(ErrOverdue)
+	c.ctx.Stop(c.proxy.child)
+}
+
+// startYield waits until nothing that passed the gate can still be trusted by
+// anybody, whatever the clocks.
+func (c *controller) startYield() {
+	g := c.proxy.gate
+	c.deadline = c.clock.AfterFunc(c.ttl(), func() { c.proxy.post(&yieldEnded{g}) })
+}
+
+// ttl is that of the lease, as far as is known: one that a Keeper made tells it
+// in its record.
+func (c *controller) ttl() time.Duration {
+	if rec := c.proxy.host; c.proxy.known && rec.TTL > 0 {
+		return rec.TTL
+	}
+	return defaultTTL
+}
+
+// defaultTTL is taken for that of a lease whose record can't be seen.
+const defaultTTL = 10 * time.Second
 
 // firstReminder is when a child that does not stop is reported first; then at
 // intervals that double.
 const firstReminder = 5 * time.Second
 
 func (c *controller) remind(r *stillRunning) {
-	c.reminder = c.clock.AfterFunc(r.next, func() { c.post(r) })
+	c.reminder = c.clock.AfterFunc(r.next, func() { c.proxy.post(r) })
 }
 
 func (c *controller) onStillRunning(r *stillRunning) {
@@ -82,8 +164,7 @@ func (c *controller) onStillRunning(r *stillRunning) {
 		return
 	}
 	took := c.clock.Now().Mono - r.since
-	c.log.Warn("the child does not stop; the lease is not released while it runs",
-		zap.Stringer("phase", c.phase), zap.Duration("since", took))
+	c.log.Warn("the child does not stop", zap.Stringer("phase", c.phase), zap.Duration("since", took))
 	c.event(Event{Kind: NotStopping, Token: c.proxy.token, After: took})
 	c.remind(&stillRunning{gate: r.gate, since: r.since, next: min(2*r.next, time.Hour)})
 }
@@ -94,13 +175,45 @@ func (c *controller) onChildEnded() {
 	overruns := c.proxy.gate.Counters().Overruns
 	c.proxy.close()
 	halt(c.reminder)
-	if c.phase == Active {
+	halt(c.deadline)
+	own := c.phase == Active || c.phase == Inviting
+	if own {
 		if c.clock.Now().Mono-c.started >= c.set.backoffMax {
 			c.backoffs = 0
 		}
 		c.log.Warn("the child ended by itself", zap.Any("panic", c.crash))
 	}
 	c.event(Event{Kind: ChildEnded, Token: token, Panic: c.crash, Overruns: int(overruns)})
+	if err := c.bags.failure(); err != nil {
+		c.log.Warn("cold start: the child's state is not handed over", zap.Error(err))
+		c.event(Event{Kind: ColdStart, Token: token, Reason: err})
+	}
+	if own && c.overBudget() {
+		c.fire(exhausted)
+		return
+	}
 	c.fire(childEnded)
-	c.proxy.flush()
+}
+
+// overBudget reports whether the child ended too often.
+func (c *controller) overBudget() bool {
+	if c.set.budget == 0 {
+		return false
+	}
+	now := c.clock.Now().Mono
+	recent := c.ends[:0]
+	for _, at := range c.ends {
+		if now-at < c.set.budgetWithin {
+			recent = append(recent, at)
+		}
+	}
+	c.ends = append(recent, now)
+	if len(c.ends) <= c.set.budget {
+		return false
+	}
+	err := fmt.Errorf("it ended %d times within %v", len(c.ends), c.set.budgetWithin)
+	c.log.Error("the child is not started any more", zap.Error(err))
+	c.event(Event{Kind: GaveUp, Reason: err})
+	c.ends = nil
+	return true
 }

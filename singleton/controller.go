@@ -40,10 +40,24 @@ type controller struct {
 	finishing bool
 	left      bool
 	unfollow  []func()
+
+	candidates map[string]candidate // by incarnation
+	invites    uint64
+	inv        invitation
+	take       taking
+	bags       *baggage
+	deadline   lease.Timer     // for a child that was told to stop
+	ends       []time.Duration // of children, recently
+
+	leader   lease.Owner
+	settled  func() // what is to be done if nothing changes
+	settling lease.Timer
+	settles  int
 }
 
 func newController(m *Manager) *controller {
-	c := &controller{Manager: m, machine: machine{terminal: m.set.terminal}}
+	c := &controller{Manager: m, machine: machine{terminal: m.set.terminal, yields: m.set.stubborn == Yield},
+		candidates: map[string]candidate{}, bags: &baggage{limit: m.set.stateLimit}}
 	c.proxy.init(m)
 	return c
 }
@@ -90,6 +104,7 @@ func (c *controller) Receive(ctx actor.Context) {
 		if msg.err != nil {
 			c.log.Warn("release not confirmed, left to the keeper or the TTL", zap.Error(msg.err))
 		}
+		c.event(Event{Kind: Released, Reason: msg.err})
 		c.fire(released)
 	case *childDone:
 		c.proxy.collect(msg.gate)
@@ -101,7 +116,7 @@ func (c *controller) Receive(ctx actor.Context) {
 		case mark:
 			c.onChildEnded()
 		default:
-			c.proxy.back(msg.envelope)
+			c.proxy.Back(msg.envelope)
 		}
 	case *stillRunning:
 		c.onStillRunning(msg)
@@ -111,12 +126,36 @@ func (c *controller) Receive(ctx actor.Context) {
 		c.proxy.stale()
 	case *hostNoticed:
 		c.proxy.setHost(msg.record, msg.known)
+		c.noticeOwn(msg.record, msg.known)
+		c.introduce(false)
 	case *leaderNoticed:
-		if msg.IsSelf {
-			c.fire(wanted)
-		} else {
-			c.fire(unwanted)
+		c.onLeader(msg.leaderChanged)
+	case *leaderSettled:
+		c.onSettled(msg)
+	case *peerGone:
+		c.peerLost(msg.address)
+	case *deadlinePassed:
+		if msg.gate == c.proxy.gate {
+			c.fire(overdue)
 		}
+	case *yieldEnded:
+		if msg.gate == c.proxy.gate {
+			c.fire(yieldOver)
+		}
+	case *inviteExpired:
+		if c.phase == Inviting && msg.number == c.inv.number && len(c.inv.asking) > 0 {
+			c.noAnswer(false)
+		}
+	case *transferEnded:
+		c.onTransferEnded(msg.err)
+	case *offerReady:
+		c.onOfferReady(msg)
+	case *offerExpired:
+		if c.current(msg.number) {
+			c.fire(offerOver)
+		}
+	case *ownRecord:
+		c.onOwnRecord(msg)
 	case *glowEnded:
 		c.glown = true
 	case *lingerEnded:
@@ -125,10 +164,23 @@ func (c *controller) Receive(ctx actor.Context) {
 		c.fire(stop)
 	case *resumeRequest:
 		c.fire(resume)
-	case *wire.Envelope:
-		c.proxy.inbound(msg)
+		c.introduce(false)
+	case *routeDue:
+		c.proxy.due(msg)
+	case *ackDue:
+		c.proxy.Acknowledge()
+	case *wire.Candidate:
+		c.onCandidate(msg)
+	case *wire.Invite:
+		c.onInvite(msg)
+	case *wire.Offer:
+		c.onOffer(msg)
+	case *wire.HandedOver:
+		c.onHandedOver(msg)
 	default:
-		c.proxy.outbound(envelopeOf(ctx))
+		if !c.proxy.Receive(msg) {
+			c.proxy.outbound(envelopeOf(ctx))
+		}
 	}
 	c.publish()
 	if c.finishing {
@@ -146,7 +198,7 @@ const (
 
 // linger ends the actor when nothing is left to forward.
 func (c *controller) linger() {
-	next := c.proxy.remote()
+	next := c.proxy.Elsewhere()
 	switch {
 	case c.mayLeave():
 		c.leave()
@@ -157,14 +209,14 @@ func (c *controller) linger() {
 			d = afterglow
 		}
 		c.nextKnown = next
-		c.glow = c.clock.AfterFunc(d, func() { c.post(&glowEnded{}) })
+		c.glow = c.clock.AfterFunc(d, func() { c.proxy.post(&glowEnded{}) })
 	}
 }
 
 // mayLeave: nothing waits, and nobody else sent mail here, or they all had time
 // to learn where it goes now.
 func (c *controller) mayLeave() bool {
-	return c.proxy.buffer.len() == 0 && (!c.proxy.served || c.glown)
+	return c.proxy.Idle() && (!c.proxy.Served() || c.glown)
 }
 
 // leave ends the actor.
@@ -178,16 +230,17 @@ func (c *controller) leave() {
 // begin runs first.
 func (c *controller) begin() {
 	c.proxy.self = c.ctx.Self()
-	stop := c.lease.OnLost(func(lease.Loss) { c.post(&lossNoticed{}) })
-	c.unfollow = append(c.unfollow, func() { stop() })
+	stop := c.lease.OnLost(func(lease.Loss) { c.proxy.post(&lossNoticed{}) })
+	c.unfollow = append(c.unfollow, func() { stop() },
+		registryOf(c.system).links(c.Manager, func(address string) { c.proxy.post(&peerGone{address}) }))
 	if c.dir != nil {
-		c.unfollow = append(c.unfollow, c.dir.follow(c.lname, func(r lease.Record, ok bool) { c.post(&hostNoticed{r, ok}) }))
+		c.unfollow = append(c.unfollow, c.dir.follow(c.lname, func(r lease.Record, ok bool) { c.proxy.post(&hostNoticed{r, ok}) }))
 	}
 	if c.set.proxyOnly {
 		return
 	}
 	if l := c.set.leadership; l != nil {
-		c.unfollow = append(c.unfollow, l.Follow(func(ch leaderChanged) { c.post(&leaderNoticed{ch}) }))
+		c.unfollow = append(c.unfollow, l.Follow(func(ch leaderChanged) { c.proxy.post(&leaderNoticed{ch}) }))
 		return
 	}
 	c.fire(wanted)
@@ -243,24 +296,47 @@ func (c *controller) carryOut(f effect) {
 	case cancelBackoff:
 		c.backoffs++
 		halt(c.backoff)
+	case forceStop:
+		c.forceStop()
+	case startYield:
+		c.startYield()
+	case doYield:
+		c.yield()
+	case doInvite:
+		c.invite()
+	case dropInvite:
+		c.callOff()
+	case askLater:
+		c.settleAfter(askAgain, func() {
+			if c.set.leadership != nil && c.leader.Incarnation != c.proxy.Self.Incarnation {
+				c.fire(unwanted)
+			}
+		})
+	case doTransfer:
+		c.transfer()
+	case doOffer:
+		c.makeOffer()
+	case sendOffer:
+		c.sendOffer()
+	case sendDecline:
+		c.declineInvitation()
+	case doAdopt:
+		c.adopt()
 	case doRelease:
 		c.endTerm()
 		c.async(func() any { return &releaseEnded{c.lease.Release(c.life)} })
 	case finish:
 		c.finishing = true
+		c.introduce(true)
 		if !c.mayLeave() {
-			c.lingering = c.clock.AfterFunc(c.set.linger, func() { c.post(&lingerEnded{}) })
+			c.lingering = c.clock.AfterFunc(c.set.linger, func() { c.proxy.post(&lingerEnded{}) })
 		}
 	}
 }
 
-// post sends to the actor from anywhere. (Manager.pid is set by Start, which
-// may not have returned yet.)
-func (c *controller) post(msg any) { c.system.Root.Send(c.proxy.self, msg) }
-
 // async runs f elsewhere and tells its result.
 func (c *controller) async(f func() any) {
-	c.ops.Go(func() { c.post(f()) })
+	c.ops.Go(func() { c.proxy.post(f()) })
 }
 
 func (c *controller) onAcquired(msg *acquired) {
@@ -299,7 +375,14 @@ func (c *controller) waitFree() {
 	}
 	c.stopWaiting()
 	n := c.waiting
-	c.unwait = w.OnFree(func() { c.post(&freeNoticed{n}) })
+	d := c.delay()
+	c.unwait = w.OnFree(func() {
+		if d == 0 {
+			c.proxy.post(&freeNoticed{n})
+			return
+		}
+		c.clock.AfterFunc(d, func() { c.proxy.post(&freeNoticed{n}) })
+	})
 }
 
 // What the pauses between acquisitions grow to: where the store failed, and may
@@ -312,7 +395,7 @@ const (
 func (c *controller) retryLater(most time.Duration) {
 	c.stopWaiting()
 	n := c.waiting
-	t := c.clock.AfterFunc(pause(c.failures, min(c.set.backoffMin, most), most), func() { c.post(&freeNoticed{n}) })
+	t := c.clock.AfterFunc(pause(c.failures, min(c.set.backoffMin, most), most), func() { c.proxy.post(&freeNoticed{n}) })
 	c.failures++
 	c.unwait = t.Stop
 }
@@ -338,7 +421,7 @@ func (c *controller) startBackoff() {
 	d := pause(c.backoffs, c.set.backoffMin, c.set.backoffMax)
 	c.backoffs++
 	n := c.backoffs
-	c.backoff = c.clock.AfterFunc(d, func() { c.post(&backoffEnded{n}) })
+	c.backoff = c.clock.AfterFunc(d, func() { c.proxy.post(&backoffEnded{n}) })
 }
 
 // ended runs last, when the children have ended, too.
@@ -350,6 +433,10 @@ func (c *controller) ended() {
 	halt(c.backoff)
 	halt(c.reminder)
 	halt(c.lingering)
+	halt(c.deadline)
+	halt(c.settling)
+	halt(c.inv.timer)
+	c.forgetOffer()
 	halt(c.glow)
 	c.endTerm()
 	c.phase = Closed

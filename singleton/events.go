@@ -20,6 +20,21 @@ const (
 	// ChildEnded: the child is gone. Panic is what it panicked with, if so;
 	// Overruns counts its handlers that were running when the lease was lost.
 	ChildEnded
+	// HandedOver: the lease was transferred to Peer, After that time from the
+	// moment the child was told to stop.
+	HandedOver
+	// Released: the lease was given up with no child under it.
+	Released
+	// Yielded: the lease was given up though the child still runs (OnStubborn).
+	Yielded
+	// ColdStart: a child was to hand its state over, or to be given it, and that
+	// failed for Reason.
+	ColdStart
+	// GaveUp: the child ended too often (WithRestartBudget); Reason says how often.
+	GaveUp
+	// OrderNotKept: a move took so long that mail went on without knowing that
+	// what was sent before it had arrived.
+	OrderNotKept
 )
 
 // Event is published on the actor system's EventStream, as a value, on this
@@ -32,6 +47,7 @@ type Event struct {
 	Panic     any
 	Overruns  int
 	After     time.Duration
+	Peer      lease.Owner
 }
 
 func (c *controller) event(e Event) {

@@ -61,8 +61,9 @@ type cluster struct {
 func bubble(t *testing.T, f func(t *testing.T, c *cluster)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		// protoactor's log of dead letters ends a second after the last.
-		defer func() { time.Sleep(2 * time.Second); synctest.Wait() }()
+		// protoactor's log of dead letters ends a second after the last, which a
+		// timer of a frozen node's may bring about.
+		defer func() { time.Sleep(2 * ttl); synctest.Wait() }()
 		c := &cluster{t: t, store: memory.New(), net: memnet.New()}
 		c.log.t = t
 		defer c.cleanUp()
@@ -318,3 +319,5 @@ func until(t *testing.T, d time.Duration, what string, cond func() bool) {
 func active(m *singleton.Manager) func() bool {
 	return func() bool { return m.Status().Phase == singleton.Active }
 }
+
+func causeOf(ctx context.Context) error { return context.Cause(ctx) }

@@ -21,6 +21,16 @@ type world struct {
 	backoff   bool
 	releasing bool
 	finished  bool
+
+	inviting     bool // somebody is being asked
+	overdue      bool // the deadline of a child is still to come
+	yield        bool // a TTL is being waited for
+	yielded      bool // the lease was given up under the child
+	transferring bool
+	offering     bool
+	offered      bool // our offer is open
+	adopting     bool
+	asking       bool // somebody waits for our answer
 }
 
 // apply feeds one event and carries the effects out; err names a broken rule.
@@ -30,12 +40,12 @@ func (w world) apply(e event) (world, error) {
 	for _, f := range effects {
 		switch f {
 		case doAcquire:
-			if w.acquiring || w.held || w.child || w.releasing {
+			if w.acquiring || w.adopting || w.held || w.child || w.releasing {
 				return w, fmt.Errorf("acquires while %+v", w)
 			}
 			w.acquiring = true
 		case cancelAcquire:
-			if !w.acquiring {
+			if !w.acquiring && !w.adopting {
 				return w, fmt.Errorf("cancels no acquire")
 			}
 		case waitFree, retryLater:
@@ -51,18 +61,62 @@ func (w world) apply(e event) (world, error) {
 			if !w.child {
 				return w, fmt.Errorf("stops no child: %+v", w)
 			}
-			w.stopping = w.stopping || f == stopChild
+			if f == stopChild {
+				w.stopping, w.overdue = true, w.alive
+			}
+		case forceStop:
+			if !w.child || !w.stopping {
+				return w, fmt.Errorf("shuts off a child that was not told to stop: %+v", w)
+			}
+			w.overdue = false
+		case startYield:
+			w.yield = true
+		case doYield:
+			if !w.child || w.yield {
+				return w, fmt.Errorf("yields without a wait: %+v", w)
+			}
+			w.yielded, w.alive, w.held = true, false, false
+		case doInvite:
+			if !w.child || w.inviting {
+				return w, fmt.Errorf("invites while %+v", w)
+			}
+			w.inviting = true
+		case dropInvite:
+			w.inviting = false
+		case askLater:
+		case doTransfer:
+			if w.child || w.spawning || w.releasing || !w.m.offer {
+				return w, fmt.Errorf("transfers while %+v", w)
+			}
+			w.transferring, w.alive = true, false
+		case doOffer:
+			if w.held || w.child || w.offering || w.acquiring {
+				return w, fmt.Errorf("offers while %+v", w)
+			}
+			w.offering = true
+		case sendOffer:
+			if !w.asking {
+				return w, fmt.Errorf("answers nobody: %+v", w)
+			}
+			w.asking, w.offered = false, true
+		case sendDecline:
+			w.asking = false
+		case doAdopt:
+			if w.adopting || w.acquiring || w.held || w.child {
+				return w, fmt.Errorf("adopts while %+v", w)
+			}
+			w.adopting, w.offered = true, false
 		case startBackoff:
 			w.backoff = true
 		case cancelBackoff:
 			w.backoff = false
 		case doRelease:
-			if w.child || w.spawning || w.releasing {
+			if w.child || w.spawning || w.releasing || w.transferring {
 				return w, fmt.Errorf("releases while %+v", w)
 			}
 			w.releasing, w.alive = true, false
 		case finish:
-			if w.held || w.child || w.acquiring || w.releasing {
+			if w.held || w.child || w.acquiring || w.adopting || w.releasing || w.transferring {
 				return w, fmt.Errorf("finishes while %+v", w)
 			}
 			w.finished = true
@@ -79,7 +133,14 @@ type step struct {
 }
 
 func (w world) steps() []step {
-	steps := []step{{"wanted", wanted, nil}, {"unwanted", unwanted, nil}, {"stop", stop, nil}, {"resume", resume, nil}}
+	steps := []step{{"wanted", wanted, nil}, {"unwanted", unwanted, nil}, {"stop", stop, nil}, {"resume", resume, nil},
+		{"outranked", outranked, nil}}
+	if w.m.phase == Standby { // elsewhere the manager itself says no
+		steps = append(steps, step{"asked", asked, func(w *world) { w.asking = true }})
+	}
+	if w.offered { // who invited may come to its end at any time
+		steps = append(steps, step{"taken", taken, nil})
+	}
 	return append(steps, w.progress()...)
 }
 
@@ -101,8 +162,23 @@ func (w world) progress() (steps []step) {
 	add(w.acquiring, "won, and lost", won, func(w *world) { w.acquiring, w.held = false, true })
 	add(w.acquiring, "not won", notWon, func(w *world) { w.acquiring = false })
 	add(w.acquiring, "failed", failed, func(w *world) { w.acquiring = false })
-	add(w.alive && !w.releasing, "lost", lost, func(w *world) { w.alive = false })
-	add(w.child, "child ended", childEnded, func(w *world) { w.child, w.stopping = false, false })
+	add(w.alive && !w.releasing && !w.transferring, "lost", lost, func(w *world) { w.alive = false })
+	ended := func(w *world) { w.child, w.stopping, w.overdue, w.yield, w.yielded = false, false, false, false, false }
+	add(w.child, "child ended", childEnded, ended)
+	add(w.child && !w.stopping, "child ended once too often", exhausted, ended)
+	add(w.overdue && w.child, "overdue", overdue, func(w *world) { w.overdue = false })
+	add(w.yield && w.child, "yield over", yieldOver, func(w *world) { w.yield = false })
+	add(w.inviting, "invited", invited, func(w *world) { w.inviting = false })
+	add(w.inviting, "declined", declined, func(w *world) { w.inviting = false })
+	add(w.inviting, "unreachable", unreachable, func(w *world) { w.inviting = false })
+	add(w.transferring, "transferred", transferred, func(w *world) { w.transferring, w.held = false, false })
+	add(w.transferring, "not transferred", notTransferred, func(w *world) { w.transferring = false })
+	add(w.offering, "offer made", offerMade, func(w *world) { w.offering = false })
+	add(w.offering, "offer failed", offerFailed, func(w *world) { w.offering = false })
+	add(w.offered, "offer over", offerOver, func(w *world) { w.offered = false })
+	add(w.adopting, "adopted", won, func(w *world) { w.adopting, w.held, w.alive = false, true, true })
+	add(w.adopting, "not adopted", notWon, func(w *world) { w.adopting = false })
+	add(w.adopting, "adoption failed", failed, func(w *world) { w.adopting = false })
 	add(w.backoff, "backoff over", backoffOver, func(w *world) { w.backoff = false })
 	add(w.releasing, "released", released, func(w *world) { w.releasing, w.held, w.alive = false, false, false })
 	return steps
@@ -111,8 +187,8 @@ func (w world) progress() (steps []step) {
 // TestMachineExhaustively visits every state that any sequence of events can
 // lead to, and checks the rules on each transition.
 func TestMachineExhaustively(t *testing.T) {
-	for _, terminal := range []bool{false, true} {
-		start := world{m: machine{terminal: terminal}}
+	for _, setting := range []machine{{}, {terminal: true}, {yields: true}} {
+		start := world{m: setting}
 		seen := map[world]bool{start: true}
 		paths := map[world]string{start: ""}
 		queue := []world{start}
@@ -141,9 +217,9 @@ func TestMachineExhaustively(t *testing.T) {
 			}
 		}
 		for p := Standby; p <= Closed; p++ {
-			require.True(t, phases[p], "%v is never reached", p)
+			require.Equal(t, p != Yielding || setting.yields, phases[p], "%v reached", p)
 		}
-		t.Logf("terminal %v: %d states", terminal, len(seen))
+		t.Logf("%+v: %d states", setting, len(seen))
 
 		// From every state a stop leads to the end, if the world goes on.
 		for w := range seen {
@@ -165,15 +241,18 @@ func TestMachineExhaustively(t *testing.T) {
 // consistent says what a phase means.
 func consistent(w world) error {
 	p := w.m.phase
+	withChild := p == Active || p == Inviting || p == HandingOver || p == Yielding || p == Stopping
 	for _, rule := range []struct {
 		what string
 		ok   bool
 	}{
-		{"a child only in Active, HandingOver or Stopping", !w.child || p == Active || p == HandingOver || p == Stopping},
-		{"a child in those", w.child || p != Active && p != HandingOver && p != Stopping},
-		{"no child without the lease", !w.child || w.held},
+		{"a child in the phases that have one, and only there", w.child == withChild},
+		{"no child without the lease, unless it was yielded", !w.child || w.held || w.yielded},
+		{"transfers in Transferring only", w.transferring == (p == Transferring)},
+		{"an offer is open in Offered only", w.offered == (p == Offered)},
+		{"somebody is asked in Inviting only", w.inviting == (p == Inviting)},
 		{"a child whose lease is lost was told to stop", !w.child || w.alive || w.stopping},
-		{"a child that is not to be here was told to stop", !w.child || w.m.wanted && !w.m.closing || w.stopping},
+		{"a child that is not to be here was told to stop", !w.child || w.m.wanted && !w.m.closing || w.stopping || w.inviting || p == Active},
 		{"the lease is given up in Releasing only", w.releasing == (p == Releasing)},
 		{"a backoff runs in Backoff only", w.backoff == (p == Backoff)},
 		{"nothing is held in Standby", p != Standby || !w.held},

@@ -37,27 +37,3 @@ func envelope(msg any, sender *actor.PID, headers map[string]string) any {
 	}
 	return &actor.MessageEnvelope{Message: msg, Sender: sender, Header: headers}
 }
-
-// buffer is a bounded queue.
-type buffer struct {
-	items  []item
-	limit  int
-	policy DropPolicy
-}
-
-func (b *buffer) len() int { return len(b.items) }
-
-// push adds it, or says what was dropped for want of room.
-func (b *buffer) push(it item) (out item, dropped bool) {
-	if len(b.items) < b.limit {
-		b.items = append(b.items, it)
-		return item{}, false
-	}
-	if b.policy == DropNewest {
-		return it, true
-	}
-	out = b.items[0]
-	b.items = append(b.items[:0:0], b.items[1:]...)
-	b.items = append(b.items, it)
-	return out, true
-}

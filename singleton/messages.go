@@ -8,7 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast/membership"
 )
 
-// What a manager tells itself. All else that arrives is mail for the child.
+// What a manager tells itself. All else that arrives is mail for the child, or
+// from another manager (package wire).
 type (
 	leaderChanged = membership.LeaderChanged
 
@@ -29,15 +30,21 @@ type (
 		gate        *gate.Gate
 		since, next time.Duration
 	}
-	hostNoticed struct {
+	deadlinePassed struct{ gate *gate.Gate }
+	yieldEnded     struct{ gate *gate.Gate }
+	hostNoticed    struct {
 		record lease.Record
 		known  bool
 	}
 	leaderNoticed struct{ leaderChanged }
+	leaderSettled struct{ number int }
+	peerGone      struct{ address string }
 	lingerEnded   struct{}
 	glowEnded     struct{}
 	stopRequest   struct{}
 	resumeRequest struct{}
+	routeDue      struct{ number int }
+	ackDue        struct{}
 )
 
 // flushMark is posted behind a child's mail when the child is done: when it
@@ -51,4 +58,16 @@ type (
 		known  bool
 	}
 	holderStale struct{}
+)
+
+// Of a hand-over.
+type (
+	inviteExpired struct{ number uint64 } // no answer came
+	transferEnded struct{ err error }
+	offerReady    struct {
+		offer lease.Offer
+		err   error
+	}
+	offerExpired struct{ number uint64 }
+	ownRecord    struct{ number uint64 } // the record says it is ours, and no word came
 )

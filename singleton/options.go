@@ -2,23 +2,40 @@ package singleton
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/route"
+	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 )
 
 // DropPolicy says what gives way when a buffer is full.
-type DropPolicy uint8
+type DropPolicy = route.DropPolicy
 
 const (
 	// DropNewest refuses the message that finds the buffer full.
-	DropNewest DropPolicy = iota
+	DropNewest = route.DropNewest
 	// DropOldest makes room by dropping what has waited longest.
-	DropOldest
+	DropOldest = route.DropOldest
+)
+
+// Stubborn says what becomes of the lease when a child that was told to stop,
+// planned, goes on running.
+type Stubborn uint8
+
+const (
+	// Hold keeps and renews the lease for as long as the child runs.
+	Hold Stubborn = iota
+	// Yield closes the gate at the deadline, waits one TTL, and releases the lease
+	// though the child still runs: a new one may be started elsewhere, and only
+	// the fencing token keeps the writes of the old one out. No second child is
+	// started on this node meanwhile.
+	Yield
 )
 
 // Option sets something of one singleton.
@@ -38,6 +55,15 @@ type settings struct {
 	mailbox      actor.MailboxProducer
 	logger       *zap.Logger
 	journal      func(name string, token lease.Token, at time.Duration)
+	stopWith     func() any
+	stopWithin   time.Duration
+	stubborn     Stubborn
+	settle       time.Duration
+	budget       int
+	budgetWithin time.Duration
+	stateLimit   int
+	preferred    []string
+	ineligible   bool
 }
 
 // WithLease makes the singleton obey l in place of a lease of the Keeper, which
@@ -57,6 +83,53 @@ func WithLeaseOptions(o ...lease.Option) Option {
 // acquired where LeaderChanged says IsSelf, and handed over when that ends.
 // Without one the lease itself elects, and the host stays put.
 func WithLeadership(l membership.Leadership) Option { return func(s *settings) { s.leadership = l } }
+
+// WithSettle is for how long LeaderChanged must point elsewhere before a host
+// hands over, so that a source which flaps moves nothing. Default 300 ms.
+func WithSettle(d time.Duration) Option { return func(s *settings) { s.settle = d } }
+
+// WithRoles makes a node that lacks any of the needed roles a proxy
+// (WithProxyOnly); own are the node's.
+func WithRoles(own []string, needed ...string) Option {
+	return func(s *settings) {
+		for _, r := range needed {
+			s.ineligible = s.ineligible || !slices.Contains(own, r)
+		}
+	}
+}
+
+// WithPreferred names the nodes (lease.Config.ID) that are to host, the most
+// preferred first; the others come after them. A host hands over to a node that
+// is preferred to it, and nodes that are not wait up to half a second longer for
+// a name that is free. Not together with WithLeadership. Default: all are equal.
+func WithPreferred(ids ...string) Option { return func(s *settings) { s.preferred = ids } }
+
+// WithStop is how a child is told to stop when that is planned: with the message
+// that make returns, which reaches it behind what it has begun, after mail was
+// turned away; it then ends itself (ctx.Stop(ctx.Self())) when it is ready. By
+// within its context is cancelled and it is stopped. nil: it is stopped by
+// protoactor at once, after the message it works on. Default nil, 10 s. After a
+// loss it is always stopped at once.
+func WithStop(make func() any, within time.Duration) Option {
+	return func(s *settings) { s.stopWith, s.stopWithin = make, within }
+}
+
+// OnStubborn says what becomes of the lease when a child does not stop though it
+// was told to, its context is done and it was stopped. Either way it is reported
+// (NotStopping) at growing intervals. Default Hold.
+func OnStubborn(p Stubborn) Option { return func(s *settings) { s.stubborn = p } }
+
+// WithRestartBudget ends the restarts of a child that ended more than n times
+// within d: the lease is released, the singleton stays down on this node until
+// Manager.Resume, and another node may take it up. Default: no end of restarts.
+func WithRestartBudget(n int, d time.Duration) Option {
+	return func(s *settings) { s.budget, s.budgetWithin = n, d }
+}
+
+// WithStateLimit bounds what a Stateful child hands over, in bytes; more is a
+// cold start. 0 hands nothing over. Default 1 MiB; it must fit in a message
+// between nodes.
+func WithStateLimit(bytes int) Option { return func(s *settings) { s.stateLimit = bytes } }
 
 // WithProxyOnly makes this node reach the singleton and never host it.
 func WithProxyOnly() Option { return func(s *settings) { s.proxyOnly = true } }
@@ -116,7 +189,20 @@ func (s *settings) complete(name string) error {
 		return invalid("WithBuffer policy", s.drop, "DropNewest or DropOldest")
 	case s.linger < 0:
 		return invalid("WithLinger", s.linger, "at least 0")
+	case s.settle < 0:
+		return invalid("WithSettle", s.settle, "at least 0")
+	case s.stopWithin < time.Millisecond:
+		return invalid("WithStop within", s.stopWithin, "at least 1ms")
+	case s.stubborn > Yield:
+		return invalid("OnStubborn", s.stubborn, "Hold or Yield")
+	case s.budget < 0 || s.budget > 0 && s.budgetWithin <= 0:
+		return invalid("WithRestartBudget", fmt.Sprint(s.budget, " within ", s.budgetWithin), "at least 1 within more than 0")
+	case s.stateLimit < 0 || s.stateLimit > wire.DefaultLimit:
+		return invalid("WithStateLimit", s.stateLimit, fmt.Sprintf("0 to %d", wire.DefaultLimit))
+	case len(s.preferred) > 0 && s.leadership != nil:
+		return invalid("WithPreferred", s.preferred, "without WithLeadership: only one of them can decide")
 	}
+	s.proxyOnly = s.proxyOnly || s.ineligible
 	if s.logger == nil {
 		s.logger = zap.NewNop()
 	}

@@ -53,10 +53,16 @@ type Status struct {
 	Host lease.Owner
 	// Lives counts the children that were started here.
 	Lives int
-	// Buffered messages wait for a host; Dropped found the buffer full, or were
+	// Buffered messages wait for a host, or to be taken up by it; Dropped found the buffer full, or were
 	// left when the manager ended; Undeliverable could not be encoded, decoded
 	// or routed.
 	Buffered, Dropped, Undeliverable int
+	// Relayed messages were forwarded for others, each kept until it was taken up.
+	Relayed int
+	// Unordered counts moves after which mail went on before all that went the
+	// old way was known to have arrived: the order of a sender's messages was not
+	// guaranteed then.
+	Unordered int
 }
 
 // Start runs a manager for the singleton name on this node: one of all nodes
@@ -72,7 +78,8 @@ func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *
 	invalid := func(format string, args ...any) error {
 		return fmt.Errorf("singleton %.64q: %w: %s", name, lease.ErrInvalid, fmt.Sprintf(format, args...))
 	}
-	set := settings{backoffMin: 200 * time.Millisecond, backoffMax: 30 * time.Second, buffer: 1000, linger: 5 * time.Second}
+	set := settings{backoffMin: 200 * time.Millisecond, backoffMax: 30 * time.Second, buffer: 1000, linger: 5 * time.Second,
+		settle: 300 * time.Millisecond, stopWithin: 10 * time.Second, stateLimit: 1 << 20}
 	for _, o := range opts {
 		if o == nil {
 			return nil, invalid("a nil Option")

@@ -1,0 +1,244 @@
+package singleton
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// This file is the host's side of a planned hand-over:
+//
+//	host                                             candidate
+//	   ◀──────────── Candidate{rank} ─────────────────  knows who hosts
+//	   ───────────── Invite ─────────────────────────▶
+//	   ◀──────────── Offer, or declined ──────────────  lease.Offer
+//	  gate draining, child told to stop, child ended
+//	  lease.Transfer
+//	   ───────────── HandedOver{state} ──────────────▶  lease.Adopt, child started
+//	   ───────────── backlog and stragglers ─────────▶  (package route)
+//
+// The child runs on until there is an offer. Where nobody makes one the lease is
+// released, and whoever waits for it takes it.
+
+// inviteWait is how long a candidate may take to answer; after that the next is
+// asked.
+const inviteWait = time.Second
+
+// maxCandidates bounds how many nodes a host remembers.
+const maxCandidates = 64
+
+// candidate is a node that would take over.
+type candidate struct {
+	node *wire.Node
+	id   string
+	rank uint32
+}
+
+// invitation is the hand-over that a host prepares.
+type invitation struct {
+	number  uint64
+	asking  []candidate // the first is being asked
+	refused bool        // somebody said no
+	to      candidate   // who made the offer
+	offer   lease.Offer
+	timer   lease.Timer
+	since   time.Duration // when the child was told to stop
+}
+
+// onCandidate notes who would take over, or would not any more.
+func (c *controller) onCandidate(m *wire.Candidate) {
+	if m.Name != c.lname || m.From == nil {
+		return
+	}
+	inc := m.From.Incarnation
+	switch {
+	case m.Gone:
+		delete(c.candidates, inc)
+		return
+	case c.candidates[inc].node == nil && len(c.candidates) >= maxCandidates:
+		return
+	}
+	c.candidates[inc] = candidate{m.From, m.Id, m.Rank}
+	c.outrank()
+}
+
+// outrank hands over to a node that is preferred to this one.
+func (c *controller) outrank() {
+	if c.phase == Active && len(c.set.preferred) > 0 && slices.ContainsFunc(c.ranked(), func(x candidate) bool { return x.rank < c.rank() }) {
+		c.settleIn(func() { c.fire(outranked) })
+	}
+}
+
+// rank is how much this node is preferred; the lower the better.
+func (c *controller) rank() uint32 {
+	i := slices.Index(c.set.preferred, c.ownID())
+	if i < 0 {
+		i = len(c.set.preferred)
+	}
+	return uint32(i)
+}
+
+func (c *controller) ownID() string {
+	if c.keeper == nil {
+		return ""
+	}
+	return c.keeper.Owner().ID
+}
+
+// ranked lists the candidates, the best first.
+func (c *controller) ranked() []candidate {
+	var all []candidate
+	for _, x := range c.candidates {
+		all = append(all, x)
+	}
+	slices.SortFunc(all, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.id, b.id), cmp.Compare(a.node.Incarnation, b.node.Incarnation))
+	})
+	return all
+}
+
+// invite asks those who may take over, one after the other.
+func (c *controller) invite() {
+	c.invites++
+	c.inv = invitation{number: c.invites}
+	if _, ok := lease.As[lease.Transferable](c.lease); ok {
+		c.inv.asking = c.heirs()
+	}
+	c.askNext()
+}
+
+// heirs are those the lease may go to: the leader, if it is to follow one; those
+// that are preferred to this node, if that is why; and on the end anybody.
+func (c *controller) heirs() []candidate {
+	var all []candidate
+	if l := c.leader; l.Incarnation != "" && l.Address != "" && l.Incarnation != c.proxy.Self.Incarnation {
+		all = append(all, candidate{node: nodeOf(l), id: l.ID})
+	}
+	if c.set.leadership != nil && !c.closing {
+		return all
+	}
+	for _, x := range c.ranked() {
+		if len(all) > 0 && all[0].node.Incarnation == x.node.Incarnation {
+			continue
+		}
+		if c.closing || x.rank < c.rank() {
+			all = append(all, x)
+		}
+	}
+	return all
+}
+
+func (c *controller) askNext() {
+	if len(c.inv.asking) == 0 {
+		if c.inv.refused {
+			c.fire(declined)
+		} else {
+			c.fire(unreachable)
+		}
+		return
+	}
+	n := c.inv.number
+	c.proxy.Send(c.inv.asking[0].node.Address, &wire.Invite{Name: c.lname, From: c.proxy.Self, Number: n})
+	c.inv.timer = c.clock.AfterFunc(inviteWait, func() { c.proxy.post(&inviteExpired{n}) })
+}
+
+// noAnswer goes on to the next candidate.
+func (c *controller) noAnswer(refused bool) {
+	halt(c.inv.timer)
+	c.inv.refused = c.inv.refused || refused
+	if !refused {
+		delete(c.candidates, c.inv.asking[0].node.Incarnation)
+	}
+	c.inv.asking = c.inv.asking[1:]
+	c.askNext()
+}
+
+func (c *controller) onOffer(m *wire.Offer) {
+	if c.phase != Inviting || m.Number != c.inv.number || len(c.inv.asking) == 0 ||
+		m.From.GetIncarnation() != c.inv.asking[0].node.Incarnation {
+		return
+	}
+	if m.Declined != "" {
+		c.log.Info("a candidate declined", zap.String("node", c.inv.asking[0].id), zap.String("why", m.Declined))
+		c.noAnswer(true)
+		return
+	}
+	halt(c.inv.timer)
+	c.inv.to = c.inv.asking[0]
+	c.inv.offer = lease.Offer{Name: c.lname, Owner: lease.Owner{ID: m.Id, Incarnation: m.From.Incarnation, Address: m.From.Address},
+		Session: lease.SessionID(m.Session), TTL: time.Duration(m.Ttl), Nonce: m.Nonce, Lifetime: time.Duration(m.Lifetime)}
+	c.fire(invited)
+}
+
+// callOff tells who was asked that nothing comes of it.
+func (c *controller) callOff() {
+	halt(c.inv.timer)
+	to := c.inv.to
+	if to.node == nil && len(c.inv.asking) > 0 {
+		to = c.inv.asking[0]
+	}
+	if to.node != nil {
+		c.proxy.Send(to.node.Address, &wire.HandedOver{Name: c.lname, From: c.proxy.Self, Number: c.inv.number, Off: true})
+	}
+	c.inv = invitation{}
+}
+
+// transfer hands the lease over to who made the offer.
+func (c *controller) transfer() {
+	l, _ := lease.As[lease.Transferable](c.lease) // checked by invite
+	offer := c.inv.offer
+	c.async(func() any { return &transferEnded{l.Transfer(c.life, offer)} })
+}
+
+// onTransferEnded tells the new owner. If it is not known whether it is that, it
+// tries, and this node gives up what may still be its own.
+func (c *controller) onTransferEnded(err error) {
+	token, inv := c.token(), c.inv
+	if err == nil || errors.Is(err, lease.ErrUnknown) {
+		state, has, _ := c.bags.take()
+		c.proxy.Send(inv.to.node.Address, &wire.HandedOver{Name: c.lname, From: c.proxy.Self, Number: inv.number, Stateful: has, State: state})
+	} else {
+		c.callOff()
+	}
+	c.inv = invitation{}
+	if err != nil {
+		c.log.Warn("the lease was not handed over", zap.String("node", inv.to.id), zap.Error(err))
+		c.fire(notTransferred)
+		return
+	}
+	c.endTerm()
+	c.event(Event{Kind: HandedOver, Token: token, After: c.clock.Now().Mono - inv.since, Peer: inv.offer.Owner})
+	c.fire(transferred)
+}
+
+// peerLost forgets a node whose link broke.
+func (c *controller) peerLost(address string) {
+	c.proxy.Gone(address)
+	for inc, x := range c.candidates {
+		if x.node.Address == address {
+			delete(c.candidates, inc)
+		}
+	}
+	if c.phase == Inviting && len(c.inv.asking) > 0 && c.inv.asking[0].node.Address == address {
+		c.noAnswer(false)
+	}
+}
+
+// yield gives the lease up under a child that still runs.
+func (c *controller) yield() {
+	c.event(Event{Kind: Yielded, Token: c.token()})
+	c.log.Warn("the lease is given up though the child still runs", zap.Uint64("token", uint64(c.token())))
+	c.ops.Go(func() {
+		if err := c.lease.Release(context.Background()); err != nil {
+			c.log.Warn("release not confirmed, left to the keeper or the TTL", zap.Error(err))
+		}
+	})
+	c.proxy.Left()
+}

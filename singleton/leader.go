@@ -1,0 +1,75 @@
+package singleton
+
+import (
+	"time"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// This file follows a source of leadership, calmly.
+
+// onLeader takes up who leads. Becoming leader counts at once: at worst the name
+// is not free. That another leads counts for a host only if it stays so
+// (WithSettle), and that nobody does does not: there is nobody to hand over to.
+func (c *controller) onLeader(ch leaderChanged) {
+	c.leader = ch.Leader
+	switch {
+	case ch.IsSelf:
+		c.unsettle()
+		c.fire(wanted)
+	case !c.hosting():
+		c.unsettle()
+		c.fire(unwanted)
+	case ch.Leader == lease.Owner{}:
+		c.unsettle()
+	default:
+		c.settleIn(func() { c.fire(unwanted) })
+	}
+}
+
+// hosting reports whether this node holds the lease and is to go on doing so.
+func (c *controller) hosting() bool {
+	switch c.phase {
+	case Starting, Active, Inviting, Backoff:
+		return true
+	}
+	return false
+}
+
+// settleIn does f if nothing calls it off within the settling time.
+func (c *controller) settleIn(f func()) { c.settleAfter(c.set.settle, f) }
+
+func (c *controller) settleAfter(d time.Duration, f func()) {
+	if c.settled != nil {
+		return
+	}
+	c.settled = f
+	c.settles++
+	n := c.settles
+	c.settling = c.clock.AfterFunc(d, func() { c.proxy.post(&leaderSettled{n}) })
+}
+
+func (c *controller) unsettle() {
+	halt(c.settling)
+	c.settled = nil
+	c.settles++
+}
+
+func (c *controller) onSettled(msg *leaderSettled) {
+	if f := c.settled; msg.number == c.settles && f != nil {
+		c.settled = nil
+		f()
+	}
+}
+
+// askAgain is how long a host that nobody wanted to take over from waits before
+// it asks again.
+const askAgain = time.Second
+
+// rankDelay is how much longer each rank waits for a free name (WithPreferred).
+const rankDelay = 100 * time.Millisecond
+
+// delay is how long this node holds back from a name that is free.
+func (c *controller) delay() time.Duration {
+	return min(time.Duration(c.rank())*rankDelay, 5*rankDelay)
+}

@@ -1,0 +1,104 @@
+package singleton
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/asynkron/protoactor-go/actor"
+)
+
+// Stateful is implemented by children whose state moves with a planned
+// hand-over. Every failure, and every change of host that was not planned, is a
+// cold start: a child that was given nothing.
+type Stateful interface {
+	actor.Actor
+	// HandOverState returns what the next host's child is to begin with; nil for
+	// nothing. It is called after Stopped, when nothing else of the child runs.
+	HandOverState() ([]byte, error)
+	// RestoreState is called before Started. On an error this child is ended
+	// without having seen any message, and another is made that starts cold.
+	RestoreState(state []byte) error
+}
+
+// baggage is the state of a child on its way out of this node or into it. It is
+// written on the child's goroutine and read by the controller once the child has
+// ended.
+type baggage struct {
+	limit int
+
+	mu    sync.Mutex
+	want  bool // the child that ends is to leave its state
+	has   bool
+	state []byte
+	err   error
+}
+
+// pack asks the child that is about to end for its state.
+func (b *baggage) pack() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.want = b.limit > 0
+}
+
+// leave takes the state of a child that has ended.
+func (b *baggage) leave(a actor.Actor) {
+	s, ok := a.(Stateful)
+	b.mu.Lock()
+	want := b.want
+	b.mu.Unlock()
+	if !ok || !want {
+		return
+	}
+	state, err := handOver(s)
+	if err == nil && len(state) > b.limit {
+		err = fmt.Errorf("%d bytes, at most %d (WithStateLimit)", len(state), b.limit)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.err = err
+	if err == nil && state != nil {
+		b.has, b.state = true, state
+	}
+}
+
+// take empties the baggage.
+func (b *baggage) take() (state []byte, has bool, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	state, has, err = b.state, b.has, b.err
+	b.want, b.has, b.state, b.err = false, false, nil, nil
+	return state, has, err
+}
+
+// failure says why a child that was to leave its state did not.
+func (b *baggage) failure() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.err
+}
+
+func handOver(s Stateful) (state []byte, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("HandOverState panicked: %v", r)
+		}
+	}()
+	return s.HandOverState()
+}
+
+var errNotStateful = errors.New("the child is not Stateful")
+
+// restore gives a new child what the one before left.
+func restore(a actor.Actor, state []byte) (err error) {
+	s, ok := a.(Stateful)
+	if !ok {
+		return errNotStateful
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("RestoreState panicked: %v", r)
+		}
+	}()
+	return s.RestoreState(state)
+}

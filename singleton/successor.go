@@ -1,0 +1,161 @@
+package singleton
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// This file is the side of a planned hand-over that takes over; handover.go has
+// the picture.
+
+// wordWait is how long word from the old host is waited for, and with it the
+// state, once the record says that the lease is ours.
+const wordWait = 300 * time.Millisecond
+
+// taking is the hand-over that this node was invited to.
+type taking struct {
+	from   *wire.Node
+	number uint64
+	offer  lease.Offer
+	cancel context.CancelFunc
+	timer  lease.Timer // until the offer is over
+	word   lease.Timer // until the old host's word is not waited for any more
+	state  []byte
+	has    bool
+}
+
+// introduce tells the host that this node would take over.
+func (c *controller) introduce(gone bool) {
+	if _, ok := lease.As[lease.Transferable](c.lease); !ok || c.set.proxyOnly || !c.proxy.Elsewhere() {
+		return
+	}
+	if !gone && (c.closing || c.down) {
+		return
+	}
+	c.proxy.Send(c.proxy.host.Owner.Address, &wire.Candidate{Name: c.lname, From: c.proxy.Self, Id: c.ownID(), Rank: c.rank(), Gone: gone})
+}
+
+// onInvite makes an offer, or says no.
+func (c *controller) onInvite(m *wire.Invite) {
+	if m.Name != c.lname || m.From == nil {
+		return
+	}
+	_, can := lease.As[lease.Transferable](c.lease)
+	switch {
+	case !can:
+		c.decline(m.From, m.Number, "its lease can't be handed over")
+	case c.set.proxyOnly:
+		c.decline(m.From, m.Number, "it only forwards")
+	case c.phase != Standby:
+		c.decline(m.From, m.Number, fmt.Sprintf("it is %v", c.phase))
+	default:
+		c.forgetOffer()
+		c.take = taking{from: m.From, number: m.Number}
+		c.fire(asked)
+	}
+}
+
+func (c *controller) decline(to *wire.Node, number uint64, why string) {
+	c.proxy.Send(to.Address, &wire.Offer{Name: c.lname, From: c.proxy.Self, Number: number, Declined: why})
+}
+
+// declineInvitation answers the present invitation with no.
+func (c *controller) declineInvitation() {
+	if c.take.from != nil {
+		c.decline(c.take.from, c.take.number, fmt.Sprintf("it is %v", c.phase))
+	}
+}
+
+// makeOffer prepares to own the name.
+func (c *controller) makeOffer() {
+	l, _ := lease.As[lease.Transferable](c.lease) // checked by onInvite
+	c.async(func() any {
+		o, err := l.Offer(c.life)
+		return &offerReady{o, err}
+	})
+}
+
+func (c *controller) onOfferReady(msg *offerReady) {
+	if msg.err != nil {
+		c.log.Warn("no offer could be made", zap.Error(msg.err))
+		c.fire(offerFailed)
+		return
+	}
+	c.take.offer = msg.offer
+	c.fire(offerMade)
+}
+
+// sendOffer answers the invitation.
+func (c *controller) sendOffer() {
+	o, t := c.take.offer, &c.take
+	c.proxy.Send(t.from.Address, &wire.Offer{Name: c.lname, From: c.proxy.Self, Number: t.number, Id: o.Owner.ID,
+		Session: int64(o.Session), Ttl: int64(o.TTL), Nonce: o.Nonce, Lifetime: int64(o.Lifetime)})
+	n := t.number
+	t.timer = c.clock.AfterFunc(o.Lifetime, func() { c.proxy.post(&offerExpired{n}) })
+}
+
+// current reports whether number is that of the hand-over under way.
+func (c *controller) current(number uint64) bool {
+	return number == c.take.number && (c.phase == Offering || c.phase == Offered)
+}
+
+// onHandedOver takes the old host's word.
+func (c *controller) onHandedOver(m *wire.HandedOver) {
+	if !c.current(m.Number) || m.From.GetIncarnation() != c.take.from.GetIncarnation() {
+		return
+	}
+	if m.Off {
+		c.fire(offerOver)
+		return
+	}
+	c.take.state, c.take.has = m.State, m.Stateful
+	c.fire(taken)
+}
+
+// noticeOwn goes on without word when the record says that the lease is ours.
+func (c *controller) noticeOwn(rec lease.Record, known bool) {
+	if !known || c.phase != Offered || rec.Owner.Incarnation != c.proxy.Self.Incarnation || c.take.word != nil {
+		return
+	}
+	n := c.take.number
+	c.take.word = c.clock.AfterFunc(wordWait, func() { c.proxy.post(&ownRecord{n}) })
+}
+
+func (c *controller) onOwnRecord(msg *ownRecord) {
+	if c.current(msg.number) {
+		c.log.Warn("handed over without word from the old host: its child's state, if it had any, is lost")
+		c.event(Event{Kind: ColdStart, Reason: errNoWord})
+		c.fire(taken)
+	}
+}
+
+var errNoWord = errors.New("no word came from the old host")
+
+// forgetOffer forgets the hand-over that this node was invited to.
+func (c *controller) forgetOffer() {
+	halt(c.take.timer)
+	halt(c.take.word)
+	c.take = taking{}
+}
+
+// adopt takes up what was handed over.
+func (c *controller) adopt() {
+	halt(c.take.timer)
+	halt(c.take.word)
+	l, _ := lease.As[lease.Transferable](c.lease)
+	offer := c.take.offer
+	ctx, cancel := context.WithCancel(c.life)
+	c.cancelAcq = cancel
+	c.async(func() any {
+		defer cancel()
+		ok, err := l.Adopt(ctx, offer)
+		return &acquired{ok, err}
+	})
+}
