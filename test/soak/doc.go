@@ -1,10 +1,13 @@
 // Command soak measures holdfast on a real etcd, which it starts by itself on
 // this machine, and holds the figures to their bounds:
 //
-//		go run ./test/soak names   [-n 100000] [-ttl 10s] [-ttls 3] [-claims 2048]
-//		go run ./test/soak compare [-rounds 300] [-crashes 20]
-//		go run ./test/soak stops   [-rounds 100] [-holders 10] [-ttl 2s]
-//		go run ./test/soak outage  [-for 2m] [-names 200] [-nodes 2] [-ttl 10s]
+//		go run ./test/soak names     [-n 100000] [-ttl 10s] [-ttls 3] [-claims 2048]
+//		go run ./test/soak compare   [-rounds 300] [-crashes 20]
+//		go run ./test/soak stops     [-rounds 100] [-holders 10] [-ttl 2s]
+//		go run ./test/soak outage    [-for 2m] [-names 200] [-nodes 2] [-ttl 10s]
+//		go run ./test/soak handovers [-n 50] [-rate 10000] [-nodes 3] [-buffer 10000]
+//		go run ./test/soak kills     [-n 20] [-ttl 2s] [-nodes 3]
+//		go run ./test/soak many      [-n 5000] [-ttl 10s] [-nodes 3]
 //
 //	  - names: one process holds very many names for several TTLs. What it sends,
 //	    by the server's own count, and what it needs; then it dies, and another
@@ -15,11 +18,24 @@
 //	    TTLs while another takes their name, and go on.
 //	  - outage: etcd is killed for minutes under running holders, and comes back
 //	    with its data.
+//	  - handovers: a singleton goes round nodes in processes of their own, which
+//	    all send to it. What was lost, doubled or reordered, and how long nothing
+//	    was handled.
+//	  - kills: the process that hosts the singleton is killed (kill -9) and
+//	    replaced, again and again, while all nodes ask it.
+//	  - many: thousands of singletons on a few nodes, idle; then one node dies.
+//
+// What the nodes of the last three saw they note in files, by the machine's one
+// clock: what passed a gate, and what was handled. So it is judged from outside
+// when it is over, and what a process noted before kill -9 counts as well.
 //
 // Each prints the machine, its figures and its bounds, and exits 1 if a bound is
 // broken, 2 if it could not measure. It needs Linux; etcd is built on first use
 // (package etcdtest).
 //
 //	main.go ─▶ names.go, takeover.go, compare.go, handover.go, crash.go, stops.go, holder.go, outage.go
+//	        ─▶ handovers.go, kills.go, many.go ─▶ cluster.go: the processes
+//	           cluster_node.go, cluster_load.go: in each    cluster_wire.go: what is said
+//	           cluster_journal.go: what is noted            cluster_judge.go: what that means
 //	           bed.go: the server, its clients, Keepers    judge.go: percentiles, bounds
 package main

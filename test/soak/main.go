@@ -15,7 +15,8 @@ import (
 // check measures into r. An error means that it could not.
 type check func(ctx context.Context, args []string, r *report) error
 
-var checks = map[string]check{"names": names, "compare": compare, "stops": stops, "outage": outage}
+var checks = map[string]check{"names": names, "compare": compare, "stops": stops, "outage": outage,
+	"handovers": handovers, "kills": kills, "many": many}
 
 func main() {
 	if os.Getenv(holderEnv) != "" {
@@ -25,8 +26,15 @@ func main() {
 		}
 		return
 	}
+	if arg := os.Getenv(clusterEnv); arg != "" {
+		if err := runNode(arg); err != nil {
+			fmt.Fprintln(os.Stderr, "soak node:", err)
+			os.Exit(2)
+		}
+		return
+	}
 	if len(os.Args) < 2 || checks[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: soak names|compare|stops|outage [flags]")
+		fmt.Fprintln(os.Stderr, "usage: soak names|compare|stops|outage|handovers|kills|many [flags]")
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
