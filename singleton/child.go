@@ -177,7 +177,11 @@ func (c *controller) onChildEnded() {
 	halt(c.reminder)
 	halt(c.deadline)
 	own := c.phase == Active || c.phase == Inviting
+	if overruns > 0 {
+		c.metrics.overruns.Add(c.life, int64(overruns), c.metrics.attrs)
+	}
 	if own {
+		c.metrics.restarts.Add(c.life, 1, c.metrics.attrs)
 		if c.clock.Now().Mono-c.started >= c.set.backoffMax {
 			c.backoffs = 0
 		}

@@ -3,7 +3,6 @@ package singleton
 import (
 	"context"
 	"errors"
-	mrand "math/rand/v2"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -48,6 +47,8 @@ type controller struct {
 	bags       *baggage
 	deadline   lease.Timer     // for a child that was told to stop
 	ends       []time.Duration // of children, recently
+
+	hostlessAt time.Duration // since when mail can go nowhere; 0: it can
 
 	leader   lease.Owner
 	settled  func() // what is to be done if nothing changes
@@ -185,45 +186,6 @@ func (c *controller) Receive(ctx actor.Context) {
 	c.publish()
 	if c.finishing {
 		c.linger()
-	}
-}
-
-// A manager that other nodes sent mail to goes on forwarding for afterglow once it
-// knows the next host, as they may not know it yet; for lastGlow if nobody
-// becomes the host.
-const (
-	afterglow = 300 * time.Millisecond
-	lastGlow  = time.Second
-)
-
-// linger ends the actor when nothing is left to forward.
-func (c *controller) linger() {
-	next := c.proxy.Elsewhere()
-	switch {
-	case c.mayLeave():
-		c.leave()
-	case c.glow == nil, next && !c.nextKnown:
-		halt(c.glow)
-		d := lastGlow
-		if next {
-			d = afterglow
-		}
-		c.nextKnown = next
-		c.glow = c.clock.AfterFunc(d, func() { c.proxy.post(&glowEnded{}) })
-	}
-}
-
-// mayLeave: nothing waits, and nobody else sent mail here, or they all had time
-// to learn where it goes now.
-func (c *controller) mayLeave() bool {
-	return c.proxy.Idle() && (!c.proxy.Served() || c.glown)
-}
-
-// leave ends the actor.
-func (c *controller) leave() {
-	if !c.left {
-		c.left = true
-		c.ctx.Stop(c.ctx.Self())
 	}
 }
 
@@ -366,57 +328,6 @@ func (c *controller) endTerm() {
 	}
 }
 
-// waitFree is told by the lease when the name may be free, or tries again.
-func (c *controller) waitFree() {
-	w, ok := lease.As[lease.Waiter](c.lease)
-	if !ok {
-		c.retryLater(pollMost) // tries again where others would be told
-		return
-	}
-	c.stopWaiting()
-	n := c.waiting
-	d := c.delay()
-	c.unwait = w.OnFree(func() {
-		if d == 0 {
-			c.proxy.post(&freeNoticed{n})
-			return
-		}
-		c.clock.AfterFunc(d, func() { c.proxy.post(&freeNoticed{n}) })
-	})
-}
-
-// What the pauses between acquisitions grow to: where the store failed, and may
-// be back any moment; and where nobody tells that the name is free.
-const (
-	failingMost = time.Second
-	pollMost    = 10 * time.Second
-)
-
-func (c *controller) retryLater(most time.Duration) {
-	c.stopWaiting()
-	n := c.waiting
-	t := c.clock.AfterFunc(pause(c.failures, min(c.set.backoffMin, most), most), func() { c.proxy.post(&freeNoticed{n}) })
-	c.failures++
-	c.unwait = t.Stop
-}
-
-func (c *controller) stopWaiting() {
-	c.waiting++
-	if c.unwait != nil {
-		c.unwait()
-		c.unwait = nil
-	}
-}
-
-// pause is the jittered exponential backoff after n tries.
-func pause(n int, least, most time.Duration) time.Duration {
-	d := most
-	if n < 30 && least<<n < d {
-		d = least << n
-	}
-	return d/2 + time.Duration(mrand.Int64N(int64(d/2)+1))
-}
-
 func (c *controller) startBackoff() {
 	d := pause(c.backoffs, c.set.backoffMin, c.set.backoffMax)
 	c.backoffs++
@@ -424,38 +335,12 @@ func (c *controller) startBackoff() {
 	c.backoff = c.clock.AfterFunc(d, func() { c.proxy.post(&backoffEnded{n}) })
 }
 
-// ended runs last, when the children have ended, too.
-func (c *controller) ended() {
-	for _, f := range c.unfollow {
-		f()
-	}
-	c.stopWaiting()
-	halt(c.backoff)
-	halt(c.reminder)
-	halt(c.lingering)
-	halt(c.deadline)
-	halt(c.settling)
-	halt(c.inv.timer)
-	c.forgetOffer()
-	halt(c.glow)
-	c.endTerm()
-	c.phase = Closed
-	c.proxy.shut()
-	c.publish()
-	go c.cleanUp()
-}
-
-// halt stops a timer that may never have been set.
-func halt(t lease.Timer) {
-	if t != nil {
-		t.Stop()
-	}
-}
-
 func (c *controller) publish() {
 	s := c.proxy.status()
 	s.Name, s.Phase, s.Down = c.name, c.phase, c.down
 	if old := c.status.Load(); *old != s {
 		c.status.Store(&s)
+		c.meter(*old, s)
 	}
+	c.meterHost()
 }

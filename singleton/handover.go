@@ -214,6 +214,7 @@ func (c *controller) onTransferEnded(err error) {
 		return
 	}
 	c.endTerm()
+	c.metrics.handOver.Record(c.life, (c.clock.Now().Mono - inv.since).Seconds(), c.metrics.attrs)
 	c.event(Event{Kind: HandedOver, Token: token, After: c.clock.Now().Mono - inv.since, Peer: inv.offer.Owner})
 	c.fire(transferred)
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/route"
@@ -54,6 +56,7 @@ type settings struct {
 	linger       time.Duration
 	mailbox      actor.MailboxProducer
 	logger       *zap.Logger
+	meters       metric.MeterProvider
 	journal      func(name string, token lease.Token, at time.Duration)
 	stopWith     func() any
 	stopWithin   time.Duration
@@ -167,6 +170,10 @@ func WithMailbox(p actor.MailboxProducer) Option { return func(s *settings) { s.
 // WithLogger gets one line per transition. Default: none.
 func WithLogger(l *zap.Logger) Option { return func(s *settings) { s.logger = l } }
 
+// WithMeterProvider is where metrics go: for the first singleton of an actor
+// system, and with it for all. Default: OpenTelemetry's global one.
+func WithMeterProvider(p metric.MeterProvider) Option { return func(s *settings) { s.meters = p } }
+
 // WithJournal is told of every message that is let through to the child, before
 // it is handled, with the reading of the Keeper's monotonic clock that decided
 // it. It must not block, and is called from several goroutines.
@@ -203,6 +210,9 @@ func (s *settings) complete(name string) error {
 		return invalid("WithPreferred", s.preferred, "without WithLeadership: only one of them can decide")
 	}
 	s.proxyOnly = s.proxyOnly || s.ineligible
+	if s.meters == nil {
+		s.meters = otel.GetMeterProvider()
+	}
 	if s.logger == nil {
 		s.logger = zap.NewNop()
 	}

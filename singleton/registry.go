@@ -9,6 +9,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/extensions"
 	"github.com/asynkron/protoactor-go/remote"
+	"go.opentelemetry.io/otel/metric"
 
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -18,6 +19,7 @@ type registry struct {
 	mu       sync.Mutex
 	managers map[string]*Manager
 	dirs     map[*lease.Keeper]*directory
+	metrics  *instruments
 	lost     map[*Manager]func(address string) // told of links that break
 }
 
@@ -70,6 +72,20 @@ func (r *registry) links(m *Manager, f func(address string)) (stop func()) {
 		defer r.mu.Unlock()
 		delete(r.lost, m)
 	}
+}
+
+// instruments makes the node's metrics with the first singleton.
+func (r *registry) instruments(mp metric.MeterProvider, node string) (*instruments, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.metrics != nil {
+		return r.metrics, nil
+	}
+	i, err := newInstruments(mp, node)
+	if err == nil {
+		r.metrics = i
+	}
+	return i, err
 }
 
 func (r *registry) add(m *Manager) bool {

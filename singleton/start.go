@@ -34,6 +34,7 @@ type Manager struct {
 	dir    *directory
 	pid    *actor.PID
 
+	metrics *instruments
 	status  atomic.Pointer[Status]
 	done    chan struct{}
 	ops     sync.WaitGroup // calls to the lease under way
@@ -116,6 +117,9 @@ func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *
 	m.status.Store(&Status{Name: name})
 
 	reg := registryOf(system)
+	if m.metrics, err = reg.instruments(set.meters, system.Address()); err != nil {
+		return nil, fmt.Errorf("singleton %.64q: metrics: %w", name, err)
+	}
 	if !reg.add(m) {
 		return nil, fmt.Errorf("singleton %.64q: %w", name, ErrNameInUse)
 	}

@@ -1,0 +1,76 @@
+package singleton
+
+import (
+	"time"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// This file is the manager's end.
+
+// A manager that other nodes sent mail to goes on forwarding for afterglow once it
+// knows the next host, as they may not know it yet; for lastGlow if nobody
+// becomes the host.
+const (
+	afterglow = 300 * time.Millisecond
+	lastGlow  = time.Second
+)
+
+// linger ends the actor when nothing is left to forward.
+func (c *controller) linger() {
+	next := c.proxy.Elsewhere()
+	switch {
+	case c.mayLeave():
+		c.leave()
+	case c.glow == nil, next && !c.nextKnown:
+		halt(c.glow)
+		d := lastGlow
+		if next {
+			d = afterglow
+		}
+		c.nextKnown = next
+		c.glow = c.clock.AfterFunc(d, func() { c.proxy.post(&glowEnded{}) })
+	}
+}
+
+// mayLeave: nothing waits, and nobody else sent mail here, or they all had time
+// to learn where it goes now.
+func (c *controller) mayLeave() bool {
+	return c.proxy.Idle() && (!c.proxy.Served() || c.glown)
+}
+
+// leave ends the actor.
+func (c *controller) leave() {
+	if !c.left {
+		c.left = true
+		c.ctx.Stop(c.ctx.Self())
+	}
+}
+
+// ended runs last, when the children have ended, too.
+func (c *controller) ended() {
+	for _, f := range c.unfollow {
+		f()
+	}
+	c.stopWaiting()
+	halt(c.backoff)
+	halt(c.reminder)
+	halt(c.lingering)
+	halt(c.deadline)
+	halt(c.settling)
+	halt(c.inv.timer)
+	c.forgetOffer()
+	halt(c.glow)
+	c.endTerm()
+	c.phase = Closed
+	c.proxy.shut()
+	c.publish()
+	go c.cleanUp()
+}
+
+// halt stops a timer that may never have been set.
+func halt(t lease.Timer) {
+	if t != nil {
+		t.Stop()
+	}
+}

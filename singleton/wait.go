@@ -1,0 +1,61 @@
+package singleton
+
+import (
+	mrand "math/rand/v2"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// This file waits for a name that another holds.
+
+// waitFree is told by the lease when the name may be free, or tries again.
+func (c *controller) waitFree() {
+	w, ok := lease.As[lease.Waiter](c.lease)
+	if !ok {
+		c.retryLater(pollMost) // tries again where others would be told
+		return
+	}
+	c.stopWaiting()
+	n := c.waiting
+	d := c.delay()
+	c.unwait = w.OnFree(func() {
+		if d == 0 {
+			c.proxy.post(&freeNoticed{n})
+			return
+		}
+		c.clock.AfterFunc(d, func() { c.proxy.post(&freeNoticed{n}) })
+	})
+}
+
+// What the pauses between acquisitions grow to: where the store failed, and may
+// be back any moment; and where nobody tells that the name is free.
+const (
+	failingMost = time.Second
+	pollMost    = 10 * time.Second
+)
+
+func (c *controller) retryLater(most time.Duration) {
+	c.stopWaiting()
+	n := c.waiting
+	t := c.clock.AfterFunc(pause(c.failures, min(c.set.backoffMin, most), most), func() { c.proxy.post(&freeNoticed{n}) })
+	c.failures++
+	c.unwait = t.Stop
+}
+
+func (c *controller) stopWaiting() {
+	c.waiting++
+	if c.unwait != nil {
+		c.unwait()
+		c.unwait = nil
+	}
+}
+
+// pause is the jittered exponential backoff after n tries.
+func pause(n int, least, most time.Duration) time.Duration {
+	d := most
+	if n < 30 && least<<n < d {
+		d = least << n
+	}
+	return d/2 + time.Duration(mrand.Int64N(int64(d/2)+1))
+}
