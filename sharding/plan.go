@@ -1,0 +1,74 @@
+package sharding
+
+import "fmt"
+
+// Limits bound how much a coordinator moves at a time.
+type Limits struct {
+	// Moves of shards that live, at a time, in all. Default 100.
+	Moves int
+	// PerHost bounds how many of those leave, or come to, one host. Default 25.
+	PerHost int
+}
+
+// complete fills in defaults.
+func (l Limits) complete() (Limits, error) {
+	if l.Moves == 0 {
+		l.Moves = 100
+	}
+	if l.PerHost == 0 {
+		l.PerHost = 25
+	}
+	switch {
+	case l.Moves < 1:
+		return l, fmt.Errorf("Limits.Moves: %d, must be at least 1", l.Moves)
+	case l.PerHost < 1:
+		return l, fmt.Errorf("Limits.PerHost: %d, must be at least 1", l.PerHost)
+	}
+	return l, nil
+}
+
+// Order is one thing a coordinator wants done: To is to take Shard up, which
+// From (empty: nobody) is to hand off to it.
+type Order struct {
+	Shard    int
+	From, To string // incarnations
+}
+
+// Plan returns the next orders that lead from a View to a target, in the order of
+// the shards. Shards that nobody holds are taken up without a bound; moves of
+// those that live are bounded together with the ones under way, of which none is
+// ordered again. A shard whose owner is not there is left to its lease.
+func Plan(v View, target []string, underWay map[int]Order, l Limits) []Order {
+	there := make(map[string]bool, len(v.Hosts))
+	for _, h := range v.Hosts {
+		there[h.Incarnation] = true
+	}
+	busy, moves := map[string]int{}, 0
+	for _, o := range underWay {
+		if o.From != "" {
+			moves++
+			busy[o.From]++
+			busy[o.To]++
+		}
+	}
+	var orders []Order
+	for s, to := range target {
+		from := v.Owners[s]
+		if _, ok := underWay[s]; ok || to == "" || to == from || !there[to] {
+			continue
+		}
+		switch {
+		case from == "":
+		case !there[from]: // its lease runs out, or it comes back
+			continue
+		case moves >= l.Moves || busy[from] >= l.PerHost || busy[to] >= l.PerHost:
+			continue
+		default:
+			moves++
+			busy[from]++
+			busy[to]++
+		}
+		orders = append(orders, Order{s, from, to})
+	}
+	return orders
+}

@@ -1,0 +1,173 @@
+package sharding
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Host is a node that may host shards, as a Strategy sees it.
+type Host struct {
+	// ID is the node's name, Incarnation its present life.
+	ID, Incarnation string
+	Roles           []string
+	// Capacity says how much it takes relative to the others; 0 takes nothing.
+	Capacity int
+	// Leaving hosts give up what they have.
+	Leaving bool
+}
+
+// takes is the capacity that counts.
+func (h Host) takes() int {
+	if h.Leaving {
+		return 0
+	}
+	return h.Capacity
+}
+
+// View is what a Strategy decides on.
+type View struct {
+	// Hosts that are there, in any order.
+	Hosts []Host
+	// Owners says for each shard the incarnation that holds its lease; empty if
+	// nobody does. It may be none of Hosts.
+	Owners []string
+}
+
+// Strategy says where shards are to be. It is pure: the same View gives the same
+// answer, on every node. The coordinator moves a bounded number of shards at a
+// time (Plan) and asks again when anything changed.
+type Strategy interface {
+	// Target returns for each shard the incarnation of the host that is to hold
+	// it; empty for no opinion: whoever holds it keeps it, and if nobody does it
+	// stays down.
+	Target(View) []string
+}
+
+// Balanced gives every host its part by capacity, rounded up or down, with the
+// fewest moves that lead there: a shard moves only from a host that has more
+// than its part, is leaving, or is gone.
+//
+// Parts are by largest remainders, where of the hosts whose part is no whole
+// number those that have more already are rounded up first.
+type Balanced struct{}
+
+// Target implements Strategy.
+func (Balanced) Target(v View) []string {
+	hosts := takers(v.Hosts)
+	target := make([]string, len(v.Owners))
+	if len(hosts) == 0 {
+		return target
+	}
+	index := make(map[string]int, len(hosts))
+	for i, h := range hosts {
+		index[h.Incarnation] = i
+	}
+	has := make([]int, len(hosts))
+	for _, o := range v.Owners {
+		if i, ok := index[o]; ok {
+			has[i]++
+		}
+	}
+	room := parts(hosts, has, len(v.Owners))
+	var homeless []int
+	for s, o := range v.Owners {
+		i, ok := index[o]
+		if !ok || room[i] == 0 {
+			homeless = append(homeless, s)
+			continue
+		}
+		room[i]--
+		target[s] = o
+	}
+	next := 0
+	for _, s := range homeless {
+		for room[next] == 0 {
+			next++
+		}
+		room[next]--
+		target[s] = hosts[next].Incarnation
+	}
+	return target
+}
+
+// takers are the hosts that take shards, in an order that does not depend on the
+// order they came in.
+func takers(hosts []Host) []Host {
+	out := make([]Host, 0, len(hosts))
+	for _, h := range hosts {
+		if h.takes() > 0 {
+			out = append(out, h)
+		}
+	}
+	slices.SortFunc(out, func(a, b Host) int {
+		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Incarnation, b.Incarnation))
+	})
+	return slices.CompactFunc(out, func(a, b Host) bool { return a.Incarnation == b.Incarnation })
+}
+
+// parts shares shards out among hosts by capacity.
+func parts(hosts []Host, has []int, shards int) []int {
+	total := 0
+	for _, h := range hosts {
+		total += h.takes()
+	}
+	part, rest := make([]int, len(hosts)), make([]int, len(hosts))
+	left := shards
+	for i, h := range hosts {
+		part[i], rest[i] = shards*h.takes()/total, shards*h.takes()%total
+		left -= part[i]
+	}
+	order := make([]int, 0, len(hosts))
+	for i := range hosts {
+		if rest[i] > 0 {
+			order = append(order, i)
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		more := func(i int) int { // has more than its part already: rounding up spares a move
+			if has[i] > part[i] {
+				return 0
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(more(a), more(b)), cmp.Compare(rest[b], rest[a]))
+	})
+	for _, i := range order[:left] {
+		part[i]++
+	}
+	return part
+}
+
+// Pinned puts the shards of its map on the host with that ID while it is there
+// and not leaving, and leaves the rest, and those whose host is away, to Others
+// (default Balanced).
+type Pinned struct {
+	Hosts  map[int]string // shard to host ID
+	Others Strategy
+}
+
+// Target implements Strategy.
+func (p Pinned) Target(v View) []string {
+	others := p.Others
+	if others == nil {
+		others = Balanced{}
+	}
+	target := others.Target(v)
+	newest := map[string]string{}
+	for _, h := range takers(v.Hosts) {
+		newest[h.ID] = h.Incarnation
+	}
+	for s, id := range p.Hosts {
+		if inc, ok := newest[id]; ok && s >= 0 && s < len(target) {
+			target[s] = inc
+		}
+	}
+	return target
+}
+
+// StrategyFunc makes a Strategy of a function, such as one that asks a table kept
+// elsewhere. It must be pure for as long as what it asks does not change.
+type StrategyFunc func(View) []string
+
+// Target implements Strategy.
+func (f StrategyFunc) Target(v View) []string { return f(v) }
