@@ -88,6 +88,7 @@ func (c *controller) stopChild() {
 	g := c.proxy.gate
 	c.inv.since = c.clock.Now().Mono
 	if c.phase == Stopping {
+		c.proxy.Ending()
 		g.Lose(nil) // unless it noticed first, and before the term's own context is done
 		c.event(Event{Kind: Lost, Token: c.term.Token(), Reason: context.Cause(g.Context())})
 		c.ctx.Stop(c.proxy.child)

@@ -251,6 +251,7 @@ func (c *controller) carryOut(f effect) {
 		c.spawn()
 	case drainChild:
 		c.proxy.gate.Drain()
+		c.proxy.Ending() // what comes now waits here, within the buffer's bound
 	case stopChild:
 		c.stopChild()
 	case startBackoff:
