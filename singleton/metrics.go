@@ -69,7 +69,7 @@ func (c *controller) meter(old, now Status) {
 		}
 	}
 	move(i.buffered, now.Buffered-old.Buffered)
-	move(i.hosted, one(now.Token != 0)-one(old.Token != 0))
+	move(i.hosted, one(now.Phase.hosts())-one(old.Phase.hosts()))
 	add(i.dropped, now.Dropped-old.Dropped)
 	add(i.undeliverable, now.Undeliverable-old.Undeliverable)
 	add(i.relayed, now.Relayed-old.Relayed)
@@ -78,6 +78,15 @@ func (c *controller) meter(old, now Status) {
 		c.log.Warn("mail went on before all that was sent the old way was known to have arrived")
 		c.event(Event{Kind: OrderNotKept, Token: now.Token})
 	}
+}
+
+// hosts reports whether there is a child in p.
+func (p Phase) hosts() bool {
+	switch p {
+	case Active, Inviting, HandingOver, Yielding, Stopping:
+		return true
+	}
+	return false
 }
 
 func one(b bool) int {

@@ -257,6 +257,21 @@ func TestUnguardedSingleton(t *testing.T) {
 	})
 }
 
+// A lease that knows no terms has no tokens, and guards all the same.
+func TestALeaseWithoutTerms(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a := c.node("a")
+		l, err := a.keeper.Lease("my/own")
+		require.NoError(t, err)
+		m := a.run("scheduler", singleton.WithLease(plain{l}))
+		a.system.Root.Send(m.PID(), job{Number: 1})
+		until(t, time.Second, "hosts", active(m))
+		require.Equal(t, 2, a.mustAsk(m.PID(), 2).Number)
+		require.Len(t, c.log.snapshot()[0].jobs, 2, "what came before it was there, too")
+		require.Zero(t, m.Status().Buffered)
+	})
+}
+
 func TestBadInput(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a := c.node("a")

@@ -107,7 +107,7 @@ func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *
 			return nil, invalid("%v", err)
 		}
 	}
-	m := &Manager{name: name, lname: lname, system: system, keeper: keeper, lease: set.lease, set: set, props: props,
+	m := &Manager{name: name, pid: system.NewLocalPID(managerID(name)), lname: lname, system: system, keeper: keeper, lease: set.lease, set: set, props: props,
 		clock: lease.SystemClock(), done: make(chan struct{})}
 	m.log = set.logger.With(zap.String("singleton", name))
 	m.life, m.endLife = context.WithCancel(context.Background())
@@ -156,7 +156,7 @@ func (m *Manager) launch(reg *registry) error {
 	}
 	reply.Start(m.system)
 	c := newController(m)
-	pid, err := m.system.Root.SpawnNamed(actor.PropsFromProducer(
+	_, err := m.system.Root.SpawnNamed(actor.PropsFromProducer(
 		func() actor.Actor { return c },
 		actor.WithSupervisor(c.supervisor()),
 	), managerID(m.name))
@@ -166,7 +166,6 @@ func (m *Manager) launch(reg *registry) error {
 		}
 		return fmt.Errorf("singleton %.64q: actor %q: %w", m.name, managerID(m.name), err)
 	}
-	m.pid = pid
 	return nil
 }
 
@@ -190,12 +189,13 @@ func (m *Manager) Status() Status { return *m.status.Load() }
 // Resume brings a singleton up again that WithTerminal brought down.
 func (m *Manager) Resume() { m.tell(&resumeRequest{}) }
 
-// Stop ends the manager: a child that runs here is stopped, then the lease is
-// released, then what is still buffered, and what nodes that do not know better
-// still send here, is forwarded to the new host, for as long as WithLinger says.
-// Stop returns when all that is done, or ctx's error with what it still waits
-// for: a child that does not stop is never left behind, the lease is kept until
-// it has. Stop can be called again.
+// Stop ends the manager. A child that runs here is told to stop; its lease, and
+// its state if it has one, is handed over to another node that runs a manager, or
+// released if none takes it. What is still buffered, and what nodes that do not
+// know better still send here, is forwarded to the new host, for as long as
+// WithLinger says. Stop returns when all that is done, or ctx's error with what
+// it still waits for; the manager goes on ending then. A child that does not stop
+// keeps the lease until it has (OnStubborn). Stop can be called again.
 func (m *Manager) Stop(ctx context.Context) error {
 	m.tell(&stopRequest{})
 	select {

@@ -63,7 +63,7 @@ func (r *Router) begin(via hop, probe bool) {
 
 // probe asks a host in doubt for a sign of life, as long as something waits.
 func (r *Router) probe() {
-	if r.doubt && r.own == 0 && r.cross == nil && (len(r.buffer.items) > 0 || len(r.out.items) > 0) {
+	if r.doubt && !r.open && r.cross == nil && (len(r.buffer.items) > 0 || len(r.out.items) > 0) {
 		r.begin(r.host, true)
 	}
 }

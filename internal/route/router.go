@@ -81,7 +81,8 @@ type Router struct {
 	Config
 	port Port
 
-	own    lease.Token // the actor here works under it; 0: there is none
+	open   bool        // there is an actor here
+	own    lease.Token // it works under it; 0 if its lease has no tokens
 	past   lease.Token // the highest that ever was own
 	since  lease.Token // the first of the tokens by which this node has held the name without a break
 	before lease.Token // past, before the present ownership
@@ -115,7 +116,7 @@ func New(c Config, p Port) *Router {
 
 // Open lets mail through to an actor that works under t from now on.
 func (r *Router) Open(t lease.Token) {
-	r.before, r.own, r.past = r.past, t, max(r.past, t)
+	r.open, r.before, r.own, r.past = true, r.past, t, max(r.past, t)
 	if r.since == 0 {
 		r.since = t
 	}
@@ -127,10 +128,10 @@ func (r *Router) Open(t lease.Token) {
 func (r *Router) holds(next hop, known bool) {
 	mine := known && next.node.GetIncarnation() == r.Self.Incarnation
 	switch {
-	case mine && (r.since == 0 || r.own != 0 && r.before < next.token && next.token < r.since):
+	case mine && (r.since == 0 || r.open && r.before < next.token && next.token < r.since):
 		r.since = next.token
 	case mine:
-	case r.own == 0:
+	case !r.open:
 		r.since = 0
 	case known && r.since < next.token && next.token < r.own:
 		r.since = r.own
@@ -148,7 +149,7 @@ func (r *Router) Back(local any) {
 // Closed forgets the actor, whose mail is complete; it goes first from here on.
 // It was accepted once, so the bound does not apply to it.
 func (r *Router) Closed() {
-	r.own, r.since, r.ending = 0, 0, false
+	r.open, r.own, r.since, r.ending = false, 0, 0, false
 	rest := r.buffer.take()
 	r.buffer.items = append(append(r.back, rest...), r.held.take()...)
 	r.back = nil
@@ -162,7 +163,7 @@ func (r *Router) Closed() {
 // Left forgets an actor that does not end: what it has not taken stays with it
 // until it comes Back.
 func (r *Router) Left() {
-	r.own, r.since = 0, 0
+	r.open, r.own, r.since = false, 0, 0
 	if r.path.here {
 		r.path = path{}
 	}
@@ -282,7 +283,7 @@ func (r *Router) flush() {
 // target is where mail has to go; false if nobody is known.
 func (r *Router) target() (hop, bool) {
 	switch {
-	case r.own != 0:
+	case r.open:
 		return hop{here: true, token: r.own}, !r.ending
 	case r.remote():
 		return r.host, true
@@ -379,14 +380,14 @@ func (r *Router) Tick() {
 func (r *Router) Routable() bool { _, ok := r.target(); return ok && !r.doubt }
 
 // Elsewhere reports whether another node is known to hold the name.
-func (r *Router) Elsewhere() bool { return r.own == 0 && r.remote() }
+func (r *Router) Elsewhere() bool { return !r.open && r.remote() }
 
 // Served reports whether other nodes sent mail here.
 func (r *Router) Served() bool { return r.served }
 
 // Idle reports whether nothing waits here, for anybody.
 func (r *Router) Idle() bool {
-	return r.own == 0 && !r.ending && len(r.buffer.items) == 0 && len(r.out.items) == 0
+	return !r.open && !r.ending && len(r.buffer.items) == 0 && len(r.out.items) == 0
 }
 
 // Stats returns the counters.
