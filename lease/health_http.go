@@ -1,0 +1,221 @@
+package lease
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// defaultHealthTimeout is HealthHandler's for a timeout of 0 or less.
+const defaultHealthTimeout = 5 * time.Second
+
+// HealthHandler answers probes, such as Kubernetes', with the result of checks,
+// such as Keeper.Health: status 200 and the text "ok" if all return nil, else 503
+// and their errors, one per line, in the order of the checks. With "application/json"
+// in the request's Accept header it is {"status":"ok"}, or {"status":"failing",
+// "errors":[…]}. GET and HEAD are answered, other methods with 405. Without checks
+// it says that the process lives.
+//
+// The checks run side by side, and the answer takes timeout at the most (5 s if
+// that is 0 or less); their contexts end a tenth before. A check runs once at a
+// time: requests that come meanwhile wait for the same result, and one that does
+// not return is a failure until it does. So is one that panics, and one that is
+// nil.
+//
+// The errors name leases and hosts: don't show them to the world.
+func HealthHandler(timeout time.Duration, checks ...func(context.Context) error) http.Handler {
+	if timeout <= 0 {
+		timeout = defaultHealthTimeout
+	}
+	h := &healthHandler{timeout: timeout}
+	for i, f := range checks {
+		h.probes = append(h.probes, &probe{number: i + 1, check: f, timeout: timeout})
+	}
+	return h
+}
+
+type healthHandler struct {
+	timeout time.Duration
+	probes  []*probe
+}
+
+// ServeHTTP implements http.Handler.
+func (h *healthHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Content-Type-Options", "nosniff")
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		header.Set("Allow", "GET, HEAD")
+		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
+		return
+	}
+	failures := h.run(r.Context())
+	header.Set("Vary", "Accept")
+	status, body := http.StatusOK, "ok"
+	if len(failures) > 0 {
+		status, body = http.StatusServiceUnavailable, strings.Join(failures, "\n")+"\n"
+	}
+	if wantsJSON(r.Header) {
+		header.Set("Content-Type", "application/json")
+		body = asJSON(failures)
+	} else {
+		header.Set("Content-Type", "text/plain; charset=utf-8")
+	}
+	header.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	if r.Method != http.MethodHead {
+		_, _ = io.WriteString(w, body) // a prober that left needs none
+	}
+}
+
+// run returns the failures, a line each.
+func (h *healthHandler) run(ctx context.Context) (lines []string) {
+	running := make([]*attempt, len(h.probes))
+	for i, p := range h.probes {
+		running[i] = p.start()
+	}
+	for _, a := range running {
+		lines = append(lines, a.wait(ctx, h.timeout)...)
+	}
+	return lines
+}
+
+// probe runs one check, once at a time.
+type probe struct {
+	number  int
+	check   func(context.Context) error
+	timeout time.Duration
+
+	mu   sync.Mutex
+	last *attempt // may be under way
+}
+
+// attempt is one run of a check, which all who ask meanwhile wait for.
+type attempt struct {
+	number int
+	began  time.Time
+	done   chan struct{}
+	lines  []string // what failed; set before done is closed
+}
+
+// start begins an attempt, unless one is under way.
+func (p *probe) start() *attempt {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.last != nil {
+		select {
+		case <-p.last.done:
+		default:
+			return p.last
+		}
+	}
+	a := &attempt{number: p.number, began: time.Now(), done: make(chan struct{})}
+	p.last = a
+	go func() {
+		defer close(a.done)
+		a.lines = []string{fmt.Sprintf("check %d ended its goroutine", p.number)} // unless it returns
+		defer func() {
+			if v := recover(); v != nil {
+				a.lines = []string{fmt.Sprintf("check %d panicked: %v", p.number, v)}
+			}
+		}()
+		a.lines = p.do()
+	}()
+	return a
+}
+
+// do runs the check and returns its error, line by line.
+func (p *probe) do() (lines []string) {
+	if p.check == nil {
+		return []string{fmt.Sprintf("check %d is nil", p.number)}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), p.timeout-p.timeout/10)
+	defer cancel()
+	err := p.check(ctx)
+	if err == nil {
+		return nil
+	}
+	for line := range strings.Lines(err.Error()) {
+		if line = strings.TrimRight(line, "\r\n"); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	if lines == nil {
+		return []string{fmt.Sprintf("check %d failed", p.number)}
+	}
+	return lines
+}
+
+// wait returns what failed; that the check did not return, at the end of ctx and
+// when the attempt is older than most.
+func (a *attempt) wait(ctx context.Context, most time.Duration) []string {
+	t := time.NewTimer(most - time.Since(a.began))
+	defer t.Stop()
+	select {
+	case <-a.done:
+		return a.lines
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	select {
+	case <-a.done: // at the last moment
+		return a.lines
+	default:
+		return []string{fmt.Sprintf("check %d has not returned for %v", a.number, time.Since(a.began).Round(time.Millisecond))}
+	}
+}
+
+func asJSON(failures []string) string {
+	answer := struct {
+		Status string   `json:"status"`
+		Errors []string `json:"errors,omitempty"`
+	}{"ok", failures}
+	if len(failures) > 0 {
+		answer.Status = "failing"
+	}
+	b, err := json.Marshal(answer)
+	if err != nil { // strings always can be marshalled
+		return `{"status":"failing"}` + "\n"
+	}
+	return string(b) + "\n"
+}
+
+// wantsJSON reports whether the request asks for JSON by name, and for text no
+// more than for that.
+func wantsJSON(h http.Header) bool {
+	quality := map[string]float64{}
+	for _, accept := range h.Values("Accept") {
+		for part := range strings.SplitSeq(accept, ",") {
+			media, params, err := mime.ParseMediaType(part)
+			if err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter) {
+				continue
+			}
+			q := 1.0
+			if s, ok := params["q"]; ok {
+				if q, err = strconv.ParseFloat(s, 64); err != nil || !(q >= 0 && q <= 1) {
+					continue
+				}
+			}
+			quality[media] = max(quality[media], q)
+		}
+	}
+	// The most specific range counts.
+	of := func(ranges ...string) float64 {
+		for _, r := range ranges {
+			if q, ok := quality[r]; ok {
+				return q
+			}
+		}
+		return 0
+	}
+	json := of("application/json", "application/*")
+	return json > 0 && json >= of("text/plain", "text/*", "*/*")
+}

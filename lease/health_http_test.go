@@ -1,0 +1,254 @@
+package lease_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/faultstore"
+)
+
+func well(context.Context) error { return nil }
+
+func ill(text string) func(context.Context) error {
+	return func(context.Context) error { return errors.New(text) }
+}
+
+// probe asks h as a prober does.
+func probe(h http.Handler, method string, accept ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, "/healthz", nil)
+	for _, a := range accept {
+		r.Header.Add("Accept", a)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func TestHealthHandlerAnswersInText(t *testing.T) {
+	for _, checks := range [][]func(context.Context) error{nil, {well}, {well, well}} {
+		w := probe(lease.HealthHandler(time.Second, checks...), "GET")
+		require.Equal(t, 200, w.Code)
+		require.Equal(t, "ok", w.Body.String())
+		require.Equal(t, "text/plain; charset=utf-8", w.Header().Get("Content-Type"))
+		require.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+	}
+	both := errors.Join(errors.New("b"), errors.New("c"))
+	w := probe(lease.HealthHandler(time.Second, ill("a"), well, func(context.Context) error { return both }, ill("")), "GET", "*/*")
+	require.Equal(t, 503, w.Code)
+	require.Equal(t, "a\nb\nc\ncheck 4 failed\n", w.Body.String(), "one per line, in the order of the checks")
+}
+
+func TestHealthHandlerAnswersInJSONIfAsked(t *testing.T) {
+	h := lease.HealthHandler(time.Second, well)
+	w := probe(h, "GET", "application/json")
+	require.Equal(t, 200, w.Code)
+	require.Equal(t, "application/json", w.Header().Get("Content-Type"))
+	require.JSONEq(t, `{"status":"ok"}`, w.Body.String())
+
+	h = lease.HealthHandler(time.Second, ill("a"), ill(`b "quoted" <&>`+"\nc"))
+	w = probe(h, "GET", "application/json")
+	require.Equal(t, 503, w.Code)
+	require.Equal(t, "Accept", w.Header().Get("Vary"))
+	var got struct {
+		Status string
+		Errors []string
+	}
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &got))
+	require.Equal(t, "failing", got.Status)
+	require.Equal(t, []string{"a", `b "quoted" <&>`, "c"}, got.Errors)
+}
+
+func TestHealthHandlerHeedsAccept(t *testing.T) {
+	h := lease.HealthHandler(time.Second)
+	for accept, isJSON := range map[string]bool{
+		"":           false,
+		"*/*":        false,
+		"text/plain": false,
+		"text/html,application/xml;q=0.9,*/*;q=0.8": false,
+		"application/json":                          true,
+		"Application/JSON; charset=utf-8":           true,
+		"application/*":                             true,
+		"application/json, text/plain, */*":         true,
+		"application/json;q=0.5, */*;q=0.1":         true,
+		"application/json;q=0.5, text/*":            false,
+		"application/json;q=0":                      false,
+		"application/json;q=2":                      false,
+		"application/json;q=x":                      false,
+		"application/jsonl":                         false,
+		";;;, application/json":                     true,
+		"/":                                         false,
+	} {
+		w := probe(h, "GET", accept)
+		require.Equal(t, 200, w.Code)
+		require.Equal(t, isJSON, strings.HasPrefix(w.Body.String(), "{"), "Accept: %q", accept)
+	}
+	require.Contains(t, probe(h, "GET", "text/plain;q=0.2", "application/json").Body.String(), "{", "several headers are one")
+}
+
+func TestHealthHandlerMethods(t *testing.T) {
+	h := lease.HealthHandler(time.Second, ill("broken"))
+	server := httptest.NewServer(h)
+	defer server.Close()
+	get, err := server.Client().Get(server.URL)
+	require.NoError(t, err)
+	body, err := io.ReadAll(get.Body)
+	require.NoError(t, err)
+	require.NoError(t, get.Body.Close())
+	require.Equal(t, "broken\n", string(body))
+
+	head, err := server.Client().Head(server.URL)
+	require.NoError(t, err)
+	require.NoError(t, head.Body.Close())
+	require.Equal(t, 503, head.StatusCode)
+	require.Equal(t, get.ContentLength, head.ContentLength, "as GET would be")
+	require.Empty(t, probe(h, "HEAD").Body.String())
+
+	ran := false
+	h = lease.HealthHandler(time.Second, func(context.Context) error { ran = true; return nil })
+	w := probe(h, "POST")
+	require.Equal(t, 405, w.Code)
+	require.Equal(t, "GET, HEAD", w.Header().Get("Allow"))
+	require.False(t, ran)
+}
+
+func TestHealthHandlerRunsChecksSideBySide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := func(ctx context.Context) error { time.Sleep(time.Second); return ctx.Err() }
+		began := time.Now()
+		w := probe(lease.HealthHandler(3*time.Second, slow, slow, slow, slow), "GET")
+		require.Equal(t, 200, w.Code)
+		require.Equal(t, time.Second, time.Since(began))
+	})
+}
+
+func TestHealthHandlerIsBoundedByItsTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		// One heeds its context, which ends early enough to hear why.
+		heeds := func(ctx context.Context) error { <-ctx.Done(); return errors.New("store a: no answer") }
+		began := time.Now()
+		w := probe(lease.HealthHandler(10*time.Second, well, heeds), "GET")
+		require.Equal(t, 503, w.Code)
+		require.Equal(t, "store a: no answer\n", w.Body.String())
+		require.Equal(t, 9*time.Second, time.Since(began))
+
+		// One does not.
+		var runs atomic.Int32
+		release := make(chan struct{})
+		deaf := func(context.Context) error { runs.Add(1); <-release; return nil }
+		h := lease.HealthHandler(10*time.Second, deaf, ill("other"))
+		began = time.Now()
+		w = probe(h, "GET")
+		require.Equal(t, 503, w.Code)
+		require.Equal(t, "check 1 has not returned for 10s\nother\n", w.Body.String())
+		require.Equal(t, 10*time.Second, time.Since(began))
+
+		// It is not run again while it does not return, and nobody waits for it twice.
+		for range 100 {
+			time.Sleep(time.Second)
+			began = time.Now()
+			require.Equal(t, 503, probe(h, "GET").Code)
+			require.Zero(t, time.Since(began))
+		}
+		require.EqualValues(t, 1, runs.Load())
+		close(release)
+		synctest.Wait()
+		require.Equal(t, "other\n", probe(h, "GET").Body.String())
+		require.EqualValues(t, 2, runs.Load())
+	})
+}
+
+func TestHealthHandlerHasADefaultTimeout(t *testing.T) {
+	for _, timeout := range []time.Duration{0, -time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			w := probe(lease.HealthHandler(timeout, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }), "GET")
+			require.Equal(t, 503, w.Code)
+			require.Equal(t, 4500*time.Millisecond, time.Since(began))
+		})
+	}
+}
+
+func TestHealthHandlerSharesOneRunOfACheck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var runs atomic.Int32
+		h := lease.HealthHandler(10*time.Second, func(context.Context) error {
+			time.Sleep(time.Second)
+			runs.Add(1)
+			return errors.New("broken")
+		})
+		codes := make(chan int, 50)
+		for range cap(codes) {
+			go func() { codes <- probe(h, "GET").Code }()
+		}
+		for range cap(codes) {
+			require.Equal(t, 503, <-codes)
+		}
+		require.EqualValues(t, 1, runs.Load())
+		probe(h, "GET")
+		require.EqualValues(t, 2, runs.Load(), "a finished one is not kept")
+	})
+}
+
+func TestHealthHandlerOutlivesAProberThatLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := lease.HealthHandler(10*time.Second, func(ctx context.Context) error { time.Sleep(time.Second); return ctx.Err() })
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil).WithContext(ctx))
+		require.Equal(t, 100*time.Millisecond, time.Since(began))
+		require.Equal(t, 200, probe(h, "GET").Code, "the run it began is another's too, and not cut short")
+		require.Equal(t, time.Second, time.Since(began))
+	})
+}
+
+// broken is an error whose text can't be had.
+type broken struct{ text *string }
+
+func (b *broken) Error() string { return *b.text }
+
+func TestHealthHandlerContainsChecks(t *testing.T) {
+	h := lease.HealthHandler(time.Second,
+		func(context.Context) error { panic("boom") },
+		nil,
+		func(context.Context) error { runtime.Goexit(); return nil },
+		func(context.Context) error { return &broken{} },
+		well)
+	for range 2 {
+		w := probe(h, "GET")
+		require.Equal(t, 503, w.Code)
+		got := strings.Split(w.Body.String(), "\n")
+		require.Equal(t, []string{"check 1 panicked: boom", "check 2 is nil", "check 3 ended its goroutine"}, got[:3])
+		require.Contains(t, got[3], "check 4 panicked: ")
+		require.Len(t, got, 5)
+	}
+}
+
+func TestHealthHandlerWithAKeeper(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		a := start(t, store, "a")
+		a.hold("job")
+		h := lease.HealthHandler(time.Second, a.Health)
+		require.Equal(t, 200, probe(h, "GET").Code)
+		a.rule(faultstore.Get, faultstore.Fault{Kind: faultstore.Drop, Hang: true})
+		w := probe(h, "GET")
+		require.Equal(t, 503, w.Code)
+		require.Contains(t, w.Body.String(), "keeper a (store ")
+		a.store.SetRule(nil)
+		require.Equal(t, 200, probe(h, "GET").Code)
+	})
+}

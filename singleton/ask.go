@@ -1,0 +1,192 @@
+package singleton
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync/atomic"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+var (
+	// ErrUndeliverable: what was asked came to nobody, and the asker was told so.
+	// errors.As finds an *UndeliverableError, which says more.
+	ErrUndeliverable = errors.New("message undeliverable")
+	// ErrUnexpectedAnswer: the answer is of another type than was asked for.
+	ErrUnexpectedAnswer = errors.New("unexpected answer")
+)
+
+// UndeliverableError is an ErrUndeliverable.
+type UndeliverableError struct {
+	// Type is the Go type of what was asked.
+	Type string
+	// Notice tells what hindered it; nil if all that is known is that it went to
+	// the dead letters: a buffer was full, or the actor had ended.
+	Notice *Undeliverable
+}
+
+// Error says the reason, the type and the detail.
+func (e *UndeliverableError) Error() string {
+	n := e.Notice
+	if n == nil {
+		return fmt.Sprintf("%v: %s went to the dead letters", ErrUndeliverable, e.Type)
+	}
+	reason := strings.ReplaceAll(strings.TrimPrefix(n.GetReason().String(), "REASON_"), "_", " ")
+	text := fmt.Sprintf("%v: %s: %s", ErrUndeliverable, e.Type, strings.ToLower(reason))
+	if n.GetType() != "" && n.GetType() != e.Type {
+		text += fmt.Sprintf(", sent as %.256q", n.GetType())
+	}
+	if n.GetDetail() != "" {
+		text += ": " + n.GetDetail()
+	}
+	return text
+}
+
+// Is makes it an ErrUndeliverable.
+func (e *UndeliverableError) Is(target error) bool { return target == ErrUndeliverable }
+
+// Ask sends msg to the singleton, wherever it runs, and waits for one answer of
+// type R until ctx ends; without a deadline in ctx, for as long as that takes.
+// While there is no host, msg waits in the proxy's buffer. It is sent once:
+// whether one that was not answered was handled is not known.
+//
+// msg may be an *actor.MessageEnvelope, to send headers; its sender is replaced.
+//
+// Errors (errors.Is):
+//   - context.Cause(ctx), if there was no answer before ctx ended;
+//   - ErrUndeliverable: the proxy, here or at the host, could not hand msg over;
+//   - ErrUnexpectedAnswer: the answer is no R, and the text says what it is;
+//   - an answer that is an error, and no R, as it is;
+//   - lease.ErrInvalid for a nil Manager or message, and for protoactor's own
+//     messages, such as a PoisonPill, that no actor answers.
+//
+// Later answers to the same msg, and those that come after Ask returned, are dead
+// letters. Safe for concurrent use. It blocks its goroutine: an actor that must go
+// on meanwhile calls it from another one, and tells itself what came of it.
+func Ask[R any](ctx context.Context, m *Manager, msg any) (R, error) {
+	if m == nil {
+		var none R
+		return none, fmt.Errorf("singleton.Ask: manager: %w: nil", lease.ErrInvalid)
+	}
+	answer, err := ask[R](ctx, m.system, m.PID(), msg)
+	if err != nil {
+		err = fmt.Errorf("singleton %.64q: %w", m.Name(), err)
+	}
+	return answer, err
+}
+
+// AskPID is Ask for any actor: one of system, or one that system can reach. The
+// *PID must have been made for system and no other.
+func AskPID[R any](ctx context.Context, system *actor.ActorSystem, to *actor.PID, msg any) (answer R, err error) {
+	switch {
+	case system == nil:
+		return answer, fmt.Errorf("singleton.AskPID: system: %w: nil", lease.ErrInvalid)
+	case to == nil:
+		return answer, fmt.Errorf("singleton.AskPID: to: %w: nil", lease.ErrInvalid)
+	}
+	if answer, err = ask[R](ctx, system, to, msg); err != nil {
+		err = fmt.Errorf("actor %s/%s: %w", to.Address, to.Id, err)
+	}
+	return answer, err
+}
+
+func ask[R any](ctx context.Context, system *actor.ActorSystem, to *actor.PID, msg any) (answer R, err error) {
+	envelope, err := questionable(msg)
+	if err != nil {
+		return answer, err
+	}
+	if ctx.Err() != nil {
+		return answer, fmt.Errorf("%T was not sent: %w", envelope.Message, context.Cause(ctx))
+	}
+	q := &question{system: system, answer: make(chan any, 1)}
+	pid, ok := system.ProcessRegistry.Add(q, "holdfast/ask"+system.ProcessRegistry.NextId())
+	if !ok {
+		return answer, fmt.Errorf("an actor has the name of a question, %q: %w", pid.Id, lease.ErrInvalid)
+	}
+	defer q.end(pid)
+	envelope.Sender = pid
+	system.Root.Send(to, envelope)
+
+	var got any
+	select {
+	case got = <-q.answer:
+	case <-ctx.Done():
+		if q.over.CompareAndSwap(false, true) {
+			return answer, fmt.Errorf("no answer to %T: %w", envelope.Message, context.Cause(ctx))
+		}
+		got = <-q.answer // at the last moment
+	}
+	return judge[R](envelope.Message, got)
+}
+
+// questionable returns msg in an envelope of its own, if it can be asked.
+func questionable(msg any) (*actor.MessageEnvelope, error) {
+	e := &actor.MessageEnvelope{Message: msg}
+	if given, ok := msg.(*actor.MessageEnvelope); ok {
+		e.Message = nil
+		if given != nil {
+			e.Message, e.Header = given.Message, given.Header
+		}
+	}
+	switch e.Message.(type) {
+	case nil:
+		return nil, fmt.Errorf("message: %w: nil", lease.ErrInvalid)
+	case actor.SystemMessage, actor.AutoReceiveMessage, actor.MailboxMessage:
+		return nil, fmt.Errorf("message: %w: %T is protoactor's own, and not answered", lease.ErrInvalid, e.Message)
+	}
+	return e, nil
+}
+
+// judge turns what came back into the answer or an error.
+func judge[R any](asked, got any) (answer R, err error) {
+	switch got := got.(type) {
+	case *actor.DeadLetterResponse:
+		return answer, &UndeliverableError{Type: fmt.Sprintf("%T", asked)}
+	case *Undeliverable:
+		return answer, &UndeliverableError{Type: fmt.Sprintf("%T", asked), Notice: got}
+	case R:
+		return got, nil
+	case error:
+		return answer, fmt.Errorf("answered %T: %w", asked, got)
+	}
+	return answer, fmt.Errorf("%w to %T: %T, not %v", ErrUnexpectedAnswer, asked, got, reflect.TypeFor[R]())
+}
+
+// question is the process whose PID an asked message has as its sender. It takes
+// one answer. A future of protoactor would do as well, but for its timeout, and
+// for what a second answer or a watcher does to it.
+type question struct {
+	system *actor.ActorSystem
+	answer chan any    // room for the one
+	over   atomic.Bool // it came, or nobody waits for it any more
+}
+
+// SendUserMessage implements actor.Process.
+func (q *question) SendUserMessage(pid *actor.PID, message any) {
+	if !q.over.CompareAndSwap(false, true) {
+		q.system.DeadLetter.SendUserMessage(pid, message)
+		return
+	}
+	q.answer <- actor.UnwrapEnvelopeMessage(message)
+}
+
+// SendSystemMessage implements actor.Process. A question is no actor: who watches
+// it is told that there is none.
+func (q *question) SendSystemMessage(pid *actor.PID, message any) {
+	q.system.DeadLetter.SendSystemMessage(pid, message)
+}
+
+// Stop implements actor.Process: only the asker ends a question.
+func (q *question) Stop(pid *actor.PID) { q.system.DeadLetter.Stop(pid) }
+
+// end takes the question off the registry: who still has its PID from another
+// node finds nobody, who has it from this one finds it over.
+func (q *question) end(pid *actor.PID) {
+	q.over.Store(true)
+	q.system.ProcessRegistry.Remove(pid)
+}

@@ -1,0 +1,200 @@
+package singleton_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/remoting"
+	"github.com/holdfast-go/holdfast/singleton"
+)
+
+// failure is an error that travels.
+type failure struct{ Code int }
+
+func (f failure) Error() string { return fmt.Sprintf("failure %d", f.Code) }
+
+func TestAskJudgesTheAnswersType(t *testing.T) {
+	system := actor.NewActorSystem(remoting.LogTo(nil))
+	echo := system.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
+		switch msg := ctx.Message().(type) {
+		case func() any:
+			ctx.Respond(msg())
+		}
+	}))
+	answers := func(v any) func() any { return func() any { return v } }
+	ctx := t.Context()
+
+	d, err := singleton.AskPID[done](ctx, system, echo, answers(done{Number: 1}))
+	require.NoError(t, err)
+	require.Equal(t, done{Number: 1}, d)
+	pd, err := singleton.AskPID[*done](ctx, system, echo, answers(&done{Number: 2}))
+	require.NoError(t, err)
+	require.Equal(t, 2, pd.Number)
+	s, err := singleton.AskPID[fmt.Stringer](ctx, system, echo, answers(time.Second))
+	require.NoError(t, err, "an interface that the answer implements")
+	require.Equal(t, "1s", s.String())
+	v, err := singleton.AskPID[any](ctx, system, echo, answers("text"))
+	require.NoError(t, err)
+	require.Equal(t, "text", v)
+
+	_, err = singleton.AskPID[done](ctx, system, echo, answers(&done{}))
+	require.ErrorIs(t, err, singleton.ErrUnexpectedAnswer)
+	require.ErrorContains(t, err, "unexpected answer to func() interface {}: *singleton_test.done, not singleton_test.done")
+	require.ErrorContains(t, err, "actor nonhost/"+echo.Id)
+	_, err = singleton.AskPID[fmt.Stringer](ctx, system, echo, answers(nil))
+	require.ErrorIs(t, err, singleton.ErrUnexpectedAnswer)
+	require.ErrorContains(t, err, "<nil>, not fmt.Stringer")
+
+	// An error is returned as one, unless it was asked for.
+	zero, err := singleton.AskPID[int](ctx, system, echo, answers(failure{5}))
+	require.ErrorIs(t, err, failure{5})
+	require.NotErrorIs(t, err, singleton.ErrUnexpectedAnswer)
+	require.Zero(t, zero)
+	f, err := singleton.AskPID[failure](ctx, system, echo, answers(failure{6}))
+	require.NoError(t, err)
+	require.Equal(t, failure{6}, f)
+	e, err := singleton.AskPID[error](ctx, system, echo, answers(failure{7}))
+	require.NoError(t, err)
+	require.Equal(t, failure{7}, e)
+
+	// Word that it was not delivered is no answer, whatever was asked for.
+	for _, word := range []any{&singleton.Undeliverable{}, &actor.DeadLetterResponse{}} {
+		_, err = singleton.AskPID[any](ctx, system, echo, answers(word))
+		require.ErrorIs(t, err, singleton.ErrUndeliverable)
+	}
+	_, err = singleton.AskPID[*singleton.Undeliverable](ctx, system, echo, answers(&singleton.Undeliverable{}))
+	require.ErrorIs(t, err, singleton.ErrUndeliverable)
+
+	// protoactor's own answers are taken, too.
+	touched, err := singleton.AskPID[*actor.Touched](ctx, system, echo, &actor.Touch{})
+	require.NoError(t, err)
+	require.Equal(t, echo.Id, touched.Who.Id)
+	require.NoError(t, system.Root.StopFuture(echo).Wait())
+}
+
+func TestAskIsAnsweredWithAnErrorFromAnotherNode(t *testing.T) {
+	require.NoError(t, remoting.Register[failure]("test.failure"))
+	bubble(t, func(t *testing.T, c *cluster) {
+		a, b := c.node("a"), c.node("b")
+		c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
+			j, ok := ctx.Message().(job)
+			switch {
+			case ok && j.Number == 1:
+				ctx.Respond(failure{9})
+			case ok:
+				ctx.Respond(errors.New("of a type that does not travel"))
+			}
+			return ok
+		}
+		until(t, time.Second, "hosts", active(a.run("scheduler")))
+		m := b.run("scheduler")
+		_, err := singleton.Ask[done](t.Context(), m, job{Number: 1})
+		require.ErrorIs(t, err, failure{9})
+		require.EqualError(t, err, `singleton "scheduler": answered singleton_test.job: failure 9`)
+		dead := a.deadLetters()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = singleton.Ask[done](ctx, m, job{Number: 2})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.EqualValues(t, 1, dead.Load(), "it is a dead letter where it was sent")
+	})
+}
+
+func TestAskSaysWhatWasNotDelivered(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a, b := c.node("a"), c.node("b")
+		ma := a.run("scheduler", singleton.WithBuffer(1, singleton.DropNewest))
+		until(t, time.Second, "hosts", active(ma))
+		mb := b.run("scheduler")
+		require.Equal(t, "a", b.mustAsk(mb.PID(), 1).Node)
+
+		// Of a type that does not travel.
+		type unknown struct{ A int }
+		_, err := singleton.Ask[done](t.Context(), mb, unknown{1})
+		require.ErrorIs(t, err, singleton.ErrUndeliverable)
+		var u *singleton.UndeliverableError
+		require.ErrorAs(t, err, &u)
+		require.Equal(t, "singleton_test.unknown", u.Type)
+		require.Equal(t, wire.Reason_REASON_UNKNOWN_TYPE, u.Notice.GetReason())
+		require.ErrorContains(t, err, `singleton "scheduler": message undeliverable: singleton_test.unknown: unknown type`)
+		require.ErrorContains(t, err, u.Notice.GetDetail())
+
+		// Too large.
+		_, err = singleton.Ask[done](t.Context(), mb, wrapperspb.String(strings.Repeat("x", remoting.PayloadLimit(b.system)+1)))
+		require.ErrorAs(t, err, &u)
+		require.Equal(t, wire.Reason_REASON_TOO_LARGE, u.Notice.GetReason())
+		require.ErrorContains(t, err, `*wrapperspb.StringValue: too large, sent as "google.protobuf.StringValue": `)
+
+		// There is no room where there is no host.
+		a.crash()
+		c.log.crashed(a)
+		b.store.Partition()
+		time.Sleep(2 * ttl)
+		full := b.run("other", singleton.WithBuffer(1, singleton.DropNewest))
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		first := make(chan error, 1)
+		go func() {
+			_, err := singleton.Ask[done](ctx, full, job{})
+			first <- err
+		}()
+		synctest.Wait()
+		_, err = singleton.Ask[done](t.Context(), full, job{})
+		require.ErrorIs(t, err, singleton.ErrUndeliverable)
+		cancel()
+		require.ErrorIs(t, <-first, context.Canceled)
+	})
+}
+
+func TestAskOfAnActorThatHasEnded(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a := c.node("a")
+		m := a.run("scheduler")
+		require.NoError(t, m.Stop(t.Context()))
+		_, err := singleton.Ask[done](t.Context(), m, job{})
+		require.ErrorIs(t, err, singleton.ErrUndeliverable)
+		var u *singleton.UndeliverableError
+		require.ErrorAs(t, err, &u)
+		require.Nil(t, u.Notice)
+		require.EqualError(t, err, `singleton "scheduler": message undeliverable: singleton_test.job went to the dead letters`)
+
+		_, err = singleton.AskPID[done](t.Context(), a.system, actor.NewPID(a.system.Address(), "nobody"), job{})
+		require.ErrorIs(t, err, singleton.ErrUndeliverable)
+	})
+}
+
+func TestAskRefusesBadInput(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a := c.node("a")
+		m := a.run("scheduler")
+		until(t, time.Second, "hosts", active(m))
+		for _, bad := range []any{nil, (*actor.MessageEnvelope)(nil), &actor.MessageEnvelope{}, &actor.PoisonPill{},
+			&actor.Stop{}, &actor.Started{}, &actor.Stopping{}, &actor.SuspendMailbox{}, &actor.Terminated{},
+			&actor.MessageEnvelope{Message: &actor.PoisonPill{}}} {
+			_, err := singleton.Ask[done](t.Context(), m, bad)
+			require.ErrorIs(t, err, lease.ErrInvalid, "%T", bad)
+			require.ErrorContains(t, err, "message: ")
+		}
+		_, err := singleton.Ask[done](t.Context(), nil, job{})
+		require.ErrorIs(t, err, lease.ErrInvalid)
+		require.ErrorContains(t, err, "manager")
+		_, err = singleton.AskPID[done](t.Context(), nil, m.PID(), job{})
+		require.ErrorIs(t, err, lease.ErrInvalid)
+		require.ErrorContains(t, err, "system")
+		_, err = singleton.AskPID[done](t.Context(), a.system, nil, job{})
+		require.ErrorIs(t, err, lease.ErrInvalid)
+		require.ErrorContains(t, err, "to: ")
+		require.True(t, active(m)(), "nothing came of that")
+	})
+}

@@ -1,0 +1,284 @@
+package singleton_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/remoting"
+	"github.com/holdfast-go/holdfast/singleton"
+)
+
+// every calls check each second for d, and returns when it failed first, and how.
+func every(d time.Duration, check func(context.Context) error) (after time.Duration, err error) {
+	for began := time.Now(); time.Since(began) <= d; time.Sleep(time.Second) {
+		synctest.Wait()
+		if err := check(context.Background()); err != nil {
+			return time.Since(began), err
+		}
+	}
+	return 0, nil
+}
+
+func TestHealthOfSingletonsThatAreWell(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a, b := c.node("a"), c.node("b")
+		health := singleton.Health(a.system)
+		require.NoError(t, health(t.Context()), "none")
+		ma := a.run("scheduler")
+		a.run("elsewhere", singleton.WithProxyOnly())
+		mb := b.run("elsewhere")
+		until(t, time.Second, "hosts", active(ma))
+		until(t, time.Second, "hosts", active(mb))
+		_, err := every(5*time.Minute, health)
+		require.NoError(t, err, "hosted here, and there")
+		require.NoError(t, ma.Stop(t.Context()))
+		require.NoError(t, health(t.Context()), "one that was stopped is none of its business")
+	})
+}
+
+func TestHealthFailsWhileASingletonIsDown(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a := c.node("a")
+		c.log.behave = func(_ *node, ctx actor.Context, l *life) bool {
+			if _, ok := ctx.Message().(job); ok {
+				ctx.Stop(ctx.Self())
+				return true
+			}
+			return false
+		}
+		health := singleton.Health(a.system)
+		m := a.run("scheduler", singleton.WithTerminal())
+		other := a.run("other", singleton.WithTerminal())
+		until(t, time.Second, "hosts", active(m))
+		until(t, time.Second, "hosts", active(other))
+		require.NoError(t, health(t.Context()))
+		a.system.Root.Send(m.PID(), job{})
+		until(t, time.Second, "is down", func() bool { return m.Status().Down })
+		require.EqualError(t, health(t.Context()), `singleton "scheduler" is down: its child has ended for good, here and until Resume`)
+		m.Resume()
+		until(t, time.Second, "hosts again", active(m))
+		require.NoError(t, health(t.Context()))
+	})
+}
+
+func TestHealthFailsWhileAChildDoesNotStop(t *testing.T) {
+	for name, end := range map[string]func(a *node, m *singleton.Manager){
+		"planned": func(a *node, m *singleton.Manager) { go func() { _ = m.Stop(context.Background()) }() },
+		"lost":    func(a *node, m *singleton.Manager) { a.store.Partition(); time.Sleep(ttl) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, c *cluster) {
+				a := c.node("a")
+				release := make(chan struct{})
+				c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
+					if _, ok := ctx.Message().(*actor.Stopping); ok {
+						<-release
+					}
+					return false
+				}
+				m := a.run("scheduler")
+				until(t, time.Second, "hosts", active(m))
+				health := singleton.Health(a.system, singleton.WithStoppingBound(time.Minute))
+				end(a, m)
+				synctest.Wait()
+				after, err := every(5*time.Minute, health)
+				require.ErrorContains(t, err, `singleton "scheduler" is `)
+				require.ErrorContains(t, err, "for 1m1s its child was told to stop and has not")
+				require.Equal(t, 61*time.Second, after, "longer than the bound")
+				require.Error(t, health(t.Context()), "for as long as that lasts")
+				close(release)
+				a.store.Heal()
+				time.Sleep(2 * ttl)
+				require.NoError(t, health(t.Context()))
+			})
+		})
+	}
+}
+
+func TestHealthTimesEachChildByItself(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a := c.node("a")
+		c.slowly(20 * time.Second) // each is slower than a bound's half, none than all of it
+		m := a.run("scheduler")
+		until(t, time.Second, "hosts", active(m))
+		health := singleton.Health(a.system)
+		for range 5 {
+			a.store.Partition()
+			until(t, 2*ttl, "lost", func() bool { return m.Status().Phase == singleton.Stopping })
+			_, err := every(15*time.Second, health)
+			require.NoError(t, err)
+			a.store.Heal()
+			until(t, 2*time.Minute, "hosts again", active(m)) // between two looks
+		}
+	})
+}
+
+func TestHealthFailsWhileNobodyHosts(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a := c.node("a")
+		m := a.run("scheduler", singleton.WithProxyOnly())
+		time.Sleep(time.Minute) // it is timed from the first look
+		health := singleton.Health(a.system)
+		a.system.Root.Send(m.PID(), job{})
+		after, err := every(time.Hour, health)
+		require.EqualError(t, err, `singleton "scheduler" has had no host for 31s, 1 messages wait`)
+		require.Equal(t, 31*time.Second, after)
+
+		b := c.node("b")
+		mb := b.run("scheduler")
+		until(t, time.Second, "hosts", active(mb))
+		require.NoError(t, health(t.Context()))
+
+		// Several gaps, each shorter than the bound, are not one long one.
+		for range 3 {
+			require.NoError(t, mb.Stop(t.Context()))
+			_, err = every(20*time.Second, health)
+			require.NoError(t, err)
+			mb = b.run("scheduler")
+			until(t, time.Second, "hosts", active(mb))
+			_, err = every(time.Second, health)
+			require.NoError(t, err)
+		}
+
+		// A crash is got over within the bound.
+		d := c.node("d")
+		d.run("scheduler")
+		b.crash()
+		c.log.crashed(b)
+		_, err = every(10*time.Minute, health)
+		require.NoError(t, err)
+
+		// What was timed before is over.
+		d.crash()
+		c.log.crashed(d)
+		time.Sleep(2 * ttl)
+		health = singleton.Health(a.system, singleton.WithHostlessBound(5*time.Second))
+		after, err = every(time.Hour, health)
+		require.Error(t, err)
+		require.Equal(t, 6*time.Second, after)
+	})
+}
+
+// plain is a lease that can be told nothing but its state of.
+type plain struct{ l lease.Lease }
+
+func (p plain) Acquire(ctx context.Context) (bool, error)    { return p.l.Acquire(ctx) }
+func (p plain) Release(ctx context.Context) error            { return p.l.Release(ctx) }
+func (p plain) CheckAlive() bool                             { return p.l.CheckAlive() }
+func (p plain) OnLost(f func(lease.Loss)) (stop func() bool) { return p.l.OnLost(f) }
+
+func TestHealthWhereTheHostIsNotFollowed(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a, b := c.node("a"), c.node("b")
+		theirs, err := b.keeper.Lease("mine")
+		require.NoError(t, err)
+		_, err = theirs.Acquire(t.Context())
+		require.NoError(t, err)
+		mine, err := a.keeper.Lease("mine")
+		require.NoError(t, err)
+		m := a.run("scheduler", singleton.WithLease(plain{mine}))
+		health := singleton.Health(a.system)
+		_, err = every(10*time.Minute, health)
+		require.NoError(t, err, "it can't be known whether another hosts")
+		a.system.Root.Send(m.PID(), job{})
+		after, err := every(10*time.Minute, health)
+		require.ErrorContains(t, err, "has had no host for 31s, 1 messages wait")
+		require.Equal(t, 31*time.Second, after)
+		require.NoError(t, theirs.Release(t.Context()))
+		until(t, time.Minute, "hosts", active(m))
+		_, err = every(10*time.Minute, health)
+		require.NoError(t, err)
+	})
+}
+
+func TestHealthTakesAChildThatIsStartedAnewForHosted(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a := c.node("a")
+		c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
+			if _, ok := ctx.Message().(*actor.Started); ok {
+				ctx.Stop(ctx.Self())
+			}
+			return false
+		}
+		l, err := a.keeper.Lease("mine")
+		require.NoError(t, err)
+		m := a.run("scheduler", singleton.WithLease(plain{l}), singleton.WithBackoff(10*time.Minute, 20*time.Minute))
+		until(t, time.Second, "its child ended", func() bool { return m.Status().Phase == singleton.Backoff })
+		a.system.Root.Send(m.PID(), job{})
+		synctest.Wait()
+		require.Positive(t, m.Status().Buffered)
+		_, err = every(4*time.Minute, singleton.Health(a.system))
+		require.NoError(t, err, "the lease is held here")
+	})
+}
+
+func TestHealthNamesSomeOfMany(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a := c.node("a")
+		for i := range 25 {
+			a.run(fmt.Sprintf("job-%02d", i), singleton.WithProxyOnly())
+		}
+		_, err := every(time.Hour, singleton.Health(a.system))
+		lines := strings.Split(err.Error(), "\n")
+		require.Len(t, lines, 21)
+		require.Contains(t, lines[0], `singleton "job-00" has had no host`)
+		require.Contains(t, lines[19], `singleton "job-19" has had no host`)
+		require.Equal(t, "and 5 more singletons", lines[20])
+	})
+}
+
+func TestHealthWhileSingletonsComeAndGo(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a := c.node("a")
+		health := singleton.Health(a.system)
+		var wg sync.WaitGroup
+		for i := range 4 {
+			wg.Go(func() {
+				for j := range 20 {
+					m, err := singleton.Start(a.system, a.keeper, fmt.Sprintf("job-%d-%d", i, j), a.worker())
+					if err == nil {
+						time.Sleep(time.Duration(i+j) * time.Millisecond)
+						err = m.Stop(context.Background())
+					}
+					if err != nil {
+						t.Error(err)
+					}
+				}
+			})
+			wg.Go(func() {
+				for range 100 {
+					if err := health(context.Background()); err != nil {
+						t.Error(err)
+					}
+					time.Sleep(time.Millisecond)
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
+func TestHealthRefusesBadInput(t *testing.T) {
+	system := actor.NewActorSystem(remoting.LogTo(nil))
+	for field, health := range map[string]func(context.Context) error{
+		"system":            singleton.Health(nil),
+		"option":            singleton.Health(system, nil),
+		"WithStoppingBound": singleton.Health(system, singleton.WithStoppingBound(0)),
+		"WithHostlessBound": singleton.Health(system, singleton.WithHostlessBound(-time.Second)),
+	} {
+		for range 2 {
+			err := health(t.Context())
+			require.ErrorIs(t, err, lease.ErrInvalid)
+			require.ErrorContains(t, err, field)
+		}
+	}
+}

@@ -1,0 +1,217 @@
+package singleton_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/remoting"
+	"github.com/holdfast-go/holdfast/singleton"
+)
+
+// One node of a program: probes ask whether it is well, and it stops in good order.
+func ExampleRunUntilSignal() {
+	keeper, err := lease.NewKeeper(memory.New(), lease.Config{ID: "a"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	system := actor.NewActorSystem()
+	scheduler := actor.PropsFromFunc(func(actor.Context) {})
+	if _, err := singleton.Start(system, keeper, "scheduler", scheduler); err != nil {
+		log.Fatal(err)
+	}
+
+	mux := http.NewServeMux()
+	mux.Handle("/livez", lease.HealthHandler(time.Second)) // no checks: the process answers
+	mux.Handle("/readyz", lease.HealthHandler(5*time.Second, keeper.Health, singleton.Health(system)))
+	probes := httptest.NewServer(mux) // a program: http.Server, on a port of its own
+
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond) // no signal comes here
+	defer cancel()
+	err = singleton.RunUntilSignal(ctx, 20*time.Second, func(ctx context.Context) error {
+		err := singleton.StopAll(ctx, system) // first what works under leases
+		err = errors.Join(err, keeper.Close(ctx))
+		probes.Close()
+		return err
+	})
+	fmt.Println("stopped:", err)
+	// Output:
+	// stopped: <nil>
+}
+
+// slowly makes children take d to stop.
+func (c *cluster) slowly(d time.Duration) {
+	c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
+		if _, ok := ctx.Message().(*actor.Stopping); ok {
+			time.Sleep(d)
+		}
+		return false
+	}
+}
+
+// ended asserts that m has ended.
+func (c *cluster) ended(m *singleton.Manager) {
+	c.t.Helper()
+	synctest.Wait()
+	select {
+	case <-m.Done():
+	default:
+		c.t.Fatalf("%s has not ended: %+v", m.Name(), m.Status())
+	}
+}
+
+func TestStopAllStopsSideBySide(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a, b := c.node("a"), c.node("b")
+		c.slowly(2 * time.Second)
+		var mine []*singleton.Manager
+		for i := range 50 {
+			m := a.run(fmt.Sprintf("job/%d", i))
+			mine = append(mine, m)
+			until(t, time.Second, "hosts", active(m))
+		}
+		proxy := a.run("elsewhere", singleton.WithProxyOnly())
+		theirs := b.run("elsewhere")
+		until(t, time.Second, "hosts", active(theirs))
+
+		began := time.Now()
+		require.NoError(t, singleton.StopAll(t.Context(), a.system))
+		require.Less(t, time.Since(began), 3*time.Second)
+		for _, m := range append(mine, proxy) {
+			c.ended(m)
+			recs, err := c.store.Get(t.Context(), "singleton/"+strings.ReplaceAll(m.Name(), "/", "%2F"))
+			require.NoError(t, err)
+			if m != proxy {
+				require.Empty(t, recs, "released")
+			}
+		}
+		require.True(t, active(theirs)(), "another system's goes on")
+		require.NoError(t, singleton.StopAll(t.Context(), a.system), "once more")
+		require.Zero(t, c.log.snapshot()[50].to, "elsewhere's child")
+	})
+}
+
+func TestStopAllNamesWhatWasNotReleasedInTime(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a := c.node("a")
+		release := make(chan struct{})
+		c.log.behave = func(_ *node, ctx actor.Context, l *life) bool {
+			if _, ok := ctx.Message().(*actor.Stopping); ok && strings.Contains(ctx.Self().Id, "stuck") {
+				<-release
+			}
+			return false
+		}
+		var stuck []*singleton.Manager
+		for i := range 25 {
+			m := a.run(fmt.Sprintf("stuck-%02d", i))
+			stuck = append(stuck, m)
+			until(t, time.Second, "hosts", active(m))
+		}
+		good := a.run("good")
+		until(t, time.Second, "hosts", active(good))
+
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		began := time.Now()
+		err := singleton.StopAll(ctx, a.system)
+		require.Equal(t, 5*time.Second, time.Since(began))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		lines := strings.Split(err.Error(), "\n")
+		require.Len(t, lines, 21, "bounded")
+		require.Equal(t, `singleton "stuck-00" is still handing over: context deadline exceeded`, lines[0])
+		require.Equal(t, `singleton "stuck-19" is still handing over: context deadline exceeded`, lines[19])
+		require.Equal(t, "and 5 more singletons", lines[20])
+		c.ended(good)
+
+		reason := errors.New("no more time")
+		ctx2, cancel2 := context.WithCancelCause(t.Context())
+		cancel2(reason)
+		began = time.Now()
+		require.ErrorIs(t, singleton.StopAll(ctx2, a.system), reason, "the cause")
+		require.Zero(t, time.Since(began))
+
+		close(release)
+		require.NoError(t, singleton.StopAll(t.Context(), a.system), "they went on stopping")
+		for _, m := range stuck {
+			c.ended(m)
+		}
+	})
+}
+
+func TestStopAllWithADoneContextTells(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a := c.node("a")
+		c.slowly(time.Second)
+		m := a.run("scheduler")
+		until(t, time.Second, "hosts", active(m))
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.ErrorIs(t, singleton.StopAll(ctx, a.system), context.Canceled)
+		time.Sleep(2 * time.Second)
+		c.ended(m)
+	})
+}
+
+func TestStopAllStopsWhatIsStartedMeanwhile(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a := c.node("a")
+		release := make(chan struct{})
+		var once sync.Once
+		var late []*singleton.Manager
+		c.log.behave = func(n *node, ctx actor.Context, _ *life) bool {
+			if _, ok := ctx.Message().(*actor.Stopping); !ok {
+				return false
+			}
+			once.Do(func() {
+				m, err := singleton.Start(n.system, n.keeper, "by a child", n.worker())
+				require.NoError(t, err)
+				late = append(late, m)
+			})
+			if strings.Contains(ctx.Self().Id, "stuck") {
+				<-release
+			}
+			return false
+		}
+		stuck := a.run("stuck")
+		until(t, time.Second, "hosts", active(stuck))
+		stopped := make(chan error, 1)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		go func() { stopped <- singleton.StopAll(ctx, a.system) }()
+		time.Sleep(1050 * time.Millisecond)
+		late = append(late, a.run("meanwhile"))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		for _, m := range late {
+			c.ended(m) // though another is stuck
+		}
+		late = append(late, a.run("again"))
+		close(release)
+		require.NoError(t, <-stopped)
+		for _, m := range late {
+			c.ended(m)
+		}
+		after := a.run("after")
+		until(t, time.Second, "not refused", active(after))
+	})
+}
+
+func TestStopAllRefusesNoSystem(t *testing.T) {
+	err := singleton.StopAll(t.Context(), nil)
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	require.ErrorContains(t, err, "system")
+	require.NoError(t, singleton.StopAll(t.Context(), actor.NewActorSystem(remoting.LogTo(nil))), "without any")
+}
