@@ -1,0 +1,214 @@
+package membership
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// This file is what a node makes of what it hears: records of others, and the
+// beginning and end of its own terms. Nothing in it waits, or reads a clock.
+
+func compare(a, b string) int { return cmp.Compare(a, b) }
+
+// roster reduces events of the member and leaving records to a list of members.
+// Of this node's own membership only its own term counts, never a record.
+type roster struct {
+	names   names
+	self    lease.Owner
+	own     Member // its Token is 0 while this node is no member
+	leaving bool   // this node is
+
+	members    map[string]Member // of others, by the end of the record's name
+	notices    map[string]notice // likewise
+	unreadable map[string]bool   // names of records
+	synced     struct{ members, notices bool }
+}
+
+// notice is a leaving record.
+type notice struct {
+	token lease.Token
+	of    lease.Token // the membership that ends
+}
+
+func newRoster(n names, self Member) roster {
+	return roster{names: n, self: self.Owner(), own: self,
+		members: map[string]Member{}, notices: map[string]notice{}, unreadable: map[string]bool{}}
+}
+
+// member takes up an event of a member record. An error says that it can't be read.
+func (r *roster) member(ev lease.Event) error {
+	name := ev.Record.Name
+	key, ours := r.names.memberKey(name)
+	switch ev.Kind {
+	case lease.EventSynced:
+		r.synced.members = true
+	case lease.EventDelete:
+		delete(r.unreadable, name)
+		if ev.Revision >= r.members[key].Token {
+			delete(r.members, key)
+		}
+	case lease.EventPut:
+		if !ours || ev.Record.Owner.Incarnation == r.self.Incarnation || ev.Record.Token <= r.members[key].Token {
+			return nil
+		}
+		delete(r.unreadable, name)
+		delete(r.members, key)
+		m, err := r.names.readMember(ev.Record)
+		if err != nil {
+			r.unreadable[name] = true
+			return err
+		}
+		m.Leaving = r.notices[key].of == m.Token
+		r.members[key] = m
+	}
+	return nil
+}
+
+// notice takes up an event of a leaving record. An error says that it can't be
+// read. A member stays one that leaves when the record goes: the member's own goes
+// before, but the two are told of by different watches.
+func (r *roster) notice(ev lease.Event) error {
+	name := ev.Record.Name
+	key, ours := r.names.leavingKey(name)
+	switch ev.Kind {
+	case lease.EventSynced:
+		r.synced.notices = true
+	case lease.EventDelete:
+		delete(r.unreadable, name)
+		if ev.Revision >= r.notices[key].token {
+			delete(r.notices, key)
+		}
+	case lease.EventPut:
+		if !ours || ev.Record.Owner.Incarnation == r.self.Incarnation || ev.Record.Token <= r.notices[key].token {
+			return nil
+		}
+		delete(r.unreadable, name)
+		of, err := r.names.readNotice(ev.Record)
+		if err != nil {
+			r.unreadable[name] = true
+			return err
+		}
+		r.notices[key] = notice{token: ev.Record.Token, of: of}
+		if m := r.members[key]; m.Token == of {
+			m.Leaving = true
+			r.members[key] = m
+		}
+	}
+	return nil
+}
+
+// complete reports whether everything that stood at the beginning was told.
+func (r *roster) complete() bool { return r.synced.members && r.synced.notices }
+
+// list returns the members by ID. Of two lives of one ID the newer token counts.
+func (r *roster) list() []Member {
+	latest := make(map[string]Member, len(r.members)+1)
+	add := func(m Member) {
+		old, ok := latest[m.ID]
+		if !ok || m.Token > old.Token || m.Token == old.Token && m.Incarnation > old.Incarnation {
+			latest[m.ID] = m
+		}
+	}
+	for _, m := range r.members {
+		add(m)
+	}
+	if r.own.Token != 0 {
+		m := r.own
+		m.Leaving, m.IsSelf = r.leaving, true
+		add(m)
+	}
+	members := make([]Member, 0, len(latest))
+	for _, m := range latest {
+		members = append(members, m)
+	}
+	slices.SortFunc(members, func(a, b Member) int { return compare(a.ID, b.ID) })
+	return members
+}
+
+// membershipKey tells one membership from another.
+type membershipKey struct {
+	incarnation string
+	token       lease.Token
+}
+
+func (m Member) key() membershipKey { return membershipKey{m.Incarnation, m.Token} }
+
+// diff returns what leads from one list of members to another.
+func diff(before, after []Member) (joined, left, leaving []Member) {
+	old := make(map[membershipKey]Member, len(before))
+	for _, m := range before {
+		old[m.key()] = m
+	}
+	for _, m := range after {
+		was, ok := old[m.key()]
+		delete(old, m.key())
+		if !ok {
+			joined = append(joined, m)
+		}
+		if m.Leaving && !was.Leaving {
+			leaving = append(leaving, m)
+		}
+	}
+	for _, m := range before {
+		if _, ok := old[m.key()]; ok {
+			left = append(left, m)
+		}
+	}
+	return joined, left, leaving
+}
+
+// ballot reduces the events of the leader's record, and this node's own terms of
+// leadership, to who leads.
+type ballot struct {
+	name string
+	self lease.Owner
+	own  lease.Token // of the own term that is alive; 0: none
+	past lease.Token // the highest that this node ever had
+
+	holder lease.Owner // by the record
+	token  lease.Token // of the record; 0: none stands
+	seen   lease.Token // events with lower tokens are of the past
+}
+
+// won: this node's term under t has begun.
+func (b *ballot) won(t lease.Token) { b.own, b.past = t, max(b.past, t) }
+
+// ended: this node's term under t has ended.
+func (b *ballot) ended(t lease.Token) {
+	if b.own == t {
+		b.own = 0
+	}
+}
+
+// event takes up an event of the leader's record.
+func (b *ballot) event(ev lease.Event) {
+	if ev.Record.Name != b.name {
+		return // another, whose name begins alike
+	}
+	switch {
+	case ev.Kind == lease.EventPut && ev.Record.Token >= b.seen:
+		b.holder, b.token, b.seen = ev.Record.Owner, ev.Record.Token, ev.Record.Token
+	case ev.Kind == lease.EventDelete && ev.Revision >= b.seen:
+		b.holder, b.token, b.seen = lease.Owner{}, 0, ev.Revision
+	}
+}
+
+// leader returns who leads, as far as this node knows; zero if nobody. It is this
+// node while its own term is alive and nothing later was heard of; when it is not
+// alive, no record can make it so.
+func (b *ballot) leader() lease.Owner {
+	switch {
+	case b.own != 0 && b.own >= b.seen:
+		return b.self
+	case b.token == 0, b.token < b.past, b.holder.Incarnation == b.self.Incarnation:
+		return lease.Owner{}
+	}
+	return b.holder
+}
+
+func unreadable(rec lease.Record, format string, args ...any) error {
+	return fmt.Errorf("%q: %w: %s", rec.Name, lease.ErrBadRecord, fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,227 @@
+package membership
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// Election is a Group's source of leadership: the leader is who holds the lease
+// "leader/<group>" (escaped). It keeps it until it leaves, dies, or loses it or
+// its membership. Group.Leadership makes it; it ends with the Group. Safe for
+// concurrent use.
+type Election struct {
+	g     *Group
+	roles []string
+	lease *lease.Handle // nil if this node is no candidate
+	feed  feed[lease.Owner]
+	done  chan struct{} // closed when this node will not lead any more
+
+	mu     sync.Mutex
+	ballot ballot
+	term   lease.Term // of leadership; nil while this node does not lead
+	synced bool       // the record is known
+	told   bool       // the feed has a leader
+	leader lease.Owner
+}
+
+var _ Leadership = (*Election)(nil)
+
+// LeadershipOption sets something of a Group's election, for this node.
+type LeadershipOption func(*candidacy)
+
+type candidacy struct{ roles []string }
+
+// WithCandidateRoles lets this node stand for leadership only if it has one of the
+// roles. Default: every member stands.
+func WithCandidateRoles(roles ...string) LeadershipOption {
+	return func(s *candidacy) { s.roles = append(s.roles, roles...) }
+}
+
+// Leadership returns the group's election. With the first call this node begins to
+// follow the leader and, if it may, to stand; later calls return the same.
+//
+// A member stands while its membership is alive and it has not announced that it
+// leaves. Errors: lease.ErrInvalid for a bad option, and for others than at the
+// first call; lease.ErrNameInUse if the Keeper's lease "leader/<group>" is taken;
+// lease.ErrClosed after Leave.
+func (g *Group) Leadership(opts ...LeadershipOption) (*Election, error) {
+	fail := func(err error) (*Election, error) {
+		return nil, fmt.Errorf("leadership of group %.64q: %w", g.names.group, err)
+	}
+	var set candidacy
+	for _, o := range opts {
+		if o == nil {
+			return fail(fmt.Errorf("%w: a nil LeadershipOption", lease.ErrInvalid))
+		}
+		o(&set)
+	}
+	roles, err := cleanRoles(set.roles)
+	if err != nil {
+		return fail(fmt.Errorf("WithCandidateRoles: %w", err))
+	}
+	g.electing.Lock()
+	defer g.electing.Unlock()
+	if e := g.present(); e != nil {
+		if len(opts) > 0 && !slices.Equal(roles, e.roles) {
+			return fail(fmt.Errorf("WithCandidateRoles: %w: %q, must be as at the first call, %q", lease.ErrInvalid, roles, e.roles))
+		}
+		return e, nil
+	}
+	e := &Election{g: g, roles: roles, done: make(chan struct{}),
+		ballot: ballot{name: g.names.leader, self: g.keeper.Owner()}}
+	e.feed.log = func() *zap.Logger { return g.log }
+	e.feed.fresh = e.notice
+	if len(roles) == 0 || slices.ContainsFunc(roles, func(r string) bool { return slices.Contains(g.set.roles, r) }) {
+		if e.lease, err = g.keeper.Lease(g.names.leader, g.set.leaseOptions...); err != nil {
+			return fail(err)
+		}
+	}
+	stop, err := g.keeper.Watch(g.names.leader, e.hear)
+	if err == nil {
+		context.AfterFunc(g.life, stop)
+		if !g.adopt(e) {
+			err = lease.ErrClosed
+		}
+	}
+	if err != nil {
+		if e.lease != nil {
+			_ = e.lease.Close(context.Background()) // nothing was acquired
+		}
+		return fail(err)
+	}
+	e.report()
+	go e.campaign()
+	return e, nil
+}
+
+func (g *Group) present() *Election {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.election
+}
+
+// adopt makes e the group's election; false if the group has ended.
+func (g *Group) adopt(e *Election) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.life.Err() == nil {
+		g.election = e
+	}
+	return g.election == e
+}
+
+// Follow implements Leadership. A panic of f is logged.
+func (e *Election) Follow(f func(LeaderChanged)) (stop func()) {
+	return e.feed.follow(func(previous, leader lease.Owner, skipped int) {
+		f(changed(e.g.names.group, e.ballot.self, previous, leader, skipped))
+	})
+}
+
+// Leader returns who leads now, zero if nobody or not known, and whether it is
+// this node: true only while its own term is alive, at the moment of the call.
+func (e *Election) Leader() (leader lease.Owner, isSelf bool) {
+	e.notice()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.leader, e.term != nil && e.leader == e.ballot.self
+}
+
+// Term returns this node's term of leadership; ok is false while it does not lead.
+// Its token fences what a leader writes.
+func (e *Election) Term() (t lease.Term, ok bool) {
+	e.notice()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.term, e.term != nil
+}
+
+// campaign stands for leadership whenever this node may.
+func (e *Election) campaign() {
+	defer close(e.done)
+	if e.lease == nil {
+		return
+	}
+	for {
+		ctx, ok := e.g.awaitStanding()
+		if !ok {
+			return
+		}
+		open := e.g.hold(ctx, e.lease, func(ctx context.Context, t lease.Term) {
+			e.update(func() { e.term = t; e.ballot.won(t.Token()) })
+			<-ctx.Done()
+			e.ended(t)
+		})
+		if !open {
+			return
+		}
+	}
+}
+
+// ended: this node leads no more. Its lease may not be released before.
+func (e *Election) ended(t lease.Term) {
+	e.update(func() {
+		if e.term == t {
+			e.term = nil
+			e.ballot.ended(t.Token())
+		}
+	})
+}
+
+// notice finds out what the clock knows before anybody was told.
+func (e *Election) notice() {
+	e.mu.Lock()
+	t := e.term
+	e.mu.Unlock()
+	if t != nil && !t.CheckAlive() {
+		e.ended(t)
+	}
+}
+
+// hear takes up an event of the leader's record.
+func (e *Election) hear(ev lease.Event) {
+	e.update(func() {
+		if ev.Kind == lease.EventSynced {
+			e.synced = true
+			return
+		}
+		e.ballot.event(ev)
+	})
+}
+
+// update changes what is known, and tells the followers who leads if that changed.
+func (e *Election) update(f func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	f()
+	leader := e.ballot.leader()
+	if !e.synced && e.term == nil || e.told && leader == e.leader {
+		return
+	}
+	e.g.metrics.leader(leader != e.leader, leader == e.ballot.self)
+	e.told, e.leader = true, leader
+	e.feed.set(leader)
+}
+
+// report makes the log and the EventStream followers of the election.
+func (e *Election) report() {
+	changes := func(f func(LeaderChanged)) {
+		e.Follow(func(c LeaderChanged) {
+			if c.Leader != c.Previous || c.Skipped > 0 { // not that nobody leads yet
+				f(c)
+			}
+		})
+	}
+	changes(func(c LeaderChanged) {
+		e.g.log.Info("leader changed", zap.String("leader", c.Leader.ID), zap.String("incarnation", c.Leader.Incarnation),
+			zap.String("previous", c.Previous.ID), zap.Bool("self", c.IsSelf), zap.Int("skipped", c.Skipped))
+	})
+	if s := e.g.set.system; s != nil {
+		changes(func(c LeaderChanged) { s.EventStream.Publish(c) })
+	}
+}

@@ -1,0 +1,467 @@
+package membership_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/membership"
+)
+
+// The first member leads until it leaves; each change is told once, in order, to
+// everybody; then the next leads at once.
+func TestLeaderLeaves(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a, b, c := w.member("a"), w.member("b"), w.member("c")
+		time.Sleep(5 * ttl)
+		require.Equal(t, "a*", a.story())
+		require.Equal(t, "a", b.story())
+
+		history := w.watch()
+		began := time.Now()
+		a.announce()
+		require.Equal(t, began, time.Now(), "no wait")
+		next, _ := c.election.Leader()
+		require.Contains(t, []string{"b", "c"}, next.ID, "the next leads at once")
+		require.Equal(t, "-a* b c", a.sees(), "who is leaving is still a member")
+		require.False(t, a.leads())
+		require.Contains(t, w.standing(), "leaving/g/a/"+a.keeper.Owner().Incarnation)
+
+		a.leave()
+		require.Equal(t, "b c*", c.sees())
+		require.Len(t, w.standing(), 3, "of the one that left nothing stands")
+		inc := a.keeper.Owner().Incarnation
+		var ofA []string
+		for _, ev := range history() {
+			if ev = strings.TrimSuffix(ev, "/"+inc); !strings.HasPrefix(ev, "+leader") {
+				ofA = append(ofA, ev)
+			}
+		}
+		require.Equal(t, []string{"+leaving/g/a", "-leader/g", "-member/g/a", "-leaving/g/a"}, ofA,
+			"announced first; then leadership, the membership and the announcement are given up")
+		time.Sleep(5 * ttl)
+		for _, n := range []*node{b, c} {
+			published := of[membership.LeaderChanged](n.stream.all())
+			require.Equal(t, n.leaders.last().Leader, published[len(published)-1].Leader, "the EventStream is told, too, by value")
+			l, self := n.election.Leader()
+			require.Equal(t, next, l)
+			require.Equal(t, n.id == next.ID, self)
+			checkChanges(t, n)
+		}
+	})
+}
+
+// checkChanges: what one follower was told fits together.
+func checkChanges(t *testing.T, n *node) {
+	t.Helper()
+	var last lease.Owner
+	for i, c := range n.leaders.all() {
+		require.Equal(t, last, c.Previous, "Previous is what was told last: %s", n.story())
+		require.Equal(t, c.Leader.Incarnation == n.keeper.Owner().Incarnation, c.IsSelf)
+		if i > 0 && c.Skipped == 0 {
+			require.NotEqual(t, c.Previous, c.Leader, "a change changes something: %s", n.story())
+		}
+		require.Equal(t, "g", c.Group)
+		last = c.Leader
+	}
+	for i, c := range n.members.all() {
+		if i > 0 {
+			require.Greater(t, c.Now.Version, n.members.told[i-1].Now.Version)
+		}
+	}
+}
+
+// What b is told when it follows a: it may win before it hears that a's record is
+// gone.
+var handedOn = []string{"a . b*", "a b*", "a b*(+1)"}
+
+// A leader that dies is replaced when its lease ends, and not before.
+func TestLeaderDies(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a, b := w.member("a"), w.member("b")
+		a.crash()
+		began := time.Now()
+		until(t, ttl+time.Second, "b leads", b.leads)
+		require.GreaterOrEqual(t, time.Since(began), ttl*6/10, "not before the lease has ended")
+		require.Equal(t, "b*", b.sees())
+		require.False(t, a.leads(), "by its own clock")
+		require.Contains(t, handedOn, b.story())
+		checkChanges(t, b)
+	})
+}
+
+// A node that is cut off from the store stops believing before others see it gone,
+// in its leadership and in its membership; it comes back by itself.
+func TestCutOffFromTheStore(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a, b := w.member("a"), w.member("b")
+		term, ok := a.group.Term()
+		require.True(t, ok)
+		lead, ok := a.election.Term()
+		require.True(t, ok)
+		require.Equal(t, "leader/g", lead.Name())
+		lost := 0
+		a.group.OnLost(func(l lease.Loss) {
+			lost++
+			require.Equal(t, term.Token(), l.Token)
+		})
+		time.Sleep(time.Second)
+		a.store.Partition()
+		began := time.Now()
+		until(t, ttl, "a stops believing", func() bool { return !a.leads() && a.sees() == "b" })
+		require.Less(t, time.Since(began), ttl-ttl/10+time.Millisecond)
+		require.Equal(t, "a b*", b.sees(), "b still lists it")
+		require.False(t, b.leads())
+		require.Error(t, term.Context().Err())
+		require.Equal(t, 1, lost)
+		_, ok = a.group.Self()
+		require.False(t, ok)
+		_, ok = a.group.Term()
+		require.False(t, ok)
+		_, ok = a.election.Term()
+		require.False(t, ok)
+		require.Equal(t, "a* .", a.story(), "told at once")
+		events := of[membership.Lost](a.stream.all())
+		require.Len(t, events, 1)
+		require.Equal(t, "g", events[0].Group)
+		require.ErrorIs(t, events[0].Loss.Reason, lease.ErrExpired)
+
+		until(t, ttl, "b leads", b.leads)
+		require.Equal(t, "b*", b.sees())
+		time.Sleep(3 * ttl)
+		require.Equal(t, "b", a.sees(), "what it knew last, without itself")
+
+		a.heal()
+		until(t, 2*time.Second, "a is back", func() bool { return a.sees() == "a* b" && b.sees() == "a b*" })
+		again, ok := a.group.Term()
+		require.True(t, ok)
+		require.Equal(t, term.Name(), again.Name(), "the same lease")
+		require.Greater(t, again.Token(), term.Token(), "a new term")
+		until(t, 2*time.Second, "a knows who leads now", func() bool { return a.story() == "a* . b" })
+		require.Contains(t, handedOn, b.story())
+		require.Equal(t, 1, lost)
+	})
+}
+
+// A process that was stopped believes nothing at its first look.
+func TestStoppedProcess(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a := w.member("a")
+		a.crash()
+		time.Sleep(2 * ttl)
+		_, self := a.election.Leader()
+		require.False(t, self)
+		require.Empty(t, a.group.Members().Members)
+		require.Equal(t, "a* .", a.story(), "and the followers are told by that look")
+	})
+}
+
+// The follower who was about to be told that this node leads is told the truth.
+func TestIsSelfIsCheckedWhenItIsTold(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a := w.node("a").join()
+		e, err := a.group.Leadership()
+		require.NoError(t, err)
+		synctest.Wait()
+		_, self := e.Leader()
+		require.True(t, self)
+		a.crash()
+		time.Sleep(2 * ttl) // no timer of the node fires; nothing has noticed
+		e.Follow(a.leaders.add)
+		require.Equal(t, ".", a.story())
+	})
+}
+
+// Losing the member lease alone gives leadership up.
+func TestMembershipLossEndsLeadership(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a, b := w.member("a"), w.member("b")
+		self, _ := a.group.Self()
+		recs, err := w.store.Get(t.Context(), "member/g/a/"+self.Incarnation)
+		require.NoError(t, err)
+		_, err = w.store.Release(t.Context(), []lease.Held{recs[0].Held()})
+		require.NoError(t, err)
+		until(t, time.Second, "b leads", b.leads)
+		until(t, time.Second, "a is a member again", func() bool { return a.sees() == "a* b" })
+		require.Contains(t, []string{"a* . b", "a* b(+1)"}, a.story())
+		checkChanges(t, a)
+	})
+}
+
+// Only who has the role stands; who has not follows all the same.
+func TestCandidateRoles(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		role := membership.WithCandidateRoles("main", "spare")
+		a := w.node("a").join(membership.WithRoles("other")).stand(role)
+		time.Sleep(2 * ttl)
+		require.Equal(t, ".", a.story(), "nobody is a leader, too")
+		b := w.node("b").join(membership.WithRoles("x", "spare")).stand(role)
+		require.Equal(t, "b", a.story())
+		b.leave()
+		require.Equal(t, "b .", a.story())
+		require.False(t, a.leads())
+		checkChanges(t, a)
+	})
+}
+
+// A slow follower holds up nobody and is told the newest, with what it missed.
+func TestSlowFollower(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		watcher := w.node("w").join().stand(membership.WithCandidateRoles("none"))
+		hold := make(chan struct{})
+		var slow tape[membership.LeaderChanged]
+		slow.hook = func(membership.LeaderChanged) { <-hold }
+		watcher.election.Follow(slow.add)
+		var slowMembers tape[membership.MembersChanged]
+		slowMembers.hook = func(membership.MembersChanged) { <-hold }
+		watcher.group.Follow(slowMembers.add)
+		synctest.Wait()
+		for _, id := range []string{"a", "b", "a"} {
+			n := w.node(id).join().stand()
+			n.announce()
+			n.leave()
+		}
+		last := w.member("z")
+		require.Equal(t, "a . b . a . z", watcher.story(), "others are not held up")
+		require.Len(t, slow.all(), 1)
+		close(hold)
+		all := slow.all()
+		require.Len(t, all, 2)
+		require.Equal(t, last.keeper.Owner(), all[1].Leader)
+		require.Equal(t, lease.Owner{}, all[1].Previous, "what it was told last")
+		require.Equal(t, 6, all[1].Skipped)
+
+		told := slowMembers.all()
+		require.Len(t, told, 2)
+		require.Equal(t, "+z", changeText(told[1]), "the differences from what it was told last")
+		require.Equal(t, told[1].Now.Version, told[0].Now.Version+uint64(told[1].Skipped)+1)
+	})
+}
+
+// A leader that is lost and won again between two looks of a follower is told as
+// such, so that what was begun under the old term can be begun again.
+func TestSlowFollowerMissesAnInterruption(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a := w.member("a")
+		hold := make(chan struct{})
+		var slow tape[membership.LeaderChanged]
+		slow.hook = func(membership.LeaderChanged) { <-hold }
+		a.election.Follow(slow.add)
+		synctest.Wait()
+		first, _ := a.election.Term()
+		a.store.Partition()
+		time.Sleep(2 * ttl)
+		a.heal()
+		until(t, ttl, "leads again", a.leads)
+		close(hold)
+		all := slow.all()
+		require.Len(t, all, 2)
+		require.Equal(t, all[1].Previous, all[1].Leader)
+		require.True(t, all[1].IsSelf)
+		require.Equal(t, 1, all[1].Skipped)
+		second, _ := a.election.Term()
+		require.Greater(t, second.Token(), first.Token())
+	})
+}
+
+// A watch that breaks again and again repeats no change and invents none.
+func TestFlappingWatch(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a, b := w.member("a"), w.member("b")
+		flap := func() {
+			for range 50 {
+				b.store.CutWatches()
+				time.Sleep(30 * time.Millisecond)
+			}
+		}
+		flap()
+		require.Equal(t, "a", b.story())
+		require.Equal(t, "a b*", b.sees())
+		members := len(b.members.all())
+		go a.leave()
+		flap()
+		time.Sleep(2 * time.Second)
+		require.Contains(t, handedOn, b.story())
+		require.Equal(t, "b*", b.sees())
+		require.LessOrEqual(t, len(b.members.all()), members+2)
+		checkChanges(t, b)
+	})
+}
+
+// The announcement is kept, and not forgotten by those who saw it, until the
+// member is gone.
+func TestLeaving(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a, b := w.member("a"), w.member("b")
+		a.announce()
+		a.announce() // again
+		late := w.node("c").join()
+		require.Equal(t, "-a b c*", late.sees(), "who comes later knows it")
+		time.Sleep(3 * ttl)
+		require.Equal(t, "-a b* c", b.sees())
+		var back []string
+		b.members.hook = func(ch membership.MembersChanged) {
+			if m, ok := ch.Now.Find("a"); ok && !m.Leaving {
+				back = append(back, "a")
+			}
+		}
+		a.leave()
+		require.Empty(t, back)
+		require.Equal(t, "b* c", b.sees())
+
+		// The same Keeper may join again, and is not leaving then.
+		a.join().stand()
+		require.Equal(t, "a b* c", b.sees())
+	})
+}
+
+// Leave takes its steps one after the other, however long the store takes.
+func TestLeaveInOrder(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a := w.member("a")
+		inc := a.keeper.Owner().Incarnation
+		delays := map[string]time.Duration{"leader/g": 2 * time.Second, "member/g/a/" + inc: 1500 * time.Millisecond, "leaving/g/a/" + inc: time.Second}
+		a.store.SetRule(func(c faultstore.Call) (f faultstore.Fault) {
+			if c.Op == faultstore.Release || c.Op == faultstore.Acquire {
+				require.Len(t, c.Names, 1, "each on its own")
+				f = faultstore.Fault{Kind: faultstore.Delay, Delay: delays[c.Names[0]]}
+			}
+			return f
+		})
+		history := w.watch()
+		began := time.Now()
+		a.leave()
+		require.Equal(t, []string{"+leaving/g/a/" + inc, "-leader/g", "-member/g/a/" + inc, "-leaving/g/a/" + inc}, history())
+		require.Equal(t, 5500*time.Millisecond, time.Since(began))
+	})
+}
+
+// A node that loses its membership while it leaves does not join again.
+func TestLeavingIsFinal(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a, b := w.member("a"), w.member("b")
+		a.announce()
+		a.store.Partition()
+		time.Sleep(2 * ttl)
+		history := w.watch()
+		a.heal()
+		time.Sleep(2 * ttl)
+		for _, ev := range history() {
+			require.NotContains(t, ev, "+member", "not for a moment")
+		}
+		require.Equal(t, "b*", b.sees())
+		require.Equal(t, "b", a.sees())
+		a.leave()
+		require.Len(t, w.standing(), 2, "b's membership and leadership")
+	})
+}
+
+// To announce while no member: there is nothing to announce, and no way back.
+func TestAnnounceWhileLost(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a, b := w.member("a"), w.member("b")
+		a.store.Partition()
+		until(t, ttl, "lost", func() bool { return a.sees() == "b" })
+		a.announce()
+		a.heal()
+		time.Sleep(2 * ttl)
+		require.Equal(t, "b*", b.sees())
+		a.leave()
+	})
+}
+
+// Leave is bounded, by its context and by the Keeper's bounds, whatever the store
+// does; what it could not confirm it says.
+func TestLeaveIsBounded(t *testing.T) {
+	for name, limit := range map[string]time.Duration{"by its context": 3 * time.Second, "by the Keeper": 0} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, w *world) {
+				a, b := w.member("a"), w.member("b")
+				a.store.Partition()
+				ctx := t.Context()
+				if limit > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, limit)
+					defer cancel()
+				}
+				began := time.Now()
+				err := a.group.Leave(ctx)
+				require.ErrorIs(t, err, lease.ErrUnknown)
+				if limit > 0 {
+					require.Equal(t, limit, time.Since(began))
+				} else {
+					require.LessOrEqual(t, time.Since(began), 6*ttl)
+				}
+				require.False(t, a.leads())
+				_, ok := a.group.Self()
+				require.False(t, ok)
+				until(t, 2*ttl, "b leads", b.leads)
+				require.Equal(t, "b*", b.sees())
+				a.heal()
+				time.Sleep(4 * ttl)
+				require.Len(t, w.standing(), 2)
+			})
+		})
+	}
+}
+
+// The end of the Keeper ends the membership: others are told, and nothing is
+// tried again.
+func TestKeeperClosed(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a, b := w.member("a"), w.member("b")
+		require.NoError(t, a.keeper.Close(t.Context()), "the group gives up what it holds")
+		synctest.Wait()
+		require.Equal(t, "b*", b.sees())
+		require.True(t, b.leads())
+		require.False(t, a.leads())
+		events := of[membership.Lost](a.stream.all())
+		require.Len(t, events, 1)
+		require.ErrorIs(t, events[0].Loss.Reason, lease.ErrClosed)
+		require.ErrorIs(t, a.group.AnnounceLeaving(t.Context()), nil)
+		require.NoError(t, a.group.Leave(t.Context()))
+	})
+}
+
+// An announcement that fails is said, tried on, and leadership is given up anyway.
+func TestAnnouncementFails(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a, b := w.member("a"), w.member("b")
+		a.store.SetRule(func(c faultstore.Call) (f faultstore.Fault) {
+			if c.Op == faultstore.Acquire {
+				f.Kind = faultstore.Drop
+			}
+			return f
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err := a.group.AnnounceLeaving(ctx)
+		require.ErrorIs(t, err, lease.ErrUnknown)
+		synctest.Wait()
+		require.True(t, b.leads())
+		require.Equal(t, "a b*", b.sees())
+		a.store.SetRule(nil)
+		until(t, 2*time.Second, "announced", func() bool { return b.sees() == "-a b*" })
+	})
+}
+
+// A name of the election's that is in use, and a record of the leader's that is
+// none, are reported and waited out.
+func TestLeaderNameInUse(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a := w.node("a").join()
+		h, err := a.keeper.Lease("leader/g")
+		require.NoError(t, err)
+		_, err = a.group.Leadership()
+		require.ErrorIs(t, err, lease.ErrNameInUse)
+		require.NoError(t, h.Close(t.Context()))
+		a.stand()
+		require.True(t, a.leads())
+	})
+}

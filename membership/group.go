@@ -1,0 +1,266 @@
+package membership
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// Group is one node's part in a group of nodes. Join makes it; end it with
+// Leave. Safe for concurrent use.
+type Group struct {
+	names      names
+	noticeName string
+	keeper     *lease.Keeper
+	set        settings
+	log        *zap.Logger
+	metrics    *instruments
+	feed       feed[Snapshot]
+
+	life       context.Context // ends with the Group
+	end        context.CancelFunc
+	ready      chan struct{} // closed when it is a member and knows the others
+	member     *lease.Handle
+	stopMember context.CancelFunc
+	memberDone chan struct{} // closed when the member lease is held no more, for good
+
+	mu       sync.Mutex
+	roster   roster
+	term     lease.Term // the own membership; nil while there is none
+	now      Snapshot
+	standing context.Context // while this node may lead; nil while it may not
+	unstand  context.CancelFunc
+	stood    chan struct{} // closed and replaced when it comes to stand
+	failure  error         // of the last attempt to acquire a lease
+	// superseded: a later incarnation of the ID is listed in place of this one.
+	superseded bool
+	// departing: a membership that ends is not begun anew. Before roster.leaving.
+	departing  bool
+	leaving    *lease.Handle
+	stopNotice context.CancelFunc
+	noticeDone chan struct{}
+	election   *Election
+
+	electing sync.Mutex // held while the election is made
+}
+
+// Name returns the group's name.
+func (g *Group) Name() string { return g.names.group }
+
+// Keeper returns the Keeper that joined.
+func (g *Group) Keeper() *lease.Keeper { return g.keeper }
+
+// Members returns what is known of the group now. This node is among the members
+// only while its own term is alive, at the moment of the call; of the others the
+// records tell, as far as the store was heard.
+func (g *Group) Members() Snapshot {
+	g.notice()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.now
+}
+
+// Self returns this node as a member; ok is false while it is none: it lost its
+// membership, has left, or a later incarnation of its ID has joined.
+func (g *Group) Self() (m Member, ok bool) { return g.Members().Self() }
+
+// Term returns the term of this node's membership; ok is false while there is
+// none that lives. Its context is done when the membership ends.
+func (g *Group) Term() (t lease.Term, ok bool) {
+	g.notice()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.term, g.term != nil
+}
+
+// Follow calls f with the present members, all of them in Joined, and then with
+// every change, in order and one call at a time, until stop. A slow follower
+// holds up nobody: it is told the newest snapshot, with the differences from what
+// it was last told, and in Skipped how many it missed. stop may be called from f;
+// it does not wait for a call that has begun, and none begins after it. A panic of
+// f is logged. Nothing is told after Leave.
+func (g *Group) Follow(f func(MembersChanged)) (stop func()) {
+	return g.feed.follow(func(previous, now Snapshot, skipped int) {
+		c := MembersChanged{Now: now, Skipped: skipped}
+		c.Joined, c.Left, c.Leaving = diff(previous.Members, now.Members)
+		f(c)
+	})
+}
+
+// OnLost calls f when this node lost its membership against its will, once for
+// each loss, as lease.Lease.OnLost does. It joins again by itself.
+func (g *Group) OnLost(f func(lease.Loss)) (stop func() bool) { return g.member.OnLost(f) }
+
+// report makes the log, the metrics and the EventStream followers of the group.
+func (g *Group) report() {
+	g.Follow(func(c MembersChanged) {
+		g.metrics.sawMembers(len(c.Now.Members))
+		for _, x := range []struct {
+			what    string
+			members []Member
+		}{{"member left", c.Left}, {"member joined", c.Joined}, {"member is leaving", c.Leaving}} {
+			for _, m := range x.members {
+				g.log.Info(x.what, zap.String("member", m.ID), zap.String("incarnation", m.Incarnation),
+					zap.Uint64("token", uint64(m.Token)), zap.Bool("self", m.IsSelf))
+			}
+		}
+	})
+	if g.set.system != nil {
+		g.Follow(func(c MembersChanged) { g.set.system.EventStream.Publish(c) })
+	}
+}
+
+// onLost is the member lease's.
+func (g *Group) onLost(l lease.Loss) {
+	g.metrics.lost()
+	g.log.Warn("membership lost", zap.Uint64("token", uint64(l.Token)), zap.Error(l.Reason))
+	if g.set.system != nil {
+		g.set.system.EventStream.Publish(Lost{Group: g.names.group, Loss: l})
+	}
+}
+
+// hear takes up an event of a record.
+func (g *Group) hear(ev lease.Event, take func(lease.Event) error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := take(ev); err != nil {
+		g.log.Warn("a record of the group can't be read, left alone", zap.Error(err))
+	}
+	g.settleLocked()
+}
+
+// holdMember holds the member lease, until stopMember.
+func (g *Group) holdMember(ctx context.Context) {
+	defer close(g.memberDone)
+	g.hold(ctx, g.member, func(ctx context.Context, t lease.Term) {
+		g.began(t)
+		<-ctx.Done()
+		g.ended(t)
+	})
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.departing = true // the Keeper may have been closed
+	g.settleLocked()
+}
+
+// began: this node is a member.
+func (g *Group) began(t lease.Term) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.departing {
+		g.stopMember()
+		return
+	}
+	g.term, g.roster.own.Token = t, t.Token()
+	g.settleLocked()
+}
+
+// ended: it is no more.
+func (g *Group) ended(t lease.Term) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.endedLocked(t)
+}
+
+func (g *Group) endedLocked(t lease.Term) {
+	if g.term != t {
+		return
+	}
+	g.term, g.roster.own.Token = nil, 0
+	if g.departing {
+		g.stopMember()
+	}
+	g.settleLocked()
+}
+
+// notice finds out what the clock knows before anybody was told.
+func (g *Group) notice() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.term != nil && !g.term.CheckAlive() {
+		g.endedLocked(g.term)
+	}
+}
+
+// note remembers why a lease could not be acquired.
+func (g *Group) note(err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.failure = err
+}
+
+// settleLocked draws the conclusions from what has changed.
+func (g *Group) settleLocked() {
+	joining := g.now.Version == 0
+	if joining && (g.term == nil || !g.roster.complete()) {
+		return
+	}
+	members, bad := g.roster.list(), len(g.roster.unreadable)
+	if joining || bad != g.now.Unreadable || !slices.EqualFunc(members, g.now.Members, same) {
+		g.now = Snapshot{Group: g.names.group, Version: g.now.Version + 1, Members: members, Unreadable: bad}
+		g.feed.set(g.now)
+	}
+	if joining {
+		close(g.ready)
+	}
+	self, listed := g.now.Self()
+	if superseded := !listed && g.term != nil; superseded != g.superseded {
+		g.superseded = superseded
+		if superseded {
+			g.log.Warn("not listed any more: a later incarnation of this ID has joined")
+		}
+	}
+	g.standLocked(listed && !self.Leaving)
+}
+
+// standLocked lets this node stand for leadership, or not.
+func (g *Group) standLocked(may bool) {
+	switch {
+	case may && g.standing == nil:
+		g.standing, g.unstand = context.WithCancel(g.life)
+		g.wakeLocked()
+	case !may && g.standing != nil:
+		g.unstand()
+		g.standing, g.unstand = nil, nil
+	}
+	if g.outLocked() {
+		g.wakeLocked()
+	}
+}
+
+func same(a, b Member) bool { return a.key() == b.key() && a.Leaving == b.Leaving }
+
+// outLocked: this node will never again stand for leadership.
+func (g *Group) outLocked() bool {
+	return g.roster.leaving || g.departing && g.term == nil || g.life.Err() != nil
+}
+
+func (g *Group) wakeLocked() {
+	close(g.stood)
+	g.stood = make(chan struct{})
+}
+
+// awaitStanding waits until this node may lead: ctx is done when it may no more.
+// ok is false when it never will.
+func (g *Group) awaitStanding() (ctx context.Context, ok bool) {
+	for {
+		g.mu.Lock()
+		ctx, stood, out := g.standing, g.stood, g.outLocked()
+		g.mu.Unlock()
+		switch {
+		case out:
+			return nil, false
+		case ctx != nil:
+			return ctx, true
+		}
+		select {
+		case <-stood:
+		case <-g.life.Done():
+			return nil, false
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// Join makes the Keeper's owner a member of group: it holds the lease
+// "member/<group>/<id>/<incarnation>" (escaped), which tells the others its
+// address, roles and capacity. It returns when the lease is held and all that
+// are members are known. If that takes longer than ctx it gives back what it
+// acquired, which is waited for a second at the most, and nothing is left behind.
+//
+// Errors: lease.ErrInvalid for a bad name or option; lease.ErrNameInUse if this
+// Keeper has joined the group already; lease.ErrUnsupported for a store that can
+// neither watch nor list; lease.ErrClosed; and the context's, with what the store
+// had to say.
+func Join(ctx context.Context, keeper *lease.Keeper, group string, opts ...Option) (*Group, error) {
+	fail := func(err error) (*Group, error) { return nil, fmt.Errorf("join group %.64q: %w", group, err) }
+	set, err := complete(keeper, opts)
+	if err != nil {
+		return fail(err)
+	}
+	names, err := namesOf(group)
+	if err != nil {
+		return fail(err)
+	}
+	owner := keeper.Owner()
+	memberName, noticeName, err := names.own(owner)
+	if err != nil {
+		return fail(err)
+	}
+	if err := ctx.Err(); err != nil {
+		return fail(err)
+	}
+	m, err := newInstruments(set.meters, owner.ID, group)
+	if err != nil {
+		return fail(fmt.Errorf("metrics: %w", err))
+	}
+	self := Member{ID: owner.ID, Incarnation: owner.Incarnation, Address: owner.Address,
+		Roles: set.roles, Capacity: set.capacity}
+	g := &Group{
+		names: names, noticeName: noticeName, keeper: keeper, set: set, metrics: m,
+		log:    set.logger.With(zap.String("group", group), zap.String("node", owner.ID)),
+		roster: newRoster(names, self), now: Snapshot{Group: group},
+		ready: make(chan struct{}), memberDone: make(chan struct{}), stood: make(chan struct{}),
+	}
+	g.feed.log = func() *zap.Logger { return g.log }
+	g.feed.fresh = g.notice
+	g.life, g.end = context.WithCancel(context.Background())
+	var hold context.Context
+	hold, g.stopMember = context.WithCancel(g.life)
+
+	g.member, err = keeper.Lease(memberName, g.leaseOptions(memberMetadata(self))...)
+	if err != nil {
+		g.end()
+		return fail(err)
+	}
+	g.member.OnLost(g.onLost)
+	g.report()
+	go g.holdMember(hold)
+	for prefix, f := range map[string]func(lease.Event) error{names.members: g.roster.member, names.leaving: g.roster.notice} {
+		stop, err := keeper.Watch(prefix, func(ev lease.Event) { g.hear(ev, f) })
+		if err != nil {
+			g.abort()
+			if errors.Is(err, lease.ErrUnsupported) {
+				err = fmt.Errorf("members can't be found: %w", err)
+			}
+			return fail(err)
+		}
+		context.AfterFunc(g.life, stop)
+	}
+
+	select {
+	case <-g.ready:
+		return g, nil
+	case <-g.memberDone:
+		err = lease.ErrClosed
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	g.mu.Lock()
+	missing := "the members are not known yet"
+	if g.term == nil {
+		missing, err = "the member lease is not held yet", errors.Join(err, g.failure)
+	}
+	g.mu.Unlock()
+	g.abort()
+	return fail(fmt.Errorf("%s: %w", missing, err))
+}
+
+// grace is how long a Join that failed waits for what it gives back.
+const grace = time.Second
+
+// abort ends a group that was not joined. What it may have acquired is released,
+// in the background if that takes longer than the grace.
+func (g *Group) abort() {
+	ctx, cancel := context.WithTimeout(context.Background(), grace)
+	defer cancel()
+	g.end()
+	wait(ctx, g.memberDone)
+	if err := g.shut(ctx); err != nil {
+		g.log.Warn("giving up to join", zap.Error(err))
+	}
+}
+
+func (g *Group) leaseOptions(metadata map[string]string) []lease.Option {
+	return append(g.set.leaseOptions[:len(g.set.leaseOptions):len(g.set.leaseOptions)], lease.WithMetadata(metadata))
+}

@@ -1,0 +1,94 @@
+package membership
+
+import (
+	"fmt"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// Option sets something of one membership.
+type Option func(*settings)
+
+type settings struct {
+	roles        []string
+	capacity     int
+	system       *actor.ActorSystem
+	noSystem     bool // nil was given for it
+	leaseOptions []lease.Option
+	logger       *zap.Logger
+	meters       metric.MeterProvider
+}
+
+// WithRoles says what this member is for; others choose by it. At most MaxRoles
+// of at most MaxRole bytes each. Default: none.
+func WithRoles(roles ...string) Option {
+	return func(s *settings) { s.roles = append(s.roles, roles...) }
+}
+
+// WithCapacity is this member's share of the work compared with others, from 1 to
+// MaxCapacity. Default 1.
+func WithCapacity(n int) Option { return func(s *settings) { s.capacity = n } }
+
+// WithSystem has MembersChanged, LeaderChanged and Lost published on the system's
+// EventStream. Its address must be the Keeper's: start remote first.
+func WithSystem(system *actor.ActorSystem) Option {
+	return func(s *settings) { s.system, s.noSystem = system, system == nil }
+}
+
+// WithLeaseOptions are for the leases of the group, such as lease.WithTTL. Their
+// metadata is the group's own.
+func WithLeaseOptions(o ...lease.Option) Option {
+	return func(s *settings) { s.leaseOptions = append(s.leaseOptions, o...) }
+}
+
+// WithLogger gets one line per transition. Default: none.
+func WithLogger(l *zap.Logger) Option { return func(s *settings) { s.logger = l } }
+
+// WithMeterProvider is for metrics. Default: OpenTelemetry's global one.
+func WithMeterProvider(p metric.MeterProvider) Option { return func(s *settings) { s.meters = p } }
+
+// complete checks opts, and fills in defaults.
+func complete(keeper *lease.Keeper, opts []Option) (settings, error) {
+	s := settings{capacity: 1}
+	if keeper == nil {
+		return s, fmt.Errorf("keeper: %w: nil", lease.ErrInvalid)
+	}
+	for _, o := range opts {
+		if o == nil {
+			return s, fmt.Errorf("%w: a nil Option", lease.ErrInvalid)
+		}
+		o(&s)
+	}
+	var err error
+	if s.roles, err = cleanRoles(s.roles); err != nil {
+		return s, fmt.Errorf("WithRoles: %w", err)
+	}
+	if s.capacity < 1 || s.capacity > MaxCapacity {
+		return s, fmt.Errorf("WithCapacity: %w: %d, must be at least 1 and at most %d", lease.ErrInvalid, s.capacity, MaxCapacity)
+	}
+	if s.noSystem {
+		return s, fmt.Errorf("WithSystem: %w: nil", lease.ErrInvalid)
+	}
+	if s.system != nil {
+		is, address := s.system.Address(), keeper.Owner().Address
+		if is != address && (is != noAddress || address != "") {
+			return s, fmt.Errorf("WithSystem: %w: its address is %q, the keeper's (lease.Config.Address) is %q: start remote before",
+				lease.ErrInvalid, is, address)
+		}
+	}
+	if s.logger == nil {
+		s.logger = zap.NewNop()
+	}
+	if s.meters == nil {
+		s.meters = otel.GetMeterProvider()
+	}
+	return s, nil
+}
+
+// noAddress is what protoactor calls a system without remote.
+const noAddress = "nonhost"

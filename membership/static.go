@@ -1,0 +1,45 @@
+package membership
+
+import (
+	"sync"
+
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// Static is a Leadership that its owner sets: for tests, and for programs that
+// are told who leads by other means. Safe for concurrent use.
+type Static struct {
+	self lease.Owner
+
+	mu     sync.Mutex
+	leader lease.Owner
+	feed   feed[lease.Owner]
+}
+
+// NewStatic returns a source for the node self, where nobody leads yet.
+func NewStatic(self lease.Owner) *Static {
+	s := &Static{self: self}
+	s.feed.log = zap.L
+	s.feed.set(lease.Owner{})
+	return s
+}
+
+// Set makes leader the leader. Setting the present one changes nothing. It never
+// waits for a follower.
+func (s *Static) Set(leader lease.Owner) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if leader != s.leader {
+		s.leader = leader
+		s.feed.set(leader)
+	}
+}
+
+// Follow implements Leadership. A panic of f is logged with zap's global logger.
+func (s *Static) Follow(f func(LeaderChanged)) (stop func()) {
+	return s.feed.follow(func(previous, leader lease.Owner, skipped int) {
+		f(changed("", s.self, previous, leader, skipped))
+	})
+}
