@@ -2,7 +2,9 @@
 // a lease.
 //
 //	m, err := singleton.Start(system, keeper, "scheduler", props)
-//	system.Root.Send(m.PID(), job) // from any node that started it
+//	system.Root.Send(m.PID(), job)                          // from any node that started it
+//	answer, err := singleton.Ask[string](ctx, m, question)  // the same, and wait
+//	err = singleton.StopAll(ctx, system)                    // before the Keeper is closed
 //
 // # What it promises
 //
@@ -10,62 +12,109 @@
 //     "singleton/<name>", and nothing is processed by it without that lease:
 //     every message passes a gate that checks the lease as it is taken from the
 //     mailbox (see Of for what the child knows of it).
-//   - The lease is released only after the child has ended. A child that does not
-//     stop is reported at growing intervals and never doubled: the lease is kept,
-//     or, if it was lost, left to its TTL, and nothing new is started here.
+//   - The lease is released or transferred only after the child has ended. A child
+//     that does not stop is reported at growing intervals and never doubled: the
+//     lease is kept, or, if it was lost, left to its TTL, and nothing new is
+//     started here. (OnStubborn with Yield is the one exception.)
 //   - A loss stops the child at once. Its context is done before it is refused
 //     the first message; what was queued is taken back, in order.
 //   - A child that ends by itself is started anew after a growing pause, under
 //     the same lease, and finds what was queued, in order; or it is final
-//     (WithTerminal).
+//     (WithTerminal, WithRestartBudget).
+//   - A planned change of host transfers the lease, with the child's state if it
+//     is Stateful. While links live and no bound is exceeded no message is lost or
+//     doubled then, and each sender's stay in order.
 //   - Manager.PID is the front door: it delivers to the child wherever that runs,
 //     with the sender, and keeps a bounded number of messages while there is no
 //     host.
 //
-// Delivery is at most once between nodes: what was on its way to a node that
-// dies is lost, and so is what that node had queued. Ask for answers, and send
-// again. What no lease can promise (a handler that was already running when the
-// lease ended, a process paused between the check and the handler) needs the
-// fencing token: Guarded.Token.
+// All else is delivered at most once: what was on its way to a node that dies is
+// lost, and so is what that node had queued. Ask for answers, and send again. What
+// no lease can promise (a handler that was already running when the lease ended, a
+// process paused between the check and the handler) needs the fencing token:
+// Guarded.Token. docs/semantics.md has all of this at length, with bounds.
 //
 // # The manager
 //
-// Each node has one manager for a singleton, an actor. Its states and
-// transitions are the pure function in machine.go:
+// Each node has one manager for a singleton, an actor. Its phases and transitions
+// are the pure function in machine.go. How a node becomes the host:
 //
-//	           free, or leader                 true
-//	Standby ───────────────────▶ Acquiring ──────────▶ Starting ──▶ Active ◀─┐
-//	   ▲                             │                     ▲        │ │ │    │
-//	   │ ◀──── false, error: wait ───┘                     │        │ │ │    │
-//	   │                                       backoff over│        │ │ │    │
-//	   │                               Backoff ────────────┘        │ │ │    │
-//	   │                             ▲    │                         │ │ │    │
-//	   │                             └────┼───── child ended ───────┘ │ │    │
-//	   │                                  │ lost, not to host         │ │    │
-//	   │                                  ▼                           │ │    │
-//	   └──────────── released ──────── Releasing ◀─ child ended ─┐    │ │
-//	                                      ▲                      │    │ │
-//	                                      │              HandingOver ◀┘ │ stop, leader elsewhere
-//	                                      │                   │ lost    │
-//	                                      │                   ▼         │
-//	                                      └─ child ended ─ Stopping ◀───┘ lost
+//	         free, or to host               won             made
+//	Standby ──────────────────▶ Acquiring ───────▶ Starting ─────▶ Active ⇄ Inviting
+//	   │ invited                                    ▲    ▲           │
+//	   └───────▶ Offering ─▶ Offered ─▶ Adopting ───┘    │           │ child ended
+//	                                              won    └─ Backoff ◀┘ by itself
+//	                                            pause over
 //
-// "Child ended" means that the actor has ended and all its mail is back. From
-// every state Manager.Stop leads to Closed, through the same steps.
+// Whatever else comes of Acquiring to Adopting (another has it, it is not known, it
+// was called off) leads back to Standby, to wait; what was won and is not wanted any
+// more, to Releasing. How it ceases to be:
 //
-// Without a source of leadership the lease itself elects, and the host stays
-// put. With one (WithLeadership) the node that leads acquires, and hands over
-// when it leads no more.
+//	          an offer, or                      ended, with an offer
+//	Inviting ──────────────▶ HandingOver ─────────────────────▶ Transferring ─▶ Standby
+//	          nobody to ask    │      │ ended, without one           │ failed
+//	           overdue (Yield) │      └──────────▶ Releasing ◀───────┘
+//	                           ▼                    ▲     └─ done ─▶ Standby
+//	                        Yielding                │
+//	             a TTL later   ▼                    │
+//	             lost ───▶ Stopping ─── ended ──────┘
+//
+// "Ended" means that the actor has ended and all its mail is back. A lease that is
+// lost leads from every phase with a child to Stopping, and from Starting and
+// Backoff to Releasing, as does the end of a child that is final (from Active) or
+// on its way out (from Inviting). In Yielding the child may still end, as in
+// HandingOver. From every phase Manager.Stop leads to Closed, through the same
+// steps.
+//
+// # A planned change of host
+//
+// The host begins it: because it is stopped, because a source of leadership
+// (WithLeadership) has pointed elsewhere for the time of WithSettle, or because a
+// node that is preferred to it (WithPreferred) has told of itself. Without any of
+// these the lease elects and the host stays put. Who may host tells the host so
+// (Candidate), whenever it learns of one.
+//
+//	host                                            the other
+//	 │ ◀───────────────── Candidate ──────────────────  │
+//	 │  Inviting          Invite                        │  Offering
+//	 │ ────────────────────────────────────────────▶    │
+//	 │ ◀───────────────── Offer, or declined ─────────  │  Offered
+//	 │  HandingOver: gate draining, child stops, ends   │
+//	 │  Transferring: lease.Transfer                    │
+//	 │ ───────────────── HandedOver, state ──────────▶  │  Adopting, Starting
+//	 │ ───────────────── backlog, stragglers ────────▶  │
+//
+// The child works on until there is an offer. The leader alone is asked if there is
+// one to follow; those that are preferred, the best first; and by a manager that
+// ends, the leader and then every candidate. Who does not answer within a second is
+// passed over. If nobody makes an offer:
+//
+//   - a manager that ends stops its child and releases the lease;
+//   - if the leader can't be reached, so does the host, and the lease decides;
+//   - if the leader says no (it can't reach the store, say), the child stays, and
+//     the host asks again every second: better here than nowhere;
+//   - a move to a better node is given up until that tells of itself again.
+//
+// A transfer that fails or is not known to have succeeded becomes a release, which
+// does nothing if the other has the lease. The other goes by its record, with or
+// without word, and starts cold without.
 //
 // # Who calls whom
 //
-//	users ──▶ Manager.PID ─▶ controller (actor) ─▶ proxy ─┬─▶ gate ─▶ child      this node hosts
-//	                            │       ▲                 ├─▶ manager over there  another does
-//	             machine.next ◀─┘       │                 └─▶ buffer              nobody does
-//	                            │       │
-//	                         effects ───┴── lease, timers, directory (who holds what)
+//	                                              ┌─▶ gate ─▶ child          this node hosts
+//	users ──▶ Manager.PID ─▶ controller ─▶ proxy ─┼─▶ manager over there     another does
+//	                          │       ▲           └─▶ buffer                 nobody does
+//	             machine.next ◀       │
+//	                          │       │
+//	                       effects ───┴── lease, timers, directory (who holds what),
+//	                                      links that break, the source of leadership
 //
-// Envelopes between nodes carry the fencing token they were routed by. A node
-// forwards one only to an ownership that is newer, and keeps one that was routed
-// by newer knowledge than its own: so nothing goes round in circles.
+// The controller is the actor. handover.go is the side of a hand-over that hosts,
+// successor.go the one that takes over, leader.go follows who leads, child.go makes
+// and stops the child, state.go carries its state. The proxy gives package route
+// what it needs, and that moves the mail: envelopes carry the fencing token they
+// were routed by, so nothing goes round in circles; what a node accepted for others
+// is kept until the next node has taken it up; and a marker, sent the old way behind
+// all mail, tells when the new way may be used. Beside the manager stand Ask, Health,
+// and StopAll with RunUntilSignal, for the end of a program.
 package singleton

@@ -24,7 +24,6 @@ type taking struct {
 	from   *wire.Node
 	number uint64
 	offer  lease.Offer
-	cancel context.CancelFunc
 	timer  lease.Timer // until the offer is over
 	word   lease.Timer // until the old host's word is not waited for any more
 	state  []byte
