@@ -51,6 +51,7 @@ type controller struct {
 	hostlessAt time.Duration // since when mail can go nowhere; 0: it can
 
 	leader   lease.Owner
+	leads    bool   // it is this node
 	settled  func() // what is to be done if nothing changes
 	settling lease.Timer
 	settles  int
@@ -147,6 +148,8 @@ func (c *controller) Receive(ctx actor.Context) {
 		if c.phase == Inviting && msg.number == c.inv.number && len(c.inv.asking) > 0 {
 			c.noAnswer(false)
 		}
+	case *offerAges:
+		c.onOfferAges(msg)
 	case *transferEnded:
 		c.onTransferEnded(msg.err)
 	case *offerReady:
@@ -271,7 +274,7 @@ func (c *controller) carryOut(f effect) {
 		c.callOff()
 	case askLater:
 		c.settleAfter(askAgain, func() {
-			if c.set.leadership != nil && c.leader.Incarnation != c.proxy.Self.Incarnation {
+			if c.set.leadership != nil && c.leader.Address != c.proxy.Self.Address {
 				c.fire(unwanted)
 			}
 		})

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -67,6 +68,9 @@ func (c *controller) onCandidate(m *wire.Candidate) {
 	}
 	c.candidates[inc] = candidate{m.From, m.Id, m.Rank}
 	c.outrank()
+	if m.Leads {
+		c.onRival(lease.Owner{ID: m.Id, Incarnation: inc, Address: m.From.Address})
+	}
 }
 
 // outrank hands over to a node that is preferred to this one.
@@ -118,14 +122,14 @@ func (c *controller) invite() {
 // that are preferred to this node, if that is why; and on the end anybody.
 func (c *controller) heirs() []candidate {
 	var all []candidate
-	if l := c.leader; l.Incarnation != "" && l.Address != "" && l.Incarnation != c.proxy.Self.Incarnation {
+	if l := c.leader; l.Address != "" && l.Address != c.proxy.Self.Address {
 		all = append(all, candidate{node: nodeOf(l), id: l.ID})
 	}
 	if c.set.leadership != nil && !c.closing {
 		return all
 	}
 	for _, x := range c.ranked() {
-		if len(all) > 0 && all[0].node.Incarnation == x.node.Incarnation {
+		if len(all) > 0 && all[0].node.Address == x.node.Address {
 			continue
 		}
 		if c.closing || x.rank < c.rank() {
@@ -161,9 +165,15 @@ func (c *controller) noAnswer(refused bool) {
 }
 
 func (c *controller) onOffer(m *wire.Offer) {
-	if c.phase != Inviting || m.Number != c.inv.number || len(c.inv.asking) == 0 ||
-		m.From.GetIncarnation() != c.inv.asking[0].node.Incarnation {
+	switch {
+	case m.From == nil || m.Number != c.inv.number:
 		return
+	case (c.phase == HandingOver || c.phase == Yielding) && c.offer && m.Declined == "" &&
+		m.From.Incarnation == c.inv.to.node.GetIncarnation():
+		c.inv.offer = c.offerOf(m) // it lives longer than the one before
+		return
+	case c.phase != Inviting || len(c.inv.asking) == 0 || m.From.Address != c.inv.asking[0].node.Address:
+		return // of its incarnation a source of leadership may know nothing
 	}
 	if m.Declined != "" {
 		c.log.Info("a candidate declined", zap.String("node", c.inv.asking[0].id), zap.String("why", m.Declined))
@@ -171,10 +181,28 @@ func (c *controller) onOffer(m *wire.Offer) {
 		return
 	}
 	halt(c.inv.timer)
-	c.inv.to = c.inv.asking[0]
-	c.inv.offer = lease.Offer{Name: c.lname, Owner: lease.Owner{ID: m.Id, Incarnation: m.From.Incarnation, Address: m.From.Address},
-		Session: lease.SessionID(m.Session), TTL: time.Duration(m.Ttl), Nonce: m.Nonce, Lifetime: time.Duration(m.Lifetime)}
+	c.inv.to = candidate{node: m.From, id: m.Id}
+	c.inv.offer = c.offerOf(m)
 	c.fire(invited)
+	c.askForMore()
+}
+
+func (c *controller) offerOf(m *wire.Offer) lease.Offer {
+	return lease.Offer{Name: c.lname, Owner: lease.Owner{ID: m.Id, Incarnation: m.From.Incarnation, Address: m.From.Address},
+		Session: lease.SessionID(m.Session), TTL: time.Duration(m.Ttl), Nonce: m.Nonce, Lifetime: time.Duration(m.Lifetime)}
+}
+
+// askForMore has the offer made anew while the child takes its time to stop.
+func (c *controller) askForMore() {
+	n := c.inv.number
+	c.inv.timer = c.clock.AfterFunc(max(c.inv.offer.Lifetime/3, time.Millisecond), func() { c.proxy.post(&offerAges{n}) })
+}
+
+func (c *controller) onOfferAges(msg *offerAges) {
+	if msg.number == c.inv.number && c.offer && (c.phase == HandingOver || c.phase == Yielding) {
+		c.proxy.Send(c.inv.to.node.Address, &wire.Invite{Name: c.lname, From: c.proxy.Self, Number: msg.number})
+		c.askForMore()
+	}
 }
 
 // callOff tells who was asked that nothing comes of it.
@@ -192,6 +220,7 @@ func (c *controller) callOff() {
 
 // transfer hands the lease over to who made the offer.
 func (c *controller) transfer() {
+	halt(c.inv.timer)
 	l, _ := lease.As[lease.Transferable](c.lease) // checked by invite
 	offer := c.inv.offer
 	c.async(func() any { return &transferEnded{l.Transfer(c.life, offer)} })
@@ -201,11 +230,14 @@ func (c *controller) transfer() {
 // tries, and this node gives up what may still be its own.
 func (c *controller) onTransferEnded(err error) {
 	token, inv := c.token(), c.inv
+	state, has, _ := c.bags.take()
 	if err == nil || errors.Is(err, lease.ErrUnknown) {
-		state, has, _ := c.bags.take()
 		c.proxy.Send(inv.to.node.Address, &wire.HandedOver{Name: c.lname, From: c.proxy.Self, Number: inv.number, Stateful: has, State: state})
 	} else {
 		c.callOff()
+		if has {
+			c.event(Event{Kind: ColdStart, Token: token, Reason: fmt.Errorf("the lease was not transferred: %w", err)})
+		}
 	}
 	c.inv = invitation{}
 	if err != nil {

@@ -12,11 +12,12 @@ import (
 // is not free. That another leads counts for a host only if it stays so
 // (WithSettle), and that nobody does does not: there is nobody to hand over to.
 func (c *controller) onLeader(ch leaderChanged) {
-	c.leader = ch.Leader
+	c.leader, c.leads = ch.Leader, ch.IsSelf
 	switch {
 	case ch.IsSelf:
 		c.unsettle()
 		c.fire(wanted)
+		c.introduce(false) // a host that can't hear of it otherwise hears it from us
 	case !c.hosting():
 		c.unsettle()
 		c.fire(unwanted)
@@ -25,6 +26,16 @@ func (c *controller) onLeader(ch leaderChanged) {
 	default:
 		c.settleIn(func() { c.fire(unwanted) })
 	}
+}
+
+// onRival takes up that another node leads, by its own word, where this node's
+// source of leadership does not say that it does: it may have left the group.
+func (c *controller) onRival(l lease.Owner) {
+	if c.set.leadership == nil || c.leads || !c.hosting() {
+		return
+	}
+	c.leader = l
+	c.settleIn(func() { c.fire(unwanted) })
 }
 
 // hosting reports whether this node holds the lease and is to go on doing so.

@@ -62,6 +62,7 @@ type (
 
 // Of a hand-over.
 type (
+	offerAges     struct{ number uint64 }
 	inviteExpired struct{ number uint64 } // no answer came
 	transferEnded struct{ err error }
 	offerReady    struct {

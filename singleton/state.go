@@ -38,7 +38,7 @@ type baggage struct {
 func (b *baggage) pack() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.want = b.limit > 0
+	b.want, b.has, b.state, b.err = b.limit > 0, false, nil, nil
 }
 
 // leave takes the state of a child that has ended.

@@ -38,7 +38,7 @@ func (c *controller) introduce(gone bool) {
 	if !gone && (c.closing || c.down) {
 		return
 	}
-	c.proxy.Send(c.proxy.host.Owner.Address, &wire.Candidate{Name: c.lname, From: c.proxy.Self, Id: c.ownID(), Rank: c.rank(), Gone: gone})
+	c.proxy.Send(c.proxy.host.Owner.Address, &wire.Candidate{Name: c.lname, From: c.proxy.Self, Id: c.ownID(), Rank: c.rank(), Gone: gone, Leads: c.leads})
 }
 
 // onInvite makes an offer, or says no.
@@ -52,6 +52,8 @@ func (c *controller) onInvite(m *wire.Invite) {
 		c.decline(m.From, m.Number, "its lease can't be handed over")
 	case c.set.proxyOnly:
 		c.decline(m.From, m.Number, "it only forwards")
+	case c.phase == Offered && m.Number == c.take.number && m.From.Incarnation == c.take.from.GetIncarnation():
+		c.makeOffer() // the host's child takes its time: a new one in place of the old
 	case c.phase != Standby:
 		c.decline(m.From, m.Number, fmt.Sprintf("it is %v", c.phase))
 	default:
@@ -82,12 +84,19 @@ func (c *controller) makeOffer() {
 }
 
 func (c *controller) onOfferReady(msg *offerReady) {
-	if msg.err != nil {
+	switch {
+	case c.phase != Offering && c.phase != Offered:
+		return // the hand-over is over; the Keeper sees to the offer
+	case msg.err != nil:
 		c.log.Warn("no offer could be made", zap.Error(msg.err))
 		c.fire(offerFailed)
 		return
 	}
 	c.take.offer = msg.offer
+	if c.phase == Offered {
+		c.sendOffer()
+		return
+	}
 	c.fire(offerMade)
 }
 
@@ -97,6 +106,7 @@ func (c *controller) sendOffer() {
 	c.proxy.Send(t.from.Address, &wire.Offer{Name: c.lname, From: c.proxy.Self, Number: t.number, Id: o.Owner.ID,
 		Session: int64(o.Session), Ttl: int64(o.TTL), Nonce: o.Nonce, Lifetime: int64(o.Lifetime)})
 	n := t.number
+	halt(t.timer)
 	t.timer = c.clock.AfterFunc(o.Lifetime, func() { c.proxy.post(&offerExpired{n}) })
 }
 

@@ -804,7 +804,9 @@ type Candidate struct {
 	// The lower the better; 0 is preferred most.
 	Rank uint32 `protobuf:"varint,4,opt,name=rank,proto3" json:"rank,omitempty"`
 	// It would not any more.
-	Gone          bool `protobuf:"varint,5,opt,name=gone,proto3" json:"gone,omitempty"`
+	Gone bool `protobuf:"varint,5,opt,name=gone,proto3" json:"gone,omitempty"`
+	// By what it knows the name is to be its own: it leads.
+	Leads         bool `protobuf:"varint,6,opt,name=leads,proto3" json:"leads,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -870,6 +872,13 @@ func (x *Candidate) GetRank() uint32 {
 func (x *Candidate) GetGone() bool {
 	if x != nil {
 		return x.Gone
+	}
+	return false
+}
+
+func (x *Candidate) GetLeads() bool {
+	if x != nil {
+		return x.Leads
 	}
 	return false
 }
@@ -1195,13 +1204,14 @@ const file_wire_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\x12*\n" +
 	"\x04from\x18\x03 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12\x14\n" +
-	"\x05token\x18\x04 \x01(\x04R\x05token\"\x83\x01\n" +
+	"\x05token\x18\x04 \x01(\x04R\x05token\"\x99\x01\n" +
 	"\tCandidate\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12*\n" +
 	"\x04from\x18\x02 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12\x0e\n" +
 	"\x02id\x18\x03 \x01(\tR\x02id\x12\x12\n" +
 	"\x04rank\x18\x04 \x01(\rR\x04rank\x12\x12\n" +
-	"\x04gone\x18\x05 \x01(\bR\x04gone\"`\n" +
+	"\x04gone\x18\x05 \x01(\bR\x04gone\x12\x14\n" +
+	"\x05leads\x18\x06 \x01(\bR\x05leads\"`\n" +
 	"\x06Invite\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12*\n" +
 	"\x04from\x18\x02 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12\x16\n" +

@@ -1,0 +1,133 @@
+package singleton_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/membership"
+	"github.com/holdfast-go/holdfast/singleton"
+)
+
+// slow is a keepsake that takes its time to stop.
+type slow struct {
+	*keepsake
+	takes time.Duration
+}
+
+func (s *slow) Receive(ctx actor.Context) {
+	if _, ok := ctx.Message().(*actor.Stopping); ok {
+		time.Sleep(s.takes)
+	}
+	s.keepsake.Receive(ctx)
+}
+
+// mute is a keepsake that leaves nothing.
+type mute struct{ *keepsake }
+
+func (mute) HandOverState() ([]byte, error) { return nil, nil }
+
+// pair is two nodes that follow a leader, with children that log how they
+// started.
+type pair struct {
+	ns      []*node
+	ms      []*singleton.Manager
+	leaders []*membership.Static
+	log     []string
+}
+
+func newPair(c *cluster, child func(n *node, life int, k *keepsake) actor.Actor, owner func(*node) lease.Owner, opts ...singleton.Option) *pair {
+	p := &pair{}
+	for i := range 2 {
+		n := c.node(fmt.Sprint("n", i))
+		l := membership.NewStatic(owner(n))
+		life := 0
+		m, err := singleton.Start(n.system, n.keeper, "x", actor.PropsFromProducer(func() actor.Actor {
+			life++
+			return child(n, life, &keepsake{n: n, restored: &p.log})
+		}), append(opts, singleton.WithLeadership(l))...)
+		require.NoError(c.t, err)
+		c.atEnd(func() { _ = m.Stop(c.t.Context()) })
+		p.ns, p.ms, p.leaders = append(p.ns, n), append(p.ms, m), append(p.leaders, l)
+	}
+	return p
+}
+
+func (p *pair) lead(i int, owner func(*node) lease.Owner) {
+	for _, l := range p.leaders {
+		l.Set(owner(p.ns[i]))
+	}
+}
+
+func keeperOwner(n *node) lease.Owner { return n.keeper.Owner() }
+
+// An offer lives for a TTL; a child that takes longer to stop does not outlive it.
+func TestAnOfferIsRenewedWhileTheChildStops(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		p := newPair(c, func(_ *node, _ int, k *keepsake) actor.Actor { return &slow{k, 3 * ttl} }, keeperOwner,
+			singleton.WithStop(nil, 10*ttl))
+		p.lead(0, keeperOwner)
+		until(t, time.Second, "hosts", active(p.ms[0]))
+		p.ns[0].system.Root.Send(p.ms[0].PID(), job{Number: 7})
+		time.Sleep(time.Second)
+		events := p.ns[0].events()
+		p.lead(1, keeperOwner)
+		until(t, 4*ttl, "hosts", active(p.ms[1]))
+		time.Sleep(time.Second)
+		require.Len(t, events.of(singleton.HandedOver), 1)
+		require.Equal(t, []string{"started with 0 on n0", "started with 7 on n1"}, p.log)
+	})
+}
+
+// State that could not be handed over with its child is not handed over with
+// another.
+func TestStateThatWasNotHandedOverIsForgotten(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		p := newPair(c, func(n *node, life int, k *keepsake) actor.Actor {
+			if n.id == "n0" && life > 1 {
+				return mute{k}
+			}
+			return &slow{k, 2 * ttl}
+		}, keeperOwner, singleton.WithStop(nil, 10*ttl))
+		p.lead(0, keeperOwner)
+		until(t, time.Second, "hosts", active(p.ms[0]))
+		p.ns[0].system.Root.Send(p.ms[0].PID(), job{Number: 7})
+		time.Sleep(time.Second)
+		events := p.ns[0].events()
+		p.lead(1, keeperOwner)
+		until(t, 2*time.Second, "hands over", func() bool { return p.ms[0].Status().Phase == singleton.HandingOver })
+		p.ns[1].store.Partition() // its session ends: the transfer is refused
+		until(t, 4*ttl, "released", func() bool { return p.ms[0].Status().Phase == singleton.Standby })
+		require.Len(t, events.of(singleton.ColdStart), 1)
+		p.ns[1].store.Heal()
+		until(t, 3*ttl, "hosts", active(p.ms[1]))
+		p.lead(0, keeperOwner)
+		until(t, 4*ttl, "hosts", active(p.ms[0]))
+		p.lead(1, keeperOwner)
+		until(t, 4*ttl, "hosts", active(p.ms[1]))
+		time.Sleep(time.Second)
+		require.Equal(t, []string{"started with 0 on n0", "started with 0 on n1", "started with 0 on n0", "started with 0 on n1"}, p.log)
+	})
+}
+
+// A source of leadership may know addresses only, as protoactor's does.
+func TestALeaderIsKnownByItsAddress(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		owner := func(n *node) lease.Owner {
+			return lease.Owner{ID: n.id, Incarnation: n.system.ID, Address: n.system.Address()}
+		}
+		p := newPair(c, func(_ *node, _ int, k *keepsake) actor.Actor { return k }, owner)
+		p.lead(0, owner)
+		until(t, time.Second, "hosts", active(p.ms[0]))
+		p.ns[0].system.Root.Send(p.ms[0].PID(), job{Number: 7})
+		time.Sleep(time.Second)
+		p.lead(1, owner)
+		until(t, time.Second, "hosts", active(p.ms[1]))
+		time.Sleep(time.Second)
+		require.Equal(t, []string{"started with 0 on n0", "started with 7 on n1"}, p.log, "transferred, with its state")
+	})
+}
