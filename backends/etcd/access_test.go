@@ -4,6 +4,7 @@ package etcd_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -66,8 +67,13 @@ func TestAuth(t *testing.T) {
 		stop := j.group(t, []*node{n}, names)
 		began := now()
 		j.held(t, began, soon, names)
+		passwords, streams := handled(t, c, "Authenticate"), started(t, c, "LeaseKeepAlive")
 		eventually(t, soon, "two TTLs pass", func() bool { return now() > began+2*ttl })
 		require.Zero(t, j.lost(began), "lost for no reason")
+		// A password check takes the server as long as hundreds of requests. Only a
+		// watch that is begun anew costs one.
+		require.LessOrEqual(t, handled(t, c, "Authenticate")-passwords, 2.0)
+		require.LessOrEqual(t, started(t, c, "LeaseKeepAlive")-streams, 1.0)
 		require.NoError(t, c.Members()[0].Restart(ctx)) // tokens are in memory
 		back := now()
 		t.Logf("held %v after a restart", j.held(t, back, soon, names))
@@ -77,6 +83,22 @@ func TestAuth(t *testing.T) {
 		stop()
 		j.check(t)
 	})
+}
+
+func handled(t *testing.T, c *etcdtest.Cluster, method string) float64 {
+	return counted(t, c, "grpc_server_handled_total", method)
+}
+
+func started(t *testing.T, c *etcdtest.Cluster, method string) float64 {
+	return counted(t, c, "grpc_server_started_total", method)
+}
+
+func counted(t *testing.T, c *etcdtest.Cluster, metric, method string) float64 {
+	m, err := c.Members()[0].Metrics(t.Context())
+	require.NoError(t, err)
+	n := m.Sum(metric, fmt.Sprintf("grpc_method=%q", method))
+	require.NotZero(t, n, "the server does not count %s", method)
+	return n
 }
 
 // TestTLS: the client's certificates are all it takes.

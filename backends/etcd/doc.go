@@ -1,5 +1,5 @@
 // Package etcd keeps leases in etcd. It implements lease.Store,
-// lease.Transferer, lease.Watcher and lease.Limiter.
+// lease.Transferer, lease.Watcher, lease.DeletionWatcher and lease.Limiter.
 //
 //	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints})
 //	store, err := etcd.New(client)
@@ -24,9 +24,12 @@
 //	Release       one Txn: each deleted if its mod revision and nonce are those
 //	Transfer      one read, then one Txn for each target session: put onto the
 //	              target's etcd lease if the mod revision and nonce are those
-//	Renew         one keepalive stream, one message for each session
+//	Renew         one message for each session, on a stream that is kept: the
+//	              client fetches a token for each new one if there is
+//	              authentication, which costs a server more than all else here
 //	Watch         one read of the prefix, then one watch from the next revision,
 //	              that ends when its server has no leader
+//	              (WatchDeletions: one watch, and the server leaves out what is put)
 //
 // Names share etcd leases, up to 1000 by the Keeper's default: renewing costs
 // one message for as many names.

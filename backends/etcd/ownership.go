@@ -63,6 +63,9 @@ func tooLarge(err error) bool {
 
 // batch takes as many changes as one Txn may carry: no key twice.
 func (s *Store) batch(changes []change) []change {
+	if len(changes) == 1 {
+		return changes
+	}
 	room := int(s.ops.Load())
 	keys := make(map[string]bool, min(room, len(changes)))
 	for i, c := range changes {
@@ -157,12 +160,13 @@ func (s *Store) Acquire(ctx context.Context, sess lease.Session, claims []lease.
 			settle = append(settle, c.Name)
 		}
 	}
-	own := map[lease.Held]bool{} // name and token of records of this incarnation
+	var own map[lease.Held]bool // name and token of records of this incarnation
 	if len(settle) > 0 {
 		recs, err := s.Get(ctx, settle...)
 		if err != nil {
 			return nil, err
 		}
+		own = make(map[lease.Held]bool, len(recs))
 		for _, r := range recs {
 			if r.Owner.Incarnation == sess.Owner.Incarnation {
 				own[lease.Held{Name: r.Name, Token: r.Token}] = true
@@ -172,7 +176,7 @@ func (s *Store) Acquire(ctx context.Context, sess lease.Session, claims []lease.
 	outs := make([]lease.Outcome, len(claims))
 	changes := make([]change, len(claims))
 	for i, c := range claims {
-		v, err := encode(c.Nonce, sess.Owner, sess.TTL, c.Metadata)
+		v, err := s.encode(c.Nonce, sess.Owner, sess.TTL, c.Metadata)
 		if err != nil {
 			return nil, err
 		}
@@ -264,7 +268,7 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Move) ([]lease.Outco
 		if meta == nil {
 			meta = standing[m.Name].Metadata
 		}
-		v, err := encode(m.To.Nonce, m.To.Owner, m.To.TTL, meta)
+		v, err := s.encode(m.To.Nonce, m.To.Owner, m.To.TTL, meta)
 		if err != nil {
 			return nil, err
 		}

@@ -3,10 +3,8 @@ package etcd
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -103,59 +101,4 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[lease.Record,
 			}
 		}
 	}
-}
-
-// Watch implements lease.Watcher.
-func (s *Store) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
-	return func(yield func(lease.Event, error) bool) {
-		ctx, cancel := context.WithCancel(ctx) // ends the watch with the iteration
-		defer cancel()
-		var rev int64
-		for page, err := range s.pages(ctx, prefix) {
-			if err != nil {
-				yield(lease.Event{}, err)
-				return
-			}
-			if rev == 0 {
-				rev = page.Header.Revision
-			}
-			for _, kv := range page.Kvs {
-				if !yield(s.put(kv), nil) {
-					return
-				}
-			}
-		}
-		if !yield(lease.Event{Kind: lease.EventSynced}, nil) {
-			return
-		}
-		ch := s.client.Watcher.Watch(clientv3.WithRequireLeader(ctx), s.key(prefix), clientv3.WithPrefix(), clientv3.WithRev(rev+1))
-		for resp := range ch {
-			if err := resp.Err(); err != nil {
-				yield(lease.Event{}, s.explain(ctx, "watch", err))
-				return
-			}
-			for _, e := range resp.Events {
-				ev := s.put(e.Kv)
-				if e.Type == mvccpb.DELETE {
-					ev = lease.Event{Kind: lease.EventDelete, Record: lease.Record{Name: ev.Record.Name}, Revision: lease.Token(e.Kv.ModRevision)}
-				}
-				if !yield(ev, nil) {
-					return
-				}
-			}
-		}
-		err := ctx.Err()
-		if err == nil {
-			err = context.Canceled // the client was closed
-		}
-		yield(lease.Event{}, fmt.Errorf("etcd watch: %w", err))
-	}
-}
-
-func (s *Store) put(kv *mvccpb.KeyValue) lease.Event {
-	rec, err := s.decode(kv)
-	if err != nil {
-		return lease.Event{Kind: lease.EventBad, Record: rec}
-	}
-	return lease.Event{Kind: lease.EventPut, Record: rec, Revision: rec.Token}
 }

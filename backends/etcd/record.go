@@ -1,6 +1,8 @@
 package etcd
 
 import (
+	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -31,15 +33,36 @@ type body struct {
 }
 
 // noncePrefix is how all values of nonce begin, and none else does.
-func noncePrefix(nonce uint64) string { return fmt.Sprintf("%s%016x ", format, nonce) }
+func noncePrefix(nonce uint64) string { return format + hex16(nonce) + " " }
 
 // nonceAfter is greater than all values of nonce, and than none of a greater one.
-func nonceAfter(nonce uint64) string { return fmt.Sprintf("%s%016x!", format, nonce) }
+func nonceAfter(nonce uint64) string { return format + hex16(nonce) + "!" }
 
-func encode(nonce uint64, o lease.Owner, ttl time.Duration, meta map[string]string) (string, error) {
+func hex16(n uint64) string {
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], n)
+	return hex.EncodeToString(b[:])
+}
+
+// plain is the body of records without metadata, which all those of one owner and
+// TTL share.
+type plain struct {
+	owner lease.Owner
+	ttl   time.Duration
+	json  string
+}
+
+// encode makes the value of a record.
+func (s *Store) encode(nonce uint64, o lease.Owner, ttl time.Duration, meta map[string]string) (string, error) {
+	if p := s.plain.Load(); p != nil && len(meta) == 0 && p.owner == o && p.ttl == ttl {
+		return noncePrefix(nonce) + p.json, nil
+	}
 	b, err := json.Marshal(body{o.ID, o.Incarnation, o.Address, ttl.Milliseconds(), meta})
 	if err != nil {
 		return "", fmt.Errorf("etcd: record: %w", err)
+	}
+	if len(meta) == 0 {
+		s.plain.Store(&plain{o, ttl, string(b)})
 	}
 	return noncePrefix(nonce) + string(b), nil
 }

@@ -22,9 +22,14 @@ func TestRecordsComeBackAsTheyWere(t *testing.T) {
 	for _, want := range []lease.Record{
 		{Owner: lease.Owner{ID: "n", Incarnation: "i", Address: "h:1"}, Nonce: 1, TTL: 2 * time.Second, Metadata: map[string]string{"k": "v"}},
 		{Owner: lease.Owner{Incarnation: "i"}, Nonce: math.MaxUint64, TTL: 1500 * time.Millisecond},
+		{Owner: lease.Owner{Incarnation: "i"}, Nonce: 1, TTL: 1500 * time.Millisecond}, // the body of the one before, as are no others
+		{Owner: lease.Owner{Incarnation: "i"}, Nonce: 1, TTL: time.Second},
+		{Owner: lease.Owner{Incarnation: "i", Address: "h:1"}, Nonce: 1, TTL: time.Second},
+		{Owner: lease.Owner{Incarnation: "i", Address: "h:1"}, Nonce: 1, TTL: time.Second, Metadata: map[string]string{"k": "v"}},
+		{Owner: lease.Owner{Incarnation: "i", Address: "h:1"}, Nonce: 2, TTL: time.Second},
 		{Owner: lease.Owner{ID: "ü \" \\ \x00 !~", Incarnation: "i"}, Nonce: 0xabc, TTL: 365 * 24 * time.Hour},
 	} {
-		v, err := encode(want.Nonce, want.Owner, want.TTL, want.Metadata)
+		v, err := records.encode(want.Nonce, want.Owner, want.TTL, want.Metadata)
 		require.NoError(t, err)
 		want.Name, want.Session, want.Token = "a/b", 7, 42
 		got, err := records.decode(keyValue(v))
@@ -34,7 +39,7 @@ func TestRecordsComeBackAsTheyWere(t *testing.T) {
 }
 
 func TestWhatIsNoRecord(t *testing.T) {
-	good, err := encode(0xab, lease.Owner{ID: "n", Incarnation: "i"}, time.Second, nil)
+	good, err := records.encode(0xab, lease.Owner{ID: "n", Incarnation: "i"}, time.Second, nil)
 	require.NoError(t, err)
 	for value, says := range map[string]string{
 		"":                                      "foreign",
@@ -68,7 +73,7 @@ func TestNonceConditions(t *testing.T) {
 	nonces := []uint64{0, 1, 0xf, 0x10, math.MaxUint32, math.MaxUint64 - 1, math.MaxUint64}
 	for _, n := range nonces {
 		for _, id := range []string{"", "~~", "\x00"} {
-			v, err := encode(n, lease.Owner{ID: id, Incarnation: id}, time.Second, nil)
+			v, err := records.encode(n, lease.Owner{ID: id, Incarnation: id}, time.Second, nil)
 			require.NoError(t, err)
 			for _, m := range nonces {
 				require.Equal(t, n == m, noncePrefix(m) < v && v < nonceAfter(m), "a value of %x, bounds of %x", n, m)
@@ -80,7 +85,7 @@ func TestNonceConditions(t *testing.T) {
 // FuzzDecode: no value makes it panic; what it takes for a record means the same
 // when it is written again.
 func FuzzDecode(f *testing.F) {
-	good, err := encode(0xab, lease.Owner{ID: "n", Incarnation: "i", Address: "a"}, time.Second, map[string]string{"k": "v"})
+	good, err := records.encode(0xab, lease.Owner{ID: "n", Incarnation: "i", Address: "a"}, time.Second, map[string]string{"k": "v"})
 	require.NoError(f, err)
 	for _, seed := range []string{good, "", "hf1 ", good[:jsonStart], good[:len(good)-1], good + " ", "hf2" + good[3:],
 		noncePrefix(1) + `{"inc":"i","ttl":9223372036854775807}`, noncePrefix(1) + `{"INC":"i","inc":"j"}`, noncePrefix(1) + `[]`, noncePrefix(1) + `null`,
@@ -97,7 +102,7 @@ func FuzzDecode(f *testing.F) {
 		require.NotEmpty(t, r.Owner.Incarnation)
 		require.GreaterOrEqual(t, r.TTL, time.Duration(0))
 		require.True(t, noncePrefix(r.Nonce) < string(value) && string(value) < nonceAfter(r.Nonce), "conditions on it would not hold")
-		again, err := encode(r.Nonce, r.Owner, r.TTL, r.Metadata)
+		again, err := records.encode(r.Nonce, r.Owner, r.TTL, r.Metadata)
 		require.NoError(t, err)
 		r2, err := records.decode(keyValue(again))
 		require.NoError(t, err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -81,8 +80,8 @@ func (s *Store) CloseSession(ctx context.Context, want lease.Session) error {
 	return s.explain(ctx, "revoke", err)
 }
 
-// Renew implements lease.Store: one stream, one message for each session. The
-// client's own KeepAliveOnce repeats failures without a pause until ctx ends.
+// Renew implements lease.Store: one message for each session, on a stream that is
+// kept.
 func (s *Store) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Grant, error) {
 	ctx, err := s.begin(ctx)
 	if err != nil {
@@ -91,45 +90,16 @@ func (s *Store) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Gr
 	if len(sessions) == 0 {
 		return nil, nil
 	}
-	streamCtx, cancel := context.WithCancel(ctx) // ends the stream
-	defer cancel()
-	stream, err := clientv3.RetryLeaseClient(s.client).LeaseKeepAlive(streamCtx)
-	if err != nil {
-		return nil, s.explain(ctx, "keepalive", err)
-	}
-	sent := make(chan error, 1)
-	go func() {
-		for _, want := range sessions {
-			if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: int64(want.ID)}); err != nil {
-				sent <- err
-				return
-			}
-		}
-		sent <- stream.CloseSend()
-	}()
-	ttls := make(map[lease.SessionID]int64, len(sessions))
-	var failed error
-	for range sessions {
-		resp, err := stream.Recv()
-		if err != nil {
-			failed = err
-			break
-		}
-		ttls[lease.SessionID(resp.ID)] = resp.TTL
-	}
-	cancel()
-	if err := <-sent; failed != nil && errors.Is(failed, io.EOF) && err != nil {
-		failed = err
-	}
-	failed = s.explain(ctx, "keepalive", failed)
+	ttls, err := s.renewals.renew(ctx, sessions)
+	err = s.explain(ctx, "keepalive", err)
 	grants := make([]lease.Grant, len(sessions))
 	for i, want := range sessions {
 		ttl, ok := ttls[want.ID]
 		switch {
-		case !ok && failed == nil:
+		case !ok && err == nil:
 			grants[i].Err = fmt.Errorf("etcd keepalive of session %d: no answer", want.ID)
 		case !ok:
-			grants[i].Err = failed
+			grants[i].Err = err
 		case ttl <= 0:
 			grants[i].Err = fmt.Errorf("etcd session %d: %w", want.ID, lease.ErrSessionGone)
 		default:

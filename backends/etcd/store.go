@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"unicode/utf8"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
@@ -26,16 +27,20 @@ type Store struct {
 	strict bool
 	log    *zap.Logger
 
-	ops     atomic.Int32 // per Txn, as far as the servers were found to take
-	failing atomic.Bool  // the last request found no server
-	checked atomic.Bool  // the servers' versions
+	renewals keepalives
+
+	plain   atomic.Pointer[plain] // the last one made
+	ops     atomic.Int32          // per Txn, as far as the servers were found to take
+	failing atomic.Bool           // the last request found no server
+	checked atomic.Bool           // the servers' versions
 }
 
 var (
-	_ lease.Store      = (*Store)(nil)
-	_ lease.Transferer = (*Store)(nil)
-	_ lease.Watcher    = (*Store)(nil)
-	_ lease.Limiter    = (*Store)(nil)
+	_ lease.Store           = (*Store)(nil)
+	_ lease.Transferer      = (*Store)(nil)
+	_ lease.Watcher         = (*Store)(nil)
+	_ lease.DeletionWatcher = (*Store)(nil)
+	_ lease.Limiter         = (*Store)(nil)
 )
 
 // Option sets something of a Store.
@@ -60,6 +65,10 @@ func New(client *clientv3.Client, opts ...Option) (*Store, error) {
 	}
 	s := &Store{client: client, prefix: DefaultPrefix, log: zap.NewNop()}
 	s.ops.Store(maxOps)
+	s.renewals.life = client.Ctx
+	s.renewals.open = func(ctx context.Context) (pb.Lease_LeaseKeepAliveClient, error) {
+		return clientv3.RetryLeaseClient(client).LeaseKeepAlive(ctx)
+	}
 	for _, o := range opts {
 		if o == nil {
 			return nil, fmt.Errorf("etcd.New: %w: a nil Option", lease.ErrInvalid)

@@ -29,6 +29,7 @@ type T struct {
 	slack  time.Duration
 	serial atomic.Uint64
 	clock  atomic.Int64 // orders events of the case, since fake time may stand still
+	lands  atomic.Int64 // when a late request lands that the case is not waiting for yet, in Unix nanoseconds; 0: none
 
 	mu   sync.Mutex
 	top  map[string]lease.Token // the highest token seen of each name
@@ -57,6 +58,10 @@ func newT(tb TB, f Factory, o options) *T {
 // broken fails the case. The message begins with the rule that the store broke.
 func (t *T) broken(r rule, format string, args ...any) {
 	t.Helper()
+	t.notLanded()
+	if r, ok := t.TB.(*recorder); ok {
+		r.judged()
+	}
 	t.Errorf("broken rule: %s\n\t%s", r, fmt.Sprintf(format, args...))
 }
 
@@ -77,11 +82,23 @@ func (t *T) check(ok bool, r rule, format string, args ...any) {
 	}
 }
 
-// noVerdict ends the case on real time because the machine was too slow to tell;
-// Run repeats it with a longer TTL. On fake time there is no such excuse.
+// inTime is require for what time must have brought about. A store that is
+// disturbed may take longer: etcd gives sessions their whole TTL anew whenever its
+// leader changes.
+func (t *T) inTime(ok bool, r rule, format string, args ...any) {
+	t.Helper()
+	if !ok && t.opts.stall > 0 {
+		t.noVerdict("not in time: "+format, args...)
+	}
+	t.require(ok, r, format, args...)
+}
+
+// noVerdict ends the case on real time because the machine, or a store that is
+// disturbed, was too slow to tell; Run repeats it. On fake time there is no such
+// excuse.
 func (t *T) noVerdict(format string, args ...any) {
 	t.Helper()
-	if r, ok := t.TB.(*recorder); ok && !t.opts.fake {
+	if r, ok := t.TB.(*recorder); ok && !t.opts.fake && !r.Failed() {
 		r.noVerdict.Store(true)
 	}
 	t.Fatalf("no verdict: "+format, args...)
@@ -94,7 +111,7 @@ func (n *node) overdue() bool {
 
 // context bounds one call. It outlives the test's own, for cleanups.
 func (t *T) context() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(t.Context()), callBound)
+	return context.WithTimeout(context.WithoutCancel(t.Context()), callBound+t.opts.stall)
 }
 
 func (t *T) limits(s lease.Store) lease.Limits {
@@ -120,6 +137,9 @@ func (t *T) batch(s lease.Store, want int) int {
 func (t *T) tick() time.Duration {
 	if t.opts.fake {
 		return max(t.slack/10, time.Millisecond)
+	}
+	if t.opts.stall > 0 {
+		return 200 * time.Millisecond // many look at once
 	}
 	return 20 * time.Millisecond
 }

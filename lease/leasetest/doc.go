@@ -45,6 +45,14 @@
 // under a minute. A case that a slow machine robbed of its verdict is repeated
 // with twice the TTL, and fails after the third time.
 //
+// # Disturbance
+//
+// With Disturbed the kit may run while the servers under the store are killed,
+// stopped and cut off. The cases expect definite outcomes, and a store that is
+// disturbed has errors to offer: between the two has to stand a client that
+// repeats what got no answer, and settles it. What such a client can't settle, and
+// a watch that was ended, take the verdict from a case; then it is repeated.
+//
 // # Randomness
 //
 // Histories and faults are drawn from one seed, which is logged; Seed repeats

@@ -45,7 +45,11 @@ var expiryCases = []testCase{
 		n, other := t.brief(), t.node()
 		r := n.win("a")
 		n.pass(0.6)
+		last := *n
 		n.reopen()
+		if last.overdue() {
+			t.noVerdict("the machine was too slow to open a session with a TTL of %v again in time", last.session.TTL)
+		}
 		n.pass(0.6)
 		n.lives(other, r, ruleReopen)
 		n.letExpire(other, "a")
@@ -80,7 +84,7 @@ var expiryCases = []testCase{
 		n.win("a")
 		n.outlive()
 		g := n.renew()
-		t.check(errors.Is(g.Err, lease.ErrSessionGone), ruleRevive, "a renewal after expiry gave %+v", g)
+		t.inTime(errors.Is(g.Err, lease.ErrSessionGone), ruleRevive, "a renewal after expiry gave %+v", g)
 		other.free("a", ruleRevive)
 	}},
 	{name: "session/expired-acquires-nothing", waits: true, run: func(t *T) {
@@ -90,7 +94,7 @@ var expiryCases = []testCase{
 		ctx, cancel := t.context()
 		defer cancel()
 		outs, err := n.acquireCtx(ctx, t.supersede(r))
-		t.check(errors.Is(err, lease.ErrSessionGone), ruleGoneAcquire, "outcomes %+v, error %v", outs, err)
+		t.inTime(errors.Is(err, lease.ErrSessionGone), ruleGoneAcquire, "outcomes %+v, error %v", outs, err)
 		other.free("a", ruleGoneAcquire)
 		other.win("a")
 	}},

@@ -10,8 +10,9 @@ import (
 	"github.com/holdfast-go/holdfast/lease/faultstore"
 )
 
-// landing is how long after it was sent a late request reaches the store.
-const landing = 150 * time.Millisecond
+// landing is how long after it was sent a late request reaches the store: long
+// enough for what the case does before.
+func (t *T) landing() time.Duration { return 150*time.Millisecond + t.opts.stall }
 
 // The requests of these cases go astray on their way (package faultstore). What
 // is tested is what the store makes of them when they come.
@@ -29,7 +30,7 @@ var lateCases = []testCase{
 	}},
 	{name: "late/acquire-lands-on-free", run: func(t *T) {
 		f, n := t.faulty()
-		f.once(faultstore.Acquire, late)
+		f.once(faultstore.Acquire, t.late())
 		c := t.claim("a")
 		n.lost(c)
 		n.free("a", ruleFree) // a read settles nothing
@@ -40,7 +41,7 @@ var lateCases = []testCase{
 	{name: "late/acquire-lands-on-another's", run: func(t *T) {
 		f, n := t.faulty()
 		other := t.node()
-		f.once(faultstore.Acquire, late)
+		f.once(faultstore.Acquire, t.late())
 		n.lost(t.claim("a"))
 		r := other.win("a")
 		f.Wait()
@@ -50,7 +51,7 @@ var lateCases = []testCase{
 	}},
 	{name: "late/acquire-lands-after-settling", run: func(t *T) {
 		f, n := t.faulty()
-		f.once(faultstore.Acquire, late)
+		f.once(faultstore.Acquire, t.late())
 		n.lost(t.claim("a"))
 		r := n.win("a") // the same owner, the same session
 		f.Wait()
@@ -59,7 +60,7 @@ var lateCases = []testCase{
 	{name: "late/superseding-lands-after-settling", run: func(t *T) {
 		f, n := t.faulty()
 		first := n.win("a")
-		f.once(faultstore.Acquire, late)
+		f.once(faultstore.Acquire, t.late())
 		n.lost(t.supersede(first))
 		r := n.winClaim(t.supersede(first), ruleSupersede)
 		f.Wait()
@@ -69,7 +70,7 @@ var lateCases = []testCase{
 		f, n := t.faulty()
 		other := t.node()
 		first := n.win("a")
-		f.once(faultstore.Acquire, late)
+		f.once(faultstore.Acquire, t.late())
 		n.lost(t.supersede(first))
 		n.freed(first)
 		r := other.win("a")
@@ -79,7 +80,7 @@ var lateCases = []testCase{
 	{name: "late/acquire-lands-under-closed-session", run: func(t *T) {
 		f, n := t.faulty()
 		other := t.node()
-		f.once(faultstore.Acquire, late)
+		f.once(faultstore.Acquire, t.late())
 		n.lost(t.claim("a"))
 		n.close()
 		f.Wait()
@@ -98,7 +99,7 @@ var lateCases = []testCase{
 	{name: "late/release-lands-on-own-next", run: func(t *T) {
 		f, n := t.faulty()
 		first := n.win("a")
-		f.once(faultstore.Release, late)
+		f.once(faultstore.Release, t.late())
 		n.lostRelease(first)
 		r := n.winClaim(t.supersede(first), ruleSupersede)
 		f.Wait()
@@ -108,7 +109,7 @@ var lateCases = []testCase{
 		f, n := t.faulty()
 		other := t.node()
 		first := n.win("a")
-		f.once(faultstore.Release, late)
+		f.once(faultstore.Release, t.late())
 		n.lostRelease(first)
 		n.freed(first)
 		r := other.win("a")
@@ -131,7 +132,7 @@ var lateCases = []testCase{
 		f, n := t.faulty()
 		other := t.node()
 		first := n.win("a")
-		f.once(faultstore.Transfer, late)
+		f.once(faultstore.Transfer, t.late())
 		n.lostTransfer(first, other.offer("a"))
 		r := n.winClaim(t.supersede(first), ruleSupersede)
 		f.Wait()
@@ -141,7 +142,7 @@ var lateCases = []testCase{
 		f, n := t.faulty()
 		target, other := t.node(), t.node()
 		first := n.win("a")
-		f.once(faultstore.Transfer, late)
+		f.once(faultstore.Transfer, t.late())
 		n.lostTransfer(first, target.offer("a"))
 		n.freed(first)
 		r := other.win("a")
@@ -152,7 +153,7 @@ var lateCases = []testCase{
 		f, n := t.faulty()
 		target := t.node()
 		r := n.win("a")
-		f.once(faultstore.Transfer, late)
+		f.once(faultstore.Transfer, t.late())
 		n.lostTransfer(r, target.offer("a"))
 		target.close()
 		f.Wait()
@@ -162,7 +163,7 @@ var lateCases = []testCase{
 		f, n := t.faulty()
 		other := t.node()
 		first := n.win("a")
-		f.once(faultstore.CloseSession, late)
+		f.once(faultstore.CloseSession, t.late())
 		ctx, cancel := t.context()
 		err := n.store.CloseSession(ctx, n.session)
 		cancel()
@@ -184,14 +185,15 @@ var lateCases = []testCase{
 		cancel()
 		t.mustBeLost(err)
 		f.Wait()
-		other.free("a", ruleRevive)
+		got, held := other.get("a")["a"]
+		t.inTime(!held, ruleRevive, "\"a\" should be free; it stands: %+v", got)
 		other.win("a")
 		sessionGone(t, n)
 	}},
 	{name: "late/reply-after-deadline", run: func(t *T) {
 		f, n := t.faulty()
 		f.once(faultstore.Acquire, faultstore.Fault{Kind: faultstore.ReplyLate, Delay: time.Minute})
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), landing)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), t.landing())
 		defer cancel()
 		c := t.claim("a")
 		_, err := n.acquireCtx(ctx, c)
@@ -202,14 +204,19 @@ var lateCases = []testCase{
 	}},
 }
 
-var late = faultstore.Fault{Kind: faultstore.LandLate, Delay: landing}
+func (t *T) late() faultstore.Fault {
+	return faultstore.Fault{Kind: faultstore.LandLate, Delay: t.landing()}
+}
 
 // faults is a client through which requests go astray.
-type faults struct{ *faultstore.Store }
+type faults struct {
+	*faultstore.Store
+	t *T
+}
 
 func (t *T) faults() faults {
-	f := faults{faultstore.Wrap(t.client())}
-	t.Cleanup(f.Wait)
+	f := faults{faultstore.Wrap(t.client()), t}
+	t.Cleanup(f.Store.Wait)
 	return f
 }
 
@@ -225,10 +232,29 @@ func (f faults) once(op faultstore.Op, fault faultstore.Fault) {
 	var met atomic.Bool
 	f.SetRule(func(c faultstore.Call) faultstore.Fault {
 		if c.Op == op && met.CompareAndSwap(false, true) {
+			if fault.Kind == faultstore.LandLate {
+				f.t.lands.Store(time.Now().Add(fault.Delay).UnixNano())
+			}
 			return fault
 		}
 		return faultstore.Fault{}
 	})
+}
+
+// Wait waits for the late requests. All that was to happen before has happened.
+func (f faults) Wait() {
+	f.t.notLanded()
+	f.t.lands.Store(0)
+	f.Store.Wait()
+}
+
+// notLanded ends the case without a verdict if calls to a store that is disturbed
+// took so long that a late request landed before its time.
+func (t *T) notLanded() {
+	t.Helper()
+	if at := t.lands.Load(); at != 0 && t.opts.stall > 0 && time.Now().UnixNano() >= at {
+		t.noVerdict("the store was too slow: a late request landed before the case was ready for it")
+	}
 }
 
 // mustBeLost checks that a request went astray as the case planned.

@@ -16,6 +16,7 @@ type recorder struct {
 	name string
 
 	noVerdict atomic.Bool // the case could not tell
+	verdict   atomic.Bool // before all else that failed, a rule was broken, or something panicked
 
 	mu       sync.Mutex
 	lines    []line
@@ -53,12 +54,21 @@ func (r *recorder) alone(f func()) {
 		defer close(done)
 		defer func() {
 			if p := recover(); p != nil {
+				r.judged()
 				r.Errorf("panic: %v\n%s", p, debug.Stack())
 			}
 		}()
 		f()
 	}()
 	<-done
+}
+
+// judged notes that what fails now is what the case was for, unless something
+// else failed before: then it may be no more than a consequence.
+func (r *recorder) judged() {
+	if !r.Failed() {
+		r.verdict.Store(true)
+	}
 }
 
 // replay tells t what was recorded.

@@ -41,6 +41,7 @@ type options struct {
 	fake        bool
 	ttl         time.Duration
 	slack       time.Duration
+	stall       time.Duration
 	seed        uint64
 	local       bool
 	unreachable Factory
@@ -61,6 +62,15 @@ func TTL(d time.Duration) Option { return func(o *options) { o.ttl = d } }
 // ExpirySlack bounds how long after the end of the granted TTL a record may
 // still stand. The default is TTL + 2 s, and TTL/10 with FakeTime.
 func ExpirySlack(d time.Duration) Option { return func(o *options) { o.slack = d } }
+
+// Disturbed is for a store that is disturbed while it is tested: members that die,
+// links that break. The clients must then be ones that repeat what got no answer
+// until there is a definite outcome. stall bounds how long one of their calls may
+// take because of that; late requests land so much later. All cases run at once,
+// so that a disturbance meets many of them, and one that it robbed of its verdict
+// is repeated as it was, four times or for two minutes. What only a calm process
+// can tell is left out. The default is 0: not disturbed.
+func Disturbed(stall time.Duration) Option { return func(o *options) { o.stall = stall } }
 
 // Seed repeats the random draws of an earlier run, whose log names its seed.
 func Seed(seed uint64) Option { return func(o *options) { o.seed = seed } }
@@ -91,6 +101,13 @@ func Restart(f func(tb TB) (client func() lease.Store, restart func())) Option {
 // session by that.
 func LocalSessions() Option { return func(o *options) { o.local = true } }
 
+// calmSometime is how long a case is repeated at least, in a store that is
+// disturbed, if it gets no verdict.
+const calmSometime = 2 * time.Minute
+
+// busy is how many cases that hardly wait run at once while the store is disturbed.
+const busy = 12
+
 // Run checks that the stores f makes keep the contract of lease.Store. It
 // returns when all cases are done.
 func Run(t *testing.T, f Factory, opts ...Option) {
@@ -106,6 +123,8 @@ func Run(t *testing.T, f Factory, opts ...Option) {
 		t.Fatalf("leasetest: TTL is %v, must not be negative", o.ttl)
 	case o.slack < 0:
 		t.Fatalf("leasetest: ExpirySlack is %v, must not be negative", o.slack)
+	case o.stall < 0:
+		t.Fatalf("leasetest: Disturbed is %v, must not be negative", o.stall)
 	}
 	t.Logf("leasetest: seed %d (leasetest.Seed repeats it)", o.seed)
 
@@ -122,19 +141,26 @@ func Run(t *testing.T, f Factory, opts ...Option) {
 		t.Logf("leasetest: the store has no %s; left out: %s", strings.Join(has.missing(), ", no "), strings.Join(left, " "))
 	}
 	for _, c := range run {
-		if o.fake || !c.waits {
+		if o.fake || !o.atOnce(c) {
 			t.Run(c.name, func(t *testing.T) { o.bubble(t, func(t *testing.T) { c.do(t, f, o) }) })
 		}
 	}
 	if o.fake {
 		return
 	}
+	lanes := make(chan struct{}, busy)
 	t.Run("waiting", func(t *testing.T) { // the group ends when its parallel cases have
 		for _, c := range run {
-			if c.waits {
+			if o.atOnce(c) {
 				t.Run(c.name, func(t *testing.T) {
 					done := make(chan *recorder, 1)
-					go func() { done <- c.patiently(t, f, o) }()
+					go func() {
+						if !c.waits {
+							lanes <- struct{}{}
+							defer func() { <-lanes }()
+						}
+						done <- c.patiently(t, f, o)
+					}()
 					t.Parallel() // from here on, only to collect: all have begun
 					(<-done).replay(t)
 				})
@@ -143,6 +169,9 @@ func Run(t *testing.T, f Factory, opts ...Option) {
 	})
 }
 
+// atOnce tells whether c runs at one time with others of its kind.
+func (o options) atOnce(c testCase) bool { return c.waits || o.stall > 0 }
+
 // has is what the options say of the store.
 func (o options) has() (has needs) {
 	for _, c := range []struct {
@@ -150,7 +179,7 @@ func (o options) has() (has needs) {
 		yes bool
 	}{
 		{needSessions, !o.local}, {needUnreachable, o.unreachable != nil},
-		{needBadRecords, o.bad != nil}, {needRestart, o.restart != nil},
+		{needBadRecords, o.bad != nil}, {needRestart, o.restart != nil}, {needCalm, o.stall == 0},
 	} {
 		if c.yes {
 			has |= c.bit
@@ -183,6 +212,7 @@ const (
 	needUnreachable
 	needBadRecords
 	needRestart
+	needCalm // nothing else goes on in the process
 )
 
 func (n needs) missing() (names []string) {
@@ -191,7 +221,7 @@ func (n needs) missing() (names []string) {
 		name string
 	}{
 		{needTransfer, "Transferer"}, {needWatch, "Watcher"}, {needList, "List"}, {needSessions, "sessions known to every client"},
-		{needUnreachable, "Unreachable option"}, {needBadRecords, "BadRecords option"}, {needRestart, "Restart option"},
+		{needUnreachable, "Unreachable option"}, {needBadRecords, "BadRecords option"}, {needRestart, "Restart option"}, {needCalm, "calm"},
 	} {
 		if n&c.bit == 0 {
 			names = append(names, c.name)
@@ -210,20 +240,36 @@ type testCase struct {
 
 func (c testCase) do(tb TB, f Factory, o options) { c.run(newT(tb, f, o)) }
 
-// patiently does the case on real time, and again with twice the TTL if the
-// machine was too slow for a verdict.
+// patiently does the case on real time, and again if there was no verdict. That
+// the machine was too slow is remedied by twice the TTL, twice. A store that is
+// disturbed gets the same again, since the next disturbance comes at another
+// moment; there an attempt that only failed for want of an answer has no verdict
+// either.
 func (c testCase) patiently(t *testing.T, f Factory, o options) *recorder {
-	for attempt := 1; ; attempt++ {
+	var before []string
+	for began := time.Now(); ; {
 		var ttl time.Duration
 		r := record(t, t.Name(), func(tb TB) {
 			t := newT(tb, f, o)
 			ttl = t.ttl
 			c.run(t)
 		})
-		if !r.noVerdict.Load() || attempt == 3 {
+		again := r.noVerdict.Load() && len(before) < 2
+		if o.stall > 0 {
+			again = r.Failed() && !r.verdict.Load() && (len(before) < 4 || time.Since(began) < calmSometime)
+		}
+		if !again {
+			for i, why := range before {
+				r.Logf("attempt %d had no verdict: %s", i+1, why)
+			}
 			return r
 		}
-		o.ttl = 2 * ttl
+		before = append(before, r.failures()[0])
+		if o.stall == 0 {
+			o.ttl = 2 * ttl
+		} else {
+			time.Sleep(o.stall / 5)
+		}
 	}
 }
 

@@ -101,6 +101,9 @@ var transferCases = []testCase{
 		a, b := t.node(), t.brief()
 		r := a.win("a")
 		b.outlive()
+		if t.opts.stall > 0 {
+			t.inTime(errors.Is(b.renew().Err, lease.ErrSessionGone), ruleRevive, "a renewal after expiry was granted")
+		}
 		transferGone(t, a, r, b)
 	}},
 	{name: "transfer/outlives-mover", needs: needTransfer, waits: true, run: func(t *T) {

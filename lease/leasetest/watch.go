@@ -57,6 +57,7 @@ var watchCases = []testCase{
 		n.win("w/b")
 		w.synced()
 		n.watchExpiry(func() bool { // nobody asks the store: the watch tells
+			w.interrupted()
 			events := w.all()
 			return has(events, lease.EventDelete, "w/a", 0) && has(events, lease.EventDelete, "w/b", 0)
 		}, "w/a (by its watch)")
@@ -108,7 +109,7 @@ var watchCases = []testCase{
 			t.broken(ruleWatchEnd, "it goes on %v after its deadline", prompt)
 		}
 	}},
-	{name: "watch/leaves-nothing", needs: needWatch, run: watchLeavesNothing},
+	{name: "watch/leaves-nothing", needs: needWatch | needCalm, run: watchLeavesNothing},
 	{name: "watch/unsupported", needs: needNoWatch, run: func(t *T) {
 		n := t.node()
 		n.win("w/a")

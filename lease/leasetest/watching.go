@@ -2,6 +2,7 @@ package leasetest
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"strings"
 	"sync"
@@ -88,7 +89,19 @@ func (w *watching) until(ok func([]seen) bool) bool {
 		met = ok(w.all())
 		return met || ended
 	})
+	if !met {
+		w.interrupted()
+	}
 	return met
+}
+
+// interrupted ends the case without a verdict if a store that is disturbed ended
+// the watch, as it may.
+func (w *watching) interrupted() {
+	w.t.Helper()
+	if err := w.failure(); err != nil && w.t.opts.stall > 0 && !errors.Is(err, lease.ErrUnsupported) {
+		w.t.noVerdict("the watch was ended: %v", err)
+	}
 }
 
 // synced waits for the end of the snapshot. It is fatal.

@@ -1,0 +1,239 @@
+//go:build unix
+
+package etcd_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/lease/leasetest"
+)
+
+// The settler itself, over a store that is right, behind a link that is not.
+
+func settlerOn(f *faultstore.Store, known *ledger) *settler {
+	return &settler{inner: f, ledger: known,
+		patience: patience{attempt: time.Second, pause: 2 * time.Millisecond, all: 25 * time.Second}}
+}
+
+// TestSettlerPassesTheKit: of all requests one in fifteen gets no answer, and half
+// of these land after their caller has turned to something else.
+func TestSettlerPassesTheKit(t *testing.T) {
+	var counts tally
+	leasetest.Run(t, func(tb leasetest.TB) func() lease.Store {
+		f, known := faultstore.Wrap(memory.New()), newLedger(&counts)
+		f.SetRule(func(c faultstore.Call) faultstore.Fault {
+			kinds := []faultstore.Kind{faultstore.Drop, faultstore.LandLate, faultstore.LandLate, faultstore.ApplyThenFail}
+			if c.Op == faultstore.Watch || strings.HasSuffix(tb.Name(), "transfer/against-close") {
+				// Nobody can make up for a watch that broke off, nor tell the token
+				// under which a record was moved that is gone.
+				kinds = kinds[:1]
+			}
+			if rand.IntN(15) > 0 {
+				return faultstore.Fault{}
+			}
+			return faultstore.Fault{Kind: kinds[rand.IntN(len(kinds))], Delay: time.Duration(rand.IntN(20_000)) * time.Microsecond}
+		})
+		return func() lease.Store { return settlerOn(f, known) }
+	}, leasetest.FakeTime(), leasetest.ExpirySlack(time.Second))
+	t.Log(&counts)
+	require.Greater(t, counts.settled.Load(), int64(500))
+	require.Positive(t, counts.evident.Load())
+	require.Positive(t, counts.eliminated.Load())
+	require.Positive(t, counts.late.Load())
+}
+
+// bench is a settler, its link, and what passes by both.
+type bench struct {
+	*settler
+	t      *testing.T
+	direct *memory.Store
+	faults *faultstore.Store
+}
+
+// onBench runs f on fake time.
+func onBench(t *testing.T, f func(t *testing.T, b bench)) {
+	synctest.Test(t, func(t *testing.T) {
+		b := bench{t: t, direct: memory.New()}
+		b.faults = faultstore.Wrap(b.direct)
+		b.settler = settlerOn(b.faults, newLedger(new(tally)))
+		f(t, b)
+	})
+}
+
+// next lets the next requests meet these faults, one each, and later ones none.
+func (b bench) next(op faultstore.Op, faults ...faultstore.Fault) {
+	var mu sync.Mutex
+	b.faults.SetRule(func(c faultstore.Call) (next faultstore.Fault) {
+		mu.Lock()
+		defer mu.Unlock()
+		if c.Op == op && len(faults) > 0 {
+			next, faults = faults[0], faults[1:]
+		}
+		return next
+	})
+}
+
+func (b bench) release(r lease.Record) (bool, error) {
+	outs, err := b.Release(b.t.Context(), []lease.Held{r.Held()})
+	if err != nil {
+		return false, err
+	}
+	return outs[0].OK, nil
+}
+
+var (
+	dropped = faultstore.Fault{Kind: faultstore.Drop}
+	unsaid  = faultstore.Fault{Kind: faultstore.ApplyThenFail}
+	tardy   = faultstore.Fault{Kind: faultstore.LandLate, Delay: time.Second}
+)
+
+func TestSettlerKnowsItsClaim(t *testing.T) {
+	onBench(t, func(t *testing.T, b bench) {
+		sess := session(t, b, "a")
+		b.next(faultstore.Acquire, unsaid, dropped)
+		r := win(t, b, sess, "job")
+		recs, err := b.direct.Get(t.Context(), "job")
+		require.NoError(t, err)
+		require.Equal(t, r.Held(), recs[0].Held())
+		require.EqualValues(t, 1, b.ledger.tally.evident.Load())
+
+		// The same nonce again is another claim, and refused.
+		b.next(faultstore.Acquire, dropped)
+		outs, err := b.Acquire(t.Context(), sess, []lease.Claim{{Name: "job", Nonce: r.Nonce}})
+		require.NoError(t, err)
+		require.False(t, outs[0].OK)
+	})
+}
+
+func TestSettlerKnowsItsRelease(t *testing.T) {
+	onBench(t, func(t *testing.T, b bench) {
+		sess := session(t, b, "a")
+		first := win(t, b, sess, "job")
+		b.next(faultstore.Release, unsaid)
+		ok, err := b.release(first)
+		require.NoError(t, err)
+		require.True(t, ok, "nothing else can have removed it")
+
+		b.next(faultstore.Release, dropped)
+		ok, err = b.release(first)
+		require.NoError(t, err)
+		require.False(t, ok, "it was over before")
+	})
+}
+
+func TestSettlerOfSeveralReleasesOneCounts(t *testing.T) {
+	for _, faults := range [][]faultstore.Fault{{unsaid, dropped}, {dropped, unsaid}, {dropped, dropped}, {tardy, unsaid, dropped}} {
+		onBench(t, func(t *testing.T, b bench) {
+			r := win(t, b, session(t, b, "a"), "job")
+			b.next(faultstore.Release, faults...)
+			var all sync.WaitGroup
+			oks := make(chan bool, 3)
+			for range cap(oks) {
+				all.Go(func() {
+					ok, err := b.release(r)
+					require.NoError(t, err)
+					oks <- ok
+				})
+			}
+			all.Wait()
+			close(oks)
+			count := 0
+			for ok := range oks {
+				if ok {
+					count++
+				}
+			}
+			require.Equal(t, 1, count)
+			b.faults.Wait()
+		})
+	}
+}
+
+// TestSettlerSaysNoMoreThanItKnows: where something else may have ended it, or
+// another's request may, nothing is known.
+func TestSettlerSaysNoMoreThanItKnows(t *testing.T) {
+	for name, before := range map[string]func(b bench, sess lease.Session, r lease.Record){
+		"its session was closed": func(b bench, sess lease.Session, _ lease.Record) {
+			require.NoError(b.t, b.CloseSession(b.t.Context(), sess))
+		},
+		"its session may have expired": func(bench, lease.Session, lease.Record) { time.Sleep(time.Minute) },
+		"another release had no time for an answer": func(b bench, _ lease.Session, r lease.Record) {
+			ctx, cancel := context.WithTimeout(b.t.Context(), time.Millisecond)
+			defer cancel()
+			b.next(faultstore.Release, faultstore.Fault{Kind: faultstore.ApplyThenFail, Hang: true})
+			_, err := b.Release(ctx, []lease.Held{r.Held()})
+			require.Error(b.t, err)
+		},
+		"a claim to supersede it had no time for an answer": func(b bench, sess lease.Session, r lease.Record) {
+			ctx, cancel := context.WithTimeout(b.t.Context(), time.Millisecond)
+			defer cancel()
+			b.next(faultstore.Acquire, faultstore.Fault{Kind: faultstore.ApplyThenFail, Hang: true})
+			_, err := b.Acquire(ctx, sess, []lease.Claim{{Name: "job", Nonce: 7, Supersedes: r.Token}})
+			require.Error(b.t, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onBench(t, func(t *testing.T, b bench) {
+				sess := session(t, b, "a")
+				r := win(t, b, sess, "job")
+				before(b, sess, r)
+				b.next(faultstore.Release, dropped)
+				_, err := b.release(r)
+				require.ErrorIs(t, err, errUnsettled)
+			})
+		})
+	}
+}
+
+// TestSettlerHidesWhatNobodyWaitsFor: a claim that lands when its caller has long
+// won by another request, and given up what it won, is in nobody's way. But no
+// more of them are taken for such than there were requests without an answer.
+func TestSettlerHidesWhatNobodyWaitsFor(t *testing.T) {
+	onBench(t, func(t *testing.T, b bench) {
+		ctx, sess := t.Context(), session(t, b, "a")
+		b.next(faultstore.Acquire, tardy)
+		r := win(t, b, sess, "job")
+		ok, err := b.release(r)
+		require.NoError(t, err)
+		require.True(t, ok)
+		b.faults.Wait()
+
+		landed, err := b.direct.Get(ctx, "job")
+		require.NoError(t, err)
+		require.Equal(t, r.Nonce, landed[0].Nonce)
+		seen, err := b.Get(ctx, "job")
+		require.NoError(t, err)
+		require.Empty(t, seen)
+		for rec, err := range b.List(ctx, "") {
+			t.Fatalf("listed: %+v, %v", rec, err)
+		}
+		for ev, err := range b.Watch(ctx, "") {
+			require.NoError(t, err)
+			require.Equal(t, lease.EventSynced, ev.Kind)
+			break
+		}
+		next := win(t, b, session(t, b, "b"), "job")
+		require.Greater(t, next.Token, landed[0].Token)
+		require.EqualValues(t, 1, b.ledger.tally.late.Load())
+
+		ok, err = b.release(next)
+		require.NoError(t, err)
+		require.True(t, ok)
+		_, err = b.direct.Acquire(ctx, sess, []lease.Claim{{Name: "job", Nonce: r.Nonce}})
+		require.NoError(t, err)
+		seen, err = b.Get(ctx, "job")
+		require.NoError(t, err)
+		require.Len(t, seen, 1, "one request was lost, and has landed")
+	})
+}

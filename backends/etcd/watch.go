@@ -1,0 +1,91 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// Watch implements lease.Watcher.
+func (s *Store) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+	return func(yield func(lease.Event, error) bool) {
+		var rev int64
+		for page, err := range s.pages(ctx, prefix) {
+			if err != nil {
+				yield(lease.Event{}, err)
+				return
+			}
+			if rev == 0 {
+				rev = page.Header.Revision
+			}
+			for _, kv := range page.Kvs {
+				if !yield(s.put(kv), nil) {
+					return
+				}
+			}
+		}
+		if yield(lease.Event{Kind: lease.EventSynced}, nil) {
+			s.follow(ctx, prefix, yield, clientv3.WithRev(rev+1))
+		}
+	}
+}
+
+// WatchDeletions implements lease.DeletionWatcher: the server sends nothing else,
+// from the revision on at which it made the watch.
+func (s *Store) WatchDeletions(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+	return func(yield func(lease.Event, error) bool) {
+		if _, err := s.begin(ctx); err != nil {
+			yield(lease.Event{}, err)
+			return
+		}
+		s.follow(ctx, prefix, yield, clientv3.WithFilterPut(), clientv3.WithCreatedNotify())
+	}
+}
+
+// follow passes one watch on until it ends.
+func (s *Store) follow(ctx context.Context, prefix string, yield func(lease.Event, error) bool, opts ...clientv3.OpOption) {
+	ctx, cancel := context.WithCancel(ctx) // ends the watch with the iteration
+	defer cancel()
+	ch := s.client.Watcher.Watch(clientv3.WithRequireLeader(ctx), s.key(prefix), append(opts, clientv3.WithPrefix())...)
+	for resp := range ch {
+		if err := resp.Err(); err != nil {
+			yield(lease.Event{}, s.explain(ctx, "watch", err))
+			return
+		}
+		if resp.Created && !yield(lease.Event{Kind: lease.EventSynced}, nil) {
+			return
+		}
+		for _, e := range resp.Events {
+			if !yield(s.event(e), nil) {
+				return
+			}
+		}
+	}
+	err := ctx.Err()
+	if err == nil {
+		err = context.Canceled // the client was closed
+	}
+	yield(lease.Event{}, fmt.Errorf("etcd watch: %w", err))
+}
+
+func (s *Store) event(e *clientv3.Event) lease.Event {
+	if e.Type == mvccpb.DELETE {
+		name := strings.TrimPrefix(string(e.Kv.Key), s.prefix)
+		return lease.Event{Kind: lease.EventDelete, Record: lease.Record{Name: name}, Revision: lease.Token(e.Kv.ModRevision)}
+	}
+	return s.put(e.Kv)
+}
+
+func (s *Store) put(kv *mvccpb.KeyValue) lease.Event {
+	rec, err := s.decode(kv)
+	if err != nil {
+		return lease.Event{Kind: lease.EventBad, Record: rec}
+	}
+	return lease.Event{Kind: lease.EventPut, Record: rec, Revision: rec.Token}
+}
