@@ -62,7 +62,9 @@ func callFor[T any](k *Keeper, ops []*op, f func(context.Context) (T, error)) (v
 	defer cancel(nil)
 	limit := min(k.cfg.AttemptTimeout, k.cfg.OperationTimeout)
 	defer k.clock.AfterFunc(limit, func() { cancel(noAnswer(limit)) }).Stop()
-	defer context.AfterFunc(caller, func() { cancel(caller.Err()) })()
+	if caller.Done() != nil {
+		defer context.AfterFunc(caller, func() { cancel(caller.Err()) })()
+	}
 	defer func() {
 		if p := recover(); p != nil {
 			err = panicked(p)

@@ -60,9 +60,12 @@
 //   - An acquisition that wins after its caller has gone is given back.
 //   - At least once per TTL, and when the watch tells of one, records of this
 //     Keeper that nobody claims are released, so that a shared session keeps
-//     nothing alive for nobody. A request that lands long after is found too.
+//     nothing alive for nobody. A request that lands long after is found too: its
+//     name is looked at for as long as the session it was made under lives.
 //   - An event of the watch is a hint: it can end a term if it is newer than the
-//     term's token; it never begins one.
+//     term's token; it never begins one. Where only deletions are told of
+//     (DeletionWatcher), a record that was overwritten without one, against the
+//     rules of a Store, is found by listing: within four TTLs.
 //
 // Of a loss, in this order: CheckAlive is false, the term's context is done with
 // its reason as the cause, the handlers of OnLost run, each in a goroutine of its
@@ -93,7 +96,7 @@
 //	Run (run.go) ─▶ Handle (handle.go, wait.go) ─▶ ops.go: one operation at a time, in batches by lane
 //	                                                 └─▶ settle.go: to the store, and what its answer means
 //	Keeper (keeper.go): one loop, one lock ─▶ pool.go: sessions opened, renewed, ended, closed
-//	                                        ├▶ reconcile.go: what nobody claims; offers
+//	                                        ├▶ reconcile.go, suspect.go: what nobody claims; offers
 //	                                        └▶ wait.go: events and looks; follow.go: streams of records
 //	term.go, session.go: what CheckAlive reads, without a lock    state.go: the diagram above
 //	call.go: one request to the store, bounded    config.go, metrics.go, clock.go, name.go, errors.go, fence.go, unguarded.go

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	mrand "math/rand/v2"
 	"time"
 
@@ -74,7 +75,7 @@ func (k *Keeper) canFollow(ctx context.Context) (bool, error) {
 const refreshRounds = 3
 
 var (
-	errSilent  = errors.New("the watch fell silent in its snapshot")
+	errSilent  = errors.New("the watch fell silent before it had begun")
 	errRefresh = errors.New("the watch is begun anew")
 )
 
@@ -83,35 +84,52 @@ type follower struct {
 	k      *Keeper
 	prefix string
 	emit   func(Event)
-	up     func() // told when a snapshot is complete
-	down   func() // told when the stream is interrupted
-	// watchOnly: end rather than list where the store can't watch. The Keeper's
-	// own leases have reconciliation and the waiters' looks for that.
-	watchOnly bool
+	// forKeeper: what the Keeper's own leases need. Deletions are enough, where the
+	// store tells of them alone; and where it can't watch there are reconciliation
+	// and the waiters' looks, and no listing of its own.
+	forKeeper bool
+	up        func(snapshot bool) // told when a watch has begun, after its snapshot if it has one
+	down      func()              // told when the stream is interrupted
 
 	known  map[string]Token // what was told to stand
 	synced bool             // EventSynced was told
 }
 
+// stream is a Watch or a WatchDeletions.
+type stream struct {
+	watch    func(context.Context, string) iter.Seq2[Event, error]
+	snapshot bool
+}
+
+// streams are the store's, the best first. Any may turn out to be unsupported.
+func (f *follower) streams() (ss []stream) {
+	if d, ok := f.k.store.(DeletionWatcher); ok && f.forKeeper {
+		ss = append(ss, stream{watch: d.WatchDeletions})
+	}
+	if w, ok := f.k.store.(Watcher); ok {
+		ss = append(ss, stream{watch: w.Watch, snapshot: true})
+	}
+	return ss
+}
+
 func (f *follower) run(ctx context.Context) {
 	f.known = map[string]Token{}
-	w, watches := f.k.store.(Watcher)
+	streams := f.streams()
 	pause := f.k.cfg.RetryMax / 10
 	for ctx.Err() == nil {
 		var err error
-		if watches {
+		if len(streams) > 0 {
 			var progress bool
-			progress, err = f.watch(ctx, w)
+			progress, err = f.watch(ctx, streams[0])
 			if progress {
 				pause = f.k.cfg.RetryMax / 10
 			}
 			if errors.Is(err, ErrUnsupported) {
-				if f.watchOnly {
-					return
-				}
-				watches = false
+				streams = streams[1:]
 				continue
 			}
+		} else if f.forKeeper {
+			return
 		} else {
 			err = f.list(ctx)
 			pause = f.k.cfg.PollMin
@@ -144,16 +162,15 @@ func (f *follower) sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// watch passes one watch on; progress if it came as far as its snapshot.
-func (f *follower) watch(ctx context.Context, w Watcher) (progress bool, err error) {
+// watch passes one watch on; progress if it came as far as EventSynced.
+func (f *follower) watch(ctx context.Context, s stream) (progress bool, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("the store panicked: %v", p)
 		}
 	}()
-	// A watch that falls silent would be waited for in vain. In its snapshot that
-	// is noticed; later there may be nothing to tell, so it is begun anew now and
-	// then.
+	// A watch that falls silent would be waited for in vain. As it begins that is
+	// noticed; later there may be nothing to tell, so it is begun anew now and then.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer func() {
@@ -165,7 +182,7 @@ func (f *follower) watch(ctx context.Context, w Watcher) (progress bool, err err
 	timer := endIn(f.k.cfg.AttemptTimeout, errSilent)
 	defer func() { timer.Stop() }()
 	seen := map[string]struct{}{}
-	for ev, err := range w.Watch(ctx, f.prefix) {
+	for ev, err := range s.watch(ctx, f.prefix) {
 		if err != nil {
 			return progress, err
 		}
@@ -190,6 +207,9 @@ func (f *follower) watch(ctx context.Context, w Watcher) (progress bool, err err
 			f.emit(ev)
 		case EventSynced:
 			f.sync(seen)
+			if f.up != nil {
+				f.up(s.snapshot)
+			}
 			progress, seen = true, nil
 		}
 	}
@@ -239,9 +259,6 @@ func (f *follower) delete(ev Event) {
 
 // sync ends a snapshot: what was known and is not in it is gone.
 func (f *follower) sync(seen map[string]struct{}) {
-	if f.up != nil {
-		defer f.up()
-	}
 	for name, token := range f.known {
 		if _, ok := seen[name]; !ok {
 			f.delete(Event{Kind: EventDelete, Record: Record{Name: name, Token: token}, Revision: token})

@@ -167,7 +167,7 @@ func TestWatchEndsWithTheKeeper(t *testing.T) {
 
 // What vanished before a watch was up is found by the listing that follows it.
 func TestAWatchThatComesBackIsFollowedByAListing(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
+	watched(t, func(t *testing.T, store lease.Store) {
 		a := start(t, store, "a")
 		la := a.lease("job")
 		lost := watchLosses(la)

@@ -48,8 +48,8 @@ type Keeper struct {
 	recon    reconciler
 	timer    Timer
 	warmAt   time.Duration // when a session is opened ahead of need, at the earliest
-	watching bool          // the watch goroutine runs
-	watchOK  bool          // and has seen a complete snapshot
+	watching bool          // the watch was started, if the store has one
+	watchOK  bool          // and tells of every change
 	closing  bool          // Close was called
 	closed   bool          // and does not wait any more
 	idle     chan struct{} // closed when, while closing, nothing is claimed or in flight

@@ -35,6 +35,18 @@ func bubble(t *testing.T, f func(t *testing.T, store *memory.Store)) {
 	synctest.Test(t, func(t *testing.T) { f(t, memory.New()) })
 }
 
+// watched runs a test against a store whose watch tells of every change, and one
+// that tells of deletions alone.
+func watched(t *testing.T, f func(t *testing.T, store lease.Store)) {
+	t.Helper()
+	t.Run("every change is told", func(t *testing.T) {
+		bubble(t, func(t *testing.T, s *memory.Store) { f(t, wordy{s, s, s, s}) })
+	})
+	t.Run("deletions are told", func(t *testing.T) {
+		bubble(t, func(t *testing.T, s *memory.Store) { f(t, s) })
+	})
+}
+
 // start makes a node; it is closed with the test.
 func start(t *testing.T, store lease.Store, id string, change ...func(*lease.Config)) *node {
 	t.Helper()

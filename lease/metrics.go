@@ -21,6 +21,8 @@ type instruments struct {
 	held        metric.Int64UpDownCounter
 	left        metric.Float64Histogram
 	base        []attribute.KeyValue
+
+	won, refused, givenBack, failed metric.MeasurementOption // outcomes of acquisitions
 }
 
 func newInstruments(mp metric.MeterProvider, keeper, store string) (*instruments, error) {
@@ -43,15 +45,13 @@ func newInstruments(mp metric.MeterProvider, keeper, store string) (*instruments
 	i.left, errs[6] = m.Float64Histogram("holdfast.lease.renewal.left", metric.WithUnit("s"),
 		metric.WithDescription("Time left to the deadline when a renewal was answered."),
 		metric.WithExplicitBucketBoundaries(0.1, 0.25, 0.5, 1, 2, 3, 4, 5, 6, 7, 8, 10, 15, 30, 60))
+	i.won, i.refused = i.with("outcome", "won"), i.with("outcome", "held by another")
+	i.givenBack, i.failed = i.with("outcome", "given back"), i.with("outcome", "error")
 	return i, errors.Join(errs[:]...)
 }
 
 func (i *instruments) with(key, value string) metric.MeasurementOption {
-	return metric.WithAttributes(append(i.base[:len(i.base):len(i.base)], attribute.String(key, value))...)
-}
-
-func (i *instruments) acquired(ctx context.Context, outcome string) {
-	i.acquires.Add(ctx, 1, i.with("outcome", outcome))
+	return metric.WithAttributeSet(attribute.NewSet(append(i.base[:len(i.base):len(i.base)], attribute.String(key, value))...))
 }
 
 func (i *instruments) renewed(ctx context.Context, outcome string, left time.Duration) {

@@ -68,7 +68,7 @@ func (m *meter) read() map[string]int64 {
 
 func TestMetricsCountWhatTheySay(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, m := metered(t, store, func(c *lease.Config) { c.Jitter = -1 })
+		a, m := metered(t, wordy{store, store, store, store}, func(c *lease.Config) { c.Jitter = -1 })
 		b := start(t, store, "b")
 		x, y := a.hold("x"), a.hold("y")
 		lb := b.hold("taken")
@@ -138,7 +138,7 @@ func TestMetricsCountWhatTheySay(t *testing.T) {
 
 func TestMetricsOfReconcilingAndClosing(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, m := metered(t, store)
+		a, m := metered(t, wordy{store, store, store, store})
 		x := a.hold("x")
 		rec, _ := standing(t, store, "x")
 		_, err := store.Acquire(t.Context(), lease.Session{ID: rec.Session, Owner: rec.Owner, TTL: rec.TTL}, []lease.Claim{{Name: "stray", Nonce: 7}})

@@ -41,10 +41,11 @@ type op struct {
 	caller    context.Context
 	reserved  *session // opAcquire: counts the op as pending
 
-	nonce      uint64 // opAcquire
-	supersedes Token  // opAcquire: the token of a record of ours that stands
-	held       Held   // opRelease, opTransfer: what to give up
-	offer      *Offer // opTransfer
+	asked      []*session // opAcquire: those of attempts that may still land
+	nonce      uint64     // opAcquire
+	supersedes Token      // opAcquire: the token of a record of ours that stands
+	held       Held       // opRelease, opTransfer: what to give up
+	offer      *Offer     // opTransfer
 }
 
 func (o *op) finish(ok bool, err error) {
@@ -201,7 +202,7 @@ func (k *Keeper) beginLocked(o *op) bool {
 func (k *Keeper) endOpLocked(o *op, ok bool, err error) {
 	if o.unknown {
 		// Something of it may still land.
-		k.recon.suspectLocked(o.h.name)
+		k.recon.suspectLocked(o.h.name, o.asked...)
 	}
 	o.finish(ok, err)
 	k.nextLocked(o.h)
@@ -254,7 +255,7 @@ func (k *Keeper) giveUpLocked(o *op, err error) {
 		o.h.dropClaimLocked()
 	}
 	if o.kind == opAcquire {
-		k.metrics.acquired(k.ctx, "error")
+		k.metrics.acquires.Add(k.ctx, 1, k.metrics.failed)
 	}
 	k.endOpLocked(o, false, err)
 }

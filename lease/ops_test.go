@@ -228,7 +228,7 @@ func TestSuspectsAreLookedAtWithoutListing(t *testing.T) {
 // nobody's once that has ended.
 func TestAStrayDuringAnOperationIsReleasedAfterIt(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
+		a := start(t, wordy{store, store, store, store}, "a")
 		a.hold("another")
 		la := a.hold("job")
 		a.once(faultstore.Release, 1, faultstore.Fault{Kind: faultstore.ReplyLate, Delay: time.Second})

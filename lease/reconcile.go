@@ -14,10 +14,8 @@ import (
 // acquire, a transfer nobody took up) and releases them, so that a session keeps
 // nothing alive for nobody. All fields are guarded by Keeper.mu.
 type reconciler struct {
-	k *Keeper
-	// suspect names had an operation of unknown outcome, which may still land:
-	// they are looked at in the next rounds, as many as the value says.
-	suspect map[string]int
+	k       *Keeper
+	suspect map[string]*suspicion // by name
 	// stray records were told of by the watch and claimed by nobody then. Those
 	// whose name has an operation in flight wait for its end: it may claim them.
 	stray   map[string]Record
@@ -25,25 +23,18 @@ type reconciler struct {
 	next    time.Duration
 	round   int
 	noList  bool // the store said that it can't
+	// behind: a watch began that had no snapshot, and no look at everything has
+	// begun since and succeeded. lag is the pause before that is tried again.
+	behind bool
+	lag    time.Duration
 }
-
-// suspectRounds is for how many rounds, one TTL each, a name stays suspect: no
-// request outlives its session, which ends by then or is listed anyway.
-const suspectRounds = 3
 
 // fullRound: with a watch that runs, every so many rounds lists all the same.
 const fullRound = 6
 
 func (r *reconciler) init(k *Keeper) {
-	*r = reconciler{k: k, suspect: map[string]int{}, stray: map[string]Record{}, next: k.clock.Now().Mono + k.cfg.TTL}
+	*r = reconciler{k: k, suspect: map[string]*suspicion{}, stray: map[string]Record{}, next: k.clock.Now().Mono + k.cfg.TTL}
 }
-
-func (r *reconciler) suspectLocked(name string) {
-	r.suspect[name] = suspectRounds
-	r.k.kick()
-}
-
-func (r *reconciler) suspects(name string) bool { return r.suspect[name] > 0 }
 
 // strayLocked is told of a record of this incarnation by the watch.
 func (r *reconciler) strayLocked(rec Record) {
@@ -78,6 +69,12 @@ func (r *reconciler) wantedLocked(rec Record) bool {
 
 // listNextLocked makes the next round a full one.
 func (r *reconciler) listNextLocked() { r.round = -1 }
+
+// listNowLocked makes a full round due.
+func (r *reconciler) listNowLocked() {
+	r.behind, r.next = true, r.k.clock.Now().Mono
+	r.k.kick()
+}
 
 // tick starts a round when one is due: every TTL, and for strays at once.
 func (r *reconciler) tick(now Reading, soon func(time.Duration)) {
@@ -118,7 +115,7 @@ func (r *reconciler) start(due bool) {
 			delete(r.stray, name)
 		}
 	}
-	full := due && !r.noList && (!r.k.watchOK || r.round%fullRound == 0)
+	full := due && !r.noList && (!r.k.watchOK || r.behind || r.round%fullRound == 0 || r.manyLocked())
 	var names []string
 	if due && !full {
 		for name := range r.suspect {
@@ -126,16 +123,20 @@ func (r *reconciler) start(due bool) {
 		}
 		if r.noList {
 			for name := range r.k.handles {
-				if r.suspect[name] == 0 {
+				if r.suspect[name] == nil {
 					names = append(names, name)
 				}
 			}
 		}
 	}
-	r.k.wg.Go(func() { r.run(strays, names, full) })
+	behind := due && r.behind
+	if behind {
+		r.behind = false // one that begins meanwhile counts again
+	}
+	r.k.wg.Go(func() { r.run(strays, names, full, behind) })
 }
 
-func (r *reconciler) run(strays map[string]Record, names []string, full bool) {
+func (r *reconciler) run(strays map[string]Record, names []string, full, behind bool) {
 	k := r.k
 	began := k.clock.Now().Mono
 	var found map[string]Record
@@ -171,8 +172,15 @@ func (r *reconciler) run(strays map[string]Record, names []string, full bool) {
 		}
 	}
 	if err != nil {
-		k.log.Warn("reconciling failed, again at the next round", zap.Error(err))
+		k.log.Warn("reconciling failed, to be repeated", zap.Error(err))
+		if behind {
+			r.lag = min(k.cfg.TTL, max(2*r.lag, k.cfg.RetryMax/10))
+			r.behind, r.next = true, min(r.next, k.clock.Now().Mono+r.lag)
+		}
 	} else {
+		if behind {
+			r.lag = 0
+		}
 		r.lookedLocked(found, names, full, began)
 		for _, rec := range found {
 			unclaimed(rec)
@@ -189,9 +197,13 @@ func (r *reconciler) run(strays map[string]Record, names []string, full bool) {
 }
 
 // lookedLocked draws conclusions from a complete look that began at began: a
-// term that was held before it and that the store does not have is lost.
+// term that was held before it and that the store does not have is lost; a name
+// that nobody has is free.
 func (r *reconciler) lookedLocked(found map[string]Record, names []string, full bool, began time.Duration) {
 	check := func(h *Handle) {
+		if rec, ok := found[h.name]; !ok || rec.Owner.Incarnation == r.k.owner.Incarnation {
+			r.k.freeLocked(h)
+		}
 		t := h.current.Load()
 		if h.status != held || h.op != nil || t == nil || t.since >= began {
 			return
@@ -220,12 +232,6 @@ func (r *reconciler) lookedLocked(found map[string]Record, names []string, full 
 			check(h)
 		}
 		r.fadeLocked(name)
-	}
-}
-
-func (r *reconciler) fadeLocked(name string) {
-	if r.suspect[name]--; r.suspect[name] <= 0 {
-		delete(r.suspect, name)
 	}
 }
 
@@ -282,13 +288,26 @@ func (k *Keeper) badRecord(name string, err error) {
 // closeOfferLocked ends the open offer of name (the one with nonce, unless that
 // is 0). What may still be transferred to it is left to reconciliation.
 func (k *Keeper) closeOfferLocked(name string, nonce uint64) {
-	o := k.offers[name]
-	if o == nil || nonce != 0 && o.nonce != nonce {
-		return
+	if o := k.offers[name]; o != nil && (nonce == 0 || o.nonce == nonce) {
+		k.recon.suspectLocked(name, k.takeOfferLocked(name))
 	}
+}
+
+// offerServedLocked ends the open offer of a name that was won: under our newer
+// token a transfer to it finds its condition broken.
+func (k *Keeper) offerServedLocked(name string) {
+	if k.offers[name] != nil {
+		k.takeOfferLocked(name)
+		k.recon.suspectLocked(name)
+	}
+}
+
+// takeOfferLocked takes the open offer of name away and returns its session.
+func (k *Keeper) takeOfferLocked(name string) *session {
+	s := k.offers[name].sess
 	delete(k.offers, name)
-	k.unreserveLocked(o.sess)
-	k.recon.suspectLocked(name)
+	k.unreserveLocked(s)
+	return s
 }
 
 func (k *Keeper) tickOffers(now Reading, soon func(time.Duration)) {

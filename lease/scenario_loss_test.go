@@ -332,7 +332,7 @@ func TestScenario15SuspendAndClockSteps(t *testing.T) {
 }
 
 func TestScenario23EventOfAnEarlierOwnershipIsIgnored(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
+	watched(t, func(t *testing.T, store lease.Store) {
 		a := start(t, store, "a")
 		la := a.lease("job")
 		lost := watchLosses(la)
@@ -353,7 +353,7 @@ func TestScenario23EventOfAnEarlierOwnershipIsIgnored(t *testing.T) {
 }
 
 func TestWatchEndsATermAtOnce(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
+	watched(t, func(t *testing.T, store lease.Store) {
 		a, b := start(t, store, "a"), start(t, store, "b")
 		la, lb := a.hold("job"), b.lease("job")
 		lost := watchLosses(la)

@@ -150,19 +150,23 @@ func TestScenario17StoreAwayIsAnErrorNeverFalse(t *testing.T) {
 }
 
 func TestScenario20BadRecordsAreReportedAndLeftAlone(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		foreign := &foreignStore{Store: store, name: "bad"}
-		a := start(t, foreign, "a")
-		bad, good := a.lease("bad"), a.lease("good")
-		won, err := bad.Acquire(t.Context())
-		require.False(t, won)
-		require.ErrorIs(t, err, lease.ErrBadRecord)
-		require.ErrorContains(t, err, `"bad"`)
-		mustWin(t, good)
-		time.Sleep(20 * ttl) // reconciling and watching past it
-		require.True(t, good.CheckAlive())
-		require.ErrorIs(t, lease.Run(t.Context(), bad, func(context.Context, lease.Term) error { return nil }), lease.ErrBadRecord)
-	})
+	for _, f := range []func(*foreignStore) lease.Store{
+		func(f *foreignStore) lease.Store { return f },
+		func(f *foreignStore) lease.Store { return wordy{f, f, f, f} },
+	} {
+		bubble(t, func(t *testing.T, store *memory.Store) {
+			a := start(t, f(&foreignStore{Store: store, name: "bad"}), "a")
+			bad, good := a.lease("bad"), a.lease("good")
+			won, err := bad.Acquire(t.Context())
+			require.False(t, won)
+			require.ErrorIs(t, err, lease.ErrBadRecord)
+			require.ErrorContains(t, err, `"bad"`)
+			mustWin(t, good)
+			time.Sleep(20 * ttl) // reconciling and watching past it
+			require.True(t, good.CheckAlive())
+			require.ErrorIs(t, lease.Run(t.Context(), bad, func(context.Context, lease.Term) error { return nil }), lease.ErrBadRecord)
+		})
+	}
 }
 
 // foreignStore has a value that is no record under one name.
@@ -286,12 +290,15 @@ func TestScenario21AppliedTransferWithLostAnswer(t *testing.T) {
 }
 
 func TestScenario22UnclaimedRecordIsReleased(t *testing.T) {
-	for _, watch := range []bool{true, false} {
-		name := map[bool]string{true: "told by the watch", false: "found by listing"}[watch]
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memory.Store) {
+	for _, how := range []string{"told by the watch", "looked for", "found by listing"} {
+		t.Run(how, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memory.Store) {
+				var store lease.Store = s // tells of deletions alone
+				if how == "told by the watch" {
+					store = wordy{s, s, s, s}
+				}
 				a, b, c := start(t, store, "a"), start(t, store, "b"), start(t, store, "c")
-				if !watch {
+				if how == "found by listing" {
 					b.rule(faultstore.Watch, faultstore.Fault{Kind: faultstore.Drop})
 				}
 				b.hold("another") // b's session lives on

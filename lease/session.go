@@ -35,6 +35,7 @@ type session struct {
 	failures int           // renewals in a row
 	idleAt   time.Duration // since when nothing counts on it
 	dead     bool          // its terms have been ended; off the pool
+	littered bool          // more may land under it than is kept by name
 }
 
 // trusts reports whether r lies within the window. The first look beyond it

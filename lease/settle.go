@@ -52,7 +52,7 @@ func (k *Keeper) sendAcquires(p *pool, ops []*op) {
 		}
 		for i, o := range batch {
 			if err != nil {
-				k.acquireFailedLocked(o, err)
+				k.acquireFailedLocked(o, s, err)
 			} else {
 				k.acquireAnsweredLocked(o, s, outs[i])
 			}
@@ -82,10 +82,11 @@ func (k *Keeper) wanted(ops []*op) []*op {
 }
 
 // acquireFailedLocked: no answer.
-func (k *Keeper) acquireFailedLocked(o *op, err error) {
+func (k *Keeper) acquireFailedLocked(o *op, s *session, err error) {
 	o.lastErr = err
 	if !errors.Is(err, ErrSessionGone) { // that one is definite: nothing was applied
 		o.unknown = true
+		o.asked = append(slices.DeleteFunc(o.asked, func(x *session) bool { return x.dead }), s)
 	}
 	k.retryLocked(o, &o.h.pool.lane)
 }
@@ -96,7 +97,7 @@ func (k *Keeper) acquireAnsweredLocked(o *op, s *session, out Outcome) {
 	switch {
 	case out.Err != nil:
 		h.dropClaimLocked()
-		k.metrics.acquired(k.ctx, "error")
+		k.metrics.acquires.Add(k.ctx, 1, k.metrics.failed)
 		k.endOpLocked(o, false, out.Err)
 	case out.OK:
 		k.wonLocked(o, s, rec)
@@ -110,7 +111,7 @@ func (k *Keeper) acquireAnsweredLocked(o *op, s *session, out Outcome) {
 		k.retryLocked(o, &h.pool.lane)
 	default:
 		h.dropClaimLocked()
-		k.metrics.acquired(k.ctx, "held by another")
+		k.metrics.acquires.Add(k.ctx, 1, k.metrics.refused)
 		k.endOpLocked(o, false, nil)
 	}
 }
@@ -149,15 +150,15 @@ func (k *Keeper) wonLocked(o *op, s *session, rec Record) {
 		k.metrics.settlements.Add(k.ctx, 1, k.metrics.attrs)
 	}
 	h.holdLocked(&term{name: h.name, token: rec.Token, nonce: rec.Nonce, sess: s, since: k.clock.Now().Mono})
-	k.closeOfferLocked(h.name, 0)
-	k.metrics.acquired(k.ctx, "won")
+	k.offerServedLocked(h.name)
+	k.metrics.acquires.Add(k.ctx, 1, k.metrics.won)
 	k.endOpLocked(o, true, nil)
 }
 
 // giveBackLocked turns a win that nobody wants any more into a release. A win
 // that is not known (the zero held) is looked for first.
 func (k *Keeper) giveBackLocked(o *op, held Held, err error) {
-	k.metrics.acquired(k.ctx, "given back")
+	k.metrics.acquires.Add(k.ctx, 1, k.metrics.givenBack)
 	o.h.dropClaimLocked()
 	o.h.last = max(o.h.last, held.Token)
 	o.finish(false, err)

@@ -126,6 +126,22 @@ type unhurried struct {
 	lease.Store
 	lease.Transferer
 	lease.Watcher
+	lease.DeletionWatcher
+}
+
+// wordy hides that a store can tell of deletions alone.
+type wordy struct {
+	lease.Store
+	lease.Transferer
+	lease.Watcher
+	lease.Limiter
+}
+
+// slowAndWordy hides that a store is prompt, and that it can tell of deletions alone.
+type slowAndWordy struct {
+	lease.Store
+	lease.Transferer
+	lease.Watcher
 }
 
 func newSim(t *testing.T, seed uint64) *sim {
@@ -139,8 +155,12 @@ func newSim(t *testing.T, seed uint64) *sim {
 	switch r.IntN(8) {
 	case 0, 1:
 		s.store = watchless{s.inner, s.inner, s.inner}
-	case 2, 3:
-		s.store = unhurried{s.inner, s.inner, s.inner}
+	case 2:
+		s.store = unhurried{s.inner, s.inner, s.inner, s.inner}
+	case 3:
+		s.store = slowAndWordy{s.inner, s.inner, s.inner}
+	case 4, 5:
+		s.store = wordy{s.inner, s.inner, s.inner, s.inner}
 	}
 	s.cfg = lease.Config{
 		TTL:             []time.Duration{time.Second, 3 * time.Second, 10 * time.Second}[r.IntN(3)],

@@ -168,6 +168,16 @@ type Watcher interface {
 	Watch(ctx context.Context, prefix string) iter.Seq2[Event, error]
 }
 
+// DeletionWatcher is implemented by stores that can tell of deletions alone, for
+// less than a Watch costs. The Keeper then follows the records of its own leases
+// by it: it knows what it put itself, and finds by listing what else stands.
+type DeletionWatcher interface {
+	// WatchDeletions yields one EventSynced when it has begun and, in order per
+	// name, an EventDelete for every deletion under prefix since, with no gap; no
+	// snapshot and no other event. An error ends it.
+	WatchDeletions(ctx context.Context, prefix string) iter.Seq2[Event, error]
+}
+
 // Limits are bounds of a store that the Keeper keeps to.
 type Limits struct {
 	// Name identifies the store in errors, logs and metrics, e.g. "etcd".

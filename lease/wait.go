@@ -17,21 +17,24 @@ func (k *Keeper) watchLocked() {
 	if k.watching || k.closed {
 		return
 	}
-	if _, ok := k.store.(Watcher); !ok {
-		return
-	}
 	k.watching = true
-	f := &follower{k: k, emit: k.onEvent, watchOnly: true,
-		up: k.watchSynced, down: k.watchDown}
-	k.wg.Go(func() { f.run(k.ctx) })
+	f := &follower{k: k, emit: k.onEvent, forKeeper: true, up: k.watchBegan, down: k.watchDown}
+	if len(f.streams()) > 0 {
+		k.wg.Go(func() { f.run(k.ctx) })
+	}
 }
 
-// watchSynced: the watch has told a complete snapshot.
-func (k *Keeper) watchSynced() {
+// watchBegan: from now on every change is told. What came and went before is told
+// by nobody, and without a snapshot not even what is gone.
+func (k *Keeper) watchBegan(snapshot bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.watchOK = true
-	k.recon.listNextLocked() // what came and went before it is told by nobody
+	if snapshot {
+		k.recon.listNextLocked()
+	} else {
+		k.recon.listNowLocked()
+	}
 }
 
 func (k *Keeper) watchDown() {
@@ -79,10 +82,10 @@ func (k *Keeper) onEvent(ev Event) {
 	}
 }
 
-// busyEventLocked: the event may be about the operation in flight, or about
-// what that is going to win. Have another look when it is settled.
+// busyEventLocked: the event may be about what the operation in flight is going
+// to win. Have another look when it is settled.
 func (k *Keeper) busyEventLocked(h *Handle, ev Event, own bool) {
-	if !own && ev.Revision > h.last {
+	if !own && ev.Revision > h.last && h.op.kind == opAcquire {
 		k.recon.suspectLocked(h.name)
 	}
 }
@@ -90,6 +93,7 @@ func (k *Keeper) busyEventLocked(h *Handle, ev Event, own bool) {
 // waiter is one pending OnFree, or one Wait.
 type waiter struct {
 	f    func()
+	ours bool          // f is not the user's: it needs no goroutine of its own
 	gone chan struct{} // closed when the handle or its Keeper is; nil: nobody listens
 }
 
@@ -155,7 +159,7 @@ func (h *Handle) Wait(ctx context.Context) error {
 		return nil
 	}
 	ch := make(chan struct{})
-	w := &waiter{f: func() { close(ch) }, gone: make(chan struct{})}
+	w := &waiter{f: func() { close(ch) }, ours: true, gone: make(chan struct{})}
 	if !h.await(w) {
 		return h.k.errorf(h.name, ErrClosed)
 	}
@@ -184,7 +188,11 @@ func (k *Keeper) freeLocked(h *Handle) {
 	delete(k.waiting, h)
 	fire := func() {
 		for _, w := range waiters {
-			go w.f()
+			if w.ours {
+				w.f()
+			} else {
+				go w.f()
+			}
 		}
 	}
 	if spread <= 0 {

@@ -16,7 +16,7 @@ import (
 )
 
 func TestWaitHearsByTheWatchAtOnce(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
+	watched(t, func(t *testing.T, store lease.Store) {
 		a, b := start(t, store, "a"), start(t, store, "b")
 		la, lb := a.hold("job"), b.lease("job")
 		require.NoError(t, la.Wait(t.Context()), "what is ours is not waited for")
@@ -129,11 +129,22 @@ func TestPollingBacksTheWatchUp(t *testing.T) {
 // deafStore's watches tell their snapshot and nothing after it.
 type deafStore struct{ *memory.Store }
 
-var _ lease.Watcher = (*deafStore)(nil)
+var (
+	_ lease.Watcher         = (*deafStore)(nil)
+	_ lease.DeletionWatcher = (*deafStore)(nil)
+)
 
 func (d *deafStore) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+	return deafened(ctx, d.Store.Watch(ctx, prefix))
+}
+
+func (d *deafStore) WatchDeletions(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+	return deafened(ctx, d.Store.WatchDeletions(ctx, prefix))
+}
+
+func deafened(ctx context.Context, events iter.Seq2[lease.Event, error]) iter.Seq2[lease.Event, error] {
 	return func(yield func(lease.Event, error) bool) {
-		for ev, err := range d.Store.Watch(ctx, prefix) {
+		for ev, err := range events {
 			if !yield(ev, err) || ev.Kind == lease.EventSynced {
 				break
 			}

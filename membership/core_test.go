@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/metric/noop"
 
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -163,6 +164,25 @@ func checkBallot(t *testing.T, self lease.Owner, h []ownership, order []step) {
 	if seen := end.how == "" && end.list || end.how == "deleted"; (seen || want == self) && last != want {
 		fail("says %q in the end, not %q", last.ID, want.ID)
 	}
+}
+
+// Before the record is known nothing is told, not even that nobody leads; whatever
+// is heard of other groups.
+func TestElectionTellsNothingBeforeItIsKnown(t *testing.T) {
+	m, err := newInstruments(noop.NewMeterProvider(), "a", "g")
+	require.NoError(t, err)
+	e := &Election{g: &Group{metrics: m}, ballot: ballot{name: "leader/g", self: owner("a")}}
+	put := func(name, who string, token lease.Token) {
+		e.hear(lease.Event{Kind: lease.EventPut, Revision: token, Record: lease.Record{Name: name, Owner: owner(who), Token: token}})
+	}
+	put("leader/gg", "x", 1)
+	require.Zero(t, e.feed.seq)
+	put("leader/g", "b", 2)
+	require.Zero(t, e.feed.seq, "the snapshot is not complete")
+	e.hear(lease.Event{Kind: lease.EventSynced})
+	put("leader/ggg", "x", 3)
+	require.EqualValues(t, 1, e.feed.seq)
+	require.Equal(t, owner("b"), e.feed.state)
 }
 
 // truth is a group by random histories: what stands in the store, and what its

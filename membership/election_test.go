@@ -464,24 +464,3 @@ func TestLeaderNameInUse(t *testing.T) {
 		require.True(t, a.leads())
 	})
 }
-
-// Before the record is known nothing is told, not even that nobody leads.
-func TestNothingIsToldBeforeItIsKnown(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		a := w.member("a")
-		b := w.node("b").join()
-		b.store.SetRule(func(c faultstore.Call) (f faultstore.Fault) {
-			if c.Op == faultstore.Watch && c.Names[0] == "leader/g" {
-				f = faultstore.Fault{Kind: faultstore.Delay, Delay: 2 * time.Second}
-			}
-			return f
-		})
-		b.stand(membership.WithCandidateRoles("none"))
-		require.Empty(t, b.leaders.all())
-		l, _ := b.election.Leader()
-		require.Equal(t, lease.Owner{}, l)
-		time.Sleep(2 * time.Second)
-		require.Len(t, b.leaders.all(), 1)
-		require.Equal(t, a.keeper.Owner(), b.leaders.last().Leader)
-	})
-}

@@ -45,11 +45,12 @@ func hex16(n uint64) string {
 }
 
 // plain is the body of records without metadata, which all those of one owner and
-// TTL share.
+// TTL share: it is neither written nor read for each of them.
 type plain struct {
 	owner lease.Owner
 	ttl   time.Duration
 	json  string
+	read  body // what json says
 }
 
 // encode makes the value of a record.
@@ -61,8 +62,8 @@ func (s *Store) encode(nonce uint64, o lease.Owner, ttl time.Duration, meta map[
 	if err != nil {
 		return "", fmt.Errorf("etcd: record: %w", err)
 	}
-	if len(meta) == 0 {
-		s.plain.Store(&plain{o, ttl, string(b)})
+	if p := (&plain{owner: o, ttl: ttl, json: string(b)}); len(meta) == 0 && json.Unmarshal(b, &p.read) == nil {
+		s.plain.Store(p)
 	}
 	return noncePrefix(nonce) + string(b), nil
 }
@@ -86,7 +87,9 @@ func (s *Store) decode(kv *mvccpb.KeyValue) (lease.Record, error) {
 		return bad("its nonce is no number")
 	}
 	var b body
-	if err := json.Unmarshal([]byte(v[jsonStart:]), &b); err != nil {
+	if p := s.plain.Load(); p != nil && v[jsonStart:] == p.json {
+		b = p.read
+	} else if err := json.Unmarshal([]byte(v[jsonStart:]), &b); err != nil {
 		return bad(err.Error())
 	}
 	switch {

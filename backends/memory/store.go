@@ -13,10 +13,11 @@ import (
 )
 
 var (
-	_ lease.Store      = (*Store)(nil)
-	_ lease.Transferer = (*Store)(nil)
-	_ lease.Watcher    = (*Store)(nil)
-	_ lease.Limiter    = (*Store)(nil)
+	_ lease.Store           = (*Store)(nil)
+	_ lease.Transferer      = (*Store)(nil)
+	_ lease.Watcher         = (*Store)(nil)
+	_ lease.DeletionWatcher = (*Store)(nil)
+	_ lease.Limiter         = (*Store)(nil)
 )
 
 // Store is a lease.Store in memory. Make one with New. It is safe for

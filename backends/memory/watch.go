@@ -34,9 +34,10 @@ func (c change) event() lease.Event {
 
 // watcher is one running Watch. Its mutex is taken after the Store's.
 type watcher struct {
-	prefix string
-	bound  int
-	ready  chan struct{} // has room for one: something waits
+	prefix    string
+	deletions bool // tell of nothing else
+	bound     int
+	ready     chan struct{} // has room for one: something waits
 
 	mu      sync.Mutex
 	queue   []change
@@ -46,7 +47,7 @@ type watcher struct {
 // tell queues c for everyone who watches its name.
 func (s *Store) tell(c change) {
 	for w := range s.watchers {
-		if strings.HasPrefix(c.record.name, w.prefix) {
+		if strings.HasPrefix(c.record.name, w.prefix) && (c.deleted != 0 || !w.deletions) {
 			w.push(c)
 		}
 	}
@@ -96,8 +97,17 @@ func (w *watcher) take(ctx context.Context) ([]change, error) {
 // The iteration ends with the context's error or with ErrWatchOverrun. The
 // loop's body may call the Store.
 func (s *Store) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+	return s.watch(ctx, prefix, false)
+}
+
+// WatchDeletions is Watch without a snapshot and without what is put.
+func (s *Store) WatchDeletions(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+	return s.watch(ctx, prefix, true)
+}
+
+func (s *Store) watch(ctx context.Context, prefix string, deletions bool) iter.Seq2[lease.Event, error] {
 	return func(yield func(lease.Event, error) bool) {
-		w, snapshot, revision, err := s.subscribe(ctx, prefix)
+		w, snapshot, revision, err := s.subscribe(ctx, prefix, deletions)
 		if err != nil {
 			yield(lease.Event{}, err)
 			return
@@ -132,17 +142,21 @@ func (s *Store) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event,
 	}
 }
 
-// subscribe takes the snapshot and registers the watcher at one moment.
-func (s *Store) subscribe(ctx context.Context, prefix string) (*watcher, []change, lease.Token, error) {
+// subscribe takes the snapshot, unless deletions alone are watched, and registers
+// the watcher at one moment.
+func (s *Store) subscribe(ctx context.Context, prefix string, deletions bool) (*watcher, []change, lease.Token, error) {
 	now, err := s.begin(ctx, "watch")
 	if err != nil {
 		return nil, nil, 0, err
 	}
 	defer s.mu.Unlock()
 	s.stats.Watch++
-	w := &watcher{prefix: prefix, bound: s.watchBuffer, ready: make(chan struct{}, 1)}
+	w := &watcher{prefix: prefix, deletions: deletions, bound: s.watchBuffer, ready: make(chan struct{}, 1)}
 	s.watchers[w] = struct{}{}
 	s.arm(now)
+	if deletions {
+		return w, nil, s.counter, nil
+	}
 	return w, s.snapshot(now, prefix), s.counter, nil
 }
 

@@ -59,6 +59,37 @@ func TestAWatchYieldsTheSnapshotAndThenEveryChange(t *testing.T) {
 	require.Equal(t, b.Owner, events[4].Record.Owner)
 }
 
+func TestAWatchOfDeletionsYieldsNothingElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.New(memory.WithWatchBuffer(2))
+		ctx := t.Context()
+		a, b := open(t, s, 1, owner("a"), time.Minute), open(t, s, 2, owner("b"), time.Second)
+		stands := win(t, s, a, "x/1")
+		var events []lease.Event
+		for e, err := range s.WatchDeletions(ctx, "x/") {
+			require.NoError(t, err)
+			if events = append(events, e); e.Kind == lease.EventSynced {
+				for i := range 5 { // what is left out fills no buffer
+					win(t, s, a, fmt.Sprint("x/a", i))
+				}
+				win(t, s, b, "y/1")
+				win(t, s, b, "x/2") // and expires
+				_, err = s.Release(ctx, []lease.Held{stands.Held()})
+				require.NoError(t, err)
+			}
+			if len(events) == 3 {
+				break
+			}
+		}
+		require.Equal(t, lease.EventSynced, events[0].Kind)
+		for i, name := range []string{"x/1", "x/2"} {
+			require.Equal(t, lease.EventDelete, events[i+1].Kind)
+			require.Equal(t, lease.Record{Name: name}, events[i+1].Record)
+			require.Greater(t, events[i+1].Revision, stands.Token)
+		}
+	})
+}
+
 func TestAWatchEndsWithItsContextEvenIfChangesWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memory.New()

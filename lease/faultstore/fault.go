@@ -14,7 +14,8 @@ var ErrInjected = errors.New("injected store fault")
 // Op is a method of a store.
 type Op uint8
 
-// The methods of lease.Store, lease.Transferer and lease.Watcher.
+// The methods of lease.Store, lease.Transferer and lease.Watcher. To a rule
+// WatchDeletions is a Watch.
 const (
 	OpenSession Op = iota + 1
 	CloseSession

@@ -3,6 +3,7 @@ package faultstore_test
 import (
 	"context"
 	"fmt"
+	"iter"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -289,12 +290,14 @@ func TestWhatTheInnerStoreLacksIsUnsupported(t *testing.T) {
 	s.SetRule(func(faultstore.Call) faultstore.Fault { return faultstore.Fault{Kind: faultstore.Drop} })
 	_, err := s.Transfer(t.Context(), nil)
 	require.ErrorIs(t, err, lease.ErrUnsupported)
-	n := 0
-	for _, err := range s.Watch(t.Context(), "") {
-		require.ErrorIs(t, err, lease.ErrUnsupported)
-		n++
+	for _, watch := range []func(context.Context, string) iter.Seq2[lease.Event, error]{s.Watch, s.WatchDeletions} {
+		n := 0
+		for _, err := range watch(t.Context(), "") {
+			require.ErrorIs(t, err, lease.ErrUnsupported)
+			n++
+		}
+		require.Equal(t, 1, n)
 	}
-	require.Equal(t, 1, n)
 	require.Zero(t, s.Limits())
 	require.Equal(t, lease.Limits{Name: "memory", MinTTL: time.Second, Prompt: true}, faultstore.Wrap(memory.New(memory.WithMinTTL(time.Second))).Limits())
 }

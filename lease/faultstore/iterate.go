@@ -50,12 +50,29 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[lease.Record,
 // Watch passes the watch on as the rule says; see the package's words on
 // iterations.
 func (s *Store) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+	w, ok := s.inner.(lease.Watcher)
+	if !ok {
+		return s.cannotWatch
+	}
+	return s.watch(ctx, prefix, w.Watch)
+}
+
+// WatchDeletions is Watch, to the rule too, but for what the inner store is
+// asked for.
+func (s *Store) WatchDeletions(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+	w, ok := s.inner.(lease.DeletionWatcher)
+	if !ok {
+		return s.cannotWatch
+	}
+	return s.watch(ctx, prefix, w.WatchDeletions)
+}
+
+func (s *Store) cannotWatch(yield func(lease.Event, error) bool) {
+	yield(lease.Event{}, s.missing(Watch))
+}
+
+func (s *Store) watch(ctx context.Context, prefix string, inner func(context.Context, string) iter.Seq2[lease.Event, error]) iter.Seq2[lease.Event, error] {
 	return func(yield func(lease.Event, error) bool) {
-		inner, ok := s.inner.(lease.Watcher)
-		if !ok {
-			yield(lease.Event{}, s.missing(Watch))
-			return
-		}
 		t, err := s.begin(ctx, Watch, prefix)
 		if err != nil {
 			yield(lease.Event{}, err)
@@ -64,7 +81,7 @@ func (s *Store) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event,
 		ctx, c := s.cuttable(ctx)
 		defer s.forget(c)
 		first := true
-		for e, err := range inner.Watch(ctx, prefix) {
+		for e, err := range inner(ctx, prefix) {
 			if first {
 				first = false
 				if back := t.inbound(); back != nil {

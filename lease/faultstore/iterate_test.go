@@ -2,6 +2,7 @@ package faultstore_test
 
 import (
 	"context"
+	"iter"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -28,11 +29,14 @@ func (k kit) list(ctx context.Context) (it iteration) {
 	return it
 }
 
-// watch looks until lease.EventSynced, and a moment longer.
-func (k kit) watch(ctx context.Context) (it iteration) {
+func (k kit) watch(ctx context.Context) iteration     { return k.look(ctx, k.Watch) }
+func (k kit) deletions(ctx context.Context) iteration { return k.look(ctx, k.WatchDeletions) }
+
+// look watches until lease.EventSynced, and a moment longer.
+func (k kit) look(ctx context.Context, watch func(context.Context, string) iter.Seq2[lease.Event, error]) (it iteration) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	for e, err := range k.Watch(ctx, "") {
+	for e, err := range watch(ctx, "") {
 		it.take(k, err)
 		if e.Kind == lease.EventSynced {
 			it.synced = true
@@ -89,15 +93,19 @@ func TestIterationsMeetFaults(t *testing.T) {
 				return got
 			}
 			list := run(c.list, kit.list)
-			watch := run(c.watch, kit.watch)
-			require.Equal(t, c.synced, watch.synced)
 			if c.ends {
 				require.ErrorIs(t, list.err, faultstore.ErrInjected)
-				require.ErrorIs(t, watch.err, faultstore.ErrInjected)
 			} else {
 				require.NoError(t, list.err)
-				require.NotErrorIs(t, watch.err, faultstore.ErrInjected)
-				require.ErrorIs(t, watch.err, context.Canceled)
+			}
+			for _, watch := range []iteration{run(c.watch, kit.watch), run(min(c.watch, 1), kit.deletions)} { // without a snapshot
+				require.Equal(t, c.synced, watch.synced)
+				if c.ends {
+					require.ErrorIs(t, watch.err, faultstore.ErrInjected)
+				} else {
+					require.NotErrorIs(t, watch.err, faultstore.ErrInjected)
+					require.ErrorIs(t, watch.err, context.Canceled)
+				}
 			}
 		})
 	}
@@ -155,12 +163,15 @@ func TestAWatchThatRunsIsCut(t *testing.T) {
 
 func TestAnIdleWatchIsCutAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, k kit) {
-		time.AfterFunc(time.Second, k.CutWatches)
-		var end error
-		for _, err := range k.Watch(t.Context(), "") {
-			end = err
+		for i, watch := range []func(context.Context, string) iter.Seq2[lease.Event, error]{k.Watch, k.WatchDeletions} {
+			time.AfterFunc(time.Second, k.CutWatches)
+			var end error
+			for _, err := range watch(t.Context(), "") {
+				end = err
+			}
+			require.ErrorIs(t, end, faultstore.ErrInjected)
+			require.Equal(t, i+1, k.Injected(faultstore.Watch))
+			k.after(t, time.Duration(i+1)*time.Second)
 		}
-		require.ErrorIs(t, end, faultstore.ErrInjected)
-		k.after(t, time.Second)
 	})
 }

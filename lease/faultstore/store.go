@@ -11,10 +11,11 @@ import (
 )
 
 var (
-	_ lease.Store      = (*Store)(nil)
-	_ lease.Transferer = (*Store)(nil)
-	_ lease.Watcher    = (*Store)(nil)
-	_ lease.Limiter    = (*Store)(nil)
+	_ lease.Store           = (*Store)(nil)
+	_ lease.Transferer      = (*Store)(nil)
+	_ lease.Watcher         = (*Store)(nil)
+	_ lease.DeletionWatcher = (*Store)(nil)
+	_ lease.Limiter         = (*Store)(nil)
 )
 
 // Store passes calls on to another store, with faults. Make one with Wrap. It

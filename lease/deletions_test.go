@@ -1,0 +1,305 @@
+package lease_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/faultstore"
+)
+
+// tattler notes what it is asked to watch.
+type tattler struct {
+	*memory.Store
+	mu             sync.Mutex
+	all, deletions []string // prefixes
+}
+
+func (s *tattler) note(of *[]string, prefix string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*of = append(*of, prefix)
+}
+
+func (s *tattler) noted(of *[]string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(*of)
+}
+
+func (s *tattler) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+	s.note(&s.all, prefix)
+	return s.Store.Watch(ctx, prefix)
+}
+
+func (s *tattler) WatchDeletions(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+	s.note(&s.deletions, prefix)
+	return s.Store.WatchDeletions(ctx, prefix)
+}
+
+// Only who asks for records gets what is put.
+func TestTheKeeperWatchesDeletionsAloneWhereItCan(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		s := &tattler{Store: store}
+		k := start(t, s, "a")
+		k.hold("job")
+		time.Sleep(10 * ttl)
+		require.Empty(t, s.noted(&s.all))
+		require.Greater(t, len(s.noted(&s.deletions)), 2, "begun anew now and then")
+		_, err := k.Watch("team/", func(lease.Event) {})
+		require.NoError(t, err)
+		synctest.Wait()
+		require.Contains(t, s.noted(&s.all), "team/")
+		require.NotContains(t, s.noted(&s.deletions), "team/")
+	})
+}
+
+// What is deleted while there is no watch is noticed when there is one again, by
+// who held it and by who waits for it.
+func TestWhatWasDeletedBetweenWatchesIsNoticed(t *testing.T) {
+	watched(t, func(t *testing.T, store lease.Store) {
+		patient := func(c *lease.Config) { c.PollMin, c.PollMax = time.Hour, time.Hour }
+		a, b := start(t, store, "a", patient), start(t, store, "b")
+		mine, theirs := a.hold("mine"), b.hold("theirs")
+		waiting := a.lease("theirs")
+		lost := watchLosses(mine)
+		mustNotWin(t, waiting)
+		time.Sleep(time.Second)
+		free := make(chan time.Time, 1)
+		waiting.OnFree(func() { free <- time.Now() })
+		synctest.Wait()
+
+		a.rule(faultstore.Watch, faultstore.Fault{Kind: faultstore.Drop})
+		a.store.CutWatches()
+		synctest.Wait()
+		require.NoError(t, theirs.Release(t.Context()))
+		rec, _ := standing(t, store, "mine")
+		_, err := store.Release(t.Context(), []lease.Held{rec.Held()})
+		require.NoError(t, err)
+		synctest.Wait()
+		require.Empty(t, free)
+		require.True(t, mine.CheckAlive())
+
+		a.store.SetRule(nil)
+		back := time.Now()
+		time.Sleep(1500 * time.Millisecond) // a pause of RetryMax before it is watched again
+		require.False(t, mine.CheckAlive())
+		lost.one(t, lease.ErrRecordGone)
+		require.Len(t, free, 1)
+		require.LessOrEqual(t, (<-free).Sub(back), 1500*time.Millisecond)
+	})
+}
+
+// The look that follows the beginning of a watch is repeated until it succeeds,
+// soon and then less often.
+func TestTheLookAfterTheBeginningOfAWatchIsRepeated(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		a, b := start(t, store, "a", func(c *lease.Config) { c.PollMin, c.PollMax = time.Hour, time.Hour }), start(t, store, "b")
+		theirs, waiting := b.hold("theirs"), a.lease("theirs")
+		mustNotWin(t, waiting)
+		time.Sleep(time.Second)
+		free := make(chan time.Time, 1)
+		waiting.OnFree(func() { free <- time.Now() })
+		synctest.Wait()
+		var listed atomic.Int64
+		a.store.SetRule(func(c faultstore.Call) faultstore.Fault {
+			if c.Op != faultstore.List {
+				return faultstore.Fault{}
+			}
+			listed.Add(1)
+			return faultstore.Fault{Kind: faultstore.Drop}
+		})
+		a.store.CutWatches()
+		require.NoError(t, theirs.Release(t.Context()))
+		time.Sleep(3 * time.Second)
+		require.Empty(t, free)
+		require.Greater(t, listed.Load(), int64(2))
+		before := listed.Load()
+		time.Sleep(5 * ttl)
+		require.Less(t, listed.Load()-before, int64(10), "once per TTL in the end, and for each new watch")
+		a.store.SetRule(nil)
+		back := time.Now()
+		require.LessOrEqual(t, (<-free).Sub(back), ttl)
+	})
+}
+
+// A request may land much later than anybody looks for it in particular. While
+// the session it was made under lives, it is found within a TTL.
+func TestALateClaimIsFoundHoweverLateItLands(t *testing.T) {
+	for name, less := range map[string]func(*memory.Store) lease.Store{
+		"every change is told":  func(s *memory.Store) lease.Store { return wordy{s, s, s, s} },
+		"deletions are told":    func(s *memory.Store) lease.Store { return s },
+		"nothing is told":       func(s *memory.Store) lease.Store { return watchless{s, s, s} },
+		"nor can it be listed":  func(s *memory.Store) lease.Store { return listless{s} },
+		"deletions, no listing": func(s *memory.Store) lease.Store { return deletionsOnly{listless{s}, s} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, store *memory.Store) {
+				a := start(t, less(store), "a")
+				a.hold("another") // keeps the session alive
+				const late = 25 * ttl
+				a.once(faultstore.Acquire, 1, faultstore.Fault{Kind: faultstore.LandLate, Delay: late})
+				began := time.Now()
+				la := a.lease("job")
+				mustWin(t, la) // by the next attempt
+				require.NoError(t, la.Release(t.Context()))
+				require.NoError(t, la.Close(t.Context()))
+				time.Sleep(time.Until(began.Add(late - time.Second)))
+				requireFree(t, store, "job")
+				made := store.Stats().Acquire
+				time.Sleep(time.Second + ttl + time.Second)
+				require.Equal(t, made+1, store.Stats().Acquire, "it landed")
+				requireFree(t, store, "job")
+			})
+		})
+	}
+}
+
+// So is a transfer to an offer that ended long ago.
+func TestALateTransferIsFoundHoweverLateItLands(t *testing.T) {
+	watched(t, func(t *testing.T, store lease.Store) {
+		a, b := start(t, store, "a"), start(t, store, "b")
+		b.hold("another") // keeps the session alive
+		la, lb := a.hold("job"), b.lease("job")
+		o, err := lb.Offer(t.Context())
+		require.NoError(t, err)
+		time.Sleep(25 * ttl)
+		require.NoError(t, la.Transfer(t.Context(), o))
+		time.Sleep(ttl + time.Second)
+		requireFree(t, store, "job")
+		require.False(t, lb.CheckAlive())
+	})
+}
+
+// deletionsOnly can neither list nor tell of more than deletions.
+type deletionsOnly struct {
+	lease.Store
+	lease.DeletionWatcher
+}
+
+// When its session is over nothing can land any more.
+func TestASuspicionEndsWithTheSession(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		a := start(t, listless{store}, "a")
+		anchor := a.hold("another")
+		a.once(faultstore.Acquire, 1, faultstore.Fault{Kind: faultstore.Drop})
+		la := a.lease("job")
+		mustWin(t, la)
+		require.NoError(t, la.Close(t.Context()))
+		looks := func() int { // those for "job"
+			var n atomic.Int64
+			a.store.SetRule(func(c faultstore.Call) faultstore.Fault {
+				for _, name := range c.Names {
+					if c.Op == faultstore.Get && name == "job" {
+						n.Add(1)
+					}
+				}
+				return faultstore.Fault{}
+			})
+			time.Sleep(10 * ttl)
+			return int(n.Load())
+		}
+		require.InDelta(t, 10, looks(), 1, "once per TTL")
+		require.NoError(t, anchor.Release(t.Context()))
+		time.Sleep(3 * ttl) // the session is closed when nothing has counted on it for a TTL
+		require.Zero(t, looks())
+	})
+}
+
+// Very many names that something may land under are not asked for one by one.
+func TestVeryManySuspectsAreListed(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		const names, late = 1500, 20 * ttl
+		a := start(t, store, "a", func(c *lease.Config) { c.NamesPerSession = 2 * names })
+		a.hold("another")
+		a.store.SetRule(func(c faultstore.Call) faultstore.Fault {
+			if c.Op == faultstore.Acquire {
+				return faultstore.Fault{Kind: faultstore.LandLate, Delay: late}
+			}
+			return faultstore.Fault{}
+		})
+		began := time.Now()
+		var hs []*lease.Handle
+		errs := make(chan error, names)
+		for _, name := range manyNames(names) {
+			h := a.lease(name)
+			hs = append(hs, h)
+			go func() {
+				_, err := h.Acquire(within(t, time.Second))
+				errs <- err
+			}()
+		}
+		for range names {
+			require.True(t, errors.Is(<-errs, context.DeadlineExceeded))
+		}
+		for _, h := range hs {
+			require.NoError(t, h.Close(t.Context()))
+		}
+		a.store.SetRule(nil)
+		time.Sleep(time.Until(began.Add(10 * ttl)))
+		gets, lists := store.Stats().Get, store.Stats().List
+		time.Sleep(5 * ttl)
+		require.Zero(t, store.Stats().Get-gets)
+		require.InDelta(t, 5, store.Stats().List-lists, 3, "once per TTL, and after each beginning of a watch")
+		time.Sleep(time.Until(began.Add(late + 2*time.Second)))
+		time.Sleep(ttl + time.Second)
+		for rec := range store.List(t.Context(), "many/") {
+			require.Fail(t, "stands", rec.Name)
+		}
+	})
+}
+
+// What is deleted before its winner was told that it has it is looked for again.
+func TestADeletionAmidAnAcquisitionIsNotForgotten(t *testing.T) {
+	watched(t, func(t *testing.T, store lease.Store) {
+		a := start(t, store, "a")
+		a.hold("another")
+		time.Sleep(time.Second)
+		a.once(faultstore.Acquire, 1, faultstore.Fault{Kind: faultstore.ReplyLate, Delay: time.Second})
+		la := a.lease("job")
+		lost := watchLosses(la)
+		won := make(chan bool, 1)
+		go func() { won <- acquire(t, la) }()
+		synctest.Wait()
+		rec, ok := standing(t, store, "job")
+		require.True(t, ok)
+		_, err := store.Release(t.Context(), []lease.Held{rec.Held()})
+		require.NoError(t, err)
+		require.True(t, <-won)
+		time.Sleep(ttl + time.Second)
+		require.False(t, la.CheckAlive())
+		lost.one(t, lease.ErrRecordGone)
+	})
+}
+
+// A record of ours that somebody overwrote against the rules, without a deletion,
+// is missed by listing.
+func TestAnOverwrittenRecordIsFoundByListing(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		a, b := start(t, store, "a"), start(t, store, "b")
+		la, lb := a.hold("job"), b.lease("job")
+		lost := watchLosses(la)
+		time.Sleep(time.Second)
+		o, err := lb.Offer(t.Context())
+		require.NoError(t, err)
+		rec, _ := standing(t, store, "job")
+		_, err = store.Transfer(t.Context(), []lease.Move{{Held: rec.Held(), To: o}})
+		require.NoError(t, err)
+		won, err := lb.Adopt(t.Context(), o)
+		require.NoError(t, err)
+		require.True(t, won)
+		time.Sleep(4 * ttl)
+		require.False(t, la.CheckAlive())
+		lost.one(t, lease.ErrTakenOver)
+	})
+}

@@ -1,0 +1,71 @@
+package lease
+
+import "slices"
+
+// This file keeps the names that something of this Keeper's may still land under:
+// a request whose outcome was never learnt. Reconciliation looks at each of them
+// once per TTL.
+
+// suspicion is for how long a name is looked at.
+type suspicion struct {
+	rounds int        // this many more, at least
+	under  []*session // and while one of these lives: a claim under it may land
+}
+
+// suspectRounds is for how many rounds, one TTL each, a name stays suspect in any
+// case.
+const suspectRounds = 3
+
+// maxSuspects bounds the names that are looked at one by one. With more of them,
+// a round lists.
+const maxSuspects = 1000
+
+// suspectLocked makes name suspect. A claim that may still be under way lands in
+// vain once its session is over, and not before: under are the sessions of those.
+func (r *reconciler) suspectLocked(name string, under ...*session) {
+	s := r.suspect[name]
+	if s == nil {
+		s = &suspicion{}
+		r.suspect[name] = s
+	}
+	s.rounds = suspectRounds
+	for _, x := range under {
+		switch {
+		case x.dead || slices.Contains(s.under, x):
+		case len(r.suspect) > maxSuspects:
+			x.littered = true // and nothing that grows
+		default:
+			s.under = append(s.under, x)
+		}
+	}
+	r.k.kick()
+}
+
+func (r *reconciler) suspects(name string) bool { return r.suspect[name] != nil }
+
+// fadeLocked: name was looked at.
+func (r *reconciler) fadeLocked(name string) {
+	s := r.suspect[name]
+	if s == nil {
+		return
+	}
+	s.rounds--
+	s.under = slices.DeleteFunc(s.under, func(x *session) bool { return x.dead })
+	if s.rounds <= 0 && len(s.under) == 0 {
+		delete(r.suspect, name)
+	}
+}
+
+// manyLocked reports whether a listing finds what may land sooner than looks at
+// each name.
+func (r *reconciler) manyLocked() bool {
+	if len(r.suspect) > maxSuspects {
+		return true
+	}
+	for _, s := range r.k.sessions {
+		if s.littered {
+			return true
+		}
+	}
+	return false
+}
