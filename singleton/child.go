@@ -157,6 +157,7 @@ const defaultTTL = 10 * time.Second
 const firstReminder = 5 * time.Second
 
 func (c *controller) remind(r *stillRunning) {
+	halt(c.reminder) // of a planned stop that a loss has overtaken
 	c.reminder = c.clock.AfterFunc(r.next, func() { c.proxy.post(r) })
 }
 

@@ -44,6 +44,7 @@ type controller struct {
 	invites    uint64
 	inv        invitation
 	take       taking
+	herald     lease.Timer // introduces this node again
 	bags       *baggage
 	deadline   lease.Timer     // for a child that was told to stop
 	ends       []time.Duration // of children, recently
@@ -158,6 +159,8 @@ func (c *controller) Receive(ctx actor.Context) {
 		if c.current(msg.number) {
 			c.fire(offerOver)
 		}
+	case *introduceDue:
+		c.introduce(false)
 	case *ownRecord:
 		c.onOwnRecord(msg)
 	case *glowEnded:
@@ -218,9 +221,15 @@ func (c *controller) fire(e event) {
 	c.machine, effects = c.machine.next(e)
 	if c.phase != was {
 		c.log.Info("phase", zap.Stringer("from", was), zap.Stringer("to", c.phase), zap.Uint64("token", uint64(c.token())))
+		if c.phase == Standby {
+			c.introduce(false) // it could not take over before
+		}
 	}
 	for _, f := range effects {
 		c.carryOut(f)
+	}
+	if c.phase == Standby && was != Standby {
+		c.forgetState()
 	}
 }
 
@@ -289,6 +298,9 @@ func (c *controller) carryOut(f effect) {
 	case doAdopt:
 		c.adopt()
 	case doRelease:
+		if _, has, _ := c.bags.take(); has {
+			c.event(Event{Kind: ColdStart, Token: c.token(), Reason: errOfferGone})
+		}
 		c.endTerm()
 		c.async(func() any { return &releaseEnded{c.lease.Release(c.life)} })
 	case finish:

@@ -58,6 +58,7 @@ func (c *controller) ended() {
 	halt(c.lingering)
 	halt(c.deadline)
 	halt(c.settling)
+	halt(c.herald)
 	halt(c.inv.timer)
 	c.forgetOffer()
 	halt(c.glow)

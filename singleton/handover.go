@@ -81,8 +81,10 @@ func (c *controller) outrank() {
 }
 
 // rank is how much this node is preferred; the lower the better.
-func (c *controller) rank() uint32 {
-	i := slices.Index(c.set.preferred, c.ownID())
+func (c *controller) rank() uint32 { return c.rankOf(c.ownID()) }
+
+func (c *controller) rankOf(id string) uint32 {
+	i := slices.Index(c.set.preferred, id)
 	if i < 0 {
 		i = len(c.set.preferred)
 	}
@@ -168,8 +170,12 @@ func (c *controller) onOffer(m *wire.Offer) {
 	switch {
 	case m.From == nil || m.Number != c.inv.number:
 		return
-	case (c.phase == HandingOver || c.phase == Yielding) && c.offer && m.Declined == "" &&
-		m.From.Incarnation == c.inv.to.node.GetIncarnation():
+	case (c.phase == HandingOver || c.phase == Yielding) && c.offer && m.From.Incarnation == c.inv.to.node.GetIncarnation():
+		if m.Declined != "" {
+			halt(c.inv.timer)
+			c.fire(declined) // it has to go, too
+			return
+		}
 		c.inv.offer = c.offerOf(m) // it lives longer than the one before
 		return
 	case c.phase != Inviting || len(c.inv.asking) == 0 || m.From.Address != c.inv.asking[0].node.Address:

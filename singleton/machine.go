@@ -200,8 +200,8 @@ func (m machine) seek(e event) (machine, []effect) {
 		switch e {
 		case taken, free:
 			return m.to(Adopting, stopWaiting, doAdopt)
-		case stop: // it may have been handed over already
-			return m.to(Adopting, sendDecline, stopWaiting, doAdopt)
+		case stop: // it may have been handed over already: the host tells
+			return m, []effect{sendDecline}
 		case offerOver:
 			m, effects := m.idle(waitFree)
 			return m, append([]effect{stopWaiting}, effects...)
@@ -303,7 +303,15 @@ func (m machine) leave(e event) (machine, []effect) {
 				return m.to(Transferring, doTransfer)
 			}
 			return m.to(Releasing, doRelease)
+		case declined:
+			if m.offer { // it was taken back
+				m.offer = false
+				return m, []effect{dropInvite}
+			}
 		case lost:
+			if m.phase == HandingOver { // it was asked to stop, and may not have heard
+				return m.to(Stopping, append(m.off(), stopChild)...)
+			}
 			return m.to(Stopping, m.off()...)
 		case overdue:
 			if m.phase == HandingOver && m.yields {

@@ -71,4 +71,5 @@ type (
 	}
 	offerExpired struct{ number uint64 }
 	ownRecord    struct{ number uint64 } // the record says it is ours, and no word came
+	introduceDue struct{}
 )

@@ -87,6 +87,8 @@ func handOver(s Stateful) (state []byte, err error) {
 	return s.HandOverState()
 }
 
+var errOfferGone = errors.New("who was to take over took its offer back")
+
 var errNotStateful = errors.New("the child is not Stateful")
 
 // restore gives a new child what the one before left.

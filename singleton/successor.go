@@ -39,7 +39,16 @@ func (c *controller) introduce(gone bool) {
 		return
 	}
 	c.proxy.Send(c.proxy.host.Owner.Address, &wire.Candidate{Name: c.lname, From: c.proxy.Self, Id: c.ownID(), Rank: c.rank(), Gone: gone, Leads: c.leads})
+	halt(c.herald)
+	if !gone && c.rank() < c.rankOf(c.proxy.host.Owner.ID) {
+		c.herald = c.clock.AfterFunc(introduceAgain, func() { c.proxy.post(&introduceDue{}) })
+	}
 }
+
+// introduceAgain is the pause after which a node that is preferred to the host
+// introduces itself again: the host may not have been able to hand over, or to
+// hear of it.
+const introduceAgain = 5 * time.Second
 
 // onInvite makes an offer, or says no.
 func (c *controller) onInvite(m *wire.Invite) {
@@ -146,6 +155,18 @@ func (c *controller) onOwnRecord(msg *ownRecord) {
 }
 
 var errNoWord = errors.New("no word came from the old host")
+
+var errNotTaken = errors.New("the lease was not taken up with it")
+
+// forgetState forgets what was handed over with a lease that did not come: others
+// may have hosted since when the next one does.
+func (c *controller) forgetState() {
+	if c.take.has {
+		c.log.Warn("the state that was handed over is lost", zap.Error(errNotTaken))
+		c.event(Event{Kind: ColdStart, Reason: errNotTaken})
+	}
+	c.forgetOffer()
+}
 
 // forgetOffer forgets the hand-over that this node was invited to.
 func (c *controller) forgetOffer() {

@@ -56,6 +56,10 @@ func TestAuth(t *testing.T) {
 					break
 				}
 				require.ErrorIs(t, err, etcd.ErrPermission)
+				for _, err = range n.store.WatchDeletions(ctx, "") {
+					break
+				}
+				require.ErrorIs(t, err, etcd.ErrPermission)
 			}
 		})
 	}

@@ -18,6 +18,7 @@ import (
 // grow, and after every fault all names are held again.
 func TestCluster(t *testing.T) {
 	t.Parallel()
+	alone(t)
 	c := etcdtest.Start(t, etcdtest.WithMembers(3))
 	prefix := fresh()
 	names := map[string]time.Duration{"long/1": 0, "long/2": 0, "long/3": 0,

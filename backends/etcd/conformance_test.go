@@ -65,6 +65,7 @@ func TestConformance(t *testing.T) {
 // that knows all members.
 func TestConformanceOnThree(t *testing.T) {
 	t.Parallel()
+	alone(t)
 	c := etcdtest.Start(t, etcdtest.WithMembers(3))
 	client := c.Client(t)
 	leasetest.Run(t, func(tb leasetest.TB) func() lease.Store {

@@ -20,6 +20,7 @@ import (
 // leader, at once; without any, the endpoints are named.
 func TestErrorsWithoutMajority(t *testing.T) {
 	t.Parallel()
+	alone(t)
 	c := etcdtest.Start(t, etcdtest.WithMembers(3))
 	client := c.Client(t)
 	s := newStore(t, client, fresh())

@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	chosen := false
 	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
 	if !chosen {
-		if err := flag.Set("test.parallel", "8"); err != nil {
+		if err := flag.Set("test.parallel", "12"); err != nil {
 			panic(err)
 		}
 	}
@@ -59,6 +59,16 @@ func (w withShared) Run() int {
 		}
 	}
 	return code
+}
+
+// three is taken by tests on a cluster of three servers: several at a time are
+// more than two processors can keep in step, and leaders change by themselves.
+var three sync.Mutex
+
+// alone makes t wait until no other test runs such a cluster.
+func alone(t *testing.T) {
+	three.Lock()
+	t.Cleanup(three.Unlock)
 }
 
 // shared is one server for all tests that do it no harm, each with a prefix of

@@ -2,11 +2,13 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/lease"
@@ -55,7 +57,7 @@ func (s *Store) follow(ctx context.Context, prefix string, yield func(lease.Even
 	ch := s.client.Watcher.Watch(clientv3.WithRequireLeader(ctx), s.key(prefix), append(opts, clientv3.WithPrefix())...)
 	for resp := range ch {
 		if err := resp.Err(); err != nil {
-			yield(lease.Event{}, s.explain(ctx, "watch", err))
+			yield(lease.Event{}, s.explain(ctx, "watch", refusal(err)))
 			return
 		}
 		if resp.Created && !yield(lease.Event{Kind: lease.EventSynced}, nil) {
@@ -72,6 +74,18 @@ func (s *Store) follow(ctx context.Context, prefix string, yield func(lease.Even
 		err = context.Canceled // the client was closed
 	}
 	yield(lease.Event{}, fmt.Errorf("etcd watch: %w", err))
+}
+
+// refusal makes of what a server said to a watch the error it means: the client
+// passes a refusal on as text.
+func refusal(err error) error {
+	if _, desc, ok := strings.Cut(err.Error(), " desc = "); ok {
+		var known rpctypes.EtcdError
+		if meant := rpctypes.Error(errors.New(desc)); errors.As(meant, &known) {
+			return meant
+		}
+	}
+	return err
 }
 
 func (s *Store) event(e *clientv3.Event) lease.Event {

@@ -69,6 +69,10 @@ func (r *Router) acknowledged(m *wire.RelayAck) {
 	if m.Stream != o.stream || m.From.GetIncarnation() != o.to {
 		return
 	}
+	if m.Sequence == 0 && len(o.items) > 0 && o.items[0].sequence > 1 {
+		r.renumber() // it knew more once: another Router has taken its place
+		return
+	}
 	n := 0
 	for n < len(o.items) && o.items[n].sequence <= m.Sequence {
 		n++
@@ -96,6 +100,19 @@ func (r *Router) repeat(now time.Duration) {
 		r.resend()
 	}
 	r.port.Wake(max(r.out.again-now, time.Millisecond))
+}
+
+// renumber sends what is kept as a stream that begins with it.
+func (r *Router) renumber() {
+	o := &r.out
+	o.stream, o.next = o.stream+1, 1
+	for i, k := range o.items {
+		m := proto.CloneOf(k.relay)
+		m.Stream, m.Sequence = o.stream, o.next
+		o.items[i] = kept{o.next, k.item, m}
+		o.next++
+	}
+	r.resend()
 }
 
 func (r *Router) resend() {

@@ -2,6 +2,7 @@ package route
 
 import (
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -106,11 +107,18 @@ type Router struct {
 	stats  Stats
 }
 
+// lives counts the Routers of this process. One that follows another of the same
+// node goes on from higher numbers: others remember the earlier one's streams,
+// and answers to its markers may be under way.
+var lives atomic.Uint64
+
 // New returns a Router that knows nothing yet.
 func New(c Config, p Port) *Router {
 	r := &Router{Config: c, port: p, in: map[string]*inbox{}, acks: map[string]bool{}}
 	r.buffer = queue{limit: c.Limit, policy: c.Policy}
 	r.held = r.buffer
+	r.number = lives.Add(1) << 32
+	r.out.stream = r.number
 	return r
 }
 
@@ -400,6 +408,7 @@ func (r *Router) Stats() Stats {
 
 // Shut gives up everything that is left.
 func (r *Router) Shut() {
+	r.Acknowledge() // else it would come again, to the next Router here
 	rest := append(append(r.out.take(), r.back...), r.buffer.take()...)
 	rest = append(rest, r.held.take()...)
 	r.back = nil

@@ -5,6 +5,7 @@ var readCatches = []catch{
 	{ignoresContext, []by{
 		{"context/cancelled", ruleContextDone},
 		{"context/deadline-passed", ruleContextDone},
+		{"deletions/ends-with-context", ruleContextDone},
 	}},
 	{refusesInDoubt, []by{
 		{"context/cancelled", ruleContextDone},
@@ -80,6 +81,7 @@ var readCatches = []catch{
 		{"churn/hammer", ruleWatchOrder},
 		{"watch/changes", ruleWatchChange},
 		{"watch/no-gap", ruleWatchChange},
+		{"deletions/changes", ruleDeletions},
 	}},
 	{watchMissesReplacing, []by{
 		{"watch/changes", ruleWatchChange},
@@ -90,9 +92,11 @@ var readCatches = []catch{
 	{watchMissesDeletions, []by{
 		{"watch/changes", ruleWatchChange},
 		{"watch/close", ruleWatchChange},
+		{"deletions/prefix", ruleDeletions},
 	}},
 	{expiryUntold, []by{
 		{"watch/expiry", ruleLate},
+		{"deletions/expiry", ruleLate},
 	}},
 	{watchStartsLate, []by{
 		{"watch/no-gap", ruleWatchChange},
@@ -110,6 +114,7 @@ var readCatches = []catch{
 	{watchInventsDeletions, []by{
 		{"watch/empty", ruleWatchOrder},
 		{"watch/prefix", ruleWatchPrefix},
+		{"deletions/prefix", ruleDeletions},
 	}},
 	{watchNoSnapshot, []by{
 		{"watch/record", ruleWatchRecord},
@@ -123,6 +128,7 @@ var readCatches = []catch{
 		{"batch/empty", ruleEmpty},
 		{"watch/ends-with-context", ruleWatchSynced},
 		{"watch/leaves-nothing", ruleWatchEnd},
+		{"deletions/leaves-nothing", ruleWatchEnd},
 	}},
 	{watchSyncedFirst, []by{
 		{"watch/snapshot", ruleWatchSynced},
@@ -134,10 +140,12 @@ var readCatches = []catch{
 	{deletionRevisionZero, []by{
 		{"watch/changes", ruleWatchRevision},
 		{"watch/close", ruleWatchRevision},
+		{"deletions/changes", ruleWatchRevision},
 	}},
 	{deletionRevisionAhead, []by{
 		{"watch/changes", ruleWatchRevision},
 		{"watch/expiry", ruleWatchRevision},
+		{"deletions/changes", ruleWatchRevision},
 	}},
 	{putRevisionAhead, []by{
 		{"watch/snapshot", ruleWatchRevision},
@@ -150,16 +158,19 @@ var readCatches = []catch{
 	{watchIgnoresPrefix, []by{
 		{"watch/snapshot", ruleWatchPrefix},
 		{"watch/prefix", ruleWatchPrefix},
+		{"deletions/prefix", ruleWatchPrefix},
 	}},
 	{watchNamesOnly, []by{
 		{"watch/record", ruleWatchRecord},
 	}},
 	{watchLeaks, []by{
 		{"watch/leaves-nothing", ruleWatchEnd},
+		{"deletions/leaves-nothing", ruleWatchEnd},
 	}},
 	{watchOutlivesContext, []by{
 		{"watch/ends-with-context", ruleWatchEnd},
 		{"watch/ends-with-deadline", ruleWatchEnd},
+		{"deletions/ends-with-context", ruleWatchEnd},
 	}},
 	{watchGivesUp, []by{
 		{"watch/expiry", ruleLate},
@@ -167,6 +178,22 @@ var readCatches = []catch{
 	}},
 	{watchUnsupportedSometimes, []by{
 		{"watch/unsupported", ruleUnsupported},
+	}},
+	{deletionsTellPuts, []by{
+		{"deletions/changes", ruleDeletionsOnly},
+		{"deletions/expiry", ruleDeletionsOnly},
+	}},
+	{deletionsSnapshot, []by{
+		{"deletions/changes", ruleDeletionsOnly},
+	}},
+	{deletionsSyncedLast, []by{
+		{"deletions/changes", ruleWatchSynced},
+	}},
+	{deletionsStartLate, []by{
+		{"deletions/no-gap", ruleDeletions},
+	}},
+	{deletionsTellTransfers, []by{
+		{"deletions/transfer", ruleDeletions},
 	}},
 	{badOverwritten, []by{
 		{"setup/bad-record", ruleBadAcquire},

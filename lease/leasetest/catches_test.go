@@ -21,4 +21,5 @@ var catches = slices.Concat(claimCatches, sessionCatches, readCatches)
 var byChance = []flaw{
 	acquireRaces, supersedeRaces, releaseRaces, closeRaces, transferRaces, transferCloseRaces, transferLeavesGap,
 	listPagesByIndex, watchStartsLate, watchBufferOverflows, watchSwaps,
+	deletionsStartLate,
 }

@@ -24,12 +24,13 @@
 //	context   deadlines and cancellation
 //	read      Get, List and what records carry
 //	watch     snapshot, then every change, in order, with no gap
+//	deletions the same of deletions alone
 //	churn     random histories of many clients, checked for linearizability
 //	setup     foreign values and restarts, for backends that can arrange them
 //	keeper    the engine, run over the store
 //
 // Cases that need what a store may lack (lease.Transferer, lease.Watcher,
-// listing) are left out for a store without it; in their place the store must
+// lease.DeletionWatcher, listing) are left out for a store without it; in their place the store must
 // say lease.ErrUnsupported. The run's log says which were left out.
 //
 // A watch that does not end, and a call that outlasts its context in the cases

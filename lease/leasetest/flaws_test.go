@@ -162,6 +162,12 @@ const (
 	watchGivesUp              flaw = "a quiet watch ends without a word"
 	watchUnsupported          flaw = "Watch is not supported" // which the contract allows
 	watchUnsupportedSometimes flaw = "Watch says that it is not supported only of some prefixes"
+	deletionsTellPuts         flaw = "a watch of deletions tells of puts"
+	deletionsSnapshot         flaw = "a watch of deletions has a snapshot"
+	deletionsSyncedLast       flaw = "EventSynced of a watch of deletions comes with the first of them"
+	deletionsStartLate        flaw = "a watch of deletions says that it has begun and then begins"
+	deletionsTellTransfers    flaw = "a watch of deletions takes a transfer for one"
+	deletionsUnsupported      flaw = "WatchDeletions is not supported" // which the contract allows
 )
 
 // Foreign values, restarts.

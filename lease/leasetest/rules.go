@@ -102,6 +102,8 @@ const (
 	ruleWatchPrefix   rule = "a watch tells of names with its prefix and of no other"
 	ruleWatchEnd      rule = "a watch ends promptly when its context is done or its consumer stops, and leaves nothing running"
 	ruleWatchRecord   rule = "the record in a put is the whole record"
+	ruleDeletionsOnly rule = "a watch of deletions yields EventSynced once, first, and then nothing but deletions"
+	ruleDeletions     rule = "a watch of deletions tells of every deletion since it began, with no gap"
 )
 
 // Foreign values, restarts.

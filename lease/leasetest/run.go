@@ -206,6 +206,7 @@ const (
 	needNoTransfer
 	needWatch
 	needNoWatch
+	needDeletions
 	needList
 	needNoList
 	needSessions // sessions that every client knows
@@ -220,7 +221,7 @@ func (n needs) missing() (names []string) {
 		bit  needs
 		name string
 	}{
-		{needTransfer, "Transferer"}, {needWatch, "Watcher"}, {needList, "List"}, {needSessions, "sessions known to every client"},
+		{needTransfer, "Transferer"}, {needWatch, "Watcher"}, {needDeletions, "DeletionWatcher"}, {needList, "List"}, {needSessions, "sessions known to every client"},
 		{needUnreachable, "Unreachable option"}, {needBadRecords, "BadRecords option"}, {needRestart, "Restart option"}, {needCalm, "calm"},
 	} {
 		if n&c.bit == 0 {
@@ -278,7 +279,7 @@ func allCases() []testCase {
 	for _, group := range [][]testCase{
 		acquireCases, claimCases, tokenCases, releaseCases, batchCases,
 		sessionCases, expiryCases, transferCases, transferRaceCases, lateCases,
-		contextCases, readCases, watchCases, watchRaceCases, churnCases, setupCases, keeperCases,
+		contextCases, readCases, watchCases, watchRaceCases, deletionCases, churnCases, setupCases, keeperCases,
 	} {
 		all = append(all, group...)
 	}
@@ -317,6 +318,9 @@ func probe(t *T) needs {
 	} else {
 		has |= needWatch
 	}
+	if d, ok := n.store.(lease.DeletionWatcher); ok && !errors.Is(t.firstError(d.WatchDeletions, "probe"), lease.ErrUnsupported) {
+		has |= needDeletions
+	}
 	if _, err := t.listAll(n.store, "probe"); errors.Is(err, lease.ErrUnsupported) {
 		has |= needNoList
 	} else {
@@ -328,10 +332,16 @@ func probe(t *T) needs {
 // watchError starts a watch and returns how it failed before its first event;
 // nil if it did not, ErrUnsupported if the store is no Watcher.
 func (t *T) watchError(s lease.Store, prefix string) error {
-	if _, ok := s.(lease.Watcher); !ok {
+	w, ok := s.(lease.Watcher)
+	if !ok {
 		return lease.ErrUnsupported
 	}
-	w := t.watch(s, prefix)
+	return t.firstError(w.Watch, prefix)
+}
+
+// firstError is how a watch failed before its first event.
+func (t *T) firstError(f watchFunc, prefix string) error {
+	w := t.watchOf(context.WithoutCancel(t.Context()), f, prefix, 0)
 	w.until(func(events []seen) bool { return len(events) > 0 })
 	w.stop()
 	if len(w.all()) > 0 {

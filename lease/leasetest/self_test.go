@@ -112,7 +112,7 @@ func TestEveryRuleIsReported(t *testing.T) {
 // contract allows it.
 func TestEveryFlawIsListed(t *testing.T) {
 	listed := map[flaw]bool{
-		flawless: true, batchInterrupted: true, transferUnsupported: true, listUnsupported: true, watchUnsupported: true,
+		flawless: true, batchInterrupted: true, transferUnsupported: true, listUnsupported: true, watchUnsupported: true, deletionsUnsupported: true,
 	}
 	for _, c := range catches {
 		listed[c.flaw] = true
@@ -153,6 +153,7 @@ func TestRightStoresPass(t *testing.T) {
 		{"no transfer", transferUnsupported},
 		{"no list", listUnsupported},
 		{"no watch", watchUnsupported},
+		{"no watch of deletions", deletionsUnsupported},
 	} {
 		t.Run(c.name, func(t *testing.T) { Run(t, twins(c.flaw), append(extras(c.flaw), FakeTime())...) })
 	}

@@ -20,10 +20,11 @@ type change struct {
 }
 
 type watcher struct {
-	prefix string
-	queue  []change
-	more   chan struct{}
-	told   int
+	prefix    string
+	deletions bool // alone
+	queue     []change
+	more      chan struct{}
+	told      int
 }
 
 func (s *twin) tell(c change) {
@@ -37,6 +38,11 @@ func (s *twin) tell(c change) {
 	}
 	for w := range s.watchers {
 		if !strings.HasPrefix(c.e.Name, w.prefix) && !s.is(watchIgnoresPrefix) {
+			continue
+		}
+		if transferred := s.is(deletionsTellTransfers) && c.over; w.deletions && transferred {
+			c.kind = lease.EventDelete
+		} else if w.deletions && c.kind != lease.EventDelete && !s.is(deletionsTellPuts) {
 			continue
 		}
 		if s.is(watchBufferOverflows) && len(w.queue) >= 4 {
@@ -129,6 +135,50 @@ func (s *twin) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, 
 			}
 		}
 		if !s.is(watchSyncedFirst) && !s.is(watchNeverSynced) && !yield(lease.Event{Kind: lease.EventSynced}, nil) {
+			return
+		}
+		s.follow(ctx, w, yield)
+	}
+}
+
+func (s *twin) WatchDeletions(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+	return func(yield func(lease.Event, error) bool) {
+		if s.is(deletionsUnsupported) {
+			yield(lease.Event{}, lease.ErrUnsupported)
+			return
+		}
+		synced := func() bool {
+			return s.is(watchNeverSynced) || s.is(deletionsSyncedLast) || yield(lease.Event{Kind: lease.EventSynced}, nil)
+		}
+		if s.is(deletionsStartLate) && ctx.Err() == nil {
+			if !synced() {
+				return
+			}
+			time.Sleep(50 * time.Microsecond)
+		}
+		if err := s.begin(ctx); err != nil {
+			yield(lease.Event{}, err)
+			return
+		}
+		w := &watcher{prefix: prefix, deletions: true, more: make(chan struct{}, 1)}
+		s.watchers[w] = true
+		if s.is(deletionsSnapshot) {
+			for _, name := range slices.Sorted(maps.Keys(s.records)) {
+				if strings.HasPrefix(name, prefix) {
+					w.queue = append(w.queue, change{kind: lease.EventPut, e: s.records[name]})
+				}
+			}
+		}
+		s.mu.Unlock()
+		if s.is(watchLeaks) {
+			go func() { <-s.quit }()
+		}
+		defer func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			delete(s.watchers, w)
+		}()
+		if !s.is(deletionsStartLate) && !synced() {
 			return
 		}
 		s.follow(ctx, w, yield)

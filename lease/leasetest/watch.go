@@ -224,17 +224,19 @@ func watchPrefix(t *T) {
 	}
 }
 
-// watchLeavesNothing begins and ends many watches in every way and counts
-// goroutines.
 func watchLeavesNothing(t *T) {
-	const watches = 64
 	n := t.node()
 	n.win("w/a")
-	w := n.store.(lease.Watcher)
+	t.leavesNothing(n.store.(lease.Watcher).Watch)
+}
+
+// leavesNothing begins and ends many watches in every way and counts goroutines.
+func (t *T) leavesNothing(f watchFunc) {
+	const watches = 64
 	once := func(i int) {
 		ctx, cancel := t.context()
 		defer cancel()
-		for ev, err := range w.Watch(ctx, "w/") {
+		for ev, err := range f(ctx, "w/") {
 			if err != nil {
 				t.Errorf("Watch: %v", err)
 				return

@@ -3,6 +3,7 @@ package leasetest
 import (
 	"context"
 	"errors"
+	"iter"
 	"runtime"
 	"strings"
 	"sync"
@@ -39,6 +40,13 @@ func (t *T) watch(s lease.Store, prefix string) *watching {
 
 // watchWith watches within a context of the caller, pausing after each event.
 func (t *T) watchWith(ctx context.Context, s lease.Store, prefix string, slow time.Duration) *watching {
+	return t.watchOf(ctx, s.(lease.Watcher).Watch, prefix, slow)
+}
+
+// watchFunc is a store's Watch or WatchDeletions.
+type watchFunc = func(context.Context, string) iter.Seq2[lease.Event, error]
+
+func (t *T) watchOf(ctx context.Context, f watchFunc, prefix string, slow time.Duration) *watching {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &watching{t: t, prefix: prefix, stop: cancel, done: make(chan struct{}), slow: slow}
 	t.Cleanup(func() {
@@ -50,7 +58,7 @@ func (t *T) watchWith(ctx context.Context, s lease.Store, prefix string, slow ti
 	})
 	go func() {
 		defer close(w.done)
-		for ev, err := range s.(lease.Watcher).Watch(ctx, prefix) {
+		for ev, err := range f(ctx, prefix) {
 			w.mu.Lock()
 			if err != nil {
 				w.err = err

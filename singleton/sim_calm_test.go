@@ -1,0 +1,212 @@
+package singleton_test
+
+import (
+	"slices"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/singleton"
+)
+
+// bound is how long it may take after all trouble until one node hosts (I7): a
+// child is done with what it does, a lease runs out, and who waits for it looks at
+// the latest after the poll maximum.
+const bound = longest + 5*time.Second + ttl + 10*time.Second + 15*time.Second
+
+// settle checks I7.
+func (s *sim) settle() {
+	began := time.Now()
+	for !s.stable() {
+		if time.Since(began) > bound {
+			s.end7("not held once, by who is to, %v after all trouble", bound)
+		}
+		time.Sleep(20 * time.Millisecond)
+		for _, sl := range s.slots {
+			s.start(sl)
+			if sl.m.Status().Down {
+				sl.m.Resume()
+			}
+		}
+	}
+	s.logf("stable after %v", time.Since(began))
+	time.Sleep(ttl + time.Second) // what was late on its way to the store and from it has arrived
+	for _, sl := range s.slots {
+		sl.n.store.CutWatches() // one that fell silent would be noticed late
+	}
+	time.Sleep(2 * time.Second)
+	if !s.stable() {
+		s.end7("it does not stay where it is")
+	}
+}
+
+// end7 ends a history that would only go on failing.
+func (s *sim) end7(format string, args ...any) {
+	s.mu.Lock()
+	s.fail("I7: "+format, args...)
+	s.mu.Unlock()
+	s.t.FailNow()
+}
+
+// host returns who hosts, if one does and the others know, and all is delivered.
+func (s *sim) host() (host *slot) {
+	synctest.Wait()
+	for _, sl := range s.slots {
+		if sl.serves() && sl.m.Status().Phase == singleton.Active {
+			if host != nil {
+				return nil
+			}
+			host = sl
+		}
+	}
+	for _, sl := range s.slots {
+		if host == nil || !sl.serves() {
+			return nil
+		}
+		st := sl.m.Status()
+		if st.Host != host.owner() || st.Buffered > 0 || st.Down || sl != host && st.Phase != singleton.Standby {
+			return nil
+		}
+	}
+	return host
+}
+
+// stable reports whether who is to host does, and nothing is going on.
+func (s *sim) stable() bool {
+	h := s.host()
+	return h != nil && s.busy.Load() == 0 && (!s.follow || h == s.leads) && h == s.best(h)
+}
+
+// best is who is preferred to all that serve; h if there is nobody better.
+func (s *sim) best(h *slot) *slot {
+	for _, id := range s.prefer {
+		if h.id == id {
+			return h
+		}
+		for _, sl := range s.slots {
+			if sl.id == id && sl.serves() {
+				return sl
+			}
+		}
+	}
+	return h
+}
+
+// calm has the singleton move by plan under steady traffic, and checks I5.
+func (s *sim) calm() {
+	for _, a := range s.slots {
+		for _, b := range s.slots {
+			if a != b {
+				s.c.net.SetDelay(a.id+":1", b.id+":1", s.upTo(2*time.Millisecond))
+			}
+		}
+	}
+	s.mu.Lock()
+	before, lives, first := s.count(), len(s.lives), len(s.order)
+	s.mu.Unlock()
+	for range 2 + s.r.IntN(3) {
+		s.traffic(50*time.Millisecond+s.upTo(150*time.Millisecond), nil)
+		s.move()
+	}
+	s.traffic(300*time.Millisecond, nil)
+	time.Sleep(3 * time.Second)
+	synctest.Wait()
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	after := s.count()
+	last := map[string]int{}
+	for _, j := range s.order[first:] {
+		if j.Sender == "" {
+			continue // from before
+		}
+		if j.Number <= last[j.Sender] {
+			s.fail("I5: %v after number %d", j, last[j.Sender])
+		}
+		last[j.Sender] = j.Number
+	}
+	dead, wrong := 0, 0
+	for j, f := range s.fates {
+		if j.Sender == "" {
+			continue
+		}
+		dead += f.dead
+		if f.handled+f.dead != 1 || f.dead > 0 && !s.small {
+			if wrong++; wrong > 5 {
+				continue
+			}
+			s.fail("I5: %v, sent at %v: %+v", j, f.sent.Format("04:05.000000"), *f)
+		}
+	}
+	if dead != after.Dropped-before.Dropped {
+		s.fail("I6: %d dropped, %d counted", dead, after.Dropped-before.Dropped)
+	}
+	if after.Unordered != before.Unordered {
+		s.fail("I5: %d moves gave order up", after.Unordered-before.Unordered)
+	}
+	s.log("calm: %d lives", len(s.lives)-lives)
+}
+
+// traffic has all nodes send for d, or until a condition holds.
+func (s *sim) traffic(d time.Duration, until func() bool) (held bool) {
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(s.upTo(3 * time.Millisecond)) {
+		sl := s.some()
+		s.send(sl, sl.id)
+		if until != nil && until() {
+			return true
+		}
+	}
+	return until == nil
+}
+
+// move has the singleton move once, by plan.
+func (s *sim) move() {
+	const within = 20 * time.Second
+	h := s.host()
+	if h == nil { // mail is on its way
+		if !s.traffic(within, func() bool { h = s.host(); return h != nil }) {
+			s.end7("mail does not get through")
+		}
+	}
+	if s.follow {
+		s.lead(s.some(), 5*time.Millisecond)
+		s.moved(within, s.leads)
+		return
+	}
+	ended := s.leave(h)
+	s.moved(within, nil)
+	select {
+	case <-ended:
+	case <-time.After(within):
+	}
+	s.traffic(50*time.Millisecond+s.upTo(50*time.Millisecond), nil)
+	s.start(h)
+	s.moved(within, nil)
+}
+
+// moved waits until it is where it is to be.
+func (s *sim) moved(within time.Duration, to *slot) {
+	ok := s.traffic(within, func() bool {
+		i := slices.IndexFunc(s.slots, func(sl *slot) bool {
+			return sl.serves() && sl.m.Status().Phase == singleton.Active
+		})
+		return i >= 0 && (to == nil || s.slots[i] == to) && s.slots[i] == s.best(s.slots[i])
+	})
+	if !ok {
+		s.end7("it has not moved within %v", within)
+	}
+}
+
+// stopAll ends all managers, and checks that nothing is held for nobody.
+func (s *sim) stopAll() {
+	for _, sl := range s.slots {
+		require.NoError(s.t, sl.m.Stop(s.t.Context()))
+	}
+	synctest.Wait()
+	time.Sleep(2 * ttl)
+	for rec, err := range s.c.store.List(s.t.Context(), "singleton/x") {
+		require.NoError(s.t, err)
+		s.t.Errorf("seed %d: %+v is held for nobody", s.seed, rec)
+	}
+}

@@ -1,0 +1,350 @@
+package singleton_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/singleton"
+)
+
+// This file judges a simulated history. What is checked, and where:
+//
+//	I1, I3   every pass, as it happens: in the order of the tokens, while the store
+//	         has the record it is by, and never after the context was done    pass
+//	I2       a new owner has a new token                              watchRecords
+//	I3       a loss is told once                                           onEvent
+//	I4       no record goes while work runs under it     witness, onEvent, watchRecords
+//	I5       nothing lost, doubled or out of order in a calm time             calm
+//	I6       every message is handled, or its loss is counted              account
+//	I7       held again, once, within a bound                               settle
+//	state    what is restored is what the last child left                     born
+
+// records is what was seen of a history.
+type records struct {
+	good   atomic.Bool  // children do as they are told
+	busy   atomic.Int32 // handlers that run
+	yields bool         // a child may be left behind
+
+	mu        sync.Mutex
+	failed    bool
+	trace     []string
+	highest   lease.Token // of all passes so far
+	passes    int
+	lives     []*simLife
+	all       map[*node][]*singleton.Manager
+	hosts     map[*node]*hosting
+	out       map[*node]bool // crashed, or frozen: nobody there can act
+	dead      map[*node]int  // letters of its managers
+	fates     map[job]*fate
+	order     []job // as they were handled
+	numbers   map[string]int
+	lastCrash time.Time // the last one
+	lastCut   time.Time // of a link, or a freeze: the last one
+	warm      int       // children that began with a state
+}
+
+// fate is what became of a job.
+type fate struct {
+	sent          time.Time
+	handled, dead int
+}
+
+// hosting is what a node's events say of the child there.
+type hosting struct {
+	token               lease.Token
+	live, lost, yielded bool
+}
+
+// fail reports a broken invariant; under mu.
+func (s *sim) fail(format string, args ...any) {
+	s.failed = true
+	s.t.Errorf("seed %d at %v: %s", s.seed, time.Now().Format("04:05.000"), fmt.Sprintf(format, args...))
+	s.log("FAILED: "+format, args...)
+}
+
+func (s *sim) log(format string, args ...any) {
+	s.trace = append(s.trace, time.Now().Format("04:05.000000 ")+fmt.Sprintf(format, args...))
+}
+
+func (s *sim) logf(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.log(format, args...)
+}
+
+// report tells what happened if something failed.
+func (s *sim) report() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.t.Failed() {
+		leads := ""
+		if s.leads != nil {
+			leads = s.leads.id
+		}
+		s.t.Logf("seed %d: follow %v (at last %s) prefer %v small %v down %v yields %v\n%s%s", s.seed, s.follow, leads, s.prefer, s.small, s.down, s.yields,
+			strings.Join(s.trace, "\n"), s.c.statuses())
+	}
+}
+
+// observe follows what a node publishes.
+func (s *sim) observe(sl *slot) {
+	n, self := sl.n, sl.n.system.Address()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == nil {
+		s.all, s.hosts, s.out = map[*node][]*singleton.Manager{}, map[*node]*hosting{}, map[*node]bool{}
+		s.dead, s.fates, s.numbers = map[*node]int{}, map[job]*fate{}, map[string]int{}
+	}
+	s.hosts[n], s.all[n] = &hosting{}, nil
+	n.system.EventStream.Subscribe(func(evt any) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		switch e := evt.(type) {
+		case singleton.Event:
+			s.onEvent(n, e)
+		case *actor.DeadLetterEvent:
+			if j, ok := jobIn(e.Message); ok && s.fates[j] != nil {
+				s.fates[j].dead++
+				s.log("%s: dead letter %v to %s", n.id, j, e.PID)
+				if e.PID.GetAddress() == self && strings.Contains(e.PID.GetId(), "singleton") {
+					s.dead[n]++
+				}
+			}
+		}
+	})
+}
+
+// jobIn finds the job in a dead letter. One in a relay is still kept by who sent it.
+func jobIn(msg any) (j job, ok bool) {
+	if e, is := msg.(*wire.Envelope); is {
+		msg, _ = wire.Default.Decode(e.Type, e.Codec, e.Payload)
+	}
+	j, ok = msg.(job)
+	return j, ok
+}
+
+// onEvent checks I4 and "told once" by what a node says itself.
+func (s *sim) onEvent(n *node, e singleton.Event) {
+	h := s.hosts[n]
+	s.log("%s: event %+v", n.id, e)
+	switch e.Kind {
+	case singleton.BecameHost:
+		if h.live {
+			s.fail("%s became host under %d with a child under %d", n.id, e.Token, h.token)
+		}
+		*h = hosting{token: e.Token, live: true}
+	case singleton.Lost:
+		if !h.live || h.lost || h.token != e.Token {
+			s.fail("I3: %s lost token %d: %+v", n.id, e.Token, *h)
+		}
+		h.lost = true
+	case singleton.Yielded:
+		if !h.live || !s.yields {
+			s.fail("%s yielded: %+v", n.id, *h)
+		}
+		h.yielded = true
+	case singleton.ChildEnded:
+		if !h.live {
+			s.fail("%s: a child ended twice", n.id)
+		}
+		h.live = false
+	case singleton.HandedOver, singleton.Released:
+		if h.live {
+			s.fail("I4: %s gave the lease up (%d) with a child", n.id, e.Kind)
+		}
+	}
+}
+
+// pass checks I1 and I3.
+func (s *sim) pass(n *node, token lease.Token) {
+	recs, err := s.c.store.Get(context.Background(), "singleton/x")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.passes++
+	if token < s.highest {
+		s.fail("I1: %s: a pass under token %d after one under %d", n.id, token, s.highest)
+	}
+	s.highest = token
+	if err != nil || len(recs) != 1 || recs[0].Token != token || recs[0].Owner.Incarnation != n.keeper.Owner().Incarnation {
+		s.fail("I3: %s: a pass under token %d while the store has %+v (%v)", n.id, token, recs, err)
+	}
+	for _, l := range s.lives {
+		if l.on == n && l.token == token && !l.ended && !l.doneAt.IsZero() && l.doneAt.Before(time.Now()) {
+			s.fail("I3: %s: a pass under token %d after its context was done", n.id, token)
+		}
+	}
+}
+
+// witness is the store's own view of what is given up.
+type witness struct {
+	*memory.Store
+	s *sim
+}
+
+func (w witness) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome, error) {
+	outs, err := w.Store.Release(ctx, held)
+	for i, o := range outs {
+		w.s.gone(o.OK, held[i].Token, "released")
+	}
+	return outs, err
+}
+
+func (w witness) Transfer(ctx context.Context, moves []lease.Move) ([]lease.Outcome, error) {
+	outs, err := w.Store.Transfer(ctx, moves)
+	for i, o := range outs {
+		w.s.gone(o.OK, moves[i].Token, "transferred")
+	}
+	return outs, err
+}
+
+func (w witness) Acquire(ctx context.Context, own lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
+	outs, err := w.Store.Acquire(ctx, own, claims)
+	for i, o := range outs {
+		w.s.gone(o.OK, claims[i].Supersedes, "superseded")
+	}
+	return outs, err
+}
+
+// gone checks I4: nobody gives a record up under work that still runs, by right or
+// not. Only Yield may.
+func (s *sim) gone(is bool, token lease.Token, how string) {
+	if !is || token == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.log("store: token %d %s", token, how)
+	for _, l := range s.lives {
+		if l.token == token && !l.ended && !s.hosts[l.on].yielded {
+			s.fail("I4: token %d was %s while its child ran on %s", token, how, l.on.id)
+		}
+	}
+}
+
+// watchRecords checks I2, and I4 for records that expire.
+func (s *sim) watchRecords(ctx context.Context) {
+	var standing, highest lease.Token
+	var owner string
+	for ev, err := range s.c.store.Watch(ctx, "singleton/x") {
+		if err != nil {
+			return
+		}
+		s.mu.Lock()
+		gone := standing
+		switch ev.Kind {
+		case lease.EventPut:
+			s.log("store: token %d to %s", ev.Record.Token, ev.Record.Owner.ID)
+			if ev.Record.Owner.Incarnation != owner && ev.Record.Token <= highest {
+				s.fail("I2: token %d of %s after %d", ev.Record.Token, ev.Record.Owner.ID, highest)
+			}
+			standing, owner = ev.Record.Token, ev.Record.Owner.Incarnation
+			highest = max(highest, standing)
+		case lease.EventDelete:
+			s.log("store: deleted")
+			standing = 0
+		}
+		for _, l := range s.lives {
+			if gone != 0 && gone != standing && l.token == gone && !l.ended && l.g.Context().Err() == nil && !s.out[l.on] {
+				s.fail("I4: token %d went while its child ran on %s by right", gone, l.on.id)
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
+func (s *sim) broke() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lastCut = time.Now()
+}
+
+func (s *sim) crashed(n *node) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.out[n], s.lastCrash = true, time.Now()
+}
+
+func (s *sim) excuse(n *node, on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.out[n], s.lastCut = on, time.Now()
+}
+
+func (s *sim) started(n *node, m *singleton.Manager) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all[n] = append(s.all[n], m)
+}
+
+func (s *sim) next(name string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.numbers[name]++
+	return s.numbers[name]
+}
+
+func (s *sim) sent(j job) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fates[j] = &fate{sent: time.Now()}
+}
+
+// account checks I6 when all has ended.
+func (s *sim) account() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	unordered, lost := s.count().Unordered, 0
+	for j, f := range s.fates {
+		crashed, cut := !f.sent.After(s.lastCrash), !f.sent.After(s.lastCut)
+		switch {
+		case f.handled+f.dead == 1:
+		case f.handled+f.dead == 0 && cut:
+			lost++
+			fallthrough
+		case f.handled+f.dead == 0 && crashed:
+		case f.handled+f.dead > 1 && (crashed || cut || unordered > 0):
+		default:
+			s.fail("I6: %v, sent at %v: %+v", j, f.sent.Format("04:05.000000"), *f)
+		}
+	}
+	if broken := s.c.net.Stats().Broken; s.lastCrash.IsZero() && lost > int(broken) {
+		s.fail("I6: %d lost, but only %d were on links that broke", lost, broken)
+	}
+	for n, ms := range s.all {
+		counted := 0
+		for _, m := range ms {
+			counted += m.Status().Dropped + m.Status().Undeliverable
+		}
+		if counted > s.dead[n] {
+			s.fail("I6: %s counted %d, and had %d dead letters", n.id, counted, s.dead[n])
+		}
+	}
+	if s.passes == 0 {
+		s.fail("nothing was ever done")
+	}
+}
+
+// count adds up what all managers counted.
+func (s *sim) count() (sum singleton.Status) {
+	for _, ms := range s.all {
+		for _, m := range ms {
+			st := m.Status()
+			sum.Unordered += st.Unordered
+			sum.Dropped += st.Dropped
+			sum.Buffered += st.Buffered
+		}
+	}
+	return sum
+}
+
+var _ = require.NoError

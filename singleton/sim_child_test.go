@@ -1,0 +1,182 @@
+package singleton_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/singleton"
+)
+
+// simLife is one child, from Started to Stopped.
+type simLife struct {
+	id     int
+	on     *node
+	token  lease.Token
+	g      singleton.Guarded
+	jobs   int
+	ended  bool
+	doneAt time.Time // when its context was, as far as it is
+	state  string    // that it left
+}
+
+// simChild is a Stateful child that misbehaves in times of trouble.
+type simChild struct {
+	s        *sim
+	n        *node
+	l        *simLife
+	restored string
+}
+
+func (s *sim) child(n *node) *actor.Props {
+	return actor.PropsFromProducer(func() actor.Actor { return &simChild{s: s, n: n} })
+}
+
+// odds is a random number that is the same whenever the history is replayed.
+func (s *sim) odds(n int, what ...uint64) int {
+	h := s.seed
+	for _, w := range what {
+		h = rand.New(rand.NewPCG(h, w)).Uint64()
+	}
+	return int(h % uint64(n))
+}
+
+// Receive implements actor.Actor.
+func (k *simChild) Receive(ctx actor.Context) {
+	k.s.busy.Add(1)
+	defer k.s.busy.Add(-1)
+	switch msg := ctx.Message().(type) {
+	case *actor.Started:
+		k.born(ctx)
+	case job:
+		k.handle(ctx, msg)
+	case bye:
+		if !k.s.good.Load() && k.s.odds(4, 1, uint64(k.l.id)) == 0 {
+			time.Sleep(time.Duration(k.s.odds(15000, 2, uint64(k.l.id))) * time.Millisecond)
+			return // nor does it stop
+		}
+		ctx.Stop(ctx.Self())
+	case *actor.Stopping:
+		k.checkContext("Stopping")
+		if !k.s.good.Load() && k.s.odds(3, 3, uint64(k.l.id)) == 0 {
+			time.Sleep(time.Duration(k.s.odds(5000, 4, uint64(k.l.id))) * time.Millisecond)
+		}
+	case *actor.Stopped:
+		k.died()
+	}
+}
+
+func (k *simChild) handle(ctx actor.Context, j job) {
+	s := k.s
+	s.mu.Lock()
+	k.l.jobs++
+	s.order = append(s.order, j)
+	if f := s.fates[j]; f != nil {
+		f.handled++
+	}
+	s.mu.Unlock()
+	if ctx.Sender() != nil {
+		ctx.Respond(done{Number: j.Number, Token: k.l.token, Node: k.n.id})
+	}
+	if s.good.Load() {
+		time.Sleep(time.Duration(s.odds(600, 5, uint64(j.Number))) * time.Microsecond)
+		return
+	}
+	switch s.odds(40, 6, uint64(j.Number)) {
+	case 0:
+		panic("a bad job")
+	case 1:
+		ctx.Stop(ctx.Self())
+	case 2, 3:
+		time.Sleep(1500 * time.Millisecond)
+	case 4:
+		time.Sleep(longest / 15000 * time.Duration(s.odds(15000, 7, uint64(j.Number))))
+	}
+}
+
+// longest is for how long a child that misbehaves may do so at a stretch.
+const longest = 15 * time.Second
+
+// born checks that what was restored is what the last child left, all of it.
+func (k *simChild) born(ctx actor.Context) {
+	g, ok := singleton.Of(ctx)
+	k.s.mu.Lock()
+	defer k.s.mu.Unlock()
+	s := k.s
+	if !ok {
+		s.fail("a child without its gate")
+	}
+	l := &simLife{id: len(s.lives), on: k.n, token: g.Token(), g: g}
+	k.l = l
+	var last *simLife
+	if len(s.lives) > 0 {
+		last = s.lives[len(s.lives)-1]
+		if last.on != k.n && last.token >= l.token {
+			s.fail("I2: a child under token %d after one under %d", l.token, last.token)
+		}
+	}
+	if k.restored != "" && (last == nil || !last.ended || last.state != k.restored || last.token >= l.token) {
+		s.fail("%s began with %q, but the last child was %+v", k.n.id, k.restored, last)
+	}
+	for _, x := range s.lives {
+		if x.on == k.n && !x.ended {
+			s.fail("I4: a second child on %s, under %d and %d", k.n.id, x.token, l.token)
+		}
+	}
+	s.lives = append(s.lives, l)
+	s.log("%s: child %d under %d begins with %q", k.n.id, l.id, l.token, k.restored)
+	if k.restored != "" {
+		s.warm++
+	}
+	context.AfterFunc(g.Context(), func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		l.doneAt = time.Now()
+	})
+}
+
+func (k *simChild) died() {
+	k.checkContext("Stopped")
+	k.s.mu.Lock()
+	defer k.s.mu.Unlock()
+	k.l.ended = true
+	k.s.log("%s: child %d under %d ends", k.n.id, k.l.id, k.l.token)
+}
+
+// checkContext checks I3: who is stopped for a loss finds its context done.
+func (k *simChild) checkContext(in string) {
+	if k.l.g.CheckAlive() || k.l.g.Context().Err() != nil {
+		return
+	}
+	time.Sleep(1) // it may have been lost at this moment
+	k.s.mu.Lock()
+	defer k.s.mu.Unlock()
+	if k.l.g.Context().Err() == nil && !k.s.out[k.n] {
+		k.s.fail("I3: %s sees %s after a loss, and its context is not done", k.n.id, in)
+	}
+}
+
+// HandOverState implements singleton.Stateful.
+func (k *simChild) HandOverState() ([]byte, error) {
+	k.s.mu.Lock()
+	defer k.s.mu.Unlock()
+	if !k.l.ended {
+		k.s.fail("asked for its state before it ended")
+	}
+	k.l.state = fmt.Sprintf("child %d, %d jobs", k.l.id, k.l.jobs)
+	return []byte(k.l.state), nil
+}
+
+// RestoreState implements singleton.Stateful.
+func (k *simChild) RestoreState(state []byte) error {
+	k.restored = string(state)
+	if !k.s.good.Load() && k.s.odds(5, 8, uint64(len(state))) == 0 {
+		return errors.New("not today")
+	}
+	return nil
+}
