@@ -72,6 +72,24 @@ func TestAHostThatDoesNotLeadHandsBack(t *testing.T) {
 	})
 }
 
+// A leader goes on saying so to a host that could not hear it.
+func TestALeaderThatWasNotHeardSaysSoAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		x := newTeam(c, 2)
+		x.lead(0)
+		x.hosts(0)
+		x.leaders[0].Set(x.ns[1].keeper.Owner()) // and n1 goes on believing in n0
+		x.hosts(1)
+		c.net.CutOneWay("n0:1", "n1:1")
+		x.leaders[0].Set(x.ns[0].keeper.Owner())
+		time.Sleep(30 * time.Second)
+		require.True(t, active(x.ms[1])())
+		c.net.Heal("n0:1", "n1:1")
+		x.hosts(0)
+		c.log.check()
+	})
+}
+
 // A lease that is lost while a child was asked to stop: what it was asked by does
 // not reach it any more, so it is stopped at once.
 func TestALossOvertakesAStopMessage(t *testing.T) {

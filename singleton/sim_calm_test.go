@@ -31,11 +31,9 @@ func (s *sim) settle() {
 		}
 	}
 	s.logf("stable after %v", time.Since(began))
-	time.Sleep(ttl + time.Second) // what was late on its way to the store and from it has arrived
-	for _, sl := range s.slots {
-		sl.n.store.CutWatches() // one that fell silent would be noticed late
-	}
-	time.Sleep(2 * time.Second)
+	// What was late on its way to the store and from it has arrived, and watches
+	// that fell silent were begun anew.
+	time.Sleep(3*ttl + 2*time.Second)
 	if !s.stable() {
 		s.end7("it does not stay where it is")
 	}

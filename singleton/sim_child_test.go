@@ -153,7 +153,7 @@ func (k *simChild) checkContext(in string) {
 	if k.l.g.CheckAlive() || k.l.g.Context().Err() != nil {
 		return
 	}
-	time.Sleep(1) // it may have been lost at this moment
+	time.Sleep(time.Nanosecond) // it may have been lost at this moment
 	k.s.mu.Lock()
 	defer k.s.mu.Unlock()
 	if k.l.g.Context().Err() == nil && !k.s.out[k.n] {

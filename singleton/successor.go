@@ -40,14 +40,14 @@ func (c *controller) introduce(gone bool) {
 	}
 	c.proxy.Send(c.proxy.host.Owner.Address, &wire.Candidate{Name: c.lname, From: c.proxy.Self, Id: c.ownID(), Rank: c.rank(), Gone: gone, Leads: c.leads})
 	halt(c.herald)
-	if !gone && c.rank() < c.rankOf(c.proxy.host.Owner.ID) {
+	if !gone && (c.leads || c.rank() < c.rankOf(c.proxy.host.Owner.ID)) {
 		c.herald = c.clock.AfterFunc(introduceAgain, func() { c.proxy.post(&introduceDue{}) })
 	}
 }
 
-// introduceAgain is the pause after which a node that is preferred to the host
-// introduces itself again: the host may not have been able to hand over, or to
-// hear of it.
+// introduceAgain is the pause after which a node that leads, or is preferred to
+// the host, introduces itself again: the host may not have been able to hand
+// over, or to hear of it.
 const introduceAgain = 5 * time.Second
 
 // onInvite makes an offer, or says no.
