@@ -38,15 +38,22 @@ func (s *Store) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event,
 	}
 }
 
-// WatchDeletions implements lease.DeletionWatcher: the server sends nothing else,
-// from the revision on at which it made the watch.
+// WatchDeletions implements lease.DeletionWatcher: the server sends nothing else.
+// It begins at a revision that all have agreed on: the server that makes the watch
+// may be behind, and would tell of what was deleted before.
 func (s *Store) WatchDeletions(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
 	return func(yield func(lease.Event, error) bool) {
-		if _, err := s.begin(ctx); err != nil {
+		look, err := s.begin(ctx)
+		if err != nil {
 			yield(lease.Event{}, err)
 			return
 		}
-		s.follow(ctx, prefix, yield, clientv3.WithFilterPut(), clientv3.WithCreatedNotify())
+		resp, err := s.client.Get(look, s.key(prefix), clientv3.WithCountOnly())
+		if err = s.explain(ctx, "watch", err); err != nil {
+			yield(lease.Event{}, err)
+			return
+		}
+		s.follow(ctx, prefix, yield, clientv3.WithRev(resp.Header.Revision+1), clientv3.WithFilterPut(), clientv3.WithCreatedNotify())
 	}
 }
 
