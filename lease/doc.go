@@ -94,11 +94,13 @@
 // # Who calls whom
 //
 //	Run (run.go) ─▶ Handle (handle.go, wait.go) ─▶ ops.go: one operation at a time, in batches by lane
-//	                                                 └─▶ settle.go: to the store, and what its answer means
+//	                                                 ├─▶ settle.go: to the store, and what its answer means
+//	                                                 └─▶ direct.go: the first attempt on the caller's own goroutine
 //	Keeper (keeper.go): one loop, one lock ─▶ pool.go: sessions opened, renewed, ended, closed
 //	                                        ├▶ reconcile.go, suspect.go: what nobody claims; offers
 //	                                        └▶ wait.go: events and looks; follow.go: streams of records
 //	term.go, session.go: what CheckAlive reads, without a lock    state.go: the diagram above
+//	health.go, health_http.go: what a probe is told
 //	call.go: one request to the store, bounded    config.go, metrics.go, clock.go, name.go, errors.go, fence.go, unguarded.go
 //	store.go: what a backend implements; pername.go: for backends that know names only
 //

@@ -208,7 +208,7 @@ func (k *Keeper) tickWaiting(now Reading, soon func(time.Duration)) {
 	for h := range k.waiting {
 		if now.Mono >= h.pollAt {
 			names = append(names, h.name)
-			h.pollAt = now.Mono + k.pollIn(h.polls)
+			h.pollAt = k.nextPoll(now.Mono, h.polls)
 			h.polls++
 		}
 		soon(h.pollAt)
@@ -230,6 +230,14 @@ func (k *Keeper) tickWaiting(now Reading, soon func(time.Duration)) {
 			}
 		}
 	})
+}
+
+// nextPoll puts the time of the next look on a grid, so that the names of a
+// thousand waiters are looked at by few requests. It rounds down: no pause
+// becomes longer than PollMax.
+func (k *Keeper) nextPoll(now time.Duration, polls int) time.Duration {
+	at := now + k.pollIn(polls)
+	return at - at%(k.cfg.PollMin/4)
 }
 
 // pollIn is the jittered exponential pause after a number of looks.

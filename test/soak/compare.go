@@ -32,7 +32,7 @@ type contestant struct {
 func compare(ctx context.Context, args []string, r *report) error {
 	var rounds, crashes int
 	if err := flags("compare", args, func(f *flag.FlagSet) {
-		f.IntVar(&rounds, "rounds", 300, "rounds of acquisition and hand-over")
+		f.IntVar(&rounds, "rounds", 1000, "rounds of acquisition and hand-over")
 		f.IntVar(&crashes, "crashes", 20, "crashes of each contestant at each TTL")
 	}); err != nil {
 		return err

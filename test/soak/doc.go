@@ -2,7 +2,7 @@
 // this machine, and holds the figures to their bounds:
 //
 //		go run ./test/soak names     [-n 100000] [-ttl 10s] [-ttls 3] [-claims 2048]
-//		go run ./test/soak compare   [-rounds 300] [-crashes 20]
+//		go run ./test/soak compare   [-rounds 1000] [-crashes 20]
 //		go run ./test/soak stops     [-rounds 100] [-holders 10] [-ttl 2s]
 //		go run ./test/soak outage    [-for 2m] [-names 200] [-nodes 2] [-ttl 10s]
 //		go run ./test/soak handovers [-n 50] [-rate 10000] [-nodes 3] [-buffer 10000]
