@@ -96,7 +96,11 @@ func (c *controller) Receive(ctx actor.Context) {
 			c.fire(lost)
 		}
 	case *freeNoticed:
-		if msg.number == c.waiting {
+		switch {
+		case msg.number != c.waiting:
+		case c.phase == Offered:
+			c.awaitWord() // free for us: it may have been handed over
+		default:
 			c.fire(free)
 		}
 	case *backoffEnded:

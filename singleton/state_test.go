@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/singleton"
 )
@@ -111,6 +112,33 @@ func TestStateThatWasNotHandedOverIsForgotten(t *testing.T) {
 		until(t, 4*ttl, "hosts", active(p.ms[1]))
 		time.Sleep(time.Second)
 		require.Equal(t, []string{"started with 0 on n0", "started with 0 on n1", "started with 0 on n0", "started with 0 on n1"}, p.log)
+	})
+}
+
+// What the store tells of a transfer may overtake the old host's word of it, which
+// brings the state.
+func TestStateArrivesAfterTheLease(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		p := newPair(c, func(_ *node, _ int, k *keepsake) actor.Actor { return k }, keeperOwner)
+		p.lead(0, keeperOwner)
+		until(t, time.Second, "hosts", active(p.ms[0]))
+		p.ns[0].system.Root.Send(p.ms[0].PID(), job{Number: 7})
+		time.Sleep(time.Second)
+		cold := p.ns[1].events()
+		// The look at the name that begins with the offer sees it transferred.
+		c.net.SetDelay(p.ns[0].system.Address(), p.ns[1].system.Address(), 50*time.Millisecond)
+		c.net.SetDelay(p.ns[1].system.Address(), p.ns[0].system.Address(), 50*time.Millisecond)
+		p.ns[1].store.SetRule(func(call faultstore.Call) faultstore.Fault {
+			if call.Op == faultstore.Get {
+				return faultstore.Fault{Kind: faultstore.Delay, Delay: 75 * time.Millisecond}
+			}
+			return faultstore.Fault{}
+		})
+		p.lead(1, keeperOwner)
+		until(t, time.Second, "hosts", active(p.ms[1]))
+		time.Sleep(time.Second)
+		require.Equal(t, []string{"started with 0 on n0", "started with 7 on n1"}, p.log)
+		require.Empty(t, cold.of(singleton.ColdStart))
 	})
 }
 

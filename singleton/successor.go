@@ -16,7 +16,7 @@ import (
 // the picture.
 
 // wordWait is how long word from the old host is waited for, and with it the
-// state, once the record says that the lease is ours.
+// state, once the lease is ours by its record, or ours for the taking.
 const wordWait = 300 * time.Millisecond
 
 // taking is the hand-over that this node was invited to.
@@ -139,7 +139,14 @@ func (c *controller) onHandedOver(m *wire.HandedOver) {
 
 // noticeOwn goes on without word when the record says that the lease is ours.
 func (c *controller) noticeOwn(rec lease.Record, known bool) {
-	if !known || c.phase != Offered || rec.Owner.Incarnation != c.proxy.Self.Incarnation || c.take.word != nil {
+	if known && c.phase == Offered && rec.Owner.Incarnation == c.proxy.Self.Incarnation {
+		c.awaitWord()
+	}
+}
+
+// awaitWord waits for the old host's word, and then goes on without.
+func (c *controller) awaitWord() {
+	if c.take.word != nil {
 		return
 	}
 	n := c.take.number
@@ -148,7 +155,7 @@ func (c *controller) noticeOwn(rec lease.Record, known bool) {
 
 func (c *controller) onOwnRecord(msg *ownRecord) {
 	if c.current(msg.number) {
-		c.log.Warn("handed over without word from the old host: its child's state, if it had any, is lost")
+		c.log.Warn("no word came from the old host: its child's state, if it had any, is lost")
 		c.event(Event{Kind: ColdStart, Reason: errNoWord})
 		c.fire(taken)
 	}
