@@ -1,0 +1,204 @@
+package etcdstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/backends/etcd"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/sharding"
+)
+
+// DefaultPrefix stands before the key of every id.
+const DefaultPrefix = "holdfast-entities/"
+
+const (
+	// maxOps is the number of operations in a Txn, the mark's included.
+	maxOps = 100
+	// pageSize is the number of keys that are read at once.
+	pageSize = 1000
+)
+
+// Store remembers entities in etcd. It is safe for concurrent use.
+type Store struct {
+	client *clientv3.Client
+	leases *etcd.Store
+	prefix string
+
+	mu     sync.Mutex
+	shards map[string]*shard // by lease name, kept for good
+}
+
+// shard is what a Store knows of one.
+type shard struct {
+	turn chan struct{} // has room for one: who sends
+	mark int64         // the mark's mod revision, as last seen; by whose turn it is
+}
+
+var _ sharding.EntityStore = (*Store)(nil)
+
+// Option sets something of a Store.
+type Option func(*Store)
+
+// WithPrefix replaces DefaultPrefix. Stores of one prefix are one store. It must
+// not be the beginning of another's, nor of that of the leases, nor the other way
+// round.
+func WithPrefix(p string) Option { return func(s *Store) { s.prefix = p } }
+
+// New returns a store over client, which it neither changes nor closes, fenced by
+// the leases of store. Both must see the same keys: the same etcd, and the same
+// namespace if there is one. It sends nothing. An error is lease.ErrInvalid.
+func New(client *clientv3.Client, store *etcd.Store, opts ...Option) (*Store, error) {
+	switch {
+	case client == nil:
+		return nil, fmt.Errorf("etcdstore.New: client: %w: nil", lease.ErrInvalid)
+	case store == nil:
+		return nil, fmt.Errorf("etcdstore.New: store: %w: nil", lease.ErrInvalid)
+	}
+	s := &Store{client: client, leases: store, prefix: DefaultPrefix, shards: map[string]*shard{}}
+	for _, o := range opts {
+		if o == nil {
+			return nil, fmt.Errorf("etcdstore.New: %w: a nil Option", lease.ErrInvalid)
+		}
+		o(s)
+	}
+	l := store.Prefix()
+	switch {
+	case s.prefix == "" || len(s.prefix) > 512 || !utf8.ValidString(s.prefix):
+		return nil, fmt.Errorf("etcdstore.WithPrefix: %w: %.64q, must be 1 to 512 bytes of UTF-8", lease.ErrInvalid, s.prefix)
+	case strings.HasPrefix(s.prefix, l) || strings.HasPrefix(l, s.prefix):
+		return nil, fmt.Errorf("etcdstore.WithPrefix: %w: %q, must not begin with that of the leases, %q, nor the other way round",
+			lease.ErrInvalid, s.prefix, l)
+	}
+	return s, nil
+}
+
+// markKey is the key of a shard's mark, and what stands before its ids.
+func (s *Store) markKey(name string) string { return s.prefix + name + "/" }
+
+var errClosed = errors.New("the client was closed")
+
+// enter checks the arguments, waits for its turn with the shard, and returns how to
+// end it.
+func (s *Store) enter(ctx context.Context, o sharding.Ownership) (sh *shard, leave func(), err error) {
+	if o == nil {
+		return nil, nil, fmt.Errorf("owner: %w: nil", lease.ErrInvalid)
+	}
+	if err := lease.ValidateName(o.Name()); err != nil {
+		return nil, nil, err
+	}
+	if o.Token() == 0 {
+		return nil, nil, fmt.Errorf("token: %w: 0, etcd's leases have one", lease.ErrInvalid)
+	}
+	s.mu.Lock()
+	sh = s.shards[o.Name()]
+	if sh == nil {
+		sh = &shard{turn: make(chan struct{}, 1)}
+		s.shards[o.Name()] = sh
+	}
+	s.mu.Unlock()
+	select {
+	case sh.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	}
+	leave = func() { <-sh.turn }
+	err = ctx.Err() // select draws if both are ready
+	if err == nil && s.client.Ctx().Err() != nil {
+		err = errClosed // the client itself would try again a hundred times
+	}
+	if err != nil {
+		leave()
+		return nil, nil, err
+	}
+	return sh, leave, nil
+}
+
+// explain says which shard an error is about.
+func explain(what string, o sharding.Ownership, err error) error {
+	if err == nil || o == nil {
+		return err
+	}
+	return fmt.Errorf("etcd entities of %s: %s: %w", o.Name(), what, err)
+}
+
+// Load implements sharding.EntityStore. All ids are of one moment. A key among them
+// that this store did not write is lease.ErrBadRecord.
+func (s *Store) Load(ctx context.Context, o sharding.Ownership) ([]string, error) {
+	sh, leave, err := s.enter(ctx, o)
+	if err != nil {
+		return nil, explain("load", o, err)
+	}
+	defer leave()
+	ids, err := s.load(clientv3.WithRequireLeader(ctx), sh, o)
+	return ids, explain("load", o, err)
+}
+
+func (s *Store) load(ctx context.Context, sh *shard, o sharding.Ownership) ([]string, error) {
+	base := s.markKey(o.Name())
+	end := clientv3.GetPrefixRangeEnd(base)
+	from, rev := base, int64(0)
+	var ids []string
+	for {
+		get := clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(pageSize),
+			clientv3.WithRev(rev), clientv3.WithKeysOnly())
+		ops := []clientv3.Op{get}
+		if rev == 0 {
+			ops = append(ops, clientv3.OpPut(base, ""))
+		}
+		resp, err := s.client.Txn(ctx).If(s.leases.Guard(o)).Then(ops...).Commit()
+		if err != nil {
+			return nil, err
+		}
+		if !resp.Succeeded {
+			return nil, stale(o)
+		}
+		if rev == 0 {
+			rev = resp.Header.Revision
+			sh.mark = rev
+		}
+		page := resp.Responses[0].GetResponseRange()
+		for _, kv := range page.Kvs {
+			id, mine, err := s.parse(base, kv)
+			if err != nil {
+				return nil, err
+			}
+			if mine {
+				ids = append(ids, id)
+			}
+		}
+		if !page.More || len(page.Kvs) == 0 {
+			return ids, nil
+		}
+		from = string(page.Kvs[len(page.Kvs)-1].Key) + "\x00"
+	}
+}
+
+// parse reads the id of a key that begins with base. It is not mine if it is the
+// mark, or of a shard whose name has more segments.
+func (s *Store) parse(base string, kv *mvccpb.KeyValue) (id string, mine bool, err error) {
+	escaped := string(kv.Key[len(base):])
+	if escaped == "" || strings.Contains(escaped, "/") {
+		return "", false, nil
+	}
+	id, err = url.PathUnescape(escaped)
+	if err == nil {
+		err = sharding.ValidateEntityID(id)
+	}
+	if err != nil {
+		return "", false, fmt.Errorf("key %q: %w: %v", kv.Key, lease.ErrBadRecord, err)
+	}
+	return id, true, nil
+}
+
+func stale(o sharding.Ownership) error {
+	return fmt.Errorf("the lease has not token %d: %w", o.Token(), sharding.ErrStaleOwner)
+}

@@ -1,0 +1,121 @@
+// Package remembertest checks that a sharding.EntityStore keeps its contract.
+//
+//	func TestConformance(t *testing.T) {
+//		remembertest.Run(t, func(t *testing.T) (sharding.EntityStore, func(string) sharding.Ownership) { … })
+//	}
+package remembertest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/sharding"
+)
+
+// Factory makes a fresh and empty store for one case, and a function that returns
+// a new ownership of a name, a valid lease name: each call's has a higher token than
+// the one before it, which by then has ended. own is called from the goroutine of
+// the case. What has to be closed is closed with t.Cleanup.
+type Factory func(t *testing.T) (store sharding.EntityStore, own func(name string) sharding.Ownership)
+
+// Soon is within what time a call must end after its context has.
+const Soon = 5 * time.Second
+
+// bound is for how long any one call may take.
+const bound = time.Minute
+
+// Run runs all cases, each a subtest, one after another.
+func Run(t *testing.T, factory Factory) {
+	for _, c := range slices.Concat(basicCases, ownerCases, contextCases) {
+		t.Run(c.name, func(t *testing.T) {
+			store, own := factory(t)
+			c.run(&kit{T: t, store: store, own: own})
+		})
+	}
+}
+
+type testCase struct {
+	name string
+	run  func(*kit)
+}
+
+// kit is what one case works with.
+type kit struct {
+	*testing.T
+	store sharding.EntityStore
+	own   func(name string) sharding.Ownership
+}
+
+// name is the shard of cases that need only one.
+const name = "shard/g/t/1"
+
+func (k *kit) ctx() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(k.Context(), bound)
+}
+
+func (k *kit) tryUpdate(o sharding.Ownership, add, remove []string) error {
+	ctx, cancel := k.ctx()
+	defer cancel()
+	return k.store.Update(ctx, o, add, remove)
+}
+
+func (k *kit) update(o sharding.Ownership, add, remove []string) {
+	k.Helper()
+	if err := k.tryUpdate(o, add, remove); err != nil {
+		k.Fatalf("an Update by the owner must be applied: %s, token %d, %d to add, %d to remove: %v",
+			o.Name(), o.Token(), len(add), len(remove), err)
+	}
+}
+
+func (k *kit) load(o sharding.Ownership) []string {
+	k.Helper()
+	ctx, cancel := k.ctx()
+	defer cancel()
+	ids, err := k.store.Load(ctx, o)
+	if err != nil {
+		k.Fatalf("a Load by the owner must succeed: %s, token %d: %v", o.Name(), o.Token(), err)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// stands checks what is remembered: exactly the ids given.
+func (k *kit) stands(o sharding.Ownership, why string, want ...string) {
+	k.Helper()
+	k.same(k.load(o), want, why)
+}
+
+func (k *kit) same(got, want []string, why string) {
+	k.Helper()
+	want = slices.Sorted(slices.Values(want))
+	if slices.Equal(got, want) {
+		return
+	}
+	i := 0
+	for i < len(got) && i < len(want) && got[i] == want[i] {
+		i++
+	}
+	k.Fatalf("%s: %d ids, want %d; from the first that differs: %.200q, want %.200q",
+		why, len(got), len(want), got[i:min(i+3, len(got))], want[i:min(i+3, len(want))])
+}
+
+// refused checks that err is ErrStaleOwner.
+func (k *kit) refused(err error, what string) {
+	k.Helper()
+	if !errors.Is(err, sharding.ErrStaleOwner) {
+		k.Fatalf("%s of an owner that was succeeded must be ErrStaleOwner: %v", what, err)
+	}
+}
+
+// together runs f n times at once and waits for all.
+func together(n int, f func(i int)) {
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { f(i) })
+	}
+	wg.Wait()
+}
