@@ -184,6 +184,30 @@ func (h *Handle) Holder(ctx context.Context) (Record, bool, error) {
 	return recs[0], true, nil
 }
 
+// List returns every record whose name begins with prefix (bytes), as the store
+// has them at a moment during the call: one listing, bounded by AttemptTimeout.
+// What is no record is left out and logged. Errors: ErrUnsupported, ErrClosed, ctx's,
+// and those of the store; then nothing is known.
+func (k *Keeper) List(ctx context.Context, prefix string) ([]Record, error) {
+	recs, err := ask(ctx, k, func(ctx context.Context) (recs []Record, err error) {
+		for rec, err := range k.store.List(ctx, prefix) {
+			switch {
+			case errors.Is(err, ErrBadRecord):
+				k.badRecord(rec.Name, err)
+			case err != nil:
+				return nil, err
+			default:
+				recs = append(recs, rec)
+			}
+		}
+		return recs, ctx.Err()
+	})
+	if err != nil {
+		return nil, k.errorf(prefix, err)
+	}
+	return recs, nil
+}
+
 // OnLost implements Lease.
 func (h *Handle) OnLost(f func(Loss)) (stop func() bool) {
 	e := &handler{f}

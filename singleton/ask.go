@@ -73,7 +73,7 @@ func Ask[R any](ctx context.Context, m *Manager, msg any) (R, error) {
 		var none R
 		return none, fmt.Errorf("singleton.Ask: manager: %w: nil", lease.ErrInvalid)
 	}
-	answer, err := ask[R](ctx, m.system, m.PID(), msg)
+	answer, err := AskBy[R](ctx, m.system, func(e *actor.MessageEnvelope) { m.system.Root.Send(m.PID(), e) }, msg)
 	if err != nil {
 		err = fmt.Errorf("singleton %.64q: %w", m.Name(), err)
 	}
@@ -89,13 +89,15 @@ func AskPID[R any](ctx context.Context, system *actor.ActorSystem, to *actor.PID
 	case to == nil:
 		return answer, fmt.Errorf("singleton.AskPID: to: %w: nil", lease.ErrInvalid)
 	}
-	if answer, err = ask[R](ctx, system, to, msg); err != nil {
+	if answer, err = AskBy[R](ctx, system, func(e *actor.MessageEnvelope) { system.Root.Send(to, e) }, msg); err != nil {
 		err = fmt.Errorf("actor %s/%s: %w", to.Address, to.Id, err)
 	}
 	return answer, err
 }
 
-func ask[R any](ctx context.Context, system *actor.ActorSystem, to *actor.PID, msg any) (answer R, err error) {
+// AskBy is Ask for whatever send reaches: it is called once, with msg and the
+// sender that the answer is to go to. system and send must not be nil.
+func AskBy[R any](ctx context.Context, system *actor.ActorSystem, send func(*actor.MessageEnvelope), msg any) (answer R, err error) {
 	envelope, err := questionable(msg)
 	if err != nil {
 		return answer, err
@@ -110,7 +112,7 @@ func ask[R any](ctx context.Context, system *actor.ActorSystem, to *actor.PID, m
 	}
 	defer q.end(pid)
 	envelope.Sender = pid
-	system.Root.Send(to, envelope)
+	send(envelope)
 
 	var got any
 	select {

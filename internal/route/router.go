@@ -387,6 +387,13 @@ func (r *Router) Tick() {
 // Routable reports whether mail can go somewhere now.
 func (r *Router) Routable() bool { _, ok := r.target(); return ok && !r.doubt }
 
+// Direct reports whether what senders of this node send goes to the actor here, and
+// nothing of theirs is under way or waits that it could overtake. It stays so until
+// another method of the Router is called.
+func (r *Router) Direct() bool {
+	return r.open && !r.ending && r.path.is(hop{here: true, token: r.own})
+}
+
 // Elsewhere reports whether another node is known to hold the name.
 func (r *Router) Elsewhere() bool { return !r.open && r.remote() }
 

@@ -1141,6 +1141,422 @@ func (x *HandedOver) GetState() []byte {
 	return nil
 }
 
+// Order is what a coordinator wants a node to do with shards of a type.
+type Order struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The type's name in leases, group included.
+	Type string `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	// Where the coordinator runs, and its fencing token.
+	From        *Node  `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
+	Coordinator uint64 `protobuf:"varint,3,opt,name=coordinator,proto3" json:"coordinator,omitempty"`
+	// How many shards the type has, by what the coordinator knows.
+	Shards uint32 `protobuf:"varint,4,opt,name=shards,proto3" json:"shards,omitempty"`
+	// The incarnation that is to do it; another refuses.
+	To            string        `protobuf:"bytes,5,opt,name=to,proto3" json:"to,omitempty"`
+	Assignments   []*Assignment `protobuf:"bytes,6,rep,name=assignments,proto3" json:"assignments,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Order) Reset() {
+	*x = Order{}
+	mi := &file_wire_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Order) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Order) ProtoMessage() {}
+
+func (x *Order) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Order.ProtoReflect.Descriptor instead.
+func (*Order) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Order) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *Order) GetFrom() *Node {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *Order) GetCoordinator() uint64 {
+	if x != nil {
+		return x.Coordinator
+	}
+	return 0
+}
+
+func (x *Order) GetShards() uint32 {
+	if x != nil {
+		return x.Shards
+	}
+	return 0
+}
+
+func (x *Order) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *Order) GetAssignments() []*Assignment {
+	if x != nil {
+		return x.Assignments
+	}
+	return nil
+}
+
+// Assignment is one shard of an Order.
+type Assignment struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Shard uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
+	// The highest token of the shard that the coordinator knows: it decided on that.
+	Token uint64 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
+	// Who is to have it next; absent: the node that is ordered.
+	Next          *Node `protobuf:"bytes,3,opt,name=next,proto3" json:"next,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Assignment) Reset() {
+	*x = Assignment{}
+	mi := &file_wire_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Assignment) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Assignment) ProtoMessage() {}
+
+func (x *Assignment) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
+func (*Assignment) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Assignment) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *Assignment) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *Assignment) GetNext() *Node {
+	if x != nil {
+		return x.Next
+	}
+	return nil
+}
+
+// Report tells a coordinator what came of orders that were not fulfilled; that
+// one was, it sees in the records.
+type Report struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Type  string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	From  *Node                  `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
+	// As in the Order.
+	Coordinator   uint64     `protobuf:"varint,3,opt,name=coordinator,proto3" json:"coordinator,omitempty"`
+	Failures      []*Failure `protobuf:"bytes,4,rep,name=failures,proto3" json:"failures,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Report) Reset() {
+	*x = Report{}
+	mi := &file_wire_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Report) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Report) ProtoMessage() {}
+
+func (x *Report) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Report.ProtoReflect.Descriptor instead.
+func (*Report) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Report) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *Report) GetFrom() *Node {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *Report) GetCoordinator() uint64 {
+	if x != nil {
+		return x.Coordinator
+	}
+	return 0
+}
+
+func (x *Report) GetFailures() []*Failure {
+	if x != nil {
+		return x.Failures
+	}
+	return nil
+}
+
+type Failure struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Shard         uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Failure) Reset() {
+	*x = Failure{}
+	mi := &file_wire_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Failure) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Failure) ProtoMessage() {}
+
+func (x *Failure) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Failure.ProtoReflect.Descriptor instead.
+func (*Failure) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Failure) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *Failure) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// Depart tells a coordinator that a node gives up its shards of a type.
+type Depart struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Type  string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	From  *Node                  `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
+	// It takes shards again.
+	Back          bool `protobuf:"varint,3,opt,name=back,proto3" json:"back,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Depart) Reset() {
+	*x = Depart{}
+	mi := &file_wire_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Depart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Depart) ProtoMessage() {}
+
+func (x *Depart) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Depart.ProtoReflect.Descriptor instead.
+func (*Depart) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Depart) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *Depart) GetFrom() *Node {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *Depart) GetBack() bool {
+	if x != nil {
+		return x.Back
+	}
+	return false
+}
+
+// EntityState is what an entity handed over; it goes before the HandedOver of its
+// shard.
+type EntityState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The lease name of the shard, and the hand-over's number.
+	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	From          *Node  `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
+	Number        uint64 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`
+	Key           string `protobuf:"bytes,4,opt,name=key,proto3" json:"key,omitempty"`
+	State         []byte `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EntityState) Reset() {
+	*x = EntityState{}
+	mi := &file_wire_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EntityState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EntityState) ProtoMessage() {}
+
+func (x *EntityState) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EntityState.ProtoReflect.Descriptor instead.
+func (*EntityState) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *EntityState) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *EntityState) GetFrom() *Node {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *EntityState) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *EntityState) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *EntityState) GetState() []byte {
+	if x != nil {
+		return x.State
+	}
+	return nil
+}
+
 var File_wire_proto protoreflect.FileDescriptor
 
 const file_wire_proto_rawDesc = "" +
@@ -1233,7 +1649,37 @@ const file_wire_proto_rawDesc = "" +
 	"\x06number\x18\x03 \x01(\x04R\x06number\x12\x10\n" +
 	"\x03off\x18\x04 \x01(\bR\x03off\x12\x1a\n" +
 	"\bstateful\x18\x05 \x01(\bR\bstateful\x12\x14\n" +
-	"\x05state\x18\x06 \x01(\fR\x05state*\xac\x01\n" +
+	"\x05state\x18\x06 \x01(\fR\x05state\"\xd1\x01\n" +
+	"\x05Order\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12*\n" +
+	"\x04from\x18\x02 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12 \n" +
+	"\vcoordinator\x18\x03 \x01(\x04R\vcoordinator\x12\x16\n" +
+	"\x06shards\x18\x04 \x01(\rR\x06shards\x12\x0e\n" +
+	"\x02to\x18\x05 \x01(\tR\x02to\x12>\n" +
+	"\vassignments\x18\x06 \x03(\v2\x1c.holdfast.wire.v1.AssignmentR\vassignments\"d\n" +
+	"\n" +
+	"Assignment\x12\x14\n" +
+	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x14\n" +
+	"\x05token\x18\x02 \x01(\x04R\x05token\x12*\n" +
+	"\x04next\x18\x03 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04next\"\xa1\x01\n" +
+	"\x06Report\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12*\n" +
+	"\x04from\x18\x02 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12 \n" +
+	"\vcoordinator\x18\x03 \x01(\x04R\vcoordinator\x125\n" +
+	"\bfailures\x18\x04 \x03(\v2\x19.holdfast.wire.v1.FailureR\bfailures\"7\n" +
+	"\aFailure\x12\x14\n" +
+	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\\\n" +
+	"\x06Depart\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12*\n" +
+	"\x04from\x18\x02 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12\x12\n" +
+	"\x04back\x18\x03 \x01(\bR\x04back\"\x8d\x01\n" +
+	"\vEntityState\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12*\n" +
+	"\x04from\x18\x02 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12\x16\n" +
+	"\x06number\x18\x03 \x01(\x04R\x06number\x12\x10\n" +
+	"\x03key\x18\x04 \x01(\tR\x03key\x12\x14\n" +
+	"\x05state\x18\x05 \x01(\fR\x05state*\xac\x01\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13REASON_UNKNOWN_TYPE\x10\x01\x12\x16\n" +
@@ -1256,26 +1702,32 @@ func file_wire_proto_rawDescGZIP() []byte {
 }
 
 var file_wire_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_wire_proto_goTypes = []any{
-	(Reason)(0),        // 0: holdfast.wire.v1.Reason
-	(*Envelope)(nil),   // 1: holdfast.wire.v1.Envelope
-	(*Address)(nil),    // 2: holdfast.wire.v1.Address
-	(*Nack)(nil),       // 3: holdfast.wire.v1.Nack
-	(*Node)(nil),       // 4: holdfast.wire.v1.Node
-	(*Relay)(nil),      // 5: holdfast.wire.v1.Relay
-	(*RelayAck)(nil),   // 6: holdfast.wire.v1.RelayAck
-	(*Marker)(nil),     // 7: holdfast.wire.v1.Marker
-	(*MarkerAck)(nil),  // 8: holdfast.wire.v1.MarkerAck
-	(*Candidate)(nil),  // 9: holdfast.wire.v1.Candidate
-	(*Invite)(nil),     // 10: holdfast.wire.v1.Invite
-	(*Offer)(nil),      // 11: holdfast.wire.v1.Offer
-	(*HandedOver)(nil), // 12: holdfast.wire.v1.HandedOver
-	nil,                // 13: holdfast.wire.v1.Envelope.HeadersEntry
+	(Reason)(0),         // 0: holdfast.wire.v1.Reason
+	(*Envelope)(nil),    // 1: holdfast.wire.v1.Envelope
+	(*Address)(nil),     // 2: holdfast.wire.v1.Address
+	(*Nack)(nil),        // 3: holdfast.wire.v1.Nack
+	(*Node)(nil),        // 4: holdfast.wire.v1.Node
+	(*Relay)(nil),       // 5: holdfast.wire.v1.Relay
+	(*RelayAck)(nil),    // 6: holdfast.wire.v1.RelayAck
+	(*Marker)(nil),      // 7: holdfast.wire.v1.Marker
+	(*MarkerAck)(nil),   // 8: holdfast.wire.v1.MarkerAck
+	(*Candidate)(nil),   // 9: holdfast.wire.v1.Candidate
+	(*Invite)(nil),      // 10: holdfast.wire.v1.Invite
+	(*Offer)(nil),       // 11: holdfast.wire.v1.Offer
+	(*HandedOver)(nil),  // 12: holdfast.wire.v1.HandedOver
+	(*Order)(nil),       // 13: holdfast.wire.v1.Order
+	(*Assignment)(nil),  // 14: holdfast.wire.v1.Assignment
+	(*Report)(nil),      // 15: holdfast.wire.v1.Report
+	(*Failure)(nil),     // 16: holdfast.wire.v1.Failure
+	(*Depart)(nil),      // 17: holdfast.wire.v1.Depart
+	(*EntityState)(nil), // 18: holdfast.wire.v1.EntityState
+	nil,                 // 19: holdfast.wire.v1.Envelope.HeadersEntry
 }
 var file_wire_proto_depIdxs = []int32{
 	2,  // 0: holdfast.wire.v1.Envelope.sender:type_name -> holdfast.wire.v1.Address
-	13, // 1: holdfast.wire.v1.Envelope.headers:type_name -> holdfast.wire.v1.Envelope.HeadersEntry
+	19, // 1: holdfast.wire.v1.Envelope.headers:type_name -> holdfast.wire.v1.Envelope.HeadersEntry
 	2,  // 2: holdfast.wire.v1.Envelope.target:type_name -> holdfast.wire.v1.Address
 	0,  // 3: holdfast.wire.v1.Nack.reason:type_name -> holdfast.wire.v1.Reason
 	4,  // 4: holdfast.wire.v1.Relay.from:type_name -> holdfast.wire.v1.Node
@@ -1288,11 +1740,18 @@ var file_wire_proto_depIdxs = []int32{
 	4,  // 11: holdfast.wire.v1.Invite.from:type_name -> holdfast.wire.v1.Node
 	4,  // 12: holdfast.wire.v1.Offer.from:type_name -> holdfast.wire.v1.Node
 	4,  // 13: holdfast.wire.v1.HandedOver.from:type_name -> holdfast.wire.v1.Node
-	14, // [14:14] is the sub-list for method output_type
-	14, // [14:14] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	4,  // 14: holdfast.wire.v1.Order.from:type_name -> holdfast.wire.v1.Node
+	14, // 15: holdfast.wire.v1.Order.assignments:type_name -> holdfast.wire.v1.Assignment
+	4,  // 16: holdfast.wire.v1.Assignment.next:type_name -> holdfast.wire.v1.Node
+	4,  // 17: holdfast.wire.v1.Report.from:type_name -> holdfast.wire.v1.Node
+	16, // 18: holdfast.wire.v1.Report.failures:type_name -> holdfast.wire.v1.Failure
+	4,  // 19: holdfast.wire.v1.Depart.from:type_name -> holdfast.wire.v1.Node
+	4,  // 20: holdfast.wire.v1.EntityState.from:type_name -> holdfast.wire.v1.Node
+	21, // [21:21] is the sub-list for method output_type
+	21, // [21:21] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_wire_proto_init() }
@@ -1310,7 +1769,7 @@ func file_wire_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wire_proto_rawDesc), len(file_wire_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   13,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,194 @@
+package sharding
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// This file takes a node's shards off it, for a while (Drain) or for good (Stop):
+// the coordinator is told until nothing is held any more, or a time has passed.
+// Then what is left is stopped and released.
+
+// ErrClosed: the Region was stopped.
+var ErrClosed = errors.New("region closed")
+
+// departEvery is the pause after which a node that leaves says so again.
+const departEvery = 300 * time.Millisecond
+
+// A Region that other nodes sent mail to goes on forwarding for afterglow once it
+// holds nothing, as they may not know the new hosts yet.
+const afterglow = 500 * time.Millisecond
+
+// departure is how far a node is in giving up its shards.
+type departure struct {
+	on       bool // it takes none
+	stop     bool // and ends when it has none
+	number   int
+	until    time.Duration
+	timer    lease.Timer
+	quit     bool // what is left was told to end
+	waiters  []chan struct{}
+	lingers  bool
+	glown    bool
+	leaveAt  time.Duration
+	glow     lease.Timer
+	finished bool
+}
+
+// Drain moves all shards off this node and takes none until Undrain: for a rolling
+// restart, or to find out whether the others can do without it. It returns when
+// none is held here, or with ctx's error; the node goes on draining then. It goes
+// on routing.
+func (r *Region) Drain(ctx context.Context) error { return r.depart(ctx, &departRequest{}) }
+
+// Undrain ends what Drain began.
+func (r *Region) Undrain() { r.post(&returnRequest{}) }
+
+// Stop moves all shards off this node (WithDepart), forwards what is left
+// (WithLinger), and ends the Region. Entities that do not stop keep their shard, and
+// it, up (OnStubborn). It returns when all that is done, or ctx's error with what it
+// waits for; the Region goes on ending then. Stop can be called again.
+func (r *Region) Stop(ctx context.Context) error {
+	r.post(&departRequest{stop: true})
+	select {
+	case <-r.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("sharding type %q still holds %d shards: %w", r.typ.Name, r.Info().Held, context.Cause(ctx))
+	}
+}
+
+// Done is closed when the Region has ended and holds nothing any more.
+func (r *Region) Done() <-chan struct{} { return r.done }
+
+func (r *Region) depart(ctx context.Context, m *departRequest) error {
+	m.done = make(chan struct{})
+	r.post(m)
+	select {
+	case <-m.done:
+		return nil
+	case <-r.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("sharding type %q still holds %d shards: %w", r.typ.Name, r.Info().Held, context.Cause(ctx))
+	}
+}
+
+func (c *controller) onDepart(m *departRequest) {
+	d := &c.depart
+	if m.done != nil {
+		d.waiters = append(d.waiters, m.done)
+	}
+	d.stop = d.stop || m.stop
+	if d.on {
+		return
+	}
+	d.on, d.quit = true, false
+	d.until = c.clock.Now().Mono + c.set.departWithin
+	c.log.Info("giving up all shards")
+	c.sayDeparting()
+}
+
+func (c *controller) onReturn() {
+	d := &c.depart
+	if !d.on || d.stop {
+		return
+	}
+	halt(d.timer)
+	d.number++
+	d.on = false
+	c.tellBoss(true)
+	if d.quit {
+		for i := range c.shards {
+			c.fire(&c.shards[i], stay)
+		}
+	}
+}
+
+// sayDeparting tells the coordinator, again and again, as another may have taken
+// its place.
+func (c *controller) sayDeparting() {
+	d := &c.depart
+	if !d.on {
+		return
+	}
+	if now := c.clock.Now().Mono; !d.quit && (now >= d.until || !c.othersHost()) {
+		d.quit = true
+		for i := range c.shards {
+			c.fire(&c.shards[i], quit)
+		}
+	}
+	c.tellBoss(false)
+	d.number++
+	n := d.number
+	d.timer = c.clock.AfterFunc(departEvery, func() { c.post(&departDue{n}) })
+}
+
+// othersHost reports whether there is anybody to move shards to.
+func (c *controller) othersHost() bool {
+	members := c.group.Members()
+	for _, g := range c.table.participants(true) {
+		for _, m := range members.Members {
+			if m.Incarnation == g.owner.Incarnation && m.Incarnation != c.self.Incarnation && !m.Leaving {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (c *controller) tellBoss(back bool) {
+	boss, ok := c.table.bossOf()
+	if !ok {
+		return
+	}
+	m := &wire.Depart{Type: c.names.key, From: c.self, Back: back}
+	if boss.Owner.Address == c.self.Address {
+		c.post(m)
+		return
+	}
+	c.send(boss.Owner.Address, m)
+}
+
+// departing goes on with a departure when anything has changed.
+func (c *controller) departing() {
+	d := &c.depart
+	if !d.on || d.finished {
+		return
+	}
+	for i := range c.shards {
+		if c.shards[i].m.phase != Away {
+			return
+		}
+	}
+	for _, w := range d.waiters {
+		close(w)
+	}
+	d.waiters = nil
+	if !d.stop {
+		return
+	}
+	now := c.clock.Now().Mono
+	if !d.lingers {
+		d.lingers, d.leaveAt = true, now+c.set.linger
+		served := false
+		for i := range c.shards {
+			served = served || c.shards[i].served.Load()
+		}
+		d.glown = !served
+		if served {
+			d.glow = c.clock.AfterFunc(min(afterglow, c.set.linger), func() { c.post(&lingerDue{}) })
+		}
+	}
+	if !d.glown || c.waiting.Load() > 0 && now < d.leaveAt {
+		return // looked at again with the next departDue
+	}
+	d.finished = true
+	halt(d.timer)
+	go c.finish()
+}

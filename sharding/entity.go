@@ -1,0 +1,96 @@
+package sharding
+
+import (
+	"context"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/asynkron/protoactor-go/ctxext"
+
+	"github.com/holdfast-go/holdfast/internal/gate"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// Entity is what an entity knows of itself. Its methods may be called from
+// anywhere.
+type Entity struct {
+	s  *shard
+	id string
+	g  *gate.Gate
+}
+
+var entityExtension = ctxext.NextContextExtensionID()
+
+// ExtensionID makes it an extension of the actor's context.
+func (*Entity) ExtensionID() ctxext.ContextExtensionID { return entityExtension }
+
+// Of returns which entity the actor of ctx is, from before its first message, in
+// Started already; ok is false if it is none. Call it from the actor's own
+// goroutine.
+func Of(ctx actor.Context) (e *Entity, ok bool) {
+	defer func() { // a context panics if nothing was ever set
+		if recover() != nil {
+			e, ok = nil, false
+		}
+	}()
+	e, ok = ctx.Get(entityExtension).(*Entity)
+	return e, ok
+}
+
+// ID is the entity's.
+func (e *Entity) ID() string { return e.id }
+
+// Shard is the number of its shard, Region the part of its type on this node.
+func (e *Entity) Shard() int { return e.s.number }
+
+// Region returns the part of its type that is on this node.
+func (e *Entity) Region() *Region { return e.s.r }
+
+// Name is the name of the shard's lease; with Token it makes an Entity what
+// fences of stores take.
+func (e *Entity) Name() string { return e.g.Name() }
+
+// Token is the fencing token of the shard's lease: pass it to every resource that
+// can check one.
+func (e *Entity) Token() lease.Token { return e.g.Token() }
+
+// Context is done when the shard is lost, the entity has to be gone, or has ended;
+// context.Cause says why. Pass it to everything that blocks.
+func (e *Entity) Context() context.Context { return e.g.Context() }
+
+// CheckAlive reports whether work may go on at this moment. A long handler asks
+// before each step.
+func (e *Entity) CheckAlive() bool { return e.g.CheckAlive() }
+
+// Guard returns a copy of p for a child of the entity: nothing is processed by it
+// once the shard is lost. A mailbox of p is replaced.
+func (e *Entity) Guard(p *actor.Props) *actor.Props { return e.g.Guard(p) }
+
+// Ref returns a PID of the entity that may be kept, given away and sent to, from
+// other nodes as well, while the Region of this node lives (Region.Ref).
+func (e *Entity) Ref() *actor.PID { return e.s.r.ref(e.id) }
+
+// Passivate stops the entity when it has handled what was sent to it until now;
+// what comes later starts it anew.
+func (e *Entity) Passivate() { e.s.passivate(e.id, e.g) }
+
+// Forget is Passivate, and the entity is not remembered any more (WithRemember).
+// A message that is there already, or comes later, starts it and has it
+// remembered again.
+func (e *Entity) Forget() {
+	e.s.forget(e.id, e.g)
+	e.Passivate()
+}
+
+// Stateful is implemented by entities whose state moves with a planned hand-over
+// of their shard. Every failure, and every change that was not planned, is a cold
+// start: an entity that was given nothing. The calls are those of
+// singleton.Stateful.
+type Stateful interface {
+	actor.Actor
+	// HandOverState returns what the entity is to begin with on the next node; nil
+	// for nothing. It is called after Stopped.
+	HandOverState() ([]byte, error)
+	// RestoreState is called before Started. On an error this actor is ended without
+	// having seen any message, and another is made that starts cold.
+	RestoreState(state []byte) error
+}

@@ -1,0 +1,76 @@
+package sharding
+
+import (
+	"time"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// EventKind tells what an Event says.
+type EventKind uint8
+
+const (
+	// Hosted: entities of Shard may run on this node, under Token.
+	Hosted EventKind = iota + 1
+	// HandedOff: the shard was transferred to Peer, After that time from the moment
+	// its entities were told to stop.
+	HandedOff
+	// Released: the shard was given up with no entity running under it.
+	Released
+	// Lost: the shard's lease, or this node's right to host, was lost for Reason;
+	// the entities were told to stop.
+	Lost
+	// NotStopping: entities were told to stop and still run, After that time. The
+	// shard is not given up before they ended. Told at growing intervals.
+	NotStopping
+	// Yielded: the shard was given up though entities still run (OnStubborn).
+	Yielded
+	// EntityCrashed: the entity ID panicked with Panic.
+	EntityCrashed
+	// ColdStart: the entity ID was to hand its state over, or to be given it, and
+	// that failed for Reason.
+	ColdStart
+	// OrderNotKept: a move took so long that mail went on without knowing that what
+	// was sent before it had arrived.
+	OrderNotKept
+	// Coordinating: this node's coordinator is in charge, under Token.
+	Coordinating
+	// CountMismatch: the coordinator does nothing, as Reason says that nodes differ
+	// on the number of shards.
+	CountMismatch
+	// NotRemembered: the store of remembered entities failed for Reason; it is tried
+	// again.
+	NotRemembered
+)
+
+var eventNames = [...]string{"", "hosted", "handed off", "released", "lost", "not stopping", "yielded", "entity crashed", "cold start",
+	"order not kept", "coordinating", "count mismatch", "not remembered"}
+
+// String returns the kind's name in lower case.
+func (k EventKind) String() string {
+	if int(k) < len(eventNames) {
+		return eventNames[k]
+	}
+	return "unknown"
+}
+
+// Event is published on the actor system's EventStream, as a value, on this node
+// only. Subscribers must not block, nor call a Region.
+type Event struct {
+	Kind  EventKind
+	Group string
+	Type  string
+	// Shard is -1 where the event is not about one.
+	Shard  int
+	Token  lease.Token
+	ID     string
+	Reason error
+	Panic  any
+	After  time.Duration
+	Peer   lease.Owner
+}
+
+func (r *Region) event(e Event) {
+	e.Group, e.Type = r.group.Name(), r.typ.Name
+	r.system.EventStream.Publish(e)
+}

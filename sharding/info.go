@@ -1,0 +1,175 @@
+package sharding
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// Info is what a node knows of a type, and what it does for it.
+type Info struct {
+	Group, Type string
+	Node        string // the id of the node that was asked
+	Shards      int
+	// Coordinator is where the coordinator runs, and Token its fencing token; zero
+	// if nobody coordinates.
+	Coordinator lease.Owner
+	Token       lease.Token
+	// Nodes take part, by id.
+	Nodes []NodeInfo
+	// Table says who holds each shard, by its number.
+	Table []ShardInfo
+	// Held is how many shards are, or may be, this node's; Entities how many run
+	// here, and Waiting how many messages wait here.
+	Held, Entities, Waiting int
+	// Since Start, on this node: messages dropped for want of room, undeliverable
+	// ones, those forwarded for others; moves that may have broken the order;
+	// handlers that overran a loss; entities that panicked, and that were passivated;
+	// shards handed off.
+	Dropped, Undeliverable, Relayed, Unordered, Overruns, Crashes, Passivated, HandedOff int64
+	// Recent are the last moves on this node, the newest last.
+	Recent []Move
+}
+
+// NodeInfo is a node that takes part.
+type NodeInfo struct {
+	ID, Incarnation, Address string
+	Hosts                    bool // else it only reaches the entities
+	Member                   bool // of the group, at present
+	Leaving                  bool
+	Shards                   int // that it holds, by the records
+}
+
+// ShardInfo is one shard.
+type ShardInfo struct {
+	Shard int
+	Owner string // the node's id; empty if nobody holds it
+	Token lease.Token
+	// Phase and Entities are those of the node that was asked.
+	Phase    string `json:",omitempty"`
+	Entities int    `json:",omitempty"`
+}
+
+// Move is something that happened to a shard on this node, or to its coordinator
+// (Shard -1).
+type Move struct {
+	Shard  int
+	What   EventKind
+	Token  lease.Token `json:",omitempty"`
+	To     string      `json:",omitempty"` // HandedOff: the id of the next host
+	Took   time.Duration
+	Reason string `json:",omitempty"`
+	At     time.Time
+}
+
+// MarshalText makes an EventKind readable in JSON.
+func (k EventKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// recentMoves is how many moves a node remembers.
+const recentMoves = 256
+
+// moves are the last of a node.
+type moves struct {
+	mu   sync.Mutex
+	ring []Move
+	next int
+}
+
+func (m *moves) add(x Move) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.ring) < recentMoves {
+		m.ring = append(m.ring, x)
+		return
+	}
+	m.ring[m.next] = x
+	m.next = (m.next + 1) % recentMoves
+}
+
+func (m *moves) all() []Move {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return append(append([]Move(nil), m.ring[m.next:]...), m.ring[:m.next]...)
+}
+
+func (r *Region) now() time.Time { return time.Unix(0, r.clock.Now().Wall) }
+
+// Info returns a snapshot. It takes each shard's lock for a moment.
+func (r *Region) Info() Info {
+	in := Info{Group: r.group.Name(), Type: r.typ.Name, Node: r.keeper.Owner().ID, Shards: r.typ.Shards,
+		Waiting: int(r.waiting.Load()), Dropped: r.counts.dropped.Load(), Undeliverable: r.counts.undeliverable.Load(),
+		Relayed: r.counts.relayed.Load(), Unordered: r.counts.unordered.Load(), Overruns: r.counts.overruns.Load(),
+		Crashes: r.counts.crashes.Load(), Passivated: r.counts.passivated.Load(), HandedOff: r.counts.moved.Load(), Recent: r.moves.all()}
+	if boss, ok := r.table.bossOf(); ok {
+		in.Coordinator, in.Token = boss.Owner, boss.Token
+	}
+	held := map[string]int{}
+	standings := r.table.all()
+	in.Table = make([]ShardInfo, len(standings))
+	for i, st := range standings {
+		x := ShardInfo{Shard: i, Token: st.last}
+		if st.held {
+			x.Owner = st.rec.Owner.ID
+			held[st.rec.Owner.Incarnation]++
+		}
+		s := &r.shards[i]
+		if p := Phase(s.phase.Load()); p != Away {
+			x.Phase = p.String()
+			if p.holds() {
+				in.Held++
+			}
+			s.mu.RLock()
+			x.Entities = len(s.entries)
+			s.mu.RUnlock()
+			in.Entities += x.Entities
+		}
+		in.Table[i] = x
+	}
+	in.Nodes = r.nodes(held)
+	return in
+}
+
+func (r *Region) nodes(held map[string]int) (all []NodeInfo) {
+	members := r.group.Members()
+	for _, g := range r.table.participants(false) {
+		n := NodeInfo{ID: g.owner.ID, Incarnation: g.owner.Incarnation, Address: g.owner.Address, Hosts: g.hosts, Shards: held[g.owner.Incarnation]}
+		if m, ok := members.Find(g.owner.ID); ok && m.Incarnation == g.owner.Incarnation {
+			n.Member, n.Leaving = true, m.Leaving
+		}
+		all = append(all, n)
+	}
+	return all
+}
+
+// Handler serves Info as JSON: to GET and HEAD, at any path. "?table=0" leaves out
+// the table, which has an entry for each shard.
+func (r *Region) Handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.Method != http.MethodGet && req.Method != http.MethodHead {
+			w.Header().Set("Allow", "GET, HEAD")
+			http.Error(w, "only GET and HEAD", http.StatusMethodNotAllowed)
+			return
+		}
+		in := r.Info()
+		if q := req.URL.Query(); q.Has("table") {
+			if with, err := strconv.ParseBool(q.Get("table")); err != nil {
+				http.Error(w, "table: must be 0 or 1", http.StatusBadRequest)
+				return
+			} else if !with {
+				in.Table = nil
+			}
+		}
+		body, err := json.Marshal(in)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "no-store")
+		_, _ = w.Write(body)
+	})
+}

@@ -1,0 +1,292 @@
+package sharding_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+
+	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/internal/memnet"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/faultclock"
+	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/membership"
+	"github.com/holdfast-go/holdfast/remoting"
+	"github.com/holdfast-go/holdfast/sharding"
+)
+
+const ttl = 10 * time.Second
+
+// job is a Go value that travels between nodes.
+type job struct {
+	Sender string
+	Number int
+}
+
+// done answers a job.
+type done struct {
+	ID     string
+	Number int
+	Token  lease.Token
+	Node   string
+}
+
+func init() {
+	if err := remoting.Register[job]("sharding.test.job"); err != nil {
+		panic(err)
+	}
+	if err := remoting.Register[done]("sharding.test.done"); err != nil {
+		panic(err)
+	}
+}
+
+// cluster is some nodes on one store and one net, on fake time.
+type cluster struct {
+	t     testing.TB
+	store *memory.Store
+	net   *memnet.Net
+	log   journal
+	ends  []func()
+	loud  bool
+}
+
+// bubble runs a test on fake time.
+func bubble(t *testing.T, f func(c *cluster)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		defer func() { time.Sleep(2 * ttl); synctest.Wait() }() // protoactor's log of dead letters ends a second later
+		c := &cluster{t: t, store: memory.New(), net: memnet.New()}
+		c.log.t = t
+		defer c.cleanUp()
+		f(c)
+	})
+}
+
+func (c *cluster) atEnd(f func()) { c.ends = append(c.ends, f) }
+
+func (c *cluster) cleanUp() {
+	for i := len(c.ends) - 1; i >= 0; i-- {
+		c.ends[i]()
+	}
+}
+
+// node is one actor system with its Keeper and its membership.
+type node struct {
+	c      *cluster
+	id     string
+	system *actor.ActorSystem
+	keeper *lease.Keeper
+	group  *membership.Group
+	region *sharding.Region
+	clock  *faultclock.Clock
+	store  *faultstore.Store
+	dead   bool
+}
+
+func (c *cluster) node(id string, opts ...membership.Option) *node {
+	c.t.Helper()
+	n := &node{c: c, id: id, clock: faultclock.New(), store: faultstore.Wrap(c.store)}
+	n.system = actor.NewActorSystem(remoting.LogTo(nil))
+	c.net.Join(n.system, id+":1")
+	k, err := lease.NewKeeper(n.store, lease.Config{ID: id, Address: n.system.Address(), TTL: ttl, Clock: n.clock})
+	require.NoError(c.t, err)
+	n.keeper = k
+	c.atEnd(func() {
+		n.clock.Thaw()
+		n.store.SetRule(nil)
+		n.store.Heal()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = k.Close(ctx)
+		n.store.Wait()
+	})
+	n.group, err = membership.Join(context.Background(), k, "g", opts...)
+	require.NoError(c.t, err)
+	c.atEnd(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = n.group.Leave(ctx)
+	})
+	return n
+}
+
+func (c *cluster) nodes(ids ...string) (ns []*node) {
+	for _, id := range ids {
+		ns = append(ns, c.node(id))
+	}
+	return ns
+}
+
+// crash makes the node vanish as a killed process does.
+func (n *node) crash() {
+	n.dead = true
+	n.clock.Freeze()
+	n.store.Partition()
+	n.c.net.Kill(n.system.Address())
+}
+
+func (c *cluster) logger(id string) *zap.Logger {
+	if !c.loud {
+		return zap.NewNop()
+	}
+	return zaptest.NewLogger(c.t).Named(id)
+}
+
+// start runs the type "account" here, with the journal's entity.
+func (n *node) start(shards int, opts ...sharding.Option) *sharding.Region {
+	n.c.t.Helper()
+	return n.startType(sharding.Type{Name: "account", Props: n.props(), Shards: shards}, opts...)
+}
+
+func (n *node) startType(t sharding.Type, opts ...sharding.Option) *sharding.Region {
+	n.c.t.Helper()
+	r, err := sharding.Start(n.system, n.group, t, append([]sharding.Option{sharding.WithLogger(n.c.logger(n.id))}, opts...)...)
+	require.NoError(n.c.t, err)
+	n.region = r
+	n.c.atEnd(func() {
+		n.clock.Thaw()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		_ = r.Stop(ctx)
+	})
+	return r
+}
+
+func (n *node) props() *actor.Props {
+	return actor.PropsFromProducer(func() actor.Actor { return &account{n: n} })
+}
+
+// account notes what it handles.
+type account struct {
+	n    *node
+	self *sharding.Entity
+}
+
+func (a *account) Receive(ctx actor.Context) {
+	switch m := ctx.Message().(type) {
+	case *actor.Started:
+		e, ok := sharding.Of(ctx)
+		if !ok {
+			panic("an entity does not know which it is")
+		}
+		a.self = e
+		a.n.c.log.began(e.ID(), a.n.id, e.Token())
+	case *actor.Stopped:
+		a.n.c.log.ended(a.self.ID(), a.n.id, a.self.Token())
+	case job:
+		a.n.c.log.handled(a.self.ID(), m, a.n.id, a.self.Token())
+		if ctx.Sender() != nil {
+			ctx.Respond(done{a.self.ID(), m.Number, a.self.Token(), a.n.id})
+		}
+	}
+}
+
+// journal is what entities did, on all nodes.
+type journal struct {
+	t  testing.TB
+	mu sync.Mutex
+
+	seen   map[string][]int // by sender and id
+	live   map[string]string
+	count  int
+	starts int
+	bad    []string
+}
+
+func (j *journal) began(id, node string, token lease.Token) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.live == nil {
+		j.live = map[string]string{}
+	}
+	j.starts++
+	if at, ok := j.live[id]; ok {
+		j.bad = append(j.bad, fmt.Sprintf("%s starts at %s under %d, and lives as %s", id, node, token, at))
+	}
+	j.live[id] = fmt.Sprintf("%s/%d", node, token)
+}
+
+func (j *journal) ended(id, node string, token lease.Token) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.live[id] == fmt.Sprintf("%s/%d", node, token) {
+		delete(j.live, id)
+	}
+}
+
+func (j *journal) handled(id string, m job, node string, token lease.Token) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.seen == nil {
+		j.seen = map[string][]int{}
+	}
+	key := m.Sender + ">" + id
+	j.seen[key] = append(j.seen[key], m.Number)
+	j.count++
+}
+
+// died forgets what lived on a node that crashed.
+func (j *journal) died(node string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for id, at := range j.live {
+		if len(at) > len(node) && at[:len(node)+1] == node+"/" {
+			delete(j.live, id)
+		}
+	}
+}
+
+func (j *journal) total() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.count
+}
+
+// complete checks that every sender's messages 1 to n came to id, each once and in
+// order.
+func (j *journal) complete(sender, id string, n int) {
+	j.t.Helper()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	want := make([]int, n)
+	for i := range want {
+		want[i] = i + 1
+	}
+	require.Equal(j.t, want, j.seen[sender+">"+id], "%s to %s", sender, id)
+}
+
+func (j *journal) check() {
+	j.t.Helper()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	require.Empty(j.t, j.bad)
+}
+
+// settled waits until every shard is held by one of the nodes, balanced.
+func (c *cluster) settled(within time.Duration, ns ...*node) {
+	c.t.Helper()
+	var last map[string]int
+	for range int(within/(100*time.Millisecond)) + 1 {
+		last = map[string]int{}
+		for _, s := range ns[0].region.Info().Table {
+			last[s.Owner]++
+		}
+		total, ok := len(ns[0].region.Info().Table), last[""] == 0
+		for _, n := range ns {
+			ok = ok && last[n.id] >= total/len(ns) && last[n.id] <= total/len(ns)+1
+		}
+		if ok {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	require.Fail(c.t, "the shards are not where they should be", "%v", last)
+}

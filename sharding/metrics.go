@@ -1,0 +1,107 @@
+package sharding
+
+import (
+	"context"
+	"errors"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.uber.org/zap"
+)
+
+// instruments are a Region's metrics. They carry holdfast.node and holdfast.type.
+type instruments struct {
+	attrs         metric.MeasurementOption
+	hosted        metric.Int64UpDownCounter
+	entities      metric.Int64ObservableUpDownCounter
+	waiting       metric.Int64ObservableUpDownCounter
+	dropped       metric.Int64Counter
+	undeliverable metric.Int64Counter
+	relayed       metric.Int64Counter
+	unordered     metric.Int64Counter
+	overruns      metric.Int64Counter
+	crashes       metric.Int64Counter
+	handOff       metric.Float64Histogram
+}
+
+func newInstruments(r *Region) (*instruments, error) {
+	m := r.set.meters.Meter("github.com/holdfast-go/holdfast/sharding")
+	attrs := attribute.NewSet(attribute.String("holdfast.node", r.keeper.Owner().ID), attribute.String("holdfast.type", r.typ.Name))
+	i := &instruments{attrs: metric.WithAttributeSet(attrs)}
+	var errs []error
+	counter := func(to *metric.Int64Counter, name, what string) {
+		c, err := m.Int64Counter("holdfast.sharding."+name, metric.WithDescription(what))
+		*to, errs = c, append(errs, err)
+	}
+	var err error
+	i.hosted, err = m.Int64UpDownCounter("holdfast.sharding.hosted", metric.WithDescription("Shards whose entities may run on this node."))
+	errs = append(errs, err)
+	i.entities, err = m.Int64ObservableUpDownCounter("holdfast.sharding.entities", metric.WithDescription("Entities that run on this node."))
+	errs = append(errs, err)
+	i.waiting, err = m.Int64ObservableUpDownCounter("holdfast.sharding.waiting",
+		metric.WithDescription("Messages that wait on this node for a host or for an entity to start, or to be taken up."))
+	errs = append(errs, err)
+	counter(&i.dropped, "dropped", "Messages that found a buffer full, or were left when a Region ended.")
+	counter(&i.undeliverable, "undeliverable", "Messages that could not be encoded, decoded or routed.")
+	counter(&i.relayed, "relayed", "Messages that were forwarded for others, each kept until it was taken up.")
+	counter(&i.unordered, "unordered", "Moves after which the order of messages was not guaranteed.")
+	counter(&i.overruns, "overruns", "Handlers that were running when their shard was lost.")
+	counter(&i.crashes, "crashes", "Entities that panicked.")
+	i.handOff, err = m.Float64Histogram("holdfast.sharding.handoff", metric.WithUnit("s"),
+		metric.WithDescription("Planned moves of shards, from the entities being told to stop until the lease was transferred."),
+		metric.WithExplicitBucketBoundaries(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 300))
+	if err := errors.Join(append(errs, err)...); err != nil {
+		return nil, err
+	}
+	reg, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		o.ObserveInt64(i.entities, r.active.Load(), i.attrs)
+		o.ObserveInt64(i.waiting, r.waiting.Load(), i.attrs)
+		return nil
+	}, i.entities, i.waiting)
+	if err != nil {
+		return nil, err
+	}
+	r.onEnd(func() { _ = reg.Unregister() })
+	return i, nil
+}
+
+// counted notes what a shard's Router counted.
+func (r *Region) counted(shard, relayed, unordered int) {
+	if relayed > 0 {
+		r.counts.relayed.Add(int64(relayed))
+		r.metrics.relayed.Add(r.life, int64(relayed), r.metrics.attrs)
+	}
+	if unordered > 0 {
+		r.counts.unordered.Add(int64(unordered))
+		r.metrics.unordered.Add(r.life, int64(unordered), r.metrics.attrs)
+		r.log.Warn("mail went on before all that was sent the old way was known to have arrived", zap.Int("shard", shard))
+		go r.event(Event{Kind: OrderNotKept, Shard: shard})
+	}
+}
+
+// overran notes handlers that were running when their shard was lost.
+func (r *Region) overran(n uint64) {
+	if n > 0 {
+		r.counts.overruns.Add(int64(n))
+		r.metrics.overruns.Add(r.life, int64(n), r.metrics.attrs)
+	}
+}
+
+// crashed notes that an entity panicked.
+func (r *Region) crashed(shard int, id string, reason any) {
+	r.counts.crashes.Add(1)
+	r.metrics.crashes.Add(r.life, 1, r.metrics.attrs)
+	r.log.Warn("an entity panicked", zap.Int("shard", shard), zap.String("id", id), zap.Any("panic", reason))
+	r.event(Event{Kind: EntityCrashed, Shard: shard, ID: id, Panic: reason})
+}
+
+// stopMessage makes the user's stop message; nil if that panics.
+func (r *Region) stopMessage() (msg any) {
+	defer func() {
+		if p := recover(); p != nil {
+			r.log.Error("WithStop's function panicked: the entity is stopped at once", zap.Any("panic", p))
+			msg = nil
+		}
+	}()
+	return r.set.stopWith()
+}

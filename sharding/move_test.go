@@ -1,0 +1,158 @@
+package sharding_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/sharding"
+)
+
+// traffic sends numbered jobs from every node to some entities, until stop.
+type traffic struct {
+	c    *cluster
+	stop chan struct{}
+	wg   sync.WaitGroup
+	mu   sync.Mutex
+	sent map[string]int // by sender and id
+}
+
+const ids = 40
+
+func (c *cluster) traffic(every time.Duration, ns ...*node) *traffic {
+	f := &traffic{c: c, stop: make(chan struct{}), sent: map[string]int{}}
+	for _, n := range ns {
+		f.add(n, every)
+	}
+	return f
+}
+
+func (f *traffic) add(n *node, every time.Duration) {
+	f.wg.Go(func() {
+		for k := 1; ; k++ {
+			select {
+			case <-f.stop:
+				return
+			case <-time.After(every):
+			}
+			for i := range ids {
+				id := fmt.Sprint("id", i)
+				if n.region.Tell(id, job{n.id, k}) != nil {
+					return
+				}
+				f.mu.Lock()
+				f.sent[n.id+">"+id] = k
+				f.mu.Unlock()
+			}
+		}
+	})
+}
+
+// end stops and checks that everything arrived once and in order.
+func (f *traffic) end() {
+	f.c.t.Helper()
+	close(f.stop)
+	f.wg.Wait()
+	time.Sleep(15 * time.Second)
+	synctest.Wait()
+	f.c.log.check()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for key, n := range f.sent {
+		var sender, id string
+		for i := range key {
+			if key[i] == '>' {
+				sender, id = key[:i], key[i+1:]
+			}
+		}
+		f.c.log.complete(sender, id, n)
+	}
+}
+
+func (c *cluster) whole(ns ...*node) {
+	c.t.Helper()
+	for _, n := range ns {
+		in := n.region.Info()
+		require.Zero(c.t, in.Dropped, n.id)
+		require.Zero(c.t, in.Undeliverable, n.id)
+		require.Zero(c.t, in.Unordered, n.id)
+		require.Zero(c.t, in.Overruns, n.id)
+	}
+}
+
+func TestAJoinMovesItsPart(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b", "c")
+		for _, n := range ns {
+			n.start(60)
+		}
+		c.settled(5*time.Second, ns...)
+		f := c.traffic(10*time.Millisecond, ns...)
+		time.Sleep(time.Second)
+		d := c.node("d")
+		d.start(60)
+		ns = append(ns, d)
+		f.add(d, 10*time.Millisecond)
+		c.settled(20*time.Second, ns...)
+		moved := int64(0)
+		for _, n := range ns {
+			moved += n.region.Info().HandedOff
+		}
+		require.EqualValues(t, 15, moved)
+		time.Sleep(time.Second)
+		f.end()
+		c.whole(ns...)
+	})
+}
+
+func TestANodeLeavesUnderTraffic(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b", "c")
+		for _, n := range ns {
+			n.start(30)
+		}
+		c.settled(5*time.Second, ns...)
+		f := c.traffic(10*time.Millisecond, ns[1:]...)
+		time.Sleep(time.Second)
+		began := time.Now()
+		require.NoError(t, ns[0].region.Stop(context.Background()))
+		t.Logf("stopped in %v", time.Since(began))
+		c.settled(5*time.Second, ns[1:]...)
+		require.NoError(t, ns[0].group.Leave(context.Background()))
+		f.end()
+		c.whole(ns...)
+	})
+}
+
+func TestACrashedNodesShardsComeBack(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b", "c")
+		for _, n := range ns {
+			n.start(30)
+		}
+		c.settled(5*time.Second, ns...)
+		for i := range ids {
+			require.NoError(t, ns[2].region.Tell(fmt.Sprint("id", i), job{"x", 1}))
+		}
+		time.Sleep(100 * time.Millisecond)
+		ns[0].crash()
+		c.log.died("a")
+		time.Sleep(ttl + time.Second)
+		for _, n := range ns[1:] {
+			for i := range ids {
+				ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+				got, err := sharding.Ask[done](ctx, n.region, fmt.Sprint("id", i), job{n.id, 1})
+				cancel()
+				require.NoError(t, err, "%s id%d", n.id, i)
+				require.NotEqual(t, "a", got.Node)
+			}
+		}
+		c.settled(5*time.Second, ns[1:]...)
+		c.log.check()
+	})
+}

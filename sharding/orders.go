@@ -1,0 +1,91 @@
+package sharding
+
+import (
+	"fmt"
+
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// This file takes the coordinator's orders. An order that is not about the present
+// is refused: by the coordinator's token, by the node's incarnation, by the number
+// of shards, and for each shard by the token it was decided on.
+
+func (c *controller) onOrder(m *wire.Order) {
+	refuse := func(why string) {
+		c.log.Info("orders refused", zap.String("why", why), zap.String("from", m.From.GetAddress()))
+		failures := make([]*wire.Failure, len(m.Assignments))
+		for i, a := range m.Assignments {
+			failures[i] = &wire.Failure{Shard: a.Shard, Reason: why}
+		}
+		c.send(m.From.GetAddress(), &wire.Report{Type: c.names.key, From: c.self, Coordinator: m.Coordinator, Failures: failures})
+	}
+	switch {
+	case m.Type != c.names.key || m.From == nil:
+		return
+	case m.Coordinator < c.highest:
+		refuse(fmt.Sprintf("of a coordinator with token %d, after one with %d", m.Coordinator, c.highest))
+		return
+	case m.To != c.self.Incarnation:
+		refuse("for another life of this node")
+		return
+	case int(m.Shards) != c.typ.Shards:
+		refuse(fmt.Sprintf("for %d shards, here there are %d", m.Shards, c.typ.Shards))
+		return
+	case !c.hosts:
+		refuse("this node hosts nothing")
+		return
+	}
+	c.highest = m.Coordinator
+	c.boss = m
+	c.failed = nil
+	for _, a := range m.Assignments {
+		c.obey(a)
+	}
+	if len(c.failed) > 0 {
+		c.send(m.From.Address, &wire.Report{Type: c.names.key, From: c.self, Coordinator: m.Coordinator, Failures: c.failed})
+	}
+	c.failed, c.obeying = nil, false
+}
+
+// obey begins what was ordered about one shard.
+func (c *controller) obey(a *wire.Assignment) {
+	c.obeying = true
+	if int(a.Shard) >= c.typ.Shards {
+		return
+	}
+	s := &c.shards[a.Shard]
+	switch {
+	case lease.Token(a.Token) < s.seen:
+		c.fail(s.number, fmt.Sprintf("decided on token %d, it is at %d", a.Token, s.seen))
+	case a.Next != nil:
+		if s.term == nil || uint64(s.term.Token()) != a.Token {
+			c.fail(s.number, "not held under that token")
+			return
+		}
+		if s.m.phase == Active {
+			s.inv = invitation{node: a.Next}
+		}
+		c.fire(s, move)
+	case c.depart.on:
+		c.fail(s.number, "this node is leaving")
+	case !c.mayHost():
+		c.fail(s.number, ErrNotHosting.Error())
+	default:
+		c.fire(s, host)
+	}
+}
+
+// fail tells the coordinator that what it ordered about a shard came to nothing.
+func (c *controller) fail(shard int, why string) {
+	f := &wire.Failure{Shard: uint32(shard), Reason: why}
+	if c.obeying {
+		c.failed = append(c.failed, f)
+		return
+	}
+	if c.boss != nil {
+		c.send(c.boss.From.Address, &wire.Report{Type: c.names.key, From: c.self, Coordinator: c.boss.Coordinator, Failures: []*wire.Failure{f}})
+	}
+}

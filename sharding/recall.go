@@ -1,0 +1,181 @@
+package sharding
+
+import (
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/gate"
+)
+
+// This file keeps the store of remembered entities true: an id is in the store
+// before its entity gets the first message, and out of it only when the entity has
+// said so. Writes of one shard go one at a time, in batches.
+
+// remembered is what one shard's home knows of the store. It is guarded by the
+// shard's mu.
+type remembered struct {
+	known   map[string]bool // ids that are in the store
+	loaded  bool
+	add     []string // to be written
+	remove  []string
+	writing bool
+}
+
+// maxBatch bounds how many ids one write carries.
+const maxBatch = 100
+
+// note has the id of an entity written that is about to start; true if it is in the
+// store, or need not be.
+func (s *shard) note(e *entry) bool {
+	if s.r.set.store == nil {
+		return true
+	}
+	h := s.last
+	if h.rem.loaded && h.rem.known[e.id] {
+		return true
+	}
+	e.state = noting
+	if h.rem.loaded {
+		h.rem.add = append(h.rem.add, e.id)
+		s.write(h)
+	}
+	return false
+}
+
+// forget has an id removed.
+func (s *shard) forget(id string, g *gate.Gate) {
+	if s.r.set.store == nil {
+		return
+	}
+	s.do(func() {
+		h := s.home
+		if e := s.entries[id]; e == nil || e.gate != g || h == nil || !h.rem.known[id] {
+			return
+		}
+		delete(h.rem.known, id)
+		h.rem.remove = append(h.rem.remove, id)
+		s.write(h)
+	})
+}
+
+// recall loads what is remembered of a shard that was taken up, and starts it, no
+// faster than the node may.
+func (s *shard) recall(h *home) {
+	if s.r.set.store == nil {
+		return
+	}
+	s.r.ops.Go(func() {
+		var ids []string
+		if !s.persist(h, "load", func() (err error) {
+			ids, err = s.r.set.store.Load(h.term.Context(), h.term)
+			return err
+		}) {
+			return
+		}
+		s.do(func() {
+			h.rem.loaded, h.rem.known = true, make(map[string]bool, len(ids))
+			for _, id := range ids {
+				h.rem.known[id] = true
+			}
+			for _, e := range s.entries {
+				switch {
+				case e.state != noting:
+				case h.rem.known[e.id]:
+					s.start(e)
+				default:
+					h.rem.add = append(h.rem.add, e.id)
+				}
+			}
+			s.write(h)
+		})
+		s.startAll(h, ids)
+	})
+}
+
+// startAll starts remembered entities at the node's pace.
+func (s *shard) startAll(h *home, ids []string) {
+	const step = 20 * time.Millisecond
+	perStep := max(1, s.r.set.recoverEvery/int(time.Second/step))
+	every := step
+	if s.r.set.recoverEvery < int(time.Second/step) {
+		every = time.Second / time.Duration(s.r.set.recoverEvery)
+	}
+	for chunk := range slices.Chunk(ids, perStep) {
+		select { // one shard at a time
+		case s.r.pace <- struct{}{}:
+		case <-s.r.life.Done():
+			return
+		case <-h.term.Context().Done():
+			return
+		}
+		s.do(func() {
+			if s.home != h {
+				return
+			}
+			for _, id := range chunk {
+				if s.entries[id] == nil && h.rem.known[id] {
+					s.begin(id)
+				}
+			}
+		})
+		s.r.sleep(every)
+		<-s.r.pace
+		if s.r.life.Err() != nil || h.term.Context().Err() != nil {
+			return
+		}
+	}
+}
+
+// write sends the next batch, if none is under way.
+func (s *shard) write(h *home) {
+	m := &h.rem
+	if m.writing || h.ending || len(m.add)+len(m.remove) == 0 {
+		return
+	}
+	m.writing = true
+	// What is to be removed goes first: one that is in both came again later.
+	var add, remove []string
+	if len(m.remove) > 0 {
+		n := min(len(m.remove), maxBatch)
+		remove, m.remove = slices.Clone(m.remove[:n]), m.remove[n:]
+	} else {
+		n := min(len(m.add), maxBatch)
+		add, m.add = slices.Clone(m.add[:n]), m.add[n:]
+	}
+	s.r.ops.Go(func() {
+		ok := s.persist(h, "update", func() error { return s.r.set.store.Update(h.term.Context(), h.term, add, remove) })
+		s.do(func() {
+			m.writing = false
+			if !ok {
+				return
+			}
+			for _, id := range add {
+				m.known[id] = true
+				if e := s.entries[id]; e != nil && e.state == noting && !h.ending {
+					s.start(e)
+				}
+			}
+			s.write(h)
+		})
+	})
+}
+
+// persist repeats a call to the store until it is done; false if the shard has gone.
+func (s *shard) persist(h *home, what string, f func() error) bool {
+	for n := 0; ; n++ {
+		err := contain(f)
+		if err == nil {
+			return true
+		}
+		over := false
+		s.do(func() { over = s.home != h })
+		if over || h.term.Context().Err() != nil || s.r.life.Err() != nil {
+			return false
+		}
+		s.r.log.Warn("the store of remembered entities failed", zap.String("shard", s.name), zap.String("call", what), zap.Error(err))
+		s.r.event(Event{Kind: NotRemembered, Shard: s.number, Token: h.term.Token(), Reason: err})
+		s.r.sleep(pause(n, 100*time.Millisecond, 5*time.Second))
+	}
+}

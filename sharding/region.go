@@ -1,0 +1,320 @@
+package sharding
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/membership"
+	"github.com/holdfast-go/holdfast/singleton"
+)
+
+// Region is one node's part in a Type: it hosts some of the shards, and routes
+// what is for entities of the others. Safe for concurrent use; but what runs on
+// the goroutine of a sender (a subscriber of the EventStream, a mailbox's producer)
+// must not call it.
+type Region struct {
+	typ     Type
+	set     settings
+	system  *actor.ActorSystem
+	group   *membership.Group
+	keeper  *lease.Keeper
+	clock   lease.Clock
+	log     *zap.Logger
+	names   names
+	self    *wire.Node
+	hosts   bool
+	props   *actor.Props // of entities
+	payload int          // bound of a message between nodes
+	metrics *instruments
+
+	pid     *actor.PID // the front door
+	control *actor.PID
+	shards  []shard
+	byName  map[string]*shard
+	table   *table
+	peers   sync.Map // address to *actor.PID
+
+	regionLease *lease.Handle
+	manager     *singleton.Manager // of the coordinator
+	coordinator atomic.Pointer[coordinator]
+	chief       *chief
+
+	epoch   atomic.Uint32 // counts quarters of the passivation time
+	waiting atomic.Int64
+	active  atomic.Int64
+	evict   atomic.Bool // an eviction is asked for
+	counts  tally
+	moves   moves
+	over    atomic.Bool
+	refs    sync.Map      // id to *actor.PID
+	pace    chan struct{} // has room for one: who starts remembered entities
+
+	life    context.Context
+	end     context.CancelFunc
+	ops     sync.WaitGroup
+	cleanUp []func()
+	done    chan struct{}
+}
+
+// tally is what happened here since Start.
+type tally struct {
+	dropped, undeliverable, relayed, unordered, overruns, crashes, passivated, moved atomic.Int64
+}
+
+// Type returns what the Region was started for.
+func (r *Region) Type() Type { return r.typ }
+
+// Undeliverable is what the sender of a request gets in place of a reply when its
+// message could not be handed over; see singleton.Undeliverable.
+type Undeliverable = singleton.Undeliverable
+
+// Tell sends msg to the entity id, wherever it runs, starting it if need be. It
+// returns at once. msg may be an *actor.MessageEnvelope, with sender and headers.
+// What one goroutine sends to one entity stays in order.
+//
+// Errors: lease.ErrInvalid for a bad id or a nil message, ErrClosed. What can't be
+// delivered otherwise goes to the dead letters and is counted (Info).
+func (r *Region) Tell(id string, msg any) error {
+	if err := r.check(id, msg); err != nil {
+		return err
+	}
+	r.deliver(id, msg)
+	return nil
+}
+
+// Request is Tell with a sender, who gets the entity's answer.
+func (r *Region) Request(id string, msg any, sender *actor.PID) error {
+	if err := r.check(id, msg); err != nil {
+		return err
+	}
+	r.deliver(id, &actor.MessageEnvelope{Message: msg, Sender: sender})
+	return nil
+}
+
+func (r *Region) check(id string, msg any) error {
+	switch err := ValidateEntityID(id); {
+	case err != nil:
+		return err
+	case msg == nil:
+		return fmt.Errorf("message to %q: %w: nil", id, lease.ErrInvalid)
+	case r.over.Load():
+		return fmt.Errorf("sharding type %q: %w", r.typ.Name, ErrClosed)
+	}
+	return nil
+}
+
+// deliver is the way of every message of this node. An entity that is active here
+// gets it at once, without passing another mailbox.
+func (r *Region) deliver(id string, envelope any) {
+	s := &r.shards[ShardOf(id, r.typ.Shards)]
+	s.mu.RLock()
+	if s.direct {
+		if e := s.entries[id]; e != nil && e.state == active {
+			s.use(e)
+			e.gate.Post(envelope)
+			s.mu.RUnlock()
+			return
+		}
+	}
+	s.mu.RUnlock()
+	s.do(func() { s.accept(&mail{id, envelope}) })
+}
+
+// PID is the front door for actors of this node: a To sent to it reaches the
+// entity, with its sender and headers.
+func (r *Region) PID() *actor.PID { return r.pid }
+
+// To is a message for an entity, to be sent to Region.PID.
+type To struct {
+	ID      string
+	Message any
+}
+
+// Ref returns a PID of the entity id that may be kept, given to actors of other
+// nodes, watched by nobody, and sent to, wherever the entity is, runs or not. It
+// works while this Region does, and takes some memory until then. Errors:
+// lease.ErrInvalid for a bad id, ErrClosed.
+func (r *Region) Ref(id string) (*actor.PID, error) {
+	if err := ValidateEntityID(id); err != nil {
+		return nil, err
+	}
+	if r.over.Load() {
+		return nil, fmt.Errorf("sharding type %q: %w", r.typ.Name, ErrClosed)
+	}
+	return r.ref(id), nil
+}
+
+func (r *Region) ref(id string) *actor.PID {
+	if pid, ok := r.refs.Load(id); ok {
+		return pid.(*actor.PID)
+	}
+	pid, _ := r.system.ProcessRegistry.Add(&refProcess{r, id}, r.names.process+"/ref/"+id)
+	kept, _ := r.refs.LoadOrStore(id, pid)
+	return kept.(*actor.PID)
+}
+
+// refProcess is what a Ref stands for.
+type refProcess struct {
+	r  *Region
+	id string
+}
+
+// SendUserMessage implements actor.Process.
+func (p *refProcess) SendUserMessage(pid *actor.PID, message any) {
+	if p.r.over.Load() || message == nil {
+		p.r.system.DeadLetter.SendUserMessage(pid, message)
+		return
+	}
+	p.r.deliver(p.id, message)
+}
+
+// SendSystemMessage implements actor.Process. It is no actor: who watches it is
+// told that there is none, and it can't be stopped.
+func (p *refProcess) SendSystemMessage(pid *actor.PID, message any) { refuseSystem(p.r, pid, message) }
+
+// Stop implements actor.Process.
+func (p *refProcess) Stop(*actor.PID) {}
+
+// refuseSystem has the dead letters answer: who watches is told that there is none.
+func refuseSystem(r *Region, pid *actor.PID, message any) {
+	r.system.DeadLetter.SendSystemMessage(pid, message)
+}
+
+// frontDoor is the process that other nodes, and actors of this one, send to.
+type frontDoor struct{ r *Region }
+
+// SendUserMessage implements actor.Process. It runs on the goroutine that read the
+// message from a link.
+func (p *frontDoor) SendUserMessage(pid *actor.PID, message any) {
+	r := p.r
+	header, msg, sender := actor.UnwrapEnvelope(message)
+	if r.over.Load() {
+		r.system.DeadLetter.SendUserMessage(pid, message)
+		return
+	}
+	switch m := msg.(type) {
+	case *wire.Envelope:
+		r.arrived(m)
+	case *wire.Relay:
+		r.route(m.Name, m)
+	case *wire.RelayAck:
+		r.route(m.Name, m)
+	case *wire.Marker:
+		r.route(m.Name, m)
+	case *wire.MarkerAck:
+		r.route(m.Name, m)
+	case *wire.Invite, *wire.Offer, *wire.HandedOver, *wire.EntityState, *wire.Order, *wire.Report, *wire.Depart:
+		r.post(msg)
+	case To:
+		if err := r.check(m.ID, m.Message); err != nil {
+			r.undeliverable(&Undeliverable{Type: typeName(m.Message), Name: r.names.key, Key: m.ID, Detail: err.Error()}, sender, m.Message)
+			return
+		}
+		var headers map[string]string
+		if header != nil && header.Length() > 0 {
+			headers = header.ToMap()
+		}
+		r.deliver(m.ID, envelope(m.Message, sender, headers))
+	default:
+		r.system.DeadLetter.SendUserMessage(pid, message)
+	}
+}
+
+// SendSystemMessage implements actor.Process.
+func (p *frontDoor) SendSystemMessage(pid *actor.PID, message any) { refuseSystem(p.r, pid, message) }
+
+// Stop implements actor.Process.
+func (p *frontDoor) Stop(*actor.PID) {}
+
+// arrived takes an envelope of another node, straight to its entity if that is
+// active and nothing is to be considered.
+func (r *Region) arrived(m *wire.Envelope) {
+	s := r.byName[m.Name]
+	if s == nil {
+		r.undeliverable(&Undeliverable{Reason: wire.Reason_REASON_NO_HOLDER, Type: m.Type, Name: m.Name, Key: m.Key,
+			Detail: "no shard of that name here"}, m.Sender.PID(), m)
+		return
+	}
+	s.touched()
+	if mail, err := s.open(m); err == nil && ShardOf(m.Key, r.typ.Shards) == s.number {
+		s.mu.RLock()
+		if s.direct && m.Token <= uint64(s.home.term.Token()) {
+			if e := s.entries[m.Key]; e != nil && e.state == active {
+				s.use(e)
+				e.gate.Post(mail.envelope)
+				s.mu.RUnlock()
+				return
+			}
+		}
+		s.mu.RUnlock()
+	}
+	s.do(func() { s.routing().Receive(m) })
+}
+
+// route gives a message of another node to the Router of a shard.
+func (r *Region) route(name string, m any) {
+	s := r.byName[name]
+	if s == nil {
+		r.log.Debug("a message about no shard of this type", zap.String("name", name))
+		return
+	}
+	s.touched()
+	s.do(func() { s.routing().Receive(m) })
+}
+
+// touched notes that other nodes send mail here.
+func (s *shard) touched() {
+	if !s.served.Load() {
+		s.served.Store(true)
+	}
+}
+
+// send sends to the Region of another node. Messages to one address stay in order
+// while the link lives.
+func (r *Region) send(address string, msg any) {
+	if address == r.self.Address {
+		r.post(&toSelf{msg}) // not on this goroutine, which may hold a lock
+		return
+	}
+	pid, ok := r.peers.Load(address)
+	if !ok {
+		pid, _ = r.peers.LoadOrStore(address, actor.NewPID(address, r.names.process))
+	}
+	r.system.Root.Send(pid.(*actor.PID), msg)
+}
+
+// post tells the control actor something, until it has ended.
+func (r *Region) post(msg any) {
+	if !r.over.Load() {
+		r.system.Root.Send(r.control, msg)
+	}
+}
+
+// dropped: a message found a buffer full, or was left at the end.
+func (r *Region) dropped(msg any) {
+	r.counts.dropped.Add(1)
+	r.metrics.dropped.Add(r.life, 1, r.metrics.attrs)
+	r.system.DeadLetter.SendUserMessage(r.pid, msg)
+}
+
+// undeliverable: a message is given up for good. The dead letters get it without
+// its sender, whom they would answer a second time.
+func (r *Region) undeliverable(nack *Undeliverable, sender *actor.PID, msg any) {
+	r.counts.undeliverable.Add(1)
+	r.metrics.undeliverable.Add(r.life, 1, r.metrics.attrs)
+	r.log.Warn("undeliverable message", zap.String("name", nack.Name), zap.Stringer("reason", nack.Reason),
+		zap.String("type", nack.Type), zap.String("detail", nack.Detail))
+	if sender != nil {
+		r.system.Root.Send(sender, nack)
+	}
+	if msg != nil {
+		r.system.DeadLetter.SendUserMessage(r.pid, msg)
+	}
+}

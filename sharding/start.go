@@ -1,0 +1,393 @@
+package sharding
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	mrand "math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/asynkron/protoactor-go/extensions"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/links"
+	"github.com/holdfast-go/holdfast/internal/reply"
+	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/membership"
+	"github.com/holdfast-go/holdfast/remoting"
+	"github.com/holdfast-go/holdfast/singleton"
+)
+
+var (
+	// ErrShardCount: other nodes run the type with another number of shards.
+	ErrShardCount = errors.New("another number of shards is in use")
+	// ErrNameInUse: this actor system has started the type already.
+	ErrNameInUse = errors.New("sharding type in use on this actor system")
+)
+
+// ShardCountError is an ErrShardCount.
+type ShardCountError struct {
+	Type        string
+	Here, There int
+	Where       string // the node's id
+}
+
+// Error says both numbers.
+func (e *ShardCountError) Error() string {
+	return fmt.Sprintf("sharding type %q: %v: %d here, %d at node %q; it can be changed only when no node runs the type",
+		e.Type, ErrShardCount, e.Here, e.There, e.Where)
+}
+
+// Is makes it an ErrShardCount.
+func (e *ShardCountError) Is(target error) bool { return target == ErrShardCount }
+
+// Start runs this node's part of a type of entities among the members of group. It
+// holds the lease "region/<group>/<type>/<id>/<incarnation>" (escaped) as long as it
+// lives, and those of the shards it hosts, "shard/<group>/<type>/<n>". It returns
+// when it is registered, and what others know is known; bounded by
+// lease.Config.OperationTimeout and a few seconds.
+//
+// Errors: lease.ErrInvalid for a bad name, type or option, nil arguments, and if the
+// Keeper's address is not the system's; ErrNameInUse; ErrShardCount, with both
+// numbers; lease.ErrUnsupported for a store that can neither watch nor list; and the
+// store's, if it can't be reached.
+func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...Option) (*Region, error) {
+	fail := func(err error) (*Region, error) { return nil, fmt.Errorf("sharding type %.64q: %w", t.Name, err) }
+	set, err := complete(&t, opts)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case system == nil:
+		return fail(fmt.Errorf("system: %w: nil", lease.ErrInvalid))
+	case group == nil:
+		return fail(fmt.Errorf("group: %w: nil", lease.ErrInvalid))
+	}
+	names, err := namesOf(group.Name(), t.Name)
+	if err != nil {
+		return fail(err)
+	}
+	keeper := group.Keeper()
+	owner := keeper.Owner()
+	if is := system.Address(); is != owner.Address && (is != noAddress || owner.Address != "") {
+		return fail(fmt.Errorf("%w: the keeper's address (lease.Config.Address) is %q, must be the actor system's, %q: start remote before",
+			lease.ErrInvalid, owner.Address, is))
+	}
+	r := &Region{typ: t, set: set, system: system, group: group, keeper: keeper, clock: keeper.Clock(), names: names,
+		self:   &wire.Node{Address: system.Address(), Incarnation: owner.Incarnation},
+		log:    set.logger.With(zap.String("type", t.Name), zap.String("node", owner.ID)),
+		shards: make([]shard, t.Shards), byName: make(map[string]*shard, t.Shards), done: make(chan struct{}), pace: make(chan struct{}, 1),
+		payload: remoting.PayloadLimit(system)}
+	r.hosts = !set.proxyOnly
+	if self, ok := group.Self(); set.role != "" && (!ok || !self.HasRole(set.role)) {
+		r.hosts = false
+	}
+	if r.hosts {
+		r.props = t.Props.Clone(actor.WithSenderMiddleware(reply.Middleware(system)))
+	}
+	for i := range r.shards {
+		s := &r.shards[i]
+		s.r, s.number, s.name = r, i, names.shard(i)
+		s.m.yields = set.stubborn == singleton.Yield
+		r.byName[s.name] = s
+	}
+	r.life, r.end = context.WithCancel(context.Background())
+	r.table = newTable(r)
+	if r.metrics, err = newInstruments(r); err != nil {
+		return fail(fmt.Errorf("metrics: %w", err))
+	}
+	reg := registryOf(system)
+	if !reg.add(r) {
+		return fail(ErrNameInUse)
+	}
+	r.onEnd(func() { reg.remove(r) })
+	if err := r.launch(); err != nil {
+		r.abort()
+		return fail(err)
+	}
+	return r, nil
+}
+
+// noAddress is what protoactor calls a system without remote.
+const noAddress = "nonhost"
+
+// onEnd has f called when the Region ends; the last first.
+func (r *Region) onEnd(f func()) { r.cleanUp = append(r.cleanUp, f) }
+
+func (r *Region) launch() (err error) {
+	if r.regionLease, err = r.keeper.Lease(r.regionName(), r.options(metadata(r.typ.Shards, r.hosts))...); err != nil {
+		return err
+	}
+	r.onEnd(func() { _ = r.regionLease.Close(context.Background()) }) // bounded by the lease's own bounds
+	won, err := r.regionLease.Acquire(r.life)
+	if err != nil {
+		return err
+	}
+	if !won {
+		return fmt.Errorf("%q: %w", r.regionName(), lease.ErrTakenOver)
+	}
+	if _, err := r.agree(r.life); err != nil {
+		return err
+	}
+	reply.Start(r.system)
+	if err := r.spawn(); err != nil {
+		return err
+	}
+	if err := r.listen(); err != nil {
+		return err
+	}
+	if r.hosts {
+		return r.coordinate()
+	}
+	return nil
+}
+
+func (r *Region) regionName() string {
+	name, _ := r.names.region(r.keeper.Owner()) // the group has checked the owner
+	return name
+}
+
+func (r *Region) options(metadata map[string]string) []lease.Option {
+	return append(r.set.leaseOptions[:len(r.set.leaseOptions):len(r.set.leaseOptions)], lease.WithMetadata(metadata))
+}
+
+// agree finds out whether every node and every shard that lives has as many shards
+// as this one: the nodes first.
+func (r *Region) agree(ctx context.Context) (records int, err error) {
+	for _, prefix := range []string{r.names.regions, r.names.shards} {
+		recs, err := r.keeper.List(ctx, prefix)
+		if err != nil {
+			return 0, err
+		}
+		for _, rec := range recs {
+			n, err := countOf(rec)
+			if err != nil {
+				return 0, err
+			}
+			if n != r.typ.Shards {
+				return 0, &ShardCountError{r.typ.Name, r.typ.Shards, n, rec.Owner.ID}
+			}
+			records++
+		}
+	}
+	return records, nil
+}
+
+// spawn makes the actor and the processes of this node.
+func (r *Region) spawn() (err error) {
+	c := &controller{Region: r}
+	r.control, err = r.system.Root.SpawnNamed(actor.PropsFromProducer(func() actor.Actor { return c }), r.names.process+"/control")
+	if err != nil {
+		return fmt.Errorf("actor %q: %w", r.names.process+"/control", err)
+	}
+	r.onEnd(func() { r.system.Root.Stop(r.control) })
+	pid, ok := r.system.ProcessRegistry.Add(&frontDoor{r}, r.names.process)
+	if !ok {
+		return fmt.Errorf("an actor has the name %q: %w", r.names.process, lease.ErrInvalid)
+	}
+	r.pid = pid
+	r.onEnd(func() {
+		r.system.ProcessRegistry.Remove(pid)
+		r.refs.Range(func(_, ref any) bool { r.system.ProcessRegistry.Remove(ref.(*actor.PID)); return true })
+	})
+	return nil
+}
+
+// listen begins to follow what others do, and waits until what stands is known.
+func (r *Region) listen() error {
+	r.chief = &chief{r: r, followers: map[*int]func(membership.LeaderChanged){}}
+	r.table.onChange(func() {
+		if co := r.coordinator.Load(); co != nil {
+			co.tell(&tableChanged{})
+		}
+		r.chief.noticed()
+	})
+	stop, err := r.table.follow(r.keeper, r.names)
+	if err != nil {
+		return err
+	}
+	r.onEnd(stop)
+	r.onEnd(links.Watch(r.system, func(address string) { r.post(&peerGone{address}) }))
+	lossOf := func(f func(func(lease.Loss)) func() bool) {
+		stop := f(func(l lease.Loss) { r.post(&hostingLost{fmt.Errorf("%w: %w", ErrNotHosting, l.Reason)}) })
+		r.onEnd(func() { stop() })
+	}
+	lossOf(r.group.OnLost)
+	lossOf(r.regionLease.OnLost)
+	r.onEnd(r.group.Follow(func(membership.MembersChanged) {
+		if co := r.coordinator.Load(); co != nil {
+			co.tell(&tableChanged{})
+		}
+	}))
+	r.ops.Go(r.holdRegion)
+	if r.set.idle > 0 {
+		r.ops.Go(r.tick)
+	}
+	timeout := make(chan struct{})
+	t := r.clock.AfterFunc(startWithin, func() { close(timeout) })
+	defer t.Stop()
+	select {
+	case <-r.table.ready:
+		return nil
+	case <-timeout:
+		return fmt.Errorf("the records of the type are not known after %v: %w", startWithin, lease.ErrUnknown)
+	}
+}
+
+// startWithin bounds how long Start waits for the records.
+const startWithin = 10 * time.Second
+
+// coordinate runs this node's manager of the coordinator.
+func (r *Region) coordinate() error {
+	l := r.set.coordinator
+	if l == nil {
+		h, err := r.keeper.Lease(r.names.coordinator, r.options(metadata(r.typ.Shards, true))...)
+		if err != nil {
+			return err
+		}
+		r.onEnd(func() { _ = h.Close(context.Background()) })
+		l = h
+	}
+	leadership := r.set.leadership
+	if leadership == nil {
+		e, err := r.group.Leadership()
+		if err != nil {
+			return err
+		}
+		r.onEnd(e.Follow(r.chief.led))
+		r.chief.noticed()
+		leadership = r.chief
+	}
+	m, err := singleton.Start(r.system, r.keeper, "sharding/"+r.names.key, actor.PropsFromProducer(func() actor.Actor { return newCoordinator(r) }),
+		singleton.WithLease(l), singleton.WithLeadership(leadership), singleton.WithLogger(r.set.logger), singleton.WithMeterProvider(r.set.meters),
+		singleton.WithBackoff(100*time.Millisecond, 5*time.Second))
+	if err != nil {
+		return err
+	}
+	r.manager = m
+	r.onEnd(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := m.Stop(ctx); err != nil {
+			r.log.Warn("the coordinator's manager is still ending", zap.Error(err))
+		}
+	})
+	return nil
+}
+
+// holdRegion registers this node anew when its registration was lost.
+func (r *Region) holdRegion() {
+	for r.life.Err() == nil {
+		t, ok := r.regionLease.Term()
+		if !ok {
+			if won, err := r.regionLease.Acquire(r.life); !won {
+				if err != nil && r.life.Err() == nil {
+					r.log.Warn("registering failed", zap.Error(err))
+				}
+				r.sleep(time.Duration(float64(time.Second) * (0.5 + mrand.Float64()/2)))
+			}
+			continue
+		}
+		select {
+		case <-t.Context().Done():
+			r.sleep(10 * time.Millisecond)
+		case <-r.life.Done():
+		}
+	}
+}
+
+// sleep waits on the Keeper's clock.
+func (r *Region) sleep(d time.Duration) {
+	ch := make(chan struct{})
+	defer r.clock.AfterFunc(d, func() { close(ch) }).Stop()
+	select {
+	case <-ch:
+	case <-r.life.Done():
+	}
+}
+
+// abort ends a Region that did not come to be.
+func (r *Region) abort() {
+	r.over.Store(true)
+	r.end()
+	r.ops.Wait()
+	r.clean()
+}
+
+func (r *Region) clean() {
+	for i := len(r.cleanUp) - 1; i >= 0; i-- {
+		r.cleanUp[i]()
+	}
+	r.cleanUp = nil
+}
+
+// finish ends a Region that holds nothing any more.
+func (c *controller) finish() {
+	r := c.Region
+	r.over.Store(true)
+	for i := range r.shards {
+		s := &r.shards[i]
+		s.do(func() {
+			if s.router != nil {
+				s.router.Shut()
+			}
+			halt(s.wake)
+			s.direct = false
+		})
+		if s.handle != nil {
+			_ = s.handle.Close(context.Background())
+		}
+	}
+	r.end()
+	r.ops.Wait()
+	r.clean()
+	close(r.done)
+}
+
+// registry is what an actor system knows of its Regions.
+type registry struct {
+	mu      sync.Mutex
+	regions map[string]*Region
+}
+
+var (
+	registryID = extensions.NextExtensionID()
+	registryMu sync.Mutex // Extensions is not safe for concurrent use
+)
+
+// ExtensionID implements extensions.Extension.
+func (*registry) ExtensionID() extensions.ExtensionID { return registryID }
+
+func registryOf(system *actor.ActorSystem) *registry {
+	registryMu.Lock()
+	defer registryMu.Unlock()
+	if r, ok := system.Extensions.Get(registryID).(*registry); ok {
+		return r
+	}
+	r := &registry{regions: map[string]*Region{}}
+	system.Extensions.Register(r)
+	return r
+}
+
+func (g *registry) add(r *Region) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.regions[r.names.key] != nil {
+		return false
+	}
+	g.regions[r.names.key] = r
+	return true
+}
+
+func (g *registry) remove(r *Region) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.regions, r.names.key)
+}
+
+func itoa(i int) string    { return strconv.Itoa(i) }
+func utoa(u uint64) string { return strconv.FormatUint(u, 10) }

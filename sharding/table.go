@@ -1,0 +1,241 @@
+package sharding
+
+import (
+	"slices"
+	"strings"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// table is what a node knows of a type by the records of its leases: who holds
+// each shard, who takes part, and who coordinates.
+type table struct {
+	r *Region
+
+	mu       sync.Mutex
+	shards   []standing
+	regions  map[string]registration // by incarnation
+	boss     lease.Record
+	version  uint64
+	synced   struct{ shards, regions bool }
+	ready    chan struct{} // closed when both are
+	changed  []func()
+	mismatch map[string]int // names of records with another number of shards
+}
+
+// standing is one shard.
+type standing struct {
+	rec  lease.Record
+	held bool
+	last lease.Token // the highest that was seen
+}
+
+// registration is a node that takes part.
+type registration struct {
+	owner lease.Owner
+	token lease.Token
+	hosts bool
+}
+
+func newTable(r *Region) *table {
+	return &table{r: r, shards: make([]standing, r.typ.Shards), regions: map[string]registration{}, ready: make(chan struct{}),
+		mismatch: map[string]int{}}
+}
+
+// follow begins to follow the records.
+func (t *table) follow(k *lease.Keeper, n names) (stop func(), err error) {
+	var stops []func()
+	stop = func() {
+		for _, f := range stops {
+			f()
+		}
+	}
+	for _, x := range []struct {
+		prefix string
+		f      func(lease.Event)
+	}{{n.shards, t.onShard}, {n.regions, t.onRegion}, {n.coordinator, t.onBoss}} {
+		s, err := k.Watch(x.prefix, x.f)
+		if err != nil {
+			stop()
+			return nil, err
+		}
+		stops = append(stops, s)
+	}
+	return stop, nil
+}
+
+func (t *table) onShard(ev lease.Event) {
+	if ev.Kind == lease.EventSynced {
+		t.sync(&t.synced.shards)
+		return
+	}
+	i, ok := t.r.names.number(ev.Record.Name, t.r.typ.Shards)
+	t.mu.Lock()
+	if !t.count(ev) || !ok {
+		t.mu.Unlock()
+		return
+	}
+	s := &t.shards[i]
+	switch ev.Kind {
+	case lease.EventPut:
+		if ev.Record.Token < s.last {
+			t.mu.Unlock()
+			return
+		}
+		rec := ev.Record
+		rec.Name, rec.Metadata = t.r.shards[i].name, nil
+		*s = standing{rec, true, rec.Token}
+	case lease.EventDelete:
+		if !s.held || ev.Revision != 0 && ev.Revision < s.rec.Token {
+			t.mu.Unlock()
+			return
+		}
+		*s = standing{last: s.last}
+	default:
+		t.mu.Unlock()
+		return
+	}
+	t.version++
+	rec, held := s.rec, s.held
+	t.r.post(&recordNoticed{i, rec, held})
+	t.mu.Unlock()
+	t.tell()
+}
+
+// count notes records by nodes that know of another number of shards.
+func (t *table) count(ev lease.Event) bool {
+	name := ev.Record.Name
+	delete(t.mismatch, name)
+	if ev.Kind != lease.EventPut {
+		return ev.Kind == lease.EventDelete
+	}
+	n, err := countOf(ev.Record)
+	if err != nil {
+		t.r.log.Warn("a record can't be read, left alone", zap.Error(err))
+		return false
+	}
+	if n != t.r.typ.Shards {
+		t.mismatch[name] = n
+		t.r.log.Error("a node differs on the number of shards", zap.String("record", name), zap.Int("there", n), zap.Int("here", t.r.typ.Shards),
+			zap.String("node", ev.Record.Owner.ID))
+		return false
+	}
+	return true
+}
+
+func (t *table) onRegion(ev lease.Event) {
+	if ev.Kind == lease.EventSynced {
+		t.sync(&t.synced.regions)
+		return
+	}
+	t.mu.Lock()
+	ok := t.count(ev)
+	switch {
+	case ev.Kind == lease.EventDelete:
+		for inc, g := range t.regions {
+			if name, _ := t.r.names.region(g.owner); name == ev.Record.Name && (ev.Revision == 0 || ev.Revision >= g.token) {
+				delete(t.regions, inc)
+			}
+		}
+	case ok && ev.Kind == lease.EventPut:
+		rec := ev.Record
+		if name, _ := t.r.names.region(rec.Owner); name == rec.Name && rec.Token >= t.regions[rec.Owner.Incarnation].token {
+			t.regions[rec.Owner.Incarnation] = registration{rec.Owner, rec.Token, rec.Metadata[keyHosts] == "1"}
+		}
+	}
+	t.version++
+	t.mu.Unlock()
+	t.tell()
+}
+
+func (t *table) onBoss(ev lease.Event) {
+	if ev.Record.Name != t.r.names.coordinator {
+		return
+	}
+	t.mu.Lock()
+	switch ev.Kind {
+	case lease.EventPut:
+		if ev.Record.Token >= t.boss.Token {
+			t.boss = ev.Record
+		}
+	case lease.EventDelete:
+		t.boss = lease.Record{Token: t.boss.Token}
+	}
+	t.mu.Unlock()
+	t.tell()
+}
+
+// sync notes that a snapshot is complete.
+func (t *table) sync(what *bool) {
+	t.mu.Lock()
+	was := t.synced.shards && t.synced.regions
+	*what = true
+	if !was && t.synced.shards && t.synced.regions {
+		close(t.ready)
+	}
+	t.mu.Unlock()
+	t.tell()
+}
+
+// onChange has f called after every change; it must not block.
+func (t *table) onChange(f func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.changed = append(t.changed, f)
+}
+
+func (t *table) tell() {
+	t.mu.Lock()
+	fs := t.changed
+	t.mu.Unlock()
+	for _, f := range fs {
+		f()
+	}
+}
+
+// record returns who holds a shard.
+func (t *table) record(i int) (lease.Record, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.shards[i].rec, t.shards[i].held
+}
+
+// all returns a copy of all shards.
+func (t *table) all() []standing {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.shards)
+}
+
+// participants returns who takes part, those that host only if hosts is set,
+// sorted by their tokens: the oldest first.
+func (t *table) participants(hosts bool) []registration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var rs []registration
+	for _, g := range t.regions {
+		if g.hosts || !hosts {
+			rs = append(rs, g)
+		}
+	}
+	slices.SortFunc(rs, func(a, b registration) int {
+		if a.token != b.token {
+			if a.token < b.token {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(a.owner.Incarnation, b.owner.Incarnation)
+	})
+	return rs
+}
+
+// bossOf returns who coordinates; false if nobody does.
+func (t *table) bossOf() (lease.Record, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.boss, t.boss.Name != ""
+}

@@ -1,0 +1,71 @@
+package sharding
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/singleton"
+)
+
+// Typed is a Region for messages of type M.
+type Typed[M any] struct{ r *Region }
+
+// For makes a Typed of r.
+func For[M any](r *Region) Typed[M] { return Typed[M]{r} }
+
+// Region returns what it was made of.
+func (t Typed[M]) Region() *Region { return t.r }
+
+// Tell is Region.Tell.
+func (t Typed[M]) Tell(id string, msg M) error { return t.r.Tell(id, msg) }
+
+// Request is Region.Request.
+func (t Typed[M]) Request(id string, msg M, sender *actor.PID) error {
+	return t.r.Request(id, msg, sender)
+}
+
+// Ask sends msg to the entity id, wherever it runs, and waits for one answer of type
+// R until ctx ends. Everything else is as with singleton.Ask, its errors included.
+func Ask[R any](ctx context.Context, r *Region, id string, msg any) (R, error) {
+	var none R
+	if r == nil {
+		return none, fmt.Errorf("sharding.Ask: region: %w: nil", lease.ErrInvalid)
+	}
+	if err := r.check(id, msg); err != nil {
+		return none, err
+	}
+	answer, err := singleton.AskBy[R](ctx, r.system, func(envelope *actor.MessageEnvelope) { r.deliver(id, envelope) }, msg)
+	if err != nil {
+		err = fmt.Errorf("%s %.64q: %w", r.typ.Name, id, err)
+	}
+	return answer, err
+}
+
+// AskTyped is Ask for a Typed.
+func AskTyped[R, M any](ctx context.Context, t Typed[M], id string, msg M) (R, error) {
+	return Ask[R](ctx, t.r, id, msg)
+}
+
+// RequestFuture sends msg to the entity id and returns a future of its answer, as
+// protoactor's Root.RequestFuture does; Ask says more about what went wrong. Errors:
+// those of Tell.
+func (r *Region) RequestFuture(id string, msg any, timeout time.Duration) (*actor.Future, error) {
+	if err := r.check(id, msg); err != nil {
+		return nil, err
+	}
+	f := actor.NewFuture(r.system, timeout)
+	r.deliver(id, &actor.MessageEnvelope{Message: msg, Sender: f.PID()})
+	return f, nil
+}
+
+func typeName(msg any) string {
+	if m, ok := msg.(proto.Message); ok {
+		return string(proto.MessageName(m))
+	}
+	return fmt.Sprintf("%T", msg)
+}
