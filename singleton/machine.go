@@ -260,7 +260,8 @@ func (m machine) host(e event) (machine, []effect) {
 		switch e {
 		case lost:
 			return m.to(Stopping, dropInvite, stopChild)
-		case childEnded, exhausted:
+		case childEnded, exhausted: // by itself: it was not told to stop yet
+			m.down = m.down || m.terminal || e == exhausted
 			return m.to(Releasing, dropInvite, doRelease)
 		case invited:
 			m.offer = true

@@ -31,6 +31,7 @@ type world struct {
 	offered      bool // our offer is open
 	adopting     bool
 	asking       bool // somebody waits for our answer
+	final        bool // a child has ended for good, and nobody resumed it
 }
 
 // apply feeds one event and carries the effects out; err names a broken rule.
@@ -53,7 +54,7 @@ func (w world) apply(e event) (world, error) {
 		case stopWaiting:
 			w.waiting = false
 		case doSpawn:
-			if w.child || !w.held {
+			if w.child || !w.held || w.final {
 				return w, fmt.Errorf("spawns while %+v", w)
 			}
 			w.spawning = true
@@ -133,7 +134,7 @@ type step struct {
 }
 
 func (w world) steps() []step {
-	steps := []step{{"wanted", wanted, nil}, {"unwanted", unwanted, nil}, {"stop", stop, nil}, {"resume", resume, nil},
+	steps := []step{{"wanted", wanted, nil}, {"unwanted", unwanted, nil}, {"stop", stop, nil}, {"resume", resume, func(w *world) { w.final = false }},
 		{"outranked", outranked, nil}}
 	if w.m.phase == Standby { // elsewhere the manager itself says no
 		steps = append(steps, step{"asked", asked, func(w *world) { w.asking = true }})
@@ -163,9 +164,12 @@ func (w world) progress() (steps []step) {
 	add(w.acquiring, "not won", notWon, func(w *world) { w.acquiring = false })
 	add(w.acquiring, "failed", failed, func(w *world) { w.acquiring = false })
 	add(w.alive && !w.releasing && !w.transferring, "lost", lost, func(w *world) { w.alive = false })
-	ended := func(w *world) { w.child, w.stopping, w.overdue, w.yield, w.yielded = false, false, false, false, false }
+	ended := func(w *world) {
+		w.final = w.final || w.m.terminal && !w.stopping
+		w.child, w.stopping, w.overdue, w.yield, w.yielded = false, false, false, false, false
+	}
 	add(w.child, "child ended", childEnded, ended)
-	add(w.child && !w.stopping, "child ended once too often", exhausted, ended)
+	add(w.child && !w.stopping, "child ended once too often", exhausted, func(w *world) { ended(w); w.final = true })
 	add(w.overdue && w.child, "overdue", overdue, func(w *world) { w.overdue = false })
 	add(w.yield && w.child, "yield over", yieldOver, func(w *world) { w.yield = false })
 	add(w.inviting, "invited", invited, func(w *world) { w.inviting = false })
@@ -256,6 +260,7 @@ func consistent(w world) error {
 		{"the lease is given up in Releasing only", w.releasing == (p == Releasing)},
 		{"a backoff runs in Backoff only", w.backoff == (p == Backoff)},
 		{"nothing is held in Standby", p != Standby || !w.held},
+		{"a child that ended for good keeps the singleton down", w.m.down == w.final},
 		{"closed is finished", w.finished == (p == Closed)},
 	} {
 		if !rule.ok {
