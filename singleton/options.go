@@ -62,6 +62,7 @@ type settings struct {
 	stopWithin   time.Duration
 	stubborn     Stubborn
 	settle       time.Duration
+	budgeted     bool
 	budget       int
 	budgetWithin time.Duration
 	stateLimit   int
@@ -126,7 +127,7 @@ func OnStubborn(p Stubborn) Option { return func(s *settings) { s.stubborn = p }
 // within d: the lease is released, the singleton stays down on this node until
 // Manager.Resume, and another node may take it up. Default: no end of restarts.
 func WithRestartBudget(n int, d time.Duration) Option {
-	return func(s *settings) { s.budget, s.budgetWithin = n, d }
+	return func(s *settings) { s.budgeted, s.budget, s.budgetWithin = true, n, d }
 }
 
 // WithStateLimit bounds what a Stateful child hands over, in bytes; more is a
@@ -202,7 +203,7 @@ func (s *settings) complete(name string) error {
 		return invalid("WithStop within", s.stopWithin, "at least 1ms")
 	case s.stubborn > Yield:
 		return invalid("OnStubborn", s.stubborn, "Hold or Yield")
-	case s.budget < 0 || s.budget > 0 && s.budgetWithin <= 0:
+	case s.budgeted && (s.budget < 1 || s.budgetWithin <= 0):
 		return invalid("WithRestartBudget", fmt.Sprint(s.budget, " within ", s.budgetWithin), "at least 1 within more than 0")
 	case s.stateLimit < 0 || s.stateLimit > wire.DefaultLimit:
 		return invalid("WithStateLimit", s.stateLimit, fmt.Sprintf("0 to %d", wire.DefaultLimit))

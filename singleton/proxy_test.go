@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
@@ -300,7 +301,15 @@ func TestBadInput(t *testing.T) {
 			"backoff order":     {start(a.system, a.keeper, "x", props, singleton.WithBackoff(time.Second, time.Millisecond)), "at least least"},
 			"buffer":            {start(a.system, a.keeper, "x", props, singleton.WithBuffer(0, 0)), "at least 1"},
 			"policy":            {start(a.system, a.keeper, "x", props, singleton.WithBuffer(1, 9)), "DropOldest"},
-			"linger":            {start(a.system, a.keeper, "x", props, singleton.WithLinger(-1)), "at least 0"},
+			"no restarts":       {start(a.system, a.keeper, "x", props, singleton.WithRestartBudget(0, time.Minute)), "at least 1"},
+			"restarts within 0": {start(a.system, a.keeper, "x", props, singleton.WithRestartBudget(1, 0)), "more than 0"},
+			"stop":              {start(a.system, a.keeper, "x", props, singleton.WithStop(nil, 0)), "at least 1ms"},
+			"settle":            {start(a.system, a.keeper, "x", props, singleton.WithSettle(-1)), "at least 0"},
+			"state":             {start(a.system, a.keeper, "x", props, singleton.WithStateLimit(-1)), "0 to"},
+			"stubborn":          {start(a.system, a.keeper, "x", props, singleton.OnStubborn(9)), "Hold or Yield"},
+			"two who decide": {start(a.system, a.keeper, "x", props, singleton.WithPreferred("a"),
+				singleton.WithLeadership(membership.NewStatic(a.keeper.Owner()))), "without WithLeadership"},
+			"linger": {start(a.system, a.keeper, "x", props, singleton.WithLinger(-1)), "at least 0"},
 			"ttl": {start(a.system, a.keeper, "x", props, singleton.WithLeaseOptions(lease.WithTTL(1))),
 				"at least 300ms"},
 		} {
