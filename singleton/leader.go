@@ -10,7 +10,8 @@ import (
 
 // onLeader takes up who leads. Becoming leader counts at once: at worst the name
 // is not free. That another leads counts for a host only if it stays so
-// (WithSettle), and that nobody does does not: there is nobody to hand over to.
+// (WithSettle), and that nobody does counts neither for a host nor for who is
+// about to be one: there is nobody to hand over to.
 func (c *controller) onLeader(ch leaderChanged) {
 	c.leader, c.leads = ch.Leader, ch.IsSelf
 	switch {
@@ -18,11 +19,11 @@ func (c *controller) onLeader(ch leaderChanged) {
 		c.unsettle()
 		c.fire(wanted)
 		c.introduce(false) // a host that can't hear of it otherwise hears it from us
+	case ch.Leader == lease.Owner{} && (c.hosting() || c.takingOver()):
+		c.unsettle()
 	case !c.hosting():
 		c.unsettle()
 		c.fire(unwanted)
-	case ch.Leader == lease.Owner{}:
-		c.unsettle()
 	default:
 		c.settleIn(func() { c.fire(unwanted) })
 	}
@@ -45,6 +46,11 @@ func (c *controller) hosting() bool {
 		return true
 	}
 	return false
+}
+
+// takingOver reports whether a host hands over to this node.
+func (c *controller) takingOver() bool {
+	return c.phase == Offering || c.phase == Offered || c.phase == Adopting
 }
 
 // settleIn does f if nothing calls it off within the settling time.

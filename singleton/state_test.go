@@ -159,3 +159,22 @@ func TestALeaderIsKnownByItsAddress(t *testing.T) {
 		require.Equal(t, []string{"started with 0 on n0", "started with 7 on n1"}, p.log, "transferred, with its state")
 	})
 }
+
+// The new host keeps what it is being handed though its leadership ends and nobody
+// else's begins.
+func TestNobodyLeadsInTheMidstOfAHandOver(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		p := newPair(c, func(_ *node, _ int, k *keepsake) actor.Actor { return &slow{k, time.Second} }, keeperOwner)
+		p.lead(0, keeperOwner)
+		until(t, time.Second, "hosts", active(p.ms[0]))
+		p.lead(1, keeperOwner)
+		until(t, 2*time.Second, "offers", func() bool { return p.ms[1].Status().Phase == singleton.Offered })
+		for _, l := range p.leaders {
+			l.Set(lease.Owner{})
+		}
+		until(t, 2*time.Second, "hosts", active(p.ms[1]))
+		time.Sleep(3 * time.Second)
+		require.Equal(t, singleton.Active, p.ms[1].Status().Phase)
+		require.Equal(t, []string{"started with 0 on n0", "started with 0 on n1"}, p.log)
+	})
+}
