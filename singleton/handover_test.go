@@ -62,8 +62,18 @@ func (t *team) send() {
 	}
 }
 
-// all asserts that every job was done, once, in the order of its sender.
+// all asserts that every job was done, once, in the order of its sender, and that
+// nobody had to doubt it.
 func (t *team) all() {
+	t.t.Helper()
+	t.done()
+	for _, m := range t.ms {
+		require.Zero(t.t, m.Status().Unordered)
+	}
+}
+
+// done asserts that every job was done, once, in the order of its sender.
+func (t *team) done() {
 	t.t.Helper()
 	done := map[string]int{}
 	for _, l := range t.log.snapshot() {
@@ -75,7 +85,6 @@ func (t *team) all() {
 	require.Equal(t.t, t.sent, done, "%s", t.statuses())
 	for _, m := range t.ms {
 		require.Zero(t.t, m.Status().Dropped)
-		require.Zero(t.t, m.Status().Unordered)
 	}
 }
 
@@ -282,12 +291,13 @@ func TestALeaderThatCannotTakeOverIsAskedAgain(t *testing.T) {
 		for range 300 {
 			x.send()
 			time.Sleep(100 * time.Millisecond)
+			require.Equal(t, 1, c.log.running(), "it is somewhere all the time")
 		}
 		require.Len(t, c.log.snapshot(), 1, "it stayed where it was")
 		x.ns[1].store.Heal()
 		x.hosts(1)
-		time.Sleep(time.Second)
-		x.all()
+		time.Sleep(3 * time.Second)
+		x.done() // the new host's watch may be behind, and then markers are not answered in time
 	})
 }
 

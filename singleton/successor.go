@@ -19,6 +19,11 @@ import (
 // state, once the lease is ours by its record, or ours for the taking.
 const wordWait = 300 * time.Millisecond
 
+// offerWait is how long an offer may take to be made. It is shorter than
+// inviteWait: a node that can't reach its store says so, and is not taken for one
+// that can't be reached.
+const offerWait = inviteWait / 2
+
 // taking is the hand-over that this node was invited to.
 type taking struct {
 	from   *wire.Node
@@ -87,7 +92,10 @@ func (c *controller) declineInvitation() {
 func (c *controller) makeOffer() {
 	l, _ := lease.As[lease.Transferable](c.lease) // checked by onInvite
 	c.async(func() any {
-		o, err := l.Offer(c.life)
+		ctx, cancel := context.WithCancel(c.life)
+		defer cancel()
+		defer c.clock.AfterFunc(offerWait, cancel).Stop()
+		o, err := l.Offer(ctx)
 		return &offerReady{o, err}
 	})
 }
