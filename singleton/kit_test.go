@@ -43,7 +43,17 @@ func TestMain(m *testing.M) {
 	if err := remoting.Register[done]("test.done"); err != nil {
 		panic(err)
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(calm{m})
+}
+
+// calm waits for what protoactor counts of dead letters: a goroutine goes on for
+// a second after the first, and the examples, which run last, are on real time.
+type calm struct{ *testing.M }
+
+func (m calm) Run() int {
+	code := m.M.Run()
+	time.Sleep(1100 * time.Millisecond)
+	return code
 }
 
 // cluster is some nodes on one store and one net, on fake time.
