@@ -175,3 +175,25 @@ func TestStateIsNotKeptForALaterLease(t *testing.T) {
 		require.Len(t, events.of(singleton.ColdStart), 1)
 	})
 }
+
+// Of those that wait for a name whose host has died the preferred one gets it, and
+// not after a detour.
+func TestThePreferredOfThoseWhoWaitIsFirst(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		prefer := singleton.WithPreferred("best", "good")
+		best := c.node("best")
+		mb := best.run("x", prefer)
+		until(t, time.Second, "hosts", active(mb))
+		for _, id := range []string{"o1", "o2", "o3", "o4", "o5"} {
+			c.node(id).run("x", prefer)
+		}
+		mg := c.node("good").run("x", prefer)
+		time.Sleep(time.Second)
+		c.log.crashed(best)
+		best.crash()
+		until(t, 2*ttl, "hosts", active(mg))
+		lives := c.log.snapshot()
+		require.Len(t, lives, 2)
+		require.Equal(t, "good", lives[1].node)
+	})
+}
