@@ -122,6 +122,8 @@ func (c *controller) Receive(ctx actor.Context) {
 
 func (c *controller) take(message any) {
 	switch msg := message.(type) {
+	case *actor.Stopped:
+		close(c.ended)
 	case *acquired:
 		c.onAcquired(&c.shards[msg.shard], msg)
 	case *lossNoticed:

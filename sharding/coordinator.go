@@ -1,6 +1,7 @@
 package sharding
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -35,6 +36,7 @@ type coordinator struct {
 	underWay map[int]underWay         // by shard
 	resting  map[int]time.Duration    // shards whose last order failed, until when
 	leaving  map[string]time.Duration // incarnations that give up what they have, as last said
+	shunned  map[string]time.Duration // incarnations that did not take what they were to, until when
 	dirty    bool
 	wakeAt   time.Duration
 	wake     lease.Timer
@@ -61,11 +63,23 @@ const decideSoon = 5 * time.Millisecond
 // restAfter is the pause before a shard whose order failed is ordered again.
 const restAfter = 300 * time.Millisecond
 
+// shunFor is how long a node that did not take a shard, or gave no answer, is given
+// none that needs a host now.
+const shunFor = 3 * time.Second
+
+// hostWithin is how long a node may take to host a shard that is free.
+const hostWithin = 3 * time.Second
+
+// decideEvery is the pause after which the strategy is asked again though nothing
+// has changed that the coordinator knows of.
+const decideEvery = time.Second
+
 // leavingFor is how long a node counts as leaving after it last said so.
 const leavingFor = 3 * departEvery
 
 func newCoordinator(r *Region) actor.Actor {
-	return &coordinator{r: r, log: r.log, underWay: map[int]underWay{}, resting: map[int]time.Duration{}, leaving: map[string]time.Duration{}}
+	return &coordinator{r: r, log: r.log, underWay: map[int]underWay{}, resting: map[int]time.Duration{}, leaving: map[string]time.Duration{},
+		shunned: map[string]time.Duration{}}
 }
 
 // tell posts to the coordinator from anywhere.
@@ -156,6 +170,10 @@ func (c *coordinator) soon(d time.Duration) {
 
 // onReport frees the orders that came to nothing.
 func (c *coordinator) onReport(m *wire.Report) {
+	if len(m.Failures) == 0 {
+		c.soon(0) // Reconsider
+		return
+	}
 	if m.Coordinator != uint64(c.g.Token()) || m.Type != c.r.names.key {
 		return
 	}
@@ -166,6 +184,9 @@ func (c *coordinator) onReport(m *wire.Report) {
 		}
 		delete(c.underWay, int(f.Shard))
 		c.resting[int(f.Shard)] = c.now() + restAfter
+		if o.From != "" {
+			c.shunned[o.To] = c.now() + shunFor
+		}
 		c.log.Info("an order came to nothing", zap.Uint32("shard", f.Shard), zap.String("node", m.From.GetAddress()), zap.String("why", f.Reason))
 	}
 	c.soon(restAfter)
@@ -245,6 +266,7 @@ func (c *coordinator) decide() {
 		c.soon(time.Second)
 		return
 	}
+	c.divert(v, target, now)
 	given := make(map[int]Order, len(c.underWay))
 	for i, o := range c.underWay {
 		given[i] = o.Order
@@ -261,6 +283,45 @@ func (c *coordinator) decide() {
 		}
 	}
 	c.give(orders, standings, v, now)
+	c.soon(decideEvery)
+}
+
+// divert gives shards that need a host now, and are meant for a node that does not
+// take them at present, to the one that has the least for its capacity. The strategy
+// has its way when that node is back.
+func (c *coordinator) divert(v View, target []string, now time.Duration) {
+	for inc, until := range c.shunned {
+		if now >= until {
+			delete(c.shunned, inc)
+		}
+	}
+	if len(c.shunned) == 0 {
+		return
+	}
+	load := map[string]int{}
+	for _, to := range target {
+		load[to]++
+	}
+	var others []Host
+	for _, h := range v.Hosts {
+		if _, shunned := c.shunned[h.Incarnation]; !shunned && h.takes() > 0 {
+			others = append(others, h)
+		}
+	}
+	if len(others) == 0 {
+		return
+	}
+	for i, to := range target {
+		owner := v.Owners[i]
+		if _, shunned := c.shunned[to]; !shunned || owner == to || owner != "" && !leavingNow(v, owner) {
+			continue
+		}
+		best := slices.MinFunc(others, func(a, b Host) int {
+			return cmp.Or(cmp.Compare(load[a.Incarnation]*b.Capacity, load[b.Incarnation]*a.Capacity), cmp.Compare(a.ID, b.ID))
+		})
+		load[best.Incarnation]++
+		target[i] = best.Incarnation
+	}
 }
 
 // calm reports whether the nodes have been the same for long enough to move shards
@@ -325,6 +386,9 @@ func (c *coordinator) settleOrders(v View, standings []standing, now time.Durati
 			delete(c.underWay, i)
 		case now >= o.until:
 			delete(c.underWay, i)
+			if o.From == "" {
+				c.shunned[o.To] = now + shunFor
+			}
 			c.log.Warn("an order took too long, and is given anew", zap.Int("shard", i), zap.String("to", o.To))
 		default:
 			c.soon(o.until - now)
@@ -346,8 +410,11 @@ func (c *coordinator) give(orders []Order, standings []standing, v View, now tim
 		}
 		delete(batches, to)
 	}
-	patience := c.r.set.stopWithin + 5*time.Second
 	for _, o := range orders {
+		patience := hostWithin
+		if o.From != "" {
+			patience = c.r.set.stopWithin + 5*time.Second
+		}
 		to := o.executor()
 		a := &wire.Assignment{Shard: uint32(o.Shard), Token: uint64(standings[o.Shard].last)}
 		if o.From != "" {
@@ -365,8 +432,5 @@ func (c *coordinator) give(orders []Order, standings []standing, v View, now tim
 	}
 	for to := range batches {
 		send(to)
-	}
-	if len(orders) > 0 {
-		c.soon(patience)
 	}
 }

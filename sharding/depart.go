@@ -147,12 +147,7 @@ func (c *controller) tellBoss(back bool) {
 	if !ok {
 		return
 	}
-	m := &wire.Depart{Type: c.names.key, From: c.self, Back: back}
-	if boss.Owner.Address == c.self.Address {
-		c.post(m)
-		return
-	}
-	c.send(boss.Owner.Address, m)
+	c.send(boss.Owner.Address, &wire.Depart{Type: c.names.key, From: c.self, Back: back})
 }
 
 // departing goes on with a departure when anything has changed.

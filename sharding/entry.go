@@ -82,7 +82,11 @@ func (s *shard) overflow(e *entry, m *mail) {
 	s.Drop(route.Item{Local: m})
 }
 
-func (s *shard) use(e *entry) { e.used.Store(s.r.epoch.Load()) }
+func (s *shard) use(e *entry) {
+	if now := s.r.epoch.Load(); e.used.Load() != now {
+		e.used.Store(now)
+	}
+}
 
 // begin makes an entry whose actor is about to be made.
 func (s *shard) begin(id string) *entry {

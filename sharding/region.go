@@ -36,6 +36,7 @@ type Region struct {
 
 	pid     *actor.PID // the front door
 	control *actor.PID
+	ended   chan struct{} // closed when the control actor has
 	shards  []shard
 	byName  map[string]*shard
 	table   *table
@@ -82,6 +83,9 @@ type Undeliverable = singleton.Undeliverable
 // Errors: lease.ErrInvalid for a bad id or a nil message, ErrClosed. What can't be
 // delivered otherwise goes to the dead letters and is counted (Info).
 func (r *Region) Tell(id string, msg any) error {
+	if msg != nil && r.direct(id, msg) {
+		return nil
+	}
 	if err := r.check(id, msg); err != nil {
 		return err
 	}
@@ -110,21 +114,38 @@ func (r *Region) check(id string, msg any) error {
 	return nil
 }
 
-// deliver is the way of every message of this node. An entity that is active here
-// gets it at once, without passing another mailbox.
+// deliver is the way of every message of this node.
 func (r *Region) deliver(id string, envelope any) {
+	if r.direct(id, envelope) {
+		return
+	}
 	s := &r.shards[ShardOf(id, r.typ.Shards)]
+	s.do(func() { s.accept(&mail{id, envelope}) })
+}
+
+// direct gives a message to an entity that is active here, without passing another
+// mailbox; false if there is none, or mail waits that it could overtake.
+func (r *Region) direct(id string, envelope any) bool {
+	s := &r.shards[ShardOf(id, len(r.shards))]
 	s.mu.RLock()
 	if s.direct {
 		if e := s.entries[id]; e != nil && e.state == active {
 			s.use(e)
 			e.gate.Post(envelope)
 			s.mu.RUnlock()
-			return
+			return true
 		}
 	}
 	s.mu.RUnlock()
-	s.do(func() { s.accept(&mail{id, envelope}) })
+	return false
+}
+
+// Reconsider has the coordinator, wherever it is, ask the strategy again: for a
+// strategy that asks elsewhere. It does so by itself once a second.
+func (r *Region) Reconsider() {
+	if boss, ok := r.table.bossOf(); ok {
+		r.send(boss.Owner.Address, &wire.Report{Type: r.names.key, From: r.self})
+	}
 }
 
 // PID is the front door for actors of this node: a To sent to it reaches the
@@ -279,7 +300,7 @@ func (s *shard) touched() {
 // send sends to the Region of another node. Messages to one address stay in order
 // while the link lives.
 func (r *Region) send(address string, msg any) {
-	if address == r.self.Address {
+	if address == r.self.Address || address == "" { // without remote there is none
 		r.post(&toSelf{msg}) // not on this goroutine, which may hold a lock
 		return
 	}

@@ -1300,7 +1300,8 @@ type Report struct {
 	Type  string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
 	From  *Node                  `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
 	// As in the Order.
-	Coordinator   uint64     `protobuf:"varint,3,opt,name=coordinator,proto3" json:"coordinator,omitempty"`
+	Coordinator uint64 `protobuf:"varint,3,opt,name=coordinator,proto3" json:"coordinator,omitempty"`
+	// None: the strategy is to be asked again.
 	Failures      []*Failure `protobuf:"bytes,4,rep,name=failures,proto3" json:"failures,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

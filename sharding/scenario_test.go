@@ -1,0 +1,602 @@
+package sharding_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/singleton"
+)
+
+// These are the scenarios of sharding, by number.
+
+func ask(n *node, id string, number int) (done, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	return sharding.Ask[done](ctx, n.region, id, job{n.id, number})
+}
+
+// idOf returns an id of a shard.
+func idOf(shard, shards int) string {
+	for i := 0; ; i++ {
+		if id := fmt.Sprint("x", i); sharding.ShardOf(id, shards) == shard {
+			return id
+		}
+	}
+}
+
+func processAt(addr string) *actor.PID { return actor.NewPID(addr, "holdfast/sharding/g/account") }
+
+func owners(n *node) (all []string) {
+	for _, s := range n.region.Info().Table {
+		all = append(all, s.Owner)
+	}
+	return all
+}
+
+func tokens(n *node) (all []lease.Token) {
+	for _, s := range n.region.Info().Table {
+		all = append(all, s.Token)
+	}
+	return all
+}
+
+// 1: a node with another number of shards is refused, with both numbers, and hosts
+// nothing.
+func TestScenario01AnotherShardCountIsRefused(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b")
+		ns[0].start(16)
+		c.settled(5*time.Second, ns[0])
+		_, err := sharding.Start(ns[1].system, ns[1].group, sharding.Type{Name: "account", Props: ns[1].props(), Shards: 32})
+		require.ErrorIs(t, err, sharding.ErrShardCount)
+		var e *sharding.ShardCountError
+		require.ErrorAs(t, err, &e)
+		require.Equal(t, []int{32, 16}, []int{e.Here, e.There})
+		require.ErrorContains(t, err, "32 here, 16 at node \"a\"")
+		ns[1].start(16) // with the right one it may
+		c.settled(5*time.Second, ns...)
+
+		// When no node runs the type it can be changed.
+		for _, n := range ns {
+			require.NoError(t, n.region.Stop(context.Background()))
+		}
+		ns[1].start(32)
+		c.settled(5*time.Second, ns[1])
+	})
+}
+
+// 2 and 3: a coordinator that is cut off from the store stops deciding; what it
+// ordered before is refused by nodes that know of its successor.
+func TestScenario03AStaleCoordinatorIsRefused(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b", "c")
+		for _, n := range ns {
+			n.start(12)
+		}
+		c.settled(5*time.Second, ns...)
+		first := ns[0].region.Info()
+		require.Equal(t, "a", first.Coordinator.ID)
+		ns[0].store.Partition()
+		time.Sleep(2*ttl + 5*time.Second)
+		second := ns[1].region.Info()
+		require.NotEqual(t, "a", second.Coordinator.ID)
+		require.Greater(t, second.Token, first.Token)
+		c.settled(5*time.Second, ns[1:]...)
+		require.Empty(t, ns[0].region.Info().Held)
+
+		// An order of the first, landing late, about the present token of a shard.
+		s := second.Table[0]
+		from := ns[1]
+		if s.Owner == "c" {
+			from = ns[2]
+		}
+		other := ns[1]
+		if from == other {
+			other = ns[2]
+		}
+		order := &wire.Order{Type: "g/account", From: &wire.Node{Address: "a:1", Incarnation: first.Coordinator.Incarnation},
+			Coordinator: uint64(first.Token), Shards: 12, To: from.keeper.Owner().Incarnation,
+			Assignments: []*wire.Assignment{{Shard: 0, Token: uint64(s.Token), Next: &wire.Node{Address: other.id + ":1", Incarnation: other.keeper.Owner().Incarnation}}}}
+		ns[0].system.Root.Send(processAt(from.id+":1"), order)
+		time.Sleep(time.Second)
+		require.Equal(t, second.Table[0], ns[1].region.Info().Table[0], "not obeyed")
+		ns[0].store.Heal()
+		c.settled(30*time.Second, ns...)
+	})
+}
+
+// 5: a region that is cut off stops its entities by its own clock before others
+// start them.
+func TestScenario05APartitionedRegionStopsByItsOwnClock(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b", "c")
+		for _, n := range ns {
+			n.start(12)
+		}
+		c.settled(5*time.Second, ns...)
+		for i := range ids {
+			_, err := ask(ns[0], fmt.Sprint("id", i), 1)
+			require.NoError(t, err)
+		}
+		ns[2].store.Partition()
+		c.net.Cut("c:1", "a:1")
+		c.net.Cut("c:1", "b:1")
+		for range 25 { // all the while, from both sides
+			for i := range ids {
+				_ = ns[0].region.Tell(fmt.Sprint("id", i), job{"a2", 1})
+				_ = ns[2].region.Tell(fmt.Sprint("id", i), job{"c2", 1})
+			}
+			time.Sleep(time.Second)
+		}
+		c.log.check() // never twice
+		c.settled(5*time.Second, ns[:2]...)
+		require.Zero(t, ns[2].region.Info().Held)
+		for i := range ids {
+			_, err := ask(ns[1], fmt.Sprint("id", i), 2)
+			require.NoError(t, err)
+		}
+	})
+}
+
+// 7: an entity that does not stop is stopped by the deadline, and keeps only its own
+// shard; a third node that is dead, or does not answer, delays nobody.
+func TestScenario07NobodyElseDelaysAHandOff(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b", "c", "d")
+		for _, n := range ns {
+			n.start(16)
+		}
+		c.settled(5*time.Second, ns...)
+		f := c.traffic(20*time.Millisecond, ns[:2]...)
+		c.net.Freeze("d:1") // it lives, by its lease, and answers nobody
+		began := time.Now()
+		require.NoError(t, ns[2].region.Drain(contextFor(t, 8*time.Second)))
+		t.Logf("drained in %v", time.Since(began))
+		require.Zero(t, ns[2].region.Info().Held)
+		c.net.Thaw("d:1")
+		ns[2].region.Undrain()
+		c.settled(20*time.Second, ns...)
+		f.end()
+	})
+}
+
+func contextFor(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// stubborn ignores that it is to stop, until it is let go.
+type stubborn struct {
+	c    *cluster
+	hold chan struct{}
+	self *sharding.Entity
+}
+
+type block struct{}
+
+func (s *stubborn) Receive(ctx actor.Context) {
+	switch ctx.Message().(type) {
+	case *actor.Started:
+		s.self, _ = sharding.Of(ctx)
+		s.c.log.began(s.self.ID(), ctx.Self().Address, s.self.Token())
+	case *actor.Stopped:
+		s.c.log.ended(s.self.ID(), ctx.Self().Address, s.self.Token())
+	case block:
+		<-s.hold
+	case job:
+		ctx.Respond(done{ID: s.self.ID(), Token: s.self.Token(), Node: ctx.Self().Address})
+	}
+}
+
+func TestScenario07AStubbornEntity(t *testing.T) {
+	for _, yields := range []bool{false, true} {
+		t.Run(fmt.Sprint("yields=", yields), func(t *testing.T) {
+			bubble(t, func(c *cluster) {
+				hold := make(chan struct{})
+				ns := c.nodes("a", "b")
+				var reported atomic.Int32
+				for _, n := range ns {
+					policy := singleton.Hold
+					if yields {
+						policy = singleton.Yield
+					}
+					n.system.EventStream.Subscribe(func(e any) {
+						if e, ok := e.(sharding.Event); ok && e.Kind == sharding.NotStopping {
+							reported.Add(1)
+						}
+					})
+					n.startType(sharding.Type{Name: "account", Shards: 4, Props: actor.PropsFromProducer(func() actor.Actor { return &stubborn{c: c, hold: hold} })},
+						sharding.WithStop(nil, time.Second), sharding.OnStubborn(policy))
+				}
+				c.settled(5*time.Second, ns...)
+				mine := -1
+				for i, o := range owners(ns[0]) {
+					if o == "a" {
+						mine = i
+					}
+				}
+				id := idOf(mine, 4)
+				require.NoError(t, ns[0].region.Tell(id, block{}))
+				time.Sleep(10 * time.Millisecond)
+				go func() { _ = ns[0].region.Drain(context.Background()) }()
+				time.Sleep(8 * time.Second)
+				require.Equal(t, 1, ns[0].region.Info().Held, "the other shards have gone")
+				require.NotZero(t, reported.Load())
+				if yields {
+					c.log.died("a:1") // it is shut off, and its context is done
+				}
+				time.Sleep(ttl)
+				got, err := ask(ns[1], id, 1)
+				if yields {
+					require.NoError(t, err, "given up after a TTL")
+					require.Equal(t, "b:1", got.Node)
+				} else {
+					require.Error(t, err, "kept until it ends")
+				}
+				close(hold)
+				time.Sleep(5 * time.Second)
+				got, err = ask(ns[1], id, 2)
+				require.NoError(t, err)
+				require.Equal(t, "b:1", got.Node)
+				c.log.check()
+			})
+		})
+	}
+}
+
+// 8: the lease is lost in the middle of a hand-off.
+func TestScenario08LeaseLostDuringAHandOff(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		hold := make(chan struct{})
+		ns := c.nodes("a", "b")
+		for _, n := range ns {
+			n.startType(sharding.Type{Name: "account", Shards: 2, Props: actor.PropsFromProducer(func() actor.Actor { return &stubborn{c: c, hold: hold} })},
+				sharding.WithStop(nil, time.Hour))
+		}
+		c.settled(5*time.Second, ns...)
+		mine := 0
+		if owners(ns[0])[1] == "a" {
+			mine = 1
+		}
+		id := idOf(mine, 2)
+		require.NoError(t, ns[0].region.Tell(id, block{}))
+		time.Sleep(10 * time.Millisecond)
+		go func() { _ = ns[0].region.Drain(context.Background()) }()
+		time.Sleep(time.Second) // draining now
+		recs, err := c.store.Get(context.Background(), fmt.Sprint("shard/g/account/", mine))
+		require.NoError(t, err)
+		_, err = c.store.Release(context.Background(), []lease.Held{recs[0].Held()})
+		require.NoError(t, err)
+		time.Sleep(2 * time.Second)
+		got, err := ask(ns[1], id, 1)
+		require.NoError(t, err, "it is free, so it is hosted anew")
+		require.Equal(t, "b:1", got.Node)
+		close(hold)
+		time.Sleep(time.Second)
+	})
+}
+
+// 10: a new coordinator leaves alone what is owned, and a coordinator that loses its
+// lease leaves its node's shards running.
+func TestScenario10ANewCoordinatorMovesNothing(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b", "c")
+		for _, n := range ns {
+			n.start(30)
+		}
+		c.settled(5*time.Second, ns...)
+		f := c.traffic(20*time.Millisecond, ns...)
+		before, boss := tokens(ns[0]), ns[0].region.Info()
+		recs, err := c.store.Get(context.Background(), "coordinator/g/account")
+		require.NoError(t, err)
+		_, err = c.store.Release(context.Background(), []lease.Held{recs[0].Held()})
+		require.NoError(t, err)
+		time.Sleep(5 * time.Second)
+		require.Greater(t, ns[0].region.Info().Token, boss.Token)
+		require.Equal(t, before, tokens(ns[0]))
+		f.end()
+		c.whole(ns...)
+	})
+}
+
+// 10: with the coordinator away, traffic goes on; the next one is in charge soon.
+func TestScenario10TheCoordinatorsNodeLeaves(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b", "c")
+		for _, n := range ns {
+			n.start(30)
+		}
+		c.settled(5*time.Second, ns...)
+		require.Equal(t, "a", ns[1].region.Info().Coordinator.ID)
+		f := c.traffic(20*time.Millisecond, ns[1:]...)
+		time.Sleep(time.Second)
+		require.NoError(t, ns[0].region.Stop(context.Background()))
+		require.NoError(t, ns[0].group.Leave(context.Background()))
+		began := time.Now()
+		for ns[1].region.Info().Coordinator.ID == "a" || ns[1].region.Info().Coordinator.ID == "" {
+			time.Sleep(10 * time.Millisecond)
+		}
+		require.Less(t, time.Since(began), 2*time.Second)
+		c.settled(5*time.Second, ns[1:]...)
+		f.end()
+		c.whole(ns...)
+	})
+}
+
+// 11: a rolling restart of all nodes loses nothing.
+func TestScenario11ARollingRestart(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b", "c")
+		for _, n := range ns {
+			n.start(24)
+		}
+		outside := c.node("out")
+		outside.start(24, sharding.WithProxyOnly())
+		c.settled(5*time.Second, ns...)
+		f := c.traffic(10*time.Millisecond, outside)
+		for i, n := range ns {
+			require.NoError(t, n.region.Stop(context.Background()))
+			require.NoError(t, n.group.Leave(context.Background()))
+			require.NoError(t, n.keeper.Close(context.Background()))
+			c.net.Kill(n.system.Address())
+			ns[i] = c.node(n.id)
+			ns[i].start(24)
+			c.settled(20*time.Second, ns...)
+		}
+		f.end()
+		c.whole(outside)
+		c.whole(ns...)
+	})
+}
+
+// 14: a node that hosts nothing asks and tells; the answer finds its way; a Ref can
+// be sent to from anywhere.
+func TestScenario14AProxyOnlyNode(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b")
+		for _, n := range ns {
+			n.start(8)
+		}
+		p := c.node("p")
+		p.startType(sharding.Type{Name: "account", Shards: 8}) // no Props: a proxy
+		c.settled(5*time.Second, ns...)
+		for i := range 20 {
+			got, err := ask(p, fmt.Sprint("id", i), i)
+			require.NoError(t, err)
+			require.Equal(t, i, got.Number)
+		}
+		answers := make(chan done, 10)
+		sender := p.system.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
+			switch m := ctx.Message().(type) {
+			case string:
+				ctx.Request(p.region.PID(), sharding.To{ID: m, Message: job{"s", 1}})
+			case *actor.PID:
+				ctx.Request(m, job{"s", 2})
+			case done:
+				answers <- m
+			}
+		}))
+		p.system.Root.Send(sender, "id3")
+		require.Equal(t, "id3", (<-answers).ID)
+		ref, err := p.region.Ref("id4")
+		require.NoError(t, err)
+		p.system.Root.Send(sender, ref)
+		require.Equal(t, "id4", (<-answers).ID)
+		require.Zero(t, p.region.Info().Held)
+
+		future, err := p.region.RequestFuture("id5", job{"f", 1}, time.Second)
+		require.NoError(t, err)
+		res, err := future.Result()
+		require.NoError(t, err)
+		require.Equal(t, "id5", res.(done).ID)
+
+		typed := sharding.For[job](p.region)
+		got, err := sharding.AskTyped[done](context.Background(), typed, "id6", job{"t", 1})
+		require.NoError(t, err)
+		require.Equal(t, "id6", got.ID)
+	})
+}
+
+// 15: what finds a buffer full is counted and dead-lettered.
+func TestScenario15BuffersAreBounded(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		n := c.node("p")
+		n.startType(sharding.Type{Name: "account", Shards: 4}, sharding.WithBuffer(10, 25, sharding.DropNewest))
+		dead := 0
+		n.system.EventStream.Subscribe(func(e any) {
+			if _, ok := e.(*actor.DeadLetterEvent); ok {
+				dead++
+			}
+		})
+		for i := range 100 { // nobody hosts
+			require.NoError(t, n.region.Tell(fmt.Sprint(i), job{"x", 1}))
+		}
+		in := n.region.Info()
+		require.Equal(t, 25, in.Waiting)
+		require.EqualValues(t, 75, in.Dropped)
+		require.Equal(t, 75, dead)
+		_, err := ask(n, "late", 1)
+		require.ErrorIs(t, err, singleton.ErrUndeliverable)
+	})
+}
+
+// 17: what can't be sent or read is told to who asked, and harms nobody.
+func TestScenario17UnknownTypes(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b")
+		for _, n := range ns {
+			n.start(8)
+		}
+		c.settled(5*time.Second, ns...)
+		there := ""
+		for i, o := range owners(ns[0]) {
+			if o == "b" {
+				there = idOf(i, 8)
+			}
+		}
+		type unregistered struct{}
+		_, err := sharding.Ask[done](contextFor(t, time.Second), ns[0].region, there, unregistered{})
+		var u *singleton.UndeliverableError
+		require.ErrorAs(t, err, &u)
+		require.Equal(t, wire.Reason_REASON_UNKNOWN_TYPE, u.Notice.Reason)
+		require.Equal(t, there, u.Notice.Key)
+		ns[0].system.Root.Send(processAt("b:1"), &wire.Envelope{Name: "shard/g/account/0", Key: there, Type: "nobody.knows", Codec: "json"})
+		ns[0].system.Root.Send(processAt("b:1"), &wire.Envelope{Name: "shard/g/other/0", Key: "x", Type: "t"})
+		ns[0].system.Root.Send(processAt("b:1"), &wire.Relay{})
+		ns[0].system.Root.Send(processAt("b:1"), &wire.Order{})
+		ns[0].system.Root.Send(processAt("b:1"), &wire.HandedOver{Name: "shard/g/account/0"})
+		_, err = ask(ns[0], there, 1)
+		require.NoError(t, err)
+		require.NotZero(t, ns[1].region.Info().Undeliverable)
+	})
+}
+
+// 18: an order that was decided before the present is refused.
+func TestScenario18AnOrderOfThePastIsRefused(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b")
+		for _, n := range ns {
+			n.start(4)
+		}
+		c.settled(5*time.Second, ns...)
+		in := ns[0].region.Info()
+		before := in.Table
+		for _, wrong := range []func(o *wire.Order){
+			func(o *wire.Order) { o.Assignments[0].Token-- },
+			func(o *wire.Order) { o.To = "an earlier life" },
+			func(o *wire.Order) { o.Shards = 8 },
+			func(o *wire.Order) { o.Type = "g/other" },
+			func(o *wire.Order) { o.Assignments[0].Shard = 4 },
+		} {
+			from, to := ns[0], ns[1]
+			if before[0].Owner == "b" {
+				from, to = to, from
+			}
+			o := &wire.Order{Type: "g/account", From: &wire.Node{Address: "a:1"}, Coordinator: uint64(in.Token), Shards: 4,
+				To: from.keeper.Owner().Incarnation, Assignments: []*wire.Assignment{{Shard: 0, Token: uint64(before[0].Token),
+					Next: &wire.Node{Address: to.id + ":1", Incarnation: to.keeper.Owner().Incarnation}}}}
+			wrong(o)
+			ns[1].system.Root.Send(processAt(from.id+":1"), o)
+		}
+		time.Sleep(time.Second)
+		require.Equal(t, before, ns[0].region.Info().Table)
+	})
+}
+
+// 19: a shard that moves on and on keeps its mail in order.
+func TestScenario19AChase(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		var turn atomic.Int32
+		chase := sharding.StrategyFunc(func(v sharding.View) []string {
+			target := sharding.Balanced{}.Target(v)
+			if len(v.Hosts) > 0 {
+				for i := range target {
+					target[i] = v.Hosts[(int(turn.Load())+i)%len(v.Hosts)].Incarnation
+				}
+			}
+			return target
+		})
+		ns := c.nodes("a", "b", "c")
+		for _, n := range ns {
+			n.start(6, sharding.WithStrategy(chase), sharding.WithSettle(0))
+		}
+		c.settled(5*time.Second, ns...)
+		f := c.traffic(2*time.Millisecond, ns...)
+		for range 60 {
+			turn.Add(1)
+			ns[0].region.Reconsider()
+			time.Sleep(30 * time.Millisecond)
+		}
+		f.end()
+		moved := int64(0)
+		for _, n := range ns {
+			in := n.region.Info()
+			require.Zero(t, in.Dropped+in.Undeliverable+in.Unordered, n.id)
+			moved += in.HandedOff
+		}
+		require.Greater(t, moved, int64(100))
+	})
+}
+
+// 20: the member lease is lost while shard leases stand: the node stops trusting
+// all of them.
+func TestScenario20TheMembershipIsLost(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b")
+		lost := 0
+		ns[1].system.EventStream.Subscribe(func(e any) {
+			if e, ok := e.(sharding.Event); ok && e.Kind == sharding.Lost && errors.Is(e.Reason, sharding.ErrNotHosting) {
+				lost++
+			}
+		})
+		for _, n := range ns {
+			n.start(8)
+		}
+		c.settled(5*time.Second, ns...)
+		for rec, err := range c.store.List(context.Background(), "member/g/b/") {
+			require.NoError(t, err)
+			_, err = c.store.Release(context.Background(), []lease.Held{rec.Held()})
+			require.NoError(t, err)
+		}
+		time.Sleep(2 * time.Second)
+		require.Equal(t, 4, lost)
+		c.settled(30*time.Second, ns...)
+		c.log.check()
+	})
+}
+
+// 21: what an entity has accepted it finishes, within the deadline, before its shard
+// moves on.
+func TestScenario21AContinuationFinishes(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		type finish struct{}
+		var finished atomic.Int32
+		props := actor.PropsFromProducer(func() actor.Actor {
+			busy, stopping := false, false
+			return actor.ReceiveFunc(func(ctx actor.Context) {
+				switch ctx.Message().(type) {
+				case job:
+					busy = true
+					future := actor.NewFuture(ctx.ActorSystem(), 10*time.Second)
+					time.AfterFunc(2*time.Second, func() { ctx.ActorSystem().Root.Send(future.PID(), done{}) })
+					ctx.ReenterAfter(future, func(any, error) {
+						finished.Add(1)
+						if busy = false; stopping {
+							ctx.Stop(ctx.Self())
+						}
+					})
+				case finish:
+					if stopping = true; !busy {
+						ctx.Stop(ctx.Self())
+					}
+				}
+			})
+		})
+		ns := c.nodes("a", "b")
+		for _, n := range ns {
+			n.startType(sharding.Type{Name: "account", Shards: 4, Props: props}, sharding.WithStop(func() any { return finish{} }, 5*time.Second))
+		}
+		c.settled(5*time.Second, ns...)
+		for i := range 12 {
+			require.NoError(t, ns[0].region.Tell(fmt.Sprint("id", i), job{}))
+		}
+		time.Sleep(100 * time.Millisecond)
+		require.NoError(t, ns[0].region.Drain(contextFor(t, 8*time.Second)))
+		require.NotZero(t, finished.Load())
+		synctest.Wait()
+		time.Sleep(5 * time.Second)
+		require.EqualValues(t, 12, finished.Load())
+	})
+}
