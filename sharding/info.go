@@ -3,6 +3,7 @@ package sharding
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -68,6 +69,12 @@ type Move struct {
 
 // MarshalText makes an EventKind readable in JSON.
 func (k EventKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// UnmarshalText is the inverse; what it does not know is 0.
+func (k *EventKind) UnmarshalText(text []byte) error {
+	*k = EventKind(max(0, slices.Index(eventNames[:], string(text))))
+	return nil
+}
 
 // recentMoves is how many moves a node remembers.
 const recentMoves = 256

@@ -46,6 +46,15 @@ func init() {
 	if err := remoting.Register[done]("sharding.test.done"); err != nil {
 		panic(err)
 	}
+	if err := remoting.Register[howMany]("sharding.test.howMany"); err != nil {
+		panic(err)
+	}
+	if err := remoting.Register[forget]("sharding.test.forget"); err != nil {
+		panic(err)
+	}
+	if err := remoting.Register[int]("sharding.test.int"); err != nil {
+		panic(err)
+	}
 }
 
 // cluster is some nodes on one store and one net, on fake time.
