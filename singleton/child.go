@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/gate"
 	"github.com/holdfast-go/holdfast/internal/reply"
+	"github.com/holdfast-go/holdfast/internal/stateful"
 )
 
 // spawn makes the child, behind a gate of the present term.
@@ -61,13 +62,13 @@ func (c *controller) spawn() {
 // unpack gives a new child the state that was handed over; on the child's
 // goroutine. If that fails the child ends, and the next one starts cold.
 func (c *controller) unpack(a actor.Actor, state []byte) error {
-	err := restore(a, state)
+	err := stateful.Give(a, state)
 	if err == nil {
 		return nil
 	}
 	c.log.Warn("cold start: the state that was handed over was not taken", zap.Error(err))
 	c.event(Event{Kind: ColdStart, Reason: err})
-	if errors.Is(err, errNotStateful) {
+	if errors.Is(err, stateful.ErrNot) {
 		return nil // it can start as it is
 	}
 	return err

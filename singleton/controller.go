@@ -8,6 +8,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/links"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -204,7 +205,7 @@ func (c *controller) begin() {
 	c.proxy.self = c.ctx.Self()
 	stop := c.lease.OnLost(func(lease.Loss) { c.proxy.post(&lossNoticed{}) })
 	c.unfollow = append(c.unfollow, func() { stop() },
-		registryOf(c.system).links(c.Manager, func(address string) { c.proxy.post(&peerGone{address}) }))
+		links.Watch(c.system, func(address string) { c.proxy.post(&peerGone{address}) }))
 	if c.dir != nil {
 		c.unfollow = append(c.unfollow, c.dir.follow(c.lname, func(r lease.Record, ok bool) { c.proxy.post(&hostNoticed{r, ok}) }))
 	}

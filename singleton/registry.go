@@ -1,14 +1,11 @@
 package singleton
 
 import (
-	"maps"
-	"slices"
 	"strings"
 	"sync"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/extensions"
-	"github.com/asynkron/protoactor-go/remote"
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/holdfast-go/holdfast/lease"
@@ -20,7 +17,6 @@ type registry struct {
 	managers map[string]*Manager
 	dirs     map[*lease.Keeper]*directory
 	metrics  *instruments
-	lost     map[*Manager]func(address string) // told of links that break
 }
 
 var (
@@ -37,41 +33,9 @@ func registryOf(system *actor.ActorSystem) *registry {
 	if r, ok := system.Extensions.Get(registryID).(*registry); ok {
 		return r
 	}
-	r := &registry{managers: map[string]*Manager{}, dirs: map[*lease.Keeper]*directory{},
-		lost: map[*Manager]func(string){}}
+	r := &registry{managers: map[string]*Manager{}, dirs: map[*lease.Keeper]*directory{}}
 	system.Extensions.Register(r)
-	system.EventStream.Subscribe(r.onPublished) // for the system's life
 	return r
-}
-
-// onPublished passes on that a link broke. It runs inside of Publish, so it must
-// neither block nor publish.
-func (r *registry) onPublished(evt any) {
-	e, ok := evt.(*remote.EndpointTerminatedEvent)
-	if !ok {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.lost) > 0 {
-		go func(told []func(string)) {
-			for _, f := range told {
-				f(e.Address)
-			}
-		}(slices.Collect(maps.Values(r.lost)))
-	}
-}
-
-// links tells f of every address whose link broke.
-func (r *registry) links(m *Manager, f func(address string)) (stop func()) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.lost[m] = f
-	return func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		delete(r.lost, m)
-	}
 }
 
 // instruments makes the node's metrics with the first singleton.

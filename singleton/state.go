@@ -2,10 +2,11 @@ package singleton
 
 import (
 	"errors"
-	"fmt"
 	"sync"
 
 	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/holdfast-go/holdfast/internal/stateful"
 )
 
 // Stateful is implemented by children whose state moves with a planned
@@ -43,17 +44,13 @@ func (b *baggage) pack() {
 
 // leave takes the state of a child that has ended.
 func (b *baggage) leave(a actor.Actor) {
-	s, ok := a.(Stateful)
 	b.mu.Lock()
 	want := b.want
 	b.mu.Unlock()
-	if !ok || !want {
+	if !want {
 		return
 	}
-	state, err := handOver(s)
-	if err == nil && len(state) > b.limit {
-		err = fmt.Errorf("%d bytes, at most %d (WithStateLimit)", len(state), b.limit)
-	}
+	state, err := stateful.Take(a, b.limit)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.err = err
@@ -78,29 +75,4 @@ func (b *baggage) failure() error {
 	return b.err
 }
 
-func handOver(s Stateful) (state []byte, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("HandOverState panicked: %v", r)
-		}
-	}()
-	return s.HandOverState()
-}
-
 var errOfferGone = errors.New("who was to take over took its offer back")
-
-var errNotStateful = errors.New("the child is not Stateful")
-
-// restore gives a new child what the one before left.
-func restore(a actor.Actor, state []byte) (err error) {
-	s, ok := a.(Stateful)
-	if !ok {
-		return errNotStateful
-	}
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("RestoreState panicked: %v", r)
-		}
-	}()
-	return s.RestoreState(state)
-}
