@@ -1,0 +1,19 @@
+//go:build !linux && !darwin && !freebsd
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+func runProcess(context.Context, config, io.Reader, io.Writer, io.Writer) error {
+	return fmt.Errorf("-etcd: %w on this system", lease.ErrUnsupported)
+}
+
+func runLocal(context.Context, config, io.Writer) (verdict, error) {
+	return nil, fmt.Errorf("-etcd: %w on this system", lease.ErrUnsupported)
+}

@@ -1,0 +1,24 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(nodeEnv) != "" { // a node that a test started
+		main()
+	}
+	code := m.Run()
+	time.Sleep(1500 * time.Millisecond) // protoactor's count of dead letters ends a second after the first
+	err := goleak.Find()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}

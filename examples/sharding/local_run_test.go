@@ -1,0 +1,29 @@
+//go:build !race && (linux || darwin || freebsd)
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The whole program with processes and etcd: the one test here that needs them.
+// protoactor's remote sets gRPC's logger when it starts, while the client of etcd
+// reads it: hence the build constraint.
+func TestWithProcessesAndEtcdTheVerdictIsGood(t *testing.T) {
+	if skip := os.Getenv("HOLDFAST_SKIP_ETCD"); skip == "1" {
+		fmt.Fprintf(os.Stderr, "etcd skipped (HOLDFAST_SKIP_ETCD is set): %s\n", t.Name())
+		t.Skip("etcd skipped (HOLDFAST_SKIP_ETCD is set)")
+	}
+	var out bytes.Buffer
+	v, err := runLocal(t.Context(), config{ttl: 2 * time.Second, duration: 5 * time.Second}, &out)
+	require.NoError(t, err, "%s", &out)
+	require.True(t, v.good(), "%s", &out)
+	require.Len(t, v, 11)
+	inOrder(t, out.String(), "JOINS", "sees all 64", "SIGTERM", "has left", "sees all 64", "KILLED", "sees all 64", "verdict: GOOD")
+}
