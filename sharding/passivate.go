@@ -77,29 +77,33 @@ func (r *Region) tooMany() {
 	}
 }
 
+// evictPause is the least time from one eviction to the next: entities that have
+// mail are started again, and must come to handle some of it.
+const evictPause = 10 * time.Millisecond
+
 // evictOldest stops those that were not used the longest, and a twentieth more than
 // it must, so that it need not be done for every entity that starts.
 func (c *controller) evictOldest() {
-	c.evict.Store(false)
-	most := c.set.maxActive
-	all := c.running(c.epoch.Load())
-	over := len(all) - most + most/20
-	if len(all) <= most {
-		return
-	}
-	slices.SortFunc(all, func(a, b noted) int { return cmp.Compare(int32(a.used-b.used), 0) })
-	n := 0
-	for _, x := range all[:min(over, len(all))] {
-		if x.stop() {
-			n++
+	most, again := c.set.maxActive, 10*evictPause
+	if all := c.running(c.epoch.Load()); len(all) > most {
+		again = evictPause
+		slices.SortFunc(all, func(a, b noted) int { return cmp.Compare(int32(a.used-b.used), 0) })
+		n := 0
+		for _, x := range all[:min(len(all)-most+most/20, len(all))] {
+			if x.stop() {
+				n++
+			}
+		}
+		c.counts.passivated.Add(int64(n))
+		if n > 0 {
+			c.log.Debug("too many entities: some were stopped", zap.Int("stopped", n), zap.Int("most", most))
+		}
+		if c.set.idle == 0 {
+			c.epoch.Add(1) // nothing else counts
 		}
 	}
-	c.counts.passivated.Add(int64(n))
-	if n > 0 {
-		c.log.Debug("too many entities: some were stopped", zap.Int("stopped", n), zap.Int("most", most))
-	}
-	if c.set.idle == 0 {
-		c.epoch.Add(1) // nothing else counts
-	}
-	c.clock.AfterFunc(10*time.Millisecond, c.tooMany)
+	c.clock.AfterFunc(again, func() {
+		c.evict.Store(false)
+		c.tooMany()
+	})
 }
