@@ -22,11 +22,13 @@ func (c *controller) onOrder(m *wire.Order) {
 		}
 		c.send(m.From.GetAddress(), &wire.Report{Type: c.names.key, From: c.self, Coordinator: m.Coordinator, Failures: failures})
 	}
+	boss, _ := c.table.bossOf()
+	newest := max(c.highest, uint64(boss.Token)) // which may not have ordered anything here yet
 	switch {
 	case m.Type != c.names.key || m.From == nil:
 		return
-	case m.Coordinator < c.highest:
-		refuse(fmt.Sprintf("of a coordinator with token %d, after one with %d", m.Coordinator, c.highest))
+	case m.Coordinator < newest:
+		refuse(fmt.Sprintf("of a coordinator with token %d, after one with %d", m.Coordinator, newest))
 		return
 	case m.To != c.self.Incarnation:
 		refuse("for another life of this node")
