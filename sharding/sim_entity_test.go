@@ -1,0 +1,200 @@
+package sharding_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/sharding"
+)
+
+// simBye is the stop message of entities that have one.
+type simBye struct{}
+
+// simLife is one entity, from Started to Stopped.
+type simLife struct {
+	number int
+	on     *node
+	id     string
+	shard  string // its lease
+	token  lease.Token
+	e      *sharding.Entity
+	jobs   int
+	ended  bool
+	doneAt time.Time // when its context was, as far as it is
+	state  string    // that it left
+}
+
+// simEntity is an entity that misbehaves in times of trouble.
+type simEntity struct {
+	s        *sim
+	n        *node
+	l        *simLife
+	restored string
+}
+
+// simKeepsState is a simEntity that is Stateful.
+type simKeepsState struct{ simEntity }
+
+func (s *sim) props(n *node) *actor.Props {
+	return actor.PropsFromProducer(func() actor.Actor {
+		if s.stateful {
+			return &simKeepsState{simEntity{s: s, n: n}}
+		}
+		return &simEntity{s: s, n: n}
+	})
+}
+
+// odds is a random number that is the same whenever the history is replayed.
+func (s *sim) odds(n int, what ...uint64) int {
+	h := s.seed
+	for _, w := range what {
+		h = rand.New(rand.NewPCG(h, w)).Uint64()
+	}
+	return int(h % uint64(n))
+}
+
+// longest is for how long an entity that misbehaves may do so at a stretch.
+const longest = 15 * time.Second
+
+// Receive implements actor.Actor.
+func (k *simEntity) Receive(ctx actor.Context) {
+	s := k.s
+	s.busy.Add(1)
+	defer s.busy.Add(-1)
+	bad := !s.good.Load()
+	switch msg := ctx.Message().(type) {
+	case *actor.Started:
+		k.born(ctx)
+		if bad && s.odds(30, 8, uint64(k.l.number)) == 0 {
+			panic("born bad")
+		}
+	case job:
+		k.handle(ctx, msg)
+	case simBye:
+		if bad && s.odds(4, 1, uint64(k.l.number)) == 0 {
+			time.Sleep(time.Duration(s.odds(int(longest/time.Millisecond), 2, uint64(k.l.number))) * time.Millisecond)
+			return // nor does it stop
+		}
+		ctx.Stop(ctx.Self())
+	case *actor.Stopping:
+		if bad && s.odds(6, 3, uint64(k.l.number)) == 0 {
+			time.Sleep(time.Duration(s.odds(5000, 4, uint64(k.l.number))) * time.Millisecond)
+		}
+	case *actor.Stopped:
+		k.died()
+	}
+}
+
+func (k *simEntity) handle(ctx actor.Context, j job) {
+	s := k.s
+	s.handled(k.l, j)
+	if ctx.Sender() != nil {
+		ctx.Respond(done{k.l.id, j.Number, k.l.token, k.n.id})
+	}
+	if s.good.Load() {
+		switch s.odds(200, 5, uint64(j.Number)) {
+		case 0:
+			k.l.e.Passivate()
+		case 1:
+			time.Sleep(50 * time.Millisecond)
+		case 2:
+			ctx.Stop(ctx.Self())
+		default:
+			time.Sleep(time.Duration(s.odds(300, 6, uint64(j.Number))) * time.Microsecond)
+		}
+		return
+	}
+	switch s.odds(60, 7, uint64(j.Number)) {
+	case 0:
+		panic("a bad job")
+	case 1:
+		ctx.Stop(ctx.Self())
+	case 2:
+		k.l.e.Passivate()
+	case 3, 4:
+		time.Sleep(1500 * time.Millisecond)
+	case 5:
+		time.Sleep(time.Duration(s.odds(int(longest/time.Millisecond), 9, uint64(j.Number))) * time.Millisecond)
+	}
+}
+
+// born checks I1 and I2 as far as entities go.
+func (k *simEntity) born(ctx actor.Context) {
+	s := k.s
+	e, ok := sharding.Of(ctx)
+	if !ok {
+		s.failf("an entity does not know which it is")
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := &simLife{number: len(s.lives), on: k.n, id: e.ID(), shard: e.Name(), token: e.Token(), e: e}
+	k.l = l
+	if sharding.ShardOf(l.id, s.shards) != e.Shard() {
+		s.fail("%s is in shard %d", l.id, e.Shard())
+	}
+	for _, x := range s.living[l.shard] {
+		switch {
+		case x.id != l.id:
+		case x.on == k.n:
+			s.fail("I1: a second %s on %s, under %d and %d", l.id, k.n.id, x.token, l.token)
+		case x.e.CheckAlive():
+			s.fail("I1: %s on %s under %d, while it lives on %s under %d", l.id, k.n.id, l.token, x.on.id, x.token)
+		}
+	}
+	last := s.latest[l.id]
+	if last != nil && (last.token > l.token || last.on != k.n && last.token == l.token) {
+		s.fail("I2: %s under token %d after one under %d", l.id, l.token, last.token)
+	}
+	if k.restored != "" && (last == nil || !last.ended || last.state != k.restored || last.token >= l.token) {
+		s.fail("%s on %s began with %q, but the last was %+v", l.id, k.n.id, k.restored, last)
+	}
+	if k.restored != "" {
+		s.warm++
+	}
+	s.lives = append(s.lives, l)
+	s.latest[l.id] = l
+	s.living[l.shard] = append(s.living[l.shard], l)
+	context.AfterFunc(e.Context(), func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		l.doneAt = time.Now()
+	})
+}
+
+func (k *simEntity) died() {
+	s := k.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k.l.ended = true
+	rest := s.living[k.l.shard]
+	for i, x := range rest {
+		if x == k.l {
+			s.living[k.l.shard] = append(rest[:i:i], rest[i+1:]...)
+			break
+		}
+	}
+}
+
+// HandOverState implements sharding.Stateful.
+func (k *simKeepsState) HandOverState() ([]byte, error) {
+	s := k.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !k.l.ended {
+		s.fail("%s is asked for its state before it ended", k.l.id)
+	}
+	k.l.state = fmt.Sprintf("life %d of %s, %d jobs", k.l.number, k.l.id, k.l.jobs)
+	return []byte(k.l.state), nil
+}
+
+// RestoreState implements sharding.Stateful.
+func (k *simKeepsState) RestoreState(state []byte) error {
+	k.restored = string(state)
+	return nil
+}

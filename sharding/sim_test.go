@@ -1,0 +1,301 @@
+package sharding_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+
+	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/internal/memnet"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/faultclock"
+	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/membership"
+	"github.com/holdfast-go/holdfast/remoting"
+	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/singleton"
+)
+
+var (
+	simSeed  = flag.Uint64("sharding.seed", 0, "replay the one simulated history of this seed, with the Regions' logs")
+	simCount = flag.Int("sharding.histories", 0, "how many histories each simulation makes up; 0: 24, or 6 under the race detector")
+)
+
+// TestSimulation runs random histories of a type on a few nodes: trouble of all
+// kinds, a calm time in which shards move by plan, trouble again. sim_check_test.go
+// says what is checked. A seed fixes the history: nodes, settings, what happens and
+// when. How goroutines interleave within one moment is the scheduler's; to replay a
+// failure run its seed with -count.
+func TestSimulation(t *testing.T) {
+	histories(t, func(s *sim) {
+		s.trouble(25)
+		s.heal()
+		s.settle()
+		s.calm(1 + s.r.IntN(3))
+		s.trouble(12)
+		s.heal()
+		s.settle()
+	})
+}
+
+// TestCalmHistories runs random histories in which nothing but what is planned
+// happens, and so nothing may be lost.
+func TestCalmHistories(t *testing.T) {
+	histories(t, func(s *sim) {
+		s.heal()
+		s.settle()
+		s.calm(6 + s.r.IntN(8))
+		s.settle()
+	})
+}
+
+func histories(t *testing.T, play func(*sim)) {
+	if *simSeed != 0 {
+		simulate(t, *simSeed, play)
+		return
+	}
+	count := *simCount
+	switch {
+	case count == 0 && simRace():
+		count = 6
+	case count == 0:
+		count = 24
+	}
+	first := uint64(rand.Uint32()) + 1
+	t.Logf("seeds %d to %d; replay one with -run '%s$' -sharding.seed=N", first, first+uint64(count)-1, t.Name())
+	const lanes = 2
+	for lane := range lanes {
+		t.Run(fmt.Sprint("lane ", lane), func(t *testing.T) {
+			t.Parallel()
+			for i := lane; i < count; i += lanes {
+				seed := first + uint64(i)
+				t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { simulate(t, seed, play) })
+			}
+		})
+	}
+}
+
+func simRace() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+}
+
+// slot is a place in the cluster: an address, where one incarnation after the
+// other lives.
+type slot struct {
+	id      string
+	lives   int
+	n       *node
+	leader  *membership.Static
+	frozen  bool
+	gone    bool          // crashed or left, and not yet restarted
+	left    chan struct{} // not nil: it is leaving; closed when it has
+	drained bool
+	stop    chan struct{} // ends its senders
+	senders sync.WaitGroup
+}
+
+func (sl *slot) address() string { return sl.id + ":1" }
+
+func (sl *slot) up() bool { return !sl.gone && !sl.frozen }
+
+// serves reports whether there is a Region that may be sent to.
+func (sl *slot) serves() bool { return sl.up() && sl.left == nil }
+
+// hosts reports whether shards are to be there.
+func (sl *slot) hosts() bool { return sl.serves() && !sl.drained }
+
+func (sl *slot) owner() lease.Owner {
+	if sl.n == nil {
+		return lease.Owner{}
+	}
+	return sl.n.keeper.Owner()
+}
+
+// sim is one history. The driver's goroutine owns what is not in records.
+type sim struct {
+	t      *testing.T
+	seed   uint64
+	c      *cluster
+	r      *rand.Rand
+	slots  []*slot
+	shards int
+	ids    int
+	opts   []sharding.Option
+	stop   time.Duration // how long entities have to stop
+	total  int           // bound of what waits
+	small  bool          // buffers are
+	follow bool          // where the coordinator is is for a source of leadership to say
+	leads  *slot
+	idle   time.Duration
+	most   int // active entities on a node
+	jobs   int
+	names  int
+	records
+}
+
+func simulate(t *testing.T, seed uint64, play func(*sim)) {
+	synctest.Test(t, func(t *testing.T) {
+		// protoactor's log of dead letters ends a second after the last, which a
+		// timer of a frozen node's may bring about.
+		defer func() { time.Sleep(2 * ttl); synctest.Wait() }()
+		s := &sim{t: t, seed: seed, r: rand.New(rand.NewPCG(seed, 1)),
+			c: &cluster{t: t, store: memory.New(), net: memnet.New()}}
+		s.prepare()
+		defer s.end()
+		defer s.report()
+		s.draw()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go s.watchRecords(ctx)
+		for i, sl := range s.slots {
+			if i < 2 || s.r.IntN(4) > 0 {
+				s.restart(sl)
+			}
+		}
+		play(s)
+		s.stopAll()
+		s.account()
+	})
+}
+
+// draw makes the settings up.
+func (s *sim) draw() {
+	for i := range 2 + s.r.IntN(6) {
+		s.slots = append(s.slots, &slot{id: fmt.Sprint("n", i), gone: true})
+	}
+	s.shards = 8 + s.r.IntN(57)
+	if s.r.IntN(20) == 0 {
+		s.shards = 256
+	}
+	s.ids = 10 + s.r.IntN(41)
+	s.stop = time.Second + s.upTo(3*time.Second)
+	s.opts = append(s.opts, sharding.WithBackoff(20*time.Millisecond, 2*time.Second),
+		sharding.WithSettle([]time.Duration{60 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond}[s.r.IntN(3)]))
+	if s.r.IntN(2) == 0 {
+		s.opts = append(s.opts, sharding.WithStop(func() any { return simBye{} }, s.stop))
+	} else {
+		s.opts = append(s.opts, sharding.WithStop(nil, s.stop))
+	}
+	if s.r.IntN(2) == 0 {
+		s.yields = true
+		s.opts = append(s.opts, sharding.OnStubborn(singleton.Yield))
+	}
+	if s.total = 100_000; s.r.IntN(4) == 0 {
+		s.small, s.total = true, 20+s.r.IntN(200)
+		s.opts = append(s.opts, sharding.WithBuffer(1+s.r.IntN(20), s.total, sharding.DropPolicy(s.r.IntN(2))))
+	}
+	if s.r.IntN(3) == 0 {
+		s.idle = 20*time.Millisecond + s.upTo(time.Second)
+		s.opts = append(s.opts, sharding.WithPassivation(s.idle))
+	}
+	if s.r.IntN(3) == 0 {
+		s.most = 2 + s.r.IntN(10)
+		s.opts = append(s.opts, sharding.WithMaxActive(s.most))
+	}
+	if s.r.IntN(3) == 0 {
+		s.opts = append(s.opts, sharding.WithLimits(sharding.Limits{Moves: 1 + s.r.IntN(20), PerHost: 1 + s.r.IntN(5)}))
+	}
+	s.follow = s.r.IntN(3) == 0
+	s.stateful = s.r.IntN(2) == 0
+}
+
+func (s *sim) upTo(d time.Duration) time.Duration { return time.Duration(s.r.Int64N(int64(d))) }
+
+func (s *sim) some() *slot { return s.slots[s.r.IntN(len(s.slots))] }
+
+// which are the slots that f is true of.
+func (s *sim) which(f func(*slot) bool) (all []*slot) {
+	for _, sl := range s.slots {
+		if f(sl) {
+			all = append(all, sl)
+		}
+	}
+	return all
+}
+
+// restart brings a slot's next incarnation up.
+func (s *sim) restart(sl *slot) {
+	if !sl.gone {
+		return
+	}
+	sl.lives++
+	n := &node{c: s.c, id: sl.id, clock: faultclock.New(), store: faultstore.Wrap(witness{s.c.store, s})}
+	n.system = actor.NewActorSystem(remoting.LogTo(nil))
+	s.c.net.Join(n.system, sl.address())
+	log := s.logger(sl)
+	k, err := lease.NewKeeper(n.store, lease.Config{ID: sl.id, Address: n.system.Address(), TTL: ttl, Clock: n.clock, Logger: log})
+	require.NoError(s.t, err)
+	n.keeper = k
+	sl.n, sl.gone, sl.frozen, sl.drained, sl.left = n, false, false, false, nil
+	s.observe(n)
+	n.group, err = membership.Join(context.Background(), k, "g", membership.WithLogger(log))
+	require.NoError(s.t, err, "seed %d", s.seed)
+	was := sl.leader
+	sl.leader = membership.NewStatic(k.Owner())
+	if was != nil && s.r.IntN(2) == 0 {
+		sl.leader.Set(s.some().owner())
+	}
+	s.logf("%s comes up, life %d", sl.id, sl.lives)
+	s.start(sl)
+}
+
+// start runs the type on a slot's node.
+func (s *sim) start(sl *slot) {
+	n := sl.n
+	opts := append(slices.Clone(s.opts), sharding.WithLogger(s.logger(sl)),
+		sharding.WithJournal(func(name string, token lease.Token, _ time.Duration) { s.pass(n, name, token) }))
+	if s.follow {
+		opts = append(opts, sharding.WithLeadership(sl.leader))
+	}
+	r, err := sharding.Start(n.system, n.group, sharding.Type{Name: "account", Props: s.props(n), Shards: s.shards}, opts...)
+	require.NoError(s.t, err, "seed %d", s.seed)
+	n.region = r
+	s.started(n, r)
+}
+
+func (s *sim) logger(sl *slot) *zap.Logger {
+	if *simSeed == 0 {
+		return zap.NewNop()
+	}
+	return zaptest.NewLogger(s.t).With(zap.String("at", fmt.Sprint(sl.id, ".", sl.lives)))
+}
+
+// end stops and closes everything, also of those that crashed.
+func (s *sim) end() {
+	for _, sl := range s.slots {
+		s.hush(sl)
+	}
+	var all sync.WaitGroup
+	for n, rs := range s.all {
+		n.clock.Thaw()
+		n.clock.SetRate(1)
+		n.store.SetRule(nil)
+		n.store.Heal()
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+			defer cancel()
+			for _, r := range rs {
+				if err := r.Stop(ctx); err != nil {
+					s.t.Errorf("seed %d: %s does not end: %v", s.seed, n.id, err)
+				}
+			}
+			_ = n.group.Leave(ctx)
+			_ = n.keeper.Close(ctx)
+			n.store.Wait()
+		})
+	}
+	all.Wait()
+}
