@@ -68,6 +68,13 @@ type Term interface {
 	Check() (at time.Duration, alive bool)
 }
 
+// Continuing is implemented by terms that know whether they replaced an ownership
+// of the same incarnation without a break.
+type Continuing interface {
+	// Continues returns the token of that ownership; 0 if the name was free before.
+	Continues() Token
+}
+
 // Termed is implemented by leases that know their current term.
 type Termed interface {
 	// Term returns the current term; ok is false while there is none that lives.

@@ -159,6 +159,8 @@ func TestScenario13Transfer(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
 		a, b, c := start(t, store, "a"), start(t, store, "b"), start(t, store, "c")
 		la, lb, lc := a.hold("job"), b.lease("job"), c.lease("job")
+		first, _ := la.Term()
+		require.Zero(t, first.(lease.Continuing).Continues(), "it was free")
 		lost := watchLosses(la)
 		term, _ := la.Term()
 
@@ -185,6 +187,9 @@ func TestScenario13Transfer(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, won)
 			require.Greater(t, token(t, lb), before)
+			now, _ := lb.Term()
+			continues := now.(lease.Continuing).Continues()
+			require.True(t, before < continues && continues < now.Token(), "%d after %d and before %d", continues, before, now.Token())
 			la, lb = lb, la
 		}
 		stop()

@@ -149,7 +149,7 @@ func (k *Keeper) wonLocked(o *op, s *session, rec Record) {
 	if settling {
 		k.metrics.settlements.Add(k.ctx, 1, k.metrics.attrs)
 	}
-	h.holdLocked(&term{name: h.name, token: rec.Token, nonce: rec.Nonce, sess: s, since: k.clock.Now().Mono})
+	h.holdLocked(&term{name: h.name, token: rec.Token, nonce: rec.Nonce, sess: s, since: k.clock.Now().Mono, continues: o.supersedes})
 	k.offerServedLocked(h.name)
 	k.metrics.acquires.Add(k.ctx, 1, k.metrics.won)
 	k.endOpLocked(o, true, nil)

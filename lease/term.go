@@ -21,6 +21,9 @@ type term struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	cause  error
+	// continues: a record of this incarnation with that token stood until this
+	// ownership replaced it, with no break; 0 if none did.
+	continues Token
 }
 
 var _ Term = (*term)(nil)
@@ -61,3 +64,8 @@ func (t *term) end(cause error) {
 		cancel(cause)
 	}
 }
+
+// Continues returns the token of this Keeper's own record that the ownership
+// replaced without a moment in which another could have had the name: what was
+// transferred to it, and adopted. 0 if the name was free.
+func (t *term) Continues() Token { return t.continues }

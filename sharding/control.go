@@ -359,6 +359,9 @@ func (c *controller) open(s *shard) {
 				s.begin(id)
 			}
 		}
+		if c, ok := t.(lease.Continuing); ok && c.Continues() != 0 {
+			s.routing().Host(s.r.self, c.Continues(), true) // who routes by it is right, too
+		}
 		s.routing().Open(t.Token())
 	})
 	c.metrics.hosted.Add(c.life, 1, c.metrics.attrs)

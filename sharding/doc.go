@@ -1,10 +1,79 @@
-// Package sharding decides where the shards of a type of entities are.
+// Package sharding runs many actors, the entities of a type, each of which runs in
+// one place at a time: an account, a device, a session. An entity is named by an
+// id, starts with the first message to it, and is reached from every node.
 //
-// An entity's id belongs to one shard for ever (ShardOf). A Strategy says, as a
-// pure function of who is there and who holds what, which host each shard is to
-// be on; Plan turns that into the next orders, within limits.
+//	region, err := sharding.Start(system, group, sharding.Type{Name: "account", Props: account, Shards: 256})
+//	err = region.Tell("alice", Deposit{100})
+//	balance, err := sharding.Ask[Balance](ctx, region, "alice", GetBalance{})
+//	err = region.Stop(ctx) // moves its shards to the others first
+//
+// An id belongs to one of a fixed number of shards for ever (ShardOf). A shard is a
+// lease, "shard/<group>/<type>/<n>", and who holds it runs its entities. One
+// coordinator for each type, a singleton, says who is to hold what.
+//
+// # What it promises
+//
+//   - An entity processes nothing unless its shard's lease is alive, by a clock
+//     reading taken for that very message. So no entity runs twice, whatever the
+//     coordinator does or believes: a partitioned node stops by its own clock before
+//     another may start.
+//   - A planned move (a node joins, leaves, or is drained) loses no message, doubles
+//     none, and keeps the order of what one sender sends to one entity, while links
+//     live and no buffer is full. See package internal/route for how.
+//   - Passivation loses no message either, and a remembered entity (WithRemember) is
+//     started again wherever its shard goes.
+//   - With the coordinator down traffic goes on; only moves wait.
+//   - Nodes that differ on the number of shards never work at the same time.
+//   - Every buffer, retry and wait is bounded; what falls out goes to the dead letters
+//     and is counted.
+//
+// What no lease can promise holds here as well: a handler that was running when the
+// deadline passed acts late. Give Entity.Token to whatever it writes to.
+//
+// # A shard on a node
+//
+//	        ordered                won
+//	Away ───────────▶ Acquiring ─────────▶ Active ◀────────── declined ──┐
+//	 │ ▲                                    │  │ ordered to another      │
+//	 │ │ invited                       lost │  └──────────────────▶ Inviting
+//	 ▼ │                                    │                            │ an offer came
+//	Offering ─▶ Offered ─▶ Adopting ─▶ Active                            ▼
+//	                                        │         ended, all     Draining ─too late─▶ Yielding
+//	                                        ▼                            │ ended, all       │
+//	                                    Stopping ─ended, all─▶ Releasing │            after a TTL
+//	                                        ▲                      ▲     ▼                  │
+//	                                        │                      └─ Transferring ─▶ Away  │
+//	                                        └───────────────────────────────────────────────┘
+//
+// machine.go has all of it as a pure function, and a test walks every order of
+// events. A lease is given up only when its entities have ended, Yield aside.
+//
+// # The coordinator
+//
+// It is where the group's leader is, if that hosts the type. What it knows are the
+// records of leases and the members of the group, as every node knows them; a
+// Strategy, a pure function, makes of it where each shard is to be, and Plan the next
+// orders within Limits. An order bears the coordinator's token and the shard's; a
+// node refuses one that is not about the present. What is true is what the leases
+// say: an order that is lost, late, or made twice changes nothing for safety.
 //
 //	id ──ShardOf──▶ shard        View ──Strategy.Target──▶ target ──Plan──▶ orders
 //
-// What hosts shards and routes mail to them stands on this and is not there yet.
+// A coordinator's node that is not the one with the most recent token can still send
+// what it decided before; regions and the store refuse it.
+//
+// # Who calls whom
+//
+//	Tell, Ask, Ref, PID ─▶ region.go ──entity active here──────────────────▶ its gate
+//	other nodes ─▶ frontDoor ─┘  └─▶ shard.go: Router (internal/route) ─▶ entry.go ─▶ its gate
+//	                                                                        │ starts, stops, takes mail back
+//	control.go (the control actor) ─▶ machine.go ─▶ handoff.go, states.go   ▼
+//	   ▲ orders.go ◀── coordinator.go                              guardian: parent of a shard's entities
+//	   └ table.go ◀── Keeper.Watch ──▶ coordinator.go, chief.go
+//
+// start.go, depart.go: the beginning and the end; recall.go, remember.go: which entities exist;
+// passivate.go: those that nobody needs; info.go, events.go, metrics.go: what is told;
+// names.go: leases and metadata; hash.go, strategy.go, plan.go: pure. Mail passes under
+// a shard's lock, on the goroutine that brings it; what becomes of shards is decided by
+// the control actor alone.
 package sharding

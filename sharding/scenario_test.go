@@ -535,10 +535,10 @@ func TestScenario19AChase(t *testing.T) {
 func TestScenario20TheMembershipIsLost(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		ns := c.nodes("a", "b")
-		lost := 0
+		var lost atomic.Int32
 		ns[1].system.EventStream.Subscribe(func(e any) {
 			if e, ok := e.(sharding.Event); ok && e.Kind == sharding.Lost && errors.Is(e.Reason, sharding.ErrNotHosting) {
-				lost++
+				lost.Add(1)
 			}
 		})
 		for _, n := range ns {
@@ -551,7 +551,7 @@ func TestScenario20TheMembershipIsLost(t *testing.T) {
 			require.NoError(t, err)
 		}
 		time.Sleep(2 * time.Second)
-		require.Equal(t, 4, lost)
+		require.EqualValues(t, 4, lost.Load())
 		c.settled(30*time.Second, ns...)
 		c.log.check()
 	})

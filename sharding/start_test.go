@@ -13,7 +13,17 @@ import (
 	"github.com/holdfast-go/holdfast/sharding"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(calm{m}) }
+
+// calm waits for what protoactor counts of dead letters: a goroutine goes on for
+// a second after the first, and the examples, which run last, are on real time.
+type calm struct{ *testing.M }
+
+func (m calm) Run() int {
+	code := m.M.Run()
+	time.Sleep(1100 * time.Millisecond)
+	return code
+}
 
 func TestEveryNodeReachesEveryEntity(t *testing.T) {
 	bubble(t, func(c *cluster) {

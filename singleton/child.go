@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/gate"
 	"github.com/holdfast-go/holdfast/internal/reply"
 	"github.com/holdfast-go/holdfast/internal/stateful"
+	"github.com/holdfast-go/holdfast/lease"
 )
 
 // spawn makes the child, behind a gate of the present term.
@@ -54,6 +55,9 @@ func (c *controller) spawn() {
 	c.started = c.clock.Now().Mono
 	c.proxy.open(g, pid, c.term.Token())
 	c.event(Event{Kind: BecameHost, Token: c.term.Token()})
+	if t, ok := c.term.(lease.Continuing); ok && t.Continues() != 0 {
+		c.proxy.Host(c.proxy.Self, t.Continues(), true) // who routes by it is right, too
+	}
 	c.proxy.Open(c.term.Token())
 	c.fire(spawned)
 	c.outrank()
