@@ -59,8 +59,12 @@ func (c *controller) obey(a *wire.Assignment) {
 		return
 	}
 	s := &c.shards[a.Shard]
+	stale := lease.Token(a.Token) < s.seen
+	if stale && a.Next == nil { // a coordinator need not have seen who held a shard that is free
+		_, stale = c.table.record(s.number)
+	}
 	switch {
-	case lease.Token(a.Token) < s.seen:
+	case stale:
 		c.fail(s.number, fmt.Sprintf("decided on token %d, it is at %d", a.Token, s.seen))
 	case a.Next != nil:
 		if s.term == nil || uint64(s.term.Token()) != a.Token {
