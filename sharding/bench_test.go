@@ -10,6 +10,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
@@ -120,4 +121,119 @@ func heap() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc + m.StackInuse
+}
+
+// bank is a node of the remote benchmark: a real one, on a port of loopback.
+func bank(b *testing.B, store lease.Store, id string, props *actor.Props, opts ...sharding.Option) (*actor.ActorSystem, *sharding.Region) {
+	system := actor.NewActorSystem(remoting.LogTo(nil))
+	config, err := remoting.Configure("127.0.0.1", 0)
+	require.NoError(b, err)
+	n, err := remoting.Start(system, config)
+	require.NoError(b, err)
+	keeper, err := lease.NewKeeper(store, lease.Config{ID: id, Address: n.Address()})
+	require.NoError(b, err)
+	group, err := membership.Join(context.Background(), keeper, "g")
+	require.NoError(b, err)
+	r, err := sharding.Start(system, group, sharding.Type{Name: "bench", Props: props, Shards: 16},
+		append([]sharding.Option{sharding.WithSettle(10 * time.Millisecond), sharding.WithBuffer(1<<20, 1<<24, sharding.DropNewest)}, opts...)...)
+	require.NoError(b, err)
+	b.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		require.NoError(b, r.Stop(ctx))
+		require.NoError(b, group.Leave(ctx))
+		require.NoError(b, keeper.Close(ctx))
+		n.Shutdown(false)
+	})
+	return system, r
+}
+
+// remoteCounting answers requests, and counts the others.
+type remoteCounting struct{ wg *sync.WaitGroup }
+
+func (c *remoteCounting) Receive(ctx actor.Context) {
+	if m, ok := ctx.Message().(*wrapperspb.StringValue); ok {
+		if ctx.Sender() != nil {
+			ctx.Respond(m)
+			return
+		}
+		c.wg.Done()
+	}
+}
+
+// BenchmarkRemote compares an entity on another node, over loopback, with an actor
+// that was spawned there, reached by its PID: both ends in this process.
+func BenchmarkRemote(b *testing.B) {
+	var wg sync.WaitGroup
+	props := actor.PropsFromProducer(func() actor.Actor { return &remoteCounting{&wg} })
+	store := memory.New()
+	there, host := bank(b, store, "host", props)
+	here, proxy := bank(b, store, "proxy", nil)
+	for host.Info().Held < 16 {
+		time.Sleep(10 * time.Millisecond)
+	}
+	msg := wrapperspb.String("hello")
+	plain := there.Root.Spawn(props)
+	bare := actor.NewPID(plain.Address, plain.Id)
+	ctx := context.Background()
+	_, err := sharding.Ask[*wrapperspb.StringValue](ctx, proxy, "one", msg)
+	require.NoError(b, err)
+	ratio := func(b *testing.B, ours, theirs func(n int)) {
+		var a, z time.Duration
+		timed := func(f func(int), to *time.Duration) {
+			began := time.Now()
+			f(b.N)
+			*to += time.Since(began)
+		}
+		b.ReportAllocs()
+		b.ResetTimer()
+		timed(ours, &a)
+		b.StopTimer()
+		timed(theirs, &z)
+		timed(theirs, &z)
+		timed(ours, &a)
+		b.ReportMetric(float64(z)/float64(a), "of-plain")
+	}
+	b.Run("tell", func(b *testing.B) {
+		// No more than 10 000 under way, or the queues are what is measured.
+		send := func(tell func()) func(int) {
+			return func(n int) {
+				for left := n; left > 0; {
+					k := min(left, 10_000)
+					left -= k
+					wg.Add(k)
+					for range k {
+						tell()
+					}
+					wg.Wait()
+				}
+			}
+		}
+		ratio(b, send(func() { _ = proxy.Tell("one", msg) }), send(func() { here.Root.Send(bare, msg) }))
+	})
+	b.Run("ask", func(b *testing.B) {
+		asking := func(ask func() error) func(int) {
+			return func(n int) {
+				var callers sync.WaitGroup
+				for i := range 64 {
+					callers.Go(func() {
+						for range (n + i) / 64 {
+							if err := ask(); err != nil {
+								b.Error(err)
+								return
+							}
+						}
+					})
+				}
+				callers.Wait()
+			}
+		}
+		ratio(b, asking(func() error {
+			_, err := sharding.Ask[*wrapperspb.StringValue](ctx, proxy, "one", msg)
+			return err
+		}), asking(func() error {
+			_, err := here.Root.RequestFuture(bare, msg, 10*time.Second).Result()
+			return err
+		}))
+	})
 }

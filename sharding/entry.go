@@ -57,6 +57,8 @@ const (
 func (s *shard) handOver(m *mail) {
 	e := s.entries[m.id]
 	switch {
+	case (e == nil || e.state != active) && s.r.full():
+		s.Drop(route.Item{Local: m})
 	case e == nil:
 		e = s.begin(m.id)
 		e.pending = append(e.pending, m.envelope)

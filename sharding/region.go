@@ -9,6 +9,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/route"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
@@ -40,7 +41,8 @@ type Region struct {
 	shards  []shard
 	byName  map[string]*shard
 	table   *table
-	peers   sync.Map // address to *actor.PID
+	peersMu sync.RWMutex
+	peers   map[string]*actor.PID // by address
 
 	regionLease *lease.Handle
 	manager     *singleton.Manager // of the coordinator
@@ -120,7 +122,27 @@ func (r *Region) deliver(id string, envelope any) {
 		return
 	}
 	s := &r.shards[ShardOf(id, r.typ.Shards)]
+	if s.elsewhere.Load() && s.through(id, envelope) {
+		return
+	}
 	s.do(func() { s.accept(&mail{id, envelope}) })
+}
+
+// through sends a message to the node that is known to host the shard, if nothing
+// holds it up.
+func (s *shard) through(id string, envelope any) bool {
+	e, err := s.encode(id, envelope) // outside of the lock: others may encode meanwhile
+	if err != nil {
+		return false // Accept refuses it
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	address, token, ok := s.router.Through()
+	if ok {
+		e.Token = uint64(token)
+		s.r.send(address, e)
+	}
+	return ok
 }
 
 // direct gives a message to an entity that is active here, without passing another
@@ -257,26 +279,48 @@ func (p *frontDoor) Stop(*actor.PID) {}
 // arrived takes an envelope of another node, straight to its entity if that is
 // active and nothing is to be considered.
 func (r *Region) arrived(m *wire.Envelope) {
-	s := r.byName[m.Name]
+	var s *shard
+	switch {
+	case m.Name == "": // the short form: the key tells
+		s = &r.shards[ShardOf(m.Key, r.typ.Shards)]
+	default:
+		s = r.byName[m.Name]
+	}
 	if s == nil {
 		r.undeliverable(&Undeliverable{Reason: wire.Reason_REASON_NO_HOLDER, Type: m.Type, Name: m.Name, Key: m.Key,
 			Detail: "no shard of that name here"}, m.Sender.PID(), m)
 		return
 	}
+	m.Name = s.name
 	s.touched()
-	if mail, err := s.open(m); err == nil && ShardOf(m.Key, r.typ.Shards) == s.number {
-		s.mu.RLock()
-		if s.direct && m.Token <= uint64(s.home.term.Token()) {
-			if e := s.entries[m.Key]; e != nil && e.state == active {
-				s.use(e)
-				e.gate.Post(mail.envelope)
-				s.mu.RUnlock()
-				return
-			}
-		}
-		s.mu.RUnlock()
+	if s.arrived(m) {
+		return
 	}
 	s.do(func() { s.routing().Receive(m) })
+}
+
+// arrived gives an envelope to its entity, if that is active and nothing is to be
+// considered.
+func (s *shard) arrived(m *wire.Envelope) bool {
+	if !s.here.Load() || ShardOf(m.Key, s.r.typ.Shards) != s.number {
+		return false
+	}
+	mail, err := s.open(m)
+	if err != nil {
+		return false // the Router refuses it
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if !s.direct || m.Token > uint64(s.home.term.Token()) {
+		return false
+	}
+	e := s.entries[m.Key]
+	if e == nil || e.state != active {
+		return false
+	}
+	s.use(e)
+	e.gate.Post(mail.envelope)
+	return true
 }
 
 // route gives a message of another node to the Router of a shard.
@@ -304,11 +348,18 @@ func (r *Region) send(address string, msg any) {
 		r.post(&toSelf{msg}) // not on this goroutine, which may hold a lock
 		return
 	}
-	pid, ok := r.peers.Load(address)
-	if !ok {
-		pid, _ = r.peers.LoadOrStore(address, actor.NewPID(address, r.names.process))
+	r.peersMu.RLock()
+	pid := r.peers[address]
+	r.peersMu.RUnlock()
+	if pid == nil {
+		r.peersMu.Lock()
+		if pid = r.peers[address]; pid == nil {
+			pid = actor.NewPID(address, r.names.process)
+			r.peers[address] = pid
+		}
+		r.peersMu.Unlock()
 	}
-	r.system.Root.Send(pid.(*actor.PID), msg)
+	r.system.Root.Send(pid, msg)
 }
 
 // post tells the control actor something, until it has ended.

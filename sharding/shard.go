@@ -43,6 +43,9 @@ type shard struct {
 	wake    lease.Timer
 	wakeAt  time.Duration
 
+	// What direct and the Router said last, for those who do not hold mu: a hint.
+	here, elsewhere atomic.Bool
+
 	served atomic.Bool   // other nodes sent mail here
 	phase  atomic.Uint32 // for Info: control's
 
@@ -80,6 +83,8 @@ func (s *shard) settle() {
 	var st route.Stats
 	if s.router != nil {
 		s.direct = s.router.Direct()
+		hint(&s.here, s.direct)
+		hint(&s.elsewhere, s.router.Elsewhere())
 		st = s.router.Stats()
 	}
 	if w := st.Buffered + st.Kept + s.pending; w != s.waiting {
@@ -91,6 +96,12 @@ func (s *shard) settle() {
 	}
 	s.stats = st
 	s.tellEmpty()
+}
+
+func hint(b *atomic.Bool, v bool) {
+	if b.Load() != v {
+		b.Store(v)
+	}
 }
 
 // tellEmpty tells the control actor that the entities of a home that ends are gone.
@@ -121,12 +132,15 @@ type mail struct {
 // accept routes a message of this node.
 func (s *shard) accept(m *mail) {
 	r := s.routing()
-	if s.r.waiting.Load() >= int64(s.r.set.total) && !r.Routable() {
+	if s.r.full() && !r.Routable() {
 		s.Drop(route.Item{Local: m})
 		return
 	}
 	r.Accept(m)
 }
+
+// full reports whether as much waits on this node as may.
+func (r *Region) full() bool { return r.waiting.Load() >= int64(r.set.total) }
 
 // Deliver implements route.Port.
 func (s *shard) Deliver(it route.Item) {
@@ -145,6 +159,9 @@ func (s *shard) Deliver(it route.Item) {
 func (s *shard) open(e *wire.Envelope) (*mail, error) {
 	if err := ValidateEntityID(e.Key); err != nil {
 		return nil, err
+	}
+	if e.Codec == "" {
+		e.Codec = wire.CodecProto
 	}
 	msg, err := wire.Default.Decode(e.Type, e.Codec, e.Payload)
 	if err != nil {
@@ -166,12 +183,21 @@ func (s *shard) Send(address string, msg proto.Message) { s.r.send(address, msg)
 // Encode implements route.Port.
 func (s *shard) Encode(local any) (*wire.Envelope, error) {
 	m := local.(*mail)
-	header, msg, sender := actor.UnwrapEnvelope(m.envelope)
+	return s.encode(m.id, m.envelope)
+}
+
+// encode makes an envelope of a message, without token, and in the short form
+// without name.
+func (s *shard) encode(id string, envelope any) (*wire.Envelope, error) {
+	header, msg, sender := actor.UnwrapEnvelope(envelope)
 	typ, codec, payload, err := wire.Default.Encode(msg, s.r.payload)
 	if err != nil {
 		return nil, err
 	}
-	e := &wire.Envelope{Type: typ, Codec: codec, Payload: payload, Key: m.id, Sender: wire.AddressOf(sender), Request: sender != nil}
+	if codec == wire.CodecProto {
+		codec = "" // the short form, likewise
+	}
+	e := &wire.Envelope{Type: typ, Codec: codec, Payload: payload, Key: id, Sender: wire.AddressOf(sender), Request: sender != nil}
 	if header != nil && header.Length() > 0 {
 		e.Headers = header.ToMap()
 	}

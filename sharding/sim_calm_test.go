@@ -255,7 +255,7 @@ func (s *sim) talk(sl *slot) {
 				}
 				for range 1 + draw.IntN(2)*draw.IntN(4) {
 					j, id := job{name, n}, fmt.Sprint("id", draw.IntN(s.ids))
-					s.sent(j, id)
+					s.sent(j, sl.id, id)
 					if err := r.Tell(id, j); err != nil {
 						s.failf("%s can't tell: %v", name, err)
 						return

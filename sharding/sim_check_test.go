@@ -72,7 +72,7 @@ type simHold struct {
 
 // fate is what became of a job.
 type fate struct {
-	id            string
+	by, id        string
 	sent          time.Time
 	handled, dead int
 }
@@ -346,10 +346,16 @@ func (s *sim) started(n *node, r *sharding.Region) {
 	s.all[n] = append(s.all[n], r)
 }
 
-func (s *sim) sent(j job, id string) {
+func (s *sim) sent(j job, by, id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.fates[j] = &fate{id: id, sent: time.Now()}
+	s.fates[j] = &fate{by: by, id: id, sent: time.Now()}
+}
+
+func (s *sim) unsent(j job) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.fates, j)
 }
 
 // account checks I6 when all has ended.
@@ -363,6 +369,7 @@ func (s *sim) account() {
 		case f.handled+f.dead == 1:
 		case f.handled+f.dead == 0 && cut:
 			lost++
+			s.log("lost: %v from %s to %s in shard %d, sent at %v", j, f.by, f.id, sharding.ShardOf(f.id, s.shards), f.sent.Format("04:05.000000"))
 		case f.handled+f.dead == 0 && crashed:
 		case f.handled+f.dead > 1 && (crashed || cut || unordered > 0):
 		default:
@@ -390,10 +397,13 @@ func (s *sim) account() {
 	}
 }
 
-// count adds up what all Regions counted.
+// count adds up what the Regions counted of all nodes that did not crash.
 func (s *sim) count() (sum sharding.Info) {
-	for _, rs := range s.all {
+	for n, rs := range s.all {
 		for _, r := range rs {
+			if s.out[n] {
+				continue
+			}
 			in := r.Info()
 			sum.Unordered += in.Unordered
 			sum.Dropped += in.Dropped

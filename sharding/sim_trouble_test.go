@@ -2,6 +2,7 @@ package sharding_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -235,7 +236,7 @@ func (s *sim) send(sl *slot) {
 	}
 	s.jobs++
 	j, id, r := job{Number: s.jobs}, s.id(), sl.n.region
-	s.sent(j, id)
+	s.sent(j, sl.id, id)
 	if s.r.IntN(8) > 0 {
 		if err := r.Tell(id, j); err != nil {
 			s.failf("%s can't tell: %v", sl.id, err)
@@ -245,7 +246,10 @@ func (s *sim) send(sl *slot) {
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 		defer cancel()
-		if got, err := sharding.Ask[done](ctx, r, id, j); err == nil && (got.ID != id || got.Number != j.Number) {
+		switch got, err := sharding.Ask[done](ctx, r, id, j); {
+		case errors.Is(err, sharding.ErrClosed): // it has left at this moment
+			s.unsent(j)
+		case err == nil && (got.ID != id || got.Number != j.Number):
 			s.failf("%s asked %s for %d and got %+v", sl.id, id, j.Number, got)
 		}
 	}()

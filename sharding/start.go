@@ -80,7 +80,7 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 	r := &Region{typ: t, set: set, system: system, group: group, keeper: keeper, clock: keeper.Clock(), names: names,
 		self:   &wire.Node{Address: system.Address(), Incarnation: owner.Incarnation},
 		log:    set.logger.With(zap.String("type", t.Name), zap.String("node", owner.ID)),
-		shards: make([]shard, t.Shards), byName: make(map[string]*shard, t.Shards), done: make(chan struct{}), ended: make(chan struct{}), pace: make(chan struct{}, 1),
+		shards: make([]shard, t.Shards), byName: make(map[string]*shard, t.Shards), done: make(chan struct{}), ended: make(chan struct{}), peers: map[string]*actor.PID{}, pace: make(chan struct{}, 1),
 		payload: remoting.PayloadLimit(system)}
 	r.hosts = !set.proxyOnly
 	if self, ok := group.Self(); set.role != "" && (!ok || !self.HasRole(set.role)) {

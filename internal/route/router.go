@@ -394,6 +394,17 @@ func (r *Router) Direct() bool {
 	return r.open && !r.ending && r.path.is(hop{here: true, token: r.own})
 }
 
+// Through returns where a message of this node is to be sent now, and by which
+// token, if it goes to another node and nothing holds it up or could be overtaken
+// by it; the Router takes it as sent. Else ok is false, and it is for Accept.
+func (r *Router) Through() (address string, token lease.Token, ok bool) {
+	if r.open || r.ending || r.doubt || !r.remote() || !r.path.is(r.host) {
+		return "", 0, false
+	}
+	r.path.used, r.path.sent = true, r.port.Now()
+	return r.host.node.Address, r.host.token, true
+}
+
 // Elsewhere reports whether another node is known to hold the name.
 func (r *Router) Elsewhere() bool { return !r.open && r.remote() }
 

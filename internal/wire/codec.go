@@ -21,8 +21,9 @@ type Codec interface {
 }
 
 const (
-	codecJSON  = "json"
-	codecProto = "proto"
+	codecJSON = "json"
+	// CodecProto is the codec of Protocol Buffers messages.
+	CodecProto = "proto"
 )
 
 // JSON is the codec of types that were registered without one. Fields that the

@@ -40,7 +40,7 @@ func (r *Registry) Encode(msg any, limit int) (typeName, codec string, payload [
 		codec = e.codecName
 	} else if m, ok := msg.(proto.Message); ok {
 		typeName, payload, err = encodeProto(m, limit)
-		codec = codecProto
+		codec = CodecProto
 	} else {
 		err = fmt.Errorf("%w: %T is not registered", ErrUnknownType, msg)
 	}
@@ -107,7 +107,7 @@ func encodeProto(m proto.Message, limit int) (name string, payload []byte, err e
 // move away from it); ErrUndecodable if the payload is no such value or the
 // codec panicked.
 func (r *Registry) Decode(typeName, codec string, payload []byte) (any, error) {
-	if codec == codecProto {
+	if codec == CodecProto {
 		return decodeProto(typeName, payload)
 	}
 	name, pointer := strings.CutPrefix(typeName, "*")

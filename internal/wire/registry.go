@@ -93,7 +93,7 @@ func (r *Registry) register(typ reflect.Type, name string, codec Codec) error {
 		if err := checkName(e.codecName, maxCodecName); err != nil {
 			return fail("codec name %v", err)
 		}
-		if e.codecName == codecJSON || e.codecName == codecProto {
+		if e.codecName == codecJSON || e.codecName == CodecProto {
 			return fail("codec name %q is taken", e.codecName)
 		}
 	}
