@@ -295,7 +295,13 @@ func (r *Region) arrived(m *wire.Envelope) {
 	if s.arrived(m) {
 		return
 	}
-	s.do(func() { s.routing().Receive(m) })
+	s.do(func() {
+		if s.r.full() && !s.routing().Routable() {
+			s.dropWire(m)
+			return
+		}
+		s.routing().Receive(m)
+	})
 }
 
 // arrived gives an envelope to its entity, if that is active and nothing is to be

@@ -139,6 +139,8 @@ func (s *shard) accept(m *mail) {
 	r.Accept(m)
 }
 
+func (s *shard) dropWire(e *wire.Envelope) { s.Drop(route.Item{Wire: e}) }
+
 // full reports whether as much waits on this node as may.
 func (r *Region) full() bool { return r.waiting.Load() >= int64(r.set.total) }
 

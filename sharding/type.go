@@ -93,7 +93,8 @@ func WithSettle(d time.Duration) Option { return func(s *settings) { s.settle = 
 
 // WithBuffer bounds how many messages wait on this node, for one shard and in all:
 // for a host, for an entity to start, or to be taken up by the next host; and says
-// which gives way beyond that of a shard. Beyond the total the newest does. What
+// which gives way beyond that of a shard. Beyond the total the newest does; only what
+// another node had accepted, and hands over with a shard, is taken up beyond it. What
 // gives way goes to the dead letters and is counted. Default 1000, 100 000,
 // DropNewest.
 func WithBuffer(shard, total int, p DropPolicy) Option {
