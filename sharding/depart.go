@@ -143,11 +143,16 @@ func (c *controller) othersHost() bool {
 }
 
 func (c *controller) tellBoss(back bool) {
+	m := &wire.Depart{Type: c.names.key, From: c.self, Back: back}
 	boss, ok := c.table.bossOf()
-	if !ok {
-		return
+	switch {
+	case c.coordinator.Load() != nil:
+		c.post(m)
+	case ok:
+		c.send(boss.Owner.Address, m)
+	case c.boss != nil: // its lease is not among the records (WithCoordinatorLease)
+		c.send(c.boss.From.Address, m)
 	}
-	c.send(boss.Owner.Address, &wire.Depart{Type: c.names.key, From: c.self, Back: back})
 }
 
 // departing goes on with a departure when anything has changed.

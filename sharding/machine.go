@@ -180,6 +180,8 @@ func (m machine) away(e event) (machine, []effect) {
 			return m.to(Adopting, doAdopt)
 		case offerOver:
 			return m.to(Away)
+		case offerFailed: // the host asked for a new one: it has not used the last
+			return m.to(Away, sendDecline)
 		case quit: // it may have been handed over already: the host tells
 			return m, []effect{sendDecline}
 		}

@@ -40,7 +40,9 @@ func (c *controller) onOrder(m *wire.Order) {
 		refuse("this node hosts nothing")
 		return
 	}
-	c.highest = m.Coordinator
+	// Only what the records confirm is remembered: a token that somebody made up
+	// must not shut the true ones out.
+	c.highest = max(c.highest, min(m.Coordinator, uint64(boss.Token)))
 	c.boss = m
 	c.failed = nil
 	for _, a := range m.Assignments {

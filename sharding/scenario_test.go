@@ -600,3 +600,43 @@ func TestScenario21AContinuationFinishes(t *testing.T) {
 		require.EqualValues(t, 12, finished.Load())
 	})
 }
+
+// The coordinator may obey any lease, and it need not be among the records.
+func TestACoordinatorWithALeaseOfItsOwn(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b", "c")
+		for _, n := range ns {
+			l, err := n.keeper.Lease("elsewhere/boss")
+			require.NoError(t, err)
+			n.start(12, sharding.WithCoordinatorLease(l))
+		}
+		c.settled(10*time.Second, ns...)
+		f := c.traffic(20*time.Millisecond, ns[1:]...)
+		time.Sleep(time.Second)
+		began := time.Now()
+		require.NoError(t, ns[2].region.Stop(context.Background()))
+		require.Less(t, time.Since(began), 5*time.Second, "its shards were moved, not left to the end")
+		require.NoError(t, ns[0].region.Drain(contextFor(t, 5*time.Second)))
+		f.end()
+		c.whole(ns...)
+	})
+}
+
+// An order with a token that nobody has is no reason to refuse the true coordinator's.
+func TestAForgedOrderShutsNobodyOut(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b")
+		for _, n := range ns {
+			n.start(8)
+		}
+		c.settled(5*time.Second, ns...)
+		for _, n := range ns {
+			ns[0].system.Root.Send(processAt(n.id+":1"), &wire.Order{Type: "g/account", From: &wire.Node{Address: "evil:1"}, Coordinator: 1 << 60,
+				Shards: 8, To: n.keeper.Owner().Incarnation})
+		}
+		time.Sleep(time.Second)
+		d := c.node("d")
+		d.start(8)
+		c.settled(20*time.Second, append(ns, d)...)
+	})
+}

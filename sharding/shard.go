@@ -67,15 +67,19 @@ type home struct {
 
 // do runs f with the shard locked, and afterwards what must not be done then.
 func (s *shard) do(f func()) {
-	s.mu.Lock()
-	f()
-	s.settle()
-	after := s.after
-	s.after = nil
-	s.mu.Unlock()
-	for _, f := range after {
+	for _, f := range s.locked(f) {
 		f()
 	}
+}
+
+// locked runs f with the shard locked, which it is not any more should f panic.
+func (s *shard) locked(f func()) (after []func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+	s.settle()
+	after, s.after = s.after, nil
+	return after
 }
 
 // settle draws the conclusions from what f did.
