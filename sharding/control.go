@@ -511,6 +511,9 @@ func (c *controller) onRecord(s *shard, msg *recordNoticed) {
 }
 
 func (c *controller) onPeerGone(address string) {
+	if co := c.coordinator.Load(); co != nil {
+		co.tell(&peerGone{address})
+	}
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.do(func() {

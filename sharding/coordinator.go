@@ -106,6 +106,8 @@ func (c *coordinator) Receive(ctx actor.Context) {
 		c.onReport(msg)
 	case *wire.Depart:
 		c.onDepart(msg)
+	case *peerGone:
+		c.onPeerGone(msg.address)
 	}
 }
 
@@ -190,6 +192,34 @@ func (c *coordinator) onReport(m *wire.Report) {
 		c.log.Info("an order came to nothing", zap.Uint32("shard", f.Shard), zap.String("node", m.From.GetAddress()), zap.String("why", f.Reason))
 	}
 	c.soon(restAfter)
+}
+
+// onPeerGone gives orders to host anew that may have been lost with a link: to a
+// node that has just come back at the address of one that died, above all. Who has
+// taken one already is not troubled by another. They are due when they were.
+func (c *coordinator) onPeerGone(address string) {
+	if !c.checked || !c.g.CheckAlive() {
+		return
+	}
+	at := map[string]bool{}
+	for _, g := range c.r.table.participants(true) {
+		at[g.owner.Incarnation] = g.owner.Address == address
+	}
+	now, standings := c.now(), c.r.table.all()
+	var orders []Order
+	given := map[int]underWay{}
+	for i, o := range c.underWay {
+		if o.From == "" && at[o.To] && !standings[i].held && now < o.until {
+			orders, given[i] = append(orders, o.Order), o
+		}
+	}
+	slices.SortFunc(orders, func(a, b Order) int { return cmp.Compare(a.Shard, b.Shard) })
+	c.give(orders, standings, View{}, now)
+	for i, o := range given {
+		u := c.underWay[i]
+		u.until = o.until
+		c.underWay[i] = u
+	}
 }
 
 // executor is the incarnation that an order goes to.

@@ -1,0 +1,35 @@
+package sharding_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// What a node was to host is ordered again when the link to it broke: the order may
+// have been lost with it, as it is with protoactor's remote for two seconds after an
+// attempt to connect that failed.
+func TestOrdersLostWithALinkAreGivenAnew(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b")
+		var lost atomic.Int64
+		c.net.SetLoss(func(from, to string) bool {
+			lose := from == ns[0].system.Address() && to == ns[1].system.Address()
+			if lose {
+				lost.Add(1)
+			}
+			return lose
+		})
+		for _, n := range ns {
+			n.start(10)
+		}
+		time.Sleep(time.Second)
+		if lost.Load() == 0 {
+			t.Fatal("no order was on its way")
+		}
+		c.net.SetLoss(nil)
+		c.net.Cut(ns[0].system.Address(), ns[1].system.Address())
+		c.net.Heal(ns[0].system.Address(), ns[1].system.Address())
+		c.settled(time.Second, ns...)
+	})
+}
