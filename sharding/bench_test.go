@@ -2,6 +2,7 @@ package sharding_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"runtime"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/internal/memnet"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/remoting"
@@ -97,21 +99,41 @@ func BenchmarkTell(b *testing.B) {
 	}
 }
 
-// BenchmarkIdleEntity says what an entity takes that has handled a message and
-// does nothing: heap, its actor and its own few bytes included.
-func BenchmarkIdleEntity(b *testing.B) {
+var entities = flag.Int("sharding.entities", 20_000, "entities of BenchmarkIdleEntities, over its four nodes")
+
+// BenchmarkIdleEntities says what an entity takes that has handled a message and
+// does nothing: heap and stacks, its actor included. Four nodes in this process,
+// 1024 shards; -sharding.entities=1000000 makes it a million.
+func BenchmarkIdleEntities(b *testing.B) {
 	var wg sync.WaitGroup
 	props := actor.PropsFromProducer(func() actor.Actor { return &counting{&wg, 0} })
-	_, r := single(b, props, 256)
+	c := &cluster{t: b, store: memory.New(), net: memnet.New()}
+	defer c.cleanUp()
+	ns := c.nodes("a", "b", "c", "d")
+	for _, n := range ns {
+		n.startType(sharding.Type{Name: "bench", Props: props, Shards: 1024}, sharding.WithSettle(100*time.Millisecond),
+			sharding.WithBuffer(1<<20, 1<<24, sharding.DropNewest))
+	}
+	c.settled(time.Minute, ns...)
+	where := owners(ns[0])
 	for b.Loop() {
-		const n = 50_000
 		before := heap()
-		wg.Add(n)
-		for i := range n {
-			_ = r.Tell(fmt.Sprint(b.N, "/", i), &benchMessage{})
+		began := time.Now()
+		wg.Add(*entities)
+		for i := range *entities {
+			id := fmt.Sprint(b.N, "/", i)
+			for _, n := range ns { // told where it is, as this is not about the way there
+				if n.id == where[sharding.ShardOf(id, 1024)] {
+					_ = n.region.Tell(id, &benchMessage{})
+				}
+			}
 		}
 		wg.Wait()
-		b.ReportMetric(float64(heap()-before)/n, "B/entity")
+		took := time.Since(began)
+		b.ReportMetric(float64(heap()-before)/float64(*entities), "B/entity")
+		b.ReportMetric(float64(*entities)/took.Seconds(), "started/s")
+		goroutines := runtime.NumGoroutine()
+		b.ReportMetric(float64(goroutines), "goroutines")
 	}
 }
 
