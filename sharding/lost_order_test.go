@@ -13,13 +13,7 @@ func TestOrdersLostWithALinkAreGivenAnew(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		ns := c.nodes("a", "b")
 		var lost atomic.Int64
-		c.net.SetLoss(func(from, to string) bool {
-			lose := from == ns[0].system.Address() && to == ns[1].system.Address()
-			if lose {
-				lost.Add(1)
-			}
-			return lose
-		})
+		c.net.SetLoss(func(string, string) bool { lost.Add(1); return true }) // either may coordinate
 		for _, n := range ns {
 			n.start(10)
 		}
