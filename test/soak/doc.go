@@ -8,6 +8,9 @@
 //		go run ./test/soak handovers [-n 50] [-rate 10000] [-nodes 3] [-buffer 10000]
 //		go run ./test/soak kills     [-n 20] [-ttl 2s] [-nodes 3]
 //		go run ./test/soak many      [-n 5000] [-ttl 10s] [-nodes 3]
+//		go run ./test/soak rolling    [-n 1] [-nodes 4] [-shards 256] [-rate 5000]
+//		go run ./test/soak shardkills [-n 10] [-ttl 2s] [-nodes 4] [-shards 256] [-rate 2000]
+//		go run ./test/soak shards     [-n 10000] [-ttl 5s] [-nodes 4]
 //
 //	  - names: one process holds very many names for several TTLs. What it sends,
 //	    by the server's own count, and what it needs; then it dies, and another
@@ -24,8 +27,16 @@
 //	  - kills: the process that hosts the singleton is killed (kill -9) and
 //	    replaced, again and again, while all nodes ask it.
 //	  - many: thousands of singletons on a few nodes, idle; then one node dies.
+//	  - rolling: all nodes that host shards are restarted, one after the other, under
+//	    a load of asks. Which were not answered, doubled or reordered, and how long
+//	    answers took meanwhile.
+//	  - shardkills: a process that hosts shards is killed (kill -9) and replaced, again
+//	    and again. How long until all shards answer all nodes, and whether one ever
+//	    was in two places.
+//	  - shards: very many shards on a few nodes: the first assignment, what they cost
+//	    while idle, the loss of the node that coordinates, its planned leave, a join.
 //
-// What the nodes of the last three saw they note in files, by the machine's one
+// What the nodes of the last six saw they note in files, by the machine's one
 // clock: what passed a gate, and what was handled. So it is judged from outside
 // when it is over, and what a process noted before kill -9 counts as well.
 //
@@ -37,5 +48,8 @@
 //	        ─▶ handovers.go, kills.go, many.go ─▶ cluster.go: the processes
 //	           cluster_node.go, cluster_load.go: in each    cluster_wire.go: what is said
 //	           cluster_journal.go: what is noted            cluster_judge.go: what that means
+//	        ─▶ shard_rolling.go, shard_kills.go, shard_many.go ─▶ cluster.go
+//	           shard_node.go, shard_load.go: in each    shard_wire.go: what is said
+//	           shard_view.go: who hosts what            shard_judge.go: what that means
 //	           bed.go: the server, its clients, Keepers    judge.go: percentiles, bounds
 package main

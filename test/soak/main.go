@@ -16,7 +16,7 @@ import (
 type check func(ctx context.Context, args []string, r *report) error
 
 var checks = map[string]check{"names": names, "compare": compare, "stops": stops, "outage": outage,
-	"handovers": handovers, "kills": kills, "many": many}
+	"handovers": handovers, "kills": kills, "many": many, "rolling": rolling, "shardkills": shardKills, "shards": shardsCheck}
 
 func main() {
 	if os.Getenv(holderEnv) != "" {
@@ -27,14 +27,18 @@ func main() {
 		return
 	}
 	if arg := os.Getenv(clusterEnv); arg != "" {
-		if err := runNode(arg); err != nil {
+		run := runNode
+		if common := os.Getenv(shardEnv); common != "" {
+			run = func(arg string) error { return runShardNode(arg, common) }
+		}
+		if err := run(arg); err != nil {
 			fmt.Fprintln(os.Stderr, "soak node:", err)
 			os.Exit(2)
 		}
 		return
 	}
 	if len(os.Args) < 2 || checks[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: soak names|compare|stops|outage|handovers|kills|many [flags]")
+		fmt.Fprintln(os.Stderr, "usage: soak names|compare|stops|outage|handovers|kills|many|rolling|shardkills|shards [flags]")
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

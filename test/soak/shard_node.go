@@ -1,0 +1,195 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/membership"
+	"github.com/holdfast-go/holdfast/sharding"
+)
+
+// shardNode is what runs in a process of a cluster that hosts shards.
+type shardNode struct {
+	node
+	set    shardSettings
+	life   int
+	ids    []string // of all entities
+	group  *membership.Group
+	region *sharding.Region
+	asks   []*asking
+}
+
+// errLeft ends a node that was told to leave.
+var errLeft = errors.New("left")
+
+// runShardNode is main for a node that hosts shards. It ends with its standard
+// input, or when it has left.
+func runShardNode(arg, common string) error {
+	n := &shardNode{node: node{out: json.NewEncoder(os.Stdout)}}
+	if err := json.Unmarshal([]byte(arg), &n.settings); err != nil {
+		return fmt.Errorf("%s=%q: %w", clusterEnv, arg, err)
+	}
+	if err := json.Unmarshal([]byte(common), &n.set); err != nil {
+		return fmt.Errorf("%s=%q: %w", shardEnv, common, err)
+	}
+	n.ids = entityIDs(n.set.Shards, n.set.Each)
+	var err error
+	if n.life, err = lifeOf(n.Journal); err == nil {
+		err = registerReceipt()
+	}
+	if err == nil {
+		err = n.open()
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", n.id(), err)
+	}
+	n.system.EventStream.Subscribe(n.onEvent)
+	n.say(said{What: isUp, Owner: n.keeper.Owner()})
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		var o order
+		err := json.Unmarshal(lines.Bytes(), &o)
+		if err == nil {
+			err = n.obey(o)
+		}
+		switch {
+		case errors.Is(err, errLeft):
+			return nil
+		case err != nil:
+			return fmt.Errorf("%s: order %s: %w", n.id(), lines.Text(), err)
+		}
+	}
+	return nil
+}
+
+func (n *shardNode) obey(o order) error {
+	switch o.Do {
+	case doHost:
+		if err := n.host(); err != nil {
+			return err
+		}
+		n.say(said{What: isHosting})
+	case doLoad:
+		n.load(o.Rate)
+	case doQuiet:
+		n.say(n.quiet())
+	case doSweep:
+		go func() {
+			n.sweep(o.Within)
+			n.say(said{What: hasSwept})
+		}()
+	case doWeigh:
+		n.say(said{What: hasWeight, Weight: n.weigh()})
+	case doLeave:
+		if err := n.leave(); err != nil {
+			return err
+		}
+		n.say(said{What: hasLeft})
+		return errLeft
+	default:
+		return errors.New("unknown")
+	}
+	return nil
+}
+
+// host joins the group and takes part.
+func (n *shardNode) host() (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if n.group, err = membership.Join(ctx, n.keeper, "soak", membership.WithSystem(n.system), membership.WithLogger(n.log)); err != nil {
+		return err
+	}
+	opts := []sharding.Option{sharding.WithLogger(n.log), sharding.WithJournal(func(name string, token lease.Token, at time.Duration) {
+		i, err := strconv.Atoi(name[strings.LastIndexByte(name, '/')+1:])
+		if err != nil {
+			i = -1 // no shard's: its passes overlap nothing, but there are some
+		}
+		n.journal.note(entry{at: at, kind: passed, name: uint16(i), token: uint64(token)})
+	})}
+	if n.Index >= n.set.Hosts {
+		opts = append(opts, sharding.WithProxyOnly())
+	}
+	n.region, err = sharding.Start(n.system, n.group, sharding.Type{Name: "entity", Shards: n.set.Shards,
+		Props: actor.PropsFromProducer(func() actor.Actor { return &shardRecorder{node: n} })}, opts...)
+	return err
+}
+
+func (n *shardNode) onEvent(event any) {
+	e, ok := event.(sharding.Event)
+	if !ok {
+		return
+	}
+	kind := map[sharding.EventKind]entryKind{sharding.Hosted: hosted, sharding.HandedOff: unhosted, sharding.Released: unhosted,
+		sharding.Lost: unhosted, sharding.Yielded: unhosted, sharding.Coordinating: coordinating, sharding.OrderNotKept: disordered}[e.Kind]
+	if kind != 0 {
+		n.journal.note(entry{at: monotonic(), kind: kind, name: uint16(e.Shard), token: uint64(e.Token)})
+	}
+}
+
+// leave is how a node should go.
+func (n *shardNode) leave() error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := n.region.Stop(ctx); err != nil {
+		return err
+	}
+	if err := n.group.Leave(ctx); err != nil {
+		return err
+	}
+	if err := n.keeper.Close(ctx); err != nil {
+		return err
+	}
+	n.remote.Shutdown(true)
+	return nil
+}
+
+// weigh takes what the node needs.
+func (n *shardNode) weigh() weight {
+	w := n.node.weigh()
+	if n.region != nil {
+		in := n.region.Info()
+		w.Hosted, w.Dropped, w.Undeliverable = in.Held, int(in.Dropped), int(in.Undeliverable)
+	}
+	return w
+}
+
+// shardRecorder is the entity: it notes all it gets.
+type shardRecorder struct {
+	node  *shardNode
+	shard uint16
+	token uint64
+}
+
+// Receive implements actor.Actor.
+func (r *shardRecorder) Receive(ctx actor.Context) {
+	switch msg := ctx.Message().(type) {
+	case *actor.Started:
+		e, ok := sharding.Of(ctx)
+		if !ok {
+			panic("the recorder must run as an entity")
+		}
+		r.shard, r.token = uint16(e.Shard()), uint64(e.Token())
+	case parcel:
+		r.note(entry{sender: msg.Sender, seq: msg.Seq, sent: time.Duration(msg.Sent)})
+		ctx.Respond(receipt{msg.Sender, msg.Seq, r.token})
+	case ask:
+		r.note(entry{sent: time.Duration(msg.Sent)})
+		ctx.Respond(answer{Token: r.token})
+	}
+}
+
+func (r *shardRecorder) note(e entry) {
+	e.at, e.kind, e.name, e.token = monotonic(), handled, r.shard, r.token
+	r.node.journal.note(e)
+}

@@ -1,0 +1,113 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/holdfast-go/holdfast/remoting"
+	"github.com/holdfast-go/holdfast/sharding"
+)
+
+// shardEnv, besides clusterEnv, makes a process a node that hosts shards:
+// shardSettings as JSON, the same for all nodes of a cluster, which inherit it.
+const shardEnv = "HOLDFAST_SOAK_SHARDS"
+
+// shardSettings are what the nodes of a cluster have in common.
+type shardSettings struct {
+	Shards int
+	Each   int // entities of each shard
+	Hosts  int // nodes from this index on host none
+}
+
+// inherit has the processes that are started from now on inherit s.
+func (s shardSettings) inherit() error {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	return os.Setenv(shardEnv, string(text))
+}
+
+// What is ordered and reported, besides what nodes with singletons know: host is
+// to take part, ask is not known.
+const (
+	doLeave = "leave" // hands all over, leaves, and ends; told left
+	hasLeft = "left"
+)
+
+// What is noted about shards; name is the shard's number.
+const (
+	hosted        entryKind = iota + 16 // entities of it may run here
+	unhosted                            // they may no more
+	coordinating                        // this node is in charge
+	disordered                          // a move after which order is not known to be kept
+	sweepAnswered                       // an ask of a sweep had its answer
+)
+
+// entityIDs returns ids of so many entities for each shard: those of shard i stand
+// at i*each and after.
+func entityIDs(shards, each int) []string {
+	ids, has, missing := make([]string, shards*each), make([]int, shards), shards*each
+	for k := 0; missing > 0; k++ {
+		id := fmt.Sprintf("e%d", k)
+		if i := sharding.ShardOf(id, shards); has[i] < each {
+			ids[i*each+has[i]] = id
+			has[i]++
+			missing--
+		}
+	}
+	return ids
+}
+
+// asker is which of a cluster's askers a sender is, and which entity it asks:
+// order is kept between the two.
+type asker struct{ node, life, number, entity int }
+
+const askersPerNode, nodesPerLife = 2, 10
+
+// sender is the number of an asker.
+func (a asker) sender(entities int) uint32 {
+	return uint32(((a.life*nodesPerLife+a.node)*askersPerNode+a.number)*entities + a.entity)
+}
+
+// lifeOf tells from a journal's path which life of its node it is.
+func lifeOf(path string) (life int, err error) {
+	_, err = fmt.Sscanf(path[strings.LastIndex(path, "-")+1:], "%d", &life)
+	return life, err
+}
+
+// receipt answers a parcel.
+type receipt struct {
+	Sender uint32
+	Seq    uint64
+	Token  uint64
+}
+
+func registerReceipt() error {
+	return remoting.Register[receipt]("soak.receipt", remoting.WithCodec(receiptCodec{}))
+}
+
+// receiptCodec writes the three numbers.
+type receiptCodec struct{}
+
+func (receiptCodec) Name() string { return "soak.receipts" }
+
+func (receiptCodec) Marshal(v any) ([]byte, error) {
+	p := v.(*receipt)
+	b := binary.LittleEndian.AppendUint32(make([]byte, 0, 20), p.Sender)
+	b = binary.LittleEndian.AppendUint64(b, p.Seq)
+	return binary.LittleEndian.AppendUint64(b, p.Token), nil
+}
+
+func (receiptCodec) Unmarshal(data []byte, v any) error {
+	if len(data) != 20 {
+		return fmt.Errorf("%d bytes, must be 20", len(data))
+	}
+	*v.(*receipt) = receipt{Sender: binary.LittleEndian.Uint32(data), Seq: binary.LittleEndian.Uint64(data[4:]), Token: binary.LittleEndian.Uint64(data[12:])}
+	return nil
+}
