@@ -152,6 +152,16 @@ func TestMarkersAreNotBounded(t *testing.T) {
 	require.Len(t, d.sent, 5, "all answered")
 }
 
+// Markers of more nodes than there are do not pile up.
+func TestMarkersOfManyNodesAreBounded(t *testing.T) {
+	d := newDesk(1, 3, DropNewest)
+	for i := range 10 * maxMarkers {
+		d.r.Receive(&wire.Marker{Name: "x", From: &wire.Node{Incarnation: fmt.Sprint("forged", i)}, Number: 1, Token: 1 << 60})
+	}
+	require.Len(t, d.r.buffer.items, maxMarkers)
+	require.Empty(t, d.dropped)
+}
+
 func TestTheWindow(t *testing.T) {
 	d := backlog(0, 3, 10)
 	ack := func(n uint64, again bool) {

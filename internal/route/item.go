@@ -68,13 +68,25 @@ type queue struct {
 
 func (q *queue) full() bool { return len(q.items) >= q.limit }
 
+// maxMarkers bounds how many nodes' markers wait.
+const maxMarkers = 256
+
 // push adds it, or says what was dropped for want of room. A marker needs no
-// room, as its sender has one at a time.
+// room, as its sender has one at a time; of too many senders' the oldest goes, and
+// its sender waits in vain, for as long as it has patience.
 func (q *queue) push(it Item) (out Item, dropped bool) {
 	if it.marker != nil { // it makes the one before it void
+		markers := 0
 		q.items = slices.DeleteFunc(q.items, func(o Item) bool {
+			if o.marker != nil {
+				markers++
+			}
 			return o.marker != nil && o.marker.From.GetIncarnation() == it.marker.From.GetIncarnation()
 		})
+		if markers >= maxMarkers {
+			i := slices.IndexFunc(q.items, func(o Item) bool { return o.marker != nil })
+			q.items = slices.Delete(q.items, i, i+1)
+		}
 	}
 	switch {
 	case !q.full() || it.marker != nil:

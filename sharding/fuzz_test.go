@@ -1,0 +1,127 @@
+package sharding_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/membership"
+	"github.com/holdfast-go/holdfast/remoting"
+	"github.com/holdfast-go/holdfast/sharding"
+)
+
+// panics counts the lines of a log that tell of a panic that was contained.
+type panics struct {
+	zapcore.LevelEnabler
+	n *atomic.Int64
+}
+
+func (p panics) With([]zapcore.Field) zapcore.Core { return p }
+func (p panics) Check(e zapcore.Entry, c *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	return c.AddCore(e, p)
+}
+func (p panics) Write(e zapcore.Entry, _ []zapcore.Field) error {
+	if e.Level >= zapcore.ErrorLevel {
+		p.n.Add(1)
+	}
+	return nil
+}
+func (panics) Sync() error { return nil }
+
+// target is a node that is sent what a hostile peer may send.
+type target struct {
+	system   *actor.ActorSystem
+	region   *sharding.Region
+	panicked *atomic.Int64
+	end      func()
+}
+
+var hostile = sync.OnceValue(func() target {
+	n := new(atomic.Int64)
+	system := actor.NewActorSystem(remoting.LogTo(nil))
+	keeper, err := lease.NewKeeper(memory.New(), lease.Config{ID: "fuzz"})
+	if err != nil {
+		panic(err)
+	}
+	group, err := membership.Join(context.Background(), keeper, "g")
+	if err != nil {
+		panic(err)
+	}
+	props := actor.PropsFromFunc(func(c actor.Context) {
+		if c.Message() == "ping" {
+			c.Respond("pong")
+		}
+	})
+	r, err := sharding.Start(system, group, sharding.Type{Name: "account", Props: props, Shards: 4}, sharding.WithSettle(0),
+		sharding.WithLogger(zap.New(panics{zapcore.ErrorLevel, n})))
+	if err != nil {
+		panic(err)
+	}
+	return target{system, r, n, func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		_ = r.Stop(ctx)
+		_ = group.Leave(ctx)
+		_ = keeper.Close(ctx)
+	}}
+})
+
+// A peer may send what it likes, of all that nodes say to each other: nothing
+// panics, and entities go on answering.
+func FuzzPeer(f *testing.F) {
+	kinds := []func() proto.Message{
+		func() proto.Message { return &wire.Envelope{} }, func() proto.Message { return &wire.Relay{} },
+		func() proto.Message { return &wire.RelayAck{} }, func() proto.Message { return &wire.Marker{} },
+		func() proto.Message { return &wire.MarkerAck{} }, func() proto.Message { return &wire.Invite{} },
+		func() proto.Message { return &wire.Offer{} }, func() proto.Message { return &wire.HandedOver{} },
+		func() proto.Message { return &wire.EntityState{} }, func() proto.Message { return &wire.Order{} },
+		func() proto.Message { return &wire.Report{} }, func() proto.Message { return &wire.Depart{} },
+	}
+	self := &wire.Node{Address: "nonhost", Incarnation: "x"}
+	for i, m := range []proto.Message{
+		&wire.Envelope{Name: "shard/g/account/0", Key: "k", Type: "t", Token: 1 << 63, Hops: 1 << 31},
+		&wire.Relay{Name: "shard/g/account/1", From: self, Stream: 1 << 63, Sequence: 1},
+		&wire.RelayAck{Name: "shard/g/account/2", Sequence: 1 << 63},
+		&wire.Marker{Name: "shard/g/account/3", From: self, Token: 1},
+		&wire.MarkerAck{Name: "shard/g/account/0", Number: 1, Token: 1 << 63},
+		&wire.Invite{Name: "shard/g/account/1", From: self, Number: 7},
+		&wire.Offer{Name: "shard/g/account/2", From: self},
+		&wire.HandedOver{Name: "shard/g/account/3"},
+		&wire.EntityState{Name: "shard/g/account/0", Key: "k", State: []byte("s")},
+		&wire.Order{Type: "g/account", From: self, Coordinator: 1 << 63, Shards: 4, Assignments: []*wire.Assignment{{Shard: 1 << 31}, {}}},
+		&wire.Report{Type: "g/account", Failures: []*wire.Failure{{Shard: 1 << 31}}},
+		&wire.Depart{Type: "g/account", From: self},
+	} {
+		b, err := proto.Marshal(m)
+		require.NoError(f, err)
+		f.Add(uint8(i), b)
+	}
+	x := hostile()
+	f.Cleanup(x.end)
+	f.Fuzz(func(t *testing.T, kind uint8, b []byte) {
+		m := kinds[int(kind)%len(kinds)]()
+		if proto.Unmarshal(b, m) != nil {
+			return
+		}
+		x.system.Root.Send(x.region.PID(), m)
+		if x.panicked.Load() > 0 {
+			t.Fatalf("%T %v: a panic", m, m)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		answer, err := sharding.Ask[string](ctx, x.region, "someone", "ping")
+		require.NoError(t, err, "%T %v", m, m)
+		require.Equal(t, "pong", answer)
+	})
+}
