@@ -640,3 +640,54 @@ func TestAForgedOrderShutsNobodyOut(t *testing.T) {
 		c.settled(20*time.Second, append(ns, d)...)
 	})
 }
+
+// 7: what a coordinator has ordered is done without it, and traffic goes on while it is
+// paused.
+func TestScenario07APausedCoordinatorDelaysNoHandOff(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b", "c")
+		for _, n := range ns {
+			n.start(60)
+		}
+		c.settled(5*time.Second, ns...)
+		require.Equal(t, "a", ns[1].region.Info().Coordinator.ID)
+		for i := range ids {
+			_, err := ask(ns[1], fmt.Sprint("id", i), 1)
+			require.NoError(t, err)
+		}
+		c.net.SetDelay("b:1", "c:1", 2*time.Millisecond) // so that hand-offs take a moment
+		c.net.SetDelay("c:1", "b:1", 2*time.Millisecond)
+		go func() { _ = ns[1].region.Drain(context.Background()) }()
+		moving := func() (n int) {
+			for _, s := range ns[1].region.Info().Table {
+				if s.Phase != "" && s.Phase != sharding.Active.String() {
+					n++
+				}
+			}
+			return n
+		}
+		for moving() == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		under := moving()
+		ns[0].store.Partition() // the coordinator is gone for now
+		c.net.Freeze("a:1")
+		began := time.Now()
+		for moving() > 0 {
+			time.Sleep(time.Millisecond)
+		}
+		took := time.Since(began)
+		t.Logf("%d hand-offs were done %v after the coordinator was paused", under, took)
+		require.Less(t, took, 500*time.Millisecond)
+		for i := range ids { // all that is not on the paused node
+			id := fmt.Sprint("id", i)
+			if owners(ns[2])[sharding.ShardOf(id, 60)] != "a" {
+				_, err := ask(ns[2], id, 2)
+				require.NoError(t, err)
+			}
+		}
+		c.net.Thaw("a:1")
+		ns[0].store.Heal()
+		c.settled(60*time.Second, ns[0], ns[2])
+	})
+}
