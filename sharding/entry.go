@@ -20,7 +20,7 @@ import (
 // entry is one entity of a shard that is hosted here.
 //
 //	       remembered            spawned
-//	noting ──────────▶ starting ─────────▶ active ──passivated, shard ends──▶ stopping ──▶ collecting
+//	noting ──────────▶ starting, making ─▶ active ──passivated, shard ends──▶ stopping ──▶ collecting
 //	                      ▲  ▲                └────── ended by itself ────────────────────────▲ │
 //	                      │  └── backoff ◀── panicked ──────────────────────────────────────────┤
 //	                      └───────────────── mail came meanwhile ───────────────────────────────┤
@@ -46,6 +46,7 @@ type entryState uint8
 const (
 	noting     entryState = iota // its id is being written to the store of remembered entities
 	starting                     // its actor is about to be made
+	making                       // it is being made, and may run already
 	active                       // mail goes to its actor
 	stopping                     // its actor was told to stop
 	collecting                   // its actor has ended; its mail is coming back
@@ -142,7 +143,11 @@ func (g *guardian) start(ctx actor.Context, e *entry) {
 	wanted, state, has := false, []byte(nil), false
 	s.do(func() {
 		wanted = s.entries[e.id] == e && e.state == starting && !g.h.ending
-		if state, has = g.h.states[e.id]; has && wanted {
+		if !wanted {
+			return
+		}
+		e.state = making
+		if state, has = g.h.states[e.id]; has {
 			delete(g.h.states, e.id)
 		}
 	})
@@ -175,7 +180,7 @@ func (g *guardian) started(e *entry, gt *gate.Gate, pid *actor.PID) {
 		return
 	}
 	e.pid, e.since = pid, s.Now()
-	if e.state != starting {
+	if e.state != making {
 		return
 	}
 	e.state = active
@@ -327,10 +332,11 @@ func (s *shard) end(e *entry, h *home) {
 		s.shutOff(e, h.cause)
 		s.stopActor(e, h.cause == nil)
 	case stopping, collecting:
-		if h.cause != nil && e.gate != nil {
+		if h.cause != nil && e.gate != nil && e.pid != nil {
 			s.shutOff(e, h.cause)
 			s.r.system.Root.Stop(e.pid)
 		}
+	case making: // started does it
 	case noting, starting, backoff:
 		halt(e.timer)
 		mails := e.pending
