@@ -32,9 +32,10 @@ import (
 
 // records is what was seen of a history.
 type records struct {
-	good     atomic.Bool  // entities do as they are told
-	busy     atomic.Int32 // handlers that run
-	yields   bool         // a shard may be given up under its entities
+	good     atomic.Bool   // entities do as they are told
+	busy     atomic.Int32  // handlers that run
+	made     atomic.Uint64 // entities
+	yields   bool          // a shard may be given up under its entities
 	stateful bool
 
 	mu        sync.Mutex

@@ -42,6 +42,9 @@ type simKeepsState struct{ simEntity }
 
 func (s *sim) props(n *node) *actor.Props {
 	return actor.PropsFromProducer(func() actor.Actor {
+		if k := s.made.Add(1); !s.good.Load() && s.odds(4, 10, k) == 0 {
+			time.Sleep(time.Duration(s.odds(400, 11, k)) * time.Millisecond) // what comes meanwhile finds it half made
+		}
 		if s.stateful {
 			return &simKeepsState{simEntity{s: s, n: n}}
 		}
