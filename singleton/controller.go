@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/links"
+	"github.com/holdfast-go/holdfast/internal/mutant"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -123,6 +124,7 @@ func (c *controller) Receive(ctx actor.Context) {
 			c.proxy.outbound(msg.envelope)
 		case mark:
 			c.onChildEnded()
+		case mutant.On(mutant.BacklogDropped):
 		default:
 			c.proxy.Back(msg.envelope)
 		}

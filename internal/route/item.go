@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/holdfast-go/holdfast/internal/mutant"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -66,7 +67,7 @@ type queue struct {
 	policy DropPolicy
 }
 
-func (q *queue) full() bool { return len(q.items) >= q.limit }
+func (q *queue) full() bool { return len(q.items) >= q.limit && !mutant.On(mutant.UnboundedBuffer) }
 
 // maxMarkers bounds how many nodes' markers wait.
 const maxMarkers = 256

@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-go/holdfast/internal/mutant"
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
@@ -58,7 +59,9 @@ func (r *Router) relay(t hop, it Item, msg proto.Message) {
 		o.again = r.port.Now() + repeatAfter
 		r.port.Wake(repeatAfter)
 	}
-	o.items = append(o.items, kept{m.Sequence, it, m})
+	if !mutant.On(mutant.RelayForgotten) {
+		o.items = append(o.items, kept{m.Sequence, it, m})
+	}
 	r.stats.Relayed++
 	r.port.Send(o.addr, m)
 }
