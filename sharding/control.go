@@ -8,6 +8,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/mutant"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -91,7 +92,7 @@ type (
 	evictDue      struct{}
 	departRequest struct {
 		stop bool
-		done chan struct{}
+		done chan error
 	}
 	returnRequest struct{}
 	departDue     struct{ number int }
@@ -314,6 +315,11 @@ func (c *controller) onAcquired(s *shard, msg *acquired) {
 	if msg.err != nil && !errors.Is(msg.err, context.Canceled) {
 		c.log.Warn("a shard could not be acquired", zap.String("shard", s.name), zap.Error(msg.err))
 	}
+	if mutant.On(mutant.StartWithoutLease) && !msg.won && msg.err == nil {
+		s.term, _ = lease.TermOf(lease.Unguarded(s.name))
+		c.fire(s, won)
+		return
+	}
 	if !msg.won {
 		if msg.err != nil && s.handle != nil {
 			h := s.handle // what may have been applied is given back
@@ -490,7 +496,7 @@ func (r *Region) whyNot() error {
 }
 
 func (c *controller) onHostingLost(cause error) {
-	if c.mayHost() {
+	if c.mayHost() || mutant.On(mutant.MembershipIgnored) {
 		return // it has been won back already; what was hosted meanwhile was not
 	}
 	for i := range c.shards {

@@ -391,7 +391,8 @@ func (c *coordinator) target(v View) (target []string, err error) {
 			err = fmt.Errorf("it panicked: %v", p)
 		}
 	}()
-	target = c.r.set.strategy.Target(v)
+	v.Hosts, v.Owners = slices.Clone(v.Hosts), slices.Clone(v.Owners) // it may write to them
+	target = slices.Clone(c.r.set.strategy.Target(v))
 	if len(target) != len(v.Owners) {
 		return nil, fmt.Errorf("it returned %d targets for %d shards", len(target), len(v.Owners))
 	}

@@ -14,8 +14,12 @@ import (
 // the coordinator is told until nothing is held any more, or a time has passed.
 // Then what is left is stopped and released.
 
-// ErrClosed: the Region was stopped.
-var ErrClosed = errors.New("region closed")
+var (
+	// ErrClosed: the Region was stopped.
+	ErrClosed = errors.New("region closed")
+	// ErrUndrained: Undrain was called before the node held nothing.
+	ErrUndrained = errors.New("draining was called off")
+)
 
 // departEvery is the pause after which a node that leaves says so again.
 const departEvery = 300 * time.Millisecond
@@ -32,7 +36,7 @@ type departure struct {
 	until    time.Duration
 	timer    lease.Timer
 	quit     bool // what is left was told to end
-	waiters  []chan struct{}
+	waiters  []chan error
 	lingers  bool
 	glown    bool
 	leaveAt  time.Duration
@@ -42,8 +46,8 @@ type departure struct {
 
 // Drain moves all shards off this node and takes none until Undrain: for a rolling
 // restart, or to find out whether the others can do without it. It returns when
-// none is held here, or with ctx's error; the node goes on draining then. It goes
-// on routing.
+// none is held here, with ErrUndrained, or with ctx's error; the node goes on
+// draining then. It goes on routing.
 func (r *Region) Drain(ctx context.Context) error { return r.depart(ctx, &departRequest{}) }
 
 // Undrain ends what Drain began.
@@ -67,11 +71,11 @@ func (r *Region) Stop(ctx context.Context) error {
 func (r *Region) Done() <-chan struct{} { return r.done }
 
 func (r *Region) depart(ctx context.Context, m *departRequest) error {
-	m.done = make(chan struct{})
+	m.done = make(chan error, 1)
 	r.post(m)
 	select {
-	case <-m.done:
-		return nil
+	case err := <-m.done:
+		return err
 	case <-r.done:
 		return nil
 	case <-ctx.Done():
@@ -102,6 +106,10 @@ func (c *controller) onReturn() {
 	halt(d.timer)
 	d.number++
 	d.on = false
+	for _, w := range d.waiters {
+		w <- fmt.Errorf("sharding type %q: %w", c.typ.Name, ErrUndrained)
+	}
+	d.waiters = nil
 	c.tellBoss(true)
 	if d.quit {
 		for i := range c.shards {
@@ -167,7 +175,7 @@ func (c *controller) departing() {
 		}
 	}
 	for _, w := range d.waiters {
-		close(w)
+		w <- nil
 	}
 	d.waiters = nil
 	if !d.stop {

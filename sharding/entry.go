@@ -2,17 +2,14 @@ package sharding
 
 import (
 	"errors"
-	"fmt"
 	mrand "math/rand/v2"
-	"net/url"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
-	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/gate"
+	"github.com/holdfast-go/holdfast/internal/mutant"
 	"github.com/holdfast-go/holdfast/internal/route"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -31,13 +28,15 @@ type entry struct {
 	id      string
 	state   entryState
 	crashed bool
+	leaves  bool // it asked to be stopped
+	hasty   bool // it ended itself and had taken nothing: it would again, at once
 	panics  uint8
 	used    atomic.Uint32 // the Region's epoch
 	gate    *gate.Gate
 	pid     *actor.PID
-	since   time.Duration
-	pending []any // came while it was not active
-	back    []any // what its mailbox had left
+	since   time.Duration // when its actor was made
+	pending []any         // came while it was not active
+	back    []any         // what its mailbox had left
 	timer   lease.Timer
 }
 
@@ -64,6 +63,7 @@ func (s *shard) handOver(m *mail) {
 		e = s.begin(m.id)
 		e.pending = append(e.pending, m.envelope)
 		s.pending++
+	case mutant.On(mutant.PassivationLoses) && e.state == stopping:
 	case e.state == active:
 		s.use(e)
 		e.gate.Post(m.envelope)
@@ -111,136 +111,9 @@ func (s *shard) start(e *entry) {
 	s.r.system.Root.Send(s.last.guardian, &startEntity{e})
 }
 
-// startEntity is what a shard tells its guardian.
-type startEntity struct{ e *entry }
-
 // flushMark is posted behind an entity's mail when it is done: when it comes back
 // diverted, so has everything before it.
 type flushMark struct{}
-
-// guardian is the parent of a shard's entities on this node under one term. Its
-// children are named by their escaped ids.
-type guardian struct {
-	s *shard
-	h *home
-}
-
-// Receive implements actor.Actor.
-func (g *guardian) Receive(ctx actor.Context) {
-	defer func() {
-		if p := recover(); p != nil {
-			g.s.r.log.Error("a shard's guardian panicked", zap.Any("panic", p), zap.Stack("stack"))
-		}
-	}()
-	if m, ok := ctx.Message().(*startEntity); ok {
-		g.start(ctx, m.e)
-	}
-}
-
-// start makes the actor of e, if that is still wanted.
-func (g *guardian) start(ctx actor.Context, e *entry) {
-	s := g.s
-	wanted, state, has := false, []byte(nil), false
-	s.do(func() {
-		wanted = s.entries[e.id] == e && e.state == starting && !g.h.ending
-		if !wanted {
-			return
-		}
-		e.state = making
-		if state, has = g.h.states[e.id]; has {
-			delete(g.h.states, e.id)
-		}
-	})
-	if !wanted {
-		return
-	}
-	gt, err := g.gateFor(e, state, has)
-	if err == nil {
-		s.do(func() { e.gate, e.crashed = gt, false })
-		s.r.active.Add(1)
-		var pid *actor.PID
-		if pid, err = g.spawn(ctx, e, gt); err == nil {
-			s.do(func() { g.started(e, gt, pid) })
-			s.r.tooMany()
-			return
-		}
-		s.r.active.Add(-1)
-	}
-	s.r.log.Error("an entity could not be made", zap.String("shard", s.name), zap.String("id", e.id), zap.Error(err))
-	s.do(func() {
-		e.crashed = true
-		s.ended(e)
-	})
-}
-
-// started: the actor of e was made; it may have ended since.
-func (g *guardian) started(e *entry, gt *gate.Gate, pid *actor.PID) {
-	s := g.s
-	if e.gate != gt {
-		return
-	}
-	e.pid, e.since = pid, s.Now()
-	if e.state != making {
-		return
-	}
-	e.state = active
-	s.pending -= len(e.pending)
-	for _, env := range e.pending {
-		gt.Post(env)
-	}
-	e.pending = nil
-	if g.h.ending {
-		s.end(e, g.h)
-	}
-}
-
-// gateFor makes the gate of e's next life.
-func (g *guardian) gateFor(e *entry, state []byte, has bool) (gt *gate.Gate, err error) {
-	s := g.s
-	opts := gate.Options{
-		Term:     g.h.term,
-		Divert:   func(env any) { s.diverted(e, gt, env) },
-		Internal: func(env any) { s.r.system.DeadLetter.SendUserMessage(s.r.pid, env) },
-		OnLost:   func(error) { s.r.post(&lossNoticed{s.number}) },
-		OnDone:   func() { s.collect(e, gt) },
-		OnEnd:    func(a actor.Actor) { s.leaveState(e, g.h, a) },
-		Journal:  s.r.set.journal,
-	}
-	if has {
-		opts.OnStart = func(a actor.Actor) error { return s.restoreState(e, a, state) }
-	}
-	return gate.New(opts)
-}
-
-// spawn makes the actor of e behind gt.
-func (g *guardian) spawn(ctx actor.Context, e *entry, gt *gate.Gate) (pid *actor.PID, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("its Props panicked: %v", p)
-		}
-		if err != nil {
-			gt.Close()
-		}
-	}()
-	self := &Entity{s: g.s, id: e.id, g: gt}
-	props := gt.Props(g.s.r.props).Configure(actor.WithOnInit(func(ctx actor.Context) { ctx.Set(self) }))
-	return ctx.SpawnNamed(props, url.PathEscape(e.id))
-}
-
-// HandleFailure implements actor.SupervisorStrategy: an entity that panics ends;
-// starting it anew is its entry's business.
-func (g *guardian) HandleFailure(_ *actor.ActorSystem, sup actor.Supervisor, child *actor.PID, _ *actor.RestartStatistics, reason, _ any) {
-	name := child.Id[strings.LastIndexByte(child.Id, '/')+1:]
-	if id, err := url.PathUnescape(name); err == nil {
-		g.s.do(func() {
-			if e := g.s.entries[id]; e != nil {
-				e.crashed = true
-			}
-		})
-		g.s.r.crashed(g.s.number, id, reason)
-	}
-	sup.StopChildren(child)
-}
 
 // diverted takes what an entity did not handle any more; on its goroutine.
 func (s *shard) diverted(e *entry, g *gate.Gate, env any) {
@@ -265,6 +138,7 @@ func (s *shard) diverted(e *entry, g *gate.Gate, env any) {
 func (s *shard) collect(e *entry, g *gate.Gate) {
 	s.do(func() {
 		if s.entries[e.id] == e && e.gate == g {
+			e.hasty = (e.state < stopping || e.leaves) && g.Counters().Passed == 1 // Started
 			e.state = collecting
 		}
 	})
@@ -282,7 +156,7 @@ func (s *shard) ended(e *entry) {
 		return
 	}
 	switch {
-	case e.crashed:
+	case e.crashed, e.hasty && len(mails) > 0:
 		e.state, e.pending = backoff, mails
 		s.pending += len(mails)
 		if s.Now()-e.since >= s.r.set.backoffMax {
@@ -312,6 +186,9 @@ func (s *shard) ended(e *entry) {
 func (s *shard) giveBack(e *entry, mails []any) {
 	delete(s.entries, e.id)
 	for _, env := range mails {
+		if mutant.On(mutant.BacklogDropped) {
+			break
+		}
 		s.routing().Back(&mail{e.id, env})
 	}
 }
@@ -369,8 +246,14 @@ func (s *shard) stopActor(e *entry, planned bool) {
 // passivate stops the entity behind g.
 func (s *shard) passivate(id string, g *gate.Gate) {
 	s.do(func() {
-		if e := s.entries[id]; e != nil && e.gate == g && e.state == active {
+		e := s.entries[id]
+		switch {
+		case e == nil || e.gate != g:
+		case e.state == active:
+			e.leaves = true
 			s.putAway(e)
+		case e.state == making: // it may run already
+			e.leaves = true
 		}
 	})
 }

@@ -21,7 +21,12 @@ type remembered struct {
 	add     []string // to be written
 	remove  []string
 	writing bool
+	leaving bool // what is being written is a removal
 }
+
+// unsaid reports whether the store has yet to be told of what was forgotten: the
+// shard's next host would recall it.
+func (m *remembered) unsaid() bool { return m.leaving || len(m.remove) > 0 }
 
 // maxBatch bounds how many ids one write carries.
 const maxBatch = 100
@@ -50,8 +55,8 @@ func (s *shard) forget(id string, g *gate.Gate) {
 		return
 	}
 	s.do(func() {
-		h := s.home
-		if e := s.entries[id]; e == nil || e.gate != g || h == nil || !h.rem.known[id] {
+		h := s.last // which may be ending
+		if e := s.entries[id]; e == nil || e.gate != g || h == nil || h.cause != nil || !h.rem.known[id] {
 			return
 		}
 		delete(h.rem.known, id)
@@ -75,6 +80,9 @@ func (s *shard) recall(h *home) {
 			return
 		}
 		s.do(func() {
+			if h.ending {
+				return
+			}
 			h.rem.loaded, h.rem.known = true, make(map[string]bool, len(ids))
 			for _, id := range ids {
 				h.rem.known[id] = true
@@ -128,13 +136,14 @@ func (s *shard) startAll(h *home, ids []string) {
 	}
 }
 
-// write sends the next batch, if none is under way.
+// write sends the next batch, if none is under way; of a home that ends only what
+// is to be removed.
 func (s *shard) write(h *home) {
 	m := &h.rem
-	if m.writing || h.ending || len(m.add)+len(m.remove) == 0 {
+	if m.writing || h.cause != nil || len(m.remove) == 0 && (h.ending || len(m.add) == 0) {
 		return
 	}
-	m.writing = true
+	m.writing, m.leaving = true, len(m.remove) > 0
 	// What is to be removed goes first: one that is in both came again later.
 	var add, remove []string
 	if len(m.remove) > 0 {
@@ -147,7 +156,7 @@ func (s *shard) write(h *home) {
 	s.r.ops.Go(func() {
 		ok := s.persist(h, "update", func() error { return s.r.set.store.Update(h.term.Context(), h.term, add, remove) })
 		s.do(func() {
-			m.writing = false
+			m.writing, m.leaving = false, false
 			if !ok {
 				return
 			}
@@ -170,7 +179,7 @@ func (s *shard) persist(h *home, what string, f func() error) bool {
 			return true
 		}
 		over := false
-		s.do(func() { over = s.home != h })
+		s.do(func() { over = s.last != h || h.cause != nil || h.ending && !h.rem.leaving })
 		if over || h.term.Context().Err() != nil || s.r.life.Err() != nil {
 			return false
 		}

@@ -1,6 +1,7 @@
 package sharding
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -84,7 +85,7 @@ type Undeliverable = singleton.Undeliverable
 // Errors: lease.ErrInvalid for a bad id or a nil message, ErrClosed. What can't be
 // delivered otherwise goes to the dead letters and is counted (Info).
 func (r *Region) Tell(id string, msg any) error {
-	if msg != nil && r.direct(id, msg) {
+	if !empty(msg) && r.direct(id, msg) {
 		return nil
 	}
 	if err := r.check(id, msg); err != nil {
@@ -94,12 +95,13 @@ func (r *Region) Tell(id string, msg any) error {
 	return nil
 }
 
-// Request is Tell with a sender, who gets the entity's answer.
+// Request is Tell with a sender, who gets the entity's answer; that of an envelope
+// is replaced.
 func (r *Region) Request(id string, msg any, sender *actor.PID) error {
 	if err := r.check(id, msg); err != nil {
 		return err
 	}
-	r.deliver(id, &actor.MessageEnvelope{Message: msg, Sender: sender})
+	r.deliver(id, enclose(msg, sender))
 	return nil
 }
 
@@ -107,7 +109,7 @@ func (r *Region) check(id string, msg any) error {
 	switch err := ValidateEntityID(id); {
 	case err != nil:
 		return err
-	case msg == nil:
+	case empty(msg):
 		return fmt.Errorf("message to %q: %w: nil", id, lease.ErrInvalid)
 	case r.over.Load():
 		return fmt.Errorf("sharding type %q: %w", r.typ.Name, ErrClosed)
@@ -173,7 +175,8 @@ func (r *Region) Reconsider() {
 // entity, with its sender and headers.
 func (r *Region) PID() *actor.PID { return r.pid }
 
-// To is a message for an entity, to be sent to Region.PID.
+// To is a message for an entity, to be sent to Region.PID. Message may be an
+// *actor.MessageEnvelope: its headers go before those that To was sent with.
 type To struct {
 	ID      string
 	Message any
@@ -210,7 +213,7 @@ type refProcess struct {
 
 // SendUserMessage implements actor.Process.
 func (p *refProcess) SendUserMessage(pid *actor.PID, message any) {
-	if p.r.over.Load() || message == nil {
+	if p.r.over.Load() || empty(message) {
 		p.r.system.DeadLetter.SendUserMessage(pid, message)
 		return
 	}
@@ -259,11 +262,11 @@ func (p *frontDoor) SendUserMessage(pid *actor.PID, message any) {
 			r.undeliverable(&Undeliverable{Type: typeName(m.Message), Name: r.names.key, Key: m.ID, Detail: err.Error()}, sender, m.Message)
 			return
 		}
-		var headers map[string]string
-		if header != nil && header.Length() > 0 {
-			headers = header.ToMap()
+		to := enclose(m.Message, cmp.Or(sender, actor.UnwrapEnvelopeSender(m.Message)))
+		if len(to.Header) == 0 && header != nil {
+			to.Header = header.ToMap()
 		}
-		r.deliver(m.ID, envelope(m.Message, sender, headers))
+		r.deliver(m.ID, to)
 	default:
 		r.system.DeadLetter.SendUserMessage(pid, message)
 	}

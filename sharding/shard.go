@@ -108,10 +108,11 @@ func hint(b *atomic.Bool, v bool) {
 	}
 }
 
-// tellEmpty tells the control actor that the entities of a home that ends are gone.
+// tellEmpty tells the control actor that the entities of a home that ends are gone,
+// and that what they wanted forgotten is.
 func (s *shard) tellEmpty() {
 	h := s.last
-	if h == nil || !h.ending || h.told || len(s.entries) > 0 {
+	if h == nil || !h.ending || h.told || len(s.entries) > 0 || h.cause == nil && h.rem.unsaid() {
 		return
 	}
 	h.told = true
@@ -181,6 +182,23 @@ func envelope(msg any, sender *actor.PID, headers map[string]string) any {
 		return msg
 	}
 	return &actor.MessageEnvelope{Message: msg, Sender: sender, Header: headers}
+}
+
+// empty reports whether there is no message in what was given to be sent.
+func empty(msg any) bool {
+	if e, ok := msg.(*actor.MessageEnvelope); ok {
+		return e == nil || e.Message == nil
+	}
+	return msg == nil
+}
+
+// enclose puts a message in an envelope of its own; one that is in an envelope keeps
+// its headers.
+func enclose(msg any, sender *actor.PID) *actor.MessageEnvelope {
+	if e, ok := msg.(*actor.MessageEnvelope); ok {
+		return &actor.MessageEnvelope{Header: e.Header, Message: e.Message, Sender: sender}
+	}
+	return &actor.MessageEnvelope{Message: msg, Sender: sender}
 }
 
 // Send implements route.Port.

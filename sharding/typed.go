@@ -59,7 +59,7 @@ func (r *Region) RequestFuture(id string, msg any, timeout time.Duration) (*acto
 		return nil, err
 	}
 	f := actor.NewFuture(r.system, timeout)
-	r.deliver(id, &actor.MessageEnvelope{Message: msg, Sender: f.PID()})
+	r.deliver(id, enclose(msg, f.PID()))
 	return f, nil
 }
 

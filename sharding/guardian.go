@@ -1,0 +1,145 @@
+package sharding
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/gate"
+)
+
+// startEntity is what a shard tells its guardian.
+type startEntity struct{ e *entry }
+
+// guardian is the parent of a shard's entities on this node under one term. Its
+// children are named by their escaped ids.
+type guardian struct {
+	s *shard
+	h *home
+}
+
+// Receive implements actor.Actor.
+func (g *guardian) Receive(ctx actor.Context) {
+	defer func() {
+		if p := recover(); p != nil {
+			g.s.r.log.Error("a shard's guardian panicked", zap.Any("panic", p), zap.Stack("stack"))
+		}
+	}()
+	if m, ok := ctx.Message().(*startEntity); ok {
+		g.start(ctx, m.e)
+	}
+}
+
+// start makes the actor of e, if that is still wanted.
+func (g *guardian) start(ctx actor.Context, e *entry) {
+	s := g.s
+	wanted, state, has := false, []byte(nil), false
+	s.do(func() {
+		wanted = s.entries[e.id] == e && e.state == starting && !g.h.ending
+		if !wanted {
+			return
+		}
+		e.state = making
+		if state, has = g.h.states[e.id]; has {
+			delete(g.h.states, e.id)
+		}
+	})
+	if !wanted {
+		return
+	}
+	gt, err := g.gateFor(e, state, has)
+	if err == nil {
+		s.do(func() { e.gate, e.since, e.crashed, e.leaves, e.hasty = gt, s.Now(), false, false, false })
+		s.r.active.Add(1)
+		var pid *actor.PID
+		if pid, err = g.spawn(ctx, e, gt); err == nil {
+			s.do(func() { g.started(e, gt, pid) })
+			s.r.tooMany()
+			return
+		}
+		s.r.active.Add(-1)
+	}
+	s.r.log.Error("an entity could not be made", zap.String("shard", s.name), zap.String("id", e.id), zap.Error(err))
+	s.do(func() {
+		e.crashed = true
+		s.ended(e)
+	})
+}
+
+// started: the actor of e was made; it may have ended since.
+func (g *guardian) started(e *entry, gt *gate.Gate, pid *actor.PID) {
+	s := g.s
+	if e.gate != gt {
+		return
+	}
+	e.pid = pid
+	if e.state != making {
+		return
+	}
+	e.state = active
+	if g.h.ending {
+		s.end(e, g.h)
+		return
+	}
+	s.pending -= len(e.pending)
+	for _, env := range e.pending {
+		gt.Post(env)
+	}
+	e.pending = nil
+	if e.leaves {
+		s.putAway(e)
+	}
+}
+
+// gateFor makes the gate of e's next life.
+func (g *guardian) gateFor(e *entry, state []byte, has bool) (gt *gate.Gate, err error) {
+	s := g.s
+	opts := gate.Options{
+		Term:     g.h.term,
+		Divert:   func(env any) { s.diverted(e, gt, env) },
+		Internal: func(env any) { s.r.system.DeadLetter.SendUserMessage(s.r.pid, env) },
+		OnLost:   func(error) { s.r.post(&lossNoticed{s.number}) },
+		OnDone:   func() { s.collect(e, gt) },
+		OnEnd:    func(a actor.Actor) { s.leaveState(e, g.h, a) },
+		Journal:  s.r.set.journal,
+	}
+	if has {
+		opts.OnStart = func(a actor.Actor) error { return s.restoreState(e, a, state) }
+	}
+	return gate.New(opts)
+}
+
+// spawn makes the actor of e behind gt.
+func (g *guardian) spawn(ctx actor.Context, e *entry, gt *gate.Gate) (pid *actor.PID, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("its Props panicked: %v", p)
+			s := ctx.Self() // protoactor has registered it, if it was OnInit
+			ctx.ActorSystem().ProcessRegistry.Remove(actor.NewPID(s.Address, s.Id+"/"+url.PathEscape(e.id)))
+		}
+		if err != nil {
+			gt.Close()
+		}
+	}()
+	self := &Entity{s: g.s, id: e.id, g: gt}
+	props := gt.Props(g.s.r.props).Configure(actor.WithOnInit(func(ctx actor.Context) { ctx.Set(self) }))
+	return ctx.SpawnNamed(props, url.PathEscape(e.id))
+}
+
+// HandleFailure implements actor.SupervisorStrategy: an entity that panics ends;
+// starting it anew is its entry's business.
+func (g *guardian) HandleFailure(_ *actor.ActorSystem, sup actor.Supervisor, child *actor.PID, _ *actor.RestartStatistics, reason, _ any) {
+	name := child.Id[strings.LastIndexByte(child.Id, '/')+1:]
+	if id, err := url.PathUnescape(name); err == nil {
+		g.s.do(func() {
+			if e := g.s.entries[id]; e != nil {
+				e.crashed = true
+			}
+		})
+		g.s.r.crashed(g.s.number, id, reason)
+	}
+	sup.StopChildren(child)
+}
