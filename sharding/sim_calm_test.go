@@ -174,17 +174,36 @@ func (s *sim) calm(moves int) {
 	for _, sl := range s.slots {
 		s.hush(sl)
 	}
-	time.Sleep(5 * time.Second)
-	synctest.Wait()
+	for began := time.Now(); s.waits(); {
+		if time.Since(began) > 30*time.Second {
+			s.endf("I5: mail does not get through: %s", s.unsettled(true))
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.judge(before)
 	s.log("calm: %d moves", s.moved-moved)
 }
 
+// waits reports whether mail is still on its way.
+func (s *sim) waits() bool {
+	time.Sleep(5 * time.Second) // longer than any link, or crossing, takes
+	synctest.Wait()
+	if s.busy.Load() > 0 {
+		return true
+	}
+	for _, sl := range s.which((*slot).serves) {
+		if sl.n.region.Info().Waiting > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // judge checks I5 at the end of a calm time. Where a shard was handed on in haste,
-// or too much waited, order may have been given up, and what was not acknowledged
-// sent again; but nothing may be lost without being counted.
+// order may have been given up, and what was not acknowledged sent again; where
+// buffers are small, what was refused for want of room may have been overtaken. But
+// nothing may be lost without being counted.
 func (s *sim) judge(before sharding.Info) {
 	after := s.count()
 	dead := 0
@@ -201,7 +220,7 @@ func (s *sim) judge(before sharding.Info) {
 	}
 	for shard, what := range s.disorder {
 		for i := range s.shards {
-			if fmt.Sprint("shard/g/account/", i) == shard && !excused(i) {
+			if fmt.Sprint("shard/g/account/", i) == shard && !excused(i) && !s.small {
 				s.fail("I5: %v", what)
 			}
 		}
