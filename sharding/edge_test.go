@@ -6,17 +6,13 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/sharding"
-	"github.com/holdfast-go/holdfast/singleton"
 )
 
 // These are the edges: what entities, strategies and callers do at odd moments.
@@ -335,5 +331,3 @@ func TestAStrategyThatMisbehaves(t *testing.T) {
 		c.whole(ns...)
 	})
 }
-
-var _ = []any{wire.Reason_REASON_UNKNOWN_TYPE, membership.WithCapacity, synctest.Wait, singleton.Hold}

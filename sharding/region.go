@@ -299,7 +299,7 @@ func (r *Region) arrived(m *wire.Envelope) {
 		return
 	}
 	s.do(func() {
-		if s.r.full() && !s.routing().Routable() {
+		if r.over.Load() || r.full() && !s.routing().Routable() {
 			s.dropWire(m)
 			return
 		}

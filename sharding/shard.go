@@ -137,7 +137,7 @@ type mail struct {
 // accept routes a message of this node.
 func (s *shard) accept(m *mail) {
 	r := s.routing()
-	if s.r.full() && !r.Routable() {
+	if s.r.over.Load() || s.r.full() && !r.Routable() { // over: the Router is shut, or soon
 		s.Drop(route.Item{Local: m})
 		return
 	}

@@ -185,11 +185,11 @@ func (r *Region) spawn() (err error) {
 		return fmt.Errorf("actor %q: %w", r.names.process+"/control", err)
 	}
 	r.onEnd(func() { r.system.Root.Stop(r.control); <-r.ended })
+	r.pid = actor.NewPID(r.system.Address(), r.names.process) // mail may come as soon as it is registered
 	pid, ok := r.system.ProcessRegistry.Add(&frontDoor{r}, r.names.process)
 	if !ok {
 		return fmt.Errorf("an actor has the name %q: %w", r.names.process, lease.ErrInvalid)
 	}
-	r.pid = pid
 	r.onEnd(func() {
 		r.system.ProcessRegistry.Remove(pid)
 		r.refs.Range(func(_, ref any) bool { r.system.ProcessRegistry.Remove(ref.(*actor.PID)); return true })
@@ -269,14 +269,19 @@ func (r *Region) coordinate() error {
 		return err
 	}
 	r.manager = m
-	r.onEnd(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		if err := m.Stop(ctx); err != nil {
-			r.log.Warn("the coordinator's manager is still ending", zap.Error(err))
-		}
-	})
 	return nil
+}
+
+// retire ends this node's part in coordinating.
+func (r *Region) retire() {
+	if r.manager == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := r.manager.Stop(ctx); err != nil {
+		r.log.Warn("the coordinator's manager is still ending", zap.Error(err))
+	}
 }
 
 // holdRegion registers this node anew when its registration was lost.
@@ -342,6 +347,7 @@ func (c *controller) finish() {
 			_ = s.handle.Close(context.Background())
 		}
 	}
+	r.retire() // a coordinator adds to ops
 	r.end()
 	r.ops.Wait()
 	r.clean()
