@@ -103,7 +103,8 @@ func (k *Keeper) acquireAnsweredLocked(o *op, s *session, out Outcome) {
 		k.endOpLocked(o, false, out.Err)
 	case out.OK:
 		k.wonLocked(o, s, rec)
-	case mutant.On(mutant.SettledByReadBack) && rec.Owner.Incarnation == k.owner.Incarnation && rec.Nonce == o.nonce:
+	case mutant.On(mutant.SettledByReadBack) && rec.Owner.Incarnation == k.owner.Incarnation:
+		o.nonce, h.last = rec.Nonce, min(h.last, rec.Token-1)
 		k.wonLocked(o, s, rec)
 	case rec.Owner.Incarnation == k.owner.Incarnation && rec.Token != o.supersedes:
 		// An earlier request of ours landed. Own it anew, so that whatever else

@@ -238,8 +238,8 @@ func (k *Keeper) tickWaiting(now Reading, soon func(time.Duration)) {
 // thousand waiters are looked at by few requests. It rounds down: no pause
 // becomes longer than PollMax.
 func (k *Keeper) nextPoll(now time.Duration, polls int) time.Duration {
-	at := now + k.pollIn(polls)
-	return at - at%(k.cfg.PollMin/4)
+	at, grid := now+k.pollIn(polls), k.cfg.PollMin/4
+	return at - (at%grid+grid)%grid // a clock may be below zero
 }
 
 // pollIn is the jittered exponential pause after a number of looks.

@@ -238,6 +238,13 @@ func (c *controller) fire(s *shard, e event) {
 func (c *controller) carryOut(s *shard, f effect) {
 	switch f {
 	case doAcquire:
+		if mutant.On(mutant.StartWithoutLease) {
+			l := lease.Unguarded(s.name)
+			_, _ = l.Acquire(c.life)
+			s.term, _ = lease.TermOf(l)
+			c.fire(s, won)
+			return
+		}
 		c.acquire(s, func(ctx context.Context, h *lease.Handle) (bool, error) { return h.Acquire(ctx) })
 	case doAdopt:
 		offer := s.take.offer
@@ -314,11 +321,6 @@ func (c *controller) acquire(s *shard, f func(context.Context, *lease.Handle) (b
 func (c *controller) onAcquired(s *shard, msg *acquired) {
 	if msg.err != nil && !errors.Is(msg.err, context.Canceled) {
 		c.log.Warn("a shard could not be acquired", zap.String("shard", s.name), zap.Error(msg.err))
-	}
-	if mutant.On(mutant.StartWithoutLease) && !msg.won && msg.err == nil {
-		s.term, _ = lease.TermOf(lease.Unguarded(s.name))
-		c.fire(s, won)
-		return
 	}
 	if !msg.won {
 		if msg.err != nil && s.handle != nil {

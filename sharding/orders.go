@@ -5,6 +5,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/mutant"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -27,7 +28,7 @@ func (c *controller) onOrder(m *wire.Order) {
 	switch {
 	case m.Type != c.names.key || m.From == nil:
 		return
-	case m.Coordinator < newest:
+	case m.Coordinator < newest && !mutant.On(mutant.StaleCoordinator):
 		refuse(fmt.Sprintf("of a coordinator with token %d, after one with %d", m.Coordinator, newest))
 		return
 	case m.To != c.self.Incarnation:
@@ -61,7 +62,7 @@ func (c *controller) obey(a *wire.Assignment) {
 		return
 	}
 	s := &c.shards[a.Shard]
-	stale := lease.Token(a.Token) < s.seen
+	stale := lease.Token(a.Token) < s.seen && !mutant.On(mutant.StaleCoordinator)
 	if stale && a.Next == nil { // a coordinator need not have seen who held a shard that is free
 		_, stale = c.table.record(s.number)
 	}

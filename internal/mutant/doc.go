@@ -10,7 +10,7 @@ const (
 	DeadlineFromReply = "deadline-from-reply"  // a session is trusted for a TTL from the reply on
 	FlagOnly          = "flag-only-checkalive" // CheckAlive does not look at the clock
 	LateWinKept       = "late-win-kept"        // what is won after its caller went is kept
-	SettledByReadBack = "settled-by-read-back" // an unknown acquisition is settled by reading the record
+	SettledByReadBack = "settled-by-read-back" // what is not known is settled by reading the record
 	NoReconciliation  = "no-reconciliation"    // records that nobody claims are left
 	OldEventBelieved  = "old-event-believed"   // a deletion of an earlier term ends the present one
 	ReleaseBeforeStop = "release-before-stop"  // the lease is given up while the work still runs
@@ -21,7 +21,7 @@ const (
 	BlindTransfer     = "blind-transfer"       // the store transfers without a condition
 	TokensRestart     = "tokens-restart"       // tokens begin anew when a name was free
 	StaleCoordinator  = "stale-coordinator"    // a node obeys whoever says it coordinates, about any time
-	StartWithoutLease = "start-without-lease"  // a shard is opened though its acquisition was refused
+	StartWithoutLease = "start-without-lease"  // a shard is opened without its lease being acquired
 	PassivationLoses  = "passivation-loses"    // mail that comes while an entity stops is forgotten
 	MembershipIgnored = "membership-ignored"   // shards are kept when the membership is lost
 	UnboundedBuffer   = "unbounded-buffer"     // the buffer of a name has no bound
