@@ -167,7 +167,6 @@ func TestPinnedShardsFollowTheirHost(t *testing.T) {
 
 // talker passes messages on.
 type talker struct {
-	r    func() *sharding.Region
 	self *sharding.Entity
 	seen *sync.Map
 }
@@ -207,7 +206,6 @@ func (k *talker) Receive(ctx actor.Context) {
 				ctx.Respond(8)
 			}
 		})))
-		ctx.Forward(child)
 		ctx.RequestWithCustomSender(child, howMany{}, ctx.Sender())
 	}
 }
@@ -218,7 +216,8 @@ func TestEntitiesAmongThemselves(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		var seen sync.Map
 		n := c.node("a")
-		r := n.startType(sharding.Type{Name: "account", Shards: 2, Props: actor.PropsFromProducer(func() actor.Actor { return &talker{seen: &seen} })})
+		r := n.startType(sharding.Type{Name: "account", Shards: 2, Props: actor.PropsFromProducer(func() actor.Actor { return &talker{seen: &seen} },
+			actor.WithGuardian(actor.DefaultSupervisorStrategy()))})
 		c.settled(5*time.Second, n)
 		count := func(id string) int32 {
 			x, _ := seen.LoadOrStore(id, new(atomic.Int32))

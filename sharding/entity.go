@@ -69,8 +69,8 @@ func (e *Entity) Guard(p *actor.Props) *actor.Props { return e.g.Guard(p) }
 // other nodes as well, while the Region of this node lives (Region.Ref).
 func (e *Entity) Ref() *actor.PID { return e.s.r.ref(e.id) }
 
-// Passivate stops the entity when it has handled what was sent to it until now;
-// what comes later starts it anew.
+// Passivate stops the entity when it is done with the message it works on. What was
+// sent to it and not handled, or comes later, starts it anew.
 func (e *Entity) Passivate() { e.s.passivate(e.id, e.g) }
 
 // Forget is Passivate, and the entity is not remembered any more (WithRemember).

@@ -87,7 +87,7 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 		r.hosts = false
 	}
 	if r.hosts {
-		r.props = t.Props.Clone(actor.WithSenderMiddleware(reply.Middleware(system)))
+		r.props = t.Props.Clone(actor.WithGuardian(nil), actor.WithSenderMiddleware(reply.Middleware(system)))
 	}
 	for i := range r.shards {
 		s := &r.shards[i]

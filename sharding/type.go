@@ -21,8 +21,9 @@ import (
 type Type struct {
 	// Name is the type's, unique in the group.
 	Name string
-	// Props make an entity; Of tells it which. Its mailbox is replaced. nil is
-	// WithProxyOnly.
+	// Props make an entity; Of tells it which. Its mailbox and its guardian are
+	// replaced, and its dispatcher must not run it on the goroutine of a sender. nil
+	// is WithProxyOnly.
 	Props *actor.Props
 	// Shards is how many shards there are: what moves from node to node, ten or
 	// more for each node that there may ever be. 1 to MaxShards, default 256. It
@@ -93,10 +94,11 @@ func WithSettle(d time.Duration) Option { return func(s *settings) { s.settle = 
 
 // WithBuffer bounds how many messages wait on this node, for one shard and in all:
 // for a host, for an entity to start, or to be taken up by the next host; and says
-// which gives way beyond that of a shard. Beyond the total the newest does; only what
-// another node had accepted, and hands over with a shard, is taken up beyond it. What
-// gives way goes to the dead letters and is counted. Default 1000, 100 000,
-// DropNewest.
+// which gives way beyond that of a shard; of what waits for entities to start it is the
+// same entity's. The first message for each of those counts against the total alone.
+// Beyond the total the newest gives way; only what another node had accepted, and hands
+// over with a shard, is taken up beyond it, unless its entity has yet to start. What
+// gives way goes to the dead letters and is counted. Default 1000, 100 000, DropNewest.
 func WithBuffer(shard, total int, p DropPolicy) Option {
 	return func(s *settings) { s.buffer, s.total, s.policy = shard, total, p }
 }
@@ -106,7 +108,7 @@ func WithBuffer(shard, total int, p DropPolicy) Option {
 // turned away; it then ends itself (ctx.Stop(ctx.Self())) when it is ready. By
 // within its context is cancelled and it is stopped. nil: it is stopped at once,
 // after the message it works on. Default nil, 10 s. After a loss it is always
-// stopped at once.
+// stopped at once. make must not call the Region.
 func WithStop(make func() any, within time.Duration) Option {
 	return func(s *settings) { s.stopWith, s.stopWithin = make, within }
 }
@@ -140,9 +142,9 @@ func WithRemember(store EntityStore, perSecond int) Option {
 // nodes.
 func WithStateLimit(bytes int) Option { return func(s *settings) { s.stateLimit = bytes } }
 
-// WithBackoff bounds the pause before an entity that panicked is started anew. It
-// doubles from least to most, with jitter, and begins anew once an entity has
-// lived for most. Default 200 ms and 30 s.
+// WithBackoff bounds the pause before an entity that panicked is started anew, or one
+// that ended itself in Started though it had mail. It doubles from least to most, with
+// jitter, and begins anew once an entity has lived for most. Default 200 ms and 30 s.
 func WithBackoff(least, most time.Duration) Option {
 	return func(s *settings) { s.backoffMin, s.backoffMax = least, most }
 }
