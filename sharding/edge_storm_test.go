@@ -1,0 +1,160 @@
+package sharding_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/metric"
+	sdk "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/holdfast-go/holdfast/remoting"
+	"github.com/holdfast-go/holdfast/sharding"
+)
+
+// order is a job after which its entity does something.
+type order struct {
+	Job  job
+	Then string
+}
+
+func init() {
+	if err := remoting.Register[order]("sharding.test.order"); err != nil {
+		panic(err)
+	}
+}
+
+// restless is an account that ends in every way there is.
+type restless struct {
+	account
+	falls bool // it panics in Started
+}
+
+func (a *restless) Receive(ctx actor.Context) {
+	m, ok := ctx.Message().(order)
+	if !ok {
+		a.account.Receive(ctx)
+		if _, ok := ctx.Message().(*actor.Started); ok && a.falls {
+			panic("at the start")
+		}
+		return
+	}
+	a.n.c.log.handled(a.self.ID(), m.Job, a.n.id, a.self.Token())
+	switch m.Then {
+	case "passivate":
+		a.self.Passivate()
+	case "forget":
+		a.self.Forget()
+	case "stop":
+		ctx.Stop(ctx.Self())
+	case "poison":
+		ctx.Poison(ctx.Self())
+	case "panic":
+		panic("as asked")
+	case "linger":
+		time.Sleep(30 * time.Millisecond)
+	}
+}
+
+// reader returns where metrics go, and what reads those that say how many there are.
+func reader(t *testing.T) (metric.MeterProvider, func() map[string]int64) {
+	r := sdk.NewManualReader()
+	return sdk.NewMeterProvider(sdk.WithReader(r)), func() map[string]int64 {
+		var all metricdata.ResourceMetrics
+		require.NoError(t, r.Collect(context.Background(), &all))
+		got := map[string]int64{}
+		for _, scope := range all.ScopeMetrics {
+			for _, m := range scope.Metrics {
+				name, ours := strings.CutPrefix(m.Name, "holdfast.sharding.")
+				if sum, ok := m.Data.(metricdata.Sum[int64]); ok && ours && !sum.IsMonotonic {
+					for _, p := range sum.DataPoints {
+						got[name] += p.Value
+					}
+				}
+			}
+		}
+		return got
+	}
+}
+
+// Entities panic, stop, are passivated, evicted, forgotten and moved, all at once
+// and again and again: nothing is lost, doubled, or out of order.
+func TestNothingIsLostWhateverEntitiesDo(t *testing.T) {
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			bubble(t, func(c *cluster) {
+				store := sharding.NewMemoryEntities()
+				ns := c.nodes("a", "b", "c")
+				var lives atomic.Uint64
+				gauges := map[*node]func() map[string]int64{}
+				for _, n := range ns {
+					props := actor.PropsFromProducer(func() actor.Actor {
+						rng := rand.New(rand.NewPCG(seed, lives.Add(1)))
+						switch rng.IntN(10) {
+						case 0:
+							panic("before the start")
+						case 1:
+							time.Sleep(20 * time.Millisecond)
+						}
+						return &restless{account{n: n}, rng.IntN(5) == 0}
+					})
+					var meters metric.MeterProvider
+					meters, gauges[n] = reader(t)
+					opts := []sharding.Option{sharding.WithMeterProvider(meters), sharding.WithPassivation(40 * time.Millisecond), sharding.WithMaxActive(6),
+						sharding.WithBackoff(time.Millisecond, 20*time.Millisecond)}
+					if seed%2 == 0 {
+						opts = append(opts, sharding.WithRemember(store, 0))
+					}
+					if seed%3 == 0 {
+						opts = append(opts, sharding.WithStop(func() any { return order{job{"stop", 0}, "stop"} }, time.Second))
+					}
+					n.startType(sharding.Type{Name: "account", Shards: 9, Props: props}, opts...)
+				}
+				c.settled(5*time.Second, ns...)
+				const each = 200
+				done := make(chan struct{}, len(ns))
+				for i, n := range ns {
+					go func() {
+						defer func() { done <- struct{}{} }()
+						rng := rand.New(rand.NewPCG(seed, uint64(i)))
+						acts := []string{"", "", "", "passivate", "forget", "stop", "poison", "panic", "linger"}
+						for k := 1; k <= each; k++ {
+							for e := range 12 {
+								require.NoError(t, n.region.Tell(fmt.Sprint("id", e), order{job{n.id, k}, acts[rng.IntN(len(acts))]}))
+							}
+							time.Sleep(time.Duration(rng.IntN(60)) * time.Millisecond)
+						}
+					}()
+				}
+				for k := 0; len(done) < len(ns); k++ {
+					n := ns[k%len(ns)]
+					require.NoError(t, n.region.Drain(context.Background()))
+					time.Sleep(200 * time.Millisecond)
+					n.region.Undrain()
+					time.Sleep(time.Second)
+				}
+				time.Sleep(20 * time.Second)
+				for _, n := range ns {
+					for e := range 12 {
+						c.log.complete(n.id, fmt.Sprint("id", e), each)
+					}
+				}
+				c.log.check()
+				c.whole(ns...)
+				for _, n := range ns { // all are idle by now
+					in := n.region.Info()
+					require.Equal(t, map[string]int64{"hosted": int64(in.Held), "entities": 0, "waiting": 0}, gauges[n]())
+					require.Zero(t, in.Entities)
+					require.NotZero(t, in.Held)
+				}
+			})
+		})
+	}
+}
