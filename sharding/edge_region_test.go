@@ -332,3 +332,44 @@ func TestARefStaysGood(t *testing.T) {
 		c.whole(ns...)
 	})
 }
+
+// A subscriber that panics holds up no shard: neither one of events nor one of dead
+// letters.
+func TestASubscriberThatPanicsHoldsNothingUp(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b")
+		for _, n := range ns {
+			n.system.EventStream.Subscribe(func(e any) {
+				switch e.(type) {
+				case sharding.Event, *actor.DeadLetterEvent:
+					panic("no")
+				}
+			})
+			n.start(8, sharding.WithBuffer(1, 1000, sharding.DropNewest))
+		}
+		c.settled(5*time.Second, ns...)
+		for k, n := range ns {
+			for i := range 8 {
+				_, err := ask(ns[0], idOf(i, 8), k)
+				require.NoError(t, err)
+			}
+			require.NoError(t, n.region.Tell("x", job{n.id, 1}))
+			for range 10 { // while shards move, some find the buffer full
+				go func() {
+					for i := range 8 {
+						_ = n.region.Tell(idOf(i, 8), job{"y", 0})
+					}
+				}()
+			}
+			require.NoError(t, n.region.Drain(context.Background()))
+			n.region.Undrain()
+			c.settled(20*time.Second, ns...)
+		}
+		type unregistered struct{}
+		for i := range 8 { // half of them can't be sent
+			require.NoError(t, ns[0].region.Tell(idOf(i, 8), unregistered{}))
+		}
+		require.EqualValues(t, 4, ns[0].region.Info().Undeliverable)
+		c.log.check()
+	})
+}

@@ -3,6 +3,8 @@ package sharding
 import (
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -72,5 +74,13 @@ type Event struct {
 
 func (r *Region) event(e Event) {
 	e.Group, e.Type = r.group.Name(), r.typ.Name
-	r.system.EventStream.Publish(e)
+	r.outside(func() { r.system.EventStream.Publish(e) })
+}
+
+// outside runs what may call subscribers of the EventStream: one that panics must not
+// break off what a shard is about to do.
+func (r *Region) outside(f func()) {
+	if err := contain(func() error { f(); return nil }); err != nil {
+		r.log.Error("a subscriber of the EventStream failed", zap.Error(err))
+	}
 }

@@ -381,7 +381,7 @@ func (r *Region) post(msg any) {
 func (r *Region) dropped(msg any) {
 	r.counts.dropped.Add(1)
 	r.metrics.dropped.Add(r.life, 1, r.metrics.attrs)
-	r.system.DeadLetter.SendUserMessage(r.pid, msg)
+	r.outside(func() { r.system.DeadLetter.SendUserMessage(r.pid, msg) })
 }
 
 // undeliverable: a message is given up for good. The dead letters get it without
@@ -395,6 +395,6 @@ func (r *Region) undeliverable(nack *Undeliverable, sender *actor.PID, msg any) 
 		r.system.Root.Send(sender, nack)
 	}
 	if msg != nil {
-		r.system.DeadLetter.SendUserMessage(r.pid, msg)
+		r.outside(func() { r.system.DeadLetter.SendUserMessage(r.pid, msg) })
 	}
 }
