@@ -194,7 +194,7 @@ func (c *coordinator) onReport(m *wire.Report) {
 	c.soon(restAfter)
 }
 
-// onPeerGone gives orders to host anew that may have been lost with a link: to a
+// onPeerGone gives orders anew that may have been lost with a link: to a
 // node that has just come back at the address of one that died, above all. Who has
 // taken one already is not troubled by another. They are due when they were.
 func (c *coordinator) onPeerGone(address string) {
@@ -209,7 +209,9 @@ func (c *coordinator) onPeerGone(address string) {
 	var orders []Order
 	given := map[int]underWay{}
 	for i, o := range c.underWay {
-		if o.From == "" && at[o.To] && !standings[i].held && now < o.until {
+		free := o.From == "" && at[o.To] && !standings[i].held
+		move := o.From != "" && at[o.From] && standings[i].held && standings[i].rec.Owner.Incarnation == o.From
+		if (free || move) && now < o.until {
 			orders, given[i] = append(orders, o.Order), o
 		}
 	}

@@ -30,3 +30,33 @@ func TestOrdersLostWithALinkAreGivenAnew(t *testing.T) {
 		c.settled(time.Second, ns...)
 	})
 }
+
+// So is what was to be handed over.
+func TestMovesLostWithALinkAreOrderedAnew(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b")
+		for _, n := range ns {
+			n.start(12)
+		}
+		c.settled(5*time.Second, ns...)
+		d := c.node("d")
+		var lost atomic.Int64
+		c.net.SetLoss(func(string, string) bool { lost.Add(1); return true })
+		d.start(12)
+		time.Sleep(2 * time.Second) // the order of the one that does not coordinate is lost
+		if lost.Load() == 0 {
+			t.Fatal("no order was on its way")
+		}
+		c.net.SetLoss(nil)
+		ns = append(ns, d)
+		for _, n := range ns {
+			for _, o := range ns {
+				if n != o {
+					n.system.EventStream.Publish(&remote.EndpointTerminatedEvent{Address: o.system.Address()})
+				}
+			}
+		}
+		c.settled(6*time.Second, ns...) // and not after the 15 s that a hand-over may take
+		c.log.check()
+	})
+}

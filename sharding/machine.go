@@ -54,6 +54,15 @@ func (p Phase) String() string {
 // holds reports whether the lease is, or may be, this node's in p.
 func (p Phase) holds() bool { return p >= Active }
 
+// handsOver reports whether the shard is on its way to another node in p.
+func (p Phase) handsOver() bool {
+	switch p {
+	case Inviting, Draining, Asking, Transferring, Yielding:
+		return true
+	}
+	return false
+}
+
 // runs reports whether entities may run in p.
 func (p Phase) runs() bool {
 	switch p {

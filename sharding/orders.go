@@ -69,6 +69,8 @@ func (c *controller) obey(a *wire.Assignment) {
 	switch {
 	case stale:
 		c.fail(s.number, fmt.Sprintf("decided on token %d, it is at %d", a.Token, s.seen))
+	case a.Next != nil && s.m.phase.handsOver() && s.inv.node.GetIncarnation() == a.Next.Incarnation:
+		// It is under way: the coordinator asks again, as a link broke.
 	case a.Next != nil:
 		if s.term == nil || uint64(s.term.Token()) != a.Token {
 			c.fail(s.number, "not held under that token")
