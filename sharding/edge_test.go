@@ -208,6 +208,34 @@ func TestForgetWhileTheShardMoves(t *testing.T) {
 	})
 }
 
+// A store that is away holds a shard up by the deadline and no longer; what was to
+// be forgotten then is not.
+func TestForgetWithoutTheStoreEndsByTheDeadline(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		store := &failing{EntityStore: sharding.NewMemoryEntities()}
+		var lives atomic.Int32
+		ns := c.nodes("a", "b")
+		for _, n := range ns {
+			n.startType(sharding.Type{Name: "account", Shards: 2, Props: guests(&lives)}, sharding.WithRemember(store, 0),
+				sharding.WithStop(nil, 2*time.Second))
+		}
+		c.settled(5*time.Second, ns...)
+		mine := idOf(slices.Index(owners(ns[0]), "a"), 2)
+		_, err := sharding.Ask[int](contextFor(t, time.Second), ns[0].region, mine, howMany{})
+		require.NoError(t, err)
+		store.set(true)
+		require.NoError(t, ns[0].region.Tell(mine, forget{}))
+		time.Sleep(time.Second)
+		began := time.Now()
+		require.NoError(t, ns[0].region.Drain(context.Background()))
+		require.GreaterOrEqual(t, time.Since(began), 2*time.Second)
+		require.Less(t, time.Since(began), 3*time.Second)
+		store.set(false)
+		time.Sleep(10 * time.Second)
+		require.Equal(t, 1, ns[1].region.Info().Entities)
+	})
+}
+
 // Undrain ends a Drain that waits.
 func TestUndrainEndsADrainThatWaits(t *testing.T) {
 	bubble(t, func(c *cluster) {

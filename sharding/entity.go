@@ -75,7 +75,8 @@ func (e *Entity) Passivate() { e.s.passivate(e.id, e.g) }
 
 // Forget is Passivate, and the entity is not remembered any more (WithRemember).
 // A message that is there already, or comes later, starts it and has it
-// remembered again.
+// remembered again. A shard that moves waits until the store has been told, by its
+// deadline (WithStop) at most; that, or a loss of the shard, may undo it.
 func (e *Entity) Forget() {
 	e.s.forget(e.id, e.g)
 	e.Passivate()

@@ -158,6 +158,9 @@ func (s *shard) write(h *home) {
 		s.do(func() {
 			m.writing, m.leaving = false, false
 			if !ok {
+				if h.ending && h.term.Context().Err() == nil && s.r.life.Err() == nil {
+					s.write(h) // what is to be removed still is
+				}
 				return
 			}
 			for _, id := range add {
