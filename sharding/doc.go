@@ -67,8 +67,8 @@
 //	Tell, Ask, Ref, PID ─▶ region.go ──entity active here──────────────────▶ its gate
 //	other nodes ─▶ frontDoor ─┘  └─▶ shard.go: Router (internal/route) ─▶ entry.go ─▶ its gate
 //	                                                                        │ starts, stops, takes mail back
-//	control.go (the control actor) ─▶ machine.go ─▶ handoff.go, states.go   ▼
-//	   ▲ orders.go ◀── coordinator.go                              guardian: parent of a shard's entities
+//	control.go (the control actor) ─▶ machine.go ─▶ hosting.go, handoff.go, states.go
+//	   ▲ orders.go ◀── decide.go ◀── coordinator.go      guardian.go: parent of a shard's entities
 //	   └ table.go ◀── Keeper.Watch ──▶ coordinator.go, chief.go
 //
 // start.go, depart.go: the beginning and the end; recall.go, remember.go: which entities exist;

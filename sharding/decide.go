@@ -1,0 +1,236 @@
+package sharding
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// This file is how a coordinator comes to its orders.
+
+// view is what the strategy decides on.
+func (c *coordinator) view(standings []standing) View {
+	now := c.now()
+	var v View
+	snapshot := c.r.group.Members()
+	takes := map[string]registration{}
+	for _, g := range c.r.table.participants(true) {
+		takes[g.owner.Incarnation] = g
+	}
+	for inc, until := range c.leaving {
+		if now >= until {
+			delete(c.leaving, inc)
+		}
+	}
+	for _, m := range snapshot.Members {
+		if _, ok := takes[m.Incarnation]; !ok {
+			continue
+		}
+		_, leaving := c.leaving[m.Incarnation]
+		v.Hosts = append(v.Hosts, Host{ID: m.ID, Incarnation: m.Incarnation, Roles: m.Roles, Capacity: m.Capacity, Leaving: m.Leaving || leaving})
+	}
+	v.Owners = make([]string, len(standings))
+	for i, s := range standings {
+		if s.held {
+			v.Owners[i] = s.rec.Owner.Incarnation
+		}
+	}
+	return v
+}
+
+// decide orders what is to be done next.
+func (c *coordinator) decide() {
+	if !c.checked || !c.g.CheckAlive() {
+		return
+	}
+	select {
+	case <-c.r.table.ready:
+	default:
+		return // its completion is a change
+	}
+	now := c.now()
+	standings := c.r.table.all()
+	v := c.view(standings)
+	c.settleOrders(v, standings, now)
+	calm := c.calm(v, now)
+	target, err := c.target(v)
+	if err != nil {
+		c.log.Error("the strategy failed: nothing is moved", zap.Error(err))
+		c.soon(time.Second)
+		return
+	}
+	c.divert(v, target, now)
+	given := make(map[int]Order, len(c.underWay))
+	for i, o := range c.underWay {
+		given[i] = o.Order
+	}
+	var orders []Order
+	for _, o := range Plan(v, target, given, c.r.set.limits) {
+		switch until, rests := c.resting[o.Shard]; {
+		case rests && now < until:
+			c.soon(until - now)
+		case o.From == "" && !c.grace, o.From != "" && !calm && !leavingNow(v, o.From):
+		default:
+			delete(c.resting, o.Shard)
+			orders = append(orders, o)
+		}
+	}
+	c.give(orders, standings, v, now)
+	c.soon(decideEvery)
+}
+
+// divert gives shards that need a host now, and are meant for a node that does not
+// take them at present, to the one that has the least for its capacity. The strategy
+// has its way when that node is back.
+func (c *coordinator) divert(v View, target []string, now time.Duration) {
+	for inc, until := range c.shunned {
+		if now >= until {
+			delete(c.shunned, inc)
+		}
+	}
+	if len(c.shunned) == 0 {
+		return
+	}
+	load := map[string]int{}
+	for _, to := range target {
+		load[to]++
+	}
+	var others []Host
+	for _, h := range v.Hosts {
+		if _, shunned := c.shunned[h.Incarnation]; !shunned && h.takes() > 0 {
+			others = append(others, h)
+		}
+	}
+	if len(others) == 0 {
+		return
+	}
+	for i, to := range target {
+		owner := v.Owners[i]
+		if _, shunned := c.shunned[to]; !shunned || owner == to || owner != "" && !leavingNow(v, owner) {
+			continue
+		}
+		best := slices.MinFunc(others, func(a, b Host) int {
+			return cmp.Or(cmp.Compare(load[a.Incarnation]*b.Capacity, load[b.Incarnation]*a.Capacity), cmp.Compare(a.ID, b.ID))
+		})
+		load[best.Incarnation]++
+		target[i] = best.Incarnation
+	}
+}
+
+// calm reports whether the nodes have been the same for long enough to move shards
+// that live. Free ones are assigned after half of that the first time, so that nodes
+// which start together each get their part.
+func (c *coordinator) calm(v View, now time.Duration) bool {
+	incs := make([]string, 0, len(v.Hosts))
+	for _, h := range v.Hosts {
+		incs = append(incs, h.Incarnation)
+	}
+	slices.Sort(incs)
+	if !slices.Equal(incs, c.hosts) {
+		c.hosts, c.since = incs, now
+	}
+	settle := c.r.set.settle
+	if !c.grace {
+		held := slices.ContainsFunc(v.Owners, func(o string) bool { return o != "" })
+		if c.grace = len(incs) > 0 && (held || now-c.since >= settle/2); !c.grace && len(incs) > 0 {
+			c.soon(settle/2 - (now - c.since))
+		}
+	}
+	if now-c.since < settle {
+		c.soon(settle - (now - c.since))
+		return false
+	}
+	return true
+}
+
+func leavingNow(v View, incarnation string) bool {
+	return slices.ContainsFunc(v.Hosts, func(h Host) bool { return h.Incarnation == incarnation && h.Leaving })
+}
+
+// target asks the user's strategy.
+func (c *coordinator) target(v View) (target []string, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("it panicked: %v", p)
+		}
+	}()
+	v.Hosts, v.Owners = slices.Clone(v.Hosts), slices.Clone(v.Owners) // it may write to them
+	target = slices.Clone(c.r.set.strategy.Target(v))
+	if len(target) != len(v.Owners) {
+		return nil, fmt.Errorf("it returned %d targets for %d shards", len(target), len(v.Owners))
+	}
+	return target, nil
+}
+
+// settleOrders forgets what was done, what can't be done any more, and what took
+// too long.
+func (c *coordinator) settleOrders(v View, standings []standing, now time.Duration) {
+	there := map[string]bool{}
+	for _, h := range v.Hosts {
+		there[h.Incarnation] = true
+	}
+	for i, o := range c.underWay {
+		owner := v.Owners[i]
+		switch {
+		case owner == o.To, !there[o.To], o.From != "" && !there[o.From], owner != "" && owner != o.From && o.From != "":
+			delete(c.underWay, i)
+		case o.From == "" && owner != "": // another's
+			delete(c.underWay, i)
+		case o.From != "" && owner == "" && standings[i].last >= o.by: // given up on the way
+			delete(c.underWay, i)
+		case now >= o.until:
+			delete(c.underWay, i)
+			if o.From == "" {
+				c.shunned[o.To] = now + shunFor
+			}
+			c.log.Warn("an order took too long, and is given anew", zap.Int("shard", i), zap.String("to", o.To))
+		default:
+			c.soon(o.until - now)
+		}
+	}
+}
+
+// give sends the orders, to each node all of its own in messages of bounded size.
+func (c *coordinator) give(orders []Order, standings []standing, v View, now time.Duration) {
+	const most = 1000
+	nodes := map[string]lease.Owner{}
+	for _, g := range c.r.table.participants(true) {
+		nodes[g.owner.Incarnation] = g.owner
+	}
+	batches := map[string]*wire.Order{}
+	send := func(to string) {
+		if b := batches[to]; b != nil && c.g.CheckAlive() {
+			c.r.send(nodes[to].Address, b)
+		}
+		delete(batches, to)
+	}
+	for _, o := range orders {
+		patience := hostWithin
+		if o.From != "" {
+			patience = c.r.set.stopWithin + 5*time.Second
+		}
+		to := o.executor()
+		a := &wire.Assignment{Shard: uint32(o.Shard), Token: uint64(standings[o.Shard].last)}
+		if o.From != "" {
+			a.Next = nodeOf(nodes[o.To])
+		}
+		c.underWay[o.Shard] = underWay{o, standings[o.Shard].last, now + patience}
+		b := batches[to]
+		if b == nil {
+			b = &wire.Order{Type: c.r.names.key, From: c.r.self, Coordinator: uint64(c.g.Token()), Shards: uint32(c.r.typ.Shards), To: to}
+			batches[to] = b
+		}
+		if b.Assignments = append(b.Assignments, a); len(b.Assignments) >= most {
+			send(to)
+		}
+	}
+	for to := range batches {
+		send(to)
+	}
+}

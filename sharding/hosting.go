@@ -1,0 +1,246 @@
+package sharding
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/mutant"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// This file begins, ends and guards what a node hosts, for the control actor.
+
+// open lets mail through to entities, under the present term.
+func (c *controller) open(s *shard) {
+	states := s.take.states
+	s.take.halt()
+	s.take = taking{}
+	t := s.term
+	if !t.CheckAlive() || !c.mayHost() {
+		s.cause = c.whyNot()
+		h := &home{term: t, ending: true}
+		s.do(func() { s.last = h })
+		loseStates(s, states, errNotTaken)
+		c.fire(s, lost)
+		return
+	}
+	h := &home{term: t, states: states}
+	g := &guardian{s: s, h: h}
+	pid, err := c.system.Root.SpawnNamed(actor.PropsFromProducer(func() actor.Actor { return g }, actor.WithSupervisor(g)),
+		c.names.process+"/"+itoa(s.number)+"-"+utoa(uint64(t.Token())))
+	if err != nil { // a token is used once
+		c.log.Error("a shard's guardian could not be made", zap.String("shard", s.name), zap.Error(err))
+		s.do(func() { s.last = &home{term: t, ending: true} })
+		c.fire(s, lost)
+		return
+	}
+	h.guardian = pid
+	s.seen = max(s.seen, t.Token())
+	s.do(func() {
+		s.home, s.last = h, h
+		for id := range states {
+			if s.entries[id] == nil {
+				s.begin(id)
+			}
+		}
+		if c, ok := t.(lease.Continuing); ok && c.Continues() != 0 {
+			s.routing().Host(s.r.self, c.Continues(), true) // who routes by it is right, too
+		}
+		s.routing().Open(t.Token())
+	})
+	c.metrics.hosted.Add(c.life, 1, c.metrics.attrs)
+	c.log.Info("hosting", zap.String("shard", s.name), zap.Uint64("token", uint64(t.Token())))
+	c.event(Event{Kind: Hosted, Shard: s.number, Token: t.Token()})
+	c.moves.add(Move{Shard: s.number, What: Hosted, Token: t.Token(), At: c.now()})
+	s.recall(h)
+}
+
+func loseStates(s *shard, states map[string][]byte, why error) { s.loseStates(states, why) }
+
+// loseStates tells of states that entities left, and that nobody gets.
+func (c *controller) loseStates(s *shard, why error) { s.loseStates(s.takeBag(), why) }
+
+// drain begins a planned end.
+func (c *controller) drain(s *shard) {
+	h := s.last
+	s.since = c.clock.Now().Mono
+	s.do(func() {
+		s.home = nil
+		h.pack = s.m.offer && c.set.stateLimit > 0
+		s.routing().Ending()
+		s.endAll(h)
+	})
+	s.deadline = c.clock.AfterFunc(c.set.stopWithin, func() { c.post(&deadlinePassed{s.number, h}) })
+	c.remind(s, &stillRunning{s.number, h, s.since, firstReminder})
+}
+
+// lose shuts the entities of a shard off that was lost.
+func (c *controller) lose(s *shard) {
+	h := s.last
+	cause := s.cause
+	if cause == nil {
+		if cause = context.Cause(s.term.Context()); cause == nil {
+			cause = lease.ErrExpired
+		}
+	}
+	halt(s.deadline)
+	s.since = c.clock.Now().Mono
+	s.do(func() {
+		s.home = nil
+		h.cause, h.pack = cause, false
+		s.routing().Ending()
+		s.endAll(h)
+	})
+	c.log.Warn("a shard was lost", zap.String("shard", s.name), zap.Uint64("token", uint64(h.term.Token())), zap.Error(cause))
+	c.event(Event{Kind: Lost, Shard: s.number, Token: h.term.Token(), Reason: cause})
+	c.moves.add(Move{Shard: s.number, What: Lost, Token: h.term.Token(), At: c.now(), Reason: cause.Error()})
+	c.remind(s, &stillRunning{s.number, h, s.since, firstReminder})
+}
+
+// forceStop shuts entities off that did not stop in time.
+func (c *controller) forceStop(s *shard) {
+	s.do(func() {
+		s.last.cause = ErrOverdue
+		s.endAll(s.last)
+	})
+}
+
+// yield gives the shard up though entities still run.
+func (c *controller) yield(s *shard) {
+	c.event(Event{Kind: Yielded, Shard: s.number, Token: s.last.term.Token()})
+	c.log.Warn("a shard is given up though entities still run", zap.String("shard", s.name))
+	h := s.handle
+	c.ops.Go(func() {
+		if err := h.Release(context.Background()); err != nil {
+			c.log.Warn("release not confirmed, left to the keeper or the TTL", zap.String("shard", s.name), zap.Error(err))
+		}
+	})
+	s.do(func() { s.routing().Left() })
+}
+
+// onEmpty: the entities of a home that ends are gone, and their mail is back.
+func (c *controller) onEmpty(s *shard, h *home) {
+	if s.last != h {
+		return
+	}
+	halt(s.deadline)
+	halt(s.reminder)
+	s.do(func() {
+		s.routing().Closed()
+		s.last = &home{term: h.term, ending: true, told: true, bag: h.bag}
+	})
+	if h.guardian != nil {
+		c.system.Root.Stop(h.guardian)
+		c.metrics.hosted.Add(c.life, -1, c.metrics.attrs)
+	}
+	c.fire(s, drained)
+}
+
+func (c *controller) onReleased(s *shard, err error) {
+	if err != nil {
+		c.log.Warn("release not confirmed, left to the keeper or the TTL", zap.String("shard", s.name), zap.Error(err))
+	}
+	c.event(Event{Kind: Released, Shard: s.number, Reason: err})
+	c.moves.add(Move{Shard: s.number, What: Released, At: c.now()})
+	c.fire(s, released)
+}
+
+// forget ends what belonged to a hold that is over.
+func (c *controller) forget(s *shard) {
+	halt(s.deadline)
+	halt(s.reminder)
+	halt(s.inv.timer)
+	s.take.halt()
+	s.loseStates(s.take.states, errNotTaken)
+	s.inv, s.take, s.term, s.cause = invitation{}, taking{}, nil, nil
+}
+
+// mayHost reports whether this node may host at all: it is a member, and is
+// registered for the type.
+func (c *controller) mayHost() bool { return c.whyNot() == nil }
+
+// ErrNotHosting is the cause of an entity's context when its node lost its
+// membership in the group, or its part in the type.
+var ErrNotHosting = errors.New("the node may not host any more")
+
+func (r *Region) whyNot() error {
+	if _, ok := r.group.Term(); !ok {
+		return ErrNotHosting
+	}
+	if t, ok := r.regionLease.Term(); !ok || !t.CheckAlive() {
+		return ErrNotHosting
+	}
+	return nil
+}
+
+func (c *controller) onHostingLost(cause error) {
+	if c.mayHost() || mutant.On(mutant.MembershipIgnored) {
+		return // it has been won back already; what was hosted meanwhile was not
+	}
+	for i := range c.shards {
+		if s := &c.shards[i]; s.m.phase.holds() {
+			s.cause = cause
+			c.fire(s, lost)
+		}
+	}
+}
+
+// onRecord takes up who holds a shard.
+func (c *controller) onRecord(s *shard, msg *recordNoticed) {
+	if msg.known {
+		s.seen = max(s.seen, msg.record.Token)
+	}
+	s.do(func() { s.routing().Host(nodeOf(msg.record.Owner), msg.record.Token, msg.known) })
+	c.noticeOwn(s, msg.record, msg.known)
+}
+
+func (c *controller) onPeerGone(address string) {
+	if co := c.coordinator.Load(); co != nil {
+		co.tell(&peerGone{address})
+	}
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.do(func() {
+			if s.router != nil {
+				s.router.Gone(address)
+			}
+		})
+		if (s.m.phase == Inviting || s.m.phase == Asking) && s.inv.node.GetAddress() == address {
+			c.fire(s, declined)
+		}
+	}
+}
+
+// firstReminder is when entities that do not stop are reported first; then at
+// intervals that double.
+const firstReminder = 5 * time.Second
+
+func (c *controller) remind(s *shard, r *stillRunning) {
+	halt(s.reminder)
+	s.reminder = c.clock.AfterFunc(r.next, func() { c.post(r) })
+}
+
+func (c *controller) onStillRunning(r *stillRunning) {
+	s := &c.shards[r.shard]
+	if s.last != r.h || !s.m.phase.runs() {
+		return
+	}
+	took := c.clock.Now().Mono - r.since
+	n := 0
+	s.do(func() { n = len(s.entries) })
+	c.log.Warn("entities do not stop", zap.String("shard", s.name), zap.Int("entities", n), zap.Duration("since", took))
+	c.event(Event{Kind: NotStopping, Shard: s.number, Token: r.h.term.Token(), After: took})
+	c.remind(s, &stillRunning{r.shard, r.h, r.since, min(2*r.next, time.Hour)})
+}
+
+// ttl is that of the shard's lease, as far as is known.
+func (c *controller) ttl(s *shard) time.Duration {
+	if rec, ok := c.table.record(s.number); ok && rec.TTL > 0 {
+		return rec.TTL
+	}
+	return 10 * time.Second
+}
