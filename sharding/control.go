@@ -26,7 +26,6 @@ type control struct {
 	reminder lease.Timer
 	inv      invitation
 	take     taking
-	cancel   context.CancelFunc // of the Acquire or Adopt under way
 }
 
 // What the control actor is told, besides messages of other nodes.

@@ -20,7 +20,7 @@ import (
 // it decides becomes true only as the leases move. Its own state is about orders
 // under way, and a new coordinator does without it.
 //
-//	records, members, Report, Depart ──▶ dirty ──soon──▶ decide: Strategy.Target, Plan ──▶ Order
+//	records, members, Report, Depart ──soon──▶ decide: Strategy.Target, Plan ──▶ Order
 type coordinator struct {
 	r    *Region
 	g    singleton.Guarded
@@ -36,7 +36,6 @@ type coordinator struct {
 	resting  map[int]time.Duration    // shards whose last order failed, until when
 	leaving  map[string]time.Duration // incarnations that give up what they have, as last said
 	shunned  map[string]time.Duration // incarnations that did not take what they were to, until when
-	dirty    bool
 	wakeAt   time.Duration
 	wake     lease.Timer
 	number   int

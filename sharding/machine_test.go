@@ -10,13 +10,11 @@ import (
 // hold is what a walk of the machine knows of the world: what was begun and not
 // answered yet.
 type hold struct {
-	m        machine
-	lease    bool // is ours in the store
-	trusted  bool // and may be worked under
-	running  bool // entities may run
-	inFlight int  // calls to the lease under way; one at a time
-	doing    effect
-	opened   bool
+	m       machine
+	lease   bool // is ours in the store
+	trusted bool // and may be worked under
+	running bool // entities may run
+	doing   effect
 }
 
 const none effect = 255
