@@ -11,7 +11,6 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
 )
 
@@ -263,52 +262,6 @@ func TestUndrainEndsADrainThatWaits(t *testing.T) {
 	})
 }
 
-// A message in an envelope reaches the entity as that message, whichever way it is
-// sent, with its headers; an empty envelope is refused.
-func TestEnvelopesWithHeaders(t *testing.T) {
-	bubble(t, func(c *cluster) {
-		ns := c.nodes("a", "b")
-		echo := actor.PropsFromFunc(func(ctx actor.Context) {
-			if m, ok := ctx.Message().(job); ok {
-				ctx.Respond(done{ID: ctx.MessageHeader().Get("h"), Number: m.Number})
-			}
-		})
-		for _, n := range ns {
-			n.startType(sharding.Type{Name: "account", Shards: 8, Props: echo})
-		}
-		c.settled(5*time.Second, ns...)
-		r := ns[0].region
-		for i := range 8 {
-			id := idOf(i, 8)
-			for k, send := range []func(e *actor.MessageEnvelope, to *actor.PID) error{
-				func(e *actor.MessageEnvelope, to *actor.PID) error { e.Sender = to; return r.Tell(id, e) },
-				func(e *actor.MessageEnvelope, to *actor.PID) error { return r.Request(id, e, to) },
-				func(e *actor.MessageEnvelope, to *actor.PID) error {
-					ns[0].system.Root.RequestWithCustomSender(r.PID(), sharding.To{ID: id, Message: e}, to)
-					return nil
-				},
-			} {
-				answer := actor.NewFuture(ns[0].system, time.Second)
-				require.NoError(t, send(&actor.MessageEnvelope{Message: job{"x", k}, Header: map[string]string{"h": "v"}}, answer.PID()))
-				got, err := answer.Result()
-				require.NoError(t, err, "way %d to %s", k, owners(ns[0])[i])
-				require.Equal(t, done{ID: "v", Number: k}, got)
-			}
-			f, err := r.RequestFuture(id, &actor.MessageEnvelope{Message: job{"x", 9}, Header: map[string]string{"h": "v"}}, time.Second)
-			require.NoError(t, err)
-			got, err := f.Result()
-			require.NoError(t, err)
-			require.Equal(t, done{ID: "v", Number: 9}, got)
-			for _, empty := range []*actor.MessageEnvelope{nil, {}, {Header: map[string]string{"h": "v"}}} {
-				require.ErrorIs(t, r.Tell(id, empty), lease.ErrInvalid)
-				require.ErrorIs(t, r.Request(id, empty, nil), lease.ErrInvalid)
-				_, err := r.RequestFuture(id, empty, time.Second)
-				require.ErrorIs(t, err, lease.ErrInvalid)
-			}
-		}
-	})
-}
-
 // A strategy may write to what it is given, name nodes that do not exist, and
 // panic: what it can't harm goes on.
 func TestAStrategyThatMisbehaves(t *testing.T) {
@@ -357,5 +310,47 @@ func TestAStrategyThatMisbehaves(t *testing.T) {
 		require.Equal(t, all("b"), owners(ns[0]))
 		c.log.check()
 		c.whole(ns...)
+	})
+}
+
+// An entity that does not heed its passivation is reported and shut off at the
+// deadline; what comes meanwhile waits for its successor.
+func TestAStubbornEntityThatIsPassivated(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		type block struct{}
+		n := c.node("a")
+		var cause atomic.Value
+		var lives atomic.Int32
+		props := actor.PropsFromProducer(func() actor.Actor {
+			g := &guest{lives: &lives}
+			return actor.ReceiveFunc(func(ctx actor.Context) {
+				if _, ok := ctx.Message().(block); ok {
+					<-g.self.Context().Done()
+					cause.Store(context.Cause(g.self.Context()))
+					time.Sleep(3 * time.Second)
+				}
+				g.Receive(ctx)
+			})
+		})
+		events := make(chan sharding.Event, 10)
+		n.system.EventStream.Subscribe(func(e any) {
+			if e, ok := e.(sharding.Event); ok && e.Kind == sharding.NotStopping {
+				events <- e
+			}
+		})
+		r := n.startType(sharding.Type{Name: "account", Shards: 1, Props: props}, sharding.WithPassivation(time.Second),
+			sharding.WithStop(nil, 2*time.Second))
+		c.settled(5*time.Second, n)
+		require.NoError(t, r.Tell("x", block{}))
+		time.Sleep(2 * time.Second) // it is idle, though at work
+		got, err := sharding.Ask[int](contextFor(t, 10*time.Second), r, "x", howMany{})
+		require.NoError(t, err)
+		require.Equal(t, 1, got)
+		require.EqualValues(t, 2, lives.Load())
+		require.ErrorIs(t, cause.Load().(error), sharding.ErrOverdue)
+		require.Len(t, events, 1)
+		e := <-events
+		require.Equal(t, "x", e.ID)
+		require.Equal(t, 2*time.Second, e.After)
 	})
 }

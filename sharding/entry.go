@@ -266,12 +266,16 @@ func (s *shard) putAway(e *entry) {
 	s.stopActor(e, true)
 	g := e.gate
 	e.timer = s.r.clock.AfterFunc(s.r.set.stopWithin, func() {
+		overdue := false
 		s.do(func() {
-			if s.entries[e.id] == e && e.gate == g && e.state == stopping {
+			if overdue = s.entries[e.id] == e && e.gate == g && e.state == stopping; overdue {
 				g.Lose(ErrOverdue)
 				s.r.system.Root.Stop(e.pid)
 			}
 		})
+		if overdue {
+			s.r.event(Event{Kind: NotStopping, Shard: s.number, ID: e.id, Token: g.Token(), After: s.r.set.stopWithin})
+		}
 	})
 }
 

@@ -23,7 +23,8 @@ const (
 	// the entities were told to stop.
 	Lost
 	// NotStopping: entities were told to stop and still run, After that time. The
-	// shard is not given up before they ended. Told at growing intervals.
+	// shard is not given up before they ended. Told at growing intervals. With an ID
+	// that one alone was to be passivated; told once.
 	NotStopping
 	// Yielded: the shard was given up though entities still run (OnStubborn).
 	Yielded

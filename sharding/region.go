@@ -183,9 +183,10 @@ type To struct {
 }
 
 // Ref returns a PID of the entity id that may be kept, given to actors of other
-// nodes, watched by nobody, and sent to, wherever the entity is, runs or not. It
-// works while this Region does, and takes some memory until then. Errors:
-// lease.ErrInvalid for a bad id, ErrClosed.
+// nodes, watched by nobody, and sent to, wherever the entity is, runs or not. From
+// other nodes it carries what protoactor's remote does, their own Regions carry what
+// package remoting knows as well. It works while this Region does, and takes some
+// memory until then. Errors: lease.ErrInvalid for a bad id, ErrClosed.
 func (r *Region) Ref(id string) (*actor.PID, error) {
 	if err := ValidateEntityID(id); err != nil {
 		return nil, err
@@ -216,6 +217,11 @@ func (p *refProcess) SendUserMessage(pid *actor.PID, message any) {
 	if p.r.over.Load() || empty(message) {
 		p.r.system.DeadLetter.SendUserMessage(pid, message)
 		return
+	}
+	if batch, ok := actor.UnwrapEnvelopeMessage(message).(actor.MessageBatch); ok { // as protoactor's mailboxes do
+		for _, m := range batch.GetMessages() {
+			p.SendUserMessage(pid, m)
+		}
 	}
 	p.r.deliver(p.id, message)
 }

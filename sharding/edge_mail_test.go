@@ -15,6 +15,7 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/sharding"
 )
@@ -157,4 +158,71 @@ func TestNothingIsLostWhateverEntitiesDo(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A message in an envelope reaches the entity as that message, whichever way it is
+// sent, with its headers; an empty envelope is refused.
+func TestEnvelopesWithHeaders(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b")
+		echo := actor.PropsFromFunc(func(ctx actor.Context) {
+			if m, ok := ctx.Message().(job); ok {
+				ctx.Respond(done{ID: ctx.MessageHeader().Get("h"), Number: m.Number})
+			}
+		})
+		for _, n := range ns {
+			n.startType(sharding.Type{Name: "account", Shards: 8, Props: echo})
+		}
+		c.settled(5*time.Second, ns...)
+		r := ns[0].region
+		for i := range 8 {
+			id := idOf(i, 8)
+			for k, send := range []func(e *actor.MessageEnvelope, to *actor.PID) error{
+				func(e *actor.MessageEnvelope, to *actor.PID) error { e.Sender = to; return r.Tell(id, e) },
+				func(e *actor.MessageEnvelope, to *actor.PID) error { return r.Request(id, e, to) },
+				func(e *actor.MessageEnvelope, to *actor.PID) error {
+					ns[0].system.Root.RequestWithCustomSender(r.PID(), sharding.To{ID: id, Message: e}, to)
+					return nil
+				},
+			} {
+				answer := actor.NewFuture(ns[0].system, time.Second)
+				require.NoError(t, send(&actor.MessageEnvelope{Message: job{"x", k}, Header: map[string]string{"h": "v"}}, answer.PID()))
+				got, err := answer.Result()
+				require.NoError(t, err, "way %d to %s", k, owners(ns[0])[i])
+				require.Equal(t, done{ID: "v", Number: k}, got)
+			}
+			f, err := r.RequestFuture(id, &actor.MessageEnvelope{Message: job{"x", 9}, Header: map[string]string{"h": "v"}}, time.Second)
+			require.NoError(t, err)
+			got, err := f.Result()
+			require.NoError(t, err)
+			require.Equal(t, done{ID: "v", Number: 9}, got)
+			for _, empty := range []*actor.MessageEnvelope{nil, {}, {Header: map[string]string{"h": "v"}}} {
+				require.ErrorIs(t, r.Tell(id, empty), lease.ErrInvalid)
+				require.ErrorIs(t, r.Request(id, empty, nil), lease.ErrInvalid)
+				_, err := r.RequestFuture(id, empty, time.Second)
+				require.ErrorIs(t, err, lease.ErrInvalid)
+			}
+		}
+	})
+}
+
+// basket is a batch of messages.
+type basket []any
+
+// GetMessages makes it an actor.MessageBatch.
+func (b basket) GetMessages() []any { return b }
+
+// A Ref takes a batch apart, as the PID of any other actor does.
+func TestABatchSentToARef(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		n := c.node("a")
+		n.start(4)
+		c.settled(5*time.Second, n)
+		ref, err := n.region.Ref("x")
+		require.NoError(t, err)
+		n.system.Root.Send(ref, basket{job{"x", 1}, job{"x", 2}})
+		n.system.Root.Send(ref, &actor.MessageEnvelope{Message: basket{job{"x", 3}}})
+		time.Sleep(time.Second)
+		c.log.complete("x", "x", 3)
+	})
 }
