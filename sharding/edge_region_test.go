@@ -15,6 +15,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/faultclock"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/sharding"
@@ -370,6 +372,35 @@ func TestASubscriberThatPanicsHoldsNothingUp(t *testing.T) {
 			require.NoError(t, ns[0].region.Tell(idOf(i, 8), unregistered{}))
 		}
 		require.EqualValues(t, 4, ns[0].region.Info().Undeliverable)
+		c.log.check()
+	})
+}
+
+// A system without remote has its entities to itself.
+func TestANodeAlone(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		n := &node{c: c, id: "a", clock: faultclock.New(), system: actor.NewActorSystem(remoting.LogTo(nil))}
+		var err error
+		n.keeper, err = lease.NewKeeper(c.store, lease.Config{ID: "a", TTL: ttl, Clock: n.clock})
+		require.NoError(t, err)
+		c.atEnd(func() { require.NoError(t, n.keeper.Close(context.Background())) })
+		n.group, err = membership.Join(context.Background(), n.keeper, "g")
+		require.NoError(t, err)
+		for range 2 {
+			r := n.start(4)
+			for i := range 4 {
+				_, err := sharding.Ask[done](contextFor(t, 3*time.Second), r, idOf(i, 4), job{"x", 1})
+				require.NoError(t, err)
+				ref, err := r.Ref(idOf(i, 4))
+				require.NoError(t, err)
+				_, err = singleton.AskPID[done](contextFor(t, time.Second), n.system, ref, job{"x", 2})
+				require.NoError(t, err)
+			}
+			began := time.Now()
+			require.NoError(t, r.Stop(context.Background()))
+			require.Less(t, time.Since(began), time.Second, "there is nobody to wait for")
+		}
+		c.whole(n)
 		c.log.check()
 	})
 }

@@ -15,15 +15,14 @@ import (
 type table struct {
 	r *Region
 
-	mu       sync.Mutex
-	shards   []standing
-	regions  map[string]registration // by incarnation
-	boss     lease.Record
-	version  uint64
-	synced   struct{ shards, regions bool }
-	ready    chan struct{} // closed when both are
-	changed  []func()
-	mismatch map[string]int // names of records with another number of shards
+	mu      sync.Mutex
+	shards  []standing
+	regions map[string]registration // by incarnation
+	boss    lease.Record
+	version uint64
+	synced  struct{ shards, regions bool }
+	ready   chan struct{} // closed when both are
+	changed []func()
 }
 
 // standing is one shard.
@@ -41,8 +40,7 @@ type registration struct {
 }
 
 func newTable(r *Region) *table {
-	return &table{r: r, shards: make([]standing, r.typ.Shards), regions: map[string]registration{}, ready: make(chan struct{}),
-		mismatch: map[string]int{}}
+	return &table{r: r, shards: make([]standing, r.typ.Shards), regions: map[string]registration{}, ready: make(chan struct{})}
 }
 
 // follow begins to follow the records.
@@ -105,10 +103,10 @@ func (t *table) onShard(ev lease.Event) {
 	t.tell()
 }
 
-// count notes records by nodes that know of another number of shards.
+// count reports whether a change counts: records by nodes that know of another number
+// of shards do not.
 func (t *table) count(ev lease.Event) bool {
 	name := ev.Record.Name
-	delete(t.mismatch, name)
 	if ev.Kind != lease.EventPut {
 		return ev.Kind == lease.EventDelete
 	}
@@ -118,7 +116,6 @@ func (t *table) count(ev lease.Event) bool {
 		return false
 	}
 	if n != t.r.typ.Shards {
-		t.mismatch[name] = n
 		t.r.log.Error("a node differs on the number of shards", zap.String("record", name), zap.Int("there", n), zap.Int("here", t.r.typ.Shards),
 			zap.String("node", ev.Record.Owner.ID))
 		return false
