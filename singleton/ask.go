@@ -106,7 +106,9 @@ func AskBy[R any](ctx context.Context, system *actor.ActorSystem, send func(*act
 		return answer, fmt.Errorf("%T was not sent: %w", envelope.Message, context.Cause(ctx))
 	}
 	q := &question{system: system, answer: make(chan any, 1)}
-	pid, ok := system.ProcessRegistry.Add(q, "holdfast/ask"+system.ProcessRegistry.NextId())
+	// With the life of the system in its name: a late answer to an earlier life at
+	// this address must not be taken for this one's.
+	pid, ok := system.ProcessRegistry.Add(q, "holdfast/ask/"+system.ID+system.ProcessRegistry.NextId())
 	if !ok {
 		return answer, fmt.Errorf("an actor has the name of a question, %q: %w", pid.Id, lease.ErrInvalid)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
@@ -295,4 +296,23 @@ func TestAskerCannotBeWatchedNorStopped(t *testing.T) {
 		require.Equal(t, 1, d.Number, "the one answer")
 		require.Equal(t, actor.TerminatedReason_NotFound.String(), <-gone, "who watches is told at once")
 	})
+}
+
+// A late answer to a question of an earlier life at the same address is nobody's: no
+// two lives give a question the same name.
+func TestNoTwoLivesNameAQuestionAlike(t *testing.T) {
+	seen := map[string]bool{}
+	for range 2 {
+		system := actor.NewActorSystem(remoting.LogTo(nil))
+		who := system.Root.Spawn(actor.PropsFromFunc(func(c actor.Context) {
+			if _, ok := c.Message().(string); ok {
+				c.Respond(c.Sender().Id)
+			}
+		}))
+		name, err := singleton.AskPID[string](t.Context(), system, who, "who asks?")
+		require.NoError(t, err)
+		require.False(t, seen[name], name)
+		seen[name] = true
+		require.NoError(t, system.Root.StopFuture(who).Wait())
+	}
 }
