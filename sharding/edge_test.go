@@ -207,6 +207,35 @@ func TestForgetWhileTheShardMoves(t *testing.T) {
 	})
 }
 
+// An entity that forgot itself is remembered again before it gets what it had not
+// taken, also after a pause.
+func TestForgottenWithMailIsRememberedAgain(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		store := sharding.NewMemoryEntities()
+		var lives atomic.Int32
+		props := actor.PropsFromProducer(func() actor.Actor {
+			return &newcomer{guest{lives: &lives}, func(_ actor.Context, self *sharding.Entity) {
+				if lives.Load() == 1 {
+					self.Forget()
+					time.Sleep(time.Millisecond)
+				}
+			}}
+		})
+		n := c.node("a")
+		run := func() *sharding.Region {
+			return n.startType(sharding.Type{Name: "account", Shards: 1, Props: props}, sharding.WithRemember(store, 0))
+		}
+		r := run()
+		_, err := sharding.Ask[int](contextFor(t, 5*time.Second), r, "x", howMany{})
+		require.NoError(t, err)
+		require.EqualValues(t, 2, lives.Load())
+		require.NoError(t, r.Stop(context.Background()))
+		r = run()
+		time.Sleep(5 * time.Second)
+		require.Equal(t, 1, r.Info().Entities)
+	})
+}
+
 // A store that is away holds a shard up by the deadline and no longer; what was to
 // be forgotten then is not.
 func TestForgetWithoutTheStoreEndsByTheDeadline(t *testing.T) {

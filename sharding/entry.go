@@ -151,11 +151,14 @@ func (s *shard) ended(e *entry) {
 	s.pending -= len(e.pending)
 	e.back, e.pending, e.gate, e.pid = nil, nil, nil, nil
 	halt(e.timer)
-	if h := s.last; h == nil || h.ending {
+	h := s.last
+	if h == nil || h.ending {
 		s.giveBack(e, mails)
 		return
 	}
 	switch {
+	case len(mails) == 0 && s.r.set.store != nil && !h.rem.known[e.id]: // forgotten
+		delete(s.entries, e.id)
 	case e.crashed, e.hasty && len(mails) > 0:
 		e.state, e.pending = backoff, mails
 		s.pending += len(mails)
@@ -166,7 +169,7 @@ func (s *shard) ended(e *entry) {
 		e.panics = min(e.panics+1, 30)
 		e.timer = s.r.clock.AfterFunc(d, func() {
 			s.do(func() {
-				if s.entries[e.id] == e && e.state == backoff {
+				if s.entries[e.id] == e && e.state == backoff && s.note(e) {
 					s.start(e)
 				}
 			})
