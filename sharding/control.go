@@ -197,6 +197,12 @@ func (c *controller) take(message any) {
 		c.onHandedOver(msg)
 	case *wire.EntityState:
 		c.onState(msg)
+	case *wire.Stranded:
+		c.onStranded(msg)
+	case *wire.Inquiry:
+		c.onInquiry(msg)
+	case *wire.Account:
+		c.onAccount(msg)
 	case *wire.Report, *wire.Depart:
 		if co := c.coordinator.Load(); co != nil {
 			co.tell(msg)

@@ -129,7 +129,7 @@ func (c *coordinator) begin(ctx actor.Context) {
 // that what is found of its shards is all there is.
 func (c *coordinator) check() {
 	c.r.ops.Go(func() {
-		_, err := c.r.agree(c.g.Context())
+		err := c.r.agree(c.g.Context())
 		c.tell(&countChecked{err})
 	})
 }
@@ -242,5 +242,8 @@ func (c *coordinator) onDepart(m *wire.Depart) {
 	}
 	if known == m.Back {
 		c.soon(0)
+	}
+	if !m.Back && c.checked && c.g.CheckAlive() && !slices.ContainsFunc(c.view(nil).Hosts, func(h Host) bool { return h.takes() > 0 }) {
+		c.r.send(m.From.Address, &wire.Stranded{Type: c.r.names.key, Coordinator: uint64(c.g.Token())})
 	}
 }

@@ -137,6 +137,18 @@ func (c *controller) sayDeparting() {
 	d.timer = c.clock.AfterFunc(departEvery, func() { c.post(&departDue{n}) })
 }
 
+// onStranded does not wait any longer: all others leave, too.
+func (c *controller) onStranded(m *wire.Stranded) {
+	d := &c.depart
+	if boss, ok := c.table.bossOf(); m.Type != c.names.key || !d.on || d.quit || ok && m.Coordinator < uint64(boss.Token) {
+		return
+	}
+	c.log.Info("nobody takes the shards of this node")
+	d.until = c.clock.Now().Mono
+	halt(d.timer)
+	c.sayDeparting()
+}
+
 // othersHost reports whether there is anybody to move shards to.
 func (c *controller) othersHost() bool {
 	members := c.group.Members()

@@ -372,6 +372,19 @@ func TestAnyNodeTellsHowThingsStand(t *testing.T) {
 			require.False(t, m.At.IsZero())
 		}
 
+		all, err := p.region.Survey(contextFor(t, time.Second))
+		require.NoError(t, err)
+		require.Len(t, all, 3)
+		require.Equal(t, 10, all["a"].Entities+all["b"].Entities)
+		require.Equal(t, 6, all["a"].Held)
+		require.NotEmpty(t, all["a"].Recent)
+		require.Len(t, all["p"].Table, 8)
+		c.net.Freeze("b:1")
+		all, err = p.region.Survey(contextFor(t, time.Second))
+		require.ErrorContains(t, err, `no answer from node "b"`)
+		require.Len(t, all, 2)
+		c.net.Thaw("b:1")
+
 		get := func(method, url string) *httptest.ResponseRecorder {
 			w := httptest.NewRecorder()
 			p.region.Handler().ServeHTTP(w, httptest.NewRequest(method, url, nil))
@@ -385,6 +398,9 @@ func TestAnyNodeTellsHowThingsStand(t *testing.T) {
 		require.Equal(t, p.region.Info().Table, in.Table)
 		require.Contains(t, get("GET", "/?table=0").Body.String(), `"Table":null`)
 		require.Equal(t, http.StatusBadRequest, get("GET", "/?table=x").Code)
+		var told map[string]sharding.Info
+		require.NoError(t, json.Unmarshal(get("GET", "/?nodes=all").Body.Bytes(), &told))
+		require.Len(t, told, 3)
 		require.Equal(t, http.StatusMethodNotAllowed, get("POST", "/").Code)
 		w = httptest.NewRecorder()
 		ns[0].region.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/", nil))

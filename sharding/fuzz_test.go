@@ -2,7 +2,6 @@ package sharding_test
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -47,7 +46,7 @@ type target struct {
 	end      func()
 }
 
-var hostile = sync.OnceValue(func() target {
+func hostile() target {
 	n := new(atomic.Int64)
 	system := actor.NewActorSystem(remoting.LogTo(nil))
 	keeper, err := lease.NewKeeper(memory.New(), lease.Config{ID: "fuzz"})
@@ -75,7 +74,7 @@ var hostile = sync.OnceValue(func() target {
 		_ = group.Leave(ctx)
 		_ = keeper.Close(ctx)
 	}}
-})
+}
 
 // A peer may send what it likes, of all that nodes say to each other: nothing
 // panics, and entities go on answering.
@@ -87,6 +86,8 @@ func FuzzPeer(f *testing.F) {
 		func() proto.Message { return &wire.Offer{} }, func() proto.Message { return &wire.HandedOver{} },
 		func() proto.Message { return &wire.EntityState{} }, func() proto.Message { return &wire.Order{} },
 		func() proto.Message { return &wire.Report{} }, func() proto.Message { return &wire.Depart{} },
+		func() proto.Message { return &wire.Stranded{} }, func() proto.Message { return &wire.Inquiry{} },
+		func() proto.Message { return &wire.Account{} },
 	}
 	self := &wire.Node{Address: "nonhost", Incarnation: "x"}
 	for i, m := range []proto.Message{
@@ -102,6 +103,9 @@ func FuzzPeer(f *testing.F) {
 		&wire.Order{Type: "g/account", From: self, Coordinator: 1 << 63, Shards: 4, Assignments: []*wire.Assignment{{Shard: 1 << 31}, {}}},
 		&wire.Report{Type: "g/account", Failures: []*wire.Failure{{Shard: 1 << 31}}},
 		&wire.Depart{Type: "g/account", From: self},
+		&wire.Stranded{Type: "g/account", Coordinator: 1 << 63},
+		&wire.Inquiry{Type: "g/account", From: self, Number: 1},
+		&wire.Account{Type: "g/account", Number: 1, Json: []byte("{}")},
 	} {
 		b, err := proto.Marshal(m)
 		require.NoError(f, err)

@@ -1,6 +1,7 @@
 package sharding
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -153,12 +154,21 @@ func (r *Region) nodes(held map[string]int) (all []NodeInfo) {
 }
 
 // Handler serves Info as JSON: to GET and HEAD, at any path. "?table=0" leaves out
-// the table, which has an entry for each shard.
+// the table, which has an entry for each shard; "?nodes=all" serves Survey, what
+// every node tells, bounded by the request's context and 5 s; a node that does not
+// answer is missing.
 func (r *Region) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.Method != http.MethodGet && req.Method != http.MethodHead {
 			w.Header().Set("Allow", "GET, HEAD")
 			http.Error(w, "only GET and HEAD", http.StatusMethodNotAllowed)
+			return
+		}
+		if req.URL.Query().Get("nodes") == "all" {
+			ctx, cancel := context.WithTimeout(req.Context(), 5*time.Second)
+			defer cancel()
+			all, _ := r.Survey(ctx)
+			serve(w, all)
 			return
 		}
 		in := r.Info()
@@ -170,13 +180,17 @@ func (r *Region) Handler() http.Handler {
 				in.Table = nil
 			}
 		}
-		body, err := json.Marshal(in)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Cache-Control", "no-store")
-		_, _ = w.Write(body)
+		serve(w, in)
 	})
+}
+
+func serve(w http.ResponseWriter, v any) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	_, _ = w.Write(body)
 }

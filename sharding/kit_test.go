@@ -52,6 +52,9 @@ func init() {
 	if err := remoting.Register[forget]("sharding.test.forget"); err != nil {
 		panic(err)
 	}
+	if err := remoting.Register[collapse]("sharding.test.collapse"); err != nil {
+		panic(err)
+	}
 	if err := remoting.Register[int]("sharding.test.int"); err != nil {
 		panic(err)
 	}

@@ -56,8 +56,11 @@ type Region struct {
 	counts  tally
 	moves   moves
 	over    atomic.Bool
-	refs    sync.Map      // id to *actor.PID
-	pace    chan struct{} // has room for one: who starts remembered entities
+	refs    sync.Map // id to *actor.PID
+
+	inquiries atomic.Uint64
+	asking    sync.Map      // number of an inquiry to chan Info
+	pace      chan struct{} // has room for one: who starts remembered entities
 
 	life    context.Context
 	end     context.CancelFunc
@@ -261,7 +264,8 @@ func (p *frontDoor) SendUserMessage(pid *actor.PID, message any) {
 		r.route(m.Name, m)
 	case *wire.MarkerAck:
 		r.route(m.Name, m)
-	case *wire.Invite, *wire.Offer, *wire.HandedOver, *wire.EntityState, *wire.Order, *wire.Report, *wire.Depart:
+	case *wire.Invite, *wire.Offer, *wire.HandedOver, *wire.EntityState, *wire.Order, *wire.Report, *wire.Depart,
+		*wire.Stranded, *wire.Inquiry, *wire.Account:
 		r.post(msg)
 	case To:
 		if err := r.check(m.ID, m.Message); err != nil {

@@ -130,7 +130,7 @@ func (r *Region) launch() (err error) {
 	if !won {
 		return fmt.Errorf("%q: %w", r.regionName(), lease.ErrTakenOver)
 	}
-	if _, err := r.agree(r.life); err != nil {
+	if err := r.agree(r.life); err != nil {
 		return err
 	}
 	reply.Start(r.system)
@@ -157,24 +157,23 @@ func (r *Region) options(metadata map[string]string) []lease.Option {
 
 // agree finds out whether every node and every shard that lives has as many shards
 // as this one: the nodes first.
-func (r *Region) agree(ctx context.Context) (records int, err error) {
+func (r *Region) agree(ctx context.Context) error {
 	for _, prefix := range []string{r.names.regions, r.names.shards} {
 		recs, err := r.keeper.List(ctx, prefix)
 		if err != nil {
-			return 0, err
+			return err
 		}
 		for _, rec := range recs {
 			n, err := countOf(rec)
 			if err != nil {
-				return 0, err
+				return err
 			}
 			if n != r.typ.Shards {
-				return 0, &ShardCountError{r.typ.Name, r.typ.Shards, n, rec.Owner.ID}
+				return &ShardCountError{r.typ.Name, r.typ.Shards, n, rec.Owner.ID}
 			}
-			records++
 		}
 	}
-	return records, nil
+	return nil
 }
 
 // spawn makes the actor and the processes of this node.
@@ -289,7 +288,7 @@ func (r *Region) holdRegion() {
 	for r.life.Err() == nil {
 		t, ok := r.regionLease.Term()
 		if !ok {
-			if won, err := r.regionLease.Acquire(r.life); !won {
+			if won, err := r.register(); !won {
 				if err != nil && r.life.Err() == nil {
 					r.log.Warn("registering failed", zap.Error(err))
 				}
@@ -303,6 +302,23 @@ func (r *Region) holdRegion() {
 		case <-r.life.Done():
 		}
 	}
+}
+
+// register takes part anew, unless the others have agreed on another number of
+// shards meanwhile: first as they are, then with this node among them.
+func (r *Region) register() (won bool, err error) {
+	if err = r.agree(r.life); err == nil {
+		if won, err = r.regionLease.Acquire(r.life); won {
+			if err = r.agree(r.life); err != nil {
+				_ = r.regionLease.Release(r.life)
+				won = false
+			}
+		}
+	}
+	if errors.Is(err, ErrShardCount) {
+		r.event(Event{Kind: CountMismatch, Shard: -1, Reason: err})
+	}
+	return won, err
 }
 
 // sleep waits on the Keeper's clock.

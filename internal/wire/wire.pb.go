@@ -1479,6 +1479,183 @@ func (x *Depart) GetBack() bool {
 	return false
 }
 
+// Stranded answers a Depart: there is no node that would take the shards.
+type Stranded struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Type  string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	// As in an Order.
+	Coordinator   uint64 `protobuf:"varint,2,opt,name=coordinator,proto3" json:"coordinator,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Stranded) Reset() {
+	*x = Stranded{}
+	mi := &file_wire_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Stranded) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Stranded) ProtoMessage() {}
+
+func (x *Stranded) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Stranded.ProtoReflect.Descriptor instead.
+func (*Stranded) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *Stranded) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *Stranded) GetCoordinator() uint64 {
+	if x != nil {
+		return x.Coordinator
+	}
+	return 0
+}
+
+// Inquiry asks a node how a type stands there.
+type Inquiry struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	From          *Node                  `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
+	Number        uint64                 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Inquiry) Reset() {
+	*x = Inquiry{}
+	mi := &file_wire_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Inquiry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Inquiry) ProtoMessage() {}
+
+func (x *Inquiry) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Inquiry.ProtoReflect.Descriptor instead.
+func (*Inquiry) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *Inquiry) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *Inquiry) GetFrom() *Node {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *Inquiry) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+// Account answers an Inquiry.
+type Account struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Type   string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	Number uint64                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	// What Region.Info tells, without the table, as JSON.
+	Json          []byte `protobuf:"bytes,3,opt,name=json,proto3" json:"json,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Account) Reset() {
+	*x = Account{}
+	mi := &file_wire_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Account) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Account) ProtoMessage() {}
+
+func (x *Account) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Account.ProtoReflect.Descriptor instead.
+func (*Account) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *Account) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *Account) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Account) GetJson() []byte {
+	if x != nil {
+		return x.Json
+	}
+	return nil
+}
+
 // EntityState is what an entity handed over; it goes before the HandedOver of its
 // shard.
 type EntityState struct {
@@ -1495,7 +1672,7 @@ type EntityState struct {
 
 func (x *EntityState) Reset() {
 	*x = EntityState{}
-	mi := &file_wire_proto_msgTypes[17]
+	mi := &file_wire_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1507,7 +1684,7 @@ func (x *EntityState) String() string {
 func (*EntityState) ProtoMessage() {}
 
 func (x *EntityState) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[17]
+	mi := &file_wire_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1520,7 +1697,7 @@ func (x *EntityState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EntityState.ProtoReflect.Descriptor instead.
 func (*EntityState) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{17}
+	return file_wire_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *EntityState) GetName() string {
@@ -1674,7 +1851,18 @@ const file_wire_proto_rawDesc = "" +
 	"\x06Depart\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12*\n" +
 	"\x04from\x18\x02 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12\x12\n" +
-	"\x04back\x18\x03 \x01(\bR\x04back\"\x8d\x01\n" +
+	"\x04back\x18\x03 \x01(\bR\x04back\"@\n" +
+	"\bStranded\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12 \n" +
+	"\vcoordinator\x18\x02 \x01(\x04R\vcoordinator\"a\n" +
+	"\aInquiry\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12*\n" +
+	"\x04from\x18\x02 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12\x16\n" +
+	"\x06number\x18\x03 \x01(\x04R\x06number\"I\n" +
+	"\aAccount\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x12\n" +
+	"\x04json\x18\x03 \x01(\fR\x04json\"\x8d\x01\n" +
 	"\vEntityState\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12*\n" +
 	"\x04from\x18\x02 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12\x16\n" +
@@ -1703,7 +1891,7 @@ func file_wire_proto_rawDescGZIP() []byte {
 }
 
 var file_wire_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_wire_proto_goTypes = []any{
 	(Reason)(0),         // 0: holdfast.wire.v1.Reason
 	(*Envelope)(nil),    // 1: holdfast.wire.v1.Envelope
@@ -1723,12 +1911,15 @@ var file_wire_proto_goTypes = []any{
 	(*Report)(nil),      // 15: holdfast.wire.v1.Report
 	(*Failure)(nil),     // 16: holdfast.wire.v1.Failure
 	(*Depart)(nil),      // 17: holdfast.wire.v1.Depart
-	(*EntityState)(nil), // 18: holdfast.wire.v1.EntityState
-	nil,                 // 19: holdfast.wire.v1.Envelope.HeadersEntry
+	(*Stranded)(nil),    // 18: holdfast.wire.v1.Stranded
+	(*Inquiry)(nil),     // 19: holdfast.wire.v1.Inquiry
+	(*Account)(nil),     // 20: holdfast.wire.v1.Account
+	(*EntityState)(nil), // 21: holdfast.wire.v1.EntityState
+	nil,                 // 22: holdfast.wire.v1.Envelope.HeadersEntry
 }
 var file_wire_proto_depIdxs = []int32{
 	2,  // 0: holdfast.wire.v1.Envelope.sender:type_name -> holdfast.wire.v1.Address
-	19, // 1: holdfast.wire.v1.Envelope.headers:type_name -> holdfast.wire.v1.Envelope.HeadersEntry
+	22, // 1: holdfast.wire.v1.Envelope.headers:type_name -> holdfast.wire.v1.Envelope.HeadersEntry
 	2,  // 2: holdfast.wire.v1.Envelope.target:type_name -> holdfast.wire.v1.Address
 	0,  // 3: holdfast.wire.v1.Nack.reason:type_name -> holdfast.wire.v1.Reason
 	4,  // 4: holdfast.wire.v1.Relay.from:type_name -> holdfast.wire.v1.Node
@@ -1747,12 +1938,13 @@ var file_wire_proto_depIdxs = []int32{
 	4,  // 17: holdfast.wire.v1.Report.from:type_name -> holdfast.wire.v1.Node
 	16, // 18: holdfast.wire.v1.Report.failures:type_name -> holdfast.wire.v1.Failure
 	4,  // 19: holdfast.wire.v1.Depart.from:type_name -> holdfast.wire.v1.Node
-	4,  // 20: holdfast.wire.v1.EntityState.from:type_name -> holdfast.wire.v1.Node
-	21, // [21:21] is the sub-list for method output_type
-	21, // [21:21] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	4,  // 20: holdfast.wire.v1.Inquiry.from:type_name -> holdfast.wire.v1.Node
+	4,  // 21: holdfast.wire.v1.EntityState.from:type_name -> holdfast.wire.v1.Node
+	22, // [22:22] is the sub-list for method output_type
+	22, // [22:22] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_wire_proto_init() }
@@ -1770,7 +1962,7 @@ func file_wire_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wire_proto_rawDesc), len(file_wire_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   19,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,79 @@
+package sharding
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/wire"
+)
+
+// This file asks other nodes how they stand.
+
+// Survey returns the Info of every node that takes part, by its id: this node's
+// with the table, those of others without, as they answer. A node that does not
+// answer before ctx ends is missing, and the error, which is ctx's, names one.
+func (r *Region) Survey(ctx context.Context) (map[string]Info, error) {
+	all := map[string]Info{}
+	own := r.Info()
+	all[own.Node] = own
+	answers := make(chan Info, len(own.Nodes))
+	asked := map[string]bool{}
+	for _, n := range own.Nodes {
+		if n.Incarnation == r.self.Incarnation {
+			continue
+		}
+		asked[n.ID] = true
+		number := r.inquiries.Add(1)
+		r.asking.Store(number, answers)
+		defer r.asking.Delete(number)
+		r.send(n.Address, &wire.Inquiry{Type: r.names.key, From: r.self, Number: number})
+	}
+	for len(asked) > 0 {
+		select {
+		case in := <-answers:
+			all[in.Node] = in
+			delete(asked, in.Node)
+		case <-ctx.Done():
+			for id := range asked {
+				return all, fmt.Errorf("no answer from node %q: %w", id, context.Cause(ctx))
+			}
+		}
+	}
+	return all, nil
+}
+
+// onInquiry answers another node.
+func (c *controller) onInquiry(m *wire.Inquiry) {
+	if m.Type != c.names.key || m.From == nil {
+		return
+	}
+	in := c.Info()
+	in.Table = nil
+	body, err := json.Marshal(in)
+	if err == nil && len(body) > c.payload {
+		in.Recent = nil
+		body, err = json.Marshal(in)
+	}
+	if err != nil {
+		c.log.Warn("an inquiry is not answered", zap.Error(err))
+		return
+	}
+	c.send(m.From.Address, &wire.Account{Type: c.names.key, Number: m.Number, Json: body})
+}
+
+// onAccount takes an answer.
+func (c *controller) onAccount(m *wire.Account) {
+	answers, ok := c.asking.LoadAndDelete(m.Number)
+	if !ok || m.Type != c.names.key {
+		return
+	}
+	var in Info
+	if err := json.Unmarshal(m.Json, &in); err != nil {
+		c.log.Warn("an answer to an inquiry can't be read", zap.Error(err))
+		return
+	}
+	answers.(chan Info) <- in // there is room for each that was asked
+}

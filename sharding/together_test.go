@@ -1,0 +1,132 @@
+package sharding_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/holdfast-go/holdfast/sharding"
+)
+
+// When all nodes stop together, none waits for another to take its shards.
+func TestAllNodesStopTogether(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b", "c")
+		for _, n := range ns {
+			n.start(24)
+		}
+		c.settled(5*time.Second, ns...)
+		began := time.Now()
+		var wg sync.WaitGroup
+		for _, n := range ns {
+			wg.Go(func() { _ = n.region.Stop(context.Background()) })
+		}
+		wg.Wait()
+		require.Less(t, time.Since(began), 5*time.Second)
+	})
+}
+
+// A node that lost its registration, and finds that the others have agreed on another
+// number of shards meanwhile, takes no part.
+func TestANodeThatComesBackToAnotherCountStaysOut(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b")
+		told := make(chan error, 1000)
+		ns[0].system.EventStream.Subscribe(func(e any) {
+			if e, ok := e.(sharding.Event); ok && e.Kind == sharding.CountMismatch {
+				told <- e.Reason
+			}
+		})
+		ns[0].start(8)
+		c.settled(5*time.Second, ns[0])
+		ns[0].store.Partition()
+		time.Sleep(2 * ttl)
+		ns[1].start(16) // nobody else is left
+		c.settled(5*time.Second, ns[1])
+		ns[0].store.Heal()
+		time.Sleep(2 * ttl)
+		require.ErrorIs(t, <-told, sharding.ErrShardCount)
+		require.Zero(t, ns[0].region.Info().Held)
+		for rec, err := range c.store.List(context.Background(), "region/g/account/a/") {
+			require.NoError(t, err)
+			require.Empty(t, rec, "it is not registered")
+		}
+		require.Equal(t, 16, ns[1].region.Info().Held)
+	})
+}
+
+// The metrics count what they say.
+func TestMetrics(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		readers := map[string]*sdkmetric.ManualReader{}
+		metered := func(n *node) sharding.Option {
+			r := sdkmetric.NewManualReader()
+			readers[n.id] = r
+			p := sdkmetric.NewMeterProvider(sdkmetric.WithReader(r))
+			c.atEnd(func() { _ = p.Shutdown(t.Context()) })
+			return sharding.WithMeterProvider(p)
+		}
+		read := func(n *node) map[string]int64 {
+			var all metricdata.ResourceMetrics
+			require.NoError(t, readers[n.id].Collect(t.Context(), &all))
+			counts := map[string]int64{}
+			for _, scope := range all.ScopeMetrics {
+				for _, m := range scope.Metrics {
+					require.NotEmpty(t, m.Description)
+					name := m.Name[len("holdfast.sharding."):]
+					switch data := m.Data.(type) {
+					case metricdata.Sum[int64]:
+						for _, p := range data.DataPoints {
+							counts[name] += p.Value
+						}
+					case metricdata.Histogram[float64]:
+						require.Equal(t, "s", m.Unit)
+						for _, p := range data.DataPoints {
+							counts[name] += int64(p.Count)
+						}
+					}
+				}
+			}
+			return counts
+		}
+		ns := c.nodes("a", "b")
+		for _, n := range ns {
+			n.startType(sharding.Type{Name: "account", Props: guests(new(atomic.Int32)), Shards: 8}, metered(n), sharding.WithBuffer(2, 100, sharding.DropNewest))
+		}
+		c.settled(5*time.Second, ns...)
+		for i := range 8 {
+			require.NoError(t, ns[0].region.Tell(idOf(i, 8), job{"x", 1}))
+		}
+		time.Sleep(time.Second)
+		for _, n := range ns {
+			require.EqualValues(t, 4, read(n)["hosted"])
+			require.EqualValues(t, 4, read(n)["entities"])
+		}
+		require.NoError(t, ns[0].region.Tell(idOf(0, 8), collapse{}))
+		type unregistered struct{}
+		for i := range 8 {
+			_ = ns[0].region.Tell(idOf(i, 8), unregistered{}) // four are elsewhere
+		}
+		time.Sleep(time.Second)
+		require.EqualValues(t, 4, read(ns[0])["undeliverable"])
+		require.Positive(t, read(ns[0])["crashes"]+read(ns[1])["crashes"])
+		require.NoError(t, ns[0].region.Drain(context.Background()))
+		time.Sleep(time.Second)
+		require.EqualValues(t, 4, read(ns[0])["handoff"])
+		require.Zero(t, read(ns[0])["hosted"])
+		require.EqualValues(t, 8, read(ns[1])["hosted"])
+		ns[1].crash()
+		for range 10 {
+			require.NoError(t, ns[0].region.Tell(idOf(0, 8), job{"x", 2}))
+		}
+		time.Sleep(time.Second)
+		require.Positive(t, read(ns[0])["dropped"])
+		require.Positive(t, read(ns[0])["waiting"])
+	})
+}
