@@ -122,6 +122,7 @@ func TestMetrics(t *testing.T) {
 		require.Zero(t, read(ns[0])["hosted"])
 		require.EqualValues(t, 8, read(ns[1])["hosted"])
 		ns[1].crash()
+		time.Sleep(100 * time.Millisecond) // the link is known to be broken
 		for range 10 {
 			require.NoError(t, ns[0].region.Tell(idOf(0, 8), job{"x", 2}))
 		}
