@@ -1,0 +1,193 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
+)
+
+// inflict does a fault, and undoes it. An error means that this process could not.
+func (t *torture) inflict(ctx context.Context, n int, f fault, calm bool) (err error) {
+	if f.Kind == killNode || f.Kind == pauseNode || f.Kind.planned() {
+		s := t.slots[f.Node]
+		s.op.Lock()
+		defer s.op.Unlock()
+	}
+	if slices.Contains([]faultKind{killLeader, pauseMember, isolate, stopStore}, f.Kind) {
+		t.storeOp.Lock()
+		defer t.storeOp.Unlock()
+	}
+	d := done{fault: f, round: n, calm: calm, from: monotonic()}
+	t.say("%v", f)
+	defer func() {
+		d.to = monotonic()
+		t.mu.Lock()
+		t.done = append(t.done, d)
+		t.mu.Unlock()
+	}()
+	switch f.Kind {
+	case killNode:
+		if err := t.slots[f.Node].kill(); err != nil {
+			t.evil(ruleProcess, err)
+		}
+		err := pause(ctx, f.For)
+		return errors.Join(err, t.start(f.Node))
+	case pauseNode:
+		return t.pauseNode(ctx, f)
+	case cutStore, cutRequests, cutReplies:
+		if err := t.net.store(f.Node, f.Kind == cutReplies, f.Kind == cutRequests); err != nil {
+			return err
+		}
+		err := pause(ctx, f.For)
+		return errors.Join(err, t.net.store(f.Node, true, true))
+	case cutPair, cutOneWay:
+		err := t.net.link(f.Node, f.Other, false)
+		if f.Kind == cutPair {
+			err = errors.Join(err, t.net.link(f.Other, f.Node, false))
+		}
+		if err == nil {
+			err = pause(ctx, f.For)
+		}
+		return errors.Join(err, t.net.link(f.Node, f.Other, true), t.net.link(f.Other, f.Node, true))
+	case killLeader, pauseMember, isolate, stopStore:
+		return t.troubleStore(ctx, f)
+	case starve:
+		return t.starve(ctx, f.For)
+	case restartNode:
+		t.leave(f.Node, calm)
+		if err := t.start(f.Node); err != nil || !calm {
+			return err
+		}
+		if _, err := t.awaitUp(ctx, f.Node); err != nil {
+			t.evil(ruleDeparted, err)
+		}
+		return ctx.Err()
+	case joinAndLeave:
+		if err := t.start(f.Node); err != nil {
+			return err
+		}
+		if calm {
+			if _, err := t.awaitUp(ctx, f.Node); err != nil {
+				t.evil(ruleDeparted, err)
+			}
+		}
+		err := pause(ctx, f.For)
+		t.leave(f.Node, calm)
+		return err
+	}
+	panic("a kind that there is not: " + f.Kind.String())
+}
+
+// leave has a node leave; in calm it must.
+func (t *torture) leave(i int, calm bool) {
+	err := t.slots[i].leave(leaveBound)
+	switch {
+	case err != nil && calm:
+		t.evil(ruleDeparted, err)
+	case err != nil:
+		t.say("node-%d, told to leave in a storm: %v", i, err)
+		t.mu.Lock()
+		t.slowGone++
+		t.mu.Unlock()
+	}
+}
+
+func (t *torture) pauseNode(ctx context.Context, f fault) error {
+	p := t.slots[f.Node].current()
+	if p == nil {
+		return nil
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.evil(ruleProcess, err)
+		return nil
+	}
+	err := pause(ctx, f.For)
+	return errors.Join(err, p.cmd.Process.Signal(syscall.SIGCONT))
+}
+
+func (t *torture) troubleStore(ctx context.Context, f fault) error {
+	all := t.etcd.Members()
+	leader := func() *etcdtest.Member {
+		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+		defer cancel()
+		m, err := t.etcd.Leader(ctx)
+		if err != nil { // none is known on a busy machine: any will do
+			return all[f.For%time.Duration(len(all))]
+		}
+		return m
+	}
+	switch f.Kind {
+	case killLeader:
+		m := leader()
+		if err := m.Kill(); err != nil {
+			return err
+		}
+		err := pause(ctx, f.For)
+		return errors.Join(err, m.Restart(ctx))
+	case pauseMember:
+		m := all[max(f.Node, 0)%len(all)]
+		if f.Node < 0 {
+			m = leader()
+		}
+		if err := m.Stop(ctx); err != nil {
+			return err
+		}
+		err := pause(ctx, f.For)
+		return errors.Join(err, m.Cont())
+	case isolate:
+		m := leader()
+		if err := m.Isolate(); err != nil {
+			return err
+		}
+		err := pause(ctx, f.For)
+		return errors.Join(err, m.Rejoin())
+	}
+	each := func(do func(*etcdtest.Member) error) error {
+		errs := make([]error, len(all))
+		var wg sync.WaitGroup
+		for i, m := range all {
+			wg.Go(func() { errs[i] = do(m) })
+		}
+		wg.Wait()
+		return errors.Join(errs...)
+	}
+	if err := each((*etcdtest.Member).Kill); err != nil {
+		return err
+	}
+	err := pause(ctx, f.For)
+	return errors.Join(err, each(func(m *etcdtest.Member) error { return m.Restart(ctx) }))
+}
+
+// starve keeps the processors busy, with twice as many processes.
+func (t *torture) starve(ctx context.Context, d time.Duration) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	var all []*exec.Cmd
+	var errs []error
+	for range 2 * t.cores {
+		cmd := exec.Command(self)
+		cmd.Env = append(os.Environ(), burnEnv+"=1", "GOMAXPROCS=1")
+		if err := t.burners.start(cmd); err != nil {
+			errs = append(errs, err)
+			break
+		}
+		all = append(all, cmd)
+	}
+	errs = append(errs, pause(ctx, d))
+	for _, cmd := range all {
+		errs = append(errs, cmd.Process.Kill())
+		_ = cmd.Wait() // says that it was killed
+	}
+	return errors.Join(errs...)
+}

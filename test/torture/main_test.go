@@ -1,0 +1,26 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(nodeEnv) != "" || os.Getenv(burnEnv) != "" { // what a test started
+		main()
+		os.Exit(0)
+	}
+	code := m.Run()
+	time.Sleep(100 * time.Millisecond) // connections that were closed just now
+	if err := goleak.Find(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}

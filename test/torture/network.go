@@ -1,0 +1,198 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+
+	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
+)
+
+// network is how the nodes reach each other and etcd, and what can be cut.
+type network interface {
+	// String says what it is made of.
+	String() string
+	// place is where node i is started.
+	place(i int) *place
+	// host is where node i listens.
+	host(i int) (string, int)
+	// dials tells node i what to dial for an address; empty: the address itself.
+	dials(i int) map[string]string
+	// endpoints are etcd's, as node i reaches them.
+	endpoints(i int) []string
+	// link lets through what node i sends to node j, or does not.
+	link(i, j int, open bool) error
+	// store lets through what node i sends to etcd, and what etcd replies.
+	store(i int, requests, replies bool) error
+	close() error
+}
+
+// newNetwork makes namespaces if that is permitted, else proxies.
+func newNetwork(c *etcdtest.Cluster, n int, proxied bool) (network, error) {
+	if !proxied {
+		spaces, err := newNamespaces(c, n)
+		if err == nil {
+			return spaces, nil
+		}
+		p, err2 := newProxies(c, n)
+		if err2 != nil {
+			return nil, errors.Join(err, err2)
+		}
+		p.why = err
+		return p, nil
+	}
+	return newProxies(c, n)
+}
+
+// namespaces: every node has a network namespace of its own, with one cable to a
+// bridge in the hub, a namespace too. A link is cut by the address that the
+// sender's neighbour table has for the receiver: what is sent then reaches nobody,
+// as if it were lost on the way.
+type namespaces struct {
+	hub    *place
+	places []*place
+	ports  []net.Listener // to etcd, in the hub
+	all    sync.WaitGroup
+}
+
+const (
+	subnet     = "10.77.0."
+	hubMAC     = "02:77:00:00:00:01"
+	nobodysMAC = "02:77:00:00:00:fe"
+	nodePort   = 7000
+	etcdPort   = 2379
+)
+
+func nodeIP(i int) string  { return fmt.Sprintf("%s%d", subnet, 10+i) }
+func nodeMAC(i int) string { return fmt.Sprintf("02:77:00:00:01:%02x", i) }
+
+func newNamespaces(c *etcdtest.Cluster, n int) (s *namespaces, err error) {
+	s = &namespaces{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	if s.hub, err = newPlace(true); err != nil {
+		s.hub = nil
+		return s, err
+	}
+	err = s.hub.ip("link set lo up", "link add hub type bridge", "link set hub address "+hubMAC,
+		"addr add "+subnet+"1/24 dev hub", "link set hub up")
+	for i := 0; i < n && err == nil; i++ {
+		err = s.addNode(i, n)
+	}
+	if err != nil {
+		return s, err
+	}
+	for k, m := range c.Members() {
+		var ln net.Listener
+		err = s.hub.do(func() (err error) {
+			ln, err = net.Listen("tcp", fmt.Sprintf("%s1:%d", subnet, etcdPort+k))
+			return err
+		})
+		if err != nil {
+			return s, err
+		}
+		s.ports = append(s.ports, ln)
+		s.all.Go(func() { s.forward(ln, strings.TrimPrefix(m.Direct(), "unix://")) })
+	}
+	return s, nil
+}
+
+// addNode makes the namespace of node i of n, and its cable.
+func (s *namespaces) addNode(i, n int) error {
+	p, err := newPlace(true)
+	if err != nil {
+		return err
+	}
+	s.places = append(s.places, p)
+	err = s.hub.ip(fmt.Sprintf("link add node%d type veth peer name eth0 netns %s", i, p.path),
+		fmt.Sprintf("link set node%d master hub", i), fmt.Sprintf("link set node%d up", i),
+		fmt.Sprintf("neigh replace %s lladdr %s dev hub nud permanent", nodeIP(i), nodeMAC(i)))
+	if err != nil {
+		return err
+	}
+	setUp := []string{"link set lo up", "link set eth0 address " + nodeMAC(i), "addr add " + nodeIP(i) + "/24 dev eth0", "link set eth0 up",
+		"neigh replace " + subnet + "1 lladdr " + hubMAC + " dev eth0 nud permanent"}
+	for j := range n {
+		if j != i {
+			setUp = append(setUp, "neigh replace "+nodeIP(j)+" lladdr "+nodeMAC(j)+" dev eth0 nud permanent")
+		}
+	}
+	return p.ip(setUp...)
+}
+
+// forward carries connections of nodes to a member's socket.
+func (s *namespaces) forward(ln net.Listener, socket string) {
+	for {
+		conn, err := ln.Accept()
+		if err != nil {
+			return // closed: nothing else ends a listener here
+		}
+		s.all.Go(func() {
+			defer conn.Close()
+			member, err := net.Dial("unix", socket)
+			if err != nil {
+				return
+			}
+			defer member.Close()
+			both := make(chan struct{}, 2)
+			go func() { _, _ = io.Copy(member, conn); both <- struct{}{} }()
+			go func() { _, _ = io.Copy(conn, member); both <- struct{}{} }()
+			<-both
+			conn.Close()
+			member.Close()
+			<-both
+		})
+	}
+}
+
+func (s *namespaces) String() string { return "network namespaces, a bridge between them" }
+
+func (s *namespaces) place(i int) *place { return s.places[i] }
+
+func (s *namespaces) host(i int) (string, int) { return nodeIP(i), nodePort }
+
+func (s *namespaces) dials(int) map[string]string { return nil }
+
+func (s *namespaces) endpoints(int) (all []string) {
+	for _, ln := range s.ports {
+		all = append(all, ln.Addr().String())
+	}
+	return all
+}
+
+func pick(open bool, mac string) string {
+	if open {
+		return mac
+	}
+	return nobodysMAC
+}
+
+func (s *namespaces) link(i, j int, open bool) error {
+	return s.places[i].ip("neigh replace " + nodeIP(j) + " lladdr " + pick(open, nodeMAC(j)) + " dev eth0 nud permanent")
+}
+
+func (s *namespaces) store(i int, requests, replies bool) error {
+	return errors.Join(s.places[i].ip("neigh replace "+subnet+"1 lladdr "+pick(requests, hubMAC)+" dev eth0 nud permanent"),
+		s.hub.ip("neigh replace "+nodeIP(i)+" lladdr "+pick(replies, nodeMAC(i))+" dev hub nud permanent"))
+}
+
+func (s *namespaces) close() error {
+	for _, ln := range s.ports {
+		ln.Close()
+	}
+	for _, p := range s.places {
+		p.end()
+	}
+	if s.hub != nil {
+		s.hub.end()
+	}
+	return nil
+}

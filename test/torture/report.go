@@ -1,0 +1,81 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+)
+
+// percentile is the smallest sample that at least p percent of all do not exceed.
+func percentile(samples []time.Duration, p int) time.Duration {
+	if len(samples) == 0 {
+		return 0
+	}
+	s := slices.Sorted(slices.Values(samples))
+	return s[max((p*len(s)+99)/100, 1)-1].Round(time.Millisecond)
+}
+
+// report judges everything and prints it; it returns how many violations there are.
+func (t *torture) report(ctx context.Context) (bad int, err error) {
+	es, err := t.cluster.evidence()
+	if err != nil {
+		return 0, err
+	}
+	rs, err := t.ledger(ctx)
+	if err != nil {
+		return 0, err
+	}
+	j := judge(t.bring(es, t.calms, t.heals, rs))
+	j.violations = append(j.violations, t.evils...)
+
+	counts, shortest, longest := map[faultKind]int{}, map[faultKind]time.Duration{}, map[faultKind]time.Duration{}
+	unplanned, planned := 0, 0
+	for _, d := range t.done {
+		counts[d.Kind]++
+		took := d.to - d.from
+		if was, ok := shortest[d.Kind]; !ok || took < was {
+			shortest[d.Kind] = took
+		}
+		longest[d.Kind] = max(longest[d.Kind], took)
+		if d.Kind.planned() {
+			planned++
+		} else {
+			unplanned++
+		}
+	}
+	t.printf("\n%d faults and %d planned moves in %d storms and calms, %v:", unplanned, planned, len(t.heals), (t.ended - t.began).Round(time.Second))
+	for _, k := range slices.Sorted(maps.Keys(counts)) {
+		t.printf("  %-42s %5d   %v to %v", k, counts[k], shortest[k].Round(10*time.Millisecond), longest[k].Round(10*time.Millisecond))
+	}
+	t.printf("journals: %d entries: %d passes under %d terms, %d sessions confirmed, %d losses under work that went on",
+		len(es), j.passes, j.terms, j.confirmed, j.moments)
+	t.printf("overruns, counted apart: %d asks handled after the lease had ended", j.overruns)
+	t.printf("fenced journal: %d writes in etcd's history; by the writers' count %d accepted, %d refused as stale", j.records, j.wrote, j.refused)
+	t.printf("asks: %d sent, %d handled (%d of them again), %d answered", j.asked, j.handled, j.twice, j.answered)
+	t.printf("in calm: %d asks, %d handled without an answer at the asker, %d out of order or twice after a move that had said so", j.calm, j.calmUnanswered, j.unordered)
+	t.printf("told to leave in a storm, and had not left within %v, or not in order: %d", leaveBound, t.slowGone)
+	t.printf("after a storm, each name's first answer:     p50 %v, p99 %v, longest %v (n=%d), bound %v", percentile(j.back, 50), percentile(j.back, 99),
+		percentile(j.back, 100), len(j.back), t.ttl+nameBound)
+	t.printf("after a storm, all names' answers at a node: p50 %v, p99 %v, longest %v (n=%d), bound %v", percentile(t.nodeBack, 50), percentile(t.nodeBack, 99),
+		percentile(t.nodeBack, 100), len(t.nodeBack), t.ttl+nodeBound)
+	if j.passes == 0 || j.calm == 0 || j.records == 0 || len(j.back) == 0 {
+		return 0, errNothing
+	}
+	for _, v := range j.violations {
+		t.printf("VIOLATION %s\n  %s", v.rule, v.text)
+		for _, l := range v.lines {
+			t.printf("    %v", l)
+		}
+		bad++
+	}
+	for rule, n := range j.more {
+		t.printf("VIOLATION %s: %d more", rule, n)
+		bad += n
+	}
+	t.printf("%d violations. Once more: go run ./test/torture -for %v -seed %d -nodes %d -ttl %v -rate %v -storm %v -faults %d -proxies=%t",
+		bad, t.length, t.seed, t.nodes, t.ttl, t.rate, t.storm, t.faults, t.proxied)
+	return bad, nil
+}

@@ -1,0 +1,160 @@
+//go:build linux && !race
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
+)
+
+func needsEtcd(t *testing.T) {
+	if os.Getenv("HOLDFAST_SKIP_ETCD") == "1" {
+		fmt.Fprintf(os.Stderr, "etcd skipped (HOLDFAST_SKIP_ETCD is set): %s\n", t.Name())
+		t.Skip("etcd skipped (HOLDFAST_SKIP_ETCD is set)")
+	}
+}
+
+// The short form, with processes and etcd. Each node is a process of this test binary;
+// protoactor's remote sets gRPC's logger when it starts, while clients read it: hence
+// the build constraint.
+func TestShortForm(t *testing.T) {
+	needsEtcd(t)
+	var out bytes.Buffer
+	o := options{length: time.Second, seed: 3, nodes: 3, ttl: 2 * time.Second, rate: 20, storm: 4 * time.Second, faults: 5}
+	tt, err := newTorture(t.Context(), o, &out)
+	require.NoError(t, err)
+	err = tt.run(t.Context())
+	bad := 0
+	if err == nil {
+		bad, err = tt.report(t.Context())
+	}
+	require.NoError(t, errors.Join(err, tt.close()), "%s", &out)
+	// What takes how long is not for a machine that does other things, too.
+	for _, v := range tt.evils {
+		if v.rule == ruleI7 || v.rule == ruleDeparted {
+			bad--
+		}
+	}
+	require.Zero(t, bad, "%s", &out)
+}
+
+// Nodes that trust a slow clock, and write without a condition, are found out by what
+// they do when they are cut off from etcd.
+func TestBrokenNodesAreFoundOut(t *testing.T) {
+	needsEtcd(t)
+	var out bytes.Buffer
+	o := options{length: time.Second, nodes: 2, ttl: 2 * time.Second, rate: 100, broken: true}
+	tt, err := newTorture(t.Context(), o, &out)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tt.close()) }()
+	require.NoError(t, tt.heal(t.Context(), 0), "%s", &out)
+	cut := fault{Kind: cutRequests, For: 6 * time.Second}
+	slow := fault{Kind: cutRequests, Node: 1, After: 7 * time.Second, For: 6 * time.Second}
+	require.NoError(t, tt.weather(t.Context(), 1, []fault{cut, slow}), "%s", &out)
+	es, err := tt.evidence()
+	require.NoError(t, err)
+	rs, err := tt.ledger(t.Context())
+	require.NoError(t, err)
+	found := map[string]int{}
+	for _, v := range judge(tt.bring(es, nil, nil, rs)).violations {
+		found[v.rule]++
+	}
+	require.NotZero(t, found[ruleI1], "%v\n%s", found, &out)
+	require.NotZero(t, found[ruleI3], "%v\n%s", found, &out)
+	require.NotZero(t, found[ruleFence], "%v\n%s", found, &out)
+}
+
+// What a network cuts does not arrive, and arrives when it is open again.
+func TestNetworksCutAndHeal(t *testing.T) {
+	for _, proxied := range []bool{false, true} {
+		n, err := newNetwork(&etcdtest.Cluster{}, 2, proxied) // of no members
+		require.NoError(t, err)
+		t.Run(n.String(), func(t *testing.T) {
+			defer func() { require.NoError(t, n.close()) }()
+			host, port := n.host(1)
+			address := fmt.Sprintf("%s:%d", host, port)
+			dial := address
+			if to := n.dials(0)[address]; to != "" {
+				dial = to
+			}
+			var ln net.Listener
+			var a, b net.Conn
+			require.NoError(t, n.place(1).do(func() (err error) { ln, err = net.Listen("tcp", address); return err }))
+			defer ln.Close()
+			require.NoError(t, n.place(0).do(func() (err error) { a, err = net.Dial("tcp", dial); return err }))
+			defer a.Close()
+			b, err = ln.Accept()
+			require.NoError(t, err)
+			defer b.Close()
+
+			sends := func(from, to net.Conn, text string) {
+				_, err := from.Write([]byte(text))
+				require.NoError(t, err)
+				hears(t, to, text)
+			}
+			silent := func(from, to net.Conn, text string) {
+				_, err := from.Write([]byte(text))
+				require.NoError(t, err)
+				require.NoError(t, to.SetReadDeadline(time.Now().Add(300*time.Millisecond)))
+				_, err = to.Read(make([]byte, 10))
+				require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+			}
+			sends(a, b, "one")
+			sends(b, a, "two")
+			require.NoError(t, n.link(0, 1, false))
+			silent(a, b, "three")
+			require.NoError(t, n.link(0, 1, true))
+			hears(t, b, "three")
+			require.NoError(t, n.link(1, 0, false))
+			silent(b, a, "four")
+			require.NoError(t, n.link(1, 0, true))
+			hears(t, a, "four")
+			sends(a, b, "five")
+		})
+	}
+}
+
+func hears(t *testing.T, conn net.Conn, text string) {
+	t.Helper()
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(20*time.Second)))
+	buf := make([]byte, 10)
+	n, err := conn.Read(buf)
+	require.NoError(t, err)
+	require.Equal(t, text, string(buf[:n]))
+}
+
+// A node that can't begin is noticed.
+func TestANodeThatEndsIsNoticed(t *testing.T) {
+	p, err := newPlace(false)
+	require.NoError(t, err)
+	defer p.end()
+	node, err := startProcess(p, settings{Journal: "/nowhere", Host: "127.0.0.1"})
+	require.NoError(t, err)
+	<-node.done
+	s := &slot{proc: node}
+	require.ErrorContains(t, s.check(), "node-0.0 ended by itself: exit status 2")
+}
+
+func TestBadFlags(t *testing.T) {
+	good := options{length: time.Minute, nodes: 4, ttl: 2 * time.Second, rate: 20, storm: time.Second, faults: 3}
+	_, err := check(good)
+	require.NoError(t, err)
+	for _, broken := range []func(*options){
+		func(o *options) { o.length = 0 }, func(o *options) { o.nodes = 1 }, func(o *options) { o.nodes = 100 }, func(o *options) { o.ttl = time.Second },
+		func(o *options) { o.rate = 0 }, func(o *options) { o.storm = 0 }, func(o *options) { o.faults = 0 },
+	} {
+		o := good
+		broken(&o)
+		_, err := check(o)
+		require.ErrorContains(t, err, "must be")
+	}
+}
