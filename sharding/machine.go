@@ -221,11 +221,11 @@ func (m machine) hosting(e event) (machine, []effect) {
 		case invited:
 			m.offer = true
 			return m.to(Draining, doDrain)
-		case declined:
+		case declined: // or no answer came: one that is still to come is void
 			if m.quitting {
-				return m.to(Draining, doDrain)
+				return m.to(Draining, dropInvite, doDrain)
 			}
-			return m.to(Active, report)
+			return m.to(Active, dropInvite, report)
 		}
 	}
 	return m, nil
@@ -247,8 +247,11 @@ func (m machine) leaving(e event) (machine, []effect) {
 				return m.to(Transferring, doTransfer)
 			}
 			return m.to(Releasing, doRelease)
-		case declined:
-			m.offer = false
+		case declined: // taken back; who did waits for word
+			if m.offer {
+				m.offer = false
+				return m, []effect{dropInvite}
+			}
 		case lost:
 			return m.to(Stopping, append(m.off(), doLose)...)
 		case overdue:
@@ -269,7 +272,7 @@ func (m machine) leaving(e event) (machine, []effect) {
 			return m.to(Transferring, doTransfer)
 		case declined:
 			m.offer = false
-			return m.to(Releasing, doRelease)
+			return m.to(Releasing, dropInvite, doRelease)
 		case lost:
 			return m.to(Releasing, append(m.off(), doRelease)...)
 		}

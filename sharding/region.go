@@ -62,11 +62,13 @@ type Region struct {
 	asking    sync.Map      // number of an inquiry to chan Info
 	pace      chan struct{} // has room for one: who starts remembered entities
 
-	life    context.Context
-	end     context.CancelFunc
-	ops     sync.WaitGroup
-	cleanUp []func()
-	done    chan struct{}
+	life     context.Context
+	end      context.CancelFunc
+	part     context.Context // while this node takes part
+	withdraw context.CancelFunc
+	ops      sync.WaitGroup
+	cleanUp  []func()
+	done     chan struct{}
 }
 
 // tally is what happened here since Start.

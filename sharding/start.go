@@ -96,6 +96,7 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 		r.byName[s.name] = s
 	}
 	r.life, r.end = context.WithCancel(context.Background())
+	r.part, r.withdraw = context.WithCancel(r.life)
 	r.table = newTable(r)
 	if r.metrics, err = newInstruments(r); err != nil {
 		return fail(fmt.Errorf("metrics: %w", err))
@@ -285,11 +286,11 @@ func (r *Region) retire() {
 
 // holdRegion registers this node anew when its registration was lost.
 func (r *Region) holdRegion() {
-	for r.life.Err() == nil {
+	for r.part.Err() == nil {
 		t, ok := r.regionLease.Term()
 		if !ok {
 			if won, err := r.register(); !won {
-				if err != nil && r.life.Err() == nil {
+				if err != nil && r.part.Err() == nil {
 					r.log.Warn("registering failed", zap.Error(err))
 				}
 				r.sleep(time.Duration(float64(time.Second) * (0.5 + mrand.Float64()/2)))
@@ -299,7 +300,7 @@ func (r *Region) holdRegion() {
 		select {
 		case <-t.Context().Done():
 			r.sleep(10 * time.Millisecond)
-		case <-r.life.Done():
+		case <-r.part.Done():
 		}
 	}
 }
@@ -307,9 +308,9 @@ func (r *Region) holdRegion() {
 // register takes part anew, unless the others have agreed on another number of
 // shards meanwhile: first as they are, then with this node among them.
 func (r *Region) register() (won bool, err error) {
-	if err = r.agree(r.life); err == nil {
-		if won, err = r.regionLease.Acquire(r.life); won {
-			if err = r.agree(r.life); err != nil {
+	if err = r.agree(r.part); err == nil {
+		if won, err = r.regionLease.Acquire(r.part); won {
+			if err = r.agree(r.part); err != nil {
 				_ = r.regionLease.Release(r.life)
 				won = false
 			}
@@ -363,7 +364,10 @@ func (c *controller) finish() {
 			_ = s.handle.Close(context.Background())
 		}
 	}
-	r.retire() // a coordinator adds to ops
+	// First, so that the coordinator's place is with somebody who stays.
+	r.withdraw()
+	_ = r.regionLease.Release(context.Background()) // bounded by the lease's own bounds
+	r.retire()                                      // a coordinator adds to ops
 	r.end()
 	r.ops.Wait()
 	r.clean()
