@@ -24,8 +24,9 @@ var (
 // departEvery is the pause after which a node that leaves says so again.
 const departEvery = 300 * time.Millisecond
 
-// A Region that other nodes sent mail to goes on forwarding for afterglow once it
-// holds nothing, as they may not know the new hosts yet.
+// A Region that holds nothing any more goes on forwarding until the other nodes know
+// that (those that answer), and, if they sent mail here, for afterglow: what they
+// sent before, and the markers behind it, may be under way.
 const afterglow = 500 * time.Millisecond
 
 // departure is how far a node is in giving up its shards.
@@ -40,7 +41,6 @@ type departure struct {
 	lingers  bool
 	glown    bool
 	leaveAt  time.Duration
-	glow     lease.Timer
 	finished bool
 }
 
@@ -200,10 +200,15 @@ func (c *controller) departing() {
 		for i := range c.shards {
 			served = served || c.shards[i].served.Load()
 		}
-		d.glown = !served
-		if served {
-			d.glow = c.clock.AfterFunc(min(afterglow, c.set.linger), func() { c.post(&lingerDue{}) })
-		}
+		c.ops.Go(func() {
+			began := c.clock.Now().Mono
+			c.awaitSeen(c.set.linger)
+			left := c.set.linger - (c.clock.Now().Mono - began)
+			if served {
+				c.sleep(max(0, min(afterglow, left)))
+			}
+			c.post(&lingerDue{})
+		})
 	}
 	if !d.glown || c.waiting.Load() > 0 && now < d.leaveAt {
 		return // looked at again with the next departDue
@@ -212,3 +217,33 @@ func (c *controller) departing() {
 	halt(d.timer)
 	go c.finish()
 }
+
+// awaitSeen waits until every node that answers has seen that this one holds no
+// shard, by the records as they know them.
+func (r *Region) awaitSeen(within time.Duration) {
+	ctx, cancel := context.WithCancel(r.life)
+	defer cancel()
+	defer r.clock.AfterFunc(within, cancel).Stop()
+	for ctx.Err() == nil {
+		once, stop := context.WithCancel(ctx)
+		t := r.clock.AfterFunc(answerWithin, stop)
+		all, err := r.Survey(once)
+		t.Stop()
+		stop()
+		behind := false
+		for _, in := range all {
+			for _, n := range in.Nodes {
+				behind = behind || in.Node != r.keeper.Owner().ID && n.Incarnation == r.self.Incarnation && n.Shards > 0
+			}
+		}
+		if !behind {
+			return
+		}
+		if err == nil {
+			r.sleep(20 * time.Millisecond)
+		}
+	}
+}
+
+// answerWithin is how long a node may take to tell what it knows.
+const answerWithin = 300 * time.Millisecond

@@ -3,6 +3,7 @@ package sharding_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -273,6 +274,13 @@ func (j *journal) complete(sender, id string, n int) {
 		want[i] = i + 1
 	}
 	require.Equal(j.t, want, j.seen[sender+">"+id], "%s to %s", sender, id)
+}
+
+// of returns what came from sender to id.
+func (j *journal) of(sender, id string) []int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Clone(j.seen[sender+">"+id])
 }
 
 func (j *journal) check() {

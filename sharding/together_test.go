@@ -131,3 +131,50 @@ func TestMetrics(t *testing.T) {
 		require.Positive(t, read(ns[0])["waiting"])
 	})
 }
+
+// A node that leaves goes on forwarding while another does not know yet that it has:
+// here one that is cut off from the store.
+func TestANodeThatLeavesWaitsUntilOthersKnow(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b", "c")
+		for _, n := range ns {
+			n.start(12)
+		}
+		c.settled(5*time.Second, ns...)
+		for i := range 12 {
+			require.NoError(t, ns[2].region.Tell(idOf(i, 12), job{"c", 1}))
+		}
+		time.Sleep(time.Second)
+		ns[2].store.Partition()
+		stopped := make(chan struct{})
+		began := time.Now()
+		go func() {
+			_ = ns[0].region.Stop(context.Background())
+			close(stopped)
+		}()
+		sent := 1
+		for open := true; open; sent++ {
+			for i := range 12 {
+				require.NoError(t, ns[2].region.Tell(idOf(i, 12), job{"c", sent + 1}))
+			}
+			time.Sleep(100 * time.Millisecond)
+			select {
+			case <-stopped:
+				open = false
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+		took := time.Since(began)
+		require.Greater(t, took, 4*time.Second, "as long as it may")
+		require.Less(t, took, 8*time.Second)
+		ns[2].store.Heal()
+		time.Sleep(ttl)
+		for i := range 12 { // what was sent when it had gone for good is not
+			got := c.log.of("c", idOf(i, 12))
+			require.GreaterOrEqual(t, len(got), 20, "in %v", took)
+			for k, n := range got {
+				require.Equal(t, k+1, n)
+			}
+		}
+	})
+}
