@@ -125,9 +125,7 @@ func (s *shard) diverted(e *entry, g *gate.Gate, env any) {
 				s.accept(&mail{e.id, env})
 			}
 		case mark:
-			s.r.overran(g.Counters().Overruns)
-			s.r.active.Add(-1)
-			s.ended(e)
+			s.collected(e, g)
 		default:
 			e.back = append(e.back, env)
 		}
@@ -142,7 +140,20 @@ func (s *shard) collect(e *entry, g *gate.Gate) {
 			e.state = collecting
 		}
 	})
-	g.Post(&flushMark{})
+	if !g.Post(&flushMark{}) {
+		// It ended while it was being made: there is no way yet by which mail could
+		// have come to it.
+		s.do(func() { s.collected(e, g) })
+	}
+}
+
+// collected: the mail of an entity that is done is back.
+func (s *shard) collected(e *entry, g *gate.Gate) {
+	if s.entries[e.id] == e && e.gate == g {
+		s.r.overran(g.Counters().Overruns)
+		s.r.active.Add(-1)
+		s.ended(e)
+	}
 }
 
 // ended: the actor is gone, and its mail is back.
