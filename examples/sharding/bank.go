@@ -28,13 +28,14 @@ type bank struct {
 	patience time.Duration // of one ask
 	books    *books
 	timeline *timeline
+	now      func() time.Duration // by the clock of those who judge
 
 	end     chan struct{}
 	running sync.WaitGroup
 }
 
-func startBank(region *sharding.Region, ttl time.Duration, b *books, t *timeline) *bank {
-	k := &bank{region: region, patience: max(ttl/4, 100*time.Millisecond), books: b, timeline: t, end: make(chan struct{})}
+func startBank(region *sharding.Region, ttl time.Duration, b *books, t *timeline, now func() time.Duration) *bank {
+	k := &bank{region: region, patience: max(ttl/4, 100*time.Millisecond), books: b, timeline: t, now: now, end: make(chan struct{})}
 	t.say("bank", "%d tellers transfer money among %d accounts; each account gets a memo every %v", tellers, accounts, memoEvery)
 	for range tellers {
 		k.running.Go(k.teller)
@@ -89,7 +90,7 @@ func (k *bank) ask(id string, msg any) bool {
 
 func (k *bank) memos() {
 	for number := 1; k.pause(memoEvery); number++ {
-		k.books.memo(now())
+		k.books.memo(k.now())
 		for i := range accounts {
 			if err := k.region.Tell(accountID(i), memo{number}); err != nil {
 				k.timeline.say("bank", "%v", err)

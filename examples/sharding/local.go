@@ -128,7 +128,7 @@ func (l *local) play() (e evidence, err error) {
 	if err := l.settled(among); err != nil {
 		return e, err
 	}
-	l.bank = startBank(l.outside.region, l.cfg.ttl, l.books, l.timeline)
+	l.bank = startBank(l.outside.region, l.cfg.ttl, l.books, l.timeline, machineNow)
 	if err := l.pause(); err != nil {
 		return e, err
 	}

@@ -117,7 +117,7 @@ func (c *course) play() (e evidence, err error) {
 	if err := c.settled("node-1", "node-2", "node-3", "node-4"); err != nil {
 		return e, err
 	}
-	c.bank = startBank(c.outside.region, c.cfg.ttl, c.books, c.timeline)
+	c.bank = startBank(c.outside.region, c.cfg.ttl, c.books, c.timeline, now)
 	time.Sleep(c.cfg.stretch())
 
 	e.phase("join", now())
