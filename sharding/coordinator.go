@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -25,6 +26,7 @@ type coordinator struct {
 	r    *Region
 	g    singleton.Guarded
 	self *actor.PID
+	gone atomic.Bool
 	log  *zap.Logger
 
 	checked  bool                     // all that live agree on the number of shards
@@ -80,8 +82,12 @@ func newCoordinator(r *Region) actor.Actor {
 		shunned: map[string]time.Duration{}}
 }
 
-// tell posts to the coordinator from anywhere.
-func (c *coordinator) tell(msg any) { c.r.system.Root.Send(c.self, msg) }
+// tell posts to the coordinator from anywhere, until it has ended.
+func (c *coordinator) tell(msg any) {
+	if !c.gone.Load() {
+		c.r.outside(func() { c.r.system.Root.Send(c.self, msg) })
+	}
+}
 
 // Receive implements actor.Actor.
 func (c *coordinator) Receive(ctx actor.Context) {
@@ -89,6 +95,7 @@ func (c *coordinator) Receive(ctx actor.Context) {
 	case *actor.Started:
 		c.begin(ctx)
 	case *actor.Stopping:
+		c.gone.Store(true)
 		c.r.coordinator.CompareAndSwap(c, nil)
 		halt(c.wake)
 	case *tableChanged:

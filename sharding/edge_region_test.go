@@ -366,10 +366,10 @@ func TestASubscriberThatPanicsHoldsNothingUp(t *testing.T) {
 			require.NoError(t, n.region.Drain(context.Background()))
 			n.region.Undrain()
 			c.settled(20*time.Second, ns...)
+			time.Sleep(5 * time.Second) // nothing waits for a move any more
 		}
 		type unregistered struct{}
-		time.Sleep(5 * time.Second) // nothing waits for a move any more
-		for i := range 8 {          // half of them can't be sent
+		for i := range 8 { // half of them can't be sent
 			require.NoError(t, ns[0].region.Tell(idOf(i, 8), unregistered{}))
 		}
 		require.EqualValues(t, 4, ns[0].region.Info().Undeliverable)
