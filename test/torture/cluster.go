@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -151,7 +152,7 @@ func (s *slot) leave(within time.Duration) error {
 	}
 	select {
 	case <-p.done:
-		if p.err != nil {
+		if p.err != nil && p.isUp() { // one that has not begun may not know the signal yet
 			return errors.Join(fmt.Errorf("%s, told to leave: %w", p.id, p.err), s.gone())
 		}
 		return s.gone()
@@ -260,6 +261,13 @@ func (p *process) listen(from io.Reader) (garbled error) {
 		p.news = make(chan struct{})
 		p.mu.Unlock()
 	}
+}
+
+// isUp reports whether the process takes part.
+func (p *process) isUp() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.ContainsFunc(p.said, func(r said) bool { return r.What == isUp })
 }
 
 func (p *process) tell(o order) error {

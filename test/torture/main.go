@@ -85,5 +85,9 @@ func run(ctx context.Context, o options) (bad int, err error) {
 	if err := t.run(ctx); err != nil {
 		return 0, fmt.Errorf("seed %d: %w", o.seed, err)
 	}
-	return t.report(ctx)
+	j, err := t.report(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return len(j.violations), nil
 }

@@ -18,15 +18,15 @@ func percentile(samples []time.Duration, p int) time.Duration {
 	return s[max((p*len(s)+99)/100, 1)-1].Round(time.Millisecond)
 }
 
-// report judges everything and prints it; it returns how many violations there are.
-func (t *torture) report(ctx context.Context) (bad int, err error) {
+// report judges everything and prints it.
+func (t *torture) report(ctx context.Context) (*judgement, error) {
 	es, err := t.cluster.evidence()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	rs, err := t.ledger(ctx)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	j := judge(t.bring(es, t.calms, t.heals, rs))
 	j.violations = append(j.violations, t.evils...)
@@ -62,14 +62,14 @@ func (t *torture) report(ctx context.Context) (bad int, err error) {
 	t.printf("after a storm, all names' answers at a node: p50 %v, p99 %v, longest %v (n=%d), bound %v", percentile(t.nodeBack, 50), percentile(t.nodeBack, 99),
 		percentile(t.nodeBack, 100), len(t.nodeBack), t.ttl+nodeBound)
 	if j.passes == 0 || j.calm == 0 || j.records == 0 || len(j.back) == 0 {
-		return 0, errNothing
+		return nil, errNothing
 	}
+	bad := len(j.violations)
 	for _, v := range j.violations {
 		t.printf("VIOLATION %s\n  %s", v.rule, v.text)
 		for _, l := range v.lines {
 			t.printf("    %v", l)
 		}
-		bad++
 	}
 	for rule, n := range j.more {
 		t.printf("VIOLATION %s: %d more", rule, n)
@@ -77,5 +77,5 @@ func (t *torture) report(ctx context.Context) (bad int, err error) {
 	}
 	t.printf("%d violations. Once more: go run ./test/torture -for %v -seed %d -nodes %d -ttl %v -rate %v -storm %v -faults %d -proxies=%t",
 		bad, t.length, t.seed, t.nodes, t.ttl, t.rate, t.storm, t.faults, t.proxied)
-	return bad, nil
+	return j, nil
 }

@@ -33,18 +33,15 @@ func TestShortForm(t *testing.T) {
 	tt, err := newTorture(t.Context(), o, &out)
 	require.NoError(t, err)
 	err = tt.run(t.Context())
-	bad := 0
+	var j *judgement
 	if err == nil {
-		bad, err = tt.report(t.Context())
+		j, err = tt.report(t.Context())
 	}
 	require.NoError(t, errors.Join(err, tt.close()), "%s", &out)
-	// What takes how long is not for a machine that does other things, too.
-	for _, v := range tt.evils {
-		if v.rule == ruleI7 || v.rule == ruleDeparted {
-			bad--
-		}
+	for _, v := range j.violations {
+		// What takes how long is not for a machine that does other things, too.
+		require.Contains(t, []string{ruleI7, ruleDeparted}, v.rule, "%s", &out)
 	}
-	require.Zero(t, bad, "%s", &out)
 }
 
 // Nodes that trust a slow clock, and write without a condition, are found out by what
