@@ -123,7 +123,7 @@ func (l *local) join(id string) error {
 
 // play is what happens to the nodes.
 func (l *local) play() (e evidence, err error) {
-	e = evidence{ttl: l.cfg.ttl, slack: etcdSlack, accounts: accounts}
+	e = evidence{ttl: l.cfg.ttl, slack: etcdSlack + l.cfg.patience, accounts: accounts}
 	among := []string{"node-1", "node-2", "node-3", "node-4"}
 	if err := l.settled(among); err != nil {
 		return e, err

@@ -21,7 +21,7 @@ func TestWithProcessesAndEtcdTheVerdictIsGood(t *testing.T) {
 		t.Skip("etcd skipped (HOLDFAST_SKIP_ETCD is set)")
 	}
 	var out bytes.Buffer
-	v, err := runLocal(t.Context(), config{ttl: 2 * time.Second, duration: 5 * time.Second}, &out)
+	v, err := runLocal(t.Context(), config{ttl: 2 * time.Second, duration: 5 * time.Second, patience: 3 * time.Second}, &out)
 	require.NoError(t, err, "%s", &out)
 	require.True(t, v.good(), "%s", &out)
 	require.Len(t, v, 11)

@@ -23,6 +23,7 @@ type config struct {
 	ttl      time.Duration
 	duration time.Duration // for which the bank is open
 	verbose  bool
+	patience time.Duration // beside the slack, on a machine that does other things, too
 
 	// Of the one node of this process, if it is one of several processes.
 	endpoints []string // of etcd
@@ -113,7 +114,7 @@ func (c *course) join(id string) error {
 
 // play is what happens to the nodes.
 func (c *course) play() (e evidence, err error) {
-	e = evidence{ttl: c.cfg.ttl, slack: slack, accounts: accounts}
+	e = evidence{ttl: c.cfg.ttl, slack: slack + c.cfg.patience, accounts: accounts}
 	if err := c.settled("node-1", "node-2", "node-3", "node-4"); err != nil {
 		return e, err
 	}

@@ -16,7 +16,7 @@ import (
 // constraint; everything else here is tested with it.
 func TestTheProgramsOwnVerdictIsGood(t *testing.T) {
 	var out bytes.Buffer
-	v, err := run(config{ttl: time.Second, duration: 4 * time.Second, verbose: true}, &out)
+	v, err := run(config{ttl: time.Second, duration: 4 * time.Second, verbose: true, patience: 3 * time.Second}, &out)
 	require.NoError(t, err, "%s", &out)
 	require.True(t, v.good(), "%s", v)
 	require.Len(t, v, 12)
