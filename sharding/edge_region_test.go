@@ -85,7 +85,9 @@ func TestStopAtAnyMomentOfTheStart(t *testing.T) {
 			time.Sleep(at)
 			ctx, cancel := context.WithCancel(context.Background())
 			cancel()
-			require.ErrorIs(t, ns[0].region.Stop(ctx), context.Canceled)
+			if err := ns[0].region.Stop(ctx); err != nil { // it may have ended at that moment
+				require.ErrorIs(t, err, context.Canceled)
+			}
 			select {
 			case <-ns[0].region.Done():
 			case <-time.After(12 * time.Second):

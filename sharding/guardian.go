@@ -80,6 +80,7 @@ func (g *guardian) started(e *entry, gt *gate.Gate, pid *actor.PID) {
 		return
 	}
 	e.state = active
+	s.use(e) // it has just begun, however long its mail has waited
 	if g.h.ending {
 		s.end(e, g.h)
 		return
