@@ -97,7 +97,7 @@ func (h *Handle) Adopt(ctx context.Context, o Offer) (bool, error) {
 	if o.Name != h.name || o.Owner.Incarnation != h.k.owner.Incarnation {
 		return false, fmt.Errorf("lease.Offer: %w: made for %q by %s, not by this lease", ErrInvalid, o.Name, o.Owner.ID)
 	}
-	won, err := h.do(ctx, &op{kind: opAcquire, h: h})
+	won, err := h.do(ctx, &op{kind: opAcquire, h: h, offer: &o})
 	h.k.mu.Lock()
 	h.k.closeOfferLocked(h.name, o.Nonce)
 	h.k.mu.Unlock()

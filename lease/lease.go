@@ -71,8 +71,13 @@ type Term interface {
 // Continuing is implemented by terms that know whether they replaced an ownership
 // of the same incarnation without a break.
 type Continuing interface {
-	// Continues returns the token of that ownership; 0 if the name was free before.
+	// Continues returns the token of that ownership; 0 if the name was free
+	// before, or if that is not known.
 	Continues() Token
+	// Adopted reports whether that ownership is the one that was transferred to
+	// o: nobody else has owned the name since its holder gave it away. An Adopt
+	// that came late, or whose first answer was lost, may win without that.
+	Adopted(o Offer) bool
 }
 
 // Termed is implemented by leases that know their current term.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/faultstore"
 )
 
 func TestScenario01FreeHeldReleasedExpired(t *testing.T) {
@@ -190,12 +191,73 @@ func TestScenario13Transfer(t *testing.T) {
 			now, _ := lb.Term()
 			continues := now.(lease.Continuing).Continues()
 			require.True(t, before < continues && continues < now.Token(), "%d after %d and before %d", continues, before, now.Token())
+			require.True(t, now.(lease.Continuing).Adopted(o))
 			la, lb = lb, la
 		}
 		stop()
 		wg.Wait()
 		require.ErrorIs(t, context.Cause(term.Context()), lease.ErrTransferred)
 		require.Empty(t, lost.all(), "a transfer is no loss")
+	})
+}
+
+// What was transferred may be gone when it is to be taken up, and others may have
+// had the name since: then the term that Adopt wins is a new one.
+func TestScenario13AdoptedTooLate(t *testing.T) {
+	for _, again := range []bool{false, true} { // an answer is lost, so that a record of its own stands
+		bubble(t, func(t *testing.T, store *memory.Store) {
+			a, b, c := start(t, store, "a"), start(t, store, "b"), start(t, store, "c")
+			la, lb, lc := a.hold("job"), b.lease("job"), c.lease("job")
+			o, err := lb.Offer(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, la.Transfer(t.Context(), o))
+			b.store.Partition()
+			time.Sleep(ttl + time.Second)
+			mustWin(t, lc)
+			require.NoError(t, lc.Release(t.Context()))
+			b.store.Heal()
+			if again {
+				lost := 0
+				b.store.SetRule(func(call faultstore.Call) faultstore.Fault {
+					if lost++; lost == 1 && call.Op == faultstore.Acquire {
+						return faultstore.Fault{Kind: faultstore.ApplyThenFail}
+					}
+					return faultstore.Fault{}
+				})
+			}
+			won, err := lb.Adopt(t.Context(), o)
+			require.NoError(t, err)
+			require.True(t, won)
+			term, _ := lb.Term()
+			require.False(t, term.(lease.Continuing).Adopted(o))
+		})
+	}
+}
+
+// An answer that is lost while a name is taken up does not hide that nobody else
+// had it, as long as the store says what each claim replaced.
+func TestScenario13AdoptedByTheSecondAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		a, b := start(t, store, "a"), start(t, store, "b")
+		la, lb := a.hold("job"), b.lease("job")
+		o, err := lb.Offer(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, la.Transfer(t.Context(), o))
+		lost := 0
+		b.store.SetRule(func(call faultstore.Call) faultstore.Fault {
+			if call.Op == faultstore.Acquire {
+				if lost++; lost == 1 {
+					return faultstore.Fault{Kind: faultstore.Drop}
+				}
+			}
+			return faultstore.Fault{}
+		})
+		won, err := lb.Adopt(t.Context(), o)
+		require.NoError(t, err)
+		require.True(t, won)
+		require.Greater(t, lost, 1)
+		term, _ := lb.Term()
+		require.True(t, term.(lease.Continuing).Adopted(o))
 	})
 }
 

@@ -102,14 +102,17 @@ func (k *Keeper) acquireAnsweredLocked(o *op, s *session, out Outcome) {
 		k.metrics.acquires.Add(k.ctx, 1, k.metrics.failed)
 		k.endOpLocked(o, false, out.Err)
 	case out.OK:
-		k.wonLocked(o, s, rec)
+		k.wonLocked(o, s, out)
 	case mutant.On(mutant.SettledByReadBack) && rec.Owner.Incarnation == k.owner.Incarnation:
 		o.nonce, h.last = rec.Nonce, min(h.last, rec.Token-1)
-		k.wonLocked(o, s, rec)
+		k.wonLocked(o, s, Outcome{Record: rec})
 	case rec.Owner.Incarnation == k.owner.Incarnation && rec.Token != o.supersedes:
 		// An earlier request of ours landed. Own it anew, so that whatever else
 		// is still under way finds its condition broken.
 		o.supersedes, o.lastErr = rec.Token, errors.New("an earlier request's record stands")
+		if o.offer != nil && rec.Nonce == o.offer.Nonce {
+			o.given = rec.Token
+		}
 		k.againLocked(o)
 	case rec.Owner.Incarnation == k.owner.Incarnation || rec.Name == "":
 		o.lastErr = fmt.Errorf("refused without a reason: %w", ErrInconsistent)
@@ -131,8 +134,11 @@ func (k *Keeper) againLocked(o *op) {
 }
 
 // wonLocked: the store made us owner.
-func (k *Keeper) wonLocked(o *op, s *session, rec Record) {
-	h := o.h
+func (k *Keeper) wonLocked(o *op, s *session, out Outcome) {
+	h, rec := o.h, out.Record
+	if o.given != 0 && out.Replaced == o.given {
+		o.given = rec.Token // what was transferred goes on in this
+	}
 	settling := o.unknown || o.supersedes != 0
 	inconsistent := rec.Token <= h.last || rec.Nonce != o.nonce
 	switch {
@@ -154,7 +160,11 @@ func (k *Keeper) wonLocked(o *op, s *session, rec Record) {
 	if settling {
 		k.metrics.settlements.Add(k.ctx, 1, k.metrics.attrs)
 	}
-	h.holdLocked(&term{name: h.name, token: rec.Token, nonce: rec.Nonce, sess: s, since: k.clock.Now().Mono, continues: o.supersedes})
+	t := &term{name: h.name, token: rec.Token, nonce: rec.Nonce, sess: s, since: k.clock.Now().Mono, continues: out.Replaced}
+	if o.given == rec.Token {
+		t.adopted = o.offer.Nonce
+	}
+	h.holdLocked(t)
 	k.offerServedLocked(h.name)
 	k.metrics.acquires.Add(k.ctx, 1, k.metrics.won)
 	k.endOpLocked(o, true, nil)

@@ -74,6 +74,10 @@ type Outcome struct {
 	// Record is what stands under the name after the operation; zero when
 	// nothing does. Stores may leave it zero after Release.
 	Record Record
+	// Replaced, of an Acquire that was applied, is the token of the record in
+	// whose place this one came with nothing between them, so that of
+	// Claim.Supersedes; 0 if the name was free, or if the store can't tell.
+	Replaced Token
 	// Err is a definite refusal for this name that says nothing about its
 	// holder, such as ErrBadRecord; nothing was applied. A Transfer to a session
 	// that is gone answers ErrSessionGone here.

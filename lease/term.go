@@ -26,6 +26,7 @@ type term struct {
 	// continues: a record of this incarnation with that token stood until this
 	// ownership replaced it, with no break; 0 if none did.
 	continues Token
+	adopted   uint64 // the nonce of the offer to which that was transferred; 0: to none
 }
 
 var _ Term = (*term)(nil)
@@ -69,5 +70,9 @@ func (t *term) end(cause error) {
 
 // Continues returns the token of this Keeper's own record that the ownership
 // replaced without a moment in which another could have had the name: what was
-// transferred to it, and adopted. 0 if the name was free.
+// transferred to it, and adopted. 0 if the name was free, or if the store can't
+// tell.
 func (t *term) Continues() Token { return t.continues }
+
+// Adopted implements Continuing.
+func (t *term) Adopted(o Offer) bool { return t.adopted != 0 && t.adopted == o.Nonce }

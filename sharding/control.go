@@ -101,7 +101,7 @@ type (
 // controller is the control actor.
 type controller struct {
 	*Region
-	invites uint64
+	invites uint64      // the number of the last hand-over; begins anywhere, as another Region was here before
 	highest uint64      // token of a coordinator whose orders were taken
 	boss    *wire.Order // the last that were
 	obeying bool        // and are being taken

@@ -114,7 +114,7 @@ func (c *controller) onTransferEnded(s *shard, err error) {
 	inv, took := s.inv, c.clock.Now().Mono-s.since
 	if err == nil || errors.Is(err, lease.ErrUnknown) {
 		s.sendStates()
-		c.send(inv.node.GetAddress(), &wire.HandedOver{Name: s.name, From: c.self, Number: inv.number})
+		c.send(inv.node.GetAddress(), &wire.HandedOver{Name: s.name, From: c.self, Number: inv.number, Nonce: inv.offer.Nonce})
 	} else {
 		c.callOff(s)
 	}
@@ -209,6 +209,7 @@ func (c *controller) onHandedOver(m *wire.HandedOver) {
 		c.fire(s, offerOver)
 		return
 	}
+	s.take.offer.Nonce = m.Nonce // of several made while its entities stopped
 	c.fire(s, taken)
 }
 

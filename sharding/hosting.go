@@ -16,15 +16,18 @@ import (
 
 // open lets mail through to entities, under the present term.
 func (c *controller) open(s *shard) {
-	states := s.take.states
+	t, states := s.term, s.take.states
+	if x, ok := t.(lease.Continuing); ok && len(states) > 0 && !x.Adopted(s.take.offer) {
+		s.loseStates(states, errNotTaken) // others may have hosted since
+		states = nil
+	}
 	s.take.halt()
 	s.take = taking{}
-	t := s.term
 	if !t.CheckAlive() || !c.mayHost() {
 		s.cause = c.whyNot()
 		h := &home{term: t, ending: true}
 		s.do(func() { s.last = h })
-		loseStates(s, states, errNotTaken)
+		s.loseStates(states, errNotTaken)
 		c.fire(s, lost)
 		return
 	}
@@ -58,8 +61,6 @@ func (c *controller) open(s *shard) {
 	c.moves.add(Move{Shard: s.number, What: Hosted, Token: t.Token(), At: c.now()})
 	s.recall(h)
 }
-
-func loseStates(s *shard, states map[string][]byte, why error) { s.loseStates(states, why) }
 
 // loseStates tells of states that entities left, and that nobody gets.
 func (c *controller) loseStates(s *shard, why error) { s.loseStates(s.takeBag(), why) }

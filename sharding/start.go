@@ -179,7 +179,7 @@ func (r *Region) agree(ctx context.Context) error {
 
 // spawn makes the actor and the processes of this node.
 func (r *Region) spawn() (err error) {
-	c := &controller{Region: r}
+	c := &controller{Region: r, invites: mrand.Uint64()}
 	r.control, err = r.system.Root.SpawnNamed(actor.PropsFromProducer(func() actor.Actor { return c }), r.names.process+"/control")
 	if err != nil {
 		return fmt.Errorf("actor %q: %w", r.names.process+"/control", err)

@@ -32,6 +32,9 @@ func (c *controller) spawn() {
 		Journal:  c.set.journal,
 		Inner:    c.set.mailbox,
 	}
+	if c.take.has && !c.adopted() {
+		c.forgetState()
+	}
 	if c.take.has {
 		state := c.take.state
 		opts.OnStart = func(a actor.Actor) error { return c.unpack(a, state) }

@@ -3,6 +3,7 @@ package singleton
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -43,7 +44,7 @@ type controller struct {
 	unfollow  []func()
 
 	candidates map[string]candidate // by incarnation
-	invites    uint64
+	invites    uint64               // the number of the last hand-over; begins anywhere, as another manager was here before
 	inv        invitation
 	take       taking
 	herald     lease.Timer // introduces this node again
@@ -62,7 +63,7 @@ type controller struct {
 
 func newController(m *Manager) *controller {
 	c := &controller{Manager: m, machine: machine{terminal: m.set.terminal, yields: m.set.stubborn == Yield},
-		candidates: map[string]candidate{}, bags: &baggage{limit: m.set.stateLimit}}
+		candidates: map[string]candidate{}, invites: rand.Uint64(), bags: &baggage{limit: m.set.stateLimit}}
 	c.proxy.init(m)
 	return c
 }

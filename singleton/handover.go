@@ -238,7 +238,7 @@ func (c *controller) onTransferEnded(err error) {
 	token, inv := c.token(), c.inv
 	state, has, _ := c.bags.take()
 	if err == nil || errors.Is(err, lease.ErrUnknown) {
-		c.proxy.Send(inv.to.node.Address, &wire.HandedOver{Name: c.lname, From: c.proxy.Self, Number: inv.number, Stateful: has, State: state})
+		c.proxy.Send(inv.to.node.Address, &wire.HandedOver{Name: c.lname, From: c.proxy.Self, Number: inv.number, Nonce: inv.offer.Nonce, Stateful: has, State: state})
 	} else {
 		c.callOff()
 		if has {

@@ -100,12 +100,16 @@ type node struct {
 	store  *faultstore.Store
 }
 
-func (c *cluster) node(id string) *node {
+func (c *cluster) node(id string, change ...func(*lease.Config)) *node {
 	c.t.Helper()
 	n := &node{c: c, id: id, clock: faultclock.New(), store: faultstore.Wrap(c.store)}
 	n.system = actor.NewActorSystem(remoting.LogTo(nil))
 	c.net.Join(n.system, id+":1")
-	k, err := lease.NewKeeper(n.store, lease.Config{ID: id, Address: n.system.Address(), TTL: ttl, Clock: n.clock})
+	cfg := lease.Config{ID: id, Address: n.system.Address(), TTL: ttl, Clock: n.clock}
+	for _, f := range change {
+		f(&cfg)
+	}
+	k, err := lease.NewKeeper(n.store, cfg)
 	require.NoError(c.t, err)
 	n.keeper = k
 	c.atEnd(func() {

@@ -3,6 +3,7 @@ package singleton_test
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
+	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
@@ -390,4 +392,39 @@ func TestGuardedChildrenObeyTheLease(t *testing.T) {
 		synctest.Wait()
 		require.EqualValues(t, 1, handled.Load(), "nothing without the lease, on a clock reading alone")
 	})
+}
+
+// A message that comes while a manager ends is handled, forwarded or a dead
+// letter: none vanishes.
+func TestNothingVanishesWhileAManagerEnds(t *testing.T) {
+	for range 30 {
+		system := actor.NewActorSystem(remoting.LogTo(nil))
+		var sent, met atomic.Int64
+		system.EventStream.Subscribe(func(evt any) {
+			if e, ok := evt.(*actor.DeadLetterEvent); ok {
+				if _, is := e.Message.(job); is {
+					met.Add(1)
+				}
+			}
+		})
+		m, err := singleton.Start(system, nil, "x", actor.PropsFromFunc(func(ctx actor.Context) {
+			if _, is := ctx.Message().(job); is {
+				met.Add(1)
+			}
+		}), singleton.WithLease(lease.Unguarded("x")), singleton.WithLinger(time.Millisecond))
+		require.NoError(t, err)
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				for i := 0; i < 5000 && !ended(m); i++ {
+					system.Root.Send(m.PID(), job{Number: int(sent.Add(1))})
+				}
+			})
+		}
+		require.NoError(t, m.Stop(t.Context()))
+		wg.Wait()
+		require.Eventually(t, func() bool { return met.Load() == sent.Load() }, 10*time.Second, time.Millisecond,
+			"%d of %d messages were handled or dead letters", &met, &sent)
+		system.Shutdown()
+	}
 }

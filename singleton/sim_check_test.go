@@ -310,6 +310,7 @@ func (s *sim) account() {
 		case f.handled+f.dead == 1:
 		case f.handled+f.dead == 0 && cut:
 			lost++
+			s.log("lost: %v, sent at %v", j, f.sent.Format("04:05.000000"))
 			fallthrough
 		case f.handled+f.dead == 0 && crashed:
 		case f.handled+f.dead > 1 && (crashed || cut || unordered > 0):

@@ -159,6 +159,9 @@ func (m *Manager) launch(reg *registry) error {
 	_, err := m.system.Root.SpawnNamed(actor.PropsFromProducer(
 		func() actor.Actor { return c },
 		actor.WithSupervisor(c.supervisor()),
+		actor.WithMailbox(func() actor.Mailbox {
+			return &leftover{Mailbox: actor.Unbounded()(), over: &c.proxy.over, system: m.system, self: actor.NewPID(m.system.Address(), managerID(m.name))}
+		}),
 	), managerID(m.name))
 	if err != nil {
 		if m.own != nil {

@@ -1,7 +1,6 @@
 package singleton_test
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -42,9 +41,12 @@ type pair struct {
 }
 
 func newPair(c *cluster, child func(n *node, life int, k *keepsake) actor.Actor, owner func(*node) lease.Owner, opts ...singleton.Option) *pair {
+	return newPairOf(c, []*node{c.node("n0"), c.node("n1")}, child, owner, opts...)
+}
+
+func newPairOf(c *cluster, ns []*node, child func(n *node, life int, k *keepsake) actor.Actor, owner func(*node) lease.Owner, opts ...singleton.Option) *pair {
 	p := &pair{}
-	for i := range 2 {
-		n := c.node(fmt.Sprint("n", i))
+	for _, n := range ns {
 		l := membership.NewStatic(owner(n))
 		life := 0
 		m, err := singleton.Start(n.system, n.keeper, "x", actor.PropsFromProducer(func() actor.Actor {
@@ -176,5 +178,40 @@ func TestNobodyLeadsInTheMidstOfAHandOver(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		require.Equal(t, singleton.Active, p.ms[1].Status().Phase)
 		require.Equal(t, []string{"started with 0 on n0", "started with 0 on n1"}, p.log)
+	})
+}
+
+// A host that was handed a lease with a state, and takes it up only when others
+// have hosted since, starts cold.
+func TestStateThatIsTakenUpTooLateIsForgotten(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		patient := func(cfg *lease.Config) { cfg.OperationTimeout = 10 * ttl }
+		p := newPairOf(c, []*node{c.node("n0"), c.node("n1", patient)}, func(_ *node, _ int, k *keepsake) actor.Actor { return k }, keeperOwner)
+		p.lead(0, keeperOwner)
+		until(t, time.Second, "hosts", active(p.ms[0]))
+		p.ns[0].system.Root.Send(p.ms[0].PID(), job{Number: 7})
+		time.Sleep(time.Second)
+		cold := p.ns[1].events()
+		p.ns[1].store.SetRule(func(call faultstore.Call) faultstore.Fault {
+			recs, _ := c.store.Get(t.Context(), "singleton/x")
+			if call.Op == faultstore.Acquire && len(recs) > 0 && recs[0].Owner.ID == "n1" {
+				return faultstore.Fault{Kind: faultstore.Delay, Delay: 100 * time.Millisecond}
+			}
+			return faultstore.Fault{}
+		})
+		p.lead(1, keeperOwner)
+		until(t, 4*ttl, "takes up", func() bool { return p.ms[1].Status().Phase == singleton.Adopting })
+		p.ns[1].store.Partition()
+		p.leaders[0].Set(keeperOwner(p.ns[0]))
+		until(t, 3*ttl, "hosts again", active(p.ms[0]))
+		p.ns[0].system.Root.Send(p.ms[0].PID(), job{Number: 9})
+		time.Sleep(time.Second)
+		require.NoError(t, p.ms[0].Stop(t.Context()))
+		p.ns[1].store.SetRule(nil)
+		p.ns[1].store.Heal()
+		until(t, 5*ttl, "hosts", active(p.ms[1]))
+		time.Sleep(time.Second)
+		require.Equal(t, []string{"started with 0 on n0", "started with 0 on n0", "started with 0 on n1"}, p.log)
+		require.Len(t, cold.of(singleton.ColdStart), 1)
 	})
 }

@@ -142,6 +142,7 @@ func (c *controller) onHandedOver(m *wire.HandedOver) {
 		return
 	}
 	c.take.state, c.take.has = m.State, m.Stateful
+	c.take.offer.Nonce = m.Nonce // of several made while its child stopped
 	c.fire(taken)
 }
 
@@ -172,6 +173,13 @@ func (c *controller) onOwnRecord(msg *ownRecord) {
 var errNoWord = errors.New("no word came from the old host")
 
 var errNotTaken = errors.New("the lease was not taken up with it")
+
+// adopted reports whether the present term is what was handed over. An Adopt that
+// came late may have won a name that others have had since.
+func (c *controller) adopted() bool {
+	t, ok := c.term.(lease.Continuing)
+	return !ok || t.Adopted(c.take.offer)
+}
 
 // forgetState forgets what was handed over with a lease that did not come: others
 // may have hosted since when the next one does.

@@ -22,6 +22,7 @@ type change struct {
 	cmps  []clientv3.Cmp
 	do    clientv3.Op
 	won   lease.Record // what stands if it is applied; without its token
+	over  lease.Token  // of what that replaces, by cmps
 }
 
 // cost is what a change adds to the operations of its Txn, where each level
@@ -107,7 +108,7 @@ func (s *Store) decided(c change, applied bool, rs []*pb.ResponseOp, revision in
 	if !applied {
 		return s.standing(rs)
 	}
-	out := lease.Outcome{OK: true, Record: c.won}
+	out := lease.Outcome{OK: true, Record: c.won, Replaced: c.over}
 	if out.Record.Name != "" {
 		out.Record.Token = lease.Token(revision)
 	}
@@ -181,13 +182,13 @@ func (s *Store) Acquire(ctx context.Context, sess lease.Session, claims []lease.
 			return nil, err
 		}
 		k := s.key(c.Name)
-		cmp := absent(k)
+		cmp, over := absent(k), lease.Token(0)
 		if c.Supersedes != 0 && own[lease.Held{Name: c.Name, Token: c.Supersedes}] {
 			// What stands at this revision was seen to be ours; should it go
 			// meanwhile, the caller is told that nothing stands and tries again.
-			cmp = clientv3.Compare(clientv3.ModRevision(k), "=", int64(c.Supersedes))
+			cmp, over = clientv3.Compare(clientv3.ModRevision(k), "=", int64(c.Supersedes)), c.Supersedes
 		}
-		changes[i] = change{index: i, key: k, cmps: []clientv3.Cmp{cmp},
+		changes[i] = change{index: i, key: k, over: over, cmps: []clientv3.Cmp{cmp},
 			do: clientv3.OpPut(k, v, clientv3.WithLease(clientv3.LeaseID(sess.ID))),
 			won: lease.Record{Name: c.Name, Owner: sess.Owner, Session: sess.ID, Nonce: c.Nonce, TTL: sess.TTL,
 				Metadata: copied(c.Metadata)}}

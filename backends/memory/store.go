@@ -240,7 +240,11 @@ func (s *Store) claim(now time.Duration, own *session, c lease.Claim) lease.Outc
 	r := s.put(now, old, &record{
 		name: strings.Clone(c.Name), session: own, nonce: c.Nonce, metadata: pack(c.Metadata),
 	})
-	return lease.Outcome{OK: true, Record: r.public(own.left(now))}
+	out := lease.Outcome{OK: true, Record: r.public(own.left(now))}
+	if old != nil {
+		out.Replaced = c.Supersedes
+	}
+	return out
 }
 
 // Release removes the records that still are those ownerships.

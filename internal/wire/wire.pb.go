@@ -1063,8 +1063,10 @@ type HandedOver struct {
 	// It came to nothing: the name is free, or still the other's.
 	Off bool `protobuf:"varint,4,opt,name=off,proto3" json:"off,omitempty"`
 	// What the actor handed over, if it did.
-	Stateful      bool   `protobuf:"varint,5,opt,name=stateful,proto3" json:"stateful,omitempty"`
-	State         []byte `protobuf:"bytes,6,opt,name=state,proto3" json:"state,omitempty"`
+	Stateful bool   `protobuf:"varint,5,opt,name=stateful,proto3" json:"stateful,omitempty"`
+	State    []byte `protobuf:"bytes,6,opt,name=state,proto3" json:"state,omitempty"`
+	// The nonce of the offer that the lease went to: the last that had arrived.
+	Nonce         uint64 `protobuf:"varint,7,opt,name=nonce,proto3" json:"nonce,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1139,6 +1141,13 @@ func (x *HandedOver) GetState() []byte {
 		return x.State
 	}
 	return nil
+}
+
+func (x *HandedOver) GetNonce() uint64 {
+	if x != nil {
+		return x.Nonce
+	}
+	return 0
 }
 
 // Order is what a coordinator wants a node to do with shards of a type.
@@ -1819,7 +1828,7 @@ const file_wire_proto_rawDesc = "" +
 	"\asession\x18\x06 \x01(\x03R\asession\x12\x10\n" +
 	"\x03ttl\x18\a \x01(\x03R\x03ttl\x12\x14\n" +
 	"\x05nonce\x18\b \x01(\x04R\x05nonce\x12\x1a\n" +
-	"\blifetime\x18\t \x01(\x03R\blifetime\"\xa8\x01\n" +
+	"\blifetime\x18\t \x01(\x03R\blifetime\"\xbe\x01\n" +
 	"\n" +
 	"HandedOver\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12*\n" +
@@ -1827,7 +1836,8 @@ const file_wire_proto_rawDesc = "" +
 	"\x06number\x18\x03 \x01(\x04R\x06number\x12\x10\n" +
 	"\x03off\x18\x04 \x01(\bR\x03off\x12\x1a\n" +
 	"\bstateful\x18\x05 \x01(\bR\bstateful\x12\x14\n" +
-	"\x05state\x18\x06 \x01(\fR\x05state\"\xd1\x01\n" +
+	"\x05state\x18\x06 \x01(\fR\x05state\x12\x14\n" +
+	"\x05nonce\x18\a \x01(\x04R\x05nonce\"\xd1\x01\n" +
 	"\x05Order\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12*\n" +
 	"\x04from\x18\x02 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12 \n" +

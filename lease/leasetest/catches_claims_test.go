@@ -72,6 +72,10 @@ var claimCatches = []catch{
 		{"acquire/supersedes-free", ruleFree},
 		{"session/expiry-frees-supersedes", ruleFree},
 	}},
+	{supersedesUnseen, []by{
+		{"acquire/supersedes-free", ruleReplaced},
+		{"session/expiry-frees-supersedes", ruleReplaced},
+	}},
 	{supersedeRaces, []by{
 		{"acquire/supersedes-at-once", ruleSupersedeBy},
 	}},

@@ -19,6 +19,7 @@ const (
 	supersedesAnyToken     flaw = "Supersedes does not compare the token"
 	supersedesNever        flaw = "Supersedes is ignored"
 	supersedesOnlyHeld     flaw = "Supersedes makes a claim of a free name fail"
+	supersedesUnseen       flaw = "a claim of a free name says that it replaced what it was to supersede"
 	supersedeRaces         flaw = "a superseding claim looks and writes in two steps"
 	supersedeKeepsSession  flaw = "a superseding claim leaves the record under its old session"
 	supersedeKeepsMetadata flaw = "a superseding claim leaves the old metadata"

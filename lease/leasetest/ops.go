@@ -131,6 +131,8 @@ func (n *node) winClaim(c lease.Claim, why rule) lease.Record {
 	out := n.acquire(c)[0]
 	n.t.require(out.OK, why, "%s claimed %q (supersedes %d) and was refused by %+v",
 		n.session.Owner.ID, c.Name, c.Supersedes, out.Record)
+	n.t.check(out.Replaced == 0 || why != ruleFree && out.Replaced == c.Supersedes, ruleReplaced,
+		"%q, by a claim that supersedes %d (%s), replaced %d", c.Name, c.Supersedes, why, out.Replaced)
 	return out.Record
 }
 

@@ -14,6 +14,7 @@ const (
 	ruleSupersede   rule = "a claim that supersedes a record of its own incarnation by exactly its token succeeds"
 	ruleSupersedeBy rule = "a claim supersedes a record only by exactly its present token"
 	ruleSupersedeOf rule = "a claim never supersedes a record of another incarnation"
+	ruleReplaced    rule = "a claim that won tells as replaced at most the token it superseded, and nothing when the name was free"
 	ruleLinear      rule = "operations on a name are linearizable: each seems to happen at one moment between request and reply"
 )
 

@@ -137,7 +137,11 @@ func (s *twin) claim(sess *sitting, c lease.Claim) lease.Outcome {
 			r.Metadata = old.Metadata
 		}
 	}
-	return lease.Outcome{OK: true, Record: s.public(s.put(r, sess))}
+	out := lease.Outcome{OK: true, Record: s.public(s.put(r, sess))}
+	if old != nil || s.is(supersedesUnseen) {
+		out.Replaced = c.Supersedes
+	}
+	return out
 }
 
 func (s *twin) Transfer(ctx context.Context, moves []lease.Move) ([]lease.Outcome, error) {

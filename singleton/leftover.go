@@ -1,0 +1,36 @@
+package singleton
+
+import (
+	"sync/atomic"
+
+	"github.com/asynkron/protoactor-go/actor"
+)
+
+// leftover is a manager's mailbox. What is still in it when the actor has ended,
+// or gets there later through a PID that was resolved before, goes to the dead
+// letters, as does all that is sent to an ended actor; protoactor drops it in
+// silence.
+type leftover struct {
+	actor.Mailbox
+	over *atomic.Bool
+
+	system *actor.ActorSystem
+	self   *actor.PID
+	next   actor.MessageInvoker
+}
+
+func (l *leftover) RegisterHandlers(next actor.MessageInvoker, d actor.Dispatcher) {
+	l.next = next
+	l.Mailbox.RegisterHandlers(l, d)
+}
+
+func (l *leftover) InvokeUserMessage(message any) {
+	if l.over.Load() {
+		l.system.DeadLetter.SendUserMessage(l.self, message)
+		return
+	}
+	l.next.InvokeUserMessage(message)
+}
+
+func (l *leftover) InvokeSystemMessage(message any)     { l.next.InvokeSystemMessage(message) }
+func (l *leftover) EscalateFailure(reason, message any) { l.next.EscalateFailure(reason, message) }
