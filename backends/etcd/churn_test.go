@@ -53,6 +53,9 @@ const (
 	roundsApart = 10 * time.Second
 )
 
+// hasty is the patience of settlers on a cluster under disturbance.
+var hasty = patience{attempt: 400 * time.Millisecond, pause: 20 * time.Millisecond, all: 25 * time.Second}
+
 // TestConformanceWhileLeadersDie: the leader is killed, and restarted up to a
 // second later, all the while.
 func TestConformanceWhileLeadersDie(t *testing.T) {
@@ -189,8 +192,7 @@ func settled(client *clientv3.Client, counts *tally) leasetest.Factory {
 	return func(tb leasetest.TB) func() lease.Store {
 		prefix, known := fresh(), newLedger(counts)
 		return func() lease.Store {
-			return &settler{inner: newStore(tb, client, prefix), ledger: known,
-				patience: patience{attempt: 400 * time.Millisecond, pause: 20 * time.Millisecond, all: 25 * time.Second}}
+			return &settler{inner: newStore(tb, client, prefix), ledger: known, patience: hasty}
 		}
 	}
 }

@@ -53,6 +53,44 @@ func TestSettlerPassesTheKit(t *testing.T) {
 	require.Positive(t, counts.late.Load())
 }
 
+// TestSettlerPassesTheKitAmongSilences: now and then nothing is answered for some
+// seconds, and of what was asked then much lands: at once, or when its caller has
+// turned to something else.
+func TestSettlerPassesTheKitAmongSilences(t *testing.T) {
+	var counts tally
+	leasetest.Run(t, func(tb leasetest.TB) func() lease.Store {
+		f, known := faultstore.Wrap(memory.New()), newLedger(&counts)
+		var mu sync.Mutex
+		var end time.Time
+		left := time.Minute              // sessions that are to outlast a case outlast this
+		often := 1 << (4 + rand.IntN(6)) // one call in so many begins a silence
+		f.SetRule(func(c faultstore.Call) faultstore.Fault {
+			mu.Lock()
+			defer mu.Unlock()
+			now := time.Now()
+			if end.Before(now) {
+				if left <= 0 || now.Sub(end) < time.Second || rand.IntN(often) > 0 {
+					return faultstore.Fault{}
+				}
+				long := time.Duration(rand.Int64N(int64(longest)))
+				left, end = left-long, now.Add(long)
+			}
+			kinds := []faultstore.Kind{faultstore.Drop, faultstore.LandLate, faultstore.ApplyThenFail, faultstore.Delay}
+			if c.Op == faultstore.Watch || strings.HasSuffix(tb.Name(), "transfer/against-close") {
+				kinds = kinds[:1] // as above
+			}
+			return faultstore.Fault{Kind: kinds[rand.IntN(len(kinds))], Hang: c.Op != faultstore.Watch,
+				Delay: end.Sub(now) + time.Duration(rand.Int64N(int64(time.Second/2)))}
+		})
+		return func() lease.Store {
+			return &settler{inner: f, ledger: known, patience: hasty}
+		}
+	}, leasetest.FakeTime(), leasetest.TTL(churnTTL), leasetest.ExpirySlack(churnTTL+2*time.Second), leasetest.Disturbed(churnStall))
+	t.Log(&counts)
+	require.Greater(t, counts.settled.Load(), int64(50))
+	require.Positive(t, counts.evident.Load())
+}
+
 // bench is a settler, its link, and what passes by both.
 type bench struct {
 	*settler

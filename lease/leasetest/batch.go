@@ -1,6 +1,7 @@
 package leasetest
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/holdfast-go/holdfast/lease"
@@ -143,19 +144,32 @@ func batchAtOnce(t *T) {
 func batchEmpty(t *T) {
 	n := t.node()
 	r := n.win("a")
-	ctx, cancel := t.context()
-	defer cancel()
-	outs, err := n.store.Acquire(ctx, n.session, nil)
-	t.check(err == nil && len(outs) == 0, ruleEmpty, "Acquire: %d outcomes, error %v", len(outs), err)
-	outs, err = n.store.Release(ctx, nil)
-	t.check(err == nil && len(outs) == 0, ruleEmpty, "Release: %d outcomes, error %v", len(outs), err)
-	grants, err := n.store.Renew(ctx, nil)
-	t.check(err == nil && len(grants) == 0, ruleEmpty, "Renew: %d grants, error %v", len(grants), err)
-	found, err := n.store.Get(ctx)
-	t.check(err == nil && len(found) == 0, ruleEmpty, "Get: %d records, error %v", len(found), err)
+	within := func(call func(context.Context)) {
+		ctx, cancel := t.context()
+		defer cancel()
+		call(ctx)
+	}
+	within(func(ctx context.Context) {
+		outs, err := n.store.Acquire(ctx, n.session, nil)
+		t.check(err == nil && len(outs) == 0, ruleEmpty, "Acquire: %d outcomes, error %v", len(outs), err)
+	})
+	within(func(ctx context.Context) {
+		outs, err := n.store.Release(ctx, nil)
+		t.check(err == nil && len(outs) == 0, ruleEmpty, "Release: %d outcomes, error %v", len(outs), err)
+	})
+	within(func(ctx context.Context) {
+		grants, err := n.store.Renew(ctx, nil)
+		t.check(err == nil && len(grants) == 0, ruleEmpty, "Renew: %d grants, error %v", len(grants), err)
+	})
+	within(func(ctx context.Context) {
+		found, err := n.store.Get(ctx)
+		t.check(err == nil && len(found) == 0, ruleEmpty, "Get: %d records, error %v", len(found), err)
+	})
 	if tr, ok := n.store.(lease.Transferer); ok && probe(t)&needTransfer != 0 {
-		outs, err = tr.Transfer(ctx, nil)
-		t.check(err == nil && len(outs) == 0, ruleEmpty, "Transfer: %d outcomes, error %v", len(outs), err)
+		within(func(ctx context.Context) {
+			outs, err := tr.Transfer(ctx, nil)
+			t.check(err == nil && len(outs) == 0, ruleEmpty, "Transfer: %d outcomes, error %v", len(outs), err)
+		})
 	}
 	n.stands(r, ruleEmpty)
 }

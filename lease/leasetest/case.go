@@ -47,7 +47,7 @@ func newT(tb TB, f Factory, o options) *T {
 	if t.ttl == 0 {
 		t.ttl = time.Second
 	}
-	if t.slack == 0 && o.fake {
+	if t.slack == 0 && o.exact() {
 		t.slack = t.ttl / 10
 	} else if t.slack == 0 {
 		t.slack = t.ttl + 2*time.Second
@@ -93,12 +93,12 @@ func (t *T) inTime(ok bool, r rule, format string, args ...any) {
 	t.require(ok, r, format, args...)
 }
 
-// noVerdict ends the case on real time because the machine, or a store that is
-// disturbed, was too slow to tell; Run repeats it. On fake time there is no such
-// excuse.
+// noVerdict ends the case because the machine, or a store that is disturbed, was too
+// slow to tell; Run repeats it. On fake time, over a store that is not, there is no
+// such excuse.
 func (t *T) noVerdict(format string, args ...any) {
 	t.Helper()
-	if r, ok := t.TB.(*recorder); ok && !t.opts.fake && !r.Failed() {
+	if r, ok := t.TB.(*recorder); ok && !t.opts.exact() && !r.Failed() {
 		r.noVerdict.Store(true)
 	}
 	t.Fatalf("no verdict: "+format, args...)
@@ -106,7 +106,7 @@ func (t *T) noVerdict(format string, args ...any) {
 
 // overdue tells whether a slow machine let the node's session run out.
 func (n *node) overdue() bool {
-	return !n.t.opts.fake && time.Since(n.opened) >= n.session.TTL
+	return !n.t.opts.exact() && time.Since(n.opened) >= n.session.TTL
 }
 
 // context bounds one call. It outlives the test's own, for cleanups.
@@ -135,7 +135,7 @@ func (t *T) batch(s lease.Store, want int) int {
 
 // tick is the pace at which cases look again.
 func (t *T) tick() time.Duration {
-	if t.opts.fake {
+	if t.opts.exact() {
 		return max(t.slack/10, time.Millisecond)
 	}
 	if t.opts.stall > 0 {

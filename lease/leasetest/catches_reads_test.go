@@ -125,7 +125,6 @@ var readCatches = []catch{
 		{"watch/close", ruleWatchSnapshot},
 	}},
 	{watchNeverSynced, []by{
-		{"batch/empty", ruleEmpty},
 		{"watch/ends-with-context", ruleWatchSynced},
 		{"watch/leaves-nothing", ruleWatchEnd},
 		{"deletions/leaves-nothing", ruleWatchEnd},

@@ -168,7 +168,11 @@ func sessionKeepsAll(t *T) {
 		n.pass(0.3)
 		n.renewed()
 	}
-	t.require(len(other.get(names...)) == len(names), ruleRenew, "%d of %d records stand after %d TTLs of renewals", len(other.get(names...)), len(names), ttls)
+	left := other.get(names...)
+	if len(left) < len(names) && n.overdue() {
+		t.noVerdict("the machine was too slow to look at records within their TTL of %v", n.session.TTL)
+	}
+	t.require(len(left) == len(names), ruleRenew, "%d of %d records stand after %d TTLs of renewals", len(left), len(names), ttls)
 	for _, r := range was {
 		n.lives(other, r, ruleRenew)
 	}

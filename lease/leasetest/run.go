@@ -69,7 +69,8 @@ func ExpirySlack(d time.Duration) Option { return func(o *options) { o.slack = d
 // take because of that; late requests land so much later. All cases run at once,
 // so that a disturbance meets many of them, and one that it robbed of its verdict
 // is repeated as it was, four times or for two minutes. What only a calm process
-// can tell is left out. The default is 0: not disturbed.
+// can tell is left out. With FakeTime too, the time that passes is exact, but not
+// what a store takes. The default is 0: not disturbed.
 func Disturbed(stall time.Duration) Option { return func(o *options) { o.stall = stall } }
 
 // Seed repeats the random draws of an earlier run, whose log names its seed.
@@ -142,7 +143,15 @@ func Run(t *testing.T, f Factory, opts ...Option) {
 	}
 	for _, c := range run {
 		if o.fake || !o.atOnce(c) {
-			t.Run(c.name, func(t *testing.T) { o.bubble(t, func(t *testing.T) { c.do(t, f, o) }) })
+			t.Run(c.name, func(t *testing.T) {
+				o.bubble(t, func(t *testing.T) {
+					if o.stall > 0 {
+						c.patiently(t, f, o).replay(t)
+						return
+					}
+					c.do(t, f, o)
+				})
+			})
 		}
 	}
 	if o.fake {
@@ -171,6 +180,9 @@ func Run(t *testing.T, f Factory, opts ...Option) {
 
 // atOnce tells whether c runs at one time with others of its kind.
 func (o options) atOnce(c testCase) bool { return c.waits || o.stall > 0 }
+
+// exact tells whether nothing takes longer than it should.
+func (o options) exact() bool { return o.fake && o.stall == 0 }
 
 // has is what the options say of the store.
 func (o options) has() (has needs) {

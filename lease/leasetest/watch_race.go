@@ -104,8 +104,11 @@ func watchWrite(t *T, n, to *node, name string, transfers bool, log func(told)) 
 	case 0:
 		if transfers {
 			outs, err := t.transferCtx(ctx, n.store, lease.Move{Held: r.Held(), To: to.offer(name)})
-			if err != nil || !outs[0].OK {
-				t.broken(ruleTransfer, "%q token %d: %+v, %v", name, r.Token, outs, err)
+			if err != nil {
+				t.Errorf("Transfer: %v", err)
+				return false
+			} else if !outs[0].OK {
+				t.broken(ruleTransfer, "%q token %d: %+v", name, r.Token, outs)
 				return false
 			}
 			r = outs[0].Record
@@ -113,8 +116,11 @@ func watchWrite(t *T, n, to *node, name string, transfers bool, log func(told)) 
 		}
 	case 1:
 		outs, err := n.acquireCtx(ctx, t.supersede(r))
-		if err != nil || !outs[0].OK {
-			t.broken(ruleSupersede, "%q token %d: %+v, %v", name, r.Token, outs, err)
+		if err != nil {
+			t.Errorf("Acquire, superseding: %v", err)
+			return false
+		} else if !outs[0].OK {
+			t.broken(ruleSupersede, "%q token %d: %+v", name, r.Token, outs)
 			return false
 		}
 		r = outs[0].Record
