@@ -44,8 +44,8 @@ const (
 )
 
 // Start runs a cluster for a test and returns once every member serves. Its
-// processes end with the test; if the test failed, it logs the end of each
-// member's log. It fails the test if etcd can't be built or run, and if a member
+// processes end with the test; if the test failed, it logs the last warnings of
+// each member. It fails the test if etcd can't be built or run, and if a member
 // ended though nobody killed it. With HOLDFAST_SKIP_ETCD=1 in the environment it
 // skips the test instead.
 func Start(tb testing.TB, opts ...Option) *Cluster {
@@ -69,7 +69,7 @@ func Start(tb testing.TB, opts ...Option) *Cluster {
 	tb.Cleanup(func() {
 		if tb.Failed() {
 			for _, m := range c.members {
-				tb.Logf("etcdtest: the end of %s's log:\n%s", m.name, m.tail())
+				tb.Logf("etcdtest: the last warnings of %s:\n%s", m.name, m.tail())
 			}
 		}
 		if err := c.Close(); err != nil {

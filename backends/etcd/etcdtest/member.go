@@ -3,14 +3,15 @@
 package etcdtest
 
 import (
-	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -179,7 +180,7 @@ func (m *Member) alive() error {
 
 // exitError says that the process ended though nobody killed it.
 func (m *Member) exitError() error {
-	return fmt.Errorf("%s ended by itself: %v; the end of its log:\n%s", m.name, m.proc.err, m.tail())
+	return fmt.Errorf("%s ended by itself: %v; the last warnings in its log:\n%s", m.name, m.proc.err, m.tail())
 }
 
 // start runs the process and waits until it is of use.
@@ -253,7 +254,7 @@ func (m *Member) await(ctx context.Context) error {
 			return m.exitError()
 		}
 		if ended := pause(ctx, 20*time.Millisecond); ended != nil {
-			return fmt.Errorf("%w; last: %w; the end of its log:\n%s", ended, err, m.tail())
+			return fmt.Errorf("%w; last: %w; the last warnings in its log:\n%s", ended, err, m.tail())
 		}
 	}
 }
@@ -341,21 +342,49 @@ func (m *Member) dialUnix(ctx context.Context, socket string) (net.Conn, error) 
 	return d.DialContext(ctx, "unix", filepath.Join(m.dir, socket))
 }
 
-const tailLines = 40
+// What a failure shows of a member's log, which is long: the lines that the reader
+// of the failure may need, and not so many that they bury it.
+const (
+	tailLines = 15
+	tailWidth = 200
+)
 
-// tail is the end of the member's log.
+// tail is the end of the member's log, without what is only informative.
 func (m *Member) tail() string {
 	f, err := os.Open(m.log)
 	if err != nil {
 		return err.Error()
 	}
 	defer f.Close()
-	const most = 32 << 10
+	const most = 256 << 10
 	if st, err := f.Stat(); err == nil && st.Size() > most {
-		_, _ = f.Seek(-most, 2) // from the start, then: longer, but no less
+		_, _ = f.Seek(-most, io.SeekEnd) // from the start, then: longer, but no less
 	}
-	buf := make([]byte, 2*most)
-	n, _ := f.Read(buf) // whatever there is
-	lines := bytes.Split(bytes.TrimSpace(buf[:n]), []byte("\n"))
-	return string(bytes.Join(lines[max(0, len(lines)-tailLines):], []byte("\n")))
+	log, _ := io.ReadAll(io.LimitReader(f, 2*most)) // whatever there is
+	return notable(string(log))
+}
+
+// notable is the last of a log's warnings and errors, or the beginning of what a
+// process said that crashed.
+func notable(log string) string {
+	var lines []string
+	for line := range strings.Lines(log) {
+		line = strings.TrimRight(line, "\r\n")
+		fields := strings.SplitN(line, "\t", 3) // time, level, the rest
+		if len(fields) == 3 && (fields[1] == "info" || fields[1] == "debug") || strings.TrimSpace(line) == "" {
+			continue
+		}
+		if len(line) > tailWidth {
+			line = strings.ToValidUTF8(line[:tailWidth], "") + " …"
+		}
+		lines = append(lines, line)
+	}
+	crash := slices.IndexFunc(lines, func(line string) bool {
+		return strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")
+	})
+	if crash < 0 {
+		crash = len(lines)
+	}
+	end := min(crash+tailLines/2, len(lines))
+	return strings.Join(lines[max(0, end-tailLines):end], "\n")
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -252,4 +253,32 @@ func TestMetricsFormat(t *testing.T) {
 		_, err := parseMetrics(strings.NewReader(bad))
 		require.Error(t, err, bad)
 	}
+}
+
+func TestWhatAFailureShowsOfALog(t *testing.T) {
+	line := func(level string, n int) string {
+		return fmt.Sprintf("2026-01-02T03:04:05.678Z\t%s\traft/raft.go:1\tline %d", level, n)
+	}
+	var log []string
+	for i := range 30 {
+		log = append(log, line("warn", i), line("info", i), line("debug", i))
+	}
+	got := strings.Split(notable(strings.Join(log, "\n")+"\n"), "\n")
+	require.Len(t, got, 15)
+	require.Equal(t, line("warn", 15), got[0])
+	require.Equal(t, line("warn", 29), got[14])
+
+	require.Empty(t, notable(""))
+	require.Equal(t, "flag provided but not defined: -x", notable("flag provided but not defined: -x\n\n"))
+	long := notable(strings.Repeat("ü", 500))
+	require.Equal(t, strings.Repeat("ü", 100)+" …", long)
+
+	for i := range 40 {
+		log = append(log, fmt.Sprintf("goroutine %d", i))
+	}
+	log = slices.Insert(log, 90, line("error", 30), "panic: oh")
+	got = strings.Split(notable(strings.Join(log, "\n")), "\n")
+	require.Len(t, got, 15)
+	require.Subset(t, got, []string{line("warn", 29), line("error", 30), "panic: oh", "goroutine 5"})
+	require.NotContains(t, got, "goroutine 6")
 }
