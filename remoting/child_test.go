@@ -16,6 +16,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/holdfast-go/holdfast/internal/direct"
 	"github.com/holdfast-go/holdfast/remoting"
 )
 
@@ -80,6 +81,10 @@ func runNode() int {
 		c.say("error %v", err)
 		return 1
 	}
+	direct.Of(c.system).Serve("test/echo", func(rest string) (actor.Process, bool) {
+		p, ok := c.system.ProcessRegistry.GetLocal(echo.Id)
+		return p, ok && rest != "nobody"
+	})
 	c.say("address %s", c.node.Address())
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {
@@ -118,6 +123,18 @@ func (c *child) do(echo *actor.PID, cmd []string) {
 		pid, pad := actor.NewPID(arg(1), "echo"), strings.Repeat("x", size)
 		for i := range n {
 			root.Send(pid, wrapperspb.String(fmt.Sprintf("#%d/%d %s", i, n, pad)))
+		}
+	case "family": // address, count: every second one to an id that is not registered; 0: one to nobody
+		n, _ := strconv.Atoi(arg(2))
+		for i := range n {
+			id := "echo"
+			if i%2 == 1 {
+				id = direct.ID("test/echo", strconv.Itoa(i%5))
+			}
+			root.Send(actor.NewPID(arg(1), id), wrapperspb.String(fmt.Sprintf("#%d/%d", i, n)))
+		}
+		if n == 0 {
+			root.Send(actor.NewPID(arg(1), direct.ID("test/echo", "nobody")), wrapperspb.String("x"))
 		}
 	case "watch": // address, id
 		root.Send(echo, watchIt{actor.NewPID(arg(1), arg(2))})

@@ -3,6 +3,7 @@ package remoting
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -14,6 +15,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/holdfast-go/holdfast/internal/direct"
 )
 
 // UnknownMessage stands in a dead letter for a message whose type this process
@@ -107,6 +110,7 @@ func (s *inbound) RecvMsg(m any) error {
 	if rm, ok := m.(*remote.RemoteMessage); ok {
 		if b := rm.GetMessageBatch(); b != nil {
 			s.guard.check(b)
+			s.guard.direct(b)
 		}
 	}
 	return nil
@@ -144,6 +148,21 @@ func (g *guard) check(b *remote.MessageBatch) {
 		}
 	}
 	b.Envelopes = kept
+}
+
+// direct marks the targets that no process is registered for. It comes after check,
+// which refuses what is marked so already.
+func (g *guard) direct(b *remote.MessageBatch) {
+	n := g.node.Load()
+	if n == nil {
+		return
+	}
+	own := n.system.Address()
+	for _, t := range b.Targets {
+		if t.Address == own && strings.HasPrefix(t.Id, direct.Prefix) {
+			t.Address = familyAddress
+		}
+	}
 }
 
 func known(name string) bool {

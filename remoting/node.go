@@ -10,6 +10,7 @@ import (
 	"github.com/asynkron/protoactor-go/extensions"
 	"github.com/asynkron/protoactor-go/remote"
 
+	"github.com/holdfast-go/holdfast/internal/direct"
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
@@ -17,6 +18,10 @@ import (
 const noAddress = "nonhost"
 
 // leaveTimeout is how long Shutdown waits for peers to hang up.
+// familyAddress stands in the PID of a target that internal/direct resolves, from
+// where a batch is checked to where its messages are posted. No peer may use it.
+const familyAddress = "holdfast:direct"
+
 const leaveTimeout = 5 * time.Second
 
 // Node is an actor system that others can reach. Its methods are safe for
@@ -61,7 +66,18 @@ func Start(system *actor.ActorSystem, config *remote.Config) (*Node, error) {
 	}
 	registry := system.ProcessRegistry
 	handlers := registry.RemoteHandlers
-	slot := len(handlers)
+	families := direct.Of(system)
+	registry.RegisterAddressResolver(func(pid *actor.PID) (actor.Process, bool) {
+		if pid.Address != familyAddress {
+			return nil, false
+		}
+		p, ok := families.Resolve(pid.Id)
+		if !ok {
+			p = system.DeadLetter
+		}
+		return p, true
+	})
+	slot := len(registry.RemoteHandlers)
 	registry.RegisterAddressResolver(func(pid *actor.PID) (actor.Process, bool) {
 		if len(registry.RemoteHandlers) <= slot+1 {
 			return nil, false
@@ -80,6 +96,7 @@ func Start(system *actor.ActorSystem, config *remote.Config) (*Node, error) {
 		return nil, fmt.Errorf("remoting: start on %s: %w", config.Address(), err)
 	}
 	system.Extensions.Register(n)
+	families.Enable(true)
 	return n, nil
 }
 

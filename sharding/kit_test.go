@@ -1,9 +1,12 @@
 package sharding_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -13,9 +16,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/internal/memnet"
+	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultclock"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
@@ -30,6 +35,32 @@ const ttl = 10 * time.Second
 type job struct {
 	Sender string
 	Number int
+}
+
+// formOf returns j in one of the two forms in which messages travel between nodes:
+// as a Go value, in an envelope, or as a Protocol Buffers message, as it is.
+func formOf(j job) any {
+	if j.Number/3%2 == 0 {
+		return wrapperspb.String(fmt.Sprintf("%d %s", j.Number, j.Sender))
+	}
+	return j
+}
+
+// jobOf reads a job in whatever form.
+func jobOf(msg any) (j job, ok bool) {
+	switch m := msg.(type) {
+	case *wire.Envelope:
+		inner, _ := wire.Default.Decode(m.Type, cmp.Or(m.Codec, wire.CodecProto), m.Payload)
+		return jobOf(inner)
+	case *wire.Encoded:
+		return jobOf(m.Interface())
+	case *wrapperspb.StringValue:
+		number, sender, ok := strings.Cut(m.Value, " ")
+		n, err := strconv.Atoi(number)
+		return job{sender, n}, ok && err == nil
+	}
+	j, ok = msg.(job)
+	return j, ok
 }
 
 // done answers a job.
@@ -194,10 +225,14 @@ func (a *account) Receive(ctx actor.Context) {
 		a.n.c.log.began(e.ID(), a.n.id, e.Token())
 	case *actor.Stopped:
 		a.n.c.log.ended(a.self.ID(), a.n.id, a.self.Token())
-	case job:
-		a.n.c.log.handled(a.self.ID(), m, a.n.id, a.self.Token())
+	default:
+		j, ok := jobOf(m)
+		if !ok {
+			return
+		}
+		a.n.c.log.handled(a.self.ID(), j, a.n.id, a.self.Token())
 		if ctx.Sender() != nil {
-			ctx.Respond(done{a.self.ID(), m.Number, a.self.Token(), a.n.id})
+			ctx.Respond(done{a.self.ID(), j.Number, a.self.Token(), a.n.id})
 		}
 	}
 }

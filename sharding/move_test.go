@@ -42,7 +42,7 @@ func (f *traffic) add(n *node, every time.Duration) {
 			}
 			for i := range ids {
 				id := fmt.Sprint("id", i)
-				if n.region.Tell(id, job{n.id, k}) != nil {
+				if n.region.Tell(id, formOf(job{n.id, k})) != nil {
 					return
 				}
 				f.mu.Lock()

@@ -55,6 +55,7 @@ func (n names) region(o lease.Owner) (string, error) {
 const (
 	keyShards = "shards" // decimal
 	keyHosts  = "hosts"  // of a region: "1" if it hosts
+	keyPlain  = "plain"  // of a region: "1" if it takes messages by the short way
 )
 
 func metadata(shards int, hosts bool) map[string]string {

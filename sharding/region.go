@@ -10,6 +10,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/route"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
@@ -137,24 +138,39 @@ func (r *Region) deliver(id string, envelope any) {
 // through sends a message to the node that is known to host the shard, if nothing
 // holds it up.
 func (s *shard) through(id string, envelope any) bool {
-	e, err := s.encode(id, envelope) // outside of the lock: others may encode meanwhile
-	if err != nil {
-		return false // Accept refuses it
+	// Outside of the lock: others may encode meanwhile.
+	plain, e := wire.Default.Plain(actor.UnwrapEnvelopeMessage(envelope), s.r.payload), (*wire.Envelope)(nil)
+	if plain == nil {
+		var err error
+		if e, err = s.encode(id, envelope); err != nil {
+			return false // Accept refuses it
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	address, token, ok := s.router.Through()
-	if ok {
-		e.Token = uint64(token)
-		s.r.send(address, e)
+	node, token, ok := s.router.Through()
+	if !ok {
+		return false
 	}
-	return ok
+	if plain != nil {
+		if pid := s.way.to(s, node, token, id); pid != nil {
+			s.r.system.Root.Send(pid, plainly(envelope, plain))
+			return true
+		}
+		e = enveloped(id, envelope, plain.TypeName(), "", plain.Payload())
+	}
+	e.Token = uint64(token)
+	s.r.send(node.Address, e)
+	return true
 }
 
 // direct gives a message to an entity that is active here, without passing another
 // mailbox; false if there is none, or mail waits that it could overtake.
 func (r *Region) direct(id string, envelope any) bool {
 	s := &r.shards[ShardOf(id, len(r.shards))]
+	if !s.here.Load() {
+		return false
+	}
 	s.mu.RLock()
 	if s.direct {
 		if e := s.entries[id]; e != nil && e.state == active {
@@ -206,14 +222,26 @@ func (r *Region) ref(id string) *actor.PID {
 	if pid, ok := r.refs.Load(id); ok {
 		return pid.(*actor.PID)
 	}
-	pid, _ := r.system.ProcessRegistry.Add(&refProcess{r, id}, r.names.process+"/ref/"+id)
+	pid, _ := r.system.ProcessRegistry.Add(&refProcess{noActor{r}, id}, r.names.process+"/ref/"+id)
 	kept, _ := r.refs.LoadOrStore(id, pid)
 	return kept.(*actor.PID)
 }
 
+// noActor is what processes have in common that stand for no actor.
+type noActor struct{ r *Region }
+
+// SendSystemMessage implements actor.Process: who watches is told that there is
+// none.
+func (p noActor) SendSystemMessage(pid *actor.PID, message any) {
+	p.r.system.DeadLetter.SendSystemMessage(pid, message)
+}
+
+// Stop implements actor.Process: it can't be stopped.
+func (noActor) Stop(*actor.PID) {}
+
 // refProcess is what a Ref stands for.
 type refProcess struct {
-	r  *Region
+	noActor
 	id string
 }
 
@@ -231,20 +259,8 @@ func (p *refProcess) SendUserMessage(pid *actor.PID, message any) {
 	p.r.deliver(p.id, message)
 }
 
-// SendSystemMessage implements actor.Process. It is no actor: who watches it is
-// told that there is none, and it can't be stopped.
-func (p *refProcess) SendSystemMessage(pid *actor.PID, message any) { refuseSystem(p.r, pid, message) }
-
-// Stop implements actor.Process.
-func (p *refProcess) Stop(*actor.PID) {}
-
-// refuseSystem has the dead letters answer: who watches is told that there is none.
-func refuseSystem(r *Region, pid *actor.PID, message any) {
-	r.system.DeadLetter.SendSystemMessage(pid, message)
-}
-
 // frontDoor is the process that other nodes, and actors of this one, send to.
-type frontDoor struct{ r *Region }
+type frontDoor struct{ noActor }
 
 // SendUserMessage implements actor.Process. It runs on the goroutine that read the
 // message from a link.
@@ -284,12 +300,6 @@ func (p *frontDoor) SendUserMessage(pid *actor.PID, message any) {
 	}
 }
 
-// SendSystemMessage implements actor.Process.
-func (p *frontDoor) SendSystemMessage(pid *actor.PID, message any) { refuseSystem(p.r, pid, message) }
-
-// Stop implements actor.Process.
-func (p *frontDoor) Stop(*actor.PID) {}
-
 // arrived takes an envelope of another node, straight to its entity if that is
 // active and nothing is to be considered.
 func (r *Region) arrived(m *wire.Envelope) {
@@ -307,12 +317,16 @@ func (r *Region) arrived(m *wire.Envelope) {
 	}
 	m.Name = s.name
 	s.touched()
-	if s.arrived(m) {
-		return
+	if !s.arrived(m) {
+		s.receive(m)
 	}
+}
+
+// receive has the Router take an envelope.
+func (s *shard) receive(m *wire.Envelope) {
 	s.do(func() {
-		if r.over.Load() || r.full() && !s.routing().Routable() {
-			s.dropWire(m)
+		if s.r.over.Load() || s.r.full() && !s.routing().Routable() {
+			s.Drop(route.Item{Wire: m})
 			return
 		}
 		s.routing().Receive(m)
@@ -329,17 +343,23 @@ func (s *shard) arrived(m *wire.Envelope) bool {
 	if err != nil {
 		return false // the Router refuses it
 	}
+	return s.come(lease.Token(m.Token), m.Key, mail.envelope)
+}
+
+// come gives a message that was routed by token to an entity that is active, if
+// nothing is to be considered.
+func (s *shard) come(token lease.Token, id string, envelope any) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if !s.direct || m.Token > uint64(s.home.term.Token()) {
+	if !s.direct || token > s.home.term.Token() {
 		return false
 	}
-	e := s.entries[m.Key]
+	e := s.entries[id]
 	if e == nil || e.state != active {
 		return false
 	}
 	s.use(e)
-	e.gate.Post(mail.envelope)
+	e.gate.Post(envelope)
 	return true
 }
 

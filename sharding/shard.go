@@ -38,6 +38,7 @@ type shard struct {
 	waiting int   // messages that wait here, as last counted
 	pending int   // of these, for an entity to start
 	stats   route.Stats
+	way     way
 	after   []func() // to be called once mu is free
 	wakes   int
 	wake    lease.Timer
@@ -144,8 +145,6 @@ func (s *shard) accept(m *mail) {
 	r.Accept(m)
 }
 
-func (s *shard) dropWire(e *wire.Envelope) { s.Drop(route.Item{Wire: e}) }
-
 // full reports whether as much waits on this node as may.
 func (r *Region) full() bool { return r.waiting.Load() >= int64(r.set.total) }
 
@@ -213,19 +212,23 @@ func (s *shard) Encode(local any) (*wire.Envelope, error) {
 // encode makes an envelope of a message, without token, and in the short form
 // without name.
 func (s *shard) encode(id string, envelope any) (*wire.Envelope, error) {
-	header, msg, sender := actor.UnwrapEnvelope(envelope)
-	typ, codec, payload, err := wire.Default.Encode(msg, s.r.payload)
+	typ, codec, payload, err := wire.Default.Encode(actor.UnwrapEnvelopeMessage(envelope), s.r.payload)
 	if err != nil {
 		return nil, err
 	}
 	if codec == wire.CodecProto {
 		codec = "" // the short form, likewise
 	}
+	return enveloped(id, envelope, typ, codec, payload), nil
+}
+
+func enveloped(id string, envelope any, typ, codec string, payload []byte) *wire.Envelope {
+	header, _, sender := actor.UnwrapEnvelope(envelope)
 	e := &wire.Envelope{Type: typ, Codec: codec, Payload: payload, Key: id, Sender: wire.AddressOf(sender), Request: sender != nil}
 	if header != nil && header.Length() > 0 {
 		e.Headers = header.ToMap()
 	}
-	return e, nil
+	return e
 }
 
 // Now implements route.Port.

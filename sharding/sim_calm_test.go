@@ -57,7 +57,7 @@ func (s *sim) answers() {
 			id := fmt.Sprint("id", i)
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 			s.jobs++
-			got, err := sharding.Ask[done](ctx, sl.n.region, id, job{Number: s.jobs})
+			got, err := sharding.Ask[done](ctx, sl.n.region, id, formOf(job{Number: s.jobs}))
 			cancel()
 			if err != nil || got.ID != id {
 				s.failf("I7: %s asked %s: %+v, %v", sl.id, id, got, err)
@@ -276,7 +276,7 @@ func (s *sim) talk(sl *slot) {
 				for range 1 + draw.IntN(2)*draw.IntN(4) {
 					j, id := job{name, n}, fmt.Sprint("id", draw.IntN(s.ids))
 					s.sent(j, sl.id, id)
-					if err := r.Tell(id, j); err != nil {
+					if err := r.Tell(id, formOf(j)); err != nil {
 						s.failf("%s can't tell: %v", name, err)
 						return
 					}

@@ -11,7 +11,6 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
-	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
 )
@@ -140,7 +139,7 @@ func (s *sim) observe(n *node) {
 		case sharding.Event:
 			s.onEvent(n, e)
 		case *actor.DeadLetterEvent:
-			if j, ok := jobIn(e.Message); ok && s.fates[j] != nil {
+			if j, ok := jobOf(e.Message); ok && s.fates[j] != nil {
 				s.fates[j].dead++
 				s.log("%s: dead letter %v to %s", n.id, j, e.PID)
 				if e.PID.GetAddress() == self && e.PID.GetId() == process {
@@ -153,15 +152,6 @@ func (s *sim) observe(n *node) {
 
 // process is where the Regions of all nodes are reached.
 const process = "holdfast/sharding/g/account"
-
-// jobIn finds the job in a dead letter. One in a relay is still kept by who sent it.
-func jobIn(msg any) (j job, ok bool) {
-	if e, is := msg.(*wire.Envelope); is {
-		msg, _ = wire.Default.Decode(e.Type, e.Codec, e.Payload)
-	}
-	j, ok = msg.(job)
-	return j, ok
-}
 
 // onEvent checks I4 by what a node says itself.
 func (s *sim) onEvent(n *node, e sharding.Event) {

@@ -76,8 +76,6 @@ func (k *simEntity) Receive(ctx actor.Context) {
 		if bad && s.odds(30, 8, uint64(k.l.number)) == 0 {
 			panic("born bad")
 		}
-	case job:
-		k.handle(ctx, msg)
 	case simBye:
 		if bad && s.odds(4, 1, uint64(k.l.number)) == 0 {
 			time.Sleep(time.Duration(s.odds(int(longest/time.Millisecond), 2, uint64(k.l.number))) * time.Millisecond)
@@ -90,6 +88,10 @@ func (k *simEntity) Receive(ctx actor.Context) {
 		}
 	case *actor.Stopped:
 		k.died()
+	default:
+		if j, ok := jobOf(msg); ok {
+			k.handle(ctx, j)
+		}
 	}
 }
 

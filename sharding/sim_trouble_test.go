@@ -238,7 +238,7 @@ func (s *sim) send(sl *slot) {
 	j, id, r, first := job{Number: s.jobs}, s.id(), sl.n.region, sl.lives == 1
 	s.sent(j, sl.id, id)
 	if s.r.IntN(8) > 0 {
-		if err := r.Tell(id, j); err != nil {
+		if err := r.Tell(id, formOf(j)); err != nil {
 			s.failf("%s can't tell: %v", sl.id, err)
 		}
 		return
@@ -246,7 +246,7 @@ func (s *sim) send(sl *slot) {
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 		defer cancel()
-		switch got, err := sharding.Ask[done](ctx, r, id, j); {
+		switch got, err := sharding.Ask[done](ctx, r, id, formOf(j)); {
 		case errors.Is(err, sharding.ErrClosed): // it has left at this moment
 			s.unsent(j)
 		// A node's next life gives its futures the same names, and may be answered what

@@ -13,6 +13,7 @@ import (
 	"github.com/asynkron/protoactor-go/extensions"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/direct"
 	"github.com/holdfast-go/holdfast/internal/links"
 	"github.com/holdfast-go/holdfast/internal/reply"
 	"github.com/holdfast-go/holdfast/internal/wire"
@@ -120,7 +121,12 @@ const noAddress = "nonhost"
 func (r *Region) onEnd(f func()) { r.cleanUp = append(r.cleanUp, f) }
 
 func (r *Region) launch() (err error) {
-	if r.regionLease, err = r.keeper.Lease(r.regionName(), r.options(metadata(r.typ.Shards, r.hosts))...); err != nil {
+	about := metadata(r.typ.Shards, r.hosts)
+	if families := direct.Of(r.system); families.Enabled() {
+		r.onEnd(families.Serve(r.names.key, r.resolve))
+		about[keyPlain] = "1"
+	}
+	if r.regionLease, err = r.keeper.Lease(r.regionName(), r.options(about)...); err != nil {
 		return err
 	}
 	r.onEnd(func() { _ = r.regionLease.Close(context.Background()) }) // bounded by the lease's own bounds
@@ -186,7 +192,7 @@ func (r *Region) spawn() (err error) {
 	}
 	r.onEnd(func() { r.system.Root.Stop(r.control); <-r.ended })
 	r.pid = actor.NewPID(r.system.Address(), r.names.process) // mail may come as soon as it is registered
-	pid, ok := r.system.ProcessRegistry.Add(&frontDoor{r}, r.names.process)
+	pid, ok := r.system.ProcessRegistry.Add(&frontDoor{noActor{r}}, r.names.process)
 	if !ok {
 		return fmt.Errorf("an actor has the name %q: %w", r.names.process, lease.ErrInvalid)
 	}

@@ -37,6 +37,7 @@ type registration struct {
 	owner lease.Owner
 	token lease.Token
 	hosts bool
+	plain bool // it takes messages by the short way
 }
 
 func newTable(r *Region) *table {
@@ -140,7 +141,7 @@ func (t *table) onRegion(ev lease.Event) {
 	case ok && ev.Kind == lease.EventPut:
 		rec := ev.Record
 		if name, _ := t.r.names.region(rec.Owner); name == rec.Name && rec.Token >= t.regions[rec.Owner.Incarnation].token {
-			t.regions[rec.Owner.Incarnation] = registration{rec.Owner, rec.Token, rec.Metadata[keyHosts] == "1"}
+			t.regions[rec.Owner.Incarnation] = registration{rec.Owner, rec.Token, rec.Metadata[keyHosts] == "1", rec.Metadata[keyPlain] == "1"}
 		}
 	}
 	t.version++
@@ -228,6 +229,14 @@ func (t *table) participants(hosts bool) []registration {
 		return strings.Compare(a.owner.Incarnation, b.owner.Incarnation)
 	})
 	return rs
+}
+
+// direct reports whether a node takes messages by the short way, if that is known.
+func (t *table) direct(incarnation string) (can, known bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	g, known := t.regions[incarnation]
+	return g.plain, known
 }
 
 // bossOf returns who coordinates; false if nobody does.

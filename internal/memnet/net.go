@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/holdfast-go/holdfast/internal/direct"
 )
 
 // DefaultQueue is how many user messages a link holds, and how many system
@@ -92,6 +94,7 @@ func (n *Net) Join(system *actor.ActorSystem, addr string) {
 	me := &node{net: n, system: system, addr: addr, watches: map[watch]struct{}{}}
 	ref := &process{me}
 	registry.Address = addr
+	direct.Of(system).Enable(true)
 	registry.RegisterAddressResolver(func(*actor.PID) (actor.Process, bool) { return ref, true })
 
 	n.mu.Lock()

@@ -8,6 +8,8 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/remote"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-go/holdfast/internal/direct"
 )
 
 // frame is a message on its way.
@@ -134,6 +136,11 @@ func (me *node) deliver(f frame) {
 
 func (me *node) post(f frame, msg any) error {
 	ref, ok := me.system.ProcessRegistry.GetLocal(f.target.Id)
+	if !ok {
+		if p, is := direct.Of(me.system).Resolve(f.target.Id); is {
+			ref, ok = p, true
+		}
+	}
 	switch m := msg.(type) {
 	case *actor.Terminated:
 		// As remote does: to the watcher if it is still there, with this reason

@@ -397,12 +397,12 @@ func (r *Router) Direct() bool {
 // Through returns where a message of this node is to be sent now, and by which
 // token, if it goes to another node and nothing holds it up or could be overtaken
 // by it; the Router takes it as sent. Else ok is false, and it is for Accept.
-func (r *Router) Through() (address string, token lease.Token, ok bool) {
+func (r *Router) Through() (node *wire.Node, token lease.Token, ok bool) {
 	if r.open || r.ending || r.doubt || !r.remote() || !r.path.is(r.host) {
-		return "", 0, false
+		return nil, 0, false
 	}
 	r.path.used, r.path.sent = true, r.port.Now()
-	return r.host.node.Address, r.host.token, true
+	return r.host.node, r.host.token, true
 }
 
 // Elsewhere reports whether another node is known to hold the name.

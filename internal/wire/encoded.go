@@ -1,0 +1,63 @@
+package wire
+
+import (
+	"reflect"
+	"strings"
+
+	"github.com/asynkron/protoactor-go/remote"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/runtime/protoiface"
+)
+
+// Encoded is a Protocol Buffers message together with its bytes: whoever sends it
+// need not write it again, can't find it unfit, and does not see what its owner
+// does to it meanwhile. To everybody else it is the message.
+type Encoded struct {
+	protoreflect.Message
+	payload []byte
+}
+
+// Plain encodes a message that may travel to a peer as it is, in no Envelope; nil if
+// it may not: a registered type, one of protoactor's own, or one that Encode
+// refuses. No payload is longer than limit, which is above 0.
+func (r *Registry) Plain(msg any, limit int) *Encoded {
+	m, ok := msg.(proto.Message)
+	if !ok || r.types.Load().byType[reflect.TypeOf(msg)] != nil {
+		return nil
+	}
+	switch msg.(type) {
+	case remote.RootSerializable, remote.RootSerialized:
+		return nil
+	}
+	name, payload, err := encodeProto(m, limit)
+	if err != nil || strings.HasPrefix(name, "actor.") || strings.HasPrefix(name, "remote.") || strings.HasPrefix(name, "cluster.") {
+		return nil
+	}
+	return &Encoded{m.ProtoReflect(), payload}
+}
+
+// TypeName returns the message's name.
+func (e *Encoded) TypeName() string { return string(e.Descriptor().FullName()) }
+
+// Payload returns the bytes.
+func (e *Encoded) Payload() []byte { return e.payload }
+
+// ProtoReflect implements proto.Message.
+func (e *Encoded) ProtoReflect() protoreflect.Message { return e }
+
+// ProtoMethods has the bytes taken for what they are.
+func (e *Encoded) ProtoMethods() *protoiface.Methods { return &methods }
+
+var methods = protoiface.Methods{
+	Flags: protoiface.SupportMarshalDeterministic,
+	Size: func(in protoiface.SizeInput) protoiface.SizeOutput {
+		return protoiface.SizeOutput{Size: len(in.Message.(*Encoded).payload)}
+	},
+	Marshal: func(in protoiface.MarshalInput) (protoiface.MarshalOutput, error) {
+		return protoiface.MarshalOutput{Buf: append(in.Buf, in.Message.(*Encoded).payload...)}, nil
+	},
+	CheckInitialized: func(protoiface.CheckInitializedInput) (protoiface.CheckInitializedOutput, error) {
+		return protoiface.CheckInitializedOutput{}, nil
+	},
+}

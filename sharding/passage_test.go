@@ -1,0 +1,151 @@
+package sharding_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/holdfast-go/holdfast/internal/direct"
+	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/remoting"
+	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/singleton"
+)
+
+// taker answers a StringValue with its own headers, and says what else it got.
+func taker() *actor.Props {
+	return actor.PropsFromFunc(func(ctx actor.Context) {
+		m, ok := ctx.Message().(*wrapperspb.StringValue)
+		if !ok {
+			return
+		}
+		if m.Value == "passivate" {
+			e, _ := sharding.Of(ctx)
+			e.Passivate()
+		}
+		if ctx.Sender() != nil {
+			header := ""
+			if h := ctx.MessageHeader(); h != nil {
+				header = h.Get("h")
+			}
+			ctx.Respond(wrapperspb.String(m.Value + "/" + header))
+		}
+	})
+}
+
+// shortWay is two nodes of which the first has an entity on the second, and a count
+// of what came there by the short way.
+func shortWay(c *cluster, takes bool) (ns []*node, id string, came *int) {
+	ns = c.nodes("a", "b")
+	direct.Of(ns[1].system).Enable(takes)
+	for _, n := range ns {
+		n.startType(sharding.Type{Name: "account", Shards: 4, Props: taker()})
+	}
+	c.settled(5*time.Second, ns...)
+	for i, owner := range owners(ns[0]) {
+		if owner == "b" {
+			id = idOf(i, 4)
+		}
+	}
+	// The process stands for one entity, whatever the token.
+	token := tokens(ns[0])[sharding.ShardOf(id, 4)]
+	came = new(int)
+	p, ok := direct.Of(ns[1].system).Resolve(direct.ID("g/account", fmt.Sprint(token, "/", id)))
+	require.Equal(c.t, takes, ok)
+	direct.Of(ns[1].system).Serve("g/account", func(string) (actor.Process, bool) {
+		*came++
+		return p, p != nil
+	})
+	return ns, id, came
+}
+
+// Protocol Buffers messages travel as they are, with sender and headers; an entity
+// that does not run is started by them as by any other.
+func TestTheShortWay(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns, id, came := shortWay(c, true)
+		asks := func(want int, msg any, answer string) {
+			t.Helper()
+			before := *came
+			got, err := sharding.Ask[*wrapperspb.StringValue](contextFor(t, time.Second), ns[0].region, id, msg)
+			require.NoError(t, err)
+			require.Equal(t, answer, got.Value)
+			require.Equal(t, want, *came-before)
+		}
+		asks(1, wrapperspb.String("starts"), "starts/")
+		asks(1, wrapperspb.String("runs"), "runs/")
+		asks(1, &actor.MessageEnvelope{Message: wrapperspb.String("x"), Header: map[string]string{"h": "v"}}, "x/v")
+		asks(1, wrapperspb.String("passivate"), "passivate/")
+		time.Sleep(time.Second)
+		asks(1, wrapperspb.String("again"), "again/")
+
+		// What is no such message goes in an envelope.
+		before := *came
+		require.NoError(t, ns[0].region.Tell(id, job{"x", 1}))
+		require.NoError(t, ns[0].region.Tell(id, &actor.PoisonPill{}))
+		time.Sleep(time.Second)
+		require.Equal(t, before, *came)
+		asks(1, wrapperspb.String("after its end"), "after its end/")
+
+		// So does what is too large, to be refused as ever.
+		var u *singleton.UndeliverableError
+		_, err := sharding.Ask[*wrapperspb.StringValue](contextFor(t, time.Second), ns[0].region, id,
+			wrapperspb.String(strings.Repeat("x", remoting.PayloadLimit(ns[0].system)+1)))
+		require.ErrorAs(t, err, &u)
+		require.Equal(t, wire.Reason_REASON_TOO_LARGE, u.Notice.Reason)
+		_, err = sharding.Ask[*wrapperspb.StringValue](contextFor(t, time.Second), ns[0].region, id, wrapperspb.String("no \xff text"))
+		require.ErrorAs(t, err, &u)
+	})
+}
+
+// A node that does not say that it takes the short way gets envelopes.
+func TestTheShortWayIsForThoseWhoTakeIt(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns, id, came := shortWay(c, false)
+		got, err := sharding.Ask[*wrapperspb.StringValue](contextFor(t, time.Second), ns[0].region, id, wrapperspb.String("x"))
+		require.NoError(t, err)
+		require.Equal(t, "x/", got.Value)
+		require.Zero(t, *came)
+	})
+}
+
+// What others send by the short way is checked as what they send in envelopes.
+func TestTheShortWayRefuses(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b")
+		for _, n := range ns {
+			n.startType(sharding.Type{Name: "account", Shards: 4, Props: taker()})
+		}
+		c.settled(5*time.Second, ns...)
+		dead := 0
+		ns[1].system.EventStream.Subscribe(func(e any) {
+			if _, ok := e.(*actor.DeadLetterEvent); ok {
+				dead++
+			}
+		})
+		for i, rest := range []string{"", "x", "7", "/x", "-1/x", "99999999999999999999/x", "7/", "7/" + strings.Repeat("x", 1000), "7/\xff"} {
+			pid := actor.NewPID("b:1", direct.ID("g/account", rest))
+			ns[0].system.Root.Send(pid, wrapperspb.String("x"))
+			time.Sleep(time.Second)
+			if dead == i {
+				require.Contains(t, rest, "\xff", "no dead letter for %q", rest) // it can't even be sent
+				dead++
+			}
+		}
+		// A token of the future is waited for, one of the past is as good as the present.
+		id := idOf(0, 4)
+		future := tokens(ns[0])[0] + 1000
+		ns[0].system.Root.Send(actor.NewPID("b:1", direct.ID("g/account", fmt.Sprint(future, "/", id))), wrapperspb.String("x"))
+		ns[0].system.Root.Send(actor.NewPID("b:1", direct.ID("g/account", "0/"+id)), wrapperspb.String("x"))
+		time.Sleep(time.Second)
+		for _, n := range ns {
+			_, err := sharding.Ask[*wrapperspb.StringValue](contextFor(t, 5*time.Second), n.region, id, wrapperspb.String("x"))
+			require.NoError(t, err)
+		}
+	})
+}
