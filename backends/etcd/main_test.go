@@ -63,12 +63,19 @@ func (w withShared) Run() int {
 
 // three is taken by tests on a cluster of three servers: several at a time are
 // more than two processors can keep in step, and leaders change by themselves.
-var three sync.Mutex
+var three sync.RWMutex
 
 // alone makes t wait until no other test runs such a cluster.
 func alone(t *testing.T) {
 	three.Lock()
 	t.Cleanup(three.Unlock)
+}
+
+// unsteady makes t wait until no test that is alone runs. Its own cluster is one
+// whose leader may change at any time.
+func unsteady(t *testing.T) {
+	three.RLock()
+	t.Cleanup(three.RUnlock)
 }
 
 // shared is one server for all tests that do it no harm, each with a prefix of
