@@ -1,7 +1,7 @@
 package explore
 
 // Longest is how many messages a Queue holds.
-const Longest = 5
+const Longest = 6
 
 // Queue is what is under way on one link, in order. It is plain data: what is not
 // in use is zero.

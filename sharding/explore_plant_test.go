@@ -1,0 +1,71 @@
+package sharding
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/internal/explore"
+)
+
+// instead makes a machine that does something else at one event in some phases.
+func instead(e event, in []Phase, do func(m machine) (machine, []effect)) func(machine, event) (machine, []effect) {
+	return func(m machine, got event) (machine, []effect) {
+		if got == e && slices.Contains(in, m.phase) {
+			return do(m)
+		}
+		return m.next(got)
+	}
+}
+
+func ignored(m machine) (machine, []effect) { return m, nil }
+
+// planted are mistakes in the machine, around it, and in the store.
+var planted = []struct {
+	what  string
+	model xmodel
+	want  error
+}{
+	{"the lease is released before the entities have ended", xmodel{nodes: 2, bounds: xbudget{Wishes: 1},
+		next: instead(quit, []Phase{Active}, func(m machine) (machine, []effect) { return m.to(Releasing, doRelease) })}, errI4},
+	{"the lease is transferred while entities run", xmodel{nodes: 2, bounds: xbudget{Orders: 1},
+		next: instead(invited, []Phase{Inviting}, func(m machine) (machine, []effect) { return m.to(Transferring, doTransfer) })}, errI4},
+	{"entities that are overdue are left at once", xmodel{nodes: 2, bounds: xbudget{Wishes: 1},
+		next: instead(overdue, []Phase{Draining}, func(m machine) (machine, []effect) { return m.to(Stopping, doYield) })}, errI4},
+	{"an unknown transfer is taken for refused, and the shard opened again", xmodel{nodes: 2, bounds: xbudget{Orders: 1, Unknowns: 1}}, errI1},
+	{"an unknown transfer is taken for done", xmodel{nodes: 2, bounds: xbudget{Orders: 1, Unknowns: 1}}, explore.ErrDeadEnd},
+	{"what was handed over is not adopted by a write", xmodel{nodes: 2, bounds: xbudget{Orders: 1, Unknowns: 1}}, errI1},
+	{"a lost 'off' leaves a node with its offer for ever", xmodel{nodes: 2, bounds: xbudget{Orders: 1}}, explore.ErrDeadEnd},
+	{"an order to host is taken for the lease", xmodel{nodes: 2}, errI1},
+	{"the gate does not look at the lease", xmodel{nodes: 2, bounds: xbudget{Losses: 1}}, errI1},
+	{"a loss is not heard while entities run", xmodel{nodes: 2, bounds: xbudget{Losses: 1}, next: instead(lost, []Phase{Active}, ignored)}, explore.ErrDeadEnd},
+	{"what is won by a node that gives up is kept", xmodel{nodes: 2, bounds: xbudget{Wishes: 1},
+		next: instead(won, []Phase{Acquiring}, func(m machine) (machine, []effect) {
+			if m.quitting {
+				return m.to(Away)
+			}
+			return m.next(won)
+		})}, explore.ErrDeadEnd},
+	{"no answer is waited for in vain", xmodel{nodes: 2, bounds: xbudget{Links: 1, Orders: 1}}, explore.ErrDeadEnd},
+	{"a lost shard is forgotten at once", xmodel{nodes: 2, bounds: xbudget{Losses: 1},
+		next: instead(lost, []Phase{Active}, func(m machine) (machine, []effect) { return m.to(Releasing, doLose, doRelease) })}, errI4},
+	{"the store releases blindly", xmodel{nodes: 2, bounds: xbudget{Losses: 1}, flaws: explore.Flaws{BlindRelease: true}}, errI2},
+	{"the store transfers blindly", xmodel{nodes: 2, bounds: xbudget{Orders: 2, Unknowns: 1}, flaws: explore.Flaws{BlindTransfer: true}}, errI1},
+	{"a host trusts for longer than the store does", xmodel{nodes: 2, flaws: explore.Flaws{TrustTooLong: true}}, errI1},
+	{"nobody releases what nobody claims", xmodel{nodes: 2, bounds: xbudget{Unknowns: 1, Orders: 1}, flaws: explore.Flaws{NoReconciliation: true}}, explore.ErrDeadEnd},
+}
+
+// A model that finds nothing has to be one that would have.
+func TestExploreFindsWhatIsPlanted(t *testing.T) {
+	for _, p := range planted {
+		t.Run(p.what, func(t *testing.T) {
+			p.model.plant = p.what
+			rep := explore.Run(p.model.space())
+			require.NotNil(t, rep.Violation, "not found in %v", rep)
+			t.Logf("%v\n%v", rep, rep.Violation)
+			require.ErrorIs(t, rep.Violation, p.want)
+			require.LessOrEqual(t, len(rep.Violation.Trace), 25)
+		})
+	}
+}
