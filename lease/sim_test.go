@@ -3,7 +3,6 @@ package lease_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -14,15 +13,13 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/internal/simulate"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultclock"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
 )
 
-var (
-	simSeed  = flag.Uint64("lease.seed", 0, "the one history of TestSimulation to run")
-	simSeeds = flag.Int("lease.seeds", 0, "how many histories TestSimulation runs; 0: 500, or 150 under the race detector")
-)
+var histories = simulate.New("lease", 500, 150)
 
 // TestSimulation runs random histories of a few Keepers over one store under
 // every kind of fault, and checks the invariants at every step. A seed fixes the
@@ -30,37 +27,15 @@ var (
 // goroutines interleave within one moment is the scheduler's; to replay a
 // failure run its seed with -count.
 func TestSimulation(t *testing.T) {
-	if *simSeed != 0 {
-		synctest.Test(t, func(t *testing.T) { newSim(t, *simSeed).run() })
-		return
-	}
-	seeds := *simSeeds
-	switch {
-	case seeds == 0 && underRace:
-		seeds = 150
-	case seeds == 0:
-		seeds = 500
-	}
-	first := uint64(rand.Uint32()) + 1
-	t.Logf("seeds %d to %d; replay one with -run 'TestSimulation$' -lease.seed=N", first, first+uint64(seeds)-1)
-	const lanes = 2
-	for lane := range lanes {
-		t.Run(fmt.Sprint("lane ", lane), func(t *testing.T) {
-			t.Parallel()
-			for i := lane; i < seeds; i += lanes {
-				seed := first + uint64(i)
-				t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) { newSim(t, seed).run() })
-				})
-			}
-		})
-	}
+	histories.Run(t, func(t *testing.T, seed uint64) {
+		synctest.Test(t, func(t *testing.T) { newSim(t, seed).run() })
+	})
 }
 
 // sim is one history.
 type sim struct {
 	t     *testing.T
-	r     *rand.Rand // the driver's alone
+	r     *simulate.Random // the driver's alone
 	inner *memory.Store
 	store lease.Store // inner, or less able
 	cfg   lease.Config
@@ -145,7 +120,7 @@ type slowAndWordy struct {
 }
 
 func newSim(t *testing.T, seed uint64) *sim {
-	r := rand.New(rand.NewPCG(seed, 1))
+	r := histories.Random(seed)
 	s := &sim{
 		t: t, r: r, inner: memory.New(), began: time.Now(),
 		highest: map[string]lease.Token{}, winner: map[string]map[lease.Token]*held{},

@@ -2,7 +2,6 @@ package membership_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -14,15 +13,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/internal/simulate"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/membership"
 )
 
-var (
-	simSeed  = flag.Uint64("membership.seed", 0, "replay the one simulated history of this seed")
-	simCount = flag.Int("membership.histories", 0, "how many histories TestSimulation makes up; 0: 100, or 30 under the race detector")
-)
+var histories = simulate.New("membership", 100, 30)
 
 // TestSimulation runs random histories of joins, leaves, crashes, restarts, pauses,
 // partitions, watches that are cut and store calls that go wrong, and checks that
@@ -30,30 +27,13 @@ var (
 // record; that what followers are told fits together and fits the store's own
 // history; and that all agree when all is well. Replay with -membership.seed.
 func TestSimulation(t *testing.T) {
-	if *simSeed != 0 {
-		simulate(t, *simSeed)
-		return
-	}
-	count := *simCount
-	switch {
-	case count == 0 && underRace:
-		count = 30
-	case count == 0:
-		count = 100
-	}
-	base := rand.Uint64()>>1 + 1
-	for i := range count {
-		seed := base + uint64(i)
-		if !t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) { simulate(t, seed) }) {
-			t.Fatalf("replay with -run 'TestSimulation$' -membership.seed=%d -count=20", seed)
-		}
-	}
+	histories.Run(t, simulateOne)
 }
 
 // sim is one history.
 type sim struct {
 	*world
-	r     *rand.Rand
+	r     *simulate.Random
 	seed  uint64
 	slots []*slot
 	all   []*node // of every life, in order
@@ -74,9 +54,9 @@ type slot struct {
 	left   bool
 }
 
-func simulate(t *testing.T, seed uint64) {
+func simulateOne(t *testing.T, seed uint64) {
 	bubble(t, func(t *testing.T, w *world) {
-		s := &sim{world: w, seed: seed, r: rand.New(rand.NewPCG(seed, 1))}
+		s := &sim{world: w, seed: seed, r: histories.Random(seed)}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go s.watchReigns(ctx)
@@ -84,6 +64,9 @@ func simulate(t *testing.T, seed uint64) {
 			s.slots = append(s.slots, &slot{id: fmt.Sprint("n", i)})
 		}
 		for range 60 {
+			if !s.r.Step() {
+				continue
+			}
 			s.act()
 			for until := time.Now().Add(s.upTo(3 * time.Second)); ; {
 				s.check()

@@ -155,6 +155,9 @@ func (s *sim) calm(moves int) {
 		s.talk(sl)
 	}
 	for range moves {
+		if !s.r.Step() {
+			continue
+		}
 		time.Sleep(20*time.Millisecond + s.upTo(200*time.Millisecond))
 		s.plan()
 		if s.r.IntN(3) == 0 {

@@ -2,10 +2,7 @@ package sharding_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
-	"math/rand/v2"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"testing"
@@ -19,6 +16,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/internal/memnet"
+	"github.com/holdfast-go/holdfast/internal/simulate"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultclock"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
@@ -28,10 +26,7 @@ import (
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
-var (
-	simSeed  = flag.Uint64("sharding.seed", 0, "replay the one simulated history of this seed, with the Regions' logs")
-	simCount = flag.Int("sharding.histories", 0, "how many histories each simulation makes up; 0: 24, or 6 under the race detector")
-)
+var suite = simulate.New("sharding", 24, 6)
 
 // TestSimulation runs random histories of a type on a few nodes: trouble of all
 // kinds, a calm time in which shards move by plan, trouble again. sim_check_test.go
@@ -62,34 +57,7 @@ func TestCalmHistories(t *testing.T) {
 }
 
 func histories(t *testing.T, play func(*sim)) {
-	if *simSeed != 0 {
-		simulate(t, *simSeed, play)
-		return
-	}
-	count := *simCount
-	switch {
-	case count == 0 && simRace():
-		count = 6
-	case count == 0:
-		count = 24
-	}
-	first := uint64(rand.Uint32()) + 1
-	t.Logf("seeds %d to %d; replay one with -run '%s$' -sharding.seed=N", first, first+uint64(count)-1, t.Name())
-	const lanes = 2
-	for lane := range lanes {
-		t.Run(fmt.Sprint("lane ", lane), func(t *testing.T) {
-			t.Parallel()
-			for i := lane; i < count; i += lanes {
-				seed := first + uint64(i)
-				t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { simulate(t, seed, play) })
-			}
-		})
-	}
-}
-
-func simRace() bool {
-	info, ok := debug.ReadBuildInfo()
-	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+	suite.Run(t, func(t *testing.T, seed uint64) { history(t, seed, play) })
 }
 
 // slot is a place in the cluster: an address, where one incarnation after the
@@ -129,7 +97,7 @@ type sim struct {
 	t      *testing.T
 	seed   uint64
 	c      *cluster
-	r      *rand.Rand
+	r      *simulate.Random
 	slots  []*slot
 	shards int
 	ids    int
@@ -146,12 +114,12 @@ type sim struct {
 	records
 }
 
-func simulate(t *testing.T, seed uint64, play func(*sim)) {
+func history(t *testing.T, seed uint64, play func(*sim)) {
 	synctest.Test(t, func(t *testing.T) {
 		// protoactor's log of dead letters ends a second after the last, which a
 		// timer of a frozen node's may bring about.
 		defer func() { time.Sleep(2 * ttl); synctest.Wait() }()
-		s := &sim{t: t, seed: seed, r: rand.New(rand.NewPCG(seed, 1)),
+		s := &sim{t: t, seed: seed, r: suite.Random(seed),
 			c: &cluster{t: t, store: memory.New(), net: memnet.New()}}
 		s.prepare()
 		defer s.end()
@@ -267,7 +235,7 @@ func (s *sim) start(sl *slot) {
 }
 
 func (s *sim) logger(sl *slot) *zap.Logger {
-	if *simSeed == 0 {
+	if !suite.Replays() {
 		return zap.NewNop()
 	}
 	return zaptest.NewLogger(s.t).With(zap.String("at", fmt.Sprint(sl.id, ".", sl.lives)))

@@ -18,6 +18,9 @@ func (s *sim) trouble(steps int) {
 	s.good.Store(false)
 	for range steps {
 		s.poll()
+		if !s.r.Step() {
+			continue
+		}
 		sl := s.some()
 		if boss := s.boss(); boss != nil && s.r.IntN(4) == 0 {
 			sl = boss // in the middle of whatever it orders

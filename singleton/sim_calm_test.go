@@ -104,6 +104,9 @@ func (s *sim) calm() {
 	before, lives, first := s.count(), len(s.lives), len(s.order)
 	s.mu.Unlock()
 	for range 2 + s.r.IntN(3) {
+		if !s.r.Step() {
+			continue
+		}
 		s.traffic(50*time.Millisecond+s.upTo(150*time.Millisecond), nil)
 		s.move()
 	}

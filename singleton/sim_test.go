@@ -2,10 +2,7 @@ package singleton_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
-	"math/rand/v2"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"testing"
@@ -19,6 +16,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/internal/memnet"
+	"github.com/holdfast-go/holdfast/internal/simulate"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultclock"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
@@ -27,10 +25,7 @@ import (
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
-var (
-	simSeed  = flag.Uint64("singleton.seed", 0, "replay the one simulated history of this seed, with the managers' logs")
-	simCount = flag.Int("singleton.histories", 0, "how many histories TestSimulation makes up; 0: 120, or 24 under the race detector")
-)
+var histories = simulate.New("singleton", 120, 24)
 
 // TestSimulation runs random histories of a singleton on a few nodes: trouble of
 // all kinds, a calm time in which it moves by plan, trouble again. sim_check_test.go
@@ -38,34 +33,7 @@ var (
 // and when. How goroutines interleave within one moment is the scheduler's; to
 // replay a failure run its seed with -count.
 func TestSimulation(t *testing.T) {
-	if *simSeed != 0 {
-		simulate(t, *simSeed)
-		return
-	}
-	count := *simCount
-	switch {
-	case count == 0 && underRace():
-		count = 24
-	case count == 0:
-		count = 120
-	}
-	first := uint64(rand.Uint32()) + 1
-	t.Logf("seeds %d to %d; replay one with -run 'TestSimulation$' -singleton.seed=N", first, first+uint64(count)-1)
-	const lanes = 2
-	for lane := range lanes {
-		t.Run(fmt.Sprint("lane ", lane), func(t *testing.T) {
-			t.Parallel()
-			for i := lane; i < count; i += lanes {
-				seed := first + uint64(i)
-				t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { simulate(t, seed) })
-			}
-		})
-	}
-}
-
-func underRace() bool {
-	info, ok := debug.ReadBuildInfo()
-	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+	histories.Run(t, play)
 }
 
 // slot is a place in the cluster: an address, where one incarnation after the
@@ -100,7 +68,7 @@ type sim struct {
 	t      *testing.T
 	seed   uint64
 	c      *cluster
-	r      *rand.Rand
+	r      *simulate.Random
 	slots  []*slot
 	follow bool     // who hosts is for the sources of leadership to say
 	prefer []string // or these are preferred
@@ -112,12 +80,12 @@ type sim struct {
 	records
 }
 
-func simulate(t *testing.T, seed uint64) {
+func play(t *testing.T, seed uint64) {
 	synctest.Test(t, func(t *testing.T) {
 		// protoactor's log of dead letters ends a second after the last, which a
 		// timer of a frozen node's may bring about.
 		defer func() { time.Sleep(2 * ttl); synctest.Wait() }()
-		s := &sim{t: t, seed: seed, r: rand.New(rand.NewPCG(seed, 1)),
+		s := &sim{t: t, seed: seed, r: histories.Random(seed),
 			c: &cluster{t: t, store: memory.New(), net: memnet.New()}}
 		defer s.end()
 		defer s.report()
@@ -223,7 +191,7 @@ func (sl *slot) owner() lease.Owner {
 }
 
 func (s *sim) logger(sl *slot) *zap.Logger {
-	if *simSeed == 0 {
+	if !histories.Replays() {
 		return zap.NewNop()
 	}
 	return zaptest.NewLogger(s.t).With(zap.String("at", fmt.Sprint(sl.id, ".", sl.lives)))

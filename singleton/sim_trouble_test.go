@@ -14,6 +14,9 @@ import (
 func (s *sim) trouble(steps int) {
 	s.good.Store(false)
 	for range steps {
+		if !s.r.Step() {
+			continue
+		}
 		s.act(s.some())
 		time.Sleep(s.upTo([]time.Duration{20 * time.Millisecond, time.Second, 3 * time.Second}[s.r.IntN(3)]))
 		for range s.r.IntN(6) {

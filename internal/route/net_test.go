@@ -3,11 +3,11 @@ package route
 import (
 	"container/heap"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-go/holdfast/internal/simulate"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -15,7 +15,7 @@ import (
 // world is some Routers on links that keep order, one name that moves between
 // them, and a clock that jumps from event to event.
 type world struct {
-	r      *rand.Rand
+	r      *simulate.Random
 	now    time.Duration
 	queue  events
 	serial int
@@ -70,7 +70,7 @@ func (e *events) Pop() any {
 }
 
 func newWorld(seed uint64, nodes, limit int) *world {
-	w := &world{r: rand.New(rand.NewPCG(seed, 7)), cut: map[[2]int]int{}, down: map[[2]int]bool{}, owner: -1, slow: 5 * time.Millisecond}
+	w := &world{r: histories.Random(seed), cut: map[[2]int]int{}, down: map[[2]int]bool{}, owner: -1, slow: 5 * time.Millisecond}
 	for i := range nodes {
 		n := &node{w: w, id: i, links: map[string]time.Duration{}}
 		n.router = New(Config{Name: "x", Self: self(i), Limit: limit, Patience: time.Second, Rest: 5 * time.Second}, n)

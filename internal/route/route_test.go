@@ -2,32 +2,21 @@ package route
 
 import (
 	"flag"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/internal/simulate"
 )
 
 var (
-	seed      = flag.Uint64("route.seed", 0, "replay the one history of this seed")
+	histories = simulate.New("route", 500, 500)
 	verbose   = flag.Bool("route.v", false, "trace what travels")
-	histories = flag.Int("route.histories", 500, "how many histories of each kind are made up")
 )
 
-func each(t *testing.T, f func(t *testing.T, seed uint64)) {
-	if *seed != 0 {
-		f(t, *seed)
-		return
-	}
-	base := rand.Uint64() / 2
-	for i := range *histories {
-		if f(t, base+uint64(i)); t.Failed() {
-			t.Fatalf("replay with -run %s -route.seed=%d", t.Name(), base+uint64(i))
-		}
-	}
-}
+func each(t *testing.T, f func(t *testing.T, seed uint64)) { histories.Run(t, f) }
 
 func (w *world) tail() string {
 	return w.state() + strings.Join(w.trace[max(0, len(w.trace)-4000):], "\n")
@@ -43,6 +32,9 @@ func TestMailStaysWholeAndInOrder(t *testing.T) {
 		w.move(0)
 		gap := []time.Duration{50 * time.Millisecond, 200 * time.Millisecond}[seed%2]
 		for range 20 {
+			if !w.r.Step() {
+				continue
+			}
 			for range 15 {
 				w.run(w.upTo(gap / 15))
 				w.nodes[w.r.IntN(len(w.nodes))].say()
@@ -72,6 +64,9 @@ func TestFastMovesLoseNothing(t *testing.T) {
 		w.slow = 20 * time.Millisecond
 		w.move(0)
 		for range 200 {
+			if !w.r.Step() {
+				continue
+			}
 			w.run(w.upTo(4 * time.Millisecond))
 			w.nodes[w.r.IntN(len(w.nodes))].say()
 			if w.started(0) && w.r.IntN(3) == 0 {
@@ -96,6 +91,9 @@ func TestBrokenLinks(t *testing.T) {
 		w := newWorld(seed, 2+int(seed%3), 10000)
 		w.move(0)
 		for range 200 {
+			if !w.r.Step() {
+				continue
+			}
 			w.run(w.upTo(10 * time.Millisecond))
 			w.nodes[w.r.IntN(len(w.nodes))].say()
 			switch w.r.IntN(40) {

@@ -1,0 +1,174 @@
+// Package simulate runs histories that are made up from seeds: tests on fake time
+// in which random things happen. It has the flags they share, and makes a history
+// of steps that do not depend on one another, so that a failing one can be made
+// smaller by leaving steps out (package test/simulate does that).
+package simulate
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// Suite is the histories of one package. Its flags begin with its name:
+//
+//	-NAME.seed=N        replay the one history of this seed
+//	-NAME.without=LIST  and leave these of its steps out, as "3,7-9"
+//	-NAME.histories=N   how many are made up
+//	-NAME.first=N       the seed of the first; 0: random
+type Suite struct {
+	name        string
+	usual, race int
+	seed, first *uint64
+	count       *int
+	without     steps
+	last        atomic.Int64 // steps of the history played last
+}
+
+// New makes the flags of a package's histories, of which usual are made up if
+// nobody says how many, and race under the race detector.
+func New(name string, usual, race int) *Suite {
+	s := &Suite{name: name, usual: usual, race: race,
+		seed:  flag.Uint64(name+".seed", 0, "replay the one simulated history of this seed, with its logs"),
+		first: flag.Uint64(name+".first", 0, "the seed of the first simulated history; 0: random"),
+		count: flag.Int(name+".histories", 0, fmt.Sprintf("how many simulated histories of each kind are made up; 0: %d, or %d under the race detector", usual, race)),
+	}
+	flag.Var(&s.without, name+".without", "steps to leave out of a replay, as 3,7-9")
+	return s
+}
+
+// Replays reports whether one history is replayed, so that it may tell more.
+func (s *Suite) Replays() bool { return *s.seed != 0 }
+
+// lanes is how many histories run at a time.
+const lanes = 2
+
+// Run plays the histories that the flags ask for, two at a time, and returns when all
+// have been played.
+func (s *Suite) Run(t *testing.T, play func(t *testing.T, seed uint64)) {
+	if s.Replays() {
+		defer func() { fmt.Printf("simulate: %d steps\n", s.last.Load()) }()
+		play(t, *s.seed)
+		return
+	}
+	count := *s.count
+	switch {
+	case count == 0 && underRace():
+		count = s.race
+	case count == 0:
+		count = s.usual
+	}
+	first := *s.first
+	if first == 0 {
+		first = uint64(rand.Uint32()) + 1
+	}
+	t.Logf("seeds %d to %d; replay one with -run '^%s$' -%s.seed=N", first, first+uint64(count)-1, t.Name(), s.name)
+	t.Run("histories", func(t *testing.T) { // over when all lanes are
+		for lane := range lanes {
+			t.Run(fmt.Sprint("lane ", lane), func(t *testing.T) {
+				t.Parallel()
+				for i := lane; i < count; i += lanes {
+					seed := first + uint64(i)
+					t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { play(t, seed) })
+				}
+			})
+		}
+	})
+}
+
+func underRace() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+}
+
+// Random is a history's random numbers.
+type Random struct {
+	*rand.Rand
+	suite *Suite
+	seed  uint64
+	pcg   *rand.PCG
+	n     int
+}
+
+// Random returns the random numbers of a seed.
+func (s *Suite) Random(seed uint64) *Random {
+	pcg := rand.NewPCG(seed, 1)
+	return &Random{Rand: rand.New(pcg), suite: s, seed: seed, pcg: pcg}
+}
+
+// Step begins the next step: numbers that depend on the seed and on how many steps
+// began before, and on nothing else. It is false if the step is to be left out.
+func (r *Random) Step() bool {
+	r.n++
+	r.suite.last.Store(int64(r.n))
+	r.pcg.Seed(r.seed, uint64(r.n)<<8|1)
+	return !(r.suite.Replays() && slices.Contains(r.suite.without, r.n))
+}
+
+// Steps is how many have begun.
+func (r *Random) Steps() int { return r.n }
+
+// steps is a flag: numbers and ranges of them.
+type steps []int
+
+func (s *steps) String() string {
+	var parts []string
+	for i := 0; i < len(*s); {
+		j := i
+		for j+1 < len(*s) && (*s)[j+1] == (*s)[j]+1 {
+			j++
+		}
+		if j == i {
+			parts = append(parts, strconv.Itoa((*s)[i]))
+		} else {
+			parts = append(parts, fmt.Sprintf("%d-%d", (*s)[i], (*s)[j]))
+		}
+		i = j + 1
+	}
+	return strings.Join(parts, ",")
+}
+
+// Set implements flag.Value.
+func (s *steps) Set(text string) error {
+	*s = nil
+	if text == "" {
+		return nil
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		from, to, ranged := strings.Cut(part, "-")
+		if !ranged {
+			to = from
+		}
+		a, err := strconv.Atoi(from)
+		if err != nil {
+			return err
+		}
+		b, err := strconv.Atoi(to)
+		if err != nil {
+			return err
+		}
+		if a < 1 || b < a || b > 1_000_000 {
+			return fmt.Errorf("%q: steps count from 1, and the first of a range comes first", part)
+		}
+		for n := a; n <= b; n++ {
+			*s = append(*s, n)
+		}
+	}
+	slices.Sort(*s)
+	*s = slices.Compact(*s)
+	return nil
+}
+
+// Format writes a set of steps as the flag -NAME.without reads it.
+func Format(numbers []int) string {
+	s := steps(slices.Clone(numbers))
+	slices.Sort(s)
+	s = slices.Compact(s)
+	return s.String()
+}

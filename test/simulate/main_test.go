@@ -1,0 +1,95 @@
+package main
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/internal/mutant"
+)
+
+// What is needed to fail is found among much that is not.
+func TestReduce(t *testing.T) {
+	for _, needed := range [][]int{{}, {1}, {45}, {1, 45}, {7, 8, 9}, {2, 13, 14, 40}} {
+		all := make([]int, 45)
+		for i := range all {
+			all[i] = i + 1
+		}
+		tries := 0
+		left := reduce(all, func(kept []int) bool {
+			tries++
+			for _, n := range needed {
+				if !slices.Contains(kept, n) {
+					return false
+				}
+			}
+			return true
+		})
+		require.ElementsMatch(t, needed, left)
+		require.Less(t, tries, 200)
+	}
+	require.Equal(t, []int{1, 3, 5}, others(5, []int{2, 4}))
+}
+
+func TestReplaysAreRead(t *testing.T) {
+	for _, s := range []string{"lease:TestSimulation:7", "internal/route:TestBrokenLinks:123:1-3,9"} {
+		h, err := parse(s)
+		require.NoError(t, err)
+		require.Equal(t, s, h.String())
+	}
+	for _, s := range []string{"", "lease", "lease:TestSimulation", "lease:TestSimulation:x", "lease:TestSimulation:0", "lease:TestNothing:1",
+		"nothing:TestSimulation:1", "lease:TestSimulation:1:2:3"} {
+		_, err := parse(s)
+		require.Error(t, err, s)
+	}
+	require.Error(t, run(t.Context(), options{n: 0, times: 1}))
+	require.Error(t, run(t.Context(), options{n: 1, times: 1, only: "nothing"}))
+}
+
+func TestFailuresAreToldApart(t *testing.T) {
+	for output, want := range map[string]string{
+		"    sim_check_test.go:71: seed 4187643407 at 01:59.601: n0 began with \"child 0, 0 jobs\"\n":        "n# began with \"child #, # jobs\"",
+		"    sim_test.go:9:    0.000s seed 7: ttl 1s\n   4.2s FAILED: job/1: both n1 with 5 and n2 with 7\n": "job/#: both n# with # and n# with #",
+		"panic: deadlock\n": "deadlock",
+		"nothing":           "?",
+	} {
+		require.Equal(t, want, signature(output), output)
+	}
+}
+
+// Kinds are shared out wholly, and a share of none is forgotten.
+func TestShares(t *testing.T) {
+	sum := 0.0
+	for _, k := range kinds {
+		require.Positive(t, k.share, k)
+		sum += k.share
+	}
+	require.InDelta(t, 1, sum, 0.001)
+	require.Equal(t, []string{"lease", "internal/route", "membership", "singleton", "sharding"}, packages())
+}
+
+// A planted bug is found, made smaller, and found again by what was printed.
+func TestAPlantedBugIsFoundAndMadeSmaller(t *testing.T) {
+	p, err := newPlayer(options{n: 1, times: 200, smaller: time.Minute, tags: "holdfast_mutants", first: 1000,
+		env: []string{"HOLDFAST_MUTANT=" + mutant.TokensRestart}})
+	require.NoError(t, err)
+	defer p.close()
+	lease := kinds[0]
+	failing, _, err := p.play(t.Context(), lease, 20)
+	require.NoError(t, err)
+	require.NotEmpty(t, failing)
+	h := failing[0]
+	require.NoError(t, p.smaller(t.Context(), &h))
+	require.NotEmpty(t, h.without, "nothing could be left out")
+	again, err := parse(h.String())
+	require.NoError(t, err)
+	require.ErrorContains(t, p.again(t.Context(), again), "it failed: ")
+
+	p.env = nil
+	failing, _, err = p.play(t.Context(), lease, 20)
+	require.NoError(t, err)
+	require.Empty(t, failing, "with nothing planted")
+	require.NoError(t, p.again(t.Context(), again))
+}
