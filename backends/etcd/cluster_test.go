@@ -74,6 +74,7 @@ func TestCluster(t *testing.T) {
 			require.NoError(t, l.Stop(ctx))
 			leader(l)
 			last(ttl)
+			j.mayRob()
 			require.NoError(t, l.Cont())
 		}},
 		{"leader moved", 3, func() { require.NoError(t, c.MoveLeader(ctx, follower())) }},
