@@ -3,6 +3,7 @@ package sharding_test
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -40,7 +41,7 @@ func taker() *actor.Props {
 
 // shortWay is two nodes of which the first has an entity on the second, and a count
 // of what came there by the short way.
-func shortWay(c *cluster, takes bool) (ns []*node, id string, came *int) {
+func shortWay(c *cluster, takes bool) (ns []*node, id string, came *atomic.Int64) {
 	ns = c.nodes("a", "b")
 	direct.Of(ns[1].system).Enable(takes)
 	for _, n := range ns {
@@ -54,11 +55,11 @@ func shortWay(c *cluster, takes bool) (ns []*node, id string, came *int) {
 	}
 	// The process stands for one entity, whatever the token.
 	token := tokens(ns[0])[sharding.ShardOf(id, 4)]
-	came = new(int)
+	came = new(atomic.Int64)
 	p, ok := direct.Of(ns[1].system).Resolve(direct.ID("g/account", fmt.Sprint(token, "/", id)))
 	require.Equal(c.t, takes, ok)
 	direct.Of(ns[1].system).Serve("g/account", func(string) (actor.Process, bool) {
-		*came++
+		came.Add(1)
 		return p, p != nil
 	})
 	return ns, id, came
@@ -69,13 +70,13 @@ func shortWay(c *cluster, takes bool) (ns []*node, id string, came *int) {
 func TestTheShortWay(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		ns, id, came := shortWay(c, true)
-		asks := func(want int, msg any, answer string) {
+		asks := func(want int64, msg any, answer string) {
 			t.Helper()
-			before := *came
+			before := came.Load()
 			got, err := sharding.Ask[*wrapperspb.StringValue](contextFor(t, time.Second), ns[0].region, id, msg)
 			require.NoError(t, err)
 			require.Equal(t, answer, got.Value)
-			require.Equal(t, want, *came-before)
+			require.Equal(t, want, came.Load()-before)
 		}
 		asks(1, wrapperspb.String("starts"), "starts/")
 		asks(1, wrapperspb.String("runs"), "runs/")
@@ -85,11 +86,11 @@ func TestTheShortWay(t *testing.T) {
 		asks(1, wrapperspb.String("again"), "again/")
 
 		// What is no such message goes in an envelope.
-		before := *came
+		before := came.Load()
 		require.NoError(t, ns[0].region.Tell(id, job{"x", 1}))
 		require.NoError(t, ns[0].region.Tell(id, &actor.PoisonPill{}))
 		time.Sleep(time.Second)
-		require.Equal(t, before, *came)
+		require.Equal(t, before, came.Load())
 		asks(1, wrapperspb.String("after its end"), "after its end/")
 
 		// So does what is too large, to be refused as ever.
@@ -110,7 +111,7 @@ func TestTheShortWayIsForThoseWhoTakeIt(t *testing.T) {
 		got, err := sharding.Ask[*wrapperspb.StringValue](contextFor(t, time.Second), ns[0].region, id, wrapperspb.String("x"))
 		require.NoError(t, err)
 		require.Equal(t, "x/", got.Value)
-		require.Zero(t, *came)
+		require.Zero(t, came.Load())
 	})
 }
 
@@ -122,19 +123,19 @@ func TestTheShortWayRefuses(t *testing.T) {
 			n.startType(sharding.Type{Name: "account", Shards: 4, Props: taker()})
 		}
 		c.settled(5*time.Second, ns...)
-		dead := 0
+		var dead atomic.Int64
 		ns[1].system.EventStream.Subscribe(func(e any) {
 			if _, ok := e.(*actor.DeadLetterEvent); ok {
-				dead++
+				dead.Add(1)
 			}
 		})
 		for i, rest := range []string{"", "x", "7", "/x", "-1/x", "99999999999999999999/x", "7/", "7/" + strings.Repeat("x", 1000), "7/\xff"} {
 			pid := actor.NewPID("b:1", direct.ID("g/account", rest))
 			ns[0].system.Root.Send(pid, wrapperspb.String("x"))
 			time.Sleep(time.Second)
-			if dead == i {
+			if dead.Load() == int64(i) {
 				require.Contains(t, rest, "\xff", "no dead letter for %q", rest) // it can't even be sent
-				dead++
+				dead.Add(1)
 			}
 		}
 		// A token of the future is waited for, one of the past is as good as the present.
