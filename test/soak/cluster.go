@@ -108,6 +108,18 @@ func (c *cluster) all(ctx context.Context, o order, what string) ([]said, error)
 	return c.each(ctx, began, what)
 }
 
+// lead makes node i the leader for all, those too that are started later, and waits
+// until it hosts.
+func (c *cluster) lead(ctx context.Context, i int) error {
+	at := monotonic()
+	c.settings.Leader = c.nodes[i].up.Owner
+	if err := c.tell(order{Do: doLead, Leader: c.settings.Leader}); err != nil {
+		return err
+	}
+	_, err := c.nodes[i].await(ctx, at, changeWithin, "hosts", func(r said) bool { return r.What == hosts })
+	return err
+}
+
 // evidence is what the nodes noted, dead ones too.
 func (c *cluster) evidence() (es []seen, err error) {
 	for i, js := range c.journals {

@@ -46,8 +46,11 @@ type node struct {
 	leads   *membership.Static // nil unless Follows
 	log     *zap.Logger
 
+	first       uint16                       // the number of the first singleton in what is noted
+	child       func(r recorder) actor.Actor // what the singletons are; nil: recorders
 	managers    []*singleton.Manager
 	senders     []*sender
+	sessions    *counting // sessions that the keeper has; nil unless Weigh
 	deadLetters atomic.Int64
 
 	mu  sync.Mutex
@@ -113,10 +116,16 @@ func (n *node) open() (err error) {
 	if err != nil {
 		return err
 	}
-	n.keeper, err = lease.NewKeeper(store, lease.Config{
+	var kept lease.Store = store
+	if n.Weigh > 0 {
+		n.sessions = &counting{Store: store, open: map[lease.SessionID]bool{}}
+		kept = n.sessions
+	}
+	n.keeper, err = lease.NewKeeper(kept, lease.Config{
 		ID: n.id(), Address: n.remote.Address(), TTL: n.TTL, Clock: machineClock{}, Logger: log})
 	if err == nil && n.Follows {
 		n.leads = membership.NewStatic(n.keeper.Owner())
+		n.leads.Set(n.Leader)
 	}
 	return err
 }
@@ -169,9 +178,9 @@ func (n *node) obey(o order) error {
 func (n *node) host() error {
 	n.managers = make([]*singleton.Manager, n.Names)
 	for _, i := range rand.Perm(n.Names) {
-		name := uint16(i)
+		r := recorder{node: n, name: n.first + uint16(i)}
 		opts := []singleton.Option{singleton.WithJournal(func(_ string, token lease.Token, at time.Duration) {
-			n.journal.note(entry{at: at, kind: passed, name: name, token: uint64(token)})
+			n.journal.note(entry{at: at, kind: passed, name: r.name, token: uint64(token)})
 		}), singleton.WithLogger(n.log)}
 		if n.leads != nil {
 			opts = append(opts, singleton.WithLeadership(n.leads))
@@ -180,7 +189,12 @@ func (n *node) host() error {
 			opts = append(opts, singleton.WithBuffer(n.Buffer, singleton.DropNewest))
 		}
 		m, err := singleton.Start(n.system, n.keeper, fmt.Sprintf("soak-%d", i),
-			actor.PropsFromProducer(func() actor.Actor { return &recorder{node: n, name: name} }), opts...)
+			actor.PropsFromProducer(func() actor.Actor {
+				if n.child != nil {
+					return n.child(r)
+				}
+				return &recorder{node: n, name: r.name}
+			}), opts...)
 		if err != nil {
 			return err
 		}
@@ -193,6 +207,11 @@ func (n *node) host() error {
 func (n *node) weigh() weight {
 	w := weight{Heap: heap(), RSS: resident(), Goroutines: runtime.NumGoroutine(), DeadLetters: n.deadLetters.Load()}
 	w.CPU, _ = cpu() // of this process: it has no reason to fail
+	if n.sessions != nil {
+		w.Sessions = n.sessions.count()
+	}
+	files, _ := os.ReadDir("/proc/self/fd") // of this process: it has no reason to fail
+	w.Files = len(files)
 	for _, m := range n.managers {
 		s := m.Status()
 		w.Hosted += count(s.Token != 0)
@@ -218,7 +237,7 @@ func (r *recorder) Receive(ctx actor.Context) {
 			panic("the recorder must run as a singleton")
 		}
 		r.token = uint64(g.Token())
-		if r.name == 0 {
+		if r.name == r.node.first {
 			r.node.say(said{What: hosts, Token: r.token})
 		}
 	case parcel:

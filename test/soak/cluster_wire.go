@@ -29,6 +29,10 @@ type settings struct {
 	Names    int  // singletons
 	Follows  bool // the leader that the orders name; else the leases elect
 	Buffer   int  // of each manager; 0: the default
+
+	Leader lease.Owner   // at first, of one that follows; zero: nobody
+	Weigh  time.Duration // tells what it needs so often; 0: when it is ordered to
+	Seed   uint64        // of what is asked of whom; 0: none
 }
 
 func (s settings) id() string { return fmt.Sprintf("node-%d", s.Index) }
@@ -83,6 +87,10 @@ type weight struct {
 	Hosted                 int           // singletons that run here
 	Dropped, Undeliverable int           // of all managers
 	DeadLetters            int64
+
+	Entries, Active       int // entities that are kept track of, and that run
+	Files, Sessions       int // that are open
+	Passivated, HandedOff int64
 }
 
 // parcel is the message of the load: number Seq of its sender.

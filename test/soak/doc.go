@@ -11,6 +11,7 @@
 //		go run ./test/soak rolling    [-n 1] [-nodes 4] [-shards 256] [-rate 5000]
 //		go run ./test/soak shardkills [-n 10] [-ttl 2s] [-nodes 4] [-shards 256] [-rate 2000]
 //		go run ./test/soak shards     [-n 10000] [-ttl 5s] [-nodes 4]
+//		go run ./test/soak load       [-for 30m] [-rate 800] [-seed N]
 //
 //	  - names: one process holds very many names for several TTLs. What it sends,
 //	    by the server's own count, and what it needs; then it dies, and another
@@ -35,8 +36,11 @@
 //	    was in two places.
 //	  - shards: very many shards on a few nodes: the first assignment, what they cost
 //	    while idle, the loss of the node that coordinates, its planned leave, a join.
+//	  - load: for long, entities are asked, stopped for idleness and for room, and
+//	    started again, while shards and singletons move. What was lost, doubled or
+//	    reordered, and whether goroutines, heap, open files or sessions grow.
 //
-// What the nodes of the last six saw they note in files, by the machine's one
+// What the nodes of the last seven saw they note in files, by the machine's one
 // clock: what passed a gate, and what was handled. So it is judged from outside
 // when it is over, and what a process noted before kill -9 counts as well.
 //
@@ -51,5 +55,6 @@
 //	        ─▶ shard_rolling.go, shard_kills.go, shard_many.go ─▶ cluster.go
 //	           shard_node.go, shard_load.go: in each    shard_wire.go: what is said
 //	           shard_view.go: who hosts what            shard_judge.go: what that means
+//	        ─▶ load.go ─▶ shard_rolling.go    load_node.go: in each    load_judge.go: what grew
 //	           bed.go: the server, its clients, Keepers    judge.go: percentiles, bounds
 package main

@@ -115,13 +115,8 @@ func (h *handing) run(ctx context.Context, n int) error {
 
 // lead makes node i the leader for all, and waits until it hosts.
 func (h *handing) lead(ctx context.Context, i int) error {
-	at := monotonic()
-	h.changes = append(h.changes, change{at: at, to: i})
-	if err := h.tell(order{Do: doLead, Leader: h.nodes[i].up.Owner}); err != nil {
-		return err
-	}
-	_, err := h.nodes[i].await(ctx, at, changeWithin, "hosts", func(r said) bool { return r.What == hosts })
-	return err
+	h.changes = append(h.changes, change{at: monotonic(), to: i})
+	return h.cluster.lead(ctx, i)
 }
 
 // serves waits until node i has handled something since it was made the leader:

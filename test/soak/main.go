@@ -16,7 +16,7 @@ import (
 type check func(ctx context.Context, args []string, r *report) error
 
 var checks = map[string]check{"names": names, "compare": compare, "stops": stops, "outage": outage,
-	"handovers": handovers, "kills": kills, "many": many, "rolling": rolling, "shardkills": shardKills, "shards": shardsCheck}
+	"handovers": handovers, "kills": kills, "many": many, "rolling": rolling, "shardkills": shardKills, "shards": shardsCheck, "load": loadCheck}
 
 func main() {
 	if os.Getenv(holderEnv) != "" {
@@ -38,7 +38,7 @@ func main() {
 		return
 	}
 	if len(os.Args) < 2 || checks[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: soak names|compare|stops|outage|handovers|kills|many|rolling|shardkills|shards [flags]")
+		fmt.Fprintln(os.Stderr, "usage: soak names|compare|stops|outage|handovers|kills|many|rolling|shardkills|shards|load [flags]")
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

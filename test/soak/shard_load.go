@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -16,8 +15,8 @@ import (
 // answerWithin is how soon every ask of the load is to be answered.
 const answerWithin = 5 * time.Second
 
-// asking is an actor that asks entities at random, at a rate, without waiting for
-// the answers, and notes these.
+// asking is an actor that asks entities, and singletons if there are any, at a rate,
+// without waiting for the answers, and notes these.
 type asking struct {
 	n     *shardNode
 	pid   *actor.PID
@@ -26,7 +25,8 @@ type asking struct {
 
 	began  time.Time
 	count  uint64
-	seq    []uint64 // to each entity
+	pick   func() int // the next to be asked
+	seq    []uint64   // to each entity, then each singleton
 	open   map[askKey]time.Duration
 	failed int // that came back
 	quiet  *quieting
@@ -46,9 +46,11 @@ type quieting struct {
 // load starts the askers of the node, which ask rate times a second together.
 func (n *shardNode) load(rate float64) {
 	n.asks = nil
+	targets := len(n.ids) + len(n.managers)
 	for i := range askersPerNode {
-		a := &asking{n: n, rate: rate / askersPerNode, first: asker{n.Index, n.life, i, 0}.sender(len(n.ids)),
-			began: time.Now(), seq: make([]uint64, len(n.ids)), open: map[askKey]time.Duration{}}
+		a := &asking{n: n, rate: rate / askersPerNode, first: asker{n.Index, n.life, i, 0}.sender(targets),
+			began: time.Now(), seq: make([]uint64, targets), open: map[askKey]time.Duration{}}
+		a.pick = n.picker(a.rate, uint64(a.first))
 		a.pid = n.system.Root.Spawn(actor.PropsFromProducer(func() actor.Actor { return a }))
 		n.asks = append(n.asks, a)
 	}
@@ -90,12 +92,15 @@ func (a *asking) send(ctx actor.Context) {
 	}
 	for a.count < due {
 		a.count++
-		e := rand.IntN(len(a.seq))
+		e := a.pick()
 		a.seq[e]++
 		key := askKey{a.first + uint32(e), a.seq[e]}
 		now := monotonic()
 		a.open[key] = now
-		if err := a.n.region.Request(a.n.ids[e], parcel{Sender: key.sender, Seq: key.seq, Sent: int64(now)}, ctx.Self()); err != nil {
+		p := parcel{Sender: key.sender, Seq: key.seq, Sent: int64(now)}
+		if i := e - len(a.n.ids); i >= 0 {
+			ctx.Request(a.n.managers[i].PID(), p)
+		} else if err := a.n.region.Request(a.n.ids[e], p, ctx.Self()); err != nil {
 			a.failed++
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -18,6 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/singleton"
 )
 
 // shardNode is what runs in a process of a cluster that hosts shards.
@@ -29,6 +31,8 @@ type shardNode struct {
 	group  *membership.Group
 	region *sharding.Region
 	asks   []*asking
+	active atomic.Int64 // entities that run
+	leaks  leaks
 }
 
 // errLeft ends a node that was told to leave.
@@ -45,6 +49,7 @@ func runShardNode(arg, common string) error {
 		return fmt.Errorf("%s=%q: %w", shardEnv, common, err)
 	}
 	n.ids = entityIDs(n.set.Shards, n.set.Each)
+	n.leaks.kinds = os.Getenv(leakEnv)
 	var err error
 	if n.life, err = lifeOf(n.Journal); err == nil {
 		err = registerReceipt()
@@ -97,6 +102,12 @@ func (n *shardNode) obey(o order) error {
 		}
 		n.say(said{What: hasLeft})
 		return errLeft
+	case doLead:
+		return n.node.obey(o)
+	case doDrain:
+		go n.drain()
+	case doUndrain:
+		n.region.Undrain()
 	default:
 		return errors.New("unknown")
 	}
@@ -117,11 +128,20 @@ func (n *shardNode) host() (err error) {
 		}
 		n.journal.note(entry{at: at, kind: passed, name: uint16(i), token: uint64(token)})
 	})}
+	if n.set.Idle > 0 {
+		opts = append(opts, sharding.WithPassivation(n.set.Idle), sharding.WithMaxActive(n.set.MaxActive))
+	}
 	if n.Index >= n.set.Hosts {
 		opts = append(opts, sharding.WithProxyOnly())
 	}
 	n.region, err = sharding.Start(n.system, n.group, sharding.Type{Name: "entity", Shards: n.set.Shards,
 		Props: actor.PropsFromProducer(func() actor.Actor { return &shardRecorder{node: n} })}, opts...)
+	if err == nil && n.Names > 0 {
+		err = n.hostSingletons()
+	}
+	if err == nil && n.Weigh > 0 {
+		go n.weighOn()
+	}
 	return err
 }
 
@@ -141,7 +161,10 @@ func (n *shardNode) onEvent(event any) {
 func (n *shardNode) leave() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if err := n.region.Stop(ctx); err != nil {
+	if err := n.region.Stop(ctx); err != nil { // before StopAll, which ends its coordinator as well
+		return err
+	}
+	if err := singleton.StopAll(ctx, n.system); err != nil {
 		return err
 	}
 	if err := n.group.Leave(ctx); err != nil {
@@ -159,7 +182,8 @@ func (n *shardNode) weigh() weight {
 	w := n.node.weigh()
 	if n.region != nil {
 		in := n.region.Info()
-		w.Hosted, w.Dropped, w.Undeliverable = in.Held, int(in.Dropped), int(in.Undeliverable)
+		w.Hosted, w.Dropped, w.Undeliverable = in.Held, w.Dropped+int(in.Dropped), w.Undeliverable+int(in.Undeliverable)
+		w.Entries, w.Active, w.Passivated, w.HandedOff = in.Entities, int(n.active.Load()), in.Passivated, in.HandedOff
 	}
 	return w
 }
@@ -180,6 +204,10 @@ func (r *shardRecorder) Receive(ctx actor.Context) {
 			panic("the recorder must run as an entity")
 		}
 		r.shard, r.token = uint16(e.Shard()), uint64(e.Token())
+		r.node.active.Add(1)
+		r.node.leaks.one()
+	case *actor.Stopped:
+		r.node.active.Add(-1)
 	case parcel:
 		r.note(entry{sender: msg.Sender, seq: msg.Seq, sent: time.Duration(msg.Sent)})
 		ctx.Respond(receipt{msg.Sender, msg.Seq, r.token})

@@ -45,7 +45,7 @@ func rolling(ctx context.Context, args []string, r *report) error {
 		return err
 	}
 	defer c.end()
-	w := &rollover{shardView: newShardView(c, shards), rate: rate, hosts: nodes, sent: map[uint32]uint64{}}
+	w := &rollover{shardView: newShardView(c, shards), rate: rate, client: clientShare, hosts: nodes, sent: map[uint32]uint64{}}
 	if err := w.run(ctx, rounds); err != nil {
 		return err
 	}
@@ -56,35 +56,23 @@ func rolling(ctx context.Context, args []string, r *report) error {
 type rollover struct {
 	*shardView
 	rate       float64
+	client     float64 // its share of the load
 	hosts      int
 	began, end time.Duration // of the load
 
-	sent     map[uint32]uint64
-	failed   int // asks that came back
-	restarts []span
-	leaving  []time.Duration // from the order to leave until it had
-	filling  []time.Duration // from the new process's start until all is even
-	weights  []weight        // of the processes before they left, and of the last
-	stuck    error
+	sent    map[uint32]uint64
+	failed  int // asks that came back
+	moves   []span
+	leaving []time.Duration // from the order to leave until it had
+	filling []time.Duration // from the new process's start until all is even
+	weights []weight        // of the processes before they left, and of the last
+	stuck   error
 }
 
 func (w *rollover) run(ctx context.Context, rounds int) error {
-	all, hosts := make([]int, w.hosts+1), make([]int, w.hosts)
-	for i := range all {
-		all[i] = i
-	}
-	copy(hosts, all)
-	if _, err := w.takePart(ctx, all...); err != nil {
+	hosts, err := w.begin(ctx)
+	if err != nil {
 		return err
-	}
-	if _, err := w.settled(ctx, patience, 0, hosts...); err != nil {
-		return err
-	}
-	w.began = monotonic()
-	for _, i := range all {
-		if err := w.load(i); err != nil {
-			return err
-		}
 	}
 	if err := pause(ctx, 2*warmUp); err != nil {
 		return err
@@ -101,8 +89,35 @@ func (w *rollover) run(ctx context.Context, rounds int) error {
 			return err
 		}
 	}
-	w.end = monotonic()
+	return w.finish(ctx)
+}
+
+// begin has all nodes take part, and begins the load.
+func (w *rollover) begin(ctx context.Context) (hosts []int, err error) {
+	all := make([]int, len(w.cluster.nodes))
+	for i := range all {
+		all[i] = i
+	}
+	hosts = all[:w.hosts:w.hosts]
+	if _, err := w.takePart(ctx, all...); err != nil {
+		return nil, err
+	}
+	if _, err := w.settled(ctx, patience, 0, hosts...); err != nil {
+		return nil, err
+	}
+	w.began = monotonic()
 	for _, i := range all {
+		if err := w.load(i); err != nil {
+			return nil, err
+		}
+	}
+	return hosts, nil
+}
+
+// finish ends the load.
+func (w *rollover) finish(ctx context.Context) error {
+	w.end = monotonic()
+	for i := range w.cluster.nodes {
 		if err := w.quiet(ctx, i); err != nil {
 			return err
 		}
@@ -111,9 +126,9 @@ func (w *rollover) run(ctx context.Context, rounds int) error {
 }
 
 func (w *rollover) load(i int) error {
-	rate := w.rate * clientShare
+	rate := w.rate * w.client
 	if i < w.hosts {
-		rate = w.rate * (1 - clientShare) / float64(w.hosts)
+		rate = w.rate * (1 - w.client) / float64(w.hosts)
 	}
 	return w.nodes[i].tell(order{Do: doLoad, Rate: rate})
 }
@@ -154,11 +169,11 @@ func (w *rollover) restart(ctx context.Context, i int, hosts []int) error {
 	if _, err := w.takePart(ctx, i); err != nil {
 		return err
 	}
-	if err := w.shardView.nodes[i].tell(order{Do: doLoad, Rate: w.rate * (1 - clientShare) / float64(w.hosts)}); err != nil {
+	if err := w.load(i); err != nil {
 		return err
 	}
 	since, err := w.settled(ctx, patience, 0, hosts...)
-	w.restarts = append(w.restarts, span{at, monotonic()})
+	w.moves = append(w.moves, span{at, monotonic()})
 	if err != nil {
 		return err
 	}
@@ -171,8 +186,17 @@ func (w *rollover) judge(r *report, rounds int) error {
 	if err != nil {
 		return err
 	}
+	r.printf("       %d nodes and one that asks only, %d shards, %d entities, %d restarts",
+		w.hosts, len(w.homes), len(w.homes)*max(1, 1024/len(w.homes)), len(w.leaving))
+	w.judgeMail(r, es, "restart", rounds*w.hosts-len(w.leaving))
+	return nil
+}
+
+// judgeMail judges what became of the asks; missing moves, of a kind, did not come
+// about.
+func (w *rollover) judgeMail(r *report, es []seen, move string, missing int) {
 	got := only(es, handled)
-	a, d := judgeAsks(es, w.sent, w.restarts), judgeDelivery(got, w.sent)
+	a, d := judgeAsks(es, w.sent, w.moves), judgeDelivery(got, w.sent)
 	took := (w.end - w.began).Seconds()
 	var sum weight
 	for _, x := range w.weights {
@@ -180,23 +204,21 @@ func (w *rollover) judge(r *report, rounds int) error {
 		sum.Undeliverable += x.Undeliverable
 		sum.DeadLetters += x.DeadLetters
 	}
-	r.printf("       %d nodes and one that asks only, %d shards, %d entities, %.0f asks a second for %.1f s, %d restarts",
-		w.hosts, len(w.homes), len(w.homes)*max(1, 1024/len(w.homes)), float64(a.sent)/took, took, len(w.leaving))
+	r.printf("       %.0f asks a second for %.1f s", float64(a.sent)/took, took)
 	r.printf("       by the nodes' own counts: %d dropped, %d undeliverable, %d dead letters, %d back at their senders, %d moves without known order",
 		sum.Dropped, sum.Undeliverable, sum.DeadLetters, w.failed, countOf(es, disordered, 0, w.end+answerWithin))
 	if w.stuck != nil {
 		r.printf("       %v", w.stuck)
 	}
 	r.atMost("share of the load that was not sent", 1-float64(a.sent)/(w.rate*took), 2*shortBound, "")
-	r.atMost("restarts that did not come about", float64(rounds*w.hosts-len(w.leaving)), 0, "")
+	r.atMost(move+"s that did not come about", float64(missing), 0, "")
 	r.atMost(fmt.Sprintf("asks not answered within %v", answerWithin), float64(a.sent-a.answered), 0, "")
 	r.delivered(d)
 	r.atMost("passes that overlap another token's or host's", float64(overlaps(only(es, passed))), 0, "")
 	r.atMost("messages handled that overlap another token's or host's", float64(overlaps(got)), 0, "")
 	r.spread("an ask's answer, nothing moving", a.calm)
-	r.spread("an ask's answer, in a restart", a.moving)
-	r.spread("a shard's silence at its move", shardGaps(es, w.restarts))
+	r.spread("an ask's answer, in a "+move, a.moving)
+	r.spread("a shard's silence at its move", shardGaps(es, w.moves))
 	r.spread("from the order to leave to having left", w.leaving)
 	r.spread("from a process's start to its part", w.filling)
-	return nil
 }

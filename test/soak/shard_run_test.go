@@ -28,6 +28,7 @@ func TestShortFormsOfShards(t *testing.T) {
 		{"rolling", rolling, []string{"-nodes", "2", "-shards", "32", "-rate", "400"}, 9},
 		{"shardkills", shardKills, []string{"-n", "1", "-nodes", "3", "-shards", "32", "-rate", "300"}, 4},
 		{"shards", shardsCheck, []string{"-n", "200", "-nodes", "3", "-ttl", "2s"}, 12},
+		{"load", loadCheck, []string{"-for", "20s", "-rate", "400"}, 14},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Setenv(shardEnv, "") // it is as it was in the end

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/sharding"
@@ -22,6 +23,9 @@ type shardSettings struct {
 	Shards int
 	Each   int // entities of each shard
 	Hosts  int // nodes from this index on host none
+
+	Idle      time.Duration // entities that are, for so long, are stopped; 0: none
+	MaxActive int           // entities that run on a node; 0: no bound
 }
 
 // inherit has the processes that are started from now on inherit s.
