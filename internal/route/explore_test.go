@@ -1,0 +1,225 @@
+package route
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/internal/explore"
+)
+
+var exploring = flag.Int("route.explore", 0, "explore larger bounds, of level 1")
+
+var (
+	errDoubled  = errors.New("a message is handled twice")
+	errDisorder = errors.New("a sender's messages are handled out of order")
+	errDropped  = errors.New("a message is dropped that no bound was in the way of")
+)
+
+// steps tells what can happen in w.
+func (x *xmodel) steps(w *xworld, tell func(explore.Step[*xworld])) {
+	step := func(what string, a, b int, sure bool, do func(w *xworld)) {
+		next := *w
+		do(&next)
+		next.settle()
+		tell(explore.Step[*xworld]{Label: explore.Label{What: what, A: uint8(a), B: uint8(b)}, Sure: sure, Next: &next})
+	}
+	for i := range xnodes {
+		a := i + 1
+		if w.said[i] < x.say[i] {
+			step(fmt.Sprintf("says %d", w.said[i]+1), a, 0, false, func(w *xworld) {
+				w.said[i]++
+				w.router(i).Accept(msg{i, w.said[i]})
+			})
+		}
+		if w.open[i] && len(w.box[i]) > 0 {
+			step(fmt.Sprintf("handles %v", w.box[i][0]), a, 0, true, func(w *xworld) { w.handle(i) })
+		}
+		if len(w.news[i]) > 0 {
+			n := w.news[i][0]
+			step(fmt.Sprintf("learns that %c owns by %d", 'a'+n.owner, n.token), a, 0, true, func(w *xworld) {
+				w.news[i] = w.news[i][1:]
+				w.router(i).Host(self(n.owner), n.token, true)
+			})
+		}
+		if w.soon[i] {
+			step("acknowledges", a, 0, true, func(w *xworld) { w.soon[i] = false; w.router(i).Acknowledge() })
+		}
+		for j := range xnodes {
+			if len(w.links[i][j]) > 0 {
+				step(kind(w.links[i][j][0]), a, j+1, true, func(w *xworld) { w.receive(i, j) })
+			}
+			if j < i && w.breaks > 0 {
+				step("the link breaks", j+1, a, false, func(w *xworld) { w.breaks--; w.breakLink(i, j) })
+			}
+		}
+	}
+	if w.ending {
+		step("its mail is back", w.owner+1, 0, true, func(w *xworld) { w.comeBack() })
+	}
+	if w.opening {
+		step("opens", w.owner+1, 0, true, func(w *xworld) { w.openUp() })
+	}
+	if w.moves > 0 && !w.ending && !w.opening {
+		to := x.moves[len(x.moves)-w.moves]
+		step("ends, for the next", w.owner+1, to+1, false, func(w *xworld) {
+			w.moves--
+			w.ending, w.to, w.open[w.owner] = true, to, false
+			w.router(w.owner).Ending()
+		})
+	}
+	if quiet := w.quiet(); (quiet || w.late > 0) && w.wakes != [xnodes]bool{} {
+		step("a second passes", 0, 0, quiet, func(w *xworld) {
+			if !quiet {
+				w.late--
+			}
+			w.now += time.Second
+			for i := range xnodes {
+				if w.wakes[i] {
+					w.wakes[i] = false
+					w.router(i).Tick()
+				}
+			}
+		})
+	}
+}
+
+func kind(m any) string { return fmt.Sprintf("%T", m)[len("*wire."):] }
+
+// check is what must hold in every state.
+func (x *xmodel) check(w *xworld) error {
+	given := w.unordered() > 0 // order was given up, and counted
+	for i := range xnodes {
+		for n := range xsaid {
+			switch fate := w.handled[i][n] + w.dropped[i][n]; {
+			case fate > 1 && !given && !w.doubles:
+				return errDoubled
+			case w.dropped[i][n] > 0 && x.limit >= 10:
+				return errDropped
+			}
+		}
+	}
+	if w.disorder && !given && !w.doubles && w.breaks == x.breaks && x.limit >= 10 {
+		return errDisorder
+	}
+	return nil
+}
+
+// goal: every message has met its fate, and nothing waits but at the holder.
+func (x *xmodel) goal(w *xworld) bool {
+	for i, r := range w.r {
+		if !r.Idle() && i != w.owner || len(r.buffer.items)+len(r.out.items)+len(r.held.items) > 0 {
+			return false
+		}
+		for n := range w.said[i] {
+			if w.handled[i][n]+w.dropped[i][n] == 0 && !w.broken[i][n] {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (x *xmodel) space() explore.Space[*xworld] {
+	return explore.Space[*xworld]{Start: []*xworld{x.start()}, Steps: x.steps, Key: (*xworld).key, Check: x.check, Goal: x.goal, Show: (*xworld).show}
+}
+
+// explorations are what is visited, by level. Nodes are 0, 1 and 2.
+var explorations = [][]xmodel{
+	{
+		{say: [xnodes]int{0, 0, 3}, moves: []int{0, 1}, limit: 10},
+		{say: [xnodes]int{1, 0, 1}, moves: []int{0, 1}, limit: 10},
+		{say: [xnodes]int{0, 0, 2}, moves: []int{0, 1}, limit: 10, adopts: true},
+		{say: [xnodes]int{0, 0, 3}, moves: []int{0, 1}, limit: 1},
+		{say: [xnodes]int{0, 0, 1}, moves: []int{0, 1, 0}, limit: 10},
+		{say: [xnodes]int{0, 0, 1}, moves: []int{0, 1}, limit: 10, breaks: 1},
+		{say: [xnodes]int{0, 0, 1}, moves: []int{0, 1}, limit: 10, late: 1},
+	},
+	{
+		{say: [xnodes]int{1, 0, 1}, moves: []int{0, 1}, limit: 10, adopts: true},
+		{say: [xnodes]int{1, 0, 2}, moves: []int{0, 1}, limit: 10},
+		{say: [xnodes]int{0, 0, 2}, moves: []int{0, 1, 0}, limit: 10},
+		{say: [xnodes]int{0, 0, 2}, moves: []int{0, 1, 2}, limit: 10},
+		{say: [xnodes]int{0, 0, 2}, moves: []int{0, 1}, limit: 10, breaks: 1},
+		{say: [xnodes]int{0, 0, 2}, moves: []int{0, 1}, limit: 10, late: 1},
+	},
+}
+
+// String names the model's bounds.
+func (x *xmodel) String() string {
+	b := fmt.Sprintf("says %v, moves %v, room %d", x.say, x.moves, x.limit)
+	if x.adopts {
+		b += ", adopts"
+	}
+	if x.breaks > 0 {
+		b += fmt.Sprintf(", breaks %d", x.breaks)
+	}
+	if x.late > 0 {
+		b += fmt.Sprintf(", late %d", x.late)
+	}
+	return b
+}
+
+// TestExplore visits all that three Routers can come to together while a name moves
+// between them, or to a third: with links that live nothing is lost, doubled, or out
+// of order, and what a bound has no room for is counted; and a way always leads to
+// where all mail has arrived.
+func TestExplore(t *testing.T) {
+	if *exploring < 0 || *exploring >= len(explorations) {
+		t.Fatalf("-route.explore=%d: there are levels up to %d", *exploring, len(explorations)-1)
+	}
+	crossings := 0
+	for i := range explorations[*exploring] {
+		x := &explorations[*exploring][i]
+		t.Run(x.String(), func(t *testing.T) {
+			space := x.space()
+			check := space.Check
+			space.Check = func(w *xworld) error {
+				for _, r := range w.r {
+					crossings += r.stats.Crossings
+				}
+				return check(w)
+			}
+			rep := explore.Run(space)
+			t.Log(rep)
+			if rep.Violation != nil {
+				t.Fatal(rep.Violation)
+			}
+			require.True(t, rep.Whole)
+		})
+	}
+	require.NotZero(t, crossings, "no mail ever crossed")
+}
+
+// planted are mistakes in a Router, or around it.
+var planted = []struct {
+	what  string
+	model xmodel
+	want  error
+}{
+	{"markers are ignored", xmodel{say: [xnodes]int{0, 0, 2}, moves: []int{0, 1}, limit: 10}, errDisorder},
+	{"a marker is answered by whoever gets it", xmodel{say: [xnodes]int{0, 0, 2}, moves: []int{0, 1}, limit: 10}, errDisorder},
+	{"the backlog is forgotten", xmodel{say: [xnodes]int{0, 0, 1}, moves: []int{0, 1}, limit: 10}, explore.ErrDeadEnd},
+	{"the backlog comes back in the wrong order", xmodel{say: [xnodes]int{0, 0, 2}, moves: []int{0, 1}, limit: 10}, errDisorder},
+	{"a straggler is forgotten", xmodel{say: [xnodes]int{0, 0, 1}, moves: []int{0, 1}, limit: 10}, explore.ErrDeadEnd},
+	{"relays are not kept", xmodel{say: [xnodes]int{0, 0, 1}, moves: []int{0, 1}, limit: 10, breaks: 1}, explore.ErrDeadEnd},
+	{"a relay that comes again is taken up again", xmodel{say: [xnodes]int{0, 0, 1}, moves: []int{0, 1}, limit: 10, late: 1}, errDoubled},
+}
+
+// A model that finds nothing has to be one that would have.
+func TestExploreFindsWhatIsPlanted(t *testing.T) {
+	for _, p := range planted {
+		t.Run(p.what, func(t *testing.T) {
+			p.model.plant = p.what
+			rep := explore.Run(p.model.space())
+			require.NotNil(t, rep.Violation, "not found in %v", rep)
+			t.Logf("%v\n%v", rep, rep.Violation)
+			require.ErrorIs(t, rep.Violation, p.want)
+			require.LessOrEqual(t, len(rep.Violation.Trace), 25)
+		})
+	}
+}
