@@ -107,6 +107,7 @@ type controller struct {
 	obeying bool        // and are being taken
 	failed  []*wire.Failure
 	depart  departure
+	busy    int // shards that are not Away
 }
 
 // Receive implements actor.Actor.
@@ -229,6 +230,12 @@ func (c *controller) fire(s *shard, e event) {
 	s.m, effects = s.m.next(e)
 	if s.m.phase != was {
 		c.log.Debug("phase", zap.String("shard", s.name), zap.Stringer("from", was), zap.Stringer("to", s.m.phase))
+	}
+	switch {
+	case was == Away && s.m.phase != Away:
+		c.busy++
+	case was != Away && s.m.phase == Away:
+		c.busy--
 	}
 	s.phase.Store(uint32(s.m.phase))
 	for _, f := range effects {

@@ -30,7 +30,6 @@ type coordinator struct {
 	log  *zap.Logger
 
 	checked  bool                     // all that live agree on the number of shards
-	began    time.Duration            // when it was in charge
 	hosts    []string                 // the incarnations, as last seen
 	since    time.Duration            // since when they are these
 	grace    bool                     // free shards have been assigned once
@@ -122,8 +121,7 @@ func (c *coordinator) begin(ctx actor.Context) {
 		c.log.Error("the coordinator is no singleton")
 		return
 	}
-	c.g, c.self, c.began = g, ctx.Self(), c.now()
-	c.since = c.began
+	c.g, c.self, c.since = g, ctx.Self(), c.now()
 	c.r.coordinator.Store(c)
 	c.log.Info("coordinating", zap.Uint64("token", uint64(g.Token())))
 	c.r.event(Event{Kind: Coordinating, Shard: -1, Token: g.Token()})
@@ -221,7 +219,7 @@ func (c *coordinator) onPeerGone(address string) {
 		}
 	}
 	slices.SortFunc(orders, func(a, b Order) int { return cmp.Compare(a.Shard, b.Shard) })
-	c.give(orders, standings, View{}, now)
+	c.give(orders, standings, now)
 	for i, o := range given {
 		u := c.underWay[i]
 		u.until = o.until

@@ -81,7 +81,7 @@ func (c *coordinator) decide() {
 			orders = append(orders, o)
 		}
 	}
-	c.give(orders, standings, v, now)
+	c.give(orders, standings, now)
 	c.soon(decideEvery)
 }
 
@@ -197,7 +197,7 @@ func (c *coordinator) settleOrders(v View, standings []standing, now time.Durati
 }
 
 // give sends the orders, to each node all of its own in messages of bounded size.
-func (c *coordinator) give(orders []Order, standings []standing, v View, now time.Duration) {
+func (c *coordinator) give(orders []Order, standings []standing, now time.Duration) {
 	const most = 1000
 	nodes := map[string]lease.Owner{}
 	for _, g := range c.r.table.participants(true) {

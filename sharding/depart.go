@@ -59,11 +59,18 @@ func (r *Region) Undrain() { r.post(&returnRequest{}) }
 // waits for; the Region goes on ending then. Stop can be called again.
 func (r *Region) Stop(ctx context.Context) error {
 	r.post(&departRequest{stop: true})
+	return r.await(ctx, nil)
+}
+
+// await waits for the end of the Region or an answer, or tells what it waits for.
+func (r *Region) await(ctx context.Context, answer <-chan error) error {
 	select {
+	case err := <-answer:
+		return err
 	case <-r.done:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("sharding type %q still holds %d shards: %w", r.typ.Name, r.Info().Held, context.Cause(ctx))
+		return fmt.Errorf("sharding type %q still holds %d shards: %w", r.typ.Name, r.info(false).Held, context.Cause(ctx))
 	}
 }
 
@@ -73,14 +80,7 @@ func (r *Region) Done() <-chan struct{} { return r.done }
 func (r *Region) depart(ctx context.Context, m *departRequest) error {
 	m.done = make(chan error, 1)
 	r.post(m)
-	select {
-	case err := <-m.done:
-		return err
-	case <-r.done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("sharding type %q still holds %d shards: %w", r.typ.Name, r.Info().Held, context.Cause(ctx))
-	}
+	return r.await(ctx, m.done)
 }
 
 func (c *controller) onDepart(m *departRequest) {
@@ -178,13 +178,8 @@ func (c *controller) tellBoss(back bool) {
 // departing goes on with a departure when anything has changed.
 func (c *controller) departing() {
 	d := &c.depart
-	if !d.on || d.finished {
+	if !d.on || d.finished || c.busy > 0 {
 		return
-	}
-	for i := range c.shards {
-		if c.shards[i].m.phase != Away {
-			return
-		}
 	}
 	for _, w := range d.waiters {
 		w <- nil
@@ -227,7 +222,7 @@ func (r *Region) awaitSeen(within time.Duration) {
 	for ctx.Err() == nil {
 		once, stop := context.WithCancel(ctx)
 		t := r.clock.AfterFunc(answerWithin, stop)
-		all, err := r.Survey(once)
+		all, err := r.survey(once, r.info(false))
 		t.Stop()
 		stop()
 		behind := false

@@ -3,6 +3,7 @@ package sharding
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -34,7 +35,7 @@ func (c *controller) open(s *shard) {
 	h := &home{term: t, states: states}
 	g := &guardian{s: s, h: h}
 	pid, err := c.system.Root.SpawnNamed(actor.PropsFromProducer(func() actor.Actor { return g }, actor.WithSupervisor(g)),
-		c.names.process+"/"+itoa(s.number)+"-"+utoa(uint64(t.Token())))
+		fmt.Sprintf("%s/%d-%d", c.names.process, s.number, t.Token()))
 	if err != nil { // a token is used once
 		c.log.Error("a shard's guardian could not be made", zap.String("shard", s.name), zap.Error(err))
 		s.do(func() { s.last = &home{term: t, ending: true} })

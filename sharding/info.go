@@ -107,7 +107,10 @@ func (m *moves) all() []Move {
 func (r *Region) now() time.Time { return time.Unix(0, r.clock.Now().Wall) }
 
 // Info returns a snapshot. It takes each shard's lock for a moment.
-func (r *Region) Info() Info {
+func (r *Region) Info() Info { return r.info(true) }
+
+// info is Info, with or without its Table.
+func (r *Region) info(table bool) Info {
 	in := Info{Group: r.group.Name(), Type: r.typ.Name, Node: r.keeper.Owner().ID, Shards: r.typ.Shards,
 		Waiting: int(r.waiting.Load()), Dropped: r.counts.dropped.Load(), Undeliverable: r.counts.undeliverable.Load(),
 		Relayed: r.counts.relayed.Load(), Unordered: r.counts.unordered.Load(), Overruns: r.counts.overruns.Load(),
@@ -117,7 +120,9 @@ func (r *Region) Info() Info {
 	}
 	held := map[string]int{}
 	standings := r.table.all()
-	in.Table = make([]ShardInfo, len(standings))
+	if table {
+		in.Table = make([]ShardInfo, len(standings))
+	}
 	for i, st := range standings {
 		x := ShardInfo{Shard: i, Token: st.last}
 		if st.held {
@@ -135,7 +140,9 @@ func (r *Region) Info() Info {
 			s.mu.RUnlock()
 			in.Entities += x.Entities
 		}
-		in.Table[i] = x
+		if table {
+			in.Table[i] = x
+		}
 	}
 	in.Nodes = r.nodes(held)
 	return in
@@ -171,16 +178,15 @@ func (r *Region) Handler() http.Handler {
 			serve(w, all)
 			return
 		}
-		in := r.Info()
+		table := true
 		if q := req.URL.Query(); q.Has("table") {
-			if with, err := strconv.ParseBool(q.Get("table")); err != nil {
+			var err error
+			if table, err = strconv.ParseBool(q.Get("table")); err != nil {
 				http.Error(w, "table: must be 0 or 1", http.StatusBadRequest)
 				return
-			} else if !with {
-				in.Table = nil
 			}
 		}
-		serve(w, in)
+		serve(w, r.info(table))
 	})
 }
 

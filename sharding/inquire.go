@@ -15,9 +15,11 @@ import (
 // Survey returns the Info of every node that takes part, by its id: this node's
 // with the table, those of others without, as they answer. A node that does not
 // answer before ctx ends is missing, and the error, which is ctx's, names one.
-func (r *Region) Survey(ctx context.Context) (map[string]Info, error) {
+func (r *Region) Survey(ctx context.Context) (map[string]Info, error) { return r.survey(ctx, r.Info()) }
+
+// survey is Survey with what this node tells given.
+func (r *Region) survey(ctx context.Context, own Info) (map[string]Info, error) {
 	all := map[string]Info{}
-	own := r.Info()
 	all[own.Node] = own
 	answers := make(chan Info, len(own.Nodes))
 	asked := map[string]bool{}
@@ -50,8 +52,7 @@ func (c *controller) onInquiry(m *wire.Inquiry) {
 	if m.Type != c.names.key || m.From == nil {
 		return
 	}
-	in := c.Info()
-	in.Table = nil
+	in := c.info(false)
 	body, err := json.Marshal(in)
 	if err == nil && len(body) > c.payload {
 		in.Recent = nil

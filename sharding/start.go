@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	mrand "math/rand/v2"
-	"strconv"
 	"sync"
 	"time"
 
@@ -420,6 +419,3 @@ func (g *registry) remove(r *Region) {
 	defer g.mu.Unlock()
 	delete(g.regions, r.names.key)
 }
-
-func itoa(i int) string    { return strconv.Itoa(i) }
-func utoa(u uint64) string { return strconv.FormatUint(u, 10) }

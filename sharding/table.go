@@ -19,7 +19,6 @@ type table struct {
 	shards  []standing
 	regions map[string]registration // by incarnation
 	boss    lease.Record
-	version uint64
 	synced  struct{ shards, regions bool }
 	ready   chan struct{} // closed when both are
 	changed []func()
@@ -97,7 +96,6 @@ func (t *table) onShard(ev lease.Event) {
 		t.mu.Unlock()
 		return
 	}
-	t.version++
 	rec, held := s.rec, s.held
 	t.r.post(&recordNoticed{i, rec, held})
 	t.mu.Unlock()
@@ -144,7 +142,6 @@ func (t *table) onRegion(ev lease.Event) {
 			t.regions[rec.Owner.Incarnation] = registration{rec.Owner, rec.Token, rec.Metadata[keyHosts] == "1", rec.Metadata[keyPlain] == "1"}
 		}
 	}
-	t.version++
 	t.mu.Unlock()
 	t.tell()
 }

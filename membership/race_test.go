@@ -1,5 +1,0 @@
-//go:build race
-
-package membership_test
-
-const underRace = true
