@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	mrand "math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
-	"github.com/asynkron/protoactor-go/extensions"
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/direct"
@@ -377,45 +375,4 @@ func (c *controller) finish() {
 	r.ops.Wait()
 	r.clean()
 	close(r.done)
-}
-
-// registry is what an actor system knows of its Regions.
-type registry struct {
-	mu      sync.Mutex
-	regions map[string]*Region
-}
-
-var (
-	registryID = extensions.NextExtensionID()
-	registryMu sync.Mutex // Extensions is not safe for concurrent use
-)
-
-// ExtensionID implements extensions.Extension.
-func (*registry) ExtensionID() extensions.ExtensionID { return registryID }
-
-func registryOf(system *actor.ActorSystem) *registry {
-	registryMu.Lock()
-	defer registryMu.Unlock()
-	if r, ok := system.Extensions.Get(registryID).(*registry); ok {
-		return r
-	}
-	r := &registry{regions: map[string]*Region{}}
-	system.Extensions.Register(r)
-	return r
-}
-
-func (g *registry) add(r *Region) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.regions[r.names.key] != nil {
-		return false
-	}
-	g.regions[r.names.key] = r
-	return true
-}
-
-func (g *registry) remove(r *Region) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	delete(g.regions, r.names.key)
 }

@@ -1,0 +1,168 @@
+package sharding
+
+import (
+	"cmp"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/route"
+	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// This file is what takes mail from other nodes, and from actors of this one.
+
+// noActor is what processes have in common that stand for no actor.
+type noActor struct{ r *Region }
+
+// SendSystemMessage implements actor.Process: who watches is told that there is
+// none.
+func (p noActor) SendSystemMessage(pid *actor.PID, message any) {
+	p.r.system.DeadLetter.SendSystemMessage(pid, message)
+}
+
+// Stop implements actor.Process: it can't be stopped.
+func (noActor) Stop(*actor.PID) {}
+
+// refProcess is what a Ref stands for.
+type refProcess struct {
+	noActor
+	id string
+}
+
+// SendUserMessage implements actor.Process.
+func (p *refProcess) SendUserMessage(pid *actor.PID, message any) {
+	if p.r.over.Load() || empty(message) {
+		p.r.system.DeadLetter.SendUserMessage(pid, message)
+		return
+	}
+	if batch, ok := actor.UnwrapEnvelopeMessage(message).(actor.MessageBatch); ok { // as protoactor's mailboxes do
+		for _, m := range batch.GetMessages() {
+			p.SendUserMessage(pid, m)
+		}
+	}
+	p.r.deliver(p.id, message)
+}
+
+// frontDoor is the process that other nodes, and actors of this one, send to.
+type frontDoor struct{ noActor }
+
+// SendUserMessage implements actor.Process. It runs on the goroutine that read the
+// message from a link.
+func (p *frontDoor) SendUserMessage(pid *actor.PID, message any) {
+	r := p.r
+	header, msg, sender := actor.UnwrapEnvelope(message)
+	if r.over.Load() {
+		r.system.DeadLetter.SendUserMessage(pid, message)
+		return
+	}
+	switch m := msg.(type) {
+	case *wire.Envelope:
+		r.arrived(m)
+	case *wire.Relay:
+		r.route(m.Name, m)
+	case *wire.RelayAck:
+		r.route(m.Name, m)
+	case *wire.Marker:
+		r.route(m.Name, m)
+	case *wire.MarkerAck:
+		r.route(m.Name, m)
+	case *wire.Invite, *wire.Offer, *wire.HandedOver, *wire.EntityState, *wire.Order, *wire.Report, *wire.Depart,
+		*wire.Stranded, *wire.Inquiry, *wire.Account:
+		r.post(msg)
+	case To:
+		if err := r.check(m.ID, m.Message); err != nil {
+			r.undeliverable(&Undeliverable{Type: typeName(m.Message), Name: r.names.key, Key: m.ID, Detail: err.Error()}, sender, m.Message)
+			return
+		}
+		to := enclose(m.Message, cmp.Or(sender, actor.UnwrapEnvelopeSender(m.Message)))
+		if len(to.Header) == 0 && header != nil {
+			to.Header = header.ToMap()
+		}
+		r.deliver(m.ID, to)
+	default:
+		r.system.DeadLetter.SendUserMessage(pid, message)
+	}
+}
+
+// arrived takes an envelope of another node, straight to its entity if that is
+// active and nothing is to be considered.
+func (r *Region) arrived(m *wire.Envelope) {
+	var s *shard
+	switch {
+	case m.Name == "": // the short form: the key tells
+		s = &r.shards[ShardOf(m.Key, r.typ.Shards)]
+	default:
+		s = r.byName[m.Name]
+	}
+	if s == nil {
+		r.undeliverable(&Undeliverable{Reason: wire.Reason_REASON_NO_HOLDER, Type: m.Type, Name: m.Name, Key: m.Key,
+			Detail: "no shard of that name here"}, m.Sender.PID(), m)
+		return
+	}
+	m.Name = s.name
+	s.touched()
+	if !s.arrived(m) {
+		s.receive(m)
+	}
+}
+
+// receive has the Router take an envelope.
+func (s *shard) receive(m *wire.Envelope) {
+	s.do(func() {
+		if s.r.over.Load() || s.r.full() && !s.routing().Routable() {
+			s.Drop(route.Item{Wire: m})
+			return
+		}
+		s.routing().Receive(m)
+	})
+}
+
+// arrived gives an envelope to its entity, if that is active and nothing is to be
+// considered.
+func (s *shard) arrived(m *wire.Envelope) bool {
+	if !s.here.Load() || ShardOf(m.Key, s.r.typ.Shards) != s.number {
+		return false
+	}
+	mail, err := s.open(m)
+	if err != nil {
+		return false // the Router refuses it
+	}
+	return s.come(lease.Token(m.Token), m.Key, mail.envelope)
+}
+
+// come gives a message that was routed by token to an entity that is active, if
+// nothing is to be considered.
+func (s *shard) come(token lease.Token, id string, envelope any) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if !s.direct || token > s.home.term.Token() {
+		return false
+	}
+	e := s.entries[id]
+	if e == nil || e.state != active {
+		return false
+	}
+	s.use(e)
+	e.gate.Post(envelope)
+	return true
+}
+
+// route gives a message of another node to the Router of a shard.
+func (r *Region) route(name string, m any) {
+	s := r.byName[name]
+	if s == nil {
+		r.log.Debug("a message about no shard of this type", zap.String("name", name))
+		return
+	}
+	s.touched()
+	s.do(func() { s.routing().Receive(m) })
+}
+
+// touched notes that other nodes send mail here.
+func (s *shard) touched() {
+	if !s.served.Load() {
+		s.served.Store(true)
+	}
+}
