@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -364,27 +363,25 @@ func (m *Member) tail() string {
 	return notable(string(log))
 }
 
-// notable is the last of a log's warnings and errors, or the beginning of what a
-// process said that crashed.
+// notable is the last of a log's warnings and errors, and the beginning of what the
+// process said after its log: that it crashed, or does not know an option.
 func notable(log string) string {
 	var lines []string
+	logged := 0 // lines up to the last that is of the log
 	for line := range strings.Lines(log) {
 		line = strings.TrimRight(line, "\r\n")
 		fields := strings.SplitN(line, "\t", 3) // time, level, the rest
 		if len(fields) == 3 && (fields[1] == "info" || fields[1] == "debug") || strings.TrimSpace(line) == "" {
 			continue
 		}
+		if len(fields) == 3 {
+			logged = len(lines) + 1
+		}
 		if len(line) > tailWidth {
 			line = strings.ToValidUTF8(line[:tailWidth], "") + " …"
 		}
 		lines = append(lines, line)
 	}
-	crash := slices.IndexFunc(lines, func(line string) bool {
-		return strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")
-	})
-	if crash < 0 {
-		crash = len(lines)
-	}
-	end := min(crash+tailLines/2, len(lines))
+	end := min(logged+tailLines/2, len(lines))
 	return strings.Join(lines[max(0, end-tailLines):end], "\n")
 }

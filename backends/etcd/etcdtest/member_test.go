@@ -113,7 +113,7 @@ func TestMemberThatEndsByItselfIsReported(t *testing.T) {
 	require.ErrorContains(t, m.Stop(t.Context()), "ended by itself")
 	err = c.Close()
 	require.ErrorContains(t, err, "m1 ended by itself: signal: killed")
-	require.ErrorContains(t, err, "ready to serve client requests") // its log
+	require.ErrorContains(t, err, "Running http and grpc server on single port") // a warning of its log
 	require.NoError(t, c.Close())
 	require.ErrorIs(t, m.Restart(t.Context()), errClosed)
 	_, err = c.NewRoute()
