@@ -148,7 +148,7 @@ func (r *xrun) hear(i int) {
 		if res == explore.Refused {
 			r.carryOut(i, dropInvite)
 		} else {
-			r.send(i, n.To, xmail{mHandedOver, n.Inv, 0})
+			r.send(i, n.To, xmail{mHandedOver, n.Inv, n.Gave})
 		}
 		switch {
 		case res == explore.Done:
@@ -204,7 +204,7 @@ func (r *xrun) receive(i, from int, m xmail) {
 		case n.M.phase != Away:
 			r.send(i, a, xmail{mDeclined, m.N, 0})
 		default:
-			n.From, n.TakeN = a, m.N
+			n.From, n.TakeN, n.State = a, m.N, 0
 			r.fire(i, asked)
 		}
 	case mOffer, mDeclined:
@@ -227,6 +227,7 @@ func (r *xrun) receive(i, from int, m xmail) {
 			n.M.phase = Active
 			r.open(i)
 		default:
+			n.State = m.X
 			r.fire(i, taken)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/explore"
 )
 
-var exploring = flag.Int("sharding.explore", 0, "explore larger bounds, of level 1 or 2")
+var exploring = flag.Int("sharding.explore", 0, "explore larger bounds, of level 1")
 
 // space is the whole of a model.
 func (x *xmodel) space() explore.Space[xworld] {
@@ -53,7 +53,7 @@ var explorations = [][]xmodel{
 		{nodes: 2, bounds: xbudget{Losses: 1, Orders: 1}, yields: true},
 		{nodes: 2, bounds: xbudget{Wishes: 1, Orders: 1}},
 		{nodes: 2, bounds: xbudget{Wishes: 2}, yields: true},
-		{nodes: 3, bounds: xbudget{Crashes: 1, Orders: 1}},
+		{nodes: 3, bounds: xbudget{Orders: 1}},
 	},
 	{
 		{nodes: 2, bounds: xbudget{Crashes: 1, Losses: 1, Wishes: 1, Orders: 1}},
@@ -61,15 +61,11 @@ var explorations = [][]xmodel{
 		{nodes: 2, bounds: xbudget{Links: 1, Losses: 1, Wishes: 1}},
 		{nodes: 2, bounds: xbudget{Losses: 1, Members: 1, Wishes: 1}, yields: true},
 		{nodes: 2, bounds: xbudget{Links: 1, Unknowns: 1, Orders: 2}},
+		{nodes: 2, bounds: xbudget{Unknowns: 1, Losses: 1, Orders: 2}},
+		{nodes: 3, bounds: xbudget{Crashes: 1, Orders: 1}},
 		{nodes: 3, bounds: xbudget{Losses: 1, Orders: 1}},
 		{nodes: 3, bounds: xbudget{Unknowns: 1, Orders: 1}},
 		{nodes: 3, bounds: xbudget{Links: 1, Orders: 1}},
-	},
-	{
-		{nodes: 2, bounds: xbudget{Crashes: 1, Losses: 1, Unknowns: 1, Links: 1, Orders: 1}},
-		{nodes: 2, bounds: xbudget{Losses: 2, Unknowns: 2, Orders: 2}},
-		{nodes: 3, bounds: xbudget{Wishes: 1}},
-		{nodes: 3, bounds: xbudget{Crashes: 1, Losses: 1, Orders: 2}},
 	},
 }
 
@@ -83,8 +79,12 @@ func TestExplore(t *testing.T) {
 		t.Fatalf("-sharding.explore=%d: there are levels up to %d", *exploring, len(explorations)-1)
 	}
 	var all xmodel
-	for i := range explorations[*exploring] {
-		x := &explorations[*exploring][i]
+	list := explorations[*exploring]
+	if explore.Racing {
+		list = list[1:3]
+	}
+	for i := range list {
+		x := &list[i]
 		t.Run(x.String(), func(t *testing.T) {
 			rep := explore.Run(x.space())
 			t.Log(rep)
@@ -103,7 +103,7 @@ func TestExplore(t *testing.T) {
 			all.effects[f] += n
 		}
 	}
-	if *exploring > 0 {
+	if *exploring > 0 || explore.Racing {
 		return
 	}
 	for p, n := range all.phases {

@@ -23,7 +23,8 @@ const (
 
 var mailNames = [...]string{"", "Invite", "Offer", "Offer, declined", "HandedOver", "HandedOver, off"}
 
-// xmail is one message: N is the hand-over's number, X the session of an Offer.
+// xmail is one message: N is the hand-over's number, X the session of an Offer; of
+// HandedOver the token of the entities whose states came before it.
 type xmail struct{ Kind, N, X uint8 }
 
 // xorder is an order of the coordinator's under way: to host, or to hand over to
@@ -54,11 +55,13 @@ type xnode struct {
 	Inv    uint8 // number of the invitation
 	To     uint8 // who is to host next
 	ToSess uint8
-	Aged   bool // its offer is too old
+	Aged   bool  // its offer is too old
+	Gave   uint8 // the token that is being transferred
 
 	Making bool
 	From   uint8
 	TakeN  uint8
+	State  uint8 // the token of the entities whose states were handed over
 
 	Leaving bool
 	Order   xorder
@@ -103,6 +106,7 @@ type xrun struct {
 var (
 	errI1   = errors.New("I1: two hosts' entities may pass, or an earlier one's after a later one's")
 	errI2   = errors.New("I2: a shard is opened under a token that is not above all before it")
+	errOld  = errors.New("entities get the states of earlier ones than the last")
 	errI4   = errors.New("I4: the lease is given up under entities")
 	errRule = errors.New("a rule of the machine is broken")
 	errFull = errors.New("the model is too small: more messages on a link than it can hold")
@@ -136,7 +140,7 @@ func (r *xrun) fire(i int, e event) {
 
 func (r *xrun) forget(i int) {
 	n := &r.w.N[i]
-	n.Inv, n.To, n.ToSess, n.Aged, n.From, n.TakeN, n.Term, n.Due = 0, 0, 0, false, 0, 0, 0, false
+	n.Inv, n.To, n.ToSess, n.Aged, n.Gave, n.From, n.TakeN, n.State, n.Term, n.Due = 0, 0, 0, false, 0, 0, 0, 0, 0, false
 }
 
 func (r *xrun) carryOut(i int, f effect) {
@@ -182,7 +186,7 @@ func (r *xrun) carryOut(i int, f effect) {
 			r.fire(i, stale)
 			return
 		}
-		n.Term = 0
+		n.Gave, n.Term = n.Term, 0
 		l.Begin(i, explore.Transfer, n.To, n.ToSess)
 	case doRelease:
 		if n.Run != 0 {
@@ -201,8 +205,12 @@ func (r *xrun) carryOut(i int, f effect) {
 }
 
 func (r *xrun) open(i int) {
-	n := &r.w.N[i]
-	n.From, n.TakeN = 0, 0
+	n, h := &r.w.N[i], &r.w.L.H[i]
+	state := n.State
+	if h.Adopted != state && r.plant != "the states of a lease that was not adopted are taken" {
+		state = 0
+	}
+	n.From, n.TakeN, n.State, h.Adopted = 0, 0, 0, 0
 	if n.Run != 0 {
 		r.fail(errRule)
 	}
@@ -213,6 +221,9 @@ func (r *xrun) open(i int) {
 	}
 	if n.Term < r.w.High {
 		r.fail(errI2)
+	}
+	if state != 0 && state != r.w.High {
+		r.fail(errOld)
 	}
 	n.Gate, n.Told = gateOpen, false
 	r.w.High = max(r.w.High, n.Term)
@@ -263,7 +274,14 @@ func (w *xworld) numbers(i int) []*uint8 {
 func (w *xworld) refs() []*uint8 {
 	all := append(make([]*uint8, 0, 24), &w.High)
 	for i := range w.N {
-		all = append(all, &w.N[i].Term, &w.N[i].Run, &w.N[i].Order.Token)
+		all = append(all, &w.N[i].Term, &w.N[i].Run, &w.N[i].Gave, &w.N[i].State, &w.N[i].Order.Token)
+		for j := range w.N {
+			for k := range w.Q[i][j].N {
+				if m := &w.Q[i][j].M[k]; m.Kind == mHandedOver {
+					all = append(all, &m.X)
+				}
+			}
+		}
 	}
 	return all
 }

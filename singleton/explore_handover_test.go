@@ -80,7 +80,7 @@ func (r *xrun) receive(i, from int, m xmail) {
 		case n.M.phase != Standby:
 			r.send(i, uint8(from+1), xmail{mDeclined, m.N, 0})
 		default:
-			n.From, n.TakeN = uint8(from+1), m.N
+			n.From, n.TakeN, n.State = uint8(from+1), m.N, 0
 			r.fire(i, asked)
 		}
 	case mOffer, mDeclined:
@@ -100,6 +100,7 @@ func (r *xrun) receive(i, from int, m xmail) {
 			r.spawn(i)
 			return
 		}
+		n.State = m.X
 		r.fire(i, taken)
 	}
 }
@@ -246,7 +247,7 @@ func (r *xrun) transferEnded(i int, res explore.Result) {
 	if res == explore.Refused {
 		r.callOff(i)
 	} else {
-		r.send(i, n.To, xmail{mHandedOver, n.Inv, 0})
+		r.send(i, n.To, xmail{mHandedOver, n.Inv, n.Term})
 	}
 	r.noInvitation(i)
 	switch {

@@ -24,7 +24,8 @@ const (
 var mailNames = [...]string{"", "Candidate", "Candidate, gone", "Invite", "Offer", "Offer, declined", "HandedOver", "HandedOver, off"}
 
 // xmail is one message. N is the hand-over's number, X the session of an Offer; of
-// a Candidate whether it leads.
+// a Candidate whether it leads; of HandedOver the token of the child whose state
+// comes with it.
 type xmail struct{ Kind, N, X uint8 }
 
 // Gates.
@@ -67,6 +68,7 @@ type xnode struct {
 	Making bool // an offer is being made
 	From   uint8
 	TakeN  uint8
+	State  uint8 // the token of the child whose state was handed over
 
 	Cands  uint8 // bits
 	Said   bool  // introduced itself to the present host
@@ -117,6 +119,7 @@ type xrun struct {
 var (
 	errI1   = errors.New("I1: two children may pass, or an earlier one after a later one")
 	errI2   = errors.New("I2: a child begins under a token that is not above all before it")
+	errOld  = errors.New("a child gets the state of an earlier one than the last")
 	errI4   = errors.New("I4: the lease is given up under a child")
 	errRule = errors.New("a rule of the machine is broken")
 	errFull = errors.New("the model is too small: more messages on a link than it can hold")
@@ -147,7 +150,7 @@ func (r *xrun) fire(i int, e event) {
 		r.carryOut(i, f)
 	}
 	if n.M.phase == Standby && was != Standby {
-		n.From, n.TakeN = 0, 0
+		n.From, n.TakeN, n.State = 0, 0, 0
 	}
 }
 
@@ -243,7 +246,11 @@ func (r *xrun) spawn(i int) {
 	case n.Term < r.w.High:
 		r.fail(errI2)
 	}
-	n.From, n.TakeN = 0, 0
+	adopted := r.w.L.H[i].Adopted == n.State || r.plant == "the state of a lease that was not adopted is taken"
+	if n.State != 0 && adopted && n.State != r.w.High {
+		r.fail(errOld)
+	}
+	n.From, n.TakeN, n.State, r.w.L.H[i].Adopted = 0, 0, 0, 0
 	n.Child, n.Gate, n.Told = n.Term, gateOpen, false
 	r.w.High = max(r.w.High, n.Term)
 	r.fire(i, spawned)
@@ -307,7 +314,14 @@ func (w *xworld) numbers(i int) []*uint8 {
 func (w *xworld) refs() []*uint8 {
 	all := append(make([]*uint8, 0, 24), &w.High)
 	for i := range w.N {
-		all = append(all, &w.N[i].Term, &w.N[i].Child)
+		all = append(all, &w.N[i].Term, &w.N[i].Child, &w.N[i].State)
+		for j := range w.N {
+			for k := range w.Q[i][j].N {
+				if m := &w.Q[i][j].M[k]; m.Kind == mHandedOver {
+					all = append(all, &m.X)
+				}
+			}
+		}
 	}
 	return all
 }

@@ -9,8 +9,9 @@ import (
 const Nodes = 3
 
 // Record is what the store has under the one name. Owner counts from 1; 0: the
-// name is free.
-type Record struct{ Owner, Session, Token uint8 }
+// name is free. From is the token of the ownership that was transferred into it; 0
+// if it came about otherwise.
+type Record struct{ Owner, Session, Token, From uint8 }
 
 // Op is an operation of a Handle.
 type Op uint8
@@ -50,6 +51,7 @@ type Handle struct {
 	Alive         bool  // CheckAlive
 	Loss          bool  // that it ended is still to be told
 	Claim         uint8 // the token of what stands, or may
+	Adopted       uint8 // Record.From of what the last Acquire replaced, if it was to adopt
 	Offer         bool  // an offer is open
 	Op            Op    // under way
 	Result        Result
@@ -86,9 +88,9 @@ func (l *Leases) next(refs []*uint8) uint8 {
 }
 
 func (l *Leases) tokens(refs []*uint8) []*uint8 {
-	all := append(refs, &l.Rec.Token)
+	all := append(refs, &l.Rec.Token, &l.Rec.From)
 	for i := range l.H {
-		all = append(all, &l.H[i].Claim)
+		all = append(all, &l.H[i].Claim, &l.H[i].Adopted)
 		if l.H[i].Late.Op != NoOp {
 			all = append(all, &l.H[i].Late.Token)
 		}
@@ -126,7 +128,7 @@ func (l *Leases) Begin(i int, op Op, to, session uint8) {
 		h.Quiet = false
 		return
 	}
-	h.Op, h.Result, h.Quiet = op, NoResult, false
+	h.Op, h.Result, h.Quiet, h.Adopted = op, NoResult, false, 0
 	switch op {
 	case Transfer:
 		if !h.Alive {
@@ -247,7 +249,10 @@ func (l *Leases) answers(f Flaws, i int, refs []*uint8, tell func(label Label, s
 		}
 		token := l.next(refs)
 		a.end(i, Done)
-		a.Rec = Record{n, h.Session, token}
+		if a.H[i].Adopted = 0; h.Op == Adopt {
+			a.H[i].Adopted = l.Rec.From
+		}
+		a.Rec = Record{n, h.Session, token, 0}
 		a.H[i].Claim, a.H[i].Alive, a.H[i].Loss, a.H[i].Offer = token, true, false, false
 		var err error
 		if token <= l.Rec.Token {
@@ -274,7 +279,7 @@ func (l *Leases) answers(f Flaws, i int, refs []*uint8, tell func(label Label, s
 			tell(Label{"the store refuses a transfer: the session is gone", n, h.To}, true, false, b, nil)
 		}
 		a.end(i, Done)
-		a.Rec = Record{h.To, h.ToSession, l.next(refs)}
+		a.Rec = Record{h.To, h.ToSession, l.next(refs), h.Claim}
 		tell(Label{"the store transfers", n, h.To}, !gone, false, a, nil)
 	}
 }
@@ -285,7 +290,7 @@ func (l *Leases) land(f Flaws, i int, refs []*uint8) {
 	switch late.Op {
 	case Acquire:
 		if l.Rec.Owner == 0 && late.Token == 0 || l.Owns(i) && l.Rec.Token == late.Token {
-			l.Rec = Record{uint8(i + 1), late.Session, l.next(refs)}
+			l.Rec = Record{uint8(i + 1), late.Session, l.next(refs), 0}
 		}
 	case Release:
 		if l.Owns(i) && l.Rec.Token == late.Token || f.BlindRelease {
@@ -293,7 +298,7 @@ func (l *Leases) land(f Flaws, i int, refs []*uint8) {
 		}
 	case Transfer:
 		if l.Owns(i) && l.Rec.Token == late.Token || f.BlindTransfer {
-			l.Rec = Record{late.To, late.Session, l.next(refs)}
+			l.Rec = Record{late.To, late.Session, l.next(refs), late.Token}
 		}
 	}
 	l.H[i].Late = Late{}

@@ -173,8 +173,12 @@ func TestExplore(t *testing.T) {
 		t.Fatalf("-route.explore=%d: there are levels up to %d", *exploring, len(explorations)-1)
 	}
 	crossings := 0
-	for i := range explorations[*exploring] {
-		x := &explorations[*exploring][i]
+	list := explorations[*exploring]
+	if explore.Racing {
+		list = list[:2]
+	}
+	for i := range list {
+		x := &list[i]
 		t.Run(x.String(), func(t *testing.T) {
 			space := x.space()
 			check := space.Check
