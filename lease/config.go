@@ -15,6 +15,10 @@ const MinTTL = 300 * time.Millisecond
 // longest bounds every duration of a Config, so that sums do not run over.
 const longest = 365 * 24 * time.Hour
 
+// leastRenewal is the shortest time between renewals: with less a Keeper would do
+// nothing else.
+const leastRenewal = time.Millisecond
+
 // Config holds every setting of a Keeper. Zero values mean the defaults given
 // here; NewKeeper validates the whole.
 type Config struct {
@@ -28,7 +32,8 @@ type Config struct {
 	// TTL is how long a record outlives its last renewal, unless a lease
 	// overrides it. Default 10 s, at least MinTTL and the store's minimum.
 	TTL time.Duration
-	// RenewFraction of the TTL is the time between renewals. Default 1/3.
+	// RenewFraction of the TTL is the time between renewals, at least 1 ms. Default
+	// 1/3.
 	RenewFraction float64
 	// Jitter spreads renewals by up to this fraction of their interval, either
 	// way. Default 0.1; negative means none. It must hold that
@@ -164,6 +169,9 @@ func (c Config) checkTTL(field string, ttl time.Duration, lim Limits) error {
 		return invalid("Margin", c.Margin, "at least 0 (0: max(TTL/10, 100ms))")
 	}
 	renew, margin := c.renewEvery(ttl), c.margin(ttl)
+	if renew < leastRenewal {
+		return invalid("RenewFraction", c.RenewFraction, fmt.Sprintf("enough that renewals of a TTL of %v are %v apart or more", ttl, leastRenewal))
+	}
 	if latest := renew + time.Duration(float64(renew)*c.Jitter); latest+margin >= ttl {
 		return fmt.Errorf("%s: %w: renewal × (1 + jitter) + margin = %v + %v, must be below the TTL of %v",
 			field, ErrInvalid, latest, margin, ttl)
