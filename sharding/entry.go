@@ -57,7 +57,7 @@ const (
 func (s *shard) handOver(m *mail) {
 	e := s.entries[m.id]
 	switch {
-	case (e == nil || e.state != active) && s.r.full():
+	case (e == nil || e.state != active) && s.full():
 		s.Drop(route.Item{Local: m})
 	case e == nil:
 		e = s.begin(m.id)
@@ -73,6 +73,14 @@ func (s *shard) handOver(m *mail) {
 		e.pending = append(e.pending, m.envelope)
 		s.pending++
 	}
+}
+
+// full is Region.full as seen by a message of this shard, which has been counted
+// since it came if it waited: that it did must not keep it out now.
+func (s *shard) full() bool {
+	st := s.routing().Stats()
+	elsewhere := s.r.waiting.Load() - int64(s.waiting)
+	return elsewhere+int64(st.Buffered+st.Kept+s.pending) >= int64(s.r.set.total)
 }
 
 // overflow: there is no room for what waits for an entity.
