@@ -2,6 +2,7 @@ package sharding_test
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,8 +12,10 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/internal/direct"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
@@ -49,6 +52,7 @@ type target struct {
 func hostile() target {
 	n := new(atomic.Int64)
 	system := actor.NewActorSystem(remoting.LogTo(nil))
+	direct.Of(system).Enable(true)
 	keeper, err := lease.NewKeeper(memory.New(), lease.Config{ID: "fuzz"})
 	if err != nil {
 		panic(err)
@@ -111,11 +115,21 @@ func FuzzPeer(f *testing.F) {
 		require.NoError(f, err)
 		f.Add(uint8(i), b)
 	}
+	short := uint8(len(kinds)) // the kind of what goes the short way: an id, and a text
+	for _, s := range []string{"1/someone\x00x", "18446744073709551615/k\x00", "-1/\x00\xff", "/", "1//a/b\x00\x00"} {
+		f.Add(short, []byte(s))
+	}
 	x := hostile()
 	f.Cleanup(x.end)
 	f.Fuzz(func(t *testing.T, kind uint8, b []byte) {
-		m := kinds[int(kind)%len(kinds)]()
-		if proto.Unmarshal(b, m) != nil {
+		var m proto.Message
+		if kind %= short + 1; kind == short {
+			rest, text, _ := strings.Cut(string(b), "\x00")
+			m = wrapperspb.String(text)
+			if p, ok := direct.Of(x.system).Resolve(direct.ID("g/account", rest)); ok {
+				p.SendUserMessage(x.region.PID(), m)
+			}
+		} else if m = kinds[kind](); proto.Unmarshal(b, m) != nil {
 			return
 		}
 		x.system.Root.Send(x.region.PID(), m)

@@ -1,0 +1,108 @@
+package sharding_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/membership"
+	"github.com/holdfast-go/holdfast/remoting"
+	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/singleton"
+)
+
+// A Type and its options are refused, with the name of what is at fault, or a Region
+// works with them: an entity answers, and the Region ends.
+func FuzzOptions(f *testing.F) {
+	f.Add("account", 4, 0, 10, 100, uint8(0), int64(1e9), uint8(0), int64(0), 0, 0, int64(1e6), int64(1e9), int64(0), int64(0))
+	f.Add("", 0, -1, 0, 0, uint8(9), int64(0), uint8(9), int64(1), -1, -1, int64(0), int64(-1), int64(-1), int64(-1))
+	f.Add("a/b\x00", sharding.MaxShards, 1<<30, 1, 1, uint8(1), int64(1), uint8(1), int64(10e6), 1, 1<<30, int64(1e6), int64(1e6), int64(1<<62), int64(1<<62))
+	f.Fuzz(func(t *testing.T, name string, shards, settle, buffer, total int, policy uint8, within int64, stubborn uint8,
+		idle int64, maxActive, stateLimit int, least, most, linger, depart int64) {
+		if shards > 1000 && shards <= sharding.MaxShards {
+			shards %= 1000 // it takes long
+		}
+		synctest.Test(t, func(t *testing.T) {
+			defer func() { time.Sleep(2 * time.Second) }() // protoactor's log of dead letters
+			system := actor.NewActorSystem(remoting.LogTo(nil))
+			k, err := lease.NewKeeper(memory.New(), lease.Config{ID: "a"})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, k.Close(context.Background())) }()
+			group, err := membership.Join(t.Context(), k, "g")
+			require.NoError(t, err)
+			defer func() { require.NoError(t, group.Leave(context.Background())) }()
+			props := actor.PropsFromFunc(func(c actor.Context) {
+				if c.Message() == "ping" {
+					c.Respond("pong")
+				}
+			})
+			r, err := sharding.Start(system, group, sharding.Type{Name: name, Props: props, Shards: shards}, sharding.WithSettle(time.Duration(settle)),
+				sharding.WithBuffer(buffer, total, sharding.DropPolicy(policy)), sharding.WithStop(nil, time.Duration(within)),
+				sharding.OnStubborn(singleton.Stubborn(stubborn)), sharding.WithPassivation(time.Duration(idle)), sharding.WithMaxActive(maxActive),
+				sharding.WithStateLimit(stateLimit), sharding.WithBackoff(time.Duration(least), time.Duration(most)),
+				sharding.WithLinger(time.Duration(linger)), sharding.WithDepart(time.Duration(depart)))
+			if err != nil {
+				require.ErrorIs(t, err, lease.ErrInvalid)
+				require.Regexp(t, `With[A-Z]|OnStubborn|shards|segment|name`, err.Error())
+				require.Less(t, len(err.Error()), 1000)
+				return
+			}
+			defer func() {
+				require.NoError(t, r.Stop(context.Background()))
+				require.Zero(t, r.Info().Held)
+			}()
+			if settle < int(time.Hour) {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(settle)+time.Minute)
+				defer cancel()
+				answer, err := sharding.Ask[string](ctx, r, "someone", "ping")
+				require.NoError(t, err)
+				require.Equal(t, "pong", answer)
+			}
+		})
+	})
+}
+
+// Whatever is asked of the Handler, it answers: JSON that can be read, or the method
+// or the parameter that is wrong.
+func FuzzHandler(f *testing.F) {
+	x := hostile()
+	f.Cleanup(x.end)
+	h := x.region.Handler()
+	f.Add("GET", "")
+	f.Add("HEAD", "table=0&table=1")
+	f.Add("POST", "nodes=all")
+	f.Add("GET", "nodes=all&table=%zz;&=")
+	f.Fuzz(func(t *testing.T, method, query string) {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, (&http.Request{Method: method, URL: &url.URL{Path: "/", RawQuery: query}}).WithContext(context.Background()))
+		q, _ := url.ParseQuery(query)
+		_, wrong := strconv.ParseBool(q.Get("table"))
+		switch {
+		case method != http.MethodGet && method != http.MethodHead:
+			require.Equal(t, http.StatusMethodNotAllowed, w.Code)
+		case q.Get("nodes") == "all":
+			require.Equal(t, http.StatusOK, w.Code)
+			var all map[string]sharding.Info
+			require.NoError(t, json.Unmarshal(w.Body.Bytes(), &all))
+			require.Len(t, all, 1)
+		case q.Has("table") && wrong != nil:
+			require.Equal(t, http.StatusBadRequest, w.Code)
+		default:
+			require.Equal(t, http.StatusOK, w.Code)
+			var in sharding.Info
+			require.NoError(t, json.Unmarshal(w.Body.Bytes(), &in))
+			require.Equal(t, "account", in.Type)
+		}
+	})
+}
