@@ -47,7 +47,7 @@ var planted = []struct {
 	{"a planned end that is overdue gives the lease up at once", xmodel{nodes: 2, bounds: xbudget{Wishes: 1},
 		next: instead(overdue, []Phase{HandingOver}, func(m machine) (machine, []effect) { return m.to(Stopping, doYield) })}, errI4, false},
 	{"an unknown transfer is taken for refused, and the child started again", xmodel{nodes: 2, bounds: xbudget{Wishes: 1, Unknowns: 1}}, errI1, false},
-	{"an unknown transfer is taken for done", xmodel{nodes: 2, bounds: xbudget{Wishes: 1, Unknowns: 1}}, explore.ErrDeadEnd, false},
+	{"an unknown transfer is taken for done", xmodel{nodes: 2, bounds: xbudget{Wishes: 1, Unknowns: 1}}, explore.ErrDeadEnd, true},
 	{"what was handed over is not adopted by a write", xmodel{nodes: 2, prefers: true, bounds: xbudget{Unknowns: 1}}, errI1, false},
 	{"the state of a lease that was not adopted is taken", xmodel{nodes: 2, prefers: true, bounds: xbudget{Unknowns: 1, Losses: 1}}, errOld, true},
 	{"a lost 'off' leaves a node with its offer for ever", xmodel{nodes: 2, bounds: xbudget{Links: 1, Wishes: 1}, next: without(waitFree, Offering)}, explore.ErrDeadEnd, false},
@@ -65,7 +65,7 @@ var planted = []struct {
 	{"the store releases blindly", xmodel{nodes: 2, bounds: xbudget{Losses: 1}, flaws: explore.Flaws{BlindRelease: true}}, errI2, false},
 	{"the store transfers blindly", xmodel{nodes: 2, prefers: true, bounds: xbudget{Losses: 1, Unknowns: 1}, flaws: explore.Flaws{BlindTransfer: true}}, errI1, true},
 	{"a holder trusts for longer than the store does", xmodel{nodes: 2, flaws: explore.Flaws{TrustTooLong: true}}, errI1, false},
-	{"nobody releases what nobody claims", xmodel{nodes: 2, bounds: xbudget{Unknowns: 1, Wishes: 1}, flaws: explore.Flaws{NoReconciliation: true}}, explore.ErrDeadEnd, false},
+	{"nobody releases what nobody claims", xmodel{nodes: 2, bounds: xbudget{Unknowns: 1, Wishes: 1}, flaws: explore.Flaws{NoReconciliation: true}}, explore.ErrDeadEnd, true},
 }
 
 // A model that finds nothing has to be one that would have.
