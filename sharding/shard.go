@@ -166,6 +166,9 @@ func (s *shard) open(e *wire.Envelope) (*mail, error) {
 	if err := ValidateEntityID(e.Key); err != nil {
 		return nil, err
 	}
+	if n := ShardOf(e.Key, s.r.typ.Shards); n != s.number { // it may run there
+		return nil, fmt.Errorf("entity id %.64q: %w: it is of shard %d", e.Key, lease.ErrInvalid, n)
+	}
 	if e.Codec == "" {
 		e.Codec = wire.CodecProto
 	}
