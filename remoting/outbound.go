@@ -9,6 +9,10 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
+// maxAddress is longer than any address that Configure lets a node have. What is
+// longer was made up, and to try to connect to it costs much.
+const maxAddress = 300
+
 // outbound stands for an actor of another node and checks what goes there.
 type outbound struct {
 	node  *Node
@@ -42,6 +46,10 @@ func (x *exit) pass(send func()) bool {
 
 func (o *outbound) SendUserMessage(pid *actor.PID, message any) {
 	n := o.node
+	if o.nowhere(pid) {
+		n.system.DeadLetter.SendUserMessage(pid, message)
+		return
+	}
 	header, msg, sender := actor.UnwrapEnvelope(message)
 	msg, size, err := sendable(msg)
 	if header != nil && header.Length() > 0 {
@@ -65,6 +73,16 @@ func (o *outbound) SendUserMessage(pid *actor.PID, message any) {
 	n.system.DeadLetter.SendUserMessage(pid, message)
 }
 
+// nowhere reports whether pid has an address that no node can have.
+func (o *outbound) nowhere(pid *actor.PID) bool {
+	if len(pid.Address) <= maxAddress {
+		return false
+	}
+	o.node.counters.unsendable.Add(1)
+	o.node.warn("remoting: no node can have this address", "target", fmt.Sprintf("%.128s", pid.Id), "address", fmt.Sprintf("%.128s", pid.Address))
+	return true
+}
+
 // sendable returns msg as remote is to get it, and its size in bytes.
 func sendable(msg any) (out any, size int, err error) {
 	defer func() {
@@ -85,6 +103,10 @@ func sendable(msg any) (out any, size int, err error) {
 }
 
 func (o *outbound) SendSystemMessage(pid *actor.PID, message any) {
+	if o.nowhere(pid) {
+		o.node.system.DeadLetter.SendSystemMessage(pid, message)
+		return
+	}
 	if !o.node.exit.pass(func() { o.inner.SendSystemMessage(pid, message) }) {
 		o.node.counters.closed.Add(1)
 		// A watcher gets its Terminated by this way.
