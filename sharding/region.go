@@ -225,6 +225,9 @@ func (r *Region) ref(id string) *actor.PID {
 	return kept.(*actor.PID)
 }
 
+// maxPeers bounds how many nodes' PIDs are remembered.
+const maxPeers = 1024
+
 // send sends to the Region of another node. Messages to one address stay in order
 // while the link lives.
 func (r *Region) send(address string, msg any) {
@@ -238,8 +241,13 @@ func (r *Region) send(address string, msg any) {
 	if pid == nil {
 		r.peersMu.Lock()
 		if pid = r.peers[address]; pid == nil {
+			if len(r.peers) >= maxPeers { // most are of the past, or were made up
+				clear(r.peers)
+			}
 			pid = actor.NewPID(address, r.names.process)
-			r.peers[address] = pid
+			if len(address) <= lease.MaxName { // else it was made up
+				r.peers[address] = pid
+			}
 		}
 		r.peersMu.Unlock()
 	}
