@@ -90,7 +90,7 @@ func FuzzOptions(f *testing.F) {
 			if err != nil {
 				require.ErrorIs(t, err, lease.ErrInvalid)
 				require.Regexp(t, `WithRoles|WithCapacity|segment|name`, err.Error())
-				require.Less(t, len(err.Error()), 1000)
+				require.Less(t, len(err.Error()), 4*lease.MaxName+200)
 				return
 			}
 			self, ok := g.Self()

@@ -137,7 +137,7 @@ func FuzzOptions(f *testing.F) {
 			if err != nil {
 				require.ErrorIs(t, err, lease.ErrInvalid)
 				require.Regexp(t, `With[A-Z]|OnStubborn|segment|name`, err.Error())
-				require.Less(t, len(err.Error()), 1000)
+				require.Less(t, len(err.Error()), 4*lease.MaxName+200)
 				return
 			}
 			defer func() { require.NoError(t, m.Stop(context.Background())) }()
