@@ -75,7 +75,9 @@ func (g *guardian) started(e *entry, gt *gate.Gate, pid *actor.PID) {
 	if e.gate != gt {
 		return
 	}
-	e.pid = pid
+	// A copy: protoactor's list of children goes on holding its own for a while after
+	// the end, and what a PID was used for keeps the actor in memory.
+	e.pid = actor.NewPID(pid.Address, pid.Id)
 	if e.state != making {
 		return
 	}
