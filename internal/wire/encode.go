@@ -76,28 +76,28 @@ func (e *entry) encode(msg any) (string, []byte, error) {
 }
 
 func encodeProto(m proto.Message, limit int) (name string, payload []byte, err error) {
-	size := 0
-	err = contain(func() (err error) {
-		r := m.ProtoReflect()
-		if !r.IsValid() {
-			return errors.New("nil")
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v", r)
 		}
-		name = string(r.Descriptor().FullName())
-		if reflect.TypeOf(r.Interface()) != reflect.TypeOf(m) {
-			return fmt.Errorf("only embeds %s and is not registered", name)
+		if err != nil && !errors.Is(err, ErrTooLarge) {
+			err = fmt.Errorf("%w: %T: %w", ErrUnencodable, m, err)
 		}
-		if size = proto.Size(m); size <= limit {
-			payload, err = proto.Marshal(m)
-		}
-		return err
-	})
-	if err != nil {
-		return "", nil, fmt.Errorf("%w: %T: %w", ErrUnencodable, m, err)
+	}()
+	r := m.ProtoReflect()
+	if !r.IsValid() {
+		return "", nil, errors.New("nil")
 	}
+	name = string(r.Descriptor().FullName())
+	if reflect.TypeOf(r.Interface()) != reflect.TypeOf(m) {
+		return "", nil, fmt.Errorf("only embeds %s and is not registered", name)
+	}
+	size := proto.Size(m)
 	if size > limit {
 		return "", nil, tooLarge(name, size, limit)
 	}
-	return name, payload, nil
+	payload, err = proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(make([]byte, 0, size), m)
+	return name, payload, err
 }
 
 // Decode is the inverse of Encode. The result does not refer to payload.
