@@ -39,6 +39,28 @@ func (c *counting) Receive(ctx actor.Context) {
 
 type benchMessage struct{}
 
+// compare reports how fast ours is compared with theirs, "of-plain", and how much of
+// the processors it takes, likewise inverted: "cpu-of-plain". Each runs twice, in
+// turn, so that neither has the warmer machine.
+func compare(b *testing.B, ours, theirs func(n int)) {
+	var took, used [2]time.Duration
+	run := func(f func(int), i int) {
+		began, before := time.Now(), processorTime()
+		f(b.N)
+		took[i] += time.Since(began)
+		used[i] += processorTime() - before
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	run(ours, 0)
+	b.StopTimer()
+	run(theirs, 1)
+	run(theirs, 1)
+	run(ours, 0)
+	b.ReportMetric(float64(took[1])/float64(took[0]), "of-plain")
+	b.ReportMetric(float64(used[1])/float64(used[0]), "cpu-of-plain")
+}
+
 // single starts a type on one node and waits until its shards are there.
 func single(b *testing.B, props *actor.Props, shards int, opts ...sharding.Option) (*actor.ActorSystem, *sharding.Region) {
 	system := actor.NewActorSystem(remoting.LogTo(nil))
@@ -63,8 +85,7 @@ func single(b *testing.B, props *actor.Props, shards int, opts ...sharding.Optio
 }
 
 // BenchmarkTell compares a message to an active entity of this node with one to a
-// plain actor, sending and handling included. "ratio" is how many times as many
-// messages the plain actor's rate is of ours, inverted: ours to plain.
+// plain actor, sending and handling included.
 func BenchmarkTell(b *testing.B) {
 	for _, work := range []time.Duration{0, time.Microsecond} {
 		b.Run(fmt.Sprint("handler=", work), func(b *testing.B) {
@@ -76,25 +97,16 @@ func BenchmarkTell(b *testing.B) {
 			wg.Add(1)
 			require.NoError(b, r.Tell("one", msg))
 			wg.Wait()
-			run := func(send func()) time.Duration {
-				wg.Add(b.N)
-				began := time.Now()
-				for range b.N {
-					send()
+			run := func(send func()) func(n int) {
+				return func(n int) {
+					wg.Add(n)
+					for range n {
+						send()
+					}
+					wg.Wait()
 				}
-				wg.Wait()
-				return time.Since(began)
 			}
-			b.ReportAllocs()
-			// Twice each, in turn, so that neither has the warmer machine.
-			var ours, theirs time.Duration
-			b.ResetTimer()
-			ours += run(func() { _ = r.Tell("one", msg) })
-			b.StopTimer()
-			theirs += run(func() { system.Root.Send(plain, msg) })
-			theirs += run(func() { system.Root.Send(plain, msg) })
-			ours += run(func() { _ = r.Tell("one", msg) })
-			b.ReportMetric(float64(theirs)/float64(ours), "of-plain")
+			compare(b, run(func() { _ = r.Tell("one", msg) }), run(func() { system.Root.Send(plain, msg) }))
 		})
 	}
 }
@@ -200,22 +212,6 @@ func BenchmarkRemote(b *testing.B) {
 	ctx := context.Background()
 	_, err := sharding.Ask[*wrapperspb.StringValue](ctx, proxy, "one", msg)
 	require.NoError(b, err)
-	ratio := func(b *testing.B, ours, theirs func(n int)) {
-		var a, z time.Duration
-		timed := func(f func(int), to *time.Duration) {
-			began := time.Now()
-			f(b.N)
-			*to += time.Since(began)
-		}
-		b.ReportAllocs()
-		b.ResetTimer()
-		timed(ours, &a)
-		b.StopTimer()
-		timed(theirs, &z)
-		timed(theirs, &z)
-		timed(ours, &a)
-		b.ReportMetric(float64(z)/float64(a), "of-plain")
-	}
 	b.Run("tell", func(b *testing.B) {
 		// No more than 10 000 under way, or the queues are what is measured.
 		send := func(tell func()) func(int) {
@@ -231,7 +227,7 @@ func BenchmarkRemote(b *testing.B) {
 				}
 			}
 		}
-		ratio(b, send(func() { _ = proxy.Tell("one", msg) }), send(func() { here.Root.Send(bare, msg) }))
+		compare(b, send(func() { _ = proxy.Tell("one", msg) }), send(func() { here.Root.Send(bare, msg) }))
 	})
 	b.Run("ask", func(b *testing.B) {
 		asking := func(ask func() error) func(int) {
@@ -250,7 +246,7 @@ func BenchmarkRemote(b *testing.B) {
 				callers.Wait()
 			}
 		}
-		ratio(b, asking(func() error {
+		compare(b, asking(func() error {
 			_, err := sharding.Ask[*wrapperspb.StringValue](ctx, proxy, "one", msg)
 			return err
 		}), asking(func() error {
