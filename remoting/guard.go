@@ -130,7 +130,7 @@ func (g *guard) check(b *remote.MessageBatch) {
 	if n != nil {
 		own = n.system.Address()
 		for _, t := range b.Targets {
-			clean = clean && t.Address == own
+			clean = clean && t.Address == own && !internal(t.Id)
 		}
 	}
 	if clean {
@@ -141,7 +141,7 @@ func (g *guard) check(b *remote.MessageBatch) {
 		switch {
 		case e.SerializerId == 0 && unknown[e.TypeId]:
 			n.refuse(b, e, true)
-		case n != nil && b.Targets[e.Target].Address != own:
+		case n != nil && (b.Targets[e.Target].Address != own || internal(b.Targets[e.Target].Id)):
 			n.refuse(b, e, false)
 		default:
 			kept = append(kept, e)
@@ -163,6 +163,14 @@ func (g *guard) direct(b *remote.MessageBatch) {
 			t.Address = familyAddress
 		}
 	}
+}
+
+// internal reports whether id is that of an actor in which remote keeps a link: what
+// it does not expect there breaks the link, whosever that is, and nodes send it
+// nothing.
+func internal(id string) bool {
+	rest, ok := strings.CutPrefix(id, "EndpointSupervisor")
+	return ok && (rest == "" || rest[0] == '/')
 }
 
 func known(name string) bool {
@@ -189,7 +197,7 @@ func (n *Node) refuse(b *remote.MessageBatch, e *remote.MessageEnvelope, unknown
 		n.warn("remoting: message of unknown type", "type", fmt.Sprintf("%.128s", typeName), "target", target.Id)
 	} else {
 		n.counters.misaddressed.Add(1)
-		n.warn("remoting: message for another address arrived here", "address", target.Address, "own", n.system.Address(), "target", target.Id)
+		n.warn("remoting: message for another address, or for remote itself, arrived here", "address", target.Address, "own", n.system.Address(), "target", target.Id)
 		if m, err := remote.Deserialize(e.MessageData, typeName, e.SerializerId); err == nil {
 			msg = m
 		}

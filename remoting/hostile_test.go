@@ -157,6 +157,33 @@ func (garbage) Name() string                { return "proto" }
 func (garbage) Marshal(any) ([]byte, error) { return []byte{0x0a, 0x7f}, nil }
 func (garbage) Unmarshal([]byte, any) error { return nil }
 
+func TestNobodyReachesTheActorsThatKeepLinks(t *testing.T) {
+	a, b := start(t), start(t)
+	works(a, b)
+	b.do("watch %s echo", a.addr)
+	a.do("watch %s echo", b.addr)
+	works(b, a)
+	works(a, b)
+	p := connect(t, a.addr)
+	m := mail(a.addr, stringValue, nil)
+	for _, id := range []string{"EndpointSupervisor", "EndpointSupervisor/$1"} {
+		m.Targets[0].Id = id
+		p.batch(m)
+		require.Equal(t, id+" *wrapperspb.StringValue", a.expect("dead "))
+	}
+	for c := range 64 { // whatever their numbers are
+		m.Targets[0].Id = "EndpointSupervisor/$" + string("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ~+"[c])
+		p.batch(m)
+	}
+	last, err := proto.Marshal(wrapperspb.String("#0/1"))
+	require.NoError(t, err)
+	p.batch(mail(a.addr, stringValue, last))
+	require.Equal(t, "1", a.expect("burst "))
+	works(a, b)
+	works(b, a)
+	require.Equal(t, remoting.Stats{Misaddressed: 66}, a.stats(), "and no watch has ended")
+}
+
 func TestCallsThatRemoteDoesNotImplementHarmNobody(t *testing.T) {
 	a, b := start(t), start(t)
 	p := connect(t, a.addr)

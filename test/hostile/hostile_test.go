@@ -1,6 +1,7 @@
 package hostile_test
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"io"
@@ -21,7 +22,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
-var seed = flag.Uint64("hostile.seed", 0, "what is sent; 0: something else in each process")
+var seed = flag.Uint64("hostile.seed", 0, "what is sent; 0: something else each time")
 
 // siege is a node, its good peer, and the attacker.
 type siege struct {
@@ -38,11 +39,9 @@ func besiege(t *testing.T) *siege {
 	node := launch(t, "HOLDFAST_HOSTILE=node")
 	node.read(&intro)
 	asker := launch(t, "HOLDFAST_HOSTILE=asker", "HOLDFAST_NODE_ADDRESS="+intro.Address, "HOLDFAST_NODE_TARGETS="+intro.Targets)
-	if *seed == 0 {
-		*seed = uint64(time.Now().UnixNano())
-	}
-	t.Logf("-hostile.seed=%d", *seed)
-	s := &siege{attacker: newAttacker(t, intro, *seed), node: node, asker: asker}
+	draws := cmp.Or(*seed, uint64(time.Now().UnixNano()))
+	t.Logf("-hostile.seed=%d", draws)
+	s := &siege{attacker: newAttacker(t, intro, draws), node: node, asker: asker}
 	for a := (tally{}); a.Answered < 9*10; time.Sleep(5 * time.Millisecond) {
 		asker.ask("tally", &a)
 	}
@@ -64,6 +63,7 @@ func TestAHostilePeer(t *testing.T) {
 		{"types and addresses that are not here", s.strangers},
 		{"indexes that point nowhere", s.indexes},
 		{"messages to nobody", s.nobody},
+		{"protoactor's own actors", s.internals},
 		{"keys and names that can't be", s.badKeys},
 		{"huge messages", s.huge},
 		{"more than may wait", s.flood},
@@ -194,6 +194,30 @@ func (s *siege) nobody(t *testing.T) {
 		require.NotErrorIs(t, b.alone(), io.EOF)
 		s.want.Stats.Malformed++
 	}
+}
+
+// internals sends messages to the actors that protoactor's remote itself consists of.
+func (s *siege) internals(*testing.T) {
+	out := s.stream()
+	b := s.batch()
+	for i := range 200 {
+		b.add("EndpointSupervisor/$"+idOf(i), wrapperspb.String("x"))
+		s.refused(&s.want.Stats.Misaddressed, 1)
+		b.add("$"+idOf(i), wrapperspb.String("x"))
+	}
+	b.add("EndpointSupervisor", wrapperspb.String("x"))
+	b.add("activator", &remote.ActorPidRequest{Name: "x", Kind: "y"})
+	b.send(out)
+	_ = s.ends(out)
+}
+
+// idOf is how protoactor writes the numbers of actors.
+func idOf(n int) string {
+	const digits = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ~+"
+	if n < len(digits) {
+		return digits[n : n+1]
+	}
+	return idOf(n/len(digits)) + digits[n%len(digits):n%len(digits)+1]
 }
 
 // badKeys sends envelopes that can never be handed over.
