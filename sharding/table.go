@@ -138,7 +138,7 @@ func (t *table) onRegion(ev lease.Event) {
 		}
 	case ok && ev.Kind == lease.EventPut:
 		rec := ev.Record
-		if name, _ := t.r.names.region(rec.Owner); name == rec.Name && rec.Token >= t.regions[rec.Owner.Incarnation].token {
+		if name, err := t.r.names.region(rec.Owner); err == nil && name == rec.Name && rec.Token >= t.regions[rec.Owner.Incarnation].token {
 			t.regions[rec.Owner.Incarnation] = registration{rec.Owner, rec.Token, rec.Metadata[keyHosts] == "1", rec.Metadata[keyPlain] == "1"}
 		}
 	}
