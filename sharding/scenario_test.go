@@ -359,6 +359,33 @@ func TestScenario11ARollingRestart(t *testing.T) {
 	})
 }
 
+// A program may stop its singletons before its Regions: the coordinator is the
+// Region's to end.
+func TestScenario11SingletonsAreStoppedFirst(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b", "c")
+		for _, n := range ns {
+			n.start(24)
+		}
+		c.settled(5*time.Second, ns...)
+		f := c.traffic(10*time.Millisecond, ns[1], ns[2])
+		for _, n := range ns { // whichever coordinates
+			if n.region.Info().Coordinator.ID != n.id {
+				continue
+			}
+			require.NoError(t, singleton.StopAll(context.Background(), n.system))
+			began := time.Now()
+			require.NoError(t, n.region.Stop(context.Background()))
+			require.Less(t, time.Since(began), 5*time.Second)
+			require.Zero(t, n.region.Info().Dropped)
+			break
+		}
+		time.Sleep(time.Second)
+		f.end()
+		c.whole(ns[1], ns[2])
+	})
+}
+
 // 7: what a coordinator has ordered is done without it, and traffic goes on while it is
 // paused.
 func TestScenario07APausedCoordinatorDelaysNoHandOff(t *testing.T) {

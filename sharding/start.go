@@ -267,7 +267,7 @@ func (r *Region) coordinate() error {
 	}
 	m, err := singleton.Start(r.system, r.keeper, "sharding/"+r.names.key, actor.PropsFromProducer(func() actor.Actor { return newCoordinator(r) }),
 		singleton.WithLease(l), singleton.WithLeadership(leadership), singleton.WithLogger(r.set.logger), singleton.WithMeterProvider(r.set.meters),
-		singleton.WithBackoff(100*time.Millisecond, 5*time.Second))
+		singleton.WithBackoff(100*time.Millisecond, 5*time.Second), singleton.WithOwner())
 	if err != nil {
 		return err
 	}

@@ -55,6 +55,7 @@ type settings struct {
 	drop         DropPolicy
 	linger       time.Duration
 	mailbox      actor.MailboxProducer
+	owned        bool
 	logger       *zap.Logger
 	meters       metric.MeterProvider
 	journal      func(name string, token lease.Token, at time.Duration)
@@ -163,6 +164,10 @@ func WithBuffer(limit int, policy DropPolicy) Option {
 // it still has, and what other nodes still send it, once it holds nothing any
 // more. It ends sooner if there is nothing of that. Default 5 s.
 func WithLinger(d time.Duration) Option { return func(s *settings) { s.linger = d } }
+
+// WithOwner says that whoever started the manager stops it, too: StopAll leaves it
+// alone. It is for singletons that are part of something with an end of its own.
+func WithOwner() Option { return func(s *settings) { s.owned = true } }
 
 // WithMailbox makes the child's mailbox; one in its Props is replaced by the
 // guarded one. Default: actor.Unbounded.

@@ -23,7 +23,9 @@ var ErrInterrupted = errors.New("stopping was interrupted by another signal")
 // Manager.Stop does, and returns nil when all have ended and hold nothing any more.
 // Managers that are started meanwhile are stopped too, those even that a child
 // starts as it ends; but the call of Start must have returned before the last of
-// the others has ended. No new one is refused afterwards.
+// the others has ended. No new one is refused afterwards. Those of WithOwner are left
+// to their owners: the coordinators of sharded types are, whose Regions end by their
+// own Stop, before or after this.
 //
 // When ctx ends, those that have not ended are named with their phases, some of them
 // if they are many, in an error that is context.Cause(ctx). They were told to stop and
@@ -45,7 +47,7 @@ func StopAll(ctx context.Context, system *actor.ActorSystem) error {
 	for {
 		absent := 0 // their actors are still being made, or have just ended
 		for _, m := range managersOf(system) {
-			if told[m] != nil {
+			if told[m] != nil || m.set.owned {
 				continue
 			}
 			if _, ok := system.ProcessRegistry.GetLocal(managerID(m.name)); !ok && ctx.Err() == nil {
