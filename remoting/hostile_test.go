@@ -3,6 +3,7 @@ package remoting_test
 import (
 	"context"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -156,6 +157,22 @@ type garbage struct{}
 func (garbage) Name() string                { return "proto" }
 func (garbage) Marshal(any) ([]byte, error) { return []byte{0x0a, 0x7f}, nil }
 func (garbage) Unmarshal([]byte, any) error { return nil }
+
+// No node of ours writes JSON, and remote takes hours to read what is nested deep.
+func TestNoJSONIsRead(t *testing.T) {
+	a, b := start(t), start(t)
+	works(b, a)
+	p := connect(t, a.addr)
+	m := mail(a.addr, "google.protobuf.ListValue", []byte(strings.Repeat("[", 5000)+strings.Repeat("1,", 1<<20)+"1"+strings.Repeat("]", 5000)))
+	m.Envelopes[0].SerializerId = 1
+	for _, address := range []string{a.addr, "elsewhere:1"} {
+		m.Targets[0].Address = address
+		p.batch(m)
+		require.Equal(t, "echo *remoting.UnknownMessage", a.expect("dead "))
+	}
+	works(b, a)
+	require.Equal(t, remoting.Stats{UnknownType: 2}, a.stats())
+}
 
 func TestNobodyReachesTheActorsThatKeepLinks(t *testing.T) {
 	a, b := start(t), start(t)

@@ -4,7 +4,7 @@ import "sync/atomic"
 
 // Stats counts what was kept from doing harm since Start.
 type Stats struct {
-	UnknownType  uint64 // messages that came in with a type this process lacks
+	UnknownType  uint64 // messages that came in with a type this process lacks, or as JSON
 	Misaddressed uint64 // messages that came in for another address than Node.Address, or for remote's own links
 	Malformed    uint64 // streams and calls ended by input that made the handler panic or fail
 	Unsendable   uint64 // messages going out that were no Protocol Buffers messages, or failed to become one, or to what can be no address
