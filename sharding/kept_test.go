@@ -15,7 +15,7 @@ import (
 )
 
 // bulky is an entity with something to keep.
-type bulky struct{ state [1 << 10]byte }
+type bulky [1 << 10]byte
 
 // Receive implements actor.Actor.
 func (b *bulky) Receive(actor.Context) {}
@@ -29,7 +29,7 @@ func TestNothingKeepsStoppedEntities(t *testing.T) {
 		r := n.startType(sharding.Type{Name: "account", Shards: 4, Props: actor.PropsFromProducer(func() actor.Actor {
 			mu.Lock()
 			defer mu.Unlock()
-			b := &bulky{}
+			b := new(bulky)
 			made = append(made, weak.Make(b))
 			return b
 		})}, sharding.WithPassivation(time.Second))
