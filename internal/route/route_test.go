@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/internal/simulate"
+	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
 var (
@@ -120,4 +121,35 @@ func TestBrokenLinks(t *testing.T) {
 		w.run(5 * time.Second)
 		require.Len(t, w.done, before+len(w.nodes), "seed %d: mail flows again\n%s", seed, w.tail())
 	})
+}
+
+// News of an ownership that has ended here does not make the next go on from it: what
+// the actor had left goes before what came after it.
+func TestLateNewsOfAnEndedOwnership(t *testing.T) {
+	d := newDesk(1, 20, DropNewest)
+	relay := func(sequence uint64, payload string) {
+		d.r.Receive(&wire.Relay{Name: "x", From: self(2), To: self(1).Incarnation, Stream: 1, Sequence: sequence,
+			What: &wire.Relay_Envelope{Envelope: &wire.Envelope{Name: "x", Token: 6, Payload: []byte(payload)}}})
+	}
+	d.r.Host(self(0), 1, true)
+	d.accept(1, 1) // by way of another node, where its mail may still be
+	d.r.Host(self(3), 5, true)
+	d.r.Open(6)
+	relay(1, "3 1")
+	require.Equal(t, []int{1}, d.delivered)
+	d.delivered = nil
+	d.r.Ending()
+	d.r.Back(msg{3, 1})
+	d.r.Closed()
+	d.r.Host(self(1), 6, true) // late: it was over when it came
+	relay(2, "3 2")
+	d.r.Open(8)
+	require.NotContains(t, d.delivered, 2, "before the first, which waits for the crossing")
+	d.r.Host(self(1), 8, true)
+	d.now += time.Minute
+	for range 3 {
+		d.r.Tick()
+		d.now += time.Minute
+	}
+	require.Equal(t, []int{1, 2}, d.delivered)
 }

@@ -136,6 +136,7 @@ func (r *Router) Open(t lease.Token) {
 func (r *Router) holds(next hop, known bool) {
 	mine := known && next.node.GetIncarnation() == r.Self.Incarnation
 	switch {
+	case mine && next.token <= r.past && !r.open: // news of what has ended
 	case mine && (r.since == 0 || r.open && r.before < next.token && next.token < r.since):
 		r.since = next.token
 	case mine:
