@@ -48,6 +48,20 @@ func TestShortForm(t *testing.T) {
 // they do when they are cut off from etcd.
 func TestBrokenNodesAreFoundOut(t *testing.T) {
 	needsEtcd(t)
+	var found map[string]int
+	var told string
+	// A stale write must meet a newer one for the journal to show it: if none did,
+	// once more.
+	for try := 0; try < 3 && (found[ruleI1] == 0 || found[ruleI3] == 0 || found[ruleFence] == 0); try++ {
+		found, told = broken(t)
+	}
+	require.NotZero(t, found[ruleI1], "%v\n%s", found, told)
+	require.NotZero(t, found[ruleI3], "%v\n%s", found, told)
+	require.NotZero(t, found[ruleFence], "%v\n%s", found, told)
+}
+
+// broken tortures such nodes, and counts what is found.
+func broken(t *testing.T) (found map[string]int, told string) {
 	var out bytes.Buffer
 	o := options{length: time.Second, nodes: 2, ttl: 2 * time.Second, rate: 100, broken: true}
 	tt, err := newTorture(t.Context(), o, &out)
@@ -56,23 +70,16 @@ func TestBrokenNodesAreFoundOut(t *testing.T) {
 	require.NoError(t, tt.heal(t.Context(), 0), "%s", &out)
 	cut := fault{Kind: cutRequests, For: 6 * time.Second}
 	slow := fault{Kind: cutRequests, Node: 1, After: 7 * time.Second, For: 6 * time.Second}
-	found := map[string]int{}
-	// A stale write must meet a newer one for the journal to show it: if none did,
-	// once more.
-	for storm := 1; storm <= 4 && (found[ruleI1] == 0 || found[ruleI3] == 0 || found[ruleFence] == 0); storm++ {
-		require.NoError(t, tt.weather(t.Context(), storm, []fault{cut, slow}), "%s", &out)
-		es, err := tt.evidence()
-		require.NoError(t, err)
-		rs, err := tt.ledger(t.Context())
-		require.NoError(t, err)
-		clear(found)
-		for _, v := range judge(tt.bring(es, nil, nil, rs)).violations {
-			found[v.rule]++
-		}
+	require.NoError(t, tt.weather(t.Context(), 1, []fault{cut, slow}), "%s", &out)
+	es, err := tt.evidence()
+	require.NoError(t, err)
+	rs, err := tt.ledger(t.Context())
+	require.NoError(t, err)
+	found = map[string]int{}
+	for _, v := range judge(tt.bring(es, nil, nil, rs)).violations {
+		found[v.rule]++
 	}
-	require.NotZero(t, found[ruleI1], "%v\n%s", found, &out)
-	require.NotZero(t, found[ruleI3], "%v\n%s", found, &out)
-	require.NotZero(t, found[ruleFence], "%v\n%s", found, &out)
+	return found, out.String()
 }
 
 // What a network cuts does not arrive, and arrives when it is open again.
