@@ -95,7 +95,7 @@ func (r *Region) Tell(id string, msg any) error {
 	if err := r.check(id, msg); err != nil {
 		return err
 	}
-	r.deliver(id, msg)
+	r.onward(id, msg)
 	return nil
 }
 
@@ -123,9 +123,13 @@ func (r *Region) check(id string, msg any) error {
 
 // deliver is the way of every message of this node.
 func (r *Region) deliver(id string, envelope any) {
-	if r.direct(id, envelope) {
-		return
+	if !r.direct(id, envelope) {
+		r.onward(id, envelope)
 	}
+}
+
+// onward is the way of a message that does not go to an active entity at once.
+func (r *Region) onward(id string, envelope any) {
 	s := &r.shards[ShardOf(id, r.typ.Shards)]
 	if s.elsewhere.Load() && s.through(id, envelope) {
 		return
