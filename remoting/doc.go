@@ -17,7 +17,8 @@
 //	                  ▼                                       ▼
 //	          dead letter here:                      dead letter here, the sender
 //	          no Protocol Buffers,                   of a request is told:
-//	          too large, shut down                   unknown type, wrong address
+//	          too large, shut down,                  unknown type, wrong address,
+//	          no address                             JSON, for remote's own actors
 //
 // A malformed message (an index that points nowhere, bytes that are no value of
 // their type) ends the stream it came on and nothing else. Stats counts all of
