@@ -87,14 +87,15 @@ func (g *guardian) started(e *entry, gt *gate.Gate, pid *actor.PID) {
 		s.end(e, g.h)
 		return
 	}
+	if e.leaves { // in Started already: its next life gets the mail
+		s.putAway(e)
+		return
+	}
 	s.pending -= len(e.pending)
 	for _, env := range e.pending {
 		gt.Post(env)
 	}
 	e.pending = nil
-	if e.leaves {
-		s.putAway(e)
-	}
 }
 
 // gateFor makes the gate of e's next life.
