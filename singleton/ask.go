@@ -106,9 +106,7 @@ func AskBy[R any](ctx context.Context, system *actor.ActorSystem, send func(*act
 		return answer, fmt.Errorf("%T was not sent: %w", envelope.Message, context.Cause(ctx))
 	}
 	q := &question{system: system, answer: make(chan any, 1)}
-	// With the life of the system in its name: a late answer to an earlier life at
-	// this address must not be taken for this one's.
-	pid, ok := system.ProcessRegistry.Add(q, "holdfast/ask/"+system.ID+system.ProcessRegistry.NextId())
+	pid, ok := system.ProcessRegistry.Add(q, "ask/"+life(system)+system.ProcessRegistry.NextId())
 	if !ok {
 		return answer, fmt.Errorf("an actor has the name of a question, %q: %w", pid.Id, lease.ErrInvalid)
 	}
@@ -126,6 +124,13 @@ func AskBy[R any](ctx context.Context, system *actor.ActorSystem, send func(*act
 		got = <-q.answer // at the last moment
 	}
 	return judge[R](envelope.Message, got)
+}
+
+// life is what a question's name has of the life of its system, 8 digits to the base
+// 57: a late answer to an earlier life at this address must not be taken for this
+// one's. Names travel with every question and answer, so it is short.
+func life(system *actor.ActorSystem) string {
+	return system.ID[:min(8, len(system.ID))]
 }
 
 // questionable returns msg in an envelope of its own, if it can be asked.

@@ -41,7 +41,7 @@ func (r *Router) needsMarker() bool {
 	if mutant.On(mutant.MarkerIgnored) {
 		return false
 	}
-	return p.used && !p.here && !p.dead && (r.port.Now() < p.sent+r.Rest || len(r.out.items) > 0)
+	return p.used && !p.here && !p.dead && (p.busy || r.port.Now() < p.sent+r.Rest || len(r.out.items) > 0)
 }
 
 // begin sends a marker by way of via.

@@ -41,7 +41,7 @@ type Config struct {
 	Limit  int
 	Policy DropPolicy
 	// Patience is how long a crossing may take. A crossing by way of a node that
-	// was sent nothing for Rest is not needed.
+	// was sent nothing for Rest, or for twice that, is not needed.
 	Patience, Rest time.Duration
 }
 
@@ -63,7 +63,8 @@ func (h hop) is(o hop) bool {
 // path is the way mail went last.
 type path struct {
 	hop
-	sent time.Duration // when, last
+	sent time.Duration // when, last, but for what went since the last Tick if busy
+	busy bool          // what went Through since the last Tick has no other time
 	used bool          // something was sent there
 	dead bool          // the link broke: what is under way is lost
 }
@@ -371,6 +372,9 @@ func (r *Router) forward(t hop, it Item) {
 // Tick looks at what is due.
 func (r *Router) Tick() {
 	now := r.port.Now()
+	if r.path.busy {
+		r.path.busy, r.path.sent = false, now
+	}
 	if c := r.cross; c != nil && now >= c.until {
 		if c.probe {
 			r.cross = nil
@@ -402,7 +406,11 @@ func (r *Router) Through() (node *wire.Node, token lease.Token, ok bool) {
 	if r.open || r.ending || r.doubt || !r.remote() || !r.path.is(r.host) {
 		return nil, 0, false
 	}
-	r.path.used, r.path.sent = true, r.port.Now()
+	r.path.used = true
+	if !r.path.busy { // a Tick's clock will do, for all that goes until then
+		r.path.busy = true
+		r.port.Wake(r.Rest)
+	}
 	return r.host.node, r.host.token, true
 }
 

@@ -76,28 +76,43 @@ func (e *entry) encode(msg any) (string, []byte, error) {
 }
 
 func encodeProto(m proto.Message, limit int) (name string, payload []byte, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("panic: %v", r)
-		}
-		if err != nil && !errors.Is(err, ErrTooLarge) {
-			err = fmt.Errorf("%w: %T: %w", ErrUnencodable, m, err)
-		}
-	}()
+	defer containProto(m, &err)
+	name, size, err := measure(m, limit)
+	if err != nil {
+		return "", nil, err
+	}
+	payload, err = measured.MarshalAppend(make([]byte, 0, size), m)
+	return name, payload, err
+}
+
+// containProto turns a panic of m's methods into an error, and says of errors whose
+// they are.
+func containProto(m proto.Message, err *error) {
+	if r := recover(); r != nil {
+		*err = fmt.Errorf("panic: %v", r)
+	}
+	if *err != nil && !errors.Is(*err, ErrTooLarge) {
+		*err = fmt.Errorf("%w: %T: %w", ErrUnencodable, m, *err)
+	}
+}
+
+// measured writes what was measured just now.
+var measured = proto.MarshalOptions{UseCachedSize: true}
+
+// measure returns m's name and size, or an error if it can't be sent.
+func measure(m proto.Message, limit int) (name string, size int, err error) {
 	r := m.ProtoReflect()
 	if !r.IsValid() {
-		return "", nil, errors.New("nil")
+		return "", 0, errors.New("nil")
 	}
 	name = string(r.Descriptor().FullName())
 	if reflect.TypeOf(r.Interface()) != reflect.TypeOf(m) {
-		return "", nil, fmt.Errorf("only embeds %s and is not registered", name)
+		return "", 0, fmt.Errorf("only embeds %s and is not registered", name)
 	}
-	size := proto.Size(m)
-	if size > limit {
-		return "", nil, tooLarge(name, size, limit)
+	if size = proto.Size(m); size > limit {
+		return "", 0, tooLarge(name, size, limit)
 	}
-	payload, err = proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(make([]byte, 0, size), m)
-	return name, payload, err
+	return name, size, nil
 }
 
 // Decode is the inverse of Encode. The result does not refer to payload.

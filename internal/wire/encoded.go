@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"errors"
 	"reflect"
 	"strings"
 
@@ -18,6 +19,12 @@ type Encoded struct {
 	payload []byte
 }
 
+// small is an Encoded and its bytes in one piece.
+type small struct {
+	Encoded
+	room [24]byte
+}
+
 // Plain encodes a message that may travel to a peer as it is, in no Envelope; nil if
 // it may not: a registered type, one of protoactor's own, or one that Encode
 // refuses. No payload is longer than limit, which is above 0.
@@ -30,11 +37,31 @@ func (r *Registry) Plain(msg any, limit int) *Encoded {
 	case remote.RootSerializable, remote.RootSerialized:
 		return nil
 	}
-	name, payload, err := encodeProto(m, limit)
-	if err != nil || strings.HasPrefix(name, "actor.") || strings.HasPrefix(name, "remote.") || strings.HasPrefix(name, "cluster.") {
+	e, err := encodePlain(m, limit)
+	if err != nil {
 		return nil
 	}
-	return &Encoded{m.ProtoReflect(), payload}
+	return e
+}
+
+func encodePlain(m proto.Message, limit int) (e *Encoded, err error) {
+	defer containProto(m, &err)
+	name, size, err := measure(m, limit)
+	if err != nil {
+		return nil, err
+	}
+	if strings.HasPrefix(name, "actor.") || strings.HasPrefix(name, "remote.") || strings.HasPrefix(name, "cluster.") {
+		return nil, errors.New("one of protoactor's own")
+	}
+	if size <= len(small{}.room) {
+		s := &small{}
+		e, s.payload = &s.Encoded, s.room[:0]
+	} else {
+		e = &Encoded{payload: make([]byte, 0, size)}
+	}
+	e.Message = m.ProtoReflect()
+	e.payload, err = measured.MarshalAppend(e.payload, m)
+	return e, err
 }
 
 // TypeName returns the message's name.
