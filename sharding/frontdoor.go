@@ -53,7 +53,7 @@ type frontDoor struct{ noActor }
 func (p *frontDoor) SendUserMessage(pid *actor.PID, message any) {
 	r := p.r
 	header, msg, sender := actor.UnwrapEnvelope(message)
-	if r.over.Load() {
+	if r.over.Load() || !wire.Fits(msg) {
 		r.system.DeadLetter.SendUserMessage(pid, message)
 		return
 	}

@@ -86,6 +86,10 @@ func (c *controller) Receive(ctx actor.Context) {
 			c.log.Error("the manager panicked", zap.Any("panic", r), zap.Stack("stack"))
 		}
 	}()
+	if !wire.Fits(ctx.Message()) {
+		c.proxy.system.DeadLetter.SendUserMessage(ctx.Self(), ctx.Message())
+		return
+	}
 	switch msg := ctx.Message().(type) {
 	case *actor.Started:
 		c.begin()
@@ -155,7 +159,7 @@ func (c *controller) Receive(ctx actor.Context) {
 		}
 	case *inviteExpired:
 		if c.phase == Inviting && msg.number == c.inv.number && len(c.inv.asking) > 0 {
-			c.noAnswer(false)
+			c.silence()
 		}
 	case *offerAges:
 		c.onOfferAges(msg)

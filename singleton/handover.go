@@ -32,6 +32,10 @@ import (
 // asked.
 const inviteWait = time.Second
 
+// maxSilent bounds how many candidates in turn may leave an invitation unanswered:
+// the others are not asked any more.
+const maxSilent = 5
+
 // maxCandidates bounds how many nodes a host remembers.
 const maxCandidates = 64
 
@@ -47,6 +51,7 @@ type invitation struct {
 	number  uint64
 	asking  []candidate // the first is being asked
 	refused bool        // somebody said no
+	silent  int         // how many did not answer
 	to      candidate   // who made the offer
 	offer   lease.Offer
 	timer   lease.Timer
@@ -153,6 +158,15 @@ func (c *controller) askNext() {
 	n := c.inv.number
 	c.proxy.Send(c.inv.asking[0].node.Address, &wire.Invite{Name: c.lname, From: c.proxy.Self, Number: n})
 	c.inv.timer = c.clock.AfterFunc(inviteWait, func() { c.proxy.post(&inviteExpired{n}) })
+}
+
+// silence: the candidate who was asked did not answer in time.
+func (c *controller) silence() {
+	if c.inv.silent++; c.inv.silent == maxSilent {
+		c.log.Warn("several candidates in turn did not answer, the others are not asked", zap.Int("others", len(c.inv.asking)-1))
+		c.inv.asking = c.inv.asking[:1]
+	}
+	c.noAnswer(false)
 }
 
 // noAnswer goes on to the next candidate.

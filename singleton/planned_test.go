@@ -1,12 +1,15 @@
 package singleton_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/singleton"
 )
@@ -80,6 +83,30 @@ func TestACandidateThatIsGoneIsPassedOver(t *testing.T) {
 		until(t, 500*time.Millisecond, "hosts", active(md))
 		require.Less(t, time.Since(began), 900*time.Millisecond)
 		_ = mb
+	})
+}
+
+// However many claim to be candidates, a planned end takes a few seconds; and none
+// by a name that is too long is remembered.
+func TestCandidatesThatDoNotAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a := c.node("a")
+		ma := a.run("x")
+		until(t, time.Second, "hosts", active(ma))
+		dead := a.deadLetters()
+		forged := func(i int, id string) *wire.Candidate {
+			who := fmt.Sprintf("made-up-%d", i)
+			return &wire.Candidate{Name: "singleton/x", Id: id, From: &wire.Node{Address: who + ":1", Incarnation: who}}
+		}
+		for i := range 64 {
+			a.system.Root.Send(ma.PID(), forged(i, "z"))
+		}
+		a.system.Root.Send(ma.PID(), forged(64, strings.Repeat("z", lease.MaxName+1)))
+		time.Sleep(time.Second)
+		require.Equal(t, int32(1), dead.Load())
+		began := time.Now()
+		require.NoError(t, ma.Stop(t.Context()))
+		require.Equal(t, 5*time.Second, time.Since(began))
 	})
 }
 
