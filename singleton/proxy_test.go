@@ -2,7 +2,6 @@ package singleton_test
 
 import (
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/singleton"
 )
@@ -228,123 +226,6 @@ func TestMailRoutedByNewerKnowledgeWaits(t *testing.T) {
 			numbers[j.Number] = true
 		}
 		require.Equal(t, map[int]bool{3: true, 4: true}, numbers)
-	})
-}
-
-func TestProxyOverACustomLease(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a, b := c.node("a"), c.node("b")
-		la, err := a.keeper.Lease("my/own")
-		require.NoError(t, err)
-		lb, err := b.keeper.Lease("my/own")
-		require.NoError(t, err)
-		// Found by looking the holder up.
-		ma, err := singleton.Start(a.system, nil, "scheduler", a.worker(), singleton.WithLease(la))
-		require.NoError(t, err)
-		until(t, time.Second, "hosts", active(ma))
-		mb, err := singleton.Start(b.system, nil, "scheduler", b.worker(), singleton.WithLease(lb))
-		require.NoError(t, err)
-		require.Equal(t, "a", b.mustAsk(mb.PID(), 1).Node)
-		require.NoError(t, ma.Stop(t.Context()))
-		require.Equal(t, "b", b.mustAsk(mb.PID(), 2).Node)
-		require.NoError(t, mb.Stop(t.Context()))
-		require.False(t, lb.CheckAlive())
-	})
-}
-
-func TestUnguardedSingleton(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a := c.node("a")
-		m := a.run("scheduler", singleton.WithLease(lease.Unguarded("scheduler")))
-		require.Equal(t, "a", a.mustAsk(m.PID(), 1).Node)
-	})
-}
-
-// A lease that knows no terms has no tokens, and guards all the same.
-func TestALeaseWithoutTerms(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a := c.node("a")
-		l, err := a.keeper.Lease("my/own")
-		require.NoError(t, err)
-		m := a.run("scheduler", singleton.WithLease(plain{l}))
-		a.system.Root.Send(m.PID(), job{Number: 1})
-		until(t, time.Second, "hosts", active(m))
-		require.Equal(t, 2, a.mustAsk(m.PID(), 2).Number)
-		require.Len(t, c.log.snapshot()[0].jobs, 2, "what came before it was there, too")
-		require.Zero(t, m.Status().Buffered)
-	})
-}
-
-func TestBadInput(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a := c.node("a")
-		b := c.node("b")
-		props := a.worker()
-		alone := actor.NewActorSystem()
-		start := func(s *actor.ActorSystem, k *lease.Keeper, name string, p *actor.Props, opts ...singleton.Option) error {
-			m, err := singleton.Start(s, k, name, p, opts...)
-			require.Nil(t, m)
-			return err
-		}
-		for what, check := range map[string]struct {
-			err  error
-			text string
-		}{
-			"nil system":        {start(nil, a.keeper, "x", props), "system"},
-			"nil keeper":        {start(a.system, nil, "x", props), "keeper"},
-			"nil props":         {start(a.system, a.keeper, "x", nil), "props"},
-			"empty name":        {start(a.system, a.keeper, "", props), "empty"},
-			"10 KiB name":       {start(a.system, a.keeper, strings.Repeat("x", 10<<10), props), "at most 512"},
-			"not UTF-8":         {start(a.system, a.keeper, "\xff", props), "UTF-8"},
-			"before remote":     {start(alone, a.keeper, "x", props), "start remote"},
-			"another's address": {start(a.system, b.keeper, "x", props), "lease.Config.Address"},
-			"nil option":        {start(a.system, a.keeper, "x", props, nil), "Option"},
-			"backoff":           {start(a.system, a.keeper, "x", props, singleton.WithBackoff(0, 1)), "at least 1ms"},
-			"backoff order":     {start(a.system, a.keeper, "x", props, singleton.WithBackoff(time.Second, time.Millisecond)), "at least least"},
-			"buffer":            {start(a.system, a.keeper, "x", props, singleton.WithBuffer(0, 0)), "at least 1"},
-			"policy":            {start(a.system, a.keeper, "x", props, singleton.WithBuffer(1, 9)), "DropOldest"},
-			"no restarts":       {start(a.system, a.keeper, "x", props, singleton.WithRestartBudget(0, time.Minute)), "at least 1"},
-			"restarts within 0": {start(a.system, a.keeper, "x", props, singleton.WithRestartBudget(1, 0)), "more than 0"},
-			"stop":              {start(a.system, a.keeper, "x", props, singleton.WithStop(nil, 0)), "at least 1ms"},
-			"settle":            {start(a.system, a.keeper, "x", props, singleton.WithSettle(-1)), "at least 0"},
-			"state":             {start(a.system, a.keeper, "x", props, singleton.WithStateLimit(-1)), "0 to"},
-			"stubborn":          {start(a.system, a.keeper, "x", props, singleton.OnStubborn(9)), "Hold or Yield"},
-			"two who decide": {start(a.system, a.keeper, "x", props, singleton.WithPreferred("a"),
-				singleton.WithLeadership(membership.NewStatic(a.keeper.Owner()))), "without WithLeadership"},
-			"linger": {start(a.system, a.keeper, "x", props, singleton.WithLinger(-1)), "at least 0"},
-			"ttl": {start(a.system, a.keeper, "x", props, singleton.WithLeaseOptions(lease.WithTTL(1))),
-				"at least 300ms"},
-		} {
-			require.ErrorIs(t, check.err, lease.ErrInvalid, what)
-			require.ErrorContains(t, check.err, check.text, what)
-		}
-		m := a.run("x")
-		err := start(a.system, a.keeper, "x", actor.PropsFromFunc(func(actor.Context) {}))
-		require.ErrorIs(t, err, singleton.ErrNameInUse, "two different singletons of one name")
-		require.NoError(t, m.Stop(t.Context()))
-		a.run("x")
-		h, err := a.keeper.Lease("singleton/y")
-		require.NoError(t, err)
-		require.ErrorIs(t, start(a.system, a.keeper, "y", props), lease.ErrNameInUse)
-		require.NoError(t, h.Close(t.Context()))
-		a.run("y")
-	})
-}
-
-func TestPropsThatPanicAreContained(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a := c.node("a")
-		tries := 0
-		m, err := singleton.Start(a.system, a.keeper, "x", actor.PropsFromProducer(func() actor.Actor {
-			if tries++; tries < 3 {
-				panic("no actor today")
-			}
-			return actor.ReceiveFunc(func(actor.Context) {})
-		}))
-		require.NoError(t, err)
-		until(t, time.Minute, "active in the end", active(m))
-		require.Equal(t, 3, tries)
-		require.NoError(t, m.Stop(t.Context()))
 	})
 }
 

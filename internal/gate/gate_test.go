@@ -3,7 +3,6 @@ package gate_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -81,59 +80,6 @@ func TestEnvelopesKeepSenderAndHeaders(t *testing.T) {
 		require.Len(t, s.diverted.list(), 1)
 		assert.Same(t, refused, s.diverted.list()[0], "diverted as it was posted")
 	})
-}
-
-func TestNextMessageAfterTheDeadlineIsRefused(t *testing.T) {
-	perform(t, func(s *stage) {
-		s.spawn()
-		s.send(num(1))
-		synctest.Wait()
-		s.term.expire() // and the timer is late
-		s.send(num(2))
-		s.send(num(3))
-		s.expectScript("*actor.Started", "1", "lost: lease expired", "diverted gate_test.num", "diverted gate_test.num")
-		s.expectDiverted(2, 4)
-		assert.Equal(t, gate.Lost, s.gate.Mode())
-		assert.ErrorIs(t, context.Cause(s.gate.Context()), lease.ErrExpired)
-		assert.Equal(t, gate.Counters{Passed: 2, Diverted: 2}, s.gate.Counters())
-	})
-}
-
-// A term that dies after any number of checks lets through exactly as many
-// messages: no check is shared by two of them.
-func TestTheClockIsReadForEveryMessage(t *testing.T) {
-	const messages = 20
-	for checks := range messages {
-		term := &countingTerm{left: checks + 1} // one for Started
-		perform(t, func(s *stage) {
-			term.deadlineTerm = s.term
-			s.spawn()
-			s.send(block{})
-			for i := 1; i < messages; i++ {
-				s.send(num(i))
-			}
-			s.release()
-			want := []any{block{}}
-			if checks > 0 {
-				want = nil
-			}
-			synctest.Wait()
-			assert.Equal(t, append(want, numbers(max(checks, 1), messages)...), messagesOf(s.diverted.list()))
-			assert.EqualValues(t, checks+1, s.gate.Counters().Passed)
-		}, func(o *gate.Options) { term.deadlineTerm = o.Term.(*deadlineTerm); o.Term = term })
-	}
-}
-
-// countingTerm dies after a number of checks.
-type countingTerm struct {
-	*deadlineTerm
-	left int
-}
-
-func (c *countingTerm) Check() (time.Duration, bool) {
-	at, _ := c.deadlineTerm.Check()
-	c.left--
-	return at, c.left >= 0
 }
 
 func TestTheTermsEndIsToldWithoutAnyMessage(t *testing.T) {
@@ -342,78 +288,4 @@ func TestANilMessageIsDropped(t *testing.T) {
 		s.expectScript("*actor.Started", "1")
 		assert.EqualValues(t, 3, s.gate.Counters().Withheld)
 	})
-}
-
-// Whatever the clock does, the journal holds no reading at or past the deadline
-// that stood when it was made, and has one entry for each pass.
-func TestTheJournalKeepsTheDeadline(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
-	for range 50 {
-		clock := &randomClock{random: random}
-		type entry struct{ at, deadline time.Duration }
-		var journal []entry
-		var s *stage
-		synctest.Test(t, func(t *testing.T) {
-			s = newStage(t, func(o *gate.Options) {
-				term := o.Term.(*deadlineTerm)
-				term.clock = clock
-				term.renew(time.Duration(random.IntN(200)))
-				o.Journal = func(name string, token lease.Token, at time.Duration) {
-					assert.Equal(t, termName, name)
-					assert.Equal(t, termToken, token)
-					journal = append(journal, entry{at, term.deadline.Load().Mono})
-				}
-			})
-			defer s.close()
-			s.spawn()
-			for i := range 200 {
-				s.send(num(i))
-				synctest.Wait()
-				if random.IntN(4) == 0 && s.gate.CheckAlive() {
-					s.term.renew(time.Duration(random.IntN(100)))
-				}
-			}
-			refused := len(s.diverted.list())
-			assert.EqualValues(t, len(journal), s.gate.Counters().Passed)
-			assert.Equal(t, 200-refused, max(0, len(journal)-1), "Started is a pass, too")
-			for _, e := range journal {
-				assert.Less(t, e.at, e.deadline)
-			}
-			s.expectDiverted(200-refused, 200)
-		})
-	}
-}
-
-// randomClock goes on by a random step with every look.
-type randomClock struct {
-	random *rand.Rand
-	now    time.Duration
-}
-
-func (c *randomClock) Now() lease.Reading {
-	c.now += time.Duration(c.random.IntN(20))
-	return lease.Reading{Mono: c.now, Wall: int64(c.now)}
-}
-
-func (c *randomClock) AfterFunc(time.Duration, func()) lease.Timer { panic("not used") }
-
-func TestTheGateAddsNoAllocation(t *testing.T) {
-	system := newSystem()
-	term := newDeadlineTerm(lease.SystemClock(), time.Hour)
-	defer term.end(nil)
-	g, err := gate.New(gate.Options{Term: term, Divert: func(any) {}})
-	require.NoError(t, err)
-	// Handlers run within Send, so that all that a message costs is counted.
-	props := actor.PropsFromFunc(func(actor.Context) {}, actor.WithDispatcher(actor.NewSynchronizedDispatcher(300)))
-	plain, guarded := system.Root.Spawn(props), system.Root.Spawn(g.Props(props))
-	message, envelope := any(&tick{}), &actor.MessageEnvelope{Message: &tick{}}
-	cost := func(f func()) float64 { return testing.AllocsPerRun(1000, f) }
-	base := cost(func() { system.Root.Send(plain, message) })
-	assert.Equal(t, base, cost(func() { system.Root.Send(guarded, message) }))
-	assert.Equal(t, base, cost(func() { g.Post(envelope) }), "an envelope is marked without allocating")
-	system.Root.Stop(plain)
-	system.Root.Stop(guarded)
-	<-g.Done()
 }
