@@ -7,6 +7,8 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/remote"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
 // maxAddress is longer than any address that Configure lets a node have. What is
@@ -85,6 +87,9 @@ func (o *outbound) nowhere(pid *actor.PID) bool {
 
 // sendable returns msg as remote is to get it, and its size in bytes.
 func sendable(msg any) (out any, size int, err error) {
+	if e, ok := msg.(*wire.Encoded); ok {
+		return msg, len(e.Payload()), nil
+	}
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("%T: panic: %v", msg, r)

@@ -33,15 +33,17 @@ const (
 	swept                      // an ask of a sweep had its answer
 	began                      // an actor was started under a token, and its lease was alive
 	lost                       // the context of an actor is done, as its lease was lost
-	confirmed                  // the store confirmed a session: request sent, reply at, seq is the TTL granted
+	confirmed                  // the store confirmed a session, which is the token: request sent, reply at, seq is the TTL granted
 	disordered                 // a move after which order is not known to be kept
 	wrote                      // the store took a write with the token
 	refused                    // the store refused a write with the token
 	departed                   // the process has left in order
+	gaveUp                     // the store is about to be asked to end or move the ownership with the token
+	closed                     // the store is about to be asked to end a session, which is the token
 )
 
 var kinds = [...]string{"?", "passed", "asked", "handled", "overran", "answered", "swept", "began", "lost", "confirmed", "disordered",
-	"wrote", "refused", "departed"}
+	"wrote", "refused", "departed", "gave up", "closed"}
 
 func (k kind) String() string {
 	if int(k) < len(kinds) {

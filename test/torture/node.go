@@ -51,37 +51,6 @@ func (c machineClock) Now() lease.Reading {
 // AfterFunc implements lease.Clock.
 func (machineClock) AfterFunc(d time.Duration, f func()) lease.Timer { return time.AfterFunc(d, f) }
 
-// witness is a store that notes what the real one confirmed, and when that was
-// asked: a judge of deadlines that does not trust the Keeper.
-type witness struct {
-	*etcd.Store
-	journal *journal
-}
-
-// OpenSession implements lease.Store.
-func (w *witness) OpenSession(ctx context.Context, s lease.Session) (lease.Grant, error) {
-	sent := monotonic()
-	g, err := w.Store.OpenSession(ctx, s)
-	w.confirm(sent, g, err)
-	return g, err
-}
-
-// Renew implements lease.Store.
-func (w *witness) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Grant, error) {
-	sent := monotonic()
-	gs, err := w.Store.Renew(ctx, sessions)
-	for _, g := range gs {
-		w.confirm(sent, g, err)
-	}
-	return gs, err
-}
-
-func (w *witness) confirm(sent time.Duration, g lease.Grant, err error) {
-	if err == nil && g.Err == nil {
-		w.journal.note(entry{at: monotonic(), kind: confirmed, sent: sent, seq: uint64(g.TTL)})
-	}
-}
-
 // node is what runs in a process of the cluster.
 type node struct {
 	settings
@@ -200,7 +169,7 @@ func (n *node) open() (err error) {
 	if err != nil {
 		return err
 	}
-	n.store = &witness{store, n.journal}
+	n.store = &witness{store, n.journal, n.Names}
 	n.keeper, err = lease.NewKeeper(n.store, lease.Config{
 		ID: n.id(), Address: n.remote.Address(), TTL: n.TTL, Clock: machineClock{n.Broken, monotonic(), time.Now().UnixNano()}, Logger: n.log})
 	if err != nil {

@@ -39,6 +39,7 @@ type evidence struct {
 	heals   []healing
 	back    time.Duration // bound of a name's silence beyond the TTL after a healing
 	records []record
+	holds   []hold
 }
 
 // The rules.
@@ -72,6 +73,7 @@ type judgement struct {
 	calm, calmUnanswered, unordered  int // asks in calm; those without an answer; out of order after a move that said so
 	wrote, refused, records, moments int // moments: lost under a living process
 	confirmed                        int
+	revoked                          []revocation
 	back                             []time.Duration // of every name after each healing
 }
 
@@ -98,6 +100,7 @@ func (j *judgement) violate(rule, text string, lines ...seen) {
 // judge applies all rules.
 func judge(ev evidence) *judgement {
 	j := &judgement{}
+	history := newHolds(ev)
 	slices.SortStableFunc(ev.entries, func(a, b seen) int { return cmp.Compare(a.at, b.at) })
 	byName := make([][]seen, ev.names.count())
 	for _, e := range ev.entries {
@@ -117,7 +120,7 @@ func judge(ev evidence) *judgement {
 		}
 	}
 	for name, es := range byName {
-		j.exclusive(ev.names.text(name), es)
+		j.exclusive(history, name, ev.names.text(name), es)
 		j.growing(ev.names.text(name), es)
 		j.ended(ev.names.text(name), es)
 	}
@@ -129,8 +132,9 @@ func judge(ev evidence) *judgement {
 }
 
 // exclusive is I1, of the entries of one name in the order of time. What an actor
-// has while its lease is alive counts like a pass.
-func (j *judgement) exclusive(name string, es []seen) {
+// has while its lease is alive counts like a pass. What etcd is to blame for is counted
+// apart.
+func (j *judgement) exclusive(history holds, number int, name string, es []seen) {
 	first, last := map[uint64]seen{}, map[uint64]seen{}
 	for _, e := range es {
 		switch e.kind {
@@ -165,7 +169,11 @@ func (j *judgement) exclusive(name string, es []seen) {
 				next = f
 			}
 		}
-		if l := last[tokens[i]]; l.at >= next.at {
+		switch l := last[tokens[i]]; {
+		case l.at < next.at:
+		case history.revoked(number, l, next):
+			j.revoked = append(j.revoked, revocation{name, l, next})
+		default:
 			j.violate(ruleI1, name+": a pass that is not earlier than one under a higher token", l, next)
 		}
 		first[tokens[i+1]] = next

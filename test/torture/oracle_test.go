@@ -134,6 +134,54 @@ func TestWhatIsCountedApart(t *testing.T) {
 	require.Equal(t, []int{1, 1, 1}, []int{j.overruns, j.unordered, j.twice})
 }
 
+// Two at work at once, as etcd had ended a lease that it had confirmed: counted apart,
+// but for everything that could have been a node's fault.
+func TestWhatEtcdIsToBlameFor(t *testing.T) {
+	overlap := func() evidence {
+		ev := sound()
+		for i := range ev.entries {
+			if e := &ev.entries[i]; e.kind == confirmed {
+				e.token = uint64(70 + e.node)
+			}
+		}
+		ev.entries = append(ev.entries, seen{entry{at: 430 * ms, kind: handled, name: 1, token: 6}, 0, 0})
+		ev.holds = []hold{{1, 2, 68}, {1, 3, 0}, {1, 6, 70}, {1, 8, 0}, {1, 9, 71}, {0, 5, 70}, {0, 7, 0}}
+		return ev
+	}
+	j := judge(overlap())
+	require.Empty(t, j.violations)
+	require.Len(t, j.revoked, 1)
+	require.Equal(t, 20*ms, j.revoked[0].last.at-j.revoked[0].next.at)
+
+	add := func(node int, x entry) func(*evidence) {
+		return func(ev *evidence) { ev.entries = append(ev.entries, seen{x, node, 0}) }
+	}
+	for name, broken := range map[string]func(*evidence){
+		"written over":                 func(ev *evidence) { ev.holds = append(ev.holds[:3:3], ev.holds[4:]...) },
+		"removed only later":           func(ev *evidence) { ev.holds[3].revision = 10 },
+		"no history":                   func(ev *evidence) { ev.holds = nil },
+		"a record without a session":   func(ev *evidence) { ev.holds[2].session = 0 },
+		"another session's record":     func(ev *evidence) { ev.holds[2].session = 71 },
+		"confirmed for long enough":    func(ev *evidence) { ev.entries[0].seq = uint64(400 * ms) },
+		"its holder gave it up":        add(0, entry{at: 300 * ms, kind: gaveUp, name: 1, token: 6}),
+		"its holder gave it up, later": add(0, entry{at: 900 * ms, kind: gaveUp, name: 1, token: 6}),
+		"another gave one up":          add(1, entry{at: 300 * ms, kind: gaveUp, name: 1, token: 2}),
+		"its session was closed":       add(0, entry{at: 300 * ms, kind: closed, token: 70}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			ev := overlap()
+			broken(&ev)
+			j := judge(ev)
+			require.Empty(t, j.revoked)
+			require.Contains(t, []string{ruleI1, ruleI3}, j.violations[0].rule)
+		})
+	}
+	ev := overlap()
+	add(1, entry{at: 300 * ms, kind: gaveUp, name: 0, token: 5})(&ev) // of another name
+	add(1, entry{at: 300 * ms, kind: closed, token: 71})(&ev)
+	require.Len(t, judge(ev).revoked, 1)
+}
+
 func TestManyViolationsAreCounted(t *testing.T) {
 	ev := sound()
 	for i := range 100 {

@@ -24,11 +24,11 @@ func (t *torture) report(ctx context.Context) (*judgement, error) {
 	if err != nil {
 		return nil, err
 	}
-	rs, err := t.ledger(ctx)
+	rs, hs, err := t.history(ctx)
 	if err != nil {
 		return nil, err
 	}
-	j := judge(t.bring(es, t.calms, t.heals, rs))
+	j := judge(t.bring(es, t.calms, t.heals, rs, hs))
 	j.violations = append(j.violations, t.evils...)
 
 	counts, shortest, longest := map[faultKind]int{}, map[faultKind]time.Duration{}, map[faultKind]time.Duration{}
@@ -53,6 +53,10 @@ func (t *torture) report(ctx context.Context) (*judgement, error) {
 	t.printf("journals: %d entries: %d passes under %d terms, %d sessions confirmed, %d losses under work that went on",
 		len(es), j.passes, j.terms, j.confirmed, j.moments)
 	t.printf("overruns, counted apart: %d asks handled after the lease had ended", j.overruns)
+	t.printf("leases that etcd ended though it had just confirmed them, and others had while their holders believed, counted apart: %d", len(j.revoked))
+	for _, r := range j.revoked {
+		t.printf("  %s: for %v\n    %v\n    %v", r.name, r.last.at-r.next.at, r.last, r.next)
+	}
 	t.printf("fenced journal: %d writes in etcd's history; by the writers' count %d accepted, %d refused as stale", j.records, j.wrote, j.refused)
 	t.printf("asks: %d sent, %d handled (%d of them again), %d answered", j.asked, j.handled, j.twice, j.answered)
 	t.printf("in calm: %d asks, %d handled without an answer at the asker, %d out of order or twice after a move that had said so", j.calm, j.calmUnanswered, j.unordered)
@@ -61,7 +65,7 @@ func (t *torture) report(ctx context.Context) (*judgement, error) {
 		percentile(j.back, 100), len(j.back), t.ttl+nameBound)
 	t.printf("after a storm, all names' answers at a node: p50 %v, p99 %v, longest %v (n=%d), bound %v", percentile(t.nodeBack, 50), percentile(t.nodeBack, 99),
 		percentile(t.nodeBack, 100), len(t.nodeBack), t.ttl+nodeBound)
-	if j.passes == 0 || j.calm == 0 || j.records == 0 || len(j.back) == 0 {
+	if j.passes == 0 || j.calm == 0 || j.records == 0 || len(hs) == 0 || len(j.back) == 0 {
 		return nil, errNothing
 	}
 	bad := len(j.violations)

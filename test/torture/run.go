@@ -173,7 +173,7 @@ func (t *torture) run(ctx context.Context) error {
 		if err := t.calm(ctx, n, r.Calm); err != nil {
 			return err
 		}
-		if err := t.meanwhile(); err != nil {
+		if err := t.meanwhile(ctx); err != nil {
 			return err
 		}
 	}
@@ -289,7 +289,7 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 // meanwhile judges what there is so far, for who looks on.
-func (t *torture) meanwhile() error {
+func (t *torture) meanwhile(ctx context.Context) error {
 	ev, err := t.cluster.evidence()
 	if err != nil {
 		return err
@@ -311,7 +311,11 @@ func (t *torture) meanwhile() error {
 	for len(calms) > 0 && calms[0].from < since {
 		calms = calms[1:]
 	}
-	j := judge(t.bring(recent, calms, heals, nil))
+	_, hs, err := t.history(ctx)
+	if err != nil {
+		return err
+	}
+	j := judge(t.bring(recent, calms, heals, nil, hs))
 	for _, v := range j.violations {
 		if v.rule == ruleI3 && monotonic()-t.began > 2*time.Minute && len(v.lines) > 0 && v.lines[0].at == 0 {
 			continue // its sessions' confirmations may be older
@@ -321,7 +325,7 @@ func (t *torture) meanwhile() error {
 	return nil
 }
 
-func (t *torture) bring(es []seen, calms []span, heals []healing, rs []record) evidence {
+func (t *torture) bring(es []seen, calms []span, heals []healing, rs []record, hs []hold) evidence {
 	return evidence{entries: es, names: t.settings.Names, ttl: t.ttl, margin: max(t.ttl/10, 100*time.Millisecond),
-		calms: calms, heals: heals, back: nameBound, records: rs}
+		calms: calms, heals: heals, back: nameBound, records: rs, holds: hs}
 }

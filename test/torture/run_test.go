@@ -73,10 +73,10 @@ func broken(t *testing.T) (found map[string]int, told string) {
 	require.NoError(t, tt.weather(t.Context(), 1, []fault{cut, slow}), "%s", &out)
 	es, err := tt.evidence()
 	require.NoError(t, err)
-	rs, err := tt.ledger(t.Context())
+	rs, hs, err := tt.history(t.Context())
 	require.NoError(t, err)
 	found = map[string]int{}
-	for _, v := range judge(tt.bring(es, nil, nil, rs)).violations {
+	for _, v := range judge(tt.bring(es, nil, nil, rs, hs)).violations {
 		found[v.rule]++
 	}
 	return found, out.String()
