@@ -18,6 +18,7 @@ type desk struct {
 	delivered []int
 	sent      []proto.Message
 	dropped   []int
+	wakes     []time.Duration
 }
 
 func newDesk(id, limit int, policy DropPolicy) *desk {
@@ -32,7 +33,7 @@ func (d *desk) Encode(m any) (*wire.Envelope, error) { return (&node{}).Encode(m
 func (d *desk) Drop(it Item)                         { d.dropped = append(d.dropped, said(it).n) }
 func (d *desk) Refuse(Item, wire.Reason, string)     {}
 func (d *desk) Now() time.Duration                   { return d.now }
-func (d *desk) Wake(time.Duration)                   {}
+func (d *desk) Wake(after time.Duration)             { d.wakes = append(d.wakes, after) }
 func (d *desk) Soon()                                {}
 
 // said is the message in an item.
