@@ -218,7 +218,7 @@ func (c *coordinator) give(orders []Order, standings []standing, now time.Durati
 		to := o.executor()
 		a := &wire.Assignment{Shard: uint32(o.Shard), Token: uint64(standings[o.Shard].last)}
 		if o.From != "" {
-			a.Next = nodeOf(nodes[o.To])
+			a.Next = wire.NodeOf(nodes[o.To])
 		}
 		c.underWay[o.Shard] = underWay{o, standings[o.Shard].last, now + patience}
 		b := batches[to]

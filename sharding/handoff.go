@@ -83,8 +83,7 @@ func (c *controller) onOffer(m *wire.Offer) {
 	case s.m.phase == Inviting, s.m.phase == Asking:
 		halt(s.inv.timer)
 		s.inv.at = c.clock.Now().Mono
-		s.inv.offer = lease.Offer{Name: s.name, Owner: lease.Owner{ID: m.Id, Incarnation: m.From.Incarnation, Address: m.From.Address},
-			Session: lease.SessionID(m.Session), TTL: time.Duration(m.Ttl), Nonce: m.Nonce, Lifetime: time.Duration(m.Lifetime)}
+		s.inv.offer = m.Lease()
 		c.fire(s, invited)
 	}
 }
@@ -192,8 +191,7 @@ func (c *controller) onOfferReady(s *shard, msg *offerReady) {
 // sendOffer answers the invitation.
 func (c *controller) sendOffer(s *shard) {
 	o, t := s.take.offer, &s.take
-	c.send(t.from.Address, &wire.Offer{Name: s.name, From: c.self, Number: t.number, Id: o.Owner.ID,
-		Session: int64(o.Session), Ttl: int64(o.TTL), Nonce: o.Nonce, Lifetime: int64(o.Lifetime)})
+	c.send(t.from.Address, wire.OfferOf(o, c.self, t.number))
 	n := t.number
 	halt(t.timer)
 	t.timer = c.clock.AfterFunc(o.Lifetime, func() { c.post(&offerExpired{s.number, n}) })
@@ -233,8 +231,4 @@ func (c *controller) noticeOwn(s *shard, rec lease.Record, known bool) {
 	}
 	n := s.take.number
 	s.take.word = c.clock.AfterFunc(wordWait, func() { c.post(&ownRecord{s.number, n}) })
-}
-
-func nodeOf(o lease.Owner) *wire.Node {
-	return &wire.Node{Address: o.Address, Incarnation: o.Incarnation}
 }

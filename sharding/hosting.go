@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/mutant"
+	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -196,7 +197,7 @@ func (c *controller) onRecord(s *shard, msg *recordNoticed) {
 	if msg.known {
 		s.seen = max(s.seen, msg.record.Token)
 	}
-	s.do(func() { s.routing().Host(nodeOf(msg.record.Owner), msg.record.Token, msg.known) })
+	s.do(func() { s.routing().Host(wire.NodeOf(msg.record.Owner), msg.record.Token, msg.known) })
 	c.noticeOwn(s, msg.record, msg.known)
 }
 

@@ -5,6 +5,8 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/extensions"
+
+	"github.com/holdfast-go/holdfast/internal/extension"
 )
 
 // registry is what an actor system knows of its Regions.
@@ -13,23 +15,13 @@ type registry struct {
 	regions map[string]*Region
 }
 
-var (
-	registryID = extensions.NextExtensionID()
-	registryMu sync.Mutex // Extensions is not safe for concurrent use
-)
+var registryID = extensions.NextExtensionID()
 
 // ExtensionID implements extensions.Extension.
 func (*registry) ExtensionID() extensions.ExtensionID { return registryID }
 
 func registryOf(system *actor.ActorSystem) *registry {
-	registryMu.Lock()
-	defer registryMu.Unlock()
-	if r, ok := system.Extensions.Get(registryID).(*registry); ok {
-		return r
-	}
-	r := &registry{regions: map[string]*Region{}}
-	system.Extensions.Register(r)
-	return r
+	return extension.Of(system, registryID, func() *registry { return &registry{regions: map[string]*Region{}} })
 }
 
 func (g *registry) add(r *Region) bool {

@@ -176,14 +176,7 @@ func (s *shard) open(e *wire.Envelope) (*mail, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &mail{e.Key, envelope(msg, e.Sender.PID(), e.Headers)}, nil
-}
-
-func envelope(msg any, sender *actor.PID, headers map[string]string) any {
-	if sender == nil && len(headers) == 0 {
-		return msg
-	}
-	return &actor.MessageEnvelope{Message: msg, Sender: sender, Header: headers}
+	return &mail{e.Key, wire.Local(msg, e.Sender.PID(), e.Headers)}, nil
 }
 
 // empty reports whether there is no message in what was given to be sent.
@@ -273,7 +266,7 @@ func (s *shard) Refuse(it route.Item, reason wire.Reason, detail string) {
 	} else {
 		m := it.Local.(*mail)
 		_, msg, sender = actor.UnwrapEnvelope(m.envelope)
-		nack.Type, nack.Key = typeName(msg), m.id
+		nack.Type, nack.Key = wire.TypeName(msg), m.id
 	}
 	s.after = append(s.after, func() { s.r.undeliverable(nack, sender, msg) })
 }
@@ -282,7 +275,7 @@ func (s *shard) Refuse(it route.Item, reason wire.Reason, detail string) {
 func (s *shard) Drop(it route.Item) {
 	var msg any
 	if it.Wire != nil {
-		msg = envelope(it.Wire, it.Wire.Sender.PID(), nil)
+		msg = wire.Local(it.Wire, it.Wire.Sender.PID(), nil)
 	} else {
 		msg = it.Local.(*mail).envelope
 	}

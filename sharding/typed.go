@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/singleton"
@@ -61,11 +60,4 @@ func (r *Region) RequestFuture(id string, msg any, timeout time.Duration) (*acto
 	f := actor.NewFuture(r.system, timeout)
 	r.deliver(id, enclose(msg, f.PID()))
 	return f, nil
-}
-
-func typeName(msg any) string {
-	if m, ok := msg.(proto.Message); ok {
-		return string(proto.MessageName(m))
-	}
-	return fmt.Sprintf("%T", msg)
 }

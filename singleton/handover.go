@@ -130,7 +130,7 @@ func (c *controller) invite() {
 func (c *controller) heirs() []candidate {
 	var all []candidate
 	if l := c.leader; l.Address != "" && l.Address != c.proxy.Self.Address {
-		all = append(all, candidate{node: nodeOf(l), id: l.ID})
+		all = append(all, candidate{node: wire.NodeOf(l), id: l.ID})
 	}
 	if c.set.leadership != nil && !c.closing {
 		return all
@@ -182,7 +182,7 @@ func (c *controller) noAnswer(refused bool) {
 
 func (c *controller) onOffer(m *wire.Offer) {
 	switch {
-	case m.From == nil || m.Number != c.inv.number:
+	case m.From == nil || m.Name != c.lname || m.Number != c.inv.number:
 		return
 	case (c.phase == HandingOver || c.phase == Yielding) && c.offer && m.From.Incarnation == c.inv.to.node.GetIncarnation():
 		if m.Declined != "" {
@@ -190,7 +190,7 @@ func (c *controller) onOffer(m *wire.Offer) {
 			c.fire(declined) // it has to go, too
 			return
 		}
-		c.inv.offer = c.offerOf(m) // it lives longer than the one before
+		c.inv.offer = m.Lease() // it lives longer than the one before
 		return
 	case c.phase != Inviting || len(c.inv.asking) == 0 || m.From.Address != c.inv.asking[0].node.Address:
 		return // of its incarnation a source of leadership may know nothing
@@ -202,14 +202,9 @@ func (c *controller) onOffer(m *wire.Offer) {
 	}
 	halt(c.inv.timer)
 	c.inv.to = candidate{node: m.From, id: m.Id}
-	c.inv.offer = c.offerOf(m)
+	c.inv.offer = m.Lease()
 	c.fire(invited)
 	c.askForMore()
-}
-
-func (c *controller) offerOf(m *wire.Offer) lease.Offer {
-	return lease.Offer{Name: c.lname, Owner: lease.Owner{ID: m.Id, Incarnation: m.From.Incarnation, Address: m.From.Address},
-		Session: lease.SessionID(m.Session), TTL: time.Duration(m.Ttl), Nonce: m.Nonce, Lifetime: time.Duration(m.Lifetime)}
 }
 
 // askForMore has the offer made anew while the child takes its time to stop.

@@ -1,10 +1,7 @@
 package singleton
 
 import (
-	"fmt"
-
 	"github.com/asynkron/protoactor-go/actor"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
@@ -15,25 +12,11 @@ import (
 // dead letters as well.
 type Undeliverable = wire.Nack
 
-func typeName(msg any) string {
-	if m, ok := msg.(proto.Message); ok {
-		return string(proto.MessageName(m))
-	}
-	return fmt.Sprintf("%T", msg)
-}
-
 // envelopeOf returns the message being handled with its sender and headers.
 func envelopeOf(ctx actor.Context) any {
 	var headers map[string]string
 	if h := ctx.MessageHeader(); h != nil && h.Length() > 0 {
 		headers = h.ToMap()
 	}
-	return envelope(ctx.Message(), ctx.Sender(), headers)
-}
-
-func envelope(msg any, sender *actor.PID, headers map[string]string) any {
-	if sender == nil && len(headers) == 0 {
-		return msg
-	}
-	return &actor.MessageEnvelope{Message: msg, Sender: sender, Header: headers}
+	return wire.Local(ctx.Message(), ctx.Sender(), headers)
 }

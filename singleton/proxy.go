@@ -98,11 +98,7 @@ func (p *proxy) outbound(envelope any) {
 // setHost takes up who holds the lease.
 func (p *proxy) setHost(r lease.Record, known bool) {
 	p.host, p.known = r, known
-	p.Host(nodeOf(r.Owner), r.Token, known)
-}
-
-func nodeOf(o lease.Owner) *wire.Node {
-	return &wire.Node{Address: o.Address, Incarnation: o.Incarnation}
+	p.Host(wire.NodeOf(r.Owner), r.Token, known)
 }
 
 // Deliver implements route.Port.
@@ -114,7 +110,7 @@ func (p *proxy) Deliver(it route.Item) {
 			p.Refuse(it, wire.ReasonOf(err), err.Error())
 			return
 		}
-		envelopeHere = envelope(msg, e.Sender.PID(), e.Headers)
+		envelopeHere = wire.Local(msg, e.Sender.PID(), e.Headers)
 	}
 	p.gate.Post(envelopeHere)
 }
@@ -218,7 +214,7 @@ func (p *proxy) Refuse(it route.Item, reason wire.Reason, detail string) {
 		nack.Type, nack.Sequence, nack.Key = e.Type, e.Sequence, e.Key
 		sender, msg = e.Sender.PID(), e
 	} else {
-		nack.Type = typeName(msg)
+		nack.Type = wire.TypeName(msg)
 		_, _, sender = actor.UnwrapEnvelope(it.Local)
 	}
 	p.log.Warn("undeliverable message", zap.Stringer("reason", reason), zap.String("type", nack.Type), zap.String("detail", detail))
@@ -233,7 +229,7 @@ func (p *proxy) Drop(it route.Item) {
 	p.dropped++
 	msg := it.Local
 	if it.Wire != nil {
-		msg = envelope(it.Wire, it.Wire.Sender.PID(), nil)
+		msg = wire.Local(it.Wire, it.Wire.Sender.PID(), nil)
 	}
 	p.system.DeadLetter.SendUserMessage(p.self, msg)
 }

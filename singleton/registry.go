@@ -8,6 +8,7 @@ import (
 	"github.com/asynkron/protoactor-go/extensions"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/holdfast-go/holdfast/internal/extension"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -19,23 +20,15 @@ type registry struct {
 	metrics  *instruments
 }
 
-var (
-	registryID = extensions.NextExtensionID()
-	registryMu sync.Mutex // Extensions is not safe for concurrent use
-)
+var registryID = extensions.NextExtensionID()
 
 // ExtensionID implements extensions.Extension.
 func (*registry) ExtensionID() extensions.ExtensionID { return registryID }
 
 func registryOf(system *actor.ActorSystem) *registry {
-	registryMu.Lock()
-	defer registryMu.Unlock()
-	if r, ok := system.Extensions.Get(registryID).(*registry); ok {
-		return r
-	}
-	r := &registry{managers: map[string]*Manager{}, dirs: map[*lease.Keeper]*directory{}}
-	system.Extensions.Register(r)
-	return r
+	return extension.Of(system, registryID, func() *registry {
+		return &registry{managers: map[string]*Manager{}, dirs: map[*lease.Keeper]*directory{}}
+	})
 }
 
 // instruments makes the node's metrics with the first singleton.

@@ -120,8 +120,7 @@ func (c *controller) onOfferReady(msg *offerReady) {
 // sendOffer answers the invitation.
 func (c *controller) sendOffer() {
 	o, t := c.take.offer, &c.take
-	c.proxy.Send(t.from.Address, &wire.Offer{Name: c.lname, From: c.proxy.Self, Number: t.number, Id: o.Owner.ID,
-		Session: int64(o.Session), Ttl: int64(o.TTL), Nonce: o.Nonce, Lifetime: int64(o.Lifetime)})
+	c.proxy.Send(t.from.Address, wire.OfferOf(o, c.proxy.Self, t.number))
 	n := t.number
 	halt(t.timer)
 	t.timer = c.clock.AfterFunc(o.Lifetime, func() { c.proxy.post(&offerExpired{n}) })

@@ -17,6 +17,8 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/extensions"
+
+	"github.com/holdfast-go/holdfast/internal/extension"
 )
 
 // Prefix is how all ids begin that are resolved here.
@@ -34,24 +36,14 @@ type Table struct {
 	families sync.Map // of *Resolver
 }
 
-var (
-	extension = extensions.NextExtensionID()
-	making    sync.Mutex
-)
+var extensionID = extensions.NextExtensionID()
 
 // ExtensionID implements extensions.Extension.
-func (t *Table) ExtensionID() extensions.ExtensionID { return extension }
+func (t *Table) ExtensionID() extensions.ExtensionID { return extensionID }
 
 // Of returns the Table of a system.
 func Of(system *actor.ActorSystem) *Table {
-	making.Lock()
-	defer making.Unlock()
-	if t, ok := system.Extensions.Get(extension).(*Table); ok {
-		return t
-	}
-	t := &Table{}
-	system.Extensions.Register(t)
-	return t
+	return extension.Of(system, extensionID, func() *Table { return &Table{} })
 }
 
 // Enable says whether the transport of this system resolves what comes in; before,

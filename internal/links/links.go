@@ -9,6 +9,8 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/extensions"
 	"github.com/asynkron/protoactor-go/remote"
+
+	"github.com/holdfast-go/holdfast/internal/extension"
 )
 
 // watchers are those of one actor system.
@@ -17,10 +19,7 @@ type watchers struct {
 	told map[*int]func(address string)
 }
 
-var (
-	extensionID = extensions.NextExtensionID()
-	mu          sync.Mutex // Extensions is not safe for concurrent use
-)
+var extensionID = extensions.NextExtensionID()
 
 // ExtensionID implements extensions.Extension.
 func (*watchers) ExtensionID() extensions.ExtensionID { return extensionID }
@@ -28,14 +27,11 @@ func (*watchers) ExtensionID() extensions.ExtensionID { return extensionID }
 // Watch tells f, on a goroutine of its own, of every address that system's link to
 // broke, until stop.
 func Watch(system *actor.ActorSystem, f func(address string)) (stop func()) {
-	mu.Lock()
-	w, ok := system.Extensions.Get(extensionID).(*watchers)
-	if !ok {
-		w = &watchers{told: map[*int]func(string){}}
-		system.Extensions.Register(w)
+	w := extension.Of(system, extensionID, func() *watchers {
+		w := &watchers{told: map[*int]func(string){}}
 		system.EventStream.Subscribe(w.onPublished) // for the system's life
-	}
-	mu.Unlock()
+		return w
+	})
 	key := new(int)
 	w.mu.Lock()
 	defer w.mu.Unlock()
