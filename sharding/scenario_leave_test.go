@@ -2,11 +2,13 @@ package sharding_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/singleton"
 )
@@ -31,6 +33,36 @@ func TestScenario10TheCoordinatorsNodeLeaves(t *testing.T) {
 		require.Less(t, time.Since(began), 2*time.Second)
 		c.settled(5*time.Second, ns[1:]...)
 		f.end()
+		c.whole(ns...)
+	})
+}
+
+// 10: where another is to coordinate, the lease is transferred: nobody else can have
+// it meanwhile.
+func TestScenario10TheCoordinatorFollowsTheLeader(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b")
+		var leaders []*membership.Static
+		for _, n := range ns {
+			l := membership.NewStatic(n.keeper.Owner())
+			l.Set(ns[0].keeper.Owner())
+			leaders = append(leaders, l)
+			n.start(30, sharding.WithLeadership(l))
+		}
+		c.settled(5*time.Second, ns...)
+		require.Equal(t, "a", ns[1].region.Info().Coordinator.ID)
+		var handed atomic.Int32
+		ns[0].system.EventStream.Subscribe(func(evt any) {
+			if e, ok := evt.(singleton.Event); ok && e.Kind == singleton.HandedOver {
+				handed.Add(1)
+			}
+		})
+		for _, l := range leaders {
+			l.Set(ns[1].keeper.Owner())
+		}
+		time.Sleep(time.Second)
+		require.Equal(t, "b", ns[0].region.Info().Coordinator.ID)
+		require.EqualValues(t, 1, handed.Load())
 		c.whole(ns...)
 	})
 }

@@ -137,6 +137,7 @@ func (c *controller) Receive(ctx actor.Context) {
 		c.onStillRunning(msg)
 	case *holderFound:
 		c.proxy.found(msg)
+		c.introduce(false)
 	case *holderStale:
 		c.proxy.stale()
 	case *hostNoticed:

@@ -182,7 +182,7 @@ func (c *controller) noAnswer(refused bool) {
 
 func (c *controller) onOffer(m *wire.Offer) {
 	switch {
-	case m.From == nil || m.Name != c.lname || m.Number != c.inv.number:
+	case m.From == nil || m.Number != c.inv.number:
 		return
 	case (c.phase == HandingOver || c.phase == Yielding) && c.offer && m.From.Incarnation == c.inv.to.node.GetIncarnation():
 		if m.Declined != "" {

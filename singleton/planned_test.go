@@ -86,6 +86,28 @@ func TestACandidateThatIsGoneIsPassedOver(t *testing.T) {
 	})
 }
 
+// A lease of the user's that can be transferred is, whatever it is called.
+func TestALeaseOfAnotherNameIsTransferred(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		var ms []*singleton.Manager
+		var told []*events
+		ns := c.nodes("a", "b")
+		for _, n := range ns {
+			h, err := n.keeper.Lease("of/another/name")
+			require.NoError(t, err)
+			told = append(told, n.events())
+			ms = append(ms, n.run("x", singleton.WithLease(h)))
+			until(t, 5*time.Second, "hosts", active(ms[0]))
+		}
+		ns[1].system.Root.Send(ms[1].PID(), job{Sender: "b", Number: 1}) // which makes it look for the host
+		time.Sleep(time.Second)
+		require.NoError(t, ms[0].Stop(t.Context()))
+		until(t, time.Second, "hosts", active(ms[1]))
+		require.Len(t, told[0].of(singleton.HandedOver), 1)
+		require.Empty(t, told[0].of(singleton.Released))
+	})
+}
+
 // However many claim to be candidates, a planned end takes a few seconds; and none
 // by a name that is too long is remembered.
 func TestCandidatesThatDoNotAnswer(t *testing.T) {
