@@ -37,6 +37,17 @@ const (
 	OrderNotKept
 )
 
+var eventNames = [...]string{"unknown", "became host", "lost", "not stopping", "child ended", "handed over", "released", "yielded", "cold start",
+	"gave up", "order not kept"}
+
+// String returns the kind's name in lower case.
+func (k EventKind) String() string {
+	if int(k) < len(eventNames) {
+		return eventNames[k]
+	}
+	return eventNames[0]
+}
+
 // Event is published on the actor system's EventStream, as a value, on this
 // node only. Subscribers must not block.
 type Event struct {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/sharding"
 )
 
@@ -27,16 +28,16 @@ type bank struct {
 	region   *sharding.Region
 	patience time.Duration // of one ask
 	books    *books
-	timeline *timeline
+	timeline *stage.Timeline
 	now      func() time.Duration // by the clock of those who judge
 
 	end     chan struct{}
 	running sync.WaitGroup
 }
 
-func startBank(region *sharding.Region, ttl time.Duration, b *books, t *timeline, now func() time.Duration) *bank {
+func startBank(region *sharding.Region, ttl time.Duration, b *books, t *stage.Timeline, now func() time.Duration) *bank {
 	k := &bank{region: region, patience: max(ttl/4, 100*time.Millisecond), books: b, timeline: t, now: now, end: make(chan struct{})}
-	t.say("bank", "%d tellers transfer money among %d accounts; each account gets a memo every %v", tellers, accounts, memoEvery)
+	t.Say("bank", "%d tellers transfer money among %d accounts; each account gets a memo every %v", tellers, accounts, memoEvery)
 	for range tellers {
 		k.running.Go(k.teller)
 	}
@@ -93,7 +94,7 @@ func (k *bank) memos() {
 		k.books.memo(k.now())
 		for i := range accounts {
 			if err := k.region.Tell(accountID(i), memo{number}); err != nil {
-				k.timeline.say("bank", "%v", err)
+				k.timeline.Say("bank", "%v", err)
 			}
 		}
 	}

@@ -6,14 +6,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
 // opening is what every account begins with.
 const opening = 1000
-
-// now reads the one monotonic clock by which everything here is judged.
-func now() time.Duration { return lease.SystemClock().Now().Mono }
 
 // entryKind tells what an entry is about.
 type entryKind string
@@ -22,15 +20,6 @@ const (
 	opened entryKind = "open"
 	posted entryKind = "post"
 	noted  entryKind = "memo"
-)
-
-// outcome tells what became of a write.
-type outcome string
-
-const (
-	written  outcome = "written"
-	repeated outcome = "repeated" // it was written before: nothing is written a second time
-	refused  outcome = "refused"  // the token was stale
 )
 
 // entry is one attempt to write.
@@ -42,7 +31,7 @@ type entry struct {
 	Amount  int    `json:",omitempty"` // posted
 	Balance int    `json:",omitempty"` // posted: after it
 	Number  int    `json:",omitempty"` // noted
-	Outcome outcome
+	Outcome stage.Outcome
 }
 
 // pass is one message that a gate let through to an account.
@@ -82,7 +71,7 @@ func (j *journal) open(w writer) (balance int, err error) {
 func (j *journal) post(w writer, id string, amount, balance int) (isNew bool, err error) {
 	err = j.write(entry{writer: w, Kind: posted, ID: id, Amount: amount, Balance: balance}, func(e *entry) {
 		if j.done[id] {
-			e.Outcome = repeated
+			e.Outcome = stage.Repeated
 			return
 		}
 		isNew, j.done[id], j.balances[w.Account] = true, true, balance
@@ -100,7 +89,7 @@ func (j *journal) write(e entry, change func(*entry)) error {
 	err := j.fence(e.Shard).Do(e.Token, func() error {
 		j.mu.Lock()
 		defer j.mu.Unlock()
-		e.At, e.Outcome = now(), written
+		e.At, e.Outcome = stage.Now(), stage.Written
 		change(&e)
 		j.entries = append(j.entries, e)
 		return nil
@@ -108,7 +97,7 @@ func (j *journal) write(e entry, change func(*entry)) error {
 	if errors.Is(err, lease.ErrStale) {
 		j.mu.Lock()
 		defer j.mu.Unlock()
-		e.At, e.Outcome = now(), refused
+		e.At, e.Outcome = stage.Now(), stage.Refused
 		j.entries = append(j.entries, e)
 	}
 	return err

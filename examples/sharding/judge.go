@@ -5,100 +5,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/lease"
 )
-
-// evidence is all that the verdict rests on. Every time is a reading of the one
-// monotonic clock of the process, or of the machine.
-type evidence struct {
-	ttl      time.Duration
-	slack    time.Duration // of a planned move, and beside the TTL
-	accounts int
-
-	from, to time.Duration // all accounts were to answer all the time
-	phases   []phase       // in order; the first begins at from
-
-	killed   string // a node
-	killedAt time.Duration
-	thawedAt time.Duration // 0: it was a process, and is gone
-	lost     int           // shards it found lost
-
-	entries []entry // in the ledger's order
-	passes  []pass  // through the gates of all nodes
-
-	begun, retries int // transfers
-	done           map[int]bool
-	memos          []time.Duration // when each was sent
-}
-
-// phase is a part of the run, up to the next.
-type phase struct {
-	name string
-	from time.Duration
-}
-
-// phase begins a part of the run.
-func (e *evidence) phase(name string, at time.Duration) {
-	if len(e.phases) == 0 {
-		e.from = at
-	}
-	e.phases = append(e.phases, phase{name, at})
-}
-
-// during returns which part of the run a time is in.
-func (e *evidence) during(at time.Duration) string {
-	name := ""
-	for _, p := range e.phases {
-		if at >= p.from {
-			name = p.name
-		}
-	}
-	return name
-}
-
-// finding is one line of the verdict.
-type finding struct {
-	what, found string
-	ok          bool
-}
-
-type verdict []finding
-
-func (v verdict) good() bool {
-	return len(v) > 0 && !slices.ContainsFunc(v, func(f finding) bool { return !f.ok })
-}
-
-// failed returns what was not as it must be.
-func (v verdict) failed() []string {
-	var out []string
-	for _, f := range v {
-		if !f.ok {
-			out = append(out, f.what)
-		}
-	}
-	return out
-}
-
-// String is a table.
-func (v verdict) String() string {
-	var b strings.Builder
-	for _, f := range v {
-		mark := "pass"
-		if !f.ok {
-			mark = "FAIL"
-		}
-		fmt.Fprintf(&b, "  %s  %-14s %s\n", mark, f.what, f.found)
-	}
-	word := "GOOD"
-	if !v.good() {
-		word = "BAD: " + strings.Join(v.failed(), ", ")
-	}
-	fmt.Fprintf(&b, "  verdict: %s\n", word)
-	return b.String()
-}
 
 // What the verdict looks at.
 const (
@@ -115,10 +26,10 @@ const (
 )
 
 // judge computes the verdict. It is a pure function.
-func judge(e evidence) verdict {
-	effective := slices.DeleteFunc(slices.Clone(e.entries), func(x entry) bool { return x.Outcome != written })
+func judge(e evidence) stage.Verdict {
+	effective := slices.DeleteFunc(slices.Clone(e.entries), func(x entry) bool { return x.Outcome != stage.Written })
 	orphans := orphansOf(e, effective)
-	v := verdict{
+	found := []stage.Finding{
 		judgeMoney(e, effective),
 		judgeTransfers(e, effective),
 		judgeMemoOrder(effective),
@@ -128,9 +39,9 @@ func judge(e evidence) verdict {
 		judgeFence(e),
 	}
 	if e.thawedAt > 0 {
-		v = append(v, judgeThaw(e))
+		found = append(found, judgeThaw(e))
 	}
-	return append(v, judgeGaps(e, effective, orphans)...)
+	return stage.Verdict{Width: 14, Findings: append(found, judgeGaps(e, effective, orphans)...)}
 }
 
 // orphansOf are the accounts that the killed node hosted last.
@@ -152,7 +63,7 @@ func orphansOf(e evidence, effective []entry) map[string]bool {
 
 // judgeMoney: every balance is what it was before and the amount, and in all there
 // is as much as in the beginning.
-func judgeMoney(e evidence, effective []entry) finding {
+func judgeMoney(e evidence, effective []entry) stage.Finding {
 	balance, broken := map[string]int{}, 0
 	for _, x := range effective {
 		was, ok := balance[x.Account]
@@ -171,12 +82,12 @@ func judgeMoney(e evidence, effective []entry) finding {
 	for _, b := range balance {
 		sum += b
 	}
-	return finding{money, fmt.Sprintf("%d in %d accounts, %d in the beginning; %d balances do not follow from the one before",
-		sum, len(balance), opening*e.accounts, broken), sum == opening*e.accounts && len(balance) == e.accounts && broken == 0}
+	return stage.NewFinding(money, fmt.Sprintf("%d in %d accounts, %d in the beginning; %d balances do not follow from the one before",
+		sum, len(balance), opening*e.accounts, broken), sum == opening*e.accounts && len(balance) == e.accounts && broken == 0)
 }
 
 // judgeTransfers: every transfer was finished, and both halves done once.
-func judgeTransfers(e evidence, effective []entry) finding {
+func judgeTransfers(e evidence, effective []entry) stage.Finding {
 	amounts, twice, again := map[string]int{}, 0, 0
 	for _, x := range effective {
 		if x.Kind != posted {
@@ -188,7 +99,7 @@ func judgeTransfers(e evidence, effective []entry) finding {
 		amounts[x.ID] = x.Amount
 	}
 	for _, x := range e.entries {
-		if x.Outcome == repeated {
+		if x.Outcome == stage.Repeated {
 			again++
 		}
 	}
@@ -202,13 +113,13 @@ func judgeTransfers(e evidence, effective []entry) finding {
 			hollow++
 		}
 	}
-	return finding{transfers, fmt.Sprintf("%d; %d not finished, %d not in the ledger as they were to be, %d halves done twice (%d asks were repeated, %d of them known by their number)",
-		e.begun, silent, hollow, twice, e.retries, again), e.begun > 0 && silent+hollow+twice == 0}
+	return stage.NewFinding(transfers, fmt.Sprintf("%d; %d not finished, %d not in the ledger as they were to be, %d halves done twice (%d asks were repeated, %d of them known by their number)",
+		e.begun, silent, hollow, twice, e.retries, again), e.begun > 0 && silent+hollow+twice == 0)
 }
 
 // judgeMemoOrder: each account was told its memos in the order they were sent, and
 // each once.
-func judgeMemoOrder(effective []entry) finding {
+func judgeMemoOrder(effective []entry) stage.Finding {
 	last, wrong, n := map[string]int{}, 0, 0
 	for _, x := range effective {
 		if x.Kind != noted {
@@ -220,12 +131,12 @@ func judgeMemoOrder(effective []entry) finding {
 		}
 		last[x.Account] = max(last[x.Account], x.Number)
 	}
-	return finding{memoOrder, fmt.Sprintf("%d told, %d of them late or twice", n, wrong), n > 0 && wrong == 0}
+	return stage.NewFinding(memoOrder, fmt.Sprintf("%d told, %d of them late or twice", n, wrong), n > 0 && wrong == 0)
 }
 
 // judgeMemosLost: nothing is lost but what was on the way to the node that was
 // killed, while it was not known to be dead.
-func judgeMemosLost(e evidence, effective []entry, orphans map[string]bool) finding {
+func judgeMemosLost(e evidence, effective []entry, orphans map[string]bool) stage.Finding {
 	type key struct {
 		account string
 		number  int
@@ -249,20 +160,20 @@ func judgeMemosLost(e evidence, effective []entry, orphans map[string]bool) find
 			}
 		}
 	}
-	return finding{memosLost, fmt.Sprintf("%d of %d; and %d with %s, when it was killed", lost, len(e.memos)*e.accounts, with, e.killed),
-		len(e.memos) > 0 && lost == 0}
+	return stage.NewFinding(memosLost, fmt.Sprintf("%d of %d; and %d with %s, when it was killed", lost, len(e.memos)*e.accounts, with, e.killed),
+		len(e.memos) > 0 && lost == 0)
 }
 
 // judgeTokens: what the ledger accepted for a shard is never under a lower token
 // than before, and a token is one node's. So no account was ever worked on by two.
-func judgeTokens(e evidence) finding {
+func judgeTokens(e evidence) stage.Finding {
 	type term struct {
 		shard string
 		token lease.Token
 	}
 	highest, owner, back, shared := map[string]lease.Token{}, map[term]string{}, 0, 0
 	for _, x := range e.entries {
-		if x.Outcome == refused {
+		if x.Outcome == stage.Refused {
 			continue
 		}
 		if x.Token < highest[x.Shard] || x.Token == 0 {
@@ -275,13 +186,13 @@ func judgeTokens(e evidence) finding {
 		}
 		owner[t] = x.Node
 	}
-	return finding{tokensGrow, fmt.Sprintf("%d of %d shards; %d writes under a lower one, %d under another node's", len(owner), len(highest), back, shared),
-		len(owner) > 0 && back+shared == 0}
+	return stage.NewFinding(tokensGrow, fmt.Sprintf("%d of %d shards; %d writes under a lower one, %d under another node's", len(owner), len(highest), back, shared),
+		len(owner) > 0 && back+shared == 0)
 }
 
 // judgeOverlaps: of two tokens of a shard every pass under the lower one is earlier
 // than every pass under the higher one, and a token is one node's.
-func judgeOverlaps(passes []pass) finding {
+func judgeOverlaps(passes []pass) stage.Finding {
 	byShard := map[string][]pass{}
 	for _, p := range passes {
 		byShard[p.shard] = append(byShard[p.shard], p)
@@ -301,16 +212,16 @@ func judgeOverlaps(passes []pass) finding {
 			}
 		}
 	}
-	return finding{overlaps, fmt.Sprintf("%d of %d passes", wrong, len(passes)), len(passes) > 0 && wrong == 0}
+	return stage.NewFinding(overlaps, fmt.Sprintf("%d of %d passes", wrong, len(passes)), len(passes) > 0 && wrong == 0)
 }
 
 // judgeFence: no write under a stale token was accepted; if the one that was killed
 // came back, one was refused.
-func judgeFence(e evidence) finding {
+func judgeFence(e evidence) stage.Finding {
 	highest, accepted, stale := map[string]lease.Token{}, 0, 0
 	for _, x := range e.entries {
 		switch {
-		case x.Outcome == refused:
+		case x.Outcome == stage.Refused:
 			stale++
 		case x.Token < highest[x.Shard]:
 			accepted++
@@ -318,12 +229,12 @@ func judgeFence(e evidence) finding {
 			highest[x.Shard] = x.Token
 		}
 	}
-	return finding{staleWrites, fmt.Sprintf("%d accepted, %d refused by the ledger", accepted, stale), accepted == 0 && (stale > 0 || e.thawedAt == 0)}
+	return stage.NewFinding(staleWrites, fmt.Sprintf("%d accepted, %d refused by the ledger", accepted, stale), accepted == 0 && (stale > 0 || e.thawedAt == 0))
 }
 
 // judgeThaw: after the thaw nothing passed a gate of that node, from when it froze
 // nothing was written, and it found out that it had lost its shards.
-func judgeThaw(e evidence) finding {
+func judgeThaw(e evidence) stage.Finding {
 	passed, wrote := 0, 0
 	for _, p := range e.passes {
 		if p.node == e.killed && p.at >= e.thawedAt {
@@ -331,18 +242,18 @@ func judgeThaw(e evidence) finding {
 		}
 	}
 	for _, x := range e.entries {
-		if x.Node == e.killed && x.At > e.killedAt && x.Outcome != refused {
+		if x.Node == e.killed && x.At > e.killedAt && x.Outcome != stage.Refused {
 			wrote++
 		}
 	}
-	return finding{deadOnThaw, fmt.Sprintf("%s found %d shards lost: %d messages passed its gates, %d writes accepted", e.killed, e.lost, passed, wrote),
-		e.lost > 0 && passed+wrote == 0}
+	return stage.NewFinding(deadOnThaw, fmt.Sprintf("%s found %d shards lost: %d messages passed its gates, %d writes accepted", e.killed, e.lost, passed, wrote),
+		e.lost > 0 && passed+wrote == 0)
 }
 
 // judgeGaps: how long accounts did not answer. Renewals come every third of the
 // TTL, so of leases that are not released more than a third is always left, and
 // must be waited for.
-func judgeGaps(e evidence, effective []entry, orphans map[string]bool) verdict {
+func judgeGaps(e evidence, effective []entry, orphans map[string]bool) []stage.Finding {
 	times := map[string][]time.Duration{}
 	for _, x := range effective {
 		if x.At >= e.from && x.At < e.to {
@@ -366,20 +277,20 @@ func judgeGaps(e evidence, effective []entry, orphans map[string]bool) verdict {
 			last = t
 		}
 	}
-	var v verdict
+	var found []stage.Finding
 	one := func(what, phase, text string, least, most time.Duration) {
 		all := slices.Sorted(maps.Values(longest[phase]))
 		if len(all) == 0 {
-			v = append(v, finding{what, "no account", false})
+			found = append(found, stage.NewFinding(what, "no account", false))
 			return
 		}
 		half, worst := all[len(all)/2], all[len(all)-1]
-		v = append(v, finding{what, fmt.Sprintf("%s: of half of %d accounts up to %.3fs, longest %.3fs (%.3gs to %.3gs)", text, len(all),
-			half.Seconds(), worst.Seconds(), least.Seconds(), most.Seconds()), worst >= least && worst <= most})
+		found = append(found, stage.NewFinding(what, fmt.Sprintf("%s: of half of %d accounts up to %.3fs, longest %.3fs (%.3gs to %.3gs)", text, len(all),
+			half.Seconds(), worst.Seconds(), least.Seconds(), most.Seconds()), worst >= least && worst <= most))
 	}
 	one(gapAt+"join", "join", "a node joined", 0, e.slack)
 	one(gapAt+"leave", "leave", "a node left", 0, e.slack)
 	one(gapAt+"kill", "kill", e.killed+" was killed, its own accounts", e.ttl/3, e.ttl+e.slack)
 	one(gapsOfOther, "others", "the accounts of others meanwhile", 0, e.slack)
-	return v
+	return found
 }

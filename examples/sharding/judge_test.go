@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -34,10 +35,10 @@ func sound() evidence {
 				w.Node, w.Token = "node-2", 7
 			}
 		}
-		x.writer, x.At, x.Outcome = w, at, written
+		x.writer, x.At, x.Outcome = w, at, stage.Written
 		if was[i] != w.Token {
 			was[i] = w.Token
-			e.entries = append(e.entries, entry{writer: w, At: at, Kind: opened, Outcome: written})
+			e.entries = append(e.entries, entry{writer: w, At: at, Kind: opened, Outcome: stage.Written})
 		}
 		e.entries = append(e.entries, x)
 		e.passes = append(e.passes, pass{w.Node, w.Shard, w.Token, at})
@@ -62,31 +63,30 @@ func sound() evidence {
 		}
 	}
 	e.entries = append(e.entries, entry{writer: writer{"node-1", "account-0", "shard/0", 1}, At: 6001 * ms, Kind: posted,
-		ID: "4-out", Amount: -1, Balance: 996, Outcome: refused})
+		ID: "4-out", Amount: -1, Balance: 996, Outcome: stage.Refused})
 	return e
 }
 
 func TestASoundRunIsGood(t *testing.T) {
 	v := judge(sound())
-	require.True(t, v.good(), "%v", v)
-	require.Len(t, v, 12)
+	require.True(t, v.Good(), "%v", v)
+	require.Len(t, v.Findings, 12)
 	require.Contains(t, v.String(), "verdict: GOOD")
 
 	e := sound() // with processes nobody comes back
 	e.thawedAt, e.lost, e.entries = 0, 0, e.entries[:len(e.entries)-1]
-	require.True(t, judge(e).good(), "%v", judge(e))
-	require.Len(t, judge(e), 11)
+	require.True(t, judge(e).Good(), "%v", judge(e))
+	require.Len(t, judge(e).Findings, 11)
 }
 
 func TestNoVerdictIsNotGood(t *testing.T) {
-	require.False(t, verdict{}.good())
-	require.False(t, judge(evidence{}).good())
+	require.False(t, judge(evidence{}).Good())
 }
 
 // nth returns the index of an entry of a kind that was written.
 func nth(e evidence, account string, kind entryKind, n int) int {
 	for i, x := range e.entries {
-		if x.Account == account && x.Kind == kind && x.Outcome == written {
+		if x.Account == account && x.Kind == kind && x.Outcome == stage.Written {
 			if n--; n < 0 {
 				return i
 			}
@@ -178,9 +178,9 @@ func TestEachFaultIsFound(t *testing.T) {
 			c.fault(&e)
 			v := judge(e)
 			for _, f := range c.failed {
-				require.Contains(t, v.failed(), f, "%v", v)
+				require.Contains(t, v.Failed(), f, "%v", v)
 			}
-			require.Len(t, v.failed(), len(c.failed), "%v", v)
+			require.Len(t, v.Failed(), len(c.failed), "%v", v)
 		})
 	}
 }

@@ -7,10 +7,12 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/examples/internal/stage"
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(nodeEnv) != "" { // a node that a test started
+	if os.Getenv(stage.NodeEnv) != "" { // a node that a test started
 		main()
 	}
 	code := m.Run()

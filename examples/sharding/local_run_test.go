@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/examples/internal/stage"
 )
 
 // The whole program with processes and etcd: the one test here that needs them.
@@ -21,9 +23,9 @@ func TestWithProcessesAndEtcdTheVerdictIsGood(t *testing.T) {
 		t.Skip("etcd skipped (HOLDFAST_SKIP_ETCD is set)")
 	}
 	var out bytes.Buffer
-	v, err := runLocal(t.Context(), config{ttl: 2 * time.Second, duration: 5 * time.Second, patience: 3 * time.Second}, &out)
+	v, err := runLocal(t.Context(), config{stage.Config{TTL: 2 * time.Second, Duration: 5 * time.Second}, 3 * time.Second}, &out)
 	require.NoError(t, err, "%s", &out)
-	require.True(t, v.good(), "%s", &out)
-	require.Len(t, v, 11)
+	require.True(t, v.Good(), "%s", &out)
+	require.Len(t, v.Findings, 11)
 	inOrder(t, out.String(), "JOINS", "sees all 64", "SIGTERM", "has left", "sees all 64", "KILLED", "sees all 64", "verdict: GOOD")
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
 )
@@ -32,11 +33,11 @@ func TestTheLedgerRefusesAStaleWriter(t *testing.T) {
 	require.NoError(t, j.note(writer{"node-1", "account-1", "shard/1", 4}, 1), "each shard has a fence of its own")
 
 	entries, _ := j.snapshot()
-	var outcomes []outcome
+	var outcomes []stage.Outcome
 	for _, x := range entries {
 		outcomes = append(outcomes, x.Outcome)
 	}
-	require.Equal(t, []outcome{written, written, written, refused, refused, repeated, written}, outcomes)
+	require.Equal(t, []stage.Outcome{stage.Written, stage.Written, stage.Written, stage.Refused, stage.Refused, stage.Repeated, stage.Written}, outcomes)
 	require.Equal(t, opening-10, j.balances["account-0"])
 }
 

@@ -1,16 +1,11 @@
 package main
 
 import (
-	"encoding/json"
-	"io"
-	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/lease"
 )
-
-// nodeEnv marks a process as a node that another one started.
-const nodeEnv = "HOLDFAST_EXAMPLE_NODE"
 
 // happening tells what a report is about.
 type happening string
@@ -33,31 +28,16 @@ type report struct {
 	Text     string        `json:"text,omitempty"`
 }
 
-// jsonReports returns a function that writes reports as lines of JSON, and each
-// before it returns: what a node did before it was killed is then told. failed is
-// called when nobody reads any more.
-func jsonReports(w io.Writer, failed func(error)) func(report) {
-	var mu sync.Mutex
-	enc := json.NewEncoder(w)
-	return func(r report) {
-		mu.Lock()
-		defer mu.Unlock()
-		if err := enc.Encode(r); err != nil {
-			failed(err)
-		}
-	}
-}
-
 // plainReports returns a function that tells people what they want to know.
-func plainReports(node string, t *timeline) func(report) {
+func plainReports(node string, t *stage.Timeline) func(report) {
 	return func(r report) {
 		switch {
 		case r.What == didListen:
-			t.say(node, "listens on %s", r.Text)
+			t.Say(node, "listens on %s", r.Text)
 		case r.Text != "":
-			t.say(node, "%s", r.Text)
-		case r.What == didWrite && r.Entry.Kind == posted && r.Entry.Outcome == written:
-			t.say(node, "%s: %+d (%s), balance %d", r.Entry.Account, r.Entry.Amount, r.Entry.ID, r.Entry.Balance)
+			t.Say(node, "%s", r.Text)
+		case r.What == didWrite && r.Entry.Kind == posted && r.Entry.Outcome == stage.Written:
+			t.Say(node, "%s: %+d (%s), balance %d", r.Entry.Account, r.Entry.Amount, r.Entry.ID, r.Entry.Balance)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -16,40 +17,24 @@ const (
 	slack = 1500 * time.Millisecond
 	// patience bounds every wait for something that takes no TTL.
 	patience = 15 * time.Second
+	// poll is how often it looks whether what it waits for is there.
+	poll = 5 * time.Millisecond
 )
 
 // config is the program's settings.
 type config struct {
-	ttl      time.Duration
-	duration time.Duration // for which the bank is open
-	verbose  bool
+	stage.Config
 	patience time.Duration // beside the slack, on a machine that does other things, too
-
-	// Of the one node of this process, if it is one of several processes.
-	endpoints []string // of etcd
-	id        string
-	listen    string // host:port
-	journal   bool   // tell what happens as JSON, and obey standard input
-}
-
-func (c config) check() error {
-	if c.ttl < lease.MinTTL {
-		return fmt.Errorf("-ttl: %w: %v, must be at least %v", lease.ErrInvalid, c.ttl, lease.MinTTL)
-	}
-	if least := c.ttl + 2*time.Second; c.duration < least {
-		return fmt.Errorf("-duration: %w: %v, must be at least %v, the TTL and 2s", lease.ErrInvalid, c.duration, least)
-	}
-	return nil
 }
 
 // stretch is how long nothing is done to the nodes, each of five times. Beside
 // them there is the time of the moves.
-func (c config) stretch() time.Duration { return (c.duration - c.ttl) / 5 }
+func (c config) stretch() time.Duration { return (c.Duration - c.TTL) / 5 }
 
 // course is one run.
 type course struct {
 	cfg      config
-	timeline *timeline
+	timeline *stage.Timeline
 	journal  *journal
 	books    *books
 	store    lease.Store
@@ -60,29 +45,15 @@ type course struct {
 
 // run lets the whole happen, printing to w, and judges it. An error means that
 // there is no verdict; it is lease.ErrInvalid if cfg makes no sense.
-func run(cfg config, w io.Writer) (v verdict, err error) {
-	if err := cfg.check(); err != nil {
-		return nil, err
+func run(cfg config, w io.Writer) (stage.Verdict, error) {
+	if err := cfg.Check(); err != nil {
+		return stage.Verdict{}, err
 	}
 	if err := register(); err != nil {
-		return nil, err
+		return stage.Verdict{}, err
 	}
-	t := newTimeline(w)
-	c := &course{cfg: cfg, timeline: t, journal: newJournal(), books: &books{}, store: memory.New()}
-	var e evidence
-	err = c.setUp()
-	if err == nil {
-		e, err = c.play()
-	}
-	c.tearDown()
-	if err == nil {
-		v = judge(e)
-		t.put("\n" + v.String())
-	}
-	if failed := t.close(); err == nil {
-		err = failed
-	}
-	return v, err
+	c := &course{cfg: cfg, timeline: stage.NewTimeline(w), journal: newJournal(), books: &books{}, store: memory.New()}
+	return stage.Perform(c.timeline, c.setUp, c.play, c.tearDown, judge)
 }
 
 // setUp starts four nodes, each on its own port, and the bank's.
@@ -114,15 +85,15 @@ func (c *course) join(id string) error {
 
 // play is what happens to the nodes.
 func (c *course) play() (e evidence, err error) {
-	e = evidence{ttl: c.cfg.ttl, slack: slack + c.cfg.patience, accounts: accounts}
+	e = evidence{ttl: c.cfg.TTL, slack: slack + c.cfg.patience, accounts: accounts}
 	if err := c.settled("node-1", "node-2", "node-3", "node-4"); err != nil {
 		return e, err
 	}
-	c.bank = startBank(c.outside.region, c.cfg.ttl, c.books, c.timeline, now)
+	c.bank = startBank(c.outside.region, c.cfg.TTL, c.books, c.timeline, stage.Now)
 	time.Sleep(c.cfg.stretch())
 
-	e.phase("join", now())
-	c.timeline.say("node-5", "JOINS")
+	e.phase("join", stage.Now())
+	c.timeline.Say("node-5", "JOINS")
 	if err := c.join("node-5"); err != nil {
 		return e, err
 	}
@@ -131,7 +102,7 @@ func (c *course) play() (e evidence, err error) {
 	}
 	time.Sleep(c.cfg.stretch())
 
-	e.phase("leave", now())
+	e.phase("leave", stage.Now())
 	if err := c.leave("node-4"); err != nil {
 		return e, err
 	}
@@ -158,11 +129,11 @@ func (c *course) play() (e evidence, err error) {
 	}
 	time.Sleep(c.cfg.stretch())
 
-	e.phase("thaw", now())
+	e.phase("thaw", stage.Now())
 	e.thawedAt = e.phases[len(e.phases)-1].from
 	first.thaw()
 	time.Sleep(c.cfg.stretch())
-	e.to = now()
+	e.to = stage.Now()
 	e.lost = int(first.lost.Load())
 	return e, c.close(&e)
 }
@@ -184,28 +155,28 @@ func (c *course) leave(id string) error {
 
 // settled waits until these nodes host all shards, each its part.
 func (c *course) settled(among ...string) error {
-	return settled(c.outside.peer, c.cfg.ttl+patience, c.timeline, among)
+	return settled(c.outside.peer, c.cfg.TTL+patience, c.timeline, among)
 }
 
-func settled(p *peer, most time.Duration, t *timeline, among []string) error {
+func settled(p *peer, most time.Duration, t *stage.Timeline, among []string) error {
 	var text string
-	if !until(most, func() bool {
+	if !stage.Until(most, poll, func() bool {
 		var even bool
 		text, even = spread(p.region.Info(), among...)
 		return even
 	}) {
 		return fmt.Errorf("the shards are not spread evenly among %v after %v: %s", among, most, text)
 	}
-	t.say("bank", "sees all %d shards hosted: %s", shards, text)
+	t.Say("bank", "sees all %d shards hosted: %s", shards, text)
 	return nil
 }
 
 // close closes the bank, and completes the evidence.
 func (c *course) close(e *evidence) error {
-	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.ttl+patience)
+	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.TTL+patience)
 	defer cancel()
 	if err := c.bank.stop(ctx); err != nil {
-		c.timeline.say("bank", "%v", err) // the verdict says so, too
+		c.timeline.Say("bank", "%v", err) // the verdict says so, too
 	}
 	c.bank = nil
 	time.Sleep(memoEvery) // the last memos
@@ -216,7 +187,7 @@ func (c *course) close(e *evidence) error {
 
 // tearDown ends what is left: the one that was killed last, lest it be host once
 // more.
-func (c *course) tearDown() {
+func (c *course) tearDown(bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
 	if c.bank != nil {
@@ -240,16 +211,5 @@ func (c *course) tearDown() {
 			n.say("%v", err)
 		}
 	}
-}
-
-// until polls cond for at most the given time.
-func until(most time.Duration, cond func() bool) bool {
-	for end := time.Now().Add(most); ; time.Sleep(5 * time.Millisecond) {
-		if cond() {
-			return true
-		}
-		if time.Now().After(end) {
-			return false
-		}
-	}
+	return nil
 }

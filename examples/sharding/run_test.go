@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/examples/internal/stage"
 )
 
 // The whole program, on real time and real connections. Several remotes in one
@@ -16,9 +18,9 @@ import (
 // constraint; everything else here is tested with it.
 func TestTheProgramsOwnVerdictIsGood(t *testing.T) {
 	var out bytes.Buffer
-	v, err := run(config{ttl: time.Second, duration: 4 * time.Second, verbose: true, patience: 3 * time.Second}, &out)
+	v, err := run(config{stage.Config{TTL: time.Second, Duration: 4 * time.Second, Verbose: true}, 3 * time.Second}, &out)
 	require.NoError(t, err, "%s", &out)
-	require.True(t, v.good(), "%s", v)
-	require.Len(t, v, 12)
+	require.True(t, v.Good(), "%s", v)
+	require.Len(t, v.Findings, 12)
 	inOrder(t, out.String(), "JOINS", "sees all 64", "LEAVES", "has left", "sees all 64", "KILLED", "sees all 64", "THAWED", "is refused", "verdict: GOOD")
 }

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/holdfast-go/holdfast/examples/internal/stage"
 )
 
 const (
@@ -23,7 +25,7 @@ type client struct {
 	to       *actor.PID // a manager: the front door
 	resend   time.Duration
 	books    *books
-	timeline *timeline
+	timeline *stage.Timeline
 
 	next    int
 	waiting map[int]*sending
@@ -37,9 +39,9 @@ type sending struct {
 }
 
 // spawnClient starts a client on a node that reaches the singleton.
-func spawnClient(on *peer, ttl time.Duration, b *books, t *timeline) *actor.PID {
+func spawnClient(on *peer, ttl time.Duration, b *books, t *stage.Timeline) *actor.PID {
 	it := &client{to: on.manager.PID(), resend: max(ttl/4, 5*jobEvery), books: b, timeline: t}
-	t.say("client", "sends a job every %v", jobEvery)
+	t.Say("client", "sends a job every %v", jobEvery)
 	return on.system.Root.Spawn(actor.PropsFromProducer(func() actor.Actor { return it }))
 }
 
@@ -84,7 +86,7 @@ func (c *client) send(ctx actor.Context, now time.Time) {
 	}
 	if first > 0 && !c.silent {
 		c.silent = true
-		c.timeline.say("client", "no answer to job %d for %v: sends again what is not acknowledged", first, c.resend)
+		c.timeline.Say("client", "no answer to job %d for %v: sends again what is not acknowledged", first, c.resend)
 	}
 	if len(c.waiting) < window && c.books.open() {
 		c.next++
@@ -109,7 +111,7 @@ func (c *client) acknowledged(d done) {
 		}
 	}
 	c.silent = false
-	c.timeline.say("client", "all that was sent again is acknowledged, the last by %s under token %d", d.Node, d.Token)
+	c.timeline.Say("client", "all that was sent again is acknowledged, the last by %s under token %d", d.Node, d.Token)
 }
 
 // books is what the client did and was told. Safe for concurrent use.

@@ -6,11 +6,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/lease"
 )
-
-// now reads the one monotonic clock by which everything here is judged.
-func now() time.Duration { return lease.SystemClock().Now().Mono }
 
 // entryKind tells what an entry is about.
 type entryKind uint8
@@ -21,15 +19,6 @@ const (
 	worked
 )
 
-// outcome tells what became of a write.
-type outcome uint8
-
-const (
-	written  outcome = iota + 1
-	repeated         // the job was done before: nothing is written a second time
-	refused          // the token was stale
-)
-
 // entry is one attempt to write.
 type entry struct {
 	node    string
@@ -37,7 +26,7 @@ type entry struct {
 	at      time.Duration
 	kind    entryKind
 	number  int // of the tick or job
-	outcome outcome
+	outcome stage.Outcome
 }
 
 // pass is one message that a gate let through.
@@ -80,7 +69,7 @@ func (j *journal) tick(node string, token lease.Token, number int) error {
 func (j *journal) job(node string, token lease.Token, number int) error {
 	return j.write(entry{node: node, token: token, kind: worked, number: number}, func(e *entry) {
 		if j.jobs[number] {
-			e.outcome = repeated
+			e.outcome = stage.Repeated
 		}
 		j.jobs[number] = true
 	})
@@ -92,7 +81,7 @@ func (j *journal) write(e entry, change func(*entry)) error {
 	err := j.fence.Do(e.token, func() error {
 		j.mu.Lock()
 		defer j.mu.Unlock()
-		e.at, e.outcome = now(), written
+		e.at, e.outcome = stage.Now(), stage.Written
 		change(&e)
 		j.entries = append(j.entries, e)
 		return nil
@@ -100,7 +89,7 @@ func (j *journal) write(e entry, change func(*entry)) error {
 	if errors.Is(err, lease.ErrStale) {
 		j.mu.Lock()
 		defer j.mu.Unlock()
-		e.at, e.outcome = now(), refused
+		e.at, e.outcome = stage.Now(), stage.Refused
 		j.entries = append(j.entries, e)
 	}
 	return err

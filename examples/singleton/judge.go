@@ -8,78 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/lease"
 )
-
-// evidence is all that the verdict rests on. Every time is a reading of the one
-// monotonic clock of the process.
-type evidence struct {
-	ttl   time.Duration
-	slack time.Duration // allowed beside the TTL, for a busy machine
-
-	from, to time.Duration // the scheduler was to run, from the first host on
-	first    ended         // the first host
-	second   ended         // the one after it
-
-	frozen   string // one of them stood still, for longer than the TTL
-	frozenAt time.Duration
-	thawedAt time.Duration
-	noticed  bool // it has found that it lost the lease
-
-	entries []entry // in the journal's order
-	passes  []pass  // through the gates of all nodes
-	sent    int     // jobs, numbered from 1
-	resends int
-	acked   map[int]bool
-}
-
-// ended is a host, and how it ceased to be one.
-type ended struct {
-	node     string
-	by       string // a verb: kill, stop, leave
-	released bool   // it gave the lease up; otherwise that had to run out
-}
-
-// finding is one line of the verdict.
-type finding struct {
-	what, found string
-	ok          bool
-}
-
-type verdict []finding
-
-func (v verdict) good() bool {
-	return len(v) > 0 && !slices.ContainsFunc(v, func(f finding) bool { return !f.ok })
-}
-
-// failed returns what was not as it must be.
-func (v verdict) failed() []string {
-	var out []string
-	for _, f := range v {
-		if !f.ok {
-			out = append(out, f.what)
-		}
-	}
-	return out
-}
-
-// String is a table.
-func (v verdict) String() string {
-	var b strings.Builder
-	for _, f := range v {
-		mark := "pass"
-		if !f.ok {
-			mark = "FAIL"
-		}
-		fmt.Fprintf(&b, "  %s  %-22s %s\n", mark, f.what, f.found)
-	}
-	word := "GOOD"
-	if !v.good() {
-		word = "BAD: " + strings.Join(v.failed(), ", ")
-	}
-	fmt.Fprintf(&b, "  verdict: %s\n", word)
-	return b.String()
-}
 
 // What the verdict looks at.
 const (
@@ -96,10 +27,10 @@ const (
 )
 
 // judge computes the verdict. It is a pure function.
-func judge(e evidence) verdict {
-	effective := slices.DeleteFunc(slices.Clone(e.entries), func(x entry) bool { return x.outcome == refused })
+func judge(e evidence) stage.Verdict {
+	effective := slices.DeleteFunc(slices.Clone(e.entries), func(x entry) bool { return x.outcome == stage.Refused })
 	reigns := reignsOf(effective)
-	return verdict{
+	return stage.Verdict{Width: 22, Findings: []stage.Finding{
 		judgeHosts(e, reigns),
 		judgeTokens(effective),
 		judgeOverlaps(e.passes),
@@ -111,7 +42,7 @@ func judge(e evidence) verdict {
 		judgeLongest(e, effective),
 		judgeChange(e, e.first, reigns),
 		judgeChange(e, e.second, reigns),
-	}
+	}}
 }
 
 // reign is a run of entries under one token on one node.
@@ -134,7 +65,7 @@ func reignsOf(effective []entry) []reign {
 }
 
 // judgeHosts: the first, then the second, and then the third. A host may lose the lease and win it again.
-func judgeHosts(e evidence, reigns []reign) finding {
+func judgeHosts(e evidence, reigns []reign) stage.Finding {
 	var text, nodes []string
 	for _, r := range reigns {
 		text = append(text, fmt.Sprintf("%s (token %d)", r.node, r.token))
@@ -142,12 +73,12 @@ func judgeHosts(e evidence, reigns []reign) finding {
 	}
 	nodes = slices.Compact(nodes)
 	ok := len(nodes) == 3 && nodes[0] == e.first.node && nodes[1] == e.second.node && nodes[2] != e.first.node
-	return finding{hostsInOrder, strings.Join(text, " → "), ok}
+	return stage.NewFinding(hostsInOrder, strings.Join(text, " → "), ok)
 }
 
 // judgeTokens: in the order of the journal no token is lower than one before
 // it, and none was used on two nodes.
-func judgeTokens(effective []entry) finding {
+func judgeTokens(effective []entry) stage.Finding {
 	var highest lease.Token
 	owner := map[lease.Token]string{}
 	back, shared := 0, 0
@@ -162,13 +93,13 @@ func judgeTokens(effective []entry) finding {
 		owner[x.token] = x.node
 	}
 	tokens := slices.Sorted(maps.Keys(owner))
-	return finding{tokensGrow, fmt.Sprintf("%v; %d writes under a lower token, %d under another node's", tokens, back, shared),
-		len(tokens) > 0 && back == 0 && shared == 0}
+	return stage.NewFinding(tokensGrow, fmt.Sprintf("%v; %d writes under a lower token, %d under another node's", tokens, back, shared),
+		len(tokens) > 0 && back == 0 && shared == 0)
 }
 
 // judgeOverlaps: of two tokens every pass under the lower one is earlier than
 // every pass under the higher one, and a token is one node's.
-func judgeOverlaps(passes []pass) finding {
+func judgeOverlaps(passes []pass) stage.Finding {
 	first := map[lease.Token]pass{}
 	for _, p := range passes {
 		if f, ok := first[p.token]; !ok || p.at < f.at {
@@ -192,17 +123,17 @@ func judgeOverlaps(passes []pass) finding {
 			n++
 		}
 	}
-	return finding{overlaps, fmt.Sprintf("%d, of %d messages that passed a gate", n, len(passes)), n == 0 && len(passes) > 0}
+	return stage.NewFinding(overlaps, fmt.Sprintf("%d, of %d messages that passed a gate", n, len(passes)), n == 0 && len(passes) > 0)
 }
 
 // judgeFence: a write that came under a token after a higher one was refused.
 // The host froze with one half done, so there is at least one.
-func judgeFence(e evidence) finding {
+func judgeFence(e evidence) stage.Finding {
 	var highest lease.Token
 	accepted, stale := 0, 0
 	for _, x := range e.entries {
 		switch {
-		case x.outcome == refused:
+		case x.outcome == stage.Refused:
 			stale++
 		case x.token < highest:
 			accepted++
@@ -210,12 +141,12 @@ func judgeFence(e evidence) finding {
 			highest = x.token
 		}
 	}
-	return finding{fenced, fmt.Sprintf("%d accepted, %d refused by the journal", accepted, stale), accepted == 0 && stale > 0}
+	return stage.NewFinding(fenced, fmt.Sprintf("%d accepted, %d refused by the journal", accepted, stale), accepted == 0 && stale > 0)
 }
 
 // judgeThaw: from when it froze nothing passed the gate of the frozen node, and
 // it found out that it had lost the lease.
-func judgeThaw(e evidence) finding {
+func judgeThaw(e evidence) stage.Finding {
 	passed, written := 0, 0
 	for _, p := range e.passes {
 		if p.node == e.frozen && p.at > e.frozenAt {
@@ -223,7 +154,7 @@ func judgeThaw(e evidence) finding {
 		}
 	}
 	for _, x := range e.entries {
-		if x.node == e.frozen && x.at > e.frozenAt && x.outcome != refused {
+		if x.node == e.frozen && x.at > e.frozenAt && x.outcome != stage.Refused {
 			written++
 		}
 	}
@@ -231,15 +162,15 @@ func judgeThaw(e evidence) finding {
 	if !e.noticed {
 		found = "did not find that it had lost the lease"
 	}
-	return finding{deadOnThaw, fmt.Sprintf("%s %s: %d messages passed its gate, %d writes accepted", e.frozen, found, passed, written),
-		e.noticed && e.thawedAt > e.frozenAt && passed == 0 && written == 0}
+	return stage.NewFinding(deadOnThaw, fmt.Sprintf("%s %s: %d messages passed its gate, %d writes accepted", e.frozen, found, passed, written),
+		e.noticed && e.thawedAt > e.frozenAt && passed == 0 && written == 0)
 }
 
 // judgeLost: every job was acknowledged, and every acknowledged one was done.
-func judgeLost(e evidence, effective []entry) finding {
+func judgeLost(e evidence, effective []entry) stage.Finding {
 	did := map[int]bool{}
 	for _, x := range effective {
-		if x.kind == worked && x.outcome == written {
+		if x.kind == worked && x.outcome == stage.Written {
 			did[x.number] = true
 		}
 	}
@@ -259,18 +190,18 @@ func judgeLost(e evidence, effective []entry) finding {
 	if len(hollow) > 0 {
 		text += fmt.Sprintf("; acknowledged but not in the journal: %s", some(hollow))
 	}
-	return finding{lostJobs, text, e.sent > 0 && len(silent)+len(hollow) == 0}
+	return stage.NewFinding(lostJobs, text, e.sent > 0 && len(silent)+len(hollow) == 0)
 }
 
 // judgeTwice: a job that came again was recognised.
-func judgeTwice(effective []entry) finding {
+func judgeTwice(effective []entry) stage.Finding {
 	times := map[int]int{}
 	again := 0
 	for _, x := range effective {
 		switch {
-		case x.kind == worked && x.outcome == written:
+		case x.kind == worked && x.outcome == stage.Written:
 			times[x.number]++
-		case x.outcome == repeated:
+		case x.outcome == stage.Repeated:
 			again++
 		}
 	}
@@ -284,11 +215,11 @@ func judgeTwice(effective []entry) finding {
 	if len(twice) > 0 {
 		text += ": " + some(twice)
 	}
-	return finding{doneTwice, text, len(twice) == 0}
+	return stage.NewFinding(doneTwice, text, len(twice) == 0)
 }
 
 // judgeTicks: each host goes on counting where the one before it ended.
-func judgeTicks(effective []entry) finding {
+func judgeTicks(effective []entry) stage.Finding {
 	last, wrong := 0, 0
 	for _, x := range effective {
 		if x.kind != ticked {
@@ -299,12 +230,12 @@ func judgeTicks(effective []entry) finding {
 		}
 		last = x.number
 	}
-	return finding{ticksInOrder, fmt.Sprintf("%d, each host counting on from the one before; %d out of order", last, wrong), last > 0 && wrong == 0}
+	return stage.NewFinding(ticksInOrder, fmt.Sprintf("%d, each host counting on from the one before; %d out of order", last, wrong), last > 0 && wrong == 0)
 }
 
 // judgeLongest: the singleton was never away for longer than a dead host's
 // lease lasts.
-func judgeLongest(e evidence, effective []entry) finding {
+func judgeLongest(e evidence, effective []entry) stage.Finding {
 	longest, since := time.Duration(0), e.from
 	times := make([]time.Duration, 0, len(effective)+1)
 	for _, x := range effective {
@@ -321,13 +252,13 @@ func judgeLongest(e evidence, effective []entry) finding {
 		at = t
 	}
 	limit := e.ttl + e.slack
-	return finding{longestGap, fmt.Sprintf("%.3fs, from %.3fs on (at most %v)", longest.Seconds(), (since - e.from).Seconds(), limit), longest <= limit}
+	return stage.NewFinding(longestGap, fmt.Sprintf("%.3fs, from %.3fs on (at most %v)", longest.Seconds(), (since-e.from).Seconds(), limit), longest <= limit)
 }
 
 // judgeChange: how long nobody worked between one host and the next. Renewals
 // come every third of the TTL, so of a lease that is not released more than a
 // third is always left, and must be waited for.
-func judgeChange(e evidence, x ended, reigns []reign) finding {
+func judgeChange(e evidence, x ended, reigns []reign) stage.Finding {
 	what, least, most := gapAfter+x.by, e.ttl/3, e.ttl+e.slack
 	if x.released {
 		least, most = 0, e.slack
@@ -339,10 +270,10 @@ func judgeChange(e evidence, x ended, reigns []reign) finding {
 			if least > 0 {
 				text = fmt.Sprintf("%.3fs (%.3fs to %v)", gap.Seconds(), least.Seconds(), most)
 			}
-			return finding{what, text, gap >= least && gap <= most}
+			return stage.NewFinding(what, text, gap >= least && gap <= most)
 		}
 	}
-	return finding{what, "nobody took over", false}
+	return stage.NewFinding(what, "nobody took over", false)
 }
 
 // some returns the first few numbers of a list.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -24,28 +25,28 @@ func sound() evidence {
 	ticks := 0
 	host := func(node string, token lease.Token, from, to time.Duration) {
 		e.passes = append(e.passes, pass{node, token, from})
-		e.entries = append(e.entries, entry{node, token, from, began, 0, written})
+		e.entries = append(e.entries, entry{node, token, from, began, 0, stage.Written})
 		for at := from + 100*ms; at < to; at += 100 * ms {
 			ticks++
 			e.sent++
 			e.acked[e.sent] = true
 			e.passes = append(e.passes, pass{node, token, at}, pass{node, token, at + ms})
 			e.entries = append(e.entries,
-				entry{node, token, at, ticked, ticks, written},
-				entry{node, token, at + ms, worked, e.sent, written})
+				entry{node, token, at, ticked, ticks, stage.Written},
+				entry{node, token, at + ms, worked, e.sent, stage.Written})
 		}
 	}
 	host("node-1", 1, 0, 1000*ms)
 	host("node-2", 3, 2900*ms, 5000*ms)
-	e.entries = append(e.entries, entry{"node-2", 3, 4950 * ms, worked, 12, repeated})
+	e.entries = append(e.entries, entry{"node-2", 3, 4950 * ms, worked, 12, stage.Repeated})
 	host("node-3", 5, 5010*ms, 8000*ms)
-	e.entries = append(e.entries, entry{"node-1", 1, 7001 * ms, worked, 11, refused})
+	e.entries = append(e.entries, entry{"node-1", 1, 7001 * ms, worked, 11, stage.Refused})
 	return e
 }
 
 func TestASoundRunIsGood(t *testing.T) {
 	v := judge(sound())
-	require.True(t, v.good(), "%v", v)
+	require.True(t, v.Good(), "%v", v)
 	require.Contains(t, v.String(), "verdict: GOOD")
 	require.Contains(t, v.String(), "node-1 (token 1) → node-2 (token 3) → node-3 (token 5)")
 }
@@ -55,28 +56,27 @@ func TestAHostThatIsStoppedKeepsTheLeaseUntilItEnds(t *testing.T) {
 	e := sound()
 	e.second = ended{node: "node-2", by: "stop"}
 	e.frozen, e.frozenAt = "node-2", 5000*ms
-	require.Equal(t, []string{gapAfter + "stop"}, judge(e).failed(), "the third began too soon")
+	require.Equal(t, []string{gapAfter + "stop"}, judge(e).Failed(), "the third began too soon")
 	for i := range e.entries {
-		if x := &e.entries[i]; x.node == "node-3" || x.outcome == refused {
+		if x := &e.entries[i]; x.node == "node-3" || x.outcome == stage.Refused {
 			x.at += 1900 * ms
 		}
 	}
 	e.to += 1900 * ms
-	require.True(t, judge(e).good(), "%v", judge(e))
+	require.True(t, judge(e).Good(), "%v", judge(e))
 	e.passes = append(e.passes, pass{"node-2", 3, 5001 * ms})
-	require.Equal(t, []string{deadOnThaw}, judge(e).failed())
+	require.Equal(t, []string{deadOnThaw}, judge(e).Failed())
 }
 
 func TestNoVerdictIsNotGood(t *testing.T) {
-	require.False(t, verdict{}.good())
-	require.False(t, judge(evidence{}).good())
+	require.False(t, judge(evidence{}).Good())
 }
 
 // at returns the index of the first effective entry that fits.
 func at(t *testing.T, e evidence, node string, kind entryKind) int {
 	t.Helper()
 	for i, x := range e.entries {
-		if x.node == node && x.kind == kind && x.outcome != refused {
+		if x.node == node && x.kind == kind && x.outcome != stage.Refused {
 			return i
 		}
 	}
@@ -111,7 +111,7 @@ func TestEveryFaultIsFlaggedByItsLine(t *testing.T) {
 		"the thawed node does not notice": {func(t *testing.T, e *evidence) { e.noticed = false }, []string{deadOnThaw}},
 		"nothing was thawed":              {func(t *testing.T, e *evidence) { e.thawedAt = 0 }, []string{deadOnThaw}},
 		"a stale write is accepted": {func(t *testing.T, e *evidence) {
-			e.entries[len(e.entries)-1].outcome = repeated
+			e.entries[len(e.entries)-1].outcome = stage.Repeated
 		}, []string{hostsInOrder, tokensGrow, fenced, deadOnThaw}},
 		"no stale write was tried": {func(t *testing.T, e *evidence) {
 			e.entries = e.entries[:len(e.entries)-1]
@@ -131,11 +131,11 @@ func TestEveryFaultIsFlaggedByItsLine(t *testing.T) {
 		}, []string{tokensGrow}},
 		"a job is never acknowledged": {func(t *testing.T, e *evidence) { delete(e.acked, 17) }, []string{lostJobs}},
 		"a job is acknowledged and not done": {func(t *testing.T, e *evidence) {
-			e.entries[at(t, *e, "node-2", worked)].outcome = repeated
+			e.entries[at(t, *e, "node-2", worked)].outcome = stage.Repeated
 		}, []string{lostJobs}},
 		"no job was sent": {func(t *testing.T, e *evidence) { e.sent = 0 }, []string{lostJobs}},
 		"a job is done twice": {func(t *testing.T, e *evidence) {
-			e.entries = append(e.entries, entry{"node-3", 5, 7990 * ms, worked, 3, written})
+			e.entries = append(e.entries, entry{"node-3", 5, 7990 * ms, worked, 3, stage.Written})
 		}, []string{doneTwice}},
 		"a host begins to count anew": {func(t *testing.T, e *evidence) {
 			e.entries[at(t, *e, "node-2", ticked)].number = 1
@@ -167,8 +167,8 @@ func TestEveryFaultIsFlaggedByItsLine(t *testing.T) {
 			e := sound()
 			c.doctor(t, &e)
 			v := judge(e)
-			require.Equal(t, c.flags, v.failed(), "%v", v)
-			require.False(t, v.good())
+			require.Equal(t, c.flags, v.Failed(), "%v", v)
+			require.False(t, v.Good())
 			require.Contains(t, v.String(), "verdict: BAD")
 		})
 	}

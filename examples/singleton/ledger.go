@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -13,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backends/etcd"
+	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -24,17 +24,8 @@ const (
 	jobPrefix    = ledgerPrefix + "job/"
 )
 
-const (
-	// writeTimeout bounds one write, and attemptTimeout each of its attempts.
-	writeTimeout   = 5 * time.Second
-	attemptTimeout = 2 * time.Second
-	attemptPause   = 50 * time.Millisecond
-)
-
 // etcdLedger is the fenced resource of a cluster of processes. The fence is the
-// lease itself: every write is a Txn that etcd applies only while the lease's key
-// stands at the revision that is the writer's token. So nothing has to be
-// remembered: with the lease gone or another's, the old token fits no more.
+// lease itself: see stage.Write.
 type etcdLedger struct {
 	client *clientv3.Client
 	lease  string // the key of the scheduler's lease
@@ -85,45 +76,20 @@ func (l *etcdLedger) job(node string, token lease.Token, number int) error {
 
 // write puts s under key, if the token is the lease's, and once only: if besides
 // the conditions hold. The error is lease.ErrStale, or else what was done is not
-// known. A write does not end with the scheduler's context: that one who lost
-// the lease gets nowhere is the ledger's business, and to be seen here.
+// known.
 func (l *etcdLedger) write(s stamp, key string, once []clientv3.Cmp, besides ...clientv3.Op) (*clientv3.TxnResponse, error) {
-	s.At = machineClock{}.Now().Mono
+	s.At = stage.MachineNow()
 	value, err := json.Marshal(s)
 	if err != nil {
 		return nil, err
 	}
-	ops := append([]clientv3.Op{clientv3.OpTxn(once, []clientv3.Op{clientv3.OpPut(key, string(value))}, nil)}, besides...)
-	fence := clientv3.Compare(clientv3.ModRevision(l.lease), "=", int64(s.Token))
-	resp, err := l.commit(func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return l.client.Txn(ctx).If(fence).Then(ops...).Commit()
-	})
-	if err != nil {
-		return nil, err
+	resp, outcome, err := stage.Write{Lease: l.lease, Token: s.Token, Once: once,
+		Put: []clientv3.Op{clientv3.OpPut(key, string(value))}, Besides: besides}.Do(l.client)
+	if resp != nil {
+		l.tell(report{At: stage.MachineNow(), What: didWrite, Token: s.Token, Kind: s.Kind, Number: s.Number,
+			Outcome: outcome, Revision: resp.Header.Revision})
 	}
-	r := report{At: machineClock{}.Now().Mono, What: didWrite, Token: s.Token, Kind: s.Kind, Number: s.Number,
-		Outcome: written, Revision: resp.Header.Revision}
-	switch {
-	case !resp.Succeeded:
-		r.Outcome, err = refused, fmt.Errorf("%w: %d is not the revision of %s", lease.ErrStale, s.Token, l.lease)
-	case !resp.Responses[0].GetResponseTxn().Succeeded:
-		r.Outcome = repeated
-	}
-	l.tell(r)
 	return resp, err
-}
-
-// commit repeats a Txn whose outcome is not known; writes that happen once only
-// allow that.
-func (l *etcdLedger) commit(txn func(context.Context) (*clientv3.TxnResponse, error)) (*clientv3.TxnResponse, error) {
-	for end := time.Now().Add(writeTimeout); ; time.Sleep(attemptPause) {
-		ctx, cancel := context.WithTimeout(context.Background(), attemptTimeout)
-		resp, err := txn(ctx)
-		cancel()
-		if err == nil || time.Now().After(end) {
-			return resp, err
-		}
-	}
 }
 
 // entryOf reads what a key of the ledger says.
@@ -132,5 +98,5 @@ func entryOf(kv *mvccpb.KeyValue) (entry, error) {
 	if err := json.Unmarshal(kv.Value, &s); err != nil {
 		return entry{}, fmt.Errorf("%s: %w", kv.Key, err)
 	}
-	return entry{node: s.Node, token: s.Token, at: s.At, kind: s.Kind, number: s.Number, outcome: written}, nil
+	return entry{node: s.Node, token: s.Token, at: s.At, kind: s.Kind, number: s.Number, outcome: stage.Written}, nil
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/examples/internal/stage"
 )
 
 // The whole program with processes and etcd: the one test here that needs them.
@@ -22,10 +24,10 @@ func TestWithProcessesAndEtcdTheVerdictIsGood(t *testing.T) {
 		t.Skip("etcd skipped (HOLDFAST_SKIP_ETCD is set)")
 	}
 	var out bytes.Buffer
-	v, err := runLocal(t.Context(), config{ttl: 2 * time.Second, duration: 10 * time.Second}, &out)
+	v, err := runLocal(t.Context(), stage.Config{TTL: 2 * time.Second, Duration: 10 * time.Second}, &out)
 	require.NoError(t, err, "%s", &out)
-	require.True(t, v.good(), "%s", &out)
-	require.Len(t, v, 11)
+	require.True(t, v.Good(), "%s", &out)
+	require.Len(t, v.Findings, 11)
 	last := -1
 	for _, line := range []string{"HOSTS", "KILLED", "HOSTS", "STOPPED", "HOSTS", "SIGCONT", "found the lease lost", "has left", "verdict: GOOD"} {
 		at := strings.Index(out.String()[last+1:], line)

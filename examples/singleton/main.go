@@ -46,24 +46,19 @@
 //
 // In order: scheduler.go (the singleton), client.go, journal.go (the fenced
 // resource), peer.go, node.go and freeze.go (a node, and how it is killed), run.go
-// (the course of events), judge.go (the verdict). With etcd: process.go (one
-// node), ledger.go (the fenced resource), report.go, child.go (a node as seen
-// from outside), audit.go (the evidence), local.go (the course of events).
+// (the course of events), evidence.go and judge.go (the verdict). With etcd:
+// process.go (one node), ledger.go (the fenced resource), report.go, audit.go (the
+// evidence), local.go (the course of events). What is not about singletons is in
+// examples/internal/stage.
 package main
 
 import (
 	"context"
-	"errors"
-	"flag"
-	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"strings"
-	"syscall"
 	"time"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/examples/internal/stage"
 )
 
 func main() {
@@ -72,56 +67,13 @@ func main() {
 
 // program returns the exit status.
 func program(ctx context.Context, args []string, in io.Reader, out, logs io.Writer) int {
-	var cfg config
-	fs := flag.NewFlagSet("singleton", flag.ContinueOnError)
-	fs.SetOutput(logs)
-	fs.DurationVar(&cfg.ttl, "ttl", 2*time.Second, "how long a lease outlives its last renewal")
-	fs.DurationVar(&cfg.duration, "duration", 16*time.Second, "how long jobs are sent, at least the TTL (with -etcd local 3.5 times) and 2s")
-	fs.BoolVar(&cfg.verbose, "v", false, "print what the Keepers and managers log as well")
-	where := fs.String("etcd", "", "`local`, or the endpoints of an etcd to run one node on; default: all in this process")
-	fs.StringVar(&cfg.id, "id", fmt.Sprintf("node-%d", os.Getpid()), "the node's name, with -etcd URL")
-	fs.StringVar(&cfg.listen, "listen", "127.0.0.1:0", "where the node listens, with -etcd URL")
-	fs.BoolVar(&cfg.journal, "journal", false, "print lines of JSON, and end when standard input does, with -etcd URL")
-	switch err := fs.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		return 0
-	case err != nil:
-		return 2
-	case fs.NArg() > 0:
-		fmt.Fprintf(logs, "%v: %q, there are no arguments but flags\n", lease.ErrInvalid, fs.Arg(0))
-		return 2
-	}
-
-	if *where != "" { // otherwise there is nothing to leave behind
-		var stop context.CancelFunc
-		ctx, stop = signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
-		defer stop()
-	}
-	var v verdict
-	var err error
-	switch *where {
-	case "":
-		v, err = run(cfg, out)
-	case "local":
-		v, err = runLocal(ctx, cfg, out)
-	default:
-		cfg.endpoints = strings.Split(*where, ",")
-		if err = runProcess(ctx, cfg, in, out, logs); err == nil {
-			return 0
-		}
-	}
-	switch {
-	case errors.Is(err, lease.ErrInvalid):
-		fmt.Fprintln(logs, err)
-		return 2
-	case err != nil && len(cfg.endpoints) > 0:
-		fmt.Fprintln(logs, err)
-		return 1
-	case err != nil:
-		fmt.Fprintln(logs, "no verdict:", err)
-		return 1
-	case !v.good():
-		return 1
-	}
-	return 0
+	return stage.Program{
+		Name:          "singleton",
+		Duration:      16 * time.Second,
+		DurationUsage: "how long jobs are sent, at least the TTL (with -etcd local 3.5 times) and 2s",
+		VerboseUsage:  "print what the Keepers and managers log as well",
+		Run:           run,
+		Local:         runLocal,
+		Node:          runProcess,
+	}.Main(ctx, args, in, out, logs)
 }

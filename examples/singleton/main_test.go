@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/examples/internal/stage"
 )
 
 // The whole program, on real time and real connections. Several remotes in one
@@ -17,10 +19,10 @@ import (
 // constraint; everything else here is tested with it.
 func TestTheProgramsOwnVerdictIsGood(t *testing.T) {
 	var out bytes.Buffer
-	v, err := run(config{ttl: time.Second, duration: 4 * time.Second, verbose: true}, &out)
+	v, err := run(stage.Config{TTL: time.Second, Duration: 4 * time.Second, Verbose: true}, &out)
 	require.NoError(t, err, "%s", &out)
-	require.True(t, v.good(), "%s", &out)
-	require.Len(t, v, 11)
+	require.True(t, v.Good(), "%s", &out)
+	require.Len(t, v.Findings, 11)
 	last := -1
 	for _, line := range []string{"HOSTS", "KILLED", "no answer to job", "HOSTS", "LEAVES", "HOSTS", "THAWED", "is refused", "verdict: GOOD"} {
 		at := strings.Index(out.String()[last+1:], line)

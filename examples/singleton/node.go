@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultclock"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
@@ -17,7 +18,7 @@ type node struct {
 	freezer
 
 	id       string
-	timeline *timeline
+	timeline *stage.Timeline
 	clock    *faultclock.Clock
 	store    *faultstore.Store
 
@@ -25,10 +26,10 @@ type node struct {
 	lost bool // the lease was lost here, once at least
 }
 
-func newNode(id string, store lease.Store, cfg config, t *timeline) (*node, error) {
+func newNode(id string, store lease.Store, cfg stage.Config, t *stage.Timeline) (*node, error) {
 	n := &node{id: id, timeline: t, clock: faultclock.New(), store: faultstore.Wrap(store)}
 	var err error
-	if n.peer, err = newPeer(id, "127.0.0.1", 0, cfg.ttl, n.store, n.clock, t.logger(id, cfg.verbose)); err != nil {
+	if n.peer, err = newPeer(id, "127.0.0.1", 0, cfg.TTL, n.store, n.clock, t.Logger(id, cfg.Verbose)); err != nil {
 		return nil, err
 	}
 	n.system.EventStream.Subscribe(n.onEvent)
@@ -45,7 +46,7 @@ func (n *node) start(j *journal) error {
 }
 
 // say puts a line into the timeline.
-func (n *node) say(format string, args ...any) { n.timeline.say(n.id, format, args...) }
+func (n *node) say(format string, args ...any) { n.timeline.Say(n.id, format, args...) }
 
 func (n *node) onEvent(event any) {
 	e, ok := event.(singleton.Event)
@@ -78,7 +79,7 @@ func (n *node) kill() (at time.Duration, err error) {
 		n.clock.Freeze()
 		n.store.Partition()
 		n.say("KILLED in the middle of job %d: actors and Keeper frozen, nothing released", number)
-		struck <- now()
+		struck <- stage.Now()
 	})
 	select {
 	case at = <-struck:

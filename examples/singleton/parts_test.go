@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -11,6 +10,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/remoting"
 )
@@ -38,18 +38,18 @@ func TestTheJournalRefusesAStaleTokenAndKnowsAJobThatComesAgain(t *testing.T) {
 	j.passed("a", 1, 5)
 	entries, passes := j.snapshot()
 	require.Equal(t, []pass{{"a", 1, 5}}, passes)
-	var outcomes []outcome
+	var outcomes []stage.Outcome
 	for i, x := range entries {
 		outcomes = append(outcomes, x.outcome)
 		require.True(t, i == 0 || x.at >= entries[i-1].at)
 	}
-	require.Equal(t, []outcome{written, written, written, written, repeated, refused, refused, refused}, outcomes)
+	require.Equal(t, []stage.Outcome{stage.Written, stage.Written, stage.Written, stage.Written, stage.Repeated, stage.Refused, stage.Refused, stage.Refused}, outcomes)
 }
 
 func TestSettingsOutOfBoundsAreRefusedByName(t *testing.T) {
-	for field, cfg := range map[string]config{
-		"-ttl":      {ttl: lease.MinTTL - 1, duration: time.Minute},
-		"-duration": {ttl: time.Second, duration: 3*time.Second - 1},
+	for field, cfg := range map[string]stage.Config{
+		"-ttl":      {TTL: lease.MinTTL - 1, Duration: time.Minute},
+		"-duration": {TTL: time.Second, Duration: 3*time.Second - 1},
 	} {
 		_, err := run(cfg, &bytes.Buffer{})
 		require.ErrorIs(t, err, lease.ErrInvalid)
@@ -136,7 +136,7 @@ func TestTheClientSendsAgainUntilItIsAnswered(t *testing.T) {
 			}
 		}))
 		var out bytes.Buffer
-		line := newTimeline(&out)
+		line := stage.NewTimeline(&out)
 		b := &books{}
 		c := &client{to: deaf, resend: 200 * time.Millisecond, books: b, timeline: line}
 		pid := system.Root.Spawn(actor.PropsFromProducer(func() actor.Actor { return c }))
@@ -146,7 +146,7 @@ func TestTheClientSendsAgainUntilItIsAnswered(t *testing.T) {
 		system.Root.Stop(pid)
 		system.Root.Stop(deaf)
 		synctest.Wait()
-		require.NoError(t, line.close())
+		require.NoError(t, line.Close())
 
 		sent, resends, acked := b.balance()
 		require.GreaterOrEqual(t, sent, 70)
@@ -161,7 +161,7 @@ func TestTheClientSendsAgainUntilItIsAnswered(t *testing.T) {
 func TestTheClientsWindowIsBounded(t *testing.T) {
 	bubble(t, func(t *testing.T, system *actor.ActorSystem) {
 		void := system.Root.Spawn(actor.PropsFromFunc(func(actor.Context) {}))
-		line := newTimeline(&bytes.Buffer{})
+		line := stage.NewTimeline(&bytes.Buffer{})
 		b := &books{}
 		c := &client{to: void, resend: time.Hour, books: b, timeline: line}
 		pid := system.Root.Spawn(actor.PropsFromProducer(func() actor.Actor { return c }))
@@ -171,26 +171,6 @@ func TestTheClientsWindowIsBounded(t *testing.T) {
 		system.Root.Stop(pid)
 		system.Root.Stop(void)
 		synctest.Wait()
-		require.NoError(t, line.close())
+		require.NoError(t, line.Close())
 	})
-}
-
-type broken struct{}
-
-func (broken) Write([]byte) (int, error) { return 0, errors.New("no paper") }
-
-func TestTheTimelineTellsOfAWriterThatFails(t *testing.T) {
-	line := newTimeline(broken{})
-	line.say("x", "y")
-	require.ErrorContains(t, line.close(), "no paper")
-	line.say("x", "too late, and harmless")
-}
-
-func TestVerboseLinesAreTheNodesOwn(t *testing.T) {
-	var out bytes.Buffer
-	line := newTimeline(&out)
-	line.logger("node-9", true).Info("hello")
-	line.logger("node-8", false).Info("nothing")
-	require.NoError(t, line.close())
-	require.Regexp(t, `^ +0\.\d{3}s  node-9    \| hello\n$`, out.String())
 }

@@ -87,8 +87,12 @@ func describe(e singleton.Event) string {
 			text += fmt.Sprintf(": it panicked: %v", e.Panic)
 		}
 		return text
+	case singleton.HandedOver:
+		return fmt.Sprintf("handed the lease of token %d over to %s", e.Token, e.Peer.ID)
+	case singleton.Released:
+		return "its release has ended" + because(e.Reason)
 	}
-	return fmt.Sprintf("event %d", e.Kind)
+	return fmt.Sprintf("%v, token %d", e.Kind, e.Token)
 }
 
 func because(reason error) string {

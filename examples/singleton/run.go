@@ -10,7 +10,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/examples/internal/stage"
 )
 
 const (
@@ -18,39 +18,18 @@ const (
 	slack = time.Second
 	// patience bounds every wait for something that takes no TTL.
 	patience = 10 * time.Second
+	// poll is how often it looks whether what it waits for is there.
+	poll = 2 * time.Millisecond
 )
-
-// config is the program's settings.
-type config struct {
-	ttl      time.Duration
-	duration time.Duration // for which jobs are sent
-	verbose  bool
-
-	// Of the one node of this process, if it is one of several processes.
-	endpoints []string // of etcd
-	id        string
-	listen    string // host:port
-	journal   bool   // tell what happens as JSON, and obey standard input
-}
-
-func (c config) check() error {
-	if c.ttl < lease.MinTTL {
-		return fmt.Errorf("-ttl: %w: %v, must be at least %v", lease.ErrInvalid, c.ttl, lease.MinTTL)
-	}
-	if least := c.ttl + 2*time.Second; c.duration < least {
-		return fmt.Errorf("-duration: %w: %v, must be at least %v, the TTL and 2s", lease.ErrInvalid, c.duration, least)
-	}
-	return nil
-}
 
 // stretch is how long nothing is done to the nodes, each of four times. Beside
 // them there is the time of the kill, about a TTL.
-func (c config) stretch() time.Duration { return (c.duration - c.ttl) / 4 }
+func stretch(cfg stage.Config) time.Duration { return (cfg.Duration - cfg.TTL) / 4 }
 
 // course is one run.
 type course struct {
-	cfg      config
-	timeline *timeline
+	cfg      stage.Config
+	timeline *stage.Timeline
 	journal  *journal
 	books    *books
 	nodes    []*node // the three that may host
@@ -60,29 +39,15 @@ type course struct {
 
 // run lets the whole happen, printing to w, and judges it. An error means that
 // there is no verdict; it is lease.ErrInvalid if cfg makes no sense.
-func run(cfg config, w io.Writer) (v verdict, err error) {
-	if err := cfg.check(); err != nil {
-		return nil, err
+func run(cfg stage.Config, w io.Writer) (stage.Verdict, error) {
+	if err := cfg.Check(); err != nil {
+		return stage.Verdict{}, err
 	}
 	if err := register(); err != nil {
-		return nil, err
+		return stage.Verdict{}, err
 	}
-	t := newTimeline(w)
-	c := &course{cfg: cfg, timeline: t, journal: newJournal(), books: &books{}}
-	var e evidence
-	err = c.setUp()
-	if err == nil {
-		e, err = c.play()
-	}
-	c.tearDown()
-	if err == nil {
-		v = judge(e)
-		t.put("\n" + v.String())
-	}
-	if failed := t.close(); err == nil {
-		err = failed
-	}
-	return v, err
+	c := &course{cfg: cfg, timeline: stage.NewTimeline(w), journal: newJournal(), books: &books{}}
+	return stage.Perform(c.timeline, c.setUp, c.play, c.tearDown, judge)
 }
 
 // setUp starts the nodes, each on its own port, and the client.
@@ -110,15 +75,15 @@ func (c *course) setUp() error {
 
 // play is what happens to the nodes.
 func (c *course) play() (e evidence, err error) {
-	e = evidence{ttl: c.cfg.ttl, slack: slack}
+	e = evidence{ttl: c.cfg.TTL, slack: slack}
 	first, err := c.hostBeside()
 	if err != nil {
 		return e, err
 	}
-	e.from, e.first = now(), ended{node: first.id, by: "kill"}
+	e.from, e.first = stage.Now(), ended{node: first.id, by: "kill"}
 	e.frozen = first.id
 	c.startClient()
-	time.Sleep(c.cfg.stretch())
+	time.Sleep(stretch(c.cfg))
 
 	if e.frozenAt, err = first.kill(); err != nil {
 		return e, err
@@ -128,7 +93,7 @@ func (c *course) play() (e evidence, err error) {
 		return e, err
 	}
 	e.second = ended{node: second.id, by: "leave", released: true}
-	time.Sleep(c.cfg.stretch())
+	time.Sleep(stretch(c.cfg))
 
 	second.say("LEAVES: stops the scheduler, releases the lease")
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
@@ -140,17 +105,17 @@ func (c *course) play() (e evidence, err error) {
 	if _, err := c.hostBeside(first, second); err != nil {
 		return e, err
 	}
-	time.Sleep(c.cfg.stretch())
+	time.Sleep(stretch(c.cfg))
 
-	e.thawedAt = now()
+	e.thawedAt = stage.Now()
 	first.resurrect()
-	time.Sleep(c.cfg.stretch())
+	time.Sleep(stretch(c.cfg))
 
 	c.books.close()
 	if err := c.allAnswered(); err != nil {
-		c.timeline.say("client", "%v", err) // the verdict says so, too
+		c.timeline.Say("client", "%v", err) // the verdict says so, too
 	}
-	e.to = now()
+	e.to = stage.Now()
 	e.noticed = first.lostLease()
 	e.entries, e.passes = c.journal.snapshot()
 	e.sent, e.resends, e.acked = c.books.balance()
@@ -158,14 +123,14 @@ func (c *course) play() (e evidence, err error) {
 }
 
 func (c *course) startClient() {
-	c.client = spawnClient(c.outside.peer, c.cfg.ttl, c.books, c.timeline)
+	c.client = spawnClient(c.outside.peer, c.cfg.TTL, c.books, c.timeline)
 }
 
 // hostBeside waits until a node hosts that is none of those.
 func (c *course) hostBeside(those ...*node) (*node, error) {
 	var host *node
-	most := c.cfg.ttl + patience
-	if !until(most, func() bool {
+	most := c.cfg.TTL + patience
+	if !stage.Until(most, poll, func() bool {
 		id := c.journal.host()
 		i := slices.IndexFunc(c.nodes, func(n *node) bool { return n.id == id && !slices.Contains(those, n) })
 		if i >= 0 {
@@ -181,7 +146,7 @@ func (c *course) hostBeside(those ...*node) (*node, error) {
 // allAnswered waits for the acknowledgements that are missing.
 func (c *course) allAnswered() error {
 	var missing int
-	if !until(c.cfg.ttl+patience, func() bool {
+	if !stage.Until(c.cfg.TTL+patience, poll, func() bool {
 		sent, _, acked := c.books.balance()
 		missing = sent - len(acked)
 		return missing == 0
@@ -193,7 +158,7 @@ func (c *course) allAnswered() error {
 
 // tearDown ends what is left: the one that was killed first, lest it be host
 // once more.
-func (c *course) tearDown() {
+func (c *course) tearDown(bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if c.client != nil {
@@ -208,16 +173,5 @@ func (c *course) tearDown() {
 			n.say("%v", err)
 		}
 	}
-}
-
-// until polls cond for at most the given time.
-func until(most time.Duration, cond func() bool) bool {
-	for end := time.Now().Add(most); ; time.Sleep(2 * time.Millisecond) {
-		if cond() {
-			return true
-		}
-		if time.Now().After(end) {
-			return false
-		}
-	}
+	return nil
 }

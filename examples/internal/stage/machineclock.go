@@ -1,6 +1,6 @@
 //go:build linux || darwin || freebsd
 
-package main
+package stage
 
 import (
 	"time"
@@ -10,13 +10,13 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// machineClock tells the machine's monotonic time since a point that is the same
+// MachineClock tells the machine's monotonic time since a point that is the same
 // for every process, so that what several processes note down compares exactly.
 // lease.SystemClock counts from the start of its process.
-type machineClock struct{}
+type MachineClock struct{}
 
 // Now implements lease.Clock.
-func (machineClock) Now() lease.Reading {
+func (MachineClock) Now() lease.Reading {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
 		panic(err) // there is no such machine
@@ -25,4 +25,7 @@ func (machineClock) Now() lease.Reading {
 }
 
 // AfterFunc implements lease.Clock.
-func (machineClock) AfterFunc(d time.Duration, f func()) lease.Timer { return time.AfterFunc(d, f) }
+func (MachineClock) AfterFunc(d time.Duration, f func()) lease.Timer { return time.AfterFunc(d, f) }
+
+// MachineNow reads the clock of the machine.
+func MachineNow() time.Duration { return MachineClock{}.Now().Mono }

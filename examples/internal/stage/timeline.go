@@ -1,4 +1,4 @@
-package main
+package stage
 
 import (
 	"fmt"
@@ -11,10 +11,10 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// timeline prints what happens: seconds, node, event. Lines are written by one
+// Timeline prints what happens: seconds, node, event. Lines are written by one
 // goroutine, since those who have something to say must not wait for a writer;
 // of more than a buffer holds, the rest is left out.
-type timeline struct {
+type Timeline struct {
 	start time.Duration
 	lines chan string
 	ended chan struct{}
@@ -24,8 +24,9 @@ type timeline struct {
 	closed bool
 }
 
-func newTimeline(w io.Writer) *timeline {
-	t := &timeline{start: now(), lines: make(chan string, 1024), ended: make(chan struct{})}
+// NewTimeline starts a timeline at the present time.
+func NewTimeline(w io.Writer) *Timeline {
+	t := &Timeline{start: Now(), lines: make(chan string, 1024), ended: make(chan struct{})}
 	go func() {
 		defer close(t.ended)
 		for line := range t.lines {
@@ -37,12 +38,12 @@ func newTimeline(w io.Writer) *timeline {
 	return t
 }
 
-// say adds a line, stamped with the present time.
-func (t *timeline) say(node, format string, args ...any) {
-	t.put(fmt.Sprintf("%8.3fs  %-7s %s\n", (now() - t.start).Seconds(), node, fmt.Sprintf(format, args...)))
+// Say adds a line, stamped with the present time.
+func (t *Timeline) Say(node, format string, args ...any) {
+	t.put(fmt.Sprintf("%8.3fs  %-7s %s\n", (Now() - t.start).Seconds(), node, fmt.Sprintf(format, args...)))
 }
 
-func (t *timeline) put(line string) {
+func (t *Timeline) put(line string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
@@ -55,17 +56,17 @@ func (t *timeline) put(line string) {
 }
 
 // Sync implements zapcore.WriteSyncer.
-func (t *timeline) Sync() error { return nil }
+func (t *Timeline) Sync() error { return nil }
 
 // Write implements zapcore.WriteSyncer: one line of a logger's.
-func (t *timeline) Write(line []byte) (int, error) {
+func (t *Timeline) Write(line []byte) (int, error) {
 	node, text, _ := strings.Cut(strings.TrimSuffix(string(line), "\n"), "\t")
-	t.say(node, "  | %s", strings.ReplaceAll(text, "\t", "  "))
+	t.Say(node, "  | %s", strings.ReplaceAll(text, "\t", "  "))
 	return len(line), nil
 }
 
-// logger returns the logger of a node: into the timeline, or nowhere.
-func (t *timeline) logger(node string, verbose bool) *zap.Logger {
+// Logger returns the logger of a node: into the timeline, or nowhere.
+func (t *Timeline) Logger(node string, verbose bool) *zap.Logger {
 	if !verbose {
 		return zap.NewNop()
 	}
@@ -74,9 +75,9 @@ func (t *timeline) logger(node string, verbose bool) *zap.Logger {
 	return zap.New(zapcore.NewCore(enc, t, zapcore.DebugLevel)).Named(node)
 }
 
-// close writes what is left and returns the writer's first error. What is said
+// Close writes what is left and returns the writer's first error. What is said
 // later is left out.
-func (t *timeline) close() error {
+func (t *Timeline) Close() error {
 	t.mu.Lock()
 	t.closed = true
 	close(t.lines)

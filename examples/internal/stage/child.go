@@ -1,6 +1,6 @@
 //go:build linux || darwin || freebsd
 
-package main
+package stage
 
 import (
 	"bufio"
@@ -17,28 +17,30 @@ import (
 	"time"
 )
 
-// child is a process that was started here, with one node, and all it told.
-type child struct {
-	id       string
-	timeline *timeline
+// Child is a process that was started here, with one node, and all it told.
+type Child[R any] struct {
+	ID       string
+	timeline *Timeline
+	tell     func(R)
 	cmd      *exec.Cmd
 	stdin    io.WriteCloser
 	done     chan struct{} // closed once it was waited for
 	err      error         // how it ended; read after done
 
 	mu      sync.Mutex
-	reports []report
+	reports []R
 	garbled error // something it said was no report
 }
 
-// startChild starts this program once more, with args.
-func startChild(id string, t *timeline, args ...string) (*child, error) {
+// startChild starts this program once more, with args. tell is called with all that
+// it reports.
+func startChild[R any](id string, t *Timeline, tell func(R), args ...string) (*Child[R], error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	c := &child{id: id, timeline: t, cmd: exec.Command(self, args...), done: make(chan struct{})}
-	c.cmd.Env = append(os.Environ(), nodeEnv+"=1")
+	c := &Child[R]{ID: id, timeline: t, tell: tell, cmd: exec.Command(self, args...), done: make(chan struct{})}
+	c.cmd.Env = append(os.Environ(), NodeEnv+"=1")
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what is typed at the terminal is for the parent
 	diesWithParent(c.cmd.SysProcAttr)
 	stdin, err1 := c.cmd.StdinPipe()
@@ -72,35 +74,32 @@ func startChild(id string, t *timeline, args ...string) (*child, error) {
 	return c, nil
 }
 
-// listen keeps what the child reports, and prints what people want to know.
-func (c *child) listen(from io.Reader) {
-	tell := plainReports(c.id, c.timeline)
+// listen keeps what the child reports, and tells it.
+func (c *Child[R]) listen(from io.Reader) {
 	for lines := bufio.NewReader(from); ; {
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
 			return // a line that was cut off by a kill was no report yet
 		}
-		var r report
+		var r R
 		err = json.Unmarshal(line, &r)
 		c.mu.Lock()
 		if err != nil {
-			c.garbled = errors.Join(c.garbled, fmt.Errorf("%s said %.100q: %w", c.id, line, err))
+			c.garbled = errors.Join(c.garbled, fmt.Errorf("%s said %.100q: %w", c.ID, line, err))
 		} else {
 			c.reports = append(c.reports, r)
 		}
 		c.mu.Unlock()
-		if r.What != didWrite { // of work there is too much
-			tell(r)
-		}
+		c.tell(r)
 	}
 }
 
 // overhear prints what the child writes to standard error.
-func (c *child) overhear(from io.Reader) {
+func (c *Child[R]) overhear(from io.Reader) {
 	for lines := bufio.NewReader(from); ; {
 		line, err := lines.ReadString('\n')
 		if line != "" {
-			c.say("  | %s", strings.TrimRight(line, "\r\n"))
+			c.Say("  | %s", strings.TrimRight(line, "\r\n"))
 		}
 		if err != nil {
 			return
@@ -108,44 +107,33 @@ func (c *child) overhear(from io.Reader) {
 	}
 }
 
-func (c *child) say(format string, args ...any) { c.timeline.say(c.id, format, args...) }
+// Say puts a line into the timeline.
+func (c *Child[R]) Say(format string, args ...any) { c.timeline.Say(c.ID, format, args...) }
 
-// told returns the first report since then that fits.
-func (c *child) told(since time.Duration, fits func(report) bool) (report, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, r := range c.reports {
-		if r.At >= since && fits(r) {
-			return r, true
-		}
-	}
-	return report{}, false
-}
-
-// all returns every report so far.
-func (c *child) all() ([]report, error) {
+// All returns every report so far.
+func (c *Child[R]) All() ([]R, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.reports[:len(c.reports):len(c.reports)], c.garbled
 }
 
-// hold has the node stay in the middle of its next job.
-func (c *child) hold() error {
-	_, err := io.WriteString(c.stdin, holdCommand+"\n")
+// Order writes a line to the standard input of the process.
+func (c *Child[R]) Order(line string) error {
+	_, err := io.WriteString(c.stdin, line+"\n")
 	return err
 }
 
-// kill ends the process with SIGKILL, also one that is stopped, and returns when
+// Kill ends the process with SIGKILL, also one that is stopped, and returns when
 // it is gone.
-func (c *child) kill() error {
+func (c *Child[R]) Kill(patience time.Duration) error {
 	if err := c.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
 	return c.ended(patience)
 }
 
-// stop sends SIGSTOP and returns when every thread of the process stands still.
-func (c *child) stop() error {
+// Stop sends SIGSTOP and returns when every thread of the process stands still.
+func (c *Child[R]) Stop() error {
 	if err := c.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
@@ -154,38 +142,39 @@ func (c *child) stop() error {
 		switch _, err := syscall.Wait4(c.cmd.Process.Pid, &status, syscall.WUNTRACED, nil); {
 		case errors.Is(err, syscall.EINTR):
 		case err != nil:
-			return fmt.Errorf("waiting for %s to stop: %w", c.id, err)
+			return fmt.Errorf("waiting for %s to stop: %w", c.ID, err)
 		case !status.Stopped():
-			return fmt.Errorf("%s did not stop but end, with status %#x", c.id, int(status))
+			return fmt.Errorf("%s did not stop but end, with status %#x", c.ID, int(status))
 		default:
 			return nil
 		}
 	}
 }
 
-func (c *child) cont() error { return c.cmd.Process.Signal(syscall.SIGCONT) }
+// Cont sends SIGCONT.
+func (c *Child[R]) Cont() error { return c.cmd.Process.Signal(syscall.SIGCONT) }
 
-// leave asks the node to leave, and waits until its process has ended well.
-func (c *child) leave() error {
+// Leave asks the node to leave, and waits until its process has ended well.
+func (c *Child[R]) Leave(patience time.Duration) error {
 	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		return fmt.Errorf("%s: %w", c.id, err)
+		return fmt.Errorf("%s: %w", c.ID, err)
 	}
-	if err := c.ended(3 * patience); err != nil {
+	if err := c.ended(patience); err != nil {
 		return err
 	}
 	if c.err != nil {
-		return fmt.Errorf("%s: %w", c.id, c.err)
+		return fmt.Errorf("%s: %w", c.ID, c.err)
 	}
 	return nil
 }
 
-func (c *child) ended(within time.Duration) error {
+func (c *Child[R]) ended(within time.Duration) error {
 	timer := time.NewTimer(within)
 	defer timer.Stop()
 	select {
 	case <-c.done:
 		return nil
 	case <-timer.C:
-		return fmt.Errorf("%s, process %d, has not ended within %v", c.id, c.cmd.Process.Pid, within)
+		return fmt.Errorf("%s, process %d, has not ended within %v", c.ID, c.cmd.Process.Pid, within)
 	}
 }
