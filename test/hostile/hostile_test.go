@@ -323,9 +323,11 @@ func (s *siege) addresses(*testing.T) {
 	for i := range 100 / slower {
 		b := s.batch()
 		for j := range 8 {
-			at := fmt.Sprint("127.0.0.1:1", i, "-", j, strings.Repeat("0", 100<<10))
-			b.add(frontDoor(hostedType), &wire.Inquiry{Type: "g/" + hostedType, From: &wire.Node{Address: at, Incarnation: at}})
+			long, far := fmt.Sprint("127.0.0.1:1", i, "-", j, strings.Repeat("0", 400)), strings.Repeat("0", 100<<10)
+			b.add(frontDoor(hostedType), &wire.Inquiry{Type: "g/" + hostedType, From: &wire.Node{Address: long, Incarnation: long}})
 			s.refused(&s.want.Stats.Unsendable, 1)
+			b.add(frontDoor(hostedType), &wire.Inquiry{Type: "g/" + hostedType, From: &wire.Node{Address: long + far}})
+			s.letters++
 		}
 		b.send(out)
 	}
