@@ -78,11 +78,14 @@ func (e *Encoded) ProtoMethods() *protoiface.Methods { return &methods }
 
 var methods = protoiface.Methods{
 	Flags: protoiface.SupportMarshalDeterministic,
-	Size: func(in protoiface.SizeInput) protoiface.SizeOutput {
-		return protoiface.SizeOutput{Size: len(in.Message.(*Encoded).payload)}
-	},
+	// No Size: room would be made for a copy. The size is then that of what Marshal
+	// returns.
 	Marshal: func(in protoiface.MarshalInput) (protoiface.MarshalOutput, error) {
-		return protoiface.MarshalOutput{Buf: append(in.Buf, in.Message.(*Encoded).payload...)}, nil
+		p := in.Message.(*Encoded).payload
+		if in.Buf == nil {
+			return protoiface.MarshalOutput{Buf: p[:len(p):len(p)]}, nil // nobody writes to it, but may append
+		}
+		return protoiface.MarshalOutput{Buf: append(in.Buf, p...)}, nil
 	},
 	CheckInitialized: func(protoiface.CheckInitializedInput) (protoiface.CheckInitializedOutput, error) {
 		return protoiface.CheckInitializedOutput{}, nil

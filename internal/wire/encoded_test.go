@@ -31,6 +31,10 @@ func TestEncodedIsTheMessage(t *testing.T) {
 		bytes, name, err := remote.Serialize(e, remote.DefaultSerializerID) // as remote does
 		require.NoError(t, err)
 		require.Equal(t, e.Payload(), bytes)
+		_ = append(bytes, "more"...)
+		after, err := proto.MarshalOptions{}.MarshalAppend([]byte("before "), e)
+		require.NoError(t, err)
+		require.Equal(t, "before "+string(e.Payload()), string(after))
 		back, err := remote.Deserialize(bytes, name, remote.DefaultSerializerID)
 		require.NoError(t, err)
 		require.True(t, proto.Equal(was, back.(proto.Message)), "%v", back)
