@@ -67,7 +67,7 @@ type slot struct {
 	lives   int
 	n       *node
 	leader  *membership.Static
-	heard   time.Time // when it hears of the newest leader
+	heard   simulate.News // of leaders
 	frozen  bool
 	gone    bool          // crashed or left, and not yet restarted
 	left    chan struct{} // not nil: it is leaving; closed when it has

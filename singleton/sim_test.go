@@ -43,7 +43,7 @@ type slot struct {
 	lives  int
 	n      *node
 	leader *membership.Static
-	heard  time.Time // when it hears of the newest leader
+	heard  simulate.News // of leaders
 	m      *singleton.Manager
 	frozen bool
 	gone   bool // crashed, and not yet restarted

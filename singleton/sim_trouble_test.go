@@ -8,7 +8,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
-	"github.com/holdfast-go/holdfast/membership"
 )
 
 // trouble does random things to the cluster.
@@ -150,22 +149,10 @@ func (s *sim) flap() {
 			believed = s.some().owner()
 		}
 		if leader := sl.leader; s.r.IntN(8) > 0 {
-			sl.hear(leader, believed, s.upTo(late))
+			sl.heard.After(s.upTo(late), func() { leader.Set(believed) })
 		}
 	}
 	s.logf("leader is %q", owner.ID)
-}
-
-// hear has a node hear of a leader after a while, and of one after the other in the
-// order in which they came to lead.
-func (sl *slot) hear(leader *membership.Static, who lease.Owner, after time.Duration) {
-	now := time.Now()
-	at := now.Add(after)
-	if !at.After(sl.heard) {
-		at = sl.heard.Add(1)
-	}
-	sl.heard = at
-	time.AfterFunc(at.Sub(now), func() { leader.Set(who) })
 }
 
 // lead makes all nodes believe that sl leads.
@@ -173,7 +160,7 @@ func (s *sim) lead(sl *slot, late time.Duration) {
 	s.leads = sl
 	for _, x := range s.slots {
 		owner, leader := sl.owner(), x.leader
-		x.hear(leader, owner, s.upTo(late))
+		x.heard.After(s.upTo(late), func() { leader.Set(owner) })
 	}
 }
 
