@@ -19,12 +19,14 @@ import (
 )
 
 const (
-	ttl = 2 * time.Second
+	// ttl is long enough for a holder on a machine that is busy to lose nothing.
+	ttl = 6 * time.Second
 	// trust is how long a holder believes after it sent its last renewal that
 	// succeeded: the TTL less the default margin.
 	trust = ttl - ttl/10
-	// soon bounds, generously, how long things take on a machine that is busy.
-	soon = 10 * time.Second
+	// soon bounds, generously, how long things take on a machine that is busy. How
+	// long they may take is asserted on fake time, and measured by test/soak.
+	soon = 30 * time.Second
 )
 
 // now is the clock that every Keeper of this process goes by.
@@ -58,7 +60,7 @@ func (n *node) lease(t *testing.T, name string, opts ...lease.Option) *lease.Han
 	h, err := n.keeper.Lease(name, opts...)
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), ttl)
 		defer cancel()
 		if err := h.Close(ctx); err != nil {
 			t.Logf("closing: %v", err)

@@ -61,21 +61,15 @@ func (w withShared) Run() int {
 	return code
 }
 
-// three is taken by tests on a cluster of three servers: several at a time are
-// more than two processors can keep in step, and leaders change by themselves.
-var three sync.RWMutex
+// three is taken by tests on a cluster of three servers: several such clusters at a
+// time are more than two processors can keep in step, and leaders change by
+// themselves.
+var three sync.Mutex
 
 // alone makes t wait until no other test runs such a cluster.
 func alone(t *testing.T) {
 	three.Lock()
 	t.Cleanup(three.Unlock)
-}
-
-// unsteady makes t wait until no test that is alone runs. Its own cluster is one
-// whose leader may change at any time.
-func unsteady(t *testing.T) {
-	three.RLock()
-	t.Cleanup(three.RUnlock)
 }
 
 // shared is one server for all tests that do it no harm, each with a prefix of
@@ -124,10 +118,13 @@ func eventually(t *testing.T, within time.Duration, what string, cond func() boo
 	}
 }
 
-// session opens one for direct use of a store, long enough to need no renewal.
+// lasting is a TTL long enough to need no renewal.
+const lasting = 10 * time.Minute
+
+// session opens one for direct use of a store, with no renewals.
 func session(t *testing.T, s lease.Store, owner string) lease.Session {
 	t.Helper()
-	sess := lease.Session{ID: lease.SessionID(ids.Add(1)), TTL: time.Minute,
+	sess := lease.Session{ID: lease.SessionID(ids.Add(1)), TTL: lasting,
 		Owner: lease.Owner{ID: owner, Incarnation: fmt.Sprintf("%s-%d", owner, ids.Add(1))}}
 	g, err := s.OpenSession(t.Context(), sess)
 	require.NoError(t, err)

@@ -5,6 +5,7 @@ package etcd_test
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/holdfast-go/holdfast/lease"
@@ -48,6 +49,24 @@ func (s *settler) bury(ctx context.Context, ids ...lease.SessionID) error {
 				return err
 			}
 		}
+	}
+	return nil
+}
+
+// toGhosts buries what moves were answered to have been moved to: sessions that
+// were closed, and may have come back. What was moved goes with them, and no answer
+// to a move says that.
+func (s *settler) toGhosts(ctx context.Context, moves []lease.Move, outs []lease.Outcome) error {
+	for i, out := range outs {
+		to := moves[i].To.Session
+		if _, yes := s.ledger.haunted(to); !yes || !out.OK {
+			continue
+		}
+		if err := s.repeat(ctx, func(ctx context.Context) error { return s.bury(ctx, to) }); err != nil {
+			return err
+		}
+		s.ledger.tally.unsettled.Add(1)
+		return fmt.Errorf("%+v was moved to a session that was closed: %w", moves[i].Held, errUnsettled)
 	}
 	return nil
 }

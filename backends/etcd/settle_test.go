@@ -309,8 +309,8 @@ func (s *settler) Transfer(ctx context.Context, moves []lease.Move) ([]lease.Out
 		}
 		return err
 	})
-	if err == nil { // what was moved to a session that was closed meanwhile goes with it
-		err = s.repeat(ctx, func(ctx context.Context) error { return s.bury(ctx, targets...) })
+	if err == nil {
+		err = s.toGhosts(ctx, moves, outs)
 	}
 	if err != nil || len(outs) != len(moves) {
 		for _, e := range enders {

@@ -205,7 +205,7 @@ func TestSettlerSaysNoMoreThanItKnows(t *testing.T) {
 		"its session was closed": func(b bench, sess lease.Session, _ lease.Record) {
 			require.NoError(b.t, b.CloseSession(b.t.Context(), sess))
 		},
-		"its session may have expired": func(bench, lease.Session, lease.Record) { time.Sleep(time.Minute) },
+		"its session may have expired": func(bench, lease.Session, lease.Record) { time.Sleep(lasting) },
 		"another release had no time for an answer": func(b bench, _ lease.Session, r lease.Record) {
 			ctx, cancel := context.WithTimeout(b.t.Context(), time.Millisecond)
 			defer cancel()
@@ -232,6 +232,41 @@ func TestSettlerSaysNoMoreThanItKnows(t *testing.T) {
 			})
 		})
 	}
+}
+
+// comesBack is a store in which a session stands right after it was closed, so many
+// times: openings of it have landed.
+type comesBack struct {
+	whole
+	times int
+}
+
+func (c *comesBack) CloseSession(ctx context.Context, sess lease.Session) error {
+	if c.times--; c.times >= 0 {
+		return nil
+	}
+	return c.whole.CloseSession(ctx, sess)
+}
+
+// TestSettlerKnowsOfSessionsThatComeBack: nobody is told that a record was moved to a
+// session that was closed, though it was.
+func TestSettlerKnowsOfSessionsThatComeBack(t *testing.T) {
+	onBench(t, func(t *testing.T, b bench) {
+		r, to := win(t, b, session(t, b, "a"), "job"), lease.Session{ID: 7, TTL: lasting, Owner: lease.Owner{Incarnation: "b"}}
+		b.inner = &comesBack{whole: b.faults, times: 2} // for the owner, and once more
+		b.next(faultstore.OpenSession, unsaid)
+		g, err := b.OpenSession(t.Context(), to)
+		require.NoError(t, err)
+		require.NoError(t, g.Err)
+		require.NoError(t, b.CloseSession(t.Context(), to))
+
+		outs, err := b.Transfer(t.Context(), []lease.Move{{Held: r.Held(), To: lease.Offer{
+			Name: "job", Owner: to.Owner, Session: to.ID, TTL: to.TTL, Nonce: 9}}})
+		require.ErrorIs(t, err, errUnsettled, "%+v", outs)
+		left, err := b.direct.Get(t.Context(), "job")
+		require.NoError(t, err)
+		require.Empty(t, left, "its session has come back for good")
+	})
 }
 
 // TestSettlerHidesWhatNobodyWaitsFor: a claim that lands when its caller has long

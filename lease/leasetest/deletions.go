@@ -68,8 +68,7 @@ var deletionCases = []testCase{
 		t.check(len(late.all()) == 0 && late.failure() != nil, ruleContextDone, "WatchDeletions told of %s, error %v", show(late.all()), late.failure())
 	}},
 	{name: "deletions/leaves-nothing", needs: needDeletions | needCalm, run: func(t *T) {
-		n := t.node()
-		t.leavesNothing(n.deletionWatcher())
+		t.leavesNothing(func() watchFunc { return t.node().deletionWatcher() })
 	}},
 }
 

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/labelled"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -225,13 +226,20 @@ func watchPrefix(t *T) {
 }
 
 func watchLeavesNothing(t *T) {
-	n := t.node()
-	n.win("w/a")
-	t.leavesNothing(n.store.(lease.Watcher).Watch)
+	t.leavesNothing(func() watchFunc {
+		n := t.node()
+		n.win("w/a")
+		return n.store.(lease.Watcher).Watch
+	})
 }
 
-// leavesNothing begins and ends many watches in every way and counts goroutines.
-func (t *T) leavesNothing(f watchFunc) {
+// leavesNothing begins and ends many watches in every way and counts the
+// goroutines that these, and the making of the store, have left.
+func (t *T) leavesNothing(begin func() watchFunc) {
+	labelled.Do(t.Context(), t.Name(), func(context.Context) { t.leavesFew(begin()) })
+}
+
+func (t *T) leavesFew(f watchFunc) {
 	const watches = 64
 	once := func(i int) {
 		ctx, cancel := t.context()
@@ -248,13 +256,13 @@ func (t *T) leavesNothing(f watchFunc) {
 	}
 	once(0)
 	once(1)
-	before := goroutines()
+	before := labelled.Count(t.Name())
 	began := time.Now()
 	for i := range watches {
 		once(i)
 	}
 	t.check(time.Since(began) < watches*prompt/8, ruleWatchEnd, "%d watches took %v", watches, time.Since(began))
 	left := 0
-	ok := t.eventually(func() bool { left = goroutines() - before; return left < watches/4 })
+	ok := t.eventually(func() bool { left = labelled.Count(t.Name()) - before; return left < watches/4 })
 	t.check(ok, ruleWatchEnd, "%d watches that ended left %d goroutines", watches, left)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -224,26 +223,4 @@ func show(events []seen) string {
 		b.WriteString(" ")
 	}
 	return b.String()
-}
-
-// goroutines counts those that the case and its store may have started: in a
-// bubble its own, else all.
-func goroutines() int {
-	own := make([]byte, 256)
-	own = own[:runtime.Stack(own, false)]
-	bubble := ""
-	if head, _, ok := strings.Cut(string(own), "\n"); ok {
-		if i := strings.Index(head, "synctest bubble "); i >= 0 {
-			bubble = strings.TrimSuffix(head[i:], ":")
-		}
-	}
-	if bubble == "" {
-		return runtime.NumGoroutine()
-	}
-	for size := 1 << 20; ; size *= 2 {
-		all := make([]byte, size)
-		if n := runtime.Stack(all, true); n < size {
-			return strings.Count(string(all[:n]), bubble)
-		}
-	}
 }
