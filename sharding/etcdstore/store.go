@@ -7,10 +7,13 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"time"
 	"unicode/utf8"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-go/holdfast/backends/etcd"
 	"github.com/holdfast-go/holdfast/lease"
@@ -122,12 +125,26 @@ func (s *Store) enter(ctx context.Context, o sharding.Ownership) (sh *shard, lea
 	return sh, leave, nil
 }
 
-// explain says which shard an error is about.
-func explain(what string, o sharding.Ownership, err error) error {
+// explain says which shard an error is about; ctx is that of the caller.
+func explain(ctx context.Context, what string, o sharding.Ownership, err error) error {
 	if err == nil || o == nil {
 		return err
 	}
-	return fmt.Errorf("etcd entities of %s: %s: %w", o.Name(), what, err)
+	return fmt.Errorf("etcd entities of %s: %s: %w", o.Name(), what, late(ctx, err))
+}
+
+// late says that the time was over if a server does so in terms of its own. It may
+// notice before we do.
+func late(ctx context.Context, err error) error {
+	over := ctx.Err()
+	if end, ok := ctx.Deadline(); over == nil && ok && !time.Now().Before(end) {
+		over = context.DeadlineExceeded
+	}
+	var answer rpctypes.EtcdError
+	if over == nil || !errors.As(err, &answer) || answer.Code() != codes.Unavailable {
+		return err
+	}
+	return fmt.Errorf("%w: %w", over, err)
 }
 
 // Load implements sharding.EntityStore. All ids are of one moment. A key among them
@@ -135,11 +152,11 @@ func explain(what string, o sharding.Ownership, err error) error {
 func (s *Store) Load(ctx context.Context, o sharding.Ownership) ([]string, error) {
 	sh, leave, err := s.enter(ctx, o)
 	if err != nil {
-		return nil, explain("load", o, err)
+		return nil, explain(ctx, "load", o, err)
 	}
 	defer leave()
 	ids, err := s.load(clientv3.WithRequireLeader(ctx), sh, o)
-	return ids, explain("load", o, err)
+	return ids, explain(ctx, "load", o, err)
 }
 
 func (s *Store) load(ctx context.Context, sh *shard, o sharding.Ownership) ([]string, error) {

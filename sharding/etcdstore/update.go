@@ -17,12 +17,12 @@ import (
 func (s *Store) Update(ctx context.Context, o sharding.Ownership, add, remove []string) error {
 	for _, id := range slices.Concat(add, remove) {
 		if err := sharding.ValidateEntityID(id); err != nil {
-			return explain("update", o, err)
+			return explain(ctx, "update", o, err)
 		}
 	}
 	sh, leave, err := s.enter(ctx, o)
 	if err != nil {
-		return explain("update", o, err)
+		return explain(ctx, "update", o, err)
 	}
 	defer leave()
 	ctx = clientv3.WithRequireLeader(ctx)
@@ -30,7 +30,7 @@ func (s *Store) Update(ctx context.Context, o sharding.Ownership, add, remove []
 	for done := 0; ; {
 		part := ops[done:min(done+maxOps-1, len(ops))]
 		if err := s.write(ctx, sh, o, part); err != nil {
-			return explain("update", o, fmt.Errorf("after %d of %d changes: %w", done, len(ops), err))
+			return explain(ctx, "update", o, fmt.Errorf("after %d of %d changes: %w", done, len(ops), err))
 		}
 		if done += len(part); done == len(ops) {
 			return nil
