@@ -69,7 +69,7 @@ func TestSilentEndpoints(t *testing.T) {
 	}
 	endpoints = append(endpoints, c.Endpoints()...)
 	s := newStore(t, c.Client(t, func(cfg *clientv3.Config) { cfg.Endpoints = endpoints }), fresh())
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	_, err := s.OpenSession(ctx, lease.Session{ID: lease.SessionID(ids.Add(1)), TTL: ttl, Owner: lease.Owner{Incarnation: "x"}})
 	require.NoError(t, err)
@@ -100,7 +100,7 @@ func TestErrorsOfLeases(t *testing.T) {
 	// A client that its owner closed: errors, at once, and no panic.
 	require.NoError(t, client.Close())
 	began := time.Now()
-	defer func() { require.Less(t, time.Since(began), ttl) }()
+	defer func() { require.Less(t, time.Since(began), 2*time.Second) }()
 	for range 2 {
 		_, err = s.Get(t.Context(), "a")
 		require.Error(t, err)

@@ -42,7 +42,7 @@ func TestHolderBehindABrokenLink(t *testing.T) {
 			broken := now()
 			fault.apply(route)
 			broken = max(broken, now()) // what was sent before may have been answered
-			bound := 2 * ttl
+			bound := ttl + 2*time.Second
 			if fault.lands {
 				bound += trust // renewals land for as long as the holder believes
 			}

@@ -373,7 +373,7 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 					require.ErrorIs(t, err, etcd.ErrUnreachable)
 					require.ErrorContains(t, err, route.Endpoints()[0])
 					require.NotErrorIs(t, err, lease.ErrSessionGone)
-					require.Less(t, time.Since(began), ttl)
+					require.Less(t, time.Since(began), 2*time.Second)
 
 					// A Keeper ends attempts by a timer of its own.
 					late := fmt.Errorf("no answer within 1s: %w", context.DeadlineExceeded)

@@ -256,13 +256,13 @@ func (t *T) leavesFew(f watchFunc) {
 	}
 	once(0)
 	once(1)
-	before := labelled.Count(t.Name())
+	before := t.goroutines()
 	began := time.Now()
 	for i := range watches {
 		once(i)
 	}
 	t.check(time.Since(began) < watches*prompt/8, ruleWatchEnd, "%d watches took %v", watches, time.Since(began))
 	left := 0
-	ok := t.eventually(func() bool { left = labelled.Count(t.Name()) - before; return left < watches/4 })
+	ok := t.eventually(func() bool { left = t.goroutines() - before; return left < watches/4 })
 	t.check(ok, ruleWatchEnd, "%d watches that ended left %d goroutines", watches, left)
 }

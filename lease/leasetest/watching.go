@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/labelled"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -223,4 +225,22 @@ func show(events []seen) string {
 		b.WriteString(" ")
 	}
 	return b.String()
+}
+
+// goroutines counts those that the case and its store started: in a bubble all, else
+// those that bear the case's label, as other tests may run.
+func (t *T) goroutines() int {
+	own := make([]byte, 256)
+	head, _, _ := strings.Cut(string(own[:runtime.Stack(own, false)]), "\n")
+	i := strings.Index(head, "synctest bubble ")
+	if i < 0 {
+		return labelled.Count(t.Name())
+	}
+	bubble := strings.TrimSuffix(head[i:], ":")
+	for size := 1 << 20; ; size *= 2 {
+		all := make([]byte, size)
+		if n := runtime.Stack(all, true); n < size {
+			return strings.Count(string(all[:n]), bubble)
+		}
+	}
 }
