@@ -82,7 +82,9 @@ func TestConformanceWhileLeadersDie(t *testing.T) {
 			return between(r, time.Second, 3*time.Second)
 		},
 		slack: 15 * time.Second,
-		least: figures{faults: 3, settled: 50, evident: 3},
+		// How many requests a leader applies and dies before it answers is chance: 2 of
+		// 583 in five rounds, 4 to 10 in one.
+		least: figures{faults: 3, settled: 50},
 	})
 }
 
