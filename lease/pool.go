@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-
-	"github.com/holdfast-go/holdfast/internal/mutant"
 )
 
 // pool is the sessions of one TTL that leases share; or one lease's own.
@@ -117,9 +115,6 @@ func (k *Keeper) open(p *pool) (*session, error) {
 	}
 	sent := k.clock.Now()
 	g, err := call(k, func(ctx context.Context) (Grant, error) { return k.store.OpenSession(ctx, s.Session) })
-	if mutant.On(mutant.DeadlineFromReply) {
-		sent = k.clock.Now()
-	}
 	if err == nil {
 		err = g.Err
 	}
@@ -236,9 +231,6 @@ func (k *Keeper) renew(ss []*session) {
 	k.mu.Unlock()
 	sent := k.clock.Now() // before the request, whatever the reply takes
 	grants, err := call(k, func(ctx context.Context) ([]Grant, error) { return k.store.Renew(ctx, asked) })
-	if mutant.On(mutant.DeadlineFromReply) {
-		sent = k.clock.Now()
-	}
 	if err == nil && len(grants) != len(ss) {
 		err = errors.New("the store answered with a wrong number of grants")
 	}

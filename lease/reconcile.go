@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-
-	"github.com/holdfast-go/holdfast/internal/mutant"
 )
 
 // reconciler finds records of this incarnation that no handle claims (a late
@@ -80,9 +78,6 @@ func (r *reconciler) listNowLocked() {
 
 // tick starts a round when one is due: every TTL, and for strays at once.
 func (r *reconciler) tick(now Reading, soon func(time.Duration)) {
-	if mutant.On(mutant.NoReconciliation) {
-		return
-	}
 	if r.running {
 		return
 	}

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-
-	"github.com/holdfast-go/holdfast/internal/mutant"
 )
 
 // This file takes operations to the store and settles what it answered. The one
@@ -103,9 +101,6 @@ func (k *Keeper) acquireAnsweredLocked(o *op, s *session, out Outcome) {
 		k.endOpLocked(o, false, out.Err)
 	case out.OK:
 		k.wonLocked(o, s, out)
-	case mutant.On(mutant.SettledByReadBack) && rec.Owner.Incarnation == k.owner.Incarnation:
-		o.nonce, h.last = rec.Nonce, min(h.last, rec.Token-1)
-		k.wonLocked(o, s, Outcome{Record: rec})
 	case rec.Owner.Incarnation == k.owner.Incarnation && rec.Token != o.supersedes:
 		// An earlier request of ours landed. Own it anew, so that whatever else
 		// is still under way finds its condition broken.
@@ -142,7 +137,7 @@ func (k *Keeper) wonLocked(o *op, s *session, out Outcome) {
 	settling := o.unknown || o.supersedes != 0
 	inconsistent := rec.Token <= h.last || rec.Nonce != o.nonce
 	switch {
-	case o.abandoned && !mutant.On(mutant.LateWinKept) || k.closing || inconsistent:
+	case o.abandoned || k.closing || inconsistent:
 		err := ErrClosed
 		if inconsistent {
 			err = fmt.Errorf("token %d after %d, nonce %x for %x: %w", rec.Token, h.last, rec.Nonce, o.nonce, ErrInconsistent)

@@ -5,8 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/holdfast-go/holdfast/internal/mutant"
 )
 
 // term is one ownership by a Keeper. Its deadline is its session's.
@@ -41,7 +39,7 @@ func (t *term) CheckAlive() bool {
 
 func (t *term) Check() (time.Duration, bool) {
 	r := t.sess.clock.Now()
-	return r.Mono, !t.over.Load() && (mutant.On(mutant.FlagOnly) || t.sess.trusts(r))
+	return r.Mono, !t.over.Load() && t.sess.trusts(r)
 }
 
 func (t *term) Context() context.Context {

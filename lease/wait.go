@@ -6,8 +6,6 @@ import (
 	mrand "math/rand/v2"
 	"slices"
 	"time"
-
-	"github.com/holdfast-go/holdfast/internal/mutant"
 )
 
 // This file hears of names: the watch that serves the Keeper's own leases, and
@@ -77,7 +75,7 @@ func (k *Keeper) onEvent(ev Event) {
 		}
 		if h.op != nil {
 			k.busyEventLocked(h, ev, false)
-		} else if h.status == held && (ev.Revision >= h.claim.Token || mutant.On(mutant.OldEventBelieved)) {
+		} else if h.status == held && ev.Revision >= h.claim.Token {
 			k.loseLocked(h, ErrRecordGone)
 		}
 		k.freeLocked(h)

@@ -8,7 +8,6 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/internal/mutant"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -250,13 +249,6 @@ func (c *controller) fire(s *shard, e event) {
 func (c *controller) carryOut(s *shard, f effect) {
 	switch f {
 	case doAcquire:
-		if mutant.On(mutant.StartWithoutLease) {
-			l := lease.Unguarded(s.name)
-			_, _ = l.Acquire(c.life)
-			s.term, _ = lease.TermOf(l)
-			c.fire(s, won)
-			return
-		}
 		c.acquire(s, func(ctx context.Context, h *lease.Handle) (bool, error) { return h.Acquire(ctx) })
 	case doAdopt:
 		offer := s.take.offer

@@ -9,7 +9,6 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/holdfast-go/holdfast/internal/gate"
-	"github.com/holdfast-go/holdfast/internal/mutant"
 	"github.com/holdfast-go/holdfast/internal/route"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -63,7 +62,6 @@ func (s *shard) handOver(m *mail) {
 		e = s.begin(m.id)
 		e.pending = append(e.pending, m.envelope)
 		s.pending++
-	case mutant.On(mutant.PassivationLoses) && e.state == stopping:
 	case e.state == active:
 		s.use(e)
 		e.gate.Post(m.envelope)
@@ -208,9 +206,6 @@ func (s *shard) ended(e *entry) {
 func (s *shard) giveBack(e *entry, mails []any) {
 	delete(s.entries, e.id)
 	for _, env := range mails {
-		if mutant.On(mutant.BacklogDropped) {
-			break
-		}
 		s.routing().Back(&mail{e.id, env})
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/internal/mutant"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -181,7 +180,7 @@ func (r *Region) whyNot() error {
 }
 
 func (c *controller) onHostingLost(cause error) {
-	if c.mayHost() || mutant.On(mutant.MembershipIgnored) {
+	if c.mayHost() {
 		return // it has been won back already; what was hosted meanwhile was not
 	}
 	for i := range c.shards {

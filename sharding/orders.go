@@ -5,7 +5,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/internal/mutant"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -28,7 +27,7 @@ func (c *controller) onOrder(m *wire.Order) {
 	switch {
 	case m.Type != c.names.key || m.From == nil:
 		return
-	case m.Coordinator < newest && !mutant.On(mutant.StaleCoordinator):
+	case m.Coordinator < newest:
 		refuse(fmt.Sprintf("of a coordinator with token %d, after one with %d", m.Coordinator, newest))
 		return
 	case m.To != c.self.Incarnation:
@@ -62,7 +61,7 @@ func (c *controller) obey(a *wire.Assignment) {
 		return
 	}
 	s := &c.shards[a.Shard]
-	stale := lease.Token(a.Token) < s.seen && !mutant.On(mutant.StaleCoordinator)
+	stale := lease.Token(a.Token) < s.seen
 	if stale && a.Next == nil { // a coordinator need not have seen who held a shard that is free
 		_, stale = c.table.record(s.number)
 	}

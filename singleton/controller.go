@@ -10,7 +10,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/links"
-	"github.com/holdfast-go/holdfast/internal/mutant"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -129,7 +128,6 @@ func (c *controller) Receive(ctx actor.Context) {
 			c.proxy.outbound(msg.envelope)
 		case mark:
 			c.onChildEnded()
-		case mutant.On(mutant.BacklogDropped):
 		default:
 			c.proxy.Back(msg.envelope)
 		}

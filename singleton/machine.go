@@ -1,7 +1,5 @@
 package singleton
 
-import "github.com/holdfast-go/holdfast/internal/mutant"
-
 // This file is the manager's whole behaviour as a pure function: phases, events
 // and effects. Nothing here does anything; controller.go carries the effects
 // out.
@@ -277,8 +275,6 @@ func (m machine) host(e event) (machine, []effect) {
 			// host, gives the lease up for whoever comes.
 			m.moving = false
 			switch {
-			case mutant.On(mutant.ReleaseBeforeStop):
-				return m.to(Releasing, doRelease)
 			case m.closing, !m.wanted && e == unreachable:
 				return m.to(HandingOver, drainChild, stopChild)
 			case !m.wanted:

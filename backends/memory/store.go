@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/mutant"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -293,7 +292,7 @@ func (s *Store) move(now time.Duration, m lease.Move) lease.Outcome {
 		return lease.Outcome{}
 	}
 	refused := lease.Outcome{Record: old.public(old.session.left(now))}
-	if old.held() != m.Held && !mutant.On(mutant.BlindTransfer) {
+	if old.held() != m.Held {
 		return refused
 	}
 	if m.To.Name != "" && m.To.Name != m.Name {
@@ -322,9 +321,6 @@ func (s *Store) put(now time.Duration, old, r *record) *record {
 	}
 	s.counter++
 	r.token = s.counter
-	if mutant.On(mutant.TokensRestart) && old == nil {
-		r.token = 1
-	}
 	s.records[r.name] = r
 	r.session.link(r)
 	s.tell(change{record: r, left: r.session.left(now)})

@@ -6,7 +6,6 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
-	"github.com/holdfast-go/holdfast/internal/mutant"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -102,7 +101,7 @@ func (m *mailbox) resume() { m.inner.PostSystemMessage(&actor.ResumeMailbox{}) }
 // mailbox. This is the path that has to be fast.
 func (m *mailbox) InvokeUserMessage(message any) {
 	at, alive := m.term.Check()
-	if (!alive || m.life > running || m.gate.mode.mode() != Open) && !(mutant.On(mutant.GateIgnoresLoss) && m.life == running) {
+	if !alive || m.life > running || m.gate.mode.mode() != Open {
 		m.decide(message, at, alive)
 		return
 	}

@@ -1,11 +1,14 @@
-// Mutants plants known bugs one at a time (package internal/mutant) and sees which
-// check finds each. It exits 1 if one is found by none, or if a check fails with
-// nothing planted.
+// Mutants plants known bugs, one at a time, and tells which check finds each. It exits
+// 1 if no check finds a bug, or if a check fails with nothing planted.
 //
 //	go run ./test/mutants [-only name] [-within 2m]
 //
-// The checks are simulations, and the tests of scenarios, in builds with the tag
-// holdfast_mutants. A check that hangs has found the bug, too, and is said to hang.
+// A bug is a list of edits to the library's source. The product has no code for it: an
+// overlay (go help build) puts edited copies in the place of the files while a check is
+// built. The text that an edit replaces must occur exactly once in its file.
+//
+// The checks are simulations and scenario tests. A check that hangs has found the bug
+// too.
 package main
 
 import (
@@ -18,53 +21,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
-
-	"github.com/holdfast-go/holdfast/internal/mutant"
 )
-
-// check is some tests of one package.
-type check struct{ pkg, run string }
-
-func (c check) String() string { return c.pkg + " " + c.run }
-
-var (
-	leaseSim       = check{"lease", "^TestSimulation$"}
-	leaseScenarios = check{"lease", "^TestScenario"}
-	conformance    = check{"backends/memory", "^TestConformanceOnFakeTime$"}
-	routeSim       = check{"internal/route", "^Test.*(Moves|Histories|LoseNothing|Window|Relays)"}
-	gateTests      = check{"internal/gate", "."}
-	singletonSim   = check{"singleton", "^TestSimulation$"}
-	singletonCalm  = check{"singleton", "^TestPlannedMoves"}
-	machine        = check{"singleton", "^TestMachineExhaustively$"}
-	shardSim       = check{"sharding", "^TestSimulation"}
-	shardCalm      = check{"sharding", "^TestCalm"}
-	shardScenarios = check{"sharding", "^TestScenario|Passivat"}
-)
-
-// hunters are the checks that are tried on a mutant, the simulations first.
-var hunters = map[string][]check{
-	mutant.DeadlineFromReply: {leaseSim, singletonSim, leaseScenarios},
-	mutant.FlagOnly:          {leaseSim, singletonSim, leaseScenarios},
-	mutant.LateWinKept:       {leaseSim, leaseScenarios},
-	mutant.SettledByReadBack: {leaseSim, leaseScenarios},
-	mutant.NoReconciliation:  {leaseSim, leaseScenarios},
-	mutant.OldEventBelieved:  {leaseSim, leaseScenarios},
-	mutant.ReleaseBeforeStop: {singletonSim, machine},
-	mutant.GateIgnoresLoss:   {singletonSim, shardSim, gateTests},
-	mutant.BacklogDropped:    {shardCalm, singletonCalm, shardScenarios},
-	mutant.MarkerIgnored:     {routeSim, shardCalm},
-	mutant.RelayForgotten:    {routeSim, shardCalm},
-	mutant.BlindTransfer:     {conformance, shardSim},
-	mutant.TokensRestart:     {conformance, leaseSim},
-	mutant.StaleCoordinator:  {shardSim, shardScenarios},
-	mutant.StartWithoutLease: {shardSim, shardScenarios},
-	mutant.PassivationLoses:  {shardCalm, shardScenarios},
-	mutant.MembershipIgnored: {shardSim, shardScenarios},
-	mutant.UnboundedBuffer:   {routeSim, shardScenarios},
-}
 
 func main() {
 	only := flag.String("only", "", "one mutant")
@@ -77,26 +36,33 @@ func main() {
 }
 
 func hunt(only string, within time.Duration) error {
-	if only != "" && !slices.Contains(mutant.All, only) {
-		return fmt.Errorf("-only: no mutant is called %q; there are %s", only, strings.Join(mutant.All, ", "))
+	var chosen []mutant
+	var names []string
+	for _, m := range mutants {
+		names = append(names, m.name)
+		if only == "" || m.name == only {
+			chosen = append(chosen, m)
+		}
+	}
+	if len(chosen) == 0 {
+		return fmt.Errorf("-only: no mutant is called %q; there are %s", only, strings.Join(names, ", "))
 	}
 	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {
 		return fmt.Errorf("go list: %w", err)
 	}
-	h := &hunter{root: strings.TrimSpace(string(root)), within: within, passed: map[check]bool{}}
-	if h.bin, err = os.MkdirTemp("", "holdfast-mutants"); err != nil {
+	h := &hunter{within: within, passed: map[check]bool{}}
+	dir, err := os.MkdirTemp("", "holdfast-mutants")
+	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(h.bin)
+	defer os.RemoveAll(dir)
+	h.root, h.clean = strings.TrimSpace(string(root)), &builder{root: strings.TrimSpace(string(root)), dir: dir}
 	var bad []string
-	for _, name := range mutant.All {
-		if only != "" && name != only {
-			continue
-		}
-		if err := h.try(name); err != nil {
-			fmt.Println(err)
-			bad = append(bad, name)
+	for _, m := range chosen {
+		if err := h.try(m); err != nil {
+			fmt.Printf("%-22s %v\n", m.name, err)
+			bad = append(bad, m.name)
 		}
 	}
 	if len(bad) > 0 {
@@ -107,48 +73,55 @@ func hunt(only string, within time.Duration) error {
 }
 
 type hunter struct {
-	root, bin string
-	within    time.Duration
-	passed    map[check]bool // with nothing planted
+	root   string
+	within time.Duration
+	clean  *builder       // plants nothing
+	passed map[check]bool // with nothing planted
 }
 
 // try runs the checks until one finds the mutant.
-func (h *hunter) try(name string) error {
-	for _, c := range hunters[name] {
+func (h *hunter) try(m mutant) error {
+	planted, err := plant(h.root, m.edits)
+	if err != nil {
+		return err
+	}
+	defer planted.remove()
+	for _, c := range m.hunters {
 		if !h.passed[c] {
-			if found, _, err := h.run(c, ""); err != nil || found != "" {
-				return fmt.Errorf("%-22s %s fails with nothing planted: %s %v", name, c, found, err)
+			if found, _, err := h.run(c, h.clean); err != nil {
+				return fmt.Errorf("with nothing planted: %w", err)
+			} else if found != "" {
+				return fmt.Errorf("%s fails with nothing planted: %s", c, found)
 			}
 			h.passed[c] = true
 		}
-		found, took, err := h.run(c, name)
+		found, took, err := h.run(c, planted)
 		if err != nil {
 			return err
 		}
 		if found != "" {
-			fmt.Printf("%-22s found by %-45s after %7.1f s: %s\n", name, c, took.Seconds(), found)
+			fmt.Printf("%-22s found by %-45s after %7.1f s: %s\n", m.name, c, took.Seconds(), found)
 			return nil
 		}
-		fmt.Printf("%-22s passes   %-45s       %7.1f s\n", name, c, took.Seconds())
+		fmt.Printf("%-22s passes   %-45s       %7.1f s\n", m.name, c, took.Seconds())
 	}
-	return fmt.Errorf("%-22s NOT FOUND", name)
+	return errors.New("NOT FOUND")
 }
 
 var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 
-// run runs a check; found says what failed, if anything did.
-func (h *hunter) run(c check, name string) (found string, took time.Duration, err error) {
-	bin, err := h.build(c.pkg)
+// run runs a check as b builds it; found says what failed, and is empty if all passed.
+func (h *hunter) run(c check, b *builder) (found string, took time.Duration, err error) {
+	bin, err := b.build(c.pkg)
 	if err != nil {
 		return "", 0, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), h.within)
 	defer cancel()
-	// What spins for ever at one moment of fake time must not take all memory with it.
+	// A test that spins at one moment of fake time must not take all memory.
 	cmd := exec.CommandContext(ctx, "sh", "-c", "ulimit -v 12000000; exec \"$0\" \"$@\"", bin, "-test.run", c.run, "-test.failfast",
 		"-test.timeout", (h.within - time.Second).String())
 	cmd.Dir = filepath.Join(h.root, c.pkg)
-	cmd.Env = append(os.Environ(), "HOLDFAST_MUTANT="+name)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	began := time.Now()
@@ -171,18 +144,4 @@ func (h *hunter) run(c check, name string) (found string, took time.Duration, er
 	}
 	first, _, _ := strings.Cut(out.String(), "\n")
 	return first, took, nil
-}
-
-// build makes the test binary of a package, once.
-func (h *hunter) build(pkg string) (string, error) {
-	bin := filepath.Join(h.bin, strings.ReplaceAll(pkg, "/", "-"))
-	if _, err := os.Stat(bin); err == nil {
-		return bin, nil
-	}
-	cmd := exec.Command("go", "test", "-c", "-tags", "holdfast_mutants", "-o", bin, "./"+pkg)
-	cmd.Dir = h.root
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go test -c ./%s: %w\n%s", pkg, err, out)
-	}
-	return bin, nil
 }

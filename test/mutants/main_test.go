@@ -1,20 +1,163 @@
 package main
 
 import (
+	"go/ast"
+	"go/build"
+	"go/format"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/holdfast-go/holdfast/internal/mutant"
 )
 
-// Every mutant is hunted, and none is in a build without the tag.
-func TestEveryMutantIsHunted(t *testing.T) {
-	for _, name := range mutant.All {
-		require.NotEmpty(t, hunters[name], name)
-		if !mutant.Planted {
-			require.False(t, mutant.On(name))
+const root = "../.."
+
+// Every mutant can be planted in the source as it is, and is hunted.
+func TestMutantsFitTheSource(t *testing.T) {
+	names := map[string]bool{}
+	for _, m := range mutants {
+		t.Run(m.name, func(t *testing.T) {
+			require.NotEmpty(t, m.name)
+			require.False(t, names[m.name], "the name is taken")
+			names[m.name] = true
+			require.NotEmpty(t, m.does)
+			require.NotEmpty(t, m.edits)
+			require.NotEmpty(t, m.hunters)
+			files, err := mutate(root, m.edits)
+			require.NoError(t, err)
+			for file, text := range files {
+				_, err := parser.ParseFile(token.NewFileSet(), file, text, parser.AllErrors)
+				require.NoError(t, err)
+				_, err = format.Source([]byte(text))
+				require.NoError(t, err, file)
+			}
+			for _, c := range m.hunters {
+				require.True(t, slices.ContainsFunc(tests(t, c.pkg), regexp.MustCompile(c.run).MatchString), "%s: there is no such test", c)
+			}
+		})
+	}
+}
+
+var declared = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+
+// tests returns the names of the tests of a package, one of which a check must match.
+func tests(t *testing.T, pkg string) (names []string) {
+	files, err := filepath.Glob(filepath.Join(root, pkg, "*_test.go"))
+	require.NoError(t, err)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, m := range declared.FindAllStringSubmatch(string(text), -1) {
+			names = append(names, m[1])
 		}
 	}
-	require.Len(t, hunters, len(mutant.All))
+	require.NotEmpty(t, names, "package %s has no tests", pkg)
+	return names
+}
+
+// Every package that a mutant edits still compiles: edits rot as the source changes.
+func TestMutantsCompile(t *testing.T) {
+	cmd := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}")
+	cmd.Dir = root
+	for _, m := range mutants {
+		for _, e := range m.edits {
+			cmd.Args = append(cmd.Args, "./"+filepath.Dir(e.file))
+		}
+	}
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	exports := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		pkg, export, _ := strings.Cut(strings.TrimSpace(line), " ")
+		exports[pkg] = export
+	}
+	set := token.NewFileSet()
+	config := types.Config{Importer: importer.ForCompiler(set, "gc", func(pkg string) (io.ReadCloser, error) { return os.Open(exports[pkg]) })}
+	for _, m := range mutants {
+		files, err := mutate(root, m.edits)
+		require.NoError(t, err)
+		for edited := range files {
+			dir := filepath.Dir(edited)
+			pkg, err := build.ImportDir(filepath.Join(root, dir), 0)
+			require.NoError(t, err)
+			var parsed []*ast.File
+			for _, name := range pkg.GoFiles {
+				var text any // nil: as it is on disk
+				if mutated, ok := files[filepath.Join(dir, name)]; ok {
+					text = mutated
+				}
+				file, err := parser.ParseFile(set, filepath.Join(root, dir, name), text, parser.SkipObjectResolution)
+				require.NoError(t, err)
+				parsed = append(parsed, file)
+			}
+			_, err = config.Check("github.com/holdfast-go/holdfast/"+dir, set, parsed, nil)
+			require.NoError(t, err, m.name)
+		}
+	}
+}
+
+// Each edit applies to the source as it is, not to what another edit left.
+func TestMutate(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "a.go"), []byte("one two two three"), 0o600))
+	files, err := mutate(dir, []edit{{"a.go", "one", "three"}, {"a.go", "three", "one"}})
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"a.go": "three two two one"}, files)
+	for want, e := range map[string]edit{
+		"occurs 0 times":  {"a.go", "four", "five"},
+		"occurs 2 times":  {"a.go", "two", "one"},
+		"exactly once":    {"a.go", "", "one"},
+		"changes nothing": {"a.go", "one", "one"},
+		"no such file":    {"b.go", "one", "two"},
+	} {
+		_, err := mutate(dir, []edit{e})
+		require.ErrorContains(t, err, want)
+		_, err = plant(dir, []edit{e})
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// A check finds a bug if it passes without the edits, and with them fails or hangs.
+func TestTry(t *testing.T) {
+	dir := t.TempDir()
+	for file, text := range map[string]string{
+		"go.mod": "module planted\n",
+		"p/p.go": "package p\n\nfunc answer() int { return 42 }\n",
+		"p/p_test.go": `package p
+
+import "testing"
+
+func TestAnswer(t *testing.T) {
+	if answer() != 42 {
+		t.Fail()
+	}
+}
+
+func TestFails(t *testing.T) { t.Fail() }
+`,
+	} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, file)), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600))
+	}
+	h := &hunter{root: dir, within: 4 * time.Second, clean: &builder{root: dir, dir: t.TempDir()}, passed: map[check]bool{}}
+	try := func(instead, test string) error {
+		return h.try(mutant{edits: []edit{{"p/p.go", "return 42", instead}}, hunters: []check{{"p", test}}})
+	}
+	require.NoError(t, try("return 43", "TestAnswer"))
+	require.NoError(t, try("for {}", "TestAnswer"), "it hangs")
+	require.ErrorContains(t, try("return 6*7", "TestAnswer"), "NOT FOUND")
+	require.ErrorContains(t, try("return none", "TestAnswer"), "undefined: none")
+	require.ErrorContains(t, try("return 43", "TestFails"), "fails with nothing planted: TestFails")
+	require.ErrorContains(t, try("return 43", "TestNone"), "there is no such test")
 }

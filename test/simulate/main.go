@@ -34,7 +34,7 @@ func main() {
 	flag.StringVar(&o.replay, "replay", "", "one history: package:test:seed, and :steps to leave out")
 	flag.IntVar(&o.times, "times", 500, "how often a replay is repeated until it fails")
 	flag.DurationVar(&o.smaller, "smaller", 3*time.Minute, "how long a failing history is made smaller; 0: not at all")
-	flag.StringVar(&o.tags, "tags", "", "build tags")
+	flag.StringVar(&o.overlay, "overlay", "", "overlay to build with: see go help build")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -51,10 +51,9 @@ type options struct {
 	first         uint64
 	times         int
 	smaller       time.Duration
-	tags          string
-	env           []string // of the tests, beside this process's
-	mostSmaller   int      // failing histories to be made smaller; 0: 3
-	historiesEach int      // in one process; 0: 200
+	overlay       string
+	mostSmaller   int // failing histories to be made smaller; 0: 3
+	historiesEach int // in one process; 0: 200
 }
 
 // kind is the histories of one test.

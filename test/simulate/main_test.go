@@ -1,13 +1,15 @@
 package main
 
 import (
+	"encoding/json"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/holdfast-go/holdfast/internal/mutant"
 )
 
 // What is needed to fail is found among much that is not.
@@ -72,8 +74,9 @@ func TestShares(t *testing.T) {
 
 // A planted bug is found, made smaller, and found again by what was printed.
 func TestAPlantedBugIsFoundAndMadeSmaller(t *testing.T) {
-	p, err := newPlayer(options{n: 1, times: 200, smaller: time.Minute, tags: "holdfast_mutants", first: 1000,
-		env: []string{"HOLDFAST_MUTANT=" + mutant.TokensRestart}})
+	o := options{n: 1, times: 200, smaller: time.Minute, first: 1000}
+	o.overlay = overlay(t, "../../backends/memory/store.go", "r.token = s.counter", "if r.token = s.counter; old == nil {\n\t\tr.token = 1\n\t}")
+	p, err := newPlayer(o)
 	require.NoError(t, err)
 	defer p.close()
 	lease := kinds[0]
@@ -87,9 +90,28 @@ func TestAPlantedBugIsFoundAndMadeSmaller(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorContains(t, p.again(t.Context(), again), "it failed: ")
 
-	p.env = nil
-	failing, _, err = p.play(t.Context(), lease, 20)
+	o.overlay = ""
+	clean, err := newPlayer(o)
+	require.NoError(t, err)
+	defer clean.close()
+	failing, _, err = clean.play(t.Context(), lease, 20)
 	require.NoError(t, err)
 	require.Empty(t, failing, "with nothing planted")
-	require.NoError(t, p.again(t.Context(), again))
+	require.NoError(t, clean.again(t.Context(), again))
+}
+
+// overlay returns the path of an overlay in which old, in one file, is replaced.
+func overlay(t *testing.T, file, old, instead string) string {
+	source, err := filepath.Abs(file)
+	require.NoError(t, err)
+	text, err := os.ReadFile(source)
+	require.NoError(t, err)
+	require.Equal(t, 1, strings.Count(string(text), old), "%s: occurrences of %q", file, old)
+	edited := filepath.Join(t.TempDir(), "edited.go")
+	require.NoError(t, os.WriteFile(edited, []byte(strings.Replace(string(text), old, instead, 1)), 0o600))
+	replace, err := json.Marshal(map[string]map[string]string{"Replace": {source: edited}})
+	require.NoError(t, err)
+	written := filepath.Join(t.TempDir(), "overlay.json")
+	require.NoError(t, os.WriteFile(written, replace, 0o600))
+	return written
 }

@@ -85,7 +85,6 @@ func (p *player) test(ctx context.Context, k kind, args ...string) (result, erro
 	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", `ulimit -v 16000000; exec "$0" "$@"`, bin, "-test.run", "^" + k.test + "$",
 		"-test.timeout", patience.String()}, args...)...)
 	cmd.Dir = filepath.Join(p.root, k.pkg)
-	cmd.Env = append(os.Environ(), p.env...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err = cmd.Run()
@@ -107,7 +106,7 @@ func (p *player) build(pkg string) (string, error) {
 		return bin, nil
 	}
 	bin := filepath.Join(p.bin, strings.ReplaceAll(pkg, "/", "-"))
-	cmd := exec.Command("go", "test", "-c", "-tags", p.tags, "-o", bin, "./"+pkg)
+	cmd := exec.Command("go", "test", "-c", "-overlay", p.overlay, "-o", bin, "./"+pkg)
 	cmd.Dir = p.root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go test -c ./%s: %w\n%s", pkg, err, out)

@@ -1,0 +1,130 @@
+package main
+
+// mutant is a known bug: a mistake that a system of this kind has made somewhere.
+type mutant struct {
+	name, does string
+	edits      []edit
+	hunters    []check // tried in this order, the simulations first
+}
+
+// edit replaces one passage of a file of the module.
+type edit struct{ file, old, new string }
+
+// check is some tests of one package.
+type check struct{ pkg, run string }
+
+func (c check) String() string { return c.pkg + " " + c.run }
+
+var (
+	leaseSim       = check{"lease", "^TestSimulation$"}
+	leaseScenarios = check{"lease", "^TestScenario"}
+	conformance    = check{"backends/memory", "^TestConformanceOnFakeTime$"}
+	gateTests      = check{"internal/gate", "."}
+	singletonSim   = check{"singleton", "^TestSimulation$"}
+	machine        = check{"singleton", "^TestMachineExhaustively$"}
+	shardSim       = check{"sharding", "^TestSimulation"}
+	shardCalm      = check{"sharding", "^TestCalm"}
+	shardScenarios = check{"sharding", "^TestScenario|Passivat"}
+)
+
+// mutants are planted one at a time.
+var mutants = []mutant{
+	{
+		name: "deadline-from-reply", does: "a session is trusted for a TTL from the reply on",
+		edits: []edit{
+			{"lease/pool.go", "k.store.OpenSession(ctx, s.Session) })", "k.store.OpenSession(ctx, s.Session) })\n\tsent = k.clock.Now()"},
+			{"lease/pool.go", "k.store.Renew(ctx, asked) })", "k.store.Renew(ctx, asked) })\n\tsent = k.clock.Now()"},
+		},
+		hunters: []check{leaseSim, singletonSim, leaseScenarios},
+	},
+	{
+		name: "flag-only-checkalive", does: "CheckAlive does not look at the clock",
+		edits:   []edit{{"lease/term.go", "!t.over.Load() && t.sess.trusts(r)", "!t.over.Load()"}},
+		hunters: []check{leaseSim, singletonSim, leaseScenarios},
+	},
+	{
+		name: "late-win-kept", does: "a lease that is won after its caller went is kept",
+		edits:   []edit{{"lease/settle.go", "case o.abandoned || k.closing || inconsistent:", "case k.closing || inconsistent:"}},
+		hunters: []check{leaseSim, leaseScenarios},
+	},
+	{
+		name: "settled-by-read-back", does: "an unknown outcome is settled by reading the record",
+		edits: []edit{{"lease/settle.go", "case rec.Owner.Incarnation == k.owner.Incarnation && rec.Token != o.supersedes:", `case rec.Owner.Incarnation == k.owner.Incarnation:
+		o.nonce, h.last = rec.Nonce, min(h.last, rec.Token-1)
+		k.wonLocked(o, s, Outcome{Record: rec})
+	case rec.Owner.Incarnation == k.owner.Incarnation && rec.Token != o.supersedes:`}},
+		hunters: []check{leaseSim, leaseScenarios},
+	},
+	{
+		name: "no-reconciliation", does: "records without a claim are left",
+		edits:   []edit{{"lease/reconcile.go", "if r.running {", "if true {"}},
+		hunters: []check{leaseSim, leaseScenarios},
+	},
+	{
+		name: "old-event-believed", does: "a deletion of an earlier term ends the present one",
+		edits:   []edit{{"lease/wait.go", "h.status == held && ev.Revision >= h.claim.Token {", "h.status == held {"}},
+		hunters: []check{leaseSim, leaseScenarios},
+	},
+	{
+		name: "release-before-stop", does: "the lease is released while the work still runs",
+		edits: []edit{{"singleton/machine.go", "case m.closing, !m.wanted && e == unreachable:", `case true:
+				return m.to(Releasing, doRelease)
+			case m.closing, !m.wanted && e == unreachable:`}},
+		hunters: []check{singletonSim, machine},
+	},
+	{
+		name: "gate-ignores-loss", does: "messages pass though the lease is lost",
+		edits: []edit{{"internal/gate/mailbox.go", "if !alive || m.life > running || m.gate.mode.mode() != Open {",
+			"if (!alive || m.life > running || m.gate.mode.mode() != Open) && m.life != running {"}},
+		hunters: []check{singletonSim, shardSim, gateTests},
+	},
+	{
+		name: "backlog-dropped", does: "mail that a child or an entity has not taken is forgotten at a hand-over",
+		edits: []edit{
+			{"singleton/controller.go", "c.proxy.Back(msg.envelope)", ""},
+			{"sharding/entry.go", "s.routing().Back(&mail{e.id, env})", "_ = env"},
+		},
+		hunters: []check{shardCalm, singletonSim, shardScenarios},
+	},
+	{
+		name: "blind-transfer", does: "the store transfers without a condition",
+		edits:   []edit{{"backends/memory/store.go", "if old.held() != m.Held {", "if false {"}},
+		hunters: []check{conformance, shardSim},
+	},
+	{
+		name: "tokens-restart", does: "tokens begin anew when a name was free",
+		edits: []edit{{"backends/memory/store.go", "r.token = s.counter", `r.token = s.counter
+	if old == nil {
+		r.token = 1
+	}`}},
+		hunters: []check{conformance, leaseSim},
+	},
+	{
+		name: "stale-coordinator", does: "a node obeys every node that says it coordinates, about any time",
+		edits: []edit{
+			{"sharding/orders.go", "case m.Coordinator < newest:", "case false:"},
+			{"sharding/orders.go", "stale := lease.Token(a.Token) < s.seen", "stale := lease.Token(a.Token) < s.seen && false"},
+		},
+		hunters: []check{shardSim, shardScenarios},
+	},
+	{
+		name: "start-without-lease", does: "a shard is opened though its lease is not acquired",
+		edits: []edit{{"sharding/control.go", "c.acquire(s, func(ctx context.Context, h *lease.Handle) (bool, error) { return h.Acquire(ctx) })", `l := lease.Unguarded(s.name)
+		_, _ = l.Acquire(c.life)
+		s.term, _ = lease.TermOf(l)
+		c.fire(s, won)`}},
+		hunters: []check{shardSim, shardScenarios},
+	},
+	{
+		name: "passivation-loses", does: "mail that comes while an entity stops is forgotten",
+		edits: []edit{{"sharding/entry.go", "case e.state == active:\n\t\ts.use(e)", `case e.state == stopping:
+	case e.state == active:
+		s.use(e)`}},
+		hunters: []check{shardCalm, shardScenarios},
+	},
+	{
+		name: "membership-ignored", does: "shards are kept when the membership is lost",
+		edits:   []edit{{"sharding/hosting.go", "if c.mayHost() {", "if true {"}},
+		hunters: []check{shardSim, shardScenarios},
+	},
+}
