@@ -1,6 +1,6 @@
 // Package memnet connects the actor systems of one process for tests. It stands
 // in for package remote, works under testing/synctest, is free of data races,
-// and lets a test cut, delay, lose, freeze and kill.
+// and lets a test cut, slow down, stall, lose, freeze and kill.
 //
 // # What is like remote
 //
@@ -19,8 +19,12 @@
 // A link breaks, and tells its watchers, at the moment of Cut or Kill. Mail sent
 // over a link that is cut, or to an address where nobody is, becomes a dead
 // letter of the sender's system as soon as its turn comes; remote retries for
-// seconds first. For a black hole, where nobody is told anything, use SetLoss or
-// Freeze.
+// seconds first. For a black hole, where nobody is told anything, use SetLoss,
+// Stall or Freeze.
+//
+// A sender's queue is bounded, and what does not fit is a dead letter; remote's
+// has no bound. Peak tells how much of it was used, Wire and Stats what went over
+// the links, so that a test can tell congestion from waste.
 //
 // # How
 //
@@ -31,7 +35,11 @@
 //	           send                       due                 posted
 //	sender ───────────▶ queue (bounded) ───────▶ drain ───────────────▶ mailbox
 //	             │          │                      ▲
-//	        loss, full    cut, kill          timer, Thaw, send
+//	        loss, full    cut, kill       timer, Thaw, Unstall, send
+//
+// When a message leaves and arrives is planned as it is queued: it leaves once
+// those before it have, at the link's bandwidth, and then travels for its delay.
+// Shape and Unstall plan anew what has not left.
 //
 // Delivering on the sender's goroutine would be simpler and was rejected: a
 // sender would wait for a bounded mailbox of another node and could deadlock

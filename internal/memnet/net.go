@@ -3,7 +3,6 @@ package memnet
 import (
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 
@@ -22,16 +21,12 @@ type Net struct {
 
 	mu     sync.Mutex // never held while anything outside this package runs, but for lose
 	nodes  map[string]*node
-	pipes  map[link]*pipe
-	cut    map[link]bool
-	delays map[link]time.Duration
+	wires  map[ends]*wire
+	pipes  map[ends]*pipe
 	frozen map[string]bool
 	lose   func(from, to string) bool
 	stats  Stats
 }
-
-// link is a direction between two addresses.
-type link struct{ from, to string }
 
 // node is one life of an address.
 type node struct {
@@ -50,7 +45,7 @@ type watch struct {
 }
 
 // Stats counts messages, of users and of the system alike. While none is being
-// posted, Sent is the sum of the other fields.
+// posted, Sent is the sum of the other counts of messages.
 type Stats struct {
 	Sent      uint64 // handed to the net
 	Delivered uint64 // posted to a mailbox or future of the receiving node
@@ -62,6 +57,9 @@ type Stats struct {
 	Unread    uint64 // could not be read; dead letters of the receiver's system
 	Absent    uint64 // no such actor; dead letters of the receiver's system
 	Queued    uint64 // on their way now
+
+	BytesSent      uint64 // of Sent, names and headers included; what is Unsent has none
+	BytesDelivered uint64 // of Delivered
 }
 
 // New returns an empty network.
@@ -73,9 +71,8 @@ func NewQueue(queue int) *Net {
 	return &Net{
 		queue:  max(queue, 1),
 		nodes:  map[string]*node{},
-		pipes:  map[link]*pipe{},
-		cut:    map[link]bool{},
-		delays: map[link]time.Duration{},
+		wires:  map[ends]*wire{},
+		pipes:  map[ends]*pipe{},
 		frozen: map[string]bool{},
 	}
 }
@@ -84,8 +81,8 @@ func NewQueue(queue int) *Net {
 // spawned in the system, and once per system: it panics otherwise. Joining under
 // an address that is in use, or was killed, is a restart: the old system is cut
 // off for good, messages under way to and from it vanish, and watchers of its
-// actors are told. Cuts and delays of the address stay, being the network's;
-// Freeze does not.
+// actors are told. Cuts, shapes and stalls of the address stay, being the
+// network's; Freeze does not.
 func (n *Net) Join(system *actor.ActorSystem, addr string) {
 	registry := system.ProcessRegistry
 	if addr == "" || system.Address() != "nonhost" || len(registry.RemoteHandlers) > 0 {
@@ -106,17 +103,17 @@ func (n *Net) Join(system *actor.ActorSystem, addr string) {
 }
 
 // Cut breaks the links between a and b in both directions until Heal.
-func (n *Net) Cut(a, b string) { n.cutAll(link{a, b}, link{b, a}) }
+func (n *Net) Cut(a, b string) { n.cutAll(ends{a, b}, ends{b, a}) }
 
 // CutOneWay breaks the link that carries messages of from to to, until Heal:
 // actors of from that watch actors of to are told.
-func (n *Net) CutOneWay(from, to string) { n.cutAll(link{from, to}) }
+func (n *Net) CutOneWay(from, to string) { n.cutAll(ends{from, to}) }
 
-func (n *Net) cutAll(links ...link) {
+func (n *Net) cutAll(links ...ends) {
 	n.mu.Lock()
 	var told []notice
 	for _, l := range links {
-		n.cut[l] = true
+		n.wire(l).cut = true
 		told = append(told, n.breakLink(l)...)
 	}
 	n.mu.Unlock()
@@ -128,8 +125,8 @@ func (n *Net) cutAll(links ...link) {
 func (n *Net) Heal(a, b string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	delete(n.cut, link{a, b})
-	delete(n.cut, link{b, a})
+	n.wire(ends{a, b}).cut = false
+	n.wire(ends{b, a}).cut = false
 }
 
 // Kill cuts the system at addr off from everyone for good, as if its process
@@ -151,7 +148,7 @@ func (n *Net) kill(addr string) (told []notice) {
 	old.dead = true
 	for other := range n.nodes {
 		if other != addr {
-			for _, l := range []link{{addr, other}, {other, addr}} {
+			for _, l := range []ends{{addr, other}, {other, addr}} {
 				told = append(told, n.breakLink(l)...)
 				delete(n.pipes, l) // a drain that waits for the old life must not delay the next
 			}
@@ -175,18 +172,10 @@ func (n *Net) Thaw(addr string) {
 	defer n.mu.Unlock()
 	delete(n.frozen, addr)
 	for _, p := range n.pipes {
-		if p.link.to == addr {
+		if p.ends.to == addr {
 			p.kick()
 		}
 	}
-}
-
-// SetDelay makes every message sent from now on from from to to take d. Order
-// is kept: a shorter delay does not let a message overtake an earlier one.
-func (n *Net) SetDelay(from, to string, d time.Duration) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.delays[link{from, to}] = d
 }
 
 // SetLoss makes the net ask lose about every user message whether it vanishes;

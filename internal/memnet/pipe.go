@@ -1,63 +1,135 @@
 package memnet
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
-// pipe is the queue of one link. All of it is under Net.mu.
+// pipe is the queue of one link between two lives. All of it is under Net.mu.
 type pipe struct {
 	net    *Net
-	link   link
+	ends   ends
+	wire   *wire
 	frames []frame
+	bytes  int         // of frames
 	user   int         // how many of frames are user messages
+	weight int         // the bytes of those
 	busy   bool        // a goroutine drains
 	timer  *time.Timer // starts the drain when the first frame is due
 }
 
 // send queues f or says why not; the caller makes it a dead letter then.
-func (me *node) send(l link, f frame) (ok bool) {
+func (me *node) send(e ends, f frame) (ok bool) {
 	n := me.net
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	size, w := f.size(), n.wire(e)
 	n.stats.Sent++
-	if me.dead || n.cut[l] || n.nodes[l.to] == nil {
+	n.stats.BytesSent += uint64(size)
+	if me.dead || w.cut || n.nodes[e.to] == nil {
 		n.stats.Refused++
+		return false
+	}
+	if !f.system && n.lose != nil && n.lose(e.from, e.to) {
+		n.stats.Lost++
+		return true
+	}
+	p := n.pipes[e]
+	if p == nil {
+		p = &pipe{net: n, ends: e, wire: w}
+		n.pipes[e] = p
+	}
+	if !p.fits(f.system, size) {
+		n.stats.Overflown++
 		return false
 	}
 	if f.watch != nil {
 		me.watches[*f.watch] = struct{}{}
 	}
-	if !f.system && n.lose != nil && n.lose(l.from, l.to) {
-		n.stats.Lost++
-		return true
-	}
-	p := n.pipes[l]
-	if p == nil {
-		p = &pipe{net: n, link: l}
-		n.pipes[l] = p
-	}
-	held := p.user
-	if f.system {
-		held = len(p.frames) - p.user
-	}
-	if held >= n.queue {
-		n.stats.Overflown++
-		if f.watch != nil {
-			delete(me.watches, *f.watch)
-		}
-		return false
-	}
 	f.from = me
-	f.due = time.Now().Add(n.delays[l])
-	p.frames = append(p.frames, f)
-	if !f.system {
-		p.user++
-	}
-	p.kick()
+	p.push(f)
 	return true
 }
 
+// fits reports whether there is room. System messages have a bound of their own, in
+// messages.
+func (p *pipe) fits(system bool, size int) bool {
+	shape := p.wire.shape
+	most := cmp.Or(shape.QueueMessages, p.net.queue)
+	if system {
+		return len(p.frames)-p.user < most
+	}
+	return p.user < most && (shape.QueueBytes == 0 || p.weight+size <= shape.QueueBytes)
+}
+
+// push queues f.
+func (p *pipe) push(f frame) {
+	size, w := f.size(), p.wire
+	p.frames = append(p.frames, f)
+	p.bytes += size
+	if !f.system {
+		p.user++
+		p.weight += size
+	}
+	w.messages++
+	w.bytes += uint64(size)
+	w.peakMessages = max(w.peakMessages, len(p.frames))
+	w.peakBytes = max(w.peakBytes, p.bytes)
+	if !w.stalled {
+		p.plan(len(p.frames) - 1)
+	}
+	p.kick()
+}
+
+// plan says when the frames from the i-th on leave and arrive.
+func (p *pipe) plan(i int) {
+	shape := p.wire.shape
+	leaves, due := time.Now(), time.Time{}
+	for ; i < len(p.frames); i++ {
+		f := &p.frames[i]
+		if i > 0 {
+			leaves, due = later(leaves, p.frames[i-1].leaves), p.frames[i-1].due
+		}
+		if shape.Bandwidth > 0 {
+			leaves = leaves.Add(time.Duration(f.size()) * time.Second / time.Duration(shape.Bandwidth))
+		}
+		travels := shape.Delay
+		if shape.Jitter > 0 {
+			travels += time.Duration(p.wire.random.Int64N(int64(shape.Jitter)))
+		}
+		f.leaves, f.due = leaves, later(due, leaves.Add(travels))
+	}
+}
+
+// left is how many frames had left in full at a moment.
+func (p *pipe) left(at time.Time) int {
+	for i, f := range p.frames {
+		if f.leaves.IsZero() || f.leaves.After(at) {
+			return i
+		}
+	}
+	return len(p.frames)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// again goes by a new plan: the first frame may be due at another time.
+func (p *pipe) again() {
+	p.disarm()
+	p.kick()
+}
+
+// held reports whether nothing may arrive now.
+func (p *pipe) held() bool { return p.wire.stalled || p.net.frozen[p.ends.to] }
+
 // kick starts a drain unless one runs, or a timer is going to start it.
 func (p *pipe) kick() {
-	if p.busy || p.timer != nil || len(p.frames) == 0 || p.net.frozen[p.link.to] {
+	if p.busy || p.timer != nil || len(p.frames) == 0 || p.held() {
 		return
 	}
 	p.busy = true
@@ -80,7 +152,7 @@ func (p *pipe) next() (f frame, to *node, ok bool) {
 	n := p.net
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if len(p.frames) == 0 || n.frozen[p.link.to] {
+	if len(p.frames) == 0 || p.held() {
 		p.busy = false
 		return frame{}, nil, false
 	}
@@ -101,15 +173,22 @@ func (p *pipe) next() (f frame, to *node, ok bool) {
 	f = p.frames[0]
 	p.frames[0] = frame{}
 	p.frames = p.frames[1:]
+	p.bytes -= f.size()
 	if !f.system {
 		p.user--
+		p.weight -= f.size()
 	}
-	return f, n.nodes[p.link.to], true
+	return f, n.nodes[p.ends.to], true
 }
 
 // clear drops every frame.
 func (p *pipe) clear() {
-	p.frames, p.user = nil, 0
+	p.frames, p.bytes, p.user, p.weight = nil, 0, 0, 0
+	p.disarm()
+}
+
+// disarm stops the timer.
+func (p *pipe) disarm() {
 	if p.timer != nil {
 		p.timer.Stop()
 		p.timer = nil

@@ -22,8 +22,9 @@ type frame struct {
 	payload  []byte
 	watch    *watch // to be remembered by the sending node
 
-	from *node
-	due  time.Time
+	from   *node
+	leaves time.Time // in full; zero: not planned, for the link stalls
+	due    time.Time
 }
 
 // process stands for every actor of other nodes in one system.
@@ -44,26 +45,26 @@ func (p *process) SendUserMessage(pid *actor.PID, message any) {
 	if header != nil && header.Length() > 0 {
 		f.header = header.ToMap()
 	}
-	if !p.node.pack(&f, msg) || !p.node.send(link{p.node.addr, pid.Address}, f) {
+	if !p.node.pack(&f, msg) || !p.node.send(ends{p.node.addr, pid.Address}, f) {
 		p.node.system.DeadLetter.SendUserMessage(pid, message)
 	}
 }
 
 func (p *process) SendSystemMessage(pid *actor.PID, message any) {
-	me, l := p.node, link{p.node.addr, pid.Address}
+	me, e := p.node, ends{p.node.addr, pid.Address}
 	f := frame{system: true, target: clonePID(pid)}
 	switch m := message.(type) {
 	case *actor.Watch:
 		w := watch{watcher: m.Watcher.Id, addr: pid.Address, watchee: pid.Id}
 		f.watch = &w
-		if !me.pack(&f, m) || !me.send(l, f) {
+		if !me.pack(&f, m) || !me.send(e, f) {
 			me.terminated(w.watcher, actor.NewPID(w.addr, w.watchee), actor.TerminatedReason_AddressTerminated)
 		}
 		return
 	case *actor.Unwatch:
 		me.unwatch(watch{watcher: m.Watcher.Id, addr: pid.Address, watchee: pid.Id})
 	}
-	if !me.pack(&f, message) || !me.send(l, f) {
+	if !me.pack(&f, message) || !me.send(e, f) {
 		me.system.DeadLetter.SendSystemMessage(pid, message)
 	}
 }
@@ -130,7 +131,7 @@ func (me *node) deliver(f frame) {
 	if contain(func() error { return me.post(f, msg) }) != nil {
 		me.count(func(s *Stats) { s.Absent++ })
 	} else {
-		me.count(func(s *Stats) { s.Delivered++ })
+		me.count(func(s *Stats) { s.Delivered++; s.BytesDelivered += uint64(f.size()) })
 	}
 }
 

@@ -119,7 +119,7 @@ func TestWhatCannotBeSentIsADeadLetterOfTheSender(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []string{"5"}, seen.take())
 		require.Empty(t, b.dead.take())
-		require.Equal(t, memnet.Stats{Sent: 7, Unsent: 6, Delivered: 1}, net.Stats())
+		require.Equal(t, memnet.Stats{Sent: 7, Unsent: 6, Delivered: 1}, counts(net))
 	})
 }
 
@@ -147,7 +147,7 @@ func TestMailForNobodyIsADeadLetterOfTheReceiver(t *testing.T) {
 		require.ErrorIs(t, err, actor.ErrDeadLetter)
 		synctest.Wait()
 		require.Equal(t, []string{"nobody: *wrapperspb.StringValue"}, b.dead.take())
-		require.Equal(t, memnet.Stats{Sent: 2, Absent: 1, Delivered: 1}, net.Stats())
+		require.Equal(t, memnet.Stats{Sent: 2, Absent: 1, Delivered: 1}, counts(net))
 	})
 }
 
@@ -207,7 +207,9 @@ func TestEveryMessageIsAccountedFor(t *testing.T) {
 			net.Cut("a", "b")
 			net.Heal("a", "b")
 			net.Freeze("c")
-			net.SetDelay("b", "c", time.Duration(i)*time.Microsecond)
+			net.Shape("b", "c", memnet.Link{Delay: time.Duration(i) * time.Microsecond, Jitter: time.Microsecond, Bandwidth: 1 << 30})
+			net.Stall("c", "b")
+			net.Unstall("c", "b")
 			net.Thaw("c")
 		}
 	})

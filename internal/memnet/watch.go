@@ -12,21 +12,21 @@ type notice struct {
 	w  watch
 }
 
-// breakLink drops what is queued on l and collects the watches that depend on
+// breakLink drops what is queued on a link and collects the watches that depend on
 // it; under mu. Those are the sending side's: its connection to the watchee's
 // node is the one that breaks.
-func (n *Net) breakLink(l link) (told []notice) {
-	if p := n.pipes[l]; p != nil {
+func (n *Net) breakLink(e ends) (told []notice) {
+	if p := n.pipes[e]; p != nil {
 		n.stats.Broken += uint64(len(p.frames))
 		p.clear()
 	}
-	from := n.nodes[l.from]
+	from := n.nodes[e.from]
 	if from == nil {
 		return nil
 	}
-	told = append(told, notice{from, watch{addr: l.to}})
+	told = append(told, notice{from, watch{addr: e.to}})
 	for w := range from.watches {
-		if w.addr == l.to {
+		if w.addr == e.to {
 			delete(from.watches, w)
 			told = append(told, notice{from, w})
 		}
