@@ -3,21 +3,16 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
-	"sync"
-	"syscall"
 	"time"
+
+	lab "github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // patience is how long a node may take for what should take no time.
@@ -26,6 +21,7 @@ const patience = 30 * time.Second
 // cluster is nodes in processes of their own, on one etcd.
 type cluster struct {
 	*bed
+	place    *lab.Place
 	dir      string
 	settings settings // of each, but for what differs
 	room     int      // entries in a journal
@@ -37,7 +33,11 @@ type cluster struct {
 func newCluster(ctx context.Context, b *bed, n, room int, s settings) (c *cluster, err error) {
 	c = &cluster{bed: b, settings: s, room: room, nodes: make([]*process, n), journals: make([][]*journal, n)}
 	c.settings.Endpoint = b.member().Direct()
+	if c.place, err = lab.NewPlace(false); err != nil {
+		return nil, err
+	}
 	if c.dir, err = os.MkdirTemp("", "holdfast-soak-"); err != nil {
+		c.place.End()
 		return nil, err
 	}
 	for i := range c.nodes {
@@ -68,7 +68,7 @@ func (c *cluster) start(ctx context.Context, i int) error {
 		return err
 	}
 	c.journals[i] = append(c.journals[i], j)
-	p, err := startProcess(s)
+	p, err := startProcess(c.place, s)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (c *cluster) each(ctx context.Context, since time.Duration, what string) ([
 
 // all gives all nodes an order and waits until each has said what.
 func (c *cluster) all(ctx context.Context, o order, what string) ([]said, error) {
-	began := monotonic()
+	began := lab.Now()
 	if err := c.tell(o); err != nil {
 		return nil, err
 	}
@@ -111,7 +111,7 @@ func (c *cluster) all(ctx context.Context, o order, what string) ([]said, error)
 // lead makes node i the leader for all, those too that are started later, and waits
 // until it hosts.
 func (c *cluster) lead(ctx context.Context, i int) error {
-	at := monotonic()
+	at := lab.Now()
 	c.settings.Leader = c.nodes[i].up.Owner
 	if err := c.tell(order{Do: doLead, Leader: c.settings.Leader}); err != nil {
 		return err
@@ -159,136 +159,35 @@ func (c *cluster) end() error {
 			errs = append(errs, j.close())
 		}
 	}
+	c.place.End()
 	return errors.Join(append(errs, os.RemoveAll(c.dir))...)
 }
 
-// process is one node's, and all it said.
+// process is one node's.
 type process struct {
-	id   string
-	cmd  *exec.Cmd
-	in   io.WriteCloser
-	up   said
-	done chan struct{} // closed once it was waited for
-	err  error         // how it ended; read after done
-
-	mu   sync.Mutex
-	said []said
+	*lab.Process[said]
+	id string
+	up said
 }
 
-func startProcess(s settings) (*process, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	arg, err := json.Marshal(s)
-	if err != nil {
-		return nil, err
-	}
-	p := &process{id: s.id(), cmd: exec.Command(self), done: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), clusterEnv+"="+string(arg))
-	p.cmd.Stderr = os.Stderr
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	if p.in, err = p.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	started := make(chan error, 1)
-	go func() {
-		// Linux tells the child when the thread that started it ends, not the
-		// process: so that thread does nothing else.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := p.cmd.Start()
-		started <- err
-		if err != nil {
-			return
-		}
-		garbled := p.listen(out)
-		p.err = errors.Join(garbled, p.cmd.Wait())
-		close(p.done)
-	}()
-	if err := <-started; err != nil {
-		return nil, fmt.Errorf("starting %s: %w", p.id, err)
-	}
-	return p, nil
+func startProcess(at *lab.Place, s settings) (*process, error) {
+	p, err := lab.Start[said](at, s.id(), clusterEnv, s)
+	return &process{Process: p, id: s.id()}, err
 }
 
-// listen keeps what the process says, to its end.
-func (p *process) listen(from io.Reader) (garbled error) {
-	for lines := bufio.NewReader(from); ; {
-		line, err := lines.ReadBytes('\n')
-		if err != nil {
-			return garbled // a line that was cut off by a kill was no report yet
-		}
-		var r said
-		if err := json.Unmarshal(line, &r); err != nil {
-			garbled = errors.Join(garbled, fmt.Errorf("%s said %.100q: %w", p.id, line, err))
-			continue
-		}
-		p.mu.Lock()
-		p.said = append(p.said, r)
-		p.mu.Unlock()
-	}
-}
-
-func (p *process) tell(o order) error {
-	line, err := json.Marshal(o)
-	if err == nil {
-		_, err = p.in.Write(append(line, '\n'))
-	}
-	if err != nil {
-		return fmt.Errorf("ordering %s to %s: %w", p.id, o.Do, err)
-	}
-	return nil
-}
+func (p *process) tell(o order) error { return p.Tell(o) }
 
 // errNever: a node did not say something in time.
-var errNever = errors.New("did not come")
+var errNever = lab.ErrNever
 
 // find returns the first report since then that fits.
 func (p *process) find(since time.Duration, fits func(said) bool) (said, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, r := range p.said {
-		if r.At >= since && fits(r) {
-			return r, true
-		}
-	}
-	return said{}, false
+	return p.Find(func(r said) bool { return r.At >= since && fits(r) })
 }
 
 // await is find, but waits for it. errNever says that it took too long.
 func (p *process) await(ctx context.Context, since, within time.Duration, what string, fits func(said) bool) (said, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("%s: %q %w within %v", p.id, what, errNever, within))
-	defer cancel()
-	for {
-		r, ok := p.find(since, fits)
-		if ok {
-			return r, nil
-		}
-		select {
-		case <-p.done:
-			return r, fmt.Errorf("%s ended: %w", p.id, p.err)
-		default:
-		}
-		if err := pause(ctx, 2*time.Millisecond); err != nil {
-			return r, err
-		}
-	}
+	return p.Await(ctx, within, what, func(r said) bool { return r.At >= since && fits(r) })
 }
 
-// kill ends the process with SIGKILL and returns when it is gone.
-func (p *process) kill() error {
-	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	select {
-	case <-p.done:
-		return nil
-	case <-time.After(patience):
-		return fmt.Errorf("%s is not gone %v after kill -9", p.id, patience)
-	}
-}
+func (p *process) kill() error { return p.Kill() }

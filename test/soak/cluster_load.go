@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
+
+	lab "github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // A node sends from so many goroutines, as a program would, and so many actors,
@@ -46,7 +48,7 @@ func (s *sender) due(send func(parcel)) {
 	}
 	for s.seq < due {
 		s.seq++
-		send(parcel{Sender: s.number, Seq: s.seq, Sent: int64(monotonic())})
+		send(parcel{Sender: s.number, Seq: s.seq, Sent: int64(lab.Now())})
 	}
 }
 
@@ -150,13 +152,13 @@ func (n *node) askOn(every, within time.Duration) {
 
 // ask asks one singleton once, and notes the answer.
 func (n *node) ask(name int, within time.Duration) (entry, bool) {
-	e := entry{sent: monotonic(), kind: answered, name: uint16(name)}
+	e := entry{sent: lab.Now(), kind: answered, name: uint16(name)}
 	got, err := n.system.Root.RequestFuture(n.managers[name].PID(), ask{Sent: int64(e.sent)}, within).Result()
 	a, ok := got.(answer)
 	if err != nil || !ok {
 		return e, false // too late, or word that it could not be delivered
 	}
-	e.at, e.token = monotonic(), a.Token
+	e.at, e.token = lab.Now(), a.Token
 	n.journal.note(e)
 	return e, true
 }

@@ -23,18 +23,8 @@ import (
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/singleton"
+	lab "github.com/holdfast-go/holdfast/test/cluster"
 )
-
-// machineClock is the machine's, by which the entries of all nodes compare.
-type machineClock struct{}
-
-// Now implements lease.Clock.
-func (machineClock) Now() lease.Reading {
-	return lease.Reading{Mono: monotonic(), Wall: time.Now().UnixNano()}
-}
-
-// AfterFunc implements lease.Clock.
-func (machineClock) AfterFunc(d time.Duration, f func()) lease.Timer { return time.AfterFunc(d, f) }
 
 // node is what runs in a process of the cluster.
 type node struct {
@@ -122,7 +112,7 @@ func (n *node) open() (err error) {
 		kept = n.sessions
 	}
 	n.keeper, err = lease.NewKeeper(kept, lease.Config{
-		ID: n.id(), Address: n.remote.Address(), TTL: n.TTL, Clock: machineClock{}, Logger: log})
+		ID: n.id(), Address: n.remote.Address(), TTL: n.TTL, Clock: lab.Clock{}, Logger: log})
 	if err == nil && n.Follows {
 		n.leads = membership.NewStatic(n.keeper.Owner())
 		n.leads.Set(n.Leader)
@@ -133,7 +123,7 @@ func (n *node) open() (err error) {
 // say reports s, at this time unless it says another.
 func (n *node) say(s said) {
 	if s.At == 0 {
-		s.At = monotonic()
+		s.At = lab.Now()
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -249,6 +239,6 @@ func (r *recorder) Receive(ctx actor.Context) {
 }
 
 func (r *recorder) note(e entry) {
-	e.at, e.kind, e.name, e.token = monotonic(), handled, r.name, r.token
+	e.at, e.kind, e.name, e.token = lab.Now(), handled, r.name, r.token
 	r.node.journal.note(e)
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	lab "github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // The short forms, with processes and etcd. Each node is a process of this test
@@ -54,7 +56,10 @@ func TestANodeThatDiesIsNoticed(t *testing.T) {
 	j, err := newJournal(t.TempDir()+"/journal", 1)
 	require.NoError(t, err)
 	defer j.close()
-	p, err := startProcess(settings{Endpoint: "127.0.0.1:1", Journal: "/nowhere"})
+	at, err := lab.NewPlace(false)
+	require.NoError(t, err)
+	defer at.End()
+	p, err := startProcess(at, settings{Endpoint: "127.0.0.1:1", Journal: "/nowhere"})
 	require.NoError(t, err)
 	_, err = p.await(context.Background(), 0, patience, "up", func(r said) bool { return r.What == isUp })
 	require.ErrorContains(t, err, "node-0 ended: exit status 2")

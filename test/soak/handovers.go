@@ -8,6 +8,8 @@ import (
 	"flag"
 	"fmt"
 	"time"
+
+	lab "github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // Of a run of handovers.
@@ -77,7 +79,7 @@ func (h *handing) run(ctx context.Context, n int) error {
 		return err
 	}
 	h.changes = nil // the first host is none
-	h.began = monotonic()
+	h.began = lab.Now()
 	if err := h.tell(order{Do: doLoad, Rate: h.rate / float64(len(h.nodes))}); err != nil {
 		return err
 	}
@@ -101,7 +103,7 @@ func (h *handing) run(ctx context.Context, n int) error {
 			return err
 		}
 	}
-	h.end = monotonic()
+	h.end = lab.Now()
 	var err error
 	if h.quiet, err = h.all(ctx, order{Do: doQuiet}, isQuiet); err != nil {
 		return err
@@ -115,7 +117,7 @@ func (h *handing) run(ctx context.Context, n int) error {
 
 // lead makes node i the leader for all, and waits until it hosts.
 func (h *handing) lead(ctx context.Context, i int) error {
-	h.changes = append(h.changes, change{at: monotonic(), to: i})
+	h.changes = append(h.changes, change{at: lab.Now(), to: i})
 	return h.cluster.lead(ctx, i)
 }
 

@@ -14,10 +14,10 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
-	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-go/holdfast/backends/etcd"
 	"github.com/holdfast-go/holdfast/lease"
+	lab "github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // holderEnv makes this program a process that holds one name: "endpoint name
@@ -83,9 +83,9 @@ func holder(arg string) error {
 	out := bufio.NewWriter(os.Stdout)
 	var last look
 	for ctx.Err() == nil {
-		l := look{before: monotonic()}
+		l := look{before: lab.Now()}
 		l.alive = h.CheckAlive()
-		l.after = monotonic()
+		l.after = lab.Now()
 		if t, ok := h.Term(); ok && l.alive {
 			l.token = t.Token()
 		}
@@ -101,13 +101,4 @@ func holder(arg string) error {
 	cancel()
 	wg.Wait()
 	return k.Close(context.Background())
-}
-
-// monotonic is the machine's clock, the same for all processes.
-func monotonic() time.Duration {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		panic(err) // a kernel without it
-	}
-	return time.Duration(ts.Nano())
 }

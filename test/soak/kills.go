@@ -9,6 +9,8 @@ import (
 	"fmt"
 	mrand "math/rand/v2"
 	"time"
+
+	lab "github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // Of the asks that go on all the time, on every node.
@@ -73,7 +75,7 @@ type killing struct {
 
 // begin starts the singleton and the asks, and waits until all have answers.
 func (k *killing) begin(ctx context.Context) error {
-	began := monotonic()
+	began := lab.Now()
 	if _, err := k.all(ctx, order{Do: doHost}, isHosting); err != nil {
 		return err
 	}
@@ -109,7 +111,7 @@ func (k *killing) kill(ctx context.Context) error {
 	if err := pause(ctx, k.ttl/2+time.Duration(mrand.Int64N(int64(k.ttl/2)))); err != nil {
 		return err
 	}
-	at, host, old := monotonic(), k.host, k.token
+	at, host, old := lab.Now(), k.host, k.token
 	if err := k.nodes[host].kill(); err != nil {
 		return err
 	}
@@ -154,7 +156,7 @@ func (k *killing) kill(ctx context.Context) error {
 func (k *killing) again(ctx context.Context, p *process, at time.Duration, old uint64) (time.Duration, error) {
 	r, err := p.await(ctx, at, 5*k.ttl+10*time.Second, "answer after the kill", func(r said) bool { return r.What == hasAnswer && r.Token > old })
 	if err != nil {
-		return monotonic() - at, err
+		return lab.Now() - at, err
 	}
 	return r.At - at, nil
 }

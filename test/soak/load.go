@@ -10,6 +10,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	lab "github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // Of a run of load.
@@ -105,7 +107,7 @@ func (w *loading) run(ctx context.Context) (err error) {
 	every := min(moveEvery, w.length/8)
 	var deck []moveKind
 	for at := w.began + every/2; at+every/2 <= w.began+w.length && w.stuck == nil; at += every {
-		if err := pause(ctx, at-monotonic()); err != nil {
+		if err := pause(ctx, at-lab.Now()); err != nil {
 			return err
 		}
 		if len(deck) == 0 {
@@ -125,7 +127,7 @@ func (w *loading) run(ctx context.Context) (err error) {
 		deck = deck[1:]
 	}
 	if w.stuck == nil {
-		if err := pause(ctx, w.began+w.length-monotonic()); err != nil {
+		if err := pause(ctx, w.began+w.length-lab.Now()); err != nil {
 			return err
 		}
 	}
@@ -166,15 +168,15 @@ func (w *loading) move(ctx context.Context, kind moveKind, hold time.Duration) e
 // handOver moves the singletons to a node that does not have them.
 func (w *loading) handOver(ctx context.Context) error {
 	w.leader = (w.leader + 1 + w.random.IntN(loadNodes-1)) % loadNodes
-	at := monotonic()
+	at := lab.Now()
 	err := w.lead(ctx, w.leader)
-	w.moves = append(w.moves, span{at, monotonic()})
+	w.moves = append(w.moves, span{at, lab.Now()})
 	return err
 }
 
 // drain has a node give up its shards, for a while.
 func (w *loading) drain(ctx context.Context, i int, hold time.Duration) error {
-	at := monotonic()
+	at := lab.Now()
 	p := w.cluster.nodes[i]
 	if err := p.tell(order{Do: doDrain}); err != nil {
 		return err
@@ -183,19 +185,19 @@ func (w *loading) drain(ctx context.Context, i int, hold time.Duration) error {
 	if err == nil {
 		_, err = w.settled(ctx, patience, 0, slices.DeleteFunc(slices.Clone(w.all), func(x int) bool { return x == i })...)
 	}
-	w.moves = append(w.moves, span{at, monotonic()})
+	w.moves = append(w.moves, span{at, lab.Now()})
 	if err != nil {
 		return err
 	}
 	if err := pause(ctx, hold); err != nil {
 		return err
 	}
-	at = monotonic()
+	at = lab.Now()
 	if err := p.tell(order{Do: doUndrain}); err != nil {
 		return err
 	}
 	_, err = w.settled(ctx, patience, 0, w.all...)
-	w.moves = append(w.moves, span{at, monotonic()})
+	w.moves = append(w.moves, span{at, lab.Now()})
 	return err
 }
 
@@ -206,13 +208,11 @@ func (w *loading) series() (all []series) {
 		if p.id == w.cluster.nodes[0].id {
 			s.id += fmt.Sprintf(".%d", i)
 		}
-		p.mu.Lock()
-		for _, r := range p.said {
+		for _, r := range p.Said() {
 			if r.What == hasWeight && r.At < w.end {
 				s.samples = append(s.samples, sample{r.At, r.Weight})
 			}
 		}
-		p.mu.Unlock()
 		all = append(all, s)
 	}
 	return all

@@ -8,6 +8,8 @@ import (
 	"flag"
 	"fmt"
 	"time"
+
+	lab "github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // Bounds of many; those of time and of requests are for 5000 singletons on three
@@ -79,7 +81,7 @@ func (m *multitude) run(ctx context.Context, r *report) (err error) {
 	if m.empty, err = m.all(ctx, order{Do: doWeigh}, hasWeight); err != nil {
 		return err
 	}
-	began := monotonic()
+	began := lab.Now()
 	if err := m.tell(order{Do: doHost}); err != nil {
 		return err
 	}
@@ -99,7 +101,7 @@ func (m *multitude) run(ctx context.Context, r *report) (err error) {
 		}
 	}
 	r.printf("       node-%d is killed", dies)
-	killed := monotonic()
+	killed := lab.Now()
 	if err := m.nodes[dies].kill(); err != nil {
 		return err
 	}
@@ -111,7 +113,7 @@ func (m *multitude) run(ctx context.Context, r *report) (err error) {
 // sweep has every node ask every singleton until it answered, and returns how
 // long that took since then. It notes if it was too long to wait for.
 func (m *multitude) sweep(ctx context.Context, since, within time.Duration) (took time.Duration, err error) {
-	began := monotonic()
+	began := lab.Now()
 	if err := m.tell(order{Do: doSweep, Within: sweepWithin}); err != nil {
 		return 0, err
 	}
@@ -119,7 +121,7 @@ func (m *multitude) sweep(ctx context.Context, since, within time.Duration) (too
 		s, err := p.await(ctx, began, within, hasSwept, func(s said) bool { return s.What == hasSwept })
 		if errors.Is(err, errNever) {
 			m.stuck = err
-			return monotonic() - since, nil
+			return lab.Now() - since, nil
 		} else if err != nil {
 			return 0, err
 		}

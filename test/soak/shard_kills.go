@@ -10,6 +10,8 @@ import (
 	mrand "math/rand/v2"
 	"slices"
 	"time"
+
+	lab "github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // backBound is how long it may take, beside the TTL, until all of a killed node's
@@ -112,7 +114,7 @@ func (k *shardKilling) run(ctx context.Context, n int) error {
 // shards answer all nodes, and the new process has its part of them.
 func (k *shardKilling) kill(ctx context.Context, i int, all []int) error {
 	k.refresh()
-	at, most := monotonic(), 5*k.ttl+10*time.Second
+	at, most := lab.Now(), 5*k.ttl+10*time.Second
 	d := death{at: at, node: i, boss: k.boss.node == i}
 	for s, h := range k.homes {
 		if h.hosted && h.node == i {

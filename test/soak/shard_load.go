@@ -10,6 +10,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/holdfast-go/holdfast/sharding"
+	lab "github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // answerWithin is how soon every ask of the load is to be answered.
@@ -74,7 +75,7 @@ func (a *asking) Receive(ctx actor.Context) {
 func (a *asking) beat(ctx actor.Context) {
 	if q := a.quiet; q == nil {
 		a.send(ctx)
-	} else if len(a.open) == 0 || monotonic() > q.until {
+	} else if len(a.open) == 0 || lab.Now() > q.until {
 		close(q.done)
 		return
 	}
@@ -95,7 +96,7 @@ func (a *asking) send(ctx actor.Context) {
 		e := a.pick()
 		a.seq[e]++
 		key := askKey{a.first + uint32(e), a.seq[e]}
-		now := monotonic()
+		now := lab.Now()
 		a.open[key] = now
 		p := parcel{Sender: key.sender, Seq: key.seq, Sent: int64(now)}
 		if i := e - len(a.n.ids); i >= 0 {
@@ -113,14 +114,14 @@ func (a *asking) answered(r receipt) {
 		return // a second answer, which is found among what was handled
 	}
 	delete(a.open, key)
-	a.n.journal.note(entry{at: monotonic(), kind: answered, sender: r.Sender, seq: r.Seq, sent: sent, token: r.Token})
+	a.n.journal.note(entry{at: lab.Now(), kind: answered, sender: r.Sender, seq: r.Seq, sent: sent, token: r.Token})
 }
 
 // quiet ends the askers, waits for answers, and says what they sent.
 func (n *shardNode) quiet() said {
 	r := said{What: isQuiet, Sent: map[uint32]uint64{}}
 	for _, a := range n.asks {
-		q := &quieting{monotonic() + answerWithin, make(chan struct{})}
+		q := &quieting{lab.Now() + answerWithin, make(chan struct{})}
 		n.system.Root.Send(a.pid, q)
 		<-q.done
 		for e, seq := range a.seq {
@@ -154,15 +155,15 @@ func (n *shardNode) sweep(within time.Duration) {
 
 // askOnce asks the first entity of a shard, and notes the answer.
 func (n *shardNode) askOnce(shard int, within time.Duration) bool {
-	e := entry{sent: monotonic(), kind: sweepAnswered, name: uint16(shard)}
+	e := entry{sent: lab.Now(), kind: sweepAnswered, name: uint16(shard)}
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	a, err := sharding.Ask[answer](ctx, n.region, n.ids[shard*n.set.Each], ask{Sent: int64(e.sent)})
 	if err != nil {
-		time.Sleep(within/10 - (monotonic() - e.sent)) // it may have failed at once
+		time.Sleep(within/10 - (lab.Now() - e.sent)) // it may have failed at once
 		return false
 	}
-	e.at, e.token = monotonic(), a.Token
+	e.at, e.token = lab.Now(), a.Token
 	n.journal.note(e)
 	return true
 }

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	lab "github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // Bounds of shards, for 10 000 of them on four nodes, on two processors.
@@ -97,7 +99,7 @@ func (m *shardMany) assign(ctx context.Context) (err error) {
 	if m.needs.empty, err = m.all(ctx, order{Do: doWeigh}, hasWeight); err != nil {
 		return err
 	}
-	began := monotonic()
+	began := lab.Now()
 	last, err := m.takePart(ctx, m.among()...)
 	if err != nil {
 		return err
@@ -139,7 +141,7 @@ func (m *shardMany) idle(ctx context.Context) error {
 
 // answers has every node ask an entity of every shard.
 func (m *shardMany) answers(ctx context.Context) error {
-	began := monotonic()
+	began := lab.Now()
 	all := m.among()
 	if m.nodes[m.hosts].hasSaid(isHosting) {
 		all = append(all, m.hosts)
@@ -161,7 +163,7 @@ func (m *shardMany) lose(ctx context.Context) error {
 	m.refresh()
 	dies, old := m.boss.node, m.boss.token
 	has, _ := m.counts()
-	at := monotonic()
+	at := lab.Now()
 	if err := m.nodes[dies].kill(); err != nil {
 		return err
 	}
@@ -178,7 +180,7 @@ func (m *shardMany) lose(ctx context.Context) error {
 
 // replace starts another process in place of one, and waits until it has its part.
 func (m *shardMany) replace(ctx context.Context, i int) error {
-	began := monotonic()
+	began := lab.Now()
 	if err := m.start(ctx, i); err != nil {
 		return err
 	}
@@ -195,7 +197,7 @@ func (m *shardMany) replace(ctx context.Context, i int) error {
 // succeed has the node that coordinates leave.
 func (m *shardMany) succeed(ctx context.Context) error {
 	m.refresh()
-	leaves, old, began := m.boss.node, m.boss.token, monotonic()
+	leaves, old, began := m.boss.node, m.boss.token, lab.Now()
 	left, err := m.leave(ctx, leaves)
 	if err != nil {
 		return err
@@ -226,7 +228,7 @@ func (m *shardMany) succeed(ctx context.Context) error {
 // grow has one more node join.
 func (m *shardMany) grow(ctx context.Context) error {
 	m.refresh()
-	began, before := monotonic(), m.began
+	began, before := lab.Now(), m.began
 	if _, err := m.takePart(ctx, m.hosts); err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/singleton"
+	lab "github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // shardNode is what runs in a process of a cluster that hosts shards.
@@ -153,7 +154,7 @@ func (n *shardNode) onEvent(event any) {
 	kind := map[sharding.EventKind]entryKind{sharding.Hosted: hosted, sharding.HandedOff: unhosted, sharding.Released: unhosted,
 		sharding.Lost: unhosted, sharding.Yielded: unhosted, sharding.Coordinating: coordinating, sharding.OrderNotKept: disordered}[e.Kind]
 	if kind != 0 {
-		n.journal.note(entry{at: monotonic(), kind: kind, name: uint16(e.Shard), token: uint64(e.Token)})
+		n.journal.note(entry{at: lab.Now(), kind: kind, name: uint16(e.Shard), token: uint64(e.Token)})
 	}
 }
 
@@ -218,6 +219,6 @@ func (r *shardRecorder) Receive(ctx actor.Context) {
 }
 
 func (r *shardRecorder) note(e entry) {
-	e.at, e.kind, e.name, e.token = monotonic(), handled, r.shard, r.token
+	e.at, e.kind, e.name, e.token = lab.Now(), handled, r.shard, r.token
 	r.node.journal.note(e)
 }

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"maps"
 	"time"
+
+	lab "github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // The client asks four fifths of the load: a node that hosts nothing, and stays.
@@ -105,7 +107,7 @@ func (w *rollover) begin(ctx context.Context) (hosts []int, err error) {
 	if _, err := w.settled(ctx, patience, 0, hosts...); err != nil {
 		return nil, err
 	}
-	w.began = monotonic()
+	w.began = lab.Now()
 	for _, i := range all {
 		if err := w.load(i); err != nil {
 			return nil, err
@@ -116,7 +118,7 @@ func (w *rollover) begin(ctx context.Context) (hosts []int, err error) {
 
 // finish ends the load.
 func (w *rollover) finish(ctx context.Context) error {
-	w.end = monotonic()
+	w.end = lab.Now()
 	for i := range w.cluster.nodes {
 		if err := w.quiet(ctx, i); err != nil {
 			return err
@@ -141,7 +143,7 @@ func (w *rollover) quiet(ctx context.Context, i int) error {
 	}
 	maps.Copy(w.sent, q.Sent)
 	w.failed += q.Failed
-	at := monotonic()
+	at := lab.Now()
 	if err := w.nodes[i].tell(order{Do: doWeigh}); err != nil {
 		return err
 	}
@@ -156,13 +158,13 @@ func (w *rollover) restart(ctx context.Context, i int, hosts []int) error {
 	if err := w.quiet(ctx, i); err != nil {
 		return err
 	}
-	at := monotonic()
+	at := lab.Now()
 	left, err := w.leave(ctx, i)
 	if err != nil {
 		return err
 	}
 	w.died(i)
-	again := monotonic()
+	again := lab.Now()
 	if err := w.start(ctx, i); err != nil {
 		return err
 	}
@@ -173,7 +175,7 @@ func (w *rollover) restart(ctx context.Context, i int, hosts []int) error {
 		return err
 	}
 	since, err := w.settled(ctx, patience, 0, hosts...)
-	w.moves = append(w.moves, span{at, monotonic()})
+	w.moves = append(w.moves, span{at, lab.Now()})
 	if err != nil {
 		return err
 	}

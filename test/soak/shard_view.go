@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	lab "github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // shardView is who hosts which shard, from what the nodes note as they note it.
@@ -130,19 +132,19 @@ func (v *shardView) settled(ctx context.Context, within, calm time.Duration, amo
 	err = v.until(ctx, within, fmt.Sprintf("the shards are even among %v", among), func() bool {
 		var has []int
 		has, since = v.counts()
-		return since > 0 && even(has, len(v.homes), among) && monotonic()-since >= calm
+		return since > 0 && even(has, len(v.homes), among) && lab.Now()-since >= calm
 	})
 	return since, err
 }
 
 // until waits for cond. errNever says that it took too long.
 func (v *shardView) until(ctx context.Context, within time.Duration, what string, cond func() bool) error {
-	for end := monotonic() + within; ; {
+	for end := lab.Now() + within; ; {
 		v.refresh()
 		if cond() {
 			return nil
 		}
-		if monotonic() >= end {
+		if lab.Now() >= end {
 			has, _ := v.counts()
 			return fmt.Errorf("%s: %w within %v; the nodes host %v of %d", what, errNever, within, has, len(v.homes))
 		}
@@ -180,19 +182,19 @@ func (v *shardView) leave(ctx context.Context, i int) (at time.Duration, err err
 		return 0, err
 	}
 	select {
-	case <-p.done:
+	case <-p.Done():
 	case <-time.After(patience):
 		return 0, fmt.Errorf("%s has left and not ended for %v", p.id, patience)
 	}
-	if p.err != nil {
-		return 0, fmt.Errorf("%s: %w", p.id, p.err)
+	if p.Err() != nil {
+		return 0, fmt.Errorf("%s: %w", p.id, p.Err())
 	}
 	return r.At, nil
 }
 
 // quietOf ends the load of one node, and returns what it sent.
 func (v *shardView) quietOf(ctx context.Context, i int) (said, error) {
-	at := monotonic()
+	at := lab.Now()
 	if err := v.nodes[i].tell(order{Do: doQuiet}); err != nil {
 		return said{}, err
 	}
@@ -202,7 +204,7 @@ func (v *shardView) quietOf(ctx context.Context, i int) (said, error) {
 // sweepOf has nodes ask an entity of every shard until it answers, and returns when
 // each had all answers. errNever says that one had not.
 func (v *shardView) sweepOf(ctx context.Context, within time.Duration, nodes ...int) (at []time.Duration, err error) {
-	began := monotonic()
+	began := lab.Now()
 	for _, i := range nodes {
 		if err := v.nodes[i].tell(order{Do: doSweep, Within: sweepWithin}); err != nil {
 			return nil, err

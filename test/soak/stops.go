@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/lease"
+	lab "github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // sighting is a token that somebody held a name with.
@@ -234,19 +235,19 @@ func stopOne(ctx context.Context, b *bed, rival *lease.Keeper, name string, ttl 
 		if err := s.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 			return nil, 0, err
 		}
-		began := monotonic()
+		began := lab.Now()
 		waiting, cancel := context.WithTimeout(ctx, 3*ttl)
 		_, held := hold(waiting, other)
 		cancel()
-		taken := monotonic()
+		taken := lab.Now()
 		term, rivalHeld := other.Term()
 		if held == nil && rivalHeld {
 			journal = append(journal, sighting{taken, uint64(term.Token())})
 		}
-		if err := pause(ctx, began+3*ttl-monotonic()); err != nil {
+		if err := pause(ctx, began+3*ttl-lab.Now()); err != nil {
 			return nil, 0, err
 		}
-		resumed := monotonic()
+		resumed := lab.Now()
 		if err := s.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 			return nil, 0, err
 		}
@@ -263,7 +264,7 @@ func stopOne(ctx context.Context, b *bed, rival *lease.Keeper, name string, ttl 
 		v := verdict{believed: first.alive, rival: held == nil && rivalHeld, noticed: first.after - resumed}
 		until, still := time.Duration(0), false
 		if v.rival {
-			until, still = monotonic(), term.CheckAlive()
+			until, still = lab.Now(), term.CheckAlive()
 			v.rival = still // to the end: else it would prove nothing
 		}
 		for _, l := range s.looks() {

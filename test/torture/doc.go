@@ -42,7 +42,7 @@
 // Linux; etcd is built on first use (package etcdtest).
 //
 //	main.go ─▶ run.go: rounds ─▶ plan.go: what the seed says    inflict.go: how it is done
-//	           cluster.go: the processes                        network.go, place.go, proxies.go: what is cut
+//	           nodes.go: the processes                          network.go, proxies.go: what is cut
 //	           node.go, work.go: in each                        wire.go: what is said    journal.go: what is noted
 //	           oracle.go: what that means                       ledger.go, report.go
 package main

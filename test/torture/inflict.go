@@ -5,14 +5,13 @@ package main
 import (
 	"context"
 	"errors"
-	"os"
-	"os/exec"
 	"slices"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
+	"github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // inflict does a fault, and undoes it. An error means that this process could not.
@@ -26,10 +25,10 @@ func (t *torture) inflict(ctx context.Context, n int, f fault, calm bool) (err e
 		t.storeOp.Lock()
 		defer t.storeOp.Unlock()
 	}
-	d := done{fault: f, round: n, calm: calm, from: monotonic()}
+	d := done{fault: f, round: n, calm: calm, from: cluster.Now()}
 	t.say("%v", f)
 	defer func() {
-		d.to = monotonic()
+		d.to = cluster.Now()
 		t.mu.Lock()
 		t.done = append(t.done, d)
 		t.mu.Unlock()
@@ -39,7 +38,7 @@ func (t *torture) inflict(ctx context.Context, n int, f fault, calm bool) (err e
 		if err := t.slots[f.Node].kill(); err != nil {
 			t.evil(ruleProcess, err)
 		}
-		err := pause(ctx, f.For)
+		err := cluster.Pause(ctx, f.For)
 		return errors.Join(err, t.start(f.Node))
 	case pauseNode:
 		return t.pauseNode(ctx, f)
@@ -47,7 +46,7 @@ func (t *torture) inflict(ctx context.Context, n int, f fault, calm bool) (err e
 		if err := t.net.store(f.Node, f.Kind == cutReplies, f.Kind == cutRequests); err != nil {
 			return err
 		}
-		err := pause(ctx, f.For)
+		err := cluster.Pause(ctx, f.For)
 		return errors.Join(err, t.net.store(f.Node, true, true))
 	case cutPair, cutOneWay:
 		err := t.net.link(f.Node, f.Other, false)
@@ -55,9 +54,15 @@ func (t *torture) inflict(ctx context.Context, n int, f fault, calm bool) (err e
 			err = errors.Join(err, t.net.link(f.Other, f.Node, false))
 		}
 		if err == nil {
-			err = pause(ctx, f.For)
+			err = cluster.Pause(ctx, f.For)
 		}
 		return errors.Join(err, t.net.link(f.Node, f.Other, true), t.net.link(f.Other, f.Node, true))
+	case delayLink, throttleLink, stallLink:
+		err := t.net.shape(f.Node, f.Other, f.Shape)
+		if err == nil {
+			err = cluster.Pause(ctx, f.For)
+		}
+		return errors.Join(err, t.net.shape(f.Node, f.Other, cluster.Shape{}))
 	case killLeader, pauseMember, isolate, stopStore:
 		return t.troubleStore(ctx, f)
 	case starve:
@@ -80,7 +85,7 @@ func (t *torture) inflict(ctx context.Context, n int, f fault, calm bool) (err e
 				t.evil(ruleDeparted, err)
 			}
 		}
-		err := pause(ctx, f.For)
+		err := cluster.Pause(ctx, f.For)
 		t.leave(f.Node, calm)
 		return err
 	}
@@ -106,12 +111,12 @@ func (t *torture) pauseNode(ctx context.Context, f fault) error {
 	if p == nil {
 		return nil
 	}
-	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		t.evil(ruleProcess, err)
 		return nil
 	}
-	err := pause(ctx, f.For)
-	return errors.Join(err, p.cmd.Process.Signal(syscall.SIGCONT))
+	err := cluster.Pause(ctx, f.For)
+	return errors.Join(err, p.Signal(syscall.SIGCONT))
 }
 
 func (t *torture) troubleStore(ctx context.Context, f fault) error {
@@ -131,7 +136,7 @@ func (t *torture) troubleStore(ctx context.Context, f fault) error {
 		if err := m.Kill(); err != nil {
 			return err
 		}
-		err := pause(ctx, f.For)
+		err := cluster.Pause(ctx, f.For)
 		return errors.Join(err, m.Restart(ctx))
 	case pauseMember:
 		m := all[max(f.Node, 0)%len(all)]
@@ -141,14 +146,14 @@ func (t *torture) troubleStore(ctx context.Context, f fault) error {
 		if err := m.Stop(ctx); err != nil {
 			return err
 		}
-		err := pause(ctx, f.For)
+		err := cluster.Pause(ctx, f.For)
 		return errors.Join(err, m.Cont())
 	case isolate:
 		m := leader()
 		if err := m.Isolate(); err != nil {
 			return err
 		}
-		err := pause(ctx, f.For)
+		err := cluster.Pause(ctx, f.For)
 		return errors.Join(err, m.Rejoin())
 	}
 	each := func(do func(*etcdtest.Member) error) error {
@@ -163,31 +168,16 @@ func (t *torture) troubleStore(ctx context.Context, f fault) error {
 	if err := each((*etcdtest.Member).Kill); err != nil {
 		return err
 	}
-	err := pause(ctx, f.For)
+	err := cluster.Pause(ctx, f.For)
 	return errors.Join(err, each(func(m *etcdtest.Member) error { return m.Restart(ctx) }))
 }
 
 // starve keeps the processors busy, with twice as many processes.
 func (t *torture) starve(ctx context.Context, d time.Duration) error {
-	self, err := os.Executable()
+	end, err := cluster.Burners(t.burners, 2*t.cores)
 	if err != nil {
 		return err
 	}
-	var all []*exec.Cmd
-	var errs []error
-	for range 2 * t.cores {
-		cmd := exec.Command(self)
-		cmd.Env = append(os.Environ(), burnEnv+"=1", "GOMAXPROCS=1")
-		if err := t.burners.start(cmd); err != nil {
-			errs = append(errs, err)
-			break
-		}
-		all = append(all, cmd)
-	}
-	errs = append(errs, pause(ctx, d))
-	for _, cmd := range all {
-		errs = append(errs, cmd.Process.Kill())
-		_ = cmd.Wait() // says that it was killed
-	}
-	return errors.Join(errs...)
+	err = cluster.Pause(ctx, d)
+	return errors.Join(err, end())
 }

@@ -12,15 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// monotonic is the machine's clock, the same for all processes.
-func monotonic() time.Duration {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		panic(err) // every Linux has it
-	}
-	return time.Duration(ts.Nano())
-}
-
 // kind tells what an entry is about.
 type kind uint16
 

@@ -12,14 +12,16 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // errNothing: a run without a pass, an ask in calm, a write or a healing says nothing.
 var errNothing = errors.New("nothing was judged")
 
 func main() {
-	if os.Getenv(burnEnv) != "" {
-		burn()
+	if cluster.IsBurner() {
+		cluster.Burn()
 	}
 	if arg := os.Getenv(nodeEnv); arg != "" {
 		if err := runNode(arg); err != nil {
@@ -51,12 +53,6 @@ func main() {
 		os.Exit(2)
 	case bad > 0:
 		os.Exit(1)
-	}
-}
-
-// burn uses a processor until it is killed.
-func burn() {
-	for x := uint64(1); x != 0; x += 2 { // it is odd for ever
 	}
 }
 

@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/test/cluster"
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(nodeEnv) != "" || os.Getenv(burnEnv) != "" { // what a test started
+	if os.Getenv(nodeEnv) != "" || cluster.IsBurner() { // what a test started
 		main()
 		os.Exit(0)
 	}

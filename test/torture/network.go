@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
+	"github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // network is how the nodes reach each other and etcd, and what can be cut.
@@ -18,7 +19,7 @@ type network interface {
 	// String says what it is made of.
 	String() string
 	// place is where node i is started.
-	place(i int) *place
+	place(i int) *cluster.Place
 	// host is where node i listens.
 	host(i int) (string, int)
 	// dials tells node i what to dial for an address; empty: the address itself.
@@ -27,26 +28,30 @@ type network interface {
 	endpoints(i int) []string
 	// link lets through what node i sends to node j, or does not.
 	link(i, j int, open bool) error
+	// shapes reports whether links can be slowed down and held up.
+	shapes() bool
+	// shape slows down what node i sends to node j, or holds it up.
+	shape(i, j int, s cluster.Shape) error
 	// store lets through what node i sends to etcd, and what etcd replies.
 	store(i int, requests, replies bool) error
 	close() error
 }
 
 // newNetwork makes namespaces if that is permitted, else proxies.
-func newNetwork(c *etcdtest.Cluster, n int, proxied bool) (network, error) {
+func newNetwork(c *etcdtest.Cluster, n int, proxied bool, seed uint64) (network, error) {
 	if !proxied {
 		spaces, err := newNamespaces(c, n)
 		if err == nil {
 			return spaces, nil
 		}
-		p, err2 := newProxies(c, n)
+		p, err2 := newProxies(c, n, seed)
 		if err2 != nil {
 			return nil, errors.Join(err, err2)
 		}
 		p.why = err
 		return p, nil
 	}
-	return newProxies(c, n)
+	return newProxies(c, n, seed)
 }
 
 // namespaces: every node has a network namespace of its own, with one cable to a
@@ -54,8 +59,8 @@ func newNetwork(c *etcdtest.Cluster, n int, proxied bool) (network, error) {
 // sender's neighbour table has for the receiver: what is sent then reaches nobody,
 // as if it were lost on the way.
 type namespaces struct {
-	hub    *place
-	places []*place
+	hub    *cluster.Place
+	places []*cluster.Place
 	ports  []net.Listener // to etcd, in the hub
 	all    sync.WaitGroup
 }
@@ -78,11 +83,11 @@ func newNamespaces(c *etcdtest.Cluster, n int) (s *namespaces, err error) {
 			err = errors.Join(err, s.close())
 		}
 	}()
-	if s.hub, err = newPlace(true); err != nil {
+	if s.hub, err = cluster.NewPlace(true); err != nil {
 		s.hub = nil
 		return s, err
 	}
-	err = s.hub.ip("link set lo up", "link add hub type bridge", "link set hub address "+hubMAC,
+	err = s.hub.IP("link set lo up", "link add hub type bridge", "link set hub address "+hubMAC,
 		"addr add "+subnet+"1/24 dev hub", "link set hub up")
 	for i := 0; i < n && err == nil; i++ {
 		err = s.addNode(i, n)
@@ -92,7 +97,7 @@ func newNamespaces(c *etcdtest.Cluster, n int) (s *namespaces, err error) {
 	}
 	for k, m := range c.Members() {
 		var ln net.Listener
-		err = s.hub.do(func() (err error) {
+		err = s.hub.Do(func() (err error) {
 			ln, err = net.Listen("tcp", fmt.Sprintf("%s1:%d", subnet, etcdPort+k))
 			return err
 		})
@@ -107,12 +112,12 @@ func newNamespaces(c *etcdtest.Cluster, n int) (s *namespaces, err error) {
 
 // addNode makes the namespace of node i of n, and its cable.
 func (s *namespaces) addNode(i, n int) error {
-	p, err := newPlace(true)
+	p, err := cluster.NewPlace(true)
 	if err != nil {
 		return err
 	}
 	s.places = append(s.places, p)
-	err = s.hub.ip(fmt.Sprintf("link add node%d type veth peer name eth0 netns %s", i, p.path),
+	err = s.hub.IP(fmt.Sprintf("link add node%d type veth peer name eth0 netns %s", i, p.Path()),
 		fmt.Sprintf("link set node%d master hub", i), fmt.Sprintf("link set node%d up", i),
 		fmt.Sprintf("neigh replace %s lladdr %s dev hub nud permanent", nodeIP(i), nodeMAC(i)))
 	if err != nil {
@@ -125,7 +130,7 @@ func (s *namespaces) addNode(i, n int) error {
 			setUp = append(setUp, "neigh replace "+nodeIP(j)+" lladdr "+nodeMAC(j)+" dev eth0 nud permanent")
 		}
 	}
-	return p.ip(setUp...)
+	return p.IP(setUp...)
 }
 
 // forward carries connections of nodes to a member's socket.
@@ -155,7 +160,7 @@ func (s *namespaces) forward(ln net.Listener, socket string) {
 
 func (s *namespaces) String() string { return "network namespaces, a bridge between them" }
 
-func (s *namespaces) place(i int) *place { return s.places[i] }
+func (s *namespaces) place(i int) *cluster.Place { return s.places[i] }
 
 func (s *namespaces) host(i int) (string, int) { return nodeIP(i), nodePort }
 
@@ -176,12 +181,20 @@ func pick(open bool, mac string) string {
 }
 
 func (s *namespaces) link(i, j int, open bool) error {
-	return s.places[i].ip("neigh replace " + nodeIP(j) + " lladdr " + pick(open, nodeMAC(j)) + " dev eth0 nud permanent")
+	return s.places[i].IP("neigh replace " + nodeIP(j) + " lladdr " + pick(open, nodeMAC(j)) + " dev eth0 nud permanent")
+}
+
+// shapes: a kernel without netem can't, and whether it has it shows only when it is
+// too late.
+func (s *namespaces) shapes() bool { return false }
+
+func (s *namespaces) shape(int, int, cluster.Shape) error {
+	return errors.New("links between namespaces on a bridge have no shape")
 }
 
 func (s *namespaces) store(i int, requests, replies bool) error {
-	return errors.Join(s.places[i].ip("neigh replace "+subnet+"1 lladdr "+pick(requests, hubMAC)+" dev eth0 nud permanent"),
-		s.hub.ip("neigh replace "+nodeIP(i)+" lladdr "+pick(replies, nodeMAC(i))+" dev hub nud permanent"))
+	return errors.Join(s.places[i].IP("neigh replace "+subnet+"1 lladdr "+pick(requests, hubMAC)+" dev eth0 nud permanent"),
+		s.hub.IP("neigh replace "+nodeIP(i)+" lladdr "+pick(replies, nodeMAC(i))+" dev hub nud permanent"))
 }
 
 func (s *namespaces) close() error {
@@ -189,10 +202,10 @@ func (s *namespaces) close() error {
 		ln.Close()
 	}
 	for _, p := range s.places {
-		p.end()
+		p.End()
 	}
 	if s.hub != nil {
-		s.hub.end()
+		s.hub.End()
 	}
 	return nil
 }

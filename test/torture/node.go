@@ -28,6 +28,7 @@ import (
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/singleton"
+	"github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // machineClock is the machine's, by which the entries of all nodes compare; at a
@@ -40,7 +41,7 @@ type machineClock struct {
 
 // Now implements lease.Clock.
 func (c machineClock) Now() lease.Reading {
-	r := lease.Reading{Mono: monotonic(), Wall: time.Now().UnixNano()}
+	r := lease.Reading{Mono: cluster.Now(), Wall: time.Now().UnixNano()}
 	if c.slow {
 		r.Mono = c.began + (r.Mono-c.began)/4
 		r.Wall = c.wall + (r.Wall-c.wall)/4
@@ -171,7 +172,7 @@ func (n *node) open() (err error) {
 	}
 	n.store = &witness{store, n.journal, n.Names}
 	n.keeper, err = lease.NewKeeper(n.store, lease.Config{
-		ID: n.id(), Address: n.remote.Address(), TTL: n.TTL, Clock: machineClock{n.Broken, monotonic(), time.Now().UnixNano()}, Logger: n.log})
+		ID: n.id(), Address: n.remote.Address(), TTL: n.TTL, Clock: machineClock{n.Broken, cluster.Now(), time.Now().UnixNano()}, Logger: n.log})
 	if err != nil {
 		return err
 	}
@@ -183,7 +184,7 @@ func (n *node) host() (err error) {
 	pass := func(number func(string) int) func(string, lease.Token, time.Duration) {
 		return func(name string, token lease.Token, at time.Duration) {
 			if n.Broken {
-				at = monotonic() // the clock that was read is of no use
+				at = cluster.Now() // the clock that was read is of no use
 			}
 			n.journal.note(entry{at: at, kind: passed, name: uint16(number(name)), token: uint64(token)})
 		}
@@ -197,7 +198,7 @@ func (n *node) host() (err error) {
 		}
 		n.managers = append(n.managers, m)
 	}
-	for end := monotonic() + patience; ; {
+	for end := cluster.Now() + patience; ; {
 		if n.group == nil {
 			ctx, cancel := context.WithTimeout(context.Background(), patience/2)
 			n.group, err = membership.Join(ctx, n.keeper, "torture", membership.WithSystem(n.system), membership.WithLogger(n.log))
@@ -214,7 +215,7 @@ func (n *node) host() (err error) {
 				break
 			}
 		}
-		if monotonic() > end {
+		if cluster.Now() > end {
 			return err
 		}
 		time.Sleep(100 * time.Millisecond)
@@ -236,19 +237,19 @@ func (n *node) onEvent(event any) {
 	switch e := event.(type) {
 	case sharding.Event:
 		if e.Kind == sharding.OrderNotKept {
-			n.journal.note(entry{at: monotonic(), kind: disordered, name: uint16(n.Names.Singletons + e.Shard)})
+			n.journal.note(entry{at: cluster.Now(), kind: disordered, name: uint16(n.Names.Singletons + e.Shard)})
 		}
 	case singleton.Event:
 		i, err := strconv.Atoi(strings.TrimPrefix(e.Singleton, "torture-"))
 		if err == nil && e.Kind == singleton.OrderNotKept {
-			n.journal.note(entry{at: monotonic(), kind: disordered, name: uint16(i)})
+			n.journal.note(entry{at: cluster.Now(), kind: disordered, name: uint16(i)})
 		}
 	}
 }
 
 // say reports s, at this time.
 func (n *node) say(s said) {
-	s.At = monotonic()
+	s.At = cluster.Now()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err := n.out.Encode(s); err != nil {
@@ -259,7 +260,7 @@ func (n *node) say(s said) {
 // leave is how a node should go.
 func (n *node) leave() error {
 	done := make(chan struct{})
-	n.system.Root.Send(n.asker, &quiet{until: monotonic() + answerWithin, done: done})
+	n.system.Root.Send(n.asker, &quiet{until: cluster.Now() + answerWithin, done: done})
 	<-done
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -275,6 +276,6 @@ func (n *node) leave() error {
 		return err
 	}
 	n.remote.Shutdown(true)
-	n.journal.note(entry{at: monotonic(), kind: departed})
+	n.journal.note(entry{at: cluster.Now(), kind: departed})
 	return nil
 }

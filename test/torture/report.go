@@ -20,7 +20,7 @@ func percentile(samples []time.Duration, p int) time.Duration {
 
 // report judges everything and prints it.
 func (t *torture) report(ctx context.Context) (*judgement, error) {
-	es, err := t.cluster.evidence()
+	es, err := t.crew.evidence()
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
+	"github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // options are the flags.
@@ -54,8 +55,8 @@ type torture struct {
 	options
 	out  io.Writer
 	etcd *etcdtest.Cluster
-	*cluster
-	burners *place
+	*crew
+	burners *cluster.Place
 	began   time.Duration
 	cores   int
 
@@ -82,17 +83,17 @@ func newTorture(ctx context.Context, o options, out io.Writer) (t *torture, err 
 			err = errors.Join(err, t.close())
 		}
 	}()
-	if t.burners, err = newPlace(false); err != nil {
+	if t.burners, err = cluster.NewPlace(false); err != nil {
 		return t, err
 	}
-	t.cluster = &cluster{settings: settings{TTL: o.ttl, Rate: o.rate, Names: names{Singletons: 2, Shards: 16, Each: 2}, Verbose: o.verbose, Broken: o.broken}}
+	t.crew = &crew{settings: settings{TTL: o.ttl, Rate: o.rate, Names: names{Singletons: 2, Shards: 16, Each: 2}, Verbose: o.verbose, Broken: o.broken}}
 	if t.dir, err = os.MkdirTemp("", "holdfast-torture-"); err != nil {
 		return t, err
 	}
-	if t.net, err = newNetwork(t.etcd, o.nodes+1, o.proxied); err != nil {
+	if t.net, err = newNetwork(t.etcd, o.nodes+1, o.proxied, o.seed); err != nil {
 		return t, err
 	}
-	t.began = monotonic()
+	t.began = cluster.Now()
 	load, _ := os.ReadFile("/proc/loadavg") // only printed
 	t.printf("%s: %d processors, load %.14s, %s, etcd with three members, no fsync; %v", time.Now().UTC().Format("2006-01-02 15:04"),
 		t.cores, load, runtime.Version(), t.net)
@@ -116,14 +117,14 @@ func newTorture(ctx context.Context, o options, out io.Writer) (t *torture, err 
 
 func (t *torture) close() error {
 	var errs []error
-	if t.cluster != nil {
-		errs = append(errs, t.cluster.end())
+	if t.crew != nil {
+		errs = append(errs, t.crew.end())
 		if t.net != nil {
 			errs = append(errs, t.net.close())
 		}
 	}
 	if t.burners != nil {
-		t.burners.end()
+		t.burners.End()
 	}
 	return errors.Join(append(errs, t.etcd.Close())...)
 }
@@ -136,7 +137,7 @@ func (t *torture) printf(format string, args ...any) {
 
 // say prints with the time since the run began.
 func (t *torture) say(format string, args ...any) {
-	t.printf("%9.3f  "+format, append([]any{(monotonic() - t.began).Seconds()}, args...)...)
+	t.printf("%9.3f  "+format, append([]any{(cluster.Now() - t.began).Seconds()}, args...)...)
 }
 
 // evil is a violation that needs no journal.
@@ -152,17 +153,17 @@ func (t *torture) awaitUp(ctx context.Context, i int) (time.Duration, error) {
 	if p == nil {
 		return 0, fmt.Errorf("node-%d has no process", i)
 	}
-	r, err := p.await(ctx, patience+10*time.Second, isUp, func(r said) bool { return r.What == isUp })
+	r, err := p.Await(ctx, patience+10*time.Second, isUp, func(r said) bool { return r.What == isUp })
 	return r.At, err
 }
 
 // run tortures until the time has passed.
 func (t *torture) run(ctx context.Context) error {
-	p := newPlan(t.seed, t.nodes, t.ttl, t.storm, t.faults)
+	p := newPlan(t.seed, t.nodes, t.ttl, t.storm, t.faults, t.net.shapes())
 	if err := t.heal(ctx, 0); err != nil {
 		return err
 	}
-	for n := 1; n == 1 || monotonic()-t.began < t.length; n++ {
+	for n := 1; n == 1 || cluster.Now()-t.began < t.length; n++ {
 		r := p.next()
 		if err := t.weather(ctx, n, r.Storm); err != nil {
 			return err
@@ -177,19 +178,19 @@ func (t *torture) run(ctx context.Context) error {
 			return err
 		}
 	}
-	t.ended = monotonic()
+	t.ended = cluster.Now()
 	return nil
 }
 
 // weather is a storm: it returns when all its faults were undone.
 func (t *torture) weather(ctx context.Context, n int, storm []fault) error {
 	t.say("storm %d: %d faults", n, len(storm))
-	began := monotonic()
+	began := cluster.Now()
 	errs := make([]error, len(storm))
 	var all sync.WaitGroup
 	for i, f := range storm {
 		all.Go(func() {
-			if errs[i] = pause(ctx, began+f.After-monotonic()); errs[i] == nil {
+			if errs[i] = cluster.Pause(ctx, began+f.After-cluster.Now()); errs[i] == nil {
 				errs[i] = t.inflict(ctx, n, f, false)
 			}
 		})
@@ -211,7 +212,7 @@ func (t *torture) weather(ctx context.Context, n int, storm []fault) error {
 
 // heal waits until every node runs, and has had an answer of every name.
 func (t *torture) heal(ctx context.Context, n int) error {
-	at := monotonic()
+	at := cluster.Now()
 	if n > 0 { // the first time nothing has been healed
 		t.mu.Lock()
 		t.heals = append(t.heals, healing{n, at})
@@ -231,7 +232,7 @@ func (t *torture) heal(ctx context.Context, n int) error {
 			t.evil(ruleI7, err)
 		}
 	}
-	t.say("storm %d is over: every name has answered every node after %v", n, (monotonic() - at).Round(time.Millisecond))
+	t.say("storm %d is over: every name has answered every node after %v", n, (cluster.Now() - at).Round(time.Millisecond))
 	return nil
 }
 
@@ -241,10 +242,10 @@ func (t *torture) sweep(ctx context.Context, i, n int, healed time.Duration) err
 		return err
 	}
 	p, number := t.slots[i].current(), n+1
-	if err := p.tell(order{Sweep: number}); err != nil {
+	if err := p.Tell(order{Sweep: number}); err != nil {
 		return err
 	}
-	r, err := p.await(ctx, patience+10*time.Second, "answers of all names", func(r said) bool { return r.What == hasSwept && r.Sweep == number })
+	r, err := p.Await(ctx, patience+10*time.Second, "answers of all names", func(r said) bool { return r.What == hasSwept && r.Sweep == number })
 	if err != nil || n == 0 {
 		return err
 	}
@@ -253,44 +254,34 @@ func (t *torture) sweep(ctx context.Context, i, n int, healed time.Duration) err
 	t.nodeBack = append(t.nodeBack, took)
 	t.mu.Unlock()
 	if took > t.ttl+nodeBound {
-		return fmt.Errorf("%s had an answer of every name only %v after storm %d", p.id, took, n)
+		return fmt.Errorf("%s had an answer of every name only %v after storm %d", p.ID, took, n)
 	}
 	return nil
 }
 
 // calm does planned moves, with no fault before or after it for a while.
 func (t *torture) calm(ctx context.Context, n int, moves []fault) error {
-	if err := pause(ctx, time.Second); err != nil { // answers that are under way have come
+	if err := cluster.Pause(ctx, time.Second); err != nil { // answers that are under way have come
 		return err
 	}
-	from := monotonic()
+	from := cluster.Now()
 	for _, f := range moves {
 		if err := t.inflict(ctx, n, f, true); err != nil {
 			return err
 		}
-		if err := pause(ctx, 2*time.Second); err != nil { // shards move to who has come
+		if err := cluster.Pause(ctx, 2*time.Second); err != nil { // shards move to who has come
 			return err
 		}
 	}
 	t.mu.Lock()
-	t.calms = append(t.calms, span{from, monotonic()})
+	t.calms = append(t.calms, span{from, cluster.Now()})
 	t.mu.Unlock()
-	return pause(ctx, answerWithin)
-}
-
-// pause waits for d or for ctx to end.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return cluster.Pause(ctx, answerWithin)
 }
 
 // meanwhile judges what there is so far, for who looks on.
 func (t *torture) meanwhile(ctx context.Context) error {
-	ev, err := t.cluster.evidence()
+	ev, err := t.crew.evidence()
 	if err != nil {
 		return err
 	}
@@ -298,7 +289,7 @@ func (t *torture) meanwhile(ctx context.Context) error {
 	calms, heals := t.calms, t.heals
 	t.mu.Unlock()
 	// Of the journals' last minutes: all of it is judged in the end.
-	since := monotonic() - 2*time.Minute
+	since := cluster.Now() - 2*time.Minute
 	recent := make([]seen, 0, len(ev))
 	for _, e := range ev {
 		if e.at >= since {
@@ -317,7 +308,7 @@ func (t *torture) meanwhile(ctx context.Context) error {
 	}
 	j := judge(t.bring(recent, calms, heals, nil, hs))
 	for _, v := range j.violations {
-		if v.rule == ruleI3 && monotonic()-t.began > 2*time.Minute && len(v.lines) > 0 && v.lines[0].at == 0 {
+		if v.rule == ruleI3 && cluster.Now()-t.began > 2*time.Minute && len(v.lines) > 0 && v.lines[0].at == 0 {
 			continue // its sessions' confirmations may be older
 		}
 		t.say("so far: %s: %s", v.rule, v.text)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
+	"github.com/holdfast-go/holdfast/test/cluster"
 )
 
 func needsEtcd(t *testing.T) {
@@ -85,7 +86,7 @@ func broken(t *testing.T) (found map[string]int, told string) {
 // What a network cuts does not arrive, and arrives when it is open again.
 func TestNetworksCutAndHeal(t *testing.T) {
 	for _, proxied := range []bool{false, true} {
-		n, err := newNetwork(&etcdtest.Cluster{}, 2, proxied) // of no members
+		n, err := newNetwork(&etcdtest.Cluster{}, 2, proxied, 1) // of no members
 		require.NoError(t, err)
 		t.Run(n.String(), func(t *testing.T) {
 			defer func() { require.NoError(t, n.close()) }()
@@ -97,9 +98,9 @@ func TestNetworksCutAndHeal(t *testing.T) {
 			}
 			var ln net.Listener
 			var a, b net.Conn
-			require.NoError(t, n.place(1).do(func() (err error) { ln, err = net.Listen("tcp", address); return err }))
+			require.NoError(t, n.place(1).Do(func() (err error) { ln, err = net.Listen("tcp", address); return err }))
 			defer ln.Close()
-			require.NoError(t, n.place(0).do(func() (err error) { a, err = net.Dial("tcp", dial); return err }))
+			require.NoError(t, n.place(0).Do(func() (err error) { a, err = net.Dial("tcp", dial); return err }))
 			defer a.Close()
 			b, err = ln.Accept()
 			require.NoError(t, err)
@@ -143,12 +144,12 @@ func hears(t *testing.T, conn net.Conn, text string) {
 
 // A node that can't begin is noticed.
 func TestANodeThatEndsIsNoticed(t *testing.T) {
-	p, err := newPlace(false)
+	p, err := cluster.NewPlace(false)
 	require.NoError(t, err)
-	defer p.end()
+	defer p.End()
 	node, err := startProcess(p, settings{Journal: "/nowhere", Host: "127.0.0.1"})
 	require.NoError(t, err)
-	<-node.done
+	<-node.Done()
 	s := &slot{proc: node}
 	require.ErrorContains(t, s.check(), "node-0.0 ended by itself: exit status 2")
 }

@@ -13,11 +13,7 @@ import (
 // nodeEnv makes this program one node of the cluster: settings as JSON. It obeys
 // orders on its standard input, one line of JSON each, tells reports on its
 // standard output, leaves in order on SIGTERM, and ends at once when its input does.
-// burnEnv makes it use a processor until it is killed.
-const (
-	nodeEnv = "HOLDFAST_TORTURE_NODE"
-	burnEnv = "HOLDFAST_TORTURE_BURN"
-)
+const nodeEnv = "HOLDFAST_TORTURE_NODE"
 
 // settings are what a node is started with.
 type settings struct {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/etcd"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // witness is a store that notes what the real one confirmed, and when that was
@@ -21,7 +22,7 @@ type witness struct {
 
 // OpenSession implements lease.Store.
 func (w *witness) OpenSession(ctx context.Context, s lease.Session) (lease.Grant, error) {
-	sent := monotonic()
+	sent := cluster.Now()
 	g, err := w.Store.OpenSession(ctx, s)
 	if err == nil {
 		w.confirm(s, entry{sent: sent}, g)
@@ -31,7 +32,7 @@ func (w *witness) OpenSession(ctx context.Context, s lease.Session) (lease.Grant
 
 // Renew implements lease.Store.
 func (w *witness) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Grant, error) {
-	sent := monotonic()
+	sent := cluster.Now()
 	gs, err := w.Store.Renew(ctx, sessions)
 	if err == nil {
 		for i, g := range gs {
@@ -43,14 +44,14 @@ func (w *witness) Renew(ctx context.Context, sessions []lease.Session) ([]lease.
 
 func (w *witness) confirm(s lease.Session, e entry, g lease.Grant) {
 	if g.Err == nil {
-		e.at, e.kind, e.token, e.seq = monotonic(), confirmed, uint64(s.ID), uint64(g.TTL)
+		e.at, e.kind, e.token, e.seq = cluster.Now(), confirmed, uint64(s.ID), uint64(g.TTL)
 		w.journal.note(e)
 	}
 }
 
 // CloseSession implements lease.Store.
 func (w *witness) CloseSession(ctx context.Context, s lease.Session) error {
-	w.journal.note(entry{at: monotonic(), kind: closed, token: uint64(s.ID)})
+	w.journal.note(entry{at: cluster.Now(), kind: closed, token: uint64(s.ID)})
 	return w.Store.CloseSession(ctx, s)
 }
 
@@ -72,7 +73,7 @@ func (w *witness) Transfer(ctx context.Context, moves []lease.Move) ([]lease.Out
 
 func (w *witness) giveUp(h lease.Held) {
 	if i, ok := w.names.number(h.Name); ok {
-		w.journal.note(entry{at: monotonic(), kind: gaveUp, name: uint16(i), token: uint64(h.Token)})
+		w.journal.note(entry{at: cluster.Now(), kind: gaveUp, name: uint16(i), token: uint64(h.Token)})
 	}
 }
 

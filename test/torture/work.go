@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/singleton"
+	"github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // ownership is what a worker works under: singleton.Guarded or *sharding.Entity.
@@ -52,7 +53,7 @@ func (w *worker) Receive(ctx actor.Context) {
 	case *actor.Started:
 		w.begin(ctx)
 	case ask:
-		e := entry{at: monotonic(), kind: handled, sent: time.Duration(msg.Sent), sender: msg.Sender, seq: msg.Seq, target: msg.Target}
+		e := entry{at: cluster.Now(), kind: handled, sent: time.Duration(msg.Sent), sender: msg.Sender, seq: msg.Seq, target: msg.Target}
 		if !w.own.CheckAlive() {
 			e.kind = overran
 		}
@@ -73,14 +74,14 @@ func (w *worker) begin(ctx actor.Context) {
 	} else {
 		panic("a worker must run as a singleton or an entity")
 	}
-	at := monotonic()
+	at := cluster.Now()
 	if w.own.CheckAlive() {
 		w.note(entry{at: at, kind: began})
 	}
 	done := w.own.Context()
 	context.AfterFunc(done, func() {
 		if cause := context.Cause(done); slices.ContainsFunc(losses, func(l error) bool { return errors.Is(cause, l) }) {
-			w.note(entry{at: monotonic(), kind: lost})
+			w.note(entry{at: cluster.Now(), kind: lost})
 		}
 	})
 }
@@ -108,9 +109,9 @@ func (w *worker) write(n int) {
 	switch {
 	case err != nil: // not known: the journal will show
 	case r.Succeeded:
-		w.note(entry{at: monotonic(), kind: wrote})
+		w.note(entry{at: cluster.Now(), kind: wrote})
 	default:
-		w.note(entry{at: monotonic(), kind: refused})
+		w.note(entry{at: cluster.Now(), kind: refused})
 	}
 }
 
@@ -146,7 +147,7 @@ type asker struct {
 }
 
 func newAsker(n *node) *asker {
-	return &asker{node: n, began: monotonic(), seq: make([]uint64, n.Names.targets()), open: map[askKey]time.Duration{}}
+	return &asker{node: n, began: cluster.Now(), seq: make([]uint64, n.Names.targets()), open: map[askKey]time.Duration{}}
 }
 
 // Receive implements actor.Actor.
@@ -158,7 +159,7 @@ func (a *asker) Receive(ctx actor.Context) {
 		key := askKey{msg.Target, msg.Seq}
 		if sent, ok := a.open[key]; ok {
 			delete(a.open, key)
-			a.journal.note(entry{at: monotonic(), kind: answered, sent: sent, token: msg.Token, seq: msg.Seq,
+			a.journal.note(entry{at: cluster.Now(), kind: answered, sent: sent, token: msg.Token, seq: msg.Seq,
 				sender: senderOf(a.Index, a.Life), target: msg.Target, name: uint16(a.Names.of(int(msg.Target)))})
 		}
 	case *quiet:
@@ -167,7 +168,7 @@ func (a *asker) Receive(ctx actor.Context) {
 }
 
 func (a *asker) beat(ctx actor.Context) {
-	now := monotonic()
+	now := cluster.Now()
 	for key, sent := range a.open {
 		if now-sent > 10*time.Second {
 			delete(a.open, key)
@@ -190,7 +191,7 @@ func (a *asker) send(ctx actor.Context, now time.Duration) {
 	for ; a.count < due; a.count++ {
 		target := rand.IntN(len(a.seq))
 		a.seq[target]++
-		m := ask{Sender: senderOf(a.Index, a.Life), Target: uint16(target), Seq: a.seq[target], Sent: int64(monotonic())}
+		m := ask{Sender: senderOf(a.Index, a.Life), Target: uint16(target), Seq: a.seq[target], Sent: int64(cluster.Now())}
 		a.open[askKey{m.Target, m.Seq}] = time.Duration(m.Sent)
 		a.journal.note(entry{at: time.Duration(m.Sent), kind: asked, seq: m.Seq, sender: m.Sender, target: m.Target,
 			name: uint16(a.Names.of(target))})
@@ -208,10 +209,10 @@ const askWithin = 700 * time.Millisecond
 // sweep asks every name until it answers, or for so long that it was judged.
 func (n *node) sweep(number int) {
 	var all sync.WaitGroup
-	end := monotonic() + patience
+	end := cluster.Now() + patience
 	for name := range n.Names.count() {
 		all.Go(func() {
-			for !n.askOnce(name) && monotonic() < end {
+			for !n.askOnce(name) && cluster.Now() < end {
 				time.Sleep(50 * time.Millisecond)
 			}
 		})
@@ -222,7 +223,7 @@ func (n *node) sweep(number int) {
 
 func (n *node) askOnce(name int) bool {
 	target := n.Names.first(name)
-	m := ask{Sender: senderOf(n.Index, n.Life), Target: uint16(target), Sent: int64(monotonic())}
+	m := ask{Sender: senderOf(n.Index, n.Life), Target: uint16(target), Sent: int64(cluster.Now())}
 	ctx, cancel := context.WithTimeout(context.Background(), askWithin)
 	defer cancel()
 	var got answer
@@ -235,6 +236,6 @@ func (n *node) askOnce(name int) bool {
 	if err != nil {
 		return false
 	}
-	n.journal.note(entry{at: monotonic(), kind: swept, name: uint16(name), target: uint16(target), token: got.Token, sent: time.Duration(m.Sent)})
+	n.journal.note(entry{at: cluster.Now(), kind: swept, name: uint16(name), target: uint16(target), token: got.Token, sent: time.Duration(m.Sent)})
 	return true
 }

@@ -3,19 +3,15 @@
 package main
 
 import (
-	"bufio"
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // roomForLife is how many entries a process may note; the file is sparse.
@@ -46,8 +42,8 @@ func (e seen) String() string {
 		e.at.Seconds(), e.node, e.life, e.kind, e.name, e.token, e.target, e.sender, e.seq, e.sent.Seconds())
 }
 
-// cluster is nodes in processes of their own.
-type cluster struct {
+// crew is all nodes, in processes of their own.
+type crew struct {
 	net      network
 	dir      string
 	settings settings // of each, but for what differs
@@ -55,7 +51,7 @@ type cluster struct {
 }
 
 // start starts a process for a node, unless it has one.
-func (c *cluster) start(i int) error {
+func (c *crew) start(i int) error {
 	s := c.slots[i]
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,8 +109,8 @@ func (s *slot) check() error {
 		return nil
 	}
 	select {
-	case <-p.done:
-		return fmt.Errorf("%s ended by itself: %v", p.id, p.err)
+	case <-p.Done():
+		return fmt.Errorf("%s ended by itself: %v", p.ID, p.Err())
 	default:
 		return nil
 	}
@@ -129,7 +125,7 @@ func (s *slot) kill() error {
 	if err := s.check(); err != nil {
 		return errors.Join(err, s.gone())
 	}
-	if err := p.kill(); err != nil {
+	if err := p.Kill(); err != nil {
 		return err
 	}
 	return s.gone()
@@ -147,22 +143,22 @@ func (s *slot) leave(within time.Duration) error {
 	if err := s.check(); err != nil {
 		return errors.Join(err, s.gone())
 	}
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := p.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
 	select {
-	case <-p.done:
-		if p.err != nil && p.isUp() { // one that has not begun may not know the signal yet
-			return errors.Join(fmt.Errorf("%s, told to leave: %w", p.id, p.err), s.gone())
+	case <-p.Done():
+		if p.Err() != nil && p.isUp() { // one that has not begun may not know the signal yet
+			return errors.Join(fmt.Errorf("%s, told to leave: %w", p.ID, p.Err()), s.gone())
 		}
 		return s.gone()
 	case <-time.After(within):
-		return errors.Join(fmt.Errorf("%s %w, %v", p.id, errTooLong, within), s.kill())
+		return errors.Join(fmt.Errorf("%s %w, %v", p.ID, errTooLong, within), s.kill())
 	}
 }
 
 // evidence is what all nodes noted.
-func (c *cluster) evidence() (all []seen, err error) {
+func (c *crew) evidence() (all []seen, err error) {
 	for _, s := range c.slots {
 		s.mu.Lock()
 		all = append(all, s.past...)
@@ -182,11 +178,11 @@ func (c *cluster) evidence() (all []seen, err error) {
 }
 
 // end kills what still runs.
-func (c *cluster) end() error {
+func (c *crew) end() error {
 	var errs []error
 	for _, s := range c.slots {
 		if p := s.current(); p != nil {
-			errs = append(errs, p.kill())
+			errs = append(errs, p.Kill())
 		}
 		s.mu.Lock()
 		if s.book != nil {
@@ -198,121 +194,18 @@ func (c *cluster) end() error {
 	return errors.Join(append(errs, os.RemoveAll(c.dir))...)
 }
 
-// process is one node's, and all it said.
+// process is one node's.
 type process struct {
-	id   string
-	cmd  *exec.Cmd
-	in   io.WriteCloser
-	done chan struct{} // closed once it was waited for
-	err  error         // how it ended; read after done
-
-	mu    sync.Mutex
-	said  []said
-	news  chan struct{} // closed and replaced with every report
-	begun time.Duration
+	*cluster.Process[said]
 }
 
-func startProcess(at *place, s settings) (*process, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	arg, err := json.Marshal(s)
-	if err != nil {
-		return nil, err
-	}
-	p := &process{id: fmt.Sprintf("%s.%d", s.id(), s.Life), cmd: exec.Command(self), done: make(chan struct{}), news: make(chan struct{}),
-		begun: monotonic()}
-	p.cmd.Env = append(os.Environ(), nodeEnv+"="+string(arg))
-	p.cmd.Stderr = os.Stderr
-	if p.in, err = p.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := at.start(p.cmd); err != nil {
-		return nil, fmt.Errorf("starting %s: %w", p.id, err)
-	}
-	go func() {
-		garbled := p.listen(out)
-		p.err = errors.Join(garbled, p.cmd.Wait())
-		close(p.done)
-	}()
-	return p, nil
-}
-
-// listen keeps what the process says, to its end.
-func (p *process) listen(from io.Reader) (garbled error) {
-	for lines := bufio.NewReader(from); ; {
-		line, err := lines.ReadBytes('\n')
-		if err != nil {
-			return garbled // a line that was cut off by a kill was no report yet
-		}
-		var r said
-		if err := json.Unmarshal(line, &r); err != nil {
-			garbled = errors.Join(garbled, fmt.Errorf("%s said %.100q: %w", p.id, line, err))
-			continue
-		}
-		p.mu.Lock()
-		p.said = append(p.said, r)
-		close(p.news)
-		p.news = make(chan struct{})
-		p.mu.Unlock()
-	}
+func startProcess(at *cluster.Place, s settings) (*process, error) {
+	p, err := cluster.Start[said](at, fmt.Sprintf("%s.%d", s.id(), s.Life), nodeEnv, s)
+	return &process{p}, err
 }
 
 // isUp reports whether the process takes part.
 func (p *process) isUp() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.ContainsFunc(p.said, func(r said) bool { return r.What == isUp })
-}
-
-func (p *process) tell(o order) error {
-	line, err := json.Marshal(o)
-	if err == nil {
-		_, err = p.in.Write(append(line, '\n'))
-	}
-	return err
-}
-
-// await waits until the process has said what fits.
-func (p *process) await(ctx context.Context, within time.Duration, what string, fits func(said) bool) (said, error) {
-	timeout := time.After(within)
-	for seen := 0; ; {
-		p.mu.Lock()
-		for ; seen < len(p.said); seen++ {
-			if fits(p.said[seen]) {
-				r := p.said[seen]
-				p.mu.Unlock()
-				return r, nil
-			}
-		}
-		news := p.news
-		p.mu.Unlock()
-		select {
-		case <-news:
-		case <-p.done:
-			return said{}, fmt.Errorf("%s ended by itself: %v", p.id, p.err)
-		case <-timeout:
-			return said{}, fmt.Errorf("%s: %q has not come within %v", p.id, what, within)
-		case <-ctx.Done():
-			return said{}, ctx.Err()
-		}
-	}
-}
-
-// kill ends the process with SIGKILL and returns when it is gone.
-func (p *process) kill() error {
-	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	select {
-	case <-p.done:
-		return nil
-	case <-time.After(patience):
-		return fmt.Errorf("%s is not gone %v after kill -9", p.id, patience)
-	}
+	_, ok := p.Find(func(r said) bool { return r.What == isUp })
+	return ok
 }

@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package cluster
 
 import (
 	"bytes"
@@ -14,19 +14,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// place is a thread from which processes are started. Linux tells a child when
+// Place is a thread from which processes are started. Linux tells a child when
 // the thread that started it ends, not the process: so this one lives as long as
 // its children may. It can have a network namespace of its own, in which they run.
-type place struct {
+type Place struct {
 	jobs  chan func()
 	path  string // of the namespace
 	begun chan struct{}
 	done  chan struct{}
 }
 
-// newPlace makes a thread, in a network namespace of its own if isolated.
-func newPlace(isolated bool) (*place, error) {
-	p := &place{jobs: make(chan func()), begun: make(chan struct{}), done: make(chan struct{})}
+// NewPlace makes a thread, in a network namespace of its own if isolated.
+func NewPlace(isolated bool) (*Place, error) {
+	p := &Place{jobs: make(chan func()), begun: make(chan struct{}), done: make(chan struct{})}
 	ready := make(chan error, 1)
 	var serve func()
 	serve = func() {
@@ -57,25 +57,28 @@ func newPlace(isolated bool) (*place, error) {
 	return p, <-ready
 }
 
-// do runs f on the thread and returns what it does.
-func (p *place) do(f func() error) error {
+// Path is that of the network namespace.
+func (p *Place) Path() string { return p.path }
+
+// Do runs f on the thread and returns what it does.
+func (p *Place) Do(f func() error) error {
 	err := make(chan error, 1)
 	p.jobs <- func() { err <- f() }
 	return <-err
 }
 
-// start starts cmd there; it dies with this process.
-func (p *place) start(cmd *exec.Cmd) error {
+// Start starts cmd there; it dies with this process.
+func (p *Place) Start(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	return p.do(cmd.Start)
+	return p.Do(cmd.Start)
 }
 
-// ip runs commands of ip(8) there.
-func (p *place) ip(commands ...string) error {
+// IP runs commands of ip(8) there.
+func (p *Place) IP(commands ...string) error {
 	var out bytes.Buffer
 	cmd := exec.Command("ip", "-batch", "-")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(strings.Join(commands, "\n")+"\n"), &out, &out
-	if err := p.start(cmd); err != nil {
+	if err := p.Start(cmd); err != nil {
 		return err
 	}
 	if err := cmd.Wait(); err != nil {
@@ -84,8 +87,8 @@ func (p *place) ip(commands ...string) error {
 	return nil
 }
 
-// end ends the thread, and what was started from it and still runs.
-func (p *place) end() {
+// End ends the thread, and what was started from it and still runs.
+func (p *Place) End() {
 	close(p.jobs)
 	<-p.done
 }

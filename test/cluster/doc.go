@@ -1,0 +1,15 @@
+// Package cluster is a laboratory of real processes (Linux): what the checks in
+// test/soak and test/torture need to start nodes, to stand between them, and to judge
+// what they noted.
+//
+//   - Place and Process: children that die with their parent, take orders and tell
+//     reports over pipes, and whose memory is measured from outside.
+//   - Links: nodes reach each other through TCP proxies, one for each direction of each
+//     pair, which delay, throttle, hold back, cut and count.
+//   - Now and Clock: the machine's one monotonic clock, by which the notes of all
+//     processes compare.
+//   - Mail: which numbered messages were lost, doubled or reordered, and how long they
+//     took.
+//
+// The judge shares no code with the library.
+package cluster
