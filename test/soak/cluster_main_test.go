@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	lab "github.com/holdfast-go/holdfast/test/cluster"
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(clusterEnv) != "" { // a node that a test started
+	if os.Getenv(clusterEnv) != "" || os.Getenv(mailEnv) != "" || lab.IsBurner() { // a node that a test started
 		main()
 		os.Exit(0)
 	}

@@ -62,7 +62,7 @@ func TestANodeThatDiesIsNoticed(t *testing.T) {
 	p, err := startProcess(at, settings{Endpoint: "127.0.0.1:1", Journal: "/nowhere"})
 	require.NoError(t, err)
 	_, err = p.await(context.Background(), 0, patience, "up", func(r said) bool { return r.What == isUp })
-	require.ErrorContains(t, err, "node-0 ended: exit status 2")
+	require.ErrorContains(t, err, "node-0 ended by itself: exit status 2")
 	require.NoError(t, p.kill())
 }
 

@@ -10,15 +10,21 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	lab "github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // check measures into r. An error means that it could not.
 type check func(ctx context.Context, args []string, r *report) error
 
 var checks = map[string]check{"names": names, "compare": compare, "stops": stops, "outage": outage,
-	"handovers": handovers, "kills": kills, "many": many, "rolling": rolling, "shardkills": shardKills, "shards": shardsCheck, "load": loadCheck}
+	"handovers": handovers, "kills": kills, "many": many, "rolling": rolling, "shardkills": shardKills, "shards": shardsCheck, "load": loadCheck,
+	"congestion": congestion, "backlog": backlog, "slowlink": slowLink, "singletonload": singletonLoad}
 
 func main() {
+	if lab.IsBurner() {
+		lab.Burn()
+	}
 	if os.Getenv(holderEnv) != "" {
 		if err := holder(os.Getenv(holderEnv)); err != nil {
 			fmt.Fprintln(os.Stderr, "soak holder:", err)
@@ -37,8 +43,15 @@ func main() {
 		}
 		return
 	}
+	if arg := os.Getenv(mailEnv); arg != "" {
+		if err := runMailNode(arg); err != nil {
+			fmt.Fprintln(os.Stderr, "soak node:", err)
+			os.Exit(2)
+		}
+		return
+	}
 	if len(os.Args) < 2 || checks[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: soak names|compare|stops|outage|handovers|kills|many|rolling|shardkills|shards|load [flags]")
+		fmt.Fprintln(os.Stderr, "usage: soak names|compare|stops|outage|handovers|kills|many|rolling|shardkills|shards|load|congestion|backlog|slowlink|singletonload [flags]")
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
