@@ -228,13 +228,8 @@ func stalledMove(ctx context.Context, b *bed, r *report, seed uint64) error {
 		return err
 	}
 	at := lab.Now()
-	for _, o := range []struct {
-		node int
-		do   string
-	}{{1, mailUndrain}, {0, mailDrain}} {
-		if err := c.nodes[o.node].Tell(mailOrder{Do: o.do}); err != nil {
-			return err
-		}
+	if err := c.swap(); err != nil {
+		return err
 	}
 	if _, err := c.nodes[0].Await(c.ctx, patience, mailHandedOff, func(s mailSaid) bool { return s.What == mailHandedOff && s.At >= at }); err != nil {
 		return err
@@ -278,6 +273,22 @@ func stalledMove(ctx context.Context, b *bed, r *report, seed uint64) error {
 	}
 	c.judgeMemory(r, "stalled: ")
 	return nil
+}
+
+// swapAfter is how long a node takes part again before the other is drained: long
+// enough for the coordinator to know, and too short for it to move shards for balance.
+// A node that is drained while there is no other gives its shards up without a successor.
+const swapAfter = 400 * time.Millisecond
+
+// swap has the second node take all that the first one hosts.
+func (c *mailCluster) swap() error {
+	if _, err := c.order(1, mailOrder{Do: mailUndrain}, patience); err != nil {
+		return err
+	}
+	if err := c.pause(swapAfter); err != nil {
+		return err
+	}
+	return c.nodes[0].Tell(mailOrder{Do: mailDrain})
 }
 
 func told(err string) string {

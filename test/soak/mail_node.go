@@ -48,7 +48,6 @@ type mailNode struct {
 	mailLoader
 
 	held   atomic.Pointer[chan struct{}] // what handlers wait for
-	moved  sync.Once
 	counts struct{ dead, order atomic.Int64 }
 
 	mu  sync.Mutex
@@ -242,7 +241,7 @@ func (n *mailNode) onEvent(event any) {
 	case sharding.Event:
 		switch e.Kind {
 		case sharding.HandedOff:
-			n.moved.Do(func() { n.say(mailSaid{What: mailHandedOff}) })
+			n.say(mailSaid{What: mailHandedOff})
 		case sharding.OrderNotKept:
 			n.counts.order.Add(1)
 		case sharding.ColdStart:
@@ -253,7 +252,7 @@ func (n *mailNode) onEvent(event any) {
 		case singleton.BecameHost:
 			n.say(mailSaid{What: mailHosted})
 		case singleton.HandedOver:
-			n.moved.Do(func() { n.say(mailSaid{What: mailHandedOff}) })
+			n.say(mailSaid{What: mailHandedOff})
 		case singleton.OrderNotKept:
 			n.counts.order.Add(1)
 		}

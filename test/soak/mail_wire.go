@@ -73,7 +73,7 @@ const (
 	mailLead      = "lead"      // Leader leads from now on; reported at once
 	mailCount     = "count"     // tells what the product counted
 	mailHeap      = "heap"      // reported only: what is allocated
-	mailHandedOff = "handedoff" // reported only: the first shard, or the singleton, is another node's
+	mailHandedOff = "handedoff" // reported only: a shard, or the singleton, is another node's now
 	mailHosted    = "hosted"    // reported only: the singleton runs here
 )
 
