@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	lab "github.com/holdfast-go/holdfast/test/cluster"
@@ -36,6 +37,7 @@ type slowCase struct {
 }
 
 var slowCases = []slowCase{
+	{"open", lab.Shape{}, 1000, 0}, // a reference: here every state must arrive
 	{"narrow", lab.Shape{Rate: 50_000}, 1000, 0},
 	{"far", lab.Shape{Rate: 1 << 20, Delay: crowdDelay, Jitter: crowdJitter}, 4000, slowLarge},
 }
@@ -50,13 +52,13 @@ func slowLink(ctx context.Context, args []string, r *report) error {
 	if err := flags("slowlink", args, func(f *flag.FlagSet) {
 		f.IntVar(&entities, "entities", 10_000, "entities, each with a state of 1 KiB")
 		f.DurationVar(&length, "for", 30*time.Second, "how long links are slow")
-		f.StringVar(&only, "only", "", "narrow: 50 kB/s, or far: 1 MiB/s and 50 to 300 ms; empty: one after the other")
+		f.StringVar(&only, "only", "", "open: not slow at all, narrow: 50 kB/s, or far: 1 MiB/s and 50 to 300 ms; empty: one after the other")
 		f.Uint64Var(&seed, "seed", 0, "of the jitter; 0: any")
 	}); err != nil {
 		return err
 	}
-	if entities < slowShards || entities > 100_000 || length < 2*slowLead || only != "" && only != "narrow" && only != "far" {
-		return fmt.Errorf("slowlink: -entities must be %d to 100000, -for at least %v, -only narrow or far", slowShards, 2*slowLead)
+	if entities < slowShards || entities > 100_000 || length < 2*slowLead || only != "" && !slices.ContainsFunc(slowCases, func(s slowCase) bool { return s.name == only }) {
+		return fmt.Errorf("slowlink: -entities must be %d to 100000, -for at least %v, -only open, narrow or far", slowShards, 2*slowLead)
 	}
 	if seed == 0 {
 		seed = rand.Uint64N(1 << 32)

@@ -30,6 +30,9 @@
 //     Its writers do not ask whether they may.
 //   - I5: what was asked in calm is handled once, and in order. Where a move said that it
 //     could not keep order that is counted apart.
+//   - State: what an account begins with was left by an account before it, under a lower
+//     token, and nobody else begins with it. Accounts are remembered, and stopped when
+//     they are idle.
 //   - I7: after a storm every name answers within the TTL and 5 s, and every node has
 //     an answer of every name within the TTL and 20 s.
 //   - No process ends that was not told to.

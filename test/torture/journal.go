@@ -31,10 +31,12 @@ const (
 	departed                   // the process has left in order
 	gaveUp                     // the store is about to be asked to end or move the ownership with the token
 	closed                     // the store is about to be asked to end a session, which is the token
+	leftState                  // an account that has ended left its state, number seq under the token
+	gotState                   // an account began with a state: that left under the token seq, with the number sender
 )
 
 var kinds = [...]string{"?", "passed", "asked", "handled", "overran", "answered", "swept", "began", "lost", "confirmed", "disordered",
-	"wrote", "refused", "departed", "gave up", "closed"}
+	"wrote", "refused", "departed", "gave up", "closed", "left its state", "got a state"}
 
 func (k kind) String() string {
 	if int(k) < len(kinds) {

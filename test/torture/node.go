@@ -27,6 +27,7 @@ import (
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/sharding/etcdstore"
 	"github.com/holdfast-go/holdfast/singleton"
 	"github.com/holdfast-go/holdfast/test/cluster"
 )
@@ -55,22 +56,27 @@ func (machineClock) AfterFunc(d time.Duration, f func()) lease.Timer { return ti
 // node is what runs in a process of the cluster.
 type node struct {
 	settings
-	accounts []string
-	journal  *journal
-	log      *zap.Logger
-	system   *actor.ActorSystem
-	remote   *remoting.Node
-	client   *clientv3.Client
-	store    *witness
-	keeper   *lease.Keeper
-	group    *membership.Group
-	region   *sharding.Region
-	managers []*singleton.Manager
-	asker    *actor.PID
+	accounts   []string
+	journal    *journal
+	log        *zap.Logger
+	system     *actor.ActorSystem
+	remote     *remoting.Node
+	client     *clientv3.Client
+	store      *witness
+	remembered *etcdstore.Store // which accounts exist: they are started wherever their shard goes
+	keeper     *lease.Keeper
+	group      *membership.Group
+	region     *sharding.Region
+	managers   []*singleton.Manager
+	asker      *actor.PID
 
 	mu  sync.Mutex
 	out *json.Encoder
 }
+
+// idle is how long an account may have nothing to do: about as long as the mean time
+// between two asks of it, so that many are stopped and started again.
+const idle = 300 * time.Millisecond
 
 // patience bounds what a node waits for before it says that it can't.
 const patience = 60 * time.Second
@@ -171,6 +177,9 @@ func (n *node) open() (err error) {
 		return err
 	}
 	n.store = &witness{store, n.journal, n.Names}
+	if n.remembered, err = etcdstore.New(n.client, store); err != nil {
+		return err
+	}
 	n.keeper, err = lease.NewKeeper(n.store, lease.Config{
 		ID: n.id(), Address: n.remote.Address(), TTL: n.TTL, Clock: machineClock{n.Broken, cluster.Now(), time.Now().UnixNano()}, Logger: n.log})
 	if err != nil {
@@ -209,8 +218,8 @@ func (n *node) host() (err error) {
 		}
 		if n.group != nil {
 			n.region, err = sharding.Start(n.system, n.group, sharding.Type{Name: "account", Shards: n.Names.Shards,
-				Props: actor.PropsFromProducer(func() actor.Actor { return &worker{node: n, name: -1} })},
-				sharding.WithLogger(n.log), sharding.WithJournal(pass(n.shardNumber)))
+				Props: actor.PropsFromProducer(func() actor.Actor { return &account{worker: worker{node: n, name: -1}} })},
+				sharding.WithLogger(n.log), sharding.WithJournal(pass(n.shardNumber)), sharding.WithPassivation(idle), sharding.WithRemember(n.remembered, 0))
 			if err == nil {
 				break
 			}

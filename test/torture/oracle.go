@@ -51,6 +51,7 @@ const (
 	ruleLost     = "I5: a planned move loses nothing"
 	ruleDoubled  = "I5: nothing is handled twice"
 	ruleOrder    = "I5: order is kept"
+	ruleState    = "state: what an account begins with was left by one before it, and goes to nobody else"
 	ruleI7       = "I7: every name answers again"
 	ruleProcess  = "a node ends only when it is told to"
 	ruleDeparted = "a node that leaves in calm leaves in order, and in time"
@@ -73,6 +74,7 @@ type judgement struct {
 	calm, calmUnanswered, unordered  int // asks in calm; those without an answer; out of order after a move that said so
 	wrote, refused, records, moments int // moments: lost under a living process
 	confirmed                        int
+	left, got                        int // states of accounts
 	revoked                          []revocation
 	back                             []time.Duration // of every name after each healing
 }
@@ -128,6 +130,7 @@ func judge(ev evidence) *judgement {
 	j.fence(ev)
 	j.delivery(ev)
 	j.recovery(ev)
+	j.states(ev)
 	return j
 }
 
