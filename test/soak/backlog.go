@@ -140,9 +140,9 @@ func backlogOnce(ctx context.Context, b *bed, r *report, name string, single boo
 	_, rss := c.rss.Highest()
 	_, heap := c.heaps(0).Highest()
 	m := lab.JudgeMail(burst.Sent, handlings(es))
-	r.printf("       %s: %d messages queued in %v, %d handled at the other node, the last %v after the stop; stopped after %v%s; heap at most %d MiB, resident %d MiB; counted: %s",
+	r.printf("       %s: %d messages queued in %v, %d handled at the other node, the last %v after the stop; stopped after %v%s; heap at most %d MiB, resident %d MiB; %d not handled, %d doubled (one came %d times), %d out of order; counted: %s",
 		name, n, burst.Took.Round(time.Millisecond), there, (last - stopped.At).Round(time.Millisecond), stopped.Took.Round(time.Millisecond), told(stopped.Err), heap>>20, rss>>20,
-		countedText(counted))
+		m.Lost, m.Doubled, m.Most, m.Reordered, countedText(counted))
 	what := fmt.Sprintf("%s, %d messages: ", name, n)
 	r.atMost(what+"lost and not counted, doubled, out of order", float64(max(0, int64(m.Lost)-givenUp(counted))+int64(m.Doubled+m.Reordered+m.Unknown)), 0, "")
 	if there < n/2 {
