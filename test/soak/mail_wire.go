@@ -109,8 +109,6 @@ func (s mailSettings) teller(number, target int) uint32 {
 	return uint32((s.Index*tellersPerNode+number)*s.targets() + target)
 }
 
-func isAsk(sender uint32) bool { return sender >= firstAsk }
-
 // registerLetters makes the messages known.
 func registerLetters() error {
 	if err := remoting.Register[letter]("soak.letter", remoting.WithCodec(letterCodec{})); err != nil {
