@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/etcd"
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
 	"github.com/holdfast-go/holdfast/lease"
+	lab "github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // bed is a running server, and what is closed with it.
@@ -110,16 +111,6 @@ func flags(name string, args []string, define func(*flag.FlagSet)) error {
 	return nil
 }
 
-// pause waits for d or for ctx to end.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 // cpu is the processor time this process has used.
 func cpu() (time.Duration, error) {
 	var u syscall.Rusage
@@ -152,7 +143,7 @@ func hold(ctx context.Context, l *lease.Handle) (time.Time, error) {
 			err = l.Wait(ctx)
 		}
 		if err != nil {
-			if err := pause(ctx, 10*time.Millisecond); err != nil {
+			if err := lab.Pause(ctx, 10*time.Millisecond); err != nil {
 				return time.Time{}, err
 			}
 		}

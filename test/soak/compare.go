@@ -15,6 +15,7 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/holdfast-go/holdfast/lease"
+	lab "github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // compareTTL is the TTL where nobody dies, in seconds.
@@ -53,11 +54,11 @@ func compare(ctx context.Context, args []string, r *report) error {
 	if err != nil {
 		return err
 	}
-	ours := percentile(got[holdfast], 50)
+	ours := lab.Percentile(got[holdfast], 50)
 	r.printf("       ours to TryLock on a shared session: %.2f, to one bare Txn: %.2f; that to NewSession+TryLock: %.2f",
-		ratio(ours, percentile(got[tryLock], 50)), ratio(ours, percentile(got[bareTxn], 50)),
-		ratio(percentile(got[bareTxn], 50), percentile(got[sessionTryLock], 50)))
-	r.atMost("acquire p50, ours to NewSession+TryLock", ratio(ours, percentile(got[sessionTryLock], 50)), 0.5, "")
+		ratio(ours, lab.Percentile(got[tryLock], 50)), ratio(ours, lab.Percentile(got[bareTxn], 50)),
+		ratio(lab.Percentile(got[bareTxn], 50), lab.Percentile(got[sessionTryLock], 50)))
+	r.atMost("acquire p50, ours to NewSession+TryLock", ratio(ours, lab.Percentile(got[sessionTryLock], 50)), 0.5, "")
 	if err := leave(); err != nil { // who only stands by costs the others time
 		return err
 	}
@@ -68,9 +69,9 @@ func compare(ctx context.Context, args []string, r *report) error {
 	if got, err = together(ctx, r, "hand-over ", handers, rounds); err != nil {
 		return err
 	}
-	ours = percentile(got[holdfast], 50)
-	r.printf("       ours to Mutex: %.2f, to Election: %.2f", ratio(ours, percentile(got[mutex], 50)), ratio(ours, percentile(got[election], 50)))
-	r.atMost("hand-over p50, ours to bare", ratio(ours, percentile(got[bare], 50)), 1.5, "")
+	ours = lab.Percentile(got[holdfast], 50)
+	r.printf("       ours to Mutex: %.2f, to Election: %.2f", ratio(ours, lab.Percentile(got[mutex], 50)), ratio(ours, lab.Percentile(got[election], 50)))
+	r.atMost("hand-over p50, ours to bare", ratio(ours, lab.Percentile(got[bare], 50)), 1.5, "")
 	for _, ttl := range []time.Duration{2 * time.Second, 5 * time.Second} {
 		if err := crash(ctx, b, r, ttl, crashes); err != nil {
 			return err

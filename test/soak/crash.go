@@ -14,6 +14,7 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
+	lab "github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // dying is a holder on a way of its own, and somebody who waits for its name.
@@ -75,7 +76,7 @@ func crash(ctx context.Context, b *bed, r *report, ttl time.Duration, crashes in
 		}
 	}
 	r.atMost("our holders that lost it before the crash", float64(lost[holdfast]), float64(crashes/4), "")
-	r.within(fmt.Sprintf("longest fail-over of ours at a TTL of %v", ttl), percentile(got[holdfast], 100), ttl+time.Second)
+	r.within(fmt.Sprintf("longest fail-over of ours at a TTL of %v", ttl), lab.Percentile(got[holdfast], 100), ttl+time.Second)
 	return nil
 }
 
@@ -88,7 +89,7 @@ func (d *dying) run(ctx context.Context, ttl time.Duration) (time.Duration, erro
 		failed <- err
 	}()
 	// Long enough to be renewed, and anywhere between renewals.
-	if err := pause(ctx, ttl+time.Duration(mrand.Int64N(int64(ttl)))); err != nil {
+	if err := lab.Pause(ctx, ttl+time.Duration(mrand.Int64N(int64(ttl)))); err != nil {
 		return 0, err
 	}
 	if len(got) > 0 {

@@ -11,6 +11,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
+
+	lab "github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // settle is for how long the waiter has been waiting when the holder lets go:
@@ -60,7 +62,7 @@ func (t *turns) handOver(ctx context.Context, wait, give, clean func(context.Con
 		got <- time.Now()
 		failed <- err
 	}()
-	if err := pause(ctx, settle); err != nil {
+	if err := lab.Pause(ctx, settle); err != nil {
 		return 0, err
 	}
 	next, err := t.take(ctx)

@@ -83,7 +83,7 @@ func (h *handing) run(ctx context.Context, n int) error {
 	if err := h.tell(order{Do: doLoad, Rate: h.rate / float64(len(h.nodes))}); err != nil {
 		return err
 	}
-	if err := pause(ctx, warmUp); err != nil {
+	if err := lab.Pause(ctx, warmUp); err != nil {
 		return err
 	}
 	for i := range n {
@@ -99,7 +99,7 @@ func (h *handing) run(ctx context.Context, n int) error {
 		} else if err != nil {
 			return err
 		}
-		if err := pause(ctx, time.Until(next)); err != nil {
+		if err := lab.Pause(ctx, time.Until(next)); err != nil {
 			return err
 		}
 	}
@@ -132,7 +132,7 @@ func (h *handing) serves(ctx context.Context, i int) error {
 		if from, served = h.journals[i][0].handledSince(from, since); served {
 			return nil
 		}
-		if err := pause(ctx, 2*time.Millisecond); err != nil {
+		if err := lab.Pause(ctx, 2*time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -142,7 +142,7 @@ func (h *handing) serves(ctx context.Context, i int) error {
 func (h *handing) drained(ctx context.Context) error {
 	for had := -1; h.noted() != had; {
 		had = h.noted()
-		if err := pause(ctx, 2*time.Second); err != nil {
+		if err := lab.Pause(ctx, 2*time.Second); err != nil {
 			return err
 		}
 	}
@@ -184,8 +184,8 @@ func (h *handing) judge(r *report, n, buffer int) error {
 	r.spread("longest way around each hand-over", g.worst)
 	r.spread("old host's last to new host's first", g.host)
 	r.spread("longest silence, by sender's node", g.silence)
-	r.within("p50 from old host's last to new host's first", percentile(g.host, 50), gapBound)
-	r.within("p50 of the longest silence of a sender's node", percentile(g.silence, 50), gapBound)
+	r.within("p50 from old host's last to new host's first", lab.Percentile(g.host, 50), gapBound)
+	r.within("p50 of the longest silence of a sender's node", lab.Percentile(g.silence, 50), gapBound)
 	return nil
 }
 

@@ -6,20 +6,10 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"slices"
 	"time"
-)
 
-// percentile is the smallest sample that at least p percent of all do not
-// exceed. No samples: the longest duration, which keeps no bound.
-func percentile(samples []time.Duration, p float64) time.Duration {
-	if len(samples) == 0 {
-		return math.MaxInt64
-	}
-	s := slices.Sorted(slices.Values(samples))
-	rank := int(math.Ceil(p / 100 * float64(len(s))))
-	return s[min(max(rank, 1), len(s))-1]
-}
+	lab "github.com/holdfast-go/holdfast/test/cluster"
+)
 
 // perRound is how many of n messages in a window fall on one round of so long.
 func perRound(n float64, window, round time.Duration) float64 {
@@ -57,8 +47,8 @@ func (r *report) spread(what string, samples []time.Duration) {
 		r.printf("       %-34s no samples", what)
 		return
 	}
-	r.printf("       %-34s p50 %-10v p99 %-10v max %-10v n=%d", what, short(percentile(samples, 50)),
-		short(percentile(samples, 99)), short(percentile(samples, 100)), len(samples))
+	r.printf("       %-34s p50 %-10v p99 %-10v max %-10v n=%d", what, short(lab.Percentile(samples, 50)),
+		short(lab.Percentile(samples, 99)), short(lab.Percentile(samples, 100)), len(samples))
 }
 
 // short is d with as many digits as mean anything.

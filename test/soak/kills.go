@@ -108,7 +108,7 @@ func (k *killing) find() error {
 // kill ends the host's process anywhere between two renewals, starts another in
 // its place, and waits until all nodes have answers again.
 func (k *killing) kill(ctx context.Context) error {
-	if err := pause(ctx, k.ttl/2+time.Duration(mrand.Int64N(int64(k.ttl/2)))); err != nil {
+	if err := lab.Pause(ctx, k.ttl/2+time.Duration(mrand.Int64N(int64(k.ttl/2)))); err != nil {
 		return err
 	}
 	at, host, old := lab.Now(), k.host, k.token
@@ -177,7 +177,7 @@ func (k *killing) judge(r *report, n int) error {
 	r.spread("kill to the new process's first answer", k.healed)
 	r.atMost("kills that were not made", float64(n-len(k.worst)), 0, "")
 	r.atMost("nodes that had no answer again", float64(len(k.stuck)), 0, "")
-	r.within("longest from a kill to every survivor's first answer", percentile(k.worst, 100), k.ttl+time.Second)
+	r.within("longest from a kill to every survivor's first answer", lab.Percentile(k.worst, 100), k.ttl+time.Second)
 	r.atMost("passes that overlap another token's or host's", float64(overlaps(passes)), 0, "")
 	r.atMost("messages handled that overlap another token's or host's", float64(overlaps(only(es, handled))), 0, "")
 	return nil

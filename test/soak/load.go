@@ -107,7 +107,7 @@ func (w *loading) run(ctx context.Context) (err error) {
 	every := min(moveEvery, w.length/8)
 	var deck []moveKind
 	for at := w.began + every/2; at+every/2 <= w.began+w.length && w.stuck == nil; at += every {
-		if err := pause(ctx, at-lab.Now()); err != nil {
+		if err := lab.Pause(ctx, at-lab.Now()); err != nil {
 			return err
 		}
 		if len(deck) == 0 {
@@ -127,7 +127,7 @@ func (w *loading) run(ctx context.Context) (err error) {
 		deck = deck[1:]
 	}
 	if w.stuck == nil {
-		if err := pause(ctx, w.began+w.length-lab.Now()); err != nil {
+		if err := lab.Pause(ctx, w.began+w.length-lab.Now()); err != nil {
 			return err
 		}
 	}
@@ -139,7 +139,7 @@ func (w *loading) run(ctx context.Context) (err error) {
 
 // idle weighs the nodes when all entities must have been stopped.
 func (w *loading) idle(ctx context.Context) error {
-	if err := pause(ctx, 2*loadIdle); err != nil {
+	if err := lab.Pause(ctx, 2*loadIdle); err != nil {
 		return err
 	}
 	got, err := w.cluster.all(ctx, order{Do: doWeigh}, hasWeight)
@@ -189,7 +189,7 @@ func (w *loading) drain(ctx context.Context, i int, hold time.Duration) error {
 	if err != nil {
 		return err
 	}
-	if err := pause(ctx, hold); err != nil {
+	if err := lab.Pause(ctx, hold); err != nil {
 		return err
 	}
 	at = lab.Now()

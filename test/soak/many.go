@@ -88,7 +88,7 @@ func (m *multitude) run(ctx context.Context, r *report) (err error) {
 	if m.started, err = m.sweep(ctx, began, 10*startBound); err != nil || m.stuck != nil {
 		return err
 	}
-	if err := pause(ctx, m.ttl); err != nil { // what the start left behind goes
+	if err := lab.Pause(ctx, m.ttl); err != nil { // what the start left behind goes
 		return err
 	}
 	if err := m.requests(ctx, r); err != nil {
@@ -141,7 +141,7 @@ func (m *multitude) requests(ctx context.Context, r *report) error {
 		return err
 	}
 	began := time.Now()
-	if err := pause(ctx, 2*m.ttl); err != nil {
+	if err := lab.Pause(ctx, 2*m.ttl); err != nil {
 		return err
 	}
 	took := time.Since(began)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
 	"github.com/holdfast-go/holdfast/lease"
+	lab "github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // perSession is lease.Config's default.
@@ -145,7 +146,7 @@ func keepalives(ctx context.Context, m *etcdtest.Member) (messages, renewed floa
 // holdAll measures while nothing is done but to hold.
 func holdAll(ctx context.Context, m *etcdtest.Member, r *report, n int, ttl time.Duration, ttls int) error {
 	round := ttl / 3
-	if err := pause(ctx, 2*round); err != nil { // something is counted by now
+	if err := lab.Pause(ctx, 2*round); err != nil { // something is counted by now
 		return err
 	}
 	m0, renewed0, err := keepalives(ctx, m)
@@ -157,7 +158,7 @@ func holdAll(ctx context.Context, m *etcdtest.Member, r *report, n int, ttl time
 	if err != nil {
 		return err
 	}
-	if err := pause(ctx, time.Duration(ttls)*ttl); err != nil {
+	if err := lab.Pause(ctx, time.Duration(ttls)*ttl); err != nil {
 		return err
 	}
 	cpu1, err := cpu()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/lease"
+	lab "github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // survey is one look at all names, as all nodes see them.
@@ -137,7 +138,7 @@ func until(ctx context.Context, handles [][]*lease.Handle, most time.Duration, i
 		default:
 			return most, all, nil
 		}
-		if err := pause(ctx, 20*time.Millisecond); err != nil {
+		if err := lab.Pause(ctx, 20*time.Millisecond); err != nil {
 			return 0, nil, err
 		}
 	}

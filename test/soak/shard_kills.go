@@ -97,7 +97,7 @@ func (k *shardKilling) run(ctx context.Context, n int) error {
 		}
 	}
 	for len(k.back) < n && len(k.stuck) == 0 {
-		if err := pause(ctx, k.ttl/2+time.Duration(mrand.Int64N(int64(k.ttl/2)))); err != nil {
+		if err := lab.Pause(ctx, k.ttl/2+time.Duration(mrand.Int64N(int64(k.ttl/2)))); err != nil {
 			return err
 		}
 		err := k.kill(ctx, mrand.IntN(len(k.nodes)), all)
@@ -188,7 +188,7 @@ func (k *shardKilling) judge(r *report, n int) error {
 	r.spread("kill to all answers at the new process", k.healed)
 	r.spread("kill to the new process's part", k.even)
 	r.atMost("kills that were not made, or not got over", float64(n-len(k.even)), 0, "")
-	r.within("longest from a kill to all answers at every survivor", percentile(k.back, 100), k.ttl+backBound)
+	r.within("longest from a kill to all answers at every survivor", lab.Percentile(k.back, 100), k.ttl+backBound)
 	r.atMost("passes that overlap another token's or host's", float64(overlaps(passes)), 0, "")
 	r.atMost("messages handled that overlap another token's or host's", float64(overlaps(got)), 0, "")
 	return nil

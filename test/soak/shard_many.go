@@ -123,7 +123,7 @@ func (m *shardMany) idle(ctx context.Context) error {
 	if err := m.answers(ctx); err != nil {
 		return err
 	}
-	if err := pause(ctx, m.ttl); err != nil { // what the start left behind goes
+	if err := lab.Pause(ctx, m.ttl); err != nil { // what the start left behind goes
 		return err
 	}
 	if err := m.needs.requests(ctx, m.r); err != nil {

@@ -76,7 +76,7 @@ func (w *rollover) run(ctx context.Context, rounds int) error {
 	if err != nil {
 		return err
 	}
-	if err := pause(ctx, 2*warmUp); err != nil {
+	if err := lab.Pause(ctx, 2*warmUp); err != nil {
 		return err
 	}
 	for k := range rounds * w.hosts {
@@ -87,7 +87,7 @@ func (w *rollover) run(ctx context.Context, rounds int) error {
 		} else if err != nil {
 			return err
 		}
-		if err := pause(ctx, warmUp); err != nil {
+		if err := lab.Pause(ctx, warmUp); err != nil {
 			return err
 		}
 	}

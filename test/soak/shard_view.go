@@ -148,7 +148,7 @@ func (v *shardView) until(ctx context.Context, within time.Duration, what string
 			has, _ := v.counts()
 			return fmt.Errorf("%s: %w within %v; the nodes host %v of %d", what, errNever, within, has, len(v.homes))
 		}
-		if err := pause(ctx, 5*time.Millisecond); err != nil {
+		if err := lab.Pause(ctx, 5*time.Millisecond); err != nil {
 			return err
 		}
 	}

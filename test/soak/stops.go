@@ -109,7 +109,7 @@ func (s *stopped) await(ctx context.Context, what string, is func([]look) bool) 
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, fmt.Errorf("a minute without: %s", what))
 	defer cancel()
 	for !is(s.looks()) {
-		if err := pause(ctx, 2*time.Millisecond); err != nil {
+		if err := lab.Pause(ctx, 2*time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -229,7 +229,7 @@ func stopOne(ctx context.Context, b *bed, rival *lease.Keeper, name string, ttl 
 		}); err != nil {
 			return nil, 0, err
 		}
-		if err := pause(ctx, time.Duration(mrand.Int64N(int64(ttl/2)))); err != nil { // anywhere between renewals
+		if err := lab.Pause(ctx, time.Duration(mrand.Int64N(int64(ttl/2)))); err != nil { // anywhere between renewals
 			return nil, 0, err
 		}
 		if err := s.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
@@ -244,7 +244,7 @@ func stopOne(ctx context.Context, b *bed, rival *lease.Keeper, name string, ttl 
 		if held == nil && rivalHeld {
 			journal = append(journal, sighting{taken, uint64(term.Token())})
 		}
-		if err := pause(ctx, began+3*ttl-lab.Now()); err != nil {
+		if err := lab.Pause(ctx, began+3*ttl-lab.Now()); err != nil {
 			return nil, 0, err
 		}
 		resumed := lab.Now()
@@ -258,7 +258,7 @@ func stopOne(ctx context.Context, b *bed, rival *lease.Keeper, name string, ttl 
 		}); err != nil {
 			return nil, 0, err
 		}
-		if err := pause(ctx, 50*time.Millisecond); err != nil { // some more looks while the rival holds
+		if err := lab.Pause(ctx, 50*time.Millisecond); err != nil { // some more looks while the rival holds
 			return nil, 0, err
 		}
 		v := verdict{believed: first.alive, rival: held == nil && rivalHeld, noticed: first.after - resumed}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
 	"github.com/holdfast-go/holdfast/lease"
+	lab "github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // heirs wait for names and note when they had each.
@@ -87,7 +88,7 @@ func takeOver(ctx context.Context, b *bed, r *report, first *lease.Keeper, way *
 		w.wait(h)
 	}
 	r.printf("       %d waiters registered in %v", len(hs), short(time.Since(began)))
-	if err := pause(ctx, ttl); err != nil { // the first looks are taken, the watch is up
+	if err := lab.Pause(ctx, ttl); err != nil { // the first looks are taken, the watch is up
 		return nil, err
 	}
 	if left := w.left.Load(); left != int64(len(hs)) {
@@ -109,6 +110,6 @@ func takeOver(ctx context.Context, b *bed, r *report, first *lease.Keeper, way *
 	r.spread("taken over after the holder's death", after)
 	// The TTL, and twice what acquiring them all takes on this machine: etcd has to
 	// delete as much as it then writes.
-	r.within("all taken over", percentile(after, 100), ttl+2*acquired+5*time.Second)
+	r.within("all taken over", lab.Percentile(after, 100), ttl+2*acquired+5*time.Second)
 	return hs, nil
 }
