@@ -5,7 +5,8 @@
 //	                      [-storm 12s] [-faults 16] [-proxies] [-v]
 //
 // Nodes are processes, each in a network namespace of its own (where that is not
-// permitted, or with -proxies, TCP proxies stand between them). Each hosts
+// permitted, or with -proxies, TCP proxies stand between them, which also delay,
+// throttle and stall what is sent). Each hosts
 // singletons and a sharded type, asks all of them at a rate, with numbered asks, and
 // writes in their name to a journal in etcd, a cluster of three processes, on the
 // condition that it still is the owner. A run goes in rounds:

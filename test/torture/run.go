@@ -311,6 +311,9 @@ func (t *torture) meanwhile(ctx context.Context) error {
 		if v.rule == ruleI3 && cluster.Now()-t.began > 2*time.Minute && len(v.lines) > 0 && v.lines[0].at == 0 {
 			continue // its sessions' confirmations may be older
 		}
+		if v.rule == ruleState && cluster.Now()-t.began > 2*time.Minute {
+			continue // what was left may be older
+		}
 		t.say("so far: %s: %s", v.rule, v.text)
 	}
 	return nil

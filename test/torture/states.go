@@ -52,6 +52,9 @@ const stateSize = 16
 
 // HandOverState implements sharding.Stateful.
 func (a *account) HandOverState() ([]byte, error) {
+	if a.own == nil {
+		return nil, nil // its lease ended before it could begin
+	}
 	a.note(entry{at: cluster.Now(), kind: leftState, target: a.target, seq: uint64(a.life + 1)})
 	state := binary.LittleEndian.AppendUint64(make([]byte, 0, stateSize), uint64(a.own.Token()))
 	state = binary.LittleEndian.AppendUint32(state, a.life+1)
