@@ -8,6 +8,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -25,6 +26,7 @@ type control struct {
 	reminder lease.Timer
 	inv      invitation
 	take     taking
+	rest     rest
 }
 
 // What the control actor is told, besides messages of other nodes.
@@ -78,13 +80,17 @@ type (
 		shard  int
 		number uint64
 	}
+	restDue struct {
+		shard int
+		of    *handover.Taking
+	}
+	sent          struct{ what *handover.Sending } // a hand-over's states
 	recordNoticed struct {
 		shard  int
 		record lease.Record
 		known  bool
 	}
 	peerGone      struct{ address string }
-	ackDue        struct{ shard int }
 	toSelf        struct{ msg any }
 	idleDue       struct{}
 	evictDue      struct{}
@@ -107,6 +113,8 @@ type controller struct {
 	failed  []*wire.Failure
 	depart  departure
 	busy    int // shards that are not Away
+
+	sendings map[*handover.Sending]struct{} // states on their way to other nodes
 }
 
 // Receive implements actor.Actor.
@@ -162,15 +170,19 @@ func (c *controller) take(message any) {
 		}
 	case *ownRecord:
 		if s := &c.shards[msg.shard]; s.taking(msg.number) {
+			c.log.Warn("no word came from a shard's old host", zap.String("shard", s.name))
 			c.fire(s, taken)
 		}
+	case *restDue:
+		if s := &c.shards[msg.shard]; s.rest.of == msg.of {
+			c.endRest(s)
+		}
+	case *sent:
+		delete(c.sendings, msg.what)
 	case *recordNoticed:
 		c.onRecord(&c.shards[msg.shard], msg)
 	case *peerGone:
 		c.onPeerGone(msg.address)
-	case *ackDue:
-		s := &c.shards[msg.shard]
-		s.do(func() { s.routing().Acknowledge() })
 	case *toSelf:
 		c.toSelf(msg.msg)
 	case *idleDue:
@@ -214,7 +226,7 @@ func (c *controller) take(message any) {
 func (c *controller) toSelf(msg any) {
 	if name, ok := msg.(interface{ GetName() string }); ok {
 		switch msg.(type) {
-		case *wire.Envelope, *wire.Relay, *wire.RelayAck, *wire.Marker, *wire.MarkerAck:
+		case *wire.Envelope, *wire.Marker, *wire.MarkerAck, *wire.MarkerWaits:
 			c.route(name.GetName(), msg)
 			return
 		}
@@ -252,7 +264,7 @@ func (c *controller) carryOut(s *shard, f effect) {
 		c.acquire(s, func(ctx context.Context, h *lease.Handle) (bool, error) { return h.Acquire(ctx) })
 	case doAdopt:
 		offer := s.take.offer
-		s.take.halt()
+		s.take.halt() // what comes of states until it is open is taken still
 		c.acquire(s, func(ctx context.Context, h *lease.Handle) (bool, error) { return h.Adopt(ctx, offer) })
 	case doOpen:
 		c.open(s)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/wire"
@@ -40,7 +42,9 @@ type departure struct {
 	waiters  []chan error
 	lingers  bool
 	glown    bool
-	leaveAt  time.Duration
+	leaveAt  time.Duration // unless what waits gets less until then
+	left     int64
+	pushed   bool // what is left was handed over to nodes that are not open yet
 	finished bool
 }
 
@@ -190,7 +194,7 @@ func (c *controller) departing() {
 	}
 	now := c.clock.Now().Mono
 	if !d.lingers {
-		d.lingers, d.leaveAt = true, now+c.set.linger
+		d.lingers, d.leaveAt, d.left = true, now+c.set.linger, c.left()
 		served := false
 		for i := range c.shards {
 			served = served || c.shards[i].served.Load()
@@ -205,12 +209,36 @@ func (c *controller) departing() {
 			c.post(&lingerDue{})
 		})
 	}
-	if !d.glown || c.waiting.Load() > 0 && now < d.leaveAt {
+	left := c.left()
+	if left < d.left { // the next hosts take it
+		d.left, d.leaveAt = left, now+c.set.linger
+	}
+	if left > 0 && !d.pushed && now >= d.leaveAt-c.set.linger/2 {
+		d.pushed = true
+		for i := range c.shards {
+			s := &c.shards[i]
+			s.do(func() {
+				if s.router != nil {
+					s.router.Push()
+				}
+			})
+		}
+	}
+	if !d.glown || left > 0 && now < d.leaveAt {
 		return // looked at again with the next departDue
 	}
 	d.finished = true
 	halt(d.timer)
-	go c.finish()
+	for i := range c.shards {
+		c.endRest(&c.shards[i])
+	}
+	go c.finish(slices.Collect(maps.Keys(c.sendings)))
+}
+
+// left counts what waits to be taken up by next hosts.
+func (c *controller) left() int64 {
+	c.recount()
+	return c.waiting.Load() + int64(c.handing())
 }
 
 // awaitSeen waits until every node that answers has seen that this one holds no

@@ -19,13 +19,15 @@
 //     another may start.
 //   - A planned move (a node joins, leaves, or is drained) loses no message, doubles
 //     none, and keeps the order of what one sender sends to one entity, while links
-//     live and no buffer is full. See package internal/route for how.
+//     live and no bound is exceeded. See packages internal/route and internal/transport
+//     for how.
 //   - Passivation loses no message either, and a remembered entity (WithRemember) is
 //     started again wherever its shard goes.
 //   - With the coordinator down traffic goes on; only moves wait.
 //   - Nodes that differ on the number of shards never work at the same time.
-//   - Every buffer, retry and wait is bounded; what falls out goes to the dead letters
-//     and is counted.
+//   - Every buffer, retry and wait is bounded, and so is what is on its way to another
+//     node. What falls out goes to the dead letters and is counted, and its sender is told.
+//     Mail that is lost with a link is counted (Info.Unconfirmed).
 //
 // What no lease can promise holds here as well: a handler that was running when the
 // deadline passed acts late. Give Entity.Token to whatever it writes to.
@@ -65,15 +67,18 @@
 // # Who calls whom
 //
 //	Tell, Ask, Ref, PID ─▶ region.go ──entity active here──────────────────▶ its gate
-//	other nodes ─▶ frontDoor ─┘  └─▶ shard.go: Router (internal/route) ─▶ entry.go ─▶ its gate
-//	                                                                        │ starts, stops, takes mail back
+//	                          │  └─▶ shard.go: Router (internal/route) ─▶ entry.go ─▶ its gate
+//	other nodes ─▶ frontDoor ─┘         │                                   │ starts, stops, takes mail back
+//	other nodes ◀─ internal/transport ◀─┘ (region.go: the short way)
 //	control.go (the control actor) ─▶ machine.go ─▶ hosting.go, handoff.go, states.go
 //	   ▲ orders.go ◀── decide.go ◀── coordinator.go      guardian.go: parent of a shard's entities
 //	   └ table.go ◀── Keeper.Watch ──▶ coordinator.go, chief.go
 //
+// frontdoor.go: what takes mail; passage.go: Protocol Buffers messages, without an envelope;
 // start.go, depart.go: the beginning and the end; recall.go, remember.go: which entities exist;
 // passivate.go: those that nobody needs; info.go, events.go, metrics.go: what is told;
 // names.go: leases and metadata; hash.go, strategy.go, plan.go: pure. Mail passes under
-// a shard's lock, on the goroutine that brings it; what becomes of shards is decided by
-// the control actor alone.
+// a shard's lock, on the goroutine that brings it; what goes to other nodes, to the dead
+// letters and back to senders leaves when the lock is free. What becomes of shards is
+// decided by the control actor alone.
 package sharding

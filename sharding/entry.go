@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/gate"
 	"github.com/holdfast-go/holdfast/internal/route"
+	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -53,32 +54,67 @@ const (
 
 // handOver gives a message to its entity, starting it if need be. The shard is
 // open, or the message waits in the entry until it is given back.
-func (s *shard) handOver(m *mail) {
+func (s *shard) handOver(m *mail, custody bool) {
 	e := s.entries[m.id]
 	switch {
-	case (e == nil || e.state != active) && s.full():
-		s.Drop(route.Item{Local: m})
+	case (e == nil || e.state != active) && s.full(custody):
+		s.Drop(&route.Item{Local: m}, "as much waits on this node as may")
 	case e == nil:
 		e = s.begin(m.id)
-		e.pending = append(e.pending, m.envelope)
-		s.pending++
+		s.pend(e, m.envelope)
 	case e.state == active:
 		s.use(e)
 		e.gate.Post(m.envelope)
-	case s.pending >= s.r.set.buffer:
+	case !custody && (s.pending >= s.r.set.buffer && len(e.pending) >= s.share() || s.pendingBytes >= s.r.set.bufferBytes),
+		custody && s.pendingBytes >= maxCustody:
 		s.overflow(e, m)
 	default:
-		e.pending = append(e.pending, m.envelope)
-		s.pending++
+		s.pend(e, m.envelope)
 	}
 }
 
+// pend has messages wait for their entity.
+func (s *shard) pend(e *entry, envelopes ...any) {
+	e.pending = append(e.pending, envelopes...)
+	s.pending += len(envelopes)
+	for _, env := range envelopes {
+		s.pendingBytes += wire.Footprint(env)
+	}
+}
+
+// unpend takes what waits for an entity.
+func (s *shard) unpend(e *entry) (envelopes []any) {
+	envelopes, e.pending = e.pending, nil
+	s.pending -= len(envelopes)
+	for _, env := range envelopes {
+		s.pendingBytes -= wire.Footprint(env)
+	}
+	if s.pending == 0 {
+		s.pendingBytes = 0 // what waits may have changed under its sender's hands
+	}
+	return envelopes
+}
+
+// share is how many messages may wait for an entity though as many wait for others of
+// its shard as may: so that one which crashes again and again, or does not start, leaves
+// room for the others. In all they are bounded by the node's total.
+func (s *shard) share() int { return max(1, s.r.set.buffer/shares) }
+
+const shares = 20
+
+// custodyTotal is how many times the bound in all may wait with what was handed to this
+// node: it had been accepted where it was.
+const custodyTotal = 4
+
 // full is Region.full as seen by a message of this shard, which has been counted
 // since it came if it waited: that it did must not keep it out now.
-func (s *shard) full() bool {
-	st := s.routing().Stats()
+func (s *shard) full(custody bool) bool {
+	st, most := s.routing().Stats(), int64(s.r.set.total)
+	if custody {
+		most *= custodyTotal
+	}
 	elsewhere := s.r.waiting.Load() - int64(s.waiting)
-	return elsewhere+int64(st.Buffered+st.Kept+s.pending) >= int64(s.r.set.total)
+	return elsewhere+int64(st.Buffered+s.pending)+s.out.Held().Load() >= most
 }
 
 // overflow: there is no room for what waits for an entity.
@@ -86,9 +122,10 @@ func (s *shard) overflow(e *entry, m *mail) {
 	if s.r.set.policy == DropOldest && len(e.pending) > 0 {
 		old := e.pending[0]
 		e.pending = append(e.pending[1:], m.envelope)
+		s.pendingBytes += wire.Footprint(m.envelope) - wire.Footprint(old)
 		m = &mail{m.id, old}
 	}
-	s.Drop(route.Item{Local: m})
+	s.Drop(&route.Item{Local: m}, "too much waits for entities of the shard to start")
 }
 
 func (s *shard) use(e *entry) {
@@ -164,9 +201,8 @@ func (s *shard) collected(e *entry, g *gate.Gate) {
 
 // ended: the actor is gone, and its mail is back.
 func (s *shard) ended(e *entry) {
-	mails := append(e.back, e.pending...)
-	s.pending -= len(e.pending)
-	e.back, e.pending, e.gate, e.pid = nil, nil, nil, nil
+	mails := append(e.back, s.unpend(e)...)
+	e.back, e.gate, e.pid = nil, nil, nil
 	halt(e.timer)
 	h := s.last
 	if h == nil || h.ending {
@@ -177,8 +213,8 @@ func (s *shard) ended(e *entry) {
 	case len(mails) == 0 && s.r.set.store != nil && !h.rem.known[e.id]: // forgotten
 		delete(s.entries, e.id)
 	case e.crashed, e.hasty && len(mails) > 0:
-		e.state, e.pending = backoff, mails
-		s.pending += len(mails)
+		e.state = backoff
+		s.pend(e, mails...)
 		if s.Now()-e.since >= s.r.set.backoffMax {
 			e.panics = 0
 		}
@@ -192,8 +228,7 @@ func (s *shard) ended(e *entry) {
 			})
 		})
 	case len(mails) > 0:
-		e.pending = mails
-		s.pending += len(mails)
+		s.pend(e, mails...)
 		if s.note(e) {
 			s.start(e)
 		}
@@ -206,7 +241,7 @@ func (s *shard) ended(e *entry) {
 func (s *shard) giveBack(e *entry, mails []any) {
 	delete(s.entries, e.id)
 	for _, env := range mails {
-		s.routing().Back(&mail{e.id, env})
+		s.routing().Back(s.item(&mail{e.id, env}))
 	}
 }
 
@@ -233,10 +268,7 @@ func (s *shard) end(e *entry, h *home) {
 	case making: // started does it
 	case noting, starting, backoff:
 		halt(e.timer)
-		mails := e.pending
-		s.pending -= len(mails)
-		e.pending = nil
-		s.giveBack(e, mails)
+		s.giveBack(e, s.unpend(e))
 	}
 }
 

@@ -31,7 +31,9 @@ const (
 	// EntityCrashed: the entity ID panicked with Panic.
 	EntityCrashed
 	// ColdStart: the entity ID was to hand its state over, or to be given it, and
-	// that failed for Reason.
+	// that failed for Reason. Without an ID it says of States entities that theirs did
+	// not come, or that no node took the shard over when it was given up; 0 if it is not
+	// known how many there were, as the old host was lost before the first came.
 	ColdStart
 	// OrderNotKept: a move took so long that mail went on without knowing that what
 	// was sent before it had arrived.
@@ -71,6 +73,8 @@ type Event struct {
 	Panic  any
 	After  time.Duration
 	Peer   lease.Owner
+	// States is how many states a ColdStart is about.
+	States int
 }
 
 func (r *Region) event(e Event) {

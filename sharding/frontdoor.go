@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/route"
+	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -53,20 +54,22 @@ type frontDoor struct{ noActor }
 func (p *frontDoor) SendUserMessage(pid *actor.PID, message any) {
 	r := p.r
 	header, msg, sender := actor.UnwrapEnvelope(message)
+	kept := false
+	if k, ok := msg.(*transport.Kept); ok {
+		msg, kept = k.What, true
+	}
 	if r.over.Load() || !wire.Fits(msg) {
-		r.system.DeadLetter.SendUserMessage(pid, message)
+		r.system.DeadLetter.SendUserMessage(pid, wire.Local(msg, sender, nil))
 		return
 	}
 	switch m := msg.(type) {
 	case *wire.Envelope:
-		r.arrived(m)
-	case *wire.Relay:
-		r.route(m.Name, m)
-	case *wire.RelayAck:
-		r.route(m.Name, m)
+		r.arrived(m, kept)
 	case *wire.Marker:
 		r.route(m.Name, m)
 	case *wire.MarkerAck:
+		r.route(m.Name, m)
+	case *wire.MarkerWaits:
 		r.route(m.Name, m)
 	case *wire.Invite, *wire.Offer, *wire.HandedOver, *wire.EntityState, *wire.Order, *wire.Report, *wire.Depart,
 		*wire.Stranded, *wire.Inquiry, *wire.Account:
@@ -88,7 +91,7 @@ func (p *frontDoor) SendUserMessage(pid *actor.PID, message any) {
 
 // arrived takes an envelope of another node, straight to its entity if that is
 // active and nothing is to be considered.
-func (r *Region) arrived(m *wire.Envelope) {
+func (r *Region) arrived(m *wire.Envelope, kept bool) {
 	var s *shard
 	switch {
 	case m.Name == "": // the short form: the key tells
@@ -104,18 +107,25 @@ func (r *Region) arrived(m *wire.Envelope) {
 	m.Name = s.name
 	s.touched()
 	if !s.arrived(m) {
-		s.receive(m)
+		s.receive(m, kept)
 	}
 }
 
-// receive has the Router take an envelope.
-func (s *shard) receive(m *wire.Envelope) {
+// receive has the Router take an envelope. Of what waits for tokens yet to come, which
+// may be made up, a node holds half of what it may hold, so that there is room for the
+// rest.
+func (s *shard) receive(m *wire.Envelope, kept bool) {
 	s.do(func() {
-		if s.r.over.Load() || s.r.full() && !s.routing().Routable() {
-			s.Drop(route.Item{Wire: m})
-			return
+		r, waits := s.routing(), s.r.waiting.Load()
+		switch it := (&route.Item{Wire: m}); {
+		case s.r.over.Load():
+			s.Drop(it, "the region has ended")
+		case !kept && 2*waits >= int64(s.r.set.total) && r.Ahead(lease.Token(m.Token)),
+			s.r.full() && !r.Routable() && (!kept || waits >= custodyTotal*int64(s.r.set.total)):
+			s.Drop(it, "as much waits on this node as may")
+		default:
+			r.Receive(m, m.Footprint(), kept)
 		}
-		s.routing().Receive(m)
 	})
 }
 
@@ -157,7 +167,7 @@ func (r *Region) route(name string, m any) {
 		return
 	}
 	s.touched()
-	s.do(func() { s.routing().Receive(m) })
+	s.do(func() { s.routing().Receive(m, 0, true) })
 }
 
 // touched notes that other nodes send mail here.

@@ -84,8 +84,8 @@ func hostile() target {
 // panics, and entities go on answering.
 func FuzzPeer(f *testing.F) {
 	kinds := []func() proto.Message{
-		func() proto.Message { return &wire.Envelope{} }, func() proto.Message { return &wire.Relay{} },
-		func() proto.Message { return &wire.RelayAck{} }, func() proto.Message { return &wire.Marker{} },
+		func() proto.Message { return &wire.Envelope{} }, func() proto.Message { return &wire.Frame{} },
+		func() proto.Message { return &wire.MarkerWaits{} }, func() proto.Message { return &wire.Marker{} },
 		func() proto.Message { return &wire.MarkerAck{} }, func() proto.Message { return &wire.Invite{} },
 		func() proto.Message { return &wire.Offer{} }, func() proto.Message { return &wire.HandedOver{} },
 		func() proto.Message { return &wire.EntityState{} }, func() proto.Message { return &wire.Order{} },
@@ -96,8 +96,8 @@ func FuzzPeer(f *testing.F) {
 	self := &wire.Node{Address: "nonhost", Incarnation: "x"}
 	for i, m := range []proto.Message{
 		&wire.Envelope{Name: "shard/g/account/0", Key: "k", Type: "t", Token: 1 << 63, Hops: 1 << 31},
-		&wire.Relay{Name: "shard/g/account/1", From: self, Stream: 1 << 63, Sequence: 1},
-		&wire.RelayAck{Name: "shard/g/account/2", Sequence: 1 << 63},
+		&wire.Frame{From: "x", Link: 1, Number: 1 << 63, What: &wire.Frame_Marker{Marker: &wire.Marker{Name: "shard/g/account/1", From: self, Token: 1 << 63}}},
+		&wire.MarkerWaits{Name: "shard/g/account/2", Number: 1 << 63},
 		&wire.Marker{Name: "shard/g/account/3", From: self, Token: 1},
 		&wire.MarkerAck{Name: "shard/g/account/0", Number: 1, Token: 1 << 63},
 		&wire.Invite{Name: "shard/g/account/1", From: self, Number: 7},
@@ -132,7 +132,13 @@ func FuzzPeer(f *testing.F) {
 		} else if m = kinds[kind](); proto.Unmarshal(b, m) != nil {
 			return
 		}
-		x.system.Root.Send(x.region.PID(), m)
+		to := x.region.PID()
+		if r, ok := m.(*wire.Frame); ok {
+			to = actor.NewPID(x.system.Address(), "holdfast/mail")
+			x.system.Root.Send(to, &wire.Probe{From: &wire.Node{Address: "nowhere", Incarnation: r.From}, Link: r.Link, Number: 1})
+			r.To = x.region.PID().Id
+		}
+		x.system.Root.Send(to, m)
 		if x.panicked.Load() > 0 {
 			t.Fatalf("%T %v: a panic", m, m)
 		}

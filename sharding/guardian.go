@@ -9,6 +9,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/gate"
+	"github.com/holdfast-go/holdfast/internal/route"
+	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
 // startEntity is what a shard tells its guardian.
@@ -36,21 +38,19 @@ func (g *guardian) Receive(ctx actor.Context) {
 // start makes the actor of e, if that is still wanted.
 func (g *guardian) start(ctx actor.Context, e *entry) {
 	s := g.s
-	wanted, state, has := false, []byte(nil), false
+	wanted, has := false, false
 	s.do(func() {
 		wanted = s.entries[e.id] == e && e.state == starting && !g.h.ending
 		if !wanted {
 			return
 		}
 		e.state = making
-		if state, has = g.h.states[e.id]; has {
-			delete(g.h.states, e.id)
-		}
+		has = g.h.states.Has(e.id)
 	})
 	if !wanted {
 		return
 	}
-	gt, err := g.gateFor(e, state, has)
+	gt, err := g.gateFor(e, has)
 	if err == nil {
 		s.do(func() { e.gate, e.since, e.crashed, e.leaves, e.hasty = gt, s.Now(), false, false, false })
 		s.r.active.Add(1)
@@ -91,15 +91,17 @@ func (g *guardian) started(e *entry, gt *gate.Gate, pid *actor.PID) {
 		s.putAway(e)
 		return
 	}
-	s.pending -= len(e.pending)
-	for _, env := range e.pending {
+	for _, env := range s.unpend(e) {
+		if left, ok := wire.PatienceOf(s.r.system, actor.UnwrapEnvelopeSender(env)); ok && left == 0 {
+			s.Refuse(&route.Item{Local: &mail{e.id, env}}, wire.Reason_REASON_EXPIRED, "who asked does not wait any more")
+			continue
+		}
 		gt.Post(env)
 	}
-	e.pending = nil
 }
 
 // gateFor makes the gate of e's next life.
-func (g *guardian) gateFor(e *entry, state []byte, has bool) (gt *gate.Gate, err error) {
+func (g *guardian) gateFor(e *entry, has bool) (gt *gate.Gate, err error) {
 	s := g.s
 	opts := gate.Options{
 		Term:     g.h.term,
@@ -107,11 +109,11 @@ func (g *guardian) gateFor(e *entry, state []byte, has bool) (gt *gate.Gate, err
 		Internal: func(env any) { s.r.system.DeadLetter.SendUserMessage(s.r.pid, env) },
 		OnLost:   func(error) { s.r.post(&lossNoticed{s.number}) },
 		OnDone:   func() { s.collect(e, gt) },
-		OnEnd:    func(a actor.Actor) { s.leaveState(e, g.h, a) },
+		OnEnd:    func(a actor.Actor, lost bool) { s.leaveState(e, g.h, a, lost) },
 		Journal:  s.r.set.journal,
 	}
 	if has {
-		opts.OnStart = func(a actor.Actor) error { return s.restoreState(e, a, state) }
+		opts.OnStart = func(a actor.Actor) error { return s.restoreState(e, g.h, a) }
 	}
 	return gate.New(opts)
 }

@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -27,10 +28,6 @@ import (
 // inviteWait is how long a node may take to make an offer.
 const inviteWait = time.Second
 
-// wordWait is how long word from the old host is waited for, once the record says
-// that the lease is ours.
-const wordWait = 300 * time.Millisecond
-
 // invitation is the hand-over that a host prepares.
 type invitation struct {
 	number uint64
@@ -45,9 +42,12 @@ type taking struct {
 	from   *wire.Node
 	number uint64
 	offer  lease.Offer
-	timer  lease.Timer // until the offer is over
-	word   lease.Timer // until the old host's word is not waited for any more
-	states map[string][]byte
+	until  time.Duration // the offer lives
+	timer  lease.Timer   // until the offer is over
+	word   lease.Timer   // until the old host's word is not waited for any more
+	wordAt time.Duration
+	broken bool // the link to the old host broke
+	states *handover.Taking
 }
 
 func (t *taking) halt() {
@@ -112,8 +112,7 @@ func (c *controller) transfer(s *shard) {
 func (c *controller) onTransferEnded(s *shard, err error) {
 	inv, took := s.inv, c.clock.Now().Mono-s.since
 	if err == nil || errors.Is(err, lease.ErrUnknown) {
-		s.sendStates()
-		c.send(inv.node.GetAddress(), &wire.HandedOver{Name: s.name, From: c.self, Number: inv.number, Nonce: inv.offer.Nonce})
+		c.sendStates(s)
 	} else {
 		c.callOff(s)
 	}
@@ -144,12 +143,15 @@ func (c *controller) onInvite(m *wire.Invite) {
 	case !c.mayHost():
 		c.decline(s, m.From, m.Number, ErrNotHosting.Error())
 	case s.m.phase == Offered && m.From.Incarnation == s.take.from.GetIncarnation():
-		s.take.number = m.Number // the host's entities took their time: a new one in place of the old
+		// The host's entities took their time: a new one in place of the old.
+		s.take.number = m.Number
+		s.loseStates(s.take.states.Begin(), errNotTaken) // of a peer that does not know the rules
+		s.take.states = handover.Take(&handover.Of(c.system).Taken, m.From, m.Number)
 		c.makeOffer(s)
 	case s.m.phase != Away:
 		c.decline(s, m.From, m.Number, "it is "+s.m.phase.String())
 	default:
-		s.take = taking{from: m.From, number: m.Number}
+		s.take = taking{from: m.From, number: m.Number, states: handover.Take(&handover.Of(c.system).Taken, m.From, m.Number)}
 		c.fire(s, asked)
 	}
 }
@@ -180,7 +182,7 @@ func (c *controller) onOfferReady(s *shard, msg *offerReady) {
 		c.fire(s, offerFailed)
 		return
 	}
-	s.take.offer = msg.offer
+	s.take.offer, s.take.until = msg.offer, c.clock.Now().Mono+msg.offer.Lifetime
 	if s.m.phase == Offered {
 		c.sendOffer(s)
 		return
@@ -200,35 +202,51 @@ func (c *controller) sendOffer(s *shard) {
 // onHandedOver takes the old host's word.
 func (c *controller) onHandedOver(m *wire.HandedOver) {
 	s := c.byName[m.Name]
-	if s == nil || !s.taking(m.Number) || m.From.GetIncarnation() != s.take.from.GetIncarnation() {
-		return
+	switch {
+	case s == nil:
+	case m.Off:
+		if s.taking(m.Number) && s.take.states.Is(m.From, m.Number) {
+			s.take.states.End()
+			c.fire(s, offerOver)
+		}
+	case s.take.states.Is(m.From, m.Number):
+		s.missed(s.take.states.Word(m), handover.ErrMissing)
+		if s.taking(m.Number) {
+			s.take.offer.Nonce = m.Nonce // of several made while its entities stopped
+			c.fire(s, taken)
+		}
+	case s.rest.of.Is(m.From, m.Number):
+		s.missed(s.rest.of.Word(m), handover.ErrMissing)
+		c.endRest(s)
 	}
-	if m.Off {
-		c.fire(s, offerOver)
-		return
-	}
-	s.take.offer.Nonce = m.Nonce // of several made while its entities stopped
-	c.fire(s, taken)
-}
-
-// onState keeps what an entity handed over.
-func (c *controller) onState(m *wire.EntityState) {
-	s := c.byName[m.Name]
-	if s == nil || !s.taking(m.Number) || m.From.GetIncarnation() != s.take.from.GetIncarnation() || ValidateEntityID(m.Key) != nil ||
-		ShardOf(m.Key, c.typ.Shards) != s.number {
-		return
-	}
-	if s.take.states == nil {
-		s.take.states = map[string][]byte{}
-	}
-	s.take.states[m.Key] = m.State
 }
 
 // noticeOwn goes on without word when the record says that the lease is ours.
 func (c *controller) noticeOwn(s *shard, rec lease.Record, known bool) {
-	if !known || s.m.phase != Offered || rec.Owner.Incarnation != c.self.Incarnation || s.take.word != nil {
+	if known && s.m.phase == Offered && rec.Owner.Incarnation == c.self.Incarnation && s.take.word == nil {
+		c.awaitWord(s)
+	}
+}
+
+// awaitWord waits for the old host's word, and the states before it.
+func (c *controller) awaitWord(s *shard) {
+	t, now := &s.take, c.clock.Now().Mono
+	d := handover.Patience(t.until-now, t.broken)
+	if t.word != nil && t.wordAt <= now+d {
 		return
 	}
-	n := s.take.number
-	s.take.word = c.clock.AfterFunc(wordWait, func() { c.post(&ownRecord{s.number, n}) })
+	halt(t.word)
+	n := t.number
+	t.wordAt = now + d
+	t.word = c.clock.AfterFunc(d, func() { c.post(&ownRecord{s.number, n}) })
+}
+
+// linkBroke cuts the wait for an old host's word short.
+func (c *controller) linkBroke(s *shard, address string) {
+	if t := &s.take; t.from != nil && t.from.Address == address {
+		t.broken = true
+		if t.word != nil && s.m.phase == Offered {
+			c.awaitWord(s)
+		}
+	}
 }

@@ -17,12 +17,10 @@ import (
 
 // open lets mail through to entities, under the present term.
 func (c *controller) open(s *shard) {
-	t, states := s.term, s.take.states
-	if x, ok := t.(lease.Continuing); ok && len(states) > 0 && !x.Adopted(s.take.offer) {
+	t, states := s.term, c.begin(s)
+	if x, ok := t.(lease.Continuing); ok && states.Len() > 0 && !x.Adopted(s.take.offer) {
 		s.loseStates(states, errNotTaken) // others may have hosted since
-		states = nil
 	}
-	s.take.halt()
 	s.take = taking{}
 	if !t.CheckAlive() || !c.mayHost() {
 		s.cause = c.whyNot()
@@ -39,6 +37,7 @@ func (c *controller) open(s *shard) {
 	if err != nil { // a token is used once
 		c.log.Error("a shard's guardian could not be made", zap.String("shard", s.name), zap.Error(err))
 		s.do(func() { s.last = &home{term: t, ending: true} })
+		s.loseStates(states, errNotTaken)
 		c.fire(s, lost)
 		return
 	}
@@ -46,7 +45,7 @@ func (c *controller) open(s *shard) {
 	s.seen = max(s.seen, t.Token())
 	s.do(func() {
 		s.home, s.last = h, h
-		for id := range states {
+		for _, id := range states.Keys() {
 			if s.entries[id] == nil {
 				s.begin(id)
 			}
@@ -64,7 +63,11 @@ func (c *controller) open(s *shard) {
 }
 
 // loseStates tells of states that entities left, and that nobody gets.
-func (c *controller) loseStates(s *shard, why error) { s.loseStates(s.takeBag(), why) }
+func (c *controller) loseStates(s *shard, why error) {
+	if s.last != nil {
+		s.loseStates(s.last.bag, why)
+	}
+}
 
 // drain begins a planned end.
 func (c *controller) drain(s *shard) {
@@ -73,7 +76,7 @@ func (c *controller) drain(s *shard) {
 	s.do(func() {
 		s.home = nil
 		h.pack = s.m.offer && c.set.stateLimit > 0
-		s.routing().Ending()
+		s.routing().Ending(false)
 		s.endAll(h)
 	})
 	s.deadline = c.clock.AfterFunc(c.set.stopWithin, func() { c.post(&deadlinePassed{s.number, h}) })
@@ -93,8 +96,8 @@ func (c *controller) lose(s *shard) {
 	s.since = c.clock.Now().Mono
 	s.do(func() {
 		s.home = nil
-		h.cause, h.pack = cause, false
-		s.routing().Ending()
+		h.cause = cause
+		s.routing().Ending(true)
 		s.endAll(h)
 	})
 	c.log.Warn("a shard was lost", zap.String("shard", s.name), zap.Uint64("token", uint64(h.term.Token())), zap.Error(cause))
@@ -131,6 +134,7 @@ func (c *controller) onEmpty(s *shard, h *home) {
 	}
 	halt(s.deadline)
 	halt(s.reminder)
+	s.keepStates(h)
 	s.do(func() {
 		s.routing().Closed()
 		s.last = &home{term: h.term, ending: true, told: true, bag: h.bag}
@@ -156,8 +160,7 @@ func (c *controller) forget(s *shard) {
 	halt(s.deadline)
 	halt(s.reminder)
 	halt(s.inv.timer)
-	s.take.halt()
-	s.loseStates(s.take.states, errNotTaken)
+	s.loseStates(c.begin(s), errNotTaken)
 	s.inv, s.take, s.term, s.cause = invitation{}, taking{}, nil, nil
 }
 
@@ -211,6 +214,7 @@ func (c *controller) onPeerGone(address string) {
 				s.router.Gone(address)
 			}
 		})
+		c.linkBroke(s, address)
 		if (s.m.phase == Inviting || s.m.phase == Asking) && s.inv.node.GetAddress() == address {
 			c.fire(s, declined)
 		}
@@ -244,5 +248,5 @@ func (c *controller) ttl(s *shard) time.Duration {
 	if rec, ok := c.table.record(s.number); ok && rec.TTL > 0 {
 		return rec.TTL
 	}
-	return 10 * time.Second
+	return c.leaseTTL()
 }

@@ -26,13 +26,13 @@ type Info struct {
 	// Table says who holds each shard, by its number.
 	Table []ShardInfo
 	// Held is how many shards are, or may be, this node's; Entities how many run
-	// here, and Waiting how many messages wait here.
+	// here, and Waiting how many messages wait here, in mailboxes of entities too.
 	Held, Entities, Waiting int
-	// Since Start, on this node: messages dropped for want of room, undeliverable
-	// ones, those forwarded for others; moves that may have broken the order;
+	// Since Start, on this node: messages dropped for want of room, undeliverable ones,
+	// those that are not known to have arrived when their link broke, those forwarded for others; moves that may have broken the order;
 	// handlers that overran a loss; entities that panicked, and that were passivated;
 	// shards handed off.
-	Dropped, Undeliverable, Relayed, Unordered, Overruns, Crashes, Passivated, HandedOff int64
+	Dropped, Undeliverable, Unconfirmed, Relayed, Unordered, Overruns, Crashes, Passivated, HandedOff int64
 	// Recent are the last moves on this node, the newest last.
 	Recent []Move
 }
@@ -111,9 +111,10 @@ func (r *Region) Info() Info { return r.info(true) }
 
 // info is Info, with or without its Table.
 func (r *Region) info(table bool) Info {
+	r.recount()
 	in := Info{Group: r.group.Name(), Type: r.typ.Name, Node: r.keeper.Owner().ID, Shards: r.typ.Shards,
 		Waiting: int(r.waiting.Load()), Dropped: r.counts.dropped.Load(), Undeliverable: r.counts.undeliverable.Load(),
-		Relayed: r.counts.relayed.Load(), Unordered: r.counts.unordered.Load(), Overruns: r.counts.overruns.Load(),
+		Unconfirmed: r.counts.unconfirmed.Load(), Relayed: r.counts.relayed.Load(), Unordered: r.counts.unordered.Load(), Overruns: r.counts.overruns.Load(),
 		Crashes: r.counts.crashes.Load(), Passivated: r.counts.passivated.Load(), HandedOff: r.counts.moved.Load(), Recent: r.moves.all()}
 	if boss, ok := r.table.bossOf(); ok {
 		in.Coordinator, in.Token = boss.Owner, boss.Token
@@ -137,6 +138,11 @@ func (r *Region) info(table bool) Info {
 			}
 			s.mu.RLock()
 			x.Entities = len(s.entries)
+			for _, e := range s.entries {
+				if e.gate != nil {
+					in.Waiting += e.gate.Waiting()
+				}
+			}
 			s.mu.RUnlock()
 			in.Entities += x.Entities
 		}

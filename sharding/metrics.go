@@ -17,6 +17,7 @@ type instruments struct {
 	waiting       metric.Int64ObservableUpDownCounter
 	dropped       metric.Int64Counter
 	undeliverable metric.Int64Counter
+	unconfirmed   metric.Int64ObservableCounter
 	relayed       metric.Int64Counter
 	unordered     metric.Int64Counter
 	overruns      metric.Int64Counter
@@ -41,6 +42,9 @@ func newInstruments(r *Region) (*instruments, error) {
 	i.waiting, err = m.Int64ObservableUpDownCounter("holdfast.sharding.waiting",
 		metric.WithDescription("Messages that wait on this node for a host or for an entity to start, or to be taken up."))
 	errs = append(errs, err)
+	i.unconfirmed, err = m.Int64ObservableCounter("holdfast.sharding.unconfirmed",
+		metric.WithDescription("Messages that are not known to have arrived when their link broke."))
+	errs = append(errs, err)
 	counter(&i.dropped, "dropped", "Messages that found a buffer full, or were left when a Region ended.")
 	counter(&i.undeliverable, "undeliverable", "Messages that could not be encoded, decoded or routed.")
 	counter(&i.relayed, "relayed", "Messages that were forwarded for others, each kept until it was taken up.")
@@ -56,8 +60,9 @@ func newInstruments(r *Region) (*instruments, error) {
 	reg, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		o.ObserveInt64(i.entities, r.active.Load(), i.attrs)
 		o.ObserveInt64(i.waiting, r.waiting.Load(), i.attrs)
+		o.ObserveInt64(i.unconfirmed, r.counts.unconfirmed.Load(), i.attrs)
 		return nil
-	}, i.entities, i.waiting)
+	}, i.entities, i.waiting, i.unconfirmed)
 	if err != nil {
 		return nil, err
 	}

@@ -96,5 +96,5 @@ func (p *passage) SendUserMessage(pid *actor.PID, message any) {
 		return
 	}
 	e.Name, e.Token = s.name, uint64(p.token)
-	s.receive(e)
+	s.receive(e, false)
 }

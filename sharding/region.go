@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
@@ -48,6 +50,7 @@ type Region struct {
 	coordinator atomic.Pointer[coordinator]
 	chief       *chief
 
+	ttl     atomic.Int64  // of its leases, as far as is known
 	epoch   atomic.Uint32 // counts quarters of the passivation time
 	waiting atomic.Int64
 	active  atomic.Int64
@@ -61,6 +64,8 @@ type Region struct {
 	asking    sync.Map      // number of an inquiry to chan Info
 	pace      chan struct{} // has room for one: who starts remembered entities
 
+	first    sync.Once
+	began    time.Duration // for elapsed
 	life     context.Context
 	end      context.CancelFunc
 	part     context.Context // while this node takes part
@@ -72,7 +77,7 @@ type Region struct {
 
 // tally is what happened here since Start.
 type tally struct {
-	dropped, undeliverable, relayed, unordered, overruns, crashes, passivated, moved atomic.Int64
+	dropped, undeliverable, unconfirmed, relayed, unordered, overruns, crashes, passivated, moved atomic.Int64
 }
 
 // Type returns what the Region was started for.
@@ -141,29 +146,78 @@ func (r *Region) onward(id string, envelope any) {
 // holds it up.
 func (s *shard) through(id string, envelope any) bool {
 	// Outside of the lock: others may encode meanwhile.
-	plain, e := wire.Default.Plain(actor.UnwrapEnvelopeMessage(envelope), s.r.payload), (*wire.Envelope)(nil)
-	if plain == nil {
+	plain, size, e := s.r.plain(envelope), 0, (*wire.Envelope)(nil)
+	if plain != nil {
+		size = len(plain.Payload()) + len(id)
+	} else {
 		var err error
 		if e, err = s.encode(id, envelope); err != nil {
 			return false // Accept refuses it
 		}
+		size = e.Footprint()
 	}
+	parcel, ok := s.straight(id, envelope, plain, e, size)
+	if ok {
+		parcel.Flush()
+	}
+	return ok
+}
+
+// plain encodes a message that may travel in no Envelope; nil if it may not.
+func (r *Region) plain(envelope any) *wire.Encoded {
+	plain := wire.Default.Plain(actor.UnwrapEnvelopeMessage(envelope), r.payload)
+	if plain != nil && len(plain.Payload())+wire.HeaderSize(envelope) > r.payload+wire.Headroom/2 {
+		return nil
+	}
+	return plain
+}
+
+// straight queues a message for the node that hosts the shard; false if something holds
+// it up.
+func (s *shard) straight(id string, envelope any, plain *wire.Encoded, e *wire.Envelope, size int) (transport.Parcel, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	node, token, ok := s.router.Through()
 	if !ok {
-		return false
+		return transport.Parcel{}, false
 	}
+	peer, pid, msg := s.out.Channel(node.Address), (*actor.PID)(nil), any(e)
 	if plain != nil {
-		if pid := s.way.to(s, node, token, id); pid != nil {
-			s.r.system.Root.Send(pid, plainly(envelope, plain))
-			return true
+		if pid = s.way.to(s, node, token, id); pid != nil {
+			msg = plainly(envelope, plain)
+		} else {
+			e = enveloped(id, envelope, plain)
+			msg = e
 		}
-		e = enveloped(id, envelope, plain.TypeName(), "", plain.Payload())
 	}
-	e.Token = uint64(token)
-	s.r.send(node.Address, e)
-	return true
+	if e != nil {
+		e.Token, e.Left = uint64(token), s.left(envelope)
+		pid = s.out.PID(node.Address)
+	}
+	parcel, ok := peer.Straight(pid, msg, size, &s.r.counts.unconfirmed)
+	if ok {
+		s.router.Went()
+	}
+	return parcel, ok
+}
+
+// left is for how many milliseconds who asked goes on waiting; 0 if that is not known.
+func (s *shard) left(envelope any) uint64 {
+	left, ok := wire.PatienceOf(s.r.system, actor.UnwrapEnvelopeSender(envelope))
+	if !ok {
+		return 0
+	}
+	return uint64(max(1, left/time.Millisecond))
+}
+
+// enveloped puts a message that was encoded already into an Envelope.
+func enveloped(id string, envelope any, msg *wire.Encoded) *wire.Envelope {
+	header, _, sender := actor.UnwrapEnvelope(envelope)
+	e := &wire.Envelope{Type: msg.TypeName(), Payload: msg.Payload(), Key: id, Sender: wire.AddressOf(sender), Request: sender != nil}
+	if header != nil && header.Length() > 0 {
+		e.Headers = header.ToMap()
+	}
+	return e
 }
 
 // direct gives a message to an entity that is active here, without passing another
@@ -229,6 +283,22 @@ func (r *Region) ref(id string) *actor.PID {
 	return kept.(*actor.PID)
 }
 
+// leaseTTL is that of this node's leases of the type, as far as is known.
+func (r *Region) leaseTTL() time.Duration {
+	if t := r.ttl.Load(); t > 0 {
+		return time.Duration(t)
+	}
+	return 10 * time.Second
+}
+
+// elapsed is the time since a fixed point. It is above 0, which stands for never, though
+// the clock may begin anywhere: for programs under testing/synctest it is below.
+func (r *Region) elapsed() time.Duration {
+	now := r.clock.Now().Mono
+	r.first.Do(func() { r.began = now - time.Second })
+	return now - r.began
+}
+
 // maxPeers bounds how many nodes' PIDs are remembered.
 const maxPeers = 1024
 
@@ -266,19 +336,24 @@ func (r *Region) post(msg any) {
 }
 
 // dropped: a message found a buffer full, or was left at the end.
-func (r *Region) dropped(msg any) {
+func (r *Region) dropped(nack *Undeliverable, sender *actor.PID, msg any) {
 	r.counts.dropped.Add(1)
 	r.metrics.dropped.Add(r.life, 1, r.metrics.attrs)
-	r.outside(func() { r.system.DeadLetter.SendUserMessage(r.pid, msg) })
+	r.answer(nack, sender, msg)
 }
 
-// undeliverable: a message is given up for good. The dead letters get it without
-// its sender, whom they would answer a second time.
+// undeliverable: a message is given up for good. The dead letters get it without its
+// sender, as with dropped, whom they would answer a second time.
 func (r *Region) undeliverable(nack *Undeliverable, sender *actor.PID, msg any) {
 	r.counts.undeliverable.Add(1)
 	r.metrics.undeliverable.Add(r.life, 1, r.metrics.attrs)
 	r.log.Warn("undeliverable message", zap.String("name", nack.Name), zap.Stringer("reason", nack.Reason),
 		zap.String("type", nack.Type), zap.String("detail", nack.Detail))
+	r.answer(nack, sender, msg)
+}
+
+// answer tells a sender that its message came to nobody, and the dead letters.
+func (r *Region) answer(nack *Undeliverable, sender *actor.PID, msg any) {
 	if sender != nil {
 		r.system.Root.Send(sender, nack)
 	}

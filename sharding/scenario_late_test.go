@@ -111,7 +111,7 @@ func TestScenario17UnknownTypes(t *testing.T) {
 		require.Equal(t, there, u.Notice.Key)
 		ns[0].system.Root.Send(processAt("b:1"), &wire.Envelope{Name: "shard/g/account/0", Key: there, Type: "nobody.knows", Codec: "json"})
 		ns[0].system.Root.Send(processAt("b:1"), &wire.Envelope{Name: "shard/g/other/0", Key: "x", Type: "t"})
-		ns[0].system.Root.Send(processAt("b:1"), &wire.Relay{})
+		ns[0].system.Root.Send(processAt("b:1"), &wire.Frame{})
 		ns[0].system.Root.Send(processAt("b:1"), &wire.Order{})
 		ns[0].system.Root.Send(processAt("b:1"), &wire.HandedOver{Name: "shard/g/account/0"})
 		_, err = ask(ns[0], there, 1)

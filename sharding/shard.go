@@ -9,17 +9,19 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/route"
+	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// How long a move of a shard may hold mail back for the sake of its order, and
-// after how long without mail it need not.
-const (
-	patience = time.Second
-	rest     = 5 * time.Second
-)
+// patience is how long a move of a shard may hold mail back for the sake of its order,
+// without a sign of progress.
+const patience = time.Second
+
+// maxCustody bounds what waits in one shard that other nodes handed over, in bytes.
+const maxCustody = 64 << 20
 
 // shard is what this node knows of one shard. Its mail passes under mu, on the
 // goroutine of whoever sent it or brought it from another node; what becomes of
@@ -29,20 +31,22 @@ type shard struct {
 	number int
 	name   string // of its lease
 
-	mu      sync.RWMutex
-	router  *route.Router // nil until it is needed
-	entries map[string]*entry
-	home    *home // where entities run; nil while none may be started
-	last    *home // the same, until all its entities have ended
-	direct  bool  // what comes may go straight to the entity
-	waiting int   // messages that wait here, as last counted
-	pending int   // of these, for an entity to start
-	stats   route.Stats
-	way     way
-	after   []func() // to be called once mu is free
-	wakes   int
-	wake    lease.Timer
-	wakeAt  time.Duration
+	mu           sync.RWMutex
+	router       *route.Router // nil until it is needed
+	out          transport.Outbox
+	entries      map[string]*entry
+	home         *home // where entities run; nil while none may be started
+	last         *home // the same, until all its entities have ended
+	direct       bool  // what comes may go straight to the entity
+	waiting      int   // messages that wait here, as last counted
+	pending      int   // of these, for an entity to start
+	pendingBytes int   // about
+	stats        route.Stats
+	way          way
+	after        []func() // to be called once mu is free
+	wakes        int
+	wake         lease.Timer
+	wakeAt       time.Duration
 
 	// What direct and the Router said last, for those who do not hold mu: a hint.
 	here, elsewhere atomic.Bool
@@ -56,31 +60,37 @@ type shard struct {
 // home is a shard's life on this node under one term.
 type home struct {
 	term     lease.Term
-	guardian *actor.PID // the parent of its entities
-	ending   bool       // its entities were told to stop
-	cause    error      // why it was lost
-	states   map[string][]byte
-	pack     bool // entities leave their state
-	bag      map[string][]byte
+	guardian *actor.PID       // the parent of its entities
+	ending   bool             // its entities were told to stop
+	cause    error            // why it was lost
+	states   *handover.States // that entities are to begin with
+	pack     bool             // entities leave their state
+	bag      *handover.States
+	unasked  int  // entities that have ended were not asked for theirs, as nobody takes over
 	told     bool // that it is empty
 	rem      remembered
 }
 
-// do runs f with the shard locked, and afterwards what must not be done then.
+// do runs f with the shard locked, and afterwards what must not be done then: what it
+// queued is sent, and what it had to tell is told.
 func (s *shard) do(f func()) {
-	for _, f := range s.locked(f) {
+	after, touched := s.locked(f)
+	for _, p := range touched {
+		p.Flush()
+	}
+	for _, f := range after {
 		f()
 	}
 }
 
 // locked runs f with the shard locked, which it is not any more should f panic.
-func (s *shard) locked(f func()) (after []func()) {
+func (s *shard) locked(f func()) (after []func(), touched []*transport.Peer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f()
 	s.settle()
 	after, s.after = s.after, nil
-	return after
+	return after, s.out.Touched()
 }
 
 // settle draws the conclusions from what f did.
@@ -92,7 +102,7 @@ func (s *shard) settle() {
 		hint(&s.elsewhere, s.router.Elsewhere())
 		st = s.router.Stats()
 	}
-	if w := st.Buffered + st.Kept + s.pending; w != s.waiting {
+	if w := st.Buffered + int(s.out.Held().Load()) + s.pending; w != s.waiting {
 		s.r.waiting.Add(int64(w - s.waiting))
 		s.waiting = w
 	}
@@ -101,6 +111,16 @@ func (s *shard) settle() {
 	}
 	s.stats = st
 	s.tellEmpty()
+}
+
+// recount counts what waits anew where other nodes have taken a part of it: a shard is
+// told only when they have taken all.
+func (r *Region) recount() {
+	for i := range r.shards {
+		if s := &r.shards[i]; s.out.Held().Load() > 0 {
+			s.do(func() {})
+		}
+	}
 }
 
 func hint(b *atomic.Bool, v bool) {
@@ -123,8 +143,9 @@ func (s *shard) tellEmpty() {
 // routing returns the shard's Router.
 func (s *shard) routing() *route.Router {
 	if s.router == nil {
-		s.router = route.New(route.Config{Name: s.name, Self: s.r.self, Limit: s.r.set.buffer, Policy: s.r.set.policy,
-			Patience: patience, Rest: rest}, s)
+		s.router = route.New(route.Config{Name: s.name, Self: s.r.self, Limit: s.r.set.buffer, Bytes: s.r.set.bufferBytes,
+			Custody: maxCustody, Policy: s.r.set.policy, Patience: patience, TTL: s.r.leaseTTL()}, s)
+		s.out.Init(transport.Of(s.r.system), s, s.r.names.process, s.r.payload+wire.Headroom, &s.r.counts.unconfirmed)
 	}
 	return s.router
 }
@@ -135,21 +156,33 @@ type mail struct {
 	envelope any // the message, or an *actor.MessageEnvelope
 }
 
+// item is m as it waits for its way.
+func (s *shard) item(m *mail) route.Item {
+	it := route.Item{Local: m, Size: wire.Footprint(m.envelope) + len(m.id)}
+	if left, ok := wire.PatienceOf(s.r.system, actor.UnwrapEnvelopeSender(m.envelope)); ok {
+		it.Until = s.Now() + max(left, 1)
+	}
+	return it
+}
+
 // accept routes a message of this node.
 func (s *shard) accept(m *mail) {
-	r := s.routing()
-	if s.r.over.Load() || s.r.full() && !r.Routable() { // over: the Router is shut, or soon
-		s.Drop(route.Item{Local: m})
-		return
+	r, it := s.routing(), s.item(m)
+	switch {
+	case s.r.over.Load(): // the Router is shut, or soon
+		s.Drop(&it, "the region has ended")
+	case s.r.full() && !r.Routable():
+		s.Drop(&it, "as much waits on this node as may")
+	default:
+		r.Accept(it)
 	}
-	r.Accept(m)
 }
 
 // full reports whether as much waits on this node as may.
 func (r *Region) full() bool { return r.waiting.Load() >= int64(r.set.total) }
 
 // Deliver implements route.Port.
-func (s *shard) Deliver(it route.Item) {
+func (s *shard) Deliver(it *route.Item) {
 	m, ok := it.Local.(*mail)
 	if !ok {
 		var err error
@@ -158,7 +191,7 @@ func (s *shard) Deliver(it route.Item) {
 			return
 		}
 	}
-	s.handOver(m)
+	s.handOver(m, it.Custody())
 }
 
 // open reads an envelope of another node.
@@ -196,8 +229,66 @@ func enclose(msg any, sender *actor.PID) *actor.MessageEnvelope {
 	return &actor.MessageEnvelope{Message: msg, Sender: sender}
 }
 
+// Room implements route.Port.
+func (s *shard) Room(address string) bool {
+	return address == s.r.self.Address || s.out.Room(address)
+}
+
 // Send implements route.Port.
-func (s *shard) Send(address string, msg proto.Message) { s.r.send(address, msg) }
+func (s *shard) Send(address string, msg proto.Message) {
+	if address == s.r.self.Address || address == "" { // without remote there is none
+		s.after = append(s.after, func() { s.r.post(&toSelf{msg}) })
+		return
+	}
+	s.out.Send(address, msg)
+}
+
+// Keep implements route.Port.
+func (s *shard) Keep(address string, it *route.Item, msg proto.Message) bool {
+	return s.out.Keep(address, it, msg)
+}
+
+// Recall implements route.Port.
+func (s *shard) Recall(address string) []*route.Item { return itemsOf(s.out.Recall(address)) }
+
+// itemsOf picks what is mail among what was kept.
+func itemsOf(kept []any) (items []*route.Item) {
+	for _, k := range kept {
+		if it, ok := k.(*route.Item); ok {
+			items = append(items, it)
+		}
+	}
+	return items
+}
+
+// Linked implements transport.Owner.
+func (s *shard) Linked(address string) {
+	s.do(func() {
+		if !s.r.over.Load() {
+			s.routing().Linked(address)
+		}
+	})
+}
+
+// Returned implements transport.Owner. What is not taken up again goes to the dead
+// letters.
+func (s *shard) Returned(address string, kept []any) {
+	s.do(func() {
+		items := itemsOf(kept)
+		if !s.r.over.Load() {
+			s.routing().Returned(items)
+			return
+		}
+		for _, it := range items {
+			if it.Mail() {
+				s.Drop(it, "the next host was not reached")
+			}
+		}
+	})
+}
+
+// Held implements transport.Owner.
+func (s *shard) Held() *atomic.Int64 { return s.out.Held() }
 
 // Encode implements route.Port.
 func (s *shard) Encode(local any) (*wire.Envelope, error) {
@@ -208,27 +299,19 @@ func (s *shard) Encode(local any) (*wire.Envelope, error) {
 // encode makes an envelope of a message, without token, and in the short form
 // without name.
 func (s *shard) encode(id string, envelope any) (*wire.Envelope, error) {
-	typ, codec, payload, err := wire.Default.Encode(actor.UnwrapEnvelopeMessage(envelope), s.r.payload)
+	e, err := wire.Default.Envelop(envelope, s.r.payload)
 	if err != nil {
 		return nil, err
 	}
-	if codec == wire.CodecProto {
-		codec = "" // the short form, likewise
+	e.Key = id
+	if e.Codec == wire.CodecProto {
+		e.Codec = "" // the short form, likewise
 	}
-	return enveloped(id, envelope, typ, codec, payload), nil
-}
-
-func enveloped(id string, envelope any, typ, codec string, payload []byte) *wire.Envelope {
-	header, _, sender := actor.UnwrapEnvelope(envelope)
-	e := &wire.Envelope{Type: typ, Codec: codec, Payload: payload, Key: id, Sender: wire.AddressOf(sender), Request: sender != nil}
-	if header != nil && header.Length() > 0 {
-		e.Headers = header.ToMap()
-	}
-	return e
+	return e, nil
 }
 
 // Now implements route.Port.
-func (s *shard) Now() time.Duration { return s.r.clock.Now().Mono }
+func (s *shard) Now() time.Duration { return s.r.elapsed() }
 
 // Wake implements route.Port: of several the earliest counts, and Tick asks again
 // for the rest.
@@ -251,35 +334,33 @@ func (s *shard) Wake(d time.Duration) {
 	})
 }
 
-// Soon implements route.Port: behind what the control actor has to do now.
-func (s *shard) Soon() { s.r.post(&ackDue{s.number}) }
-
 // Refuse implements route.Port: a message is given up for good, to the dead
 // letters, and with word to its sender if that waits for a reply.
-func (s *shard) Refuse(it route.Item, reason wire.Reason, detail string) {
-	nack := &Undeliverable{Reason: reason, Name: s.name, Detail: detail}
-	var sender *actor.PID
-	var msg any
-	if e := it.Wire; e != nil {
-		nack.Type, nack.Sequence, nack.Key = e.Type, e.Sequence, e.Key
-		sender, msg = e.Sender.PID(), e
-	} else {
-		m := it.Local.(*mail)
-		_, msg, sender = actor.UnwrapEnvelope(m.envelope)
-		nack.Type, nack.Key = wire.TypeName(msg), m.id
+func (s *shard) Refuse(it *route.Item, reason wire.Reason, detail string) {
+	nack, sender, msg := s.nack(it, reason, detail)
+	if reason == wire.Reason_REASON_EXPIRED {
+		sender = nil // it is about to hear from its context, which is to say so
 	}
 	s.after = append(s.after, func() { s.r.undeliverable(nack, sender, msg) })
 }
 
-// Drop implements route.Port: it goes to the dead letters, which tell its sender.
-func (s *shard) Drop(it route.Item) {
-	var msg any
-	if it.Wire != nil {
-		msg = wire.Local(it.Wire, it.Wire.Sender.PID(), nil)
-	} else {
-		msg = it.Local.(*mail).envelope
+// Drop implements route.Port: it goes to the dead letters, with word to its sender.
+func (s *shard) Drop(it *route.Item, why string) {
+	nack, sender, msg := s.nack(it, wire.Reason_REASON_OVERFLOW, why)
+	s.after = append(s.after, func() { s.r.dropped(nack, sender, msg) })
+}
+
+// nack is what the sender of a message is told that comes to nobody.
+func (s *shard) nack(it *route.Item, reason wire.Reason, detail string) (nack *Undeliverable, sender *actor.PID, msg any) {
+	nack = &Undeliverable{Reason: reason, Name: s.name, Detail: detail}
+	if e := it.Wire; e != nil {
+		nack.Type, nack.Sequence, nack.Key = e.Type, e.Sequence, e.Key
+		return nack, e.Sender.PID(), e
 	}
-	s.after = append(s.after, func() { s.r.dropped(msg) })
+	m := it.Local.(*mail)
+	_, msg, sender = actor.UnwrapEnvelope(m.envelope)
+	nack.Type, nack.Key = wire.TypeName(msg), m.id
+	return nack, sender, msg
 }
 
 // halt stops a timer that may never have been set.

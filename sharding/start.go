@@ -11,8 +11,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/direct"
-	"github.com/holdfast-go/holdfast/internal/links"
+	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/reply"
+	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
@@ -80,6 +81,13 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 		log:    set.logger.With(zap.String("type", t.Name), zap.String("node", owner.ID)),
 		shards: make([]shard, t.Shards), byName: make(map[string]*shard, t.Shards), done: make(chan struct{}), ended: make(chan struct{}), peers: map[string]*actor.PID{}, pace: make(chan struct{}, 1),
 		payload: remoting.PayloadLimit(system)}
+	if set.stateLimit == defaultStateLimit {
+		set.stateLimit = min(set.stateLimit, r.payload)
+		r.set.stateLimit = set.stateLimit
+	}
+	if set.stateLimit > r.payload {
+		return fail(fmt.Errorf("WithStateLimit: %w: %d, must be at most %d, what one message carries (remoting.WithMaxMessageSize)", lease.ErrInvalid, set.stateLimit, r.payload))
+	}
 	r.hosts = !set.proxyOnly
 	if self, ok := group.Self(); set.role != "" && (!ok || !self.HasRole(set.role)) {
 		r.hosts = false
@@ -172,6 +180,9 @@ func (r *Region) agree(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
+			if rec.Owner.Incarnation == r.self.Incarnation && rec.TTL > 0 {
+				r.ttl.Store(int64(rec.TTL))
+			}
 			if n != r.typ.Shards {
 				return &ShardCountError{r.typ.Name, r.typ.Shards, n, rec.Owner.ID}
 			}
@@ -182,7 +193,7 @@ func (r *Region) agree(ctx context.Context) error {
 
 // spawn makes the actor and the processes of this node.
 func (r *Region) spawn() (err error) {
-	c := &controller{Region: r, invites: mrand.Uint64()}
+	c := &controller{Region: r, invites: mrand.Uint64(), sendings: map[*handover.Sending]struct{}{}}
 	r.control, err = r.system.Root.SpawnNamed(actor.PropsFromProducer(func() actor.Actor { return c }), r.names.process+"/control")
 	if err != nil {
 		return fmt.Errorf("actor %q: %w", r.names.process+"/control", err)
@@ -214,7 +225,7 @@ func (r *Region) listen() error {
 		return err
 	}
 	r.onEnd(stop)
-	r.onEnd(links.Watch(r.system, func(address string) { r.post(&peerGone{address}) }))
+	r.onEnd(transport.Of(r.system).Watch(func(address string) { r.post(&peerGone{address}) }))
 	lossOf := func(f func(func(lease.Loss)) func() bool) {
 		stop := f(func(l lease.Loss) { r.post(&hostingLost{fmt.Errorf("%w: %w", ErrNotHosting, l.Reason)}) })
 		r.onEnd(func() { stop() })
@@ -351,9 +362,12 @@ func (r *Region) clean() {
 }
 
 // finish ends a Region that holds nothing any more.
-func (c *controller) finish() {
+func (c *controller) finish(sendings []*handover.Sending) {
 	r := c.Region
 	r.over.Store(true)
+	for _, x := range sendings {
+		x.Leave()
+	}
 	for i := range r.shards {
 		s := &r.shards[i]
 		s.do(func() {
@@ -363,6 +377,7 @@ func (c *controller) finish() {
 			halt(s.wake)
 			s.direct = false
 		})
+		s.out.Leave()
 		if s.handle != nil {
 			_ = s.handle.Close(context.Background())
 		}

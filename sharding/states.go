@@ -1,43 +1,72 @@
 package sharding
 
 import (
+	"cmp"
 	"errors"
-	"maps"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/stateful"
 	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/lease"
 )
 
 // This file is the state that entities hand over with their shard.
 
+var (
+	errNotTaken    = errors.New("the shard was not handed over")
+	errNobody      = errors.New("no node took the shard over")
+	errNotRestored = errors.New("the shard went before the entity had begun with its state")
+)
+
 // leaveState takes the state of an entity that has ended, if its shard is on the
 // way to another node; on the entity's goroutine.
-func (s *shard) leaveState(e *entry, h *home, a actor.Actor) {
-	pack := false
-	s.do(func() { pack = h.pack })
+func (s *shard) leaveState(e *entry, h *home, a actor.Actor, lost bool) {
+	pack, cause := false, error(nil)
+	_, keeps := a.(Stateful)
+	s.do(func() {
+		pack, cause = h.pack, h.cause
+		if keeps && h.ending && !pack && cause == nil && s.r.set.stateLimit > 0 {
+			h.unasked++
+		}
+	})
 	if !pack {
 		return
 	}
+	if lost {
+		if keeps {
+			s.coldStart(e.id, cmp.Or(cause, lease.ErrExpired))
+		}
+		return
+	}
 	state, err := stateful.Take(a, s.r.set.stateLimit)
+	if err == nil && state != nil {
+		s.do(func() { err = s.bagOf(h).Put(e.id, state) })
+	}
 	if err != nil {
 		s.coldStart(e.id, err)
 	}
-	if state != nil {
-		s.do(func() {
-			if h.bag == nil {
-				h.bag = map[string][]byte{}
-			}
-			h.bag[e.id] = state
-		})
+}
+
+// bagOf returns what entities of a home left.
+func (s *shard) bagOf(h *home) *handover.States {
+	if h.bag == nil {
+		h.bag = handover.NewStates(&handover.Of(s.r.system).Left)
 	}
+	return h.bag
 }
 
 // restoreState gives a new entity what was handed over; on its goroutine. If that
 // fails it ends, and the next one starts cold.
-func (s *shard) restoreState(e *entry, a actor.Actor, state []byte) error {
+func (s *shard) restoreState(e *entry, h *home, a actor.Actor) error {
+	var state []byte
+	has := false
+	s.do(func() { state, has = h.states.Take(e.id) })
+	if !has {
+		return nil // told, as the shard is gone
+	}
 	err := stateful.Give(a, state)
 	if err == nil {
 		return nil
@@ -49,35 +78,130 @@ func (s *shard) restoreState(e *entry, a actor.Actor, state []byte) error {
 	return err
 }
 
-func (s *shard) coldStart(id string, why error) {
-	s.r.log.Warn("cold start: an entity's state was not handed over", zap.String("shard", s.name), zap.String("id", id), zap.Error(why))
-	s.r.event(Event{Kind: ColdStart, Shard: s.number, ID: id, Reason: why})
+// keepStates packs what entities of a home that has ended were not given, too, or tells
+// that nobody is.
+func (s *shard) keepStates(h *home) {
+	var lost []string
+	why, unasked := error(nil), 0
+	s.do(func() {
+		unasked = h.unasked
+		switch {
+		case h.pack && (h.cause == nil || errors.Is(h.cause, ErrOverdue)):
+			lost, why = s.bagOf(h).Absorb(h.states), handover.ErrBudget
+		case h.cause != nil:
+			lost, why = h.states.Drop(), h.cause
+		default:
+			lost, why = h.states.Drop(), errNotRestored
+		}
+	})
+	for _, id := range lost {
+		s.coldStart(id, why)
+	}
+	s.missed(unasked, errNobody)
 }
 
-// sendStates sends what the entities left to the shard's next host; before the
-// word that it is that.
-func (s *shard) sendStates() {
-	to := s.inv.node.GetAddress()
-	for id, state := range s.takeBag() {
-		s.r.send(to, &wire.EntityState{Name: s.name, From: s.r.self, Number: s.inv.number, Key: id, State: state})
+func (s *shard) coldStart(id string, why error) {
+	s.r.log.Warn("cold start: an entity's state was not handed over", zap.String("shard", s.name), zap.String("id", id), zap.Error(why))
+	s.r.event(Event{Kind: ColdStart, Shard: s.number, ID: id, States: 1, Reason: why})
+}
+
+// missed tells of states of entities that are not told one by one.
+func (s *shard) missed(states int, why error) {
+	if states > 0 {
+		s.r.log.Warn("cold starts", zap.String("shard", s.name), zap.Int("states", states), zap.Error(why))
+		s.r.event(Event{Kind: ColdStart, Shard: s.number, States: states, Reason: why})
 	}
 }
 
-// takeBag empties the bag of the home that has ended.
-func (s *shard) takeBag() (bag map[string][]byte) {
-	s.do(func() {
-		if h := s.last; h != nil {
-			bag, h.bag = maps.Clone(h.bag), nil
-		}
-	})
-	return bag
+// loseStates tells of states that nobody gets.
+func (s *shard) loseStates(states *handover.States, why error) {
+	var lost []string
+	s.do(func() { lost = states.Drop() })
+	for _, id := range lost {
+		s.coldStart(id, why)
+	}
 }
 
-var errNotTaken = errors.New("the shard was not handed over")
+// sendStates sends what the entities left to the shard's next host, and then the word
+// that it is that.
+func (c *controller) sendStates(s *shard) {
+	inv, states := s.inv, (*handover.States)(nil)
+	s.do(func() { states, s.last.bag = s.last.bag, nil })
+	n := s.number
+	x := handover.Send(handover.Config{
+		System: c.system, Clock: c.clock, Actor: c.names.process, Limit: c.payload + wire.Headroom,
+		Name: s.name, Number: inv.number, Nonce: inv.offer.Nonce, From: c.self, To: inv.node, Within: inv.offer.Lifetime,
+		Holds: func() bool {
+			rec, ok := c.table.record(n)
+			return ok && rec.Owner.Incarnation == inv.node.Incarnation
+		},
+		Cold: func(id string, why error) { s.coldStart(id, why) },
+		Done: func(x *handover.Sending) { c.post(&sent{x}) },
+	}, states)
+	c.sendings[x] = struct{}{}
+}
 
-// loseStates tells of states that nobody gets.
-func (s *shard) loseStates(states map[string][]byte, why error) {
-	for id := range states {
-		s.coldStart(id, why)
+// handing counts states, and words, that other nodes have not taken yet.
+func (c *controller) handing() (n int) {
+	for x := range c.sendings {
+		n += x.Left()
+	}
+	return n
+}
+
+// onState keeps what an entity handed over.
+func (c *controller) onState(m *wire.EntityState) {
+	s := c.byName[m.Name]
+	if s == nil || ValidateEntityID(m.Key) != nil || ShardOf(m.Key, c.typ.Shards) != s.number {
+		return
+	}
+	t := s.take.states
+	if !t.Is(m.From, m.Number) {
+		if t = s.rest.of; !t.Is(m.From, m.Number) {
+			return
+		}
+	}
+	if err := t.State(m); err != nil {
+		s.coldStart(m.Key, err)
+	}
+}
+
+// rest is a hand-over that this node went on without the end of: what comes of it is
+// told.
+type rest struct {
+	of    *handover.Taking
+	ours  bool // the record said that the shard was handed over
+	timer lease.Timer
+}
+
+// begin ends the present hand-over, and returns what came of it.
+func (c *controller) begin(s *shard) *handover.States {
+	s.take.halt()
+	t := s.take.states
+	s.take.states = nil
+	if t == nil {
+		return nil
+	}
+	states := t.Begin()
+	if !t.Complete() {
+		c.endRest(s)
+		s.rest = rest{t, s.take.word != nil && c.set.stateLimit > 0, c.clock.AfterFunc(handover.LateFor, func() { c.post(&restDue{s.number, t}) })}
+	}
+	return states
+}
+
+// endRest does not wait any longer for what did not come of a hand-over.
+func (c *controller) endRest(s *shard) {
+	t, ours := s.rest.of, s.rest.ours
+	halt(s.rest.timer)
+	s.rest = rest{}
+	if t == nil {
+		return
+	}
+	missing, known := t.End()
+	s.missed(missing, handover.ErrMissing)
+	if !known && ours {
+		s.r.log.Warn("no word came from a shard's old host", zap.String("shard", s.name))
+		s.r.event(Event{Kind: ColdStart, Shard: s.number, Reason: handover.ErrNoWord})
 	}
 }

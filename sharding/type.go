@@ -50,6 +50,7 @@ type settings struct {
 	limits       Limits
 	settle       time.Duration
 	buffer       int
+	bufferBytes  int
 	total        int
 	policy       DropPolicy
 	stopWith     func() any
@@ -92,16 +93,21 @@ func WithLimits(l Limits) Option { return func(s *settings) { s.limits = l } }
 // time. Default 500 ms.
 func WithSettle(d time.Duration) Option { return func(s *settings) { s.settle = d } }
 
-// WithBuffer bounds how many messages wait on this node, for one shard and in all:
-// for a host, for an entity to start, or to be taken up by the next host; and says
-// which gives way beyond that of a shard; of what waits for entities to start it is the
-// same entity's. The first message for each of those counts against the total alone.
-// Beyond the total the newest gives way; only what another node had accepted, and hands
-// over with a shard, is taken up beyond it, unless its entity has yet to start. What
-// gives way goes to the dead letters and is counted. Default 1000, 100 000, DropNewest.
+// WithBuffer bounds how many messages wait on this node, for one shard and in all: for a
+// host, for an entity to start, or to be taken up by the next host; and says which gives
+// way beyond that of a shard; of what waits for entities to start it is the same entity's.
+// A twentieth of the bound of a shard is each entity's own, against the total alone, so
+// that one which does not start leaves room for the others. Beyond the total the newest
+// gives way. What another node had accepted, and hands over with a shard, has bounds of its
+// own: 64 MiB in a shard, and four times the total. What gives way goes to the dead
+// letters and is counted, and its sender is told. Default 1000, 100 000, DropNewest.
 func WithBuffer(shard, total int, p DropPolicy) Option {
 	return func(s *settings) { s.buffer, s.total, s.policy = shard, total, p }
 }
+
+// WithBufferBytes bounds what waits in one shard in bytes, too: about, as messages of
+// this node are not encoded while they wait. Default 64 MiB.
+func WithBufferBytes(shard int) Option { return func(s *settings) { s.bufferBytes = shard } }
 
 // WithStop is how an entity is told to stop when that is planned: with the message
 // that make returns, which reaches it behind what it has begun, after mail was
@@ -138,8 +144,9 @@ func WithRemember(store EntityStore, perSecond int) Option {
 }
 
 // WithStateLimit bounds what a Stateful entity hands over, in bytes; more is a cold
-// start. 0 hands nothing over. Default 64 KiB; it must fit in a message between
-// nodes.
+// start. 0 hands nothing over. Default 64 KiB; at most what one message between nodes
+// carries: remoting.PayloadLimit. All states that are on their way from or to a node are
+// bounded, too, by 64 MiB each.
 func WithStateLimit(bytes int) Option { return func(s *settings) { s.stateLimit = bytes } }
 
 // WithBackoff bounds the pause before an entity that panicked is started anew, or one
@@ -149,9 +156,10 @@ func WithBackoff(least, most time.Duration) Option {
 	return func(s *settings) { s.backoffMin, s.backoffMax = least, most }
 }
 
-// WithLinger bounds how long a Region that was stopped goes on forwarding what it
-// still has, and what other nodes still send it, once it holds no shard any more.
-// It ends sooner if there is nothing of that. Default 5 s.
+// WithLinger bounds for how long a Region that was stopped, and holds no shard any more,
+// goes on forwarding what it still has without any of it being taken by the next hosts,
+// and what other nodes still send it. While they take mail it goes on. It ends sooner if
+// there is nothing of that. Default 5 s.
 func WithLinger(d time.Duration) Option { return func(s *settings) { s.linger = d } }
 
 // WithDepart bounds how long Stop and Drain wait for the coordinator to move the
@@ -188,10 +196,12 @@ func WithJournal(f func(name string, token lease.Token, at time.Duration)) Optio
 	return func(s *settings) { s.journal = f }
 }
 
+const defaultStateLimit = 64 << 10
+
 // complete checks the settings, and fills in defaults.
 func complete(t *Type, opts []Option) (settings, error) {
-	s := settings{strategy: Balanced{}, settle: 500 * time.Millisecond, buffer: 1000, total: 100_000, stopWithin: 10 * time.Second,
-		stateLimit: 64 << 10, backoffMin: 200 * time.Millisecond, backoffMax: 30 * time.Second, linger: 5 * time.Second,
+	s := settings{strategy: Balanced{}, settle: 500 * time.Millisecond, buffer: 1000, bufferBytes: 64 << 20, total: 100_000, stopWithin: 10 * time.Second,
+		stateLimit: defaultStateLimit, backoffMin: 200 * time.Millisecond, backoffMax: 30 * time.Second, linger: 5 * time.Second,
 		departWithin: 10 * time.Second}
 	bad := func(format string, args ...any) (settings, error) {
 		return s, fmt.Errorf("sharding type %.64q: %w: %s", t.Name, lease.ErrInvalid, fmt.Sprintf(format, args...))
@@ -225,7 +235,7 @@ func complete(t *Type, opts []Option) (settings, error) {
 		what    string
 		is, min int64
 	}{
-		{"WithBuffer: the bound of a shard", int64(s.buffer), 1}, {"WithBuffer: the bound in all", int64(s.total), 1},
+		{"WithBuffer: the bound of a shard", int64(s.buffer), 1}, {"WithBuffer: the bound in all", int64(s.total), 1}, {"WithBufferBytes", int64(s.bufferBytes), 1},
 		{"WithStop", int64(s.stopWithin), 1}, {"WithSettle", int64(s.settle), 0}, {"WithPassivation", int64(s.idle), 0},
 		{"WithMaxActive", int64(s.maxActive), 0}, {"WithRemember: entities a second", int64(s.recoverEvery), 1},
 		{"WithStateLimit", int64(s.stateLimit), 0}, {"WithBackoff: least", int64(s.backoffMin), int64(time.Millisecond)},

@@ -7,9 +7,11 @@ import (
 	"reflect"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -52,14 +54,16 @@ func (e *UndeliverableError) Is(target error) bool { return target == ErrUndeliv
 
 // Ask sends msg to the singleton, wherever it runs, and waits for one answer of
 // type R until ctx ends; without a deadline in ctx, for as long as that takes.
-// While there is no host, msg waits in the proxy's buffer. It is sent once:
-// whether one that was not answered was handled is not known.
+// While there is no host, msg waits in the proxy's buffer; what still waits there, or in
+// that of another node, when ctx's deadline has passed is not delivered any more. It is
+// sent once: whether one that was not answered was handled is not known.
 //
 // msg may be an *actor.MessageEnvelope, to send headers; its sender is replaced.
 //
 // Errors (errors.Is):
 //   - context.Cause(ctx), if there was no answer before ctx ended;
-//   - ErrUndeliverable: the proxy, here or at the host, could not hand msg over;
+//   - ErrUndeliverable: the proxy, here or at the host, could not hand msg over; at once
+//     if the buffer is full, and the text says what the mail in it waits for;
 //   - ErrUnexpectedAnswer: the answer is no R, and the text says what it is;
 //   - an answer that is an error, and no R, as it is;
 //   - lease.ErrInvalid for a nil Manager or message, and for protoactor's own
@@ -106,7 +110,8 @@ func AskBy[R any](ctx context.Context, system *actor.ActorSystem, send func(*act
 		return answer, fmt.Errorf("%T was not sent: %w", envelope.Message, context.Cause(ctx))
 	}
 	q := &question{system: system, answer: make(chan any, 1)}
-	pid, ok := system.ProcessRegistry.Add(q, "ask/"+life(system)+system.ProcessRegistry.NextId())
+	q.until, _ = ctx.Deadline()
+	pid, ok := system.ProcessRegistry.Add(q, wire.AskPrefix+life(system)+system.ProcessRegistry.NextId())
 	if !ok {
 		return answer, fmt.Errorf("an actor has the name of a question, %q: %w", pid.Id, lease.ErrInvalid)
 	}
@@ -173,6 +178,18 @@ type question struct {
 	system *actor.ActorSystem
 	answer chan any    // room for the one
 	over   atomic.Bool // it came, or nobody waits for it any more
+	until  time.Time   // the asker's deadline; zero for none
+}
+
+// Patience implements wire.Asker.
+func (q *question) Patience() (left time.Duration, ok bool) {
+	switch {
+	case q.over.Load():
+		return 0, true
+	case q.until.IsZero():
+		return 0, false
+	}
+	return max(0, time.Until(q.until)), true
 }
 
 // SendUserMessage implements actor.Process.

@@ -32,14 +32,16 @@ func (c *controller) spawn() {
 		Journal:  c.set.journal,
 		Inner:    c.set.mailbox,
 	}
-	if c.take.has && !c.adopted() {
+	if c.take.states != nil && !c.adopted() {
 		c.forgetState()
 	}
-	if c.take.has {
-		state := c.take.state
-		opts.OnStart = func(a actor.Actor) error { return c.unpack(a, state) }
+	if states := c.takeUp(); states.Len() > 0 {
+		c.bags.bring(states)
 	}
 	c.forgetOffer()
+	if c.bags.brings() {
+		opts.OnStart = c.unpack
+	}
 	g, err := gate.New(opts)
 	if err != nil {
 		c.log.Error("no gate", zap.Error(err))
@@ -68,7 +70,11 @@ func (c *controller) spawn() {
 
 // unpack gives a new child the state that was handed over; on the child's
 // goroutine. If that fails the child ends, and the next one starts cold.
-func (c *controller) unpack(a actor.Actor, state []byte) error {
+func (c *controller) unpack(a actor.Actor) error {
+	state, ok := c.bags.unpack()
+	if !ok {
+		return nil
+	}
 	err := stateful.Give(a, state)
 	if err == nil {
 		return nil
@@ -96,7 +102,7 @@ func (c *controller) stopChild() {
 	g := c.proxy.gate
 	c.inv.since = c.clock.Now().Mono
 	if c.phase == Stopping {
-		c.proxy.Ending()
+		c.proxy.Ending(true)
 		g.Lose(nil) // unless it noticed first, and before the term's own context is done
 		c.event(Event{Kind: Lost, Token: c.term.Token(), Reason: context.Cause(g.Context())})
 		c.ctx.Stop(c.proxy.child)
@@ -201,6 +207,11 @@ func (c *controller) onChildEnded() {
 	if err := c.bags.failure(); err != nil {
 		c.log.Warn("cold start: the child's state is not handed over", zap.Error(err))
 		c.event(Event{Kind: ColdStart, Token: token, Reason: err})
+	}
+	if !own && c.offer {
+		if err := c.bags.passOn(); err != nil {
+			c.event(Event{Kind: ColdStart, Token: token, Reason: err})
+		}
 	}
 	if own && c.overBudget() {
 		c.fire(exhausted)

@@ -9,7 +9,9 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/internal/links"
+	"github.com/holdfast-go/holdfast/internal/handover"
+	"github.com/holdfast-go/holdfast/internal/route"
+	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -33,6 +35,8 @@ type controller struct {
 	backoff   lease.Timer
 	reminder  lease.Timer
 	lingering lease.Timer
+	pushed    bool
+	lingers   int // how many messages were left when lingering was set
 	glow      lease.Timer
 	nextKnown bool // when glow was set
 	glown     bool
@@ -48,8 +52,9 @@ type controller struct {
 	take       taking
 	herald     lease.Timer // introduces this node again
 	bags       *baggage
-	deadline   lease.Timer     // for a child that was told to stop
-	ends       []time.Duration // of children, recently
+	sendings   map[*handover.Sending]struct{} // states on their way to other nodes
+	deadline   lease.Timer                    // for a child that was told to stop
+	ends       []time.Duration                // of children, recently
 
 	hostlessAt time.Duration // since when mail can go nowhere; 0: it can
 
@@ -62,7 +67,7 @@ type controller struct {
 
 func newController(m *Manager) *controller {
 	c := &controller{Manager: m, machine: machine{terminal: m.set.terminal, yields: m.set.stubborn == Yield},
-		candidates: map[string]candidate{}, invites: rand.Uint64(), bags: &baggage{limit: m.set.stateLimit}}
+		candidates: map[string]candidate{}, invites: rand.Uint64(), bags: newBaggage(m), sendings: map[*handover.Sending]struct{}{}}
 	c.proxy.init(m)
 	return c
 }
@@ -85,11 +90,16 @@ func (c *controller) Receive(ctx actor.Context) {
 			c.log.Error("the manager panicked", zap.Any("panic", r), zap.Stack("stack"))
 		}
 	}()
-	if !wire.Fits(ctx.Message()) {
-		c.proxy.system.DeadLetter.SendUserMessage(ctx.Self(), ctx.Message())
+	defer c.proxy.flush()
+	message, kept := ctx.Message(), false
+	if k, ok := message.(*transport.Kept); ok {
+		message, kept = k.What, true
+	}
+	if !wire.Fits(message) {
+		c.proxy.system.DeadLetter.SendUserMessage(ctx.Self(), message)
 		return
 	}
-	switch msg := ctx.Message().(type) {
+	switch msg := message.(type) {
 	case *actor.Started:
 		c.begin()
 	case *actor.Stopping, *actor.Restarting, *actor.Terminated:
@@ -129,7 +139,7 @@ func (c *controller) Receive(ctx actor.Context) {
 		case mark:
 			c.onChildEnded()
 		default:
-			c.proxy.Back(msg.envelope)
+			c.proxy.Back(route.Item{Local: msg.envelope, Size: wire.Footprint(msg.envelope)})
 		}
 	case *stillRunning:
 		c.onStillRunning(msg)
@@ -177,7 +187,7 @@ func (c *controller) Receive(ctx actor.Context) {
 	case *glowEnded:
 		c.glown = true
 	case *lingerEnded:
-		c.leave()
+		c.onLingerEnded()
 	case *stopRequest:
 		c.fire(stop)
 	case *resumeRequest:
@@ -185,8 +195,10 @@ func (c *controller) Receive(ctx actor.Context) {
 		c.introduce(false)
 	case *routeDue:
 		c.proxy.due(msg)
-	case *ackDue:
-		c.proxy.Acknowledge()
+	case *linked:
+		c.proxy.Router.Linked(msg.address)
+	case *cameBack:
+		c.cameBack(msg)
 	case *wire.Candidate:
 		c.onCandidate(msg)
 	case *wire.Invite:
@@ -195,8 +207,12 @@ func (c *controller) Receive(ctx actor.Context) {
 		c.onOffer(msg)
 	case *wire.HandedOver:
 		c.onHandedOver(msg)
+	case *wire.EntityState:
+		c.onState(msg)
+	case *sent:
+		delete(c.sendings, msg.what)
 	default:
-		if !c.proxy.Receive(msg) {
+		if !c.proxy.Receive(msg, kept) {
 			c.proxy.outbound(envelopeOf(ctx))
 		}
 	}
@@ -211,7 +227,7 @@ func (c *controller) begin() {
 	c.proxy.self = c.ctx.Self()
 	stop := c.lease.OnLost(func(lease.Loss) { c.proxy.post(&lossNoticed{}) })
 	c.unfollow = append(c.unfollow, func() { stop() },
-		links.Watch(c.system, func(address string) { c.proxy.post(&peerGone{address}) }))
+		transport.Of(c.system).Watch(func(address string) { c.proxy.post(&peerGone{address}) }))
 	if c.dir != nil {
 		c.unfollow = append(c.unfollow, c.dir.follow(c.lname, func(r lease.Record, ok bool) { c.proxy.post(&hostNoticed{r, ok}) }))
 	}
@@ -274,7 +290,7 @@ func (c *controller) carryOut(f effect) {
 		c.spawn()
 	case drainChild:
 		c.proxy.gate.Drain()
-		c.proxy.Ending() // what comes now waits here, within the buffer's bound
+		c.proxy.Ending(false) // what comes now waits here, within the buffer's bound
 	case stopChild:
 		c.stopChild()
 	case startBackoff:
@@ -309,8 +325,11 @@ func (c *controller) carryOut(f effect) {
 	case doAdopt:
 		c.adopt()
 	case doRelease:
-		if _, has, _ := c.bags.take(); has {
+		if n := len(c.bags.take().Drop()); n > 0 {
 			c.event(Event{Kind: ColdStart, Token: c.token(), Reason: errOfferGone})
+		}
+		if _, ok := c.bags.unpack(); ok {
+			c.event(Event{Kind: ColdStart, Token: c.token(), Reason: errNotRestored})
 		}
 		c.endTerm()
 		c.async(func() any { return &releaseEnded{c.lease.Release(c.life)} })
@@ -318,7 +337,7 @@ func (c *controller) carryOut(f effect) {
 		c.finishing = true
 		c.introduce(true)
 		if !c.mayLeave() {
-			c.lingering = c.clock.AfterFunc(c.set.linger, func() { c.proxy.post(&lingerEnded{}) })
+			c.lingerOn()
 		}
 	}
 }

@@ -26,13 +26,16 @@
 //     doubled then, and each sender's stay in order.
 //   - Manager.PID is the front door: it delivers to the child wherever that runs,
 //     with the sender, and keeps a bounded number of messages while there is no
-//     host.
+//     host, or no room on the way to it. What falls out of a bound is counted, and its
+//     sender is told.
 //
-// All else is delivered at most once: what was on its way to a node that dies is
-// lost, and so is what that node had queued. Ask for answers, and send again. What
-// no lease can promise (a handler that was already running when the lease ended, a
-// process paused between the check and the handler) needs the fencing token:
-// Guarded.Token. docs/semantics.md has all of this at length, with bounds.
+// Apart from that messages may be lost: with a link that breaks, and with a node that
+// dies and what it had queued. A message comes twice only if one node handed it over to
+// the next, and that died or was unreachable before it had confirmed. Ask for answers,
+// and send again. What no lease can promise (a handler that was already running when
+// the lease ended, a process paused between the check and the handler) needs the
+// fencing token: Guarded.Token. docs/semantics.md has all of this at length, with
+// bounds.
 //
 // # The manager
 //
@@ -81,7 +84,7 @@
 //	 │ ◀───────────────── Offer, or declined ─────────  │  Offered
 //	 │  HandingOver: gate draining, child stops, ends   │
 //	 │  Transferring: lease.Transfer                    │
-//	 │ ───────────────── HandedOver, state ──────────▶  │  Adopting, Starting
+//	 │ ───────────────── state, HandedOver ──────────▶  │  Adopting, Starting
 //	 │ ───────────────── backlog, stragglers ────────▶  │
 //
 // The child works on until there is an offer. The leader alone is asked if there is
@@ -102,8 +105,8 @@
 // # Who calls whom
 //
 //	                                              ┌─▶ gate ─▶ child          this node hosts
-//	users ──▶ Manager.PID ─▶ controller ─▶ proxy ─┼─▶ manager over there     another does
-//	                          │       ▲           └─▶ buffer                 nobody does
+//	users ──▶ Manager.PID ─▶ controller ─▶ proxy ─┼─▶ transport ─▶ manager   another does
+//	                          │       ▲           └─▶ buffer                 nobody does, or no room
 //	             machine.next ◀       │
 //	                          │       │
 //	                       effects ───┴── lease, timers, directory (who holds what),
@@ -111,10 +114,11 @@
 //
 // The controller is the actor. handover.go is the side of a hand-over that hosts,
 // successor.go the one that takes over, leader.go follows who leads, child.go makes
-// and stops the child, state.go carries its state. The proxy gives package route
-// what it needs, and that moves the mail: envelopes carry the fencing token they
-// were routed by, so nothing goes round in circles; what a node accepted for others
-// is kept until the next node has taken it up; and a marker, sent the old way behind
-// all mail, tells when the new way may be used. Beside the manager stand Ask, Health,
-// and StopAll with RunUntilSignal, for the end of a program.
+// and stops the child, state.go carries its state, which package handover sends. The
+// proxy gives package route what it needs, and that decides where mail goes: envelopes
+// carry the fencing token they were routed by, so nothing goes round in circles, and a
+// marker, sent the old way behind all mail, tells when the new way may be used. Package
+// transport carries the mail, in a window for each node: what a child had not taken is
+// kept until the next node has custody of it. end.go is the manager's end. Beside the
+// manager stand Ask, Health, and StopAll with RunUntilSignal, for the end of a program.
 package singleton

@@ -33,11 +33,35 @@ func (c *controller) linger() {
 	}
 }
 
+// lingerOn gives what is left half of WithLinger to get on.
+func (c *controller) lingerOn() {
+	c.lingers = c.remaining()
+	c.lingering = c.clock.AfterFunc(c.set.linger/2, func() { c.proxy.post(&lingerEnded{}) })
+}
+
+// onLingerEnded goes on while the next host takes mail. Where it does not, it is handed
+// what is left, though it is not open; then the actor ends.
+func (c *controller) onLingerEnded() {
+	switch {
+	case c.remaining() < c.lingers:
+		c.lingerOn()
+	case !c.pushed:
+		c.pushed = true
+		c.proxy.Push()
+		c.lingerOn()
+	default:
+		c.leave()
+	}
+}
+
 // mayLeave: nothing waits, and nobody else sent mail here, or they all had time
 // to learn where it goes now.
 func (c *controller) mayLeave() bool {
-	return c.proxy.Idle() && (!c.proxy.Served() || c.glown)
+	return c.proxy.Idle() && c.proxy.Held().Load() == 0 && c.handing() == 0 && (!c.proxy.Served() || c.glown)
 }
+
+// remaining counts what waits to be taken up by the next host.
+func (c *controller) remaining() int { return c.proxy.status().Buffered + c.handing() }
 
 // leave ends the actor.
 func (c *controller) leave() {
@@ -60,7 +84,12 @@ func (c *controller) ended() {
 	halt(c.settling)
 	halt(c.herald)
 	halt(c.inv.timer)
-	c.forgetOffer()
+	c.forgetState()
+	for x := range c.sendings {
+		x.Leave()
+	}
+	c.bags.take().Drop()
+	c.bags.unpack()
 	halt(c.glow)
 	c.endTerm()
 	c.phase = Closed

@@ -32,8 +32,8 @@ var pong = actor.PropsFromFunc(func(c actor.Context) {
 // nothing panics, and the singleton goes on answering.
 func FuzzPeer(f *testing.F) {
 	kinds := []func() proto.Message{
-		func() proto.Message { return &wire.Envelope{} }, func() proto.Message { return &wire.Relay{} },
-		func() proto.Message { return &wire.RelayAck{} }, func() proto.Message { return &wire.Marker{} },
+		func() proto.Message { return &wire.Envelope{} }, func() proto.Message { return &wire.Frame{} },
+		func() proto.Message { return &wire.MarkerWaits{} }, func() proto.Message { return &wire.Marker{} },
 		func() proto.Message { return &wire.MarkerAck{} }, func() proto.Message { return &wire.Candidate{} },
 		func() proto.Message { return &wire.Invite{} }, func() proto.Message { return &wire.Offer{} },
 		func() proto.Message { return &wire.HandedOver{} }, func() proto.Message { return &wire.Order{} },
@@ -43,14 +43,14 @@ func FuzzPeer(f *testing.F) {
 	self := &wire.Node{Address: "nonhost", Incarnation: "x"}
 	for i, m := range []proto.Message{
 		&wire.Envelope{Name: name, Type: "t", Token: 1 << 63, Hops: 1 << 31, Sender: &wire.Address{Address: "nonhost", Id: "singleton/s"}},
-		&wire.Relay{Name: name, From: self, Stream: 1 << 63, Sequence: 1},
-		&wire.RelayAck{Name: name, From: self, Sequence: 1 << 63, Again: true},
+		&wire.Frame{From: "x", Link: 1, Number: 1 << 63, What: &wire.Frame_Marker{Marker: &wire.Marker{Name: name, From: self, Token: 1 << 63}}},
+		&wire.MarkerWaits{Name: name, From: self, Number: 1 << 63},
 		&wire.Marker{Name: name, From: self, Token: 1, Number: 1<<64 - 1},
 		&wire.MarkerAck{Name: name, From: self, Number: 1, Token: 1 << 63},
 		&wire.Candidate{Name: name, From: self, Id: "x", Leads: true},
 		&wire.Invite{Name: name, From: self, Number: 7},
 		&wire.Offer{Name: name, From: self, Ttl: -1, Lifetime: -1},
-		&wire.HandedOver{Name: name, From: self, Stateful: true, State: []byte("s")},
+		&wire.HandedOver{Name: name, From: self, States: 1},
 		&wire.Order{Type: "g/account", From: self},
 		&wire.Nack{Reason: 99, Name: name},
 	} {
@@ -80,10 +80,16 @@ func FuzzPeer(f *testing.F) {
 		if e, ok := msg.(*wire.Envelope); ok && strings.HasPrefix(e.Type, "actor.") {
 			return // what stops an actor may be sent, and stops it
 		}
-		if r, ok := msg.(*wire.Relay); ok && strings.HasPrefix(r.GetEnvelope().GetType(), "actor.") {
-			return
+		to := m.PID()
+		if r, ok := msg.(*wire.Frame); ok {
+			if strings.HasPrefix(r.GetEnvelope().GetType(), "actor.") {
+				return
+			}
+			to = actor.NewPID(system.Address(), "holdfast/mail")
+			system.Root.Send(to, &wire.Probe{From: &wire.Node{Address: "nowhere", Incarnation: r.From}, Link: r.Link, Number: 1})
+			r.To = m.PID().Id
 		}
-		system.Root.Send(m.PID(), msg)
+		system.Root.Send(to, msg)
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		answer, err := singleton.Ask[string](ctx, m, "ping")

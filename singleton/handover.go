@@ -10,8 +10,10 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/remoting"
 )
 
 // This file is the host's side of a planned hand-over:
@@ -22,7 +24,7 @@ import (
 //	   ◀──────────── Offer, or declined ──────────────  lease.Offer
 //	  gate draining, child told to stop, child ended
 //	  lease.Transfer
-//	   ───────────── HandedOver{state} ──────────────▶  lease.Adopt, child started
+//	   ───────────── EntityState, HandedOver ────────▶  lease.Adopt, child started
 //	   ───────────── backlog and stragglers ─────────▶  (package route)
 //
 // The child runs on until there is an offer. Where nobody makes one the lease is
@@ -245,12 +247,12 @@ func (c *controller) transfer() {
 // tries, and this node gives up what may still be its own.
 func (c *controller) onTransferEnded(err error) {
 	token, inv := c.token(), c.inv
-	state, has, _ := c.bags.take()
+	states := c.bags.take()
 	if err == nil || errors.Is(err, lease.ErrUnknown) {
-		c.proxy.Send(inv.to.node.Address, &wire.HandedOver{Name: c.lname, From: c.proxy.Self, Number: inv.number, Nonce: inv.offer.Nonce, Stateful: has, State: state})
+		c.sendState(inv, states)
 	} else {
 		c.callOff()
-		if has {
+		if len(states.Drop()) > 0 {
 			c.event(Event{Kind: ColdStart, Token: token, Reason: fmt.Errorf("the lease was not transferred: %w", err)})
 		}
 	}
@@ -266,6 +268,31 @@ func (c *controller) onTransferEnded(err error) {
 	c.fire(transferred)
 }
 
+// sendState sends what the child left to the next host, and then the word that it is
+// that.
+func (c *controller) sendState(inv invitation, states *handover.States) {
+	x := handover.Send(handover.Config{
+		System: c.system, Clock: c.clock, Actor: managerID(c.name), Limit: remoting.PayloadLimit(c.system) + wire.Headroom,
+		Name: c.lname, Number: inv.number, Nonce: inv.offer.Nonce, From: c.proxy.Self, To: inv.to.node, Within: inv.offer.Lifetime,
+		Sole:  true,
+		Holds: func() bool { return c.Status().Host.Incarnation == inv.to.node.Incarnation },
+		Cold: func(_ string, why error) {
+			c.log.Warn("the state that was handed over is lost", zap.Error(why))
+			c.event(Event{Kind: ColdStart, Reason: why})
+		},
+		Done: func(x *handover.Sending) { c.proxy.post(&sent{x}) },
+	}, states)
+	c.sendings[x] = struct{}{}
+}
+
+// handing counts what next hosts have not taken yet.
+func (c *controller) handing() (n int) {
+	for x := range c.sendings {
+		n += x.Left()
+	}
+	return n
+}
+
 // peerLost forgets a node whose link broke.
 func (c *controller) peerLost(address string) {
 	c.proxy.Gone(address)
@@ -274,9 +301,15 @@ func (c *controller) peerLost(address string) {
 			delete(c.candidates, inc)
 		}
 	}
+	c.linkBroke(address)
 	if c.phase == Inviting && len(c.inv.asking) > 0 && c.inv.asking[0].node.Address == address {
 		c.noAnswer(false)
 	}
+}
+
+// cameBack takes what was kept for a node that never took it.
+func (c *controller) cameBack(msg *cameBack) {
+	c.proxy.Router.Returned(itemsOf(msg.kept))
 }
 
 // yield gives the lease up under a child that still runs.

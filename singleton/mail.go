@@ -6,10 +6,10 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
-// Undeliverable is what the sender of a request gets in place of a reply when
-// its message could not be handed over: it was too large, of a type that the
-// host does not know, no value of its type, or routed too often. It goes to the
-// dead letters as well.
+// Undeliverable is what the sender of a request gets in place of a reply when its message
+// could not be handed over: a buffer was full, it was too large, of a type that the host
+// does not know, no value of its type, routed too often or by an ownership that never was,
+// or its sender does not wait any more. It goes to the dead letters as well.
 type Undeliverable = wire.Nack
 
 // envelopeOf returns the message being handled with its sender and headers.

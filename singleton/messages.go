@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/gate"
+	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 )
@@ -44,7 +45,11 @@ type (
 	stopRequest   struct{}
 	resumeRequest struct{}
 	routeDue      struct{ number int }
-	ackDue        struct{}
+	linked        struct{ address string } // the channel to address has room again
+	cameBack      struct {
+		address string
+		kept    []any // that no node took
+	}
 )
 
 // flushMark is posted behind a child's mail when the child is done: when it
@@ -71,5 +76,6 @@ type (
 	}
 	offerExpired struct{ number uint64 }
 	ownRecord    struct{ number uint64 } // the record says it is ours, and no word came
+	sent         struct{ what *handover.Sending }
 	introduceDue struct{}
 )

@@ -17,6 +17,7 @@ type instruments struct {
 	buffered      metric.Int64UpDownCounter
 	dropped       metric.Int64Counter
 	undeliverable metric.Int64Counter
+	unconfirmed   metric.Int64Counter
 	relayed       metric.Int64Counter
 	unordered     metric.Int64Counter
 	overruns      metric.Int64Counter
@@ -46,6 +47,7 @@ func newInstruments(mp metric.MeterProvider, node string) (*instruments, error) 
 	gauge(&i.buffered, "buffered", "Messages that wait on this node for a host, or to be taken up by it.")
 	counter(&i.dropped, "dropped", "Messages that found a buffer full, or were left when a manager ended.")
 	counter(&i.undeliverable, "undeliverable", "Messages that could not be encoded, decoded or routed.")
+	counter(&i.unconfirmed, "unconfirmed", "Messages that are not known to have arrived when their link broke.")
 	counter(&i.relayed, "relayed", "Messages that were forwarded for others, each kept until it was taken up.")
 	counter(&i.unordered, "unordered", "Moves after which the order of messages was not guaranteed.")
 	counter(&i.overruns, "overruns", "Handlers that were running when the lease was lost.")
@@ -72,6 +74,7 @@ func (c *controller) meter(old, now Status) {
 	move(i.hosted, one(now.Phase.hosts())-one(old.Phase.hosts()))
 	add(i.dropped, now.Dropped-old.Dropped)
 	add(i.undeliverable, now.Undeliverable-old.Undeliverable)
+	add(i.unconfirmed, now.Unconfirmed-old.Unconfirmed)
 	add(i.relayed, now.Relayed-old.Relayed)
 	add(i.unordered, now.Unordered-old.Unordered)
 	if now.Unordered > old.Unordered {

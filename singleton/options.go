@@ -11,7 +11,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/route"
-	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 )
@@ -52,6 +51,7 @@ type settings struct {
 	backoffMin   time.Duration
 	backoffMax   time.Duration
 	buffer       int
+	bufferBytes  int
 	drop         DropPolicy
 	linger       time.Duration
 	mailbox      actor.MailboxProducer
@@ -132,8 +132,8 @@ func WithRestartBudget(n int, d time.Duration) Option {
 }
 
 // WithStateLimit bounds what a Stateful child hands over, in bytes; more is a
-// cold start. 0 hands nothing over. Default 1 MiB; it must fit in a message
-// between nodes.
+// cold start. 0 hands nothing over. Default 1 MiB; at most what one message between
+// nodes carries: remoting.PayloadLimit.
 func WithStateLimit(bytes int) Option { return func(s *settings) { s.stateLimit = bytes } }
 
 // WithProxyOnly makes this node reach the singleton and never host it.
@@ -160,9 +160,14 @@ func WithBuffer(limit int, policy DropPolicy) Option {
 	return func(s *settings) { s.buffer, s.drop = limit, policy }
 }
 
-// WithLinger bounds how long a manager that was stopped goes on forwarding what
-// it still has, and what other nodes still send it, once it holds nothing any
-// more. It ends sooner if there is nothing of that. Default 5 s.
+// WithBufferBytes bounds what waits while no host is known in bytes, too: about, as
+// messages of this node are not encoded while they wait. Default 64 MiB.
+func WithBufferBytes(limit int) Option { return func(s *settings) { s.bufferBytes = limit } }
+
+// WithLinger bounds for how long a manager that was stopped, and holds nothing any
+// more, goes on forwarding what it still has without any of it being taken by the next
+// host, and what other nodes still send it. While the next host takes mail it goes on.
+// It ends sooner if there is nothing of that. Default 5 s.
 func WithLinger(d time.Duration) Option { return func(s *settings) { s.linger = d } }
 
 // WithOwner says that whoever started the manager stops it, too: StopAll leaves it
@@ -187,6 +192,8 @@ func WithJournal(f func(name string, token lease.Token, at time.Duration)) Optio
 	return func(s *settings) { s.journal = f }
 }
 
+const defaultStateLimit = 1 << 20
+
 func (s *settings) complete(name string) error {
 	invalid := func(field string, got any, bound string) error {
 		return fmt.Errorf("singleton %.64q: %s: %w: %v, must be %s", name, field, lease.ErrInvalid, got, bound)
@@ -198,6 +205,8 @@ func (s *settings) complete(name string) error {
 		return invalid("WithBackoff most", s.backoffMax, fmt.Sprintf("at least least, %v", s.backoffMin))
 	case s.buffer < 1:
 		return invalid("WithBuffer limit", s.buffer, "at least 1")
+	case s.bufferBytes < 1:
+		return invalid("WithBufferBytes", s.bufferBytes, "at least 1")
 	case s.drop > DropOldest:
 		return invalid("WithBuffer policy", s.drop, "DropNewest or DropOldest")
 	case s.linger < 0:
@@ -210,8 +219,6 @@ func (s *settings) complete(name string) error {
 		return invalid("OnStubborn", s.stubborn, "Hold or Yield")
 	case s.budgeted && (s.budget < 1 || s.budgetWithin <= 0):
 		return invalid("WithRestartBudget", fmt.Sprint(s.budget, " within ", s.budgetWithin), "at least 1 within more than 0")
-	case s.stateLimit < 0 || s.stateLimit > wire.DefaultLimit:
-		return invalid("WithStateLimit", s.stateLimit, fmt.Sprintf("0 to %d", wire.DefaultLimit))
 	case len(s.preferred) > 0 && s.leadership != nil:
 		return invalid("WithPreferred", s.preferred, "without WithLeadership: only one of them can decide")
 	}

@@ -146,7 +146,7 @@ func TestTheWordOfTheOldHostIsLost(t *testing.T) {
 		until(t, 2*time.Second, "hands over", func() bool { return p.ms[0].Status().Phase == singleton.HandingOver })
 		c.net.SetLoss(func(from, to string) bool { return from == "n0:1" && to == "n1:1" })
 		until(t, 2*time.Second, "handed over", func() bool { return p.ms[0].Status().Phase == singleton.Standby })
-		until(t, 400*time.Millisecond, "hosts", active(p.ms[1]))
+		until(t, ttl, "hosts", active(p.ms[1]))
 		c.net.SetLoss(nil)
 		require.Equal(t, []string{"started with 0 on n0", "started with 0 on n1"}, p.log)
 		require.Len(t, events.of(singleton.ColdStart), 1)

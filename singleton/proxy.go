@@ -11,17 +11,18 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/gate"
 	"github.com/holdfast-go/holdfast/internal/route"
+	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/remoting"
 )
 
-// How long a move of the singleton may hold mail back for the sake of its order,
-// and after how long without mail it need not.
-const (
-	patience = time.Second
-	rest     = 5 * time.Second
-)
+// patience is how long a move of the singleton may hold mail back for the sake of its
+// order, without a sign of progress.
+const patience = time.Second
+
+// maxCustody bounds what waits here that other nodes handed over, in bytes.
+const maxCustody = 64 << 20
 
 // proxy is the world around the Router of the singleton's mail: the child's gate,
 // other nodes' managers, the dead letters. It belongs to the controller's
@@ -29,8 +30,11 @@ const (
 type proxy struct {
 	*Manager
 	*route.Router
+	out  transport.Outbox
 	self *actor.PID
 	over atomic.Bool // the actor has ended: there is nobody to tell anything
+
+	began time.Duration // for Now
 
 	gate       *gate.Gate
 	child      *actor.PID
@@ -51,13 +55,14 @@ type proxy struct {
 }
 
 func (p *proxy) init(m *Manager) {
-	p.Manager = m
+	p.Manager, p.began = m, m.clock.Now().Mono-1
 	self := &wire.Node{Address: m.system.Address(), Incarnation: m.system.ID}
 	if m.keeper != nil {
 		self.Incarnation = m.keeper.Owner().Incarnation
 	}
-	p.Router = route.New(route.Config{Name: m.lname, Self: self, Limit: m.set.buffer, Policy: m.set.drop,
-		Patience: patience, Rest: rest}, p)
+	p.Router = route.New(route.Config{Name: m.lname, Self: self, Limit: m.set.buffer, Bytes: m.set.bufferBytes, Custody: maxCustody,
+		Policy: m.set.drop, Patience: patience, TTL: defaultTTL}, p)
+	p.out.Init(transport.Of(m.system), p, managerID(m.name), remoting.PayloadLimit(m.system)+wire.Headroom, &p.lost)
 }
 
 // post sends to the actor from anywhere, until it has ended. (Manager.pid is set
@@ -77,7 +82,7 @@ func (p *proxy) open(g *gate.Gate, child *actor.PID, t lease.Token) {
 func (p *proxy) collect(g *gate.Gate) {
 	if g == p.gate && !p.collecting {
 		p.collecting = true
-		p.Ending()
+		p.Ending(false)
 		g.Post(&flushMark{})
 	}
 }
@@ -91,7 +96,7 @@ func (p *proxy) close() {
 
 // outbound routes mail from this node.
 func (p *proxy) outbound(envelope any) {
-	p.Accept(envelope)
+	p.Accept(route.Item{Local: envelope, Size: wire.Footprint(envelope), Until: p.until(envelope)})
 	p.lookUp()
 }
 
@@ -101,8 +106,27 @@ func (p *proxy) setHost(r lease.Record, known bool) {
 	p.Host(wire.NodeOf(r.Owner), r.Token, known)
 }
 
+// Receive takes a message of another node's manager; kept says that this node has
+// custody of it now. false if it is no such message.
+func (p *proxy) Receive(msg any, kept bool) bool {
+	size := 0
+	if e, ok := msg.(*wire.Envelope); ok {
+		size = e.Footprint()
+	}
+	return p.Router.Receive(msg, size, kept)
+}
+
+// until is when who asked gives up, if that is known here.
+func (p *proxy) until(envelope any) time.Duration {
+	left, ok := wire.PatienceOf(p.system, actor.UnwrapEnvelopeSender(envelope))
+	if !ok {
+		return 0
+	}
+	return p.Now() + max(left, 1)
+}
+
 // Deliver implements route.Port.
-func (p *proxy) Deliver(it route.Item) {
+func (p *proxy) Deliver(it *route.Item) {
 	envelopeHere := it.Local
 	if e := it.Wire; e != nil {
 		msg, err := wire.Default.Decode(e.Type, e.Codec, e.Payload)
@@ -115,31 +139,77 @@ func (p *proxy) Deliver(it route.Item) {
 	p.gate.Post(envelopeHere)
 }
 
+// Room implements route.Port.
+func (p *proxy) Room(address string) bool {
+	return address == p.system.Address() || p.out.Room(address)
+}
+
 // Send implements route.Port.
 func (p *proxy) Send(address string, msg proto.Message) {
-	if address == p.system.Address() {
+	switch address {
+	case p.system.Address():
 		p.system.Root.Send(p.self, msg) // an answer to ourselves
+	case "": // of a host of which the records do not tell
+	default:
+		p.out.Send(address, msg)
+	}
+}
+
+// Keep implements route.Port.
+func (p *proxy) Keep(address string, it *route.Item, msg proto.Message) bool {
+	return p.out.Keep(address, it, msg)
+}
+
+// Recall implements route.Port.
+func (p *proxy) Recall(address string) []*route.Item { return itemsOf(p.out.Recall(address)) }
+
+// itemsOf picks what is mail among what was kept.
+func itemsOf(kept []any) (items []*route.Item) {
+	for _, k := range kept {
+		if it, ok := k.(*route.Item); ok {
+			items = append(items, it)
+		}
+	}
+	return items
+}
+
+// flush sends what was queued for other nodes.
+func (p *proxy) flush() {
+	for _, peer := range p.out.Touched() {
+		peer.Flush()
+	}
+}
+
+// The following implement transport.Owner.
+
+// Linked implements transport.Owner.
+func (p *proxy) Linked(address string) { p.post(&linked{address}) }
+
+// Returned implements transport.Owner. What is not taken up again goes to the dead
+// letters.
+func (p *proxy) Returned(address string, kept []any) {
+	if !p.over.Load() {
+		p.post(&cameBack{address, kept})
 		return
 	}
-	p.system.Root.Send(actor.NewPID(address, managerID(p.name)), msg)
+	for _, it := range itemsOf(kept) {
+		if it.Mail() {
+			p.deadLetter(it)
+		}
+	}
 }
+
+// Held implements transport.Owner.
+func (p *proxy) Held() *atomic.Int64 { return p.out.Held() }
 
 // Encode implements route.Port.
 func (p *proxy) Encode(local any) (*wire.Envelope, error) {
-	header, msg, sender := actor.UnwrapEnvelope(local)
-	typ, codec, payload, err := wire.Default.Encode(msg, remoting.PayloadLimit(p.system))
-	if err != nil {
-		return nil, err
-	}
-	e := &wire.Envelope{Type: typ, Codec: codec, Payload: payload, Sender: wire.AddressOf(sender), Request: sender != nil}
-	if header != nil && header.Length() > 0 {
-		e.Headers = header.ToMap()
-	}
-	return e, nil
+	return wire.Default.Envelop(local, remoting.PayloadLimit(p.system))
 }
 
-// Now implements route.Port.
-func (p *proxy) Now() time.Duration { return p.clock.Now().Mono }
+// Now implements route.Port. It is above 0, which stands for never, though the clock may
+// begin anywhere: for programs under testing/synctest it is below.
+func (p *proxy) Now() time.Duration { return p.clock.Now().Mono - p.began }
 
 // Wake implements route.Port: of several the earliest counts, and Tick asks
 // again for the rest.
@@ -161,9 +231,6 @@ func (p *proxy) due(msg *routeDue) {
 		p.Tick()
 	}
 }
-
-// Soon implements route.Port.
-func (p *proxy) Soon() { p.post(&ackDue{}) }
 
 // lookUpEvery is the pause between looks for the holder where records can't be
 // followed.
@@ -204,34 +271,44 @@ func (p *proxy) stale() {
 
 // Refuse implements route.Port: a message is given up for good, to the dead
 // letters, and with word to its sender if that waits for a reply.
-func (p *proxy) Refuse(it route.Item, reason wire.Reason, detail string) {
+func (p *proxy) Refuse(it *route.Item, reason wire.Reason, detail string) {
 	p.undeliverable++
+	p.log.Warn("undeliverable message", zap.Stringer("reason", reason), zap.String("detail", detail))
+	p.answer(it, reason, detail)
+}
+
+// Drop implements route.Port: it goes to the dead letters, with word to its sender.
+func (p *proxy) Drop(it *route.Item, why string) {
+	p.dropped++
+	p.answer(it, wire.Reason_REASON_OVERFLOW, why)
+}
+
+// answer tells a sender that its message came to nobody, and the dead letters; these
+// without the sender, whom they would answer a second time.
+func (p *proxy) answer(it *route.Item, reason wire.Reason, detail string) {
 	nack := &Undeliverable{Reason: reason, Name: p.lname, Detail: detail}
-	var sender *actor.PID
-	// Without its sender: the dead letters would answer it a second time.
-	_, msg, _ := actor.UnwrapEnvelope(it.Local)
+	_, msg, sender := actor.UnwrapEnvelope(it.Local)
 	if e := it.Wire; e != nil {
 		nack.Type, nack.Sequence, nack.Key = e.Type, e.Sequence, e.Key
 		sender, msg = e.Sender.PID(), e
 	} else {
 		nack.Type = wire.TypeName(msg)
-		_, _, sender = actor.UnwrapEnvelope(it.Local)
 	}
-	p.log.Warn("undeliverable message", zap.Stringer("reason", reason), zap.String("type", nack.Type), zap.String("detail", detail))
-	if sender != nil {
+	if sender != nil && reason != wire.Reason_REASON_EXPIRED { // that is about to hear from its context
 		p.system.Root.Send(sender, nack)
 	}
 	p.system.DeadLetter.SendUserMessage(p.self, msg)
 }
 
-// Drop implements route.Port: it goes to the dead letters, which tell its sender.
-func (p *proxy) Drop(it route.Item) {
-	p.dropped++
+// deadLetter is for what is left when the actor has ended.
+func (p *proxy) deadLetter(it *route.Item) {
 	msg := it.Local
 	if it.Wire != nil {
 		msg = wire.Local(it.Wire, it.Wire.Sender.PID(), nil)
 	}
-	p.system.DeadLetter.SendUserMessage(p.self, msg)
+	if msg != nil {
+		p.system.DeadLetter.SendUserMessage(p.self, msg)
+	}
 }
 
 // shut gives up everything that is left.
@@ -240,12 +317,14 @@ func (p *proxy) shut() {
 	halt(p.wake)
 	p.gate, p.child, p.token, p.collecting = nil, nil, 0, false
 	p.Shut()
+	p.flush()
+	p.out.Leave()
 }
 
 func (p *proxy) status() Status {
 	st := p.Stats()
-	s := Status{Token: p.token, Lives: p.lives, Buffered: st.Buffered + st.Kept, Dropped: p.dropped,
-		Undeliverable: p.undeliverable, Relayed: st.Relayed, Unordered: st.Unordered}
+	s := Status{Token: p.token, Lives: p.lives, Buffered: st.Buffered + int(p.Held().Load()), Dropped: p.dropped,
+		Undeliverable: p.undeliverable, Unconfirmed: int(p.lost.Load()), Relayed: st.Relayed, Unordered: st.Unordered}
 	if p.known {
 		s.Host = p.host.Owner
 	}

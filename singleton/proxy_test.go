@@ -215,7 +215,7 @@ func TestMailRoutedByNewerKnowledgeWaits(t *testing.T) {
 		time.Sleep(time.Second)
 		require.Equal(t, 1, mb.Status().Buffered)
 		sent := c.net.Stats()
-		time.Sleep(time.Minute)
+		time.Sleep(3 * time.Second)
 		require.Equal(t, sent, c.net.Stats(), "and nothing moves meanwhile")
 
 		// The next ownership is newer than all of them.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/reply"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/remoting"
 )
 
 // ErrNameInUse: this actor system runs a singleton of that name already.
@@ -36,6 +37,7 @@ type Manager struct {
 
 	metrics *instruments
 	status  atomic.Pointer[Status]
+	lost    atomic.Int64 // sent, and not known to have arrived when its link broke; grows when the manager has ended, too
 	done    chan struct{}
 	ops     sync.WaitGroup // calls to the lease under way
 	life    context.Context
@@ -58,6 +60,9 @@ type Status struct {
 	// left when the manager ended; Undeliverable could not be encoded, decoded
 	// or routed.
 	Buffered, Dropped, Undeliverable int
+	// Unconfirmed messages had been sent straight to the host when their link broke:
+	// they are not known to have arrived.
+	Unconfirmed int
 	// Relayed messages were forwarded for others, each kept until it was taken up.
 	Relayed int
 	// Unordered counts moves after which mail went on before all that went the
@@ -79,8 +84,8 @@ func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *
 	invalid := func(format string, args ...any) error {
 		return fmt.Errorf("singleton %.64q: %w: %s", name, lease.ErrInvalid, fmt.Sprintf(format, args...))
 	}
-	set := settings{backoffMin: 200 * time.Millisecond, backoffMax: 30 * time.Second, buffer: 1000, linger: 5 * time.Second,
-		settle: 300 * time.Millisecond, stopWithin: 10 * time.Second, stateLimit: 1 << 20}
+	set := settings{backoffMin: 200 * time.Millisecond, backoffMax: 30 * time.Second, buffer: 1000, bufferBytes: 64 << 20, linger: 5 * time.Second,
+		settle: 300 * time.Millisecond, stopWithin: 10 * time.Second, stateLimit: defaultStateLimit}
 	for _, o := range opts {
 		if o == nil {
 			return nil, invalid("a nil Option")
@@ -101,6 +106,13 @@ func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *
 		return nil, invalid("props is nil")
 	case keeper == nil && set.lease == nil:
 		return nil, invalid("keeper is nil, must be set unless WithLease is")
+	}
+	payload := remoting.PayloadLimit(system)
+	if set.stateLimit == defaultStateLimit {
+		set.stateLimit = min(set.stateLimit, payload)
+	}
+	if set.stateLimit < 0 || set.stateLimit > payload {
+		return nil, invalid("WithStateLimit: %d, must be 0 to %d, what one message carries (remoting.WithMaxMessageSize)", set.stateLimit, payload)
 	}
 	if keeper != nil {
 		if err := checkAddress(system, keeper.Owner().Address); err != nil {
@@ -187,7 +199,11 @@ func (m *Manager) Name() string { return m.name }
 func (m *Manager) PID() *actor.PID { return m.pid }
 
 // Status returns a recent snapshot.
-func (m *Manager) Status() Status { return *m.status.Load() }
+func (m *Manager) Status() Status {
+	s := *m.status.Load()
+	s.Unconfirmed = int(m.lost.Load()) // a link may break when nothing else happens any more
+	return s
+}
 
 // Resume brings a singleton up again that WithTerminal brought down.
 func (m *Manager) Resume() { m.tell(&resumeRequest{}) }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/stateful"
 )
 
@@ -23,49 +24,100 @@ type Stateful interface {
 }
 
 // baggage is the state of a child on its way out of this node or into it. It is
-// written on the child's goroutine and read by the controller once the child has
-// ended.
+// written on the child's goroutine and by the controller.
 type baggage struct {
-	limit int
+	limit  int
+	budget *handover.Budget
 
 	mu    sync.Mutex
-	want  bool // the child that ends is to leave its state
-	has   bool
-	state []byte
+	want  bool             // the child that ends is to leave its state
+	left  *handover.States // what it left
+	given *handover.States // what the next one is to begin with
 	err   error
 }
+
+func newBaggage(m *Manager) *baggage {
+	return &baggage{limit: m.set.stateLimit, budget: &handover.Of(m.system).Left}
+}
+
+// sole is the key of a singleton's state.
+const sole = ""
 
 // pack asks the child that is about to end for its state.
 func (b *baggage) pack() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.want, b.has, b.state, b.err = b.limit > 0, false, nil, nil
+	b.want, b.err = b.limit > 0, nil
 }
 
 // leave takes the state of a child that has ended.
-func (b *baggage) leave(a actor.Actor) {
+func (b *baggage) leave(a actor.Actor, lost bool) {
 	b.mu.Lock()
 	want := b.want
 	b.mu.Unlock()
 	if !want {
 		return
 	}
-	state, err := stateful.Take(a, b.limit)
+	var state []byte
+	var err error
+	if !lost {
+		state, err = stateful.Take(a, b.limit)
+	} else if _, ok := a.(Stateful); ok {
+		err = errShutOff
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.err = err
 	if err == nil && state != nil {
-		b.has, b.state = true, state
+		b.left = handover.NewStates(b.budget)
+		err = b.left.Put(sole, state)
 	}
+	b.err = err
 }
 
-// take empties the baggage.
-func (b *baggage) take() (state []byte, has bool, err error) {
+// take empties what was left.
+func (b *baggage) take() *handover.States {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	state, has, err = b.state, b.has, b.err
-	b.want, b.has, b.state, b.err = false, false, nil, nil
-	return state, has, err
+	left := b.left
+	b.want, b.left, b.err = false, nil, nil
+	return left
+}
+
+// bring keeps what was handed over for the next child.
+func (b *baggage) bring(s *handover.States) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.given = s
+}
+
+// brings reports whether there is a state for the next child.
+func (b *baggage) brings() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.given.Len() > 0
+}
+
+// unpack takes the state for the next child out.
+func (b *baggage) unpack() (state []byte, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.given.Take(sole)
+}
+
+// passOn leaves a state that the child was not given.
+func (b *baggage) passOn() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.given.Len() == 0 {
+		return nil
+	}
+	if b.left == nil {
+		b.left = handover.NewStates(b.budget)
+	}
+	if lost := b.left.Absorb(b.given); len(lost) > 0 {
+		return handover.ErrBudget
+	}
+	return nil
 }
 
 // failure says why a child that was to leave its state did not.
@@ -75,4 +127,8 @@ func (b *baggage) failure() error {
 	return b.err
 }
 
-var errOfferGone = errors.New("who was to take over took its offer back")
+var (
+	errOfferGone   = errors.New("who was to take over took its offer back")
+	errNotRestored = errors.New("the lease went before the child had begun with it")
+	errShutOff     = errors.New("the child was shut off before it could leave it")
+)

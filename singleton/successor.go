@@ -8,16 +8,13 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
 // This file is the side of a planned hand-over that takes over; handover.go has
 // the picture.
-
-// wordWait is how long word from the old host is waited for, and with it the
-// state, once the lease is ours by its record, or ours for the taking.
-const wordWait = 300 * time.Millisecond
 
 // offerWait is how long an offer may take to be made. It is shorter than
 // inviteWait: a node that can't reach its store says so, and is not taken for one
@@ -29,10 +26,13 @@ type taking struct {
 	from   *wire.Node
 	number uint64
 	offer  lease.Offer
-	timer  lease.Timer // until the offer is over
-	word   lease.Timer // until the old host's word is not waited for any more
-	state  []byte
-	has    bool
+	until  time.Duration // the offer lives
+	timer  lease.Timer   // until the offer is over
+	word   lease.Timer   // until the old host's word is not waited for any more
+	wordAt time.Duration
+	broken bool // the link to the old host broke
+	mute   bool // no word came from it in time
+	states *handover.Taking
 }
 
 // introduce tells the host that this node would take over.
@@ -72,7 +72,7 @@ func (c *controller) onInvite(m *wire.Invite) {
 		c.decline(m.From, m.Number, fmt.Sprintf("it is %v", c.phase))
 	default:
 		c.forgetOffer()
-		c.take = taking{from: m.From, number: m.Number}
+		c.take = taking{from: m.From, number: m.Number, states: handover.Take(&handover.Of(c.system).Taken, m.From, m.Number)}
 		c.fire(asked)
 	}
 }
@@ -109,7 +109,7 @@ func (c *controller) onOfferReady(msg *offerReady) {
 		c.fire(offerFailed)
 		return
 	}
-	c.take.offer = msg.offer
+	c.take.offer, c.take.until = msg.offer, c.clock.Now().Mono+msg.offer.Lifetime
 	if c.phase == Offered {
 		c.sendOffer()
 		return
@@ -133,16 +133,35 @@ func (c *controller) current(number uint64) bool {
 
 // onHandedOver takes the old host's word.
 func (c *controller) onHandedOver(m *wire.HandedOver) {
-	if !c.current(m.Number) || m.From.GetIncarnation() != c.take.from.GetIncarnation() {
+	if m.Name != c.lname || !c.take.states.Is(m.From, m.Number) {
 		return
 	}
 	if m.Off {
-		c.fire(offerOver)
+		if c.current(m.Number) {
+			c.fire(offerOver)
+		}
 		return
 	}
-	c.take.state, c.take.has = m.State, m.Stateful
-	c.take.offer.Nonce = m.Nonce // of several made while its child stopped
-	c.fire(taken)
+	if c.take.states.Word(m) > 0 {
+		c.log.Warn("the state that was handed over did not come")
+		c.event(Event{Kind: ColdStart, Reason: handover.ErrMissing})
+	}
+	if c.current(m.Number) {
+		c.take.offer.Nonce = m.Nonce // of several made while its child stopped
+		c.fire(taken)
+	}
+}
+
+// onState takes the state that goes before the old host's word. One that came too late
+// was told when this node went on without it.
+func (c *controller) onState(m *wire.EntityState) {
+	if m.Name != c.lname || m.Key != sole || !c.take.states.Is(m.From, m.Number) {
+		return
+	}
+	if err := c.take.states.State(m); err != nil {
+		c.log.Warn("the state that was handed over is lost", zap.Error(err))
+		c.event(Event{Kind: ColdStart, Reason: err})
+	}
 }
 
 // noticeOwn goes on without word when the record says that the lease is ours.
@@ -152,24 +171,38 @@ func (c *controller) noticeOwn(rec lease.Record, known bool) {
 	}
 }
 
-// awaitWord waits for the old host's word, and then goes on without.
+// awaitWord waits for the old host's word, and with it the state, and then goes on
+// without.
 func (c *controller) awaitWord() {
-	if c.take.word != nil {
+	t, now := &c.take, c.clock.Now().Mono
+	d := handover.Patience(t.until-now, t.broken)
+	if t.word != nil && t.wordAt <= now+d {
 		return
 	}
-	n := c.take.number
-	c.take.word = c.clock.AfterFunc(wordWait, func() { c.proxy.post(&ownRecord{n}) })
+	halt(t.word)
+	n := t.number
+	t.wordAt = now + d
+	t.word = c.clock.AfterFunc(d, func() { c.proxy.post(&ownRecord{n}) })
+}
+
+// linkBroke cuts the wait for the old host's word short.
+func (c *controller) linkBroke(address string) {
+	if t := &c.take; t.from != nil && t.from.Address == address {
+		t.broken = true
+		if t.word != nil && c.phase == Offered {
+			c.awaitWord()
+		}
+	}
 }
 
 func (c *controller) onOwnRecord(msg *ownRecord) {
-	if c.current(msg.number) {
-		c.log.Warn("no word came from the old host: its child's state, if it had any, is lost")
-		c.event(Event{Kind: ColdStart, Reason: errNoWord})
-		c.fire(taken)
+	if !c.current(msg.number) {
+		return
 	}
+	c.log.Warn("no word came from the old host")
+	c.take.mute = true
+	c.fire(taken)
 }
-
-var errNoWord = errors.New("no word came from the old host")
 
 var errNotTaken = errors.New("the lease was not taken up with it")
 
@@ -180,10 +213,24 @@ func (c *controller) adopted() bool {
 	return !ok || t.Adopted(c.take.offer)
 }
 
+// takeUp returns the state that came, and tells if nothing did.
+func (c *controller) takeUp() *handover.States {
+	t := c.take.states
+	if t == nil {
+		return nil
+	}
+	c.take.states = nil
+	states := t.Begin()
+	if c.take.mute && !t.Complete() && states.Len() == 0 && c.set.stateLimit > 0 {
+		c.event(Event{Kind: ColdStart, Reason: handover.ErrNoWord})
+	}
+	return states
+}
+
 // forgetState forgets what was handed over with a lease that did not come: others
 // may have hosted since when the next one does.
 func (c *controller) forgetState() {
-	if c.take.has {
+	if len(c.takeUp().Drop()) > 0 {
 		c.log.Warn("the state that was handed over is lost", zap.Error(errNotTaken))
 		c.event(Event{Kind: ColdStart, Reason: errNotTaken})
 	}
@@ -194,6 +241,7 @@ func (c *controller) forgetState() {
 func (c *controller) forgetOffer() {
 	halt(c.take.timer)
 	halt(c.take.word)
+	c.take.states.Begin().Drop()
 	c.take = taking{}
 }
 

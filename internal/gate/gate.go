@@ -46,9 +46,9 @@ type Options struct {
 	// gate only; on an error Started is withheld and the actor ends. It runs under
 	// the term, like a handler.
 	OnStart func(actor.Actor) error
-	// OnEnd gets the actor once it has ended, if it saw Started and the gate was
-	// never lost: its last state, before OnDone and Done.
-	OnEnd func(actor.Actor)
+	// OnEnd gets the actor once it has ended, if it saw Started, on its goroutine.
+	// lost: the gate was lost before.
+	OnEnd func(a actor.Actor, lost bool)
 	// Journal is told of every pass, before the handler runs, with the clock
 	// reading that decided it. Concurrently for actors under one gate.
 	Journal func(name string, token lease.Token, at time.Duration)
@@ -168,6 +168,14 @@ func (g *Gate) Post(envelope any) bool {
 	}
 	m.PostUserMessage(FrontDoor(envelope))
 	return true
+}
+
+// Waiting returns how many messages wait in the guarded actor's mailbox.
+func (g *Gate) Waiting() int {
+	if m := g.main.Load(); m != nil {
+		return m.inner.UserMessageCount()
+	}
+	return 0
 }
 
 // Done is closed when the guarded actor has ended and everything that was in its

@@ -292,8 +292,9 @@ func (m *mailbox) settle() {
 	if m.life != stopping || !m.gone() {
 		return
 	}
-	if f := m.gate.opts.OnEnd; f != nil && !m.child && m.born && m.gate.mode.mode() < Lost {
-		_ = m.call("OnEnd", func(a actor.Actor) error { f(a); return nil })
+	if f := m.gate.opts.OnEnd; f != nil && !m.child && m.born {
+		lost := m.gate.mode.mode() >= Lost
+		_ = m.call("OnEnd", func(a actor.Actor) error { f(a, lost); return nil })
 	}
 	m.life = ended
 	m.resume()

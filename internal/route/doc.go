@@ -1,47 +1,93 @@
 // Package route moves the mail of one leased name to whoever holds the name, and
-// keeps it whole and in order while the name moves.
+// keeps its order while the name moves.
 //
-// Every node that sends mail to a name has a Router for it: the node that holds
-// the name, nodes that held it, nodes that never will. A Router belongs to one
-// actor and does nothing by itself: what it wants done it asks of its Port.
+// Every node that sends mail to a name has a Router for it: the node that holds the
+// name, nodes that held it, nodes that never will. A Router belongs to one actor and does
+// nothing by itself: what it wants done it asks of its Port.
 //
-//	           Accept                    Deliver
-//	locals ───────────▶ Router ─────────────────────▶ the actor behind its gate   held here
-//	           Envelope   │  ▲  ──── Envelope, Relay ─▶ another node's Router      held there
+//	           Accept                 Deliver
+//	locals ───────────▶ Router ──────────────────▶ the actor behind its gate   held here
+//	           Receive    │  ▲  ──── Send, Keep ──▶ another node's Router      held there
 //	nodes ────────────────┘  └── Back ── gate (what it refused)
-//	                      └──▶ buffer                                              nobody known
+//	                      └──▶ queue                                           nobody known, or no room
 //
-// # What it promises
+// # Promises
 //
-// While links live and no bound is exceeded, mail is not lost, not doubled, and
-// what one sender sent stays in order, however often the name moves. What falls
-// out of a bound goes to Port.Drop; what was given up as to order is counted
-// (Unordered).
+// While links live and no bound is exceeded, mail is neither lost nor doubled, and what
+// one sender sent stays in order, however often the name moves. What falls out of a
+// bound goes to Port.Drop or Port.Refuse. A crossing that is given up is counted in
+// Stats.Unordered.
 //
-//   - Tokens. Every envelope carries the fencing token it was routed by. A Router
-//     forwards one only to an ownership that is newer, and waits with one that
-//     was routed by newer knowledge than its own. So nothing goes round in
-//     circles, and a node may be sent mail before it knows that it holds the name.
-//   - Relays. What a node has accepted for others (the backlog of an actor that
-//     had to go, stragglers) is forwarded numbered and kept until the next node
-//     has taken it up. At most a window of it is under way at a time.
-//   - Crossings. A Router that learns that the name moved sends a marker the old
-//     way, behind all it sent there. Old holders forward it behind that mail. It
-//     holds back what would overtake until the present holder answers the
-//     marker, the old way is found broken, or a time has passed.
+//   - Tokens. Every envelope carries the fencing token it was routed by. A Router forwards
+//     mail only to a newer ownership, and waits with mail that was routed by newer
+//     knowledge than its own. So loops are impossible, and a node may get mail before it
+//     knows that it holds the name.
+//   - Custody. A node that was handed kept mail (an actor's backlog, another node's
+//     custody, markers) answers for it: it delivers it, hands it on with Port.Keep, or
+//     drops it with a count. A Router sends nothing again. What the channel returns goes
+//     first again.
+//   - Crossings. A Router that learns of a move sends a marker the old way, behind all that
+//     it sent there. Old holders forward the marker behind that mail. The Router holds
+//     mail back until the present holder answers the marker.
+//   - Asks. A Router with custody of mail first asks the holder, by a marker, whether it is
+//     open: a backlog goes to a node that works, not to one that has yet to start.
 //
-// # A crossing
+// # States
 //
-//	          the name moved, and mail went the old way
-//	direct ────────────────────────────────────────────▶ crossing (mail waits)
-//	   ▲                                                    │
-//	   ├── answered by the holder, or the marker came home ─┤
-//	   ├── the node on the old way is gone ─────────────────┤   what it had not
-//	   └── too long: Unordered ─────────────────────────────┘   acknowledged is sent anew
+//	phase    the actor here       mail from here and elsewhere
+//	away     none                 goes to the host of the records, or waits
+//	open     takes mail           is delivered
+//	ending   is done              waits, until Closed, or Left
 //
-// A marker is mail like any other to those it passes; so it waits where mail
-// waits. One that comes back to its sender proves as much as an answer: all that
-// went before it came back, too. Two nodes that cross by way of each other at
-// the same time would wait for each other; the time limit ends that. It takes
-// two moves of the name within one round trip.
+//	path        what is known of the way that mail went last
+//	none        nothing went that may still be under way: the next way is taken at once
+//	used        something went: a new way needs a crossing
+//	dead        the link broke since: a new way needs none, and what is kept is recalled
+//	confirmed   the holder there has said that it is open: custody may be handed over
+//
+//	cross     what it waits for                                       ends by
+//	none
+//	crossing  the answer of the holder to the marker on the old way   an answer, the marker itself, a broken link, Patience
+//	ask       the answer of the holder at the end of the path         an answer, a broken link, another path
+//
+//	event              phase           path                               cross
+//	Open               open            here, once nothing is under way    by path
+//	Ending             open → ending
+//	Ending(lost)       and away after Patience, if another hosts
+//	Closed             ending → away   here → none
+//	Left               ending → away   here → none, Unordered
+//	Host               -               unused: the new host's             used: none → crossing
+//	forward            -               used
+//	Gone               -               used → dead, not confirmed         of that link → none
+//	Linked             -               dead → used
+//	Returned           -               not confirmed
+//	kept mail, path not confirmed                                         none → ask
+//	answer             -               the holder's, used, confirmed      → none
+//	answer, stale      -               the former holder's, used          → crossing by way of that holder
+//	the same again     -               none, Unordered                    → none
+//	marker comes home  -               none                               → none
+//	MarkerWaits        -               -                                  crossing goes on for Patience
+//	Patience is over   -               none, Unordered                    → none; an ask is repeated, with pauses that double
+//
+// # Tokens of a Router
+//
+//   - own is the token of the last actor that was open here. Mail goes to other nodes only
+//     by tokens above it.
+//   - floor is below own: the highest token known to be of an earlier ownership, this
+//     node's or another's. Mail that was routed to this node by a token between floor and
+//     own came by no old way: it is fresh, and waits for no crossing.
+//
+// # Order in the queue
+//
+// A lane holds what was routed by one token. The first lane holds what was under way once
+// and came back. Then come lanes by token, the highest first: mail of one sender that was
+// routed by newer knowledge is older, because it came back from where the sender's later
+// mail does not go any more. Mail with a token yet to come is passed over; it takes half of
+// the bound at most, and is refused after TTL.
+//
+// # Limits
+//
+// Two nodes that cross by way of each other wait for each other until Patience is over.
+// It takes two moves of the name within one round trip. A link that carries nothing for
+// longer than Patience has crossings given up, and counted.
 package route

@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-go/holdfast/internal/explore"
+	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
 var exploring = flag.Int("route.explore", 0, "explore larger bounds, of level 1")
@@ -33,8 +35,15 @@ func (x *xmodel) steps(w *xworld, tell func(explore.Step[*xworld])) {
 		if w.said[i] < x.say[i] {
 			step(fmt.Sprintf("says %d", w.said[i]+1), a, 0, false, func(w *xworld) {
 				w.said[i]++
-				w.router(i).Accept(msg{i, w.said[i]})
+				w.router(i).Accept(Item{Local: msg{i, w.said[i]}})
 			})
+			if to, token, ok := w.r[i].Through(); ok && w.room(&w.links[i][int(to.Address[1]-'0')]) {
+				step(fmt.Sprintf("says %d, the short way", w.said[i]+1), a, 0, false, func(w *xworld) {
+					w.said[i]++
+					w.router(i).Went()
+					(&xport{w, i}).Send(to.Address, &wire.Envelope{Name: "x", Token: uint64(token), Payload: payload(msg{i, w.said[i]})})
+				})
+			}
 		}
 		if w.open[i] && len(w.box[i]) > 0 {
 			step(fmt.Sprintf("handles %v", w.box[i][0]), a, 0, true, func(w *xworld) { w.handle(i) })
@@ -46,14 +55,16 @@ func (x *xmodel) steps(w *xworld, tell func(explore.Step[*xworld])) {
 				w.router(i).Host(self(n.owner), n.token, true)
 			})
 		}
-		if w.soon[i] {
-			step("acknowledges", a, 0, true, func(w *xworld) { w.soon[i] = false; w.router(i).Acknowledge() })
+		if len(w.hung[i]) > 0 {
+			step("the mail of the actor that was left is back", a, 0, true, func(w *xworld) { w.comeLate(i) })
 		}
 		for j := range xnodes {
-			if len(w.links[i][j]) > 0 {
-				step(kind(w.links[i][j][0]), a, j+1, true, func(w *xworld) { w.receive(i, j) })
+			if len(w.links[i][j].msgs) > 0 {
+				step(kind(w.links[i][j].msgs[0].msg), a, j+1, true, func(w *xworld) { w.receive(i, j) })
 			}
-			if j < i && w.breaks > 0 {
+			if w.links[i][j].down && j < i {
+				step("the link is mended", j+1, a, true, func(w *xworld) { w.mend(i, j) })
+			} else if j < i && w.breaks > 0 {
 				step("the link breaks", j+1, a, false, func(w *xworld) { w.breaks--; w.breakLink(i, j) })
 			}
 		}
@@ -69,8 +80,15 @@ func (x *xmodel) steps(w *xworld, tell func(explore.Step[*xworld])) {
 		step("ends, for the next", w.owner+1, to+1, false, func(w *xworld) {
 			w.moves--
 			w.ending, w.to, w.open[w.owner] = true, to, false
-			w.router(w.owner).Ending()
+			w.router(w.owner).Ending(false)
 		})
+		if w.losses > 0 && w.open[w.owner] {
+			step("loses the name to the next", w.owner+1, to+1, false, func(w *xworld) {
+				w.moves--
+				w.losses--
+				w.lose(to)
+			})
+		}
 	}
 	if quiet := w.quiet(); (quiet || w.late > 0) && w.wakes != [xnodes]bool{} {
 		step("a second passes", 0, 0, quiet, func(w *xworld) {
@@ -88,7 +106,12 @@ func (x *xmodel) steps(w *xworld, tell func(explore.Step[*xworld])) {
 	}
 }
 
-func kind(m any) string { return fmt.Sprintf("%T", m)[len("*wire."):] }
+func kind(m proto.Message) string {
+	if m == nil {
+		return "what was taken is heard"
+	}
+	return fmt.Sprintf("%T", m)[len("*wire."):]
+}
 
 // check is what must hold in every state.
 func (x *xmodel) check(w *xworld) error {
@@ -96,7 +119,7 @@ func (x *xmodel) check(w *xworld) error {
 	for i := range xnodes {
 		for n := range xsaid {
 			switch fate := w.handled[i][n] + w.dropped[i][n]; {
-			case fate > 1 && !given && !w.doubles:
+			case fate > 1 && !w.doubles:
 				return errDoubled
 			case w.dropped[i][n] > 0 && x.limit >= 10:
 				return errDropped
@@ -112,7 +135,7 @@ func (x *xmodel) check(w *xworld) error {
 // goal: every message has met its fate, and nothing waits but at the holder.
 func (x *xmodel) goal(w *xworld) bool {
 	for i, r := range w.r {
-		if !r.Idle() && i != w.owner || len(r.buffer.items)+len(r.out.items)+len(r.held.items) > 0 {
+		if !r.Idle() && i != w.owner || !r.queue.empty() {
 			return false
 		}
 		for n := range w.said[i] {
@@ -138,6 +161,8 @@ var explorations = [][]xmodel{
 		{say: [xnodes]int{0, 0, 1}, moves: []int{0, 1, 0}, limit: 10},
 		{say: [xnodes]int{0, 0, 1}, moves: []int{0, 1}, limit: 10, breaks: 1},
 		{say: [xnodes]int{0, 0, 1}, moves: []int{0, 1}, limit: 10, late: 1},
+		{say: [xnodes]int{0, 0, 2}, moves: []int{0, 1}, limit: 10, window: 1},
+		{say: [xnodes]int{1, 0, 1}, moves: []int{0, 1}, limit: 10, losses: 1},
 	},
 	{
 		{say: [xnodes]int{1, 0, 1}, moves: []int{0, 1}, limit: 10, adopts: true},
@@ -160,6 +185,12 @@ func (x *xmodel) String() string {
 	}
 	if x.late > 0 {
 		b += fmt.Sprintf(", late %d", x.late)
+	}
+	if x.losses > 0 {
+		b += fmt.Sprintf(", losses %d", x.losses)
+	}
+	if x.window > 0 {
+		b += fmt.Sprintf(", window %d", x.window)
 	}
 	return b
 }
@@ -210,8 +241,8 @@ var planted = []struct {
 	{"the backlog is forgotten", xmodel{say: [xnodes]int{0, 0, 1}, moves: []int{0, 1}, limit: 10}, explore.ErrDeadEnd},
 	{"the backlog comes back in the wrong order", xmodel{say: [xnodes]int{0, 0, 2}, moves: []int{0, 1}, limit: 10}, errDisorder},
 	{"a straggler is forgotten", xmodel{say: [xnodes]int{0, 0, 1}, moves: []int{0, 1}, limit: 10}, explore.ErrDeadEnd},
-	{"relays are not kept", xmodel{say: [xnodes]int{0, 0, 1}, moves: []int{0, 1}, limit: 10, breaks: 1}, explore.ErrDeadEnd},
-	{"a relay that comes again is taken up again", xmodel{say: [xnodes]int{0, 0, 1}, moves: []int{0, 1}, limit: 10, late: 1}, errDoubled},
+	{"custody is forgotten", xmodel{say: [xnodes]int{0, 0, 1}, moves: []int{0, 1}, limit: 10, breaks: 1}, explore.ErrDeadEnd},
+	{"a frame is taken twice", xmodel{say: [xnodes]int{0, 0, 1}, moves: []int{0, 1}, limit: 10, breaks: 1}, errDoubled},
 }
 
 // A model that finds nothing has to be one that would have.

@@ -5,31 +5,36 @@ import (
 	"fmt"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/holdfast-go/holdfast/internal/simulate"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// world is some Routers on links that keep order, one name that moves between
-// them, and a clock that jumps from event to event.
+// world is some Routers on links like those of package transport, one name that moves
+// between them, and a clock that jumps from event to event.
 type world struct {
 	r      *simulate.Random
 	now    time.Duration
 	queue  events
 	serial int
 	nodes  []*node
-	cut    map[[2]int]int // how often the link broke: what was sent before is lost
-	down   map[[2]int]bool
-	slow   time.Duration // the longest a link takes
+	links  map[[2]int]*link
+	slow   time.Duration // the longest that a link takes
+	each   time.Duration // the time that a link takes for one message
+	window int           // of a link, in messages
+	pace   time.Duration // the longest that an actor takes for one message
+	config Config
 
 	owner int // who holds the name; -1: nobody
 	token lease.Token
 
-	done  []msg // what actors took, in order
-	drops int
-	trace []string
+	done    []msg       // what actors took, in order
+	dropped map[msg]int // with a counter
+	broken  map[msg]bool
+	twice   map[msg]bool // taken back from a node that had taken it
+	left    int          // actors that were left behind
+	drops   int
+	trace   []string
 }
 
 // msg is one message: the n-th of its sender.
@@ -38,14 +43,15 @@ type msg struct{ sender, n int }
 type node struct {
 	w       *world
 	id      int
+	life    int
 	router  *Router
-	mailbox []any // of the actor here
+	mailbox []msg // of the actor here
 	open    bool
 	token   lease.Token
 	sent    int
-	links   map[string]time.Duration // when the last message on a link arrives
 	freed   time.Duration
 	opened  time.Duration
+	work    bool
 }
 
 type occasion struct {
@@ -70,17 +76,44 @@ func (e *events) Pop() any {
 }
 
 func newWorld(seed uint64, nodes, limit int) *world {
-	w := &world{r: histories.Random(seed), cut: map[[2]int]int{}, down: map[[2]int]bool{}, owner: -1, slow: 5 * time.Millisecond}
+	w := &world{r: histories.Random(seed), links: map[[2]int]*link{}, owner: -1, slow: 5 * time.Millisecond, window: 8192, pace: time.Millisecond,
+		dropped: map[msg]int{}, broken: map[msg]bool{}, twice: map[msg]bool{}}
+	w.config = configured(limit)
 	for i := range nodes {
-		n := &node{w: w, id: i, links: map[string]time.Duration{}}
-		n.router = New(Config{Name: "x", Self: self(i), Limit: limit, Patience: time.Second, Rest: 5 * time.Second}, n)
+		n := &node{w: w, id: i}
 		w.nodes = append(w.nodes, n)
+		n.begin()
+	}
+	for i := range nodes {
+		for j := range nodes {
+			if i != j {
+				w.links[[2]int{i, j}] = &link{w: w, from: w.nodes[i], to: w.nodes[j], up: true}
+			}
+		}
 	}
 	return w
 }
 
+// configured is what Routers of tests are for.
+func configured(limit int) Config {
+	return Config{Name: "x", Limit: limit, Bytes: 1 << 30, Custody: 1 << 30, Patience: time.Second, TTL: 10 * time.Second}
+}
+
 func self(i int) *wire.Node {
 	return &wire.Node{Address: fmt.Sprint("n", i), Incarnation: fmt.Sprint("i", i)}
+}
+
+func (n *node) self() *wire.Node {
+	return &wire.Node{Address: fmt.Sprint("n", n.id), Incarnation: fmt.Sprintf("i%d.%d", n.id, n.life)}
+}
+
+// begin starts a life of the node.
+func (n *node) begin() {
+	n.life++
+	c := n.w.config
+	c.Self = n.self()
+	n.router = New(c, &port{n: n, life: n.life})
+	n.mailbox, n.open, n.work = nil, false, false
 }
 
 func (w *world) after(d time.Duration, f func()) {
@@ -107,107 +140,127 @@ func (w *world) run(d time.Duration) {
 	}
 }
 
-// Port.
-
-func (n *node) Deliver(it Item) {
-	local := it.Local
-	if it.Wire != nil {
-		var m msg
-		fmt.Sscanf(string(it.Wire.Payload), "%d %d", &m.sender, &m.n)
-		local = m
+// say sends the next message of a node, now and then the short way.
+func (n *node) say() {
+	n.sent++
+	m := msg{n.id, n.sent}
+	if n.w.r.IntN(2) == 0 {
+		if to, token, ok := n.router.Through(); ok && n.w.link(n, to.Address).room() {
+			n.w.link(n, to.Address).straight(&wire.Envelope{Name: "x", Token: uint64(token), Payload: payload(m)})
+			n.router.Went()
+			return
+		}
 	}
-	n.mailbox = append(n.mailbox, local)
-	n.w.after(n.w.upTo(time.Millisecond), n.work)
+	n.router.Accept(Item{Local: m, Size: 10})
 }
 
-// work has the actor take one message.
-func (n *node) work() {
+func payload(m msg) []byte { return fmt.Appendf(nil, "%d %d", m.sender, m.n) }
+
+// said is the message in an item.
+func said(it *Item) (m msg) {
+	if it.Wire == nil {
+		return it.Local.(msg)
+	}
+	fmt.Sscanf(string(it.Wire.Payload), "%d %d", &m.sender, &m.n)
+	return m
+}
+
+// take has the actor take one message.
+func (n *node) take() {
+	n.work = false
 	if !n.open || len(n.mailbox) == 0 {
 		return
 	}
-	n.w.done = append(n.w.done, n.mailbox[0].(msg))
+	n.w.done = append(n.w.done, n.mailbox[0])
 	n.w.logf("n%d takes %v under %d", n.id, n.mailbox[0], n.token)
 	n.mailbox = n.mailbox[1:]
+	n.works()
 }
 
-func (n *node) Send(address string, m proto.Message) {
-	w := n.w
-	var to int
-	fmt.Sscanf(address, "n%d", &to)
-	link := [2]int{n.id, to}
-	if w.down[link] {
-		return
+func (n *node) works() {
+	if !n.work && n.open && len(n.mailbox) > 0 {
+		n.work = true
+		life := n.life
+		n.w.after(n.w.upTo(n.w.pace), func() {
+			if life == n.life {
+				n.take()
+			}
+		})
 	}
-	life := w.cut[link]
-	at := max(w.now+w.upTo(w.slow), n.links[address])
-	n.links[address] = at
-	m = proto.Clone(m)
-	if *verbose {
-		w.logf("n%d -> n%d at %v: %v", n.id, to, at, m)
-	}
-	w.after(at-w.now, func() {
-		if w.cut[link] == life {
-			w.nodes[to].router.Receive(m)
-		}
-	})
-}
-
-func (n *node) Encode(local any) (*wire.Envelope, error) {
-	m := local.(msg)
-	return &wire.Envelope{Payload: fmt.Appendf(nil, "%d %d", m.sender, m.n)}, nil
-}
-
-func (n *node) Drop(Item)                        { n.w.drops++ }
-func (n *node) Refuse(Item, wire.Reason, string) { n.w.drops++ }
-func (n *node) Now() time.Duration               { return n.w.now }
-func (n *node) Wake(d time.Duration)             { n.w.after(d, n.router.Tick) }
-func (n *node) Soon()                            { n.w.after(n.w.upTo(time.Millisecond), n.router.Acknowledge) }
-
-// say sends the next message of a node.
-func (n *node) say() {
-	n.sent++
-	n.router.Accept(msg{n.id, n.sent})
 }
 
 // publish has every node learn of the present owner, each when it does.
 func (w *world) publish() {
 	owner, token := w.owner, w.token
+	var who *wire.Node
+	if owner >= 0 {
+		who = w.nodes[owner].self()
+	}
 	for _, n := range w.nodes {
 		at := max(w.now+w.upTo(w.slow), n.freed)
 		n.freed = at // records come in order
-		w.after(at-w.now, func() {
-			if owner < 0 {
-				n.router.Host(nil, 0, false)
-				return
-			}
-			n.router.Host(self(owner), token, true)
-		})
+		w.after(at-w.now, func() { n.router.Host(who, token, who != nil) })
 	}
 }
 
-// move hands the name over, as a planned hand-over does: the actor here ends,
-// its mail comes back, the name moves, the next starts when it knows.
-func (w *world) move(to int) {
-	if from := w.owner; from >= 0 {
-		n := w.nodes[from]
-		n.open = false
-		n.router.Ending()
-		rest := n.mailbox
-		n.mailbox = nil
-		w.logf("n%d ends", from)
-		w.owner = -1
-		w.after(w.upTo(3*time.Millisecond), func() {
-			for _, m := range rest {
-				n.router.Back(m)
-			}
-			for _, m := range n.mailbox { // posted meanwhile: there is none, the gate has ended
-				panic(m)
-			}
-			n.router.Closed()
-			w.start(to)
-		})
+// move hands the name over, as a planned hand-over does: the actor here ends, its mail
+// comes back, the name moves, the next starts when it knows.
+func (w *world) move(to int) { w.drain(to, w.upTo(3*time.Millisecond)) }
+
+// drain is a move that takes d for the actor to end.
+func (w *world) drain(to int, d time.Duration) {
+	if w.owner < 0 {
+		w.start(to)
 		return
 	}
+	n, life := w.nodes[w.owner], w.nodes[w.owner].life
+	n.open = false
+	n.router.Ending(false)
+	w.logf("n%d ends", n.id)
+	w.owner = -1
+	w.after(d, func() {
+		if n.life == life {
+			n.comesBack()
+			w.start(to)
+		}
+	})
+}
+
+// comesBack hands back what the actor has not taken.
+func (n *node) comesBack() {
+	rest := n.mailbox
+	n.mailbox = nil
+	for _, m := range rest {
+		n.router.Back(Item{Local: m, Size: 10})
+	}
+	n.router.Closed()
+}
+
+// lose has the owner lose the name, with an actor that goes on for as long as d, or
+// is left at once if it yields.
+func (w *world) lose(to int, d time.Duration, yields bool) {
+	n, life := w.nodes[w.owner], w.nodes[w.owner].life
+	n.open = false
+	w.left++
+	w.logf("n%d loses the name", n.id)
+	n.router.Ending(!yields)
+	if yields {
+		n.router.Left()
+	}
+	rest := n.mailbox
+	n.mailbox = nil
+	w.after(d, func() {
+		for _, m := range rest {
+			if n.life != life {
+				w.broken[m] = true // with the node
+				continue
+			}
+			n.router.Back(Item{Local: m, Size: 10})
+		}
+		if n.life == life {
+			n.router.Closed()
+		}
+	})
 	w.start(to)
 }
 
@@ -218,8 +271,9 @@ func (w *world) start(to int) {
 	w.logf("n%d owns by %d", to, token)
 	w.publish()
 	n := w.nodes[to]
+	life := n.life
 	w.after(w.upTo(10*time.Millisecond), func() {
-		if w.token == token && w.owner == to {
+		if w.token == token && w.owner == to && n.life == life && n.router.phase == away {
 			if w.r.IntN(2) == 0 { // it was transferred, and is adopted under a token of its own
 				w.token++
 				token = w.token
@@ -227,6 +281,7 @@ func (w *world) start(to int) {
 			}
 			n.open, n.token, n.opened = true, token, w.now
 			n.router.Open(token)
+			n.works()
 			w.logf("n%d is open under %d", to, token)
 		}
 	})
@@ -237,14 +292,6 @@ func (w *world) started(d time.Duration) bool {
 	return w.owner >= 0 && w.nodes[w.owner].open && w.nodes[w.owner].token == w.token && w.now >= w.nodes[w.owner].opened+d
 }
 
-// breakLink loses what is under way between two nodes and tells both.
-func (w *world) breakLink(a, b int) {
-	w.cut[[2]int{a, b}]++
-	w.cut[[2]int{b, a}]++
-	w.nodes[a].router.Gone(self(b).Address)
-	w.nodes[b].router.Gone(self(a).Address)
-}
-
 func (w *world) unordered() (n int) {
 	for _, x := range w.nodes {
 		n += x.router.Stats().Unordered
@@ -252,13 +299,13 @@ func (w *world) unordered() (n int) {
 	return n
 }
 
-// verdict counts what is lost, doubled and out of order.
+// verdict counts what is lost, doubled and out of order: each message is handled or
+// dropped once.
 func (w *world) verdict() (lost, doubled, disordered int) {
 	seen := map[msg]int{}
 	last := map[int]int{}
 	for _, m := range w.done {
 		if seen[m]++; seen[m] > 1 {
-			doubled++
 			continue
 		}
 		if m.n < last[m.sender] {
@@ -267,9 +314,15 @@ func (w *world) verdict() (lost, doubled, disordered int) {
 		last[m.sender] = max(last[m.sender], m.n)
 	}
 	for _, n := range w.nodes {
-		for i := 1; i <= n.sent; i++ {
-			if seen[msg{n.id, i}] == 0 {
+		for i := range n.sent {
+			m := msg{n.id, i + 1}
+			switch fate := seen[m] + w.dropped[m]; {
+			case fate == 0 && !w.broken[m]:
+				w.logf("%v is lost", m)
 				lost++
+			case fate > 1 && !w.twice[m]:
+				w.logf("%v handled %d dropped %d", m, seen[m], w.dropped[m])
+				doubled++
 			}
 		}
 	}
@@ -279,14 +332,18 @@ func (w *world) verdict() (lost, doubled, disordered int) {
 // state says how every Router stands.
 func (w *world) state() (text string) {
 	for _, n := range w.nodes {
-		r := n.router
-		text += fmt.Sprintf("n%d own %d past %d ending %v host %v/%d known %v doubt %v path %+v cross %+v out to %s %d %+v\n", n.id, r.own, r.past, r.ending,
-			r.host.node.GetAddress(), r.host.token, r.known, r.doubt, r.path, r.cross, r.out.to, len(r.out.items), r.Stats())
-		for _, it := range r.buffer.items {
-			text += fmt.Sprintf("   %v routed %d\n", it, it.routed())
-		}
+		text += fmt.Sprintf("n%d %s", n.id, n.router.describe())
 	}
 	return text
 }
 
-var _ = lease.Token(0)
+func (r *Router) describe() string {
+	text := fmt.Sprintf("phase %d own %d floor %d host %v/%d known %v path %v %+v cross %+v %+v\n", r.phase, r.own, r.floor,
+		r.host.node.GetAddress(), r.host.token, r.known, r.path.node.GetAddress(), r.path, r.cross, r.Stats())
+	for _, l := range r.queue.lanes {
+		for _, it := range l.items[:min(5, len(l.items))] {
+			text += fmt.Sprintf("   first %v token %d: %+v\n", l.first, l.token, it)
+		}
+	}
+	return text
+}

@@ -3,6 +3,7 @@ package route
 import (
 	"flag"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 )
 
 var (
-	histories = simulate.New("route", 500, 500)
+	histories = simulate.New("route", 300, 100)
 	verbose   = flag.Bool("route.v", false, "trace what travels")
 )
 
@@ -23,13 +24,48 @@ func (w *world) tail() string {
 	return w.state() + strings.Join(w.trace[max(0, len(w.trace)-4000):], "\n")
 }
 
-// While links live nothing is lost, doubled or out of order, however the name
-// moves; and no crossing has to be given up when moves are further apart than a
-// message and its answer take.
+// require fails with all that happened.
+func (w *world) require(t *testing.T, ok bool, seed uint64, what string) {
+	t.Helper()
+	if !ok {
+		t.Fatalf("seed %d: %s\n%s", seed, what, w.tail())
+	}
+}
+
+// whole requires that each message has met one fate, and that order was kept or given
+// up with a count.
+func (w *world) whole(t *testing.T, seed uint64, ordered bool) {
+	t.Helper()
+	lost, doubled, disordered := w.verdict()
+	w.require(t, lost == 0, seed, "mail is lost")
+	w.require(t, doubled == 0, seed, "a message has two fates")
+	if ordered && w.unordered() == 0 {
+		w.require(t, disordered == 0, seed, "mail is out of order")
+	}
+	for _, n := range w.nodes {
+		w.require(t, n.id == w.owner || n.router.Idle(), seed, "mail is stuck")
+	}
+}
+
+// flows requires that every node's next message is handled.
+func (w *world) flows(t *testing.T, seed uint64) {
+	t.Helper()
+	before := len(w.done)
+	for _, n := range w.nodes {
+		n.say()
+	}
+	w.run(20 * time.Second)
+	w.require(t, len(w.done) == before+len(w.nodes), seed, "mail does not flow again")
+}
+
+// While links live nothing is lost, doubled or out of order, however the name moves; and
+// no crossing has to be given up when moves are further apart than a message and its
+// answer take.
 func TestMailStaysWholeAndInOrder(t *testing.T) {
 	each(t, func(t *testing.T, seed uint64) {
 		w := newWorld(seed, 2+int(seed%4), 10000)
 		w.slow = time.Millisecond
+		w.window = []int{1, 5, 8192}[w.r.IntN(3)]
 		w.move(0)
 		gap := []time.Duration{50 * time.Millisecond, 200 * time.Millisecond}[seed%2]
 		for range 20 {
@@ -45,24 +81,19 @@ func TestMailStaysWholeAndInOrder(t *testing.T) {
 			}
 		}
 		w.run(10 * time.Second)
-		lost, doubled, disordered := w.verdict()
-		require.Equal(t, [3]int{0, 0, 0}, [3]int{lost, doubled, disordered}, "lost, doubled, disordered, seed %d\n%s", seed, w.tail())
-		require.Zero(t, w.drops)
-		require.Zero(t, w.unordered(), "seed %d\n%s", seed, w.tail())
-		for _, n := range w.nodes {
-			if n.id != w.owner {
-				require.True(t, n.router.Idle(), "seed %d: %+v", seed, n.router.Stats())
-			}
-		}
+		w.whole(t, seed, true)
+		w.require(t, w.drops == 0, seed, "something is dropped")
+		w.require(t, w.unordered() == 0 || w.window < 10, seed, "order is given up")
 	})
 }
 
-// However fast the name moves, nothing is lost or doubled; order may be given
-// up, and is counted then.
+// However fast the name moves, nothing is lost or doubled; order may be given up, and is
+// counted then.
 func TestFastMovesLoseNothing(t *testing.T) {
 	each(t, func(t *testing.T, seed uint64) {
 		w := newWorld(seed, 2+int(seed%4), 10000)
 		w.slow = 20 * time.Millisecond
+		w.window = 1 + w.r.IntN(50)
 		w.move(0)
 		for range 200 {
 			if !w.r.Step() {
@@ -74,75 +105,182 @@ func TestFastMovesLoseNothing(t *testing.T) {
 				w.move(w.r.IntN(len(w.nodes)))
 			}
 		}
-		w.run(20 * time.Second)
-		lost, doubled, disordered := w.verdict()
-		require.Zero(t, lost, "seed %d\n%s", seed, w.tail())
-		if w.unordered() == 0 {
-			require.Zero(t, disordered, "seed %d\n%s", seed, w.tail())
-			require.Zero(t, doubled, "seed %d\n%s", seed, w.tail())
-		}
+		w.run(60 * time.Second)
+		w.whole(t, seed, true)
+		w.require(t, w.drops == 0, seed, "something is dropped")
 	})
 }
 
-// When links break, what was accepted for others is not lost: only what its
-// sender's own node had under way may be. Nothing comes twice unless a node was
-// taken for gone that was not.
-func TestBrokenLinks(t *testing.T) {
+// On links that delay, throttle and stall, with small windows, long mailboxes and long
+// drains, nothing is lost or doubled; order is kept, or given up with a count.
+func TestCongestionLosesNothing(t *testing.T) {
+	var moved, given atomic.Int64
 	each(t, func(t *testing.T, seed uint64) {
-		w := newWorld(seed, 2+int(seed%3), 10000)
+		w := newWorld(seed, 3+int(seed%3), 100_000)
+		w.slow = w.upTo(250 * time.Millisecond)
+		w.each = w.upTo(2 * time.Millisecond)
+		w.window = []int{4, 64, 1024}[w.r.IntN(3)]
+		w.pace = w.upTo(5 * time.Millisecond)
+		w.move(0)
+		for range 30 {
+			if !w.r.Step() {
+				continue
+			}
+			w.run(w.upTo(200 * time.Millisecond))
+			burst := 5
+			if w.r.IntN(30) == 0 {
+				burst = 2000
+			}
+			for range 1 + w.r.IntN(burst) {
+				w.nodes[w.r.IntN(len(w.nodes))].say()
+			}
+			switch w.r.IntN(8) {
+			case 0:
+				a, b := w.r.IntN(len(w.nodes)), w.r.IntN(len(w.nodes))
+				if a != b {
+					w.links[[2]int{a, b}].stall(w.upTo(8 * time.Second))
+				}
+			case 1, 2, 3:
+				if w.started(0) {
+					moved.Add(1)
+					drain := []time.Duration{0, 100 * time.Millisecond, time.Second, 2 * time.Minute}[w.r.IntN(4)]
+					w.drain(w.r.IntN(len(w.nodes)), w.upTo(drain))
+				}
+			}
+		}
+		w.run(20 * time.Minute)
+		w.whole(t, seed, true)
+		w.require(t, w.drops == 0, seed, "something is dropped")
+		given.Add(int64(w.unordered()))
+		w.flows(t, seed)
+	})
+	t.Logf("%d moves, %d crossings were given up", moved.Load(), given.Load())
+}
+
+// When links break and nodes restart, only that is lost which was under way over one of
+// them and not kept, or was the restarted node's; nothing comes twice but what was taken
+// back from a node that had taken it. Actors that are lost and go on hold nobody up.
+func TestFaultsLoseOnlyWhatWasUnderWay(t *testing.T) {
+	var lost, left atomic.Int64
+	each(t, func(t *testing.T, seed uint64) {
+		w := newWorld(seed, 3+int(seed%2), 10000)
+		w.window = []int{4, 64, 8192}[w.r.IntN(3)]
+		w.slow = []time.Duration{5, 50}[w.r.IntN(2)] * time.Millisecond
+		restarts := seed%2 == 0
 		w.move(0)
 		for range 200 {
 			if !w.r.Step() {
 				continue
 			}
-			w.run(w.upTo(10 * time.Millisecond))
-			w.nodes[w.r.IntN(len(w.nodes))].say()
+			w.run(w.upTo(2 * w.slow))
+			for range 1 + w.r.IntN(3) {
+				w.nodes[w.r.IntN(len(w.nodes))].say()
+			}
+			if w.owner < 0 && w.r.IntN(5) == 0 && !w.ending() {
+				w.start(w.r.IntN(len(w.nodes)))
+			}
 			switch w.r.IntN(40) {
 			case 0:
-				a, b := w.r.IntN(len(w.nodes)), w.r.IntN(len(w.nodes))
-				if a != b {
-					w.breakLink(a, b)
+				if x, y := w.r.IntN(len(w.nodes)), w.r.IntN(len(w.nodes)); x != y {
+					w.breakLink(x, y, w.upTo(300*time.Millisecond))
 				}
 			case 1, 2:
 				if w.started(0) {
 					w.move(w.r.IntN(len(w.nodes)))
 				}
+			case 3:
+				if to := w.r.IntN(len(w.nodes)); w.started(0) && to != w.owner {
+					w.lose(to, w.upTo(30*time.Second), w.r.IntN(2) == 0)
+				}
+			case 4:
+				if restarts {
+					w.restart(w.r.IntN(len(w.nodes)), w.upTo(300*time.Millisecond))
+				}
 			}
 		}
-		w.run(20 * time.Second)
-		_, doubled, _ := w.verdict()
-		if w.unordered() == 0 {
-			require.LessOrEqual(t, doubled, 200)
+		w.run(60 * time.Second)
+		if w.started(0) {
+			w.move(0)
+		} else {
+			w.start(0)
 		}
-		before := len(w.done)
-		for _, n := range w.nodes {
-			n.say()
-		}
-		w.run(5 * time.Second)
-		require.Len(t, w.done, before+len(w.nodes), "seed %d: mail flows again\n%s", seed, w.tail())
+		w.run(2 * time.Minute)
+		w.require(t, w.started(0), seed, "nobody is open")
+		w.whole(t, seed, false)
+		lost.Add(int64(len(w.broken)))
+		left.Add(int64(w.left))
+		w.flows(t, seed)
 	})
+	require.True(t, lost.Load() > 0 || histories.Replays(), "nothing was ever under way on a link that broke")
+	require.True(t, left.Load() > 0 || histories.Replays(), "no actor was ever left")
+}
+
+// ending reports whether an actor ends.
+func (w *world) ending() bool {
+	for _, n := range w.nodes {
+		if n.router.phase == ending {
+			return true
+		}
+	}
+	return false
+}
+
+// With links that live each message is handled or dropped, once; and what one node has
+// custody of no other drops.
+func TestSmallBoundsLoseNothingUncounted(t *testing.T) {
+	var drops atomic.Int64
+	each(t, func(t *testing.T, seed uint64) {
+		w := newWorld(seed, 2+int(seed%4), 10)
+		w.config.Limit, w.config.Policy = 3+int(seed%18), DropPolicy(seed/7%2)
+		for _, n := range w.nodes {
+			n.begin()
+		}
+		w.slow = time.Millisecond
+		w.window = 1 + w.r.IntN(8)
+		w.move(0)
+		for range 8 {
+			if !w.r.Step() {
+				continue
+			}
+			for range 8 {
+				w.run(w.upTo(10 * time.Millisecond))
+				for range w.r.IntN(16) {
+					w.nodes[w.r.IntN(len(w.nodes))].say()
+				}
+				for _, n := range w.nodes {
+					w.require(t, n.router.queue.counted <= n.router.Limit, seed, "more waits than may")
+				}
+			}
+			if w.started(4 * w.slow) {
+				w.move(w.r.IntN(len(w.nodes)))
+			}
+		}
+		w.run(60 * time.Second)
+		w.whole(t, seed, true)
+		drops.Add(int64(w.drops))
+	})
+	require.True(t, drops.Load() > 0 || histories.Replays(), "the bounds were never met")
 }
 
 // News of an ownership that has ended here does not make the next go on from it: what
 // the actor had left goes before what came after it.
 func TestLateNewsOfAnEndedOwnership(t *testing.T) {
 	d := newDesk(1, 20, DropNewest)
-	relay := func(sequence uint64, payload string) {
-		d.r.Receive(&wire.Relay{Name: "x", From: self(2), To: self(1).Incarnation, Stream: 1, Sequence: sequence,
-			What: &wire.Relay_Envelope{Envelope: &wire.Envelope{Name: "x", Token: 6, Payload: []byte(payload)}}})
+	kept := func(m msg) {
+		d.r.Receive(&wire.Envelope{Name: "x", Token: 6, Payload: payload(m)}, 10, true)
 	}
 	d.r.Host(self(0), 1, true)
 	d.accept(1, 1) // by way of another node, where its mail may still be
 	d.r.Host(self(3), 5, true)
 	d.r.Open(6)
-	relay(1, "3 1")
+	kept(msg{3, 1})
 	require.Equal(t, []int{1}, d.delivered)
 	d.delivered = nil
-	d.r.Ending()
-	d.r.Back(msg{3, 1})
+	d.r.Ending(false)
+	d.r.Back(Item{Local: msg{3, 1}})
 	d.r.Closed()
 	d.r.Host(self(1), 6, true) // late: it was over when it came
-	relay(2, "3 2")
+	kept(msg{3, 2})
 	d.r.Open(8)
 	require.NotContains(t, d.delivered, 2, "before the first, which waits for the crossing")
 	d.r.Host(self(1), 8, true)

@@ -1,7 +1,6 @@
 package route
 
 import (
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -15,389 +14,290 @@ import (
 // goroutine and must not call back.
 type Port interface {
 	// Deliver hands a message to the actor here.
-	Deliver(Item)
-	// Send sends to the Router of the name on another node. Messages to one
-	// address stay in order while the link lives.
+	Deliver(*Item)
+	// Room reports whether mail may be sent to the node at address now. After a
+	// false, Linked is called when there may be.
+	Room(address string) bool
+	// Send sends a message that is not kept. Whatever goes to one address, by which
+	// method ever, stays in order while the link lives.
 	Send(address string, msg proto.Message)
+	// Keep sends what the node at address is to take custody of; false if it is too
+	// large to be sent. What it never takes comes Back, or is Recalled.
+	Keep(address string, it *Item, msg proto.Message) bool
+	// Recall takes back what was kept for address and not acknowledged, in order.
+	Recall(address string) []*Item
 	// Encode makes an envelope of a local message, without name and token.
 	Encode(local any) (*wire.Envelope, error)
-	// Drop gets what found a buffer full, or was left at the end.
-	Drop(Item)
+	// Drop gets what found a buffer full, or was left at the end; why is for people.
+	Drop(it *Item, why string)
 	// Refuse gets what can't be handed over, ever.
-	Refuse(it Item, reason wire.Reason, detail string)
+	Refuse(it *Item, reason wire.Reason, detail string)
 	// Now reads the monotonic clock.
 	Now() time.Duration
 	// Wake has Tick called after d; several may be outstanding.
 	Wake(d time.Duration)
-	// Soon has Acknowledge called when the mail that has arrived is taken up.
-	Soon()
 }
 
 // Config says what a Router is for.
 type Config struct {
 	Name string     // the lease name
 	Self *wire.Node // this node
-	// Limit bounds what waits, and what may be relayed and not acknowledged.
-	Limit  int
-	Policy DropPolicy
-	// Patience is how long a crossing may take. A crossing by way of a node that
-	// was sent nothing for Rest, or for twice that, is not needed.
-	Patience, Rest time.Duration
+	// Limit and Bytes bound what waits here and was accepted from senders; Custody
+	// bounds, in bytes, what waits and was taken over from other nodes.
+	Limit, Bytes, Custody int
+	Policy                DropPolicy
+	// Patience is how long a crossing may take without a sign of progress.
+	Patience time.Duration
+	// TTL is the lease's, and how long mail waits that was routed by a token yet to
+	// come: who holds the name has renewed it since, and so that token was never given.
+	TTL time.Duration
 }
 
 // maxHops is a belt beside the tokens, which alone make loops impossible: a
 // message may chase a name that moves faster than messages do.
 const maxHops = 64
 
-// hop is where mail goes: to the actor here, or to the Router of a node.
-type hop struct {
-	here  bool
-	node  *wire.Node
-	token lease.Token
-}
-
-func (h hop) is(o hop) bool {
-	return h.here == o.here && h.token == o.token && (h.here || h.node.GetIncarnation() == o.node.GetIncarnation())
-}
-
-// path is the way mail went last.
-type path struct {
-	hop
-	sent time.Duration // when, last, but for what went since the last Tick if busy
-	busy bool          // what went Through since the last Tick has no other time
-	used bool          // something was sent there
-	dead bool          // the link broke: what is under way is lost
-}
-
 // Stats counts what a Router did.
 type Stats struct {
 	Buffered  int // waits now
-	Kept      int // relayed, not acknowledged yet
-	Relayed   int // relayed in all
+	Bytes     int // of these, about
+	Relayed   int // forwarded for others, in all
 	Crossings int // begun
 	Unordered int // crossings that were given up
 }
+
+// phase is whether there is an actor here.
+type phase uint8
+
+const (
+	away   phase = iota // none
+	open                // it takes mail
+	ending              // it is done; its mail is coming back
+)
 
 // Router routes the mail of one name. It is not safe for concurrent use.
 type Router struct {
 	Config
 	port Port
 
-	open   bool        // there is an actor here
-	own    lease.Token // it works under it; 0 if its lease has no tokens
-	past   lease.Token // the highest that ever was own
-	since  lease.Token // the first of the tokens by which this node has held the name without a break
-	before lease.Token // past, before the present ownership
-	ending bool        // the actor's mail is coming back
-	back   []Item      // that came back
-	held   queue       // came meanwhile
+	phase phase
+	lost  bool        // ending: the lease was lost, and another may hold the name
+	own   lease.Token // of the last actor that was open here
+	floor lease.Token // below own: the highest token known to be of an earlier ownership
 
 	host  hop // who holds the name by the records
 	known bool
-	doubt bool // the link to host broke: see whether it is there
 
 	path   path
 	cross  *crossing
 	number uint64
 
-	buffer queue // all of it can't go now
-	out    outbox
-	in     map[string]*inbox // by the incarnation that relays
-	acks   map[string]bool   // incarnations that wait for an acknowledgement
-	served bool
-	stats  Stats
+	queue   queue
+	noted   time.Duration // when markers were last told that they wait
+	expired time.Duration // when expire looked last
+	expires time.Duration // when the first has waited too long; 0: none will
+	left    time.Duration // when a lost actor is not waited for any more; 0: it is
+	served  bool
+	pushing bool // this node leaves: the holder need not be open to take custody
+	stats   Stats
 }
 
 // lives counts the Routers of this process. One that follows another of the same
-// node goes on from higher numbers: others remember the earlier one's streams,
-// and answers to its markers may be under way.
+// node goes on from higher numbers: answers to the earlier one's markers may be
+// under way.
 var lives atomic.Uint64
 
 // New returns a Router that knows nothing yet.
 func New(c Config, p Port) *Router {
-	r := &Router{Config: c, port: p, in: map[string]*inbox{}, acks: map[string]bool{}}
-	r.buffer = queue{limit: c.Limit, policy: c.Policy}
-	r.held = r.buffer
-	r.number = lives.Add(1) << 32
-	r.out.stream = r.number
-	return r
+	return &Router{Config: c, port: p, number: lives.Add(1) << 32}
 }
 
 // Open lets mail through to an actor that works under t from now on.
 func (r *Router) Open(t lease.Token) {
-	r.open, r.before, r.own, r.past = true, r.past, t, max(r.past, t)
-	if r.since == 0 {
-		r.since = t
+	if r.phase == away {
+		r.floor = max(r.floor, r.own)
+	}
+	r.phase, r.own = open, max(r.own, t)
+	if !r.mine(r.host) && r.host.token < r.own {
+		r.floor = max(r.floor, r.host.token)
 	}
 	r.flush()
 }
 
-// holds notes by which tokens this node holds the name: one that is transferred
-// and then adopted has two, and who routes by the first is right, too.
-func (r *Router) holds(next hop, known bool) {
-	mine := known && next.node.GetIncarnation() == r.Self.Incarnation
-	switch {
-	case mine && next.token <= r.past && !r.open: // news of what has ended
-	case mine && (r.since == 0 || r.open && r.before < next.token && next.token < r.since):
-		r.since = next.token
-	case mine:
-	case !r.open:
-		r.since = 0
-	case known && r.since < next.token && next.token < r.own:
-		r.since = r.own
+// Ending: the actor is done; its mail comes Back, then Closed is called. lost says that
+// another may hold the name already.
+func (r *Router) Ending(lost bool) {
+	if r.phase == open {
+		r.phase = ending
+	}
+	if r.phase == ending && lost {
+		r.lost = true
+		r.leaveLater()
 	}
 }
 
-// Ending: the actor is done; its mail comes Back, then Closed is called.
-func (r *Router) Ending() { r.ending = true }
+// leaveLater has a lost actor that does not end left behind once another hosts.
+func (r *Router) leaveLater() {
+	if r.phase == ending && r.lost && r.left == 0 && r.remote() {
+		r.left = r.port.Now() + r.Patience
+		r.port.Wake(r.Patience)
+	}
+}
 
 // Back takes what the gate refused, in order.
-func (r *Router) Back(local any) {
-	r.back = append(r.back, Item{Local: local, kept: true, first: true})
+func (r *Router) Back(it Item) {
+	it.kept, it.loose, it.first, it.came = true, false, true, r.port.Now()
+	r.queue.add(&it)
+	switch r.phase {
+	case open:
+		r.phase = ending // its mail comes back before anybody has said so
+	case away:
+		r.flush() // the actor was left behind
+	}
 }
 
-// Closed forgets the actor, whose mail is complete; it goes first from here on.
-// It was accepted once, so the bound does not apply to it.
+// Closed forgets the actor, whose mail is complete; it goes first from here on. An
+// actor that was Left is forgotten already.
 func (r *Router) Closed() {
-	r.open, r.own, r.since, r.ending = false, 0, 0, false
-	rest := r.buffer.take()
-	r.buffer.items = append(append(r.back, rest...), r.held.take()...)
-	r.back = nil
-	// What went to the actor came back: nothing is under way.
-	if r.path.here {
-		r.path = path{}
+	if r.phase == ending {
+		r.leave()
 	}
-	r.flush()
 }
 
 // Left forgets an actor that does not end: what it has not taken stays with it
-// until it comes Back.
+// until it comes Back, later than what its senders send meanwhile.
 func (r *Router) Left() {
-	r.open, r.own, r.since = false, 0, 0
+	if r.phase == ending {
+		r.stats.Unordered++
+		r.leave()
+	}
+}
+
+func (r *Router) leave() {
+	r.phase, r.lost, r.left = away, false, 0
 	if r.path.here {
-		r.path = path{}
+		r.path = path{} // what went to the actor is back: nothing is under way
 	}
 	r.flush()
 }
 
 // Accept routes a message of this node.
-func (r *Router) Accept(local any) { r.accept(Item{Local: local}) }
+func (r *Router) Accept(it Item) { r.accept(&it) }
 
 // Host says who holds the name by the records; known is false if nobody does.
 func (r *Router) Host(node *wire.Node, token lease.Token, known bool) {
-	r.holds(hop{node: node, token: token}, known)
 	if !known {
-		r.known, r.doubt = false, false
+		r.known = false
 		return
+	}
+	next := hop{node: node, token: token}
+	if r.phase == open && !r.mine(next) && token < r.own {
+		r.floor = max(r.floor, token)
 	}
 	if r.known && token < r.host.token {
 		return // a later ownership was told of by its holder
 	}
-	next := hop{node: node, token: token}
-	if !r.known || !r.host.is(next) {
-		r.doubt = false
-		if r.cross != nil && r.cross.probe {
-			r.cross = nil
-		}
+	if r.mine(next) && !r.mine(r.host) && r.host.token < token {
+		r.floor = max(r.floor, r.host.token)
 	}
 	r.host, r.known = next, true
+	r.leaveLater()
 	r.flush()
 }
 
 // Gone says that the link to address broke.
 func (r *Router) Gone(address string) {
-	if r.path.used && r.path.node.GetAddress() == address {
-		r.path.dead = true
+	if !r.path.here && r.path.node.GetAddress() == address {
+		r.path.dead, r.path.confirmed = r.path.used, false
 	}
-	if r.known && r.host.node.GetAddress() == address && r.remote() {
-		r.doubt = true
-	}
-	if c := r.cross; c != nil && !c.probe && c.via.node.GetAddress() == address {
-		r.cross = nil
+	if c := r.cross; c != nil && c.via.node.GetAddress() == address {
+		r.cross = nil // the marker may be lost
 	}
 	r.flush()
 }
 
-// Receive takes a message of another node's Router; false if it is none.
-func (r *Router) Receive(msg any) bool {
+// Linked says that there may be room for mail to address, or that what was kept for
+// it has arrived.
+func (r *Router) Linked(address string) {
+	if r.path.dead && r.path.node.GetAddress() == address {
+		r.path.dead = false // what is kept goes on
+	}
+	r.flush()
+}
+
+// Returned takes what was kept for a node that never took it, in order: it goes first.
+func (r *Router) Returned(items []*Item) {
+	r.path.confirmed = false
+	r.reclaim(items)
+	r.flush()
+}
+
+// Receive takes a message of another node's Router; kept says that this node has
+// custody of it now. false if it is no such message.
+func (r *Router) Receive(msg any, size int, kept bool) bool {
 	switch m := msg.(type) {
 	case *wire.Envelope:
 		r.served = true
-		r.accept(Item{Wire: m, kept: true})
-	case *wire.Relay:
-		r.served = true
-		r.relayed(m)
-	case *wire.RelayAck:
-		r.acknowledged(m)
+		it := &Item{Wire: m, kept: true, loose: !kept, Size: size}
+		if m.Left > 0 {
+			it.Until = r.port.Now() + time.Duration(m.Left)*time.Millisecond
+		}
+		r.accept(it)
 	case *wire.Marker:
 		r.served = true
-		r.accept(Item{marker: m, kept: true})
+		r.accept(&Item{marker: m, kept: true})
 	case *wire.MarkerAck:
 		r.answered(m)
+	case *wire.MarkerWaits:
+		if c := r.cross; c != nil && !c.ask && m.Number == c.number {
+			c.until = r.port.Now() + r.Patience
+		}
 	default:
 		return false
 	}
 	return true
-}
-
-// accept routes one item behind those that wait for the same, or drops what
-// there is no room for.
-func (r *Router) accept(it Item) {
-	if q := r.route(it); q != nil {
-		if out, dropped := q.push(it); dropped {
-			r.port.Drop(out)
-		}
-		r.probe()
-	}
-}
-
-// route sends it on, or says where it has to wait.
-func (r *Router) route(it Item) (wait *queue) {
-	switch {
-	case it.Wire != nil && it.Wire.Name != r.Name:
-		r.port.Refuse(it, wire.Reason_REASON_NO_HOLDER, "addressed to another name")
-	case it.marker != nil && it.marker.Name != r.Name:
-	case it.marker != nil && r.ours(it.marker):
-		r.home(it.marker)
-	case it.hops() > maxHops:
-		if it.marker == nil {
-			r.port.Refuse(it, wire.Reason_REASON_TOO_MANY_HOPS, "")
-		}
-	case r.ending:
-		return &r.held
-	case !r.send(it):
-		return &r.buffer
-	}
-	return nil
-}
-
-func (r *Router) ours(m *wire.Marker) bool { return m.From.GetIncarnation() == r.Self.Incarnation }
-
-// flush finds the way anew and sends what waits and can go, in order, after
-// anything changed. What can't is passed over: whatever holds up one message of
-// a sender holds up its later ones, too. So all that waits can't go now.
-func (r *Router) flush() {
-	if r.ending {
-		return
-	}
-	r.reroute()
-	slices.SortStableFunc(r.buffer.items, older)
-	for _, it := range r.buffer.take() {
-		if !r.send(it) {
-			r.buffer.items = append(r.buffer.items, it)
-		}
-	}
-	r.roomAgain()
-}
-
-// target is where mail has to go; false if nobody is known.
-func (r *Router) target() (hop, bool) {
-	switch {
-	case r.open:
-		return hop{here: true, token: r.own}, !r.ending
-	case r.remote():
-		return r.host, true
-	}
-	return hop{}, false
-}
-
-// remote reports whether another node is known to hold the name.
-func (r *Router) remote() bool {
-	n := r.host.node
-	return r.known && n.GetAddress() != "" && n.Address != r.Self.Address &&
-		n.Incarnation != r.Self.Incarnation && r.host.token > r.past
-}
-
-// send delivers or forwards it; false if it has to wait.
-func (r *Router) send(it Item) bool {
-	t, ok := r.target()
-	routed := it.routed()
-	switch {
-	case !ok:
-		return false
-	case t.here && routed > t.token, !t.here && routed >= t.token:
-		return false // its sender knows more than we do
-	case t.here && routed >= r.since:
-		r.deliver(it) // it came by nobody's old way
-		return true
-	case !r.path.is(t):
-		return false // a crossing is under way
-	case t.here:
-		r.deliver(it)
-		return true
-	case r.doubt || r.out.full(r.Limit):
-		return false
-	}
-	r.forward(t, it)
-	return true
-}
-
-func (r *Router) deliver(it Item) {
-	if it.marker == nil {
-		r.port.Deliver(it)
-		return
-	}
-	r.port.Send(it.marker.From.GetAddress(), &wire.MarkerAck{Name: r.Name, Number: it.marker.Number, From: r.Self, Token: uint64(r.own)})
-}
-
-// forward sends it to the Router of t.
-func (r *Router) forward(t hop, it Item) {
-	msg := proto.Message(nil)
-	switch {
-	case it.marker != nil:
-		m := proto.CloneOf(it.marker)
-		m.Token, m.Hops = uint64(t.token), m.Hops+1
-		msg = m
-	case it.Wire != nil:
-		e := proto.CloneOf(it.Wire)
-		e.Token, e.Hops = uint64(t.token), e.Hops+1
-		msg = e
-	default:
-		e, err := r.port.Encode(it.Local)
-		if err != nil {
-			r.port.Refuse(it, wire.ReasonOf(err), err.Error())
-			return
-		}
-		e.Name, e.Token = r.Name, uint64(t.token)
-		msg = e
-	}
-	r.path.used, r.path.sent = true, r.port.Now()
-	if it.kept {
-		r.relay(t, it, msg)
-		return
-	}
-	r.port.Send(t.node.Address, msg)
 }
 
 // Tick looks at what is due.
 func (r *Router) Tick() {
 	now := r.port.Now()
-	if r.path.busy {
-		r.path.busy, r.path.sent = false, now
+	switch {
+	case r.left == 0:
+	case now < r.left:
+		r.port.Wake(r.left - now) // of several wakes the port may have kept the earliest
+	default:
+		r.Left()
 	}
-	if c := r.cross; c != nil && now >= c.until {
-		if c.probe {
-			r.cross = nil
-			r.probe()
-		} else {
-			r.giveUp()
-		}
+	switch c := r.cross; {
+	case c == nil:
+	case now < c.until:
+		r.port.Wake(c.until - now)
+	case c.ask && r.queue.empty():
+		r.cross = nil // there is nothing to hand over any more
+	case c.ask:
+		c.pause *= 2
+		r.remind(c)
+	default:
+		r.giveUp()
 	}
-	r.repeat(now)
-	if c := r.cross; c != nil { // of several wakes the port may have kept the earliest
-		r.port.Wake(max(c.until-now, time.Millisecond))
+	r.expire(now)
+}
+
+// Push hands over what this node has custody of though the holder has not said that it
+// is open: this node will leave. More than half of what a node takes custody of stays
+// here, as the holder may have to drop it.
+func (r *Router) Push() {
+	if r.queue.kept+r.queue.bytes <= r.Custody/2 {
+		r.pushing = true
+		r.flush()
 	}
 }
 
 // Shut gives up everything that is left.
 func (r *Router) Shut() {
-	r.Acknowledge() // else it would come again, to the next Router here
-	rest := append(append(r.out.take(), r.back...), r.buffer.take()...)
-	rest = append(rest, r.held.take()...)
-	r.back = nil
-	for _, it := range rest {
+	for _, it := range r.queue.take() {
 		if it.marker == nil {
-			r.port.Drop(it)
+			r.port.Drop(it, "the node's part in the name has ended")
 		}
 	}
 }

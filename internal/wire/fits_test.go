@@ -15,13 +15,13 @@ func TestFits(t *testing.T) {
 	for _, msg := range []any{
 		nil, "text", &wire.Candidate{}, &wire.Envelope{Name: over},
 		&wire.Candidate{From: &wire.Node{Address: most, Incarnation: most}, Id: most},
-		&wire.Relay{From: &wire.Node{Address: most, Incarnation: most}},
+		&wire.Probe{From: &wire.Node{Address: most, Incarnation: most}},
 	} {
 		require.True(t, wire.Fits(msg), "%T", msg)
 	}
 	for _, msg := range []any{
 		&wire.Candidate{Id: over}, &wire.Offer{Id: over},
-		&wire.Candidate{From: &wire.Node{Address: over}}, &wire.Relay{From: &wire.Node{Incarnation: over}},
+		&wire.Candidate{From: &wire.Node{Address: over}}, &wire.Probe{From: &wire.Node{Incarnation: over}},
 		&wire.Marker{From: &wire.Node{Incarnation: over}}, &wire.Report{From: &wire.Node{Address: over}},
 	} {
 		require.False(t, wire.Fits(msg), "%T", msg)

@@ -38,6 +38,10 @@ const (
 	Reason_REASON_NO_HOLDER Reason = 5
 	// It was forwarded too often.
 	Reason_REASON_TOO_MANY_HOPS Reason = 6
+	// Who asked does not wait for the answer any more.
+	Reason_REASON_EXPIRED Reason = 7
+	// It was routed by an ownership that never was.
+	Reason_REASON_NO_SUCH_TOKEN Reason = 8
 )
 
 // Enum value maps for Reason.
@@ -50,6 +54,8 @@ var (
 		4: "REASON_OVERFLOW",
 		5: "REASON_NO_HOLDER",
 		6: "REASON_TOO_MANY_HOPS",
+		7: "REASON_EXPIRED",
+		8: "REASON_NO_SUCH_TOKEN",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":   0,
@@ -59,6 +65,8 @@ var (
 		"REASON_OVERFLOW":      4,
 		"REASON_NO_HOLDER":     5,
 		"REASON_TOO_MANY_HOPS": 6,
+		"REASON_EXPIRED":       7,
+		"REASON_NO_SUCH_TOKEN": 8,
 	}
 )
 
@@ -118,7 +126,10 @@ type Envelope struct {
 	Key string `protobuf:"bytes,11,opt,name=key,proto3" json:"key,omitempty"`
 	// The actor on the receiving node that it is for, where no name is meant: a
 	// reply.
-	Target        *Address `protobuf:"bytes,12,opt,name=target,proto3" json:"target,omitempty"`
+	Target *Address `protobuf:"bytes,12,opt,name=target,proto3" json:"target,omitempty"`
+	// For how many milliseconds the sender goes on waiting for a reply; 0 if that is
+	// not known.
+	Left          uint64 `protobuf:"varint,13,opt,name=left,proto3" json:"left,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -235,6 +246,13 @@ func (x *Envelope) GetTarget() *Address {
 		return x.Target
 	}
 	return nil
+}
+
+func (x *Envelope) GetLeft() uint64 {
+	if x != nil {
+		return x.Left
+	}
+	return 0
 }
 
 // Address is where an actor is reached.
@@ -441,41 +459,43 @@ func (x *Node) GetIncarnation() string {
 	return ""
 }
 
-// Relay is an envelope that the sending node keeps until it is acknowledged. The
-// relays of one stream are numbered from 1 and taken up in that order.
-type Relay struct {
+// Frame carries one thing that the sending node keeps until the receiving one has
+// taken custody of it. The frames between two lives are numbered upwards, with gaps
+// where the sender took one back.
+type Frame struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	From  *Node                  `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
-	// The incarnation that is to take it up; another ignores it.
-	To string `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
-	// Told from earlier streams between the same two.
-	Stream   uint64 `protobuf:"varint,3,opt,name=stream,proto3" json:"stream,omitempty"`
-	Sequence uint64 `protobuf:"varint,4,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// The life of the sending node.
+	From string `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	// The link that it goes over; a frame of an earlier one is late.
+	Link   uint64 `protobuf:"varint,2,opt,name=link,proto3" json:"link,omitempty"`
+	Number uint64 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`
+	// The actor on the receiving node that it is for.
+	To string `protobuf:"bytes,4,opt,name=to,proto3" json:"to,omitempty"`
 	// Types that are valid to be assigned to What:
 	//
-	//	*Relay_Envelope
-	//	*Relay_Marker
-	What isRelay_What `protobuf_oneof:"what"`
-	// The lease name.
-	Name          string `protobuf:"bytes,7,opt,name=name,proto3" json:"name,omitempty"`
+	//	*Frame_Envelope
+	//	*Frame_Marker
+	//	*Frame_State
+	//	*Frame_HandedOver
+	What          isFrame_What `protobuf_oneof:"what"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Relay) Reset() {
-	*x = Relay{}
+func (x *Frame) Reset() {
+	*x = Frame{}
 	mi := &file_wire_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Relay) String() string {
+func (x *Frame) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Relay) ProtoMessage() {}
+func (*Frame) ProtoMessage() {}
 
-func (x *Relay) ProtoReflect() protoreflect.Message {
+func (x *Frame) ProtoReflect() protoreflect.Message {
 	mi := &file_wire_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -487,114 +507,138 @@ func (x *Relay) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Relay.ProtoReflect.Descriptor instead.
-func (*Relay) Descriptor() ([]byte, []int) {
+// Deprecated: Use Frame.ProtoReflect.Descriptor instead.
+func (*Frame) Descriptor() ([]byte, []int) {
 	return file_wire_proto_rawDescGZIP(), []int{4}
 }
 
-func (x *Relay) GetFrom() *Node {
+func (x *Frame) GetFrom() string {
 	if x != nil {
 		return x.From
 	}
-	return nil
+	return ""
 }
 
-func (x *Relay) GetTo() string {
+func (x *Frame) GetLink() uint64 {
+	if x != nil {
+		return x.Link
+	}
+	return 0
+}
+
+func (x *Frame) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Frame) GetTo() string {
 	if x != nil {
 		return x.To
 	}
 	return ""
 }
 
-func (x *Relay) GetStream() uint64 {
-	if x != nil {
-		return x.Stream
-	}
-	return 0
-}
-
-func (x *Relay) GetSequence() uint64 {
-	if x != nil {
-		return x.Sequence
-	}
-	return 0
-}
-
-func (x *Relay) GetWhat() isRelay_What {
+func (x *Frame) GetWhat() isFrame_What {
 	if x != nil {
 		return x.What
 	}
 	return nil
 }
 
-func (x *Relay) GetEnvelope() *Envelope {
+func (x *Frame) GetEnvelope() *Envelope {
 	if x != nil {
-		if x, ok := x.What.(*Relay_Envelope); ok {
+		if x, ok := x.What.(*Frame_Envelope); ok {
 			return x.Envelope
 		}
 	}
 	return nil
 }
 
-func (x *Relay) GetMarker() *Marker {
+func (x *Frame) GetMarker() *Marker {
 	if x != nil {
-		if x, ok := x.What.(*Relay_Marker); ok {
+		if x, ok := x.What.(*Frame_Marker); ok {
 			return x.Marker
 		}
 	}
 	return nil
 }
 
-func (x *Relay) GetName() string {
+func (x *Frame) GetState() *EntityState {
 	if x != nil {
-		return x.Name
+		if x, ok := x.What.(*Frame_State); ok {
+			return x.State
+		}
 	}
-	return ""
+	return nil
 }
 
-type isRelay_What interface {
-	isRelay_What()
+func (x *Frame) GetHandedOver() *HandedOver {
+	if x != nil {
+		if x, ok := x.What.(*Frame_HandedOver); ok {
+			return x.HandedOver
+		}
+	}
+	return nil
 }
 
-type Relay_Envelope struct {
+type isFrame_What interface {
+	isFrame_What()
+}
+
+type Frame_Envelope struct {
 	Envelope *Envelope `protobuf:"bytes,5,opt,name=envelope,proto3,oneof"`
 }
 
-type Relay_Marker struct {
+type Frame_Marker struct {
 	Marker *Marker `protobuf:"bytes,6,opt,name=marker,proto3,oneof"`
 }
 
-func (*Relay_Envelope) isRelay_What() {}
+type Frame_State struct {
+	State *EntityState `protobuf:"bytes,7,opt,name=state,proto3,oneof"`
+}
 
-func (*Relay_Marker) isRelay_What() {}
+type Frame_HandedOver struct {
+	HandedOver *HandedOver `protobuf:"bytes,8,opt,name=handed_over,json=handedOver,proto3,oneof"`
+}
 
-// RelayAck says that every relay of a stream up to sequence was taken up.
-type RelayAck struct {
-	state    protoimpl.MessageState `protogen:"open.v1"`
-	Name     string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	From     *Node                  `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
-	Stream   uint64                 `protobuf:"varint,3,opt,name=stream,proto3" json:"stream,omitempty"`
-	Sequence uint64                 `protobuf:"varint,4,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	// There is room again for what was not taken up: send it now.
-	Again         bool `protobuf:"varint,5,opt,name=again,proto3" json:"again,omitempty"`
+func (*Frame_Envelope) isFrame_What() {}
+
+func (*Frame_Marker) isFrame_What() {}
+
+func (*Frame_State) isFrame_What() {}
+
+func (*Frame_HandedOver) isFrame_What() {}
+
+// Probe goes behind what was sent, and asks what has arrived. The first on a link
+// opens it.
+type Probe struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The address of the sending node, and its life.
+	From *Node `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	// Grows with every link that the sender makes.
+	Link uint64 `protobuf:"varint,2,opt,name=link,proto3" json:"link,omitempty"`
+	// Grows with every probe.
+	Number        uint64 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *RelayAck) Reset() {
-	*x = RelayAck{}
+func (x *Probe) Reset() {
+	*x = Probe{}
 	mi := &file_wire_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *RelayAck) String() string {
+func (x *Probe) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*RelayAck) ProtoMessage() {}
+func (*Probe) ProtoMessage() {}
 
-func (x *RelayAck) ProtoReflect() protoreflect.Message {
+func (x *Probe) ProtoReflect() protoreflect.Message {
 	mi := &file_wire_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -606,44 +650,101 @@ func (x *RelayAck) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use RelayAck.ProtoReflect.Descriptor instead.
-func (*RelayAck) Descriptor() ([]byte, []int) {
+// Deprecated: Use Probe.ProtoReflect.Descriptor instead.
+func (*Probe) Descriptor() ([]byte, []int) {
 	return file_wire_proto_rawDescGZIP(), []int{5}
 }
 
-func (x *RelayAck) GetName() string {
-	if x != nil {
-		return x.Name
-	}
-	return ""
-}
-
-func (x *RelayAck) GetFrom() *Node {
+func (x *Probe) GetFrom() *Node {
 	if x != nil {
 		return x.From
 	}
 	return nil
 }
 
-func (x *RelayAck) GetStream() uint64 {
+func (x *Probe) GetLink() uint64 {
 	if x != nil {
-		return x.Stream
+		return x.Link
 	}
 	return 0
 }
 
-func (x *RelayAck) GetSequence() uint64 {
+func (x *Probe) GetNumber() uint64 {
 	if x != nil {
-		return x.Sequence
+		return x.Number
 	}
 	return 0
 }
 
-func (x *RelayAck) GetAgain() bool {
+// Ack answers a Probe: everything that was sent before it, on its link, was read.
+type Ack struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The address of the node that answers, and its life.
+	From   *Node  `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	Link   uint64 `protobuf:"varint,2,opt,name=link,proto3" json:"link,omitempty"`
+	Number uint64 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`
+	// The number of the last frame that was taken.
+	Taken         uint64 `protobuf:"varint,4,opt,name=taken,proto3" json:"taken,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Ack) Reset() {
+	*x = Ack{}
+	mi := &file_wire_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Ack) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Ack) ProtoMessage() {}
+
+func (x *Ack) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[6]
 	if x != nil {
-		return x.Again
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
 	}
-	return false
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Ack.ProtoReflect.Descriptor instead.
+func (*Ack) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Ack) GetFrom() *Node {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *Ack) GetLink() uint64 {
+	if x != nil {
+		return x.Link
+	}
+	return 0
+}
+
+func (x *Ack) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Ack) GetTaken() uint64 {
+	if x != nil {
+		return x.Taken
+	}
+	return 0
 }
 
 // Marker goes the way that messages went before, behind them. Who holds the name
@@ -662,7 +763,7 @@ type Marker struct {
 
 func (x *Marker) Reset() {
 	*x = Marker{}
-	mi := &file_wire_proto_msgTypes[6]
+	mi := &file_wire_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -674,7 +775,7 @@ func (x *Marker) String() string {
 func (*Marker) ProtoMessage() {}
 
 func (x *Marker) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[6]
+	mi := &file_wire_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -687,7 +788,7 @@ func (x *Marker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Marker.ProtoReflect.Descriptor instead.
 func (*Marker) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{6}
+	return file_wire_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Marker) GetName() string {
@@ -725,6 +826,67 @@ func (x *Marker) GetHops() uint32 {
 	return 0
 }
 
+// MarkerWaits tells the sender of a marker that it waits behind mail that moves.
+type MarkerWaits struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	From          *Node                  `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
+	Number        uint64                 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MarkerWaits) Reset() {
+	*x = MarkerWaits{}
+	mi := &file_wire_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MarkerWaits) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MarkerWaits) ProtoMessage() {}
+
+func (x *MarkerWaits) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MarkerWaits.ProtoReflect.Descriptor instead.
+func (*MarkerWaits) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *MarkerWaits) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *MarkerWaits) GetFrom() *Node {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *MarkerWaits) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
 type MarkerAck struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Name   string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -738,7 +900,7 @@ type MarkerAck struct {
 
 func (x *MarkerAck) Reset() {
 	*x = MarkerAck{}
-	mi := &file_wire_proto_msgTypes[7]
+	mi := &file_wire_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -750,7 +912,7 @@ func (x *MarkerAck) String() string {
 func (*MarkerAck) ProtoMessage() {}
 
 func (x *MarkerAck) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[7]
+	mi := &file_wire_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -763,7 +925,7 @@ func (x *MarkerAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkerAck.ProtoReflect.Descriptor instead.
 func (*MarkerAck) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{7}
+	return file_wire_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *MarkerAck) GetName() string {
@@ -813,7 +975,7 @@ type Candidate struct {
 
 func (x *Candidate) Reset() {
 	*x = Candidate{}
-	mi := &file_wire_proto_msgTypes[8]
+	mi := &file_wire_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -825,7 +987,7 @@ func (x *Candidate) String() string {
 func (*Candidate) ProtoMessage() {}
 
 func (x *Candidate) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[8]
+	mi := &file_wire_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -838,7 +1000,7 @@ func (x *Candidate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Candidate.ProtoReflect.Descriptor instead.
 func (*Candidate) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{8}
+	return file_wire_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Candidate) GetName() string {
@@ -895,7 +1057,7 @@ type Invite struct {
 
 func (x *Invite) Reset() {
 	*x = Invite{}
-	mi := &file_wire_proto_msgTypes[9]
+	mi := &file_wire_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -907,7 +1069,7 @@ func (x *Invite) String() string {
 func (*Invite) ProtoMessage() {}
 
 func (x *Invite) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[9]
+	mi := &file_wire_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -920,7 +1082,7 @@ func (x *Invite) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invite.ProtoReflect.Descriptor instead.
 func (*Invite) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{9}
+	return file_wire_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Invite) GetName() string {
@@ -963,7 +1125,7 @@ type Offer struct {
 
 func (x *Offer) Reset() {
 	*x = Offer{}
-	mi := &file_wire_proto_msgTypes[10]
+	mi := &file_wire_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -975,7 +1137,7 @@ func (x *Offer) String() string {
 func (*Offer) ProtoMessage() {}
 
 func (x *Offer) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[10]
+	mi := &file_wire_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -988,7 +1150,7 @@ func (x *Offer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Offer.ProtoReflect.Descriptor instead.
 func (*Offer) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{10}
+	return file_wire_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Offer) GetName() string {
@@ -1062,18 +1224,18 @@ type HandedOver struct {
 	Number uint64                 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`
 	// It came to nothing: the name is free, or still the other's.
 	Off bool `protobuf:"varint,4,opt,name=off,proto3" json:"off,omitempty"`
-	// What the actor handed over, if it did.
-	Stateful bool   `protobuf:"varint,5,opt,name=stateful,proto3" json:"stateful,omitempty"`
-	State    []byte `protobuf:"bytes,6,opt,name=state,proto3" json:"state,omitempty"`
 	// The nonce of the offer that the lease went to: the last that had arrived.
-	Nonce         uint64 `protobuf:"varint,7,opt,name=nonce,proto3" json:"nonce,omitempty"`
+	Nonce uint64 `protobuf:"varint,7,opt,name=nonce,proto3" json:"nonce,omitempty"`
+	// How many states the hand-over has, by what its EntityStates say, too: one that
+	// did not come before this does not come any more.
+	States        uint32 `protobuf:"varint,8,opt,name=states,proto3" json:"states,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HandedOver) Reset() {
 	*x = HandedOver{}
-	mi := &file_wire_proto_msgTypes[11]
+	mi := &file_wire_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1085,7 +1247,7 @@ func (x *HandedOver) String() string {
 func (*HandedOver) ProtoMessage() {}
 
 func (x *HandedOver) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[11]
+	mi := &file_wire_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1098,7 +1260,7 @@ func (x *HandedOver) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandedOver.ProtoReflect.Descriptor instead.
 func (*HandedOver) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{11}
+	return file_wire_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *HandedOver) GetName() string {
@@ -1129,23 +1291,16 @@ func (x *HandedOver) GetOff() bool {
 	return false
 }
 
-func (x *HandedOver) GetStateful() bool {
-	if x != nil {
-		return x.Stateful
-	}
-	return false
-}
-
-func (x *HandedOver) GetState() []byte {
-	if x != nil {
-		return x.State
-	}
-	return nil
-}
-
 func (x *HandedOver) GetNonce() uint64 {
 	if x != nil {
 		return x.Nonce
+	}
+	return 0
+}
+
+func (x *HandedOver) GetStates() uint32 {
+	if x != nil {
+		return x.States
 	}
 	return 0
 }
@@ -1169,7 +1324,7 @@ type Order struct {
 
 func (x *Order) Reset() {
 	*x = Order{}
-	mi := &file_wire_proto_msgTypes[12]
+	mi := &file_wire_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1181,7 +1336,7 @@ func (x *Order) String() string {
 func (*Order) ProtoMessage() {}
 
 func (x *Order) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[12]
+	mi := &file_wire_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1194,7 +1349,7 @@ func (x *Order) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Order.ProtoReflect.Descriptor instead.
 func (*Order) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{12}
+	return file_wire_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Order) GetType() string {
@@ -1253,7 +1408,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_wire_proto_msgTypes[13]
+	mi := &file_wire_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1265,7 +1420,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[13]
+	mi := &file_wire_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1278,7 +1433,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{13}
+	return file_wire_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Assignment) GetShard() uint32 {
@@ -1318,7 +1473,7 @@ type Report struct {
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_wire_proto_msgTypes[14]
+	mi := &file_wire_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1330,7 +1485,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[14]
+	mi := &file_wire_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1343,7 +1498,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{14}
+	return file_wire_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Report) GetType() string {
@@ -1384,7 +1539,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_wire_proto_msgTypes[15]
+	mi := &file_wire_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1396,7 +1551,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[15]
+	mi := &file_wire_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1409,7 +1564,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{15}
+	return file_wire_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Failure) GetShard() uint32 {
@@ -1439,7 +1594,7 @@ type Depart struct {
 
 func (x *Depart) Reset() {
 	*x = Depart{}
-	mi := &file_wire_proto_msgTypes[16]
+	mi := &file_wire_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1451,7 +1606,7 @@ func (x *Depart) String() string {
 func (*Depart) ProtoMessage() {}
 
 func (x *Depart) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[16]
+	mi := &file_wire_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1464,7 +1619,7 @@ func (x *Depart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Depart.ProtoReflect.Descriptor instead.
 func (*Depart) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{16}
+	return file_wire_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Depart) GetType() string {
@@ -1500,7 +1655,7 @@ type Stranded struct {
 
 func (x *Stranded) Reset() {
 	*x = Stranded{}
-	mi := &file_wire_proto_msgTypes[17]
+	mi := &file_wire_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1512,7 +1667,7 @@ func (x *Stranded) String() string {
 func (*Stranded) ProtoMessage() {}
 
 func (x *Stranded) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[17]
+	mi := &file_wire_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1525,7 +1680,7 @@ func (x *Stranded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stranded.ProtoReflect.Descriptor instead.
 func (*Stranded) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{17}
+	return file_wire_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Stranded) GetType() string {
@@ -1554,7 +1709,7 @@ type Inquiry struct {
 
 func (x *Inquiry) Reset() {
 	*x = Inquiry{}
-	mi := &file_wire_proto_msgTypes[18]
+	mi := &file_wire_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1566,7 +1721,7 @@ func (x *Inquiry) String() string {
 func (*Inquiry) ProtoMessage() {}
 
 func (x *Inquiry) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[18]
+	mi := &file_wire_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1579,7 +1734,7 @@ func (x *Inquiry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Inquiry.ProtoReflect.Descriptor instead.
 func (*Inquiry) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{18}
+	return file_wire_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Inquiry) GetType() string {
@@ -1616,7 +1771,7 @@ type Account struct {
 
 func (x *Account) Reset() {
 	*x = Account{}
-	mi := &file_wire_proto_msgTypes[19]
+	mi := &file_wire_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1628,7 +1783,7 @@ func (x *Account) String() string {
 func (*Account) ProtoMessage() {}
 
 func (x *Account) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[19]
+	mi := &file_wire_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1641,7 +1796,7 @@ func (x *Account) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Account.ProtoReflect.Descriptor instead.
 func (*Account) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{19}
+	return file_wire_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Account) GetType() string {
@@ -1665,23 +1820,26 @@ func (x *Account) GetJson() []byte {
 	return nil
 }
 
-// EntityState is what an entity handed over; it goes before the HandedOver of its
-// shard.
+// EntityState is the state that one actor handed over; it goes before the HandedOver
+// of its name.
 type EntityState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The lease name of the shard, and the hand-over's number.
-	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	From          *Node  `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
-	Number        uint64 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`
-	Key           string `protobuf:"bytes,4,opt,name=key,proto3" json:"key,omitempty"`
-	State         []byte `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"`
+	// The lease name, and the hand-over's number.
+	Name   string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	From   *Node  `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
+	Number uint64 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`
+	// As in the envelope.
+	Key   string `protobuf:"bytes,4,opt,name=key,proto3" json:"key,omitempty"`
+	State []byte `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"`
+	// How many states the hand-over has.
+	States        uint32 `protobuf:"varint,6,opt,name=states,proto3" json:"states,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *EntityState) Reset() {
 	*x = EntityState{}
-	mi := &file_wire_proto_msgTypes[20]
+	mi := &file_wire_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1693,7 +1851,7 @@ func (x *EntityState) String() string {
 func (*EntityState) ProtoMessage() {}
 
 func (x *EntityState) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[20]
+	mi := &file_wire_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1706,7 +1864,7 @@ func (x *EntityState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EntityState.ProtoReflect.Descriptor instead.
 func (*EntityState) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{20}
+	return file_wire_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *EntityState) GetName() string {
@@ -1744,12 +1902,19 @@ func (x *EntityState) GetState() []byte {
 	return nil
 }
 
+func (x *EntityState) GetStates() uint32 {
+	if x != nil {
+		return x.States
+	}
+	return 0
+}
+
 var File_wire_proto protoreflect.FileDescriptor
 
 const file_wire_proto_rawDesc = "" +
 	"\n" +
 	"\n" +
-	"wire.proto\x12\x10holdfast.wire.v1\"\xb9\x03\n" +
+	"wire.proto\x12\x10holdfast.wire.v1\"\xcd\x03\n" +
 	"\bEnvelope\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x12\n" +
@@ -1763,7 +1928,8 @@ const file_wire_proto_rawDesc = "" +
 	"\bsequence\x18\n" +
 	" \x01(\x04R\bsequence\x12\x10\n" +
 	"\x03key\x18\v \x01(\tR\x03key\x121\n" +
-	"\x06target\x18\f \x01(\v2\x19.holdfast.wire.v1.AddressR\x06target\x1a:\n" +
+	"\x06target\x18\f \x01(\v2\x19.holdfast.wire.v1.AddressR\x06target\x12\x12\n" +
+	"\x04left\x18\r \x01(\x04R\x04left\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"R\n" +
@@ -1781,28 +1947,37 @@ const file_wire_proto_rawDesc = "" +
 	"\x06detail\x18\x06 \x01(\tR\x06detail\"B\n" +
 	"\x04Node\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12 \n" +
-	"\vincarnation\x18\x02 \x01(\tR\vincarnation\"\x81\x02\n" +
-	"\x05Relay\x12*\n" +
-	"\x04from\x18\x01 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12\x0e\n" +
-	"\x02to\x18\x02 \x01(\tR\x02to\x12\x16\n" +
-	"\x06stream\x18\x03 \x01(\x04R\x06stream\x12\x1a\n" +
-	"\bsequence\x18\x04 \x01(\x04R\bsequence\x128\n" +
+	"\vincarnation\x18\x02 \x01(\tR\vincarnation\"\xc5\x02\n" +
+	"\x05Frame\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\tR\x04from\x12\x12\n" +
+	"\x04link\x18\x02 \x01(\x04R\x04link\x12\x16\n" +
+	"\x06number\x18\x03 \x01(\x04R\x06number\x12\x0e\n" +
+	"\x02to\x18\x04 \x01(\tR\x02to\x128\n" +
 	"\benvelope\x18\x05 \x01(\v2\x1a.holdfast.wire.v1.EnvelopeH\x00R\benvelope\x122\n" +
-	"\x06marker\x18\x06 \x01(\v2\x18.holdfast.wire.v1.MarkerH\x00R\x06marker\x12\x12\n" +
-	"\x04name\x18\a \x01(\tR\x04nameB\x06\n" +
-	"\x04what\"\x94\x01\n" +
-	"\bRelayAck\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12*\n" +
-	"\x04from\x18\x02 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12\x16\n" +
-	"\x06stream\x18\x03 \x01(\x04R\x06stream\x12\x1a\n" +
-	"\bsequence\x18\x04 \x01(\x04R\bsequence\x12\x14\n" +
-	"\x05again\x18\x05 \x01(\bR\x05again\"\x8a\x01\n" +
+	"\x06marker\x18\x06 \x01(\v2\x18.holdfast.wire.v1.MarkerH\x00R\x06marker\x125\n" +
+	"\x05state\x18\a \x01(\v2\x1d.holdfast.wire.v1.EntityStateH\x00R\x05state\x12?\n" +
+	"\vhanded_over\x18\b \x01(\v2\x1c.holdfast.wire.v1.HandedOverH\x00R\n" +
+	"handedOverB\x06\n" +
+	"\x04what\"_\n" +
+	"\x05Probe\x12*\n" +
+	"\x04from\x18\x01 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12\x12\n" +
+	"\x04link\x18\x02 \x01(\x04R\x04link\x12\x16\n" +
+	"\x06number\x18\x03 \x01(\x04R\x06number\"s\n" +
+	"\x03Ack\x12*\n" +
+	"\x04from\x18\x01 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12\x12\n" +
+	"\x04link\x18\x02 \x01(\x04R\x04link\x12\x16\n" +
+	"\x06number\x18\x03 \x01(\x04R\x06number\x12\x14\n" +
+	"\x05taken\x18\x04 \x01(\x04R\x05taken\"\x8a\x01\n" +
 	"\x06Marker\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12*\n" +
 	"\x04from\x18\x02 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12\x16\n" +
 	"\x06number\x18\x03 \x01(\x04R\x06number\x12\x14\n" +
 	"\x05token\x18\x04 \x01(\x04R\x05token\x12\x12\n" +
-	"\x04hops\x18\x05 \x01(\rR\x04hops\"y\n" +
+	"\x04hops\x18\x05 \x01(\rR\x04hops\"e\n" +
+	"\vMarkerWaits\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12*\n" +
+	"\x04from\x18\x02 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12\x16\n" +
+	"\x06number\x18\x03 \x01(\x04R\x06number\"y\n" +
 	"\tMarkerAck\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\x12*\n" +
@@ -1828,16 +2003,15 @@ const file_wire_proto_rawDesc = "" +
 	"\asession\x18\x06 \x01(\x03R\asession\x12\x10\n" +
 	"\x03ttl\x18\a \x01(\x03R\x03ttl\x12\x14\n" +
 	"\x05nonce\x18\b \x01(\x04R\x05nonce\x12\x1a\n" +
-	"\blifetime\x18\t \x01(\x03R\blifetime\"\xbe\x01\n" +
+	"\blifetime\x18\t \x01(\x03R\blifetime\"\xb0\x01\n" +
 	"\n" +
 	"HandedOver\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12*\n" +
 	"\x04from\x18\x02 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12\x16\n" +
 	"\x06number\x18\x03 \x01(\x04R\x06number\x12\x10\n" +
-	"\x03off\x18\x04 \x01(\bR\x03off\x12\x1a\n" +
-	"\bstateful\x18\x05 \x01(\bR\bstateful\x12\x14\n" +
-	"\x05state\x18\x06 \x01(\fR\x05state\x12\x14\n" +
-	"\x05nonce\x18\a \x01(\x04R\x05nonce\"\xd1\x01\n" +
+	"\x03off\x18\x04 \x01(\bR\x03off\x12\x14\n" +
+	"\x05nonce\x18\a \x01(\x04R\x05nonce\x12\x16\n" +
+	"\x06states\x18\b \x01(\rR\x06statesJ\x04\b\x05\x10\x06J\x04\b\x06\x10\a\"\xd1\x01\n" +
 	"\x05Order\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12*\n" +
 	"\x04from\x18\x02 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12 \n" +
@@ -1872,13 +2046,14 @@ const file_wire_proto_rawDesc = "" +
 	"\aAccount\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x12\n" +
-	"\x04json\x18\x03 \x01(\fR\x04json\"\x8d\x01\n" +
+	"\x04json\x18\x03 \x01(\fR\x04json\"\xa5\x01\n" +
 	"\vEntityState\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12*\n" +
 	"\x04from\x18\x02 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12\x16\n" +
 	"\x06number\x18\x03 \x01(\x04R\x06number\x12\x10\n" +
 	"\x03key\x18\x04 \x01(\tR\x03key\x12\x14\n" +
-	"\x05state\x18\x05 \x01(\fR\x05state*\xac\x01\n" +
+	"\x05state\x18\x05 \x01(\fR\x05state\x12\x16\n" +
+	"\x06states\x18\x06 \x01(\rR\x06states*\xda\x01\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13REASON_UNKNOWN_TYPE\x10\x01\x12\x16\n" +
@@ -1886,7 +2061,9 @@ const file_wire_proto_rawDesc = "" +
 	"\x10REASON_TOO_LARGE\x10\x03\x12\x13\n" +
 	"\x0fREASON_OVERFLOW\x10\x04\x12\x14\n" +
 	"\x10REASON_NO_HOLDER\x10\x05\x12\x18\n" +
-	"\x14REASON_TOO_MANY_HOPS\x10\x06B/Z-github.com/holdfast-go/holdfast/internal/wireb\x06proto3"
+	"\x14REASON_TOO_MANY_HOPS\x10\x06\x12\x12\n" +
+	"\x0eREASON_EXPIRED\x10\a\x12\x18\n" +
+	"\x14REASON_NO_SUCH_TOKEN\x10\bB/Z-github.com/holdfast-go/holdfast/internal/wireb\x06proto3"
 
 var (
 	file_wire_proto_rawDescOnce sync.Once
@@ -1901,60 +2078,65 @@ func file_wire_proto_rawDescGZIP() []byte {
 }
 
 var file_wire_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_wire_proto_goTypes = []any{
 	(Reason)(0),         // 0: holdfast.wire.v1.Reason
 	(*Envelope)(nil),    // 1: holdfast.wire.v1.Envelope
 	(*Address)(nil),     // 2: holdfast.wire.v1.Address
 	(*Nack)(nil),        // 3: holdfast.wire.v1.Nack
 	(*Node)(nil),        // 4: holdfast.wire.v1.Node
-	(*Relay)(nil),       // 5: holdfast.wire.v1.Relay
-	(*RelayAck)(nil),    // 6: holdfast.wire.v1.RelayAck
-	(*Marker)(nil),      // 7: holdfast.wire.v1.Marker
-	(*MarkerAck)(nil),   // 8: holdfast.wire.v1.MarkerAck
-	(*Candidate)(nil),   // 9: holdfast.wire.v1.Candidate
-	(*Invite)(nil),      // 10: holdfast.wire.v1.Invite
-	(*Offer)(nil),       // 11: holdfast.wire.v1.Offer
-	(*HandedOver)(nil),  // 12: holdfast.wire.v1.HandedOver
-	(*Order)(nil),       // 13: holdfast.wire.v1.Order
-	(*Assignment)(nil),  // 14: holdfast.wire.v1.Assignment
-	(*Report)(nil),      // 15: holdfast.wire.v1.Report
-	(*Failure)(nil),     // 16: holdfast.wire.v1.Failure
-	(*Depart)(nil),      // 17: holdfast.wire.v1.Depart
-	(*Stranded)(nil),    // 18: holdfast.wire.v1.Stranded
-	(*Inquiry)(nil),     // 19: holdfast.wire.v1.Inquiry
-	(*Account)(nil),     // 20: holdfast.wire.v1.Account
-	(*EntityState)(nil), // 21: holdfast.wire.v1.EntityState
-	nil,                 // 22: holdfast.wire.v1.Envelope.HeadersEntry
+	(*Frame)(nil),       // 5: holdfast.wire.v1.Frame
+	(*Probe)(nil),       // 6: holdfast.wire.v1.Probe
+	(*Ack)(nil),         // 7: holdfast.wire.v1.Ack
+	(*Marker)(nil),      // 8: holdfast.wire.v1.Marker
+	(*MarkerWaits)(nil), // 9: holdfast.wire.v1.MarkerWaits
+	(*MarkerAck)(nil),   // 10: holdfast.wire.v1.MarkerAck
+	(*Candidate)(nil),   // 11: holdfast.wire.v1.Candidate
+	(*Invite)(nil),      // 12: holdfast.wire.v1.Invite
+	(*Offer)(nil),       // 13: holdfast.wire.v1.Offer
+	(*HandedOver)(nil),  // 14: holdfast.wire.v1.HandedOver
+	(*Order)(nil),       // 15: holdfast.wire.v1.Order
+	(*Assignment)(nil),  // 16: holdfast.wire.v1.Assignment
+	(*Report)(nil),      // 17: holdfast.wire.v1.Report
+	(*Failure)(nil),     // 18: holdfast.wire.v1.Failure
+	(*Depart)(nil),      // 19: holdfast.wire.v1.Depart
+	(*Stranded)(nil),    // 20: holdfast.wire.v1.Stranded
+	(*Inquiry)(nil),     // 21: holdfast.wire.v1.Inquiry
+	(*Account)(nil),     // 22: holdfast.wire.v1.Account
+	(*EntityState)(nil), // 23: holdfast.wire.v1.EntityState
+	nil,                 // 24: holdfast.wire.v1.Envelope.HeadersEntry
 }
 var file_wire_proto_depIdxs = []int32{
 	2,  // 0: holdfast.wire.v1.Envelope.sender:type_name -> holdfast.wire.v1.Address
-	22, // 1: holdfast.wire.v1.Envelope.headers:type_name -> holdfast.wire.v1.Envelope.HeadersEntry
+	24, // 1: holdfast.wire.v1.Envelope.headers:type_name -> holdfast.wire.v1.Envelope.HeadersEntry
 	2,  // 2: holdfast.wire.v1.Envelope.target:type_name -> holdfast.wire.v1.Address
 	0,  // 3: holdfast.wire.v1.Nack.reason:type_name -> holdfast.wire.v1.Reason
-	4,  // 4: holdfast.wire.v1.Relay.from:type_name -> holdfast.wire.v1.Node
-	1,  // 5: holdfast.wire.v1.Relay.envelope:type_name -> holdfast.wire.v1.Envelope
-	7,  // 6: holdfast.wire.v1.Relay.marker:type_name -> holdfast.wire.v1.Marker
-	4,  // 7: holdfast.wire.v1.RelayAck.from:type_name -> holdfast.wire.v1.Node
-	4,  // 8: holdfast.wire.v1.Marker.from:type_name -> holdfast.wire.v1.Node
-	4,  // 9: holdfast.wire.v1.MarkerAck.from:type_name -> holdfast.wire.v1.Node
-	4,  // 10: holdfast.wire.v1.Candidate.from:type_name -> holdfast.wire.v1.Node
-	4,  // 11: holdfast.wire.v1.Invite.from:type_name -> holdfast.wire.v1.Node
-	4,  // 12: holdfast.wire.v1.Offer.from:type_name -> holdfast.wire.v1.Node
-	4,  // 13: holdfast.wire.v1.HandedOver.from:type_name -> holdfast.wire.v1.Node
-	4,  // 14: holdfast.wire.v1.Order.from:type_name -> holdfast.wire.v1.Node
-	14, // 15: holdfast.wire.v1.Order.assignments:type_name -> holdfast.wire.v1.Assignment
-	4,  // 16: holdfast.wire.v1.Assignment.next:type_name -> holdfast.wire.v1.Node
-	4,  // 17: holdfast.wire.v1.Report.from:type_name -> holdfast.wire.v1.Node
-	16, // 18: holdfast.wire.v1.Report.failures:type_name -> holdfast.wire.v1.Failure
-	4,  // 19: holdfast.wire.v1.Depart.from:type_name -> holdfast.wire.v1.Node
-	4,  // 20: holdfast.wire.v1.Inquiry.from:type_name -> holdfast.wire.v1.Node
-	4,  // 21: holdfast.wire.v1.EntityState.from:type_name -> holdfast.wire.v1.Node
-	22, // [22:22] is the sub-list for method output_type
-	22, // [22:22] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	1,  // 4: holdfast.wire.v1.Frame.envelope:type_name -> holdfast.wire.v1.Envelope
+	8,  // 5: holdfast.wire.v1.Frame.marker:type_name -> holdfast.wire.v1.Marker
+	23, // 6: holdfast.wire.v1.Frame.state:type_name -> holdfast.wire.v1.EntityState
+	14, // 7: holdfast.wire.v1.Frame.handed_over:type_name -> holdfast.wire.v1.HandedOver
+	4,  // 8: holdfast.wire.v1.Probe.from:type_name -> holdfast.wire.v1.Node
+	4,  // 9: holdfast.wire.v1.Ack.from:type_name -> holdfast.wire.v1.Node
+	4,  // 10: holdfast.wire.v1.Marker.from:type_name -> holdfast.wire.v1.Node
+	4,  // 11: holdfast.wire.v1.MarkerWaits.from:type_name -> holdfast.wire.v1.Node
+	4,  // 12: holdfast.wire.v1.MarkerAck.from:type_name -> holdfast.wire.v1.Node
+	4,  // 13: holdfast.wire.v1.Candidate.from:type_name -> holdfast.wire.v1.Node
+	4,  // 14: holdfast.wire.v1.Invite.from:type_name -> holdfast.wire.v1.Node
+	4,  // 15: holdfast.wire.v1.Offer.from:type_name -> holdfast.wire.v1.Node
+	4,  // 16: holdfast.wire.v1.HandedOver.from:type_name -> holdfast.wire.v1.Node
+	4,  // 17: holdfast.wire.v1.Order.from:type_name -> holdfast.wire.v1.Node
+	16, // 18: holdfast.wire.v1.Order.assignments:type_name -> holdfast.wire.v1.Assignment
+	4,  // 19: holdfast.wire.v1.Assignment.next:type_name -> holdfast.wire.v1.Node
+	4,  // 20: holdfast.wire.v1.Report.from:type_name -> holdfast.wire.v1.Node
+	18, // 21: holdfast.wire.v1.Report.failures:type_name -> holdfast.wire.v1.Failure
+	4,  // 22: holdfast.wire.v1.Depart.from:type_name -> holdfast.wire.v1.Node
+	4,  // 23: holdfast.wire.v1.Inquiry.from:type_name -> holdfast.wire.v1.Node
+	4,  // 24: holdfast.wire.v1.EntityState.from:type_name -> holdfast.wire.v1.Node
+	25, // [25:25] is the sub-list for method output_type
+	25, // [25:25] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_wire_proto_init() }
@@ -1963,8 +2145,10 @@ func file_wire_proto_init() {
 		return
 	}
 	file_wire_proto_msgTypes[4].OneofWrappers = []any{
-		(*Relay_Envelope)(nil),
-		(*Relay_Marker)(nil),
+		(*Frame_Envelope)(nil),
+		(*Frame_Marker)(nil),
+		(*Frame_State)(nil),
+		(*Frame_HandedOver)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1972,7 +2156,7 @@ func file_wire_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wire_proto_rawDesc), len(file_wire_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   22,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

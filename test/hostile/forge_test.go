@@ -110,12 +110,12 @@ func (f *forger) message(name string) proto.Message {
 	case 0, 1:
 		return f.envelope(name)
 	case 2:
-		return &wire.Relay{Name: name, From: who, To: f.name(), Stream: f.number(), Sequence: f.number(), What: &wire.Relay_Envelope{Envelope: f.envelope(name)}}
+		to, _ := f.to()
+		return &wire.Frame{From: f.name(), To: to, Link: f.number(), Number: f.number(), What: &wire.Frame_Envelope{Envelope: f.envelope(name)}}
 	case 3:
-		return &wire.Relay{Name: name, From: who, To: f.node.Incarnation, Stream: f.number(), Sequence: 1, What: &wire.Relay_Marker{Marker: &wire.Marker{
-			Name: name, From: f.who(), Number: f.number(), Token: f.number(), Hops: uint32(f.number())}}}
+		return &wire.Probe{From: who, Link: f.number(), Number: f.number()}
 	case 4:
-		return &wire.RelayAck{Name: name, From: who, Stream: f.number(), Sequence: f.number(), Again: true}
+		return &wire.Ack{From: who, Link: f.number(), Number: f.number(), Taken: f.number()}
 	case 5:
 		return &wire.Marker{Name: name, From: who, Number: f.number(), Token: f.number(), Hops: uint32(f.number())}
 	case 6:
@@ -128,9 +128,9 @@ func (f *forger) message(name string) proto.Message {
 		return &wire.Offer{Name: name, From: who, Number: f.number(), Id: f.name(), Session: int64(f.number()), Ttl: int64(f.number()),
 			Nonce: f.number(), Lifetime: int64(f.number())}
 	case 10:
-		return &wire.HandedOver{Name: name, From: who, Number: f.number(), Off: f.rng.IntN(2) == 0, Stateful: true, State: []byte("state"), Nonce: f.number()}
+		return &wire.HandedOver{Name: name, From: who, Number: f.number(), Off: f.rng.IntN(2) == 0, States: uint32(f.number()), Nonce: f.number()}
 	case 11:
-		return &wire.EntityState{Name: name, From: who, Number: f.number(), Key: f.name(), State: []byte("state")}
+		return &wire.EntityState{Name: name, From: who, Number: f.number(), Key: f.name(), State: []byte("state"), States: uint32(f.number())}
 	case 12:
 		o := &wire.Order{Type: f.typ(), From: who, Coordinator: f.number(), Shards: shards, To: f.node.Incarnation}
 		for range f.rng.IntN(20) {

@@ -306,7 +306,12 @@ func (s *siege) forged(t *testing.T) {
 				b := f.batch()
 				for range 100 {
 					id, name := f.to()
-					b.add(id, f.message(name))
+					m := f.message(name)
+					switch m.(type) {
+					case *wire.Frame, *wire.Probe, *wire.Ack:
+						id = "holdfast/mail"
+					}
+					b.add(id, m)
 				}
 				b.send(out)
 			}

@@ -1,0 +1,60 @@
+// Package handover moves the states that actors leave from the host that a name had
+// to the one that it has next. It is used for singletons, which have one state with
+// the key "", and for shards, which have one for each entity.
+//
+//	old host                                      next host
+//	  Budgets.Left ◀── States of ended actors
+//	  Send:  EntityState{1 of n}  ────────────▶   Taking ──▶ Budgets.Taken
+//	         …  in the channel's window
+//	         EntityState{n of n}  ────────────▶
+//	         HandedOver{n}        ────────────▶   complete: what is missing of n is told
+//
+// All of these are kept frames (package transport): they come exactly once and in
+// order while both nodes live.
+//
+// # Who tells of a cold start
+//
+// A state that its actor's next life does not get is told once, by whoever knows:
+//
+//	what became of it                               told by
+//	no room in a Budget, or too large               the node that had no room
+//	the hand-over was called off                    the old host
+//	it came, and could not be used                  the next host
+//	it came after the next host went on             the next host, as too late
+//	it did not come, and HandedOver did             the next host, by the count
+//	it did not come, nor did HandedOver, and …
+//	  the next host is gone                         the old host: all of the hand-over
+//	  the next host lives and took a state          the next host, by the count of that one, after LateFor
+//	  the next host lives and took none             the old host: all
+//
+// Where the old host dies before any state came nobody knows how many there were; the
+// next host tells once, without a number. Where a link ends for good with states taken
+// whose acknowledgements were lost, one may be told on both nodes.
+//
+// # Waiting
+//
+// The next host waits for HandedOver before it takes up the lease, for Patience: most
+// of what is left of its offer's lifetime, or BrokenWait once the link is known to be
+// broken.
+package handover
+
+import "time"
+
+// BrokenWait is how long the old host's word is waited for once the link to it broke.
+const BrokenWait = 300 * time.Millisecond
+
+// LateFor is how long after a host went on without word what it still lacks is waited
+// for, to be told one by one. It is longer than a channel keeps frames for a node that
+// it can't reach.
+const LateFor = 90 * time.Second
+
+// Patience is how long a next host waits for word, left being what is left of its
+// offer's lifetime: the last quarter is for taking up the lease. broken says that the
+// link to the old host broke.
+func Patience(left time.Duration, broken bool) time.Duration {
+	d := max(0, left/4*3)
+	if broken {
+		return min(d, BrokenWait)
+	}
+	return d
+}

@@ -1,0 +1,144 @@
+package handover
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/asynkron/protoactor-go/extensions"
+
+	"github.com/holdfast-go/holdfast/internal/extension"
+)
+
+// Most bounds the states in each of a node's two Budgets, in bytes.
+const Most = 64 << 20
+
+// overhead is what a state takes besides its bytes and its key.
+const overhead = 128
+
+// ErrBudget: the node holds as many states on their way as it may.
+var ErrBudget = errors.New("too many states are on their way")
+
+// Budgets bound the states that one actor system holds outside of actors.
+type Budgets struct {
+	Left  Budget // left by actors, until the next host has taken them
+	Taken Budget // taken from other nodes, until actors are given them
+}
+
+var extensionID = extensions.NextExtensionID()
+
+// ExtensionID implements extensions.Extension.
+func (*Budgets) ExtensionID() extensions.ExtensionID { return extensionID }
+
+// Of returns the Budgets of a system.
+func Of(system *actor.ActorSystem) *Budgets {
+	return extension.Of(system, extensionID, func() *Budgets {
+		b := &Budgets{}
+		b.Left.Bound(Most)
+		b.Taken.Bound(Most)
+		return b
+	})
+}
+
+// Budget bounds states in bytes. It is safe for concurrent use.
+type Budget struct{ used, most atomic.Int64 }
+
+// Bound sets the bound.
+func (b *Budget) Bound(bytes int64) { b.most.Store(bytes) }
+
+// Used returns what is taken of it.
+func (b *Budget) Used() int64 { return b.used.Load() }
+
+func (b *Budget) take(n int) error {
+	if most := b.most.Load(); b.used.Add(int64(n)) > most {
+		b.give(n)
+		return fmt.Errorf("%w: at most %d bytes", ErrBudget, most)
+	}
+	return nil
+}
+
+func (b *Budget) give(n int) { b.used.Add(-int64(n)) }
+
+// States are states by the keys of their actors, within a Budget. They belong to one
+// owner at a time. A nil *States is empty.
+type States struct {
+	budget *Budget
+	m      map[string][]byte
+}
+
+// NewStates returns States that have none.
+func NewStates(b *Budget) *States { return &States{budget: b, m: map[string][]byte{}} }
+
+func cost(key string, state []byte) int { return len(key) + len(state) + overhead }
+
+// Put adds a state, in place of that with the key; ErrBudget if there is no room.
+func (s *States) Put(key string, state []byte) error {
+	s.Take(key)
+	if err := s.budget.take(cost(key, state)); err != nil {
+		return err
+	}
+	s.m[key] = state
+	return nil
+}
+
+// Has reports whether there is a state with the key.
+func (s *States) Has(key string) bool {
+	if s == nil {
+		return false
+	}
+	_, ok := s.m[key]
+	return ok
+}
+
+// Len counts them.
+func (s *States) Len() int {
+	if s == nil {
+		return 0
+	}
+	return len(s.m)
+}
+
+// Keys lists their keys, in no order.
+func (s *States) Keys() []string {
+	if s == nil {
+		return nil
+	}
+	keys := make([]string, 0, len(s.m))
+	for k := range s.m {
+		keys = append(keys, k)
+	}
+	return keys
+}
+
+// Take takes a state out.
+func (s *States) Take(key string) (state []byte, ok bool) {
+	if s == nil {
+		return nil, false
+	}
+	if state, ok = s.m[key]; ok {
+		delete(s.m, key)
+		s.budget.give(cost(key, state))
+	}
+	return state, ok
+}
+
+// Drop takes all out, and returns their keys.
+func (s *States) Drop() []string {
+	keys := s.Keys()
+	for _, k := range keys {
+		s.Take(k)
+	}
+	return keys
+}
+
+// Absorb takes over those of t whose keys s has not: they are of actors that were not
+// given them. It returns the keys of those that there is no room for.
+func (s *States) Absorb(t *States) (lost []string) {
+	for _, k := range t.Keys() {
+		if state, _ := t.Take(k); !s.Has(k) && s.Put(k, state) != nil {
+			lost = append(lost, k)
+		}
+	}
+	return lost
+}

@@ -1,0 +1,199 @@
+package route
+
+import (
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// hop is where mail goes: to the actor here, or to the Router of a node.
+type hop struct {
+	here  bool
+	node  *wire.Node
+	token lease.Token
+}
+
+func (h hop) is(o hop) bool {
+	return h.here == o.here && h.token == o.token && (h.here || h.node.GetIncarnation() == o.node.GetIncarnation())
+}
+
+// path is the way mail went last.
+type path struct {
+	hop
+	used      bool // something went there that is not known to have been taken up
+	dead      bool // the link broke since: what went straight is lost
+	confirmed bool // the holder there has said that it is open
+}
+
+// crossing is the wait for the answer to a marker: between an old way and a new one;
+// or, to ask, for word that the holder is open.
+type crossing struct {
+	number uint64
+	via    hop
+	until  time.Duration
+	ask    bool
+	pause  time.Duration // ask: before the next reminder
+}
+
+// target is where mail has to go; false if nobody is known.
+func (r *Router) target() (hop, bool) {
+	switch {
+	case r.phase == ending:
+		return hop{}, false
+	case r.phase == open:
+		return hop{here: true, token: r.own}, true
+	case r.remote():
+		return r.host, true
+	}
+	return hop{}, false
+}
+
+// mine reports whether h is an ownership of this node.
+func (r *Router) mine(h hop) bool { return h.node.GetIncarnation() == r.Self.Incarnation }
+
+// remote reports whether another node is known to hold the name.
+func (r *Router) remote() bool {
+	n := r.host.node
+	return r.known && n.GetAddress() != "" && n.Address != r.Self.Address && !r.mine(r.host) && r.host.token > r.own
+}
+
+// fresh reports whether it was routed to the actor here by its present ownership. A
+// transferred name that was adopted has two tokens, and who routes by the first is
+// right, too.
+func (r *Router) fresh(t hop, it *Item) bool {
+	return t.here && it.routed() > r.floor && it.routed() <= t.token
+}
+
+// ahead reports whether it was routed by newer knowledge than this node has.
+func (r *Router) ahead(it *Item) bool { return r.aheadOf(it.routed()) }
+
+func (r *Router) aheadOf(routed lease.Token) bool {
+	switch t, ok := r.target(); {
+	case !ok:
+		return routed > max(r.own, r.host.token)
+	case t.here:
+		return routed > t.token
+	default:
+		return routed >= t.token
+	}
+}
+
+// reroute makes the path that of the target, once nothing of ours is under way
+// on another. If something may be, it begins a crossing.
+func (r *Router) reroute() {
+	t, ok := r.target()
+	p := r.path
+	switch {
+	case !ok || p.is(t) || r.cross != nil && !r.cross.ask:
+	case p.used && !p.here && !p.dead:
+		r.begin(p.hop)
+	default:
+		if p.used && p.dead {
+			r.reclaim(r.port.Recall(p.node.GetAddress())) // the lease has moved on from a node that can't be reached
+		}
+		r.cross = nil
+		r.path = path{hop: t}
+	}
+}
+
+// begin sends a marker by way of via, behind all that went there.
+func (r *Router) begin(via hop) {
+	r.number++
+	r.stats.Crossings++
+	r.cross = &crossing{number: r.number, via: via, until: r.port.Now() + r.Patience}
+	r.mark(via)
+	r.port.Wake(r.Patience)
+}
+
+// ask has the holder say that it is open, before this node hands its custody over.
+func (r *Router) ask(t hop) {
+	if r.cross != nil {
+		return
+	}
+	r.number++
+	r.cross = &crossing{number: r.number, via: t, ask: true, pause: r.Patience}
+	r.remind(r.cross)
+}
+
+// remind sends the marker of an ask, again with pauses that double.
+func (r *Router) remind(c *crossing) {
+	c.pause = min(c.pause, 32*r.Patience)
+	c.until = r.port.Now() + c.pause
+	r.mark(c.via)
+	r.port.Wake(c.pause)
+}
+
+func (r *Router) mark(via hop) {
+	r.port.Send(via.node.Address, &wire.Marker{Name: r.Name, From: r.Self, Number: r.number, Token: uint64(via.token)})
+}
+
+// answered: the holder has taken up all that went before our marker.
+func (r *Router) answered(m *wire.MarkerAck) {
+	c := r.cross
+	at := hop{node: m.From, token: lease.Token(m.Token)}
+	if c == nil || m.Number != c.number {
+		return
+	}
+	r.cross = nil
+	switch stale := r.known && at.token < r.host.token || r.phase == open && at.token < r.own; {
+	case stale && !c.ask && c.via.is(at):
+		// The holder has lost the name and does not know it: that was no planned move.
+		r.stats.Unordered++
+		r.path = path{}
+	case stale && !c.ask:
+		// The name has moved on since. What the holder took up may still be there: the
+		// next crossing goes by way of it.
+		r.path = path{hop: at, used: true}
+	case stale:
+	case c.ask:
+		r.learn(at)
+		if r.path.node.GetIncarnation() == m.From.GetIncarnation() {
+			r.path.hop, r.path.confirmed = at, true
+		}
+	default:
+		r.learn(at)
+		r.path = path{hop: at, used: true, confirmed: true} // what went before is with it
+	}
+	r.flush()
+}
+
+// learn takes up a later ownership that its holder told of.
+func (r *Router) learn(at hop) {
+	if at.token > r.host.token || !r.known {
+		r.host, r.known = at, true
+	}
+}
+
+// home: our own marker came back, and so has all that went before it.
+func (r *Router) home(m *wire.Marker) {
+	if c := r.cross; c != nil && m.Number == c.number && !c.ask {
+		r.cross, r.path = nil, path{}
+		r.flush()
+	}
+}
+
+// giveUp ends a crossing that takes too long.
+func (r *Router) giveUp() {
+	r.stats.Unordered++
+	r.cross, r.path = nil, path{}
+	r.flush()
+}
+
+// maxTries is how often one message is handed over. What breaks every link that it is
+// sent over must not hold up the rest for ever.
+const maxTries = 8
+
+// reclaim puts what was handed over and not acknowledged first again.
+func (r *Router) reclaim(items []*Item) {
+	back := make([]*Item, 0, len(items))
+	for _, it := range items {
+		it.first, it.kept, it.loose = true, true, false
+		if it.tries++; it.tries < maxTries {
+			back = append(back, it)
+		} else if it.marker == nil {
+			r.port.Refuse(it, wire.Reason_REASON_UNDECODABLE, "it was sent to one node after another, and none has taken it")
+		}
+	}
+	r.queue.putBack(back)
+}

@@ -1,0 +1,229 @@
+package route
+
+import (
+	"slices"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// Item is one message on its way: Local, Wire or a marker.
+type Item struct {
+	// Local is a message of this node, or an *actor.MessageEnvelope.
+	Local any
+	// Wire came from another node and was not opened yet.
+	Wire *wire.Envelope
+	// Size is what it takes in a buffer, in bytes, about.
+	Size int
+	// Until is when who asked gives up, on the Port's clock; 0 for never.
+	Until time.Duration
+
+	marker *wire.Marker
+	kept   bool // this node has custody of it: another accepted it first, or it came back
+	loose  bool // kept, and came straight: nobody has bounded it yet
+	first  bool // it was on its way once, and came back
+	gone   bool // it was dropped from the middle of its lane
+	came   time.Duration
+	tries  int // how often it was handed over and came back
+}
+
+// routed is the token by which the last node routed it; 0 if it comes from here.
+func (it *Item) routed() lease.Token {
+	if it.marker != nil {
+		return lease.Token(it.marker.Token)
+	}
+	return lease.Token(it.Wire.GetToken())
+}
+
+func (it *Item) hops() uint32 {
+	if it.marker != nil {
+		return it.marker.Hops
+	}
+	return it.Wire.GetHops()
+}
+
+// Mail reports whether it is a message of somebody's, and no marker.
+func (it *Item) Mail() bool { return it.marker == nil }
+
+// Custody reports whether this node was handed it by who had accepted it: an actor that
+// was here, or another node. The bound of the buffer is not for it.
+func (it *Item) Custody() bool { return it.marker == nil && !it.counted() }
+
+// counted reports whether the bound of the buffer is for it: what another node, or an
+// actor, had accepted is bounded by what those may accept.
+func (it *Item) counted() bool { return it.marker == nil && (!it.kept || it.loose) }
+
+// DropPolicy says what gives way when a buffer is full.
+type DropPolicy uint8
+
+const (
+	// DropNewest refuses the message that finds the buffer full.
+	DropNewest DropPolicy = iota
+	// DropOldest makes room by dropping what has waited longest.
+	DropOldest
+)
+
+// lane holds what was routed by one token, in the order it came.
+type lane struct {
+	first   bool
+	token   lease.Token
+	items   []*Item
+	scan    int // before it nothing is counted
+	gone    int // of the items
+	counted int
+	bytes   int // of what is counted
+}
+
+// queue is what waits, by age: the lane of what was under way once, then a lane for
+// each token, the highest first. Of one sender's messages those that were routed by
+// newer knowledge are the older: they came back from where the sender's later ones do
+// not go any more. What an actor here had, or a node that is gone, is older still.
+// Every operation but expire, take and putBack takes time in proportion to the number
+// of lanes, which is that of the tokens that mail is under way by: a few.
+type queue struct {
+	lanes   []lane // the oldest mail first
+	waiting int    // all but markers
+	counted int
+	bytes   int // of what is counted
+	kept    int // bytes of what is not
+	markers []*Item
+}
+
+func (q *queue) empty() bool { return len(q.lanes) == 0 }
+
+// lane returns the lane of it.
+func (q *queue) lane(it *Item) *lane {
+	token := it.routed()
+	if it.first {
+		token = 0
+	}
+	i := 0
+	for ; i < len(q.lanes); i++ {
+		l := &q.lanes[i]
+		if l.first == it.first && l.token == token {
+			return l
+		}
+		if it.first && !l.first || it.first == l.first && l.token < token {
+			break
+		}
+	}
+	q.lanes = slices.Insert(q.lanes, i, lane{first: it.first, token: token})
+	return &q.lanes[i]
+}
+
+// add puts it behind those of its age.
+func (q *queue) add(it *Item) {
+	l := q.lane(it)
+	l.items = append(l.items, it)
+	q.note(l, it)
+}
+
+// putBack puts what was on its way, in order, before all that waits.
+func (q *queue) putBack(items []*Item) {
+	if len(items) == 0 {
+		return
+	}
+	l := q.lane(items[0])
+	l.items, l.scan = append(items, l.items...), 0
+	for _, it := range items {
+		q.note(l, it)
+	}
+}
+
+// note counts what waits; forget is the inverse.
+func (q *queue) note(l *lane, it *Item) {
+	if it.marker != nil {
+		q.markers = append(q.markers, it)
+		return
+	}
+	q.account(l, it, 1)
+}
+
+func (q *queue) forget(l *lane, it *Item) {
+	if it.marker != nil {
+		q.markers = slices.DeleteFunc(q.markers, func(o *Item) bool { return o == it })
+		return
+	}
+	q.account(l, it, -1)
+}
+
+func (q *queue) account(l *lane, it *Item, n int) {
+	if it.counted() {
+		q.counted += n
+		q.bytes += n * it.Size
+		l.counted += n
+		l.bytes += n * it.Size
+	} else {
+		q.kept += n * it.Size
+	}
+	q.waiting += n
+}
+
+// head returns the oldest of lane i; nil if there is none.
+func (q *queue) head(i int) *Item {
+	l := &q.lanes[i]
+	for len(l.items) > 0 && l.items[0].gone {
+		l.shift()
+		l.gone--
+	}
+	if len(l.items) == 0 {
+		return nil
+	}
+	return l.items[0]
+}
+
+func (l *lane) shift() {
+	l.items[0] = nil
+	l.items = l.items[1:]
+	l.scan = max(0, l.scan-1)
+}
+
+// drop takes it out of the middle of its lane. Lanes stay where they are until tidy;
+// at most half of one is items that are gone.
+func (q *queue) drop(it *Item) {
+	l := q.lane(it)
+	it.gone = true
+	q.forget(l, it)
+	if l.gone++; 2*l.gone > len(l.items) {
+		l.items = slices.DeleteFunc(l.items, func(it *Item) bool { return it.gone })
+		l.gone, l.scan = 0, 0
+	}
+}
+
+// tidy drops lanes that are empty.
+func (q *queue) tidy() {
+	for i := range q.lanes {
+		q.head(i)
+	}
+	q.lanes = slices.DeleteFunc(q.lanes, func(l lane) bool { return len(l.items) == 0 })
+	if len(q.lanes) == 0 {
+		q.lanes = nil // and with it the memory of a burst
+	}
+}
+
+// oldest finds what is counted and has waited longest.
+func (q *queue) oldest() *Item {
+	for i := range q.lanes {
+		l := &q.lanes[i]
+		for ; l.scan < len(l.items); l.scan++ {
+			if it := l.items[l.scan]; !it.gone && it.counted() {
+				return it
+			}
+		}
+	}
+	return nil
+}
+
+// take empties the queue, the oldest first.
+func (q *queue) take() (items []*Item) {
+	for i := range q.lanes {
+		for _, it := range q.lanes[i].items {
+			if !it.gone {
+				items = append(items, it)
+			}
+		}
+	}
+	*q = queue{}
+	return items
+}

@@ -1,0 +1,273 @@
+package transport
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-go/holdfast/internal/simulate"
+	"github.com/holdfast-go/holdfast/internal/wire"
+)
+
+// wireworld is a sender, the lives of its peer, and the connections between them. One
+// that broke may still deliver what was under way, late.
+type wireworld struct {
+	r        *simulate.Random
+	s        *sender
+	now      time.Duration
+	to, from []conn // the last is the present one
+	life     int
+	recv     receiver
+	opened   bool // the present life was probed
+	owners   []*holder
+	lost     atomic.Int64
+
+	items, straights, arrived int
+	keptBy                    map[int]*holder
+	taken                     map[int][]int // by life
+	fate                      map[int]int
+	returned                  map[int]bool
+	sent                      map[string]bool
+	late                      bool // breaks may be told late
+	trace                     []string
+	err                       string
+}
+
+type conn struct{ msgs []any }
+
+func newWireworld(seed uint64) *wireworld {
+	w := &wireworld{r: histories.Random(seed), s: newSender(), life: 1, owners: []*holder{{}, {}, {}}, to: make([]conn, 1), from: make([]conn, 1),
+		keptBy: map[int]*holder{}, taken: map[int][]int{}, fate: map[int]int{}, returned: map[int]bool{}, sent: map[string]bool{}, late: seed%2 == 0}
+	return w
+}
+
+func (w *wireworld) logf(format string, args ...any) {
+	w.trace = append(w.trace, fmt.Sprintf("%v ", w.now)+fmt.Sprintf(format, args...))
+}
+
+func (w *wireworld) fail(format string, args ...any) {
+	if w.err == "" {
+		w.err = fmt.Sprintf(format, args...)
+	}
+}
+
+// settle sends what is queued, as a Peer does, and tells owners.
+func (w *wireworld) settle(back []returned) {
+	w.s.settled(w.now)
+	for _, m := range w.s.take() {
+		if f, ok := m.(*wire.Frame); ok {
+			key := fmt.Sprint(f.Link, " ", f.GetEnvelope().Sequence)
+			if w.sent[key] {
+				w.fail("%v goes twice on one link", f)
+			}
+			w.sent[key] = true
+			m = proto.Clone(f)
+		}
+		w.logf("sends %v", m)
+		c := &w.to[len(w.to)-1]
+		c.msgs = append(c.msgs, m)
+	}
+	for _, b := range back {
+		for _, it := range b.items {
+			w.logf("%v returns", it)
+			w.returned[it.(int)] = true
+			if w.keptBy[it.(int)] != b.owner.(*holder) {
+				w.fail("%v returns to another", it)
+			}
+		}
+	}
+	for _, o := range w.s.roomy() {
+		o.Linked("b")
+	}
+	if w.s.flying.messages > w.s.window+1 {
+		w.fail("%d are under way", w.s.flying.messages)
+	}
+	held := int64(0)
+	for _, o := range w.owners {
+		held += o.held.Load()
+	}
+	if int(held) != len(w.s.frames) {
+		w.fail("held %d of %d", held, len(w.s.frames))
+	}
+}
+
+// deliver has the next message of a connection arrive.
+func (w *wireworld) deliver(conns []conn, i int) {
+	m := conns[i].msgs[0]
+	conns[i].msgs = conns[i].msgs[1:]
+	switch m := m.(type) {
+	case int:
+		w.arrived++
+	case *wire.Probe:
+		w.opened = true
+		if w.recv.probe(m) {
+			c := &w.from[len(w.from)-1]
+			c.msgs = append(c.msgs, &wire.Ack{From: &wire.Node{Address: "b", Incarnation: fmt.Sprint("b", w.life)}, Link: m.Link, Number: m.Number, Taken: w.recv.taken})
+		}
+	case *wire.Frame:
+		if w.opened && w.recv.frame(m) {
+			item := int(m.GetEnvelope().Sequence)
+			w.logf("b%d takes %d", w.life, item)
+			if list := w.taken[w.life]; len(list) > 0 && list[len(list)-1] >= item {
+				w.fail("b%d takes %d after %v", w.life, item, list)
+			}
+			w.taken[w.life] = append(w.taken[w.life], item)
+			w.fate[item]++
+			if w.returned[item] {
+				w.fail("%d is taken though it returned", item)
+			}
+		}
+	case *wire.Ack:
+		w.logf("hears %v", m)
+		w.settle(w.s.ack(m, w.now))
+	}
+}
+
+// cut breaks the present connection one way.
+func (w *wireworld) cut(conns *[]conn) { *conns = append(*conns, conn{}) }
+
+func (w *wireworld) pick(conns []conn) int {
+	var full []int
+	for i := range conns {
+		if len(conns[i].msgs) > 0 {
+			full = append(full, i)
+		}
+	}
+	if len(full) == 0 {
+		return -1
+	}
+	return full[w.r.IntN(len(full))]
+}
+
+func (w *wireworld) gone() {
+	w.logf("the link is gone")
+	w.settle(w.s.gone(w.now))
+}
+
+func (w *wireworld) pass(d time.Duration) {
+	w.now += d
+	if at := w.s.due(); at >= 0 && at <= w.now {
+		w.settle(w.s.tick(w.now))
+	}
+}
+
+func (w *wireworld) step() {
+	switch w.r.IntN(20) {
+	case 0, 1, 2, 3:
+		if w.s.room() || w.r.IntN(10) == 0 && max(w.s.flying.messages, len(w.s.frames)) <= w.s.window {
+			w.items++
+			o := w.owners[w.r.IntN(len(w.owners))]
+			w.keptBy[w.items] = o
+			w.s.keep(frame{owner: o, item: w.items, to: "x", msg: &wire.Frame{To: "x", What: &wire.Frame_Envelope{Envelope: &wire.Envelope{Sequence: uint64(w.items)}}}, size: 10}, w.now)
+			w.settle(nil)
+		} else {
+			w.s.wait(w.owners[0], w.now)
+			w.settle(nil)
+		}
+	case 4, 5:
+		if w.s.room() {
+			w.straights++
+			w.s.straight(w.s.mail, w.straights, 10, &w.lost, w.now)
+			w.settle(nil)
+		}
+	case 6, 7, 8, 9, 10:
+		if i := w.pick(w.to); i >= 0 {
+			w.deliver(w.to, i)
+		}
+	case 11, 12, 13, 14:
+		if i := w.pick(w.from); i >= 0 {
+			w.deliver(w.from, i)
+		}
+	case 15:
+		if w.r.IntN(4) == 0 {
+			w.cut(&w.to)
+			if !w.late || w.r.IntN(2) == 0 {
+				w.gone()
+			}
+		}
+	case 16:
+		if w.r.IntN(4) == 0 {
+			w.cut(&w.from)
+		}
+	case 17:
+		if w.r.IntN(10) == 0 {
+			w.logf("the peer restarts")
+			w.life++
+			w.recv, w.opened = receiver{}, false
+			w.to = []conn{{}}
+			w.cut(&w.from)
+			if !w.late || w.r.IntN(2) == 0 {
+				w.gone()
+			}
+		}
+	case 18:
+		// A connection that broke delivers nothing more.
+		if n := w.r.IntN(len(w.to)); n < len(w.to)-1 {
+			w.to[n].msgs = nil
+			if w.late && w.r.IntN(2) == 0 {
+				w.gone()
+			}
+		}
+	case 19:
+		w.pass(time.Duration(w.r.Int64N(int64(300 * time.Millisecond))))
+	}
+}
+
+// rest lets everything arrive.
+func (w *wireworld) rest() {
+	for i := range len(w.to) - 1 {
+		w.to[i].msgs = nil
+	}
+	w.gone()
+	for range 10_000 {
+		if len(w.to[len(w.to)-1].msgs) > 0 {
+			w.deliver(w.to, len(w.to)-1)
+		} else if i := w.pick(w.from); i >= 0 {
+			w.deliver(w.from, i)
+		} else if w.s.due() >= 0 {
+			w.pass(10 * time.Millisecond)
+		} else {
+			return
+		}
+	}
+	w.fail("it does not come to rest")
+}
+
+// However connections break, deliver late, and peers restart: one life takes each frame
+// once and in order, nothing goes twice on one link, and each frame is taken or returns.
+func TestFramesAreTakenOnce(t *testing.T) {
+	var taken, back, restarts atomic.Int64
+	histories.Run(t, func(t *testing.T, seed uint64) {
+		w := newWireworld(seed)
+		for range 400 {
+			if w.r.Step() {
+				w.step()
+			}
+		}
+		w.rest()
+		for item := 1; item <= w.items; item++ {
+			if w.fate[item] == 0 && !w.returned[item] {
+				w.fail("%d is lost", item)
+			}
+		}
+		if !w.late && w.arrived+int(w.lost.Load()) < w.straights {
+			w.fail("%d straight messages, %d arrived, %d lost", w.straights, w.arrived, w.lost.Load())
+		}
+		if int(w.lost.Load()) > w.straights {
+			w.fail("more is lost than was sent")
+		}
+		if n := len(w.s.frames) + len(w.s.legs) + len(w.s.later) + len(w.s.told) + len(w.s.waiting) + w.s.flying.messages + w.s.flying.bytes; n > 0 {
+			w.fail("memory is not given back: %+v", w.s)
+		}
+		require.Empty(t, w.err, "seed %d\n%s", seed, strings.Join(w.trace, "\n"))
+		taken.Add(int64(len(w.fate)))
+		back.Add(int64(len(w.returned)))
+		restarts.Add(int64(w.life - 1))
+	})
+	require.True(t, histories.Replays() || taken.Load() > 0 && back.Load() > 0 && restarts.Load() > 0)
+}

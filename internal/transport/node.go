@@ -1,0 +1,271 @@
+package transport
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/asynkron/protoactor-go/extensions"
+
+	"github.com/holdfast-go/holdfast/internal/extension"
+	"github.com/holdfast-go/holdfast/internal/links"
+	"github.com/holdfast-go/holdfast/internal/wire"
+)
+
+// mailID is the actor id of a Node, the same on every node.
+const mailID = "holdfast/mail"
+
+// Bounds of what a Node remembers of others. Addresses and lives may be made up.
+const (
+	maxPeers   = 1024
+	maxSenders = 1024
+	unusedFor  = time.Minute
+)
+
+// Node is one actor system's end of its channels. It is safe for concurrent use.
+type Node struct {
+	system *actor.ActorSystem
+	life   string
+	began  time.Time
+
+	mu      sync.Mutex
+	peers   map[string]*Peer    // by address
+	senders map[string]*inbound // by life
+	links   uint64              // the highest of a channel that was forgotten
+	told    map[*int]func(address string)
+}
+
+// inbound is what comes from one life of a peer. Its mu is held while a frame is
+// handed to its actor, so that no later one passes it by way of a newer link.
+type inbound struct {
+	mu   sync.Mutex
+	recv receiver
+	used time.Duration // under Node.mu
+}
+
+var extensionID = extensions.NextExtensionID()
+
+// ExtensionID implements extensions.Extension.
+func (*Node) ExtensionID() extensions.ExtensionID { return extensionID }
+
+// Of returns the Node of a system, which works from then on.
+func Of(system *actor.ActorSystem) *Node {
+	made := false
+	n := extension.Of(system, extensionID, func() *Node {
+		made = true
+		return &Node{system: system, life: system.ID, began: time.Now(), peers: map[string]*Peer{}, senders: map[string]*inbound{}, told: map[*int]func(string){}}
+	})
+	if made {
+		system.ProcessRegistry.Add(&process{n}, mailID) // the name is nobody else's
+		links.Watch(system, n.gone)                     // for the system's life
+	}
+	return n
+}
+
+func (n *Node) now() time.Duration { return time.Since(n.began) }
+
+// To returns the channel to the node at address.
+func (n *Node) To(address string) *Peer {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	p := n.peers[address]
+	if p == nil {
+		if len(n.peers) >= maxPeers {
+			n.forgetLocked()
+		}
+		p = &Peer{node: n, address: address}
+		p.s = sender{self: &wire.Node{Address: n.system.Address(), Incarnation: n.life},
+			mail: actor.NewPID(address, mailID), window: MaxMessages, bytes: MaxBytes, base: n.links}
+		n.peers[address] = p
+	}
+	p.used = n.now()
+	return p
+}
+
+// Leave forgets an owner that ends. What it keeps for a node whose link is broken is
+// Returned; what is under way goes on.
+func (n *Node) Leave(o Owner) {
+	n.mu.Lock()
+	all := slices.Collect(maps.Values(n.peers))
+	n.mu.Unlock()
+	for _, p := range all {
+		p.do(func(s *sender, _ time.Duration) []returned { return s.leave(o) })
+	}
+}
+
+// forgetLocked drops channels that nobody has used lately: most are of the past, or
+// were made up. A channel to an address of these begins above their links.
+func (n *Node) forgetLocked() {
+	now := n.now()
+	for address, p := range n.peers {
+		if now < p.used+unusedFor {
+			continue
+		}
+		if link, ok := p.retire(); ok {
+			delete(n.peers, address)
+			n.links = max(n.links, link)
+		}
+	}
+}
+
+// Watch tells f of every address that the link to broke, when the channel knows it,
+// until stop. f must not block.
+func (n *Node) Watch(f func(address string)) (stop func()) {
+	key := new(int)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.told[key] = f
+	return func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		delete(n.told, key)
+	}
+}
+
+// gone: the link to address broke.
+func (n *Node) gone(address string) {
+	n.mu.Lock()
+	p, told := n.peers[address], slices.Collect(maps.Values(n.told))
+	n.mu.Unlock()
+	if p != nil {
+		p.do(func(s *sender, now time.Duration) []returned { return s.gone(now) })
+	}
+	for _, f := range told {
+		f(address)
+	}
+}
+
+// inbound returns what is known of a life.
+func (n *Node) inbound(life string, create bool) *inbound {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	in := n.senders[life]
+	if in == nil {
+		if !create {
+			return nil
+		}
+		if len(n.senders) >= maxSenders {
+			oldest := ""
+			for l, x := range n.senders {
+				if oldest == "" || x.used < n.senders[oldest].used {
+					oldest = l
+				}
+			}
+			delete(n.senders, oldest)
+		}
+		in = &inbound{}
+		n.senders[life] = in
+	}
+	in.used = n.now()
+	return in
+}
+
+// process is what other Nodes send to.
+type process struct{ n *Node }
+
+// SendUserMessage implements actor.Process. It runs on the goroutine that read the
+// message from a link.
+func (p *process) SendUserMessage(pid *actor.PID, message any) {
+	n := p.n
+	switch m := actor.UnwrapEnvelopeMessage(message).(type) {
+	case *wire.Frame:
+		n.take(m)
+	case *wire.Probe:
+		n.answer(m)
+	case *wire.Ack:
+		n.mu.Lock()
+		peer := n.peers[m.From.GetAddress()]
+		n.mu.Unlock()
+		if peer != nil && wire.Fits(m) {
+			peer.do(func(s *sender, now time.Duration) []returned { return s.ack(m, now) })
+		}
+	default:
+		n.system.DeadLetter.SendUserMessage(pid, message)
+	}
+}
+
+// SendSystemMessage implements actor.Process.
+func (p *process) SendSystemMessage(pid *actor.PID, message any) {
+	p.n.system.DeadLetter.SendSystemMessage(pid, message)
+}
+
+// Stop implements actor.Process: it can't be stopped.
+func (*process) Stop(*actor.PID) {}
+
+// answer says how far everything of a peer was taken.
+func (n *Node) answer(m *wire.Probe) {
+	if !wire.Fits(m) || m.From.GetIncarnation() == "" || m.From.GetAddress() == n.system.Address() {
+		return
+	}
+	in := n.inbound(m.From.Incarnation, true)
+	in.mu.Lock()
+	ok, taken := in.recv.probe(m), in.recv.taken
+	in.mu.Unlock()
+	if ok {
+		n.system.Root.Send(actor.NewPID(m.From.Address, mailID), &wire.Ack{
+			From: &wire.Node{Address: n.system.Address(), Incarnation: n.life}, Link: m.Link, Number: m.Number, Taken: taken})
+	}
+}
+
+// take hands a frame to its actor, once.
+func (n *Node) take(m *wire.Frame) {
+	in := n.inbound(m.From, false)
+	if in == nil {
+		return // no probe went before it
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.recv.frame(m) {
+		n.deliver(m)
+	}
+}
+
+// deliver hands a frame to its actor. What nobody is there for, or what makes its
+// actor's process panic, is a dead letter here: this node has custody of it.
+func (n *Node) deliver(m *wire.Frame) {
+	pid := actor.NewPID(n.system.Address(), m.To)
+	var what any
+	var sender *actor.PID
+	switch w := m.What.(type) {
+	case *wire.Frame_Envelope:
+		what, sender = w.Envelope, w.Envelope.GetSender().PID()
+	case *wire.Frame_Marker:
+		what = w.Marker
+	case *wire.Frame_State:
+		what = w.State
+	case *wire.Frame_HandedOver:
+		what = w.HandedOver
+	}
+	if what == nil {
+		return // of a newer version
+	}
+	contain(n.system, "a frame was not delivered", func() {
+		if p, ok := n.system.ProcessRegistry.GetLocal(m.To); ok {
+			p.SendUserMessage(pid, &Kept{what})
+			return
+		}
+		n.system.DeadLetter.SendUserMessage(pid, wire.Local(what, sender, nil))
+	})
+}
+
+// Kept is what an actor gets that was kept by its sender until now: it is this node's
+// from here on.
+type Kept struct{ What any }
+
+// contain calls what may run code of the user's: subscribers of dead letters.
+func contain(system *actor.ActorSystem, what string, f func()) {
+	defer func() {
+		if r := recover(); r != nil {
+			logPanic(system, what, r)
+		}
+	}()
+	f()
+}
+
+func logPanic(system *actor.ActorSystem, what string, reason any) {
+	system.Logger().Error("transport: "+what, slog.String("panic", fmt.Sprint(reason)))
+}

@@ -1,0 +1,294 @@
+package transport
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-go/holdfast/internal/wire"
+)
+
+// Owner has mail on a channel. Its methods are called on any goroutine, under no lock,
+// and must not block. It is told apart by ==.
+type Owner interface {
+	// Linked says that there is room on the channel to address, which the owner waited
+	// for; that a new link goes on with its frames; or that all of them were taken.
+	Linked(address string)
+	// Returned gives kept mail back, in order, that was not taken and will not be:
+	// another node lives at address now, or none was heard of for long.
+	Returned(address string, items []any)
+	// Held counts its frames that no peer has taken yet.
+	Held() *atomic.Int64
+}
+
+// maxSpare is the largest queue whose memory is kept for the next burst.
+const maxSpare = 1024
+
+// maxBatches is how many times one Flush comes back to what others queue meanwhile.
+const maxBatches = 16
+
+// Peer is the channel to one address. Straight, Keep, Control, Wait and Recall only
+// queue, and may be called under an owner's lock; what they queued goes out with Flush,
+// which may not. What one goroutine queues under one lock goes out in that order.
+type Peer struct {
+	node    *Node
+	address string
+
+	mu       sync.Mutex
+	s        sender
+	spare    []outgoing
+	draining bool
+	stale    atomic.Bool   // a newer Peer may have the address
+	used     time.Duration // when To returned it last; under Node.mu
+	timer    *time.Timer
+	timerAt  time.Duration
+}
+
+// Room reports whether mail may go now.
+func (p *Peer) Room() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.s.room()
+}
+
+// Parcel is a message that a channel has room for. The zero value is none.
+type Parcel struct {
+	peer *Peer
+	to   *actor.PID // nil: it was queued
+	msg  any
+}
+
+// Straight queues a message of size bytes for an actor there, which Flush of the Parcel
+// sends; false if there is no room. If it is not known to have arrived when its link
+// breaks, lost grows by one.
+func (p *Peer) Straight(to *actor.PID, msg any, size int, lost *atomic.Int64) (parcel Parcel, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.s.room() {
+		return Parcel{}, false
+	}
+	if p.draining || len(p.s.out) > 0 || p.s.link == 0 {
+		p.straightLocked(to, msg, size, lost)
+		return Parcel{peer: p}, true
+	}
+	// Nothing is before it: who sends it need not queue it.
+	p.draining = true
+	p.straightLocked(nil, nil, size, lost)
+	return Parcel{p, to, msg}, true
+}
+
+// Flush sends what was queued.
+func (c Parcel) Flush() {
+	if c.to == nil {
+		c.peer.Flush()
+		return
+	}
+	c.send()
+	p := c.peer
+	p.mu.Lock()
+	p.draining = false
+	if len(p.s.out) == 0 && !p.s.unprobed() && p.timer != nil && len(p.s.told) == 0 {
+		p.mu.Unlock()
+		return
+	}
+	p.mu.Unlock()
+	p.Flush()
+}
+
+func (c Parcel) send() {
+	defer c.peer.contained()
+	c.peer.node.system.Root.Send(c.to, c.msg)
+}
+
+// straightLocked reads the clock only where the time makes a difference.
+func (p *Peer) straightLocked(to *actor.PID, msg any, size int, lost *atomic.Int64) {
+	now := p.s.since
+	if !p.s.plain(size) {
+		now = p.node.now()
+	}
+	p.s.straight(to, msg, size, lost, now)
+}
+
+// Send is Straight for who has asked for Room: it may go beyond the window by the few
+// messages for which several ask at once.
+func (p *Peer) Send(to *actor.PID, msg any, size int, lost *atomic.Int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.straightLocked(to, msg, size, lost)
+}
+
+// Keep queues what o hands to the actor called to there, and keeps it until the node
+// has taken it. item is what o gets back if that never happens. It is for the owner to
+// ask for Room first. false: no message may be that large, limit being the bound.
+func (p *Peer) Keep(o Owner, item any, to string, what *wire.Frame, limit int) bool {
+	what.To = to
+	size := proto.Size(what)
+	if size+overhead > limit {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.s.keep(frame{owner: o, item: item, to: to, msg: what, size: size}, p.node.now())
+	return true
+}
+
+// Control queues a message about mail, behind the mail that went before. It needs no
+// room: who sends it has one under way at a time.
+func (p *Peer) Control(to *actor.PID, msg any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.s.control(to, msg, p.node.now())
+}
+
+// Wait has o told once, with Room, when there is room.
+func (p *Peer) Wait(o Owner) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.s.wait(o, p.node.now())
+}
+
+// State returns the life that answered last, empty if none has, and whether the link
+// is up.
+func (p *Peer) State() (life string, up bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.s.peer, p.s.up
+}
+
+// Recall takes back, in order, what o keeps and the node has not acknowledged, if the
+// link is broken: it may have taken it all the same. While the link lives it will.
+func (p *Peer) Recall(o Owner) (items []any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.s.up {
+		return nil
+	}
+	for _, r := range p.s.recall(o) {
+		items = r.items
+	}
+	return items
+}
+
+// Flush sends what was queued.
+func (p *Peer) Flush() { p.do(nil) }
+
+// do feeds the sender, if f is given, sends what is queued, and tells owners.
+func (p *Peer) do(f func(s *sender, now time.Duration) []returned) {
+	p.mu.Lock()
+	var back []returned
+	if f != nil {
+		back = f(&p.s, p.node.now())
+	}
+	p.drainLocked()
+	owners := p.s.roomy()
+	p.armLocked()
+	p.mu.Unlock()
+	for _, r := range back {
+		r.owner.Returned(p.address, r.items)
+	}
+	for _, o := range owners {
+		o.Linked(p.address)
+	}
+}
+
+// drainLocked hands what is queued to remote, in order: one goroutine at a time, with
+// mu free meanwhile.
+func (p *Peer) drainLocked() {
+	if p.draining {
+		return // who drains comes to it
+	}
+	p.draining = true
+	for n := 0; ; n++ {
+		if n == maxBatches {
+			go p.resume() // who sends for others does so for a while
+			return
+		}
+		if len(p.s.out) == 0 {
+			if !p.s.unprobed() {
+				break
+			}
+			p.s.probe(p.node.now())
+		}
+		batch := p.s.out
+		p.s.out, p.spare = p.spare[:0], nil
+		p.mu.Unlock()
+		p.send(batch)
+		clear(batch)
+		p.mu.Lock()
+		if cap(batch) <= maxSpare {
+			p.spare = batch[:0]
+		}
+	}
+	p.draining = false
+}
+
+// resume goes on with what drainLocked left.
+func (p *Peer) resume() {
+	p.mu.Lock()
+	p.draining = false
+	p.mu.Unlock()
+	p.Flush()
+}
+
+func (p *Peer) send(batch []outgoing) {
+	for len(batch) > 0 {
+		batch = p.sendSome(batch)
+	}
+}
+
+// sendSome sends until something panics, and returns what is left.
+func (p *Peer) sendSome(batch []outgoing) (rest []outgoing) {
+	defer p.contained()
+	for rest = batch; len(rest) > 0; {
+		o := rest[0]
+		rest = rest[1:]
+		p.node.system.Root.Send(o.to, o.msg)
+	}
+	return rest
+}
+
+// contained is deferred around what may run code of the user's: subscribers of dead
+// letters.
+func (p *Peer) contained() {
+	if r := recover(); r != nil {
+		logPanic(p.node.system, "a message was not sent", r)
+	}
+}
+
+// armLocked sets the timer for what is due next.
+func (p *Peer) armLocked() {
+	at := p.s.due()
+	if at < 0 || p.timer != nil && p.timerAt <= at {
+		return
+	}
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+	var t *time.Timer
+	t = time.AfterFunc(max(0, at-p.node.now()), func() {
+		p.do(func(s *sender, now time.Duration) []returned {
+			if p.timer == t {
+				p.timer = nil
+			}
+			return s.tick(now)
+		})
+	})
+	p.timer, p.timerAt = t, at
+}
+
+// retire makes it stale, if nothing is on its way and nobody waits; then it returns the
+// number of its link.
+func (p *Peer) retire() (link uint64, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	ok = len(p.s.frames)+len(p.s.legs)+len(p.s.later)+len(p.s.waiting)+len(p.s.out)+p.s.open.messages == 0 && !p.draining
+	p.stale.Store(ok)
+	return p.s.link, ok
+}
+
+// current reports whether it may be used: a channel that was at rest for long may have
+// been given up.
+func (p *Peer) current() bool { return !p.stale.Load() }

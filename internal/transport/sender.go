@@ -1,0 +1,388 @@
+package transport
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/holdfast-go/holdfast/internal/wire"
+)
+
+// The window of one peer, and how a sender waits.
+const (
+	// MaxMessages and MaxBytes bound what is on its way to one peer. One message
+	// may begin while there is room for a part of it.
+	MaxMessages = 16384
+	MaxBytes    = 4 << 20
+
+	legMessages = 1024 // a probe goes behind that much
+	legBytes    = 64 << 10
+	probeAfter  = 50 * time.Millisecond // the last straight message at rest is probed
+	silentAfter = time.Second           // a probe that was not answered is sent again
+	silentMost  = 8 * time.Second
+	silentFor   = 15 * time.Second       // then the link counts as broken
+	downAfter   = 100 * time.Millisecond // a link that is not answered is probed again
+	downMost    = 2 * time.Second
+	giveUpAfter = time.Minute
+	maxTries    = 5 // of one frame that vanishes on a link that lives
+	maxLater    = 1024
+	laterFor    = 2 * time.Second // a message about mail is of use, or is sent again later
+)
+
+// leg is what was sent from one probe to the next.
+type leg struct {
+	probe    uint64 // of the probe behind it
+	messages int
+	bytes    int
+	frames   int
+	last     uint64 // the number of its last frame
+	straight []tally
+}
+
+// tally is whose straight messages they are.
+type tally struct {
+	lost *atomic.Int64
+	n    int
+}
+
+// add counts one straight message. It looks at the last tally alone: a node may have
+// thousands of owners.
+func (l *leg) add(lost *atomic.Int64) {
+	if n := len(l.straight); n > 0 && l.straight[n-1].lost == lost {
+		l.straight[n-1].n++
+		return
+	}
+	l.straight = append(l.straight, tally{lost, 1})
+}
+
+// outgoing is a message to be handed to remote.
+type outgoing struct {
+	to  *actor.PID
+	msg any
+}
+
+// sender is the sending half of a channel, as a state machine: it is told what
+// happens, and leaves in out what is to be sent, in order. The zero value, with its
+// first fields set, was never used.
+type sender struct {
+	self   *wire.Node // address and life of this node
+	mail   *actor.PID // of the peer's Node
+	window int        // in messages
+	bytes  int
+	base   uint64 // above 0: there may have been a channel, with links up to this
+
+	link   uint64
+	up     bool
+	peer   string // the life that answered last; empty until one has
+	number uint64 // of the last frame
+	frames []frame
+	later  []outgoing    // messages about mail, for when the link is up
+	kept   time.Duration // since when the first of later waits
+	told   []Owner       // whose frames are taken, or go on
+
+	probes  uint64
+	legs    []leg              // behind each went a probe that was not answered yet
+	open    leg                // what went since
+	flying  leg                // the messages and bytes of all of these
+	since   time.Duration      // when the first of open went
+	asked   time.Duration      // when the last probe went
+	pause   time.Duration      // before it is sent again
+	heard   time.Duration      // when an answer came last, or began to be waited for
+	broken  time.Duration      // since when the link is down
+	ended   map[Owner]struct{} // these have frames under way, and wait for nothing any more
+	waiting map[Owner]struct{}
+
+	out []outgoing
+}
+
+// room reports whether mail may go now.
+func (s *sender) room() bool {
+	return (s.up || s.link == 0 && s.base == 0) && s.flying.messages < s.window && s.flying.bytes < s.bytes
+}
+
+// begin makes the first link.
+func (s *sender) begin(now time.Duration) {
+	switch {
+	case s.link > 0:
+	case s.base > 0: // the peer may have taken frames of an earlier channel
+		s.link, s.broken, s.asked, s.pause = s.base+1, now, now-downAfter, downAfter
+	default:
+		s.link, s.up = 1, true
+		s.probe(now)
+	}
+}
+
+// straight sends a message that is not kept; on a link that is down it is lost. With a
+// nil PID it is its caller's to send before anything else.
+func (s *sender) straight(to *actor.PID, msg any, size int, lost *atomic.Int64, now time.Duration) {
+	s.begin(now)
+	if !s.up {
+		lost.Add(1)
+		return
+	}
+	s.open.add(lost)
+	if to != nil {
+		s.out = append(s.out, outgoing{to, msg})
+	}
+	s.count(size, now)
+}
+
+// control sends a message about mail, which takes no room. While the link is down it
+// waits behind the frames that do; what is beyond maxLater is lost.
+func (s *sender) control(to *actor.PID, msg any, now time.Duration) {
+	switch {
+	case s.up || s.link == 0 && s.base == 0:
+		s.out = append(s.out, outgoing{to, msg})
+	case len(s.later) < maxLater:
+		s.begin(now)
+		if len(s.later) == 0 {
+			s.kept = now
+		}
+		s.later = append(s.later, outgoing{to, msg})
+		s.hurry(now)
+	}
+}
+
+func (s *sender) count(size int, now time.Duration) {
+	if s.open.messages == 0 {
+		s.since = now
+	}
+	s.open.messages++
+	s.open.bytes += size + overhead
+	s.flying.messages++
+	s.flying.bytes += size + overhead
+	if s.legFull(s.open.messages, s.open.bytes) {
+		s.probe(now)
+	}
+}
+
+// legFull reports whether a probe goes behind that much: a quarter of the window at most,
+// and so little that a slow link is seen to get on.
+func (s *sender) legFull(messages, bytes int) bool {
+	return 4*messages >= s.window || 4*bytes >= s.bytes || messages >= legMessages || bytes >= legBytes
+}
+
+// probe asks what has arrived of all that was sent so far.
+func (s *sender) probe(now time.Duration) {
+	s.probes++
+	s.open.probe = s.probes
+	if len(s.legs) == 0 {
+		s.heard = now
+	}
+	s.legs = append(s.legs, s.open)
+	s.open = leg{}
+	s.asked, s.pause = now, silentAfter
+	s.ask()
+}
+
+func (s *sender) ask() {
+	s.out = append(s.out, outgoing{s.mail, &wire.Probe{From: s.self, Link: s.link, Number: s.probes}})
+}
+
+// again repeats the last probe, of which nothing was heard.
+func (s *sender) again(now, most time.Duration) {
+	s.probes++ // what answers it answers the earlier ones, and an answer to these counts
+	s.asked, s.pause = now, min(2*s.pause, most)
+	s.ask()
+}
+
+// unprobed reports whether a probe is to go behind frames: one at a time.
+func (s *sender) unprobed() bool { return s.up && s.open.frames > 0 && len(s.legs) == 0 }
+
+// settled is called when a burst was queued.
+func (s *sender) settled(now time.Duration) {
+	if s.unprobed() {
+		s.probe(now)
+	}
+}
+
+// plain reports whether the time makes no difference to a straight message: it is
+// neither the first since a probe, nor the last before one.
+func (s *sender) plain(size int) bool {
+	return s.open.messages > 0 && !s.legFull(s.open.messages+1, s.open.bytes+size+overhead)
+}
+
+// ack takes an answer; back is what returns to its owners.
+func (s *sender) ack(m *wire.Ack, now time.Duration) (back []returned) {
+	if m.Link != s.link || m.Number == 0 || m.Number > s.probes {
+		return nil // of an earlier link, or made up
+	}
+	life := m.From.GetIncarnation()
+	if !s.up {
+		return s.linked(life, m.Taken, now)
+	}
+	if s.peer != "" && s.peer != life {
+		// Another life has read this link, and may yet take what is under way on it. Its
+		// word on a new link says what it took.
+		return s.gone(now)
+	}
+	s.peer, s.heard = life, now
+	last := uint64(0)
+	n := 0
+	for n < len(s.legs) && s.legs[n].probe <= m.Number {
+		l := &s.legs[n]
+		s.flying.messages -= l.messages
+		s.flying.bytes -= l.bytes
+		last = max(last, l.last)
+		n++
+	}
+	if s.legs = s.legs[n:]; len(s.legs) == 0 {
+		s.legs = nil
+	}
+	s.taken(m.Taken)
+	if len(s.frames) > 0 && s.frames[0].number <= last {
+		return s.vanished(now) // it was read past, and is not there
+	}
+	s.settled(now)
+	return nil
+}
+
+// linked: the peer, in some life, has opened the link, and takes nothing of an earlier
+// one any more. What it did not take goes on, numbered anew without gaps; but what was
+// meant for another life goes back.
+func (s *sender) linked(life string, taken uint64, now time.Duration) (back []returned) {
+	s.up = true
+	s.taken(taken)
+	if s.peer != "" && s.peer != life {
+		back = s.recall(nil)
+	}
+	s.peer, s.number = life, taken
+	told := map[Owner]bool{}
+	for i := range s.frames {
+		f := &s.frames[i]
+		s.number++
+		f.number = s.number
+		s.transmit(f, now)
+		if !told[f.owner] {
+			told[f.owner] = true
+			s.tell(f.owner)
+		}
+	}
+	s.out = append(s.out, s.later...)
+	s.later = nil
+	s.settled(now)
+	return back
+}
+
+// lose forgets what is on its way; straight mail of it is counted.
+func (s *sender) lose() {
+	for _, l := range append(s.legs, s.open) {
+		for _, t := range l.straight {
+			t.lost.Add(int64(t.n))
+		}
+	}
+	s.legs, s.open, s.flying = nil, leg{}, leg{}
+}
+
+// gone: the link broke. While it is down only probes went over it, which are repeated
+// at their own pace. What owners that have ended had under way goes back to them.
+func (s *sender) gone(now time.Duration) (back []returned) {
+	if !s.up {
+		return nil
+	}
+	for o := range s.ended {
+		back = append(back, s.recall(o)...)
+	}
+	s.lose()
+	s.ended, s.up = nil, false
+	s.link++
+	s.broken, s.asked, s.pause = now, now-downAfter, downAfter
+	if s.wanted() {
+		s.probes++
+		s.asked = now
+		s.ask()
+	}
+	return back
+}
+
+// wanted reports whether somebody needs the link.
+func (s *sender) wanted() bool { return len(s.frames)+len(s.waiting)+len(s.later) > 0 }
+
+// wait notes that an owner wants to know when there is room.
+func (s *sender) wait(o Owner, now time.Duration) {
+	if s.waiting == nil {
+		s.waiting = map[Owner]struct{}{}
+	}
+	s.waiting[o] = struct{}{}
+	s.begin(now)
+	s.hurry(now)
+}
+
+// leave forgets an owner that ends, and takes back what can't be under way to anybody.
+func (s *sender) leave(o Owner) (back []returned) {
+	delete(s.waiting, o)
+	switch {
+	case !s.up:
+		back = s.recall(o)
+	case o.Held().Load() > 0:
+		if s.ended == nil {
+			s.ended = map[Owner]struct{}{}
+		}
+		s.ended[o] = struct{}{}
+	}
+	return back
+}
+
+// hurry probes a link that is down, and was not probed for want of anything to send.
+func (s *sender) hurry(now time.Duration) {
+	if !s.up && s.link > 0 && now >= s.asked+s.pause {
+		s.again(now, downMost)
+	}
+}
+
+// roomy takes the owners that are to be told: those that wait, if there is room for
+// them.
+func (s *sender) roomy() (owners []Owner) {
+	owners, s.told = s.told, nil
+	if len(s.waiting) == 0 || !s.up || 4*s.flying.messages > 3*s.window || 4*s.flying.bytes > 3*s.bytes {
+		return owners
+	}
+	for o := range s.waiting {
+		owners = append(owners, o)
+	}
+	s.waiting = nil
+	return owners
+}
+
+// tick does what is due; back is what returns to its owners.
+func (s *sender) tick(now time.Duration) (back []returned) {
+	switch at := s.due(); {
+	case at < 0 || now < at:
+	case !s.up && now >= s.broken+giveUpAfter:
+		back = s.recall(nil)
+		for o := range s.waiting { // who still needs the link says so again
+			s.tell(o)
+		}
+		s.waiting, s.later, s.broken = nil, nil, now
+	case !s.up:
+		if len(s.later) > 0 && now >= s.kept+laterFor {
+			s.later = nil
+		}
+		if s.wanted() {
+			s.again(now, downMost)
+		}
+	case len(s.legs) > 0 && now >= s.heard+silentFor:
+		back = s.gone(now)
+	case len(s.legs) > 0 && now >= s.asked+s.pause:
+		s.again(now, silentMost)
+	case s.open.messages > 0:
+		s.probe(now)
+	}
+	return back
+}
+
+// due is when tick is to be called; below 0 for never.
+func (s *sender) due() time.Duration {
+	switch {
+	case !s.up && (s.link == 0 || !s.wanted()):
+		return -1
+	case !s.up:
+		return s.asked + s.pause
+	case len(s.legs) > 0:
+		return min(s.asked+s.pause, s.heard+silentFor)
+	case s.open.messages > 0:
+		return s.since + probeAfter
+	}
+	return -1
+}

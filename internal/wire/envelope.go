@@ -1,0 +1,101 @@
+package wire
+
+import (
+	"fmt"
+	"reflect"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"google.golang.org/protobuf/proto"
+)
+
+// Envelop makes an Envelope of a message of this node, or of an *actor.MessageEnvelope
+// with its sender and headers, without name and token. Payload, headers and sender
+// have at most limit bytes together. Errors: those of Encode.
+func (r *Registry) Envelop(local any, limit int) (*Envelope, error) {
+	header, msg, sender := actor.UnwrapEnvelope(local)
+	typ, codec, payload, err := r.Encode(msg, limit)
+	if err != nil {
+		return nil, err
+	}
+	e := &Envelope{Type: typ, Codec: codec, Payload: payload, Sender: AddressOf(sender), Request: sender != nil}
+	if header != nil && header.Length() > 0 {
+		e.Headers = header.ToMap()
+	}
+	if n := e.Footprint(); n > limit+Headroom/2 {
+		return nil, fmt.Errorf("%w: %s has %d bytes with its headers and addresses, at most %d", ErrTooLarge, typ, n, limit+Headroom/2)
+	}
+	return e, nil
+}
+
+// Footprint is about what the Envelope takes on the wire and in memory, in bytes.
+func (x *Envelope) Footprint() int {
+	n := len(x.Name) + len(x.Key) + len(x.Type) + len(x.Codec) + len(x.Payload)
+	for k, v := range x.Headers {
+		n += len(k) + len(v) + 8
+	}
+	if s := x.Sender; s != nil {
+		n += len(s.Address) + len(s.Id)
+	}
+	return n
+}
+
+// HeaderSize is what the headers and the sender of a message take, in bytes.
+func HeaderSize(local any) (n int) {
+	header, _, sender := actor.UnwrapEnvelope(local)
+	if header != nil && header.Length() > 0 {
+		for k, v := range header.ToMap() {
+			n += len(k) + len(v) + 8
+		}
+	}
+	if sender != nil {
+		n += len(sender.Address) + len(sender.Id)
+	}
+	return n
+}
+
+// Footprint is about what a message of this node takes in memory, in bytes, at least. It
+// calls no code of the user's.
+func Footprint(local any) int {
+	n := HeaderSize(local)
+	switch m := actor.UnwrapEnvelopeMessage(local).(type) {
+	case nil:
+	case string:
+		n += len(m)
+	case []byte:
+		n += len(m)
+	case *Encoded:
+		n += len(m.payload)
+	case proto.Message:
+		n += protoSize(m)
+	default:
+		n += footprint(reflect.ValueOf(m))
+	}
+	return n
+}
+
+func protoSize(m proto.Message) (n int) {
+	defer func() { _ = recover() }() // a nil pointer, or one that only embeds a message
+	return proto.Size(m)
+}
+
+// footprint looks at what is in the value itself, and at lengths. What it points to may
+// be changed by others meanwhile, and is taken to be as large as its type.
+func footprint(v reflect.Value) int {
+	switch v.Kind() {
+	case reflect.Invalid:
+		return 0
+	case reflect.String:
+		return 16 + v.Len()
+	case reflect.Pointer:
+		return 8 + int(v.Type().Elem().Size())
+	case reflect.Slice:
+		return 24 + v.Len()*int(v.Type().Elem().Size())
+	case reflect.Struct:
+		n := 0
+		for i := range v.NumField() {
+			n += footprint(v.Field(i))
+		}
+		return n
+	}
+	return int(v.Type().Size())
+}
