@@ -81,6 +81,7 @@ func (k *simEntity) Receive(ctx actor.Context) {
 			time.Sleep(time.Duration(s.odds(int(longest/time.Millisecond), 2, uint64(k.l.number))) * time.Millisecond)
 			return // nor does it stop
 		}
+		time.Sleep(s.lastWork(k.l))
 		ctx.Stop(ctx.Self())
 	case *actor.Stopping:
 		if bad && s.odds(6, 3, uint64(k.l.number)) == 0 {
@@ -101,6 +102,7 @@ func (k *simEntity) handle(ctx actor.Context, j job) {
 	if ctx.Sender() != nil {
 		ctx.Respond(done{k.l.id, j.Number, k.l.token, k.n.id})
 	}
+	time.Sleep(s.labour(j))
 	if s.good.Load() {
 		switch s.odds(200, 5, uint64(j.Number)) {
 		case 0:

@@ -29,8 +29,8 @@ import (
 var suite = simulate.New("sharding", 24, 6)
 
 // TestSimulation runs random histories of a type on a few nodes: trouble of all
-// kinds, a calm time in which shards move by plan, trouble again. sim_check_test.go
-// says what is checked. A seed fixes the history: nodes, settings, what happens and
+// kinds, a calm time in which shards move by plan, trouble again. In every other one
+// the links get congested, and the calm time is a crowded one. sim_check_test.go says what is checked. A seed fixes the history: nodes, settings, what happens and
 // when. How goroutines interleave within one moment is the scheduler's; to replay a
 // failure run its seed with -count.
 func TestSimulation(t *testing.T) {
@@ -38,7 +38,7 @@ func TestSimulation(t *testing.T) {
 		s.trouble(25)
 		s.heal()
 		s.settle()
-		s.calm(1 + s.r.IntN(3))
+		s.moves(1 + s.r.IntN(3))
 		s.trouble(12)
 		s.heal()
 		s.settle()
@@ -51,9 +51,18 @@ func TestCalmHistories(t *testing.T) {
 	histories(t, func(s *sim) {
 		s.heal()
 		s.settle()
-		s.calm(6 + s.r.IntN(8))
+		s.moves(6 + s.r.IntN(8))
 		s.settle()
 	})
+}
+
+// moves is the calm time of a history.
+func (s *sim) moves(n int) {
+	if s.jams {
+		s.crowded(n)
+	} else {
+		s.calm(n)
+	}
 }
 
 func histories(t *testing.T, play func(*sim)) {
@@ -95,23 +104,27 @@ func (sl *slot) owner() lease.Owner {
 
 // sim is one history. The driver's goroutine owns what is not in records.
 type sim struct {
-	t      *testing.T
-	seed   uint64
-	c      *cluster
-	r      *simulate.Random
-	slots  []*slot
-	shards int
-	ids    int
-	opts   []sharding.Option
-	stop   time.Duration // how long entities have to stop
-	total  int           // bound of what waits
-	small  bool          // buffers are
-	follow bool          // where the coordinator is is for a source of leadership to say
-	leads  *slot
-	idle   time.Duration
-	most   int // active entities on a node
-	jobs   int
-	names  int
+	t         *testing.T
+	seed      uint64
+	c         *cluster
+	r         *simulate.Random
+	slots     []*slot
+	shards    int
+	ids       int
+	opts      []sharding.Option
+	stop      time.Duration // how long entities have to stop
+	linger    time.Duration // beyond the default, how long Regions forward
+	toil      time.Duration // a thousandth of what most handlers take at the most, in a crowded time
+	jams      bool          // links get congested
+	total     int           // bound of what waits
+	small     bool          // buffers are
+	follow    bool          // where the coordinator is is for a source of leadership to say
+	leads     *slot
+	idle      time.Duration
+	most      int // active entities on a node
+	jobs      int
+	crowdJobs int // those among them of a crowded time
+	names     int
 	records
 }
 
@@ -179,6 +192,9 @@ func (s *sim) draw() {
 	}
 	s.follow = s.r.IntN(3) == 0
 	s.stateful = s.r.IntN(2) == 0
+	if s.jams = s.odds(2, 20) == 0; s.jams {
+		s.drawJams()
+	}
 }
 
 func (s *sim) upTo(d time.Duration) time.Duration { return time.Duration(s.r.Int64N(int64(d))) }
@@ -254,7 +270,7 @@ func (s *sim) end() {
 		n.store.SetRule(nil)
 		n.store.Heal()
 		all.Go(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+			ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
 			defer cancel()
 			for _, r := range rs {
 				if err := r.Stop(ctx); err != nil {

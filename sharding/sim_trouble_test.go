@@ -26,6 +26,9 @@ func (s *sim) trouble(steps int) {
 			sl = boss // in the middle of whatever it orders
 		}
 		s.act(sl)
+		if s.jams && s.r.IntN(4) == 0 {
+			s.jam()
+		}
 		time.Sleep(s.upTo([]time.Duration{20 * time.Millisecond, time.Second, 3 * time.Second}[s.r.IntN(3)]))
 		for range s.r.IntN(20) {
 			s.send(s.some())
@@ -129,7 +132,7 @@ func (s *sim) leave(sl *slot) {
 	n, left := sl.n, make(chan struct{})
 	sl.left = left
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute+s.stop+s.linger)
 		defer cancel()
 		if n.region.Stop(ctx) != nil {
 			return // settle looks for that
@@ -281,6 +284,7 @@ func (s *sim) heal() {
 			s.c.net.SetDelay(other.address(), sl.address(), 0)
 		}
 	}
+	s.ease(s.slots...)
 	s.gather()
 }
 
@@ -288,8 +292,8 @@ func (s *sim) heal() {
 func (s *sim) gather() {
 	began := time.Now()
 	for len(s.which(func(sl *slot) bool { return sl.left != nil })) > 0 {
-		if time.Since(began) > bound {
-			s.endf("I7: not ended %v after all trouble", bound)
+		if time.Since(began) > s.bound() {
+			s.endf("I7: not ended %v after all trouble", s.bound())
 		}
 		time.Sleep(20 * time.Millisecond)
 		s.poll()

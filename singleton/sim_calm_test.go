@@ -11,16 +11,19 @@ import (
 )
 
 // bound is how long it may take after all trouble until one node hosts (I7): a
-// child is done with what it does, a lease runs out, and who waits for it looks at
-// the latest after the poll maximum.
-const bound = longest + 5*time.Second + ttl + 10*time.Second + 15*time.Second
+// child is done with what it does, a manager with what it forwards (who is to host may
+// be one that was leaving; it looks after each half of its time whether it gets on), a
+// lease runs out, and who waits for it looks at the latest after the poll maximum.
+func (s *sim) bound() time.Duration {
+	return longest + s.within + time.Second + s.linger*3/2 + ttl + 10*time.Second + 15*time.Second
+}
 
 // settle checks I7.
 func (s *sim) settle() {
 	began := time.Now()
 	for !s.stable() {
-		if time.Since(began) > bound {
-			s.end7("not held once, by who is to, %v after all trouble", bound)
+		if time.Since(began) > s.bound() {
+			s.end7("not held once, by who is to, %v after all trouble", s.bound())
 		}
 		time.Sleep(20 * time.Millisecond)
 		for _, sl := range s.slots {

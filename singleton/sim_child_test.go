@@ -60,6 +60,7 @@ func (k *simChild) Receive(ctx actor.Context) {
 			time.Sleep(time.Duration(k.s.odds(15000, 2, uint64(k.l.id))) * time.Millisecond)
 			return // nor does it stop
 		}
+		time.Sleep(k.s.lastWork(k.l))
 		ctx.Stop(ctx.Self())
 	case *actor.Stopping:
 		k.checkContext("Stopping")
@@ -78,10 +79,16 @@ func (k *simChild) handle(ctx actor.Context, j job) {
 	s.order = append(s.order, j)
 	if f := s.fates[j]; f != nil {
 		f.handled++
+		s.cameTo(f)
 	}
+	crowd := s.crowd
 	s.mu.Unlock()
 	if ctx.Sender() != nil {
 		ctx.Respond(done{Number: j.Number, Token: k.l.token, Node: k.n.id})
+	}
+	if crowd {
+		time.Sleep(s.labour(j))
+		return
 	}
 	if s.good.Load() {
 		time.Sleep(time.Duration(s.odds(600, 5, uint64(j.Number))) * time.Microsecond)

@@ -28,7 +28,8 @@ import (
 var histories = simulate.New("singleton", 120, 24)
 
 // TestSimulation runs random histories of a singleton on a few nodes: trouble of
-// all kinds, a calm time in which it moves by plan, trouble again. sim_check_test.go
+// all kinds, a calm time in which it moves by plan, trouble again. In every other
+// one the links get congested, and the calm time is a crowded one. sim_check_test.go
 // says what is checked. A seed fixes the history: nodes, settings, what happens
 // and when. How goroutines interleave within one moment is the scheduler's; to
 // replay a failure run its seed with -count.
@@ -77,6 +78,10 @@ type sim struct {
 	small  bool // buffers are
 	down   bool // children may be given up
 	leads  *slot
+	jams   bool          // links get congested
+	within time.Duration // how long children have to stop
+	toil   time.Duration // a thousandth of what most handlers take at the most
+	linger time.Duration // beyond the default, how long managers forward
 	jobs   int
 	records
 }
@@ -100,7 +105,11 @@ func play(t *testing.T, seed uint64) {
 		s.trouble(30)
 		s.heal()
 		s.settle()
-		s.calm()
+		if s.jams {
+			s.crowded()
+		} else {
+			s.calm()
+		}
 		s.trouble(15)
 		s.heal()
 		s.settle()
@@ -148,6 +157,10 @@ func (s *sim) draw() {
 	case 1:
 		s.down = true
 		s.opts = append(s.opts, singleton.WithRestartBudget(2, 20*time.Second))
+	}
+	s.within = 4 * time.Second
+	if s.jams = s.odds(2, 20) == 0; s.jams {
+		s.drawJams()
 	}
 }
 
@@ -226,7 +239,7 @@ func (s *sim) end() {
 		n.store.Heal()
 		for _, m := range ms {
 			all.Go(func() {
-				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+				ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
 				defer cancel()
 				_ = m.Stop(ctx)
 			})

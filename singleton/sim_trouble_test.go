@@ -18,6 +18,9 @@ func (s *sim) trouble(steps int) {
 			continue
 		}
 		s.act(s.some())
+		if s.jams && s.r.IntN(4) == 0 {
+			s.jam()
+		}
 		time.Sleep(s.upTo([]time.Duration{20 * time.Millisecond, time.Second, 3 * time.Second}[s.r.IntN(3)]))
 		for range s.r.IntN(6) {
 			s.send(s.some(), "")
@@ -177,6 +180,9 @@ func (s *sim) send(sl *slot, name string) {
 		j.Number = s.next(name)
 	}
 	s.sent(j)
+	if s.jams {
+		s.note(j)
+	}
 	sl.n.system.Root.Send(sl.m.PID(), j)
 }
 
@@ -198,6 +204,7 @@ func (s *sim) heal() {
 			s.c.net.SetDelay(other.id+":1", sl.id+":1", 0)
 		}
 	}
+	s.ease(s.slots...)
 	for _, sl := range s.slots {
 		s.restart(sl)
 	}

@@ -2,6 +2,7 @@ package memnet
 
 import (
 	"fmt"
+	"maps"
 	"sync"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -26,6 +27,7 @@ type Net struct {
 	frozen map[string]bool
 	lose   func(from, to string) bool
 	stats  Stats
+	kinds  map[string]Traffic
 }
 
 // node is one life of an address.
@@ -50,6 +52,7 @@ type Stats struct {
 	Sent      uint64 // handed to the net
 	Delivered uint64 // posted to a mailbox or future of the receiving node
 	Refused   uint64 // over a cut link, or to an address where nobody is; dead letters of the sender's system
+	Unheard   uint64 // from a system that was killed or replaced, whose dead letters they are; not in Sent
 	Broken    uint64 // queued when their link broke; vanished
 	Lost      uint64 // by SetLoss; vanished
 	Overflown uint64 // queue full; dead letters of the sender's system
@@ -61,6 +64,9 @@ type Stats struct {
 	BytesSent      uint64 // of Sent, names and headers included; what is Unsent has none
 	BytesDelivered uint64 // of Delivered
 }
+
+// Traffic is messages and their bytes, names and headers included.
+type Traffic struct{ Messages, Bytes int }
 
 // New returns an empty network.
 func New() *Net { return NewQueue(DefaultQueue) }
@@ -74,6 +80,7 @@ func NewQueue(queue int) *Net {
 		wires:  map[ends]*wire{},
 		pipes:  map[ends]*pipe{},
 		frozen: map[string]bool{},
+		kinds:  map[string]Traffic{},
 	}
 }
 
@@ -197,4 +204,11 @@ func (n *Net) Stats() Stats {
 		s.Queued += uint64(len(p.frames))
 	}
 	return s
+}
+
+// Kinds returns what was handed to the net, as Stats.Sent, by the names of types.
+func (n *Net) Kinds() map[string]Traffic {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return maps.Clone(n.kinds)
 }

@@ -96,6 +96,20 @@ func (p blocking) SendUserMessage(*actor.PID, any)   { <-p.gate }
 func (p blocking) SendSystemMessage(*actor.PID, any) { <-p.gate }
 func (p blocking) Stop(*actor.PID)                   {}
 
+func TestWhatTheDeadSendIsCountedApart(t *testing.T) {
+	bubble(t, func(t *testing.T, net *memnet.Net, a, b *machine) {
+		var seen journal
+		b.spawn("x", &seen)
+		a.Root.Send(a.to("b", "x"), text("alive"))
+		net.Kill("a")
+		a.Root.Send(a.to("b", "x"), text("dead"))
+		time.Sleep(time.Second)
+		require.Equal(t, uint64(1), net.Stats().Unheard)
+		require.Len(t, a.dead.take(), 1)
+		require.Equal(t, 1, net.Kinds()["google.protobuf.StringValue"].Messages)
+	})
+}
+
 func TestCutRefusesMailAndVanishesWhatIsUnderWay(t *testing.T) {
 	bubble(t, func(t *testing.T, net *memnet.Net, a, b *machine) {
 		var seen journal

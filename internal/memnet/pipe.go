@@ -23,10 +23,16 @@ func (me *node) send(e ends, f frame) (ok bool) {
 	n := me.net
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if me.dead {
+		n.stats.Unheard++
+		return false
+	}
 	size, w := f.size(), n.wire(e)
 	n.stats.Sent++
 	n.stats.BytesSent += uint64(size)
-	if me.dead || w.cut || n.nodes[e.to] == nil {
+	kind := n.kinds[f.typeName]
+	n.kinds[f.typeName] = Traffic{kind.Messages + 1, kind.Bytes + size}
+	if w.cut || n.nodes[e.to] == nil {
 		n.stats.Refused++
 		return false
 	}

@@ -36,7 +36,7 @@ func TestReduce(t *testing.T) {
 }
 
 func TestReplaysAreRead(t *testing.T) {
-	for _, s := range []string{"lease:TestSimulation:7", "internal/route:TestBrokenLinks:123:1-3,9"} {
+	for _, s := range []string{"lease:TestSimulation:7", "internal/route:TestFaultsLoseOnlyWhatWasUnderWay:123:1-3,9"} {
 		h, err := parse(s)
 		require.NoError(t, err)
 		require.Equal(t, s, h.String())
@@ -69,7 +69,7 @@ func TestShares(t *testing.T) {
 		sum += k.share
 	}
 	require.InDelta(t, 1, sum, 0.001)
-	require.Equal(t, []string{"lease", "internal/route", "membership", "singleton", "sharding"}, packages())
+	require.Equal(t, []string{"lease", "internal/transport", "internal/route", "membership", "singleton", "sharding"}, packages())
 }
 
 // A planted bug is found, made smaller, and found again by what was printed.
