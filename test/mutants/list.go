@@ -25,6 +25,11 @@ var (
 	shardSim       = check{"sharding", "^TestSimulation"}
 	shardCalm      = check{"sharding", "^TestCalm"}
 	shardScenarios = check{"sharding", "^TestScenario|Passivat"}
+	shardMail      = check{"sharding", "^TestScenarioMail"}
+	shardStates    = check{"sharding", "State"}
+	singletonMail  = check{"singleton", "^TestScenarioMail"}
+	routeTests     = check{"internal/route", "."}
+	channels       = check{"internal/transport", "^TestHistories|^TestExplore"}
 )
 
 // mutants are planted one at a time.
@@ -81,8 +86,8 @@ var mutants = []mutant{
 	{
 		name: "backlog-dropped", does: "mail that a child or an entity has not taken is forgotten at a hand-over",
 		edits: []edit{
-			{"singleton/controller.go", "c.proxy.Back(msg.envelope)", ""},
-			{"sharding/entry.go", "s.routing().Back(&mail{e.id, env})", "_ = env"},
+			{"singleton/controller.go", "c.proxy.Back(route.Item{Local: msg.envelope, Size: wire.Footprint(msg.envelope)})", "_ = route.Item{}"},
+			{"sharding/entry.go", "s.routing().Back(s.item(&mail{e.id, env}))", "_ = env"},
 		},
 		hunters: []check{shardCalm, singletonSim, shardScenarios},
 	},
@@ -126,5 +131,62 @@ var mutants = []mutant{
 		name: "membership-ignored", does: "shards are kept when the membership is lost",
 		edits:   []edit{{"sharding/hosting.go", "if c.mayHost() {", "if true {"}},
 		hunters: []check{shardSim, shardScenarios},
+	},
+	{
+		name: "marker-ignored", does: "mail takes the new way at once",
+		edits:   []edit{{"internal/route/path.go", "case p.used && !p.here && !p.dead:", "case false:"}},
+		hunters: []check{shardCalm, singletonSim, routeTests},
+	},
+	{
+		name: "custody-forgotten", does: "what a node was handed is not sent on when its link to the next breaks",
+		edits:   []edit{{"internal/transport/sender.go", "s.ended, s.up = nil, false", "s.ended, s.up = nil, false\n\ts.drop(len(s.frames))"}},
+		hunters: []check{singletonSim, shardCalm, shardScenarios, channels},
+	},
+	{
+		name: "unbounded-buffer", does: "the buffer of a name has no bound",
+		edits:   []edit{{"internal/route/buffer.go", "return r.queue.counted >= r.Limit || ", "return false && "}},
+		hunters: []check{shardScenarios, routeTests},
+	},
+	{
+		name: "credit-kept", does: "the window is never given back",
+		edits:   []edit{{"internal/transport/sender.go", "\t\ts.flying.messages -= l.messages\n\t\ts.flying.bytes -= l.bytes\n", ""}},
+		hunters: []check{shardMail, shardCalm, singletonSim},
+	},
+	{
+		name: "messages-only", does: "the window counts messages, and no bytes",
+		edits: []edit{
+			{"internal/transport/sender.go", " && s.flying.bytes < s.bytes\n}", "\n}"},
+		},
+		hunters: []check{shardMail, singletonMail, shardCalm},
+	},
+	{
+		name: "doubled-after-moves", does: "what is under way on a link that lives is sent the new way as well",
+		edits: []edit{
+			{"internal/transport/peer.go", "\tif p.s.up {\n\t\treturn nil\n\t}\n", ""},
+			{"internal/route/path.go", "case p.used && !p.here && !p.dead:\n", "case p.used && !p.here && !p.dead:\n\t\tr.reclaim(r.port.Recall(p.node.GetAddress()))\n"},
+		},
+		hunters: []check{shardMail, singletonMail, shardCalm, singletonSim},
+	},
+	{
+		name: "short-way-overtakes", does: "the short way does not look at what waits",
+		edits:   []edit{{"internal/route/view.go", "if r.phase != away || !r.queue.empty() || ", "if r.phase != away || "}},
+		hunters: []check{shardMail, shardCalm},
+	},
+	{
+		name: "backlog-sorted", does: "what waits is sorted anew for each message",
+		edits: []edit{{"internal/route/queue.go", "\tl.items = append(l.items, it)\n", `	l.items = append(l.items, it)
+	for range 16 { // as for each acknowledgement of small windows
+		slices.SortStableFunc(slices.Clone(l.items), func(a, b *Item) int { return int(a.came - b.came) })
+	}
+`}},
+		hunters: []check{singletonMail, shardMail},
+	},
+	{
+		name: "states-uncounted", does: "nothing of a hand-over says how many states there are",
+		edits: []edit{
+			{"internal/handover/sending.go", "Nonce: s.Nonce, States: uint32(s.total)}", "Nonce: s.Nonce}"},
+			{"internal/handover/sending.go", "State: state, States: uint32(s.total)}", "State: state}"},
+		},
+		hunters: []check{shardStates},
 	},
 }
