@@ -245,6 +245,10 @@ func (n *mailNode) onEvent(event any) {
 		case sharding.OrderNotKept:
 			n.counts.order.Add(1)
 		case sharding.ColdStart:
+			if e.ID == "" {
+				n.journal.note(entry{at: lab.Now(), kind: manyCold, seq: uint64(e.States), name: uint16(n.Index)})
+				return
+			}
 			n.journal.note(entry{at: lab.Now(), kind: wentCold, seq: uint64(n.numbers[e.ID]), name: uint16(n.Index)})
 		}
 	case singleton.Event:

@@ -65,6 +65,7 @@ func TestColdStartsAreHeldToWhatWasTold(t *testing.T) {
 		{"one was told of", []entry{at(startsCold, 1, 11), at(wentCold, 1, 10)}, "told: 0", "state: 0"},
 		{"both nodes told of it", []entry{at(startsCold, 1, 11), at(wentCold, 1, 10), at(wentCold, 1, 12)}, "told: 0", "state: 0"},
 		{"one was not", []entry{at(startsCold, 1, 11), at(wentCold, 1, 10), at(startsCold, 2, 11)}, "told: 1", "state: 0"},
+		{"some were told of by number", []entry{at(startsCold, 1, 11), at(startsCold, 2, 11), at(startsCold, 3, 11), at(manyCold, 2, 12)}, "told: 1", "state: 0"},
 		{"it had its state", []entry{at(startsWarm, 1, 11), at(wentCold, 1, 10)}, "told: 0", "state: 1"},
 	} {
 		var out bytes.Buffer

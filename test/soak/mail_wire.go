@@ -148,6 +148,7 @@ const (
 	wentCold                         // a ColdStart event told of entity number seq
 	startsWarm                       // entity number seq was given its state
 	startsCold                       // entity number seq was started without one
+	manyCold                         // a ColdStart event told of seq entities, which it does not name
 )
 
 // givesUp are the names of counters that say that a message was given up.
