@@ -212,11 +212,8 @@ func (s *shard) left(envelope any) uint64 {
 
 // enveloped puts a message that was encoded already into an Envelope.
 func enveloped(id string, envelope any, msg *wire.Encoded) *wire.Envelope {
-	header, _, sender := actor.UnwrapEnvelope(envelope)
-	e := &wire.Envelope{Type: msg.TypeName(), Payload: msg.Payload(), Key: id, Sender: wire.AddressOf(sender), Request: sender != nil}
-	if header != nil && header.Length() > 0 {
-		e.Headers = header.ToMap()
-	}
+	e := wire.Enclose(envelope, msg.TypeName(), "", msg.Payload())
+	e.Key = id
 	return e
 }
 

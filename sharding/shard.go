@@ -249,17 +249,7 @@ func (s *shard) Keep(address string, it *route.Item, msg proto.Message) bool {
 }
 
 // Recall implements route.Port.
-func (s *shard) Recall(address string) []*route.Item { return itemsOf(s.out.Recall(address)) }
-
-// itemsOf picks what is mail among what was kept.
-func itemsOf(kept []any) (items []*route.Item) {
-	for _, k := range kept {
-		if it, ok := k.(*route.Item); ok {
-			items = append(items, it)
-		}
-	}
-	return items
-}
+func (s *shard) Recall(address string) []*route.Item { return route.ItemsOf(s.out.Recall(address)) }
 
 // Linked implements transport.Owner.
 func (s *shard) Linked(address string) {
@@ -274,7 +264,7 @@ func (s *shard) Linked(address string) {
 // letters.
 func (s *shard) Returned(address string, kept []any) {
 	s.do(func() {
-		items := itemsOf(kept)
+		items := route.ItemsOf(kept)
 		if !s.r.over.Load() {
 			s.routing().Returned(items)
 			return

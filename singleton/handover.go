@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/handover"
+	"github.com/holdfast-go/holdfast/internal/route"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/remoting"
@@ -309,7 +310,7 @@ func (c *controller) peerLost(address string) {
 
 // cameBack takes what was kept for a node that never took it.
 func (c *controller) cameBack(msg *cameBack) {
-	c.proxy.Router.Returned(itemsOf(msg.kept))
+	c.proxy.Router.Returned(route.ItemsOf(msg.kept))
 }
 
 // yield gives the lease up under a child that still runs.

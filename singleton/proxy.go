@@ -161,17 +161,7 @@ func (p *proxy) Keep(address string, it *route.Item, msg proto.Message) bool {
 }
 
 // Recall implements route.Port.
-func (p *proxy) Recall(address string) []*route.Item { return itemsOf(p.out.Recall(address)) }
-
-// itemsOf picks what is mail among what was kept.
-func itemsOf(kept []any) (items []*route.Item) {
-	for _, k := range kept {
-		if it, ok := k.(*route.Item); ok {
-			items = append(items, it)
-		}
-	}
-	return items
-}
+func (p *proxy) Recall(address string) []*route.Item { return route.ItemsOf(p.out.Recall(address)) }
 
 // flush sends what was queued for other nodes.
 func (p *proxy) flush() {
@@ -192,7 +182,7 @@ func (p *proxy) Returned(address string, kept []any) {
 		p.post(&cameBack{address, kept})
 		return
 	}
-	for _, it := range itemsOf(kept) {
+	for _, it := range route.ItemsOf(kept) {
 		if it.Mail() {
 			p.deadLetter(it)
 		}

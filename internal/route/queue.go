@@ -43,6 +43,16 @@ func (it *Item) hops() uint32 {
 	return it.Wire.GetHops()
 }
 
+// ItemsOf picks the Items among what a channel gives back.
+func ItemsOf(kept []any) (items []*Item) {
+	for _, k := range kept {
+		if it, ok := k.(*Item); ok {
+			items = append(items, it)
+		}
+	}
+	return items
+}
+
 // Mail reports whether it is a message of somebody's, and no marker.
 func (it *Item) Mail() bool { return it.marker == nil }
 

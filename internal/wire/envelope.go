@@ -12,19 +12,26 @@ import (
 // with its sender and headers, without name and token. Payload, headers and sender
 // have at most limit bytes together. Errors: those of Encode.
 func (r *Registry) Envelop(local any, limit int) (*Envelope, error) {
-	header, msg, sender := actor.UnwrapEnvelope(local)
-	typ, codec, payload, err := r.Encode(msg, limit)
+	typ, codec, payload, err := r.Encode(actor.UnwrapEnvelopeMessage(local), limit)
 	if err != nil {
 		return nil, err
 	}
-	e := &Envelope{Type: typ, Codec: codec, Payload: payload, Sender: AddressOf(sender), Request: sender != nil}
-	if header != nil && header.Length() > 0 {
-		e.Headers = header.ToMap()
-	}
+	e := Enclose(local, typ, codec, payload)
 	if n := e.Footprint(); n > limit+Headroom/2 {
 		return nil, fmt.Errorf("%w: %s has %d bytes with its headers and addresses, at most %d", ErrTooLarge, typ, n, limit+Headroom/2)
 	}
 	return e, nil
+}
+
+// Enclose makes an Envelope of the payload of a message of this node, with the message's
+// sender and headers.
+func Enclose(local any, typ, codec string, payload []byte) *Envelope {
+	header, _, sender := actor.UnwrapEnvelope(local)
+	e := &Envelope{Type: typ, Codec: codec, Payload: payload, Sender: AddressOf(sender), Request: sender != nil}
+	if header != nil && header.Length() > 0 {
+		e.Headers = header.ToMap()
+	}
+	return e
 }
 
 // Footprint is about what the Envelope takes on the wire and in memory, in bytes.
