@@ -32,8 +32,8 @@ var (
 	channels       = check{"internal/transport", "^TestHistories|^TestExplore"}
 )
 
-// mutants are planted one at a time.
-var mutants = []mutant{
+// core are the bugs that were planted first.
+var core = []mutant{
 	{
 		name: "deadline-from-reply", does: "a session is trusted for a TTL from the reply on",
 		edits: []edit{

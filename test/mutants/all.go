@@ -1,0 +1,6 @@
+package main
+
+import "slices"
+
+// mutants are planted one at a time.
+var mutants = slices.Concat(core, ofEngine, ofStores, ofHistory, ofSingletons, ofSharding, ofShards, ofNodes)

@@ -1,0 +1,4 @@
+package main
+
+// ofEngine are bugs of the lease engine.
+var ofEngine = []mutant{}

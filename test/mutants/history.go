@@ -1,0 +1,4 @@
+package main
+
+// ofHistory are bugs where a store's history goes back.
+var ofHistory = []mutant{}

@@ -1,0 +1,4 @@
+package main
+
+// ofNodes are bugs at the border of a node.
+var ofNodes = []mutant{}

@@ -1,0 +1,4 @@
+package main
+
+// ofSharding are bugs of regions and coordinators.
+var ofSharding = []mutant{}

@@ -1,0 +1,4 @@
+package main
+
+// ofSingletons are bugs of singletons.
+var ofSingletons = []mutant{}

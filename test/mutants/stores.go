@@ -1,0 +1,4 @@
+package main
+
+// ofStores are bugs of stores.
+var ofStores = []mutant{}
