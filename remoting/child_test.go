@@ -44,6 +44,8 @@ func runNode() int {
 			return 1
 		}
 		opts = append(opts, remoting.WithTLS(server, client))
+	} else {
+		opts = append(opts, remoting.WithPlaintext())
 	}
 	if n, _ := strconv.Atoi(os.Getenv("HOLDFAST_MAX")); n > 0 {
 		opts = append(opts, remoting.WithMaxMessageSize(n))
@@ -151,7 +153,7 @@ func (c *child) do(echo *actor.PID, cmd []string) {
 		c.node.Shutdown(true)
 		c.say("down %v", time.Since(start).Seconds())
 	case "restart": // the system has an address already
-		config, _ := remoting.Configure("127.0.0.1", 0)
+		config, _ := remoting.Configure("127.0.0.1", 0, remoting.WithPlaintext())
 		_, err := remoting.Start(c.system, config)
 		c.say("restart %v", err)
 	default:

@@ -107,7 +107,12 @@ func (s *settings) check() (advertised string, err error) {
 	if s.maxMessageSize < minMaxMessageSize || s.maxMessageSize > maxMaxMessageSize {
 		return "", invalid("maximum message size", "%d bytes, must be %d to %d", s.maxMessageSize, minMaxMessageSize, maxMaxMessageSize)
 	}
-	if s.tls {
+	switch {
+	case s.tls && s.plaintext:
+		return "", invalid("TLS", "both WithTLS and WithPlaintext are given")
+	case !s.tls && !s.plaintext:
+		return "", invalid("TLS", "neither WithTLS nor WithPlaintext is given: without TLS whoever reaches the port may read and say anything, so that must be asked for by name")
+	case s.tls:
 		if err := checkTLS(s.serverTLS, s.clientTLS); err != nil {
 			return "", err
 		}

@@ -35,7 +35,7 @@ func TestConfigure(t *testing.T) {
 		{"::", 8080, "2001:db8::7", "[::]:8080", "[2001:db8::7]:8080"},
 		{"::", 8080, "[2001:db8::7]", "[::]:8080", "[2001:db8::7]:8080"},
 	} {
-		var opts []remoting.Option
+		opts := []remoting.Option{remoting.WithPlaintext()}
 		if c.advertised != "" {
 			opts = append(opts, remoting.WithAdvertisedHost(c.advertised))
 		}
@@ -53,7 +53,7 @@ func TestABatchOfTheLargestMessagesFits(t *testing.T) {
 		remoting.DefaultMaxMessageSize: 16,
 		64 << 20:                       1,
 	} {
-		config, err := remoting.Configure("127.0.0.1", 0, remoting.WithMaxMessageSize(size))
+		config, err := remoting.Configure("127.0.0.1", 0, remoting.WithPlaintext(), remoting.WithMaxMessageSize(size))
 		require.NoError(t, err)
 		require.Equal(t, batch, config.EndpointWriterBatchSize)
 		require.Equal(t, 1024, config.EndpointWriterQueueSize)
@@ -98,24 +98,44 @@ func TestConfigureNamesWhatIsWrong(t *testing.T) {
 		{"is no host name or address", "h", 1, adv("a/b")},
 		{"maximum message size: invalid: 262143 bytes, must be 262144 to 67108864", "h", 1, remoting.WithMaxMessageSize(256<<10 - 1)},
 		{"maximum message size: invalid: 67108865 bytes", "h", 1, remoting.WithMaxMessageSize(64<<20 + 1)},
-		{"server TLS: invalid: nil", "h", 1, remoting.WithTLS(nil, client())},
-		{"client TLS: invalid: nil", "h", 1, remoting.WithTLS(server(), nil)},
-		{"server TLS: invalid: has no certificate", "h", 1, remoting.WithTLS(&tls.Config{}, client())},
-		{"ClientAuth is VerifyClientCertIfGiven, must be RequireAndVerifyClientCert", "h", 1, remoting.WithTLS(optional, client())},
-		{"has no ClientCAs", "h", 1, remoting.WithTLS(anyone, client())},
-		{"client TLS: invalid: has no certificate", "h", 1, remoting.WithTLS(server(), &tls.Config{})},
-		{"InsecureSkipVerify", "h", 1, remoting.WithTLS(server(), careless)},
 		{"option: invalid: nil", "h", 1, nil},
 	} {
-		config, err := remoting.Configure(c.host, c.port, c.opt)
-		require.ErrorIs(t, err, lease.ErrInvalid, c.says)
-		require.ErrorContains(t, err, c.says)
-		require.Nil(t, config)
+		refused(t, c.says, c.host, c.port, remoting.WithPlaintext(), c.opt)
+	}
+	for _, c := range []struct {
+		says string
+		opt  remoting.Option
+	}{
+		{"server TLS: invalid: nil", remoting.WithTLS(nil, client())},
+		{"client TLS: invalid: nil", remoting.WithTLS(server(), nil)},
+		{"server TLS: invalid: has no certificate", remoting.WithTLS(&tls.Config{}, client())},
+		{"ClientAuth is VerifyClientCertIfGiven, must be RequireAndVerifyClientCert", remoting.WithTLS(optional, client())},
+		{"has no ClientCAs", remoting.WithTLS(anyone, client())},
+		{"client TLS: invalid: has no certificate", remoting.WithTLS(server(), &tls.Config{})},
+		{"InsecureSkipVerify", remoting.WithTLS(server(), careless)},
+	} {
+		refused(t, c.says, "h", 1, c.opt)
 	}
 }
 
+func refused(t *testing.T, says, host string, port int, opts ...remoting.Option) {
+	t.Helper()
+	config, err := remoting.Configure(host, port, opts...)
+	require.ErrorIs(t, err, lease.ErrInvalid, says)
+	require.ErrorContains(t, err, says)
+	require.Nil(t, config)
+}
+
+// A node that was given no certificates by mistake must not be open to everybody.
+func TestPlaintextIsAskedForByName(t *testing.T) {
+	refused(t, "neither WithTLS nor WithPlaintext", "127.0.0.1", 0)
+	refused(t, "both WithTLS and WithPlaintext", "127.0.0.1", 0, remoting.WithPlaintext(), remoting.WithTLS(&tls.Config{}, &tls.Config{}))
+	_, err := remoting.Configure("127.0.0.1", 0, remoting.WithPlaintext())
+	require.NoError(t, err)
+}
+
 func TestStartChecksBeforeItChangesAnything(t *testing.T) {
-	config, err := remoting.Configure("127.0.0.1", 0)
+	config, err := remoting.Configure("127.0.0.1", 0, remoting.WithPlaintext())
 	require.NoError(t, err)
 	fresh := actor.NewActorSystem(remoting.LogTo(nil))
 	address, ok := remoting.Address(fresh)

@@ -28,7 +28,7 @@ func FuzzConfigure(f *testing.F) {
 	f.Add("fe80::1%eth0", 1, "[", true, 256<<10)
 	f.Add("a/b\x00", 1, "a:b:c", true, 1)
 	f.Fuzz(func(t *testing.T, host string, port int, advertised string, advertise bool, size int) {
-		var opts []remoting.Option
+		opts := []remoting.Option{remoting.WithPlaintext()}
 		if advertise {
 			opts = append(opts, remoting.WithAdvertisedHost(advertised))
 		}
@@ -65,7 +65,7 @@ func (raw) Unmarshal(b []byte, v any) error { *v.(*[]byte) = b; return nil }
 // Whatever bytes a peer sends as a message on its stream, the node goes on hearing
 // from another peer, whose link stays up.
 func FuzzStream(f *testing.F) {
-	config, err := remoting.Configure("127.0.0.1", 0)
+	config, err := remoting.Configure("127.0.0.1", 0, remoting.WithPlaintext())
 	require.NoError(f, err)
 	system := actor.NewActorSystem(remoting.LogTo(nil), actor.WithDeadLetterThrottleCount(0))
 	node, err := remoting.Start(system, config) // in this process, whose coverage leads the fuzzer

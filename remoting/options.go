@@ -35,7 +35,7 @@ type settings struct {
 	port           int
 	advertised     *string
 	maxMessageSize int
-	tls            bool
+	tls, plaintext bool
 	serverTLS      *tls.Config
 	clientTLS      *tls.Config
 }
@@ -60,6 +60,14 @@ func WithMaxMessageSize(bytes int) Option {
 // ClientAuth RequireAndVerifyClientCert. client is used for connections that are
 // made: it must have a certificate and verify the server's, for which the host
 // part of a node's address must be among the names of its certificate.
+//
+// One of WithTLS and WithPlaintext must be given.
 func WithTLS(server, client *tls.Config) Option {
 	return func(s *settings) { s.tls, s.serverTLS, s.clientTLS = true, server, client }
 }
+
+// WithPlaintext has every connection neither encrypted nor authenticated, in place of
+// WithTLS: whoever reaches the port may read everything and say anything in every
+// node's name. It is for one machine, for tests, and for a network on which everybody
+// is trusted.
+func WithPlaintext() Option { return func(s *settings) { s.plaintext = true } }

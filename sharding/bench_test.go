@@ -176,7 +176,7 @@ func heap() uint64 {
 // bank is a node of the remote benchmark: a real one, on a port of loopback.
 func bank(b *testing.B, store lease.Store, id string, props *actor.Props, opts ...sharding.Option) (*actor.ActorSystem, *sharding.Region) {
 	system := actor.NewActorSystem(remoting.LogTo(nil))
-	config, err := remoting.Configure("127.0.0.1", 0)
+	config, err := remoting.Configure("127.0.0.1", 0, remoting.WithPlaintext())
 	require.NoError(b, err)
 	n, err := remoting.Start(system, config)
 	require.NoError(b, err)

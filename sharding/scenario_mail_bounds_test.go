@@ -79,7 +79,7 @@ func TestScenarioMail9DeadLettersOfTheSameShard(t *testing.T) {
 	var regions []*sharding.Region
 	for _, id := range []string{"a", "b"} {
 		system := actor.NewActorSystem(remoting.LogTo(nil))
-		cfg, err := remoting.Configure("127.0.0.1", 0)
+		cfg, err := remoting.Configure("127.0.0.1", 0, remoting.WithPlaintext())
 		require.NoError(t, err)
 		node, err := remoting.Start(system, cfg)
 		require.NoError(t, err)

@@ -124,7 +124,7 @@ func entity() (a asker, err error) {
 	store := memory.New()
 	node := func(id string, props *actor.Props) (*actor.ActorSystem, *sharding.Region, error) {
 		system := actor.NewActorSystem(remoting.LogTo(nil))
-		config, err := remoting.Configure("127.0.0.1", 0)
+		config, err := remoting.Configure("127.0.0.1", 0, remoting.WithPlaintext())
 		if err != nil {
 			return nil, nil, err
 		}

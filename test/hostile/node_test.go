@@ -81,7 +81,7 @@ func runNode() int {
 
 func (n *node) start() error {
 	n.system = actor.NewActorSystem(remoting.LogTo(nil))
-	config, err := remoting.Configure("127.0.0.1", 0)
+	config, err := remoting.Configure("127.0.0.1", 0, remoting.WithPlaintext())
 	if err != nil {
 		return err
 	}

@@ -91,7 +91,7 @@ func (n *node) open() (err error) {
 			n.deadLetters.Add(1)
 		}
 	})
-	config, err := remoting.Configure("127.0.0.1", n.Port)
+	config, err := remoting.Configure("127.0.0.1", n.Port, remoting.WithPlaintext())
 	if err != nil {
 		return err
 	}

@@ -104,7 +104,7 @@ func (n *mailNode) open() (err error) {
 	}
 	n.system = actor.NewActorSystem(remoting.LogTo(n.log))
 	n.system.EventStream.Subscribe(n.onEvent)
-	config, err := remoting.Configure(n.Host, n.Port)
+	config, err := remoting.Configure(n.Host, n.Port, remoting.WithPlaintext())
 	if err != nil {
 		return err
 	}

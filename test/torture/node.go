@@ -151,7 +151,7 @@ func (n *node) open() (err error) {
 	}
 	n.system = actor.NewActorSystem(remoting.LogTo(zap.NewNop()))
 	n.system.EventStream.Subscribe(n.onEvent)
-	config, err := remoting.Configure(n.Host, n.Port)
+	config, err := remoting.Configure(n.Host, n.Port, remoting.WithPlaintext())
 	if err != nil {
 		return err
 	}
