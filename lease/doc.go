@@ -99,6 +99,7 @@
 //	Keeper (keeper.go): one loop, one lock ─▶ pool.go: sessions opened, renewed, ended, closed
 //	                                        ├▶ reconcile.go, suspect.go: what nobody claims; offers
 //	                                        └▶ wait.go: events and looks; follow.go: streams of records
+//	turn.go: one Run per lease at a time
 //	term.go, session.go: what CheckAlive reads, without a lock    state.go: the diagram above
 //	health.go, health_http.go: what a probe is told
 //	call.go: one request to the store, bounded    config.go, metrics.go, clock.go, name.go, errors.go, fence.go, unguarded.go

@@ -11,7 +11,9 @@ import (
 // Run is the whole thing for code without actors: it waits until l is ours, runs
 // f with a context that is done when the term ends or ctx is, waits for f to
 // return, and releases l. One term, one call of f: to go on after a loss, call
-// Run again.
+// Run again. Calls of Run for one lease, through whatever wrappers (Unwrap), take
+// turns: the next begins when the one before has released. So f must not wait for a
+// Run of its own lease.
 //
 // It returns f's error, joined with the reason if the term ended before f
 // returned (errors.Is: ErrExpired, ErrTakenOver, …; f is not called if it ended
@@ -24,6 +26,11 @@ func Run(ctx context.Context, l Lease, f func(ctx context.Context, t Term) error
 	if l == nil || f == nil {
 		return fmt.Errorf("lease.Run: %w: the lease and f must not be nil", ErrInvalid)
 	}
+	end, err := takeTurn(ctx, l)
+	if err != nil {
+		return err
+	}
+	defer end()
 	if err := await(ctx, l); err != nil {
 		return err
 	}
@@ -47,7 +54,6 @@ func Run(ctx context.Context, l Lease, f func(ctx context.Context, t Term) error
 		relErr := release()
 		return errors.Join(lossErr, relErr)
 	}
-	var err error
 	func() {
 		returned := false
 		defer func() {

@@ -82,6 +82,8 @@ type held struct {
 	busy   int
 	terms  map[lease.Token]*seen
 	losses map[lease.Token]error
+	under  lease.Token          // what work runs under now
+	worked map[lease.Token]bool // what work ever ran under
 }
 
 type seen struct {
@@ -186,7 +188,8 @@ func (n *simNode) open(name string, own bool) *held {
 	if err != nil {
 		n.s.t.Fatal(err)
 	}
-	l := &held{n: n, name: name, h: h, terms: map[lease.Token]*seen{}, losses: map[lease.Token]error{}}
+	l := &held{n: n, name: name, h: h, terms: map[lease.Token]*seen{}, losses: map[lease.Token]error{},
+		worked: map[lease.Token]bool{}}
 	h.OnLost(l.lost)
 	return l
 }

@@ -1,0 +1,75 @@
+package lease
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"sync"
+)
+
+// This file makes the calls of Run for one lease take turns: each then has a term
+// of its own, and none releases under another's work.
+
+// turns are the leases that Run is called for now.
+var turns = struct {
+	sync.Mutex
+	of map[Lease]*turn
+}{of: map[Lease]*turn{}}
+
+// turn is held by one call of Run at a time; the others wait to send.
+type turn struct {
+	taken chan struct{}
+	calls int // that hold it or wait for it; guarded by turns
+}
+
+// takeTurn waits until no other call of Run is about l, and returns what ends the
+// turn.
+func takeTurn(ctx context.Context, l Lease) (end func(), err error) {
+	l = innermost(l)
+	if !reflect.ValueOf(l).Comparable() {
+		return nil, fmt.Errorf("lease.Run: %w: a %T can't be told from another, must be a pointer or have Unwrap", ErrInvalid, l)
+	}
+	turns.Lock()
+	t := turns.of[l]
+	if t == nil {
+		t = &turn{taken: make(chan struct{}, 1)}
+		turns.of[l] = t
+	}
+	t.calls++
+	turns.Unlock()
+	leave := func() {
+		turns.Lock()
+		defer turns.Unlock()
+		if t.calls--; t.calls == 0 {
+			delete(turns.of, l)
+		}
+	}
+	select {
+	case t.taken <- struct{}{}:
+		return func() { <-t.taken; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, ctx.Err()
+	}
+}
+
+// innermost returns what l wraps: the same for all wrappers of one lease.
+func innermost(l Lease) Lease {
+	for {
+		if h, ok := l.(interface{ handle() *Handle }); ok {
+			return h.handle() // also from what embeds one
+		}
+		w, ok := l.(interface{ Unwrap() Lease })
+		if !ok {
+			return l
+		}
+		inner := w.Unwrap()
+		if inner == nil {
+			return l
+		}
+		l = inner
+	}
+}
+
+// handle is the handle itself, for who embeds it.
+func (h *Handle) handle() *Handle { return h }
