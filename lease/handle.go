@@ -82,6 +82,9 @@ func (h *Handle) Transfer(ctx context.Context, o Offer) error {
 	if o.Name != h.name {
 		return fmt.Errorf("lease.Offer.Name: %w: %q, must be %q", ErrInvalid, o.Name, h.name)
 	}
+	if err := o.Validate(); err != nil {
+		return h.k.errorf(h.name, err)
+	}
 	if _, ok := h.k.store.(Transferer); !ok {
 		return h.k.errorf(h.name, ErrUnsupported)
 	}

@@ -113,25 +113,13 @@ type Transferable interface {
 	// offer's maker. Call it after the guarded work stopped. On any error the
 	// handle is not alive; Acquire settles who owns the name, Release gives it
 	// up. Errors: ErrNotHeld, ErrTransferRefused (surely not moved), ErrUnknown,
-	// ErrUnsupported.
+	// ErrUnsupported. With ErrInvalid, for an offer that Offer.Validate refuses or
+	// that is for another name, nothing was done and the term goes on.
 	Transfer(ctx context.Context, o Offer) error
 	// Adopt is the receiving side's last step: it takes up what was transferred
 	// to the offer. false means that the name was surely not ours to take up;
 	// an error that it is not known.
 	Adopt(ctx context.Context, o Offer) (bool, error)
-}
-
-// Offer is the invitation to transfer a name to its maker. It travels between
-// nodes as plain data.
-type Offer struct {
-	Name    string
-	Owner   Owner
-	Session SessionID
-	TTL     time.Duration
-	Nonce   uint64
-	// Lifetime is how long after Offer returned its maker still takes up the
-	// name, by the maker's clock; a later transfer is reconciled away.
-	Lifetime time.Duration
 }
 
 // As finds in l, or in what it wraps (Unwrap() Lease), the first that is a T.

@@ -1,0 +1,44 @@
+package lease
+
+import (
+	"fmt"
+	"time"
+)
+
+// Offer is the invitation to transfer a name to its maker. It travels between
+// nodes as plain data.
+type Offer struct {
+	Name    string
+	Owner   Owner
+	Session SessionID
+	TTL     time.Duration
+	Nonce   uint64
+	// Lifetime is how long after Offer returned its maker still takes up the
+	// name, by the maker's clock; a later transfer is reconciled away.
+	Lifetime time.Duration
+}
+
+// Validate returns an error that is ErrInvalid, and says which field is out of its
+// bounds, unless a record can be made for the offer's maker: the name is valid, the
+// owner has an ID and an incarnation, the session is positive, and so is the TTL,
+// a year at the most. What came from another node is checked by this before any of
+// it is written, as a record without an owner or a TTL could be read by nobody.
+func (o Offer) Validate() error {
+	bad := func(field string, got any, bound string) error {
+		return fmt.Errorf("lease.Offer.%s: %w: %v, must be %s", field, ErrInvalid, got, bound)
+	}
+	if err := ValidateName(o.Name); err != nil {
+		return fmt.Errorf("lease.Offer.Name: %w", err)
+	}
+	switch {
+	case o.Owner.ID == "":
+		return bad("Owner.ID", `""`, "the ID of the offer's maker")
+	case o.Owner.Incarnation == "":
+		return bad("Owner.Incarnation", `""`, "that of the offer's maker")
+	case o.Session <= 0:
+		return bad("Session", o.Session, "positive")
+	case o.TTL <= 0 || o.TTL > longest:
+		return bad("TTL", o.TTL, fmt.Sprintf("above 0 and at most %v", longest))
+	}
+	return nil
+}
