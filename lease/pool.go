@@ -133,7 +133,7 @@ func (k *Keeper) open(p *pool) (*session, error) {
 		return nil, errors.New("the session's answer came after its deadline")
 	}
 	s.renewAt = sent.Mono + k.renewIn(s)
-	s.idleAt = sent.Mono
+	s.idleAt, s.renewed = sent.Mono, sent.Mono
 	k.sessions[s.ID] = s
 	p.sessions = append(p.sessions, s)
 	k.log.Debug("session opened", zap.Int64("session", int64(s.ID)), zap.Duration("ttl", s.TTL))
@@ -255,6 +255,10 @@ func (k *Keeper) renew(ss []*session) {
 		case errors.Is(g.Err, ErrSessionGone):
 			k.metrics.renewed(k.ctx, "gone", left)
 			k.endSessionLocked(s, ErrRecordGone)
+		case sent.Mono < s.renewed:
+			// One that was sent later is confirmed already. However late this answer
+			// is, and be it an error, it says nothing new.
+			k.metrics.renewed(k.ctx, "overtaken", left)
 		case g.Err != nil:
 			s.failures++
 			k.metrics.renewed(k.ctx, "error", left)
@@ -265,7 +269,7 @@ func (k *Keeper) renew(ss []*session) {
 			pause := min(k.cfg.RetryMax, k.cfg.RetryMax/10<<min(s.failures-1, 10))
 			s.renewAt = now.Mono + time.Duration(float64(pause)*(0.5+mrand.Float64()/2))
 		default:
-			s.failures = 0
+			s.failures, s.renewed = 0, sent.Mono
 			if g.TTL > 0 {
 				s.TTL = g.TTL
 			}

@@ -33,6 +33,7 @@ type session struct {
 	renewAt  time.Duration
 	renewing bool
 	failures int           // renewals in a row
+	renewed  time.Duration // when the latest request that extended it was sent
 	idleAt   time.Duration // since when nothing counts on it
 	dead     bool          // its terms have been ended; off the pool
 	littered bool          // more may land under it than is kept by name
@@ -58,8 +59,8 @@ func (s *session) trusts(r Reading) bool {
 }
 
 // extend moves the deadline to trust from sent on, unless the present one has
-// passed; it reports whether the session still lives. Of two renewals whose
-// answers come in the wrong order the later sent counts.
+// passed; it reports whether the session still lives. It is not for a renewal that
+// one sent later has overtaken: what that says of the deadline is past.
 func (s *session) extend(sent Reading, trust time.Duration) bool {
 	next := &window{mono: sent.Mono + trust, wall: sent.Wall + int64(trust)}
 	for {
