@@ -44,6 +44,7 @@ type Keeper struct {
 	releases *lane
 	moves    *lane
 	waiting  map[*Handle]struct{} // handles somebody waits for
+	herd     herd                 // of names that became free
 	offers   map[string]*openOffer
 	recon    reconciler
 	timer    Timer

@@ -175,14 +175,14 @@ func (h *Handle) Wait(ctx context.Context) error {
 	return h.k.errorf(h.name, ErrClosed)
 }
 
-// freeLocked tells those who wait for h. When very many names become free at
-// once, the herd is spread: a millisecond for each name that is waited for, up
-// to a second.
+// freeLocked tells those who wait for h: at once, unless very many names become
+// free together. Then the herd is spread: over a millisecond for each that became
+// free in the second before, up to a second. How many are waited for does not count.
 func (k *Keeper) freeLocked(h *Handle) {
 	if len(h.free) == 0 {
 		return
 	}
-	spread := min(time.Duration(len(k.waiting)-1)*time.Millisecond, time.Second)
+	spread := k.herd.next(k.clock.Now().Mono)
 	waiters := h.free
 	h.free = nil
 	delete(k.waiting, h)
@@ -200,6 +200,25 @@ func (k *Keeper) freeLocked(h *Handle) {
 		return
 	}
 	k.clock.AfterFunc(time.Duration(mrand.Float64()*float64(spread)), fire)
+}
+
+// herd counts the names that became free one soon after another.
+type herd struct {
+	began time.Duration
+	names int
+}
+
+// herdTime is for how long a herd is one, and the longest time it is spread over.
+const herdTime = time.Second
+
+// next counts a name that becomes free now, and returns the time over which to
+// spread those who wait for it.
+func (d *herd) next(now time.Duration) time.Duration {
+	if now >= d.began+herdTime {
+		*d = herd{began: now}
+	}
+	d.names++
+	return min(time.Duration(d.names-1)*time.Millisecond, herdTime)
 }
 
 // tickWaiting looks at the names that are due.

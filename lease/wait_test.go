@@ -168,3 +168,45 @@ func TestLooksAreBatched(t *testing.T) {
 		require.Less(t, store.Stats().Get-before, uint64(50))
 	})
 }
+
+// What spreads a herd is how many names became free, not how many somebody waits
+// for: one name is told of at once, whoever else waits.
+func TestAHerdIsSpreadByWhatBecameFree(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		a, b := start(t, store, "a"), start(t, store, "b")
+		const n = 1001
+		hs, free := make([]*lease.Handle, n), make(chan time.Time, n)
+		for i, name := range manyNames(n) {
+			hs[i] = a.hold(name)
+			b.lease(name).OnFree(func() { free <- time.Now() })
+		}
+		time.Sleep(2 * time.Second)
+		for _, h := range hs[:10] { // one after the other
+			released := time.Now()
+			require.NoError(t, h.Release(t.Context()))
+			require.Less(t, (<-free).Sub(released), 10*time.Millisecond)
+			time.Sleep(1500 * time.Millisecond)
+		}
+		began := time.Now()
+		require.NoError(t, a.Close(closing(t, hs[10:]))) // all others together
+		var early, late int
+		for range n - 10 {
+			switch after := (<-free).Sub(began); {
+			case after < 100*time.Millisecond:
+				early++
+			case after <= time.Second+10*time.Millisecond:
+				late++
+			}
+		}
+		require.Equal(t, n-10, early+late, "within a second")
+		require.Greater(t, late, n/2, "and not all at once")
+	})
+}
+
+// closing gives the handles up as soon as their Keeper is closed.
+func closing(t *testing.T, hs []*lease.Handle) context.Context {
+	for _, h := range hs {
+		h.OnLost(func(lease.Loss) { h.Release(context.Background()) })
+	}
+	return t.Context()
+}
