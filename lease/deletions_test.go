@@ -259,27 +259,40 @@ func TestVeryManySuspectsAreListed(t *testing.T) {
 	})
 }
 
-// What is deleted before its winner was told that it has it is looked for again.
+// What is deleted before its winner was told that it has it is not believed: the
+// name is won anew, or it is another's by then.
 func TestADeletionAmidAnAcquisitionIsNotForgotten(t *testing.T) {
-	watched(t, func(t *testing.T, store lease.Store) {
-		a := start(t, store, "a")
-		a.hold("another")
-		time.Sleep(time.Second)
-		a.once(faultstore.Acquire, 1, faultstore.Fault{Kind: faultstore.ReplyLate, Delay: time.Second})
-		la := a.lease("job")
-		lost := watchLosses(la)
-		won := make(chan bool, 1)
-		go func() { won <- acquire(t, la) }()
-		synctest.Wait()
-		rec, ok := standing(t, store, "job")
-		require.True(t, ok)
-		_, err := store.Release(t.Context(), []lease.Held{rec.Held()})
-		require.NoError(t, err)
-		require.True(t, <-won)
-		time.Sleep(ttl + time.Second)
-		require.False(t, la.CheckAlive())
-		lost.one(t, lease.ErrRecordGone)
-	})
+	for _, taken := range []bool{false, true} {
+		watched(t, func(t *testing.T, store lease.Store) {
+			a, b := start(t, store, "a"), start(t, store, "b")
+			a.hold("another")
+			time.Sleep(time.Second)
+			a.once(faultstore.Acquire, 1, faultstore.Fault{Kind: faultstore.ReplyLate, Delay: time.Second})
+			la, lb := a.lease("job"), b.lease("job")
+			lost := watchLosses(la)
+			won := make(chan bool, 1)
+			go func() { won <- acquire(t, la) }()
+			synctest.Wait()
+			rec, ok := standing(t, store, "job")
+			require.True(t, ok)
+			_, err := store.Release(t.Context(), []lease.Held{rec.Held()})
+			require.NoError(t, err)
+			if taken {
+				mustWin(t, lb)
+			}
+			require.Equal(t, !taken, <-won)
+			for range 20 {
+				require.Equal(t, taken, lb.CheckAlive())
+				require.Equal(t, !taken, la.CheckAlive())
+				time.Sleep(ttl / 10)
+			}
+			if now, _ := standing(t, store, "job"); !taken {
+				require.Equal(t, now.Token, token(t, la))
+				require.Greater(t, now.Token, rec.Token)
+			}
+			require.Empty(t, lost.all(), "nothing was ever believed")
+		})
+	}
 }
 
 // A record of ours that somebody overwrote against the rules, without a deletion,

@@ -44,6 +44,7 @@ type op struct {
 	asked      []*session // opAcquire: those of attempts that may still land
 	nonce      uint64     // opAcquire
 	supersedes Token      // opAcquire: the token of a record of ours that stands
+	gone       Token      // opAcquire: up to which token the name's records are known to be gone
 	given      Token      // opAcquire: of the last record known to go on, with no break, from what came to our offer
 	held       Held       // opRelease, opTransfer: what to give up
 	offer      *Offer     // opTransfer; opAcquire that adopts

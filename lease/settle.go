@@ -146,10 +146,12 @@ func (k *Keeper) wonLocked(o *op, s *session, out Outcome) {
 		k.giveBackLocked(o, rec.Held(), err)
 		return
 	case s.dead || !s.trusts(k.clock.Now()):
-		// Won under a session that is over: not to be trusted. Own it anew.
-		o.supersedes, o.unknown, o.lastErr = rec.Token, true, ErrExpired
-		h.last = rec.Token
-		k.againLocked(o)
+		// Won under a session that is over: not to be trusted.
+		k.winAnewLocked(o, rec, ErrExpired)
+		return
+	case rec.Token <= o.gone:
+		// It was taken away before its answer came.
+		k.winAnewLocked(o, rec, ErrRecordGone)
 		return
 	}
 	if settling {
@@ -163,6 +165,14 @@ func (k *Keeper) wonLocked(o *op, s *session, out Outcome) {
 	k.offerServedLocked(h.name)
 	k.metrics.acquires.Add(k.ctx, 1, k.metrics.won)
 	k.endOpLocked(o, true, nil)
+}
+
+// winAnewLocked: what was won does not count, for that reason. It may stand or not:
+// own the name under a newer token.
+func (k *Keeper) winAnewLocked(o *op, rec Record, why error) {
+	o.supersedes, o.unknown, o.lastErr = rec.Token, true, why
+	o.h.last = rec.Token
+	k.againLocked(o)
 }
 
 // giveBackLocked turns a win that nobody wants any more into a release. A win

@@ -82,10 +82,12 @@ func (k *Keeper) onEvent(ev Event) {
 	}
 }
 
-// busyEventLocked: the event may be about what the operation in flight is going
-// to win. Have another look when it is settled.
+// busyEventLocked: the event may be about what the operation in flight has won, or
+// is going to, while its answer is still on its way. It is remembered: a win at or
+// below it is none any more. And there is another look when all is settled.
 func (k *Keeper) busyEventLocked(h *Handle, ev Event, own bool) {
 	if !own && ev.Revision > h.last && h.op.kind == opAcquire {
+		h.op.gone = max(h.op.gone, ev.Revision)
 		k.recon.suspectLocked(h.name)
 	}
 }
