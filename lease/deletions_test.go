@@ -113,10 +113,13 @@ func TestTheLookAfterTheBeginningOfAWatchIsRepeated(t *testing.T) {
 		synctest.Wait()
 		var listed atomic.Int64
 		a.store.SetRule(func(c faultstore.Call) faultstore.Fault {
-			if c.Op != faultstore.List {
+			switch c.Op {
+			case faultstore.List:
+				listed.Add(1)
+			case faultstore.Get: // nor can it be looked by name
+			default:
 				return faultstore.Fault{}
 			}
-			listed.Add(1)
 			return faultstore.Fault{Kind: faultstore.Drop}
 		})
 		a.store.CutWatches()

@@ -118,16 +118,7 @@ func (r *reconciler) start(due bool) {
 	full := due && !r.noList && (!r.k.watchOK || r.behind || r.round%fullRound == 0 || r.manyLocked())
 	var names []string
 	if due && !full {
-		for name := range r.suspect {
-			names = append(names, name)
-		}
-		if r.noList {
-			for name := range r.k.handles {
-				if r.suspect[name] == nil {
-					names = append(names, name)
-				}
-			}
-		}
+		names = r.namesLocked(r.noList)
 	}
 	behind := due && r.behind
 	if behind {
@@ -136,26 +127,40 @@ func (r *reconciler) start(due bool) {
 	r.k.wg.Go(func() { r.run(strays, names, full, behind) })
 }
 
+// namesLocked returns the suspects, and those of all handles too if there is no
+// listing to find out about them.
+func (r *reconciler) namesLocked(handles bool) (names []string) {
+	for name := range r.suspect {
+		names = append(names, name)
+	}
+	if !handles {
+		return names
+	}
+	for name := range r.k.handles {
+		if r.suspect[name] == nil {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 func (r *reconciler) run(strays map[string]Record, names []string, full, behind bool) {
 	k := r.k
 	began := k.clock.Now().Mono
 	var found map[string]Record
 	var err error
 	if full {
-		found, err = k.list()
-		if errors.Is(err, ErrUnsupported) {
-			k.mu.Lock()
-			r.noList = true
-			for name := range k.handles {
-				names = append(names, name)
+		if found, err = k.list(); err != nil {
+			// What this Keeper knows of is looked at by name, whatever keeps the
+			// listing of all there is from coming to its end.
+			if !errors.Is(err, ErrUnsupported) {
+				k.log.Warn("listing for reconciliation failed, looking at names instead", zap.Error(err))
 			}
-			for name := range r.suspect {
-				if k.handles[name] == nil {
-					names = append(names, name)
-				}
-			}
-			k.mu.Unlock()
 			full = false
+			k.mu.Lock()
+			r.noList = errors.Is(err, ErrUnsupported)
+			names = r.namesLocked(true)
+			k.mu.Unlock()
 		}
 	}
 	if !full {
