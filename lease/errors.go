@@ -38,7 +38,10 @@ var (
 	ErrUnsupported = errors.New("not supported by the lease store")
 	// ErrSessionGone: the session has expired or was closed.
 	ErrSessionGone = errors.New("lease session gone")
-	// ErrBadRecord: what stands under a name is no record this version can read.
+	// ErrBadRecord: what stands under a name is no record this version can read, be
+	// it foreign or of a newer format. The name is held, by nobody knows whom: it
+	// can't be acquired, and who waits for it waits until it is deleted. So a new
+	// format is read one release before any release writes it.
 	ErrBadRecord = errors.New("not a lease record")
 	// ErrInvalid: an argument or setting is out of its bounds; the text names it
 	// and the bound.

@@ -91,7 +91,7 @@ type follower struct {
 	up        func(snapshot bool) // told when a watch has begun, after its snapshot if it has one
 	down      func()              // told when the stream is interrupted
 
-	known  map[string]Token // what was told to stand
+	known  map[string]Token // what was told to stand; 0: what is no record
 	synced bool             // EventSynced was told
 }
 
@@ -203,8 +203,10 @@ func (f *follower) watch(ctx context.Context, s stream) (progress bool, err erro
 		case EventDelete:
 			f.delete(ev)
 		case EventBad:
-			f.k.badRecord(ev.Record.Name, ErrBadRecord)
-			f.emit(ev)
+			if !progress {
+				seen[ev.Record.Name] = struct{}{}
+			}
+			f.bad(ev)
 		case EventSynced:
 			f.sync(seen)
 			if f.up != nil {
@@ -223,7 +225,7 @@ func (f *follower) list(ctx context.Context) error {
 		for rec, err := range f.k.store.List(call, f.prefix) {
 			switch {
 			case errors.Is(err, ErrBadRecord):
-				f.k.badRecord(rec.Name, err)
+				recs = append(recs, Record{Name: rec.Name})
 			case err != nil:
 				return nil, err
 			default:
@@ -238,6 +240,10 @@ func (f *follower) list(ctx context.Context) error {
 	seen := make(map[string]struct{}, len(recs))
 	for _, rec := range recs {
 		seen[rec.Name] = struct{}{}
+		if rec.bad() {
+			f.bad(Event{Kind: EventBad, Record: rec})
+			continue
+		}
 		f.put(Event{Kind: EventPut, Record: rec, Revision: rec.Token})
 	}
 	f.sync(seen)
@@ -249,6 +255,16 @@ func (f *follower) put(ev Event) {
 		return // told before the interruption
 	}
 	f.known[ev.Record.Name] = ev.Record.Token
+	f.emit(ev)
+}
+
+// bad tells of what is no record, once. It stands: its name is not free.
+func (f *follower) bad(ev Event) {
+	if token, ok := f.known[ev.Record.Name]; ok && token == 0 {
+		return
+	}
+	f.known[ev.Record.Name] = 0
+	f.k.badRecord(ev.Record.Name, ErrBadRecord)
 	f.emit(ev)
 }
 

@@ -175,7 +175,8 @@ func (k *Keeper) reserveFor(ctx context.Context, h *Handle) (*session, error) {
 	}
 }
 
-// Holder implements HolderFinder. One request, bounded by AttemptTimeout.
+// Holder implements HolderFinder. One request, bounded by AttemptTimeout. Errors:
+// ErrBadRecord, ErrClosed, ctx's, and those of the store.
 func (h *Handle) Holder(ctx context.Context) (Record, bool, error) {
 	recs, err := ask(ctx, h.k, func(ctx context.Context) ([]Record, error) { return h.k.store.Get(ctx, h.name) })
 	switch {
@@ -183,6 +184,8 @@ func (h *Handle) Holder(ctx context.Context) (Record, bool, error) {
 		return Record{}, false, h.k.errorf(h.name, err)
 	case len(recs) == 0:
 		return Record{}, false, nil
+	case recs[0].bad():
+		return Record{}, false, h.k.errorf(h.name, ErrBadRecord)
 	}
 	return recs[0], true, nil
 }

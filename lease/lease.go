@@ -88,7 +88,8 @@ type Termed interface {
 
 // HolderFinder is implemented by leases that can tell who holds the name.
 type HolderFinder interface {
-	// Holder asks the store who holds the name; ok is false when nobody does.
+	// Holder asks the store who holds the name; ok is false when nobody does. An
+	// error that is ErrBadRecord means that it is held by what is no record.
 	Holder(ctx context.Context) (r Record, ok bool, err error)
 }
 

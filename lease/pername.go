@@ -26,7 +26,8 @@ type NameStore interface {
 	// Release removes the record; false if it surely was not that very ownership
 	// any more.
 	Release(ctx context.Context, h Held) (bool, error)
-	// Get returns the record; false if the name is not held.
+	// Get returns the record; false if the name is not held. An error that is
+	// ErrBadRecord is definite: what stands under the name is no record.
 	Get(ctx context.Context, name string) (Record, bool, error)
 }
 
@@ -184,7 +185,11 @@ func (p *perName) Get(ctx context.Context, names ...string) ([]Record, error) {
 	records, held, errs := make([]Record, len(names)), make([]bool, len(names)), make([]error, len(names))
 	p.each(len(names), func(i int) {
 		var err error
-		if records[i], held[i], err = p.names.Get(ctx, names[i]); err != nil {
+		records[i], held[i], err = p.names.Get(ctx, names[i])
+		switch {
+		case errors.Is(err, ErrBadRecord):
+			records[i], held[i] = Record{Name: names[i]}, true
+		case err != nil:
 			errs[i] = p.unknown("get", names[i], err)
 		}
 	})

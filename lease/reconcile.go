@@ -262,7 +262,7 @@ func (r *reconciler) release(held []Held) {
 }
 
 // list reads every record that is this incarnation's or bears the name of one of
-// its handles.
+// its handles, and what is no record.
 func (k *Keeper) list() (map[string]Record, error) {
 	return call(k, func(ctx context.Context) (map[string]Record, error) {
 		found := map[string]Record{}
@@ -270,6 +270,7 @@ func (k *Keeper) list() (map[string]Record, error) {
 			switch {
 			case errors.Is(err, ErrBadRecord):
 				k.badRecord(rec.Name, err)
+				found[rec.Name] = Record{Name: rec.Name}
 			case err != nil:
 				return nil, err
 			default:

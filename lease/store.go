@@ -47,6 +47,9 @@ type Held struct {
 // Held returns the condition that means this very ownership.
 func (r Record) Held() Held { return Held{Name: r.Name, Token: r.Token, Nonce: r.Nonce} }
 
+// bad reports whether r says that its name is held by what is no record.
+func (r Record) bad() bool { return r.Token == 0 }
+
 // Claim asks for a name. It succeeds if no live record stands under Name, or
 // if the one that stands belongs to the claiming session's incarnation (under
 // whatever session) and bears exactly the token Supersedes.
@@ -123,7 +126,9 @@ type Store interface {
 	// Release removes each record that still is that very ownership, and no
 	// other.
 	Release(ctx context.Context, held []Held) ([]Outcome, error)
-	// Get returns the records of those names that are held, in any order.
+	// Get returns the records of those names that are held, in any order. What is no
+	// record, or of a format this version can't read, holds its name as well: it is
+	// returned as a Record with nothing but its Name, so with no token and no owner.
 	Get(ctx context.Context, names ...string) ([]Record, error)
 	// List yields every held record whose name begins with prefix (bytes, in any
 	// order). A value that is no record is yielded with its Name and an error
@@ -150,7 +155,8 @@ const (
 	EventDelete
 	// EventSynced: the snapshot is complete. Once per Watch.
 	EventSynced
-	// EventBad: what stands under Record.Name is no record.
+	// EventBad: what stands under Record.Name is no record this version can read.
+	// The name is held; EventDelete tells when it is free.
 	EventBad
 )
 

@@ -69,6 +69,10 @@ func (k *Keeper) onEvent(ev Event) {
 			}
 			k.loseLocked(h, reason)
 		}
+	case EventBad:
+		if h != nil { // against the rules of a Store, as no deletion of ours came first
+			k.recon.suspectLocked(h.name)
+		}
 	case EventDelete:
 		if h == nil {
 			return

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// Get implements lease.Store. A value that is no record is left out, with a
-// warning; Acquire says what is wrong with it.
+// Get implements lease.Store. A value that is no record is returned with its name
+// alone, and a warning says what is wrong with it.
 func (s *Store) Get(ctx context.Context, names ...string) ([]lease.Record, error) {
 	ctx, err := s.begin(ctx)
 	if err != nil {
@@ -40,7 +40,6 @@ func (s *Store) Get(ctx context.Context, names ...string) ([]lease.Record, error
 				rec, err := s.decode(kv)
 				if err != nil {
 					s.log.Warn("not a lease record, left alone", zap.Error(err))
-					continue
 				}
 				recs = append(recs, rec)
 			}

@@ -203,11 +203,12 @@ var readCatches = []catch{
 	{badEndsList, []by{
 		{"setup/bad-record-in-lists", ruleBadList},
 	}},
+	{badUngot, []by{{"setup/bad-record", ruleBadGet}}},
 	{badUnlisted, []by{
 		{"setup/bad-record-in-lists", ruleBadList},
 	}},
 	{badIsRecord, []by{
-		{"setup/bad-record", ruleBadRead},
+		{"setup/bad-record", ruleBadGet},
 		{"setup/bad-record-in-lists", ruleBadList},
 	}},
 	{badUntold, []by{

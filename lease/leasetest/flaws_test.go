@@ -176,6 +176,7 @@ const (
 	badOverwritten      flaw = "what is no record is overwritten"
 	badFailsBatch       flaw = "what is no record fails the whole batch"
 	badEndsList         flaw = "what is no record ends the listing"
+	badUngot            flaw = "what is no record is left out by Get"
 	badUnlisted         flaw = "what is no record is left out of lists"
 	badIsRecord         flaw = "what is no record is returned as an empty one"
 	badUntold           flaw = "watches are not told of what is no record"

@@ -113,6 +113,7 @@ const (
 	ruleBadOther   rule = "what is no record under one name harms no other"
 	ruleBadList    rule = "List yields what is no record with its name and ErrBadRecord, and goes on"
 	ruleBadRead    rule = "what is no record is never returned as one"
+	ruleBadGet     rule = "what is no record holds its name: Get returns it with the name, and without a token or an owner"
 	ruleBadWatch   rule = "a watch tells of what is no record with EventBad, in its snapshot and after"
 	ruleRestart    rule = "after a restart of the backing store, live records stand and tokens go on increasing"
 )

@@ -27,7 +27,11 @@ func (s *twin) Get(ctx context.Context, names ...string) ([]lease.Record, error)
 		if e != nil && name != s.hidden {
 			found = append(found, s.public(e))
 		}
-		if s.bad[name] && s.is(badIsRecord) {
+		switch {
+		case !s.bad[name], s.is(badUngot):
+		case s.is(badIsRecord):
+			found = append(found, lease.Record{Name: name, Token: 1})
+		default:
 			found = append(found, lease.Record{Name: name})
 		}
 		if s.is(getsByPrefix) {

@@ -1,0 +1,171 @@
+package lease_test
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// newer is the incarnation of whoever writes what this version can't read.
+const newer = "of a newer format"
+
+// spoilt is a store in which the records of one incarnation can't be read: it
+// tells of them as of what is no record.
+type spoilt struct{ *memory.Store }
+
+func unread(r lease.Record) lease.Record {
+	if r.Owner.Incarnation == newer {
+		return lease.Record{Name: r.Name}
+	}
+	return r
+}
+
+func (s spoilt) Acquire(ctx context.Context, x lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
+	outs, err := s.Store.Acquire(ctx, x, claims)
+	for i := range outs {
+		if outs[i].Record.Owner.Incarnation == newer {
+			outs[i] = lease.Outcome{Err: lease.ErrBadRecord}
+		}
+	}
+	return outs, err
+}
+
+func (s spoilt) Get(ctx context.Context, names ...string) ([]lease.Record, error) {
+	recs, err := s.Store.Get(ctx, names...)
+	for i := range recs {
+		recs[i] = unread(recs[i])
+	}
+	return recs, err
+}
+
+func (s spoilt) List(ctx context.Context, prefix string) iter.Seq2[lease.Record, error] {
+	return func(yield func(lease.Record, error) bool) {
+		for r, err := range s.Store.List(ctx, prefix) {
+			if r = unread(r); err == nil && r.Token == 0 {
+				err = lease.ErrBadRecord
+			}
+			if !yield(r, err) {
+				return
+			}
+		}
+	}
+}
+
+func (s spoilt) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+	return func(yield func(lease.Event, error) bool) {
+		for ev, err := range s.Store.Watch(ctx, prefix) {
+			if ev.Kind == lease.EventPut && ev.Record.Owner.Incarnation == newer {
+				ev = lease.Event{Kind: lease.EventBad, Record: unread(ev.Record)}
+			}
+			if !yield(ev, err) {
+				return
+			}
+		}
+	}
+}
+
+// spoil puts something under the names that this version can't read; mend takes it
+// away.
+func (s spoilt) spoil(t testing.TB, names ...string) (mend func()) {
+	x := lease.Session{ID: 77, Owner: lease.Owner{ID: "newer", Incarnation: newer}, TTL: 24 * time.Hour}
+	_, err := s.OpenSession(context.Background(), x)
+	require.NoError(t, err)
+	for _, name := range names {
+		outs, err := s.Store.Acquire(context.Background(), x, []lease.Claim{{Name: name, Nonce: 1}})
+		require.NoError(t, err)
+		require.True(t, outs[0].OK)
+	}
+	return func() { require.NoError(t, s.CloseSession(context.Background(), x)) }
+}
+
+// spoiltStores are such a store, more and less able.
+func spoiltStores(t *testing.T, f func(t *testing.T, s spoilt, store lease.Store)) {
+	for name, less := range map[string]func(spoilt) lease.Store{
+		"every change is told": func(s spoilt) lease.Store { return wordy{s, s, s, s} },
+		"deletions are told":   func(s spoilt) lease.Store { return s },
+		"nothing is told":      func(s spoilt) lease.Store { return watchless{s, s, s} },
+		"nor listed":           func(s spoilt) lease.Store { return listless{s} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, store *memory.Store) { f(t, spoilt{store}, less(spoilt{store})) })
+		})
+	}
+}
+
+// What is no record, or of a newer format, holds its name: who waits for it goes
+// on waiting, until it is gone.
+func TestABadRecordIsHeld(t *testing.T) {
+	spoiltStores(t, func(t *testing.T, s spoilt, store lease.Store) {
+		mend := s.spoil(t, "bad")
+		a := start(t, store, "a")
+		h := a.lease("bad")
+		_, err := h.Acquire(t.Context())
+		require.ErrorIs(t, err, lease.ErrBadRecord)
+		_, _, err = h.Holder(t.Context())
+		require.ErrorIs(t, err, lease.ErrBadRecord)
+		require.ErrorContains(t, err, `"bad"`)
+		free := make(chan time.Time, 1)
+		h.OnFree(func() { free <- time.Now() })
+		require.ErrorIs(t, h.Wait(within(t, 20*ttl)), context.DeadlineExceeded)
+		require.Empty(t, free, "it never was")
+		mended := time.Now()
+		mend()
+		require.LessOrEqual(t, (<-free).Sub(mended), 10*time.Second)
+		mustWin(t, h)
+	})
+}
+
+// A watch that is begun anew does not take for gone what can't be read any more.
+func TestAFollowedRecordThatIsNoneAnyMoreIsNotGone(t *testing.T) {
+	spoiltStores(t, func(t *testing.T, s spoilt, store lease.Store) {
+		a, b := start(t, store, "a"), start(t, store, "b")
+		h := a.hold("team/x")
+		var seen told
+		stop, err := b.Watch("team/", seen.add)
+		if _, ok := store.(listless); ok {
+			require.ErrorIs(t, err, lease.ErrUnsupported)
+			return
+		}
+		require.NoError(t, err)
+		defer stop()
+		time.Sleep(2 * time.Second)
+		require.Equal(t, []string{"+team/x", "synced"}, seen.take())
+		b.store.Partition()
+		require.NoError(t, h.Release(t.Context()))
+		mend := s.spoil(t, "team/x")
+		time.Sleep(time.Second)
+		b.store.Heal()
+		time.Sleep(5 * ttl)
+		require.Equal(t, []string{"bad team/x"}, seen.take(), "told once, and not as a deletion")
+		mend()
+		time.Sleep(2 * time.Second)
+		require.Equal(t, []string{"-team/x"}, seen.take())
+	})
+}
+
+// PerName takes a backend's word for it that what stands is no record.
+func TestPerNameTellsOfBadRecords(t *testing.T) {
+	perName(t, func(t *testing.T, k *nameKit) {
+		k.win("good")
+		k.backend.setFault(func(_ context.Context, op, name string, apply func()) error {
+			if name == "bad" {
+				return lease.ErrBadRecord
+			}
+			apply()
+			return nil
+		})
+		recs, err := k.store.Get(t.Context(), "bad", "good", "free")
+		require.NoError(t, err)
+		require.Len(t, recs, 2)
+		i := slices.IndexFunc(recs, func(r lease.Record) bool { return r.Name == "bad" })
+		require.Equal(t, lease.Record{Name: "bad"}, recs[i])
+		require.NotZero(t, recs[1-i].Token)
+	})
+}
