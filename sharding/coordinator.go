@@ -29,14 +29,15 @@ type coordinator struct {
 	gone atomic.Bool
 	log  *zap.Logger
 
-	checked  bool                     // all that live agree on the number of shards
-	hosts    []string                 // the incarnations, as last seen
-	since    time.Duration            // since when they are these
-	grace    bool                     // free shards have been assigned once
-	underWay map[int]underWay         // by shard
-	resting  map[int]time.Duration    // shards whose last order failed, until when
-	leaving  map[string]time.Duration // incarnations that give up what they have, as last said
-	shunned  map[string]time.Duration // incarnations that did not take what they were to, until when
+	checked  bool                      // all that live agree on the number of shards
+	hosts    []string                  // the incarnations, as last seen
+	since    time.Duration             // since when they are these
+	grace    bool                      // free shards have been assigned once
+	underWay map[int]underWay          // by shard
+	resting  map[int]time.Duration     // shards whose last order failed, until when
+	leaving  map[string]time.Duration  // incarnations that give up what they have, as last said
+	shunned  map[string]time.Duration  // incarnations that did not take what they were to, until when
+	refused  map[placing]time.Duration // what nodes said no to, until when it counts
 	wakeAt   time.Duration
 	wake     lease.Timer
 	number   int
@@ -47,6 +48,12 @@ type underWay struct {
 	Order
 	by    lease.Token // decided on
 	until time.Duration
+}
+
+// placing is a shard on a node.
+type placing struct {
+	shard int
+	on    string // incarnation
 }
 
 // What the coordinator tells itself.
@@ -62,8 +69,9 @@ const decideSoon = 5 * time.Millisecond
 // restAfter is the pause before a shard whose order failed is ordered again.
 const restAfter = 300 * time.Millisecond
 
-// shunFor is how long a node that did not take a shard, or gave no answer, is given
-// none that needs a host now.
+// shunFor is how long a node that did not take over a shard that lives, or gave no
+// answer, is given none that needs a host now; and one that refused a free shard not
+// that one.
 const shunFor = 3 * time.Second
 
 // hostWithin is how long a node may take to host a shard that is free.
@@ -78,7 +86,7 @@ const leavingFor = 3 * departEvery
 
 func newCoordinator(r *Region) actor.Actor {
 	return &coordinator{r: r, log: r.log, underWay: map[int]underWay{}, resting: map[int]time.Duration{}, leaving: map[string]time.Duration{},
-		shunned: map[string]time.Duration{}}
+		shunned: map[string]time.Duration{}, refused: map[placing]time.Duration{}}
 }
 
 // tell posts to the coordinator from anywhere, until it has ended.
@@ -191,6 +199,8 @@ func (c *coordinator) onReport(m *wire.Report) {
 		c.resting[int(f.Shard)] = c.now() + restAfter
 		if o.From != "" {
 			c.shunned[o.To] = c.now() + shunFor
+		} else {
+			c.refused[placing{o.Shard, o.To}] = c.now() + shunFor
 		}
 		c.log.Info("an order came to nothing", zap.Uint32("shard", f.Shard), zap.String("node", m.From.GetAddress()), zap.String("why", f.Reason))
 	}

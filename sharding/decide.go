@@ -3,6 +3,7 @@ package sharding
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -86,40 +87,40 @@ func (c *coordinator) decide() {
 }
 
 // divert gives shards that need a host now, and are meant for a node that does not
-// take them at present, to the one that has the least for its capacity. The strategy
-// has its way when that node is back.
+// take them at present, to the one that has the least for its capacity of those that
+// may. The strategy has its way when that node is back.
 func (c *coordinator) divert(v View, target []string, now time.Duration) {
-	for inc, until := range c.shunned {
-		if now >= until {
-			delete(c.shunned, inc)
-		}
-	}
-	if len(c.shunned) == 0 {
+	over := func(until time.Duration) bool { return now >= until }
+	maps.DeleteFunc(c.shunned, func(_ string, until time.Duration) bool { return over(until) })
+	maps.DeleteFunc(c.refused, func(_ placing, until time.Duration) bool { return over(until) })
+	if len(c.shunned)+len(c.refused) == 0 {
 		return
+	}
+	willing := func(shard int, inc string) bool {
+		_, shunned := c.shunned[inc]
+		_, refused := c.refused[placing{shard, inc}]
+		return !shunned && !refused
 	}
 	load := map[string]int{}
 	for _, to := range target {
 		load[to]++
 	}
-	var others []Host
-	for _, h := range v.Hosts {
-		if _, shunned := c.shunned[h.Incarnation]; !shunned && h.takes() > 0 {
-			others = append(others, h)
-		}
-	}
-	if len(others) == 0 {
-		return
-	}
 	for i, to := range target {
 		owner := v.Owners[i]
-		if _, shunned := c.shunned[to]; !shunned || owner == to || owner != "" && !leavingNow(v, owner) {
+		if to == "" || owner == to || owner != "" && !leavingNow(v, owner) || willing(i, to) {
 			continue
 		}
-		best := slices.MinFunc(others, func(a, b Host) int {
-			return cmp.Or(cmp.Compare(load[a.Incarnation]*b.Capacity, load[b.Incarnation]*a.Capacity), cmp.Compare(a.ID, b.ID))
-		})
-		load[best.Incarnation]++
-		target[i] = best.Incarnation
+		best := Host{}
+		for _, h := range v.Hosts {
+			if h.takes() > 0 && willing(i, h.Incarnation) && (best.Incarnation == "" ||
+				cmp.Or(cmp.Compare(load[h.Incarnation]*best.Capacity, load[best.Incarnation]*h.Capacity), cmp.Compare(h.ID, best.ID)) < 0) {
+				best = h
+			}
+		}
+		if best.Incarnation != "" {
+			load[best.Incarnation]++
+			target[i] = best.Incarnation
+		}
 	}
 }
 
