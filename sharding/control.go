@@ -3,9 +3,9 @@ package sharding
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
-	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/handover"
@@ -14,7 +14,7 @@ import (
 )
 
 // control is what a node decides about one shard. It belongs to the Region's
-// control actor, which feeds the machine with events and carries its effects out.
+// control loop, which feeds the machine with events and carries its effects out.
 type control struct {
 	m        machine
 	handle   *lease.Handle
@@ -29,7 +29,7 @@ type control struct {
 	rest     rest
 }
 
-// What the control actor is told, besides messages of other nodes.
+// What the control loop is told, besides messages of other nodes.
 type (
 	acquired struct {
 		shard int
@@ -39,6 +39,10 @@ type (
 	lossNoticed struct{ shard int }
 	hostingLost struct{ cause error } // the member's or the region's lease was lost
 	homeEmpty   struct {
+		shard int
+		h     *home
+	}
+	guardianEnded struct {
 		shard int
 		h     *home
 	}
@@ -103,7 +107,32 @@ type (
 	lingerDue     struct{}
 )
 
-// controller is the control actor.
+// inbox is what the control loop is told, in order. It is no actor's mailbox: nobody
+// else can end the loop, or put anything into it.
+type inbox struct {
+	mu    sync.Mutex
+	mail  []any
+	ready chan struct{} // has room for one
+}
+
+func (b *inbox) put(msg any) {
+	b.mu.Lock()
+	b.mail = append(b.mail, msg)
+	b.mu.Unlock()
+	select {
+	case b.ready <- struct{}{}:
+	default:
+	}
+}
+
+func (b *inbox) take() (mail []any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	mail, b.mail = b.mail, nil
+	return mail
+}
+
+// controller is the control loop.
 type controller struct {
 	*Region
 	invites uint64      // the number of the last hand-over; begins anywhere, as another Region was here before
@@ -117,21 +146,33 @@ type controller struct {
 	sendings map[*handover.Sending]struct{} // states on their way to other nodes
 }
 
-// Receive implements actor.Actor.
-func (c *controller) Receive(ctx actor.Context) {
+// run is the control loop, until quit is closed.
+func (c *controller) run(quit <-chan struct{}) {
+	defer close(c.ended)
+	for {
+		select {
+		case <-quit:
+			return
+		case <-c.control.ready:
+		}
+		for _, msg := range c.control.take() {
+			c.handle(msg)
+		}
+	}
+}
+
+func (c *controller) handle(msg any) {
 	defer func() {
 		if r := recover(); r != nil {
-			c.log.Error("the control actor panicked", zap.Any("panic", r), zap.Stack("stack"))
+			c.log.Error("the control loop panicked", zap.Any("panic", r), zap.Stack("stack"))
 		}
 	}()
-	c.take(ctx.Message())
+	c.take(msg)
 	c.departing()
 }
 
 func (c *controller) take(message any) {
 	switch msg := message.(type) {
-	case *actor.Stopped:
-		close(c.ended)
 	case *acquired:
 		c.onAcquired(&c.shards[msg.shard], msg)
 	case *lossNoticed:
@@ -142,6 +183,11 @@ func (c *controller) take(message any) {
 		c.onHostingLost(msg.cause)
 	case *homeEmpty:
 		c.onEmpty(&c.shards[msg.shard], msg.h)
+	case *guardianEnded:
+		if s := &c.shards[msg.shard]; s.last == msg.h {
+			s.cause = errGuardian
+			c.fire(s, lost)
+		}
 	case *deadlinePassed:
 		if s := &c.shards[msg.shard]; s.last == msg.h {
 			c.fire(s, overdue)

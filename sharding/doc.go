@@ -70,7 +70,7 @@
 //	                          │  └─▶ shard.go: Router (internal/route) ─▶ entry.go ─▶ its gate
 //	other nodes ─▶ frontDoor ─┘         │                                   │ starts, stops, takes mail back
 //	other nodes ◀─ internal/transport ◀─┘ (region.go: the short way)
-//	control.go (the control actor) ─▶ machine.go ─▶ hosting.go, handoff.go, states.go
+//	control.go (the control loop) ─▶ machine.go ─▶ hosting.go, handoff.go, states.go
 //	   ▲ orders.go ◀── decide.go ◀── coordinator.go      guardian.go: parent of a shard's entities
 //	   └ table.go ◀── Keeper.Watch ──▶ coordinator.go, chief.go
 //
@@ -80,5 +80,5 @@
 // names.go: leases and metadata; hash.go, strategy.go, plan.go: pure. Mail passes under
 // a shard's lock, on the goroutine that brings it; what goes to other nodes, to the dead
 // letters and back to senders leaves when the lock is free. What becomes of shards is
-// decided by the control actor alone.
+// decided by the control loop alone.
 package sharding

@@ -53,6 +53,12 @@ type frontDoor struct{ noActor }
 // message from a link.
 func (p *frontDoor) SendUserMessage(pid *actor.PID, message any) {
 	r := p.r
+	if r.over.Load() { // a PID goes on standing for the process it was first used for
+		if next := registryOf(r.system).region(r.names.key); next != nil && next != r {
+			(&frontDoor{noActor{next}}).SendUserMessage(pid, message)
+			return
+		}
+	}
 	header, msg, sender := actor.UnwrapEnvelope(message)
 	kept := false
 	if k, ok := msg.(*transport.Kept); ok {

@@ -22,7 +22,7 @@ func FuzzTable(f *testing.F) {
 		n, err := namesOf("g", "t")
 		require.NoError(t, err)
 		r := &Region{typ: Type{Name: "t", Shards: 4}, names: n, log: zap.NewNop(), shards: make([]shard, 4)}
-		r.over.Store(true) // there is no control actor to tell
+		r.over.Store(true) // there is no control loop to tell
 		for i := range r.shards {
 			r.shards[i].name = n.shard(i)
 		}

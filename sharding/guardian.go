@@ -30,8 +30,11 @@ func (g *guardian) Receive(ctx actor.Context) {
 			g.s.r.log.Error("a shard's guardian panicked", zap.Any("panic", p), zap.Stack("stack"))
 		}
 	}()
-	if m, ok := ctx.Message().(*startEntity); ok {
+	switch m := ctx.Message().(type) {
+	case *startEntity:
 		g.start(ctx, m.e)
+	case *actor.Stopping: // at its time, or by anybody who knows its name
+		g.s.r.post(&guardianEnded{g.s.number, g.h})
 	}
 }
 

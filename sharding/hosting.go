@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// This file begins, ends and guards what a node hosts, for the control actor.
+// This file begins, ends and guards what a node hosts, for the control loop.
 
 // open lets mail through to entities, under the present term.
 func (c *controller) open(s *shard) {
@@ -172,7 +172,16 @@ func (c *controller) mayHost() bool { return c.whyNot() == nil }
 // membership in the group, or its part in the type.
 var ErrNotHosting = errors.New("the node may not host any more")
 
+// errGuardian is why a shard is lost whose entities have no parent any more.
+var errGuardian = errors.New("the parent of the shard's entities was stopped")
+
+// errStarting is why a node takes no shard before its Start has succeeded.
+var errStarting = errors.New("the node is starting")
+
 func (r *Region) whyNot() error {
+	if !r.admitted.Load() {
+		return errStarting
+	}
 	if _, ok := r.group.Term(); !ok {
 		return ErrNotHosting
 	}

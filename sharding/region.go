@@ -37,8 +37,8 @@ type Region struct {
 	metrics *instruments
 
 	pid     *actor.PID // the front door
-	control *actor.PID
-	ended   chan struct{} // closed when the control actor has
+	control inbox
+	ended   chan struct{} // closed when the control loop has
 	shards  []shard
 	byName  map[string]*shard
 	table   *table
@@ -50,15 +50,16 @@ type Region struct {
 	coordinator atomic.Pointer[coordinator]
 	chief       *chief
 
-	ttl     atomic.Int64  // of its leases, as far as is known
-	epoch   atomic.Uint32 // counts quarters of the passivation time
-	waiting atomic.Int64
-	active  atomic.Int64
-	evict   atomic.Bool // an eviction is asked for
-	counts  tally
-	moves   moves
-	over    atomic.Bool
-	refs    sync.Map // id to *actor.PID
+	ttl      atomic.Int64  // of its leases, as far as is known
+	epoch    atomic.Uint32 // counts quarters of the passivation time
+	waiting  atomic.Int64
+	active   atomic.Int64
+	evict    atomic.Bool // an eviction is asked for
+	counts   tally
+	moves    moves
+	over     atomic.Bool
+	admitted atomic.Bool // Start has succeeded: shards may be hosted
+	refs     sync.Map    // id to *actor.PID
 
 	inquiries atomic.Uint64
 	asking    sync.Map      // number of an inquiry to chan Info
@@ -246,7 +247,8 @@ func (r *Region) Reconsider() {
 }
 
 // PID is the front door for actors of this node: a To sent to it reaches the
-// entity, with its sender and headers.
+// entity, with its sender and headers. It is the same for every Region of the type on
+// this actor system, one after the other: it may be kept over a restart.
 func (r *Region) PID() *actor.PID { return r.pid }
 
 // To is a message for an entity, to be sent to Region.PID. Message may be an
@@ -325,10 +327,10 @@ func (r *Region) send(address string, msg any) {
 	r.system.Root.Send(pid, msg)
 }
 
-// post tells the control actor something, until it has ended.
+// post tells the control loop something, until the Region has ended.
 func (r *Region) post(msg any) {
 	if !r.over.Load() {
-		r.system.Root.Send(r.control, msg)
+		r.control.put(msg)
 	}
 }
 

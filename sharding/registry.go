@@ -34,6 +34,13 @@ func (g *registry) add(r *Region) bool {
 	return true
 }
 
+// region returns the present Region of a key; nil if there is none.
+func (g *registry) region(key string) *Region {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.regions[key]
+}
+
 func (g *registry) remove(r *Region) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

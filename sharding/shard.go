@@ -25,7 +25,7 @@ const maxCustody = 64 << 20
 
 // shard is what this node knows of one shard. Its mail passes under mu, on the
 // goroutine of whoever sent it or brought it from another node; what becomes of
-// the shard is the control actor's (control).
+// the shard is the control loop's (control).
 type shard struct {
 	r      *Region
 	number int
@@ -54,7 +54,7 @@ type shard struct {
 	served atomic.Bool   // other nodes sent mail here
 	phase  atomic.Uint32 // for Info: control's
 
-	control // belongs to the control actor
+	control // belongs to the control loop
 }
 
 // home is a shard's life on this node under one term.
@@ -129,7 +129,7 @@ func hint(b *atomic.Bool, v bool) {
 	}
 }
 
-// tellEmpty tells the control actor that the entities of a home that ends are gone,
+// tellEmpty tells the control loop that the entities of a home that ends are gone,
 // and that what they wanted forgotten is.
 func (s *shard) tellEmpty() {
 	h := s.last

@@ -1,6 +1,7 @@
 package sharding
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,7 +80,7 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 	r := &Region{typ: t, set: set, system: system, group: group, keeper: keeper, clock: keeper.Clock(), names: names,
 		self:   &wire.Node{Address: system.Address(), Incarnation: owner.Incarnation},
 		log:    set.logger.With(zap.String("type", t.Name), zap.String("node", owner.ID)),
-		shards: make([]shard, t.Shards), byName: make(map[string]*shard, t.Shards), done: make(chan struct{}), ended: make(chan struct{}), peers: map[string]*actor.PID{}, pace: make(chan struct{}, 1),
+		shards: make([]shard, t.Shards), byName: make(map[string]*shard, t.Shards), control: inbox{ready: make(chan struct{}, 1)}, done: make(chan struct{}), ended: make(chan struct{}), peers: map[string]*actor.PID{}, pace: make(chan struct{}, 1),
 		payload: remoting.PayloadLimit(system)}
 	if set.stateLimit == defaultStateLimit {
 		set.stateLimit = min(set.stateLimit, r.payload)
@@ -109,6 +110,8 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 	}
 	reg := registryOf(system)
 	if !reg.add(r) {
+		r.end()
+		r.clean()
 		return fail(ErrNameInUse)
 	}
 	r.onEnd(func() { reg.remove(r) })
@@ -125,6 +128,8 @@ const noAddress = "nonhost"
 // onEnd has f called when the Region ends; the last first.
 func (r *Region) onEnd(f func()) { r.cleanUp = append(r.cleanUp, f) }
 
+// launch takes part. Until all of it has succeeded nothing is acquired but the
+// registration, so that a Start that fails has no shard to give up.
 func (r *Region) launch() (err error) {
 	about := metadata(r.typ.Shards, r.hosts)
 	if families := direct.Of(r.system); families.Enabled() {
@@ -135,6 +140,27 @@ func (r *Region) launch() (err error) {
 		return err
 	}
 	r.onEnd(func() { _ = r.regionLease.Close(context.Background()) }) // bounded by the lease's own bounds
+	reply.Start(r.system)
+	if err := r.spawn(); err != nil {
+		return err
+	}
+	if err := r.listen(); err != nil {
+		return err
+	}
+	if err := r.enroll(); err != nil {
+		return err
+	}
+	if r.hosts {
+		if err := r.coordinate(); err != nil {
+			return err
+		}
+	}
+	r.admitted.Store(true)
+	return nil
+}
+
+// enroll registers this node, and goes on doing so.
+func (r *Region) enroll() error {
 	won, err := r.regionLease.Acquire(r.life)
 	if err != nil {
 		return err
@@ -145,15 +171,9 @@ func (r *Region) launch() (err error) {
 	if err := r.agree(r.life); err != nil {
 		return err
 	}
-	reply.Start(r.system)
-	if err := r.spawn(); err != nil {
-		return err
-	}
-	if err := r.listen(); err != nil {
-		return err
-	}
-	if r.hosts {
-		return r.coordinate()
+	r.ops.Go(r.holdRegion)
+	if r.set.idle > 0 {
+		r.ops.Go(r.tick)
 	}
 	return nil
 }
@@ -167,38 +187,75 @@ func (r *Region) options(metadata map[string]string) []lease.Option {
 	return append(r.set.leaseOptions[:len(r.set.leaseOptions):len(r.set.leaseOptions)], lease.WithMetadata(metadata))
 }
 
+// withdrawWithin is how long a node waits for another to withdraw that registered
+// with another number of shards at the same time.
+const withdrawWithin = 2 * time.Second
+
 // agree finds out whether every node and every shard that lives has as many shards
-// as this one: the nodes first.
+// as this one: the nodes first. Of nodes that register at once the one whose record is
+// the lowest, by token and then incarnation, waits for the others, which see that as
+// well, to withdraw; so one of them stays. Who lives longer does not withdraw, and then
+// nobody may join it: who is the lowest is no reason to go on.
 func (r *Region) agree(ctx context.Context) error {
+	for until := r.clock.Now().Mono + withdrawWithin; ; {
+		other, err := r.differs(ctx)
+		switch {
+		case err != nil:
+			return err
+		case other == nil:
+			return nil
+		case !other.yields || r.clock.Now().Mono >= until:
+			return &other.ShardCountError
+		}
+		r.sleep(20 * time.Millisecond)
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+}
+
+// difference is a record by a node that has another number of shards.
+type difference struct {
+	ShardCountError
+	yields bool // it is to withdraw, if it came at the same time
+}
+
+// differs looks for records by nodes that have another number of shards.
+func (r *Region) differs(ctx context.Context) (other *difference, err error) {
+	own, registered := r.regionLease.Term()
 	for _, prefix := range []string{r.names.regions, r.names.shards} {
 		recs, err := r.keeper.List(ctx, prefix)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for _, rec := range recs {
 			n, err := countOf(rec)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			if rec.Owner.Incarnation == r.self.Incarnation && rec.TTL > 0 {
 				r.ttl.Store(int64(rec.TTL))
 			}
-			if n != r.typ.Shards {
-				return &ShardCountError{r.typ.Name, r.typ.Shards, n, rec.Owner.ID}
+			if n == r.typ.Shards {
+				continue
 			}
+			d := &difference{ShardCountError{r.typ.Name, r.typ.Shards, n, rec.Owner.ID}, prefix == r.names.regions && registered &&
+				cmp.Or(cmp.Compare(own.Token(), rec.Token), cmp.Compare(r.self.Incarnation, rec.Owner.Incarnation)) < 0}
+			if !d.yields {
+				return d, nil
+			}
+			other = d
 		}
 	}
-	return nil
+	return other, nil
 }
 
-// spawn makes the actor and the processes of this node.
+// spawn begins the control loop, and makes the processes of this node.
 func (r *Region) spawn() (err error) {
 	c := &controller{Region: r, invites: mrand.Uint64(), sendings: map[*handover.Sending]struct{}{}}
-	r.control, err = r.system.Root.SpawnNamed(actor.PropsFromProducer(func() actor.Actor { return c }), r.names.process+"/control")
-	if err != nil {
-		return fmt.Errorf("actor %q: %w", r.names.process+"/control", err)
-	}
-	r.onEnd(func() { r.system.Root.Stop(r.control); <-r.ended })
+	quit := make(chan struct{})
+	go c.run(quit)
+	r.onEnd(func() { close(quit); <-r.ended })
 	r.pid = actor.NewPID(r.system.Address(), r.names.process) // mail may come as soon as it is registered
 	pid, ok := r.system.ProcessRegistry.Add(&frontDoor{noActor{r}}, r.names.process)
 	if !ok {
@@ -237,10 +294,6 @@ func (r *Region) listen() error {
 			co.tell(&tableChanged{})
 		}
 	}))
-	r.ops.Go(r.holdRegion)
-	if r.set.idle > 0 {
-		r.ops.Go(r.tick)
-	}
 	timeout := make(chan struct{})
 	t := r.clock.AfterFunc(startWithin, func() { close(timeout) })
 	defer t.Stop()
@@ -349,6 +402,7 @@ func (r *Region) sleep(d time.Duration) {
 // abort ends a Region that did not come to be.
 func (r *Region) abort() {
 	r.over.Store(true)
+	r.shut()
 	r.end()
 	r.ops.Wait()
 	r.clean()
@@ -361,13 +415,8 @@ func (r *Region) clean() {
 	r.cleanUp = nil
 }
 
-// finish ends a Region that holds nothing any more.
-func (c *controller) finish(sendings []*handover.Sending) {
-	r := c.Region
-	r.over.Store(true)
-	for _, x := range sendings {
-		x.Leave()
-	}
+// shut gives up all mail that is left.
+func (r *Region) shut() {
 	for i := range r.shards {
 		s := &r.shards[i]
 		s.do(func() {
@@ -378,7 +427,19 @@ func (c *controller) finish(sendings []*handover.Sending) {
 			s.direct = false
 		})
 		s.out.Leave()
-		if s.handle != nil {
+	}
+}
+
+// finish ends a Region that holds nothing any more.
+func (c *controller) finish(sendings []*handover.Sending) {
+	r := c.Region
+	r.over.Store(true)
+	for _, x := range sendings {
+		x.Leave()
+	}
+	r.shut()
+	for i := range r.shards {
+		if s := &r.shards[i]; s.handle != nil {
 			_ = s.handle.Close(context.Background())
 		}
 	}

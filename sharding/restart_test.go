@@ -1,0 +1,212 @@
+package sharding_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/sharding"
+)
+
+// blind keeps a node from learning what stands under a prefix.
+func blind(prefix string) func(faultstore.Call) faultstore.Fault {
+	return func(call faultstore.Call) faultstore.Fault {
+		if call.Op == faultstore.Watch && len(call.Names) > 0 && strings.HasPrefix(call.Names[0], prefix) {
+			return faultstore.Fault{Kind: faultstore.Delay, Delay: time.Hour}
+		}
+		return faultstore.Fault{}
+	}
+}
+
+// heldBy lists what a node holds of the type.
+func heldBy(t *testing.T, c *cluster, n *node) (names []string) {
+	for _, prefix := range []string{"shard/", "region/", "coordinator/"} {
+		for rec, err := range c.store.List(context.Background(), prefix) {
+			require.NoError(t, err)
+			if rec.Owner.Incarnation == n.keeper.Owner().Incarnation {
+				names = append(names, rec.Name)
+			}
+		}
+	}
+	return names
+}
+
+// A Start that fails has taken nothing, or gives it back, and can be repeated.
+func TestAStartThatFailsLeavesNothingBehind(t *testing.T) {
+	for what, spoil := range map[string]func(n *node) (mend func()){
+		"the shards are not known": func(n *node) func() {
+			n.store.SetRule(blind("shard/"))
+			return func() { n.store.SetRule(nil) }
+		},
+		"the nodes are not known": func(n *node) func() {
+			n.store.SetRule(blind("region/"))
+			return func() { n.store.SetRule(nil) }
+		},
+		"the coordinator's lease is somebody else's": func(n *node) func() {
+			h, err := n.keeper.Lease("coordinator/g/account")
+			require.NoError(n.c.t, err)
+			return func() { require.NoError(n.c.t, h.Close(context.Background())) }
+		},
+		"an actor has its name": func(n *node) func() {
+			pid, ok := n.system.ProcessRegistry.Add(n.system.DeadLetter, process)
+			require.True(n.c.t, ok)
+			return func() { n.system.ProcessRegistry.Remove(pid) }
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(c *cluster) {
+				ns := c.nodes("a", "b")
+				ns[0].start(4)
+				c.settled(5*time.Second, ns[0])
+				mend := spoil(ns[1])
+				_, err := sharding.Start(ns[1].system, ns[1].group, sharding.Type{Name: "account", Props: ns[1].props(), Shards: 4})
+				require.Error(t, err)
+				require.Empty(t, heldBy(t, c, ns[1]))
+				mend()
+				time.Sleep(2 * ttl)
+				require.Empty(t, heldBy(t, c, ns[1]))
+				for i := range 4 {
+					_, err := ask(ns[0], idOf(i, 4), 1)
+					require.NoError(t, err, "shard %d", i)
+				}
+				ns[1].start(4)
+				c.settled(5*time.Second, ns...)
+				c.log.check()
+			})
+		})
+	}
+}
+
+// While it starts, a node takes no shard that it is given.
+func TestNothingIsTakenBeforeStartHasSucceeded(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b")
+		ns[0].start(4)
+		c.settled(5*time.Second, ns[0])
+		listed := 0
+		ns[1].store.SetRule(func(call faultstore.Call) faultstore.Fault {
+			if call.Op == faultstore.List && strings.HasPrefix(call.Names[0], "shard/") {
+				listed++
+				return faultstore.Fault{Kind: faultstore.Delay, Delay: 2 * time.Second}
+			}
+			return faultstore.Fault{}
+		})
+		began := time.Now()
+		go func() {
+			time.Sleep(1900 * time.Millisecond) // more than it takes until shards that live are moved
+			for _, name := range heldBy(t, c, ns[1]) {
+				require.False(t, strings.HasPrefix(name, "shard/"), name)
+			}
+		}()
+		ns[1].start(4)
+		require.GreaterOrEqual(t, time.Since(began), 2*time.Second, listed)
+		c.settled(20*time.Second, ns...)
+	})
+}
+
+// Region.PID outlives a Region: who kept it reaches the next one.
+func TestThePIDSurvivesARestart(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		n := c.node("a")
+		n.start(4)
+		c.settled(5*time.Second, n)
+		pid := n.region.PID()
+		get := func(number int) (any, error) {
+			f := actor.NewFuture(n.system, 5*time.Second)
+			n.system.Root.Send(pid, &actor.MessageEnvelope{Message: sharding.To{ID: "x", Message: job{"s", number}}, Sender: f.PID()})
+			return f.Result()
+		}
+		for life := range 3 {
+			got, err := get(life)
+			require.NoError(t, err, "life %d", life)
+			require.Equal(t, life, got.(done).Number)
+			require.NoError(t, n.region.Stop(context.Background()))
+			n.start(4)
+		}
+		require.Equal(t, pid.String(), n.region.PID().String())
+	})
+}
+
+// Whatever of a Region's a peer ends by its name, every shard goes on being hosted, and
+// moved.
+func TestNobodyCanEndAPartOfARegion(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b", "evil")
+		for _, n := range ns[:2] {
+			n.start(4)
+		}
+		c.settled(5*time.Second, ns[:2]...)
+		names := []string{process, process + "/control"}
+		for i, x := range ns[0].region.Info().Table {
+			names = append(names, fmt.Sprintf("%s/%d-%d", process, i, x.Token))
+		}
+		for i := range 4 {
+			_, err := ask(ns[0], idOf(i, 4), 1)
+			require.NoError(t, err)
+		}
+		for _, name := range names {
+			for _, n := range ns[:2] {
+				pid := actor.NewPID(n.system.Address(), name)
+				ns[2].system.Root.Stop(pid)
+				ns[2].system.Root.Poison(pid)
+			}
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		time.Sleep(5 * time.Second)
+		for i := range 4 {
+			_, err := ask(ns[0], idOf(i, 4), 2)
+			require.NoError(t, err, "shard %d", i)
+		}
+		require.NoError(t, ns[0].region.Drain(context.Background()))
+		c.settled(20*time.Second, ns[1])
+		c.log.check()
+	})
+}
+
+// Of nodes that start at once with different numbers of shards one stays, and not none.
+func TestOfTwoNumbersOfShardsAtOnceOneWins(t *testing.T) {
+	for range 20 {
+		bubble(t, func(c *cluster) {
+			ns := c.nodes("a", "b", "c")
+			type result struct {
+				shards int
+				err    error
+			}
+			results := make(chan result)
+			for i, n := range ns {
+				n.store.SetRule(func(call faultstore.Call) faultstore.Fault {
+					if call.Op == faultstore.List { // so that each has registered before any looks
+						return faultstore.Fault{Kind: faultstore.Delay, Delay: 50 * time.Millisecond}
+					}
+					return faultstore.Fault{}
+				})
+				go func() {
+					shards := []int{64, 32, 16}[i]
+					r, err := sharding.Start(n.system, n.group, sharding.Type{Name: "account", Props: n.props(), Shards: shards})
+					if err == nil {
+						c.atEnd(func() { _ = r.Stop(context.Background()) })
+					}
+					results <- result{shards, err}
+				}()
+			}
+			won := 0
+			for range ns {
+				if x := <-results; x.err == nil {
+					won++
+				} else {
+					require.ErrorIs(t, x.err, sharding.ErrShardCount)
+				}
+			}
+			require.Equal(t, 1, won)
+		})
+	}
+}
+
