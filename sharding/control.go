@@ -105,6 +105,7 @@ type (
 	returnRequest struct{}
 	departDue     struct{ number int }
 	lingerDue     struct{}
+	handlesWanted struct{}
 )
 
 // inbox is what the control loop is told, in order. It is no actor's mailbox: nobody
@@ -245,6 +246,8 @@ func (c *controller) take(message any) {
 		}
 	case *lingerDue:
 		c.depart.glown = true
+	case *handlesWanted:
+		c.onHandlesWanted()
 	case *wire.Order:
 		c.onOrder(msg)
 	case *wire.Invite:

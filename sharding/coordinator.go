@@ -60,7 +60,10 @@ type placing struct {
 type (
 	tableChanged struct{}
 	decideDue    struct{ number int }
-	countChecked struct{ err error }
+	countChecked struct {
+		err   error
+		moved bool // what is remembered was moved to other shards
+	}
 )
 
 // decideSoon is how long changes are gathered.
@@ -108,7 +111,7 @@ func (c *coordinator) Receive(ctx actor.Context) {
 	case *tableChanged:
 		c.soon(decideSoon)
 	case *countChecked:
-		c.onCount(msg.err)
+		c.onCount(msg)
 	case *decideDue:
 		if msg.number == c.number {
 			c.wake = nil
@@ -139,17 +142,25 @@ func (c *coordinator) begin(ctx actor.Context) {
 
 // check finds out whether all that live agree on the number of shards: the nodes
 // first, then the shards. A node that is not registered any more takes up none, so
-// that what is found of its shards is all there is.
+// that what is found of its shards is all there is. Then it has what is remembered
+// where this number wants it.
 func (c *coordinator) check() {
 	c.r.ops.Go(func() {
-		err := c.r.agree(c.g.Context())
-		c.tell(&countChecked{err})
+		err, moved := c.r.agree(c.g.Context()), false
+		if err == nil {
+			moved, err = c.r.arrange(c.g.Context())
+		}
+		c.tell(&countChecked{err, moved})
 	})
 }
 
-func (c *coordinator) onCount(err error) {
+func (c *coordinator) onCount(msg *countChecked) {
+	err := msg.err
 	if err == nil {
 		c.checked = true
+		if msg.moved {
+			c.since = c.now() // the leases it took are seen to be free only in a moment
+		}
 		c.soon(0)
 		return
 	}
@@ -157,7 +168,7 @@ func (c *coordinator) onCount(err error) {
 		c.log.Error("no shard is assigned", zap.Error(err))
 		c.r.event(Event{Kind: CountMismatch, Shard: -1, Token: c.g.Token(), Reason: err})
 	} else {
-		c.log.Warn("the records could not be read", zap.Error(err))
+		c.log.Warn("the records, or what is remembered, could not be read or moved", zap.Error(err))
 	}
 	c.r.clock.AfterFunc(time.Second, func() {
 		if c.g.CheckAlive() {

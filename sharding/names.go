@@ -14,6 +14,7 @@ type names struct {
 	coordinator string // the coordinator's lease
 	shards      string // the prefix of the shards' leases
 	regions     string // the prefix of the nodes' leases
+	layout      string // of the lists of remembered entities
 	process     string // where other nodes reach this one; the same on every node
 }
 
@@ -24,6 +25,7 @@ func namesOf(group, typ string) (n names, err error) {
 	}
 	n.key = strings.TrimPrefix(key, "type/")
 	n.coordinator, n.shards, n.regions = "coordinator/"+n.key, "shard/"+n.key+"/", "region/"+n.key+"/"
+	n.layout = "layout/" + n.key
 	n.process = "holdfast/sharding/" + n.key
 	// The longest that is made of it.
 	return n, lease.ValidateName(n.shards + strconv.Itoa(MaxShards))

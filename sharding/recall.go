@@ -72,7 +72,7 @@ func (s *shard) recall(h *home) {
 		return
 	}
 	s.r.ops.Go(func() {
-		var ids []string
+		var ids, strays []string
 		if !s.persist(h, "load", func() (err error) {
 			ids, err = s.r.set.store.Load(h.term.Context(), h.term)
 			return err
@@ -83,6 +83,7 @@ func (s *shard) recall(h *home) {
 			if h.ending {
 				return
 			}
+			ids, strays = s.own(ids)
 			h.rem.loaded, h.rem.known = true, make(map[string]bool, len(ids))
 			for _, id := range ids {
 				h.rem.known[id] = true
@@ -98,8 +99,26 @@ func (s *shard) recall(h *home) {
 			}
 			s.write(h)
 		})
+		if len(strays) > 0 {
+			err := astray(s.name, strays)
+			s.r.log.Error("remembered entities are not started", zap.Error(err))
+			s.r.event(Event{Kind: NotRemembered, Shard: s.number, Token: h.term.Token(), Reason: err})
+		}
 		s.startAll(h, ids)
 	})
+}
+
+// own tells what the store has of the shard's own from what it should not have: that is
+// another's to start, or nobody's.
+func (s *shard) own(ids []string) (own, strays []string) {
+	for _, id := range ids {
+		if ValidateEntityID(id) != nil || ShardOf(id, s.r.typ.Shards) != s.number {
+			strays = append(strays, id)
+		} else {
+			own = append(own, id)
+		}
+	}
+	return own, strays
 }
 
 // startAll starts remembered entities at the node's pace.

@@ -25,7 +25,9 @@ type Ownership interface {
 // EntityStore remembers which entities of a shard exist, so that they are started
 // again wherever the shard is taken up: after a crash, a hand-off, or a restart of
 // everything. What it knows is kept under the name of the shard's lease, fenced by
-// that lease's token.
+// that lease's token. Under the name "layout/<group>/<type>" it has the number of shards
+// that its lists are for, in decimal, as if it were an id: when the number is changed,
+// the coordinator moves ids from list to list, each write under the list's own lease.
 //
 // Every method is safe for concurrent use and ends soon after its context. One
 // whose context is done already applies nothing. Arguments out of their bounds are

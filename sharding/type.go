@@ -27,7 +27,8 @@ type Type struct {
 	Props *actor.Props
 	// Shards is how many shards there are: what moves from node to node, ten or
 	// more for each node that there may ever be. 1 to MaxShards, default 256. It
-	// can be changed only when no node runs the type.
+	// can be changed only when no node runs the type; what is remembered (WithRemember)
+	// is moved to its new shards then, before any is assigned.
 	Shards int
 }
 

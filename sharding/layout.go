@@ -1,0 +1,241 @@
+package sharding
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// This file moves what is remembered to the shards it belongs to, after the number of
+// shards was changed. The coordinator does it before it assigns the first shard, and
+// holds the lease of every list it reads or changes meanwhile: so no entity runs, no
+// host has read a list, and each write is fenced by its own shard's token.
+//
+//	numbers stand as {8}, this type has 32 shards
+//	lock ─▶ {8, 32} ─▶ leases of all 32 ─▶ load all ─▶ add where ids belong ─▶ remove where not ─▶ {32}
+//
+// More than one number says that a move was begun and did not end: whoever coordinates
+// next begins it anew, whatever its own number is. An id that was added already is
+// added again, and is removed from where it was only when it has been added.
+
+// layout is one attempt of a coordinator.
+type layout struct {
+	r   *Region
+	ctx context.Context // of the coordinator's ownership
+
+	mu     sync.Mutex
+	leases []*lease.Handle
+	moved  int // ids that changed their shard
+}
+
+// storeWithin bounds one call to the store of remembered entities.
+const storeWithin = 10 * time.Second
+
+// atOnce is how many calls are under way at a time.
+const atOnce = 64
+
+// arrange returns when what is remembered stands in the shards of this number; moved
+// says that leases of shards were held for that. An error leaves the rest to the next
+// attempt.
+func (r *Region) arrange(ctx context.Context) (moved bool, err error) {
+	if r.set.store == nil {
+		return false, nil
+	}
+	l := &layout{r: r, ctx: ctx}
+	defer l.release()
+	lock, err := l.hold(r.names.layout)
+	if err != nil {
+		return false, err
+	}
+	numbers, err := l.load(lock)
+	if err != nil {
+		return false, err
+	}
+	own := strconv.Itoa(r.typ.Shards)
+	switch {
+	case len(numbers) == 1 && numbers[0] == own:
+		return false, nil
+	case len(numbers) == 0:
+		return false, l.update(lock, []string{own}, nil)
+	}
+	// Nobody with another number begins from here on: it would find this node registered.
+	if err := cmp.Or(r.agree(ctx), r.whyNot()); err != nil {
+		return false, err
+	}
+	if err := l.update(lock, []string{own}, nil); err != nil {
+		return false, err
+	}
+	lists := r.typ.Shards
+	for _, n := range numbers {
+		i, err := strconv.Atoi(n)
+		if err != nil || checkShards(i) != nil {
+			return false, fmt.Errorf("remembered entities: %w: %.32q stands among the numbers of shards", lease.ErrBadRecord, n)
+		}
+		lists = max(lists, i)
+	}
+	r.log.Info("the number of shards was changed: what is remembered is moved", zap.Strings("from", numbers), zap.Int("to", r.typ.Shards))
+	if err := l.move(lists); err != nil {
+		return true, err
+	}
+	others := slices.DeleteFunc(numbers, func(n string) bool { return n == own })
+	if err := l.update(lock, nil, others); err != nil {
+		return true, err
+	}
+	r.log.Info("what is remembered was moved", zap.Int("entities", l.moved))
+	return true, nil
+}
+
+// move brings the ids of so many lists to their shards.
+func (l *layout) move(lists int) error {
+	terms := make([]lease.Term, lists)
+	if err := each(lists, func(i int) (err error) { terms[i], err = l.hold(l.r.names.shard(i)); return err }); err != nil {
+		return err
+	}
+	strays, arrivals := make([][]string, lists), make([][]string, l.r.typ.Shards)
+	if err := each(lists, func(i int) error {
+		ids, err := l.load(terms[i])
+		if err != nil {
+			return err
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for _, id := range ids {
+			// What is no id can't be written anywhere; it is never started.
+			if to := ShardOf(id, l.r.typ.Shards); to != i && ValidateEntityID(id) == nil {
+				strays[i], arrivals[to] = append(strays[i], id), append(arrivals[to], id)
+				l.moved++
+			}
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	if err := each(l.r.typ.Shards, func(i int) error { return l.update(terms[i], arrivals[i], nil) }); err != nil {
+		return err
+	}
+	return each(lists, func(i int) error { return l.update(terms[i], nil, strays[i]) })
+}
+
+// hold acquires a lease, waiting for who has it.
+func (l *layout) hold(name string) (lease.Term, error) {
+	h, err := l.r.keeper.Lease(name, l.r.options(metadata(l.r.typ.Shards, true))...)
+	if errors.Is(err, lease.ErrNameInUse) && name != l.r.names.layout {
+		l.r.post(&handlesWanted{}) // it hosted before others changed the number, and back
+	}
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	l.leases = append(l.leases, h)
+	l.mu.Unlock()
+	for {
+		won, err := h.Acquire(l.ctx)
+		if won {
+			if t, ok := h.Term(); ok {
+				return t, nil
+			}
+			return nil, fmt.Errorf("%q: %w", name, lease.ErrExpired)
+		}
+		if err == nil {
+			err = h.Wait(l.ctx)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%q: %w", name, err)
+		}
+	}
+}
+
+// release gives back what was held: no work runs under it any more.
+func (l *layout) release() {
+	_ = each(len(l.leases), func(i int) error { return l.leases[i].Close(context.Background()) }) // bounded by the lease's own bounds
+}
+
+func (l *layout) load(t lease.Term) (ids []string, err error) {
+	err = l.call(t, "load", func(ctx context.Context) (err error) {
+		ids, err = l.r.set.store.Load(ctx, t)
+		return err
+	})
+	return ids, err
+}
+
+// update writes in batches.
+func (l *layout) update(t lease.Term, add, remove []string) error {
+	for _, x := range []struct{ add, remove []string }{{add: add}, {remove: remove}} {
+		for len(x.add)+len(x.remove) > 0 {
+			a, b := x.add[:min(len(x.add), maxBatch)], x.remove[:min(len(x.remove), maxBatch)]
+			if err := l.call(t, "update", func(ctx context.Context) error { return l.r.set.store.Update(ctx, t, a, b) }); err != nil {
+				return err
+			}
+			x.add, x.remove = x.add[len(a):], x.remove[len(b):]
+		}
+	}
+	return nil
+}
+
+// call asks the store under t.
+func (l *layout) call(t lease.Term, what string, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(t.Context(), storeWithin)
+	defer cancel()
+	defer context.AfterFunc(l.ctx, cancel)()
+	if err := contain(func() error { return f(ctx) }); err != nil {
+		return fmt.Errorf("remembered entities of %s: %s: %w", t.Name(), what, err)
+	}
+	return nil
+}
+
+// each runs f for 0 to n-1, several at once, and returns the first error, after which
+// none is begun.
+func each(n int, f func(i int) error) error {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var first error
+	next := 0
+	for range min(n, atOnce) {
+		wg.Go(func() {
+			for {
+				mu.Lock()
+				i := next
+				next++
+				over := first != nil || i >= n
+				mu.Unlock()
+				if over {
+					return
+				}
+				if err := f(i); err != nil {
+					mu.Lock()
+					first = cmp.Or(first, err)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return first
+}
+
+// onHandlesWanted closes the handles of shards that are away: a move of what is
+// remembered needs their leases.
+func (c *controller) onHandlesWanted() {
+	for i := range c.shards {
+		s := &c.shards[i]
+		if h := s.handle; h != nil && s.m.phase == Away {
+			s.handle = nil
+			c.ops.Go(func() { _ = h.Close(context.Background()) }) // bounded by the lease's own bounds
+		}
+	}
+}
+
+// astray is an error that says that ids which the store has for a shard are none of it.
+func astray(shard string, ids []string) error {
+	return fmt.Errorf("%d ids that the store has for %s are of other shards, or no ids, and are left alone: the first is %.64q: %w",
+		len(ids), shard, ids[0], lease.ErrInvalid)
+}
