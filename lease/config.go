@@ -73,9 +73,14 @@ type Config struct {
 	// Defaults 1 s and 10 s.
 	PollMin, PollMax time.Duration
 
-	// Logger gets one line per transition. Default: none.
+	// Logger gets one line per transition: won, lost and moved at info; an outage of
+	// the store as one warning when it begins and one when it is over. It is called
+	// by a goroutine of its own, in order, so that one that blocks or panics holds
+	// nothing up; lines that it does not keep up with are dropped, and counted.
+	// Default: DefaultLogger(). zap.NewNop() for silence.
 	Logger *zap.Logger
-	// MeterProvider for metrics. Default: OpenTelemetry's global one.
+	// MeterProvider for metrics, whose instruments are called in the same way.
+	// Default: OpenTelemetry's global one.
 	MeterProvider metric.MeterProvider
 	// Clock of this node. Default: SystemClock().
 	Clock Clock
@@ -147,7 +152,7 @@ func (c Config) complete(lim Limits) (Config, error) {
 		c.NamesPerSession = min(c.NamesPerSession, lim.NamesPerSession)
 	}
 	if c.Logger == nil {
-		c.Logger = zap.NewNop()
+		c.Logger = DefaultLogger()
 	}
 	if c.MeterProvider == nil {
 		c.MeterProvider = otel.GetMeterProvider()

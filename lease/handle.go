@@ -279,7 +279,7 @@ func (h *Handle) holdLocked(t *term) {
 	t.sess.handles[h] = struct{}{}
 	h.current.Store(t)
 	h.k.metrics.held.Add(h.k.ctx, 1, h.k.metrics.attrs)
-	h.k.log.Debug("acquired", zap.String("lease", h.name), zap.Uint64("token", uint64(t.token)))
+	h.k.log.Info("won", zap.String("lease", h.name), zap.Uint64("token", uint64(t.token)))
 }
 
 // endLocked ends the held term, if there is one: CheckAlive turns false, then
@@ -316,7 +316,7 @@ func (k *Keeper) loseLocked(h *Handle, reason error) {
 		return
 	}
 	k.metrics.loss(k.ctx, reason)
-	k.log.Warn("lost", zap.String("lease", h.name), zap.Uint64("token", uint64(t.token)), zap.Error(reason))
+	k.log.Info("lost", zap.String("lease", h.name), zap.Uint64("token", uint64(t.token)), zap.Error(reason))
 	loss := Loss{Name: h.name, Token: t.token, Reason: reason}
 	for _, e := range h.handlers {
 		go k.guard("OnLost", h.name, func() { e.f(loss) })

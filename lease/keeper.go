@@ -30,6 +30,8 @@ type Keeper struct {
 	owner   Owner
 	log     *zap.Logger
 	metrics *instruments
+	logs    *teller // calls the user's logger
+	meters  *teller // and the user's instruments
 
 	ctx    context.Context // ends with the Keeper; parent of every store call
 	cancel context.CancelFunc
@@ -82,7 +84,11 @@ func NewKeeper(store Store, cfg Config) (*Keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := newInstruments(cfg.MeterProvider, cfg.ID, lim.Name)
+	log, logs := tellingLogger(cfg.Logger)
+	meters := &teller{lost: func(n int) {
+		log.Warn("measurements were dropped: the meter is too slow, or panicked", zap.String("keeper", cfg.ID), zap.Int("count", n))
+	}}
+	m, err := newInstruments(cfg.MeterProvider, meters, cfg.ID, lim.Name)
 	if err != nil {
 		return nil, fmt.Errorf("lease.NewKeeper: metrics: %w", err)
 	}
@@ -93,6 +99,8 @@ func NewKeeper(store Store, cfg Config) (*Keeper, error) {
 		clock:    cfg.Clock,
 		owner:    Owner{ID: cfg.ID, Incarnation: newIncarnation(), Address: cfg.Address},
 		metrics:  m,
+		logs:     logs,
+		meters:   meters,
 		wake:     make(chan struct{}, 1),
 		handles:  map[string]*Handle{},
 		sessions: map[SessionID]*session{},
@@ -102,7 +110,7 @@ func NewKeeper(store Store, cfg Config) (*Keeper, error) {
 		idle:     make(chan struct{}),
 		ended:    make(chan struct{}),
 	}
-	k.log = cfg.Logger.With(zap.String("keeper", k.owner.ID), zap.String("incarnation", k.owner.Incarnation),
+	k.log = log.With(zap.String("keeper", k.owner.ID), zap.String("incarnation", k.owner.Incarnation),
 		zap.String("store", lim.Name))
 	k.releases = &lane{send: k.sendReleases}
 	k.moves = &lane{send: k.sendMoves}
@@ -124,6 +132,10 @@ func newID() int64 { return mrand.Int64N(1<<62) + 1 }
 
 // Owner returns who this Keeper is in records.
 func (k *Keeper) Owner() Owner { return k.owner }
+
+// Logger returns the logger that this Keeper was given, or DefaultLogger: what is
+// started on a Keeper logs there, too, unless it is told otherwise.
+func (k *Keeper) Logger() *zap.Logger { return k.cfg.Logger }
 
 // Clock returns the clock this Keeper sees time through.
 func (k *Keeper) Clock() Clock { return k.clock }
@@ -283,8 +295,16 @@ func (k *Keeper) Close(ctx context.Context) error {
 			k.owner.ID, len(rest), abbreviate(rest), unknown(context.Cause(ctx)))
 	}
 	close(k.ended)
+	told, cancel := context.WithTimeout(context.Background(), tellGrace)
+	defer cancel()
+	k.meters.told(told)
+	k.logs.told(told)
 	return k.closeErr
 }
+
+// tellGrace is how long Close waits for a logger and a meter to take the last that
+// there is to tell, whatever its context.
+const tellGrace = 100 * time.Millisecond
 
 // shutLocked ends every operation and all trust. It returns the names that are
 // abandoned and the sessions that nothing is claimed under.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
@@ -51,7 +52,7 @@ func watched(t *testing.T, f func(t *testing.T, store lease.Store)) {
 func start(t *testing.T, store lease.Store, id string, change ...func(*lease.Config)) *node {
 	t.Helper()
 	n := &node{t: t, clock: faultclock.New(), store: faultstore.Wrap(store)}
-	cfg := lease.Config{ID: id, Address: id + ":1", TTL: ttl, Clock: n.clock}
+	cfg := lease.Config{ID: id, Address: id + ":1", TTL: ttl, Clock: n.clock, Logger: zap.NewNop()}
 	for _, f := range change {
 		f(&cfg)
 	}

@@ -13,38 +13,42 @@ import (
 // holdfast.store.
 type instruments struct {
 	attrs       metric.MeasurementOption
-	acquires    metric.Int64Counter
-	renewals    metric.Int64Counter
-	losses      metric.Int64Counter
-	settlements metric.Int64Counter
-	reconciled  metric.Int64Counter
-	held        metric.Int64UpDownCounter
-	left        metric.Float64Histogram
+	acquires    counter
+	renewals    counter
+	losses      counter
+	settlements counter
+	reconciled  counter
+	held        counter
+	left        histogram
 	base        []attribute.KeyValue
 
 	won, refused, givenBack, failed metric.MeasurementOption // outcomes of acquisitions
 }
 
-func newInstruments(mp metric.MeterProvider, keeper, store string) (*instruments, error) {
+func newInstruments(mp metric.MeterProvider, t *teller, keeper, store string) (*instruments, error) {
 	m := mp.Meter("github.com/holdfast-go/holdfast/lease")
 	base := []attribute.KeyValue{attribute.String("holdfast.keeper", keeper), attribute.String("holdfast.store", store)}
 	i := &instruments{base: base, attrs: metric.WithAttributeSet(attribute.NewSet(base...))}
 	var errs [7]error
-	i.acquires, errs[0] = m.Int64Counter("holdfast.lease.acquisitions",
+	i.acquires.to, errs[0] = m.Int64Counter("holdfast.lease.acquisitions",
 		metric.WithDescription("Acquisitions by outcome: won, held by another, given back, error."))
-	i.renewals, errs[1] = m.Int64Counter("holdfast.lease.renewals",
+	i.renewals.to, errs[1] = m.Int64Counter("holdfast.lease.renewals",
 		metric.WithDescription("Session renewals by outcome: ok, error, gone."))
-	i.losses, errs[2] = m.Int64Counter("holdfast.lease.losses",
+	i.losses.to, errs[2] = m.Int64Counter("holdfast.lease.losses",
 		metric.WithDescription("Terms that ended against their holder's will, by reason."))
-	i.settlements, errs[3] = m.Int64Counter("holdfast.lease.settlements",
+	i.settlements.to, errs[3] = m.Int64Counter("holdfast.lease.settlements",
 		metric.WithDescription("Terms that began by settling what an earlier operation had left."))
-	i.reconciled, errs[4] = m.Int64Counter("holdfast.lease.reconciled",
+	i.reconciled.to, errs[4] = m.Int64Counter("holdfast.lease.reconciled",
 		metric.WithDescription("Records of this node that nobody claimed and that were released."))
-	i.held, errs[5] = m.Int64UpDownCounter("holdfast.lease.held",
+	i.held.to, errs[5] = m.Int64UpDownCounter("holdfast.lease.held",
 		metric.WithDescription("Leases held."))
-	i.left, errs[6] = m.Float64Histogram("holdfast.lease.renewal.left", metric.WithUnit("s"),
+	i.left.to, errs[6] = m.Float64Histogram("holdfast.lease.renewal.left", metric.WithUnit("s"),
 		metric.WithDescription("Time left to the deadline when a renewal was answered."),
 		metric.WithExplicitBucketBoundaries(0.1, 0.25, 0.5, 1, 2, 3, 4, 5, 6, 7, 8, 10, 15, 30, 60))
+	for _, c := range []*counter{&i.acquires, &i.renewals, &i.losses, &i.settlements, &i.reconciled, &i.held} {
+		c.t = t
+	}
+	i.left.t = t
 	i.won, i.refused = i.with("outcome", "won"), i.with("outcome", "held by another")
 	i.givenBack, i.failed = i.with("outcome", "given back"), i.with("outcome", "error")
 	return i, errors.Join(errs[:]...)

@@ -3,6 +3,7 @@ package lease_test
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -31,6 +32,7 @@ func metered(t *testing.T, store lease.Store, change ...func(*lease.Config)) (*n
 
 func (m *meter) read() map[string]int64 {
 	m.t.Helper()
+	synctest.Wait() // what is measured is told by a goroutine of its own
 	var all metricdata.ResourceMetrics
 	require.NoError(m.t, m.reader.Collect(context.Background(), &all))
 	got := map[string]int64{}

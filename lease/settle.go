@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"go.uber.org/zap"
 )
 
 // This file takes operations to the store and settles what it answered. The one
@@ -297,6 +299,7 @@ func (k *Keeper) movedLocked(o *op, out Outcome) {
 	switch {
 	case out.OK, out.Err == nil && rec.Nonce == o.offer.Nonce && rec.Owner.Incarnation == o.offer.Owner.Incarnation:
 		// Moved; or an earlier attempt of ours had moved it.
+		k.log.Info("moved", zap.String("lease", h.name), zap.Uint64("token", uint64(o.held.Token)), zap.String("to", o.offer.Owner.ID))
 		h.dropClaimLocked()
 		k.endOpLocked(o, true, nil)
 	case out.Err != nil:

@@ -14,6 +14,7 @@ import (
 func (s *sim) heal() {
 	s.mu.Lock()
 	s.calm = true
+	close(s.polite)
 	s.mu.Unlock()
 	s.logf("calm")
 	for _, n := range s.nodes {

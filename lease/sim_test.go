@@ -34,18 +34,19 @@ func TestSimulation(t *testing.T) {
 
 // sim is one history.
 type sim struct {
-	t     *testing.T
-	r     *simulate.Random // the driver's alone
-	inner *memory.Store
-	store lease.Store // inner, or less able
-	cfg   lease.Config
-	names []string
-	nodes []*simNode
-	ctx   context.Context // ends the operations that wait for ever
-	stop  context.CancelFunc
-	ops   sync.WaitGroup
-	began time.Time
-	calm  bool // the faults are over
+	t      *testing.T
+	r      *simulate.Random // the driver's alone
+	inner  *memory.Store
+	store  lease.Store // inner, or less able
+	cfg    lease.Config
+	names  []string
+	nodes  []*simNode
+	ctx    context.Context // ends the operations that wait for ever
+	stop   context.CancelFunc
+	ops    sync.WaitGroup
+	began  time.Time
+	calm   bool          // the faults are over
+	polite chan struct{} // closed then, too
 
 	mu      sync.Mutex
 	trace   []string
@@ -124,7 +125,7 @@ type slowAndWordy struct {
 func newSim(t *testing.T, seed uint64) *sim {
 	r := histories.Random(seed)
 	s := &sim{
-		t: t, r: r, inner: memory.New(), began: time.Now(),
+		t: t, r: r, inner: memory.New(), began: time.Now(), polite: make(chan struct{}),
 		highest: map[string]lease.Token{}, winner: map[string]map[lease.Token]*held{},
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
@@ -168,11 +169,15 @@ func (s *sim) newNode(id string) *simNode {
 	n.store.SetRule(n.rule)
 	cfg := s.cfg
 	cfg.ID, cfg.Clock = id, n.clock
+	user := s.newUser()
+	user.serve(&cfg)
 	k, err := lease.NewKeeper(n.store, cfg)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	n.Keeper = k
+	user.keeper.Store(k)
+	s.logf("%s: its logger and meter: %s", id, user.manner)
 	for _, name := range s.names {
 		n.leases = append(n.leases, n.open(name, s.r.IntN(5) == 0))
 	}

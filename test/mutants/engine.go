@@ -7,4 +7,9 @@ var ofEngine = []mutant{
 		edits:   []edit{{"lease/run.go", "\tdefer end()\n", "\tend()\n"}},
 		hunters: []check{leaseSim},
 	},
+	{
+		name: "logs-on-the-engine", does: "loggers and meters are called at once, with the lock held",
+		edits:   []edit{{"lease/teller.go", "func (t *teller) tell(f func()) {\n", "func (t *teller) tell(f func()) {\n\tif true {\n\t\tf()\n\t\treturn\n\t}\n"}},
+		hunters: []check{leaseSim},
+	},
 }

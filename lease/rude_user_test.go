@@ -1,0 +1,212 @@
+package lease_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// calling returns a logger that calls f with the text of each line.
+func calling(f func(line string)) *zap.Logger {
+	return zap.New(callingCore{zapcore.NewNopCore(), f})
+}
+
+type callingCore struct {
+	zapcore.Core
+	f func(string)
+}
+
+func (c callingCore) Enabled(zapcore.Level) bool                     { return true }
+func (c callingCore) With([]zapcore.Field) zapcore.Core              { return c }
+func (c callingCore) Write(e zapcore.Entry, _ []zapcore.Field) error { c.f(e.Message); return nil }
+func (c callingCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	return ce.AddCore(e, c)
+}
+
+// measuring is a MeterProvider whose instruments call f.
+type measuring struct {
+	noop.MeterProvider
+	f func()
+}
+
+func (m measuring) Meter(string, ...metric.MeterOption) metric.Meter { return measuringMeter{f: m.f} }
+
+type measuringMeter struct {
+	noop.Meter
+	f func()
+}
+
+func (m measuringMeter) Int64Counter(string, ...metric.Int64CounterOption) (metric.Int64Counter, error) {
+	return measuringCounter{f: m.f}, nil
+}
+
+func (m measuringMeter) Int64UpDownCounter(string, ...metric.Int64UpDownCounterOption) (metric.Int64UpDownCounter, error) {
+	return measuringGauge{f: m.f}, nil
+}
+
+func (m measuringMeter) Float64Histogram(string, ...metric.Float64HistogramOption) (metric.Float64Histogram, error) {
+	return measuringHistogram{f: m.f}, nil
+}
+
+type measuringCounter struct {
+	noop.Int64Counter
+	f func()
+}
+
+func (m measuringCounter) Add(context.Context, int64, ...metric.AddOption) { m.f() }
+
+type measuringGauge struct {
+	noop.Int64UpDownCounter
+	f func()
+}
+
+func (m measuringGauge) Add(context.Context, int64, ...metric.AddOption) { m.f() }
+
+type measuringHistogram struct {
+	noop.Float64Histogram
+	f func()
+}
+
+func (m measuringHistogram) Record(context.Context, float64, ...metric.RecordOption) { m.f() }
+
+// What loggers and meters do harms no term: the others are renewed, and what is over
+// is told.
+func TestRudeLoggersAndMetersHoldNothingUp(t *testing.T) {
+	for name, rude := range map[string]func(*lease.Keeper, chan struct{}){
+		"they block": func(_ *lease.Keeper, end chan struct{}) { <-end },
+		"they panic": func(*lease.Keeper, chan struct{}) { panic("rude") },
+		"they call the keeper": func(k *lease.Keeper, _ chan struct{}) {
+			_ = k.Health(context.Background())
+			if h, err := k.Lease("another"); err == nil {
+				_ = h.Close(context.Background())
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, store *memory.Store) {
+				end := make(chan struct{})
+				var k atomic.Pointer[lease.Keeper]
+				do := func() {
+					if k := k.Load(); k != nil {
+						rude(k, end)
+					}
+				}
+				a := start(t, store, "a", func(c *lease.Config) {
+					c.Logger, c.MeterProvider = calling(func(string) { do() }), measuring{f: do}
+				})
+				t.Cleanup(func() { close(end) })
+				k.Store(a.Keeper)
+				one, two := a.hold("one"), a.hold("two", lease.WithOwnSession())
+				time.Sleep(time.Second) // the watch runs
+				lost := watchLosses(one)
+				rec, _ := standing(t, store, "one")
+				_, err := store.Release(t.Context(), []lease.Held{rec.Held()})
+				require.NoError(t, err)
+				lost.one(t, lease.ErrRecordGone)
+				time.Sleep(5 * ttl)
+				require.True(t, two.CheckAlive(), "what is well is renewed")
+				lost = watchLosses(two)
+				a.store.Partition()
+				time.Sleep(ttl)
+				lost.one(t, lease.ErrExpired)
+				a.store.Heal()
+				mustWin(t, one)
+				require.NoError(t, one.Release(t.Context()))
+				require.NoError(t, two.Release(t.Context()))
+				began := time.Now()
+				require.NoError(t, a.Close(t.Context()))
+				require.Less(t, time.Since(began), time.Second)
+			})
+		})
+	}
+}
+
+// A logger that is slow loses lines, and is told how many.
+func TestLinesThatALoggerCannotTakeAreCounted(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		core, logs := observer.New(zapcore.DebugLevel)
+		end, panicking := make(chan struct{}), errors.New("once")
+		var once sync.Once
+		slow := zap.New(core, zap.Hooks(func(zapcore.Entry) error {
+			<-end
+			once.Do(func() { panic(panicking) })
+			return nil
+		}))
+		a := start(t, store, "a", func(c *lease.Config) { c.Logger = slow })
+		h := a.lease("job")
+		for range 11_000 {
+			mustWin(t, h)
+			require.NoError(t, h.Release(t.Context()))
+		}
+		close(end)
+		synctest.Wait()
+		told := logs.FilterMessageSnippet("lines were dropped").All()
+		require.NotEmpty(t, told)
+		dropped := int64(0)
+		for _, e := range told {
+			dropped += e.ContextMap()["count"].(int64)
+		}
+		require.Positive(t, dropped)
+		require.LessOrEqual(t, logs.Len(), 10_010, "what waits is bounded")
+		won := logs.FilterMessage("won").Len()
+		require.InDelta(t, 11_000, int64(won)+dropped, 10, "each is told or counted")
+	})
+}
+
+// logLines is a slog.Handler that collects.
+type logLines struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (l *logLines) Enabled(context.Context, slog.Level) bool { return true }
+func (l *logLines) WithAttrs([]slog.Attr) slog.Handler       { return l }
+func (l *logLines) WithGroup(string) slog.Handler            { return l }
+func (l *logLines) Handle(_ context.Context, r slog.Record) error {
+	text := r.Level.String() + " " + r.Message
+	r.Attrs(func(a slog.Attr) bool { text += " " + a.String(); return true })
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, text)
+	return nil
+}
+
+func (l *logLines) read() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(l.all, "\n")
+}
+
+// defaultLines makes slog's default logger collect, for the time of a test.
+func defaultLines(t *testing.T) *logLines {
+	l, before := &logLines{}, slog.Default()
+	slog.SetDefault(slog.New(l))
+	t.Cleanup(func() { slog.SetDefault(before) })
+	return l
+}
+
+func TestDefaultLogger(t *testing.T) {
+	l := defaultLines(t)
+	log := lease.DefaultLogger().Named("me").With(zap.String("first", "1"))
+	log.Debug("not this")
+	log.Info("nor this")
+	log.Warn("this", zap.Int("n", 2), zap.Error(lease.ErrExpired))
+	log.Error("and this", zap.Strings("names", []string{"a", "b"}))
+	require.Equal(t, "WARN me: this first=1 n=2 error=lease expired\nERROR me: and this first=1 names=[a b]", l.read())
+}
