@@ -8,6 +8,12 @@ import "context"
 // life, and safe from a store that panics or does not honour its context. It
 // must be called without the lock, on a goroutine of k.wg.
 func call[T any](k *Keeper, f func(context.Context) (T, error)) (T, error) {
+	v, err := callOnce(k, f)
+	k.heed(err)
+	return v, err
+}
+
+func callOnce[T any](k *Keeper, f func(context.Context) (T, error)) (T, error) {
 	type reply struct {
 		v   T
 		err error

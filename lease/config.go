@@ -67,6 +67,11 @@ type Config struct {
 	// the store's bound if that is lower.
 	NamesPerSession int
 
+	// AcceptSetbacks: a store whose history goes back (ErrSetback) is accepted as it
+	// then stands, a TTL after that was noticed, as by Keeper.AcceptHistory. For those
+	// who fence nothing by tokens. Default: it is for the operator to decide.
+	AcceptSetbacks bool
+
 	// PollMin and PollMax bound the jittered, exponentially growing pause
 	// between looks at a name that is waited for, where the store can't watch.
 	// Where it can, PollMax is the pause between looks that back the watch up.

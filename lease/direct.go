@@ -69,6 +69,7 @@ func callFor[T any](k *Keeper, ops []*op, f func(context.Context) (T, error)) (v
 		if p := recover(); p != nil {
 			err = panicked(p)
 		}
+		k.heed(err)
 	}()
 	return f(ctx)
 }

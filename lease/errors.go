@@ -1,6 +1,9 @@
 package lease
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // Reasons of a loss, in Loss.Reason and as the cause of a term's context.
 var (
@@ -14,6 +17,9 @@ var (
 	// ErrInconsistent: the store broke its contract, for instance by repeating a
 	// token.
 	ErrInconsistent = errors.New("lease store inconsistent")
+	// ErrSetback: the store's history went back: its data was lost, or an older copy
+	// was put in place, so that tokens would go back. It is an ErrInconsistent.
+	ErrSetback = fmt.Errorf("the store's history went back: %w", ErrInconsistent)
 	// ErrClosed: the Keeper was closed. Also returned by calls after that.
 	ErrClosed = errors.New("lease keeper closed")
 )

@@ -93,6 +93,7 @@ type follower struct {
 
 	known  map[string]Token // what was told to stand; 0: what is no record
 	synced bool             // EventSynced was told
+	era    era              // of the store's history
 }
 
 // stream is a Watch or a WatchDeletions.
@@ -116,7 +117,9 @@ func (f *follower) run(ctx context.Context) {
 	f.known = map[string]Token{}
 	streams := f.streams()
 	pause := f.k.cfg.RetryMax / 10
+	f.era = f.k.eraNow()
 	for ctx.Err() == nil {
+		f.renew()
 		var err error
 		if len(streams) > 0 {
 			var progress bool
@@ -143,7 +146,8 @@ func (f *follower) run(ctx context.Context) {
 		if errors.Is(err, errRefresh) {
 			continue
 		}
-		if err != nil {
+		f.k.heed(err)
+		if err != nil && !errors.Is(err, ErrSetback) { // which is told once
 			f.k.log.Warn("following records was interrupted", zap.String("prefix", f.prefix), zap.Error(err))
 		}
 		f.sleep(ctx, time.Duration(float64(pause)*(0.5+mrand.Float64())))
@@ -173,6 +177,7 @@ func (f *follower) watch(ctx context.Context, s stream) (progress bool, err erro
 	// noticed; later there may be nothing to tell, so it is begun anew now and then.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	defer context.AfterFunc(f.era.ctx, func() { cancel(errRefresh) })()
 	defer func() {
 		if c := context.Cause(ctx); errors.Is(c, errSilent) || errors.Is(c, errRefresh) {
 			err = c
@@ -198,6 +203,9 @@ func (f *follower) watch(ctx context.Context, s stream) (progress bool, err erro
 		case EventPut:
 			if !progress {
 				seen[ev.Record.Name] = struct{}{}
+				if err := f.judge(ev.Record); err != nil {
+					return false, err
+				}
 			}
 			f.put(ev)
 		case EventDelete:
@@ -244,10 +252,34 @@ func (f *follower) list(ctx context.Context) error {
 			f.bad(Event{Kind: EventBad, Record: rec})
 			continue
 		}
+		if err := f.judge(rec); err != nil {
+			return err
+		}
 		f.put(Event{Kind: EventPut, Record: rec, Revision: rec.Token})
 	}
 	f.sync(seen)
 	return nil
+}
+
+// judge looks at a record of a snapshot, or listing, that began after all that is
+// known had been told: its token can't be lower.
+func (f *follower) judge(rec Record) error {
+	known := f.known[rec.Name]
+	if rec.Token >= known || f.k.eraNow().forget != f.era.forget {
+		return nil
+	}
+	f.k.mu.Lock()
+	defer f.k.mu.Unlock()
+	return f.k.wentBackLocked(rec.Name, rec.Token, known)
+}
+
+// renew takes up an era that has begun.
+func (f *follower) renew() {
+	was := f.era
+	if f.era = f.k.eraNow(); f.era.forget != was.forget {
+		clear(f.known)
+		f.emit(Event{Kind: EventReset})
+	}
 }
 
 func (f *follower) put(ev Event) {

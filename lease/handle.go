@@ -25,6 +25,7 @@ type Handle struct {
 	claim    Held     // what stands, or may stand, under held and ended
 	sess     *session // of the claim
 	last     Token    // the highest token this handle ever had
+	seen     Token    // the highest token of the name that was ever seen, whosoever
 	op       *op      // in flight: at most one
 	queue    []*op    // behind it, in order
 	handlers []*handler
@@ -276,6 +277,7 @@ func (h *Handle) holdLocked(t *term) {
 	h.dropClaimLocked()
 	h.moveLocked(won)
 	h.claim, h.sess, h.last = Held{h.name, t.token, t.nonce}, t.sess, t.token
+	h.seen = max(h.seen, t.token)
 	t.sess.handles[h] = struct{}{}
 	h.current.Store(t)
 	h.k.metrics.held.Add(h.k.ctx, 1, h.k.metrics.attrs)

@@ -20,6 +20,7 @@ const healthName = "holdfast/health"
 // Keeper's and the store's name, as errors that are one line each:
 //
 //   - the store did not answer: wraps why;
+//   - the store's history went back: wraps ErrSetback and says what to do;
 //   - leases were lost (or a transfer of them failed) and their owners called
 //     neither Release nor Acquire yet, so that work may still run under them;
 //   - sessions were not renewed at the last attempt: for how long their leases
@@ -34,7 +35,10 @@ func (k *Keeper) Health(ctx context.Context) error {
 	}
 	var errs []error
 	_, err := ask(ctx, k, func(ctx context.Context) ([]Record, error) { return k.store.Get(ctx, healthName) })
-	if err != nil && !errors.Is(err, ErrBadRecord) { // which is an answer, too
+	if err := k.Setback(); err != nil {
+		errs = append(errs, err)
+	}
+	if err != nil && !errors.Is(err, ErrBadRecord) && !errors.Is(err, ErrSetback) { // which are answers, too
 		errs = append(errs, unwell(fmt.Errorf("the store does not answer: %w", err)))
 	}
 	if names := k.unreleased(); len(names) > 0 {

@@ -49,6 +49,9 @@ type Keeper struct {
 	herd     herd                 // of names that became free
 	offers   map[string]*openOffer
 	recon    reconciler
+	setback  *setback // the store's history went back, and that is not over
+	era      era
+	accepted int // what the store's Historian.Accepted said last
 	timer    Timer
 	warmAt   time.Duration // when a session is opened ahead of need, at the earliest
 	watching bool          // the watch was started, if the store has one
@@ -116,6 +119,10 @@ func NewKeeper(store Store, cfg Config) (*Keeper, error) {
 	k.moves = &lane{send: k.sendMoves}
 	k.recon.init(k)
 	k.ctx, k.cancel = context.WithCancel(context.Background())
+	k.newEraLocked(0)
+	if h, ok := store.(Historian); ok {
+		k.accepted = h.Accepted()
+	}
 	k.warmAt = k.clock.Now().Mono
 	k.wg.Go(k.loop)
 	k.kick()
@@ -222,10 +229,14 @@ func (k *Keeper) tick(now Reading) time.Duration {
 	next := never
 	soon := func(at time.Duration) { next = min(next, max(at-now.Mono, 0)) }
 	k.tickSessions(now, soon)
-	k.tickWarm(now, soon)
 	k.tickOffers(now, soon)
-	k.recon.tick(now, soon)
-	k.tickWaiting(now, soon)
+	if k.setback != nil {
+		k.tickSetback(now, soon)
+	} else {
+		k.tickWarm(now, soon)
+		k.recon.tick(now, soon)
+		k.tickWaiting(now, soon)
+	}
 	if len(k.sessions) > 0 {
 		// A second at the most, to notice that the machine slept; and with very
 		// many sessions not one look per session.

@@ -41,6 +41,7 @@ type op struct {
 	caller    context.Context
 	reserved  *session // opAcquire: counts the op as pending
 
+	mark       Token      // opAcquire: the highest token of the name that was seen before this attempt was sent
 	asked      []*session // opAcquire: those of attempts that may still land
 	nonce      uint64     // opAcquire
 	supersedes Token      // opAcquire: the token of a record of ours that stands
@@ -169,6 +170,10 @@ func (k *Keeper) nextLocked(h *Handle) {
 // beginLocked starts o; false if there is nothing to ask the store for.
 func (k *Keeper) beginLocked(o *op) bool {
 	h := o.h
+	if k.setback != nil && (o.kind == opAcquire || o.kind == opRelease && h.claim != (Held{})) {
+		k.refuseLocked(o)
+		return false
+	}
 	switch o.kind {
 	case opAcquire:
 		if h.CheckAlive() {
@@ -220,6 +225,8 @@ func (k *Keeper) retryLocked(o *op, l *lane) {
 	switch {
 	case k.closed || k.closing && o.kind != opRelease:
 		k.giveUpLocked(o, ErrClosed)
+	case k.setback != nil && k.setback.byStore:
+		k.giveUpLocked(o, k.setback.err)
 	case o.abandoned && o.kind == opAcquire && o.unknown && now <= o.until:
 		k.giveBackLocked(o, Held{}, ErrReleased) // it may stand: look, and release it
 	case o.abandoned && o.kind == opRelease && o.attempts < 2:

@@ -177,7 +177,9 @@ func (r *reconciler) run(strays map[string]Record, names []string, full, behind 
 		}
 	}
 	if err != nil {
-		k.log.Warn("reconciling failed, to be repeated", zap.Error(err))
+		if k.setback == nil { // which was told
+			k.log.Warn("reconciling failed, to be repeated", zap.Error(err))
+		}
 		if behind {
 			r.lag = min(k.cfg.TTL, max(2*r.lag, k.cfg.RetryMax/10))
 			r.behind, r.next = true, min(r.next, k.clock.Now().Mono+r.lag)
@@ -217,6 +219,8 @@ func (r *reconciler) lookedLocked(found map[string]Record, names []string, full 
 		switch {
 		case !ok:
 			r.k.loseLocked(h, ErrRecordGone)
+		case rec.Token < t.token && !rec.bad():
+			r.k.wentBackLocked(h.name, rec.Token, t.token)
 		case rec.Token != t.token && rec.Owner.Incarnation != r.k.owner.Incarnation:
 			r.k.loseLocked(h, ErrTakenOver)
 		case rec.Token != t.token:

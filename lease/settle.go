@@ -38,7 +38,7 @@ func (k *Keeper) sendAcquires(p *pool, ops []*op) {
 		batch, claims := ops[:n], make([]Claim, n)
 		for i, o := range batch {
 			o.attempts++
-			o.nonce = uint64(newID())
+			o.nonce, o.mark = uint64(newID()), o.h.seen
 			claims[i] = Claim{Name: o.h.name, Nonce: o.nonce, Supersedes: o.supersedes, Metadata: o.h.metadata}
 		}
 		sess := s.Session
@@ -96,6 +96,10 @@ func (k *Keeper) acquireFailedLocked(o *op, s *session, err error) {
 // acquireAnsweredLocked: a definite answer.
 func (k *Keeper) acquireAnsweredLocked(o *op, s *session, out Outcome) {
 	h, rec := o.h, out.Record
+	if !out.OK && out.Err == nil && rec.Name != "" && rec.Token < o.mark {
+		k.wentBackLocked(h.name, rec.Token, o.mark)
+	}
+	h.seen = max(h.seen, rec.Token)
 	switch {
 	case out.Err != nil:
 		h.dropClaimLocked()
@@ -137,12 +141,17 @@ func (k *Keeper) wonLocked(o *op, s *session, out Outcome) {
 		o.given = rec.Token // what was transferred goes on in this
 	}
 	settling := o.unknown || o.supersedes != 0
-	inconsistent := rec.Token <= h.last || rec.Nonce != o.nonce
+	back, inconsistent := rec.Token <= o.mark, rec.Nonce != o.nonce
 	switch {
-	case o.abandoned || k.closing || inconsistent:
+	case o.abandoned || k.closing || k.setback != nil || back || inconsistent:
 		err := ErrClosed
-		if inconsistent {
-			err = fmt.Errorf("token %d after %d, nonce %x for %x: %w", rec.Token, h.last, rec.Nonce, o.nonce, ErrInconsistent)
+		switch {
+		case back:
+			err = k.wentBackLocked(h.name, rec.Token, o.mark)
+		case k.setback != nil:
+			err = k.setback.err
+		case inconsistent:
+			err = fmt.Errorf("token %d, nonce %x for %x: %w", rec.Token, rec.Nonce, o.nonce, ErrInconsistent)
 			k.log.Error(err.Error())
 		}
 		k.giveBackLocked(o, rec.Held(), err)

@@ -158,6 +158,10 @@ const (
 	// EventBad: what stands under Record.Name is no record this version can read.
 	// The name is held; EventDelete tells when it is free.
 	EventBad
+	// EventReset, of Keeper.Watch alone: the store's history went back, and the one
+	// that stands was accepted (Keeper.AcceptHistory). Nothing that was told before
+	// counts any more, nor do its tokens; what stands now is told next.
+	EventReset
 )
 
 // Event is one change of one name.

@@ -58,6 +58,7 @@ func (k *Keeper) onEvent(ev Event) {
 		if h == nil {
 			return
 		}
+		h.seen = max(h.seen, ev.Record.Token)
 		if h.op != nil {
 			k.busyEventLocked(h, ev, own)
 			return
@@ -230,9 +231,11 @@ func (d *herd) next(now time.Duration) time.Duration {
 // tickWaiting looks at the names that are due.
 func (k *Keeper) tickWaiting(now Reading, soon func(time.Duration)) {
 	var names []string
+	marks := map[string]Token{}
 	for h := range k.waiting {
 		if now.Mono >= h.pollAt {
 			names = append(names, h.name)
+			marks[h.name] = h.seen
 			h.pollAt = k.nextPoll(now.Mono, h.polls)
 			h.polls++
 		}
@@ -250,6 +253,9 @@ func (k *Keeper) tickWaiting(now Reading, soon func(time.Duration)) {
 		defer k.mu.Unlock()
 		for _, name := range names {
 			rec, ok := found[name]
+			if ok && rec.Token < marks[name] && !rec.bad() {
+				k.wentBackLocked(name, rec.Token, marks[name])
+			}
 			if h := k.handles[name]; h != nil && (!ok || rec.Owner.Incarnation == k.owner.Incarnation) {
 				k.freeLocked(h)
 			}

@@ -26,11 +26,15 @@ func (s *Store) Get(ctx context.Context, names ...string) ([]lease.Record, error
 		for i, name := range names[:n] {
 			ops[i] = clientv3.OpGet(s.key(name))
 		}
+		m := s.history.mark()
 		resp, err := s.client.KV.Txn(ctx).Then(ops...).Commit()
 		err = s.explain(ctx, "get", err)
 		if errors.Is(err, rpctypes.ErrTooManyOps) && n > 1 {
 			s.fewerOps(n)
 			continue
+		}
+		if err == nil {
+			err = s.history.answered(m, resp.Header)
 		}
 		if err != nil {
 			return nil, err
@@ -69,8 +73,12 @@ func (s *Store) pages(ctx context.Context, prefix string) iter.Seq2[*clientv3.Ge
 			if rev != 0 {
 				page = append(opts[:len(opts):len(opts)], clientv3.WithRev(rev))
 			}
+			m := s.history.mark()
 			resp, err := s.client.KV.Get(ctx, from, page...)
-			if err = s.explain(ctx, "list", err); err != nil {
+			if err = s.explain(ctx, "list", err); err == nil {
+				err = s.history.answered(m, resp.Header)
+			}
+			if err != nil {
 				yield(nil, err)
 				return
 			}

@@ -91,6 +91,12 @@ func (s *Store) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Gr
 		return nil, nil
 	}
 	ttls, err := s.renewals.renew(ctx, sessions)
+	if s.doubt.Swap(false) {
+		if err := s.confirm(ctx); err != nil {
+			s.doubt.Store(true)
+			return nil, err
+		}
+	}
 	err = s.explain(ctx, "keepalive", err)
 	grants := make([]lease.Grant, len(sessions))
 	for i, want := range sessions {

@@ -28,6 +28,8 @@ type Store struct {
 	log    *zap.Logger
 
 	renewals keepalives
+	history  history
+	doubt    atomic.Bool // a keepalive has cast it, on the history
 
 	plain   atomic.Pointer[plain] // the last one made
 	ops     atomic.Int32          // per Txn, as far as the servers were found to take
@@ -41,6 +43,7 @@ var (
 	_ lease.Watcher         = (*Store)(nil)
 	_ lease.DeletionWatcher = (*Store)(nil)
 	_ lease.Limiter         = (*Store)(nil)
+	_ lease.Historian       = (*Store)(nil)
 )
 
 // Option sets something of a Store.
@@ -67,7 +70,12 @@ func New(client *clientv3.Client, opts ...Option) (*Store, error) {
 	s.ops.Store(maxOps)
 	s.renewals.life = client.Ctx
 	s.renewals.open = func(ctx context.Context) (pb.Lease_LeaseKeepAliveClient, error) {
-		return clientv3.RetryLeaseClient(client).LeaseKeepAlive(ctx)
+		age := s.history.mark().age
+		stream, err := clientv3.RetryLeaseClient(client).LeaseKeepAlive(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return &heeding{stream, s, age}, nil
 	}
 	for _, o := range opts {
 		if o == nil {
@@ -99,7 +107,8 @@ var errClosed = errors.New("etcd: the client was closed")
 // begin readies the connection for a request, and returns its context. After an
 // outage gRPC would wait up to two minutes before it dials again. A member that
 // is cut off from the others refuses the request at once, in place of sitting on
-// it, so that the next attempt finds another member.
+// it, so that the next attempt finds another member. Nothing is sent while etcd's
+// history has gone back.
 func (s *Store) begin(ctx context.Context) (context.Context, error) {
 	if s.client.Ctx().Err() != nil {
 		return ctx, errClosed // the client itself would try again a hundred times
@@ -107,6 +116,11 @@ func (s *Store) begin(ctx context.Context) (context.Context, error) {
 	if s.failing.Load() {
 		if c := s.client.ActiveConnection(); c != nil {
 			c.ResetConnectBackoff()
+		}
+	}
+	if s.history.isLost() != nil && ctx.Err() == nil {
+		if err := s.mend(ctx); err != nil {
+			return ctx, err
 		}
 	}
 	return clientv3.WithRequireLeader(ctx), ctx.Err()

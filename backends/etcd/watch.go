@@ -48,8 +48,12 @@ func (s *Store) WatchDeletions(ctx context.Context, prefix string) iter.Seq2[lea
 			yield(lease.Event{}, err)
 			return
 		}
+		m := s.history.mark()
 		resp, err := s.client.Get(look, s.key(prefix), clientv3.WithCountOnly())
-		if err = s.explain(ctx, "watch", err); err != nil {
+		if err = s.explain(ctx, "watch", err); err == nil {
+			err = s.history.answered(m, resp.Header)
+		}
+		if err != nil {
 			yield(lease.Event{}, err)
 			return
 		}
@@ -61,12 +65,14 @@ func (s *Store) WatchDeletions(ctx context.Context, prefix string) iter.Seq2[lea
 func (s *Store) follow(ctx context.Context, prefix string, yield func(lease.Event, error) bool, opts ...clientv3.OpOption) {
 	ctx, cancel := context.WithCancel(ctx) // ends the watch with the iteration
 	defer cancel()
+	age := s.history.mark().age
 	ch := s.client.Watcher.Watch(clientv3.WithRequireLeader(ctx), s.key(prefix), append(opts, clientv3.WithPrefix())...)
 	for resp := range ch {
 		if err := resp.Err(); err != nil {
 			yield(lease.Event{}, s.explain(ctx, "watch", refusal(err)))
 			return
 		}
+		s.history.heard(age, resp.Header)
 		if resp.Created && !yield(lease.Event{Kind: lease.EventSynced}, nil) {
 			return
 		}

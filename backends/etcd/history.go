@@ -1,0 +1,183 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// history notices when etcd's history goes back: its data was lost, or an older copy
+// was put in place. Every answer tells the cluster's ID and a revision.
+//
+// A revision that some member has told of was agreed on by a majority. So an answer
+// that is linearizable, as those of the KV service are here, and was asked for later
+// can't be of a lower one. Of answers that are under way at once the order says
+// nothing, hence the marks. Answers of watches and keepalives are a member's own,
+// which may lag: they raise what was seen, and can only cast a doubt.
+type history struct {
+	mu       sync.Mutex
+	cluster  uint64          // 0: no answer yet
+	former   map[uint64]bool // clusters that this one came after
+	highest  int64           // revision
+	lost     error           // the history went back, and that is not over
+	age      int             // counts clusters, and histories that were accepted
+	accepted int
+}
+
+// mark is what was known before a request was sent.
+type mark struct {
+	highest int64
+	age     int
+}
+
+func (h *history) mark() mark {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return mark{h.highest, h.age}
+}
+
+// answered takes up the header of a linearizable answer to a request sent after m.
+// The error is lease.ErrSetback.
+func (h *history) answered(m mark, hd *pb.ResponseHeader) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.lost != nil:
+		return h.lost
+	case hd.GetClusterId() == 0 || m.age != h.age: // nothing is known, or it is late
+		return nil
+	case h.cluster == 0:
+		h.cluster = hd.ClusterId
+	case h.former[hd.ClusterId]:
+		h.lost = fmt.Errorf("etcd: %w: cluster %x answers again, after %x: the endpoints lead to two clusters; let them lead to one", lease.ErrSetback,
+			hd.ClusterId, h.cluster)
+		return h.lost
+	case hd.ClusterId != h.cluster && hd.Revision > h.highest:
+		h.succeeded(hd.ClusterId)
+	case hd.ClusterId != h.cluster, hd.Revision < m.highest:
+		h.lost = fmt.Errorf("etcd: %w: it is at revision %d of cluster %x after %d of %x: its data was lost, or an older copy put in place; "+
+			"restore it with a --bump-revision that leads beyond %d, or reset what fences by tokens and accept (Keeper.AcceptHistory); "+
+			"see docs/etcd.md, Lost and restored data", lease.ErrSetback, hd.Revision, hd.ClusterId, h.highest, h.cluster, h.highest)
+		return h.lost
+	}
+	h.highest = max(h.highest, hd.Revision)
+	return nil
+}
+
+// succeeded: another cluster has taken the place of the one before.
+func (h *history) succeeded(cluster uint64) {
+	if h.former == nil {
+		h.former = map[uint64]bool{}
+	}
+	h.former[h.cluster] = true
+	h.cluster = cluster
+	h.age++
+}
+
+// heard takes up a header that a member sent of itself, on a stream that began at
+// age. It reports whether that casts a doubt: it may be behind, or have gone back.
+func (h *history) heard(age int, hd *pb.ResponseHeader) (doubt bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case hd.GetClusterId() == 0 || age != h.age || h.lost != nil || h.cluster == 0:
+		return false
+	case hd.ClusterId != h.cluster:
+		return true
+	}
+	doubt = hd.Revision < h.highest
+	h.highest = max(h.highest, hd.Revision)
+	return doubt
+}
+
+// isLost returns lease.ErrSetback while the history is not to be gone on with.
+func (h *history) isLost() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.lost
+}
+
+// look asks for nothing but a header.
+func (s *Store) look(ctx context.Context) (*pb.ResponseHeader, error) {
+	resp, err := s.client.KV.Get(clientv3.WithRequireLeader(ctx), s.prefix, clientv3.WithCountOnly())
+	if err = s.explain(ctx, "history", err); err != nil {
+		return nil, err
+	}
+	return resp.Header, nil
+}
+
+// confirm makes certain of what a keepalive has cast a doubt on.
+func (s *Store) confirm(ctx context.Context) error {
+	m := s.history.mark()
+	hd, err := s.look(ctx)
+	if err != nil {
+		return err
+	}
+	return s.history.answered(m, hd)
+}
+
+// mend ends a setback if all tokens to come are above all that were seen. The error
+// is lease.ErrSetback if it goes on.
+func (s *Store) mend(ctx context.Context) error {
+	hd, err := s.look(ctx)
+	if err != nil {
+		return err
+	}
+	h := &s.history
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.lost == nil || hd.Revision < h.highest || h.former[hd.ClusterId] {
+		return h.lost
+	}
+	if hd.ClusterId != h.cluster {
+		h.succeeded(hd.ClusterId)
+	}
+	h.lost, h.highest = nil, hd.Revision
+	h.age++
+	s.log.Warn("etcd's revisions are above all that were seen before", zap.Int64("revision", hd.Revision))
+	return nil
+}
+
+// AcceptHistory implements lease.Historian.
+func (s *Store) AcceptHistory(ctx context.Context) error {
+	hd, err := s.look(ctx)
+	if err != nil {
+		return err
+	}
+	h := &s.history
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.log.Warn("etcd's history is accepted: tokens may go back", zap.Int64("revision", hd.Revision), zap.Int64("after", h.highest))
+	h.cluster, h.former, h.highest, h.lost = hd.ClusterId, nil, hd.Revision, nil
+	h.age++
+	h.accepted++
+	return nil
+}
+
+// Accepted implements lease.Historian.
+func (s *Store) Accepted() int {
+	s.history.mu.Lock()
+	defer s.history.mu.Unlock()
+	return s.history.accepted
+}
+
+// heeding is a stream of keepalives that the history listens to.
+type heeding struct {
+	pb.Lease_LeaseKeepAliveClient
+	s   *Store
+	age int
+}
+
+func (h *heeding) Recv() (*pb.LeaseKeepAliveResponse, error) {
+	resp, err := h.Lease_LeaseKeepAliveClient.Recv()
+	if err == nil && h.s.history.heard(h.age, resp.Header) {
+		h.s.doubt.Store(true)
+	}
+	return resp, err
+}

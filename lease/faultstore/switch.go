@@ -1,0 +1,180 @@
+package faultstore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// Whole is a store with all that one can have.
+type Whole interface {
+	lease.Store
+	lease.Transferer
+	lease.Watcher
+	lease.DeletionWatcher
+	lease.Limiter
+}
+
+// Switch is a store in whose place another can be put, as when a server's data is
+// lost, or restored from an older copy. Safe for concurrent use.
+type Switch struct {
+	mu    sync.Mutex
+	now   Whole
+	until context.Context // done when another takes its place
+	end   context.CancelCauseFunc
+}
+
+var _ Whole = (*Switch)(nil)
+
+// ErrSwitched ends the watches of a store in whose place another was put.
+var ErrSwitched = errors.New("faultstore: another store was put in place")
+
+// NewSwitch returns a Switch in front of s.
+func NewSwitch(s Whole) *Switch {
+	w := &Switch{}
+	w.To(s)
+	return w
+}
+
+// To puts s in place. Calls that have begun end by the store before; watches end.
+func (w *Switch) To(s Whole) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.end != nil {
+		w.end(ErrSwitched)
+	}
+	w.now = s
+	w.until, w.end = context.WithCancelCause(context.Background())
+}
+
+func (w *Switch) store() Whole {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.now
+}
+
+// OpenSession implements lease.Store.
+func (w *Switch) OpenSession(ctx context.Context, s lease.Session) (lease.Grant, error) {
+	return w.store().OpenSession(ctx, s)
+}
+
+// CloseSession implements lease.Store.
+func (w *Switch) CloseSession(ctx context.Context, s lease.Session) error {
+	return w.store().CloseSession(ctx, s)
+}
+
+// Acquire implements lease.Store.
+func (w *Switch) Acquire(ctx context.Context, s lease.Session, cs []lease.Claim) ([]lease.Outcome, error) {
+	return w.store().Acquire(ctx, s, cs)
+}
+
+// Renew implements lease.Store.
+func (w *Switch) Renew(ctx context.Context, ss []lease.Session) ([]lease.Grant, error) {
+	return w.store().Renew(ctx, ss)
+}
+
+// Release implements lease.Store.
+func (w *Switch) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome, error) {
+	return w.store().Release(ctx, held)
+}
+
+// Get implements lease.Store.
+func (w *Switch) Get(ctx context.Context, names ...string) ([]lease.Record, error) {
+	return w.store().Get(ctx, names...)
+}
+
+// List implements lease.Store.
+func (w *Switch) List(ctx context.Context, prefix string) iter.Seq2[lease.Record, error] {
+	return w.store().List(ctx, prefix)
+}
+
+// Transfer implements lease.Transferer.
+func (w *Switch) Transfer(ctx context.Context, moves []lease.Move) ([]lease.Outcome, error) {
+	return w.store().Transfer(ctx, moves)
+}
+
+// Limits implements lease.Limiter.
+func (w *Switch) Limits() lease.Limits { return w.store().Limits() }
+
+// Watch implements lease.Watcher.
+func (w *Switch) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+	return w.watch(ctx, prefix, Whole.Watch)
+}
+
+// WatchDeletions implements lease.DeletionWatcher.
+func (w *Switch) WatchDeletions(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+	return w.watch(ctx, prefix, Whole.WatchDeletions)
+}
+
+func (w *Switch) watch(ctx context.Context, prefix string, f func(Whole, context.Context, string) iter.Seq2[lease.Event, error]) iter.Seq2[lease.Event, error] {
+	return func(yield func(lease.Event, error) bool) {
+		w.mu.Lock()
+		s, until := w.now, w.until
+		w.mu.Unlock()
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		defer context.AfterFunc(until, func() { cancel(ErrSwitched) })()
+		f(s, ctx, prefix)(yield)
+	}
+}
+
+// Restore makes an empty store hold records, under their own tokens, as a copy that
+// was put in place does; tokens to come are above beyond, too, as if it had been
+// restored so. It is for stores that number all they issue without a gap, such as
+// backends/memory. Records of one session expire together, a TTL from now.
+func Restore(ctx context.Context, to lease.Store, records []lease.Record, beyond lease.Token) error {
+	own := lease.Session{ID: 1 << 62, Owner: lease.Owner{ID: "restore", Incarnation: "restore"}, TTL: time.Minute}
+	if _, err := to.OpenSession(ctx, own); err != nil {
+		return err
+	}
+	last := lease.Token(0)
+	put := func(s lease.Session, c lease.Claim) error {
+		outs, err := to.Acquire(ctx, s, []lease.Claim{c})
+		if err != nil {
+			return err
+		}
+		if !outs[0].OK {
+			return fmt.Errorf("faultstore: restore %q: refused: %+v", c.Name, outs[0])
+		}
+		last = outs[0].Record.Token
+		return nil
+	}
+	standing := lease.Token(0)
+	advance := func(until lease.Token) error {
+		for last < until {
+			if err := put(own, lease.Claim{Name: "restore", Nonce: 1, Supersedes: standing}); err != nil {
+				return err
+			}
+			standing = last
+		}
+		return nil
+	}
+	records = slices.Clone(records)
+	slices.SortFunc(records, func(a, b lease.Record) int { return cmp.Compare(a.Token, b.Token) })
+	for _, r := range records {
+		if err := advance(r.Token - 1); err != nil {
+			return err
+		}
+		s := lease.Session{ID: r.Session, Owner: r.Owner, TTL: r.TTL}
+		if _, err := to.OpenSession(ctx, s); err != nil {
+			return err
+		}
+		if err := put(s, lease.Claim{Name: r.Name, Nonce: r.Nonce, Metadata: r.Metadata}); err != nil {
+			return err
+		}
+		if last != r.Token {
+			return fmt.Errorf("faultstore: restore %q: token %d, must be %d: it stands in a store that was not empty, or has gaps", r.Name, last, r.Token)
+		}
+	}
+	if err := advance(beyond); err != nil {
+		return err
+	}
+	return to.CloseSession(ctx, own)
+}

@@ -1,0 +1,226 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// This file is what becomes of a store whose history goes back: its data was lost,
+// or an older copy of it was put in place. Tokens would go back with it, and what
+// fences by them would refuse the new holders, or let the old ones in.
+//
+//	         noticed: every term ends             accepted, or tokens are above all
+//	                                              that were seen, and a TTL has passed
+//	┌──────┐ ────────────────────────▶ ┌─────────┐ ────────────────────────▶ ┌──────┐
+//	│ well │                           │ setback │                           │ well │
+//	└──────┘                           └─────────┘                           └──────┘
+//
+// Meanwhile nothing is acquired, and Health says why.
+
+// Historian is implemented by stores that notice by themselves when their history
+// has gone back. From then on each call fails with ErrSetback, until every token
+// to be issued is above all that this Store has seen, or the history that stands
+// was accepted.
+type Historian interface {
+	// AcceptHistory goes on with what the store holds now, and forgets what was
+	// seen before. On an error nothing has changed.
+	AcceptHistory(ctx context.Context) error
+	// Accepted is how often that was done.
+	Accepted() int
+}
+
+// setback is one that was noticed and is not over.
+type setback struct {
+	err     error
+	until   time.Duration // not over before: others may believe in what they held
+	byStore bool          // the store said so, and says when it is over
+	decided bool          // what stands is to be accepted
+	looking bool
+	lookAt  time.Duration
+	over    chan struct{} // closed when it is
+}
+
+// era is a time in which the store's history went on.
+type era struct {
+	ctx    context.Context // done when it ends
+	end    context.CancelFunc
+	forget int // how often what had been seen was to be forgotten
+}
+
+func (k *Keeper) newEraLocked(forget int) {
+	if k.era.end != nil {
+		k.era.end()
+	}
+	ctx, end := context.WithCancel(k.ctx)
+	k.era = era{ctx, end, forget}
+}
+
+func (k *Keeper) eraNow() era {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.era
+}
+
+// Setback returns nil, or why nothing can be acquired: the store's history has
+// gone back, and the one that stands was not accepted. The error is ErrSetback and
+// says what to do. It asks nothing of the store.
+func (k *Keeper) Setback() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.setback == nil {
+		return nil
+	}
+	return fmt.Errorf("keeper %s (store %s): %w", k.owner.ID, k.limits.Name, k.setback.err)
+}
+
+// AcceptHistory is the operator's decision after a setback (ErrSetback): tokens
+// may go back. What the Keeper, and all that follows records by it, have learnt of
+// the store's former history is forgotten, and leases are acquired again. Decide so
+// only when nothing fences by the tokens of before: reset the fences first.
+//
+// It takes effect not before a TTL has passed since the setback was noticed, the
+// longest in use here, so that nobody believes any more in what was held. It
+// returns when it has taken effect, or with ctx's error: then it goes on in the
+// background. Without a setback it does nothing. Errors besides: ErrClosed.
+func (k *Keeper) AcceptHistory(ctx context.Context) error {
+	k.mu.Lock()
+	s := k.setback
+	if s == nil {
+		k.mu.Unlock()
+		return nil
+	}
+	s.decided = true
+	k.mu.Unlock()
+	k.kick()
+	select {
+	case <-s.over:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("keeper %s: accepting the store's history: %w", k.owner.ID, ctx.Err())
+	case <-k.ctx.Done():
+		return fmt.Errorf("keeper %s: accepting the store's history: %w", k.owner.ID, ErrClosed)
+	}
+}
+
+// heed notices what an error of the store says of its history.
+func (k *Keeper) heed(err error) {
+	if !errors.Is(err, ErrSetback) {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.setbackLocked(err, true)
+}
+
+// wentBackLocked: a token of name is below one that had been seen before it was
+// asked for.
+func (k *Keeper) wentBackLocked(name string, got, seen Token) error {
+	return k.setbackLocked(fmt.Errorf("%w: token %d of %q after %d: restore the store so that its tokens are above all that were issued, "+
+		"or reset what fences by them and accept (Keeper.AcceptHistory)", ErrSetback, got, name, seen), false)
+}
+
+// setbackLocked ends every term and lets nothing be acquired. It returns the error of
+// the setback, the first that was noticed.
+func (k *Keeper) setbackLocked(err error, byStore bool) error {
+	switch {
+	case k.setback != nil:
+		k.setback.byStore = k.setback.byStore || byStore
+		return k.setback.err
+	case k.closed:
+		return err
+	}
+	longest := k.cfg.TTL
+	for _, s := range k.sessions {
+		longest = max(longest, s.TTL)
+		k.endSessionLocked(s, err)
+	}
+	now := k.clock.Now().Mono
+	k.setback = &setback{err: err, byStore: byStore, until: now + longest, lookAt: now, decided: k.cfg.AcceptSetbacks, over: make(chan struct{})}
+	go k.log.Error("the store's history went back: nothing is acquired until that is settled", zap.Error(err),
+		zap.Bool("accepted by setting", k.cfg.AcceptSetbacks))
+	k.kick()
+	return err
+}
+
+// tickSetback sees whether a setback is over.
+func (k *Keeper) tickSetback(now Reading, soon func(time.Duration)) {
+	s := k.setback
+	switch {
+	case s.looking:
+	case now.Mono < s.until:
+		soon(s.until)
+	case !s.decided && !s.byStore: // the store knows of nothing
+	case now.Mono < s.lookAt:
+		soon(s.lookAt)
+	default:
+		s.looking, s.lookAt = true, now.Mono+k.cfg.RetryMax
+		decided := s.decided
+		k.wg.Go(func() { k.lookBack(s, decided) })
+	}
+}
+
+// lookBack asks whether a setback is over, or ends it if that was decided.
+func (k *Keeper) lookBack(s *setback, decided bool) {
+	h, _ := k.store.(Historian)
+	_, err := call(k, func(ctx context.Context) ([]Record, error) {
+		if decided && h != nil {
+			return nil, h.AcceptHistory(ctx)
+		}
+		return k.store.Get(ctx, healthName)
+	})
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s.looking = false
+	defer k.kick()
+	if err != nil && !errors.Is(err, ErrBadRecord) || k.setback != s || k.closed {
+		return // the next look is scheduled
+	}
+	forget := decided
+	if h != nil && h.Accepted() != k.accepted { // another Keeper of this Store may have
+		k.accepted, forget = h.Accepted(), true
+	}
+	if s.byStore || forget {
+		k.goOnLocked(forget)
+	}
+}
+
+// goOnLocked ends the setback. With forget what was seen of the former history is
+// of no account any more; else tokens are above it.
+func (k *Keeper) goOnLocked(forget bool) {
+	n := k.era.forget
+	if forget {
+		n++
+		clear(k.recon.stray)
+		for _, h := range k.handles {
+			h.last, h.seen = 0, 0
+		}
+	}
+	for h := range k.waiting {
+		h.pollAt, h.polls = k.clock.Now().Mono, 0
+	}
+	close(k.setback.over)
+	k.setback = nil
+	k.newEraLocked(n)
+	k.recon.listNowLocked()
+	go k.log.Warn("the store's history is accepted: leases are acquired again", zap.Bool("tokens may go back", forget))
+	k.kick()
+}
+
+// refuseLocked answers an operation that is asked for during a setback. What stands
+// of it is looked at when that is over.
+func (k *Keeper) refuseLocked(o *op) {
+	h := o.h
+	if h.claim != (Held{}) {
+		k.recon.suspectLocked(h.name)
+		h.dropClaimLocked()
+	}
+	if o.kind == opRelease {
+		o.finish(false, unknown(k.setback.err))
+		return
+	}
+	o.finish(false, k.setback.err)
+}

@@ -1,0 +1,182 @@
+package lease_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/faultstore"
+)
+
+// setbackBed is a store whose history goes back under two Keepers.
+type setbackBed struct {
+	t     *testing.T
+	inner *memory.Store
+	sw    *faultstore.Switch
+	log   *observer.ObservedLogs
+	core  zapcore.Core
+}
+
+func newSetbackBed(t *testing.T) *setbackBed {
+	b := &setbackBed{t: t, inner: memory.New()}
+	b.sw = faultstore.NewSwitch(b.inner)
+	b.core, b.log = observer.New(zapcore.ErrorLevel)
+	return b
+}
+
+func (b *setbackBed) keeper(id string, change func(*lease.Config)) (*lease.Keeper, *lease.Handle) {
+	cfg := lease.Config{ID: id, TTL: 3 * time.Second, Logger: zap.New(b.core)}
+	if change != nil {
+		change(&cfg)
+	}
+	k, err := lease.NewKeeper(b.sw, cfg)
+	require.NoError(b.t, err)
+	b.t.Cleanup(func() { require.NoError(b.t, k.Close(context.Background())) })
+	h, err := k.Lease("job")
+	require.NoError(b.t, err)
+	return k, h
+}
+
+// wipe puts an empty store in place; tokens to come are above beyond.
+func (b *setbackBed) wipe(beyond lease.Token) {
+	b.inner = memory.New()
+	require.NoError(b.t, faultstore.Restore(b.t.Context(), b.inner, nil, beyond))
+	b.sw.To(b.inner)
+}
+
+func acquired(t *testing.T, h *lease.Handle) lease.Token {
+	t.Helper()
+	won, err := h.Acquire(t.Context())
+	require.NoError(t, err)
+	require.True(t, won)
+	term, ok := h.Term()
+	require.True(t, ok)
+	return term.Token()
+}
+
+func TestSetbackIsForTheOperatorToDecide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newSetbackBed(t)
+		k, h := b.keeper("a", nil)
+		other, err := k.Lease("other")
+		require.NoError(t, err)
+		for range 10 { // the token is well above what an empty store begins with
+			acquired(t, h)
+			require.NoError(t, h.Release(t.Context()))
+		}
+		first := acquired(t, h)
+		require.NoError(t, k.Health(t.Context()))
+		lost := make(chan lease.Loss, 9)
+		h.OnLost(func(l lease.Loss) { lost <- l })
+		b.wipe(0)
+		<-lost // the session is gone
+		require.NoError(t, h.Release(t.Context()))
+
+		won, err := h.Acquire(t.Context())
+		require.False(t, won)
+		require.ErrorIs(t, err, lease.ErrSetback)
+		require.ErrorIs(t, k.Health(t.Context()), lease.ErrSetback)
+		require.ErrorContains(t, k.Health(t.Context()), "Keeper.AcceptHistory")
+		require.ErrorIs(t, k.Setback(), lease.ErrSetback)
+		_, err = other.Acquire(t.Context())
+		require.ErrorIs(t, err, lease.ErrSetback, "no name is acquired")
+		time.Sleep(time.Minute)
+		_, err = h.Acquire(t.Context())
+		require.ErrorIs(t, err, lease.ErrSetback, "time alone decides nothing")
+		recs, err := b.inner.Get(t.Context(), "job", "other")
+		require.NoError(t, err)
+		require.Empty(t, recs, "what was won before it was noticed is given back")
+
+		require.NoError(t, k.AcceptHistory(t.Context()))
+		require.NoError(t, k.Health(t.Context()))
+		require.NoError(t, k.Setback())
+		require.Less(t, acquired(t, h), first)
+		require.Equal(t, 1, b.log.Len(), "it is said once: %v", b.log.All())
+		require.NoError(t, k.AcceptHistory(t.Context()), "nothing is to be accepted")
+		require.NoError(t, h.Release(t.Context()))
+	})
+}
+
+func TestASetbackIsAcceptedATTLAfterItWasNoticed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newSetbackBed(t)
+		_, h := b.keeper("a", func(c *lease.Config) { c.AcceptSetbacks = true })
+		for range 10 {
+			acquired(t, h)
+			require.NoError(t, h.Release(t.Context()))
+		}
+		b.wipe(0)
+		_, err := h.Acquire(t.Context())
+		require.ErrorIs(t, err, lease.ErrSetback)
+		noticed := time.Now()
+		for {
+			won, err := h.Acquire(t.Context())
+			if won {
+				break
+			}
+			require.ErrorIs(t, err, lease.ErrSetback)
+			time.Sleep(10 * time.Millisecond)
+		}
+		require.GreaterOrEqual(t, time.Since(noticed), 3*time.Second, "others may believe for a TTL")
+		require.LessOrEqual(t, time.Since(noticed), 3100*time.Millisecond)
+		require.NoError(t, h.Release(t.Context()))
+	})
+}
+
+func TestATokenBumpedBeyondAllIsNoSetback(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newSetbackBed(t)
+		k, h := b.keeper("a", nil)
+		first := acquired(t, h)
+		b.wipe(1000)
+		time.Sleep(3 * time.Second)
+		require.NoError(t, h.Release(t.Context()))
+		require.Greater(t, acquired(t, h), first)
+		require.NoError(t, k.Health(t.Context()))
+		require.NoError(t, h.Release(t.Context()))
+	})
+}
+
+// Who only follows records notices, too, and is told to forget what it heard.
+func TestFollowersForgetWhatWasBeforeASetback(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newSetbackBed(t)
+		watcher, _ := b.keeper("w", nil)
+		var events []lease.Event
+		stop, err := watcher.Watch("job", func(ev lease.Event) { events = append(events, ev) })
+		require.NoError(t, err)
+		defer stop()
+		_, h := b.keeper("a", nil)
+		for range 10 {
+			acquired(t, h)
+			require.NoError(t, h.Release(t.Context()))
+		}
+		acquired(t, h)
+		synctest.Wait()
+
+		// Another, who knows nothing of before, holds it in what was put in place.
+		fresh := memory.New()
+		require.NoError(t, faultstore.Restore(t.Context(), fresh, []lease.Record{{Name: "job", Session: 7, Token: 2, Nonce: 9, TTL: time.Hour,
+			Owner: lease.Owner{ID: "x", Incarnation: "x"}}}, 0))
+		b.inner = fresh
+		b.sw.To(fresh)
+		time.Sleep(3 * time.Second)
+		require.ErrorIs(t, watcher.Setback(), lease.ErrSetback)
+		events = nil
+		require.NoError(t, watcher.AcceptHistory(t.Context()))
+		time.Sleep(2 * time.Second)
+		require.Len(t, events, 2)
+		require.Equal(t, lease.EventReset, events[0].Kind)
+		require.Equal(t, lease.EventPut, events[1].Kind)
+		require.Equal(t, lease.Token(2), events[1].Record.Token)
+		require.ErrorIs(t, h.Release(t.Context()), lease.ErrUnknown, "it has noticed, too: what stands is looked at when that is over")
+	})
+}
