@@ -4,6 +4,8 @@ import (
 	"sync"
 
 	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/outside"
 )
 
 // feed tells followers the newest state. Each follower has its own pace: it is
@@ -92,10 +94,7 @@ func (f *feed[S]) serve(x *follower[S]) {
 
 // call runs a function of the user's: its panic harms nobody.
 func (f *feed[S]) call(x *follower[S], previous, state S, skipped int) {
-	defer func() {
-		if p := recover(); p != nil {
-			f.log().Error("a follower panicked", zap.Any("panic", p), zap.Stack("stack"))
-		}
-	}()
-	x.tell(previous, state, skipped)
+	if err := outside.Call(func() error { x.tell(previous, state, skipped); return nil }); err != nil {
+		f.log().Error("a follower panicked", zap.Error(err))
+	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -119,7 +120,7 @@ func (g *Group) onLost(l lease.Loss) {
 	g.metrics.lost()
 	g.log.Warn("membership lost", zap.Uint64("token", uint64(l.Token)), zap.Error(l.Reason))
 	if g.set.system != nil {
-		g.set.system.EventStream.Publish(Lost{Group: g.names.group, Loss: l})
+		outside.Of(g.set.system).Publish(Lost{Group: g.names.group, Loss: l})
 	}
 }
 

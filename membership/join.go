@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -47,7 +48,7 @@ func Join(ctx context.Context, keeper *lease.Keeper, group string, opts ...Optio
 		Roles: set.roles, Capacity: set.capacity}
 	g := &Group{
 		names: names, noticeName: noticeName, keeper: keeper, set: set, metrics: m,
-		log:    set.logger.With(zap.String("group", group), zap.String("node", owner.ID)),
+		log:    outside.Logger(set.logger).With(zap.String("group", group), zap.String("node", owner.ID)),
 		roster: newRoster(names, self), now: Snapshot{Group: group},
 		ready: make(chan struct{}), memberDone: make(chan struct{}), stood: make(chan struct{}),
 	}

@@ -95,7 +95,7 @@ func newCoordinator(r *Region) actor.Actor {
 // tell posts to the coordinator from anywhere, until it has ended.
 func (c *coordinator) tell(msg any) {
 	if !c.gone.Load() {
-		c.r.outside(func() { c.r.system.Root.Send(c.self, msg) })
+		_ = contain(func() error { c.r.system.Root.Send(c.self, msg); return nil }) // it may have ended: a dead letter
 	}
 }
 

@@ -3,8 +3,7 @@ package sharding
 import (
 	"time"
 
-	"go.uber.org/zap"
-
+	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -79,13 +78,5 @@ type Event struct {
 
 func (r *Region) event(e Event) {
 	e.Group, e.Type = r.group.Name(), r.typ.Name
-	r.outside(func() { r.system.EventStream.Publish(e) })
-}
-
-// outside runs what may call subscribers of the EventStream: one that panics must not
-// break off what a shard is about to do.
-func (r *Region) outside(f func()) {
-	if err := contain(func() error { f(); return nil }); err != nil {
-		r.log.Error("a subscriber of the EventStream failed", zap.Error(err))
-	}
+	outside.Of(r.system).Publish(e)
 }

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/gate"
+	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/route"
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
@@ -109,7 +110,7 @@ func (g *guardian) gateFor(e *entry, has bool) (gt *gate.Gate, err error) {
 	opts := gate.Options{
 		Term:     g.h.term,
 		Divert:   func(env any) { s.diverted(e, gt, env) },
-		Internal: func(env any) { s.r.system.DeadLetter.SendUserMessage(s.r.pid, env) },
+		Internal: func(env any) { outside.Of(s.r.system).DeadLetter(s.r.pid, env) },
 		OnLost:   func(error) { s.r.post(&lossNoticed{s.number}) },
 		OnDone:   func() { s.collect(e, gt) },
 		OnEnd:    func(a actor.Actor, lost bool) { s.leaveState(e, g.h, a, lost) },

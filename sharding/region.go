@@ -10,6 +10,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
@@ -354,9 +355,9 @@ func (r *Region) undeliverable(nack *Undeliverable, sender *actor.PID, msg any) 
 // answer tells a sender that its message came to nobody, and the dead letters.
 func (r *Region) answer(nack *Undeliverable, sender *actor.PID, msg any) {
 	if sender != nil {
-		r.system.Root.Send(sender, nack)
+		outside.Of(r.system).Send(sender, nack)
 	}
 	if msg != nil {
-		r.outside(func() { r.system.DeadLetter.SendUserMessage(r.pid, msg) })
+		outside.Of(r.system).DeadLetter(r.pid, msg)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/direct"
 	"github.com/holdfast-go/holdfast/internal/handover"
+	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/reply"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
@@ -79,7 +80,7 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 	}
 	r := &Region{typ: t, set: set, system: system, group: group, keeper: keeper, clock: keeper.Clock(), names: names,
 		self:   &wire.Node{Address: system.Address(), Incarnation: owner.Incarnation},
-		log:    set.logger.With(zap.String("type", t.Name), zap.String("node", owner.ID)),
+		log:    outside.Logger(set.logger).With(zap.String("type", t.Name), zap.String("node", owner.ID)),
 		shards: make([]shard, t.Shards), byName: make(map[string]*shard, t.Shards), control: inbox{ready: make(chan struct{}, 1)}, done: make(chan struct{}), ended: make(chan struct{}), peers: map[string]*actor.PID{}, pace: make(chan struct{}, 1),
 		payload: remoting.PayloadLimit(system)}
 	if set.stateLimit == defaultStateLimit {

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/gate"
+	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/reply"
 	"github.com/holdfast-go/holdfast/internal/stateful"
 	"github.com/holdfast-go/holdfast/lease"
@@ -17,7 +18,7 @@ import (
 
 // spawn makes the child, behind a gate of the present term.
 func (c *controller) spawn() {
-	if !c.term.CheckAlive() {
+	if !c.alive() {
 		c.fire(lost)
 		return
 	}
@@ -25,7 +26,7 @@ func (c *controller) spawn() {
 	opts := gate.Options{
 		Term:     c.term,
 		Divert:   func(envelope any) { c.proxy.post(&diverted{g, envelope}) },
-		Internal: func(envelope any) { c.system.DeadLetter.SendUserMessage(c.proxy.self, envelope) },
+		Internal: func(envelope any) { c.world.DeadLetter(c.proxy.self, envelope) },
 		OnLost:   func(error) { c.proxy.post(&lossNoticed{}) },
 		OnDone:   func() { c.proxy.post(&childDone{g}) },
 		OnEnd:    c.bags.leave,
@@ -68,6 +69,14 @@ func (c *controller) spawn() {
 	c.outrank()
 }
 
+// alive reports whether the present term is known to last.
+func (c *controller) alive() (is bool) {
+	if c.term != nil {
+		c.try("the lease", func() { is = c.term.CheckAlive() })
+	}
+	return is
+}
+
 // unpack gives a new child the state that was handed over; on the child's
 // goroutine. If that fails the child ends, and the next one starts cold.
 func (c *controller) unpack(a actor.Actor) error {
@@ -88,13 +97,10 @@ func (c *controller) unpack(a actor.Actor) error {
 }
 
 // spawnChild contains a producer that panics.
-func (c *controller) spawnChild(g *gate.Gate, name string) (pid *actor.PID, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("its Props panicked: %v", r)
-		}
-	}()
-	return c.ctx.SpawnNamed(g.Props(c.props).Configure(actor.WithSenderMiddleware(reply.Middleware(c.system))), name)
+func (c *controller) spawnChild(g *gate.Gate, name string) (*actor.PID, error) {
+	return outside.Get(func() (*actor.PID, error) {
+		return c.ctx.SpawnNamed(g.Props(c.props).Configure(actor.WithSenderMiddleware(reply.Middleware(c.system))), name)
+	})
 }
 
 // stopChild tells the child to stop and watches that it does.
@@ -127,14 +133,12 @@ func (c *controller) askToStop() {
 	c.ctx.Stop(c.proxy.child)
 }
 
-func (c *controller) stopMessage() (msg any) {
-	defer func() {
-		if r := recover(); r != nil {
-			c.log.Error("WithStop's function panicked: the child is stopped at once", zap.Any("panic", r))
-			msg = nil
-		}
-	}()
-	return c.set.stopWith()
+func (c *controller) stopMessage() any {
+	msg, err := outside.Get(func() (any, error) { return c.set.stopWith(), nil })
+	if err != nil {
+		c.log.Error("WithStop's function failed: the child is stopped at once", zap.Error(err))
+	}
+	return msg
 }
 
 // ErrOverdue is the cause of a child's context that did not stop by its deadline
@@ -194,10 +198,10 @@ func (c *controller) onChildEnded() {
 	halt(c.deadline)
 	own := c.phase == Active || c.phase == Inviting
 	if overruns > 0 {
-		c.metrics.overruns.Add(c.life, int64(overruns), c.metrics.attrs)
+		c.measure(func(i *instruments) { i.overruns.Add(c.life, int64(overruns), i.attrs) })
 	}
 	if own {
-		c.metrics.restarts.Add(c.life, 1, c.metrics.attrs)
+		c.measure(func(i *instruments) { i.restarts.Add(c.life, 1, i.attrs) })
 		if c.clock.Now().Mono-c.started >= c.set.backoffMax {
 			c.backoffs = 0
 		}

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/handover"
+	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/route"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
@@ -75,10 +76,7 @@ func newController(m *Manager) *controller {
 // supervisor stops a child that panics: starting it anew is the machine's
 // business.
 func (c *controller) supervisor() actor.SupervisorStrategy {
-	return actor.NewOneForOneStrategy(0, 0, func(reason any) actor.Directive {
-		c.crash = reason
-		return actor.StopDirective
-	})
+	return outside.StopFailing(func(reason any) { c.crash = reason })
 }
 
 // Receive implements actor.Actor.
@@ -96,7 +94,7 @@ func (c *controller) Receive(ctx actor.Context) {
 		message, kept = k.What, true
 	}
 	if !wire.Fits(message) {
-		c.proxy.system.DeadLetter.SendUserMessage(ctx.Self(), message)
+		c.world.DeadLetter(ctx.Self(), message)
 		return
 	}
 	switch msg := message.(type) {
@@ -108,7 +106,7 @@ func (c *controller) Receive(ctx actor.Context) {
 	case *acquired:
 		c.onAcquired(msg)
 	case *lossNoticed:
-		if c.term != nil && !c.term.CheckAlive() {
+		if c.term != nil && !c.alive() {
 			c.fire(lost)
 		}
 	case *freeNoticed:
@@ -225,8 +223,11 @@ func (c *controller) Receive(ctx actor.Context) {
 // begin runs first.
 func (c *controller) begin() {
 	c.proxy.self = c.ctx.Self()
-	stop := c.lease.OnLost(func(lease.Loss) { c.proxy.post(&lossNoticed{}) })
-	c.unfollow = append(c.unfollow, func() { stop() },
+	c.try("the lease's OnLost", func() {
+		stop := c.lease.OnLost(func(lease.Loss) { c.proxy.post(&lossNoticed{}) })
+		c.unfollow = append(c.unfollow, func() { stop() })
+	})
+	c.unfollow = append(c.unfollow,
 		transport.Of(c.system).Watch(func(address string) { c.proxy.post(&peerGone{address}) }))
 	if c.dir != nil {
 		c.unfollow = append(c.unfollow, c.dir.follow(c.lname, func(r lease.Record, ok bool) { c.proxy.post(&hostNoticed{r, ok}) }))
@@ -235,7 +236,9 @@ func (c *controller) begin() {
 		return
 	}
 	if l := c.set.leadership; l != nil {
-		c.unfollow = append(c.unfollow, l.Follow(func(ch leaderChanged) { c.proxy.post(&leaderNoticed{ch}) }))
+		c.try("the source of leadership", func() {
+			c.unfollow = append(c.unfollow, l.Follow(func(ch leaderChanged) { c.proxy.post(&leaderNoticed{ch}) }))
+		})
 		return
 	}
 	c.fire(wanted)
@@ -275,7 +278,7 @@ func (c *controller) carryOut(f effect) {
 		c.cancelAcq = cancel
 		c.async(func() any {
 			defer cancel()
-			ok, err := c.lease.Acquire(ctx)
+			ok, err := outside.Get(func() (bool, error) { return c.lease.Acquire(ctx) })
 			return &acquired{ok, err}
 		})
 	case cancelAcquire:
@@ -332,7 +335,7 @@ func (c *controller) carryOut(f effect) {
 			c.event(Event{Kind: ColdStart, Token: c.token(), Reason: errNotRestored})
 		}
 		c.endTerm()
-		c.async(func() any { return &releaseEnded{c.lease.Release(c.life)} })
+		c.async(func() any { return &releaseEnded{outside.Call(func() error { return c.lease.Release(c.life) })} })
 	case finish:
 		c.finishing = true
 		c.introduce(true)
@@ -353,7 +356,7 @@ func (c *controller) onAcquired(msg *acquired) {
 		c.failures = 0
 		// A loss may have been told before this result was: spawn asks the term
 		// itself whether it still is what it was.
-		c.term, c.free = lease.TermOf(c.lease)
+		c.try("the lease", func() { c.term, c.free = lease.TermOf(c.lease) })
 		c.fire(won)
 	case msg.err != nil:
 		if !errors.Is(msg.err, context.Canceled) {
@@ -368,8 +371,9 @@ func (c *controller) onAcquired(msg *acquired) {
 // endTerm forgets the term; nothing runs under it any more.
 func (c *controller) endTerm() {
 	if c.term != nil {
-		c.free()
+		free := c.free
 		c.term, c.free = nil, nil
+		c.try("the lease", free)
 		c.proxy.token = 0
 	}
 }

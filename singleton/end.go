@@ -74,7 +74,7 @@ func (c *controller) leave() {
 // ended runs last, when the children have ended, too.
 func (c *controller) ended() {
 	for _, f := range c.unfollow {
-		f()
+		c.try("what followed", f)
 	}
 	c.stopWaiting()
 	halt(c.backoff)

@@ -3,6 +3,9 @@ package singleton
 import (
 	"time"
 
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -49,7 +52,8 @@ func (k EventKind) String() string {
 }
 
 // Event is published on the actor system's EventStream, as a value, on this
-// node only. Subscribers must not block.
+// node only. A subscriber that panics or hangs holds up no singleton: the events that
+// follow are told when it has returned, the first 1000 of them.
 type Event struct {
 	Kind      EventKind
 	Singleton string
@@ -63,5 +67,12 @@ type Event struct {
 
 func (c *controller) event(e Event) {
 	e.Singleton = c.name
-	c.system.EventStream.Publish(e)
+	c.world.Publish(e)
+}
+
+// try runs code of the user's that breaks nothing off.
+func (c *controller) try(what string, f func()) {
+	if err := outside.Call(func() error { f(); return nil }); err != nil {
+		c.log.Error(what+" failed", zap.Error(err))
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/handover"
+	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/route"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
@@ -241,7 +242,7 @@ func (c *controller) transfer() {
 	halt(c.inv.timer)
 	l, _ := lease.As[lease.Transferable](c.lease) // checked by invite
 	offer := c.inv.offer
-	c.async(func() any { return &transferEnded{l.Transfer(c.life, offer)} })
+	c.async(func() any { return &transferEnded{outside.Call(func() error { return l.Transfer(c.life, offer) })} })
 }
 
 // onTransferEnded tells the new owner. If it is not known whether it is that, it
@@ -264,7 +265,7 @@ func (c *controller) onTransferEnded(err error) {
 		return
 	}
 	c.endTerm()
-	c.metrics.handOver.Record(c.life, (c.clock.Now().Mono - inv.since).Seconds(), c.metrics.attrs)
+	c.measure(func(i *instruments) { i.handOver.Record(c.life, (c.clock.Now().Mono - inv.since).Seconds(), i.attrs) })
 	c.event(Event{Kind: HandedOver, Token: token, After: c.clock.Now().Mono - inv.since, Peer: inv.offer.Owner})
 	c.fire(transferred)
 }
@@ -318,7 +319,7 @@ func (c *controller) yield() {
 	c.event(Event{Kind: Yielded, Token: c.token()})
 	c.log.Warn("the lease is given up though the child still runs", zap.Uint64("token", uint64(c.token())))
 	c.ops.Go(func() {
-		if err := c.lease.Release(context.Background()); err != nil {
+		if err := outside.Call(func() error { return c.lease.Release(context.Background()) }); err != nil {
 			c.log.Warn("release not confirmed, left to the keeper or the TTL", zap.Error(err))
 		}
 	})

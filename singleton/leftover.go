@@ -4,6 +4,8 @@ import (
 	"sync/atomic"
 
 	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/holdfast-go/holdfast/internal/outside"
 )
 
 // leftover is a manager's mailbox. What is still in it when the actor has ended,
@@ -14,9 +16,9 @@ type leftover struct {
 	actor.Mailbox
 	over *atomic.Bool
 
-	system *actor.ActorSystem
-	self   *actor.PID
-	next   actor.MessageInvoker
+	world *outside.World
+	self  *actor.PID
+	next  actor.MessageInvoker
 }
 
 func (l *leftover) RegisterHandlers(next actor.MessageInvoker, d actor.Dispatcher) {
@@ -26,7 +28,7 @@ func (l *leftover) RegisterHandlers(next actor.MessageInvoker, d actor.Dispatche
 
 func (l *leftover) InvokeUserMessage(message any) {
 	if l.over.Load() {
-		l.system.DeadLetter.SendUserMessage(l.self, message)
+		l.world.DeadLetter(l.self, message)
 		return
 	}
 	l.next.InvokeUserMessage(message)

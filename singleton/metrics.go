@@ -57,9 +57,23 @@ func newInstruments(mp metric.MeterProvider, node string) (*instruments, error) 
 	return i, errors.Join(errs...)
 }
 
-// meter tells the instruments what changed from one status to the next.
+// measure tells the instruments something: what those of a provider of the user's panic
+// with breaks nothing off.
+func (c *controller) measure(f func(*instruments)) {
+	c.try("an instrument of the MeterProvider", func() { f(c.metrics) })
+}
+
+// meter tells what changed from one status to the next.
 func (c *controller) meter(old, now Status) {
-	i, ctx := c.metrics, context.Background()
+	c.measure(func(i *instruments) { i.changed(old, now) })
+	if now.Unordered > old.Unordered {
+		c.log.Warn("mail went on before all that was sent the old way was known to have arrived")
+		c.event(Event{Kind: OrderNotKept, Token: now.Token})
+	}
+}
+
+func (i *instruments) changed(old, now Status) {
+	ctx := context.Background()
 	add := func(to metric.Int64Counter, d int) {
 		if d > 0 {
 			to.Add(ctx, int64(d), i.attrs)
@@ -77,10 +91,6 @@ func (c *controller) meter(old, now Status) {
 	add(i.unconfirmed, now.Unconfirmed-old.Unconfirmed)
 	add(i.relayed, now.Relayed-old.Relayed)
 	add(i.unordered, now.Unordered-old.Unordered)
-	if now.Unordered > old.Unordered {
-		c.log.Warn("mail went on before all that was sent the old way was known to have arrived")
-		c.event(Event{Kind: OrderNotKept, Token: now.Token})
-	}
 }
 
 // hosts reports whether there is a child in p.
@@ -103,8 +113,9 @@ func one(b bool) int {
 func (c *controller) meterHost() {
 	switch routable := c.proxy.Routable(); {
 	case routable && c.hostlessAt != 0:
-		c.metrics.hostless.Record(context.Background(), (c.clock.Now().Mono - c.hostlessAt + time.Nanosecond).Seconds(), c.metrics.attrs)
+		d := c.clock.Now().Mono - c.hostlessAt + time.Nanosecond
 		c.hostlessAt = 0
+		c.measure(func(i *instruments) { i.hostless.Record(context.Background(), d.Seconds(), i.attrs) })
 	case !routable && c.hostlessAt == 0:
 		c.hostlessAt = c.clock.Now().Mono
 	}

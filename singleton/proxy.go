@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-go/holdfast/internal/gate"
+	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/route"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
@@ -83,7 +84,9 @@ func (p *proxy) collect(g *gate.Gate) {
 	if g == p.gate && !p.collecting {
 		p.collecting = true
 		p.Ending(false)
-		g.Post(&flushMark{})
+		if p.hand(&flushMark{}) != nil {
+			p.post(&diverted{g, &flushMark{}}) // what is in a mailbox that fails can't be waited for
+		}
 	}
 }
 
@@ -136,7 +139,16 @@ func (p *proxy) Deliver(it *route.Item) {
 		}
 		envelopeHere = wire.Local(msg, e.Sender.PID(), e.Headers)
 	}
-	p.gate.Post(envelopeHere)
+	if err := p.hand(envelopeHere); err != nil {
+		p.Refuse(it, wire.Reason_REASON_UNSPECIFIED, "the child's mailbox: "+err.Error())
+	}
+}
+
+// hand puts it into the child's mailbox, which may be the user's (WithMailbox).
+func (p *proxy) hand(envelope any) (err error) {
+	defer outside.Contain(&err)
+	p.gate.Post(envelope)
+	return nil
 }
 
 // Room implements route.Port.
@@ -240,7 +252,9 @@ func (p *proxy) lookUp() {
 	p.ops.Go(func() {
 		ctx, cancel := context.WithTimeout(p.life, 5*time.Second)
 		defer cancel()
-		rec, known, err := f.Holder(ctx)
+		var rec lease.Record
+		var known bool
+		err := outside.Call(func() (err error) { rec, known, err = f.Holder(ctx); return err })
 		if err != nil {
 			p.log.Debug("who hosts is not known", zap.Error(err))
 		}
@@ -285,9 +299,9 @@ func (p *proxy) answer(it *route.Item, reason wire.Reason, detail string) {
 		nack.Type = wire.TypeName(msg)
 	}
 	if sender != nil && reason != wire.Reason_REASON_EXPIRED { // that is about to hear from its context
-		p.system.Root.Send(sender, nack)
+		p.world.Send(sender, nack)
 	}
-	p.system.DeadLetter.SendUserMessage(p.self, msg)
+	p.world.DeadLetter(p.self, msg)
 }
 
 // deadLetter is for what is left when the actor has ended.
@@ -297,7 +311,7 @@ func (p *proxy) deadLetter(it *route.Item) {
 		msg = wire.Local(it.Wire, it.Wire.Sender.PID(), nil)
 	}
 	if msg != nil {
-		p.system.DeadLetter.SendUserMessage(p.self, msg)
+		p.world.DeadLetter(p.self, msg)
 	}
 }
 

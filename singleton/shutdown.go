@@ -29,7 +29,9 @@ var ErrInterrupted = errors.New("stopping was interrupted by another signal")
 //
 // When ctx ends, those that have not ended are named with their phases, some of them
 // if they are many, in an error that is context.Cause(ctx). They were told to stop and
-// go on doing so: their leases are kept until their children have ended. With a
+// go on doing so: their leases are kept until their children have ended. Those that have
+// ended and whose leases are not known to be released, because the store does not
+// answer, are named with their leases, and errors.Is finds why. With a
 // ctx that is done already it tells them, and does not wait. lease.ErrInvalid if
 // system is nil. Safe for concurrent use; it may be called again.
 func StopAll(ctx context.Context, system *actor.ActorSystem) error {

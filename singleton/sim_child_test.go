@@ -34,7 +34,49 @@ type simChild struct {
 }
 
 func (s *sim) child(n *node) *actor.Props {
-	return actor.PropsFromProducer(func() actor.Actor { return &simChild{s: s, n: n} })
+	return actor.PropsFromProducer(func() actor.Actor {
+		s.mu.Lock()
+		s.made++
+		bad := !s.good.Load() && s.odds(10, 31, uint64(s.made)) == 0
+		s.mu.Unlock()
+		if bad {
+			panic("bad props")
+		}
+		return &simChild{s: s, n: n}
+	})
+}
+
+// misbehave is a subscriber of the EventStream that does, in times of trouble.
+func (s *sim) misbehave(sl *slot, n *node, evt any) {
+	event, ours := evt.(singleton.Event)
+	_, letter := evt.(*actor.DeadLetterEvent)
+	_, failure := evt.(*actor.SupervisorEvent)
+	if s.good.Load() || !ours && !letter && !failure {
+		return
+	}
+	s.mu.Lock()
+	s.told++
+	what := s.odds(16, 32, uint64(s.told))
+	var m *singleton.Manager
+	if all := s.all[n]; len(all) > 0 && !s.out[n] {
+		m = all[len(all)-1]
+	}
+	j := job{Number: 1_000_000 + s.told}
+	s.mu.Unlock()
+	switch {
+	case what < 6:
+		panic("a subscriber's bug")
+	case what == 6 && ours:
+		s.logf("%s: a subscriber hangs at %v", sl.id, event.Kind)
+		time.Sleep(time.Duration(s.odds(5000, 33, uint64(event.Token))) * time.Millisecond)
+	case what == 7 && ours && m != nil:
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = m.Status()
+		m.Resume()
+		s.sent(j)
+		_, _ = singleton.Ask[done](ctx, m, j)
+	}
 }
 
 // odds is a random number that is the same whenever the history is replayed.

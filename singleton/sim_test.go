@@ -79,6 +79,7 @@ type sim struct {
 	down   bool // children may be given up
 	leads  *slot
 	jams   bool          // links get congested
+	rude   bool          // subscribers panic, hang and call back
 	within time.Duration // how long children have to stop
 	toil   time.Duration // a thousandth of what most handlers take at the most
 	linger time.Duration // beyond the default, how long managers forward
@@ -158,6 +159,7 @@ func (s *sim) draw() {
 		s.down = true
 		s.opts = append(s.opts, singleton.WithRestartBudget(2, 20*time.Second))
 	}
+	s.rude = s.odds(3, 30) == 0
 	s.within = 4 * time.Second
 	if s.jams = s.odds(2, 20) == 0; s.jams {
 		s.drawJams()

@@ -11,6 +11,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/reply"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/remoting"
@@ -32,6 +33,7 @@ type Manager struct {
 	props  *actor.Props
 	clock  lease.Clock
 	log    *zap.Logger
+	world  *outside.World
 	dir    *directory
 	pid    *actor.PID
 
@@ -120,8 +122,8 @@ func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *
 		}
 	}
 	m := &Manager{name: name, pid: system.NewLocalPID(managerID(name)), lname: lname, system: system, keeper: keeper, lease: set.lease, set: set, props: props,
-		clock: lease.SystemClock(), done: make(chan struct{})}
-	m.log = set.logger.With(zap.String("singleton", name))
+		clock: lease.SystemClock(), world: outside.Of(system), done: make(chan struct{})}
+	m.log = outside.Logger(set.logger).With(zap.String("singleton", name))
 	m.life, m.endLife = context.WithCancel(context.Background())
 	if keeper != nil {
 		m.clock = keeper.Clock()
@@ -172,7 +174,7 @@ func (m *Manager) launch(reg *registry) error {
 		func() actor.Actor { return c },
 		actor.WithSupervisor(c.supervisor()),
 		actor.WithMailbox(func() actor.Mailbox {
-			return &leftover{Mailbox: actor.Unbounded()(), over: &c.proxy.over, system: m.system, self: actor.NewPID(m.system.Address(), managerID(m.name))}
+			return &leftover{Mailbox: actor.Unbounded()(), over: &c.proxy.over, world: m.world, self: actor.NewPID(m.system.Address(), managerID(m.name))}
 		}),
 	), managerID(m.name))
 	if err != nil {
@@ -241,7 +243,7 @@ func (m *Manager) cleanUp() {
 	if m.own != nil {
 		err = m.own.Close(ctx)
 	} else {
-		err = m.lease.Release(ctx)
+		err = outside.Call(func() error { return m.lease.Release(ctx) })
 	}
 	if err != nil {
 		m.log.Warn("the lease is left to expire", zap.Error(err))

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/handover"
+	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -95,7 +96,7 @@ func (c *controller) makeOffer() {
 		ctx, cancel := context.WithCancel(c.life)
 		defer cancel()
 		defer c.clock.AfterFunc(offerWait, cancel).Stop()
-		o, err := l.Offer(ctx)
+		o, err := outside.Get(func() (lease.Offer, error) { return l.Offer(ctx) })
 		return &offerReady{o, err}
 	})
 }
@@ -255,7 +256,7 @@ func (c *controller) adopt() {
 	c.cancelAcq = cancel
 	c.async(func() any {
 		defer cancel()
-		ok, err := l.Adopt(ctx, offer)
+		ok, err := outside.Get(func() (bool, error) { return l.Adopt(ctx, offer) })
 		return &acquired{ok, err}
 	})
 }

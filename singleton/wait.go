@@ -4,6 +4,9 @@ import (
 	mrand "math/rand/v2"
 	"time"
 
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -19,13 +22,20 @@ func (c *controller) waitFree() {
 	c.stopWaiting()
 	n := c.waiting
 	d := c.delay()
-	c.unwait = w.OnFree(func() {
-		if d == 0 {
-			c.proxy.post(&freeNoticed{n})
-			return
-		}
-		c.clock.AfterFunc(d, func() { c.proxy.post(&freeNoticed{n}) })
+	err := outside.Call(func() error {
+		c.unwait = w.OnFree(func() {
+			if d == 0 {
+				c.proxy.post(&freeNoticed{n})
+				return
+			}
+			c.clock.AfterFunc(d, func() { c.proxy.post(&freeNoticed{n}) })
+		})
+		return nil
 	})
+	if err != nil {
+		c.log.Error("the lease's OnFree failed: it is tried again from time to time", zap.Error(err))
+		c.retryLater(pollMost)
+	}
 }
 
 // What the pauses between acquisitions grow to: where the store failed, and may
@@ -45,9 +55,9 @@ func (c *controller) retryLater(most time.Duration) {
 
 func (c *controller) stopWaiting() {
 	c.waiting++
-	if c.unwait != nil {
-		c.unwait()
+	if stop := c.unwait; stop != nil {
 		c.unwait = nil
+		c.try("the lease", func() { stop() })
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/holdfast-go/holdfast/internal/outside"
 )
 
 // life is where the actor stands, as far as its gate let it come.
@@ -304,7 +306,24 @@ func (m *mailbox) settle() {
 	}
 	m.gate.end()
 	// A bounded mailbox may be full, and only this goroutine empties it.
-	go m.inner.PostUserMessage(&endMark{})
+	go m.mark()
+}
+
+// mark tells when all that was in the mailbox has been diverted. A mailbox that does not
+// take the word is done without.
+func (m *mailbox) mark() {
+	if err := outside.Call(func() error { m.inner.PostUserMessage(&endMark{}); return nil }); err != nil {
+		m.log("gate: the mailbox failed", err)
+		m.done()
+	}
+}
+
+// done says that the actor has ended and its mail is back.
+func (m *mailbox) done() {
+	close(m.gate.done)
+	if m.gate.opts.OnDone != nil {
+		m.gate.opts.OnDone()
+	}
 }
 
 // gone reports whether protoactor has forgotten the actor, which it does when it

@@ -6,6 +6,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -119,10 +120,7 @@ func (m *mailbox) InvokeUserMessage(message any) {
 // decide is InvokeUserMessage where something stands against passing.
 func (m *mailbox) decide(message any, at time.Duration, alive bool) {
 	if _, ok := message.(*endMark); ok {
-		close(m.gate.done)
-		if m.gate.opts.OnDone != nil {
-			m.gate.opts.OnDone()
-		}
+		m.done()
 		return
 	}
 	envelope, front := unmark(message)
@@ -155,10 +153,17 @@ func (m *mailbox) admit(alive bool) (mode Mode, ok bool) {
 // pass notes that a handler is about to run by the clock reading at.
 func (m *mailbox) pass(at time.Duration) {
 	if m.journal != nil {
-		m.journal(m.gate.name, m.gate.token, at)
+		m.note(at)
 	}
 	m.passed.Add(1)
 	m.passing = true
+}
+
+// note tells the journal. What it panics with harms neither the actor nor the message.
+func (m *mailbox) note(at time.Duration) {
+	if err := outside.Call(func() error { m.journal(m.gate.name, m.gate.token, at); return nil }); err != nil {
+		m.log("gate: the journal failed", err)
+	}
 }
 
 // returned notes that the handler is back.
@@ -174,7 +179,7 @@ func (m *mailbox) refuse(envelope any, front bool) {
 	if m.child {
 		m.totals.deadLettered.Add(1)
 		if m.ctx != nil {
-			m.ctx.ActorSystem().DeadLetter.SendUserMessage(m.ctx.Self(), envelope)
+			outside.Of(m.ctx.ActorSystem()).DeadLetter(m.ctx.Self(), envelope)
 		}
 		return
 	}

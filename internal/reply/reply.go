@@ -18,6 +18,7 @@ import (
 	"github.com/asynkron/protoactor-go/remote"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/remoting"
 )
@@ -53,8 +54,11 @@ func receive(ctx actor.Context) {
 }
 
 func refuse(system *actor.ActorSystem, target *actor.PID, msg any, why string) {
-	system.Logger().Warn("reply not handed over", slog.Any("target", target), slog.String("why", why))
-	system.DeadLetter.SendUserMessage(target, msg)
+	_ = outside.Call(func() error {
+		system.Logger().Warn("reply not handed over", slog.Any("target", target), slog.String("why", why))
+		return nil
+	})
+	outside.Of(system).DeadLetter(target, msg)
 }
 
 // Middleware is for the Props of actors that may send Go values to other nodes.

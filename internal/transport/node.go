@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/extension"
 	"github.com/holdfast-go/holdfast/internal/links"
+	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
@@ -184,7 +185,7 @@ func (p *process) SendUserMessage(pid *actor.PID, message any) {
 			peer.do(func(s *sender, now time.Duration) []returned { return s.ack(m, now) })
 		}
 	default:
-		n.system.DeadLetter.SendUserMessage(pid, message)
+		outside.Of(n.system).DeadLetter(pid, message)
 	}
 }
 
@@ -248,7 +249,7 @@ func (n *Node) deliver(m *wire.Frame) {
 			p.SendUserMessage(pid, &Kept{what})
 			return
 		}
-		n.system.DeadLetter.SendUserMessage(pid, wire.Local(what, sender, nil))
+		outside.Of(n.system).DeadLetter(pid, wire.Local(what, sender, nil))
 	})
 }
 
@@ -258,14 +259,14 @@ type Kept struct{ What any }
 
 // contain calls what may run code of the user's: subscribers of dead letters.
 func contain(system *actor.ActorSystem, what string, f func()) {
-	defer func() {
-		if r := recover(); r != nil {
-			logPanic(system, what, r)
-		}
-	}()
-	f()
+	if err := outside.Call(func() error { f(); return nil }); err != nil {
+		logPanic(system, what, err)
+	}
 }
 
 func logPanic(system *actor.ActorSystem, what string, reason any) {
-	system.Logger().Error("transport: "+what, slog.String("panic", fmt.Sprint(reason)))
+	_ = outside.Call(func() error {
+		system.Logger().Error("transport: "+what, slog.String("panic", fmt.Sprint(reason)))
+		return nil
+	})
 }

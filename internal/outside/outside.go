@@ -1,0 +1,181 @@
+// Package outside runs code of users on behalf of ours: subscribers of the
+// EventStream, mailboxes, codecs, loggers. What they do, that is to panic, to hang or to
+// call back, breaks off nothing that our code is about to do.
+//
+// Call is for what must be waited for. Of(system).Do is for what is only told: it waits
+// too, so that what is told is told before what follows it, but not for long.
+package outside
+
+import (
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/asynkron/protoactor-go/extensions"
+
+	"github.com/holdfast-go/holdfast/internal/extension"
+)
+
+// Call runs f and returns its error, or one that says what it panicked with.
+func Call(f func() error) (err error) {
+	defer Contain(&err)
+	return f()
+}
+
+// Get is Call for what has a result; after a panic that is the zero value.
+func Get[T any](f func() (T, error)) (v T, err error) {
+	defer Contain(&err)
+	return f()
+}
+
+// Contain, when it is deferred, makes a panic an error.
+func Contain(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("it panicked: %v", p)
+	}
+}
+
+// Patience is for how long Do waits for code of users: once for all that comes until
+// that code has returned.
+const Patience = 100 * time.Millisecond
+
+// Limit bounds what waits behind code of users that does not return.
+const Limit = 1000
+
+// StopFailing is the strategy of a supervisor that stops its children when they fail; it
+// is told why. The subscribers hear of it when the child has been stopped: protoactor's
+// own strategies tell them before, and one that panics leaves the child suspended.
+func StopFailing(told func(reason any)) actor.SupervisorStrategy { return stopFailing(told) }
+
+type stopFailing func(reason any)
+
+// HandleFailure implements actor.SupervisorStrategy.
+func (told stopFailing) HandleFailure(system *actor.ActorSystem, s actor.Supervisor, child *actor.PID, _ *actor.RestartStatistics, reason, _ any) {
+	told(reason)
+	s.StopChildren(child)
+	Of(system).Publish(&actor.SupervisorEvent{Child: child, Reason: reason, Directive: actor.StopDirective})
+}
+
+// World is what an actor system has around it. Safe for concurrent use.
+type World struct {
+	system *actor.ActorSystem
+
+	mu      sync.Mutex
+	waiting []*call
+	running bool // the goroutine runs, which it does while there is something to do
+	late    bool // it has been waited for in vain
+	dropped int
+}
+
+type call struct {
+	f    func()
+	done chan struct{}
+}
+
+var worldID = extensions.NextExtensionID()
+
+// ExtensionID implements extensions.Extension.
+func (*World) ExtensionID() extensions.ExtensionID { return worldID }
+
+// Of returns the world of system.
+func Of(system *actor.ActorSystem) *World {
+	return extension.Of(system, worldID, func() *World { return &World{system: system} })
+}
+
+// Publish tells the subscribers of the EventStream.
+func (w *World) Publish(event any) { w.Do(func() { w.system.EventStream.Publish(event) }) }
+
+// DeadLetter tells them of a message to pid that nobody gets, and its sender.
+func (w *World) DeadLetter(pid *actor.PID, message any) {
+	w.Do(func() { w.system.DeadLetter.SendUserMessage(pid, message) })
+}
+
+// Send sends to an actor of somebody else's, whose mailbox may be anything.
+func (w *World) Send(pid *actor.PID, message any) {
+	w.Do(func() { w.system.Root.Send(pid, message) })
+}
+
+// Do runs f, one after the other, on a goroutine that belongs to the world, and returns
+// when it has, or after Patience. While what goes before has not returned for that
+// long it does not wait at all, and f is run later; beyond Limit of these it is not,
+// which is logged.
+func (w *World) Do(f func()) {
+	c, late := w.add(f)
+	if late {
+		return
+	}
+	t := time.NewTimer(Patience)
+	defer t.Stop()
+	select {
+	case <-c.done:
+	case <-t.C:
+		w.mu.Lock()
+		first := !w.late && w.running
+		w.late = w.late || w.running
+		w.mu.Unlock()
+		if first {
+			w.log("a subscriber of the EventStream, or a mailbox, does not return: what comes next is told when it has", slog.Duration("since", Patience))
+		}
+	}
+}
+
+func (w *World) add(f func()) (c *call, late bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.late && len(w.waiting) >= Limit {
+		w.dropped++
+		return nil, true
+	}
+	c = &call{f: f, done: make(chan struct{})}
+	w.waiting = append(w.waiting, c)
+	if !w.running {
+		w.running = true
+		go w.run()
+	}
+	return c, w.late
+}
+
+// run does what waits, and ends.
+func (w *World) run() {
+	for {
+		w.mu.Lock()
+		if len(w.waiting) == 0 {
+			dropped := w.dropped
+			w.waiting, w.running, w.late, w.dropped = nil, false, false, 0
+			w.mu.Unlock()
+			if dropped > 0 {
+				w.log("events and dead letters were not told: a subscriber did not return", slog.Int("count", dropped))
+			}
+			return
+		}
+		c := w.waiting[0]
+		w.waiting[0] = nil
+		w.waiting = w.waiting[1:]
+		w.mu.Unlock()
+		w.call(c)
+	}
+}
+
+// call survives a function that ends its goroutine (runtime.Goexit), too.
+func (w *World) call(c *call) {
+	returned := false
+	defer func() {
+		p := recover()
+		close(c.done)
+		switch {
+		case p != nil:
+			w.log("a subscriber of the EventStream, or a mailbox, panicked", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+		case !returned:
+			go w.run()
+		}
+	}()
+	c.f()
+	returned = true
+}
+
+func (w *World) log(text string, attrs ...any) {
+	_ = Call(func() error { w.system.Logger().Error(text, attrs...); return nil })
+}

@@ -1,0 +1,122 @@
+package outside_test
+
+import (
+	"errors"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/remoting"
+)
+
+func TestCallMakesAPanicAnError(t *testing.T) {
+	want := errors.New("plain")
+	require.Equal(t, want, outside.Call(func() error { return want }))
+	require.ErrorContains(t, outside.Call(func() error { panic("boom") }), "panicked: boom")
+	v, err := outside.Get(func() (int, error) { panic("boom") })
+	require.Zero(t, v)
+	require.ErrorContains(t, err, "boom")
+}
+
+// stream is a system whose subscriber does what it is told.
+func stream(t *testing.T, do func(event any)) *outside.World {
+	t.Helper()
+	system := actor.NewActorSystem(remoting.LogTo(nil))
+	system.EventStream.Subscribe(do)
+	return outside.Of(system)
+}
+
+func TestWhatIsToldIsToldBeforeItReturnsAndInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got []any
+		w := stream(t, func(e any) {
+			time.Sleep(outside.Patience / 2)
+			got = append(got, e)
+			switch e {
+			case 1:
+				panic("a bug")
+			case 2:
+				runtime.Goexit()
+			}
+		})
+		for i := range 5 {
+			w.Publish(i)
+			require.Len(t, got, i+1)
+		}
+		require.Equal(t, []any{0, 1, 2, 3, 4}, got)
+	})
+}
+
+// One that hangs is waited for once; what comes meanwhile is told when it returns, in
+// order, within a bound.
+func TestOneThatHangsHoldsUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got []any
+		release := make(chan struct{})
+		w := stream(t, func(e any) {
+			if e == 0 {
+				<-release
+			}
+			got = append(got, e)
+		})
+		began := time.Now()
+		for i := range outside.Limit + 100 {
+			w.Publish(i)
+		}
+		require.Equal(t, outside.Patience, time.Since(began))
+		require.Empty(t, got)
+		close(release)
+		synctest.Wait()
+		require.Len(t, got, outside.Limit+1, "the one that hung, and the bound")
+		for i, e := range got {
+			require.Equal(t, i, e)
+		}
+		w.Publish("later")
+		require.Equal(t, "later", got[len(got)-1], "it is waited for again")
+	})
+}
+
+func TestOneThatCallsBackIsNotWaitedForByItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got []any
+		var w *outside.World
+		w = stream(t, func(e any) {
+			if e == "outer" {
+				w.Publish("inner")
+			}
+			got = append(got, e)
+		})
+		w.Publish("outer")
+		synctest.Wait()
+		time.Sleep(time.Second)
+		require.Equal(t, []any{"outer", "inner"}, got)
+	})
+}
+
+func TestALoggerWhoseCorePanicsLosesTheLine(t *testing.T) {
+	good, lines := observer.New(zap.InfoLevel)
+	l := outside.Logger(zap.New(zapcore.NewTee(good, angry{}))).With(zap.String("with", "it"))
+	l.Info("one", zap.Int("n", 1))
+	l.Debug("of a lower level")
+	require.Equal(t, 1, lines.Len())
+	require.Equal(t, map[string]any{"with": "it", "n": int64(1)}, lines.All()[0].ContextMap())
+}
+
+// angry is a core that panics.
+type angry struct{}
+
+func (angry) Enabled(zapcore.Level) bool                 { return true }
+func (a angry) With([]zapcore.Field) zapcore.Core        { return a }
+func (angry) Write(zapcore.Entry, []zapcore.Field) error { panic("the disk is on fire") }
+func (angry) Sync() error                                { panic("nor can it be put out") }
+func (a angry) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	return ce.AddCore(e, a)
+}

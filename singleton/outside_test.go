@@ -1,0 +1,272 @@
+package singleton_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/singleton"
+)
+
+// What code of users does at every place where it is called breaks off nothing: the
+// singleton is reached, moves, ends, and its mail is counted.
+
+// subscribe has f called for the first events that is says yes to.
+func subscribe(n *node, times int32, is func(any) bool, f func()) (called *atomic.Int32) {
+	called = &atomic.Int32{}
+	n.system.EventStream.Subscribe(func(e any) {
+		if is(e) && called.Add(1) <= times {
+			f()
+		}
+	})
+	return called
+}
+
+func kindIs(k singleton.EventKind) func(any) bool {
+	return func(e any) bool { ev, ok := e.(singleton.Event); return ok && ev.Kind == k }
+}
+
+// goesOn checks that the singleton of a and b works, moves from a to b, and ends.
+func goesOn(t *testing.T, c *cluster, a, b *node, ma, mb *singleton.Manager) {
+	t.Helper()
+	a.mustAsk(ma.PID(), 1)
+	b.mustAsk(mb.PID(), 2)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	require.NoError(t, ma.Stop(ctx), "%+v", ma.Status())
+	b.mustAsk(mb.PID(), 3)
+	require.NoError(t, mb.Stop(ctx), "%+v", mb.Status())
+	require.Zero(t, c.log.running())
+}
+
+func TestSubscribersThatPanicHangOrCallBack(t *testing.T) {
+	for name, do := range map[string]func(*singleton.Manager, chan struct{}){
+		"panic": func(*singleton.Manager, chan struct{}) { panic("a subscriber's bug") },
+		"hang":  func(_ *singleton.Manager, release chan struct{}) { <-release },
+		"call back": func(m *singleton.Manager, _ chan struct{}) {
+			m.Resume()
+			_ = m.Status()
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			_, _ = singleton.Ask[done](ctx, m, job{"subscriber", 50})
+		},
+	} {
+		for _, kind := range []singleton.EventKind{singleton.BecameHost, singleton.ChildEnded, singleton.Released, singleton.HandedOver} {
+			t.Run(fmt.Sprint(name, " at ", kind), func(t *testing.T) {
+				bubble(t, func(t *testing.T, c *cluster) {
+					a, b := c.node("a"), c.node("b")
+					release := make(chan struct{})
+					c.atEnd(func() { close(release) })
+					var self atomic.Pointer[singleton.Manager]
+					called := subscribe(a, 1, kindIs(kind), func() {
+						for self.Load() == nil { // Start has not returned yet
+							time.Sleep(time.Millisecond)
+						}
+						do(self.Load(), release)
+					})
+					ma := a.run("x", singleton.WithBackoff(100*time.Millisecond, time.Second))
+					self.Store(ma)
+					until(t, time.Second, "hosts", active(ma))
+					mb := b.run("x")
+					time.Sleep(time.Second)
+					if kind == singleton.Released {
+						ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+						defer cancel()
+						require.NoError(t, mb.Stop(ctx))
+						require.NoError(t, ma.Stop(ctx), "%+v", ma.Status())
+						mb = b.run("x")
+						b.mustAsk(mb.PID(), 1)
+					} else {
+						goesOn(t, c, a, b, ma, mb)
+					}
+					require.NotZero(t, called.Load())
+				})
+			})
+		}
+	}
+}
+
+// protoactor tells of a child's failure before it stops the child.
+func TestASubscriberOfFailuresThatPanics(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a, b := c.node("a"), c.node("b")
+		called := subscribe(a, 1, func(e any) bool { _, ok := e.(*actor.SupervisorEvent); return ok }, func() { panic("a subscriber's bug") })
+		c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
+			if j, ok := ctx.Message().(job); ok && j.Number == 100 {
+				panic("a child's bug")
+			}
+			return false
+		}
+		ma := a.run("x")
+		until(t, time.Second, "hosts", active(ma))
+		mb := b.run("x")
+		a.system.Root.Send(ma.PID(), job{"a", 100})
+		time.Sleep(time.Second)
+		require.NotZero(t, called.Load())
+		goesOn(t, c, a, b, ma, mb)
+	})
+}
+
+// A flush that is broken off would lose what waits behind, uncounted.
+func TestASubscriberOfDeadLettersThatPanics(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		p, a := c.node("p"), c.node("a")
+		called := subscribe(p, 1000, func(e any) bool { _, ok := e.(*actor.DeadLetterEvent); return ok }, func() { panic("a subscriber's bug") })
+		mp := p.run("x", singleton.WithProxyOnly(), singleton.WithBuffer(11, singleton.DropNewest))
+		time.Sleep(time.Second)
+		p.system.Root.Send(mp.PID(), make(chan int)) // can't travel
+		for i := range 15 {
+			p.system.Root.Send(mp.PID(), job{"p", i + 1})
+		}
+		time.Sleep(time.Second)
+		require.Equal(t, 11, mp.Status().Buffered)
+		require.Equal(t, 5, mp.Status().Dropped)
+		ma := a.run("x")
+		until(t, 5*time.Second, "delivered", func() bool { return mp.Status().Buffered == 0 })
+		time.Sleep(time.Second)
+		got := 0
+		for _, l := range c.log.snapshot() {
+			got += len(l.jobs)
+		}
+		require.Equal(t, 10, got)
+		require.Equal(t, 1, mp.Status().Undeliverable)
+		require.EqualValues(t, 6, called.Load())
+		p.mustAsk(mp.PID(), 1)
+		_ = ma
+	})
+}
+
+// angryCore is a zap core that panics.
+type angryCore struct{ lines *atomic.Int32 }
+
+func (angryCore) Enabled(zapcore.Level) bool          { return true }
+func (a angryCore) With([]zapcore.Field) zapcore.Core { return a }
+func (angryCore) Sync() error                         { return nil }
+func (a angryCore) Write(zapcore.Entry, []zapcore.Field) error {
+	a.lines.Add(1)
+	panic("a logger's bug")
+}
+func (a angryCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	return ce.AddCore(e, a)
+}
+
+// angryBox is a mailbox that panics once it is used.
+type angryBox struct {
+	actor.Mailbox
+	calls *atomic.Int32
+}
+
+func (b angryBox) PostUserMessage(m any) {
+	if b.calls.Add(1) == 1 {
+		panic("a mailbox's bug")
+	}
+	b.Mailbox.PostUserMessage(m)
+}
+
+func TestLoggersJournalsAndMailboxesThatPanic(t *testing.T) {
+	var lines, passes, posts atomic.Int32
+	for name, x := range map[string]struct {
+		calls  *atomic.Int32
+		option singleton.Option
+	}{
+		"logger": {&lines, singleton.WithLogger(zap.New(angryCore{&lines}))},
+		"journal": {&passes, singleton.WithJournal(func(string, lease.Token, time.Duration) {
+			passes.Add(1)
+			panic("a journal's bug")
+		})},
+		"mailbox": {&posts, singleton.WithMailbox(func() actor.Mailbox { return angryBox{actor.Unbounded()(), &posts} })},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, c *cluster) {
+				a, b := c.node("a"), c.node("b")
+				ma := a.run("x", x.option)
+				until(t, time.Second, "hosts", active(ma))
+				mb := b.run("x", x.option)
+				_, err := singleton.Ask[done](t.Context(), ma, job{"a", 0})
+				if name == "mailbox" {
+					require.ErrorIs(t, err, singleton.ErrUndeliverable)
+					require.Equal(t, 1, ma.Status().Undeliverable)
+				} else {
+					require.NoError(t, err, "the message is handled")
+					require.Equal(t, 1, ma.Status().Lives)
+				}
+				goesOn(t, c, a, b, ma, mb)
+				require.NotZero(t, x.calls.Load())
+			})
+		})
+	}
+}
+
+// rude is a lease of a user's that panics at one method, the first time.
+type rude struct {
+	lease.Lease
+	at    string
+	calls atomic.Int32
+}
+
+func (r *rude) boom(at string) {
+	if at == r.at && r.calls.Add(1) == 1 {
+		panic("a bug of " + at)
+	}
+}
+
+func (r *rude) Acquire(ctx context.Context) (bool, error) {
+	r.boom("Acquire")
+	return r.Lease.Acquire(ctx)
+}
+func (r *rude) Release(ctx context.Context) error     { r.boom("Release"); return r.Lease.Release(ctx) }
+func (r *rude) OnLost(f func(lease.Loss)) func() bool { r.boom("OnLost"); return r.Lease.OnLost(f) }
+func (r *rude) OnFree(f func()) func() bool {
+	r.boom("OnFree")
+	w, _ := lease.As[lease.Waiter](r.Lease)
+	return w.OnFree(f)
+}
+func (r *rude) Wait(ctx context.Context) error {
+	w, _ := lease.As[lease.Waiter](r.Lease)
+	return w.Wait(ctx)
+}
+func (r *rude) Term() (lease.Term, bool) {
+	r.boom("Term")
+	t, _ := lease.As[lease.Termed](r.Lease)
+	return t.Term()
+}
+func (r *rude) Holder(ctx context.Context) (lease.Record, bool, error) {
+	r.boom("Holder")
+	h, _ := lease.As[lease.HolderFinder](r.Lease)
+	return h.Holder(ctx)
+}
+
+func TestLeasesThatPanic(t *testing.T) {
+	for _, at := range []string{"Acquire", "Release", "OnLost", "OnFree", "Term", "Holder"} {
+		t.Run(at, func(t *testing.T) {
+			bubble(t, func(t *testing.T, c *cluster) {
+				a, b := c.node("a"), c.node("b")
+				rudely := func(n *node) (*rude, *singleton.Manager) {
+					h, err := n.keeper.Lease("singleton/x")
+					require.NoError(t, err)
+					r := &rude{Lease: h, at: at}
+					return r, n.run("x", singleton.WithLease(r), singleton.WithBackoff(100*time.Millisecond, time.Second))
+				}
+				ra, ma := rudely(a)
+				until(t, 10*time.Second, "hosts", active(ma))
+				rb, mb := rudely(b)
+				b.mustAsk(mb.PID(), 1)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				require.NoError(t, ma.Stop(ctx), "%+v", ma.Status())
+				until(t, ttl+10*time.Second, "takes over", active(mb))
+				b.mustAsk(mb.PID(), 2)
+				require.NoError(t, mb.Stop(ctx), "%+v", mb.Status())
+				require.NotZero(t, ra.calls.Load()+rb.calls.Load())
+			})
+		})
+	}
+}
