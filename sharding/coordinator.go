@@ -21,7 +21,7 @@ import (
 // it decides becomes true only as the leases move. Its own state is about orders
 // under way, and a new coordinator does without it.
 //
-//	records, members, Report, Depart ──soon──▶ decide: Strategy.Target, Plan ──▶ Order
+//	records, members, Report, Depart ──soon──▶ decide: Strategy.Target ──▶ order: Plan ──▶ Order
 type coordinator struct {
 	r    *Region
 	g    singleton.Guarded
@@ -41,6 +41,9 @@ type coordinator struct {
 	wakeAt   time.Duration
 	wake     lease.Timer
 	number   int
+	question *question // that the strategy has not answered yet
+	changed  bool      // something has, since it was asked
+	failing  bool      // it did not answer the last time
 }
 
 // underWay is an order that was given.
@@ -112,6 +115,8 @@ func (c *coordinator) Receive(ctx actor.Context) {
 		c.soon(decideSoon)
 	case *countChecked:
 		c.onCount(msg)
+	case *answered:
+		c.onAnswer(msg)
 	case *decideDue:
 		if msg.number == c.number {
 			c.wake = nil

@@ -2,7 +2,6 @@ package sharding
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -56,16 +55,31 @@ func (c *coordinator) decide() {
 		return // its completion is a change
 	}
 	now := c.now()
+	switch q := c.question; {
+	case q == nil:
+		c.ask(c.view(c.r.table.all()), now)
+	case now >= q.until:
+		v := c.view(c.r.table.all())
+		c.order(v, c.without(v, errNoAnswer))
+	default:
+		c.changed = true
+	}
+	c.soon(decideEvery)
+}
+
+// order gives the next orders that lead to a target, which is about the shards as they
+// were asked about. Those that have changed hands since are asked about again.
+func (c *coordinator) order(asked View, target []string) {
+	now := c.now()
 	standings := c.r.table.all()
 	v := c.view(standings)
+	for i, owner := range v.Owners {
+		if owner != asked.Owners[i] {
+			target[i] = owner
+		}
+	}
 	c.settleOrders(v, standings, now)
 	calm := c.calm(v, now)
-	target, err := c.target(v)
-	if err != nil {
-		c.log.Error("the strategy failed: nothing is moved", zap.Error(err))
-		c.soon(time.Second)
-		return
-	}
 	c.divert(v, target, now)
 	given := make(map[int]Order, len(c.underWay))
 	for i, o := range c.underWay {
@@ -83,7 +97,6 @@ func (c *coordinator) decide() {
 		}
 	}
 	c.give(orders, standings, now)
-	c.soon(decideEvery)
 }
 
 // divert gives shards that need a host now, and are meant for a node that does not
@@ -152,21 +165,6 @@ func (c *coordinator) calm(v View, now time.Duration) bool {
 
 func leavingNow(v View, incarnation string) bool {
 	return slices.ContainsFunc(v.Hosts, func(h Host) bool { return h.Incarnation == incarnation && h.Leaving })
-}
-
-// target asks the user's strategy.
-func (c *coordinator) target(v View) (target []string, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("it panicked: %v", p)
-		}
-	}()
-	v.Hosts, v.Owners = slices.Clone(v.Hosts), slices.Clone(v.Owners) // it may write to them
-	target = slices.Clone(c.r.set.strategy.Target(v))
-	if len(target) != len(v.Owners) {
-		return nil, fmt.Errorf("it returned %d targets for %d shards", len(target), len(v.Owners))
-	}
-	return target, nil
 }
 
 // settleOrders forgets what was done, what can't be done any more, and what took

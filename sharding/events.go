@@ -45,10 +45,15 @@ const (
 	// NotRemembered: the store of remembered entities failed for Reason; it is tried
 	// again.
 	NotRemembered
+	// StrategyFailed: the Strategy panicked, gave no usable answer, or gave none within
+	// 2 s, as Reason says. Until it does, shards that nobody holds, and those of hosts
+	// that leave, are spread evenly, and no other is moved. Told once by a coordinator
+	// each time that this begins.
+	StrategyFailed
 )
 
 var eventNames = [...]string{"", "hosted", "handed off", "released", "lost", "not stopping", "yielded", "entity crashed", "cold start",
-	"order not kept", "coordinating", "count mismatch", "not remembered"}
+	"order not kept", "coordinating", "count mismatch", "not remembered", "strategy failed"}
 
 // String returns the kind's name in lower case.
 func (k EventKind) String() string {

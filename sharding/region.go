@@ -56,6 +56,7 @@ type Region struct {
 	waiting  atomic.Int64
 	active   atomic.Int64
 	evict    atomic.Bool // an eviction is asked for
+	asked    atomic.Bool // the strategy is, and has not answered
 	counts   tally
 	moves    moves
 	over     atomic.Bool

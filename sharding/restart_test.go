@@ -209,4 +209,3 @@ func TestOfTwoNumbersOfShardsAtOnceOneWins(t *testing.T) {
 		})
 	}
 }
-

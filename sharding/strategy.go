@@ -35,7 +35,9 @@ type View struct {
 
 // Strategy says where shards are to be. It is pure: the same View gives the same
 // answer, on every node. The coordinator moves a bounded number of shards at a
-// time (Plan) and asks again when anything changed.
+// time (Plan) and asks again when anything changed. It is called on a goroutine of its
+// own, once at a time on a node, and has 2 s to answer; beyond that, and if it fails,
+// see StrategyFailed.
 type Strategy interface {
 	// Target returns for each shard the incarnation of the host that is to hold
 	// it; empty for no opinion: whoever holds it keeps it, and if nobody does it

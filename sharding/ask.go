@@ -1,0 +1,105 @@
+package sharding
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// This file asks the user's strategy, which may take its time, panic, or never return.
+// It runs on a goroutine of its own, once at a time on a node: a call that hangs is
+// left behind, and no other is made before it has returned.
+
+// answersWithin is how long a strategy may take.
+const answersWithin = 2 * time.Second
+
+// errNoAnswer is why a strategy is not waited for any longer.
+var errNoAnswer = fmt.Errorf("no answer within %v", answersWithin)
+
+var errStillAsked = errors.New("it has not answered an earlier coordinator yet")
+
+// question is what the strategy was asked, and until when it is waited for.
+type question struct {
+	view  View
+	until time.Duration
+}
+
+// answered is what it said.
+type answered struct {
+	to     *question
+	target []string
+	err    error
+}
+
+// ask has the strategy asked.
+func (c *coordinator) ask(v View, now time.Duration) {
+	if !c.r.asked.CompareAndSwap(false, true) {
+		c.order(v, c.without(v, errStillAsked))
+		return
+	}
+	q := &question{v, now + answersWithin}
+	c.question = q
+	st := c.r.set.strategy
+	go func() { // nobody waits for it, as it may hang
+		a := &answered{to: q}
+		a.err = contain(func() (err error) { a.target, err = target(st, v); return err })
+		c.r.asked.Store(false)
+		c.tell(a)
+	}()
+}
+
+// onAnswer decides by what the strategy said, if that did not come too late.
+func (c *coordinator) onAnswer(a *answered) {
+	if a.to != c.question {
+		return
+	}
+	late, again := c.now() >= a.to.until, c.changed
+	c.question, c.changed = nil, false
+	switch {
+	case !c.g.CheckAlive():
+		return
+	case a.err != nil:
+		v := c.view(c.r.table.all())
+		c.order(v, c.without(v, a.err))
+	case late:
+		again = true
+	default:
+		c.failing = false
+		c.order(a.to.view, a.target)
+	}
+	if again {
+		c.soon(0)
+	}
+}
+
+// target asks a strategy.
+func target(st Strategy, v View) ([]string, error) {
+	shards := len(v.Owners)
+	v.Hosts, v.Owners = slices.Clone(v.Hosts), slices.Clone(v.Owners) // it may write to them
+	target := slices.Clone(st.Target(v))
+	if len(target) != shards {
+		return nil, fmt.Errorf("it returned %d targets for %d shards", len(target), shards)
+	}
+	return target, nil
+}
+
+// without is the target where the strategy has none: what has a host that stays is left
+// there, and the rest goes where Balanced puts it, so that no shard is down for want of
+// an opinion. It is told once for each time that the strategy begins to fail.
+func (c *coordinator) without(v View, why error) []string {
+	if !c.failing {
+		c.failing = true
+		c.log.Error("the strategy failed: shards without a host are spread evenly, no other is moved", zap.Error(why))
+		c.r.event(Event{Kind: StrategyFailed, Shard: -1, Token: c.g.Token(), Reason: why})
+	}
+	target := Balanced{}.Target(v)
+	for i, owner := range v.Owners {
+		if owner != "" && !leavingNow(v, owner) {
+			target[i] = owner
+		}
+	}
+	return target
+}
