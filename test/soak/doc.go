@@ -12,6 +12,7 @@
 //			go run ./test/soak shardkills [-n 10] [-ttl 2s] [-nodes 4] [-shards 256] [-rate 2000]
 //			go run ./test/soak shards     [-n 10000] [-ttl 5s] [-nodes 4]
 //			go run ./test/soak load       [-for 30m] [-rate 800] [-seed N]
+//			go run ./test/soak reshard    [-entities 400] [-nodes 3] [-ttl 2s] [-changes 8,32,16,2]
 //			go run ./test/soak congestion    [-for 55s] [-seed N] [-part 0]
 //			go run ./test/soak backlog       [-n 300000] [-sizes 10000,1000000] [-what both] [-quick]
 //			go run ./test/soak slowlink      [-entities 10000] [-for 30s] [-only narrow] [-seed N]
@@ -43,6 +44,9 @@
 //		  - load: for long, entities are asked, stopped for idleness and for room, and
 //		    started again, while shards and singletons move. What was lost, doubled or
 //		    reordered, and whether goroutines, heap, open files or sessions grow.
+//	  - reshard: the number of shards is changed while no node runs the type, several
+//	    times, and whoever moves what is remembered is killed (kill -9) in the middle.
+//	    Whether every remembered entity runs again, once, in its shard.
 //	  - congestion: shards move under a load of messages while every link gets slow, and
 //	    once while the link from the old host to the new one is stalled. How many bytes go
 //	    over the links for each message, and how soon after healing asks are answered as
@@ -71,6 +75,7 @@
 //	           cluster_node.go, cluster_load.go: in each    cluster_wire.go: what is said
 //	           cluster_journal.go: what is noted            cluster_judge.go: what that means
 //	        ─▶ shard_rolling.go, shard_kills.go, shard_many.go ─▶ cluster.go
+//	        ─▶ reshard.go ─▶ cluster.go    reshard_judge.go: where and when entities ran
 //	           shard_node.go, shard_load.go: in each    shard_wire.go: what is said
 //	           shard_view.go: who hosts what            shard_judge.go: what that means
 //	        ─▶ load.go ─▶ shard_rolling.go    load_node.go: in each    load_judge.go: what grew

@@ -15,10 +15,14 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/backends/etcd"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/sharding/etcdstore"
 	"github.com/holdfast-go/holdfast/singleton"
 	lab "github.com/holdfast-go/holdfast/test/cluster"
 )
@@ -49,7 +53,7 @@ func runShardNode(arg, common string) error {
 	if err := json.Unmarshal([]byte(common), &n.set); err != nil {
 		return fmt.Errorf("%s=%q: %w", shardEnv, common, err)
 	}
-	n.ids = entityIDs(n.set.Shards, n.set.Each)
+	n.ids = n.set.entities()
 	n.leaks.kinds = os.Getenv(leakEnv)
 	var err error
 	if n.life, err = lifeOf(n.Journal); err == nil {
@@ -132,6 +136,13 @@ func (n *shardNode) host() (err error) {
 	if n.set.Idle > 0 {
 		opts = append(opts, sharding.WithPassivation(n.set.Idle), sharding.WithMaxActive(n.set.MaxActive))
 	}
+	if n.set.Remembered > 0 {
+		store, err := n.remembering()
+		if err != nil {
+			return err
+		}
+		opts = append(opts, sharding.WithRemember(store, 0))
+	}
 	if n.Index >= n.set.Hosts {
 		opts = append(opts, sharding.WithProxyOnly())
 	}
@@ -144,6 +155,19 @@ func (n *shardNode) host() (err error) {
 		go n.weighOn()
 	}
 	return err
+}
+
+// remembering makes the store of remembered entities.
+func (n *shardNode) remembering() (sharding.EntityStore, error) {
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{n.Endpoint}, Logger: zap.NewNop()})
+	if err != nil {
+		return nil, err
+	}
+	leases, err := etcd.New(client)
+	if err != nil {
+		return nil, err
+	}
+	return etcdstore.New(client, leases)
 }
 
 func (n *shardNode) onEvent(event any) {
@@ -194,6 +218,7 @@ type shardRecorder struct {
 	node  *shardNode
 	shard uint16
 	token uint64
+	id    string
 }
 
 // Receive implements actor.Actor.
@@ -204,17 +229,27 @@ func (r *shardRecorder) Receive(ctx actor.Context) {
 		if !ok {
 			panic("the recorder must run as an entity")
 		}
-		r.shard, r.token = uint16(e.Shard()), uint64(e.Token())
+		r.shard, r.token, r.id = uint16(e.Shard()), uint64(e.Token()), e.ID()
+		r.noteLife(entityBegan)
 		r.node.active.Add(1)
 		r.node.leaks.one()
 	case *actor.Stopped:
 		r.node.active.Add(-1)
+		r.noteLife(entityEnded)
 	case parcel:
 		r.note(entry{sender: msg.Sender, seq: msg.Seq, sent: time.Duration(msg.Sent)})
 		ctx.Respond(receipt{msg.Sender, msg.Seq, r.token})
 	case ask:
 		r.note(entry{sent: time.Duration(msg.Sent)})
 		ctx.Respond(answer{Token: r.token})
+	}
+}
+
+// noteLife notes a beginning or an end of an entity that is remembered.
+func (r *shardRecorder) noteLife(kind entryKind) {
+	var number uint32
+	if _, err := fmt.Sscanf(r.id, "e%d", &number); err == nil && r.node.set.Remembered > 0 {
+		r.node.journal.note(entry{at: lab.Now(), kind: kind, name: r.shard, token: r.token, sender: number})
 	}
 }
 

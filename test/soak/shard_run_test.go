@@ -28,6 +28,7 @@ func TestShortFormsOfShards(t *testing.T) {
 		{"rolling", rolling, []string{"-nodes", "2", "-shards", "32", "-rate", "400"}, 9},
 		{"shardkills", shardKills, []string{"-n", "1", "-nodes", "3", "-shards", "32", "-rate", "300"}, 4},
 		{"shards", shardsCheck, []string{"-n", "200", "-nodes", "3", "-ttl", "2s"}, 12},
+		{"reshard", reshard, []string{"-entities", "120", "-nodes", "2", "-changes", "8,32,2"}, 6},
 		{"load", loadCheck, []string{"-for", "20s", "-rate", "400"}, 14},
 	} {
 		t.Run(c.name, func(t *testing.T) {

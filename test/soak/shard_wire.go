@@ -26,6 +26,8 @@ type shardSettings struct {
 
 	Idle      time.Duration // entities that are, for so long, are stopped; 0: none
 	MaxActive int           // entities that run on a node; 0: no bound
+
+	Remembered int // entities, e0 and on, in place of Each, that are remembered in etcd; 0: none are
 }
 
 // inherit has the processes that are started from now on inherit s.
@@ -51,6 +53,8 @@ const (
 	coordinating                        // this node is in charge
 	disordered                          // a move after which order is not known to be kept
 	sweepAnswered                       // an ask of a sweep had its answer
+	entityBegan                         // of what is remembered: sender is its number
+	entityEnded                         // likewise
 )
 
 // entityIDs returns ids of so many entities for each shard: those of shard i stand
@@ -64,6 +68,18 @@ func entityIDs(shards, each int) []string {
 			has[i]++
 			missing--
 		}
+	}
+	return ids
+}
+
+// entities are the ids of all that are asked.
+func (s shardSettings) entities() []string {
+	if s.Remembered == 0 {
+		return entityIDs(s.Shards, s.Each)
+	}
+	ids := make([]string, s.Remembered)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("e%d", i)
 	}
 	return ids
 }
