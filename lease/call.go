@@ -1,6 +1,9 @@
 package lease
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // This file takes single requests to the store.
 
@@ -8,19 +11,24 @@ import "context"
 // life, and safe from a store that panics or does not honour its context. It
 // must be called without the lock, on a goroutine of k.wg.
 func call[T any](k *Keeper, f func(context.Context) (T, error)) (T, error) {
-	v, err := callOnce(k, f)
+	return callWithin(k, k.cfg.AttemptTimeout, f)
+}
+
+// callWithin is call with a bound of its own.
+func callWithin[T any](k *Keeper, limit time.Duration, f func(context.Context) (T, error)) (T, error) {
+	v, err := callOnce(k, limit, f)
 	k.heed(err)
 	return v, err
 }
 
-func callOnce[T any](k *Keeper, f func(context.Context) (T, error)) (T, error) {
+func callOnce[T any](k *Keeper, limit time.Duration, f func(context.Context) (T, error)) (T, error) {
 	type reply struct {
 		v   T
 		err error
 	}
 	ctx, cancel := context.WithCancelCause(k.ctx)
 	defer cancel(nil)
-	defer k.clock.AfterFunc(k.cfg.AttemptTimeout, func() { cancel(noAnswer(k.cfg.AttemptTimeout)) }).Stop()
+	defer k.clock.AfterFunc(limit, func() { cancel(noAnswer(limit)) }).Stop()
 	ch := make(chan reply, 1)
 	k.calls.Go(func() {
 		var r reply
@@ -40,7 +48,7 @@ func callOnce[T any](k *Keeper, f func(context.Context) (T, error)) (T, error) {
 	// The store was told to end. What it has to say to that, say which part of a
 	// batch was done, counts if it comes at once.
 	over := make(chan struct{})
-	grace := k.clock.AfterFunc(k.cfg.AttemptTimeout/10, func() { close(over) })
+	grace := k.clock.AfterFunc(limit/10, func() { close(over) })
 	defer grace.Stop()
 	select {
 	case r := <-ch:

@@ -46,7 +46,9 @@ type Config struct {
 
 	// AttemptTimeout bounds each request to the store: its context ends then. A
 	// store that does not heed its context is given up a tenth later. Default
-	// TTL/4, at most 5 s.
+	// TTL/4, at most 5 s. For a lease with a shorter TTL (WithTTL) its session is
+	// opened and renewed by requests of a quarter of that TTL at the most, so that
+	// it outlives one that stalls.
 	AttemptTimeout time.Duration
 	// OperationTimeout bounds Acquire, Release, Offer, Transfer and Adopt for their
 	// caller, with all retries and the time spent behind other operations of the
@@ -55,7 +57,8 @@ type Config struct {
 	// itself, each within its AttemptTimeout. Default: the TTL.
 	OperationTimeout time.Duration
 	// RetryMax is the longest pause between retries of a failing store; they
-	// begin at a tenth of it. Default 1 s.
+	// begin at a tenth of it. Default 1 s. Renewals are repeated at most a tenth of
+	// their TTL apart.
 	RetryMax time.Duration
 
 	// Warm keeps a session of the TTL open that has room, from the start and
@@ -191,6 +194,21 @@ func (c Config) checkTTL(field string, ttl time.Duration, lim Limits) error {
 
 func (c Config) renewEvery(ttl time.Duration) time.Duration {
 	return time.Duration(float64(ttl) * c.RenewFraction)
+}
+
+// attempt bounds a request to open or renew a session of ttl.
+func (c Config) attempt(ttl time.Duration) time.Duration {
+	if ttl >= c.TTL {
+		return c.AttemptTimeout
+	}
+	return min(c.AttemptTimeout, ttl/4)
+}
+
+// repeatIn is the pause, before jitter, after a number of failed renewals of a
+// session of ttl.
+func (c Config) repeatIn(ttl time.Duration, failures int) time.Duration {
+	most := min(c.RetryMax, ttl/10)
+	return min(most, most/10<<min(failures-1, 10))
 }
 
 func (c Config) margin(ttl time.Duration) time.Duration {

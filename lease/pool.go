@@ -114,7 +114,7 @@ func (k *Keeper) open(p *pool) (*session, error) {
 		clock:   k.clock, kick: k.kick, pool: p, handles: map[*Handle]struct{}{}, pending: 1,
 	}
 	sent := k.clock.Now()
-	g, err := call(k, func(ctx context.Context) (Grant, error) { return k.store.OpenSession(ctx, s.Session) })
+	g, err := callWithin(k, k.cfg.attempt(p.ttl), func(ctx context.Context) (Grant, error) { return k.store.OpenSession(ctx, s.Session) })
 	if err == nil {
 		err = g.Err
 	}
@@ -212,25 +212,31 @@ func (k *Keeper) closeSessionLocked(s *session) {
 }
 
 // renewDue renews sessions marked as renewing: a batch that hangs holds up no
-// other.
+// other. A batch is of one TTL, so that each is given as long as its TTL allows.
 func (k *Keeper) renewDue(due []*session) {
-	for batch := range slices.Chunk(due, k.batch()) {
-		k.wg.Go(func() { k.renew(batch) })
+	alike := map[time.Duration][]*session{}
+	for _, s := range due {
+		alike[s.TTL] = append(alike[s.TTL], s)
+	}
+	for _, ss := range alike {
+		for batch := range slices.Chunk(ss, k.batch()) {
+			k.wg.Go(func() { k.renew(batch) })
+		}
 	}
 }
 
 // renew asks the store to extend sessions and takes up each answer. A failure
-// is no loss: it is retried, soon and then at most RetryMax apart, until the
-// deadline.
+// is no loss: it is retried, soon and then less often, until the deadline.
 func (k *Keeper) renew(ss []*session) {
 	asked := make([]Session, len(ss))
 	k.mu.Lock()
+	limit := k.cfg.attempt(ss[0].TTL) // they are alike
 	for i, s := range ss {
 		asked[i] = s.Session
 	}
 	k.mu.Unlock()
 	sent := k.clock.Now() // before the request, whatever the reply takes
-	grants, err := call(k, func(ctx context.Context) ([]Grant, error) { return k.store.Renew(ctx, asked) })
+	grants, err := callWithin(k, limit, func(ctx context.Context) ([]Grant, error) { return k.store.Renew(ctx, asked) })
 	if err == nil && len(grants) != len(ss) {
 		err = errors.New("the store answered with a wrong number of grants")
 	}
@@ -266,7 +272,7 @@ func (k *Keeper) renew(ss []*session) {
 				k.log.Warn("renewal failed, trying again until the deadline", zap.Int64("session", int64(s.ID)),
 					zap.Int("leases", len(s.handles)), zap.Duration("left", left), zap.Error(g.Err))
 			}
-			pause := min(k.cfg.RetryMax, k.cfg.RetryMax/10<<min(s.failures-1, 10))
+			pause := k.cfg.repeatIn(s.TTL, s.failures)
 			s.renewAt = now.Mono + time.Duration(float64(pause)*(0.5+mrand.Float64()/2))
 		default:
 			s.failures, s.renewed = 0, sent.Mono

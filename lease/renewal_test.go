@@ -62,3 +62,46 @@ func TestAnOvertakenFailureIsNoTrouble(t *testing.T) {
 		require.NoError(t, a.Health(t.Context()), "the latest renewal that was answered succeeded")
 	})
 }
+
+// A lease with a shorter TTL than its Keeper's outlives one renewal that stalls,
+// and the shortest there is does, too.
+func TestAShortLeaseOutlivesAStalledRenewal(t *testing.T) {
+	for _, short := range []time.Duration{lease.MinTTL, time.Second, 5 * time.Second, ttl} {
+		t.Run(short.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T, store *memory.Store) {
+				a := start(t, store, "a")
+				l := a.hold("short", lease.WithTTL(short))
+				lost := watchLosses(l)
+				a.store.SetRule(firstRenewal(faultstore.Fault{Kind: faultstore.Drop, Hang: true}))
+				time.Sleep(5 * short)
+				require.Positive(t, a.store.Injected(faultstore.Renew))
+				require.Empty(t, lost.all())
+				require.True(t, l.CheckAlive())
+			})
+		})
+	}
+}
+
+// Sessions of unlike TTLs are not renewed by one request: how long it may take
+// would be right for one of them only.
+func TestUnlikeTTLsAreRenewedApart(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		a := start(t, store, "a", func(c *lease.Config) { c.Jitter, c.RenewFraction = -1, 0.5 })
+		for _, name := range manyNames(3) {
+			a.hold("long/"+name, lease.WithOwnSession())
+			a.hold("short/"+name, lease.WithOwnSession(), lease.WithTTL(ttl/2))
+		}
+		var batches atomic.Int64
+		a.store.SetRule(func(c faultstore.Call) faultstore.Fault {
+			if c.Op == faultstore.Renew {
+				batches.Add(1)
+				if len(c.Sessions) != 3 {
+					t.Errorf("%d sessions in one request", len(c.Sessions))
+				}
+			}
+			return faultstore.Fault{}
+		})
+		time.Sleep(2*ttl + time.Second)
+		require.EqualValues(t, 4+8, batches.Load())
+	})
+}
