@@ -7,6 +7,7 @@ import (
 	"iter"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // NameStore is a backend that knows no sessions: each name has a TTL of its own.
@@ -57,7 +58,8 @@ func WithPerNameClock(c Clock) PerNameOption {
 }
 
 // WithPerNameConcurrency bounds how many requests one call makes at once; 16 by
-// default, also if n is not positive.
+// default, also if n is not positive. Of a renewal, requests that have been under
+// way for a 64th of the TTL do not count: names that hang hold up no others.
 func WithPerNameConcurrency(n int) PerNameOption {
 	return func(p *perName) {
 		if n > 0 {
@@ -87,7 +89,7 @@ func WithPerNameConcurrency(n int) PerNameOption {
 //     lands after the session ended stands for one TTL.
 //   - If it is not known whether some name was renewed, Grant.Err says so for
 //     its session. Limits.NamesPerSession is therefore 1 unless the backend says
-//     otherwise: a failing name holds up no other.
+//     otherwise: a failing name holds up no other, nor does one that hangs.
 //   - An error of Acquire, Release or Transfer ends the renewing of what the call
 //     was to supersede or to give up, as its caller can't trust in it any more.
 //   - Transfer does not look at the target's session. The target's Store renews
@@ -148,19 +150,38 @@ func (p *perName) check(ctx context.Context, op string) error {
 }
 
 // each runs f(0) … f(n-1), at most width at once, and returns when all have.
-func (p *perName) each(n int, f func(i int)) {
+func (p *perName) each(n int, f func(i int)) { p.eachPatiently(n, 0, f) }
+
+// eachPatiently is each, but what has been running for longer than patience does
+// not count any more: something else is run beside it. 0: it does for ever.
+func (p *perName) eachPatiently(n int, patience time.Duration, f func(i int)) {
 	if n == 1 {
 		f(0)
 		return
 	}
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	for range min(n, p.width) {
-		wg.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+	var work func()
+	work = func() {
+		for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+			if patience <= 0 || n <= p.width {
 				f(i)
+				continue
 			}
-		})
+			wg.Add(1) // for who takes over
+			relief := p.clock.AfterFunc(patience, func() {
+				defer wg.Done()
+				work()
+			})
+			f(i)
+			if !relief.Stop() {
+				return
+			}
+			wg.Done()
+		}
+	}
+	for range min(n, p.width) {
+		wg.Go(work)
 	}
 	wg.Wait()
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
+	"time"
 )
 
 // This file asks the backend, and keeps the books of what it answered.
@@ -101,7 +103,13 @@ func (p *perName) catchUp(ctx context.Context, s Session, won []Held) error {
 	return errors.Join(errs...)
 }
 
-// Renew renews every name of every session, also if some fail.
+// renewalShare is the share of the TTL after which a renewal that is under way
+// holds up no other. A Keeper gives up all of them after a quarter of the TTL: by
+// then sixteen times as many as are allowed at once may have hung.
+const renewalShare = 64
+
+// Renew renews every name of every session, also if some fail. Names whose last
+// renewal failed come last.
 func (p *perName) Renew(ctx context.Context, sessions []Session) ([]Grant, error) {
 	if err := p.check(ctx, "renew"); err != nil {
 		return nil, err
@@ -113,7 +121,8 @@ func (p *perName) Renew(ctx context.Context, sessions []Session) ([]Grant, error
 		ok      bool
 		err     error
 	}
-	var jobs []job
+	var jobs, doubtful []job
+	patience := time.Duration(math.MaxInt64)
 	grants, live := make([]Grant, len(sessions)), make([]*nameSession, len(sessions))
 	p.mu.Lock()
 	for i, want := range sessions {
@@ -121,12 +130,19 @@ func (p *perName) Renew(ctx context.Context, sessions []Session) ([]Grant, error
 			continue
 		}
 		live[i].renewals++
+		patience = min(patience, live[i].TTL/renewalShare)
 		for _, o := range live[i].held {
-			jobs = append(jobs, job{at: i, session: live[i].Session, held: o.Held})
+			j := job{at: i, session: live[i].Session, held: o.Held}
+			if o.failed {
+				doubtful = append(doubtful, j)
+			} else {
+				jobs = append(jobs, j)
+			}
 		}
 	}
 	p.mu.Unlock()
-	p.each(len(jobs), func(i int) {
+	jobs = append(jobs, doubtful...)
+	p.eachPatiently(len(jobs), patience, func(i int) {
 		j := &jobs[i]
 		j.ok, j.err = p.names.Renew(ctx, j.session, j.held)
 	})
@@ -135,7 +151,11 @@ func (p *perName) Renew(ctx context.Context, sessions []Session) ([]Grant, error
 	now := p.clock.Now().Mono
 	for _, j := range jobs {
 		s := live[j.at]
-		switch o := s.held[keyOf(j.held)]; {
+		o := s.held[keyOf(j.held)]
+		if o != nil {
+			o.failed = j.err != nil
+		}
+		switch {
 		case o == nil: // given up meanwhile
 		case j.err != nil:
 			grants[j.at].Err = p.unknown("renew", j.held.Name, j.err)

@@ -36,7 +36,8 @@ type nameSession struct {
 
 type ownership struct {
 	Held
-	leaving int // releases and transfers under way: its end is no loss
+	leaving int  // releases and transfers under way: its end is no loss
+	failed  bool // whether it was renewed the last time is not known
 }
 
 type lostOwnership struct {

@@ -1,0 +1,138 @@
+package lease_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// More names hang than there are requests at once: the others of a renewal are
+// asked for all the same.
+func TestHungNamesHoldUpNoOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newNameMap()
+		s := lease.PerName(m)
+		var sessions []lease.Session
+		const hung, all = 64, 1000
+		for i := range all {
+			x := lease.Session{ID: lease.SessionID(i + 1), Owner: lease.Owner{ID: "a", Incarnation: "a1"}, TTL: nameTTL}
+			_, err := s.OpenSession(t.Context(), x)
+			require.NoError(t, err)
+			outs, err := s.Acquire(t.Context(), x, []lease.Claim{{Name: fmt.Sprint("n", i), Nonce: 1}})
+			require.NoError(t, err)
+			require.True(t, outs[0].OK)
+			sessions = append(sessions, x)
+		}
+		bad := map[string]bool{}
+		for i := range hung {
+			bad[fmt.Sprint("n", i)] = true
+		}
+		m.setFault(hanging(func(name string) bool { return bad[name] }))
+		for range 3 {
+			ctx, cancel := context.WithTimeout(t.Context(), nameTTL/4)
+			began := time.Now()
+			grants, err := s.Renew(ctx, sessions)
+			cancel()
+			require.NoError(t, err)
+			require.LessOrEqual(t, time.Since(began), nameTTL/4)
+			failed := 0
+			for i, g := range grants {
+				if g.Err != nil {
+					require.Less(t, i, hung)
+					failed++
+				}
+			}
+			require.Equal(t, hung, failed)
+		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		require.LessOrEqual(t, m.busiest, hung+16, "the bound holds for those that don't hang")
+	})
+}
+
+// hanging lets requests about some names hang until their contexts end.
+func hanging(hangs func(name string) bool) func(context.Context, string, string, func()) error {
+	return func(ctx context.Context, _, name string, apply func()) error {
+		if hangs(name) {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		apply()
+		return nil
+	}
+}
+
+// A Keeper holds many names over a backend some of whose names hang, now these and
+// now those. A name that did not hang for a TTL is held all along.
+func TestPerNameHistoriesOfHungNames(t *testing.T) {
+	first := rand.Uint64N(1 << 32)
+	for seed := first; seed < first+20; seed++ {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { hungHistory(t, rand.New(rand.NewPCG(seed, 0)), seed) })
+		})
+	}
+}
+
+func hungHistory(t *testing.T, r *rand.Rand, seed uint64) {
+	width := 1 + r.IntN(8)
+	names := manyNames(width * (2 + r.IntN(8)))
+	m := newNameMap()
+	k, err := lease.NewKeeper(lease.PerName(m, lease.WithPerNameConcurrency(width)), lease.Config{ID: "a", TTL: nameTTL})
+	require.NoError(t, err)
+	defer func() {
+		m.setFault(nil)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = k.Close(ctx)
+	}()
+	var mu sync.Mutex
+	hangs := map[string]bool{}
+	hung := map[string]time.Time{} // when it hung last
+	lost := map[string]bool{}      // while it hung
+	var hs []*lease.Handle
+	for _, name := range names {
+		h, err := k.Lease(name)
+		require.NoError(t, err)
+		hs = append(hs, h)
+		mustWin(t, h)
+	}
+	m.setFault(hanging(func(name string) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return hangs[name]
+	}))
+	for range 200 {
+		if r.IntN(5) == 0 { // others hang, up to half of all
+			mu.Lock()
+			clear(hangs)
+			for _, i := range r.Perm(len(names))[:r.IntN(len(names)/2+1)] {
+				hangs[names[i]] = true
+			}
+			mu.Unlock()
+		}
+		for name := range hangs {
+			hung[name] = time.Now()
+		}
+		time.Sleep(nameTTL / 10)
+		for _, h := range hs {
+			switch last, ever := hung[h.Name()]; {
+			case ever && time.Since(last) <= nameTTL:
+				lost[h.Name()] = !h.CheckAlive()
+			case h.CheckAlive():
+			case lost[h.Name()]:
+				mustWin(t, h)
+				lost[h.Name()] = false
+			default:
+				require.Fail(t, "held up", "%s, which does not hang, is lost, seed %d, width %d of %d", h.Name(), seed, width, len(names))
+			}
+		}
+	}
+}
