@@ -17,8 +17,11 @@ func (s *sim) heal() {
 	close(s.polite)
 	s.mu.Unlock()
 	s.logf("calm")
+	if s.spoilt != "" {
+		s.mend()
+	}
 	for _, n := range s.nodes {
-		n.store.SetRule(nil)
+		n.store.SetRule(n.endless)
 		if n.gone && n.stopped {
 			continue
 		}

@@ -3,6 +3,7 @@ package lease_test
 import (
 	"context"
 	"errors"
+	"math"
 	"testing/synctest"
 	"time"
 
@@ -60,11 +61,21 @@ func (s *sim) act() {
 	case p < 64:
 		l.do("wait", patience, func(ctx context.Context) {
 			if l.h.Wait(ctx) == nil {
+				l.notSpoilt("the wait for it ended")
 				l.acquire(ctx)
 			}
 		})
+	case p < 66:
+		l.h.OnFree(func() {
+			l.notSpoilt("it became free")
+			l.do("acquire when free", 0, l.acquire)
+		})
 	case p < 67:
-		l.h.OnFree(func() { l.do("acquire when free", 0, l.acquire) })
+		l.do("ask who holds", patience, func(ctx context.Context) {
+			if _, held, err := l.h.Holder(ctx); err == nil && !held {
+				l.notSpoilt("nobody holds it")
+			}
+		})
 	case p < 70:
 		s.reopen(n, l.name, patience)
 	case p < 76:
@@ -73,8 +84,10 @@ func (s *sim) act() {
 	case p < 82:
 		s.logf("%s: heal", n.id)
 		n.store.Heal()
-	case p < 84:
+	case p < 83:
 		n.store.CutWatches()
+	case p < 86:
+		s.revoke()
 	case p < 90:
 		// A step back hides a sleep from a node that had no second to notice it.
 		n.halt(s.r.IntN(2) == 0 && time.Since(n.stepped) > 1100*time.Millisecond)
@@ -83,6 +96,7 @@ func (s *sim) act() {
 		s.logf("%s: the wall clock steps by %v", n.id, d)
 		n.clock.StepWall(d)
 		n.stepped = time.Now()
+		n.disturb(n.clock.Now().Mono)
 	case p < 97:
 		n.mu.Lock()
 		n.odds = []float64{0, 0.1, 0.5, 0.9}[s.r.IntN(4)]
@@ -153,6 +167,7 @@ func (l *held) won(what string, f func() (bool, error)) bool {
 			l.note(term)
 		}
 		if !won && err == nil {
+			l.notSpoilt("another holds it")
 			return errNotWon
 		}
 		return err
@@ -271,6 +286,7 @@ func (n *simNode) halt(asleep bool) {
 	n.stopped, n.awake = true, make(chan struct{})
 	n.stops++
 	n.mu.Unlock()
+	n.disturb(math.MaxInt64) // until it resumes
 	n.store.Partition()
 	if asleep {
 		n.clock.Sleep()
@@ -289,6 +305,7 @@ func (n *simNode) resume() {
 	n.s.check()
 	n.clock.Thaw()
 	n.clock.Wake()
+	n.disturb(n.clock.Now().Mono)
 	close(n.awake)
 	n.store.Heal()
 }

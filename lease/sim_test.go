@@ -34,25 +34,30 @@ func TestSimulation(t *testing.T) {
 
 // sim is one history.
 type sim struct {
-	t      *testing.T
-	r      *simulate.Random // the driver's alone
-	inner  *memory.Store
-	store  lease.Store // inner, or less able
-	cfg    lease.Config
-	names  []string
-	nodes  []*simNode
-	ctx    context.Context // ends the operations that wait for ever
-	stop   context.CancelFunc
-	ops    sync.WaitGroup
-	began  time.Time
-	calm   bool          // the faults are over
-	polite chan struct{} // closed then, too
+	t     *testing.T
+	r     *simulate.Random // the driver's alone
+	inner *memory.Store
+	store lease.Store // inner, or less able
+	cfg   lease.Config
+	names []string
+	nodes []*simNode
+	ctx   context.Context // ends the operations that wait for ever
+	stop  context.CancelFunc
+	ops   sync.WaitGroup
+	began time.Time
+	calm  bool // the faults are over
+	// endless: no listing ever comes to its end, in calm neither.
+	endless bool
+	spoilt  string        // a name under which stands what is no record, until the calm; or none
+	mend    func()        // takes that away
+	polite  chan struct{} // closed then, too
 
 	mu      sync.Mutex
 	trace   []string
 	failed  bool
 	highest map[string]lease.Token           // that was ever seen alive
 	winner  map[string]map[lease.Token]*held // who ever owned it
+	revoked map[lease.Held]bool              // by an operator: believed until that is told
 }
 
 // simNode is one Keeper on a machine of its own.
@@ -73,6 +78,7 @@ type simNode struct {
 	stops int           // how often it was stopped
 	r     *rand.Rand    // the faults'
 	odds  float64       // of a fault
+	witness
 }
 
 // held is one handle and what was seen of it. Its fields are guarded by sim.mu.
@@ -126,20 +132,22 @@ func newSim(t *testing.T, seed uint64) *sim {
 	r := histories.Random(seed)
 	s := &sim{
 		t: t, r: r, inner: memory.New(), began: time.Now(), polite: make(chan struct{}),
-		highest: map[string]lease.Token{}, winner: map[string]map[lease.Token]*held{},
+		highest: map[string]lease.Token{}, winner: map[string]map[lease.Token]*held{}, revoked: map[lease.Held]bool{},
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
-	s.store = s.inner
+	base := spoilt{s.inner}
+	s.store = base
 	switch r.IntN(8) {
 	case 0, 1:
-		s.store = watchless{s.inner, s.inner, s.inner}
+		s.store = watchless{base, base, base}
 	case 2:
-		s.store = unhurried{s.inner, s.inner, s.inner, s.inner}
+		s.store = unhurried{base, base, base, base}
 	case 3:
-		s.store = slowAndWordy{s.inner, s.inner, s.inner}
+		s.store = slowAndWordy{base, base, base}
 	case 4, 5:
-		s.store = wordy{s.inner, s.inner, s.inner, s.inner}
+		s.store = wordy{base, base, base, base}
 	}
+	s.endless = r.IntN(4) == 0
 	s.cfg = lease.Config{
 		TTL:             []time.Duration{time.Second, 3 * time.Second, 10 * time.Second}[r.IntN(3)],
 		NamesPerSession: []int{0, 1, 2}[r.IntN(3)],
@@ -150,8 +158,12 @@ func newSim(t *testing.T, seed uint64) *sim {
 		s.names = append(s.names, fmt.Sprint("job/", i))
 		s.winner[s.names[i]] = map[lease.Token]*held{}
 	}
-	s.logf("seed %d: ttl %v, names per session %d, names %d, store %s",
-		seed, s.cfg.TTL, s.cfg.NamesPerSession, len(s.names), fmt.Sprintf("%T", s.store))
+	if r.IntN(4) == 0 {
+		s.spoilt = s.names[0]
+		s.mend = base.spoil(t, s.spoilt)
+	}
+	s.logf("seed %d: ttl %v, attempts of %v, names per session %d, names %d, store %s, listings end: %v, spoilt: %q",
+		seed, s.cfg.TTL, s.cfg.AttemptTimeout, s.cfg.NamesPerSession, len(s.names), fmt.Sprintf("%T", s.store), !s.endless, s.spoilt)
 	for i := range 2 + r.IntN(4) {
 		s.nodes = append(s.nodes, s.newNode(fmt.Sprint("n", i)))
 	}
@@ -171,7 +183,8 @@ func (s *sim) newNode(id string) *simNode {
 	cfg.ID, cfg.Clock = id, n.clock
 	user := s.newUser()
 	user.serve(&cfg)
-	k, err := lease.NewKeeper(n.store, cfg)
+	n.witness.init()
+	k, err := lease.NewKeeper(witnessed{n.store, n}, cfg)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -189,6 +202,9 @@ func (n *simNode) open(name string, own bool) *held {
 	if own {
 		opts = append(opts, lease.WithOwnSession())
 	}
+	if short := n.s.r.IntN(8); short == 2 || short == 3 {
+		opts = append(opts, lease.WithTTL(n.s.cfg.TTL/time.Duration(short)))
+	}
 	h, err := n.Lease(name, opts...)
 	if err != nil {
 		n.s.t.Fatal(err)
@@ -201,10 +217,16 @@ func (n *simNode) open(name string, own bool) *held {
 
 // rule picks the fault of one call.
 func (n *simNode) rule(c faultstore.Call) faultstore.Fault {
+	if f := n.endless(c); f.Kind != faultstore.None {
+		return f
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.r.Float64() >= n.odds {
 		return faultstore.Fault{}
+	}
+	if c.Op == faultstore.Renew && n.r.IntN(4) == 0 { // so late that others overtake it
+		return faultstore.Fault{Kind: faultstore.ReplyLate, Delay: time.Duration((0.7 + 0.3*n.r.Float64()) * float64(n.s.cfg.TTL))}
 	}
 	kinds := []faultstore.Kind{faultstore.Drop, faultstore.Delay, faultstore.ApplyThenFail, faultstore.ReplyLate, faultstore.LandLate}
 	return faultstore.Fault{
@@ -212,6 +234,15 @@ func (n *simNode) rule(c faultstore.Call) faultstore.Fault {
 		Delay: time.Duration(n.r.Float64() * n.r.Float64() * float64(n.s.cfg.TTL)),
 		Hang:  n.r.IntN(2) == 0,
 	}
+}
+
+// endless is the fault of listings that come to no end, in histories where none
+// does.
+func (n *simNode) endless(c faultstore.Call) faultstore.Fault {
+	if n.s.endless && c.Op == faultstore.List {
+		return faultstore.Fault{Kind: faultstore.Drop, Hang: true}
+	}
+	return faultstore.Fault{}
 }
 
 func (s *sim) logf(format string, args ...any) {
@@ -239,6 +270,7 @@ func (l *held) lost(x lease.Loss) {
 	known := l.terms[x.Token]
 	l.n.s.mu.Unlock()
 	l.n.s.logf("%s %s: lost %d: %v", l.n.id, l.name, x.Token, x.Reason)
+	l.n.judgeLoss(l.name, x)
 	switch {
 	case twice:
 		l.n.s.fail("%s %s: the loss of %d was told twice: %v, %v", l.n.id, l.name, x.Token, before, x.Reason)
@@ -259,6 +291,9 @@ func (l *held) note(term lease.Term) {
 		l.n.s.winner[l.name][term.Token()] = l
 	}
 	l.n.s.mu.Unlock()
+	if l.n.s.isSpoilt(l.name) {
+		l.n.s.fail("%s %s: token %d of a name that is spoilt", l.n.id, l.name, term.Token())
+	}
 	if other != nil && other != l {
 		l.n.s.fail("%s %s: token %d was %s's", l.n.id, l.name, term.Token(), other.n.id)
 	}
@@ -302,6 +337,12 @@ func (s *sim) check() {
 					}
 					if x.over {
 						s.fail("%s %s: token %d is alive again", n.id, name, token)
+					}
+					if gone := n.toldGone(name); gone >= token && x.term.CheckAlive() {
+						s.fail("%s %s: token %d is alive, though what stood up to %d is known to be deleted", n.id, name, token, gone)
+					}
+					if s.wasRevoked(name, token) {
+						continue // nobody was told yet
 					}
 					if x.term.Context().Err() != nil && x.term.CheckAlive() {
 						s.fail("%s %s: token %d is alive though its context is done", n.id, name, token)

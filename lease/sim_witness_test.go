@@ -1,0 +1,230 @@
+package lease_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/faultstore"
+)
+
+// witness notes what the store told one Keeper, and so what it has to believe: what
+// is gone, and for how long its sessions are its own. Times are of the node's clock.
+type witness struct {
+	seen      sync.Mutex
+	deleted   map[string]lease.Token // by name: the deletion that was told last
+	under     map[lease.Held]lease.SessionID
+	sessions  map[lease.SessionID]*confirmed
+	disturbed time.Duration // when the node was last stopped, or its clock stepped
+}
+
+// confirmed is how far a session may be trusted.
+type confirmed struct {
+	ttl      time.Duration
+	sent     time.Duration // the latest renewal, or the opening, that was answered
+	deadline time.Duration
+	tried    []time.Duration // renewals sent since
+}
+
+func (w *witness) init() {
+	w.deleted, w.under = map[string]lease.Token{}, map[lease.Held]lease.SessionID{}
+	w.sessions, w.disturbed = map[lease.SessionID]*confirmed{}, math.MinInt64
+}
+
+func (w *witness) disturb(at time.Duration) {
+	w.seen.Lock()
+	defer w.seen.Unlock()
+	w.disturbed = at
+}
+
+func (w *witness) toldGone(name string) lease.Token {
+	w.seen.Lock()
+	defer w.seen.Unlock()
+	return w.deleted[name]
+}
+
+// confirm: a request of then was answered, with ttl.
+func (w *witness) confirm(id lease.SessionID, sent, ttl time.Duration) {
+	w.seen.Lock()
+	defer w.seen.Unlock()
+	c := w.sessions[id]
+	if c == nil {
+		c = &confirmed{sent: sent, deadline: sent} // a clock may be below zero
+		w.sessions[id] = c
+	}
+	margin := max(ttl/10, 100*time.Millisecond)
+	c.ttl, c.sent, c.deadline = ttl, max(c.sent, sent), max(c.deadline, sent+ttl-margin)
+	c.tried = slices.DeleteFunc(c.tried, func(at time.Duration) bool { return at <= c.sent })
+}
+
+// judgeLoss checks that what is said to be expired, or gone, is: that no renewal
+// which was confirmed says otherwise, and that more than one was tried.
+func (n *simNode) judgeLoss(name string, x lease.Loss) {
+	now := n.clock.Now().Mono
+	recs, _ := n.s.inner.Get(context.Background(), name)
+	stands := len(recs) == 1 && recs[0].Token == x.Token
+	if stands && (errors.Is(x.Reason, lease.ErrRecordGone) || errors.Is(x.Reason, lease.ErrTakenOver)) {
+		n.s.fail("%s %s: lost %d, though its record stands: %v", n.id, name, x.Token, x.Reason)
+	}
+	if !errors.Is(x.Reason, lease.ErrExpired) {
+		return
+	}
+	n.seen.Lock()
+	defer n.seen.Unlock()
+	c := n.sessions[n.under[lease.Held{Name: name, Token: x.Token}]]
+	if c == nil || n.disturbed >= c.sent {
+		return
+	}
+	if now < c.deadline-time.Millisecond {
+		n.s.fail("%s %s: token %d expired at %v, though a renewal is confirmed until %v", n.id, name, x.Token, now, c.deadline)
+	}
+	// The attempts of a whole Keeper may be set to take longer than its TTL allows.
+	if bounded := c.ttl < n.s.cfg.TTL || n.s.cfg.AttemptTimeout <= n.s.cfg.TTL/4; bounded && len(c.tried) < 2 {
+		n.s.fail("%s %s: token %d expired after %d renewals since %v, TTL %v", n.id, name, x.Token, len(c.tried), c.sent, c.ttl)
+	}
+}
+
+// witnessed is the Keeper's way to its store, under the eyes of a witness. Its
+// watches lag behind now and then.
+type witnessed struct {
+	*faultstore.Store
+	n *simNode
+}
+
+func (w witnessed) OpenSession(ctx context.Context, s lease.Session) (lease.Grant, error) {
+	sent := w.n.clock.Now().Mono
+	g, err := w.Store.OpenSession(ctx, s)
+	if err == nil && g.Err == nil {
+		w.n.confirm(s.ID, sent, g.TTL)
+	}
+	return g, err
+}
+
+func (w witnessed) Renew(ctx context.Context, ss []lease.Session) ([]lease.Grant, error) {
+	sent := w.n.clock.Now().Mono
+	w.n.seen.Lock()
+	for _, s := range ss {
+		if c := w.n.sessions[s.ID]; c != nil {
+			c.tried = append(c.tried, sent)
+		}
+	}
+	w.n.seen.Unlock()
+	grants, err := w.Store.Renew(ctx, ss)
+	for i, s := range ss {
+		if err == nil && grants[i].Err == nil {
+			w.n.confirm(s.ID, sent, grants[i].TTL)
+		}
+	}
+	return grants, err
+}
+
+func (w witnessed) Acquire(ctx context.Context, s lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
+	outs, err := w.Store.Acquire(ctx, s, claims)
+	w.n.seen.Lock()
+	defer w.n.seen.Unlock()
+	for _, out := range outs {
+		if err == nil && out.OK {
+			w.n.under[lease.Held{Name: out.Record.Name, Token: out.Record.Token}] = s.ID
+		}
+	}
+	return outs, err
+}
+
+func (w witnessed) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+	return w.note(ctx, w.Store.Watch(ctx, prefix))
+}
+
+func (w witnessed) WatchDeletions(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+	return w.note(ctx, w.Store.WatchDeletions(ctx, prefix))
+}
+
+func (w witnessed) note(ctx context.Context, events iter.Seq2[lease.Event, error]) iter.Seq2[lease.Event, error] {
+	return func(yield func(lease.Event, error) bool) {
+		for ev, err := range events {
+			w.n.lag(ctx)
+			if !yield(ev, err) {
+				return
+			}
+			if err == nil && ev.Kind == lease.EventDelete { // the Keeper has taken it up
+				w.n.seen.Lock()
+				w.n.deleted[ev.Record.Name] = max(w.n.deleted[ev.Record.Name], ev.Revision)
+				w.n.seen.Unlock()
+			}
+		}
+	}
+}
+
+// lag holds an event up for a moment, now and then.
+func (n *simNode) lag(ctx context.Context) {
+	n.s.mu.Lock()
+	calm := n.s.calm
+	n.s.mu.Unlock()
+	n.mu.Lock()
+	d := time.Duration(n.r.Float64() * n.r.Float64() * float64(n.s.cfg.TTL) / 2)
+	late := n.r.Float64() < n.odds/4
+	n.mu.Unlock()
+	if !late || calm {
+		return
+	}
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// revoke takes a record away behind its owner's back, as an operator does: one that
+// nobody believes in yet, if there is one.
+func (s *sim) revoke() {
+	var all, unknown []lease.Held
+	for rec, err := range s.inner.List(context.Background(), "") {
+		if err != nil || rec.Owner.Incarnation == newer {
+			continue
+		}
+		all = append(all, rec.Held())
+		s.mu.Lock()
+		if s.winner[rec.Name][rec.Token] == nil {
+			unknown = append(unknown, rec.Held())
+		}
+		s.mu.Unlock()
+	}
+	if len(unknown) > 0 {
+		all = unknown
+	}
+	if len(all) == 0 {
+		return
+	}
+	slices.SortFunc(all, func(a, b lease.Held) int { return int(a.Token) - int(b.Token) })
+	x := all[s.r.IntN(len(all))]
+	s.logf("an operator revokes %s, token %d", x.Name, x.Token)
+	s.mu.Lock()
+	s.revoked[lease.Held{Name: x.Name, Token: x.Token}] = true
+	s.mu.Unlock()
+	if outs, err := s.inner.Release(context.Background(), []lease.Held{x}); err != nil || !outs[0].OK {
+		s.fail("%v was not revoked: %v", x, err)
+	}
+}
+
+func (s *sim) wasRevoked(name string, token lease.Token) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.revoked[lease.Held{Name: name, Token: token}]
+}
+
+func (s *sim) isSpoilt(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return name == s.spoilt && !s.calm
+}
+
+// notSpoilt: something was said that is not so of a name under which stands what
+// is no record.
+func (l *held) notSpoilt(what string) {
+	if l.n.s.isSpoilt(l.name) {
+		l.n.s.fail("%s %s: %s, though what stands there is no record", l.n.id, l.name, what)
+	}
+}
