@@ -31,9 +31,9 @@ type Ownership interface {
 //
 // Every method is safe for concurrent use and ends soon after its context. One
 // whose context is done already applies nothing. Arguments out of their bounds are
-// lease.ErrInvalid, and nothing is applied: an Ownership must be there and have a
-// name, an id must pass ValidateEntityID. Whether token 0 (none) is let through is
-// the store's to say.
+// lease.ErrInvalid, and nothing is applied: an Ownership must be there, have a name
+// and a token above 0 (a lease without tokens fences nothing), and an id must pass
+// ValidateEntityID.
 type EntityStore interface {
 	// Load returns the ids remembered under o.Name(), each once, in any order. It
 	// is a holder's first act: before it reads, it advances the fence to o's

@@ -14,9 +14,8 @@ import (
 // process: for tests, and for clusters whose nodes all live in it and share the
 // store. What it knows ends with the process.
 //
-// An Update is applied as a whole. Token 0, of leases without tokens, is always let
-// through and leaves the fence where it is. The number of ids has no bound; a
-// name is kept for good, since a fence must not forget.
+// An Update is applied as a whole. The number of ids has no bound; a name is kept
+// for good, since a fence must not forget.
 func NewMemoryEntities() EntityStore {
 	return &memoryEntities{shards: map[string]*memoryShard{}}
 }
@@ -58,6 +57,9 @@ func (m *memoryEntities) do(ctx context.Context, what string, o Ownership, f fun
 		return fmt.Errorf("remembered entities: %s: owner: %w: nil or without a name", what, lease.ErrInvalid)
 	}
 	name, token := o.Name(), o.Token()
+	if token == 0 {
+		return fmt.Errorf("remembered entities of %s: %s: token: %w: 0, which fences nothing", name, what, lease.ErrInvalid)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := ctx.Err(); err != nil {
@@ -68,7 +70,7 @@ func (m *memoryEntities) do(ctx context.Context, what string, o Ownership, f fun
 		s = &memoryShard{ids: map[string]struct{}{}}
 		m.shards[name] = s
 	}
-	if token != 0 && token < s.highest {
+	if token < s.highest {
 		return fmt.Errorf("remembered entities of %s: %s: token %d after %d: %w", name, what, token, s.highest, ErrStaleOwner)
 	}
 	s.highest = max(s.highest, token)

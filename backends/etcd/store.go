@@ -125,18 +125,3 @@ func (s *Store) begin(ctx context.Context) (context.Context, error) {
 	}
 	return clientv3.WithRequireLeader(ctx), ctx.Err()
 }
-
-// Ownership is what Guard needs to know: a lease.Term tells it, and so does a
-// singleton.Guarded.
-type Ownership interface {
-	Name() string
-	Token() lease.Token
-}
-
-// Guard is the comparison that fences data in etcd: a Txn with it is applied only
-// while o still owns its name.
-//
-//	client.Txn(ctx).If(store.Guard(o)).Then(clientv3.OpPut("balance", "17")).Commit()
-func (s *Store) Guard(o Ownership) clientv3.Cmp {
-	return clientv3.Compare(clientv3.ModRevision(s.key(o.Name())), "=", int64(o.Token()))
-}

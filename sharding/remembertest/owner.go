@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
 )
 
@@ -14,6 +15,34 @@ var ownerCases = []testCase{
 	{"stale-load", staleLoad},
 	{"concurrent-updates", concurrentUpdates},
 	{"updates-while-succeeded", succeeded},
+	{"no-token", noToken},
+}
+
+// tokenless is an ownership of a name without its token.
+type tokenless struct{ sharding.Ownership }
+
+func (tokenless) Token() lease.Token { return 0 }
+
+// noToken: who has no token gets nowhere, whether the shard has an owner, had one, or
+// never had.
+func noToken(k *kit) {
+	o := k.own(name)
+	k.load(o)
+	k.update(o, []string{"a"}, nil)
+	next := k.own("shard/g/t/2") // nothing was ever asked under it
+	for _, none := range []sharding.Ownership{tokenless{o}, tokenless{next}} {
+		ctx, cancel := k.ctx()
+		ids, err := k.store.Load(ctx, none)
+		cancel()
+		if !errors.Is(err, lease.ErrInvalid) || len(ids) > 0 {
+			k.Errorf("a Load with token 0 must be refused with lease.ErrInvalid: %q, %v", ids, err)
+		}
+		if err := k.tryUpdate(none, []string{"b"}, []string{"a"}); !errors.Is(err, lease.ErrInvalid) {
+			k.Errorf("an Update with token 0 must be refused with lease.ErrInvalid: %v", err)
+		}
+	}
+	k.stands(o, "what is written with token 0 is not applied", "a")
+	k.stands(next, "what is written with token 0 is not applied")
 }
 
 func staleUpdate(k *kit) {

@@ -35,6 +35,9 @@ type Write struct {
 // was done is not known. A write does not end with the context of who writes: that
 // one who lost the lease gets nowhere is the ledger's business, and to be seen there.
 func (w Write) Do(client *clientv3.Client) (*clientv3.TxnResponse, Outcome, error) {
+	if w.Token == 0 { // the revision of a key that is absent: the fence would stand open
+		return nil, 0, fmt.Errorf("%s: %w: token 0", w.Lease, lease.ErrInvalid)
+	}
 	ops := append([]clientv3.Op{clientv3.OpTxn(w.Once, w.Put, nil)}, w.Besides...)
 	fence := clientv3.Compare(clientv3.ModRevision(w.Lease), "=", int64(w.Token))
 	resp, err := commit(func(ctx context.Context) (*clientv3.TxnResponse, error) {

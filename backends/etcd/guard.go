@@ -1,0 +1,32 @@
+package etcd
+
+import (
+	"math"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// Ownership is what Guard needs to know: a lease.Term tells it, and so does a
+// singleton.Guarded.
+type Ownership interface {
+	Name() string
+	Token() lease.Token
+}
+
+// Guard is the comparison that fences data in etcd: a Txn with it is applied only
+// while o still owns its name.
+//
+//	client.Txn(ctx).If(store.Guard(o)).Then(clientv3.OpPut("balance", "17")).Commit()
+//
+// It fails closed: without an ownership to compare with (o is nil, its name is no
+// lease name, or its token is 0, as that of a lease without tokens) the comparison
+// never holds, and no Txn with it is applied.
+func (s *Store) Guard(o Ownership) clientv3.Cmp {
+	if o == nil || o.Token() == 0 || o.Token() > math.MaxInt64 || lease.ValidateName(o.Name()) != nil {
+		// The mod revision of a key that is absent is 0, and none is below.
+		return clientv3.Compare(clientv3.ModRevision(s.prefix), "<", 0)
+	}
+	return clientv3.Compare(clientv3.ModRevision(s.key(o.Name())), "=", int64(o.Token()))
+}

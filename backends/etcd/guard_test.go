@@ -1,0 +1,63 @@
+package etcd
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+type ownership struct {
+	name  string
+	token lease.Token
+}
+
+func (o ownership) Name() string       { return o.name }
+func (o ownership) Token() lease.Token { return o.token }
+
+// holds tells whether etcd finds the comparison true of a key with that mod
+// revision; 0: it is absent.
+func holds(t *testing.T, c *pb.Compare, revision int64) bool {
+	t.Helper()
+	require.Equal(t, pb.Compare_MOD, c.Target)
+	switch c.Result {
+	case pb.Compare_EQUAL:
+		return revision == c.GetModRevision()
+	case pb.Compare_LESS:
+		return revision < c.GetModRevision()
+	default:
+		require.Fail(t, "unexpected", "%v", c)
+		return false
+	}
+}
+
+// FuzzGuard: whatever owns, a guard holds of the one revision that is its token, and
+// never of a key that is absent.
+func FuzzGuard(f *testing.F) {
+	for _, token := range []uint64{0, 1, 42, math.MaxInt64, math.MaxInt64 + 1, math.MaxUint64} {
+		f.Add("a/b", token)
+		f.Add("", token)
+	}
+	f.Fuzz(func(t *testing.T, name string, token uint64) {
+		guard := records.Guard(ownership{name, lease.Token(token)})
+		c := guard.GetCompare()
+		require.False(t, holds(t, c, 0), "%v holds of a key that is absent: fencing is off", c)
+		for _, revision := range []int64{1, 2, 42, math.MaxInt64} {
+			want := uint64(revision) == token && lease.ValidateName(name) == nil
+			require.Equal(t, want, holds(t, c, revision), "%v of revision %d", c, revision)
+		}
+		if lease.ValidateName(name) == nil && token > 0 && token <= math.MaxInt64 {
+			require.Equal(t, "p/"+name, string(c.Key))
+			require.True(t, holds(t, c, int64(token)))
+		}
+	})
+}
+
+func TestGuardOfNobody(t *testing.T) {
+	guard := records.Guard(nil)
+	require.False(t, holds(t, guard.GetCompare(), 0))
+	require.False(t, holds(t, guard.GetCompare(), 1))
+}
