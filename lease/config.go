@@ -3,6 +3,7 @@ package lease
 import (
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
@@ -24,7 +25,7 @@ const leastRenewal = time.Millisecond
 type Config struct {
 	// ID is the node's name in records. Required, at most MaxName bytes of UTF-8.
 	ID string
-	// Address is where the node's actor system is reached; empty if nowhere.
+	// Address is where the node's actor system is reached; empty if nowhere. UTF-8.
 	Address string
 
 	// Every duration is at most a year.
@@ -110,6 +111,8 @@ func (c Config) complete(lim Limits) (Config, error) {
 		return c, invalid("ID", `""`, "set: the node's name")
 	case ValidateName(c.ID) != nil:
 		return c, fmt.Errorf("lease.Config.ID: %w", ValidateName(c.ID))
+	case !utf8.ValidString(c.Address):
+		return c, invalid("Address", fmt.Sprintf("%.64q", c.Address), "UTF-8")
 	}
 	def(&c.TTL, 10*time.Second)
 	if c.RenewFraction == 0 {
@@ -230,7 +233,8 @@ type options struct {
 // WithTTL overrides the Keeper's TTL.
 func WithTTL(d time.Duration) Option { return func(o *options) { o.ttl = d } }
 
-// WithMetadata is written into the record with every acquisition.
+// WithMetadata is written into the record with every acquisition. Keys and values
+// are UTF-8, or Keeper.Lease returns ErrInvalid.
 func WithMetadata(m map[string]string) Option { return func(o *options) { o.metadata = m } }
 
 // WithOwnSession gives the lease a session that it shares with no other, so

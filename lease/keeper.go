@@ -162,6 +162,9 @@ func (k *Keeper) Lease(name string, opts ...Option) (*Handle, error) {
 	if err := k.cfg.checkTTL("lease.WithTTL", o.ttl, k.limits); err != nil {
 		return nil, err
 	}
+	if err := ValidateMetadata(o.metadata); err != nil {
+		return nil, k.errorf(name, err)
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.closing {

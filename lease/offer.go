@@ -20,7 +20,7 @@ type Offer struct {
 
 // Validate returns an error that is ErrInvalid, and says which field is out of its
 // bounds, unless a record can be made for the offer's maker: the name is valid, the
-// owner has an ID and an incarnation, the session is positive, and so is the TTL,
+// owner has an ID and an incarnation and is UTF-8, the session is positive, and so is the TTL,
 // a year at the most. What came from another node is checked by this before any of
 // it is written, as a record without an owner or a TTL could be read by nobody.
 func (o Offer) Validate() error {
@@ -39,6 +39,9 @@ func (o Offer) Validate() error {
 		return bad("Session", o.Session, "positive")
 	case o.TTL <= 0 || o.TTL > longest:
 		return bad("TTL", o.TTL, fmt.Sprintf("above 0 and at most %v", longest))
+	}
+	if err := ValidateOwner(o.Owner); err != nil {
+		return fmt.Errorf("lease.Offer.Owner: %w", err)
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ import (
 //
 // It may also be a NameTransferer, a NameLister and a Limiter.
 type NameStore interface {
-	// Acquire decides c as Store.Acquire does. On success the record, with owner
+	// Acquire decides c, which is valid, as Store.Acquire does. On success the record, with owner
 	// and session ID of s, expires s.TTL after the store received the call.
 	Acquire(ctx context.Context, s Session, c Claim) (Outcome, error)
 	// Renew sets the end of the record to s.TTL after the store received the

@@ -183,7 +183,7 @@ func (m ableNameMap) Transfer(ctx context.Context, mv lease.Move) (lease.Outcome
 		}
 		switch {
 		case !held || r.Held() != mv.Held:
-		case mv.To.Session == 0:
+		case mv.To.Session == goneSession:
 			out.Err = lease.ErrSessionGone
 		default:
 			m.counter++
@@ -198,6 +198,9 @@ func (m ableNameMap) Transfer(ctx context.Context, mv lease.Move) (lease.Outcome
 }
 
 const nameTTL = 10 * time.Second
+
+// goneSession is one that the backend knows to be gone.
+const goneSession = 404
 
 // nameKit is a Store made of a nameMap, and one open session.
 type nameKit struct {

@@ -75,6 +75,10 @@ func (p *perName) claim(ctx context.Context, s Session, claims []Claim) ([]Outco
 		if failed.Load() {
 			return
 		}
+		if err := ValidateClaim(claims[i]); err != nil {
+			outs[i].Err = fmt.Errorf("%s: acquire: %w", p.limits.Name, err)
+			return
+		}
 		out, err := p.names.Acquire(ctx, s, claims[i])
 		if r := out.Record; err == nil && out.OK && (r.Name != claims[i].Name || r.Nonce != claims[i].Nonce || r.Token == 0) {
 			err = fmt.Errorf("the claim with nonce %x won %q with nonce %x, token %d: %w", claims[i].Nonce, r.Name, r.Nonce, r.Token, ErrInconsistent)
@@ -223,6 +227,10 @@ func (p *perNameTransferer) Transfer(ctx context.Context, moves []Move) ([]Outco
 	var failed atomic.Bool
 	p.each(len(moves), func(i int) {
 		if failed.Load() {
+			return
+		}
+		if err := ValidateMove(moves[i]); err != nil {
+			outs[i].Err = fmt.Errorf("%s: transfer: %w", p.limits.Name, err)
 			return
 		}
 		var err error

@@ -49,9 +49,8 @@ func (p *perName) OpenSession(ctx context.Context, want Session) (Grant, error) 
 	if err := p.check(ctx, "open session"); err != nil {
 		return Grant{}, err
 	}
-	if want.ID <= 0 || want.TTL <= 0 || want.Owner.Incarnation == "" {
-		return Grant{}, fmt.Errorf("%s: open session %d of %s, incarnation %q, TTL %v: %w: ID and TTL must be positive, the incarnation not empty",
-			p.limits.Name, want.ID, want.Owner.ID, want.Owner.Incarnation, want.TTL, ErrInvalid)
+	if err := ValidateSession(want); err != nil {
+		return Grant{}, fmt.Errorf("%s: open session: %w", p.limits.Name, err)
 	}
 	p.mu.Lock()
 	p.sweepLocked()

@@ -303,10 +303,12 @@ func TestPerNameTransfers(t *testing.T) {
 	})
 	perName(t, func(t *testing.T, k *nameKit) {
 		h := k.win("n")
-		out, err := transfer(k, h, 0)
-		require.NoError(t, err)
-		require.False(t, out.OK)
-		require.ErrorIs(t, out.Err, lease.ErrSessionGone)
+		for to, want := range map[lease.SessionID]error{goneSession: lease.ErrSessionGone, 0: lease.ErrInvalid} {
+			out, err := transfer(k, h, to)
+			require.NoError(t, err)
+			require.False(t, out.OK)
+			require.ErrorIs(t, out.Err, want)
+		}
 		k.renewFor(2 * nameTTL)
 		require.True(t, k.standing("n"), "nothing was applied, so it is the mover's as before")
 		k.backend.remove("n")
@@ -314,7 +316,7 @@ func TestPerNameTransfers(t *testing.T) {
 
 		h = k.win("m")
 		k.backend.failing("transfer", "m")
-		_, err = transfer(k, h, 2)
+		_, err := transfer(k, h, 2)
 		require.ErrorIs(t, err, errDown)
 		time.Sleep(2*nameTTL/3 + 1)
 		k.renew()

@@ -82,8 +82,10 @@ type Outcome struct {
 	// Claim.Supersedes; 0 if the name was free, or if the store can't tell.
 	Replaced Token
 	// Err is a definite refusal for this name that says nothing about its
-	// holder, such as ErrBadRecord; nothing was applied. A Transfer to a session
-	// that is gone answers ErrSessionGone here.
+	// holder, such as ErrBadRecord; nothing was applied. A claim that
+	// ValidateClaim refuses, or a move that ValidateMove does, answers ErrInvalid
+	// here, and the others of the call are decided as without it. A Transfer to a
+	// session that is gone answers ErrSessionGone here.
 	Err error
 }
 
@@ -112,7 +114,7 @@ type Grant struct {
 type Store interface {
 	// OpenSession makes s known, with records that expire together at the end of
 	// the granted TTL after its last renewal. Opening an ID of the same owner
-	// again is a renewal.
+	// again is a renewal. What ValidateSession refuses is not opened: ErrInvalid.
 	OpenSession(ctx context.Context, s Session) (Grant, error)
 	// CloseSession ends s and removes every record under it. Closing a session
 	// that is gone is no error.

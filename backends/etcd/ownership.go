@@ -157,15 +157,15 @@ func (s *Store) Acquire(ctx context.Context, sess lease.Session, claims []lease.
 	if err != nil {
 		return nil, err
 	}
-	if sess.ID <= 0 { // 0 would be a record that never expires
-		return nil, fmt.Errorf("etcd acquire: %w: session %d, must be above 0", lease.ErrInvalid, sess.ID)
+	if err := lease.ValidateSession(sess); err != nil { // with ID 0 a record would never expire
+		return nil, fmt.Errorf("etcd acquire: %w", err)
 	}
+	outs := make([]lease.Outcome, len(claims))
 	var settle []string
-	for _, c := range claims {
-		if err := lease.ValidateName(c.Name); err != nil {
-			return nil, err
-		}
-		if c.Supersedes != 0 {
+	for i, c := range claims {
+		if err := lease.ValidateClaim(c); err != nil {
+			outs[i].Err = fmt.Errorf("etcd acquire: %w", err)
+		} else if c.Supersedes != 0 {
 			settle = append(settle, c.Name)
 		}
 	}
@@ -182,9 +182,11 @@ func (s *Store) Acquire(ctx context.Context, sess lease.Session, claims []lease.
 			}
 		}
 	}
-	outs := make([]lease.Outcome, len(claims))
-	changes := make([]change, len(claims))
+	changes := make([]change, 0, len(claims))
 	for i, c := range claims {
+		if outs[i].Err != nil {
+			continue
+		}
 		v, err := s.encode(c.Nonce, sess.Owner, sess.TTL, c.Metadata)
 		if err != nil {
 			return nil, err
@@ -196,10 +198,10 @@ func (s *Store) Acquire(ctx context.Context, sess lease.Session, claims []lease.
 			// meanwhile, the caller is told that nothing stands and tries again.
 			cmp, over = clientv3.Compare(clientv3.ModRevision(k), "=", int64(c.Supersedes)), c.Supersedes
 		}
-		changes[i] = change{index: i, key: k, over: over, cmps: []clientv3.Cmp{cmp},
+		changes = append(changes, change{index: i, key: k, over: over, cmps: []clientv3.Cmp{cmp},
 			do: clientv3.OpPut(k, v, clientv3.WithLease(clientv3.LeaseID(sess.ID))),
 			won: lease.Record{Name: c.Name, Owner: sess.Owner, Session: sess.ID, Nonce: c.Nonce, TTL: sess.TTL,
-				Metadata: copied(c.Metadata)}}
+				Metadata: copied(c.Metadata)}})
 	}
 	if err := s.apply(ctx, "acquire", changes, outs); err != nil {
 		return nil, err
@@ -253,12 +255,14 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Move) ([]lease.Outco
 	if err != nil {
 		return nil, err
 	}
-	names := make([]string, len(moves))
+	outs := make([]lease.Outcome, len(moves))
+	names := make([]string, 0, len(moves))
 	for i, m := range moves {
-		if m.To.Session <= 0 {
-			return nil, fmt.Errorf("etcd transfer: %w: session %d, must be above 0", lease.ErrInvalid, m.To.Session)
+		if err := lease.ValidateMove(m); err != nil { // what is no offer would be no record
+			outs[i].Err = fmt.Errorf("etcd transfer: %w", err)
+			continue
 		}
-		names[i] = m.Name
+		names = append(names, m.Name)
 	}
 	// The metadata is kept, so it must be known; what was read is what is moved,
 	// or else the condition fails.
@@ -270,9 +274,11 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Move) ([]lease.Outco
 	for _, r := range recs {
 		standing[r.Name] = r
 	}
-	outs := make([]lease.Outcome, len(moves))
 	targets := map[lease.SessionID][]change{}
 	for i, m := range moves {
+		if outs[i].Err != nil {
+			continue
+		}
 		meta := m.Metadata
 		if meta == nil {
 			meta = standing[m.Name].Metadata

@@ -21,8 +21,8 @@ func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Gran
 	if err != nil {
 		return lease.Grant{}, err
 	}
-	if want.ID <= 0 || want.TTL <= 0 {
-		return lease.Grant{}, fmt.Errorf("etcd session %d, TTL %v: %w: both must be above 0", want.ID, want.TTL, lease.ErrInvalid)
+	if err := lease.ValidateSession(want); err != nil {
+		return lease.Grant{}, fmt.Errorf("etcd: open session: %w", err)
 	}
 	if err := s.checkVersions(ctx); err != nil {
 		return lease.Grant{}, err

@@ -118,20 +118,10 @@ func ctxError(ctx context.Context, op string) error {
 
 // OpenSession opens or renews a session. A session that is renewed keeps its
 // granted TTL. An error that is lease.ErrInvalid means that nothing was opened:
-// the ID or the TTL is not positive, the incarnation is empty, or the ID is a
-// session of another incarnation.
+// lease.ValidateSession refuses it, or the ID is a session of another incarnation.
 func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Grant, error) {
-	refuse := func(why string) (lease.Grant, error) {
-		return lease.Grant{}, fmt.Errorf("memory store: open session %d of %s: %w: %s",
-			want.ID, want.Owner.ID, lease.ErrInvalid, why)
-	}
-	switch {
-	case want.ID <= 0:
-		return refuse("the ID must be positive")
-	case want.TTL <= 0:
-		return refuse(fmt.Sprintf("TTL %v must be positive", want.TTL))
-	case want.Owner.Incarnation == "":
-		return refuse("the owner's incarnation is empty")
+	if err := lease.ValidateSession(want); err != nil {
+		return lease.Grant{}, fmt.Errorf("memory store: open session: %w", err)
 	}
 	now, err := s.begin(ctx, "open session")
 	if err != nil {
@@ -148,7 +138,8 @@ func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Gran
 		s.due.add(own)
 		s.arm(now)
 	case own.owner.Incarnation != want.Owner.Incarnation:
-		return refuse(fmt.Sprintf("the session is of %s, incarnation %s", own.owner.ID, own.owner.Incarnation))
+		return lease.Grant{}, fmt.Errorf("memory store: open session %d of %s: %w: the session is of %s, incarnation %s",
+			want.ID, want.Owner.ID, lease.ErrInvalid, own.owner.ID, own.owner.Incarnation)
 	default:
 		s.due.move(own, later(now, own.ttl))
 	}
@@ -204,10 +195,9 @@ func gone(op string, want lease.Session) error {
 	return fmt.Errorf("memory store: %s: session %d of %s: %w", op, want.ID, want.Owner.ID, lease.ErrSessionGone)
 }
 
-// Acquire decides the claims in order, all at one moment. A claim of a name
-// that lease.ValidateName refuses is answered with lease.ErrInvalid as the
-// Outcome's error. The error that is lease.ErrSessionGone means that the
-// session is not open.
+// Acquire decides the claims in order, all at one moment. A claim that
+// lease.ValidateClaim refuses is answered with lease.ErrInvalid as the Outcome's
+// error. The error that is lease.ErrSessionGone means that the session is not open.
 func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
 	now, err := s.begin(ctx, "acquire")
 	if err != nil {
@@ -227,13 +217,12 @@ func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.
 }
 
 func (s *Store) claim(now time.Duration, own *session, c lease.Claim) lease.Outcome {
+	if err := lease.ValidateClaim(c); err != nil {
+		return lease.Outcome{Err: fmt.Errorf("memory store: acquire: %w", err)}
+	}
 	old := s.records[c.Name]
-	if old == nil {
-		if err := lease.ValidateName(c.Name); err != nil {
-			return lease.Outcome{Err: err}
-		}
-	} else if c.Supersedes == 0 || c.Supersedes != old.token ||
-		old.session.owner.Incarnation != own.owner.Incarnation {
+	if old != nil && (c.Supersedes == 0 || c.Supersedes != old.token ||
+		old.session.owner.Incarnation != own.owner.Incarnation) {
 		return lease.Outcome{Record: old.public(old.session.left(now))}
 	}
 	r := s.put(now, old, &record{
@@ -268,9 +257,9 @@ func (s *Store) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome
 	return out, nil
 }
 
-// Transfer decides the moves in order, all at one moment. A move whose offer is
-// for another name is answered with lease.ErrInvalid, one to a session that is
-// not open, or not the offer's owner's, with lease.ErrSessionGone, as the
+// Transfer decides the moves in order, all at one moment. A move that
+// lease.ValidateMove refuses is answered with lease.ErrInvalid, one to a session
+// that is not open, or not the offer's owner's, with lease.ErrSessionGone, as the
 // Outcome's error.
 func (s *Store) Transfer(ctx context.Context, moves []lease.Move) ([]lease.Outcome, error) {
 	now, err := s.begin(ctx, "transfer")
@@ -295,8 +284,8 @@ func (s *Store) move(now time.Duration, m lease.Move) lease.Outcome {
 	if old.held() != m.Held {
 		return refused
 	}
-	if m.To.Name != "" && m.To.Name != m.Name {
-		refused.Err = fmt.Errorf("memory store: transfer %q: %w: the offer is for %q", m.Name, lease.ErrInvalid, m.To.Name)
+	if err := lease.ValidateMove(m); err != nil {
+		refused.Err = fmt.Errorf("memory store: transfer: %w", err)
 		return refused
 	}
 	to := lease.Session{ID: m.To.Session, Owner: m.To.Owner}

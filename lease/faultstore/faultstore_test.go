@@ -216,7 +216,7 @@ func TestARuleSeesWhatTheCallIsAbout(t *testing.T) {
 		_, err = k.Renew(ctx, nil)
 		require.NoError(t, err)
 		moved, err := k.Transfer(ctx, []lease.Move{{
-			Held: out[0].Record.Held(), To: lease.Offer{Name: "n", Owner: other.Owner, Session: 6}, Metadata: map[string]string{"k": "v"},
+			Held: out[0].Record.Held(), To: lease.Offer{Name: "n", Owner: other.Owner, Session: 6, TTL: time.Hour}, Metadata: map[string]string{"k": "v"},
 		}})
 		require.NoError(t, err)
 		require.True(t, moved[0].OK)

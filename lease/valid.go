@@ -1,0 +1,82 @@
+package lease
+
+import (
+	"fmt"
+	"unicode/utf8"
+)
+
+// This file says what of a request no store may take: a record made of it would
+// come back as another, or as none, to whoever reads it. The Keeper refuses it
+// where it is configured, and a Store where it is called.
+
+// ValidateMetadata returns an error that is ErrInvalid unless every key and value
+// is UTF-8. Encode what is not, for instance with base64.
+func ValidateMetadata(m map[string]string) error {
+	for k, v := range m {
+		switch {
+		case !utf8.ValidString(k):
+			return fmt.Errorf("metadata: %w: the key %.64q is not UTF-8", ErrInvalid, k)
+		case !utf8.ValidString(v):
+			return fmt.Errorf("metadata: %w: the value of %.64q is not UTF-8: %.64q", ErrInvalid, k, v)
+		}
+	}
+	return nil
+}
+
+// ValidateOwner returns an error that is ErrInvalid unless o has an incarnation
+// and all of it is UTF-8.
+func ValidateOwner(o Owner) error {
+	if o.Incarnation == "" {
+		return fmt.Errorf("owner %.64q: %w: its incarnation is empty", o.ID, ErrInvalid)
+	}
+	for _, f := range []struct{ name, text string }{{"ID", o.ID}, {"incarnation", o.Incarnation}, {"address", o.Address}} {
+		if !utf8.ValidString(f.text) {
+			return fmt.Errorf("owner %.64q: %w: its %s is not UTF-8: %.64q", o.ID, ErrInvalid, f.name, f.text)
+		}
+	}
+	return nil
+}
+
+// ValidateSession returns an error that is ErrInvalid unless the ID and the TTL
+// are positive and the owner passes ValidateOwner.
+func ValidateSession(s Session) error {
+	switch {
+	case s.ID <= 0:
+		return fmt.Errorf("session: %w: ID %d, must be positive", ErrInvalid, s.ID)
+	case s.TTL <= 0:
+		return fmt.Errorf("session %d: %w: TTL %v, must be positive", s.ID, ErrInvalid, s.TTL)
+	}
+	if err := ValidateOwner(s.Owner); err != nil {
+		return fmt.Errorf("session %d: %w", s.ID, err)
+	}
+	return nil
+}
+
+// ValidateClaim returns an error that is ErrInvalid unless the name passes
+// ValidateName and the metadata ValidateMetadata.
+func ValidateClaim(c Claim) error {
+	if err := ValidateName(c.Name); err != nil {
+		return err
+	}
+	if err := ValidateMetadata(c.Metadata); err != nil {
+		return fmt.Errorf("lease %q: %w", c.Name, err)
+	}
+	return nil
+}
+
+// ValidateMove returns an error that is ErrInvalid unless the offer passes
+// Offer.Validate and is for the name that is moved, and the metadata passes
+// ValidateMetadata: what is transferred is then a record that everybody can read.
+func ValidateMove(m Move) error {
+	err := m.To.Validate()
+	if err == nil && m.To.Name != m.Name {
+		err = fmt.Errorf("lease.Offer.Name: %w: %q, must be %q", ErrInvalid, m.To.Name, m.Name)
+	}
+	if err == nil {
+		err = ValidateMetadata(m.Metadata)
+	}
+	if err != nil {
+		return fmt.Errorf("lease %q: %w", m.Name, err)
+	}
+	return nil
+}
