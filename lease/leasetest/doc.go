@@ -28,6 +28,10 @@
 //	churn     random histories of many clients, checked for linearizability
 //	setup     foreign values and restarts, for backends that can arrange them
 //	keeper    the engine, run over the store
+//	invalid   what no record can be made of that everybody reads
+//	hands     what a former owner still tries, after each way in which a name
+//	          changes hands
+//	names     a lease.NameStore itself, for stores that lease.PerName made
 //
 // Cases that need what a store may lack (lease.Transferer, lease.Watcher,
 // lease.DeletionWatcher, listing) are left out for a store without it; in their place the store must

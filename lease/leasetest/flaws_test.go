@@ -183,3 +183,28 @@ const (
 	restartResetsTokens flaw = "tokens begin again after a restart"
 	restartLosesRecords flaw = "a restart loses live records"
 )
+
+// What is out of its bounds, and what was once one's own.
+const (
+	claimsUnchecked   flaw = "metadata is written as it comes"
+	badClaimFailsAll  flaw = "a claim that is invalid fails the whole batch"
+	sessionsUnchecked flaw = "sessions are opened for anybody"
+	movesUnchecked    flaw = "transfer looks at nothing of an offer but its session"
+	badMoveFailsAll   flaw = "a move that is invalid fails the whole call"
+	renewsByName      flaw = "a renewal extends every record under a name that was once the session's"
+	revivesHeld       flaw = "a release by token or by nonce will do"
+	movesByEither     flaw = "a transfer by token or by nonce will do"
+	supersedesByNonce flaw = "a claim with the nonce of the record supersedes it"
+)
+
+// Of a lease.NameStore.
+const (
+	namesRenewByName       flaw = "NameStore: Renew goes by the name alone"
+	namesRenewIgnoresToken flaw = "NameStore: Renew does not compare the token"
+	namesRenewIgnoresNonce flaw = "NameStore: Renew does not compare the nonce"
+	namesReleaseByName     flaw = "NameStore: Release goes by the name alone"
+	namesReleaseNoToken    flaw = "NameStore: Release does not compare the token"
+	namesTransferByName    flaw = "NameStore: Transfer goes by the name alone"
+	namesTransferNoNonce   flaw = "NameStore: Transfer does not compare the nonce"
+	namesRenewSays         flaw = "NameStore: Renew says false of what it extends"
+)

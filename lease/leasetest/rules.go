@@ -122,3 +122,23 @@ const (
 const (
 	ruleKeeper rule = "the lease engine works over the store"
 )
+
+// What is out of its bounds.
+const (
+	ruleInvalid     rule = "a claim, session or move that lease.ValidateClaim, ValidateSession or ValidateMove refuses is answered with ErrInvalid, and nothing of it is applied"
+	ruleInvalidOnly rule = "a claim or move that is refused as invalid harms no other of its call"
+)
+
+// After a name has changed hands.
+const (
+	ruleHands     rule = "an ownership that ended is not released, moved or superseded by what was known of it, and one that stands by nothing that differs in one field"
+	ruleRenewOnly rule = "a renewal extends no record of another session, also not under a name that was once its own"
+	ruleLost      rule = "a store that renews name by name tells in Grant.Lost of what ended by another's hand, and of nothing that stands"
+)
+
+// A lease.NameStore itself.
+const (
+	ruleNameRenew    rule = "a NameStore renews that very ownership only, by name, token and nonce"
+	ruleNameRelease  rule = "a NameStore releases that very ownership only, by name, token and nonce"
+	ruleNameTransfer rule = "a NameStore transfers that very ownership only, by name, token and nonce"
+)

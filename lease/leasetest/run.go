@@ -47,6 +47,7 @@ type options struct {
 	unreachable Factory
 	bad         func(TB) (func() lease.Store, func(name string))
 	restart     func(TB) (func() lease.Store, func())
+	names       func(TB) func() lease.NameStore
 }
 
 // FakeTime runs every case in its own testing/synctest bubble. The store must
@@ -101,6 +102,14 @@ func Restart(f func(tb TB) (client func() lease.Store, restart func())) Option {
 // for. ExpirySlack must then be at least a TTL, since a record may outlive its
 // session by that.
 func LocalSessions() Option { return func(o *options) { o.local = true } }
+
+// Names adds the cases that ask a lease.NameStore itself, for a store that
+// lease.PerName made of it: PerName only renews what it won, so that a renewal or a
+// release by too little of an ownership would hardly be seen through it. f makes
+// clients of a fresh and empty backing store, like a Factory.
+func Names(f func(tb TB) (client func() lease.NameStore)) Option {
+	return func(o *options) { o.names = f }
+}
 
 // calmSometime is how long a case is repeated at least, in a store that is
 // disturbed, if it gets no verdict.
@@ -192,6 +201,7 @@ func (o options) has() (has needs) {
 	}{
 		{needSessions, !o.local}, {needUnreachable, o.unreachable != nil},
 		{needBadRecords, o.bad != nil}, {needRestart, o.restart != nil}, {needCalm, o.stall == 0},
+		{needNames, o.names != nil},
 	} {
 		if c.yes {
 			has |= c.bit
@@ -226,6 +236,7 @@ const (
 	needBadRecords
 	needRestart
 	needCalm // nothing else goes on in the process
+	needNames
 )
 
 func (n needs) missing() (names []string) {
@@ -234,7 +245,7 @@ func (n needs) missing() (names []string) {
 		name string
 	}{
 		{needTransfer, "Transferer"}, {needWatch, "Watcher"}, {needDeletions, "DeletionWatcher"}, {needList, "List"}, {needSessions, "sessions known to every client"},
-		{needUnreachable, "Unreachable option"}, {needBadRecords, "BadRecords option"}, {needRestart, "Restart option"}, {needCalm, "calm"},
+		{needUnreachable, "Unreachable option"}, {needBadRecords, "BadRecords option"}, {needRestart, "Restart option"}, {needCalm, "calm"}, {needNames, "Names option"},
 	} {
 		if n&c.bit == 0 {
 			names = append(names, c.name)
@@ -292,6 +303,7 @@ func allCases() []testCase {
 		acquireCases, claimCases, tokenCases, releaseCases, batchCases,
 		sessionCases, expiryCases, transferCases, transferRaceCases, lateCases,
 		contextCases, readCases, watchCases, watchRaceCases, deletionCases, churnCases, setupCases, keeperCases,
+		invalidCases, handsCases, nameCases,
 	} {
 		all = append(all, group...)
 	}
@@ -316,14 +328,8 @@ func choose(all []testCase, has needs) (run []testCase, left []string) {
 func probe(t *T) needs {
 	n := t.node()
 	has := needNoTransfer
-	if tr, ok := n.store.(lease.Transferer); ok {
-		ctx, cancel := t.context()
-		defer cancel()
-		move := lease.Move{Held: lease.Held{Name: "probe", Token: 1, Nonce: 1}, To: n.offer("probe")}
-		outs, err := tr.Transfer(ctx, []lease.Move{move})
-		if !errors.Is(err, lease.ErrUnsupported) && (len(outs) == 0 || !errors.Is(outs[0].Err, lease.ErrUnsupported)) {
-			has = needTransfer
-		}
+	if n.transfers() {
+		has = needTransfer
 	}
 	if err := t.watchError(n.store, "probe"); errors.Is(err, lease.ErrUnsupported) {
 		has |= needNoWatch
@@ -339,6 +345,19 @@ func probe(t *T) needs {
 		has |= needList
 	}
 	return has
+}
+
+// transfers tells whether the node's store can transfer.
+func (n *node) transfers() bool {
+	tr, ok := n.store.(lease.Transferer)
+	if !ok {
+		return false
+	}
+	ctx, cancel := n.t.context()
+	defer cancel()
+	move := lease.Move{Held: lease.Held{Name: "probe", Token: 1, Nonce: 1}, To: n.offer("probe")}
+	outs, err := tr.Transfer(ctx, []lease.Move{move})
+	return !errors.Is(err, lease.ErrUnsupported) && (len(outs) == 0 || !errors.Is(outs[0].Err, lease.ErrUnsupported))
 }
 
 // watchError starts a watch and returns how it failed before its first event;

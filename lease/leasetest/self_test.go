@@ -38,6 +38,9 @@ func failuresOf(t *testing.T, name string, f flaw, seed uint64) (failures []stri
 
 // extras are the options for which a backend has to arrange something.
 func extras(f flaw) []Option {
+	if f.ofNames() {
+		return onNames(func() *names { return newNames(f) })
+	}
 	return []Option{
 		Unreachable(unreachable(f)),
 		BadRecords(func(tb TB) (func() lease.Store, func(string)) {

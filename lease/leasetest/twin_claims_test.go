@@ -49,6 +49,9 @@ func (s *twin) Acquire(ctx context.Context, want lease.Session, claims []lease.C
 		if s.bad[c.Name] && s.is(badFailsBatch) {
 			return nil, lease.ErrBadRecord
 		}
+		if err := lease.ValidateClaim(c); err != nil && s.is(badClaimFailsAll) {
+			return nil, err
+		}
 	}
 	free := make(map[string]bool)
 	for i, c := range claims {
@@ -84,6 +87,9 @@ func (s *twin) claim(sess *sitting, c lease.Claim) lease.Outcome {
 	if s.bad[c.Name] && !s.is(badOverwritten) {
 		return lease.Outcome{Err: lease.ErrBadRecord}
 	}
+	if err := lease.ValidateClaim(c); err != nil && !s.is(claimsUnchecked) {
+		return lease.Outcome{Err: err}
+	}
 	old := s.records[c.Name]
 	s.gap(acquireRaces)
 	wins := old == nil
@@ -104,6 +110,8 @@ func (s *twin) claim(sess *sitting, c lease.Claim) lease.Outcome {
 			wins = c.Supersedes == old.Token
 		case s.is(supersedesAnyToken):
 			wins = own && c.Supersedes != 0
+		case s.is(supersedesByNonce):
+			wins = wins || c.Nonce == old.Nonce && c.Supersedes != 0
 		case s.is(supersedesNever):
 			wins = false
 		case s.is(supersedeRaces):
@@ -154,6 +162,9 @@ func (s *twin) Transfer(ctx context.Context, moves []lease.Move) ([]lease.Outcom
 	defer s.mu.Unlock()
 	outs := make([]lease.Outcome, len(moves))
 	for i, m := range moves {
+		if err := lease.ValidateMove(m); err != nil && s.is(badMoveFailsAll) {
+			return nil, err
+		}
 		outs[i] = s.move(m)
 		if s.is(transferUnsupportedApplies) {
 			outs[i] = lease.Outcome{Err: lease.ErrUnsupported}
@@ -166,6 +177,9 @@ func (s *twin) Transfer(ctx context.Context, moves []lease.Move) ([]lease.Outcom
 }
 
 func (s *twin) move(m lease.Move) lease.Outcome {
+	if err := lease.ValidateMove(m); err != nil && !s.is(movesUnchecked) {
+		return lease.Outcome{Err: err}
+	}
 	old := s.records[m.Name]
 	if old == nil {
 		if s.is(transfersFree) {
@@ -182,6 +196,8 @@ func (s *twin) move(m lease.Move) lease.Outcome {
 		match = old.Token == m.Token
 	case transferIgnoresToken:
 		match = old.Nonce == m.Nonce
+	case movesByEither:
+		match = old.Token == m.Token || old.Nonce == m.Nonce
 	}
 	if !match {
 		return lease.Outcome{Record: s.public(old)}

@@ -54,6 +54,12 @@ func newTwin(tb TB, f flaw) *twin {
 }
 
 func twins(f flaw) Factory {
+	if f.ofNames() {
+		return func(TB) func() lease.Store {
+			n := newNames(f)
+			return func() lease.Store { return lease.PerName(movingNames{n}) }
+		}
+	}
 	return func(tb TB) func() lease.Store {
 		s := newTwin(tb, f)
 		return func() lease.Store { return s }
@@ -207,6 +213,9 @@ func (s *twin) public(e *entry) lease.Record {
 }
 
 func (s *twin) OpenSession(ctx context.Context, want lease.Session) (lease.Grant, error) {
+	if err := lease.ValidateSession(want); err != nil && !s.is(sessionsUnchecked) {
+		return lease.Grant{}, err
+	}
 	if err := s.begin(ctx); err != nil {
 		return lease.Grant{}, err
 	}
@@ -312,6 +321,11 @@ func (s *twin) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Gra
 		if !s.is(renewExtendsNothing) {
 			s.extend(sess)
 		}
+		for name, e := range s.records {
+			if s.is(renewsByName) && e.sess != sess && s.once[name][sess.ID] {
+				s.extend(e.sess)
+			}
+		}
 		grants[i].TTL = sess.TTL
 	}
 	return grants, nil
@@ -347,6 +361,8 @@ func (s *twin) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome,
 			match = e.Token == h.Token
 		case releaseIgnoresToken:
 			match = e.Nonce == h.Nonce
+		case revivesHeld:
+			match = e.Token == h.Token || e.Nonce == h.Nonce
 		}
 		s.gap(releaseRaces)
 		if match && !s.is(releaseOnlySays) {

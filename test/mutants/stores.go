@@ -1,4 +1,61 @@
 package main
 
+var (
+	nameStores = check{"lease/leasetest", "^TestPerName$"}
+	remembered = check{"sharding", "^TestMemoryEntitiesConformance$"}
+)
+
 // ofStores are bugs of stores.
-var ofStores = []mutant{}
+var ofStores = []mutant{
+	{
+		name: "offer-unchecked", does: "a store transfers to whatever it is given for an offer",
+		edits:   []edit{{"backends/memory/store.go", "if err := lease.ValidateMove(m); err != nil {", "if err := lease.ValidateMove(m); err != nil && false {"}},
+		hunters: []check{conformance},
+	},
+	{
+		name: "metadata-as-it-comes", does: "metadata is written that another store would not return as it was",
+		edits:   []edit{{"lease/valid.go", "case !utf8.ValidString(v):", "case false:"}},
+		hunters: []check{conformance},
+	},
+	{
+		name: "invalid-fails-all", does: "one claim that is invalid fails all others of its batch",
+		edits: []edit{{"lease/pername_ops.go", `			outs[i].Err = fmt.Errorf("%s: acquire: %w", p.limits.Name, err)
+			return`, `			errs[i] = err
+			return`}},
+		hunters: []check{nameStores},
+	},
+	{
+		name: "loss-untold", does: "a name that a renewal finds to be another's is not told as lost",
+		edits:   []edit{{"lease/pername_ops.go", "case !j.ok && o.leaving == 0:", "case false:"}},
+		hunters: []check{nameStores},
+	},
+	{
+		name: "renewal-of-another's", does: "a renewal extends what stands under the session's names, whosever it is",
+		edits: []edit{{"backends/memory/store.go", "\t\ts.due.move(own, later(now, own.ttl))\n\t\tgrants[i].TTL = own.ttl\n", `		s.due.move(own, later(now, own.ttl))
+		for name := range own.names {
+			if r := s.records[name]; r != nil {
+				s.due.move(r.session, later(now, r.session.ttl))
+			}
+		}
+		grants[i].TTL = own.ttl
+`}, {"backends/memory/expiry.go", "\tplace    int           // in the expiryQueue\n", "\tplace    int           // in the expiryQueue\n\tnames    map[string]bool\n"},
+			{"backends/memory/expiry.go", "func (o *session) link(r *record) {\n", `func (o *session) link(r *record) {
+	if o.names == nil {
+		o.names = map[string]bool{}
+	}
+	o.names[r.name] = true
+`}},
+		hunters: []check{conformance},
+	},
+	{
+		name: "release-by-part", does: "a release compares the nonce, and no token",
+		edits:   []edit{{"backends/memory/store.go", "case r.held() == h:", "case r.nonce == h.Nonce:"}},
+		hunters: []check{conformance},
+	},
+	{
+		name: "no-token-passes", does: "who has no token is let through a fence",
+		edits: []edit{{"sharding/remember_memory.go", "if token == 0 {", "if false {"},
+			{"sharding/remember_memory.go", "if token < s.highest {", "if token != 0 && token < s.highest {"}},
+		hunters: []check{remembered},
+	},
+}

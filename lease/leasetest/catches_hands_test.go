@@ -1,0 +1,55 @@
+package leasetest
+
+// handsCatches are the flaws in what is out of its bounds, and in what a former owner
+// still can do.
+var handsCatches = []catch{
+	{claimsUnchecked, []by{{"invalid/claims", ruleInvalid}}},
+	{badClaimFailsAll, []by{{"invalid/claims", ruleInvalidOnly}}},
+	{sessionsUnchecked, []by{{"invalid/sessions", ruleInvalid}}},
+	{movesUnchecked, []by{{"invalid/offers", ruleInvalid}}},
+	{badMoveFailsAll, []by{{"invalid/offers", ruleInvalidOnly}}},
+	{renewsByName, []by{{"hands/renewal-of-another's", ruleRenewOnly}}},
+	{revivesHeld, []by{
+		{"hands/release", ruleHands},
+		{"hands/revoke", ruleHands},
+		{"hands/close", ruleHands},
+		{"hands/close-by-another", ruleHands},
+		{"hands/expiry", ruleHands},
+		{"hands/supersede", ruleHands},
+		{"hands/supersede-elsewhere", ruleHands},
+		{"hands/transfer", ruleHands},
+		{"hands/transfer-by-another", ruleHands},
+	}},
+	{movesByEither, []by{
+		{"hands/revoke", ruleHands},
+		{"hands/transfer", ruleHands},
+	}},
+	{supersedesByNonce, []by{
+		{"hands/release", ruleHands},
+		{"hands/transfer-by-another", ruleHands},
+	}},
+	{namesRenewByName, []by{
+		{"names/renew", ruleNameRenew},
+		{"names/renewal-of-another's", ruleNameRenew},
+		{"hands/revoke", ruleLost},
+		{"hands/supersede-elsewhere", ruleLost},
+		{"hands/transfer-by-another", ruleLost},
+		{"hands/renewal-of-another's", ruleRenewOnly},
+	}},
+	{namesRenewIgnoresToken, []by{
+		{"names/renew", ruleNameRenew},
+		{"hands/revoke", ruleLost}, // where the next has the same nonce
+	}},
+	{namesRenewIgnoresNonce, []by{{"names/renew", ruleNameRenew}}},
+	{namesRenewSays, []by{{"names/renewal-of-another's", ruleRenewOnly}}},
+	{namesReleaseByName, []by{
+		{"names/release", ruleNameRelease},
+		{"hands/release", ruleHands},
+	}},
+	{namesReleaseNoToken, []by{{"names/release", ruleNameRelease}}},
+	{namesTransferByName, []by{
+		{"names/transfer", ruleNameTransfer},
+		{"hands/transfer", ruleHands},
+	}},
+	{namesTransferNoNonce, []by{{"names/transfer", ruleNameTransfer}}},
+}
