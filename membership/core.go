@@ -45,6 +45,8 @@ func (r *roster) member(ev lease.Event) error {
 	switch ev.Kind {
 	case lease.EventSynced:
 		r.synced.members = true
+	case lease.EventReset:
+		clear(r.members)
 	case lease.EventDelete:
 		delete(r.unreadable, name)
 		if ev.Revision >= r.members[key].Token {
@@ -76,6 +78,8 @@ func (r *roster) notice(ev lease.Event) error {
 	switch ev.Kind {
 	case lease.EventSynced:
 		r.synced.notices = true
+	case lease.EventReset:
+		clear(r.notices)
 	case lease.EventDelete:
 		delete(r.unreadable, name)
 		if ev.Revision >= r.notices[key].token {
@@ -185,6 +189,10 @@ func (b *ballot) ended(t lease.Token) {
 
 // event takes up an event of the leader's record.
 func (b *ballot) event(ev lease.Event) {
+	if ev.Kind == lease.EventReset {
+		b.holder, b.token, b.seen, b.past = lease.Owner{}, 0, 0, b.own
+		return
+	}
 	if ev.Record.Name != b.name {
 		return // another, whose name begins alike
 	}

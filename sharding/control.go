@@ -228,6 +228,8 @@ func (c *controller) take(message any) {
 		delete(c.sendings, msg.what)
 	case *recordNoticed:
 		c.onRecord(&c.shards[msg.shard], msg)
+	case *historyReset:
+		c.onHistoryReset()
 	case *peerGone:
 		c.onPeerGone(msg.address)
 	case *toSelf:

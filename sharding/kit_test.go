@@ -96,6 +96,7 @@ func init() {
 type cluster struct {
 	t     testing.TB
 	store *memory.Store
+	front lease.Store // before it, for all nodes; nil: nothing is
 	net   *memnet.Net
 	log   journal
 	ends  []func()
@@ -137,7 +138,7 @@ type node struct {
 
 func (c *cluster) node(id string, opts ...membership.Option) *node {
 	c.t.Helper()
-	n := &node{c: c, id: id, clock: faultclock.New(), store: faultstore.Wrap(c.store)}
+	n := &node{c: c, id: id, clock: faultclock.New(), store: faultstore.Wrap(c.behind())}
 	n.system = actor.NewActorSystem(remoting.LogTo(nil))
 	c.net.Join(n.system, id+":1")
 	k, err := lease.NewKeeper(n.store, lease.Config{ID: id, Address: n.system.Address(), TTL: ttl, Clock: n.clock})
@@ -167,6 +168,14 @@ func (c *cluster) nodes(ids ...string) (ns []*node) {
 		ns = append(ns, c.node(id))
 	}
 	return ns
+}
+
+// behind is the store that nodes use.
+func (c *cluster) behind() lease.Store {
+	if c.front != nil {
+		return c.front
+	}
+	return c.store
 }
 
 // crash makes the node vanish as a killed process does.

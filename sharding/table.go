@@ -70,6 +70,10 @@ func (t *table) onShard(ev lease.Event) {
 		t.sync(&t.synced.shards)
 		return
 	}
+	if ev.Kind == lease.EventReset {
+		t.reset(func() { clear(t.shards) })
+		return
+	}
 	i, ok := t.r.names.number(ev.Record.Name, t.r.typ.Shards)
 	t.mu.Lock()
 	if !t.count(ev) || !ok {
@@ -127,6 +131,10 @@ func (t *table) onRegion(ev lease.Event) {
 		t.sync(&t.synced.regions)
 		return
 	}
+	if ev.Kind == lease.EventReset {
+		t.reset(func() { clear(t.regions) })
+		return
+	}
 	t.mu.Lock()
 	ok := t.count(ev)
 	switch {
@@ -147,6 +155,10 @@ func (t *table) onRegion(ev lease.Event) {
 }
 
 func (t *table) onBoss(ev lease.Event) {
+	if ev.Kind == lease.EventReset {
+		t.reset(func() { t.boss = lease.Record{} })
+		return
+	}
 	if ev.Record.Name != t.r.names.coordinator {
 		return
 	}

@@ -147,6 +147,9 @@ func (c *controller) Receive(ctx actor.Context) {
 	case *holderStale:
 		c.proxy.stale()
 	case *hostNoticed:
+		if msg.reset {
+			c.proxy.Forget(c.proxy.token)
+		}
 		c.proxy.setHost(msg.record, msg.known)
 		c.noticeOwn(msg.record, msg.known)
 		c.introduce(false)
@@ -230,7 +233,7 @@ func (c *controller) begin() {
 	c.unfollow = append(c.unfollow,
 		transport.Of(c.system).Watch(func(address string) { c.proxy.post(&peerGone{address}) }))
 	if c.dir != nil {
-		c.unfollow = append(c.unfollow, c.dir.follow(c.lname, func(r lease.Record, ok bool) { c.proxy.post(&hostNoticed{r, ok}) }))
+		c.unfollow = append(c.unfollow, c.dir.follow(c.lname, func(h hostNoticed) { c.proxy.post(&h) }))
 	}
 	if c.set.proxyOnly {
 		return

@@ -38,6 +38,9 @@ func WithHostlessBound(d time.Duration) HealthOption {
 //     records of the lease can't be followed (WithLease, or a store that neither
 //     watches nor lists) that is known only while messages wait for a host.
 //
+// It fails, too, while the store's history has gone back (Keeper.Setback): nothing is
+// hosted then.
+//
 // The error has a line for each singleton, with its name, some of them if they are
 // many. What lasts is timed from the first call that sees it, so let the pause
 // between calls be shorter than the bounds. The check asks nothing of the store,
@@ -104,7 +107,14 @@ func (h *health) check(context.Context) error {
 		return now.Sub(since)
 	}
 	var wrong []error
+	keepers := map[*lease.Keeper]bool{}
 	for _, m := range managers {
+		if k := m.keeper; k != nil && !keepers[k] {
+			keepers[k] = true
+			if err := k.Setback(); err != nil {
+				wrong = append(wrong, err)
+			}
+		}
 		if err := h.judge(m, lasts); err != nil {
 			wrong = append(wrong, fmt.Errorf("singleton %.64q %w", m.Name(), err))
 		}

@@ -36,6 +36,7 @@ type (
 	hostNoticed    struct {
 		record lease.Record
 		known  bool
+		reset  bool // what was told before is of no account: the store's history went back
 	}
 	leaderNoticed struct{ leaderChanged }
 	leaderSettled struct{ number int }

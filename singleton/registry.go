@@ -80,7 +80,7 @@ func (r *registry) directory(keeper *lease.Keeper) *directory {
 	if d := r.dirs[keeper]; d != nil {
 		return d
 	}
-	d := &directory{records: map[string]lease.Record{}, told: map[string]func(lease.Record, bool){}}
+	d := &directory{records: map[string]lease.Record{}, told: map[string]func(hostNoticed){}}
 	stop, err := keeper.Watch("singleton/", d.onEvent)
 	if err != nil {
 		return nil
@@ -97,7 +97,7 @@ type directory struct {
 
 	mu      sync.Mutex
 	records map[string]lease.Record
-	told    map[string]func(lease.Record, bool)
+	told    map[string]func(hostNoticed)
 }
 
 func (d *directory) onEvent(ev lease.Event) {
@@ -110,24 +110,29 @@ func (d *directory) onEvent(ev lease.Event) {
 		rec.Name = strings.Clone(name)
 		d.records[name] = rec
 		if f := d.told[name]; f != nil {
-			f(rec, true)
+			f(hostNoticed{record: rec, known: true})
 		}
 	case lease.EventDelete:
 		delete(d.records, name)
 		if f := d.told[name]; f != nil {
-			f(lease.Record{}, false)
+			f(hostNoticed{})
+		}
+	case lease.EventReset:
+		clear(d.records)
+		for _, f := range d.told {
+			f(hostNoticed{reset: true})
 		}
 	}
 }
 
 // follow tells f the present record of name, and every change, in order. f must
 // not block.
-func (d *directory) follow(name string, f func(lease.Record, bool)) (stop func()) {
+func (d *directory) follow(name string, f func(hostNoticed)) (stop func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.told[name] = f
 	rec, ok := d.records[name]
-	f(rec, ok)
+	f(hostNoticed{record: rec, known: ok})
 	return func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()

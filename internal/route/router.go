@@ -114,6 +114,9 @@ func New(c Config, p Port) *Router {
 
 // Open lets mail through to an actor that works under t from now on.
 func (r *Router) Open(t lease.Token) {
+	if t < r.own { // which is so only if the store's history went back, and that was accepted
+		r.Forget(0)
+	}
 	if r.phase == away {
 		r.floor = max(r.floor, r.own)
 	}

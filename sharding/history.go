@@ -1,0 +1,39 @@
+package sharding
+
+// This file forgets what was learnt of a store's history that went back, when the
+// one that stands is accepted: tokens to come may be lower.
+
+// historyReset tells the control actor to forget.
+type historyReset struct{}
+
+// reset has f forget a part of the table, and the control actor all that it has seen.
+func (t *table) reset(f func()) {
+	t.mu.Lock()
+	f()
+	t.r.post(&historyReset{})
+	t.mu.Unlock()
+	t.tell()
+}
+
+// onHistoryReset forgets all tokens but those of what is held now, which ended with
+// the history before: so they are of the one that stands. The table tells of each of
+// its parts by itself, so what one has told since is taken up again.
+func (c *controller) onHistoryReset() {
+	c.highest = 0
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.seen = 0
+		if s.term != nil && s.term.CheckAlive() {
+			s.seen = s.term.Token()
+		}
+		rec, known := c.table.record(i)
+		s.do(func() {
+			if s.router != nil {
+				s.router.Forget(s.seen)
+			}
+		})
+		if known {
+			c.onRecord(s, &recordNoticed{i, rec, true})
+		}
+	}
+}
