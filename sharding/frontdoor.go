@@ -34,7 +34,7 @@ type refProcess struct {
 
 // SendUserMessage implements actor.Process.
 func (p *refProcess) SendUserMessage(pid *actor.PID, message any) {
-	if p.r.over.Load() || empty(message) {
+	if p.r.over.Load() || !sendable(message) {
 		p.r.system.DeadLetter.SendUserMessage(pid, message)
 		return
 	}

@@ -14,7 +14,8 @@ import (
 
 // Survey returns the Info of every node that takes part, by its id: this node's
 // with the table, those of others without, as they answer. A node that does not
-// answer before ctx ends is missing, and the error, which is ctx's, names one.
+// answer before ctx ends is missing, and the error, which is ctx's, names one. A Region
+// that has ended asks nobody: ErrClosed.
 func (r *Region) Survey(ctx context.Context) (map[string]Info, error) { return r.survey(ctx, r.Info()) }
 
 // survey is Survey with what this node tells given.
@@ -27,6 +28,9 @@ func (r *Region) survey(ctx context.Context, own Info) (map[string]Info, error) 
 		if n.Incarnation == r.self.Incarnation {
 			continue
 		}
+		if r.over.Load() {
+			return all, r.closed()
+		}
 		asked[n.ID] = true
 		number := r.inquiries.Add(1)
 		r.asking.Store(number, answers)
@@ -38,6 +42,8 @@ func (r *Region) survey(ctx context.Context, own Info) (map[string]Info, error) 
 		case in := <-answers:
 			all[in.Node] = in
 			delete(asked, in.Node)
+		case <-r.life.Done():
+			return all, r.closed()
 		case <-ctx.Done():
 			for id := range asked {
 				return all, fmt.Errorf("no answer from node %q: %w", id, context.Cause(ctx))

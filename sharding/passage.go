@@ -82,7 +82,7 @@ type passage struct {
 // message from a link.
 func (p *passage) SendUserMessage(pid *actor.PID, message any) {
 	s := p.s
-	if s.r.over.Load() || empty(message) {
+	if s.r.over.Load() || !sendable(message) {
 		s.r.system.DeadLetter.SendUserMessage(pid, message)
 		return
 	}

@@ -94,10 +94,11 @@ type Undeliverable = singleton.Undeliverable
 // returns at once. msg may be an *actor.MessageEnvelope, with sender and headers.
 // What one goroutine sends to one entity stays in order.
 //
-// Errors: lease.ErrInvalid for a bad id or a nil message, ErrClosed. What can't be
+// Errors: lease.ErrInvalid for a bad id, a nil message, or one that only an actor system
+// sends, such as *actor.Started; ErrClosed. What can't be
 // delivered otherwise goes to the dead letters and is counted (Info).
 func (r *Region) Tell(id string, msg any) error {
-	if !empty(msg) && r.direct(id, msg) {
+	if sendable(msg) && r.direct(id, msg) {
 		return nil
 	}
 	if err := r.check(id, msg); err != nil {
@@ -121,13 +122,15 @@ func (r *Region) check(id string, msg any) error {
 	switch err := ValidateEntityID(id); {
 	case err != nil:
 		return err
-	case empty(msg):
-		return fmt.Errorf("message to %q: %w: nil", id, lease.ErrInvalid)
+	case !sendable(msg):
+		return fmt.Errorf("message to %q: %w: %T, holds nothing, or what only an actor system sends", id, lease.ErrInvalid, msg)
 	case r.over.Load():
-		return fmt.Errorf("sharding type %q: %w", r.typ.Name, ErrClosed)
+		return r.closed()
 	}
 	return nil
 }
+
+func (r *Region) closed() error { return fmt.Errorf("sharding type %q: %w", r.typ.Name, ErrClosed) }
 
 // deliver is the way of every message of this node.
 func (r *Region) deliver(id string, envelope any) {
@@ -270,7 +273,7 @@ func (r *Region) Ref(id string) (*actor.PID, error) {
 		return nil, err
 	}
 	if r.over.Load() {
-		return nil, fmt.Errorf("sharding type %q: %w", r.typ.Name, ErrClosed)
+		return nil, r.closed()
 	}
 	return r.ref(id), nil
 }
