@@ -37,8 +37,9 @@ type Group struct {
 	unstand  context.CancelFunc
 	stood    chan struct{} // closed and replaced when it comes to stand
 	failure  error         // of the last attempt to acquire a lease
-	// superseded: a later incarnation of the ID is listed in place of this one.
-	superseded bool
+	// superseded is the later incarnation of the ID that is listed in place of this one.
+	superseded string
+	unobject   context.CancelFunc
 	// departing: a membership that ends is not begun anew. Before roster.leaving.
 	departing  bool
 	leaving    *lease.Handle
@@ -209,12 +210,7 @@ func (g *Group) settleLocked() {
 		close(g.ready)
 	}
 	self, listed := g.now.Self()
-	if superseded := !listed && g.term != nil; superseded != g.superseded {
-		g.superseded = superseded
-		if superseded {
-			g.log.Warn("not listed any more: a later incarnation of this ID has joined")
-		}
-	}
+	g.contestLocked()
 	g.standLocked(listed && !self.Leaving)
 }
 

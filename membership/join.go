@@ -18,7 +18,11 @@ import (
 // are members are known. If that takes longer than ctx it gives back what it
 // acquired, which is waited for a second at the most, and nothing is left behind.
 //
-// Errors: lease.ErrInvalid for a bad name or option; lease.ErrNameInUse if this
+// If an earlier life of the ID has not left, its record still stands, and it was at
+// another address, Join waits for a second at the most whether it lives. If it does this
+// node gives way: ErrIDInUse.
+//
+// Errors: lease.ErrInvalid for a bad name or option; ErrIDInUse; lease.ErrNameInUse if this
 // Keeper has joined the group already; lease.ErrUnsupported for a store that can
 // neither watch nor list; lease.ErrClosed; and the context's, with what the store
 // had to say.
@@ -80,6 +84,10 @@ func Join(ctx context.Context, keeper *lease.Keeper, group string, opts ...Optio
 
 	select {
 	case <-g.ready:
+		if err := g.unopposed(ctx); err != nil {
+			g.abort()
+			return fail(err)
+		}
 		return g, nil
 	case <-g.memberDone:
 		err = lease.ErrClosed

@@ -59,6 +59,12 @@ func (n names) own(o lease.Owner) (member, leaving string, err error) {
 	return member, leaving, err
 }
 
+// objection is the name of the lease by which an earlier life of an owner's ID says
+// that it goes on.
+func (n names) objection(o lease.Owner) (string, error) {
+	return lease.Name("objection", n.group, o.ID, o.Incarnation)
+}
+
 // memberKey and leavingKey return what both names of one owner end with.
 func (n names) memberKey(name string) (string, bool)  { return strings.CutPrefix(name, n.members) }
 func (n names) leavingKey(name string) (string, bool) { return strings.CutPrefix(name, n.leaving) }

@@ -147,6 +147,9 @@ func (l *layout) hold(name string) (lease.Term, error) {
 		}
 		if err == nil {
 			err = h.Wait(l.ctx)
+		} else if errors.Is(err, lease.ErrUnknown) && l.ctx.Err() == nil {
+			l.r.sleep(restAfter)
+			continue
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%q: %w", name, err)
