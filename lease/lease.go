@@ -123,17 +123,23 @@ type Transferable interface {
 	Adopt(ctx context.Context, o Offer) (bool, error)
 }
 
-// As finds in l, or in what it wraps (Unwrap() Lease), the first that is a T.
+// As finds in l, or in what it wraps (Unwrap() Lease), the first that is a T. A
+// Termed that was found within gives terms that are alive only while l is, too: what
+// wraps a lease may trust less than what it wraps.
 func As[T any](l Lease) (T, bool) {
+	outer, wrapped := l, false
 	for l != nil {
 		if t, ok := l.(T); ok {
+			if termed, ok := any(&t).(*Termed); ok && wrapped {
+				*termed = narrow{*termed, outer}
+			}
 			return t, true
 		}
 		w, ok := l.(interface{ Unwrap() Lease })
 		if !ok {
 			break
 		}
-		l = w.Unwrap()
+		l, wrapped = w.Unwrap(), true
 	}
 	var zero T
 	return zero, false

@@ -102,13 +102,18 @@ func await(ctx context.Context, l Lease) error {
 	}
 }
 
-// TermOf returns the term of a lease that was just acquired. For a lease that
+// TermOf returns the term of a lease that was just acquired. What wraps a lease may
+// narrow it: the term is alive while the outermost is, too, and its context ends with
+// the outermost's OnLost as well. For a lease that
 // has none (As finds no Termed) it makes one from CheckAlive and OnLost: its
 // token is 0, and its clock is the system's. If the lease is not alive any more
 // the term is one that has ended. stop frees what it registered.
 func TermOf(l Lease) (t Term, stop func()) {
 	if td, ok := As[Termed](l); ok {
 		if t, ok := td.Term(); ok {
+			if n, ok := t.(*narrowTerm); ok {
+				return n, n.follow()
+			}
 			return t, func() {}
 		}
 		ctx, cancel := context.WithCancelCause(context.Background())
