@@ -111,9 +111,20 @@ func (h *Handle) OnFree(f func()) (stop func() bool) {
 	if f == nil {
 		return func() bool { return false }
 	}
-	w := &waiter{f: func() { h.k.guard("OnFree", h.name, f) }}
+	w := &waiter{f: func() {
+		if !h.isClosed() { // it may have been, while a herd was spread
+			h.k.guard("OnFree", h.name, f)
+		}
+	}}
 	h.await(w)
 	return func() bool { return h.unwait(w) }
+}
+
+// isClosed reports whether the handle or its Keeper is.
+func (h *Handle) isClosed() bool {
+	h.k.mu.Lock()
+	defer h.k.mu.Unlock()
+	return h.closed || h.k.closing
 }
 
 // await registers w; false if the handle or its Keeper is closed.
