@@ -185,6 +185,9 @@ func (k *Keeper) beginLocked(o *op) bool {
 		o.supersedes = h.claim.Token
 		h.pool.lane.push(k, o)
 	case opRelease:
+		if !h.CheckAlive() {
+			k.loseLocked(h, ErrExpired)
+		}
 		h.endLocked(givenUp, ErrReleased)
 		if h.status == free && !k.recon.suspects(h.name) {
 			o.finish(false, nil)
