@@ -61,7 +61,8 @@
 //   - At least once per TTL, and when the watch tells of one, records of this
 //     Keeper that nobody claims are released, so that a shared session keeps
 //     nothing alive for nobody. A request that lands long after is found too: its
-//     name is looked at for as long as the session it was made under lives.
+//     name is looked at for as long as the session it was made under lives, up to
+//     60 TTLs; what lands later still is found by listing.
 //   - An event of the watch is a hint: it can end a term if it is newer than the
 //     term's token; it never begins one. Where only deletions are told of
 //     (DeletionWatcher), a record that was overwritten without one, against the
@@ -99,7 +100,7 @@
 //	Keeper (keeper.go): one loop, one lock ─▶ pool.go: sessions opened, renewed, ended, closed
 //	                                        ├▶ reconcile.go, suspect.go: what nobody claims; offers
 //	                                        └▶ wait.go: events and looks; follow.go: streams of records
-//	turn.go: one Run per lease at a time
+//	turn.go: one Run per lease at a time    narrow.go: terms as narrow as what wraps a lease
 //	term.go, session.go: what CheckAlive reads, without a lock    state.go: the diagram above
 //	health.go, health_http.go: what a probe is told
 //	teller.go: loggers and meters, called by nobody that the engine needs    log.go: the default logger

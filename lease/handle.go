@@ -255,6 +255,7 @@ func (h *Handle) Close(ctx context.Context) error {
 	h.dropWaitersLocked()
 	if k.handles[h.name] == h {
 		delete(k.handles, h.name)
+		k.leaveLocked(h.pool)
 	}
 	k.checkIdleLocked()
 	if errors.Is(err, ErrClosed) {

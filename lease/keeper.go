@@ -180,6 +180,7 @@ func (k *Keeper) Lease(name string, opts ...Option) (*Handle, error) {
 	} else {
 		h.pool = k.poolLocked(o.ttl)
 	}
+	h.pool.handles++
 	k.handles[name] = h
 	return h, nil
 }

@@ -14,6 +14,7 @@ import (
 type pool struct {
 	ttl      time.Duration
 	own      bool
+	handles  int        // open ones
 	sessions []*session // live ones
 	opening  *opening   // one session at a time is opened
 	lane     lane
@@ -33,6 +34,19 @@ func (k *Keeper) poolLocked(ttl time.Duration) *pool {
 		k.pools[ttl] = p
 	}
 	return p
+}
+
+// leaveLocked: a handle of p was closed. dropPoolLocked forgets a pool that nothing
+// needs: or as many would be kept as there were ever TTLs.
+func (k *Keeper) leaveLocked(p *pool) {
+	p.handles--
+	k.dropPoolLocked(p)
+}
+
+func (k *Keeper) dropPoolLocked(p *pool) {
+	if p.handles == 0 && len(p.sessions) == 0 && p.opening == nil && k.pools[p.ttl] == p {
+		delete(k.pools, p.ttl)
+	}
 }
 
 // reserve returns a live session of p with room for at least one more name and
@@ -77,6 +91,7 @@ func (k *Keeper) reserve(p *pool) (*session, error) {
 		k.mu.Lock()
 		p.opening, o.err = nil, err
 		close(o.done)
+		k.dropPoolLocked(p) // if it was for nobody
 		k.mu.Unlock()
 		return s, err
 	}
@@ -195,6 +210,7 @@ func (k *Keeper) endSessionLocked(s *session, reason error) {
 			break
 		}
 	}
+	k.dropPoolLocked(s.pool)
 	for h := range s.handles {
 		k.loseLocked(h, reason)
 	}

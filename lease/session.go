@@ -36,7 +36,7 @@ type session struct {
 	renewed  time.Duration // when the latest request that extended it was sent
 	idleAt   time.Duration // since when nothing counts on it
 	dead     bool          // its terms have been ended; off the pool
-	littered bool          // more may land under it than is kept by name
+	littered time.Duration // until then more may land under it than is kept by name
 }
 
 // trusts reports whether r lies within the window. The first look beyond it

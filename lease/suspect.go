@@ -1,6 +1,9 @@
 package lease
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // This file keeps the names that something of this Keeper's may still land under:
 // a request whose outcome was never learnt. Reconciliation looks at each of them
@@ -8,13 +11,19 @@ import "slices"
 
 // suspicion is for how long a name is looked at.
 type suspicion struct {
-	rounds int        // this many more, at least
-	under  []*session // and while one of these lives: a claim under it may land
+	rounds int           // this many more, at least
+	under  []*session    // and while one of these lives: a claim under it may land
+	until  time.Duration // but no longer than this: listing finds what lands later
 }
 
 // suspectRounds is for how many rounds, one TTL each, a name stays suspect in any
 // case.
 const suspectRounds = 3
+
+// lateRounds is for how many TTLs a request is taken to be under way at the most,
+// as long as its session lives: else a session that lives as long as the process
+// would keep every name that was ever in doubt.
+const lateRounds = 60
 
 // maxSuspects bounds the names that are looked at one by one. With more of them,
 // a round lists.
@@ -29,11 +38,15 @@ func (r *reconciler) suspectLocked(name string, under ...*session) {
 		r.suspect[name] = s
 	}
 	s.rounds = suspectRounds
+	until := r.k.clock.Now().Mono + lateRounds*r.k.cfg.TTL
+	if len(under) > 0 {
+		s.until = until
+	}
 	for _, x := range under {
 		switch {
 		case x.dead || slices.Contains(s.under, x):
 		case len(r.suspect) > maxSuspects:
-			x.littered = true // and nothing that grows
+			x.littered = until // and nothing that grows
 		default:
 			s.under = append(s.under, x)
 		}
@@ -50,7 +63,8 @@ func (r *reconciler) fadeLocked(name string) {
 		return
 	}
 	s.rounds--
-	s.under = slices.DeleteFunc(s.under, func(x *session) bool { return x.dead })
+	late := r.k.clock.Now().Mono >= s.until
+	s.under = slices.DeleteFunc(s.under, func(x *session) bool { return x.dead || late })
 	if s.rounds <= 0 && len(s.under) == 0 {
 		delete(r.suspect, name)
 	}
@@ -62,8 +76,9 @@ func (r *reconciler) manyLocked() bool {
 	if len(r.suspect) > maxSuspects {
 		return true
 	}
+	now := r.k.clock.Now().Mono
 	for _, s := range r.k.sessions {
-		if s.littered {
+		if now < s.littered {
 			return true
 		}
 	}
