@@ -255,6 +255,9 @@ func (h *Handle) Close(ctx context.Context) error {
 	h.dropWaitersLocked()
 	if k.handles[h.name] == h {
 		delete(k.handles, h.name)
+		if h.op != nil {
+			k.leaving[h] = struct{}{}
+		}
 		k.leaveLocked(h.pool)
 	}
 	k.checkIdleLocked()

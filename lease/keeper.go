@@ -5,10 +5,11 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"iter"
 	"maps"
 	mrand "math/rand/v2"
 	"reflect"
-	"sort"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -41,6 +42,7 @@ type Keeper struct {
 
 	mu       sync.Mutex
 	handles  map[string]*Handle
+	leaving  map[*Handle]struct{} // closed ones with an operation in flight
 	sessions map[SessionID]*session
 	pools    map[time.Duration]*pool // shared sessions by TTL
 	releases *lane
@@ -106,6 +108,7 @@ func NewKeeper(store Store, cfg Config) (*Keeper, error) {
 		meters:   meters,
 		wake:     make(chan struct{}, 1),
 		handles:  map[string]*Handle{},
+		leaving:  map[*Handle]struct{}{},
 		sessions: map[SessionID]*session{},
 		pools:    map[time.Duration]*pool{},
 		waiting:  map[*Handle]struct{}{},
@@ -254,7 +257,8 @@ func (k *Keeper) tick(now Reading) time.Duration {
 // Release on what they held, as the work under it must have stopped first, and
 // then closes the sessions. Records are renewed while it waits. When ctx is done
 // before, the rest is abandoned, to expire by its TTL, and named in the error,
-// which is ErrUnknown. Of several calls the first whose ctx is done abandons for
+// which is ErrUnknown; handles that were closed before are waited for, too, and
+// named, while an operation of theirs is in flight. Of several calls the first whose ctx is done abandons for
 // all, and all return the same.
 func (k *Keeper) Close(ctx context.Context) error {
 	k.mu.Lock()
@@ -325,15 +329,16 @@ const tellGrace = 100 * time.Millisecond
 // abandoned and the sessions that nothing is claimed under.
 func (k *Keeper) shutLocked() (rest []string, empty []Session) {
 	k.closed = true
-	for name, h := range k.handles {
+	for h := range k.everyHandleLocked() {
 		if h.status != free || h.op != nil {
-			rest = append(rest, name)
+			rest = append(rest, h.name)
 		}
 		for _, o := range h.takeOpsLocked() {
 			o.finish(false, ErrClosed)
 		}
 	}
-	sort.Strings(rest)
+	slices.Sort(rest)
+	rest = slices.Compact(rest)
 	for _, s := range k.sessions {
 		if len(s.handles) == 0 {
 			empty = append(empty, s.Session)
@@ -346,6 +351,22 @@ func (k *Keeper) shutLocked() (rest []string, empty []Session) {
 		close(k.idle)
 	}
 	return rest, empty
+}
+
+// everyHandleLocked yields the open handles, and closed ones that are not done.
+func (k *Keeper) everyHandleLocked() iter.Seq[*Handle] {
+	return func(yield func(*Handle) bool) {
+		for _, h := range k.handles {
+			if !yield(h) {
+				return
+			}
+		}
+		for h := range k.leaving {
+			if !yield(h) {
+				return
+			}
+		}
+	}
 }
 
 func abbreviate(names []string) string {
@@ -361,7 +382,7 @@ func (k *Keeper) checkIdleLocked() {
 	if !k.closing {
 		return
 	}
-	for _, h := range k.handles {
+	for h := range k.everyHandleLocked() {
 		if h.status != free || h.op != nil {
 			return
 		}

@@ -164,6 +164,7 @@ func (k *Keeper) nextLocked(h *Handle) {
 		}
 		h.op = nil
 	}
+	delete(k.leaving, h)
 	k.checkIdleLocked()
 }
 
