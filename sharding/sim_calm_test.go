@@ -266,9 +266,10 @@ func (s *sim) talk(sl *slot) {
 	}
 	stop := make(chan struct{})
 	sl.stop = stop
-	r := sl.n.region
+	r, system, pid := sl.n.region, sl.n.system, sl.door
 	for range 1 + s.r.IntN(3) {
 		s.names++
+		door := s.r.IntN(3) == 0
 		name, draw := fmt.Sprintf("%s.%d", sl.id, s.names), rand.New(rand.NewPCG(s.r.Uint64(), 3))
 		sl.senders.Go(func() {
 			for n := 1; ; n++ {
@@ -280,7 +281,9 @@ func (s *sim) talk(sl *slot) {
 				for range 1 + draw.IntN(2)*draw.IntN(4) {
 					j, id := job{name, n}, fmt.Sprint("id", draw.IntN(s.ids))
 					s.sent(j, sl.id, id)
-					if err := r.Tell(id, formOf(j)); err != nil {
+					if door {
+						system.Root.Send(pid, sharding.To{ID: id, Message: formOf(j)})
+					} else if err := r.Tell(id, formOf(j)); err != nil {
 						s.failf("%s can't tell: %v", name, err)
 						return
 					}

@@ -23,12 +23,14 @@ import (
 //	I1, I2   an entity begins where and when no other of its id may work      born
 //	I2       a new owner has a new token                              watchRecords
 //	I3       nothing is handled after the context was done                 handled
+//	I3       nothing passes under what was hosted when the membership was lost pass
 //	I4       no record goes while work runs under it     witness, onEvent, watchRecords
 //	I5       nothing lost, doubled or out of order in a calm time    calm, handled
 //	I5       the same in a crowded time, as far as promised; waste        crowded
 //	I6       every message is handled, or its loss is counted              account
 //	I6       what waits is bounded                                       waitingOf
 //	I7       every shard held, every entity answers, within a bound         settle
+//	I7       the same while handlers of one node, and the strategy, hang     stuck
 //	state    what is restored is what the last one left                       born
 
 // records is what was seen of a history.
@@ -62,6 +64,11 @@ type records struct {
 	crowd     bool                // handlers take long, and entities do to stop
 	tally     simulate.Tally
 	moved     int // shards that were handed over
+
+	hosted map[simHold]lease.Token             // as last said
+	barred map[*node]map[lease.Token]time.Time // what a node hosted when it lost its membership, and when
+	stay   chan struct{}                       // handlers and strategies that are to hang do until it is closed
+	stays  map[job]bool                        // whose handlers do
 }
 
 // hasty is how soon a shard that was handed over may not be handed on, if order is
@@ -86,6 +93,7 @@ func (s *sim) prepare() {
 	s.highest, s.latest, s.living = map[string]lease.Token{}, map[string]*simLife{}, map[string][]*simLife{}
 	s.yielded, s.all, s.out, s.dead = map[simHold]bool{}, map[*node][]*sharding.Region{}, map[*node]bool{}, map[*node]int{}
 	s.fates, s.last = map[job]*fate{}, map[string]int{}
+	s.hosted, s.barred, s.stays = map[simHold]lease.Token{}, map[*node]map[lease.Token]time.Time{}, map[job]bool{}
 	s.disorder, s.handOffs, s.hasty = map[string][]string{}, map[int]time.Time{}, map[int]bool{}
 }
 
@@ -133,7 +141,6 @@ func (s *sim) report() {
 
 // observe follows what a node publishes.
 func (s *sim) observe(n *node) {
-	self := n.system.Address()
 	s.mu.Lock()
 	s.all[n] = nil
 	s.mu.Unlock()
@@ -148,12 +155,19 @@ func (s *sim) observe(n *node) {
 				s.fates[j].dead++
 				s.cameTo(s.fates[j])
 				s.log("%s: dead letter %v to %s", n.id, j, e.PID)
-				if e.PID.GetAddress() == self && e.PID.GetId() == process {
-					s.dead[n]++
-				}
+				s.letter(n, e)
+			} else if isSystemLike(e.Message) { // forged
+				s.letter(n, e)
 			}
 		}
 	})
+}
+
+// letter counts a dead letter of a node's Region; under mu.
+func (s *sim) letter(n *node, e *actor.DeadLetterEvent) {
+	if e.PID.GetAddress() == n.system.Address() && e.PID.GetId() == process {
+		s.dead[n]++
+	}
 }
 
 // process is where the Regions of all nodes are reached.
@@ -168,6 +182,7 @@ func (s *sim) onEvent(n *node, e sharding.Event) {
 	switch e.Kind {
 	case sharding.Hosted:
 		delete(s.yielded, h)
+		s.hosted[h] = e.Token
 	case sharding.Yielded:
 		if !s.yields {
 			s.fail("%s yielded shard %d", n.id, e.Shard)
@@ -200,6 +215,9 @@ func (s *sim) pass(n *node, name string, token lease.Token) {
 		s.fail("I1: %s: a pass of %s under token %d after one under %d", n.id, name, token, s.highest[name])
 	}
 	s.highest[name] = token
+	if at, ok := s.barred[n][token]; ok && time.Now().After(at) {
+		s.fail("I3: %s: a pass of %s under token %d, which it hosted when it lost its membership at %v", n.id, name, token, at.Format("04:05.000"))
+	}
 	if err != nil || len(recs) != 1 || recs[0].Token != token || recs[0].Owner.Incarnation != n.keeper.Owner().Incarnation {
 		s.fail("I3: %s: a pass of %s under token %d while the store has %+v (%v)", n.id, name, token, recs, err)
 	}

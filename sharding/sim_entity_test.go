@@ -102,6 +102,10 @@ func (k *simEntity) handle(ctx actor.Context, j job) {
 	if ctx.Sender() != nil {
 		ctx.Respond(done{k.l.id, j.Number, k.l.token, k.n.id})
 	}
+	if stay := s.staying(j); stay != nil {
+		<-stay
+		return
+	}
 	time.Sleep(s.labour(j))
 	if s.good.Load() {
 		switch s.odds(200, 5, uint64(j.Number)) {

@@ -39,6 +39,7 @@ func TestSimulation(t *testing.T) {
 		s.heal()
 		s.settle()
 		s.moves(1 + s.r.IntN(3))
+		s.stuck()
 		s.trouble(12)
 		s.heal()
 		s.settle()
@@ -80,6 +81,8 @@ type slot struct {
 	frozen  bool
 	gone    bool          // crashed or left, and not yet restarted
 	left    chan struct{} // not nil: it is leaving; closed when it has
+	door    *actor.PID    // what its first Region told
+	again   bool          // only its Region leaves, and the next begins
 	drained bool
 	stop    chan struct{} // ends its senders
 	senders sync.WaitGroup
@@ -192,6 +195,9 @@ func (s *sim) draw() {
 	}
 	s.follow = s.r.IntN(3) == 0
 	s.stateful = s.r.IntN(2) == 0
+	if s.odds(2, 30) == 0 {
+		s.opts = append(s.opts, sharding.WithStrategy(simStrategy{s}))
+	}
 	if s.jams = s.odds(2, 20) == 0; s.jams {
 		s.drawJams()
 	}
@@ -228,6 +234,7 @@ func (s *sim) restart(sl *slot) {
 	s.observe(n)
 	n.group, err = membership.Join(context.Background(), k, "g", membership.WithLogger(log))
 	require.NoError(s.t, err, "seed %d", s.seed)
+	n.group.OnLost(func(lease.Loss) { s.bar(n) })
 	was := sl.leader
 	sl.leader = membership.NewStatic(k.Owner())
 	if was != nil && s.r.IntN(2) == 0 {
@@ -240,15 +247,20 @@ func (s *sim) restart(sl *slot) {
 // start runs the type on a slot's node.
 func (s *sim) start(sl *slot) {
 	n := sl.n
+	r, err := sharding.Start(n.system, n.group, sharding.Type{Name: "account", Props: s.props(n), Shards: s.shards}, s.optionsOf(sl)...)
+	require.NoError(s.t, err, "seed %d", s.seed)
+	n.region, sl.door = r, r.PID()
+	s.started(n, r)
+}
+
+func (s *sim) optionsOf(sl *slot) []sharding.Option {
+	n := sl.n
 	opts := append(slices.Clone(s.opts), sharding.WithLogger(s.logger(sl)),
 		sharding.WithJournal(func(name string, token lease.Token, _ time.Duration) { s.pass(n, name, token) }))
 	if s.follow {
 		opts = append(opts, sharding.WithLeadership(sl.leader))
 	}
-	r, err := sharding.Start(n.system, n.group, sharding.Type{Name: "account", Props: s.props(n), Shards: s.shards}, opts...)
-	require.NoError(s.t, err, "seed %d", s.seed)
-	n.region = r
-	s.started(n, r)
+	return opts
 }
 
 func (s *sim) logger(sl *slot) *zap.Logger {

@@ -61,6 +61,10 @@ func (s *sim) poll() {
 		}
 		select {
 		case <-sl.left:
+			if sl.again {
+				s.begin(sl)
+				continue
+			}
 			s.logf("%s has left", sl.id)
 			s.c.net.Kill(sl.address()) // it exits
 			sl.gone, sl.left = true, nil
@@ -72,7 +76,7 @@ func (s *sim) poll() {
 // act does one random thing.
 func (s *sim) act(sl *slot) {
 	other := s.some()
-	switch what := s.r.IntN(28); {
+	switch what := s.r.IntN(34); {
 	case what == 0 && !sl.gone:
 		s.crash(sl)
 	case what <= 4:
@@ -114,6 +118,12 @@ func (s *sim) act(sl *slot) {
 		s.drain(sl, true)
 	case what <= 25 && sl.serves():
 		s.drain(sl, false)
+	case what <= 28 && sl.up():
+		s.evict(sl)
+	case what <= 30 && sl.serves():
+		s.again(sl)
+	case what <= 32 && sl.serves() && other.serves():
+		s.behead(sl, other)
 	case s.follow:
 		s.flap()
 	}
@@ -123,7 +133,7 @@ func (s *sim) crash(sl *slot) {
 	s.logf("%s crashes", sl.id)
 	s.crashed(sl.n)
 	sl.n.crash()
-	sl.gone, sl.left = true, nil
+	sl.gone, sl.left, sl.again = true, nil, false
 }
 
 // leave has a node stop its Region, leave the group and exit.
@@ -242,6 +252,9 @@ func (s *sim) send(sl *slot) {
 	}
 	s.jobs++
 	j, id, r, first := job{Number: s.jobs}, s.id(), sl.n.region, sl.lives == 1
+	if s.r.IntN(20) == 0 {
+		s.forgeLife(sl, id)
+	}
 	s.sent(j, sl.id, id)
 	if s.r.IntN(8) > 0 {
 		if err := r.Tell(id, formOf(j)); err != nil {

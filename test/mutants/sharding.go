@@ -1,4 +1,35 @@
 package main
 
 // ofSharding are bugs of regions and coordinators.
-var ofSharding = []mutant{}
+var ofSharding = []mutant{
+	{
+		name: "refuser-insisted", does: "a free shard is given to the same node however often that refuses it",
+		edits:   []edit{{"sharding/coordinator.go", "c.refused[placing{o.Shard, o.To}] = c.now() + shunFor", "_ = placing{}"}},
+		hunters: []check{shardSim, shardScenarios},
+	},
+	{
+		name: "start-half-way", does: "a node takes shards before its Start has succeeded",
+		edits:   []edit{{"sharding/hosting.go", "if !r.admitted.Load() {", "if false {"}},
+		hunters: []check{shardSim},
+	},
+	{
+		name: "strategy-awaited", does: "the strategy is waited for however long it takes",
+		edits:   []edit{{"sharding/decide.go", "case now >= q.until:", "case false:"}},
+		hunters: []check{shardSim},
+	},
+	{
+		name: "forged-start", does: "a user's Started is delivered",
+		edits:   []edit{{"sharding/shard.go", "case *actor.Started, *actor.Stopping,", "case *actor.Stopping,"}},
+		hunters: []check{shardSim},
+	},
+	{
+		name: "guardian-unwatched", does: "the end of the parent of a shard's entities goes unnoticed",
+		edits:   []edit{{"sharding/guardian.go", "g.s.r.post(&guardianEnded{g.s.number, g.h})", "_ = guardianEnded{}"}},
+		hunters: []check{shardSim},
+	},
+	{
+		name: "door-of-the-past", does: "a Region's PID leads to the Region it was first used for",
+		edits:   []edit{{"sharding/frontdoor.go", "next != nil && next != r {", "next != nil && next != r && false {"}},
+		hunters: []check{shardSim},
+	},
+}

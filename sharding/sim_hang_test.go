@@ -1,0 +1,234 @@
+package sharding_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/sharding"
+)
+
+// This file is trouble of a kind of its own: memberships that are taken away, Regions
+// that begin anew in one process after a Start that failed, messages that look like the
+// actor system's, and what hangs for as long as it likes.
+
+// evict takes a node's membership away, as an operator may: its shards' leases stand.
+func (s *sim) evict(sl *slot) {
+	for rec, err := range s.c.store.List(context.Background(), "member/g/"+sl.id+"/") {
+		if err != nil || rec.Owner.Incarnation != sl.owner().Incarnation {
+			continue
+		}
+		s.logf("%s is evicted", sl.id)
+		_, _ = s.c.store.Release(context.Background(), []lease.Held{rec.Held()})
+	}
+}
+
+// bar notes what a node hosts that has lost its membership: it may not go on with that.
+func (s *sim) bar(n *node) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.log("%s is no member", n.id)
+	if s.barred[n] == nil {
+		s.barred[n] = map[lease.Token]time.Time{}
+	}
+	for h, token := range s.hosted {
+		if _, before := s.barred[n][token]; h.n == n && !before {
+			s.barred[n][token] = time.Now()
+		}
+	}
+}
+
+// again ends a node's Region. The next one begins when it has ended.
+func (s *sim) again(sl *slot) {
+	s.logf("the Region of %s ends", sl.id)
+	s.broke() // its mail may find neither the one nor the other
+	r, left := sl.n.region, make(chan struct{})
+	sl.left, sl.again = left, true
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute+s.stop+s.linger)
+		defer cancel()
+		if r.Stop(ctx) == nil { // gather looks for that
+			close(left)
+		}
+	}()
+}
+
+// begin starts the type on a node where it ran before, now and then after a Start that
+// fails. What that kept would be renewed, and missed by settle.
+func (s *sim) begin(sl *slot) {
+	if sl.frozen {
+		return
+	}
+	n := sl.n
+	n.store.Heal()
+	n.store.SetRule(nil)
+	s.broke()
+	if s.r.IntN(2) == 0 {
+		n.store.SetRule([]func(faultstore.Call) faultstore.Fault{blind("shard/"), blind("region/"), unlisted}[s.r.IntN(3)])
+		_, err := sharding.Start(n.system, n.group, sharding.Type{Name: "account", Props: s.props(n), Shards: s.shards}, s.opts...)
+		s.logf("Start fails on %s: %v", sl.id, err)
+		if err == nil {
+			s.endf("%s started without knowing the records", sl.id)
+		}
+		n.store.SetRule(nil)
+	}
+	for began := time.Now(); ; time.Sleep(time.Second) {
+		r, err := sharding.Start(n.system, n.group, sharding.Type{Name: "account", Props: s.props(n), Shards: s.shards}, s.optionsOf(sl)...)
+		if err == nil {
+			n.region, sl.left, sl.again, sl.drained = r, nil, false, false
+			s.started(n, r)
+			s.logf("the Region of %s begins anew", sl.id)
+			return
+		}
+		if time.Since(began) > 2*ttl {
+			s.endf("the Region of %s can't begin anew: %v", sl.id, err)
+		}
+	}
+}
+
+// unlisted keeps a node from finding out whether it agrees with the others, when it has
+// registered.
+func unlisted(call faultstore.Call) faultstore.Fault {
+	if call.Op == faultstore.List && len(call.Names) > 0 && call.Names[0] == "shard/g/account/" {
+		return faultstore.Fault{Kind: faultstore.Delay, Delay: time.Hour}
+	}
+	return faultstore.Fault{}
+}
+
+// behead has a peer stop the parent of a shard's entities, by its name.
+func (s *sim) behead(sl, peer *slot) {
+	for i, x := range sl.n.region.Info().Table {
+		if x.Owner == sl.id && s.r.IntN(4) == 0 {
+			s.logf("%s stops the guardian of shard %d on %s", peer.id, i, sl.id)
+			peer.n.system.Root.Stop(actor.NewPID(sl.address(), fmt.Sprintf("%s/%d-%d", process, i, x.Token)))
+		}
+	}
+}
+
+// forgeLife sends an entity what looks like its actor system's.
+func (s *sim) forgeLife(sl *slot, id string) {
+	msg := systemLike[s.r.IntN(len(systemLike))]
+	if err := sl.n.region.Tell(id, msg); !errors.Is(err, lease.ErrInvalid) {
+		s.failf("%s told %s %T: %v", sl.id, id, msg, err)
+	}
+	sl.n.system.Root.Send(sl.door, sharding.To{ID: id, Message: msg})
+}
+
+func isSystemLike(msg any) bool {
+	return slices.ContainsFunc(systemLike, func(m any) bool { return reflect.TypeOf(m) == reflect.TypeOf(msg) })
+}
+
+// simStrategy is Balanced, and in times of trouble it hangs, panics, or talks nonsense.
+type simStrategy struct{ s *sim }
+
+// Target implements sharding.Strategy.
+func (st simStrategy) Target(v sharding.View) []string {
+	s := st.s
+	s.mu.Lock()
+	stay := s.stay
+	s.mu.Unlock()
+	switch {
+	case stay != nil:
+		<-stay
+	case s.good.Load():
+	default:
+		switch rand.IntN(12) {
+		case 0:
+			time.Sleep(rand.N(longest))
+		case 1:
+			panic("no idea")
+		case 2:
+			return make([]string, rand.IntN(len(v.Owners)+1))
+		}
+	}
+	return sharding.Balanced{}.Target(v)
+}
+
+// staying returns what the handler of a job hangs on; nil if it does not.
+func (s *sim) staying(j job) chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stays[j] {
+		return s.stay
+	}
+	return nil
+}
+
+// stuck has handlers of one node hang, and the strategy, while all nodes lose their
+// shards: it takes what it had no more, and the others have to.
+func (s *sim) stuck() {
+	hosts := s.which((*slot).hosts)
+	if len(hosts) < 2 || s.r.IntN(2) == 0 {
+		return
+	}
+	sl, stay := hosts[s.r.IntN(len(hosts))], make(chan struct{})
+	s.mu.Lock()
+	s.stay = stay
+	s.mu.Unlock()
+	table := sl.n.region.Info().Table
+	for i := range s.ids {
+		id := fmt.Sprint("id", i)
+		if table[sharding.ShardOf(id, s.shards)].Owner != sl.id || s.r.IntN(3) == 0 {
+			continue
+		}
+		s.jobs++
+		j := job{Number: s.jobs}
+		s.mu.Lock()
+		s.stays[j] = true
+		s.mu.Unlock()
+		s.sent(j, sl.id, id)
+		if err := sl.n.region.Tell(id, formOf(j)); err != nil {
+			s.failf("%s can't tell: %v", sl.id, err)
+		}
+	}
+	s.logf("handlers of %s, and the strategy, hang", sl.id)
+	time.Sleep(time.Second)
+	s.broke()
+	for _, x := range s.slots {
+		x.n.store.Partition()
+	}
+	time.Sleep(2 * ttl)
+	for _, x := range s.slots {
+		x.n.store.Heal()
+	}
+	s.allHosted()
+	s.mu.Lock()
+	s.stay = nil
+	s.mu.Unlock()
+	close(stay)
+	s.settle()
+}
+
+// allHosted waits until some node hosts each shard, and has every entity asked.
+func (s *sim) allHosted() {
+	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) {
+		why := ""
+		infos := map[string]sharding.Info{}
+		for _, sl := range s.which((*slot).serves) {
+			infos[sl.id] = sl.n.region.Info()
+		}
+		for id, in := range infos {
+			for i, x := range in.Table {
+				if host, ok := infos[x.Owner]; !ok || host.Table[i].Phase != sharding.Active.String() {
+					why = fmt.Sprintf("%s knows no host of shard %d: %+v", id, i, x)
+				}
+			}
+		}
+		if why == "" {
+			break
+		}
+		if time.Since(began) > s.bound() {
+			s.endf("I7: a shard is down %v after all but what hangs is well: %s", s.bound(), why)
+		}
+	}
+	time.Sleep(2 * time.Second) // who leaves an actor behind that does not end waits a second
+	s.answers()
+}
