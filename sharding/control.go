@@ -99,13 +99,15 @@ type (
 	idleDue       struct{}
 	evictDue      struct{}
 	departRequest struct {
-		stop bool
-		done chan error
+		stop  bool
+		rival bool // nobody asked: a later life of the node's ID has joined
+		done  chan error
 	}
-	returnRequest struct{}
-	departDue     struct{ number int }
-	lingerDue     struct{}
-	handlesWanted struct{}
+	standingChanged struct{ due bool } // of this node in the group
+	returnRequest   struct{}
+	departDue       struct{ number int }
+	lingerDue       struct{}
+	handlesWanted   struct{}
 )
 
 // inbox is what the control loop is told, in order. It is no actor's mailbox: nobody
@@ -241,7 +243,10 @@ func (c *controller) take(message any) {
 	case *departRequest:
 		c.onDepart(msg)
 	case *returnRequest:
+		c.depart.asked = false
 		c.onReturn()
+	case *standingChanged:
+		c.onStanding(msg.due)
 	case *departDue:
 		if msg.number == c.depart.number {
 			c.sayDeparting()

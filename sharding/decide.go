@@ -35,6 +35,12 @@ func (c *coordinator) view(standings []standing) View {
 		_, leaving := c.leaving[m.Incarnation]
 		v.Hosts = append(v.Hosts, Host{ID: m.ID, Incarnation: m.Incarnation, Roles: m.Roles, Capacity: m.Capacity, Leaving: m.Leaving || leaving})
 	}
+	for inc, g := range takes { // a later life of the ID is listed in its place
+		_, leaving := c.leaving[inc]
+		if leaving && !slices.ContainsFunc(v.Hosts, func(h Host) bool { return h.Incarnation == inc }) {
+			v.Hosts = append(v.Hosts, Host{ID: g.owner.ID, Incarnation: inc, Leaving: true})
+		}
+	}
 	v.Owners = make([]string, len(standings))
 	for i, s := range standings {
 		if s.held {

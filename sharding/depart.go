@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -34,6 +36,9 @@ const afterglow = 500 * time.Millisecond
 // departure is how far a node is in giving up its shards.
 type departure struct {
 	on       bool // it takes none
+	asked    bool // Drain was called, and not Undrain
+	rival    bool // a later life of the node's ID is a member in its place
+	alarm    lease.Timer
 	stop     bool // and ends when it has none
 	number   int
 	until    time.Duration
@@ -89,6 +94,7 @@ func (r *Region) depart(ctx context.Context, m *departRequest) error {
 
 func (c *controller) onDepart(m *departRequest) {
 	d := &c.depart
+	d.asked = d.asked || !m.rival
 	if m.done != nil {
 		d.waiters = append(d.waiters, m.done)
 	}
@@ -104,7 +110,7 @@ func (c *controller) onDepart(m *departRequest) {
 
 func (c *controller) onReturn() {
 	d := &c.depart
-	if !d.on || d.stop {
+	if !d.on || d.stop || d.rival {
 		return
 	}
 	halt(d.timer)
@@ -119,6 +125,38 @@ func (c *controller) onReturn() {
 		for i := range c.shards {
 			c.fire(&c.shards[i], stay)
 		}
+	}
+}
+
+// supersededFor is how long a later life of the node's ID must have been a member in its
+// place before the node gives up what it has: one that joins by mistake is refused soon.
+const supersededFor = 3 * membershipGrace
+
+const membershipGrace = time.Second // how long a Join waits for an earlier life's word
+
+// onStanding gives all shards up while a later life of the node's ID is the member: no
+// coordinator would count this one as a host, or move anything that it holds.
+func (c *controller) onStanding(due bool) {
+	d := &c.depart
+	err := c.group.Superseded()
+	switch {
+	case err == nil:
+		halt(d.alarm)
+		d.alarm = nil
+		if d.rival {
+			d.rival = false
+			c.log.Info("a member again")
+			if !d.asked {
+				c.onReturn()
+			}
+		}
+	case due && !d.rival:
+		d.rival = true
+		c.log.Error("superseded: all shards are given up", zap.Error(err))
+		c.event(Event{Kind: Superseded, Shard: -1, Reason: err})
+		c.onDepart(&departRequest{rival: true})
+	case d.alarm == nil:
+		d.alarm = c.clock.AfterFunc(supersededFor, func() { c.post(&standingChanged{due: true}) })
 	}
 }
 
@@ -229,6 +267,7 @@ func (c *controller) departing() {
 	}
 	d.finished = true
 	halt(d.timer)
+	halt(d.alarm)
 	for i := range c.shards {
 		c.endRest(&c.shards[i])
 	}

@@ -42,18 +42,23 @@ const (
 	// CountMismatch: the coordinator does nothing, as Reason says that nodes differ
 	// on the number of shards.
 	CountMismatch
-	// NotRemembered: the store of remembered entities failed for Reason; it is tried
-	// again.
+	// NotRemembered: the store of remembered entities failed for Reason, and is tried
+	// again; or it has ids for Shard that are of other shards, or no ids
+	// (lease.ErrInvalid), which are not started.
 	NotRemembered
 	// StrategyFailed: the Strategy panicked, gave no usable answer, or gave none within
 	// 2 s, as Reason says. Until it does, shards that nobody holds, and those of hosts
 	// that leave, are spread evenly, and no other is moved. Told once by a coordinator
 	// each time that this begins.
 	StrategyFailed
+	// Superseded: a later life of this node's ID is a member in its place
+	// (membership.ErrIDInUse); all shards here are given up, for Reason, until that has
+	// left.
+	Superseded
 )
 
 var eventNames = [...]string{"", "hosted", "handed off", "released", "lost", "not stopping", "yielded", "entity crashed", "cold start",
-	"order not kept", "coordinating", "count mismatch", "not remembered", "strategy failed"}
+	"order not kept", "coordinating", "count mismatch", "not remembered", "strategy failed", "superseded"}
 
 // String returns the kind's name in lower case.
 func (k EventKind) String() string {

@@ -3,6 +3,8 @@ package sharding
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -205,4 +207,22 @@ func serve(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	_, _ = w.Write(body)
+}
+
+// Health is a check as lease.HealthHandler takes it. It fails, with a line for each
+// reason, while this node is no member of the group (membership.Group.Health), while it
+// is not registered for the type (ErrNotHosting), and when the Region has ended
+// (ErrClosed). It asks nothing of the store, and returns at once.
+func (r *Region) Health(ctx context.Context) error {
+	if r.over.Load() {
+		return fmt.Errorf("sharding type %q: %w", r.typ.Name, ErrClosed)
+	}
+	err := r.group.Health(ctx)
+	if t, ok := r.regionLease.Term(); !ok || !t.CheckAlive() {
+		err = errors.Join(err, fmt.Errorf("%q is not registered: %w", r.regionName(), ErrNotHosting))
+	}
+	if err != nil {
+		return fmt.Errorf("sharding type %q: %w", r.typ.Name, err)
+	}
+	return nil
 }

@@ -138,9 +138,17 @@ type node struct {
 
 func (c *cluster) node(id string, opts ...membership.Option) *node {
 	c.t.Helper()
+	n := c.nodeAt(id, id+":1")
+	n.join(opts...)
+	return n
+}
+
+// nodeAt makes a node that has not joined the group.
+func (c *cluster) nodeAt(id, address string) *node {
+	c.t.Helper()
 	n := &node{c: c, id: id, clock: faultclock.New(), store: faultstore.Wrap(c.behind())}
 	n.system = actor.NewActorSystem(remoting.LogTo(nil))
-	c.net.Join(n.system, id+":1")
+	c.net.Join(n.system, address)
 	k, err := lease.NewKeeper(n.store, lease.Config{ID: id, Address: n.system.Address(), TTL: ttl, Clock: n.clock})
 	require.NoError(c.t, err)
 	n.keeper = k
@@ -153,14 +161,19 @@ func (c *cluster) node(id string, opts ...membership.Option) *node {
 		_ = k.Close(ctx)
 		n.store.Wait()
 	})
-	n.group, err = membership.Join(context.Background(), k, "g", opts...)
-	require.NoError(c.t, err)
-	c.atEnd(func() {
+	return n
+}
+
+func (n *node) join(opts ...membership.Option) {
+	n.c.t.Helper()
+	var err error
+	n.group, err = membership.Join(context.Background(), n.keeper, "g", opts...)
+	require.NoError(n.c.t, err)
+	n.c.atEnd(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_ = n.group.Leave(ctx)
 	})
-	return n
 }
 
 func (c *cluster) nodes(ids ...string) (ns []*node) {

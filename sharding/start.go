@@ -291,6 +291,7 @@ func (r *Region) listen() error {
 	lossOf(r.group.OnLost)
 	lossOf(r.regionLease.OnLost)
 	r.onEnd(r.group.Follow(func(membership.MembersChanged) {
+		r.post(&standingChanged{})
 		if co := r.coordinator.Load(); co != nil {
 			co.tell(&tableChanged{})
 		}
