@@ -234,6 +234,9 @@ func (s *shard) ended(e *entry) {
 		}
 	default:
 		delete(s.entries, e.id)
+		if s.r.set.recallActive {
+			s.unremember(h, e.id)
+		}
 	}
 }
 

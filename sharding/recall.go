@@ -59,10 +59,17 @@ func (s *shard) forget(id string, g *gate.Gate) {
 		if e := s.entries[id]; e == nil || e.gate != g || h == nil || h.cause != nil || !h.rem.known[id] {
 			return
 		}
+		s.unremember(h, id)
+	})
+}
+
+// unremember has an id removed that is in the store.
+func (s *shard) unremember(h *home, id string) {
+	if h.rem.known[id] {
 		delete(h.rem.known, id)
 		h.rem.remove = append(h.rem.remove, id)
 		s.write(h)
-	})
+	}
 }
 
 // recall loads what is remembered of a shard that was taken up, and starts it, no

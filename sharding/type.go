@@ -61,6 +61,7 @@ type settings struct {
 	maxActive    int
 	store        EntityStore
 	recoverEvery int
+	recallActive bool
 	stateLimit   int
 	backoffMin   time.Duration
 	backoffMax   time.Duration
@@ -140,9 +141,20 @@ func WithMaxActive(n int) Option { return func(s *settings) { s.maxActive = n } 
 // after a crash of everything, those that existed are started again, perSecond of
 // them (default 1000, if 0) on a node. An entity is remembered before it gets its
 // first message, and forgotten when it calls Entity.Forget. Give every node the same.
+//
+// An entity that was passivated, or ended itself, is still remembered: when its shard
+// goes to another node, or is taken up again, it starts there with all the others, and
+// is passivated again if nobody needs it. WithRecallActive leaves those out.
 func WithRemember(store EntityStore, perSecond int) Option {
 	return func(s *settings) { s.store, s.recoverEvery = store, perSecond }
 }
+
+// WithRecallActive has only those remembered entities started again that were active:
+// one that was passivated (WithPassivation, WithMaxActive, Entity.Passivate) or ended
+// itself is taken out of the store, and put back before the next message that starts it.
+// That is one more write for each passivation and each start. It needs WithRemember.
+// Give every node the same. Default: all that were ever active and not forgotten.
+func WithRecallActive() Option { return func(s *settings) { s.recallActive = true } }
 
 // WithStateLimit bounds what a Stateful entity hands over, in bytes; more is a cold
 // start. 0 hands nothing over. Default 64 KiB; at most what one message between nodes
@@ -225,6 +237,9 @@ func complete(t *Type, opts []Option) (settings, error) {
 	var err error
 	if s.limits, err = s.limits.complete(); err != nil {
 		return bad("WithLimits: %v", err)
+	}
+	if s.recallActive && s.store == nil {
+		return bad("WithRecallActive: without WithRemember")
 	}
 	if s.strategy == nil {
 		return bad("WithStrategy: nil")
