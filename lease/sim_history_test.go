@@ -87,7 +87,7 @@ func (s *sim) act() {
 	case p < 83:
 		n.store.CutWatches()
 	case p < 86:
-		s.revoke()
+		s.revoke("", s.r.Uint64())
 	case p < 90:
 		// A step back hides a sleep from a node that had no second to notice it.
 		n.halt(s.r.IntN(2) == 0 && time.Since(n.stepped) > 1100*time.Millisecond)
@@ -187,7 +187,6 @@ func (l *held) work(ctx context.Context, d time.Duration) {
 	n := l.n
 	<-n.waking()
 	err := lease.Run(ctx, l.h, func(ctx context.Context, term lease.Term) error {
-		defer l.working(term)()
 		l.note(term)
 		over := make(chan struct{})
 		defer n.clock.AfterFunc(d, func() { close(over) }).Stop()
@@ -205,20 +204,6 @@ func (l *held) work(ctx context.Context, d time.Duration) {
 	n.s.logf("%s %s: run: %v", n.id, l.name, err)
 }
 
-// working notes that work runs under the lease, until done is called: never two at a
-// time, and never again under a token.
-func (l *held) working(term lease.Term) (done func()) {
-	s := l.n.s
-	s.mu.Lock()
-	now, again := l.under, l.worked[term.Token()]
-	l.under, l.worked[term.Token()] = term.Token(), true
-	s.mu.Unlock()
-	if now != 0 || again {
-		s.fail("%s %s: Run works under %d, while it works under %d, or again: %v", l.n.id, l.name, term.Token(), now, again)
-	}
-	return func() { s.mu.Lock(); l.under = 0; s.mu.Unlock() }
-}
-
 // handOver transfers a name to l; now and then the notice is lost.
 func (s *sim) handOver(l *held, patience time.Duration, notice bool) {
 	var from *held
@@ -232,10 +217,16 @@ func (s *sim) handOver(l *held, patience time.Duration, notice bool) {
 	if from == nil {
 		return
 	}
+	forge := s.r.IntN(32)
 	l.do("hand-over from "+from.n.id, patience, func(ctx context.Context) {
 		var o lease.Offer
 		if l.call("offer", func() (err error) { o, err = l.h.Offer(ctx); return }) != nil {
 			return
+		}
+		if bad, ok := forged(o, forge); ok {
+			if err := from.call("transfer to nobody", func() error { return from.h.Transfer(ctx, bad) }); !errors.Is(err, lease.ErrInvalid) {
+				s.fail("%s %s: an offer that no record can be made of: %v", from.n.id, l.name, err)
+			}
 		}
 		if from.call("transfer", func() error { return from.h.Transfer(ctx, o) }) != nil && s.calm {
 			from.call("release", func() error { return from.h.Release(s.ctx) })
@@ -244,6 +235,21 @@ func (s *sim) handOver(l *held, patience time.Duration, notice bool) {
 			l.won("adopt", func() (bool, error) { return l.h.Adopt(ctx, o) })
 		}
 	})
+}
+
+// forged makes of an offer one that no record can be made of, for some numbers.
+func forged(o lease.Offer, how int) (lease.Offer, bool) {
+	switch how {
+	case 0:
+		o.Owner = lease.Owner{Address: o.Owner.Address}
+	case 1:
+		o.TTL = -o.TTL
+	case 2:
+		o.Session = 0
+	default:
+		return o, false
+	}
+	return o, true
 }
 
 // reopen closes a handle, with whatever is in flight, and makes another.

@@ -229,11 +229,17 @@ func (n *simNode) rule(c faultstore.Call) faultstore.Fault {
 		return faultstore.Fault{Kind: faultstore.ReplyLate, Delay: time.Duration((0.7 + 0.3*n.r.Float64()) * float64(n.s.cfg.TTL))}
 	}
 	kinds := []faultstore.Kind{faultstore.Drop, faultstore.Delay, faultstore.ApplyThenFail, faultstore.ReplyLate, faultstore.LandLate}
-	return faultstore.Fault{
+	f := faultstore.Fault{
 		Kind:  kinds[n.r.IntN(len(kinds))],
 		Delay: time.Duration(n.r.Float64() * n.r.Float64() * float64(n.s.cfg.TTL)),
 		Hang:  n.r.IntN(2) == 0,
 	}
+	if c.Op == faultstore.Acquire && f.Kind == faultstore.ReplyLate && n.r.IntN(2) == 0 {
+		// What is won is taken away before anybody hears that it was.
+		name, choice := c.Names[0], n.r.Uint64()
+		time.AfterFunc(f.Delay/2, func() { n.s.revoke(name, choice) })
+	}
+	return f
 }
 
 // endless is the fault of listings that come to no end, in histories where none

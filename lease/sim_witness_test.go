@@ -177,17 +177,20 @@ func (n *simNode) lag(ctx context.Context) {
 	}
 }
 
-// revoke takes a record away behind its owner's back, as an operator does: one that
-// nobody believes in yet, if there is one.
-func (s *sim) revoke() {
+// revoke takes a record away behind its owner's back, as an operator does: one of
+// those whose names begin with prefix, by choice, and one that nobody believes in
+// yet if there is one.
+func (s *sim) revoke(prefix string, choice uint64) {
 	var all, unknown []lease.Held
-	for rec, err := range s.inner.List(context.Background(), "") {
+	for rec, err := range s.inner.List(context.Background(), prefix) {
 		if err != nil || rec.Owner.Incarnation == newer {
 			continue
 		}
 		all = append(all, rec.Held())
 		s.mu.Lock()
-		if s.winner[rec.Name][rec.Token] == nil {
+		if s.calm {
+			all = nil
+		} else if s.winner[rec.Name][rec.Token] == nil {
 			unknown = append(unknown, rec.Held())
 		}
 		s.mu.Unlock()
@@ -199,13 +202,19 @@ func (s *sim) revoke() {
 		return
 	}
 	slices.SortFunc(all, func(a, b lease.Held) int { return int(a.Token) - int(b.Token) })
-	x := all[s.r.IntN(len(all))]
+	x := all[choice%uint64(len(all))]
 	s.logf("an operator revokes %s, token %d", x.Name, x.Token)
 	s.mu.Lock()
 	s.revoked[lease.Held{Name: x.Name, Token: x.Token}] = true
 	s.mu.Unlock()
-	if outs, err := s.inner.Release(context.Background(), []lease.Held{x}); err != nil || !outs[0].OK {
+	outs, err := s.inner.Release(context.Background(), []lease.Held{x})
+	if err != nil {
 		s.fail("%v was not revoked: %v", x, err)
+	}
+	if !outs[0].OK { // gone at this very moment
+		s.mu.Lock()
+		delete(s.revoked, lease.Held{Name: x.Name, Token: x.Token})
+		s.mu.Unlock()
 	}
 }
 
