@@ -1,5 +1,7 @@
 package main
 
+var hungNames = check{"lease", "^TestPerNameHistoriesOfHungNames$"}
+
 // ofEngine are bugs of the lease engine.
 var ofEngine = []mutant{
 	{
@@ -11,5 +13,45 @@ var ofEngine = []mutant{
 		name: "logs-on-the-engine", does: "loggers and meters are called at once, with the lock held",
 		edits:   []edit{{"lease/teller.go", "func (t *teller) tell(f func()) {\n", "func (t *teller) tell(f func()) {\n\tif true {\n\t\tf()\n\t\treturn\n\t}\n"}},
 		hunters: []check{leaseSim},
+	},
+		name: "deletion-forgotten", does: "a win is held though its record is known to be deleted",
+		edits:   []edit{{"lease/settle.go", "case rec.Token <= o.gone:", "case false:"}},
+		hunters: []check{leaseSim},
+	},
+	{
+		name: "bad-is-free", does: "a name under which stands what is no record is taken for free",
+		edits: []edit{
+			{"lease/settle.go", "\t\t\tfound[r.Name] = r\n", "\t\t\tif !r.bad() {\n\t\t\t\tfound[r.Name] = r\n\t\t\t}\n"},
+			{"lease/reconcile.go", "found[rec.Name] = Record{Name: rec.Name}", ""},
+		},
+		hunters: []check{leaseSim},
+	},
+	{
+		name: "suspects-starve", does: "names are not looked at where the listing comes to no end",
+		edits:   []edit{{"lease/reconcile.go", "if found, err = k.list(); err != nil {", "if found, err = k.list(); errors.Is(err, ErrUnsupported) {"}},
+		hunters: []check{leaseSim},
+	},
+	{
+		name: "overtaken-believed", does: "a renewal that another has overtaken ends the session",
+		edits:   []edit{{"lease/pool.go", "case sent.Mono < s.renewed:", "case false:"}},
+		hunters: []check{leaseSim},
+	},
+	{
+		name: "long-attempts", does: "a session of a short TTL is renewed by requests that take longer",
+		edits:   []edit{{"lease/config.go", "\tif ttl >= c.TTL {\n\t\treturn c.AttemptTimeout", "\tif true {\n\t\treturn c.AttemptTimeout"}},
+		hunters: []check{leaseSim},
+	},
+	{
+		name: "offer-unchecked", does: "what no record can be made of is transferred to",
+		edits:   []edit{{"lease/handle.go", "if err := o.Validate(); err != nil {", "if err := o.Validate(); err != nil && false {"}},
+		hunters: []check{leaseSim},
+	},
+	{
+		name: "hung-names-block", does: "names that hang hold up the renewal of all others",
+		edits: []edit{
+			{"lease/pername.go", "if patience <= 0 || n <= p.width {", "if true {"},
+			{"lease/pername_ops.go", "if o.failed {", "if false {"},
+		},
+		hunters: []check{hungNames},
 	},
 }
