@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -43,6 +44,9 @@ func (s *Store) apply(ctx context.Context, op string, changes []change, outs []l
 		case tooLarge(err) && len(part) > 1:
 			limit = len(part) / 2
 			continue
+		case tooMuch(err) && len(part) > 1:
+			s.fewerOps(len(part)) // for the next attempt: of this one nothing is known
+			return err
 		case tooLarge(err): // by itself: a definite refusal of this one
 			outs[part[0].index] = lease.Outcome{Err: fmt.Errorf("%w: the record is larger than the server takes: %w", lease.ErrInvalid, err)}
 		default:
@@ -56,10 +60,19 @@ func (s *Store) apply(ctx context.Context, op string, changes []change, outs []l
 // fewerOps: the server refused a Txn of n parts.
 func (s *Store) fewerOps(n int) { s.ops.Store(int32(max(2, n/2+1))) }
 
-// tooLarge: client or server refused a request for its bytes; nothing of it was
-// applied.
+// tooLarge: the server refused a request for its bytes, or the client did not send
+// it; nothing of it was applied. That a resource is exhausted says by itself nothing
+// of the kind: so answers a mesh between client and server that limits rates.
 func tooLarge(err error) bool {
-	return errors.Is(err, rpctypes.ErrRequestTooLarge) || status.Code(err) == codes.ResourceExhausted
+	return errors.Is(err, rpctypes.ErrRequestTooLarge) || exhausted(err, "trying to send message larger than max (")
+}
+
+// tooMuch: gRPC took a message for too large that was on its way. It may have been
+// the answer.
+func tooMuch(err error) bool { return exhausted(err, "received message larger than max ") }
+
+func exhausted(err error, says string) bool {
+	return status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), says)
 }
 
 // batch takes as many changes as one Txn may carry: no key twice.

@@ -24,7 +24,7 @@ func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Gran
 	if err := lease.ValidateSession(want); err != nil {
 		return lease.Grant{}, fmt.Errorf("etcd: open session: %w", err)
 	}
-	if err := s.checkVersions(ctx); err != nil {
+	if err := s.checkVersions(ctx, s.client.Endpoints()); err != nil {
 		return lease.Grant{}, err
 	}
 	asked := int64((want.TTL-1)/time.Second) + 1
@@ -91,6 +91,7 @@ func (s *Store) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Gr
 		return nil, nil
 	}
 	ttls, err := s.renewals.renew(ctx, sessions)
+	s.recheckVersions(s.client.Endpoints())
 	if s.doubt.Swap(false) {
 		if err := s.confirm(ctx); err != nil {
 			s.doubt.Store(true)

@@ -34,7 +34,8 @@ type Store struct {
 	plain   atomic.Pointer[plain] // the last one made
 	ops     atomic.Int32          // per Txn, as far as the servers were found to take
 	failing atomic.Bool           // the last request found no server
-	checked atomic.Bool           // the servers' versions
+
+	versions versions
 }
 
 var (
@@ -70,6 +71,7 @@ func New(client *clientv3.Client, opts ...Option) (*Store, error) {
 	s.ops.Store(maxOps)
 	s.renewals.life = client.Ctx
 	s.renewals.open = func(ctx context.Context) (pb.Lease_LeaseKeepAliveClient, error) {
+		s.versions.connected()
 		age := s.history.mark().age
 		stream, err := clientv3.RetryLeaseClient(client).LeaseKeepAlive(ctx)
 		if err != nil {

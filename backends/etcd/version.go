@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -14,54 +15,134 @@ import (
 // leases.
 var oldest = map[[2]int]int{{3, 4}: 38, {3, 5}: 23, {3, 6}: 5}
 
-// checkVersions refuses servers that are too old, once. A server that does not
-// tell its version is not held against anybody.
-func (s *Store) checkVersions(ctx context.Context) error {
-	if s.checked.Load() {
-		return nil
-	}
-	// All are asked at once: those that are down must not eat up ctx.
-	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
-	defer cancel()
-	endpoints := s.client.Endpoints()
-	refused := make(chan error, len(endpoints)) // nil: new enough
-	var asked sync.WaitGroup
-	for _, ep := range endpoints {
-		asked.Go(func() {
-			version, err := s.version(ctx, ep)
-			if err != nil {
-				return
-			}
-			if err := checkVersion(version); err != nil {
-				refused <- fmt.Errorf("%s: %w", ep, err)
-				return
-			}
-			refused <- nil
-		})
-	}
-	go func() { asked.Wait(); close(refused) }()
-	// One answer is enough: members of a cluster are of one minor version, or on
-	// their way to it.
-	err, known := <-refused
-	if err != nil {
-		return err
-	}
-	if !known {
-		s.log.Warn("no etcd server told its version", zap.Strings("endpoints", endpoints))
-	}
-	s.checked.Store(known)
-	return nil
+const (
+	// versionTimeout bounds the question.
+	versionTimeout = 300 * time.Millisecond
+	// versionPause is between questions to endpoints that do not answer.
+	versionPause = 10 * time.Second
+)
+
+// versions is what the servers behind the client's endpoints say theirs are. Each
+// endpoint is asked: before the first session, when it is new, and when there is a
+// new connection, as after a restart. A server that does not tell is not held
+// against anybody.
+type versions struct {
+	mu     sync.Mutex
+	known  map[string]error // by endpoint, of those that answered last time: nil, or why it is refused
+	asked  time.Time        // zero: never
+	asking bool             // in the background
+	anew   bool             // a connection was made since they were asked
 }
 
-// versionTimeout bounds the question.
-const versionTimeout = 300 * time.Millisecond
+// connected notes that a new connection is made.
+func (v *versions) connected() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.anew = true
+}
 
-func (s *Store) version(ctx context.Context, endpoint string) (string, error) {
-	st, err := s.client.Maintenance.Status(ctx, endpoint)
-	if err != nil {
-		return "", err
+// judge tells whether any of endpoints is known, and the first refusal of one.
+func (v *versions) judge(endpoints []string) (known bool, refused error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, ep := range endpoints {
+		err, ok := v.known[ep]
+		known = known || ok
+		if refused == nil {
+			refused = err
+		}
 	}
-	return st.Version, nil
+	return known, refused
+}
+
+// due tells whether endpoints are to be asked in the background, and that they
+// then are.
+func (v *versions) due(endpoints []string) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	unknown := slices.ContainsFunc(endpoints, func(ep string) bool { _, ok := v.known[ep]; return !ok })
+	if v.asking || v.asked.IsZero() || !v.anew && !(unknown && time.Since(v.asked) >= versionPause) {
+		return false
+	}
+	v.asking = true
+	return true
+}
+
+// checkVersions refuses servers that are too old. It asks, and waits for the
+// answers, if none is known, or one is refused; else what is due is asked in the
+// background, for the next call.
+func (s *Store) checkVersions(ctx context.Context, endpoints []string) error {
+	known, refused := s.versions.judge(endpoints)
+	if known && refused == nil {
+		s.recheckVersions(endpoints)
+		return nil
+	}
+	s.askVersions(ctx, endpoints)
+	if known, refused = s.versions.judge(endpoints); !known {
+		s.log.Warn("no etcd server told its version", zap.Strings("endpoints", endpoints))
+	}
+	return refused
+}
+
+// recheckVersions asks in the background if that is due. What is too old then is
+// logged: sessions that are open are renewed all the same, and no new one is opened.
+func (s *Store) recheckVersions(endpoints []string) {
+	if !s.versions.due(endpoints) {
+		return
+	}
+	go func() {
+		s.askVersions(s.client.Ctx(), endpoints)
+		s.versions.mu.Lock()
+		s.versions.asking = false
+		s.versions.mu.Unlock()
+		if _, refused := s.versions.judge(endpoints); refused != nil {
+			defer func() { _ = recover() }() // the logger is the user's, and the goroutine ours
+			s.log.Error("an etcd server is too old: no further session is opened", zap.Error(refused))
+		}
+	}()
+}
+
+// askVersions asks all endpoints at once: those that are down must not eat up ctx.
+func (s *Store) askVersions(ctx context.Context, endpoints []string) {
+	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
+	defer cancel()
+	s.versions.mu.Lock()
+	s.versions.anew = false // from here on
+	s.versions.mu.Unlock()
+	type answer struct {
+		endpoint string
+		refused  error
+		none     bool
+	}
+	answers := make(chan answer, len(endpoints))
+	for _, ep := range endpoints {
+		go func() { // with authentication it fetches a token first, for which ctx is no bound
+			st, err := s.client.Maintenance.Status(ctx, ep)
+			if err != nil {
+				answers <- answer{none: true}
+				return
+			}
+			if err = checkVersion(st.Version); err != nil {
+				err = fmt.Errorf("%s: %w", ep, err)
+			}
+			answers <- answer{endpoint: ep, refused: err}
+		}()
+	}
+	known := make(map[string]error, len(endpoints))
+	for range endpoints {
+		select {
+		case a := <-answers:
+			if !a.none {
+				known[a.endpoint] = a.refused
+			}
+			continue
+		case <-ctx.Done():
+		}
+		break
+	}
+	s.versions.mu.Lock()
+	defer s.versions.mu.Unlock()
+	s.versions.known, s.versions.asked = known, time.Now()
 }
 
 func checkVersion(version string) error {

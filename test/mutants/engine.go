@@ -14,6 +14,7 @@ var ofEngine = []mutant{
 		edits:   []edit{{"lease/teller.go", "func (t *teller) tell(f func()) {\n", "func (t *teller) tell(f func()) {\n\tif true {\n\t\tf()\n\t\treturn\n\t}\n"}},
 		hunters: []check{leaseSim},
 	},
+	{
 		name: "deletion-forgotten", does: "a win is held though its record is known to be deleted",
 		edits:   []edit{{"lease/settle.go", "case rec.Token <= o.gone:", "case false:"}},
 		hunters: []check{leaseSim},
