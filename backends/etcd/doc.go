@@ -26,7 +26,8 @@
 //	              target's etcd lease if the mod revision and nonce are those
 //	Renew         one message for each session, on a stream that is kept: the
 //	              client fetches a token for each new one if there is
-//	              authentication, which costs a server more than all else here
+//	              authentication, which costs a server more than all else here;
+//	              the first message of a stream proves that a server is there
 //	Watch         one read of the prefix, then one watch from the next revision,
 //	              that ends when its server has no leader
 //	              (WatchDeletions: one watch, and the server leaves out what is put)
@@ -37,7 +38,8 @@
 // # Requirements
 //
 // etcd 3.4.38, 3.5.23 or 3.6.5, or newer: older ones have faults in leases that
-// break safety; OpenSession refuses them. A TTL is rounded up to whole seconds and
+// break safety; OpenSession refuses them, at whichever endpoint. etcd's grpc-proxy
+// answers renewals with older answers of its own: it is refused. A TTL is rounded up to whole seconds and
 // raised to the server's floor (1.5 election timeouts, 2 s by default); what was
 // granted counts. With authentication the user needs readwrite permission on the
 // prefix. The client is the caller's: its TLS, credentials and namespace are

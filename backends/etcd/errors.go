@@ -24,6 +24,9 @@ var (
 	ErrNoSpace = errors.New("etcd is out of space")
 	// ErrServerTooOld: the server has known faults in leases.
 	ErrServerTooOld = errors.New("etcd server too old")
+	// ErrProxied: renewals go through etcd's grpc-proxy, which answers them with
+	// older answers of its own, so that a deadline counted by them comes too late.
+	ErrProxied = errors.New("etcd is behind its grpc-proxy")
 	// ErrTTLRaised: the server's floor is above the TTL (WithStrictTTL).
 	ErrTTLRaised = errors.New("etcd raised the TTL")
 )
@@ -48,6 +51,8 @@ func (s *Store) explain(ctx context.Context, op string, err error) error {
 			s.prefix, clientv3.GetPrefixRangeEnd(s.prefix), s.prefix)
 	case errors.Is(err, rpctypes.ErrUserEmpty), errors.Is(err, rpctypes.ErrAuthFailed), errors.Is(err, rpctypes.ErrInvalidAuthToken):
 		return wrap(ErrPermission, "etcd wants a user and password (clientv3.Config.Username)")
+	case errors.Is(err, ErrProxied):
+		return fmt.Errorf("etcd %s: %w: renewals by it can't be trusted, so use the members' own addresses; tried %v", op, err, s.client.Endpoints())
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		return wrap(ErrNoSpace, "compact, defragment and disarm the alarm, or raise --quota-backend-bytes")
 	case errors.As(err, &answer) && answer.Code() == codes.Unavailable && !errors.Is(err, rpctypes.ErrStopped):

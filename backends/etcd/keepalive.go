@@ -20,6 +20,11 @@ const (
 	// call joins. A server that was asked to renew a lease which it is about to
 	// revoke is silent until it has.
 	keepaliveStuck = 500 * time.Millisecond
+	// keepaliveProbe is the ID of no lease. A server says 0 seconds of it, at once
+	// and before it reads on. etcd's grpc-proxy, which renews by a clock of its own
+	// and answers with what it heard last, asks for what is left of a lease that it
+	// can't renew, and passes on the server's -1.
+	keepaliveProbe = 0
 )
 
 // keepalives are the streams of renewals, of which callers share one: to open one
@@ -40,6 +45,8 @@ type keepalives struct {
 //	open ──▶ in use ◀──▶ idle ──a minute──▶ ended
 //	            └─ an answer does not come: retired ─its last user leaves─▶ ended
 //
+// Its first message is the probe; no answer counts before the probe's.
+//
 // The server answers every message, and those about one session in their order:
 // so an answer that comes late, when its caller has gone, is taken for none of a
 // later message.
@@ -47,6 +54,7 @@ type keepalive struct {
 	stream pb.Lease_LeaseKeepAliveClient
 	cancel context.CancelFunc // ends it
 	turn   chan struct{}      // has room for one: who sends
+	proven chan struct{}      // closed when the probe was answered as by a server
 	ended  chan struct{}
 
 	mu    sync.Mutex
@@ -101,6 +109,11 @@ func (ks *keepalives) join(ctx context.Context) (k *keepalive, reused bool, err 
 	streamCtx, cancel := context.WithCancel(clientv3.WithRequireLeader(ks.life()))
 	stop := context.AfterFunc(ctx, cancel) // while it is being opened
 	stream, err := ks.open(streamCtx)
+	if err == nil {
+		if err = stream.Send(&pb.LeaseKeepAliveRequest{ID: keepaliveProbe}); err == io.EOF {
+			_, err = stream.Recv() // why it ended
+		}
+	}
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
@@ -108,7 +121,7 @@ func (ks *keepalives) join(ctx context.Context) (k *keepalive, reused bool, err 
 		cancel()
 		return nil, false, err
 	}
-	k = &keepalive{stream: stream, cancel: cancel, turn: make(chan struct{}, 1), ended: make(chan struct{}),
+	k = &keepalive{stream: stream, cancel: cancel, turn: make(chan struct{}, 1), proven: make(chan struct{}), ended: make(chan struct{}),
 		asked: map[lease.SessionID][]*renewal{}, users: 1}
 	ks.mu.Lock()
 	if k.retired = ks.current != nil; !k.retired { // else another was quicker: this one is for one call
@@ -122,6 +135,25 @@ func (ks *keepalives) join(ctx context.Context) (k *keepalive, reused bool, err 
 		ks.retire(k)
 	}()
 	return k, false, nil
+}
+
+// prove returns nil once there is a stream that was proven to be a server's.
+func (ks *keepalives) prove(ctx context.Context) error {
+	k, _, err := ks.join(ctx)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-k.proven:
+	case <-k.ended:
+		k.mu.Lock()
+		err = k.err
+		k.mu.Unlock()
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	ks.leave(k, err != nil)
+	return err
 }
 
 // leave gives a stream back.
@@ -167,8 +199,15 @@ func (k *keepalive) stuck() bool {
 // receive takes answers up until the stream ends.
 func (k *keepalive) receive() {
 	defer k.cancel()
-	for {
+	for proven := false; ; {
 		resp, err := k.stream.Recv()
+		if err == nil && !proven {
+			if proven = resp.ID == keepaliveProbe && resp.TTL >= 0; proven {
+				close(k.proven)
+				continue
+			}
+			err = ErrProxied
+		}
 		k.mu.Lock()
 		if err != nil {
 			k.err = err

@@ -22,11 +22,12 @@ type fakeServer struct {
 	t   *testing.T
 	end context.CancelFunc
 
-	mu      sync.Mutex
-	streams []*fakeStream
-	refuse  error // to open a stream
-	ttl     map[int64]int64
-	hold    map[int64]chan struct{} // sessions whose answer waits
+	mu        sync.Mutex
+	streams   []*fakeStream
+	refuse    error // to open a stream
+	ttl       map[int64]int64
+	unordered bool                    // the first question of a stream is answered last
+	hold      map[int64]chan struct{} // sessions whose answer waits
 }
 
 type fakeStream struct {
@@ -72,6 +73,9 @@ func (x *fakeStream) Send(r *pb.LeaseKeepAliveRequest) error {
 
 func (x *fakeStream) Recv() (*pb.LeaseKeepAliveResponse, error) {
 	id, err := await(x, x.in)
+	if err == nil && id == keepaliveProbe && x.s.unordered {
+		id, err = await(x, x.in)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -284,6 +288,44 @@ func TestASilentServerHoldsUpNoLaterCall(t *testing.T) {
 		require.Error(t, s.streams[0].ctx.Err())
 		s.renews(3)
 		require.Equal(t, 2, s.opened())
+	})
+}
+
+// What is behind etcd's grpc-proxy answers the probe as no server does, or late:
+// nothing it says is a renewal.
+func TestRenewalsByAProxyCountForNothing(t *testing.T) {
+	withFakeServer(t, func(t *testing.T, s *fakeServer) {
+		s.has(1)
+		s.ttl[keepaliveProbe] = -1
+		require.ErrorIs(t, s.prove(t.Context()), ErrProxied)
+		got, err := s.ask(time.Second, 1)
+		require.ErrorIs(t, err, ErrProxied)
+		require.Empty(t, got)
+		s.ttl[keepaliveProbe] = 0
+		require.NoError(t, s.prove(t.Context()))
+		require.NoError(t, s.prove(t.Context()), "of one stream once")
+		s.renews(1)
+		last := s.opened()
+
+		s.streams[last-1].breakDown() // each new one is asked
+		synctest.Wait()
+		s.unordered = true
+		got, err = s.ask(time.Second, 1)
+		require.ErrorIs(t, err, ErrProxied, "a server answers in order")
+		require.Empty(t, got)
+	})
+}
+
+func TestProvingEndsWithItsContext(t *testing.T) {
+	withFakeServer(t, func(t *testing.T, s *fakeServer) {
+		release := s.withhold(keepaliveProbe)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		require.ErrorIs(t, s.prove(ctx), context.DeadlineExceeded)
+		require.Equal(t, time.Second, time.Since(began))
+		release()
+		require.NoError(t, s.prove(t.Context()))
 	})
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// OpenSession implements lease.Store. Errors besides: ErrServerTooOld,
+// OpenSession implements lease.Store. Errors besides: ErrServerTooOld, ErrProxied,
 // ErrTTLRaised (with WithStrictTTL).
 func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Grant, error) {
 	ctx, err := s.begin(ctx)
@@ -25,6 +25,9 @@ func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Gran
 		return lease.Grant{}, fmt.Errorf("etcd: open session: %w", err)
 	}
 	if err := s.checkVersions(ctx, s.client.Endpoints()); err != nil {
+		return lease.Grant{}, err
+	}
+	if err := s.explain(ctx, "keepalive", s.renewals.prove(ctx)); err != nil {
 		return lease.Grant{}, err
 	}
 	asked := int64((want.TTL-1)/time.Second) + 1

@@ -2,6 +2,9 @@ package main
 
 var (
 	nameStores = check{"lease/leasetest", "^TestPerName$"}
+	renewals   = check{"backends/etcd", "^TestRenewal|^TestProving|^TestAStream|^TestALate"}
+	guards     = check{"backends/etcd", "^FuzzGuard$"}
+	endpoints  = check{"backends/etcd", "^TestEveryEndpoint|^TestEndpoints"}
 	remembered = check{"sharding", "^TestMemoryEntitiesConformance$"}
 )
 
@@ -57,5 +60,20 @@ var ofStores = []mutant{
 		edits: []edit{{"sharding/remember_memory.go", "if token == 0 {", "if false {"},
 			{"sharding/remember_memory.go", "if token < s.highest {", "if token != 0 && token < s.highest {"}},
 		hunters: []check{remembered},
+	},
+	{
+		name: "guard-of-nobody", does: "the guard of an ownership without a token holds while nobody owns the name",
+		edits:   []edit{{"backends/etcd/guard.go", "o == nil || o.Token() == 0 || ", "o == nil || "}},
+		hunters: []check{guards},
+	},
+	{
+		name: "proxy-believed", does: "renewals are believed whoever answers them",
+		edits:   []edit{{"backends/etcd/keepalive.go", "resp.ID == keepaliveProbe && resp.TTL >= 0; proven {", "resp.ID == keepaliveProbe; proven {"}},
+		hunters: []check{renewals},
+	},
+	{
+		name: "one-member-asked", does: "the first server that tells its version speaks for all",
+		edits:   []edit{{"backends/etcd/version.go", "				known[a.endpoint] = a.refused\n", "				known[a.endpoint] = a.refused\n				if a.refused == nil {\n					break\n				}\n"}},
+		hunters: []check{endpoints},
 	},
 }

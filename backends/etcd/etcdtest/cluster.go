@@ -32,9 +32,10 @@ type Cluster struct {
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 
-	mu     sync.Mutex
-	closed bool
-	routes []*Route // all, first included
+	mu      sync.Mutex
+	closed  bool
+	routes  []*Route   // all, first included
+	proxies []*process // of GRPCProxy
 }
 
 // Timeouts that hold whatever the caller's context allows.
@@ -204,10 +205,13 @@ func (c *Cluster) Close() error {
 		return nil
 	}
 	c.closed = true
-	routes := c.routes
+	routes, proxies := c.routes, c.proxies
 	c.mu.Unlock()
 	c.cancel()
 	var errs []error
+	for _, p := range proxies {
+		errs = append(errs, p.kill())
+	}
 	for _, m := range c.members {
 		m.op.Lock() // an operation in flight ends with c.ctx
 		if m.state.Load() != down && m.proc.exited() {

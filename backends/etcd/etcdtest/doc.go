@@ -38,7 +38,8 @@
 //     (cut off from the other members, not from clients).
 //   - Link, Route: Cut, CutReplies, Refuse, Delay, Heal. NewRoute gives one
 //     client its own way to the cluster, so that only that client is cut off.
-//   - Cluster: MoveLeader, Compact, Revoke, FillQuota, EnableAuth.
+//   - Cluster: MoveLeader, Compact, Revoke, FillQuota, EnableAuth; GRPCProxy runs
+//     etcd's own proxy before it.
 //
 // The processes end with the test and, on Linux, also when the test process is
 // killed. Elsewhere a test process that dies without running its cleanups leaves
