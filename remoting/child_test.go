@@ -2,12 +2,11 @@ package remoting_test
 
 import (
 	"bufio"
-	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,6 +15,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/holdfast-go/holdfast/internal/authority"
 	"github.com/holdfast-go/holdfast/internal/direct"
 	"github.com/holdfast-go/holdfast/remoting"
 )
@@ -38,12 +38,21 @@ func runNode() int {
 	c := &child{system: actor.NewActorSystem(remoting.LogTo(nil))}
 	var opts []remoting.Option
 	if dir := os.Getenv("HOLDFAST_TLS"); dir != "" {
-		server, client, err := loadTLS(dir)
+		server, client, err := authority.Load(dir)
 		if err != nil {
 			c.say("error %v", err)
 			return 1
 		}
 		opts = append(opts, remoting.WithTLS(server, client))
+		switch os.Getenv("HOLDFAST_CHECK") {
+		case "nobody":
+			opts = append(opts, remoting.WithPeerCheck(func(*x509.Certificate, string) error { return errors.New("nobody") }))
+		case "panic":
+			opts = append(opts, remoting.WithPeerCheck(func(*x509.Certificate, string) error { panic("who?") }))
+		case "anybody":
+			opts = append(opts, remoting.WithPeerCheck(func(*x509.Certificate, string) error { return nil }))
+			client.ServerName = "127.0.0.1" // that of all certificates
+		}
 	} else {
 		opts = append(opts, remoting.WithPlaintext())
 	}
@@ -192,21 +201,4 @@ func (e *echoActor) Receive(ctx actor.Context) {
 	case *actor.Terminated:
 		e.c.say("terminated %s %s", m.Who.Id, m.Why)
 	}
-}
-
-// loadTLS reads what writeTLS wrote.
-func loadTLS(dir string) (server, client *tls.Config, err error) {
-	cert, err := tls.LoadX509KeyPair(filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"))
-	if err != nil {
-		return nil, nil, err
-	}
-	ca, err := os.ReadFile(filepath.Join(dir, "ca.pem"))
-	if err != nil {
-		return nil, nil, err
-	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(ca)
-	server = &tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool}
-	client = &tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: pool}
-	return server, client, nil
 }

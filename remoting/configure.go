@@ -28,7 +28,7 @@ import (
 // Then panics and unknown types are contained still, but not counted or made
 // dead letters, and nothing is checked on the way out.
 func Configure(host string, port int, opts ...Option) (*remote.Config, error) {
-	s := settings{host: host, port: port, maxMessageSize: DefaultMaxMessageSize}
+	s := settings{host: host, port: port, maxMessageSize: DefaultMaxMessageSize, peerCheck: hostOfPeer}
 	for _, o := range opts {
 		if o == nil {
 			return nil, invalid("option", "nil")
@@ -57,6 +57,9 @@ func (s *settings) batch() int { return min(maxBatch, max(1, batchBytes/s.maxMes
 
 func (s *settings) grpcOptions() ([]grpc.ServerOption, []grpc.DialOption) {
 	g := &guard{}
+	if s.tls {
+		g.check = s.peerCheck
+	}
 	server := []grpc.ServerOption{
 		hardened{guard: g, maxMessageSize: s.maxMessageSize},
 		grpc.MaxRecvMsgSize(s.batch()*s.maxMessageSize + batchFraming),
@@ -70,7 +73,7 @@ func (s *settings) grpcOptions() ([]grpc.ServerOption, []grpc.DialOption) {
 	creds := insecure.NewCredentials()
 	if s.tls {
 		server = append(server, grpc.Creds(credentials.NewTLS(s.serverTLS)))
-		creds = credentials.NewTLS(s.clientTLS)
+		creds = dialled{credentials.NewTLS(s.clientTLS), s.peerCheck, s.clientTLS.ServerName}
 	}
 	return server, []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
@@ -108,6 +111,10 @@ func (s *settings) check() (advertised string, err error) {
 		return "", invalid("maximum message size", "%d bytes, must be %d to %d", s.maxMessageSize, minMaxMessageSize, maxMaxMessageSize)
 	}
 	switch {
+	case s.checked && s.peerCheck == nil:
+		return "", invalid("peer check", "nil")
+	case s.checked && s.plaintext:
+		return "", invalid("peer check", "there are no certificates with WithPlaintext")
 	case s.tls && s.plaintext:
 		return "", invalid("TLS", "both WithTLS and WithPlaintext are given")
 	case !s.tls && !s.plaintext:

@@ -112,6 +112,7 @@ func TestConfigureNamesWhatIsWrong(t *testing.T) {
 		{"ClientAuth is VerifyClientCertIfGiven, must be RequireAndVerifyClientCert", remoting.WithTLS(optional, client())},
 		{"has no ClientCAs", remoting.WithTLS(anyone, client())},
 		{"client TLS: invalid: has no certificate", remoting.WithTLS(server(), &tls.Config{})},
+		{"peer check: invalid: nil", remoting.WithPeerCheck(nil)},
 		{"InsecureSkipVerify", remoting.WithTLS(server(), careless)},
 	} {
 		refused(t, c.says, "h", 1, c.opt)
@@ -130,6 +131,8 @@ func refused(t *testing.T, says, host string, port int, opts ...remoting.Option)
 func TestPlaintextIsAskedForByName(t *testing.T) {
 	refused(t, "neither WithTLS nor WithPlaintext", "127.0.0.1", 0)
 	refused(t, "both WithTLS and WithPlaintext", "127.0.0.1", 0, remoting.WithPlaintext(), remoting.WithTLS(&tls.Config{}, &tls.Config{}))
+	refused(t, "no certificates with WithPlaintext", "127.0.0.1", 0, remoting.WithPlaintext(),
+		remoting.WithPeerCheck(func(*x509.Certificate, string) error { return nil }))
 	_, err := remoting.Configure("127.0.0.1", 0, remoting.WithPlaintext())
 	require.NoError(t, err)
 }

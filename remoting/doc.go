@@ -41,10 +41,22 @@
 //
 // # Security
 //
-// Any peer may stop any actor or send it anything. Without WithTLS traffic is
-// neither encrypted nor authenticated: use that on a trusted network only. What
-// the checks here contain is mistakes and version skew, not an attacker who is
-// let in.
+// With WithTLS a certificate is its node's: a peer is let in as the node at one
+// address, which its certificate must be for (WithPeerCheck). What nodes say to each
+// other about leases, orders, moves and links, and what protoactor says of watched
+// actors, counts only if it comes from the node in whose name it is; an order besides
+// only if the records say that this node coordinates. Nobody may stop an actor of
+// another node (Stop; for Holdfast's own actors PoisonPill, too), or reach one of
+// Holdfast's that is for its own node alone. All of it is counted in Stats.Forged.
+//
+// What a peer that is let in may still do: send any actor any message, with any sender
+// it likes, as messages are passed on; hold what leases it can get in the store; and
+// take part in hand-overs in its own name. So one authority signs for the cluster and
+// for nothing else, and nodes on one host are as one, unless WithPeerCheck can tell
+// them apart. The store needs credentials of its own.
+//
+// With WithPlaintext anybody is whoever they say: use that on a trusted network only.
+// The checks then contain mistakes and version skew, not an attacker.
 //
 // # Message types
 //

@@ -28,7 +28,10 @@ type UnknownMessage struct {
 
 // guard is the inbound check. It belongs to a configuration and learns its node
 // from Start; without one it contains and drops, but tells nobody.
-type guard struct{ node atomic.Pointer[Node] }
+type guard struct {
+	check PeerCheck // nil in plaintext
+	node  atomic.Pointer[Node]
+}
 
 var errMalformed = status.Error(codes.InvalidArgument, "malformed input")
 
@@ -55,7 +58,7 @@ func (g *guard) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 
 // stream guards a peer's messages.
 func (g *guard) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
-	s := &inbound{ServerStream: ss, guard: g}
+	s := &inbound{ServerStream: ss, guard: g, who: identify(ss.Context(), g.check)}
 	if n := g.node.Load(); n != nil {
 		if !n.streams.add(s) {
 			return status.Error(codes.Unavailable, "shutting down")
@@ -81,7 +84,8 @@ func badInput(err error) bool {
 type inbound struct {
 	grpc.ServerStream
 	guard  *guard
-	broken bool // receiving failed; used by the handler's goroutine only
+	broken bool // receiving failed; used by the handler's goroutine only, as is:
+	who    identity
 
 	send  sync.Mutex // a stream takes one sender at a time
 	ended bool
@@ -107,34 +111,65 @@ func (s *inbound) RecvMsg(m any) error {
 		s.broken = true
 		return err
 	}
-	if rm, ok := m.(*remote.RemoteMessage); ok {
-		if b := rm.GetMessageBatch(); b != nil {
-			s.guard.check(b)
-			s.guard.direct(b)
+	rm, ok := m.(*remote.RemoteMessage)
+	if !ok {
+		return nil
+	}
+	if c := rm.GetConnectRequest().GetServerConnection(); c != nil {
+		return s.refusing(s.who.connects(c.Address))
+	}
+	if b := rm.GetMessageBatch(); b != nil {
+		if err := s.refusing(s.who.known()); err != nil {
+			return err
 		}
+		s.guard.inspect(b, &s.who)
+		s.guard.direct(b)
 	}
 	return nil
+}
+
+// refusing counts a peer that is not let in.
+func (s *inbound) refusing(err error) error {
+	if err == nil {
+		return nil
+	}
+	s.broken = true
+	if n := s.guard.node.Load(); n != nil {
+		n.counters.forged.Add(1)
+		n.warn("remoting: a peer is not let in", "error", err)
+	}
+	return err
 }
 
 // jsonSerializer is the number of the second form in which remote reads messages, and
 // never writes them: it takes a minute for 4 MiB that are nested a hundred deep.
 const jsonSerializer = 1
 
-// check takes out of b what remote must not see.
-func (g *guard) check(b *remote.MessageBatch) {
+// inspect takes out of b what remote must not see.
+func (g *guard) inspect(b *remote.MessageBatch, who *identity) {
 	n := g.node.Load()
-	unknown := map[int32]bool{}
+	var unknown, looked map[int32]bool
+	mark := func(m map[int32]bool, i int) map[int32]bool {
+		if m == nil {
+			m = map[int32]bool{}
+		}
+		m[int32(i)] = true
+		return m
+	}
 	for i, name := range b.TypeNames {
-		if !known(name) {
-			unknown[int32(i)] = true
+		switch {
+		case !known(name):
+			unknown = mark(unknown, i)
+		case suspicious(name):
+			looked = mark(looked, i)
 		}
 	}
-	clean := len(unknown) == 0
+	clean := len(unknown)+len(looked) == 0
 	own := ""
 	if n != nil {
 		own = n.system.Address()
 		for _, t := range b.Targets {
-			clean = clean && t.Address == own && !internal(t.Id)
+			clean = clean && t.Address == own && !internal(t.Id) && !n.hidden(t.Id)
 		}
 	}
 	for _, e := range b.Envelopes {
@@ -147,9 +182,11 @@ func (g *guard) check(b *remote.MessageBatch) {
 	for _, e := range b.Envelopes {
 		switch {
 		case e.SerializerId == 0 && unknown[e.TypeId], e.SerializerId == jsonSerializer:
-			n.refuse(b, e, true)
+			n.refuse(b, e, unknownType, who.address)
 		case n != nil && (b.Targets[e.Target].Address != own || internal(b.Targets[e.Target].Id)):
-			n.refuse(b, e, false)
+			n.refuse(b, e, misaddressed, who.address)
+		case n.forbidden(b.TypeNames[e.TypeId], b.Targets[e.Target].Id), looked[e.TypeId] && who.forged(b, e):
+			n.refuse(b, e, forged, who.address)
 		default:
 			kept = append(kept, e)
 		}
@@ -185,10 +222,22 @@ func known(name string) bool {
 	return err == nil
 }
 
+// fault is why a message that came in is refused.
+type fault int
+
+const (
+	unknownType fault = iota
+	misaddressed
+	forged
+)
+
+// cut is what a log has of a text that a peer chose.
+func cut(s string) string { return fmt.Sprintf("%.128s", s) }
+
 // refuse makes a dead letter of one message that came in; the sender of a
 // request learns of it by protoactor's DeadLetterResponse. Indexes that point
 // nowhere panic, which ends the stream.
-func (n *Node) refuse(b *remote.MessageBatch, e *remote.MessageEnvelope, unknown bool) {
+func (n *Node) refuse(b *remote.MessageBatch, e *remote.MessageEnvelope, why fault, peer string) {
 	if n == nil {
 		return
 	}
@@ -199,12 +248,18 @@ func (n *Node) refuse(b *remote.MessageBatch, e *remote.MessageEnvelope, unknown
 		sender = withRequest(b.Senders[e.Sender-1], e.SenderRequestId)
 	}
 	var msg any = &UnknownMessage{Type: typeName, Payload: e.MessageData}
-	if unknown {
+	switch why {
+	case unknownType:
 		n.counters.unknownType.Add(1)
-		n.warn("remoting: message of unknown type", "type", fmt.Sprintf("%.128s", typeName), "target", target.Id)
-	} else {
+		n.warn("remoting: message of unknown type", "type", cut(typeName), "target", cut(target.Id))
+	case misaddressed:
 		n.counters.misaddressed.Add(1)
-		n.warn("remoting: message for another address, or for remote itself, arrived here", "address", target.Address, "own", n.system.Address(), "target", target.Id)
+		n.warn("remoting: message for another address, or for remote itself, arrived here", "address", cut(target.Address), "own", n.system.Address(), "target", cut(target.Id))
+	case forged:
+		n.counters.forged.Add(1)
+		n.warn("remoting: forged message", "type", typeName, "target", cut(target.Id), "peer", cut(peer))
+	}
+	if why != unknownType {
 		if m, err := remote.Deserialize(e.MessageData, typeName, e.SerializerId); err == nil {
 			msg = m
 		}

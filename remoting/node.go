@@ -30,6 +30,7 @@ type Node struct {
 	system         *actor.ActorSystem
 	remote         *remote.Remote
 	maxMessageSize int
+	families       *direct.Table
 
 	exit     exit
 	streams  *streams
@@ -60,13 +61,13 @@ func Start(system *actor.ActorSystem, config *remote.Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{system: system, maxMessageSize: h.maxMessageSize, streams: newStreams()}
+	families := direct.Of(system)
+	n := &Node{system: system, maxMessageSize: h.maxMessageSize, families: families, streams: newStreams()}
 	if !h.guard.node.CompareAndSwap(nil, n) {
 		return nil, invalid("configuration", "serves another Start already")
 	}
 	registry := system.ProcessRegistry
 	handlers := registry.RemoteHandlers
-	families := direct.Of(system)
 	registry.RegisterAddressResolver(func(pid *actor.PID) (actor.Process, bool) {
 		if pid.Address != familyAddress {
 			return nil, false

@@ -38,6 +38,8 @@ type settings struct {
 	tls, plaintext bool
 	serverTLS      *tls.Config
 	clientTLS      *tls.Config
+	peerCheck      PeerCheck
+	checked        bool
 }
 
 // WithAdvertisedHost sets the address under which other nodes reach this one,
@@ -61,6 +63,9 @@ func WithMaxMessageSize(bytes int) Option {
 // made: it must have a certificate and verify the server's, for which the host
 // part of a node's address must be among the names of its certificate.
 //
+// A certificate is its node's: it proves the address that the node may call itself by,
+// see WithPeerCheck.
+//
 // One of WithTLS and WithPlaintext must be given.
 func WithTLS(server, client *tls.Config) Option {
 	return func(s *settings) { s.tls, s.serverTLS, s.clientTLS = true, server, client }
@@ -71,3 +76,15 @@ func WithTLS(server, client *tls.Config) Option {
 // node's name. It is for one machine, for tests, and for a network on which everybody
 // is trusted.
 func WithPlaintext() Option { return func(s *settings) { s.plaintext = true } }
+
+// WithPeerCheck sets who may be the node at an address, in place of the default: the
+// host part of the address is among the subject alternative names of the certificate,
+// so that nodes on one host can't be told apart. Use it where certificates name nodes in
+// another way: by their ids, by URI, or with the port. It needs WithTLS.
+//
+// A peer that may not be who it says is not let in, and a node that is reached at an
+// address and may not be there is not spoken to. What a peer then says in the name of
+// another becomes a dead letter (Stats.Forged).
+func WithPeerCheck(check PeerCheck) Option {
+	return func(s *settings) { s.peerCheck, s.checked = check, true }
+}

@@ -2,20 +2,12 @@ package remoting_test
 
 import (
 	"bufio"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -23,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/internal/authority"
 	"github.com/holdfast-go/holdfast/remoting"
 )
 
@@ -230,8 +223,8 @@ func TestIPv6(t *testing.T) {
 }
 
 func TestMutualTLS(t *testing.T) {
-	authority := newAuthority(t)
-	own := "HOLDFAST_TLS=" + authority.issue(t)
+	ca := authority.New(t)
+	own := "HOLDFAST_TLS=" + ca.Issue(t, "127.0.0.1")
 	a, b := start(t, own), start(t, own)
 	works(a, b)
 	works(b, a)
@@ -239,7 +232,7 @@ func TestMutualTLS(t *testing.T) {
 	plain := start(t)
 	plain.do("ask %s hello", a.addr)
 	require.Contains(t, plain.expect("answer "), "dead letter", "plaintext is refused")
-	stranger := start(t, "HOLDFAST_TLS="+newAuthority(t).issue(t))
+	stranger := start(t, "HOLDFAST_TLS="+authority.New(t).Issue(t, "127.0.0.1"))
 	stranger.do("ask %s hello", a.addr)
 	require.Contains(t, stranger.expect("answer "), "dead letter", "so is another authority's certificate")
 	a.do("ask %s hello", plain.addr)
@@ -247,49 +240,49 @@ func TestMutualTLS(t *testing.T) {
 	works(a, b)
 }
 
-// authority issues certificates for 127.0.0.1.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
+// A certificate is its node's, whoever the node says it is, and settable.
+func TestACertificateIsItsNodes(t *testing.T) {
+	own := "HOLDFAST_TLS=" + authority.New(t).Issue(t, "127.0.0.1")
+	a, other := start(t, own), start(t, own, "HOLDFAST_HOST=127.0.0.2")
+	notLetIn(other, a) // by its certificate it is not at 127.0.0.2
+
+	free, too := start(t, own, "HOLDFAST_CHECK=anybody"), start(t, own, "HOLDFAST_CHECK=anybody", "HOLDFAST_HOST=127.0.0.2")
+	works(free, too)
+	works(too, free)
+
+	for _, check := range []string{"nobody", "panic"} {
+		b := start(t, own, "HOLDFAST_CHECK="+check)
+		b.do("ask %s hello", a.addr)
+		require.Contains(t, b.expect("answer "), "dead letter", "it does not speak to who may not be there")
+		notLetIn(a, b)
+	}
+	c := start(t, own)
+	works(a, c)
+	works(c, a)
+	a.do("watch %s nobody", c.addr)
+	require.Equal(t, "nobody Stopped", a.expect("terminated "), "watching works")
 }
 
-func newAuthority(t *testing.T) authority {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+// notLetIn checks that what from says does not come in at to.
+func notLetIn(from, to *proc) {
+	from.t.Helper()
+	from.do("burst %s 1 8", to.addr) // would be told by a line
+	for end := time.Now().Add(deadline); to.stats().Forged == 0; time.Sleep(10 * time.Millisecond) {
+		require.True(from.t, time.Now().Before(end), "nobody was refused")
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	require.NoError(t, err)
-	cert, err := x509.ParseCertificate(der)
-	require.NoError(t, err)
-	return authority{cert, key}
 }
 
-// issue writes a certificate with its key, and the authority's, to a directory.
-func (a authority) issue(t *testing.T) (dir string) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "node"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		KeyUsage:    x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+// Nobody stops an actor of another node.
+func TestNobodyStopsAnActorOfAnotherNode(t *testing.T) {
+	a, b := start(t), start(t)
+	works(b, a)
+	p := connect(t, a.addr)
+	for _, m := range []struct{ id, typeName string }{{"echo", "actor.Stop"}, {"holdfast/mail", "actor.Stop"}, {"holdfast/mail", "actor.PoisonPill"}} {
+		x := mail(a.addr, m.typeName, nil)
+		x.Targets[0].Id = m.id
+		p.batch(x)
+		require.Equal(t, fmt.Sprintf("%s *%s", m.id, m.typeName), a.expect("dead "))
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
-	require.NoError(t, err)
-	keyDER, err := x509.MarshalECPrivateKey(key)
-	require.NoError(t, err)
-	dir = t.TempDir()
-	for name, block := range map[string]*pem.Block{
-		"cert.pem": {Type: "CERTIFICATE", Bytes: der},
-		"key.pem":  {Type: "EC PRIVATE KEY", Bytes: keyDER},
-		"ca.pem":   {Type: "CERTIFICATE", Bytes: a.cert.Raw},
-	} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600))
-	}
-	return dir
+	works(b, a)
+	require.Equal(t, remoting.Stats{Forged: 3}, a.stats())
 }

@@ -9,11 +9,12 @@ type Stats struct {
 	Malformed    uint64 // streams and calls ended by input that made the handler panic or fail
 	Unsendable   uint64 // messages going out that were no Protocol Buffers messages, or failed to become one, or to what can be no address
 	TooLarge     uint64 // messages going out over WithMaxMessageSize
+	Forged       uint64 // peers that may not be who they said, and messages that came in: in the name of another node, to stop an actor, or for an actor that is its own node's
 	Closed       uint64 // messages going out after Shutdown began
 }
 
 type counters struct {
-	unknownType, misaddressed, malformed, unsendable, tooLarge, closed atomic.Uint64
+	unknownType, misaddressed, malformed, forged, unsendable, tooLarge, closed atomic.Uint64
 }
 
 func (c *counters) read() Stats {
@@ -23,6 +24,7 @@ func (c *counters) read() Stats {
 		Malformed:    c.malformed.Load(),
 		Unsendable:   c.unsendable.Load(),
 		TooLarge:     c.tooLarge.Load(),
+		Forged:       c.forged.Load(),
 		Closed:       c.closed.Load(),
 	}
 }

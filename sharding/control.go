@@ -96,6 +96,7 @@ type (
 	}
 	peerGone      struct{ address string }
 	toSelf        struct{ msg any }
+	bossNoticed   struct{}
 	idleDue       struct{}
 	evictDue      struct{}
 	departRequest struct {
@@ -138,10 +139,11 @@ func (b *inbox) take() (mail []any) {
 // controller is the control loop.
 type controller struct {
 	*Region
-	invites uint64      // the number of the last hand-over; begins anywhere, as another Region was here before
-	highest uint64      // token of a coordinator whose orders were taken
-	boss    *wire.Order // the last that were
-	obeying bool        // and are being taken
+	invites uint64                 // the number of the last hand-over; begins anywhere, as another Region was here before
+	highest uint64                 // token of a coordinator whose orders were taken
+	boss    *wire.Order            // the last that were
+	obeying bool                   // and are being taken
+	early   map[string]*wire.Order // by address: they came before the record of their coordinator
 	failed  []*wire.Failure
 	depart  departure
 	busy    int // shards that are not Away
@@ -232,6 +234,8 @@ func (c *controller) take(message any) {
 		c.onRecord(&c.shards[msg.shard], msg)
 	case *historyReset:
 		c.onHistoryReset()
+	case *bossNoticed:
+		c.onBoss()
 	case *peerGone:
 		c.onPeerGone(msg.address)
 	case *toSelf:

@@ -208,7 +208,7 @@ func (c *coordinator) onReport(m *wire.Report) {
 	}
 	for _, f := range m.Failures {
 		o, ok := c.underWay[int(f.Shard)]
-		if !ok || m.From.GetIncarnation() != o.executor() {
+		if !ok || m.From.GetIncarnation() != o.executor() || !c.r.table.here(m.From) {
 			continue
 		}
 		delete(c.underWay, int(f.Shard))
@@ -262,7 +262,7 @@ func (o Order) executor() string {
 }
 
 func (c *coordinator) onDepart(m *wire.Depart) {
-	if m.Type != c.r.names.key || m.From == nil {
+	if m.Type != c.r.names.key || !c.r.table.here(m.From) {
 		return
 	}
 	_, known := c.leaving[m.From.Incarnation]
@@ -275,6 +275,6 @@ func (c *coordinator) onDepart(m *wire.Depart) {
 		c.soon(0)
 	}
 	if !m.Back && c.checked && c.g.CheckAlive() && !slices.ContainsFunc(c.view(nil).Hosts, func(h Host) bool { return h.takes() > 0 }) {
-		c.r.send(m.From.Address, &wire.Stranded{Type: c.r.names.key, Coordinator: uint64(c.g.Token())})
+		c.r.send(m.From.Address, &wire.Stranded{Type: c.r.names.key, From: c.r.self, Coordinator: uint64(c.g.Token())})
 	}
 }

@@ -96,9 +96,9 @@ func FuzzAccount(f *testing.F) {
 	f.Fuzz(func(t *testing.T, number uint64, body []byte) {
 		c := &controller{Region: &Region{names: names{key: "g/t"}, log: zap.NewNop()}}
 		answers := make(chan Info, 1)
-		c.asking.Store(uint64(1), answers)
+		c.asking.Store(uint64(1), inquiry{"n:1", answers})
 		for range 2 {
-			c.onAccount(&wire.Account{Type: "g/t", Number: number, Json: body})
+			c.onAccount(&wire.Account{Type: "g/t", Number: number, From: &wire.Node{Address: "n:1"}, Json: body})
 		}
 		select {
 		case in := <-answers:

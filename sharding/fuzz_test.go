@@ -96,7 +96,7 @@ func FuzzPeer(f *testing.F) {
 	self := &wire.Node{Address: "nonhost", Incarnation: "x"}
 	for i, m := range []proto.Message{
 		&wire.Envelope{Name: "shard/g/account/0", Key: "k", Type: "t", Token: 1 << 63, Hops: 1 << 31},
-		&wire.Frame{From: "x", Link: 1, Number: 1 << 63, What: &wire.Frame_Marker{Marker: &wire.Marker{Name: "shard/g/account/1", From: self, Token: 1 << 63}}},
+		&wire.Frame{From: self, Link: 1, Number: 1 << 63, What: &wire.Frame_Marker{Marker: &wire.Marker{Name: "shard/g/account/1", From: self, Token: 1 << 63}}},
 		&wire.MarkerWaits{Name: "shard/g/account/2", Number: 1 << 63},
 		&wire.Marker{Name: "shard/g/account/3", From: self, Token: 1},
 		&wire.MarkerAck{Name: "shard/g/account/0", Number: 1, Token: 1 << 63},
@@ -135,8 +135,8 @@ func FuzzPeer(f *testing.F) {
 		to := x.region.PID()
 		if r, ok := m.(*wire.Frame); ok {
 			to = actor.NewPID(x.system.Address(), "holdfast/mail")
-			x.system.Root.Send(to, &wire.Probe{From: &wire.Node{Address: "nowhere", Incarnation: r.From}, Link: r.Link, Number: 1})
-			r.To = x.region.PID().Id
+			x.system.Root.Send(to, &wire.Probe{From: &wire.Node{Address: "nowhere", Incarnation: r.GetFrom().GetIncarnation()}, Link: r.Link, Number: 1})
+			r.To, r.From = x.region.PID().Id, &wire.Node{Address: "nowhere", Incarnation: r.GetFrom().GetIncarnation()}
 		}
 		x.system.Root.Send(to, m)
 		if x.panicked.Load() > 0 {

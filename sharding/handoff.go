@@ -72,7 +72,7 @@ func (c *controller) invite(s *shard) {
 
 func (c *controller) onOffer(m *wire.Offer) {
 	s := c.byName[m.Name]
-	if s == nil || m.Number != s.inv.number || m.From.GetIncarnation() != s.inv.node.GetIncarnation() {
+	if s == nil || m.Number != s.inv.number || !m.From.Is(s.inv.node) {
 		return
 	}
 	switch {
@@ -142,7 +142,7 @@ func (c *controller) onInvite(m *wire.Invite) {
 		c.decline(s, m.From, m.Number, "it is leaving")
 	case !c.mayHost():
 		c.decline(s, m.From, m.Number, ErrNotHosting.Error())
-	case s.m.phase == Offered && m.From.Incarnation == s.take.from.GetIncarnation():
+	case s.m.phase == Offered && m.From.Is(s.take.from):
 		// The host's entities took their time: a new one in place of the old.
 		s.take.number = m.Number
 		s.loseStates(s.take.states.Begin(), errNotTaken) // of a peer that does not know the rules

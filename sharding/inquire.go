@@ -12,6 +12,12 @@ import (
 
 // This file asks other nodes how they stand.
 
+// inquiry is a question to the node at an address.
+type inquiry struct {
+	address string
+	answers chan Info
+}
+
 // Survey returns the Info of every node that takes part, by its id: this node's
 // with the table, those of others without, as they answer. A node that does not
 // answer before ctx ends is missing, and the error, which is ctx's, names one. A Region
@@ -33,7 +39,7 @@ func (r *Region) survey(ctx context.Context, own Info) (map[string]Info, error) 
 		}
 		asked[n.ID] = true
 		number := r.inquiries.Add(1)
-		r.asking.Store(number, answers)
+		r.asking.Store(number, inquiry{n.Address, answers})
 		defer r.asking.Delete(number)
 		r.send(n.Address, &wire.Inquiry{Type: r.names.key, From: r.self, Number: number})
 	}
@@ -68,13 +74,14 @@ func (c *controller) onInquiry(m *wire.Inquiry) {
 		c.log.Warn("an inquiry is not answered", zap.Error(err))
 		return
 	}
-	c.send(m.From.Address, &wire.Account{Type: c.names.key, Number: m.Number, Json: body})
+	c.send(m.From.Address, &wire.Account{Type: c.names.key, Number: m.Number, From: c.self, Json: body})
 }
 
 // onAccount takes an answer.
 func (c *controller) onAccount(m *wire.Account) {
-	answers, ok := c.asking.LoadAndDelete(m.Number)
-	if !ok || m.Type != c.names.key {
+	v, _ := c.asking.Load(m.Number)
+	q, ok := v.(inquiry)
+	if !ok || m.Type != c.names.key || m.From.GetAddress() != q.address || !c.asking.CompareAndDelete(m.Number, v) {
 		return
 	}
 	var in Info
@@ -82,5 +89,5 @@ func (c *controller) onAccount(m *wire.Account) {
 		c.log.Warn("an answer to an inquiry can't be read", zap.Error(err))
 		return
 	}
-	answers.(chan Info) <- in // there is room for each that was asked
+	q.answers <- in // there is room for each that was asked
 }

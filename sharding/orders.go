@@ -11,7 +11,43 @@ import (
 
 // This file takes the coordinator's orders. An order that is not about the present
 // is refused: by the coordinator's token, by the node's incarnation, by the number
-// of shards, and for each shard by the token it was decided on.
+// of shards, and for each shard by the token it was decided on. So is one that does not
+// come from where the records say that its coordinator is.
+
+// maxEarly is how many nodes' orders wait for the record of a coordinator.
+const maxEarly = 8
+
+// commander is what the records say of who gives an order.
+type commander int
+
+const (
+	isBoss   commander = iota
+	notBoss            // another node coordinates under that token, or none
+	notKnown           // no record of that token has come yet
+)
+
+func (c *controller) commander(m *wire.Order) commander {
+	boss, ok := c.table.bossOf()
+	switch {
+	case c.set.coordinator != nil: // the records do not tell
+		return isBoss
+	case m.Coordinator > uint64(boss.Token):
+		return notKnown
+	case ok && m.From.Is(wire.NodeOf(boss.Owner)):
+		return isBoss
+	}
+	return notBoss
+}
+
+// onBoss takes up orders that came before the record of their coordinator.
+func (c *controller) onBoss() {
+	for address, m := range c.early {
+		if c.commander(m) != notKnown {
+			delete(c.early, address)
+			c.onOrder(m)
+		}
+	}
+}
 
 func (c *controller) onOrder(m *wire.Order) {
 	refuse := func(why string) {
@@ -30,6 +66,14 @@ func (c *controller) onOrder(m *wire.Order) {
 	case m.Coordinator < newest:
 		refuse(fmt.Sprintf("of a coordinator with token %d, after one with %d", m.Coordinator, newest))
 		return
+	case c.commander(m) == notBoss:
+		refuse("of a node that does not coordinate")
+		return
+	case c.commander(m) == notKnown:
+		if len(c.early) < maxEarly || c.early[m.From.Address] != nil {
+			c.early[m.From.Address] = m
+		}
+		return // who coordinates gives it again
 	case m.To != c.self.Incarnation:
 		refuse("for another life of this node")
 		return

@@ -64,7 +64,7 @@ type Region struct {
 	refs     sync.Map    // id to *actor.PID
 
 	inquiries atomic.Uint64
-	asking    sync.Map      // number of an inquiry to chan Info
+	asking    sync.Map      // number of an inquiry to inquiry
 	pace      chan struct{} // has room for one: who starts remembered entities
 
 	first    sync.Once

@@ -136,12 +136,15 @@ func TestScenario18AnOrderOfThePastIsRefused(t *testing.T) {
 			func(o *wire.Order) { o.Shards = 8 },
 			func(o *wire.Order) { o.Type = "g/other" },
 			func(o *wire.Order) { o.Assignments[0].Shard = 4 },
+			func(o *wire.Order) { o.From.Address = "c:1" },
+			func(o *wire.Order) { o.From.Incarnation = "another life" },
+			func(o *wire.Order) { o.From, o.Coordinator = &wire.Node{Address: "c:1"}, o.Coordinator+1 },
 		} {
 			from, to := ns[0], ns[1]
 			if before[0].Owner == "b" {
 				from, to = to, from
 			}
-			o := &wire.Order{Type: "g/account", From: &wire.Node{Address: "a:1"}, Coordinator: uint64(in.Token), Shards: 4,
+			o := &wire.Order{Type: "g/account", From: wire.NodeOf(in.Coordinator), Coordinator: uint64(in.Token), Shards: 4,
 				To: from.keeper.Owner().Incarnation, Assignments: []*wire.Assignment{{Shard: 0, Token: uint64(before[0].Token),
 					Next: &wire.Node{Address: to.id + ":1", Incarnation: to.keeper.Owner().Incarnation}}}}
 			wrong(o)

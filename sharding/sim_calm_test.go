@@ -339,22 +339,29 @@ func (s *sim) forge(sl *slot) {
 	}
 	next := others[s.r.IntN(len(others))]
 	before := sl.n.region.Info()
-	o := &wire.Order{Type: "g/account", From: &wire.Node{Address: next.address(), Incarnation: next.owner().Incarnation},
+	forger := &wire.Node{Address: next.address(), Incarnation: next.owner().Incarnation}
+	o := &wire.Order{Type: "g/account", From: wire.NodeOf(before.Coordinator),
 		Coordinator: uint64(before.Token), Shards: uint32(s.shards), To: sl.owner().Incarnation}
-	kind := []string{"of an old coordinator", "for an old token", "for another life"}[s.r.IntN(3)]
+	kind := []string{"of an old coordinator", "for an old token", "for another life", "of another node", "of a coordinator to come"}[s.r.IntN(5)]
 	for i, x := range before.Table {
 		if x.Owner != sl.id {
 			continue
 		}
-		a := &wire.Assignment{Shard: uint32(i), Token: uint64(x.Token), Next: o.From}
+		a := &wire.Assignment{Shard: uint32(i), Token: uint64(x.Token), Next: forger}
 		if strings.HasSuffix(kind, "token") {
 			a.Token--
 		}
 		o.Assignments = append(o.Assignments, a)
 	}
 	switch {
-	case strings.HasSuffix(kind, "coordinator"):
+	case strings.HasSuffix(kind, "old coordinator"):
 		o.Coordinator--
+	case strings.HasSuffix(kind, "another node"):
+		if o.From = forger; forger.Is(wire.NodeOf(before.Coordinator)) {
+			return
+		}
+	case strings.HasSuffix(kind, "to come"):
+		o.From, o.Coordinator = forger, o.Coordinator+1+s.r.Uint64N(1<<60)
 	case strings.HasSuffix(kind, "life"):
 		o.To = "another"
 	}

@@ -253,7 +253,7 @@ func (r *Region) differs(ctx context.Context) (other *difference, err error) {
 
 // spawn begins the control loop, and makes the processes of this node.
 func (r *Region) spawn() (err error) {
-	c := &controller{Region: r, invites: mrand.Uint64(), sendings: map[*handover.Sending]struct{}{}}
+	c := &controller{Region: r, invites: mrand.Uint64(), early: map[string]*wire.Order{}, sendings: map[*handover.Sending]struct{}{}}
 	quit := make(chan struct{})
 	go c.run(quit)
 	r.onEnd(func() { close(quit); <-r.ended })

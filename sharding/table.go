@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -172,6 +173,7 @@ func (t *table) onBoss(ev lease.Event) {
 		t.boss = lease.Record{Token: t.boss.Token}
 	}
 	t.mu.Unlock()
+	t.r.post(&bossNoticed{})
 	t.tell()
 }
 
@@ -246,6 +248,15 @@ func (t *table) direct(incarnation string) (can, known bool) {
 	defer t.mu.Unlock()
 	g, known := t.regions[incarnation]
 	return g.plain, known
+}
+
+// here reports whether no record says that a life is at another address than n does:
+// then n speaks in its name.
+func (t *table) here(n *wire.Node) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	g, known := t.regions[n.GetIncarnation()]
+	return n != nil && (!known || g.owner.Address == n.Address)
 }
 
 // bossOf returns who coordinates; false if nobody does.

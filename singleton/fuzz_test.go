@@ -43,7 +43,7 @@ func FuzzPeer(f *testing.F) {
 	self := &wire.Node{Address: "nonhost", Incarnation: "x"}
 	for i, m := range []proto.Message{
 		&wire.Envelope{Name: name, Type: "t", Token: 1 << 63, Hops: 1 << 31, Sender: &wire.Address{Address: "nonhost", Id: "singleton/s"}},
-		&wire.Frame{From: "x", Link: 1, Number: 1 << 63, What: &wire.Frame_Marker{Marker: &wire.Marker{Name: name, From: self, Token: 1 << 63}}},
+		&wire.Frame{From: self, Link: 1, Number: 1 << 63, What: &wire.Frame_Marker{Marker: &wire.Marker{Name: name, From: self, Token: 1 << 63}}},
 		&wire.MarkerWaits{Name: name, From: self, Number: 1 << 63},
 		&wire.Marker{Name: name, From: self, Token: 1, Number: 1<<64 - 1},
 		&wire.MarkerAck{Name: name, From: self, Number: 1, Token: 1 << 63},
@@ -86,8 +86,8 @@ func FuzzPeer(f *testing.F) {
 				return
 			}
 			to = actor.NewPID(system.Address(), "holdfast/mail")
-			system.Root.Send(to, &wire.Probe{From: &wire.Node{Address: "nowhere", Incarnation: r.From}, Link: r.Link, Number: 1})
-			r.To = m.PID().Id
+			system.Root.Send(to, &wire.Probe{From: &wire.Node{Address: "nowhere", Incarnation: r.GetFrom().GetIncarnation()}, Link: r.Link, Number: 1})
+			r.To, r.From = m.PID().Id, &wire.Node{Address: "nowhere", Incarnation: r.GetFrom().GetIncarnation()}
 		}
 		system.Root.Send(to, msg)
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)

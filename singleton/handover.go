@@ -68,11 +68,14 @@ func (c *controller) onCandidate(m *wire.Candidate) {
 		return
 	}
 	inc := m.From.Incarnation
+	known := c.candidates[inc].node
 	switch {
+	case known != nil && !known.Is(m.From):
+		return // in the name of another
 	case m.Gone:
 		delete(c.candidates, inc)
 		return
-	case c.candidates[inc].node == nil && len(c.candidates) >= maxCandidates:
+	case known == nil && len(c.candidates) >= maxCandidates:
 		return
 	}
 	c.candidates[inc] = candidate{m.From, m.Id, m.Rank}
@@ -188,7 +191,7 @@ func (c *controller) onOffer(m *wire.Offer) {
 	switch {
 	case m.From == nil || m.Number != c.inv.number:
 		return
-	case (c.phase == HandingOver || c.phase == Yielding) && c.offer && m.From.Incarnation == c.inv.to.node.GetIncarnation():
+	case (c.phase == HandingOver || c.phase == Yielding) && c.offer && m.From.Is(c.inv.to.node):
 		if m.Declined != "" {
 			halt(c.inv.timer)
 			c.fire(declined) // it has to go, too

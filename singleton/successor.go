@@ -67,7 +67,7 @@ func (c *controller) onInvite(m *wire.Invite) {
 		c.decline(m.From, m.Number, "its lease can't be handed over")
 	case c.set.proxyOnly:
 		c.decline(m.From, m.Number, "it only forwards")
-	case c.phase == Offered && m.Number == c.take.number && m.From.Incarnation == c.take.from.GetIncarnation():
+	case c.phase == Offered && m.Number == c.take.number && m.From.Is(c.take.from):
 		c.makeOffer() // the host's child takes its time: a new one in place of the old
 	case c.phase != Standby:
 		c.decline(m.From, m.Number, fmt.Sprintf("it is %v", c.phase))

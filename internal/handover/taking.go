@@ -18,7 +18,7 @@ var (
 // Taking collects the states of one hand-over on the side of the next host. It is not
 // safe for concurrent use.
 type Taking struct {
-	from   string // the old host's incarnation
+	from   *wire.Node // the old host
 	number uint64
 	states *States
 	of     uint32 // how many there are, by what came; 0: not known
@@ -28,12 +28,12 @@ type Taking struct {
 
 // Take begins to collect the states of hand-over number of a node.
 func Take(b *Budget, from *wire.Node, number uint64) *Taking {
-	return &Taking{from: from.GetIncarnation(), number: number, states: NewStates(b)}
+	return &Taking{from: from, number: number, states: NewStates(b)}
 }
 
 // Is reports whether a message is of this hand-over.
 func (t *Taking) Is(from *wire.Node, number uint64) bool {
-	return t != nil && t.number == number && t.from == from.GetIncarnation()
+	return t != nil && t.number == number && t.from.Is(from)
 }
 
 // State takes one. An error says why it can't be, and is to be told: ErrBudget, or

@@ -11,6 +11,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/extensions"
 
+	"github.com/holdfast-go/holdfast/internal/direct"
 	"github.com/holdfast-go/holdfast/internal/extension"
 	"github.com/holdfast-go/holdfast/internal/links"
 	"github.com/holdfast-go/holdfast/internal/outside"
@@ -34,11 +35,17 @@ type Node struct {
 	began  time.Time
 
 	mu      sync.Mutex
-	peers   map[string]*Peer    // by address
-	senders map[string]*inbound // by life
-	links   uint64              // the highest of a channel that was forgotten
+	peers   map[string]*Peer // by address
+	senders map[origin]*inbound
+	links   uint64 // the highest of a channel that was forgotten
 	told    map[*int]func(address string)
 }
+
+// origin is one life of a peer, at the address that it may call itself by: what another
+// node says of that life is another's.
+type origin struct{ address, life string }
+
+func originOf(n *wire.Node) origin { return origin{n.GetAddress(), n.GetIncarnation()} }
 
 // inbound is what comes from one life of a peer. Its mu is held while a frame is
 // handed to its actor, so that no later one passes it by way of a newer link.
@@ -58,7 +65,7 @@ func Of(system *actor.ActorSystem) *Node {
 	made := false
 	n := extension.Of(system, extensionID, func() *Node {
 		made = true
-		return &Node{system: system, life: system.ID, began: time.Now(), peers: map[string]*Peer{}, senders: map[string]*inbound{}, told: map[*int]func(string){}}
+		return &Node{system: system, life: system.ID, began: time.Now(), peers: map[string]*Peer{}, senders: map[origin]*inbound{}, told: map[*int]func(string){}}
 	})
 	if made {
 		system.ProcessRegistry.Add(&process{n}, mailID) // the name is nobody else's
@@ -140,26 +147,26 @@ func (n *Node) gone(address string) {
 	}
 }
 
-// inbound returns what is known of a life.
-func (n *Node) inbound(life string, create bool) *inbound {
+// inbound returns what is known of an origin.
+func (n *Node) inbound(from origin, create bool) *inbound {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	in := n.senders[life]
+	in := n.senders[from]
 	if in == nil {
 		if !create {
 			return nil
 		}
 		if len(n.senders) >= maxSenders {
-			oldest := ""
+			var oldest origin
 			for l, x := range n.senders {
-				if oldest == "" || x.used < n.senders[oldest].used {
+				if oldest.life == "" || x.used < n.senders[oldest].used {
 					oldest = l
 				}
 			}
 			delete(n.senders, oldest)
 		}
 		in = &inbound{}
-		n.senders[life] = in
+		n.senders[from] = in
 	}
 	in.used = n.now()
 	return in
@@ -202,7 +209,7 @@ func (n *Node) answer(m *wire.Probe) {
 	if !wire.Fits(m) || m.From.GetIncarnation() == "" || m.From.GetAddress() == n.system.Address() {
 		return
 	}
-	in := n.inbound(m.From.Incarnation, true)
+	in := n.inbound(originOf(m.From), true)
 	in.mu.Lock()
 	ok, taken := in.recv.probe(m), in.recv.taken
 	in.mu.Unlock()
@@ -214,7 +221,7 @@ func (n *Node) answer(m *wire.Probe) {
 
 // take hands a frame to its actor, once.
 func (n *Node) take(m *wire.Frame) {
-	in := n.inbound(m.From, false)
+	in := n.inbound(originOf(m.From), false)
 	if in == nil {
 		return // no probe went before it
 	}
@@ -245,7 +252,7 @@ func (n *Node) deliver(m *wire.Frame) {
 		return // of a newer version
 	}
 	contain(n.system, "a frame was not delivered", func() {
-		if p, ok := n.system.ProcessRegistry.GetLocal(m.To); ok {
+		if p, ok := n.system.ProcessRegistry.GetLocal(m.To); ok && !direct.Of(n.system).Hidden(m.To) {
 			p.SendUserMessage(pid, &Kept{what})
 			return
 		}

@@ -254,8 +254,8 @@ func FuzzHostile(f *testing.F) {
 			for i := range uint64(3) {
 				from := &wire.Node{Address: address, Incarnation: life}
 				p.SendUserMessage(nil, &wire.Probe{From: from, Link: link + i, Number: number})
-				p.SendUserMessage(nil, &wire.Frame{From: life, Link: link + i, Number: taken + i, To: to, What: &wire.Frame_Envelope{}})
-				p.SendUserMessage(nil, &wire.Frame{From: life, Link: link, Number: i + 1, To: to})
+				p.SendUserMessage(nil, &wire.Frame{From: from, Link: link + i, Number: taken + i, To: to, What: &wire.Frame_Envelope{}})
+				p.SendUserMessage(nil, &wire.Frame{From: from, Link: link, Number: i + 1, To: to})
 				p.SendUserMessage(nil, &wire.Ack{From: from, Link: i, Number: number, Taken: taken})
 			}
 			p.SendUserMessage(nil, &wire.Probe{})

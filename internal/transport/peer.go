@@ -124,7 +124,7 @@ func (p *Peer) Send(to *actor.PID, msg any, size int, lost *atomic.Int64) {
 // has taken it. item is what o gets back if that never happens. It is for the owner to
 // ask for Room first. false: no message may be that large, limit being the bound.
 func (p *Peer) Keep(o Owner, item any, to string, what *wire.Frame, limit int) bool {
-	what.To = to
+	what.To, what.From = to, p.s.self
 	size := proto.Size(what)
 	if size+overhead > limit {
 		return false

@@ -12,6 +12,12 @@ import (
 // NodeOf is a lease's owner as messages name it.
 func NodeOf(o lease.Owner) *Node { return &Node{Address: o.Address, Incarnation: o.Incarnation} }
 
+// Is reports whether n and o are the same life at the same address. What is said in the
+// name of a life from another address is not that life's.
+func (n *Node) Is(o *Node) bool {
+	return n.GetIncarnation() == o.GetIncarnation() && n.GetAddress() == o.GetAddress()
+}
+
 // TypeName is what people are told that msg is.
 func TypeName(msg any) string {
 	if m, ok := msg.(proto.Message); ok {

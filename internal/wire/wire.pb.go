@@ -42,6 +42,9 @@ const (
 	Reason_REASON_EXPIRED Reason = 7
 	// It was routed by an ownership that never was.
 	Reason_REASON_NO_SUCH_TOKEN Reason = 8
+	// The sender's node is of a newer version, and the receiver does not understand the
+	// message.
+	Reason_REASON_TOO_NEW Reason = 9
 )
 
 // Enum value maps for Reason.
@@ -56,6 +59,7 @@ var (
 		6: "REASON_TOO_MANY_HOPS",
 		7: "REASON_EXPIRED",
 		8: "REASON_NO_SUCH_TOKEN",
+		9: "REASON_TOO_NEW",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":   0,
@@ -67,6 +71,7 @@ var (
 		"REASON_TOO_MANY_HOPS": 6,
 		"REASON_EXPIRED":       7,
 		"REASON_NO_SUCH_TOKEN": 8,
+		"REASON_TOO_NEW":       9,
 	}
 )
 
@@ -129,7 +134,10 @@ type Envelope struct {
 	Target *Address `protobuf:"bytes,12,opt,name=target,proto3" json:"target,omitempty"`
 	// For how many milliseconds the sender goes on waiting for a reply; 0 if that is
 	// not known.
-	Left          uint64 `protobuf:"varint,13,opt,name=left,proto3" json:"left,omitempty"`
+	Left uint64 `protobuf:"varint,13,opt,name=left,proto3" json:"left,omitempty"`
+	// The oldest protocol version whose nodes understand it; 0 for all. A node that is
+	// older refuses it, and says so.
+	Needs         uint32 `protobuf:"varint,14,opt,name=needs,proto3" json:"needs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -251,6 +259,13 @@ func (x *Envelope) GetTarget() *Address {
 func (x *Envelope) GetLeft() uint64 {
 	if x != nil {
 		return x.Left
+	}
+	return 0
+}
+
+func (x *Envelope) GetNeeds() uint32 {
+	if x != nil {
+		return x.Needs
 	}
 	return 0
 }
@@ -464,8 +479,8 @@ func (x *Node) GetIncarnation() string {
 // where the sender took one back.
 type Frame struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The life of the sending node.
-	From string `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	// The sending node, and its life.
+	From *Node `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
 	// The link that it goes over; a frame of an earlier one is late.
 	Link   uint64 `protobuf:"varint,2,opt,name=link,proto3" json:"link,omitempty"`
 	Number uint64 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`
@@ -512,11 +527,11 @@ func (*Frame) Descriptor() ([]byte, []int) {
 	return file_wire_proto_rawDescGZIP(), []int{4}
 }
 
-func (x *Frame) GetFrom() string {
+func (x *Frame) GetFrom() *Node {
 	if x != nil {
 		return x.From
 	}
-	return ""
+	return nil
 }
 
 func (x *Frame) GetLink() uint64 {
@@ -1649,6 +1664,7 @@ type Stranded struct {
 	Type  string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
 	// As in an Order.
 	Coordinator   uint64 `protobuf:"varint,2,opt,name=coordinator,proto3" json:"coordinator,omitempty"`
+	From          *Node  `protobuf:"bytes,3,opt,name=from,proto3" json:"from,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1695,6 +1711,13 @@ func (x *Stranded) GetCoordinator() uint64 {
 		return x.Coordinator
 	}
 	return 0
+}
+
+func (x *Stranded) GetFrom() *Node {
+	if x != nil {
+		return x.From
+	}
+	return nil
 }
 
 // Inquiry asks a node how a type stands there.
@@ -1765,6 +1788,7 @@ type Account struct {
 	Number uint64                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
 	// What Region.Info tells, without the table, as JSON.
 	Json          []byte `protobuf:"bytes,3,opt,name=json,proto3" json:"json,omitempty"`
+	From          *Node  `protobuf:"bytes,4,opt,name=from,proto3" json:"from,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1816,6 +1840,13 @@ func (x *Account) GetNumber() uint64 {
 func (x *Account) GetJson() []byte {
 	if x != nil {
 		return x.Json
+	}
+	return nil
+}
+
+func (x *Account) GetFrom() *Node {
+	if x != nil {
+		return x.From
 	}
 	return nil
 }
@@ -1914,7 +1945,7 @@ var File_wire_proto protoreflect.FileDescriptor
 const file_wire_proto_rawDesc = "" +
 	"\n" +
 	"\n" +
-	"wire.proto\x12\x10holdfast.wire.v1\"\xcd\x03\n" +
+	"wire.proto\x12\x10holdfast.wire.v1\"\xe3\x03\n" +
 	"\bEnvelope\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x12\n" +
@@ -1929,7 +1960,8 @@ const file_wire_proto_rawDesc = "" +
 	" \x01(\x04R\bsequence\x12\x10\n" +
 	"\x03key\x18\v \x01(\tR\x03key\x121\n" +
 	"\x06target\x18\f \x01(\v2\x19.holdfast.wire.v1.AddressR\x06target\x12\x12\n" +
-	"\x04left\x18\r \x01(\x04R\x04left\x1a:\n" +
+	"\x04left\x18\r \x01(\x04R\x04left\x12\x14\n" +
+	"\x05needs\x18\x0e \x01(\rR\x05needs\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"R\n" +
@@ -1947,9 +1979,9 @@ const file_wire_proto_rawDesc = "" +
 	"\x06detail\x18\x06 \x01(\tR\x06detail\"B\n" +
 	"\x04Node\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12 \n" +
-	"\vincarnation\x18\x02 \x01(\tR\vincarnation\"\xc5\x02\n" +
-	"\x05Frame\x12\x12\n" +
-	"\x04from\x18\x01 \x01(\tR\x04from\x12\x12\n" +
+	"\vincarnation\x18\x02 \x01(\tR\vincarnation\"\xdd\x02\n" +
+	"\x05Frame\x12*\n" +
+	"\x04from\x18\x01 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12\x12\n" +
 	"\x04link\x18\x02 \x01(\x04R\x04link\x12\x16\n" +
 	"\x06number\x18\x03 \x01(\x04R\x06number\x12\x0e\n" +
 	"\x02to\x18\x04 \x01(\tR\x02to\x128\n" +
@@ -2035,25 +2067,27 @@ const file_wire_proto_rawDesc = "" +
 	"\x06Depart\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12*\n" +
 	"\x04from\x18\x02 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12\x12\n" +
-	"\x04back\x18\x03 \x01(\bR\x04back\"@\n" +
+	"\x04back\x18\x03 \x01(\bR\x04back\"l\n" +
 	"\bStranded\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12 \n" +
-	"\vcoordinator\x18\x02 \x01(\x04R\vcoordinator\"a\n" +
+	"\vcoordinator\x18\x02 \x01(\x04R\vcoordinator\x12*\n" +
+	"\x04from\x18\x03 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\"a\n" +
 	"\aInquiry\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12*\n" +
 	"\x04from\x18\x02 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12\x16\n" +
-	"\x06number\x18\x03 \x01(\x04R\x06number\"I\n" +
+	"\x06number\x18\x03 \x01(\x04R\x06number\"u\n" +
 	"\aAccount\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x12\n" +
-	"\x04json\x18\x03 \x01(\fR\x04json\"\xa5\x01\n" +
+	"\x04json\x18\x03 \x01(\fR\x04json\x12*\n" +
+	"\x04from\x18\x04 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\"\xa5\x01\n" +
 	"\vEntityState\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12*\n" +
 	"\x04from\x18\x02 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12\x16\n" +
 	"\x06number\x18\x03 \x01(\x04R\x06number\x12\x10\n" +
 	"\x03key\x18\x04 \x01(\tR\x03key\x12\x14\n" +
 	"\x05state\x18\x05 \x01(\fR\x05state\x12\x16\n" +
-	"\x06states\x18\x06 \x01(\rR\x06states*\xda\x01\n" +
+	"\x06states\x18\x06 \x01(\rR\x06states*\xee\x01\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13REASON_UNKNOWN_TYPE\x10\x01\x12\x16\n" +
@@ -2063,7 +2097,8 @@ const file_wire_proto_rawDesc = "" +
 	"\x10REASON_NO_HOLDER\x10\x05\x12\x18\n" +
 	"\x14REASON_TOO_MANY_HOPS\x10\x06\x12\x12\n" +
 	"\x0eREASON_EXPIRED\x10\a\x12\x18\n" +
-	"\x14REASON_NO_SUCH_TOKEN\x10\bB/Z-github.com/holdfast-go/holdfast/internal/wireb\x06proto3"
+	"\x14REASON_NO_SUCH_TOKEN\x10\b\x12\x12\n" +
+	"\x0eREASON_TOO_NEW\x10\tB/Z-github.com/holdfast-go/holdfast/internal/wireb\x06proto3"
 
 var (
 	file_wire_proto_rawDescOnce sync.Once
@@ -2111,32 +2146,35 @@ var file_wire_proto_depIdxs = []int32{
 	24, // 1: holdfast.wire.v1.Envelope.headers:type_name -> holdfast.wire.v1.Envelope.HeadersEntry
 	2,  // 2: holdfast.wire.v1.Envelope.target:type_name -> holdfast.wire.v1.Address
 	0,  // 3: holdfast.wire.v1.Nack.reason:type_name -> holdfast.wire.v1.Reason
-	1,  // 4: holdfast.wire.v1.Frame.envelope:type_name -> holdfast.wire.v1.Envelope
-	8,  // 5: holdfast.wire.v1.Frame.marker:type_name -> holdfast.wire.v1.Marker
-	23, // 6: holdfast.wire.v1.Frame.state:type_name -> holdfast.wire.v1.EntityState
-	14, // 7: holdfast.wire.v1.Frame.handed_over:type_name -> holdfast.wire.v1.HandedOver
-	4,  // 8: holdfast.wire.v1.Probe.from:type_name -> holdfast.wire.v1.Node
-	4,  // 9: holdfast.wire.v1.Ack.from:type_name -> holdfast.wire.v1.Node
-	4,  // 10: holdfast.wire.v1.Marker.from:type_name -> holdfast.wire.v1.Node
-	4,  // 11: holdfast.wire.v1.MarkerWaits.from:type_name -> holdfast.wire.v1.Node
-	4,  // 12: holdfast.wire.v1.MarkerAck.from:type_name -> holdfast.wire.v1.Node
-	4,  // 13: holdfast.wire.v1.Candidate.from:type_name -> holdfast.wire.v1.Node
-	4,  // 14: holdfast.wire.v1.Invite.from:type_name -> holdfast.wire.v1.Node
-	4,  // 15: holdfast.wire.v1.Offer.from:type_name -> holdfast.wire.v1.Node
-	4,  // 16: holdfast.wire.v1.HandedOver.from:type_name -> holdfast.wire.v1.Node
-	4,  // 17: holdfast.wire.v1.Order.from:type_name -> holdfast.wire.v1.Node
-	16, // 18: holdfast.wire.v1.Order.assignments:type_name -> holdfast.wire.v1.Assignment
-	4,  // 19: holdfast.wire.v1.Assignment.next:type_name -> holdfast.wire.v1.Node
-	4,  // 20: holdfast.wire.v1.Report.from:type_name -> holdfast.wire.v1.Node
-	18, // 21: holdfast.wire.v1.Report.failures:type_name -> holdfast.wire.v1.Failure
-	4,  // 22: holdfast.wire.v1.Depart.from:type_name -> holdfast.wire.v1.Node
-	4,  // 23: holdfast.wire.v1.Inquiry.from:type_name -> holdfast.wire.v1.Node
-	4,  // 24: holdfast.wire.v1.EntityState.from:type_name -> holdfast.wire.v1.Node
-	25, // [25:25] is the sub-list for method output_type
-	25, // [25:25] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	4,  // 4: holdfast.wire.v1.Frame.from:type_name -> holdfast.wire.v1.Node
+	1,  // 5: holdfast.wire.v1.Frame.envelope:type_name -> holdfast.wire.v1.Envelope
+	8,  // 6: holdfast.wire.v1.Frame.marker:type_name -> holdfast.wire.v1.Marker
+	23, // 7: holdfast.wire.v1.Frame.state:type_name -> holdfast.wire.v1.EntityState
+	14, // 8: holdfast.wire.v1.Frame.handed_over:type_name -> holdfast.wire.v1.HandedOver
+	4,  // 9: holdfast.wire.v1.Probe.from:type_name -> holdfast.wire.v1.Node
+	4,  // 10: holdfast.wire.v1.Ack.from:type_name -> holdfast.wire.v1.Node
+	4,  // 11: holdfast.wire.v1.Marker.from:type_name -> holdfast.wire.v1.Node
+	4,  // 12: holdfast.wire.v1.MarkerWaits.from:type_name -> holdfast.wire.v1.Node
+	4,  // 13: holdfast.wire.v1.MarkerAck.from:type_name -> holdfast.wire.v1.Node
+	4,  // 14: holdfast.wire.v1.Candidate.from:type_name -> holdfast.wire.v1.Node
+	4,  // 15: holdfast.wire.v1.Invite.from:type_name -> holdfast.wire.v1.Node
+	4,  // 16: holdfast.wire.v1.Offer.from:type_name -> holdfast.wire.v1.Node
+	4,  // 17: holdfast.wire.v1.HandedOver.from:type_name -> holdfast.wire.v1.Node
+	4,  // 18: holdfast.wire.v1.Order.from:type_name -> holdfast.wire.v1.Node
+	16, // 19: holdfast.wire.v1.Order.assignments:type_name -> holdfast.wire.v1.Assignment
+	4,  // 20: holdfast.wire.v1.Assignment.next:type_name -> holdfast.wire.v1.Node
+	4,  // 21: holdfast.wire.v1.Report.from:type_name -> holdfast.wire.v1.Node
+	18, // 22: holdfast.wire.v1.Report.failures:type_name -> holdfast.wire.v1.Failure
+	4,  // 23: holdfast.wire.v1.Depart.from:type_name -> holdfast.wire.v1.Node
+	4,  // 24: holdfast.wire.v1.Stranded.from:type_name -> holdfast.wire.v1.Node
+	4,  // 25: holdfast.wire.v1.Inquiry.from:type_name -> holdfast.wire.v1.Node
+	4,  // 26: holdfast.wire.v1.Account.from:type_name -> holdfast.wire.v1.Node
+	4,  // 27: holdfast.wire.v1.EntityState.from:type_name -> holdfast.wire.v1.Node
+	28, // [28:28] is the sub-list for method output_type
+	28, // [28:28] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_wire_proto_init() }

@@ -33,11 +33,7 @@ const askEvery = 5 * time.Millisecond
 
 func runAsker(address, targets string) int {
 	system := actor.NewActorSystem(remoting.LogTo(nil))
-	config, err := remoting.Configure("127.0.0.1", 0, remoting.WithPlaintext())
-	if err == nil {
-		_, err = remoting.Start(system, config)
-	}
-	if err != nil {
+	if _, err := listen(system); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

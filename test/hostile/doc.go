@@ -2,7 +2,7 @@
 // singleton and sharded entities, that a hostile peer sends whatever the transport
 // carries, while another peer asks them.
 //
-// The hostile peer speaks the protocol of protoactor's remote by hand. What any peer
-// may do by that, such as to stop an actor that it knows of, is no part of this: see
-// package remoting, under Security.
+// The hostile peer speaks the protocol of protoactor's remote by hand: in plaintext, and
+// with a certificate that is another node's. What a peer may do in its own name is no
+// part of this: see package remoting, under Security.
 package hostile

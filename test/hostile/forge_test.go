@@ -111,7 +111,7 @@ func (f *forger) message(name string) proto.Message {
 		return f.envelope(name)
 	case 2:
 		to, _ := f.to()
-		return &wire.Frame{From: f.name(), To: to, Link: f.number(), Number: f.number(), What: &wire.Frame_Envelope{Envelope: f.envelope(name)}}
+		return &wire.Frame{From: who, To: to, Link: f.number(), Number: f.number(), What: &wire.Frame_Envelope{Envelope: f.envelope(name)}}
 	case 3:
 		return &wire.Probe{From: who, Link: f.number(), Number: f.number()}
 	case 4:

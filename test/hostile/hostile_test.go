@@ -8,12 +8,15 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/remote"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
@@ -28,20 +31,24 @@ var seed = flag.Uint64("hostile.seed", 0, "what is sent; 0: something else each 
 type siege struct {
 	*attacker
 	node, asker *proc
+	as          string // the address that it says is its own; empty: it says none
 	before      report
 	want        report // what is to be counted
 	letters     int64  // dead letters that there must be at least
 }
 
-func besiege(t *testing.T) *siege {
+// besiege starts them. own is the directory of the node's certificate, and creds are the
+// attacker's.
+func besiege(t *testing.T, own string, creds credentials.TransportCredentials) *siege {
 	t.Helper()
 	var intro introduction
-	node := launch(t, "HOLDFAST_HOSTILE=node")
+	env := "HOLDFAST_TLS=" + own
+	node := launch(t, "HOLDFAST_HOSTILE=node", env)
 	node.read(&intro)
-	asker := launch(t, "HOLDFAST_HOSTILE=asker", "HOLDFAST_NODE_ADDRESS="+intro.Address, "HOLDFAST_NODE_TARGETS="+intro.Targets)
+	asker := launch(t, "HOLDFAST_HOSTILE=asker", env, "HOLDFAST_NODE_ADDRESS="+intro.Address, "HOLDFAST_NODE_TARGETS="+intro.Targets)
 	draws := cmp.Or(*seed, uint64(time.Now().UnixNano()))
 	t.Logf("-hostile.seed=%d", draws)
-	s := &siege{attacker: newAttacker(t, intro, draws), node: node, asker: asker}
+	s := &siege{attacker: newAttacker(t, intro, draws, creds), node: node, asker: asker}
 	for a := (tally{}); a.Answered < 9*10; time.Sleep(5 * time.Millisecond) {
 		asker.ask("tally", &a)
 	}
@@ -54,7 +61,7 @@ func besiege(t *testing.T) *siege {
 // A node that a hostile peer sends whatever the transport carries stays up and within
 // its bounds, counts what it refused, and answers another peer all the while.
 func TestAHostilePeer(t *testing.T) {
-	s := besiege(t)
+	s := besiege(t, "", insecure.NewCredentials())
 	for _, attack := range []struct {
 		what string
 		do   func(*testing.T)
@@ -64,6 +71,7 @@ func TestAHostilePeer(t *testing.T) {
 		{"indexes that point nowhere", s.indexes},
 		{"messages to nobody", s.nobody},
 		{"protoactor's own actors", s.internals},
+		{"what stops actors, and actors that are the node's own", s.stops},
 		{"keys and names that can't be", s.badKeys},
 		{"huge messages", s.huge},
 		{"more than may wait", s.flood},
@@ -88,9 +96,35 @@ func (s *siege) refused(counter *uint64, n int) {
 func (s *siege) targets() []string {
 	all := []string{managerID, "holdfast/replies", "nobody", fmt.Sprintf("holdfast/at/g/%s/%d/k", hostedType, s.attacker.node.Token)}
 	for _, typ := range []string{hostedType, freeType} {
-		all = append(all, frontDoor(typ), frontDoor(typ)+"/control")
+		all = append(all, frontDoor(typ))
 	}
 	return all
+}
+
+// stops sends what stops actors to all that are the node's, and anything to those that
+// no other node has business with.
+func (s *siege) stops(*testing.T) {
+	out := s.stream()
+	b := s.batch()
+	control := []string{frontDoor(hostedType) + "/control", frontDoor(freeType) + "/control"}
+	for _, id := range append(s.targets(), append(control, "holdfast/mail")...) {
+		b.add(id, &actor.Stop{})
+		s.refused(&s.want.Stats.Forged, 1)
+		if id != "nobody" {
+			b.add(id, &actor.PoisonPill{})
+			s.refused(&s.want.Stats.Forged, 1)
+		}
+	}
+	for _, id := range control {
+		b.add(id, wrapperspb.String("x"))
+		b.add(id, &wire.Order{Type: "g/" + hostedType, From: &wire.Node{Address: s.attacker.node.Address}})
+		s.refused(&s.want.Stats.Forged, 2)
+	}
+	if s.as != "" {
+		out.connect(s.as)
+	}
+	b.send(out)
+	_ = s.ends(out)
 }
 
 // garbage sends bytes under every type of the protocol between nodes to every target.
@@ -131,7 +165,7 @@ func (s *siege) strangers(*testing.T) {
 	for i := range 10 {
 		b := s.batch()
 		for j := range 100 {
-			b.raw(s.targets()[j%8], fmt.Sprintf("no.such.Type%d.%d", i, j), []byte("anything"))
+			b.raw(s.targets()[j%6], fmt.Sprintf("no.such.Type%d.%d", i, j), []byte("anything"))
 		}
 		s.refused(&s.want.Stats.UnknownType, 100)
 		for j := range 20 {
@@ -184,6 +218,7 @@ func (s *siege) nobody(t *testing.T) {
 		for i := range 50 {
 			id := fmt.Sprint([]string{"nobody", "holdfast/at/g/account/1/", "$"}[i%3], s.rng.IntN(1000), "x")
 			b.add(id, &actor.Stop{})
+			s.want.Stats.Forged++
 			b.add(id, &actor.Watch{Watcher: watcher()})
 			b.add(id, &actor.Unwatch{Watcher: watcher()})
 			b.add(id, &actor.Terminated{Who: actor.NewPID("", id)})
@@ -298,8 +333,10 @@ func (s *siege) forged(t *testing.T) {
 	require.NoError(t, err)
 	defer deaf.Close()
 	var all sync.WaitGroup
+	var hidden atomic.Uint64
+	defer func() { s.refused(&s.want.Stats.Forged, int(hidden.Load())) }()
 	for i := range 3 {
-		f := &forger{attacker: newAttacker(t, s.attacker.node, s.rng.Uint64()), deaf: deaf.Addr().String(), n: i << 30}
+		f := &forger{attacker: newAttacker(t, s.attacker.node, s.rng.Uint64(), insecure.NewCredentials()), deaf: deaf.Addr().String(), n: i << 30}
 		out := f.stream()
 		all.Go(func() {
 			for range forgedMessages / 100 {
@@ -310,6 +347,9 @@ func (s *siege) forged(t *testing.T) {
 					switch m.(type) {
 					case *wire.Frame, *wire.Probe, *wire.Ack:
 						id = "holdfast/mail"
+					}
+					if strings.HasSuffix(id, "/control") {
+						hidden.Add(1)
 					}
 					b.add(id, m)
 				}

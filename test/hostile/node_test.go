@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/internal/authority"
 	"github.com/holdfast-go/holdfast/internal/links"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
@@ -28,8 +29,9 @@ import (
 type introduction struct {
 	Pid                  int
 	Address, Incarnation string
-	Token                uint64 // of a shard
-	Targets              string // ids that answer, with spaces between
+	Token                uint64            // of a shard
+	Bosses               map[string]uint64 // tokens of the coordinators, by type
+	Targets              string            // ids that answer, with spaces between
 }
 
 // report is how the node stands.
@@ -79,13 +81,27 @@ func runNode() int {
 	return 0
 }
 
+// listen starts remoting with the certificate in HOLDFAST_TLS, if there is one.
+func listen(system *actor.ActorSystem) (*remoting.Node, error) {
+	safety := remoting.WithPlaintext()
+	if dir := os.Getenv("HOLDFAST_TLS"); dir != "" {
+		server, client, err := authority.Load(dir)
+		if err != nil {
+			return nil, err
+		}
+		safety = remoting.WithTLS(server, client)
+	}
+	config, err := remoting.Configure("127.0.0.1", 0, safety)
+	if err != nil {
+		return nil, err
+	}
+	return remoting.Start(system, config)
+}
+
 func (n *node) start() error {
 	n.system = actor.NewActorSystem(remoting.LogTo(nil))
-	config, err := remoting.Configure("127.0.0.1", 0, remoting.WithPlaintext())
-	if err != nil {
-		return err
-	}
-	if n.remote, err = remoting.Start(n.system, config); err != nil {
+	var err error
+	if n.remote, err = listen(n.system); err != nil {
 		return err
 	}
 	n.system.EventStream.Subscribe(func(e any) {
@@ -130,7 +146,7 @@ func (n *node) start() error {
 // short way, and the singleton.
 func (n *node) introduce() {
 	for up := false; !up; time.Sleep(5 * time.Millisecond) {
-		up = n.hosted.Info().Held == shards && n.boss.Status().Phase == singleton.Active
+		up = n.hosted.Info().Held == shards && n.free.Info().Token > 0 && n.boss.Status().Phase == singleton.Active
 	}
 	in := n.hosted.Info()
 	targets := []string{n.boss.PID().Id}
@@ -144,6 +160,7 @@ func (n *node) introduce() {
 		targets = append(targets, ref.Id, fmt.Sprintf("holdfast/at/g/%s/%d/%s", hostedType, token, id))
 	}
 	say(introduction{Pid: os.Getpid(), Address: n.system.Address(), Incarnation: in.Nodes[0].Incarnation, Token: uint64(in.Table[0].Token),
+		Bosses:  map[string]uint64{hostedType: uint64(in.Token), freeType: uint64(n.free.Info().Token)},
 		Targets: strings.Join(targets, " ")})
 }
 

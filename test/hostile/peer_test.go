@@ -13,6 +13,7 @@ import (
 	"github.com/asynkron/protoactor-go/remote"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 )
@@ -26,9 +27,9 @@ type attacker struct {
 	ctx  context.Context
 }
 
-func newAttacker(t *testing.T, node introduction, seed uint64) *attacker {
+func newAttacker(t *testing.T, node introduction, seed uint64, creds credentials.TransportCredentials) *attacker {
 	t.Helper()
-	conn, err := grpc.NewClient(node.Address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(node.Address, grpc.WithTransportCredentials(creds))
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	t.Cleanup(func() { cancel(); _ = conn.Close() })

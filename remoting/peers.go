@@ -1,0 +1,120 @@
+package remoting
+
+import (
+	"cmp"
+	"context"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+)
+
+// PeerCheck decides whether the node that has a certificate, which is verified
+// already, may be the one at an address, as Node.Address has it: nil if so. It is
+// called for each connection, in both directions, and for each name of itself that a
+// peer uses; from several goroutines at once. If it panics the answer is no.
+type PeerCheck func(certificate *x509.Certificate, address string) error
+
+// hostOfPeer is the PeerCheck that is the default.
+func hostOfPeer(certificate *x509.Certificate, address string) error {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
+	host, _, _ = strings.Cut(host, "%") // the zone of an IPv6 address
+	return certificate.VerifyHostname(host)
+}
+
+// of answers for what a connection was authenticated with.
+func (c PeerCheck) of(info credentials.AuthInfo, address string) (err error) {
+	tls, ok := info.(credentials.TLSInfo)
+	if !ok || len(tls.State.PeerCertificates) == 0 {
+		return fmt.Errorf("no certificate for %.300q", address)
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("the check of a peer's certificate panicked: %v", r)
+		}
+	}()
+	if err := c(tls.State.PeerCertificates[0], address); err != nil {
+		return fmt.Errorf("its certificate is not that of %.300q: %w", address, err)
+	}
+	return nil
+}
+
+// dialled are the credentials of connections that are made: who answers at an address
+// must be who may be there, whatever name the TLS configuration verifies.
+type dialled struct {
+	credentials.TransportCredentials
+	check PeerCheck
+	name  string // that the TLS configuration verifies; empty: the address's host
+}
+
+// Info leaves the server's name out, so that ClientHandshake is told the address.
+func (d dialled) Info() credentials.ProtocolInfo {
+	info := d.TransportCredentials.Info()
+	info.ServerName = ""
+	return info
+}
+
+// Clone implements credentials.TransportCredentials.
+func (d dialled) Clone() credentials.TransportCredentials {
+	return dialled{d.TransportCredentials.Clone(), d.check, d.name}
+}
+
+// ClientHandshake implements credentials.TransportCredentials.
+func (d dialled) ClientHandshake(ctx context.Context, address string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := d.TransportCredentials.ClientHandshake(ctx, cmp.Or(d.name, address), raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := d.check.of(info, address); err != nil {
+		_ = conn.Close()
+		return nil, nil, err
+	}
+	return conn, info, nil
+}
+
+// identity is who speaks on a stream. Without a check everybody is whom they say.
+type identity struct {
+	check   PeerCheck
+	info    credentials.AuthInfo
+	address string // as the peer said when it connected; empty before
+}
+
+func identify(ctx context.Context, check PeerCheck) identity {
+	id := identity{check: check}
+	if p, ok := peer.FromContext(ctx); ok {
+		id.info = p.AuthInfo
+	}
+	return id
+}
+
+// connects takes a peer's word for its address, if that may be its own.
+func (id *identity) connects(address string) error {
+	if id.check != nil {
+		if err := id.check.of(id.info, address); err != nil {
+			return status.Error(codes.PermissionDenied, err.Error())
+		}
+	}
+	id.address = address
+	return nil
+}
+
+// known is an error as long as the peer has not said who it is.
+func (id *identity) known() error {
+	if id.check != nil && id.address == "" {
+		return status.Error(codes.PermissionDenied, "messages of a peer that did not say who it is")
+	}
+	return nil
+}
+
+// is reports whether the peer may call itself by address.
+func (id *identity) is(address string) bool {
+	return id.check == nil || address == id.address || id.check.of(id.info, address) == nil
+}
