@@ -169,3 +169,25 @@ func TestPerNameTellsOfBadRecords(t *testing.T) {
 		require.NotZero(t, recs[1-i].Token)
 	})
 }
+
+// A value of another program in the place of a record ends that term, and no other:
+// it has no token, which is no token that went back.
+func TestWhatIsNoRecordIsNoSetback(t *testing.T) {
+	spoiltStores(t, func(t *testing.T, s spoilt, store lease.Store) {
+		a := start(t, store, "a")
+		bad, good := a.lease("bad"), a.lease("good")
+		mustWin(t, bad)
+		mustWin(t, good)
+		rec, ok, err := bad.Holder(t.Context())
+		require.NoError(t, err)
+		require.True(t, ok)
+		_, err = s.Release(t.Context(), []lease.Held{rec.Held()})
+		require.NoError(t, err)
+		mend := s.spoil(t, "bad")
+		time.Sleep(5 * ttl)
+		require.False(t, bad.CheckAlive())
+		require.True(t, good.CheckAlive())
+		require.NoError(t, a.Setback())
+		mend()
+	})
+}

@@ -270,7 +270,7 @@ func (f *follower) judge(rec Record) error {
 	}
 	f.k.mu.Lock()
 	defer f.k.mu.Unlock()
-	return f.k.wentBackLocked(rec.Name, rec.Token, known)
+	return f.k.readLocked(rec.Name, rec.Token, known)
 }
 
 // renew takes up an era that has begun.

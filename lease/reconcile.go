@@ -219,8 +219,7 @@ func (r *reconciler) lookedLocked(found map[string]Record, names []string, full 
 		switch {
 		case !ok:
 			r.k.loseLocked(h, ErrRecordGone)
-		case rec.Token < t.token && !rec.bad():
-			r.k.wentBackLocked(h.name, rec.Token, t.token)
+		case r.k.readLocked(h.name, rec.Token, t.token) != nil:
 		case rec.Token != t.token && rec.Owner.Incarnation != r.k.owner.Incarnation:
 			r.k.loseLocked(h, ErrTakenOver)
 		case rec.Token != t.token:

@@ -123,6 +123,17 @@ func (k *Keeper) wentBackLocked(name string, got, seen Token) error {
 		"or reset what fences by them and accept (Keeper.AcceptHistory)", ErrSetback, got, name, seen), false)
 }
 
+// readLocked judges a token of name that was read after seen had been. Where the
+// store notices by itself, that a record stands under a lower one is for it to judge:
+// it may be an old one, and tokens to come above all. What is no record, of token 0,
+// says nothing.
+func (k *Keeper) readLocked(name string, got, seen Token) error {
+	if _, ok := k.store.(Historian); ok || got >= seen || got == 0 {
+		return nil
+	}
+	return k.wentBackLocked(name, got, seen)
+}
+
 // setbackLocked ends every term and lets nothing be acquired. It returns the error of
 // the setback, the first that was noticed.
 func (k *Keeper) setbackLocked(err error, byStore bool) error {

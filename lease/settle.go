@@ -96,8 +96,8 @@ func (k *Keeper) acquireFailedLocked(o *op, s *session, err error) {
 // acquireAnsweredLocked: a definite answer.
 func (k *Keeper) acquireAnsweredLocked(o *op, s *session, out Outcome) {
 	h, rec := o.h, out.Record
-	if !out.OK && out.Err == nil && rec.Name != "" && rec.Token < o.mark {
-		k.wentBackLocked(h.name, rec.Token, o.mark)
+	if !out.OK && out.Err == nil && rec.Name != "" {
+		k.readLocked(h.name, rec.Token, o.mark)
 	}
 	h.seen = max(h.seen, rec.Token)
 	switch {

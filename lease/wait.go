@@ -264,8 +264,8 @@ func (k *Keeper) tickWaiting(now Reading, soon func(time.Duration)) {
 		defer k.mu.Unlock()
 		for _, name := range names {
 			rec, ok := found[name]
-			if ok && rec.Token < marks[name] && !rec.bad() {
-				k.wentBackLocked(name, rec.Token, marks[name])
+			if ok {
+				k.readLocked(name, rec.Token, marks[name])
 			}
 			if h := k.handles[name]; h != nil && (!ok || rec.Owner.Incarnation == k.owner.Incarnation) {
 				k.freeLocked(h)
