@@ -7,6 +7,7 @@ var handsCatches = []catch{
 	{badClaimFailsAll, []by{{"invalid/claims", ruleInvalidOnly}}},
 	{sessionsUnchecked, []by{{"invalid/sessions", ruleInvalid}}},
 	{movesUnchecked, []by{{"invalid/offers", ruleInvalid}}},
+	{movesBad, []by{{"invalid/bad-record-moved", ruleBadMove}}},
 	{badMoveFailsAll, []by{{"invalid/offers", ruleInvalidOnly}}},
 	{renewsByName, []by{{"hands/renewal-of-another's", ruleRenewOnly}}},
 	{revivesHeld, []by{

@@ -190,6 +190,7 @@ const (
 	badClaimFailsAll  flaw = "a claim that is invalid fails the whole batch"
 	sessionsUnchecked flaw = "sessions are opened for anybody"
 	movesUnchecked    flaw = "transfer looks at nothing of an offer but its session"
+	movesBad          flaw = "transfer writes over what is no record"
 	badMoveFailsAll   flaw = "a move that is invalid fails the whole call"
 	renewsByName      flaw = "a renewal extends every record under a name that was once the session's"
 	revivesHeld       flaw = "a release by token or by nonce will do"

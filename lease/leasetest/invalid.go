@@ -13,6 +13,34 @@ var invalidCases = []testCase{
 	{name: "invalid/claims", run: invalidClaims},
 	{name: "invalid/sessions", needs: needCalm, run: invalidSessions},
 	{name: "invalid/offers", needs: needTransfer, run: invalidOffers},
+	{name: "invalid/bad-record-moved", needs: needTransfer | needBadRecords, run: badRecordMoved},
+}
+
+// badRecordMoved: what is no record is nobody's to give away, whatever is known of it.
+func badRecordMoved(t *T) {
+	client, spoil := t.opts.bad(t)
+	t.client = client
+	a, b := t.node(), t.node()
+	spoil("b/bad")
+	good := a.win("b/good")
+	for _, h := range []lease.Held{{Token: 1, Nonce: 1}, {Token: good.Token, Nonce: good.Nonce}, {}} {
+		h.Name = "b/bad"
+		moves := []lease.Move{{Held: h, To: b.offer(h.Name)}, {Held: good.Held(), To: b.offer(good.Name)}}
+		moves = moves[:t.batch(a.store, len(moves))]
+		ctx, cancel := t.context()
+		outs, err := t.transferCtx(ctx, a.store, moves...)
+		cancel()
+		t.require(err == nil && len(outs) == len(moves), ruleBadOther, "Transfer: %d outcomes, error %v", len(outs), err)
+		t.require(!outs[0].OK, ruleBadMove, "%+v moved it", h)
+		if len(moves) > 1 {
+			t.require(outs[1].OK, ruleBadOther, "a move in the same call: %+v", outs[1])
+			good, a, b = outs[1].Record, b, a
+		}
+		ctx, cancel = t.context()
+		claimed, err := b.acquireCtx(ctx, t.claim("b/bad"))
+		cancel()
+		t.require(err == nil && !claimed[0].OK && errors.Is(claimed[0].Err, lease.ErrBadRecord), ruleBadMove, "then a claim: %+v, error %v", claimed, err)
+	}
 }
 
 // notUTF8 are metadata that no text format keeps as it is.

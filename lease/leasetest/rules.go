@@ -126,6 +126,7 @@ const (
 // What is out of its bounds.
 const (
 	ruleInvalid     rule = "a claim, session or move that lease.ValidateClaim, ValidateSession or ValidateMove refuses is answered with ErrInvalid, and nothing of it is applied"
+	ruleBadMove     rule = "what is no record is not transferred"
 	ruleInvalidOnly rule = "a claim or move that is refused as invalid harms no other of its call"
 )
 

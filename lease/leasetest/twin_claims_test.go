@@ -180,9 +180,12 @@ func (s *twin) move(m lease.Move) lease.Outcome {
 	if err := lease.ValidateMove(m); err != nil && !s.is(movesUnchecked) {
 		return lease.Outcome{Err: err}
 	}
+	if s.bad[m.Name] && !s.is(movesBad) {
+		return lease.Outcome{Err: lease.ErrBadRecord}
+	}
 	old := s.records[m.Name]
 	if old == nil {
-		if s.is(transfersFree) {
+		if s.is(transfersFree) || s.bad[m.Name] {
 			old = &entry{Record: lease.Record{Name: m.Name, Token: m.Token, Nonce: m.Nonce}}
 		} else {
 			return lease.Outcome{}
