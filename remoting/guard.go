@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/holdfast-go/holdfast/internal/direct"
+	"github.com/holdfast-go/holdfast/internal/quiet"
 )
 
 // UnknownMessage stands in a dead letter for a message whose type this process
@@ -231,9 +232,6 @@ const (
 	forged
 )
 
-// cut is what a log has of a text that a peer chose.
-func cut(s string) string { return fmt.Sprintf("%.128s", s) }
-
 // refuse makes a dead letter of one message that came in; the sender of a
 // request learns of it by protoactor's DeadLetterResponse. Indexes that point
 // nowhere panic, which ends the stream.
@@ -251,13 +249,13 @@ func (n *Node) refuse(b *remote.MessageBatch, e *remote.MessageEnvelope, why fau
 	switch why {
 	case unknownType:
 		n.counters.unknownType.Add(1)
-		n.warn("remoting: message of unknown type", "type", cut(typeName), "target", cut(target.Id))
+		n.warn("remoting: message of unknown type", "type", quiet.Cut(typeName), "target", quiet.Cut(target.Id))
 	case misaddressed:
 		n.counters.misaddressed.Add(1)
-		n.warn("remoting: message for another address, or for remote itself, arrived here", "address", cut(target.Address), "own", n.system.Address(), "target", cut(target.Id))
+		n.warn("remoting: message for another address, or for remote itself, arrived here", "address", quiet.Cut(target.Address), "own", n.system.Address(), "target", quiet.Cut(target.Id))
 	case forged:
 		n.counters.forged.Add(1)
-		n.warn("remoting: forged message", "type", typeName, "target", cut(target.Id), "peer", cut(peer))
+		n.warn("remoting: forged message", "type", typeName, "target", quiet.Cut(target.Id), "peer", quiet.Cut(peer))
 	}
 	if why != unknownType {
 		if m, err := remote.Deserialize(e.MessageData, typeName, e.SerializerId); err == nil {

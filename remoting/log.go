@@ -2,8 +2,6 @@ package remoting
 
 import (
 	"log/slog"
-	"sync/atomic"
-	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
@@ -19,12 +17,4 @@ func LogTo(logger *zap.Logger) actor.ConfigOption {
 	return actor.WithLoggerFactory(func(system *actor.ActorSystem) *slog.Logger {
 		return slog.New(zapslog.NewHandler(logger.Core(), zapslog.WithName("protoactor"))).With("system", system.ID)
 	})
-}
-
-// quiet lets one line through a second: what a peer sends must not flood a log.
-type quiet struct{ last atomic.Int64 }
-
-func (q *quiet) open(now time.Time) bool {
-	last := q.last.Load()
-	return now.UnixNano()-last >= int64(time.Second) && q.last.CompareAndSwap(last, now.UnixNano())
 }

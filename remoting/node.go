@@ -11,6 +11,7 @@ import (
 	"github.com/asynkron/protoactor-go/remote"
 
 	"github.com/holdfast-go/holdfast/internal/direct"
+	"github.com/holdfast-go/holdfast/internal/quiet"
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
@@ -35,12 +36,13 @@ type Node struct {
 	exit     exit
 	streams  *streams
 	counters counters
-	warned   quiet
+	warned   quiet.Line
 	shutdown sync.Once
 }
 
 var (
 	nodeExtension = extensions.NextExtensionID()
+	processBegan  = time.Now()
 	startMu       sync.Mutex // orders Start, and what reads the extension
 )
 
@@ -209,8 +211,8 @@ func (n *Node) stop() {
 }
 
 func (n *Node) warn(msg string, args ...any) {
-	if n.warned.open(time.Now()) {
-		n.system.Logger().Warn(msg, args...)
+	if missed, ok := n.warned.Open(time.Since(processBegan)); ok {
+		n.system.Logger().Warn(msg, append(args, "missed", missed)...)
 	}
 }
 
