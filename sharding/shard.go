@@ -188,7 +188,7 @@ func (s *shard) Deliver(it *route.Item) {
 	if !ok {
 		var err error
 		if m, err = s.open(it.Wire); err != nil {
-			s.Refuse(it, wire.ReasonOf(err), err.Error())
+			s.Refuse(it, wire.ReasonOf(err), wire.Why(err, s.r.self.Address))
 			return
 		}
 	}
@@ -206,7 +206,7 @@ func (s *shard) open(e *wire.Envelope) (*mail, error) {
 	if e.Codec == "" {
 		e.Codec = wire.CodecProto
 	}
-	msg, err := wire.Default.Decode(e.Type, e.Codec, e.Payload)
+	msg, err := wire.Default.Open(e)
 	if err != nil {
 		return nil, err
 	}

@@ -106,7 +106,8 @@ func TestAskIsAnsweredWithAnErrorFromAnotherNode(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err = singleton.Ask[done](ctx, m, job{Number: 2})
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, singleton.ErrUndeliverable, "at once, and not when its time is over")
+		require.ErrorContains(t, err, "unknown type, sent as \"*errors.errorString\": the answer: on node a:1: *errors.errorString is not registered: call remoting.Register[")
 		require.EqualValues(t, 1, dead.Load(), "it is a dead letter where it was sent")
 	})
 }
@@ -129,6 +130,8 @@ func TestAskSaysWhatWasNotDelivered(t *testing.T) {
 		require.Equal(t, wire.Reason_REASON_UNKNOWN_TYPE, u.Notice.GetReason())
 		require.ErrorContains(t, err, `singleton "scheduler": message undeliverable: singleton_test.unknown: unknown type`)
 		require.ErrorContains(t, err, u.Notice.GetDetail())
+		require.ErrorContains(t, err, "on node b:1: singleton_test.unknown is not registered: call remoting.Register[singleton_test.unknown](")
+		require.Equal(t, 1, strings.Count(err.Error(), "unknown type")+strings.Count(err.Error(), "unknown message type"), "said once: %v", err)
 
 		// Too large.
 		_, err = singleton.Ask[done](t.Context(), mb, wrapperspb.String(strings.Repeat("x", remoting.PayloadLimit(b.system)+1)))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/gate"
 	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/internal/quiet"
 	"github.com/holdfast-go/holdfast/internal/route"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
@@ -46,6 +47,7 @@ type proxy struct {
 	host  lease.Record // who holds the lease, if known
 	known bool
 
+	warned        quiet.Line // of undeliverable messages
 	dropped       int
 	undeliverable int
 
@@ -132,9 +134,9 @@ func (p *proxy) until(envelope any) time.Duration {
 func (p *proxy) Deliver(it *route.Item) {
 	envelopeHere := it.Local
 	if e := it.Wire; e != nil {
-		msg, err := wire.Default.Decode(e.Type, e.Codec, e.Payload)
+		msg, err := wire.Default.Open(e)
 		if err != nil {
-			p.Refuse(it, wire.ReasonOf(err), err.Error())
+			p.Refuse(it, wire.ReasonOf(err), wire.Why(err, p.system.Address()))
 			return
 		}
 		envelopeHere = wire.Local(msg, e.Sender.PID(), e.Headers)
@@ -277,7 +279,9 @@ func (p *proxy) stale() {
 // letters, and with word to its sender if that waits for a reply.
 func (p *proxy) Refuse(it *route.Item, reason wire.Reason, detail string) {
 	p.undeliverable++
-	p.log.Warn("undeliverable message", zap.Stringer("reason", reason), zap.String("detail", detail))
+	if missed, ok := p.warned.Open(p.Now()); ok {
+		p.log.Warn("undeliverable message", zap.Stringer("reason", reason), zap.String("detail", detail), zap.Int("missed", missed))
+	}
 	p.answer(it, reason, detail)
 }
 

@@ -13,12 +13,15 @@ package reply
 
 import (
 	"log/slog"
+	"strings"
+	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/remote"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/internal/quiet"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/remoting"
 )
@@ -44,22 +47,41 @@ func receive(ctx actor.Context) {
 		refuse(ctx.ActorSystem(), ctx.Self(), e, "not addressed to an actor of this node")
 		return
 	}
-	msg, err := wire.Default.Decode(e.Type, e.Codec, e.Payload)
+	msg, err := wire.Default.Open(e)
 	if err != nil {
 		refuse(ctx.ActorSystem(), target, e, err.Error())
+		tell(ctx.ActorSystem(), target, e.Type, err)
 		return
 	}
 	ctx.ActorSystem().Root.Send(target, &actor.MessageEnvelope{
 		Message: msg, Sender: e.Sender.PID(), Header: e.Headers})
 }
 
+var (
+	began  = time.Now()
+	warned quiet.Line // for the whole process
+)
+
 func refuse(system *actor.ActorSystem, target *actor.PID, msg any, why string) {
-	_ = outside.Call(func() error {
-		system.Logger().Warn("reply not handed over", slog.Any("target", target), slog.String("why", why))
-		return nil
-	})
+	if missed, ok := warned.Open(time.Since(began)); ok {
+		_ = outside.Call(func() error {
+			system.Logger().Warn("reply not handed over", slog.String("target", quiet.Cut(target.String())), slog.String("why", why), slog.Int("missed", missed))
+			return nil
+		})
+	}
 	outside.Of(system).DeadLetter(target, msg)
 }
+
+// tell has who asked, and waits for one answer, know at once that it does not come.
+// Other actors would not know what to make of it.
+func tell(system *actor.ActorSystem, target *actor.PID, typeName string, err error) {
+	if strings.HasPrefix(target.Id, wire.AskPrefix) || strings.HasPrefix(target.Id, futurePrefix) {
+		system.Root.Send(target, &wire.Nack{Reason: wire.ReasonOf(err), Type: typeName, Detail: "the answer: " + wire.Why(err, system.Address())})
+	}
+}
+
+// futurePrefix is how the ids of protoactor's futures begin.
+const futurePrefix = "future"
 
 // Middleware is for the Props of actors that may send Go values to other nodes.
 func Middleware(system *actor.ActorSystem) actor.SenderMiddleware {
@@ -72,6 +94,7 @@ func Middleware(system *actor.ActorSystem) actor.SenderMiddleware {
 			typ, codec, payload, err := wire.Default.Encode(envelope.Message, remoting.PayloadLimit(system))
 			if err != nil {
 				refuse(system, target, envelope, err.Error())
+				tell(system, target, wire.TypeName(envelope.Message), err)
 				return
 			}
 			e := &wire.Envelope{Type: typ, Codec: codec, Payload: payload,

@@ -120,8 +120,9 @@ func TestWhatCannotTravelIsADeadLetter(t *testing.T) {
 	}
 	pair(t, respond, func(t *testing.T, a, b *actor.ActorSystem, pid *actor.PID) {
 		dead := deadLetters(a)
-		_, err := b.Root.RequestFuture(pid, wrapperspb.Int64(1), time.Second).Result()
-		require.ErrorIs(t, err, actor.ErrTimeout)
+		got, err := b.Root.RequestFuture(pid, wrapperspb.Int64(1), time.Second).Result()
+		require.NoError(t, err)
+		require.IsType(t, &wire.Nack{}, got)
 		require.EqualValues(t, 1, dead.Load())
 	})
 }
@@ -141,5 +142,33 @@ func TestTheGatewayRefusesWhatIsNotForItsNode(t *testing.T) {
 		b.Root.Send(gateway, wrapperspb.Int64(1)) // no envelope: ignored
 		synctest.Wait()
 		require.EqualValues(t, 4, dead.Load())
+	})
+}
+
+// Who asks on another node is told at once that the answer can't travel, and what cures
+// it, by its node or by that of who answered.
+func TestAnAnswerThatCannotTravelIsToldToTheAsker(t *testing.T) {
+	respond := func(ctx actor.Context) {
+		if _, ok := ctx.Message().(*wrapperspb.StringValue); ok {
+			ctx.Respond(secret{1})
+		}
+	}
+	pair(t, respond, func(t *testing.T, _, b *actor.ActorSystem, pid *actor.PID) {
+		began := time.Now()
+		got, err := b.Root.RequestFuture(pid, wrapperspb.String("x"), time.Minute).Result()
+		require.NoError(t, err)
+		require.Less(t, time.Since(began), time.Second, "no timeout tells it")
+		nack, ok := got.(*wire.Nack)
+		require.True(t, ok, "%T", got)
+		require.Equal(t, wire.Reason_REASON_UNKNOWN_TYPE, nack.Reason)
+		require.Contains(t, nack.Detail, "on node a:1: reply_test.secret is not registered: call remoting.Register[reply_test.secret](")
+
+		f := actor.NewFuture(b, time.Minute) // an answer of a type that b lacks
+		b.Root.Send(actor.NewPID("b:1", "holdfast/replies"), &wire.Envelope{Type: "no.such", Codec: "json", Payload: []byte("1"), Target: wire.AddressOf(f.PID())})
+		got, err = f.Result()
+		require.NoError(t, err)
+		nack, ok = got.(*wire.Nack)
+		require.True(t, ok, "%T", got)
+		require.Contains(t, nack.Detail, `on node b:1: no type is registered as "no.such"`)
 	})
 }

@@ -141,7 +141,7 @@ func (r *Router) forward(t hop, it *Item) {
 	default:
 		e, err := r.port.Encode(it.Local)
 		if err != nil {
-			r.port.Refuse(it, wire.ReasonOf(err), err.Error())
+			r.port.Refuse(it, wire.ReasonOf(err), wire.Why(err, r.Self.Address))
 			return
 		}
 		e.Name, e.Token, e.Left = r.Name, uint64(t.token), r.remaining(it)

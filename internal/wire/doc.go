@@ -20,6 +20,16 @@
 //
 // The message types of this package are registered with the protobuf runtime at
 // init, so that every program that imports Holdfast knows them.
+//
+// # Versions
+//
+// Protocol is the version of what nodes say to each other, and of what their records
+// mean. A node understands its own and the one before. What an older one would not
+// understand says so (Envelope.needs) and is refused there, with word to its sender;
+// records say the version of who wrote them.
 package wire
+
+// Protocol is the version that this program speaks.
+const Protocol = 1
 
 //go:generate buf generate

@@ -42,7 +42,8 @@ func (r *Registry) Encode(msg any, limit int) (typeName, codec string, payload [
 		typeName, payload, err = encodeProto(m, limit)
 		codec = CodecProto
 	} else {
-		err = fmt.Errorf("%w: %T is not registered", ErrUnknownType, msg)
+		err = fmt.Errorf("%w: %T is not registered: call remoting.Register[%s](%q) when the program begins, on every node", ErrUnknownType, msg,
+			strings.TrimPrefix(fmt.Sprintf("%T", msg), "*"), "a name")
 	}
 	if err != nil {
 		return "", "", nil, err
@@ -128,7 +129,7 @@ func (r *Registry) Decode(typeName, codec string, payload []byte) (any, error) {
 	name, pointer := strings.CutPrefix(typeName, "*")
 	e := r.types.Load().byName[name]
 	if e == nil {
-		return nil, fmt.Errorf("%w: %.64q", ErrUnknownType, typeName)
+		return nil, fmt.Errorf("%w: no type is registered as %.64q: call remoting.Register for it when the program begins, on every node", ErrUnknownType, name)
 	}
 	c := e.codec
 	switch codec {
@@ -146,6 +147,15 @@ func (r *Registry) Decode(typeName, codec string, payload []byte) (any, error) {
 		return v.Interface(), nil
 	}
 	return v.Elem().Interface(), nil
+}
+
+// Open is Decode for an envelope; besides ErrTooNew if its writer was of a newer
+// version than this one understands.
+func (r *Registry) Open(e *Envelope) (any, error) {
+	if e.Needs > Protocol {
+		return nil, fmt.Errorf("%w: it needs protocol %d, here it is %d", ErrTooNew, e.Needs, Protocol)
+	}
+	return r.Decode(e.Type, e.Codec, e.Payload)
 }
 
 func decodeProto(typeName string, payload []byte) (any, error) {

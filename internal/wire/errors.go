@@ -1,6 +1,9 @@
 package wire
 
-import "errors"
+import (
+	"errors"
+	"strings"
+)
 
 var (
 	// ErrUnknownType: the type is not registered on this node, or is registered
@@ -14,6 +17,23 @@ var (
 	ErrTooLarge = errors.New("message too large")
 )
 
+// ErrTooNew: a newer version wrote the message, and this one does not understand it.
+var ErrTooNew = errors.New("message of a newer version")
+
+// texts are the reasons whose errors say them.
+var texts = map[Reason]error{Reason_REASON_UNKNOWN_TYPE: ErrUnknownType, Reason_REASON_UNDECODABLE: ErrUndecodable,
+	Reason_REASON_TOO_LARGE: ErrTooLarge, Reason_REASON_TOO_NEW: ErrTooNew}
+
+// Why is what the sender of a message is told of an error of this package: without what
+// the reason says, and with the address of the node that says so.
+func Why(err error, address string) string {
+	text := err.Error()
+	if of := texts[ReasonOf(err)]; of != nil {
+		text = strings.TrimPrefix(text, of.Error()+": ")
+	}
+	return "on node " + address + ": " + text
+}
+
 // ReasonOf returns the reason that a Nack gives for an error of this package.
 func ReasonOf(err error) Reason {
 	switch {
@@ -21,6 +41,8 @@ func ReasonOf(err error) Reason {
 		return Reason_REASON_UNKNOWN_TYPE
 	case errors.Is(err, ErrUndecodable):
 		return Reason_REASON_UNDECODABLE
+	case errors.Is(err, ErrTooNew):
+		return Reason_REASON_TOO_NEW
 	case errors.Is(err, ErrTooLarge):
 		return Reason_REASON_TOO_LARGE
 	}
