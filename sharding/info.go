@@ -46,6 +46,9 @@ type NodeInfo struct {
 	Member                   bool // of the group, at present
 	Leaving                  bool
 	Shards                   int // that it holds, by the records
+	// Differs says which settings that should be the same on every node are not, there
+	// and on the node that was asked; empty if none.
+	Differs string `json:",omitempty"`
 }
 
 // ShardInfo is one shard.
@@ -159,7 +162,7 @@ func (r *Region) info(table bool) Info {
 func (r *Region) nodes(held map[string]int) (all []NodeInfo) {
 	members := r.group.Members()
 	for _, g := range r.table.participants(false) {
-		n := NodeInfo{ID: g.owner.ID, Incarnation: g.owner.Incarnation, Address: g.owner.Address, Hosts: g.hosts, Shards: held[g.owner.Incarnation]}
+		n := NodeInfo{ID: g.owner.ID, Incarnation: g.owner.Incarnation, Address: g.owner.Address, Hosts: g.hosts, Shards: held[g.owner.Incarnation], Differs: g.differs}
 		if m, ok := members.Find(g.owner.ID); ok && m.Incarnation == g.owner.Incarnation {
 			n.Member, n.Leaving = true, m.Leaving
 		}
@@ -171,7 +174,11 @@ func (r *Region) nodes(held map[string]int) (all []NodeInfo) {
 // Handler serves Info as JSON: to GET and HEAD, at any path. "?table=0" leaves out
 // the table, which has an entry for each shard; "?nodes=all" serves Survey, what
 // every node tells, bounded by the request's context and 5 s; a node that does not
-// answer is missing.
+// answer is missing. This node asks the others for one request at a time, and at most
+// once a second: more are answered 503, with Retry-After.
+//
+// It is not for the public: it tells ids, addresses and tokens of all nodes, and asks
+// nobody who wants to know. Serve it where only operators are let in.
 func (r *Region) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.Method != http.MethodGet && req.Method != http.MethodHead {
@@ -180,6 +187,13 @@ func (r *Region) Handler() http.Handler {
 			return
 		}
 		if req.URL.Query().Get("nodes") == "all" {
+			done, ok := r.surveyed.begin(r.elapsed())
+			if !ok {
+				w.Header().Set("Retry-After", "1")
+				http.Error(w, "the other nodes were asked just now", http.StatusServiceUnavailable)
+				return
+			}
+			defer done()
 			ctx, cancel := context.WithTimeout(req.Context(), 5*time.Second)
 			defer cancel()
 			all, _ := r.Survey(ctx)
@@ -196,6 +210,31 @@ func (r *Region) Handler() http.Handler {
 		}
 		serve(w, r.info(table))
 	})
+}
+
+// surveyEvery is how often the Handler may ask all nodes.
+const surveyEvery = time.Second
+
+// surveys keeps who may ask the Handler from having all nodes asked without bound.
+type surveys struct {
+	mu    sync.Mutex
+	busy  bool
+	began time.Duration // the last; 0: none yet
+}
+
+// begin lets one request ask, at a time above 0, until done.
+func (s *surveys) begin(now time.Duration) (done func(), ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.busy || s.began > 0 && now < s.began+surveyEvery {
+		return nil, false
+	}
+	s.busy, s.began = true, now
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.busy = false
+	}, true
 }
 
 func serve(w http.ResponseWriter, v any) {

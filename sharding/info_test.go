@@ -74,6 +74,11 @@ func TestAnyNodeTellsHowThingsStand(t *testing.T) {
 		var told map[string]sharding.Info
 		require.NoError(t, json.Unmarshal(get("GET", "/?nodes=all").Body.Bytes(), &told))
 		require.Len(t, told, 3)
+		busy := get("GET", "/?nodes=all")
+		require.Equal(t, http.StatusServiceUnavailable, busy.Code, "who may ask can't have all nodes asked without bound")
+		require.Equal(t, "1", busy.Header().Get("Retry-After"))
+		time.Sleep(time.Second)
+		require.Equal(t, http.StatusOK, get("GET", "/?nodes=all").Code)
 		require.Equal(t, http.StatusMethodNotAllowed, get("POST", "/").Code)
 		w = httptest.NewRecorder()
 		ns[0].region.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/", nil))

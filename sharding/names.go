@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -55,13 +56,15 @@ func (n names) region(o lease.Owner) (string, error) {
 
 // The metadata of a type's leases.
 const (
-	keyShards = "shards" // decimal
-	keyHosts  = "hosts"  // of a region: "1" if it hosts
-	keyPlain  = "plain"  // of a region: "1" if it takes messages by the short way
+	keyShards   = "shards"   // decimal
+	keyHosts    = "hosts"    // of a region: "1" if it hosts
+	keyProtocol = "protocol" // decimal: wire.Protocol of the writer; absent: 0
+	keySettings = "settings" // of a region: what must agree, see agreement
+	keyPlain    = "plain"    // of a region: "1" if it takes messages by the short way
 )
 
 func metadata(shards int, hosts bool) map[string]string {
-	m := map[string]string{keyShards: strconv.Itoa(shards)}
+	m := map[string]string{keyShards: strconv.Itoa(shards), keyProtocol: strconv.Itoa(wire.Protocol)}
 	if hosts {
 		m[keyHosts] = "1"
 	}

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/internal/quiet"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
@@ -58,6 +59,8 @@ type Region struct {
 	evict    atomic.Bool // an eviction is asked for
 	asked    atomic.Bool // the strategy is, and has not answered
 	counts   tally
+	warned   quiet.Line // of undeliverable messages
+	surveyed surveys    // by the Handler
 	moves    moves
 	over     atomic.Bool
 	admitted atomic.Bool // Start has succeeded: shards may be hosted
@@ -351,8 +354,10 @@ func (r *Region) dropped(nack *Undeliverable, sender *actor.PID, msg any) {
 func (r *Region) undeliverable(nack *Undeliverable, sender *actor.PID, msg any) {
 	r.counts.undeliverable.Add(1)
 	r.metrics.undeliverable.Add(r.life, 1, r.metrics.attrs)
-	r.log.Warn("undeliverable message", zap.String("name", nack.Name), zap.Stringer("reason", nack.Reason),
-		zap.String("type", nack.Type), zap.String("detail", nack.Detail))
+	if missed, ok := r.warned.Open(r.clock.Now().Mono); ok {
+		r.log.Warn("undeliverable message", zap.String("name", quiet.Cut(nack.Name)), zap.Stringer("reason", nack.Reason),
+			zap.String("type", quiet.Cut(nack.Type)), zap.String("detail", nack.Detail), zap.Int("missed", missed))
+	}
 	r.answer(nack, sender, msg)
 }
 

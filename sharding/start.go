@@ -54,10 +54,15 @@ func (e *ShardCountError) Is(target error) bool { return target == ErrShardCount
 //
 // Errors: lease.ErrInvalid for a bad name, type or option, nil arguments, and if the
 // Keeper's address is not the system's; ErrNameInUse; ErrShardCount, with both
-// numbers; lease.ErrUnsupported for a store that can neither watch nor list; and the
+// numbers; ErrProtocol, if a node that takes part is of a version too far from this one; lease.ErrUnsupported for a store that can neither watch nor list; and the
 // store's, if it can't be reached.
 func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...Option) (*Region, error) {
-	fail := func(err error) (*Region, error) { return nil, fmt.Errorf("sharding type %.64q: %w", t.Name, err) }
+	fail := func(err error) (*Region, error) {
+		if errors.Is(err, ErrShardCount) { // it names the type
+			return nil, err
+		}
+		return nil, fmt.Errorf("sharding type %.64q: %w", t.Name, err)
+	}
 	set, err := complete(&t, opts)
 	if err != nil {
 		return nil, err
@@ -137,6 +142,7 @@ func (r *Region) launch() (err error) {
 		r.onEnd(families.Serve(r.names.key, r.resolve))
 		about[keyPlain] = "1"
 	}
+	about[keySettings] = r.agreement()
 	if r.regionLease, err = r.keeper.Lease(r.regionName(), r.options(about)...); err != nil {
 		return err
 	}
@@ -232,6 +238,9 @@ func (r *Region) differs(ctx context.Context) (other *difference, err error) {
 		for _, rec := range recs {
 			n, err := countOf(rec)
 			if err != nil {
+				return nil, err
+			}
+			if err := checkProtocol(rec); err != nil {
 				return nil, err
 			}
 			if rec.Owner.Incarnation == r.self.Incarnation && rec.TTL > 0 {

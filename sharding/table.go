@@ -1,6 +1,7 @@
 package sharding
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"sync"
@@ -34,10 +35,11 @@ type standing struct {
 
 // registration is a node that takes part.
 type registration struct {
-	owner lease.Owner
-	token lease.Token
-	hosts bool
-	plain bool // it takes messages by the short way
+	owner   lease.Owner
+	token   lease.Token
+	hosts   bool
+	plain   bool   // it takes messages by the short way
+	differs string // its settings, from this node's; empty if they do not
 }
 
 func newTable(r *Region) *table {
@@ -136,6 +138,10 @@ func (t *table) onRegion(ev lease.Event) {
 		t.reset(func() { clear(t.regions) })
 		return
 	}
+	differs := ""
+	if ev.Kind == lease.EventPut && t.news(ev.Record) {
+		differs = t.r.notice(ev.Record)
+	}
 	t.mu.Lock()
 	ok := t.count(ev)
 	switch {
@@ -148,11 +154,19 @@ func (t *table) onRegion(ev lease.Event) {
 	case ok && ev.Kind == lease.EventPut:
 		rec := ev.Record
 		if name, err := t.r.names.region(rec.Owner); err == nil && name == rec.Name && rec.Token >= t.regions[rec.Owner.Incarnation].token {
-			t.regions[rec.Owner.Incarnation] = registration{rec.Owner, rec.Token, rec.Metadata[keyHosts] == "1", rec.Metadata[keyPlain] == "1"}
+			t.regions[rec.Owner.Incarnation] = registration{rec.Owner, rec.Token, rec.Metadata[keyHosts] == "1", rec.Metadata[keyPlain] == "1", cmp.Or(differs, t.regions[rec.Owner.Incarnation].differs)}
 		}
 	}
 	t.mu.Unlock()
 	t.tell()
+}
+
+// news reports whether a record is of a node that is not known.
+func (t *table) news(rec lease.Record) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, known := t.regions[rec.Owner.Incarnation]
+	return !known && rec.Owner.Incarnation != t.r.self.Incarnation
 }
 
 func (t *table) onBoss(ev lease.Event) {

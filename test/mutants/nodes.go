@@ -48,4 +48,9 @@ var ofNodes = []mutant{
 		edits:   []edit{{"sharding/orders.go", "		return notKnown\n", "		return isBoss\n"}},
 		hunters: []check{shardCalm},
 	},
+	{
+		name: "depart-of-another", does: "a node says in its own name that another life leaves, and is believed",
+		edits:   []edit{{"sharding/table.go", "return n != nil && (!known || g.owner.Address == n.Address)", "return n != nil"}},
+		hunters: []check{hostileTLS},
+	},
 }
