@@ -67,11 +67,12 @@ type simNode struct {
 	id      string
 	clock   *faultclock.Clock
 	store   *faultstore.Store
-	leases  []*held   // of every name the present handle
-	old     []*held   // closed handles, whose terms are still checked
-	stopped bool      // frozen or asleep: nothing of it may be called; the driver's
-	stepped time.Time // when its wall clock was, last
-	gone    bool      // closed, or crashed if it is stopped, too
+	leases  []*held       // of every name the present handle
+	spare   *lease.Handle // of a name that nobody else uses
+	old     []*held       // closed handles, whose terms are still checked
+	stopped bool          // frozen or asleep: nothing of it may be called; the driver's
+	stepped time.Time     // when its wall clock was, last
+	gone    bool          // closed, or crashed if it is stopped, too
 
 	mu    sync.Mutex
 	awake chan struct{} // closed while the node runs
@@ -191,6 +192,9 @@ func (s *sim) newNode(id string) *simNode {
 	n.Keeper = k
 	user.keeper.Store(k)
 	s.logf("%s: its logger and meter: %s", id, user.manner)
+	if n.spare, err = k.Lease("spare/" + id); err != nil {
+		s.t.Fatal(err)
+	}
 	for _, name := range s.names {
 		n.leases = append(n.leases, n.open(name, s.r.IntN(5) == 0))
 	}
@@ -226,6 +230,7 @@ func (n *simNode) rule(c faultstore.Call) faultstore.Fault {
 		return faultstore.Fault{}
 	}
 	if c.Op == faultstore.Renew && n.r.IntN(4) == 0 { // so late that others overtake it
+		n.clock.AfterFunc(time.Duration((0.25+0.3*n.r.Float64())*float64(n.s.cfg.TTL)), n.prepare)
 		return faultstore.Fault{Kind: faultstore.ReplyLate, Delay: time.Duration((0.7 + 0.3*n.r.Float64()) * float64(n.s.cfg.TTL))}
 	}
 	kinds := []faultstore.Kind{faultstore.Drop, faultstore.Delay, faultstore.ApplyThenFail, faultstore.ReplyLate, faultstore.LandLate}
@@ -240,6 +245,16 @@ func (n *simNode) rule(c faultstore.Call) faultstore.Fault {
 		time.AfterFunc(f.Delay/2, func() { n.s.revoke(name, choice) })
 	}
 	return f
+}
+
+// prepare makes an offer that nobody takes up: for that a session is renewed if
+// little is left of it.
+func (n *simNode) prepare() {
+	n.s.mu.Lock()
+	defer n.s.mu.Unlock()
+	if !n.s.calm {
+		n.s.ops.Go(func() { _, _ = n.spare.Offer(n.s.ctx) })
+	}
 }
 
 // endless is the fault of listings that come to no end, in histories where none
