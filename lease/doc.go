@@ -64,7 +64,8 @@
 //     name is looked at for as long as the session it was made under lives, up to
 //     60 TTLs; what lands later still is found by listing.
 //   - An event of the watch is a hint: it can end a term if it is newer than the
-//     term's token; it never begins one. Where only deletions are told of
+//     term's token; it never begins one. What is won at or below a deletion that was
+//     told while the acquisition was under way is won anew. Where only deletions are told of
 //     (DeletionWatcher), a record that was overwritten without one, against the
 //     rules of a Store, is found by listing: within four TTLs.
 //
@@ -105,7 +106,7 @@
 //	health.go, health_http.go: what a probe is told
 //	teller.go: loggers and meters, called by nobody that the engine needs    log.go: the default logger
 //	call.go: one request to the store, bounded    config.go, metrics.go, clock.go, name.go, errors.go, fence.go, unguarded.go
-//	store.go: what a backend implements; pername.go: for backends that know names only
+//	store.go: what a backend implements; offer.go: what travels; pername.go: for backends that know names only
 //
 // Stores are tested with package leasetest; faultstore and faultclock make what
 // goes wrong. TestSimulation plays random histories of it all.

@@ -174,6 +174,9 @@ func TestForeignKeys(t *testing.T) {
 		listed = append(listed, r.Name)
 	}
 	require.Equal(t, []string{"f/1", "f/2", "f/3"}, listed)
+	recs, err := s.Get(ctx, "f/1", "f/2", "f/0")
+	require.NoError(t, err)
+	require.Equal(t, []lease.Record{{Name: "f/1"}, good}, recs, "it holds its name")
 	for ev, err := range s.Watch(ctx, "f/") {
 		require.NoError(t, err)
 		switch ev.Kind {
