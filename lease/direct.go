@@ -54,8 +54,11 @@ func (k *Keeper) sendDirect(ctx context.Context, o *op) {
 // of the one op there is.
 func callFor[T any](k *Keeper, ops []*op, f func(context.Context) (T, error)) (v T, err error) {
 	caller := ops[0].caller
+	sent := k.clock.Now()
 	if caller == nil {
-		return call(k, f)
+		v, err = call(k, f)
+		k.heard(sent, err)
+		return v, err
 	}
 	ops[0].caller = nil // only the first attempt
 	ctx, cancel := context.WithCancelCause(k.ctx)
@@ -70,6 +73,9 @@ func callFor[T any](k *Keeper, ops []*op, f func(context.Context) (T, error)) (v
 			err = panicked(p)
 		}
 		k.heed(err)
+		if caller.Err() == nil {
+			k.heard(sent, err)
+		}
 	}()
 	return f(ctx)
 }

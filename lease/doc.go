@@ -105,6 +105,7 @@
 //	term.go, session.go: what CheckAlive reads, without a lock    state.go: the diagram above
 //	health.go, health_http.go: what a probe is told
 //	teller.go: loggers and meters, called by nobody that the engine needs    log.go: the default logger
+//	outage.go: whether the store is reached, and Info
 //	call.go: one request to the store, bounded    config.go, metrics.go, clock.go, name.go, errors.go, fence.go, unguarded.go
 //	store.go: what a backend implements; offer.go: what travels; pername.go: for backends that know names only
 //

@@ -91,6 +91,9 @@ type follower struct {
 	up        func(snapshot bool) // told when a watch has begun, after its snapshot if it has one
 	down      func()              // told when the stream is interrupted
 
+	failing time.Duration // since when no watch and no listing succeeds
+	fails   int           // failures in a row; -1: that was logged
+
 	known  map[string]Token // what was told to stand; 0: what is no record
 	synced bool             // EventSynced was told
 	era    era              // of the store's history
@@ -125,6 +128,7 @@ func (f *follower) run(ctx context.Context) {
 			var progress bool
 			progress, err = f.watch(ctx, streams[0])
 			if progress {
+				f.fails = 0
 				pause = f.k.cfg.RetryMax / 10
 			}
 			if errors.Is(err, ErrUnsupported) {
@@ -147,12 +151,28 @@ func (f *follower) run(ctx context.Context) {
 			continue
 		}
 		f.k.heed(err)
-		if err != nil && !errors.Is(err, ErrSetback) { // which is told once
-			f.k.log.Warn("following records was interrupted", zap.String("prefix", f.prefix), zap.Error(err))
+		if err == nil {
+			f.fails = 0
+		} else if !errors.Is(err, ErrSetback) && f.failed() { // that is told once
+			f.k.aside("following records was interrupted", zap.String("prefix", f.prefix), zap.Error(err))
 		}
 		f.sleep(ctx, time.Duration(float64(pause)*(0.5+mrand.Float64())))
 		pause = min(f.k.cfg.RetryMax, 2*pause)
 	}
+}
+
+// failed counts a failure, and reports whether it is to be logged: once, if nothing
+// has succeeded for a TTL. What is shorter is made up for by the next snapshot.
+func (f *follower) failed() bool {
+	now := f.k.clock.Now().Mono
+	switch {
+	case f.fails == 0:
+		f.failing, f.fails = now, 1
+	case f.fails > 0 && now >= f.failing+f.k.cfg.TTL:
+		f.fails = -1
+		return true
+	}
+	return false
 }
 
 // sleep waits on the Keeper's clock.

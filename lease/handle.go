@@ -322,6 +322,7 @@ func (k *Keeper) loseLocked(h *Handle, reason error) {
 		return
 	}
 	k.metrics.loss(k.ctx, reason)
+	k.outage.lost++
 	k.log.Info("lost", zap.String("lease", h.name), zap.Uint64("token", uint64(t.token)), zap.Error(reason))
 	loss := Loss{Name: h.name, Token: t.token, Reason: reason}
 	for _, e := range h.handlers {

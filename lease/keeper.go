@@ -54,6 +54,8 @@ type Keeper struct {
 	setback  *setback // the store's history went back, and that is not over
 	era      era
 	accepted int // what the store's Historian.Accepted said last
+	outage   outage
+	granted  time.Duration // the TTL of the default pool, by the store; 0: not known
 	timer    Timer
 	warmAt   time.Duration // when a session is opened ahead of need, at the earliest
 	watching bool          // the watch was started, if the store has one

@@ -14,9 +14,10 @@ import (
 type pool struct {
 	ttl      time.Duration
 	own      bool
-	handles  int        // open ones
-	sessions []*session // live ones
-	opening  *opening   // one session at a time is opened
+	handles  int           // open ones
+	granted  time.Duration // by the store, last
+	sessions []*session    // live ones
+	opening  *opening      // one session at a time is opened
 	lane     lane
 }
 
@@ -133,6 +134,7 @@ func (k *Keeper) open(p *pool) (*session, error) {
 	if err == nil {
 		err = g.Err
 	}
+	k.heard(sent, err)
 	if err != nil {
 		return nil, err // if it was opened all the same, it is empty and expires
 	}
@@ -141,6 +143,7 @@ func (k *Keeper) open(p *pool) (*session, error) {
 	if g.TTL > 0 {
 		s.TTL = g.TTL
 	}
+	k.grantedLocked(p, s.TTL)
 	trust := s.TTL - k.cfg.margin(s.TTL)
 	s.window.Store(&window{mono: sent.Mono + trust, wall: sent.Wall + int64(trust)})
 	if now := k.clock.Now(); trust <= 0 || !s.trusts(now) {
@@ -256,6 +259,7 @@ func (k *Keeper) renew(ss []*session) {
 	if err == nil && len(grants) != len(ss) {
 		err = errors.New("the store answered with a wrong number of grants")
 	}
+	k.heard(sent, err)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	defer k.kick()
@@ -285,7 +289,7 @@ func (k *Keeper) renew(ss []*session) {
 			s.failures++
 			k.metrics.renewed(k.ctx, "error", left)
 			if s.failures == 1 {
-				k.log.Warn("renewal failed, trying again until the deadline", zap.Int64("session", int64(s.ID)),
+				k.asideLocked("renewal failed, trying again until the deadline", zap.Int64("session", int64(s.ID)),
 					zap.Int("leases", len(s.handles)), zap.Duration("left", left), zap.Error(g.Err))
 			}
 			pause := k.cfg.repeatIn(s.TTL, s.failures)

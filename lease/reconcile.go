@@ -20,6 +20,7 @@ type reconciler struct {
 	// whose name has an operation in flight wait for its end: it may claim them.
 	stray   map[string]Record
 	running bool
+	fails   int // rounds in a row
 	next    time.Duration
 	round   int
 	noList  bool // the store said that it can't
@@ -177,8 +178,8 @@ func (r *reconciler) run(strays map[string]Record, names []string, full, behind 
 		}
 	}
 	if err != nil {
-		if k.setback == nil { // which was told
-			k.log.Warn("reconciling failed, to be repeated", zap.Error(err))
+		if r.fails++; r.fails == 2 && k.setback == nil { // one may be left of an outage that is over; a setback was told
+			k.asideLocked("reconciling fails, to be repeated", zap.Error(err))
 		}
 		if behind {
 			r.lag = min(k.cfg.TTL, max(2*r.lag, k.cfg.RetryMax/10))
@@ -188,6 +189,7 @@ func (r *reconciler) run(strays map[string]Record, names []string, full, behind 
 		if behind {
 			r.lag = 0
 		}
+		r.fails = 0
 		r.lookedLocked(found, names, full, began)
 		for _, rec := range found {
 			unclaimed(rec)

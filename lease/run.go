@@ -6,6 +6,8 @@ import (
 	"fmt"
 	mrand "math/rand/v2"
 	"time"
+
+	"go.uber.org/zap"
 )
 
 // Run is the whole thing for code without actors: it waits until l is ours, runs
@@ -20,7 +22,8 @@ import (
 // before f could begin) and with Release's error. An
 // acquisition that fails is tried again, and so is one that another wins;
 // ErrClosed, ErrBadRecord, ErrInvalid and the end of ctx make Run return
-// without calling f. A panic of f, or its runtime.Goexit, is passed on after the
+// without calling f; the end of ctx together with why the last attempt failed, if it
+// did. The first of several attempts that fail is logged. A panic of f, or its runtime.Goexit, is passed on after the
 // release.
 func Run(ctx context.Context, l Lease, f func(ctx context.Context, t Term) error) error {
 	if l == nil || f == nil {
@@ -72,16 +75,27 @@ func Run(ctx context.Context, l Lease, f func(ctx context.Context, t Term) error
 func await(ctx context.Context, l Lease) error {
 	const failing, most = time.Second, 10 * time.Second
 	pause := failing
+	var last error // of the attempts, if they fail now
+	ended := func(err error) error {
+		if last != nil {
+			err = fmt.Errorf("%w; it could not be acquired: %w", err, last)
+		}
+		return err
+	}
 	for {
 		won, err := l.Acquire(ctx)
 		switch {
 		case won:
 			return nil
 		case ctx.Err() != nil:
-			return ctx.Err()
+			return ended(ctx.Err())
 		case errors.Is(err, ErrClosed), errors.Is(err, ErrBadRecord), errors.Is(err, ErrInvalid):
 			return err
 		}
+		if err != nil && last == nil {
+			warn(l)("can't be acquired, trying on", zap.String("lease", nameOf(l)), zap.Error(err))
+		}
+		last = err
 		if w, ok := As[Waiter](l); ok && err == nil {
 			if err := w.Wait(ctx); err != nil {
 				return err
@@ -97,9 +111,25 @@ func await(ctx context.Context, l Lease) error {
 		case <-t.C:
 		case <-ctx.Done():
 			t.Stop()
-			return ctx.Err()
+			return ended(ctx.Err())
 		}
 	}
+}
+
+// warn returns where a warning about l is logged: its Keeper's log, which tells of an
+// outage by itself, or the default.
+func warn(l Lease) func(string, ...zap.Field) {
+	if h, ok := innermost(l).(*Handle); ok {
+		return h.k.aside
+	}
+	return DefaultLogger().Warn
+}
+
+func nameOf(l Lease) string {
+	if n, ok := As[interface{ Name() string }](l); ok {
+		return n.Name()
+	}
+	return fmt.Sprintf("%T", l)
 }
 
 // TermOf returns the term of a lease that was just acquired. What wraps a lease may
@@ -147,12 +177,7 @@ type madeTerm struct {
 	clock Clock
 }
 
-func (m *madeTerm) Name() string {
-	if n, ok := As[interface{ Name() string }](m.l); ok {
-		return n.Name()
-	}
-	return fmt.Sprintf("%T", m.l)
-}
+func (m *madeTerm) Name() string             { return nameOf(m.l) }
 func (m *madeTerm) Token() Token             { return 0 }
 func (m *madeTerm) Context() context.Context { return m.ctx }
 

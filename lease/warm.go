@@ -25,7 +25,7 @@ func (k *Keeper) tickWarm(now Reading, soon func(time.Duration)) {
 func (k *Keeper) warm(p *pool) {
 	s, err := k.reserve(p)
 	if err != nil {
-		k.log.Warn("no session could be opened ahead of need", zap.Error(err))
+		k.aside("no session could be opened ahead of need", zap.Error(err))
 		return
 	}
 	k.mu.Lock()

@@ -54,22 +54,17 @@ func (g *Group) sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// noting remembers why a lease could not be acquired, which lease.Run tells
-// nobody. It is for one goroutine.
+// noting remembers why a lease could not be acquired, which lease.Run logs and
+// tells only at its end. It is for one goroutine.
 type noting struct {
 	*lease.Handle
-	g       *Group
-	failing bool
+	g *Group
 }
 
 func (n *noting) Acquire(ctx context.Context) (bool, error) {
 	won, err := n.Handle.Acquire(ctx)
 	if err != nil && ctx.Err() == nil {
-		if !n.failing {
-			n.g.log.Warn("a lease can't be acquired, trying on", zap.String("lease", n.Name()), zap.Error(err))
-		}
 		n.g.note(err)
 	}
-	n.failing = err != nil
 	return won, err
 }

@@ -46,7 +46,8 @@ func WithLeaseOptions(o ...lease.Option) Option {
 	return func(s *settings) { s.leaseOptions = append(s.leaseOptions, o...) }
 }
 
-// WithLogger gets one line per transition. Default: none.
+// WithLogger gets one line per transition. Default: the Keeper's logger;
+// zap.NewNop() for silence.
 func WithLogger(l *zap.Logger) Option { return func(s *settings) { s.logger = l } }
 
 // WithMeterProvider is for metrics. Default: OpenTelemetry's global one.
@@ -82,7 +83,7 @@ func complete(keeper *lease.Keeper, opts []Option) (settings, error) {
 		}
 	}
 	if s.logger == nil {
-		s.logger = zap.NewNop()
+		s.logger = keeper.Logger()
 	}
 	if s.meters == nil {
 		s.meters = otel.GetMeterProvider()

@@ -78,6 +78,9 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 		return fail(err)
 	}
 	keeper := group.Keeper()
+	if set.logger == nil {
+		set.logger = keeper.Logger()
+	}
 	owner := keeper.Owner()
 	if is := system.Address(); is != owner.Address && (is != noAddress || owner.Address != "") {
 		return fail(fmt.Errorf("%w: the keeper's address (lease.Config.Address) is %q, must be the actor system's, %q: start remote before",

@@ -195,7 +195,8 @@ func WithLeaseOptions(o ...lease.Option) Option {
 	return func(s *settings) { s.leaseOptions = append(s.leaseOptions, o...) }
 }
 
-// WithLogger gets one line per transition. Default: none.
+// WithLogger gets one line per transition. Default: the logger of the group's
+// Keeper; zap.NewNop() for silence.
 func WithLogger(l *zap.Logger) Option { return func(s *settings) { s.logger = l } }
 
 // WithMeterProvider is where metrics go. Default: OpenTelemetry's global one.
@@ -270,9 +271,6 @@ func complete(t *Type, opts []Option) (settings, error) {
 	}
 	if s.stubborn != singleton.Hold && s.stubborn != singleton.Yield {
 		return bad("OnStubborn: unknown policy %d", s.stubborn)
-	}
-	if s.logger == nil {
-		s.logger = zap.NewNop()
 	}
 	if s.meters == nil {
 		s.meters = otel.GetMeterProvider()

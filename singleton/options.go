@@ -178,7 +178,8 @@ func WithOwner() Option { return func(s *settings) { s.owned = true } }
 // guarded one. Default: actor.Unbounded.
 func WithMailbox(p actor.MailboxProducer) Option { return func(s *settings) { s.mailbox = p } }
 
-// WithLogger gets one line per transition. Default: none.
+// WithLogger gets one line per transition. Default: the Keeper's logger, or
+// lease.DefaultLogger without a Keeper; zap.NewNop() for silence.
 func WithLogger(l *zap.Logger) Option { return func(s *settings) { s.logger = l } }
 
 // WithMeterProvider is where metrics go: for the first singleton of an actor
@@ -194,7 +195,7 @@ func WithJournal(f func(name string, token lease.Token, at time.Duration)) Optio
 
 const defaultStateLimit = 1 << 20
 
-func (s *settings) complete(name string) error {
+func (s *settings) complete(name string, keeper *lease.Keeper) error {
 	invalid := func(field string, got any, bound string) error {
 		return fmt.Errorf("singleton %.64q: %s: %w: %v, must be %s", name, field, lease.ErrInvalid, got, bound)
 	}
@@ -227,7 +228,10 @@ func (s *settings) complete(name string) error {
 		s.meters = otel.GetMeterProvider()
 	}
 	if s.logger == nil {
-		s.logger = zap.NewNop()
+		s.logger = lease.DefaultLogger()
+		if keeper != nil {
+			s.logger = keeper.Logger()
+		}
 	}
 	return nil
 }

@@ -94,7 +94,7 @@ func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *
 		}
 		o(&set)
 	}
-	if err := set.complete(name); err != nil {
+	if err := set.complete(name, keeper); err != nil {
 		return nil, err
 	}
 	lname, err := lease.Name("singleton", name)

@@ -99,6 +99,9 @@ func (s *Store) Limits() lease.Limits {
 	return lease.Limits{Name: "etcd", Batch: maxOps - 1, Prompt: true}
 }
 
+// Endpoints implements lease.Located.
+func (s *Store) Endpoints() []string { return s.client.Endpoints() }
+
 // Prefix returns what stands before every name.
 func (s *Store) Prefix() string { return s.prefix }
 
