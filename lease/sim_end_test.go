@@ -22,6 +22,7 @@ func (s *sim) heal() {
 	}
 	for _, n := range s.nodes {
 		n.store.SetRule(n.endless)
+		n.store.SetLag(nil)
 		if n.gone && n.stopped {
 			continue
 		}
@@ -38,8 +39,11 @@ func (s *sim) heal() {
 // settle checks that what is left is somebody's, and that every name can be had.
 func (s *sim) settle() {
 	s.each(func(l *held) {
-		if !l.h.CheckAlive() {
-			l.release(context.Background()) // owners whose work is over say so
+		s.mu.Lock()
+		owes := l.owes
+		s.mu.Unlock()
+		if owes && !l.h.CheckAlive() { // nobody else has anything to say: what stands is found without
+			l.release(context.Background())
 		}
 	})
 	time.Sleep(3*s.cfg.TTL + 2*time.Second)

@@ -179,6 +179,7 @@ func (l *held) acquire(ctx context.Context) {
 }
 
 func (l *held) release(ctx context.Context) {
+	l.owe(false) // Release ends the claim however it ends
 	l.call("release", func() error { return l.h.Release(ctx) })
 }
 
@@ -228,6 +229,7 @@ func (s *sim) handOver(l *held, patience time.Duration, notice bool) {
 				s.fail("%s %s: an offer that no record can be made of: %v", from.n.id, l.name, err)
 			}
 		}
+		from.owe(true)
 		if from.call("transfer", func() error { return from.h.Transfer(ctx, o) }) != nil && s.calm {
 			from.call("release", func() error { return from.h.Release(s.ctx) })
 		}
@@ -284,6 +286,34 @@ func (s *sim) restart(n *simNode, orderly bool) {
 	s.nodes = append(s.nodes, s.newNode(n.id+"'"))
 }
 
+// releaseFirst lets an owner release what had expired while the node stood still,
+// before anything else there sees it: it is lost all the same.
+func (n *simNode) releaseFirst() {
+	synctest.Wait()
+	l := n.leases[n.s.r.IntN(len(n.leases))]
+	term, ok := l.h.Term()
+	n.s.mu.Lock()
+	var late []lease.Term
+	for _, x := range l.terms {
+		if !ok && x.term.Context().Err() == nil && !x.term.CheckAlive() {
+			late = append(late, x.term)
+		}
+	}
+	n.s.mu.Unlock()
+	if ok && term.CheckAlive() || len(late) == 0 {
+		return
+	}
+	done, cancel := context.WithCancel(context.Background())
+	cancel()
+	err := l.h.Release(done)
+	n.s.logf("%s %s: releases what expired: %v", n.id, l.name, err)
+	for _, x := range late {
+		if cause := context.Cause(x.Context()); !errors.Is(cause, lease.ErrExpired) {
+			n.s.fail("%s %s: %d expired before it was released, and ended with %v", n.id, l.name, x.Token(), cause)
+		}
+	}
+}
+
 // halt freezes the process or puts the machine to sleep: nothing runs there, and
 // nothing comes through.
 func (n *simNode) halt(asleep bool) {
@@ -308,6 +338,9 @@ func (n *simNode) resume() {
 	n.mu.Lock()
 	n.stopped = false
 	n.mu.Unlock()
+	if n.s.r.IntN(2) == 0 {
+		n.releaseFirst()
+	}
 	n.s.check()
 	n.clock.Thaw()
 	n.clock.Wake()

@@ -90,6 +90,7 @@ type held struct {
 	busy   int
 	terms  map[lease.Token]*seen
 	losses map[lease.Token]error
+	owes   bool                 // a term was lost, or not transferred, and not released since
 	under  lease.Token          // what work runs under now
 	worked map[lease.Token]bool // what work ever ran under
 }
@@ -180,6 +181,7 @@ func (s *sim) newNode(id string) *simNode {
 	n.clock.SetRate(0.92 + 0.16*s.r.Float64()) // the margin covers a tenth
 	n.odds = []float64{0, 0.05, 0.2, 0.5}[s.r.IntN(4)]
 	n.store.SetRule(n.rule)
+	n.store.SetLag(n.lag)
 	cfg := s.cfg
 	cfg.ID, cfg.Clock = id, n.clock
 	user := s.newUser()
@@ -266,6 +268,16 @@ func (n *simNode) endless(c faultstore.Call) faultstore.Fault {
 	return faultstore.Fault{}
 }
 
+// lag is how late the next event of a watch is told.
+func (n *simNode) lag() time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.r.Float64() >= n.odds {
+		return 0
+	}
+	return time.Duration(n.r.Float64() * float64(n.s.cfg.TTL) / 2)
+}
+
 func (s *sim) logf(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -292,7 +304,11 @@ func (l *held) lost(x lease.Loss) {
 	l.n.s.mu.Unlock()
 	l.n.s.logf("%s %s: lost %d: %v", l.n.id, l.name, x.Token, x.Reason)
 	l.n.judgeLoss(l.name, x)
+	l.owe(true)
+	recs, _ := l.n.s.inner.Get(context.Background(), l.name)
 	switch {
+	case len(recs) == 1 && recs[0].Token == x.Token && (errors.Is(x.Reason, lease.ErrRecordGone) || errors.Is(x.Reason, lease.ErrTakenOver)):
+		l.n.s.fail("%s %s: told that %d is lost: %v, but there stands %+v", l.n.id, l.name, x.Token, x.Reason, recs)
 	case twice:
 		l.n.s.fail("%s %s: the loss of %d was told twice: %v, %v", l.n.id, l.name, x.Token, before, x.Reason)
 	case known == nil:
@@ -301,6 +317,13 @@ func (l *held) lost(x lease.Loss) {
 	case !errors.Is(x.Reason, context.Cause(known.term.Context())):
 		l.n.s.fail("%s %s: the loss of %d is %v, the context says %v", l.n.id, l.name, x.Token, x.Reason, context.Cause(known.term.Context()))
 	}
+}
+
+// owe says whether the owner still has to say that its work is over.
+func (l *held) owe(owes bool) {
+	l.n.s.mu.Lock()
+	defer l.n.s.mu.Unlock()
+	l.owes = owes
 }
 
 // note makes a term known.

@@ -136,17 +136,16 @@ func (w witnessed) Acquire(ctx context.Context, s lease.Session, claims []lease.
 }
 
 func (w witnessed) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
-	return w.note(ctx, w.Store.Watch(ctx, prefix))
+	return w.note(w.Store.Watch(ctx, prefix))
 }
 
 func (w witnessed) WatchDeletions(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
-	return w.note(ctx, w.Store.WatchDeletions(ctx, prefix))
+	return w.note(w.Store.WatchDeletions(ctx, prefix))
 }
 
-func (w witnessed) note(ctx context.Context, events iter.Seq2[lease.Event, error]) iter.Seq2[lease.Event, error] {
+func (w witnessed) note(events iter.Seq2[lease.Event, error]) iter.Seq2[lease.Event, error] {
 	return func(yield func(lease.Event, error) bool) {
 		for ev, err := range events {
-			w.n.lag(ctx)
 			if !yield(ev, err) {
 				return
 			}
@@ -156,24 +155,6 @@ func (w witnessed) note(ctx context.Context, events iter.Seq2[lease.Event, error
 				w.n.seen.Unlock()
 			}
 		}
-	}
-}
-
-// lag holds an event up for a moment, now and then.
-func (n *simNode) lag(ctx context.Context) {
-	n.s.mu.Lock()
-	calm := n.s.calm
-	n.s.mu.Unlock()
-	n.mu.Lock()
-	d := time.Duration(n.r.Float64() * n.r.Float64() * float64(n.s.cfg.TTL) / 2)
-	late := n.r.Float64() < n.odds/4
-	n.mu.Unlock()
-	if !late || calm {
-		return
-	}
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
 	}
 }
 

@@ -31,7 +31,7 @@
 // up the beginning; ReplyLate holds up the first value; Drop and LandLate fail
 // before the first value; ApplyThenFail fails in the middle, a List after its
 // first record, a Watch after lease.EventSynced. Partition and CutWatches end
-// the watches that run. What was read before a partition may still be listed.
+// the watches that run; SetLag makes them lag behind. What was read before a partition may still be listed.
 //
 // # Time
 //

@@ -80,8 +80,12 @@ func (s *Store) watch(ctx context.Context, prefix string, inner func(context.Con
 		}
 		ctx, c := s.cuttable(ctx)
 		defer s.forget(c)
-		first := true
+		first, synced := true, false
 		for e, err := range inner(ctx, prefix) {
+			if synced {
+				s.lagBehind(ctx)
+			}
+			synced = synced || e.Kind == lease.EventSynced
 			if first {
 				first = false
 				if back := t.inbound(); back != nil {
@@ -104,6 +108,26 @@ func (s *Store) watch(ctx context.Context, prefix string, inner func(context.Con
 			t.count()
 			yield(lease.Event{}, t.error())
 		}
+	}
+}
+
+// lagBehind holds up an event of a watch, or until ctx ends.
+func (s *Store) lagBehind(ctx context.Context) {
+	s.mu.Lock()
+	lag := s.lag
+	s.mu.Unlock()
+	if lag == nil {
+		return
+	}
+	d := lag()
+	if d <= 0 {
+		return
+	}
+	told := make(chan struct{})
+	defer s.clock.AfterFunc(d, func() { close(told) }).Stop()
+	select {
+	case <-told:
+	case <-ctx.Done():
 	}
 }
 

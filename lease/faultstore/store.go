@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -30,8 +31,9 @@ type Store struct {
 
 	mu       sync.Mutex
 	rule     func(Call) Fault
-	paused   chan struct{} // closed by Resume
-	healed   chan struct{} // closed by Heal; nil: no partition
+	lag      func() time.Duration // of the next event of a watch
+	paused   chan struct{}        // closed by Resume
+	healed   chan struct{}        // closed by Heal; nil: no partition
 	cuts     map[*cut]struct{}
 	injected [ops]int
 	landing  int        // late landings that are not done
@@ -73,6 +75,15 @@ func (s *Store) SetRule(rule func(Call) Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.rule = rule
+}
+
+// SetLag makes watches lag behind: lag picks for how long the next event of one, from
+// lease.EventSynced on, is held up, and with it those behind it. nil: for no time. It
+// runs on the goroutine of who watches, several at once.
+func (s *Store) SetLag(lag func() time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lag = lag
 }
 
 // Resume passes on the calls that are paused now.
