@@ -291,16 +291,15 @@ func (s *sim) restart(n *simNode, orderly bool) {
 func (n *simNode) releaseFirst() {
 	synctest.Wait()
 	l := n.leases[n.s.r.IntN(len(n.leases))]
-	term, ok := l.h.Term()
-	n.s.mu.Lock()
 	var late []lease.Term
+	n.s.mu.Lock()
 	for _, x := range l.terms {
-		if !ok && x.term.Context().Err() == nil && !x.term.CheckAlive() {
+		if x.term.Context().Err() == nil { // CheckAlive would be the first to see it
 			late = append(late, x.term)
 		}
 	}
 	n.s.mu.Unlock()
-	if ok && term.CheckAlive() || len(late) == 0 {
+	if len(late) == 0 || time.Since(n.halted) < 2*n.s.cfg.TTL {
 		return
 	}
 	done, cancel := context.WithCancel(context.Background())
@@ -319,7 +318,7 @@ func (n *simNode) releaseFirst() {
 func (n *simNode) halt(asleep bool) {
 	n.s.logf("%s: halts, asleep: %v", n.id, asleep)
 	n.mu.Lock()
-	n.stopped, n.awake = true, make(chan struct{})
+	n.stopped, n.awake, n.halted = true, make(chan struct{}), time.Now()
 	n.stops++
 	n.mu.Unlock()
 	n.disturb(math.MaxInt64) // until it resumes

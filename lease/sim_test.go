@@ -71,6 +71,7 @@ type simNode struct {
 	spare   *lease.Handle // of a name that nobody else uses
 	old     []*held       // closed handles, whose terms are still checked
 	stopped bool          // frozen or asleep: nothing of it may be called; the driver's
+	halted  time.Time     // when it was stopped, last
 	stepped time.Time     // when its wall clock was, last
 	gone    bool          // closed, or crashed if it is stopped, too
 
