@@ -55,4 +55,9 @@ var ofEngine = []mutant{
 		},
 		hunters: []check{hungNames},
 	},
+	{
+		name: "release-hides-loss", does: "a term that expired unnoticed counts as released",
+		edits:   []edit{{"lease/ops.go", "\t\tif !h.CheckAlive() {\n\t\t\tk.loseLocked(h, ErrExpired)\n\t\t}\n\t\th.endLocked(givenUp, ErrReleased)", "\t\th.endLocked(givenUp, ErrReleased)"}},
+		hunters: []check{leaseSim},
+	},
 }
