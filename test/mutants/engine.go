@@ -1,7 +1,5 @@
 package main
 
-var hungNames = check{"lease", "^TestPerNameHistoriesOfHungNames$"}
-
 // ofEngine are bugs of the lease engine.
 var ofEngine = []mutant{
 	{
@@ -46,14 +44,6 @@ var ofEngine = []mutant{
 		name: "offer-unchecked", does: "what no record can be made of is transferred to",
 		edits:   []edit{{"lease/handle.go", "if err := o.Validate(); err != nil {", "if err := o.Validate(); err != nil && false {"}},
 		hunters: []check{leaseSim},
-	},
-	{
-		name: "hung-names-block", does: "names that hang hold up the renewal of all others",
-		edits: []edit{
-			{"lease/pername.go", "if patience <= 0 || n <= p.width {", "if true {"},
-			{"lease/pername_ops.go", "if o.failed {", "if false {"},
-		},
-		hunters: []check{hungNames},
 	},
 	{
 		name: "release-hides-loss", does: "a term that expired unnoticed counts as released",
