@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -34,26 +35,43 @@ func holds(t *testing.T, c *pb.Compare, revision int64) bool {
 	}
 }
 
-// FuzzGuard: whatever owns, a guard holds of the one revision that is its token, and
+// checkGuard: whatever owns, a guard holds of the one revision that is its token, and
 // never of a key that is absent.
+func checkGuard(t *testing.T, name string, token uint64) {
+	t.Helper()
+	guard := records.Guard(ownership{name, lease.Token(token)})
+	c := guard.GetCompare()
+	require.False(t, holds(t, c, 0), "%v holds of a key that is absent: fencing is off", c)
+	for _, revision := range []int64{1, 2, 42, math.MaxInt64} {
+		want := uint64(revision) == token && lease.ValidateName(name) == nil
+		require.Equal(t, want, holds(t, c, revision), "%v of revision %d", c, revision)
+	}
+	if lease.ValidateName(name) == nil && token > 0 && token <= math.MaxInt64 {
+		require.Equal(t, "p/"+name, string(c.Key))
+		require.True(t, holds(t, c, int64(token)))
+	}
+}
+
+var guardTokens = []uint64{0, 1, 42, math.MaxInt64, math.MaxInt64 + 1, math.MaxUint64}
+
+func TestGuardsOfAllKinds(t *testing.T) {
+	for range 1000 {
+		token := rand.Uint64() >> rand.IntN(64)
+		checkGuard(t, "a/b", token)
+	}
+	for _, token := range guardTokens {
+		for _, name := range []string{"a/b", "", "/", "\xff"} {
+			checkGuard(t, name, token)
+		}
+	}
+}
+
 func FuzzGuard(f *testing.F) {
-	for _, token := range []uint64{0, 1, 42, math.MaxInt64, math.MaxInt64 + 1, math.MaxUint64} {
+	for _, token := range guardTokens {
 		f.Add("a/b", token)
 		f.Add("", token)
 	}
-	f.Fuzz(func(t *testing.T, name string, token uint64) {
-		guard := records.Guard(ownership{name, lease.Token(token)})
-		c := guard.GetCompare()
-		require.False(t, holds(t, c, 0), "%v holds of a key that is absent: fencing is off", c)
-		for _, revision := range []int64{1, 2, 42, math.MaxInt64} {
-			want := uint64(revision) == token && lease.ValidateName(name) == nil
-			require.Equal(t, want, holds(t, c, revision), "%v of revision %d", c, revision)
-		}
-		if lease.ValidateName(name) == nil && token > 0 && token <= math.MaxInt64 {
-			require.Equal(t, "p/"+name, string(c.Key))
-			require.True(t, holds(t, c, int64(token)))
-		}
-	})
+	f.Fuzz(checkGuard)
 }
 
 func TestGuardOfNobody(t *testing.T) {

@@ -3,7 +3,7 @@ package main
 var (
 	nameStores = check{"lease/leasetest", "^TestPerName$"}
 	renewals   = check{"backends/etcd", "^TestRenewal|^TestProving|^TestAStream|^TestALate"}
-	guards     = check{"backends/etcd", "^FuzzGuard$"}
+	guards     = check{"backends/etcd", "^TestGuardsOfAllKinds$"}
 	endpoints  = check{"backends/etcd", "^TestEveryEndpoint|^TestEndpoints"}
 	remembered = check{"sharding", "^TestMemoryEntitiesConformance$"}
 )
