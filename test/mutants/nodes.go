@@ -46,11 +46,6 @@ var ofNodes = []mutant{
 	{
 		name: "orders-of-nobody", does: "an order under a token that no record has is obeyed",
 		edits:   []edit{{"sharding/orders.go", "		return notKnown\n", "		return isBoss\n"}},
-		hunters: []check{shardCalm},
-	},
-	{
-		name: "depart-of-another", does: "a node says in its own name that another life leaves, and is believed",
-		edits:   []edit{{"sharding/table.go", "return n != nil && (!known || g.owner.Address == n.Address)", "return n != nil"}},
-		hunters: []check{hostileTLS},
+		hunters: []check{shardCalm, shardScenarios},
 	},
 }
