@@ -69,6 +69,11 @@
 //     (DeletionWatcher), a record that was overwritten without one, against the
 //     rules of a Store, is found by listing: within four TTLs.
 //
+// A store whose history goes back (its data was lost, or an older copy put in
+// place) ends every term, with ErrSetback. Nothing is acquired, and Health fails,
+// until tokens are above all that were seen, or that is accepted
+// (Keeper.AcceptHistory, Config.AcceptSetbacks).
+//
 // Of a loss, in this order: CheckAlive is false, the term's context is done with
 // its reason as the cause, the handlers of OnLost run, each in a goroutine of its
 // own and once. Release and Transfer are no losses. Keeper.Close is one, to
@@ -103,6 +108,7 @@
 //	                                        └▶ wait.go: events and looks; follow.go: streams of records
 //	turn.go: one Run per lease at a time    narrow.go: terms as narrow as what wraps a lease
 //	term.go, session.go: what CheckAlive reads, without a lock    state.go: the diagram above
+//	setback.go: what becomes of a store whose history goes back
 //	health.go, health_http.go: what a probe is told
 //	teller.go: loggers and meters, called by nobody that the engine needs    log.go: the default logger
 //	outage.go: whether the store is reached, and Info

@@ -13,7 +13,9 @@
 // ownership changes, so its mod revision is the fencing token: it increases with
 // every change of ownership of every name, also over deletion, transfer and
 // restarts of everything. (Restoring a backup turns revisions back, and with
-// them tokens: use etcd's --bump-revision.)
+// them tokens: use etcd's --bump-revision. The Store notices, and answers every
+// call with lease.ErrSetback until revisions are above all that it has seen, or
+// that is accepted; docs/etcd.md has what to do.)
 //
 // # What is sent
 //

@@ -1,4 +1,44 @@
 package main
 
+var (
+	setbackSim  = check{"singleton", "^TestSimulationOfSetbacks$"}
+	etcdHistory = check{"backends/etcd", "^TestHistories$"}
+	restoreSoak = check{"test/soak", "^TestShortRestore$"}
+)
+
 // ofHistory are bugs where a store's history goes back.
-var ofHistory = []mutant{}
+var ofHistory = []mutant{
+	{
+		name: "lower-token-kept", does: "a lease is kept whose token is below one that was seen before",
+		edits:   []edit{{"lease/settle.go", "back, inconsistent := rec.Token <= o.mark, rec.Nonce", "back, inconsistent := false, rec.Nonce"}},
+		hunters: []check{setbackSim, leaseScenarios},
+	},
+	{
+		name: "route-remembers", does: "a route keeps the tokens of a history that went back",
+		edits: []edit{
+			{"internal/route/forget.go", "r.own, r.floor = own, 0", "_ = own"},
+			{"internal/route/forget.go", "r.host, r.known = hop{}, false", ""},
+		},
+		hunters: []check{setbackSim, restoreSoak},
+	},
+	{
+		name: "nobody-told-to-forget", does: "who follows records is not told that a history was accepted",
+		edits:   []edit{{"lease/setback.go", "		n++\n", ""}},
+		hunters: []check{setbackSim, restoreSoak},
+	},
+	{
+		name: "setback-unheard", does: "the Keeper takes what a store says of its history for a failure",
+		edits:   []edit{{"lease/setback.go", "if !errors.Is(err, ErrSetback) {", "if true {"}},
+		hunters: []check{restoreSoak},
+	},
+	{
+		name: "overtaken-answer-alarms", does: "an answer that was overtaken by a later one is taken for a history that went back",
+		edits:   []edit{{"backends/etcd/history.go", "hd.Revision < m.highest:", "hd.Revision < h.highest:"}},
+		hunters: []check{etcdHistory},
+	},
+	{
+		name: "other-cluster-unseen", does: "another cluster with lower revisions is taken for the one before",
+		edits:   []edit{{"backends/etcd/history.go", "case hd.ClusterId != h.cluster, hd.Revision < m.highest:", "case hd.ClusterId == h.cluster && hd.Revision < m.highest:"}},
+		hunters: []check{etcdHistory},
+	},
+}

@@ -17,6 +17,7 @@
 //			go run ./test/soak backlog       [-n 300000] [-sizes 10000,1000000] [-what both] [-quick]
 //			go run ./test/soak slowlink      [-entities 10000] [-for 30s] [-only narrow] [-seed N]
 //			go run ./test/soak singletonload [-for 10m] [-busy 30s] [-rate 5000]
+//			go run ./test/soak restore       [-nodes 3] [-n 20] [-ttl 4s]
 //
 //		  - names: one process holds very many names for several TTLs. What it sends,
 //		    by the server's own count, and what it needs; then it dies, and another
@@ -58,6 +59,9 @@
 //	    sent, and whether every state that did not arrive was told of.
 //	  - singletonload: a singleton under a high load moves every 2 s, for a while on a
 //	    machine that is busy with something else. What was lost or doubled, and the heap.
+//	  - restore: etcd's data is lost, put back to an older copy, and put back with its
+//	    revision beyond all that was, under nodes with singletons. Whether Health says so,
+//	    how long names are dark after the operator's decision, and whether tokens go back.
 //
 // Between the nodes of the last four stand proxies of package test/cluster, and the
 // judges are its own.
