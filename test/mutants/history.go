@@ -27,6 +27,11 @@ var ofHistory = []mutant{
 		hunters: []check{setbackSim, restoreSoak},
 	},
 	{
+		name: "table-remembers", does: "a node keeps the highest tokens of shards of a history that went back",
+		edits:   []edit{{"sharding/table.go", "t.reset(func() { clear(t.shards) })", "t.reset(func() {})"}},
+		hunters: []check{{"sharding", "^TestShardsComeBack"}},
+	},
+	{
 		name: "setback-unheard", does: "the Keeper takes what a store says of its history for a failure",
 		edits:   []edit{{"lease/setback.go", "if !errors.Is(err, ErrSetback) {", "if true {"}},
 		hunters: []check{restoreSoak},
