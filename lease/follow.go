@@ -237,6 +237,7 @@ func (f *follower) watch(ctx context.Context, s stream) (progress bool, err erro
 			f.bad(ev)
 		case EventSynced:
 			f.sync(seen)
+			f.k.heed(nil)
 			if f.up != nil {
 				f.up(s.snapshot)
 			}

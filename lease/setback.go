@@ -106,14 +106,25 @@ func (k *Keeper) AcceptHistory(ctx context.Context) error {
 	}
 }
 
-// heed notices what an error of the store says of its history.
+// heed notices what an answer of the store says of its history: by the error, or if
+// another Keeper of this Store has accepted one.
 func (k *Keeper) heed(err error) {
-	if !errors.Is(err, ErrSetback) {
+	h, ok := k.store.(Historian)
+	if !errors.Is(err, ErrSetback) && !ok {
 		return
+	}
+	accepted := 0
+	if ok {
+		accepted = h.Accepted()
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.setbackLocked(err, true)
+	switch {
+	case errors.Is(err, ErrSetback):
+		k.setbackLocked(err, true)
+	case k.setback == nil && accepted > k.accepted:
+		k.setbackLocked(fmt.Errorf("%w: what stands now was accepted by another Keeper of this Store", ErrSetback), true)
+	}
 }
 
 // wentBackLocked: a token of name is below one that had been seen before it was
@@ -177,12 +188,16 @@ func (k *Keeper) tickSetback(now Reading, soon func(time.Duration)) {
 // lookBack asks whether a setback is over, or ends it if that was decided.
 func (k *Keeper) lookBack(s *setback, decided bool) {
 	h, _ := k.store.(Historian)
+	accepted := 0
 	_, err := call(k, func(ctx context.Context) ([]Record, error) {
 		if decided && h != nil {
 			return nil, h.AcceptHistory(ctx)
 		}
 		return k.store.Get(ctx, healthName)
 	})
+	if h != nil {
+		accepted = h.Accepted()
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	s.looking = false
@@ -191,8 +206,8 @@ func (k *Keeper) lookBack(s *setback, decided bool) {
 		return // the next look is scheduled
 	}
 	forget := decided
-	if h != nil && h.Accepted() != k.accepted { // another Keeper of this Store may have
-		k.accepted, forget = h.Accepted(), true
+	if accepted > k.accepted { // another Keeper of this Store may have decided so
+		k.accepted, forget = accepted, true
 	}
 	if s.byStore || forget {
 		k.goOnLocked(forget)

@@ -2,6 +2,8 @@ package lease_test
 
 import (
 	"context"
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -178,5 +180,65 @@ func TestFollowersForgetWhatWasBeforeASetback(t *testing.T) {
 		require.Equal(t, lease.EventPut, events[1].Kind)
 		require.Equal(t, lease.Token(2), events[1].Record.Token)
 		require.ErrorIs(t, h.Release(t.Context()), lease.ErrUnknown, "it has noticed, too: what stands is looked at when that is over")
+	})
+}
+
+// noticing is a store that says by itself that its history went back.
+type noticing struct {
+	*faultstore.Switch
+	lost     atomic.Bool
+	accepted atomic.Int64
+}
+
+func (n *noticing) Get(ctx context.Context, names ...string) ([]lease.Record, error) {
+	if n.lost.Load() {
+		return nil, fmt.Errorf("revision 1 after 9: %w", lease.ErrSetback)
+	}
+	return n.Switch.Get(ctx, names...)
+}
+
+func (n *noticing) AcceptHistory(context.Context) error {
+	n.lost.Store(false)
+	n.accepted.Add(1)
+	return nil
+}
+
+func (n *noticing) Accepted() int { return int(n.accepted.Load()) }
+
+// Two Keepers of one Store: what one accepts holds for the other, too, which has to
+// forget as well.
+func TestAHistoryIsAcceptedForAllKeepersOfAStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &noticing{Switch: faultstore.NewSwitch(memory.New())}
+		keeper := func(id string) *lease.Keeper {
+			k, err := lease.NewKeeper(store, lease.Config{ID: id, TTL: 3 * time.Second})
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, k.Close(context.Background())) })
+			return k
+		}
+		a, b := keeper("a"), keeper("b")
+		resets := 0
+		stop, err := b.Watch("job", func(ev lease.Event) {
+			if ev.Kind == lease.EventReset {
+				resets++
+			}
+		})
+		require.NoError(t, err)
+		defer stop()
+		h, err := b.Lease("job")
+		require.NoError(t, err)
+		for range 10 {
+			acquired(t, h)
+			require.NoError(t, h.Release(t.Context()))
+		}
+		store.lost.Store(true)
+		require.ErrorIs(t, a.Health(t.Context()), lease.ErrSetback)
+		store.Switch.To(memory.New())
+		require.NoError(t, a.AcceptHistory(t.Context()))
+		time.Sleep(20 * time.Second)
+		require.Equal(t, 1, resets)
+		require.NoError(t, b.Setback())
+		require.Less(t, acquired(t, h), lease.Token(10))
+		require.NoError(t, h.Release(t.Context()))
 	})
 }

@@ -34,12 +34,12 @@ func TestShardsComeBackAfterTheStoreHasLostItsData(t *testing.T) {
 				for i := range 16 {
 					number++
 					var err error
-				for until := time.Now().Add(2 * ttl); time.Now().Before(until); {
-					if _, err = sharding.Ask[done](contextFor(t, time.Second), n.region, fmt.Sprint("id", i), job{n.id, number}); err == nil {
-						break
+					for until := time.Now().Add(2 * ttl); time.Now().Before(until); {
+						if _, err = sharding.Ask[done](contextFor(t, time.Second), n.region, fmt.Sprint("id", i), job{n.id, number}); err == nil {
+							break
+						}
 					}
-				}
-				require.NoError(t, err, "%s: id%d", n.id, i)
+					require.NoError(t, err, "%s: id%d", n.id, i)
 				}
 			}
 		}
