@@ -163,7 +163,7 @@ func (p *proxy) Send(address string, msg proto.Message) {
 	switch address {
 	case p.system.Address():
 		p.system.Root.Send(p.self, msg) // an answer to ourselves
-	case "": // of a host of which the records do not tell
+	case "": // an answer to a peer that does not say where it is
 	default:
 		p.out.Send(address, msg)
 	}

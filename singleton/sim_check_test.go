@@ -122,6 +122,9 @@ func (s *sim) observe(sl *slot) {
 		case *actor.DeadLetterEvent:
 			if j, ok := jobIn(e.Message); ok && s.fates[j] != nil {
 				s.fates[j].dead++
+			if e.PID.GetAddress() == "" {
+				s.fail("%s sent %T to nowhere", n.id, e.Message)
+			}
 				s.cameTo(s.fates[j])
 				s.log("%s: dead letter %v to %s", n.id, j, e.PID)
 				if e.PID.GetAddress() == self && strings.Contains(e.PID.GetId(), "singleton") {

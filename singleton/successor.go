@@ -38,13 +38,14 @@ type taking struct {
 
 // introduce tells the host that this node would take over.
 func (c *controller) introduce(gone bool) {
-	if _, ok := lease.As[lease.Transferable](c.lease); !ok || c.set.proxyOnly || !c.proxy.Elsewhere() {
+	host := c.proxy.Holder()
+	if _, ok := lease.As[lease.Transferable](c.lease); !ok || c.set.proxyOnly || host == nil {
 		return
 	}
 	if !gone && (c.closing || c.down) {
 		return
 	}
-	c.proxy.Send(c.proxy.host.Owner.Address, &wire.Candidate{Name: c.lname, From: c.proxy.Self, Id: c.ownID(), Rank: c.rank(), Gone: gone, Leads: c.leads})
+	c.proxy.Send(host.Address, &wire.Candidate{Name: c.lname, From: c.proxy.Self, Id: c.ownID(), Rank: c.rank(), Gone: gone, Leads: c.leads})
 	halt(c.herald)
 	if !gone && (c.leads || c.rank() < c.rankOf(c.proxy.host.Owner.ID)) {
 		c.herald = c.clock.AfterFunc(introduceAgain, func() { c.proxy.post(&introduceDue{}) })

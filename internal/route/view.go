@@ -35,7 +35,16 @@ func (r *Router) Ahead(token lease.Token) bool {
 }
 
 // Elsewhere reports whether another node is known to hold the name.
-func (r *Router) Elsewhere() bool { return r.phase != open && r.remote() }
+func (r *Router) Elsewhere() bool { return r.Holder() != nil }
+
+// Holder returns the other node that is known to hold the name, by the records or by its
+// own word, which may be newer; nil if none is. It has an address.
+func (r *Router) Holder() *wire.Node {
+	if r.phase == open || !r.remote() {
+		return nil
+	}
+	return r.host.node
+}
 
 // Served reports whether other nodes sent mail here.
 func (r *Router) Served() bool { return r.served }
