@@ -61,6 +61,7 @@ var planted = []struct {
 			return m.next(won)
 		})}, explore.ErrDeadEnd, false},
 	{"who is refused does not wait", xmodel{nodes: 2, bounds: xbudget{Wishes: 1}, next: without(waitFree, Acquiring)}, explore.ErrDeadEnd, false},
+	{"a child that can't be made is not tried again", xmodel{nodes: 2, bounds: xbudget{Ends: 1}, next: without(startBackoff, Starting)}, explore.ErrDeadEnd, false},
 	{"no answer is waited for in vain", xmodel{nodes: 2, bounds: xbudget{Wishes: 1}, next: instead(unreachable, []Phase{Inviting}, ignored)}, explore.ErrDeadEnd, false},
 	{"the store releases blindly", xmodel{nodes: 2, bounds: xbudget{Losses: 1}, flaws: explore.Flaws{BlindRelease: true}}, errI2, false},
 	{"the store transfers blindly", xmodel{nodes: 2, prefers: true, bounds: xbudget{Losses: 1, Unknowns: 1}, flaws: explore.Flaws{BlindTransfer: true}}, errI1, true},

@@ -195,6 +195,9 @@ func (s *stepper) wishes(i int) {
 		s.step("the child fails", a, 0, false, func(r *xrun) { r.w.Left.Ends--; r.ended(i, childEnded) })
 		s.step("the child fails once too often", a, 0, false, func(r *xrun) { r.w.Left.Ends--; r.ended(i, exhausted) })
 	}
+	if w.Left.Ends > 0 && !n.Unfit && (n.M.phase == Acquiring || n.M.phase == Adopting || n.M.phase == Backoff) {
+		s.step("its props will panic", a, 0, false, func(r *xrun) { r.w.Left.Ends--; r.w.N[i].Unfit = true })
+	}
 	if w.Left.Crashes > 0 {
 		s.step("crashes", a, 0, false, func(r *xrun) {
 			r.w.Left.Crashes--

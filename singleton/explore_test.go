@@ -119,7 +119,7 @@ func TestExplore(t *testing.T) {
 		require.NotZero(t, n, "%v is never come to", Phase(p))
 	}
 	for e, n := range all.events {
-		require.Equal(t, event(e) == spawnFailed, n == 0, "event %d", e)
+		require.NotZero(t, n, "event %d", e)
 	}
 	for f, n := range all.effects {
 		require.NotZero(t, n, "effect %d", f)

@@ -53,6 +53,7 @@ type xnode struct {
 	Due   bool // it has a deadline
 	Yield bool // a TTL is waited for
 	Left  bool // the lease was yielded
+	Unfit bool // its next child can\'t be made
 	Back  bool // a backoff is waited for
 
 	Wait   uint8 // 1: for the name to be free; 2: for a pause
@@ -245,6 +246,10 @@ func (r *xrun) spawn(i int) {
 		r.fail(errRule)
 	case n.Term < r.w.High:
 		r.fail(errI2)
+	case n.Unfit:
+		n.Unfit, n.From, n.TakeN, n.State, r.w.L.H[i].Adopted = false, 0, 0, 0, 0
+		r.fire(i, spawnFailed)
+		return
 	}
 	adopted := r.w.L.H[i].Adopted == n.State || r.plant == "the state of a lease that was not adopted is taken"
 	if n.State != 0 && adopted && n.State != r.w.High {

@@ -6,8 +6,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/stretchr/testify/require"
+
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/singleton"
 )
 
 // trouble does random things to the cluster.
@@ -71,11 +75,29 @@ func (s *sim) act(sl *slot) {
 		sl.n.clock.SetRate(0.94 + 0.12*s.r.Float64())
 	case what == 22 && !sl.gone:
 		sl.n.clock.StepWall(s.upTo(40*time.Second) - 20*time.Second)
+	case what == 23 && sl.serves():
+		s.failToStart(sl)
 	case s.follow:
 		s.flap()
 	case s.down && sl.serves():
 		sl.m.Resume()
 	}
+}
+
+// failToStart starts what can't be started, and then what can.
+func (s *sim) failToStart(sl *slot) {
+	n := sl.n
+	_, err := singleton.Start(n.system, n.keeper, "x", s.child(n))
+	require.ErrorIs(s.t, err, singleton.ErrNameInUse, "seed %d", s.seed)
+	squatter, err := n.system.Root.SpawnNamed(actor.PropsFromFunc(func(actor.Context) {}), "holdfast/singleton/y")
+	require.NoError(s.t, err)
+	_, err = singleton.Start(n.system, n.keeper, "y", s.child(n))
+	require.ErrorIs(s.t, err, actor.ErrNameExists, "seed %d", s.seed)
+	n.system.Root.Stop(squatter)
+	h, err := n.keeper.Lease("singleton/y") // or it would be said to be in use
+	require.NoError(s.t, err, "seed %d: a start that failed keeps its lease", s.seed)
+	require.NoError(s.t, h.Close(context.Background()))
+	s.logf("%s failed to start", sl.id)
 }
 
 func (s *sim) crash(sl *slot) {
