@@ -275,6 +275,9 @@ func (c *controller) token() lease.Token {
 
 // carryOut does one effect. What takes time runs elsewhere and tells later.
 func (c *controller) carryOut(f effect) {
+		if c.dir != nil {
+			clear(c.candidates) // those that are left tell the next host; and this node, when it is that again
+		}
 	switch f {
 	case doAcquire:
 		ctx, cancel := context.WithCancel(c.life)

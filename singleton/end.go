@@ -33,10 +33,22 @@ func (c *controller) linger() {
 	}
 }
 
-// lingerOn gives what is left half of WithLinger to get on.
+// lingerOn gives what is left half of WithLinger to get on; or less, if nobody is known
+// whom it could go to.
 func (c *controller) lingerOn() {
 	c.lingers = c.remaining()
-	c.lingering = c.clock.AfterFunc(c.set.linger/2, func() { c.proxy.post(&lingerEnded{}) })
+	d := c.set.linger / 2
+	if c.last() {
+		d = min(d, lastGlow/2)
+	}
+	c.lingering = c.clock.AfterFunc(d, func() { c.proxy.post(&lingerEnded{}) })
+}
+
+// last reports whether this node hosted and no other would take over, as far as is known:
+// each that would says so to the host, and has been asked.
+func (c *controller) last() bool {
+	_, can := lease.As[lease.Transferable](c.lease)
+	return can && c.proxy.lives > 0 && len(c.candidates) == 0 && !c.proxy.Elsewhere()
 }
 
 // onLingerEnded goes on while the next host takes mail. Where it does not, it is handed

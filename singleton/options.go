@@ -167,7 +167,8 @@ func WithBufferBytes(limit int) Option { return func(s *settings) { s.bufferByte
 // WithLinger bounds for how long a manager that was stopped, and holds nothing any
 // more, goes on forwarding what it still has without any of it being taken by the next
 // host, and what other nodes still send it. While the next host takes mail it goes on.
-// It ends sooner if there is nothing of that. Default 5 s.
+// It ends sooner if there is nothing of that, and after a second if this node hosted and
+// no other answers that it would take over. Default 5 s.
 func WithLinger(d time.Duration) Option { return func(s *settings) { s.linger = d } }
 
 // WithOwner says that whoever started the manager stops it, too: StopAll leaves it

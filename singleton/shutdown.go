@@ -76,7 +76,10 @@ func StopAll(ctx context.Context, system *actor.ActorSystem) error {
 	}
 	var late []*stopping
 	for _, s := range told {
-		if s.err != nil && !hasEnded(s.m) { // it may have at the last moment
+		if hasEnded(s.m) { // it may have at the last moment
+			s.err = s.m.left
+		}
+		if s.err != nil {
 			late = append(late, s)
 		}
 	}
@@ -88,12 +91,7 @@ func StopAll(ctx context.Context, system *actor.ActorSystem) error {
 // before Start has set its PID.
 func (m *Manager) stopNamed(ctx context.Context) error {
 	m.system.Root.Send(actor.NewPID(m.system.Address(), managerID(m.name)), &stopRequest{})
-	select {
-	case <-m.done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("singleton %q is still %v: %w", m.name, m.Status().Phase, context.Cause(ctx))
-	}
+	return m.wait(ctx)
 }
 
 // lookAgain is the pause between looks for managers that were started meanwhile.

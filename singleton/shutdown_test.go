@@ -215,3 +215,50 @@ func TestStopAllRefusesNoSystem(t *testing.T) {
 	require.ErrorContains(t, err, "system")
 	require.NoError(t, singleton.StopAll(t.Context(), actor.NewActorSystem(remoting.LogTo(nil))), "without any")
 }
+
+// The last node has nobody to forward to, and need not wait for who might come.
+func TestTheLastNodeToStopDoesNotLinger(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a, b := c.node("a"), c.node("b")
+		c.slowly(time.Second)
+		ma := a.run("x")
+		until(t, time.Second, "hosts", active(ma))
+		mb := b.run("x")
+		time.Sleep(time.Second)
+		require.NoError(t, mb.Stop(t.Context()), "it says that it would not take over any more")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				a.system.Root.Send(ma.PID(), job{"a", i})
+				time.Sleep(10 * time.Millisecond)
+			}
+		}()
+		time.Sleep(time.Second)
+		began := time.Now()
+		require.NoError(t, singleton.StopAll(t.Context(), a.system))
+		require.LessOrEqual(t, time.Since(began), 2100*time.Millisecond, "its child takes one")
+		require.NotZero(t, ma.Status().Dropped, "what was sent meanwhile is counted")
+	})
+}
+
+// A lease that is not known to be released is in the error, though the manager has ended.
+func TestStopAllNamesLeasesThatWereNotReleased(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a := c.node("a")
+		m := a.run("x")
+		free := a.run("y", singleton.WithProxyOnly())
+		until(t, time.Second, "hosts", active(m))
+		a.store.Partition()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		err := singleton.StopAll(ctx, a.system)
+		require.ErrorContains(t, err, `singleton "x" has ended, but its lease singleton/x is not known to be released: `)
+		require.NotContains(t, err.Error(), `"y"`)
+		require.ErrorIs(t, err, lease.ErrUnknown)
+		require.NoError(t, ctx.Err())
+		c.ended(m)
+		c.ended(free)
+		require.Equal(t, err.Error(), m.Stop(ctx).Error(), "whoever asks")
+	})
+}

@@ -2,6 +2,7 @@ package singleton_test
 
 import (
 	"slices"
+	"sync"
 	"testing/synctest"
 	"time"
 
@@ -202,10 +203,60 @@ func (s *sim) moved(within time.Duration, to *slot) {
 	}
 }
 
+// stopSending ends a manager that its node goes on to send to.
+func (s *sim) stopSending(sl *slot) error {
+	var sender sync.WaitGroup
+	sender.Go(func() {
+		for ; !ended(sl.m); time.Sleep(50 * time.Millisecond) {
+			s.mu.Lock()
+			s.late++
+			j := job{Number: 2_000_000 + s.late}
+			s.fates[j] = &fate{sent: time.Now()}
+			s.mu.Unlock()
+			sl.n.system.Root.Send(sl.m.PID(), j)
+		}
+	})
+	err := sl.m.Stop(s.t.Context())
+	sender.Wait()
+	return err
+}
+
+// part takes a while at the end of the history: mail comes meanwhile.
+func (s *sim) part() {
+	if s.parting.Load() {
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
 // stopAll ends all managers, and checks that nothing is held for nobody.
 func (s *sim) stopAll() {
-	for _, sl := range s.slots {
-		require.NoError(s.t, sl.m.Stop(s.t.Context()))
+	s.parting.Store(true)
+	within := 3*time.Second + time.Duration(len(s.slots)+1)*time.Second // each that does not answer is asked for a second
+	frozen := -1                                                        // whose store is, as it is told to stop
+	if s.odds(3, 34) == 0 {
+		frozen = s.odds(len(s.slots), 35)
+	}
+	for i, sl := range s.slots {
+		held := false
+		if i == frozen {
+			s.logf("%s has no store", sl.id)
+			held = sl.m.Status().Phase == singleton.Active
+			sl.n.store.Partition()
+		}
+		began := time.Now()
+		err := s.stopSending(sl)
+		s.logf("%s has ended: %v", sl.id, err)
+		switch recs, gerr := s.c.store.Get(s.t.Context(), "singleton/x"); {
+		case gerr != nil:
+			s.t.Error(gerr)
+		case err == nil && len(recs) > 0 && recs[0].Owner == sl.owner():
+			s.t.Errorf("seed %d: %s has stopped, nothing is said of %+v", s.seed, sl.id, recs[0])
+		case held && err == nil, i != frozen && err != nil:
+			s.t.Errorf("seed %d: %s, whose store is frozen: %v, hosted: %v, says %v", s.seed, sl.id, i == frozen, held, err)
+		case i == len(s.slots)-1 && frozen < 0 && time.Since(began) > within:
+			s.t.Errorf("seed %d: the last node took %v to stop", s.seed, time.Since(began))
+		}
+		sl.n.store.Heal()
 	}
 	synctest.Wait()
 	time.Sleep(2 * ttl)

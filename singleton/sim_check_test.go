@@ -33,9 +33,10 @@ import (
 
 // records is what was seen of a history.
 type records struct {
-	good   atomic.Bool  // children do as they are told
-	busy   atomic.Int32 // handlers that run
-	yields bool         // a child may be left behind
+	good    atomic.Bool  // children do as they are told
+	busy    atomic.Int32 // handlers that run
+	parting atomic.Bool  // children take a while to stop
+	yields  bool         // a child may be left behind
 
 	mu        sync.Mutex
 	failed    bool
@@ -54,6 +55,7 @@ type records struct {
 	lastCut   time.Time // of a link, or a freeze: the last one
 	warm      int       // children that began with a state
 	crowd     bool      // handlers take long, and children do to stop
+	late      int       // jobs that were sent to managers on their way out
 	told      int       // events that subscribers had a hand in
 	made      int       // children that were to be made
 	tally     simulate.Tally
@@ -120,11 +122,11 @@ func (s *sim) observe(sl *slot) {
 		case singleton.Event:
 			s.onEvent(n, e)
 		case *actor.DeadLetterEvent:
-			if j, ok := jobIn(e.Message); ok && s.fates[j] != nil {
-				s.fates[j].dead++
 			if e.PID.GetAddress() == "" {
 				s.fail("%s sent %T to nowhere", n.id, e.Message)
 			}
+			if j, ok := jobIn(e.Message); ok && s.fates[j] != nil {
+				s.fates[j].dead++
 				s.cameTo(s.fates[j])
 				s.log("%s: dead letter %v to %s", n.id, j, e.PID)
 				if e.PID.GetAddress() == self && strings.Contains(e.PID.GetId(), "singleton") {

@@ -103,9 +103,11 @@ func (k *simChild) Receive(ctx actor.Context) {
 			return // nor does it stop
 		}
 		time.Sleep(k.s.lastWork(k.l))
+		k.s.part()
 		ctx.Stop(ctx.Self())
 	case *actor.Stopping:
 		k.checkContext("Stopping")
+		k.s.part()
 		if !k.s.good.Load() && k.s.odds(3, 3, uint64(k.l.id)) == 0 {
 			time.Sleep(time.Duration(k.s.odds(5000, 4, uint64(k.l.id))) * time.Millisecond)
 		}

@@ -43,6 +43,7 @@ type Manager struct {
 	done    chan struct{}
 	ops     sync.WaitGroup // calls to the lease under way
 	life    context.Context
+	left    error          // the lease may stand; set before done is closed
 	endLife context.CancelFunc
 }
 
@@ -221,16 +222,26 @@ func (m *Manager) Stop(ctx context.Context) error {
 	m.tell(&stopRequest{})
 	select {
 	case <-m.done:
-		return nil
+		return m.left
 	case <-ctx.Done():
 		return fmt.Errorf("singleton %q is still %v: %w", m.name, m.Status().Phase, context.Cause(ctx))
 	}
 }
 
-// Done is closed when the manager has ended and holds nothing any more.
+// Done is closed when the manager has ended. It holds nothing any more then, unless Stop
+// says so.
 func (m *Manager) Done() <-chan struct{} { return m.done }
+//
+// If the manager has ended and its lease is not known to have been given up, because the
+// store does not answer, the error names the lease and wraps why: the Keeper goes on
+// trying until it is closed, and then the lease is left to expire.
 
 // tell posts to the actor.
+	return m.wait(ctx)
+}
+
+// wait waits until the manager has ended.
+func (m *Manager) wait(ctx context.Context) error {
 func (m *Manager) tell(msg any) { m.system.Root.Send(m.pid, msg) }
 
 // cleanUp runs when the actor, and with it every child, has ended, however that
@@ -251,3 +262,4 @@ func (m *Manager) cleanUp() {
 	registryOf(m.system).remove(m)
 	close(m.done)
 }
+		m.left = fmt.Errorf("singleton %q has ended, but its lease %s is not known to be released: %w", m.name, m.lname, err)
