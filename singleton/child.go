@@ -64,7 +64,8 @@ func (c *controller) spawn() {
 	if t, ok := c.term.(lease.Continuing); ok && t.Continues() != 0 {
 		c.proxy.Host(c.proxy.Self, t.Continues(), true) // who routes by it is right, too
 	}
-	c.proxy.Open(c.term.Token())
+	c.announce()
+	c.proxy.Open(max(c.term.Token(), c.signedAs))
 	c.fire(spawned)
 	c.outrank()
 }
@@ -108,6 +109,7 @@ func (c *controller) stopChild() {
 	g := c.proxy.gate
 	c.inv.since = c.clock.Now().Mono
 	if c.phase == Stopping {
+		c.quiet()
 		c.proxy.Ending(true)
 		g.Lose(nil) // unless it noticed first, and before the term's own context is done
 		c.event(Event{Kind: Lost, Token: c.term.Token(), Reason: context.Cause(g.Context())})

@@ -28,6 +28,10 @@ type controller struct {
 	term lease.Term
 	free func() // of the term that was made for a lease without one
 
+	hush     context.CancelFunc // ends what is announced; nil if nothing is
+	signed   chan struct{}      // closed when the last announcement is over
+	signedAs lease.Token        // of it
+
 	cancelAcq context.CancelFunc
 	waiting   int // number of the present wait; what an earlier one tells is stale
 	unwait    func() bool
@@ -122,6 +126,8 @@ func (c *controller) Receive(ctx actor.Context) {
 			c.fire(backoffOver)
 		}
 	case *releaseEnded:
+	case *announced:
+		c.onAnnounced(msg)
 		if msg.err != nil {
 			c.log.Warn("release not confirmed, left to the keeper or the TTL", zap.Error(msg.err))
 		}
@@ -233,7 +239,11 @@ func (c *controller) begin() {
 	c.unfollow = append(c.unfollow,
 		transport.Of(c.system).Watch(func(address string) { c.proxy.post(&peerGone{address}) }))
 	if c.dir != nil {
-		c.unfollow = append(c.unfollow, c.dir.follow(c.lname, func(h hostNoticed) { c.proxy.post(&h) }))
+		name := c.lname
+		if c.sign != nil {
+			name = c.sign.Name()
+		}
+		c.unfollow = append(c.unfollow, c.dir.follow(name, func(h hostNoticed) { c.proxy.post(&h) }))
 	}
 	if c.set.proxyOnly {
 		return
@@ -381,6 +391,7 @@ func (c *controller) endTerm() {
 		c.term, c.free = nil, nil
 		c.try("the lease", free)
 		c.proxy.token = 0
+	c.quiet()
 	}
 }
 

@@ -22,8 +22,12 @@ type (
 	freeNoticed  struct{ number int }
 	backoffEnded struct{ number int }
 	releaseEnded struct{ err error }
-	childDone    struct{ gate *gate.Gate }
-	diverted     struct {
+	announced    struct {
+		over  chan struct{} // of the announcement
+		token lease.Token
+	}
+	childDone struct{ gate *gate.Gate }
+	diverted  struct {
 		gate     *gate.Gate
 		envelope any
 	}

@@ -73,8 +73,9 @@ type settings struct {
 
 // WithLease makes the singleton obey l in place of a lease of the Keeper, which
 // may then be nil. l must be nobody else's: the manager acquires and releases
-// it. Without lease.HolderFinder (found with lease.As) the proxy knows no other
-// host than this node; without lease.Termed the fencing token is 0 and the
+// it. Without lease.HolderFinder (found with lease.As) the host announces itself, with a
+// Keeper's lease "host/<name>" that says nothing but where it is; without a Keeper, too,
+// the proxy knows no other host than this node. Without lease.Termed the fencing token is 0 and the
 // context comes from OnLost; without lease.Waiter the name is tried again from
 // time to time.
 func WithLease(l lease.Lease) Option { return func(s *settings) { s.lease = l } }

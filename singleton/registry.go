@@ -16,7 +16,7 @@ import (
 type registry struct {
 	mu       sync.Mutex
 	managers map[string]*Manager
-	dirs     map[*lease.Keeper]*directory
+	dirs     map[followed]*directory
 	metrics  *instruments
 }
 
@@ -27,7 +27,7 @@ func (*registry) ExtensionID() extensions.ExtensionID { return registryID }
 
 func registryOf(system *actor.ActorSystem) *registry {
 	return extension.Of(system, registryID, func() *registry {
-		return &registry{managers: map[string]*Manager{}, dirs: map[*lease.Keeper]*directory{}}
+		return &registry{managers: map[string]*Manager{}, dirs: map[followed]*directory{}}
 	})
 }
 
@@ -73,20 +73,30 @@ func (r *registry) remove(m *Manager) {
 func (r *registry) join(m *Manager) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m.dir = r.directory(m.keeper)
+	kind := "singleton/"
+	if m.sign != nil {
+		kind = "host/"
+	}
+	m.dir = r.directory(followed{m.keeper, kind})
 }
 
-func (r *registry) directory(keeper *lease.Keeper) *directory {
-	if d := r.dirs[keeper]; d != nil {
+// followed is what one directory does: the records of a kind.
+type followed struct {
+	keeper *lease.Keeper
+	kind   string
+}
+
+func (r *registry) directory(what followed) *directory {
+	if d := r.dirs[what]; d != nil {
 		return d
 	}
 	d := &directory{records: map[string]lease.Record{}, told: map[string]func(hostNoticed){}}
-	stop, err := keeper.Watch("singleton/", d.onEvent)
+	stop, err := what.keeper.Watch(what.kind, d.onEvent)
 	if err != nil {
 		return nil
 	}
 	d.stop = stop
-	r.dirs[keeper] = d
+	r.dirs[what] = d
 	return d
 }
 

@@ -29,6 +29,7 @@ type Manager struct {
 	keeper *lease.Keeper // nil with WithLease and no Keeper
 	lease  lease.Lease
 	own    *lease.Handle // made by Start, to be closed
+	sign   *lease.Handle // says who hosts, where the lease can't; made by Start, to be closed
 	set    settings
 	props  *actor.Props
 	clock  lease.Clock
@@ -39,11 +40,12 @@ type Manager struct {
 
 	metrics *instruments
 	status  atomic.Pointer[Status]
+	trouble atomic.Pointer[trouble]
 	lost    atomic.Int64 // sent, and not known to have arrived when its link broke; grows when the manager has ended, too
 	done    chan struct{}
+	left    error          // the lease may stand; set before done is closed
 	ops     sync.WaitGroup // calls to the lease under way
 	life    context.Context
-	left    error          // the lease may stand; set before done is closed
 	endLife context.CancelFunc
 }
 
@@ -130,6 +132,7 @@ func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *
 		m.clock = keeper.Clock()
 	}
 	m.status.Store(&Status{Name: name})
+	m.trouble.Store(&trouble{})
 
 	reg := registryOf(system)
 	if m.metrics, err = reg.instruments(set.meters, system.Address()); err != nil {
@@ -168,6 +171,13 @@ func (m *Manager) launch(reg *registry) error {
 		}
 		m.own, m.lease = h, h
 		reg.join(m)
+	} else if m.keeper != nil && silent(m.lease) {
+		h, err := m.keeper.Lease(hostName(m.name))
+		if err != nil {
+			return fmt.Errorf("singleton %.64q: %w", m.name, err)
+		}
+		m.sign = h
+		reg.join(m)
 	}
 	reply.Start(m.system)
 	c := newController(m)
@@ -179,8 +189,10 @@ func (m *Manager) launch(reg *registry) error {
 		}),
 	), managerID(m.name))
 	if err != nil {
-		if m.own != nil {
-			_ = m.own.Close(context.Background()) // never used: nothing to release
+		for _, h := range []*lease.Handle{m.own, m.sign} {
+			if h != nil {
+				_ = h.Close(context.Background()) // never used: nothing to release
+			}
 		}
 		return fmt.Errorf("singleton %.64q: actor %q: %w", m.name, managerID(m.name), err)
 	}
@@ -218,8 +230,17 @@ func (m *Manager) Resume() { m.tell(&resumeRequest{}) }
 // WithLinger says. Stop returns when all that is done, or ctx's error with what
 // it still waits for; the manager goes on ending then. A child that does not stop
 // keeps the lease until it has (OnStubborn). Stop can be called again.
+//
+// If the manager has ended and its lease is not known to have been given up, because the
+// store does not answer, the error names the lease and wraps why: the Keeper goes on
+// trying until it is closed, and then the lease is left to expire.
 func (m *Manager) Stop(ctx context.Context) error {
 	m.tell(&stopRequest{})
+	return m.wait(ctx)
+}
+
+// wait waits until the manager has ended.
+func (m *Manager) wait(ctx context.Context) error {
 	select {
 	case <-m.done:
 		return m.left
@@ -231,17 +252,8 @@ func (m *Manager) Stop(ctx context.Context) error {
 // Done is closed when the manager has ended. It holds nothing any more then, unless Stop
 // says so.
 func (m *Manager) Done() <-chan struct{} { return m.done }
-//
-// If the manager has ended and its lease is not known to have been given up, because the
-// store does not answer, the error names the lease and wraps why: the Keeper goes on
-// trying until it is closed, and then the lease is left to expire.
 
 // tell posts to the actor.
-	return m.wait(ctx)
-}
-
-// wait waits until the manager has ended.
-func (m *Manager) wait(ctx context.Context) error {
 func (m *Manager) tell(msg any) { m.system.Root.Send(m.pid, msg) }
 
 // cleanUp runs when the actor, and with it every child, has ended, however that
@@ -251,6 +263,11 @@ func (m *Manager) cleanUp() {
 	m.ops.Wait()
 	ctx := context.Background() // bounded by the lease's own bounds
 	var err error
+	if m.sign != nil {
+		if err := m.sign.Close(ctx); err != nil {
+			m.log.Warn("who hosted is told until that expires", zap.Error(err))
+		}
+	}
 	if m.own != nil {
 		err = m.own.Close(ctx)
 	} else {
@@ -258,8 +275,8 @@ func (m *Manager) cleanUp() {
 	}
 	if err != nil {
 		m.log.Warn("the lease is left to expire", zap.Error(err))
+		m.left = fmt.Errorf("singleton %q has ended, but its lease %s is not known to be released: %w", m.name, m.lname, err)
 	}
 	registryOf(m.system).remove(m)
 	close(m.done)
 }
-		m.left = fmt.Errorf("singleton %q has ended, but its lease %s is not known to be released: %w", m.name, m.lname, err)

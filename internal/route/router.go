@@ -127,6 +127,14 @@ func (r *Router) Open(t lease.Token) {
 	r.flush()
 }
 
+// Reopen says that other nodes route to the actor here by t, which is above the token it
+// was opened by. It changes nothing while there is none that is open.
+func (r *Router) Reopen(t lease.Token) {
+	if r.phase == open {
+		r.Open(t)
+	}
+}
+
 // Ending: the actor is done; its mail comes Back, then Closed is called. lost says that
 // another may hold the name already.
 func (r *Router) Ending(lost bool) {
