@@ -61,7 +61,9 @@ func (e *UndeliverableError) Is(target error) bool { return target == ErrUndeliv
 // msg may be an *actor.MessageEnvelope, to send headers; its sender is replaced.
 //
 // Errors (errors.Is):
-//   - context.Cause(ctx), if there was no answer before ctx ended;
+//   - context.Cause(ctx), if there was no answer before ctx ended; the text says what is
+//     known to have hindered it: no host, a store that does not answer, a link that
+//     broke, mail that waits;
 //   - ErrUndeliverable: the proxy, here or at the host, could not hand msg over; at once
 //     if the buffer is full, and the text says what the mail in it waits for;
 //   - ErrUnexpectedAnswer: the answer is no R, and the text says what it is;
@@ -77,9 +79,15 @@ func Ask[R any](ctx context.Context, m *Manager, msg any) (R, error) {
 		var none R
 		return none, fmt.Errorf("singleton.Ask: manager: %w: nil", lease.ErrInvalid)
 	}
+	since := m.clock.Now().Mono
 	answer, err := AskBy[R](ctx, m.system, func(e *actor.MessageEnvelope) { m.system.Root.Send(m.PID(), e) }, msg)
 	if err != nil {
 		err = fmt.Errorf("singleton %.64q: %w", m.Name(), err)
+		if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
+			if why := m.why(since); why != "" {
+				err = fmt.Errorf("%w (%s)", err, why)
+			}
+		}
 	}
 	return answer, err
 }

@@ -201,3 +201,43 @@ func TestAskRefusesBadInput(t *testing.T) {
 		require.True(t, active(m)(), "nothing came of that")
 	})
 }
+
+// Who asked in vain is told what stood in the way.
+func TestAskSaysWhatHinderedIt(t *testing.T) {
+	ask := func(m *singleton.Manager) string {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		_, err := singleton.Ask[done](ctx, m, job{"x", 1})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		return err.Error()
+	}
+	bubble(t, func(t *testing.T, c *cluster) {
+		p := c.node("p")
+		mp := p.run("x", singleton.WithProxyOnly())
+		p.system.Root.Send(mp.PID(), job{"p", 9})
+		time.Sleep(10 * time.Second)
+		require.Regexp(t, `\(no host has been known for 15s, [12] messages wait here\)$`, ask(mp))
+	})
+	bubble(t, func(t *testing.T, c *cluster) {
+		a := c.node("a")
+		a.store.Partition()
+		ma := a.run("x")
+		time.Sleep(time.Minute)
+		text := ask(ma)
+		require.Contains(t, text, "no host has been known for 1m5s")
+		require.Contains(t, text, "the store: ")
+		require.Contains(t, text, "injected store fault")
+		a.store.Heal()
+		a.mustAsk(ma.PID(), 2)
+	})
+	bubble(t, func(t *testing.T, c *cluster) {
+		a, p := c.node("a"), c.node("p")
+		ma := a.run("x")
+		until(t, time.Second, "hosts", active(ma))
+		mp := p.run("x", singleton.WithProxyOnly())
+		p.mustAsk(mp.PID(), 1)
+		go func() { time.Sleep(2 * time.Second); c.net.Cut("a:1", "p:1") }()
+		c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool { _, is := ctx.Message().(job); return is }
+		require.Contains(t, ask(mp), "the link to the host at a:1 broke 3s ago")
+	})
+}

@@ -61,6 +61,7 @@ type controller struct {
 	deadline   lease.Timer                    // for a child that was told to stop
 	ends       []time.Duration                // of children, recently
 
+	known      trouble       // but for hostlessAt
 	hostlessAt time.Duration // since when mail can go nowhere; 0: it can
 
 	leader   lease.Owner
@@ -125,9 +126,9 @@ func (c *controller) Receive(ctx actor.Context) {
 		if msg.number == c.backoffs {
 			c.fire(backoffOver)
 		}
-	case *releaseEnded:
 	case *announced:
 		c.onAnnounced(msg)
+	case *releaseEnded:
 		if msg.err != nil {
 			c.log.Warn("release not confirmed, left to the keeper or the TTL", zap.Error(msg.err))
 		}
@@ -148,6 +149,7 @@ func (c *controller) Receive(ctx actor.Context) {
 	case *stillRunning:
 		c.onStillRunning(msg)
 	case *holderFound:
+		c.storeSaid(msg.err)
 		c.proxy.found(msg)
 		c.introduce(false)
 	case *holderStale:
@@ -273,6 +275,9 @@ func (c *controller) fire(e event) {
 	}
 	if c.phase == Standby && was != Standby {
 		c.forgetState()
+		if c.dir != nil {
+			clear(c.candidates) // those that are left tell the next host; and this node, when it is that again
+		}
 	}
 }
 
@@ -285,9 +290,6 @@ func (c *controller) token() lease.Token {
 
 // carryOut does one effect. What takes time runs elsewhere and tells later.
 func (c *controller) carryOut(f effect) {
-		if c.dir != nil {
-			clear(c.candidates) // those that are left tell the next host; and this node, when it is that again
-		}
 	switch f {
 	case doAcquire:
 		ctx, cancel := context.WithCancel(c.life)
@@ -367,6 +369,9 @@ func (c *controller) async(f func() any) {
 }
 
 func (c *controller) onAcquired(msg *acquired) {
+	if !errors.Is(msg.err, context.Canceled) {
+		c.storeSaid(msg.err)
+	}
 	switch {
 	case msg.won:
 		c.failures = 0
@@ -386,12 +391,12 @@ func (c *controller) onAcquired(msg *acquired) {
 
 // endTerm forgets the term; nothing runs under it any more.
 func (c *controller) endTerm() {
+	c.quiet()
 	if c.term != nil {
 		free := c.free
 		c.term, c.free = nil, nil
 		c.try("the lease", free)
 		c.proxy.token = 0
-	c.quiet()
 	}
 }
 
@@ -410,4 +415,5 @@ func (c *controller) publish() {
 		c.meter(*old, s)
 	}
 	c.meterHost()
+	c.tellTrouble()
 }

@@ -301,6 +301,9 @@ func (c *controller) handing() (n int) {
 // peerLost forgets a node whose link broke.
 func (c *controller) peerLost(address string) {
 	c.proxy.Gone(address)
+	if c.proxy.known && c.proxy.host.Owner.Address == address {
+		c.known.broke, c.known.brokeAt = address, c.clock.Now().Mono
+	}
 	for inc, x := range c.candidates {
 		if x.node.Address == address {
 			delete(c.candidates, inc)

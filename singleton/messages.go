@@ -66,6 +66,7 @@ type (
 	holderFound struct {
 		record lease.Record
 		known  bool
+		err    error
 	}
 	holderStale struct{}
 )

@@ -267,7 +267,7 @@ func (p *proxy) lookUp() {
 		if err != nil {
 			p.log.Debug("who hosts is not known", zap.Error(err))
 		}
-		p.post(&holderFound{rec, known && err == nil})
+		p.post(&holderFound{rec, known && err == nil, err})
 	})
 }
 

@@ -1,0 +1,55 @@
+package singleton
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// trouble is what stands between this node and the singleton, as far as this node knows:
+// for who asked in vain.
+type trouble struct {
+	hostless time.Duration // since when mail can go nowhere; 0: it can
+	store    string        // why the lease was not acquired, or its holder not looked up, at the last try
+	broke    string        // the address of the host whose link broke last
+	brokeAt  time.Duration
+}
+
+// why says what stood in the way of a question that was asked at the clock's reading since;
+// empty if nothing is known to have.
+func (m *Manager) why(since time.Duration) string {
+	t, s, now := *m.trouble.Load(), m.Status(), m.clock.Now().Mono
+	var all []string
+	if t.hostless != 0 {
+		all = append(all, fmt.Sprintf("no host has been known for %v", (now-t.hostless).Round(time.Millisecond)))
+	}
+	if t.store != "" {
+		all = append(all, "the store: "+t.store)
+	}
+	if t.broke != "" && t.brokeAt >= since {
+		all = append(all, fmt.Sprintf("the link to the host at %.64s broke %v ago", t.broke, (now-t.brokeAt).Round(time.Millisecond)))
+	}
+	if s.Buffered > 0 {
+		all = append(all, fmt.Sprintf("%d messages wait here", s.Buffered))
+	}
+	return strings.Join(all, ", ")
+}
+
+// tellTrouble makes what is known of it visible.
+func (c *controller) tellTrouble() {
+	t := c.known
+	t.hostless = c.hostlessAt
+	if *c.trouble.Load() != t {
+		c.trouble.Store(&t)
+	}
+}
+
+// storeSaid notes how the store answered; that a call was given up tells nothing.
+func (c *controller) storeSaid(err error) {
+	switch {
+	case err == nil:
+		c.known.store = ""
+	case c.life.Err() == nil:
+		c.known.store = fmt.Sprintf("%.256s", err.Error())
+	}
+}
