@@ -114,10 +114,13 @@ var core = []mutant{
 	},
 	{
 		name: "start-without-lease", does: "a shard is opened though its lease is not acquired",
-		edits: []edit{{"sharding/control.go", "c.acquire(s, func(ctx context.Context, h *lease.Handle) (bool, error) { return h.Acquire(ctx) })", `l := lease.Unguarded(s.name)
+		edits: []edit{{"sharding/control.go", "s.term, _ = lease.TermOf(s.handle)", `s.term, _ = lease.TermOf(s.handle)
+	if !s.term.CheckAlive() {
+		l := lease.Unguarded(s.name)
 		_, _ = l.Acquire(c.life)
 		s.term, _ = lease.TermOf(l)
-		c.fire(s, won)`}},
+	}`}, {"sharding/control.go", "c.acquire(s, func(ctx context.Context, h *lease.Handle) (bool, error) { return h.Acquire(ctx) })",
+			"c.acquire(s, func(context.Context, *lease.Handle) (bool, error) { return true, nil })"}},
 		hunters: []check{shardSim, shardScenarios},
 	},
 	{
