@@ -369,9 +369,7 @@ func (c *controller) async(f func() any) {
 }
 
 func (c *controller) onAcquired(msg *acquired) {
-	if !errors.Is(msg.err, context.Canceled) {
-		c.storeSaid(msg.err)
-	}
+	c.storeSaid(msg.err)
 	switch {
 	case msg.won:
 		c.failures = 0

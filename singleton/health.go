@@ -149,5 +149,5 @@ func follows(m *Manager) bool {
 	r := registryOf(m.system)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return m.dir != nil
+	return m.dir != nil && m.sign == nil // who hosts without this package announces nothing
 }

@@ -44,7 +44,7 @@ func (c *controller) tellTrouble() {
 	}
 }
 
-// storeSaid notes how the store answered; that a call was given up tells nothing.
+// storeSaid notes how the store answered; that the manager ends tells nothing.
 func (c *controller) storeSaid(err error) {
 	switch {
 	case err == nil:
