@@ -112,7 +112,16 @@ func (m *moves) all() []Move {
 func (r *Region) now() time.Time { return time.Unix(0, r.clock.Now().Wall) }
 
 // Info returns a snapshot. It takes each shard's lock for a moment.
-func (r *Region) Info() Info { return r.info(true) }
+func (r *Region) Info() Info { return r.located(r.info(true)) }
+
+// located fills in a coordinator whose lease is not among the records
+// (WithCoordinatorLease): it announces itself. For after Start.
+func (r *Region) located(in Info) Info {
+	if in.Coordinator == (lease.Owner{}) && r.manager != nil {
+		in.Coordinator = r.manager.Status().Host
+	}
+	return in
+}
 
 // info is Info, with or without its Table.
 func (r *Region) info(table bool) Info {
@@ -208,7 +217,7 @@ func (r *Region) Handler() http.Handler {
 				return
 			}
 		}
-		serve(w, r.info(table))
+		serve(w, r.located(r.info(table)))
 	})
 }
 

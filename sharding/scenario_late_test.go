@@ -282,6 +282,30 @@ func TestACoordinatorWithALeaseOfItsOwn(t *testing.T) {
 	})
 }
 
+// mute is a lease that has the contract's four methods and no more.
+type mute struct{ l lease.Lease }
+
+func (m mute) Acquire(ctx context.Context) (bool, error)    { return m.l.Acquire(ctx) }
+func (m mute) Release(ctx context.Context) error            { return m.l.Release(ctx) }
+func (m mute) CheckAlive() bool                             { return m.l.CheckAlive() }
+func (m mute) OnLost(f func(lease.Loss)) (stop func() bool) { return m.l.OnLost(f) }
+
+// Who coordinates is known of a lease that tells nothing, too.
+func TestACoordinatorWithABareLeaseIsTold(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b")
+		for _, n := range ns {
+			l, err := n.keeper.Lease("elsewhere/boss")
+			require.NoError(t, err)
+			n.start(12, sharding.WithCoordinatorLease(mute{l}))
+		}
+		time.Sleep(15 * time.Second)
+		first := ns[0].region.Info().Coordinator
+		require.NotEmpty(t, first.ID)
+		require.Equal(t, first, ns[1].region.Info().Coordinator)
+	})
+}
+
 // An order with a token that nobody has is no reason to refuse the true coordinator's.
 func TestAForgedOrderShutsNobodyOut(t *testing.T) {
 	bubble(t, func(c *cluster) {

@@ -27,7 +27,7 @@ func silent(l lease.Lease) bool {
 // announce begins to say that this node hosts, until hush. It is called when a child was
 // made, and goes on over the child's ends.
 func (c *controller) announce() {
-	if c.sign == nil || c.hush != nil {
+	if c.hush != nil {
 		return
 	}
 	ctx, cancel := context.WithCancel(c.life)

@@ -61,11 +61,15 @@ func (c *controller) spawn() {
 	c.started = c.clock.Now().Mono
 	c.proxy.open(g, pid, c.term.Token())
 	c.event(Event{Kind: BecameHost, Token: c.term.Token()})
-	if t, ok := c.term.(lease.Continuing); ok && t.Continues() != 0 {
-		c.proxy.Host(c.proxy.Self, t.Continues(), true) // who routes by it is right, too
+	if c.sign != nil { // whose tokens mail is routed by: those of the lease, if it has any, are others
+		c.announce()
+		c.proxy.Open(c.signedAs)
+	} else {
+		if t, ok := c.term.(lease.Continuing); ok && t.Continues() != 0 {
+			c.proxy.Host(c.proxy.Self, t.Continues(), true) // who routes by it is right, too
+		}
+		c.proxy.Open(c.term.Token())
 	}
-	c.announce()
-	c.proxy.Open(max(c.term.Token(), c.signedAs))
 	c.fire(spawned)
 	c.outrank()
 }

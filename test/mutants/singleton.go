@@ -35,7 +35,7 @@ var ofSingletons = []mutant{
 	},
 	{
 		name: "host-not-announced", does: "a host under a bare lease does not say where it is after the first child",
-		edits:   []edit{{"singleton/child.go", "\tc.announce()\n", "\tif c.proxy.lives == 1 {\n\t\tc.announce()\n\t}\n"}},
+		edits:   []edit{{"singleton/child.go", "\t\tc.announce()\n", "\t\tif c.proxy.lives == 1 {\n\t\t\tc.announce()\n\t\t}\n"}},
 		hunters: []check{{"singleton", "^TestHistoriesUnderBareLeases$"}},
 	},
 }
