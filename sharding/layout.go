@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -36,9 +35,6 @@ type layout struct {
 	leases []*lease.Handle
 	moved  int // ids that changed their shard
 }
-
-// storeWithin bounds one call to the store of remembered entities.
-const storeWithin = 10 * time.Second
 
 // atOnce is how many calls are under way at a time.
 const atOnce = 64

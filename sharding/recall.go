@@ -1,6 +1,9 @@
 package sharding
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -80,8 +83,8 @@ func (s *shard) recall(h *home) {
 	}
 	s.r.ops.Go(func() {
 		var ids, strays []string
-		if !s.persist(h, "load", func() (err error) {
-			ids, err = s.r.set.store.Load(h.term.Context(), h.term)
+		if !s.persist(h, "load", func(ctx context.Context) (err error) {
+			ids, err = s.r.set.store.Load(ctx, h.term)
 			return err
 		}) {
 			return
@@ -180,7 +183,7 @@ func (s *shard) write(h *home) {
 		add, m.add = slices.Clone(m.add[:n]), m.add[n:]
 	}
 	s.r.ops.Go(func() {
-		ok := s.persist(h, "update", func() error { return s.r.set.store.Update(h.term.Context(), h.term, add, remove) })
+		ok := s.persist(h, "update", func(ctx context.Context) error { return s.r.set.store.Update(ctx, h.term, add, remove) })
 		s.do(func() {
 			m.writing, m.leaving = false, false
 			if !ok {
@@ -200,20 +203,77 @@ func (s *shard) write(h *home) {
 	})
 }
 
+// What a call to the store may take: the first try, and twice as long each that follows,
+// up to the most.
+const (
+	storeWithin = 10 * time.Second
+	storeMost   = 2 * time.Minute
+)
+
+var (
+	errStoreSlow  = errors.New("the store took too long")
+	errStoreHangs = errors.New("the store has not returned, though its context is done")
+)
+
 // persist repeats a call to the store until it is done; false if the shard has gone.
-func (s *shard) persist(h *home, what string, f func() error) bool {
+func (s *shard) persist(h *home, what string, f func(context.Context) error) bool {
 	for n := 0; ; n++ {
-		err := contain(f)
-		if err == nil {
+		over, err := s.attempt(h, what, min(storeWithin<<min(n, 10), storeMost), f)
+		if err == nil && !over {
 			return true
 		}
-		over := false
-		s.do(func() { over = s.last != h || h.cause != nil || h.ending && !h.rem.leaving })
-		if over || h.term.Context().Err() != nil || s.r.life.Err() != nil {
+		if over || s.gone(h) {
 			return false
 		}
-		s.r.log.Warn("the store of remembered entities failed", zap.String("shard", s.name), zap.String("call", what), zap.Error(err))
-		s.r.event(Event{Kind: NotRemembered, Shard: s.number, Token: h.term.Token(), Reason: err})
+		s.notRemembered(h, what, err)
 		s.r.sleep(pause(n, 100*time.Millisecond, 5*time.Second))
 	}
+}
+
+// gone reports whether nobody needs what the store is asked for h.
+func (s *shard) gone(h *home) (over bool) {
+	s.do(func() { over = s.last != h || h.cause != nil || h.ending && !h.rem.leaving })
+	return over || h.term.Context().Err() != nil || s.r.life.Err() != nil
+}
+
+// attempt makes one call to the store. One that does not come back though its time is
+// over is told of, and waited for while the shard is here, as two calls for one shard
+// must not run at once; then it is left behind: it may hang for ever.
+func (s *shard) attempt(h *home, what string, within time.Duration, f func(context.Context) error) (over bool, err error) {
+	ctx, cancel := context.WithCancelCause(h.term.Context())
+	defer cancel(nil)
+	done := make(chan error, 1)
+	go func() { done <- contain(func() error { return f(ctx) }) }()
+	for {
+		timeout := make(chan struct{})
+		t := s.r.clock.AfterFunc(within, func() { close(timeout) })
+		select {
+		case err := <-done:
+			t.Stop()
+			if err != nil && context.Cause(ctx) == errStoreSlow {
+				err = fmt.Errorf("%w: %w", errStoreSlow, err)
+			}
+			return false, err
+		case <-h.term.Context().Done():
+			t.Stop()
+			return true, nil
+		case <-s.r.life.Done():
+			t.Stop()
+			return true, nil
+		case <-timeout:
+		}
+		switch {
+		case s.gone(h):
+			return true, nil
+		case ctx.Err() == nil:
+			cancel(errStoreSlow)
+		default:
+			s.notRemembered(h, what, errStoreHangs)
+		}
+	}
+}
+
+func (s *shard) notRemembered(h *home, what string, why error) {
+	s.r.log.Warn("the store of remembered entities failed", zap.String("shard", s.name), zap.String("call", what), zap.Error(why))
+	s.r.event(Event{Kind: NotRemembered, Shard: s.number, Token: h.term.Token(), Reason: why})
 }

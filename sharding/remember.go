@@ -29,7 +29,9 @@ type Ownership interface {
 // that its lists are for, in decimal, as if it were an id: when the number is changed,
 // the coordinator moves ids from list to list, each write under the list's own lease.
 //
-// Every method is safe for concurrent use and ends soon after its context. One
+// Every method is safe for concurrent use and ends soon after its context, which is
+// done 10 s after a first try began, and later with each that follows; sharding tells of
+// one that does not (NotRemembered), and calls it no more for that shard until it has. One
 // whose context is done already applies nothing. Arguments out of their bounds are
 // lease.ErrInvalid, and nothing is applied: an Ownership must be there, have a name
 // and a token above 0 (a lease without tokens fences nothing), and an id must pass
