@@ -18,7 +18,8 @@ import (
 type startEntity struct{ e *entry }
 
 // guardian is the parent of a shard's entities on this node under one term. Its
-// children are named by their escaped ids.
+// children are named by their escaped ids. Each is made on a goroutine of its own: what
+// the user's Props do may take its time, or hang, and the others do not wait for it.
 type guardian struct {
 	s *shard
 	h *home
@@ -26,21 +27,43 @@ type guardian struct {
 
 // Receive implements actor.Actor.
 func (g *guardian) Receive(ctx actor.Context) {
-	defer func() {
-		if p := recover(); p != nil {
-			g.s.r.log.Error("a shard's guardian panicked", zap.Any("panic", p), zap.Stack("stack"))
-		}
-	}()
+	defer g.contain()
 	switch m := ctx.Message().(type) {
 	case *startEntity:
-		g.start(ctx, m.e)
+		parent := &parent{g.s.r.system.Root, ctx.Self()}
+		go func() {
+			defer g.contain()
+			g.start(parent, m.e)
+		}()
 	case *actor.Stopping: // at its time, or by anybody who knows its name
 		g.s.r.post(&guardianEnded{g.s.number, g.h})
 	}
 }
 
+func (g *guardian) contain() {
+	if p := recover(); p != nil {
+		g.s.r.log.Error("a shard's guardian panicked", zap.Any("panic", p), zap.Stack("stack"))
+	}
+}
+
+// parent has a guardian's child spawned on another goroutine than the guardian's, whose
+// context it stands for.
+type parent struct {
+	actor.SpawnerContext
+	self *actor.PID
+}
+
+// Self implements actor.SpawnerContext.
+func (p *parent) Self() *actor.PID { return p.self }
+
+// spawn is how protoactor spawns by Props, which it hands to middleware alone.
+var spawn = func() (spawn actor.SpawnFunc) {
+	actor.PropsFromFunc(func(actor.Context) {}, actor.WithSpawnMiddleware(func(next actor.SpawnFunc) actor.SpawnFunc { spawn = next; return next }))
+	return spawn
+}()
+
 // start makes the actor of e, if that is still wanted.
-func (g *guardian) start(ctx actor.Context, e *entry) {
+func (g *guardian) start(ctx *parent, e *entry) {
 	s := g.s
 	wanted, has := false, false
 	s.do(func() {
@@ -79,8 +102,7 @@ func (g *guardian) started(e *entry, gt *gate.Gate, pid *actor.PID) {
 	if e.gate != gt {
 		return
 	}
-	// A copy: protoactor's list of children goes on holding its own for a while after
-	// the end, and what a PID was used for keeps the actor in memory.
+	// A copy: what a PID was used for keeps the actor in memory.
 	e.pid = actor.NewPID(pid.Address, pid.Id)
 	if e.state != making {
 		return
@@ -123,12 +145,12 @@ func (g *guardian) gateFor(e *entry, has bool) (gt *gate.Gate, err error) {
 }
 
 // spawn makes the actor of e behind gt.
-func (g *guardian) spawn(ctx actor.Context, e *entry, gt *gate.Gate) (pid *actor.PID, err error) {
+func (g *guardian) spawn(ctx *parent, e *entry, gt *gate.Gate) (pid *actor.PID, err error) {
+	name := ctx.self.Id + "/" + url.PathEscape(e.id)
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("its Props panicked: %v", p)
-			s := ctx.Self() // protoactor has registered it, if it was OnInit
-			ctx.ActorSystem().ProcessRegistry.Remove(actor.NewPID(s.Address, s.Id+"/"+url.PathEscape(e.id)))
+			g.s.r.system.ProcessRegistry.Remove(actor.NewPID(ctx.self.Address, name)) // it is registered, if it was OnInit
 		}
 		if err != nil {
 			gt.Close()
@@ -136,7 +158,7 @@ func (g *guardian) spawn(ctx actor.Context, e *entry, gt *gate.Gate) (pid *actor
 	}()
 	self := &Entity{s: g.s, id: e.id, g: gt}
 	props := gt.Props(g.s.r.props).Configure(actor.WithOnInit(func(ctx actor.Context) { ctx.Set(self) }))
-	return ctx.SpawnNamed(props, url.PathEscape(e.id))
+	return spawn(g.s.r.system, name, props, ctx)
 }
 
 // HandleFailure implements actor.SupervisorStrategy: an entity that panics ends;

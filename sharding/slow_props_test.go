@@ -1,0 +1,39 @@
+package sharding_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/sharding"
+)
+
+// A producer that hangs holds up its own entity, and no other of the shard.
+func TestAProducerThatHangs(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		hold := make(chan struct{})
+		var made atomic.Int32
+		n := c.node("a")
+		n.startType(sharding.Type{Name: "account", Shards: 1, Props: actor.PropsFromProducer(func() actor.Actor {
+			if made.Add(1) == 1 {
+				<-hold
+			}
+			return &account{n: n}
+		})})
+		c.settled(5*time.Second, n)
+		require.NoError(t, n.region.Tell("slow", job{"s", 1}))
+		time.Sleep(time.Second)
+		for i := range 10 {
+			_, err := ask(n, string(rune('a'+i)), 1)
+			require.NoError(t, err)
+		}
+		require.Empty(t, c.log.of("s", "slow"))
+		close(hold)
+		time.Sleep(time.Second)
+		c.log.complete("s", "slow", 1)
+		c.log.check()
+	})
+}
