@@ -74,6 +74,7 @@
 //	other nodes ◀─ internal/transport ◀─┘ (region.go: the short way)
 //	control.go (the control loop) ─▶ machine.go ─▶ hosting.go, handoff.go, states.go
 //	   ▲ orders.go ◀── decide.go ◀── coordinator.go      guardian.go: parent of a shard's entities
+//	   │                  └─▶ ask.go: the user's Strategy, beside it all
 //	   └ table.go ◀── Keeper.Watch ──▶ coordinator.go, chief.go
 //
 // frontdoor.go: what takes mail; passage.go: Protocol Buffers messages, without an envelope;
