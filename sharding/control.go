@@ -229,7 +229,7 @@ func (c *controller) take(message any) {
 			c.endRest(s)
 		}
 	case *sent:
-		delete(c.sendings, msg.what)
+		c.onSent(msg.what)
 	case *recordNoticed:
 		c.onRecord(&c.shards[msg.shard], msg)
 	case *historyReset:

@@ -41,7 +41,8 @@ type departure struct {
 	alarm    lease.Timer
 	stop     bool // and ends when it has none
 	number   int
-	until    time.Duration
+	until    time.Duration // unless more is handed over until then
+	moved    int64         // handed over so far, as last seen
 	timer    lease.Timer
 	quit     bool // what is left was told to end
 	waiters  []chan error
@@ -103,7 +104,7 @@ func (c *controller) onDepart(m *departRequest) {
 		return
 	}
 	d.on, d.quit = true, false
-	d.until = c.clock.Now().Mono + c.set.departWithin
+	d.until, d.moved = c.clock.Now().Mono+c.set.departWithin, c.counts.moved.Load()
 	c.log.Info("giving up all shards")
 	c.sayDeparting()
 }
@@ -167,7 +168,11 @@ func (c *controller) sayDeparting() {
 	if !d.on {
 		return
 	}
-	if now := c.clock.Now().Mono; !d.quit && (now >= d.until || !c.othersHost()) {
+	now := c.clock.Now().Mono
+	if moved := c.counts.moved.Load(); moved > d.moved {
+		d.moved, d.until = moved, now+c.set.departWithin
+	}
+	if !d.quit && (now >= d.until || !c.othersHost()) {
 		d.quit = true
 		for i := range c.shards {
 			c.fire(&c.shards[i], quit)
@@ -274,7 +279,8 @@ func (c *controller) departing() {
 	go c.finish(slices.Collect(maps.Keys(c.sendings)))
 }
 
-// left counts what waits to be taken up by next hosts.
+// left counts what waits to be taken up by next hosts, and what they were not sent in
+// the end: to give it up is no progress.
 func (c *controller) left() int64 {
 	c.recount()
 	return c.waiting.Load() + int64(c.handing())

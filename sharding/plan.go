@@ -4,19 +4,22 @@ import "fmt"
 
 // Limits bound how much a coordinator moves at a time.
 type Limits struct {
-	// Moves of shards that live, at a time, in all. Default 100.
+	// Moves of shards that live, at a time, in all. Default 100, or a fiftieth of all
+	// shards if that is more.
 	Moves int
-	// PerHost bounds how many of those leave, or come to, one host. Default 25.
+	// PerHost bounds how many of those leave, or come to, one host. Default 25, or a
+	// two-hundredth of all shards if that is more.
 	PerHost int
 }
 
-// complete fills in defaults.
-func (l Limits) complete() (Limits, error) {
+// complete fills in defaults: of very many shards each has the less in it, and a join
+// or a leave is to take about as many rounds as that of a few.
+func (l Limits) complete(shards int) (Limits, error) {
 	if l.Moves == 0 {
-		l.Moves = 100
+		l.Moves = max(100, shards/50)
 	}
 	if l.PerHost == 0 {
-		l.PerHost = 25
+		l.PerHost = max(25, shards/200)
 	}
 	switch {
 	case l.Moves < 1:

@@ -141,12 +141,20 @@ func (c *controller) sendStates(s *shard) {
 	c.sendings[x] = struct{}{}
 }
 
-// handing counts states, and words, that other nodes have not taken yet.
+// handing counts states, and words, that other nodes have not taken yet, or will not.
 func (c *controller) handing() (n int) {
 	for x := range c.sendings {
-		n += x.Left()
+		n += x.Left() + x.Missed()
 	}
 	return n
+}
+
+// onSent forgets a hand-over's states that are all taken, or given up.
+func (c *controller) onSent(x *handover.Sending) {
+	if _, ok := c.sendings[x]; ok {
+		delete(c.sendings, x)
+		c.depart.left -= int64(x.Missed())
+	}
 }
 
 // onState keeps what an entity handed over.

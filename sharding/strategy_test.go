@@ -165,7 +165,7 @@ func TestAJoinMovesItsPartOnly(t *testing.T) {
 func TestPlanConvergesWithinItsLimits(t *testing.T) {
 	cases(t, 200, func(t *testing.T, r *rand.Rand) {
 		v := random(r, 2000)
-		l, err := Limits{Moves: 1 + r.IntN(50), PerHost: 1 + r.IntN(20)}.complete()
+		l, err := Limits{Moves: 1 + r.IntN(50), PerHost: 1 + r.IntN(20)}.complete(8)
 		require.NoError(t, err)
 		for s, o := range v.Owners { // the leases of who is gone have run out
 			if o == "gone" {
@@ -212,7 +212,7 @@ func TestPlanConvergesWithinItsLimits(t *testing.T) {
 
 func TestPlanLeavesWhoIsGoneToItsLease(t *testing.T) {
 	v := View{Hosts: []Host{{ID: "a", Incarnation: "a", Capacity: 1}}, Owners: []string{"gone", "", "a"}}
-	l, _ := Limits{}.complete()
+	l, _ := Limits{}.complete(256)
 	require.Equal(t, []Order{{1, "", "a"}}, Plan(v, []string{"a", "a", "a"}, nil, l))
 }
 
@@ -230,9 +230,9 @@ func TestPinned(t *testing.T) {
 }
 
 func TestLimitsAreChecked(t *testing.T) {
-	_, err := Limits{Moves: -1}.complete()
+	_, err := Limits{Moves: -1}.complete(8)
 	require.ErrorContains(t, err, "Moves")
-	_, err = Limits{PerHost: -1}.complete()
+	_, err = Limits{PerHost: -1}.complete(8)
 	require.ErrorContains(t, err, "PerHost")
 }
 
@@ -243,4 +243,16 @@ func BenchmarkBalanced(b *testing.B) {
 	for b.Loop() {
 		Balanced{}.Target(v)
 	}
+}
+
+// Of very many shards more move at a time, unless it is said how many may.
+func TestDefaultLimitsFollowTheNumber(t *testing.T) {
+	for shards, want := range map[int]Limits{1: {100, 25}, 5000: {100, 25}, 20000: {400, 100}, MaxShards: {1310, 327}} {
+		l, err := Limits{}.complete(shards)
+		require.NoError(t, err)
+		require.Equal(t, want, l)
+	}
+	l, err := Limits{Moves: 7, PerHost: 3}.complete(20000)
+	require.NoError(t, err)
+	require.Equal(t, Limits{7, 3}, l)
 }

@@ -175,8 +175,9 @@ func WithBackoff(least, most time.Duration) Option {
 // there is nothing of that. Default 5 s.
 func WithLinger(d time.Duration) Option { return func(s *settings) { s.linger = d } }
 
-// WithDepart bounds how long Stop and Drain wait for the coordinator to move the
-// shards of this node; what is left then is stopped and released. Default 10 s.
+// WithDepart bounds how long Stop and Drain wait for the coordinator to move one more of
+// the shards of this node: while they are handed over it begins anew, so that very many
+// take the time they need. What is left then is stopped and released. Default 10 s.
 func WithDepart(within time.Duration) Option { return func(s *settings) { s.departWithin = within } }
 
 // WithLeadership says where the coordinator is to be: on the leader. Default: the
@@ -236,7 +237,7 @@ func complete(t *Type, opts []Option) (settings, error) {
 		s.proxyOnly = true
 	}
 	var err error
-	if s.limits, err = s.limits.complete(); err != nil {
+	if s.limits, err = s.limits.complete(t.Shards); err != nil {
 		return bad("WithLimits: %v", err)
 	}
 	if s.recallActive && s.store == nil {

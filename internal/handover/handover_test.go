@@ -94,6 +94,7 @@ func TestTakingAccountsForEveryState(t *testing.T) {
 
 // taker is the next host's end.
 type taker struct {
+	came map[string]bool // states
 	t    *handover.Taking
 	told int
 	done bool
@@ -106,6 +107,7 @@ func (k *taker) Receive(ctx actor.Context) {
 	}
 	switch m := m.(type) {
 	case *wire.EntityState:
+		k.came[m.Key] = true
 		if k.t.State(m) != nil {
 			k.told++
 		}
@@ -135,7 +137,7 @@ func history(t *testing.T, seed uint64) {
 	}
 	a, b := system("a"), system("b")
 	n := rng.IntN(800)
-	k := &taker{t: handover.Take(&handover.Of(b).Taken, &wire.Node{Incarnation: "a"}, 1)}
+	k := &taker{came: map[string]bool{}, t: handover.Take(&handover.Of(b).Taken, &wire.Node{Incarnation: "a"}, 1)}
 	_, err := b.Root.SpawnNamed(actor.PropsFromProducer(func() actor.Actor { return k }), "taker")
 	require.NoError(t, err)
 	// The channel knows whose life it leads to: some other mail went before.
@@ -193,6 +195,13 @@ func history(t *testing.T, seed uint64) {
 	case k.done && len(cold) == 0: // it died with all of them, as a host
 	default:
 		require.Equal(t, n, len(cold), "seed %d: the next host is gone", seed)
+	}
+	word := 0
+	if k.done {
+		word = 1
+	}
+	if !dead { // what did not come was given up: that is no progress
+		require.GreaterOrEqual(t, s.Missed(), n+1-len(k.came)-word, "seed %d", seed)
 	}
 	require.Zero(t, s.Left(), "seed %d", seed)
 	require.Equal(t, 1, ends)

@@ -79,6 +79,7 @@ type Sending struct {
 	said    bool
 	life    string // of the next host's system
 	done    bool   // no more is sent
+	missed  int    // what the next host will not have, the word included
 	told    bool
 	pumping bool
 	again   bool
@@ -121,6 +122,17 @@ func (s *Sending) message(key string, state []byte) *wire.EntityState {
 func (s *Sending) Left() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.left()
+}
+
+// Missed counts what was given up: what the next host will not take any more.
+func (s *Sending) Missed() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.missed
+}
+
+func (s *Sending) left() int {
 	if s.done {
 		return 0
 	}
@@ -177,6 +189,7 @@ func (s *Sending) next() {
 	if !s.out.Keep(s.To.Address, it, s.message(it.key, it.state)) {
 		it.back = true // the next host misses it
 		s.backs++
+		s.missed++
 		s.free(it)
 	}
 	s.sent = append(s.sent, it)
@@ -215,6 +228,7 @@ func (s *Sending) end() bool {
 	if s.done {
 		return false
 	}
+	s.missed += s.left()
 	s.done = true
 	if s.timer != nil {
 		s.timer.Stop()
@@ -247,6 +261,9 @@ func (s *Sending) Returned(_ string, items []any) {
 	life, up := s.peer.State()
 	s.mu.Lock()
 	word := false
+	if !s.done {
+		s.missed += len(items)
+	}
 	for _, x := range items {
 		if it, ok := x.(*item); ok {
 			it.back = true
@@ -281,6 +298,7 @@ func (s *Sending) late() {
 		s.free(it)
 		it.back = true
 	}
+	s.missed += len(s.unsent)
 	s.sent, s.backs = append(s.sent, s.unsent...), s.backs+len(s.unsent)
 	s.unsent = nil
 	if !s.said {
