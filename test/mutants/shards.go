@@ -1,4 +1,41 @@
 package main
 
+var rememberSim = check{"sharding", "^TestSimulationOfRemembered$"}
+
 // ofShards are bugs of what is remembered, and of nodes that join and leave.
-var ofShards = []mutant{}
+var ofShards = []mutant{
+	{
+		name: "number-changed-in-place", does: "lists of remembered entities stay as they are when the number of shards changes, and all that a list has is started",
+		edits: []edit{
+			{"sharding/layout.go", "case len(numbers) == 1 && numbers[0] == own:", "case len(numbers) > 0:"},
+			{"sharding/recall.go", "if ValidateEntityID(id) != nil || ShardOf(id, s.r.typ.Shards) != s.number {", "if ValidateEntityID(id) != nil {"},
+		},
+		hunters: []check{rememberSim},
+	},
+	{
+		name: "strangers-left-behind", does: "after a change of the number of shards nothing is moved to its new list",
+		edits:   []edit{{"sharding/layout.go", "case len(numbers) == 1 && numbers[0] == own:", "case len(numbers) > 0:"}},
+		hunters: []check{rememberSim},
+	},
+	{
+		name: "move-believed-done", does: "a move of what is remembered counts as done when it begins",
+		edits: []edit{{"sharding/layout.go", `	if err := l.update(lock, []string{own}, nil); err != nil {
+		return false, err
+	}
+`, `	if err := l.update(lock, []string{own}, slices.DeleteFunc(slices.Clone(numbers), func(n string) bool { return n == own })); err != nil {
+		return false, err
+	}
+`}},
+		hunters: []check{rememberSim},
+	},
+	{
+		name: "superseded-stays", does: "a node whose ID another has taken keeps its shards",
+		edits:   []edit{{"sharding/depart.go", "case due && !d.rival:", "case due && !d.rival && false:"}},
+		hunters: []check{rememberSim},
+	},
+	{
+		name: "id-taken-in-silence", does: "a node whose ID another takes does not object",
+		edits:   []edit{{"membership/rival.go", "\tgo g.object(ctx, rival)\n", "\t_ = ctx\n"}},
+		hunters: []check{rememberSim},
+	},
+}
