@@ -9,11 +9,6 @@ var (
 // ofHistory are bugs where a store's history goes back.
 var ofHistory = []mutant{
 	{
-		name: "lower-token-kept", does: "a lease is kept whose token is below one that was seen before",
-		edits:   []edit{{"lease/settle.go", "back, inconsistent := rec.Token <= o.mark, rec.Nonce", "back, inconsistent := false, rec.Nonce"}},
-		hunters: []check{setbackSim, leaseScenarios},
-	},
-	{
 		name: "route-remembers", does: "a route keeps the tokens of a history that went back",
 		edits: []edit{
 			{"internal/route/forget.go", "r.own, r.floor = own, 0", "_ = own"},
