@@ -63,8 +63,9 @@
 //	Returned           -               not confirmed
 //	kept mail, path not confirmed                                         none → ask
 //	answer             -               the holder's, used, confirmed      → none
-//	answer, stale      -               the former holder's, used          → crossing by way of that holder
+//	answer, stale      -               the former holder's, used          → crossing by way of that holder; an ask goes on
 //	the same again     -               none, Unordered                    → none
+//	answer, later      open            none, Unordered                    → none
 //	marker comes home  -               none                               → none
 //	MarkerWaits        -               -                                  crossing goes on for Patience
 //	Patience is over   -               none, Unordered                    → none; an ask is repeated, with pauses that double

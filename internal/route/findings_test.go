@@ -311,3 +311,51 @@ func TestDropOldestGivesMemoryBack(t *testing.T) {
 		require.LessOrEqual(t, len(d.r.queue.lanes[i].items), 30)
 	}
 }
+
+// An ask that is answered by an ownership that is past is repeated after its pause, and
+// not at once: who answers would do so at the speed of the link, for as long as it does
+// not know better.
+func TestAnAskThatThePastAnswersIsNotRepeatedAtOnce(t *testing.T) {
+	d := backlog(0, 10, 10)
+	d.r.Host(self(1), 5, true)
+	require.Len(t, d.sent, 1)
+	for range 100 {
+		d.answer(1, 3)
+	}
+	require.Len(t, d.sent, 1)
+	require.Empty(t, d.keptAs)
+	d.now += time.Second
+	d.r.Tick()
+	require.Len(t, d.sent, 2)
+	d.answer(1, 3)
+	require.Len(t, d.sent, 2)
+	d.answer(1, 5)
+	require.Equal(t, numbers(1, 10), d.keptNumbers())
+}
+
+// A node whose actor is open, and that learns by its marker of a later holder, does not
+// send another marker: it would be answered in the same way, at the speed of the link.
+func TestTwoHoldersDoNotAskEachOtherForEver(t *testing.T) {
+	for _, token := range []uint64{7, 9} { // the same after the store's history went back
+		twoHolders(t, token)
+	}
+}
+
+func twoHolders(t *testing.T, token uint64) {
+	d := newDesk(0, 10, DropNewest)
+	d.r.Host(self(1), 5, true)
+	d.accept(1, 1) // is on its way to n1
+	d.r.Open(7)
+	for range 100 {
+		d.answer(1, token)
+	}
+	markers := 0
+	for _, m := range d.sent {
+		if _, ok := m.(*wire.Marker); ok {
+			markers++
+		}
+	}
+	require.Equal(t, 1, markers)
+	d.accept(2, 3)
+	require.Equal(t, []int{2, 3}, d.delivered, "to the gate, which knows whether the lease is held")
+}

@@ -86,15 +86,31 @@ func (r *Router) reroute() {
 	p := r.path
 	switch {
 	case !ok || p.is(t) || r.cross != nil && !r.cross.ask:
-	case p.used && !p.here && !p.dead:
+	case p.used && !p.here && !p.dead && r.mayCross():
 		r.begin(p.hop)
 	default:
+		if p.used && !p.here && !p.dead {
+			r.stats.Unordered++
+		}
 		if p.used && p.dead {
 			r.reclaim(r.port.Recall(p.node.GetAddress())) // the lease has moved on from a node that can't be reached
 		}
 		r.cross = nil
 		r.path = path{hop: t}
 	}
+}
+
+// maxCrossings bounds the crossings that are begun within Patience: a belt, so that
+// nodes which disagree on who holds the name don't send each other markers at the speed
+// of the link.
+const maxCrossings = 256
+
+func (r *Router) mayCross() bool {
+	if now := r.port.Now(); now >= r.counted+r.Patience {
+		r.counted, r.begun = now, 0
+	}
+	r.begun++
+	return r.begun <= maxCrossings
 }
 
 // begin sends a marker by way of via, behind all that went there.
@@ -135,8 +151,12 @@ func (r *Router) answered(m *wire.MarkerAck) {
 	if c == nil || m.Number != c.number {
 		return
 	}
+	stale := r.known && at.token < r.host.token || r.phase == open && at.token < r.own
+	if stale && c.ask {
+		return // it does not know its ownership yet, or not any more: it is asked again after the pause
+	}
 	r.cross = nil
-	switch stale := r.known && at.token < r.host.token || r.phase == open && at.token < r.own; {
+	switch {
 	case stale && !c.ask && c.via.is(at):
 		// The holder has lost the name and does not know it: that was no planned move.
 		r.stats.Unordered++
@@ -145,7 +165,12 @@ func (r *Router) answered(m *wire.MarkerAck) {
 		// The name has moved on since. What the holder took up may still be there: the
 		// next crossing goes by way of it.
 		r.path = path{hop: at, used: true}
-	case stale:
+	case r.phase == open:
+		// The actor here is about to hear of a later one, or that one that the store has
+		// lost it. Until then the gate here has its say: another marker would be answered
+		// in the same way.
+		r.stats.Unordered++
+		r.path = path{}
 	case c.ask:
 		r.learn(at)
 		if r.path.node.GetIncarnation() == m.From.GetIncarnation() {

@@ -88,9 +88,11 @@ type Router struct {
 	host  hop // who holds the name by the records
 	known bool
 
-	path   path
-	cross  *crossing
-	number uint64
+	path    path
+	cross   *crossing
+	number  uint64
+	begun   int           // crossings since counted
+	counted time.Duration // at most Patience ago
 
 	queue   queue
 	noted   time.Duration // when markers were last told that they wait
