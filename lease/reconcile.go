@@ -21,9 +21,11 @@ type reconciler struct {
 	stray   map[string]Record
 	running bool
 	fails   int // rounds in a row
-	next    time.Duration
-	round   int
-	noList  bool // the store said that it can't
+	// unlisted counts the listings in a row that came to no end.
+	unlisted int
+	next     time.Duration
+	round    int
+	noList   bool // the store said that it can't
 	// behind: a watch began that had no snapshot, and no look at everything has
 	// begun since and succeeded. lag is the pause before that is tried again.
 	behind bool
@@ -154,12 +156,12 @@ func (r *reconciler) run(strays map[string]Record, names []string, full, behind 
 		if found, err = k.list(); err != nil {
 			// What this Keeper knows of is looked at by name, whatever keeps the
 			// listing of all there is from coming to its end.
-			if !errors.Is(err, ErrUnsupported) {
-				k.log.Warn("listing for reconciliation failed, looking at names instead", zap.Error(err))
-			}
 			full = false
 			k.mu.Lock()
 			r.noList = errors.Is(err, ErrUnsupported)
+			if r.unlisted++; r.unlisted == 2 && !r.noList { // one may be left of an outage that is over
+				k.asideLocked("listing for reconciliation fails, looking at names instead", zap.Error(err))
+			}
 			names = r.namesLocked(true)
 			k.mu.Unlock()
 		}
@@ -190,6 +192,9 @@ func (r *reconciler) run(strays map[string]Record, names []string, full, behind 
 			r.lag = 0
 		}
 		r.fails = 0
+		if full {
+			r.unlisted = 0
+		}
 		r.lookedLocked(found, names, full, began)
 		for _, rec := range found {
 			unclaimed(rec)

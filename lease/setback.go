@@ -85,11 +85,16 @@ func (k *Keeper) Setback() error {
 // It takes effect not before a TTL has passed since the setback was noticed, the
 // longest in use here, so that nobody believes any more in what was held. It
 // returns when it has taken effect, or with ctx's error: then it goes on in the
-// background. Without a setback it does nothing. Errors besides: ErrClosed.
+// background. A Keeper that has noticed no setback forgets all the same, at once: it
+// may have seen the tokens of before, and nothing since. So decide on every node.
+// Errors besides: ErrClosed.
 func (k *Keeper) AcceptHistory(ctx context.Context) error {
 	k.mu.Lock()
 	s := k.setback
 	if s == nil {
+		if !k.closed {
+			k.forgetLocked() // it may have seen what others noticed by, and nothing since
+		}
 		k.mu.Unlock()
 		return nil
 	}
@@ -214,23 +219,32 @@ func (k *Keeper) lookBack(s *setback, decided bool) {
 	}
 }
 
+// forgetLocked has what was seen of the former history be of no account any more, for
+// the Keeper and for who follows records by it.
+func (k *Keeper) forgetLocked() {
+	clear(k.recon.stray)
+	for _, h := range k.handles {
+		h.last, h.seen = 0, 0
+		if h.status == held {
+			h.last, h.seen = h.claim.Token, h.claim.Token
+		}
+	}
+	k.newEraLocked(k.era.forget + 1)
+}
+
 // goOnLocked ends the setback. With forget what was seen of the former history is
 // of no account any more; else tokens are above it.
 func (k *Keeper) goOnLocked(forget bool) {
-	n := k.era.forget
 	if forget {
-		n++
-		clear(k.recon.stray)
-		for _, h := range k.handles {
-			h.last, h.seen = 0, 0
-		}
+		k.forgetLocked()
+	} else {
+		k.newEraLocked(k.era.forget)
 	}
 	for h := range k.waiting {
 		h.pollAt, h.polls = k.clock.Now().Mono, 0
 	}
 	close(k.setback.over)
 	k.setback = nil
-	k.newEraLocked(n)
 	k.recon.listNowLocked()
 	go k.log.Warn("the store's history is accepted: leases are acquired again", zap.Bool("tokens may go back", forget))
 	k.kick()

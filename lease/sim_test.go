@@ -92,7 +92,6 @@ type held struct {
 	terms  map[lease.Token]*seen
 	losses map[lease.Token]error
 	owes   bool                 // a term was lost, or not transferred, and not released since
-	under  lease.Token          // what work runs under now
 	worked map[lease.Token]bool // what work ever ran under
 }
 

@@ -57,9 +57,7 @@ type dialled struct {
 
 // Info leaves the server's name out, so that ClientHandshake is told the address.
 func (d dialled) Info() credentials.ProtocolInfo {
-	info := d.TransportCredentials.Info()
-	info.ServerName = ""
-	return info
+	return credentials.ProtocolInfo{SecurityProtocol: d.TransportCredentials.Info().SecurityProtocol}
 }
 
 // Clone implements credentials.TransportCredentials.

@@ -2,13 +2,16 @@ package sharding_test
 
 import (
 	"context"
+	"maps"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
 )
 
@@ -23,13 +26,14 @@ func TestAStrategyThatFails(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(c *cluster) {
 				var fail atomic.Bool
-				var calls, failures, most atomic.Int32
+				var calls, most atomic.Int32
+				told := &perToken{}
 				free := make(chan struct{})
 				ns := c.nodes("a", "b", "c")
 				for _, n := range ns {
 					n.system.EventStream.Subscribe(func(e any) {
 						if e, ok := e.(sharding.Event); ok && e.Kind == sharding.StrategyFailed {
-							failures.Add(1)
+							told.add(e.Token)
 						}
 					})
 					n.start(9, sharding.WithStrategy(sharding.StrategyFunc(func(v sharding.View) []string {
@@ -44,16 +48,18 @@ func TestAStrategyThatFails(t *testing.T) {
 					})))
 				}
 				c.settled(20*time.Second, ns...)
-				require.Zero(t, failures.Load())
+				require.Empty(t, told.counts())
 				fail.Store(true)
 				time.Sleep(3 * time.Second)
-				require.EqualValues(t, 1, failures.Load())
+				require.Len(t, told.counts(), 1)
 				require.NoError(t, ns[1].region.Stop(context.Background()))
 				c.settled(time.Second, ns[0], ns[2])
 				ns[2].crash()
 				time.Sleep(2*ttl + 5*time.Second)
 				require.Equal(t, strings.Split("a a a a a a a a a", " "), owners(ns[0]))
-				require.EqualValues(t, 1, failures.Load())
+				for token, n := range told.counts() {
+					require.Equal(t, 1, n, "the coordinator under %d told it more than once", token)
+				}
 				fail.Store(false)
 				close(free)
 				d := c.node("d")
@@ -63,4 +69,25 @@ func TestAStrategyThatFails(t *testing.T) {
 			})
 		})
 	}
+}
+
+// perToken counts, for each, how often something was told.
+type perToken struct {
+	mu sync.Mutex
+	n  map[lease.Token]int
+}
+
+func (x *perToken) add(t lease.Token) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.n == nil {
+		x.n = map[lease.Token]int{}
+	}
+	x.n[t]++
+}
+
+func (x *perToken) counts() map[lease.Token]int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return maps.Clone(x.n)
 }

@@ -187,7 +187,7 @@ func (c *controller) sayDeparting() {
 // onStranded does not wait any longer: all others leave, too.
 func (c *controller) onStranded(m *wire.Stranded) {
 	d := &c.depart
-	if boss, ok := c.table.bossOf(); m.Type != c.names.key || !d.on || d.quit || ok && (m.Coordinator < uint64(boss.Token) || !m.From.Is(wire.NodeOf(boss.Owner))) {
+	if boss, ok := c.table.bossOf(); m.Type != c.names.key || !d.on || d.quit || ok && (m.Coordinator < uint64(boss.Token) || !c.speaksFor(m.From, boss.Owner)) {
 		return
 	}
 	c.log.Info("nobody takes the shards of this node")

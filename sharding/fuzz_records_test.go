@@ -21,7 +21,7 @@ func FuzzTable(f *testing.F) {
 	f.Fuzz(func(t *testing.T, script []byte, name, id, incarnation, count, hosts string) {
 		n, err := namesOf("g", "t")
 		require.NoError(t, err)
-		r := &Region{typ: Type{Name: "t", Shards: 4}, names: n, log: zap.NewNop(), shards: make([]shard, 4)}
+		r := &Region{typ: Type{Name: "t", Shards: 4}, names: n, log: zap.NewNop(), self: &wire.Node{Incarnation: "self"}, shards: make([]shard, 4)}
 		r.over.Store(true) // there is no control loop to tell
 		for i := range r.shards {
 			r.shards[i].name = n.shard(i)

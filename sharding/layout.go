@@ -163,7 +163,10 @@ func (l *layout) load(t lease.Term) (ids []string, err error) {
 		ids, err = l.r.set.store.Load(ctx, t)
 		return err
 	})
-	return ids, err
+	if err != nil {
+		return nil, err // it may be writing ids yet
+	}
+	return ids, nil
 }
 
 // update writes in batches.
@@ -182,11 +185,22 @@ func (l *layout) update(t lease.Term, add, remove []string) error {
 
 // call asks the store under t.
 func (l *layout) call(t lease.Term, what string, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(t.Context(), storeWithin)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	defer context.AfterFunc(l.ctx, cancel)()
-	if err := contain(func() error { return f(ctx) }); err != nil {
-		return fmt.Errorf("remembered entities of %s: %s: %w", t.Name(), what, err)
+	tell := func(err error) {
+		l.r.log.Warn("the store of remembered entities failed", zap.String("list", t.Name()), zap.String("call", what), zap.Error(err))
+		l.r.event(Event{Kind: NotRemembered, Shard: -1, Token: t.Token(), Reason: err})
+	}
+	over, err := storeCall{l.r, ctx, func() bool { return ctx.Err() != nil }, tell}.try(storeWithin, f)
+	switch {
+	case over:
+		err = context.Cause(ctx)
+	case err != nil:
+		tell(err)
+	}
+	if over || err != nil {
+		return fmt.Errorf("remembered entities of %s: %s: %w", t.Name(), what, cmp.Or(err, errStoreHangs))
 	}
 	return nil
 }

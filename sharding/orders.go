@@ -33,10 +33,16 @@ func (c *controller) commander(m *wire.Order) commander {
 		return isBoss
 	case m.Coordinator > uint64(boss.Token):
 		return notKnown
-	case ok && m.From.Is(wire.NodeOf(boss.Owner)):
+	case ok && c.speaksFor(m.From, boss.Owner):
 		return isBoss
 	}
 	return notBoss
+}
+
+// speaksFor reports whether a message is from the owner of a record. The records of a
+// node without remote have no address.
+func (r *Region) speaksFor(from *wire.Node, o lease.Owner) bool {
+	return from.Is(wire.NodeOf(o)) || o.Incarnation == r.self.Incarnation && from.Is(r.self)
 }
 
 // onBoss takes up orders that came before the record of their coordinator.

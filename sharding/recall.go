@@ -236,17 +236,32 @@ func (s *shard) gone(h *home) (over bool) {
 	return over || h.term.Context().Err() != nil || s.r.life.Err() != nil
 }
 
-// attempt makes one call to the store. One that does not come back though its time is
-// over is told of, and waited for while the shard is here, as two calls for one shard
-// must not run at once; then it is left behind: it may hang for ever.
+// attempt makes one call to the store for h.
 func (s *shard) attempt(h *home, what string, within time.Duration, f func(context.Context) error) (over bool, err error) {
-	ctx, cancel := context.WithCancelCause(h.term.Context())
+	return storeCall{s.r, h.term.Context(), func() bool { return s.gone(h) }, func(err error) { s.notRemembered(h, what, err) }}.try(within, f)
+}
+
+// storeCall is how the store of remembered entities is called for something that
+// lives as long as ctx, or until gone says so. tell is told that it hangs.
+type storeCall struct {
+	r    *Region
+	ctx  context.Context
+	gone func() bool
+	tell func(error)
+}
+
+// try makes one call. One that does not come back though its time is over is told of,
+// and waited for, as two calls for one list must not run at once, while somebody needs
+// it; then it is left behind, and over is true: it may hang for ever, so what it would
+// write must not be read.
+func (x storeCall) try(within time.Duration, f func(context.Context) error) (over bool, err error) {
+	ctx, cancel := context.WithCancelCause(x.ctx)
 	defer cancel(nil)
 	done := make(chan error, 1)
 	go func() { done <- contain(func() error { return f(ctx) }) }()
 	for {
 		timeout := make(chan struct{})
-		t := s.r.clock.AfterFunc(within, func() { close(timeout) })
+		t := x.r.clock.AfterFunc(within, func() { close(timeout) })
 		select {
 		case err := <-done:
 			t.Stop()
@@ -254,21 +269,21 @@ func (s *shard) attempt(h *home, what string, within time.Duration, f func(conte
 				err = fmt.Errorf("%w: %w", errStoreSlow, err)
 			}
 			return false, err
-		case <-h.term.Context().Done():
+		case <-x.ctx.Done():
 			t.Stop()
 			return true, nil
-		case <-s.r.life.Done():
+		case <-x.r.life.Done():
 			t.Stop()
 			return true, nil
 		case <-timeout:
 		}
 		switch {
-		case s.gone(h):
+		case x.gone():
 			return true, nil
 		case ctx.Err() == nil:
 			cancel(errStoreSlow)
 		default:
-			s.notRemembered(h, what, errStoreHangs)
+			x.tell(errStoreHangs)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package sharding_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,12 +18,16 @@ import (
 type hangingStore struct {
 	sharding.EntityStore
 	hang  atomic.Bool
+	lists string        // whose names begin so
 	deaf  chan struct{} // not nil: until it is closed, whatever the context says
 	calls atomic.Int32
 	most  atomic.Int32
 }
 
 func (h *hangingStore) Load(ctx context.Context, o sharding.Ownership) ([]string, error) {
+	if !strings.HasPrefix(o.Name(), h.lists) {
+		return h.EntityStore.Load(ctx, o)
+	}
 	if n := h.calls.Add(1); n > h.most.Load() {
 		h.most.Store(n)
 	}
@@ -39,41 +44,47 @@ func (h *hangingStore) Load(ctx context.Context, o sharding.Ownership) ([]string
 }
 
 // A store that hangs is told of, and asked again; one that does not even end with its
-// context holds nothing up but the entities of its shard.
+// context holds nothing up but the entities of its shard, or, if it hangs before
+// anything was ever assigned, those of its type.
 func TestAStoreThatHangs(t *testing.T) {
-	for _, deaf := range []bool{false, true} {
-		t.Run(map[bool]string{false: "until its context is done", true: "for ever"}[deaf], func(t *testing.T) {
-			bubble(t, func(c *cluster) {
-				store := &hangingStore{EntityStore: sharding.NewMemoryEntities()}
-				if deaf {
-					store.deaf = make(chan struct{})
-				}
-				store.hang.Store(true)
-				var told atomic.Int32
-				n := c.node("a")
-				n.system.EventStream.Subscribe(func(e any) {
-					if e, ok := e.(sharding.Event); ok && e.Kind == sharding.NotRemembered {
-						told.Add(1)
-					}
-				})
-				r := n.start(1, sharding.WithRemember(store, 0))
-				c.settled(5*time.Second, n)
-				require.NoError(t, r.Tell("x", job{"s", 1}))
-				time.Sleep(25 * time.Second)
-				require.NotZero(t, told.Load(), "nothing is said of a store that hangs")
-				require.Zero(t, c.log.total())
-				if deaf {
-					began := time.Now()
-					require.NoError(t, r.Stop(context.Background()))
-					require.Less(t, time.Since(began), time.Minute, "it can be stopped")
-					require.EqualValues(t, 1, store.most.Load(), "one call at a time")
-					close(store.deaf)
-					return
-				}
-				store.hang.Store(false)
-				time.Sleep(30 * time.Second)
-				c.log.complete("s", "x", 1)
-			})
-		})
+	for _, lists := range []string{"shard/", "layout/"} {
+		t.Run(lists+" until its context is done", func(t *testing.T) { aStoreThatHangs(t, lists, false) })
+		t.Run(lists+" for ever", func(t *testing.T) { aStoreThatHangs(t, lists, true) })
 	}
+}
+
+func aStoreThatHangs(t *testing.T, lists string, deaf bool) {
+	bubble(t, func(c *cluster) {
+		store := &hangingStore{EntityStore: sharding.NewMemoryEntities(), lists: lists}
+		if deaf {
+			store.deaf = make(chan struct{})
+		}
+		store.hang.Store(true)
+		var told atomic.Int32
+		n := c.node("a")
+		n.system.EventStream.Subscribe(func(e any) {
+			if e, ok := e.(sharding.Event); ok && e.Kind == sharding.NotRemembered {
+				told.Add(1)
+			}
+		})
+		r := n.start(1, sharding.WithRemember(store, 0))
+		if lists == "shard/" {
+			c.settled(5*time.Second, n)
+		}
+		require.NoError(t, r.Tell("x", job{"s", 1}))
+		time.Sleep(25 * time.Second)
+		require.NotZero(t, told.Load(), "nothing is said of a store that hangs")
+		require.Zero(t, c.log.total())
+		if deaf {
+			began := time.Now()
+			require.NoError(t, r.Stop(context.Background()))
+			require.Less(t, time.Since(began), time.Minute, "it can be stopped")
+			require.EqualValues(t, 1, store.most.Load(), "one call at a time")
+			close(store.deaf)
+			return
+		}
+		store.hang.Store(false)
+		time.Sleep(30 * time.Second)
+		c.log.complete("s", "x", 1)
+	})
 }

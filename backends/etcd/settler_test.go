@@ -252,7 +252,7 @@ func (c *comesBack) CloseSession(ctx context.Context, sess lease.Session) error 
 // session that was closed, though it was.
 func TestSettlerKnowsOfSessionsThatComeBack(t *testing.T) {
 	onBench(t, func(t *testing.T, b bench) {
-		r, to := win(t, b, session(t, b, "a"), "job"), lease.Session{ID: 7, TTL: lasting, Owner: lease.Owner{Incarnation: "b"}}
+		r, to := win(t, b, session(t, b, "a"), "job"), lease.Session{ID: 1 << 40, TTL: lasting, Owner: lease.Owner{ID: "b", Incarnation: "b"}}
 		b.inner = &comesBack{whole: b.faults, times: 2} // for the owner, and once more
 		b.next(faultstore.OpenSession, unsaid)
 		g, err := b.OpenSession(t.Context(), to)

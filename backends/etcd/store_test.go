@@ -54,13 +54,20 @@ func TestCallsRefuseBadInput(t *testing.T) {
 	require.ErrorIs(t, err, lease.ErrInvalid)
 	_, err = s.OpenSession(ctx, lease.Session{ID: 1})
 	require.ErrorIs(t, err, lease.ErrInvalid)
-	_, err = s.Acquire(ctx, good, []lease.Claim{{Name: "a//b", Nonce: 1}})
-	require.ErrorIs(t, err, lease.ErrInvalid)
+	refused := func(outs []lease.Outcome, err error, why string) {
+		t.Helper()
+		require.NoError(t, err)
+		require.Len(t, outs, 1)
+		require.False(t, outs[0].OK, why)
+		require.ErrorIs(t, outs[0].Err, lease.ErrInvalid, why)
+	}
+	outs, err := s.Acquire(ctx, good, []lease.Claim{{Name: "a//b", Nonce: 1}})
+	refused(outs, err, "the name has an empty segment")
 	_, err = s.Acquire(ctx, lease.Session{Owner: good.Owner, TTL: ttl}, []lease.Claim{{Name: "a", Nonce: 1}})
 	require.ErrorIs(t, err, lease.ErrInvalid, "a record under session 0 would never expire")
 	a := win(t, s, good, "a")
-	_, err = s.Transfer(ctx, []lease.Move{{Held: a.Held(), To: lease.Offer{Name: "a", Nonce: 2}}})
-	require.ErrorIs(t, err, lease.ErrInvalid)
+	outs, err = s.Transfer(ctx, []lease.Move{{Held: a.Held(), To: lease.Offer{Name: "a", Nonce: 2}}})
+	refused(outs, err, "nobody could read a record without an owner")
 	recs, err := s.Get(ctx, "a")
 	require.NoError(t, err)
 	require.Equal(t, a.Token, recs[0].Token, "something was applied")
@@ -346,7 +353,7 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 		},
 		"Release": func(ctx context.Context) error { _, err := s.Release(ctx, []lease.Held{a.Held()}); return err },
 		"Transfer": func(ctx context.Context) error {
-			_, err := s.Transfer(ctx, []lease.Move{{Held: a.Held(), To: lease.Offer{Session: 1}}})
+			_, err := s.Transfer(ctx, []lease.Move{{Held: a.Held(), To: lease.Offer{Name: "a", Owner: sess.Owner, Session: 1, TTL: ttl, Nonce: 1}}})
 			return err
 		},
 		"Get": func(ctx context.Context) error { _, err := s.Get(ctx, "a"); return err },

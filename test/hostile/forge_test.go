@@ -161,9 +161,9 @@ func (f *forger) to() (id, name string) {
 	case 0, 1, 2:
 		return managerID, "singleton/boss"
 	case 3:
-		return frontDoor(typ) + "/control", f.shard()
+		return frontDoor(typ), f.shard()
 	case 4:
-		return frontDoor(typ) + "/control", "singleton/boss"
+		return frontDoor(typ), "singleton/boss"
 	case 5:
 		return fmt.Sprintf("holdfast/at/g/%s/%d/%s", typ, f.number(), f.name()), f.shard()
 	case 6:
