@@ -1,0 +1,111 @@
+package open_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/backends/open"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+func TestMemoryIsOneStorePerName(t *testing.T) {
+	ctx := t.Context()
+	a, closeA, err := open.Open(ctx, "memory:")
+	require.NoError(t, err)
+	b, _, err := open.Open(ctx, "memory:")
+	require.NoError(t, err)
+	c, _, err := open.Open(ctx, "memory:other")
+	require.NoError(t, err)
+	require.Same(t, a, b)
+	require.NotSame(t, a, c)
+	require.NoError(t, closeA())
+}
+
+func TestBadURLs(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "none.pem")
+	for url, says := range map[string]string{
+		"":                                       "without a scheme",
+		"localhost":                              "without a scheme",
+		"redis://a:1":                            `"redis" is not known`,
+		"memory:a/b":                             "letters, digits",
+		"memory:" + strings.Repeat("a", 65):      "at most 64",
+		"etcd:":                                  "etcd://host:port",
+		"etcd://":                                "host:port",
+		"etcd://a":                               "host:port",
+		"etcd://a:1,":                            "host:port",
+		"etcd://:2379":                           "host:port",
+		"etcd://:secret@a:1":                     "user",
+		"etcd://u%zz:secret@a:1":                 "user or password",
+		"etcd://a:1/p?timeout=1s":                `"timeout"`,
+		"etcd://a:1/p?ca=x":                      "etcds",
+		"etcd://a:1/p#x":                         "fragment",
+		"etcd://a:1/%zz":                         "path and query",
+		"etcds://a:1?cert=x":                     "need each other",
+		"etcds://a:1?ca=":                        "one value",
+		"etcds://a:1?ca=x&ca=y":                  "one value",
+		"etcds://u:secret@a:1?ca=" + missing:     "certificates",
+		"etcd://a:1/" + strings.Repeat("p", 513): "WithPrefix",
+		"etcd://u:secret@a:1/p?%zz":              "query",
+		"etcd://u:secret@" + "[::1:2379/" + "x":  "host",
+		"etcds://u:secret@a:1?cert=" + missing + "&key=" + missing: "certificates",
+	} {
+		store, _, err := open.Open(t.Context(), url)
+		require.ErrorIs(t, err, lease.ErrInvalid, url)
+		require.Nil(t, store, url)
+		require.ErrorContains(t, err, says, url)
+		require.NotContains(t, err.Error(), "secret", url)
+	}
+}
+
+func TestEtcdNeedsNoServer(t *testing.T) {
+	for _, url := range []string{"etcd://127.0.0.1:1", "etcd://127.0.0.1:1,[::1]:2/services/a/", "etcds://127.0.0.1:1/x?server-name=etcd"} {
+		store, closeStore, err := open.Open(t.Context(), url)
+		require.NoError(t, err, url)
+		require.Implements(t, (*lease.Watcher)(nil), store)
+		require.NoError(t, closeStore())
+	}
+}
+
+func TestRegister(t *testing.T) {
+	opened := ""
+	yes := func(_ context.Context, rest string) (lease.Store, func() error, error) {
+		opened = rest
+		return memory.New(), func() error { return nil }, nil
+	}
+	for _, bad := range []struct {
+		scheme string
+		o      open.Opener
+	}{{"", yes}, {"A", yes}, {"a b", yes}, {"1a", yes}, {"memory", yes}, {"x-nil", nil}} {
+		require.ErrorIs(t, open.Register(bad.scheme, bad.o), lease.ErrInvalid, bad.scheme)
+	}
+	require.NoError(t, open.Register("test-yes", yes))
+	require.ErrorIs(t, open.Register("test-yes", yes), lease.ErrInvalid)
+	require.Contains(t, open.Schemes(), "test-yes")
+	_, _, err := open.Open(t.Context(), "test-yes://x?y:z")
+	require.NoError(t, err)
+	require.Equal(t, "//x?y:z", opened)
+
+	away := errors.New("away")
+	require.NoError(t, open.Register("test-no", func(context.Context, string) (lease.Store, func() error, error) { return nil, nil, away }))
+	_, _, err = open.Open(t.Context(), "test-no:")
+	require.ErrorIs(t, err, away)
+	require.ErrorContains(t, err, "test-no")
+}
+
+func Example() {
+	store, closeStore, err := open.Open(context.Background(), cmp.Or(os.Getenv("STORE"), "memory:example"))
+	if err != nil {
+		panic(err)
+	}
+	defer closeStore()
+	_ = store // for lease.NewKeeper
+	// Output:
+}
