@@ -61,6 +61,19 @@ func Register[T any](r *Registry, name string, codec Codec) error {
 	return r.register(reflect.TypeFor[T](), name, codec)
 }
 
+// RegisterType is Register, by JSON, for a type that is known when the program runs. A
+// pointer stands for what it points to. A type that is registered already keeps its name, and one of
+// Protocol Buffers needs none.
+func RegisterType(r *Registry, typ reflect.Type, name string) error {
+	if typ.Kind() == reflect.Pointer {
+		typ = typ.Elem()
+	}
+	if r.types.Load().byType[typ] != nil || isProto(typ) {
+		return nil
+	}
+	return r.register(typ, name, nil)
+}
+
 func (r *Registry) register(typ reflect.Type, name string, codec Codec) error {
 	fail := func(format string, args ...any) error {
 		return fmt.Errorf("message type %v as %.64q: %w: %s", typ, name, lease.ErrInvalid, fmt.Sprintf(format, args...))

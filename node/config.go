@@ -1,0 +1,223 @@
+package node
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"os"
+	"reflect"
+	"strconv"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.opentelemetry.io/otel/metric"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/membership"
+	"github.com/holdfast-go/holdfast/remoting"
+)
+
+// Config says what a node is. What has no default and no remark may stay empty.
+type Config struct {
+	// ID names the node in records, logs and metrics. Required, unless Keeper is
+	// given. No two nodes of a group that live have one ID.
+	ID string
+	// Store keeps the leases: one store for all nodes. Required, unless Keeper is
+	// given. The node does not close it.
+	Store lease.Store
+
+	// Listen is host:port where other nodes reach this one; port 0 is any that is
+	// free. Empty: the node is alone, as a program of one process is.
+	Listen string
+	// Advertise is the host, or host:port, that others use, if it is not Listen's.
+	Advertise string
+	// Plaintext has nodes talk without encryption, and trust whoever reaches Listen.
+	// Where Listen is set, either it or TLS must be.
+	Plaintext bool
+	// TLS has nodes authenticate each other: see remoting.WithTLS.
+	TLS *TLS
+	// Messages are the Go types that travel between nodes, beside those that
+	// remoting.Register was called for and Protocol Buffers messages: see Types.
+	Messages []Type
+
+	// Group is the group of nodes that this one joins. Empty: none, and so no
+	// sharded types.
+	Group string
+	// Membership has options of membership.Join, such as WithRoles and WithCapacity.
+	Membership []membership.Option
+
+	// Lease has the settings of the Keeper. Its ID and Address are the node's;
+	// Logger and MeterProvider are too where it has none.
+	Lease lease.Config
+
+	// HTTP is host:port where /livez, /readyz and /info are served; port 0 is any
+	// that is free. Empty: nowhere. What it says names leases and hosts: it is not
+	// for the public.
+	HTTP string
+
+	// StoreRequired has Start fail unless the store answers, and the group is joined,
+	// before its ctx ends. Otherwise the node starts, says that it waits, and goes on
+	// trying.
+	StoreRequired bool
+	// StopWithin bounds Stop when a signal, the end of a context or of the actor
+	// system causes it. Default 25 s, which is less than Kubernetes waits.
+	StopWithin time.Duration
+	// Signals end Run. Default os.Interrupt and SIGTERM.
+	Signals []os.Signal
+
+	// Logger gets a line for each step and transition. Default: warnings and errors
+	// go to slog.Default().
+	Logger *zap.Logger
+	// MeterProvider for metrics. Default: OpenTelemetry's global one.
+	MeterProvider metric.MeterProvider
+
+	// System is an actor system to be used in place of a new one. Where Remoting is
+	// not given too, nothing may have been spawned on it. It is not shut down by Stop.
+	System *actor.ActorSystem
+	// Remoting is that of System, already started. Listen, Advertise, Plaintext and
+	// TLS must be empty then. It is not shut down by Stop.
+	Remoting *remoting.Node
+	// Keeper is used in place of a new one; its address must be the system's. ID,
+	// Store and Lease must be empty then. It is not closed by Stop.
+	Keeper *lease.Keeper
+}
+
+// TLS is how nodes authenticate each other.
+type TLS struct {
+	Server *tls.Config // for connections that are accepted
+	Client *tls.Config // for connections that are made
+}
+
+// Type is a Go type that travels, and the name that every node knows it by.
+type Type struct {
+	name string
+	typ  reflect.Type
+}
+
+// Types returns the types of values; a pointer stands for what it points to. Each is named by its package and its own name, such
+// as "main.AddJob": nodes that are to understand each other must have it in a package of
+// one path. Named and remoting.Register give names that outlive a move of the code.
+// Values travel as JSON.
+func Types(values ...any) []Type {
+	all := make([]Type, 0, len(values))
+	for _, v := range values {
+		t := reflect.TypeOf(v)
+		if t != nil && t.Kind() == reflect.Pointer {
+			t = t.Elem()
+		}
+		name := ""
+		switch {
+		case t == nil:
+		case t.Name() == "":
+			name = t.String()
+		default:
+			name = t.PkgPath() + "." + t.Name()
+		}
+		all = append(all, Type{name, t})
+	}
+	return all
+}
+
+// Named returns the type of value, with a name of the user's: 1 to 256 bytes of UTF-8.
+func Named(name string, value any) Type { return Type{name, reflect.TypeOf(value)} }
+
+// Defaults and bounds.
+const (
+	defaultStopWithin = 25 * time.Second
+	longest           = 24 * time.Hour
+	joinPatience      = 2 * time.Second // Start goes on without a store that takes longer
+)
+
+func invalid(field, format string, args ...any) error {
+	return fmt.Errorf("%s: %w: %s", field, lease.ErrInvalid, fmt.Sprintf(format, args...))
+}
+
+// about names the field of Config that an error is about.
+func about(field string, err error) error { return fmt.Errorf("%s: %w", field, err) }
+
+// complete fills in the defaults, and names the field that is wrong.
+func (c *Config) complete() error {
+	if c.StopWithin == 0 {
+		c.StopWithin = defaultStopWithin
+	}
+	given := c.Keeper != nil
+	switch {
+	case given && (c.ID != "" || c.Store != nil):
+		return invalid("Keeper", "has an ID and a store: ID and Store must be empty beside it")
+	case given && !reflect.ValueOf(c.Lease).IsZero():
+		return invalid("Lease", "must be empty beside a Keeper, which has its settings")
+	case !given && c.ID == "":
+		return invalid("ID", "empty")
+	case !given && c.Store == nil:
+		return invalid("Store", "nil")
+	case c.Lease.ID != "" && c.Lease.ID != c.ID:
+		return invalid("Lease.ID", "%.64q, must be empty: ID is the node's", c.Lease.ID)
+	case c.Lease.Address != "":
+		return invalid("Lease.Address", "%.64q, must be empty: the node knows its address", c.Lease.Address)
+	case c.StopWithin < 0 || c.StopWithin > longest:
+		return invalid("StopWithin", "%v, must be above 0 and at most %v", c.StopWithin, longest)
+	case c.Remoting != nil && c.System == nil:
+		return invalid("Remoting", "needs the System that it was started for")
+	case c.Remoting != nil && c.Remoting.Address() != c.System.Address():
+		return invalid("Remoting", "is not that of System: its address is %s, System's %s", c.Remoting.Address(), c.System.Address())
+	case c.Remoting != nil && (c.Listen != "" || c.Advertise != "" || c.Plaintext || c.TLS != nil):
+		return invalid("Remoting", "is started already: Listen, Advertise, Plaintext and TLS must be empty beside it")
+	case c.Listen == "" && (c.Advertise != "" || c.Plaintext || c.TLS != nil):
+		return invalid("Listen", "empty: Advertise, Plaintext and TLS mean nothing without it")
+	case c.Listen != "" && c.Plaintext == (c.TLS != nil):
+		return invalid("TLS", "either TLS or Plaintext must be set where Listen is, and not both")
+	case c.Group == "" && len(c.Membership) > 0:
+		return invalid("Group", "empty: Membership means nothing without it")
+	}
+	if c.Listen != "" {
+		if _, _, err := hostPort("Listen", c.Listen); err != nil {
+			return err
+		}
+	}
+	if c.HTTP != "" {
+		if _, err := portOf("HTTP", c.HTTP); err != nil {
+			return err
+		}
+	}
+	for _, t := range c.Messages {
+		if t.typ == nil {
+			return invalid("Messages", "a nil value has no type")
+		}
+	}
+	return nil
+}
+
+// hostPort reads an address that others are to reach.
+func hostPort(field, address string) (host string, port int, err error) {
+	if port, err = portOf(field, address); err != nil {
+		return "", 0, err
+	}
+	if host, _, _ = net.SplitHostPort(address); host == "" {
+		return "", 0, invalid(field, "%.64q has no host: others must reach it, so name one", address)
+	}
+	return host, port, nil
+}
+
+func portOf(field, address string) (int, error) {
+	_, p, err := net.SplitHostPort(address)
+	if err != nil {
+		return 0, invalid(field, "%.64q, must be host:port", address)
+	}
+	port, err := strconv.Atoi(p)
+	if err != nil || port < 0 || port > 65535 {
+		return 0, invalid(field, "port %.16q, must be 0 to 65535", p)
+	}
+	return port, nil
+}
+
+// register makes the messages known. A type that has a name already keeps it.
+func (c *Config) register() error {
+	for _, t := range c.Messages {
+		if err := wire.RegisterType(wire.Default, t.typ, t.name); err != nil {
+			return about("Messages", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,110 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/membership"
+	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/singleton"
+)
+
+// healthTimeout bounds an answer of /readyz.
+const healthTimeout = 5 * time.Second
+
+// Health tells why the node is not ready; nil if it is: the store answers, leases are
+// held, the group is joined, singletons and sharded types are well, and the node does
+// not stop. Its text names leases and hosts.
+func (n *Node) Health(ctx context.Context) error {
+	if n.life.Err() != nil {
+		return context.Cause(n.life)
+	}
+	errs := []error{n.keeper.Health(ctx), n.parts(ctx)}
+	select {
+	case <-n.joined:
+		if errs = append(errs, n.gone); n.group != nil {
+			errs = append(errs, n.group.Health(ctx))
+		}
+	default:
+		errs = append(errs, fmt.Errorf("group %q is not joined yet", n.cfg.Group))
+	}
+	n.mu.Lock()
+	regions := n.regions
+	n.mu.Unlock()
+	for _, r := range regions {
+		errs = append(errs, r.Health(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// Handler serves GET /livez, which is ok while the process answers; /readyz, which is Health; and
+// /info, in JSON. It is what Config.HTTP serves. It names leases and hosts: it is not
+// for the public.
+func (n *Node) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/livez", lease.HealthHandler(time.Second))
+	mux.Handle("/readyz", lease.HealthHandler(healthTimeout, n.Health))
+	mux.HandleFunc("GET /info", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "no-store")
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		_ = e.Encode(n.Info()) // who asked has gone
+	})
+	return mux
+}
+
+// Info is what a node tells of itself.
+type Info struct {
+	Owner      lease.Owner
+	Group      *membership.Snapshot `json:",omitempty"`
+	Singletons map[string]singleton.Status
+	Shards     map[string]sharding.Info // by type
+	Stopping   bool
+}
+
+// Info returns what the node knows. It asks nobody.
+func (n *Node) Info() Info {
+	i := Info{Owner: n.keeper.Owner(), Singletons: map[string]singleton.Status{}, Shards: map[string]sharding.Info{}, Stopping: n.life.Err() != nil}
+	if g := n.Group(); g != nil {
+		s := g.Members()
+		i.Group = &s
+	}
+	n.mu.Lock()
+	managers, regions := n.managers, n.regions
+	n.mu.Unlock()
+	for _, m := range managers {
+		i.Singletons[m.Name()] = m.Status()
+	}
+	for _, r := range regions {
+		i.Shards[r.Type().Name] = r.Info()
+	}
+	return i
+}
+
+func (n *Node) serve() error {
+	if n.cfg.HTTP == "" {
+		return nil
+	}
+	l, err := net.Listen("tcp", n.cfg.HTTP)
+	if err != nil {
+		return about("HTTP", err)
+	}
+	n.web = l
+	n.server = &http.Server{Handler: n.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
+	go n.server.Serve(l) // until closeHTTP
+	return nil
+}
+
+func (n *Node) closeHTTP(ctx context.Context) error {
+	if err := n.server.Shutdown(ctx); err != nil {
+		return errors.Join(err, n.server.Close())
+	}
+	return nil
+}

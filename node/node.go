@@ -1,0 +1,322 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/membership"
+	"github.com/holdfast-go/holdfast/remoting"
+	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/singleton"
+)
+
+// ErrStopped: the node stops, or has stopped.
+var ErrStopped = errors.New("node stopped")
+
+// Node is one node of a cluster. It is safe for concurrent use.
+type Node struct {
+	cfg    Config
+	log    *zap.Logger
+	system *actor.ActorSystem
+	remote *remoting.Node
+	keeper *lease.Keeper
+	server *http.Server
+	web    net.Listener
+
+	parts func(context.Context) error // health of the singletons
+
+	life   context.Context // until Stop begins
+	end    context.CancelCauseFunc
+	joined chan struct{} // closed when group, or joinErr, is set
+	group  *membership.Group
+	gone   error // why the group was not joined
+
+	mu       sync.Mutex
+	starting sync.WaitGroup // parts that are being started
+	stopping bool
+	managers []*singleton.Manager
+	regions  []*sharding.Region
+	stopped  chan struct{} // closed when stop has ended
+	steps    []Step
+	err      error
+}
+
+// Start starts a node: its actor system, remoting, Keeper, HTTP and membership, in
+// this order. It returns when the group is joined. If the store does not answer within
+// two seconds it returns all the same, says so in the log and by Health, and goes on
+// trying until Stop, unless Config.StoreRequired is set.
+//
+// An error names the field of Config or the step, and what was started before has
+// been ended. Errors: lease.ErrInvalid for a Config that can't be; those of
+// remoting.Configure, remoting.Start, lease.NewKeeper and membership.Join; ctx's; and
+// that of an address that can't be listened on.
+func Start(ctx context.Context, cfg Config) (*Node, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, fmt.Errorf("node.Start: %w", err)
+	}
+	n := &Node{cfg: cfg, log: cfg.Logger, joined: make(chan struct{}), stopped: make(chan struct{})}
+	n.life, n.end = context.WithCancelCause(context.WithoutCancel(ctx))
+	if n.system = cfg.System; n.system == nil {
+		n.system = actor.NewActorSystem(remoting.LogTo(n.log))
+	}
+	n.parts = singleton.Health(n.system)
+	ctx, interrupt := context.WithCancelCause(ctx)
+	defer interrupt(nil)
+	n.watch(interrupt)
+	if err := n.start(ctx); err != nil {
+		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.cfg.StopWithin)
+		defer cancel()
+		return nil, errors.Join(fmt.Errorf("node.Start: %w", err), n.Stop(undo))
+	}
+	return n, nil
+}
+
+func (n *Node) start(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err := n.cfg.register(); err != nil {
+		return err
+	}
+	if n.remote = n.cfg.Remoting; n.cfg.Listen != "" {
+		if err := n.listen(); err != nil {
+			return err
+		}
+	}
+	if n.keeper = n.cfg.Keeper; n.keeper == nil {
+		if err := n.keep(); err != nil {
+			return err
+		}
+	}
+	if err := n.serve(); err != nil {
+		return err
+	}
+	return n.join(ctx)
+}
+
+func (n *Node) listen() error {
+	host, port, err := hostPort("Listen", n.cfg.Listen)
+	if err != nil {
+		return err
+	}
+	var opts []remoting.Option
+	if n.cfg.Advertise != "" {
+		opts = append(opts, remoting.WithAdvertisedHost(n.cfg.Advertise))
+	}
+	if n.cfg.TLS != nil {
+		opts = append(opts, remoting.WithTLS(n.cfg.TLS.Server, n.cfg.TLS.Client))
+	} else {
+		opts = append(opts, remoting.WithPlaintext())
+	}
+	config, err := remoting.Configure(host, port, opts...)
+	if err == nil {
+		n.remote, err = remoting.Start(n.system, config)
+	}
+	if err != nil {
+		return about("Listen", err)
+	}
+	return nil
+}
+
+func (n *Node) keep() (err error) {
+	c := n.cfg.Lease
+	c.ID = n.cfg.ID
+	if address, ok := remoting.Address(n.system); ok {
+		c.Address = address
+	}
+	if c.Logger == nil {
+		c.Logger = n.log
+	}
+	if c.MeterProvider == nil {
+		c.MeterProvider = n.cfg.MeterProvider
+	}
+	if n.keeper, err = lease.NewKeeper(n.cfg.Store, c); err != nil {
+		return about("Lease", err)
+	}
+	return nil
+}
+
+// join joins the group, if there is one. What takes long goes on in the background.
+func (n *Node) join(ctx context.Context) error {
+	if n.cfg.Group == "" {
+		close(n.joined)
+		if n.cfg.StoreRequired {
+			return n.keeper.Health(ctx)
+		}
+		return nil
+	}
+	life := n.life
+	if n.cfg.StoreRequired {
+		life = ctx
+	}
+	opts := append([]membership.Option{membership.WithSystem(n.system)}, n.cfg.Membership...)
+	if n.log != nil {
+		opts = append(opts, membership.WithLogger(n.log))
+	}
+	if n.cfg.MeterProvider != nil {
+		opts = append(opts, membership.WithMeterProvider(n.cfg.MeterProvider))
+	}
+	n.starting.Add(1)
+	go func() {
+		defer n.starting.Done()
+		defer close(n.joined)
+		g, err := membership.Join(life, n.keeper, n.cfg.Group, opts...)
+		if err != nil {
+			n.gone = about("Group", err)
+			if n.life.Err() == nil {
+				n.say(func(l *zap.Logger) { l.Error("the node is not a member of its group", zap.Error(err)) })
+			}
+			return
+		}
+		n.group = g
+	}()
+	late := time.NewTimer(joinPatience)
+	defer late.Stop()
+	wait := late.C
+	if n.cfg.StoreRequired {
+		wait = nil
+	}
+	select {
+	case <-n.joined:
+		return n.gone
+	case <-ctx.Done():
+		return about("Group", fmt.Errorf("not joined yet: %w", context.Cause(ctx)))
+	case <-wait:
+		n.say(func(l *zap.Logger) {
+			l.Warn("the node goes on without its group, and joins it when the store answers", zap.String("group", n.cfg.Group))
+		})
+		return nil
+	}
+}
+
+// begin notes that a part is being started, until the returned function is called.
+func (n *Node) begin() (done func(), err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.stopping {
+		return nil, ErrStopped
+	}
+	n.starting.Add(1)
+	return n.starting.Done, nil
+}
+
+// Singleton starts this node's part of a singleton: see singleton.Start, which gets the
+// node's Keeper, logger and meters. Options given here count more.
+//
+// Errors: ErrStopped, and those of singleton.Start.
+func (n *Node) Singleton(name string, props *actor.Props, opts ...singleton.Option) (*singleton.Manager, error) {
+	done, err := n.begin()
+	if err != nil {
+		return nil, fmt.Errorf("singleton %.64q: %w", name, err)
+	}
+	defer done()
+	var own []singleton.Option
+	if n.log != nil {
+		own = append(own, singleton.WithLogger(n.log))
+	}
+	if n.cfg.MeterProvider != nil {
+		own = append(own, singleton.WithMeterProvider(n.cfg.MeterProvider))
+	}
+	m, err := singleton.Start(n.system, n.keeper, name, props, append(own, opts...)...)
+	if err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.managers = append(n.managers, m)
+	return m, nil
+}
+
+// Sharded starts this node's part of a type of entities, in DefaultShards shards: see
+// sharding.Start, which gets the node's group, logger and meters. Options given here
+// count more. If the group is not joined yet, it waits for that, until Stop.
+//
+// Errors: lease.ErrInvalid without a group; why the group could not be joined;
+// ErrStopped; and those of sharding.Start.
+func (n *Node) Sharded(name string, props *actor.Props, opts ...sharding.Option) (*sharding.Region, error) {
+	return n.ShardedType(sharding.Type{Name: name, Props: props}, opts...)
+}
+
+// ShardedType is Sharded with every field of the type.
+func (n *Node) ShardedType(t sharding.Type, opts ...sharding.Option) (*sharding.Region, error) {
+	fail := func(err error) (*sharding.Region, error) {
+		return nil, fmt.Errorf("sharding type %.64q: %w", t.Name, err)
+	}
+	if n.cfg.Group == "" {
+		return fail(invalid("Config.Group", "empty: sharded types need a group"))
+	}
+	done, err := n.begin()
+	if err != nil {
+		return fail(err)
+	}
+	defer done()
+	select {
+	case <-n.joined:
+	case <-n.life.Done():
+		return fail(ErrStopped)
+	}
+	if n.gone != nil {
+		return fail(n.gone)
+	}
+	var own []sharding.Option
+	if n.log != nil {
+		own = append(own, sharding.WithLogger(n.log))
+	}
+	if n.cfg.MeterProvider != nil {
+		own = append(own, sharding.WithMeterProvider(n.cfg.MeterProvider))
+	}
+	r, err := sharding.Start(n.system, n.group, t, append(own, opts...)...)
+	if err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.regions = append(n.regions, r)
+	return r, nil
+}
+
+// System returns the actor system.
+func (n *Node) System() *actor.ActorSystem { return n.system }
+
+// Keeper returns the Keeper.
+func (n *Node) Keeper() *lease.Keeper { return n.keeper }
+
+// Remoting returns what others reach the node by; nil if it is alone.
+func (n *Node) Remoting() *remoting.Node { return n.remote }
+
+// Group returns the group; nil if there is none, or it is not joined yet.
+func (n *Node) Group() *membership.Group {
+	select {
+	case <-n.joined:
+		return n.group
+	default:
+		return nil
+	}
+}
+
+// Joined is closed when the group is joined, or can't be: then Group is nil.
+func (n *Node) Joined() <-chan struct{} { return n.joined }
+
+// HTTPAddress returns where HTTP is served; empty if nowhere.
+func (n *Node) HTTPAddress() string {
+	if n.web == nil {
+		return ""
+	}
+	return n.web.Addr().String()
+}
+
+func (n *Node) logger() *zap.Logger {
+	if n.log == nil {
+		return lease.DefaultLogger()
+	}
+	return n.log
+}

@@ -1,0 +1,219 @@
+package node_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/node"
+	"github.com/holdfast-go/holdfast/remoting"
+	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/singleton"
+)
+
+type Add struct{ N int }
+
+type Sum struct{ N int }
+
+type adder struct{ sum int }
+
+func (a *adder) Receive(ctx actor.Context) {
+	if m, ok := ctx.Message().(Add); ok {
+		a.sum += m.N
+		ctx.Respond(Sum{a.sum})
+	}
+}
+
+func adders() *actor.Props { return actor.PropsFromProducer(func() actor.Actor { return &adder{} }) }
+
+const soon = 20 * time.Second
+
+// start starts a node on the loopback interface, which the test ends.
+func start(t *testing.T, id string, store lease.Store, change ...func(*node.Config)) *node.Node {
+	t.Helper()
+	cfg := node.Config{ID: id, Store: store, Listen: "127.0.0.1:0", Plaintext: true, Group: "bank",
+		Messages: node.Types(Add{}, &Sum{}), Lease: lease.Config{TTL: 2 * time.Second}, Logger: zap.NewNop()}
+	for _, c := range change {
+		c(&cfg)
+	}
+	n, err := node.Start(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), soon)
+		defer cancel()
+		_ = n.Stop(ctx) // most tests have
+	})
+	return n
+}
+
+func stop(t *testing.T, n *node.Node) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	require.NoError(t, n.Stop(ctx))
+}
+
+func ask(t *testing.T, ask func(context.Context) (Sum, error)) Sum {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	s, err := ask(ctx)
+	require.NoError(t, err)
+	return s
+}
+
+func get(t *testing.T, n *node.Node, path string) (int, string) {
+	t.Helper()
+	resp, err := http.Get("http://" + n.HTTPAddress() + path)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp.StatusCode, string(body)
+}
+
+func TestHTTP(t *testing.T) {
+	n := start(t, "a", memory.New(), func(c *node.Config) { c.HTTP = "127.0.0.1:0" })
+	cron, err := n.Singleton("cron", adders())
+	require.NoError(t, err)
+	_, err = n.ShardedType(sharding.Type{Name: "account", Props: adders(), Shards: 4})
+	require.NoError(t, err)
+	ask(t, func(ctx context.Context) (Sum, error) { return singleton.Ask[Sum](ctx, cron, Add{1}) })
+	code, body := get(t, n, "/livez")
+	require.Equal(t, http.StatusOK, code, body)
+	code, body = get(t, n, "/readyz")
+	require.Equal(t, http.StatusOK, code, body)
+	code, body = get(t, n, "/info")
+	require.Equal(t, http.StatusOK, code, body)
+	var info struct {
+		Owner              struct{ ID, Address string }
+		Group              struct{ Members []struct{ ID string } }
+		Singletons, Shards map[string]json.RawMessage
+	}
+	require.NoError(t, json.Unmarshal([]byte(body), &info), body)
+	require.Equal(t, "a", info.Owner.ID)
+	require.Equal(t, n.System().Address(), info.Owner.Address)
+	require.Len(t, info.Group.Members, 1)
+	require.Contains(t, info.Singletons, "cron")
+	require.Contains(t, info.Shards, "account")
+
+	stop(t, n)
+	require.ErrorIs(t, n.Health(t.Context()), node.ErrStopped)
+	_, err = http.Get("http://" + n.HTTPAddress() + "/livez")
+	require.Error(t, err)
+}
+
+func TestANodeStartsWithoutItsStore(t *testing.T) {
+	store := faultstore.Wrap(memory.New())
+	store.Partition()
+	n := start(t, "a", store, func(c *node.Config) { c.HTTP = "127.0.0.1:0" })
+	require.Nil(t, n.Group())
+	code, body := get(t, n, "/readyz")
+	require.Equal(t, http.StatusServiceUnavailable, code)
+	require.Contains(t, body, `group "bank" is not joined yet`)
+	code, _ = get(t, n, "/livez")
+	require.Equal(t, http.StatusOK, code)
+	cron, err := n.Singleton("cron", adders())
+	require.NoError(t, err)
+	started := make(chan error, 1)
+	go func() {
+		_, err := n.ShardedType(sharding.Type{Name: "account", Props: adders(), Shards: 4})
+		started <- err
+	}()
+	select {
+	case err := <-started:
+		require.Fail(t, "sharded types need the group", "%v", err)
+	case <-time.After(300 * time.Millisecond):
+	}
+	store.Heal()
+	require.NoError(t, <-started)
+	<-n.Joined()
+	require.NotNil(t, n.Group())
+	ask(t, func(ctx context.Context) (Sum, error) { return singleton.Ask[Sum](ctx, cron, Add{1}) })
+	require.Eventually(t, func() bool { return n.Health(t.Context()) == nil }, soon, 20*time.Millisecond)
+	stop(t, n)
+}
+
+func TestStopEndsWhatIsBeingStarted(t *testing.T) {
+	store := faultstore.Wrap(memory.New())
+	store.Partition()
+	n := start(t, "a", store)
+	started := make(chan error, 1)
+	go func() { _, err := n.Sharded("account", adders()); started <- err }()
+	time.Sleep(50 * time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	_ = n.Stop(ctx) // the Keeper may have something to say of the store
+	require.ErrorIs(t, <-started, node.ErrStopped)
+	require.Nil(t, n.Group())
+}
+
+func TestARequiredStoreThatIsAway(t *testing.T) {
+	store := faultstore.Wrap(memory.New())
+	store.Partition()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := l.Addr().String()
+	require.NoError(t, l.Close())
+	for _, group := range []string{"", "bank"} {
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		_, err = node.Start(ctx, node.Config{ID: "a", Store: store, Group: group, Listen: address, Plaintext: true, HTTP: "127.0.0.1:0",
+			StoreRequired: true, StopWithin: 2 * time.Second, Logger: zap.NewNop()})
+		cancel()
+		require.ErrorContains(t, err, "node.Start: ")
+		l, err = net.Listen("tcp", address) // what was started has been ended
+		require.NoError(t, err)
+		require.NoError(t, l.Close())
+	}
+}
+
+func TestBadConfigs(t *testing.T) {
+	store := memory.New()
+	keeper, err := lease.NewKeeper(store, lease.Config{ID: "k"})
+	require.NoError(t, err)
+	defer keeper.Close(t.Context())
+	for says, cfg := range map[string]node.Config{
+		"ID: ":            {Store: store},
+		"Store: ":         {ID: "a"},
+		"Keeper: ":        {ID: "a", Keeper: keeper},
+		"Lease: ":         {Keeper: keeper, Lease: lease.Config{TTL: time.Second}},
+		"Lease.ID: ":      {ID: "a", Store: store, Lease: lease.Config{ID: "b"}},
+		"Lease.Address: ": {ID: "a", Store: store, Lease: lease.Config{Address: "b:1"}},
+		"TTL":             {ID: "a", Store: store, Lease: lease.Config{TTL: time.Millisecond}},
+		"StopWithin: ":    {ID: "a", Store: store, StopWithin: -1},
+		"TLS: ":           {ID: "a", Store: store, Listen: "127.0.0.1:0"},
+		"Listen: ":        {ID: "a", Store: store, Plaintext: true},
+		"others must":     {ID: "a", Store: store, Listen: ":8080", Plaintext: true},
+		"host:port":       {ID: "a", Store: store, Listen: "8080", Plaintext: true},
+		"port \"x\"":      {ID: "a", Store: store, Listen: "a:x", Plaintext: true},
+		"HTTP: ":          {ID: "a", Store: store, HTTP: "9090"},
+		"Messages: ":      {ID: "a", Store: store, Messages: node.Types(nil)},
+		"JSON":            {ID: "a", Store: store, Messages: node.Types(func() {})},
+		"Group: ":         {ID: "a", Store: store, Group: string([]byte{0xff})},
+	} {
+		n, err := node.Start(t.Context(), cfg)
+		require.ErrorIs(t, err, lease.ErrInvalid, says)
+		require.ErrorContains(t, err, says)
+		require.Nil(t, n)
+	}
+	_, err = node.Start(t.Context(), node.Config{ID: "a", Store: store, Remoting: &remoting.Node{}})
+	require.ErrorContains(t, err, "Remoting: ")
+
+	n, err := node.Start(t.Context(), node.Config{ID: "a", Store: store, Logger: zap.NewNop()})
+	require.NoError(t, err)
+	_, err = n.Sharded("account", adders())
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	require.ErrorContains(t, err, "Config.Group")
+	stop(t, n)
+}

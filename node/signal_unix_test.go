@@ -1,0 +1,56 @@
+//go:build unix
+
+package node_test
+
+import (
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/node"
+)
+
+func raise(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	require.NoError(t, syscall.Kill(os.Getpid(), s))
+}
+
+func bySIGUSR1(c *node.Config) { c.Signals = []os.Signal{syscall.SIGUSR1} }
+
+func TestASignalEndsRun(t *testing.T) {
+	n := start(t, "a", memory.New(), bySIGUSR1)
+	_, err := n.Singleton("cron", adders())
+	require.NoError(t, err)
+	go raise(t, syscall.SIGUSR1)
+	require.NoError(t, n.Run(t.Context()))
+	require.ErrorContains(t, n.Health(t.Context()), "user defined signal 1")
+}
+
+// TestASignalThatComesDuringStart ends it, and what waits for the group.
+func TestASignalThatComesDuringStart(t *testing.T) {
+	store := faultstore.Wrap(memory.New())
+	store.Partition()
+	timer := time.AfterFunc(300*time.Millisecond, func() { raise(t, syscall.SIGUSR1) })
+	defer timer.Stop()
+	began := time.Now()
+	_, err := node.Start(t.Context(), node.Config{ID: "a", Store: store, Group: "bank", StoreRequired: true,
+		Signals: []os.Signal{syscall.SIGUSR1}, StopWithin: 2 * time.Second, Logger: zap.NewNop()})
+	require.ErrorIs(t, err, node.ErrStopped)
+	require.ErrorContains(t, err, "user defined signal 1")
+	require.Less(t, time.Since(began), soon)
+
+	n := start(t, "b", store, bySIGUSR1)
+	started := make(chan error, 1)
+	go func() { _, err := n.Sharded("account", adders()); started <- err }()
+	time.Sleep(50 * time.Millisecond)
+	raise(t, syscall.SIGUSR1)
+	require.ErrorIs(t, <-started, node.ErrStopped)
+	_ = n.Run(t.Context()) // the store has something to say
+	require.NotEmpty(t, n.Steps())
+}

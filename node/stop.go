@@ -1,0 +1,212 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/singleton"
+)
+
+// Step is one step of a Stop.
+type Step struct {
+	Name string
+	Took time.Duration
+	Err  error // what it left behind
+}
+
+// watchEvery is how often the end of the actor system is looked for.
+const watchEvery = 250 * time.Millisecond
+
+// watch stops the node by a signal, or after the end of the actor system. interrupt ends
+// what Start waits for. From the first signal on, signals do what they did before, so
+// that a second one ends the process.
+func (n *Node) watch(interrupt context.CancelCauseFunc) {
+	signals := n.cfg.Signals
+	if len(signals) == 0 {
+		signals = []os.Signal{os.Interrupt, syscall.SIGTERM}
+	}
+	came := make(chan os.Signal, 1)
+	signal.Notify(came, signals...)
+	go func() {
+		defer signal.Stop(came)
+		look := time.NewTicker(watchEvery)
+		defer look.Stop()
+		for {
+			select {
+			case s := <-came:
+				signal.Stop(came)
+				cause := fmt.Errorf("%w by a signal, %v", ErrStopped, s)
+				interrupt(cause)
+				n.end(cause)
+				n.stopWithin("a signal, " + s.String())
+				return
+			case <-look.C:
+				if n.system.IsStopped() {
+					n.stopWithin("the end of the actor system")
+					return
+				}
+			case <-n.stopped:
+				return
+			}
+		}
+	}()
+}
+
+// stopWithin is Stop with the time that Config gives.
+func (n *Node) stopWithin(why string) {
+	ctx, cancel := context.WithTimeout(context.Background(), n.cfg.StopWithin)
+	defer cancel()
+	n.say(func(l *zap.Logger) {
+		l.Info("the node stops", zap.String("cause", why), zap.Duration("within", n.cfg.StopWithin))
+	})
+	_ = n.Stop(ctx) // Run returns it
+}
+
+// Run returns when the node has stopped: by Stop, by a signal, by the end of the actor
+// system, or because ctx ended; in all but the first within Config.StopWithin. It
+// returns what Stop returned. Signals count from Start on: one that came earlier ends
+// the node too. A second signal does what it would do without the node; by default it
+// ends the process.
+func (n *Node) Run(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		n.stopWithin(context.Cause(ctx).Error())
+	case <-n.stopped:
+	}
+	<-n.stopped
+	return n.err
+}
+
+// Stop ends the node: its sharded types, and every singleton of its actor system, side
+// by side; then what the group, the Keeper, remoting and HTTP of the node are. What was
+// given to Start is left alone. Readiness fails from its beginning on.
+//
+// A step that ctx ends early does not keep the later ones from being done. The error
+// names the steps that left something behind, and what: leases that were not released
+// are free for others a TTL after. Steps tells what each took. Only the first call's
+// ctx counts; a later call waits for the first, or until its own ctx ends.
+func (n *Node) Stop(ctx context.Context) error {
+	n.mu.Lock()
+	first := !n.stopping
+	n.stopping = true
+	n.mu.Unlock()
+	if first {
+		n.end(ErrStopped)
+		n.stop(ctx)
+		close(n.stopped)
+		return n.err
+	}
+	select {
+	case <-n.stopped:
+		return n.err
+	case <-ctx.Done():
+		return fmt.Errorf("the node stops still: %w", context.Cause(ctx))
+	}
+}
+
+// Steps returns the steps of Stop, in order, when it has ended; nil before.
+func (n *Node) Steps() []Step {
+	select {
+	case <-n.stopped:
+		return append([]Step(nil), n.steps...)
+	default:
+		return nil
+	}
+}
+
+func (n *Node) stop(ctx context.Context) {
+	n.step("what was being started", func() error { return wait(ctx, &n.starting) })
+	n.step("sharded types and singletons", func() error { return n.stopParts(ctx) })
+	if g := n.Group(); g != nil {
+		n.step("group", func() error { return g.Leave(ctx) })
+	}
+	if n.keeper != nil && n.cfg.Keeper == nil {
+		n.step("keeper", func() error { return n.keeper.Close(ctx) })
+	}
+	if n.remote != nil && n.cfg.Remoting == nil {
+		n.step("remoting", func() error { n.remote.Shutdown(true); return nil })
+	}
+	if n.server != nil {
+		n.step("HTTP", func() error { return n.closeHTTP(ctx) })
+	}
+	if n.cfg.System == nil {
+		n.step("actor system", func() error { n.shutdownSystem(); return nil })
+	}
+	var errs []error
+	fields := make([]zap.Field, 0, len(n.steps)+1)
+	for _, s := range n.steps {
+		fields = append(fields, zap.Duration(strings.ReplaceAll(s.Name, " ", "_"), s.Took))
+		if s.Err != nil {
+			errs = append(errs, fmt.Errorf("stopping %s, after %v: %w", s.Name, s.Took.Round(time.Millisecond), s.Err))
+		}
+	}
+	n.err = errors.Join(errs...)
+	n.say(func(l *zap.Logger) {
+		if n.err != nil {
+			l.Error("the node has stopped, and left something behind", append(fields, zap.Error(n.err))...)
+			return
+		}
+		l.Info("the node has stopped", fields...)
+	})
+}
+
+// say logs, whatever the sink does.
+func (n *Node) say(f func(*zap.Logger)) { _ = contained(func() error { f(n.logger()); return nil }) }
+
+func (n *Node) step(name string, f func() error) {
+	began := time.Now()
+	err := contained(f)
+	n.steps = append(n.steps, Step{name, time.Since(began), err})
+}
+
+// contained has a panic of a user's code, such as a log sink, not keep the next step
+// from being done.
+func contained(f func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("panicked: %v", v)
+		}
+	}()
+	return f()
+}
+
+func (n *Node) stopParts(ctx context.Context) error {
+	n.mu.Lock()
+	regions := n.regions
+	n.mu.Unlock()
+	errs := make([]error, len(regions)+1)
+	var all sync.WaitGroup
+	for i, r := range regions {
+		all.Go(func() { errs[i] = contained(func() error { return r.Stop(ctx) }) })
+	}
+	errs[len(regions)] = contained(func() error { return singleton.StopAll(ctx, n.system) })
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// shutdownSystem ends the actor system, unless somebody has.
+func (n *Node) shutdownSystem() {
+	if !n.system.IsStopped() {
+		n.system.Shutdown()
+	}
+}
+
+func wait(ctx context.Context, g *sync.WaitGroup) error {
+	done := make(chan struct{})
+	go func() { g.Wait(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,105 @@
+package node_test
+
+import (
+	"context"
+	"io"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/node"
+	"github.com/holdfast-go/holdfast/singleton"
+)
+
+// TestStopNamesWhatWasNotReleased: the store has frozen, so the leases stay for a TTL.
+func TestStopNamesWhatWasNotReleased(t *testing.T) {
+	store := faultstore.Wrap(memory.New())
+	n := start(t, "a", store)
+	cron, err := n.Singleton("cron", adders())
+	require.NoError(t, err)
+	ask(t, func(ctx context.Context) (Sum, error) { return singleton.Ask[Sum](ctx, cron, Add{1}) })
+	store.Partition()
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	err = n.Stop(ctx)
+	require.Less(t, time.Since(began), soon)
+	require.ErrorContains(t, err, "singleton/cron")
+	require.ErrorContains(t, err, "stopping keeper")
+	failed := map[string]bool{}
+	for _, s := range n.Steps() {
+		failed[s.Name] = s.Err != nil
+	}
+	require.True(t, failed["keeper"])
+	require.Contains(t, failed, "remoting", "a step that failed kept the later ones from being done")
+	require.Equal(t, err.Error(), n.Stop(t.Context()).Error(), "a later call returns the same")
+}
+
+// TestRunEndsWithItsContext: what Run returns is what Stop did.
+func TestRunEndsWithItsContext(t *testing.T) {
+	n := start(t, "a", memory.New())
+	ctx, cancel := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() { ran <- n.Run(ctx) }()
+	select {
+	case err := <-ran:
+		require.Fail(t, "it ran", "%v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	cancel()
+	require.NoError(t, <-ran)
+	require.NotEmpty(t, n.Steps())
+}
+
+func TestTheEndOfTheActorSystem(t *testing.T) {
+	n := start(t, "a", memory.New(), func(c *node.Config) { c.Listen, c.Plaintext = "", false })
+	n.System().Shutdown()
+	require.NoError(t, n.Run(t.Context()))
+	require.NotEmpty(t, n.Steps())
+}
+
+// TestWhatWasGivenIsLeftAlone: a system and a Keeper that were made elsewhere go on.
+func TestWhatWasGivenIsLeftAlone(t *testing.T) {
+	system := actor.NewActorSystem()
+	keeper, err := lease.NewKeeper(memory.New(), lease.Config{ID: "k"})
+	require.NoError(t, err)
+	n, err := node.Start(t.Context(), node.Config{System: system, Keeper: keeper, Group: "bank", Logger: zap.NewNop()})
+	require.NoError(t, err)
+	require.Same(t, system, n.System())
+	require.Same(t, keeper, n.Keeper())
+	cron, err := n.Singleton("cron", adders())
+	require.NoError(t, err)
+	ask(t, func(ctx context.Context) (Sum, error) { return singleton.Ask[Sum](ctx, cron, Add{1}) })
+	stop(t, n)
+	require.False(t, system.IsStopped())
+	require.NoError(t, keeper.Health(t.Context()))
+	require.NoError(t, keeper.Close(t.Context()))
+}
+
+// TestALogSinkThatPanics keeps no step from being done.
+func TestALogSinkThatPanics(t *testing.T) {
+	var armed atomic.Bool
+	core := zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(io.Discard), zap.DebugLevel)
+	log := zap.New(core, zap.Hooks(func(zapcore.Entry) error {
+		if armed.Load() {
+			panic("the disk is full")
+		}
+		return nil
+	}))
+	n := start(t, "a", memory.New(), func(c *node.Config) { c.Logger = log })
+	armed.Store(true)
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	_ = n.Stop(ctx)
+	steps := n.Steps()
+	require.Equal(t, "actor system", steps[len(steps)-1].Name)
+	require.Len(t, steps, 6)
+}
