@@ -27,7 +27,7 @@ var ofHistory = []mutant{
 	},
 	{
 		name: "setback-unheard", does: "the Keeper takes what a store says of its history for a failure",
-		edits:   []edit{{"lease/setback.go", "if !errors.Is(err, ErrSetback) {", "if true {"}},
+		edits:   []edit{{"lease/setback.go", "if !errors.Is(err, ErrSetback) && !ok {", "if err != nil || !ok {"}},
 		hunters: []check{restoreSoak},
 	},
 	{

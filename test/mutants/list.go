@@ -49,7 +49,7 @@ var core = []mutant{
 	},
 	{
 		name: "late-win-kept", does: "a lease that is won after its caller went is kept",
-		edits:   []edit{{"lease/settle.go", "case o.abandoned || k.closing || inconsistent:", "case k.closing || inconsistent:"}},
+		edits:   []edit{{"lease/settle.go", "case o.abandoned || k.closing || k.setback != nil || back || inconsistent:", "case k.closing || k.setback != nil || back || inconsistent:"}},
 		hunters: []check{leaseSim, leaseScenarios},
 	},
 	{
@@ -137,7 +137,10 @@ var core = []mutant{
 	},
 	{
 		name: "marker-ignored", does: "mail takes the new way at once",
-		edits:   []edit{{"internal/route/path.go", "case p.used && !p.here && !p.dead:", "case false:"}},
+		edits: []edit{
+			{"internal/route/path.go", "case p.used && !p.here && !p.dead && r.mayCross():", "case false:"},
+			{"internal/route/path.go", "\t\tif p.used && !p.here && !p.dead {\n\t\t\tr.stats.Unordered++\n\t\t}\n", ""},
+		},
 		hunters: []check{shardCalm, singletonSim, routeTests},
 	},
 	{
@@ -166,7 +169,7 @@ var core = []mutant{
 		name: "doubled-after-moves", does: "what is under way on a link that lives is sent the new way as well",
 		edits: []edit{
 			{"internal/transport/peer.go", "\tif p.s.up {\n\t\treturn nil\n\t}\n", ""},
-			{"internal/route/path.go", "case p.used && !p.here && !p.dead:\n", "case p.used && !p.here && !p.dead:\n\t\tr.reclaim(r.port.Recall(p.node.GetAddress()))\n"},
+			{"internal/route/path.go", "case p.used && !p.here && !p.dead && r.mayCross():\n", "case p.used && !p.here && !p.dead && r.mayCross():\n\t\tr.reclaim(r.port.Recall(p.node.GetAddress()))\n"},
 		},
 		hunters: []check{shardMail, singletonMail, shardCalm, singletonSim},
 	},

@@ -40,7 +40,7 @@ var ofNodes = []mutant{
 	},
 	{
 		name: "orders-of-anybody", does: "an order under the coordinator's token is obeyed from any node",
-		edits:   []edit{{"sharding/orders.go", "case ok && m.From.Is(wire.NodeOf(boss.Owner)):", "case ok:"}},
+		edits:   []edit{{"sharding/orders.go", "case ok && c.speaksFor(m.From, boss.Owner):", "case ok:"}},
 		hunters: []check{shardCalm},
 	},
 	{

@@ -11,7 +11,7 @@ var (
 // ofStores are bugs of stores.
 var ofStores = []mutant{
 	{
-		name: "offer-unchecked", does: "a store transfers to whatever it is given for an offer",
+		name: "store-takes-any-offer", does: "a store transfers to whatever it is given for an offer",
 		edits:   []edit{{"backends/memory/store.go", "if err := lease.ValidateMove(m); err != nil {", "if err := lease.ValidateMove(m); err != nil && false {"}},
 		hunters: []check{conformance},
 	},
