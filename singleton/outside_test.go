@@ -270,3 +270,19 @@ func TestLeasesThatPanic(t *testing.T) {
 		})
 	}
 }
+
+// Who tells a manager that has ended something is not hit by a subscriber of the dead
+// letter.
+func TestASubscriberThatPanicsWhenAManagerHasEnded(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a := c.node("a")
+		m := a.run("x")
+		a.mustAsk(m.PID(), 1)
+		require.NoError(t, m.Stop(t.Context()))
+		called := subscribe(a, 10, func(e any) bool { _, ok := e.(*actor.DeadLetterEvent); return ok }, func() { panic("a subscriber's bug") })
+		m.Resume()
+		require.NoError(t, m.Stop(t.Context()))
+		require.NoError(t, singleton.StopAll(t.Context(), a.system))
+		require.NotZero(t, called.Load())
+	})
+}

@@ -72,8 +72,14 @@ func (p *proxy) init(m *Manager) {
 // by Start, which may not have returned yet.)
 func (p *proxy) post(msg any) {
 	if !p.over.Load() {
-		p.system.Root.Send(p.self, msg)
+		p.tell(msg)
 	}
+}
+
+// tell sends to the actor. If that has ended just now it is a dead letter, of which
+// subscribers hear on this goroutine, whatever they do.
+func (p *proxy) tell(msg any) {
+	_ = outside.Call(func() error { p.system.Root.Send(p.self, msg); return nil })
 }
 
 // open lets mail through to a new child.
@@ -169,7 +175,7 @@ func (p *proxy) Room(address string) bool {
 func (p *proxy) Send(address string, msg proto.Message) {
 	switch address {
 	case p.system.Address():
-		p.system.Root.Send(p.self, msg) // an answer to ourselves
+		p.tell(msg) // an answer to ourselves
 	case "": // an answer to a peer that does not say where it is
 	default:
 		p.out.Send(address, msg)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -90,7 +91,10 @@ func StopAll(ctx context.Context, system *actor.ActorSystem) error {
 // stopNamed is Stop for a manager that was found in the registry. It is there
 // before Start has set its PID.
 func (m *Manager) stopNamed(ctx context.Context) error {
-	m.system.Root.Send(actor.NewPID(m.system.Address(), managerID(m.name)), &stopRequest{})
+	_ = outside.Call(func() error { // it may have ended: a dead letter
+		m.system.Root.Send(actor.NewPID(m.system.Address(), managerID(m.name)), &stopRequest{})
+		return nil
+	})
 	return m.wait(ctx)
 }
 

@@ -254,7 +254,9 @@ func (m *Manager) wait(ctx context.Context) error {
 func (m *Manager) Done() <-chan struct{} { return m.done }
 
 // tell posts to the actor.
-func (m *Manager) tell(msg any) { m.system.Root.Send(m.pid, msg) }
+func (m *Manager) tell(msg any) {
+	_ = outside.Call(func() error { m.system.Root.Send(m.pid, msg); return nil }) // it may have ended: a dead letter
+}
 
 // cleanUp runs when the actor, and with it every child, has ended, however that
 // came about.
