@@ -158,13 +158,14 @@ func (l *layout) release() {
 	_ = each(len(l.leases), func(i int) error { return l.leases[i].Close(context.Background()) }) // bounded by the lease's own bounds
 }
 
-func (l *layout) load(t lease.Term) (ids []string, err error) {
-	err = l.call(t, "load", func(ctx context.Context) (err error) {
+func (l *layout) load(t lease.Term) ([]string, error) {
+	var ids []string
+	err := l.call(t, "load", func(ctx context.Context) (err error) {
 		ids, err = l.r.set.store.Load(ctx, t)
 		return err
 	})
 	if err != nil {
-		return nil, err // it may be writing ids yet
+		return nil, err // a call that was left behind may write ids yet
 	}
 	return ids, nil
 }

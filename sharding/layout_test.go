@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -121,6 +122,7 @@ func TestAChangeOfTheNumberMayBeInterrupted(t *testing.T) {
 					ill = c.node("a1")
 					ill.start(32, sharding.WithRemember(store, 0))
 					time.Sleep(5 * time.Second)
+					synctest.Wait()
 					if next != 32 && !ill.dead { // it was done before
 						ill.crash()
 						c.log.died(ill.id)

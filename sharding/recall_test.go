@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -38,6 +39,7 @@ func TestPassivatedEntitiesAreRecalledOrNot(t *testing.T) {
 					}
 				}
 				c.runs(100*time.Millisecond, numbered(10)...)
+				synctest.Wait()
 				starts := c.log.starts
 				for i := range 10 {
 					require.NoError(t, ns[0].region.Tell(fmt.Sprint("id", i), job{"x", 14}))
@@ -45,6 +47,7 @@ func TestPassivatedEntitiesAreRecalledOrNot(t *testing.T) {
 				ns[1].crash()
 				c.log.died("b")
 				time.Sleep(ttl + 2*time.Second)
+				synctest.Wait()
 				again := c.log.starts - starts
 				if active {
 					require.Less(t, again, 11, "none that was passivated")

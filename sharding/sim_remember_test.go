@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -37,7 +38,7 @@ func TestSimulationOfRemembered(t *testing.T) {
 			c.log.t = t
 			defer c.cleanUp()
 			r := suite.Random(seed)
-			s := &memories{t: t, c: c, r: r, seed: seed, store: &shaky{EntityStore: sharding.NewMemoryEntities(), r: r},
+			s := &memories{t: t, c: c, r: r, seed: seed, store: &shaky{EntityStore: sharding.NewMemoryEntities(), r: rand.New(rand.NewPCG(seed, 1))},
 				must: map[string]bool{}, may: map[string]bool{}, gone: map[string]bool{},
 				cut: map[*node]time.Time{}, dead: map[*node]bool{}}
 			for g := range 2 + r.IntN(3) {
@@ -73,7 +74,7 @@ type memories struct {
 type shaky struct {
 	sharding.EntityStore
 	mu   sync.Mutex
-	r    *simulate.Random
+	r    *rand.Rand
 	bad  bool
 	trip int    // at which call from now on: 0 none
 	die  func() // its caller
@@ -181,6 +182,7 @@ func (s *memories) generation(g int) {
 		s.store.set(false, 1+s.r.IntN(2+2*s.shards), func() { s.crash(first) })
 		s.start(first)
 		time.Sleep(2 * time.Second)
+		synctest.Wait()
 		if !first.dead {
 			s.crash(first)
 		}
