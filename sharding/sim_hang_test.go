@@ -191,6 +191,9 @@ func (s *sim) stuck() {
 	}
 	s.logf("handlers of %s, and the strategy, hang", sl.id)
 	time.Sleep(time.Second)
+	s.mu.Lock()
+	clear(s.stays) // what waits yet, as its entity works or stops, would come to the next life
+	s.mu.Unlock()
 	s.broke()
 	for _, x := range s.slots {
 		x.n.store.Partition()
