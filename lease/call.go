@@ -15,13 +15,8 @@ func call[T any](k *Keeper, f func(context.Context) (T, error)) (T, error) {
 }
 
 // callWithin is call with a bound of its own.
-func callWithin[T any](k *Keeper, limit time.Duration, f func(context.Context) (T, error)) (T, error) {
-	v, err := callOnce(k, limit, f)
-	k.heed(err)
-	return v, err
-}
-
-func callOnce[T any](k *Keeper, limit time.Duration, f func(context.Context) (T, error)) (T, error) {
+func callWithin[T any](k *Keeper, limit time.Duration, f func(context.Context) (T, error)) (v T, err error) {
+	defer func() { k.heed(err) }()
 	type reply struct {
 		v   T
 		err error
@@ -56,8 +51,7 @@ func callOnce[T any](k *Keeper, limit time.Duration, f func(context.Context) (T,
 	case <-over:
 	case <-k.ctx.Done():
 	}
-	var zero T
-	return zero, context.Cause(ctx)
+	return v, context.Cause(ctx)
 }
 
 // ask is call for a goroutine of the user's, who may also go away.

@@ -167,7 +167,7 @@ func (k *Keeper) setbackLocked(err error, byStore bool) error {
 	}
 	now := k.clock.Now().Mono
 	k.setback = &setback{err: err, byStore: byStore, until: now + longest, lookAt: now, decided: k.cfg.AcceptSetbacks, over: make(chan struct{})}
-	go k.log.Error("the store's history went back: nothing is acquired until that is settled", zap.Error(err),
+	k.log.Error("the store's history went back: nothing is acquired until that is settled", zap.Error(err),
 		zap.Bool("accepted by setting", k.cfg.AcceptSetbacks))
 	k.kick()
 	return err
@@ -246,7 +246,7 @@ func (k *Keeper) goOnLocked(forget bool) {
 	close(k.setback.over)
 	k.setback = nil
 	k.recon.listNowLocked()
-	go k.log.Warn("the store's history is accepted: leases are acquired again", zap.Bool("tokens may go back", forget))
+	k.log.Warn("the store's history is accepted: leases are acquired again", zap.Bool("tokens may go back", forget))
 	k.kick()
 }
 

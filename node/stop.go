@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
@@ -160,23 +161,12 @@ func (n *Node) stop(ctx context.Context) {
 }
 
 // say logs, whatever the sink does.
-func (n *Node) say(f func(*zap.Logger)) { _ = contained(func() error { f(n.logger()); return nil }) }
+func (n *Node) say(f func(*zap.Logger)) { _ = outside.Call(func() error { f(n.logger()); return nil }) }
 
 func (n *Node) step(name string, f func() error) {
 	began := time.Now()
-	err := contained(f)
+	err := outside.Call(f)
 	n.steps = append(n.steps, Step{name, time.Since(began), err})
-}
-
-// contained has a panic of a user's code, such as a log sink, not keep the next step
-// from being done.
-func contained(f func() error) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = fmt.Errorf("panicked: %v", v)
-		}
-	}()
-	return f()
 }
 
 func (n *Node) stopParts(ctx context.Context) error {
@@ -186,9 +176,9 @@ func (n *Node) stopParts(ctx context.Context) error {
 	errs := make([]error, len(regions)+1)
 	var all sync.WaitGroup
 	for i, r := range regions {
-		all.Go(func() { errs[i] = contained(func() error { return r.Stop(ctx) }) })
+		all.Go(func() { errs[i] = outside.Call(func() error { return r.Stop(ctx) }) })
 	}
-	errs[len(regions)] = contained(func() error { return singleton.StopAll(ctx, n.system) })
+	errs[len(regions)] = outside.Call(func() error { return singleton.StopAll(ctx, n.system) })
 	all.Wait()
 	return errors.Join(errs...)
 }

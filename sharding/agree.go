@@ -1,10 +1,13 @@
 package sharding
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -16,6 +19,91 @@ import (
 // This file is what the nodes of a type must agree on. On the number of shards they
 // must at any time, and by their versions they must understand each other: Start fails.
 // Other settings may differ while they are changed, node by node: it is told.
+
+// ErrShardCount: other nodes run the type with another number of shards.
+var ErrShardCount = errors.New("another number of shards is in use")
+
+// ShardCountError is an ErrShardCount.
+type ShardCountError struct {
+	Type        string
+	Here, There int
+	Where       string // the node's id
+}
+
+// Error says both numbers.
+func (e *ShardCountError) Error() string {
+	return fmt.Sprintf("sharding type %q: %v: %d here, %d at node %q; it can be changed only when no node runs the type",
+		e.Type, ErrShardCount, e.Here, e.There, e.Where)
+}
+
+// Is makes it an ErrShardCount.
+func (e *ShardCountError) Is(target error) bool { return target == ErrShardCount }
+
+// withdrawWithin is how long a node waits for another to withdraw that registered
+// with another number of shards at the same time.
+const withdrawWithin = 2 * time.Second
+
+// agree finds out whether every node and every shard that lives has as many shards
+// as this one: the nodes first. Of nodes that register at once the one whose record is
+// the lowest, by token and then incarnation, waits for the others, which see that as
+// well, to withdraw; so one of them stays. Who lives longer does not withdraw, and then
+// nobody may join it: who is the lowest is no reason to go on.
+func (r *Region) agree(ctx context.Context) error {
+	for until := r.clock.Now().Mono + withdrawWithin; ; {
+		other, err := r.differs(ctx)
+		switch {
+		case err != nil:
+			return err
+		case other == nil:
+			return nil
+		case !other.yields || r.clock.Now().Mono >= until:
+			return &other.ShardCountError
+		}
+		r.sleep(20 * time.Millisecond)
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+}
+
+// difference is a record by a node that has another number of shards.
+type difference struct {
+	ShardCountError
+	yields bool // it is to withdraw, if it came at the same time
+}
+
+// differs looks for records by nodes that have another number of shards.
+func (r *Region) differs(ctx context.Context) (other *difference, err error) {
+	own, registered := r.regionLease.Term()
+	for _, prefix := range []string{r.names.regions, r.names.shards} {
+		recs, err := r.keeper.List(ctx, prefix)
+		if err != nil {
+			return nil, err
+		}
+		for _, rec := range recs {
+			n, err := countOf(rec)
+			if err != nil {
+				return nil, err
+			}
+			if err := checkProtocol(rec); err != nil {
+				return nil, err
+			}
+			if rec.Owner.Incarnation == r.self.Incarnation && rec.TTL > 0 {
+				r.ttl.Store(int64(rec.TTL))
+			}
+			if n == r.typ.Shards {
+				continue
+			}
+			d := &difference{ShardCountError{r.typ.Name, r.typ.Shards, n, rec.Owner.ID}, prefix == r.names.regions && registered &&
+				cmp.Or(cmp.Compare(own.Token(), rec.Token), cmp.Compare(r.self.Incarnation, rec.Owner.Incarnation)) < 0}
+			if !d.yields {
+				return d, nil
+			}
+			other = d
+		}
+	}
+	return other, nil
+}
 
 // ErrProtocol: a node that takes part is of a version that this one does not talk to.
 var ErrProtocol = errors.New("the versions of two nodes are too far apart")

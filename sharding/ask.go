@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/outside"
 )
 
 // This file asks the user's strategy, which may take its time, panic, or never return.
@@ -45,7 +47,7 @@ func (c *coordinator) ask(v View, now time.Duration) {
 	st := c.r.set.strategy
 	go func() { // nobody waits for it, as it may hang
 		a := &answered{to: q}
-		a.err = contain(func() (err error) { a.target, err = target(st, v); return err })
+		a.err = outside.Call(func() (err error) { a.target, err = target(st, v); return err })
 		c.r.asked.Store(false)
 		c.tell(a)
 	}()

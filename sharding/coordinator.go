@@ -10,6 +10,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/singleton"
@@ -98,7 +99,7 @@ func newCoordinator(r *Region) actor.Actor {
 // tell posts to the coordinator from anywhere, until it has ended.
 func (c *coordinator) tell(msg any) {
 	if !c.gone.Load() {
-		_ = contain(func() error { c.r.system.Root.Send(c.self, msg); return nil }) // it may have ended: a dead letter
+		outside.Tell(c.r.system, c.self, msg)
 	}
 }
 

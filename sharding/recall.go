@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/gate"
+	"github.com/holdfast-go/holdfast/internal/outside"
 )
 
 // This file keeps the store of remembered entities true: an id is in the store
@@ -258,7 +259,7 @@ func (x storeCall) try(within time.Duration, f func(context.Context) error) (ove
 	ctx, cancel := context.WithCancelCause(x.ctx)
 	defer cancel(nil)
 	done := make(chan error, 1)
-	go func() { done <- contain(func() error { return f(ctx) }) }()
+	go func() { done <- outside.Call(func() error { return f(ctx) }) }()
 	for {
 		timeout := make(chan struct{})
 		t := x.r.clock.AfterFunc(within, func() { close(timeout) })

@@ -10,7 +10,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-go/holdfast/internal/handover"
-	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/route"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
@@ -375,6 +374,3 @@ func halt(t lease.Timer) {
 		t.Stop()
 	}
 }
-
-// contain calls a function of the user's and turns a panic into an error.
-func contain(f func() error) error { return outside.Call(f) }

@@ -76,11 +76,8 @@ func (p *proxy) post(msg any) {
 	}
 }
 
-// tell sends to the actor. If that has ended just now it is a dead letter, of which
-// subscribers hear on this goroutine, whatever they do.
-func (p *proxy) tell(msg any) {
-	_ = outside.Call(func() error { p.system.Root.Send(p.self, msg); return nil })
-}
+// tell sends to the actor, which may have ended just now.
+func (p *proxy) tell(msg any) { outside.Tell(p.system, p.self, msg) }
 
 // open lets mail through to a new child.
 func (p *proxy) open(g *gate.Gate, child *actor.PID, t lease.Token) {

@@ -91,10 +91,7 @@ func StopAll(ctx context.Context, system *actor.ActorSystem) error {
 // stopNamed is Stop for a manager that was found in the registry. It is there
 // before Start has set its PID.
 func (m *Manager) stopNamed(ctx context.Context) error {
-	_ = outside.Call(func() error { // it may have ended: a dead letter
-		m.system.Root.Send(actor.NewPID(m.system.Address(), managerID(m.name)), &stopRequest{})
-		return nil
-	})
+	outside.Tell(m.system, actor.NewPID(m.system.Address(), managerID(m.name)), &stopRequest{})
 	return m.wait(ctx)
 }
 

@@ -255,7 +255,7 @@ func (m *Manager) Done() <-chan struct{} { return m.done }
 
 // tell posts to the actor.
 func (m *Manager) tell(msg any) {
-	_ = outside.Call(func() error { m.system.Root.Send(m.pid, msg); return nil }) // it may have ended: a dead letter
+	outside.Tell(m.system, m.pid, msg)
 }
 
 // cleanUp runs when the actor, and with it every child, has ended, however that

@@ -26,6 +26,13 @@ func settlerOn(f *faultstore.Store, known *ledger) *settler {
 		patience: patience{attempt: time.Second, pause: 2 * time.Millisecond, all: 25 * time.Second}}
 }
 
+// beyondSettling: nothing can make up for a watch that broke off, nor tell the token
+// under which a record was moved that is gone, nor which of two requests to release one
+// ownership did it.
+func beyondSettling(tb leasetest.TB, c faultstore.Call) bool {
+	return c.Op == faultstore.Watch || strings.HasSuffix(tb.Name(), "transfer/against-close") || strings.Contains(tb.Name(), "/hands/")
+}
+
 // TestSettlerPassesTheKit: of all requests one in fifteen gets no answer, and half
 // of these land after their caller has turned to something else.
 func TestSettlerPassesTheKit(t *testing.T) {
@@ -34,10 +41,7 @@ func TestSettlerPassesTheKit(t *testing.T) {
 		f, known := faultstore.Wrap(memory.New()), newLedger(&counts)
 		f.SetRule(func(c faultstore.Call) faultstore.Fault {
 			kinds := []faultstore.Kind{faultstore.Drop, faultstore.LandLate, faultstore.LandLate, faultstore.ApplyThenFail}
-			if c.Op == faultstore.Watch || strings.HasSuffix(tb.Name(), "transfer/against-close") || strings.Contains(tb.Name(), "/hands/") {
-				// Nobody can make up for a watch that broke off, nor tell the token
-				// under which a record was moved that is gone, nor which of two requests
-				// to release one ownership did it.
+			if beyondSettling(tb, c) {
 				kinds = kinds[:1]
 			}
 			if rand.IntN(15) > 0 {
@@ -77,8 +81,8 @@ func TestSettlerPassesTheKitAmongSilences(t *testing.T) {
 				left, end = left-long, now.Add(long)
 			}
 			kinds := []faultstore.Kind{faultstore.Drop, faultstore.LandLate, faultstore.ApplyThenFail, faultstore.Delay}
-			if c.Op == faultstore.Watch || strings.HasSuffix(tb.Name(), "transfer/against-close") || strings.Contains(tb.Name(), "/hands/") {
-				kinds = kinds[:1] // as above
+			if beyondSettling(tb, c) {
+				kinds = kinds[:1]
 			}
 			return faultstore.Fault{Kind: kinds[rand.IntN(len(kinds))], Hang: c.Op != faultstore.Watch,
 				Delay: end.Sub(now) + time.Duration(rand.Int64N(int64(time.Second/2)))}

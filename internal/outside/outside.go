@@ -59,6 +59,12 @@ func (told stopFailing) HandleFailure(system *actor.ActorSystem, s actor.Supervi
 	Of(system).Publish(&actor.SupervisorEvent{Child: child, Reason: reason, Directive: actor.StopDirective})
 }
 
+// Tell sends to an actor of our own. If that has ended it is a dead letter, of which
+// subscribers hear on this goroutine, whatever they do.
+func Tell(system *actor.ActorSystem, pid *actor.PID, message any) {
+	_ = Call(func() error { system.Root.Send(pid, message); return nil })
+}
+
 // World is what an actor system has around it. Safe for concurrent use.
 type World struct {
 	system *actor.ActorSystem
@@ -93,7 +99,7 @@ func (w *World) DeadLetter(pid *actor.PID, message any) {
 	w.Do(func() { w.system.DeadLetter.SendUserMessage(pid, message) })
 }
 
-// Send sends to an actor of somebody else's, whose mailbox may be anything.
+// Send sends to an actor of a user's, whose mailbox may be anything.
 func (w *World) Send(pid *actor.PID, message any) {
 	w.Do(func() { w.system.Root.Send(pid, message) })
 }
