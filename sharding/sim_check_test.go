@@ -188,6 +188,7 @@ func (s *sim) onEvent(n *node, e sharding.Event) {
 			s.fail("%s yielded shard %d", n.id, e.Shard)
 		}
 		s.yielded[h] = true
+		s.tally.Moved(e.Shard)
 	case sharding.HandedOff, sharding.Released:
 		s.tally.Moved(e.Shard)
 		if e.Kind == sharding.HandedOff {

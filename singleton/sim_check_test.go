@@ -169,6 +169,7 @@ func (s *sim) onEvent(n *node, e singleton.Event) {
 			s.fail("%s yielded: %+v", n.id, *h)
 		}
 		h.yielded = true
+		s.tally.Moved(0)
 	case singleton.ChildEnded:
 		if !h.live {
 			s.fail("%s: a child ended twice", n.id)
