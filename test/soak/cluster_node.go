@@ -49,10 +49,14 @@ type node struct {
 
 // runNode is main for a node. It ends with its standard input.
 func runNode(arg string) error {
-	n := &node{out: json.NewEncoder(os.Stdout)}
-	if err := json.Unmarshal([]byte(arg), &n.settings); err != nil {
+	var s settings
+	if err := json.Unmarshal([]byte(arg), &s); err != nil {
 		return fmt.Errorf("%s=%q: %w", clusterEnv, arg, err)
 	}
+	if s.Shard != nil {
+		return runShardNode(s)
+	}
+	n := &node{settings: s, out: json.NewEncoder(os.Stdout)}
 	if err := n.open(); err != nil {
 		return fmt.Errorf("%s: %w", n.id(), err)
 	}

@@ -5,52 +5,12 @@ package main
 import (
 	"bytes"
 	"context"
-	"fmt"
-	"os"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	lab "github.com/holdfast-go/holdfast/test/cluster"
 )
-
-// The short forms, with processes and etcd. Each node is a process of this test
-// binary; protoactor's remote sets gRPC's logger when it starts, while clients
-// read it: hence the build constraint.
-func TestShortForms(t *testing.T) {
-	if os.Getenv("HOLDFAST_SKIP_ETCD") == "1" {
-		fmt.Fprintf(os.Stderr, "etcd skipped (HOLDFAST_SKIP_ETCD is set): %s\n", t.Name())
-		t.Skip("etcd skipped (HOLDFAST_SKIP_ETCD is set)")
-	}
-	for _, c := range []struct {
-		name   string
-		run    check
-		args   []string
-		judged int
-	}{
-		{"handovers", handovers, []string{"-n", "4", "-rate", "600"}, 10},
-		{"kills", kills, []string{"-n", "1"}, 5},
-		{"many", many, []string{"-n", "60", "-ttl", "2s"}, 11},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel() // they wait, mostly
-			var out bytes.Buffer
-			r := &report{out: &out}
-			require.NoError(t, c.run(t.Context(), c.args, r), "%s", &out)
-			require.Equal(t, c.judged, r.kept+r.broken, "%s", &out)
-			var broken []string
-			for line := range strings.Lines(out.String()) {
-				// What takes how long is not for a machine that does other things, too.
-				slow := strings.HasSuffix(line, " s\n") || strings.Contains(line, "share of the load")
-				if strings.HasPrefix(line, "BROKEN") && !slow {
-					broken = append(broken, line)
-				}
-			}
-			require.Empty(t, broken, "%s", &out)
-		})
-	}
-}
 
 func TestANodeThatDiesIsNoticed(t *testing.T) {
 	j, err := newJournal(t.TempDir()+"/journal", 1)

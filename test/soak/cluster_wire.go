@@ -33,6 +33,8 @@ type settings struct {
 	Leader lease.Owner   // at first, of one that follows; zero: nobody
 	Weigh  time.Duration // tells what it needs so often; 0: when it is ordered to
 	Seed   uint64        // of what is asked of whom; 0: none
+
+	Shard *shardSettings // nil: it hosts singletons only
 }
 
 func (s settings) id() string { return fmt.Sprintf("node-%d", s.Index) }

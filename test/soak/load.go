@@ -34,10 +34,12 @@ func loadCheck(ctx context.Context, args []string, r *report) error {
 	var length time.Duration
 	var rate float64
 	var seed uint64
+	var leaks string
 	if err := flags("load", args, func(f *flag.FlagSet) {
 		f.DurationVar(&length, "for", 30*time.Minute, "length of the load")
 		f.Float64Var(&rate, "rate", 800, "asks a second, of all nodes together")
 		f.Uint64Var(&seed, "seed", 0, "of the moves, and of what is asked of whom; 0: any")
+		f.StringVar(&leaks, "leaks", "", "what each entity that starts leaks, to see it found: goroutines, heap, or both")
 	}); err != nil {
 		return err
 	}
@@ -52,15 +54,12 @@ func loadCheck(ctx context.Context, args []string, r *report) error {
 		return err
 	}
 	defer b.close()
-	set := shardSettings{Shards: loadShards, Each: loadEach, Hosts: loadNodes, Idle: loadIdle,
+	set := shardSettings{Shards: loadShards, Each: loadEach, Hosts: loadNodes, Idle: loadIdle, Leaks: leaks,
 		MaxActive: max(20, int(loadRoom*rate*loadIdle.Seconds()/loadNodes))}
-	if err := set.inherit(); err != nil {
-		return err
-	}
 	// Three entries an ask, all on one node at the worst; the file is sparse.
 	room := int(3*rate*(length.Seconds()+120)) + 100000
 	c, err := newCluster(ctx, b, loadNodes, room, settings{TTL: 10 * time.Second, Names: loadNames, Follows: true,
-		Weigh: min(weighEvery, length/weighings), Seed: seed})
+		Weigh: min(weighEvery, length/weighings), Seed: seed, Shard: &set})
 	if err != nil {
 		return err
 	}

@@ -128,15 +128,12 @@ func (s *counting) count() int {
 	return len(s.open)
 }
 
-// leakEnv has nodes leak with each entity that starts what it names, goroutines,
-// heap, or both: to see that it is found out.
-const leakEnv = "HOLDFAST_SOAK_LEAK"
-
 // leaked is the size of what is leaked on the heap for each entity.
 const leaked = 16 << 10
 
+// leaks are made to see that they are found out.
 type leaks struct {
-	kinds string
+	kinds string // see shardSettings
 	mu    sync.Mutex
 	kept  [][]byte
 }

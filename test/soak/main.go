@@ -33,11 +33,7 @@ func main() {
 		return
 	}
 	if arg := os.Getenv(clusterEnv); arg != "" {
-		run := runNode
-		if common := os.Getenv(shardEnv); common != "" {
-			run = func(arg string) error { return runShardNode(arg, common) }
-		}
-		if err := run(arg); err != nil {
+		if err := runNode(arg); err != nil {
 			fmt.Fprintln(os.Stderr, "soak node:", err)
 			os.Exit(2)
 		}

@@ -59,10 +59,7 @@ func reshard(ctx context.Context, args []string, r *report) error {
 		return err
 	}
 	x := &resharding{r: r, ttl: ttl, entities: entities, client: client, ends: map[life]time.Duration{}}
-	if err := x.set(numbers[0]); err != nil {
-		return err
-	}
-	c, err := newCluster(ctx, b, nodes, 400*entities+10000, settings{TTL: ttl})
+	c, err := newCluster(ctx, b, nodes, 400*entities+10000, settings{TTL: ttl, Shard: x.set(numbers[0])})
 	if err != nil {
 		return err
 	}
@@ -96,9 +93,10 @@ type resharding struct {
 	missing     int                    // entities that did not
 }
 
-func (x *resharding) set(shards int) error {
+// set is what the nodes that are started from now on have in common.
+func (x *resharding) set(shards int) *shardSettings {
 	x.shards = shards
-	return shardSettings{Shards: shards, Remembered: x.entities, Hosts: nodesPerLife}.inherit()
+	return &shardSettings{Shards: shards, Remembered: x.entities, Hosts: nodesPerLife}
 }
 
 // begin has every entity run, and be remembered.
@@ -140,9 +138,7 @@ func (x *resharding) change(ctx context.Context, shards int) error {
 	x.epochs = append(x.epochs, epoch{x.shards, x.began, lab.Now()})
 	x.began = lab.Now()
 	was := x.shards
-	if err := x.set(shards); err != nil {
-		return err
-	}
+	x.settings.Shard = x.set(shards)
 	x.homes, x.boss.hosted = make([]home, shards), false
 	for i := range x.nodes {
 		if err := x.start(ctx, i); err != nil {

@@ -40,11 +40,8 @@ func shardKills(ctx context.Context, args []string, r *report) error {
 		return err
 	}
 	defer b.close()
-	if err := (shardSettings{Shards: shards, Each: max(1, 512/shards), Hosts: nodes}).inherit(); err != nil {
-		return err
-	}
 	room := int(3*rate*(60+float64(n)*(30+ttl.Seconds()))) + 10*shards*nodes*(n+1) + 100000
-	c, err := newCluster(ctx, b, nodes, room, settings{TTL: ttl})
+	c, err := newCluster(ctx, b, nodes, room, settings{TTL: ttl, Shard: &shardSettings{Shards: shards, Each: max(1, 512/shards), Hosts: nodes}})
 	if err != nil {
 		return err
 	}

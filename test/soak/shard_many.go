@@ -45,10 +45,7 @@ func shardsCheck(ctx context.Context, args []string, r *report) error {
 		return err
 	}
 	defer b.close()
-	if err := (shardSettings{Shards: n, Each: 1, Hosts: nodes + 1}).inherit(); err != nil {
-		return err
-	}
-	c, err := newCluster(ctx, b, nodes+1, 200*n+100000, settings{TTL: ttl})
+	c, err := newCluster(ctx, b, nodes+1, 200*n+100000, settings{TTL: ttl, Shard: &shardSettings{Shards: n, Each: 1, Hosts: nodes + 1}})
 	if err != nil {
 		return err
 	}

@@ -45,16 +45,10 @@ var errLeft = errors.New("left")
 
 // runShardNode is main for a node that hosts shards. It ends with its standard
 // input, or when it has left.
-func runShardNode(arg, common string) error {
-	n := &shardNode{node: node{out: json.NewEncoder(os.Stdout)}}
-	if err := json.Unmarshal([]byte(arg), &n.settings); err != nil {
-		return fmt.Errorf("%s=%q: %w", clusterEnv, arg, err)
-	}
-	if err := json.Unmarshal([]byte(common), &n.set); err != nil {
-		return fmt.Errorf("%s=%q: %w", shardEnv, common, err)
-	}
+func runShardNode(s settings) error {
+	n := &shardNode{node: node{settings: s, out: json.NewEncoder(os.Stdout)}, set: *s.Shard}
 	n.ids = n.set.entities()
-	n.leaks.kinds = os.Getenv(leakEnv)
+	n.leaks.kinds = n.set.Leaks
 	var err error
 	if n.life, err = lifeOf(n.Journal); err == nil {
 		err = registerReceipt()

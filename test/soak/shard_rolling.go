@@ -37,12 +37,9 @@ func rolling(ctx context.Context, args []string, r *report) error {
 	}
 	defer b.close()
 	set := shardSettings{Shards: shards, Each: max(1, 1024/shards), Hosts: nodes}
-	if err := set.inherit(); err != nil {
-		return err
-	}
 	// Three entries an ask, all on one node at the worst; the file is sparse.
 	room := int(3*rate*(60+float64(rounds*nodes)*60)) + 100000
-	c, err := newCluster(ctx, b, nodes+1, room, settings{TTL: 10 * time.Second})
+	c, err := newCluster(ctx, b, nodes+1, room, settings{TTL: 10 * time.Second, Shard: &set})
 	if err != nil {
 		return err
 	}

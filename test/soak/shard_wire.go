@@ -4,9 +4,7 @@ package main
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -14,11 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/sharding"
 )
 
-// shardEnv, besides clusterEnv, makes a process a node that hosts shards:
-// shardSettings as JSON, the same for all nodes of a cluster, which inherit it.
-const shardEnv = "HOLDFAST_SOAK_SHARDS"
-
-// shardSettings are what the nodes of a cluster have in common.
+// shardSettings make a node one that hosts shards; the same for all of a cluster.
 type shardSettings struct {
 	Shards int
 	Each   int // entities of each shard
@@ -27,16 +21,9 @@ type shardSettings struct {
 	Idle      time.Duration // entities that are, for so long, are stopped; 0: none
 	MaxActive int           // entities that run on a node; 0: no bound
 
-	Remembered int // entities, e0 and on, in place of Each, that are remembered in etcd; 0: none are
-}
+	Leaks string // what each entity that starts leaks: goroutines, heap, or both
 
-// inherit has the processes that are started from now on inherit s.
-func (s shardSettings) inherit() error {
-	text, err := json.Marshal(s)
-	if err != nil {
-		return err
-	}
-	return os.Setenv(shardEnv, string(text))
+	Remembered int // entities, e0 and on, in place of Each, that are remembered in etcd; 0: none are
 }
 
 // What is ordered and reported, besides what nodes with singletons know: host is

@@ -1,0 +1,72 @@
+//go:build linux && !race
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The short forms, with processes and etcd. Each node is a process of this test
+// binary; protoactor's remote sets gRPC's logger when it starts, while clients
+// read it: hence the build constraint.
+func TestShortForms(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		run    check
+		args   []string
+		judged int
+	}{
+		{"handovers", handovers, []string{"-n", "4", "-rate", "600"}, 10},
+		{"kills", kills, []string{"-n", "1"}, 5},
+		{"many", many, []string{"-n", "60", "-ttl", "2s"}, 11},
+		{"rolling", rolling, []string{"-nodes", "2", "-shards", "32", "-rate", "400"}, 9},
+		{"shardkills", shardKills, []string{"-n", "1", "-nodes", "3", "-shards", "32", "-rate", "300"}, 4},
+		{"shards", shardsCheck, []string{"-n", "200", "-nodes", "3", "-ttl", "2s"}, 12},
+		{"reshard", reshard, []string{"-entities", "120", "-nodes", "2", "-changes", "8,32,2"}, 6},
+		{"load", loadCheck, []string{"-for", "12s", "-rate", "400"}, 14},
+		{"restore", restoreCheck, []string{"-nodes", "2", "-n", "3", "-ttl", "2s"}, 13},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r, out := inShort(t, c.run, c.args...)
+			require.Equal(t, c.judged, r.kept+r.broken, "%s", out)
+			for line := range strings.Lines(out) {
+				// What takes how long is not for a machine that does other things, too.
+				slow := strings.HasSuffix(line, " s\n") || strings.Contains(line, "share of the load")
+				require.False(t, strings.HasPrefix(line, "BROKEN") && !slow, "%s", out)
+			}
+		})
+	}
+}
+
+// inShort runs a check, and returns its report and what it printed.
+func inShort(t *testing.T, run check, args ...string) (*report, string) {
+	if os.Getenv("HOLDFAST_SKIP_ETCD") == "1" {
+		fmt.Fprintf(os.Stderr, "etcd skipped (HOLDFAST_SKIP_ETCD is set): %s\n", t.Name())
+		t.Skip("etcd skipped (HOLDFAST_SKIP_ETCD is set)")
+	}
+	t.Parallel() // it waits, mostly
+	var out bytes.Buffer
+	r := &report{out: &out}
+	require.NoError(t, run(t.Context(), args, r), "%s", &out)
+	return r, out.String()
+}
+
+// Nodes that leak with every entity they start, for real.
+func TestLeaksOfNodesAreFoundOut(t *testing.T) {
+	_, out := inShort(t, loadCheck, "-for", "12s", "-leaks", "goroutines, heap")
+	require.Contains(t, out, "BROKEN processes that end with more goroutines")
+	require.Contains(t, out, "BROKEN processes that end with more heap")
+	require.Contains(t, out, "ok     processes that end with more open files")
+}
+
+func TestBadFlagsOfLoad(t *testing.T) {
+	for _, args := range [][]string{{"-for", "9s"}, {"-rate", "99"}, {"-rate", "20001"}, {"-for", "10h"}} {
+		require.ErrorContains(t, loadCheck(t.Context(), args, &report{out: &bytes.Buffer{}}), "-for must be at least 10s")
+	}
+}
