@@ -72,7 +72,7 @@ type World struct {
 	mu      sync.Mutex
 	waiting []*call
 	running bool // the goroutine runs, which it does while there is something to do
-	late    bool // it has been waited for in vain
+	late    bool // what runs has been waited for in vain
 	dropped int
 }
 
@@ -170,6 +170,9 @@ func (w *World) call(c *call) {
 	returned := false
 	defer func() {
 		p := recover()
+		w.mu.Lock()
+		w.late = false // it is over: what comes now is waited for, and so does not pile up
+		w.mu.Unlock()
 		close(c.done)
 		switch {
 		case p != nil:

@@ -84,6 +84,27 @@ func TestOneThatHangsHoldsUpNobody(t *testing.T) {
 	})
 }
 
+// One that hung, and is slow from then on, is waited for again at once: what is told
+// faster than it takes it is not dropped.
+func TestOneThatIsSlowMissesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got []any
+		w := stream(t, func(e any) {
+			time.Sleep(2 * time.Millisecond)
+			if e == 0 {
+				time.Sleep(2 * outside.Patience)
+			}
+			got = append(got, e)
+		})
+		for i := range 4 * outside.Limit {
+			w.Publish(i)
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(time.Minute)
+		require.Len(t, got, 4*outside.Limit)
+	})
+}
+
 func TestOneThatCallsBackIsNotWaitedForByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []any

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -29,18 +30,28 @@ func TestShortForms(t *testing.T) {
 		{"shardkills", shardKills, []string{"-n", "1", "-nodes", "3", "-shards", "32", "-rate", "300"}, 4},
 		{"shards", shardsCheck, []string{"-n", "200", "-nodes", "3", "-ttl", "2s"}, 12},
 		{"reshard", reshard, []string{"-entities", "120", "-nodes", "2", "-changes", "8,32,2"}, 6},
-		{"load", loadCheck, []string{"-for", "12s", "-rate", "400"}, 14},
-		{"restore", restoreCheck, []string{"-nodes", "2", "-n", "3", "-ttl", "2s"}, 13},
+		{"load", loadCheck, []string{"-for", "20s", "-rate", "400"}, 14},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			r, out := inShort(t, c.run, c.args...)
-			require.Equal(t, c.judged, r.kept+r.broken, "%s", out)
-			for line := range strings.Lines(out) {
-				// What takes how long is not for a machine that does other things, too.
-				slow := strings.HasSuffix(line, " s\n") || strings.Contains(line, "share of the load")
-				require.False(t, strings.HasPrefix(line, "BROKEN") && !slow, "%s", out)
-			}
-		})
+		t.Run(c.name, func(t *testing.T) { shortForm(t, c.judged, c.run, c.args...) })
+	}
+}
+
+func TestShortRestore(t *testing.T) {
+	shortForm(t, 13, restoreCheck, "-nodes", "2", "-n", "3", "-ttl", "2s")
+}
+
+var gaveOrderUp = regexp.MustCompile(`[1-9]\d* moves without known order`)
+
+// shortForm runs a check that judges so many figures, and none of them broken.
+func shortForm(t *testing.T, judged int, run check, args ...string) {
+	r, out := inShort(t, run, args...)
+	require.Equal(t, judged, r.kept+r.broken, "%s", out)
+	for line := range strings.Lines(out) {
+		// What takes how long is not for a machine that does other things, too; nor is
+		// order, where a move made no progress for a second, and said so.
+		slow := strings.HasSuffix(line, " s\n") || strings.Contains(line, "share of the load") ||
+			strings.Contains(line, "messages reordered") && gaveOrderUp.MatchString(out)
+		require.False(t, strings.HasPrefix(line, "BROKEN") && !slow, "%s", out)
 	}
 }
 
@@ -59,7 +70,7 @@ func inShort(t *testing.T, run check, args ...string) (*report, string) {
 
 // Nodes that leak with every entity they start, for real.
 func TestLeaksOfNodesAreFoundOut(t *testing.T) {
-	_, out := inShort(t, loadCheck, "-for", "12s", "-leaks", "goroutines, heap")
+	_, out := inShort(t, loadCheck, "-for", "20s", "-leaks", "goroutines, heap")
 	require.Contains(t, out, "BROKEN processes that end with more goroutines")
 	require.Contains(t, out, "BROKEN processes that end with more heap")
 	require.Contains(t, out, "ok     processes that end with more open files")
