@@ -1,14 +1,14 @@
 //go:build !linux && !darwin && !freebsd
 
-package main
+package bank
 
 import (
 	"context"
 	"fmt"
 	"io"
 
-	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/test/demo/stage"
 )
 
 func runProcess(context.Context, stage.Config, io.Reader, io.Writer, io.Writer) error {

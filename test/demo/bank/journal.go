@@ -1,4 +1,4 @@
-package main
+package bank
 
 import (
 	"errors"
@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/test/demo/stage"
 )
 
 // opening is what every account begins with.

@@ -1,4 +1,4 @@
-package main
+package bank
 
 import (
 	"cmp"
@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/test/demo/stage"
 )
 
 // What the verdict looks at.

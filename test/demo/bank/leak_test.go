@@ -1,6 +1,7 @@
-package main
+package bank
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"testing"
@@ -8,12 +9,12 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/holdfast-go/holdfast/examples/internal/stage"
+	"github.com/holdfast-go/holdfast/test/demo/stage"
 )
 
 func TestMain(m *testing.M) {
 	if os.Getenv(stage.NodeEnv) != "" { // a node that a test started
-		main()
+		os.Exit(Main(context.Background(), os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	code := m.Run()
 	time.Sleep(1500 * time.Millisecond) // protoactor's count of dead letters ends a second after the first

@@ -1,6 +1,6 @@
 //go:build linux || darwin || freebsd
 
-package main
+package bank
 
 import (
 	"encoding/json"
@@ -12,7 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/etcd"
 
-	"github.com/holdfast-go/holdfast/examples/internal/stage"
+	"github.com/holdfast-go/holdfast/test/demo/stage"
 )
 
 // What the ledger keeps in etcd, beside the leases: entries as JSON, and balances

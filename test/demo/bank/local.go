@@ -1,6 +1,6 @@
 //go:build linux || darwin || freebsd
 
-package main
+package bank
 
 import (
 	"context"
@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/backends/etcd"
-	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/test/demo/stage"
 )
 
 // etcdSlack is slack, but with etcd, which looks for leases that ended every

@@ -1,6 +1,6 @@
 //go:build !race && (linux || darwin || freebsd)
 
-package main
+package bank
 
 import (
 	"bytes"
@@ -11,13 +11,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/examples/internal/stage"
+	"github.com/holdfast-go/holdfast/test/demo/stage"
 )
 
 // The whole program with processes and etcd: the one test here that needs them.
 // protoactor's remote sets gRPC's logger when it starts, while the client of etcd
 // reads it: hence the build constraint.
 func TestWithProcessesAndEtcdTheVerdictIsGood(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	if skip := os.Getenv("HOLDFAST_SKIP_ETCD"); skip == "1" {
 		fmt.Fprintf(os.Stderr, "etcd skipped (HOLDFAST_SKIP_ETCD is set): %s\n", t.Name())
 		t.Skip("etcd skipped (HOLDFAST_SKIP_ETCD is set)")

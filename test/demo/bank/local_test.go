@@ -1,6 +1,6 @@
 //go:build linux || darwin || freebsd
 
-package main
+package bank
 
 import (
 	"bytes"
@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/examples/internal/stage"
+	"github.com/holdfast-go/holdfast/test/demo/stage"
 )
 
 func TestWhatEtcdAppliedIsTakenFromEtcdAlone(t *testing.T) {

@@ -1,7 +1,7 @@
-// Command sharding shows bank accounts that live on several nodes, survive what
+// Package bank shows bank accounts that live on several nodes, survive what
 // befalls these, and judges itself.
 //
-//	go run ./examples/sharding [-ttl 2s] [-duration 12s] [-v]
+//	go run ./test/demo sharding -etcd none [-ttl 2s] [-duration 12s] [-v]
 //
 // Four nodes, each an actor system with a remote of its own on the loopback
 // interface, share a store of leases in memory. Together they host accounts: each
@@ -26,7 +26,7 @@
 //
 // # Processes and etcd
 //
-//	go run ./examples/sharding -etcd local [-ttl 2s] [-duration 12s] [-v]
+//	go run ./test/demo sharding [-ttl 2s] [-duration 12s] [-v]
 //
 // starts an etcd (built on first use, which takes about a minute) and four nodes as
 // processes of their own. A fifth joins, one is told to leave (SIGTERM), and the one
@@ -35,7 +35,7 @@
 // this process: what was written it learns from etcd, what passed the gates from
 // the journals of the nodes, and when, from the one monotonic clock of the machine.
 //
-//	go run ./examples/sharding -etcd http://127.0.0.1:2379[,…] [-id node-1] [-listen 127.0.0.1:0] [-ttl 10s] [-journal] [-v]
+//	go run ./test/demo sharding -etcd http://127.0.0.1:2379[,…] [-id node-1] [-listen 127.0.0.1:0] [-ttl 10s] [-journal] [-v]
 //
 // runs one node, until SIGINT or SIGTERM: start as many as you like, and do to them
 // what you like. With -journal it prints what happens as lines of JSON, with the
@@ -48,24 +48,19 @@
 // (the course of events), evidence.go and judge.go (the verdict). With etcd:
 // process.go (one node), ledger.go (the fenced resource), report.go, audit.go (the
 // evidence), local.go (the course of events). What is not about sharding is in
-// examples/internal/stage.
-package main
+// test/demo/stage.
+package bank
 
 import (
 	"context"
 	"io"
-	"os"
 	"time"
 
-	"github.com/holdfast-go/holdfast/examples/internal/stage"
+	"github.com/holdfast-go/holdfast/test/demo/stage"
 )
 
-func main() {
-	os.Exit(program(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
-}
-
-// program returns the exit status.
-func program(ctx context.Context, args []string, in io.Reader, out, logs io.Writer) int {
+// Main runs the program, and returns the exit status.
+func Main(ctx context.Context, args []string, in io.Reader, out, logs io.Writer) int {
 	return stage.Program{
 		Name:          "sharding",
 		Duration:      12 * time.Second,

@@ -1,4 +1,4 @@
-package main
+package bank
 
 import (
 	"bytes"
@@ -20,7 +20,7 @@ func TestSettingsOutOfBoundsAreRefusedByName(t *testing.T) {
 		"-etcd http://127.0.0.1:1 -listen x": "-listen",
 	} {
 		var logs bytes.Buffer
-		require.Equal(t, 2, program(t.Context(), strings.Fields(args), strings.NewReader(""), &bytes.Buffer{}, &logs), args)
+		require.Equal(t, 2, Main(t.Context(), strings.Fields(args), strings.NewReader(""), &bytes.Buffer{}, &logs), args)
 		require.Contains(t, logs.String(), strings.TrimPrefix(field, "no "), args)
 	}
 }

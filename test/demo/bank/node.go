@@ -1,15 +1,15 @@
-package main
+package bank
 
 import (
 	"fmt"
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultclock"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/test/demo/stage"
 )
 
 // node is what one process of a cluster would be, and can be frozen as one.

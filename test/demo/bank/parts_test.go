@@ -1,13 +1,13 @@
-package main
+package bank
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/test/demo/stage"
 )
 
 func TestTheLedgerRefusesAStaleWriter(t *testing.T) {

@@ -1,6 +1,6 @@
 //go:build linux || darwin || freebsd
 
-package main
+package bank
 
 import (
 	"context"
@@ -12,9 +12,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/backends/etcd"
-	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/test/demo/stage"
 )
 
 // process is the one node of this process.

@@ -1,10 +1,10 @@
-package main
+package bank
 
 import (
 	"time"
 
-	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/test/demo/stage"
 )
 
 // happening tells what a report is about.

@@ -1,4 +1,4 @@
-package main
+package bank
 
 import (
 	"context"
@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
-	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/test/demo/stage"
 )
 
 const (

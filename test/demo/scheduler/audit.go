@@ -1,11 +1,11 @@
 //go:build linux || darwin || freebsd
 
-package main
+package scheduler
 
 import (
 	"time"
 
-	"github.com/holdfast-go/holdfast/examples/internal/stage"
+	"github.com/holdfast-go/holdfast/test/demo/stage"
 )
 
 // merge makes one journal and one list of passes of what etcd applied and what

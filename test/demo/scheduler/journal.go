@@ -1,4 +1,4 @@
-package main
+package scheduler
 
 import (
 	"errors"
@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/test/demo/stage"
 )
 
 // entryKind tells what an entry is about.

@@ -1,4 +1,4 @@
-package main
+package scheduler
 
 import (
 	"cmp"
@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/test/demo/stage"
 )
 
 // What the verdict looks at.

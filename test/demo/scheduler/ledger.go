@@ -1,6 +1,6 @@
 //go:build linux || darwin || freebsd
 
-package main
+package scheduler
 
 import (
 	"encoding/json"
@@ -12,8 +12,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backends/etcd"
-	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/test/demo/stage"
 )
 
 // What the ledger keeps in etcd, beside the leases.

@@ -1,6 +1,6 @@
 //go:build linux || darwin || freebsd
 
-package main
+package scheduler
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/holdfast-go/holdfast/backends/etcd"
-	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/test/demo/stage"
 )
 
 // etcdSlack is what a change of hosts may take beside the TTL: etcd looks for

@@ -1,6 +1,6 @@
 //go:build linux || darwin || freebsd
 
-package main
+package scheduler
 
 import (
 	"bytes"
@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/test/demo/stage"
 )
 
 func TestWhatEtcdAppliedIsTakenFromEtcdAlone(t *testing.T) {
@@ -58,7 +58,7 @@ func TestSettingsOfProcessesOutOfBoundsAreRefusedByName(t *testing.T) {
 		"no argument": "-etcd local now",
 	} {
 		var logs bytes.Buffer
-		require.Equal(t, 2, program(t.Context(), strings.Fields(args), strings.NewReader(""), &bytes.Buffer{}, &logs), args)
+		require.Equal(t, 2, Main(t.Context(), strings.Fields(args), strings.NewReader(""), &bytes.Buffer{}, &logs), args)
 		require.Contains(t, logs.String(), strings.TrimSpace(strings.TrimPrefix(field, "no ")))
 	}
 }

@@ -1,6 +1,6 @@
 //go:build !race
 
-package main
+package scheduler
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/examples/internal/stage"
+	"github.com/holdfast-go/holdfast/test/demo/stage"
 )
 
 // The whole program, on real time and real connections. Several remotes in one
@@ -18,6 +18,7 @@ import (
 // anew with each, and its shutdown writes what others read. Hence the build
 // constraint; everything else here is tested with it.
 func TestTheProgramsOwnVerdictIsGood(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	var out bytes.Buffer
 	v, err := run(stage.Config{TTL: time.Second, Duration: 4 * time.Second, Verbose: true}, &out)
 	require.NoError(t, err, "%s", &out)

@@ -1,15 +1,15 @@
-package main
+package scheduler
 
 import (
 	"fmt"
 	"sync"
 	"time"
 
-	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultclock"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/singleton"
+	"github.com/holdfast-go/holdfast/test/demo/stage"
 )
 
 // node is what one process of a cluster would be, and can be frozen as one.

@@ -1,4 +1,4 @@
-package main
+package scheduler
 
 import (
 	"bytes"
@@ -10,9 +10,9 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/remoting"
+	"github.com/holdfast-go/holdfast/test/demo/stage"
 )
 
 func TestTheJournalRefusesAStaleTokenAndKnowsAJobThatComesAgain(t *testing.T) {

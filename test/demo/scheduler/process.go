@@ -1,6 +1,6 @@
 //go:build linux || darwin || freebsd
 
-package main
+package scheduler
 
 import (
 	"bufio"
@@ -14,9 +14,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/backends/etcd"
-	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/singleton"
+	"github.com/holdfast-go/holdfast/test/demo/stage"
 )
 
 const (

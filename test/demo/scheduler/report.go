@@ -1,11 +1,11 @@
-package main
+package scheduler
 
 import (
 	"fmt"
 	"time"
 
-	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/test/demo/stage"
 )
 
 // happening tells what a report is about.

@@ -1,4 +1,4 @@
-package main
+package scheduler
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
-	"github.com/holdfast-go/holdfast/examples/internal/stage"
+	"github.com/holdfast-go/holdfast/test/demo/stage"
 )
 
 const (

@@ -14,6 +14,7 @@ const etcdFloor = 2 * time.Second
 
 // Config is a program's settings.
 type Config struct {
+	name     string // the program's
 	TTL      time.Duration
 	Duration time.Duration // for which there is work
 	Verbose  bool

@@ -48,7 +48,7 @@ func (l *Local[R, E]) endpoints() string { return strings.Join(l.cluster.Endpoin
 
 // Join starts a node. tell is called with all that it reports.
 func (l *Local[R, E]) Join(id string, tell func(R)) error {
-	args := []string{"-etcd", l.endpoints(), "-id", id, "-ttl", l.Config.TTL.String(), "-journal"}
+	args := []string{l.Config.name, "-etcd", l.endpoints(), "-id", id, "-ttl", l.Config.TTL.String(), "-journal"}
 	if l.Config.Verbose {
 		args = append(args, "-v")
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// Program is an example, and what is its own on the command line.
+// Program is a demonstration, and what is its own on the command line.
 type Program struct {
 	Name          string
 	Duration      time.Duration // by default
@@ -29,13 +29,13 @@ type Program struct {
 
 // Main runs the program, and returns the exit status.
 func (p Program) Main(ctx context.Context, args []string, in io.Reader, out, logs io.Writer) int {
-	var cfg Config
+	cfg := Config{name: p.Name}
 	fs := flag.NewFlagSet(p.Name, flag.ContinueOnError)
 	fs.SetOutput(logs)
 	fs.DurationVar(&cfg.TTL, "ttl", 2*time.Second, "how long a lease outlives its last renewal")
 	fs.DurationVar(&cfg.Duration, "duration", p.Duration, p.DurationUsage)
 	fs.BoolVar(&cfg.Verbose, "v", false, p.VerboseUsage)
-	where := fs.String("etcd", "", "`local`, or the endpoints of an etcd to run one node on; default: all in this process")
+	where := fs.String("etcd", "local", "`local`: an etcd and processes of its own; none: all in this process; or the endpoints of an etcd to run one node on")
 	fs.StringVar(&cfg.ID, "id", fmt.Sprintf("node-%d", os.Getpid()), "the node's name, with -etcd URL")
 	fs.StringVar(&cfg.Listen, "listen", "127.0.0.1:0", "where the node listens, with -etcd URL")
 	fs.BoolVar(&cfg.Journal, "journal", false, "print lines of JSON, and end when standard input does, with -etcd URL")
@@ -49,7 +49,7 @@ func (p Program) Main(ctx context.Context, args []string, in io.Reader, out, log
 		return 2
 	}
 
-	if *where != "" { // otherwise there is nothing to leave behind
+	if *where != "none" { // otherwise there is nothing to leave behind
 		var stop context.CancelFunc
 		ctx, stop = signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 		defer stop()
@@ -57,7 +57,7 @@ func (p Program) Main(ctx context.Context, args []string, in io.Reader, out, log
 	var v Verdict
 	var err error
 	switch *where {
-	case "":
+	case "none":
 		v, err = p.Run(cfg, out)
 	case "local":
 		v, err = p.Local(ctx, cfg, out)

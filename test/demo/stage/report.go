@@ -7,7 +7,7 @@ import (
 )
 
 // NodeEnv marks a process as a node that another one started.
-const NodeEnv = "HOLDFAST_EXAMPLE_NODE"
+const NodeEnv = "HOLDFAST_DEMO_NODE"
 
 // JSONReports returns a function that writes reports as lines of JSON, and each
 // before it returns: what a node did before it was killed is then told. failed is

@@ -1,0 +1,83 @@
+//go:build !race
+
+package examples
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
+)
+
+// program builds one of the examples.
+func program(t *testing.T, name string) string {
+	exe := filepath.Join(t.TempDir(), name)
+	out, err := exec.Command("go", "build", "-o", exe, "./"+name).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return exe
+}
+
+// The programs themselves, which find out whether what they show is true.
+func TestTheVerdictIsGood(t *testing.T) {
+	for _, name := range []string{"leader", "cron"} { // the others take longer, and are run by .ci/run
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // they wait, mostly
+			out, err := exec.Command(program(t, name)).CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			require.Contains(t, string(out), "verdict: GOOD", "%s", out)
+		})
+	}
+}
+
+// One node of each on etcd, which serves until it is told to end.
+func TestOneNodeOnEtcd(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("no signals")
+	}
+	if os.Getenv("HOLDFAST_SKIP_ETCD") == "1" {
+		fmt.Fprintf(os.Stderr, "etcd skipped (HOLDFAST_SKIP_ETCD is set): %s\n", t.Name())
+		t.Skip("etcd skipped (HOLDFAST_SKIP_ETCD is set)")
+	}
+	url := "etcd://" + strings.TrimPrefix(etcdtest.Start(t).Endpoints()[0], "http://")
+	for name, serves := range map[string]string{"singleton": "hosts, under token", "sharding": "accounts here: 4", "leader": "leader, under token", "cron": "job of second"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // they wait, mostly
+			var out output
+			cmd := exec.Command(program(t, name), "-store", url)
+			cmd.Stdout, cmd.Stderr = &out, &out
+			require.NoError(t, cmd.Start())
+			require.Eventually(t, func() bool { return strings.Contains(out.String(), serves) }, 30*time.Second, 50*time.Millisecond, "%s", &out)
+			require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
+			require.NoError(t, cmd.Wait(), "%s", &out)
+		})
+	}
+}
+
+// output can be read while a process writes.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(b)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
