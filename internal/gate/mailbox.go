@@ -82,7 +82,7 @@ func (m *mailbox) RegisterHandlers(invoker actor.MessageInvoker, dispatcher acto
 		m.gate = m.gate.spent()
 	}
 	m.totals.enlist(m)
-	m.inner.RegisterHandlers(m, dispatcher)
+	m.inner.RegisterHandlers(m, newDriver(dispatcher, m))
 }
 
 // Start is called when Started has been queued: from here on Post can't put a

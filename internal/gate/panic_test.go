@@ -2,6 +2,7 @@ package gate_test
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,19 +21,22 @@ func TestAStopThatPanicsComesToItsEnd(t *testing.T) {
 			for _, child := range []bool{false, true} {
 				for _, lost := range []bool{false, true} {
 					name := fmt.Sprintf("%s/%T/child=%v/lost=%v", supervisor.name, where, child, lost)
-					t.Run(name, func(t *testing.T) { aStopThatPanics(t, supervisor.strategy, where, child, lost) })
+					t.Run(name, func(t *testing.T) { aStopThatFails(t, bug, supervisor.strategy, where, child, lost) })
+					t.Run(name+"/goexit", func(t *testing.T) { aStopThatFails(t, runtime.Goexit, supervisor.strategy, where, child, lost) })
 				}
 			}
 		}
 	}
 }
 
-func aStopThatPanics(t *testing.T, supervisor actor.SupervisorStrategy, where any, child, lost bool) {
+func bug() { panic("on the way out") }
+
+func aStopThatFails(t *testing.T, fail func(), supervisor actor.SupervisorStrategy, where any, child, lost bool) {
 	perform(t, func(s *stage) {
 		receive := func(ctx actor.Context) {
 			s.receive(ctx)
 			if fmt.Sprintf("%T", ctx.Message()) == fmt.Sprintf("%T", where) {
-				panic("on the way out")
+				fail()
 			}
 			if _, ok := ctx.Message().(*actor.Started); ok && child {
 				ctx.Spawn(actor.PropsFromFunc(func(actor.Context) {}))
@@ -70,6 +74,33 @@ func aStopThatPanics(t *testing.T, supervisor actor.SupervisorStrategy, where an
 		assert.Equal(t, 2, seen, "Stopping once, Stopped once")
 		s.expectEnd(parent, watcher)
 	})
+}
+
+// A handler that ends its goroutine has failed: the supervisor decides, and what comes
+// next is handled.
+func TestAHandlerThatEndsItsGoroutine(t *testing.T) {
+	for name, in := range map[string]any{"Started": &actor.Started{}, "a message": num(1)} {
+		t.Run(name, func(t *testing.T) {
+			perform(t, func(s *stage) {
+				once := true
+				s.pid = s.system.Root.Spawn(s.gate.Props(actor.PropsFromFunc(func(ctx actor.Context) {
+					s.receive(ctx)
+					if once && fmt.Sprintf("%T", ctx.Message()) == fmt.Sprintf("%T", in) {
+						once = false
+						runtime.Goexit()
+					}
+				}, actor.WithSupervisor(restartFailing))))
+				for i := range 5 {
+					s.post(num(i))
+				}
+				synctest.Wait()
+				assert.Equal(t, 0, s.gate.Waiting())
+				lines := s.script.list()
+				assert.Contains(t, lines, "*actor.Restarting")
+				assert.Equal(t, fmt.Sprint(num(4)), lines[len(lines)-1])
+			})
+		})
+	}
 }
 
 func TestAPanicAtTheLastChildsEndComesToItsEnd(t *testing.T) {
