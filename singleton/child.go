@@ -128,23 +128,29 @@ func (c *controller) stopChild() {
 	c.remind(&stillRunning{gate: g, since: c.clock.Now().Mono, next: firstReminder})
 }
 
-// askToStop tells a child to stop in the way its user chose.
+// askToStop tells a child to stop in the way its user chose. Their function may hang: the
+// deadline goes on, and a loss is heard of.
 func (c *controller) askToStop() {
-	if c.set.stopWith != nil {
-		if msg := c.stopMessage(); msg != nil {
-			c.ctx.Send(c.proxy.child, msg)
-			return
-		}
+	if c.set.stopWith == nil {
+		c.ctx.Stop(c.proxy.child)
+		return
 	}
-	c.ctx.Stop(c.proxy.child)
+	g := c.proxy.gate
+	outside.Aside(func() (any, error) { return c.set.stopWith(), nil },
+		func(msg any, err error) { c.proxy.post(&stopMade{g, msg, err}) })
 }
 
-func (c *controller) stopMessage() any {
-	msg, err := outside.Get(func() (any, error) { return c.set.stopWith(), nil })
-	if err != nil {
-		c.log.Error("WithStop's function failed: the child is stopped at once", zap.Error(err))
+func (c *controller) onStopMade(made *stopMade) {
+	switch {
+	case made.gate != c.proxy.gate || !made.gate.CheckAlive(): // too late: it was stopped otherwise
+	case made.err != nil:
+		c.log.Error("WithStop's function failed: the child is stopped at once", zap.Error(made.err))
+		c.ctx.Stop(c.proxy.child)
+	case made.message == nil:
+		c.ctx.Stop(c.proxy.child)
+	default:
+		c.ctx.Send(c.proxy.child, made.message)
 	}
-	return msg
 }
 
 // ErrOverdue is the cause of a child's context that did not stop by its deadline

@@ -171,6 +171,8 @@ func (c *controller) Receive(ctx actor.Context) {
 		if msg.gate == c.proxy.gate {
 			c.fire(overdue)
 		}
+	case *stopMade:
+		c.onStopMade(msg)
 	case *yieldEnded:
 		if msg.gate == c.proxy.gate {
 			c.fire(yieldOver)

@@ -26,6 +26,15 @@ func (l *leftover) RegisterHandlers(next actor.MessageInvoker, d actor.Dispatche
 	l.Mailbox.RegisterHandlers(l, d)
 }
 
+// PostUserMessage turns nil away: protoactor's mailboxes count it, and never find it.
+func (l *leftover) PostUserMessage(message any) {
+	if message == nil {
+		l.world.DeadLetter(l.self, message)
+		return
+	}
+	l.Mailbox.PostUserMessage(message)
+}
+
 func (l *leftover) InvokeUserMessage(message any) {
 	if l.over.Load() {
 		l.world.DeadLetter(l.self, message)

@@ -36,8 +36,13 @@ type (
 		since, next time.Duration
 	}
 	deadlinePassed struct{ gate *gate.Gate }
-	yieldEnded     struct{ gate *gate.Gate }
-	hostNoticed    struct {
+	stopMade       struct {
+		gate    *gate.Gate
+		message any
+		err     error
+	}
+	yieldEnded  struct{ gate *gate.Gate }
+	hostNoticed struct {
 		record lease.Record
 		known  bool
 		reset  bool // what was told before is of no account: the store's history went back

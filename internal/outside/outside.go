@@ -7,6 +7,7 @@
 package outside
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -64,6 +65,19 @@ func (told stopFailing) HandleFailure(system *actor.ActorSystem, s actor.Supervi
 func Tell(system *actor.ActorSystem, pid *actor.PID, message any) {
 	_ = Call(func() error { system.Root.Send(pid, message); return nil })
 }
+
+// Aside runs f on a goroutine of its own and then, there, done with what became of it:
+// also where f panics, or ends the goroutine. Where f hangs, done is not called.
+func Aside[T any](f func() (T, error), done func(T, error)) {
+	go func() {
+		var v T
+		err := errGone
+		defer func() { done(v, err) }()
+		v, err = Get(f)
+	}()
+}
+
+var errGone = errors.New("it ended its goroutine (runtime.Goexit)")
 
 // World is what an actor system has around it. Safe for concurrent use.
 type World struct {
