@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
+	"github.com/asynkron/protoactor-go/remote"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/holdfast-go/holdfast/internal/authority"
@@ -85,6 +86,12 @@ func runNode() int {
 	c.system.EventStream.Subscribe(func(e any) {
 		if d, ok := e.(*actor.DeadLetterEvent); ok {
 			c.say("dead %s %T", d.PID.Id, d.Message)
+		}
+		switch e.(type) {
+		case *actor.DeadLetterEvent, *remote.EndpointTerminatedEvent:
+			if os.Getenv("HOLDFAST_ANGRY") != "" {
+				panic("a subscriber's bug")
+			}
 		}
 	})
 	echo, err := c.system.Root.SpawnNamed(actor.PropsFromProducer(func() actor.Actor { return &echoActor{c: c} }), "echo")

@@ -77,6 +77,7 @@ func (s *settings) grpcOptions() ([]grpc.ServerOption, []grpc.DialOption) {
 	}
 	return server, []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
+		grpc.WithChainStreamInterceptor(g.follow),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoffConfig(), MinConnectTimeout: connectTimeout}),
 	}

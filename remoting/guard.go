@@ -3,6 +3,7 @@ package remoting
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/holdfast-go/holdfast/internal/direct"
+	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/quiet"
 )
 
@@ -196,19 +198,43 @@ func (g *guard) inspect(b *remote.MessageBatch, who *identity) {
 }
 
 // direct marks the targets that no process is registered for. It comes after check,
-// which refuses what is marked so already.
+// which refuses what is marked so already. Batches with messages of protoactor's own say
+// who watches whom: there remote must see the address.
 func (g *guard) direct(b *remote.MessageBatch) {
 	n := g.node.Load()
 	if n == nil {
 		return
 	}
 	own := n.system.Address()
+	mail := !slices.ContainsFunc(b.TypeNames, func(name string) bool { return strings.HasPrefix(name, actorPrefix) })
 	for _, t := range b.Targets {
-		if t.Address == own && strings.HasPrefix(t.Id, direct.Prefix) {
+		if t.Address == own && (strings.HasPrefix(t.Id, direct.Prefix) || mail && !n.registered(t.Id)) {
 			t.Address = familyAddress
 		}
 	}
 }
+
+func (n *Node) registered(id string) bool {
+	_, ok := n.system.ProcessRegistry.GetLocal(id)
+	return ok
+}
+
+// absent stands for an actor that mail came in for, and that there was none of. What its
+// dead letters' subscribers do must not end the stream that it came on.
+type absent struct{ n *Node }
+
+// SendUserMessage implements actor.Process.
+func (a absent) SendUserMessage(pid *actor.PID, message any) {
+	pid = withRequest(pid, pid.RequestId)
+	pid.Address = a.n.system.Address()
+	outside.Hand(a.n.system, pid, message) // it may have come meanwhile
+}
+
+// SendSystemMessage implements actor.Process: none comes this way.
+func (absent) SendSystemMessage(*actor.PID, any) {}
+
+// Stop implements actor.Process.
+func (absent) Stop(*actor.PID) {}
 
 // internal reports whether id is that of an actor in which remote keeps a link: what
 // it does not expect there breaks the link, whosever that is, and nodes send it
@@ -262,11 +288,10 @@ func (n *Node) refuse(b *remote.MessageBatch, e *remote.MessageEnvelope, why fau
 			msg = m
 		}
 	}
-	if _, ok := msg.(actor.SystemMessage); ok {
-		n.system.DeadLetter.SendSystemMessage(target, msg)
-		return
+	if _, ok := msg.(actor.SystemMessage); !ok {
+		msg = &actor.MessageEnvelope{Message: msg, Sender: sender}
 	}
-	n.system.DeadLetter.SendUserMessage(target, &actor.MessageEnvelope{Message: msg, Sender: sender})
+	outside.Of(n.system).DeadLetter(target, msg)
 }
 
 func withRequest(pid *actor.PID, id uint32) *actor.PID {

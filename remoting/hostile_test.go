@@ -225,3 +225,44 @@ func TestBytesThatAreNotHTTP2HarmNobody(t *testing.T) {
 	require.NoError(t, err)
 	works(b, a)
 }
+
+// Subscribers of the EventStream run where something is told. What they panic with ends
+// neither a stream, nor what came on it, nor the process.
+func TestSubscribersThatPanicBreakNoLink(t *testing.T) {
+	a, b := start(t), start(t, "HOLDFAST_ANGRY=1")
+	works(a, b)
+	text := func(s string) []byte {
+		data, err := proto.Marshal(wrapperspb.String(s))
+		require.NoError(t, err)
+		return data
+	}
+	p := connect(t, b.addr)
+	m := mail(b.addr, stringValue, text("to nobody"))
+	m.TypeNames = append(m.TypeNames, "no.such.Type")
+	m.Targets = append(m.Targets, actor.NewPID(b.addr, "gone"), actor.NewPID("127.0.0.9:1", "echo"))
+	m.Envelopes = []*remote.MessageEnvelope{
+		{Target: 1, MessageData: text("to nobody")},
+		{TypeId: 1},
+		{Target: 2, MessageData: text("to another node")},
+		{MessageData: text("#0/1")},
+	}
+	p.batch(m)
+	require.Equal(t, "1", b.expect("burst "), "what came with it is delivered")
+	p.batch(mail(b.addr, stringValue, text("#0/1")))
+	require.Equal(t, "1", b.expect("burst "), "and what comes after it")
+	require.Equal(t, remoting.Stats{UnknownType: 1, Misaddressed: 1}, b.stats())
+
+	b.do("go %s", a.addr) // a dead letter on its way out
+	works(b, a)
+	require.NoError(t, a.cmd.Process.Kill())
+	a.expectEnd()
+	c := start(t)
+	works(b, c)
+	works(c, b)
+}
+
+// expectEnd waits until the process has ended.
+func (p *proc) expectEnd() {
+	for range p.lines {
+	}
+}

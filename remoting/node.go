@@ -18,11 +18,11 @@ import (
 // noAddress is the address of a system that no remote was started for.
 const noAddress = "nonhost"
 
-// leaveTimeout is how long Shutdown waits for peers to hang up.
 // familyAddress stands in the PID of a target that internal/direct resolves, from
 // where a batch is checked to where its messages are posted. No peer may use it.
 const familyAddress = "holdfast:direct"
 
+// leaveTimeout is how long Shutdown waits for peers to hang up, and for sends under way.
 const leaveTimeout = 5 * time.Second
 
 // Node is an actor system that others can reach. Its methods are safe for
@@ -76,7 +76,7 @@ func Start(system *actor.ActorSystem, config *remote.Config) (*Node, error) {
 		}
 		p, ok := families.Resolve(pid.Id)
 		if !ok {
-			p = system.DeadLetter
+			p = absent{n}
 		}
 		return p, true
 	})

@@ -3,11 +3,14 @@ package remoting
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/remote"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
@@ -24,22 +27,26 @@ type outbound struct {
 // exit lets messages out until it is closed. Remote must not be used once its
 // shutdown began.
 type exit struct {
-	mu     sync.RWMutex
-	closed bool
+	mu     sync.RWMutex // held by sends, of which some may tell subscribers of dead letters
+	closed atomic.Bool
 }
 
-// close waits for sends under way: they never block.
+// close waits for sends under way, for a time: a subscriber may not return.
 func (x *exit) close() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.closed = true
+	x.closed.Store(true)
+	for began := time.Now(); !x.mu.TryLock(); time.Sleep(time.Millisecond) {
+		if time.Since(began) >= leaveTimeout {
+			return
+		}
+	}
+	x.mu.Unlock()
 }
 
 // pass runs send unless the exit is closed.
 func (x *exit) pass(send func()) bool {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	if x.closed {
+	if x.closed.Load() {
 		return false
 	}
 	send()
@@ -49,7 +56,7 @@ func (x *exit) pass(send func()) bool {
 func (o *outbound) SendUserMessage(pid *actor.PID, message any) {
 	n := o.node
 	if o.nowhere(pid) {
-		n.system.DeadLetter.SendUserMessage(pid, message)
+		outside.Of(n.system).DeadLetter(pid, message)
 		return
 	}
 	header, msg, sender := actor.UnwrapEnvelope(message)
@@ -72,7 +79,7 @@ func (o *outbound) SendUserMessage(pid *actor.PID, message any) {
 	default:
 		n.counters.closed.Add(1)
 	}
-	n.system.DeadLetter.SendUserMessage(pid, message)
+	outside.Of(n.system).DeadLetter(pid, message)
 }
 
 // nowhere reports whether pid has an address that no node can have.
@@ -109,13 +116,13 @@ func sendable(msg any) (out any, size int, err error) {
 
 func (o *outbound) SendSystemMessage(pid *actor.PID, message any) {
 	if o.nowhere(pid) {
-		o.node.system.DeadLetter.SendSystemMessage(pid, message)
+		outside.Of(o.node.system).DeadLetter(pid, message)
 		return
 	}
 	if !o.node.exit.pass(func() { o.inner.SendSystemMessage(pid, message) }) {
 		o.node.counters.closed.Add(1)
 		// A watcher gets its Terminated by this way.
-		o.node.system.DeadLetter.SendSystemMessage(pid, message)
+		outside.Of(o.node.system).DeadLetter(pid, message)
 	}
 }
 

@@ -124,7 +124,10 @@ func (me *node) deliver(f frame) {
 	msg, err := unpack(f)
 	if err != nil {
 		me.count(func(s *Stats) { s.Unread++ })
-		me.system.DeadLetter.SendUserMessage(f.target, &actor.MessageEnvelope{Message: msg, Sender: f.sender})
+		_ = contain(func() error {
+			me.system.DeadLetter.SendUserMessage(f.target, &actor.MessageEnvelope{Message: msg, Sender: f.sender})
+			return nil
+		})
 		return
 	}
 	// A process may panic, as guardians do on user messages.

@@ -38,7 +38,10 @@ func (n *Net) breakLink(e ends) (told []notice) {
 func tell(notices []notice) {
 	for _, t := range notices {
 		if t.w.watcher == "" {
-			t.to.system.EventStream.Publish(&remote.EndpointTerminatedEvent{Address: t.w.addr})
+			_ = contain(func() error { // as package remoting does
+				t.to.system.EventStream.Publish(&remote.EndpointTerminatedEvent{Address: t.w.addr})
+				return nil
+			})
 			continue
 		}
 		t.to.terminated(t.w.watcher, actor.NewPID(t.w.addr, t.w.watchee), actor.TerminatedReason_AddressTerminated)

@@ -79,6 +79,19 @@ func Aside[T any](f func() (T, error), done func(T, error)) {
 
 var errGone = errors.New("it ended its goroutine (runtime.Goexit)")
 
+// Hand sends to an actor that may be a user's, and may be gone, from a goroutine that much
+// else depends on: what it panics with is lost. The mailbox of a user's may block.
+func Hand(system *actor.ActorSystem, pid *actor.PID, message any) {
+	_ = Call(func() error {
+		if p, ok := system.ProcessRegistry.Get(pid); ok {
+			p.SendUserMessage(pid, message)
+		} else {
+			Of(system).DeadLetter(pid, message)
+		}
+		return nil
+	})
+}
+
 // World is what an actor system has around it. Safe for concurrent use.
 type World struct {
 	system *actor.ActorSystem
@@ -108,7 +121,8 @@ func Of(system *actor.ActorSystem) *World {
 // Publish tells the subscribers of the EventStream.
 func (w *World) Publish(event any) { w.Do(func() { w.system.EventStream.Publish(event) }) }
 
-// DeadLetter tells them of a message to pid that nobody gets, and its sender.
+// DeadLetter tells them of a message to pid that nobody gets, and its sender; or, if the
+// system sent it, who watches.
 func (w *World) DeadLetter(pid *actor.PID, message any) {
 	w.Do(func() { w.system.DeadLetter.SendUserMessage(pid, message) })
 }

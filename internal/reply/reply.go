@@ -7,6 +7,9 @@
 //
 //	guarded actor ──Middleware──▶ Envelope ─ remote ─▶ gateway ──▶ target
 //
+// The gateway hands over nothing that remote sends by itself: what may be said in
+// Protocol Buffers, and by whom, is checked where that comes in (package remoting).
+//
 // Order is kept among the values, and among the Protocol Buffers messages, that
 // one actor sends another, but not between the two kinds.
 package reply
@@ -47,13 +50,17 @@ func receive(ctx actor.Context) {
 		refuse(ctx.ActorSystem(), ctx.Self(), e, "not addressed to an actor of this node")
 		return
 	}
+	if e.Codec == wire.CodecProto {
+		refuse(ctx.ActorSystem(), target, e, "it would have passed the checks of what comes in")
+		return
+	}
 	msg, err := wire.Default.Open(e)
 	if err != nil {
 		refuse(ctx.ActorSystem(), target, e, err.Error())
 		tell(ctx.ActorSystem(), target, e.Type, err)
 		return
 	}
-	ctx.ActorSystem().Root.Send(target, &actor.MessageEnvelope{
+	outside.Hand(ctx.ActorSystem(), target, &actor.MessageEnvelope{
 		Message: msg, Sender: e.Sender.PID(), Header: e.Headers})
 }
 
@@ -76,7 +83,7 @@ func refuse(system *actor.ActorSystem, target *actor.PID, msg any, why string) {
 // Other actors would not know what to make of it.
 func tell(system *actor.ActorSystem, target *actor.PID, typeName string, err error) {
 	if strings.HasPrefix(target.Id, wire.AskPrefix) || strings.HasPrefix(target.Id, futurePrefix) {
-		system.Root.Send(target, &wire.Nack{Reason: wire.ReasonOf(err), Type: typeName, Detail: "the answer: " + wire.Why(err, system.Address())})
+		outside.Hand(system, target, &wire.Nack{Reason: wire.ReasonOf(err), Type: typeName, Detail: "the answer: " + wire.Why(err, system.Address())})
 	}
 }
 

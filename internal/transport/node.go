@@ -198,7 +198,7 @@ func (p *process) SendUserMessage(pid *actor.PID, message any) {
 
 // SendSystemMessage implements actor.Process.
 func (p *process) SendSystemMessage(pid *actor.PID, message any) {
-	p.n.system.DeadLetter.SendSystemMessage(pid, message)
+	outside.Of(p.n.system).DeadLetter(pid, message)
 }
 
 // Stop implements actor.Process: it can't be stopped.
@@ -214,7 +214,7 @@ func (n *Node) answer(m *wire.Probe) {
 	ok, taken := in.recv.probe(m), in.recv.taken
 	in.mu.Unlock()
 	if ok {
-		n.system.Root.Send(actor.NewPID(m.From.Address, mailID), &wire.Ack{
+		outside.Hand(n.system, actor.NewPID(m.From.Address, mailID), &wire.Ack{
 			From: &wire.Node{Address: n.system.Address(), Incarnation: n.life}, Link: m.Link, Number: m.Number, Taken: taken})
 	}
 }
@@ -225,19 +225,20 @@ func (n *Node) take(m *wire.Frame) {
 	if in == nil {
 		return // no probe went before it
 	}
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	if in.recv.frame(m) {
-		n.deliver(m)
+	if what, sender := in.take(n, m); what != nil {
+		outside.Of(n.system).DeadLetter(actor.NewPID(n.system.Address(), m.To), wire.Local(what, sender, nil))
 	}
 }
 
-// deliver hands a frame to its actor. What nobody is there for, or what makes its
-// actor's process panic, is a dead letter here: this node has custody of it.
-func (n *Node) deliver(m *wire.Frame) {
-	pid := actor.NewPID(n.system.Address(), m.To)
+// take hands a frame to its actor if it is the next. It returns what nobody is there
+// for, which is a dead letter here: this node has custody of it.
+func (in *inbound) take(n *Node, m *wire.Frame) (dead any, sender *actor.PID) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if !in.recv.frame(m) {
+		return nil, nil
+	}
 	var what any
-	var sender *actor.PID
 	switch w := m.What.(type) {
 	case *wire.Frame_Envelope:
 		what, sender = w.Envelope, w.Envelope.GetSender().PID()
@@ -249,27 +250,24 @@ func (n *Node) deliver(m *wire.Frame) {
 		what = w.HandedOver
 	}
 	if what == nil {
-		return // of a newer version
+		return nil, nil // of a newer version
 	}
-	contain(n.system, "a frame was not delivered", func() {
-		if p, ok := n.system.ProcessRegistry.GetLocal(m.To); ok && !direct.Of(n.system).Hidden(m.To) {
-			p.SendUserMessage(pid, &Kept{what})
-			return
-		}
-		outside.Of(n.system).DeadLetter(pid, wire.Local(what, sender, nil))
-	})
+	p, ok := n.system.ProcessRegistry.GetLocal(m.To)
+	if !ok || direct.Of(n.system).Hidden(m.To) {
+		return what, sender
+	}
+	if err := outside.Call(func() error {
+		p.SendUserMessage(actor.NewPID(n.system.Address(), m.To), &Kept{what})
+		return nil
+	}); err != nil {
+		logPanic(n.system, "a frame was not delivered", err)
+	}
+	return nil, nil
 }
 
 // Kept is what an actor gets that was kept by its sender until now: it is this node's
 // from here on.
 type Kept struct{ What any }
-
-// contain calls what may run code of the user's: subscribers of dead letters.
-func contain(system *actor.ActorSystem, what string, f func()) {
-	if err := outside.Call(func() error { f(); return nil }); err != nil {
-		logPanic(system, what, err)
-	}
-}
 
 func logPanic(system *actor.ActorSystem, what string, reason any) {
 	_ = outside.Call(func() error {

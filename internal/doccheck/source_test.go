@@ -1,0 +1,45 @@
+package doccheck
+
+import (
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// bare is what may run code of users on the goroutine that says it: subscribers of the
+// EventStream, of dead letters above all, and mailboxes.
+var bare = regexp.MustCompile(`Root\.(Send|Request|RequestWithCustomSender|Stop|Poison)\(|DeadLetter\.(Send|Stop)|EventStream\.Publish\(|ctx\.(Send|Respond|Request|Forward)\(`)
+
+// contained are the lines that do it nevertheless, in a way that contains it.
+var contained = map[string]int{
+	"internal/transport/peer.go": 2, // a panic is logged, and the next message sent
+	"remoting/link.go":           1, // remote must hear of it, whoever hangs meanwhile
+}
+
+// TestMailTellsUsersByOutside: what carries mail runs on goroutines that all mail of a
+// node depends on, and that end the process if they panic. It tells users something by
+// way of internal/outside.
+func TestMailTellsUsersByOutside(t *testing.T) {
+	found := map[string]int{}
+	for _, dir := range []string{"remoting", "internal/direct", "internal/gate", "internal/handover", "internal/links",
+		"internal/reply", "internal/route", "internal/transport", "internal/wire"} {
+		files, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
+		require.NoError(t, err)
+		require.NotEmpty(t, files, dir)
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			for line := range strings.Lines(read(t, file)) {
+				code, _, _ := strings.Cut(line, "//")
+				if n := len(bare.FindAllString(code, -1)); n > 0 {
+					found[dir+"/"+filepath.Base(file)] += n
+				}
+			}
+		}
+	}
+	require.Equal(t, contained, found)
+}
