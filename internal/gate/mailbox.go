@@ -1,12 +1,16 @@
 package gate
 
 import (
+	"fmt"
+	"log/slog"
+	"reflect"
 	"sync/atomic"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -29,6 +33,7 @@ type mailbox struct {
 	life    life
 	passing bool // a handler that was let through is running
 	passed  atomic.Uint64
+	seen    reflect.Type // of the front door's last message
 	_       [64]byte
 
 	ctx       actor.Context // of the actor; nil if protoactor gave something else
@@ -109,13 +114,39 @@ func (m *mailbox) InvokeUserMessage(message any) {
 	switch w := message.(type) {
 	case *frontEnvelope:
 		message = (*actor.MessageEnvelope)(w)
+		if reflect.TypeOf(w.Message) != m.seen {
+			m.look(w.Message)
+		}
 	case *frontMessage:
 		message = w.message
+		if reflect.TypeOf(message) != m.seen {
+			m.look(message)
+		}
 	}
 	m.pass(at)
 	m.next.InvokeUserMessage(message)
 	m.returned()
 }
+
+// look warns, once for each type, of a message that reached its actor because that is
+// on this node: on another, its type would be unknown.
+func (m *mailbox) look(message any) {
+	m.seen = reflect.TypeOf(message)
+	system := m.ctx.ActorSystem()
+	if system.Address() == noAddress {
+		return // there are no other nodes
+	}
+	if err := wire.Default.Overlooked(message); err != nil {
+		_ = outside.Call(func() error {
+			system.Logger().Warn("gate: a message that could not have come from another node", slog.String("lease", m.gate.name),
+				slog.String("type", fmt.Sprintf("%T", message)), slog.String("why", wire.Why(err, system.Address())))
+			return nil
+		})
+	}
+}
+
+// noAddress is what protoactor calls a system without remote.
+const noAddress = "nonhost"
 
 // decide is InvokeUserMessage where something stands against passing.
 func (m *mailbox) decide(message any, at time.Duration, alive bool) {

@@ -42,8 +42,7 @@ func (r *Registry) Encode(msg any, limit int) (typeName, codec string, payload [
 		typeName, payload, err = encodeProto(m, limit)
 		codec = CodecProto
 	} else {
-		err = fmt.Errorf("%w: %T is not registered: call remoting.Register[%s](%q) when the program begins, on every node", ErrUnknownType, msg,
-			strings.TrimPrefix(fmt.Sprintf("%T", msg), "*"), "a name")
+		err = unregistered(msg)
 	}
 	if err != nil {
 		return "", "", nil, err
@@ -52,6 +51,27 @@ func (r *Registry) Encode(msg any, limit int) (typeName, codec string, payload [
 		return "", "", nil, tooLarge(typeName, len(payload), limit)
 	}
 	return typeName, codec, payload, nil
+}
+
+func unregistered(msg any) error {
+	return fmt.Errorf("%w: %T is not registered: call remoting.Register[%s](%q) when the program begins, on every node", ErrUnknownType, msg,
+		strings.TrimPrefix(fmt.Sprintf("%T", msg), "*"), "a name")
+}
+
+// Overlooked returns ErrUnknownType, and what cures it, for a message that was handed over
+// on its node, and that Encode would not know: once for each type.
+func (r *Registry) Overlooked(msg any) error {
+	if _, ok := msg.(proto.Message); ok || msg == nil {
+		return nil
+	}
+	typ := reflect.TypeOf(msg)
+	if r.types.Load().byType[typ] != nil {
+		return nil
+	}
+	if _, told := r.told.LoadOrStore(typ, struct{}{}); told {
+		return nil
+	}
+	return unregistered(msg)
 }
 
 func tooLarge(typeName string, size, limit int) error {

@@ -30,6 +30,7 @@ var Default = NewRegistry()
 type Registry struct {
 	mu    sync.Mutex // held by writers
 	types atomic.Pointer[types]
+	told  sync.Map // the reflect.Type of what Overlooked told of
 }
 
 // types is immutable.
