@@ -98,8 +98,9 @@ type World struct {
 
 	mu      sync.Mutex
 	waiting []*call
-	running bool // the goroutine runs, which it does while there is something to do
-	late    bool // what runs has been waited for in vain
+	running bool      // the goroutine runs, which it does while there is something to do
+	since   time.Time // when what it runs was called
+	said    bool      // that this does not return
 	dropped int
 }
 
@@ -133,7 +134,7 @@ func (w *World) Send(pid *actor.PID, message any) {
 }
 
 // Do runs f, one after the other, on a goroutine that belongs to the world, and returns
-// when it has, or after Patience. While what goes before has not returned for that
+// when it has, or after Patience. While one that goes before has not returned for that
 // long it does not wait at all, and f is run later; beyond Limit of these it is not,
 // which is logged.
 func (w *World) Do(f func()) {
@@ -147,8 +148,8 @@ func (w *World) Do(f func()) {
 	case <-c.done:
 	case <-t.C:
 		w.mu.Lock()
-		first := !w.late && w.running
-		w.late = w.late || w.running
+		first := w.stuckLocked() && !w.said
+		w.said = w.said || first
 		w.mu.Unlock()
 		if first {
 			w.log("a subscriber of the EventStream, or a mailbox, does not return: what comes next is told when it has", slog.Duration("since", Patience))
@@ -159,18 +160,21 @@ func (w *World) Do(f func()) {
 func (w *World) add(f func()) (c *call, late bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.late && len(w.waiting) >= Limit {
+	if late = w.stuckLocked(); late && len(w.waiting) >= Limit {
 		w.dropped++
 		return nil, true
 	}
 	c = &call{f: f, done: make(chan struct{})}
 	w.waiting = append(w.waiting, c)
 	if !w.running {
-		w.running = true
+		w.running, w.since = true, time.Now()
 		go w.run()
 	}
-	return c, w.late
+	return c, late
 }
+
+// stuckLocked reports whether what runs has not returned for Patience.
+func (w *World) stuckLocked() bool { return w.running && time.Since(w.since) >= Patience }
 
 // run does what waits, and ends.
 func (w *World) run() {
@@ -178,7 +182,7 @@ func (w *World) run() {
 		w.mu.Lock()
 		if len(w.waiting) == 0 {
 			dropped := w.dropped
-			w.waiting, w.running, w.late, w.dropped = nil, false, false, 0
+			w.waiting, w.running, w.dropped = nil, false, 0
 			w.mu.Unlock()
 			if dropped > 0 {
 				w.log("events and dead letters were not told: a subscriber did not return", slog.Int("count", dropped))
@@ -188,6 +192,7 @@ func (w *World) run() {
 		c := w.waiting[0]
 		w.waiting[0] = nil
 		w.waiting = w.waiting[1:]
+		w.since, w.said = time.Now(), false
 		w.mu.Unlock()
 		w.call(c)
 	}
@@ -198,9 +203,6 @@ func (w *World) call(c *call) {
 	returned := false
 	defer func() {
 		p := recover()
-		w.mu.Lock()
-		w.late = false // it is over: what comes now is waited for, and so does not pile up
-		w.mu.Unlock()
 		close(c.done)
 		switch {
 		case p != nil:
