@@ -64,10 +64,11 @@ func (s *sender) vanished(now time.Duration) (back []returned) {
 	return append(back, s.gone(now)...)
 }
 
-// taken drops the frames that the peer has taken custody of.
+// taken drops the frames that the peer has taken custody of. One that was never sent is
+// none of them: what the peer says may be of an earlier channel.
 func (s *sender) taken(upTo uint64) {
 	n := 0
-	for n < len(s.frames) && s.frames[n].number <= upTo {
+	for n < len(s.frames) && s.frames[n].number <= upTo && s.frames[n].tries > 0 {
 		n++
 	}
 	s.drop(n)

@@ -278,3 +278,30 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 		require.LessOrEqual(t, len(a.peers), maxPeers)
 	})
 }
+
+// A channel that was forgotten at rest may be about to be used by who found it just
+// before: it is the one that the address has now.
+func TestAChannelThatWasForgottenIsNoSecondOne(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *memnet.Net, a, b *station) {
+		o, found := &holder{}, a.To("b")
+		a.keep(o, "b", "x", "0")
+		rest(2 * unusedFor)
+		for i := range maxPeers {
+			a.To(fmt.Sprint("made up ", i))
+		}
+		require.NotSame(t, found, a.To("b"))
+		want := []string{"kept 0"}
+		for i := 1; i <= 20; i++ {
+			key, p := fmt.Sprint(i), a.To("b")
+			if i%2 == 0 {
+				p = found
+			}
+			require.True(t, p.Keep(o, key, "x", &wire.Frame{What: &wire.Frame_Envelope{Envelope: &wire.Envelope{Key: key}}}, 1<<20))
+			p.Flush()
+			want = append(want, "kept "+key)
+		}
+		rest(10 * time.Second)
+		require.Equal(t, want, b.seen())
+		require.Zero(t, o.held.Load())
+	})
+}

@@ -47,9 +47,22 @@ type Peer struct {
 	timerAt  time.Duration
 }
 
+// lock locks the channel that the address has now: this one may have been given up since
+// it was found, and two would take each other's numbers.
+func (p *Peer) lock() *Peer {
+	for {
+		p.mu.Lock()
+		if !p.stale.Load() {
+			return p
+		}
+		p.mu.Unlock()
+		p = p.node.To(p.address)
+	}
+}
+
 // Room reports whether mail may go now.
 func (p *Peer) Room() bool {
-	p.mu.Lock()
+	p = p.lock()
 	defer p.mu.Unlock()
 	return p.s.room()
 }
@@ -65,7 +78,7 @@ type Parcel struct {
 // sends; false if there is no room. If it is not known to have arrived when its link
 // breaks, lost grows by one.
 func (p *Peer) Straight(to *actor.PID, msg any, size int, lost *atomic.Int64) (parcel Parcel, ok bool) {
-	p.mu.Lock()
+	p = p.lock()
 	defer p.mu.Unlock()
 	if !p.s.room() {
 		return Parcel{}, false
@@ -115,7 +128,7 @@ func (p *Peer) straightLocked(to *actor.PID, msg any, size int, lost *atomic.Int
 // Send is Straight for who has asked for Room: it may go beyond the window by the few
 // messages for which several ask at once.
 func (p *Peer) Send(to *actor.PID, msg any, size int, lost *atomic.Int64) {
-	p.mu.Lock()
+	p = p.lock()
 	defer p.mu.Unlock()
 	p.straightLocked(to, msg, size, lost)
 }
@@ -129,7 +142,7 @@ func (p *Peer) Keep(o Owner, item any, to string, what *wire.Frame, limit int) b
 	if size+overhead > limit {
 		return false
 	}
-	p.mu.Lock()
+	p = p.lock()
 	defer p.mu.Unlock()
 	p.s.keep(frame{owner: o, item: item, to: to, msg: what, size: size}, p.node.now())
 	return true
@@ -138,14 +151,14 @@ func (p *Peer) Keep(o Owner, item any, to string, what *wire.Frame, limit int) b
 // Control queues a message about mail, behind the mail that went before. It needs no
 // room: who sends it has one under way at a time.
 func (p *Peer) Control(to *actor.PID, msg any) {
-	p.mu.Lock()
+	p = p.lock()
 	defer p.mu.Unlock()
 	p.s.control(to, msg, p.node.now())
 }
 
 // Wait has o told once, with Room, when there is room.
 func (p *Peer) Wait(o Owner) {
-	p.mu.Lock()
+	p = p.lock()
 	defer p.mu.Unlock()
 	p.s.wait(o, p.node.now())
 }
@@ -161,7 +174,7 @@ func (p *Peer) State() (life string, up bool) {
 // Recall takes back, in order, what o keeps and the node has not acknowledged, if the
 // link is broken: it may have taken it all the same. While the link lives it will.
 func (p *Peer) Recall(o Owner) (items []any) {
-	p.mu.Lock()
+	p = p.lock()
 	defer p.mu.Unlock()
 	if p.s.up {
 		return nil
@@ -177,7 +190,7 @@ func (p *Peer) Flush() { p.do(nil) }
 
 // do feeds the sender, if f is given, sends what is queued, and tells owners.
 func (p *Peer) do(f func(s *sender, now time.Duration) []returned) {
-	p.mu.Lock()
+	p = p.lock()
 	var back []returned
 	if f != nil {
 		back = f(&p.s, p.node.now())
@@ -284,8 +297,11 @@ func (p *Peer) armLocked() {
 func (p *Peer) retire() (link uint64, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	ok = len(p.s.frames)+len(p.s.legs)+len(p.s.later)+len(p.s.waiting)+len(p.s.out)+p.s.open.messages == 0 && !p.draining
+	ok = p.s.idle() && !p.draining
 	p.stale.Store(ok)
+	if ok && p.timer != nil {
+		p.timer.Stop()
+	}
 	return p.s.link, ok
 }
 

@@ -296,6 +296,11 @@ func (s *sender) gone(now time.Duration) (back []returned) {
 	return back
 }
 
+// idle reports whether nothing is on its way and nobody waits.
+func (s *sender) idle() bool {
+	return len(s.frames)+len(s.legs)+len(s.later)+len(s.waiting)+len(s.out)+s.open.messages == 0
+}
+
 // wanted reports whether somebody needs the link.
 func (s *sender) wanted() bool { return len(s.frames)+len(s.waiting)+len(s.later) > 0 }
 
