@@ -2,10 +2,12 @@ package remoting_test
 
 import (
 	"bufio"
+	"context"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strconv"
 	"strings"
@@ -35,8 +37,24 @@ func (c *child) say(format string, args ...any) {
 	fmt.Printf(format+"\n", args...)
 }
 
+// angry is a handler that panics at what this package logs.
+type angry struct{ slog.Handler }
+
+func (angry) Enabled(context.Context, slog.Level) bool { return true }
+func (a angry) WithAttrs([]slog.Attr) slog.Handler     { return a }
+func (a angry) Handle(_ context.Context, r slog.Record) error {
+	if strings.HasPrefix(r.Message, "remoting:") {
+		panic("a logger's bug")
+	}
+	return nil
+}
+
 func runNode() int {
-	c := &child{system: actor.NewActorSystem(remoting.LogTo(nil))}
+	logs := remoting.LogTo(nil)
+	if os.Getenv("HOLDFAST_ANGRY") != "" {
+		logs = actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(angry{slog.DiscardHandler}) })
+	}
+	c := &child{system: actor.NewActorSystem(logs)}
 	var opts []remoting.Option
 	if dir := os.Getenv("HOLDFAST_TLS"); dir != "" {
 		server, client, err := authority.Load(dir)

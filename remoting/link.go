@@ -53,7 +53,7 @@ func (l *link) RecvMsg(m any) error {
 // asked for it.
 func (n *Node) lost(address string, why error) {
 	if why != nil {
-		n.system.Logger().Info("remoting: the link broke", "address", address, "error", why)
+		n.warn("remoting: the link broke", "address", address, "error", why)
 	}
 	if err := outside.Call(func() error {
 		n.system.EventStream.Publish(&remote.EndpointTerminatedEvent{Address: address})

@@ -11,6 +11,7 @@ import (
 	"github.com/asynkron/protoactor-go/remote"
 
 	"github.com/holdfast-go/holdfast/internal/direct"
+	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/quiet"
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
@@ -196,7 +197,7 @@ func (n *Node) Shutdown(graceful bool) {
 			if r := recover(); r != nil {
 				// A peer hung up at that moment, and remote's own graceful end closed a
 				// channel twice: the listener is still open.
-				n.system.Logger().Warn("remoting: shutdown", slog.Any("panic", r))
+				_ = outside.Call(func() error { n.system.Logger().Warn("remoting: shutdown", slog.Any("panic", r)); return nil })
 				n.stop()
 			}
 		}()
@@ -210,9 +211,11 @@ func (n *Node) stop() {
 	n.remote.Shutdown(false)
 }
 
+// warn runs where peers' messages come in, and where links end: a logger that panics must
+// not end more than its line.
 func (n *Node) warn(msg string, args ...any) {
 	if missed, ok := n.warned.Open(time.Since(processBegan)); ok {
-		n.system.Logger().Warn(msg, append(args, "missed", missed)...)
+		_ = outside.Call(func() error { n.system.Logger().Warn(msg, append(args, "missed", missed)...); return nil })
 	}
 }
 

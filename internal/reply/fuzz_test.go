@@ -14,11 +14,17 @@ import (
 	"github.com/holdfast-go/holdfast/remoting"
 )
 
-// Whatever envelope a peer sends to the gateway, it goes on handing over those that
-// are well, and sends nothing to any other node.
+// Whatever envelope a peer sends to the gateway, and whatever subscribers of dead letters
+// do, it goes on handing over those that are well, stops nobody, and sends nothing to any other node.
 func FuzzGateway(f *testing.F) {
 	system := actor.NewActorSystem(remoting.LogTo(nil), actor.WithDeadLetterThrottleCount(0))
 	reply.Start(system)
+	system.EventStream.Subscribe(func(e any) {
+		switch e.(type) {
+		case *actor.DeadLetterEvent, *actor.SupervisorEvent:
+			panic("a subscriber's bug")
+		}
+	})
 	got := make(chan int, 1)
 	taker, err := system.Root.SpawnNamed(actor.PropsFromFunc(func(ctx actor.Context) {
 		if m, ok := ctx.Message().(answer); ok {

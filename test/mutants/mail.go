@@ -10,6 +10,11 @@ var ofMail = []mutant{
 	{
 		name: "gateway-runs-subscribers", does: "what subscribers of dead letters panic with ends who hands answers over",
 		edits:   []edit{{"internal/reply/reply.go", "outside.Hand(ctx.ActorSystem(), target, &actor", "ctx.ActorSystem().Root.Send(target, &actor"}},
-		hunters: []check{singletonSim},
+		hunters: []check{{"internal/reply", "^FuzzGateway$"}},
+	},
+	{
+		name: "gateway-passes-checks", does: "what is checked where it comes in may come by the gateway of answers, too",
+		edits:   []edit{{"internal/reply/reply.go", "if e.Codec == wire.CodecProto {", "if false {"}},
+		hunters: []check{{"internal/reply", "^FuzzGateway$"}},
 	},
 }
