@@ -49,7 +49,7 @@ func TestMutantsFitTheSource(t *testing.T) {
 	}
 }
 
-var declared = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+var declared = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 
 // tests returns the names of the tests of a package, one of which a check must match.
 func tests(t *testing.T, pkg string) (names []string) {
