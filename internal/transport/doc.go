@@ -49,7 +49,10 @@
 // Messages about mail (markers and their answers) take no room. In down they wait behind
 // the frames.
 //
-// A first link needs no answer: nothing was sent before it that could be taken twice.
+// A first link needs no answer: nothing was sent before it that could be taken twice. A
+// channel that was at rest for a minute may be forgotten. The next one to its address
+// begins down, on a link above all that were forgotten, and takes no word for frames that
+// it has not sent.
 //
 // # Structure
 //
