@@ -94,9 +94,9 @@ type follower struct {
 	failing time.Duration // since when no watch and no listing succeeds
 	fails   int           // failures in a row; -1: that was logged
 
-	known  map[string]Token // what was told to stand; 0: what is no record
-	synced bool             // EventSynced was told
-	era    era              // of the store's history
+	heard  heard // of names
+	synced bool  // EventSynced was told
+	era    era   // of the store's history
 }
 
 // stream is a Watch or a WatchDeletions.
@@ -117,7 +117,7 @@ func (f *follower) streams() (ss []stream) {
 }
 
 func (f *follower) run(ctx context.Context) {
-	f.known = map[string]Token{}
+	f.heard.forget()
 	streams := f.streams()
 	pause := f.k.cfg.RetryMax / 10
 	f.era = f.k.eraNow()
@@ -223,9 +223,9 @@ func (f *follower) watch(ctx context.Context, s stream) (progress bool, err erro
 		case EventPut:
 			if !progress {
 				seen[ev.Record.Name] = struct{}{}
-				if err := f.judge(ev.Record); err != nil {
-					return false, err
-				}
+			}
+			if err := f.judge(ev.Record); err != nil {
+				return progress, err
 			}
 			f.put(ev)
 		case EventDelete:
@@ -282,55 +282,55 @@ func (f *follower) list(ctx context.Context) error {
 	return nil
 }
 
-// judge looks at a record of a snapshot, or listing, that began after all that is
-// known had been told: its token can't be lower.
+// judge looks at a record that came, or was read, after all that was heard of its name:
+// its token is above, or it is the same ownership.
 func (f *follower) judge(rec Record) error {
-	known := f.known[rec.Name]
-	if rec.Token >= known || f.k.eraNow().forget != f.era.forget {
+	last := f.heard.last(rec.Name)
+	if rec.Token > last.token || last == markOf(rec) || f.k.eraNow().forget != f.era.forget {
 		return nil
 	}
 	f.k.mu.Lock()
 	defer f.k.mu.Unlock()
-	return f.k.readLocked(rec.Name, rec.Token, known)
+	return f.k.oldLocked(rec.Name, rec.Token, last.token)
 }
 
 // renew takes up an era that has begun.
 func (f *follower) renew() {
 	was := f.era
 	if f.era = f.k.eraNow(); f.era.forget != was.forget {
-		clear(f.known)
+		f.heard.forget()
 		f.emit(Event{Kind: EventReset})
 	}
 }
 
 func (f *follower) put(ev Event) {
-	if f.known[ev.Record.Name] == ev.Record.Token {
+	if f.heard.stands[ev.Record.Name] == markOf(ev.Record) {
 		return // told before the interruption
 	}
-	f.known[ev.Record.Name] = ev.Record.Token
+	f.heard.put(ev.Record.Name, markOf(ev.Record))
 	f.emit(ev)
 }
 
 // bad tells of what is no record, once. It stands: its name is not free.
 func (f *follower) bad(ev Event) {
-	if token, ok := f.known[ev.Record.Name]; ok && token == 0 {
+	if m, ok := f.heard.stands[ev.Record.Name]; ok && m.token == 0 {
 		return
 	}
-	f.known[ev.Record.Name] = 0
+	f.heard.put(ev.Record.Name, mark{})
 	f.k.badRecord(ev.Record.Name, ErrBadRecord)
 	f.emit(ev)
 }
 
 func (f *follower) delete(ev Event) {
-	delete(f.known, ev.Record.Name)
+	f.heard.delete(ev.Record.Name)
 	f.emit(ev)
 }
 
 // sync ends a snapshot: what was known and is not in it is gone.
 func (f *follower) sync(seen map[string]struct{}) {
-	for name, token := range f.known {
+	for name, m := range f.heard.stands {
 		if _, ok := seen[name]; !ok {
-			f.delete(Event{Kind: EventDelete, Record: Record{Name: name, Token: token}, Revision: token})
+			f.delete(Event{Kind: EventDelete, Record: Record{Name: name, Token: m.token}, Revision: m.token})
 		}
 	}
 	if !f.synced {

@@ -125,6 +125,7 @@ func (k *Keeper) heed(err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
+	case k.setback != nil && err == k.setback.err: // of our own finding, not of the store's
 	case errors.Is(err, ErrSetback):
 		k.setbackLocked(err, true)
 	case k.setback == nil && accepted > k.accepted:
@@ -139,12 +140,19 @@ func (k *Keeper) wentBackLocked(name string, got, seen Token) error {
 		"or reset what fences by them and accept (Keeper.AcceptHistory)", ErrSetback, got, name, seen), false)
 }
 
-// readLocked judges a token of name that was read after seen had been. Where the
-// store notices by itself, that a record stands under a lower one is for it to judge:
-// it may be an old one, and tokens to come above all. What is no record, of token 0,
-// says nothing.
+// readLocked judges a token of name that was read after seen had been.
 func (k *Keeper) readLocked(name string, got, seen Token) error {
-	if _, ok := k.store.(Historian); ok || got >= seen || got == 0 {
+	if got >= seen {
+		return nil
+	}
+	return k.oldLocked(name, got, seen)
+}
+
+// oldLocked: a record of name was read that seen should have come before. Where the
+// store notices by itself, that is for it to judge: it may be an old one, and tokens to
+// come above all. What is no record, of token 0, says nothing.
+func (k *Keeper) oldLocked(name string, got, seen Token) error {
+	if _, ok := k.store.(Historian); ok || got == 0 {
 		return nil
 	}
 	return k.wentBackLocked(name, got, seen)
