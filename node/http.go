@@ -63,9 +63,9 @@ func (n *Node) Handler() http.Handler {
 // Info is what a node tells of itself.
 type Info struct {
 	Owner      lease.Owner
-	Group      *membership.Snapshot `json:",omitempty"`
-	Singletons map[string]singleton.Status
-	Shards     map[string]sharding.Info // by type
+	Group      *membership.Snapshot        `json:",omitempty"`
+	Singletons map[string]singleton.Status // those that have not ended
+	Shards     map[string]sharding.Info    // by type
 	Stopping   bool
 }
 
@@ -77,7 +77,7 @@ func (n *Node) Info() Info {
 		i.Group = &s
 	}
 	n.mu.Lock()
-	managers, regions := n.managers, n.regions
+	managers, regions := running(n.managers), n.regions
 	n.mu.Unlock()
 	for _, m := range managers {
 		i.Singletons[m.Name()] = m.Status()

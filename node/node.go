@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,6 +35,7 @@ type Node struct {
 
 	parts func(context.Context) error // health of the singletons
 
+	begun  chan struct{}   // closed when Start has done what it does
 	life   context.Context // until Stop begins
 	end    context.CancelCauseFunc
 	joined chan struct{} // closed when group, or joinErr, is set
@@ -63,7 +65,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, fmt.Errorf("node.Start: %w", err)
 	}
-	n := &Node{cfg: cfg, log: cfg.Logger, joined: make(chan struct{}), stopped: make(chan struct{})}
+	n := &Node{cfg: cfg, log: cfg.Logger, begun: make(chan struct{}), joined: make(chan struct{}), stopped: make(chan struct{})}
 	n.life, n.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	if n.system = cfg.System; n.system == nil {
 		n.system = actor.NewActorSystem(remoting.LogTo(n.log))
@@ -72,7 +74,9 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	ctx, interrupt := context.WithCancelCause(ctx)
 	defer interrupt(nil)
 	n.watch(interrupt)
-	if err := n.start(ctx); err != nil {
+	err := n.start(ctx)
+	close(n.begun)
+	if err != nil {
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.cfg.StopWithin)
 		defer cancel()
 		return nil, errors.Join(fmt.Errorf("node.Start: %w", err), n.Stop(undo))
@@ -187,6 +191,9 @@ func (n *Node) join(ctx context.Context) error {
 	}
 	select {
 	case <-n.joined:
+		if n.gone != nil && ctx.Err() != nil { // which of the two was first is not known
+			return about("Group", fmt.Errorf("not joined: %w", context.Cause(ctx)))
+		}
 		return n.gone
 	case <-ctx.Done():
 		return about("Group", fmt.Errorf("not joined yet: %w", context.Cause(ctx)))
@@ -232,7 +239,7 @@ func (n *Node) Singleton(name string, props *actor.Props, opts ...singleton.Opti
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.managers = append(n.managers, m)
+	n.managers = append(running(n.managers), m)
 	return m, nil
 }
 
@@ -280,8 +287,21 @@ func (n *Node) ShardedType(t sharding.Type, opts ...sharding.Option) (*sharding.
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.regions = append(n.regions, r)
+	regions := slices.DeleteFunc(slices.Clone(n.regions), func(old *sharding.Region) bool { return old.Type().Name == t.Name }) // it has ended
+	n.regions = append(regions, r)
 	return r, nil
+}
+
+// running returns those that have not ended, in a slice of its own.
+func running(all []*singleton.Manager) []*singleton.Manager {
+	return slices.DeleteFunc(slices.Clone(all), func(m *singleton.Manager) bool {
+		select {
+		case <-m.Done():
+			return true
+		default:
+			return false
+		}
+	})
 }
 
 // System returns the actor system.

@@ -27,8 +27,8 @@ type Step struct {
 // watchEvery is how often the end of the actor system is looked for.
 const watchEvery = 250 * time.Millisecond
 
-// watch stops the node by a signal, or after the end of the actor system. interrupt ends
-// what Start waits for. From the first signal on, signals do what they did before, so
+// watch stops the node by a signal, or after the end of the actor system, when Start has
+// done what it does. interrupt ends what Start waits for. From the first signal on, signals do what they did before, so
 // that a second one ends the process.
 func (n *Node) watch(interrupt context.CancelCauseFunc) {
 	signals := n.cfg.Signals
@@ -48,10 +48,12 @@ func (n *Node) watch(interrupt context.CancelCauseFunc) {
 				cause := fmt.Errorf("%w by a signal, %v", ErrStopped, s)
 				interrupt(cause)
 				n.end(cause)
+				<-n.begun
 				n.stopWithin("a signal, " + s.String())
 				return
 			case <-look.C:
 				if n.system.IsStopped() {
+					<-n.begun
 					n.stopWithin("the end of the actor system")
 					return
 				}

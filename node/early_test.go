@@ -1,0 +1,125 @@
+//go:build unix
+
+package node_test
+
+import (
+	"context"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/node"
+	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/singleton"
+)
+
+// slowToMake is a store that a Keeper takes its time to be made with.
+type slowToMake struct {
+	*memory.Store
+	made func()
+}
+
+func (s *slowToMake) Limits() lease.Limits {
+	s.made()
+	return s.Store.Limits()
+}
+
+// TestASignalInTheMiddleOfStart leaves nothing of what is started after it came.
+func TestASignalInTheMiddleOfStart(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	http := free.Addr().String()
+	require.NoError(t, free.Close())
+	came := false
+	store := &slowToMake{Store: memory.New(), made: func() {
+		if !came {
+			came = true
+			raise(t, syscall.SIGUSR1)
+			time.Sleep(300 * time.Millisecond)
+		}
+	}}
+	_, err = node.Start(t.Context(), node.Config{ID: "a", Store: store, Listen: "127.0.0.1:0", Plaintext: true, HTTP: http, Group: "bank",
+		Signals: []os.Signal{syscall.SIGUSR1}, StopWithin: soon, Logger: zap.NewNop()})
+	require.ErrorIs(t, err, node.ErrStopped)
+	l, err := net.Listen("tcp", http)
+	require.NoError(t, err, "HTTP is still served")
+	require.NoError(t, l.Close())
+}
+
+// TestARegionThatIsStartedAgain is what Health is about, not the one that was stopped.
+func TestARegionThatIsStartedAgain(t *testing.T) {
+	n := start(t, "a", memory.New())
+	for range 3 {
+		r, err := n.Sharded("account", adders())
+		require.NoError(t, err)
+		require.NoError(t, n.Health(t.Context()))
+		require.NoError(t, r.Stop(t.Context()))
+		require.Error(t, n.Health(t.Context()), "the type does not run")
+	}
+	_, err := n.Sharded("account", adders())
+	require.NoError(t, err)
+	require.NoError(t, n.Health(t.Context()))
+	stop(t, n)
+}
+
+// TestSingletonsThatEndedAreForgotten: a node that starts many, one after the other, does
+// not grow.
+func TestSingletonsThatEndedAreForgotten(t *testing.T) {
+	n := start(t, "a", memory.New())
+	for _, name := range []string{"a", "b", "c"} {
+		m, err := n.Singleton(name, adders())
+		require.NoError(t, err)
+		ask(t, func(ctx context.Context) (Sum, error) { return singleton.Ask[Sum](ctx, m, Add{1}) })
+		require.NoError(t, m.Stop(t.Context()))
+	}
+	require.Empty(t, n.Info().Singletons)
+	stop(t, n)
+}
+
+// TestStopWithAFrozenStore: whatever is asked of the store waits. The node ends within
+// the time that Stop is given, and says what it left.
+func TestStopWithAFrozenStore(t *testing.T) {
+	for _, within := range []time.Duration{0, time.Second, 25 * time.Second} {
+		t.Run(within.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { stopFrozen(t, within) })
+		})
+	}
+}
+
+func stopFrozen(t *testing.T, within time.Duration) {
+	store := faultstore.Wrap(memory.New())
+	n := start(t, "a", store, func(c *node.Config) { c.Listen, c.Plaintext, c.Lease.TTL = "", false, 10*time.Second })
+	for _, name := range []string{"cron", "mail"} {
+		m, err := n.Singleton(name, adders())
+		require.NoError(t, err)
+		ask(t, func(ctx context.Context) (Sum, error) { return singleton.Ask[Sum](ctx, m, Add{1}) })
+	}
+	_, err := n.ShardedType(sharding.Type{Name: "account", Props: adders(), Shards: 4})
+	require.NoError(t, err)
+	time.Sleep(5 * time.Second) // it has got its shards
+	store.SetRule(func(faultstore.Call) faultstore.Fault { return faultstore.Fault{Kind: faultstore.Pause} })
+	defer func() {
+		store.SetRule(nil)
+		store.Resume()
+		time.Sleep(30 * time.Second) // protoactor's log of dead letters ends a second after the last
+		synctest.Wait()
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	began := time.Now()
+	err = n.Stop(ctx)
+	require.LessOrEqual(t, time.Since(began), within+time.Second)
+	for _, lease := range []string{"singleton/cron", "singleton/mail", `"account"`, "member/bank/a/"} {
+		require.ErrorContains(t, err, lease)
+	}
+	require.NotEmpty(t, n.Steps())
+}
