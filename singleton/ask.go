@@ -21,6 +21,9 @@ var (
 	ErrUndeliverable = errors.New("message undeliverable")
 	// ErrUnexpectedAnswer: the answer is of another type than was asked for.
 	ErrUnexpectedAnswer = errors.New("unexpected answer")
+	// ErrUnconfirmed: the link to the host broke when the message had been sent there. It
+	// is not known whether it was handled; if it was, its answer is lost.
+	ErrUnconfirmed = errors.New("not known to have been handled")
 )
 
 // UndeliverableError is an ErrUndeliverable.
@@ -64,6 +67,10 @@ func (e *UndeliverableError) Is(target error) bool { return target == ErrUndeliv
 //   - context.Cause(ctx), if there was no answer before ctx ended; the text says what is
 //     known to have hindered it: no host, a store that does not answer, a link that
 //     broke, mail that waits;
+//   - ErrUnconfirmed, at once, if msg had been sent to the host when the link to it
+//     broke. Ask again if handling msg twice does no harm. Where the host has moved
+//     meanwhile Ask waits on, as msg may have been forwarded; and msg that could not be
+//     sent yet waits for the link, or for the next host;
 //   - ErrUndeliverable: the proxy, here or at the host, could not hand msg over; at once
 //     if the buffer is full, and the text says what the mail in it waits for;
 //   - ErrUnexpectedAnswer: the answer is no R, and the text says what it is;
@@ -80,10 +87,12 @@ func Ask[R any](ctx context.Context, m *Manager, msg any) (R, error) {
 		return none, fmt.Errorf("singleton.Ask: manager: %w: nil", lease.ErrInvalid)
 	}
 	since := m.clock.Now().Mono
-	answer, err := AskBy[R](ctx, m.system, func(e *actor.MessageEnvelope) { m.system.Root.Send(m.PID(), e) }, msg)
+	q := &question{system: m.system}
+	defer m.asked.note(q)()
+	answer, err := askBy[R](ctx, q, func(e *actor.MessageEnvelope) { m.system.Root.Send(m.PID(), e) }, msg)
 	if err != nil {
 		err = fmt.Errorf("singleton %.64q: %w", m.Name(), err)
-		if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
+		if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) || errors.Is(err, ErrUnconfirmed) {
 			if why := m.why(since); why != "" {
 				err = fmt.Errorf("%w (%s)", err, why)
 			}
@@ -110,6 +119,12 @@ func AskPID[R any](ctx context.Context, system *actor.ActorSystem, to *actor.PID
 // AskBy is Ask for whatever send reaches: it is called once, with msg and the
 // sender that the answer is to go to. system and send must not be nil.
 func AskBy[R any](ctx context.Context, system *actor.ActorSystem, send func(*actor.MessageEnvelope), msg any) (answer R, err error) {
+	return askBy[R](ctx, &question{system: system}, send, msg)
+}
+
+// askBy asks q, which has its system.
+func askBy[R any](ctx context.Context, q *question, send func(*actor.MessageEnvelope), msg any) (answer R, err error) {
+	system := q.system
 	envelope, err := questionable(msg)
 	if err != nil {
 		return answer, err
@@ -117,7 +132,7 @@ func AskBy[R any](ctx context.Context, system *actor.ActorSystem, send func(*act
 	if ctx.Err() != nil {
 		return answer, fmt.Errorf("%T was not sent: %w", envelope.Message, context.Cause(ctx))
 	}
-	q := &question{system: system, answer: make(chan any, 1)}
+	q.answer = make(chan any, 1)
 	q.until, _ = ctx.Deadline()
 	pid, ok := system.ProcessRegistry.Add(q, wire.AskPrefix+life(system)+system.ProcessRegistry.NextId())
 	if !ok {
@@ -169,6 +184,8 @@ func judge[R any](asked, got any) (answer R, err error) {
 	switch got := got.(type) {
 	case *actor.DeadLetterResponse:
 		return answer, &UndeliverableError{Type: fmt.Sprintf("%T", asked)}
+	case unconfirmed:
+		return answer, fmt.Errorf("%T: %w", asked, ErrUnconfirmed)
 	case *Undeliverable:
 		return answer, &UndeliverableError{Type: fmt.Sprintf("%T", asked), Notice: got}
 	case R:
@@ -184,9 +201,10 @@ func judge[R any](asked, got any) (answer R, err error) {
 // for what a second answer or a watcher does to it.
 type question struct {
 	system *actor.ActorSystem
-	answer chan any    // room for the one
-	over   atomic.Bool // it came, or nobody waits for it any more
-	until  time.Time   // the asker's deadline; zero for none
+	answer chan any               // room for the one
+	over   atomic.Bool            // it came, or nobody waits for it any more
+	until  time.Time              // the asker's deadline; zero for none
+	went   atomic.Pointer[string] // the address it was sent to last; of questions to a singleton
 }
 
 // Patience implements wire.Asker.

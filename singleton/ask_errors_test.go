@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -230,14 +231,61 @@ func TestAskSaysWhatHinderedIt(t *testing.T) {
 		a.store.Heal()
 		a.mustAsk(ma.PID(), 2)
 	})
+}
+
+// Who has asked over a link that breaks hears of it at once.
+func TestAskFailsWhenItsLinkBreaks(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, p := c.node("a"), c.node("p")
 		ma := a.run("x")
 		until(t, time.Second, "hosts", active(ma))
 		mp := p.run("x", singleton.WithProxyOnly())
 		p.mustAsk(mp.PID(), 1)
+		var mute atomic.Bool
+		mute.Store(true)
+		c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
+			_, is := ctx.Message().(job)
+			return is && mute.Load()
+		}
+		ask := func() (time.Duration, error) {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			began := time.Now()
+			_, err := singleton.Ask[done](ctx, mp, job{"x", 2})
+			return time.Since(began), err
+		}
 		go func() { time.Sleep(2 * time.Second); c.net.Cut("a:1", "p:1") }()
-		c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool { _, is := ctx.Message().(job); return is }
-		require.Contains(t, ask(mp), "the link to the host at a:1 broke 3s ago")
+		took, err := ask()
+		require.ErrorIs(t, err, singleton.ErrUnconfirmed)
+		require.NotErrorIs(t, err, singleton.ErrUndeliverable)
+		require.ErrorContains(t, err, "the link to the host at a:1 broke 0s ago")
+		require.Equal(t, 2*time.Second, took)
+		mute.Store(false)
+		go func() { time.Sleep(2 * time.Second); c.net.Heal("a:1", "p:1") }()
+		_, err = ask()
+		require.NoError(t, err, "what has not been sent waits for the link")
+	})
+}
+
+// A break of the link to a former host is none of who waits for the present one.
+func TestAskOutlivesTheLinkToAFormerHost(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a, b, p := c.node("a"), c.node("b"), c.node("p")
+		ma := a.run("x")
+		until(t, time.Second, "hosts", active(ma))
+		mb := b.run("x")
+		mp := p.run("x", singleton.WithProxyOnly())
+		p.mustAsk(mp.PID(), 1)
+		require.NoError(t, ma.Stop(t.Context()))
+		until(t, time.Second, "hosts", active(mb))
+		c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
+			if _, is := ctx.Message().(job); is {
+				time.Sleep(3 * time.Second)
+			}
+			return false
+		}
+		go func() { time.Sleep(time.Second); c.net.Cut("a:1", "p:1") }()
+		_, err := singleton.Ask[done](t.Context(), mp, job{"x", 2})
+		require.NoError(t, err)
 	})
 }

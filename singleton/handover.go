@@ -303,6 +303,8 @@ func (c *controller) peerLost(address string) {
 	c.proxy.Gone(address)
 	if c.proxy.known && c.proxy.host.Owner.Address == address {
 		c.known.broke, c.known.brokeAt = address, c.clock.Now().Mono
+		c.tellTrouble() // before the askers say why
+		c.asked.broken(address)
 	}
 	for inc, x := range c.candidates {
 		if x.node.Address == address {

@@ -175,6 +175,9 @@ func (p *proxy) Send(address string, msg proto.Message) {
 		p.tell(msg) // an answer to ourselves
 	case "": // an answer to a peer that does not say where it is
 	default:
+		if e, ok := msg.(*wire.Envelope); ok {
+			p.sent(address, e)
+		}
 		p.out.Send(address, msg)
 	}
 }

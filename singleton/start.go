@@ -41,6 +41,7 @@ type Manager struct {
 	metrics *instruments
 	status  atomic.Pointer[Status]
 	trouble atomic.Pointer[trouble]
+	asked   questions
 	lost    atomic.Int64 // sent, and not known to have arrived when its link broke; grows when the manager has ended, too
 	done    chan struct{}
 	left    error          // the lease may stand; set before done is closed
