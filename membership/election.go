@@ -203,7 +203,8 @@ func (e *Election) update(f func()) {
 	if !e.synced && e.term == nil || e.told && leader == e.leader {
 		return
 	}
-	e.g.metrics.leader(leader != e.leader, leader == e.ballot.self)
+	changed, self := leader != e.leader, leader == e.ballot.self
+	e.g.aside.do(func() { e.g.metrics.leader(changed, self) })
 	e.told, e.leader = true, leader
 	e.feed.set(leader)
 }

@@ -27,6 +27,8 @@ type Group struct {
 	ready      chan struct{} // closed when it is a member and knows the others
 	member     *lease.Handle
 	stopMember context.CancelFunc
+	aside      aside // what is logged and measured under a lock
+
 	memberDone chan struct{} // closed when the member lease is held no more, for good
 
 	mu       sync.Mutex
@@ -100,7 +102,7 @@ func (g *Group) OnLost(f func(lease.Loss)) (stop func() bool) { return g.member.
 // report makes the log, the metrics and the EventStream followers of the group.
 func (g *Group) report() {
 	g.Follow(func(c MembersChanged) {
-		g.metrics.sawMembers(len(c.Now.Members))
+		g.aside.do(func() { g.metrics.sawMembers(len(c.Now.Members)) })
 		for _, x := range []struct {
 			what    string
 			members []Member
@@ -118,7 +120,7 @@ func (g *Group) report() {
 
 // onLost is the member lease's.
 func (g *Group) onLost(l lease.Loss) {
-	g.metrics.lost()
+	g.aside.do(g.metrics.lost)
 	g.log.Warn("membership lost", zap.Uint64("token", uint64(l.Token)), zap.Error(l.Reason))
 	if g.set.system != nil {
 		outside.Of(g.set.system).Publish(Lost{Group: g.names.group, Loss: l})
@@ -130,7 +132,7 @@ func (g *Group) hear(ev lease.Event, take func(lease.Event) error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err := take(ev); err != nil {
-		g.log.Warn("a record of the group can't be read, left alone", zap.Error(err))
+		g.aside.do(func() { g.log.Warn("a record of the group can't be read, left alone", zap.Error(err)) })
 	}
 	g.settleLocked()
 }

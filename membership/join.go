@@ -57,6 +57,7 @@ func Join(ctx context.Context, keeper *lease.Keeper, group string, opts ...Optio
 		ready: make(chan struct{}), memberDone: make(chan struct{}), stood: make(chan struct{}),
 	}
 	g.feed.log = func() *zap.Logger { return g.log }
+	g.aside.log = g.feed.log
 	g.feed.fresh = g.notice
 	g.life, g.end = context.WithCancel(context.Background())
 	var hold context.Context

@@ -1,0 +1,95 @@
+package membership_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/holdfast-go/holdfast/membership"
+)
+
+// rude is a MeterProvider whose gauges panic.
+type rude struct{ noop.MeterProvider }
+
+type rudeMeter struct{ noop.Meter }
+
+type rudeGauge struct{ noop.Int64Gauge }
+
+func (rude) Meter(string, ...metric.MeterOption) metric.Meter { return rudeMeter{} }
+
+func (rudeMeter) Int64Gauge(string, ...metric.Int64GaugeOption) (metric.Int64Gauge, error) {
+	return rudeGauge{}, nil
+}
+
+func (rudeGauge) Record(context.Context, int64, ...metric.RecordOption) {
+	panic("the exporter is full")
+}
+
+// What instruments panic with breaks nothing off.
+func TestInstrumentsThatPanic(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		core, seen := observer.New(zap.InfoLevel)
+		a := w.member("a", membership.WithMeterProvider(rude{}), membership.WithLogger(zap.New(core)))
+		b := w.member("b")
+		require.True(t, a.leads())
+		require.Equal(t, "a", a.leaders.last().Leader.ID)
+		require.NotEmpty(t, seen.FilterMessage("member joined").All())
+		a.leave()
+		until(t, ttl, "b leads", b.leads)
+	})
+}
+
+// A logger that asks the group, and one that does not return, hold up nothing.
+func TestLoggersThatCallBackAndHang(t *testing.T) {
+	for _, hang := range []bool{false, true} {
+		bubble(t, func(t *testing.T, w *world) {
+			var group atomic.Pointer[membership.Group]
+			release := make(chan struct{})
+			defer close(release)
+			core, _ := observer.New(zap.InfoLevel)
+			log := zap.New(core, zap.Hooks(func(zapcore.Entry) error {
+				switch g := group.Load(); {
+				case g == nil:
+				case hang:
+					<-release
+				default:
+					g.Members()
+					_ = g.Health(context.Background())
+				}
+				return nil
+			}))
+			a := w.node("a").join(membership.WithLogger(log))
+			group.Store(a.group)
+			b := w.node("b").join()
+			// A record that can't be read is told of.
+			h, err := b.keeper.Lease("member/g/x/y")
+			require.NoError(t, err)
+			won, err := h.Acquire(t.Context())
+			require.NoError(t, err)
+			require.True(t, won)
+			synctest.Wait()
+			require.Equal(t, 1, a.group.Members().Unreadable)
+			require.NoError(t, h.Release(t.Context()))
+			// And so is another life of its ID.
+			a.store.Partition()
+			two, err := membership.Join(t.Context(), w.node("a", at("two:1")).keeper, "g")
+			require.NoError(t, err)
+			a.store.Heal()
+			time.Sleep(ttl)
+			require.ErrorIs(t, a.group.Superseded(), membership.ErrIDInUse)
+			require.NoError(t, two.Leave(t.Context()))
+			ctx, cancel := context.WithTimeout(t.Context(), ttl)
+			defer cancel()
+			require.NoError(t, a.group.Leave(ctx))
+		})
+	}
+}
