@@ -74,14 +74,6 @@ func (c *controller) spawn() {
 	c.outrank()
 }
 
-// alive reports whether the present term is known to last.
-func (c *controller) alive() (is bool) {
-	if c.term != nil {
-		c.try("the lease", func() { is = c.term.CheckAlive() })
-	}
-	return is
-}
-
 // unpack gives a new child the state that was handed over; on the child's
 // goroutine. If that fails the child ends, and the next one starts cold.
 func (c *controller) unpack(a actor.Actor) error {

@@ -2,7 +2,6 @@ package singleton
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"time"
 
@@ -283,13 +282,6 @@ func (c *controller) fire(e event) {
 	}
 }
 
-func (c *controller) token() lease.Token {
-	if c.term == nil {
-		return 0
-	}
-	return c.term.Token()
-}
-
 // carryOut does one effect. What takes time runs elsewhere and tells later.
 func (c *controller) carryOut(f effect) {
 	switch f {
@@ -368,36 +360,6 @@ func (c *controller) carryOut(f effect) {
 // async runs f elsewhere and tells its result.
 func (c *controller) async(f func() any) {
 	c.ops.Go(func() { c.proxy.post(f()) })
-}
-
-func (c *controller) onAcquired(msg *acquired) {
-	c.storeSaid(msg.err)
-	switch {
-	case msg.won:
-		c.failures = 0
-		// A loss may have been told before this result was: spawn asks the term
-		// itself whether it still is what it was.
-		c.try("the lease", func() { c.term, c.free = lease.TermOf(c.lease) })
-		c.fire(won)
-	case msg.err != nil:
-		if !errors.Is(msg.err, context.Canceled) {
-			c.log.Warn("acquiring failed", zap.Error(msg.err))
-		}
-		c.fire(failed)
-	default:
-		c.fire(notWon)
-	}
-}
-
-// endTerm forgets the term; nothing runs under it any more.
-func (c *controller) endTerm() {
-	c.quiet()
-	if c.term != nil {
-		free := c.free
-		c.term, c.free = nil, nil
-		c.try("the lease", free)
-		c.proxy.token = 0
-	}
 }
 
 func (c *controller) startBackoff() {
