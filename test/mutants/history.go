@@ -3,6 +3,8 @@ package main
 var (
 	etcdHistory = check{"backends/etcd", "^TestHistories$"}
 	restoreSoak = check{"test/soak", "^TestShortRestore$"}
+	setbackSim  = check{"singleton", "^TestSimulationOfSetbacks$"}
+	setbackSeen = check{"singleton", "^TestScenarioSetback"}
 )
 
 // ofHistory are bugs where a store's history goes back.
@@ -39,5 +41,20 @@ var ofHistory = []mutant{
 		name: "other-cluster-unseen", does: "another cluster with lower revisions is taken for the one before",
 		edits:   []edit{{"backends/etcd/history.go", "case hd.ClusterId != h.cluster, hd.Revision < m.highest:", "case hd.ClusterId == h.cluster && hd.Revision < m.highest:"}},
 		hunters: []check{etcdHistory},
+	},
+	{
+		name: "same-token-same-ownership", does: "who follows records takes two ownerships under one token for one",
+		edits:   []edit{{"lease/heard.go", "return mark{r.Token, r.Nonce}", "return mark{r.Token, 0}"}},
+		hunters: []check{setbackSim, setbackSeen},
+	},
+	{
+		name: "gone-is-forgotten", does: "who follows records forgets the tokens of what is gone",
+		edits:   []edit{{"lease/heard.go", "	if m.token == 0 {\n		return\n	}\n	if len", "	if m.token >= 0 {\n		return\n	}\n	if len"}},
+		hunters: []check{setbackSim, setbackSeen},
+	},
+	{
+		name: "own-finding-ends-itself", does: "a setback that a follower found is over after a TTL, undecided",
+		edits:   []edit{{"lease/setback.go", "case k.setback != nil && err == k.setback.err:", "case false:"}},
+		hunters: []check{setbackSim, setbackSeen},
 	},
 }
