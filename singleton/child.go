@@ -134,7 +134,7 @@ func (c *controller) askToStop() {
 
 func (c *controller) onStopMade(made *stopMade) {
 	switch {
-	case made.gate != c.proxy.gate || !made.gate.CheckAlive(): // too late: it was stopped otherwise
+	case made.gate != c.proxy.gate || c.phase != HandingOver || !made.gate.CheckAlive(): // too late: it was stopped otherwise
 	case made.err != nil:
 		c.log.Error("WithStop's function failed: the child is stopped at once", zap.Error(made.err))
 		c.ctx.Stop(c.proxy.child)

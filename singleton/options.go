@@ -113,7 +113,8 @@ func WithPreferred(ids ...string) Option { return func(s *settings) { s.preferre
 // WithStop is how a child is told to stop when that is planned: with the message
 // that make returns, which reaches it behind what it has begun, after mail was
 // turned away; it then ends itself (ctx.Stop(ctx.Self())) when it is ready. By
-// within its context is cancelled and it is stopped. nil: it is stopped by
+// within, which counts from before make is called, its context is cancelled and it is
+// stopped; make may be called on any goroutine. nil: it is stopped by
 // protoactor at once, after the message it works on. Default nil, 10 s. After a
 // loss it is always stopped at once.
 func WithStop(make func() any, within time.Duration) Option {
