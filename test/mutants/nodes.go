@@ -34,11 +34,6 @@ var ofNodes = []mutant{
 		hunters: []check{hostilePlain, hostileTLS},
 	},
 	{
-		name: "own-actors-reached", does: "a peer may send to the actors that are for their own node alone",
-		edits:   []edit{{"remoting/forged.go", "return n != nil && strings.HasPrefix(id, ours) &&", "return false && strings.HasPrefix(id, ours) &&"}},
-		hunters: []check{hostilePlain, hostileTLS},
-	},
-	{
 		name: "orders-of-anybody", does: "an order under the coordinator's token is obeyed from any node",
 		edits:   []edit{{"sharding/orders.go", "case ok && c.speaksFor(m.From, boss.Owner):", "case ok:"}},
 		hunters: []check{shardCalm},
