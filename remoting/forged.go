@@ -18,7 +18,6 @@ import (
 //	message                                    to our own names   to others
 //	actor.Stop                                 refused            refused
 //	actor.PoisonPill                           refused            passes
-//	any                                        refused if hidden  passes
 //	actor.Watch, Unwatch, Terminated           with TLS: only in the peer's own name
 //	holdfast.wire.v1.* that says who it is from  with TLS: only in the peer's own name
 //
@@ -45,12 +44,7 @@ func suspicious(typeName string) bool {
 
 // forbidden reports whether nobody may send messages of a type to an actor.
 func (n *Node) forbidden(typeName, id string) bool {
-	return typeName == stop || typeName == poison && strings.HasPrefix(id, ours) || n.hidden(id)
-}
-
-// hidden reports whether an actor is for its own node alone.
-func (n *Node) hidden(id string) bool {
-	return n != nil && strings.HasPrefix(id, ours) && n.families.Hidden(id)
+	return typeName == stop || typeName == poison && strings.HasPrefix(id, ours)
 }
 
 // forged reports whether a message is in the name of another than the peer. What can't

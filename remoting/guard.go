@@ -172,7 +172,7 @@ func (g *guard) inspect(b *remote.MessageBatch, who *identity) {
 	if n != nil {
 		own = n.system.Address()
 		for _, t := range b.Targets {
-			clean = clean && t.Address == own && !internal(t.Id) && !n.hidden(t.Id)
+			clean = clean && t.Address == own && !internal(t.Id)
 		}
 	}
 	for _, e := range b.Envelopes {

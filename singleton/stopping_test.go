@@ -116,21 +116,3 @@ func TestTheRestartBudget(t *testing.T) {
 		until(t, 5*time.Second, "hosts again", active(m))
 	})
 }
-
-// What makes the stop message may hang: the child is stopped by its deadline, and the
-// manager goes on meanwhile.
-func TestAStopMessageThatIsNeverMade(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a, b := c.node("a"), c.node("b")
-		never := make(chan struct{})
-		defer close(never)
-		ma := a.run("x", singleton.WithStop(func() any { <-never; return nil }, 3*time.Second))
-		until(t, time.Second, "hosts", active(ma))
-		mb := b.run("x")
-		began := time.Now()
-		require.NoError(t, ma.Stop(t.Context()))
-		require.LessOrEqual(t, time.Since(began), 4*time.Second)
-		until(t, time.Second, "the next hosts", active(mb))
-		b.mustAsk(mb.PID(), 1)
-	})
-}

@@ -34,7 +34,6 @@ type Resolver func(rest string) (actor.Process, bool)
 type Table struct {
 	enabled  atomic.Bool
 	families sync.Map // of *Resolver
-	hidden   sync.Map // ids
 }
 
 var extensionID = extensions.NextExtensionID()
@@ -80,17 +79,4 @@ func (t *Table) Resolve(id string) (actor.Process, bool) {
 		return nil, false
 	}
 	return (*f.(*Resolver))(rest[end:])
-}
-
-// Hide has the transport refuse what comes in for an actor, which is for its own node
-// alone, until show is called. Call it before the actor is made.
-func (t *Table) Hide(id string) (show func()) {
-	t.hidden.Store(id, struct{}{})
-	return func() { t.hidden.Delete(id) }
-}
-
-// Hidden reports whether an actor is hidden.
-func (t *Table) Hidden(id string) bool {
-	_, ok := t.hidden.Load(id)
-	return ok
 }

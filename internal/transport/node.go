@@ -11,7 +11,6 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/extensions"
 
-	"github.com/holdfast-go/holdfast/internal/direct"
 	"github.com/holdfast-go/holdfast/internal/extension"
 	"github.com/holdfast-go/holdfast/internal/links"
 	"github.com/holdfast-go/holdfast/internal/outside"
@@ -253,7 +252,7 @@ func (in *inbound) take(n *Node, m *wire.Frame) (dead any, sender *actor.PID) {
 		return nil, nil // of a newer version
 	}
 	p, ok := n.system.ProcessRegistry.GetLocal(m.To)
-	if !ok || direct.Of(n.system).Hidden(m.To) {
+	if !ok {
 		return what, sender
 	}
 	if err := outside.Call(func() error {
