@@ -98,14 +98,21 @@ func WithPerNameConcurrency(n int) PerNameOption {
 //   - There is no Watcher, and List answers ErrUnsupported unless the backend is
 //     a NameLister. The Store is a Transferer if the backend is a NameTransferer.
 //
-// Without a backend every call answers ErrInvalid. No goroutine outlives a call.
+// Without a backend every call answers ErrInvalid. A request in which the backend
+// panics is one that failed. No goroutine outlives a call.
 func PerName(names NameStore, opts ...PerNameOption) Store {
 	p := &perName{
-		names: names, clock: SystemClock(), width: 16,
+		clock: SystemClock(), width: 16,
 		sessions: map[SessionID]*nameSession{}, held: map[ownershipKey]*nameSession{},
 	}
+	if names != nil {
+		p.names = careful{names}
+	}
+	p.lister, _ = names.(NameLister)
 	for _, o := range opts {
-		o(p)
+		if o != nil {
+			o(p)
+		}
 	}
 	if l, ok := names.(Limiter); ok {
 		p.limits = l.Limits()
@@ -117,7 +124,7 @@ func PerName(names NameStore, opts ...PerNameOption) Store {
 		p.limits.NamesPerSession = 1
 	}
 	if t, ok := names.(NameTransferer); ok {
-		return &perNameTransferer{perName: p, transfer: t}
+		return &perNameTransferer{perName: p, transfer: carefulTransferer{t}}
 	}
 	return p
 }
@@ -125,7 +132,8 @@ func PerName(names NameStore, opts ...PerNameOption) Store {
 // perName is the Store that PerName returns. Its mutex is not held while the
 // backend is asked.
 type perName struct {
-	names  NameStore
+	names  NameStore  // careful
+	lister NameLister // nil: it can't list
 	clock  Clock
 	width  int
 	limits Limits
@@ -228,8 +236,8 @@ func (p *perName) Get(ctx context.Context, names ...string) ([]Record, error) {
 
 func (p *perName) List(ctx context.Context, prefix string) iter.Seq2[Record, error] {
 	err := p.check(ctx, "list")
-	if l, ok := p.names.(NameLister); ok && err == nil {
-		return l.List(ctx, prefix)
+	if p.lister != nil && err == nil {
+		return p.lister.List(ctx, prefix)
 	}
 	if err == nil {
 		err = fmt.Errorf("%s: list %q: %w", p.limits.Name, prefix, ErrUnsupported)

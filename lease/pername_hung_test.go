@@ -2,6 +2,7 @@ package lease_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -134,5 +135,47 @@ func hungHistory(t *testing.T, r *rand.Rand, seed uint64) {
 				require.Fail(t, "held up", "%s, which does not hang, is lost, seed %d, width %d of %d", h.Name(), seed, width, len(names))
 			}
 		}
+	}
+}
+
+// A backend that panics fails the requests in which it does, on whatever goroutine,
+// and nothing else: what is renewed, what is given up and what waits goes on.
+func TestABackendThatPanicsHarmsNobody(t *testing.T) {
+	for _, op := range []string{"acquire", "renew", "release", "get"} {
+		synctest.Test(t, func(t *testing.T) {
+			m := newNameMap()
+			k, err := lease.NewKeeper(lease.PerName(m), lease.Config{ID: "a", TTL: nameTTL})
+			require.NoError(t, err)
+			var hs []*lease.Handle
+			for _, name := range []string{"good", "bad", "worse"} {
+				h, err := k.Lease(name)
+				require.NoError(t, err)
+				hs = append(hs, h)
+				mustWin(t, h)
+			}
+			m.setFault(func(_ context.Context, o, name string, apply func()) error {
+				if o == op && name != "good" {
+					panic("rude")
+				}
+				apply()
+				return nil
+			})
+			time.Sleep(3 * nameTTL)
+			require.True(t, hs[0].CheckAlive())
+			require.Equal(t, op != "renew", hs[1].CheckAlive())
+			for _, h := range hs {
+				err := h.Release(t.Context())
+				require.Equal(t, op == "release" && h.Name() != "good", errors.Is(err, lease.ErrUnknown), "%s of %s: %v", op, h.Name(), err)
+			}
+			m.setFault(nil)
+			time.Sleep(2 * nameTTL)
+			for _, h := range hs {
+				_, ok := m.stands(h.Name())
+				require.False(t, ok, "%s is kept for nobody", h.Name())
+				mustWin(t, h)
+				require.NoError(t, h.Release(t.Context()))
+			}
+			require.NoError(t, k.Close(t.Context()), "no claim counts as under way")
+		})
 	}
 }

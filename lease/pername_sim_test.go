@@ -16,7 +16,7 @@ import (
 )
 
 // Two holders compete for the same names over a backend that is slow, loses
-// requests and replies, and applies some long after their callers gave up. Each
+// requests and replies, panics, and applies some long after their callers gave up. Each
 // trusts by the rules: a session's deadline counts from the sending of what
 // renewed it, and Grant.Lost, an unknown outcome, or giving up ends the trust.
 // At every moment what a holder trusts in stands in the backend, and when all is
@@ -128,6 +128,11 @@ func (s *sharedRand) fault(ctx context.Context, _, _ string, apply func()) error
 	case 6, 7, 8: // slow, back
 		apply()
 		return wait(s.upTo(nameTTL))
+	case 9: // a fault of the backend's own, applied or not
+		if s.n(2) == 0 {
+			apply()
+		}
+		panic("rude")
 	}
 	if err := wait(s.upTo(nameTTL / 100)); err != nil {
 		return err

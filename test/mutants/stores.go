@@ -28,6 +28,11 @@ var ofStores = []mutant{
 		hunters: []check{nameStores},
 	},
 	{
+		name: "panics-pass-through", does: "a backend that panics on a goroutine of PerName ends the process",
+		edits:   []edit{{"lease/pername_careful.go", "\tif p := recover(); p != nil {\n\t\t*err = panicked(p)\n\t}\n", ""}},
+		hunters: []check{{"lease", "^TestPerNameHistories$"}},
+	},
+	{
 		name: "loss-untold", does: "a name that a renewal finds to be another's is not told as lost",
 		edits:   []edit{{"lease/pername_ops.go", "case !j.ok && o.leaving == 0:", "case false:"}},
 		hunters: []check{nameStores},
