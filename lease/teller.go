@@ -41,34 +41,48 @@ func (t *teller) tell(f func()) {
 	}
 }
 
-// run tells what there is, and ends.
+// run tells what there is, and ends. If a function ends its goroutine, another goes on.
 func (t *teller) run() {
-	for f := t.next(); f != nil; f = t.next() {
-		if !survives(f) {
-			t.mu.Lock()
-			t.dropped++
-			t.mu.Unlock()
+	var f func()
+	var counts bool // if f comes to no good, that is told of
+	defer func() {
+		if f != nil {
+			t.drop(counts)
+			go t.run()
 		}
+	}()
+	for f, counts = t.next(); f != nil; f, counts = t.next() {
+		if !survives(f) {
+			t.drop(counts)
+		}
+	}
+}
+
+func (t *teller) drop(counts bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if counts {
+		t.dropped++
 	}
 }
 
 // next returns what is to be told next, once there is room again also of how many
 // were dropped; nil, and the goroutine's end, when there is nothing.
-func (t *teller) next() (f func()) {
+func (t *teller) next() (f func(), counts bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch dropped := t.dropped; {
 	case dropped > 0 && len(t.queue) <= maxUntold/2:
 		t.dropped = 0
-		return func() { survives(func() { t.lost(dropped) }) } // once is enough
+		return func() { t.lost(dropped) }, false // once is enough
 	case len(t.queue) > 0:
 		f, t.queue = t.queue[0], t.queue[1:]
-		return f
+		return f, true
 	}
 	t.queue = nil
 	close(t.idle)
 	t.idle = nil
-	return nil
+	return nil, false
 }
 
 // survives calls f, and is false if that panicked.
@@ -90,6 +104,18 @@ func (t *teller) told(ctx context.Context) {
 	case <-idle:
 	case <-ctx.Done():
 	}
+}
+
+// DetachedLogger returns a logger that passes on to l what it is given, by a goroutine
+// of its own and in order, so that an l that blocks, panics or calls back holds nothing
+// up. Lines that l does not keep up with are dropped, and counted. It is for stores,
+// whose calls must not wait for a log; a nil l is DefaultLogger().
+func DetachedLogger(l *zap.Logger) *zap.Logger {
+	if l == nil {
+		l = DefaultLogger()
+	}
+	detached, _ := tellingLogger(l)
+	return detached
 }
 
 // tellingLogger returns a logger that passes on to l what it is given, by a teller.

@@ -13,7 +13,7 @@ import (
 )
 
 // Get implements lease.Store. A value that is no record is returned with its name
-// alone, and a warning says what is wrong with it.
+// alone; what is wrong with it is logged, and part of the error of List.
 func (s *Store) Get(ctx context.Context, names ...string) ([]lease.Record, error) {
 	ctx, err := s.begin(ctx)
 	if err != nil {
@@ -43,7 +43,7 @@ func (s *Store) Get(ctx context.Context, names ...string) ([]lease.Record, error
 			for _, kv := range r.GetResponseRange().GetKvs() {
 				rec, err := s.decode(kv)
 				if err != nil {
-					s.log.Warn("not a lease record, left alone", zap.Error(err))
+					s.log.Info("not a lease record, left alone", zap.Error(err))
 				}
 				recs = append(recs, rec)
 			}

@@ -30,6 +30,7 @@ func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Gran
 	if err := s.explain(ctx, "keepalive", s.renewals.prove(ctx)); err != nil {
 		return lease.Grant{}, err
 	}
+	s.warnOfVersions(s.client.Endpoints())
 	asked := int64((want.TTL-1)/time.Second) + 1
 	// With an ID of our choice: a repeated request can't open a second lease.
 	resp, err := clientv3.RetryLeaseClient(s.client).LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: int64(want.ID), TTL: asked})
@@ -56,7 +57,7 @@ func (s *Store) granted(ctx context.Context, want lease.Session, asked, got int6
 			return lease.Grant{}, fmt.Errorf("etcd session: %w from %ds to %ds, the server's floor (1.5 × its election timeout)",
 				ErrTTLRaised, asked, got)
 		}
-		s.log.Warn("etcd raised the TTL to its floor", zap.Int64("asked_s", asked), zap.Int64("granted_s", got))
+		s.log.Info("etcd raised the TTL to its floor", zap.Int64("asked_s", asked), zap.Int64("granted_s", got))
 	}
 	return lease.Grant{TTL: time.Duration(got) * time.Second}, nil
 }

@@ -58,7 +58,9 @@ func WithPrefix(p string) Option { return func(s *Store) { s.prefix = p } }
 // place of a warning.
 func WithStrictTTL() Option { return func(s *Store) { s.strict = true } }
 
-// WithLogger gets warnings. Default: none.
+// WithLogger gets what a Keeper does not tell: warnings, and at info what is of interest
+// to those who look for something. It is called by a goroutine of its own, in order, as a
+// Keeper's is. Default: lease.DefaultLogger(). zap.NewNop() for silence.
 func WithLogger(l *zap.Logger) Option { return func(s *Store) { s.log = l } }
 
 // New returns a store over client, which it neither changes nor closes. It sends
@@ -67,7 +69,7 @@ func New(client *clientv3.Client, opts ...Option) (*Store, error) {
 	if client == nil {
 		return nil, fmt.Errorf("etcd.New: client: %w: nil", lease.ErrInvalid)
 	}
-	s := &Store{client: client, prefix: DefaultPrefix, log: zap.NewNop()}
+	s := &Store{client: client, prefix: DefaultPrefix}
 	s.ops.Store(maxOps)
 	s.renewals.life = client.Ctx
 	s.renewals.open = func(ctx context.Context) (pb.Lease_LeaseKeepAliveClient, error) {
@@ -85,12 +87,10 @@ func New(client *clientv3.Client, opts ...Option) (*Store, error) {
 		}
 		o(s)
 	}
-	switch {
-	case s.prefix == "" || len(s.prefix) > 512 || !utf8.ValidString(s.prefix):
+	if s.prefix == "" || len(s.prefix) > 512 || !utf8.ValidString(s.prefix) {
 		return nil, fmt.Errorf("etcd.WithPrefix: %w: %.64q, must be 1 to 512 bytes of UTF-8", lease.ErrInvalid, s.prefix)
-	case s.log == nil:
-		s.log = zap.NewNop()
 	}
+	s.log = lease.DetachedLogger(s.log)
 	return s, nil
 }
 

@@ -78,7 +78,7 @@ func TestCallsRefuseBadInput(t *testing.T) {
 func TestTTL(t *testing.T) {
 	t.Parallel()
 	client := server(t).Client(t)
-	logs, seen := observer.New(zap.WarnLevel)
+	logs, seen := observer.New(zap.InfoLevel)
 	s := newStore(t, client, fresh(), etcd.WithLogger(zap.New(logs)))
 	strict := newStore(t, client, fresh(), etcd.WithStrictTTL())
 	for _, c := range []struct {
@@ -97,6 +97,9 @@ func TestTTL(t *testing.T) {
 			g, err := s.OpenSession(t.Context(), want)
 			require.NoError(t, err)
 			require.Equal(t, c.get, g.TTL, "asked for %v", c.ask)
+			if c.raised {
+				eventually(t, soon, "it is logged", func() bool { return seen.Len() > 0 })
+			}
 			warned := seen.TakeAll()
 			if c.raised {
 				require.Len(t, warned, 1)

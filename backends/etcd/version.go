@@ -28,10 +28,13 @@ const (
 // against anybody.
 type versions struct {
 	mu     sync.Mutex
-	known  map[string]error // by endpoint, of those that answered last time: nil, or why it is refused
-	asked  time.Time        // zero: never
-	asking bool             // in the background
-	anew   bool             // a connection was made since they were asked
+	known  map[string]error     // by endpoint, of those that answered last time: nil, or why it is refused
+	asked  time.Time            // zero: never
+	asking bool                 // in the background
+	anew   bool                 // a connection was made since they were asked
+	open   map[string]*question // under way, by endpoint
+	told   string               // the refusal that was logged last
+	silent bool                 // that none told its version was logged
 }
 
 // connected notes that a new connection is made.
@@ -78,10 +81,60 @@ func (s *Store) checkVersions(ctx context.Context, endpoints []string) error {
 		return nil
 	}
 	s.askVersions(ctx, endpoints)
-	if known, refused = s.versions.judge(endpoints); !known {
+	_, refused = s.versions.judge(endpoints)
+	return refused
+}
+
+// warnOfVersions logs, once until one does, that no server tells its version though
+// they answer all else.
+func (s *Store) warnOfVersions(endpoints []string) {
+	known, _ := s.versions.judge(endpoints)
+	s.versions.mu.Lock()
+	warned := s.versions.silent
+	s.versions.silent = !known
+	s.versions.mu.Unlock()
+	if !known && !warned {
 		s.log.Warn("no etcd server told its version", zap.Strings("endpoints", endpoints))
 	}
-	return refused
+}
+
+// question is what one endpoint is asked.
+type question struct {
+	done    chan struct{} // closed when it is answered, or will not be
+	known   bool
+	refused error
+}
+
+// ask returns the question to endpoint that is under way, or a new one. There is one at
+// a time: with authentication the client fetches a token first, which no timeout
+// bounds, and more of them would pile up.
+func (s *Store) ask(endpoint string) *question {
+	v := &s.versions
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if q := v.open[endpoint]; q != nil {
+		return q
+	}
+	if v.open == nil {
+		v.open = map[string]*question{}
+	}
+	q := &question{done: make(chan struct{})}
+	v.open[endpoint] = q
+	go func() {
+		ctx, cancel := context.WithTimeout(s.client.Ctx(), versionTimeout)
+		defer cancel()
+		st, err := s.client.Maintenance.Status(ctx, endpoint)
+		if q.known = err == nil; q.known {
+			if err = checkVersion(st.Version); err != nil {
+				q.refused = fmt.Errorf("%s: %w", endpoint, err)
+			}
+		}
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		delete(v.open, endpoint)
+		close(q.done)
+	}()
+	return q
 }
 
 // recheckVersions asks in the background if that is due. What is too old then is
@@ -92,11 +145,17 @@ func (s *Store) recheckVersions(endpoints []string) {
 	}
 	go func() {
 		s.askVersions(s.client.Ctx(), endpoints)
+		_, refused := s.versions.judge(endpoints)
+		text := ""
+		if refused != nil {
+			text = refused.Error()
+		}
 		s.versions.mu.Lock()
 		s.versions.asking = false
+		told := s.versions.told
+		s.versions.told = text
 		s.versions.mu.Unlock()
-		if _, refused := s.versions.judge(endpoints); refused != nil {
-			defer func() { _ = recover() }() // the logger is the user's, and the goroutine ours
+		if refused != nil && text != told {
 			s.log.Error("an etcd server is too old: no further session is opened", zap.Error(refused))
 		}
 	}()
@@ -109,36 +168,24 @@ func (s *Store) askVersions(ctx context.Context, endpoints []string) {
 	s.versions.mu.Lock()
 	s.versions.anew = false // from here on
 	s.versions.mu.Unlock()
-	type answer struct {
-		endpoint string
-		refused  error
-		none     bool
-	}
-	answers := make(chan answer, len(endpoints))
+	asked := make(map[string]*question, len(endpoints))
 	for _, ep := range endpoints {
-		go func() { // with authentication it fetches a token first, for which ctx is no bound
-			st, err := s.client.Maintenance.Status(ctx, ep)
-			if err != nil {
-				answers <- answer{none: true}
-				return
-			}
-			if err = checkVersion(st.Version); err != nil {
-				err = fmt.Errorf("%s: %w", ep, err)
-			}
-			answers <- answer{endpoint: ep, refused: err}
-		}()
+		asked[ep] = s.ask(ep)
 	}
 	known := make(map[string]error, len(endpoints))
-	for range endpoints {
+	for ep, q := range asked {
 		select {
-		case a := <-answers:
-			if !a.none {
-				known[a.endpoint] = a.refused
-			}
-			continue
+		case <-q.done:
 		case <-ctx.Done():
+			select {
+			case <-q.done:
+			default:
+				continue
+			}
 		}
-		break
+		if q.known {
+			known[ep] = q.refused
+		}
 	}
 	s.versions.mu.Lock()
 	defer s.versions.mu.Unlock()

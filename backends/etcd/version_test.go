@@ -131,3 +131,32 @@ func TestAMemberThatCameBackOlder(t *testing.T) {
 		require.ErrorIs(t, s.checkVersions(t.Context(), endpoints), ErrServerTooOld)
 	})
 }
+
+// A question that hangs, whatever its context, is not asked again: no goroutines pile up.
+// Its answer counts when it comes.
+func TestQuestionsThatHangDoNotPileUp(t *testing.T) {
+	versioned(t, func(t *testing.T, s *Store, known *servers, _ *observer.ObservedLogs) {
+		hang := make(chan struct{})
+		s.client.Maintenance = hanging{known, hang}
+		endpoints := known.set(map[string]string{"a": "3.5.9", "b": "3.7.3"})
+		for range 100 {
+			require.NoError(t, s.checkVersions(t.Context(), endpoints), "nothing is known")
+		}
+		require.Equal(t, 2, known.questions())
+		close(hang)
+		synctest.Wait()
+		require.ErrorIs(t, s.checkVersions(t.Context(), endpoints), ErrServerTooOld)
+	})
+}
+
+// hanging does not heed a context, as a client that fetches a token.
+type hanging struct {
+	*servers
+	end chan struct{}
+}
+
+func (h hanging) Status(ctx context.Context, endpoint string) (*clientv3.StatusResponse, error) {
+	st, err := h.servers.Status(ctx, endpoint)
+	<-h.end
+	return st, err
+}
