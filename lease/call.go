@@ -2,10 +2,14 @@ package lease
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
 // This file takes single requests to the store.
+
+// errEnded is the error of a request whose goroutine did not come to its end.
+var errEnded = errors.New("the store ended its goroutine")
 
 // call runs one request to the store: bounded by AttemptTimeout, by the Keeper's
 // life, and safe from a store that panics or does not honour its context. It
@@ -26,7 +30,7 @@ func callWithin[T any](k *Keeper, limit time.Duration, f func(context.Context) (
 	defer k.clock.AfterFunc(limit, func() { cancel(noAnswer(limit)) }).Stop()
 	ch := make(chan reply, 1)
 	k.calls.Go(func() {
-		var r reply
+		r := reply{err: errEnded}
 		defer func() {
 			if p := recover(); p != nil {
 				r.err = panicked(p)

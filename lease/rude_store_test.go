@@ -3,6 +3,7 @@ package lease_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"time"
 
@@ -35,26 +36,29 @@ func TestARepeatedTokenIsNotTrusted(t *testing.T) {
 	})
 }
 
-// rudeStore panics, or never comes back, whatever its context says.
+// rudeStore panics, ends its goroutine, or never comes back, whatever its context says.
 type rudeStore struct {
 	lease.Store
-	panics bool
+	manner string
 	hang   chan struct{}
 }
 
 func (r *rudeStore) Renew(ctx context.Context, s []lease.Session) ([]lease.Grant, error) {
-	if r.panics {
+	switch r.manner {
+	case "panics":
 		panic("rude")
+	case "leaves":
+		runtime.Goexit()
 	}
 	<-r.hang
 	return nil, errors.New("late")
 }
 
 func TestARudeStoreHarmsNobody(t *testing.T) {
-	for _, panics := range []bool{true, false} {
+	for _, manner := range []string{"panics", "leaves", "hangs"} {
 		bubble(t, func(t *testing.T, store *memory.Store) {
 			hang := make(chan struct{})
-			a := start(t, &rudeStore{Store: store, panics: panics, hang: hang}, "a")
+			a := start(t, &rudeStore{Store: store, manner: manner, hang: hang}, "a")
 			la := a.hold("job")
 			lost := watchLosses(la)
 			time.Sleep(ttl)
@@ -64,4 +68,26 @@ func TestARudeStoreHarmsNobody(t *testing.T) {
 			close(hang)
 		})
 	}
+}
+
+// leavingStore ends its goroutine when it is to read.
+type leavingStore struct{ lease.Store }
+
+func (leavingStore) Get(context.Context, ...string) ([]lease.Record, error) {
+	runtime.Goexit()
+	return nil, nil
+}
+
+// A request whose goroutine ended has no answer: least of all that a name is free.
+func TestAGoroutineThatEndsIsNoAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		k, err := lease.NewKeeper(leavingStore{store}, lease.Config{ID: "a", TTL: ttl})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, k.Close(context.Background())) }()
+		h, err := k.Lease("job")
+		require.NoError(t, err)
+		_, _, err = h.Holder(t.Context())
+		require.ErrorContains(t, err, "ended its goroutine")
+		require.Error(t, k.Health(t.Context()))
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -91,6 +92,7 @@ func TestRudeLoggersAndMetersHoldNothingUp(t *testing.T) {
 	for name, rude := range map[string]func(*lease.Keeper, chan struct{}){
 		"they block": func(_ *lease.Keeper, end chan struct{}) { <-end },
 		"they panic": func(*lease.Keeper, chan struct{}) { panic("rude") },
+		"they end their goroutine": func(*lease.Keeper, chan struct{}) { runtime.Goexit() },
 		"they call the keeper": func(k *lease.Keeper, _ chan struct{}) {
 			_ = k.Health(context.Background())
 			if h, err := k.Lease("another"); err == nil {
@@ -166,6 +168,28 @@ func TestLinesThatALoggerCannotTakeAreCounted(t *testing.T) {
 		require.LessOrEqual(t, logs.Len(), 10_010, "what waits is bounded")
 		won := logs.FilterMessage("won").Len()
 		require.InDelta(t, 11_000, int64(won)+dropped, 10, "each is told or counted")
+	})
+}
+
+// A logger that ends its goroutine, as one that fails a test does, loses that line.
+func TestALoggerThatEndsItsGoroutineLosesALine(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		core, logs := observer.New(zapcore.InfoLevel)
+		left := false
+		leaving := zap.New(core, zap.Hooks(func(zapcore.Entry) error {
+			if !left {
+				left = true
+				runtime.Goexit()
+			}
+			return nil
+		}))
+		a := start(t, store, "a", func(c *lease.Config) { c.Logger = leaving })
+		h := a.hold("job")
+		require.NoError(t, h.Release(t.Context()))
+		mustWin(t, h)
+		synctest.Wait()
+		require.Equal(t, 2, logs.FilterMessage("won").Len())
+		require.Equal(t, 1, logs.FilterMessageSnippet("lines were dropped").Len(), "it is counted")
 	})
 }
 

@@ -3,6 +3,7 @@ package lease_test
 import (
 	"context"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -22,7 +23,7 @@ type rudeUser struct {
 	r  *rand.Rand
 }
 
-var manners = []string{"polite", "polite", "blocks", "panics", "calls back"}
+var manners = []string{"polite", "polite", "blocks", "panics", "leaves", "calls back"}
 
 func (s *sim) newUser() *rudeUser {
 	return &rudeUser{manner: manners[s.r.IntN(len(manners))], calm: s.polite, r: rand.New(rand.NewPCG(s.r.Uint64(), 3))}
@@ -49,6 +50,8 @@ func (u *rudeUser) act() {
 		<-u.calm
 	case "panics":
 		panic("a rude user")
+	case "leaves":
+		runtime.Goexit()
 	case "calls back":
 		done, cancel := context.WithCancel(context.Background())
 		cancel()
