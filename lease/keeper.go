@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -53,7 +54,7 @@ type Keeper struct {
 	recon    reconciler
 	setback  *setback // the store's history went back, and that is not over
 	era      era
-	accepted int // what the store's Historian.Accepted said last
+	accepted atomic.Int64 // what the store's Historian.Accepted said last
 	outage   outage
 	granted  time.Duration // the TTL of the default pool, by the store; 0: not known
 	timer    Timer
@@ -125,9 +126,7 @@ func NewKeeper(store Store, cfg Config) (*Keeper, error) {
 	k.recon.init(k)
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	k.newEraLocked(0)
-	if h, ok := store.(Historian); ok {
-		k.accepted = h.Accepted()
-	}
+	k.accepted.Store(k.acceptedNow())
 	k.warmAt = k.clock.Now().Mono
 	k.wg.Go(k.loop)
 	k.kick()

@@ -29,7 +29,8 @@ type Historian interface {
 	// AcceptHistory goes on with what the store holds now, and forgets what was
 	// seen before. On an error nothing has changed.
 	AcceptHistory(ctx context.Context) error
-	// Accepted is how often that was done.
+	// Accepted is how often that was done. It is asked after every call, so it must
+	// not block.
 	Accepted() int
 }
 
@@ -39,6 +40,7 @@ type setback struct {
 	until   time.Duration // not over before: others may believe in what they held
 	byStore bool          // the store said so, and says when it is over
 	decided bool          // what stands is to be accepted
+	forget  bool          // another Keeper of this Store has accepted one since
 	looking bool
 	lookAt  time.Duration
 	over    chan struct{} // closed when it is
@@ -86,16 +88,26 @@ func (k *Keeper) Setback() error {
 // longest in use here, so that nobody believes any more in what was held. It
 // returns when it has taken effect, or with ctx's error: then it goes on in the
 // background. A Keeper that has noticed no setback forgets all the same, at once: it
-// may have seen the tokens of before, and nothing since. So decide on every node.
-// Errors besides: ErrClosed.
+// may have seen the tokens of before, and nothing since. So decide on every node. A
+// store that notices by itself is asked first. Errors besides: ErrClosed, and that
+// such a store does not answer; then nothing has changed.
 func (k *Keeper) AcceptHistory(ctx context.Context) error {
+	failed := func(err error) error { return fmt.Errorf("keeper %s: accepting the store's history: %w", k.owner.ID, err) }
+	if _, ok := k.store.(Historian); ok && k.Setback() == nil {
+		// It may know, or find by this, what no call of this Keeper was told yet.
+		_, err := ask(ctx, k, func(ctx context.Context) ([]Record, error) { return k.store.Get(ctx, healthName) })
+		if err != nil && !errors.Is(err, ErrSetback) && !errors.Is(err, ErrBadRecord) {
+			return failed(err)
+		}
+	}
 	k.mu.Lock()
 	s := k.setback
 	if s == nil {
-		if !k.closed {
-			k.forgetLocked() // it may have seen what others noticed by, and nothing since
+		defer k.mu.Unlock()
+		if k.closed {
+			return failed(ErrClosed)
 		}
-		k.mu.Unlock()
+		k.forgetLocked() // it may have seen what others noticed by, and nothing since
 		return nil
 	}
 	s.decided = true
@@ -105,32 +117,43 @@ func (k *Keeper) AcceptHistory(ctx context.Context) error {
 	case <-s.over:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("keeper %s: accepting the store's history: %w", k.owner.ID, ctx.Err())
+		return failed(ctx.Err())
 	case <-k.ctx.Done():
-		return fmt.Errorf("keeper %s: accepting the store's history: %w", k.owner.ID, ErrClosed)
+		return failed(ErrClosed)
 	}
 }
 
 // heed notices what an answer of the store says of its history: by the error, or if
 // another Keeper of this Store has accepted one.
 func (k *Keeper) heed(err error) {
-	h, ok := k.store.(Historian)
-	if !errors.Is(err, ErrSetback) && !ok {
-		return
-	}
-	accepted := 0
-	if ok {
-		accepted = h.Accepted()
+	setback := errors.Is(err, ErrSetback)
+	accepted := k.acceptedNow()
+	if !setback && accepted == k.accepted.Load() {
+		return // the lock is not for every call
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
-	case k.setback != nil && err == k.setback.err: // of our own finding, not of the store's
-	case errors.Is(err, ErrSetback):
+	case k.setback != nil && err == k.setback.err: // of our own finding, not of the store\'s
+	case setback:
 		k.setbackLocked(err, true)
-	case k.setback == nil && accepted > k.accepted:
+	case k.setback == nil && accepted > k.accepted.Load():
 		k.setbackLocked(fmt.Errorf("%w: what stands now was accepted by another Keeper of this Store", ErrSetback), true)
 	}
+}
+
+// acceptedNow is what the store's Historian.Accepted says, if it is one.
+func (k *Keeper) acceptedNow() (n int64) {
+	h, ok := k.store.(Historian)
+	if !ok {
+		return 0
+	}
+	defer func() {
+		if recover() != nil {
+			n = k.accepted.Load() // nothing new
+		}
+	}()
+	return int64(h.Accepted())
 }
 
 // wentBackLocked: a token of name is below one that had been seen before it was
@@ -201,27 +224,33 @@ func (k *Keeper) tickSetback(now Reading, soon func(time.Duration)) {
 // lookBack asks whether a setback is over, or ends it if that was decided.
 func (k *Keeper) lookBack(s *setback, decided bool) {
 	h, _ := k.store.(Historian)
-	accepted := 0
+	before := k.acceptedNow()
+	// What another Keeper of this Store has accepted is not accepted once more: that
+	// one would have to forget again.
+	accept, byOther := decided && h != nil, before > k.accepted.Load()
 	_, err := call(k, func(ctx context.Context) ([]Record, error) {
-		if decided && h != nil {
+		if accept && !byOther {
 			return nil, h.AcceptHistory(ctx)
 		}
 		return k.store.Get(ctx, healthName)
 	})
-	if h != nil {
-		accepted = h.Accepted()
-	}
+	accepted := k.acceptedNow()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	s.looking = false
 	defer k.kick()
-	if err != nil && !errors.Is(err, ErrBadRecord) || k.setback != s || k.closed {
+	s.forget = s.forget || byOther
+	switch {
+	case k.setback != s || k.closed:
+		return
+	case byOther && errors.Is(err, ErrSetback):
+		k.accepted.Store(before) // it went back again since
+		return
+	case err != nil && !errors.Is(err, ErrBadRecord):
 		return // the next look is scheduled
 	}
-	forget := decided
-	if accepted > k.accepted { // another Keeper of this Store may have decided so
-		k.accepted, forget = accepted, true
-	}
+	forget := decided || s.forget || accepted > k.accepted.Load()
+	k.accepted.Store(accepted)
 	if s.byStore || forget {
 		k.goOnLocked(forget)
 	}

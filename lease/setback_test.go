@@ -189,10 +189,14 @@ func TestFollowersForgetWhatWasBeforeASetback(t *testing.T) {
 type noticing struct {
 	*faultstore.Switch
 	lost     atomic.Bool
+	away     atomic.Bool
 	accepted atomic.Int64
 }
 
 func (n *noticing) Get(ctx context.Context, names ...string) ([]lease.Record, error) {
+	if n.away.Load() {
+		return nil, errDown
+	}
 	if n.lost.Load() {
 		return nil, fmt.Errorf("revision 1 after 9: %w", lease.ErrSetback)
 	}
@@ -243,5 +247,105 @@ func TestAHistoryIsAcceptedForAllKeepersOfAStore(t *testing.T) {
 		require.NoError(t, b.Setback())
 		require.Less(t, acquired(t, h), lease.Token(10))
 		require.NoError(t, h.Release(t.Context()))
+	})
+}
+
+// A decision on a node that has made no request since is one all the same.
+func TestAHistoryIsAcceptedBeforeItWasNoticed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &noticing{Switch: faultstore.NewSwitch(memory.New())}
+		k, err := lease.NewKeeper(store, lease.Config{ID: "a", TTL: 3 * time.Second, Logger: zap.NewNop()})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, k.Close(context.Background())) }()
+		h, err := k.Lease("job")
+		require.NoError(t, err)
+		for range 10 {
+			acquired(t, h)
+			require.NoError(t, h.Release(t.Context()))
+		}
+		store.Switch.To(memory.New())
+		store.lost.Store(true)
+		began := time.Now()
+		require.NoError(t, k.AcceptHistory(t.Context()))
+		require.Equal(t, 3*time.Second, time.Since(began), "it has taken effect")
+		require.Equal(t, 1, store.Accepted())
+		require.NoError(t, k.Setback())
+		require.Less(t, acquired(t, h), lease.Token(10))
+		require.NoError(t, h.Release(t.Context()))
+
+		store.away.Store(true)
+		require.ErrorIs(t, k.AcceptHistory(t.Context()), errDown, "what it says can't be known")
+		store.away.Store(false)
+		require.NoError(t, k.AcceptHistory(t.Context()), "nothing is to be accepted")
+		require.Equal(t, 1, store.Accepted())
+	})
+}
+
+// Keepers of one Store that accept by setting do so once, not each in answer to the
+// other's; also if it goes back again before all have heard.
+func TestKeepersOfAStoreDoNotAcceptInTurns(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &noticing{Switch: faultstore.NewSwitch(memory.New())}
+			var hs []*lease.Handle
+			for i := range 3 {
+				k, err := lease.NewKeeper(store, lease.Config{ID: fmt.Sprint(i), TTL: 3 * time.Second, AcceptSetbacks: true, Logger: zap.NewNop()})
+				require.NoError(t, err)
+				defer func() { require.NoError(t, k.Close(context.Background())) }()
+				h, err := k.Lease(fmt.Sprint("job/", i))
+				require.NoError(t, err)
+				hs = append(hs, h)
+				acquired(t, h)
+			}
+			back := func() {
+				store.Switch.To(memory.New())
+				store.lost.Store(true)
+			}
+			back()
+			for i, h := range hs { // each notices at a time of its own
+				_, _, err := h.Holder(t.Context())
+				require.ErrorIs(t, err, lease.ErrSetback)
+				if i < len(hs)-1 {
+					time.Sleep(700 * time.Millisecond)
+				}
+			}
+			if again {
+				time.Sleep(1700 * time.Millisecond) // the first has accepted, the others not
+				back()
+			}
+			time.Sleep(12 * time.Second)
+			accepted := store.Accepted()
+			require.LessOrEqual(t, accepted, 2)
+			for _, h := range hs {
+				require.NoError(t, h.Release(t.Context()))
+				acquired(t, h)
+			}
+			time.Sleep(time.Minute)
+			require.Equal(t, accepted, store.Accepted())
+			for _, h := range hs {
+				require.True(t, h.CheckAlive(), "what was won after it was accepted is held")
+				require.NoError(t, h.Release(t.Context()))
+			}
+		})
+	}
+}
+
+// rudeHistorian panics when it is asked for a number.
+type rudeHistorian struct{ *noticing }
+
+func (rudeHistorian) Accepted() int { panic("rude") }
+
+func TestAHistorianThatPanicsHarmsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := rudeHistorian{&noticing{Switch: faultstore.NewSwitch(memory.New())}}
+		k, err := lease.NewKeeper(store, lease.Config{ID: "a", TTL: 3 * time.Second, Logger: zap.NewNop()})
+		require.NoError(t, err)
+		h, err := k.Lease("job")
+		require.NoError(t, err)
+		acquired(t, h)
+		time.Sleep(time.Minute)
+		require.True(t, h.CheckAlive())
+		require.NoError(t, h.Release(t.Context()))
+		require.NoError(t, k.Close(t.Context()))
 	})
 }

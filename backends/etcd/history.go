@@ -144,15 +144,20 @@ func (s *Store) mend(ctx context.Context) error {
 	return nil
 }
 
-// AcceptHistory implements lease.Historian.
+// AcceptHistory implements lease.Historian. It does nothing if the history is in order,
+// or was accepted by another call meanwhile.
 func (s *Store) AcceptHistory(ctx context.Context) error {
+	h := &s.history
+	m := h.mark()
 	hd, err := s.look(ctx)
 	if err != nil {
 		return err
 	}
-	h := &s.history
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if m.age != h.age || h.lost == nil && hd.ClusterId == h.cluster && hd.Revision >= m.highest {
+		return h.lost
+	}
 	s.log.Warn("etcd's history is accepted: tokens may go back", zap.Int64("revision", hd.Revision), zap.Int64("after", h.highest))
 	h.cluster, h.former, h.highest, h.lost = hd.ClusterId, nil, hd.Revision, nil
 	h.age++

@@ -29,7 +29,7 @@ var ofHistory = []mutant{
 	},
 	{
 		name: "setback-unheard", does: "the Keeper takes what a store says of its history for a failure",
-		edits:   []edit{{"lease/setback.go", "if !errors.Is(err, ErrSetback) && !ok {", "if err != nil || !ok {"}},
+		edits:   []edit{{"lease/setback.go", "setback := errors.Is(err, ErrSetback)\n", "setback := false\n"}},
 		hunters: []check{restoreSoak},
 	},
 	{
