@@ -105,7 +105,7 @@
 //	                                                 └─▶ direct.go: the first attempt on the caller's own goroutine
 //	Keeper (keeper.go): one loop, one lock ─▶ pool.go: sessions opened, renewed, ended, closed
 //	                                        ├▶ reconcile.go, suspect.go: what nobody claims; offers
-//	                                        └▶ wait.go: events and looks; follow.go: streams of records
+//	                                        └▶ wait.go: events and looks; follow.go, probe.go: streams of records
 //	turn.go: one Run per lease at a time    narrow.go: terms as narrow as what wraps a lease
 //	term.go, session.go: what CheckAlive reads, without a lock    state.go: the diagram above
 //	setback.go: what becomes of a store whose history goes back

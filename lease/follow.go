@@ -14,10 +14,10 @@ import (
 // Watch follows every record whose name begins with prefix (bytes): a snapshot
 // (EventPut for each, then one EventSynced) and then the changes, in order per
 // name, until stop or the end of the Keeper. After a failure of the store it
-// takes a new snapshot and tells only the differences; now and then, three TTLs
-// apart at the most, it does so unasked, should a watch have fallen silent. Where the store can't
-// watch it lists, PollMin apart with jitter, and changes that undo each other
-// between two looks go unseen.
+// takes a new snapshot and tells only the differences, and so it does when it has not
+// heard for three TTLs that the watch still runs (Prober). Where the store can't watch
+// it lists, PollMin apart with jitter, and changes that undo each other between two
+// looks go unseen.
 //
 // f is called from one goroutine and must not block; a panic of it is logged.
 // stop may be called from f; it does not wait for a call of f that has begun,
@@ -71,7 +71,8 @@ func (k *Keeper) canFollow(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// refreshRounds: after so many TTLs at the latest a watch is begun anew.
+// refreshRounds: after so many TTLs at the latest a watch is begun anew that has not
+// said that it runs.
 const refreshRounds = 3
 
 var (
@@ -194,7 +195,8 @@ func (f *follower) watch(ctx context.Context, s stream) (progress bool, err erro
 		}
 	}()
 	// A watch that falls silent would be waited for in vain. As it begins that is
-	// noticed; later there may be nothing to tell, so it is begun anew now and then.
+	// noticed; later there may be nothing to tell, so it is begun anew now and then,
+	// unless it answers probes.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(f.era.ctx, func() { cancel(errRefresh) })()
@@ -214,7 +216,11 @@ func (f *follower) watch(ctx context.Context, s stream) (progress bool, err erro
 		switch {
 		case ev.Kind == EventSynced:
 			timer.Stop()
-			timer = endIn(time.Duration(float64(refreshRounds*f.k.cfg.TTL)*(0.75+mrand.Float64()/4)), errRefresh)
+			timer = endIn(f.k.refreshIn(), errRefresh)
+		case ev.Kind == EventProgress && progress:
+			timer.Stop()
+			timer = endIn(f.k.refreshIn(), errRefresh)
+			f.k.heed(nil)
 		case !progress:
 			timer.Stop()
 			timer = endIn(f.k.cfg.AttemptTimeout, errSilent)
@@ -242,6 +248,14 @@ func (f *follower) watch(ctx context.Context, s stream) (progress bool, err erro
 				f.up(s.snapshot)
 			}
 			progress, seen = true, nil
+			f.k.mu.Lock()
+			f.k.watchesLocked(+1)
+			f.k.mu.Unlock()
+			defer func() {
+				f.k.mu.Lock()
+				defer f.k.mu.Unlock()
+				f.k.watchesLocked(-1)
+			}()
 		}
 	}
 	return progress, errors.New("the watch ended")

@@ -56,6 +56,7 @@ type Keeper struct {
 	era      era
 	accepted atomic.Int64 // what the store's Historian.Accepted said last
 	outage   outage
+	probing  probing
 	granted  time.Duration // the TTL of the default pool, by the store; 0: not known
 	timer    Timer
 	warmAt   time.Duration // when a session is opened ahead of need, at the earliest
@@ -244,6 +245,7 @@ func (k *Keeper) tick(now Reading) time.Duration {
 		k.tickWarm(now, soon)
 		k.recon.tick(now, soon)
 		k.tickWaiting(now, soon)
+		k.tickProbe(now, soon)
 	}
 	if len(k.sessions) > 0 {
 		// A second at the most, to notice that the machine slept; and with very

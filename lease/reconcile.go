@@ -33,7 +33,7 @@ type reconciler struct {
 }
 
 // fullRound: with a watch that runs, every so many rounds lists all the same.
-const fullRound = 6
+const fullRound = 3
 
 func (r *reconciler) init(k *Keeper) {
 	*r = reconciler{k: k, suspect: map[string]*suspicion{}, stray: map[string]Record{}, next: k.clock.Now().Mono + k.cfg.TTL}

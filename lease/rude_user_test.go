@@ -90,8 +90,8 @@ func (m measuringHistogram) Record(context.Context, float64, ...metric.RecordOpt
 // is told.
 func TestRudeLoggersAndMetersHoldNothingUp(t *testing.T) {
 	for name, rude := range map[string]func(*lease.Keeper, chan struct{}){
-		"they block": func(_ *lease.Keeper, end chan struct{}) { <-end },
-		"they panic": func(*lease.Keeper, chan struct{}) { panic("rude") },
+		"they block":               func(_ *lease.Keeper, end chan struct{}) { <-end },
+		"they panic":               func(*lease.Keeper, chan struct{}) { panic("rude") },
 		"they end their goroutine": func(*lease.Keeper, chan struct{}) { runtime.Goexit() },
 		"they call the keeper": func(k *lease.Keeper, _ chan struct{}) {
 			_ = k.Health(context.Background())

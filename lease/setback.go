@@ -92,7 +92,9 @@ func (k *Keeper) Setback() error {
 // store that notices by itself is asked first. Errors besides: ErrClosed, and that
 // such a store does not answer; then nothing has changed.
 func (k *Keeper) AcceptHistory(ctx context.Context) error {
-	failed := func(err error) error { return fmt.Errorf("keeper %s: accepting the store's history: %w", k.owner.ID, err) }
+	failed := func(err error) error {
+		return fmt.Errorf("keeper %s: accepting the store's history: %w", k.owner.ID, err)
+	}
 	if _, ok := k.store.(Historian); ok && k.Setback() == nil {
 		// It may know, or find by this, what no call of this Keeper was told yet.
 		_, err := ask(ctx, k, func(ctx context.Context) ([]Record, error) { return k.store.Get(ctx, healthName) })

@@ -164,6 +164,9 @@ const (
 	// that stands was accepted (Keeper.AcceptHistory). Nothing that was told before
 	// counts any more, nor do its tokens; what stands now is told next.
 	EventReset
+	// EventProgress, after EventSynced and in answer to Prober.Probe alone: all that
+	// had happened when that was called has been told. Keeper.Watch does not pass it on.
+	EventProgress
 )
 
 // Event is one change of one name.

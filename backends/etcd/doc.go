@@ -1,5 +1,6 @@
 // Package etcd keeps leases in etcd. It implements lease.Store,
-// lease.Transferer, lease.Watcher, lease.DeletionWatcher and lease.Limiter.
+// lease.Transferer, lease.Watcher, lease.DeletionWatcher, lease.Prober,
+// lease.Historian and lease.Limiter.
 //
 //	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints})
 //	store, err := etcd.New(client)
@@ -33,6 +34,8 @@
 //	Watch         one read of the prefix, then one watch from the next revision,
 //	              that ends when its server has no leader
 //	              (WatchDeletions: one watch, and the server leaves out what is put)
+//	Probe         one read, and one message on the stream that all watches share:
+//	              those whose server answers it run on
 //
 // Names share etcd leases, up to 1000 by the Keeper's default: renewing costs
 // one message for as many names.

@@ -28,6 +28,7 @@ type history struct {
 	lost     error           // the history went back, and that is not over
 	age      int             // counts clusters, and histories that were accepted
 	accepted int
+	probed   mark // what a watch has to have told of to have answered the last probe
 }
 
 // mark is what was known before a request was sent.
@@ -94,6 +95,23 @@ func (h *history) heard(age int, hd *pb.ResponseHeader) (doubt bool) {
 	doubt = hd.Revision < h.highest
 	h.highest = max(h.highest, hd.Revision)
 	return doubt
+}
+
+// probe notes the revision of an answer to a probe's request.
+func (h *history) probe(revision int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.age != h.probed.age || revision > h.probed.highest {
+		h.probed = mark{revision, h.age}
+	}
+}
+
+// answers reports whether a member that sent hd on a watch had told of all that had
+// happened at the last probe.
+func (h *history) answers(hd *pb.ResponseHeader) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return hd.ClusterId == h.cluster && h.age == h.probed.age && hd.Revision >= h.probed.highest
 }
 
 // isLost returns lease.ErrSetback while the history is not to be gone on with.

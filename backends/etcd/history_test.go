@@ -35,7 +35,7 @@ func TestHistories(t *testing.T) {
 		}
 		for range 40 {
 			i := r.IntN(len(members))
-			switch r.IntN(5) {
+			switch r.IntN(6) {
 			case 0:
 				rev += int64(r.IntN(4))
 			case 1:
@@ -52,6 +52,11 @@ func TestHistories(t *testing.T) {
 				}
 			case 4:
 				hear(i)
+			case 5: // a member that is behind what was probed answers for none of it
+				require.NoError(t, ask(cluster, rev), "seed %d", seed)
+				h.probe(rev)
+				behind := members[i] < rev
+				require.Equal(t, !behind, h.answers(&pb.ResponseHeader{ClusterId: cluster, Revision: members[i]}), "seed %d", seed)
 			}
 		}
 		require.NoError(t, ask(cluster, rev), "seed %d", seed)

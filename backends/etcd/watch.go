@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -66,7 +67,7 @@ func (s *Store) follow(ctx context.Context, prefix string, yield func(lease.Even
 	ctx, cancel := context.WithCancel(ctx) // ends the watch with the iteration
 	defer cancel()
 	age := s.history.mark().age
-	ch := s.client.Watcher.Watch(clientv3.WithRequireLeader(ctx), s.key(prefix), append(opts, clientv3.WithPrefix())...)
+	ch := s.client.Watcher.Watch(watching(ctx), s.key(prefix), append(opts, clientv3.WithPrefix())...)
 	for resp := range ch {
 		if err := resp.Err(); err != nil {
 			yield(lease.Event{}, s.explain(ctx, "watch", refusal(err)))
@@ -74,6 +75,9 @@ func (s *Store) follow(ctx context.Context, prefix string, yield func(lease.Even
 		}
 		s.history.heard(age, resp.Header)
 		if resp.Created && !yield(lease.Event{Kind: lease.EventSynced}, nil) {
+			return
+		}
+		if resp.IsProgressNotify() && s.history.answers(resp.Header) && !yield(lease.Event{Kind: lease.EventProgress}, nil) {
 			return
 		}
 		for _, e := range resp.Events {
@@ -87,6 +91,33 @@ func (s *Store) follow(ctx context.Context, prefix string, yield func(lease.Even
 		err = context.Canceled // the client was closed
 	}
 	yield(lease.Event{}, fmt.Errorf("etcd watch: %w", err))
+}
+
+// watching is the context of watches, and of what is asked of them: those of one client
+// share a stream by it, which they share with no other watch of the client's user.
+func watching(ctx context.Context) context.Context {
+	return metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(ctx), "holdfast", "watch")
+}
+
+// Probe implements lease.Prober: one read, for a revision that all have agreed on, and
+// one message on the stream of the watches, which the server answers for all of them
+// when it has told each of them all there is. A server that is behind that revision
+// counts as silent.
+func (s *Store) Probe(ctx context.Context) error {
+	asked, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	m := s.history.mark()
+	hd, err := s.look(asked)
+	if err == nil {
+		err = s.history.answered(m, hd)
+	}
+	if err != nil {
+		return err
+	}
+	s.history.probe(hd.Revision)
+	return s.explain(ctx, "probe", s.client.Watcher.RequestProgress(watching(ctx)))
 }
 
 // refusal makes of what a server said to a watch the error it means: the client

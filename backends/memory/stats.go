@@ -12,7 +12,7 @@ type Stats struct {
 	Release         uint64
 	Transfer        uint64
 	Get, List       uint64
-	Watch           uint64
+	Watch, Probe    uint64
 }
 
 // Stats returns the counts up to now.

@@ -17,6 +17,7 @@ var (
 	_ lease.Transferer      = (*Store)(nil)
 	_ lease.Watcher         = (*Store)(nil)
 	_ lease.DeletionWatcher = (*Store)(nil)
+	_ lease.Prober          = (*Store)(nil)
 	_ lease.Limiter         = (*Store)(nil)
 )
 

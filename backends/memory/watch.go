@@ -18,12 +18,15 @@ var ErrWatchOverrun = errors.New("memory store watch overrun")
 
 // change is one thing to tell, and one record of a snapshot.
 type change struct {
-	record  *record
+	record  *record // nil: an answer to a probe
 	left    time.Duration
 	deleted lease.Token // the deletion's revision; 0: record stands
 }
 
 func (c change) event() lease.Event {
+	if c.record == nil {
+		return lease.Event{Kind: lease.EventProgress}
+	}
 	if c.deleted != 0 {
 		return lease.Event{
 			Kind: lease.EventDelete, Record: lease.Record{Name: c.record.name}, Revision: c.deleted,
@@ -87,6 +90,19 @@ func (w *watcher) take(ctx context.Context) ([]change, error) {
 	q := w.queue
 	w.queue = nil
 	return q, nil
+}
+
+// Probe has every watch yield lease.EventProgress behind all that is queued for it.
+func (s *Store) Probe(ctx context.Context) error {
+	if _, err := s.begin(ctx, "probe"); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	s.stats.Probe++
+	for w := range s.watchers {
+		w.push(change{})
+	}
+	return nil
 }
 
 // Watch yields the records under prefix as they stood when the iteration began,

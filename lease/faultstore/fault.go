@@ -14,7 +14,7 @@ var ErrInjected = errors.New("injected store fault")
 // Op is a method of a store.
 type Op uint8
 
-// The methods of lease.Store, lease.Transferer and lease.Watcher. To a rule
+// The methods of lease.Store, lease.Transferer, lease.Watcher and lease.Prober. To a rule
 // WatchDeletions is a Watch.
 const (
 	OpenSession Op = iota + 1
@@ -26,10 +26,11 @@ const (
 	Get
 	List
 	Watch
+	Probe
 	ops // one more than the last
 )
 
-var opNames = [ops]string{"none", "OpenSession", "CloseSession", "Acquire", "Renew", "Release", "Transfer", "Get", "List", "Watch"}
+var opNames = [ops]string{"none", "OpenSession", "CloseSession", "Acquire", "Renew", "Release", "Transfer", "Get", "List", "Watch", "Probe"}
 
 func (o Op) String() string {
 	if o < ops {

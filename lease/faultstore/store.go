@@ -232,6 +232,16 @@ func (s *Store) Get(ctx context.Context, names ...string) ([]lease.Record, error
 	})
 }
 
+// Probe passes the call on as the rule says.
+func (s *Store) Probe(ctx context.Context) error {
+	inner, ok := s.inner.(lease.Prober)
+	if !ok {
+		return s.missing(Probe)
+	}
+	_, err := do(ctx, s, Call{Op: Probe}, func(ctx context.Context) (struct{}, error) { return struct{}{}, inner.Probe(ctx) })
+	return err
+}
+
 // missing is the answer to a call that the inner store can't serve.
 func (s *Store) missing(op Op) error {
 	if s.inner == nil {

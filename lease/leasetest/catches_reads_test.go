@@ -182,6 +182,14 @@ var readCatches = []catch{
 		{"deletions/changes", ruleDeletionsOnly},
 		{"deletions/expiry", ruleDeletionsOnly},
 	}},
+	{probeUnheard, []by{
+		{"watch/probe", ruleProgress},
+		{"deletions/probe", ruleProgress},
+	}},
+	{probeAhead, []by{
+		{"watch/probe", ruleProgress},
+		{"deletions/probe", ruleProgress},
+	}},
 	{deletionsSnapshot, []by{
 		{"deletions/changes", ruleDeletionsOnly},
 	}},

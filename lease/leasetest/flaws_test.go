@@ -164,6 +164,8 @@ const (
 	watchUnsupported          flaw = "Watch is not supported" // which the contract allows
 	watchUnsupportedSometimes flaw = "Watch says that it is not supported only of some prefixes"
 	deletionsTellPuts         flaw = "a watch of deletions tells of puts"
+	probeUnheard              flaw = "a watch does not answer a probe"
+	probeAhead                flaw = "a watch answers a probe ahead of what it has to tell"
 	deletionsSnapshot         flaw = "a watch of deletions has a snapshot"
 	deletionsSyncedLast       flaw = "EventSynced of a watch of deletions comes with the first of them"
 	deletionsStartLate        flaw = "a watch of deletions says that it has begun and then begins"

@@ -104,6 +104,7 @@ const (
 	ruleWatchEnd      rule = "a watch ends promptly when its context is done or its consumer stops, and leaves nothing running"
 	ruleWatchRecord   rule = "the record in a put is the whole record"
 	ruleDeletionsOnly rule = "a watch of deletions yields EventSynced once, first, and then nothing but deletions"
+	ruleProgress      rule = "after a probe each watch yields EventProgress, behind all that had happened when it was called"
 	ruleDeletions     rule = "a watch of deletions tells of every deletion since it began, with no gap"
 )
 

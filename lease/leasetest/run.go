@@ -237,6 +237,7 @@ const (
 	needRestart
 	needCalm // nothing else goes on in the process
 	needNames
+	needProbe
 )
 
 func (n needs) missing() (names []string) {
@@ -244,7 +245,7 @@ func (n needs) missing() (names []string) {
 		bit  needs
 		name string
 	}{
-		{needTransfer, "Transferer"}, {needWatch, "Watcher"}, {needDeletions, "DeletionWatcher"}, {needList, "List"}, {needSessions, "sessions known to every client"},
+		{needTransfer, "Transferer"}, {needWatch, "Watcher"}, {needDeletions, "DeletionWatcher"}, {needProbe, "Prober"}, {needList, "List"}, {needSessions, "sessions known to every client"},
 		{needUnreachable, "Unreachable option"}, {needBadRecords, "BadRecords option"}, {needRestart, "Restart option"}, {needCalm, "calm"}, {needNames, "Names option"},
 	} {
 		if n&c.bit == 0 {
@@ -302,7 +303,7 @@ func allCases() []testCase {
 	for _, group := range [][]testCase{
 		acquireCases, claimCases, tokenCases, releaseCases, batchCases,
 		sessionCases, expiryCases, transferCases, transferRaceCases, lateCases,
-		contextCases, readCases, watchCases, watchRaceCases, deletionCases, churnCases, setupCases, keeperCases,
+		contextCases, readCases, watchCases, watchRaceCases, deletionCases, progressCases, churnCases, setupCases, keeperCases,
 		invalidCases, handsCases, nameCases,
 	} {
 		all = append(all, group...)
@@ -338,6 +339,9 @@ func probe(t *T) needs {
 	}
 	if d, ok := n.store.(lease.DeletionWatcher); ok && !errors.Is(t.firstError(d.WatchDeletions, "probe"), lease.ErrUnsupported) {
 		has |= needDeletions
+	}
+	if p, ok := n.store.(lease.Prober); ok && !errors.Is(p.Probe(t.Context()), lease.ErrUnsupported) {
+		has |= needProbe
 	}
 	if _, err := t.listAll(n.store, "probe"); errors.Is(err, lease.ErrUnsupported) {
 		has |= needNoList

@@ -65,6 +65,9 @@ func (s *twin) event(c change) lease.Event {
 	if c.kind == lease.EventDelete {
 		return lease.Event{Kind: c.kind, Record: lease.Record{Name: c.e.Name}, Revision: c.rev}
 	}
+	if c.kind == lease.EventProgress {
+		return lease.Event{Kind: c.kind}
+	}
 	if c.kind == lease.EventBad {
 		return lease.Event{Kind: c.kind, Record: lease.Record{Name: c.e.Name}}
 	}
@@ -183,6 +186,29 @@ func (s *twin) WatchDeletions(ctx context.Context, prefix string) iter.Seq2[leas
 		}
 		s.follow(ctx, w, yield)
 	}
+}
+
+func (s *twin) Probe(ctx context.Context) error {
+	if err := s.begin(ctx); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	for w := range s.watchers {
+		c := change{kind: lease.EventProgress}
+		switch {
+		case s.is(probeUnheard):
+			continue
+		case s.is(probeAhead):
+			w.queue = append([]change{c}, w.queue...)
+		default:
+			w.queue = append(w.queue, c)
+		}
+		select {
+		case w.more <- struct{}{}:
+		default:
+		}
+	}
+	return nil
 }
 
 func (s *twin) follow(ctx context.Context, w *watcher, yield func(lease.Event, error) bool) {

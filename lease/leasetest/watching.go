@@ -209,6 +209,8 @@ func kindName(k lease.EventKind) string {
 		return "synced"
 	case lease.EventBad:
 		return "bad"
+	case lease.EventProgress:
+		return "progress"
 	}
 	return "unknown kind"
 }

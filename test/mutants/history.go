@@ -38,6 +38,11 @@ var ofHistory = []mutant{
 		hunters: []check{etcdHistory},
 	},
 	{
+		name: "late-member-answers", does: "a member that is behind answers a probe of the watches",
+		edits:   []edit{{"backends/etcd/history.go", " && hd.Revision >= h.probed.highest", ""}},
+		hunters: []check{etcdHistory},
+	},
+	{
 		name: "other-cluster-unseen", does: "another cluster with lower revisions is taken for the one before",
 		edits:   []edit{{"backends/etcd/history.go", "case hd.ClusterId != h.cluster, hd.Revision < m.highest:", "case hd.ClusterId == h.cluster && hd.Revision < m.highest:"}},
 		hunters: []check{etcdHistory},

@@ -33,6 +33,11 @@ var ofStores = []mutant{
 		hunters: []check{{"lease", "^TestPerNameHistories$"}},
 	},
 	{
+		name: "probe-overtakes", does: "a watch answers a probe ahead of what it has to tell",
+		edits:   []edit{{"backends/memory/watch.go", "\t\tw.queue = append(w.queue, c)\n", "\t\tif w.queue = append(w.queue, c); c.record == nil {\n\t\t\tw.queue = append([]change{c}, w.queue[:len(w.queue)-1]...)\n\t\t}\n"}},
+		hunters: []check{conformance},
+	},
+	{
 		name: "loss-untold", does: "a name that a renewal finds to be another's is not told as lost",
 		edits:   []edit{{"lease/pername_ops.go", "case !j.ok && o.leaving == 0:", "case false:"}},
 		hunters: []check{nameStores},

@@ -1,0 +1,79 @@
+package lease_test
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// muted is a store of which watches of a prefix fall silent.
+type muted struct {
+	*memory.Store
+	prefix string
+	on     atomic.Bool
+	begun  atomic.Int32
+}
+
+func (m *muted) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+	m.begun.Add(1)
+	return func(yield func(lease.Event, error) bool) {
+		for ev, err := range m.Store.Watch(ctx, prefix) {
+			if err == nil && m.on.Load() && strings.HasPrefix(prefix, m.prefix) && ev.Kind != lease.EventPut && ev.Kind != lease.EventSynced {
+				continue
+			}
+			if !yield(ev, err) {
+				return
+			}
+		}
+	}
+}
+
+// Watches that answer probes run on, however many there are; one that has fallen
+// silent is begun anew in time, and it alone.
+func TestOnlyAWatchThatFellSilentIsBegunAnew(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		s := &muted{Store: store, prefix: "mute/"}
+		a, b := start(t, s, "a"), start(t, store, "b")
+		const watches = 20
+		for i := range watches {
+			_, err := a.Watch(fmt.Sprint("w/", i), func(lease.Event) {})
+			require.NoError(t, err)
+		}
+		var told told
+		_, err := a.Watch("mute/", told.add)
+		require.NoError(t, err)
+		a.hold("job")
+		require.Equal(t, []string{"synced"}, told.take())
+		x := b.hold("mute/x")
+		require.Equal(t, []string{"+mute/x"}, told.take())
+		before := store.Stats()
+		begun := s.begun.Load()
+		time.Sleep(100 * ttl)
+		require.Equal(t, begun, s.begun.Load())
+		stats := store.Stats()
+		require.Equal(t, before.Watch, stats.Watch, "no watch is begun anew")
+		probes := stats.Probe - before.Probe
+		require.LessOrEqual(t, probes, uint64(2*67), "of two Keepers, one and a half TTLs apart")
+		require.GreaterOrEqual(t, probes, uint64(50))
+
+		s.on.Store(true)
+		require.NoError(t, x.Release(t.Context()))
+		require.Empty(t, told.take())
+		time.Sleep(3*ttl + time.Second)
+		require.Equal(t, []string{"-mute/x"}, told.take())
+		s.on.Store(false)
+		time.Sleep(10 * ttl)
+		synctest.Wait()
+		require.LessOrEqual(t, s.begun.Load(), begun+2, "the others run on")
+	})
+}
