@@ -24,9 +24,14 @@ type Ownership interface {
 // lease name, or its token is 0, as that of a lease without tokens) the comparison
 // never holds, and no Txn with it is applied.
 func (s *Store) Guard(o Ownership) clientv3.Cmp {
-	if o == nil || o.Token() == 0 || o.Token() > math.MaxInt64 || lease.ValidateName(o.Name()) != nil {
+	var name string
+	var token lease.Token
+	if o != nil {
+		name, token = o.Name(), o.Token() // once: they may change
+	}
+	if token == 0 || token > math.MaxInt64 || lease.ValidateName(name) != nil {
 		// The mod revision of a key that is absent is 0, and none is below.
 		return clientv3.Compare(clientv3.ModRevision(s.prefix), "<", 0)
 	}
-	return clientv3.Compare(clientv3.ModRevision(s.key(o.Name())), "=", int64(o.Token()))
+	return clientv3.Compare(clientv3.ModRevision(s.key(name)), "=", int64(token))
 }

@@ -74,6 +74,22 @@ func FuzzGuard(f *testing.F) {
 	f.Fuzz(checkGuard)
 }
 
+// fleeting is an ownership that ends while it is looked at.
+type fleeting struct{ ownership }
+
+func (f *fleeting) Token() lease.Token {
+	token := f.token
+	f.token = 0
+	return token
+}
+
+func TestGuardOfAnOwnershipThatEndsMeanwhile(t *testing.T) {
+	guard := records.Guard(&fleeting{ownership{"a/b", 7}})
+	c := guard.GetCompare()
+	require.False(t, holds(t, c, 0), "%v holds of a key that is absent: fencing is off", c)
+	require.True(t, holds(t, c, 7))
+}
+
 func TestGuardOfNobody(t *testing.T) {
 	guard := records.Guard(nil)
 	require.False(t, holds(t, guard.GetCompare(), 0))
