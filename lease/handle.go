@@ -283,6 +283,7 @@ func (h *Handle) holdLocked(t *term) {
 	h.claim, h.sess, h.last = Held{h.name, t.token, t.nonce}, t.sess, t.token
 	h.seen = max(h.seen, t.token)
 	t.sess.handles[h] = struct{}{}
+	t.sess.held++
 	h.current.Store(t)
 	h.k.metrics.held.Add(h.k.ctx, 1, h.k.metrics.attrs)
 	h.k.log.Info("won", zap.String("lease", h.name), zap.Uint64("token", uint64(t.token)))
@@ -295,6 +296,7 @@ func (h *Handle) endLocked(tr transition, cause error) *term {
 		return nil
 	}
 	t := h.current.Swap(nil)
+	t.sess.held--
 	t.end(cause)
 	h.k.metrics.held.Add(h.k.ctx, -1, h.k.metrics.attrs)
 	return t

@@ -162,6 +162,9 @@ func (k *Keeper) Lease(name string, opts ...Option) (*Handle, error) {
 	}
 	o := options{ttl: k.cfg.TTL}
 	for _, f := range opts {
+		if f == nil {
+			return nil, k.errorf(name, fmt.Errorf("%w: a nil Option", ErrInvalid))
+		}
 		f(&o)
 	}
 	if err := k.cfg.checkTTL("lease.WithTTL", o.ttl, k.limits); err != nil {
@@ -370,14 +373,6 @@ func (k *Keeper) everyHandleLocked() iter.Seq[*Handle] {
 			}
 		}
 	}
-}
-
-func abbreviate(names []string) string {
-	const most = 20
-	if len(names) <= most {
-		return strings.Join(names, ", ")
-	}
-	return strings.Join(names[:most], ", ") + ", …"
 }
 
 // checkIdleLocked tells Close when nothing is claimed or in flight any more.

@@ -68,3 +68,11 @@ func escape(b *strings.Builder, s string) {
 		b.WriteByte(c)
 	}
 }
+
+func abbreviate(names []string) string {
+	const most = 20
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return strings.Join(names[:most], ", ") + ", …"
+}

@@ -60,6 +60,9 @@ func (t *narrowTerm) follow() (stop func()) {
 		}
 		cancel(reason)
 	})
+	if !t.outer.CheckAlive() { // a loss before the registration is not told
+		cancel(ErrExpired)
+	}
 	return func() { unregister() }
 }
 

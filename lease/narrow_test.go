@@ -30,6 +30,25 @@ func (n *narrowed) OnLost(f func(lease.Loss)) func() bool {
 	return func() bool { n.lost.Store(nil); return stop() }
 }
 
+// hasty is a lease that is lost just before who asks for that is registered.
+type hasty struct{ *narrowed }
+
+func (h hasty) OnLost(f func(lease.Loss)) func() bool {
+	h.refused.Store(true)
+	return h.narrowed.OnLost(f)
+}
+
+func TestALossBeforeTheRegistrationEndsTheContext(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		n := &narrowed{Lease: start(t, store, "a").lease("job")}
+		mustWin(t, n)
+		term, stop := lease.TermOf(hasty{n})
+		defer stop()
+		require.False(t, term.CheckAlive())
+		require.ErrorIs(t, context.Cause(term.Context()), lease.ErrExpired)
+	})
+}
+
 func TestATermIsAsNarrowAsWhatWrapsItsLease(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
 		a := start(t, store, "a")

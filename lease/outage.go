@@ -58,13 +58,13 @@ func answered(err error) bool {
 // trusted if nothing is renewed.
 func (k *Keeper) heldLocked(now Reading) (held int, left time.Duration) {
 	for _, s := range k.sessions {
-		if len(s.handles) == 0 || !s.trusts(now) {
+		if s.held == 0 || !s.trusts(now) {
 			continue
 		}
 		if rest := s.remaining(now); held == 0 || rest < left {
 			left = rest
 		}
-		held += len(s.handles)
+		held += s.held
 	}
 	return held, left
 }

@@ -177,3 +177,24 @@ func TestARaisedTTLIsTold(t *testing.T) {
 		require.Equal(t, 2*time.Second, a.Info().TTL)
 	})
 }
+
+// What was lost is not held, though it is not released yet and its session goes on.
+func TestInfoCountsWhatIsHeld(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		a := start(t, store, "a")
+		one := a.hold("one")
+		a.hold("two")
+		require.Equal(t, 2, a.Info().Held)
+		time.Sleep(time.Second) // the watch runs
+		rec, _ := standing(t, store, "one")
+		_, err := store.Release(t.Context(), []lease.Held{rec.Held()})
+		require.NoError(t, err)
+		synctest.Wait()
+		require.False(t, one.CheckAlive())
+		require.Equal(t, 1, a.Info().Held)
+		mustWin(t, one)
+		require.Equal(t, 2, a.Info().Held)
+		require.NoError(t, one.Release(t.Context()))
+		require.Equal(t, 1, a.Info().Held)
+	})
+}

@@ -234,3 +234,23 @@ func TestDefaultLogger(t *testing.T) {
 	log.Error("and this", zap.Strings("names", []string{"a", "b"}))
 	require.Equal(t, "WARN me: this first=1 n=2 error=lease expired\nERROR me: and this first=1 names=[a b]", l.read())
 }
+
+// Who waits for a lease that is always free is called as by any other lease.
+func TestACallbackOfAnUnguardedLeaseMayPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := defaultLines(t)
+		w, ok := lease.As[lease.Waiter](lease.Unguarded("job"))
+		require.True(t, ok)
+		w.OnFree(func() { panic("rude") })
+		require.False(t, w.OnFree(nil)())
+		time.Sleep(time.Second)
+		require.Contains(t, l.read(), "a callback panicked callback=OnFree name=job panic=rude")
+	})
+}
+
+func TestANilOptionIsRefused(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		_, err := start(t, store, "a").Lease("job", nil)
+		require.ErrorIs(t, err, lease.ErrInvalid)
+	})
+}

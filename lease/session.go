@@ -29,6 +29,7 @@ type session struct {
 
 	// Guarded by Keeper.mu.
 	handles  map[*Handle]struct{} // whose records are claimed under it
+	held     int                  // of those, with a term that nothing has ended
 	pending  int                  // operations and offers that count on it
 	renewAt  time.Duration
 	renewing bool

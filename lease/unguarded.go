@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync/atomic"
 	"time"
+
+	"go.uber.org/zap"
 )
 
 // Unguarded returns a lease that is always won: for a single process, where
@@ -60,7 +62,18 @@ func (u *unguarded) Term() (Term, bool) {
 
 func (u *unguarded) Wait(context.Context) error { return nil }
 
+// OnFree calls f at once. A panic of it is logged, and harms nobody.
 func (u *unguarded) OnFree(f func()) func() bool {
-	t := time.AfterFunc(0, f)
+	if f == nil {
+		return func() bool { return false }
+	}
+	t := time.AfterFunc(0, func() {
+		defer func() {
+			if p := recover(); p != nil {
+				DefaultLogger().Error("a callback panicked", zap.String("callback", "OnFree"), zap.String("name", u.name), zap.Any("panic", p))
+			}
+		}()
+		f()
+	})
 	return t.Stop
 }

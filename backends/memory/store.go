@@ -85,7 +85,9 @@ func New(opts ...Option) *Store {
 		watchers:    map[*watcher]struct{}{},
 	}
 	for _, o := range opts {
-		o(s)
+		if o != nil {
+			o(s)
+		}
 	}
 	return s
 }
