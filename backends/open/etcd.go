@@ -1,6 +1,7 @@
 package open
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"net"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,20 +22,31 @@ import (
 )
 
 func openEtcd(ctx context.Context, rest string) (lease.Store, func() error, error) {
-	return dial(rest, false)
+	return dial(ctx, rest, false)
 }
 
 func openEtcdTLS(ctx context.Context, rest string) (lease.Store, func() error, error) {
-	return dial(rest, true)
+	return dial(ctx, rest, true)
 }
 
-func dial(rest string, secure bool) (lease.Store, func() error, error) {
+func dial(ctx context.Context, rest string, secure bool) (lease.Store, func() error, error) {
 	t, err := parseEtcd(rest, secure)
 	if err != nil {
 		return nil, nil, err
 	}
+	// ctx bounds the opening, and life is the client's: that ends with close.
+	life, end := context.WithCancel(context.Background())
+	stop := context.AfterFunc(ctx, end)
+	t.config.Context = life
 	c, err := clientv3.New(t.config)
+	if !stop() {
+		if err == nil {
+			err = c.Close()
+		}
+		return nil, nil, fmt.Errorf("%w: %w", ctx.Err(), cmp.Or(err, context.Cause(ctx)))
+	}
 	if err != nil {
+		end()
 		return nil, nil, err
 	}
 	var opts []etcd.Option
@@ -42,9 +55,10 @@ func dial(rest string, secure bool) (lease.Store, func() error, error) {
 	}
 	s, err := etcd.New(c, opts...)
 	if err != nil {
+		end()
 		return nil, nil, errors.Join(err, c.Close())
 	}
-	return s, c.Close, nil
+	return s, func() error { defer end(); return c.Close() }, nil
 }
 
 // target is what a URL of etcd says.
@@ -78,10 +92,17 @@ func parseEtcd(rest string, secure bool) (t target, err error) {
 		scheme = "https"
 	}
 	for _, host := range strings.Split(authority, ",") {
-		if h, port, err := net.SplitHostPort(host); err != nil || h == "" || port == "" {
+		h, port, err := net.SplitHostPort(host)
+		if err != nil || h == "" || port == "" {
 			return t, fmt.Errorf("host: %w: %.64q, must be host:port", lease.ErrInvalid, host)
 		}
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 { // it may be a piece of a password
+			return t, fmt.Errorf("host: %w: a port is no number from 1 to 65535; in a user and a password '/', '?', '#' and ':' must be escaped", lease.ErrInvalid)
+		}
 		t.config.Endpoints = append(t.config.Endpoints, scheme+"://"+host)
+	}
+	if strings.Contains(tail, "@") {
+		return t, fmt.Errorf("%w: an '@' behind the hosts: there and in a user and a password '@', '/', '?' and '#' must be escaped", lease.ErrInvalid)
 	}
 	u, err := url.Parse("etcd://host" + tail)
 	if err != nil {

@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -43,6 +45,10 @@ func TestBadURLs(t *testing.T) {
 		"etcd://a:1,":                            "host:port",
 		"etcd://:2379":                           "host:port",
 		"etcd://:secret@a:1":                     "user",
+		"etcd://u:sec/ret@a:1":                   "escaped",
+		"etcd://u:12/secret@a:1":                 "escaped",
+		"etcd://u:secret#@a:1":                   "escaped",
+		"etcd://a:0":                             "1 to 65535",
 		"etcd://u%zz:secret@a:1":                 "user or password",
 		"etcd://a:1/p?timeout=1s":                `"timeout"`,
 		"etcd://a:1/p?ca=x":                      "etcds",
@@ -72,6 +78,32 @@ func TestEtcdNeedsNoServer(t *testing.T) {
 		require.Implements(t, (*lease.Watcher)(nil), store)
 		require.NoError(t, closeStore())
 	}
+}
+
+// A server that takes a connection and says nothing holds up nobody for longer than the
+// context.
+func TestOpeningEndsWithItsContext(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, silent.Close()) }()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	_, _, err = open.Open(ctx, "etcd://user:secret@"+silent.Addr().String())
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NotContains(t, err.Error(), "secret")
+	require.Less(t, time.Since(began), 3*time.Second)
+
+	// One that was opened in time lives on when its context has ended.
+	ctx, cancel = context.WithCancel(t.Context())
+	store, closeStore, err := open.Open(ctx, "etcd://"+silent.Addr().String())
+	require.NoError(t, err)
+	cancel()
+	ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err = store.Get(ctx, "x")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NoError(t, closeStore())
 }
 
 func TestRegister(t *testing.T) {
