@@ -50,6 +50,32 @@ func TestDoubtsFade(t *testing.T) {
 	})
 }
 
+// A name that nothing was ever sent for, since no session could be opened, is in no
+// doubt: it is neither kept nor looked at, and given up without a request.
+func TestWhatWasNeverSentIsInNoDoubt(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		a := start(t, store, "a")
+		a.rule(faultstore.OpenSession, faultstore.Fault{Kind: faultstore.Drop})
+		var looks atomic.Int32
+		for i := range 100 {
+			h := a.lease(fmt.Sprint("job/", i))
+			_, err := h.Acquire(t.Context())
+			require.ErrorIs(t, err, lease.ErrUnknown)
+			began := time.Now()
+			require.NoError(t, h.Close(t.Context()))
+			require.Zero(t, time.Since(began))
+		}
+		a.store.SetRule(func(c faultstore.Call) faultstore.Fault {
+			if c.Op == faultstore.Get {
+				looks.Add(int32(len(c.Names)))
+			}
+			return faultstore.Fault{}
+		})
+		time.Sleep(10 * ttl)
+		require.Zero(t, looks.Load(), "names that are looked at")
+	})
+}
+
 // A Keeper keeps nothing of a TTL that no lease has any more.
 func TestTTLsThatNobodyHasAreForgotten(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {

@@ -262,8 +262,8 @@ func (k *Keeper) giveUpLocked(o *op, err error) {
 	if o.kind != opTransfer {
 		// The caller of Acquire or Release has nothing running under the old
 		// term. After a Transfer the claim stays until it calls one of them.
-		if o.attempts > 0 || o.h.claim != (Held{}) {
-			k.recon.suspectLocked(o.h.name)
+		if o.supersedes != 0 || o.held != (Held{}) || o.h.claim != (Held{}) {
+			k.recon.suspectLocked(o.h.name) // and so it is if an attempt may still land: endOpLocked
 		}
 		o.h.dropClaimLocked()
 	}
