@@ -285,7 +285,7 @@ func (h *Handle) holdLocked(t *term) {
 	t.sess.handles[h] = struct{}{}
 	t.sess.held++
 	h.current.Store(t)
-	h.k.metrics.held.Add(h.k.ctx, 1, h.k.metrics.attrs)
+	h.k.metrics.held.Add(1, h.k.metrics.attrs...)
 	h.k.log.Info("won", zap.String("lease", h.name), zap.Uint64("token", uint64(t.token)))
 }
 
@@ -298,7 +298,7 @@ func (h *Handle) endLocked(tr transition, cause error) *term {
 	t := h.current.Swap(nil)
 	t.sess.held--
 	t.end(cause)
-	h.k.metrics.held.Add(h.k.ctx, -1, h.k.metrics.attrs)
+	h.k.metrics.held.Add(-1, h.k.metrics.attrs...)
 	return t
 }
 
@@ -323,7 +323,7 @@ func (k *Keeper) loseLocked(h *Handle, reason error) {
 	if t == nil {
 		return
 	}
-	k.metrics.loss(k.ctx, reason)
+	k.metrics.loss(reason)
 	k.outage.lost++
 	k.log.Info("lost", zap.String("lease", h.name), zap.Uint64("token", uint64(t.token)), zap.Error(reason))
 	loss := Loss{Name: h.name, Token: t.token, Reason: reason}

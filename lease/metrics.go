@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"context"
 	"errors"
 	"time"
 
@@ -12,7 +11,7 @@ import (
 // instruments are the Keeper's metrics. Each carries holdfast.keeper and
 // holdfast.store.
 type instruments struct {
-	attrs       metric.MeasurementOption
+	attrs       []metric.AddOption // made once, as are those of the outcomes: an Add allocates none
 	acquires    counter
 	renewals    counter
 	losses      counter
@@ -22,13 +21,13 @@ type instruments struct {
 	left        histogram
 	base        []attribute.KeyValue
 
-	won, refused, givenBack, failed metric.MeasurementOption // outcomes of acquisitions
+	won, refused, givenBack, failed []metric.AddOption // outcomes of acquisitions
 }
 
 func newInstruments(mp metric.MeterProvider, t *teller, keeper, store string) (*instruments, error) {
 	m := mp.Meter("github.com/holdfast-go/holdfast/lease")
 	base := []attribute.KeyValue{attribute.String("holdfast.keeper", keeper), attribute.String("holdfast.store", store)}
-	i := &instruments{base: base, attrs: metric.WithAttributeSet(attribute.NewSet(base...))}
+	i := &instruments{base: base, attrs: []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(base...))}}
 	var errs [7]error
 	i.acquires.to, errs[0] = m.Int64Counter("holdfast.lease.acquisitions",
 		metric.WithDescription("Acquisitions by outcome: won, held by another, given back, error."))
@@ -49,8 +48,8 @@ func newInstruments(mp metric.MeterProvider, t *teller, keeper, store string) (*
 		c.t = t
 	}
 	i.left.t = t
-	i.won, i.refused = i.with("outcome", "won"), i.with("outcome", "held by another")
-	i.givenBack, i.failed = i.with("outcome", "given back"), i.with("outcome", "error")
+	outcome := func(o string) []metric.AddOption { return []metric.AddOption{i.with("outcome", o)} }
+	i.won, i.refused, i.givenBack, i.failed = outcome("won"), outcome("held by another"), outcome("given back"), outcome("error")
 	return i, errors.Join(errs[:]...)
 }
 
@@ -58,12 +57,12 @@ func (i *instruments) with(key, value string) metric.MeasurementOption {
 	return metric.WithAttributeSet(attribute.NewSet(append(i.base[:len(i.base):len(i.base)], attribute.String(key, value))...))
 }
 
-func (i *instruments) renewed(ctx context.Context, outcome string, left time.Duration) {
-	i.renewals.Add(ctx, 1, i.with("outcome", outcome))
-	i.left.Record(ctx, max(left, 0).Seconds(), i.attrs)
+func (i *instruments) renewed(outcome string, left time.Duration) {
+	i.renewals.Add(1, i.with("outcome", outcome))
+	i.left.Record(max(left, 0).Seconds(), metric.WithAttributeSet(attribute.NewSet(i.base...)))
 }
 
-func (i *instruments) loss(ctx context.Context, reason error) {
+func (i *instruments) loss(reason error) {
 	name := "other"
 	for s, err := range map[string]error{"expired": ErrExpired, "taken over": ErrTakenOver, "record gone": ErrRecordGone,
 		"inconsistent": ErrInconsistent, "closed": ErrClosed} {
@@ -71,5 +70,5 @@ func (i *instruments) loss(ctx context.Context, reason error) {
 			name = s
 		}
 	}
-	i.losses.Add(ctx, 1, i.with("reason", name))
+	i.losses.Add(1, i.with("reason", name))
 }

@@ -268,7 +268,7 @@ func (k *Keeper) giveUpLocked(o *op, err error) {
 		o.h.dropClaimLocked()
 	}
 	if o.kind == opAcquire {
-		k.metrics.acquires.Add(k.ctx, 1, k.metrics.failed)
+		k.metrics.acquires.Add(1, k.metrics.failed...)
 	}
 	k.endOpLocked(o, false, err)
 }

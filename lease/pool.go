@@ -279,15 +279,15 @@ func (k *Keeper) renew(ss []*session) {
 		}
 		switch {
 		case errors.Is(g.Err, ErrSessionGone):
-			k.metrics.renewed(k.ctx, "gone", left)
+			k.metrics.renewed("gone", left)
 			k.endSessionLocked(s, ErrRecordGone)
 		case sent.Mono < s.renewed:
 			// One that was sent later is confirmed already. However late this answer
 			// is, and be it an error, it says nothing new.
-			k.metrics.renewed(k.ctx, "overtaken", left)
+			k.metrics.renewed("overtaken", left)
 		case g.Err != nil:
 			s.failures++
-			k.metrics.renewed(k.ctx, "error", left)
+			k.metrics.renewed("error", left)
 			if s.failures == 1 {
 				k.asideLocked("renewal failed, trying again until the deadline", zap.Int64("session", int64(s.ID)),
 					zap.Int("leases", len(s.handles)), zap.Duration("left", left), zap.Error(g.Err))
@@ -299,7 +299,7 @@ func (k *Keeper) renew(ss []*session) {
 			if g.TTL > 0 {
 				s.TTL = g.TTL
 			}
-			k.metrics.renewed(k.ctx, "ok", left)
+			k.metrics.renewed("ok", left)
 			if !s.extend(sent, s.TTL-k.cfg.margin(s.TTL)) {
 				k.endSessionLocked(s, ErrExpired) // the reply came too late
 				continue

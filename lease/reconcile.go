@@ -263,7 +263,7 @@ func (r *reconciler) release(held []Held) {
 				continue
 			}
 			if i < len(outs) && outs[i].OK {
-				k.metrics.reconciled.Add(k.ctx, 1, k.metrics.attrs)
+				k.metrics.reconciled.Add(1, k.metrics.attrs...)
 				k.log.Info("released a record nobody claimed", zap.String("lease", h.Name), zap.Uint64("token", uint64(h.Token)))
 			}
 		}

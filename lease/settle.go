@@ -103,7 +103,7 @@ func (k *Keeper) acquireAnsweredLocked(o *op, s *session, out Outcome) {
 	switch {
 	case out.Err != nil:
 		h.dropClaimLocked()
-		k.metrics.acquires.Add(k.ctx, 1, k.metrics.failed)
+		k.metrics.acquires.Add(1, k.metrics.failed...)
 		k.endOpLocked(o, false, out.Err)
 	case out.OK:
 		k.wonLocked(o, s, out)
@@ -120,7 +120,7 @@ func (k *Keeper) acquireAnsweredLocked(o *op, s *session, out Outcome) {
 		k.retryLocked(o, &h.pool.lane)
 	default:
 		h.dropClaimLocked()
-		k.metrics.acquires.Add(k.ctx, 1, k.metrics.refused)
+		k.metrics.acquires.Add(1, k.metrics.refused...)
 		k.endOpLocked(o, false, nil)
 	}
 }
@@ -166,7 +166,7 @@ func (k *Keeper) wonLocked(o *op, s *session, out Outcome) {
 		return
 	}
 	if settling {
-		k.metrics.settlements.Add(k.ctx, 1, k.metrics.attrs)
+		k.metrics.settlements.Add(1, k.metrics.attrs...)
 	}
 	t := &term{name: h.name, token: rec.Token, nonce: rec.Nonce, sess: s, since: k.clock.Now().Mono, continues: out.Replaced}
 	if o.given == rec.Token {
@@ -174,7 +174,7 @@ func (k *Keeper) wonLocked(o *op, s *session, out Outcome) {
 	}
 	h.holdLocked(t)
 	k.offerServedLocked(h.name)
-	k.metrics.acquires.Add(k.ctx, 1, k.metrics.won)
+	k.metrics.acquires.Add(1, k.metrics.won...)
 	k.endOpLocked(o, true, nil)
 }
 
@@ -189,7 +189,7 @@ func (k *Keeper) winAnewLocked(o *op, rec Record, why error) {
 // giveBackLocked turns a win that nobody wants any more into a release. A win
 // that is not known (the zero held) is looked for first.
 func (k *Keeper) giveBackLocked(o *op, held Held, err error) {
-	k.metrics.acquires.Add(k.ctx, 1, k.metrics.givenBack)
+	k.metrics.acquires.Add(1, k.metrics.givenBack...)
 	o.h.dropClaimLocked()
 	o.h.last = max(o.h.last, held.Token)
 	o.finish(false, err)

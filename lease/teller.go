@@ -182,10 +182,10 @@ type (
 	}
 )
 
-func (c counter) Add(ctx context.Context, n int64, opts ...metric.AddOption) {
-	c.t.tell(func() { c.to.Add(context.WithoutCancel(ctx), n, opts...) })
+func (c counter) Add(n int64, opts ...metric.AddOption) {
+	c.t.tell(func() { c.to.Add(context.Background(), n, opts...) })
 }
 
-func (h histogram) Record(ctx context.Context, v float64, opts ...metric.RecordOption) {
-	h.t.tell(func() { h.to.Record(context.WithoutCancel(ctx), v, opts...) })
+func (h histogram) Record(v float64, opts ...metric.RecordOption) {
+	h.t.tell(func() { h.to.Record(context.Background(), v, opts...) })
 }
