@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// newer is the incarnation of whoever writes what this version can't read.
+// newer is the incarnation of a writer of what this version can't read.
 const newer = "of a newer format"
 
 // spoilt is a store in which the records of one incarnation can't be read: it

@@ -186,7 +186,8 @@ func (c Config) checkTTL(field string, ttl time.Duration, lim Limits) error {
 	}
 	renew, margin := c.renewEvery(ttl), c.margin(ttl)
 	if renew < leastRenewal {
-		return invalid("RenewFraction", c.RenewFraction, fmt.Sprintf("enough that renewals of a TTL of %v are %v apart or more", ttl, leastRenewal))
+		return invalid("RenewFraction", c.RenewFraction,
+			fmt.Sprintf("enough that renewals of a TTL of %v are %v apart or more", ttl, leastRenewal))
 	}
 	if latest := renew + time.Duration(float64(renew)*c.Jitter); latest+margin >= ttl {
 		return fmt.Errorf("%s: %w: renewal × (1 + jitter) + margin = %v + %v, must be below the TTL of %v",

@@ -92,7 +92,7 @@ func TestAContextThatIsDone(t *testing.T) {
 		require.ErrorIs(t, la.Transfer(done, o), context.Canceled)
 		require.True(t, la.CheckAlive(), "nothing was begun")
 		err = la.Release(done)
-		require.False(t, la.CheckAlive(), "what is to be released is given up, whoever waits")
+		require.False(t, la.CheckAlive(), "what is to be released is given up, also while a caller waits")
 		if err != nil {
 			require.ErrorIs(t, err, lease.ErrUnknown)
 		}

@@ -81,7 +81,8 @@ func (p *perName) claim(ctx context.Context, s Session, claims []Claim) ([]Outco
 		}
 		out, err := p.names.Acquire(ctx, s, claims[i])
 		if r := out.Record; err == nil && out.OK && (r.Name != claims[i].Name || r.Nonce != claims[i].Nonce || r.Token == 0) {
-			err = fmt.Errorf("the claim with nonce %x won %q with nonce %x, token %d: %w", claims[i].Nonce, r.Name, r.Nonce, r.Token, ErrInconsistent)
+			err = fmt.Errorf("the claim with nonce %x won %q with nonce %x, token %d: %w",
+				claims[i].Nonce, r.Name, r.Nonce, r.Token, ErrInconsistent)
 		}
 		if err != nil {
 			errs[i] = p.unknown("acquire", claims[i].Name, err)

@@ -161,7 +161,8 @@ func (k *Keeper) acceptedNow() (n int64) {
 // wentBackLocked: a token of name is below one that had been seen before it was
 // asked for.
 func (k *Keeper) wentBackLocked(name string, got, seen Token) error {
-	return k.setbackLocked(fmt.Errorf("%w: token %d of %q after %d: restore the store so that its tokens are above all that were issued, "+
+	return k.setbackLocked(fmt.Errorf("%w: token %d of %q after %d: "+
+		"restore the store so that its tokens are above all that were issued, "+
 		"or reset what fences by them and accept (Keeper.AcceptHistory)", ErrSetback, got, name, seen), false)
 }
 
@@ -199,7 +200,8 @@ func (k *Keeper) setbackLocked(err error, byStore bool) error {
 		k.endSessionLocked(s, err)
 	}
 	now := k.clock.Now().Mono
-	k.setback = &setback{err: err, byStore: byStore, until: now + longest, lookAt: now, decided: k.cfg.AcceptSetbacks, over: make(chan struct{})}
+	k.setback = &setback{err: err, byStore: byStore, until: now + longest,
+		lookAt: now, decided: k.cfg.AcceptSetbacks, over: make(chan struct{})}
 	k.log.Error("the store's history went back: nothing is acquired until that is settled", zap.Error(err),
 		zap.Bool("accepted by setting", k.cfg.AcceptSetbacks))
 	k.kick()

@@ -100,36 +100,6 @@ type seen struct {
 	over bool // was seen dead
 }
 
-// watchless hides that a store can watch.
-type watchless struct {
-	lease.Store
-	lease.Transferer
-	lease.Limiter
-}
-
-// unhurried hides that a store is prompt.
-type unhurried struct {
-	lease.Store
-	lease.Transferer
-	lease.Watcher
-	lease.DeletionWatcher
-}
-
-// wordy hides that a store can tell of deletions alone.
-type wordy struct {
-	lease.Store
-	lease.Transferer
-	lease.Watcher
-	lease.Limiter
-}
-
-// slowAndWordy hides that a store is prompt, and that it can tell of deletions alone.
-type slowAndWordy struct {
-	lease.Store
-	lease.Transferer
-	lease.Watcher
-}
-
 func newSim(t *testing.T, seed uint64) *sim {
 	r := histories.Random(seed)
 	s := &sim{

@@ -70,7 +70,8 @@ func (u *unguarded) OnFree(f func()) func() bool {
 	t := time.AfterFunc(0, func() {
 		defer func() {
 			if p := recover(); p != nil {
-				DefaultLogger().Error("a callback panicked", zap.String("callback", "OnFree"), zap.String("name", u.name), zap.Any("panic", p))
+				DefaultLogger().Error("a callback panicked", zap.String("callback", "OnFree"),
+					zap.String("name", u.name), zap.Any("panic", p))
 			}
 		}()
 		f()

@@ -6,7 +6,7 @@ import (
 )
 
 // This file says what of a request no store may take: a record made of it would
-// come back as another, or as none, to whoever reads it. The Keeper refuses it
+// come back as another, or as none, to its readers. The Keeper refuses it
 // where it is configured, and a Store where it is called.
 
 // ValidateMetadata returns an error that is ErrInvalid unless every key and value

@@ -170,7 +170,7 @@ func TestLooksAreBatched(t *testing.T) {
 }
 
 // What spreads a herd is how many names became free, not how many somebody waits
-// for: one name is told of at once, whoever else waits.
+// for: one name is told of at once, however many others wait.
 func TestAHerdIsSpreadByWhatBecameFree(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
 		a, b := start(t, store, "a"), start(t, store, "b")

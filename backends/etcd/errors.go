@@ -47,12 +47,14 @@ func (s *Store) explain(ctx context.Context, op string, err error) error {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		return fmt.Errorf("etcd %s: %w", op, errors.Join(lease.ErrSessionGone, err))
 	case errors.Is(err, rpctypes.ErrPermissionDenied):
-		return wrap(ErrPermission, "the user needs readwrite on the range [%q, %q): etcdctl role grant-permission <role> readwrite %s --prefix",
+		return wrap(ErrPermission, "the user needs readwrite on the range [%q, %q): "+
+			"etcdctl role grant-permission <role> readwrite %s --prefix",
 			s.prefix, clientv3.GetPrefixRangeEnd(s.prefix), s.prefix)
 	case errors.Is(err, rpctypes.ErrUserEmpty), errors.Is(err, rpctypes.ErrAuthFailed), errors.Is(err, rpctypes.ErrInvalidAuthToken):
 		return wrap(ErrPermission, "etcd wants a user and password (clientv3.Config.Username)")
 	case errors.Is(err, ErrProxied):
-		return fmt.Errorf("etcd %s: %w: renewals by it can't be trusted, so use the members' own addresses; tried %v", op, err, s.client.Endpoints())
+		return fmt.Errorf("etcd %s: %w: renewals by it can't be trusted, so use the members' own addresses; tried %v",
+			op, err, s.client.Endpoints())
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		return wrap(ErrNoSpace, "compact, defragment and disarm the alarm, or raise --quota-backend-bytes")
 	case errors.As(err, &answer) && answer.Code() == codes.Unavailable && !errors.Is(err, rpctypes.ErrStopped):

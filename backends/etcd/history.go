@@ -56,13 +56,14 @@ func (h *history) answered(m mark, hd *pb.ResponseHeader) error {
 	case h.cluster == 0:
 		h.cluster = hd.ClusterId
 	case h.former[hd.ClusterId]:
-		h.lost = fmt.Errorf("etcd: %w: cluster %x answers again, after %x: the endpoints lead to two clusters; let them lead to one", lease.ErrSetback,
-			hd.ClusterId, h.cluster)
+		h.lost = fmt.Errorf("etcd: %w: cluster %x answers again, after %x: the endpoints lead to two clusters; "+
+			"let them lead to one", lease.ErrSetback, hd.ClusterId, h.cluster)
 		return h.lost
 	case hd.ClusterId != h.cluster && hd.Revision > h.highest:
 		h.succeeded(hd.ClusterId)
 	case hd.ClusterId != h.cluster, hd.Revision < m.highest:
-		h.lost = fmt.Errorf("etcd: %w: it is at revision %d of cluster %x after %d of %x: its data was lost, or an older copy put in place; "+
+		h.lost = fmt.Errorf("etcd: %w: it is at revision %d of cluster %x after %d of %x: "+
+			"its data was lost, or an older copy put in place; "+
 			"restore it with a --bump-revision that leads beyond %d, or reset what fences by tokens and accept (Keeper.AcceptHistory); "+
 			"see docs/etcd.md, Lost and restored data", lease.ErrSetback, hd.Revision, hd.ClusterId, h.highest, h.cluster, h.highest)
 		return h.lost

@@ -121,7 +121,8 @@ func (ks *keepalives) join(ctx context.Context) (k *keepalive, reused bool, err 
 		cancel()
 		return nil, false, err
 	}
-	k = &keepalive{stream: stream, cancel: cancel, turn: make(chan struct{}, 1), proven: make(chan struct{}), ended: make(chan struct{}),
+	k = &keepalive{stream: stream, cancel: cancel, turn: make(chan struct{}, 1),
+		proven: make(chan struct{}), ended: make(chan struct{}),
 		asked: map[lease.SessionID][]*renewal{}, users: 1}
 	ks.mu.Lock()
 	if k.retired = ks.current != nil; !k.retired { // else another was quicker: this one is for one call

@@ -48,7 +48,8 @@ func (s *Store) apply(ctx context.Context, op string, changes []change, outs []l
 			s.fewerOps(len(part)) // for the next attempt: of this one nothing is known
 			return err
 		case tooLarge(err): // by itself: a definite refusal of this one
-			outs[part[0].index] = lease.Outcome{Err: fmt.Errorf("%w: the record is larger than the server takes: %w", lease.ErrInvalid, err)}
+			outs[part[0].index] = lease.Outcome{
+				Err: fmt.Errorf("%w: the record is larger than the server takes: %w", lease.ErrInvalid, err)}
 		default:
 			return err
 		}

@@ -392,7 +392,7 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 					defer stop(nil)
 					require.ErrorIs(t, call(timed), etcd.ErrUnreachable)
 
-					// Whoever cancels knows why.
+					// A caller that cancels knows why.
 					canceled, stopNow := context.WithCancel(t.Context())
 					stopNow()
 					require.ErrorIs(t, call(canceled), context.Canceled)

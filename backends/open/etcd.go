@@ -97,12 +97,14 @@ func parseEtcd(rest string, secure bool) (t target, err error) {
 			return t, fmt.Errorf("host: %w: %.64q, must be host:port", lease.ErrInvalid, host)
 		}
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 { // it may be a piece of a password
-			return t, fmt.Errorf("host: %w: a port is no number from 1 to 65535; in a user and a password '/', '?', '#' and ':' must be escaped", lease.ErrInvalid)
+			return t, fmt.Errorf("host: %w: a port is no number from 1 to 65535; "+
+				"in a user and a password '/', '?', '#' and ':' must be escaped", lease.ErrInvalid)
 		}
 		t.config.Endpoints = append(t.config.Endpoints, scheme+"://"+host)
 	}
 	if strings.Contains(tail, "@") {
-		return t, fmt.Errorf("%w: an '@' behind the hosts: there and in a user and a password '@', '/', '?' and '#' must be escaped", lease.ErrInvalid)
+		return t, fmt.Errorf("%w: an '@' behind the hosts: "+
+			"there and in a user and a password '@', '/', '?' and '#' must be escaped", lease.ErrInvalid)
 	}
 	u, err := url.Parse("etcd://host" + tail)
 	if err != nil {
@@ -134,7 +136,9 @@ func parseEtcd(rest string, secure bool) (t target, err error) {
 	if !secure {
 		return t, nil
 	}
-	t.config.TLS, err = (transport.TLSInfo{TrustedCAFile: q.Get("ca"), CertFile: q.Get("cert"), KeyFile: q.Get("key"), ServerName: q.Get("server-name")}).ClientConfig()
+	t.config.TLS, err = transport.TLSInfo{
+		TrustedCAFile: q.Get("ca"), CertFile: q.Get("cert"), KeyFile: q.Get("key"), ServerName: q.Get("server-name"),
+	}.ClientConfig()
 	if err != nil {
 		return t, fmt.Errorf("certificates: %w: %w", lease.ErrInvalid, err)
 	}

@@ -41,7 +41,7 @@ import (
 // Opener makes a store of a URL, of which it gets what stands behind the scheme and its
 // colon. close ends what the store needs, such as connections; it is called once, and
 // not before the last Keeper over the store was closed. A store that can't be reached
-// is no error: whoever uses it will hear of that. An error must not show a password.
+// is no error: its Keeper will hear of that. An error must not show a password.
 type Opener func(ctx context.Context, rest string) (store lease.Store, close func() error, err error)
 
 var (
@@ -59,7 +59,8 @@ func Register(scheme string, o Opener) error {
 	defer mu.Unlock()
 	switch {
 	case !validScheme.MatchString(scheme):
-		return fmt.Errorf("open.Register: scheme: %w: %.64q, must be lower-case letters, digits, '+', '.' and '-'", lease.ErrInvalid, scheme)
+		return fmt.Errorf("open.Register: scheme: %w: %.64q, must be lower-case letters, digits, '+', '.' and '-'",
+			lease.ErrInvalid, scheme)
 	case o == nil:
 		return fmt.Errorf("open.Register: %s: %w: a nil Opener", scheme, lease.ErrInvalid)
 	case openers[scheme] != nil:
@@ -83,7 +84,8 @@ func Schemes() []string {
 func Open(ctx context.Context, url string) (store lease.Store, close func() error, err error) {
 	scheme, rest, ok := strings.Cut(url, ":")
 	if !ok {
-		return nil, nil, fmt.Errorf("open.Open: %w: a URL without a scheme, must begin with one of %s", lease.ErrInvalid, strings.Join(Schemes(), ":, ")+":")
+		return nil, nil, fmt.Errorf("open.Open: %w: a URL without a scheme, must begin with one of %s", lease.ErrInvalid,
+			strings.Join(Schemes(), ":, ")+":")
 	}
 	mu.Lock()
 	o := openers[scheme]

@@ -43,10 +43,10 @@ func (l *Line) Open(now time.Duration) (missed int, ok bool) {
 	return missed, true
 }
 
-// most is how much a log has of a text that somebody else chose, in bytes.
+// most is how much a log has of a text that a peer chose, in bytes.
 const most = 128
 
-// Cut is what a log has of a text that somebody else chose.
+// Cut is what a log has of a text that a peer chose.
 func Cut(s string) string {
 	if len(s) <= most {
 		return s

@@ -30,7 +30,10 @@ const (
 	ops // one more than the last
 )
 
-var opNames = [ops]string{"none", "OpenSession", "CloseSession", "Acquire", "Renew", "Release", "Transfer", "Get", "List", "Watch", "Probe"}
+var opNames = [ops]string{
+	"none", "OpenSession", "CloseSession", "Acquire", "Renew",
+	"Release", "Transfer", "Get", "List", "Watch", "Probe",
+}
 
 func (o Op) String() string {
 	if o < ops {

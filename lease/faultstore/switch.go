@@ -170,7 +170,8 @@ func Restore(ctx context.Context, to lease.Store, records []lease.Record, beyond
 			return err
 		}
 		if last != r.Token {
-			return fmt.Errorf("faultstore: restore %q: token %d, must be %d: it stands in a store that was not empty, or has gaps", r.Name, last, r.Token)
+			return fmt.Errorf("faultstore: restore %q: token %d, must be %d: it stands in a store that was not empty, or has gaps",
+				r.Name, last, r.Token)
 		}
 	}
 	if err := advance(beyond); err != nil {

@@ -197,7 +197,7 @@ func keeperRenews(t *T) {
 }
 
 // keeperCrash cuts a holder off: it stops trusting before anybody else can win,
-// and somebody else wins.
+// and another node wins.
 func keeperCrash(t *T) {
 	f := t.faults()
 	holder, other := t.handle(t.keeper(f), "k/a"), t.handle(t.keeper(t.client()), "k/a")
@@ -328,7 +328,7 @@ func keeperSettles(t *T) {
 }
 
 // keeperContention lets keepers fight for one name while requests go astray.
-// Whoever is alive is so alone.
+// A node that is alive is so alone.
 func keeperContention(t *T) {
 	const keepers = 4
 	var (

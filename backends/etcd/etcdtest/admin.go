@@ -18,7 +18,7 @@ import (
 
 // Leader waits until a majority of the members, the leader among them, agree on
 // who leads, and returns it. Right after a fault that may still be the old one;
-// whoever waits for another passes those it must not be.
+// a test that waits for another passes those it must not be.
 func (c *Cluster) Leader(ctx context.Context, not ...*Member) (*Member, error) {
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()

@@ -25,7 +25,7 @@ func (c *Cluster) GRPCProxy(ctx context.Context) (endpoint string, err error) {
 		endpoint, err = c.grpcProxy(ctx)
 		if err == nil || ctx.Err() != nil {
 			return endpoint, err
-		} // else the port was somebody else's by then
+		} // else another process had the port by then
 	}
 }
 

@@ -170,7 +170,7 @@ func TestMembersDieWithTheTestProcess(t *testing.T) {
 }
 
 // ended reports whether a process that is not our child is gone, or waits for
-// whoever adopted it to notice.
+// the process that adopted it to notice.
 func ended(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if errors.Is(err, os.ErrNotExist) {

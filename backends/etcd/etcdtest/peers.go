@@ -37,7 +37,7 @@ func (c *Cluster) peerLink(to *Member) func(net.Conn) *Link {
 
 // Peer is the link that connections made by one member to another take. Requests
 // and replies both use it; a member sends some of what it has to say over
-// connections that the other made, so whoever wants silence cuts both ways. It is
+// connections that the other made, so a test that wants silence cuts both ways. It is
 // errors.ErrUnsupported outside Linux.
 func (c *Cluster) Peer(from, to *Member) (*Link, error) {
 	if !canTellPeers {

@@ -1,0 +1,35 @@
+package lease_test
+
+import "github.com/holdfast-go/holdfast/lease"
+
+// These are stores that are less able than the one they embed.
+
+// watchless hides that a store can watch.
+type watchless struct {
+	lease.Store
+	lease.Transferer
+	lease.Limiter
+}
+
+// unhurried hides that a store is prompt.
+type unhurried struct {
+	lease.Store
+	lease.Transferer
+	lease.Watcher
+	lease.DeletionWatcher
+}
+
+// wordy hides that a store can tell of deletions alone.
+type wordy struct {
+	lease.Store
+	lease.Transferer
+	lease.Watcher
+	lease.Limiter
+}
+
+// slowAndWordy hides that a store is prompt, and that it can tell of deletions alone.
+type slowAndWordy struct {
+	lease.Store
+	lease.Transferer
+	lease.Watcher
+}
