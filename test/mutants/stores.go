@@ -73,7 +73,7 @@ var ofStores = []mutant{
 	},
 	{
 		name: "guard-of-nobody", does: "the guard of an ownership without a token holds while nobody owns the name",
-		edits:   []edit{{"backends/etcd/guard.go", "o == nil || o.Token() == 0 || ", "o == nil || "}},
+		edits:   []edit{{"backends/etcd/guard.go", "token == 0 || ", ""}},
 		hunters: []check{guards},
 	},
 	{
@@ -83,7 +83,7 @@ var ofStores = []mutant{
 	},
 	{
 		name: "one-member-asked", does: "the first server that tells its version speaks for all",
-		edits:   []edit{{"backends/etcd/version.go", "				known[a.endpoint] = a.refused\n", "				known[a.endpoint] = a.refused\n				if a.refused == nil {\n					break\n				}\n"}},
+		edits:   []edit{{"backends/etcd/version.go", "\t\t\tknown[ep] = q.refused\n", "\t\t\tknown[ep] = q.refused\n\t\t\tif q.refused == nil {\n\t\t\t\tbreak\n\t\t\t}\n"}},
 		hunters: []check{endpoints},
 	},
 }
