@@ -42,10 +42,6 @@ type (
 		shard int
 		h     *home
 	}
-	guardianEnded struct {
-		shard int
-		h     *home
-	}
 	deadlinePassed struct {
 		shard int
 		h     *home
@@ -188,11 +184,6 @@ func (c *controller) take(message any) {
 		c.onHostingLost(msg.cause)
 	case *homeEmpty:
 		c.onEmpty(&c.shards[msg.shard], msg.h)
-	case *guardianEnded:
-		if s := &c.shards[msg.shard]; s.last == msg.h {
-			s.cause = errGuardian
-			c.fire(s, lost)
-		}
 	case *deadlinePassed:
 		if s := &c.shards[msg.shard]; s.last == msg.h {
 			c.fire(s, overdue)

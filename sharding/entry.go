@@ -9,6 +9,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/holdfast-go/holdfast/internal/gate"
+	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/route"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
@@ -151,7 +152,7 @@ func (s *shard) begin(id string) *entry {
 // start has the guardian make the actor.
 func (s *shard) start(e *entry) {
 	e.state = starting
-	s.r.system.Root.Send(s.last.guardian, &startEntity{e})
+	go s.last.guardian.start(e)
 }
 
 // flushMark is posted behind an entity's mail when it is done: when it comes back
@@ -193,7 +194,7 @@ func (s *shard) collect(e *entry, g *gate.Gate) {
 // collected: the mail of an entity that is done is back.
 func (s *shard) collected(e *entry, g *gate.Gate) {
 	if s.entries[e.id] == e && e.gate == g {
-		s.r.overran(g.Counters().Overruns)
+		s.after = append(s.after, func() { s.r.overran(g.Counters().Overruns) })
 		s.r.active.Add(-1)
 		s.ended(e)
 	}
@@ -262,16 +263,28 @@ func (s *shard) end(e *entry, h *home) {
 	case active:
 		e.state = stopping
 		s.shutOff(e, h.cause)
-		s.stopActor(e, h.cause == nil)
+		s.stop(e, h.cause == nil)
 	case stopping, collecting:
 		if h.cause != nil && e.gate != nil && e.pid != nil {
 			s.shutOff(e, h.cause)
-			s.r.system.Root.Stop(e.pid)
+			s.r.stopActor(e.pid)
 		}
-	case making: // started does it
+	case making: // started does the rest
+		if h.cause != nil && e.gate != nil {
+			s.shutOff(e, h.cause)
+		}
 	case noting, starting, backoff:
 		halt(e.timer)
 		s.giveBack(e, s.unpend(e))
+	}
+}
+
+// shutOffAll closes the gates to everything, also of those that are being made.
+func (s *shard) shutOffAll(cause error) {
+	for _, e := range s.entries {
+		if e.gate != nil {
+			e.gate.Lose(cause)
+		}
 	}
 }
 
@@ -284,15 +297,39 @@ func (s *shard) shutOff(e *entry, cause error) {
 	e.gate.Drain()
 }
 
-// stopActor tells an entity to stop, in the way its user chose.
-func (s *shard) stopActor(e *entry, planned bool) {
-	if planned && s.r.set.stopWith != nil {
-		if msg := s.r.stopMessage(); msg != nil {
-			s.r.system.Root.Send(e.pid, msg)
-			return
-		}
+// stop tells an entity to stop, in the way its user chose. That is asked on a goroutine
+// of its own, as it may take its time: the entity has until its deadline.
+func (s *shard) stop(e *entry, planned bool) {
+	if !planned || s.r.set.stopWith == nil {
+		s.r.stopActor(e.pid)
+		return
 	}
-	s.r.system.Root.Stop(e.pid)
+	pid, g := e.pid, e.gate
+	go func() {
+		msg := s.r.stopMessage()
+		s.do(func() {
+			switch {
+			case s.entries[e.id] != e || e.gate != g: // it has ended, and its next life has its name
+			case msg == nil:
+				s.r.stopActor(pid)
+			default:
+				s.r.reach(pid, func(p actor.Process) { p.SendUserMessage(pid, msg) })
+			}
+		})
+	}()
+}
+
+// reach has f called with the process of an actor of this node; of one that has ended
+// there is no word, and no dead letter: subscribers would hear of that on this goroutine.
+func (r *Region) reach(pid *actor.PID, f func(actor.Process)) {
+	if p, ok := r.system.ProcessRegistry.Get(pid); ok {
+		_ = outside.Call(func() error { f(p); return nil }) // its dispatcher is the user's
+	}
+}
+
+// stopActor stops an actor of this node, unless it has ended.
+func (r *Region) stopActor(pid *actor.PID) {
+	r.reach(pid, func(p actor.Process) { p.Stop(pid) })
 }
 
 // passivate stops the entity behind g.
@@ -315,14 +352,14 @@ func (s *shard) passivate(id string, g *gate.Gate) {
 func (s *shard) putAway(e *entry) {
 	e.state = stopping
 	e.gate.Drain()
-	s.stopActor(e, true)
+	s.stop(e, true)
 	g := e.gate
 	e.timer = s.r.clock.AfterFunc(s.r.set.stopWithin, func() {
 		overdue := false
 		s.do(func() {
 			if overdue = s.entries[e.id] == e && e.gate == g && e.state == stopping; overdue {
 				g.Lose(ErrOverdue)
-				s.r.system.Root.Stop(e.pid)
+				s.r.stopActor(e.pid)
 			}
 		})
 		if overdue {

@@ -6,6 +6,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/route"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
@@ -20,7 +21,7 @@ type noActor struct{ r *Region }
 // SendSystemMessage implements actor.Process: who watches is told that there is
 // none.
 func (p noActor) SendSystemMessage(pid *actor.PID, message any) {
-	p.r.system.DeadLetter.SendSystemMessage(pid, message)
+	outside.Of(p.r.system).Do(func() { p.r.system.DeadLetter.SendSystemMessage(pid, message) })
 }
 
 // Stop implements actor.Process: it can't be stopped.
@@ -35,7 +36,7 @@ type refProcess struct {
 // SendUserMessage implements actor.Process.
 func (p *refProcess) SendUserMessage(pid *actor.PID, message any) {
 	if p.r.over.Load() || !sendable(message) {
-		p.r.system.DeadLetter.SendUserMessage(pid, message)
+		outside.Of(p.r.system).DeadLetter(pid, message)
 		return
 	}
 	if batch, ok := actor.UnwrapEnvelopeMessage(message).(actor.MessageBatch); ok { // as protoactor's mailboxes do
@@ -65,7 +66,7 @@ func (p *frontDoor) SendUserMessage(pid *actor.PID, message any) {
 		msg, kept = k.What, true
 	}
 	if r.over.Load() || !wire.Fits(msg) {
-		r.system.DeadLetter.SendUserMessage(pid, wire.Local(msg, sender, nil))
+		outside.Of(r.system).DeadLetter(pid, wire.Local(msg, sender, nil))
 		return
 	}
 	switch m := msg.(type) {
@@ -91,7 +92,7 @@ func (p *frontDoor) SendUserMessage(pid *actor.PID, message any) {
 		}
 		r.deliver(m.ID, to)
 	default:
-		r.system.DeadLetter.SendUserMessage(pid, message)
+		outside.Of(r.system).DeadLetter(pid, message)
 	}
 }
 

@@ -1,6 +1,7 @@
 package sharding
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"strings"
@@ -14,29 +15,34 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
-// startEntity is what a shard tells its guardian.
-type startEntity struct{ e *entry }
-
-// guardian is the parent of a shard's entities on this node under one term. Its
-// children are named by their escaped ids. Each is made on a goroutine of its own: what
-// the user's Props do may take its time, or hang, and the others do not wait for it.
+// guardian is the parent of a shard's entities on this node under one term. It is no
+// actor: who knows its name can't end it, and its children can tell it of their failures
+// for as long as they live, or that would be a dead letter in the midst of a failure.
+//
+// Its children are named by their escaped ids. Each is made on a goroutine of its own:
+// what the user's Props do may take its time, or hang, and the others do not wait for it.
 type guardian struct {
-	s *shard
-	h *home
+	noActor
+	s   *shard
+	h   *home
+	pid *actor.PID
 }
 
-// Receive implements actor.Actor.
-func (g *guardian) Receive(ctx actor.Context) {
+// SendUserMessage implements actor.Process: nobody has anything to say to it.
+func (g *guardian) SendUserMessage(pid *actor.PID, message any) {
+	outside.Of(g.r.system).DeadLetter(pid, message)
+}
+
+// SendSystemMessage implements actor.Process. It runs on the goroutine of an entity that
+// has failed, or ended.
+func (g *guardian) SendSystemMessage(pid *actor.PID, message any) {
 	defer g.contain()
-	switch m := ctx.Message().(type) {
-	case *startEntity:
-		parent := &parent{g.s.r.system.Root, ctx.Self()}
-		go func() {
-			defer g.contain()
-			g.start(parent, m.e)
-		}()
-	case *actor.Stopping: // at its time, or by anybody who knows its name
-		g.s.r.post(&guardianEnded{g.s.number, g.h})
+	switch m := message.(type) {
+	case *actor.Failure:
+		g.failed(m.Who, m.Reason)
+	case *actor.Terminated: // its gate tells
+	default:
+		g.noActor.SendSystemMessage(pid, message)
 	}
 }
 
@@ -46,8 +52,7 @@ func (g *guardian) contain() {
 	}
 }
 
-// parent has a guardian's child spawned on another goroutine than the guardian's, whose
-// context it stands for.
+// parent is the context by which a guardian's children are spawned.
 type parent struct {
 	actor.SpawnerContext
 	self *actor.PID
@@ -63,11 +68,12 @@ var spawn = func() (spawn actor.SpawnFunc) {
 }()
 
 // start makes the actor of e, if that is still wanted.
-func (g *guardian) start(ctx *parent, e *entry) {
+func (g *guardian) start(e *entry) {
+	defer g.contain()
 	s := g.s
 	wanted, has := false, false
 	s.do(func() {
-		wanted = s.entries[e.id] == e && e.state == starting && !g.h.ending
+		wanted = s.entries[e.id] == e && e.state == starting && !g.h.ending && g.h.barred == nil
 		if !wanted {
 			return
 		}
@@ -79,10 +85,15 @@ func (g *guardian) start(ctx *parent, e *entry) {
 	}
 	gt, err := g.gateFor(e, has)
 	if err == nil {
-		s.do(func() { e.gate, e.since, e.crashed, e.leaves, e.hasty = gt, s.Now(), false, false, false })
+		s.do(func() {
+			e.gate, e.since, e.crashed, e.leaves, e.hasty = gt, s.Now(), false, false, false
+			if why := cmp.Or(g.h.cause, g.h.barred); why != nil {
+				gt.Lose(why)
+			}
+		})
 		s.r.active.Add(1)
 		var pid *actor.PID
-		if pid, err = g.spawn(ctx, e, gt); err == nil {
+		if pid, err = g.spawn(e, gt); err == nil {
 			s.do(func() { g.started(e, gt, pid) })
 			s.r.tooMany()
 			return
@@ -145,12 +156,12 @@ func (g *guardian) gateFor(e *entry, has bool) (gt *gate.Gate, err error) {
 }
 
 // spawn makes the actor of e behind gt.
-func (g *guardian) spawn(ctx *parent, e *entry, gt *gate.Gate) (pid *actor.PID, err error) {
-	name := ctx.self.Id + "/" + url.PathEscape(e.id)
+func (g *guardian) spawn(e *entry, gt *gate.Gate) (pid *actor.PID, err error) {
+	name := g.pid.Id + "/" + url.PathEscape(e.id)
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("its Props panicked: %v", p)
-			g.s.r.system.ProcessRegistry.Remove(actor.NewPID(ctx.self.Address, name)) // it is registered, if it was OnInit
+			g.r.system.ProcessRegistry.Remove(actor.NewPID(g.pid.Address, name)) // it is registered, if it was OnInit
 		}
 		if err != nil {
 			gt.Close()
@@ -158,12 +169,12 @@ func (g *guardian) spawn(ctx *parent, e *entry, gt *gate.Gate) (pid *actor.PID, 
 	}()
 	self := &Entity{s: g.s, id: e.id, g: gt}
 	props := gt.Props(g.s.r.props).Configure(actor.WithOnInit(func(ctx actor.Context) { ctx.Set(self) }))
-	return spawn(g.s.r.system, name, props, ctx)
+	return spawn(g.r.system, name, props, &parent{g.r.system.Root, g.pid})
 }
 
-// HandleFailure implements actor.SupervisorStrategy: an entity that panics ends;
-// starting it anew is its entry's business.
-func (g *guardian) HandleFailure(_ *actor.ActorSystem, sup actor.Supervisor, child *actor.PID, _ *actor.RestartStatistics, reason, _ any) {
+// failed has an entity end that has panicked; starting it anew is its entry's business.
+func (g *guardian) failed(child *actor.PID, reason any) {
+	defer g.r.stopActor(child)
 	name := child.Id[strings.LastIndexByte(child.Id, '/')+1:]
 	if id, err := url.PathUnescape(name); err == nil {
 		g.s.do(func() {
@@ -171,7 +182,6 @@ func (g *guardian) HandleFailure(_ *actor.ActorSystem, sup actor.Supervisor, chi
 				e.crashed = true
 			}
 		})
-		g.s.r.crashed(g.s.number, id, reason)
+		g.r.crashed(g.s.number, id, reason)
 	}
-	sup.StopChildren(child)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/wire"
@@ -17,7 +16,7 @@ import (
 
 // open lets mail through to entities, under the present term.
 func (c *controller) open(s *shard) {
-	t, states := s.term, c.begin(s)
+	t, states, losses := s.term, c.begin(s), c.losses.Load()
 	if x, ok := t.(lease.Continuing); ok && states.Len() > 0 && !x.Adopted(s.take.offer) {
 		s.loseStates(states, errNotTaken) // others may have hosted since
 	}
@@ -31,20 +30,20 @@ func (c *controller) open(s *shard) {
 		return
 	}
 	h := &home{term: t, states: states}
-	g := &guardian{s: s, h: h}
-	pid, err := c.system.Root.SpawnNamed(actor.PropsFromProducer(func() actor.Actor { return g }, actor.WithSupervisor(g)),
-		fmt.Sprintf("%s/%d-%d", c.names.process, s.number, t.Token()))
-	if err != nil { // a token is used once
-		c.log.Error("a shard's guardian could not be made", zap.String("shard", s.name), zap.Error(err))
+	g, ok := &guardian{noActor: noActor{c.Region}, s: s, h: h}, false
+	if g.pid, ok = c.system.ProcessRegistry.Add(g, fmt.Sprintf("%s/%d-%d", c.names.process, s.number, t.Token())); !ok { // a token is used once
+		c.log.Error("a shard's guardian could not be made: an actor has its name", zap.String("shard", s.name), zap.String("name", g.pid.Id))
 		s.do(func() { s.last = &home{term: t, ending: true} })
 		s.loseStates(states, errNotTaken)
 		c.fire(s, lost)
 		return
 	}
-	h.guardian = pid
+	h.guardian = g
 	s.seen = max(s.seen, t.Token())
 	s.do(func() {
-		s.home, s.last = h, h
+		if s.home, s.last = h, h; c.losses.Load() != losses {
+			h.barred = ErrNotHosting // just now: the control loop is about to hear of it
+		}
 		for _, id := range states.Keys() {
 			if s.entries[id] == nil {
 				s.begin(id)
@@ -140,7 +139,7 @@ func (c *controller) onEmpty(s *shard, h *home) {
 		s.last = &home{term: h.term, ending: true, told: true, bag: h.bag}
 	})
 	if h.guardian != nil {
-		c.system.Root.Stop(h.guardian)
+		c.system.ProcessRegistry.Remove(h.guardian.pid)
 		c.metrics.hosted.Add(c.life, -1, c.metrics.attrs)
 	}
 	c.fire(s, drained)
@@ -172,9 +171,6 @@ func (c *controller) mayHost() bool { return c.whyNot() == nil }
 // membership in the group, or its part in the type.
 var ErrNotHosting = errors.New("the node may not host any more")
 
-// errGuardian is why a shard is lost whose entities have no parent any more.
-var errGuardian = errors.New("the parent of the shard's entities was stopped")
-
 // errStarting is why a node takes no shard before its Start has succeeded.
 var errStarting = errors.New("the node is starting")
 
@@ -191,12 +187,35 @@ func (r *Region) whyNot() error {
 	return nil
 }
 
-func (c *controller) onHostingLost(cause error) {
-	if c.mayHost() {
-		return // it has been won back already; what was hosted meanwhile was not
+// lostHosting shuts off what is hosted, at once: the control loop, which sees to the
+// rest, may be waiting for a subscriber.
+func (r *Region) lostHosting(cause error) {
+	r.losses.Add(1)
+	for i := range r.shards {
+		s := &r.shards[i]
+		s.do(func() {
+			if h := s.last; h != nil && h.barred == nil {
+				h.barred = cause
+				s.shutOffAll(cause)
+			}
+		})
 	}
+	r.post(&hostingLost{cause})
+}
+
+// onHostingLost ends what was hosted. If the right to host has been won back already,
+// what was begun since goes on.
+func (c *controller) onHostingLost(cause error) {
+	may := c.mayHost()
 	for i := range c.shards {
-		if s := &c.shards[i]; s.m.phase.holds() {
+		s := &c.shards[i]
+		if !s.m.phase.holds() {
+			continue
+		}
+		s.mu.RLock()
+		barred := s.last != nil && s.last.barred != nil
+		s.mu.RUnlock()
+		if barred || !may {
 			s.cause = cause
 			c.fire(s, lost)
 		}

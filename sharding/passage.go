@@ -7,6 +7,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/holdfast-go/holdfast/internal/direct"
+	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -83,7 +84,7 @@ type passage struct {
 func (p *passage) SendUserMessage(pid *actor.PID, message any) {
 	s := p.s
 	if s.r.over.Load() || !sendable(message) {
-		s.r.system.DeadLetter.SendUserMessage(pid, message)
+		outside.Of(s.r.system).DeadLetter(pid, message)
 		return
 	}
 	s.touched()
@@ -92,7 +93,7 @@ func (p *passage) SendUserMessage(pid *actor.PID, message any) {
 	}
 	e, err := s.encode(p.id, message)
 	if err != nil { // it came as a message that can be encoded
-		s.r.system.DeadLetter.SendUserMessage(pid, message)
+		outside.Of(s.r.system).DeadLetter(pid, message)
 		return
 	}
 	e.Name, e.Token = s.name, uint64(p.token)

@@ -63,8 +63,9 @@ type Region struct {
 	surveyed surveys    // by the Handler
 	moves    moves
 	over     atomic.Bool
-	admitted atomic.Bool // Start has succeeded: shards may be hosted
-	refs     sync.Map    // id to *actor.PID
+	admitted atomic.Bool  // Start has succeeded: shards may be hosted
+	losses   atomic.Int64 // of the right to host
+	refs     sync.Map     // id to *actor.PID
 
 	inquiries atomic.Uint64
 	asking    sync.Map      // number of an inquiry to inquiry
@@ -332,7 +333,7 @@ func (r *Region) send(address string, msg any) {
 		}
 		r.peersMu.Unlock()
 	}
-	r.system.Root.Send(pid, msg)
+	outside.Tell(r.system, pid, msg)
 }
 
 // post tells the control loop something, until the Region has ended.

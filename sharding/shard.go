@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-go/holdfast/internal/handover"
+	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/route"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
@@ -60,9 +61,10 @@ type shard struct {
 // home is a shard's life on this node under one term.
 type home struct {
 	term     lease.Term
-	guardian *actor.PID       // the parent of its entities
+	guardian *guardian        // the parent of its entities
 	ending   bool             // its entities were told to stop
 	cause    error            // why it was lost
+	barred   error            // why its entities were shut off already
 	states   *handover.States // that entities are to begin with
 	pack     bool             // entities leave their state
 	bag      *handover.States
@@ -79,7 +81,7 @@ func (s *shard) do(f func()) {
 		p.Flush()
 	}
 	for _, f := range after {
-		f()
+		_ = outside.Call(func() error { f(); return nil }) // metrics are the user's, too
 	}
 }
 
@@ -107,7 +109,8 @@ func (s *shard) settle() {
 		s.waiting = w
 	}
 	if st.Relayed != s.stats.Relayed || st.Unordered != s.stats.Unordered {
-		s.r.counted(s.number, st.Relayed-s.stats.Relayed, st.Unordered-s.stats.Unordered)
+		relayed, unordered := st.Relayed-s.stats.Relayed, st.Unordered-s.stats.Unordered
+		s.after = append(s.after, func() { s.r.counted(s.number, relayed, unordered) })
 	}
 	s.stats = st
 	s.tellEmpty()

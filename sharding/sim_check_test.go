@@ -10,7 +10,6 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
-	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/internal/simulate"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
@@ -69,6 +68,8 @@ type records struct {
 	barred map[*node]map[lease.Token]time.Time // what a node hosted when it lost its membership, and when
 	stay   chan struct{}                       // handlers and strategies that are to hang do until it is closed
 	stays  map[job]bool                        // whose handlers do
+	told   int                                 // events that rude subscribers heard of
+	late   map[*node]time.Time                 // until when one hangs: what it hears of until then is of the past
 }
 
 // hasty is how soon a shard that was handed over may not be handed on, if order is
@@ -94,6 +95,7 @@ func (s *sim) prepare() {
 	s.yielded, s.all, s.out, s.dead = map[simHold]bool{}, map[*node][]*sharding.Region{}, map[*node]bool{}, map[*node]int{}
 	s.fates, s.last = map[job]*fate{}, map[string]int{}
 	s.hosted, s.barred, s.stays = map[simHold]lease.Token{}, map[*node]map[lease.Token]time.Time{}, map[job]bool{}
+	s.late = map[*node]time.Time{}
 	s.disorder, s.handOffs, s.hasty = map[string][]string{}, map[int]time.Time{}, map[int]bool{}
 }
 
@@ -127,8 +129,8 @@ func (s *sim) report() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.t.Failed() {
-		s.t.Logf("seed %d: %d nodes, %d shards, %d ids, stop %v, small %v (%d), follow %v, idle %v, most %d, yields %v, stateful %v\n%s",
-			s.seed, len(s.slots), s.shards, s.ids, s.stop, s.small, s.total, s.follow, s.idle, s.most, s.yields, s.stateful, strings.Join(s.trace, "\n"))
+		s.t.Logf("seed %d: %d nodes, %d shards, %d ids, stop %v, small %v (%d), follow %v, idle %v, most %d, yields %v, stateful %v, rude %v\n%s",
+			s.seed, len(s.slots), s.shards, s.ids, s.stop, s.small, s.total, s.follow, s.idle, s.most, s.yields, s.stateful, s.rude, strings.Join(s.trace, "\n"))
 		for _, sl := range s.slots {
 			if sl.serves() {
 				in := sl.n.region.Info()
@@ -140,7 +142,7 @@ func (s *sim) report() {
 }
 
 // observe follows what a node publishes.
-func (s *sim) observe(n *node) {
+func (s *sim) observe(sl *slot, n *node) {
 	s.mu.Lock()
 	s.all[n] = nil
 	s.mu.Unlock()
@@ -161,6 +163,9 @@ func (s *sim) observe(n *node) {
 			}
 		}
 	})
+	if s.rude {
+		n.system.EventStream.Subscribe(func(evt any) { s.misbehave(sl, n, evt) })
+	}
 }
 
 // letter counts a dead letter of a node's Region; under mu.
@@ -199,7 +204,7 @@ func (s *sim) onEvent(n *node, e sharding.Event) {
 			s.handOffs[e.Shard] = time.Now()
 		}
 		for _, l := range s.living[fmt.Sprint("shard/g/account/", e.Shard)] {
-			if l.on == n {
+			if l.on == n && time.Now().After(s.late[n]) {
 				s.fail("I4: shard %d was %v by %s, where %s runs", e.Shard, e.Kind, n.id, l.id)
 			}
 		}
@@ -249,95 +254,6 @@ func (s *sim) handled(l *simLife, j job) {
 		s.disorder[l.shard] = append(s.disorder[l.shard], fmt.Sprintf("%s got %v after number %d", l.id, j, s.last[key]))
 	}
 	s.last[key] = j.Number
-}
-
-// witness is the store's own view of what is given up.
-type witness struct {
-	*memory.Store
-	s *sim
-}
-
-// Release implements lease.Store.
-func (w witness) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome, error) {
-	outs, err := w.Store.Release(ctx, held)
-	for i, o := range outs {
-		w.s.given(o.OK, held[i].Name, held[i].Token, "released")
-	}
-	return outs, err
-}
-
-// Transfer implements lease.Transferer.
-func (w witness) Transfer(ctx context.Context, moves []lease.Move) ([]lease.Outcome, error) {
-	outs, err := w.Store.Transfer(ctx, moves)
-	for i, o := range outs {
-		w.s.given(o.OK, moves[i].Name, moves[i].Token, "transferred")
-	}
-	return outs, err
-}
-
-// Acquire implements lease.Store.
-func (w witness) Acquire(ctx context.Context, own lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
-	outs, err := w.Store.Acquire(ctx, own, claims)
-	for i, o := range outs {
-		w.s.given(o.OK, claims[i].Name, claims[i].Supersedes, "superseded")
-	}
-	return outs, err
-}
-
-// given checks I4: nobody gives a record up under work that still runs, by right or
-// not. Only Yield may.
-func (s *sim) given(is bool, name string, token lease.Token, how string) {
-	if !is || token == 0 {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, l := range s.living[name] {
-		if l.token == token && !s.yielded[simHold{l.on, l.e.Shard()}] {
-			s.fail("I4: token %d of %s was %s while %s ran on %s", token, name, how, l.id, l.on.id)
-		}
-	}
-}
-
-// watchRecords checks I2, and I4 for records that expire.
-func (s *sim) watchRecords(ctx context.Context) {
-	type standing struct {
-		token, highest lease.Token
-		owner          string
-	}
-	all := map[string]*standing{}
-	for ev, err := range s.c.store.Watch(ctx, "shard/") {
-		if err != nil {
-			return
-		}
-		if ev.Kind == lease.EventSynced {
-			continue
-		}
-		name := ev.Record.Name
-		st := all[name]
-		if st == nil {
-			st = &standing{}
-			all[name] = st
-		}
-		s.mu.Lock()
-		gone := st.token
-		switch ev.Kind {
-		case lease.EventPut:
-			if ev.Record.Owner.Incarnation != st.owner && ev.Record.Token <= st.highest {
-				s.fail("I2: token %d of %s for %s after %d", ev.Record.Token, name, ev.Record.Owner.ID, st.highest)
-			}
-			st.token, st.owner = ev.Record.Token, ev.Record.Owner.Incarnation
-			st.highest = max(st.highest, st.token)
-		case lease.EventDelete:
-			st.token = 0
-		}
-		for _, l := range s.living[name] {
-			if gone != 0 && gone != st.token && l.token == gone && !s.out[l.on] && l.e.Context().Err() == nil {
-				s.fail("I4: token %d of %s went while %s ran on %s by right", gone, name, l.id, l.on.id)
-			}
-		}
-		s.mu.Unlock()
-	}
 }
 
 func (s *sim) broke() {

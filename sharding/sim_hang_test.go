@@ -11,6 +11,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/sharding"
@@ -18,7 +19,54 @@ import (
 
 // This file is trouble of a kind of its own: memberships that are taken away, Regions
 // that begin anew in one process after a Start that failed, messages that look like the
-// actor system's, and what hangs for as long as it likes.
+// actor system's, what hangs for as long as it likes, and subscribers of the EventStream
+// that do as they like.
+
+// misbehave is such a subscriber, in times of trouble.
+func (s *sim) misbehave(sl *slot, n *node, evt any) {
+	event, ours := evt.(sharding.Event)
+	_, letter := evt.(*actor.DeadLetterEvent)
+	_, failure := evt.(*actor.SupervisorEvent)
+	if s.good.Load() || !ours && !letter && !failure {
+		return
+	}
+	s.mu.Lock()
+	s.told++
+	told := uint64(s.told)
+	what := s.odds(16, 32, told)
+	var r *sharding.Region
+	if all := s.all[n]; len(all) > 0 && !s.out[n] {
+		r = all[len(all)-1]
+	}
+	s.mu.Unlock()
+	switch {
+	case what < 6:
+		panic("a subscriber's bug")
+	case what == 6 && ours:
+		d := time.Duration(s.odds(5000, 33, told)) * time.Millisecond
+		s.logf("%s: a subscriber hangs at %v for %v", sl.id, event.Kind, d)
+		s.holdUp(n, d)
+		time.Sleep(d)
+	case what == 7 && ours && r != nil:
+		j, id := job{Number: 1_000_000 + int(told)}, fmt.Sprint("id", s.odds(s.ids, 34, told))
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		s.holdUp(n, time.Second)
+		_ = r.Info()
+		r.Reconsider()
+		s.sent(j, sl.id, id)
+		if _, err := sharding.Ask[done](ctx, r, id, formOf(j)); errors.Is(err, sharding.ErrClosed) {
+			s.unsent(j)
+		}
+	}
+}
+
+// holdUp notes that what is told on a node meanwhile is told later.
+func (s *sim) holdUp(n *node, d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.late[n] = time.Now().Add(d)
+}
 
 // evict takes a node's membership away, as an operator may: its shards' leases stand.
 func (s *sim) evict(sl *slot) {
@@ -108,7 +156,9 @@ func (s *sim) behead(sl, peer *slot) {
 	for i, x := range sl.n.region.Info().Table {
 		if x.Owner == sl.id && s.r.IntN(4) == 0 {
 			s.logf("%s stops the guardian of shard %d on %s", peer.id, i, sl.id)
-			peer.n.system.Root.Stop(actor.NewPID(sl.address(), fmt.Sprintf("%s/%d-%d", process, i, x.Token)))
+			outside.Of(peer.n.system).Do(func() { // which may be a dead letter
+				peer.n.system.Root.Stop(actor.NewPID(sl.address(), fmt.Sprintf("%s/%d-%d", process, i, x.Token)))
+			})
 		}
 	}
 }

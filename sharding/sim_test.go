@@ -121,6 +121,7 @@ type sim struct {
 	jams      bool          // links get congested
 	total     int           // bound of what waits
 	small     bool          // buffers are
+	rude      bool          // subscribers panic, hang and call back
 	follow    bool          // where the coordinator is is for a source of leadership to say
 	leads     *slot
 	idle      time.Duration
@@ -195,6 +196,7 @@ func (s *sim) draw() {
 	}
 	s.follow = s.r.IntN(3) == 0
 	s.stateful = s.r.IntN(2) == 0
+	s.rude = s.odds(2, 31) == 0
 	if s.odds(2, 30) == 0 {
 		s.opts = append(s.opts, sharding.WithStrategy(simStrategy{s}))
 	}
@@ -231,7 +233,7 @@ func (s *sim) restart(sl *slot) {
 	require.NoError(s.t, err)
 	n.keeper = k
 	sl.n, sl.gone, sl.frozen, sl.drained, sl.left = n, false, false, false, nil
-	s.observe(n)
+	s.observe(sl, n)
 	n.group, err = membership.Join(context.Background(), k, "g", membership.WithLogger(log))
 	require.NoError(s.t, err, "seed %d", s.seed)
 	n.group.OnLost(func(lease.Loss) { s.bar(n) })

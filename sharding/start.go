@@ -210,7 +210,7 @@ func (r *Region) listen() error {
 	r.onEnd(stop)
 	r.onEnd(transport.Of(r.system).Watch(func(address string) { r.post(&peerGone{address}) }))
 	lossOf := func(f func(func(lease.Loss)) func() bool) {
-		stop := f(func(l lease.Loss) { r.post(&hostingLost{fmt.Errorf("%w: %w", ErrNotHosting, l.Reason)}) })
+		stop := f(func(l lease.Loss) { r.lostHosting(fmt.Errorf("%w: %w", ErrNotHosting, l.Reason)) })
 		r.onEnd(func() { stop() })
 	}
 	lossOf(r.group.OnLost)

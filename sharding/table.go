@@ -78,11 +78,10 @@ func (t *table) onShard(ev lease.Event) {
 		return
 	}
 	i, ok := t.r.names.number(ev.Record.Name, t.r.typ.Shards)
-	t.mu.Lock()
 	if !t.count(ev) || !ok {
-		t.mu.Unlock()
 		return
 	}
+	t.mu.Lock()
 	s := &t.shards[i]
 	switch ev.Kind {
 	case lease.EventPut:
@@ -142,8 +141,8 @@ func (t *table) onRegion(ev lease.Event) {
 	if ev.Kind == lease.EventPut && t.news(ev.Record) {
 		differs = t.r.notice(ev.Record)
 	}
-	t.mu.Lock()
 	ok := t.count(ev)
+	t.mu.Lock()
 	switch {
 	case ev.Kind == lease.EventDelete:
 		for inc, g := range t.regions {

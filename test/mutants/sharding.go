@@ -23,8 +23,19 @@ var ofSharding = []mutant{
 		hunters: []check{shardSim},
 	},
 	{
-		name: "guardian-unwatched", does: "the end of the parent of a shard's entities goes unnoticed",
-		edits:   []edit{{"sharding/guardian.go", "g.s.r.post(&guardianEnded{g.s.number, g.h})", "_ = guardianEnded{}"}},
+		name: "guardian-mortal", does: "a peer that knows its name ends the parent of a shard's entities",
+		edits: []edit{{"sharding/guardian.go", "\tcase *actor.Terminated: // its gate tells\n",
+			"\tcase *actor.Stop:\n\t\tg.r.system.ProcessRegistry.Remove(g.pid)\n\tcase *actor.Terminated:\n"}},
+		hunters: []check{shardSim},
+	},
+	{
+		name: "loss-waits-its-turn", does: "what is hosted is shut off for a lost membership when the control loop comes to it",
+		edits:   []edit{{"sharding/hosting.go", "\t\t\t\ts.shutOffAll(cause)\n", ""}},
+		hunters: []check{shardSim},
+	},
+	{
+		name: "stops-are-letters", does: "an entity is stopped by Root, under its shard's lock, though it may have ended",
+		edits:   []edit{{"sharding/entry.go", "r.reach(pid, func(p actor.Process) { p.Stop(pid) })", "r.system.Root.Stop(pid)"}},
 		hunters: []check{shardSim},
 	},
 	{

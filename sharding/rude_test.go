@@ -1,0 +1,229 @@
+package sharding_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/holdfast-go/holdfast/internal/direct"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/sharding"
+)
+
+// rude subscribes to a node's dead letters and failures, and panics at each.
+func (n *node) rude() (heard *atomic.Int32) {
+	heard = new(atomic.Int32)
+	n.system.EventStream.Subscribe(func(e any) {
+		switch e.(type) {
+		case *actor.DeadLetterEvent, *actor.SupervisorEvent:
+			heard.Add(1)
+			panic("a subscriber's bug")
+		}
+	})
+	return heard
+}
+
+// What nobody gets is a dead letter, and a subscriber that panics at it does not do so on
+// the goroutine of who sent, which may be remote's.
+func TestDeadLettersAreNotToldOnTheSendersGoroutine(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		n := c.node("a")
+		direct.Of(n.system).Enable(true)
+		n.start(4)
+		c.settled(5*time.Second, n)
+		ref, err := n.region.Ref("x")
+		require.NoError(t, err)
+		door, way := n.region.PID(), direct.ID("g/account", "1/x")
+		short, ok := direct.Of(n.system).Resolve(way)
+		require.True(t, ok)
+		heard := n.rude()
+		want := int32(0)
+		send := func(what string, f func()) {
+			require.NotPanics(t, f, what)
+			want++
+			require.Equal(t, want, heard.Load(), what)
+		}
+		send("nonsense to the door", func() { n.system.Root.Send(door, "nonsense") })
+		send("a system's message to the door", func() { n.system.Root.Send(door, sharding.To{ID: "x", Message: &actor.Started{}}) })
+		send("a system's message to a Ref", func() { n.system.Root.Send(ref, &actor.MessageEnvelope{Message: &actor.Started{}}) })
+		send("a system's message by the short way", func() {
+			short.SendUserMessage(actor.NewPID("a:1", way), &actor.MessageEnvelope{Message: &actor.Started{}})
+		})
+		p, ok := n.system.ProcessRegistry.Get(door)
+		require.True(t, ok)
+		send("a watch of the door", func() { p.SendSystemMessage(door, &actor.Watch{Watcher: actor.NewPID("b:1", "y")}) })
+		require.NoError(t, n.region.Stop(context.Background()))
+		heard.Store(0)
+		want = 0
+		send("to the door of a Region that has ended", func() { n.system.Root.Send(door, sharding.To{ID: "x", Message: job{}}) })
+		send("to a Ref of it", func() { n.system.Root.Send(ref, job{}) })
+		send("by the short way", func() { short.SendUserMessage(actor.NewPID("a:1", way), wrapperspb.String("1 s")) })
+	})
+}
+
+// Nobody who knows the name of the parent of a shard's entities can end it: they fail,
+// end and begin as before.
+func TestTheParentOfEntitiesCannotBeEnded(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b")
+		crashing := actor.PropsFromFunc(func(ctx actor.Context) {
+			if j, ok := jobOf(ctx.Message()); ok {
+				if j.Number == 0 {
+					panic("a bad job")
+				}
+				ctx.Respond(done{Number: j.Number})
+			}
+		})
+		for _, n := range ns {
+			n.startType(sharding.Type{Name: "account", Props: crashing, Shards: 2}, sharding.WithBackoff(10*time.Millisecond, time.Second))
+		}
+		c.settled(5*time.Second, ns...)
+		before := tokens(ns[0])
+		for i, owner := range owners(ns[0]) {
+			host, peer := ns[0], ns[1]
+			if owner == "b" {
+				host, peer = peer, host
+			}
+			id := idOf(i, 2)
+			_, err := ask(host, id, 1)
+			require.NoError(t, err)
+			host.rude()
+			parent := actor.NewPID(host.system.Address(), fmt.Sprintf("%s/%d-%d", process, i, before[i]))
+			peer.system.Root.Stop(parent)
+			time.Sleep(time.Second)
+			require.NoError(t, host.region.Tell(id, job{Number: 0}))
+			time.Sleep(time.Second)
+			_, err = ask(host, id, 2)
+			require.NoError(t, err)
+			require.EqualValues(t, 1, host.region.Info().Crashes)
+		}
+		require.Equal(t, before, tokens(ns[0]), "no shard was lost")
+	})
+}
+
+// A node that has lost its membership lets nothing pass any more, though a subscriber
+// keeps it from telling so.
+func TestALossOfTheMembershipIsNotHeldUpBySubscribers(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		n := c.node("a")
+		var lostAt time.Time
+		var late atomic.Int32
+		n.group.OnLost(func(lease.Loss) { lostAt = time.Now() })
+		n.start(8, sharding.WithJournal(func(string, lease.Token, time.Duration) {
+			if !lostAt.IsZero() && time.Now().After(lostAt) && time.Since(lostAt) < time.Second {
+				late.Add(1)
+			}
+		}))
+		c.settled(5*time.Second, n)
+		n.system.EventStream.Subscribe(func(e any) {
+			if x, ok := e.(sharding.Event); ok && x.Kind == sharding.Lost {
+				time.Sleep(time.Second)
+			}
+		})
+		for i := range 8 {
+			require.NoError(t, n.region.Tell(idOf(i, 8), job{"s", 1}))
+		}
+		time.Sleep(time.Second)
+		for rec, err := range c.store.List(context.Background(), "member/g/a/") {
+			require.NoError(t, err)
+			_, err = c.store.Release(context.Background(), []lease.Held{rec.Held()})
+			require.NoError(t, err)
+		}
+		for range 100 {
+			time.Sleep(time.Millisecond)
+			for i := range 8 {
+				require.NoError(t, n.region.Tell(idOf(i, 8), job{"s", 1}))
+			}
+		}
+		require.False(t, lostAt.IsZero())
+		require.Zero(t, late.Load(), "messages that passed after the loss")
+	})
+}
+
+// The function that makes stop messages may take its time, and call the Region.
+func TestAStopMessageThatIsNotMadeHoldsNothingUp(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b")
+		stay, asked := make(chan struct{}), 0
+		c.atEnd(func() { close(stay) })
+		for _, n := range ns {
+			n.start(4, sharding.WithStop(func() any {
+				asked++
+				_ = n.region.Info()
+				<-stay
+				return nil
+			}, 2*time.Second))
+		}
+		c.settled(5*time.Second, ns...)
+		for i := range 4 {
+			_, err := ask(ns[0], idOf(i, 4), 1)
+			require.NoError(t, err)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second)
+		defer cancel()
+		require.NoError(t, ns[0].region.Drain(ctx), "by the deadline of its entities")
+		require.Equal(t, 2, asked)
+		for i := range 4 {
+			_, err := ask(ns[0], idOf(i, 4), 2)
+			require.NoError(t, err)
+		}
+	})
+}
+
+// callsBack is a log's core that calls the Region at each line.
+type callsBack struct {
+	zapcore.Core
+	call func(text string)
+}
+
+func (k callsBack) Write(e zapcore.Entry, _ []zapcore.Field) error { k.call(e.Message); return nil }
+
+func (k callsBack) Enabled(zapcore.Level) bool { return true }
+
+func (k callsBack) With([]zapcore.Field) zapcore.Core { return k }
+
+func (k callsBack) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	return ce.AddCore(e, k)
+}
+
+// A log may call the Region, whatever the line is about.
+func TestALogMayCallTheRegion(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		n := c.node("a")
+		differs := 0
+		n.start(4, sharding.WithLogger(zap.New(callsBack{zapcore.NewNopCore(), func(text string) {
+			if n.region == nil {
+				return
+			}
+			_ = n.region.Info()
+			if strings.Contains(text, "differs on the number of shards") {
+				differs++
+			}
+		}})))
+		c.settled(5*time.Second, n)
+		other, err := lease.NewKeeper(c.store, lease.Config{ID: "z", Address: "z:1", TTL: ttl})
+		require.NoError(t, err)
+		defer func() { _ = other.Close(context.Background()) }()
+		for _, name := range []string{"shard/g/account/9", "region/g/account/z/1"} {
+			h, err := other.Lease(name, lease.WithMetadata(map[string]string{"shards": "16"}))
+			require.NoError(t, err)
+			won, err := h.Acquire(context.Background())
+			require.NoError(t, err)
+			require.True(t, won)
+			defer func() { _ = h.Release(context.Background()) }()
+		}
+		time.Sleep(2 * time.Second)
+		require.Equal(t, 2, differs)
+		_, err = ask(n, "x", 1)
+		require.NoError(t, err)
+	})
+}
