@@ -64,7 +64,7 @@ func (c *coordinator) onAnswer(a *answered) {
 	case !c.g.CheckAlive():
 		return
 	case a.err != nil:
-		v := c.view(c.r.table.all())
+		v := c.view(c.r.table.seats())
 		c.order(v, c.without(v, a.err))
 	case late:
 		again = true
@@ -97,9 +97,9 @@ func (c *coordinator) without(v View, why error) []string {
 		c.log.Error("the strategy failed: shards without a host are spread evenly, no other is moved", zap.Error(why))
 		c.r.event(Event{Kind: StrategyFailed, Shard: -1, Token: c.g.Token(), Reason: why})
 	}
-	target := Balanced{}.Target(v)
+	target, leaving := Balanced{}.Target(v), leaversOf(v)
 	for i, owner := range v.Owners {
-		if owner != "" && !leavingNow(v, owner) {
+		if owner != "" && !leaving[owner] {
 			target[i] = owner
 		}
 	}

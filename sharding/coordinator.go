@@ -235,18 +235,18 @@ func (c *coordinator) onPeerGone(address string) {
 	for _, g := range c.r.table.participants(true) {
 		at[g.owner.Incarnation] = g.owner.Address == address
 	}
-	now, standings := c.now(), c.r.table.all()
+	now, seats := c.now(), c.r.table.seats()
 	var orders []Order
 	given := map[int]underWay{}
 	for i, o := range c.underWay {
-		free := o.From == "" && at[o.To] && !standings[i].held
-		move := o.From != "" && at[o.From] && standings[i].held && standings[i].rec.Owner.Incarnation == o.From
+		free := o.From == "" && at[o.To] && seats[i].owner == ""
+		move := o.From != "" && at[o.From] && seats[i].owner == o.From
 		if (free || move) && now < o.until {
 			orders, given[i] = append(orders, o.Order), o
 		}
 	}
 	slices.SortFunc(orders, func(a, b Order) int { return cmp.Compare(a.Shard, b.Shard) })
-	c.give(orders, standings, now)
+	c.give(orders, seats, now)
 	for i, o := range given {
 		u := c.underWay[i]
 		u.until = o.until

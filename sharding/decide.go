@@ -15,11 +15,11 @@ import (
 // This file is how a coordinator comes to its orders.
 
 // view is what the strategy decides on.
-func (c *coordinator) view(standings []standing) View {
+func (c *coordinator) view(seats []seat) View {
 	now := c.now()
 	var v View
 	snapshot := c.r.group.Members()
-	takes := map[string]registration{}
+	takes, listed := map[string]registration{}, map[string]bool{}
 	for _, g := range c.r.table.participants(true) {
 		takes[g.owner.Incarnation] = g
 	}
@@ -33,19 +33,18 @@ func (c *coordinator) view(standings []standing) View {
 			continue
 		}
 		_, leaving := c.leaving[m.Incarnation]
+		listed[m.Incarnation] = true
 		v.Hosts = append(v.Hosts, Host{ID: m.ID, Incarnation: m.Incarnation, Roles: m.Roles, Capacity: m.Capacity, Leaving: m.Leaving || leaving})
 	}
 	for inc, g := range takes { // a later life of the ID is listed in its place
 		_, leaving := c.leaving[inc]
-		if leaving && !slices.ContainsFunc(v.Hosts, func(h Host) bool { return h.Incarnation == inc }) {
+		if leaving && !listed[inc] {
 			v.Hosts = append(v.Hosts, Host{ID: g.owner.ID, Incarnation: inc, Leaving: true})
 		}
 	}
-	v.Owners = make([]string, len(standings))
-	for i, s := range standings {
-		if s.held {
-			v.Owners[i] = s.rec.Owner.Incarnation
-		}
+	v.Owners = make([]string, len(seats))
+	for i, s := range seats {
+		v.Owners[i] = s.owner
 	}
 	return v
 }
@@ -63,9 +62,9 @@ func (c *coordinator) decide() {
 	now := c.now()
 	switch q := c.question; {
 	case q == nil:
-		c.ask(c.view(c.r.table.all()), now)
+		c.ask(c.view(c.r.table.seats()), now)
 	case now >= q.until:
-		v := c.view(c.r.table.all())
+		v := c.view(c.r.table.seats())
 		c.order(v, c.without(v, errNoAnswer))
 	default:
 		c.changed = true
@@ -77,14 +76,14 @@ func (c *coordinator) decide() {
 // were asked about. Those that have changed hands since are asked about again.
 func (c *coordinator) order(asked View, target []string) {
 	now := c.now()
-	standings := c.r.table.all()
-	v := c.view(standings)
+	seats := c.r.table.seats()
+	v := c.view(seats)
 	for i, owner := range v.Owners {
 		if owner != asked.Owners[i] {
 			target[i] = owner
 		}
 	}
-	c.settleOrders(v, standings, now)
+	c.settleOrders(v, seats, now)
 	calm := c.calm(v, now)
 	c.divert(v, target, now)
 	given := make(map[int]Order, len(c.underWay))
@@ -92,17 +91,18 @@ func (c *coordinator) order(asked View, target []string) {
 		given[i] = o.Order
 	}
 	var orders []Order
+	leaving := leaversOf(v)
 	for _, o := range Plan(v, target, given, c.r.set.limits) {
 		switch until, rests := c.resting[o.Shard]; {
 		case rests && now < until:
 			c.soon(until - now)
-		case o.From == "" && !c.grace, o.From != "" && !calm && !leavingNow(v, o.From):
+		case o.From == "" && !c.grace, o.From != "" && !calm && !leaving[o.From]:
 		default:
 			delete(c.resting, o.Shard)
 			orders = append(orders, o)
 		}
 	}
-	c.give(orders, standings, now)
+	c.give(orders, seats, now)
 }
 
 // divert gives shards that need a host now, and are meant for a node that does not
@@ -120,13 +120,13 @@ func (c *coordinator) divert(v View, target []string, now time.Duration) {
 		_, refused := c.refused[placing{shard, inc}]
 		return !shunned && !refused
 	}
-	load := map[string]int{}
+	load, leaving := map[string]int{}, leaversOf(v)
 	for _, to := range target {
 		load[to]++
 	}
 	for i, to := range target {
 		owner := v.Owners[i]
-		if to == "" || owner == to || owner != "" && !leavingNow(v, owner) || willing(i, to) {
+		if to == "" || owner == to || owner != "" && !leaving[owner] || willing(i, to) {
 			continue
 		}
 		best := Host{}
@@ -169,13 +169,20 @@ func (c *coordinator) calm(v View, now time.Duration) bool {
 	return true
 }
 
-func leavingNow(v View, incarnation string) bool {
-	return slices.ContainsFunc(v.Hosts, func(h Host) bool { return h.Incarnation == incarnation && h.Leaving })
+// leaversOf are the incarnations that give up what they have.
+func leaversOf(v View) map[string]bool {
+	all := map[string]bool{}
+	for _, h := range v.Hosts {
+		if h.Leaving {
+			all[h.Incarnation] = true
+		}
+	}
+	return all
 }
 
 // settleOrders forgets what was done, what can't be done any more, and what took
 // too long.
-func (c *coordinator) settleOrders(v View, standings []standing, now time.Duration) {
+func (c *coordinator) settleOrders(v View, seats []seat, now time.Duration) {
 	there := map[string]bool{}
 	for _, h := range v.Hosts {
 		there[h.Incarnation] = true
@@ -187,7 +194,7 @@ func (c *coordinator) settleOrders(v View, standings []standing, now time.Durati
 			delete(c.underWay, i)
 		case o.From == "" && owner != "": // another's
 			delete(c.underWay, i)
-		case o.From != "" && owner == "" && standings[i].last >= o.by: // given up on the way
+		case o.From != "" && owner == "" && seats[i].last >= o.by: // given up on the way
 			delete(c.underWay, i)
 		case now >= o.until:
 			delete(c.underWay, i)
@@ -202,7 +209,7 @@ func (c *coordinator) settleOrders(v View, standings []standing, now time.Durati
 }
 
 // give sends the orders, to each node all of its own in messages of bounded size.
-func (c *coordinator) give(orders []Order, standings []standing, now time.Duration) {
+func (c *coordinator) give(orders []Order, seats []seat, now time.Duration) {
 	const most = 1000
 	nodes := map[string]lease.Owner{}
 	for _, g := range c.r.table.participants(true) {
@@ -221,11 +228,11 @@ func (c *coordinator) give(orders []Order, standings []standing, now time.Durati
 			patience = c.r.set.stopWithin + 5*time.Second
 		}
 		to := o.executor()
-		a := &wire.Assignment{Shard: uint32(o.Shard), Token: uint64(standings[o.Shard].last)}
+		a := &wire.Assignment{Shard: uint32(o.Shard), Token: uint64(seats[o.Shard].last)}
 		if o.From != "" {
 			a.Next = wire.NodeOf(nodes[o.To])
 		}
-		c.underWay[o.Shard] = underWay{o, standings[o.Shard].last, now + patience}
+		c.underWay[o.Shard] = underWay{o, seats[o.Shard].last, now + patience}
 		b := batches[to]
 		if b == nil {
 			b = &wire.Order{Type: c.r.names.key, From: c.r.self, Coordinator: uint64(c.g.Token()), Shards: uint32(c.r.typ.Shards), To: to}

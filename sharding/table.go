@@ -232,6 +232,27 @@ func (t *table) all() []standing {
 	return slices.Clone(t.shards)
 }
 
+// seat is what decides about one shard.
+type seat struct {
+	owner string      // the incarnation that holds it; empty: nobody's
+	last  lease.Token // the highest that was seen
+}
+
+// seats returns those of all shards. There may be very many, and the coordinator asks at
+// each change: it is all that it needs.
+func (t *table) seats() []seat {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := make([]seat, len(t.shards))
+	for i := range t.shards {
+		s := &t.shards[i]
+		if all[i].last = s.last; s.held {
+			all[i].owner = s.rec.Owner.Incarnation
+		}
+	}
+	return all
+}
+
 // participants returns who takes part, those that host only if hosts is set,
 // sorted by their tokens: the oldest first.
 func (t *table) participants(hosts bool) []registration {

@@ -1,0 +1,38 @@
+package sharding
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// BenchmarkDecide says what a coordinator's decision takes, of 100 hosts of which one has
+// just come: what is known is copied, the strategy asked, and the next orders planned.
+func BenchmarkDecide(b *testing.B) {
+	for _, shards := range []int{2_000, 20_000} {
+		b.Run(fmt.Sprint("shards=", shards), func(b *testing.B) {
+			t := &table{shards: make([]standing, shards)}
+			var v View
+			for i := range 100 {
+				id := fmt.Sprint("host", i)
+				v.Hosts = append(v.Hosts, Host{ID: id, Incarnation: id + "-1", Capacity: 1})
+			}
+			for i := range t.shards {
+				t.shards[i] = standing{lease.Record{Owner: lease.Owner{Incarnation: v.Hosts[i%99].Incarnation}}, true, lease.Token(i)}
+			}
+			limits, _ := Limits{}.complete(shards)
+			b.ReportAllocs()
+			for b.Loop() {
+				v.Owners = make([]string, shards)
+				for i, s := range t.seats() {
+					v.Owners[i] = s.owner
+				}
+				if len(Plan(v, Balanced{}.Target(v), nil, limits)) == 0 {
+					b.Fatal("nothing is to be done")
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*shards), "ns/shard")
+		})
+	}
+}
