@@ -62,6 +62,7 @@ type Region struct {
 	warned   quiet.Line // of undeliverable messages
 	surveyed surveys    // by the Handler
 	moves    moves
+	broke    breaks // links to other nodes
 	over     atomic.Bool
 	admitted atomic.Bool  // Start has succeeded: shards may be hosted
 	losses   atomic.Int64 // of the right to host

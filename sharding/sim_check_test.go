@@ -147,24 +147,28 @@ func (s *sim) observe(sl *slot, n *node) {
 	s.all[n] = nil
 	s.mu.Unlock()
 	n.system.EventStream.Subscribe(func(evt any) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		switch e := evt.(type) {
-		case sharding.Event:
-			s.onEvent(n, e)
-		case *actor.DeadLetterEvent:
-			if j, ok := jobOf(e.Message); ok && s.fates[j] != nil {
-				s.fates[j].dead++
-				s.cameTo(s.fates[j])
-				s.log("%s: dead letter %v to %s", n.id, j, e.PID)
-				s.letter(n, e)
-			} else if isSystemLike(e.Message) { // forged
-				s.letter(n, e)
-			}
+		s.note(n, evt)
+		if s.rude {
+			s.misbehave(sl, n, evt)
 		}
 	})
-	if s.rude {
-		n.system.EventStream.Subscribe(func(evt any) { s.misbehave(sl, n, evt) })
+}
+
+func (s *sim) note(n *node, evt any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch e := evt.(type) {
+	case sharding.Event:
+		s.onEvent(n, e)
+	case *actor.DeadLetterEvent:
+		if j, ok := jobOf(e.Message); ok && s.fates[j] != nil {
+			s.fates[j].dead++
+			s.cameTo(s.fates[j])
+			s.log("%s: dead letter %v to %s", n.id, j, e.PID)
+			s.letter(n, e)
+		} else if isSystemLike(e.Message) { // forged
+			s.letter(n, e)
+		}
 	}
 }
 

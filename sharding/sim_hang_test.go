@@ -25,7 +25,11 @@ import (
 // misbehave is such a subscriber, in times of trouble.
 func (s *sim) misbehave(sl *slot, n *node, evt any) {
 	event, ours := evt.(sharding.Event)
-	_, letter := evt.(*actor.DeadLetterEvent)
+	letter := false
+	if d, ok := evt.(*actor.DeadLetterEvent); ok {
+		_, nested := d.Message.(*actor.Terminated) // within the telling of a Watch that nobody gets
+		letter = !nested
+	}
 	_, failure := evt.(*actor.SupervisorEvent)
 	if s.good.Load() || !ours && !letter && !failure {
 		return

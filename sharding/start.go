@@ -208,7 +208,10 @@ func (r *Region) listen() error {
 		return err
 	}
 	r.onEnd(stop)
-	r.onEnd(transport.Of(r.system).Watch(func(address string) { r.post(&peerGone{address}) }))
+	r.onEnd(transport.Of(r.system).Watch(func(address string) {
+		r.broke.note(address, r.elapsed())
+		r.post(&peerGone{address})
+	}))
 	lossOf := func(f func(func(lease.Loss)) func() bool) {
 		stop := f(func(l lease.Loss) { r.lostHosting(fmt.Errorf("%w: %w", ErrNotHosting, l.Reason)) })
 		r.onEnd(func() { stop() })

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -30,7 +31,8 @@ type table struct {
 type standing struct {
 	rec  lease.Record
 	held bool
-	last lease.Token // the highest that was seen
+	last lease.Token   // the highest that was seen
+	free time.Duration // since when it is not held, by elapsed
 }
 
 // registration is a node that takes part.
@@ -43,7 +45,17 @@ type registration struct {
 }
 
 func newTable(r *Region) *table {
-	return &table{r: r, shards: make([]standing, r.typ.Shards), regions: map[string]registration{}, ready: make(chan struct{})}
+	t := &table{r: r, shards: make([]standing, r.typ.Shards), regions: map[string]registration{}, ready: make(chan struct{})}
+	t.clear()
+	return t
+}
+
+// clear forgets who holds the shards.
+func (t *table) clear() {
+	now := t.r.elapsed()
+	for i := range t.shards {
+		t.shards[i] = standing{free: now}
+	}
 }
 
 // follow begins to follow the records.
@@ -74,7 +86,7 @@ func (t *table) onShard(ev lease.Event) {
 		return
 	}
 	if ev.Kind == lease.EventReset {
-		t.reset(func() { clear(t.shards) })
+		t.reset(func() { t.clear() })
 		return
 	}
 	i, ok := t.r.names.number(ev.Record.Name, t.r.typ.Shards)
@@ -91,13 +103,13 @@ func (t *table) onShard(ev lease.Event) {
 		}
 		rec := ev.Record
 		rec.Name, rec.Metadata = t.r.shards[i].name, nil
-		*s = standing{rec, true, rec.Token}
+		*s = standing{rec: rec, held: true, last: rec.Token}
 	case lease.EventDelete:
 		if !s.held || ev.Revision != 0 && ev.Revision < s.rec.Token {
 			t.mu.Unlock()
 			return
 		}
-		*s = standing{last: s.last}
+		*s = standing{last: s.last, free: t.r.elapsed()}
 	default:
 		t.mu.Unlock()
 		return
@@ -220,9 +232,14 @@ func (t *table) tell() {
 
 // record returns who holds a shard.
 func (t *table) record(i int) (lease.Record, bool) {
+	s := t.standing(i)
+	return s.rec, s.held
+}
+
+func (t *table) standing(i int) standing {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.shards[i].rec, t.shards[i].held
+	return t.shards[i]
 }
 
 // all returns a copy of all shards.

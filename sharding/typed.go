@@ -2,6 +2,7 @@ package sharding
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -29,7 +30,9 @@ func (t Typed[M]) Request(id string, msg M, sender *actor.PID) error {
 }
 
 // Ask sends msg to the entity id, wherever it runs, and waits for one answer of type
-// R until ctx ends. Everything else is as with singleton.Ask, its errors included.
+// R until ctx ends. Everything else is as with singleton.Ask, its errors included: if there
+// was no answer in time, the text says what is known to have hindered it, such as that no
+// node hosts the shard, a store that is not reached, a link that broke, mail that waits.
 func Ask[R any](ctx context.Context, r *Region, id string, msg any) (R, error) {
 	var none R
 	if r == nil {
@@ -38,9 +41,15 @@ func Ask[R any](ctx context.Context, r *Region, id string, msg any) (R, error) {
 	if err := r.check(id, msg); err != nil {
 		return none, err
 	}
+	since := r.elapsed()
 	answer, err := singleton.AskBy[R](ctx, r.system, func(envelope *actor.MessageEnvelope) { r.deliver(id, envelope) }, msg)
 	if err != nil {
 		err = fmt.Errorf("%s %.64q: %w", r.typ.Name, id, err)
+		if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
+			if why := r.why(id, since); why != "" {
+				err = fmt.Errorf("%w (%s)", err, why)
+			}
+		}
 	}
 	return answer, err
 }

@@ -1,0 +1,62 @@
+package sharding
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/quiet"
+)
+
+// This file is what stands between this node and an entity, as far as this node knows:
+// for who asked in vain.
+
+// breaks are when links broke, by address.
+type breaks struct {
+	mu sync.Mutex
+	at map[string]time.Duration
+}
+
+// maxBreaks bounds how many addresses are remembered.
+const maxBreaks = 1024
+
+func (b *breaks) note(address string, now time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.at == nil || len(b.at) >= maxBreaks {
+		b.at = map[string]time.Duration{}
+	}
+	b.at[address] = now
+}
+
+func (b *breaks) of(address string) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.at[address]
+}
+
+// why says what stood in the way of a question for an entity that was asked at the
+// reading since of elapsed; empty if nothing is known to have.
+func (r *Region) why(id string, since time.Duration) string {
+	var all []string
+	s, now := &r.shards[ShardOf(id, r.typ.Shards)], r.elapsed()
+	ago := func(at time.Duration) time.Duration { return (now - at).Round(time.Millisecond) }
+	seat := r.table.standing(s.number)
+	if !seat.held {
+		all = append(all, fmt.Sprintf("no node has been known to host shard %d for %v", s.number, ago(seat.free)))
+	}
+	if at := r.broke.of(seat.rec.Owner.Address); seat.held && at > 0 && at >= since {
+		all = append(all, fmt.Sprintf("the link to the host at %s broke %v ago", quiet.Cut(seat.rec.Owner.Address), ago(at)))
+	}
+	if in := r.keeper.Info(); in.Failure != nil {
+		all = append(all, fmt.Sprintf("the store has not been reached since %v: %.256s", in.Since.Format(time.RFC3339), in.Failure))
+	}
+	s.mu.RLock()
+	waits := s.waiting
+	s.mu.RUnlock()
+	if waits > 0 {
+		all = append(all, fmt.Sprintf("%d messages wait here for the shard", waits))
+	}
+	return strings.Join(all, ", ")
+}

@@ -1,0 +1,43 @@
+package sharding_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/sharding"
+)
+
+// Who asks in vain is told what stood in the way.
+func TestAskSaysWhyThereWasNoAnswer(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b")
+		ns[0].start(2)
+		asked := func(within time.Duration) error {
+			ctx, cancel := context.WithTimeout(context.Background(), within)
+			defer cancel()
+			_, err := sharding.Ask[done](ctx, ns[1].region, idOf(0, 2), job{"s", 1})
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			return err
+		}
+		ns[1].start(2, sharding.WithProxyOnly())
+		c.settled(5*time.Second, ns[0])
+		_, err := ask(ns[1], idOf(0, 2), 1)
+		require.NoError(t, err)
+
+		ns[0].crash()
+		err = asked(time.Second)
+		require.ErrorContains(t, err, "the link to the host at a:1 broke 1s ago")
+		require.NotContains(t, asked(time.Second).Error(), "broke", "before it was asked")
+
+		time.Sleep(2 * ttl)
+		require.ErrorContains(t, asked(time.Second), "no node has been known to host shard 0 for ")
+		require.ErrorContains(t, asked(time.Second), "1 messages wait here for the shard")
+
+		ns[1].store.Partition()
+		time.Sleep(ttl)
+		require.ErrorContains(t, asked(time.Second), "the store has not been reached since ")
+	})
+}
