@@ -191,14 +191,21 @@ func (r *Region) whyNot() error {
 // rest, may be waiting for a subscriber.
 func (r *Region) lostHosting(cause error) {
 	r.losses.Add(1)
+	bar := func(s *shard) {
+		if h := s.last; h != nil && h.barred == nil {
+			h.barred = cause
+			s.shutOffAll(cause)
+		}
+	}
+	for i := range r.shards {
+		if s := &r.shards[i]; s.mu.TryLock() { // one that a codec holds up is not waited for by the rest
+			bar(s)
+			s.mu.Unlock()
+		}
+	}
 	for i := range r.shards {
 		s := &r.shards[i]
-		s.do(func() {
-			if h := s.last; h != nil && h.barred == nil {
-				h.barred = cause
-				s.shutOffAll(cause)
-			}
-		})
+		s.do(func() { bar(s) })
 	}
 	r.post(&hostingLost{cause})
 }

@@ -63,6 +63,7 @@ type Region struct {
 	surveyed surveys    // by the Handler
 	moves    moves
 	broke    breaks // links to other nodes
+	codecs   codecs
 	over     atomic.Bool
 	admitted atomic.Bool  // Start has succeeded: shards may be hosted
 	losses   atomic.Int64 // of the right to host

@@ -189,7 +189,7 @@ func (s *shard) Deliver(it *route.Item) {
 	m, ok := it.Local.(*mail)
 	if !ok {
 		var err error
-		if m, err = s.open(it.Wire); err != nil {
+		if m, err = s.openLocked(it.Wire); err != nil {
 			s.Refuse(it, wire.ReasonOf(err), wire.Why(err, s.r.self.Address))
 			return
 		}
@@ -300,8 +300,7 @@ func (s *shard) Held() *atomic.Int64 { return s.out.Held() }
 
 // Encode implements route.Port.
 func (s *shard) Encode(local any) (*wire.Envelope, error) {
-	m := local.(*mail)
-	return s.encode(m.id, m.envelope)
+	return s.encodeLocked(local.(*mail))
 }
 
 // encode makes an envelope of a message, without token, and in the short form

@@ -23,9 +23,8 @@ var ofSharding = []mutant{
 		hunters: []check{shardSim},
 	},
 	{
-		name: "guardian-mortal", does: "a peer that knows its name ends the parent of a shard's entities",
-		edits: []edit{{"sharding/guardian.go", "\tcase *actor.Terminated: // its gate tells\n",
-			"\tcase *actor.Stop:\n\t\tg.r.system.ProcessRegistry.Remove(g.pid)\n\tcase *actor.Terminated:\n"}},
+		name: "failure-unheard", does: "the parent of a shard's entities does not end one that failed",
+		edits:   []edit{{"sharding/guardian.go", "g.failed(m.Who, m.Reason)", "_ = m"}},
 		hunters: []check{shardSim},
 	},
 	{
