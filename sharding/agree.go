@@ -94,8 +94,9 @@ func (r *Region) differs(ctx context.Context) (other *difference, err error) {
 			if n == r.typ.Shards {
 				continue
 			}
-			d := &difference{ShardCountError{r.typ.Name, r.typ.Shards, n, rec.Owner.ID}, prefix == r.names.regions && registered &&
-				cmp.Or(cmp.Compare(own.Token(), rec.Token), cmp.Compare(r.self.Incarnation, rec.Owner.Incarnation)) < 0}
+			d := &difference{ShardCountError{r.typ.Name, r.typ.Shards, n, rec.Owner.ID},
+				prefix == r.names.regions && registered &&
+					cmp.Or(cmp.Compare(own.Token(), rec.Token), cmp.Compare(r.self.Incarnation, rec.Owner.Incarnation)) < 0}
 			if !d.yields {
 				return d, nil
 			}
@@ -152,7 +153,8 @@ func (r *Region) unlike(theirs string) string {
 // notice tells once of a node that has other settings.
 func (r *Region) notice(rec lease.Record) (differs string) {
 	if differs = r.unlike(rec.Metadata[keySettings]); differs != "" {
-		r.log.Warn("a node has other settings, which should be the same on every node", zap.String("node", quiet.Cut(rec.Owner.ID)), zap.String("differs", differs))
+		r.log.Warn("a node has other settings, which should be the same on every node", zap.String("node",
+			quiet.Cut(rec.Owner.ID)), zap.String("differs", differs))
 	}
 	return differs
 }

@@ -30,7 +30,8 @@ func TestSettingsThatDifferAreTold(t *testing.T) {
 		require.Equal(t, 1, told.Len())
 		in := a.region.Info()
 		require.Empty(t, in.Nodes[0].Differs)
-		require.Equal(t, "state is 65536 here, 1000 there; moves is 100 here, 7 there; perHost is 25 here, 3 there", in.Nodes[1].Differs)
+		require.Equal(t, "state is 65536 here, 1000 there; moves is 100 here, 7 there; perHost is 25 here, 3 there",
+			in.Nodes[1].Differs)
 		require.Contains(t, b.region.Info().Nodes[0].Differs, "state is 1000 here, 65536 there")
 	})
 }
@@ -40,7 +41,8 @@ func TestAVersionTooFarApartIsRefused(t *testing.T) {
 	for protocol, ok := range map[string]bool{"0": true, "2": true, "3": false, "17": false, "x": false} {
 		bubble(t, func(c *cluster) {
 			n := c.node("a")
-			other, err := n.keeper.Lease("region/g/account/other/1", lease.WithMetadata(map[string]string{"shards": "4", "protocol": protocol}))
+			other, err := n.keeper.Lease("region/g/account/other/1",
+				lease.WithMetadata(map[string]string{"shards": "4", "protocol": protocol}))
 			require.NoError(t, err)
 			won, err := other.Acquire(context.Background())
 			require.True(t, won, err)
@@ -84,7 +86,8 @@ func TestUndeliverableMessagesDoNotFloodTheLog(t *testing.T) {
 		c.settled(5*time.Second, n)
 		const sent = 1000
 		for range sent {
-			n.system.Root.Send(processAt("a:1"), &wire.Envelope{Name: "shard/g/account/9" + strings.Repeat("n", 1<<10), Type: strings.Repeat("t", 1<<16), Key: "x"})
+			n.system.Root.Send(processAt("a:1"), &wire.Envelope{Name: "shard/g/account/9" + strings.Repeat("n",
+				1<<10), Type: strings.Repeat("t", 1<<16), Key: "x"})
 		}
 		time.Sleep(time.Minute)
 		n.system.Root.Send(processAt("a:1"), &wire.Envelope{Name: "shard/g/account/9", Key: "x"})

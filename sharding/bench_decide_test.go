@@ -19,7 +19,8 @@ func BenchmarkDecide(b *testing.B) {
 				v.Hosts = append(v.Hosts, Host{ID: id, Incarnation: id + "-1", Capacity: 1})
 			}
 			for i := range t.shards {
-				t.shards[i] = standing{rec: lease.Record{Owner: lease.Owner{Incarnation: v.Hosts[i%99].Incarnation}}, held: true, last: lease.Token(i)}
+				t.shards[i] = standing{rec: lease.Record{Owner: lease.Owner{Incarnation: v.Hosts[i%99].Incarnation}},
+					held: true, last: lease.Token(i)}
 			}
 			limits, _ := Limits{}.complete(shards)
 			b.ReportAllocs()

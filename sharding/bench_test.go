@@ -174,7 +174,8 @@ func heap() uint64 {
 }
 
 // bank is a node of the remote benchmark: a real one, on a port of loopback.
-func bank(b *testing.B, store lease.Store, id string, props *actor.Props, opts ...sharding.Option) (*actor.ActorSystem, *sharding.Region) {
+func bank(b *testing.B, store lease.Store, id string, props *actor.Props,
+	opts ...sharding.Option) (*actor.ActorSystem, *sharding.Region) {
 	system := actor.NewActorSystem(remoting.LogTo(nil))
 	config, err := remoting.Configure("127.0.0.1", 0, remoting.WithPlaintext())
 	require.NoError(b, err)
@@ -185,7 +186,8 @@ func bank(b *testing.B, store lease.Store, id string, props *actor.Props, opts .
 	group, err := membership.Join(context.Background(), keeper, "g")
 	require.NoError(b, err)
 	r, err := sharding.Start(system, group, sharding.Type{Name: "bench", Props: props, Shards: 16},
-		append([]sharding.Option{sharding.WithSettle(10 * time.Millisecond), sharding.WithBuffer(1<<20, 1<<24, sharding.DropNewest)}, opts...)...)
+		append([]sharding.Option{sharding.WithSettle(10 * time.Millisecond), sharding.WithBuffer(1<<20, 1<<24,
+			sharding.DropNewest)}, opts...)...)
 	require.NoError(b, err)
 	b.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -97,5 +97,8 @@ func (s *shard) encodeLocked(m *mail) (*wire.Envelope, error) {
 	if _, ok := msg.(proto.Message); ok {
 		return s.encode(m.id, m.envelope)
 	}
-	return bounded(&s.r.codecs, wire.TypeName(msg), wire.ErrUnencodable, func() (*wire.Envelope, error) { return s.encode(m.id, m.envelope) })
+	return bounded(&s.r.codecs, wire.TypeName(msg), wire.ErrUnencodable, func() (*wire.Envelope,
+		error) {
+		return s.encode(m.id, m.envelope)
+	})
 }

@@ -110,7 +110,8 @@ func TestACodecThatDoesNotReadHoldsNoOtherShardUp(t *testing.T) {
 	require.NoError(t, err)
 	e.Key, e.Token = idOf(0, 4), uint64(tokens(ns[0])[0]+1)
 	ns[1].system.Root.Send(processAt("a:1"), e)
-	require.Eventually(t, func() bool { return ns[0].region.Info().Waiting == 1 }, 5*time.Second, time.Millisecond, "it is ahead of what the node knows")
+	require.Eventually(t, func() bool { return ns[0].region.Info().Waiting == 1 }, 5*time.Second, time.Millisecond,
+		"it is ahead of what the node knows")
 	sulk(c)
 	recs, err := c.store.Get(context.Background(), "shard/g/account/0")
 	require.NoError(t, err)

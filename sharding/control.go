@@ -29,6 +29,12 @@ type control struct {
 	rest     rest
 }
 
+// ofHome is a shard, and a home of it.
+type ofHome struct {
+	shard int
+	h     *home
+}
+
 // What the control loop is told, besides messages of other nodes.
 type (
 	acquired struct {
@@ -36,21 +42,12 @@ type (
 		won   bool
 		err   error
 	}
-	lossNoticed struct{ shard int }
-	hostingLost struct{ cause error } // the member's or the region's lease was lost
-	homeEmpty   struct {
-		shard int
-		h     *home
-	}
-	deadlinePassed struct {
-		shard int
-		h     *home
-	}
-	yieldEnded struct {
-		shard int
-		h     *home
-	}
-	stillRunning struct {
+	lossNoticed    struct{ shard int }
+	hostingLost    struct{ cause error } // the member's or the region's lease was lost
+	homeEmpty      ofHome
+	deadlinePassed ofHome
+	yieldEnded     ofHome
+	stillRunning   struct {
 		shard       int
 		h           *home
 		since, next time.Duration

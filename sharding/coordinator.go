@@ -92,7 +92,8 @@ const decideEvery = time.Second
 const leavingFor = 3 * departEvery
 
 func newCoordinator(r *Region) actor.Actor {
-	return &coordinator{r: r, log: r.log, underWay: map[int]underWay{}, resting: map[int]time.Duration{}, leaving: map[string]time.Duration{},
+	return &coordinator{r: r, log: r.log, underWay: map[int]underWay{}, resting: map[int]time.Duration{},
+		leaving: map[string]time.Duration{},
 		shunned: map[string]time.Duration{}, refused: map[placing]time.Duration{}}
 }
 
@@ -219,7 +220,8 @@ func (c *coordinator) onReport(m *wire.Report) {
 		} else {
 			c.refused[placing{o.Shard, o.To}] = c.now() + shunFor
 		}
-		c.log.Info("an order came to nothing", zap.Uint32("shard", f.Shard), zap.String("node", m.From.GetAddress()), zap.String("why", f.Reason))
+		c.log.Info("an order came to nothing", zap.Uint32("shard", f.Shard), zap.String("node", m.From.GetAddress()),
+			zap.String("why", f.Reason))
 	}
 	c.soon(restAfter)
 }
@@ -275,7 +277,8 @@ func (c *coordinator) onDepart(m *wire.Depart) {
 	if known == m.Back {
 		c.soon(0)
 	}
-	if !m.Back && c.checked && c.g.CheckAlive() && !slices.ContainsFunc(c.view(nil).Hosts, func(h Host) bool { return h.takes() > 0 }) {
+	if !m.Back && c.checked && c.g.CheckAlive() && !slices.ContainsFunc(c.view(nil).Hosts,
+		func(h Host) bool { return h.takes() > 0 }) {
 		c.r.send(m.From.Address, &wire.Stranded{Type: c.r.names.key, From: c.r.self, Coordinator: uint64(c.g.Token())})
 	}
 }

@@ -34,7 +34,8 @@ func (c *coordinator) view(seats []seat) View {
 		}
 		_, leaving := c.leaving[m.Incarnation]
 		listed[m.Incarnation] = true
-		v.Hosts = append(v.Hosts, Host{ID: m.ID, Incarnation: m.Incarnation, Roles: m.Roles, Capacity: m.Capacity, Leaving: m.Leaving || leaving})
+		v.Hosts = append(v.Hosts, Host{ID: m.ID, Incarnation: m.Incarnation, Roles: m.Roles, Capacity: m.Capacity,
+			Leaving: m.Leaving || leaving})
 	}
 	for inc, g := range takes { // a later life of the ID is listed in its place
 		_, leaving := c.leaving[inc]
@@ -132,7 +133,8 @@ func (c *coordinator) divert(v View, target []string, now time.Duration) {
 		best := Host{}
 		for _, h := range v.Hosts {
 			if h.takes() > 0 && willing(i, h.Incarnation) && (best.Incarnation == "" ||
-				cmp.Or(cmp.Compare(load[h.Incarnation]*best.Capacity, load[best.Incarnation]*h.Capacity), cmp.Compare(h.ID, best.ID)) < 0) {
+				cmp.Or(cmp.Compare(load[h.Incarnation]*best.Capacity, load[best.Incarnation]*h.Capacity),
+					cmp.Compare(h.ID, best.ID)) < 0) {
 				best = h
 			}
 		}
@@ -235,7 +237,8 @@ func (c *coordinator) give(orders []Order, seats []seat, now time.Duration) {
 		c.underWay[o.Shard] = underWay{o, seats[o.Shard].last, now + patience}
 		b := batches[to]
 		if b == nil {
-			b = &wire.Order{Type: c.r.names.key, From: c.r.self, Coordinator: uint64(c.g.Token()), Shards: uint32(c.r.typ.Shards), To: to}
+			b = &wire.Order{Type: c.r.names.key, From: c.r.self, Coordinator: uint64(c.g.Token()),
+				Shards: uint32(c.r.typ.Shards), To: to}
 			batches[to] = b
 		}
 		if b.Assignments = append(b.Assignments, a); len(b.Assignments) >= most {

@@ -27,7 +27,8 @@ func TestALeaveLastsAsLongAsItGoesOn(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		ns := c.nodes("a", "b")
 		for _, n := range ns {
-			n.startType(sharding.Type{Name: "account", Shards: 32, Props: actor.PropsFromProducer(func() actor.Actor { return slow{} })},
+			n.startType(sharding.Type{Name: "account", Shards: 32,
+				Props: actor.PropsFromProducer(func() actor.Actor { return slow{} })},
 				sharding.WithLimits(sharding.Limits{PerHost: 1}), sharding.WithDepart(3*time.Second))
 		}
 		c.settled(10*time.Second, ns...)

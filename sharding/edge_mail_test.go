@@ -108,7 +108,8 @@ func TestNothingIsLostWhateverEntitiesDo(t *testing.T) {
 					})
 					var meters metric.MeterProvider
 					meters, gauges[n] = reader(t)
-					opts := []sharding.Option{sharding.WithMeterProvider(meters), sharding.WithPassivation(40 * time.Millisecond), sharding.WithMaxActive(6),
+					opts := []sharding.Option{sharding.WithMeterProvider(meters),
+						sharding.WithPassivation(40 * time.Millisecond), sharding.WithMaxActive(6),
 						sharding.WithBackoff(time.Millisecond, 20*time.Millisecond)}
 					if seed%2 == 0 {
 						opts = append(opts, sharding.WithRemember(store, 0))
@@ -128,7 +129,8 @@ func TestNothingIsLostWhateverEntitiesDo(t *testing.T) {
 						acts := []string{"", "", "", "passivate", "forget", "stop", "poison", "panic", "linger"}
 						for k := 1; k <= each; k++ {
 							for e := range 12 {
-								require.NoError(t, n.region.Tell(fmt.Sprint("id", e), order{job{n.id, k}, acts[rng.IntN(len(acts))]}))
+								require.NoError(t, n.region.Tell(fmt.Sprint("id", e), order{job{n.id, k},
+									acts[rng.IntN(len(acts))]}))
 							}
 							time.Sleep(time.Duration(rng.IntN(60)) * time.Millisecond)
 						}
@@ -186,12 +188,14 @@ func TestEnvelopesWithHeaders(t *testing.T) {
 				},
 			} {
 				answer := actor.NewFuture(ns[0].system, time.Second)
-				require.NoError(t, send(&actor.MessageEnvelope{Message: job{"x", k}, Header: map[string]string{"h": "v"}}, answer.PID()))
+				require.NoError(t, send(&actor.MessageEnvelope{Message: job{"x", k},
+					Header: map[string]string{"h": "v"}}, answer.PID()))
 				got, err := answer.Result()
 				require.NoError(t, err, "way %d to %s", k, owners(ns[0])[i])
 				require.Equal(t, done{ID: "v", Number: k}, got)
 			}
-			f, err := r.RequestFuture(id, &actor.MessageEnvelope{Message: job{"x", 9}, Header: map[string]string{"h": "v"}}, time.Second)
+			f, err := r.RequestFuture(id, &actor.MessageEnvelope{Message: job{"x", 9},
+				Header: map[string]string{"h": "v"}}, time.Second)
 			require.NoError(t, err)
 			got, err := f.Result()
 			require.NoError(t, err)

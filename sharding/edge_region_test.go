@@ -106,7 +106,8 @@ func TestStopAtAnyMomentOfTheStart(t *testing.T) {
 func TestSeveralTypesUnderALeaderThatRunsNone(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		lead := c.node("lead")
-		a, b := c.node("a", membership.WithRoles("worker"), membership.WithCapacity(3)), c.node("b", membership.WithRoles("worker"))
+		a, b := c.node("a", membership.WithRoles("worker"), membership.WithCapacity(3)), c.node("b",
+			membership.WithRoles("worker"))
 		p := c.node("p")
 		regions := map[string]map[*node]*sharding.Region{"one": {}, "two": {}}
 		for name, rs := range regions {
@@ -220,8 +221,9 @@ func TestEntitiesAmongThemselves(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		var seen sync.Map
 		n := c.node("a")
-		r := n.startType(sharding.Type{Name: "account", Shards: 2, Props: actor.PropsFromProducer(func() actor.Actor { return &talker{seen: &seen} },
-			actor.WithGuardian(actor.DefaultSupervisorStrategy()))})
+		r := n.startType(sharding.Type{Name: "account", Shards: 2,
+			Props: actor.PropsFromProducer(func() actor.Actor { return &talker{seen: &seen} },
+				actor.WithGuardian(actor.DefaultSupervisorStrategy()))})
 		c.settled(5*time.Second, n)
 		count := func(id string) int32 {
 			x, _ := seen.LoadOrStore(id, new(atomic.Int32))
@@ -313,7 +315,8 @@ func TestARefStaysGood(t *testing.T) {
 			t.Helper()
 			for _, n := range ns {
 				pid := actor.NewPID(ref.Address, ref.Id)
-				got, err := singleton.AskPID[*wrapperspb.StringValue](contextFor(t, 2*time.Second), n.system, pid, wrapperspb.String(n.id))
+				got, err := singleton.AskPID[*wrapperspb.StringValue](contextFor(t, 2*time.Second), n.system, pid,
+					wrapperspb.String(n.id))
 				require.NoError(t, err, n.id)
 				require.Equal(t, n.id, got.Value)
 			}
@@ -334,48 +337,6 @@ func TestARefStaysGood(t *testing.T) {
 		ns[0].system.Root.Poison(ref)
 		works()
 		c.whole(ns...)
-	})
-}
-
-// A subscriber that panics holds up no shard: neither one of events nor one of dead
-// letters.
-func TestASubscriberThatPanicsHoldsNothingUp(t *testing.T) {
-	bubble(t, func(c *cluster) {
-		ns := c.nodes("a", "b")
-		for _, n := range ns {
-			n.system.EventStream.Subscribe(func(e any) {
-				switch e.(type) {
-				case sharding.Event, *actor.DeadLetterEvent:
-					panic("no")
-				}
-			})
-			n.start(8, sharding.WithBuffer(1, 1000, sharding.DropNewest))
-		}
-		c.settled(5*time.Second, ns...)
-		for k, n := range ns {
-			for i := range 8 {
-				_, err := ask(ns[0], idOf(i, 8), k)
-				require.NoError(t, err)
-			}
-			require.NoError(t, n.region.Tell("x", job{n.id, 1}))
-			for range 10 { // while shards move, some find the buffer full
-				go func() {
-					for i := range 8 {
-						_ = n.region.Tell(idOf(i, 8), job{"y", 0})
-					}
-				}()
-			}
-			require.NoError(t, n.region.Drain(context.Background()))
-			n.region.Undrain()
-			c.settled(20*time.Second, ns...)
-			time.Sleep(5 * time.Second) // nothing waits for a move any more
-		}
-		type unregistered struct{}
-		for i := range 8 { // half of them can't be sent
-			require.NoError(t, ns[0].region.Tell(idOf(i, 8), unregistered{}))
-		}
-		require.EqualValues(t, 4, ns[0].region.Info().Undeliverable)
-		c.log.check()
 	})
 }
 

@@ -130,7 +130,8 @@ func TestAnEntityThatStopsInStartedDoesNotSpin(t *testing.T) {
 						}
 					}}
 				})
-				r := n.startType(sharding.Type{Name: "account", Shards: 4, Props: props}, sharding.WithBackoff(100*time.Millisecond, 10*time.Second))
+				r := n.startType(sharding.Type{Name: "account", Shards: 4, Props: props},
+					sharding.WithBackoff(100*time.Millisecond, 10*time.Second))
 				c.settled(5*time.Second, n)
 				require.NoError(t, r.Tell("x", howMany{}))
 				time.Sleep(time.Minute)
@@ -297,7 +298,10 @@ func TestAStrategyThatMisbehaves(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		var mood atomic.Int32
 		strategy := sharding.StrategyFunc(func(v sharding.View) []string {
-			hosts := slices.SortedFunc(slices.Values(v.Hosts), func(a, b sharding.Host) int { return strings.Compare(a.ID, b.ID) })
+			hosts := slices.SortedFunc(slices.Values(v.Hosts), func(a,
+				b sharding.Host) int {
+				return strings.Compare(a.ID, b.ID)
+			})
 			to := ""
 			if len(hosts) > 0 {
 				to = hosts[0].Incarnation

@@ -150,7 +150,8 @@ func TestAnEntityThatPanicsComesBack(t *testing.T) {
 				crashes.Add(1)
 			}
 		})
-		r := n.startType(sharding.Type{Name: "account", Shards: 4, Props: guests(&lives)}, sharding.WithBackoff(100*time.Millisecond, time.Second))
+		r := n.startType(sharding.Type{Name: "account", Shards: 4, Props: guests(&lives)},
+			sharding.WithBackoff(100*time.Millisecond, time.Second))
 		c.settled(5*time.Second, n)
 		for i := range 5 {
 			require.NoError(t, r.Tell("a/b%c", collapse{}))

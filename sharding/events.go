@@ -57,7 +57,8 @@ const (
 	Superseded
 )
 
-var eventNames = [...]string{"", "hosted", "handed off", "released", "lost", "not stopping", "yielded", "entity crashed", "cold start",
+var eventNames = [...]string{"", "hosted", "handed off", "released", "lost", "not stopping", "yielded",
+	"entity crashed", "cold start",
 	"order not kept", "coordinating", "count mismatch", "not remembered", "strategy failed", "superseded"}
 
 // String returns the kind's name in lower case.

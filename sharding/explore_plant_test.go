@@ -29,19 +29,33 @@ var planted = []struct {
 	large bool // not for the race detector
 }{
 	{"the lease is released before the entities have ended", xmodel{nodes: 2, bounds: xbudget{Wishes: 1},
-		next: instead(quit, []Phase{Active}, func(m machine) (machine, []effect) { return m.to(Releasing, doRelease) })}, errI4, false},
+		next: instead(quit, []Phase{Active}, func(m machine) (machine, []effect) {
+			return m.to(Releasing,
+				doRelease)
+		})}, errI4, false},
 	{"the lease is transferred while entities run", xmodel{nodes: 2, bounds: xbudget{Orders: 1},
-		next: instead(invited, []Phase{Inviting}, func(m machine) (machine, []effect) { return m.to(Transferring, doTransfer) })}, errI4, false},
+		next: instead(invited, []Phase{Inviting}, func(m machine) (machine, []effect) {
+			return m.to(Transferring,
+				doTransfer)
+		})}, errI4, false},
 	{"entities that are overdue are left at once", xmodel{nodes: 2, bounds: xbudget{Wishes: 1},
-		next: instead(overdue, []Phase{Draining}, func(m machine) (machine, []effect) { return m.to(Stopping, doYield) })}, errI4, false},
-	{"an unknown transfer is taken for refused, and the shard opened again", xmodel{nodes: 2, bounds: xbudget{Orders: 1, Unknowns: 1}}, errI1, false},
-	{"an unknown transfer is taken for done", xmodel{nodes: 2, bounds: xbudget{Orders: 1, Unknowns: 1}}, explore.ErrDeadEnd, false},
+		next: instead(overdue, []Phase{Draining}, func(m machine) (machine, []effect) {
+			return m.to(Stopping,
+				doYield)
+		})}, errI4, false},
+	{"an unknown transfer is taken for refused, and the shard opened again", xmodel{nodes: 2,
+		bounds: xbudget{Orders: 1, Unknowns: 1}}, errI1, false},
+	{"an unknown transfer is taken for done", xmodel{nodes: 2, bounds: xbudget{Orders: 1, Unknowns: 1}},
+		explore.ErrDeadEnd, false},
 	{"what was handed over is not adopted by a write", xmodel{nodes: 2, bounds: xbudget{Orders: 1, Unknowns: 1}}, errI1, false},
-	{"the states of a lease that was not adopted are taken", xmodel{nodes: 2, bounds: xbudget{Unknowns: 1, Losses: 1, Orders: 2}}, errOld, true},
-	{"a lost 'off' leaves a node with its offer for ever", xmodel{nodes: 2, bounds: xbudget{Orders: 1}}, explore.ErrDeadEnd, false},
+	{"the states of a lease that was not adopted are taken", xmodel{nodes: 2, bounds: xbudget{Unknowns: 1, Losses: 1,
+		Orders: 2}}, errOld, true},
+	{"a lost 'off' leaves a node with its offer for ever", xmodel{nodes: 2, bounds: xbudget{Orders: 1}},
+		explore.ErrDeadEnd, false},
 	{"an order to host is taken for the lease", xmodel{nodes: 2}, errI1, false},
 	{"the gate does not look at the lease", xmodel{nodes: 2, bounds: xbudget{Losses: 1}}, errI1, false},
-	{"a loss is not heard while entities run", xmodel{nodes: 2, bounds: xbudget{Losses: 1}, next: instead(lost, []Phase{Active}, ignored)}, explore.ErrDeadEnd, false},
+	{"a loss is not heard while entities run", xmodel{nodes: 2, bounds: xbudget{Losses: 1}, next: instead(lost,
+		[]Phase{Active}, ignored)}, explore.ErrDeadEnd, false},
 	{"what is won by a node that gives up is kept", xmodel{nodes: 2, bounds: xbudget{Wishes: 1},
 		next: instead(won, []Phase{Acquiring}, func(m machine) (machine, []effect) {
 			if m.quitting {
@@ -51,11 +65,17 @@ var planted = []struct {
 		})}, explore.ErrDeadEnd, false},
 	{"no answer is waited for in vain", xmodel{nodes: 2, bounds: xbudget{Links: 1, Orders: 1}}, explore.ErrDeadEnd, false},
 	{"a lost shard is forgotten at once", xmodel{nodes: 2, bounds: xbudget{Losses: 1},
-		next: instead(lost, []Phase{Active}, func(m machine) (machine, []effect) { return m.to(Releasing, doLose, doRelease) })}, errI4, false},
-	{"the store releases blindly", xmodel{nodes: 2, bounds: xbudget{Losses: 1}, flaws: explore.Flaws{BlindRelease: true}}, errI2, false},
-	{"the store transfers blindly", xmodel{nodes: 2, bounds: xbudget{Orders: 2, Unknowns: 1}, flaws: explore.Flaws{BlindTransfer: true}}, errI1, true},
+		next: instead(lost, []Phase{Active}, func(m machine) (machine, []effect) {
+			return m.to(Releasing, doLose,
+				doRelease)
+		})}, errI4, false},
+	{"the store releases blindly", xmodel{nodes: 2, bounds: xbudget{Losses: 1},
+		flaws: explore.Flaws{BlindRelease: true}}, errI2, false},
+	{"the store transfers blindly", xmodel{nodes: 2, bounds: xbudget{Orders: 2, Unknowns: 1},
+		flaws: explore.Flaws{BlindTransfer: true}}, errI1, true},
 	{"a host trusts for longer than the store does", xmodel{nodes: 2, flaws: explore.Flaws{TrustTooLong: true}}, errI1, false},
-	{"nobody releases what nobody claims", xmodel{nodes: 2, bounds: xbudget{Unknowns: 1, Orders: 1}, flaws: explore.Flaws{NoReconciliation: true}}, explore.ErrDeadEnd, false},
+	{"nobody releases what nobody claims", xmodel{nodes: 2, bounds: xbudget{Unknowns: 1, Orders: 1},
+		flaws: explore.Flaws{NoReconciliation: true}}, explore.ErrDeadEnd, false},
 }
 
 // A model that finds nothing has to be one that would have.

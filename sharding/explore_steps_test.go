@@ -38,7 +38,8 @@ func (s *stepper) done(label explore.Label, sure bool, r *xrun) {
 }
 
 func (s *stepper) leases() {
-	s.from.L.Steps(s.flaws, s.from.refs(), s.from.Left.Unknowns > 0, func(label explore.Label, sure, unsure bool, after explore.Leases, err error) {
+	s.from.L.Steps(s.flaws, s.from.refs(), s.from.Left.Unknowns > 0, func(label explore.Label, sure, unsure bool,
+		after explore.Leases, err error) {
 		r := &xrun{xmodel: s.xmodel, w: s.from, err: err}
 		r.w.L = after
 		if unsure {
@@ -77,7 +78,8 @@ func (s *stepper) node(i int) {
 		s.step("the entities are overdue", a, 0, false, func(r *xrun) { r.w.N[i].Due = false; r.fire(i, overdue) })
 	}
 	if n.Yield {
-		s.step("a TTL after the entities were shut off", a, 0, false, func(r *xrun) { r.w.N[i].Yield = false; r.fire(i, yieldOver) })
+		s.step("a TTL after the entities were shut off", a, 0, false,
+			func(r *xrun) { r.w.N[i].Yield = false; r.fire(i, yieldOver) })
 	}
 	if n.Making {
 		s.step("its offer is ready", a, 0, true, func(r *xrun) { r.offerReady(i) })

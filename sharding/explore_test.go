@@ -22,7 +22,8 @@ func (x *xmodel) space() explore.Space[xworld] {
 		r.w.L.H[i].Up = true
 		r.w.N[i].M = machine{yields: x.yields}
 	}
-	return explore.Space[xworld]{Start: []xworld{r.w}, Steps: x.steps, Key: explore.Hash[xworld], Check: x.check, Goal: x.goal, Show: x.show}
+	return explore.Space[xworld]{Start: []xworld{r.w}, Steps: x.steps, Key: explore.Hash[xworld], Check: x.check,
+		Goal: x.goal, Show: x.show}
 }
 
 // String names the model's bounds.
@@ -34,7 +35,8 @@ func (x *xmodel) String() string {
 	for _, part := range []struct {
 		what string
 		n    uint8
-	}{{"crashes", x.bounds.Crashes}, {"losses", x.bounds.Losses}, {"unknowns", x.bounds.Unknowns}, {"links", x.bounds.Links}, {"wishes", x.bounds.Wishes}, {"orders", x.bounds.Orders},
+	}{{"crashes", x.bounds.Crashes}, {"losses", x.bounds.Losses}, {"unknowns", x.bounds.Unknowns}, {"links",
+		x.bounds.Links}, {"wishes", x.bounds.Wishes}, {"orders", x.bounds.Orders},
 		{"memberships", x.bounds.Members}} {
 		if part.n > 0 {
 			b += fmt.Sprintf(", %s %d", part.what, part.n)

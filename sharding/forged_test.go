@@ -17,7 +17,8 @@ import (
 )
 
 // systemLike are messages by which an actor learns of its own life, or of another's.
-var systemLike = []any{&actor.Started{}, &actor.Stopping{}, &actor.Stopped{}, &actor.Restarting{}, &actor.Restart{}, &actor.Stop{}, &actor.Failure{},
+var systemLike = []any{&actor.Started{}, &actor.Stopping{}, &actor.Stopped{}, &actor.Restarting{}, &actor.Restart{},
+	&actor.Stop{}, &actor.Failure{},
 	&actor.Terminated{Who: actor.NewPID("x", "y")}, &actor.Watch{Watcher: actor.NewPID("x", "y")}, &actor.ReceiveTimeout{}}
 
 // No user's message is taken for one of the actor system's, by whatever way it comes.
@@ -67,7 +68,8 @@ func TestAForgedLifeIsNotBelieved(t *testing.T) {
 				if m, ok := msg.(proto.Message); ok {
 					payload, err := proto.Marshal(m)
 					require.NoError(t, err)
-					n.system.Root.Send(processAt("a:1"), &wire.Envelope{Key: id, Type: string(m.ProtoReflect().Descriptor().FullName()), Payload: payload})
+					n.system.Root.Send(processAt("a:1"), &wire.Envelope{Key: id,
+						Type: string(m.ProtoReflect().Descriptor().FullName()), Payload: payload})
 					want++
 				}
 			}

@@ -83,7 +83,8 @@ func (p *frontDoor) SendUserMessage(pid *actor.PID, message any) {
 		r.post(msg)
 	case To:
 		if err := r.check(m.ID, m.Message); err != nil {
-			r.undeliverable(&Undeliverable{Type: wire.TypeName(m.Message), Name: r.names.key, Key: m.ID, Detail: err.Error()}, sender, m.Message)
+			r.undeliverable(&Undeliverable{Type: wire.TypeName(m.Message), Name: r.names.key, Key: m.ID,
+				Detail: err.Error()}, sender, m.Message)
 			return
 		}
 		to := enclose(m.Message, cmp.Or(sender, actor.UnwrapEnvelopeSender(m.Message)))

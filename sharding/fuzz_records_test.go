@@ -21,7 +21,8 @@ func FuzzTable(f *testing.F) {
 	f.Fuzz(func(t *testing.T, script []byte, name, id, incarnation, count, hosts string) {
 		n, err := namesOf("g", "t")
 		require.NoError(t, err)
-		r := &Region{typ: Type{Name: "t", Shards: 4}, names: n, log: zap.NewNop(), self: &wire.Node{Incarnation: "self"}, shards: make([]shard, 4)}
+		r := &Region{typ: Type{Name: "t", Shards: 4}, names: n, log: zap.NewNop(),
+			self: &wire.Node{Incarnation: "self"}, shards: make([]shard, 4)}
 		r.over.Store(true) // there is no control loop to tell
 		for i := range r.shards {
 			r.shards[i].name = n.shard(i)
@@ -31,7 +32,8 @@ func FuzzTable(f *testing.F) {
 		for len(script) >= 4 {
 			what, kind, token, shard := script[0], script[1], lease.Token(script[2]), script[3]
 			script = script[4:]
-			rec := lease.Record{Name: name, Owner: owner, Token: token, Metadata: map[string]string{keyShards: count, keyHosts: hosts}}
+			rec := lease.Record{Name: name, Owner: owner, Token: token, Metadata: map[string]string{keyShards: count,
+				keyHosts: hosts}}
 			if what&0x80 != 0 {
 				rec.Metadata = metadata(4, true)
 			}
@@ -89,7 +91,8 @@ func FuzzTable(f *testing.F) {
 func FuzzAccount(f *testing.F) {
 	good, err := json.Marshal(Info{Node: "n", Nodes: []NodeInfo{{ID: "n"}}, Recent: []Move{{What: HandedOff, Reason: "r"}}})
 	require.NoError(f, err)
-	for _, s := range []string{string(good), "", "null", `{"Recent":[{"What":"nothing","At":"x"}]}`, `{"Held":1e99}`, `[]`, `{"Table":[{"Phase":"\ud800"}]}`} {
+	for _, s := range []string{string(good), "", "null", `{"Recent":[{"What":"nothing","At":"x"}]}`, `{"Held":1e99}`,
+		`[]`, `{"Table":[{"Phase":"\ud800"}]}`} {
 		f.Add(uint64(1), []byte(s))
 	}
 	f.Add(uint64(2), good)

@@ -27,7 +27,8 @@ import (
 func FuzzOptions(f *testing.F) {
 	f.Add("account", 4, 0, 10, 100, uint8(0), int64(1e9), uint8(0), int64(0), 0, 0, int64(1e6), int64(1e9), int64(0), int64(0))
 	f.Add("", 0, -1, 0, 0, uint8(9), int64(0), uint8(9), int64(1), -1, -1, int64(0), int64(-1), int64(-1), int64(-1))
-	f.Add("a/b\x00", sharding.MaxShards, 1<<30, 1, 1, uint8(1), int64(1), uint8(1), int64(10e6), 1, 1<<30, int64(1e6), int64(1e6), int64(1<<62), int64(1<<62))
+	f.Add("a/b\x00", sharding.MaxShards, 1<<30, 1, 1, uint8(1), int64(1), uint8(1), int64(10e6), 1, 1<<30, int64(1e6),
+		int64(1e6), int64(1<<62), int64(1<<62))
 	f.Fuzz(func(t *testing.T, name string, shards, settle, buffer, total int, policy uint8, within int64, stubborn uint8,
 		idle int64, maxActive, stateLimit int, least, most, linger, depart int64) {
 		if shards > 1000 && shards <= sharding.MaxShards {
@@ -47,7 +48,8 @@ func FuzzOptions(f *testing.F) {
 					c.Respond("pong")
 				}
 			})
-			r, err := sharding.Start(system, group, sharding.Type{Name: name, Props: props, Shards: shards}, sharding.WithSettle(time.Duration(settle)),
+			r, err := sharding.Start(system, group, sharding.Type{Name: name, Props: props, Shards: shards},
+				sharding.WithSettle(time.Duration(settle)),
 				sharding.WithBuffer(buffer, total, sharding.DropPolicy(policy)), sharding.WithStop(nil, time.Duration(within)),
 				sharding.OnStubborn(singleton.Stubborn(stubborn)), sharding.WithPassivation(time.Duration(idle)), sharding.WithMaxActive(maxActive),
 				sharding.WithStateLimit(stateLimit), sharding.WithBackoff(time.Duration(least), time.Duration(most)),
@@ -85,7 +87,8 @@ func FuzzHandler(f *testing.F) {
 	f.Add("GET", "nodes=all&table=%zz;&=")
 	f.Fuzz(func(t *testing.T, method, query string) {
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, (&http.Request{Method: method, URL: &url.URL{Path: "/", RawQuery: query}}).WithContext(context.Background()))
+		h.ServeHTTP(w, (&http.Request{Method: method, URL: &url.URL{Path: "/",
+			RawQuery: query}}).WithContext(context.Background()))
 		q, _ := url.ParseQuery(query)
 		_, wrong := strconv.ParseBool(q.Get("table"))
 		switch {

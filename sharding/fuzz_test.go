@@ -96,7 +96,8 @@ func FuzzPeer(f *testing.F) {
 	self := &wire.Node{Address: "nonhost", Incarnation: "x"}
 	for i, m := range []proto.Message{
 		&wire.Envelope{Name: "shard/g/account/0", Key: "k", Type: "t", Token: 1 << 63, Hops: 1 << 31},
-		&wire.Frame{From: self, Link: 1, Number: 1 << 63, What: &wire.Frame_Marker{Marker: &wire.Marker{Name: "shard/g/account/1", From: self, Token: 1 << 63}}},
+		&wire.Frame{From: self, Link: 1, Number: 1 << 63,
+			What: &wire.Frame_Marker{Marker: &wire.Marker{Name: "shard/g/account/1", From: self, Token: 1 << 63}}},
 		&wire.MarkerWaits{Name: "shard/g/account/2", Number: 1 << 63},
 		&wire.Marker{Name: "shard/g/account/3", From: self, Token: 1},
 		&wire.MarkerAck{Name: "shard/g/account/0", Number: 1, Token: 1 << 63},
@@ -104,7 +105,8 @@ func FuzzPeer(f *testing.F) {
 		&wire.Offer{Name: "shard/g/account/2", From: self},
 		&wire.HandedOver{Name: "shard/g/account/3"},
 		&wire.EntityState{Name: "shard/g/account/0", Key: "k", State: []byte("s")},
-		&wire.Order{Type: "g/account", From: self, Coordinator: 1 << 63, Shards: 4, Assignments: []*wire.Assignment{{Shard: 1 << 31}, {}}},
+		&wire.Order{Type: "g/account", From: self, Coordinator: 1 << 63, Shards: 4,
+			Assignments: []*wire.Assignment{{Shard: 1 << 31}, {}}},
 		&wire.Report{Type: "g/account", Failures: []*wire.Failure{{Shard: 1 << 31}}},
 		&wire.Depart{Type: "g/account", From: self},
 		&wire.Stranded{Type: "g/account", Coordinator: 1 << 63},
@@ -135,7 +137,8 @@ func FuzzPeer(f *testing.F) {
 		to := x.region.PID()
 		if r, ok := m.(*wire.Frame); ok {
 			to = actor.NewPID(x.system.Address(), "holdfast/mail")
-			x.system.Root.Send(to, &wire.Probe{From: &wire.Node{Address: "nowhere", Incarnation: r.GetFrom().GetIncarnation()}, Link: r.Link, Number: 1})
+			x.system.Root.Send(to, &wire.Probe{From: &wire.Node{Address: "nowhere",
+				Incarnation: r.GetFrom().GetIncarnation()}, Link: r.Link, Number: 1})
 			r.To, r.From = x.region.PID().Id, &wire.Node{Address: "nowhere", Incarnation: r.GetFrom().GetIncarnation()}
 		}
 		x.system.Root.Send(to, m)

@@ -63,7 +63,8 @@ func (p *parent) Self() *actor.PID { return p.self }
 
 // spawn is how protoactor spawns by Props, which it hands to middleware alone.
 var spawn = func() (spawn actor.SpawnFunc) {
-	actor.PropsFromFunc(func(actor.Context) {}, actor.WithSpawnMiddleware(func(next actor.SpawnFunc) actor.SpawnFunc { spawn = next; return next }))
+	actor.PropsFromFunc(func(actor.Context) {},
+		actor.WithSpawnMiddleware(func(next actor.SpawnFunc) actor.SpawnFunc { spawn = next; return next }))
 	return spawn
 }()
 

@@ -77,7 +77,8 @@ func (c *controller) onOffer(m *wire.Offer) {
 	}
 	switch {
 	case m.Declined != "":
-		c.log.Info("an invitation was declined", zap.String("shard", s.name), zap.String("node", m.From.GetAddress()), zap.String("why", m.Declined))
+		c.log.Info("an invitation was declined", zap.String("shard", s.name), zap.String("node", m.From.GetAddress()),
+			zap.String("why", m.Declined))
 		halt(s.inv.timer)
 		c.fire(s, declined)
 	case s.m.phase == Inviting, s.m.phase == Asking:
@@ -117,7 +118,8 @@ func (c *controller) onTransferEnded(s *shard, err error) {
 		c.callOff(s)
 	}
 	if err != nil {
-		c.log.Warn("a shard was not handed over", zap.String("shard", s.name), zap.String("node", inv.offer.Owner.ID), zap.Error(err))
+		c.log.Warn("a shard was not handed over", zap.String("shard", s.name), zap.String("node", inv.offer.Owner.ID),
+			zap.Error(err))
 		c.fail(s.number, err.Error())
 		c.fire(s, notTransferred)
 		return

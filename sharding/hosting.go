@@ -30,9 +30,11 @@ func (c *controller) open(s *shard) {
 		return
 	}
 	h := &home{term: t, states: states}
-	g, ok := &guardian{noActor: noActor{c.Region}, s: s, h: h}, false
-	if g.pid, ok = c.system.ProcessRegistry.Add(g, fmt.Sprintf("%s/%d-%d", c.names.process, s.number, t.Token())); !ok { // a token is used once
-		c.log.Error("a shard's guardian could not be made: an actor has its name", zap.String("shard", s.name), zap.String("name", g.pid.Id))
+	g := &guardian{noActor: noActor{c.Region}, s: s, h: h}
+	pid, ok := c.system.ProcessRegistry.Add(g, fmt.Sprintf("%s/%d-%d", c.names.process, s.number, t.Token()))
+	if g.pid = pid; !ok { // a token is used once
+		c.log.Error("a shard's guardian could not be made: an actor has its name", zap.String("shard", s.name),
+			zap.String("name", g.pid.Id))
 		s.do(func() { s.last = &home{term: t, ending: true} })
 		s.loseStates(states, errNotTaken)
 		c.fire(s, lost)

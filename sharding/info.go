@@ -31,8 +31,8 @@ type Info struct {
 	// here, and Waiting how many messages wait here, in mailboxes of entities too.
 	Held, Entities, Waiting int
 	// Since Start, on this node: messages dropped for want of room, undeliverable ones,
-	// those that are not known to have arrived when their link broke, those forwarded for others; moves that may have broken the order;
-	// handlers that overran a loss; entities that panicked, and that were passivated;
+	// those that are not known to have arrived when their link broke, those forwarded for
+	// others; moves that may have broken the order; handlers that overran a loss; entities that panicked, and that were passivated;
 	// shards handed off.
 	Dropped, Undeliverable, Unconfirmed, Relayed, Unordered, Overruns, Crashes, Passivated, HandedOff int64
 	// Recent are the last moves on this node, the newest last.
@@ -171,7 +171,8 @@ func (r *Region) info(table bool) Info {
 func (r *Region) nodes(held map[string]int) (all []NodeInfo) {
 	members := r.group.Members()
 	for _, g := range r.table.participants(false) {
-		n := NodeInfo{ID: g.owner.ID, Incarnation: g.owner.Incarnation, Address: g.owner.Address, Hosts: g.hosts, Shards: held[g.owner.Incarnation], Differs: g.differs}
+		n := NodeInfo{ID: g.owner.ID, Incarnation: g.owner.Incarnation, Address: g.owner.Address, Hosts: g.hosts,
+			Shards: held[g.owner.Incarnation], Differs: g.differs}
 		if m, ok := members.Find(g.owner.ID); ok && m.Incarnation == g.owner.Incarnation {
 			n.Member, n.Leaving = true, m.Leaving
 		}

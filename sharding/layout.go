@@ -22,8 +22,8 @@ import (
 //	numbers stand as {8}, this type has 32 shards
 //	lock ─▶ {8, 32} ─▶ leases of all 32 ─▶ load all ─▶ add where ids belong ─▶ remove where not ─▶ {32}
 //
-// More than one number says that a move was begun and did not end: whoever coordinates
-// next begins it anew, whatever its own number is. An id that was added already is
+// More than one number says that a move was begun and did not end: the next
+// coordinator begins it anew, whatever its own number is. An id that was added already is
 // added again, and is removed from where it was only when it has been added.
 
 // layout is one attempt of a coordinator.
@@ -78,7 +78,8 @@ func (r *Region) arrange(ctx context.Context) (moved bool, err error) {
 		}
 		lists = max(lists, i)
 	}
-	r.log.Info("the number of shards was changed: what is remembered is moved", zap.Strings("from", numbers), zap.Int("to", r.typ.Shards))
+	r.log.Info("the number of shards was changed: what is remembered is moved", zap.Strings("from", numbers),
+		zap.Int("to", r.typ.Shards))
 	if err := l.move(lists); err != nil {
 		return true, err
 	}
@@ -175,7 +176,10 @@ func (l *layout) update(t lease.Term, add, remove []string) error {
 	for _, x := range []struct{ add, remove []string }{{add: add}, {remove: remove}} {
 		for len(x.add)+len(x.remove) > 0 {
 			a, b := x.add[:min(len(x.add), maxBatch)], x.remove[:min(len(x.remove), maxBatch)]
-			if err := l.call(t, "update", func(ctx context.Context) error { return l.r.set.store.Update(ctx, t, a, b) }); err != nil {
+			if err := l.call(t, "update", func(ctx context.Context) error {
+				return l.r.set.store.Update(ctx, t, a,
+					b)
+			}); err != nil {
 				return err
 			}
 			x.add, x.remove = x.add[len(a):], x.remove[len(b):]
@@ -190,7 +194,8 @@ func (l *layout) call(t lease.Term, what string, f func(context.Context) error) 
 	defer cancel()
 	defer context.AfterFunc(l.ctx, cancel)()
 	tell := func(err error) {
-		l.r.log.Warn("the store of remembered entities failed", zap.String("list", t.Name()), zap.String("call", what), zap.Error(err))
+		l.r.log.Warn("the store of remembered entities failed", zap.String("list", t.Name()), zap.String("call",
+			what), zap.Error(err))
 		l.r.event(Event{Kind: NotRemembered, Shard: -1, Token: t.Token(), Reason: err})
 	}
 	over, err := storeCall{l.r, ctx, func() bool { return ctx.Err() != nil }, tell}.try(storeWithin, f)

@@ -146,7 +146,8 @@ func TestForgottenEntitiesDoNotComeBackWithANewNumber(t *testing.T) {
 		for g, shards := range []int{8, 32, 8} {
 			ns := c.nodes(fmt.Sprint("a", g), fmt.Sprint("b", g))
 			for _, n := range ns {
-				n.startType(sharding.Type{Name: "account", Props: guests(&lives), Shards: shards}, sharding.WithRemember(store, 0))
+				n.startType(sharding.Type{Name: "account", Props: guests(&lives), Shards: shards},
+					sharding.WithRemember(store, 0))
 			}
 			c.settled(10*time.Second, ns...)
 			for i := range 40 {

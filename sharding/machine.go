@@ -307,7 +307,7 @@ func (m machine) refuse(e event) (machine, []effect) {
 	return m, []effect{report}
 }
 
-// off calls a hand-over off that somebody waits for.
+// off calls a hand-over off for the node that waits for it.
 func (m machine) off() []effect {
 	if m.offer || m.phase == Inviting || m.phase == Asking {
 		return []effect{dropInvite}

@@ -27,7 +27,8 @@ type instruments struct {
 
 func newInstruments(r *Region) (*instruments, error) {
 	m := r.set.meters.Meter("github.com/holdfast-go/holdfast/sharding")
-	attrs := attribute.NewSet(attribute.String("holdfast.node", r.keeper.Owner().ID), attribute.String("holdfast.type", r.typ.Name))
+	attrs := attribute.NewSet(attribute.String("holdfast.node", r.keeper.Owner().ID),
+		attribute.String("holdfast.type", r.typ.Name))
 	i := &instruments{attrs: metric.WithAttributeSet(attrs)}
 	var errs []error
 	counter := func(to *metric.Int64Counter, name, what string) {
@@ -35,9 +36,11 @@ func newInstruments(r *Region) (*instruments, error) {
 		*to, errs = c, append(errs, err)
 	}
 	var err error
-	i.hosted, err = m.Int64UpDownCounter("holdfast.sharding.hosted", metric.WithDescription("Shards whose entities may run on this node."))
+	i.hosted, err = m.Int64UpDownCounter("holdfast.sharding.hosted",
+		metric.WithDescription("Shards whose entities may run on this node."))
 	errs = append(errs, err)
-	i.entities, err = m.Int64ObservableUpDownCounter("holdfast.sharding.entities", metric.WithDescription("Entities that run on this node."))
+	i.entities, err = m.Int64ObservableUpDownCounter("holdfast.sharding.entities",
+		metric.WithDescription("Entities that run on this node."))
 	errs = append(errs, err)
 	i.waiting, err = m.Int64ObservableUpDownCounter("holdfast.sharding.waiting",
 		metric.WithDescription("Messages that wait on this node for a host or for an entity to start, or to be taken up."))

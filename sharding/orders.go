@@ -90,7 +90,7 @@ func (c *controller) onOrder(m *wire.Order) {
 		refuse("this node hosts nothing")
 		return
 	}
-	// Only what the records confirm is remembered: a token that somebody made up
+	// Only what the records confirm is remembered: a token that was made up
 	// must not shut the true ones out.
 	c.highest = max(c.highest, min(m.Coordinator, uint64(boss.Token)))
 	c.boss = m
@@ -146,6 +146,7 @@ func (c *controller) fail(shard int, why string) {
 		return
 	}
 	if c.boss != nil {
-		c.send(c.boss.From.Address, &wire.Report{Type: c.names.key, From: c.self, Coordinator: c.boss.Coordinator, Failures: []*wire.Failure{f}})
+		c.send(c.boss.From.Address, &wire.Report{Type: c.names.key, From: c.self, Coordinator: c.boss.Coordinator,
+			Failures: []*wire.Failure{f}})
 	}
 }

@@ -99,7 +99,8 @@ func TestTheShortWay(t *testing.T) {
 			wrapperspb.String(strings.Repeat("x", remoting.PayloadLimit(ns[0].system)+1)))
 		require.ErrorAs(t, err, &u)
 		require.Equal(t, wire.Reason_REASON_TOO_LARGE, u.Notice.Reason)
-		_, err = sharding.Ask[*wrapperspb.StringValue](contextFor(t, time.Second), ns[0].region, id, wrapperspb.String("no \xff text"))
+		_, err = sharding.Ask[*wrapperspb.StringValue](contextFor(t, time.Second), ns[0].region, id,
+			wrapperspb.String("no \xff text"))
 		require.ErrorAs(t, err, &u)
 	})
 }
@@ -129,7 +130,8 @@ func TestTheShortWayRefuses(t *testing.T) {
 				dead.Add(1)
 			}
 		})
-		for i, rest := range []string{"", "x", "7", "/x", "-1/x", "99999999999999999999/x", "7/", "7/" + strings.Repeat("x", 1000), "7/\xff"} {
+		for i, rest := range []string{"", "x", "7", "/x", "-1/x", "99999999999999999999/x", "7/",
+			"7/" + strings.Repeat("x", 1000), "7/\xff"} {
 			pid := actor.NewPID("b:1", direct.ID("g/account", rest))
 			ns[0].system.Root.Send(pid, wrapperspb.String("x"))
 			time.Sleep(time.Second)

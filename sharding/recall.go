@@ -239,7 +239,10 @@ func (s *shard) gone(h *home) (over bool) {
 
 // attempt makes one call to the store for h.
 func (s *shard) attempt(h *home, what string, within time.Duration, f func(context.Context) error) (over bool, err error) {
-	return storeCall{s.r, h.term.Context(), func() bool { return s.gone(h) }, func(err error) { s.notRemembered(h, what, err) }}.try(within, f)
+	return storeCall{s.r, h.term.Context(), func() bool { return s.gone(h) }, func(err error) {
+		s.notRemembered(h,
+			what, err)
+	}}.try(within, f)
 }
 
 // storeCall is how the store of remembered entities is called for something that
@@ -252,7 +255,7 @@ type storeCall struct {
 }
 
 // try makes one call. One that does not come back though its time is over is told of,
-// and waited for, as two calls for one list must not run at once, while somebody needs
+// and waited for, as two calls for one list must not run at once, while the home needs
 // it; then it is left behind, and over is true: it may hang for ever, so what it would
 // write must not be read.
 func (x storeCall) try(within time.Duration, f func(context.Context) error) (over bool, err error) {

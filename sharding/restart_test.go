@@ -49,7 +49,7 @@ func TestAStartThatFailsLeavesNothingBehind(t *testing.T) {
 			n.store.SetRule(blind("region/"))
 			return func() { n.store.SetRule(nil) }
 		},
-		"the coordinator's lease is somebody else's": func(n *node) func() {
+		"the coordinator's lease has another handle": func(n *node) func() {
 			h, err := n.keeper.Lease("coordinator/g/account")
 			require.NoError(n.c.t, err)
 			return func() { require.NoError(n.c.t, h.Close(context.Background())) }
@@ -66,7 +66,8 @@ func TestAStartThatFailsLeavesNothingBehind(t *testing.T) {
 				ns[0].start(4)
 				c.settled(5*time.Second, ns[0])
 				mend := spoil(ns[1])
-				_, err := sharding.Start(ns[1].system, ns[1].group, sharding.Type{Name: "account", Props: ns[1].props(), Shards: 4})
+				_, err := sharding.Start(ns[1].system, ns[1].group, sharding.Type{Name: "account",
+					Props: ns[1].props(), Shards: 4})
 				require.Error(t, err)
 				require.Empty(t, heldBy(t, c, ns[1]))
 				mend()
@@ -120,7 +121,8 @@ func TestThePIDSurvivesARestart(t *testing.T) {
 		pid := n.region.PID()
 		get := func(number int) (any, error) {
 			f := actor.NewFuture(n.system, 5*time.Second)
-			n.system.Root.Send(pid, &actor.MessageEnvelope{Message: sharding.To{ID: "x", Message: job{"s", number}}, Sender: f.PID()})
+			n.system.Root.Send(pid, &actor.MessageEnvelope{Message: sharding.To{ID: "x", Message: job{"s", number}},
+				Sender: f.PID()})
 			return f.Result()
 		}
 		for life := range 3 {

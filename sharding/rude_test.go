@@ -53,7 +53,10 @@ func TestDeadLettersAreNotToldOnTheSendersGoroutine(t *testing.T) {
 			require.Equal(t, want, heard.Load(), what)
 		}
 		send("nonsense to the door", func() { n.system.Root.Send(door, "nonsense") })
-		send("a system's message to the door", func() { n.system.Root.Send(door, sharding.To{ID: "x", Message: &actor.Started{}}) })
+		send("a system's message to the door", func() {
+			n.system.Root.Send(door, sharding.To{ID: "x",
+				Message: &actor.Started{}})
+		})
 		send("a system's message to a Ref", func() { n.system.Root.Send(ref, &actor.MessageEnvelope{Message: &actor.Started{}}) })
 		send("a system's message by the short way", func() {
 			short.SendUserMessage(actor.NewPID("a:1", way), &actor.MessageEnvelope{Message: &actor.Started{}})
@@ -84,7 +87,8 @@ func TestTheParentOfEntitiesCannotBeEnded(t *testing.T) {
 			}
 		})
 		for _, n := range ns {
-			n.startType(sharding.Type{Name: "account", Props: crashing, Shards: 2}, sharding.WithBackoff(10*time.Millisecond, time.Second))
+			n.startType(sharding.Type{Name: "account", Props: crashing, Shards: 2},
+				sharding.WithBackoff(10*time.Millisecond, time.Second))
 		}
 		c.settled(5*time.Second, ns...)
 		before := tokens(ns[0])
@@ -225,5 +229,47 @@ func TestALogMayCallTheRegion(t *testing.T) {
 		require.Equal(t, 2, differs)
 		_, err = ask(n, "x", 1)
 		require.NoError(t, err)
+	})
+}
+
+// A subscriber that panics holds up no shard: neither one of events nor one of dead
+// letters.
+func TestASubscriberThatPanicsHoldsNothingUp(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b")
+		for _, n := range ns {
+			n.system.EventStream.Subscribe(func(e any) {
+				switch e.(type) {
+				case sharding.Event, *actor.DeadLetterEvent:
+					panic("no")
+				}
+			})
+			n.start(8, sharding.WithBuffer(1, 1000, sharding.DropNewest))
+		}
+		c.settled(5*time.Second, ns...)
+		for k, n := range ns {
+			for i := range 8 {
+				_, err := ask(ns[0], idOf(i, 8), k)
+				require.NoError(t, err)
+			}
+			require.NoError(t, n.region.Tell("x", job{n.id, 1}))
+			for range 10 { // while shards move, some find the buffer full
+				go func() {
+					for i := range 8 {
+						_ = n.region.Tell(idOf(i, 8), job{"y", 0})
+					}
+				}()
+			}
+			require.NoError(t, n.region.Drain(context.Background()))
+			n.region.Undrain()
+			c.settled(20*time.Second, ns...)
+			time.Sleep(5 * time.Second) // nothing waits for a move any more
+		}
+		type unregistered struct{}
+		for i := range 8 { // half of them can't be sent
+			require.NoError(t, ns[0].region.Tell(idOf(i, 8), unregistered{}))
+		}
+		require.EqualValues(t, 4, ns[0].region.Info().Undeliverable)
+		c.log.check()
 	})
 }

@@ -109,7 +109,8 @@ func TestScenario17UnknownTypes(t *testing.T) {
 		require.ErrorAs(t, err, &u)
 		require.Equal(t, wire.Reason_REASON_UNKNOWN_TYPE, u.Notice.Reason)
 		require.Equal(t, there, u.Notice.Key)
-		ns[0].system.Root.Send(processAt("b:1"), &wire.Envelope{Name: "shard/g/account/0", Key: there, Type: "nobody.knows", Codec: "json"})
+		ns[0].system.Root.Send(processAt("b:1"), &wire.Envelope{Name: "shard/g/account/0", Key: there,
+			Type: "nobody.knows", Codec: "json"})
 		ns[0].system.Root.Send(processAt("b:1"), &wire.Envelope{Name: "shard/g/other/0", Key: "x", Type: "t"})
 		ns[0].system.Root.Send(processAt("b:1"), &wire.Frame{})
 		ns[0].system.Root.Send(processAt("b:1"), &wire.Order{})
@@ -246,7 +247,8 @@ func TestScenario21AContinuationFinishes(t *testing.T) {
 		})
 		ns := c.nodes("a", "b")
 		for _, n := range ns {
-			n.startType(sharding.Type{Name: "account", Shards: 4, Props: props}, sharding.WithStop(func() any { return finish{} }, 5*time.Second))
+			n.startType(sharding.Type{Name: "account", Shards: 4, Props: props},
+				sharding.WithStop(func() any { return finish{} }, 5*time.Second))
 		}
 		c.settled(5*time.Second, ns...)
 		for i := range 12 {
@@ -315,7 +317,8 @@ func TestAForgedOrderShutsNobodyOut(t *testing.T) {
 		}
 		c.settled(5*time.Second, ns...)
 		for _, n := range ns {
-			ns[0].system.Root.Send(processAt(n.id+":1"), &wire.Order{Type: "g/account", From: &wire.Node{Address: "evil:1"}, Coordinator: 1 << 60,
+			ns[0].system.Root.Send(processAt(n.id+":1"), &wire.Order{Type: "g/account",
+				From: &wire.Node{Address: "evil:1"}, Coordinator: 1 << 60,
 				Shards: 8, To: n.keeper.Owner().Incarnation})
 		}
 		time.Sleep(time.Second)

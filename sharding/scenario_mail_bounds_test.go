@@ -90,11 +90,12 @@ func TestScenarioMail9DeadLettersOfTheSameShard(t *testing.T) {
 		g, err := membership.Join(context.Background(), k, "g")
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = g.Leave(context.Background()) })
-		r, err := sharding.Start(system, g, sharding.Type{Name: "account", Shards: 2, Props: actor.PropsFromFunc(func(ctx actor.Context) {
-			if _, ok := ctx.Message().(*wrapperspb.BytesValue); ok && ctx.Sender() != nil {
-				ctx.Respond(wrapperspb.Bool(true))
-			}
-		})}, sharding.WithSettle(0), sharding.WithDepart(2*time.Second), sharding.WithLinger(time.Second))
+		r, err := sharding.Start(system, g, sharding.Type{Name: "account", Shards: 2,
+			Props: actor.PropsFromFunc(func(ctx actor.Context) {
+				if _, ok := ctx.Message().(*wrapperspb.BytesValue); ok && ctx.Sender() != nil {
+					ctx.Respond(wrapperspb.Bool(true))
+				}
+			})}, sharding.WithSettle(0), sharding.WithDepart(2*time.Second), sharding.WithLinger(time.Second))
 		require.NoError(t, err)
 		regions = append(regions, r)
 	}
@@ -174,7 +175,8 @@ func TestTheOldHostsCallersReachTheNewHost(t *testing.T) {
 				defer close(hold)
 				ns := c.nodes("a", "b")
 				for _, n := range ns {
-					n.startType(sharding.Type{Name: "account", Shards: 4, Props: actor.PropsFromProducer(func() actor.Actor { return &stubborn{c: c, hold: hold} })},
+					n.startType(sharding.Type{Name: "account", Shards: 4,
+						Props: actor.PropsFromProducer(func() actor.Actor { return &stubborn{c: c, hold: hold} })},
 						sharding.WithStop(nil, time.Second), sharding.OnStubborn(singleton.Yield))
 				}
 				c.settled(5*time.Second, ns...)

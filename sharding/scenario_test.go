@@ -105,7 +105,8 @@ func TestScenario03AStaleCoordinatorIsRefused(t *testing.T) {
 		}
 		order := &wire.Order{Type: "g/account", From: &wire.Node{Address: "a:1", Incarnation: first.Coordinator.Incarnation},
 			Coordinator: uint64(first.Token), Shards: 12, To: from.keeper.Owner().Incarnation,
-			Assignments: []*wire.Assignment{{Shard: 0, Token: uint64(s.Token), Next: &wire.Node{Address: other.id + ":1", Incarnation: other.keeper.Owner().Incarnation}}}}
+			Assignments: []*wire.Assignment{{Shard: 0, Token: uint64(s.Token),
+				Next: &wire.Node{Address: other.id + ":1", Incarnation: other.keeper.Owner().Incarnation}}}}
 		ns[0].system.Root.Send(processAt(from.id+":1"), order)
 		time.Sleep(time.Second)
 		require.Equal(t, second.Table[0], ns[1].region.Info().Table[0], "not obeyed")
@@ -215,7 +216,8 @@ func TestScenario07AStubbornEntity(t *testing.T) {
 							reported.Add(1)
 						}
 					})
-					n.startType(sharding.Type{Name: "account", Shards: 4, Props: actor.PropsFromProducer(func() actor.Actor { return &stubborn{c: c, hold: hold} })},
+					n.startType(sharding.Type{Name: "account", Shards: 4,
+						Props: actor.PropsFromProducer(func() actor.Actor { return &stubborn{c: c, hold: hold} })},
 						sharding.WithStop(nil, time.Second), sharding.OnStubborn(policy))
 				}
 				c.settled(5*time.Second, ns...)
@@ -260,7 +262,8 @@ func TestScenario08LeaseLostDuringAHandOff(t *testing.T) {
 		hold := make(chan struct{})
 		ns := c.nodes("a", "b")
 		for _, n := range ns {
-			n.startType(sharding.Type{Name: "account", Shards: 2, Props: actor.PropsFromProducer(func() actor.Actor { return &stubborn{c: c, hold: hold} })},
+			n.startType(sharding.Type{Name: "account", Shards: 2,
+				Props: actor.PropsFromProducer(func() actor.Actor { return &stubborn{c: c, hold: hold} })},
 				sharding.WithStop(nil, time.Hour))
 		}
 		c.settled(5*time.Second, ns...)

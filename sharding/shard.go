@@ -25,7 +25,7 @@ const patience = time.Second
 const maxCustody = 64 << 20
 
 // shard is what this node knows of one shard. Its mail passes under mu, on the
-// goroutine of whoever sent it or brought it from another node; what becomes of
+// goroutine of the sender, or of the link that brought it from another node; what becomes of
 // the shard is the control loop's (control).
 type shard struct {
 	r      *Region

@@ -21,7 +21,8 @@ import (
 // nothing is given anew. Who lingers long sees within a minute what it handed to a node
 // that is gone come back, and lingers on.
 func (s *sim) bound() time.Duration {
-	return longest + 5*time.Second + max(s.stop, 4*time.Second) + s.linger + min(s.linger, time.Minute) + ttl + 10*time.Second + 20*time.Second
+	return longest + 5*time.Second + max(s.stop, 4*time.Second) + s.linger + min(s.linger,
+		time.Minute) + ttl + 10*time.Second + 20*time.Second
 }
 
 // settle checks I7.
@@ -342,7 +343,8 @@ func (s *sim) forge(sl *slot) {
 	forger := &wire.Node{Address: next.address(), Incarnation: next.owner().Incarnation}
 	o := &wire.Order{Type: "g/account", From: wire.NodeOf(before.Coordinator),
 		Coordinator: uint64(before.Token), Shards: uint32(s.shards), To: sl.owner().Incarnation}
-	kind := []string{"of an old coordinator", "for an old token", "for another life", "of another node", "of a coordinator to come"}[s.r.IntN(5)]
+	kind := []string{"of an old coordinator", "for an old token", "for another life", "of another node",
+		"of a coordinator to come"}[s.r.IntN(5)]
 	for i, x := range before.Table {
 		if x.Owner != sl.id {
 			continue

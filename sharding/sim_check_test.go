@@ -226,7 +226,8 @@ func (s *sim) pass(n *node, name string, token lease.Token) {
 	}
 	s.highest[name] = token
 	if at, ok := s.barred[n][token]; ok && time.Now().After(at) {
-		s.fail("I3: %s: a pass of %s under token %d, which it hosted when it lost its membership at %v", n.id, name, token, at.Format("04:05.000"))
+		s.fail("I3: %s: a pass of %s under token %d, which it hosted when it lost its membership at %v", n.id, name,
+			token, at.Format("04:05.000"))
 	}
 	if err != nil || len(recs) != 1 || recs[0].Token != token || recs[0].Owner.Incarnation != n.keeper.Owner().Incarnation {
 		s.fail("I3: %s: a pass of %s under token %d while the store has %+v (%v)", n.id, name, token, recs, err)
@@ -310,7 +311,8 @@ func (s *sim) account() {
 		case f.handled+f.dead == 1:
 		case f.handled+f.dead == 0 && cut:
 			lost++
-			s.log("lost: %v from %s to %s in shard %d, sent at %v", j, f.by, f.id, sharding.ShardOf(f.id, s.shards), f.sent.Format("04:05.000000"))
+			s.log("lost: %v from %s to %s in shard %d, sent at %v", j, f.by, f.id, sharding.ShardOf(f.id, s.shards),
+				f.sent.Format("04:05.000000"))
 		case f.handled+f.dead == 0 && crashed:
 		case f.handled+f.dead > 1 && (crashed || cut): // who was handed it could not be reached
 		default:

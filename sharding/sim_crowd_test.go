@@ -132,7 +132,8 @@ func (s *sim) judgeCrowd(before sharding.Info) {
 		}
 		dead += f.dead
 		if f.handled+f.dead != 1 {
-			s.fail("I5: %v to %s in shard %d, sent at %v: handled %d, dead %d", j, f.id, sharding.ShardOf(f.id, s.shards), f.sent.Format("04:05.000000"), f.handled, f.dead)
+			s.fail("I5: %v to %s in shard %d, sent at %v: handled %d, dead %d", j, f.id, sharding.ShardOf(f.id,
+				s.shards), f.sent.Format("04:05.000000"), f.handled, f.dead)
 		}
 	}
 	if after.Unordered == before.Unordered {
@@ -161,7 +162,8 @@ func (s *sim) thrift(before memnet.Stats, sent simulate.Traffic, took time.Durat
 		for _, to := range addresses(s.slots) {
 			messages, queued := s.c.net.Peak(from, to)
 			if most := s.tally.Peak + s.jobs - s.crowdJobs; messages > most+otherMail || queued > most*hopBytes*3/2+other {
-				s.fail("waste: %s -> %s had %d messages in its queue, of %d bytes, with %d pending at the most", from, to, messages, queued, s.tally.Peak)
+				s.fail("waste: %s -> %s had %d messages in its queue, of %d bytes, with %d pending at the most", from,
+					to, messages, queued, s.tally.Peak)
 			}
 		}
 	}

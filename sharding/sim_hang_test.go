@@ -125,7 +125,8 @@ func (s *sim) begin(sl *slot) {
 	s.broke()
 	if s.r.IntN(2) == 0 {
 		n.store.SetRule([]func(faultstore.Call) faultstore.Fault{blind("shard/"), blind("region/"), unlisted}[s.r.IntN(3)])
-		_, err := sharding.Start(n.system, n.group, sharding.Type{Name: "account", Props: s.props(n), Shards: s.shards}, s.opts...)
+		_, err := sharding.Start(n.system, n.group, sharding.Type{Name: "account", Props: s.props(n),
+			Shards: s.shards}, s.opts...)
 		s.logf("Start fails on %s: %v", sl.id, err)
 		if err == nil {
 			s.endf("%s started without knowing the records", sl.id)
@@ -133,7 +134,8 @@ func (s *sim) begin(sl *slot) {
 		n.store.SetRule(nil)
 	}
 	for began := time.Now(); ; time.Sleep(time.Second) {
-		r, err := sharding.Start(n.system, n.group, sharding.Type{Name: "account", Props: s.props(n), Shards: s.shards}, s.optionsOf(sl)...)
+		r, err := sharding.Start(n.system, n.group, sharding.Type{Name: "account", Props: s.props(n),
+			Shards: s.shards}, s.optionsOf(sl)...)
 		if err == nil {
 			n.region, sl.left, sl.again, sl.drained = r, nil, false, false
 			s.started(n, r)

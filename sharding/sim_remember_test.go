@@ -38,7 +38,8 @@ func TestSimulationOfRemembered(t *testing.T) {
 			c.log.t = t
 			defer c.cleanUp()
 			r := suite.Random(seed)
-			s := &memories{t: t, c: c, r: r, seed: seed, store: &shaky{EntityStore: sharding.NewMemoryEntities(), r: rand.New(rand.NewPCG(seed, 1))},
+			s := &memories{t: t, c: c, r: r, seed: seed, store: &shaky{EntityStore: sharding.NewMemoryEntities(),
+				r: rand.New(rand.NewPCG(seed, 1))},
 				must: map[string]bool{}, may: map[string]bool{}, gone: map[string]bool{},
 				cut: map[*node]time.Time{}, dead: map[*node]bool{}}
 			for g := range 2 + r.IntN(3) {

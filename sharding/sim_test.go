@@ -30,8 +30,9 @@ var suite = simulate.New("sharding", 24, 6)
 
 // TestSimulation runs random histories of a type on a few nodes: trouble of all
 // kinds, a calm time in which shards move by plan, trouble again. In every other one
-// the links get congested, and the calm time is a crowded one. sim_check_test.go says what is checked. A seed fixes the history: nodes, settings, what happens and
-// when. How goroutines interleave within one moment is the scheduler's; to replay a
+// the links get congested, and the calm time is a crowded one. sim_check_test.go says
+// what is checked. A seed fixes the history: nodes, settings, what happens and when. How
+// goroutines interleave within one moment is the scheduler's; to replay a
 // failure run its seed with -count.
 func TestSimulation(t *testing.T) {
 	histories(t, func(s *sim) {
@@ -229,7 +230,8 @@ func (s *sim) restart(sl *slot) {
 	n.system = actor.NewActorSystem(remoting.LogTo(nil))
 	s.c.net.Join(n.system, sl.address())
 	log := s.logger(sl)
-	k, err := lease.NewKeeper(n.store, lease.Config{ID: sl.id, Address: n.system.Address(), TTL: ttl, Clock: n.clock, Logger: log})
+	k, err := lease.NewKeeper(n.store, lease.Config{ID: sl.id, Address: n.system.Address(), TTL: ttl, Clock: n.clock,
+		Logger: log})
 	require.NoError(s.t, err)
 	n.keeper = k
 	sl.n, sl.gone, sl.frozen, sl.drained, sl.left = n, false, false, false, nil
@@ -249,7 +251,8 @@ func (s *sim) restart(sl *slot) {
 // start runs the type on a slot's node.
 func (s *sim) start(sl *slot) {
 	n := sl.n
-	r, err := sharding.Start(n.system, n.group, sharding.Type{Name: "account", Props: s.props(n), Shards: s.shards}, s.optionsOf(sl)...)
+	r, err := sharding.Start(n.system, n.group, sharding.Type{Name: "account", Props: s.props(n), Shards: s.shards},
+		s.optionsOf(sl)...)
 	require.NoError(s.t, err, "seed %d", s.seed)
 	n.region, sl.door = r, r.PID()
 	s.started(n, r)

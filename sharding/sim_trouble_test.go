@@ -196,7 +196,8 @@ func (s *sim) faults() func(faultstore.Call) faultstore.Fault {
 	r := rand.New(rand.NewPCG(s.r.Uint64(), 2))
 	share := r.Float64() / 2
 	moves := r.IntN(2) == 0 // above all those
-	kinds := []faultstore.Kind{faultstore.Delay, faultstore.Drop, faultstore.ApplyThenFail, faultstore.ReplyLate, faultstore.LandLate}
+	kinds := []faultstore.Kind{faultstore.Delay, faultstore.Drop, faultstore.ApplyThenFail, faultstore.ReplyLate,
+		faultstore.LandLate}
 	var mu sync.Mutex // calls come from many goroutines
 	return func(c faultstore.Call) faultstore.Fault {
 		mu.Lock()

@@ -33,8 +33,9 @@ var ErrNameInUse = errors.New("sharding type in use on this actor system")
 //
 // Errors: lease.ErrInvalid for a bad name, type or option, nil arguments, and if the
 // Keeper's address is not the system's; ErrNameInUse; ErrShardCount, with both
-// numbers; ErrProtocol, if a node that takes part is of a version too far from this one; lease.ErrUnsupported for a store that can neither watch nor list; and the
-// store's, if it can't be reached.
+// numbers; ErrProtocol, if a node that takes part is of a version too far from this one;
+// lease.ErrUnsupported for a store that can neither watch nor list; and the store's, if it
+// can't be reached.
 func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...Option) (*Region, error) {
 	fail := func(err error) (*Region, error) {
 		if errors.Is(err, ErrShardCount) { // it names the type
@@ -68,7 +69,9 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 	r := &Region{typ: t, set: set, system: system, group: group, keeper: keeper, clock: keeper.Clock(), names: names,
 		self:   &wire.Node{Address: system.Address(), Incarnation: owner.Incarnation},
 		log:    outside.Logger(set.logger).With(zap.String("type", t.Name), zap.String("node", owner.ID)),
-		shards: make([]shard, t.Shards), byName: make(map[string]*shard, t.Shards), control: inbox{ready: make(chan struct{}, 1)}, done: make(chan struct{}), ended: make(chan struct{}), peers: map[string]*actor.PID{}, pace: make(chan struct{}, 1),
+		shards: make([]shard, t.Shards), byName: make(map[string]*shard, t.Shards),
+		control: inbox{ready: make(chan struct{}, 1)}, done: make(chan struct{}), ended: make(chan struct{}),
+		peers: map[string]*actor.PID{}, pace: make(chan struct{}, 1),
 		payload: remoting.PayloadLimit(system)}
 	if set.stateLimit == defaultStateLimit {
 		set.stateLimit = min(set.stateLimit, r.payload)
@@ -178,7 +181,8 @@ func (r *Region) options(metadata map[string]string) []lease.Option {
 
 // spawn begins the control loop, and makes the processes of this node.
 func (r *Region) spawn() (err error) {
-	c := &controller{Region: r, invites: mrand.Uint64(), early: map[string]*wire.Order{}, sendings: map[*handover.Sending]struct{}{}}
+	c := &controller{Region: r, invites: mrand.Uint64(), early: map[string]*wire.Order{},
+		sendings: map[*handover.Sending]struct{}{}}
 	quit := make(chan struct{})
 	go c.run(quit)
 	r.onEnd(func() { close(quit); <-r.ended })
@@ -259,7 +263,8 @@ func (r *Region) coordinate() error {
 		r.chief.noticed()
 		leadership = r.chief
 	}
-	m, err := singleton.Start(r.system, r.keeper, "sharding/"+r.names.key, actor.PropsFromProducer(func() actor.Actor { return newCoordinator(r) }),
+	m, err := singleton.Start(r.system, r.keeper, "sharding/"+r.names.key,
+		actor.PropsFromProducer(func() actor.Actor { return newCoordinator(r) }),
 		singleton.WithLease(l), singleton.WithLeadership(leadership), singleton.WithLogger(r.set.logger), singleton.WithMeterProvider(r.set.meters),
 		singleton.WithBackoff(100*time.Millisecond, 5*time.Second), singleton.WithOwner())
 	if err != nil {
@@ -373,7 +378,7 @@ func (c *controller) finish(sendings []*handover.Sending) {
 			_ = s.handle.Close(context.Background())
 		}
 	}
-	// First, so that the coordinator's place is with somebody who stays.
+	// First, so that the coordinator's place is with a node that stays.
 	r.withdraw()
 	_ = r.regionLease.Release(context.Background()) // bounded by the lease's own bounds
 	r.retire()                                      // a coordinator adds to ops

@@ -16,7 +16,8 @@ import (
 // moving is a shard whose many states are on their way from a node to another, over a
 // link that takes half a second, when fault strikes in the midst of them. exact: as many
 // cold starts are told as there are; else no fewer.
-func moving(t *testing.T, exact bool, states int, fault func(c *cluster, k *keepers, from, to *node), at ...func(c *cluster, k *keepers, ns []*node)) {
+func moving(t *testing.T, exact bool, states int, fault func(c *cluster, k *keepers, from, to *node),
+	at ...func(c *cluster, k *keepers, ns []*node)) {
 	bubble(t, func(c *cluster) {
 		k := &keepers{t: t, pad: 10 << 10, stopping: time.Second}
 		ns := c.nodes("a", "b")
@@ -66,8 +67,10 @@ func moving(t *testing.T, exact bool, states int, fault func(c *cluster, k *keep
 const manyStates = 600 // three windows
 
 func TestTheLinkBreaksInTheMidstOfTheStates(t *testing.T) {
-	for name, heal := range map[string]time.Duration{"shortly": 0, "for a while": 5 * time.Second, "for longer than frames are kept": 80 * time.Second} {
-		for _, after := range []time.Duration{200 * time.Millisecond, 900 * time.Millisecond, 1700 * time.Millisecond, 2300 * time.Millisecond} {
+	for name, heal := range map[string]time.Duration{"shortly": 0, "for a while": 5 * time.Second,
+		"for longer than frames are kept": 80 * time.Second} {
+		for _, after := range []time.Duration{200 * time.Millisecond, 900 * time.Millisecond, 1700 * time.Millisecond,
+			2300 * time.Millisecond} {
 			t.Run(fmt.Sprint(name, " after ", after), func(t *testing.T) {
 				// Acknowledgements that are lost for good leave both nodes to tell.
 				exact := heal < time.Minute || after != 900*time.Millisecond
@@ -157,7 +160,8 @@ func TestHostileStates(t *testing.T) {
 		require.NoError(t, ns[0].region.Tell("id0", howMany{}))
 		time.Sleep(time.Second)
 		for i := range 1000 {
-			b.system.Root.Send(to, &wire.EntityState{Name: name, From: evil, Number: 7, Key: fmt.Sprint("id", i), State: make([]byte, 1000), States: 1 << 31})
+			b.system.Root.Send(to, &wire.EntityState{Name: name, From: evil, Number: 7, Key: fmt.Sprint("id", i),
+				State: make([]byte, 1000), States: 1 << 31})
 		}
 		b.system.Root.Send(to, &wire.HandedOver{Name: name, From: evil, Number: 7, States: 1 << 31})
 		time.Sleep(time.Second)

@@ -78,7 +78,8 @@ func (k *keepers) ask(n *node, ids, want int) (lost int) {
 		var got int
 		var err error
 		for range 30 {
-			if got, err = sharding.Ask[int](contextFor(k.t, 5*time.Second), n.region, fmt.Sprint("id", i), howMany{}); err == nil {
+			if got, err = sharding.Ask[int](contextFor(k.t, 5*time.Second), n.region, fmt.Sprint("id", i),
+				howMany{}); err == nil {
 				break
 			}
 		}

@@ -101,7 +101,8 @@ func (s *shard) keepStates(h *home) {
 }
 
 func (s *shard) coldStart(id string, why error) {
-	s.r.log.Warn("cold start: an entity's state was not handed over", zap.String("shard", s.name), zap.String("id", id), zap.Error(why))
+	s.r.log.Warn("cold start: an entity's state was not handed over", zap.String("shard", s.name), zap.String("id",
+		id), zap.Error(why))
 	s.r.event(Event{Kind: ColdStart, Shard: s.number, ID: id, States: 1, Reason: why})
 }
 
@@ -193,7 +194,8 @@ func (c *controller) begin(s *shard) *handover.States {
 	states := t.Begin()
 	if !t.Complete() {
 		c.endRest(s)
-		s.rest = rest{t, s.take.word != nil && c.set.stateLimit > 0, c.clock.AfterFunc(handover.LateFor, func() { c.post(&restDue{s.number, t}) })}
+		s.rest = rest{t, s.take.word != nil && c.set.stateLimit > 0, c.clock.AfterFunc(handover.LateFor,
+			func() { c.post(&restDue{s.number, t}) })}
 	}
 	return states
 }

@@ -40,7 +40,7 @@ type View struct {
 // see StrategyFailed.
 type Strategy interface {
 	// Target returns for each shard the incarnation of the host that is to hold
-	// it; empty for no opinion: whoever holds it keeps it, and if nobody does it
+	// it; empty for no opinion: its holder keeps it, and if it has none it
 	// stays down.
 	Target(View) []string
 }

@@ -23,7 +23,8 @@ func TestAnEntityRunsUnderItsOwnShardOnly(t *testing.T) {
 		typ, codec, payload, err := wire.Default.Encode(job{"stray", 1}, 1000)
 		require.NoError(t, err)
 		for i := range 4 {
-			n.system.Root.Send(n.region.PID(), &wire.Envelope{Name: fmt.Sprintf("shard/g/account/%d", i), Key: "someone", Type: typ, Codec: codec, Payload: payload})
+			n.system.Root.Send(n.region.PID(), &wire.Envelope{Name: fmt.Sprintf("shard/g/account/%d", i),
+				Key: "someone", Type: typ, Codec: codec, Payload: payload})
 		}
 		time.Sleep(time.Second)
 		in := n.region.Info()

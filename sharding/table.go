@@ -133,7 +133,8 @@ func (t *table) count(ev lease.Event) bool {
 		return false
 	}
 	if n != t.r.typ.Shards {
-		t.r.log.Error("a node differs on the number of shards", zap.String("record", name), zap.Int("there", n), zap.Int("here", t.r.typ.Shards),
+		t.r.log.Error("a node differs on the number of shards", zap.String("record", name), zap.Int("there", n),
+			zap.Int("here", t.r.typ.Shards),
 			zap.String("node", ev.Record.Owner.ID))
 		return false
 	}
@@ -165,7 +166,8 @@ func (t *table) onRegion(ev lease.Event) {
 	case ok && ev.Kind == lease.EventPut:
 		rec := ev.Record
 		if name, err := t.r.names.region(rec.Owner); err == nil && name == rec.Name && rec.Token >= t.regions[rec.Owner.Incarnation].token {
-			t.regions[rec.Owner.Incarnation] = registration{rec.Owner, rec.Token, rec.Metadata[keyHosts] == "1", rec.Metadata[keyPlain] == "1", cmp.Or(differs, t.regions[rec.Owner.Incarnation].differs)}
+			t.regions[rec.Owner.Incarnation] = registration{rec.Owner, rec.Token, rec.Metadata[keyHosts] == "1",
+				rec.Metadata[keyPlain] == "1", cmp.Or(differs, t.regions[rec.Owner.Incarnation].differs)}
 		}
 	}
 	t.mu.Unlock()

@@ -97,7 +97,8 @@ func TestMetrics(t *testing.T) {
 		}
 		ns := c.nodes("a", "b")
 		for _, n := range ns {
-			n.startType(sharding.Type{Name: "account", Props: guests(new(atomic.Int32)), Shards: 8}, metered(n), sharding.WithBuffer(2, 100, sharding.DropNewest))
+			n.startType(sharding.Type{Name: "account", Props: guests(new(atomic.Int32)), Shards: 8}, metered(n),
+				sharding.WithBuffer(2, 100, sharding.DropNewest))
 		}
 		c.settled(5*time.Second, ns...)
 		for i := range 8 {

@@ -50,7 +50,8 @@ func (r *Region) why(id string, since time.Duration) string {
 		all = append(all, fmt.Sprintf("the link to the host at %s broke %v ago", quiet.Cut(seat.rec.Owner.Address), ago(at)))
 	}
 	if in := r.keeper.Info(); in.Failure != nil {
-		all = append(all, fmt.Sprintf("the store has not been reached since %v: %.256s", in.Since.Format(time.RFC3339), in.Failure))
+		all = append(all, fmt.Sprintf("the store has not been reached since %v: %.256s",
+			in.Since.Format(time.RFC3339), in.Failure))
 	}
 	s.mu.RLock()
 	waits := s.waiting

@@ -181,7 +181,7 @@ func WithLinger(d time.Duration) Option { return func(s *settings) { s.linger = 
 func WithDepart(within time.Duration) Option { return func(s *settings) { s.departWithin = within } }
 
 // WithLeadership says where the coordinator is to be: on the leader. Default: the
-// group's own leader, as long as it hosts the type, else whoever has hosted it for
+// group's own leader, as long as it hosts the type, else the node that has hosted it for
 // the longest time.
 func WithLeadership(l membership.Leadership) Option { return func(s *settings) { s.leadership = l } }
 
@@ -215,7 +215,8 @@ const defaultStateLimit = 64 << 10
 
 // complete checks the settings, and fills in defaults.
 func complete(t *Type, opts []Option) (settings, error) {
-	s := settings{strategy: Balanced{}, settle: 500 * time.Millisecond, buffer: 1000, bufferBytes: 64 << 20, total: 100_000, stopWithin: 10 * time.Second,
+	s := settings{strategy: Balanced{}, settle: 500 * time.Millisecond, buffer: 1000, bufferBytes: 64 << 20,
+		total: 100_000, stopWithin: 10 * time.Second,
 		stateLimit: defaultStateLimit, backoffMin: 200 * time.Millisecond, backoffMax: 30 * time.Second, linger: 5 * time.Second,
 		departWithin: 10 * time.Second}
 	bad := func(format string, args ...any) (settings, error) {
@@ -253,7 +254,8 @@ func complete(t *Type, opts []Option) (settings, error) {
 		what    string
 		is, min int64
 	}{
-		{"WithBuffer: the bound of a shard", int64(s.buffer), 1}, {"WithBuffer: the bound in all", int64(s.total), 1}, {"WithBufferBytes", int64(s.bufferBytes), 1},
+		{"WithBuffer: the bound of a shard", int64(s.buffer), 1}, {"WithBuffer: the bound in all", int64(s.total),
+			1}, {"WithBufferBytes", int64(s.bufferBytes), 1},
 		{"WithStop", int64(s.stopWithin), 1}, {"WithSettle", int64(s.settle), 0}, {"WithPassivation", int64(s.idle), 0},
 		{"WithMaxActive", int64(s.maxActive), 0}, {"WithRemember: entities a second", int64(s.recoverEvery), 1},
 		{"WithStateLimit", int64(s.stateLimit), 0}, {"WithBackoff: least", int64(s.backoffMin), int64(time.Millisecond)},

@@ -18,7 +18,8 @@ func TestAFreeShardGoesToWhoIsWilling(t *testing.T) {
 		defer close(hold)
 		ns := c.nodes("a", "b", "c")
 		for _, n := range ns {
-			n.startType(sharding.Type{Name: "account", Shards: 6, Props: actor.PropsFromProducer(func() actor.Actor { return &stubborn{c: c, hold: hold} })},
+			n.startType(sharding.Type{Name: "account", Shards: 6,
+				Props: actor.PropsFromProducer(func() actor.Actor { return &stubborn{c: c, hold: hold} })},
 				sharding.WithStop(nil, time.Second))
 		}
 		c.settled(5*time.Second, ns...)

@@ -132,7 +132,7 @@ var core = []mutant{
 	},
 	{
 		name: "membership-ignored", does: "shards are kept when the membership is lost",
-		edits:   []edit{{"sharding/hosting.go", "if c.mayHost() {", "if true {"}},
+		edits:   []edit{{"sharding/start.go", "r.lostHosting(fmt.Errorf(", "_ = (fmt.Errorf("}},
 		hunters: []check{shardSim, shardScenarios},
 	},
 	{

@@ -29,7 +29,7 @@ var ofSharding = []mutant{
 	},
 	{
 		name: "loss-waits-its-turn", does: "what is hosted is shut off for a lost membership when the control loop comes to it",
-		edits:   []edit{{"sharding/hosting.go", "\t\t\t\ts.shutOffAll(cause)\n", ""}},
+		edits:   []edit{{"sharding/hosting.go", "\t\t\ts.shutOffAll(cause)\n", ""}},
 		hunters: []check{shardSim},
 	},
 	{
