@@ -79,7 +79,8 @@
 //
 // frontdoor.go: what takes mail; passage.go: Protocol Buffers messages, without an envelope;
 // start.go, depart.go: the beginning and the end; recall.go, remember.go: which entities exist;
-// passivate.go: those that nobody needs; info.go, events.go, metrics.go: what is told;
+// passivate.go: those that nobody needs; info.go, events.go, metrics.go, trouble.go: what is
+// told; codec.go: what waits for codecs of users;
 // names.go: leases and metadata; hash.go, strategy.go, plan.go: pure. Mail passes under
 // a shard's lock, on the goroutine that brings it; what goes to other nodes, to the dead
 // letters and back to senders leaves when the lock is free. What becomes of shards is

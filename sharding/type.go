@@ -116,7 +116,8 @@ func WithBufferBytes(shard int) Option { return func(s *settings) { s.bufferByte
 // turned away; it then ends itself (ctx.Stop(ctx.Self())) when it is ready. By
 // within its context is cancelled and it is stopped. nil: it is stopped at once,
 // after the message it works on. Default nil, 10 s. After a loss it is always
-// stopped at once. make must not call the Region.
+// stopped at once. make is called on a goroutine of its own for each entity; until it has
+// returned the entity goes on.
 func WithStop(make func() any, within time.Duration) Option {
 	return func(s *settings) { s.stopWith, s.stopWithin = make, within }
 }
