@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/faultclock"
 )
 
 // Whatever stands in the records of a type, what is made of them does not panic and
@@ -21,7 +22,7 @@ func FuzzTable(f *testing.F) {
 	f.Fuzz(func(t *testing.T, script []byte, name, id, incarnation, count, hosts string) {
 		n, err := namesOf("g", "t")
 		require.NoError(t, err)
-		r := &Region{typ: Type{Name: "t", Shards: 4}, names: n, log: zap.NewNop(),
+		r := &Region{typ: Type{Name: "t", Shards: 4}, names: n, log: zap.NewNop(), clock: faultclock.New(),
 			self: &wire.Node{Incarnation: "self"}, shards: make([]shard, 4)}
 		r.over.Store(true) // there is no control loop to tell
 		for i := range r.shards {

@@ -33,11 +33,6 @@ var ofSharding = []mutant{
 		hunters: []check{shardSim},
 	},
 	{
-		name: "stops-are-letters", does: "an entity is stopped by Root, under its shard's lock, though it may have ended",
-		edits:   []edit{{"sharding/entry.go", "r.reach(pid, func(p actor.Process) { p.Stop(pid) })", "r.system.Root.Stop(pid)"}},
-		hunters: []check{shardSim},
-	},
-	{
 		name: "door-of-the-past", does: "a Region's PID leads to the Region it was first used for",
 		edits:   []edit{{"sharding/frontdoor.go", "next != nil && next != r {", "next != nil && next != r && false {"}},
 		hunters: []check{shardSim},
