@@ -276,6 +276,7 @@ func (c *controller) departing() {
 	for i := range c.shards {
 		c.endRest(&c.shards[i])
 	}
+	c.onHandlesWanted() // side by side: each may take as long as the store is away
 	go c.finish(slices.Collect(maps.Keys(c.sendings)))
 }
 

@@ -88,3 +88,20 @@ func aStoreThatHangs(t *testing.T, lists string, deaf bool) {
 		c.log.complete("s", "x", 1)
 	})
 }
+
+// The time that a Stop takes while the store does not answer does not grow with the
+// number of shards.
+func TestStopWithAFrozenStore(t *testing.T) {
+	for _, shards := range []int{4, 64} {
+		bubble(t, func(c *cluster) {
+			a := c.node("a")
+			r := a.start(shards)
+			c.settled(time.Minute, a)
+			a.store.Partition()
+			defer a.store.Heal()
+			began := time.Now()
+			require.NoError(c.t, r.Stop(c.t.Context()))
+			require.Less(c.t, time.Since(began), time.Minute)
+		})
+	}
+}

@@ -373,11 +373,6 @@ func (c *controller) finish(sendings []*handover.Sending) {
 		x.Leave()
 	}
 	r.shut()
-	for i := range r.shards {
-		if s := &r.shards[i]; s.handle != nil {
-			_ = s.handle.Close(context.Background())
-		}
-	}
 	// First, so that the coordinator's place is with a node that stays.
 	r.withdraw()
 	_ = r.regionLease.Release(context.Background()) // bounded by the lease's own bounds
