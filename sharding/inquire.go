@@ -27,6 +27,9 @@ func (r *Region) Survey(ctx context.Context) (map[string]Info, error) { return r
 // survey is Survey with what this node tells given.
 func (r *Region) survey(ctx context.Context, own Info) (map[string]Info, error) {
 	all := map[string]Info{}
+	if r.over.Load() {
+		return all, r.closed()
+	}
 	all[own.Node] = own
 	answers := make(chan Info, len(own.Nodes))
 	asked := map[string]bool{}

@@ -212,7 +212,7 @@ func (s *shard) open(e *wire.Envelope) (*mail, error) {
 	if err != nil {
 		return nil, err
 	}
-	if ofSystem(msg) {
+	if wire.OfSystem(msg) {
 		return nil, fmt.Errorf("message to %.64q: %w: %T, which only an actor system sends", e.Key, lease.ErrInvalid, msg)
 	}
 	return &mail{e.Key, wire.Local(msg, e.Sender.PID(), e.Headers)}, nil
@@ -222,20 +222,9 @@ func (s *shard) open(e *wire.Envelope) (*mail, error) {
 // only an actor system says.
 func sendable(msg any) bool {
 	if e, ok := msg.(*actor.MessageEnvelope); ok {
-		return e != nil && e.Message != nil && !ofSystem(e.Message)
+		return e != nil && e.Message != nil && !wire.OfSystem(e.Message)
 	}
-	return msg != nil && !ofSystem(msg)
-}
-
-// ofSystem reports whether msg is one by which an actor learns of its own life, or of
-// another's, from its actor system: as mail it would be believed.
-func ofSystem(msg any) bool {
-	switch msg.(type) {
-	case *actor.Started, *actor.Stopping, *actor.Stopped, *actor.Restarting, *actor.Restart, *actor.Stop, *actor.Failure,
-		*actor.Watch, *actor.Unwatch, *actor.Terminated, *actor.ReceiveTimeout:
-		return true
-	}
-	return false
+	return msg != nil && !wire.OfSystem(msg)
 }
 
 // enclose puts a message in an envelope of its own; one that is in an envelope keeps

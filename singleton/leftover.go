@@ -6,12 +6,13 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
 // leftover is a manager's mailbox. What is still in it when the actor has ended,
 // or gets there later through a PID that was resolved before, goes to the dead
 // letters, as does all that is sent to an ended actor; protoactor drops it in
-// silence.
+// silence. What only an actor system may say of an actor's life is turned away.
 type leftover struct {
 	actor.Mailbox
 	over *atomic.Bool
@@ -36,7 +37,7 @@ func (l *leftover) PostUserMessage(message any) {
 }
 
 func (l *leftover) InvokeUserMessage(message any) {
-	if l.over.Load() {
+	if l.over.Load() || wire.OfSystem(actor.UnwrapEnvelopeMessage(message)) {
 		l.world.DeadLetter(l.self, message)
 		return
 	}

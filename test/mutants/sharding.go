@@ -19,7 +19,7 @@ var ofSharding = []mutant{
 	},
 	{
 		name: "forged-start", does: "a user's Started is delivered",
-		edits:   []edit{{"sharding/shard.go", "case *actor.Started, *actor.Stopping,", "case *actor.Stopping,"}},
+		edits:   []edit{{"internal/wire/life.go", "case *actor.Started, *actor.Stopping,", "case *actor.Stopping,"}},
 		hunters: []check{shardSim},
 	},
 	{
