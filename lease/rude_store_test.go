@@ -13,20 +13,23 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// brokenStore repeats tokens.
-type brokenStore struct{ lease.Store }
+// brokenStore answers with one token, whatever it has issued.
+type brokenStore struct {
+	lease.Store
+	token lease.Token
+}
 
 func (b brokenStore) Acquire(ctx context.Context, s lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
 	outs, err := b.Store.Acquire(ctx, s, claims)
 	for i := range outs {
-		outs[i].Record.Token = 7
+		outs[i].Record.Token = b.token
 	}
 	return outs, err
 }
 
 func TestARepeatedTokenIsNotTrusted(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, brokenStore{store}, "a")
+		a := start(t, brokenStore{store, 7}, "a")
 		la := a.hold("job")
 		require.NoError(t, la.Release(t.Context()))
 		won, err := la.Acquire(t.Context())
@@ -34,6 +37,39 @@ func TestARepeatedTokenIsNotTrusted(t *testing.T) {
 		require.ErrorIs(t, err, lease.ErrInconsistent)
 		require.False(t, la.CheckAlive())
 	})
+}
+
+// A success without a token is a broken answer, and says nothing of the store's history:
+// what else there is is not ended, and the next answer may be right.
+func TestAWinWithoutATokenIsNoSetback(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		broken := &fickleStore{Store: store}
+		a := start(t, broken, "a")
+		other := a.hold("other")
+		broken.is = true
+		l := a.lease("job")
+		won, err := l.Acquire(t.Context())
+		require.False(t, won)
+		require.ErrorIs(t, err, lease.ErrInconsistent)
+		require.NotErrorIs(t, err, lease.ErrSetback)
+		require.NoError(t, a.Setback())
+		require.True(t, other.CheckAlive())
+		broken.is = false
+		mustWin(t, l)
+	})
+}
+
+// fickleStore is broken at times.
+type fickleStore struct {
+	lease.Store
+	is bool
+}
+
+func (f *fickleStore) Acquire(ctx context.Context, s lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
+	if f.is {
+		return brokenStore{f.Store, 0}.Acquire(ctx, s, claims)
+	}
+	return f.Store.Acquire(ctx, s, claims)
 }
 
 // rudeStore panics, ends its goroutine, or never comes back, whatever its context says.

@@ -141,7 +141,8 @@ func (k *Keeper) wonLocked(o *op, s *session, out Outcome) {
 		o.given = rec.Token // what was transferred goes on in this
 	}
 	settling := o.unknown || o.supersedes != 0
-	back, inconsistent := rec.Token <= o.mark, rec.Nonce != o.nonce
+	inconsistent := rec.Nonce != o.nonce || rec.Token == 0
+	back := !inconsistent && rec.Token <= o.mark
 	switch {
 	case o.abandoned || k.closing || k.setback != nil || back || inconsistent:
 		err := ErrClosed

@@ -2,6 +2,7 @@ package sharding
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -170,7 +171,10 @@ func (g *guardian) spawn(e *entry, gt *gate.Gate) (pid *actor.PID, err error) {
 	}()
 	self := &Entity{s: g.s, id: e.id, g: gt}
 	props := gt.Props(g.s.r.props).Configure(actor.WithOnInit(func(ctx actor.Context) { ctx.Set(self) }))
-	return spawn(g.r.system, name, props, &parent{g.r.system.Root, g.pid})
+	if pid, err = spawn(g.r.system, name, props, &parent{g.r.system.Root, g.pid}); err == nil && pid == nil {
+		err = errors.New("its Props made no actor (SpawnFunc)")
+	}
+	return pid, err
 }
 
 // failed has an entity end that has panicked; starting it anew is its entry's business.

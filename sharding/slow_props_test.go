@@ -37,3 +37,30 @@ func TestAProducerThatHangs(t *testing.T) {
 		c.log.check()
 	})
 }
+
+// Props whose SpawnFunc makes no actor, and says nothing of it, have failed: the entity is
+// tried again, and the shard goes on.
+func TestAnActorThatIsNotMade(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		var tries atomic.Int32
+		n := c.node("a")
+		props := actor.PropsFromProducer(func() actor.Actor { return &account{n: n} },
+			actor.WithSpawnFunc(func(system *actor.ActorSystem, id string, props *actor.Props, parent actor.SpawnerContext) (*actor.PID, error) {
+				if tries.Add(1) == 1 {
+					return nil, nil
+				}
+				return actor.DefaultSpawner(system, id, props, parent)
+			}))
+		n.startType(sharding.Type{Name: "account", Shards: 1, Props: props})
+		c.settled(5*time.Second, n)
+		_, _ = ask(n, "first", 1) // may be lost with what was not made
+		for i := range 3 {
+			_, err := ask(n, string(rune('a'+i)), 1)
+			require.NoError(t, err)
+		}
+		time.Sleep(time.Minute)
+		_, err := ask(n, "first", 2)
+		require.NoError(t, err)
+		require.NoError(t, n.region.Stop(c.t.Context()))
+	})
+}
