@@ -141,7 +141,7 @@ func between(r *rand.Rand, a, b time.Duration) time.Duration {
 }
 
 func conformWhile(t *testing.T, ch churn) {
-	alone(t)
+	unsteady(t)
 	c := etcdtest.Start(t, etcdtest.WithMembers(3))
 	seed := *churnSeed
 	if seed == 0 {

@@ -64,12 +64,19 @@ func (w withShared) Run() int {
 // three is taken by tests on a cluster of three servers: several such clusters at a
 // time are more than two processors can keep in step, and leaders change by
 // themselves.
-var three sync.Mutex
+var three sync.RWMutex
 
 // alone makes t wait until no other test runs such a cluster.
 func alone(t *testing.T) {
 	three.Lock()
 	t.Cleanup(three.Unlock)
+}
+
+// unsteady makes t wait likewise, but for others to which it makes no difference that
+// leaders change.
+func unsteady(t *testing.T) {
+	three.RLock()
+	t.Cleanup(three.RUnlock)
 }
 
 // shared is one server for all tests that do it no harm, each with a prefix of

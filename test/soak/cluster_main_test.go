@@ -3,6 +3,7 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"testing"
@@ -17,6 +18,15 @@ func TestMain(m *testing.M) {
 	if os.Getenv(clusterEnv) != "" || os.Getenv(mailEnv) != "" || lab.IsBurner() { // a node that a test started
 		main()
 		os.Exit(0)
+	}
+	// These tests wait, mostly.
+	flag.Parse()
+	chosen := false
+	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
+	if !chosen {
+		if err := flag.Set("test.parallel", "4"); err != nil {
+			panic(err)
+		}
 	}
 	code := m.Run()
 	time.Sleep(100 * time.Millisecond) // connections that were closed just now
