@@ -57,6 +57,10 @@ func (n *Node) ExtensionID() extensions.ExtensionID { return nodeExtension }
 // Errors: lease.ErrInvalid if config is not fit, or system has an address
 // already, or actors; anything else means that listening failed, most often
 // because the port is in use. Start may then be tried again.
+//
+// protoactor's remote sets gRPC's global logger to one that discards all, each time and
+// unguarded (grpclog.SetLoggerV2): set your own after Start, and make clients that log
+// through it, such as etcd's, after the first Start if the race detector is to be silent.
 func Start(system *actor.ActorSystem, config *remote.Config) (*Node, error) {
 	startMu.Lock()
 	defer startMu.Unlock()
