@@ -75,7 +75,8 @@ var kinds = []kind{
 	{"membership", "TestSimulation", 0.03},
 	{"singleton", "TestSimulation", 0.12},
 	{"sharding", "TestSimulation", 0.05},
-	{"sharding", "TestCalmHistories", 0.06},
+	{"sharding", "TestCalmHistories", 0.05},
+	{"sharding", "TestSimulationOfRemembered", 0.01},
 }
 
 func packages() (all []string) {
