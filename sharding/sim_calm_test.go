@@ -76,12 +76,34 @@ func (s *sim) endf(format string, args ...any) {
 	s.t.FailNow()
 }
 
+// stubborn returns an entity that was asked to stop, and has until its deadline yet: what
+// comes for it waits so long.
+func (s *sim) stubborn() *simLife {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sl := range s.slots {
+		for _, lives := range s.living {
+			for _, l := range lives {
+				if sl.serves() && l.on == sl.n && l.asked {
+					return l
+				}
+			}
+		}
+	}
+	return nil
+}
+
 // unsettled says what is not as it is to be: every shard held by one node that may,
 // spread evenly, all nodes knowing it; and nothing on its way, if nobody sends.
 func (s *sim) unsettled(quiet bool) string {
 	synctest.Wait()
 	if n := s.busy.Load(); n != 0 && quiet {
 		return fmt.Sprint(n, " handlers run")
+	}
+	if quiet {
+		if l := s.stubborn(); l != nil {
+			return fmt.Sprintf("%s on %s was asked to stop, and has not", l.id, l.on.id)
+		}
 	}
 	var infos []sharding.Info
 	var hosts []*slot

@@ -24,6 +24,7 @@ type simLife struct {
 	token  lease.Token
 	e      *sharding.Entity
 	jobs   int
+	asked  bool // to stop, which it may not do
 	ended  bool
 	doneAt time.Time // when its context was, as far as it is
 	state  string    // that it left
@@ -77,6 +78,9 @@ func (k *simEntity) Receive(ctx actor.Context) {
 			panic("born bad")
 		}
 	case simBye:
+		s.mu.Lock()
+		k.l.asked = true
+		s.mu.Unlock()
 		if bad && s.odds(4, 1, uint64(k.l.number)) == 0 {
 			time.Sleep(time.Duration(s.odds(int(longest/time.Millisecond), 2, uint64(k.l.number))) * time.Millisecond)
 			return // nor does it stop
