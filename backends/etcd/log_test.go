@@ -153,6 +153,7 @@ func TestVersionsThatNobodyTellsAreSaidOnce(t *testing.T) {
 			endpoints := known.set(map[string]string{"a": ""})
 			for range 3 {
 				s.askVersions(t.Context(), endpoints)
+				synctest.Wait() // a question that is not answered ends at the moment when its asker goes
 				s.warnOfVersions(endpoints)
 			}
 			require.Equal(t, round+1, logs.Len())
