@@ -58,7 +58,8 @@ type Node struct {
 // trying until Stop, unless Config.StoreRequired is set.
 //
 // An error names the field of Config or the step, and what was started before has
-// been ended. Errors: lease.ErrInvalid for a Config that can't be; those of
+// been ended, which takes up to Config.StopWithin where the store does not answer.
+// Errors: lease.ErrInvalid for a Config that can't be; those of
 // remoting.Configure, remoting.Start, lease.NewKeeper and membership.Join; ctx's; and
 // that of an address that can't be listened on.
 func Start(ctx context.Context, cfg Config) (*Node, error) {
