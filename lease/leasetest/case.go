@@ -250,6 +250,9 @@ func (n *node) reopen() {
 	sent := time.Now()
 	g, err := n.store.OpenSession(ctx, n.session)
 	if err != nil || g.Err != nil {
+		if n.overdue() {
+			n.t.noVerdict("the machine was too slow to open a session with a TTL of %v again in time", n.session.TTL)
+		}
 		n.t.Fatalf("OpenSession for %v: error %v, Grant.Err %v", asked, err, g.Err)
 	}
 	n.t.require(g.TTL >= asked, ruleGrant, "asked for %v, granted %v", asked, g.TTL)
