@@ -9,7 +9,7 @@ import (
 )
 
 // desk is one Router with a Port that only notes what it is asked for. A node that is
-// full has no room.
+// full has no room, nor has one that holds as much of what was kept as a window lets it.
 type desk struct {
 	r         *Router
 	now       time.Duration
@@ -18,6 +18,7 @@ type desk struct {
 	kept      []*Item
 	keptAs    []proto.Message
 	full      bool
+	window    int // in messages; 0: no bound
 	dropped   []int
 	refused   map[wire.Reason][]int
 	wakes     []time.Duration
@@ -37,8 +38,11 @@ func newDeskOf(id int, c Config) *desk {
 	return d
 }
 
-func (d *desk) Deliver(it *Item)               { d.calls++; d.delivered = append(d.delivered, said(it).n) }
-func (d *desk) Room(string) bool               { d.calls++; return !d.full }
+func (d *desk) Deliver(it *Item) { d.calls++; d.delivered = append(d.delivered, said(it).n) }
+func (d *desk) Room(string) bool {
+	d.calls++
+	return !d.full && (d.window == 0 || len(d.kept) < d.window)
+}
 func (d *desk) Send(_ string, m proto.Message) { d.calls++; d.sent = append(d.sent, proto.Clone(m)) }
 func (d *desk) Keep(_ string, it *Item, m proto.Message) bool {
 	d.calls++

@@ -50,7 +50,7 @@ func (w *xworld) key() explore.Key {
 	}
 	item := func(it *Item) {
 		flag(it.kept, it.first, it.gone)
-		put(it.tries)
+		put(it.tries, int(it.under))
 		switch {
 		case it.Wire != nil:
 			message(it.Wire)

@@ -171,6 +171,7 @@ var explorations = [][]xmodel{
 		{say: [xnodes]int{0, 0, 2}, moves: []int{0, 1, 2}, limit: 10},
 		{say: [xnodes]int{0, 0, 2}, moves: []int{0, 1}, limit: 10, breaks: 1},
 		{say: [xnodes]int{0, 0, 2}, moves: []int{0, 1}, limit: 10, late: 1},
+		{say: [xnodes]int{2, 0, 0}, moves: []int{0, 1, 0, 1}, limit: 10, window: 1},
 	},
 }
 

@@ -288,6 +288,72 @@ func TestWhatReturnsGoesFirst(t *testing.T) {
 	require.Equal(t, numbers(-1, 6), all[:8])
 }
 
+// Of a backlog the first went to another node, and the rest found no room. When the name
+// is here again, and the first is back from there, it goes before the rest: though the
+// rest came back from an actor here, and the first did not; or did, from a later one.
+func TestTheRestOfABacklogOvertakesNothing(t *testing.T) {
+	split := func() *desk {
+		d := backlog(0, 10, 3)
+		d.window = 1
+		d.r.Host(self(1), 2, true)
+		d.answer(1, 2)
+		require.Equal(t, []int{1}, d.keptNumbers())
+		d.r.Host(self(0), 3, true)
+		d.r.Open(3) // the crossing goes by way of n1, behind the first
+		require.Empty(t, d.delivered)
+		return d
+	}
+	back := func(d *desk) {
+		d.r.Receive(&wire.Envelope{Name: "x", Token: 3, Payload: payload(msg{0, 1})}, 10, true)
+	}
+	home := func(d *desk) {
+		m := proto.CloneOf(d.sent[len(d.sent)-1].(*wire.Marker))
+		require.EqualValues(t, 2, m.Token)
+		m.Token, m.Hops = 3, 1
+		d.r.Receive(m, 0, true)
+	}
+	ends := func(d *desk) {
+		d.r.Ending(false)
+		for _, n := range d.delivered {
+			d.r.Back(Item{Local: msg{0, n}, Size: 10})
+		}
+		d.delivered = nil
+		d.r.Closed()
+	}
+	for what, steps := range map[string][]func(*desk){
+		"the next actor ends before the first is back": {ends, back},
+		"the next actor ends when it has the first":    {back, ends},
+	} {
+		t.Run(what, func(t *testing.T) {
+			arrived := func() *desk {
+				d := split()
+				for _, step := range steps {
+					step(d)
+				}
+				return d
+			}
+			d := arrived()
+			home(d)
+			d.r.Open(4)
+			require.Equal(t, numbers(1, 3), d.delivered, "here")
+			require.Zero(t, d.r.Stats().Unordered)
+
+			d = arrived()
+			d.window = 0
+			home(d)
+			d.r.Host(self(1), 4, true)
+			d.answer(1, 4)
+			require.Equal(t, numbers(1, 3), d.keptNumbers(), "there")
+			require.Zero(t, d.r.Stats().Unordered)
+
+			d = arrived()
+			d.r.Forget(0)
+			d.r.Open(1)
+			require.Equal(t, numbers(1, 3), d.delivered, "after the store's history went back")
+		})
+	}
+}
+
 // A later marker of a node is not made void by an earlier one that comes after it.
 func TestMarkersOfOneNodeOutOfOrder(t *testing.T) {
 	d := newDesk(0, 10, DropNewest)

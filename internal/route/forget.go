@@ -1,6 +1,8 @@
 package route
 
 import (
+	"slices"
+
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-go/holdfast/internal/wire"
@@ -23,6 +25,11 @@ func (r *Router) Forget(own lease.Token) {
 	r.host, r.known = hop{}, false
 	r.path, r.cross = path{}, nil
 	waits := r.queue.take()
+	first := false
+	for _, it := range slices.Backward(waits) { // what is older than what came back stays so
+		first = first || it.first
+		it.first, it.under = first, 0
+	}
 	for _, it := range waits {
 		if it.marker != nil {
 			continue // who sent it gives up, or has forgotten it

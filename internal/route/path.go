@@ -213,7 +213,7 @@ const maxTries = 8
 func (r *Router) reclaim(items []*Item) {
 	back := make([]*Item, 0, len(items))
 	for _, it := range items {
-		it.first, it.kept, it.loose = true, true, false
+		it.first, it.under, it.kept, it.loose = true, overAll, true, false
 		if it.tries++; it.tries < maxTries {
 			back = append(back, it)
 		} else if it.marker == nil {

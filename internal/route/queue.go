@@ -20,10 +20,11 @@ type Item struct {
 	Until time.Duration
 
 	marker *wire.Marker
-	kept   bool // this node has custody of it: another accepted it first, or it came back
-	loose  bool // kept, and came straight: nobody has bounded it yet
-	first  bool // it was on its way once, and came back
-	gone   bool // it was dropped from the middle of its lane
+	kept   bool        // this node has custody of it: another accepted it first, or it came back
+	loose  bool        // kept, and came straight: nobody has bounded it yet
+	first  bool        // it was on its way once, and came back
+	under  lease.Token // first: the ownership here whose actor had it, or overAll
+	gone   bool        // it was dropped from the middle of its lane
 	came   time.Duration
 	tries  int // how often it was handed over and came back
 }
@@ -74,7 +75,20 @@ const (
 	DropOldest
 )
 
-// lane holds what was routed by one token, in the order it came.
+// overAll stands for the token of what came back from a node.
+const overAll = ^lease.Token(0)
+
+// age returns where it belongs in the queue: what was routed by a higher token is older;
+// of one token, what came back.
+func (it *Item) age() (token lease.Token, first bool) {
+	if it.first {
+		return it.under, true
+	}
+	return it.routed(), false
+}
+
+// lane holds what was routed by one token, or came back from one ownership, in the order
+// it came.
 type lane struct {
 	first   bool
 	token   lease.Token
@@ -85,10 +99,12 @@ type lane struct {
 	bytes   int // of what is counted
 }
 
-// queue is what waits, by age: the lane of what was under way once, then a lane for
-// each token, the highest first. Of one sender's messages those that were routed by
-// newer knowledge are the older: they came back from where the sender's later ones do
-// not go any more. What an actor here had, or a node that is gone, is older still.
+// queue is what waits, by age: a lane for each token, the highest first. Of one sender's
+// messages those that were routed by newer knowledge are the older: they came back from
+// where the sender's later ones do not go any more. What an actor here had is older than
+// all that was routed by its token, but not than what was routed by a later one: of a
+// backlog, some may have gone to another node, and be back from there, while the rest
+// still waits. What a node that is gone had is the oldest.
 // Every operation but expire, take and putBack takes time in proportion to the number
 // of lanes, which is that of the tokens that mail is under way by: a few.
 type queue struct {
@@ -104,21 +120,18 @@ func (q *queue) empty() bool { return len(q.lanes) == 0 }
 
 // lane returns the lane of it.
 func (q *queue) lane(it *Item) *lane {
-	token := it.routed()
-	if it.first {
-		token = 0
-	}
+	token, first := it.age()
 	i := 0
 	for ; i < len(q.lanes); i++ {
 		l := &q.lanes[i]
-		if l.first == it.first && l.token == token {
+		if l.first == first && l.token == token {
 			return l
 		}
-		if it.first && !l.first || it.first == l.first && l.token < token {
+		if l.token < token || l.token == token && first {
 			break
 		}
 	}
-	q.lanes = slices.Insert(q.lanes, i, lane{first: it.first, token: token})
+	q.lanes = slices.Insert(q.lanes, i, lane{first: first, token: token})
 	return &q.lanes[i]
 }
 

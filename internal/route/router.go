@@ -159,7 +159,7 @@ func (r *Router) leaveLater() {
 
 // Back takes what the gate refused, in order.
 func (r *Router) Back(it Item) {
-	it.kept, it.loose, it.first, it.came = true, false, true, r.port.Now()
+	it.kept, it.loose, it.first, it.under, it.came = true, false, true, r.own, r.port.Now()
 	r.queue.add(&it)
 	switch r.phase {
 	case open:
