@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/teller"
 )
 
 // Keeper is the engine behind every lease of one node: it acquires, renews,
@@ -32,8 +34,8 @@ type Keeper struct {
 	owner   Owner
 	log     *zap.Logger
 	metrics *instruments
-	logs    *teller // calls the user's logger
-	meters  *teller // and the user's instruments
+	logs    *teller.Teller // calls the user's logger
+	meters  *teller.Teller // and the user's instruments
 
 	ctx    context.Context // ends with the Keeper; parent of every store call
 	cancel context.CancelFunc
@@ -94,7 +96,7 @@ func NewKeeper(store Store, cfg Config) (*Keeper, error) {
 		return nil, err
 	}
 	log, logs := tellingLogger(cfg.Logger)
-	meters := &teller{lost: func(n int) {
+	meters := &teller.Teller{Lost: func(n int) {
 		log.Warn("measurements were dropped: the meter is too slow, or panicked", zap.String("keeper", cfg.ID), zap.Int("count", n))
 	}}
 	m, err := newInstruments(cfg.MeterProvider, meters, cfg.ID, lim.Name)
@@ -322,8 +324,8 @@ func (k *Keeper) Close(ctx context.Context) error {
 	close(k.ended)
 	told, cancel := context.WithTimeout(context.Background(), tellGrace)
 	defer cancel()
-	k.meters.told(told)
-	k.logs.told(told)
+	k.meters.Told(told)
+	k.logs.Told(told)
 	return k.closeErr
 }
 

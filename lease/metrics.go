@@ -6,6 +6,8 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/holdfast-go/holdfast/internal/teller"
 )
 
 // instruments are the Keeper's metrics. Each carries holdfast.keeper and
@@ -24,7 +26,7 @@ type instruments struct {
 	won, refused, givenBack, failed []metric.AddOption // outcomes of acquisitions
 }
 
-func newInstruments(mp metric.MeterProvider, t *teller, keeper, store string) (*instruments, error) {
+func newInstruments(mp metric.MeterProvider, t *teller.Teller, keeper, store string) (*instruments, error) {
 	m := mp.Meter("github.com/holdfast-go/holdfast/lease")
 	base := []attribute.KeyValue{attribute.String("holdfast.keeper", keeper), attribute.String("holdfast.store", store)}
 	i := &instruments{base: base, attrs: []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(base...))}}

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/internal/teller"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -27,7 +28,7 @@ type Group struct {
 	ready      chan struct{} // closed when it is a member and knows the others
 	member     *lease.Handle
 	stopMember context.CancelFunc
-	aside      aside // what is logged and measured under a lock
+	aside      teller.Teller // of what is logged and measured under a lock
 
 	memberDone chan struct{} // closed when the member lease is held no more, for good
 
@@ -102,7 +103,7 @@ func (g *Group) OnLost(f func(lease.Loss)) (stop func() bool) { return g.member.
 // report makes the log, the metrics and the EventStream followers of the group.
 func (g *Group) report() {
 	g.Follow(func(c MembersChanged) {
-		g.aside.do(func() { g.metrics.sawMembers(len(c.Now.Members)) })
+		g.aside.Tell(func() { g.metrics.sawMembers(len(c.Now.Members)) })
 		for _, x := range []struct {
 			what    string
 			members []Member
@@ -120,7 +121,7 @@ func (g *Group) report() {
 
 // onLost is the member lease's.
 func (g *Group) onLost(l lease.Loss) {
-	g.aside.do(g.metrics.lost)
+	g.aside.Tell(g.metrics.lost)
 	g.log.Warn("membership lost", zap.Uint64("token", uint64(l.Token)), zap.Error(l.Reason))
 	if g.set.system != nil {
 		outside.Of(g.set.system).Publish(Lost{Group: g.names.group, Loss: l})
@@ -132,7 +133,7 @@ func (g *Group) hear(ev lease.Event, take func(lease.Event) error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err := take(ev); err != nil {
-		g.aside.do(func() { g.log.Warn("a record of the group can't be read, left alone", zap.Error(err)) })
+		g.aside.Tell(func() { g.log.Warn("a record of the group can't be read, left alone", zap.Error(err)) })
 	}
 	g.settleLocked()
 }

@@ -57,7 +57,9 @@ func Join(ctx context.Context, keeper *lease.Keeper, group string, opts ...Optio
 		ready: make(chan struct{}), memberDone: make(chan struct{}), stood: make(chan struct{}),
 	}
 	g.feed.log = func() *zap.Logger { return g.log }
-	g.aside.log = g.feed.log
+	g.aside.Lost = func(n int) {
+		g.log.Error("log lines and metrics were left out: a logger or an instrument did not return, or failed", zap.Int("count", n))
+	}
 	g.feed.fresh = g.notice
 	g.life, g.end = context.WithCancel(context.Background())
 	var hold context.Context

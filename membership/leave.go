@@ -41,7 +41,7 @@ func (g *Group) AnnounceLeaving(ctx context.Context) error {
 	defer g.mu.Unlock()
 	if !g.roster.leaving {
 		g.roster.leaving = true
-		g.aside.do(func() { g.log.Info("leaving") })
+		g.aside.Tell(func() { g.log.Info("leaving") })
 	}
 	g.settleLocked()
 	if err != nil {

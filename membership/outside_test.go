@@ -2,6 +2,7 @@ package membership_test
 
 import (
 	"context"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -17,32 +18,47 @@ import (
 	"github.com/holdfast-go/holdfast/membership"
 )
 
-// rude is a MeterProvider whose gauges panic.
-type rude struct{ noop.MeterProvider }
-
-type rudeMeter struct{ noop.Meter }
-
-type rudeGauge struct{ noop.Int64Gauge }
-
-func (rude) Meter(string, ...metric.MeterOption) metric.Meter { return rudeMeter{} }
-
-func (rudeMeter) Int64Gauge(string, ...metric.Int64GaugeOption) (metric.Int64Gauge, error) {
-	return rudeGauge{}, nil
+// rude is a MeterProvider whose gauges fail.
+type rude struct {
+	noop.MeterProvider
+	fail func()
 }
 
-func (rudeGauge) Record(context.Context, int64, ...metric.RecordOption) {
-	panic("the exporter is full")
+type rudeMeter struct {
+	noop.Meter
+	rude
 }
 
-// What instruments panic with breaks nothing off.
-func TestInstrumentsThatPanic(t *testing.T) {
+type rudeGauge struct {
+	noop.Int64Gauge
+	rude
+}
+
+func (r rude) Meter(string, ...metric.MeterOption) metric.Meter { return rudeMeter{rude: r} }
+
+func (m rudeMeter) Int64Gauge(string, ...metric.Int64GaugeOption) (metric.Int64Gauge, error) {
+	return rudeGauge{rude: m.rude}, nil
+}
+
+func (g rudeGauge) Record(context.Context, int64, ...metric.RecordOption) { g.fail() }
+
+// What instruments panic with, or that they end the goroutine, breaks nothing off; what
+// is left out is told of.
+func TestInstrumentsThatFail(t *testing.T) {
+	for _, fail := range []func(){runtime.Goexit, func() { panic("the exporter is full") }} {
+		instrumentsFail(t, fail)
+	}
+}
+
+func instrumentsFail(t *testing.T, fail func()) {
 	bubble(t, func(t *testing.T, w *world) {
 		core, seen := observer.New(zap.InfoLevel)
-		a := w.member("a", membership.WithMeterProvider(rude{}), membership.WithLogger(zap.New(core)))
+		a := w.member("a", membership.WithMeterProvider(rude{fail: fail}), membership.WithLogger(zap.New(core)))
 		b := w.member("b")
 		require.True(t, a.leads())
 		require.Equal(t, "a", a.leaders.last().Leader.ID)
 		require.NotEmpty(t, seen.FilterMessage("member joined").All())
+		require.NotEmpty(t, seen.FilterMessageSnippet("left out").All())
 		a.leave()
 		until(t, ttl, "b leads", b.leads)
 	})

@@ -44,12 +44,12 @@ func (g *Group) contestLocked() {
 		g.unobject = nil
 	}
 	if !is {
-		g.aside.do(func() {
+		g.aside.Tell(func() {
 			g.log.Info("listed again, or no member any more: no later incarnation of this ID is in its place")
 		})
 		return
 	}
-	g.aside.do(func() {
+	g.aside.Tell(func() {
 		g.log.Error("not listed any more: a later incarnation of this ID has joined", zap.Error(g.inUse(rival)))
 	})
 	if g.roster.leaving {

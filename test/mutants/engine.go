@@ -9,7 +9,7 @@ var ofEngine = []mutant{
 	},
 	{
 		name: "logs-on-the-engine", does: "loggers and meters are called at once, with the lock held",
-		edits:   []edit{{"lease/teller.go", "func (t *teller) tell(f func()) {\n", "func (t *teller) tell(f func()) {\n\tif true {\n\t\tf()\n\t\treturn\n\t}\n"}},
+		edits:   []edit{{"internal/teller/teller.go", "func (t *Teller) Tell(f func()) {\n", "func (t *Teller) Tell(f func()) {\n\tif true {\n\t\tf()\n\t\treturn\n\t}\n"}},
 		hunters: []check{leaseSim},
 	},
 	{
