@@ -4,8 +4,6 @@ package examples
 
 import (
 	"bytes"
-	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -44,10 +42,6 @@ func TestTheVerdictIsGood(t *testing.T) {
 func TestOneNodeOnEtcd(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no signals")
-	}
-	if os.Getenv("HOLDFAST_SKIP_ETCD") == "1" {
-		fmt.Fprintf(os.Stderr, "etcd skipped (HOLDFAST_SKIP_ETCD is set): %s\n", t.Name())
-		t.Skip("etcd skipped (HOLDFAST_SKIP_ETCD is set)")
 	}
 	url := "etcd://" + strings.TrimPrefix(etcdtest.Start(t).Endpoints()[0], "http://")
 	for name, serves := range map[string]string{"singleton": "hosts, under token", "sharding": "accounts here: 4", "leader": "leader, under token", "cron": "job of second"} {

@@ -4,13 +4,13 @@ package main
 
 import (
 	"bytes"
-	"fmt"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
 )
 
 // The short forms, with processes and etcd. Each node is a process of this test
@@ -57,10 +57,7 @@ func shortForm(t *testing.T, judged int, run check, args ...string) {
 
 // inShort runs a check, and returns its report and what it printed.
 func inShort(t *testing.T, run check, args ...string) (*report, string) {
-	if os.Getenv("HOLDFAST_SKIP_ETCD") == "1" {
-		fmt.Fprintf(os.Stderr, "etcd skipped (HOLDFAST_SKIP_ETCD is set): %s\n", t.Name())
-		t.Skip("etcd skipped (HOLDFAST_SKIP_ETCD is set)")
-	}
+	etcdtest.Skip(t)
 	t.Parallel() // it waits, mostly
 	var out bytes.Buffer
 	r := &report{out: &out}

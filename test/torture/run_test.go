@@ -18,10 +18,7 @@ import (
 )
 
 func needsEtcd(t *testing.T) {
-	if os.Getenv("HOLDFAST_SKIP_ETCD") == "1" {
-		fmt.Fprintf(os.Stderr, "etcd skipped (HOLDFAST_SKIP_ETCD is set): %s\n", t.Name())
-		t.Skip("etcd skipped (HOLDFAST_SKIP_ETCD is set)")
-	}
+	etcdtest.Skip(t)
 }
 
 // The short form, with processes and etcd. Each node is a process of this test binary;

@@ -51,14 +51,7 @@ const (
 // skips the test instead.
 func Start(tb testing.TB, opts ...Option) *Cluster {
 	tb.Helper()
-	skip, err := skipped()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	if skip {
-		fmt.Fprintf(os.Stderr, "etcdtest: etcd skipped (HOLDFAST_SKIP_ETCD is set): %s\n", tb.Name())
-		tb.Skip("etcdtest: etcd skipped (HOLDFAST_SKIP_ETCD is set)")
-	}
+	Skip(tb)
 	var o Options
 	for _, opt := range opts {
 		opt(&o)
@@ -78,6 +71,20 @@ func Start(tb testing.TB, opts ...Option) *Cluster {
 		}
 	})
 	return c
+}
+
+// Skip skips a test that needs etcd, and says so on standard error, where
+// HOLDFAST_SKIP_ETCD=1 asks for that. Start does so itself.
+func Skip(tb testing.TB) {
+	tb.Helper()
+	skip, err := skipped()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if skip {
+		fmt.Fprintf(os.Stderr, "etcdtest: etcd skipped (HOLDFAST_SKIP_ETCD is set): %s\n", tb.Name())
+		tb.Skip("etcdtest: etcd skipped (HOLDFAST_SKIP_ETCD is set)")
+	}
 }
 
 // skipped reads HOLDFAST_SKIP_ETCD.

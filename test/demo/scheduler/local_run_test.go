@@ -4,14 +4,13 @@ package scheduler
 
 import (
 	"bytes"
-	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
 	"github.com/holdfast-go/holdfast/test/demo/stage"
 )
 
@@ -20,10 +19,7 @@ import (
 // reads it: hence the build constraint.
 func TestWithProcessesAndEtcdTheVerdictIsGood(t *testing.T) {
 	t.Parallel() // it waits, mostly
-	if skip := os.Getenv("HOLDFAST_SKIP_ETCD"); skip == "1" {
-		fmt.Fprintf(os.Stderr, "etcd skipped (HOLDFAST_SKIP_ETCD is set): %s\n", t.Name())
-		t.Skip("etcd skipped (HOLDFAST_SKIP_ETCD is set)")
-	}
+	etcdtest.Skip(t)
 	var out bytes.Buffer
 	v, err := runLocal(t.Context(), stage.Config{TTL: 2 * time.Second, Duration: 10 * time.Second}, &out)
 	require.NoError(t, err, "%s", &out)
