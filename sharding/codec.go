@@ -61,13 +61,12 @@ func bounded[T any](c *codecs, typ string, refused error, f func() (T, error)) (
 	}
 	done := make(chan result, 1)
 	var settled atomic.Bool // it has returned, or is not waited for any longer
-	go func() {
-		v, err := outside.Get(f)
+	outside.Aside(f, func(v T, err error) {
 		done <- result{v, err}
 		if !settled.CompareAndSwap(false, true) {
 			c.add(typ, -1)
 		}
-	}()
+	})
 	t := time.NewTimer(codecWithin)
 	defer t.Stop()
 	select {
@@ -97,8 +96,7 @@ func (s *shard) encodeLocked(m *mail) (*wire.Envelope, error) {
 	if _, ok := msg.(proto.Message); ok {
 		return s.encode(m.id, m.envelope)
 	}
-	return bounded(&s.r.codecs, wire.TypeName(msg), wire.ErrUnencodable, func() (*wire.Envelope,
-		error) {
+	return bounded(&s.r.codecs, wire.TypeName(msg), wire.ErrUnencodable, func() (*wire.Envelope, error) {
 		return s.encode(m.id, m.envelope)
 	})
 }

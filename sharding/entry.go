@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/gate"
 	"github.com/holdfast-go/holdfast/internal/outside"
@@ -279,7 +280,7 @@ func (s *shard) end(e *entry, h *home) {
 	}
 }
 
-// shutOffAll closes the gates to everything, also of those that are being made.
+// shutOffAll closes the gates of all entities to everything, also while an entity is being made.
 func (s *shard) shutOffAll(cause error) {
 	for _, e := range s.entries {
 		if e.gate != nil {
@@ -305,8 +306,10 @@ func (s *shard) stop(e *entry, planned bool) {
 		return
 	}
 	pid, g := e.pid, e.gate
-	go func() {
-		msg := s.r.stopMessage()
+	outside.Aside(func() (any, error) { return s.r.set.stopWith(), nil }, func(msg any, err error) {
+		if err != nil {
+			s.r.log.Error("WithStop's function failed: the entity is stopped at once", zap.Error(err))
+		}
 		s.do(func() {
 			switch {
 			case s.entries[e.id] != e || e.gate != g: // it has ended, and its next life has its name
@@ -316,7 +319,7 @@ func (s *shard) stop(e *entry, planned bool) {
 				s.r.reach(pid, func(p actor.Process) { p.SendUserMessage(pid, msg) })
 			}
 		})
-	}()
+	})
 }
 
 // reach has f called with the process of an actor of this node; of one that has ended

@@ -102,14 +102,3 @@ func (r *Region) crashed(shard int, id string, reason any) {
 	r.log.Warn("an entity panicked", zap.Int("shard", shard), zap.String("id", id), zap.Any("panic", reason))
 	r.event(Event{Kind: EntityCrashed, Shard: shard, ID: id, Panic: reason})
 }
-
-// stopMessage makes the user's stop message; nil if that panics.
-func (r *Region) stopMessage() (msg any) {
-	defer func() {
-		if p := recover(); p != nil {
-			r.log.Error("WithStop's function panicked: the entity is stopped at once", zap.Any("panic", p))
-			msg = nil
-		}
-	}()
-	return r.set.stopWith()
-}

@@ -239,10 +239,7 @@ func (s *shard) gone(h *home) (over bool) {
 
 // attempt makes one call to the store for h.
 func (s *shard) attempt(h *home, what string, within time.Duration, f func(context.Context) error) (over bool, err error) {
-	return storeCall{s.r, h.term.Context(), func() bool { return s.gone(h) }, func(err error) {
-		s.notRemembered(h,
-			what, err)
-	}}.try(within, f)
+	return storeCall{s.r, h.term.Context(), func() bool { return s.gone(h) }, func(err error) { s.notRemembered(h, what, err) }}.try(within, f)
 }
 
 // storeCall is how the store of remembered entities is called for something that
@@ -262,7 +259,7 @@ func (x storeCall) try(within time.Duration, f func(context.Context) error) (ove
 	ctx, cancel := context.WithCancelCause(x.ctx)
 	defer cancel(nil)
 	done := make(chan error, 1)
-	go func() { done <- outside.Call(func() error { return f(ctx) }) }()
+	outside.Aside(func() (struct{}, error) { return struct{}{}, f(ctx) }, func(_ struct{}, err error) { done <- err })
 	for {
 		timeout := make(chan struct{})
 		t := x.r.clock.AfterFunc(within, func() { close(timeout) })

@@ -26,6 +26,22 @@ func TestCallMakesAPanicAnError(t *testing.T) {
 	require.ErrorContains(t, err, "boom")
 }
 
+func TestAsideTellsWhatBecameOfIt(t *testing.T) {
+	for want, f := range map[string]func() (int, error){
+		"":       func() (int, error) { return 1, nil },
+		"boom":   func() (int, error) { panic("boom") },
+		"Goexit": func() (int, error) { runtime.Goexit(); return 1, nil },
+	} {
+		told := make(chan error)
+		outside.Aside(f, func(_ int, err error) { told <- err })
+		if err := <-told; want == "" {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, want)
+		}
+	}
+}
+
 // stream is a system whose subscriber does what it is told.
 func stream(t *testing.T, do func(event any)) *outside.World {
 	t.Helper()
