@@ -33,7 +33,7 @@ type Config struct {
 	Listen string
 	// Advertise is the host, or host:port, that others use, if it is not Listen's.
 	Advertise string
-	// Plaintext has nodes talk without encryption, and trust whoever reaches Listen.
+	// Plaintext has nodes talk without encryption, and trust every peer that reaches Listen.
 	// Where Listen is set, either it or TLS must be.
 	Plaintext bool
 	// TLS has nodes authenticate each other: see remoting.WithTLS.

@@ -185,7 +185,7 @@ func (n *Node) stopParts(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// shutdownSystem ends the actor system, unless somebody has.
+// shutdownSystem ends the actor system, unless it has ended.
 func (n *Node) shutdownSystem() {
 	if !n.system.IsStopped() {
 		n.system.Shutdown()

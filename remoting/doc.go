@@ -55,7 +55,7 @@
 // for nothing else, and nodes on one host are as one, unless WithPeerCheck can tell
 // them apart. The store needs credentials of its own.
 //
-// With WithPlaintext anybody is whoever they say: use that on a trusted network only.
+// With WithPlaintext a peer may claim to be any node: use that on a trusted network only.
 // The checks then contain mistakes and version skew, not an attacker.
 //
 // # Message types

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
-// This file is what no peer may say, whoever it is, and what only one peer may say.
+// This file is what no peer may say, and what only the peer it is about may say.
 //
 //	message                                    to our own names   to others
 //	actor.Stop                                 refused            refused

@@ -240,7 +240,7 @@ func TestMutualTLS(t *testing.T) {
 	works(a, b)
 }
 
-// A certificate is its node's, whoever the node says it is, and settable.
+// A peer speaks as the node its certificate is for, whatever it calls itself; the check can be set.
 func TestACertificateIsItsNodes(t *testing.T) {
 	own := "HOLDFAST_TLS=" + authority.New(t).Issue(t, "127.0.0.1")
 	a, other := start(t, own), start(t, own, "HOLDFAST_HOST=127.0.0.2")

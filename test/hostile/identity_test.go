@@ -47,7 +47,7 @@ func (s stream) connect(address string) {
 		ConnectionType: &remote.ConnectRequest_ServerConnection{ServerConnection: &remote.ServerConnection{SystemId: "x", Address: address}}}}})
 }
 
-// notLetIn tries to speak as somebody else; or as nobody, with no address.
+// notLetIn tries to speak as another node, and as one without an address.
 func (s *siege) notLetIn(t *testing.T, address string) {
 	out := s.stream()
 	if address != "" {
