@@ -4,7 +4,6 @@ package node_test
 
 import (
 	"context"
-	"net"
 	"os"
 	"syscall"
 	"testing"
@@ -35,10 +34,7 @@ func (s *slowToMake) Limits() lease.Limits {
 
 // TestASignalInTheMiddleOfStart leaves nothing of what is started after it came.
 func TestASignalInTheMiddleOfStart(t *testing.T) {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	http := free.Addr().String()
-	require.NoError(t, free.Close())
+	http := freeAddress(t)
 	came := false
 	store := &slowToMake{Store: memory.New(), made: func() {
 		if !came {
@@ -47,12 +43,22 @@ func TestASignalInTheMiddleOfStart(t *testing.T) {
 			time.Sleep(300 * time.Millisecond)
 		}
 	}}
-	_, err = node.Start(t.Context(), node.Config{ID: "a", Store: store, Listen: "127.0.0.1:0", Plaintext: true, HTTP: http, Group: "bank",
+	_, err := node.Start(t.Context(), node.Config{ID: "a", Store: store, Listen: "127.0.0.1:0", Plaintext: true, HTTP: http, Group: "bank",
 		Signals: []os.Signal{syscall.SIGUSR1}, StopWithin: soon, Logger: zap.NewNop()})
 	require.ErrorIs(t, err, node.ErrStopped)
-	l, err := net.Listen("tcp", http)
-	require.NoError(t, err, "HTTP is still served")
-	require.NoError(t, l.Close())
+	requireNobodyListens(t, http)
+}
+
+// TestAStartThatIsUndoneAtOnce ends HTTP before it has begun to be served.
+func TestAStartThatIsUndoneAtOnce(t *testing.T) {
+	for range 50 {
+		http := freeAddress(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		store := &slowToMake{Store: memory.New(), made: cancel}
+		_, err := node.Start(ctx, node.Config{ID: "a", Store: store, HTTP: http, StoreRequired: true, StopWithin: soon, Logger: zap.NewNop()})
+		require.ErrorIs(t, err, context.Canceled)
+		requireNobodyListens(t, http)
+	}
 }
 
 // TestARegionThatIsStartedAgain is what Health is about, not the one that was stopped.

@@ -98,11 +98,17 @@ func (n *Node) serve() error {
 	}
 	n.web = l
 	n.server = &http.Server{Handler: n.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
-	go n.server.Serve(l) // until closeHTTP
+	n.served = make(chan struct{})
+	go func() {
+		defer close(n.served)
+		n.server.Serve(l) // until closeHTTP
+	}()
 	return nil
 }
 
+// closeHTTP returns when the address is listened on no longer, also if Serve had not begun.
 func (n *Node) closeHTTP(ctx context.Context) error {
+	defer func() { <-n.served }()
 	if err := n.server.Shutdown(ctx); err != nil {
 		return errors.Join(err, n.server.Close())
 	}

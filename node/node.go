@@ -32,6 +32,7 @@ type Node struct {
 	keeper *lease.Keeper
 	server *http.Server
 	web    net.Listener
+	served chan struct{} // closed when web is listened on no longer
 
 	parts func(context.Context) error // health of the singletons
 

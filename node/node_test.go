@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"syscall"
 	"testing"
 	"time"
 
@@ -162,20 +163,34 @@ func TestStopEndsWhatIsBeingStarted(t *testing.T) {
 func TestARequiredStoreThatIsAway(t *testing.T) {
 	store := faultstore.Wrap(memory.New())
 	store.Partition()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	address := l.Addr().String()
-	require.NoError(t, l.Close())
+	address := freeAddress(t)
 	for _, group := range []string{"", "bank"} {
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-		_, err = node.Start(ctx, node.Config{ID: "a", Store: store, Group: group, Listen: address, Plaintext: true, HTTP: "127.0.0.1:0",
+		_, err := node.Start(ctx, node.Config{ID: "a", Store: store, Group: group, Listen: address, Plaintext: true, HTTP: "127.0.0.1:0",
 			StoreRequired: true, StopWithin: 2 * time.Second, Logger: zap.NewNop()})
 		cancel()
 		require.ErrorContains(t, err, "node.Start: ")
-		l, err = net.Listen("tcp", address) // what was started has been ended
-		require.NoError(t, err)
-		require.NoError(t, l.Close())
+		requireNobodyListens(t, address) // what was started has been ended
 	}
+}
+
+// freeAddress is one that nobody listens on.
+func freeAddress(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	return l.Addr().String()
+}
+
+// requireNobodyListens dials: that the address can be listened at again says nothing,
+// as the system may have given its port to a connection of another process.
+func requireNobodyListens(t *testing.T, address string) {
+	t.Helper()
+	c, err := net.Dial("tcp", address)
+	if err == nil {
+		c.Close()
+	}
+	require.ErrorIs(t, err, syscall.ECONNREFUSED, address)
 }
 
 func TestBadConfigs(t *testing.T) {

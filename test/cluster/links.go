@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -275,10 +276,12 @@ func (l *Links) Close() {
 	}
 }
 
-// FreePort finds a port of the loopback device that nobody listens on, below those
-// that the system gives to who connects; never the same one twice.
+// FreePort finds a port of the loopback device that is free, below those that the
+// system gives to who connects; never the same one twice, and, so that two processes
+// that look at the same moment do not find the same, from a place of its process on.
 func FreePort() (int, error) {
-	for port := 20000; port < 30000; port++ {
+	for i := range 10000 {
+		port := 20000 + (os.Getpid()*97+i)%10000
 		taken.Lock()
 		was := taken.ports[port]
 		taken.ports[port] = true
@@ -290,7 +293,7 @@ func FreePort() (int, error) {
 			return port, ln.Close()
 		}
 	}
-	return 0, errors.New("no free port from 20000 on")
+	return 0, errors.New("no free port from 20000 to 29999")
 }
 
 var taken = struct {
