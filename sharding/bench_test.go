@@ -165,6 +165,22 @@ func BenchmarkIdleEntities(b *testing.B) {
 	}
 }
 
+// BenchmarkRefs says what a Ref keeps for each id until its Region ends.
+func BenchmarkRefs(b *testing.B) {
+	c := &cluster{t: b, store: memory.New(), net: memnet.New()}
+	defer c.cleanUp()
+	n := c.nodes("a")[0]
+	n.startType(sharding.Type{Name: "bench", Props: actor.PropsFromProducer(func() actor.Actor { return &counting{} }), Shards: 4})
+	before := heap()
+	i := 0
+	for b.Loop() {
+		_, err := n.region.Ref(fmt.Sprint("account-", i))
+		require.NoError(b, err)
+		i++
+	}
+	b.ReportMetric(float64(heap()-before)/float64(i), "B/id")
+}
+
 func heap() uint64 {
 	runtime.GC()
 	runtime.GC()

@@ -2,6 +2,7 @@ package sharding
 
 import (
 	"cmp"
+	"strings"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
@@ -27,15 +28,13 @@ func (p noActor) SendSystemMessage(pid *actor.PID, message any) {
 // Stop implements actor.Process: it can't be stopped.
 func (noActor) Stop(*actor.PID) {}
 
-// refProcess is what a Ref stands for.
-type refProcess struct {
-	noActor
-	id string
-}
+// refProcess is what all Refs of a Region stand for.
+type refProcess struct{ noActor }
 
 // SendUserMessage implements actor.Process.
 func (p *refProcess) SendUserMessage(pid *actor.PID, message any) {
-	if p.r.over.Load() || !sendable(message) {
+	id, ok := strings.CutPrefix(pid.Id, p.r.names.refs)
+	if !ok || p.r.over.Load() || !sendable(message) {
 		outside.Of(p.r.system).DeadLetter(pid, message)
 		return
 	}
@@ -44,7 +43,7 @@ func (p *refProcess) SendUserMessage(pid *actor.PID, message any) {
 			p.SendUserMessage(pid, m)
 		}
 	}
-	p.r.deliver(p.id, message)
+	p.r.deliver(id, message)
 }
 
 // frontDoor is the process that other nodes, and actors of this one, send to.

@@ -11,6 +11,8 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/internal/memnet"
 	"github.com/holdfast-go/holdfast/sharding"
 )
 
@@ -56,4 +58,23 @@ func TestNothingKeepsStoppedEntities(t *testing.T) {
 		require.Zero(t, r.Info().Entities)
 		require.Zero(t, inMemory())
 	})
+}
+
+// A Ref keeps the name of its id until its Region ends, and no more: ids may be many.
+func TestARefKeepsItsName(t *testing.T) {
+	c := &cluster{t: t, store: memory.New(), net: memnet.New()}
+	defer c.cleanUp()
+	n := c.node("a")
+	r := n.startType(sharding.Type{Name: "account", Shards: 4, Props: actor.PropsFromProducer(func() actor.Actor { return new(bulky) })})
+	const ids = 200_000
+	before := heap()
+	for range 2 {
+		for i := range ids {
+			_, err := r.Ref(fmt.Sprint("id", i))
+			require.NoError(t, err)
+		}
+	}
+	require.Less(t, (int64(heap())-int64(before))/ids, int64(200), "bytes for each id")
+	require.NoError(t, r.Stop(t.Context()))
+	require.Less(t, (int64(heap())-int64(before))/ids, int64(100), "bytes for each id, once the Region has ended")
 }

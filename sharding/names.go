@@ -17,6 +17,7 @@ type names struct {
 	regions     string // the prefix of the nodes' leases
 	layout      string // of the lists of remembered entities
 	process     string // where other nodes reach this one; the same on every node
+	refs        string // the prefix of Refs' ids
 }
 
 func namesOf(group, typ string) (n names, err error) {
@@ -28,6 +29,7 @@ func namesOf(group, typ string) (n names, err error) {
 	n.coordinator, n.shards, n.regions = "coordinator/"+n.key, "shard/"+n.key+"/", "region/"+n.key+"/"
 	n.layout = "layout/" + n.key
 	n.process = "holdfast/sharding/" + n.key
+	n.refs = n.process + "/ref/"
 	// The longest that is made of it.
 	return n, lease.ValidateName(n.shards + strconv.Itoa(MaxShards))
 }

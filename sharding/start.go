@@ -73,6 +73,7 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 		control: inbox{ready: make(chan struct{}, 1)}, done: make(chan struct{}), ended: make(chan struct{}),
 		peers: map[string]*actor.PID{}, pace: make(chan struct{}, 1),
 		payload: remoting.PayloadLimit(system)}
+	r.refs = &refProcess{noActor{r}}
 	if set.stateLimit == defaultStateLimit {
 		set.stateLimit = min(set.stateLimit, r.payload)
 		r.set.stateLimit = set.stateLimit
@@ -193,7 +194,7 @@ func (r *Region) spawn() (err error) {
 	}
 	r.onEnd(func() {
 		r.system.ProcessRegistry.Remove(pid)
-		r.refs.Range(func(_, ref any) bool { r.system.ProcessRegistry.Remove(ref.(*actor.PID)); return true })
+		r.forgetRefs()
 	})
 	return nil
 }
