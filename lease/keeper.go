@@ -322,16 +322,9 @@ func (k *Keeper) Close(ctx context.Context) error {
 			k.owner.ID, len(rest), abbreviate(rest), unknown(context.Cause(ctx)))
 	}
 	close(k.ended)
-	told, cancel := context.WithTimeout(context.Background(), tellGrace)
-	defer cancel()
-	k.meters.Told(told)
-	k.logs.Told(told)
+	teller.Flush(k.meters, k.logs)
 	return k.closeErr
 }
-
-// tellGrace is how long Close waits for a logger and a meter to take the last that
-// there is to tell, whatever its context.
-const tellGrace = 100 * time.Millisecond
 
 // shutLocked ends every operation and all trust. It returns the names that are
 // abandoned and the sessions that nothing is claimed under.

@@ -26,52 +26,14 @@ func DetachedLogger(l *zap.Logger) *zap.Logger {
 
 // tellingLogger returns a logger that passes on to l what it is given, by a teller.
 func tellingLogger(l *zap.Logger) (*zap.Logger, *teller.Teller) {
-	t := &teller.Teller{Lost: func(n int) {
-		l.Warn("lines were dropped: the logger is too slow, or panicked", zap.Int("count", n))
-	}}
-	floor := zapcore.DebugLevel // what l takes may change at any time
 	switch core := l.Core(); core {
 	case zapcore.NewNopCore():
-		floor = zapcore.InvalidLevel
+		return teller.LoggerFrom(l, zapcore.InvalidLevel)
 	case DefaultLogger().Core():
-		floor = defaultLevel
+		return teller.LoggerFrom(l, defaultLevel)
 	}
-	return l.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core { return tellingCore{core, floor, t} })), t
+	return teller.LoggerFrom(l, zapcore.DebugLevel) // what l takes may change at any time
 }
-
-// tellingCore is a zapcore.Core that lets a teller call another.
-type tellingCore struct {
-	zapcore.Core
-	floor zapcore.Level
-	t     *teller.Teller
-}
-
-func (c tellingCore) Enabled(l zapcore.Level) bool { return l >= c.floor }
-
-func (c tellingCore) With(fields []zapcore.Field) zapcore.Core {
-	c.Core = zapcore.NewLazyWith(c.Core, fields)
-	return c
-}
-
-func (c tellingCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if c.Enabled(e.Level) {
-		return ce.AddCore(e, c)
-	}
-	return ce
-}
-
-// Write has the core that was wrapped decide, and write.
-func (c tellingCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
-	c.t.Tell(func() {
-		if ce := c.Core.Check(e, nil); ce != nil {
-			ce.Write(fields...)
-		}
-	})
-	return nil
-}
-
-// Sync does nothing: who syncs is the user, with the logger that is wrapped.
-func (c tellingCore) Sync() error { return nil }
 
 // counter and histogram are instruments that a teller calls. What is measured
 // counts also if the Keeper has ended meanwhile.

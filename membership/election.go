@@ -204,7 +204,7 @@ func (e *Election) update(f func()) {
 		return
 	}
 	changed, self := leader != e.leader, leader == e.ballot.self
-	e.g.aside.Tell(func() { e.g.metrics.leader(changed, self) })
+	e.g.meters.Tell(func() { e.g.metrics.leader(changed, self) })
 	e.told, e.leader = true, leader
 	e.feed.set(leader)
 }

@@ -28,7 +28,8 @@ type Group struct {
 	ready      chan struct{} // closed when it is a member and knows the others
 	member     *lease.Handle
 	stopMember context.CancelFunc
-	aside      teller.Teller // of what is logged and measured under a lock
+	logs       *teller.Teller // calls the user's logger
+	meters     *teller.Teller // and the user's instruments
 
 	memberDone chan struct{} // closed when the member lease is held no more, for good
 
@@ -103,7 +104,7 @@ func (g *Group) OnLost(f func(lease.Loss)) (stop func() bool) { return g.member.
 // report makes the log, the metrics and the EventStream followers of the group.
 func (g *Group) report() {
 	g.Follow(func(c MembersChanged) {
-		g.aside.Tell(func() { g.metrics.sawMembers(len(c.Now.Members)) })
+		g.meters.Tell(func() { g.metrics.sawMembers(len(c.Now.Members)) })
 		for _, x := range []struct {
 			what    string
 			members []Member
@@ -121,7 +122,7 @@ func (g *Group) report() {
 
 // onLost is the member lease's.
 func (g *Group) onLost(l lease.Loss) {
-	g.aside.Tell(g.metrics.lost)
+	g.meters.Tell(g.metrics.lost)
 	g.log.Warn("membership lost", zap.Uint64("token", uint64(l.Token)), zap.Error(l.Reason))
 	if g.set.system != nil {
 		outside.Of(g.set.system).Publish(Lost{Group: g.names.group, Loss: l})
@@ -133,7 +134,7 @@ func (g *Group) hear(ev lease.Event, take func(lease.Event) error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err := take(ev); err != nil {
-		g.aside.Tell(func() { g.log.Warn("a record of the group can't be read, left alone", zap.Error(err)) })
+		g.log.Warn("a record of the group can't be read, left alone", zap.Error(err))
 	}
 	g.settleLocked()
 }

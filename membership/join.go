@@ -8,7 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/internal/teller"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -52,14 +52,15 @@ func Join(ctx context.Context, keeper *lease.Keeper, group string, opts ...Optio
 		Roles: set.roles, Capacity: set.capacity}
 	g := &Group{
 		names: names, noticeName: noticeName, keeper: keeper, set: set, metrics: m,
-		log:    outside.Logger(set.logger).With(zap.String("group", group), zap.String("node", owner.ID)),
 		roster: newRoster(names, self), now: Snapshot{Group: group},
 		ready: make(chan struct{}), memberDone: make(chan struct{}), stood: make(chan struct{}),
 	}
 	g.feed.log = func() *zap.Logger { return g.log }
-	g.aside.Lost = func(n int) {
-		g.log.Error("log lines and metrics were left out: a logger or an instrument did not return, or failed", zap.Int("count", n))
-	}
+	g.log, g.logs = teller.Logger(set.logger)
+	g.log = g.log.With(zap.String("group", group), zap.String("node", owner.ID))
+	g.meters = &teller.Teller{Lost: func(n int) {
+		g.log.Warn("measurements were dropped: the meter is too slow, or panicked", zap.Int("count", n))
+	}}
 	g.feed.fresh = g.notice
 	g.life, g.end = context.WithCancel(context.Background())
 	var hold context.Context

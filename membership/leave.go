@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/teller"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -41,7 +42,7 @@ func (g *Group) AnnounceLeaving(ctx context.Context) error {
 	defer g.mu.Unlock()
 	if !g.roster.leaving {
 		g.roster.leaving = true
-		g.aside.Tell(func() { g.log.Info("leaving") })
+		g.log.Info("leaving")
 	}
 	g.settleLocked()
 	if err != nil {
@@ -94,7 +95,9 @@ func (g *Group) Leave(ctx context.Context) error {
 		stopNotice()
 		wait(ctx, noticeDone)
 	}
-	if err := g.shut(ctx); err != nil {
+	err := g.shut(ctx)
+	teller.Flush(g.meters, g.logs)
+	if err != nil {
 		return fmt.Errorf("leave group %.64q: %w", g.names.group, err)
 	}
 	return nil

@@ -47,7 +47,7 @@ func WithLeaseOptions(o ...lease.Option) Option {
 }
 
 // WithLogger gets one line per transition. Default: the Keeper's logger;
-// zap.NewNop() for silence.
+// zap.NewNop() for silence. One that hangs or panics holds nothing up.
 func WithLogger(l *zap.Logger) Option { return func(s *settings) { s.logger = l } }
 
 // WithMeterProvider is for metrics. Default: OpenTelemetry's global one.

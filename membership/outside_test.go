@@ -58,7 +58,7 @@ func instrumentsFail(t *testing.T, fail func()) {
 		require.True(t, a.leads())
 		require.Equal(t, "a", a.leaders.last().Leader.ID)
 		require.NotEmpty(t, seen.FilterMessage("member joined").All())
-		require.NotEmpty(t, seen.FilterMessageSnippet("left out").All())
+		require.NotEmpty(t, seen.FilterMessageSnippet("dropped").All())
 		a.leave()
 		until(t, ttl, "b leads", b.leads)
 	})

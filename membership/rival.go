@@ -44,14 +44,10 @@ func (g *Group) contestLocked() {
 		g.unobject = nil
 	}
 	if !is {
-		g.aside.Tell(func() {
-			g.log.Info("listed again, or no member any more: no later incarnation of this ID is in its place")
-		})
+		g.log.Info("listed again, or no member any more: no later incarnation of this ID is in its place")
 		return
 	}
-	g.aside.Tell(func() {
-		g.log.Error("not listed any more: a later incarnation of this ID has joined", zap.Error(g.inUse(rival)))
-	})
+	g.log.Error("not listed any more: a later incarnation of this ID has joined", zap.Error(g.inUse(rival)))
 	if g.roster.leaving {
 		return // it makes room
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/teller"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/remoting"
@@ -26,7 +27,8 @@ var ErrStopped = errors.New("node stopped")
 // Node is one node of a cluster. It is safe for concurrent use.
 type Node struct {
 	cfg    Config
-	log    *zap.Logger
+	log    *zap.Logger    // the node's own lines; the parts get Config.Logger
+	logs   *teller.Teller // calls the user's logger
 	system *actor.ActorSystem
 	remote *remoting.Node
 	keeper *lease.Keeper
@@ -67,10 +69,14 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, fmt.Errorf("node.Start: %w", err)
 	}
-	n := &Node{cfg: cfg, log: cfg.Logger, begun: make(chan struct{}), joined: make(chan struct{}), stopped: make(chan struct{})}
+	n := &Node{cfg: cfg, begun: make(chan struct{}), joined: make(chan struct{}), stopped: make(chan struct{})}
 	n.life, n.end = context.WithCancelCause(context.WithoutCancel(ctx))
+	if n.log = cfg.Logger; n.log == nil {
+		n.log = lease.DefaultLogger()
+	}
+	n.log, n.logs = teller.Logger(n.log)
 	if n.system = cfg.System; n.system == nil {
-		n.system = actor.NewActorSystem(remoting.LogTo(n.log))
+		n.system = actor.NewActorSystem(remoting.LogTo(cfg.Logger))
 	}
 	n.parts = singleton.Health(n.system)
 	ctx, interrupt := context.WithCancelCause(ctx)
@@ -140,7 +146,7 @@ func (n *Node) keep() (err error) {
 		c.Address = address
 	}
 	if c.Logger == nil {
-		c.Logger = n.log
+		c.Logger = n.cfg.Logger
 	}
 	if c.MeterProvider == nil {
 		c.MeterProvider = n.cfg.MeterProvider
@@ -165,8 +171,8 @@ func (n *Node) join(ctx context.Context) error {
 		life = ctx
 	}
 	opts := append([]membership.Option{membership.WithSystem(n.system)}, n.cfg.Membership...)
-	if n.log != nil {
-		opts = append(opts, membership.WithLogger(n.log))
+	if n.cfg.Logger != nil {
+		opts = append(opts, membership.WithLogger(n.cfg.Logger))
 	}
 	if n.cfg.MeterProvider != nil {
 		opts = append(opts, membership.WithMeterProvider(n.cfg.MeterProvider))
@@ -179,7 +185,7 @@ func (n *Node) join(ctx context.Context) error {
 		if err != nil {
 			n.gone = about("Group", err)
 			if n.life.Err() == nil {
-				n.say(func(l *zap.Logger) { l.Error("the node is not a member of its group", zap.Error(err)) })
+				n.log.Error("the node is not a member of its group", zap.Error(err))
 			}
 			return
 		}
@@ -200,9 +206,7 @@ func (n *Node) join(ctx context.Context) error {
 	case <-ctx.Done():
 		return about("Group", fmt.Errorf("not joined yet: %w", context.Cause(ctx)))
 	case <-wait:
-		n.say(func(l *zap.Logger) {
-			l.Warn("the node goes on without its group, and joins it when the store answers", zap.String("group", n.cfg.Group))
-		})
+		n.log.Warn("the node goes on without its group, and joins it when the store answers", zap.String("group", n.cfg.Group))
 		return nil
 	}
 }
@@ -229,8 +233,8 @@ func (n *Node) Singleton(name string, props *actor.Props, opts ...singleton.Opti
 	}
 	defer done()
 	var own []singleton.Option
-	if n.log != nil {
-		own = append(own, singleton.WithLogger(n.log))
+	if n.cfg.Logger != nil {
+		own = append(own, singleton.WithLogger(n.cfg.Logger))
 	}
 	if n.cfg.MeterProvider != nil {
 		own = append(own, singleton.WithMeterProvider(n.cfg.MeterProvider))
@@ -277,8 +281,8 @@ func (n *Node) ShardedType(t sharding.Type, opts ...sharding.Option) (*sharding.
 		return fail(n.gone)
 	}
 	var own []sharding.Option
-	if n.log != nil {
-		own = append(own, sharding.WithLogger(n.log))
+	if n.cfg.Logger != nil {
+		own = append(own, sharding.WithLogger(n.cfg.Logger))
 	}
 	if n.cfg.MeterProvider != nil {
 		own = append(own, sharding.WithMeterProvider(n.cfg.MeterProvider))
@@ -334,11 +338,4 @@ func (n *Node) HTTPAddress() string {
 		return ""
 	}
 	return n.web.Addr().String()
-}
-
-func (n *Node) logger() *zap.Logger {
-	if n.log == nil {
-		return lease.DefaultLogger()
-	}
-	return n.log
 }

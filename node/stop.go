@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/internal/teller"
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
@@ -68,9 +69,7 @@ func (n *Node) watch(interrupt context.CancelCauseFunc) {
 func (n *Node) stopWithin(why string) {
 	ctx, cancel := context.WithTimeout(context.Background(), n.cfg.StopWithin)
 	defer cancel()
-	n.say(func(l *zap.Logger) {
-		l.Info("the node stops", zap.String("cause", why), zap.Duration("within", n.cfg.StopWithin))
-	})
+	n.log.Info("the node stops", zap.String("cause", why), zap.Duration("within", n.cfg.StopWithin))
 	_ = n.Stop(ctx) // Run returns it
 }
 
@@ -153,17 +152,13 @@ func (n *Node) stop(ctx context.Context) {
 		}
 	}
 	n.err = errors.Join(errs...)
-	n.say(func(l *zap.Logger) {
-		if n.err != nil {
-			l.Error("the node has stopped, and left something behind", append(fields, zap.Error(n.err))...)
-			return
-		}
-		l.Info("the node has stopped", fields...)
-	})
+	if n.err != nil {
+		n.log.Error("the node has stopped, and left something behind", append(fields, zap.Error(n.err))...)
+	} else {
+		n.log.Info("the node has stopped", fields...)
+	}
+	teller.Flush(n.logs)
 }
-
-// say logs, whatever the sink does.
-func (n *Node) say(f func(*zap.Logger)) { _ = outside.Call(func() error { f(n.logger()); return nil }) }
 
 func (n *Node) step(name string, f func() error) {
 	began := time.Now()

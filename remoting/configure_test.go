@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"testing"
+	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/remote"
@@ -171,7 +172,7 @@ func TestStartChecksBeforeItChangesAnything(t *testing.T) {
 func TestTheActorSystemLogsToZap(t *testing.T) {
 	core, logs := observer.New(zap.InfoLevel)
 	system := actor.NewActorSystem(remoting.LogTo(zap.New(core)))
-	require.Equal(t, 1, logs.Len())
+	require.Eventually(t, func() bool { return logs.Len() == 1 }, 5*time.Second, time.Millisecond)
 	line := logs.All()[0]
 	require.Equal(t, "protoactor", line.LoggerName)
 	require.Equal(t, system.ID, line.ContextMap()["system"])

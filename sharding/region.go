@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/quiet"
+	"github.com/holdfast-go/holdfast/internal/teller"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
@@ -31,6 +32,7 @@ type Region struct {
 	keeper  *lease.Keeper
 	clock   lease.Clock
 	log     *zap.Logger
+	logs    *teller.Teller // calls the user's logger
 	names   names
 	self    *wire.Node
 	hosts   bool

@@ -233,6 +233,30 @@ func TestALogMayCallTheRegion(t *testing.T) {
 	})
 }
 
+// A log that does not return holds up neither the start of a node, nor mail, nor the moves
+// of its shards, nor its end.
+func TestALogThatHangs(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		release := make(chan struct{})
+		defer close(release)
+		hangs := sharding.WithLogger(zap.New(callsBack{zapcore.NewNopCore(), func(string) { <-release }}))
+		ns := c.nodes("a", "b")
+		for _, n := range ns {
+			n.start(8, hangs)
+		}
+		c.settled(5*time.Second, ns...)
+		for i := range 8 {
+			_, err := ask(ns[0], idOf(i, 8), 1)
+			require.NoError(t, err)
+		}
+		began := time.Now()
+		require.NoError(t, ns[0].region.Stop(contextFor(t, 5*time.Second)))
+		require.Less(t, time.Since(began), 2*time.Second)
+		c.settled(5*time.Second, ns[1])
+		require.NoError(t, ns[1].region.Stop(contextFor(t, 5*time.Second)))
+	})
+}
+
 // A subscriber that panics holds up no shard: neither one of events nor one of dead
 // letters.
 func TestASubscriberThatPanicsHoldsNothingUp(t *testing.T) {

@@ -269,10 +269,14 @@ func (s *sim) optionsOf(sl *slot) []sharding.Option {
 }
 
 func (s *sim) logger(sl *slot) *zap.Logger {
-	if !suite.Replays() {
-		return zap.NewNop()
+	l := zap.NewNop()
+	if suite.Replays() {
+		l = zaptest.NewLogger(s.t).With(zap.String("at", fmt.Sprint(sl.id, ".", sl.lives)))
 	}
-	return zaptest.NewLogger(s.t).With(zap.String("at", fmt.Sprint(sl.id, ".", sl.lives)))
+	if s.rude {
+		l = l.WithOptions(simulate.Rude(s.good.Load, 30*time.Second))
+	}
+	return l
 }
 
 // end stops and closes everything, also of those that crashed.

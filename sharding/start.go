@@ -12,8 +12,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/direct"
 	"github.com/holdfast-go/holdfast/internal/handover"
-	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/reply"
+	"github.com/holdfast-go/holdfast/internal/teller"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
@@ -68,12 +68,13 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 	}
 	r := &Region{typ: t, set: set, system: system, group: group, keeper: keeper, clock: keeper.Clock(), names: names,
 		self:   &wire.Node{Address: system.Address(), Incarnation: owner.Incarnation},
-		log:    outside.Logger(set.logger).With(zap.String("type", t.Name), zap.String("node", owner.ID)),
 		shards: make([]shard, t.Shards), byName: make(map[string]*shard, t.Shards),
 		control: inbox{ready: make(chan struct{}, 1)}, done: make(chan struct{}), ended: make(chan struct{}),
 		peers: map[string]*actor.PID{}, pace: make(chan struct{}, 1),
 		payload: remoting.PayloadLimit(system)}
 	r.refs = &refProcess{noActor{r}}
+	r.log, r.logs = teller.Logger(set.logger)
+	r.log = r.log.With(zap.String("type", t.Name), zap.String("node", owner.ID))
 	if set.stateLimit == defaultStateLimit {
 		set.stateLimit = min(set.stateLimit, r.payload)
 		r.set.stateLimit = set.stateLimit

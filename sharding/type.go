@@ -199,6 +199,8 @@ func WithLeaseOptions(o ...lease.Option) Option {
 
 // WithLogger gets one line per transition. Default: the logger of the group's
 // Keeper; zap.NewNop() for silence.
+// Lines are written aside, in order: one that hangs or panics holds nothing up, and what
+// it does not keep up with is dropped, and counted.
 func WithLogger(l *zap.Logger) Option { return func(s *settings) { s.logger = l } }
 
 // WithMeterProvider is where metrics go. Default: OpenTelemetry's global one.

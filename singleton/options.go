@@ -185,6 +185,8 @@ func WithMailbox(p actor.MailboxProducer) Option { return func(s *settings) { s.
 
 // WithLogger gets one line per transition. Default: the Keeper's logger, or
 // lease.DefaultLogger without a Keeper; zap.NewNop() for silence.
+// Lines are written aside, in order: one that hangs or panics holds nothing up, and what
+// it does not keep up with is dropped, and counted.
 func WithLogger(l *zap.Logger) Option { return func(s *settings) { s.logger = l } }
 
 // WithMeterProvider is where metrics go: for the first singleton of an actor

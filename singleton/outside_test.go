@@ -158,6 +158,37 @@ func (a angryCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Che
 	return ce.AddCore(e, a)
 }
 
+// A logger that does not return holds up neither a singleton, nor its move, nor its end.
+func TestALoggerThatHangs(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		release := make(chan struct{})
+		defer close(release)
+		hangs := singleton.WithLogger(zap.New(zapcore.NewNopCore(), zap.WrapCore(func(zapcore.Core) zapcore.Core { return hangingCore{release} })))
+		a, b := c.node("a"), c.node("b")
+		ma := a.run("x", hangs)
+		until(t, time.Second, "hosts", active(ma))
+		mb := b.run("x", hangs)
+		_, err := singleton.Ask[done](t.Context(), mb, job{"b", 0})
+		require.NoError(t, err)
+		began := time.Now()
+		require.NoError(t, ma.Stop(t.Context()))
+		until(t, time.Second, "took over", active(mb))
+		require.NoError(t, mb.Stop(t.Context()))
+		require.Less(t, time.Since(began), 3*time.Second)
+	})
+}
+
+// hangingCore is a zap core that does not return.
+type hangingCore struct{ release chan struct{} }
+
+func (hangingCore) Enabled(zapcore.Level) bool                   { return true }
+func (h hangingCore) With([]zapcore.Field) zapcore.Core          { return h }
+func (hangingCore) Sync() error                                  { return nil }
+func (h hangingCore) Write(zapcore.Entry, []zapcore.Field) error { <-h.release; return nil }
+func (h hangingCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	return ce.AddCore(e, h)
+}
+
 // angryBox is a mailbox that panics once it is used.
 type angryBox struct {
 	actor.Mailbox

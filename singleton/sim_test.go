@@ -207,10 +207,14 @@ func (sl *slot) owner() lease.Owner {
 }
 
 func (s *sim) logger(sl *slot) *zap.Logger {
-	if !histories.Replays() {
-		return zap.NewNop()
+	l := zap.NewNop()
+	if histories.Replays() {
+		l = zaptest.NewLogger(s.t).With(zap.String("at", fmt.Sprint(sl.id, ".", sl.lives)))
 	}
-	return zaptest.NewLogger(s.t).With(zap.String("at", fmt.Sprint(sl.id, ".", sl.lives)))
+	if s.rude {
+		l = l.WithOptions(simulate.Rude(s.good.Load, 30*time.Second))
+	}
+	return l
 }
 
 // start runs the singleton on a slot, unless it still does.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/reply"
+	"github.com/holdfast-go/holdfast/internal/teller"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/remoting"
 )
@@ -34,6 +35,7 @@ type Manager struct {
 	props  *actor.Props
 	clock  lease.Clock
 	log    *zap.Logger
+	logs   *teller.Teller // calls the user's logger
 	world  *outside.World
 	dir    *directory
 	pid    *actor.PID
@@ -127,7 +129,8 @@ func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *
 	}
 	m := &Manager{name: name, pid: system.NewLocalPID(managerID(name)), lname: lname, system: system, keeper: keeper, lease: set.lease, set: set, props: props,
 		clock: lease.SystemClock(), world: outside.Of(system), done: make(chan struct{})}
-	m.log = outside.Logger(set.logger).With(zap.String("singleton", name))
+	m.log, m.logs = teller.Logger(set.logger)
+	m.log = m.log.With(zap.String("singleton", name))
 	m.life, m.endLife = context.WithCancel(context.Background())
 	if keeper != nil {
 		m.clock = keeper.Clock()
@@ -244,6 +247,7 @@ func (m *Manager) Stop(ctx context.Context) error {
 func (m *Manager) wait(ctx context.Context) error {
 	select {
 	case <-m.done:
+		teller.Flush(m.logs)
 		return m.left
 	case <-ctx.Done():
 		return fmt.Errorf("singleton %q is still %v: %w", m.name, m.Status().Phase, context.Cause(ctx))

@@ -9,9 +9,6 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
-	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/remoting"
@@ -141,24 +138,4 @@ func TestOneThatCallsBackIsNotWaitedForByItself(t *testing.T) {
 		time.Sleep(time.Second)
 		require.Equal(t, []any{"outer", "inner"}, got)
 	})
-}
-
-func TestALoggerWhoseCorePanicsLosesTheLine(t *testing.T) {
-	good, lines := observer.New(zap.InfoLevel)
-	l := outside.Logger(zap.New(zapcore.NewTee(good, angry{}))).With(zap.String("with", "it"))
-	l.Info("one", zap.Int("n", 1))
-	l.Debug("of a lower level")
-	require.Equal(t, 1, lines.Len())
-	require.Equal(t, map[string]any{"with": "it", "n": int64(1)}, lines.All()[0].ContextMap())
-}
-
-// angry is a core that panics.
-type angry struct{}
-
-func (angry) Enabled(zapcore.Level) bool                 { return true }
-func (a angry) With([]zapcore.Field) zapcore.Core        { return a }
-func (angry) Write(zapcore.Entry, []zapcore.Field) error { panic("the disk is on fire") }
-func (angry) Sync() error                                { panic("nor can it be put out") }
-func (a angry) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	return ce.AddCore(e, a)
 }

@@ -4,8 +4,8 @@
 package teller
 
 import (
-	"context"
 	"sync"
+	"time"
 )
 
 // limit bounds what waits to be told; what comes on top of it is dropped, and
@@ -89,16 +89,31 @@ func survives(f func()) (ok bool) {
 	return true
 }
 
-// Told waits until all is told that came before, or ctx is done.
-func (t *Teller) Told(ctx context.Context) {
-	t.mu.Lock()
-	idle := t.idle
-	t.mu.Unlock()
-	if idle == nil {
-		return
-	}
-	select {
-	case <-idle:
-	case <-ctx.Done():
+// grace is how long Flush waits.
+const grace = 100 * time.Millisecond
+
+// Flush waits until all have told what came before: at the end of what they tell of, and
+// for 100 ms at most, as users' code may hang.
+func Flush(all ...*Teller) {
+	t := time.NewTimer(grace)
+	defer t.Stop()
+	for _, one := range all {
+		select {
+		case <-one.told():
+		case <-t.C:
+			return
+		}
 	}
 }
+
+// told is closed when all is told that came before.
+func (t *Teller) told() <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.idle == nil {
+		return done
+	}
+	return t.idle
+}
+
+var done = func() chan struct{} { c := make(chan struct{}); close(c); return c }()

@@ -13,6 +13,11 @@ var ofEngine = []mutant{
 		hunters: []check{leaseSim},
 	},
 	{
+		name: "logs-on-the-loop", does: "loggers of managers, Regions and groups are called at once",
+		edits:   []edit{{"internal/teller/logger.go", "\tc.t.Tell(func() {\n", "\tsurvives(func() {\n"}},
+		hunters: []check{singletonSim, shardSim},
+	},
+	{
 		name: "deletion-forgotten", does: "a win is held though its record is known to be deleted",
 		edits:   []edit{{"lease/settle.go", "case rec.Token <= o.gone:", "case false:"}},
 		hunters: []check{leaseSim},
