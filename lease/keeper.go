@@ -96,9 +96,7 @@ func NewKeeper(store Store, cfg Config) (*Keeper, error) {
 		return nil, err
 	}
 	log, logs := tellingLogger(cfg.Logger)
-	meters := &teller.Teller{Lost: func(n int) {
-		log.Warn("measurements were dropped: the meter is too slow, or panicked", zap.String("keeper", cfg.ID), zap.Int("count", n))
-	}}
+	meters := teller.Meters(log.With(zap.String("keeper", cfg.ID)))
 	m, err := newInstruments(cfg.MeterProvider, meters, cfg.ID, lim.Name)
 	if err != nil {
 		return nil, fmt.Errorf("lease.NewKeeper: metrics: %w", err)

@@ -58,9 +58,7 @@ func Join(ctx context.Context, keeper *lease.Keeper, group string, opts ...Optio
 	g.feed.log = func() *zap.Logger { return g.log }
 	g.log, g.logs = teller.Logger(set.logger)
 	g.log = g.log.With(zap.String("group", group), zap.String("node", owner.ID))
-	g.meters = &teller.Teller{Lost: func(n int) {
-		g.log.Warn("measurements were dropped: the meter is too slow, or panicked", zap.Int("count", n))
-	}}
+	g.meters = teller.Meters(g.log)
 	g.feed.fresh = g.notice
 	g.life, g.end = context.WithCancel(context.Background())
 	var hold context.Context

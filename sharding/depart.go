@@ -79,7 +79,7 @@ func (r *Region) await(ctx context.Context, answer <-chan error) error {
 	case err := <-answer:
 		return err
 	case <-r.done:
-		teller.Flush(r.logs)
+		teller.Flush(r.meters, r.logs)
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("sharding type %q still holds %d shards: %w", r.typ.Name, r.info(false).Held, context.Cause(ctx))

@@ -1,6 +1,7 @@
 package sharding
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -125,7 +126,7 @@ func (c *controller) onTransferEnded(s *shard, err error) {
 		return
 	}
 	c.counts.moved.Add(1)
-	c.metrics.handOff.Record(c.life, took.Seconds(), c.metrics.attrs)
+	c.measure(func(i *instruments) { i.handOff.Record(context.Background(), took.Seconds(), i.attrs) })
 	c.event(Event{Kind: HandedOff, Shard: s.number, After: took, Peer: inv.offer.Owner})
 	c.moves.add(Move{Shard: s.number, What: HandedOff, To: inv.offer.Owner.ID, Took: took, At: c.now()})
 	c.fire(s, transferred)

@@ -56,7 +56,7 @@ func (c *controller) open(s *shard) {
 		}
 		s.routing().Open(t.Token())
 	})
-	c.metrics.hosted.Add(c.life, 1, c.metrics.attrs)
+	c.countHosted(1)
 	c.log.Info("hosting", zap.String("shard", s.name), zap.Uint64("token", uint64(t.Token())))
 	c.event(Event{Kind: Hosted, Shard: s.number, Token: t.Token()})
 	c.moves.add(Move{Shard: s.number, What: Hosted, Token: t.Token(), At: c.now()})
@@ -142,7 +142,7 @@ func (c *controller) onEmpty(s *shard, h *home) {
 	})
 	if h.guardian != nil {
 		c.system.ProcessRegistry.Remove(h.guardian.pid)
-		c.metrics.hosted.Add(c.life, -1, c.metrics.attrs)
+		c.countHosted(-1)
 	}
 	c.fire(s, drained)
 }

@@ -73,15 +73,27 @@ func newInstruments(r *Region) (*instruments, error) {
 	return i, nil
 }
 
+// measure has instruments told, aside: they are the user's.
+func (r *Region) measure(f func(*instruments)) { r.meters.Tell(func() { f(r.metrics) }) }
+
+func (r *Region) count(c metric.Int64Counter, n int) {
+	r.measure(func(i *instruments) { c.Add(context.Background(), int64(n), i.attrs) })
+}
+
+// countHosted notes that the entities of more shards may run here, or of fewer.
+func (r *Region) countHosted(more int64) {
+	r.measure(func(i *instruments) { i.hosted.Add(context.Background(), more, i.attrs) })
+}
+
 // counted notes what a shard's Router counted.
 func (r *Region) counted(shard, relayed, unordered int) {
 	if relayed > 0 {
 		r.counts.relayed.Add(int64(relayed))
-		r.metrics.relayed.Add(r.life, int64(relayed), r.metrics.attrs)
+		r.count(r.metrics.relayed, relayed)
 	}
 	if unordered > 0 {
 		r.counts.unordered.Add(int64(unordered))
-		r.metrics.unordered.Add(r.life, int64(unordered), r.metrics.attrs)
+		r.count(r.metrics.unordered, unordered)
 		r.log.Warn("mail went on before all that was sent the old way was known to have arrived", zap.Int("shard", shard))
 		go r.event(Event{Kind: OrderNotKept, Shard: shard})
 	}
@@ -91,14 +103,14 @@ func (r *Region) counted(shard, relayed, unordered int) {
 func (r *Region) overran(n uint64) {
 	if n > 0 {
 		r.counts.overruns.Add(int64(n))
-		r.metrics.overruns.Add(r.life, int64(n), r.metrics.attrs)
+		r.count(r.metrics.overruns, int(n))
 	}
 }
 
 // crashed notes that an entity panicked.
 func (r *Region) crashed(shard int, id string, reason any) {
 	r.counts.crashes.Add(1)
-	r.metrics.crashes.Add(r.life, 1, r.metrics.attrs)
+	r.count(r.metrics.crashes, 1)
 	r.log.Warn("an entity panicked", zap.Int("shard", shard), zap.String("id", id), zap.Any("panic", reason))
 	r.event(Event{Kind: EntityCrashed, Shard: shard, ID: id, Panic: reason})
 }

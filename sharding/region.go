@@ -33,6 +33,7 @@ type Region struct {
 	clock   lease.Clock
 	log     *zap.Logger
 	logs    *teller.Teller // calls the user's logger
+	meters  *teller.Teller // and the user's instruments
 	names   names
 	self    *wire.Node
 	hosts   bool
@@ -367,7 +368,7 @@ func (r *Region) post(msg any) {
 // dropped: a message found a buffer full, or was left at the end.
 func (r *Region) dropped(nack *Undeliverable, sender *actor.PID, msg any) {
 	r.counts.dropped.Add(1)
-	r.metrics.dropped.Add(r.life, 1, r.metrics.attrs)
+	r.count(r.metrics.dropped, 1)
 	r.answer(nack, sender, msg)
 }
 
@@ -375,7 +376,7 @@ func (r *Region) dropped(nack *Undeliverable, sender *actor.PID, msg any) {
 // sender, as with dropped, whom they would answer a second time.
 func (r *Region) undeliverable(nack *Undeliverable, sender *actor.PID, msg any) {
 	r.counts.undeliverable.Add(1)
-	r.metrics.undeliverable.Add(r.life, 1, r.metrics.attrs)
+	r.count(r.metrics.undeliverable, 1)
 	if missed, ok := r.warned.Open(r.clock.Now().Mono); ok {
 		r.log.Warn("undeliverable message", zap.String("name", quiet.Cut(nack.Name)), zap.Stringer("reason", nack.Reason),
 			zap.String("type", quiet.Cut(nack.Type)), zap.String("detail", nack.Detail), zap.Int("missed", missed))

@@ -265,6 +265,9 @@ func (s *sim) optionsOf(sl *slot) []sharding.Option {
 	if s.follow {
 		opts = append(opts, sharding.WithLeadership(sl.leader))
 	}
+	if s.rude {
+		opts = append(opts, sharding.WithMeterProvider(simulate.Rude{Good: s.good.Load, Longest: 30 * time.Second}.Meters()))
+	}
 	return opts
 }
 
@@ -274,7 +277,7 @@ func (s *sim) logger(sl *slot) *zap.Logger {
 		l = zaptest.NewLogger(s.t).With(zap.String("at", fmt.Sprint(sl.id, ".", sl.lives)))
 	}
 	if s.rude {
-		l = l.WithOptions(simulate.Rude(s.good.Load, 30*time.Second))
+		l = l.WithOptions(simulate.Rude{Good: s.good.Load, Longest: 30 * time.Second}.Logger())
 	}
 	return l
 }

@@ -75,6 +75,7 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 	r.refs = &refProcess{noActor{r}}
 	r.log, r.logs = teller.Logger(set.logger)
 	r.log = r.log.With(zap.String("type", t.Name), zap.String("node", owner.ID))
+	r.meters = teller.Meters(r.log)
 	if set.stateLimit == defaultStateLimit {
 		set.stateLimit = min(set.stateLimit, r.payload)
 		r.set.stateLimit = set.stateLimit

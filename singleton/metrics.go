@@ -57,11 +57,8 @@ func newInstruments(mp metric.MeterProvider, node string) (*instruments, error) 
 	return i, errors.Join(errs...)
 }
 
-// measure tells the instruments something: what those of a provider of the user's panic
-// with breaks nothing off.
-func (c *controller) measure(f func(*instruments)) {
-	c.try("an instrument of the MeterProvider", func() { f(c.metrics) })
-}
+// measure has instruments told, aside: they are the user's.
+func (c *controller) measure(f func(*instruments)) { c.meters.Tell(func() { f(c.metrics) }) }
 
 // meter tells what changed from one status to the next.
 func (c *controller) meter(old, now Status) {

@@ -36,6 +36,7 @@ type Manager struct {
 	clock  lease.Clock
 	log    *zap.Logger
 	logs   *teller.Teller // calls the user's logger
+	meters *teller.Teller // and the user's instruments
 	world  *outside.World
 	dir    *directory
 	pid    *actor.PID
@@ -131,6 +132,7 @@ func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *
 		clock: lease.SystemClock(), world: outside.Of(system), done: make(chan struct{})}
 	m.log, m.logs = teller.Logger(set.logger)
 	m.log = m.log.With(zap.String("singleton", name))
+	m.meters = teller.Meters(m.log)
 	m.life, m.endLife = context.WithCancel(context.Background())
 	if keeper != nil {
 		m.clock = keeper.Clock()
@@ -247,7 +249,7 @@ func (m *Manager) Stop(ctx context.Context) error {
 func (m *Manager) wait(ctx context.Context) error {
 	select {
 	case <-m.done:
-		teller.Flush(m.logs)
+		teller.Flush(m.meters, m.logs)
 		return m.left
 	case <-ctx.Done():
 		return fmt.Errorf("singleton %q is still %v: %w", m.name, m.Status().Phase, context.Cause(ctx))

@@ -24,6 +24,13 @@ func LoggerFrom(l *zap.Logger, floor zapcore.Level) (*zap.Logger, *Teller) {
 	return logger(l, func(level zapcore.Level) bool { return level >= floor })
 }
 
+// Meters returns a Teller for instruments.
+func Meters(log *zap.Logger) *Teller {
+	return &Teller{Lost: func(n int) {
+		log.Warn("measurements were dropped: the meter is too slow, or panicked", zap.Int("count", n))
+	}}
+}
+
 func logger(l *zap.Logger, takes func(zapcore.Level) bool) (*zap.Logger, *Teller) {
 	t := &Teller{Lost: func(n int) {
 		l.Warn("lines were dropped: the logger is too slow, or panicked", zap.Int("count", n))

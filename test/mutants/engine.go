@@ -18,6 +18,11 @@ var ofEngine = []mutant{
 		hunters: []check{singletonSim, shardSim},
 	},
 	{
+		name: "meters-on-the-loop", does: "instruments of Regions are called at once",
+		edits:   []edit{{"sharding/metrics.go", "{ r.meters.Tell(func() { f(r.metrics) }) }", "{ f(r.metrics) }"}},
+		hunters: []check{shardSim},
+	},
+	{
 		name: "deletion-forgotten", does: "a win is held though its record is known to be deleted",
 		edits:   []edit{{"lease/settle.go", "case rec.Token <= o.gone:", "case false:"}},
 		hunters: []check{leaseSim},
