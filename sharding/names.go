@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/internal/agree"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -58,19 +58,28 @@ func (n names) region(o lease.Owner) (string, error) {
 
 // The metadata of a type's leases.
 const (
-	keyShards   = "shards"   // decimal
-	keyHosts    = "hosts"    // of a region: "1" if it hosts
-	keyProtocol = "protocol" // decimal: wire.Protocol of the writer; absent: 0
-	keySettings = "settings" // of a region: what must agree, see agreement
-	keyPlain    = "plain"    // of a region: "1" if it takes messages by the short way
+	keyShards = "shards" // decimal
+	keyHosts  = "hosts"  // of a region: "1" if it hosts, else "0"
+	keyPlain  = "plain"  // of a region: "1" if it takes messages by the short way, else "0"
 )
 
+// said is what the metadata says of the writer: of every lease the version, of a region
+// the settings, too, see agreement.
+var said = agree.Keys{Protocol: "protocol", Settings: "settings"}
+
+// metadata writes every key that is read, so that one of the user's (WithLeaseOptions)
+// is not taken for it.
 func metadata(shards int, hosts bool) map[string]string {
-	m := map[string]string{keyShards: strconv.Itoa(shards), keyProtocol: strconv.Itoa(wire.Protocol)}
-	if hosts {
-		m[keyHosts] = "1"
-	}
+	m := said.Metadata("")
+	m[keyShards], m[keyHosts] = strconv.Itoa(shards), yesNo(hosts)
 	return m
+}
+
+func yesNo(is bool) string {
+	if is {
+		return "1"
+	}
+	return "0"
 }
 
 // countOf reads how many shards the writer of a record knew of.

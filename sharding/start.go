@@ -126,11 +126,12 @@ func (r *Region) onEnd(f func()) { r.cleanUp = append(r.cleanUp, f) }
 // registration, so that a Start that fails has no shard to give up.
 func (r *Region) launch() (err error) {
 	about := metadata(r.typ.Shards, r.hosts)
-	if families := direct.Of(r.system); families.Enabled() {
+	families := direct.Of(r.system)
+	if families.Enabled() {
 		r.onEnd(families.Serve(r.names.key, r.resolve))
-		about[keyPlain] = "1"
 	}
-	about[keySettings] = r.agreement()
+	about[keyPlain] = yesNo(families.Enabled())
+	about[said.Settings] = r.agreement()
 	if r.regionLease, err = r.keeper.Lease(r.regionName(), r.options(about)...); err != nil {
 		return err
 	}
