@@ -235,8 +235,11 @@ type options struct {
 func WithTTL(d time.Duration) Option { return func(o *options) { o.ttl = d } }
 
 // WithMetadata is written into the record with every acquisition. Keys and values
-// are UTF-8, or Keeper.Lease returns ErrInvalid.
-func WithMetadata(m map[string]string) Option { return func(o *options) { o.metadata = m } }
+// are UTF-8, or Keeper.Lease returns ErrInvalid. Given more than once the keys of all
+// are written; of a key that is given again the later value counts.
+func WithMetadata(m map[string]string) Option {
+	return func(o *options) { o.metadata = merged(o.metadata, m) }
+}
 
 // WithOwnSession gives the lease a session that it shares with no other, so
 // that its expiry and renewal are its own.

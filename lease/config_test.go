@@ -128,6 +128,22 @@ func TestWithTTLIsBounded(t *testing.T) {
 	})
 }
 
+// Given more than once the keys of all are written, and later values count.
+func TestMetadataIsMerged(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		a := start(t, store, "a")
+		first := map[string]string{"k": "1", "both": "1"}
+		a.hold("job", lease.WithMetadata(first), lease.WithMetadata(nil), lease.WithMetadata(map[string]string{"both": "2", "l": "2"}))
+		rec, _ := standing(t, store, "job")
+		require.Equal(t, map[string]string{"k": "1", "both": "2", "l": "2"}, rec.Metadata)
+		require.Equal(t, map[string]string{"k": "1", "both": "1"}, first)
+		_, err := a.Lease("other", lease.WithMetadata(map[string]string{"k": "\xff"}), lease.WithMetadata(first))
+		require.NoError(t, err, "what was replaced is not written")
+		_, err = a.Lease("third", lease.WithMetadata(map[string]string{"m": "\xff"}), lease.WithMetadata(first))
+		require.ErrorIs(t, err, lease.ErrInvalid)
+	})
+}
+
 func TestMetadataIsTheLeasesOwn(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
 		a := start(t, store, "a")

@@ -11,16 +11,17 @@ import (
 )
 
 // Handle is a Keeper's lease of one name. It implements Lease, Termed,
-// HolderFinder, Waiter and Transferable.
+// HolderFinder, Waiter, Transferable and Describer.
 type Handle struct {
 	k        *Keeper
 	name     string
-	metadata map[string]string
+	metadata map[string]string // of WithMetadata
 	pool     *pool
 
 	current atomic.Pointer[term] // the term that is held, for CheckAlive
 
 	// Guarded by Keeper.mu.
+	about    map[string]string // of Describe, nil before the first; replaced, never changed
 	status   status
 	claim    Held     // what stands, or may stand, under held and ended
 	sess     *session // of the claim
@@ -43,6 +44,7 @@ var (
 	_ HolderFinder = (*Handle)(nil)
 	_ Waiter       = (*Handle)(nil)
 	_ Transferable = (*Handle)(nil)
+	_ Describer    = (*Handle)(nil)
 )
 
 // Name returns the lease's name.

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"iter"
-	"maps"
 	mrand "math/rand/v2"
 	"reflect"
 	"slices"
@@ -181,7 +180,7 @@ func (k *Keeper) Lease(name string, opts ...Option) (*Handle, error) {
 	if _, ok := k.handles[name]; ok {
 		return nil, k.errorf(name, ErrNameInUse)
 	}
-	h := &Handle{k: k, name: name, metadata: maps.Clone(o.metadata)}
+	h := &Handle{k: k, name: name, metadata: o.metadata}
 	if o.ownSession {
 		h.pool = &pool{ttl: o.ttl, own: true}
 		h.pool.lane.send = func(ops []*op) { k.sendAcquires(h.pool, ops) }

@@ -123,6 +123,16 @@ type Transferable interface {
 	Adopt(ctx context.Context, o Offer) (bool, error)
 }
 
+// Describer is implemented by leases whose record can say more of its holder than what
+// it was made with (WithMetadata).
+type Describer interface {
+	// Describe adds about to the metadata of the record, from the next acquisition on.
+	// It replaces what an earlier call added; nil takes that back. Transfer does not
+	// pass it on: it is of this holder. An error is ErrInvalid: about is not UTF-8, or
+	// has a key that the lease was made with; then nothing has changed. about is copied.
+	Describe(about map[string]string) error
+}
+
 // As finds in l, or in what it wraps (Unwrap() Lease), the first that is a T. A
 // Termed that was found within gives terms that are alive only while l is, too: what
 // wraps a lease may trust less than what it wraps.

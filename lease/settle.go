@@ -39,7 +39,7 @@ func (k *Keeper) sendAcquires(p *pool, ops []*op) {
 		for i, o := range batch {
 			o.attempts++
 			o.nonce, o.mark = uint64(newID()), o.h.seen
-			claims[i] = Claim{Name: o.h.name, Nonce: o.nonce, Supersedes: o.supersedes, Metadata: o.h.metadata}
+			claims[i] = Claim{Name: o.h.name, Nonce: o.nonce, Supersedes: o.supersedes, Metadata: o.h.metadataLocked()}
 		}
 		sess := s.Session
 		k.mu.Unlock()
@@ -280,7 +280,7 @@ func (k *Keeper) sendMoves(ops []*op) {
 	moves := make([]Move, len(ops))
 	for i, o := range ops {
 		o.attempts++
-		moves[i] = Move{Held: o.held, To: *o.offer}
+		moves[i] = Move{Held: o.held, To: *o.offer, Metadata: o.h.passedOnLocked()}
 	}
 	k.mu.Unlock()
 	t := k.store.(Transferer) // checked by Handle.Transfer

@@ -53,6 +53,23 @@ func TestJoin(t *testing.T) {
 	})
 }
 
+// What the user says in the group's records stays there, and is not taken for what the
+// group says.
+func TestMetadataOfTheUsersStays(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		users := map[string]string{"zone": "eu", "format": "9", "roles": "x", "capacity": "-1"}
+		a := w.node("a").join(membership.WithRoles("worker"), membership.WithLeaseOptions(lease.WithMetadata(users)))
+		b := w.node("b").join()
+		m, ok := b.group.Members().Find("a")
+		require.True(t, ok)
+		require.Equal(t, []string{"worker"}, m.Roles)
+		require.Equal(t, 1, m.Capacity)
+		recs, err := w.store.Get(t.Context(), "member/g/a/"+a.keeper.Owner().Incarnation)
+		require.NoError(t, err)
+		require.Equal(t, "eu", recs[0].Metadata["zone"])
+	})
+}
+
 // Followers are told everybody at first, then the differences; versions grow.
 func TestFollowMembers(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {

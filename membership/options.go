@@ -40,8 +40,8 @@ func WithSystem(system *actor.ActorSystem) Option {
 	return func(s *settings) { s.system, s.noSystem = system, system == nil }
 }
 
-// WithLeaseOptions are for the leases of the group, such as lease.WithTTL. Their
-// metadata is the group's own.
+// WithLeaseOptions are for the leases of the group, such as lease.WithTTL. Of metadata,
+// the group's own keys count: format, roles, capacity and member.
 func WithLeaseOptions(o ...lease.Option) Option {
 	return func(s *settings) { s.leaseOptions = append(s.leaseOptions, o...) }
 }

@@ -36,6 +36,33 @@ func TestSettingsThatDifferAreTold(t *testing.T) {
 	})
 }
 
+// What the user says in the records of a type stays there, and is not taken for what
+// sharding says.
+func TestMetadataOfTheUsersStays(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		a, b := c.node("a"), c.node("b")
+		users := map[string]string{"zone": "eu", "shards": "9", "hosts": "1", "protocol": "9", "plain": "1", "settings": "state=7"}
+		own := sharding.WithLeaseOptions(lease.WithMetadata(users))
+		a.start(4, own, sharding.WithProxyOnly())
+		b.start(4, own)
+		c.settled(5*time.Second, b)
+		require.Empty(c.t, b.region.Info().Nodes[0].Differs)
+		for _, in := range b.region.Info().Nodes {
+			require.Equal(c.t, in.ID == "b", in.Hosts, in.ID)
+		}
+		for _, prefix := range []string{"region/g/account/", "shard/g/account/", "coordinator/g/account"} {
+			recs, err := b.keeper.List(context.Background(), prefix)
+			require.NoError(c.t, err)
+			require.NotEmpty(c.t, recs)
+			for _, rec := range recs {
+				require.Equal(c.t, "eu", rec.Metadata["zone"], rec.Name)
+				require.Equal(c.t, "4", rec.Metadata["shards"], rec.Name)
+				require.Equal(c.t, "1", rec.Metadata["protocol"], rec.Name)
+			}
+		}
+	})
+}
+
 // Versions one apart work together, as in a rolling upgrade; others don't begin to.
 func TestAVersionTooFarApartIsRefused(t *testing.T) {
 	for protocol, ok := range map[string]bool{"0": true, "2": true, "3": false, "17": false, "x": false} {

@@ -192,7 +192,8 @@ func WithLeadership(l membership.Leadership) Option { return func(s *settings) {
 func WithCoordinatorLease(l lease.Lease) Option { return func(s *settings) { s.coordinator = l } }
 
 // WithLeaseOptions are for the leases of shards, of the region and of the
-// coordinator, such as lease.WithTTL. Their metadata is sharding's own.
+// coordinator, such as lease.WithTTL. Of metadata, sharding's own keys count: shards,
+// hosts, protocol, settings and plain.
 func WithLeaseOptions(o ...lease.Option) Option {
 	return func(s *settings) { s.leaseOptions = append(s.leaseOptions, o...) }
 }
