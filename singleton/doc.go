@@ -119,6 +119,8 @@
 // carry the fencing token they were routed by, so nothing goes round in circles, and a
 // marker, sent the old way behind all mail, tells when the new way may be used. Package
 // transport carries the mail, in a window for each node: what a child had not taken is
-// kept until the next node has custody of it. end.go is the manager's end. Beside the
-// manager stand Ask, Health, and StopAll with RunUntilSignal, for the end of a program.
+// kept until the next node has custody of it. agree.go is what nodes must agree
+// on: versions and settings, as the host's record says them. end.go is the manager's end.
+// Beside the manager stand Ask, Health, and StopAll with RunUntilSignal, for the end of a
+// program.
 package singleton

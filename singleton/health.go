@@ -34,6 +34,7 @@ func WithHostlessBound(d time.Duration) HealthOption {
 //
 //   - the child has ended for good here (WithTerminal), until Manager.Resume;
 //   - a child was told to stop and has not for longer than WithStoppingBound;
+//   - its host is of a version that this node does not talk to (ErrProtocol);
 //   - nobody is known to be the host for longer than WithHostlessBound. Where the
 //     records of the lease can't be followed (WithLease, or a store that neither
 //     watches nor lists) that is known only while messages wait for a host.
@@ -135,6 +136,8 @@ func (h *health) judge(m *Manager, lasts func(sight) time.Duration) error {
 		}
 	case s.Phase == Starting, s.Phase == Active, s.Phase == Inviting, s.Phase == Backoff, s.Phase == Transferring:
 		return nil // hosted here, whatever is known of the record
+	case s.Refused != nil:
+		return fmt.Errorf("is not reached: %w", s.Refused)
 	case s.Host == (lease.Owner{}) && (s.Buffered > 0 || follows(m)):
 		if d := lasts(sight{m, 0}); d > h.bounds.hostless {
 			return fmt.Errorf("has had no host for %v, %d messages wait", d.Round(time.Millisecond), s.Buffered)

@@ -74,13 +74,15 @@ type settings struct {
 // WithLease makes the singleton obey l in place of a lease of the Keeper, which
 // may then be nil. l must be nobody else's: the manager acquires and releases
 // it. Without lease.HolderFinder (found with lease.As) the host announces itself, with a
-// Keeper's lease "host/<name>" that says nothing but where it is; without a Keeper, too,
-// the proxy knows no other host than this node. Without lease.Termed the fencing token is 0 and the
+// Keeper's lease "host/<name>" that says where it is and of what version, and nothing
+// else; without a Keeper, too, the proxy knows no other host than this node. Of its
+// version and settings the record of l itself tells if l is a lease.Describer. Without lease.Termed the fencing token is 0 and the
 // context comes from OnLost; without lease.Waiter the name is tried again from
 // time to time.
 func WithLease(l lease.Lease) Option { return func(s *settings) { s.lease = l } }
 
-// WithLeaseOptions are for the lease that is made with the Keeper.
+// WithLeaseOptions are for the lease that is made with the Keeper. Metadata stays beside
+// the manager's own keys, which begin with "holdfast/".
 func WithLeaseOptions(o ...lease.Option) Option {
 	return func(s *settings) { s.leaseOptions = append(s.leaseOptions, o...) }
 }

@@ -44,8 +44,10 @@ type proxy struct {
 	lives      int
 	collecting bool // the child is done; its mail is coming back
 
-	host  lease.Record // who holds the lease, if known
-	known bool
+	host   lease.Record // who holds the lease, if known
+	known  bool
+	judged judgement            // of what the host says of itself
+	told   map[string][2]string // by incarnation: what hosts said that was told
 
 	warned        quiet.Line // of undeliverable messages
 	dropped       int
@@ -118,15 +120,21 @@ func (p *proxy) outbound(envelope any) {
 // setHost takes up who holds the lease.
 func (p *proxy) setHost(r lease.Record, known bool) {
 	p.host, p.known = r, known
-	p.Host(wire.NodeOf(r.Owner), r.Token, known)
+	p.judge(r, known)
+	p.Host(wire.NodeOf(r.Owner), r.Token, known && p.judged.refused == nil)
 }
 
 // Receive takes a message of another node's manager; kept says that this node has
 // custody of it now. false if it is no such message.
 func (p *proxy) Receive(msg any, kept bool) bool {
 	size := 0
-	if e, ok := msg.(*wire.Envelope); ok {
-		size = e.Footprint()
+	switch m := msg.(type) {
+	case *wire.Envelope:
+		size = m.Footprint()
+	case *wire.MarkerAck:
+		if p.refuses(m.From) {
+			return true // it says that it hosts; what waits for the answer gives up
+		}
 	}
 	return p.Router.Receive(msg, size, kept)
 }
@@ -347,7 +355,7 @@ func (p *proxy) status() Status {
 	s := Status{Token: p.token, Lives: p.lives, Buffered: st.Buffered + int(p.Held().Load()), Dropped: p.dropped,
 		Undeliverable: p.undeliverable, Unconfirmed: int(p.lost.Load()), Relayed: st.Relayed, Unordered: st.Unordered}
 	if p.known {
-		s.Host = p.host.Owner
+		s.Host, s.Differs, s.Refused = p.host.Owner, p.judged.differs, p.judged.refused
 	}
 	return s
 }

@@ -1,6 +1,7 @@
 package singleton
 
 import (
+	"maps"
 	"strings"
 	"sync"
 
@@ -9,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/holdfast-go/holdfast/internal/extension"
+	"github.com/holdfast-go/holdfast/internal/quiet"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -18,6 +20,7 @@ type registry struct {
 	managers map[string]*Manager
 	dirs     map[followed]*directory
 	metrics  *instruments
+	odds     quiet.Line // of hosts that are at odds with this node
 }
 
 var registryID = extensions.NextExtensionID()
@@ -107,6 +110,7 @@ type directory struct {
 
 	mu      sync.Mutex
 	records map[string]lease.Record
+	said    map[string]string // the metadata of the last record: most have the same
 	told    map[string]func(hostNoticed)
 }
 
@@ -117,7 +121,7 @@ func (d *directory) onEvent(ev lease.Event) {
 	switch ev.Kind {
 	case lease.EventPut:
 		rec := ev.Record
-		rec.Name = strings.Clone(name)
+		rec.Name, rec.Metadata = strings.Clone(name), d.saidLocked(rec.Metadata)
 		d.records[name] = rec
 		if f := d.told[name]; f != nil {
 			f(hostNoticed{record: rec, known: true})
@@ -133,6 +137,14 @@ func (d *directory) onEvent(ev lease.Event) {
 			f(hostNoticed{reset: true})
 		}
 	}
+}
+
+// saidLocked is what is kept of a record's metadata.
+func (d *directory) saidLocked(metadata map[string]string) map[string]string {
+	if is := said.Of(metadata); !maps.Equal(is, d.said) {
+		d.said = is
+	}
+	return d.said
 }
 
 // follow tells f the present record of name, and every change, in order. f must

@@ -41,6 +41,7 @@ func (s *sim) settle() {
 	if !s.stable() {
 		s.end7("it does not stay where it is")
 	}
+	s.checkAgreement()
 }
 
 // end7 ends a history that would only go on failing.

@@ -11,7 +11,6 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/internal/simulate"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
@@ -29,6 +28,7 @@ import (
 //	I5       the same in a crowded time, as far as promised; waste        crowded
 //	I6       every message is handled, or its loss is counted              account
 //	I7       held again, once, within a bound                               settle
+//	record   it says what its owner says, and the user           checkSaid
 //	state    what is restored is what the last child left                     born
 
 // records is what was seen of a history.
@@ -205,7 +205,7 @@ func (s *sim) pass(n *node, token lease.Token) {
 
 // witness is the store's own view of what is given up.
 type witness struct {
-	*memory.Store
+	dialect
 	s *sim
 }
 
@@ -226,7 +226,7 @@ func (w witness) Transfer(ctx context.Context, moves []lease.Move) ([]lease.Outc
 }
 
 func (w witness) Acquire(ctx context.Context, own lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
-	outs, err := w.Store.Acquire(ctx, own, claims)
+	outs, err := w.dialect.Acquire(ctx, own, claims)
 	for i, o := range outs {
 		w.s.gone(o.OK, claims[i].Supersedes, "superseded")
 	}
@@ -271,6 +271,7 @@ func (s *sim) watchRecords(ctx context.Context) {
 			if ev.Record.Owner.Incarnation != owner && ev.Record.Token <= highest {
 				s.fail("I2: token %d of %s after %d", ev.Record.Token, ev.Record.Owner.ID, highest)
 			}
+			s.checkSaid(ev.Record)
 			standing, owner = ev.Record.Token, ev.Record.Owner.Incarnation
 			highest = max(highest, standing)
 		case lease.EventDelete:

@@ -176,7 +176,7 @@ func (s *sim) restart(sl *slot) {
 		return
 	}
 	sl.lives++
-	n := &node{c: s.c, id: sl.id, clock: faultclock.New(), store: faultstore.Wrap(witness{s.c.store, s})}
+	n := &node{c: s.c, id: sl.id, clock: faultclock.New(), store: faultstore.Wrap(witness{dialect{s.c.store, s.speaks(sl)}, s})}
 	n.system = actor.NewActorSystem(remoting.LogTo(nil))
 	s.c.net.Join(n.system, sl.id+":1")
 	k, err := lease.NewKeeper(n.store, lease.Config{ID: sl.id, Address: n.system.Address(), TTL: ttl, Clock: n.clock, Logger: s.logger(sl)})
@@ -223,7 +223,7 @@ func (s *sim) start(sl *slot) {
 		return
 	}
 	n := sl.n
-	opts := append(slices.Clone(s.opts), singleton.WithLogger(s.logger(sl)), singleton.WithJournal(func(_ string, token lease.Token, _ time.Duration) { s.pass(n, token) }))
+	opts := append(slices.Clone(s.opts), singleton.WithLogger(s.logger(sl)), users(sl), singleton.WithJournal(func(_ string, token lease.Token, _ time.Duration) { s.pass(n, token) }))
 	if s.follow {
 		opts = append(opts, singleton.WithLeadership(sl.leader))
 	}

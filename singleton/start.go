@@ -63,6 +63,14 @@ type Status struct {
 	Token lease.Token
 	// Host is who holds the lease, as far as is known; zero if nobody.
 	Host lease.Owner
+	// Differs says in what the host's settings are not this node's, though they should
+	// be the same on every node (the message size, WithStateLimit, WithPreferred, and
+	// whether there is a WithLeadership); empty if in nothing, or if the host does not say.
+	Differs string
+	// Refused says why this node does not talk to the host, whose version is too far from
+	// this one's: ErrProtocol, or lease.ErrBadRecord for one that can't be read. Mail waits
+	// as for a host that is not known. Nil if it does.
+	Refused error
 	// Lives counts the children that were started here.
 	Lives int
 	// Buffered messages wait for a host, or to be taken up by it; Dropped found the buffer full, or were
@@ -86,7 +94,7 @@ type Status struct {
 //
 // Errors: ErrNameInUse; lease.ErrNameInUse if the Keeper's lease of that name is
 // taken; lease.ErrInvalid for a bad name or option, a nil system, props or
-// Keeper, and if the Keeper's address is not the system's: start remote first,
+// Keeper, if the lease's metadata has a key of the manager's own, and if the Keeper's address is not the system's: start remote first,
 // then make the Keeper with lease.Config.Address = system.Address(). (A Keeper
 // without an address goes with a system without remote.)
 func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *actor.Props, opts ...Option) (*Manager, error) {
@@ -178,12 +186,16 @@ func (m *Manager) launch(reg *registry) error {
 		m.own, m.lease = h, h
 		reg.join(m)
 	} else if m.keeper != nil && silent(m.lease) {
-		h, err := m.keeper.Lease(hostName(m.name))
+		h, err := m.keeper.Lease(hostName(m.name), lease.WithMetadata(said.Metadata(m.agreement())))
 		if err != nil {
 			return fmt.Errorf("singleton %.64q: %w", m.name, err)
 		}
 		m.sign = h
 		reg.join(m)
+	}
+	if err := m.describe(); err != nil {
+		m.giveBack()
+		return fmt.Errorf("singleton %.64q: %w", m.name, err)
 	}
 	reply.Start(m.system)
 	c := newController(m)
@@ -195,14 +207,22 @@ func (m *Manager) launch(reg *registry) error {
 		}),
 	), managerID(m.name))
 	if err != nil {
-		for _, h := range []*lease.Handle{m.own, m.sign} {
-			if h != nil {
-				_ = h.Close(context.Background()) // never used: nothing to release
-			}
-		}
+		m.giveBack()
 		return fmt.Errorf("singleton %.64q: actor %q: %w", m.name, managerID(m.name), err)
 	}
 	return nil
+}
+
+// giveBack undoes what a start that fails did to leases.
+func (m *Manager) giveBack() {
+	for _, h := range []*lease.Handle{m.own, m.sign} {
+		if h != nil {
+			_ = h.Close(context.Background()) // never used: nothing to release
+		}
+	}
+	if m.own == nil {
+		m.nondescript()
+	}
 }
 
 // managerID is the actor id of a singleton's manager, the same on every node.
@@ -281,6 +301,7 @@ func (m *Manager) cleanUp() {
 		err = m.own.Close(ctx)
 	} else {
 		err = outside.Call(func() error { return m.lease.Release(ctx) })
+		m.nondescript()
 	}
 	if err != nil {
 		m.log.Warn("the lease is left to expire", zap.Error(err))

@@ -70,6 +70,8 @@ func (c *controller) onInvite(m *wire.Invite) {
 		c.decline(m.From, m.Number, "it only forwards")
 	case c.phase == Offered && m.Number == c.take.number && m.From.Is(c.take.from):
 		c.makeOffer() // the host's child takes its time: a new one in place of the old
+	case c.proxy.refuses(m.From):
+		c.decline(m.From, m.Number, c.proxy.judged.refused.Error())
 	case c.phase != Standby:
 		c.decline(m.From, m.Number, fmt.Sprintf("it is %v", c.phase))
 	default:

@@ -23,6 +23,9 @@ func (m *Manager) why(since time.Duration) string {
 	if t.hostless != 0 {
 		all = append(all, fmt.Sprintf("no host has been known for %v", (now-t.hostless).Round(time.Millisecond)))
 	}
+	if s.Refused != nil {
+		all = append(all, "the host is not talked to: "+s.Refused.Error())
+	}
 	if t.store != "" {
 		all = append(all, "the store: "+t.store)
 	}

@@ -87,9 +87,9 @@ func (k Keys) Differs(r lease.Record, settings string) string {
 }
 
 // Tell writes of a node that has other settings to a log.
-func Tell(log *zap.Logger, r lease.Record, differs string) {
+func Tell(log *zap.Logger, r lease.Record, differs string, more ...zap.Field) {
 	log.Warn("a node has other settings, which should be the same on every node",
-		zap.String("node", quiet.Cut(r.Owner.ID)), zap.String("differs", differs))
+		append(more, zap.String("node", quiet.Cut(r.Owner.ID)), zap.String("differs", differs))...)
 }
 
 // maxWord bounds a Word, in bytes.

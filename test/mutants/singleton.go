@@ -34,6 +34,36 @@ var ofSingletons = []mutant{
 		hunters: []check{singletonSim},
 	},
 	{
+		name: "metadata-replaced", does: "of metadata that is given twice the first is lost",
+		edits:   []edit{{"lease/config.go", "o.metadata = merged(o.metadata, m)", "o.metadata = merged(nil, m)"}},
+		hunters: []check{singletonSim},
+	},
+	{
+		name: "description-takes-all", does: "what a manager says in a record takes the place of what the user says there",
+		edits:   []edit{{"lease/describe.go", "return merged(h.metadata, h.about)", "return h.about"}},
+		hunters: []check{singletonSim},
+	},
+	{
+		name: "description-handed-over", does: "a record that is transferred says of the new owner what the old one said of itself",
+		edits:   []edit{{"lease/describe.go", "if h.about == nil {", "if true {"}},
+		hunters: []check{singletonSim},
+	},
+	{
+		name: "next-version-refused", does: "a host of the next version is not talked to in a rolling upgrade",
+		edits:   []edit{{"internal/agree/agree.go", "there > wire.Protocol+1", "there > wire.Protocol"}},
+		hunters: []check{singletonSim},
+	},
+	{
+		name: "settings-not-compared", does: "a host's settings are not looked at",
+		edits:   []edit{{"singleton/agree.go", "what.differs = said.Differs(r, p.agreement())", "what.differs = \"\""}},
+		hunters: []check{singletonSim},
+	},
+	{
+		name: "far-version-believed", does: "a host of whatever version is talked to",
+		edits:   []edit{{"internal/agree/agree.go", "there > wire.Protocol+1 || there < wire.Protocol-1", "false"}},
+		hunters: []check{{"singleton", "^TestHistoriesOfVersions$"}},
+	},
+	{
 		name: "host-not-announced", does: "a host under a bare lease does not say where it is after the first child",
 		edits:   []edit{{"singleton/child.go", "\t\tc.announce()\n", "\t\tif c.proxy.lives == 1 {\n\t\t\tc.announce()\n\t\t}\n"}},
 		hunters: []check{{"singleton", "^TestHistoriesUnderBareLeases$"}},

@@ -1,0 +1,109 @@
+package singleton
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/agree"
+	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/internal/quiet"
+	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/remoting"
+)
+
+// This file is what the nodes of a singleton must agree on. Its host says its version and
+// its settings in the record that tells who hosts. A node does not talk to a host whose
+// version it does not understand; settings may differ while they are changed, node by
+// node: it is told.
+
+// ErrProtocol: the host is of a version that this node does not talk to.
+var ErrProtocol = agree.ErrProtocol
+
+// said is what a host says of itself, under keys that no user's are taken for.
+var said = agree.Keys{Protocol: "holdfast/protocol", Settings: "holdfast/settings"}
+
+// agreement is what should be the same on every node, as people and records read it.
+func (m *Manager) agreement() string {
+	preferred := "none"
+	if len(m.set.preferred) > 0 {
+		ids := make([]string, len(m.set.preferred))
+		for i, id := range m.set.preferred {
+			ids[i] = url.QueryEscape(id)
+		}
+		preferred = strings.Join(ids, ",")
+	}
+	return fmt.Sprintf("message=%d state=%d leadership=%t preferred=%s", remoting.PayloadLimit(m.system)+wire.Headroom,
+		m.set.stateLimit, m.set.leadership != nil, agree.Word(preferred))
+}
+
+// describe has the record of the lease say it, if the lease can.
+func (m *Manager) describe() error {
+	d, ok := lease.As[lease.Describer](m.lease)
+	if !ok {
+		return nil
+	}
+	return outside.Call(func() error { return d.Describe(said.Metadata(m.agreement())) })
+}
+
+// nondescript leaves a lease of the user's as it was.
+func (m *Manager) nondescript() {
+	if d, ok := lease.As[lease.Describer](m.lease); ok {
+		_ = outside.Call(func() error { return d.Describe(nil) }) // it can't be refused
+	}
+}
+
+// judgement is what this node makes of what a host says of itself.
+type judgement struct {
+	of      string // the host's incarnation
+	said    [2]string
+	refused error  // why it is not talked to; nil if it is
+	differs string // in what its settings are not this node's; empty if in nothing
+}
+
+// refuses reports whether n is the host, and is not talked to.
+func (p *proxy) refuses(n *wire.Node) bool {
+	return p.judged.refused != nil && n.GetIncarnation() == p.judged.of
+}
+
+// maxTold bounds how many hosts are remembered as told of.
+const maxTold = 64
+
+// judge makes it of who hosts now, and tells once of each life of a host that is at odds
+// with this node; a node of many singletons not of all at once.
+func (p *proxy) judge(r lease.Record, known bool) {
+	if !known || r.Owner.Incarnation == p.Self.Incarnation {
+		p.judged = judgement{}
+		return
+	}
+	r.Metadata = said.Of(r.Metadata)
+	what := judgement{of: r.Owner.Incarnation, said: [2]string{r.Metadata[said.Protocol], r.Metadata[said.Settings]}}
+	if what.of == p.judged.of && what.said == p.judged.said {
+		return
+	}
+	if what.said[0] != "" { // a lease that can't say it is no reason, nor one that was just handed over
+		what.refused = said.Check(r)
+	}
+	what.differs = said.Differs(r, p.agreement())
+	p.judged = what
+	if what.refused == nil && what.differs == "" || p.told[what.of] == what.said {
+		return
+	}
+	if p.told == nil || len(p.told) >= maxTold {
+		p.told = map[string][2]string{}
+	}
+	p.told[what.of] = what.said
+	missed, ok := registryOf(p.system).odds.Open(p.clock.Now().Mono)
+	if !ok {
+		return // Status says it
+	}
+	if what.refused != nil {
+		p.log.Error("the host is not talked to", zap.String("node", quiet.Cut(r.Owner.ID)), zap.Error(what.refused), zap.Int("missed", missed))
+	}
+	if what.differs != "" {
+		agree.Tell(p.log, r, what.differs, zap.Int("missed", missed))
+	}
+}
