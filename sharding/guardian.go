@@ -2,8 +2,6 @@ package sharding
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 	"net/url"
 	"strings"
 
@@ -53,22 +51,6 @@ func (g *guardian) contain() {
 	}
 }
 
-// parent is the context by which a guardian's children are spawned.
-type parent struct {
-	actor.SpawnerContext
-	self *actor.PID
-}
-
-// Self implements actor.SpawnerContext.
-func (p *parent) Self() *actor.PID { return p.self }
-
-// spawn is how protoactor spawns by Props, which it hands to middleware alone.
-var spawn = func() (spawn actor.SpawnFunc) {
-	actor.PropsFromFunc(func(actor.Context) {},
-		actor.WithSpawnMiddleware(func(next actor.SpawnFunc) actor.SpawnFunc { spawn = next; return next }))
-	return spawn
-}()
-
 // start makes the actor of e, if that is still wanted.
 func (g *guardian) start(e *entry) {
 	defer g.contain()
@@ -94,14 +76,34 @@ func (g *guardian) start(e *entry) {
 			}
 		})
 		s.r.active.Add(1)
-		var pid *actor.PID
-		if pid, err = g.spawn(e, gt); err == nil {
-			s.do(func() { g.started(e, gt, pid) })
-			s.r.tooMany()
-			return
-		}
-		s.r.active.Add(-1)
+		outside.Then(func() (struct{}, error) { return struct{}{}, g.spawn(e, gt) }, func(_ struct{}, err error) { g.made(e, gt, err) })
+		return
 	}
+	g.notMade(e, err)
+}
+
+// made: what was to make the actor of e has returned, or ended its goroutine.
+func (g *guardian) made(e *entry, gt *gate.Gate, err error) {
+	defer g.contain()
+	s := g.s
+	pid := gt.Actor()
+	if pid == nil {
+		s.r.active.Add(-1)
+		g.notMade(e, err)
+		return
+	}
+	s.do(func() { g.started(e, gt, pid) })
+	if err != nil { // it failed when the actor had begun, whose end its gate tells
+		s.r.log.Error("an entity's Props failed: it is stopped", zap.String("shard", s.name), zap.String("id", e.id), zap.Error(err))
+		s.do(func() { e.crashed = e.crashed || e.gate == gt })
+		s.r.stopActor(pid)
+	}
+	s.r.tooMany()
+}
+
+// notMade: the actor of e could not be made.
+func (g *guardian) notMade(e *entry, err error) {
+	s := g.s
 	s.r.log.Error("an entity could not be made", zap.String("shard", s.name), zap.String("id", e.id), zap.Error(err))
 	s.do(func() {
 		e.crashed = true
@@ -158,23 +160,9 @@ func (g *guardian) gateFor(e *entry, has bool) (gt *gate.Gate, err error) {
 }
 
 // spawn makes the actor of e behind gt.
-func (g *guardian) spawn(e *entry, gt *gate.Gate) (pid *actor.PID, err error) {
-	name := g.pid.Id + "/" + url.PathEscape(e.id)
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("its Props panicked: %v", p)
-			g.r.system.ProcessRegistry.Remove(actor.NewPID(g.pid.Address, name)) // it is registered, if it was OnInit
-		}
-		if err != nil {
-			gt.Close()
-		}
-	}()
+func (g *guardian) spawn(e *entry, gt *gate.Gate) error {
 	self := &Entity{s: g.s, id: e.id, g: gt}
-	props := gt.Props(g.s.r.props).Configure(actor.WithOnInit(func(ctx actor.Context) { ctx.Set(self) }))
-	if pid, err = spawn(g.r.system, name, props, &parent{g.r.system.Root, g.pid}); err == nil && pid == nil {
-		err = errors.New("its Props made no actor (SpawnFunc)")
-	}
-	return pid, err
+	return gt.Spawn(g.r.system, g.pid, g.pid.Id+"/"+url.PathEscape(e.id), g.s.r.props, actor.WithOnInit(func(ctx actor.Context) { ctx.Set(self) }))
 }
 
 // failed has an entity end that has panicked; starting it anew is its entry's business.

@@ -1,6 +1,8 @@
 package sharding_test
 
 import (
+	"fmt"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -63,4 +65,39 @@ func TestAnActorThatIsNotMade(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, n.region.Stop(c.t.Context()))
 	})
+}
+
+// A producer that panics, or ends its goroutine, has failed: the entity is tried again. So
+// has a SpawnFunc that does so when the actor has begun: that is stopped before.
+func TestPropsThatEndTheirGoroutine(t *testing.T) {
+	for how, f := range map[string]func(){"panic": func() { panic("a bug") }, "Goexit": runtime.Goexit} {
+		for _, after := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, the actor had begun: %v", how, after), func(t *testing.T) {
+				bubble(t, func(c *cluster) {
+					var tries atomic.Int32
+					n := c.node("a")
+					props := actor.PropsFromProducer(func() actor.Actor { return &account{n: n} },
+						actor.WithSpawnFunc(func(system *actor.ActorSystem, id string, props *actor.Props, parent actor.SpawnerContext) (*actor.PID, error) {
+							first := tries.Add(1) == 1
+							if first && !after {
+								f()
+							}
+							pid, err := actor.DefaultSpawner(system, id, props, parent)
+							if first && after {
+								f()
+							}
+							return pid, err
+						}))
+					n.startType(sharding.Type{Name: "account", Shards: 1, Props: props})
+					c.settled(5*time.Second, n)
+					_, _ = ask(n, "first", 1) // may come to the one that is stopped
+					time.Sleep(time.Minute)
+					_, err := ask(n, "first", 2)
+					require.NoError(t, err)
+					require.EqualValues(t, 2, tries.Load())
+					require.NoError(t, n.region.Stop(c.t.Context()))
+				})
+			})
+		}
+	}
 }

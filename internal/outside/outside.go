@@ -68,13 +68,14 @@ func Tell(system *actor.ActorSystem, pid *actor.PID, message any) {
 
 // Aside runs f on a goroutine of its own and then, there, done with what became of it:
 // also where f panics, or ends the goroutine. Where f hangs, done is not called.
-func Aside[T any](f func() (T, error), done func(T, error)) {
-	go func() {
-		var v T
-		err := errGone
-		defer func() { done(v, err) }()
-		v, err = Get(f)
-	}()
+func Aside[T any](f func() (T, error), done func(T, error)) { go Then(f, done) }
+
+// Then is Aside on the caller's goroutine, which f may end.
+func Then[T any](f func() (T, error), done func(T, error)) {
+	var v T
+	err := errGone
+	defer func() { done(v, err) }()
+	v, err = Get(f)
 }
 
 var errGone = errors.New("it ended its goroutine (runtime.Goexit)")
