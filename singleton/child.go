@@ -9,70 +9,9 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/internal/gate"
 	"github.com/holdfast-go/holdfast/internal/outside"
-	"github.com/holdfast-go/holdfast/internal/reply"
 	"github.com/holdfast-go/holdfast/internal/stateful"
-	"github.com/holdfast-go/holdfast/lease"
 )
-
-// spawn makes the child, behind a gate of the present term.
-func (c *controller) spawn() {
-	if !c.alive() {
-		c.fire(lost)
-		return
-	}
-	var g *gate.Gate
-	opts := gate.Options{
-		Term:     c.term,
-		Divert:   func(envelope any) { c.proxy.post(&diverted{g, envelope}) },
-		Internal: func(envelope any) { c.world.DeadLetter(c.proxy.self, envelope) },
-		OnLost:   func(error) { c.proxy.post(&lossNoticed{}) },
-		OnDone:   func() { c.proxy.post(&childDone{g}) },
-		OnEnd:    c.bags.leave,
-		Journal:  c.set.journal,
-		Inner:    c.set.mailbox,
-	}
-	if c.take.states != nil && !c.adopted() {
-		c.forgetState()
-	}
-	if states := c.takeUp(); states.Len() > 0 {
-		c.bags.bring(states)
-	}
-	c.forgetOffer()
-	if c.bags.brings() {
-		opts.OnStart = c.unpack
-	}
-	g, err := gate.New(opts)
-	if err != nil {
-		c.log.Error("no gate", zap.Error(err))
-		c.fire(spawnFailed)
-		return
-	}
-	c.proxy.lives++
-	c.crash = nil
-	pid, err := c.spawnChild(g, fmt.Sprintf("%d-%d", c.term.Token(), c.proxy.lives))
-	if err != nil {
-		g.Close()
-		c.log.Error("the child could not be made", zap.Error(err))
-		c.fire(spawnFailed)
-		return
-	}
-	c.started = c.clock.Now().Mono
-	c.proxy.open(g, pid, c.term.Token())
-	c.event(Event{Kind: BecameHost, Token: c.term.Token()})
-	if c.sign != nil { // whose tokens mail is routed by: those of the lease, if it has any, are others
-		c.announce()
-		c.proxy.Open(c.signedAs)
-	} else {
-		if t, ok := c.term.(lease.Continuing); ok && t.Continues() != 0 {
-			c.proxy.Host(c.proxy.Self, t.Continues(), true) // who routes by it is right, too
-		}
-		c.proxy.Open(c.term.Token())
-	}
-	c.fire(spawned)
-	c.outrank()
-}
 
 // unpack gives a new child the state that was handed over; on the child's
 // goroutine. If that fails the child ends, and the next one starts cold.
@@ -91,13 +30,6 @@ func (c *controller) unpack(a actor.Actor) error {
 		return nil // it can start as it is
 	}
 	return err
-}
-
-// spawnChild contains a producer that panics.
-func (c *controller) spawnChild(g *gate.Gate, name string) (*actor.PID, error) {
-	return outside.Get(func() (*actor.PID, error) {
-		return c.ctx.SpawnNamed(g.Props(c.props).Configure(actor.WithSenderMiddleware(reply.Middleware(c.system))), name)
-	})
 }
 
 // stopChild tells the child to stop and watches that it does.

@@ -44,6 +44,7 @@ type controller struct {
 	glow      lease.Timer
 	nextKnown bool // when glow was set
 	glown     bool
+	making    *making
 	started   time.Duration // when the child was
 	crash     any           // what it last panicked with
 	finishing bool
@@ -62,6 +63,10 @@ type controller struct {
 
 	known      trouble       // but for hostlessAt
 	hostlessAt time.Duration // since when mail can go nowhere; 0: it can
+
+	source    source
+	followers int         // calls of Follow that failed
+	again     lease.Timer // until it is called anew
 
 	leader   lease.Owner
 	leads    bool   // it is this node
@@ -104,7 +109,9 @@ func (c *controller) Receive(ctx actor.Context) {
 	switch msg := message.(type) {
 	case *actor.Started:
 		c.begin()
-	case *actor.Stopping, *actor.Restarting, *actor.Terminated:
+	case *actor.Stopping:
+		c.abandon(errManagerStopped)
+	case *actor.Restarting, *actor.Terminated:
 	case *actor.Stopped:
 		c.ended()
 	case *acquired:
@@ -133,7 +140,18 @@ func (c *controller) Receive(ctx actor.Context) {
 		}
 		c.event(Event{Kind: Released, Reason: msg.err})
 		c.fire(released)
+	case *childMade:
+		c.onMade(msg)
+	case *makingLate:
+		if msg.of == c.making && !msg.of.dropped {
+			c.fire(unmade)
+		}
+	case *stillMaking:
+		c.onStillMaking(msg)
 	case *childDone:
+		if mk := c.making; mk != nil && mk.gate == msg.gate {
+			mk.done = true
+		}
 		c.proxy.collect(msg.gate)
 	case *diverted:
 		_, mark := msg.envelope.(*flushMark)
@@ -162,6 +180,10 @@ func (c *controller) Receive(ctx actor.Context) {
 		c.introduce(false)
 	case *leaderNoticed:
 		c.onLeader(msg.leaderChanged)
+	case *followFailed:
+		c.onFollowFailed(msg)
+	case *followDue:
+		c.follow()
 	case *leaderSettled:
 		c.onSettled(msg)
 	case *peerGone:
@@ -251,10 +273,8 @@ func (c *controller) begin() {
 	if c.set.proxyOnly {
 		return
 	}
-	if l := c.set.leadership; l != nil {
-		c.try("the source of leadership", func() {
-			c.unfollow = append(c.unfollow, l.Follow(func(ch leaderChanged) { c.proxy.post(&leaderNoticed{ch}) }))
-		})
+	if c.set.leadership != nil {
+		c.follow()
 		return
 	}
 	c.fire(wanted)
@@ -303,6 +323,10 @@ func (c *controller) carryOut(f effect) {
 		c.stopWaiting()
 	case doSpawn:
 		c.spawn()
+	case hurrySpawn:
+		c.hurrySpawn()
+	case dropSpawn:
+		c.dropSpawn()
 	case drainChild:
 		c.proxy.gate.Drain()
 		c.proxy.Ending(false) // what comes now waits here, within the buffer's bound

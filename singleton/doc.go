@@ -21,6 +21,8 @@
 //   - A child that ends by itself is started anew after a growing pause, under
 //     the same lease, and finds what was queued, in order; or it is final
 //     (WithTerminal, WithRestartBudget).
+//   - What makes the child, its Props, runs aside and may hang: after 30 s the child is
+//     given up, and the lease is released (Start).
 //   - A planned change of host transfers the lease, with the child's state if it
 //     is Stateful. While links live and no bound is exceeded no message is lost or
 //     doubled then, and each sender's stay in order.
@@ -63,9 +65,9 @@
 //	             lost ───▶ Stopping ─── ended ──────┘
 //
 // "Ended" means that the actor has ended and all its mail is back. A lease that is
-// lost leads from every phase with a child to Stopping, and from Starting and
-// Backoff to Releasing, as does the end of a child that is final (from Active) or
-// on its way out (from Inviting). In Yielding the child may still end, as in
+// lost leads from every phase with a child to Stopping, and from Starting, too, as does a
+// child that is not made in time; from Backoff to Releasing, as does the end of a child
+// that is final (from Active) or on its way out (from Inviting). In Yielding the child may still end, as in
 // HandingOver. From every phase Manager.Stop leads to Closed, through the same
 // steps.
 //
@@ -113,8 +115,8 @@
 //	                                      links that break, the source of leadership
 //
 // The controller is the actor. handover.go is the side of a hand-over that hosts,
-// successor.go the one that takes over, leader.go follows who leads, child.go makes
-// and stops the child, state.go carries its state, which package handover sends. The
+// successor.go the one that takes over, leader.go follows who leads, making.go makes the
+// child, child.go stops it, state.go carries its state, which package handover sends. The
 // proxy gives package route what it needs, and that decides where mail goes: envelopes
 // carry the fencing token they were routed by, so nothing goes round in circles, and a
 // marker, sent the old way behind all mail, tells when the new way may be used. Package

@@ -3,6 +3,7 @@ package singleton
 import (
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/gate"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -88,6 +89,8 @@ func (c *controller) ended() {
 	for _, f := range c.unfollow {
 		c.try("what followed", f)
 	}
+	c.source.leave()
+	halt(c.again)
 	c.stopWaiting()
 	halt(c.backoff)
 	halt(c.reminder)
@@ -96,6 +99,14 @@ func (c *controller) ended() {
 	halt(c.settling)
 	halt(c.herald)
 	halt(c.inv.timer)
+	c.abandon(errManagerStopped)
+	var made *gate.Gate
+	if mk := c.making; mk != nil {
+		halt(mk.reminder)
+		if mk.gate.Actor() != nil {
+			made = mk.gate
+		}
+	}
 	c.forgetState()
 	for x := range c.sendings {
 		x.Leave()
@@ -107,7 +118,12 @@ func (c *controller) ended() {
 	c.phase = Closed
 	c.proxy.shut()
 	c.publish()
-	go c.cleanUp()
+	go func() {
+		if made != nil {
+			<-made.Done() // it runs, and this actor did not know it
+		}
+		c.cleanUp()
+	}()
 }
 
 // halt stops a timer that may never have been set.

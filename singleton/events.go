@@ -38,10 +38,16 @@ const (
 	// OrderNotKept: a move took so long that mail went on without knowing that
 	// what was sent before it had arrived.
 	OrderNotKept
+	// StartFailed: a child could not be made, or was given up while it was being made,
+	// for Reason: what its Props panicked with, ErrNotMade, or why the lease was lost.
+	StartFailed
+	// NotStarting: the child's Props were called that time After ago and have not
+	// returned. Told at growing intervals.
+	NotStarting
 )
 
 var eventNames = [...]string{"unknown", "became host", "lost", "not stopping", "child ended", "handed over", "released", "yielded", "cold start",
-	"gave up", "order not kept"}
+	"gave up", "order not kept", "start failed", "not starting"}
 
 // String returns the kind's name in lower case.
 func (k EventKind) String() string {

@@ -82,6 +82,15 @@ func (s *stepper) node(i int) {
 	if n.Child != 0 && n.Told {
 		s.step("the child ends", a, 0, true, func(r *xrun) { r.ended(i, childEnded) })
 	}
+	if n.Makes && n.Unfit != hungProps {
+		s.step("the child's Props return", a, 0, true, func(r *xrun) { r.made(i) })
+	}
+	if n.Makes && n.Unfit == hungProps {
+		s.step("the child's Props have not returned in time", a, 0, true, func(r *xrun) { r.w.N[i].Unfit = 0; r.fire(i, unmade) })
+	}
+	if n.Hangs {
+		s.step("the Props of a child that was given up return", a, 0, false, func(r *xrun) { r.returned(i) })
+	}
 	if n.Due {
 		s.step("the child is overdue", a, 0, false, func(r *xrun) { r.w.N[i].Due = false; r.fire(i, overdue) })
 	}
@@ -144,7 +153,7 @@ func (s *stepper) prompt(i int) bool {
 func (s *stepper) introduce(i int) {
 	w := &s.from
 	n, j := &w.N[i], int(w.L.Rec.Owner)-1
-	if j < 0 || j == i || !w.L.H[j].Up || n.Child != 0 || n.M.closing || n.M.down || !s.prompt(i) ||
+	if j < 0 || j == i || !w.L.H[j].Up || n.Child != 0 || n.M.closing || !n.M.able() || !s.prompt(i) ||
 		w.Q[i][j].Any(func(m xmail) bool { return m.Kind == mCandidate }) {
 		return
 	}
@@ -195,8 +204,9 @@ func (s *stepper) wishes(i int) {
 		s.step("the child fails", a, 0, false, func(r *xrun) { r.w.Left.Ends--; r.ended(i, childEnded) })
 		s.step("the child fails once too often", a, 0, false, func(r *xrun) { r.w.Left.Ends--; r.ended(i, exhausted) })
 	}
-	if w.Left.Ends > 0 && !n.Unfit && (n.M.phase == Acquiring || n.M.phase == Adopting || n.M.phase == Backoff) {
-		s.step("its props will panic", a, 0, false, func(r *xrun) { r.w.Left.Ends--; r.w.N[i].Unfit = true })
+	if w.Left.Ends > 0 && n.Unfit == 0 && (n.M.phase == Acquiring || n.M.phase == Adopting || n.M.phase == Backoff) {
+		s.step("its props will panic", a, 0, false, func(r *xrun) { r.w.Left.Ends--; r.w.N[i].Unfit = badProps })
+		s.step("its props will hang", a, 0, false, func(r *xrun) { r.w.Left.Ends--; r.w.N[i].Unfit = hungProps })
 	}
 	if w.Left.Crashes > 0 {
 		s.step("crashes", a, 0, false, func(r *xrun) {

@@ -36,7 +36,7 @@ func (x *xmodel) String() string {
 	for _, part := range []struct {
 		what string
 		is   bool
-	}{{"a leader", x.leading}, {"a preference", x.prefers}, {"yields", x.setting.yields}, {"terminal", x.setting.terminal}} {
+	}{{"a leader", x.leading}, {"a preference", x.prefers}, {"slow Props", x.slow}, {"yields", x.setting.yields}, {"terminal", x.setting.terminal}} {
 		if part.is {
 			b += ", " + part.what
 		}
@@ -60,6 +60,9 @@ var explorations = [][]xmodel{
 		{nodes: 2, bounds: xbudget{Unknowns: 1, Losses: 1}},
 		{nodes: 2, bounds: xbudget{Links: 1, Wishes: 1}},
 		{nodes: 2, bounds: xbudget{Wishes: 1, Ends: 1}},
+		{nodes: 2, slow: true, bounds: xbudget{Wishes: 1, Ends: 1}},
+		{nodes: 2, slow: true, bounds: xbudget{Losses: 1, Ends: 1}},
+		{nodes: 2, slow: true, leading: true, bounds: xbudget{Ends: 1}},
 		{nodes: 2, bounds: xbudget{Wishes: 2, Ends: 1}, setting: machine{terminal: true}},
 		{nodes: 2, bounds: xbudget{Losses: 1, Wishes: 1}, setting: machine{yields: true}},
 		{nodes: 2, leading: true, bounds: xbudget{Wishes: 1}},

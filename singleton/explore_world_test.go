@@ -42,6 +42,12 @@ const (
 	settleAskAgain
 )
 
+// What the Props of the next child do.
+const (
+	badProps uint8 = iota + 1 // panic
+	hungProps
+)
+
 // xnode is one manager. Nodes count from 1 in it; 0 is nobody.
 type xnode struct {
 	M machine
@@ -49,12 +55,14 @@ type xnode struct {
 	Term  uint8 // token of the controller's term
 	Child uint8 // token that the child was made under; 0: there is none
 	Gate  uint8
-	Told  bool // the child was told to stop
-	Due   bool // it has a deadline
-	Yield bool // a TTL is waited for
-	Left  bool // the lease was yielded
-	Unfit bool // its next child can\'t be made
-	Back  bool // a backoff is waited for
+	Told  bool  // the child was told to stop
+	Due   bool  // it has a deadline
+	Yield bool  // a TTL is waited for
+	Left  bool  // the lease was yielded
+	Unfit uint8 // its next child can't be made: badProps, hungProps
+	Makes bool  // a child is being made
+	Hangs bool  // by what does not return
+	Back  bool  // a backoff is waited for
 
 	Wait   uint8 // 1: for the name to be free; 2: for a pause
 	Cancel bool  // the acquisition was cancelled
@@ -99,6 +107,7 @@ type xmodel struct {
 	nodes   int
 	leading bool // a source of leadership decides who hosts
 	prefers bool // the earlier node is the better
+	slow    bool // Props take their time
 	setting machine
 	bounds  xbudget
 	flaws   explore.Flaws
@@ -178,6 +187,13 @@ func (r *xrun) carryOut(i int, f effect) {
 		n.Wait = 0
 	case doSpawn:
 		r.spawn(i)
+	case hurrySpawn:
+	case dropSpawn:
+		if !n.Makes {
+			n.M.stuck = false
+		}
+		n.Hangs, n.Makes = n.Makes, false
+		r.fire(i, childEnded)
 	case drainChild:
 		n.Gate = max(n.Gate, gateDrains)
 	case stopChild:
@@ -242,24 +258,50 @@ func (r *xrun) spawn(i int) {
 	case !r.alive(i):
 		r.fire(i, lost)
 		return
-	case n.Child != 0:
+	case n.Child != 0, n.Makes, n.Hangs:
 		r.fail(errRule)
-	case n.Term < r.w.High:
-		r.fail(errI2)
-	case n.Unfit:
-		n.Unfit, n.From, n.TakeN, n.State, r.w.L.H[i].Adopted = false, 0, 0, 0, 0
-		r.fire(i, spawnFailed)
-		return
 	}
 	adopted := r.w.L.H[i].Adopted == n.State || r.plant == "the state of a lease that was not adopted is taken"
 	if n.State != 0 && adopted && n.State != r.w.High {
 		r.fail(errOld)
 	}
 	n.From, n.TakeN, n.State, r.w.L.H[i].Adopted = 0, 0, 0, 0
+	n.Makes = true
+	if !r.slow && n.Unfit != hungProps {
+		r.made(i)
+	}
+}
+
+// made: the Props of a child have returned.
+func (r *xrun) made(i int) {
+	n := &r.w.N[i]
+	bad := n.Unfit == badProps
+	n.Unfit = 0
+	if !r.alive(i) {
+		r.fire(i, lost)
+		r.returned(i)
+		return
+	}
+	n.Makes = false
+	switch {
+	case bad:
+		r.fire(i, spawnFailed)
+		return
+	case n.Child != 0:
+		r.fail(errRule)
+	case n.Term < r.w.High:
+		r.fail(errI2)
+	}
 	n.Child, n.Gate, n.Told = n.Term, gateOpen, false
 	r.w.High = max(r.w.High, n.Term)
 	r.fire(i, spawned)
 	r.outrank(i)
+}
+
+// returned: what was to make a child that was given up has.
+func (r *xrun) returned(i int) {
+	r.w.N[i].Hangs, r.w.N[i].Said = false, false
+	r.fire(i, unstuck)
 }
 
 func (r *xrun) ended(i int, e event) {

@@ -16,8 +16,8 @@ type HealthOption func(*healthBounds)
 
 type healthBounds struct{ stopping, hostless time.Duration }
 
-// WithStoppingBound is for how long a child that was told to stop may go on before
-// that is a failure. Default 30 s.
+// WithStoppingBound is for how long a child that was told to stop, or code that was called
+// to make one, may go on before that is a failure. Default 30 s.
 func WithStoppingBound(d time.Duration) HealthOption {
 	return func(b *healthBounds) { b.stopping = d }
 }
@@ -35,6 +35,9 @@ func WithHostlessBound(d time.Duration) HealthOption {
 //   - the child has ended for good here (WithTerminal), until Manager.Resume;
 //   - a child was told to stop and has not for longer than WithStoppingBound;
 //   - its host is of a version that this node does not talk to (ErrProtocol);
+//   - code of the user's that makes a child (its Props), or follows who leads
+//     (Leadership.Follow), has not returned for longer than that: the error says what, and
+//     since when;
 //   - nobody is known to be the host for longer than WithHostlessBound. Where the
 //     records of the lease can't be followed (WithLease, or a store that neither
 //     watches nor lists) that is known only while messages wait for a host.
@@ -127,9 +130,12 @@ func (h *health) check(context.Context) error {
 // judge says what is wrong with m.
 func (h *health) judge(m *Manager, lasts func(sight) time.Duration) error {
 	s := m.Status()
+	call, calls := m.under.longest()
 	switch {
 	case s.Down:
 		return fmt.Errorf("is down: its child has ended for good, here and until Resume")
+	case calls && time.Since(call.since) > h.bounds.stopping:
+		return fmt.Errorf("is %v: %s since %s, for %v", s.Phase, call.what, call.since.Format(time.RFC3339), time.Since(call.since).Round(time.Millisecond))
 	case s.Phase == HandingOver, s.Phase == Yielding, s.Phase == Stopping:
 		if d := lasts(sight{m, max(1, s.Lives)}); d > h.bounds.stopping {
 			return fmt.Errorf("is %v: for %v its child was told to stop and has not", s.Phase, d.Round(time.Millisecond))

@@ -1,12 +1,67 @@
 package singleton
 
 import (
+	"sync"
 	"time"
 
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
 // This file follows a source of leadership, calmly.
+
+// source is the way back from following one. Safe for concurrent use.
+type source struct {
+	mu   sync.Mutex
+	stop func()
+	left bool
+}
+
+// follow begins to follow it, aside: it is the user's, and may hang. If it fails it is
+// tried again after a pause that grows.
+func (c *controller) follow() {
+	returned := c.under.begin("its source of leadership has not returned from Follow")
+	outside.Aside(func() (func(), error) {
+		return c.set.leadership.Follow(func(ch leaderChanged) { c.proxy.post(&leaderNoticed{ch}) }), nil
+	}, func(stop func(), err error) {
+		returned()
+		if err != nil {
+			c.proxy.post(&followFailed{err})
+			return
+		}
+		c.source.followed(stop)
+	})
+}
+
+func (c *controller) onFollowFailed(msg *followFailed) {
+	c.log.Error("the source of leadership failed: it is tried again", zap.Error(msg.err))
+	c.again = c.clock.AfterFunc(pause(c.followers, c.set.backoffMin, c.set.backoffMax), func() { c.proxy.post(&followDue{}) })
+	c.followers++
+}
+
+// followed keeps stop, or calls it if the manager has ended meanwhile.
+func (s *source) followed(stop func()) {
+	s.mu.Lock()
+	left := s.left
+	s.stop = stop
+	s.mu.Unlock()
+	if left {
+		s.leave()
+	}
+}
+
+// leave ends it, aside.
+func (s *source) leave() {
+	s.mu.Lock()
+	stop := s.stop
+	s.stop, s.left = nil, true
+	s.mu.Unlock()
+	if stop != nil {
+		outside.Aside(func() (struct{}, error) { stop(); return struct{}{}, nil }, func(struct{}, error) {})
+	}
+}
 
 // onLeader takes up who leads. Becoming leader counts at once: at worst the name
 // is not free. That another leads counts for a host only if it stays so

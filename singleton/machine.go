@@ -18,7 +18,7 @@ const (
 	Offered
 	// Adopting: what was handed over is being taken up.
 	Adopting
-	// Starting: the lease is ours and the child is being made.
+	// Starting: the lease is ours and the child is being made by its Props.
 	Starting
 	// Active: the child runs here.
 	Active
@@ -33,7 +33,8 @@ const (
 	Yielding
 	// Transferring: there is no child; the lease is being handed over.
 	Transferring
-	// Stopping: the lease was lost, or yielded; the child was told to stop.
+	// Stopping: the lease was lost, or yielded, or the child was not made in time; it
+	// was told to stop.
 	Stopping
 	// Releasing: there is no child; the lease is being given up.
 	Releasing
@@ -66,6 +67,8 @@ const (
 	lost                        // the present term has ended
 	spawned                     // the child was made
 	spawnFailed                 // it could not be
+	unmade                      // what is to make it has not returned by its deadline
+	unstuck                     // what was to make one that was given up has returned
 	childEnded                  // the child is gone and its backlog is back
 	exhausted                   // the same, and once too often
 	backoffOver                 // time to start the child anew
@@ -96,6 +99,8 @@ const (
 	retryLater                  // tell free after a pause that grows
 	stopWaiting                 // neither
 	doSpawn                     // make the child, behind a gate of the present term
+	hurrySpawn                  // as for a planned end, give that little time
+	dropSpawn                   // shut off what comes of it; tell childEnded when nothing of the child runs, and unstuck when what was to make it has returned
 	drainChild                  // close the gate to what comes through the front door
 	stopChild                   // tell the child to stop, and report if it does not
 	forceStop                   // shut it off, end its context, and stop it
@@ -122,6 +127,7 @@ type machine struct {
 	wanted   bool // this node is to host
 	closing  bool // the manager is to end
 	down     bool // a terminal child has ended
+	stuck    bool // what was to make a child that was given up has not returned
 	moving   bool // a hand-over to a better place is being tried
 	offer    bool // who takes over has made an offer
 	terminal bool // the child's own end is final (setting)
@@ -140,8 +146,10 @@ func (m machine) next(e event) (machine, []effect) {
 		m.closing = true
 	case resume:
 		m.down = false
+	case unstuck:
+		m.stuck = false
 	case asked:
-		if m.phase != Standby || m.closing || m.down {
+		if m.phase != Standby || m.closing || !m.able() {
 			return m, []effect{sendDecline}
 		}
 		m.wanted = true // whoever decides has decided for us, as far as the host knows
@@ -157,7 +165,10 @@ func (m machine) next(e event) (machine, []effect) {
 	return m.leave(e)
 }
 
-func (m machine) willing() bool { return m.wanted && !m.closing && !m.down }
+func (m machine) willing() bool { return m.wanted && !m.closing && m.able() }
+
+// able reports whether a child could be made here.
+func (m machine) able() bool { return !m.down && !m.stuck }
 
 // seek is next while nothing is held.
 func (m machine) seek(e event) (machine, []effect) {
@@ -168,7 +179,7 @@ func (m machine) seek(e event) (machine, []effect) {
 			return m.to(Closed, stopWaiting, finish)
 		case !m.willing():
 			return m, []effect{stopWaiting}
-		case e == free, e == wanted, e == resume:
+		case e == free, e == wanted, e == resume, e == unstuck:
 			return m.to(Acquiring, stopWaiting, doAcquire)
 		}
 
@@ -234,9 +245,15 @@ func (m machine) host(e event) (machine, []effect) {
 			m.phase = Active
 			return m.settleActive()
 		case spawnFailed:
+			if !m.willing() {
+				return m.to(Releasing, doRelease)
+			}
 			return m.to(Backoff, startBackoff)
-		case lost: // before there was a child
-			return m.to(Releasing, doRelease)
+		case unwanted, stop:
+			return m, []effect{hurrySpawn}
+		case lost, unmade:
+			m.stuck = true
+			return m.to(Stopping, dropSpawn)
 		}
 
 	case Active:
@@ -367,7 +384,7 @@ func (m machine) idle(wait effect) (machine, []effect) {
 	switch {
 	case m.closing:
 		return m.to(Closed, finish)
-	case m.wanted && !m.down:
+	case m.wanted && m.able():
 		return m.to(Standby, wait)
 	}
 	return m.to(Standby)

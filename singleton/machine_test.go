@@ -17,6 +17,7 @@ type world struct {
 	child     bool
 	stopping  bool // the child was told to stop
 	spawning  bool
+	hung      bool // what was to make a child that was given up has not returned
 	waiting   bool
 	backoff   bool
 	releasing bool
@@ -41,7 +42,7 @@ func (w world) apply(e event) (world, error) {
 	for _, f := range effects {
 		switch f {
 		case doAcquire:
-			if w.acquiring || w.adopting || w.held || w.child || w.releasing {
+			if w.acquiring || w.adopting || w.held || w.child || w.releasing || w.hung {
 				return w, fmt.Errorf("acquires while %+v", w)
 			}
 			w.acquiring = true
@@ -54,10 +55,19 @@ func (w world) apply(e event) (world, error) {
 		case stopWaiting:
 			w.waiting = false
 		case doSpawn:
-			if w.child || !w.held || w.final {
+			if w.child || !w.held || w.final || w.spawning || w.hung {
 				return w, fmt.Errorf("spawns while %+v", w)
 			}
 			w.spawning = true
+		case hurrySpawn:
+			if !w.spawning {
+				return w, fmt.Errorf("hurries nothing: %+v", w)
+			}
+		case dropSpawn: // it may have begun
+			if !w.spawning {
+				return w, fmt.Errorf("gives no child up: %+v", w)
+			}
+			w.spawning, w.hung, w.child, w.stopping = false, true, true, true
 		case drainChild, stopChild:
 			if !w.child {
 				return w, fmt.Errorf("stops no child: %+v", w)
@@ -91,7 +101,7 @@ func (w world) apply(e event) (world, error) {
 			}
 			w.transferring, w.alive = true, false
 		case doOffer:
-			if w.held || w.child || w.offering || w.acquiring {
+			if w.held || w.child || w.offering || w.acquiring || w.hung {
 				return w, fmt.Errorf("offers while %+v", w)
 			}
 			w.offering = true
@@ -139,6 +149,9 @@ func (w world) steps() []step {
 	if w.m.phase == Standby { // elsewhere the manager itself says no
 		steps = append(steps, step{"asked", asked, func(w *world) { w.asking = true }})
 	}
+	if w.hung { // it may do so at any time, or never
+		steps = append(steps, step{"what hung returns", unstuck, func(w *world) { w.hung = false }})
+	}
 	if w.offered { // who invited may come to its end at any time
 		steps = append(steps, step{"taken", taken, nil})
 	}
@@ -152,12 +165,10 @@ func (w world) progress() (steps []step) {
 			steps = append(steps, step{name, e, do})
 		}
 	}
-	if w.spawning { // within the same message: nothing comes between
-		add(w.alive, "spawned", spawned, func(w *world) { w.spawning, w.child = false, true })
-		add(w.alive, "spawn failed", spawnFailed, func(w *world) { w.spawning = false })
-		add(!w.alive, "lost before spawn", lost, func(w *world) { w.spawning = false })
-		return steps
-	}
+	add(w.spawning && w.alive, "spawned", spawned, func(w *world) { w.spawning, w.child = false, true })
+	add(w.spawning && w.alive, "spawn failed", spawnFailed, func(w *world) { w.spawning = false })
+	add(w.spawning && w.alive, "not made in time", unmade, nil)
+	add(w.spawning && !w.alive, "lost before spawn", lost, nil)
 	add(w.waiting, "free", free, nil)
 	add(w.acquiring, "won", won, func(w *world) { w.acquiring, w.held, w.alive = false, true, true })
 	add(w.acquiring, "won, and lost", won, func(w *world) { w.acquiring, w.held = false, true })
@@ -201,11 +212,7 @@ func TestMachineExhaustively(t *testing.T) {
 			w := queue[0]
 			queue = queue[1:]
 			phases[w.m.phase] = true
-			steps := w.steps()
-			if w.spawning {
-				steps = w.progress()
-			}
-			for _, s := range steps {
+			for _, s := range w.steps() {
 				next := w
 				if s.do != nil {
 					s.do(&next)
@@ -227,7 +234,7 @@ func TestMachineExhaustively(t *testing.T) {
 
 		// From every state a stop leads to the end, if the world goes on.
 		for w := range seen {
-			if !w.finished && !w.spawning {
+			if !w.finished {
 				next, err := w.apply(stop)
 				require.NoError(t, err)
 				require.True(t, ends(next, map[world]bool{}), "no end after stop in %+v (%s)", w, paths[w])
@@ -235,7 +242,7 @@ func TestMachineExhaustively(t *testing.T) {
 		}
 		// And a manager that is wanted always has something to wait for.
 		for w := range seen {
-			if w.m.wanted && !w.m.down && !w.finished {
+			if w.m.wanted && !w.m.down && !w.m.stuck && !w.finished {
 				require.NotEmpty(t, w.progress(), "stuck in %+v (%s)", w, paths[w])
 			}
 		}
@@ -261,6 +268,8 @@ func consistent(w world) error {
 		{"a backoff runs in Backoff only", w.backoff == (p == Backoff)},
 		{"nothing is held in Standby", p != Standby || !w.held},
 		{"a child that ended for good keeps the singleton down", w.m.down == w.final},
+		{"a child is being made in Starting only", w.spawning == (p == Starting)},
+		{"what was to make a child that was given up, and has not returned, is known", w.m.stuck == w.hung},
 		{"closed is finished", w.finished == (p == Closed)},
 	} {
 		if !rule.ok {

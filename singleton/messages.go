@@ -26,6 +26,15 @@ type (
 		over  chan struct{} // of the announcement
 		token lease.Token
 	}
+	childMade struct {
+		of  *making
+		err error
+	}
+	makingLate  struct{ of *making }
+	stillMaking struct {
+		of   *making
+		next time.Duration
+	}
 	childDone struct{ gate *gate.Gate }
 	diverted  struct {
 		gate     *gate.Gate
@@ -49,6 +58,8 @@ type (
 	}
 	leaderNoticed struct{ leaderChanged }
 	leaderSettled struct{ number int }
+	followFailed  struct{ err error }
+	followDue     struct{}
 	peerGone      struct{ address string }
 	lingerEnded   struct{}
 	glowEnded     struct{}

@@ -89,7 +89,9 @@ func WithLeaseOptions(o ...lease.Option) Option {
 
 // WithLeadership makes the singleton follow a source of leadership: it is
 // acquired where LeaderChanged says IsSelf, and handed over when that ends.
-// Without one the lease itself elects, and the host stays put.
+// Without one the lease itself elects, and the host stays put. Follow, and what it
+// returned, are called on goroutines of their own; a Follow that panics is called again
+// after a pause that grows, and one that hangs fails Health.
 func WithLeadership(l membership.Leadership) Option { return func(s *settings) { s.leadership = l } }
 
 // WithSettle is for how long LeaderChanged must point elsewhere before a host

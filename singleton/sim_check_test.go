@@ -29,6 +29,7 @@ import (
 //	I6       every message is handled, or its loss is counted              account
 //	I7       held again, once, within a bound                               settle
 //	record   it says what its owner says, and the user           checkSaid
+//	Props    that hang are told of while they do                              hang
 //	state    what is restored is what the last child left                     born
 
 // records is what was seen of a history.
@@ -51,13 +52,15 @@ type records struct {
 	fates     map[job]*fate
 	order     []job // as they were handled
 	numbers   map[string]int
-	lastCrash time.Time // the last one
-	lastCut   time.Time // of a link, or a freeze: the last one
-	warm      int       // children that began with a state
-	crowd     bool      // handlers take long, and children do to stop
-	late      int       // jobs that were sent to managers on their way out
-	told      int       // events that subscribers had a hand in
-	made      int       // children that were to be made
+	lastCrash time.Time     // the last one
+	lastCut   time.Time     // of a link, or a freeze: the last one
+	warm      int           // children that began with a state
+	crowd     bool          // handlers take long, and children do to stop
+	late      int           // jobs that were sent to managers on their way out
+	told      int           // events that subscribers had a hand in
+	made      int           // times that code which makes children misbehaved, or might have
+	slow      map[*node]int // times that Props which hang were told of
+	excused   int           // crashes, and freezes begun and ended
 	tally     simulate.Tally
 }
 
@@ -112,7 +115,7 @@ func (s *sim) observe(sl *slot) {
 	defer s.mu.Unlock()
 	if s.all == nil {
 		s.all, s.hosts, s.out = map[*node][]*singleton.Manager{}, map[*node]*hosting{}, map[*node]bool{}
-		s.dead, s.fates, s.numbers = map[*node]int{}, map[job]*fate{}, map[string]int{}
+		s.dead, s.fates, s.numbers, s.slow = map[*node]int{}, map[job]*fate{}, map[string]int{}, map[*node]int{}
 	}
 	s.hosts[n], s.all[n] = &hosting{}, nil
 	n.system.EventStream.Subscribe(func(evt any) {
@@ -170,6 +173,8 @@ func (s *sim) onEvent(n *node, e singleton.Event) {
 		}
 		h.yielded = true
 		s.tally.Moved(0)
+	case singleton.NotStarting:
+		s.slow[n]++
 	case singleton.ChildEnded:
 		if !h.live {
 			s.fail("%s: a child ended twice", n.id)
@@ -297,12 +302,14 @@ func (s *sim) crashed(n *node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.out[n], s.lastCrash = true, time.Now()
+	s.excused++
 }
 
 func (s *sim) excuse(n *node, on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.out[n], s.lastCut = on, time.Now()
+	s.excused++
 }
 
 func (s *sim) started(n *node, m *singleton.Manager) {

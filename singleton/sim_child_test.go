@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -33,18 +34,61 @@ type simChild struct {
 	restored string
 }
 
+// child makes children, in times of trouble not always.
 func (s *sim) child(n *node) *actor.Props {
 	return actor.PropsFromProducer(func() actor.Actor {
-		s.mu.Lock()
-		s.made++
-		bad := !s.good.Load() && s.odds(10, 31, uint64(s.made)) == 0
-		s.mu.Unlock()
-		if bad {
-			panic("bad props")
-		}
+		s.beBad(n, 31)
 		return &simChild{s: s, n: n}
-	})
+	}, actor.WithSpawnFunc(func(system *actor.ActorSystem, id string, props *actor.Props, parent actor.SpawnerContext) (*actor.PID, error) {
+		pid, err := actor.DefaultSpawner(system, id, props, parent)
+		if s.odds(4, 36, s.seed) == 0 { // it runs already
+			s.beBad(n, 37)
+		}
+		return pid, err
+	}))
 }
+
+// beBad is what code does that makes children.
+func (s *sim) beBad(n *node, salt uint64) {
+	if s.good.Load() {
+		return
+	}
+	s.mu.Lock()
+	s.made++
+	number := uint64(s.made)
+	s.mu.Unlock()
+	switch s.odds(30, salt, number) {
+	case 0, 1:
+		panic("bad props")
+	case 2:
+		runtime.Goexit()
+	case 3, 4:
+		s.hang(n, time.Duration(s.odds(60000, 38, number))*time.Millisecond)
+	}
+}
+
+// hang does not return for that long, or until trouble is over, and checks that its
+// manager says so, which it can't unless it goes on.
+func (s *sim) hang(n *node, d time.Duration) {
+	s.mu.Lock()
+	m, told, excused := s.all[n][len(s.all[n])-1], s.slow[n], s.excused
+	s.mu.Unlock()
+	s.logf("%s: its Props hang", n.id)
+	began := time.Now()
+	for time.Since(began) < d && !s.good.Load() {
+		time.Sleep(100 * time.Millisecond)
+	}
+	over := ended(m)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.log("%s: its Props return", n.id)
+	if time.Since(began) > toldAfter && !over && !s.rude && s.slow[n] == told && s.excused == excused && !s.out[n] {
+		s.fail("%s: nothing is said of Props that hung for %v", n.id, time.Since(began))
+	}
+}
+
+// toldAfter is when Props that hang have been told of, by the slowest clock.
+const toldAfter = 6 * time.Second
 
 // misbehave is a subscriber of the EventStream that does, in times of trouble.
 func (s *sim) misbehave(sl *slot, n *node, evt any) {

@@ -44,6 +44,7 @@ type Manager struct {
 	metrics *instruments
 	status  atomic.Pointer[Status]
 	trouble atomic.Pointer[trouble]
+	under   underway
 	asked   questions
 	lost    atomic.Int64 // sent, and not known to have arrived when its link broke; grows when the manager has ended, too
 	done    chan struct{}
@@ -91,6 +92,14 @@ type Status struct {
 // Start runs a manager for the singleton name on this node: one of all nodes
 // that do so, the one that holds the lease "singleton/<name>" (escaped), runs a
 // child made from props. Start returns at once.
+//
+// The code of props that makes a child runs on a goroutine of its own, outside the lease:
+// what is to be done under that belongs into Started. Props that panic or end their
+// goroutine are tried again after the pause of WithBackoff (StartFailed). Those that have
+// not returned after 30 s, or WithStop's time after the manager was stopped, are given up:
+// the lease is released, so that another node can host, and this one does not until they
+// have returned. What they make then is stopped and gets no message. Upon a loss of the
+// lease that is so at once.
 //
 // Errors: ErrNameInUse; lease.ErrNameInUse if the Keeper's lease of that name is
 // taken; lease.ErrInvalid for a bad name or option, a nil system, props or

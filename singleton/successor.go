@@ -42,7 +42,7 @@ func (c *controller) introduce(gone bool) {
 	if _, ok := lease.As[lease.Transferable](c.lease); !ok || c.set.proxyOnly || host == nil {
 		return
 	}
-	if !gone && (c.closing || c.down) {
+	if !gone && (c.closing || !c.able()) {
 		return
 	}
 	c.proxy.Send(host.Address, &wire.Candidate{Name: c.lname, From: c.proxy.Self, Id: c.ownID(), Rank: c.rank(), Gone: gone, Leads: c.leads})

@@ -19,6 +19,12 @@ var ofSingletons = []mutant{
 		hunters: []check{singletonSim, {"singleton", "^TestExplore$"}},
 	},
 	{
+		name: "props-on-the-manager", does: "a child is made on the goroutine of its manager, which its Props may hold up or end",
+		edits: []edit{{"singleton/making.go", "outside.Aside(func() (struct{}, error) {\n\t\treturn struct{}{}, g.Spawn(",
+			"outside.Then(func() (struct{}, error) {\n\t\treturn struct{}{}, g.Spawn("}},
+		hunters: []check{singletonSim},
+	},
+	{
 		name: "unreleased-unsaid", does: "a manager that ends says nothing of a lease that was not released",
 		edits:   []edit{{"singleton/start.go", "m.left = fmt.Errorf(", "_ = fmt.Errorf("}},
 		hunters: []check{singletonSim},

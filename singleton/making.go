@@ -1,0 +1,224 @@
+package singleton
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/gate"
+	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/internal/reply"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// This file makes the child: aside, as its Props are the user's and may take their time,
+// hang, panic or end their goroutine.
+
+// makingMost is for how long Props may be at making a child. After that the child is given
+// up, and the lease with it, so that another node can host.
+const makingMost = 30 * time.Second
+
+// ErrNotMade is the Reason of StartFailed for a child that its Props had not made in time.
+var ErrNotMade = errors.New("the child was not made in time: its Props have not returned")
+
+var errManagerStopped = errors.New("the manager's actor was stopped")
+
+// making is a call of Props under way. There is never more than one.
+type making struct {
+	gate     *gate.Gate
+	since    time.Duration
+	late     lease.Timer // until the child is given up
+	reminder lease.Timer
+	returned func() // for Health
+	done     bool   // the child has ended already
+	dropped  bool   // it was given up
+}
+
+// spawn has the child made, behind a gate of the present term.
+func (c *controller) spawn() {
+	if !c.alive() {
+		c.fire(lost)
+		return
+	}
+	var g *gate.Gate
+	opts := gate.Options{
+		Term:     c.term,
+		Divert:   func(envelope any) { c.proxy.post(&diverted{g, envelope}) },
+		Internal: func(envelope any) { c.world.DeadLetter(c.proxy.self, envelope) },
+		OnLost:   func(error) { c.proxy.post(&lossNoticed{}) },
+		OnDone:   func() { c.proxy.post(&childDone{g}) },
+		OnEnd:    c.bags.leave,
+		Journal:  c.set.journal,
+		Inner:    c.set.mailbox,
+	}
+	if c.take.states != nil && !c.adopted() {
+		c.forgetState()
+	}
+	if states := c.takeUp(); states.Len() > 0 {
+		c.bags.bring(states)
+	}
+	c.forgetOffer()
+	if c.bags.brings() {
+		opts.OnStart = c.unpack
+	}
+	g, err := gate.New(opts)
+	if err != nil {
+		c.notMade(err)
+		return
+	}
+	c.proxy.lives++
+	c.crash = nil
+	mk := &making{gate: g, since: c.clock.Now().Mono, returned: c.under.begin("its Props have been making the child")}
+	c.making = mk
+	mk.late = c.clock.AfterFunc(makingMost, func() { c.proxy.post(&makingLate{mk}) })
+	c.remindOfMaking(&stillMaking{mk, firstReminder})
+	name := fmt.Sprintf("%s/%d-%d", c.proxy.self.Id, c.term.Token(), c.proxy.lives)
+	outside.Aside(func() (struct{}, error) {
+		return struct{}{}, g.Spawn(c.system, c.proxy.self, name, c.props, actor.WithSenderMiddleware(reply.Middleware(c.system)))
+	}, func(_ struct{}, err error) {
+		mk.returned()
+		c.proxy.post(&childMade{mk, err})
+		if g.Mode() == gate.Ended { // it was given up, perhaps by a manager that has ended
+			g.Stop()
+		}
+	})
+}
+
+// onMade: Props have returned, or ended their goroutine.
+func (c *controller) onMade(msg *childMade) {
+	mk := msg.of
+	if !mk.dropped && !c.alive() {
+		c.fire(lost)
+	}
+	c.making = nil
+	halt(mk.late)
+	halt(mk.reminder)
+	if mk.dropped {
+		c.log.Info("what was to make a child that was given up has returned", zap.Duration("after", c.clock.Now().Mono-mk.since), zap.NamedError("with", msg.err))
+		c.fire(unstuck)
+		c.introduce(false)
+		return
+	}
+	if mk.gate.Actor() == nil {
+		c.notMade(msg.err)
+		return
+	}
+	c.began(mk)
+	if c.sign != nil { // whose tokens mail is routed by: those of the lease, if it has any, are others
+		c.announce()
+		c.proxy.Open(c.signedAs)
+	} else {
+		if t, ok := c.term.(lease.Continuing); ok && t.Continues() != 0 {
+			c.proxy.Host(c.proxy.Self, t.Continues(), true) // who routes by it is right, too
+		}
+		c.proxy.Open(c.term.Token())
+	}
+	c.fire(spawned)
+	if msg.err != nil {
+		c.log.Error("the child's Props failed when it had begun: it is stopped", zap.Error(msg.err))
+		c.crash = msg.err
+		mk.gate.Stop()
+	}
+	c.reap(mk)
+	c.outrank()
+}
+
+// began takes up a child that runs.
+func (c *controller) began(mk *making) {
+	pid := mk.gate.Actor()
+	c.bear(pid)
+	c.started = c.clock.Now().Mono
+	c.proxy.open(mk.gate, pid, c.term.Token())
+	c.event(Event{Kind: BecameHost, Token: c.term.Token()})
+}
+
+// reap takes up that a child has ended before its Props returned.
+func (c *controller) reap(mk *making) {
+	if mk.done {
+		c.proxy.collect(mk.gate)
+	}
+}
+
+// bear makes an actor that was spawned elsewhere a child of this one, which ends after it
+// then, however it comes to its end. One that has ended, or is about to, tells or has told
+// that it has.
+func (c *controller) bear(child *actor.PID) {
+	if _, lives := c.system.ProcessRegistry.GetLocal(child.Id); !lives {
+		return
+	}
+	_, _ = c.ctx.SpawnNamed(actor.PropsFromFunc(func(actor.Context) {},
+		actor.WithSpawnFunc(func(*actor.ActorSystem, string, *actor.Props, actor.SpawnerContext) (*actor.PID, error) {
+			return child, nil
+		})), child.Id)
+}
+
+// notMade tells that the child could not be made; it is tried again.
+func (c *controller) notMade(why error) {
+	c.log.Error("the child could not be made", zap.Error(why))
+	c.event(Event{Kind: StartFailed, Token: c.token(), Reason: why})
+	c.fire(spawnFailed)
+}
+
+// hurrySpawn gives what is to make the child no longer than a child has for a planned end.
+func (c *controller) hurrySpawn() {
+	mk := c.making
+	left := mk.since + makingMost - c.clock.Now().Mono
+	halt(mk.late)
+	mk.late = c.clock.AfterFunc(max(0, min(left, c.set.stopWithin)), func() { c.proxy.post(&makingLate{mk}) })
+}
+
+// dropSpawn gives a child up that is being made: nothing passes to what comes of that.
+func (c *controller) dropSpawn() {
+	mk := c.making
+	if mk == nil { // it was lost before that was begun
+		c.fire(unstuck)
+		c.fire(childEnded)
+		return
+	}
+	why := ErrNotMade
+	if !c.alive() {
+		why = cmp.Or(context.Cause(c.term.Context()), lease.ErrExpired)
+	}
+	c.abandon(why)
+	c.log.Error("the child is given up", zap.Error(why), zap.Duration("after", c.clock.Now().Mono-mk.since))
+	c.event(Event{Kind: StartFailed, Token: c.term.Token(), Reason: why})
+	if mk.gate.Actor() == nil {
+		c.fire(childEnded)
+		return
+	}
+	// It runs, and something of its Props that was called around that does not return.
+	c.began(mk)
+	c.remind(&stillRunning{gate: mk.gate, since: c.clock.Now().Mono, next: firstReminder})
+	c.reap(mk)
+}
+
+// abandon shuts what is being made off, and stops it if it runs already.
+func (c *controller) abandon(why error) {
+	if mk := c.making; mk != nil && !mk.dropped {
+		mk.dropped = true
+		halt(mk.late)
+		mk.gate.Lose(why)
+		mk.gate.Close()
+		mk.gate.Stop()
+	}
+}
+
+// remindOfMaking tells of Props that do not return, at growing intervals.
+func (c *controller) remindOfMaking(r *stillMaking) {
+	r.of.reminder = c.clock.AfterFunc(r.next, func() { c.proxy.post(r) })
+}
+
+func (c *controller) onStillMaking(r *stillMaking) {
+	if c.making != r.of {
+		return
+	}
+	took := c.clock.Now().Mono - r.of.since
+	c.log.Warn("the child's Props do not return", zap.Stringer("phase", c.phase), zap.Duration("since", took))
+	c.event(Event{Kind: NotStarting, Token: r.of.gate.Token(), After: took})
+	c.remindOfMaking(&stillMaking{r.of, min(2*r.next, time.Hour)})
+}
