@@ -257,7 +257,7 @@ func (c *controller) Receive(ctx actor.Context) {
 // begin runs first.
 func (c *controller) begin() {
 	c.proxy.self = c.ctx.Self()
-	c.try("the lease's OnLost", func() {
+	c.tryApart("the lease's OnLost", func() {
 		stop := c.lease.OnLost(func(lease.Loss) { c.proxy.post(&lossNoticed{}) })
 		c.unfollow = append(c.unfollow, func() { stop() })
 	})
@@ -310,7 +310,7 @@ func (c *controller) carryOut(f effect) {
 		c.cancelAcq = cancel
 		c.async(func() any {
 			defer cancel()
-			ok, err := outside.Get(func() (bool, error) { return c.lease.Acquire(ctx) })
+			ok, err := outside.Apart(func() (bool, error) { return c.lease.Acquire(ctx) })
 			return &acquired{ok, err}
 		})
 	case cancelAcquire:
@@ -371,7 +371,7 @@ func (c *controller) carryOut(f effect) {
 			c.event(Event{Kind: ColdStart, Token: c.token(), Reason: errNotRestored})
 		}
 		c.endTerm()
-		c.async(func() any { return &releaseEnded{outside.Call(func() error { return c.lease.Release(c.life) })} })
+		c.async(func() any { return &releaseEnded{outside.CallApart(func() error { return c.lease.Release(c.life) })} })
 	case finish:
 		c.finishing = true
 		c.introduce(true)

@@ -78,7 +78,16 @@ func (c *controller) event(e Event) {
 
 // try runs code of the user's that breaks nothing off.
 func (c *controller) try(what string, f func()) {
-	if err := outside.Call(func() error { f(); return nil }); err != nil {
+	c.told(what, outside.Call(func() error { f(); return nil }))
+}
+
+// tryApart is try for code that may end its goroutine, and is not called often.
+func (c *controller) tryApart(what string, f func()) {
+	c.told(what, outside.CallApart(func() error { f(); return nil }))
+}
+
+func (c *controller) told(what string, err error) {
+	if err != nil {
 		c.log.Error(what+" failed", zap.Error(err))
 	}
 }

@@ -245,7 +245,9 @@ func (c *controller) transfer() {
 	halt(c.inv.timer)
 	l, _ := lease.As[lease.Transferable](c.lease) // checked by invite
 	offer := c.inv.offer
-	c.async(func() any { return &transferEnded{outside.Call(func() error { return l.Transfer(c.life, offer) })} })
+	c.async(func() any {
+		return &transferEnded{outside.CallApart(func() error { return l.Transfer(c.life, offer) })}
+	})
 }
 
 // onTransferEnded tells the new owner. If it is not known whether it is that, it
@@ -327,7 +329,7 @@ func (c *controller) yield() {
 	c.event(Event{Kind: Yielded, Token: c.token()})
 	c.log.Warn("the lease is given up though the child still runs", zap.Uint64("token", uint64(c.token())))
 	c.ops.Go(func() {
-		if err := outside.Call(func() error { return c.lease.Release(context.Background()) }); err != nil {
+		if err := outside.CallApart(func() error { return c.lease.Release(context.Background()) }); err != nil {
 			c.log.Warn("release not confirmed, left to the keeper or the TTL", zap.Error(err))
 		}
 	})

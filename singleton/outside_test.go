@@ -3,6 +3,7 @@ package singleton_test
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -240,11 +241,16 @@ func TestLoggersJournalsAndMailboxesThatPanic(t *testing.T) {
 type rude struct {
 	lease.Lease
 	at    string
+	exits bool // ends its goroutine instead
 	calls atomic.Int32
 }
 
 func (r *rude) boom(at string) {
-	if at == r.at && r.calls.Add(1) == 1 {
+	switch {
+	case at != r.at || r.calls.Add(1) > 1:
+	case r.exits:
+		runtime.Goexit()
+	default:
 		panic("a bug of " + at)
 	}
 }
@@ -275,7 +281,11 @@ func (r *rude) Holder(ctx context.Context) (lease.Record, bool, error) {
 	return h.Holder(ctx)
 }
 
-func TestLeasesThatPanic(t *testing.T) {
+func TestLeasesThatPanic(t *testing.T) { leasesThatFail(t, false) }
+
+func TestLeasesThatEndTheirGoroutine(t *testing.T) { leasesThatFail(t, true) }
+
+func leasesThatFail(t *testing.T, exits bool) {
 	for _, at := range []string{"Acquire", "Release", "OnLost", "OnFree", "Term", "Holder"} {
 		t.Run(at, func(t *testing.T) {
 			bubble(t, func(t *testing.T, c *cluster) {
@@ -283,12 +293,13 @@ func TestLeasesThatPanic(t *testing.T) {
 				rudely := func(n *node) (*rude, *singleton.Manager) {
 					h, err := n.keeper.Lease("singleton/x")
 					require.NoError(t, err)
-					r := &rude{Lease: h, at: at}
+					r := &rude{Lease: h, at: at, exits: exits}
 					return r, n.run("x", singleton.WithLease(r), singleton.WithBackoff(100*time.Millisecond, time.Second))
 				}
 				ra, ma := rudely(a)
 				until(t, 10*time.Second, "hosts", active(ma))
 				rb, mb := rudely(b)
+				time.Sleep(time.Second) // it waits for the name
 				b.mustAsk(mb.PID(), 1)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()

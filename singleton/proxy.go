@@ -277,7 +277,7 @@ func (p *proxy) lookUp() {
 		defer cancel()
 		var rec lease.Record
 		var known bool
-		err := outside.Call(func() (err error) { rec, known, err = f.Holder(ctx); return err })
+		err := outside.CallApart(func() (err error) { rec, known, err = f.Holder(ctx); return err })
 		if err != nil {
 			p.log.Debug("who hosts is not known", zap.Error(err))
 		}

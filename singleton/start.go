@@ -309,7 +309,7 @@ func (m *Manager) cleanUp() {
 	if m.own != nil {
 		err = m.own.Close(ctx)
 	} else {
-		err = outside.Call(func() error { return m.lease.Release(ctx) })
+		err = outside.CallApart(func() error { return m.lease.Release(ctx) })
 		m.nondescript()
 	}
 	if err != nil {

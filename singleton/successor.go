@@ -99,7 +99,7 @@ func (c *controller) makeOffer() {
 		ctx, cancel := context.WithCancel(c.life)
 		defer cancel()
 		defer c.clock.AfterFunc(offerWait, cancel).Stop()
-		o, err := outside.Get(func() (lease.Offer, error) { return l.Offer(ctx) })
+		o, err := outside.Apart(func() (lease.Offer, error) { return l.Offer(ctx) })
 		return &offerReady{o, err}
 	})
 }
@@ -259,7 +259,7 @@ func (c *controller) adopt() {
 	c.cancelAcq = cancel
 	c.async(func() any {
 		defer cancel()
-		ok, err := outside.Get(func() (bool, error) { return l.Adopt(ctx, offer) })
+		ok, err := outside.Apart(func() (bool, error) { return l.Adopt(ctx, offer) })
 		return &acquired{ok, err}
 	})
 }

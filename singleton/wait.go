@@ -22,7 +22,7 @@ func (c *controller) waitFree() {
 	c.stopWaiting()
 	n := c.waiting
 	d := c.delay()
-	err := outside.Call(func() error {
+	err := outside.CallApart(func() error {
 		c.unwait = w.OnFree(func() {
 			if d == 0 {
 				c.proxy.post(&freeNoticed{n})
@@ -57,7 +57,7 @@ func (c *controller) stopWaiting() {
 	c.waiting++
 	if stop := c.unwait; stop != nil {
 		c.unwait = nil
-		c.try("the lease", func() { stop() })
+		c.tryApart("the lease", func() { stop() })
 	}
 }
 

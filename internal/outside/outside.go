@@ -70,6 +70,21 @@ func Tell(system *actor.ActorSystem, pid *actor.PID, message any) {
 // also where f panics, or ends the goroutine. Where f hangs, done is not called.
 func Aside[T any](f func() (T, error), done func(T, error)) { go Then(f, done) }
 
+// Apart is Get for code that may end its goroutine: it runs on one of its own, and is
+// waited for.
+func Apart[T any](f func() (T, error)) (v T, err error) {
+	over := make(chan struct{})
+	Aside(f, func(got T, failed error) { v, err = got, failed; close(over) })
+	<-over
+	return v, err
+}
+
+// CallApart is Apart for what has no result.
+func CallApart(f func() error) error {
+	_, err := Apart(func() (struct{}, error) { return struct{}{}, f() })
+	return err
+}
+
 // Then is Aside on the caller's goroutine, which f may end.
 func Then[T any](f func() (T, error), done func(T, error)) {
 	var v T
