@@ -60,7 +60,9 @@ func (g *Gate) Spawn(system *actor.ActorSystem, by *actor.PID, name string, p *a
 	case pid == nil:
 		err = errNotMade
 	case g.Actor() == nil:
-		_ = outside.Call(func() error { system.Root.Stop(pid); return nil })
+		if p, ok := system.ProcessRegistry.Get(pid); ok {
+			_ = outside.Call(func() error { p.Stop(pid); return nil })
+		}
 		err = errUnguarded
 	}
 	return err

@@ -15,7 +15,7 @@ var ofSingletons = []mutant{
 	},
 	{
 		name: "props-not-tried-again", does: "a child that could not be made is not made again",
-		edits:   []edit{{"singleton/machine.go", "return m.to(Backoff, startBackoff)\n\t\tcase lost: // before there was a child", "return m.to(Backoff)\n\t\tcase lost: // before there was a child"}},
+		edits:   []edit{{"singleton/machine.go", "return m.to(Backoff, startBackoff)\n\t\tcase unwanted, stop:", "return m.to(Backoff)\n\t\tcase unwanted, stop:"}},
 		hunters: []check{singletonSim, {"singleton", "^TestExplore$"}},
 	},
 	{
@@ -71,7 +71,7 @@ var ofSingletons = []mutant{
 	},
 	{
 		name: "host-not-announced", does: "a host under a bare lease does not say where it is after the first child",
-		edits:   []edit{{"singleton/child.go", "\t\tc.announce()\n", "\t\tif c.proxy.lives == 1 {\n\t\t\tc.announce()\n\t\t}\n"}},
+		edits:   []edit{{"singleton/making.go", "\t\tc.announce()\n", "\t\tif c.proxy.lives == 1 {\n\t\t\tc.announce()\n\t\t}\n"}},
 		hunters: []check{{"singleton", "^TestHistoriesUnderBareLeases$"}},
 	},
 }
