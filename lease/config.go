@@ -8,13 +8,15 @@ import (
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/input"
 )
 
 // MinTTL is the shortest TTL a Keeper accepts.
 const MinTTL = 300 * time.Millisecond
 
-// longest bounds every duration of a Config, so that sums do not run over.
-const longest = 365 * 24 * time.Hour
+// longest bounds every duration of a Config.
+const longest = input.Longest
 
 // leastRenewal is the shortest time between renewals: with less a Keeper would do
 // nothing else.
@@ -162,6 +164,11 @@ func (c Config) complete(lim Limits) (Config, error) {
 	if lim.NamesPerSession > 0 {
 		c.NamesPerSession = min(c.NamesPerSession, lim.NamesPerSession)
 	}
+	for field, v := range map[string]any{"MeterProvider": c.MeterProvider, "Clock": c.Clock} {
+		if v != nil && input.Nil(v) {
+			return c, invalid(field, fmt.Sprintf("a nil %T", v), "left out or not nil")
+		}
+	}
 	if c.Logger == nil {
 		c.Logger = DefaultLogger()
 	}
@@ -181,8 +188,8 @@ func (c Config) checkTTL(field string, ttl time.Duration, lim Limits) error {
 	if ttl < least || ttl > longest {
 		return fmt.Errorf("%s: %w: %v, must be at least %v and at most %v", field, ErrInvalid, ttl, least, longest)
 	}
-	if c.Margin < 0 {
-		return invalid("Margin", c.Margin, "at least 0 (0: max(TTL/10, 100ms))")
+	if c.Margin < 0 || c.Margin > longest {
+		return invalid("Margin", c.Margin, fmt.Sprintf("at least 0 (0: max(TTL/10, 100ms)) and at most %v", longest))
 	}
 	renew, margin := c.renewEvery(ttl), c.margin(ttl)
 	if renew < leastRenewal {

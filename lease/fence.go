@@ -27,8 +27,11 @@ func (f *Fence) Advance(t Token) error { return f.Do(t, func() error { return ni
 // Do runs write under t: no other Do or Advance runs at the same time, so that
 // check and write are one step. It returns ErrStale, without running write, if a
 // higher token was seen or t is 0 (no token: nothing to fence by), else what
-// write returns.
+// write returns; ErrInvalid if write is nil, and then t was not seen.
 func (f *Fence) Do(t Token, write func() error) error {
+	if write == nil {
+		return fmt.Errorf("token %d: write: %w: nil, Advance is Do with nothing to write", t, ErrInvalid)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if t < f.highest || t == 0 {

@@ -27,6 +27,9 @@ func (k *Keeper) Watch(prefix string, f func(Event)) (stop func(), err error) {
 	refused := func(err error) error {
 		return fmt.Errorf("watch %q (keeper %s, store %s): %w", prefix, k.owner.ID, k.limits.Name, err)
 	}
+	if k.store == nil {
+		return nil, errUnmade
+	}
 	if f == nil {
 		return nil, refused(fmt.Errorf("f: %w: nil", ErrInvalid))
 	}

@@ -47,6 +47,18 @@ var (
 	_ Describer    = (*Handle)(nil)
 )
 
+// check is the beginning of the calls that a user may make of a zero Handle, or with
+// no context.
+func (h *Handle) check(ctx context.Context) error {
+	if h.k == nil {
+		return fmt.Errorf("lease.Handle: %w: made by nobody, must come from Keeper.Lease", ErrInvalid)
+	}
+	if err := ValidateContext(ctx); err != nil {
+		return h.k.errorf(h.name, err)
+	}
+	return nil
+}
+
 // Name returns the lease's name.
 func (h *Handle) Name() string { return h.name }
 
@@ -67,6 +79,9 @@ func (h *Handle) Term() (Term, bool) {
 // Acquire implements Lease. It returns after OperationTimeout at the latest,
 // then with ErrUnknown.
 func (h *Handle) Acquire(ctx context.Context) (bool, error) {
+	if err := h.check(ctx); err != nil {
+		return false, err
+	}
 	if h.CheckAlive() {
 		return true, nil
 	}
@@ -76,12 +91,18 @@ func (h *Handle) Acquire(ctx context.Context) (bool, error) {
 // Release implements Lease. It, too, ends after OperationTimeout. With a context
 // that is done it ends trust and asks the store once, in the background.
 func (h *Handle) Release(ctx context.Context) error {
+	if err := h.check(ctx); err != nil {
+		return err
+	}
 	_, err := h.do(ctx, &op{kind: opRelease, h: h})
 	return err
 }
 
 // Transfer implements Transferable.
 func (h *Handle) Transfer(ctx context.Context, o Offer) error {
+	if err := h.check(ctx); err != nil {
+		return err
+	}
 	if o.Name != h.name {
 		return fmt.Errorf("lease.Offer.Name: %w: %q, must be %q", ErrInvalid, o.Name, h.name)
 	}
@@ -100,6 +121,9 @@ func (h *Handle) Transfer(ctx context.Context, o Offer) error {
 // told. If the name turns out to be free, for the offer was never transferred
 // to and its holder is gone, it is acquired.
 func (h *Handle) Adopt(ctx context.Context, o Offer) (bool, error) {
+	if err := h.check(ctx); err != nil {
+		return false, err
+	}
 	if o.Name != h.name || o.Owner.Incarnation != h.k.owner.Incarnation {
 		return false, fmt.Errorf("lease.Offer: %w: made for %q by %s, not by this lease", ErrInvalid, o.Name, o.Owner.ID)
 	}
@@ -113,6 +137,9 @@ func (h *Handle) Adopt(ctx context.Context, o Offer) (bool, error) {
 // Offer implements Transferable. It lives for the lease's TTL; a new offer
 // replaces the one before.
 func (h *Handle) Offer(ctx context.Context) (Offer, error) {
+	if err := h.check(ctx); err != nil {
+		return Offer{}, err
+	}
 	k := h.k
 	s, err := k.reserveFor(ctx, h)
 	if err != nil {
@@ -181,6 +208,9 @@ func (k *Keeper) reserveFor(ctx context.Context, h *Handle) (*session, error) {
 // Holder implements HolderFinder. One request, bounded by AttemptTimeout. Errors:
 // ErrBadRecord, ErrClosed, ctx's, and those of the store.
 func (h *Handle) Holder(ctx context.Context) (Record, bool, error) {
+	if err := h.check(ctx); err != nil {
+		return Record{}, false, err
+	}
 	recs, err := ask(ctx, h.k, func(ctx context.Context) ([]Record, error) { return h.k.store.Get(ctx, h.name) })
 	switch {
 	case err != nil:
@@ -198,6 +228,9 @@ func (h *Handle) Holder(ctx context.Context) (Record, bool, error) {
 // What is no record is left out and logged. Errors: ErrUnsupported, ErrClosed, ctx's,
 // and those of the store; then nothing is known.
 func (k *Keeper) List(ctx context.Context, prefix string) ([]Record, error) {
+	if err := k.check(ctx); err != nil {
+		return nil, err
+	}
 	recs, err := ask(ctx, k, func(ctx context.Context) (recs []Record, err error) {
 		for rec, err := range k.store.List(ctx, prefix) {
 			switch {
@@ -219,6 +252,9 @@ func (k *Keeper) List(ctx context.Context, prefix string) ([]Record, error) {
 
 // OnLost implements Lease.
 func (h *Handle) OnLost(f func(Loss)) (stop func() bool) {
+	if h.k == nil { // it has nothing to lose
+		return func() bool { return false }
+	}
 	e := &handler{f}
 	h.k.mu.Lock()
 	defer h.k.mu.Unlock()
@@ -241,6 +277,9 @@ func (h *Handle) OnLost(f func(Loss)) (stop func() bool) {
 // an error the name is free all the same: what may still stand is reconciled.
 // Calls that wait and later ones end with ErrClosed, but for Release.
 func (h *Handle) Close(ctx context.Context) error {
+	if err := h.check(ctx); err != nil {
+		return err
+	}
 	k := h.k
 	k.mu.Lock()
 	h.closed = true // first: nothing may be won behind the release

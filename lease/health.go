@@ -30,6 +30,9 @@ const healthName = "holdfast/health"
 // was called. Safe for concurrent use: it makes one request and takes the
 // Keeper's lock for moments only, however many leases there are.
 func (k *Keeper) Health(ctx context.Context) error {
+	if err := k.check(ctx); err != nil {
+		return err
+	}
 	unwell := func(err error) error {
 		return fmt.Errorf("keeper %s (store %s): %w", k.owner.ID, k.limits.Name, err)
 	}

@@ -1,13 +1,13 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
 	"iter"
 	mrand "math/rand/v2"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +16,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/internal/teller"
 )
 
@@ -80,7 +81,7 @@ type openOffer struct {
 // NewKeeper validates cfg and starts an engine over store. It returns an error
 // that is ErrInvalid and names the field and its bound. Close it.
 func NewKeeper(store Store, cfg Config) (*Keeper, error) {
-	if v := reflect.ValueOf(store); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+	if input.Nil(store) {
 		return nil, fmt.Errorf("lease.NewKeeper: store: %w: nil", ErrInvalid)
 	}
 	var lim Limits
@@ -146,10 +147,10 @@ func (k *Keeper) Owner() Owner { return k.owner }
 
 // Logger returns the logger that this Keeper was given, or DefaultLogger: what is
 // started on a Keeper logs there, too, unless it is told otherwise.
-func (k *Keeper) Logger() *zap.Logger { return k.cfg.Logger }
+func (k *Keeper) Logger() *zap.Logger { return cmp.Or(k.cfg.Logger, DefaultLogger()) }
 
 // Clock returns the clock this Keeper sees time through.
-func (k *Keeper) Clock() Clock { return k.clock }
+func (k *Keeper) Clock() Clock { return cmp.Or(k.clock, SystemClock()) }
 
 // Lease returns the handle for name on this Keeper. It does nothing with the
 // store until it is used. Errors: ErrInvalid (the name or an option is out of
@@ -158,6 +159,9 @@ func (k *Keeper) Clock() Clock { return k.clock }
 func (k *Keeper) Lease(name string, opts ...Option) (*Handle, error) {
 	if err := ValidateName(name); err != nil {
 		return nil, err
+	}
+	if k.store == nil {
+		return nil, errUnmade
 	}
 	o := options{ttl: k.cfg.TTL}
 	for _, f := range opts {
@@ -266,6 +270,9 @@ func (k *Keeper) tick(now Reading) time.Duration {
 // named, while an operation of theirs is in flight. Of several calls the first whose ctx is done abandons for
 // all, and all return the same.
 func (k *Keeper) Close(ctx context.Context) error {
+	if err := k.check(ctx); err != nil {
+		return err
+	}
 	k.mu.Lock()
 	if !k.closing {
 		k.closing = true

@@ -3,6 +3,8 @@ package lease
 import (
 	"context"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/input"
 )
 
 // Token is a fencing token: a number that the store issues anew with every
@@ -135,10 +137,14 @@ type Describer interface {
 
 // As finds in l, or in what it wraps (Unwrap() Lease), the first that is a T. A
 // Termed that was found within gives terms that are alive only while l is, too: what
-// wraps a lease may trust less than what it wraps.
+// wraps a lease may trust less than what it wraps. It looks through a hundred wrappers
+// at the most, so that one which wraps itself is found to have nothing.
 func As[T any](l Lease) (T, bool) {
 	outer, wrapped := l, false
-	for l != nil {
+	for range mostWrappers {
+		if input.Nil(l) {
+			break
+		}
 		if t, ok := l.(T); ok {
 			if termed, ok := any(&t).(*Termed); ok && wrapped {
 				*termed = narrow{*termed, outer}
@@ -154,3 +160,6 @@ func As[T any](l Lease) (T, bool) {
 	var zero T
 	return zero, false
 }
+
+// mostWrappers bounds how far a lease is unwrapped: who wraps itself is wrapped for ever.
+const mostWrappers = 100

@@ -113,7 +113,7 @@ func (k *Keeper) Info() Info {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	i.TTL = max(k.cfg.TTL, k.granted)
-	i.Held, _ = k.heldLocked(k.clock.Now())
+	i.Held, _ = k.heldLocked(k.Clock().Now())
 	i.Handles = len(k.handles)
 	if k.outage.on {
 		i.Since, i.Failure = time.Unix(0, k.outage.since.Wall), k.outage.err

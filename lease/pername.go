@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/input"
 )
 
 // NameStore is a backend that knows no sessions: each name has a TTL of its own.
@@ -51,7 +53,7 @@ type PerNameOption func(*perName)
 // SystemClock() by default, also if c is nil.
 func WithPerNameClock(c Clock) PerNameOption {
 	return func(p *perName) {
-		if c != nil {
+		if !input.Nil(c) {
 			p.clock = c
 		}
 	}
@@ -105,7 +107,9 @@ func PerName(names NameStore, opts ...PerNameOption) Store {
 		clock: SystemClock(), width: 16,
 		sessions: map[SessionID]*nameSession{}, held: map[ownershipKey]*nameSession{},
 	}
-	if names != nil {
+	if input.Nil(names) {
+		names = nil // and no method of it is called
+	} else {
 		p.names = careful{names}
 	}
 	p.lister, _ = names.(NameLister)
@@ -150,6 +154,9 @@ func (p *perName) Limits() Limits { return p.limits }
 func (p *perName) check(ctx context.Context, op string) error {
 	if p.names == nil {
 		return fmt.Errorf("%s: %s: backend: %w: nil", p.limits.Name, op, ErrInvalid)
+	}
+	if err := ValidateContext(ctx); err != nil {
+		return fmt.Errorf("%s: %s: %w", p.limits.Name, op, err)
 	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%s: %s: %w", p.limits.Name, op, err)

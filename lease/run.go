@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/input"
 )
 
 // Run is the whole thing for code without actors: it waits until l is ours, runs
@@ -26,7 +28,10 @@ import (
 // did. The first of several attempts that fail is logged. A panic of f, or its runtime.Goexit, is passed on after the
 // release.
 func Run(ctx context.Context, l Lease, f func(ctx context.Context, t Term) error) error {
-	if l == nil || f == nil {
+	if err := ValidateContext(ctx); err != nil {
+		return fmt.Errorf("lease.Run: %w", err)
+	}
+	if input.Nil(l) || f == nil {
 		return fmt.Errorf("lease.Run: %w: the lease and f must not be nil", ErrInvalid)
 	}
 	end, err := takeTurn(ctx, l)
@@ -119,7 +124,8 @@ func await(ctx context.Context, l Lease) error {
 // warn returns where a warning about l is logged: its Keeper's log, which tells of an
 // outage by itself, or the default.
 func warn(l Lease) func(string, ...zap.Field) {
-	if h, ok := innermost(l).(*Handle); ok {
+	inner, _ := innermost(l)
+	if h, ok := inner.(*Handle); ok {
 		return h.k.aside
 	}
 	return DefaultLogger().Warn

@@ -92,6 +92,9 @@ func (k *Keeper) Setback() error {
 // store that notices by itself is asked first. Errors besides: ErrClosed, and that
 // such a store does not answer; then nothing has changed.
 func (k *Keeper) AcceptHistory(ctx context.Context) error {
+	if err := k.check(ctx); err != nil {
+		return err
+	}
 	failed := func(err error) error {
 		return fmt.Errorf("keeper %s: accepting the store's history: %w", k.owner.ID, err)
 	}

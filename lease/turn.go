@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"reflect"
 	"sync"
+
+	"github.com/holdfast-go/holdfast/internal/input"
 )
 
 // This file makes the calls of Run for one lease take turns: each then has a term
@@ -25,7 +27,10 @@ type turn struct {
 // takeTurn waits until no other call of Run is about l, and returns what ends the
 // turn.
 func takeTurn(ctx context.Context, l Lease) (end func(), err error) {
-	l = innermost(l)
+	l, ok := innermost(l)
+	if !ok {
+		return nil, fmt.Errorf("lease.Run: %w: a %T wraps itself, or is wrapped more than %d times (Unwrap)", ErrInvalid, l, mostWrappers)
+	}
 	if !reflect.ValueOf(l).Comparable() {
 		return nil, fmt.Errorf("lease.Run: %w: a %T can't be told from another, must be a pointer or have Unwrap", ErrInvalid, l)
 	}
@@ -53,22 +58,24 @@ func takeTurn(ctx context.Context, l Lease) (end func(), err error) {
 	}
 }
 
-// innermost returns what l wraps: the same for all wrappers of one lease.
-func innermost(l Lease) Lease {
-	for {
+// innermost returns what l wraps: the same for all wrappers of one lease. ok is false
+// if there is no end of wrappers.
+func innermost(l Lease) (inner Lease, ok bool) {
+	for range mostWrappers {
 		if h, ok := l.(interface{ handle() *Handle }); ok {
-			return h.handle() // also from what embeds one
+			return h.handle(), true // also from what embeds one
 		}
 		w, ok := l.(interface{ Unwrap() Lease })
 		if !ok {
-			return l
+			return l, true
 		}
-		inner := w.Unwrap()
-		if inner == nil {
-			return l
+		next := w.Unwrap()
+		if input.Nil(next) {
+			return l, true
 		}
-		l = inner
+		l = next
 	}
+	return l, false
 }
 
 // handle is the handle itself, for who embeds it.

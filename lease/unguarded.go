@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -22,6 +23,9 @@ type unguarded struct {
 func (u *unguarded) Name() string { return u.name }
 
 func (u *unguarded) Acquire(ctx context.Context) (bool, error) {
+	if err := ValidateContext(ctx); err != nil {
+		return false, fmt.Errorf("lease %q: %w", u.name, err)
+	}
 	for {
 		if u.state.Load() != nil {
 			return true, nil
@@ -38,7 +42,10 @@ func (u *unguarded) Acquire(ctx context.Context) (bool, error) {
 	}
 }
 
-func (u *unguarded) Release(context.Context) error {
+func (u *unguarded) Release(ctx context.Context) error {
+	if err := ValidateContext(ctx); err != nil {
+		return fmt.Errorf("lease %q: %w", u.name, err)
+	}
 	if t := u.state.Swap(nil); t != nil {
 		t.end(ErrReleased)
 	}
@@ -60,7 +67,12 @@ func (u *unguarded) Term() (Term, bool) {
 	return nil, false
 }
 
-func (u *unguarded) Wait(context.Context) error { return nil }
+func (u *unguarded) Wait(ctx context.Context) error {
+	if err := ValidateContext(ctx); err != nil {
+		return fmt.Errorf("lease %q: %w", u.name, err)
+	}
+	return nil
+}
 
 // OnFree calls f at once. A panic of it is logged, and harms nobody.
 func (u *unguarded) OnFree(f func()) func() bool {

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"context"
 	"fmt"
 	"unicode/utf8"
 )
@@ -8,6 +9,30 @@ import (
 // This file says what of a request no store may take: a record made of it would
 // come back as another, or as none, to its readers. The Keeper refuses it
 // where it is configured, and a Store where it is called.
+
+// ValidateContext returns an error that is ErrInvalid if ctx is nil. What takes a
+// context here returns it, and has done nothing then.
+func ValidateContext(ctx context.Context) error {
+	if ctx == nil {
+		return fmt.Errorf("ctx: %w: nil, must be a context such as context.Background()", ErrInvalid)
+	}
+	return nil
+}
+
+// errUnmade is what a Keeper answers that NewKeeper did not make.
+var errUnmade = fmt.Errorf("keeper: %w: made by nobody, must come from lease.NewKeeper", ErrInvalid)
+
+// check is the beginning of the calls that a user may make of a zero Keeper, or with
+// no context.
+func (k *Keeper) check(ctx context.Context) error {
+	if k.store == nil {
+		return errUnmade
+	}
+	if err := ValidateContext(ctx); err != nil {
+		return fmt.Errorf("keeper %s (store %s): %w", k.owner.ID, k.limits.Name, err)
+	}
+	return nil
+}
 
 // ValidateMetadata returns an error that is ErrInvalid unless every key and value
 // is UTF-8. Encode what is not, for instance with base64.

@@ -108,7 +108,7 @@ type waiter struct {
 // tells, or looks that grow apart from PollMin to PollMax. After Close, the
 // handle's or the Keeper's, f is not called any more.
 func (h *Handle) OnFree(f func()) (stop func() bool) {
-	if f == nil {
+	if f == nil || h.k == nil {
 		return func() bool { return false }
 	}
 	w := &waiter{f: func() {
@@ -173,6 +173,9 @@ func (h *Handle) dropWaitersLocked() {
 
 // Wait implements Waiter. Errors: the context's, ErrClosed.
 func (h *Handle) Wait(ctx context.Context) error {
+	if err := h.check(ctx); err != nil {
+		return err
+	}
 	if h.CheckAlive() {
 		return nil
 	}

@@ -1,0 +1,293 @@
+package inputtest
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+var (
+	contextType = reflect.TypeFor[context.Context]()
+	errorType   = reflect.TypeFor[error]()
+)
+
+// patience is how long a call may take that has nothing to do.
+const patience = 10 * time.Second
+
+// guarded calls f; a panic, or a call that does not return, fails the test.
+func guarded(t *testing.T, what string, f func() error) (err error) {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- outside.Call(f) }()
+	select {
+	case err = <-done:
+	case <-time.After(patience):
+		require.FailNow(t, "it does not return", what)
+	}
+	if err != nil {
+		require.NotContains(t, err.Error(), "it panicked", what)
+	}
+	return err
+}
+
+func refused(t *testing.T, what, names string, err error) {
+	t.Helper()
+	require.ErrorIs(t, err, lease.ErrInvalid, what)
+	require.ErrorContains(t, err, names, what)
+}
+
+// Contexts calls every method of v that takes a context without one: each must return
+// lease.ErrInvalid, as its error or as that of what it iterates.
+func Contexts(t *testing.T, v any) {
+	t.Helper()
+	calls := 0
+	r := reflect.ValueOf(v)
+	for i := range r.NumMethod() {
+		m, what := r.Method(i), fmt.Sprintf("%T.%s with a nil context", v, r.Type().Method(i).Name)
+		takes := slices.Collect(m.Type().Ins())
+		if !slices.Contains(takes, contextType) {
+			continue
+		}
+		calls++
+		refused(t, what, "ctx", guarded(t, what, func() error { return lastError(m.Call(plain(m.Type(), nil))) }))
+	}
+	require.NotZero(t, calls, "%T has no method that takes a context", v)
+}
+
+// plain are arguments for a call: functions that do nothing, ctx, and else zero values.
+func plain(f reflect.Type, ctx context.Context) (args []reflect.Value) {
+	for i := range f.NumIn() {
+		in := f.In(i)
+		switch {
+		case f.IsVariadic() && i == f.NumIn()-1:
+		case in == contextType && ctx != nil:
+			args = append(args, reflect.ValueOf(ctx))
+		case in.Kind() == reflect.Func:
+			args = append(args, reflect.MakeFunc(in, func([]reflect.Value) (out []reflect.Value) {
+				for j := range in.NumOut() {
+					out = append(out, reflect.Zero(in.Out(j)))
+				}
+				return out
+			}))
+		default:
+			args = append(args, reflect.Zero(in))
+		}
+	}
+	return args
+}
+
+// lastError is the error of a call: its last result, or what it yields last.
+func lastError(results []reflect.Value) (err error) {
+	if len(results) == 0 {
+		return nil
+	}
+	last := results[len(results)-1]
+	if last.Type() == errorType {
+		err, _ = last.Interface().(error)
+	} else if last.Type().CanSeq2() {
+		for _, v := range last.Seq2() {
+			err, _ = v.Interface().(error)
+		}
+	}
+	return err
+}
+
+// Zeros calls every method of the zero values that are given, as pointers: none may
+// panic, or not return. Each type of the package that has methods, and is no interface,
+// must be among them, or in except with the reason why not.
+func Zeros(t *testing.T, except map[string]string, zeros ...any) {
+	t.Helper()
+	table := map[string]any{}
+	for name, why := range except {
+		require.NotEmpty(t, why, name)
+		table[name] = why
+	}
+	for _, z := range zeros {
+		name, _, _ := strings.Cut(reflect.TypeOf(z).Elem().Name(), "[") // of a generic type
+		require.NotContains(t, table, name)
+		table[name] = z
+	}
+	var names []string
+	for _, d := range exported(t) {
+		if d.receiver != "" {
+			names = append(names, d.receiver)
+		}
+	}
+	complete(t, "type with methods", names, table)
+	for _, z := range zeros {
+		r := reflect.ValueOf(z)
+		for i := range r.NumMethod() {
+			m, what := r.Method(i), fmt.Sprintf("%s of a zero %T", r.Type().Method(i).Name, z)
+			_ = guarded(t, what, func() error {
+				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+				defer cancel()
+				return lastError(m.Call(plain(m.Type(), ctx)))
+			})
+		}
+	}
+}
+
+// bad are values of a type that are out of all bounds. typedNils are pointers and
+// functions that are nil, for interfaces that they implement.
+func bad(t *testing.T, of reflect.Type, typedNils []any) (values []reflect.Value) {
+	t.Helper()
+	add := func(vs ...any) {
+		for _, v := range vs {
+			values = append(values, reflect.ValueOf(v).Convert(of))
+		}
+	}
+	switch of.Kind() {
+	case reflect.Int:
+		add(math.MinInt, -1, math.MaxInt)
+	case reflect.Int64:
+		add(int64(math.MinInt64), int64(-1), int64(math.MaxInt64))
+	case reflect.Uint8:
+		add(uint8(math.MaxUint8))
+	case reflect.Float64:
+		add(math.NaN(), math.Inf(1), math.Inf(-1), -1.0)
+	case reflect.Func, reflect.Pointer:
+		values = append(values, reflect.Zero(of))
+	case reflect.Interface:
+		values = append(values, reflect.Zero(of))
+		for _, n := range typedNils {
+			if reflect.TypeOf(n).Implements(of) {
+				values = append(values, reflect.ValueOf(n).Convert(of))
+			}
+		}
+		require.Greater(t, len(values), 1, "no nil pointer or function is given that is a %v", of)
+	case reflect.Struct:
+		for i := range of.NumField() {
+			if !of.Field(i).IsExported() {
+				continue
+			}
+			for _, v := range bad(t, of.Field(i).Type, typedNils) {
+				s := reflect.New(of).Elem()
+				s.Field(i).Set(v)
+				values = append(values, s)
+			}
+		}
+	}
+	return values
+}
+
+// describe tells a bad value in a few words.
+func describe(v reflect.Value) string {
+	switch v.Kind() {
+	case reflect.Func, reflect.Pointer:
+		return "nil"
+	case reflect.Interface:
+		if v.IsNil() {
+			return "nil"
+		}
+		return fmt.Sprintf("a nil %v", v.Elem().Type())
+	case reflect.Struct:
+		return fmt.Sprintf("%+v", v.Interface())
+	}
+	if v.CanInt() {
+		switch v.Int() {
+		case math.MinInt64:
+			return "least"
+		case math.MaxInt64:
+			return "most"
+		}
+		return fmt.Sprint(v.Int())
+	}
+	return fmt.Sprint(v.Interface())
+}
+
+// Options tries each option of the package: each function that returns an O, which
+// table must have, with arguments that are good. Each argument in its turn is replaced
+// by what is out of all bounds; then start must return lease.ErrInvalid and name the
+// option. fine has what is accepted nevertheless, such as "WithLogger(nil)", and why:
+// then start must work.
+func Options[O any](t *testing.T, table map[string][]any, typedNils []any, fine map[string]string, start func(O) error) {
+	t.Helper()
+	var names []string
+	for _, d := range exported(t) {
+		if d.receiver == "" && len(d.results) == 1 && d.results[0] == reflect.TypeFor[O]().Name() {
+			names = append(names, d.name)
+		}
+	}
+	complete(t, "option", names, table)
+	unused := map[string]bool{}
+	for what := range fine {
+		unused[what] = true
+	}
+	for name, entry := range table {
+		option := reflect.ValueOf(entry[0])
+		good := make([]reflect.Value, 0, len(entry)-1)
+		for i, v := range entry[1:] {
+			in := option.Type().In(min(i, option.Type().NumIn()-1))
+			if option.Type().IsVariadic() && i >= option.Type().NumIn()-1 {
+				in = in.Elem()
+			}
+			good = append(good, reflect.New(in).Elem())
+			if v != nil {
+				good[i].Set(reflect.ValueOf(v))
+			}
+		}
+		try := func(what string, args []reflect.Value) error {
+			return guarded(t, what, func() error { return start(option.Call(args)[0].Interface().(O)) })
+		}
+		require.NoError(t, try(name, good), name)
+		for i := range good {
+			for _, v := range bad(t, good[i].Type(), typedNils) {
+				args := slices.Clone(good)
+				args[i] = v
+				what := fmt.Sprintf("%s(%s)", name, describe(v))
+				if _, ok := fine[what]; ok {
+					delete(unused, what)
+					require.NoError(t, try(what, args), what)
+					continue
+				}
+				refused(t, what, name, try(what, args))
+			}
+		}
+	}
+	require.Empty(t, unused, "nothing that was tried")
+}
+
+// Fields is Options for the fields of a struct, of which good is accepted: each in its
+// turn is set to what is out of all bounds. An interface, function or pointer may be
+// left out, so nil itself is not tried.
+func Fields[C any](t *testing.T, good C, typedNils []any, fine map[string]string, start func(C) error) {
+	t.Helper()
+	require.NoError(t, start(good))
+	unused := map[string]bool{}
+	for what := range fine {
+		unused[what] = true
+	}
+	of := reflect.TypeFor[C]()
+	for i := range of.NumField() {
+		field := of.Field(i)
+		if field.Type.Kind() == reflect.Struct {
+			continue // with a test of its own
+		}
+		for _, v := range bad(t, field.Type, typedNils) {
+			if describe(v) == "nil" {
+				continue
+			}
+			c := good
+			reflect.ValueOf(&c).Elem().Field(i).Set(v)
+			what := fmt.Sprintf("%s: %s", field.Name, describe(v))
+			err := guarded(t, what, func() error { return start(c) })
+			if _, ok := fine[what]; ok {
+				delete(unused, what)
+				require.NoError(t, err, what)
+				continue
+			}
+			refused(t, what, field.Name, err)
+		}
+	}
+	require.Empty(t, unused, "nothing that was tried")
+}
