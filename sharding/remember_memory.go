@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -53,7 +54,10 @@ func (m *memoryEntities) Update(ctx context.Context, o Ownership, add, remove []
 
 // do runs f on o's shard if the fence lets o through, as one step.
 func (m *memoryEntities) do(ctx context.Context, what string, o Ownership, f func(*memoryShard)) error {
-	if o == nil || o.Name() == "" {
+	if err := lease.ValidateContext(ctx); err != nil {
+		return fmt.Errorf("remembered entities: %s: %w", what, err)
+	}
+	if input.Nil(o) || o.Name() == "" {
 		return fmt.Errorf("remembered entities: %s: owner: %w: nil or without a name", what, lease.ErrInvalid)
 	}
 	name, token := o.Name(), o.Token()

@@ -5,6 +5,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -26,7 +27,7 @@ type Ownership interface {
 func (s *Store) Guard(o Ownership) clientv3.Cmp {
 	var name string
 	var token lease.Token
-	if o != nil {
+	if !input.Nil(o) {
 		name, token = o.Name(), o.Token() // once: they may change
 	}
 	if token == 0 || token > math.MaxInt64 || lease.ValidateName(name) != nil {

@@ -166,6 +166,9 @@ func (s *Store) mend(ctx context.Context) error {
 // AcceptHistory implements lease.Historian. It does nothing if the history is in order,
 // or was accepted by another call meanwhile.
 func (s *Store) AcceptHistory(ctx context.Context) error {
+	if err := s.check(ctx); err != nil {
+		return err
+	}
 	h := &s.history
 	m := h.mark()
 	hd, err := s.look(ctx)

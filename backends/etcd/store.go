@@ -61,14 +61,14 @@ func WithStrictTTL() Option { return func(s *Store) { s.strict = true } }
 
 // WithLogger gets what a Keeper does not tell: warnings, and at info what is of interest
 // to those who look for something. It is called by a goroutine of its own, in order, as a
-// Keeper's is. Default: lease.DefaultLogger(). zap.NewNop() for silence.
+// Keeper's is. Default, also if l is nil: lease.DefaultLogger(). zap.NewNop() for silence.
 func WithLogger(l *zap.Logger) Option { return func(s *Store) { s.log = l } }
 
 // New returns a store over client, which it neither changes nor closes. It sends
 // nothing. An error is lease.ErrInvalid.
 func New(client *clientv3.Client, opts ...Option) (*Store, error) {
-	if client == nil {
-		return nil, fmt.Errorf("etcd.New: client: %w: nil", lease.ErrInvalid)
+	if client == nil || client.Ctx() == nil {
+		return nil, fmt.Errorf("etcd.New: client: %w: nil, or made by nobody, must come from clientv3.New", lease.ErrInvalid)
 	}
 	s := &Store{client: client, prefix: DefaultPrefix}
 	s.ops.Store(maxOps)
@@ -101,7 +101,12 @@ func (s *Store) Limits() lease.Limits {
 }
 
 // Endpoints implements lease.Located.
-func (s *Store) Endpoints() []string { return s.client.Endpoints() }
+func (s *Store) Endpoints() []string {
+	if s.client == nil {
+		return nil
+	}
+	return s.client.Endpoints()
+}
 
 // Prefix returns what stands before every name.
 func (s *Store) Prefix() string { return s.prefix }
@@ -110,12 +115,26 @@ func (s *Store) key(name string) string { return s.prefix + name }
 
 var errClosed = errors.New("etcd: the client was closed")
 
+// check refuses what a call can't begin with.
+func (s *Store) check(ctx context.Context) error {
+	if s.client == nil {
+		return fmt.Errorf("etcd: %w: the store was made by nobody, must come from etcd.New", lease.ErrInvalid)
+	}
+	if err := lease.ValidateContext(ctx); err != nil {
+		return fmt.Errorf("etcd: %w", err)
+	}
+	return nil
+}
+
 // begin readies the connection for a request, and returns its context. After an
 // outage gRPC would wait up to two minutes before it dials again. A member that
 // is cut off from the others refuses the request at once, in place of sitting on
 // it, so that the next attempt finds another member. Nothing is sent while etcd's
 // history has gone back.
 func (s *Store) begin(ctx context.Context) (context.Context, error) {
+	if err := s.check(ctx); err != nil {
+		return ctx, err
+	}
 	if s.client.Ctx().Err() != nil {
 		return ctx, errClosed // the client itself would try again a hundred times
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -48,7 +49,7 @@ type Option func(*Store)
 // default, also if c is nil.
 func WithClock(c lease.Clock) Option {
 	return func(s *Store) {
-		if c != nil {
+		if !input.Nil(c) {
 			s.clock = c
 		}
 	}
@@ -101,6 +102,12 @@ func (s *Store) Limits() lease.Limits {
 // begin locks the mutex, unless ctx is done, and applies the expiries that are
 // due.
 func (s *Store) begin(ctx context.Context, op string) (now time.Duration, err error) {
+	if err := lease.ValidateContext(ctx); err != nil {
+		return 0, fmt.Errorf("memory store: %s: %w", op, err)
+	}
+	if s.records == nil {
+		return 0, fmt.Errorf("memory store: %s: %w: the store was made by nobody, must come from memory.New", op, lease.ErrInvalid)
+	}
 	s.mu.Lock()
 	if ctx.Err() != nil {
 		s.mu.Unlock()
@@ -123,14 +130,14 @@ func ctxError(ctx context.Context, op string) error {
 // granted TTL. An error that is lease.ErrInvalid means that nothing was opened:
 // lease.ValidateSession refuses it, or the ID is a session of another incarnation.
 func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Grant, error) {
-	if err := lease.ValidateSession(want); err != nil {
-		return lease.Grant{}, fmt.Errorf("memory store: open session: %w", err)
-	}
 	now, err := s.begin(ctx, "open session")
 	if err != nil {
 		return lease.Grant{}, err
 	}
 	defer s.mu.Unlock()
+	if err := lease.ValidateSession(want); err != nil {
+		return lease.Grant{}, fmt.Errorf("memory store: open session: %w", err)
+	}
 	s.stats.OpenSession++
 	own := s.sessions[want.ID]
 	switch {

@@ -82,6 +82,9 @@ func Schemes() []string {
 // was closed. An error that is lease.ErrInvalid means that the URL is wrong. It is safe
 // for concurrent use.
 func Open(ctx context.Context, url string) (store lease.Store, close func() error, err error) {
+	if err := lease.ValidateContext(ctx); err != nil {
+		return nil, nil, fmt.Errorf("open.Open: %w", err)
+	}
 	scheme, rest, ok := strings.Cut(url, ":")
 	if !ok {
 		return nil, nil, fmt.Errorf("open.Open: %w: a URL without a scheme, must begin with one of %s", lease.ErrInvalid,

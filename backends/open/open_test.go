@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/backends/open"
+	"github.com/holdfast-go/holdfast/internal/inputtest"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -69,6 +70,12 @@ func TestBadURLs(t *testing.T) {
 		require.ErrorContains(t, err, says, url)
 		require.NotContains(t, err.Error(), "secret", url)
 	}
+}
+
+func TestBadInput(t *testing.T) {
+	inputtest.Functions(t, map[string]func() error{
+		"Open": func() error { _, _, err := open.Open(nil, "memory:"); return err }, //nolint:staticcheck // that is what is tested
+	})
 }
 
 func TestEtcdNeedsNoServer(t *testing.T) {

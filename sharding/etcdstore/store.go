@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-go/holdfast/backends/etcd"
+	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
 )
@@ -61,10 +62,10 @@ func WithPrefix(p string) Option { return func(s *Store) { s.prefix = p } }
 // namespace if there is one. It sends nothing. An error is lease.ErrInvalid.
 func New(client *clientv3.Client, store *etcd.Store, opts ...Option) (*Store, error) {
 	switch {
-	case client == nil:
-		return nil, fmt.Errorf("etcdstore.New: client: %w: nil", lease.ErrInvalid)
-	case store == nil:
-		return nil, fmt.Errorf("etcdstore.New: store: %w: nil", lease.ErrInvalid)
+	case client == nil || client.Ctx() == nil:
+		return nil, fmt.Errorf("etcdstore.New: client: %w: nil, or made by nobody, must come from clientv3.New", lease.ErrInvalid)
+	case store == nil || store.Prefix() == "":
+		return nil, fmt.Errorf("etcdstore.New: store: %w: nil, or made by nobody, must come from etcd.New", lease.ErrInvalid)
 	}
 	s := &Store{client: client, leases: store, prefix: DefaultPrefix, shards: map[string]*shard{}}
 	for _, o := range opts {
@@ -92,7 +93,13 @@ var errClosed = errors.New("the client was closed")
 // enter checks the arguments, waits for its turn with the shard, and returns how to
 // end it.
 func (s *Store) enter(ctx context.Context, o sharding.Ownership) (sh *shard, leave func(), err error) {
-	if o == nil {
+	if s.client == nil {
+		return nil, nil, fmt.Errorf("%w: the store was made by nobody, must come from etcdstore.New", lease.ErrInvalid)
+	}
+	if err := lease.ValidateContext(ctx); err != nil {
+		return nil, nil, err
+	}
+	if input.Nil(o) {
 		return nil, nil, fmt.Errorf("owner: %w: nil", lease.ErrInvalid)
 	}
 	if err := lease.ValidateName(o.Name()); err != nil {
@@ -127,7 +134,7 @@ func (s *Store) enter(ctx context.Context, o sharding.Ownership) (sh *shard, lea
 
 // explain says which shard an error is about; ctx is that of the caller.
 func explain(ctx context.Context, what string, o sharding.Ownership, err error) error {
-	if err == nil || o == nil {
+	if err == nil || input.Nil(o) {
 		return err
 	}
 	return fmt.Errorf("etcd entities of %s: %s: %w", o.Name(), what, late(ctx, err))
@@ -136,6 +143,9 @@ func explain(ctx context.Context, what string, o sharding.Ownership, err error) 
 // late says that the time was over if a server does so in terms of its own. It may
 // notice before we do.
 func late(ctx context.Context, err error) error {
+	if ctx == nil {
+		return err
+	}
 	over := ctx.Err()
 	if end, ok := ctx.Deadline(); over == nil && ok && !time.Now().Before(end) {
 		over = context.DeadlineExceeded
