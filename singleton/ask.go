@@ -86,6 +86,10 @@ func Ask[R any](ctx context.Context, m *Manager, msg any) (R, error) {
 		var none R
 		return none, fmt.Errorf("singleton.Ask: manager: %w: nil", lease.ErrInvalid)
 	}
+	if err := m.check(ctx); err != nil {
+		var none R
+		return none, err
+	}
 	since := m.clock.Now().Mono
 	q := &question{system: m.system}
 	defer m.asked.note(q)()
@@ -117,13 +121,22 @@ func AskPID[R any](ctx context.Context, system *actor.ActorSystem, to *actor.PID
 }
 
 // AskBy is Ask for whatever send reaches: it is called once, with msg and the
-// sender that the answer is to go to. system and send must not be nil.
+// sender that the answer is to go to. lease.ErrInvalid if system or send is nil.
 func AskBy[R any](ctx context.Context, system *actor.ActorSystem, send func(*actor.MessageEnvelope), msg any) (answer R, err error) {
+	switch {
+	case system == nil:
+		return answer, fmt.Errorf("singleton.AskBy: system: %w: nil", lease.ErrInvalid)
+	case send == nil:
+		return answer, fmt.Errorf("singleton.AskBy: send: %w: nil", lease.ErrInvalid)
+	}
 	return askBy[R](ctx, &question{system: system}, send, msg)
 }
 
 // askBy asks q, which has its system.
 func askBy[R any](ctx context.Context, q *question, send func(*actor.MessageEnvelope), msg any) (answer R, err error) {
+	if err := lease.ValidateContext(ctx); err != nil {
+		return answer, err
+	}
 	system := q.system
 	envelope, err := questionable(msg)
 	if err != nil {

@@ -1,15 +1,21 @@
 package singleton_test
 
 import (
+	"context"
+	"math"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/metric/noop"
+	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/inputtest"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
+	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
@@ -111,6 +117,109 @@ func TestBadInput(t *testing.T) {
 		require.NoError(t, h.Close(t.Context()))
 		a.run("y")
 	})
+}
+
+// typedNils are interfaces that are not nil, and that panic when they are called.
+var typedNils = []any{(*lease.Handle)(nil), (*membership.Static)(nil), (*noop.MeterProvider)(nil)}
+
+func TestWhatNoOptionMayHave(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a := c.node("a")
+		inputtest.Options(t, map[string][]any{
+			"WithLease":         {singleton.WithLease, lease.Unguarded("x")},
+			"WithLeaseOptions":  {singleton.WithLeaseOptions, lease.WithTTL(time.Second)},
+			"WithLeadership":    {singleton.WithLeadership, membership.NewStatic(a.keeper.Owner())},
+			"WithSettle":        {singleton.WithSettle, time.Second},
+			"WithRoles":         {singleton.WithRoles, []string{"r"}, "r"},
+			"WithPreferred":     {singleton.WithPreferred, "a"},
+			"WithStop":          {singleton.WithStop, func() any { return job{} }, time.Second},
+			"OnStubborn":        {singleton.OnStubborn, singleton.Hold},
+			"WithRestartBudget": {singleton.WithRestartBudget, 1, time.Second},
+			"WithStateLimit":    {singleton.WithStateLimit, 1},
+			"WithProxyOnly":     {singleton.WithProxyOnly},
+			"WithTerminal":      {singleton.WithTerminal},
+			"WithBackoff":       {singleton.WithBackoff, time.Second, time.Second},
+			"WithBuffer":        {singleton.WithBuffer, 1, singleton.DropNewest},
+			"WithBufferBytes":   {singleton.WithBufferBytes, 1},
+			"WithLinger":        {singleton.WithLinger, time.Second},
+			"WithOwner":         {singleton.WithOwner},
+			"WithMailbox":       {singleton.WithMailbox, actor.Unbounded()},
+			"WithLogger":        {singleton.WithLogger, zap.NewNop()},
+			"WithMeterProvider": {singleton.WithMeterProvider, noop.NewMeterProvider()},
+			"WithJournal":       {singleton.WithJournal, func(string, lease.Token, time.Duration) {}},
+		}, typedNils, map[string]string{
+			"WithStop(nil)":          "it is stopped at once",
+			"WithLogger(nil)":        "the default",
+			"WithMeterProvider(nil)": "the default",
+		}, func(o singleton.Option) error {
+			m, err := singleton.Start(a.system, a.keeper, "x", a.worker(), o)
+			if err != nil {
+				return err
+			}
+			time.Sleep(time.Second)
+			return m.Stop(context.Background())
+		})
+		inputtest.Options(t, map[string][]any{
+			"WithStoppingBound": {singleton.WithStoppingBound, time.Second},
+			"WithHostlessBound": {singleton.WithHostlessBound, time.Second},
+		}, nil, map[string]string{
+			"WithStoppingBound(most)": "it may take for ever",
+			"WithHostlessBound(most)": "it may take for ever",
+		}, func(o singleton.HealthOption) error {
+			return singleton.Health(a.system, o)(context.Background())
+		})
+	})
+}
+
+func TestNoContextIsAnError(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a := c.node("a")
+		m := a.run("x")
+		until(t, time.Second, "hosts", active(m))
+		inputtest.Functions(t, map[string]func() error{ //nolint:staticcheck // that is what is tested
+			"Ask":    func() error { _, err := singleton.Ask[done](nil, m, job{}); return err },
+			"AskPID": func() error { _, err := singleton.AskPID[done](nil, a.system, m.PID(), job{}); return err },
+			"AskBy": func() error {
+				_, err := singleton.AskBy[done](nil, a.system, func(*actor.MessageEnvelope) {}, job{})
+				return err
+			},
+			"StopAll": func() error { return singleton.StopAll(nil, a.system) },
+			"RunUntilSignal": func() error {
+				return singleton.RunUntilSignal(nil, time.Second, func(context.Context) error { return nil })
+			},
+		})
+		inputtest.Contexts(t, m)
+		require.True(t, active(m)(), "what is refused has changed nothing")
+		require.Equal(t, "a", a.mustAsk(m.PID(), 1).Node)
+	})
+	_, err := singleton.AskBy[done](t.Context(), nil, func(*actor.MessageEnvelope) {}, job{})
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	_, err = singleton.AskBy[done](t.Context(), actor.NewActorSystem(), nil, job{})
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	// A time that runs over when a tenth is added to it was over at once.
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err = singleton.RunUntilSignal(ctx, math.MaxInt64, func(context.Context) error { return nil })
+	require.ErrorIs(t, err, lease.ErrInvalid)
+}
+
+func TestZeroValuesDoNotPanic(t *testing.T) {
+	inputtest.Zeros(t, nil, new(singleton.Manager), new(singleton.Guarded), new(singleton.EventKind), new(singleton.Phase),
+		new(singleton.UndeliverableError))
+	require.ErrorIs(t, new(singleton.Manager).Stop(t.Context()), lease.ErrInvalid)
+	_, err := singleton.Ask[done](t.Context(), new(singleton.Manager), job{})
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	require.ErrorContains(t, err, "singleton.Start")
+
+	none, ok := singleton.Of(nil)
+	require.False(t, ok)
+	require.False(t, none.CheckAlive())
+	require.ErrorIs(t, context.Cause(none.Context()), lease.ErrNotHeld)
+	system := actor.NewActorSystem(remoting.LogTo(nil))
+	worked := make(chan any, 1)
+	props := none.Guard(actor.PropsFromFunc(func(ctx actor.Context) { worked <- ctx.Message() }))
+	require.NoError(t, system.Root.StopFuture(system.Root.Spawn(props)).Wait())
+	require.Empty(t, worked, "under no lease nothing works")
 }
 
 func TestPropsThatPanicAreContained(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/internal/route"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
@@ -39,10 +40,13 @@ const (
 	Yield
 )
 
-// Option sets something of one singleton.
+// Option sets something of one singleton. What is out of its bounds, or nil where
+// something must be given, Start refuses, by the option's name. Durations are a year at
+// the most.
 type Option func(*settings)
 
 type settings struct {
+	missing      input.Missing
 	lease        lease.Lease
 	leaseOptions []lease.Option
 	leadership   membership.Leadership
@@ -79,12 +83,19 @@ type settings struct {
 // version and settings the record of l itself tells if l is a lease.Describer. Without lease.Termed the fencing token is 0 and the
 // context comes from OnLost; without lease.Waiter the name is tried again from
 // time to time.
-func WithLease(l lease.Lease) Option { return func(s *settings) { s.lease = l } }
+func WithLease(l lease.Lease) Option {
+	return func(s *settings) { s.missing.Check("WithLease", l); s.lease = l }
+}
 
 // WithLeaseOptions are for the lease that is made with the Keeper. Metadata stays beside
 // the manager's own keys, which begin with "holdfast/".
 func WithLeaseOptions(o ...lease.Option) Option {
-	return func(s *settings) { s.leaseOptions = append(s.leaseOptions, o...) }
+	return func(s *settings) {
+		for _, x := range o {
+			s.missing.Check("WithLeaseOptions", x)
+		}
+		s.leaseOptions = append(s.leaseOptions, o...)
+	}
 }
 
 // WithLeadership makes the singleton follow a source of leadership: it is
@@ -92,7 +103,9 @@ func WithLeaseOptions(o ...lease.Option) Option {
 // Without one the lease itself elects, and the host stays put. Follow, and what it
 // returned, are called on goroutines of their own; a Follow that panics is called again
 // after a pause that grows, and one that hangs fails Health.
-func WithLeadership(l membership.Leadership) Option { return func(s *settings) { s.leadership = l } }
+func WithLeadership(l membership.Leadership) Option {
+	return func(s *settings) { s.missing.Check("WithLeadership", l); s.leadership = l }
+}
 
 // WithSettle is for how long LeaderChanged must point elsewhere before a host
 // hands over, so that a source which flaps moves nothing. Default 300 ms.
@@ -185,23 +198,27 @@ func WithOwner() Option { return func(s *settings) { s.owned = true } }
 // guarded one. Default: actor.Unbounded. It must take whatever is posted, at once: while
 // one that is bounded is full it holds up the manager, its Stop included, and what one
 // drops is counted by nobody. WithBuffer bounds what waits for a host.
-func WithMailbox(p actor.MailboxProducer) Option { return func(s *settings) { s.mailbox = p } }
+func WithMailbox(p actor.MailboxProducer) Option {
+	return func(s *settings) { s.missing.Check("WithMailbox", p); s.mailbox = p }
+}
 
-// WithLogger gets one line per transition. Default: the Keeper's logger, or
+// WithLogger gets one line per transition. Default, also if l is nil: the Keeper's logger, or
 // lease.DefaultLogger without a Keeper; zap.NewNop() for silence.
 // Lines are written aside, in order: one that hangs or panics holds nothing up, and what
 // it does not keep up with is dropped, and counted.
 func WithLogger(l *zap.Logger) Option { return func(s *settings) { s.logger = l } }
 
 // WithMeterProvider is where metrics go: for the first singleton of an actor
-// system, and with it for all. Default: OpenTelemetry's global one.
-func WithMeterProvider(p metric.MeterProvider) Option { return func(s *settings) { s.meters = p } }
+// system, and with it for all. Default, also if p is nil: OpenTelemetry's global one.
+func WithMeterProvider(p metric.MeterProvider) Option {
+	return func(s *settings) { s.missing.CheckTyped("WithMeterProvider", p); s.meters = p }
+}
 
 // WithJournal is told of every message that is let through to the child, before
 // it is handled, with the reading of the Keeper's monotonic clock that decided
 // it. It must not block, and is called from several goroutines.
 func WithJournal(f func(name string, token lease.Token, at time.Duration)) Option {
-	return func(s *settings) { s.journal = f }
+	return func(s *settings) { s.missing.Check("WithJournal", f); s.journal = f }
 }
 
 const defaultStateLimit = 1 << 20
@@ -210,15 +227,27 @@ func (s *settings) complete(name string, keeper *lease.Keeper) error {
 	invalid := func(field string, got any, bound string) error {
 		return fmt.Errorf("singleton %.64q: %s: %w: %v, must be %s", name, field, lease.ErrInvalid, got, bound)
 	}
+	if option := s.missing.Option(); option != "" {
+		return invalid(option, "nil", "given something")
+	}
+	for _, x := range []struct {
+		field string
+		d     time.Duration
+	}{{"WithBackoff most", s.backoffMax}, {"WithLinger", s.linger}, {"WithSettle", s.settle}, {"WithStop within", s.stopWithin},
+		{"WithRestartBudget", s.budgetWithin}} {
+		if x.d > input.Longest {
+			return invalid(x.field, x.d, fmt.Sprintf("at most %v", input.Longest))
+		}
+	}
 	switch {
 	case s.backoffMin < time.Millisecond:
 		return invalid("WithBackoff least", s.backoffMin, "at least 1ms")
 	case s.backoffMax < s.backoffMin:
 		return invalid("WithBackoff most", s.backoffMax, fmt.Sprintf("at least least, %v", s.backoffMin))
-	case s.buffer < 1:
-		return invalid("WithBuffer limit", s.buffer, "at least 1")
-	case s.bufferBytes < 1:
-		return invalid("WithBufferBytes", s.bufferBytes, "at least 1")
+	case s.buffer < 1 || s.buffer > input.MaxCount:
+		return invalid("WithBuffer limit", s.buffer, fmt.Sprintf("at least 1 and at most %d", input.MaxCount))
+	case s.bufferBytes < 1 || int64(s.bufferBytes) > input.MaxBytes:
+		return invalid("WithBufferBytes", s.bufferBytes, fmt.Sprintf("at least 1 and at most %d", input.MaxBytes))
 	case s.drop > DropOldest:
 		return invalid("WithBuffer policy", s.drop, "DropNewest or DropOldest")
 	case s.linger < 0:
@@ -229,8 +258,9 @@ func (s *settings) complete(name string, keeper *lease.Keeper) error {
 		return invalid("WithStop within", s.stopWithin, "at least 1ms")
 	case s.stubborn > Yield:
 		return invalid("OnStubborn", s.stubborn, "Hold or Yield")
-	case s.budgeted && (s.budget < 1 || s.budgetWithin <= 0):
-		return invalid("WithRestartBudget", fmt.Sprint(s.budget, " within ", s.budgetWithin), "at least 1 within more than 0")
+	case s.budgeted && (s.budget < 1 || s.budget > input.MaxCount || s.budgetWithin <= 0):
+		return invalid("WithRestartBudget", fmt.Sprint(s.budget, " within ", s.budgetWithin),
+			fmt.Sprintf("at least 1 and at most %d within more than 0", input.MaxCount))
 	case len(s.preferred) > 0 && s.leadership != nil:
 		return invalid("WithPreferred", s.preferred, "without WithLeadership: only one of them can decide")
 	}

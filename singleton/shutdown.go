@@ -13,6 +13,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -38,6 +39,9 @@ var ErrInterrupted = errors.New("stopping was interrupted by another signal")
 func StopAll(ctx context.Context, system *actor.ActorSystem) error {
 	if system == nil {
 		return fmt.Errorf("singleton.StopAll: system: %w: nil", lease.ErrInvalid)
+	}
+	if err := lease.ValidateContext(ctx); err != nil {
+		return fmt.Errorf("singleton.StopAll: %w", err)
 	}
 	type stopping struct {
 		m   *Manager
@@ -151,11 +155,15 @@ func hasEnded(m *Manager) bool {
 // error.
 //
 // Until then the signals do not end the process; when it returns they do what they
-// did before. lease.ErrInvalid, at once, if timeout is not above 0 or stop is nil.
+// did before. lease.ErrInvalid, at once, if timeout is not above 0 or is more than a year,
+// or ctx or stop is nil.
 func RunUntilSignal(ctx context.Context, timeout time.Duration, stop func(context.Context) error, signals ...os.Signal) error {
+	if err := lease.ValidateContext(ctx); err != nil {
+		return fmt.Errorf("singleton.RunUntilSignal: %w", err)
+	}
 	switch {
-	case timeout <= 0:
-		return fmt.Errorf("singleton.RunUntilSignal: timeout: %w: %v, must be above 0", lease.ErrInvalid, timeout)
+	case timeout <= 0 || timeout > input.Longest:
+		return fmt.Errorf("singleton.RunUntilSignal: timeout: %w: %v, must be above 0 and at most %v", lease.ErrInvalid, timeout, input.Longest)
 	case stop == nil:
 		return fmt.Errorf("singleton.RunUntilSignal: stop: %w: nil", lease.ErrInvalid)
 	}

@@ -240,6 +240,18 @@ func managerID(name string) string {
 	return lname
 }
 
+// check is the beginning of the calls that a user may make of a zero Manager, or with
+// no context.
+func (m *Manager) check(ctx context.Context) error {
+	if m.system == nil {
+		return fmt.Errorf("singleton: manager: %w: made by nobody, must come from singleton.Start", lease.ErrInvalid)
+	}
+	if err := lease.ValidateContext(ctx); err != nil {
+		return fmt.Errorf("singleton %.64q: %w", m.name, err)
+	}
+	return nil
+}
+
 // Name returns the singleton's name.
 func (m *Manager) Name() string { return m.name }
 
@@ -250,7 +262,10 @@ func (m *Manager) PID() *actor.PID { return m.pid }
 
 // Status returns a recent snapshot.
 func (m *Manager) Status() Status {
-	s := *m.status.Load()
+	var s Status
+	if last := m.status.Load(); last != nil {
+		s = *last
+	}
 	s.Unconfirmed = int(m.lost.Load()) // a link may break when nothing else happens any more
 	return s
 }
@@ -270,6 +285,9 @@ func (m *Manager) Resume() { m.tell(&resumeRequest{}) }
 // store does not answer, the error names the lease and wraps why: the Keeper goes on
 // trying until it is closed, and then the lease is left to expire.
 func (m *Manager) Stop(ctx context.Context) error {
+	if err := m.check(ctx); err != nil {
+		return err
+	}
 	m.tell(&stopRequest{})
 	return m.wait(ctx)
 }
@@ -287,10 +305,18 @@ func (m *Manager) wait(ctx context.Context) error {
 
 // Done is closed when the manager has ended. It holds nothing any more then, unless Stop
 // says so.
-func (m *Manager) Done() <-chan struct{} { return m.done }
+func (m *Manager) Done() <-chan struct{} {
+	if m.done == nil { // a zero Manager: nothing will ever end
+		return ended.Done()
+	}
+	return m.done
+}
 
 // tell posts to the actor.
 func (m *Manager) tell(msg any) {
+	if m.system == nil { // a zero Manager: there is nobody to tell
+		return
+	}
 	outside.Tell(m.system, m.pid, msg)
 }
 
