@@ -69,6 +69,9 @@ func (r *Region) Undrain() { r.post(&returnRequest{}) }
 // it, up (OnStubborn). It returns when all that is done, or ctx's error with what it
 // waits for; the Region goes on ending then. Stop can be called again.
 func (r *Region) Stop(ctx context.Context) error {
+	if err := r.may(ctx); err != nil {
+		return err
+	}
 	r.post(&departRequest{stop: true})
 	return r.await(ctx, nil)
 }
@@ -87,9 +90,19 @@ func (r *Region) await(ctx context.Context, answer <-chan error) error {
 }
 
 // Done is closed when the Region has ended and holds nothing any more.
-func (r *Region) Done() <-chan struct{} { return r.done }
+func (r *Region) Done() <-chan struct{} {
+	if !r.made() {
+		none := make(chan struct{})
+		close(none) // it holds nothing
+		return none
+	}
+	return r.done
+}
 
 func (r *Region) depart(ctx context.Context, m *departRequest) error {
+	if err := r.may(ctx); err != nil {
+		return err
+	}
 	m.done = make(chan error, 1)
 	r.post(m)
 	return r.await(ctx, m.done)

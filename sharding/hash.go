@@ -5,8 +5,8 @@ import "fmt"
 // MaxShards bounds the number of shards of a type.
 const MaxShards = 1 << 16
 
-// ShardOf returns the shard of an entity's id, of shards in all, which must be at
-// least 1. It is FNV-1a with 64 bits over the id's bytes, the result mixed by the
+// ShardOf returns the shard of an entity's id, of shards in all; of fewer than 1 it is
+// as of 1: shard 0. It is FNV-1a with 64 bits over the id's bytes, the result mixed by the
 // finalizer of MurmurHash3 (fmix64, so that ids which differ only at their end
 // spread as well), modulo shards. It is the same on every machine, and will stay
 // so: records and remembered entities depend on it.
@@ -24,7 +24,7 @@ func ShardOf(id string, shards int) int {
 	h ^= h >> 33
 	h *= 0xc4ceb9fe1a85ec53
 	h ^= h >> 33
-	return int(h % uint64(shards))
+	return int(h % uint64(max(shards, 1)))
 }
 
 func checkShards(n int) error {

@@ -125,6 +125,9 @@ func (r *Region) located(in Info) Info {
 
 // info is Info, with or without its Table.
 func (r *Region) info(table bool) Info {
+	if !r.made() {
+		return Info{}
+	}
 	r.recount()
 	in := Info{Group: r.group.Name(), Type: r.typ.Name, Node: r.keeper.Owner().ID, Shards: r.typ.Shards,
 		Waiting: int(r.waiting.Load()), Dropped: r.counts.dropped.Load(), Undeliverable: r.counts.undeliverable.Load(),
@@ -196,6 +199,10 @@ func (r *Region) Handler() http.Handler {
 			http.Error(w, "only GET and HEAD", http.StatusMethodNotAllowed)
 			return
 		}
+		if !r.made() {
+			http.Error(w, errUnmade.Error(), http.StatusServiceUnavailable)
+			return
+		}
 		if req.URL.Query().Get("nodes") == "all" {
 			done, ok := r.surveyed.begin(r.elapsed())
 			if !ok {
@@ -263,6 +270,9 @@ func serve(w http.ResponseWriter, v any) {
 // is not registered for the type (ErrNotHosting), and when the Region has ended
 // (ErrClosed). It asks nothing of the store, and returns at once.
 func (r *Region) Health(ctx context.Context) error {
+	if err := r.may(ctx); err != nil {
+		return err
+	}
 	if r.over.Load() {
 		return fmt.Errorf("sharding type %q: %w", r.typ.Name, ErrClosed)
 	}

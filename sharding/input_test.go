@@ -2,6 +2,10 @@ package sharding_test
 
 import (
 	"context"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -9,10 +13,15 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/metric/noop"
+	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/inputtest"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/singleton"
 )
 
 func TestBadInput(t *testing.T) {
@@ -40,7 +49,7 @@ func TestBadInput(t *testing.T) {
 			{"WithPassivation: 1ms, must be 0 or at least 10ms", good,
 				[]sharding.Option{sharding.WithPassivation(time.Millisecond)}},
 			{"WithMaxActive: -1", good, []sharding.Option{sharding.WithMaxActive(-1)}},
-			{"entities a second: -1", good, []sharding.Option{sharding.WithRemember(nil, -1)}},
+			{"entities a second: -1", good, []sharding.Option{sharding.WithRemember(sharding.NewMemoryEntities(), -1)}},
 			{"WithStateLimit: -1", good, []sharding.Option{sharding.WithStateLimit(-1)}},
 			{"least: 0", good, []sharding.Option{sharding.WithBackoff(0, 1)}},
 			{"most: 1000000, must be at least 2000000", good,
@@ -81,6 +90,107 @@ func TestBadInput(t *testing.T) {
 		require.NoError(t, r.Stop(context.Background()), "twice")
 		synctest.Wait()
 	})
+}
+
+// typedNils are interfaces that are not nil, and that panic when they are called.
+var typedNils = []any{(*lease.Handle)(nil), (*membership.Static)(nil), (*noop.MeterProvider)(nil),
+	(*sharding.Pinned)(nil), sharding.StrategyFunc(nil), (*noEntities)(nil)}
+
+type noEntities struct{ sharding.EntityStore }
+
+func TestWhatNoOptionMayHave(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		n := c.node("a")
+		inputtest.Options(t, map[string][]any{
+			"WithProxyOnly":        {sharding.WithProxyOnly},
+			"WithRole":             {sharding.WithRole, "r"},
+			"WithStrategy":         {sharding.WithStrategy, sharding.Balanced{}},
+			"WithLimits":           {sharding.WithLimits, sharding.Limits{Moves: 1, PerHost: 1}},
+			"WithSettle":           {sharding.WithSettle, time.Second},
+			"WithBuffer":           {sharding.WithBuffer, 1, 1, sharding.DropOldest},
+			"WithBufferBytes":      {sharding.WithBufferBytes, 1},
+			"WithStop":             {sharding.WithStop, func() any { return job{} }, time.Second},
+			"OnStubborn":           {sharding.OnStubborn, singleton.Yield},
+			"WithPassivation":      {sharding.WithPassivation, time.Second},
+			"WithMaxActive":        {sharding.WithMaxActive, 1},
+			"WithRemember":         {sharding.WithRemember, sharding.NewMemoryEntities(), 1},
+			"WithRecallActive":     {func() sharding.Option { return remembering(sharding.WithRecallActive()) }},
+			"WithStateLimit":       {sharding.WithStateLimit, 1},
+			"WithBackoff":          {sharding.WithBackoff, time.Second, time.Second},
+			"WithLinger":           {sharding.WithLinger, time.Second},
+			"WithDepart":           {sharding.WithDepart, time.Second},
+			"WithLeadership":       {sharding.WithLeadership, membership.NewStatic(n.keeper.Owner())},
+			"WithCoordinatorLease": {sharding.WithCoordinatorLease, lease.Unguarded("c")},
+			"WithLeaseOptions":     {sharding.WithLeaseOptions, lease.WithTTL(time.Second)},
+			"WithLogger":           {sharding.WithLogger, zap.NewNop()},
+			"WithMeterProvider":    {sharding.WithMeterProvider, noop.NewMeterProvider()},
+			"WithJournal":          {sharding.WithJournal, func(string, lease.Token, time.Duration) {}},
+		}, typedNils, map[string]string{
+			"WithStop(nil)":          "they are stopped at once",
+			"WithLogger(nil)":        "the default",
+			"WithMeterProvider(nil)": "the default",
+		}, func(o sharding.Option) error {
+			r, err := sharding.Start(n.system, n.group, sharding.Type{Name: "x", Props: n.props(), Shards: 4}, o)
+			if err != nil {
+				return err
+			}
+			time.Sleep(time.Second)
+			return r.Stop(context.Background())
+		})
+		_, err := sharding.Start(n.system, &membership.Group{}, sharding.Type{Name: "x"})
+		require.ErrorIs(t, err, lease.ErrInvalid)
+		require.ErrorContains(t, err, "membership.Join")
+	})
+}
+
+// remembering is o, with what it needs.
+func remembering(o sharding.Option) sharding.Option {
+	with := reflect.MakeFunc(reflect.TypeOf(o), func(args []reflect.Value) []reflect.Value {
+		reflect.ValueOf(sharding.WithRemember(sharding.NewMemoryEntities(), 0)).Call(args)
+		reflect.ValueOf(o).Call(args)
+		return nil
+	})
+	return with.Interface().(sharding.Option)
+}
+
+func TestNoContextIsAnError(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		n := c.node("a")
+		r := n.start(4)
+		c.settled(30*time.Second, n)
+		inputtest.Functions(t, map[string]func() error{ //nolint:staticcheck // that is what is tested
+			"Ask":      func() error { _, err := sharding.Ask[int](nil, r, "x", job{}); return err },
+			"AskTyped": func() error { _, err := sharding.AskTyped[int](nil, sharding.For[job](r), "x", job{}); return err },
+		})
+		inputtest.Contexts(t, r)
+		inputtest.Contexts(t, sharding.NewMemoryEntities())
+		c.settled(30*time.Second, n)
+	})
+}
+
+func TestZeroValuesDoNotPanic(t *testing.T) {
+	inputtest.Zeros(t, map[string]string{
+		"Entity": "made by Of alone, which returns nil where there is none",
+	}, new(sharding.Region), new(sharding.Typed[job]), new(sharding.EventKind), new(sharding.Phase), new(sharding.ShardCountError),
+		new(sharding.Balanced), new(sharding.Pinned), new(sharding.StrategyFunc))
+	var r sharding.Region
+	for _, err := range []error{r.Tell("x", job{}), sharding.For[job](nil).Tell("x", job{}), r.Stop(t.Context()),
+		r.Request("x", job{}, nil), sharding.Typed[job]{}.Request("x", job{}, nil)} {
+		require.ErrorIs(t, err, lease.ErrInvalid)
+		require.ErrorContains(t, err, "sharding.Start")
+	}
+	<-r.Done()
+	w := httptest.NewRecorder()
+	r.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/?nodes=all", nil))
+	require.Equal(t, http.StatusServiceUnavailable, w.Code)
+
+	for _, shards := range []int{0, -1, math.MinInt} {
+		require.Zero(t, sharding.ShardOf("x", shards))
+	}
+	v := sharding.View{Hosts: []sharding.Host{{ID: "a", Incarnation: "i", Capacity: 1}}, Owners: []string{"", ""}}
+	require.Equal(t, []string{"i", "i"}, sharding.Pinned{Others: sharding.StrategyFunc(nil), Hosts: map[int]string{-1: "a", 9: "a"}}.Target(v))
+	require.Equal(t, []string{"", ""}, sharding.StrategyFunc(nil).Target(v))
+	require.Len(t, sharding.Plan(v, []string{"i", "i", "i"}, nil, sharding.Limits{}), 2)
 }
 
 // Start may fail, and leaves nothing behind.

@@ -22,7 +22,12 @@ type inquiry struct {
 // with the table, those of others without, as they answer. A node that does not
 // answer before ctx ends is missing, and the error, which is ctx's, names one. A Region
 // that has ended asks nobody: ErrClosed.
-func (r *Region) Survey(ctx context.Context) (map[string]Info, error) { return r.survey(ctx, r.Info()) }
+func (r *Region) Survey(ctx context.Context) (map[string]Info, error) {
+	if err := r.may(ctx); err != nil {
+		return nil, err
+	}
+	return r.survey(ctx, r.Info())
+}
 
 // survey is Survey with what this node tells given.
 func (r *Region) survey(ctx context.Context, own Info) (map[string]Info, error) {

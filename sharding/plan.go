@@ -1,6 +1,10 @@
 package sharding
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/holdfast-go/holdfast/internal/input"
+)
 
 // Limits bound how much a coordinator moves at a time.
 type Limits struct {
@@ -22,10 +26,10 @@ func (l Limits) complete(shards int) (Limits, error) {
 		l.PerHost = max(25, shards/200)
 	}
 	switch {
-	case l.Moves < 1:
-		return l, fmt.Errorf("Limits.Moves: %d, must be at least 1", l.Moves)
-	case l.PerHost < 1:
-		return l, fmt.Errorf("Limits.PerHost: %d, must be at least 1", l.PerHost)
+	case l.Moves < 1 || l.Moves > input.MaxCount:
+		return l, fmt.Errorf("Limits.Moves: %d, must be at least 1 and at most %d", l.Moves, input.MaxCount)
+	case l.PerHost < 1 || l.PerHost > input.MaxCount:
+		return l, fmt.Errorf("Limits.PerHost: %d, must be at least 1 and at most %d", l.PerHost, input.MaxCount)
 	}
 	return l, nil
 }
@@ -55,7 +59,7 @@ func Plan(v View, target []string, underWay map[int]Order, l Limits) []Order {
 		}
 	}
 	var orders []Order
-	for s, to := range target {
+	for s, to := range target[:min(len(target), len(v.Owners))] {
 		from := v.Owners[s]
 		if _, ok := underWay[s]; ok || to == "" || to == from || !there[to] {
 			continue

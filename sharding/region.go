@@ -127,8 +127,26 @@ func (r *Region) Request(id string, msg any, sender *actor.PID) error {
 	return nil
 }
 
+// errUnmade is what a Region answers that Start did not make.
+var errUnmade = fmt.Errorf("sharding: region: %w: nil, or made by nobody, must come from sharding.Start", lease.ErrInvalid)
+
+func (r *Region) made() bool { return r != nil && r.system != nil }
+
+// may is the beginning of the calls that take a context.
+func (r *Region) may(ctx context.Context) error {
+	if !r.made() {
+		return errUnmade
+	}
+	if err := lease.ValidateContext(ctx); err != nil {
+		return fmt.Errorf("sharding type %q: %w", r.typ.Name, err)
+	}
+	return nil
+}
+
 func (r *Region) check(id string, msg any) error {
 	switch err := ValidateEntityID(id); {
+	case !r.made():
+		return errUnmade
 	case err != nil:
 		return err
 	case !sendable(msg):
@@ -235,6 +253,9 @@ func enveloped(id string, envelope any, msg *wire.Encoded) *wire.Envelope {
 // direct gives a message to an entity that is active here, without passing another
 // mailbox; false if there is none, or mail waits that it could overtake.
 func (r *Region) direct(id string, envelope any) bool {
+	if r == nil || len(r.shards) == 0 { // Start made none
+		return false
+	}
 	s := &r.shards[ShardOf(id, len(r.shards))]
 	if !s.here.Load() {
 		return false
@@ -255,6 +276,9 @@ func (r *Region) direct(id string, envelope any) bool {
 // Reconsider has the coordinator, wherever it is, ask the strategy again: for a
 // strategy that asks elsewhere. It does so by itself once a second.
 func (r *Region) Reconsider() {
+	if !r.made() {
+		return
+	}
 	if boss, ok := r.table.bossOf(); ok {
 		r.send(boss.Owner.Address, &wire.Report{Type: r.names.key, From: r.self})
 	}
@@ -278,6 +302,9 @@ type To struct {
 // package remoting knows as well. It works while this Region does, and the name of each
 // id is kept until then, about 150 bytes. Those of one id are Equal. Errors: lease.ErrInvalid for a bad id, ErrClosed.
 func (r *Region) Ref(id string) (*actor.PID, error) {
+	if !r.made() {
+		return nil, errUnmade
+	}
 	if err := ValidateEntityID(id); err != nil {
 		return nil, err
 	}
@@ -360,7 +387,7 @@ func (r *Region) send(address string, msg any) {
 
 // post tells the control loop something, until the Region has ended.
 func (r *Region) post(msg any) {
-	if !r.over.Load() {
+	if r.made() && !r.over.Load() {
 		r.control.put(msg)
 	}
 }

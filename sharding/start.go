@@ -52,6 +52,8 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 		return fail(fmt.Errorf("system: %w: nil", lease.ErrInvalid))
 	case group == nil:
 		return fail(fmt.Errorf("group: %w: nil", lease.ErrInvalid))
+	case group.Keeper() == nil:
+		return fail(fmt.Errorf("group: %w: made by nobody, must come from membership.Join", lease.ErrInvalid))
 	}
 	names, err := namesOf(group.Name(), t.Name)
 	if err != nil {

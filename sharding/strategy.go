@@ -3,6 +3,8 @@ package sharding
 import (
 	"cmp"
 	"slices"
+
+	"github.com/holdfast-go/holdfast/internal/input"
 )
 
 // Host is a node that may host shards, as a Strategy sees it.
@@ -151,7 +153,7 @@ type Pinned struct {
 // Target implements Strategy.
 func (p Pinned) Target(v View) []string {
 	others := p.Others
-	if others == nil {
+	if input.Nil(others) {
 		others = Balanced{}
 	}
 	target := others.Target(v)
@@ -172,4 +174,9 @@ func (p Pinned) Target(v View) []string {
 type StrategyFunc func(View) []string
 
 // Target implements Strategy.
-func (f StrategyFunc) Target(v View) []string { return f(v) }
+func (f StrategyFunc) Target(v View) []string {
+	if f == nil { // it has no opinion
+		return make([]string, len(v.Owners))
+	}
+	return f(v)
+}

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/internal/route"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
@@ -42,10 +43,12 @@ const (
 	DropOldest = route.DropOldest
 )
 
-// Option sets something of one Region.
+// Option sets something of one Region. What is out of its bounds, or nil where something
+// must be given, Start refuses, by the option's name. Durations are a year at the most.
 type Option func(*settings)
 
 type settings struct {
+	missing      input.Missing
 	proxyOnly    bool
 	strategy     Strategy
 	limits       Limits
@@ -85,7 +88,9 @@ func WithRole(role string) Option { return func(s *settings) { s.role = role } }
 
 // WithStrategy decides where shards are to be, while the coordinator is on this
 // node: give every node the same. Default Balanced.
-func WithStrategy(st Strategy) Option { return func(s *settings) { s.strategy = st } }
+func WithStrategy(st Strategy) Option {
+	return func(s *settings) { s.missing.Check("WithStrategy", st); s.strategy = st }
+}
 
 // WithLimits bound how many shards are on the move at a time.
 func WithLimits(l Limits) Option { return func(s *settings) { s.limits = l } }
@@ -147,7 +152,7 @@ func WithMaxActive(n int) Option { return func(s *settings) { s.maxActive = n } 
 // goes to another node, or is taken up again, it starts there with all the others, and
 // is passivated again if nobody needs it. WithRecallActive leaves those out.
 func WithRemember(store EntityStore, perSecond int) Option {
-	return func(s *settings) { s.store, s.recoverEvery = store, perSecond }
+	return func(s *settings) { s.missing.Check("WithRemember", store); s.store, s.recoverEvery = store, perSecond }
 }
 
 // WithRecallActive has only those remembered entities started again that were active:
@@ -184,35 +189,47 @@ func WithDepart(within time.Duration) Option { return func(s *settings) { s.depa
 // WithLeadership says where the coordinator is to be: on the leader. Default: the
 // group's own leader, as long as it hosts the type, else the node that has hosted it for
 // the longest time.
-func WithLeadership(l membership.Leadership) Option { return func(s *settings) { s.leadership = l } }
+func WithLeadership(l membership.Leadership) Option {
+	return func(s *settings) { s.missing.Check("WithLeadership", l); s.leadership = l }
+}
 
 // WithCoordinatorLease makes the coordinator obey l in place of the Keeper's lease
 // "coordinator/<group>/<type>". It must be this Region's alone, and be the same
 // right on every node.
-func WithCoordinatorLease(l lease.Lease) Option { return func(s *settings) { s.coordinator = l } }
+func WithCoordinatorLease(l lease.Lease) Option {
+	return func(s *settings) { s.missing.Check("WithCoordinatorLease", l); s.coordinator = l }
+}
 
 // WithLeaseOptions are for the leases of shards, of the region and of the
 // coordinator, such as lease.WithTTL. Of metadata, sharding's own keys count: shards,
 // hosts, protocol, settings and plain.
 func WithLeaseOptions(o ...lease.Option) Option {
-	return func(s *settings) { s.leaseOptions = append(s.leaseOptions, o...) }
+	return func(s *settings) {
+		for _, x := range o {
+			s.missing.Check("WithLeaseOptions", x)
+		}
+		s.leaseOptions = append(s.leaseOptions, o...)
+	}
 }
 
-// WithLogger gets one line per transition. Default: the logger of the group's
+// WithLogger gets one line per transition. Default, also if l is nil: the logger of the group's
 // Keeper; zap.NewNop() for silence.
 // Lines are written aside, in order: one that hangs or panics holds nothing up, and what
 // it does not keep up with is dropped, and counted.
 func WithLogger(l *zap.Logger) Option { return func(s *settings) { s.logger = l } }
 
-// WithMeterProvider is where metrics go. Default: OpenTelemetry's global one.
-func WithMeterProvider(p metric.MeterProvider) Option { return func(s *settings) { s.meters = p } }
+// WithMeterProvider is where metrics go. Default, also if p is nil: OpenTelemetry's
+// global one.
+func WithMeterProvider(p metric.MeterProvider) Option {
+	return func(s *settings) { s.missing.CheckTyped("WithMeterProvider", p); s.meters = p }
+}
 
 // WithJournal is told of every message that is let through to an entity, before it
 // is handled, with the shard's lease name and token, and the reading of the
 // Keeper's monotonic clock that decided it. It must not block, and is called from
 // many goroutines.
 func WithJournal(f func(name string, token lease.Token, at time.Duration)) Option {
-	return func(s *settings) { s.journal = f }
+	return func(s *settings) { s.missing.Check("WithJournal", f); s.journal = f }
 }
 
 const defaultStateLimit = 64 << 10
@@ -232,6 +249,9 @@ func complete(t *Type, opts []Option) (settings, error) {
 		}
 		o(&s)
 	}
+	if option := s.missing.Option(); option != "" {
+		return bad("%s: nil", option)
+	}
 	if t.Shards == 0 {
 		t.Shards = 256
 	}
@@ -248,26 +268,27 @@ func complete(t *Type, opts []Option) (settings, error) {
 	if s.recallActive && s.store == nil {
 		return bad("WithRecallActive: without WithRemember")
 	}
-	if s.strategy == nil {
-		return bad("WithStrategy: nil")
-	}
 	if s.recoverEvery == 0 {
 		s.recoverEvery = 1000
 	}
+	const longest = int64(input.Longest)
 	for _, x := range []struct {
-		what    string
-		is, min int64
+		what         string
+		is, min, max int64
 	}{
-		{"WithBuffer: the bound of a shard", int64(s.buffer), 1}, {"WithBuffer: the bound in all", int64(s.total),
-			1}, {"WithBufferBytes", int64(s.bufferBytes), 1},
-		{"WithStop", int64(s.stopWithin), 1}, {"WithSettle", int64(s.settle), 0}, {"WithPassivation", int64(s.idle), 0},
-		{"WithMaxActive", int64(s.maxActive), 0}, {"WithRemember: entities a second", int64(s.recoverEvery), 1},
-		{"WithStateLimit", int64(s.stateLimit), 0}, {"WithBackoff: least", int64(s.backoffMin), int64(time.Millisecond)},
-		{"WithBackoff: most", int64(s.backoffMax), int64(s.backoffMin)}, {"WithLinger", int64(s.linger), 0},
-		{"WithDepart", int64(s.departWithin), 0},
+		{"WithBuffer: the bound of a shard", int64(s.buffer), 1, input.MaxCount}, {"WithBuffer: the bound in all", int64(s.total), 1, input.MaxCount},
+		{"WithBufferBytes", int64(s.bufferBytes), 1, input.MaxBytes}, {"WithStateLimit", int64(s.stateLimit), 0, input.MaxBytes},
+		{"WithMaxActive", int64(s.maxActive), 0, input.MaxCount}, {"WithRemember: entities a second", int64(s.recoverEvery), 1, input.MaxCount},
+		{"WithStop", int64(s.stopWithin), 1, longest}, {"WithSettle", int64(s.settle), 0, longest}, {"WithPassivation", int64(s.idle), 0, longest},
+		{"WithBackoff: least", int64(s.backoffMin), int64(time.Millisecond), longest},
+		{"WithBackoff: most", int64(s.backoffMax), int64(s.backoffMin), longest}, {"WithLinger", int64(s.linger), 0, longest},
+		{"WithDepart", int64(s.departWithin), 0, longest},
 	} {
 		if x.is < x.min {
 			return bad("%s: %d, must be at least %d", x.what, x.is, x.min)
+		}
+		if x.is > x.max {
+			return bad("%s: %d, must be at most %d", x.what, x.is, x.max)
 		}
 	}
 	if s.idle > 0 && s.idle < 10*time.Millisecond {

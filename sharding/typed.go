@@ -8,7 +8,6 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
-	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
@@ -35,8 +34,8 @@ func (t Typed[M]) Request(id string, msg M, sender *actor.PID) error {
 // node hosts the shard, a store that is not reached, a link that broke, mail that waits.
 func Ask[R any](ctx context.Context, r *Region, id string, msg any) (R, error) {
 	var none R
-	if r == nil {
-		return none, fmt.Errorf("sharding.Ask: region: %w: nil", lease.ErrInvalid)
+	if err := r.may(ctx); err != nil {
+		return none, err
 	}
 	if err := r.check(id, msg); err != nil {
 		return none, err
