@@ -54,6 +54,9 @@ func (g *Group) Leadership(opts ...LeadershipOption) (*Election, error) {
 	fail := func(err error) (*Election, error) {
 		return nil, fmt.Errorf("leadership of group %.64q: %w", g.names.group, err)
 	}
+	if g.keeper == nil {
+		return nil, errUnmade
+	}
 	var set candidacy
 	for _, o := range opts {
 		if o == nil {

@@ -11,9 +11,9 @@ import (
 // feed tells followers the newest state. Each follower has its own pace: it is
 // told from one goroutine, which runs only while there is something to tell, and
 // one that is slow holds up nobody and finds the newest state. The zero value
-// needs log, and tells nothing until the first set.
+// tells nothing until the first set.
 type feed[S any] struct {
-	log func() *zap.Logger
+	log func() *zap.Logger // default zap.L
 	// fresh is called, without any lock, before a follower is told: it may set.
 	fresh func()
 
@@ -95,6 +95,10 @@ func (f *feed[S]) serve(x *follower[S]) {
 // call runs a function of the user's: its panic harms nobody.
 func (f *feed[S]) call(x *follower[S], previous, state S, skipped int) {
 	if err := outside.Call(func() error { x.tell(previous, state, skipped); return nil }); err != nil {
-		f.log().Error("a follower panicked", zap.Error(err))
+		log := zap.L
+		if f.log != nil {
+			log = f.log
+		}
+		log().Error("a follower panicked", zap.Error(err))
 	}
 }

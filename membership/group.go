@@ -2,6 +2,7 @@ package membership
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 
@@ -54,6 +55,21 @@ type Group struct {
 	electing sync.Mutex // held while the election is made
 }
 
+// errUnmade is what a Group answers that Join did not make.
+var errUnmade = fmt.Errorf("group: %w: made by nobody, must come from membership.Join", lease.ErrInvalid)
+
+// check is the beginning of the calls that a user may make of a zero Group, or with no
+// context.
+func (g *Group) check(ctx context.Context) error {
+	if g.keeper == nil {
+		return errUnmade
+	}
+	if err := lease.ValidateContext(ctx); err != nil {
+		return fmt.Errorf("group %.64q: %w", g.names.group, err)
+	}
+	return nil
+}
+
 // Name returns the group's name.
 func (g *Group) Name() string { return g.names.group }
 
@@ -99,7 +115,12 @@ func (g *Group) Follow(f func(MembersChanged)) (stop func()) {
 
 // OnLost calls f when this node lost its membership against its will, once for
 // each loss, as lease.Lease.OnLost does. It joins again by itself.
-func (g *Group) OnLost(f func(lease.Loss)) (stop func() bool) { return g.member.OnLost(f) }
+func (g *Group) OnLost(f func(lease.Loss)) (stop func() bool) {
+	if g.member == nil { // Join did not make it: there is nothing to lose
+		return func() bool { return false }
+	}
+	return g.member.OnLost(f)
+}
 
 // report makes the log, the metrics and the EventStream followers of the group.
 func (g *Group) report() {

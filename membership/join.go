@@ -28,6 +28,9 @@ import (
 // had to say.
 func Join(ctx context.Context, keeper *lease.Keeper, group string, opts ...Option) (*Group, error) {
 	fail := func(err error) (*Group, error) { return nil, fmt.Errorf("join group %.64q: %w", group, err) }
+	if err := lease.ValidateContext(ctx); err != nil {
+		return fail(err)
+	}
 	set, err := complete(keeper, opts)
 	if err != nil {
 		return fail(err)

@@ -20,6 +20,9 @@ import (
 // announcement is tried on in the background. If this node is no member at the
 // moment it does not join again, and there is nothing to announce.
 func (g *Group) AnnounceLeaving(ctx context.Context) error {
+	if err := g.check(ctx); err != nil {
+		return err
+	}
 	g.mu.Lock()
 	g.departing = true
 	var err error
@@ -77,6 +80,9 @@ func (g *Group) holdNoticeLocked(member lease.Term) (err error) {
 // in the store is released in the background, or ends with its TTL. The work that
 // rested on the membership must have stopped before.
 func (g *Group) Leave(ctx context.Context) error {
+	if err := g.check(ctx); err != nil {
+		return err
+	}
 	if g.life.Err() != nil {
 		return nil
 	}

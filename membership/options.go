@@ -8,6 +8,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -18,7 +19,7 @@ type settings struct {
 	roles        []string
 	capacity     int
 	system       *actor.ActorSystem
-	noSystem     bool // nil was given for it
+	missing      input.Missing
 	leaseOptions []lease.Option
 	logger       *zap.Logger
 	meters       metric.MeterProvider
@@ -37,21 +38,29 @@ func WithCapacity(n int) Option { return func(s *settings) { s.capacity = n } }
 // WithSystem has MembersChanged, LeaderChanged and Lost published on the system's
 // EventStream. Its address must be the Keeper's: start remote first.
 func WithSystem(system *actor.ActorSystem) Option {
-	return func(s *settings) { s.system, s.noSystem = system, system == nil }
+	return func(s *settings) { s.missing.Check("WithSystem", system); s.system = system }
 }
 
 // WithLeaseOptions are for the leases of the group, such as lease.WithTTL. Of metadata,
 // the group's own keys count: format, roles, capacity and member.
 func WithLeaseOptions(o ...lease.Option) Option {
-	return func(s *settings) { s.leaseOptions = append(s.leaseOptions, o...) }
+	return func(s *settings) {
+		for _, x := range o {
+			s.missing.Check("WithLeaseOptions", x)
+		}
+		s.leaseOptions = append(s.leaseOptions, o...)
+	}
 }
 
-// WithLogger gets one line per transition. Default: the Keeper's logger;
-// zap.NewNop() for silence. One that hangs or panics holds nothing up.
+// WithLogger gets one line per transition. Default, also if l is nil: the Keeper's
+// logger; zap.NewNop() for silence. One that hangs or panics holds nothing up.
 func WithLogger(l *zap.Logger) Option { return func(s *settings) { s.logger = l } }
 
-// WithMeterProvider is for metrics. Default: OpenTelemetry's global one.
-func WithMeterProvider(p metric.MeterProvider) Option { return func(s *settings) { s.meters = p } }
+// WithMeterProvider is for metrics. Default, also if p is nil: OpenTelemetry's global
+// one.
+func WithMeterProvider(p metric.MeterProvider) Option {
+	return func(s *settings) { s.missing.CheckTyped("WithMeterProvider", p); s.meters = p }
+}
 
 // complete checks opts, and fills in defaults.
 func complete(keeper *lease.Keeper, opts []Option) (settings, error) {
@@ -72,8 +81,8 @@ func complete(keeper *lease.Keeper, opts []Option) (settings, error) {
 	if s.capacity < 1 || s.capacity > MaxCapacity {
 		return s, fmt.Errorf("WithCapacity: %w: %d, must be at least 1 and at most %d", lease.ErrInvalid, s.capacity, MaxCapacity)
 	}
-	if s.noSystem {
-		return s, fmt.Errorf("WithSystem: %w: nil", lease.ErrInvalid)
+	if option := s.missing.Option(); option != "" {
+		return s, fmt.Errorf("%s: %w: nil", option, lease.ErrInvalid)
 	}
 	if s.system != nil {
 		is, address := s.system.Address(), keeper.Owner().Address

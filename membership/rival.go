@@ -139,7 +139,10 @@ func (g *Group) unopposed(ctx context.Context) error {
 // member: lease.ErrExpired, or why it could not be one; lease.ErrClosed after Leave;
 // and ErrIDInUse while a later life of its ID is listed in its place, with the other's
 // address. It asks nothing of the store, and returns at once.
-func (g *Group) Health(context.Context) error {
+func (g *Group) Health(ctx context.Context) error {
+	if err := g.check(ctx); err != nil {
+		return err
+	}
 	g.notice()
 	g.mu.Lock()
 	defer g.mu.Unlock()

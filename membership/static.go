@@ -3,13 +3,12 @@ package membership
 import (
 	"sync"
 
-	"go.uber.org/zap"
-
 	"github.com/holdfast-go/holdfast/lease"
 )
 
 // Static is a Leadership that its owner sets: for tests, and for programs that
-// are told who leads by other means. Safe for concurrent use.
+// are told who leads by other means. The zero Static is that of no node. Safe for
+// concurrent use.
 type Static struct {
 	self lease.Owner
 
@@ -21,7 +20,6 @@ type Static struct {
 // NewStatic returns a source for the node self, where nobody leads yet.
 func NewStatic(self lease.Owner) *Static {
 	s := &Static{self: self}
-	s.feed.log = zap.L
 	s.feed.set(lease.Owner{})
 	return s
 }

@@ -66,10 +66,19 @@ func New(system *actor.ActorSystem) (*Source, error) {
 }
 
 // Follow implements membership.Leadership.
-func (s *Source) Follow(f func(membership.LeaderChanged)) (stop func()) { return s.leaders.Follow(f) }
+func (s *Source) Follow(f func(membership.LeaderChanged)) (stop func()) {
+	if s.leaders == nil { // New did not make it: nobody ever leads
+		return func() {}
+	}
+	return s.leaders.Follow(f)
+}
 
 // Close ends the source; followers are told nothing more.
-func (s *Source) Close() { s.stop() }
+func (s *Source) Close() {
+	if s.stop != nil {
+		s.stop()
+	}
+}
 
 // leader picks the same member on every node that sees the same topology; zero if
 // it has none.

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/holdfast-go/holdfast/internal/inputtest"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/membership/topology"
@@ -116,6 +117,8 @@ func TestHandlerOnlyPosts(t *testing.T) {
 		require.Equal(t, "c", slices.Compact(told)[len(told)-1])
 	})
 }
+
+func TestZeroValuesDoNotPanic(t *testing.T) { inputtest.Zeros(t, nil, new(topology.Source)) }
 
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
