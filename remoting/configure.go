@@ -109,13 +109,13 @@ func (s *settings) check() (advertised string, err error) {
 		return "", err
 	}
 	if s.maxMessageSize < minMaxMessageSize || s.maxMessageSize > maxMaxMessageSize {
-		return "", invalid("maximum message size", "%d bytes, must be %d to %d", s.maxMessageSize, minMaxMessageSize, maxMaxMessageSize)
+		return "", invalid("WithMaxMessageSize: maximum message size", "%d bytes, must be %d to %d", s.maxMessageSize, minMaxMessageSize, maxMaxMessageSize)
 	}
 	switch {
 	case s.checked && s.peerCheck == nil:
-		return "", invalid("peer check", "nil")
+		return "", invalid("WithPeerCheck: peer check", "nil")
 	case s.checked && s.plaintext:
-		return "", invalid("peer check", "there are no certificates with WithPlaintext")
+		return "", invalid("WithPeerCheck: peer check", "there are no certificates with WithPlaintext")
 	case s.tls && s.plaintext:
 		return "", invalid("TLS", "both WithTLS and WithPlaintext are given")
 	case !s.tls && !s.plaintext:
@@ -135,7 +135,7 @@ func (s *settings) check() (advertised string, err error) {
 }
 
 func (s *settings) checkAdvertised() (string, error) {
-	const setting = "advertised host"
+	const setting = "WithAdvertisedHost: advertised host"
 	host, port := *s.advertised, strconv.Itoa(s.port)
 	if h, p, err := net.SplitHostPort(host); err == nil {
 		host, port = h, p
@@ -181,7 +181,7 @@ func bracket(host string) string {
 }
 
 func checkTLS(server, client *tls.Config) error {
-	const s, c = "server TLS", "client TLS"
+	const s, c = "WithTLS: server TLS", "WithTLS: client TLS"
 	switch {
 	case server == nil:
 		return invalid(s, "nil")

@@ -3,6 +3,7 @@ package remoting_test
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/holdfast-go/holdfast/internal/inputtest"
 	"github.com/holdfast-go/holdfast/internal/memnet"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
@@ -70,6 +72,20 @@ func TestConfigureNamesWhatIsWrong(t *testing.T) {
 	client := func() *tls.Config { return &tls.Config{Certificates: cert, RootCAs: pool} }
 	_, err := remoting.Configure("127.0.0.1", 0, remoting.WithTLS(server(), client()))
 	require.NoError(t, err)
+
+	inputtest.Options(t, map[string][]any{
+		"WithAdvertisedHost": {remoting.WithAdvertisedHost, "h:1"},
+		"WithMaxMessageSize": {remoting.WithMaxMessageSize, 1 << 20},
+		"WithTLS":            {remoting.WithTLS, server(), client()},
+		"WithPlaintext":      {remoting.WithPlaintext},
+		"WithPeerCheck":      {remoting.WithPeerCheck, remoting.PeerCheck(func(*x509.Certificate, string) error { return nil })},
+	}, nil, nil, func(o remoting.Option) error {
+		_, err := remoting.Configure("127.0.0.1", 0, o)
+		if err != nil && strings.Contains(err.Error(), "neither WithTLS nor WithPlaintext") {
+			_, err = remoting.Configure("127.0.0.1", 0, o, remoting.WithTLS(server(), client()))
+		}
+		return err
+	})
 
 	optional, anyone, careless := server(), server(), client()
 	optional.ClientAuth = tls.VerifyClientCertIfGiven
@@ -185,6 +201,9 @@ func TestRegisterMakesATypeKnownToTheProcess(t *testing.T) {
 	require.NoError(t, remoting.Register[parcel]("parcel"), "again")
 	require.ErrorIs(t, remoting.Register[int]("parcel"), lease.ErrInvalid)
 	require.ErrorIs(t, remoting.Register[int]("int", remoting.WithCodec(badCodec{})), lease.ErrInvalid)
+	inputtest.Options(t, map[string][]any{"WithCodec": {remoting.WithCodec, goodCodec{}}}, []any{(*badCodec)(nil)}, nil,
+		func(o remoting.RegisterOption) error { return remoting.Register[label]("label", o) })
+	require.ErrorIs(t, remoting.Register[parcel]("parcel", nil), lease.ErrInvalid)
 	name, codec, payload, err := wire.Default.Encode(&parcel{3}, 0)
 	require.NoError(t, err)
 	got, err := wire.Default.Decode(name, codec, payload)
@@ -192,6 +211,19 @@ func TestRegisterMakesATypeKnownToTheProcess(t *testing.T) {
 	require.Equal(t, &parcel{3}, got)
 	_, _, _, err = wire.Default.Encode(1, 0)
 	require.ErrorIs(t, err, remoting.ErrUnknownType)
+}
+
+type label struct{}
+
+type goodCodec struct{ remoting.Codec }
+
+func (goodCodec) Name() string { return "good" }
+
+func TestZeroValuesDoNotPanic(t *testing.T) {
+	inputtest.Zeros(t, nil, new(remoting.Node))
+	_, ok := remoting.Address(nil)
+	require.False(t, ok)
+	require.Equal(t, remoting.PayloadLimit(actor.NewActorSystem(remoting.LogTo(nil))), remoting.PayloadLimit(nil))
 }
 
 type badCodec struct{ remoting.Codec }

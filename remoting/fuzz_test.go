@@ -38,7 +38,7 @@ func FuzzConfigure(f *testing.F) {
 		c, err := remoting.Configure(host, port, opts...)
 		if err != nil {
 			require.ErrorIs(t, err, lease.ErrInvalid)
-			require.Regexp(t, `remoting (host|port|advertised host|maximum message size): `, err.Error())
+			require.Regexp(t, `remoting (host|port|WithAdvertisedHost: advertised host|WithMaxMessageSize: maximum message size): `, err.Error())
 			return
 		}
 		require.True(t, port >= 0 && port <= 65535)

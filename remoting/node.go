@@ -168,7 +168,12 @@ func spawned(system *actor.ActorSystem) (id string, ok bool) {
 
 // Address is the one address of the node, host and port, as it must stand in
 // PIDs.
-func (n *Node) Address() string { return n.system.Address() }
+func (n *Node) Address() string {
+	if n.system == nil { // Start did not make it
+		return ""
+	}
+	return n.system.Address()
+}
 
 // Stats returns the counters as they are now.
 func (n *Node) Stats() Stats { return n.counters.read() }
@@ -185,6 +190,9 @@ func (n *Node) Stats() Stats { return n.counters.read() }
 //
 // Only the first call counts; a later one waits for it.
 func (n *Node) Shutdown(graceful bool) {
+	if n.remote == nil { // Start did not make it
+		return
+	}
 	n.shutdown.Do(func() {
 		n.exit.close()
 		idle := n.streams.leave()
@@ -224,15 +232,21 @@ func (n *Node) warn(msg string, args ...any) {
 }
 
 // Address returns the address of a system, and whether others can reach it
-// under that: false until Start, or whatever else gives it one, was called.
+// under that: false until Start, or whatever else gives it one, was called, and for nil.
 func Address(system *actor.ActorSystem) (address string, ok bool) {
+	if system == nil {
+		return "", false
+	}
 	a := system.Address()
 	return a, a != noAddress
 }
 
 // PayloadLimit returns how many bytes the payload of one message of system may
-// have: WithMaxMessageSize less 64 KiB for its envelope.
+// have: WithMaxMessageSize less 64 KiB for its envelope. For nil, the default.
 func PayloadLimit(system *actor.ActorSystem) int {
+	if system == nil {
+		return wire.DefaultLimit
+	}
 	startMu.Lock()
 	defer startMu.Unlock()
 	if n, ok := system.Extensions.Get(nodeExtension).(*Node); ok {

@@ -1,6 +1,9 @@
 package remoting
 
-import "github.com/holdfast-go/holdfast/internal/wire"
+import (
+	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/internal/wire"
+)
 
 // Codec turns values of registered types into bytes and back.
 type Codec = wire.Codec
@@ -21,10 +24,15 @@ var (
 // RegisterOption changes how a type travels.
 type RegisterOption func(*registration)
 
-type registration struct{ codec Codec }
+type registration struct {
+	missing input.Missing
+	codec   Codec
+}
 
 // WithCodec has c write and read the type, in place of encoding/json.
-func WithCodec(c Codec) RegisterOption { return func(r *registration) { r.codec = c } }
+func WithCodec(c Codec) RegisterOption {
+	return func(r *registration) { r.missing.Check("WithCodec", c); r.codec = c }
+}
 
 // Register makes T known to the whole process under name (1 to 256 bytes of
 // UTF-8), by which every node must know it. Values sent as T arrive as T, and *T
@@ -32,13 +40,17 @@ func WithCodec(c Codec) RegisterOption { return func(r *registration) { r.codec 
 // Protocol Buffers messages need no registration.
 //
 // Registering the same again changes nothing. The error is lease.ErrInvalid: the
-// name or type is taken or not fit, or the codec has no name.
+// name or type is taken or not fit, an option or codec is nil, or the codec has no name.
 func Register[T any](name string, opts ...RegisterOption) error {
 	var r registration
 	for _, o := range opts {
+		r.missing.Check("option", o)
 		if o != nil {
 			o(&r)
 		}
+	}
+	if option := r.missing.Option(); option != "" {
+		return invalid(option, "nil")
 	}
 	return wire.Register[T](wire.Default, name, r.codec)
 }
