@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
@@ -150,7 +151,9 @@ func (c *Config) complete() error {
 		return invalid("Lease", "must be empty beside a Keeper, which has its settings")
 	case !given && c.ID == "":
 		return invalid("ID", "empty")
-	case !given && c.Store == nil:
+	case given && c.Keeper.Owner().ID == "":
+		return invalid("Keeper", "made by nobody, must come from lease.NewKeeper")
+	case !given && input.Nil(c.Store):
 		return invalid("Store", "nil")
 	case c.Lease.ID != "" && c.Lease.ID != c.ID:
 		return invalid("Lease.ID", "%.64q, must be empty: ID is the node's", c.Lease.ID)
@@ -185,6 +188,19 @@ func (c *Config) complete() error {
 		if t.typ == nil {
 			return invalid("Messages", "a nil value has no type")
 		}
+	}
+	for _, o := range c.Membership {
+		if o == nil {
+			return invalid("Membership", "a nil Option")
+		}
+	}
+	for _, s := range c.Signals {
+		if input.Nil(s) {
+			return invalid("Signals", "a nil Signal")
+		}
+	}
+	if c.MeterProvider != nil && input.Nil(c.MeterProvider) {
+		return invalid("MeterProvider", "a nil %T", c.MeterProvider)
 	}
 	return nil
 }

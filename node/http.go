@@ -22,6 +22,9 @@ const healthTimeout = 5 * time.Second
 // held, the group is joined, singletons and sharded types are well, and the node does
 // not stop. Its text names leases and hosts.
 func (n *Node) Health(ctx context.Context) error {
+	if err := n.check(ctx); err != nil {
+		return err
+	}
 	if n.life.Err() != nil {
 		return context.Cause(n.life)
 	}
@@ -71,6 +74,9 @@ type Info struct {
 
 // Info returns what the node knows. It asks nobody.
 func (n *Node) Info() Info {
+	if n.keeper == nil {
+		return Info{}
+	}
 	i := Info{Owner: n.keeper.Owner(), Singletons: map[string]singleton.Status{}, Shards: map[string]sharding.Info{}, Stopping: n.life.Err() != nil}
 	if g := n.Group(); g != nil {
 		s := g.Members()

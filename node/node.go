@@ -66,6 +66,9 @@ type Node struct {
 // remoting.Configure, remoting.Start, lease.NewKeeper and membership.Join; ctx's; and
 // that of an address that can't be listened on.
 func Start(ctx context.Context, cfg Config) (*Node, error) {
+	if err := lease.ValidateContext(ctx); err != nil {
+		return nil, fmt.Errorf("node.Start: %w", err)
+	}
 	if err := cfg.complete(); err != nil {
 		return nil, fmt.Errorf("node.Start: %w", err)
 	}
@@ -211,8 +214,26 @@ func (n *Node) join(ctx context.Context) error {
 	}
 }
 
+// errUnmade is what a Node answers that Start did not make.
+var errUnmade = fmt.Errorf("node: %w: made by nobody, must come from node.Start", lease.ErrInvalid)
+
+// check is the beginning of the calls that a user may make of a zero Node, or with no
+// context.
+func (n *Node) check(ctx context.Context) error {
+	if n.begun == nil {
+		return errUnmade
+	}
+	if err := lease.ValidateContext(ctx); err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
+	return nil
+}
+
 // begin notes that a part is being started, until the returned function is called.
 func (n *Node) begin() (done func(), err error) {
+	if n.begun == nil {
+		return nil, errUnmade
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.stopping {
@@ -330,7 +351,14 @@ func (n *Node) Group() *membership.Group {
 }
 
 // Joined is closed when the group is joined, or can't be: then Group is nil.
-func (n *Node) Joined() <-chan struct{} { return n.joined }
+func (n *Node) Joined() <-chan struct{} {
+	if n.joined == nil { // Start did not make it: it joins nothing
+		none := make(chan struct{})
+		close(none)
+		return none
+	}
+	return n.joined
+}
 
 // HTTPAddress returns where HTTP is served; empty if nowhere.
 func (n *Node) HTTPAddress() string {

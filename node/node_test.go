@@ -6,17 +6,21 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/metric/noop"
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/internal/inputtest"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/node"
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/sharding"
@@ -214,6 +218,9 @@ func TestBadConfigs(t *testing.T) {
 		"port \"x\"":      {ID: "a", Store: store, Listen: "a:x", Plaintext: true},
 		"HTTP: ":          {ID: "a", Store: store, HTTP: "9090"},
 		"Messages: ":      {ID: "a", Store: store, Messages: node.Types(nil)},
+		"Membership: ":    {ID: "a", Store: store, Group: "g", Membership: []membership.Option{nil}},
+		"Signals: ":       {ID: "a", Store: store, Signals: []os.Signal{nil}},
+		"lease.NewKeeper": {Keeper: &lease.Keeper{}},
 		"JSON":            {ID: "a", Store: store, Messages: node.Types(func() {})},
 		"Group: ":         {ID: "a", Store: store, Group: string([]byte{0xff})},
 	} {
@@ -225,8 +232,26 @@ func TestBadConfigs(t *testing.T) {
 	_, err = node.Start(t.Context(), node.Config{ID: "a", Store: store, Remoting: &remoting.Node{}})
 	require.ErrorContains(t, err, "Remoting: ")
 
+	inputtest.Fields(t, node.Config{ID: "a", Store: store, Logger: zap.NewNop()}, []any{(*memory.Store)(nil), (*noop.MeterProvider)(nil)}, nil,
+		func(c node.Config) error {
+			n, err := node.Start(context.Background(), c)
+			if err != nil {
+				return err
+			}
+			return n.Stop(context.Background())
+		})
+
 	n, err := node.Start(t.Context(), node.Config{ID: "a", Store: store, Logger: zap.NewNop()})
 	require.NoError(t, err)
+	inputtest.Functions(t, map[string]func() error{
+		"Start": func() error { _, err := node.Start(nil, node.Config{ID: "b", Store: store}); return err }, //nolint:staticcheck // that is what is tested
+	})
+	inputtest.Contexts(t, n)
+	require.NoError(t, n.Health(t.Context()), "what is refused has changed nothing")
+	inputtest.Zeros(t, nil, new(node.Node))
+	require.ErrorIs(t, new(node.Node).Stop(t.Context()), lease.ErrInvalid)
+	_, err = new(node.Node).Singleton("x", adders())
+	require.ErrorIs(t, err, lease.ErrInvalid)
 	_, err = n.Sharded("account", adders())
 	require.ErrorIs(t, err, lease.ErrInvalid)
 	require.ErrorContains(t, err, "Config.Group")

@@ -79,6 +79,9 @@ func (n *Node) stopWithin(why string) {
 // the node too. A second signal does what it would do without the node; by default it
 // ends the process.
 func (n *Node) Run(ctx context.Context) error {
+	if err := n.check(ctx); err != nil {
+		return err
+	}
 	select {
 	case <-ctx.Done():
 		n.stopWithin(context.Cause(ctx).Error())
@@ -97,6 +100,9 @@ func (n *Node) Run(ctx context.Context) error {
 // are free for others a TTL after. Steps tells what each took. Only the first call's
 // ctx counts; a later call waits for the first, or until its own ctx ends.
 func (n *Node) Stop(ctx context.Context) error {
+	if err := n.check(ctx); err != nil {
+		return err
+	}
 	n.mu.Lock()
 	first := !n.stopping
 	n.stopping = true
