@@ -127,6 +127,33 @@ func BenchmarkTell(b *testing.B) {
 	}
 }
 
+// BenchmarkAsk compares an ask of an active entity of this node with a request to a plain
+// actor.
+func BenchmarkAsk(b *testing.B) {
+	props := actor.PropsFromFunc(func(ctx actor.Context) {
+		if m, ok := ctx.Message().(*benchMessage); ok {
+			ctx.Respond(m)
+		}
+	})
+	system, r := single(b, props, 16)
+	plain := system.Root.Spawn(props)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+	defer cancel()
+	msg := &benchMessage{}
+	run := func(ask func() error) func(n int) {
+		return func(n int) {
+			for range n {
+				if err := ask(); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		}
+	}
+	compare(b, run(func() error { _, err := sharding.Ask[*benchMessage](ctx, r, "one", msg); return err }),
+		run(func() error { return system.Root.RequestFuture(plain, msg, time.Hour).Wait() }))
+}
+
 var entities = flag.Int("sharding.entities", 20_000, "entities of BenchmarkIdleEntities, over its four nodes")
 
 // BenchmarkIdleEntities says what an entity takes that has handled a message and

@@ -113,6 +113,7 @@ func (r *Region) arrived(m *wire.Envelope, kept bool) {
 	}
 	m.Name = s.name
 	s.touched()
+	s.asked.Came(r.system, m.Sender)
 	if !s.arrived(m) {
 		s.receive(m, kept)
 	}

@@ -246,11 +246,7 @@ func (c *controller) onPeerGone(address string) {
 	}
 	for i := range c.shards {
 		s := &c.shards[i]
-		s.do(func() {
-			if s.router != nil {
-				s.router.Gone(address)
-			}
-		})
+		s.cutOff(address)
 		c.linkBroke(s, address)
 		if (s.m.phase == Inviting || s.m.phase == Asking) && s.inv.node.GetAddress() == address {
 			c.fire(s, declined)

@@ -166,6 +166,14 @@ func (r *Region) deliver(id string, envelope any) {
 	}
 }
 
+// ask is deliver for a question. One that an active entity here has is not for cutOff.
+func (r *Region) ask(id string, envelope *actor.MessageEnvelope) {
+	if !r.direct(id, envelope) {
+		r.shards[ShardOf(id, r.typ.Shards)].asked.Expect(r.system, envelope.Sender)
+		r.onward(id, envelope)
+	}
+}
+
 // onward is the way of a message that does not go to an active entity at once.
 func (r *Region) onward(id string, envelope any) {
 	s := &r.shards[ShardOf(id, r.typ.Shards)]
@@ -230,6 +238,7 @@ func (s *shard) straight(id string, envelope any, plain *wire.Encoded, e *wire.E
 	parcel, ok := peer.Straight(pid, msg, size, &s.r.counts.unconfirmed)
 	if ok {
 		s.router.Went()
+		s.asked.Went(s.r.system, actor.UnwrapEnvelopeSender(envelope), node.Address, parcel.Link())
 	}
 	return parcel, ok
 }

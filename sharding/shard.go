@@ -9,6 +9,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-go/holdfast/internal/asker"
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/route"
@@ -44,6 +45,7 @@ type shard struct {
 	pendingBytes int   // about
 	stats        route.Stats
 	way          way
+	asked        asker.UnderWay
 	after        []func() // to be called once mu is free
 	wakes        int
 	wake         lease.Timer
@@ -247,7 +249,24 @@ func (s *shard) Send(address string, msg proto.Message) {
 		s.after = append(s.after, func() { s.r.post(&toSelf{msg}) })
 		return
 	}
-	s.out.Send(address, msg)
+	link := s.out.Send(address, msg)
+	if e, ok := msg.(*wire.Envelope); ok {
+		s.asked.Went(s.r.system, e.Sender, address, link)
+	}
+}
+
+// cutOff: the link to address broke. What was asked over it, of the host, is not answered
+// any more.
+func (s *shard) cutOff(address string) {
+	s.do(func() {
+		if s.router == nil {
+			return
+		}
+		if s.router.Holder().GetAddress() == address {
+			s.asked.Broke(address, s.out.Link(address))
+		}
+		s.router.Gone(address)
+	})
 }
 
 // Keep implements route.Port.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
+	"github.com/asynkron/protoactor-go/remote"
 
 	"github.com/holdfast-go/holdfast/internal/simulate"
 	"github.com/holdfast-go/holdfast/lease"
@@ -29,6 +30,7 @@ import (
 //	I6       every message is handled, or its loss is counted              account
 //	I6       what waits is bounded                                       waitingOf
 //	I7       every shard held, every entity answers, within a bound         settle
+//	asks     who asked over a link that breaks hears of it, nobody else     severed
 //	I7       the same while handlers of one node, and the strategy, hang     stuck
 //	state    what is restored is what the last one left                       born
 
@@ -66,8 +68,9 @@ type records struct {
 
 	hosted map[simHold]lease.Token             // as last said
 	barred map[*node]map[lease.Token]time.Time // what a node hosted when it lost its membership, and when
-	stay   chan struct{}                       // handlers and strategies that are to hang do until it is closed
-	stays  map[job]bool                        // whose handlers do
+	stay   chan struct{}                       // strategies that are to hang do until it is closed
+	stays  map[job]chan struct{}               // handlers that are to hang do until theirs is
+	cuts   map[*node]time.Time                 // when a link of a node broke last
 	told   int                                 // events that rude subscribers heard of
 	late   map[*node]time.Time                 // until when one hangs: what it hears of until then is of the past
 }
@@ -94,8 +97,8 @@ func (s *sim) prepare() {
 	s.highest, s.latest, s.living = map[string]lease.Token{}, map[string]*simLife{}, map[string][]*simLife{}
 	s.yielded, s.all, s.out, s.dead = map[simHold]bool{}, map[*node][]*sharding.Region{}, map[*node]bool{}, map[*node]int{}
 	s.fates, s.last = map[job]*fate{}, map[string]int{}
-	s.hosted, s.barred, s.stays = map[simHold]lease.Token{}, map[*node]map[lease.Token]time.Time{}, map[job]bool{}
-	s.late = map[*node]time.Time{}
+	s.hosted, s.barred, s.stays = map[simHold]lease.Token{}, map[*node]map[lease.Token]time.Time{}, map[job]chan struct{}{}
+	s.late, s.cuts = map[*node]time.Time{}, map[*node]time.Time{}
 	s.disorder, s.handOffs, s.hasty = map[string][]string{}, map[int]time.Time{}, map[int]bool{}
 }
 
@@ -160,6 +163,8 @@ func (s *sim) note(n *node, evt any) {
 	switch e := evt.(type) {
 	case sharding.Event:
 		s.onEvent(n, e)
+	case *remote.EndpointTerminatedEvent:
+		s.cuts[n] = time.Now()
 	case *actor.DeadLetterEvent:
 		if j, ok := jobOf(e.Message); ok && s.fates[j] != nil {
 			s.fates[j].dead++

@@ -212,10 +212,7 @@ func (st simStrategy) Target(v sharding.View) []string {
 func (s *sim) staying(j job) chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stays[j] {
-		return s.stay
-	}
-	return nil
+	return s.stays[j]
 }
 
 // stuck has handlers of one node hang, and the strategy, while all nodes lose their
@@ -238,7 +235,7 @@ func (s *sim) stuck() {
 		s.jobs++
 		j := job{Number: s.jobs}
 		s.mu.Lock()
-		s.stays[j] = true
+		s.stays[j] = stay
 		s.mu.Unlock()
 		s.sent(j, sl.id, id)
 		if err := sl.n.region.Tell(id, formOf(j)); err != nil {

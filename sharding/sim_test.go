@@ -40,6 +40,7 @@ func TestSimulation(t *testing.T) {
 		s.heal()
 		s.settle()
 		s.moves(1 + s.r.IntN(3))
+		s.severed()
 		s.stuck()
 		s.trouble(12)
 		s.heal()

@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/singleton"
 )
 
 // trouble does random things to the cluster.
@@ -263,10 +264,13 @@ func (s *sim) send(sl *slot) {
 		}
 		return
 	}
+	n, began := sl.n, time.Now()
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 		defer cancel()
 		switch got, err := sharding.Ask[done](ctx, r, id, formOf(j)); {
+		case errors.Is(err, singleton.ErrUnconfirmed) && !s.cutSince(n, began):
+			s.failf("%s asked %s, and no link has broken since: %v", sl.id, id, err)
 		case errors.Is(err, sharding.ErrClosed): // it has left at this moment
 			s.unsent(j)
 		// A node's next life gives its futures the same names, and may be answered what

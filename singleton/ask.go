@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
-	"sync/atomic"
-	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 
-	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/internal/asker"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -21,8 +19,9 @@ var (
 	ErrUndeliverable = errors.New("message undeliverable")
 	// ErrUnexpectedAnswer: the answer is of another type than was asked for.
 	ErrUnexpectedAnswer = errors.New("unexpected answer")
-	// ErrUnconfirmed: the link to the host broke when the message had been sent there. It
-	// is not known whether it was handled; if it was, its answer is lost.
+	// ErrUnconfirmed: the link to the host, of the singleton or of an entity's shard, broke
+	// when the message had been sent there. It is not known whether it was handled; if it
+	// was, its answer is lost.
 	ErrUnconfirmed = errors.New("not known to have been handled")
 )
 
@@ -91,9 +90,7 @@ func Ask[R any](ctx context.Context, m *Manager, msg any) (R, error) {
 		return none, err
 	}
 	since := m.clock.Now().Mono
-	q := &question{system: m.system}
-	defer m.asked.note(q)()
-	answer, err := askBy[R](ctx, q, func(e *actor.MessageEnvelope) { m.system.Root.Send(m.PID(), e) }, msg)
+	answer, err := askBy[R](ctx, m.system, &m.asked, func(e *actor.MessageEnvelope) { m.system.Root.Send(m.PID(), e) }, msg)
 	if err != nil {
 		err = fmt.Errorf("singleton %.64q: %w", m.Name(), err)
 		if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) || errors.Is(err, ErrUnconfirmed) {
@@ -129,15 +126,14 @@ func AskBy[R any](ctx context.Context, system *actor.ActorSystem, send func(*act
 	case send == nil:
 		return answer, fmt.Errorf("singleton.AskBy: send: %w: nil", lease.ErrInvalid)
 	}
-	return askBy[R](ctx, &question{system: system}, send, msg)
+	return askBy[R](ctx, system, nil, send, msg)
 }
 
-// askBy asks q, which has its system.
-func askBy[R any](ctx context.Context, q *question, send func(*actor.MessageEnvelope), msg any) (answer R, err error) {
+// askBy is AskBy; of notes where the question goes, if that is known from the start.
+func askBy[R any](ctx context.Context, system *actor.ActorSystem, of *asker.UnderWay, send func(*actor.MessageEnvelope), msg any) (answer R, err error) {
 	if err := lease.ValidateContext(ctx); err != nil {
 		return answer, err
 	}
-	system := q.system
 	envelope, err := questionable(msg)
 	if err != nil {
 		return answer, err
@@ -145,33 +141,19 @@ func askBy[R any](ctx context.Context, q *question, send func(*actor.MessageEnve
 	if ctx.Err() != nil {
 		return answer, fmt.Errorf("%T was not sent: %w", envelope.Message, context.Cause(ctx))
 	}
-	q.answer = make(chan any, 1)
-	q.until, _ = ctx.Deadline()
-	pid, ok := system.ProcessRegistry.Add(q, wire.AskPrefix+life(system)+system.ProcessRegistry.NextId())
-	if !ok {
-		return answer, fmt.Errorf("an actor has the name of a question, %q: %w", pid.Id, lease.ErrInvalid)
+	until, _ := ctx.Deadline()
+	q, pid, err := asker.Begin(system, until, of)
+	if err != nil {
+		return answer, err
 	}
-	defer q.end(pid)
+	defer q.End(pid)
 	envelope.Sender = pid
 	send(envelope)
-
-	var got any
-	select {
-	case got = <-q.answer:
-	case <-ctx.Done():
-		if q.over.CompareAndSwap(false, true) {
-			return answer, fmt.Errorf("no answer to %T: %w", envelope.Message, context.Cause(ctx))
-		}
-		got = <-q.answer // at the last moment
+	got, ok := q.Wait(ctx)
+	if !ok {
+		return answer, fmt.Errorf("no answer to %T: %w", envelope.Message, context.Cause(ctx))
 	}
 	return judge[R](envelope.Message, got)
-}
-
-// life is what a question's name has of the life of its system, 8 digits to the base
-// 57: a late answer to an earlier life at this address must not be taken for this
-// one's. Names travel with every question and answer, so it is short.
-func life(system *actor.ActorSystem) string {
-	return system.ID[:min(8, len(system.ID))]
 }
 
 // questionable returns msg in an envelope of its own, if it can be asked.
@@ -197,7 +179,7 @@ func judge[R any](asked, got any) (answer R, err error) {
 	switch got := got.(type) {
 	case *actor.DeadLetterResponse:
 		return answer, &UndeliverableError{Type: fmt.Sprintf("%T", asked)}
-	case unconfirmed:
+	case asker.Unconfirmed:
 		return answer, fmt.Errorf("%T: %w", asked, ErrUnconfirmed)
 	case *Undeliverable:
 		return answer, &UndeliverableError{Type: fmt.Sprintf("%T", asked), Notice: got}
@@ -207,51 +189,4 @@ func judge[R any](asked, got any) (answer R, err error) {
 		return answer, fmt.Errorf("answered %T: %w", asked, got)
 	}
 	return answer, fmt.Errorf("%w to %T: %T, not %v", ErrUnexpectedAnswer, asked, got, reflect.TypeFor[R]())
-}
-
-// question is the process whose PID an asked message has as its sender. It takes
-// one answer. A future of protoactor would do as well, but for its timeout, and
-// for what a second answer or a watcher does to it.
-type question struct {
-	system *actor.ActorSystem
-	answer chan any               // room for the one
-	over   atomic.Bool            // it came, or nobody waits for it any more
-	until  time.Time              // the asker's deadline; zero for none
-	went   atomic.Pointer[string] // the address it was sent to last; of questions to a singleton
-}
-
-// Patience implements wire.Asker.
-func (q *question) Patience() (left time.Duration, ok bool) {
-	switch {
-	case q.over.Load():
-		return 0, true
-	case q.until.IsZero():
-		return 0, false
-	}
-	return max(0, time.Until(q.until)), true
-}
-
-// SendUserMessage implements actor.Process.
-func (q *question) SendUserMessage(pid *actor.PID, message any) {
-	if !q.over.CompareAndSwap(false, true) {
-		q.system.DeadLetter.SendUserMessage(pid, message)
-		return
-	}
-	q.answer <- actor.UnwrapEnvelopeMessage(message)
-}
-
-// SendSystemMessage implements actor.Process. A question is no actor: who watches
-// it is told that there is none.
-func (q *question) SendSystemMessage(pid *actor.PID, message any) {
-	q.system.DeadLetter.SendSystemMessage(pid, message)
-}
-
-// Stop implements actor.Process: only the asker ends a question.
-func (q *question) Stop(pid *actor.PID) { q.system.DeadLetter.Stop(pid) }
-
-// end takes the question off the registry: who still has its PID from another
-// node finds nobody, who has it from this one finds it over.
-func (q *question) end(pid *actor.PID) {
-	q.over.Store(true)
-	q.system.ProcessRegistry.Remove(pid)
 }

@@ -306,7 +306,7 @@ func (c *controller) peerLost(address string) {
 	if c.proxy.known && c.proxy.host.Owner.Address == address {
 		c.known.broke, c.known.brokeAt = address, c.clock.Now().Mono
 		c.tellTrouble() // before the askers say why
-		c.asked.broken(address)
+		c.asked.Broke(address, c.proxy.out.Link(address))
 	}
 	for inc, x := range c.candidates {
 		if x.node.Address == address {

@@ -131,6 +131,7 @@ func (p *proxy) Receive(msg any, kept bool) bool {
 	switch m := msg.(type) {
 	case *wire.Envelope:
 		size = m.Footprint()
+		p.asked.Came(p.system, m.Sender)
 	case *wire.MarkerAck:
 		if p.refuses(m.From) {
 			return true // it says that it hosts; what waits for the answer gives up
@@ -183,10 +184,10 @@ func (p *proxy) Send(address string, msg proto.Message) {
 		p.tell(msg) // an answer to ourselves
 	case "": // an answer to a peer that does not say where it is
 	default:
+		link := p.out.Send(address, msg)
 		if e, ok := msg.(*wire.Envelope); ok {
-			p.sent(address, e)
+			p.asked.Went(p.system, e.Sender, address, link)
 		}
-		p.out.Send(address, msg)
 	}
 }
 

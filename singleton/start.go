@@ -11,6 +11,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/asker"
 	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/reply"
 	"github.com/holdfast-go/holdfast/internal/teller"
@@ -45,7 +46,7 @@ type Manager struct {
 	status  atomic.Pointer[Status]
 	trouble atomic.Pointer[trouble]
 	under   underway
-	asked   questions
+	asked   asker.UnderWay
 	lost    atomic.Int64 // sent, and not known to have arrived when its link broke; grows when the manager has ended, too
 	done    chan struct{}
 	left    error          // the lease may stand; set before done is closed

@@ -93,6 +93,20 @@ func (n *Node) To(address string) *Peer {
 	return p
 }
 
+// Link returns the number of the present link to address: what went over a lower one is
+// on a link that broke, or at rest for so long that its channel was forgotten.
+func (n *Node) Link(address string) uint64 {
+	n.mu.Lock()
+	p, next := n.peers[address], n.links+1
+	n.mu.Unlock()
+	if p == nil {
+		return next
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.s.present()
+}
+
 // Leave forgets an owner that ends. What it keeps for a node whose link is broken is
 // Returned; what is under way goes on.
 func (n *Node) Leave(o Owner) {

@@ -305,3 +305,35 @@ func TestAChannelThatWasForgottenIsNoSecondOne(t *testing.T) {
 		require.Zero(t, o.held.Load())
 	})
 }
+
+// A message's link is below the present one from when it broke on, and not before.
+func TestTheLinkOfAMessage(t *testing.T) {
+	bubble(t, func(t *testing.T, net *memnet.Net, a, b *station) {
+		var lost atomic.Int64
+		send := func() uint64 {
+			parcel, ok := a.To("b").Straight(actor.NewPID("b", "x"), &wire.Envelope{Key: "x"}, 10, &lost)
+			require.True(t, ok)
+			parcel.Flush()
+			return parcel.Link()
+		}
+		first := send()
+		require.Equal(t, first, a.Link("b"))
+		net.Cut("a", "b")
+		require.Eventually(t, func() bool { return first < a.Link("b") }, time.Second, time.Millisecond)
+		during := a.To("b").Send(actor.NewPID("b", "x"), &wire.Envelope{Key: "x"}, 10, &lost)
+		require.Less(t, during, a.Link("b"), "it was lost as the link is down")
+		net.Heal("a", "b")
+		a.To("b").Wait(&holder{})
+		a.To("b").Flush()
+		require.Eventually(t, func() bool { return a.To("b").Room() }, 10*time.Second, time.Millisecond)
+		second := send()
+		require.Equal(t, second, a.Link("b"))
+		require.Greater(t, second, during)
+
+		rest(2 * unusedFor)
+		a.mu.Lock()
+		a.forgetLocked()
+		a.mu.Unlock()
+		require.Greater(t, a.Link("b"), second, "a channel that is at rest may be forgotten")
+	})
+}

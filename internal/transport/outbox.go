@@ -68,15 +68,19 @@ func (o *Outbox) Room(address string) bool {
 	return false
 }
 
-// Send queues a message that is not kept. Mail takes room; messages about mail do not.
-func (o *Outbox) Send(address string, msg proto.Message) {
+// Send queues a message that is not kept. Mail takes room; messages about mail do not. Of
+// mail, it returns the number of the link that it goes over.
+func (o *Outbox) Send(address string, msg proto.Message) (link uint64) {
 	p := o.touch(address)
 	if e, ok := msg.(*wire.Envelope); ok {
-		p.Send(o.pid, e, e.Footprint(), o.lost)
-		return
+		return p.Send(o.pid, e, e.Footprint(), o.lost)
 	}
 	p.Control(o.pid, msg)
+	return 0
 }
+
+// Link is Node.Link.
+func (o *Outbox) Link(address string) uint64 { return o.node.Link(address) }
 
 // Keep queues what the node at address is to take custody of; false if it is too large.
 func (o *Outbox) Keep(address string, item any, msg proto.Message) bool {

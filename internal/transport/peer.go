@@ -70,9 +70,14 @@ func (p *Peer) Room() bool {
 // Parcel is a message that a channel has room for. The zero value is none.
 type Parcel struct {
 	peer *Peer
+	link uint64
 	to   *actor.PID // nil: it was queued
 	msg  any
 }
+
+// Link is the number of the link that it goes over: the present one of the channel is
+// higher once that has broken.
+func (c Parcel) Link() uint64 { return c.link }
 
 // Straight queues a message of size bytes for an actor there, which Flush of the Parcel
 // sends; false if there is no room. If it is not known to have arrived when its link
@@ -84,13 +89,11 @@ func (p *Peer) Straight(to *actor.PID, msg any, size int, lost *atomic.Int64) (p
 		return Parcel{}, false
 	}
 	if p.draining || len(p.s.out) > 0 || p.s.link == 0 {
-		p.straightLocked(to, msg, size, lost)
-		return Parcel{peer: p}, true
+		return Parcel{peer: p, link: p.straightLocked(to, msg, size, lost)}, true
 	}
 	// Nothing is before it: who sends it need not queue it.
 	p.draining = true
-	p.straightLocked(nil, nil, size, lost)
-	return Parcel{p, to, msg}, true
+	return Parcel{p, p.straightLocked(nil, nil, size, lost), to, msg}, true
 }
 
 // Flush sends what was queued.
@@ -117,20 +120,20 @@ func (c Parcel) send() {
 }
 
 // straightLocked reads the clock only where the time makes a difference.
-func (p *Peer) straightLocked(to *actor.PID, msg any, size int, lost *atomic.Int64) {
+func (p *Peer) straightLocked(to *actor.PID, msg any, size int, lost *atomic.Int64) (link uint64) {
 	now := p.s.since
 	if !p.s.plain(size) {
 		now = p.node.now()
 	}
-	p.s.straight(to, msg, size, lost, now)
+	return p.s.straight(to, msg, size, lost, now)
 }
 
 // Send is Straight for who has asked for Room: it may go beyond the window by the few
-// messages for which several ask at once.
-func (p *Peer) Send(to *actor.PID, msg any, size int, lost *atomic.Int64) {
+// messages for which several ask at once. It returns what Parcel.Link does.
+func (p *Peer) Send(to *actor.PID, msg any, size int, lost *atomic.Int64) (link uint64) {
 	p = p.lock()
 	defer p.mu.Unlock()
-	p.straightLocked(to, msg, size, lost)
+	return p.straightLocked(to, msg, size, lost)
 }
 
 // Keep queues what o hands to the actor called to there, and keeps it until the node

@@ -114,18 +114,28 @@ func (s *sender) begin(now time.Duration) {
 }
 
 // straight sends a message that is not kept; on a link that is down it is lost. With a
-// nil PID it is its caller's to send before anything else.
-func (s *sender) straight(to *actor.PID, msg any, size int, lost *atomic.Int64, now time.Duration) {
+// nil PID it is its caller's to send before anything else. It returns the number of the
+// link that it went over, or was lost with.
+func (s *sender) straight(to *actor.PID, msg any, size int, lost *atomic.Int64, now time.Duration) (link uint64) {
 	s.begin(now)
 	if !s.up {
 		lost.Add(1)
-		return
+		return s.link - 1
 	}
 	s.open.add(lost)
 	if to != nil {
 		s.out = append(s.out, outgoing{to, msg})
 	}
 	s.count(size, now)
+	return s.link
+}
+
+// present is the number of the link that mail would go over now.
+func (s *sender) present() uint64 {
+	if s.link == 0 {
+		return s.base + 1
+	}
+	return s.link
 }
 
 // control sends a message about mail, which takes no room. While the link is down it

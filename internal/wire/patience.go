@@ -21,15 +21,20 @@ type Asker interface {
 // PatienceOf returns for how long the sender of a message goes on waiting for the
 // answer, if it is an Asker of this system; 0 if it has given up.
 func PatienceOf(system *actor.ActorSystem, sender *actor.PID) (left time.Duration, ok bool) {
-	if sender == nil || sender.Address != system.Address() || !strings.HasPrefix(sender.Id, AskPrefix) {
-		return 0, false
+	a, over := AskerOf(system, sender.GetAddress(), sender.GetId())
+	if a == nil {
+		return 0, over
 	}
-	p, found := system.ProcessRegistry.GetLocal(sender.Id)
-	if !found {
-		return 0, true
+	return a.Patience()
+}
+
+// AskerOf returns the Asker of this system with that address and id; nil if there is none.
+// over reports whether there was one, as far as the id tells.
+func AskerOf(system *actor.ActorSystem, address, id string) (a Asker, over bool) {
+	if !strings.HasPrefix(id, AskPrefix) || address != system.Address() {
+		return nil, false
 	}
-	if a, is := p.(Asker); is {
-		return a.Patience()
-	}
-	return 0, false
+	p, found := system.ProcessRegistry.GetLocal(id)
+	a, _ = p.(Asker)
+	return a, !found
 }

@@ -38,4 +38,22 @@ var ofShards = []mutant{
 		edits:   []edit{{"membership/rival.go", "\tgo g.object(ctx, rival)\n", "\t_ = ctx\n"}},
 		hunters: []check{rememberSim},
 	},
+	{
+		name: "askers-left-waiting", does: "who asked over a link that broke waits until its deadline",
+		edits:   []edit{{"sharding/shard.go", "s.router.Holder().GetAddress() == address", "false"}},
+		hunters: []check{shardSim},
+	},
+	{
+		name: "askers-of-others-told", does: "whichever link breaks, who waits for an answer from another node is told that none will come",
+		edits: []edit{
+			{"sharding/shard.go", "s.router.Holder().GetAddress() == address", "true"},
+			{"internal/asker/underway.go", "q.to == address && q.link < present", "true"},
+		},
+		hunters: []check{shardSim},
+	},
+	{
+		name: "askers-not-noted", does: "where a question went that nothing held up is not noted",
+		edits:   []edit{{"sharding/region.go", "		s.asked.Went(s.r.system, actor.UnwrapEnvelopeSender(envelope), node.Address, parcel.Link())\n", ""}},
+		hunters: []check{shardSim},
+	},
 }

@@ -1,0 +1,110 @@
+// Package asker is the asker's end of a message that is to be answered: a process that
+// waits for one answer. Who sends it to another node notes that (UnderWay); if the link
+// it went over breaks, the asker is told that no answer is to be expected.
+package asker
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// Question is the process whose PID an asked message has as its sender. It takes
+// one answer. A future of protoactor would do as well, but for its timeout, and
+// for what a second answer or a watcher does to it.
+type Question struct {
+	system *actor.ActorSystem
+	answer chan any    // room for the one
+	over   atomic.Bool // it came, or nobody waits for it any more
+	until  time.Time   // the asker's deadline; zero for none
+
+	of atomic.Pointer[UnderWay] // who notes where it goes; nil: nobody
+	way
+}
+
+// Unconfirmed is the answer to a Question whose link broke.
+type Unconfirmed struct{}
+
+// Begin registers a Question. until is the asker's deadline, zero for none. of notes where it
+// goes; nil if nobody does, or Expect is yet to say who. Who began it calls End.
+func Begin(system *actor.ActorSystem, until time.Time, of *UnderWay) (*Question, *actor.PID, error) {
+	q := &Question{system: system, answer: make(chan any, 1), until: until}
+	q.of.Store(of)
+	pid, ok := system.ProcessRegistry.Add(q, wire.AskPrefix+life(system)+system.ProcessRegistry.NextId())
+	if !ok {
+		return nil, nil, fmt.Errorf("an actor has the name of a question, %q: %w", pid.Id, lease.ErrInvalid)
+	}
+	return q, pid, nil
+}
+
+// life is what a Question's name has of the life of its system, 8 digits to the base
+// 57: a late answer to an earlier life at this address must not be taken for this
+// one's. Names travel with every question and answer, so it is short.
+func life(system *actor.ActorSystem) string {
+	return system.ID[:min(8, len(system.ID))]
+}
+
+// Wait returns the answer; false if ctx ended before there was one.
+func (q *Question) Wait(ctx context.Context) (answer any, ok bool) {
+	select {
+	case answer = <-q.answer:
+	case <-ctx.Done():
+		if q.over.CompareAndSwap(false, true) {
+			return nil, false
+		}
+		answer = <-q.answer // at the last moment
+	}
+	return answer, true
+}
+
+// End takes the Question off the registry: who still has its PID from another
+// node finds nobody, who has it from this one finds it over.
+func (q *Question) End(pid *actor.PID) {
+	q.over.Store(true)
+	q.system.ProcessRegistry.Remove(pid)
+	if u := q.of.Load(); u != nil {
+		u.drop(q)
+	}
+}
+
+// Patience implements wire.Asker.
+func (q *Question) Patience() (left time.Duration, ok bool) {
+	switch {
+	case q.over.Load():
+		return 0, true
+	case q.until.IsZero():
+		return 0, false
+	}
+	return max(0, time.Until(q.until)), true
+}
+
+// SendUserMessage implements actor.Process.
+func (q *Question) SendUserMessage(pid *actor.PID, message any) {
+	if !q.take(actor.UnwrapEnvelopeMessage(message)) {
+		q.system.DeadLetter.SendUserMessage(pid, message)
+	}
+}
+
+// take has the asker go on with an answer; false if it does not wait for one.
+func (q *Question) take(answer any) bool {
+	first := q.over.CompareAndSwap(false, true)
+	if first {
+		q.answer <- answer
+	}
+	return first
+}
+
+// SendSystemMessage implements actor.Process. A Question is no actor: who watches
+// it is told that there is none.
+func (q *Question) SendSystemMessage(pid *actor.PID, message any) {
+	q.system.DeadLetter.SendSystemMessage(pid, message)
+}
+
+// Stop implements actor.Process: only the asker ends a Question.
+func (q *Question) Stop(pid *actor.PID) { q.system.DeadLetter.Stop(pid) }

@@ -1,0 +1,107 @@
+package sharding_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/singleton"
+)
+
+// simAsk is a question that is not answered for a while.
+type simAsk struct {
+	by, host string
+	id       string
+	err      error
+	ended    time.Time // zero: not yet; under sim.mu
+}
+
+// severed has handlers hang, every node ask, and a link between two nodes break. Who had
+// asked over it hears of that long before its deadline; nobody else does, and all others
+// are answered once the handlers go on.
+func (s *sim) severed() {
+	slots := s.which((*slot).serves)
+	if len(slots) < 2 || s.odds(2, 35) == 0 {
+		return
+	}
+	draw := rand.New(rand.NewPCG(s.seed, 36))
+	draw.Shuffle(len(slots), func(i, j int) { slots[i], slots[j] = slots[j], slots[i] })
+	a, b := slots[0], slots[1]
+	goOn := make(chan struct{})
+	ids := draw.Perm(s.ids)[:min(s.ids, 10)]
+	for _, i := range ids {
+		s.jobs++
+		j, id := job{Number: s.jobs}, fmt.Sprint("id", i)
+		s.mu.Lock()
+		s.stays[j] = goOn
+		s.mu.Unlock()
+		s.sent(j, a.id, id)
+		if err := a.n.region.Tell(id, formOf(j)); err != nil {
+			s.failf("%s can't tell: %v", a.id, err)
+		}
+	}
+	time.Sleep(time.Second)
+	table := a.n.region.Info().Table
+	var asks []*simAsk
+	for range 40 {
+		id := fmt.Sprint("id", ids[draw.IntN(len(ids))])
+		asks = append(asks, s.askFor(slots[draw.IntN(len(slots))], id, table[sharding.ShardOf(id, s.shards)].Owner))
+	}
+	time.Sleep(500 * time.Millisecond)
+	s.logf("%s - %s cut, while %d asks wait", a.id, b.id, len(asks))
+	s.broke()
+	cut := time.Now()
+	s.c.net.Cut(a.address(), b.address())
+	time.Sleep(2 * time.Second)
+	s.mu.Lock()
+	clear(s.stays)
+	for _, q := range asks {
+		over := q.by == a.id && q.host == b.id || q.by == b.id && q.host == a.id
+		switch told := errors.Is(q.err, singleton.ErrUnconfirmed); {
+		case s.small && errors.Is(q.err, singleton.ErrUndeliverable):
+		case over && (!told || q.ended.After(cut.Add(time.Second))):
+			s.fail("%s asked %s on %s over a link that broke, and was told at %v: %v", q.by, q.id, q.host,
+				q.ended.Format("04:05.000"), q.err)
+		case !over && !q.ended.IsZero():
+			s.fail("%s asked %s on %s, which another link has broken for: %v", q.by, q.id, q.host, q.err)
+		}
+	}
+	s.mu.Unlock()
+	s.c.net.Heal(a.address(), b.address())
+	s.broke()
+	close(goOn)
+	s.settle()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, q := range asks {
+		if errors.Is(q.err, context.DeadlineExceeded) || q.ended.IsZero() {
+			s.fail("%s asked %s on %s, and had no answer: %v", q.by, q.id, q.host, q.err)
+		}
+	}
+}
+
+// askFor has a node ask an entity.
+func (s *sim) askFor(sl *slot, id, host string) *simAsk {
+	s.jobs++
+	q, j, r := &simAsk{by: sl.id, host: host, id: id}, job{Number: s.jobs}, sl.n.region
+	s.sent(j, sl.id, id)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		_, err := sharding.Ask[done](ctx, r, id, formOf(j))
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		q.err, q.ended = err, time.Now()
+	}()
+	return q
+}
+
+// cutSince reports whether a link of a node broke since then.
+func (s *sim) cutSince(n *node, then time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.cuts[n].Before(then)
+}
