@@ -124,14 +124,17 @@ func TestAskOutlivesTheLinkToAFormerHost(t *testing.T) {
 		require.NoError(t, ns[2].region.Tell(id, job{"s", 1})) // it is busy with that when it is to move
 		time.Sleep(time.Second)
 		go func() {
+			time.Sleep(100 * time.Millisecond) // it has been sent
 			b.start(2)
 			_ = ns[0].region.Drain(context.Background())
 			time.Sleep(500 * time.Millisecond) // the proxy sees that it has moved
 			c.net.Cut("a:1", "p:1")
 		}()
-		took, err := asked(ns[2], id, 2)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		got, err := sharding.Ask[done](ctx, ns[2].region, id, job{"s", 2})
 		require.NoError(t, err)
-		require.Greater(t, took, 5*time.Second, "the next host answered")
+		require.Equal(t, "b", got.Node, "the next host answered")
 		require.Equal(t, []string{"b", "b"}, []string{owners(ns[2])[0], owners(ns[2])[1]})
 	})
 }
@@ -155,7 +158,9 @@ func TestAskThatCameBackOutlivesItsFirstLink(t *testing.T) {
 		time.Sleep(time.Second)
 		var cut atomic.Bool
 		go func() {
+			time.Sleep(100 * time.Millisecond) // it has been sent
 			_ = a.region.Drain(context.Background())
+			time.Sleep(500 * time.Millisecond) // what waited there has come back
 			a.region.Undrain()
 			_ = b.region.Drain(context.Background())
 			time.Sleep(500 * time.Millisecond)
@@ -164,9 +169,8 @@ func TestAskThatCameBackOutlivesItsFirstLink(t *testing.T) {
 			time.Sleep(time.Second)
 			c.net.Heal("a:1", "b:1")
 		}()
-		took, err := asked(b, id, 3)
+		_, err := asked(b, id, 3)
 		require.NoError(t, err)
 		require.True(t, cut.Load(), "while it was with the first host again")
-		require.Greater(t, took, 8*time.Second)
 	})
 }

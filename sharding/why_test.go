@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/singleton"
 )
 
 // Who asks in vain is told what stood in the way.
@@ -27,9 +28,12 @@ func TestAskSaysWhyThereWasNoAnswer(t *testing.T) {
 		_, err := ask(ns[1], idOf(0, 2), 1)
 		require.NoError(t, err)
 
-		ns[0].crash()
-		err = asked(time.Second)
-		require.ErrorContains(t, err, "the link to the host at a:1 broke 1s ago")
+		c.net.Freeze("a:1")
+		after(time.Second, ns[0].crash)
+		_, err = ask(ns[1], idOf(0, 2), 2)
+		require.ErrorIs(t, err, singleton.ErrUnconfirmed)
+		require.ErrorContains(t, err, "the link to the host at a:1 broke 0s ago")
+		time.Sleep(time.Second)
 		require.NotContains(t, asked(time.Second).Error(), "broke", "before it was asked")
 
 		time.Sleep(2 * ttl)
