@@ -43,6 +43,9 @@ func Contain(err *error) {
 // that code has returned.
 const Patience = 100 * time.Millisecond
 
+// moment is how long code of users has yet, when its Patience is all but over.
+const moment = Patience / 10
+
 // Limit bounds what waits behind code of users that does not return.
 const Limit = 1000
 
@@ -115,8 +118,9 @@ type World struct {
 	mu      sync.Mutex
 	waiting []*call
 	running bool      // the goroutine runs, which it does while there is something to do
-	since   time.Time // when what it runs was called
-	said    bool      // that this does not return
+	runs    *call     // by it
+	since   time.Time // when that was called
+	stuck   bool      // it has been seen not to return
 	dropped int
 }
 
@@ -150,47 +154,56 @@ func (w *World) Send(pid *actor.PID, message any) {
 }
 
 // Do runs f, one after the other, on a goroutine that belongs to the world, and returns
-// when it has, or after Patience. While one that goes before has not returned for that
-// long it does not wait at all, and f is run later; beyond Limit of these it is not,
-// which is logged.
+// when it has, or after Patience. Once one that goes before has been seen not to return
+// for that long it does not wait at all, and f is run later; beyond Limit of these it is
+// not, which is logged.
 func (w *World) Do(f func()) {
 	c, late := w.add(f)
 	if late {
 		return
 	}
-	t := time.NewTimer(Patience)
+	// A process that was stopped for a while finds that all of its time is over at once:
+	// so what runs is looked at twice, and has a moment in between.
+	t := time.NewTimer(Patience - moment)
 	defer t.Stop()
 	select {
 	case <-c.done:
+		return
 	case <-t.C:
-		w.mu.Lock()
-		first := w.stuckLocked() && !w.said
-		w.said = w.said || first
-		w.mu.Unlock()
-		if first {
-			w.log("a subscriber of the EventStream, or a mailbox, does not return: what comes next is told when it has", slog.Duration("since", Patience))
-		}
+	}
+	w.mu.Lock()
+	runs := w.runs
+	w.mu.Unlock()
+	t.Reset(moment)
+	select {
+	case <-c.done:
+		return
+	case <-t.C:
+	}
+	w.mu.Lock()
+	first := !w.stuck && w.runs == runs && runs != nil && time.Since(w.since) >= Patience
+	w.stuck = w.stuck || first
+	w.mu.Unlock()
+	if first {
+		w.log("a subscriber of the EventStream, or a mailbox, does not return: what comes next is told when it has", slog.Duration("since", Patience))
 	}
 }
 
 func (w *World) add(f func()) (c *call, late bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if late = w.stuckLocked(); late && len(w.waiting) >= Limit {
+	if w.stuck && len(w.waiting) >= Limit {
 		w.dropped++
 		return nil, true
 	}
 	c = &call{f: f, done: make(chan struct{})}
 	w.waiting = append(w.waiting, c)
 	if !w.running {
-		w.running, w.since = true, time.Now()
+		w.running = true
 		go w.run()
 	}
-	return c, late
+	return c, w.stuck
 }
-
-// stuckLocked reports whether what runs has not returned for Patience.
-func (w *World) stuckLocked() bool { return w.running && time.Since(w.since) >= Patience }
 
 // run does what waits, and ends.
 func (w *World) run() {
@@ -198,7 +211,7 @@ func (w *World) run() {
 		w.mu.Lock()
 		if len(w.waiting) == 0 {
 			dropped := w.dropped
-			w.waiting, w.running, w.dropped = nil, false, 0
+			w.waiting, w.running, w.runs, w.stuck, w.dropped = nil, false, nil, false, 0
 			w.mu.Unlock()
 			if dropped > 0 {
 				w.log("events and dead letters were not told: a subscriber did not return", slog.Int("count", dropped))
@@ -208,7 +221,7 @@ func (w *World) run() {
 		c := w.waiting[0]
 		w.waiting[0] = nil
 		w.waiting = w.waiting[1:]
-		w.since, w.said = time.Now(), false
+		w.runs, w.since, w.stuck = c, time.Now(), false
 		w.mu.Unlock()
 		w.call(c)
 	}
