@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"context"
 	"fmt"
 	"maps"
 )
@@ -18,6 +19,9 @@ func merged(a, b map[string]string) map[string]string {
 
 // Describe implements Describer.
 func (h *Handle) Describe(about map[string]string) error {
+	if err := h.check(context.Background()); err != nil {
+		return err
+	}
 	if err := ValidateMetadata(about); err != nil {
 		return h.k.errorf(h.name, err)
 	}

@@ -90,8 +90,8 @@ func TestNoContextIsAnError(t *testing.T) {
 	require.NoError(t, err)
 	work := func(context.Context, lease.Term) error { return nil }
 	inputtest.Functions(t, map[string]func() error{
-		"Run":             func() error { return lease.Run(nil, h, work) },    //nolint:staticcheck // that is what is tested
-		"ValidateContext": func() error { return lease.ValidateContext(nil) }, //nolint:staticcheck
+		"Run":             func() error { return lease.Run(inputtest.None, h, work) },
+		"ValidateContext": func() error { return lease.ValidateContext(inputtest.None) },
 	})
 	inputtest.Contexts(t, k)
 	inputtest.Contexts(t, h)

@@ -48,7 +48,7 @@ func TestNoContextIsAnError(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		n := w.node("a")
 		inputtest.Functions(t, map[string]func() error{
-			"Join": func() error { _, err := membership.Join(nil, n.keeper, "g"); return err }, //nolint:staticcheck // that is what is tested
+			"Join": func() error { _, err := membership.Join(inputtest.None, n.keeper, "g"); return err },
 		})
 		_, err := membership.Join(t.Context(), &lease.Keeper{}, "g")
 		require.ErrorIs(t, err, lease.ErrInvalid)

@@ -244,7 +244,7 @@ func TestBadConfigs(t *testing.T) {
 	n, err := node.Start(t.Context(), node.Config{ID: "a", Store: store, Logger: zap.NewNop()})
 	require.NoError(t, err)
 	inputtest.Functions(t, map[string]func() error{
-		"Start": func() error { _, err := node.Start(nil, node.Config{ID: "b", Store: store}); return err }, //nolint:staticcheck // that is what is tested
+		"Start": func() error { _, err := node.Start(inputtest.None, node.Config{ID: "b", Store: store}); return err },
 	})
 	inputtest.Contexts(t, n)
 	require.NoError(t, n.Health(t.Context()), "what is refused has changed nothing")

@@ -158,9 +158,12 @@ func TestNoContextIsAnError(t *testing.T) {
 		n := c.node("a")
 		r := n.start(4)
 		c.settled(30*time.Second, n)
-		inputtest.Functions(t, map[string]func() error{ //nolint:staticcheck // that is what is tested
-			"Ask":      func() error { _, err := sharding.Ask[int](nil, r, "x", job{}); return err },
-			"AskTyped": func() error { _, err := sharding.AskTyped[int](nil, sharding.For[job](r), "x", job{}); return err },
+		inputtest.Functions(t, map[string]func() error{
+			"Ask": func() error { _, err := sharding.Ask[int](inputtest.None, r, "x", job{}); return err },
+			"AskTyped": func() error {
+				_, err := sharding.AskTyped[int](inputtest.None, sharding.For[job](r), "x", job{})
+				return err
+			},
 		})
 		inputtest.Contexts(t, r)
 		inputtest.Contexts(t, sharding.NewMemoryEntities())

@@ -257,7 +257,7 @@ func (c *controller) Receive(ctx actor.Context) {
 // begin runs first.
 func (c *controller) begin() {
 	c.proxy.self = c.ctx.Self()
-	c.tryApart("the lease's OnLost", func() {
+	c.try("the lease's OnLost", func() {
 		stop := c.lease.OnLost(func(lease.Loss) { c.proxy.post(&lossNoticed{}) })
 		c.unfollow = append(c.unfollow, func() { stop() })
 	})

@@ -87,7 +87,7 @@ func (c *controller) leave() {
 // ended runs last, when the children have ended, too.
 func (c *controller) ended() {
 	for _, f := range c.unfollow {
-		c.tryApart("what followed", f)
+		c.try("what followed", f)
 	}
 	c.source.leave()
 	halt(c.again)

@@ -76,13 +76,9 @@ func (c *controller) event(e Event) {
 	c.world.Publish(e)
 }
 
-// try runs code of the user's that breaks nothing off.
+// try runs code of the user's that is not called often, and breaks nothing off: it may end
+// its goroutine, too.
 func (c *controller) try(what string, f func()) {
-	c.told(what, outside.Call(func() error { f(); return nil }))
-}
-
-// tryApart is try for code that may end its goroutine, and is not called often.
-func (c *controller) tryApart(what string, f func()) {
 	c.told(what, outside.CallApart(func() error { f(); return nil }))
 }
 

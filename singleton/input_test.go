@@ -176,16 +176,16 @@ func TestNoContextIsAnError(t *testing.T) {
 		a := c.node("a")
 		m := a.run("x")
 		until(t, time.Second, "hosts", active(m))
-		inputtest.Functions(t, map[string]func() error{ //nolint:staticcheck // that is what is tested
-			"Ask":    func() error { _, err := singleton.Ask[done](nil, m, job{}); return err },
-			"AskPID": func() error { _, err := singleton.AskPID[done](nil, a.system, m.PID(), job{}); return err },
+		inputtest.Functions(t, map[string]func() error{
+			"Ask":    func() error { _, err := singleton.Ask[done](inputtest.None, m, job{}); return err },
+			"AskPID": func() error { _, err := singleton.AskPID[done](inputtest.None, a.system, m.PID(), job{}); return err },
 			"AskBy": func() error {
-				_, err := singleton.AskBy[done](nil, a.system, func(*actor.MessageEnvelope) {}, job{})
+				_, err := singleton.AskBy[done](inputtest.None, a.system, func(*actor.MessageEnvelope) {}, job{})
 				return err
 			},
-			"StopAll": func() error { return singleton.StopAll(nil, a.system) },
+			"StopAll": func() error { return singleton.StopAll(inputtest.None, a.system) },
 			"RunUntilSignal": func() error {
-				return singleton.RunUntilSignal(nil, time.Second, func(context.Context) error { return nil })
+				return singleton.RunUntilSignal(inputtest.None, time.Second, func(context.Context) error { return nil })
 			},
 		})
 		inputtest.Contexts(t, m)

@@ -18,7 +18,7 @@ func (c *controller) onAcquired(msg *acquired) {
 		c.failures = 0
 		// A loss may have been told before this result was: spawn asks the term
 		// itself whether it still is what it was.
-		c.tryApart("the lease", func() { c.term, c.free = lease.TermOf(c.lease) })
+		c.try("the lease", func() { c.term, c.free = lease.TermOf(c.lease) })
 		c.fire(won)
 	case msg.err != nil:
 		if !errors.Is(msg.err, context.Canceled) {
@@ -36,7 +36,7 @@ func (c *controller) endTerm() {
 	if c.term != nil {
 		free := c.free
 		c.term, c.free = nil, nil
-		c.tryApart("the lease", free)
+		c.try("the lease", free)
 		c.proxy.token = 0
 	}
 }
@@ -51,7 +51,7 @@ func (c *controller) token() lease.Token {
 // alive reports whether the present term is known to last.
 func (c *controller) alive() (is bool) {
 	if c.term != nil {
-		c.tryApart("the lease", func() { is = c.term.CheckAlive() })
+		c.try("the lease", func() { is = c.term.CheckAlive() })
 	}
 	return is
 }

@@ -57,7 +57,7 @@ func (c *controller) stopWaiting() {
 	c.waiting++
 	if stop := c.unwait; stop != nil {
 		c.unwait = nil
-		c.tryApart("the lease", func() { stop() })
+		c.try("the lease", func() { stop() })
 	}
 }
 

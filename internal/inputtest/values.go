@@ -46,6 +46,9 @@ func refused(t *testing.T, what, names string, err error) {
 	require.ErrorContains(t, err, names, what)
 }
 
+// None is no context.
+var None context.Context
+
 // Contexts calls every method of v that takes a context without one: each must return
 // lease.ErrInvalid, as its error or as that of what it iterates.
 func Contexts(t *testing.T, v any) {

@@ -15,8 +15,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/holdfast-go/holdfast/internal/outside"
 )
 
 // burst publishes for a while, from several goroutines of one processor, and says how many
@@ -24,8 +22,7 @@ import (
 func burst(t *testing.T) {
 	runtime.GOMAXPROCS(1)
 	var published, told atomic.Int64
-	var w *outside.World
-	w = stream(t, func(e any) { told.Add(1) })
+	w := stream(t, func(e any) { told.Add(1) })
 	var all sync.WaitGroup
 	until := time.Now().Add(4 * time.Second)
 	for range 8 {
