@@ -96,7 +96,7 @@ func (g *guardian) made(e *entry, gt *gate.Gate, err error) {
 	if err != nil { // it failed when the actor had begun, whose end its gate tells
 		s.r.log.Error("an entity's Props failed: it is stopped", zap.String("shard", s.name), zap.String("id", e.id), zap.Error(err))
 		s.do(func() { e.crashed = e.crashed || e.gate == gt })
-		s.r.stopActor(pid)
+		gt.Stop() // it, and no later one of its name
 	}
 	s.r.tooMany()
 }

@@ -101,3 +101,47 @@ func TestPropsThatEndTheirGoroutine(t *testing.T) {
 		}
 	}
 }
+
+// A SpawnFunc that fails late, when its actor has ended by itself and the next life of the
+// entity runs, has that go on.
+func TestPropsThatFailWhenTheNextLifeRuns(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		var tries, ended atomic.Int32
+		hold := make(chan struct{})
+		n := c.node("a")
+		props := actor.PropsFromFunc(func(ctx actor.Context) {
+			switch m := ctx.Message().(type) {
+			case *actor.Started:
+				if tries.Load() == 1 {
+					ctx.Stop(ctx.Self())
+				}
+			case *actor.Stopped:
+				ended.Add(1)
+			default:
+				if j, ok := jobOf(m); ok {
+					ctx.Respond(done{Number: j.Number})
+				}
+			}
+		}, actor.WithSpawnFunc(func(system *actor.ActorSystem, id string, props *actor.Props, parent actor.SpawnerContext) (*actor.PID, error) {
+			first := tries.Add(1) == 1
+			pid, err := actor.DefaultSpawner(system, id, props, parent)
+			if first {
+				<-hold
+				panic("a bug")
+			}
+			return pid, err
+		}))
+		n.startType(sharding.Type{Name: "account", Shards: 1, Props: props})
+		c.settled(5*time.Second, n)
+		_, err := ask(n, "x", 1)
+		require.NoError(t, err)
+		require.EqualValues(t, 2, tries.Load())
+		require.EqualValues(t, 1, ended.Load())
+		close(hold)
+		time.Sleep(time.Minute)
+		require.EqualValues(t, 1, ended.Load(), "the second life was stopped")
+		_, err = ask(n, "x", 2)
+		require.NoError(t, err)
+		require.EqualValues(t, 2, tries.Load())
+	})
+}
