@@ -324,12 +324,22 @@ func (r *Region) Ref(id string) (*actor.PID, error) {
 }
 
 // ref registers the PID that it returns: protoactor asks nobody about a PID of its own
-// address that is not in its registry. All that is kept is its name.
+// address that is not in its registry. All that is kept is its name. A Region that has
+// ended registers none: the name may be the next one's, and nobody would take it out.
 func (r *Region) ref(id string) *actor.PID {
 	name := r.names.refs + id
 	registry := r.system.ProcessRegistry
-	if p, _ := registry.GetLocal(name); p != actor.Process(r.refs) { // also if one of a Region before this one was left
-		registry.LocalPIDs.GetBucket(name).Set(name, actor.Process(r.refs))
+	if p, _ := registry.GetLocal(name); p != actor.Process(r.refs) && !r.over.Load() {
+		bucket := registry.LocalPIDs.GetBucket(name)
+		bucket.Upsert(name, actor.Process(r.refs), func(taken bool, by, own any) any {
+			if taken && r.over.Load() {
+				return by
+			}
+			return own
+		})
+		if r.over.Load() { // forgetRefs may have been before
+			bucket.RemoveCb(name, func(_ string, p any, _ bool) bool { return p == actor.Process(r.refs) })
+		}
 	}
 	return actor.NewPID(registry.Address, name)
 }
