@@ -25,6 +25,8 @@ import (
 //	                      └───────────────── mail came meanwhile ───────────────────────────────┤
 //	                                                                               none: gone ◀─┘
 //
+// While it is being made it is given up (giveUp) if its shard is not to wait any longer.
+//
 // All of it is guarded by the shard's mu but used.
 type entry struct {
 	id      string
@@ -32,6 +34,7 @@ type entry struct {
 	crashed bool
 	leaves  bool // it asked to be stopped
 	hasty   bool // it ended itself and had taken nothing: it would again, at once
+	dropped bool // it was given up while its actor was being made, and is nobody's any more
 	panics  uint8
 	used    atomic.Uint32 // the Region's epoch
 	gate    *gate.Gate
@@ -270,9 +273,10 @@ func (s *shard) end(e *entry, h *home) {
 			s.shutOff(e, h.cause)
 			s.r.stopActor(e.pid)
 		}
-	case making: // started does the rest
+	case making: // started does the rest, unless that is not waited for
 		if h.cause != nil && e.gate != nil {
 			s.shutOff(e, h.cause)
+			h.guardian.giveUp(e)
 		}
 	case noting, starting, backoff:
 		halt(e.timer)

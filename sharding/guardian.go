@@ -68,34 +68,47 @@ func (g *guardian) start(e *entry) {
 		return
 	}
 	gt, err := g.gateFor(e, has)
-	if err == nil {
-		s.do(func() {
-			e.gate, e.since, e.crashed, e.leaves, e.hasty = gt, s.Now(), false, false, false
-			if why := cmp.Or(g.h.cause, g.h.barred); why != nil {
-				gt.Lose(why)
-			}
-		})
-		s.r.active.Add(1)
-		outside.Then(func() (struct{}, error) { return struct{}{}, g.spawn(e, gt) }, func(_ struct{}, err error) { g.made(e, gt, err) })
+	if err != nil {
+		s.do(func() { g.notMade(e, err) })
 		return
 	}
-	g.notMade(e, err)
+	s.do(func() {
+		e.gate, e.since, e.crashed, e.leaves, e.hasty = gt, s.Now(), false, false, false
+		if why := cmp.Or(g.h.cause, g.h.barred); why != nil {
+			gt.Lose(why)
+		}
+		if wanted = g.h.cause == nil; !wanted {
+			g.giveUp(e)
+		}
+	})
+	if !wanted {
+		return
+	}
+	s.r.active.Add(1)
+	outside.Then(func() (struct{}, error) { return struct{}{}, g.spawn(e, gt) }, func(_ struct{}, err error) { g.made(e, gt, err) })
 }
 
 // made: what was to make the actor of e has returned, or ended its goroutine.
 func (g *guardian) made(e *entry, gt *gate.Gate, err error) {
 	defer g.contain()
-	s := g.s
-	pid := gt.Actor()
-	if pid == nil {
-		s.r.active.Add(-1)
-		g.notMade(e, err)
-		return
-	}
-	s.do(func() { g.started(e, gt, pid) })
-	if err != nil { // it failed when the actor had begun, whose end its gate tells
-		s.r.log.Error("an entity's Props failed: it is stopped", zap.String("shard", s.name), zap.String("id", e.id), zap.Error(err))
-		s.do(func() { e.crashed = e.crashed || e.gate == gt })
+	s, pid, stop := g.s, gt.Actor(), false
+	s.do(func() {
+		switch {
+		case e.dropped:
+			s.r.active.Add(-1)
+			stop = true
+		case pid == nil:
+			s.r.active.Add(-1)
+			g.notMade(e, err)
+		default:
+			g.started(e, gt, pid)
+			if stop = err != nil; stop { // it failed when the actor had begun, whose end its gate tells
+				e.crashed = e.crashed || e.gate == gt
+				g.say(e, "an entity's Props failed: it is stopped", err)
+			}
+		}
+	})
+	if stop {
 		gt.Stop() // it, and no later one of its name
 	}
 	s.r.tooMany()
@@ -103,11 +116,29 @@ func (g *guardian) made(e *entry, gt *gate.Gate, err error) {
 
 // notMade: the actor of e could not be made.
 func (g *guardian) notMade(e *entry, err error) {
-	s := g.s
-	s.r.log.Error("an entity could not be made", zap.String("shard", s.name), zap.String("id", e.id), zap.Error(err))
-	s.do(func() {
-		e.crashed = true
-		s.ended(e)
+	g.say(e, "an entity could not be made", err)
+	e.crashed = true
+	g.s.ended(e)
+}
+
+// giveUp goes on without what is to make the actor of e, which may hang: nothing passes to
+// what comes of it. If the actor has begun it is stopped.
+func (g *guardian) giveUp(e *entry) {
+	e.gate.Close()
+	if pid := e.gate.Actor(); pid != nil {
+		e.state, e.pid = stopping, actor.NewPID(pid.Address, pid.Id)
+		e.gate.Stop()
+		return
+	}
+	e.dropped = true
+	g.say(e, "an entity is given up that was being made", g.h.cause)
+	g.s.giveBack(e, g.s.unpend(e))
+}
+
+// say logs what became of e, once the shard is not locked any more.
+func (g *guardian) say(e *entry, what string, err error) {
+	g.s.after = append(g.s.after, func() {
+		g.r.log.Error(what, zap.String("shard", g.s.name), zap.String("id", e.id), zap.Error(err))
 	})
 }
 
