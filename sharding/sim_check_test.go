@@ -70,9 +70,11 @@ type records struct {
 	barred map[*node]map[lease.Token]time.Time // what a node hosted when it lost its membership, and when
 	stay   chan struct{}                       // strategies that are to hang do until it is closed
 	stays  map[job]chan struct{}               // handlers that are to hang do until theirs is
-	cuts   map[*node]time.Time                 // when a link of a node broke last
-	told   int                                 // events that rude subscribers heard of
-	late   map[*node]time.Time                 // until when one hangs: what it hears of until then is of the past
+	unmade map[string]chan struct{}            // and Props of these entities, on one node
+	slow   *node
+	cuts   map[*node]time.Time // when a link of a node broke last
+	told   int                 // events that rude subscribers heard of
+	late   map[*node]time.Time // until when one hangs: what it hears of until then is of the past
 }
 
 // hasty is how soon a shard that was handed over may not be handed on, if order is

@@ -50,7 +50,7 @@ func (s *sim) props(n *node) *actor.Props {
 			return &simKeepsState{simEntity{s: s, n: n}}
 		}
 		return &simEntity{s: s, n: n}
-	})
+	}, actor.WithOnInit(func(ctx actor.Context) { s.hangs(n, ctx.Self().Id) }))
 }
 
 // odds is a random number that is the same whenever the history is replayed.

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -213,6 +214,64 @@ func (s *sim) staying(j job) chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stays[j]
+}
+
+// hangs is called by what makes an entity of that name on n.
+func (s *sim) hangs(n *node, name string) {
+	s.mu.Lock()
+	var hold chan struct{}
+	if n == s.slow {
+		hold = s.unmade[name[strings.LastIndexByte(name, '/')+1:]]
+	}
+	s.mu.Unlock()
+	if hold != nil {
+		<-hold
+	}
+}
+
+// unborn has the Props of some entities of one node hang, and moves all shards off it: that
+// holds up neither the shards, nor what those entities were sent.
+func (s *sim) unborn() {
+	hosts := s.which((*slot).hosts)
+	if len(hosts) < 2 || s.odds(2, 37) == 0 {
+		return
+	}
+	sl, hold := hosts[s.odds(len(hosts), 38)], make(chan struct{})
+	table, ids := sl.n.region.Info().Table, map[string]chan struct{}{}
+	for i := range 20 {
+		if id := fmt.Sprint("unborn", i); table[sharding.ShardOf(id, s.shards)].Owner == sl.id {
+			ids[id] = hold
+		}
+	}
+	s.mu.Lock()
+	s.slow, s.unmade = sl.n, ids
+	s.mu.Unlock()
+	s.logf("Props of %d entities of %s hang", len(ids), sl.id)
+	for id := range ids {
+		s.jobs++
+		j := job{Number: s.jobs}
+		s.sent(j, sl.id, id)
+		if err := sl.n.region.Tell(id, formOf(j)); err != nil {
+			s.failf("%s can't tell: %v", sl.id, err)
+		}
+	}
+	time.Sleep(time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), s.bound())
+	defer cancel()
+	if err := sl.n.region.Drain(ctx); err != nil {
+		s.failf("%s can't be drained while Props hang: %v", sl.id, err)
+	}
+	for id := range ids { // it has been made elsewhere
+		s.jobs++
+		ctx, cancel := context.WithTimeout(context.Background(), s.bound())
+		if _, err := sharding.Ask[done](ctx, sl.n.region, id, formOf(job{Number: s.jobs})); err != nil && !s.small {
+			s.failf("%s asked %s: %v", sl.id, id, err)
+		}
+		cancel()
+	}
+	close(hold)
+	sl.n.region.Undrain()
+	s.settle()
 }
 
 // stuck has handlers of one node hang, and the strategy, while all nodes lose their

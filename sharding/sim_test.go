@@ -41,6 +41,7 @@ func TestSimulation(t *testing.T) {
 		s.settle()
 		s.moves(1 + s.r.IntN(3))
 		s.severed()
+		s.unborn()
 		s.stuck()
 		s.trouble(12)
 		s.heal()

@@ -33,6 +33,11 @@ var ofSharding = []mutant{
 		hunters: []check{shardSim},
 	},
 	{
+		name: "unborn-awaited", does: "a shard that is to move waits for Props that do not return",
+		edits:   []edit{{"sharding/entry.go", "\t\t\th.guardian.giveUp(e)\n", ""}},
+		hunters: []check{shardSim},
+	},
+	{
 		name: "door-of-the-past", does: "a Region's PID leads to the Region it was first used for",
 		edits:   []edit{{"sharding/frontdoor.go", "next != nil && next != r {", "next != nil && next != r && false {"}},
 		hunters: []check{shardSim},
