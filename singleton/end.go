@@ -103,7 +103,7 @@ func (c *controller) ended() {
 	var made *gate.Gate
 	if mk := c.making; mk != nil {
 		halt(mk.reminder)
-		if mk.gate.Actor() != nil {
+		if mk.stop() {
 			made = mk.gate
 		}
 	}

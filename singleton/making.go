@@ -187,7 +187,7 @@ func (c *controller) dropSpawn() {
 	c.abandon(why)
 	c.log.Error("the child is given up", zap.Error(why), zap.Duration("after", c.clock.Now().Mono-mk.since))
 	c.event(Event{Kind: StartFailed, Token: c.term.Token(), Reason: why})
-	if mk.gate.Actor() == nil {
+	if !mk.stop() {
 		c.fire(childEnded)
 		return
 	}
@@ -197,14 +197,23 @@ func (c *controller) dropSpawn() {
 	c.reap(mk)
 }
 
-// abandon shuts what is being made off, and stops it if it runs already.
+// stop stops what was given up and runs already, or was about to; false if nothing does,
+// nor ever will.
+func (mk *making) stop() bool {
+	if mk.gate.Actor() == nil {
+		return false
+	}
+	mk.gate.Stop()
+	return true
+}
+
+// abandon shuts what is being made off: it is to be stopped then.
 func (c *controller) abandon(why error) {
 	if mk := c.making; mk != nil && !mk.dropped {
 		mk.dropped = true
 		halt(mk.late)
 		mk.gate.Lose(why)
 		mk.gate.Close()
-		mk.gate.Stop()
 	}
 }
 

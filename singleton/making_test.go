@@ -3,6 +3,7 @@ package singleton_test
 import (
 	"context"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -205,6 +206,90 @@ func TestALossWhilePropsHang(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A dispatcher may run the child where it is spawned: while its Started runs it is given
+// up as any other, but not the lease under it.
+func TestAStartedThatHangsWhereItIsSpawned(t *testing.T) {
+	for how, end := range map[string]func(a *node, m *singleton.Manager){
+		"too late": func(*node, *singleton.Manager) {},
+		"Stop": func(a *node, m *singleton.Manager) {
+			ctx, cancel := context.WithCancel(a.c.t.Context())
+			cancel()
+			_ = m.Stop(ctx)
+		},
+		"the actor's end": func(a *node, m *singleton.Manager) { a.system.Root.Stop(m.PID()) },
+	} {
+		t.Run(how, func(t *testing.T) {
+			bubble(t, func(t *testing.T, c *cluster) {
+				a := c.node("a")
+				hold := make(chan struct{})
+				release := sync.OnceFunc(func() { close(hold) })
+				c.log.behave = func(n *node, ctx actor.Context, _ *life) bool {
+					if _, ok := ctx.Message().(*actor.Started); ok && n == a {
+						<-hold
+					}
+					return false
+				}
+				ma := a.runProps("x", a.worker().Clone(actor.WithDispatcher(actor.NewSynchronizedDispatcher(300))))
+				c.atEnd(release)
+				until(t, time.Second, "runs", func() bool { return c.log.running() == 1 })
+				b := c.node("b")
+				mb := b.run("x")
+				end(a, ma)
+				for range 10 {
+					time.Sleep(5 * time.Second)
+					recs, err := c.store.Get(t.Context(), "singleton/x")
+					require.NoError(t, err)
+					require.Len(t, recs, 1)
+					require.Equal(t, "a", recs[0].Owner.ID, "the lease is kept while its child runs")
+				}
+				require.Equal(t, 1, c.log.running())
+				release()
+				until(t, 5*time.Second, "it hosts again, or another does", func() bool { return active(ma)() || active(mb)() })
+				b.mustAsk(mb.PID(), 1)
+				require.Equal(t, 1, c.log.running())
+				c.log.check()
+			})
+		})
+	}
+}
+
+// slowMailbox hangs where its actor comes to be behind the gate.
+type slowMailbox struct {
+	actor.Mailbox
+	hold <-chan struct{}
+}
+
+func (b slowMailbox) RegisterHandlers(next actor.MessageInvoker, d actor.Dispatcher) {
+	<-b.hold
+	b.Mailbox.RegisterHandlers(next, d)
+}
+
+// What begins when it has been given up sees nothing, and keeps no manager from ending,
+// though its Props hang again.
+func TestPropsThatHangOnceMoreWhenGivenUp(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a := c.node("a")
+		first, second := make(chan struct{}), make(chan struct{})
+		release := sync.OnceFunc(func() { close(first) })
+		c.atEnd(func() { release(); close(second) })
+		props, _ := propsWith(a, "SpawnFunc, after", func() { <-second })
+		ma := a.runProps("x", props, singleton.WithMailbox(func() actor.Mailbox { return slowMailbox{actor.Unbounded()(), first} }))
+		until(t, time.Minute, "is given up", func() bool { return ma.Status().Phase == singleton.Standby })
+		release()
+		time.Sleep(time.Second)
+		a.system.Root.Stop(ma.PID())
+		until(t, 5*time.Second, "has ended", func() bool {
+			select {
+			case <-ma.Done():
+				return true
+			default:
+				return false
+			}
+		})
+		require.Zero(t, len(c.log.snapshot()), "what begins too late sees nothing")
+	})
 }
 
 // moody is a source of leadership that misbehaves when it is followed first, and when it

@@ -94,6 +94,7 @@ func (m *mailbox) watch(msg *actor.Watch) {
 }
 
 func (m *mailbox) started(msg *actor.Started) {
+	m.known() // before the mode is looked at: who closes the gate first, and then sees no actor, has none
 	at, ok := m.check()
 	if m.life > running || !ok {
 		m.withhold()

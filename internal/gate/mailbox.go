@@ -90,13 +90,19 @@ func (m *mailbox) RegisterHandlers(invoker actor.MessageInvoker, dispatcher acto
 	m.inner.RegisterHandlers(m, newDriver(dispatcher, m))
 }
 
-// Start is called when Started has been queued: from here on Post can't put a
-// message before it.
+// Start is called when Started has been queued. It may have been taken long since, and
+// its handler may run yet: a dispatcher may run the mailbox where it is posted to.
 func (m *mailbox) Start() {
+	m.known()
+	m.inner.Start()
+}
+
+// known makes the actor one that Actor tells of, and Post reaches: Started is in the
+// mailbox, or was taken, so that nothing can be put before it.
+func (m *mailbox) known() {
 	if !m.child {
 		m.gate.main.Store(m)
 	}
-	m.inner.Start()
 }
 
 // resume lets the mailbox's goroutine go on with a crashed actor's mail. Only

@@ -25,6 +25,11 @@ var ofSingletons = []mutant{
 		hunters: []check{singletonSim},
 	},
 	{
+		name: "known-when-spawned", does: "an actor is known only when its spawn has returned, though its Started runs",
+		edits:   []edit{{"internal/gate/lifecycle.go", "\tm.known() //", "\t//"}},
+		hunters: []check{singletonSim},
+	},
+	{
 		name: "unreleased-unsaid", does: "a manager that ends says nothing of a lease that was not released",
 		edits:   []edit{{"singleton/start.go", "m.left = fmt.Errorf(", "_ = fmt.Errorf("}},
 		hunters: []check{singletonSim},

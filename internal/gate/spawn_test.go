@@ -1,0 +1,64 @@
+package gate_test
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/internal/gate"
+)
+
+// begin spawns the stage's actor aside, on a dispatcher that runs it where it is posted
+// to: its Started hangs, and so does Spawn.
+func (s *stage) begin() (spawned <-chan error) {
+	over := make(chan error, 1)
+	props := actor.PropsFromFunc(func(ctx actor.Context) {
+		s.receive(ctx)
+		if _, ok := ctx.Message().(*actor.Started); ok {
+			<-s.hold
+		}
+	}, actor.WithDispatcher(actor.NewSynchronizedDispatcher(300)))
+	go func() { over <- s.gate.Spawn(s.system, actor.NewPID(s.system.Address(), "guardian"), "x", props) }()
+	synctest.Wait()
+	require.Empty(s.t, over)
+	return over
+}
+
+// An actor that runs is known, though what spawns it has not returned: who gives it up
+// must wait for it.
+func TestAnActorIsKnownBeforeItsStartedRuns(t *testing.T) {
+	perform(t, func(s *stage) {
+		spawned := s.begin()
+		s.expectScript("*actor.Started")
+		require.NotNil(t, s.gate.Actor())
+		s.gate.Close()
+		s.gate.Stop()
+		synctest.Wait()
+		select {
+		case <-s.gate.Done():
+			require.Fail(t, "done while Started runs")
+		default:
+		}
+		s.release()
+		require.NoError(t, <-spawned)
+		s.expectScript("*actor.Started", "*actor.Stopping", "*actor.Stopped", "done")
+		s.expectDone()
+	})
+}
+
+// Mail for it waits behind Started, and is not lost.
+func TestMailForAnActorWhoseStartedRuns(t *testing.T) {
+	perform(t, func(s *stage) {
+		spawned := s.begin()
+		s.post(num(1))
+		s.gate.Drain()
+		s.post(num(2))
+		s.release()
+		require.NoError(t, <-spawned)
+		s.pid = s.gate.Actor()
+		s.expectDiverted(1, 3)
+		require.Equal(t, gate.Draining, s.gate.Mode())
+	})
+}
