@@ -5,7 +5,6 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 
 	"github.com/holdfast-go/holdfast/internal/teller"
 )
@@ -26,13 +25,10 @@ func DetachedLogger(l *zap.Logger) *zap.Logger {
 
 // tellingLogger returns a logger that passes on to l what it is given, by a teller.
 func tellingLogger(l *zap.Logger) (*zap.Logger, *teller.Teller) {
-	switch core := l.Core(); core {
-	case zapcore.NewNopCore():
-		return teller.LoggerFrom(l, zapcore.InvalidLevel)
-	case DefaultLogger().Core():
+	if l.Core() == DefaultLogger().Core() {
 		return teller.LoggerFrom(l, defaultLevel)
 	}
-	return teller.LoggerFrom(l, zapcore.DebugLevel) // what l takes may change at any time
+	return teller.Logger(l) // what l takes may change at any time
 }
 
 // counter and histogram are instruments that a teller calls. What is measured

@@ -2,6 +2,7 @@ package membership_test
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -64,48 +65,67 @@ func instrumentsFail(t *testing.T, fail func()) {
 	})
 }
 
-// A logger that asks the group, and one that does not return, hold up nothing.
+// asking is a core that calls f to know whether it takes a line.
+type asking struct {
+	zapcore.Core
+	f func()
+}
+
+func (c asking) Enabled(l zapcore.Level) bool { c.f(); return c.Core.Enabled(l) }
+
+func (c asking) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	return c.Core.Check(e, ce)
+}
+
+// A logger that asks the group, and one that does not return, hold up nothing: where it
+// writes, nor where it says which lines it takes.
 func TestLoggersThatCallBackAndHang(t *testing.T) {
-	for _, hang := range []bool{false, true} {
-		bubble(t, func(t *testing.T, w *world) {
-			var group atomic.Pointer[membership.Group]
-			release := make(chan struct{})
-			defer close(release)
-			core, _ := observer.New(zap.InfoLevel)
-			log := zap.New(core, zap.Hooks(func(zapcore.Entry) error {
-				switch g := group.Load(); {
-				case g == nil:
-				case hang:
-					<-release
-				default:
-					g.Members()
-					_ = g.Health(context.Background())
-				}
-				return nil
-			}))
-			a := w.node("a").join(membership.WithLogger(log))
-			group.Store(a.group)
-			b := w.node("b").join()
-			// A record that can't be read is told of.
-			h, err := b.keeper.Lease("member/g/x/y")
-			require.NoError(t, err)
-			won, err := h.Acquire(t.Context())
-			require.NoError(t, err)
-			require.True(t, won)
-			synctest.Wait()
-			require.Equal(t, 1, a.group.Members().Unreadable)
-			require.NoError(t, h.Release(t.Context()))
-			// And so is another life of its ID.
-			a.store.Partition()
-			two, err := membership.Join(t.Context(), w.node("a", at("two:1")).keeper, "g")
-			require.NoError(t, err)
-			a.store.Heal()
-			time.Sleep(ttl)
-			require.ErrorIs(t, a.group.Superseded(), membership.ErrIDInUse)
-			require.NoError(t, two.Leave(t.Context()))
-			ctx, cancel := context.WithTimeout(t.Context(), ttl)
-			defer cancel()
-			require.NoError(t, a.group.Leave(ctx))
-		})
+	for _, where := range []string{"Write", "Enabled"} {
+		for _, hang := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s hangs %t", where, hang), func(t *testing.T) { loggerIsRude(t, where, hang) })
+		}
 	}
+}
+
+func loggerIsRude(t *testing.T, where string, hang bool) {
+	bubble(t, func(t *testing.T, w *world) {
+		var group atomic.Pointer[membership.Group]
+		release := make(chan struct{})
+		defer close(release)
+		rude := func(at string) {
+			switch g := group.Load(); {
+			case g == nil || at != where:
+			case hang:
+				<-release
+			default:
+				g.Members()
+				_ = g.Health(context.Background())
+			}
+		}
+		core, _ := observer.New(zap.InfoLevel)
+		log := zap.New(asking{core, func() { rude("Enabled") }}, zap.Hooks(func(zapcore.Entry) error { rude("Write"); return nil }))
+		a := w.node("a").join(membership.WithLogger(log))
+		group.Store(a.group)
+		b := w.node("b").join()
+		// A record that can't be read is told of.
+		h, err := b.keeper.Lease("member/g/x/y")
+		require.NoError(t, err)
+		won, err := h.Acquire(t.Context())
+		require.NoError(t, err)
+		require.True(t, won)
+		synctest.Wait()
+		require.Equal(t, 1, a.group.Members().Unreadable)
+		require.NoError(t, h.Release(t.Context()))
+		// And so is another life of its ID.
+		a.store.Partition()
+		two, err := membership.Join(t.Context(), w.node("a", at("two:1")).keeper, "g")
+		require.NoError(t, err)
+		a.store.Heal()
+		time.Sleep(ttl)
+		require.ErrorIs(t, a.group.Superseded(), membership.ErrIDInUse)
+		require.NoError(t, two.Leave(t.Context()))
+		ctx, cancel := context.WithTimeout(t.Context(), ttl)
+		defer cancel()
+		require.NoError(t, a.group.Leave(ctx))
+	})
 }

@@ -17,7 +17,7 @@ func LogTo(logger *zap.Logger) actor.ConfigOption {
 		logger = zap.NewNop()
 	}
 	return actor.WithLoggerFactory(func(system *actor.ActorSystem) *slog.Logger {
-		told, _ := teller.Logger(logger)
+		told, _ := teller.LoggerAsked(logger)
 		return slog.New(zapslog.NewHandler(told.Core(), zapslog.WithName("protoactor"))).With("system", system.ID)
 	})
 }

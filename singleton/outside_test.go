@@ -159,35 +159,52 @@ func (a angryCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Che
 	return ce.AddCore(e, a)
 }
 
-// A logger that does not return holds up neither a singleton, nor its move, nor its end.
+// A logger that does not return, where it writes or where it says which lines it takes,
+// holds up neither a singleton, nor its move, nor its end.
 func TestALoggerThatHangs(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		release := make(chan struct{})
-		defer close(release)
-		hangs := singleton.WithLogger(zap.New(zapcore.NewNopCore(), zap.WrapCore(func(zapcore.Core) zapcore.Core { return hangingCore{release} })))
-		a, b := c.node("a"), c.node("b")
-		ma := a.run("x", hangs)
-		until(t, time.Second, "hosts", active(ma))
-		mb := b.run("x", hangs)
-		_, err := singleton.Ask[done](t.Context(), mb, job{"b", 0})
-		require.NoError(t, err)
-		began := time.Now()
-		require.NoError(t, ma.Stop(t.Context()))
-		until(t, time.Second, "took over", active(mb))
-		require.NoError(t, mb.Stop(t.Context()))
-		require.Less(t, time.Since(began), 3*time.Second)
-	})
+	for _, where := range []string{"Write", "Enabled"} {
+		t.Run(where, func(t *testing.T) {
+			bubble(t, func(t *testing.T, c *cluster) {
+				core := hangingCore{make(chan struct{}), where}
+				defer close(core.release)
+				hangs := singleton.WithLogger(zap.New(core))
+				a, b := c.node("a"), c.node("b")
+				ma := a.run("x", hangs)
+				until(t, time.Second, "hosts", active(ma))
+				mb := b.run("x", hangs)
+				_, err := singleton.Ask[done](t.Context(), mb, job{"b", 0})
+				require.NoError(t, err)
+				began := time.Now()
+				require.NoError(t, ma.Stop(t.Context()))
+				until(t, time.Second, "took over", active(mb))
+				require.NoError(t, mb.Stop(t.Context()))
+				require.Less(t, time.Since(began), 3*time.Second)
+			})
+		})
+	}
 }
 
-// hangingCore is a zap core that does not return.
-type hangingCore struct{ release chan struct{} }
+// hangingCore is a zap core that does not return from what is named.
+type hangingCore struct {
+	release chan struct{}
+	where   string
+}
 
-func (hangingCore) Enabled(zapcore.Level) bool                   { return true }
+func (h hangingCore) hang(where string) {
+	if where == h.where {
+		<-h.release
+	}
+}
+
+func (h hangingCore) Enabled(zapcore.Level) bool                 { h.hang("Enabled"); return true }
 func (h hangingCore) With([]zapcore.Field) zapcore.Core          { return h }
 func (hangingCore) Sync() error                                  { return nil }
-func (h hangingCore) Write(zapcore.Entry, []zapcore.Field) error { <-h.release; return nil }
+func (h hangingCore) Write(zapcore.Entry, []zapcore.Field) error { h.hang("Write"); return nil }
 func (h hangingCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	return ce.AddCore(e, h)
+	if h.Enabled(e.Level) {
+		return ce.AddCore(e, h)
+	}
+	return ce
 }
 
 // angryBox is a mailbox that panics once it is used.

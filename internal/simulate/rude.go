@@ -40,7 +40,7 @@ type rudeCore struct {
 	rude Rude
 }
 
-func (rudeCore) Enabled(l zapcore.Level) bool                 { return l >= zapcore.InfoLevel }
+func (c rudeCore) Enabled(l zapcore.Level) bool               { c.rude.do(); return l >= zapcore.InfoLevel }
 func (c rudeCore) With([]zapcore.Field) zapcore.Core          { return c }
 func (c rudeCore) Write(zapcore.Entry, []zapcore.Field) error { c.rude.do(); return nil }
 

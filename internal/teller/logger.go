@@ -8,20 +8,26 @@ import (
 )
 
 // Logger returns a logger that passes on to l what it is given, in order, by the Teller:
-// an l that blocks, panics or calls back holds nothing up. Only whether l takes lines of a
-// level is asked at once.
-func Logger(l *zap.Logger) (*zap.Logger, *Teller) {
+// an l that blocks, panics or calls back holds nothing up. Who logs may hold a lock: l is
+// not even asked at once whether it takes lines of a level.
+func Logger(l *zap.Logger) (*zap.Logger, *Teller) { return LoggerFrom(l, zapcore.DebugLevel) }
+
+// LoggerFrom is Logger for lines of the level floor and above; what is below is left out.
+func LoggerFrom(l *zap.Logger, floor zapcore.Level) (*zap.Logger, *Teller) {
+	if l.Core() == zapcore.NewNopCore() {
+		floor = zapcore.InvalidLevel
+	}
+	return logger(l, func(level zapcore.Level) bool { return level >= floor })
+}
+
+// LoggerAsked is Logger for who logs much that l does not take, and holds no lock: whether
+// it takes lines of a level is asked at once.
+func LoggerAsked(l *zap.Logger) (*zap.Logger, *Teller) {
 	from := l.Core()
 	return logger(l, func(level zapcore.Level) (yes bool) {
 		survives(func() { yes = from.Enabled(level) })
 		return yes
 	})
-}
-
-// LoggerFrom is Logger for who must not even ask that: it passes on what is of the level
-// floor or above, and l is asked later.
-func LoggerFrom(l *zap.Logger, floor zapcore.Level) (*zap.Logger, *Teller) {
-	return logger(l, func(level zapcore.Level) bool { return level >= floor })
 }
 
 // Meters returns a Teller for instruments.
