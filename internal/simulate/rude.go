@@ -41,7 +41,7 @@ type rudeCore struct {
 }
 
 func (c rudeCore) Enabled(l zapcore.Level) bool               { c.rude.do(); return l >= zapcore.InfoLevel }
-func (c rudeCore) With([]zapcore.Field) zapcore.Core          { return c }
+func (c rudeCore) With([]zapcore.Field) zapcore.Core          { c.rude.do(); return c }
 func (c rudeCore) Write(zapcore.Entry, []zapcore.Field) error { c.rude.do(); return nil }
 
 func (c rudeCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
