@@ -97,7 +97,7 @@ func NewKeeper(store Store, cfg Config) (*Keeper, error) {
 	}
 	log, logs := tellingLogger(cfg.Logger)
 	meters := teller.Meters(log.With(zap.String("keeper", cfg.ID)))
-	m, err := newInstruments(cfg.MeterProvider, meters, cfg.ID, lim.Name)
+	m, err := teller.Make(func() (*instruments, error) { return newInstruments(cfg.MeterProvider, meters, cfg.ID, lim.Name) })
 	if err != nil {
 		return nil, fmt.Errorf("lease.NewKeeper: metrics: %w", err)
 	}

@@ -254,3 +254,13 @@ func TestANilOptionIsRefused(t *testing.T) {
 		require.ErrorIs(t, err, lease.ErrInvalid)
 	})
 }
+
+// mute is a MeterProvider that panics when it is asked for a Meter.
+type mute struct{ noop.MeterProvider }
+
+func (mute) Meter(string, ...metric.MeterOption) metric.Meter { panic("no exporter") }
+
+func TestAMeterProviderThatPanicsIsAnError(t *testing.T) {
+	_, err := lease.NewKeeper(memory.New(), lease.Config{ID: "a", MeterProvider: mute{}})
+	require.ErrorContains(t, err, "no exporter")
+}

@@ -129,3 +129,17 @@ func loggerIsRude(t *testing.T, where string, hang bool) {
 		require.NoError(t, a.group.Leave(ctx))
 	})
 }
+
+// mute is a MeterProvider that panics when it is asked for a Meter.
+type mute struct{ noop.MeterProvider }
+
+func (mute) Meter(string, ...metric.MeterOption) metric.Meter { panic("no exporter") }
+
+func TestAMeterProviderThatPanicsIsAnError(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		n := w.node("a")
+		_, err := membership.Join(t.Context(), n.keeper, "g", membership.WithMeterProvider(mute{}))
+		require.ErrorContains(t, err, "no exporter")
+		n.join()
+	})
+}

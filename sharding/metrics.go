@@ -69,7 +69,7 @@ func newInstruments(r *Region) (*instruments, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.onEnd(func() { _ = reg.Unregister() })
+	r.onEnd(func() { r.measure(func(*instruments) { _ = reg.Unregister() }) })
 	return i, nil
 }
 

@@ -101,7 +101,7 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 	r.life, r.end = context.WithCancel(context.Background())
 	r.part, r.withdraw = context.WithCancel(r.life)
 	r.table = newTable(r)
-	if r.metrics, err = newInstruments(r); err != nil {
+	if r.metrics, err = teller.Make(func() (*instruments, error) { return newInstruments(r) }); err != nil {
 		return fail(fmt.Errorf("metrics: %w", err))
 	}
 	reg := registryOf(system)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/extension"
 	"github.com/holdfast-go/holdfast/internal/quiet"
+	"github.com/holdfast-go/holdfast/internal/teller"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -34,18 +35,27 @@ func registryOf(system *actor.ActorSystem) *registry {
 	})
 }
 
-// instruments makes the node's metrics with the first singleton.
+// instruments makes the node's metrics with the first singleton. The provider is the
+// user's: it is asked under no lock, of two that are asked at once one counts.
 func (r *registry) instruments(mp metric.MeterProvider, node string) (*instruments, error) {
+	if i := r.made(nil); i != nil {
+		return i, nil
+	}
+	i, err := teller.Make(func() (*instruments, error) { return newInstruments(mp, node) })
+	if err != nil {
+		return nil, err
+	}
+	return r.made(i), nil
+}
+
+// made returns the node's metrics: i, if there were none.
+func (r *registry) made(i *instruments) *instruments {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.metrics != nil {
-		return r.metrics, nil
-	}
-	i, err := newInstruments(mp, node)
-	if err == nil {
+	if r.metrics == nil {
 		r.metrics = i
 	}
-	return i, err
+	return r.metrics
 }
 
 func (r *registry) add(m *Manager) bool {

@@ -1,6 +1,7 @@
 package teller
 
 import (
+	"fmt"
 	"os"
 
 	"go.uber.org/zap"
@@ -35,6 +36,17 @@ func Meters(log *zap.Logger) *Teller {
 	return &Teller{Lost: func(n int) {
 		log.Warn("measurements were dropped: the meter is too slow, or panicked", zap.Int("count", n))
 	}}
+}
+
+// Make makes instruments by what a MeterProvider of a user's makes: where that panics,
+// it is an error.
+func Make[T any](instruments func() (T, error)) (made T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the MeterProvider panicked: %v", p)
+		}
+	}()
+	return instruments()
 }
 
 func logger(l *zap.Logger, takes func(zapcore.Level) bool) (*zap.Logger, *Teller) {
