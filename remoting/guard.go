@@ -227,7 +227,7 @@ type absent struct{ n *Node }
 func (a absent) SendUserMessage(pid *actor.PID, message any) {
 	pid = withRequest(pid, pid.RequestId)
 	pid.Address = a.n.system.Address()
-	outside.Hand(a.n.system, pid, message) // it may have come meanwhile
+	outside.Tell(a.n.system, pid, message) // it may have come meanwhile
 }
 
 // SendSystemMessage implements actor.Process: none comes this way.

@@ -63,12 +63,6 @@ func (told stopFailing) HandleFailure(system *actor.ActorSystem, s actor.Supervi
 	Of(system).Publish(&actor.SupervisorEvent{Child: child, Reason: reason, Directive: actor.StopDirective})
 }
 
-// Tell sends to an actor of our own. If that has ended it is a dead letter, of which
-// subscribers hear on this goroutine, whatever they do.
-func Tell(system *actor.ActorSystem, pid *actor.PID, message any) {
-	_ = Call(func() error { system.Root.Send(pid, message); return nil })
-}
-
 // Aside runs f on a goroutine of its own and then, there, done with what became of it:
 // also where f panics, or ends the goroutine. Where f hangs, done is not called.
 func Aside[T any](f func() (T, error), done func(T, error)) { go Then(f, done) }
@@ -98,9 +92,10 @@ func Then[T any](f func() (T, error), done func(T, error)) {
 
 var errGone = errors.New("it ended its goroutine (runtime.Goexit)")
 
-// Hand sends to an actor that may be a user's, and may be gone, from a goroutine that much
-// else depends on: what it panics with is lost. The mailbox of a user's may block.
-func Hand(system *actor.ActorSystem, pid *actor.PID, message any) {
+// Tell sends to an actor, from a goroutine that much else depends on, or that holds a lock.
+// If the actor has ended the message is a dead letter, told like all that a World tells.
+// What its mailbox panics with, which may be a user's, is lost; that it blocks, is not.
+func Tell(system *actor.ActorSystem, pid *actor.PID, message any) {
 	_ = Call(func() error {
 		if p, ok := system.ProcessRegistry.Get(pid); ok {
 			p.SendUserMessage(pid, message)

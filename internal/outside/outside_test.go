@@ -139,3 +139,22 @@ func TestOneThatCallsBackIsNotWaitedForByItself(t *testing.T) {
 		require.Equal(t, []any{"outer", "inner"}, got)
 	})
 }
+
+// Who tells an actor that has ended may hold a lock.
+func TestTellingAnActorThatHasEnded(t *testing.T) {
+	release := make(chan struct{})
+	system := actor.NewActorSystem(remoting.LogTo(nil))
+	letters := make(chan any, 2)
+	system.EventStream.Subscribe(func(e any) {
+		if letter, ok := e.(*actor.DeadLetterEvent); ok {
+			<-release
+			letters <- letter.Message
+		}
+	})
+	for i := range 2 {
+		outside.Tell(system, actor.NewPID(system.Address(), "gone"), i) // it returns
+	}
+	close(release)
+	require.Equal(t, 0, <-letters)
+	require.Equal(t, 1, <-letters)
+}

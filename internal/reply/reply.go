@@ -60,7 +60,7 @@ func receive(ctx actor.Context) {
 		tell(ctx.ActorSystem(), target, e.Type, err)
 		return
 	}
-	outside.Hand(ctx.ActorSystem(), target, &actor.MessageEnvelope{
+	outside.Tell(ctx.ActorSystem(), target, &actor.MessageEnvelope{
 		Message: msg, Sender: e.Sender.PID(), Header: e.Headers})
 }
 
@@ -83,7 +83,7 @@ func refuse(system *actor.ActorSystem, target *actor.PID, msg any, why string) {
 // Other actors would not know what to make of it.
 func tell(system *actor.ActorSystem, target *actor.PID, typeName string, err error) {
 	if strings.HasPrefix(target.Id, wire.AskPrefix) || strings.HasPrefix(target.Id, futurePrefix) {
-		outside.Hand(system, target, &wire.Nack{Reason: wire.ReasonOf(err), Type: typeName, Detail: "the answer: " + wire.Why(err, system.Address())})
+		outside.Tell(system, target, &wire.Nack{Reason: wire.ReasonOf(err), Type: typeName, Detail: "the answer: " + wire.Why(err, system.Address())})
 	}
 }
 

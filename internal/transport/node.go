@@ -227,7 +227,7 @@ func (n *Node) answer(m *wire.Probe) {
 	ok, taken := in.recv.probe(m), in.recv.taken
 	in.mu.Unlock()
 	if ok {
-		outside.Hand(n.system, actor.NewPID(m.From.Address, mailID), &wire.Ack{
+		outside.Tell(n.system, actor.NewPID(m.From.Address, mailID), &wire.Ack{
 			From: &wire.Node{Address: n.system.Address(), Incarnation: n.life}, Link: m.Link, Number: m.Number, Taken: taken})
 	}
 }

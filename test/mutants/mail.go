@@ -9,7 +9,7 @@ var ofMail = []mutant{
 	},
 	{
 		name: "gateway-runs-subscribers", does: "what subscribers of dead letters panic with ends who hands answers over",
-		edits:   []edit{{"internal/reply/reply.go", "outside.Hand(ctx.ActorSystem(), target, &actor", "ctx.ActorSystem().Root.Send(target, &actor"}},
+		edits:   []edit{{"internal/reply/reply.go", "outside.Tell(ctx.ActorSystem(), target, &actor", "ctx.ActorSystem().Root.Send(target, &actor"}},
 		hunters: []check{{"internal/reply", "^FuzzGateway$"}},
 	},
 	{
