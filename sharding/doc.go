@@ -77,7 +77,7 @@
 //	   │                  └─▶ ask.go: the user's Strategy, beside it all
 //	   └ table.go ◀── Keeper.Watch ──▶ coordinator.go, chief.go
 //
-// frontdoor.go: what takes mail; passage.go: Protocol Buffers messages, without an envelope;
+// frontdoor.go, ref.go: what takes mail; passage.go: Protocol Buffers messages, without an envelope;
 // start.go, depart.go: the beginning and the end; recall.go, remember.go: which entities exist;
 // passivate.go: those that nobody needs; info.go, events.go, metrics.go, trouble.go: what is
 // told; codec.go: what waits for codecs of users;

@@ -2,7 +2,6 @@ package sharding
 
 import (
 	"cmp"
-	"strings"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
@@ -27,24 +26,6 @@ func (p noActor) SendSystemMessage(pid *actor.PID, message any) {
 
 // Stop implements actor.Process: it can't be stopped.
 func (noActor) Stop(*actor.PID) {}
-
-// refProcess is what all Refs of a Region stand for.
-type refProcess struct{ noActor }
-
-// SendUserMessage implements actor.Process.
-func (p *refProcess) SendUserMessage(pid *actor.PID, message any) {
-	id, ok := strings.CutPrefix(pid.Id, p.r.names.refs)
-	if !ok || p.r.over.Load() || !sendable(message) {
-		outside.Of(p.r.system).DeadLetter(pid, message)
-		return
-	}
-	if batch, ok := actor.UnwrapEnvelopeMessage(message).(actor.MessageBatch); ok { // as protoactor's mailboxes do
-		for _, m := range batch.GetMessages() {
-			p.SendUserMessage(pid, m)
-		}
-	}
-	p.r.deliver(id, message)
-}
 
 // frontDoor is the process that other nodes, and actors of this one, send to.
 type frontDoor struct{ noActor }
