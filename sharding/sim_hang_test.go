@@ -263,8 +263,10 @@ func (s *sim) unborn() {
 	}
 	for id := range ids { // it has been made elsewhere
 		s.jobs++
+		j := job{Number: s.jobs}
+		s.sent(j, sl.id, id)
 		ctx, cancel := context.WithTimeout(context.Background(), s.bound())
-		if _, err := sharding.Ask[done](ctx, sl.n.region, id, formOf(job{Number: s.jobs})); err != nil && !s.small {
+		if _, err := sharding.Ask[done](ctx, sl.n.region, id, formOf(j)); err != nil && !s.small {
 			s.failf("%s asked %s: %v", sl.id, id, err)
 		}
 		cancel()

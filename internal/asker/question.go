@@ -11,6 +11,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -87,7 +88,7 @@ func (q *Question) Patience() (left time.Duration, ok bool) {
 // SendUserMessage implements actor.Process.
 func (q *Question) SendUserMessage(pid *actor.PID, message any) {
 	if !q.take(actor.UnwrapEnvelopeMessage(message)) {
-		q.system.DeadLetter.SendUserMessage(pid, message)
+		outside.Of(q.system).DeadLetter(pid, message) // on the goroutine that reads a link
 	}
 }
 
@@ -103,8 +104,10 @@ func (q *Question) take(answer any) bool {
 // SendSystemMessage implements actor.Process. A Question is no actor: who watches
 // it is told that there is none.
 func (q *Question) SendSystemMessage(pid *actor.PID, message any) {
-	q.system.DeadLetter.SendSystemMessage(pid, message)
+	outside.Of(q.system).Do(func() { q.system.DeadLetter.SendSystemMessage(pid, message) })
 }
 
 // Stop implements actor.Process: only the asker ends a Question.
-func (q *Question) Stop(pid *actor.PID) { q.system.DeadLetter.Stop(pid) }
+func (q *Question) Stop(pid *actor.PID) {
+	outside.Of(q.system).Do(func() { q.system.DeadLetter.Stop(pid) })
+}

@@ -354,8 +354,7 @@ func (m *mailbox) send(pid *actor.PID, message any) {
 	if m.ctx == nil || pid == nil {
 		return
 	}
-	p, _ := m.ctx.ActorSystem().ProcessRegistry.Get(pid)
-	p.SendSystemMessage(pid, message)
+	outside.Signal(m.ctx.ActorSystem(), pid, message)
 }
 
 func (m *mailbox) self() *actor.PID {

@@ -62,3 +62,24 @@ func TestMailForAnActorWhoseStartedRuns(t *testing.T) {
 		require.Equal(t, gate.Draining, s.gate.Mode())
 	})
 }
+
+// An actor may outlive who is told of its end: that is a dead letter, and a subscriber that
+// panics on it breaks nothing off.
+func TestTheEndIsToldToWhoHasEnded(t *testing.T) {
+	perform(t, func(s *stage) {
+		letters := 0
+		s.system.EventStream.Subscribe(func(e any) {
+			if _, ok := e.(*actor.DeadLetterEvent); ok {
+				letters++
+				panic("a subscriber's bug")
+			}
+		})
+		gone := actor.NewPID(s.system.Address(), "gone")
+		require.NoError(t, s.gate.Spawn(s.system, gone, "x", actor.PropsFromFunc(s.receive)))
+		s.gate.Close()
+		s.gate.Stop()
+		synctest.Wait()
+		<-s.gate.Done()
+		require.NotZero(t, letters)
+	})
+}

@@ -106,6 +106,18 @@ func Tell(system *actor.ActorSystem, pid *actor.PID, message any) {
 	})
 }
 
+// Signal is Tell for a system's message.
+func Signal(system *actor.ActorSystem, pid *actor.PID, message any) {
+	_ = Call(func() error {
+		if p, ok := system.ProcessRegistry.Get(pid); ok {
+			p.SendSystemMessage(pid, message)
+		} else {
+			Of(system).Do(func() { system.DeadLetter.SendSystemMessage(pid, message) })
+		}
+		return nil
+	})
+}
+
 // World is what an actor system has around it. Safe for concurrent use.
 type World struct {
 	system *actor.ActorSystem
