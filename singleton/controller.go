@@ -156,8 +156,10 @@ func (c *controller) Receive(ctx actor.Context) {
 	case *diverted:
 		_, mark := msg.envelope.(*flushMark)
 		switch {
-		case msg.gate != c.proxy.gate: // none is expected, and none is lost
-			c.proxy.outbound(msg.envelope)
+		case msg.gate != c.proxy.gate: // a former manager's, perhaps: none is lost
+			if !mark {
+				c.proxy.outbound(msg.envelope)
+			}
 		case mark:
 			c.onChildEnded()
 		default:

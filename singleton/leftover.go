@@ -6,6 +6,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
@@ -37,11 +38,35 @@ func (l *leftover) PostUserMessage(message any) {
 }
 
 func (l *leftover) InvokeUserMessage(message any) {
-	if l.over.Load() || wire.OfSystem(actor.UnwrapEnvelopeMessage(message)) {
+	if l.over.Load() {
+		if mail := mailIn(message); mail != nil {
+			l.world.DeadLetter(l.self, mail)
+		}
+		return
+	}
+	if wire.OfSystem(actor.UnwrapEnvelopeMessage(message)) {
 		l.world.DeadLetter(l.self, message)
 		return
 	}
 	l.next.InvokeUserMessage(message)
+}
+
+// mailIn takes what was sent out of what a manager would have got; nil if there is nothing
+// of anybody's in it.
+func mailIn(message any) any {
+	switch m := message.(type) {
+	case *diverted:
+		if _, mark := m.envelope.(*flushMark); mark {
+			return nil
+		}
+		return m.envelope
+	case *transport.Kept:
+		if e, ok := m.What.(*wire.Envelope); ok {
+			return wire.Local(e, e.GetSender().PID(), nil)
+		}
+		return m.What
+	}
+	return message
 }
 
 func (l *leftover) InvokeSystemMessage(message any)     { l.next.InvokeSystemMessage(message) }

@@ -48,7 +48,7 @@ func (c *controller) spawn() {
 	var g *gate.Gate
 	opts := gate.Options{
 		Term:     c.term,
-		Divert:   func(envelope any) { c.proxy.post(&diverted{g, envelope}) },
+		Divert:   func(envelope any) { c.proxy.divert(g, envelope) },
 		Internal: func(envelope any) { c.world.DeadLetter(c.proxy.self, envelope) },
 		OnLost:   func(error) { c.proxy.post(&lossNoticed{}) },
 		OnDone:   func() { c.proxy.post(&childDone{g}) },

@@ -81,6 +81,17 @@ func (p *proxy) post(msg any) {
 // tell sends to the actor, which may have ended just now.
 func (p *proxy) tell(msg any) { outside.Tell(p.system, p.self, msg) }
 
+// divert sends the actor what a gate refused. If it has ended, as one that is stopped by
+// force may before the mailbox of its child is empty, that is a dead letter.
+func (p *proxy) divert(g *gate.Gate, envelope any) {
+	msg := &diverted{g, envelope}
+	if actor, ok := p.system.ProcessRegistry.GetLocal(p.self.Id); ok {
+		actor.SendUserMessage(p.self, msg)
+	} else if mail := mailIn(msg); mail != nil {
+		p.world.DeadLetter(p.self, mail)
+	}
+}
+
 // open lets mail through to a new child.
 func (p *proxy) open(g *gate.Gate, child *actor.PID, t lease.Token) {
 	p.gate, p.child, p.token = g, child, t

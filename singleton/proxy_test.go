@@ -309,3 +309,41 @@ func TestNothingVanishesWhileAManagerEnds(t *testing.T) {
 		system.Shutdown()
 	}
 }
+
+// What waits for a child goes to the dead letters if its manager's actor is stopped by
+// force, which ends before the child's mailbox is empty.
+func TestTheMailOfAChildWhoseManagerIsStoppedByForce(t *testing.T) {
+	for range 50 {
+		system := actor.NewActorSystem(remoting.LogTo(nil))
+		var met atomic.Int64
+		system.EventStream.Subscribe(func(evt any) {
+			if e, ok := evt.(*actor.DeadLetterEvent); ok {
+				if _, is := e.Message.(job); is {
+					met.Add(1)
+				}
+			}
+		})
+		works, release := make(chan struct{}), make(chan struct{})
+		m, err := singleton.Start(system, nil, "x", actor.PropsFromFunc(func(ctx actor.Context) {
+			if j, is := ctx.Message().(job); is {
+				met.Add(1)
+				if j.Number == 1 {
+					close(works)
+					<-release
+				}
+			}
+		}), singleton.WithLease(lease.Unguarded("x")))
+		require.NoError(t, err)
+		const sent = 200
+		for i := range sent {
+			system.Root.Send(m.PID(), job{Number: i + 1})
+		}
+		<-works
+		system.Root.Stop(m.PID())
+		close(release)
+		<-m.Done()
+		require.Eventually(t, func() bool { return met.Load() == sent }, 10*time.Second, time.Millisecond,
+			"%d of %d messages were handled or dead letters", &met, sent)
+		system.Shutdown()
+	}
+}

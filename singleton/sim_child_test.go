@@ -144,7 +144,8 @@ func (s *sim) misbehave(sl *slot, n *node, evt any) {
 		_ = m.Status()
 		m.Resume()
 		s.sent(j)
-		_, _ = singleton.Ask[done](ctx, m, j)
+		_, err := singleton.Ask[done](ctx, m, j)
+		s.logf("%s: a subscriber asked %v at %v: %v", sl.id, j, event.Kind, err)
 	}
 }
 
