@@ -21,7 +21,7 @@ type noActor struct{ r *Region }
 // SendSystemMessage implements actor.Process: who watches is told that there is
 // none.
 func (p noActor) SendSystemMessage(pid *actor.PID, message any) {
-	outside.Of(p.r.system).Do(func() { p.r.system.DeadLetter.SendSystemMessage(pid, message) })
+	outside.Of(p.r.system).DeadSignal(pid, message)
 }
 
 // Stop implements actor.Process: it can't be stopped.

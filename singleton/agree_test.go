@@ -246,9 +246,9 @@ func TestAVersionTooFarApartIsNotTalkedToUnfollowed(t *testing.T) {
 	})
 }
 
-// Random histories of nodes of versions that are too far apart, and others: whoever
-// hosts, nodes that understand it reach it, and the others say that they don't and why,
-// send it nothing, and reach the next that they understand with what waited. A version is
+// Random histories of hosts of several versions, some too far from this node's: a node
+// that understands its host reaches it. One that does not says so and why, sends it
+// nothing, and reaches the next host that it understands with what waited. A version is
 // understood by those around it; that this program understands 0 to 2 is all it can show.
 func TestHistoriesOfVersions(t *testing.T) {
 	for range 12 {

@@ -34,7 +34,7 @@ func (u *underway) begin(what string) (returned func()) {
 	}
 }
 
-// longest returns the call that was made first of those that have not returned.
+// longest returns the call that has been under way for the longest time.
 func (u *underway) longest() (first outcall, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -96,7 +96,7 @@ func TestBroke(t *testing.T) {
 	}
 }
 
-// A Question that is for nobody yet is noted once somebody expects it, and by no other.
+// A Question begun without an UnderWay is noted by the first that expects it, and by no other.
 func TestExpect(t *testing.T) {
 	system := newSystem(t)
 	var u, other UnderWay

@@ -104,7 +104,7 @@ func (q *Question) take(answer any) bool {
 // SendSystemMessage implements actor.Process. A Question is no actor: who watches
 // it is told that there is none.
 func (q *Question) SendSystemMessage(pid *actor.PID, message any) {
-	outside.Of(q.system).Do(func() { q.system.DeadLetter.SendSystemMessage(pid, message) })
+	outside.Of(q.system).DeadSignal(pid, message)
 }
 
 // Stop implements actor.Process: only the asker ends a Question.

@@ -64,7 +64,7 @@ func typesOf(fields *ast.FieldList) (types []string) {
 	return types
 }
 
-// typeName is the name of a type; of those that have none, and need none here, empty.
+// typeName is the name of a type; empty if it has none, as a func or a map.
 func typeName(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.Ident:

@@ -96,23 +96,22 @@ var errGone = errors.New("it ended its goroutine (runtime.Goexit)")
 // If the actor has ended the message is a dead letter, told like all that a World tells.
 // What its mailbox panics with, which may be a user's, is lost; that it blocks, is not.
 func Tell(system *actor.ActorSystem, pid *actor.PID, message any) {
-	_ = Call(func() error {
-		if p, ok := system.ProcessRegistry.Get(pid); ok {
-			p.SendUserMessage(pid, message)
-		} else {
-			Of(system).DeadLetter(pid, message)
-		}
-		return nil
-	})
+	reach(system, pid, func(p actor.Process) { p.SendUserMessage(pid, message) })
 }
 
 // Signal is Tell for a system's message.
 func Signal(system *actor.ActorSystem, pid *actor.PID, message any) {
+	reach(system, pid, func(p actor.Process) { p.SendSystemMessage(pid, message) })
+}
+
+// reach calls send with the process of pid; if there is none, as a World does, with that of
+// the dead letters.
+func reach(system *actor.ActorSystem, pid *actor.PID, send func(actor.Process)) {
 	_ = Call(func() error {
 		if p, ok := system.ProcessRegistry.Get(pid); ok {
-			p.SendSystemMessage(pid, message)
+			send(p)
 		} else {
-			Of(system).Do(func() { system.DeadLetter.SendSystemMessage(pid, message) })
+			Of(system).Do(func() { send(system.DeadLetter) })
 		}
 		return nil
 	})
@@ -153,6 +152,11 @@ func (w *World) Publish(event any) { w.Do(func() { w.system.EventStream.Publish(
 // system sent it, who watches.
 func (w *World) DeadLetter(pid *actor.PID, message any) {
 	w.Do(func() { w.system.DeadLetter.SendUserMessage(pid, message) })
+}
+
+// DeadSignal is DeadLetter for a system's message: who watches is told that there is none.
+func (w *World) DeadSignal(pid *actor.PID, message any) {
+	w.Do(func() { w.system.DeadLetter.SendSystemMessage(pid, message) })
 }
 
 // Send sends to an actor of a user's, whose mailbox may be anything.
