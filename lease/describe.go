@@ -46,10 +46,5 @@ func (h *Handle) metadataLocked() map[string]string {
 }
 
 // passedOnLocked is the metadata of a record that is transferred, without what this
-// holder said of itself; nil, which leaves it as it stands, if it never did.
-func (h *Handle) passedOnLocked() map[string]string {
-	if h.about == nil {
-		return nil
-	}
-	return merged(h.metadata, nil)
-}
+// holder said of itself. It is never nil: that the store would have to look up.
+func (h *Handle) passedOnLocked() map[string]string { return merged(h.metadata, nil) }

@@ -325,6 +325,7 @@ func (f *follower) put(ev Event) {
 		return // told before the interruption
 	}
 	f.heard.put(ev.Record.Name, markOf(ev.Record))
+	f.k.toldOfOffer(ev.Record)
 	f.emit(ev)
 }
 

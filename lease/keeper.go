@@ -76,6 +76,7 @@ type openOffer struct {
 	nonce   uint64
 	sess    *session
 	expires time.Duration
+	token   Token // of the record that was transferred to it, once that was told; else 0
 }
 
 // NewKeeper validates cfg and starts an engine over store. It returns an error

@@ -184,6 +184,9 @@ func (k *Keeper) beginLocked(o *op) bool {
 		// Found dead before the loop looked: the loss is told all the same.
 		k.loseLocked(h, ErrExpired)
 		o.supersedes = h.claim.Token
+		if given := k.offers[h.name]; o.offer != nil && given != nil && given.nonce == o.offer.Nonce && given.token > o.supersedes {
+			o.supersedes, o.given = given.token, given.token
+		}
 		h.pool.lane.push(k, o)
 	case opRelease:
 		if !h.CheckAlive() {

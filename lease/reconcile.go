@@ -309,6 +309,19 @@ func (k *Keeper) closeOfferLocked(name string, nonce uint64) {
 	}
 }
 
+// toldOfOffer notes that the offer's name was transferred to it: Adopt claims that record
+// at once, and need not be refused first to learn of it.
+func (k *Keeper) toldOfOffer(rec Record) {
+	if rec.Owner.Incarnation != k.owner.Incarnation {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if o := k.offers[rec.Name]; o != nil && o.nonce == rec.Nonce {
+		o.token = rec.Token
+	}
+}
+
 // offerServedLocked ends the open offer of a name that was won: under our newer
 // token a transfer to it finds its condition broken.
 func (k *Keeper) offerServedLocked(name string) {

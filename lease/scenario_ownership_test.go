@@ -234,6 +234,34 @@ func TestScenario13AdoptedTooLate(t *testing.T) {
 	}
 }
 
+// Who was told that the name came to its offer takes it up by one request.
+func TestScenario13AdoptedAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		a, b := start(t, store, "a"), start(t, store, "b")
+		la, lb := a.hold("job"), b.lease("job")
+		stop, err := b.Watch("", func(lease.Event) {})
+		require.NoError(t, err)
+		defer stop()
+		o, err := lb.Offer(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, la.Transfer(t.Context(), o))
+		synctest.Wait()
+		asked := 0
+		b.store.SetRule(func(call faultstore.Call) faultstore.Fault {
+			if call.Op == faultstore.Acquire {
+				asked++
+			}
+			return faultstore.Fault{}
+		})
+		won, err := lb.Adopt(t.Context(), o)
+		require.NoError(t, err)
+		require.True(t, won)
+		require.Equal(t, 1, asked)
+		term, _ := lb.Term()
+		require.True(t, term.(lease.Continuing).Adopted(o))
+	})
+}
+
 // An answer that is lost while a name is taken up does not hide that nobody else
 // had it, as long as the store says what each claim replaced.
 func TestScenario13AdoptedByTheSecondAnswer(t *testing.T) {

@@ -164,8 +164,8 @@ func (s *Store) exactly(h lease.Held) []clientv3.Cmp {
 	}
 }
 
-// Acquire implements lease.Store: one round trip. Claims that supersede cost one
-// more, to see whose the record is.
+// Acquire implements lease.Store: one round trip. A claim that supersedes costs two more
+// if the record is not of its own session, to see whose it is.
 func (s *Store) Acquire(ctx context.Context, sess lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
 	ctx, err := s.begin(ctx)
 	if err != nil {
@@ -175,70 +175,75 @@ func (s *Store) Acquire(ctx context.Context, sess lease.Session, claims []lease.
 		return nil, fmt.Errorf("etcd acquire: %w", err)
 	}
 	outs := make([]lease.Outcome, len(claims))
-	var settle []string
 	for i, c := range claims {
 		if err := lease.ValidateClaim(c); err != nil {
 			outs[i].Err = fmt.Errorf("etcd acquire: %w", err)
-		} else if c.Supersedes != 0 {
-			settle = append(settle, c.Name)
 		}
 	}
-	var own map[lease.Held]bool // name and token of records of this incarnation
-	if len(settle) > 0 {
-		recs, err := s.Get(ctx, settle...)
-		if err != nil {
+	for _, try := range []attempt{s.first, s.ofOwner, s.free} {
+		if err := s.claim(ctx, sess, claims, outs, try); err != nil {
 			return nil, err
 		}
-		own = make(map[lease.Held]bool, len(recs))
-		for _, r := range recs {
-			if r.Owner.Incarnation == sess.Owner.Incarnation {
-				own[lease.Held{Name: r.Name, Token: r.Token}] = true
-			}
-		}
 	}
-	changes := make([]change, 0, len(claims))
+	return outs, nil
+}
+
+// attempt returns the conditions on which a claim is made, by its outcome so far, and the
+// token of what it supersedes then; no conditions if it is not made.
+type attempt func(sess lease.Session, c lease.Claim, o lease.Outcome) (on []clientv3.Cmp, over lease.Token)
+
+// first takes what is free, and what stands under the claim's own session, which is of one
+// incarnation.
+func (s *Store) first(sess lease.Session, c lease.Claim, o lease.Outcome) ([]clientv3.Cmp, lease.Token) {
+	k := s.key(c.Name)
+	switch {
+	case o.Err != nil:
+		return nil, 0
+	case c.Supersedes == 0:
+		return []clientv3.Cmp{absent(k)}, 0
+	}
+	return []clientv3.Cmp{s.at(c), clientv3.Compare(clientv3.LeaseValue(k), "=", int64(sess.ID))}, c.Supersedes
+}
+
+// ofOwner takes what turned out to be of the same incarnation under another session.
+func (s *Store) ofOwner(sess lease.Session, c lease.Claim, o lease.Outcome) ([]clientv3.Cmp, lease.Token) {
+	if c.Supersedes == 0 || o.OK || o.Err != nil || o.Record.Token != c.Supersedes || o.Record.Owner.Incarnation != sess.Owner.Incarnation {
+		return nil, 0
+	}
+	return []clientv3.Cmp{s.at(c)}, c.Supersedes
+}
+
+// free takes a name under which nothing stands any more.
+func (s *Store) free(_ lease.Session, c lease.Claim, o lease.Outcome) ([]clientv3.Cmp, lease.Token) {
+	if o.OK || o.Err != nil || o.Record.Name != "" {
+		return nil, 0
+	}
+	return []clientv3.Cmp{absent(s.key(c.Name))}, 0
+}
+
+// at is the condition that what stands bears the token that the claim supersedes.
+func (s *Store) at(c lease.Claim) clientv3.Cmp {
+	return clientv3.Compare(clientv3.ModRevision(s.key(c.Name)), "=", int64(c.Supersedes))
+}
+
+// claim makes one attempt for each claim, and settles outs.
+func (s *Store) claim(ctx context.Context, sess lease.Session, claims []lease.Claim, outs []lease.Outcome, try attempt) error {
+	var changes []change
 	for i, c := range claims {
-		if outs[i].Err != nil {
+		on, over := try(sess, c, outs[i])
+		if on == nil {
 			continue
 		}
 		v, err := s.encode(c.Nonce, sess.Owner, sess.TTL, c.Metadata)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		k := s.key(c.Name)
-		cmp, over := absent(k), lease.Token(0)
-		if c.Supersedes != 0 && own[lease.Held{Name: c.Name, Token: c.Supersedes}] {
-			// What stands at this revision was seen to be ours; should it go
-			// meanwhile, the caller is told that nothing stands and tries again.
-			cmp, over = clientv3.Compare(clientv3.ModRevision(k), "=", int64(c.Supersedes)), c.Supersedes
-		}
-		changes = append(changes, change{index: i, key: k, over: over, cmps: []clientv3.Cmp{cmp},
-			do: clientv3.OpPut(k, v, clientv3.WithLease(clientv3.LeaseID(sess.ID))),
+		changes = append(changes, change{index: i, key: s.key(c.Name), over: over, cmps: on,
+			do: clientv3.OpPut(s.key(c.Name), v, clientv3.WithLease(clientv3.LeaseID(sess.ID))),
 			won: lease.Record{Name: c.Name, Owner: sess.Owner, Session: sess.ID, Nonce: c.Nonce, TTL: sess.TTL,
 				Metadata: copied(c.Metadata)}})
 	}
-	if err := s.apply(ctx, "acquire", changes, outs); err != nil {
-		return nil, err
-	}
-	return outs, s.again(ctx, sess, claims, outs)
-}
-
-// again repeats the claims that found their record gone between look and write:
-// now the name is free.
-func (s *Store) again(ctx context.Context, sess lease.Session, claims []lease.Claim, outs []lease.Outcome) error {
-	for i, o := range outs {
-		if o.OK || o.Err != nil || o.Record.Name != "" {
-			continue
-		}
-		c := claims[i]
-		c.Supersedes = 0
-		redone, err := s.Acquire(ctx, sess, []lease.Claim{c})
-		if err != nil {
-			return err
-		}
-		outs[i] = redone[0]
-	}
-	return nil
+	return s.apply(ctx, "acquire", changes, outs)
 }
 
 // Release implements lease.Store.
@@ -270,23 +275,19 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Move) ([]lease.Outco
 		return nil, err
 	}
 	outs := make([]lease.Outcome, len(moves))
-	names := make([]string, 0, len(moves))
+	var names []string
 	for i, m := range moves {
 		if err := lease.ValidateMove(m); err != nil { // what is no offer would be no record
 			outs[i].Err = fmt.Errorf("etcd transfer: %w", err)
-			continue
+		} else if m.Metadata == nil {
+			names = append(names, m.Name)
 		}
-		names = append(names, m.Name)
 	}
-	// The metadata is kept, so it must be known; what was read is what is moved,
-	// or else the condition fails.
-	recs, err := s.Get(ctx, names...)
+	// Metadata that is kept must be known; what was read is what is moved, or else the
+	// condition fails.
+	standing, err := s.standingOf(ctx, names)
 	if err != nil {
 		return nil, err
-	}
-	standing := make(map[string]lease.Record, len(recs))
-	for _, r := range recs {
-		standing[r.Name] = r
 	}
 	targets := map[lease.SessionID][]change{}
 	for i, m := range moves {
@@ -310,9 +311,17 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Move) ([]lease.Outco
 	for _, changes := range targets {
 		err := s.apply(ctx, "transfer", changes, outs)
 		if errors.Is(err, lease.ErrSessionGone) {
+			names = names[:0]
+			for _, c := range changes {
+				names = append(names, moves[c.index].Name)
+			}
+			stands, readErr := s.standingOf(ctx, names)
+			if readErr != nil {
+				return nil, readErr
+			}
 			for _, c := range changes {
 				if !outs[c.index].OK {
-					outs[c.index] = lease.Outcome{Err: err, Record: standing[moves[c.index].Name]}
+					outs[c.index] = lease.Outcome{Err: err, Record: stands[moves[c.index].Name]}
 				}
 			}
 			continue
@@ -322,6 +331,22 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Move) ([]lease.Outco
 		}
 	}
 	return outs, nil
+}
+
+// standingOf reads what stands under names, if there are any.
+func (s *Store) standingOf(ctx context.Context, names []string) (map[string]lease.Record, error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	recs, err := s.Get(ctx, names...)
+	if err != nil {
+		return nil, err
+	}
+	standing := make(map[string]lease.Record, len(recs))
+	for _, r := range recs {
+		standing[r.Name] = r
+	}
+	return standing, nil
 }
 
 func copied(m map[string]string) map[string]string {

@@ -5,6 +5,7 @@ var (
 	renewals   = check{"backends/etcd", "^TestRenewal|^TestProving|^TestAStream|^TestALate"}
 	guards     = check{"backends/etcd", "^TestGuardsOfAllKinds$"}
 	endpoints  = check{"backends/etcd", "^TestEveryEndpoint|^TestEndpoints"}
+	etcdKit    = check{"backends/etcd", "^TestConformance$/acquire"}
 	remembered = check{"sharding", "^TestMemoryEntitiesConformance$"}
 )
 
@@ -85,5 +86,10 @@ var ofStores = []mutant{
 		name: "one-member-asked", does: "the first server that tells its version speaks for all",
 		edits:   []edit{{"backends/etcd/version.go", "\t\t\tknown[ep] = q.refused\n", "\t\t\tknown[ep] = q.refused\n\t\t\tif q.refused == nil {\n\t\t\t\tbreak\n\t\t\t}\n"}},
 		hunters: []check{endpoints},
+	},
+	{
+		name: "superseding-anyone", does: "a claim supersedes a record by its token, whosoever it is",
+		edits:   []edit{{"backends/etcd/ownership.go", "[]clientv3.Cmp{s.at(c), clientv3.Compare(clientv3.LeaseValue(k), \"=\", int64(sess.ID))}", "[]clientv3.Cmp{s.at(c)}"}},
+		hunters: []check{etcdKit},
 	},
 }
