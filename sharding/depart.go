@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/teller"
+	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -51,7 +52,8 @@ type departure struct {
 	glown    bool
 	leaveAt  time.Duration // unless what waits gets less until then
 	left     int64
-	pushed   bool // what is left was handed over to nodes that are not open yet
+	arrived  uint64 // where what is left waits for room
+	pushed   bool   // what is left was handed over to nodes that are not open yet
 	finished bool
 }
 
@@ -267,9 +269,9 @@ func (c *controller) departing() {
 			c.post(&lingerDue{})
 		})
 	}
-	left := c.left()
-	if left < d.left { // the next hosts take it
-		d.left, d.leaveAt = left, now+c.set.linger
+	left, arrived := c.left(), c.arrivals()
+	if left < d.left || arrived != d.arrived { // the next hosts take it, or what is before it
+		d.left, d.arrived, d.leaveAt = min(left, d.left), arrived, now+c.set.linger
 	}
 	if left > 0 && !d.pushed && now >= d.leaveAt-c.set.linger/2 {
 		d.pushed = true
@@ -300,6 +302,11 @@ func (c *controller) departing() {
 func (c *controller) left() int64 {
 	c.recount()
 	return c.waiting.Load() + int64(c.handing())
+}
+
+// arrivals counts what arrives where mail of this Region waits for room.
+func (c *controller) arrivals() uint64 {
+	return transport.Of(c.system).Arrived(func(o transport.Owner) bool { s, ok := o.(*shard); return ok && s.r == c.Region })
 }
 
 // awaitSeen waits until every node that answers has seen that this one holds no

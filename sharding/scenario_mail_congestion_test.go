@@ -1,6 +1,7 @@
 package sharding_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"sync"
@@ -124,6 +125,28 @@ func TestScenarioMail2MovesUnderCongestion(t *testing.T) {
 		}
 		require.Greater(t, moved, int64(crewShards))
 		require.Greater(t, x.fates(), 4000)
+	})
+}
+
+// 4: mail that waits for room on a slow link is not given up while what is before it
+// arrives, though for longer than WithLinger there is no room for more.
+func TestScenarioMail4ARegionThatStopsBehindASlowLink(t *testing.T) {
+	const linger = 3 * time.Second
+	bubble(t, func(c *cluster) {
+		x := c.crew(nil, sharding.WithLinger(linger), sharding.WithBuffer(20_000, 100_000, sharding.DropNewest))
+		v := x.voice(x.s, idOf(0, crewShards), 4000)
+		v.say()
+		time.Sleep(time.Second)
+		c.net.Shape("s:1", "a:1", memnet.Link{Bandwidth: 100_000})
+		for range 2000 {
+			v.say()
+		}
+		began := time.Now()
+		require.NoError(t, x.s.region.Stop(context.Background()))
+		require.Greater(t, time.Since(began), 10*linger)
+		time.Sleep(time.Minute)
+		require.Zero(t, x.s.region.Info().Dropped)
+		x.inOrder()
 	})
 }
 

@@ -40,7 +40,8 @@ type controller struct {
 	reminder  lease.Timer
 	lingering lease.Timer
 	pushed    bool
-	lingers   int // how many messages were left when lingering was set
+	lingers   int    // how many messages were left when lingering was set
+	arrived   uint64 // as it was then
 	glow      lease.Timer
 	nextKnown bool // when glow was set
 	glown     bool

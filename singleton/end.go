@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/gate"
+	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -37,7 +38,7 @@ func (c *controller) linger() {
 // lingerOn gives what is left half of WithLinger to get on; or less, if nobody is known
 // whom it could go to.
 func (c *controller) lingerOn() {
-	c.lingers = c.remaining()
+	c.lingers, c.arrived = c.remaining(), c.arrivals()
 	d := c.set.linger / 2
 	if c.last() {
 		d = min(d, lastGlow/2)
@@ -56,7 +57,7 @@ func (c *controller) last() bool {
 // what is left, though it is not open; then the actor ends.
 func (c *controller) onLingerEnded() {
 	switch {
-	case c.remaining() < c.lingers:
+	case c.remaining() < c.lingers, c.arrivals() != c.arrived:
 		c.lingerOn()
 	case !c.pushed:
 		c.pushed = true
@@ -75,6 +76,11 @@ func (c *controller) mayLeave() bool {
 
 // remaining counts what waits to be taken up by the next host.
 func (c *controller) remaining() int { return c.proxy.status().Buffered + c.handing() }
+
+// arrivals counts what arrives where mail of this manager waits for room.
+func (c *controller) arrivals() uint64 {
+	return transport.Of(c.system).Arrived(func(o transport.Owner) bool { return o == transport.Owner(&c.proxy) })
+}
 
 // leave ends the actor.
 func (c *controller) leave() {

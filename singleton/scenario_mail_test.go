@@ -234,6 +234,29 @@ func TestScenarioMail4ALongMailboxOfAChild(t *testing.T) {
 	require.Less(t, many, uint64(30_000*11/10))
 }
 
+// 4: mail that waits for room on a slow link is not given up while what is before it
+// arrives, though for longer than WithLinger there is no room for more.
+func TestScenarioMail4AManagerThatStopsBehindASlowLink(t *testing.T) {
+	const linger = 3 * time.Second
+	bubble(t, func(t *testing.T, c *cluster) {
+		x := newTeam(c, 2, singleton.WithLinger(linger), singleton.WithBuffer(20_000, singleton.DropNewest))
+		x.lead(0)
+		x.hosts(0)
+		time.Sleep(time.Second)
+		s := x.speakers(4000)[1]
+		x.shape(memnet.Link{Delay: 5 * time.Millisecond, Bandwidth: 100_000})
+		for range 2000 {
+			s.say()
+		}
+		began := time.Now()
+		require.NoError(t, x.ms[1].Stop(context.Background()))
+		require.Greater(t, time.Since(began), 10*linger)
+		time.Sleep(time.Minute)
+		require.Zero(t, x.ms[1].Status().Dropped)
+		s.inOrder()
+	})
+}
+
 // 5 and 6: nothing of a sender is overtaken, whatever the length of a drain, and however
 // soon the next move comes.
 func TestScenarioMail6ALongDrainOfAChild(t *testing.T) {

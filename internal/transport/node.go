@@ -107,6 +107,26 @@ func (n *Node) Link(address string) uint64 {
 	return p.s.present()
 }
 
+// Arrived counts the messages that have arrived on the channels that some Owner waits for
+// of which is says that it is meant. While the count changes these get on, though there
+// may be no room for long: a window is much for a slow link. is must not block.
+func (n *Node) Arrived(is func(Owner) bool) (messages uint64) {
+	n.mu.Lock()
+	peers := slices.Collect(maps.Values(n.peers))
+	n.mu.Unlock()
+	for _, p := range peers {
+		p.mu.Lock()
+		for o := range p.s.waiting {
+			if is(o) {
+				messages += p.s.arrived
+				break
+			}
+		}
+		p.mu.Unlock()
+	}
+	return messages
+}
+
 // Leave forgets an owner that ends. What it keeps for a node whose link is broken is
 // Returned; what is under way goes on.
 func (n *Node) Leave(o Owner) {

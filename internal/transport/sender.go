@@ -90,6 +90,7 @@ type sender struct {
 	pause   time.Duration      // before it is sent again
 	heard   time.Duration      // when an answer came last, or began to be waited for
 	broken  time.Duration      // since when the link is down
+	arrived uint64             // messages that answers told of, in all
 	ended   map[Owner]struct{} // these have frames under way, and wait for nothing any more
 	waiting map[Owner]struct{}
 
@@ -232,6 +233,7 @@ func (s *sender) ack(m *wire.Ack, now time.Duration) (back []returned) {
 	n := 0
 	for n < len(s.legs) && s.legs[n].probe <= m.Number {
 		l := &s.legs[n]
+		s.arrived += uint64(l.messages)
 		s.flying.messages -= l.messages
 		s.flying.bytes -= l.bytes
 		last = max(last, l.last)
