@@ -72,6 +72,12 @@ func newMailCluster(ctx context.Context, b *bed, room int, seed uint64, set mail
 		if _, err = c.order(i, mailOrder{Do: mailHost, Leader: c.nodes[0].up.Owner}, patience); err != nil {
 			return c, err
 		}
+		if i > 0 || !set.Singleton {
+			continue
+		}
+		if _, err = c.nodes[0].Await(c.ctx, patience, mailHosted, func(r mailSaid) bool { return r.What == mailHosted }); err != nil {
+			return c, err
+		}
 	}
 	_, err = c.all(mailOrder{Do: mailSweep}, 2*patience)
 	return c, err
