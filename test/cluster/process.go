@@ -41,15 +41,22 @@ type Process[R any] struct {
 // Start starts this program once more at a place, with arg as JSON in the environment
 // variable env.
 func Start[R any](at *Place, id, env string, arg any) (*Process[R], error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
+	return StartProgram[R](at, "", id, env, arg)
+}
+
+// StartProgram is Start with another program: the file of that path, or this one if it
+// is empty.
+func StartProgram[R any](at *Place, program, id, env string, arg any) (_ *Process[R], err error) {
+	if program == "" {
+		if program, err = os.Executable(); err != nil {
+			return nil, err
+		}
 	}
 	text, err := json.Marshal(arg)
 	if err != nil {
 		return nil, err
 	}
-	p := &Process[R]{ID: id, cmd: exec.Command(self), done: make(chan struct{}), news: make(chan struct{})}
+	p := &Process[R]{ID: id, cmd: exec.Command(program), done: make(chan struct{}), news: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), env+"="+string(text))
 	p.cmd.Stderr = os.Stderr
 	if p.in, err = p.cmd.StdinPipe(); err != nil {

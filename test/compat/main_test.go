@@ -1,0 +1,17 @@
+//go:build linux
+
+package compat
+
+import (
+	"os"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/test/compat/peer"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(peer.Env) != "" {
+		peer.Main()
+	}
+	os.Exit(m.Run())
+}
