@@ -4,6 +4,7 @@ package examples
 
 import (
 	"bytes"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -44,11 +45,12 @@ func TestOneNodeOnEtcd(t *testing.T) {
 		t.Skip("no signals")
 	}
 	url := "etcd://" + strings.TrimPrefix(etcdtest.Start(t).Endpoints()[0], "http://")
-	for name, serves := range map[string]string{"singleton": "hosts, under token", "sharding": "accounts here: 4", "leader": "leader, under token", "cron": "job of second"} {
+	for name, serves := range map[string]string{"singleton": "hosts, under token", "sharding": "accounts here: 4", "leader": "leader, under token", "cron": "job of second", "quickstart": "{n1 "} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // they wait, mostly
 			var out output
 			cmd := exec.Command(program(t, name), "-store", url)
+			cmd.Env = append(os.Environ(), "STORE="+url, "NODE=n1", "LISTEN=127.0.0.1:0", "HTTP=127.0.0.1:0") // for quickstart
 			cmd.Stdout, cmd.Stderr = &out, &out
 			require.NoError(t, cmd.Start())
 			require.Eventually(t, func() bool { return strings.Contains(out.String(), serves) }, 30*time.Second, 50*time.Millisecond, "%s", &out)
