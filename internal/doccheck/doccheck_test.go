@@ -5,8 +5,10 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 )
@@ -20,9 +22,12 @@ func documents(t *testing.T) []string {
 	require.NoError(t, err)
 	more, err := filepath.Glob(root + "/docs/*.md")
 	require.NoError(t, err)
+	runs, err := filepath.Glob(root + "/docs/runs/*.md")
+	require.NoError(t, err)
 	require.NotEmpty(t, pages)
 	require.NotEmpty(t, more)
-	return append(pages, more...)
+	require.NotEmpty(t, runs)
+	return slices.Concat(pages, more, runs)
 }
 
 func read(t *testing.T, path string) string {
@@ -124,5 +129,30 @@ func TestEverySentinelErrorIsExplained(t *testing.T) {
 	require.NotEmpty(t, found)
 	for _, m := range found {
 		require.Contains(t, page, "`"+m[1]+"`", "docs/leases.md says nothing of lease.%s", m[1])
+	}
+}
+
+// wide are the pages that still have longer lines.
+var wide = []string{"CHANGELOG.md", "architecture.md", "backends.md", "etcd.md", "leases.md", "membership.md", "operations.md", "recipes.md", "semantics.md", "sharding.md"}
+
+// TestLinesAreShort: text wraps at 100 columns. Tables, code, headings and what has no
+// space to break at may be longer.
+func TestLinesAreShort(t *testing.T) {
+	for _, page := range documents(t) {
+		if slices.Contains(wide, filepath.Base(page)) {
+			continue
+		}
+		code := false
+		for line := range strings.Lines(read(t, page)) {
+			line = strings.TrimRight(line, "\n")
+			text := strings.TrimSpace(line)
+			if strings.HasPrefix(text, "```") {
+				code = !code
+			}
+			if code || strings.HasPrefix(text, "|") || strings.HasPrefix(text, "#") || utf8.RuneCountInString(line) <= 100 {
+				continue
+			}
+			require.NotContains(t, strings.TrimLeft(text, "-*0123456789. "), " ", "%s: longer than 100 columns:\n%s", page, line)
+		}
 	}
 }
