@@ -1,0 +1,37 @@
+package doccheck
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var troubleRow = regexp.MustCompile("(?m)^\\| `([^`]+)` \\|")
+
+// TestTroublesAreTexts: what the page explains is what the code says, word for word.
+func TestTroublesAreTexts(t *testing.T) {
+	var source strings.Builder
+	for _, dir := range []string{"backends", "internal", "lease", "membership", "node", "remoting", "sharding", "singleton"} {
+		require.NoError(t, filepath.WalkDir(filepath.Join(root, dir), func(file string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
+				return err
+			}
+			text, err := os.ReadFile(file)
+			for line := range strings.Lines(string(text)) {
+				code, _, _ := strings.Cut(line, "// ") // what is said, not what is said of it
+				source.WriteString(code)
+			}
+			return err
+		}))
+	}
+	rows := troubleRow.FindAllStringSubmatch(read(t, root+"/docs/troubleshooting.md"), -1)
+	require.Greater(t, len(rows), 30)
+	for _, m := range rows {
+		require.True(t, strings.Contains(source.String(), m[1]), "no code says %q", m[1])
+	}
+}
