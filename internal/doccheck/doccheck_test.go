@@ -2,6 +2,7 @@
 package doccheck
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -155,4 +156,40 @@ func TestLinesAreShort(t *testing.T) {
 			require.NotContains(t, strings.TrimLeft(text, "-*0123456789. "), " ", "%s: longer than 100 columns:\n%s", page, line)
 		}
 	}
+}
+
+var packagePath = regexp.MustCompile(`\b(?:backends|examples|internal|lease|membership|node|remoting|sharding|singleton|test|tools)(?:/[a-z]+)*\b`)
+
+// whole are the directories that the page names for all that is in them.
+var whole = []string{"examples", "test/compat", "test/demo"}
+
+// TestThePackagesAreThoseThatExist: docs/architecture.md names each package, and no other.
+func TestThePackagesAreThoseThatExist(t *testing.T) {
+	named := map[string]bool{}
+	for _, path := range packagePath.FindAllString(read(t, root+"/docs/architecture.md"), -1) {
+		named[path] = true
+		if strings.Contains(path, "/") {
+			require.DirExists(t, filepath.Join(root, path), "docs/architecture.md names %s", path)
+		}
+	}
+	packages := 0
+	require.NoError(t, filepath.WalkDir(root, func(dir string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		if name := d.Name(); name == "testdata" || strings.HasPrefix(name, ".") && dir != root {
+			return fs.SkipDir
+		}
+		files, err := filepath.Glob(dir + "/*.go")
+		if len(files) == 0 || dir == root {
+			return err
+		}
+		packages++
+		path, err := filepath.Rel(root, dir)
+		path = filepath.ToSlash(path)
+		covered := named[path] || slices.ContainsFunc(whole, func(of string) bool { return strings.HasPrefix(path, of+"/") && named[of] })
+		require.True(t, covered, "docs/architecture.md does not name %s", path)
+		return err
+	}))
+	require.Greater(t, packages, 30)
 }
