@@ -100,20 +100,16 @@
 //
 // # Who calls whom
 //
-//	Run (run.go) ─▶ Handle (handle.go, wait.go) ─▶ ops.go: one operation at a time, in batches by lane
-//	                                                 ├─▶ settle.go: to the store, and what its answer means
-//	                                                 └─▶ direct.go: the first attempt on the caller's own goroutine
-//	Keeper (keeper.go): one loop, one lock ─▶ pool.go: sessions opened, renewed, ended, closed
-//	                                        ├▶ reconcile.go, suspect.go: what nobody claims; offers
-//	                                        └▶ wait.go: events and looks; follow.go, probe.go: streams of records
-//	turn.go: one Run per lease at a time    narrow.go: terms as narrow as what wraps a lease
-//	term.go, session.go: what CheckAlive reads, without a lock    state.go: the diagram above
-//	setback.go: what becomes of a store whose history goes back
-//	health.go, health_http.go: what a probe is told
-//	teller.go: loggers and meters, called by nobody that the engine needs    log.go: the default logger
-//	outage.go: whether the store is reached, and Info
-//	call.go: one request to the store, bounded    config.go, metrics.go, clock.go, name.go, errors.go, fence.go, unguarded.go
-//	store.go: what a backend implements; offer.go: what travels; pername.go: for backends that know names only
+//	Run ─▶ Handle ─▶ operations: one at a time for a handle, in batches by lane
+//	                  │            ├─▶ settling: to the store, and what its answer means
+//	                  │            └─▶ directly: the first attempt on the caller's own goroutine
+//	                  └─▶ Term: what CheckAlive reads, without a lock
+//	Keeper: one loop, one lock ─▶ sessions: opened, renewed, ended, closed
+//	                            ├─▶ reconciliation: what nobody claims; offers
+//	                            ├─▶ waiters: events and looks; streams of records
+//	                            └─▶ setbacks: what becomes of a store whose history goes back
+//
+// Loggers, meters and callbacks are called by nobody that the engine needs.
 //
 // Stores are tested with package leasetest; faultstore and faultclock make what
 // goes wrong. TestSimulation plays random histories of it all.

@@ -58,11 +58,10 @@
 //
 // # Who calls whom
 //
-//	Keeper.Watch ─▶ group.go: hear ───┐                     ┌─▶ Follow, EventStream, log
-//	hold.go: own terms, lease.Run ────┼─▶ core.go (pure) ─▶ feed.go: each at its own pace
-//	Keeper.Watch ─▶ election.go: hear ┘
+//	Keeper.Watch ─▶ members ──────┐                       ┌─▶ Follow, EventStream, log
+//	own terms, by lease.Run ──────┼─▶ one pure function ──▶ feeds: each at its own pace
+//	Keeper.Watch ─▶ leader record ┘
 //
-// join.go, leave.go: the beginning and the end; record.go: names and metadata;
-// leader.go, static.go: LeaderChanged, and a source of leadership that is set by
-// hand. Package topology makes one of protoactor's cluster events, as a hint.
+// Static is a source of leadership that is set by hand. Package topology makes one of
+// protoactor's cluster events, as a hint.
 package membership

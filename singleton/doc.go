@@ -42,7 +42,7 @@
 // # The manager
 //
 // Each node has one manager for a singleton, an actor. Its phases and transitions
-// are the pure function in machine.go. How a node becomes the host:
+// are a pure function. How a node becomes the host:
 //
 //	         free, or to host               won             made
 //	Standby ──────────────────▶ Acquiring ───────▶ Starting ─────▶ Active ⇄ Inviting
@@ -114,15 +114,15 @@
 //	                       effects ───┴── lease, timers, directory (who holds what),
 //	                                      links that break, the source of leadership
 //
-// The controller is the actor. handover.go is the side of a hand-over that hosts,
-// successor.go the one that takes over, leader.go follows who leads, making.go makes the
-// child, child.go stops it, state.go carries its state, which package handover sends. The
-// proxy gives package route what it needs, and that decides where mail goes: envelopes
+// The controller is the actor: it plays both sides of a hand-over, the one that hosts and
+// the one that takes over, follows who leads, and makes and stops the child. Package
+// handover sends the child's state. The proxy gives package route what it needs, and that decides where mail goes: envelopes
 // carry the fencing token they were routed by, so nothing goes round in circles, and a
 // marker, sent the old way behind all mail, tells when the new way may be used. Package
 // transport carries the mail, in a window for each node: what a child had not taken is
-// kept until the next node has custody of it. agree.go is what nodes must agree
-// on: versions and settings, as the host's record says them. end.go is the manager's end.
+// kept until the next node has custody of it. What nodes must agree on, versions and
+// settings, the host's record says.
+//
 // Beside the manager stand Ask, Health, and StopAll with RunUntilSignal, for the end of a
 // program.
 package singleton

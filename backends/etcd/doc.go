@@ -9,7 +9,7 @@
 // # What stands in etcd
 //
 // One key per held name: the prefix (default "holdfast/") and the name. The
-// value says who owns it (record.go); the key hangs on the etcd lease of the
+// value says who owns it; the key hangs on the etcd lease of the
 // owner's session, whose ID is the session's. The key is written only when the
 // ownership changes, so its mod revision is the fencing token: it increases with
 // every change of ownership of every name, also over deletion, transfer and

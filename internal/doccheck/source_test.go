@@ -1,6 +1,7 @@
 package doccheck
 
 import (
+	"io/fs"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -43,4 +44,26 @@ func TestMailTellsUsersByOutside(t *testing.T) {
 		}
 	}
 	require.Equal(t, contained, found)
+}
+
+var goFile = regexp.MustCompile(`\b[a-z_]+\.go\b`)
+
+// TestPackageDocsListNoFiles: a map of its own files is for who changes a package, and
+// goes stale; its documentation is for who uses it.
+func TestPackageDocsListNoFiles(t *testing.T) {
+	docs := 0
+	require.NoError(t, filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || d.Name() != "doc.go" {
+			return err
+		}
+		docs++
+		if filepath.Base(filepath.Dir(file)) == "sharding" {
+			return nil // its map is to go when its packages have settled
+		}
+		for line := range strings.Lines(read(t, file)) {
+			require.Empty(t, goFile.FindString(line), "%s lists a file: %s", file, line)
+		}
+		return nil
+	}))
+	require.Greater(t, docs, 20)
 }

@@ -11,8 +11,7 @@
 // # What is checked
 //
 // A store is asked everything that the contract in package lease promises, and
-// every failure begins with the rule that was broken, in words (rules.go lists
-// them all). The cases, by the first part of their names:
+// every failure begins with the rule that was broken, in words. The cases, by the first part of their names:
 //
 //	acquire   who wins a name, and what the losers are told
 //	token     fencing tokens over every way in which a name changes hands
@@ -68,6 +67,6 @@
 // # The kit's own tests
 //
 // A check that nothing fails is no check. The tests of this package break a
-// small store in every way in flaws_test.go; catches_test.go says which cases
-// must notice, and by which rule. Every case and every rule is named there.
+// small store in every way that is known, and say which cases must notice, and by
+// which rule. Every case and every rule is named there.
 package leasetest

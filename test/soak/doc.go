@@ -73,17 +73,4 @@
 // Each prints the machine, its figures and its bounds, and exits 1 if a bound is
 // broken, 2 if it could not measure. It needs Linux; etcd is built on first use
 // (package etcdtest).
-//
-//	main.go ─▶ names.go, takeover.go, compare.go, handover.go, crash.go, stops.go, holder.go, outage.go
-//	        ─▶ handovers.go, kills.go, many.go ─▶ cluster.go: the processes
-//	           cluster_node.go, cluster_load.go: in each    cluster_wire.go: what is said
-//	           cluster_journal.go: what is noted            cluster_judge.go: what that means
-//	        ─▶ shard_rolling.go, shard_kills.go, shard_many.go ─▶ cluster.go
-//	        ─▶ reshard.go ─▶ cluster.go    reshard_judge.go: where and when entities ran
-//	           shard_node.go, shard_load.go: in each    shard_wire.go: what is said
-//	           shard_view.go: who hosts what            shard_judge.go: what that means
-//	        ─▶ load.go ─▶ shard_rolling.go    load_node.go: in each    load_judge.go: what grew
-//	        ─▶ congestion.go, backlog.go, slow_link.go, singleton_load.go ─▶ mail_bed.go: the processes
-//	           mail_node.go, mail_load.go: in each    mail_wire.go: what is said
-//	           bed.go: the server, its clients, Keepers    judge.go: percentiles, bounds
 package main

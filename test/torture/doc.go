@@ -44,9 +44,4 @@
 // It prints each fault, a table of them, the figures, and each violation with the
 // lines that show it; it exits 1 if there is one, and 2 if it could not judge. It needs
 // Linux; etcd is built on first use (package etcdtest).
-//
-//	main.go ─▶ run.go: rounds ─▶ plan.go: what the seed says    inflict.go: how it is done
-//	           nodes.go: the processes                          network.go, proxies.go: what is cut
-//	           node.go, work.go: in each                        wire.go: what is said    journal.go: what is noted
-//	           oracle.go: what that means                       ledger.go, report.go
 package main
