@@ -116,12 +116,12 @@
 //
 // The controller is the actor: it plays both sides of a hand-over, the one that hosts and
 // the one that takes over, follows who leads, and makes and stops the child. Package
-// handover sends the child's state. The proxy gives package route what it needs, and that decides where mail goes: envelopes
-// carry the fencing token they were routed by, so nothing goes round in circles, and a
-// marker, sent the old way behind all mail, tells when the new way may be used. Package
-// transport carries the mail, in a window for each node: what a child had not taken is
-// kept until the next node has custody of it. What nodes must agree on, versions and
-// settings, the host's record says.
+// handover sends the child's state. The proxy gives package route what it needs, and that
+// decides where mail goes: envelopes carry the fencing token they were routed by, so
+// nothing goes round in circles, and a marker, sent the old way behind all mail, tells when
+// the new way may be used. Package transport carries the mail, in a window for each node:
+// what a child had not taken is kept until the next node has custody of it. What nodes must
+// agree on, versions and settings, the host's record says.
 //
 // Beside the manager stand Ask, Health, and StopAll with RunUntilSignal, for the end of a
 // program.
