@@ -3,7 +3,6 @@
 package compat
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -224,6 +223,6 @@ func (n *nodes) onePlace() {
 		if name == peer.Singleton {
 			require.Equal(n.t, "former present former present former", text)
 		}
-		n.t.Log(fmt.Sprintf("%s: %s", name, text))
+		n.t.Logf("%s: %s", name, text)
 	}
 }
