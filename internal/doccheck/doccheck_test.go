@@ -134,7 +134,7 @@ func TestEverySentinelErrorIsExplained(t *testing.T) {
 }
 
 // wide are the pages that still have longer lines.
-var wide = []string{"CHANGELOG.md", "architecture.md", "backends.md", "etcd.md", "leases.md", "membership.md", "operations.md", "recipes.md", "semantics.md", "sharding.md"}
+var wide = []string{"CHANGELOG.md", "architecture.md", "semantics.md", "sharding.md"}
 
 // TestLinesAreShort: text wraps at 100 columns. Tables, code, headings and what has no
 // space to break at may be longer.
