@@ -195,7 +195,7 @@ func WithLinger(d time.Duration) Option { return func(s *settings) { s.linger = 
 func WithOwner() Option { return func(s *settings) { s.owned = true } }
 
 // WithMailbox makes the child's mailbox; one in its Props is replaced by the
-// guarded one. Default: actor.Unbounded. It must take whatever is posted, at once: while
+// guarded one. Default: what actor.Unbounded does. It must take whatever is posted, at once: while
 // one that is bounded is full it holds up the manager, its Stop included, and what one
 // drops is counted by nobody. WithBuffer bounds what waits for a host.
 func WithMailbox(p actor.MailboxProducer) Option {

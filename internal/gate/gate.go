@@ -54,7 +54,7 @@ type Options struct {
 	Journal func(name string, token lease.Token, at time.Duration)
 	// Inner makes the mailbox that holds the mail; it replaces the one of the
 	// user's Props, which can't be read from there. Default, also if it returns
-	// nil: actor.Unbounded.
+	// nil: one that does what actor.Unbounded does.
 	Inner actor.MailboxProducer
 }
 

@@ -55,7 +55,7 @@ func newMailbox(g *Gate, inner actor.MailboxProducer, child bool) *mailbox {
 		m.inner = inner()
 	}
 	if m.inner == nil {
-		m.inner = actor.Unbounded()()
+		m.inner = newInbox()
 	}
 	return m
 }

@@ -21,7 +21,7 @@ func (g *Gate) Props(p *actor.Props) *actor.Props {
 // term: nothing passes to it once the gate is lost. What is refused goes to the
 // actor system's dead letters and is counted. Drain changes nothing for it: its
 // mail is no front-door mail. p stays as it is, but for the copy's mailbox,
-// which is actor.Unbounded.
+// which does what actor.Unbounded does.
 func (g *Gate) Guard(p *actor.Props) *actor.Props {
 	return g.props(p, nil, true)
 }

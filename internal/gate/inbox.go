@@ -1,0 +1,199 @@
+package gate
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/asynkron/protoactor-go/actor"
+)
+
+// inbox is the mailbox behind a gate unless Options.Inner makes another. It does what
+// actor.Unbounded does, for less: its goroutine takes what was posted by the batch, so that
+// one lock is enough for many messages, and senders rarely meet it there. Mail takes no
+// memory but its place, and a burst's is given back.
+//
+// What is posted under mu is taken in that order; before each message of users the
+// system's go, all that there are.
+type inbox struct {
+	mu      sync.Mutex
+	full    [][]any // before in, each of chunk
+	in      []any
+	spare   []any // room for a chunk
+	system  []any
+	running bool // the goroutine runs, or is about to
+	_       [64]byte
+
+	urgent  atomic.Bool  // there is something in system
+	left    atomic.Int64 // of out
+	out     []any        // of the goroutine alone, as what follows
+	at      int
+	halted  bool // by SuspendMailbox
+	invoker actor.MessageInvoker
+	actor.Dispatcher
+	work func() // made once
+}
+
+const (
+	chunk    = 1024 // how much is taken at once, at most
+	least    = 4    // room for messages, to begin with
+	mostIdle = 16   // which is kept where none waits
+)
+
+func newInbox() actor.Mailbox {
+	b := &inbox{}
+	b.work = b.process
+	return b
+}
+
+// RegisterHandlers implements actor.Mailbox.
+func (b *inbox) RegisterHandlers(invoker actor.MessageInvoker, d actor.Dispatcher) {
+	b.invoker, b.Dispatcher = invoker, d
+}
+
+// Start implements actor.Mailbox.
+func (b *inbox) Start() {}
+
+// UserMessageCount implements actor.Mailbox.
+func (b *inbox) UserMessageCount() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return int(b.left.Load()) + len(b.full)*chunk + len(b.in)
+}
+
+// PostUserMessage implements actor.Mailbox. The messages of a batch go before it.
+func (b *inbox) PostUserMessage(message any) {
+	if batch, ok := actor.UnwrapEnvelopeMessage(message).(actor.MessageBatch); ok {
+		for _, m := range batch.GetMessages() {
+			b.PostUserMessage(m)
+		}
+	}
+	b.mu.Lock()
+	switch {
+	case b.in == nil:
+		b.in = make([]any, 0, least)
+	case len(b.in) == chunk:
+		b.full = append(b.full, b.in)
+		if b.in, b.spare = b.spare, nil; b.in == nil {
+			b.in = make([]any, 0, chunk)
+		}
+	}
+	b.in = append(b.in, message)
+	b.wake()
+}
+
+// PostSystemMessage implements actor.Mailbox.
+func (b *inbox) PostSystemMessage(message any) {
+	b.mu.Lock()
+	b.system = append(b.system, message)
+	b.urgent.Store(true)
+	b.wake()
+}
+
+// wake unlocks mu, and has the goroutine run.
+func (b *inbox) wake() {
+	idle := !b.running
+	b.running = true
+	b.mu.Unlock()
+	if idle {
+		b.Schedule(b.work)
+	}
+}
+
+// process is what the goroutine does until nothing is left that it may take.
+func (b *inbox) process() {
+	for !b.run() {
+	}
+}
+
+// run takes messages until nothing is left; false if a handler panicked.
+func (b *inbox) run() (done bool) {
+	var message any
+	defer func() {
+		if !done {
+			if p := recover(); p != nil {
+				b.invoker.EscalateFailure(p, message)
+			}
+		}
+	}()
+	for n, most := 0, b.Throughput(); ; n++ {
+		if n > most {
+			n = 0
+			runtime.Gosched()
+		}
+		if b.urgent.Load() {
+			message = b.nextSystem()
+			switch message.(type) {
+			case nil:
+			case *actor.SuspendMailbox:
+				b.halted = true
+			case *actor.ResumeMailbox:
+				b.halted = false
+			default:
+				b.invoker.InvokeSystemMessage(message)
+			}
+			continue
+		}
+		if b.halted || b.at == len(b.out) {
+			if b.rest() {
+				return true
+			}
+			continue
+		}
+		message = b.out[b.at]
+		b.out[b.at] = nil
+		b.at++
+		b.left.Store(int64(len(b.out) - b.at))
+		b.invoker.InvokeUserMessage(message)
+	}
+}
+
+// nextSystem takes a message of the system's; nil if there is none.
+func (b *inbox) nextSystem() (message any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.system) > 0 {
+		message = b.system[0]
+		b.system[0] = nil
+		b.system = b.system[1:]
+	}
+	if len(b.system) == 0 {
+		b.system = nil
+		b.urgent.Store(false)
+	}
+	return message
+}
+
+// rest takes the next batch; true if there is none that may be taken: the goroutine ends.
+func (b *inbox) rest() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case len(b.system) > 0:
+		return false
+	case b.halted:
+		b.running = false
+		return true
+	case len(b.full) > 0:
+		if cap(b.out) >= chunk {
+			b.spare = b.out[:0]
+		}
+		b.out, b.full[0] = b.full[0], nil
+		b.full = b.full[1:]
+	case len(b.in) > 0:
+		b.out, b.in = b.in, b.out[:0]
+	default:
+		if cap(b.in) > mostIdle {
+			b.in = nil
+		}
+		if cap(b.out) > mostIdle {
+			b.out = nil
+		}
+		b.out, b.full, b.spare = b.out[:0], nil, nil
+		b.at, b.running = 0, false
+		return true
+	}
+	b.at = 0
+	b.left.Store(int64(len(b.out)))
+	return false
+}
