@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"runtime"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/internal/compared"
 	"github.com/holdfast-go/holdfast/internal/memnet"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
@@ -39,43 +39,6 @@ func (c *counting) Receive(ctx actor.Context) {
 }
 
 type benchMessage struct{}
-
-// compare reports how fast ours is compared with theirs, "of-plain", and how much of
-// the processors it takes, likewise inverted: "cpu-of-plain". They run in turn, in
-// pairs, every other one the other way round; what is told is the median pair.
-func compare(b *testing.B, ours, theirs func(n int)) {
-	const pairs = 20
-	n := max(1, b.N/pairs)
-	run := func(f func(int)) (took, used float64) {
-		began, before := time.Now(), processorTime()
-		f(n)
-		return float64(time.Since(began)), float64(processorTime() - before)
-	}
-	timed := func(f func(int)) (took, used float64) {
-		b.StartTimer()
-		defer b.StopTimer()
-		return run(f)
-	}
-	b.ReportAllocs()
-	b.ResetTimer()
-	b.StopTimer()
-	var speed, thrift []float64
-	for i := range min(pairs, b.N) {
-		var ourTime, ourUse, theirTime, theirUse float64
-		if i%2 == 0 {
-			ourTime, ourUse = timed(ours)
-			theirTime, theirUse = run(theirs)
-		} else {
-			theirTime, theirUse = run(theirs)
-			ourTime, ourUse = timed(ours)
-		}
-		speed, thrift = append(speed, theirTime/ourTime), append(thrift, theirUse/ourUse)
-	}
-	slices.Sort(speed)
-	slices.Sort(thrift)
-	b.ReportMetric(speed[len(speed)/2], "of-plain")
-	b.ReportMetric(thrift[len(thrift)/2], "cpu-of-plain")
-}
 
 // single starts a type on one node and waits until its shards are there.
 func single(b *testing.B, props *actor.Props, shards int, opts ...sharding.Option) (*actor.ActorSystem, *sharding.Region) {
@@ -122,7 +85,7 @@ func BenchmarkTell(b *testing.B) {
 					wg.Wait()
 				}
 			}
-			compare(b, run(func() { _ = r.Tell("one", msg) }), run(func() { system.Root.Send(plain, msg) }))
+			compared.WithPlain(b, run(func() { _ = r.Tell("one", msg) }), run(func() { system.Root.Send(plain, msg) }))
 		})
 	}
 }
@@ -150,7 +113,7 @@ func BenchmarkAsk(b *testing.B) {
 			}
 		}
 	}
-	compare(b, run(func() error { _, err := sharding.Ask[*benchMessage](ctx, r, "one", msg); return err }),
+	compared.WithPlain(b, run(func() error { _, err := sharding.Ask[*benchMessage](ctx, r, "one", msg); return err }),
 		run(func() error { return system.Root.RequestFuture(plain, msg, time.Hour).Wait() }))
 }
 
@@ -274,43 +237,14 @@ func BenchmarkRemote(b *testing.B) {
 	_, err := sharding.Ask[*wrapperspb.StringValue](ctx, proxy, "one", msg)
 	require.NoError(b, err)
 	b.Run("tell", func(b *testing.B) {
-		// No more than 10 000 under way, or the queues are what is measured.
-		send := func(tell func()) func(int) {
-			return func(n int) {
-				for left := n; left > 0; {
-					k := min(left, 10_000)
-					left -= k
-					wg.Add(k)
-					for range k {
-						tell()
-					}
-					wg.Wait()
-				}
-			}
-		}
-		compare(b, send(func() { _ = proxy.Tell("one", msg) }), send(func() { here.Root.Send(bare, msg) }))
+		send := func(tell func()) func(int) { return compared.Flood(tell, wg.Add, wg.Wait) }
+		compared.WithPlain(b, send(func() { _ = proxy.Tell("one", msg) }), send(func() { here.Root.Send(bare, msg) }))
 	})
 	b.Run("ask", func(b *testing.B) {
-		asking := func(ask func() error) func(int) {
-			return func(n int) {
-				var callers sync.WaitGroup
-				for i := range 64 {
-					callers.Go(func() {
-						for range (n + i) / 64 {
-							if err := ask(); err != nil {
-								b.Error(err)
-								return
-							}
-						}
-					})
-				}
-				callers.Wait()
-			}
-		}
-		compare(b, asking(func() error {
+		compared.WithPlain(b, compared.Callers(b, func() error {
 			_, err := sharding.Ask[*wrapperspb.StringValue](ctx, proxy, "one", msg)
 			return err
-		}), asking(func() error {
+		}), compared.Callers(b, func() error {
 			_, err := here.Root.RequestFuture(bare, msg, 10*time.Second).Result()
 			return err
 		}))

@@ -10,6 +10,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/fastpath"
 	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/quiet"
 	"github.com/holdfast-go/holdfast/internal/teller"
@@ -71,6 +72,7 @@ type Region struct {
 	admitted atomic.Bool  // Start has succeeded: shards may be hosted
 	losses   atomic.Int64 // of the right to host
 	refs     *refProcess
+	short    fastpath.Sender
 
 	inquiries atomic.Uint64
 	asking    sync.Map      // number of an inquiry to inquiry
@@ -187,76 +189,31 @@ func (r *Region) onward(id string, envelope any) {
 // holds it up.
 func (s *shard) through(id string, envelope any) bool {
 	// Outside of the lock: others may encode meanwhile.
-	plain, size, e := s.r.plain(envelope), 0, (*wire.Envelope)(nil)
-	if plain != nil {
-		size = len(plain.Payload()) + len(id)
-	} else {
-		var err error
-		if e, err = s.encode(id, envelope); err != nil {
-			return false // Accept refuses it
-		}
-		size = e.Footprint()
+	m, ok := fastpath.Encode(id, envelope, s.r.payload, s.encode)
+	if !ok {
+		return false // Accept refuses it
 	}
-	parcel, ok := s.straight(id, envelope, plain, e, size)
+	parcel, ok := s.straight(&m)
 	if ok {
 		parcel.Flush()
 	}
 	return ok
 }
 
-// plain encodes a message that may travel in no Envelope; nil if it may not.
-func (r *Region) plain(envelope any) *wire.Encoded {
-	plain := wire.Default.Plain(actor.UnwrapEnvelopeMessage(envelope), r.payload)
-	if plain != nil && len(plain.Payload())+wire.HeaderSize(envelope) > r.payload+wire.Headroom/2 {
-		return nil
-	}
-	return plain
-}
-
 // straight queues a message for the node that hosts the shard; false if something holds
 // it up.
-func (s *shard) straight(id string, envelope any, plain *wire.Encoded, e *wire.Envelope, size int) (transport.Parcel, bool) {
+func (s *shard) straight(m *fastpath.Mail) (transport.Parcel, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	node, token, ok := s.router.Through()
 	if !ok {
 		return transport.Parcel{}, false
 	}
-	peer, pid, msg := s.out.Channel(node.Address), (*actor.PID)(nil), any(e)
-	if plain != nil {
-		if pid = s.way.to(s, node, token, id); pid != nil {
-			msg = plainly(envelope, plain)
-		} else {
-			e = enveloped(id, envelope, plain)
-			msg = e
-		}
-	}
-	if e != nil {
-		e.Token, e.Left = uint64(token), s.left(envelope)
-		pid = s.out.PID(node.Address)
-	}
-	parcel, ok := peer.Straight(pid, msg, size, &s.r.counts.unconfirmed)
+	parcel, ok := s.r.short.Send(&s.path, &s.out, &s.asked, m, "", node, token)
 	if ok {
 		s.router.Went()
-		s.asked.Went(s.r.system, actor.UnwrapEnvelopeSender(envelope), node.Address, parcel.Link())
 	}
 	return parcel, ok
-}
-
-// left is for how many milliseconds who asked goes on waiting; 0 if that is not known.
-func (s *shard) left(envelope any) uint64 {
-	left, ok := wire.PatienceOf(s.r.system, actor.UnwrapEnvelopeSender(envelope))
-	if !ok {
-		return 0
-	}
-	return uint64(max(1, left/time.Millisecond))
-}
-
-// enveloped puts a message that was encoded already into an Envelope.
-func enveloped(id string, envelope any, msg *wire.Encoded) *wire.Envelope {
-	e := wire.Enclose(envelope, msg.TypeName(), "", msg.Payload())
-	e.Key = id
-	return e
 }
 
 // direct gives a message to an entity that is active here, without passing another

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-go/holdfast/internal/asker"
+	"github.com/holdfast-go/holdfast/internal/fastpath"
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/route"
@@ -44,7 +45,7 @@ type shard struct {
 	pending      int   // of these, for an entity to start
 	pendingBytes int   // about
 	stats        route.Stats
-	way          way
+	path         fastpath.Path
 	asked        asker.UnderWay
 	after        []func() // to be called once mu is free
 	wakes        int

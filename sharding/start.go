@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/direct"
+	"github.com/holdfast-go/holdfast/internal/fastpath"
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/reply"
 	"github.com/holdfast-go/holdfast/internal/teller"
@@ -101,6 +102,7 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 	r.life, r.end = context.WithCancel(context.Background())
 	r.part, r.withdraw = context.WithCancel(r.life)
 	r.table = newTable(r)
+	r.short = fastpath.Sender{System: system, Family: names.key, Takes: r.table.direct, Lost: &r.counts.unconfirmed}
 	if r.metrics, err = teller.Make(func() (*instruments, error) { return newInstruments(r) }); err != nil {
 		return fail(fmt.Errorf("metrics: %w", err))
 	}

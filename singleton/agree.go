@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/agree"
+	"github.com/holdfast-go/holdfast/internal/direct"
 	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/quiet"
 	"github.com/holdfast-go/holdfast/internal/wire"
@@ -26,6 +27,9 @@ var ErrProtocol = agree.ErrProtocol
 // said is what a host says of itself, under keys that no user's are taken for.
 var said = agree.Keys{Protocol: "holdfast/protocol", Settings: "holdfast/settings"}
 
+// keyPlain: "1" if the host takes Protocol Buffers messages as they are (package fastpath), else "0".
+const keyPlain = "holdfast/plain"
+
 // agreement is what should be the same on every node, as people and records read it.
 func (m *Manager) agreement() string {
 	preferred := "none"
@@ -40,13 +44,28 @@ func (m *Manager) agreement() string {
 		m.set.stateLimit, m.set.leadership != nil, agree.Word(preferred))
 }
 
+// about is what the record of the lease says while this node hosts.
+func (m *Manager) about() map[string]string {
+	about := said.Metadata(m.agreement())
+	about[keyPlain] = "0"
+	if direct.Of(m.system).Enabled() {
+		about[keyPlain] = "1"
+	}
+	return about
+}
+
+// takesPlain reports whether the host is known to take plain messages.
+func (p *proxy) takesPlain(host *wire.Node) bool {
+	return p.known && p.host.Owner.Incarnation == host.GetIncarnation() && p.host.Metadata[keyPlain] == "1"
+}
+
 // describe has the record of the lease say it, if the lease can.
 func (m *Manager) describe() error {
 	d, ok := lease.As[lease.Describer](m.lease)
 	if !ok {
 		return nil
 	}
-	return outside.Call(func() error { return d.Describe(said.Metadata(m.agreement())) })
+	return outside.Call(func() error { return d.Describe(m.about()) })
 }
 
 // nondescript leaves a lease of the user's as it was.

@@ -24,6 +24,7 @@ import (
 const (
 	keyProtocol = "holdfast/protocol"
 	keySettings = "holdfast/settings"
+	keyPlain    = "holdfast/plain"
 )
 
 // dialect is the store of a node whose records say something else of it, as those of
@@ -77,7 +78,7 @@ func (c *cluster) metadataOf(name string) map[string]string {
 func TestAHostSaysItsVersionAndItsSettings(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a := c.node("a")
-		want := map[string]string{"zone": "eu", keyProtocol: "1"}
+		want := map[string]string{"zone": "eu", keyProtocol: "1", keyPlain: "1"}
 		opts := []singleton.Option{singleton.WithPreferred("a b", "c")}
 		own := lease.WithMetadata(map[string]string{"zone": "eu"})
 

@@ -98,7 +98,9 @@ func (c *controller) Receive(ctx actor.Context) {
 			c.log.Error("the manager panicked", zap.Any("panic", r), zap.Stack("stack"))
 		}
 	}()
+	defer c.proxy.door.settle()
 	defer c.proxy.flush()
+	c.proxy.door.shut()
 	message, kept := ctx.Message(), false
 	if k, ok := message.(*transport.Kept); ok {
 		message, kept = k.What, true
@@ -115,6 +117,8 @@ func (c *controller) Receive(ctx actor.Context) {
 	case *actor.Restarting, *actor.Terminated:
 	case *actor.Stopped:
 		c.ended()
+	case *mailDue:
+		c.takeMail()
 	case *acquired:
 		c.onAcquired(msg)
 	case *lossNoticed:
@@ -260,6 +264,7 @@ func (c *controller) Receive(ctx actor.Context) {
 // begin runs first.
 func (c *controller) begin() {
 	c.proxy.self = c.ctx.Self()
+	c.unfollow = append(c.unfollow, c.proxy.door.serve())
 	c.try("the lease's OnLost", func() {
 		stop := c.lease.OnLost(func(lease.Loss) { c.proxy.post(&lossNoticed{}) })
 		c.unfollow = append(c.unfollow, func() { stop() })

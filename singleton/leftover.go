@@ -16,6 +16,7 @@ import (
 // silence. What only an actor system may say of an actor's life is turned away.
 type leftover struct {
 	actor.Mailbox
+	door *door
 	over *atomic.Bool
 
 	world *outside.World
@@ -34,7 +35,7 @@ func (l *leftover) PostUserMessage(message any) {
 		l.world.DeadLetter(l.self, message)
 		return
 	}
-	l.Mailbox.PostUserMessage(message)
+	l.door.post(message)
 }
 
 func (l *leftover) InvokeUserMessage(message any) {
@@ -55,6 +56,8 @@ func (l *leftover) InvokeUserMessage(message any) {
 // of anybody's in it.
 func mailIn(message any) any {
 	switch m := message.(type) {
+	case *mailDue:
+		return nil // what waits is taken from the door
 	case *diverted:
 		if _, mark := m.envelope.(*flushMark); mark {
 			return nil

@@ -34,7 +34,11 @@ type proxy struct {
 	*route.Router
 	out  transport.Outbox
 	self *actor.PID
+	door door
 	over atomic.Bool // the actor has ended: there is nobody to tell anything
+
+	payload int         // bound of a message between nodes
+	served  atomic.Bool // other nodes' mail passed the door
 
 	began time.Duration // for Now
 
@@ -67,7 +71,9 @@ func (p *proxy) init(m *Manager) {
 	}
 	p.Router = route.New(route.Config{Name: m.lname, Self: self, Limit: m.set.buffer, Bytes: m.set.bufferBytes, Custody: maxCustody,
 		Policy: m.set.drop, Patience: patience, TTL: defaultTTL}, p)
-	p.out.Init(transport.Of(m.system), p, managerID(m.name), remoting.PayloadLimit(m.system)+wire.Headroom, &p.lost)
+	p.payload = remoting.PayloadLimit(m.system)
+	p.out.Init(transport.Of(m.system), p, managerID(m.name), p.payload+wire.Headroom, &p.lost)
+	p.door.init(p)
 }
 
 // post sends to the actor from anywhere, until it has ended. (Manager.pid is set
@@ -79,14 +85,14 @@ func (p *proxy) post(msg any) {
 }
 
 // tell sends to the actor, which may have ended just now.
-func (p *proxy) tell(msg any) { outside.Tell(p.system, p.self, msg) }
+func (p *proxy) tell(msg any) { outside.Tell(p.system, p.self, &told{msg}) }
 
 // divert sends the actor what a gate refused. If it has ended, as one that is stopped by
 // force may before the mailbox of its child is empty, that is a dead letter.
 func (p *proxy) divert(g *gate.Gate, envelope any) {
 	msg := &diverted{g, envelope}
 	if actor, ok := p.system.ProcessRegistry.GetLocal(p.self.Id); ok {
-		actor.SendUserMessage(p.self, msg)
+		actor.SendUserMessage(p.self, &told{msg})
 	} else if mail := mailIn(msg); mail != nil {
 		p.world.DeadLetter(p.self, mail)
 	}
@@ -150,6 +156,9 @@ func (p *proxy) Receive(msg any, kept bool) bool {
 	}
 	return p.Router.Receive(msg, size, kept)
 }
+
+// Served reports whether other nodes sent mail here.
+func (p *proxy) Served() bool { return p.served.Load() || p.Router.Served() }
 
 // until is when who asked gives up, if that is known here.
 func (p *proxy) until(envelope any) time.Duration {
@@ -241,7 +250,7 @@ func (p *proxy) Held() *atomic.Int64 { return p.out.Held() }
 
 // Encode implements route.Port.
 func (p *proxy) Encode(local any) (*wire.Envelope, error) {
-	return wire.Default.Envelop(local, remoting.PayloadLimit(p.system))
+	return wire.Default.Envelop(local, p.payload)
 }
 
 // Now implements route.Port. It is above 0, which stands for never, though the clock may
@@ -358,6 +367,9 @@ func (p *proxy) shut() {
 	halt(p.wake)
 	p.gate, p.child, p.token, p.collecting = nil, nil, 0, false
 	p.Shut()
+	for _, m := range p.door.take() {
+		p.door.inner.PostUserMessage(m) // which makes a dead letter of it
+	}
 	p.flush()
 	p.out.Leave()
 }

@@ -151,7 +151,14 @@ func (d *directory) onEvent(ev lease.Event) {
 
 // saidLocked is what is kept of a record's metadata.
 func (d *directory) saidLocked(metadata map[string]string) map[string]string {
-	if is := said.Of(metadata); !maps.Equal(is, d.said) {
+	is := said.Of(metadata)
+	if metadata[keyPlain] == "1" {
+		if is == nil {
+			is = map[string]string{}
+		}
+		is[keyPlain] = "1"
+	}
+	if !maps.Equal(is, d.said) {
 		d.said = is
 	}
 	return d.said

@@ -196,7 +196,7 @@ func (m *Manager) launch(reg *registry) error {
 		m.own, m.lease = h, h
 		reg.join(m)
 	} else if m.keeper != nil && silent(m.lease) {
-		h, err := m.keeper.Lease(hostName(m.name), lease.WithMetadata(said.Metadata(m.agreement())))
+		h, err := m.keeper.Lease(hostName(m.name), lease.WithMetadata(m.about()))
 		if err != nil {
 			return fmt.Errorf("singleton %.64q: %w", m.name, err)
 		}
@@ -213,7 +213,8 @@ func (m *Manager) launch(reg *registry) error {
 		func() actor.Actor { return c },
 		actor.WithSupervisor(c.supervisor()),
 		actor.WithMailbox(func() actor.Mailbox {
-			return &leftover{Mailbox: actor.Unbounded()(), over: &c.proxy.over, world: m.world, self: actor.NewPID(m.system.Address(), managerID(m.name))}
+			c.proxy.door.inner = actor.Unbounded()()
+			return &leftover{Mailbox: c.proxy.door.inner, door: &c.proxy.door, over: &c.proxy.over, world: m.world, self: actor.NewPID(m.system.Address(), managerID(m.name))}
 		}),
 	), managerID(m.name))
 	if err != nil {
@@ -318,7 +319,7 @@ func (m *Manager) tell(msg any) {
 	if m.system == nil { // a zero Manager: there is nobody to tell
 		return
 	}
-	outside.Tell(m.system, m.pid, msg)
+	outside.Tell(m.system, m.pid, &told{msg})
 }
 
 // cleanUp runs when the actor, and with it every child, has ended, however that

@@ -170,6 +170,14 @@ func (g *Gate) Post(envelope any) bool {
 	return true
 }
 
+// Plain reports whether to post runs no code of users: neither a mailbox nor a dispatcher of
+// theirs. Then it does not block either, and a lock may be held. false: no actor was spawned
+// yet, or it does.
+func (g *Gate) Plain() bool {
+	m := g.main.Load()
+	return m != nil && m.plain
+}
+
 // Waiting returns how many messages wait in the guarded actor's mailbox.
 func (g *Gate) Waiting() int {
 	if m := g.main.Load(); m != nil {

@@ -23,6 +23,7 @@ import (
 type mailbox struct {
 	inner  actor.Mailbox
 	child  bool // refused mail goes to the dead letters, and Drain means nothing
+	plain  bool // to post runs no code of users
 	totals *totals
 	_      [64]byte
 
@@ -86,9 +87,15 @@ func (m *mailbox) RegisterHandlers(invoker actor.MessageInvoker, dispatcher acto
 	if m.ctx == nil || (!m.child && !m.gate.bound.CompareAndSwap(false, true)) {
 		m.gate = m.gate.spent()
 	}
+	_, own := m.inner.(*inbox)
+	m.plain = own && reflect.TypeOf(dispatcher) == defaultDispatcher
 	m.totals.enlist(m)
 	m.inner.RegisterHandlers(m, newDriver(dispatcher, m))
 }
+
+// defaultDispatcher is what protoactor takes where users choose none: it runs nothing on
+// the goroutine that posts.
+var defaultDispatcher = reflect.TypeOf(actor.NewDefaultDispatcher(0))
 
 // Start is called when Started has been queued. It may have been taken long since, and
 // its handler may run yet: a dispatcher may run the mailbox where it is posted to.

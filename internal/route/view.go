@@ -15,6 +15,9 @@ func (r *Router) Direct() bool {
 	return r.phase == open && r.path.is(hop{here: true, token: r.own})
 }
 
+// Own is the token of the last actor that was open here.
+func (r *Router) Own() lease.Token { return r.own }
+
 // Through returns where a message of this node is to be sent now, and by which
 // token, if it goes to another node and nothing waits that it could overtake; if the
 // caller sends it, Went is called. Else ok is false, and it is for Accept.

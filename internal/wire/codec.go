@@ -21,7 +21,8 @@ type Codec interface {
 }
 
 const (
-	codecJSON = "json"
+	// CodecJSON is the codec of types that were registered without one.
+	CodecJSON = "json"
 	// CodecProto is the codec of Protocol Buffers messages.
 	CodecProto = "proto"
 )
@@ -30,7 +31,7 @@ const (
 // receiver's type lacks are ignored, so types may grow.
 type JSON struct{}
 
-func (JSON) Name() string                       { return codecJSON }
+func (JSON) Name() string                       { return CodecJSON }
 func (JSON) Marshal(v any) ([]byte, error)      { return json.Marshal(v) }
 func (JSON) Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
 

@@ -154,7 +154,7 @@ func (r *Registry) Decode(typeName, codec string, payload []byte) (any, error) {
 	c := e.codec
 	switch codec {
 	case e.codecName:
-	case codecJSON:
+	case CodecJSON:
 		c = JSON{}
 	default:
 		return nil, fmt.Errorf("%w: %.64q was written by codec %.64q, here it has %q", ErrUnknownType, typeName, codec, e.codecName)

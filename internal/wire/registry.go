@@ -94,7 +94,7 @@ func (r *Registry) register(typ reflect.Type, name string, codec Codec) error {
 	if isProto(typ) {
 		return fail("is a Protocol Buffers message, which needs no registration")
 	}
-	e := &entry{name: name, pointerName: "*" + name, typ: typ, codec: codec, codecName: codecJSON}
+	e := &entry{name: name, pointerName: "*" + name, typ: typ, codec: codec, codecName: CodecJSON}
 	if codec == nil {
 		e.codec = JSON{}
 		if err := representable(typ); err != nil {
@@ -107,7 +107,7 @@ func (r *Registry) register(typ reflect.Type, name string, codec Codec) error {
 		if err := checkName(e.codecName, maxCodecName); err != nil {
 			return fail("codec name %v", err)
 		}
-		if e.codecName == codecJSON || e.codecName == CodecProto {
+		if e.codecName == CodecJSON || e.codecName == CodecProto {
 			return fail("codec name %q is taken", e.codecName)
 		}
 	}

@@ -1,6 +1,6 @@
 //go:build !unix
 
-package sharding_test
+package compared
 
 import "time"
 

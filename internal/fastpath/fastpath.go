@@ -1,0 +1,159 @@
+// Package fastpath is the short way of mail to the node that hosts a name: past the queue
+// of the name's Router, for who has made sure that nothing waits there, nor is held up.
+//
+// What it sends is straight mail of internal/transport: it takes room in the window of the
+// peer, and finds none where that is full. Protocol Buffers messages travel plainly, as
+// they are, to an id that says what a wire.Envelope would:
+//
+//	holdfast/at/<family>/<token>/<key>
+//
+// A node says in a record whether it takes these; to any other they go in an Envelope, as
+// does all that is no such message. Where anything is to be considered on arrival, an
+// Envelope is made of what came plainly.
+package fastpath
+
+import (
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/holdfast-go/holdfast/internal/asker"
+	"github.com/holdfast-go/holdfast/internal/direct"
+	"github.com/holdfast-go/holdfast/internal/transport"
+	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// Mail is a message that is about to be sent. It was encoded under no lock.
+type Mail struct {
+	key      string
+	envelope any
+	plain    *wire.Encoded
+	enclosed *wire.Envelope
+	size     int
+}
+
+// Encode prepares a message, or an *actor.MessageEnvelope, for the key's actor of a name;
+// enclose makes the Envelope of what does not travel plainly, without name and token.
+// false if there is none: that is for the Router to refuse. No payload is longer than limit.
+func Encode(key string, envelope any, limit int, enclose func(key string, envelope any) (*wire.Envelope, error)) (m Mail, ok bool) {
+	m = Mail{key: key, envelope: envelope}
+	if m.plain = plain(envelope, limit); m.plain != nil {
+		m.size = len(m.plain.Payload()) + len(key)
+		return m, true
+	}
+	e, err := enclose(key, envelope)
+	if err != nil {
+		return Mail{}, false
+	}
+	m.enclosed, m.size = e, e.Footprint()
+	return m, true
+}
+
+// plain encodes a message that may travel in no Envelope; nil if it may not.
+func plain(envelope any, limit int) *wire.Encoded {
+	p := wire.Default.Plain(actor.UnwrapEnvelopeMessage(envelope), limit)
+	if p != nil && len(p.Payload())+wire.HeaderSize(envelope) > limit+wire.Headroom/2 {
+		return nil
+	}
+	return p
+}
+
+// Sender is what all that one node sends to names of a family has in common.
+type Sender struct {
+	System *actor.ActorSystem
+	Family string // of internal/direct
+	Codec  string // what Envelopes call that of plain messages; empty for short
+	// Takes reports whether the life of a node takes plain messages, if that is known.
+	Takes func(incarnation string) (can, known bool)
+	// Lost counts what is not known to have arrived when its link broke.
+	Lost *atomic.Int64
+}
+
+// Path is how mail of one name goes to the node that hosts it. It is guarded by the lock
+// that the name's mail passes under.
+type Path struct {
+	node  string // its incarnation
+	token lease.Token
+	known bool // whether it takes plain messages
+	takes bool
+	pids  map[string]*actor.PID // by key
+}
+
+// pidsMost bounds how many keys' PIDs a Path remembers.
+const pidsMost = 128
+
+// Send queues m for node, which hosts the name by token; false if there is no room. The
+// caller flushes the Parcel, under no lock.
+func (s *Sender) Send(p *Path, out *transport.Outbox, asked *asker.UnderWay, m *Mail, name string, node *wire.Node, token lease.Token) (transport.Parcel, bool) {
+	peer := out.Channel(node.Address)
+	pid, msg := (*actor.PID)(nil), any(nil)
+	if m.plain != nil {
+		if pid = s.pid(p, node, token, m.key); pid != nil {
+			msg = encoded(m.envelope, m.plain)
+		}
+	}
+	if pid == nil {
+		e := m.enclosed
+		if e == nil {
+			e = wire.Enclose(m.envelope, m.plain.TypeName(), s.Codec, m.plain.Payload())
+			e.Key = m.key
+		}
+		e.Name, e.Token, e.Left = name, uint64(token), s.left(m.envelope)
+		pid, msg = out.PID(node.Address), e
+	}
+	parcel, ok := peer.Straight(pid, msg, m.size, s.Lost)
+	if ok {
+		asked.Went(s.System, actor.UnwrapEnvelopeSender(m.envelope), node.Address, parcel.Link())
+	}
+	return parcel, ok
+}
+
+// pid is where the key's actor takes plain messages; nil if it does not.
+func (s *Sender) pid(p *Path, node *wire.Node, token lease.Token, key string) *actor.PID {
+	if p.token != token || p.node != node.Incarnation {
+		*p = Path{node: node.Incarnation, token: token}
+	}
+	if !p.known {
+		p.takes, p.known = s.Takes(node.Incarnation)
+	}
+	if !p.takes {
+		return nil
+	}
+	pid := p.pids[key]
+	if pid == nil {
+		if p.pids == nil || len(p.pids) >= pidsMost {
+			p.pids = map[string]*actor.PID{}
+		}
+		pid = actor.NewPID(node.Address, direct.ID(s.Family, strconv.FormatUint(uint64(token), 10)+"/"+key))
+		p.pids[key] = pid
+	}
+	return pid
+}
+
+// left is for how many milliseconds who asked goes on waiting; 0 if that is not known.
+func (s *Sender) left(envelope any) uint64 {
+	left, ok := wire.PatienceOf(s.System, actor.UnwrapEnvelopeSender(envelope))
+	if !ok {
+		return 0
+	}
+	return uint64(max(1, left/time.Millisecond))
+}
+
+// encoded is envelope with what it holds encoded.
+func encoded(envelope any, msg *wire.Encoded) any {
+	if e, ok := envelope.(*actor.MessageEnvelope); ok {
+		return &actor.MessageEnvelope{Header: e.Header, Message: msg, Sender: e.Sender}
+	}
+	return msg
+}
+
+// Split takes the rest of an id apart, as a direct.Resolver gets it; false if it is none.
+func Split(rest string) (token lease.Token, key string, ok bool) {
+	number, key, _ := strings.Cut(rest, "/")
+	t, err := strconv.ParseUint(number, 10, 64)
+	return lease.Token(t), key, err == nil
+}

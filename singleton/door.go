@@ -1,0 +1,332 @@
+package singleton
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/direct"
+	"github.com/holdfast-go/holdfast/internal/fastpath"
+	"github.com/holdfast-go/holdfast/internal/gate"
+	"github.com/holdfast-go/holdfast/internal/transport"
+	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// door is where mail for the singleton comes in, on the goroutine of its sender, or of the
+// link that brought it. While it is open, mail goes on from there, past the controller:
+//
+//	             settle                                  settle
+//	here ◀───────────────────────── shut ─────────────────────────▶ there
+//	into the child's gate            waits for the controller        to the node that hosts
+//	  └──── the controller is about to do anything, or a message waits ────▶ shut
+//
+// The controller opens it when it has done what there was to do, and has left it in a state
+// in which nothing waits that mail could overtake (route.Router: Direct, Through). It shuts
+// it before it does anything else, and mail that is not for the open way shuts it, too. So
+// what the controller does finds all that went before with the gate, or with the channel,
+// and all that comes after waits.
+type door struct {
+	p     *proxy
+	inner actor.Mailbox // of the controller
+
+	mu      sync.RWMutex
+	here    *gate.Gate  // nil: it is not open to the child
+	own     lease.Token // here: that mail is routed to it by, or by a lower one
+	there   *wire.Node  // nil: it is not open to another node
+	token   lease.Token // there: by which it hosts
+	plain   bool        // there: it takes plain messages, as far as is known
+	path    fastpath.Path
+	out     transport.Outbox
+	went    bool  // mail went there since it was opened
+	waiting []any // for the controller, in order
+	called  bool  // a mailDue is in its mailbox
+	short   fastpath.Sender
+
+	opened atomic.Int32 // what it was when it was settled or shut last: a hint
+}
+
+const (
+	openNowhere = iota
+	openHere
+	openThere
+)
+
+// mailDue has the controller take what waits at the door.
+type mailDue struct{}
+
+// told is what a manager tells its own actor: it passes the door.
+type told struct{ what any }
+
+func (d *door) init(p *proxy) {
+	d.p = p
+	d.short = fastpath.Sender{System: p.system, Family: family(p.name), Codec: wire.CodecProto, Lost: &p.lost,
+		Takes: func(string) (can, known bool) { return d.plain, true }}
+	d.out.Init(transport.Of(p.system), p, managerID(p.name), p.payload+wire.Headroom, &p.lost)
+}
+
+// family is under what ids of internal/direct a singleton is reached. No other has the
+// first segment: a % is of an escape, which goes on in another way.
+func family(name string) string {
+	lname, _ := lease.Name("%s", name) // checked by Start
+	return lname
+}
+
+// serve has other nodes reach the door by plain messages, until stop is called.
+func (d *door) serve() (stop func()) {
+	return direct.Of(d.p.system).Serve(d.short.Family, func(rest string) (actor.Process, bool) {
+		token, key, ok := fastpath.Split(rest)
+		if !ok || key != "" {
+			return nil, false
+		}
+		return &passage{d, token}, true
+	})
+}
+
+// post takes a message that was sent to the manager's PID.
+func (d *door) post(message any) {
+	switch m := actor.UnwrapEnvelopeMessage(message).(type) {
+	case *told:
+		d.inner.PostUserMessage(m.what)
+	case *wire.Envelope:
+		d.arrived(m)
+	case *transport.Kept:
+		if _, ok := m.What.(*wire.Envelope); ok {
+			d.wait(message)
+			return
+		}
+		d.inner.PostUserMessage(message)
+	case *wire.Marker, *wire.MarkerAck, *wire.MarkerWaits, *wire.Candidate, *wire.Invite, *wire.Offer, *wire.HandedOver, *wire.EntityState:
+		d.inner.PostUserMessage(message)
+	case actor.SystemMessage, actor.AutoReceiveMessage, actor.MailboxMessage:
+		d.inner.PostUserMessage(message) // of the manager's own life, or to be turned away
+	case actor.AutoRespond:
+		d.wait(message) // protoactor answers it for the manager: in its turn
+	case actor.MessageBatch: // as protoactor's mailboxes do
+		for _, x := range m.GetMessages() {
+			d.post(x)
+		}
+		d.mail(message)
+	default:
+		d.mail(message)
+	}
+}
+
+// mail takes a message of this node.
+func (d *door) mail(message any) {
+	switch {
+	case wire.OfSystem(actor.UnwrapEnvelopeMessage(message)):
+		d.inner.PostUserMessage(message)
+	case d.opened.Load() == openHere && d.hand(message, 0, false):
+	case d.opened.Load() == openThere && d.send(message):
+	default:
+		d.wait(message)
+	}
+}
+
+// hand gives a message to the child, past the controller; false if the door is not open
+// that way, or the message was routed by newer knowledge than this node's.
+func (d *door) hand(message any, routed lease.Token, remote bool) bool {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if d.here == nil || routed > d.own {
+		return false
+	}
+	if remote && !d.p.served.Load() {
+		d.p.served.Store(true)
+	}
+	d.here.Post(message)
+	return true
+}
+
+// send sends a message to the node that hosts, past the controller; false if the door is
+// not open that way, or there is no room.
+func (d *door) send(message any) bool {
+	// Outside of the lock: others may encode meanwhile.
+	m, ok := fastpath.Encode("", message, d.p.payload, func(_ string, envelope any) (*wire.Envelope, error) {
+		return wire.Default.Envelop(envelope, d.p.payload)
+	})
+	if !ok {
+		return false // the Router refuses it
+	}
+	parcel, ok := d.straight(&m)
+	if ok {
+		parcel.Flush()
+	}
+	return ok
+}
+
+func (d *door) straight(m *fastpath.Mail) (transport.Parcel, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.there == nil {
+		return transport.Parcel{}, false
+	}
+	parcel, ok := d.short.Send(&d.path, &d.out, &d.p.asked, m, d.p.lname, d.there, d.token)
+	d.went = d.went || ok
+	return parcel, ok
+}
+
+// arrived takes an envelope of another node.
+func (d *door) arrived(e *wire.Envelope) {
+	// Codecs of users must not hold up the link that it came over.
+	straight := d.opened.Load() == openHere && e.Name == d.p.lname && e.Hops == 0 && (e.Codec == wire.CodecProto || e.Codec == wire.CodecJSON)
+	if straight && wire.Fits(e) {
+		if msg, err := wire.Default.Open(e); err == nil && !wire.OfSystem(msg) {
+			d.p.asked.Came(d.p.system, e.Sender)
+			if d.hand(wire.Local(msg, e.Sender.PID(), e.Headers), lease.Token(e.Token), true) {
+				return
+			}
+		}
+	}
+	d.wait(e)
+}
+
+// wait shuts the door and leaves a message to the controller, which takes what waits in
+// its turn.
+func (d *door) wait(message any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.shutLocked()
+	if d.p.over.Load() {
+		d.inner.PostUserMessage(message) // which makes a dead letter of it
+		return
+	}
+	d.waiting = append(d.waiting, message)
+	d.callLocked()
+}
+
+// callLocked has the controller come. What its mailbox gets later comes after it.
+func (d *door) callLocked() {
+	if !d.called {
+		d.called = true
+		d.inner.PostUserMessage(&mailDue{})
+	}
+}
+
+func (d *door) shutLocked() {
+	d.here, d.there = nil, nil
+	d.opened.Store(openNowhere)
+}
+
+// shut is called by the controller before it does anything: what went past it is with the
+// gate, or the channel, and the Router hears of it.
+func (d *door) shut() {
+	d.mu.Lock()
+	went := d.went
+	d.shutLocked()
+	d.went = false
+	d.mu.Unlock()
+	if went {
+		d.p.Went()
+	}
+}
+
+// take returns what waits.
+func (d *door) take() (mail []any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	mail, d.waiting, d.called = d.waiting, nil, false
+	return mail
+}
+
+// putBack has mail wait before all that does.
+func (d *door) putBack(mail []any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.waiting = append(mail, d.waiting...)
+	d.callLocked()
+}
+
+// settle is called by the controller when it has done all: it opens the door if nothing
+// waits that mail could overtake.
+func (d *door) settle() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p := d.p
+	if d.called || len(d.waiting) > 0 || p.over.Load() {
+		return
+	}
+	if p.gate != nil && p.gate.Plain() && p.Direct() {
+		d.here, d.own = p.gate, p.Own()
+		d.opened.Store(openHere)
+	} else if node, token, ok := p.Through(); ok {
+		d.there, d.token = node, token
+		if plain := p.takesPlain(node); plain != d.plain {
+			d.plain, d.path = plain, fastpath.Path{}
+		}
+		d.opened.Store(openThere)
+	}
+}
+
+// takeMail routes what waits at the door. A message that protoactor answers for the manager
+// passes the mailbox once more, and what came behind it waits for that.
+func (c *controller) takeMail() {
+	mail := c.proxy.door.take()
+	for i, m := range mail {
+		if _, answers := actor.UnwrapEnvelopeMessage(m).(actor.AutoRespond); answers {
+			c.proxy.door.inner.PostUserMessage(m)
+			if i+1 < len(mail) {
+				c.proxy.door.putBack(mail[i+1:])
+			}
+			return
+		}
+		c.takeOne(m)
+	}
+}
+
+// takeOne survives what it panics with, for the sake of the rest.
+func (c *controller) takeOne(envelope any) {
+	defer func() {
+		if r := recover(); r != nil {
+			c.log.Error("a message was not routed", zap.Any("panic", r), zap.Stack("stack"))
+		}
+	}()
+	message, kept := actor.UnwrapEnvelopeMessage(envelope), false
+	if k, ok := message.(*transport.Kept); ok {
+		message, kept = k.What, true
+	}
+	switch {
+	case !wire.Fits(message):
+		c.world.DeadLetter(c.ctx.Self(), message)
+	case !c.proxy.Receive(message, kept):
+		c.proxy.outbound(envelope)
+	}
+}
+
+// passage is what other nodes send plain messages to.
+type passage struct {
+	d     *door
+	token lease.Token
+}
+
+// SendUserMessage implements actor.Process. It runs on the goroutine that read the message
+// from a link.
+func (s *passage) SendUserMessage(pid *actor.PID, message any) {
+	d := s.d
+	msg := actor.UnwrapEnvelopeMessage(message)
+	if msg == nil || wire.OfSystem(msg) || d.p.over.Load() {
+		d.p.world.DeadLetter(pid, message)
+		return
+	}
+	if d.opened.Load() == openHere && d.hand(message, s.token, true) {
+		return
+	}
+	e, err := wire.Default.Envelop(message, d.p.payload) // it came as a message that can be encoded
+	if err != nil {
+		d.p.world.DeadLetter(pid, message)
+		return
+	}
+	e.Name, e.Token = d.p.lname, uint64(s.token)
+	d.wait(e)
+}
+
+// SendSystemMessage implements actor.Process: who watches is told that there is none.
+func (s *passage) SendSystemMessage(pid *actor.PID, message any) {
+	s.d.p.world.DeadSignal(pid, message)
+}
+
+// Stop implements actor.Process: it can't be stopped.
+func (*passage) Stop(*actor.PID) {}
