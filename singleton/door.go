@@ -42,7 +42,8 @@ type door struct {
 	out     transport.Outbox
 	went    bool  // mail went there since it was opened
 	waiting []any // for the controller, in order
-	called  bool  // a mailDue is in its mailbox
+	called  bool  // the last mailDue is in its mailbox
+	calls   int
 	short   fastpath.Sender
 
 	opened atomic.Int32 // what it was when it was settled or shut last: a hint
@@ -54,8 +55,8 @@ const (
 	openThere
 )
 
-// mailDue has the controller take what waits at the door.
-type mailDue struct{}
+// mailDue has the controller take what waits at the door; the last of them counts.
+type mailDue struct{ number int }
 
 // told is what a manager tells its own actor: it passes the door.
 type told struct{ what any }
@@ -202,7 +203,8 @@ func (d *door) wait(message any) {
 func (d *door) callLocked() {
 	if !d.called {
 		d.called = true
-		d.inner.PostUserMessage(&mailDue{})
+		d.calls++
+		d.inner.PostUserMessage(&mailDue{d.calls})
 	}
 }
 
@@ -224,20 +226,35 @@ func (d *door) shut() {
 	}
 }
 
-// take returns what waits.
-func (d *door) take() (mail []any) {
+// take returns what waits, for that call.
+func (d *door) take(call int) (mail []any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if call != d.calls {
+		return nil
+	}
 	mail, d.waiting, d.called = d.waiting, nil, false
 	return mail
 }
 
-// putBack has mail wait before all that does.
-func (d *door) putBack(mail []any) {
+// pass has a message pass the mailbox, and rest wait for that, before all that waits.
+func (d *door) pass(message any, rest []any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.waiting = append(mail, d.waiting...)
+	d.inner.PostUserMessage(message)
+	d.waiting = append(rest, d.waiting...)
+	d.called = false // by one that is before it
 	d.callLocked()
+}
+
+// end returns what waits when the actor has ended; nothing does any more.
+func (d *door) end() []any {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	mail := d.waiting
+	d.waiting = nil
+	d.shutLocked()
+	return mail
 }
 
 // settle is called by the controller when it has done all: it opens the door if nothing
@@ -263,14 +280,11 @@ func (d *door) settle() {
 
 // takeMail routes what waits at the door. A message that protoactor answers for the manager
 // passes the mailbox once more, and what came behind it waits for that.
-func (c *controller) takeMail() {
-	mail := c.proxy.door.take()
+func (c *controller) takeMail(call int) {
+	mail := c.proxy.door.take(call)
 	for i, m := range mail {
 		if _, answers := actor.UnwrapEnvelopeMessage(m).(actor.AutoRespond); answers {
-			c.proxy.door.inner.PostUserMessage(m)
-			if i+1 < len(mail) {
-				c.proxy.door.putBack(mail[i+1:])
-			}
+			c.proxy.door.pass(m, mail[i+1:])
 			return
 		}
 		c.takeOne(m)

@@ -3,6 +3,8 @@ package singleton_test
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -11,9 +13,11 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/internal/memnet"
+	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultclock"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
@@ -29,6 +33,34 @@ type job struct {
 	Number int
 }
 
+// formOf returns j in one of the two forms in which messages travel between nodes:
+// as a Go value, in an envelope, or as a Protocol Buffers message, as it is.
+func formOf(j job) any {
+	if j.Number/3%2 == 0 {
+		return wrapperspb.String(fmt.Sprintf("%d %s", j.Number, j.Sender))
+	}
+	return j
+}
+
+// jobOf reads a job in whatever form.
+func jobOf(msg any) (j job, ok bool) {
+	switch m := msg.(type) {
+	case *wire.Envelope:
+		inner, _ := wire.Default.Decode(m.Type, m.Codec, m.Payload)
+		return jobOf(inner)
+	case touchJob:
+		return job(m), true
+	case *wire.Encoded:
+		return jobOf(m.Interface())
+	case *wrapperspb.StringValue:
+		number, sender, ok := strings.Cut(m.Value, " ")
+		n, err := strconv.Atoi(number)
+		return job{sender, n}, ok && err == nil
+	}
+	j, ok = msg.(job)
+	return j, ok
+}
+
 // done answers a job.
 type done struct {
 	Number int
@@ -38,6 +70,9 @@ type done struct {
 
 func TestMain(m *testing.M) {
 	if err := remoting.Register[job]("test.job"); err != nil {
+		panic(err)
+	}
+	if err := remoting.Register[touchJob]("test.touch"); err != nil {
 		panic(err)
 	}
 	if err := remoting.Register[done]("test.done"); err != nil {
@@ -276,14 +311,16 @@ func (j *journal) receive(n *node, ctx actor.Context) {
 	if behave != nil && behave(n, ctx, l) {
 		return
 	}
-	switch msg := ctx.Message().(type) {
-	case job:
+	if msg, ok := jobOf(ctx.Message()); ok {
 		j.mu.Lock()
 		l.jobs = append(l.jobs, msg)
 		j.mu.Unlock()
 		if ctx.Sender() != nil {
 			ctx.Respond(done{Number: msg.Number, Token: l.token, Node: n.id})
 		}
+		return
+	}
+	switch ctx.Message().(type) {
 	case *actor.Stopped:
 		j.mu.Lock()
 		l.to = time.Now()

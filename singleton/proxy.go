@@ -367,7 +367,7 @@ func (p *proxy) shut() {
 	halt(p.wake)
 	p.gate, p.child, p.token, p.collecting = nil, nil, 0, false
 	p.Shut()
-	for _, m := range p.door.take() {
+	for _, m := range p.door.end() {
 		p.door.inner.PostUserMessage(m) // which makes a dead letter of it
 	}
 	p.flush()

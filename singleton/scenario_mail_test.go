@@ -29,7 +29,7 @@ type speaker struct {
 
 func (s *speaker) say() {
 	s.sent++
-	s.n.system.Root.Send(s.m.PID(), job{s.name, s.sent})
+	s.n.system.Root.Send(s.m.PID(), formOf(job{s.name, s.sent}))
 }
 
 // speakers returns one for each node of a team.
@@ -68,7 +68,7 @@ func (s *speaker) are(got []int) {
 // slowAt has children take d for each job of a number.
 func (c *cluster) slowAt(number int, d time.Duration) {
 	c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
-		if j, ok := ctx.Message().(job); ok && j.Number == number {
+		if j, ok := jobOf(ctx.Message()); ok && j.Number == number {
 			time.Sleep(d)
 		}
 		return false
@@ -142,7 +142,7 @@ func TestScenarioMail3AHostThatDoesNotRead(t *testing.T) {
 		var dead atomic.Int32
 		b.system.EventStream.Subscribe(func(e any) {
 			if d, ok := e.(*actor.DeadLetterEvent); ok {
-				if _, ok := d.Message.(job); ok {
+				if _, ok := jobOf(d.Message); ok {
 					dead.Add(1)
 				}
 			}
@@ -262,11 +262,10 @@ func TestScenarioMail4AManagerThatStopsBehindASlowLink(t *testing.T) {
 func TestScenarioMail6ALongDrainOfAChild(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
-			switch m := ctx.Message().(type) {
-			case job:
-				if m.Number == 1 {
-					time.Sleep(90 * time.Second)
-				}
+			if m, ok := jobOf(ctx.Message()); ok && m.Number == 1 {
+				time.Sleep(90 * time.Second)
+			}
+			switch ctx.Message().(type) {
 			case bye:
 				ctx.Stop(ctx.Self())
 				return true

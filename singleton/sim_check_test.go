@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/internal/simulate"
-	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/singleton"
 )
@@ -128,7 +127,7 @@ func (s *sim) observe(sl *slot) {
 			if e.PID.GetAddress() == "" {
 				s.fail("%s sent %T to nowhere", n.id, e.Message)
 			}
-			if j, ok := jobIn(e.Message); ok && s.fates[j] != nil {
+			if j, ok := jobOf(e.Message); ok && s.fates[j] != nil {
 				s.fates[j].dead++
 				s.cameTo(s.fates[j])
 				s.log("%s: dead letter %v to %s", n.id, j, e.PID)
@@ -141,15 +140,6 @@ func (s *sim) observe(sl *slot) {
 	if s.rude {
 		n.system.EventStream.Subscribe(func(evt any) { s.misbehave(sl, n, evt) })
 	}
-}
-
-// jobIn finds the job in a dead letter. One in a relay is still kept by who sent it.
-func jobIn(msg any) (j job, ok bool) {
-	if e, is := msg.(*wire.Envelope); is {
-		msg, _ = wire.Default.Decode(e.Type, e.Codec, e.Payload)
-	}
-	j, ok = msg.(job)
-	return j, ok
 }
 
 // onEvent checks I4 and "told once" by what a node says itself.

@@ -162,14 +162,16 @@ func (s *sim) odds(n int, what ...uint64) int {
 func (k *simChild) Receive(ctx actor.Context) {
 	k.s.busy.Add(1)
 	defer k.s.busy.Add(-1)
-	switch msg := ctx.Message().(type) {
+	if j, ok := jobOf(ctx.Message()); ok {
+		k.handle(ctx, j)
+		return
+	}
+	switch ctx.Message().(type) {
 	case *actor.Started:
 		k.born(ctx)
 		if k.s.inPlace() && k.s.odds(8, 41, uint64(k.l.id)) == 0 {
 			k.s.await(time.Duration(k.s.odds(60000, 42, uint64(k.l.id))) * time.Millisecond) // while Props do not return
 		}
-	case job:
-		k.handle(ctx, msg)
 	case bye:
 		if !k.s.good.Load() && k.s.odds(4, 1, uint64(k.l.id)) == 0 {
 			time.Sleep(time.Duration(k.s.odds(15000, 2, uint64(k.l.id))) * time.Millisecond)

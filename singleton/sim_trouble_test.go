@@ -205,7 +205,7 @@ func (s *sim) send(sl *slot, name string) {
 	if s.jams {
 		s.note(j)
 	}
-	sl.n.system.Root.Send(sl.m.PID(), j)
+	sl.n.system.Root.Send(sl.m.PID(), formOf(j))
 }
 
 // heal ends all trouble; nobody is left down.

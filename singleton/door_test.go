@@ -1,0 +1,179 @@
+package singleton_test
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/holdfast-go/holdfast/internal/direct"
+	"github.com/holdfast-go/holdfast/internal/transport"
+	"github.com/holdfast-go/holdfast/singleton"
+)
+
+// plainly counts what comes to a node by the short way for plain messages.
+func plainly(n *node, name string) (came *atomic.Int64) {
+	came = new(atomic.Int64)
+	p, ok := direct.Of(n.system).Resolve(direct.ID("%s/"+name, "1/"))
+	require.True(n.c.t, ok)
+	direct.Of(n.system).Serve("%s/"+name, func(string) (actor.Process, bool) {
+		came.Add(1)
+		return p, true
+	})
+	return came
+}
+
+// Protocol Buffers messages travel to the host as they are, all else in envelopes; to a host
+// that does not say that it takes them, all do.
+func TestPlainMessagesToTheHost(t *testing.T) {
+	for _, takes := range []bool{true, false} {
+		t.Run(fmt.Sprint(takes), func(t *testing.T) {
+			bubble(t, func(t *testing.T, c *cluster) {
+				a, b := c.node("a"), c.node("b")
+				direct.Of(a.system).Enable(takes)
+				ma := a.run("x")
+				until(t, time.Second, "hosts", active(ma))
+				came := plainly(a, "x")
+				mb := b.run("x")
+				for i, msg := range []any{job{"b", 9}, wrapperspb.String("1 b"), job{"b", 2}, wrapperspb.String("3 b"),
+					&actor.MessageEnvelope{Message: wrapperspb.String("4 b"), Header: map[string]string{"h": "v"}}} {
+					synctest.Wait() // the controller is done
+					before := came.Load()
+					d, err := singleton.Ask[done](t.Context(), mb, msg)
+					require.NoError(t, err)
+					require.Equal(t, "a", d.Node)
+					_, value := msg.(job)
+					require.Equal(t, takes && i > 0 && !value, came.Load() > before, "%d: %v", i, msg)
+				}
+			})
+		})
+	}
+}
+
+// What other nodes send to the ids of the short way is checked as what they send in
+// envelopes: no id of another form is anybody's, and a token yet to come is waited for, in
+// vain.
+func TestPlainMessagesThatWereMadeUp(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a, b := c.node("a"), c.node("b")
+		ma := a.run("x")
+		until(t, time.Second, "hosts", active(ma))
+		dead := a.deadLetters()
+		for i, rest := range []string{"", "x", "/", "-1/", "99999999999999999999/", "1/x"} {
+			b.system.Root.Send(actor.NewPID("a:1", direct.ID("%s/x", rest)), wrapperspb.String("1 b"))
+			time.Sleep(time.Second)
+			require.EqualValues(t, i+1, dead.Load(), "%q", rest)
+		}
+		b.system.Root.Send(actor.NewPID("a:1", direct.ID("%s/x", "1/")), &actor.Stopped{})
+		b.system.Root.Send(actor.NewPID("a:1", direct.ID("%s/x", "1000/")), wrapperspb.String("2 b"))
+		b.system.Root.Send(actor.NewPID("a:1", direct.ID("%s/x", "0/")), wrapperspb.String("3 b"))
+		time.Sleep(3 * ttl)
+		require.Equal(t, 1, ma.Status().Undeliverable)
+		require.Equal(t, 1, len(c.log.snapshot()[0].jobs))
+		a.mustAsk(ma.PID(), 4)
+	})
+}
+
+// What each of many senders sends, on the host's node and on another, is handled once and
+// in order, while the door opens and shuts all the time, with messages of every kind.
+func TestTheDoorKeepsOrder(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a, b := c.node("a"), c.node("b")
+		ma := a.run("x")
+		until(t, time.Second, "hosts", active(ma))
+		mb := b.run("x", singleton.WithBuffer(100_000, singleton.DropNewest))
+		b.mustAsk(mb.PID(), 0)
+		const each = 3000
+		var all sync.WaitGroup
+		ms := []*singleton.Manager{ma, mb}
+		for i, n := range []*node{a, b} {
+			m := ms[i]
+			all.Go(func() {
+				for range 2000 {
+					m.Resume() // which changes nothing
+					runtime.Gosched()
+				}
+			})
+			for s := range 3 {
+				all.Go(func() {
+					name := fmt.Sprint(n.id, s)
+					for number := 1; number <= each; number++ {
+						j := job{name, number}
+						var msg any = formOf(j)
+						switch number % 500 {
+						case 7:
+							msg = touchJob(j)
+						case 8:
+							msg = batchOf{formOf(j)}
+						}
+						n.system.Root.Send(m.PID(), msg)
+					}
+				})
+			}
+		}
+		all.Wait()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		next := map[string]int{}
+		for _, l := range c.log.snapshot() {
+			for _, j := range l.jobs {
+				if j.Number > 0 {
+					require.Equal(t, next[j.Sender]+1, j.Number, j.Sender)
+					next[j.Sender] = j.Number
+				}
+			}
+		}
+		require.Len(t, next, 6)
+		for s, n := range next {
+			require.Equal(t, each, n, s)
+		}
+	})
+}
+
+// Mail that goes straight to a host that does not read takes up the window of its node, and
+// no more goes there, whichever form it travels in.
+func TestStraightMailTakesRoomInTheWindow(t *testing.T) {
+	for form, msg := range map[string]any{"plain": wrapperspb.String("1 s"), "enclosed": job{"s", 1}} {
+		t.Run(form, func(t *testing.T) {
+			bubble(t, func(t *testing.T, c *cluster) {
+				a, b := c.node("a"), c.node("b")
+				ma := a.run("x")
+				until(t, time.Second, "hosts", active(ma))
+				mb := b.run("x", singleton.WithBuffer(50, singleton.DropNewest))
+				b.mustAsk(mb.PID(), 0)
+				time.Sleep(time.Second) // it takes no room any more
+				before, _ := c.net.Wire("b:1", "a:1")
+				c.net.Freeze("a:1")
+				for range transport.MaxMessages + 1000 {
+					b.system.Root.Send(mb.PID(), msg)
+				}
+				time.Sleep(100 * time.Millisecond)
+				require.Equal(t, 50, mb.Status().Buffered)
+				require.Equal(t, 950, mb.Status().Dropped)
+				after, _ := c.net.Wire("b:1", "a:1")
+				require.Less(t, after-before, uint64(transport.MaxMessages+100))
+				c.net.Thaw("a:1")
+				until(t, 30*time.Second, "handled", func() bool {
+					return mb.Status().Buffered == 0 && len(c.log.snapshot()[0].jobs) == transport.MaxMessages+50+1
+				})
+			})
+		})
+	}
+}
+
+// touchJob is a job that protoactor answers for whoever gets it.
+type touchJob job
+
+func (t touchJob) GetAutoResponse(actor.Context) any { return "touched" }
+
+// batchOf is a batch, which is handled after what is in it.
+type batchOf []any
+
+func (b batchOf) GetMessages() []any { return b }
