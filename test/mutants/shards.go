@@ -53,7 +53,7 @@ var ofShards = []mutant{
 	},
 	{
 		name: "askers-not-noted", does: "where a question went that nothing held up is not noted",
-		edits:   []edit{{"sharding/region.go", "		s.asked.Went(s.r.system, actor.UnwrapEnvelopeSender(envelope), node.Address, parcel.Link())\n", ""}},
+		edits:   []edit{{"internal/fastpath/fastpath.go", "		asked.Went(s.System, actor.UnwrapEnvelopeSender(m.envelope), node.Address, parcel.Link())\n", ""}},
 		hunters: []check{shardSim},
 	},
 }
