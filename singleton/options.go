@@ -197,7 +197,9 @@ func WithOwner() Option { return func(s *settings) { s.owned = true } }
 // WithMailbox makes the child's mailbox; one in its Props is replaced by the
 // guarded one. Default: what actor.Unbounded does. It must take whatever is posted, at once: while
 // one that is bounded is full it holds up the manager, its Stop included, and what one
-// drops is counted by nobody. WithBuffer bounds what waits for a host.
+// drops is counted by nobody. WithBuffer bounds what waits for a host. Mail
+// for it passes the manager's actor, one message after the other, and so it does where the
+// Props have a dispatcher of their own.
 func WithMailbox(p actor.MailboxProducer) Option {
 	return func(s *settings) { s.missing.Check("WithMailbox", p); s.mailbox = p }
 }
