@@ -56,7 +56,7 @@ var ofSingletons = []mutant{
 	},
 	{
 		name: "description-handed-over", does: "a record that is transferred says of the new owner what the old one said of itself",
-		edits:   []edit{{"lease/describe.go", "if h.about == nil {", "if true {"}},
+		edits:   []edit{{"lease/describe.go", "return merged(h.metadata, nil)", "return h.metadataLocked()"}},
 		hunters: []check{singletonSim},
 	},
 	{
