@@ -9,6 +9,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/stateful"
 )
@@ -16,7 +17,7 @@ import (
 // unpack gives a new child the state that was handed over; on the child's
 // goroutine. If that fails the child ends, and the next one starts cold.
 func (c *controller) unpack(a actor.Actor) error {
-	state, ok := c.bags.unpack()
+	state, ok := c.states.unpack()
 	if !ok {
 		return nil
 	}
@@ -43,8 +44,8 @@ func (c *controller) stopChild() {
 		c.event(Event{Kind: Lost, Token: c.term.Token(), Reason: context.Cause(g.Context())})
 		c.ctx.Stop(c.proxy.child)
 	} else {
-		if c.offer {
-			c.bags.pack()
+		if c.hold.Offer {
+			c.states.pack()
 		}
 		c.askToStop()
 		c.deadline = c.clock.AfterFunc(c.set.stopWithin, func() { c.proxy.post(&deadlinePassed{g}) })
@@ -144,12 +145,12 @@ func (c *controller) onChildEnded() {
 		c.log.Warn("the child ended by itself", zap.Any("panic", c.crash))
 	}
 	c.event(Event{Kind: ChildEnded, Token: token, Panic: c.crash, Overruns: int(overruns)})
-	if err := c.bags.failure(); err != nil {
+	if err := c.states.failure(); err != nil {
 		c.log.Warn("cold start: the child's state is not handed over", zap.Error(err))
 		c.event(Event{Kind: ColdStart, Token: token, Reason: err})
 	}
-	if !own && c.offer {
-		if err := c.bags.passOn(); err != nil {
+	if !own && c.hold.Offer {
+		if err := c.states.passOn(); err != nil {
 			c.event(Event{Kind: ColdStart, Token: token, Reason: err})
 		}
 	}
@@ -157,7 +158,7 @@ func (c *controller) onChildEnded() {
 		c.fire(exhausted)
 		return
 	}
-	c.fire(childEnded)
+	c.fire(handover.Ended)
 }
 
 // overBudget reports whether the child ended too often.

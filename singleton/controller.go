@@ -55,9 +55,9 @@ type controller struct {
 	candidates map[string]candidate // by incarnation
 	invites    uint64               // the number of the last hand-over; begins anywhere, as another manager was here before
 	inv        invitation
-	take       taking
+	take       handover.Accepting
 	herald     lease.Timer // introduces this node again
-	bags       *baggage
+	states     *handoverState
 	sendings   map[*handover.Sending]struct{} // states on their way to other nodes
 	deadline   lease.Timer                    // for a child that was told to stop
 	ends       []time.Duration                // of children, recently
@@ -77,8 +77,8 @@ type controller struct {
 }
 
 func newController(m *Manager) *controller {
-	c := &controller{Manager: m, machine: machine{terminal: m.set.terminal, yields: m.set.stubborn == Yield},
-		candidates: map[string]candidate{}, invites: rand.Uint64(), bags: newBaggage(m), sendings: map[*handover.Sending]struct{}{}}
+	c := &controller{Manager: m, machine: newMachine(m.set.terminal, m.set.stubborn == Yield),
+		candidates: map[string]candidate{}, invites: rand.Uint64(), states: newHandoverState(m), sendings: map[*handover.Sending]struct{}{}}
 	c.proxy.init(m)
 	return c
 }
@@ -123,13 +123,13 @@ func (c *controller) Receive(ctx actor.Context) {
 		c.onAcquired(msg)
 	case *lossNoticed:
 		if c.term != nil && !c.alive() {
-			c.fire(lost)
+			c.fire(handover.Lost)
 		}
 	case *freeNoticed:
 		switch {
 		case msg.number != c.waiting:
 		case c.phase == Offered:
-			c.awaitWord() // free for us: it may have been handed over
+			c.take.Await(c.port()) // free for us: it may have been handed over
 		default:
 			c.fire(free)
 		}
@@ -144,7 +144,7 @@ func (c *controller) Receive(ctx actor.Context) {
 			c.log.Warn("release not confirmed, left to the keeper or the TTL", zap.Error(msg.err))
 		}
 		c.event(Event{Kind: Released, Reason: msg.err})
-		c.fire(released)
+		c.fire(handover.Released)
 	case *childMade:
 		c.onMade(msg)
 	case *makingLate:
@@ -183,7 +183,7 @@ func (c *controller) Receive(ctx actor.Context) {
 			c.proxy.Forget(c.proxy.token)
 		}
 		c.proxy.setHost(msg.record, msg.known)
-		c.noticeOwn(msg.record, msg.known)
+		c.take.Recorded(c.port(), msg.record, msg.known)
 		c.introduce(false)
 	case *leaderNoticed:
 		c.onLeader(msg.leaderChanged)
@@ -197,32 +197,20 @@ func (c *controller) Receive(ctx actor.Context) {
 		c.peerLost(msg.address)
 	case *deadlinePassed:
 		if msg.gate == c.proxy.gate {
-			c.fire(overdue)
+			c.fire(handover.Overdue)
 		}
 	case *stopMade:
 		c.onStopMade(msg)
 	case *yieldEnded:
 		if msg.gate == c.proxy.gate {
-			c.fire(yieldOver)
+			c.fire(handover.YieldOver)
 		}
-	case *inviteExpired:
-		if c.phase == Inviting && msg.number == c.inv.number && len(c.inv.asking) > 0 {
-			c.silence()
-		}
-	case *offerAges:
-		c.onOfferAges(msg)
+	case *due:
+		msg.do()
 	case *transferEnded:
 		c.onTransferEnded(msg.err)
-	case *offerReady:
-		c.onOfferReady(msg)
-	case *offerExpired:
-		if c.current(msg.number) {
-			c.fire(offerOver)
-		}
 	case *introduceDue:
 		c.introduce(false)
-	case *ownRecord:
-		c.onOwnRecord(msg)
 	case *glowEnded:
 		c.glown = true
 	case *lingerEnded:
@@ -313,7 +301,7 @@ func (c *controller) fire(e event) {
 // carryOut does one effect. What takes time runs elsewhere and tells later.
 func (c *controller) carryOut(f effect) {
 	switch f {
-	case doAcquire:
+	case handover.DoAcquire:
 		ctx, cancel := context.WithCancel(c.life)
 		c.cancelAcq = cancel
 		c.async(func() any {
@@ -329,31 +317,34 @@ func (c *controller) carryOut(f effect) {
 		c.retryLater(failingMost)
 	case stopWaiting:
 		c.stopWaiting()
-	case doSpawn:
+	case handover.DoOpen:
 		c.spawn()
 	case hurrySpawn:
 		c.hurrySpawn()
 	case dropSpawn:
 		c.dropSpawn()
-	case drainChild:
+	case handover.DoDrain:
 		c.proxy.gate.Drain()
 		c.proxy.Ending(false) // what comes now waits here, within the buffer's bound
-	case stopChild:
+		c.stopChild()
+	case handover.DoLose:
 		c.stopChild()
 	case startBackoff:
 		c.startBackoff()
 	case cancelBackoff:
 		c.backoffs++
 		halt(c.backoff)
-	case forceStop:
+	case handover.ForceStop:
 		c.forceStop()
-	case startYield:
+	case handover.StartYield:
 		c.startYield()
-	case doYield:
+	case handover.DoYield:
 		c.yield()
-	case doInvite:
+	case handover.DoInvite:
 		c.invite()
-	case dropInvite:
+	case handover.AskAgain:
+		c.inv.AskAgain(c.port())
+	case handover.DropInvite:
 		c.callOff()
 	case askLater:
 		c.settleAfter(askAgain, func() {
@@ -361,21 +352,21 @@ func (c *controller) carryOut(f effect) {
 				c.fire(unwanted)
 			}
 		})
-	case doTransfer:
+	case handover.DoTransfer:
 		c.transfer()
-	case doOffer:
-		c.makeOffer()
-	case sendOffer:
-		c.sendOffer()
-	case sendDecline:
-		c.declineInvitation()
-	case doAdopt:
+	case handover.DoOffer:
+		c.take.Make(c.port())
+	case handover.SendOffer:
+		c.take.Send(c.port())
+	case handover.SendDecline:
+		c.take.Decline(c.port())
+	case handover.DoAdopt:
 		c.adopt()
-	case doRelease:
-		if n := len(c.bags.take().Drop()); n > 0 {
+	case handover.DoRelease:
+		if n := len(c.states.take().Drop()); n > 0 {
 			c.event(Event{Kind: ColdStart, Token: c.token(), Reason: errOfferGone})
 		}
-		if _, ok := c.bags.unpack(); ok {
+		if _, ok := c.states.unpack(); ok {
 			c.event(Event{Kind: ColdStart, Token: c.token(), Reason: errNotRestored})
 		}
 		c.endTerm()

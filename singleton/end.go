@@ -104,7 +104,7 @@ func (c *controller) ended() {
 	halt(c.deadline)
 	halt(c.settling)
 	halt(c.herald)
-	halt(c.inv.timer)
+	c.inv.Halt()
 	c.abandon(errManagerStopped)
 	var made *gate.Gate
 	if mk := c.making; mk != nil {
@@ -117,8 +117,8 @@ func (c *controller) ended() {
 	for x := range c.sendings {
 		x.Leave()
 	}
-	c.bags.take().Drop()
-	c.bags.unpack()
+	c.states.take().Drop()
+	c.states.unpack()
 	halt(c.glow)
 	c.endTerm()
 	c.phase = Closed

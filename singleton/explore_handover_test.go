@@ -1,6 +1,9 @@
 package singleton
 
-import "github.com/holdfast-go/holdfast/internal/explore"
+import (
+	"github.com/holdfast-go/holdfast/internal/explore"
+	"github.com/holdfast-go/holdfast/internal/handover"
+)
 
 // This file is what the managers of TestExplore do with what they are told, as
 // controller.go, handover.go, successor.go and leader.go have it.
@@ -14,16 +17,16 @@ func (r *xrun) hear(i int) {
 		switch res {
 		case explore.Done:
 			n.Term = r.w.L.H[i].Claim
-			r.fire(i, won)
+			r.fire(i, handover.Won)
 		case explore.Refused:
-			r.fire(i, notWon)
+			r.fire(i, handover.NotWon)
 		default:
 			r.fire(i, failed)
 		}
 	case Transferring:
 		r.transferEnded(i, res)
 	case Releasing:
-		r.fire(i, released)
+		r.fire(i, handover.Released)
 	default:
 		r.fail(errRule)
 	}
@@ -31,7 +34,7 @@ func (r *xrun) hear(i int) {
 
 func (r *xrun) free(i int) {
 	if r.w.N[i].M.phase == Offered {
-		r.fire(i, taken)
+		r.fire(i, handover.Taken)
 		return
 	}
 	r.fire(i, free)
@@ -43,9 +46,9 @@ func (r *xrun) offerReady(i int) {
 	r.w.L.H[i].Offer = true
 	switch n.M.phase {
 	case Offering:
-		r.fire(i, offerMade)
+		r.fire(i, handover.OfferMade)
 	case Offered:
-		r.carryOut(i, sendOffer)
+		r.carryOut(i, handover.SendOffer)
 	}
 }
 
@@ -53,8 +56,11 @@ func (r *xrun) peerLost(i, j int) {
 	n := &r.w.N[i]
 	n.Lost &^= bit(j)
 	n.Cands &^= bit(j)
-	if n.M.phase == Inviting && int(n.Ask) == j+1 {
+	switch {
+	case n.M.phase == Inviting && int(n.Ask) == j+1:
 		r.noAnswer(i, false)
+	case n.M.phase == Asking && int(n.To) == j+1:
+		r.fire(i, handover.Declined)
 	}
 }
 
@@ -75,13 +81,15 @@ func (r *xrun) receive(i, from int, m xmail) {
 		n.Cands &^= bit(from)
 	case mInvite:
 		switch {
-		case n.M.phase == Offered && m.N == n.TakeN && int(n.From) == from+1:
-			n.Making = true
+		case n.M.closing():
+			r.send(i, uint8(from+1), xmail{mDeclined, m.N, 0})
+		case n.M.phase == Offered && int(n.From) == from+1:
+			n.TakeN, n.Making = m.N, true
 		case n.M.phase != Standby:
 			r.send(i, uint8(from+1), xmail{mDeclined, m.N, 0})
 		default:
 			n.From, n.TakeN, n.State = uint8(from+1), m.N, 0
-			r.fire(i, asked)
+			r.fire(i, handover.Asked)
 		}
 	case mOffer, mDeclined:
 		r.onOffer(i, from, m)
@@ -90,18 +98,18 @@ func (r *xrun) receive(i, from int, m xmail) {
 			return
 		}
 		if m.Kind == mOff {
-			r.fire(i, offerOver)
+			r.fire(i, handover.OfferOver)
 			return
 		}
 		if r.plant == "what was handed over is not adopted by a write" {
 			h := &r.w.L.H[i]
 			h.Alive, h.Claim, n.Term = true, r.w.L.Rec.Token, r.w.L.Rec.Token
-			n.M.phase = Starting
+			n.M, _ = n.M.to(handover.Opening)
 			r.spawn(i)
 			return
 		}
 		n.State = m.X
-		r.fire(i, taken)
+		r.fire(i, handover.Taken)
 	}
 }
 
@@ -156,14 +164,15 @@ func (r *xrun) outrank(i int) {
 
 func (r *xrun) invite(i int) {
 	n := &r.w.N[i]
-	n.Inv, n.Ask, n.Rest, n.Refused, n.To, n.ToSess = r.fresh(i), 0, 0, false, 0, 0
+	r.noInvitation(i)
+	n.Inv = r.fresh(i)
 	first := n.Leader
 	if first == uint8(i+1) {
 		first = 0
 	}
-	if !r.leading || n.M.closing {
+	if !r.leading || n.M.closing() {
 		for j := range r.nodes {
-			if n.Cands&bit(j) != 0 && uint8(j+1) != first && (n.M.closing || r.rank(j) < r.rank(i)) {
+			if n.Cands&bit(j) != 0 && uint8(j+1) != first && (n.M.closing() || r.rank(j) < r.rank(i)) {
 				n.Rest |= bit(j)
 			}
 		}
@@ -188,7 +197,7 @@ func (r *xrun) askNext(i int) {
 		}
 	}
 	if n.Refused {
-		r.fire(i, declined)
+		r.fire(i, handover.Declined)
 	} else {
 		r.fire(i, unreachable)
 	}
@@ -197,6 +206,7 @@ func (r *xrun) askNext(i int) {
 func (r *xrun) noAnswer(i int, refused bool) {
 	n := &r.w.N[i]
 	if !refused {
+		r.send(i, n.Ask, xmail{mOff, n.Inv, 0})
 		n.Cands &^= bit(int(n.Ask) - 1)
 	}
 	n.Refused = n.Refused || refused
@@ -215,7 +225,7 @@ func (r *xrun) callOff(i int) {
 
 func (r *xrun) noInvitation(i int) {
 	n := &r.w.N[i]
-	n.Inv, n.Ask, n.Rest, n.Refused, n.To, n.ToSess = 0, 0, 0, false, 0, 0
+	n.Inv, n.Ask, n.Rest, n.Refused, n.To, n.ToSess, n.Aged, n.Again = 0, 0, 0, false, 0, 0, false, false
 }
 
 func (r *xrun) onOffer(i, from int, m xmail) {
@@ -224,18 +234,19 @@ func (r *xrun) onOffer(i, from int, m xmail) {
 		return
 	}
 	switch {
-	case n.M.offer && (n.M.phase == HandingOver || n.M.phase == Yielding) && int(n.To) == from+1:
-		if m.Kind == mDeclined {
-			r.fire(i, declined)
-			return
-		}
-		n.ToSess = m.X
+	case n.M.hold.Offer && int(n.To) == from+1 && m.Kind == mDeclined:
+		r.fire(i, handover.Declined)
+	case n.M.hold.Offer && int(n.To) == from+1 && n.M.hold.Phase.Waits():
+		n.ToSess, n.Aged = m.X, false
+	case n.M.phase == Asking && int(n.To) == from+1:
+		n.ToSess, n.Aged = m.X, false
+		r.fire(i, handover.Invited)
 	case n.M.phase != Inviting || int(n.Ask) != from+1:
 	case m.Kind == mDeclined:
 		r.noAnswer(i, true)
 	default:
 		n.To, n.ToSess = n.Ask, m.X
-		r.fire(i, invited)
+		r.fire(i, handover.Invited)
 	}
 }
 
@@ -253,12 +264,13 @@ func (r *xrun) transferEnded(i int, res explore.Result) {
 	switch {
 	case res == explore.Done:
 		n.Term = 0
-		r.fire(i, transferred)
+		r.fire(i, handover.Transferred)
 	case res == explore.Unknown && r.plant == "an unknown transfer is taken for refused, and the child started again":
 		r.w.L.H[i].Alive = true
-		n.M.phase, n.M.offer = Starting, false
+		n.M, _ = n.M.to(handover.Opening)
+		n.M.hold.Offer = false
 		r.spawn(i)
 	default:
-		r.fire(i, notTransferred)
+		r.fire(i, handover.NotTransferred)
 	}
 }

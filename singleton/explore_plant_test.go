@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/internal/explore"
+	"github.com/holdfast-go/holdfast/internal/handover"
 )
 
 // instead makes a machine that does something else at one event in some phases.
@@ -31,6 +32,12 @@ func without(f effect, after Phase) func(machine, event) (machine, []effect) {
 	}
 }
 
+// to has the lease's machine go to a phase.
+func (m machine) to(p handover.Phase, effects ...effect) (machine, []effect) {
+	m.hold.Phase, m.phase = p, phases[p]
+	return m, effects
+}
+
 func ignored(m machine) (machine, []effect) { return m, nil }
 
 // planted are mistakes in the machine, around it, and in the store.
@@ -41,28 +48,30 @@ var planted = []struct {
 	large bool // not for the race detector
 }{
 	{"the lease is released before the child has ended", xmodel{nodes: 2, bounds: xbudget{Wishes: 1},
-		next: instead(unreachable, []Phase{Inviting}, func(m machine) (machine, []effect) { return m.to(Releasing, doRelease) })}, errI4, false},
+		next: instead(unreachable, []Phase{Inviting}, func(m machine) (machine, []effect) { return m.to(handover.Releasing, handover.DoRelease) })}, errI4, false},
 	{"the lease is transferred while the child runs", xmodel{nodes: 2, bounds: xbudget{Wishes: 1},
-		next: instead(invited, []Phase{Inviting}, func(m machine) (machine, []effect) { return m.to(Transferring, doTransfer) })}, errI4, false},
+		next: instead(handover.Invited, []Phase{Inviting}, func(m machine) (machine, []effect) { return m.to(handover.Transferring, handover.DoTransfer) })}, errI4, false},
 	{"a planned end that is overdue gives the lease up at once", xmodel{nodes: 2, bounds: xbudget{Wishes: 1},
-		next: instead(overdue, []Phase{HandingOver}, func(m machine) (machine, []effect) { return m.to(Stopping, doYield) })}, errI4, false},
+		next: instead(handover.Overdue, []Phase{HandingOver}, func(m machine) (machine, []effect) { return m.to(handover.Stopping, handover.DoYield) })}, errI4, false},
 	{"an unknown transfer is taken for refused, and the child started again", xmodel{nodes: 2, bounds: xbudget{Wishes: 1, Unknowns: 1}}, errI1, false},
 	{"an unknown transfer is taken for done", xmodel{nodes: 2, bounds: xbudget{Wishes: 1, Unknowns: 1}}, explore.ErrDeadEnd, true},
 	{"what was handed over is not adopted by a write", xmodel{nodes: 2, prefers: true, bounds: xbudget{Unknowns: 1}}, errI1, false},
 	{"the state of a lease that was not adopted is taken", xmodel{nodes: 2, prefers: true, bounds: xbudget{Unknowns: 1, Losses: 1}}, errOld, true},
 	{"a lost 'off' leaves a node with its offer for ever", xmodel{nodes: 2, bounds: xbudget{Links: 1, Wishes: 1}, next: without(waitFree, Offering)}, explore.ErrDeadEnd, false},
 	{"the gate does not look at the lease", xmodel{nodes: 2, bounds: xbudget{Losses: 1}}, errI1, false},
-	{"a loss is not heard while the child runs", xmodel{nodes: 2, bounds: xbudget{Losses: 1}, next: instead(lost, []Phase{Active}, ignored)}, explore.ErrDeadEnd, false},
+	{"a loss is not heard while the child runs", xmodel{nodes: 2, bounds: xbudget{Losses: 1}, next: instead(handover.Lost, []Phase{Active}, ignored)}, explore.ErrDeadEnd, false},
 	{"what is won by a node that is to stop is kept", xmodel{nodes: 2, bounds: xbudget{Wishes: 1},
-		next: instead(won, []Phase{Acquiring}, func(m machine) (machine, []effect) {
-			if m.closing {
-				return m.to(Closed)
+		next: instead(handover.Won, []Phase{Acquiring}, func(m machine) (machine, []effect) {
+			if m.closing() {
+				m.hold.Phase, m.phase = handover.Away, Closed
+				return m, nil
 			}
-			return m.next(won)
+			return m.next(handover.Won)
 		})}, explore.ErrDeadEnd, false},
 	{"who is refused does not wait", xmodel{nodes: 2, bounds: xbudget{Wishes: 1}, next: without(waitFree, Acquiring)}, explore.ErrDeadEnd, false},
 	{"a child that can't be made is not tried again", xmodel{nodes: 2, bounds: xbudget{Ends: 1}, next: without(startBackoff, Starting)}, explore.ErrDeadEnd, false},
 	{"no answer is waited for in vain", xmodel{nodes: 2, bounds: xbudget{Wishes: 1}, next: instead(unreachable, []Phase{Inviting}, ignored)}, explore.ErrDeadEnd, false},
+	{"a new offer is waited for in vain", xmodel{nodes: 2, bounds: xbudget{Wishes: 1, Links: 1}}, explore.ErrDeadEnd, false},
 	{"the store releases blindly", xmodel{nodes: 2, bounds: xbudget{Losses: 1}, flaws: explore.Flaws{BlindRelease: true}}, errI2, false},
 	{"the store transfers blindly", xmodel{nodes: 2, prefers: true, bounds: xbudget{Losses: 1, Unknowns: 1}, flaws: explore.Flaws{BlindTransfer: true}}, errI1, true},
 	{"a holder trusts for longer than the store does", xmodel{nodes: 2, flaws: explore.Flaws{TrustTooLong: true}}, errI1, false},

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-go/holdfast/internal/explore"
+	"github.com/holdfast-go/holdfast/internal/handover"
 )
 
 // This file says what can happen in the world of TestExplore.
@@ -69,7 +70,7 @@ func (s *stepper) node(i int) {
 		s.step("is told of the loss", a, 0, true, func(r *xrun) {
 			r.w.L.H[i].Loss = false
 			if r.w.N[i].Term != 0 && !r.alive(i) {
-				r.fire(i, lost)
+				r.fire(i, handover.Lost)
 			}
 		})
 	}
@@ -80,7 +81,7 @@ func (s *stepper) node(i int) {
 		s.step("the Keeper's offer ends", a, 0, true, func(r *xrun) { r.w.L.H[i].Offer = false })
 	}
 	if n.Child != 0 && n.Told {
-		s.step("the child ends", a, 0, true, func(r *xrun) { r.ended(i, childEnded) })
+		s.step("the child ends", a, 0, true, func(r *xrun) { r.ended(i, handover.Ended) })
 	}
 	if n.Makes && n.Unfit != hungProps {
 		s.step("the child's Props return", a, 0, true, func(r *xrun) { r.made(i) })
@@ -92,10 +93,10 @@ func (s *stepper) node(i int) {
 		s.step("the Props of a child that was given up return", a, 0, false, func(r *xrun) { r.returned(i) })
 	}
 	if n.Due {
-		s.step("the child is overdue", a, 0, false, func(r *xrun) { r.w.N[i].Due = false; r.fire(i, overdue) })
+		s.step("the child is overdue", a, 0, false, func(r *xrun) { r.w.N[i].Due = false; r.fire(i, handover.Overdue) })
 	}
 	if n.Yield {
-		s.step("a TTL after the child was shut off", a, 0, false, func(r *xrun) { r.w.N[i].Yield = false; r.fire(i, yieldOver) })
+		s.step("a TTL after the child was shut off", a, 0, false, func(r *xrun) { r.w.N[i].Yield = false; r.fire(i, handover.YieldOver) })
 	}
 	if n.Back {
 		s.step("the backoff is over", a, 0, true, func(r *xrun) { r.w.N[i].Back = false; r.fire(i, backoffOver) })
@@ -110,17 +111,29 @@ func (s *stepper) node(i int) {
 			s.step("its offer fails", a, 0, false, func(r *xrun) {
 				r.w.Left.Unknowns--
 				r.w.N[i].Making = false
-				r.fire(i, offerFailed)
+				r.fire(i, handover.OfferFailed)
 			})
+			if n.M.phase == Offered {
+				s.step("its offer fails, and the last one is good still", a, 0, false, func(r *xrun) {
+					r.w.Left.Unknowns--
+					r.w.N[i].Making = false
+				})
+			}
 		}
 	}
 	if n.M.phase == Offered && s.plant != "a lost 'off' leaves a node with its offer for ever" {
-		s.step("its offer is over", a, 0, true, func(r *xrun) { r.fire(i, offerOver) })
+		s.step("its offer is over", a, 0, true, func(r *xrun) { r.fire(i, handover.OfferOver) })
 	}
 	if n.M.phase == Inviting && n.Ask != 0 && s.prompt(i) {
 		s.step("no answer to the invitation in time", a, int(n.Ask), true, func(r *xrun) { r.noAnswer(i, false) })
 	}
-	if t := int(n.To) - 1; t >= 0 && n.M.offer && (n.M.phase == HandingOver || n.M.phase == Yielding) && w.Q[i][t].N+w.Q[t][i].N == 0 && !w.N[t].Making {
+	if n.M.phase == Asking && s.prompt(i) && s.plant != "a new offer is waited for in vain" {
+		s.step("no new offer in time", a, int(n.To), true, func(r *xrun) { r.fire(i, handover.Declined) })
+	}
+	if n.M.hold.Offer && !n.Aged && n.M.hold.Phase.Waits() {
+		s.step("the offer it has grows old", a, int(n.To), false, func(r *xrun) { r.w.N[i].Aged = true })
+	}
+	if t := int(n.To) - 1; t >= 0 && n.M.hold.Offer && (n.M.phase == HandingOver || n.M.phase == Yielding) && w.Q[i][t].N+w.Q[t][i].N == 0 && !w.N[t].Making {
 		s.step("asks for a fresh offer", a, t+1, false, func(r *xrun) { r.send(i, n.To, xmail{mInvite, n.Inv, 0}) })
 	}
 	if n.Settle != 0 && s.prompt(i) {
@@ -153,7 +166,7 @@ func (s *stepper) prompt(i int) bool {
 func (s *stepper) introduce(i int) {
 	w := &s.from
 	n, j := &w.N[i], int(w.L.Rec.Owner)-1
-	if j < 0 || j == i || !w.L.H[j].Up || n.Child != 0 || n.M.closing || !n.M.able() || !s.prompt(i) ||
+	if j < 0 || j == i || !w.L.H[j].Up || n.Child != 0 || n.M.closing() || !n.M.able() || !s.prompt(i) ||
 		w.Q[i][j].Any(func(m xmail) bool { return m.Kind == mCandidate }) {
 		return
 	}
@@ -190,7 +203,7 @@ func (s *stepper) wishes(i int) {
 	w, a := &s.from, i+1
 	n, h := &w.N[i], &w.L.H[i]
 	if w.Left.Wishes > 0 && n.M.phase != Closed {
-		if !n.M.closing {
+		if !n.M.closing() {
 			s.step("is told to stop", a, 0, false, func(r *xrun) { r.w.Left.Wishes--; r.fire(i, stop) })
 		}
 		if n.M.down {
@@ -201,7 +214,7 @@ func (s *stepper) wishes(i int) {
 		s.step("its session is over", a, 0, false, func(r *xrun) { r.w.Left.Losses--; r.w.L.Lost(i) })
 	}
 	if w.Left.Ends > 0 && n.Child != 0 && !n.Told {
-		s.step("the child fails", a, 0, false, func(r *xrun) { r.w.Left.Ends--; r.ended(i, childEnded) })
+		s.step("the child fails", a, 0, false, func(r *xrun) { r.w.Left.Ends--; r.ended(i, handover.Ended) })
 		s.step("the child fails once too often", a, 0, false, func(r *xrun) { r.w.Left.Ends--; r.ended(i, exhausted) })
 	}
 	if w.Left.Ends > 0 && n.Unfit == 0 && (n.M.phase == Acquiring || n.M.phase == Adopting || n.M.phase == Backoff) {
@@ -229,7 +242,7 @@ func (s *stepper) leaders() {
 		return
 	}
 	w := &s.from
-	able := func(i int) bool { return w.L.H[i].Up && !w.N[i].M.closing }
+	able := func(i int) bool { return w.L.H[i].Up && !w.N[i].M.closing() }
 	over := w.Leader == 0 || !able(int(w.Leader)-1)
 	for i := range s.nodes {
 		if able(i) && w.Leader != uint8(i+1) {

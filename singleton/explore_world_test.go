@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/holdfast-go/holdfast/internal/explore"
+	"github.com/holdfast-go/holdfast/internal/handover"
 )
 
 // This file is the world of TestExplore: some managers, each the real machine,
@@ -73,6 +74,8 @@ type xnode struct {
 	Refused bool
 	To      uint8 // who made the offer
 	ToSess  uint8
+	Aged    bool // the offer it made is too old
+	Again   bool // a new one was asked for with no child
 
 	Making bool // an offer is being made
 	From   uint8
@@ -114,8 +117,8 @@ type xmodel struct {
 	plant   string
 	next    func(machine, event) (machine, []effect)
 
-	phases  [Closed + 1]int // how often each was come to
-	events  [offerOver + 1]int
+	phases  [Asking + 1]int // how often each was come to
+	events  [unreachable + 1]int
 	effects [finish + 1]int
 }
 
@@ -168,12 +171,12 @@ func (r *xrun) carryOut(i int, f effect) {
 	n, l := &r.w.N[i], &r.w.L
 	r.effects[f]++
 	switch f {
-	case doAcquire, doAdopt:
+	case handover.DoAcquire, handover.DoAdopt:
 		if n.Child != 0 || n.Term != 0 {
 			r.fail(errRule)
 		}
 		op := explore.Acquire
-		if f == doAdopt {
+		if f == handover.DoAdopt {
 			op = explore.Adopt
 		}
 		l.Begin(i, op, 0, 0)
@@ -185,7 +188,7 @@ func (r *xrun) carryOut(i int, f effect) {
 		n.Wait = 2
 	case stopWaiting:
 		n.Wait = 0
-	case doSpawn:
+	case handover.DoOpen:
 		r.spawn(i)
 	case hurrySpawn:
 	case dropSpawn:
@@ -193,21 +196,16 @@ func (r *xrun) carryOut(i int, f effect) {
 			n.M.stuck = false
 		}
 		n.Hangs, n.Makes = n.Makes, false
-		r.fire(i, childEnded)
-	case drainChild:
-		n.Gate = max(n.Gate, gateDrains)
-	case stopChild:
-		n.Told = true
-		if n.M.phase == Stopping {
-			n.Gate, n.Due = gateLost, false
-		} else {
-			n.Due = true
-		}
-	case forceStop:
+		r.fire(i, handover.Ended)
+	case handover.DoDrain:
+		n.Gate, n.Told, n.Due = max(n.Gate, gateDrains), true, true
+	case handover.DoLose:
+		n.Gate, n.Told, n.Due = gateLost, true, false
+	case handover.ForceStop:
 		n.Gate, n.Due = gateLost, false
-	case startYield:
+	case handover.StartYield:
 		n.Yield = true
-	case doYield:
+	case handover.DoYield:
 		if n.Gate != gateLost {
 			r.fail(errI4)
 		}
@@ -218,28 +216,36 @@ func (r *xrun) carryOut(i int, f effect) {
 		n.Back = true
 	case cancelBackoff:
 		n.Back = false
-	case doInvite:
+	case handover.DoInvite:
 		r.invite(i)
-	case dropInvite:
+	case handover.AskAgain:
+		n.Again = true
+		r.send(i, n.To, xmail{mInvite, n.Inv, 0})
+	case handover.DropInvite:
 		r.callOff(i)
 	case askLater:
 		r.settleIn(i, settleAskAgain)
-	case doTransfer:
+	case handover.DoTransfer:
 		if n.Child != 0 {
 			r.fail(errI4)
 		}
+		if n.Aged && !n.Again {
+			r.fire(i, handover.Stale)
+			return
+		}
 		l.Begin(i, explore.Transfer, n.To, n.ToSess)
-	case doRelease:
+	case handover.DoRelease:
 		if n.Child != 0 {
 			r.fail(errI4)
 		}
 		n.Term = 0
 		l.Begin(i, explore.Release, 0, 0)
-	case doOffer:
+	case handover.DoOffer:
 		n.Making = true
-	case sendOffer:
+	case handover.SendOffer:
 		r.send(i, n.From, xmail{mOffer, n.TakeN, l.H[i].Session})
-	case sendDecline:
+	case handover.Report: // this node orders itself
+	case handover.SendDecline:
 		r.send(i, n.From, xmail{mDeclined, n.TakeN, 0})
 	case finish:
 		if n.Child != 0 || n.Term != 0 {
@@ -256,7 +262,7 @@ func (r *xrun) spawn(i int) {
 	n := &r.w.N[i]
 	switch {
 	case !r.alive(i):
-		r.fire(i, lost)
+		r.fire(i, handover.Lost)
 		return
 	case n.Child != 0, n.Makes, n.Hangs:
 		r.fail(errRule)
@@ -278,7 +284,7 @@ func (r *xrun) made(i int) {
 	bad := n.Unfit == badProps
 	n.Unfit = 0
 	if !r.alive(i) {
-		r.fire(i, lost)
+		r.fire(i, handover.Lost)
 		r.returned(i)
 		return
 	}
@@ -294,7 +300,7 @@ func (r *xrun) made(i int) {
 	}
 	n.Child, n.Gate, n.Told = n.Term, gateOpen, false
 	r.w.High = max(r.w.High, n.Term)
-	r.fire(i, spawned)
+	r.fire(i, handover.Opened)
 	r.outrank(i)
 }
 

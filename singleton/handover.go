@@ -32,10 +32,6 @@ import (
 // The child runs on until there is an offer. Where nobody makes one the lease is
 // released, and whoever waits for it takes it.
 
-// inviteWait is how long a candidate may take to answer; after that the next is
-// asked.
-const inviteWait = time.Second
-
 // maxSilent bounds how many candidates in turn may leave an invitation unanswered:
 // the others are not asked any more.
 const maxSilent = 5
@@ -52,13 +48,11 @@ type candidate struct {
 
 // invitation is the hand-over that a host prepares.
 type invitation struct {
-	number  uint64
-	asking  []candidate // the first is being asked
-	refused bool        // somebody said no
-	silent  int         // how many did not answer
-	to      candidate   // who made the offer
-	offer   lease.Offer
-	timer   lease.Timer
+	handover.Giving
+	asking  []candidate   // the first is being asked
+	refused bool          // somebody said no
+	silent  int           // how many did not answer
+	peer    string        // the ID of who made the offer
 	since   time.Duration // when the child was told to stop
 }
 
@@ -125,7 +119,7 @@ func (c *controller) ranked() []candidate {
 // invite asks those who may take over, one after the other.
 func (c *controller) invite() {
 	c.invites++
-	c.inv = invitation{number: c.invites}
+	c.inv = invitation{}
 	if _, ok := lease.As[lease.Transferable](c.lease); ok {
 		c.inv.asking = c.heirs()
 	}
@@ -139,14 +133,14 @@ func (c *controller) heirs() []candidate {
 	if l := c.leader; l.Address != "" && l.Address != c.proxy.Self.Address {
 		all = append(all, candidate{node: wire.NodeOf(l), id: l.ID})
 	}
-	if c.set.leadership != nil && !c.closing {
+	if c.set.leadership != nil && !c.closing() {
 		return all
 	}
 	for _, x := range c.ranked() {
 		if len(all) > 0 && all[0].node.Address == x.node.Address {
 			continue
 		}
-		if c.closing || x.rank < c.rank() {
+		if c.closing() || x.rank < c.rank() {
 			all = append(all, x)
 		}
 	}
@@ -156,19 +150,20 @@ func (c *controller) heirs() []candidate {
 func (c *controller) askNext() {
 	if len(c.inv.asking) == 0 {
 		if c.inv.refused {
-			c.fire(declined)
+			c.fire(handover.Declined)
 		} else {
 			c.fire(unreachable)
 		}
 		return
 	}
-	n := c.inv.number
-	c.proxy.Send(c.inv.asking[0].node.Address, &wire.Invite{Name: c.lname, From: c.proxy.Self, Number: n})
-	c.inv.timer = c.clock.AfterFunc(inviteWait, func() { c.proxy.post(&inviteExpired{n}) })
+	// Of its incarnation a source of leadership may know nothing.
+	c.inv.Ask(c.port(), c.invites, &wire.Node{Address: c.inv.asking[0].node.Address}, c.silence)
 }
 
-// silence: the candidate who was asked did not answer in time.
+// silence: the candidate who was asked did not answer in time. It is told that an offer
+// which is still to come is void.
 func (c *controller) silence() {
+	c.inv.Off(c.port())
 	if c.inv.silent++; c.inv.silent == maxSilent {
 		c.log.Warn("several candidates in turn did not answer, the others are not asked", zap.Int("others", len(c.inv.asking)-1))
 		c.inv.asking = c.inv.asking[:1]
@@ -178,7 +173,7 @@ func (c *controller) silence() {
 
 // noAnswer goes on to the next candidate.
 func (c *controller) noAnswer(refused bool) {
-	halt(c.inv.timer)
+	c.inv.Halt()
 	c.inv.refused = c.inv.refused || refused
 	if !refused {
 		delete(c.candidates, c.inv.asking[0].node.Incarnation)
@@ -188,63 +183,27 @@ func (c *controller) noAnswer(refused bool) {
 }
 
 func (c *controller) onOffer(m *wire.Offer) {
-	switch {
-	case m.From == nil || m.Number != c.inv.number:
-		return
-	case (c.phase == HandingOver || c.phase == Yielding) && c.offer && m.From.Is(c.inv.to.node):
-		if m.Declined != "" {
-			halt(c.inv.timer)
-			c.fire(declined) // it has to go, too
-			return
-		}
-		c.inv.offer = m.Lease() // it lives longer than the one before
-		return
-	case c.phase != Inviting || len(c.inv.asking) == 0 || m.From.Address != c.inv.asking[0].node.Address:
-		return // of its incarnation a source of leadership may know nothing
-	}
-	if m.Declined != "" {
-		c.log.Info("a candidate declined", zap.String("node", c.inv.asking[0].id), zap.String("why", m.Declined))
-		c.noAnswer(true)
-		return
-	}
-	halt(c.inv.timer)
-	c.inv.to = candidate{node: m.From, id: m.Id}
-	c.inv.offer = m.Lease()
-	c.fire(invited)
-	c.askForMore()
-}
-
-// askForMore has the offer made anew while the child takes its time to stop.
-func (c *controller) askForMore() {
-	n := c.inv.number
-	c.inv.timer = c.clock.AfterFunc(max(c.inv.offer.Lifetime/3, time.Millisecond), func() { c.proxy.post(&offerAges{n}) })
-}
-
-func (c *controller) onOfferAges(msg *offerAges) {
-	if msg.number == c.inv.number && c.offer && (c.phase == HandingOver || c.phase == Yielding) {
-		c.proxy.Send(c.inv.to.node.Address, &wire.Invite{Name: c.lname, From: c.proxy.Self, Number: msg.number})
-		c.askForMore()
+	c.inv.Answered(c.port(), m, func() { c.noAnswer(true) })
+	if c.inv.To == m.From {
+		c.inv.peer = m.Id
 	}
 }
 
 // callOff tells who was asked that nothing comes of it.
 func (c *controller) callOff() {
-	halt(c.inv.timer)
-	to := c.inv.to
-	if to.node == nil && len(c.inv.asking) > 0 {
-		to = c.inv.asking[0]
-	}
-	if to.node != nil {
-		c.proxy.Send(to.node.Address, &wire.HandedOver{Name: c.lname, From: c.proxy.Self, Number: c.inv.number, Off: true})
-	}
-	c.inv = invitation{}
+	c.inv.Off(c.port())
+	c.inv = invitation{since: c.inv.since}
 }
 
-// transfer hands the lease over to who made the offer.
+// transfer hands the lease over to who made the offer, unless that is too old.
 func (c *controller) transfer() {
-	halt(c.inv.timer)
+	if c.inv.TooOld(c.port()) {
+		c.fire(handover.Stale)
+		return
+	}
+	c.inv.Halt()
 	l, _ := lease.As[lease.Transferable](c.lease) // checked by invite
-	offer := c.inv.offer
+	offer := c.inv.Offer
 	c.async(func() any {
 		return &transferEnded{outside.CallApart(func() error { return l.Transfer(c.life, offer) })}
 	})
@@ -254,7 +213,7 @@ func (c *controller) transfer() {
 // tries, and this node gives up what may still be its own.
 func (c *controller) onTransferEnded(err error) {
 	token, inv := c.token(), c.inv
-	states := c.bags.take()
+	states := c.states.take()
 	if err == nil || errors.Is(err, lease.ErrUnknown) {
 		c.sendState(inv, states)
 	} else {
@@ -265,14 +224,14 @@ func (c *controller) onTransferEnded(err error) {
 	}
 	c.inv = invitation{}
 	if err != nil {
-		c.log.Warn("the lease was not handed over", zap.String("node", inv.to.id), zap.Error(err))
-		c.fire(notTransferred)
+		c.log.Warn("the lease was not handed over", zap.String("node", inv.peer), zap.Error(err))
+		c.fire(handover.NotTransferred)
 		return
 	}
 	c.endTerm()
 	c.measure(func(i *instruments) { i.handOver.Record(c.life, (c.clock.Now().Mono - inv.since).Seconds(), i.attrs) })
-	c.event(Event{Kind: HandedOver, Token: token, After: c.clock.Now().Mono - inv.since, Peer: inv.offer.Owner})
-	c.fire(transferred)
+	c.event(Event{Kind: HandedOver, Token: token, After: c.clock.Now().Mono - inv.since, Peer: inv.Offer.Owner})
+	c.fire(handover.Transferred)
 }
 
 // sendState sends what the child left to the next host, and then the word that it is
@@ -280,9 +239,9 @@ func (c *controller) onTransferEnded(err error) {
 func (c *controller) sendState(inv invitation, states *handover.States) {
 	x := handover.Send(handover.Config{
 		System: c.system, Clock: c.clock, Actor: managerID(c.name), Limit: remoting.PayloadLimit(c.system) + wire.Headroom,
-		Name: c.lname, Number: inv.number, Nonce: inv.offer.Nonce, From: c.proxy.Self, To: inv.to.node, Within: inv.offer.Lifetime,
+		Name: c.lname, Number: inv.Number, Nonce: inv.Offer.Nonce, From: c.proxy.Self, To: inv.To, Within: inv.Offer.Lifetime,
 		Sole:  true,
-		Holds: func() bool { return c.Status().Host.Incarnation == inv.to.node.Incarnation },
+		Holds: func() bool { return c.Status().Host.Incarnation == inv.To.Incarnation },
 		Cold: func(_ string, why error) {
 			c.log.Warn("the state that was handed over is lost", zap.Error(why))
 			c.event(Event{Kind: ColdStart, Reason: why})
@@ -313,9 +272,13 @@ func (c *controller) peerLost(address string) {
 			delete(c.candidates, inc)
 		}
 	}
-	c.linkBroke(address)
-	if c.phase == Inviting && len(c.inv.asking) > 0 && c.inv.asking[0].node.Address == address {
+	c.take.LinkBroke(c.port(), address)
+	switch {
+	case c.phase == Inviting && len(c.inv.asking) > 0 && c.inv.asking[0].node.Address == address:
+		c.inv.Off(c.port())
 		c.noAnswer(false)
+	case c.phase == Asking && c.inv.To.GetAddress() == address:
+		c.fire(handover.Declined)
 	}
 }
 

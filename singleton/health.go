@@ -140,7 +140,7 @@ func (h *health) judge(m *Manager, lasts func(sight) time.Duration) error {
 		if d := lasts(sight{m, max(1, s.Lives)}); d > h.bounds.stopping {
 			return fmt.Errorf("is %v: for %v its child was told to stop and has not", s.Phase, d.Round(time.Millisecond))
 		}
-	case s.Phase == Starting, s.Phase == Active, s.Phase == Inviting, s.Phase == Backoff, s.Phase == Transferring:
+	case s.Phase == Starting, s.Phase == Active, s.Phase == Inviting, s.Phase == Backoff, s.Phase == Transferring, s.Phase == Asking:
 		return nil // hosted here, whatever is known of the record
 	case s.Refused != nil:
 		return fmt.Errorf("is not reached: %w", s.Refused)

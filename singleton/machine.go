@@ -1,8 +1,12 @@
 package singleton
 
+import "github.com/holdfast-go/holdfast/internal/handover"
+
 // This file is the manager's whole behaviour as a pure function: phases, events
-// and effects. Nothing here does anything; controller.go carries the effects
-// out.
+// and effects. What becomes of the lease, and of a hand-over, is handover.Machine's;
+// here is what a singleton has around that: seeking, wishes, and a child that is made,
+// ends by itself and is made anew. Nothing here does anything; controller.go carries
+// the effects out.
 
 // Phase is where a manager stands. The package documentation has the diagram.
 type Phase uint8
@@ -40,10 +44,13 @@ const (
 	Releasing
 	// Closed: the manager has ended.
 	Closed
+	// Asking: there is no child; the offer of who takes over is too old, and a new one
+	// is asked for.
+	Asking
 )
 
 var phaseNames = [...]string{"standby", "acquiring", "offering", "offered", "adopting", "starting", "active", "inviting", "backoff",
-	"handing over", "yielding", "transferring", "stopping", "releasing", "closed"}
+	"handing over", "yielding", "transferring", "stopping", "releasing", "closed", "asking"}
 
 // String returns the phase's name in lower case.
 func (p Phase) String() string {
@@ -53,347 +60,298 @@ func (p Phase) String() string {
 	return "unknown"
 }
 
-// event is what can happen to a manager.
-type event uint8
+// phases are what the lease's phases are to a manager.
+var phases = [...]Phase{handover.Away: Standby, handover.Acquiring: Acquiring, handover.Offering: Offering, handover.Offered: Offered,
+	handover.Adopting: Adopting, handover.Opening: Starting, handover.Active: Active, handover.Inviting: Inviting,
+	handover.Draining: HandingOver, handover.Asking: Asking, handover.Transferring: Transferring, handover.Yielding: Yielding,
+	handover.Stopping: Stopping, handover.Releasing: Releasing}
+
+// event is what can happen to a manager: to its lease, or what follows.
+type event = handover.Event
 
 const (
-	wanted         event = iota // this node is to host (it leads, or nobody decides)
-	unwanted                    // another is to
-	outranked                   // another would better
-	free                        // the name is believed to be free, or it is time to try again
-	won                         // Acquire or Adopt: ours when it was answered
-	notWon                      // another's
-	failed                      // not known
-	lost                        // the present term has ended
-	spawned                     // the child was made
-	spawnFailed                 // it could not be
-	unmade                      // what is to make it has not returned by its deadline
-	unstuck                     // what was to make one that was given up has returned
-	childEnded                  // the child is gone and its backlog is back
-	exhausted                   // the same, and once too often
-	backoffOver                 // time to start the child anew
-	released                    // Release returned
-	stop                        // the manager is to end
-	resume                      // a singleton that is down is to come up again
-	invited                     // somebody made us an offer
-	declined                    // nobody wants to take over
-	unreachable                 // nobody could be asked
-	overdue                     // the child has not stopped by its deadline
-	yieldOver                   // and nothing passed to it for a TTL
-	transferred                 // Transfer: done
-	notTransferred              // refused, or not known
-	asked                       // the host invites us
-	offerMade                   // our offer is ready
-	offerFailed                 // it could not be made
-	taken                       // the lease was handed over to our offer
-	offerOver                   // it will not be
+	wanted      event = handover.OwnEvents + iota // this node is to host (it leads, or nobody decides)
+	unwanted                                      // another is to
+	outranked                                     // another would better
+	free                                          // the name is believed to be free, or it is time to try again
+	failed                                        // of an acquisition nothing is known
+	spawnFailed                                   // the child could not be made
+	unmade                                        // what is to make it has not returned by its deadline
+	unstuck                                       // what was to make one that was given up has returned
+	exhausted                                     // the child has ended, and once too often
+	backoffOver                                   // time to start the child anew
+	stop                                          // the manager is to end
+	resume                                        // a singleton that is down is to come up again
+	unreachable                                   // nobody could be asked to take over
 )
 
-// effect is what the manager has to do, in order.
-type effect uint8
+// effect is what the manager has to do, in order: of its lease, or what follows.
+type effect = handover.Effect
 
 const (
-	doAcquire     effect = iota // start an Acquire
-	cancelAcquire               // make it, or Adopt, return soon
-	waitFree                    // tell free when the name may be free
-	retryLater                  // tell free after a pause that grows
-	stopWaiting                 // neither
-	doSpawn                     // make the child, behind a gate of the present term
-	hurrySpawn                  // as for a planned end, give that little time
-	dropSpawn                   // shut off what comes of it; tell childEnded when nothing of the child runs, and unstuck when what was to make it has returned
-	drainChild                  // close the gate to what comes through the front door
-	stopChild                   // tell the child to stop, and report if it does not
-	forceStop                   // shut it off, end its context, and stop it
-	startYield                  // tell yieldOver after a TTL
-	startBackoff                // tell backoffOver after a pause that grows
+	cancelAcquire effect = handover.OwnEffects + iota // make Acquire, or Adopt, return soon
+	waitFree                                          // tell free when the name may be free
+	retryLater                                        // tell free after a pause that grows
+	stopWaiting                                       // neither
+	hurrySpawn                                        // as for a planned end, give what makes the child little time
+	dropSpawn                                         // shut off what comes of it; tell Ended when nothing of the child runs, and unstuck when what was to make it has returned
+	startBackoff                                      // tell backoffOver after a pause that grows
 	cancelBackoff
-	doInvite    // ask who would take over
-	dropInvite  // tell who was asked that it is off
-	askLater    // tell unwanted again after a while
-	doTransfer  // hand the lease over; only ever with no child
-	doRelease   // give the lease up; only ever with no child
-	doYield     // give the lease up under a child that was shut off a TTL ago
-	doOffer     // make an offer
-	sendOffer   // answer the invitation with it
-	sendDecline // answer the invitation with no
-	doAdopt     // take up what was handed over
-	finish      // end the manager
+	askLater // tell unwanted again after a while
+	finish   // end the manager
 )
 
 // machine is a manager's state. The zero value is a manager that has just been
 // made and is not wanted.
 type machine struct {
-	phase    Phase
-	wanted   bool // this node is to host
-	closing  bool // the manager is to end
-	down     bool // a terminal child has ended
-	stuck    bool // what was to make a child that was given up has not returned
-	moving   bool // a hand-over to a better place is being tried
-	offer    bool // who takes over has made an offer
-	terminal bool // the child's own end is final (setting)
-	yields   bool // a child that does not stop is left behind (setting)
+	hold     handover.Machine // of the lease; it quits when the manager is to end
+	phase    Phase            // by hold, and by the child
+	wanted   bool             // this node is to host
+	down     bool             // a terminal child has ended
+	stuck    bool             // what was to make a child that was given up has not returned
+	moving   bool             // a hand-over to a better place is being tried
+	terminal bool             // the child's own end is final (setting)
+}
+
+func newMachine(terminal, yields bool) machine {
+	return machine{hold: handover.Machine{Policy: handover.Policy{Yields: yields}}, terminal: terminal}
 }
 
 // next is the transition function. An event that means nothing in a phase
 // changes nothing.
 func (m machine) next(e event) (machine, []effect) {
-	switch e {
-	case wanted:
-		m.wanted = true
-	case unwanted:
-		m.wanted = false
-	case stop:
-		m.closing = true
-	case resume:
-		m.down = false
-	case unstuck:
-		m.stuck = false
-	case asked:
-		if m.phase != Standby || m.closing || !m.able() {
-			return m, []effect{sendDecline}
-		}
-		m.wanted = true // whoever decides has decided for us, as far as the host knows
-		return m.to(Offering, stopWaiting, doOffer)
+	s := turn{machine: m}
+	s.take(e)
+	if m.hold.Phase != handover.Away && s.hold.Phase == handover.Away {
+		s.idle(e)
 	}
-
-	switch m.phase {
-	case Standby, Acquiring, Offering, Offered, Adopting:
-		return m.seek(e)
-	case Starting, Active, Inviting, Backoff:
-		return m.host(e)
+	if p := s.hold.Phase; s.phase != Closed && !(s.phase == Backoff && p == handover.Opening) {
+		s.phase = phases[p]
 	}
-	return m.leave(e)
+	return s.machine, s.effects
 }
 
-func (m machine) willing() bool { return m.wanted && !m.closing && m.able() }
+func (m machine) willing() bool { return m.wanted && !m.closing() && m.able() }
+
+// closing reports whether the manager is to end.
+func (m machine) closing() bool { return m.hold.Quitting }
 
 // able reports whether a child could be made here.
 func (m machine) able() bool { return !m.down && !m.stuck }
 
-// seek is next while nothing is held.
-func (m machine) seek(e event) (machine, []effect) {
-	switch m.phase {
+// turn is one transition being made.
+type turn struct {
+	machine
+	effects []effect
+}
+
+// fire feeds the lease's machine.
+func (s *turn) fire(e handover.Event) {
+	var effects []effect
+	s.hold, effects = s.hold.Next(e)
+	s.effects = append(s.effects, effects...)
+}
+
+func (s *turn) add(effects ...effect) { s.effects = append(s.effects, effects...) }
+
+func (s *turn) take(e event) {
+	switch e {
+	case wanted:
+		s.wanted = true
+	case unwanted:
+		s.wanted = false
+	case resume:
+		s.down = false
+	case unstuck:
+		s.stuck = false
+	case stop:
+		if s.phase == Active { // others are asked before the child is told
+			s.fire(handover.Move)
+		}
+		s.fire(handover.Quit)
+	}
+	switch s.phase {
 	case Standby:
-		switch {
-		case m.closing:
-			return m.to(Closed, stopWaiting, finish)
-		case !m.willing():
-			return m, []effect{stopWaiting}
-		case e == free, e == wanted, e == resume, e == unstuck:
-			return m.to(Acquiring, stopWaiting, doAcquire)
+		s.standby(e)
+	case Acquiring, Offering, Offered, Adopting:
+		s.seek(e)
+	case Starting, Backoff:
+		s.begin(e)
+	case Active, Inviting:
+		s.host(e)
+	case Closed:
+		if e == handover.Asked {
+			s.fire(e)
 		}
-
-	case Acquiring:
-		switch e {
-		case won:
-			if m.willing() {
-				return m.to(Starting, doSpawn)
-			}
-			return m.to(Releasing, doRelease)
-		case notWon:
-			return m.idle(waitFree)
-		case failed:
-			return m.idle(retryLater)
-		case unwanted, stop:
-			return m, []effect{cancelAcquire}
-		}
-
-	case Offering:
-		switch {
-		case e == offerMade && !m.closing:
-			return m.to(Offered, sendOffer, waitFree)
-		case e == offerMade, e == offerFailed:
-			m, effects := m.idle(waitFree)
-			return m, append([]effect{sendDecline}, effects...)
-		}
-
-	case Offered:
-		switch e {
-		case taken, free:
-			return m.to(Adopting, stopWaiting, doAdopt)
-		case stop: // it may have been handed over already: the host tells
-			return m, []effect{sendDecline}
-		case offerOver:
-			m, effects := m.idle(waitFree)
-			return m, append([]effect{stopWaiting}, effects...)
-		}
-
-	case Adopting:
-		switch e {
-		case won:
-			if m.closing || m.down {
-				return m.to(Releasing, doRelease)
-			}
-			return m.to(Starting, doSpawn) // wanted elsewhere: from there it can be handed on
-		case notWon:
-			return m.idle(waitFree)
-		case failed:
-			return m.idle(retryLater)
-		case stop:
-			return m, []effect{cancelAcquire}
-		}
+	default:
+		s.leave(e)
 	}
-	return m, nil
 }
 
-// host is next while this node is the host.
-func (m machine) host(e event) (machine, []effect) {
-	switch m.phase {
-	case Starting:
-		switch e {
-		case spawned:
-			m.phase = Active
-			return m.settleActive()
-		case spawnFailed:
-			if !m.willing() {
-				return m.to(Releasing, doRelease)
-			}
-			return m.to(Backoff, startBackoff)
-		case unwanted, stop:
-			return m, []effect{hurrySpawn}
-		case lost, unmade:
-			m.stuck = true
-			return m.to(Stopping, dropSpawn)
-		}
-
-	case Active:
-		switch e {
-		case lost:
-			return m.to(Stopping, stopChild)
-		case childEnded, exhausted:
-			if m.terminal || e == exhausted {
-				m.down = true
-				return m.to(Releasing, doRelease)
-			}
-			return m.to(Backoff, startBackoff)
-		case outranked:
-			m.moving = true
-			return m.settleActive()
-		case unwanted, stop:
-			return m.settleActive()
-		}
-
-	case Inviting:
-		switch e {
-		case lost:
-			return m.to(Stopping, dropInvite, stopChild)
-		case childEnded, exhausted: // by itself: it was not told to stop yet
-			m.down = m.down || m.terminal || e == exhausted
-			return m.to(Releasing, dropInvite, doRelease)
-		case invited:
-			m.offer = true
-			return m.to(HandingOver, drainChild, stopChild)
-		case wanted:
-			if !m.closing && !m.moving {
-				return m.to(Active, dropInvite)
-			}
-		case declined, unreachable:
-			// Better here than nowhere: only who ends, or can't reach who is to
-			// host, gives the lease up for whoever comes.
-			m.moving = false
-			switch {
-			case m.closing, !m.wanted && e == unreachable:
-				return m.to(HandingOver, drainChild, stopChild)
-			case !m.wanted:
-				return m.to(Active, askLater)
-			}
-			return m.to(Active)
-		}
-
-	case Backoff:
-		switch {
-		case e == lost, !m.willing():
-			return m.to(Releasing, cancelBackoff, doRelease)
-		case e == backoffOver:
-			return m.to(Starting, doSpawn)
-		}
-	}
-	return m, nil
-}
-
-// leave is next while the lease is to go, or has gone.
-func (m machine) leave(e event) (machine, []effect) {
-	switch m.phase {
-	case HandingOver, Yielding:
-		switch e {
-		case childEnded, exhausted:
-			if m.offer {
-				return m.to(Transferring, doTransfer)
-			}
-			return m.to(Releasing, doRelease)
-		case declined:
-			if m.offer { // it was taken back
-				m.offer = false
-				return m, []effect{dropInvite}
-			}
-		case lost:
-			if m.phase == HandingOver { // it was asked to stop, and may not have heard
-				return m.to(Stopping, append(m.off(), stopChild)...)
-			}
-			return m.to(Stopping, m.off()...)
-		case overdue:
-			if m.phase == HandingOver && m.yields {
-				return m.to(Yielding, forceStop, startYield)
-			}
-			return m, []effect{forceStop}
-		case yieldOver:
-			if m.phase == Yielding {
-				return m.to(Stopping, append(m.off(), doYield)...)
-			}
-		}
-
-	case Transferring:
-		switch e {
-		case transferred:
-			return m.idle(waitFree)
-		case notTransferred:
-			return m.to(Releasing, doRelease)
-		}
-
-	case Stopping:
-		if e == childEnded || e == exhausted {
-			// The record may still stand; nothing runs under it any more.
-			return m.to(Releasing, doRelease)
-		}
-
-	case Releasing:
-		if e == released {
-			return m.idle(waitFree)
-		}
-	}
-	return m, nil
-}
-
-// off calls a hand-over off that somebody waits for.
-func (m machine) off() []effect {
-	if m.offer {
-		return []effect{dropInvite}
-	}
-	return nil
-}
-
-func (m machine) to(p Phase, effects ...effect) (machine, []effect) {
-	m.phase = p
-	return m, effects
-}
-
-// idle goes back to holding nothing, and waits in the given way if the node is
-// still to host.
-func (m machine) idle(wait effect) (machine, []effect) {
-	m.moving, m.offer = false, false
+// standby is what is done while nothing is held, nor tried.
+func (s *turn) standby(e event) {
 	switch {
-	case m.closing:
-		return m.to(Closed, finish)
-	case m.wanted && m.able():
-		return m.to(Standby, wait)
+	case e == handover.Asked && (s.closing() || !s.able()):
+		s.add(handover.SendDecline)
+	case e == handover.Asked:
+		s.wanted = true // whoever decides has decided for us, as far as the host knows
+		s.add(stopWaiting)
+		s.fire(e)
+	case s.closing():
+		s.phase = Closed
+		s.add(stopWaiting, finish)
+	case !s.willing():
+		s.add(stopWaiting)
+	case e == free, e == wanted, e == resume, e == unstuck:
+		s.add(stopWaiting)
+		s.fire(handover.Host)
 	}
-	return m.to(Standby)
 }
 
-// settleActive begins to hand over an active child that is not to be here.
-func (m machine) settleActive() (machine, []effect) {
-	if m.wanted && !m.closing && !m.moving {
-		return m, nil
+// seek is what is done while the lease is being sought.
+func (s *turn) seek(e event) {
+	acquiring := s.phase == Acquiring
+	switch e {
+	case handover.Won:
+		if acquiring && !s.willing() || s.down {
+			e = handover.WonInVain
+		} // handed over, and wanted elsewhere: from here it can be handed on
+		s.fire(e)
+	case failed:
+		s.fire(handover.NotWon)
+	case unwanted, stop:
+		if acquiring || e == stop && s.phase == Adopting {
+			s.add(cancelAcquire)
+		}
+	case handover.Taken, handover.OfferOver, free:
+		if s.phase == Offered {
+			s.add(stopWaiting)
+			if e == free {
+				e = handover.Taken
+			}
+		}
+		s.fire(e)
+	default:
+		s.fire(e)
+		if s.phase == Offering && s.hold.Phase == handover.Offered {
+			s.add(waitFree)
+		}
 	}
-	return m.to(Inviting, doInvite)
+}
+
+// begin is what is done while the lease is ours, and the child is being made, or to be.
+func (s *turn) begin(e event) {
+	if s.phase == Backoff {
+		switch {
+		case e == handover.Lost, !s.willing():
+			s.add(cancelBackoff)
+			s.fire(handover.Ended)
+		case e == backoffOver:
+			s.phase = Starting
+			s.add(handover.DoOpen)
+		case e == handover.Asked:
+			s.fire(e)
+		}
+		return
+	}
+	switch e {
+	case handover.Opened:
+		s.fire(e)
+		s.settle()
+	case spawnFailed:
+		if !s.willing() {
+			s.fire(handover.Ended)
+			return
+		}
+		s.backOff()
+	case unwanted, stop:
+		s.add(hurrySpawn)
+	case handover.Lost, unmade:
+		s.stuck = true
+		s.hold, _ = s.hold.Next(handover.Lost) // there is no child to be shut off
+		s.add(dropSpawn)
+	case handover.Asked:
+		s.fire(e)
+	}
+}
+
+func (s *turn) backOff() {
+	s.phase = Backoff
+	s.add(startBackoff)
+}
+
+// host is what is done while the child runs here.
+func (s *turn) host(e event) {
+	inviting := s.phase == Inviting
+	switch e {
+	case handover.Ended, exhausted: // by itself: it was not told to stop yet
+		final := s.terminal || e == exhausted
+		s.down = s.down || final
+		if inviting || final {
+			s.fire(handover.Ended)
+			return
+		}
+		s.fire(handover.Reopen)
+		s.backOff()
+	case outranked:
+		if !inviting {
+			s.moving = true
+			s.settle()
+		}
+	case unwanted, stop:
+		s.settle()
+	case wanted:
+		if inviting && s.staying() {
+			s.fire(handover.Keep)
+		}
+	case handover.Declined, unreachable:
+		if !inviting {
+			return
+		}
+		// Better here than nowhere: only who ends, or can't reach who is to
+		// host, gives the lease up for whoever comes.
+		s.moving = false
+		if e == unreachable && !s.wanted {
+			s.fire(handover.Resign)
+			return
+		}
+		s.fire(handover.Declined)
+		if s.hold.Phase == handover.Active && !s.wanted {
+			s.add(askLater)
+		}
+	default:
+		s.fire(e)
+	}
+}
+
+// leave is what is done while the lease is to go, or has gone.
+func (s *turn) leave(e event) {
+	if e == exhausted {
+		e = handover.Ended
+	}
+	s.fire(e)
+}
+
+// idle goes back to holding nothing, and waits if the node is still to host.
+func (s *turn) idle(e event) {
+	s.moving = false
+	switch {
+	case s.closing():
+		s.phase = Closed
+		s.add(finish)
+	case !s.wanted || !s.able():
+	case e == failed:
+		s.add(retryLater)
+	default:
+		s.add(waitFree)
+	}
+}
+
+func (s *turn) staying() bool { return s.wanted && !s.closing() && !s.moving }
+
+// settle begins to hand over a child that is not to be here.
+func (s *turn) settle() {
+	if s.hold.Phase == handover.Active && !s.staying() {
+		s.fire(handover.Move)
+	}
 }

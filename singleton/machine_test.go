@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/internal/handover"
 )
 
 // world is what stands around a machine: it carries effects out as the manager
@@ -24,6 +26,7 @@ type world struct {
 	finished  bool
 
 	inviting     bool // somebody is being asked
+	again        bool // for a new offer: once
 	overdue      bool // the deadline of a child is still to come
 	yield        bool // a TTL is being waited for
 	yielded      bool // the lease was given up under the child
@@ -41,7 +44,7 @@ func (w world) apply(e event) (world, error) {
 	w.m, effects = w.m.next(e)
 	for _, f := range effects {
 		switch f {
-		case doAcquire:
+		case handover.DoAcquire:
 			if w.acquiring || w.adopting || w.held || w.child || w.releasing || w.hung {
 				return w, fmt.Errorf("acquires while %+v", w)
 			}
@@ -54,7 +57,7 @@ func (w world) apply(e event) (world, error) {
 			w.waiting = true
 		case stopWaiting:
 			w.waiting = false
-		case doSpawn:
+		case handover.DoOpen:
 			if w.child || !w.held || w.final || w.spawning || w.hung {
 				return w, fmt.Errorf("spawns while %+v", w)
 			}
@@ -68,51 +71,54 @@ func (w world) apply(e event) (world, error) {
 				return w, fmt.Errorf("gives no child up: %+v", w)
 			}
 			w.spawning, w.hung, w.child, w.stopping = false, true, true, true
-		case drainChild, stopChild:
+		case handover.DoDrain, handover.DoLose:
 			if !w.child {
 				return w, fmt.Errorf("stops no child: %+v", w)
 			}
-			if f == stopChild {
-				w.stopping, w.overdue = true, w.alive
-			}
-		case forceStop:
+			w.stopping, w.overdue = true, w.alive
+		case handover.ForceStop:
 			if !w.child || !w.stopping {
 				return w, fmt.Errorf("shuts off a child that was not told to stop: %+v", w)
 			}
 			w.overdue = false
-		case startYield:
+		case handover.StartYield:
 			w.yield = true
-		case doYield:
+		case handover.DoYield:
 			if !w.child || w.yield {
 				return w, fmt.Errorf("yields without a wait: %+v", w)
 			}
 			w.yielded, w.alive, w.held = true, false, false
-		case doInvite:
+		case handover.DoInvite:
 			if !w.child || w.inviting {
 				return w, fmt.Errorf("invites while %+v", w)
 			}
 			w.inviting = true
-		case dropInvite:
+		case handover.AskAgain:
+			if w.child || w.inviting || w.again {
+				return w, fmt.Errorf("asks again while %+v", w)
+			}
+			w.inviting, w.again = true, true
+		case handover.DropInvite:
 			w.inviting = false
 		case askLater:
-		case doTransfer:
-			if w.child || w.spawning || w.releasing || !w.m.offer {
+		case handover.DoTransfer:
+			if w.child || w.spawning || w.releasing || !w.m.hold.Offer {
 				return w, fmt.Errorf("transfers while %+v", w)
 			}
 			w.transferring, w.alive = true, false
-		case doOffer:
+		case handover.DoOffer:
 			if w.held || w.child || w.offering || w.acquiring || w.hung {
 				return w, fmt.Errorf("offers while %+v", w)
 			}
 			w.offering = true
-		case sendOffer:
+		case handover.SendOffer:
 			if !w.asking {
 				return w, fmt.Errorf("answers nobody: %+v", w)
 			}
 			w.asking, w.offered = false, true
-		case sendDecline:
+		case handover.SendDecline:
 			w.asking = false
-		case doAdopt:
+		case handover.DoAdopt:
 			if w.adopting || w.acquiring || w.held || w.child {
 				return w, fmt.Errorf("adopts while %+v", w)
 			}
@@ -121,7 +127,7 @@ func (w world) apply(e event) (world, error) {
 			w.backoff = true
 		case cancelBackoff:
 			w.backoff = false
-		case doRelease:
+		case handover.DoRelease:
 			if w.child || w.spawning || w.releasing || w.transferring {
 				return w, fmt.Errorf("releases while %+v", w)
 			}
@@ -147,13 +153,13 @@ func (w world) steps() []step {
 	steps := []step{{"wanted", wanted, nil}, {"unwanted", unwanted, nil}, {"stop", stop, nil}, {"resume", resume, func(w *world) { w.final = false }},
 		{"outranked", outranked, nil}}
 	if w.m.phase == Standby { // elsewhere the manager itself says no
-		steps = append(steps, step{"asked", asked, func(w *world) { w.asking = true }})
+		steps = append(steps, step{"asked", handover.Asked, func(w *world) { w.asking = true }})
 	}
 	if w.hung { // it may do so at any time, or never
 		steps = append(steps, step{"what hung returns", unstuck, func(w *world) { w.hung = false }})
 	}
 	if w.offered { // who invited may come to its end at any time
-		steps = append(steps, step{"taken", taken, nil})
+		steps = append(steps, step{"taken", handover.Taken, nil})
 	}
 	return append(steps, w.progress()...)
 }
@@ -165,44 +171,45 @@ func (w world) progress() (steps []step) {
 			steps = append(steps, step{name, e, do})
 		}
 	}
-	add(w.spawning && w.alive, "spawned", spawned, func(w *world) { w.spawning, w.child = false, true })
+	add(w.spawning && w.alive, "spawned", handover.Opened, func(w *world) { w.spawning, w.child = false, true })
 	add(w.spawning && w.alive, "spawn failed", spawnFailed, func(w *world) { w.spawning = false })
 	add(w.spawning && w.alive, "not made in time", unmade, nil)
-	add(w.spawning && !w.alive, "lost before spawn", lost, nil)
+	add(w.spawning && !w.alive, "lost before spawn", handover.Lost, nil)
 	add(w.waiting, "free", free, nil)
-	add(w.acquiring, "won", won, func(w *world) { w.acquiring, w.held, w.alive = false, true, true })
-	add(w.acquiring, "won, and lost", won, func(w *world) { w.acquiring, w.held = false, true })
-	add(w.acquiring, "not won", notWon, func(w *world) { w.acquiring = false })
+	add(w.acquiring, "won", handover.Won, func(w *world) { w.acquiring, w.held, w.alive = false, true, true })
+	add(w.acquiring, "won, and lost", handover.Won, func(w *world) { w.acquiring, w.held = false, true })
+	add(w.acquiring, "not won", handover.NotWon, func(w *world) { w.acquiring = false })
 	add(w.acquiring, "failed", failed, func(w *world) { w.acquiring = false })
-	add(w.alive && !w.releasing && !w.transferring, "lost", lost, func(w *world) { w.alive = false })
+	add(w.alive && !w.releasing && !w.transferring, "lost", handover.Lost, func(w *world) { w.alive = false })
 	ended := func(w *world) {
 		w.final = w.final || w.m.terminal && !w.stopping
 		w.child, w.stopping, w.overdue, w.yield, w.yielded = false, false, false, false, false
 	}
-	add(w.child, "child ended", childEnded, ended)
+	add(w.child, "child ended", handover.Ended, ended)
 	add(w.child && !w.stopping, "child ended once too often", exhausted, func(w *world) { ended(w); w.final = true })
-	add(w.overdue && w.child, "overdue", overdue, func(w *world) { w.overdue = false })
-	add(w.yield && w.child, "yield over", yieldOver, func(w *world) { w.yield = false })
-	add(w.inviting, "invited", invited, func(w *world) { w.inviting = false })
-	add(w.inviting, "declined", declined, func(w *world) { w.inviting = false })
-	add(w.inviting, "unreachable", unreachable, func(w *world) { w.inviting = false })
-	add(w.transferring, "transferred", transferred, func(w *world) { w.transferring, w.held = false, false })
-	add(w.transferring, "not transferred", notTransferred, func(w *world) { w.transferring = false })
-	add(w.offering, "offer made", offerMade, func(w *world) { w.offering = false })
-	add(w.offering, "offer failed", offerFailed, func(w *world) { w.offering = false })
-	add(w.offered, "offer over", offerOver, func(w *world) { w.offered = false })
-	add(w.adopting, "adopted", won, func(w *world) { w.adopting, w.held, w.alive = false, true, true })
-	add(w.adopting, "not adopted", notWon, func(w *world) { w.adopting = false })
+	add(w.overdue && w.child, "overdue", handover.Overdue, func(w *world) { w.overdue = false })
+	add(w.yield && w.child, "yield over", handover.YieldOver, func(w *world) { w.yield = false })
+	add(w.inviting, "invited", handover.Invited, func(w *world) { w.inviting = false })
+	add(w.inviting, "declined", handover.Declined, func(w *world) { w.inviting = false })
+	add(w.inviting && !w.again, "unreachable", unreachable, func(w *world) { w.inviting = false })
+	add(w.transferring, "transferred", handover.Transferred, func(w *world) { w.transferring, w.held, w.again = false, false, false })
+	add(w.transferring && !w.again, "the offer is too old", handover.Stale, func(w *world) { w.transferring = false })
+	add(w.transferring, "not transferred", handover.NotTransferred, func(w *world) { w.transferring = false })
+	add(w.offering, "offer made", handover.OfferMade, func(w *world) { w.offering = false })
+	add(w.offering, "offer failed", handover.OfferFailed, func(w *world) { w.offering = false })
+	add(w.offered, "offer over", handover.OfferOver, func(w *world) { w.offered = false })
+	add(w.adopting, "adopted", handover.Won, func(w *world) { w.adopting, w.held, w.alive = false, true, true })
+	add(w.adopting, "not adopted", handover.NotWon, func(w *world) { w.adopting = false })
 	add(w.adopting, "adoption failed", failed, func(w *world) { w.adopting = false })
 	add(w.backoff, "backoff over", backoffOver, func(w *world) { w.backoff = false })
-	add(w.releasing, "released", released, func(w *world) { w.releasing, w.held, w.alive = false, false, false })
+	add(w.releasing, "released", handover.Released, func(w *world) { w.releasing, w.held, w.alive, w.again = false, false, false, false })
 	return steps
 }
 
 // TestMachineExhaustively visits every state that any sequence of events can
 // lead to, and checks the rules on each transition.
 func TestMachineExhaustively(t *testing.T) {
-	for _, setting := range []machine{{}, {terminal: true}, {yields: true}} {
+	for _, setting := range []machine{{}, newMachine(true, false), newMachine(false, true)} {
 		start := world{m: setting}
 		seen := map[world]bool{start: true}
 		paths := map[world]string{start: ""}
@@ -227,8 +234,8 @@ func TestMachineExhaustively(t *testing.T) {
 				}
 			}
 		}
-		for p := Standby; p <= Closed; p++ {
-			require.Equal(t, p != Yielding || setting.yields, phases[p], "%v reached", p)
+		for p := Standby; p <= Asking; p++ {
+			require.Equal(t, p != Yielding || setting.hold.Yields, phases[p], "%v reached", p)
 		}
 		t.Logf("%+v: %d states", setting, len(seen))
 
@@ -261,9 +268,9 @@ func consistent(w world) error {
 		{"no child without the lease, unless it was yielded", !w.child || w.held || w.yielded},
 		{"transfers in Transferring only", w.transferring == (p == Transferring)},
 		{"an offer is open in Offered only", w.offered == (p == Offered)},
-		{"somebody is asked in Inviting only", w.inviting == (p == Inviting)},
+		{"somebody is asked in Inviting and Asking only", w.inviting == (p == Inviting || p == Asking)},
 		{"a child whose lease is lost was told to stop", !w.child || w.alive || w.stopping},
-		{"a child that is not to be here was told to stop", !w.child || w.m.wanted && !w.m.closing || w.stopping || w.inviting || p == Active},
+		{"a child that is not to be here was told to stop", !w.child || w.m.wanted && !w.m.closing() || w.stopping || w.inviting || p == Active},
 		{"the lease is given up in Releasing only", w.releasing == (p == Releasing)},
 		{"a backoff runs in Backoff only", w.backoff == (p == Backoff)},
 		{"nothing is held in Standby", p != Standby || !w.held},

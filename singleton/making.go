@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/gate"
+	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/reply"
 	"github.com/holdfast-go/holdfast/lease"
@@ -42,7 +43,7 @@ type making struct {
 // spawn has the child made, behind a gate of the present term.
 func (c *controller) spawn() {
 	if !c.alive() {
-		c.fire(lost)
+		c.fire(handover.Lost)
 		return
 	}
 	var g *gate.Gate
@@ -52,18 +53,18 @@ func (c *controller) spawn() {
 		Internal: func(envelope any) { c.world.DeadLetter(c.proxy.self, envelope) },
 		OnLost:   func(error) { c.proxy.post(&lossNoticed{}) },
 		OnDone:   func() { c.proxy.post(&childDone{g}) },
-		OnEnd:    c.bags.leave,
+		OnEnd:    c.states.leave,
 		Journal:  c.set.journal,
 		Inner:    c.set.mailbox,
 	}
-	if c.take.states != nil && !c.adopted() {
+	if c.take.States != nil && !c.adopted() {
 		c.forgetState()
 	}
 	if states := c.takeUp(); states.Len() > 0 {
-		c.bags.bring(states)
+		c.states.bring(states)
 	}
-	c.forgetOffer()
-	if c.bags.brings() {
+	c.take.Forget()
+	if c.states.brings() {
 		opts.OnStart = c.unpack
 	}
 	g, err := gate.New(opts)
@@ -93,7 +94,7 @@ func (c *controller) spawn() {
 func (c *controller) onMade(msg *childMade) {
 	mk := msg.of
 	if !mk.dropped && !c.alive() {
-		c.fire(lost)
+		c.fire(handover.Lost)
 	}
 	c.making = nil
 	halt(mk.late)
@@ -118,7 +119,7 @@ func (c *controller) onMade(msg *childMade) {
 		}
 		c.proxy.Open(c.term.Token())
 	}
-	c.fire(spawned)
+	c.fire(handover.Opened)
 	if msg.err != nil {
 		c.log.Error("the child's Props failed when it had begun: it is stopped", zap.Error(msg.err))
 		c.crash = msg.err
@@ -177,7 +178,7 @@ func (c *controller) dropSpawn() {
 	mk := c.making
 	if mk == nil { // it was lost before that was begun
 		c.fire(unstuck)
-		c.fire(childEnded)
+		c.fire(handover.Ended)
 		return
 	}
 	why := ErrNotMade
@@ -188,7 +189,7 @@ func (c *controller) dropSpawn() {
 	c.log.Error("the child is given up", zap.Error(why), zap.Duration("after", c.clock.Now().Mono-mk.since))
 	c.event(Event{Kind: StartFailed, Token: c.term.Token(), Reason: why})
 	if !mk.stop() {
-		c.fire(childEnded)
+		c.fire(handover.Ended)
 		return
 	}
 	// It runs, and something of its Props that was called around that does not return.

@@ -89,15 +89,8 @@ type (
 
 // Of a hand-over.
 type (
-	offerAges     struct{ number uint64 }
-	inviteExpired struct{ number uint64 } // no answer came
 	transferEnded struct{ err error }
-	offerReady    struct {
-		offer lease.Offer
-		err   error
-	}
-	offerExpired struct{ number uint64 }
-	ownRecord    struct{ number uint64 } // the record says it is ours, and no word came
-	sent         struct{ what *handover.Sending }
-	introduceDue struct{}
+	due           struct{ do func() } // what package handover put off
+	sent          struct{ what *handover.Sending }
+	introduceDue  struct{}
 )

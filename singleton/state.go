@@ -23,9 +23,9 @@ type Stateful interface {
 	RestoreState(state []byte) error
 }
 
-// baggage is the state of a child on its way out of this node or into it. It is
+// handoverState is the state of a child on its way out of this node or into it. It is
 // written on the child's goroutine and by the controller.
-type baggage struct {
+type handoverState struct {
 	limit  int
 	budget *handover.Budget
 
@@ -36,22 +36,22 @@ type baggage struct {
 	err   error
 }
 
-func newBaggage(m *Manager) *baggage {
-	return &baggage{limit: m.set.stateLimit, budget: &handover.Of(m.system).Left}
+func newHandoverState(m *Manager) *handoverState {
+	return &handoverState{limit: m.set.stateLimit, budget: &handover.Of(m.system).Left}
 }
 
 // sole is the key of a singleton's state.
 const sole = ""
 
 // pack asks the child that is about to end for its state.
-func (b *baggage) pack() {
+func (b *handoverState) pack() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.want, b.err = b.limit > 0, nil
 }
 
 // leave takes the state of a child that has ended.
-func (b *baggage) leave(a actor.Actor, lost bool) {
+func (b *handoverState) leave(a actor.Actor, lost bool) {
 	b.mu.Lock()
 	want := b.want
 	b.mu.Unlock()
@@ -75,7 +75,7 @@ func (b *baggage) leave(a actor.Actor, lost bool) {
 }
 
 // take empties what was left.
-func (b *baggage) take() *handover.States {
+func (b *handoverState) take() *handover.States {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	left := b.left
@@ -84,28 +84,28 @@ func (b *baggage) take() *handover.States {
 }
 
 // bring keeps what was handed over for the next child.
-func (b *baggage) bring(s *handover.States) {
+func (b *handoverState) bring(s *handover.States) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.given = s
 }
 
 // brings reports whether there is a state for the next child.
-func (b *baggage) brings() bool {
+func (b *handoverState) brings() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.given.Len() > 0
 }
 
 // unpack takes the state for the next child out.
-func (b *baggage) unpack() (state []byte, ok bool) {
+func (b *handoverState) unpack() (state []byte, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.given.Take(sole)
 }
 
 // passOn leaves a state that the child was not given.
-func (b *baggage) passOn() error {
+func (b *handoverState) passOn() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.given.Len() == 0 {
@@ -121,7 +121,7 @@ func (b *baggage) passOn() error {
 }
 
 // failure says why a child that was to leave its state did not.
-func (b *baggage) failure() error {
+func (b *handoverState) failure() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.err

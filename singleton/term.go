@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -19,14 +20,14 @@ func (c *controller) onAcquired(msg *acquired) {
 		// A loss may have been told before this result was: spawn asks the term
 		// itself whether it still is what it was.
 		c.try("the lease", func() { c.term, c.free = lease.TermOf(c.lease) })
-		c.fire(won)
+		c.fire(handover.Won)
 	case msg.err != nil:
 		if !errors.Is(msg.err, context.Canceled) {
 			c.log.Warn("acquiring failed", zap.Error(msg.err))
 		}
 		c.fire(failed)
 	default:
-		c.fire(notWon)
+		c.fire(handover.NotWon)
 	}
 }
 

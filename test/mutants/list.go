@@ -72,9 +72,7 @@ var core = []mutant{
 	},
 	{
 		name: "release-before-stop", does: "the lease is released while the work still runs",
-		edits: []edit{{"singleton/machine.go", "case m.closing, !m.wanted && e == unreachable:", `case true:
-				return m.to(Releasing, doRelease)
-			case m.closing, !m.wanted && e == unreachable:`}},
+		edits:   []edit{{"internal/handover/machine.go", "return m.to(Draining, DropInvite, DoDrain)", "return m.to(Releasing, DropInvite, DoRelease)"}},
 		hunters: []check{singletonSim, machine},
 	},
 	{

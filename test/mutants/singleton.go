@@ -15,7 +15,7 @@ var ofSingletons = []mutant{
 	},
 	{
 		name: "props-not-tried-again", does: "a child that could not be made is not made again",
-		edits:   []edit{{"singleton/machine.go", "return m.to(Backoff, startBackoff)\n\t\tcase unwanted, stop:", "return m.to(Backoff)\n\t\tcase unwanted, stop:"}},
+		edits:   []edit{{"singleton/machine.go", "s.phase = Backoff\n\ts.add(startBackoff)", "s.phase = Backoff"}},
 		hunters: []check{singletonSim, {"singleton", "^TestExplore$"}},
 	},
 	{
