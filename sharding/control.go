@@ -16,7 +16,7 @@ import (
 // control is what a node decides about one shard. It belongs to the Region's
 // control loop, which feeds the machine with events and carries its effects out.
 type control struct {
-	m        machine
+	m        handover.Machine
 	handle   *lease.Handle
 	term     lease.Term // of the shard's lease, while it is held
 	seen     lease.Token
@@ -24,8 +24,8 @@ type control struct {
 	since    time.Duration
 	deadline lease.Timer
 	reminder lease.Timer
-	inv      invitation
-	take     taking
+	inv      handover.Giving
+	take     handover.Accepting
 	rest     rest
 }
 
@@ -52,10 +52,6 @@ type (
 		h           *home
 		since, next time.Duration
 	}
-	inviteExpired struct {
-		shard  int
-		number uint64
-	}
 	transferEnded struct {
 		shard int
 		err   error
@@ -64,19 +60,7 @@ type (
 		shard int
 		err   error
 	}
-	offerReady struct {
-		shard int
-		offer lease.Offer
-		err   error
-	}
-	offerExpired struct {
-		shard  int
-		number uint64
-	}
-	ownRecord struct {
-		shard  int
-		number uint64
-	}
+	due     struct{ do func() } // what package handover put off
 	restDue struct {
 		shard int
 		of    *handover.Taking
@@ -175,7 +159,7 @@ func (c *controller) take(message any) {
 		c.onAcquired(&c.shards[msg.shard], msg)
 	case *lossNoticed:
 		if s := &c.shards[msg.shard]; s.term != nil && !s.term.CheckAlive() {
-			c.fire(s, lost)
+			c.fire(s, handover.Lost)
 		}
 	case *hostingLost:
 		c.onHostingLost(msg.cause)
@@ -183,35 +167,20 @@ func (c *controller) take(message any) {
 		c.onEmpty(&c.shards[msg.shard], msg.h)
 	case *deadlinePassed:
 		if s := &c.shards[msg.shard]; s.last == msg.h {
-			c.fire(s, overdue)
+			c.fire(s, handover.Overdue)
 		}
 	case *yieldEnded:
 		if s := &c.shards[msg.shard]; s.last == msg.h {
-			c.fire(s, yieldOver)
+			c.fire(s, handover.YieldOver)
 		}
 	case *stillRunning:
 		c.onStillRunning(msg)
-	case *inviteExpired:
-		s := &c.shards[msg.shard]
-		if (s.m.phase == Inviting || s.m.phase == Asking) && s.inv.number == msg.number {
-			c.log.Info("no answer to an invitation", zap.String("shard", s.name), zap.String("node", s.inv.node.GetAddress()))
-			c.fire(s, declined)
-		}
 	case *transferEnded:
 		c.onTransferEnded(&c.shards[msg.shard], msg.err)
 	case *releaseEnded:
 		c.onReleased(&c.shards[msg.shard], msg.err)
-	case *offerReady:
-		c.onOfferReady(&c.shards[msg.shard], msg)
-	case *offerExpired:
-		if s := &c.shards[msg.shard]; s.taking(msg.number) {
-			c.fire(s, offerOver)
-		}
-	case *ownRecord:
-		if s := &c.shards[msg.shard]; s.taking(msg.number) {
-			c.log.Warn("no word came from a shard's old host", zap.String("shard", s.name))
-			c.fire(s, taken)
-		}
+	case *due:
+		msg.do()
 	case *restDue:
 		if s := &c.shards[msg.shard]; s.rest.of == msg.of {
 			c.endRest(s)
@@ -283,71 +252,71 @@ func (c *controller) toSelf(msg any) {
 }
 
 // fire feeds one event to a shard's machine and carries out what comes of it.
-func (c *controller) fire(s *shard, e event) {
-	was := s.m.phase
-	var effects []effect
-	s.m, effects = s.m.next(e)
-	if s.m.phase != was {
-		c.log.Debug("phase", zap.String("shard", s.name), zap.Stringer("from", was), zap.Stringer("to", s.m.phase))
+func (c *controller) fire(s *shard, e handover.Event) {
+	was := s.m.Phase
+	var effects []handover.Effect
+	s.m, effects = s.m.Next(e)
+	if s.m.Phase != was {
+		c.log.Debug("phase", zap.String("shard", s.name), zap.Stringer("from", was), zap.Stringer("to", s.m.Phase))
 	}
 	switch {
-	case was == Away && s.m.phase != Away:
+	case was == handover.Away && s.m.Phase != handover.Away:
 		c.busy++
-	case was != Away && s.m.phase == Away:
+	case was != handover.Away && s.m.Phase == handover.Away:
 		c.busy--
 	}
-	s.phase.Store(uint32(s.m.phase))
+	s.phase.Store(uint32(s.m.Phase))
 	for _, f := range effects {
 		c.carryOut(s, f)
 	}
-	if s.m.phase == Away && was != Away {
+	if s.m.Phase == handover.Away && was != handover.Away {
 		c.forget(s)
 	}
 }
 
 // carryOut does one effect. What takes time runs elsewhere and tells later.
-func (c *controller) carryOut(s *shard, f effect) {
+func (c *controller) carryOut(s *shard, f handover.Effect) {
 	switch f {
-	case doAcquire:
+	case handover.DoAcquire:
 		c.acquire(s, func(ctx context.Context, h *lease.Handle) (bool, error) { return h.Acquire(ctx) })
-	case doAdopt:
-		offer := s.take.offer
-		s.take.halt() // what comes of states until it is open is taken still
+	case handover.DoAdopt:
+		offer := s.take.Offer
+		s.take.Halt() // what comes of states until it is open is taken still
 		c.acquire(s, func(ctx context.Context, h *lease.Handle) (bool, error) { return h.Adopt(ctx, offer) })
-	case doOpen:
+	case handover.DoOpen:
 		c.open(s)
-	case doInvite:
+	case handover.DoInvite:
 		c.invite(s)
-	case dropInvite:
-		c.callOff(s)
-	case doDrain:
+	case handover.AskAgain:
+		s.inv.AskAgain(port{c, s})
+	case handover.DropInvite:
+		s.inv.Off(port{c, s})
+	case handover.DoDrain:
 		c.drain(s)
-	case doLose:
+	case handover.DoLose:
 		c.lose(s)
-	case forceStop:
+	case handover.ForceStop:
 		c.forceStop(s)
-	case startYield:
+	case handover.StartYield:
 		h := s.last
 		s.deadline = c.clock.AfterFunc(c.ttl(s), func() { c.post(&yieldEnded{s.number, h}) })
-	case doYield:
+	case handover.DoYield:
 		c.yield(s)
-	case doTransfer:
+	case handover.DoTransfer:
 		c.transfer(s)
-	case doRelease:
+	case handover.DoRelease:
 		c.loseStates(s, errNotTaken)
 		h := s.handle
 		s.term = nil
 		c.async(func() any { return &releaseEnded{s.number, h.Release(c.life)} })
-	case doOffer:
-		c.makeOffer(s)
-	case sendOffer:
-		c.sendOffer(s)
-	case sendDecline:
-		if s.take.from != nil {
-			c.decline(s, s.take.from, s.take.number, "it is "+s.m.phase.String())
-		}
-	case report:
-		c.fail(s.number, "it is "+s.m.phase.String())
+	case handover.DoOffer:
+		s.take.Make(port{c, s})
+	case handover.SendOffer:
+		s.take.Send(port{c, s})
+	case handover.SendDecline:
+		s.take.Decline(port{c, s})
+	case handover.Report:
+		c.fail(s.number, "it is "+s.m.Phase.String())
 	}
 }
 
@@ -391,9 +360,9 @@ func (c *controller) onAcquired(s *shard, msg *acquired) {
 			h := s.handle // what may have been applied is given back
 			c.ops.Go(func() { _ = h.Release(c.life) })
 		}
-		c.fire(s, notWon)
+		c.fire(s, handover.NotWon)
 		return
 	}
 	s.term, _ = lease.TermOf(s.handle)
-	c.fire(s, won)
+	c.fire(s, handover.Won)
 }

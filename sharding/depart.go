@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/teller"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
@@ -141,7 +142,7 @@ func (c *controller) onReturn() {
 	c.tellBoss(true)
 	if d.quit {
 		for i := range c.shards {
-			c.fire(&c.shards[i], stay)
+			c.fire(&c.shards[i], handover.Stay)
 		}
 	}
 }
@@ -192,7 +193,7 @@ func (c *controller) sayDeparting() {
 	if !d.quit && (now >= d.until || !c.othersHost()) {
 		d.quit = true
 		for i := range c.shards {
-			c.fire(&c.shards[i], quit)
+			c.fire(&c.shards[i], handover.Quit)
 		}
 	}
 	c.tellBoss(false)

@@ -7,19 +7,26 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/internal/explore"
+	"github.com/holdfast-go/holdfast/internal/handover"
 )
 
 // instead makes a machine that does something else at one event in some phases.
-func instead(e event, in []Phase, do func(m machine) (machine, []effect)) func(machine, event) (machine, []effect) {
-	return func(m machine, got event) (machine, []effect) {
-		if got == e && slices.Contains(in, m.phase) {
+func instead(e handover.Event, in []handover.Phase, do func(m handover.Machine) (handover.Machine, []handover.Effect)) func(handover.Machine, handover.Event) (handover.Machine, []handover.Effect) {
+	return func(m handover.Machine, got handover.Event) (handover.Machine, []handover.Effect) {
+		if got == e && slices.Contains(in, m.Phase) {
 			return do(m)
 		}
-		return m.next(got)
+		return m.Next(got)
 	}
 }
 
-func ignored(m machine) (machine, []effect) { return m, nil }
+// to has a machine go to a phase.
+func to(m handover.Machine, p handover.Phase, effects ...handover.Effect) (handover.Machine, []handover.Effect) {
+	m.Phase = p
+	return m, effects
+}
+
+func ignored(m handover.Machine) (handover.Machine, []handover.Effect) { return m, nil }
 
 // planted are mistakes in the machine, around it, and in the store.
 var planted = []struct {
@@ -29,19 +36,16 @@ var planted = []struct {
 	large bool // not for the race detector
 }{
 	{"the lease is released before the entities have ended", xmodel{nodes: 2, bounds: xbudget{Wishes: 1},
-		next: instead(quit, []Phase{Active}, func(m machine) (machine, []effect) {
-			return m.to(Releasing,
-				doRelease)
+		next: instead(handover.Quit, []handover.Phase{handover.Active}, func(m handover.Machine) (handover.Machine, []handover.Effect) {
+			return to(m, handover.Releasing, handover.DoRelease)
 		})}, errI4, false},
 	{"the lease is transferred while entities run", xmodel{nodes: 2, bounds: xbudget{Orders: 1},
-		next: instead(invited, []Phase{Inviting}, func(m machine) (machine, []effect) {
-			return m.to(Transferring,
-				doTransfer)
+		next: instead(handover.Invited, []handover.Phase{handover.Inviting}, func(m handover.Machine) (handover.Machine, []handover.Effect) {
+			return to(m, handover.Transferring, handover.DoTransfer)
 		})}, errI4, false},
 	{"entities that are overdue are left at once", xmodel{nodes: 2, bounds: xbudget{Wishes: 1},
-		next: instead(overdue, []Phase{Draining}, func(m machine) (machine, []effect) {
-			return m.to(Stopping,
-				doYield)
+		next: instead(handover.Overdue, []handover.Phase{handover.Draining}, func(m handover.Machine) (handover.Machine, []handover.Effect) {
+			return to(m, handover.Stopping, handover.DoYield)
 		})}, errI4, false},
 	{"an unknown transfer is taken for refused, and the shard opened again", xmodel{nodes: 2,
 		bounds: xbudget{Orders: 1, Unknowns: 1}}, errI1, false},
@@ -54,20 +58,19 @@ var planted = []struct {
 		explore.ErrDeadEnd, false},
 	{"an order to host is taken for the lease", xmodel{nodes: 2}, errI1, false},
 	{"the gate does not look at the lease", xmodel{nodes: 2, bounds: xbudget{Losses: 1}}, errI1, false},
-	{"a loss is not heard while entities run", xmodel{nodes: 2, bounds: xbudget{Losses: 1}, next: instead(lost,
-		[]Phase{Active}, ignored)}, explore.ErrDeadEnd, false},
+	{"a loss is not heard while entities run", xmodel{nodes: 2, bounds: xbudget{Losses: 1}, next: instead(handover.Lost,
+		[]handover.Phase{handover.Active}, ignored)}, explore.ErrDeadEnd, false},
 	{"what is won by a node that gives up is kept", xmodel{nodes: 2, bounds: xbudget{Wishes: 1},
-		next: instead(won, []Phase{Acquiring}, func(m machine) (machine, []effect) {
-			if m.quitting {
-				return m.to(Away)
+		next: instead(handover.Won, []handover.Phase{handover.Acquiring}, func(m handover.Machine) (handover.Machine, []handover.Effect) {
+			if m.Quitting {
+				return to(m, handover.Away)
 			}
-			return m.next(won)
+			return m.Next(handover.Won)
 		})}, explore.ErrDeadEnd, false},
 	{"no answer is waited for in vain", xmodel{nodes: 2, bounds: xbudget{Links: 1, Orders: 1}}, explore.ErrDeadEnd, false},
 	{"a lost shard is forgotten at once", xmodel{nodes: 2, bounds: xbudget{Losses: 1},
-		next: instead(lost, []Phase{Active}, func(m machine) (machine, []effect) {
-			return m.to(Releasing, doLose,
-				doRelease)
+		next: instead(handover.Lost, []handover.Phase{handover.Active}, func(m handover.Machine) (handover.Machine, []handover.Effect) {
+			return to(m, handover.Releasing, handover.DoLose, handover.DoRelease)
 		})}, errI4, false},
 	{"the store releases blindly", xmodel{nodes: 2, bounds: xbudget{Losses: 1},
 		flaws: explore.Flaws{BlindRelease: true}}, errI2, false},

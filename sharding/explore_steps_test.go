@@ -1,6 +1,9 @@
 package sharding
 
-import "github.com/holdfast-go/holdfast/internal/explore"
+import (
+	"github.com/holdfast-go/holdfast/internal/explore"
+	"github.com/holdfast-go/holdfast/internal/handover"
+)
 
 // This file says what can happen in the world of TestExplore.
 
@@ -60,7 +63,7 @@ func (s *stepper) node(i int) {
 		s.step("is told of the loss", a, 0, true, func(r *xrun) {
 			r.w.L.H[i].Loss = false
 			if r.w.N[i].Term != 0 && !r.alive(i) {
-				r.fire(i, lost)
+				r.fire(i, handover.Lost)
 			}
 		})
 	}
@@ -71,15 +74,15 @@ func (s *stepper) node(i int) {
 		s.step("the entities end", a, 0, true, func(r *xrun) {
 			n := &r.w.N[i]
 			n.Run, n.Gate, n.Told, n.Due, n.Yield, n.Left = 0, gateOpen, false, false, false, false
-			r.fire(i, drained)
+			r.fire(i, handover.Ended)
 		})
 	}
 	if n.Due {
-		s.step("the entities are overdue", a, 0, false, func(r *xrun) { r.w.N[i].Due = false; r.fire(i, overdue) })
+		s.step("the entities are overdue", a, 0, false, func(r *xrun) { r.w.N[i].Due = false; r.fire(i, handover.Overdue) })
 	}
 	if n.Yield {
 		s.step("a TTL after the entities were shut off", a, 0, false,
-			func(r *xrun) { r.w.N[i].Yield = false; r.fire(i, yieldOver) })
+			func(r *xrun) { r.w.N[i].Yield = false; r.fire(i, handover.YieldOver) })
 	}
 	if n.Making {
 		s.step("its offer is ready", a, 0, true, func(r *xrun) { r.offerReady(i) })
@@ -87,22 +90,31 @@ func (s *stepper) node(i int) {
 			s.step("its offer fails", a, 0, false, func(r *xrun) {
 				r.w.Left.Unknowns--
 				r.w.N[i].Making = false
-				r.fire(i, offerFailed)
+				r.fire(i, handover.OfferFailed)
 			})
+			if n.M.Phase == handover.Offered {
+				s.step("its offer fails, and the last one is good still", a, 0, false, func(r *xrun) {
+					r.w.Left.Unknowns--
+					r.w.N[i].Making = false
+				})
+			}
 		}
 	}
-	if n.M.phase == Offered {
+	if n.M.Phase == handover.Offered {
 		if s.plant != "a lost 'off' leaves a node with its offer for ever" {
-			s.step("its offer is over", a, 0, true, func(r *xrun) { r.fire(i, offerOver) })
+			s.step("its offer is over", a, 0, true, func(r *xrun) { r.fire(i, handover.OfferOver) })
 		}
 		if w.L.Owns(i) {
-			s.step("sees that the record is its own", a, 0, true, func(r *xrun) { r.fire(i, taken) })
+			s.step("sees that the record is its own", a, 0, true, func(r *xrun) { r.fire(i, handover.Taken) })
 		}
 	}
-	if (n.M.phase == Inviting || n.M.phase == Asking) && s.prompt(i) && s.plant != "no answer is waited for in vain" {
-		s.step("no answer to the invitation in time", a, int(n.To), true, func(r *xrun) { r.fire(i, declined) })
+	if (n.M.Phase == handover.Inviting || n.M.Phase == handover.Asking) && s.prompt(i) && s.plant != "no answer is waited for in vain" {
+		s.step("no answer to the invitation in time", a, int(n.To), true, func(r *xrun) { r.fire(i, handover.Declined) })
 	}
-	if n.M.offer && !n.Aged && (n.M.phase == Draining || n.M.phase == Yielding) {
+	if n.M.Offer && n.M.Phase.Waits() && w.Q[i][n.To-1].N+w.Q[n.To-1][i].N == 0 && !w.N[n.To-1].Making {
+		s.step("asks for a fresh offer", a, int(n.To), false, func(r *xrun) { r.send(i, n.To, xmail{mInvite, n.Inv, 0}) })
+	}
+	if n.M.Offer && !n.Aged && n.M.Phase.Waits() {
 		s.step("the offer it has grows old", a, int(n.To), false, func(r *xrun) { r.w.N[i].Aged = true })
 	}
 	for j := range s.nodes {
@@ -110,8 +122,8 @@ func (s *stepper) node(i int) {
 			s.step("is told that the link broke", a, j+1, true, func(r *xrun) {
 				n := &r.w.N[i]
 				n.Lost &^= bit(j)
-				if (n.M.phase == Inviting || n.M.phase == Asking) && int(n.To) == j+1 {
-					r.fire(i, declined)
+				if (n.M.Phase == handover.Inviting || n.M.Phase == handover.Asking) && int(n.To) == j+1 {
+					r.fire(i, handover.Declined)
 				}
 			})
 		}
@@ -135,35 +147,35 @@ func (s *stepper) prompt(i int) bool {
 func (r *xrun) hear(i int) {
 	n := &r.w.N[i]
 	res := r.w.L.Hear(i)
-	switch n.M.phase {
-	case Acquiring, Adopting:
+	switch n.M.Phase {
+	case handover.Acquiring, handover.Adopting:
 		if res == explore.Done {
 			n.Term = r.w.L.H[i].Claim
-			r.fire(i, won)
+			r.fire(i, handover.Won)
 			return
 		}
-		r.fire(i, notWon)
-	case Transferring:
+		r.fire(i, handover.NotWon)
+	case handover.Transferring:
 		if res == explore.Unknown && r.plant == "an unknown transfer is taken for done" {
 			res = explore.Done
 		}
 		if res == explore.Refused {
-			r.carryOut(i, dropInvite)
+			r.carryOut(i, handover.DropInvite)
 		} else {
 			r.send(i, n.To, xmail{mHandedOver, n.Inv, n.Gave})
 		}
 		switch {
 		case res == explore.Done:
-			r.fire(i, transferred)
+			r.fire(i, handover.Transferred)
 		case res == explore.Unknown && r.plant == "an unknown transfer is taken for refused, and the shard opened again":
 			r.w.L.H[i].Alive, n.Term = true, r.w.L.H[i].Claim
-			n.M.phase, n.M.offer = Active, false
+			n.M.Phase, n.M.Offer = handover.Active, false
 			r.open(i)
 		default:
-			r.fire(i, notTransferred)
+			r.fire(i, handover.NotTransferred)
 		}
-	case Releasing:
-		r.fire(i, released)
+	case handover.Releasing:
+		r.fire(i, handover.Released)
 	default:
 		r.fail(errRule)
 	}
@@ -173,11 +185,11 @@ func (r *xrun) offerReady(i int) {
 	n := &r.w.N[i]
 	n.Making = false
 	r.w.L.H[i].Offer = true
-	switch n.M.phase {
-	case Offering:
-		r.fire(i, offerMade)
-	case Offered:
-		r.carryOut(i, sendOffer)
+	switch n.M.Phase {
+	case handover.Offering:
+		r.fire(i, handover.OfferMade)
+	case handover.Offered:
+		r.carryOut(i, handover.SendOffer)
 	}
 }
 
@@ -199,38 +211,40 @@ func (r *xrun) receive(i, from int, m xmail) {
 	switch m.Kind {
 	case mInvite:
 		switch {
-		case n.Leaving:
+		case n.Leaving, n.M.Quitting:
 			r.send(i, a, xmail{mDeclined, m.N, 0})
-		case n.M.phase == Offered && n.From == a:
+		case n.M.Phase == handover.Offered && n.From == a:
 			n.TakeN, n.Making = m.N, true
-		case n.M.phase != Away:
+		case n.M.Phase != handover.Away:
 			r.send(i, a, xmail{mDeclined, m.N, 0})
 		default:
 			n.From, n.TakeN, n.State = a, m.N, 0
-			r.fire(i, asked)
+			r.fire(i, handover.Asked)
 		}
 	case mOffer, mDeclined:
 		switch {
-		case m.N != n.Inv || n.To != a:
+		case n.Inv == 0 || m.N != n.Inv || n.To != a:
 		case m.Kind == mDeclined:
-			r.fire(i, declined)
-		case n.M.phase == Inviting, n.M.phase == Asking:
+			r.fire(i, handover.Declined)
+		case n.M.Phase == handover.Inviting, n.M.Phase == handover.Asking:
 			n.ToSess, n.Aged = m.X, false
-			r.fire(i, invited)
+			r.fire(i, handover.Invited)
+		case n.M.Offer && n.M.Phase.Waits():
+			n.ToSess, n.Aged = m.X, false
 		}
 	case mHandedOver, mOff:
 		switch {
-		case m.N != n.TakeN || n.From != a || n.M.phase != Offering && n.M.phase != Offered:
+		case m.N != n.TakeN || n.From != a || n.M.Phase != handover.Offering && n.M.Phase != handover.Offered:
 		case m.Kind == mOff:
-			r.fire(i, offerOver)
+			r.fire(i, handover.OfferOver)
 		case r.plant == "what was handed over is not adopted by a write":
 			h := &r.w.L.H[i]
 			h.Alive, h.Claim, n.Term = true, r.w.L.Rec.Token, r.w.L.Rec.Token
-			n.M.phase = Active
+			n.M.Phase = handover.Active
 			r.open(i)
 		default:
 			n.State = m.X
-			r.fire(i, taken)
+			r.fire(i, handover.Taken)
 		}
 	}
 }
@@ -252,7 +266,7 @@ func (s *stepper) orders(i int) {
 		return
 	}
 	free := w.L.Rec.Owner == 0
-	if sure := free && w.able(i) && (n.M.phase == Away || n.M.phase == Offered); sure || w.Left.Orders > 0 {
+	if sure := free && w.able(i) && (n.M.Phase == handover.Away || n.M.Phase == handover.Offered); sure || w.Left.Orders > 0 {
 		s.step("is ordered to host", a, 0, sure, func(r *xrun) {
 			if !sure {
 				r.w.Left.Orders--
@@ -264,7 +278,7 @@ func (s *stepper) orders(i int) {
 		if j == i || !w.L.Owns(i) {
 			continue
 		}
-		sure := n.Leaving && n.M.phase == Active && w.able(j) && w.N[j].M.phase == Away
+		sure := n.Leaving && n.M.Phase == handover.Active && w.able(j) && w.N[j].M.Phase == handover.Away
 		if sure || w.Left.Orders > 0 {
 			s.step("is ordered to hand over", a, j+1, sure, func(r *xrun) {
 				if !sure {
@@ -284,19 +298,19 @@ func (r *xrun) obey(i int) {
 	case o.Next == 0 && r.plant == "an order to host is taken for the lease":
 		h := &r.w.L.H[i]
 		n.Term = r.w.High + 1
-		h.Alive, h.Claim, n.M.phase = true, n.Term, Active
+		h.Alive, h.Claim, n.M.Phase = true, n.Term, handover.Active
 		r.open(i)
 	case o.Next == 0:
 		if !n.Leaving {
-			r.fire(i, host)
+			r.fire(i, handover.Host)
 		}
-	case n.M.phase.handsOver() && n.To == o.Next:
+	case n.M.Phase.HandsOver() && n.To == o.Next:
 	case n.Term == 0 || n.Term != o.Token:
 	default:
-		if n.M.phase == Active {
+		if n.M.Phase == handover.Active {
 			n.Inv, n.To, n.ToSess, n.Aged = 0, o.Next, 0, false
 		}
-		r.fire(i, move)
+		r.fire(i, handover.Move)
 	}
 }
 
@@ -304,18 +318,18 @@ func (r *xrun) obey(i int) {
 func (s *stepper) wishes(i int) {
 	w, a := &s.from, i+1
 	n, h := &w.N[i], &w.L.H[i]
-	if n.Leaving && !n.M.quitting {
-		s.step("has waited long enough for others to take its shard", a, 0, true, func(r *xrun) { r.fire(i, quit) })
+	if n.Leaving && !n.M.Quitting {
+		s.step("has waited long enough for others to take its shard", a, 0, true, func(r *xrun) { r.fire(i, handover.Quit) })
 	}
 	if w.Left.Wishes > 0 {
 		if n.Leaving {
-			s.step("is to stay", a, 0, false, func(r *xrun) { r.w.Left.Wishes--; r.w.N[i].Leaving = false; r.fire(i, stay) })
+			s.step("is to stay", a, 0, false, func(r *xrun) { r.w.Left.Wishes--; r.w.N[i].Leaving = false; r.fire(i, handover.Stay) })
 		} else {
 			s.step("is to leave", a, 0, false, func(r *xrun) { r.w.Left.Wishes--; r.w.N[i].Leaving = true })
 		}
 	}
-	if w.Left.Members > 0 && n.M.phase.holds() {
-		s.step("loses its membership", a, 0, false, func(r *xrun) { r.w.Left.Members--; r.fire(i, lost) })
+	if w.Left.Members > 0 && n.M.Phase.Holds() {
+		s.step("loses its membership", a, 0, false, func(r *xrun) { r.w.Left.Members--; r.fire(i, handover.Lost) })
 	}
 	if w.Left.Losses > 0 && (h.Alive || h.Offer || h.Op != explore.NoOp || w.L.Owns(i)) {
 		s.step("its session is over", a, 0, false, func(r *xrun) { r.w.Left.Losses--; r.w.L.Lost(i) })

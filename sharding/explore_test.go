@@ -3,11 +3,13 @@ package sharding
 import (
 	"flag"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/internal/explore"
+	"github.com/holdfast-go/holdfast/internal/handover"
 )
 
 var exploring = flag.Int("sharding.explore", 0, "explore larger bounds, of level 1")
@@ -15,12 +17,12 @@ var exploring = flag.Int("sharding.explore", 0, "explore larger bounds, of level
 // space is the whole of a model.
 func (x *xmodel) space() explore.Space[xworld] {
 	if x.next == nil {
-		x.next = machine.next
+		x.next = handover.Machine.Next
 	}
 	r := &xrun{xmodel: x, w: xworld{Left: x.bounds}}
 	for i := range x.nodes {
 		r.w.L.H[i].Up = true
-		r.w.N[i].M = machine{yields: x.yields}
+		r.w.N[i].M = handover.Machine{Policy: handover.Policy{Yields: x.yields}}
 	}
 	return explore.Space[xworld]{Start: []xworld{r.w}, Steps: x.steps, Key: explore.Hash[xworld], Check: x.check,
 		Goal: x.goal, Show: x.show}
@@ -109,10 +111,11 @@ func TestExplore(t *testing.T) {
 		return
 	}
 	for p, n := range all.phases {
-		require.NotZero(t, n, "%v is never come to", Phase(p))
+		require.NotZero(t, n, "%v is never come to", handover.Phase(p))
 	}
+	none := []handover.Event{handover.Keep, handover.Resign, handover.WonInVain, handover.Reopen} // of a singleton alone
 	for e, n := range all.events {
-		require.NotZero(t, n, "event %d", e)
+		require.Equal(t, slices.Contains(none, handover.Event(e)), n == 0, "event %d", e)
 	}
 	for f, n := range all.effects {
 		require.NotZero(t, n, "effect %d", f)

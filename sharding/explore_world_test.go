@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-go/holdfast/internal/explore"
+	"github.com/holdfast-go/holdfast/internal/handover"
 )
 
 // This file is the world of TestExplore: one shard on some nodes, each with the real
@@ -42,7 +43,7 @@ const (
 
 // xnode is one node's part. Nodes count from 1 in it; 0 is nobody.
 type xnode struct {
-	M machine
+	M handover.Machine
 
 	Term  uint8 // token of the term
 	Run   uint8 // token that entities were started under; 0: there are none
@@ -56,6 +57,7 @@ type xnode struct {
 	To     uint8 // who is to host next
 	ToSess uint8
 	Aged   bool  // its offer is too old
+	Again  bool  // a new one was asked for with no entities
 	Gave   uint8 // the token that is being transferred
 
 	Making bool
@@ -89,11 +91,11 @@ type xmodel struct {
 	bounds xbudget
 	flaws  explore.Flaws
 	plant  string
-	next   func(machine, event) (machine, []effect)
+	next   func(handover.Machine, handover.Event) (handover.Machine, []handover.Effect)
 
-	phases  [Releasing + 1]int // how often each was come to
-	events  [offerOver + 1]int
-	effects [report + 1]int
+	phases  [handover.Releasing + 1]int // how often each was come to
+	events  [handover.OfferOver + 1]int
+	effects [handover.Report + 1]int
 }
 
 // xrun is one step being made.
@@ -123,84 +125,90 @@ func (r *xrun) alive(i int) bool {
 	return n.Term != 0 && h.Alive && h.Claim == n.Term
 }
 
-func (r *xrun) fire(i int, e event) {
+func (r *xrun) fire(i int, e handover.Event) {
 	n := &r.w.N[i]
-	was := n.M.phase
-	var effects []effect
+	was := n.M.Phase
+	var effects []handover.Effect
 	n.M, effects = r.next(n.M, e)
 	r.events[e]++
-	r.phases[n.M.phase]++
+	r.phases[n.M.Phase]++
 	for _, f := range effects {
 		r.carryOut(i, f)
 	}
-	if n.M.phase == Away && was != Away {
+	if n.M.Phase == handover.Away && was != handover.Away {
 		r.forget(i)
 	}
 }
 
 func (r *xrun) forget(i int) {
 	n := &r.w.N[i]
-	n.Inv, n.To, n.ToSess, n.Aged, n.Gave, n.From, n.TakeN, n.State, n.Term, n.Due = 0, 0, 0, false, 0, 0, 0, 0, 0, false
+	n.Inv, n.To, n.ToSess, n.Aged, n.Again, n.Gave, n.From, n.TakeN, n.State, n.Term, n.Due = 0, 0, 0, false, false, 0, 0, 0, 0, 0, false
 }
 
-func (r *xrun) carryOut(i int, f effect) {
+func (r *xrun) carryOut(i int, f handover.Effect) {
 	n, l := &r.w.N[i], &r.w.L
 	r.effects[f]++
 	switch f {
-	case doAcquire, doAdopt:
+	case handover.DoAcquire, handover.DoAdopt:
 		if n.Run != 0 || n.Term != 0 {
 			r.fail(errRule)
 		}
 		op := explore.Acquire
-		if f == doAdopt {
+		if f == handover.DoAdopt {
 			op = explore.Adopt
 		}
 		l.Begin(i, op, 0, 0)
-	case doOpen:
+	case handover.DoOpen:
 		r.open(i)
-	case doInvite:
+	case handover.DoInvite:
 		n.Inv = r.fresh(i)
 		r.send(i, n.To, xmail{mInvite, n.Inv, 0})
-	case dropInvite:
-		r.send(i, n.To, xmail{mOff, n.Inv, 0})
-	case doDrain:
+	case handover.AskAgain:
+		n.Again = true
+		r.send(i, n.To, xmail{mInvite, n.Inv, 0})
+	case handover.DropInvite:
+		if n.Inv != 0 {
+			r.send(i, n.To, xmail{mOff, n.Inv, 0})
+		}
+		n.Inv, n.ToSess, n.Aged, n.Again = 0, 0, false, false
+	case handover.DoDrain:
 		n.Gate, n.Told, n.Due = max(n.Gate, gateDrains), true, true
-	case doLose:
+	case handover.DoLose:
 		n.Gate, n.Told, n.Due = gateLost, true, false
-	case forceStop:
+	case handover.ForceStop:
 		n.Gate, n.Due = gateLost, false
-	case startYield:
+	case handover.StartYield:
 		n.Yield = true
-	case doYield:
+	case handover.DoYield:
 		if n.Gate != gateLost {
 			r.fail(errI4)
 		}
 		n.Left = true
 		l.Begin(i, explore.Release, 0, 0)
 		l.H[i].Quiet = true
-	case doTransfer:
+	case handover.DoTransfer:
 		if n.Run != 0 {
 			r.fail(errI4)
 		}
-		if n.Aged {
-			r.fire(i, stale)
+		if n.Aged && !n.Again {
+			r.fire(i, handover.Stale)
 			return
 		}
 		n.Gave, n.Term = n.Term, 0
 		l.Begin(i, explore.Transfer, n.To, n.ToSess)
-	case doRelease:
+	case handover.DoRelease:
 		if n.Run != 0 {
 			r.fail(errI4)
 		}
 		n.Term = 0
 		l.Begin(i, explore.Release, 0, 0)
-	case doOffer:
+	case handover.DoOffer:
 		n.Making = true
-	case sendOffer:
+	case handover.SendOffer:
 		r.send(i, n.From, xmail{mOffer, n.TakeN, l.H[i].Session})
-	case sendDecline:
+	case handover.SendDecline:
 		r.send(i, n.From, xmail{mDeclined, n.TakeN, 0})
-	case report: // the coordinator orders at will
+	case handover.Report: // the coordinator orders at will
 	}
 }
 
@@ -216,7 +224,7 @@ func (r *xrun) open(i int) {
 	}
 	n.Run = n.Term
 	if !r.alive(i) {
-		r.fire(i, lost)
+		r.fire(i, handover.Lost)
 		return
 	}
 	if n.Term < r.w.High {
@@ -226,6 +234,7 @@ func (r *xrun) open(i int) {
 		r.fail(errOld)
 	}
 	n.Gate, n.Told = gateOpen, false
+	r.fire(i, handover.Opened)
 	r.w.High = max(r.w.High, n.Term)
 }
 
@@ -306,7 +315,7 @@ func (w *xworld) canon() {
 
 // able reports whether a node takes shards.
 func (w *xworld) able(i int) bool {
-	return w.L.H[i].Up && !w.N[i].Leaving && !w.N[i].M.quitting
+	return w.L.H[i].Up && !w.N[i].Leaving && !w.N[i].M.Quitting
 }
 
 // check is what must hold in every state.
@@ -347,9 +356,9 @@ func (x *xmodel) goal(w xworld) bool {
 			continue
 		}
 		any = any || w.able(i)
-		switch n.M.phase {
-		case Away:
-		case Active:
+		switch n.M.Phase {
+		case handover.Away:
+		case handover.Active:
 			if n.Run == 0 || n.Gate != gateOpen || !h.Alive || h.Claim != n.Run || !w.L.Owns(i) || w.L.Rec.Token != n.Run || !w.able(i) {
 				return false
 			}
@@ -373,7 +382,7 @@ func (x *xmodel) show(w xworld) string {
 	fmt.Fprintf(&b, "  record %+v, high %d\n", w.L.Rec, w.High)
 	for i := range x.nodes {
 		n := w.N[i]
-		fmt.Fprintf(&b, "  %c %v %+v lease %+v\n", 'a'+i, n.M.phase, n, w.L.H[i])
+		fmt.Fprintf(&b, "  %c %v %+v lease %+v\n", 'a'+i, n.M.Phase, n, w.L.H[i])
 		for j := range x.nodes {
 			for _, m := range w.Q[i][j].M[:w.Q[i][j].N] {
 				fmt.Fprintf(&b, "    under way to %c: %s %d\n", 'a'+j, mailNames[m.Kind], m.N)

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -17,16 +18,16 @@ import (
 // open lets mail through to entities, under the present term.
 func (c *controller) open(s *shard) {
 	t, states, losses := s.term, c.begin(s), c.losses.Load()
-	if x, ok := t.(lease.Continuing); ok && states.Len() > 0 && !x.Adopted(s.take.offer) {
+	if x, ok := t.(lease.Continuing); ok && states.Len() > 0 && !x.Adopted(s.take.Offer) {
 		s.loseStates(states, errNotTaken) // others may have hosted since
 	}
-	s.take = taking{}
+	s.take = handover.Accepting{}
 	if !t.CheckAlive() || !c.mayHost() {
 		s.cause = c.whyNot()
 		h := &home{term: t, ending: true}
 		s.do(func() { s.last = h })
 		s.loseStates(states, errNotTaken)
-		c.fire(s, lost)
+		c.fire(s, handover.Lost)
 		return
 	}
 	h := &home{term: t, states: states}
@@ -37,11 +38,12 @@ func (c *controller) open(s *shard) {
 			zap.String("name", g.pid.Id))
 		s.do(func() { s.last = &home{term: t, ending: true} })
 		s.loseStates(states, errNotTaken)
-		c.fire(s, lost)
+		c.fire(s, handover.Lost)
 		return
 	}
 	h.guardian = g
 	s.seen = max(s.seen, t.Token())
+	c.fire(s, handover.Opened)
 	s.do(func() {
 		if s.home, s.last = h, h; c.losses.Load() != losses {
 			h.barred = ErrNotHosting // just now: the control loop is about to hear of it
@@ -76,7 +78,7 @@ func (c *controller) drain(s *shard) {
 	s.since = c.clock.Now().Mono
 	s.do(func() {
 		s.home = nil
-		h.pack = s.m.offer && c.set.stateLimit > 0
+		h.pack = s.m.Offer && c.set.stateLimit > 0
 		s.routing().Ending(false)
 		s.endAll(h)
 	})
@@ -144,7 +146,7 @@ func (c *controller) onEmpty(s *shard, h *home) {
 		c.system.ProcessRegistry.Remove(h.guardian.pid)
 		c.countHosted(-1)
 	}
-	c.fire(s, drained)
+	c.fire(s, handover.Ended)
 }
 
 func (c *controller) onReleased(s *shard, err error) {
@@ -153,16 +155,16 @@ func (c *controller) onReleased(s *shard, err error) {
 	}
 	c.event(Event{Kind: Released, Shard: s.number, Reason: err})
 	c.moves.add(Move{Shard: s.number, What: Released, At: c.now()})
-	c.fire(s, released)
+	c.fire(s, handover.Released)
 }
 
 // forget ends what belonged to a hold that is over.
 func (c *controller) forget(s *shard) {
 	halt(s.deadline)
 	halt(s.reminder)
-	halt(s.inv.timer)
+	s.inv.Halt()
 	s.loseStates(c.begin(s), errNotTaken)
-	s.inv, s.take, s.term, s.cause = invitation{}, taking{}, nil, nil
+	s.inv, s.take, s.term, s.cause = handover.Giving{}, handover.Accepting{}, nil, nil
 }
 
 // mayHost reports whether this node may host at all: it is a member, and is
@@ -218,7 +220,7 @@ func (c *controller) onHostingLost(cause error) {
 	may := c.mayHost()
 	for i := range c.shards {
 		s := &c.shards[i]
-		if !s.m.phase.holds() {
+		if !s.m.Phase.Holds() {
 			continue
 		}
 		s.mu.RLock()
@@ -226,7 +228,7 @@ func (c *controller) onHostingLost(cause error) {
 		s.mu.RUnlock()
 		if barred || !may {
 			s.cause = cause
-			c.fire(s, lost)
+			c.fire(s, handover.Lost)
 		}
 	}
 }
@@ -237,7 +239,9 @@ func (c *controller) onRecord(s *shard, msg *recordNoticed) {
 		s.seen = max(s.seen, msg.record.Token)
 	}
 	s.do(func() { s.routing().Host(wire.NodeOf(msg.record.Owner), msg.record.Token, msg.known) })
-	c.noticeOwn(s, msg.record, msg.known)
+	if s.m.Phase == handover.Offered {
+		s.take.Recorded(port{c, s}, msg.record, msg.known)
+	}
 }
 
 func (c *controller) onPeerGone(address string) {
@@ -247,9 +251,9 @@ func (c *controller) onPeerGone(address string) {
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.cutOff(address)
-		c.linkBroke(s, address)
-		if (s.m.phase == Inviting || s.m.phase == Asking) && s.inv.node.GetAddress() == address {
-			c.fire(s, declined)
+		s.take.LinkBroke(port{c, s}, address)
+		if s.m.Phase.Asks() && s.inv.To.GetAddress() == address {
+			c.fire(s, handover.Declined)
 		}
 	}
 }
@@ -265,7 +269,7 @@ func (c *controller) remind(s *shard, r *stillRunning) {
 
 func (c *controller) onStillRunning(r *stillRunning) {
 	s := &c.shards[r.shard]
-	if s.last != r.h || !s.m.phase.runs() {
+	if s.last != r.h || !s.m.Phase.Runs() {
 		return
 	}
 	took := c.clock.Now().Mono - r.since

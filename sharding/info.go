@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -148,9 +149,9 @@ func (r *Region) info(table bool) Info {
 			held[st.rec.Owner.Incarnation]++
 		}
 		s := &r.shards[i]
-		if p := Phase(s.phase.Load()); p != Away {
+		if p := handover.Phase(s.phase.Load()); p != handover.Away {
 			x.Phase = p.String()
-			if p.holds() {
+			if p.Holds() {
 				in.Held++
 			}
 			s.mu.RLock()

@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -246,7 +247,7 @@ func each(n int, f func(i int) error) error {
 func (c *controller) onHandlesWanted() {
 	for i := range c.shards {
 		s := &c.shards[i]
-		if h := s.handle; h != nil && s.m.phase == Away {
+		if h := s.handle; h != nil && s.m.Phase == handover.Away {
 			s.handle = nil
 			c.ops.Go(func() { _ = h.Close(context.Background()) }) // bounded by the lease's own bounds
 		}

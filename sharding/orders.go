@@ -5,6 +5,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -118,23 +119,23 @@ func (c *controller) obey(a *wire.Assignment) {
 	switch {
 	case stale:
 		c.fail(s.number, fmt.Sprintf("decided on token %d, it is at %d", a.Token, s.seen))
-	case a.Next != nil && s.m.phase.handsOver() && s.inv.node.GetIncarnation() == a.Next.Incarnation:
+	case a.Next != nil && s.m.Phase.HandsOver() && s.inv.To.GetIncarnation() == a.Next.Incarnation:
 		// It is under way: the coordinator asks again, as a link broke.
 	case a.Next != nil:
 		if s.term == nil || uint64(s.term.Token()) != a.Token {
 			c.fail(s.number, "not held under that token")
 			return
 		}
-		if s.m.phase == Active {
-			s.inv = invitation{node: a.Next}
+		if s.m.Phase == handover.Active {
+			s.inv = handover.Giving{To: a.Next}
 		}
-		c.fire(s, move)
+		c.fire(s, handover.Move)
 	case c.depart.on:
 		c.fail(s.number, "this node is leaving")
 	case !c.mayHost():
 		c.fail(s.number, ErrNotHosting.Error())
 	default:
-		c.fire(s, host)
+		c.fire(s, handover.Host)
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/handover"
 )
 
 // This file stops entities that nobody needs for now.
@@ -34,7 +36,7 @@ func (r *Region) tick() {
 func (c *controller) running(before uint32) (all []noted) {
 	for i := range c.shards {
 		s := &c.shards[i]
-		if s.m.phase != Active {
+		if s.m.Phase != handover.Active {
 			continue
 		}
 		s.mu.RLock()

@@ -96,7 +96,7 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 	for i := range r.shards {
 		s := &r.shards[i]
 		s.r, s.number, s.name = r, i, names.shard(i)
-		s.m.yields = set.stubborn == singleton.Yield
+		s.m.Yields = set.stubborn == singleton.Yield
 		r.byName[s.name] = s
 	}
 	r.life, r.end = context.WithCancel(context.Background())

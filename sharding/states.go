@@ -131,10 +131,10 @@ func (c *controller) sendStates(s *shard) {
 	n := s.number
 	x := handover.Send(handover.Config{
 		System: c.system, Clock: c.clock, Actor: c.names.process, Limit: c.payload + wire.Headroom,
-		Name: s.name, Number: inv.number, Nonce: inv.offer.Nonce, From: c.self, To: inv.node, Within: inv.offer.Lifetime,
+		Name: s.name, Number: inv.Number, Nonce: inv.Offer.Nonce, From: c.self, To: inv.To, Within: inv.Offer.Lifetime,
 		Holds: func() bool {
 			rec, ok := c.table.record(n)
-			return ok && rec.Owner.Incarnation == inv.node.Incarnation
+			return ok && rec.Owner.Incarnation == inv.To.Incarnation
 		},
 		Cold: func(id string, why error) { s.coldStart(id, why) },
 		Done: func(x *handover.Sending) { c.post(&sent{x}) },
@@ -164,7 +164,7 @@ func (c *controller) onState(m *wire.EntityState) {
 	if s == nil || ValidateEntityID(m.Key) != nil || ShardOf(m.Key, c.typ.Shards) != s.number {
 		return
 	}
-	t := s.take.states
+	t := s.take.States
 	if !t.Is(m.From, m.Number) {
 		if t = s.rest.of; !t.Is(m.From, m.Number) {
 			return
@@ -185,16 +185,16 @@ type rest struct {
 
 // begin ends the present hand-over, and returns what came of it.
 func (c *controller) begin(s *shard) *handover.States {
-	s.take.halt()
-	t := s.take.states
-	s.take.states = nil
+	s.take.Halt()
+	t := s.take.States
+	s.take.States = nil
 	if t == nil {
 		return nil
 	}
 	states := t.Begin()
 	if !t.Complete() {
 		c.endRest(s)
-		s.rest = rest{t, s.take.word != nil && c.set.stateLimit > 0, c.clock.AfterFunc(handover.LateFor,
+		s.rest = rest{t, s.take.Ours() && c.set.stateLimit > 0, c.clock.AfterFunc(handover.LateFor,
 			func() { c.post(&restDue{s.number, t}) })}
 	}
 	return states
