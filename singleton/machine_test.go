@@ -9,9 +9,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/handover"
 )
 
-// world is what stands around a machine: it carries effects out as the manager
+// scene is what stands around a machine: it carries effects out as the manager
 // does, and knows what may happen next.
-type world struct {
+type scene struct {
 	m         machine
 	acquiring bool
 	held      bool // the store says it is ours
@@ -39,7 +39,7 @@ type world struct {
 }
 
 // apply feeds one event and carries the effects out; err names a broken rule.
-func (w world) apply(e event) (world, error) {
+func (w scene) apply(e event) (scene, error) {
 	var effects []effect
 	w.m, effects = w.m.next(e)
 	for _, f := range effects {
@@ -146,17 +146,17 @@ func (w world) apply(e event) (world, error) {
 type step struct {
 	name string
 	e    event
-	do   func(*world)
+	do   func(*scene)
 }
 
-func (w world) steps() []step {
-	steps := []step{{"wanted", wanted, nil}, {"unwanted", unwanted, nil}, {"stop", stop, nil}, {"resume", resume, func(w *world) { w.final = false }},
+func (w scene) steps() []step {
+	steps := []step{{"wanted", wanted, nil}, {"unwanted", unwanted, nil}, {"stop", stop, nil}, {"resume", resume, func(w *scene) { w.final = false }},
 		{"outranked", outranked, nil}}
 	if w.m.phase == Standby { // elsewhere the manager itself says no
-		steps = append(steps, step{"asked", handover.Asked, func(w *world) { w.asking = true }})
+		steps = append(steps, step{"asked", handover.Asked, func(w *scene) { w.asking = true }})
 	}
 	if w.hung { // it may do so at any time, or never
-		steps = append(steps, step{"what hung returns", unstuck, func(w *world) { w.hung = false }})
+		steps = append(steps, step{"what hung returns", unstuck, func(w *scene) { w.hung = false }})
 	}
 	if w.offered { // who invited may come to its end at any time
 		steps = append(steps, step{"taken", handover.Taken, nil})
@@ -165,44 +165,44 @@ func (w world) steps() []step {
 }
 
 // progress is what comes about by itself, without anybody's wish.
-func (w world) progress() (steps []step) {
-	add := func(ok bool, name string, e event, do func(*world)) {
+func (w scene) progress() (steps []step) {
+	add := func(ok bool, name string, e event, do func(*scene)) {
 		if ok {
 			steps = append(steps, step{name, e, do})
 		}
 	}
-	add(w.spawning && w.alive, "spawned", handover.Opened, func(w *world) { w.spawning, w.child = false, true })
-	add(w.spawning && w.alive, "spawn failed", spawnFailed, func(w *world) { w.spawning = false })
+	add(w.spawning && w.alive, "spawned", handover.Opened, func(w *scene) { w.spawning, w.child = false, true })
+	add(w.spawning && w.alive, "spawn failed", spawnFailed, func(w *scene) { w.spawning = false })
 	add(w.spawning && w.alive, "not made in time", unmade, nil)
 	add(w.spawning && !w.alive, "lost before spawn", handover.Lost, nil)
 	add(w.waiting, "free", free, nil)
-	add(w.acquiring, "won", handover.Won, func(w *world) { w.acquiring, w.held, w.alive = false, true, true })
-	add(w.acquiring, "won, and lost", handover.Won, func(w *world) { w.acquiring, w.held = false, true })
-	add(w.acquiring, "not won", handover.NotWon, func(w *world) { w.acquiring = false })
-	add(w.acquiring, "failed", failed, func(w *world) { w.acquiring = false })
-	add(w.alive && !w.releasing && !w.transferring, "lost", handover.Lost, func(w *world) { w.alive = false })
-	ended := func(w *world) {
+	add(w.acquiring, "won", handover.Won, func(w *scene) { w.acquiring, w.held, w.alive = false, true, true })
+	add(w.acquiring, "won, and lost", handover.Won, func(w *scene) { w.acquiring, w.held = false, true })
+	add(w.acquiring, "not won", handover.NotWon, func(w *scene) { w.acquiring = false })
+	add(w.acquiring, "failed", failed, func(w *scene) { w.acquiring = false })
+	add(w.alive && !w.releasing && !w.transferring, "lost", handover.Lost, func(w *scene) { w.alive = false })
+	ended := func(w *scene) {
 		w.final = w.final || w.m.terminal && !w.stopping
 		w.child, w.stopping, w.overdue, w.yield, w.yielded = false, false, false, false, false
 	}
 	add(w.child, "child ended", handover.Ended, ended)
-	add(w.child && !w.stopping, "child ended once too often", exhausted, func(w *world) { ended(w); w.final = true })
-	add(w.overdue && w.child, "overdue", handover.Overdue, func(w *world) { w.overdue = false })
-	add(w.yield && w.child, "yield over", handover.YieldOver, func(w *world) { w.yield = false })
-	add(w.inviting, "invited", handover.Invited, func(w *world) { w.inviting = false })
-	add(w.inviting, "declined", handover.Declined, func(w *world) { w.inviting = false })
-	add(w.inviting && !w.again, "unreachable", unreachable, func(w *world) { w.inviting = false })
-	add(w.transferring, "transferred", handover.Transferred, func(w *world) { w.transferring, w.held, w.again = false, false, false })
-	add(w.transferring && !w.again, "the offer is too old", handover.Stale, func(w *world) { w.transferring = false })
-	add(w.transferring, "not transferred", handover.NotTransferred, func(w *world) { w.transferring = false })
-	add(w.offering, "offer made", handover.OfferMade, func(w *world) { w.offering = false })
-	add(w.offering, "offer failed", handover.OfferFailed, func(w *world) { w.offering = false })
-	add(w.offered, "offer over", handover.OfferOver, func(w *world) { w.offered = false })
-	add(w.adopting, "adopted", handover.Won, func(w *world) { w.adopting, w.held, w.alive = false, true, true })
-	add(w.adopting, "not adopted", handover.NotWon, func(w *world) { w.adopting = false })
-	add(w.adopting, "adoption failed", failed, func(w *world) { w.adopting = false })
-	add(w.backoff, "backoff over", backoffOver, func(w *world) { w.backoff = false })
-	add(w.releasing, "released", handover.Released, func(w *world) { w.releasing, w.held, w.alive, w.again = false, false, false, false })
+	add(w.child && !w.stopping, "child ended once too often", exhausted, func(w *scene) { ended(w); w.final = true })
+	add(w.overdue && w.child, "overdue", handover.Overdue, func(w *scene) { w.overdue = false })
+	add(w.yield && w.child, "yield over", handover.YieldOver, func(w *scene) { w.yield = false })
+	add(w.inviting, "invited", handover.Invited, func(w *scene) { w.inviting = false })
+	add(w.inviting, "declined", handover.Declined, func(w *scene) { w.inviting = false })
+	add(w.inviting && !w.again, "unreachable", unreachable, func(w *scene) { w.inviting = false })
+	add(w.transferring, "transferred", handover.Transferred, func(w *scene) { w.transferring, w.held, w.again = false, false, false })
+	add(w.transferring && !w.again, "the offer is too old", handover.Stale, func(w *scene) { w.transferring = false })
+	add(w.transferring, "not transferred", handover.NotTransferred, func(w *scene) { w.transferring = false })
+	add(w.offering, "offer made", handover.OfferMade, func(w *scene) { w.offering = false })
+	add(w.offering, "offer failed", handover.OfferFailed, func(w *scene) { w.offering = false })
+	add(w.offered, "offer over", handover.OfferOver, func(w *scene) { w.offered = false })
+	add(w.adopting, "adopted", handover.Won, func(w *scene) { w.adopting, w.held, w.alive = false, true, true })
+	add(w.adopting, "not adopted", handover.NotWon, func(w *scene) { w.adopting = false })
+	add(w.adopting, "adoption failed", failed, func(w *scene) { w.adopting = false })
+	add(w.backoff, "backoff over", backoffOver, func(w *scene) { w.backoff = false })
+	add(w.releasing, "released", handover.Released, func(w *scene) { w.releasing, w.held, w.alive, w.again = false, false, false, false })
 	return steps
 }
 
@@ -210,10 +210,10 @@ func (w world) progress() (steps []step) {
 // lead to, and checks the rules on each transition.
 func TestMachineExhaustively(t *testing.T) {
 	for _, setting := range []machine{{}, newMachine(true, false), newMachine(false, true)} {
-		start := world{m: setting}
-		seen := map[world]bool{start: true}
-		paths := map[world]string{start: ""}
-		queue := []world{start}
+		start := scene{m: setting}
+		seen := map[scene]bool{start: true}
+		paths := map[scene]string{start: ""}
+		queue := []scene{start}
 		phases := map[Phase]bool{}
 		for len(queue) > 0 {
 			w := queue[0]
@@ -244,7 +244,7 @@ func TestMachineExhaustively(t *testing.T) {
 			if !w.finished {
 				next, err := w.apply(stop)
 				require.NoError(t, err)
-				require.True(t, ends(next, map[world]bool{}), "no end after stop in %+v (%s)", w, paths[w])
+				require.True(t, ends(next, map[scene]bool{}), "no end after stop in %+v (%s)", w, paths[w])
 			}
 		}
 		// And a manager that is wanted always has something to wait for.
@@ -257,7 +257,7 @@ func TestMachineExhaustively(t *testing.T) {
 }
 
 // consistent says what a phase means.
-func consistent(w world) error {
+func consistent(w scene) error {
 	p := w.m.phase
 	withChild := p == Active || p == Inviting || p == HandingOver || p == Yielding || p == Stopping
 	for _, rule := range []struct {
@@ -287,7 +287,7 @@ func consistent(w world) error {
 }
 
 // ends reports whether every way on from w leads to the end.
-func ends(w world, path map[world]bool) bool {
+func ends(w scene, path map[scene]bool) bool {
 	if w.finished {
 		return true
 	}
