@@ -213,7 +213,7 @@ func (c *controller) take(message any) {
 			c.sayDeparting()
 		}
 	case *lingerDue:
-		c.depart.glown = true
+		c.depart.quietOver = true
 	case *handlesWanted:
 		c.onHandlesWanted()
 	case *wire.Order:

@@ -31,31 +31,28 @@ var (
 // departEvery is the pause after which a node that leaves says so again.
 const departEvery = 300 * time.Millisecond
 
-// A Region that holds nothing any more goes on forwarding until the other nodes know
-// that (those that answer), and, if they sent mail here, for afterglow: what they
-// sent before, and the markers behind it, may be under way.
-const afterglow = 500 * time.Millisecond
-
-// departure is how far a node is in giving up its shards.
+// departure is how far a node is in giving up its shards. When it holds nothing any more
+// it goes on forwarding until the other nodes know that (those that answer), and, if they
+// sent mail here, for handover.QuietPeriod.
 type departure struct {
-	on       bool // it takes none
-	asked    bool // Drain was called, and not Undrain
-	rival    bool // a later life of the node's ID is a member in its place
-	alarm    lease.Timer
-	stop     bool // and ends when it has none
-	number   int
-	until    time.Duration // unless more is handed over until then
-	moved    int64         // handed over so far, as last seen
-	timer    lease.Timer
-	quit     bool // what is left was told to end
-	waiters  []chan error
-	lingers  bool
-	glown    bool
-	leaveAt  time.Duration // unless what waits gets less until then
-	left     int64
-	arrived  uint64 // where what is left waits for room
-	pushed   bool   // what is left was handed over to nodes that are not open yet
-	finished bool
+	on        bool // it takes none
+	asked     bool // Drain was called, and not Undrain
+	rival     bool // a later life of the node's ID is a member in its place
+	alarm     lease.Timer
+	stop      bool // and ends when it has none
+	number    int
+	until     time.Duration // unless more is handed over until then
+	moved     int64         // handed over so far, as last seen
+	timer     lease.Timer
+	quit      bool // what is left was told to end
+	waiters   []chan error
+	lingers   bool
+	quietOver bool
+	leaveAt   time.Duration // unless what waits gets less until then
+	left      int64
+	arrived   uint64 // where what is left waits for room
+	pushed    bool   // what is left was handed over to nodes that are not open yet
+	finished  bool
 }
 
 // Drain moves all shards off this node and takes none until Undrain: for a rolling
@@ -265,7 +262,7 @@ func (c *controller) departing() {
 			c.awaitSeen(c.set.linger)
 			left := c.set.linger - (c.clock.Now().Mono - began)
 			if served {
-				c.sleep(max(0, min(afterglow, left)))
+				c.sleep(max(0, min(handover.QuietPeriod, left)))
 			}
 			c.post(&lingerDue{})
 		})
@@ -285,7 +282,7 @@ func (c *controller) departing() {
 			})
 		}
 	}
-	if !d.glown || left > 0 && now < d.leaveAt {
+	if !d.quietOver || left > 0 && now < d.leaveAt {
 		return // looked at again with the next departDue
 	}
 	d.finished = true

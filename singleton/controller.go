@@ -31,26 +31,26 @@ type controller struct {
 	signed   chan struct{}      // closed when the last announcement is over
 	signedAs lease.Token        // of it
 
-	cancelAcq context.CancelFunc
-	waiting   int // number of the present wait; what an earlier one tells is stale
-	unwait    func() bool
-	failures  int // acquisitions that failed in a row
-	backoffs  int
-	backoff   lease.Timer
-	reminder  lease.Timer
-	lingering lease.Timer
-	pushed    bool
-	lingers   int    // how many messages were left when lingering was set
-	arrived   uint64 // as it was then
-	glow      lease.Timer
-	nextKnown bool // when glow was set
-	glown     bool
-	making    *making
-	started   time.Duration // when the child was
-	crash     any           // what it last panicked with
-	finishing bool
-	left      bool
-	unfollow  []func()
+	cancelAcq   context.CancelFunc
+	waiting     int // number of the present wait; what an earlier one tells is stale
+	unwait      func() bool
+	failures    int // acquisitions that failed in a row
+	backoffs    int
+	backoff     lease.Timer
+	reminder    lease.Timer
+	lingering   lease.Timer
+	pushed      bool
+	lingers     int    // how many messages were left when lingering was set
+	arrived     uint64 // as it was then
+	quietPeriod lease.Timer
+	nextKnown   bool // when quietPeriod was set
+	quietOver   bool
+	making      *making
+	started     time.Duration // when the child was
+	crash       any           // what it last panicked with
+	finishing   bool
+	left        bool
+	unfollow    []func()
 
 	candidates map[string]candidate // by incarnation
 	invites    uint64               // the number of the last hand-over; begins anywhere, as another manager was here before
@@ -211,8 +211,8 @@ func (c *controller) Receive(ctx actor.Context) {
 		c.onTransferEnded(msg.err)
 	case *introduceDue:
 		c.introduce(false)
-	case *glowEnded:
-		c.glown = true
+	case *quietEnded:
+		c.quietOver = true
 	case *lingerEnded:
 		c.onLingerEnded()
 	case *stopRequest:

@@ -4,19 +4,16 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/gate"
+	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
 // This file is the manager's end.
 
-// A manager that other nodes sent mail to goes on forwarding for afterglow once it
-// knows the next host, as they may not know it yet; for lastGlow if nobody
-// becomes the host.
-const (
-	afterglow = 300 * time.Millisecond
-	lastGlow  = time.Second
-)
+// noHostPeriod is for how long a manager that other nodes sent mail to goes on forwarding
+// if nobody becomes the host. If it knows the next one, that is handover.QuietPeriod.
+const noHostPeriod = time.Second
 
 // linger ends the actor when nothing is left to forward.
 func (c *controller) linger() {
@@ -24,14 +21,14 @@ func (c *controller) linger() {
 	switch {
 	case c.mayLeave():
 		c.leave()
-	case c.glow == nil, next && !c.nextKnown:
-		halt(c.glow)
-		d := lastGlow
+	case c.quietPeriod == nil, next && !c.nextKnown:
+		halt(c.quietPeriod)
+		d := noHostPeriod
 		if next {
-			d = afterglow
+			d = handover.QuietPeriod
 		}
 		c.nextKnown = next
-		c.glow = c.clock.AfterFunc(d, func() { c.proxy.post(&glowEnded{}) })
+		c.quietPeriod = c.clock.AfterFunc(d, func() { c.proxy.post(&quietEnded{}) })
 	}
 }
 
@@ -41,7 +38,7 @@ func (c *controller) lingerOn() {
 	c.lingers, c.arrived = c.remaining(), c.arrivals()
 	d := c.set.linger / 2
 	if c.last() {
-		d = min(d, lastGlow/2)
+		d = min(d, noHostPeriod/2)
 	}
 	c.lingering = c.clock.AfterFunc(d, func() { c.proxy.post(&lingerEnded{}) })
 }
@@ -71,7 +68,7 @@ func (c *controller) onLingerEnded() {
 // mayLeave: nothing waits, and nobody else sent mail here, or they all had time
 // to learn where it goes now.
 func (c *controller) mayLeave() bool {
-	return c.proxy.Idle() && c.proxy.Held().Load() == 0 && c.handing() == 0 && (!c.proxy.Served() || c.glown)
+	return c.proxy.Idle() && c.proxy.Held().Load() == 0 && c.handing() == 0 && (!c.proxy.Served() || c.quietOver)
 }
 
 // remaining counts what waits to be taken up by the next host.
@@ -119,7 +116,7 @@ func (c *controller) ended() {
 	}
 	c.states.take().Drop()
 	c.states.unpack()
-	halt(c.glow)
+	halt(c.quietPeriod)
 	c.endTerm()
 	c.phase = Closed
 	c.proxy.shut()

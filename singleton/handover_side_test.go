@@ -7,6 +7,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
@@ -54,5 +55,23 @@ func TestALossWhileYieldingIsTold(t *testing.T) {
 		a.store.Heal()
 		close(release)
 		<-ma.Done()
+	})
+}
+
+// A former host that others sent mail to goes on forwarding for as long as one of shards.
+func TestAFormerHostForwardsForTheQuietPeriod(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a, b := c.node("a"), c.node("b")
+		ma := a.run("x")
+		until(t, time.Second, "hosts", active(ma))
+		mb := b.run("x")
+		time.Sleep(time.Second)
+		b.mustAsk(mb.PID(), 1)
+		go func() { _ = ma.Stop(t.Context()) }()
+		until(t, 2*time.Second, "the other hosts", active(mb))
+		began := time.Now()
+		<-ma.Done()
+		require.GreaterOrEqual(t, time.Since(began), handover.QuietPeriod-100*time.Millisecond)
+		require.Less(t, time.Since(began), 2*handover.QuietPeriod)
 	})
 }

@@ -62,7 +62,7 @@ type (
 	followDue     struct{}
 	peerGone      struct{ address string }
 	lingerEnded   struct{}
-	glowEnded     struct{}
+	quietEnded    struct{}
 	stopRequest   struct{}
 	resumeRequest struct{}
 	routeDue      struct{ number int }
