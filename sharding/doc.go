@@ -49,8 +49,9 @@
 //	                                        │                      └─ Transferring ─▶ Away  │
 //	                                        └───────────────────────────────────────────────┘
 //
-// machine.go has all of it as a pure function, and a test walks every order of
-// events. A lease is given up only when its entities have ended, Yield aside.
+// handover.Machine has all of it as a pure function, and a test walks every order of
+// events. A lease is given up only when its entities have ended, Yield aside. If the offer
+// is too old by then, a new one is asked for before the lease is transferred (Asking).
 //
 // # The coordinator
 //
@@ -72,7 +73,7 @@
 //	                          │  └─▶ shard.go: Router (internal/route) ─▶ entry.go ─▶ its gate
 //	other nodes ─▶ frontDoor ─┘         │                                   │ starts, stops, takes mail back
 //	other nodes ◀─ internal/transport ◀─┘ (region.go: the short way)
-//	control.go (the control loop) ─▶ machine.go ─▶ hosting.go, handoff.go, states.go
+//	control.go (the control loop) ─▶ handover.Machine ─▶ hosting.go, handoff.go, states.go
 //	   ▲ orders.go ◀── decide.go ◀── coordinator.go      guardian.go: parent of a shard's entities
 //	   │                  └─▶ ask.go: the user's Strategy, beside it all
 //	   └ table.go ◀── Keeper.Watch ──▶ coordinator.go, chief.go

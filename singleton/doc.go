@@ -42,7 +42,7 @@
 // # The manager
 //
 // Each node has one manager for a singleton, an actor. Its phases and transitions
-// are a pure function. How a node becomes the host:
+// are a pure function, around that of package handover. How a node becomes the host:
 //
 //	         free, or to host               won             made
 //	Standby ──────────────────▶ Acquiring ───────▶ Starting ─────▶ Active ⇄ Inviting
@@ -64,7 +64,8 @@
 //	             a TTL later   ▼                    │
 //	             lost ───▶ Stopping ─── ended ──────┘
 //
-// "Ended" means that the actor has ended and all its mail is back. A lease that is
+// "Ended" means that the actor has ended and all its mail is back. If the offer is too old
+// by then, a new one is asked for before the lease is transferred (Asking). A lease that is
 // lost leads from every phase with a child to Stopping, and from Starting, too, as does a
 // child that is not made in time; from Backoff to Releasing, as does the end of a child
 // that is final (from Active) or on its way out (from Inviting). In Yielding the child may still end, as in

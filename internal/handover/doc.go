@@ -1,6 +1,46 @@
-// Package handover moves the states that actors leave from the host that a name had
-// to the one that it has next. It is used for singletons, which have one state with
-// the key "", and for shards, which have one for each entity.
+// Package handover moves a name from the host that it had to the one that it has next:
+// its lease, and the states that its actors leave. It is used for singletons, which have
+// one state with the key "", and for shards, which have one for each entity.
+//
+// # The machine
+//
+// Machine is what becomes of the lease on one node, as a pure function of state and event.
+// Giving and Accepting are the two sides of a hand-over: they wait, ask and answer, and
+// feed the Machine by their Port. What runs under the lease, and who says where it is to
+// be, is the owner's. A singleton's manager has a small machine of its own around this one:
+// it seeks the lease, and makes its child anew when that ends by itself. A shard obeys the
+// orders of its coordinator.
+//
+//	phase         of a singleton      of a shard          what leads on
+//	Away          standby, closed     away                Host, Asked
+//	Acquiring     acquiring           acquiring           Won, NotWon
+//	Offering      offering            offering            OfferMade, OfferFailed
+//	Offered       offered             offered             Taken, OfferOver, Host
+//	Adopting      adopting            adopting            Won, NotWon
+//	Opening       starting, backoff   (within a step)     Opened, Ended, Lost
+//	Active        active              active              Move, Quit, Reopen, Ended, Lost
+//	Inviting      inviting            inviting            Invited, Declined, Resign, Keep, Lost
+//	Draining      handing over        draining            Ended, Overdue, Declined, Lost
+//	Asking        asking              asking              Invited, Declined, Lost
+//	Transferring  transferring        transferring        Transferred, Stale, NotTransferred
+//	Yielding      yielding            yielding            Ended, YieldOver, Lost
+//	Stopping      stopping            stopping            Ended
+//	Releasing     releasing           releasing           Released
+//
+// Who orders: a singleton's own machine (wanted, outranked, stop), a shard's coordinator
+// (Host, Move) and its node (Quit, Stay). What both have in common:
+//
+//   - a node that can't make an offer within OfferWait says no, before it is taken for one
+//     that can't be reached (InviteWait), and who did not answer is told that it is off;
+//   - while what runs takes its time to stop the offer is made anew, each third of its
+//     lifetime. If that fails the last one stands while it is good; then the host is told,
+//     and the offer stands until the host calls it off;
+//   - nothing is transferred to an offer that is older than half of its lifetime: a new one
+//     is asked for, once, with nothing running (Asking);
+//   - a loss is told in every phase with something running, also when that was shut off;
+//   - a former host goes on forwarding for QuietPeriod.
+//
+// # The states
 //
 //	old host                                      next host
 //	  Budgets.Left ◀── States of ended actors
