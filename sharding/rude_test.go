@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/holdfast-go/holdfast/internal/direct"
+	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
 )
@@ -254,6 +255,38 @@ func TestALogThatHangs(t *testing.T) {
 		require.Less(t, time.Since(began), 2*time.Second)
 		c.settled(5*time.Second, ns[1])
 		require.NoError(t, ns[1].region.Stop(contextFor(t, 5*time.Second)))
+	})
+}
+
+// A node has an event for each of its shards: where a subscriber hangs they are more than
+// wait for it, and yet every message that nobody gets is a dead letter.
+func TestEventsOfManyShardsDisplaceNoDeadLetters(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		const shards, jobs = 2 * outside.Limit, 50
+		n := c.node("a")
+		release := make(chan struct{})
+		var events, letters atomic.Int32
+		n.system.EventStream.Subscribe(func(e any) {
+			switch e := e.(type) {
+			case sharding.Event:
+				<-release
+				events.Add(1)
+			case *actor.DeadLetterEvent:
+				if _, ok := jobOf(e.Message); ok {
+					letters.Add(1)
+				}
+			}
+		})
+		n.start(shards)
+		c.settled(10*time.Second, n)
+		for i := range jobs {
+			n.system.Root.Send(n.region.PID(), sharding.To{Message: job{"x", i}}) // to no id
+		}
+		require.EqualValues(t, jobs, n.region.Info().Undeliverable)
+		close(release)
+		time.Sleep(time.Second)
+		require.Less(t, events.Load(), int32(shards), "more than wait")
+		require.EqualValues(t, jobs, letters.Load())
 	})
 }
 

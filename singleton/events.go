@@ -59,7 +59,7 @@ func (k EventKind) String() string {
 
 // Event is published on the actor system's EventStream, as a value, on this
 // node only. A subscriber that panics or hangs holds up no singleton: the events that
-// follow are told when it has returned, the first 1000 of them.
+// follow are told when it has returned, the first 1000 of them, and so are dead letters.
 type Event struct {
 	Kind      EventKind
 	Singleton string

@@ -46,8 +46,19 @@ const Patience = 100 * time.Millisecond
 // moment is how long code of users has yet, when its Patience is all but over.
 const moment = Patience / 10
 
-// Limit bounds what waits behind code of users that does not return.
+// Limit bounds what waits behind code of users that does not return: so many events, and so
+// many of what else is told. A node of many shards has as many events at once; they leave
+// the dead letters their room.
 const Limit = 1000
+
+// kind is what is told: each has a bound of its own.
+type kind int
+
+const (
+	event  kind = iota // of what can also be looked up
+	letter             // all that is heard of a message, or of an actor's end
+	kinds
+)
 
 // StopFailing is the strategy of a supervisor that stops its children when they fail; it
 // is told why. The subscribers hear of it when the child has been stopped: protoactor's
@@ -127,10 +138,12 @@ type World struct {
 	runs    *call     // by it
 	since   time.Time // when that was called
 	stuck   bool      // it has been seen not to return
-	dropped int
+	waits   [kinds]int
+	dropped [kinds]int
 }
 
 type call struct {
+	kind kind
 	f    func()
 	done chan struct{}
 }
@@ -146,7 +159,7 @@ func Of(system *actor.ActorSystem) *World {
 }
 
 // Publish tells the subscribers of the EventStream.
-func (w *World) Publish(event any) { w.Do(func() { w.system.EventStream.Publish(event) }) }
+func (w *World) Publish(e any) { w.tell(event, func() { w.system.EventStream.Publish(e) }) }
 
 // DeadLetter tells them of a message to pid that nobody gets, and its sender; or, if the
 // system sent it, who watches.
@@ -167,9 +180,11 @@ func (w *World) Send(pid *actor.PID, message any) {
 // Do runs f, one after the other, on a goroutine that belongs to the world, and returns
 // when it has, or after Patience. Once one that goes before has been seen not to return
 // for that long it does not wait at all, and f is run later; beyond Limit of these it is
-// not, which is logged.
-func (w *World) Do(f func()) {
-	c, late := w.add(f)
+// not, which is logged. Events are not among these.
+func (w *World) Do(f func()) { w.tell(letter, f) }
+
+func (w *World) tell(k kind, f func()) {
+	c, late := w.add(k, f)
 	if late {
 		return
 	}
@@ -196,19 +211,21 @@ func (w *World) Do(f func()) {
 	w.stuck = w.stuck || first
 	w.mu.Unlock()
 	if first {
-		w.log("a subscriber of the EventStream, or a mailbox, does not return: what comes next is told when it has", slog.Duration("since", Patience))
+		w.log("a subscriber of the EventStream, or a mailbox, does not return: what is told next waits, up to a limit of events and the same of dead letters",
+			slog.Duration("since", Patience), slog.Int("limit", Limit))
 	}
 }
 
-func (w *World) add(f func()) (c *call, late bool) {
+func (w *World) add(k kind, f func()) (c *call, late bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.stuck && len(w.waiting) >= Limit {
-		w.dropped++
+	if w.stuck && w.waits[k] >= Limit {
+		w.dropped[k]++
 		return nil, true
 	}
-	c = &call{f: f, done: make(chan struct{})}
+	c = &call{kind: k, f: f, done: make(chan struct{})}
 	w.waiting = append(w.waiting, c)
+	w.waits[k]++
 	if !w.running {
 		w.running = true
 		go w.run()
@@ -222,16 +239,18 @@ func (w *World) run() {
 		w.mu.Lock()
 		if len(w.waiting) == 0 {
 			dropped := w.dropped
-			w.waiting, w.running, w.runs, w.stuck, w.dropped = nil, false, nil, false, 0
+			w.waiting, w.running, w.runs, w.stuck, w.dropped = nil, false, nil, false, [kinds]int{}
 			w.mu.Unlock()
-			if dropped > 0 {
-				w.log("events and dead letters were not told: a subscriber did not return", slog.Int("count", dropped))
+			if dropped != [kinds]int{} {
+				w.log("events or dead letters were not told: a subscriber did not return",
+					slog.Int("events", dropped[event]), slog.Int("letters", dropped[letter]))
 			}
 			return
 		}
 		c := w.waiting[0]
 		w.waiting[0] = nil
 		w.waiting = w.waiting[1:]
+		w.waits[c.kind]--
 		w.runs, w.since, w.stuck = c, time.Now(), false
 		w.mu.Unlock()
 		w.call(c)

@@ -97,6 +97,44 @@ func TestOneThatHangsHoldsUpNobody(t *testing.T) {
 	})
 }
 
+// Events that nobody takes leave the dead letters, and what actors are told, their room;
+// and these the events. In what order they came is kept.
+func TestEventsDisplaceNoDeadLetters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		defer time.Sleep(2 * time.Second) // protoactor's log of dead letters ends a second later
+		var events, letters, got []any
+		release := make(chan struct{})
+		w := stream(t, func(e any) {
+			if e == 0 {
+				<-release
+			}
+			if letter, ok := e.(*actor.DeadLetterEvent); ok {
+				e = letter.Message
+				letters = append(letters, e)
+			} else {
+				events = append(events, e)
+			}
+			got = append(got, e)
+		})
+		for i := range outside.Limit + 100 {
+			w.Publish(i)
+		}
+		for i := range outside.Limit + 100 {
+			w.DeadLetter(actor.NewPID("nonhost", "gone"), -i)
+		}
+		w.Publish("late")
+		close(release)
+		synctest.Wait()
+		require.Len(t, events, outside.Limit+1, "the one that hung, and the bound")
+		require.Len(t, letters, outside.Limit)
+		require.Equal(t, append(events, letters...), got)
+		require.NotContains(t, events, "late")
+		w.DeadLetter(actor.NewPID("nonhost", "gone"), "later")
+		w.Publish("later")
+		require.Equal(t, []any{"later", "later"}, got[len(got)-2:], "there is room again")
+	})
+}
+
 // One that hung and goes on is waited for again, though much waits behind it still:
 // nothing is left out that it has time for.
 func TestOneThatReturnedIsWaitedForAgain(t *testing.T) {

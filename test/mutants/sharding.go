@@ -42,4 +42,9 @@ var ofSharding = []mutant{
 		edits:   []edit{{"sharding/frontdoor.go", "next != nil && next != r {", "next != nil && next != r && false {"}},
 		hunters: []check{shardSim},
 	},
+	{
+		name: "events-displace-letters", does: "where a subscriber hangs, the events of many shards leave dead letters no room",
+		edits:   []edit{{"internal/outside/outside.go", "w.waits[k] >= Limit", "len(w.waiting) >= Limit"}},
+		hunters: []check{{"sharding", "^TestEventsOfManyShards"}},
+	},
 }
