@@ -58,8 +58,10 @@ func (k EventKind) String() string {
 }
 
 // Event is published on the actor system's EventStream, as a value, on this
-// node only. A subscriber that panics or hangs holds up no singleton: the events that
-// follow are told when it has returned, the first 1000 of them, and so are dead letters.
+// node only; Manager.Status may say what was before for as long as it is told. A subscriber
+// that panics holds up no singleton, and one that hangs does for 100 ms at the most: the
+// events that follow are told when it has returned, the first 1000 of them, and so are dead
+// letters.
 type Event struct {
 	Kind      EventKind
 	Singleton string

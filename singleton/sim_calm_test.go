@@ -52,7 +52,9 @@ func (s *sim) end7(format string, args ...any) {
 	s.t.FailNow()
 }
 
-// host returns who hosts, if one does and the others know, and all is delivered.
+// host returns who hosts, if one does and the others know, and all is delivered. Its
+// Status alone does not tell: while a manager waits for a subscriber, which it does for a
+// moment, it says what was before.
 func (s *sim) host() (host *slot) {
 	synctest.Wait()
 	for _, sl := range s.slots {
@@ -63,8 +65,11 @@ func (s *sim) host() (host *slot) {
 			host = sl
 		}
 	}
+	if host == nil || !s.runs(host) {
+		return nil
+	}
 	for _, sl := range s.slots {
-		if host == nil || !sl.serves() {
+		if !sl.serves() {
 			return nil
 		}
 		st := sl.m.Status()
@@ -73,6 +78,16 @@ func (s *sim) host() (host *slot) {
 		}
 	}
 	return host
+}
+
+// runs reports whether a child runs on a slot, by right.
+func (s *sim) runs(sl *slot) bool {
+	token := sl.m.Status().Token
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.lives, func(l *simLife) bool {
+		return l.on == sl.n && l.token == token && !l.ended && l.doneAt.IsZero()
+	})
 }
 
 // stable reports whether who is to host does, and nothing is going on.
