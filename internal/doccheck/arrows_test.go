@@ -1,0 +1,127 @@
+package doccheck
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// layers are the files of a package, the highest first: a file is to use what is declared in
+// files below it. arrows is how many pairs of files do it the other way round.
+type layers struct {
+	pkg    string
+	files  []string
+	arrows int
+}
+
+var layered = []layers{
+	{"sharding", []string{"handoff.go", "orders.go", "decide.go", "layout.go", "history.go", "hosting.go", "coordinator.go",
+		"depart.go", "inquire.go", "guardian.go", "states.go", "entity.go", "recall.go", "typed.go", "info.go", "ask.go",
+		"doc.go", "start.go", "passage.go", "trouble.go", "ref.go", "chief.go", "table.go", "agree.go", "control.go",
+		"remember_memory.go", "passivate.go", "machine.go", "frontdoor.go", "shard.go", "registry.go", "entry.go",
+		"metrics.go", "events.go", "region.go", "names.go", "type.go", "plan.go", "strategy.go", "remember.go",
+		"hash.go", "codec.go"}, 52},
+}
+
+// TestFilesUseFilesBelowThem: a file that uses what a file above it declares makes a package
+// a tangle, which can be understood, tested and taken apart as a whole only.
+func TestFilesUseFilesBelowThem(t *testing.T) {
+	for _, l := range layered {
+		uses := usesBetweenFiles(t, l.pkg)
+		for file := range uses {
+			require.Contains(t, l.files, file, "%s: give the file its place among the layers", l.pkg)
+		}
+		var up [][2]string
+		for i, file := range l.files {
+			require.Contains(t, uses, file, "%s has no such file", l.pkg)
+			for _, above := range l.files[:i] {
+				if uses[file][above] {
+					up = append(up, [2]string{file, above})
+				}
+			}
+		}
+		t.Logf("%s: %d of %d arrows between %d files run upward: %v", l.pkg, len(up), count(uses), len(uses), up)
+		require.LessOrEqual(t, len(up), l.arrows, "%s: arrows between its files that run upward: %v", l.pkg, up)
+	}
+}
+
+func count(uses map[string]map[string]bool) (n int) {
+	for _, of := range uses {
+		n += len(of)
+	}
+	return n
+}
+
+// usesBetweenFiles says which files of a package use what which others declare: functions,
+// types, methods, fields, variables and constants. Tests do not count.
+func usesBetweenFiles(t *testing.T, pkg string) map[string]map[string]bool {
+	t.Helper()
+	dir, exports := compiled(t, "./"+pkg)
+	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	require.NoError(t, err)
+	fset := token.NewFileSet()
+	uses := map[string]map[string]bool{}
+	var files []*ast.File
+	for _, name := range names {
+		if ok, _ := filepath.Match("*_test.go", filepath.Base(name)); ok {
+			continue
+		}
+		f, err := parser.ParseFile(fset, name, nil, 0)
+		require.NoError(t, err)
+		files = append(files, f)
+		uses[filepath.Base(name)] = map[string]bool{}
+	}
+	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
+	config := types.Config{Importer: importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) {
+		return os.Open(exports[path])
+	})}
+	checked, err := config.Check(pkg, fset, files, info)
+	require.NoError(t, err)
+	for id, object := range info.Uses {
+		if object.Pkg() != checked {
+			continue
+		}
+		from, to := filepath.Base(fset.File(id.Pos()).Name()), filepath.Base(fset.File(object.Pos()).Name())
+		if from != to {
+			uses[from][to] = true
+		}
+	}
+	return uses
+}
+
+// compiled returns where a package is, and the export data of all it imports.
+func compiled(t *testing.T, pkg string) (dir string, exports map[string]string) {
+	t.Helper()
+	list := exec.Command("go", "list", "-deps", "-export", "-json=ImportPath,Export,Dir,DepOnly", pkg)
+	list.Dir = root
+	out, err := list.Output()
+	require.NoError(t, err)
+	exports = map[string]string{}
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p struct {
+			ImportPath, Export, Dir string
+			DepOnly                 bool
+		}
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return dir, exports
+		} else {
+			require.NoError(t, err)
+		}
+		exports[p.ImportPath] = p.Export
+		if !p.DepOnly {
+			dir = p.Dir
+		}
+	}
+}
