@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/sharding/placement"
 )
 
 // Settings that should be the same on every node, and are not, are told on both: once,
@@ -23,7 +24,7 @@ func TestSettingsThatDifferAreTold(t *testing.T) {
 		a, b := c.node("a"), c.node("b")
 		core, logs := observer.New(zapcore.WarnLevel)
 		a.start(4, sharding.WithLogger(zap.New(core)))
-		b.start(4, sharding.WithStateLimit(1000), sharding.WithLimits(sharding.Limits{Moves: 7, PerHost: 3}))
+		b.start(4, sharding.WithStateLimit(1000), sharding.WithLimits(placement.Limits{Moves: 7, PerHost: 3}))
 		c.settled(5*time.Second, a, b)
 		time.Sleep(30 * time.Second)
 		told := logs.FilterMessage("a node has other settings, which should be the same on every node")

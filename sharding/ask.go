@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/sharding/placement"
 )
 
 // This file asks the user's strategy, which may take its time, panic, or never return.
@@ -25,7 +26,7 @@ var errStillAsked = errors.New("it has not answered an earlier coordinator yet")
 
 // question is what the strategy was asked, and until when it is waited for.
 type question struct {
-	view  View
+	view  placement.View
 	until time.Duration
 }
 
@@ -37,7 +38,7 @@ type answered struct {
 }
 
 // ask has the strategy asked.
-func (c *coordinator) ask(v View, now time.Duration) {
+func (c *coordinator) ask(v placement.View, now time.Duration) {
 	if !c.r.asked.CompareAndSwap(false, true) {
 		c.order(v, c.without(v, errStillAsked))
 		return
@@ -78,7 +79,7 @@ func (c *coordinator) onAnswer(a *answered) {
 }
 
 // target asks a strategy.
-func target(st Strategy, v View) ([]string, error) {
+func target(st placement.Strategy, v placement.View) ([]string, error) {
 	shards := len(v.Owners)
 	v.Hosts, v.Owners = slices.Clone(v.Hosts), slices.Clone(v.Owners) // it may write to them
 	target := slices.Clone(st.Target(v))
@@ -91,13 +92,13 @@ func target(st Strategy, v View) ([]string, error) {
 // without is the target where the strategy has none: what has a host that stays is left
 // there, and the rest goes where Balanced puts it, so that no shard is down for want of
 // an opinion. It is told once for each time that the strategy begins to fail.
-func (c *coordinator) without(v View, why error) []string {
+func (c *coordinator) without(v placement.View, why error) []string {
 	if !c.failing {
 		c.failing = true
 		c.log.Error("the strategy failed: shards without a host are spread evenly, no other is moved", zap.Error(why))
 		c.r.event(Event{Kind: StrategyFailed, Shard: -1, Token: c.g.Token(), Reason: why})
 	}
-	target, leaving := Balanced{}.Target(v), leaversOf(v)
+	target, leaving := placement.Balanced{}.Target(v), leaversOf(v)
 	for i, owner := range v.Owners {
 		if owner != "" && !leaving[owner] {
 			target[i] = owner

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/sharding/placement"
 )
 
 // A strategy that hangs, panics or answers nonsense keeps no shard down, is told of, and
@@ -36,7 +37,7 @@ func TestAStrategyThatFails(t *testing.T) {
 							told.add(e.Token)
 						}
 					})
-					n.start(9, sharding.WithStrategy(sharding.StrategyFunc(func(v sharding.View) []string {
+					n.start(9, sharding.WithStrategy(placement.StrategyFunc(func(v placement.View) []string {
 						if n := calls.Add(1); n > most.Load() {
 							most.Store(n)
 						}
@@ -44,7 +45,7 @@ func TestAStrategyThatFails(t *testing.T) {
 						if fail.Load() {
 							return fails(free)
 						}
-						return sharding.Balanced{}.Target(v)
+						return placement.Balanced{}.Target(v)
 					})))
 				}
 				c.settled(20*time.Second, ns...)

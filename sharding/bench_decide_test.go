@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/sharding/placement"
 )
 
 // BenchmarkDecide says what a coordinator's decision takes, of 100 hosts of which one has
@@ -13,23 +14,23 @@ func BenchmarkDecide(b *testing.B) {
 	for _, shards := range []int{2_000, 20_000} {
 		b.Run(fmt.Sprint("shards=", shards), func(b *testing.B) {
 			t := &table{shards: make([]standing, shards)}
-			var v View
+			var v placement.View
 			for i := range 100 {
 				id := fmt.Sprint("host", i)
-				v.Hosts = append(v.Hosts, Host{ID: id, Incarnation: id + "-1", Capacity: 1})
+				v.Hosts = append(v.Hosts, placement.Host{ID: id, Incarnation: id + "-1", Capacity: 1})
 			}
 			for i := range t.shards {
 				t.shards[i] = standing{rec: lease.Record{Owner: lease.Owner{Incarnation: v.Hosts[i%99].Incarnation}},
 					held: true, last: lease.Token(i)}
 			}
-			limits, _ := Limits{}.complete(shards)
+			limits, _ := placement.Limits{}.Complete(shards)
 			b.ReportAllocs()
 			for b.Loop() {
 				v.Owners = make([]string, shards)
 				for i, s := range t.seats() {
 					v.Owners[i] = s.owner
 				}
-				if len(Plan(v, Balanced{}.Target(v), nil, limits)) == 0 {
+				if len(placement.Plan(v, placement.Balanced{}.Target(v), nil, limits)) == 0 {
 					b.Fatal("nothing is to be done")
 				}
 			}

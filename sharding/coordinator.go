@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/sharding/placement"
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
@@ -49,7 +50,7 @@ type coordinator struct {
 
 // underWay is an order that was given.
 type underWay struct {
-	Order
+	placement.Order
 	by    lease.Token // decided on
 	until time.Duration
 }
@@ -210,7 +211,7 @@ func (c *coordinator) onReport(m *wire.Report) {
 	}
 	for _, f := range m.Failures {
 		o, ok := c.underWay[int(f.Shard)]
-		if !ok || m.From.GetIncarnation() != o.executor() || !c.r.table.here(m.From) {
+		if !ok || m.From.GetIncarnation() != executor(o.Order) || !c.r.table.here(m.From) {
 			continue
 		}
 		delete(c.underWay, int(f.Shard))
@@ -238,7 +239,7 @@ func (c *coordinator) onPeerGone(address string) {
 		at[g.owner.Incarnation] = g.owner.Address == address
 	}
 	now, seats := c.now(), c.r.table.seats()
-	var orders []Order
+	var orders []placement.Order
 	given := map[int]underWay{}
 	for i, o := range c.underWay {
 		free := o.From == "" && at[o.To] && seats[i].owner == ""
@@ -247,7 +248,7 @@ func (c *coordinator) onPeerGone(address string) {
 			orders, given[i] = append(orders, o.Order), o
 		}
 	}
-	slices.SortFunc(orders, func(a, b Order) int { return cmp.Compare(a.Shard, b.Shard) })
+	slices.SortFunc(orders, func(a, b placement.Order) int { return cmp.Compare(a.Shard, b.Shard) })
 	c.give(orders, seats, now)
 	for i, o := range given {
 		u := c.underWay[i]
@@ -257,7 +258,7 @@ func (c *coordinator) onPeerGone(address string) {
 }
 
 // executor is the incarnation that an order goes to.
-func (o Order) executor() string {
+func executor(o placement.Order) string {
 	if o.From != "" {
 		return o.From
 	}
@@ -278,7 +279,7 @@ func (c *coordinator) onDepart(m *wire.Depart) {
 		c.soon(0)
 	}
 	if !m.Back && c.checked && c.g.CheckAlive() && !slices.ContainsFunc(c.view(nil).Hosts,
-		func(h Host) bool { return h.takes() > 0 }) {
+		func(h placement.Host) bool { return h.Takes() > 0 }) {
 		c.r.send(m.From.Address, &wire.Stranded{Type: c.r.names.key, From: c.r.self, Coordinator: uint64(c.g.Token())})
 	}
 }

@@ -10,14 +10,15 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/sharding/placement"
 )
 
 // This file is how a coordinator comes to its orders.
 
 // view is what the strategy decides on.
-func (c *coordinator) view(seats []seat) View {
+func (c *coordinator) view(seats []seat) placement.View {
 	now := c.now()
-	var v View
+	var v placement.View
 	snapshot := c.r.group.Members()
 	takes, listed := map[string]registration{}, map[string]bool{}
 	for _, g := range c.r.table.participants(true) {
@@ -34,13 +35,13 @@ func (c *coordinator) view(seats []seat) View {
 		}
 		_, leaving := c.leaving[m.Incarnation]
 		listed[m.Incarnation] = true
-		v.Hosts = append(v.Hosts, Host{ID: m.ID, Incarnation: m.Incarnation, Roles: m.Roles, Capacity: m.Capacity,
+		v.Hosts = append(v.Hosts, placement.Host{ID: m.ID, Incarnation: m.Incarnation, Roles: m.Roles, Capacity: m.Capacity,
 			Leaving: m.Leaving || leaving})
 	}
 	for inc, g := range takes { // a later life of the ID is listed in its place
 		_, leaving := c.leaving[inc]
 		if leaving && !listed[inc] {
-			v.Hosts = append(v.Hosts, Host{ID: g.owner.ID, Incarnation: inc, Leaving: true})
+			v.Hosts = append(v.Hosts, placement.Host{ID: g.owner.ID, Incarnation: inc, Leaving: true})
 		}
 	}
 	v.Owners = make([]string, len(seats))
@@ -75,7 +76,7 @@ func (c *coordinator) decide() {
 
 // order gives the next orders that lead to a target, which is about the shards as they
 // were asked about. Those that have changed hands since are asked about again.
-func (c *coordinator) order(asked View, target []string) {
+func (c *coordinator) order(asked placement.View, target []string) {
 	now := c.now()
 	seats := c.r.table.seats()
 	v := c.view(seats)
@@ -87,13 +88,13 @@ func (c *coordinator) order(asked View, target []string) {
 	c.settleOrders(v, seats, now)
 	calm := c.calm(v, now)
 	c.divert(v, target, now)
-	given := make(map[int]Order, len(c.underWay))
+	given := make(map[int]placement.Order, len(c.underWay))
 	for i, o := range c.underWay {
 		given[i] = o.Order
 	}
-	var orders []Order
+	var orders []placement.Order
 	leaving := leaversOf(v)
-	for _, o := range Plan(v, target, given, c.r.set.limits) {
+	for _, o := range placement.Plan(v, target, given, c.r.set.limits) {
 		switch until, rests := c.resting[o.Shard]; {
 		case rests && now < until:
 			c.soon(until - now)
@@ -109,7 +110,7 @@ func (c *coordinator) order(asked View, target []string) {
 // divert gives shards that need a host now, and are meant for a node that does not
 // take them at present, to the one that has the least for its capacity of those that
 // may. The strategy has its way when that node is back.
-func (c *coordinator) divert(v View, target []string, now time.Duration) {
+func (c *coordinator) divert(v placement.View, target []string, now time.Duration) {
 	over := func(until time.Duration) bool { return now >= until }
 	maps.DeleteFunc(c.shunned, func(_ string, until time.Duration) bool { return over(until) })
 	maps.DeleteFunc(c.refused, func(_ placing, until time.Duration) bool { return over(until) })
@@ -130,9 +131,9 @@ func (c *coordinator) divert(v View, target []string, now time.Duration) {
 		if to == "" || owner == to || owner != "" && !leaving[owner] || willing(i, to) {
 			continue
 		}
-		best := Host{}
+		best := placement.Host{}
 		for _, h := range v.Hosts {
-			if h.takes() > 0 && willing(i, h.Incarnation) && (best.Incarnation == "" ||
+			if h.Takes() > 0 && willing(i, h.Incarnation) && (best.Incarnation == "" ||
 				cmp.Or(cmp.Compare(load[h.Incarnation]*best.Capacity, load[best.Incarnation]*h.Capacity),
 					cmp.Compare(h.ID, best.ID)) < 0) {
 				best = h
@@ -148,7 +149,7 @@ func (c *coordinator) divert(v View, target []string, now time.Duration) {
 // calm reports whether the nodes have been the same for long enough to move shards
 // that live. Free ones are assigned after half of that the first time, so that nodes
 // which start together each get their part.
-func (c *coordinator) calm(v View, now time.Duration) bool {
+func (c *coordinator) calm(v placement.View, now time.Duration) bool {
 	incs := make([]string, 0, len(v.Hosts))
 	for _, h := range v.Hosts {
 		incs = append(incs, h.Incarnation)
@@ -172,7 +173,7 @@ func (c *coordinator) calm(v View, now time.Duration) bool {
 }
 
 // leaversOf are the incarnations that give up what they have.
-func leaversOf(v View) map[string]bool {
+func leaversOf(v placement.View) map[string]bool {
 	all := map[string]bool{}
 	for _, h := range v.Hosts {
 		if h.Leaving {
@@ -184,7 +185,7 @@ func leaversOf(v View) map[string]bool {
 
 // settleOrders forgets what was done, what can't be done any more, and what took
 // too long.
-func (c *coordinator) settleOrders(v View, seats []seat, now time.Duration) {
+func (c *coordinator) settleOrders(v placement.View, seats []seat, now time.Duration) {
 	there := map[string]bool{}
 	for _, h := range v.Hosts {
 		there[h.Incarnation] = true
@@ -211,7 +212,7 @@ func (c *coordinator) settleOrders(v View, seats []seat, now time.Duration) {
 }
 
 // give sends the orders, to each node all of its own in messages of bounded size.
-func (c *coordinator) give(orders []Order, seats []seat, now time.Duration) {
+func (c *coordinator) give(orders []placement.Order, seats []seat, now time.Duration) {
 	const most = 1000
 	nodes := map[string]lease.Owner{}
 	for _, g := range c.r.table.participants(true) {
@@ -229,7 +230,7 @@ func (c *coordinator) give(orders []Order, seats []seat, now time.Duration) {
 		if o.From != "" {
 			patience = c.r.set.stopWithin + 5*time.Second
 		}
-		to := o.executor()
+		to := executor(o)
 		a := &wire.Assignment{Shard: uint32(o.Shard), Token: uint64(seats[o.Shard].last)}
 		if o.From != "" {
 			a.Next = wire.NodeOf(nodes[o.To])

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/sharding/placement"
 )
 
 // slow is an entity that takes its time to stop.
@@ -29,7 +30,7 @@ func TestALeaveLastsAsLongAsItGoesOn(t *testing.T) {
 		for _, n := range ns {
 			n.startType(sharding.Type{Name: "account", Shards: 32,
 				Props: actor.PropsFromProducer(func() actor.Actor { return slow{} })},
-				sharding.WithLimits(sharding.Limits{PerHost: 1}), sharding.WithDepart(3*time.Second))
+				sharding.WithLimits(placement.Limits{PerHost: 1}), sharding.WithDepart(3*time.Second))
 		}
 		c.settled(10*time.Second, ns...)
 		for i := range 200 {

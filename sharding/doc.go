@@ -57,8 +57,8 @@
 //
 // It is where the group's leader is, if that hosts the type. What it knows are the
 // records of leases and the members of the group, as every node knows them; a
-// Strategy, a pure function, makes of it where each shard is to be, and Plan the next
-// orders within Limits. An order bears the coordinator's token and the shard's; a
+// placement.Strategy, a pure function, makes of it where each shard is to be, and
+// placement.Plan the next orders within Limits. An order bears the coordinator's token and the shard's; a
 // node refuses one that is not about the present. What is true is what the leases
 // say: an order that is lost, late, or made twice changes nothing for safety.
 //
@@ -82,7 +82,7 @@
 // start.go, depart.go: the beginning and the end; recall.go, remember.go: which entities exist;
 // passivate.go: those that nobody needs; info.go, events.go, metrics.go, trouble.go: what is
 // told; codec.go: what waits for codecs of users;
-// names.go: leases and metadata; hash.go, strategy.go, plan.go: pure. Mail passes under
+// names.go: leases and metadata; hash.go: pure. Mail passes under
 // a shard's lock, on the goroutine that brings it; what goes to other nodes, to the dead
 // letters and back to senders leaves when the lock is free. What becomes of shards is
 // decided by the control loop alone.

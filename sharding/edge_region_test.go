@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/sharding/placement"
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
@@ -154,7 +155,7 @@ func TestSeveralTypesUnderALeaderThatRunsNone(t *testing.T) {
 // host is away.
 func TestPinnedShardsFollowTheirHost(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		strategy := sharding.WithStrategy(sharding.Pinned{Hosts: map[int]string{0: "c", 1: "c", 99: "a", -1: "a"}})
+		strategy := sharding.WithStrategy(placement.Pinned{Hosts: map[int]string{0: "c", 1: "c", 99: "a", -1: "a"}})
 		ns := c.nodes("a", "b")
 		for _, n := range ns {
 			n.start(8, strategy)

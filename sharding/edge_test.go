@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/sharding/placement"
 )
 
 // These are the edges: what entities, strategies and callers do at odd moments.
@@ -297,9 +298,9 @@ func TestUndrainEndsADrainThatWaits(t *testing.T) {
 func TestAStrategyThatMisbehaves(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		var mood atomic.Int32
-		strategy := sharding.StrategyFunc(func(v sharding.View) []string {
+		strategy := placement.StrategyFunc(func(v placement.View) []string {
 			hosts := slices.SortedFunc(slices.Values(v.Hosts), func(a,
-				b sharding.Host) int {
+				b placement.Host) int {
 				return strings.Compare(a.ID, b.ID)
 			})
 			to := ""

@@ -21,6 +21,7 @@ import (
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/sharding/placement"
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
@@ -39,7 +40,7 @@ func TestBadInput(t *testing.T) {
 			{"shards: 65537", sharding.Type{Name: "x", Shards: 65537}, nil},
 			{"nil Option", good, []sharding.Option{nil}},
 			{"WithStrategy: nil", good, []sharding.Option{sharding.WithStrategy(nil)}},
-			{"Limits.Moves: -1", good, []sharding.Option{sharding.WithLimits(sharding.Limits{Moves: -1})}},
+			{"Limits.Moves: -1", good, []sharding.Option{sharding.WithLimits(placement.Limits{Moves: -1})}},
 			{"bound of a shard: 0, must be at least 1", good, []sharding.Option{sharding.WithBuffer(0, 1, sharding.DropNewest)}},
 			{"bound in all: 0", good, []sharding.Option{sharding.WithBuffer(1, 0, sharding.DropNewest)}},
 			{"unknown policy 9", good, []sharding.Option{sharding.WithBuffer(1, 1, 9)}},
@@ -94,7 +95,7 @@ func TestBadInput(t *testing.T) {
 
 // typedNils are interfaces that are not nil, and that panic when they are called.
 var typedNils = []any{(*lease.Handle)(nil), (*membership.Static)(nil), (*noop.MeterProvider)(nil),
-	(*sharding.Pinned)(nil), sharding.StrategyFunc(nil), (*noEntities)(nil)}
+	(*placement.Pinned)(nil), placement.StrategyFunc(nil), (*noEntities)(nil)}
 
 type noEntities struct{ sharding.EntityStore }
 
@@ -104,8 +105,8 @@ func TestWhatNoOptionMayHave(t *testing.T) {
 		inputtest.Options(t, map[string][]any{
 			"WithProxyOnly":        {sharding.WithProxyOnly},
 			"WithRole":             {sharding.WithRole, "r"},
-			"WithStrategy":         {sharding.WithStrategy, sharding.Balanced{}},
-			"WithLimits":           {sharding.WithLimits, sharding.Limits{Moves: 1, PerHost: 1}},
+			"WithStrategy":         {sharding.WithStrategy, placement.Balanced{}},
+			"WithLimits":           {sharding.WithLimits, placement.Limits{Moves: 1, PerHost: 1}},
 			"WithSettle":           {sharding.WithSettle, time.Second},
 			"WithBuffer":           {sharding.WithBuffer, 1, 1, sharding.DropOldest},
 			"WithBufferBytes":      {sharding.WithBufferBytes, 1},
@@ -174,8 +175,7 @@ func TestNoContextIsAnError(t *testing.T) {
 func TestZeroValuesDoNotPanic(t *testing.T) {
 	inputtest.Zeros(t, map[string]string{
 		"Entity": "made by Of alone, which returns nil where there is none",
-	}, new(sharding.Region), new(sharding.Typed[job]), new(sharding.EventKind), new(sharding.Phase), new(sharding.ShardCountError),
-		new(sharding.Balanced), new(sharding.Pinned), new(sharding.StrategyFunc))
+	}, new(sharding.Region), new(sharding.Typed[job]), new(sharding.EventKind), new(sharding.Phase), new(sharding.ShardCountError))
 	var r sharding.Region
 	for _, err := range []error{r.Tell("x", job{}), sharding.For[job](nil).Tell("x", job{}), r.Stop(t.Context()),
 		r.Request("x", job{}, nil), sharding.Typed[job]{}.Request("x", job{}, nil)} {
@@ -190,10 +190,6 @@ func TestZeroValuesDoNotPanic(t *testing.T) {
 	for _, shards := range []int{0, -1, math.MinInt} {
 		require.Zero(t, sharding.ShardOf("x", shards))
 	}
-	v := sharding.View{Hosts: []sharding.Host{{ID: "a", Incarnation: "i", Capacity: 1}}, Owners: []string{"", ""}}
-	require.Equal(t, []string{"i", "i"}, sharding.Pinned{Others: sharding.StrategyFunc(nil), Hosts: map[int]string{-1: "a", 9: "a"}}.Target(v))
-	require.Equal(t, []string{"", ""}, sharding.StrategyFunc(nil).Target(v))
-	require.Len(t, sharding.Plan(v, []string{"i", "i", "i"}, nil, sharding.Limits{}), 2)
 }
 
 // Start may fail, and leaves nothing behind.

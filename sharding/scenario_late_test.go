@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/sharding/placement"
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
@@ -160,8 +161,8 @@ func TestScenario18AnOrderOfThePastIsRefused(t *testing.T) {
 func TestScenario19AChase(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		var turn atomic.Int32
-		chase := sharding.StrategyFunc(func(v sharding.View) []string {
-			target := sharding.Balanced{}.Target(v)
+		chase := placement.StrategyFunc(func(v placement.View) []string {
+			target := placement.Balanced{}.Target(v)
 			if len(v.Hosts) > 0 {
 				for i := range target {
 					target[i] = v.Hosts[(int(turn.Load())+i)%len(v.Hosts)].Incarnation

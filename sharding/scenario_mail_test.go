@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/sharding/placement"
 )
 
 // These are the scenarios of mail, by number, and what they share. Number 7, of state,
@@ -41,7 +42,7 @@ func (c *cluster) crew(do func(n *node, ctx actor.Context), opts ...sharding.Opt
 	x.a, x.b, x.s = x.all[0], x.all[1], x.all[2]
 	first := "a"
 	x.host.Store(&first)
-	opts = append([]sharding.Option{sharding.WithSettle(0), sharding.WithStrategy(sharding.StrategyFunc(x.target))}, opts...)
+	opts = append([]sharding.Option{sharding.WithSettle(0), sharding.WithStrategy(placement.StrategyFunc(x.target))}, opts...)
 	for _, n := range x.all {
 		n.system.EventStream.Subscribe(x.bury)
 		typ := sharding.Type{Name: "account", Shards: crewShards}
@@ -55,7 +56,7 @@ func (c *cluster) crew(do func(n *node, ctx actor.Context), opts ...sharding.Opt
 }
 
 // target has nodes that leave replaced by any other.
-func (x *crew) target(v sharding.View) []string {
+func (x *crew) target(v placement.View) []string {
 	target := make([]string, len(v.Owners))
 	for i := range target {
 		for _, h := range v.Hosts {

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/sharding/placement"
 )
 
 // This file is trouble of a kind of its own: memberships that are taken away, Regions
@@ -186,8 +187,8 @@ func isSystemLike(msg any) bool {
 // simStrategy is Balanced, and in times of trouble it hangs, panics, or talks nonsense.
 type simStrategy struct{ s *sim }
 
-// Target implements sharding.Strategy.
-func (st simStrategy) Target(v sharding.View) []string {
+// Target implements placement.Strategy.
+func (st simStrategy) Target(v placement.View) []string {
 	s := st.s
 	s.mu.Lock()
 	stay := s.stay
@@ -206,7 +207,7 @@ func (st simStrategy) Target(v sharding.View) []string {
 			return make([]string, rand.IntN(len(v.Owners)+1))
 		}
 	}
-	return sharding.Balanced{}.Target(v)
+	return placement.Balanced{}.Target(v)
 }
 
 // staying returns what the handler of a job hangs on; nil if it does not.

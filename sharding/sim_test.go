@@ -23,6 +23,7 @@ import (
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/sharding/placement"
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
@@ -195,7 +196,7 @@ func (s *sim) draw() {
 		s.opts = append(s.opts, sharding.WithMaxActive(s.most))
 	}
 	if s.r.IntN(3) == 0 {
-		s.opts = append(s.opts, sharding.WithLimits(sharding.Limits{Moves: 1 + s.r.IntN(20), PerHost: 1 + s.r.IntN(5)}))
+		s.opts = append(s.opts, sharding.WithLimits(placement.Limits{Moves: 1 + s.r.IntN(20), PerHost: 1 + s.r.IntN(5)}))
 	}
 	s.follow = s.r.IntN(3) == 0
 	s.stateful = s.r.IntN(2) == 0

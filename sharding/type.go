@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/route"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
+	"github.com/holdfast-go/holdfast/sharding/placement"
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
@@ -50,8 +51,8 @@ type Option func(*settings)
 type settings struct {
 	missing      input.Missing
 	proxyOnly    bool
-	strategy     Strategy
-	limits       Limits
+	strategy     placement.Strategy
+	limits       placement.Limits
 	settle       time.Duration
 	buffer       int
 	bufferBytes  int
@@ -87,13 +88,13 @@ func WithProxyOnly() Option { return func(s *settings) { s.proxyOnly = true } }
 func WithRole(role string) Option { return func(s *settings) { s.role = role } }
 
 // WithStrategy decides where shards are to be, while the coordinator is on this
-// node: give every node the same. Default Balanced.
-func WithStrategy(st Strategy) Option {
+// node: give every node the same. Default placement.Balanced.
+func WithStrategy(st placement.Strategy) Option {
 	return func(s *settings) { s.missing.Check("WithStrategy", st); s.strategy = st }
 }
 
-// WithLimits bound how many shards are on the move at a time.
-func WithLimits(l Limits) Option { return func(s *settings) { s.limits = l } }
+// WithLimits bound how many shards are on the move at a time. Defaults: placement.Limits.
+func WithLimits(l placement.Limits) Option { return func(s *settings) { s.limits = l } }
 
 // WithSettle is how long the list of nodes must have been the same before shards
 // that live are moved, and half of it before free ones are assigned for the first
@@ -236,7 +237,7 @@ const defaultStateLimit = 64 << 10
 
 // complete checks the settings, and fills in defaults.
 func complete(t *Type, opts []Option) (settings, error) {
-	s := settings{strategy: Balanced{}, settle: 500 * time.Millisecond, buffer: 1000, bufferBytes: 64 << 20,
+	s := settings{strategy: placement.Balanced{}, settle: 500 * time.Millisecond, buffer: 1000, bufferBytes: 64 << 20,
 		total: 100_000, stopWithin: 10 * time.Second,
 		stateLimit: defaultStateLimit, backoffMin: 200 * time.Millisecond, backoffMax: 30 * time.Second, linger: 5 * time.Second,
 		departWithin: 10 * time.Second}
@@ -262,7 +263,7 @@ func complete(t *Type, opts []Option) (settings, error) {
 		s.proxyOnly = true
 	}
 	var err error
-	if s.limits, err = s.limits.complete(t.Shards); err != nil {
+	if s.limits, err = s.limits.Complete(t.Shards); err != nil {
 		return bad("WithLimits: %v", err)
 	}
 	if s.recallActive && s.store == nil {

@@ -31,7 +31,7 @@ var layered = []layers{
 		"depart.go", "inquire.go", "guardian.go", "states.go", "entity.go", "recall.go", "typed.go", "info.go", "ask.go",
 		"doc.go", "start.go", "passage.go", "trouble.go", "ref.go", "chief.go", "table.go", "agree.go", "control.go",
 		"remember_memory.go", "passivate.go", "machine.go", "frontdoor.go", "shard.go", "registry.go", "entry.go",
-		"metrics.go", "events.go", "region.go", "names.go", "type.go", "plan.go", "strategy.go", "remember.go",
+		"metrics.go", "events.go", "region.go", "names.go", "type.go", "remember.go",
 		"hash.go", "codec.go"}, 52},
 }
 

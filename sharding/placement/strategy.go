@@ -1,4 +1,4 @@
-package sharding
+package placement
 
 import (
 	"cmp"
@@ -18,8 +18,8 @@ type Host struct {
 	Leaving bool
 }
 
-// takes is the capacity that counts.
-func (h Host) takes() int {
+// Takes is the capacity that counts: none of a host that is leaving.
+func (h Host) Takes() int {
 	if h.Leaving {
 		return 0
 	}
@@ -39,7 +39,7 @@ type View struct {
 // answer, on every node. The coordinator moves a bounded number of shards at a
 // time (Plan) and asks again when anything changed. It is called on a goroutine of its
 // own, once at a time on a node, and has 2 s to answer; beyond that, and if it fails,
-// see StrategyFailed.
+// see sharding.StrategyFailed.
 type Strategy interface {
 	// Target returns for each shard the incarnation of the host that is to hold
 	// it; empty for no opinion: its holder keeps it, and if it has none it
@@ -99,7 +99,7 @@ func (Balanced) Target(v View) []string {
 func takers(hosts []Host) []Host {
 	out := make([]Host, 0, len(hosts))
 	for _, h := range hosts {
-		if h.takes() > 0 {
+		if h.Takes() > 0 {
 			out = append(out, h)
 		}
 	}
@@ -113,12 +113,12 @@ func takers(hosts []Host) []Host {
 func parts(hosts []Host, has []int, shards int) []int {
 	total := 0
 	for _, h := range hosts {
-		total += h.takes()
+		total += h.Takes()
 	}
 	part, rest := make([]int, len(hosts)), make([]int, len(hosts))
 	left := shards
 	for i, h := range hosts {
-		part[i], rest[i] = shards*h.takes()/total, shards*h.takes()%total
+		part[i], rest[i] = shards*h.Takes()/total, shards*h.Takes()%total
 		left -= part[i]
 	}
 	order := make([]int, 0, len(hosts))

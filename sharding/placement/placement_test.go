@@ -1,4 +1,4 @@
-package sharding
+package placement
 
 import (
 	"flag"
@@ -9,9 +9,11 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/internal/inputtest"
 )
 
-var strategySeed = flag.Uint64("sharding.strategy.seed", 0, "replay the one case of this seed")
+var strategySeed = flag.Uint64("placement.seed", 0, "replay the one case of this seed")
 
 func cases(t *testing.T, n int, f func(t *testing.T, r *rand.Rand)) {
 	if *strategySeed != 0 {
@@ -21,7 +23,7 @@ func cases(t *testing.T, n int, f func(t *testing.T, r *rand.Rand)) {
 	base := rand.Uint64() / 2
 	for i := range n {
 		if f(t, rand.New(rand.NewPCG(base+uint64(i), 1))); t.Failed() {
-			t.Fatalf("replay with -run %s -sharding.strategy.seed=%d", t.Name(), base+uint64(i))
+			t.Fatalf("replay with -run %s -placement.seed=%d", t.Name(), base+uint64(i))
 		}
 	}
 }
@@ -62,7 +64,7 @@ func counts(owners []string) map[string]int {
 
 func capacity(v View) (total int) {
 	for _, h := range v.Hosts {
-		total += h.takes()
+		total += h.Takes()
 	}
 	return total
 }
@@ -77,7 +79,7 @@ func checkBalanced(t *testing.T, v View, owners []string) {
 	}
 	sum := 0
 	for _, h := range v.Hosts {
-		part := float64(len(owners)) * float64(h.takes()) / float64(total)
+		part := float64(len(owners)) * float64(h.Takes()) / float64(total)
 		require.Less(t, math.Abs(float64(n[h.Incarnation])-part), 1.0, "host %s", h.ID)
 		sum += n[h.Incarnation]
 	}
@@ -112,9 +114,9 @@ func TestBalancedMovesLeast(t *testing.T) {
 		for up := range 1 << len(hosts) {
 			sum, kept := 0, 0
 			for i, h := range hosts {
-				part := len(v.Owners) * h.takes() / total
+				part := len(v.Owners) * h.Takes() / total
 				if up>>i&1 == 1 {
-					if len(v.Owners)*h.takes()%total == 0 {
+					if len(v.Owners)*h.Takes()%total == 0 {
 						sum = -1 << 30
 					}
 					part++
@@ -165,7 +167,7 @@ func TestAJoinMovesItsPartOnly(t *testing.T) {
 func TestPlanConvergesWithinItsLimits(t *testing.T) {
 	cases(t, 200, func(t *testing.T, r *rand.Rand) {
 		v := random(r, 2000)
-		l, err := Limits{Moves: 1 + r.IntN(50), PerHost: 1 + r.IntN(20)}.complete(8)
+		l, err := Limits{Moves: 1 + r.IntN(50), PerHost: 1 + r.IntN(20)}.Complete(8)
 		require.NoError(t, err)
 		for s, o := range v.Owners { // the leases of who is gone have run out
 			if o == "gone" {
@@ -212,7 +214,7 @@ func TestPlanConvergesWithinItsLimits(t *testing.T) {
 
 func TestPlanLeavesWhoIsGoneToItsLease(t *testing.T) {
 	v := View{Hosts: []Host{{ID: "a", Incarnation: "a", Capacity: 1}}, Owners: []string{"gone", "", "a"}}
-	l, _ := Limits{}.complete(256)
+	l, _ := Limits{}.Complete(256)
 	require.Equal(t, []Order{{1, "", "a"}}, Plan(v, []string{"a", "a", "a"}, nil, l))
 }
 
@@ -230,10 +232,18 @@ func TestPinned(t *testing.T) {
 }
 
 func TestLimitsAreChecked(t *testing.T) {
-	_, err := Limits{Moves: -1}.complete(8)
+	_, err := Limits{Moves: -1}.Complete(8)
 	require.ErrorContains(t, err, "Moves")
-	_, err = Limits{PerHost: -1}.complete(8)
+	_, err = Limits{PerHost: -1}.Complete(8)
 	require.ErrorContains(t, err, "PerHost")
+}
+
+func TestZeroValuesDoNotPanic(t *testing.T) {
+	inputtest.Zeros(t, nil, new(Host), new(Limits), new(Balanced), new(Pinned), new(StrategyFunc))
+	v := View{Hosts: []Host{{ID: "a", Incarnation: "i", Capacity: 1}}, Owners: []string{"", ""}}
+	require.Equal(t, []string{"i", "i"}, Pinned{Others: StrategyFunc(nil), Hosts: map[int]string{-1: "a", 9: "a"}}.Target(v))
+	require.Equal(t, []string{"", ""}, StrategyFunc(nil).Target(v))
+	require.Len(t, Plan(v, []string{"i", "i", "i"}, nil, Limits{}), 2)
 }
 
 func BenchmarkBalanced(b *testing.B) {
@@ -247,12 +257,12 @@ func BenchmarkBalanced(b *testing.B) {
 
 // Of very many shards more move at a time, unless it is said how many may.
 func TestDefaultLimitsFollowTheNumber(t *testing.T) {
-	for shards, want := range map[int]Limits{1: {100, 25}, 5000: {100, 25}, 20000: {400, 100}, MaxShards: {1310, 327}} {
-		l, err := Limits{}.complete(shards)
+	for shards, want := range map[int]Limits{1: {100, 25}, 5000: {100, 25}, 20000: {400, 100}, 1 << 16: {1310, 327}} {
+		l, err := Limits{}.Complete(shards)
 		require.NoError(t, err)
 		require.Equal(t, want, l)
 	}
-	l, err := Limits{Moves: 7, PerHost: 3}.complete(20000)
+	l, err := Limits{Moves: 7, PerHost: 3}.Complete(20000)
 	require.NoError(t, err)
 	require.Equal(t, Limits{7, 3}, l)
 }

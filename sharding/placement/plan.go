@@ -1,4 +1,4 @@
-package sharding
+package placement
 
 import (
 	"fmt"
@@ -16,9 +16,10 @@ type Limits struct {
 	PerHost int
 }
 
-// complete fills in defaults: of very many shards each has the less in it, and a join
-// or a leave is to take about as many rounds as that of a few.
-func (l Limits) complete(shards int) (Limits, error) {
+// Complete returns l with the defaults for so many shards in place of zeros: of very many
+// shards each has the less in it, and a join or a leave is to take about as many rounds as
+// that of a few. The error says which limit is out of its bounds, 1 to 2^31-1.
+func (l Limits) Complete(shards int) (Limits, error) {
 	if l.Moves == 0 {
 		l.Moves = max(100, shards/50)
 	}
@@ -43,8 +44,8 @@ type Order struct {
 
 // Plan returns the next orders that lead from a View to a target, in the order of
 // the shards. Shards that nobody holds are taken up without a bound; moves of
-// those that live are bounded together with the ones under way, of which none is
-// ordered again. A shard whose owner is not there is left to its lease.
+// those that live are bounded by l, together with the ones under way, of which none is
+// ordered again; defaults are not filled in (Limits.Complete). A shard whose owner is not there is left to its lease.
 func Plan(v View, target []string, underWay map[int]Order, l Limits) []Order {
 	there := make(map[string]bool, len(v.Hosts))
 	for _, h := range v.Hosts {

@@ -1,0 +1,14 @@
+// Package placement decides on which host each shard of a type is to be. All of it is pure:
+// the same input gives the same answer.
+//
+//	View ──Strategy.Target──▶ target ──Plan──▶ orders
+//	hosts, who holds what      one host for each shard      what to begin now, within Limits
+//
+// Balanced gives each host its part by capacity with the fewest moves, Pinned puts some
+// shards on hosts by name, and StrategyFunc is a strategy of your own. sharding.WithStrategy
+// and sharding.WithLimits take them.
+//
+// A target is a wish. Package sharding asks the strategy again whenever hosts or holders
+// change, carries a bounded number of moves out at a time, and hosts a shard only under its
+// lease: a strategy that is wrong costs moves, and never has an entity run twice.
+package placement
