@@ -9,7 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/agree"
 	"github.com/holdfast-go/holdfast/internal/wire"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/sharding/internal/directory"
 )
 
 // This file is what the nodes of a type must agree on. On the number of shards they
@@ -71,17 +71,17 @@ type difference struct {
 // differs looks for records by nodes that have another number of shards.
 func (r *Region) differs(ctx context.Context) (other *difference, err error) {
 	own, registered := r.regionLease.Term()
-	for _, prefix := range []string{r.names.regions, r.names.shards} {
+	for _, prefix := range []string{r.names.Regions, r.names.Shards} {
 		recs, err := r.keeper.List(ctx, prefix)
 		if err != nil {
 			return nil, err
 		}
 		for _, rec := range recs {
-			n, err := countOf(rec)
+			n, err := directory.CountOf(rec)
 			if err != nil {
 				return nil, err
 			}
-			if err := said.Check(rec); err != nil {
+			if err := directory.Said.Check(rec); err != nil {
 				return nil, err
 			}
 			if rec.Owner.Incarnation == r.self.Incarnation && rec.TTL > 0 {
@@ -91,7 +91,7 @@ func (r *Region) differs(ctx context.Context) (other *difference, err error) {
 				continue
 			}
 			d := &difference{ShardCountError{r.typ.Name, r.typ.Shards, n, rec.Owner.ID},
-				prefix == r.names.regions && registered &&
+				prefix == r.names.Regions && registered &&
 					cmp.Or(cmp.Compare(own.Token(), rec.Token), cmp.Compare(r.self.Incarnation, rec.Owner.Incarnation)) < 0}
 			if !d.yields {
 				return d, nil
@@ -110,12 +110,4 @@ func (r *Region) agreement() string {
 	s := &r.set
 	return fmt.Sprintf("message=%d remember=%t state=%d moves=%d perHost=%d strategy=%s",
 		r.payload+wire.Headroom, s.store != nil, s.stateLimit, s.limits.Moves, s.limits.PerHost, agree.Word(fmt.Sprintf("%T", s.strategy)))
-}
-
-// notice tells once of a node that has other settings.
-func (r *Region) notice(rec lease.Record) (differs string) {
-	if differs = said.Differs(rec, r.agreement()); differs != "" {
-		agree.Tell(r.log, rec, differs)
-	}
-	return differs
 }

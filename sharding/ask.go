@@ -65,7 +65,7 @@ func (c *coordinator) onAnswer(a *answered) {
 	case !c.g.CheckAlive():
 		return
 	case a.err != nil:
-		v := c.view(c.r.table.seats())
+		v := c.view(c.r.table.Seats())
 		c.order(v, c.without(v, a.err))
 	case late:
 		again = true

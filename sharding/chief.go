@@ -59,9 +59,9 @@ func (c *chief) noticed() {
 
 func (c *chief) settle() {
 	var next lease.Owner
-	for i, g := range c.r.table.participants(true) {
-		if i == 0 || g.owner.Incarnation == c.leader.Incarnation {
-			next = g.owner
+	for i, g := range c.r.table.Participants(true) {
+		if i == 0 || g.Owner.Incarnation == c.leader.Incarnation {
+			next = g.Owner
 		}
 	}
 	if next == c.told {

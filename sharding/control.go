@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/sharding/internal/directory"
 )
 
 // control is what a node decides about one shard. It belongs to the Region's
@@ -330,7 +331,7 @@ func (c *controller) leaseOf(s *shard) (*lease.Handle, error) {
 	if s.handle != nil {
 		return s.handle, nil
 	}
-	h, err := c.keeper.Lease(s.name, c.options(metadata(c.typ.Shards, true))...)
+	h, err := c.keeper.Lease(s.name, c.options(directory.Metadata(c.typ.Shards, true))...)
 	if err != nil {
 		return nil, err
 	}

@@ -206,12 +206,12 @@ func (c *coordinator) onReport(m *wire.Report) {
 		c.soon(0) // Reconsider
 		return
 	}
-	if m.Coordinator != uint64(c.g.Token()) || m.Type != c.r.names.key {
+	if m.Coordinator != uint64(c.g.Token()) || m.Type != c.r.names.Key {
 		return
 	}
 	for _, f := range m.Failures {
 		o, ok := c.underWay[int(f.Shard)]
-		if !ok || m.From.GetIncarnation() != executor(o.Order) || !c.r.table.here(m.From) {
+		if !ok || m.From.GetIncarnation() != executor(o.Order) || !c.r.table.Here(m.From) {
 			continue
 		}
 		delete(c.underWay, int(f.Shard))
@@ -235,15 +235,15 @@ func (c *coordinator) onPeerGone(address string) {
 		return
 	}
 	at := map[string]bool{}
-	for _, g := range c.r.table.participants(true) {
-		at[g.owner.Incarnation] = g.owner.Address == address
+	for _, g := range c.r.table.Participants(true) {
+		at[g.Owner.Incarnation] = g.Owner.Address == address
 	}
-	now, seats := c.now(), c.r.table.seats()
+	now, seats := c.now(), c.r.table.Seats()
 	var orders []placement.Order
 	given := map[int]underWay{}
 	for i, o := range c.underWay {
-		free := o.From == "" && at[o.To] && seats[i].owner == ""
-		move := o.From != "" && at[o.From] && seats[i].owner == o.From
+		free := o.From == "" && at[o.To] && seats[i].Owner == ""
+		move := o.From != "" && at[o.From] && seats[i].Owner == o.From
 		if (free || move) && now < o.until {
 			orders, given[i] = append(orders, o.Order), o
 		}
@@ -266,7 +266,7 @@ func executor(o placement.Order) string {
 }
 
 func (c *coordinator) onDepart(m *wire.Depart) {
-	if m.Type != c.r.names.key || !c.r.table.here(m.From) {
+	if m.Type != c.r.names.Key || !c.r.table.Here(m.From) {
 		return
 	}
 	_, known := c.leaving[m.From.Incarnation]
@@ -280,6 +280,6 @@ func (c *coordinator) onDepart(m *wire.Depart) {
 	}
 	if !m.Back && c.checked && c.g.CheckAlive() && !slices.ContainsFunc(c.view(nil).Hosts,
 		func(h placement.Host) bool { return h.Takes() > 0 }) {
-		c.r.send(m.From.Address, &wire.Stranded{Type: c.r.names.key, From: c.r.self, Coordinator: uint64(c.g.Token())})
+		c.r.send(m.From.Address, &wire.Stranded{Type: c.r.names.Key, From: c.r.self, Coordinator: uint64(c.g.Token())})
 	}
 }

@@ -10,19 +10,20 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/sharding/internal/directory"
 	"github.com/holdfast-go/holdfast/sharding/placement"
 )
 
 // This file is how a coordinator comes to its orders.
 
 // view is what the strategy decides on.
-func (c *coordinator) view(seats []seat) placement.View {
+func (c *coordinator) view(seats []directory.Seat) placement.View {
 	now := c.now()
 	var v placement.View
 	snapshot := c.r.group.Members()
-	takes, listed := map[string]registration{}, map[string]bool{}
-	for _, g := range c.r.table.participants(true) {
-		takes[g.owner.Incarnation] = g
+	takes, listed := map[string]directory.Registration{}, map[string]bool{}
+	for _, g := range c.r.table.Participants(true) {
+		takes[g.Owner.Incarnation] = g
 	}
 	for inc, until := range c.leaving {
 		if now >= until {
@@ -41,12 +42,12 @@ func (c *coordinator) view(seats []seat) placement.View {
 	for inc, g := range takes { // a later life of the ID is listed in its place
 		_, leaving := c.leaving[inc]
 		if leaving && !listed[inc] {
-			v.Hosts = append(v.Hosts, placement.Host{ID: g.owner.ID, Incarnation: inc, Leaving: true})
+			v.Hosts = append(v.Hosts, placement.Host{ID: g.Owner.ID, Incarnation: inc, Leaving: true})
 		}
 	}
 	v.Owners = make([]string, len(seats))
 	for i, s := range seats {
-		v.Owners[i] = s.owner
+		v.Owners[i] = s.Owner
 	}
 	return v
 }
@@ -57,16 +58,16 @@ func (c *coordinator) decide() {
 		return
 	}
 	select {
-	case <-c.r.table.ready:
+	case <-c.r.table.Ready():
 	default:
 		return // its completion is a change
 	}
 	now := c.now()
 	switch q := c.question; {
 	case q == nil:
-		c.ask(c.view(c.r.table.seats()), now)
+		c.ask(c.view(c.r.table.Seats()), now)
 	case now >= q.until:
-		v := c.view(c.r.table.seats())
+		v := c.view(c.r.table.Seats())
 		c.order(v, c.without(v, errNoAnswer))
 	default:
 		c.changed = true
@@ -78,7 +79,7 @@ func (c *coordinator) decide() {
 // were asked about. Those that have changed hands since are asked about again.
 func (c *coordinator) order(asked placement.View, target []string) {
 	now := c.now()
-	seats := c.r.table.seats()
+	seats := c.r.table.Seats()
 	v := c.view(seats)
 	for i, owner := range v.Owners {
 		if owner != asked.Owners[i] {
@@ -185,7 +186,7 @@ func leaversOf(v placement.View) map[string]bool {
 
 // settleOrders forgets what was done, what can't be done any more, and what took
 // too long.
-func (c *coordinator) settleOrders(v placement.View, seats []seat, now time.Duration) {
+func (c *coordinator) settleOrders(v placement.View, seats []directory.Seat, now time.Duration) {
 	there := map[string]bool{}
 	for _, h := range v.Hosts {
 		there[h.Incarnation] = true
@@ -197,7 +198,7 @@ func (c *coordinator) settleOrders(v placement.View, seats []seat, now time.Dura
 			delete(c.underWay, i)
 		case o.From == "" && owner != "": // another's
 			delete(c.underWay, i)
-		case o.From != "" && owner == "" && seats[i].last >= o.by: // given up on the way
+		case o.From != "" && owner == "" && seats[i].Last >= o.by: // given up on the way
 			delete(c.underWay, i)
 		case now >= o.until:
 			delete(c.underWay, i)
@@ -212,11 +213,11 @@ func (c *coordinator) settleOrders(v placement.View, seats []seat, now time.Dura
 }
 
 // give sends the orders, to each node all of its own in messages of bounded size.
-func (c *coordinator) give(orders []placement.Order, seats []seat, now time.Duration) {
+func (c *coordinator) give(orders []placement.Order, seats []directory.Seat, now time.Duration) {
 	const most = 1000
 	nodes := map[string]lease.Owner{}
-	for _, g := range c.r.table.participants(true) {
-		nodes[g.owner.Incarnation] = g.owner
+	for _, g := range c.r.table.Participants(true) {
+		nodes[g.Owner.Incarnation] = g.Owner
 	}
 	batches := map[string]*wire.Order{}
 	send := func(to string) {
@@ -231,14 +232,14 @@ func (c *coordinator) give(orders []placement.Order, seats []seat, now time.Dura
 			patience = c.r.set.stopWithin + 5*time.Second
 		}
 		to := executor(o)
-		a := &wire.Assignment{Shard: uint32(o.Shard), Token: uint64(seats[o.Shard].last)}
+		a := &wire.Assignment{Shard: uint32(o.Shard), Token: uint64(seats[o.Shard].Last)}
 		if o.From != "" {
 			a.Next = wire.NodeOf(nodes[o.To])
 		}
-		c.underWay[o.Shard] = underWay{o, seats[o.Shard].last, now + patience}
+		c.underWay[o.Shard] = underWay{o, seats[o.Shard].Last, now + patience}
 		b := batches[to]
 		if b == nil {
-			b = &wire.Order{Type: c.r.names.key, From: c.r.self, Coordinator: uint64(c.g.Token()),
+			b = &wire.Order{Type: c.r.names.Key, From: c.r.self, Coordinator: uint64(c.g.Token()),
 				Shards: uint32(c.r.typ.Shards), To: to}
 			batches[to] = b
 		}

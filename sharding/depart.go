@@ -202,7 +202,7 @@ func (c *controller) sayDeparting() {
 // onStranded does not wait any longer: all others leave, too.
 func (c *controller) onStranded(m *wire.Stranded) {
 	d := &c.depart
-	if boss, ok := c.table.bossOf(); m.Type != c.names.key || !d.on || d.quit || ok && (m.Coordinator < uint64(boss.Token) || !c.speaksFor(m.From, boss.Owner)) {
+	if boss, ok := c.table.Coordinator(); m.Type != c.names.Key || !d.on || d.quit || ok && (m.Coordinator < uint64(boss.Token) || !c.speaksFor(m.From, boss.Owner)) {
 		return
 	}
 	c.log.Info("nobody takes the shards of this node")
@@ -214,9 +214,9 @@ func (c *controller) onStranded(m *wire.Stranded) {
 // othersHost reports whether there is anybody to move shards to.
 func (c *controller) othersHost() bool {
 	members := c.group.Members()
-	for _, g := range c.table.participants(true) {
+	for _, g := range c.table.Participants(true) {
 		for _, m := range members.Members {
-			if m.Incarnation == g.owner.Incarnation && m.Incarnation != c.self.Incarnation && !m.Leaving {
+			if m.Incarnation == g.Owner.Incarnation && m.Incarnation != c.self.Incarnation && !m.Leaving {
 				return true
 			}
 		}
@@ -225,8 +225,8 @@ func (c *controller) othersHost() bool {
 }
 
 func (c *controller) tellBoss(back bool) {
-	m := &wire.Depart{Type: c.names.key, From: c.self, Back: back}
-	boss, ok := c.table.bossOf()
+	m := &wire.Depart{Type: c.names.Key, From: c.self, Back: back}
+	boss, ok := c.table.Coordinator()
 	switch {
 	case c.coordinator.Load() != nil:
 		c.post(m)

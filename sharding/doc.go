@@ -76,13 +76,13 @@
 //	control.go (the control loop) ─▶ handover.Machine ─▶ hosting.go, handoff.go, states.go
 //	   ▲ orders.go ◀── decide.go ◀── coordinator.go      guardian.go: parent of a shard's entities
 //	   │                  └─▶ ask.go: the user's Strategy, beside it all
-//	   └ table.go ◀── Keeper.Watch ──▶ coordinator.go, chief.go
+//	   └ internal/directory: Table ◀── Keeper.Watch       └─▶ coordinator.go, chief.go
 //
 // frontdoor.go, ref.go: what takes mail; passage.go: Protocol Buffers messages, without an envelope;
 // start.go, depart.go: the beginning and the end; recall.go, remember.go: which entities exist;
 // passivate.go: those that nobody needs; info.go, events.go, metrics.go, trouble.go: what is
 // told; codec.go: what waits for codecs of users;
-// names.go: leases and metadata; hash.go: pure. Mail passes under
+// hash.go: ShardOf. Mail passes under
 // a shard's lock, on the goroutine that brings it; what goes to other nodes, to the dead
 // letters and back to senders leaves when the lock is free. What becomes of shards is
 // decided by the control loop alone.

@@ -35,7 +35,7 @@ type frontDoor struct{ noActor }
 func (p *frontDoor) SendUserMessage(pid *actor.PID, message any) {
 	r := p.r
 	if r.over.Load() { // a PID goes on standing for the process it was first used for
-		if next := registryOf(r.system).region(r.names.key); next != nil && next != r {
+		if next := registryOf(r.system).region(r.names.Key); next != nil && next != r {
 			(&frontDoor{noActor{next}}).SendUserMessage(pid, message)
 			return
 		}
@@ -63,7 +63,7 @@ func (p *frontDoor) SendUserMessage(pid *actor.PID, message any) {
 		r.post(msg)
 	case To:
 		if err := r.check(m.ID, m.Message); err != nil {
-			r.undeliverable(&Undeliverable{Type: wire.TypeName(m.Message), Name: r.names.key, Key: m.ID,
+			r.undeliverable(&Undeliverable{Type: wire.TypeName(m.Message), Name: r.names.Key, Key: m.ID,
 				Detail: err.Error()}, sender, m.Message)
 			return
 		}

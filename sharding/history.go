@@ -6,15 +6,6 @@ package sharding
 // historyReset tells the control actor to forget.
 type historyReset struct{}
 
-// reset has f forget a part of the table, and the control actor all that it has seen.
-func (t *table) reset(f func()) {
-	t.mu.Lock()
-	f()
-	t.r.post(&historyReset{})
-	t.mu.Unlock()
-	t.tell()
-}
-
 // onHistoryReset forgets all tokens but those of what is held now, which ended with
 // the history before: so they are of the one that stands. The table tells of each of
 // its parts by itself, so what one has told since is taken up again.
@@ -26,7 +17,7 @@ func (c *controller) onHistoryReset() {
 		if s.term != nil && s.term.CheckAlive() {
 			s.seen = s.term.Token()
 		}
-		rec, known := c.table.record(i)
+		rec, known := c.table.Record(i)
 		s.do(func() {
 			if s.router != nil {
 				s.router.Forget(s.seen)

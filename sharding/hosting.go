@@ -32,7 +32,7 @@ func (c *controller) open(s *shard) {
 	}
 	h := &home{term: t, states: states}
 	g := &guardian{noActor: noActor{c.Region}, s: s, h: h}
-	pid, ok := c.system.ProcessRegistry.Add(g, fmt.Sprintf("%s/%d-%d", c.names.process, s.number, t.Token()))
+	pid, ok := c.system.ProcessRegistry.Add(g, fmt.Sprintf("%s/%d-%d", c.names.Process, s.number, t.Token()))
 	if g.pid = pid; !ok { // a token is used once
 		c.log.Error("a shard's guardian could not be made: an actor has its name", zap.String("shard", s.name),
 			zap.String("name", g.pid.Id))
@@ -282,7 +282,7 @@ func (c *controller) onStillRunning(r *stillRunning) {
 
 // ttl is that of the shard's lease, as far as is known.
 func (c *controller) ttl(s *shard) time.Duration {
-	if rec, ok := c.table.record(s.number); ok && rec.TTL > 0 {
+	if rec, ok := c.table.Record(s.number); ok && rec.TTL > 0 {
 		return rec.TTL
 	}
 	return c.leaseTTL()

@@ -134,19 +134,19 @@ func (r *Region) info(table bool) Info {
 		Waiting: int(r.waiting.Load()), Dropped: r.counts.dropped.Load(), Undeliverable: r.counts.undeliverable.Load(),
 		Unconfirmed: r.counts.unconfirmed.Load(), Relayed: r.counts.relayed.Load(), Unordered: r.counts.unordered.Load(), Overruns: r.counts.overruns.Load(),
 		Crashes: r.counts.crashes.Load(), Passivated: r.counts.passivated.Load(), HandedOff: r.counts.moved.Load(), Recent: r.moves.all()}
-	if boss, ok := r.table.bossOf(); ok {
+	if boss, ok := r.table.Coordinator(); ok {
 		in.Coordinator, in.Token = boss.Owner, boss.Token
 	}
 	held := map[string]int{}
-	standings := r.table.all()
+	standings := r.table.All()
 	if table {
 		in.Table = make([]ShardInfo, len(standings))
 	}
 	for i, st := range standings {
-		x := ShardInfo{Shard: i, Token: st.last}
-		if st.held {
-			x.Owner = st.rec.Owner.ID
-			held[st.rec.Owner.Incarnation]++
+		x := ShardInfo{Shard: i, Token: st.Last}
+		if st.Held {
+			x.Owner = st.Record.Owner.ID
+			held[st.Record.Owner.Incarnation]++
 		}
 		s := &r.shards[i]
 		if p := handover.Phase(s.phase.Load()); p != handover.Away {
@@ -174,10 +174,10 @@ func (r *Region) info(table bool) Info {
 
 func (r *Region) nodes(held map[string]int) (all []NodeInfo) {
 	members := r.group.Members()
-	for _, g := range r.table.participants(false) {
-		n := NodeInfo{ID: g.owner.ID, Incarnation: g.owner.Incarnation, Address: g.owner.Address, Hosts: g.hosts,
-			Shards: held[g.owner.Incarnation], Differs: g.differs}
-		if m, ok := members.Find(g.owner.ID); ok && m.Incarnation == g.owner.Incarnation {
+	for _, g := range r.table.Participants(false) {
+		n := NodeInfo{ID: g.Owner.ID, Incarnation: g.Owner.Incarnation, Address: g.Owner.Address, Hosts: g.Hosts,
+			Shards: held[g.Owner.Incarnation], Differs: g.Differs}
+		if m, ok := members.Find(g.Owner.ID); ok && m.Incarnation == g.Owner.Incarnation {
 			n.Member, n.Leaving = true, m.Leaving
 		}
 		all = append(all, n)

@@ -49,7 +49,7 @@ func (r *Region) survey(ctx context.Context, own Info) (map[string]Info, error) 
 		number := r.inquiries.Add(1)
 		r.asking.Store(number, inquiry{n.Address, answers})
 		defer r.asking.Delete(number)
-		r.send(n.Address, &wire.Inquiry{Type: r.names.key, From: r.self, Number: number})
+		r.send(n.Address, &wire.Inquiry{Type: r.names.Key, From: r.self, Number: number})
 	}
 	for len(asked) > 0 {
 		select {
@@ -69,7 +69,7 @@ func (r *Region) survey(ctx context.Context, own Info) (map[string]Info, error) 
 
 // onInquiry answers another node.
 func (c *controller) onInquiry(m *wire.Inquiry) {
-	if m.Type != c.names.key || m.From == nil {
+	if m.Type != c.names.Key || m.From == nil {
 		return
 	}
 	in := c.info(false)
@@ -82,14 +82,14 @@ func (c *controller) onInquiry(m *wire.Inquiry) {
 		c.log.Warn("an inquiry is not answered", zap.Error(err))
 		return
 	}
-	c.send(m.From.Address, &wire.Account{Type: c.names.key, Number: m.Number, From: c.self, Json: body})
+	c.send(m.From.Address, &wire.Account{Type: c.names.Key, Number: m.Number, From: c.self, Json: body})
 }
 
 // onAccount takes an answer.
 func (c *controller) onAccount(m *wire.Account) {
 	v, _ := c.asking.Load(m.Number)
 	q, ok := v.(inquiry)
-	if !ok || m.Type != c.names.key || m.From.GetAddress() != q.address || !c.asking.CompareAndDelete(m.Number, v) {
+	if !ok || m.Type != c.names.Key || m.From.GetAddress() != q.address || !c.asking.CompareAndDelete(m.Number, v) {
 		return
 	}
 	var in Info

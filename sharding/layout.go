@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/sharding/internal/directory"
 )
 
 // This file moves what is remembered to the shards it belongs to, after the number of
@@ -49,7 +50,7 @@ func (r *Region) arrange(ctx context.Context) (moved bool, err error) {
 	}
 	l := &layout{r: r, ctx: ctx}
 	defer l.release()
-	lock, err := l.hold(r.names.layout)
+	lock, err := l.hold(r.names.Layout)
 	if err != nil {
 		return false, err
 	}
@@ -74,7 +75,7 @@ func (r *Region) arrange(ctx context.Context) (moved bool, err error) {
 	lists := r.typ.Shards
 	for _, n := range numbers {
 		i, err := strconv.Atoi(n)
-		if err != nil || checkShards(i) != nil {
+		if err != nil || directory.CheckShards(i) != nil {
 			return false, fmt.Errorf("remembered entities: %w: %.32q stands among the numbers of shards", lease.ErrBadRecord, n)
 		}
 		lists = max(lists, i)
@@ -95,7 +96,7 @@ func (r *Region) arrange(ctx context.Context) (moved bool, err error) {
 // move brings the ids of so many lists to their shards.
 func (l *layout) move(lists int) error {
 	terms := make([]lease.Term, lists)
-	if err := each(lists, func(i int) (err error) { terms[i], err = l.hold(l.r.names.shard(i)); return err }); err != nil {
+	if err := each(lists, func(i int) (err error) { terms[i], err = l.hold(l.r.names.Shard(i)); return err }); err != nil {
 		return err
 	}
 	strays, arrivals := make([][]string, lists), make([][]string, l.r.typ.Shards)
@@ -125,8 +126,8 @@ func (l *layout) move(lists int) error {
 
 // hold acquires a lease, waiting for who has it.
 func (l *layout) hold(name string) (lease.Term, error) {
-	h, err := l.r.keeper.Lease(name, l.r.options(metadata(l.r.typ.Shards, true))...)
-	if errors.Is(err, lease.ErrNameInUse) && name != l.r.names.layout {
+	h, err := l.r.keeper.Lease(name, l.r.options(directory.Metadata(l.r.typ.Shards, true))...)
+	if errors.Is(err, lease.ErrNameInUse) && name != l.r.names.Layout {
 		l.r.post(&handlesWanted{}) // it hosted before others changed the number, and back
 	}
 	if err != nil {

@@ -28,7 +28,7 @@ const (
 )
 
 func (c *controller) commander(m *wire.Order) commander {
-	boss, ok := c.table.bossOf()
+	boss, ok := c.table.Coordinator()
 	switch {
 	case c.set.coordinator != nil: // the records do not tell
 		return isBoss
@@ -63,12 +63,12 @@ func (c *controller) onOrder(m *wire.Order) {
 		for i, a := range m.Assignments {
 			failures[i] = &wire.Failure{Shard: a.Shard, Reason: why}
 		}
-		c.send(m.From.GetAddress(), &wire.Report{Type: c.names.key, From: c.self, Coordinator: m.Coordinator, Failures: failures})
+		c.send(m.From.GetAddress(), &wire.Report{Type: c.names.Key, From: c.self, Coordinator: m.Coordinator, Failures: failures})
 	}
-	boss, _ := c.table.bossOf()
+	boss, _ := c.table.Coordinator()
 	newest := max(c.highest, uint64(boss.Token)) // which may not have ordered anything here yet
 	switch {
-	case m.Type != c.names.key || m.From == nil:
+	case m.Type != c.names.Key || m.From == nil:
 		return
 	case m.Coordinator < newest:
 		refuse(fmt.Sprintf("of a coordinator with token %d, after one with %d", m.Coordinator, newest))
@@ -100,7 +100,7 @@ func (c *controller) onOrder(m *wire.Order) {
 		c.obey(a)
 	}
 	if len(c.failed) > 0 {
-		c.send(m.From.Address, &wire.Report{Type: c.names.key, From: c.self, Coordinator: m.Coordinator, Failures: c.failed})
+		c.send(m.From.Address, &wire.Report{Type: c.names.Key, From: c.self, Coordinator: m.Coordinator, Failures: c.failed})
 	}
 	c.failed, c.obeying = nil, false
 }
@@ -114,7 +114,7 @@ func (c *controller) obey(a *wire.Assignment) {
 	s := &c.shards[a.Shard]
 	stale := lease.Token(a.Token) < s.seen
 	if stale && a.Next == nil { // a coordinator need not have seen who held a shard that is free
-		_, stale = c.table.record(s.number)
+		_, stale = c.table.Record(s.number)
 	}
 	switch {
 	case stale:
@@ -147,7 +147,7 @@ func (c *controller) fail(shard int, why string) {
 		return
 	}
 	if c.boss != nil {
-		c.send(c.boss.From.Address, &wire.Report{Type: c.names.key, From: c.self, Coordinator: c.boss.Coordinator,
+		c.send(c.boss.From.Address, &wire.Report{Type: c.names.Key, From: c.self, Coordinator: c.boss.Coordinator,
 			Failures: []*wire.Failure{f}})
 	}
 }

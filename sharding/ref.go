@@ -32,7 +32,7 @@ func (r *Region) Ref(id string) (*actor.PID, error) {
 // address that is not in its registry. All that is kept is its name. A Region that has
 // ended registers none: the name may be the next one's, and nobody would take it out.
 func (r *Region) ref(id string) *actor.PID {
-	name := r.names.refs + id
+	name := r.names.Refs + id
 	registry := r.system.ProcessRegistry
 	if p, _ := registry.GetLocal(name); p != actor.Process(r.refs) && !r.over.Load() {
 		bucket := registry.LocalPIDs.GetBucket(name)
@@ -69,7 +69,7 @@ type refProcess struct{ noActor }
 
 // SendUserMessage implements actor.Process.
 func (p *refProcess) SendUserMessage(pid *actor.PID, message any) {
-	id, ok := strings.CutPrefix(pid.Id, p.r.names.refs)
+	id, ok := strings.CutPrefix(pid.Id, p.r.names.Refs)
 	if !ok || p.r.over.Load() || !sendable(message) {
 		outside.Of(p.r.system).DeadLetter(pid, message)
 		return

@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
+	"github.com/holdfast-go/holdfast/sharding/internal/directory"
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
@@ -35,7 +36,7 @@ type Region struct {
 	log     *zap.Logger
 	logs    *teller.Teller // calls the user's logger
 	meters  *teller.Teller // and the user's instruments
-	names   names
+	names   directory.Names
 	self    *wire.Node
 	hosts   bool
 	props   *actor.Props // of entities
@@ -47,7 +48,7 @@ type Region struct {
 	ended   chan struct{} // closed when the control loop has
 	shards  []shard
 	byName  map[string]*shard
-	table   *table
+	table   *directory.Table
 	peersMu sync.RWMutex
 	peers   map[string]*actor.PID // by address
 
@@ -245,8 +246,8 @@ func (r *Region) Reconsider() {
 	if !r.made() {
 		return
 	}
-	if boss, ok := r.table.bossOf(); ok {
-		r.send(boss.Owner.Address, &wire.Report{Type: r.names.key, From: r.self})
+	if boss, ok := r.table.Coordinator(); ok {
+		r.send(boss.Owner.Address, &wire.Report{Type: r.names.Key, From: r.self})
 	}
 }
 
@@ -297,7 +298,7 @@ func (r *Region) send(address string, msg any) {
 			if len(r.peers) >= maxPeers { // most are of the past, or were made up
 				clear(r.peers)
 			}
-			pid = actor.NewPID(address, r.names.process)
+			pid = actor.NewPID(address, r.names.Process)
 			if len(address) <= lease.MaxName { // else it was made up
 				r.peers[address] = pid
 			}

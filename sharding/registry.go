@@ -27,10 +27,10 @@ func registryOf(system *actor.ActorSystem) *registry {
 func (g *registry) add(r *Region) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.regions[r.names.key] != nil {
+	if g.regions[r.names.Key] != nil {
 		return false
 	}
-	g.regions[r.names.key] = r
+	g.regions[r.names.Key] = r
 	return true
 }
 
@@ -44,5 +44,5 @@ func (g *registry) region(key string) *Region {
 func (g *registry) remove(r *Region) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	delete(g.regions, r.names.key)
+	delete(g.regions, r.names.Key)
 }

@@ -151,7 +151,7 @@ func (s *shard) routing() *route.Router {
 	if s.router == nil {
 		s.router = route.New(route.Config{Name: s.name, Self: s.r.self, Limit: s.r.set.buffer, Bytes: s.r.set.bufferBytes,
 			Custody: maxCustody, Policy: s.r.set.policy, Patience: patience, TTL: s.r.leaseTTL()}, s)
-		s.out.Init(transport.Of(s.r.system), s, s.r.names.process, s.r.payload+wire.Headroom, &s.r.counts.unconfirmed)
+		s.out.Init(transport.Of(s.r.system), s, s.r.names.Process, s.r.payload+wire.Headroom, &s.r.counts.unconfirmed)
 	}
 	return s.router
 }

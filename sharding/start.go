@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/remoting"
+	"github.com/holdfast-go/holdfast/sharding/internal/directory"
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
@@ -56,7 +57,7 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 	case group.Keeper() == nil:
 		return fail(fmt.Errorf("group: %w: made by nobody, must come from membership.Join", lease.ErrInvalid))
 	}
-	names, err := namesOf(group.Name(), t.Name)
+	names, err := directory.NamesOf(group.Name(), t.Name)
 	if err != nil {
 		return fail(err)
 	}
@@ -95,14 +96,19 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 	}
 	for i := range r.shards {
 		s := &r.shards[i]
-		s.r, s.number, s.name = r, i, names.shard(i)
+		s.r, s.number, s.name = r, i, names.Shard(i)
 		s.m.Yields = set.stubborn == singleton.Yield
 		r.byName[s.name] = s
 	}
 	r.life, r.end = context.WithCancel(context.Background())
 	r.part, r.withdraw = context.WithCancel(r.life)
-	r.table = newTable(r)
-	r.short = fastpath.Sender{System: system, Family: names.key, Takes: r.table.direct, Lost: &r.counts.unconfirmed}
+	r.table = directory.New(directory.Config{Names: names, Shards: t.Shards, Name: func(i int) string { return r.shards[i].name },
+		Self: r.self.Incarnation, Settings: r.agreement(), Log: r.log, Elapsed: r.elapsed,
+		Shard:       func(i int, rec lease.Record, known bool) { r.post(&recordNoticed{i, rec, known}) },
+		Coordinator: func() { r.post(&bossNoticed{}) },
+		Reset:       func() { r.post(&historyReset{}) },
+	})
+	r.short = fastpath.Sender{System: system, Family: names.Key, Takes: r.table.Direct, Lost: &r.counts.unconfirmed}
 	if r.metrics, err = teller.Make(func() (*instruments, error) { return newInstruments(r) }); err != nil {
 		return fail(fmt.Errorf("metrics: %w", err))
 	}
@@ -129,13 +135,11 @@ func (r *Region) onEnd(f func()) { r.cleanUp = append(r.cleanUp, f) }
 // launch takes part. Until all of it has succeeded nothing is acquired but the
 // registration, so that a Start that fails has no shard to give up.
 func (r *Region) launch() (err error) {
-	about := metadata(r.typ.Shards, r.hosts)
 	families := direct.Of(r.system)
 	if families.Enabled() {
-		r.onEnd(families.Serve(r.names.key, r.resolve))
+		r.onEnd(families.Serve(r.names.Key, r.resolve))
 	}
-	about[keyPlain] = yesNo(families.Enabled())
-	about[said.Settings] = r.agreement()
+	about := directory.RegionMetadata(r.typ.Shards, r.hosts, families.Enabled(), r.agreement())
 	if r.regionLease, err = r.keeper.Lease(r.regionName(), r.options(about)...); err != nil {
 		return err
 	}
@@ -179,7 +183,7 @@ func (r *Region) enroll() error {
 }
 
 func (r *Region) regionName() string {
-	name, _ := r.names.region(r.keeper.Owner()) // the group has checked the owner
+	name, _ := r.names.Region(r.keeper.Owner()) // the group has checked the owner
 	return name
 }
 
@@ -194,10 +198,10 @@ func (r *Region) spawn() (err error) {
 	quit := make(chan struct{})
 	go c.run(quit)
 	r.onEnd(func() { close(quit); <-r.ended })
-	r.pid = actor.NewPID(r.system.Address(), r.names.process) // mail may come as soon as it is registered
-	pid, ok := r.system.ProcessRegistry.Add(&frontDoor{noActor{r}}, r.names.process)
+	r.pid = actor.NewPID(r.system.Address(), r.names.Process) // mail may come as soon as it is registered
+	pid, ok := r.system.ProcessRegistry.Add(&frontDoor{noActor{r}}, r.names.Process)
 	if !ok {
-		return fmt.Errorf("an actor has the name %q: %w", r.names.process, lease.ErrInvalid)
+		return fmt.Errorf("an actor has the name %q: %w", r.names.Process, lease.ErrInvalid)
 	}
 	r.onEnd(func() {
 		r.system.ProcessRegistry.Remove(pid)
@@ -209,13 +213,13 @@ func (r *Region) spawn() (err error) {
 // listen begins to follow what others do, and waits until what stands is known.
 func (r *Region) listen() error {
 	r.chief = &chief{r: r, followers: map[*int]func(membership.LeaderChanged){}}
-	r.table.onChange(func() {
+	r.table.OnChange(func() {
 		if co := r.coordinator.Load(); co != nil {
 			co.tell(&tableChanged{})
 		}
 		r.chief.noticed()
 	})
-	stop, err := r.table.follow(r.keeper, r.names)
+	stop, err := r.table.Follow(r.keeper)
 	if err != nil {
 		return err
 	}
@@ -240,7 +244,7 @@ func (r *Region) listen() error {
 	t := r.clock.AfterFunc(startWithin, func() { close(timeout) })
 	defer t.Stop()
 	select {
-	case <-r.table.ready:
+	case <-r.table.Ready():
 		return nil
 	case <-timeout:
 		return fmt.Errorf("the records of the type are not known after %v: %w", startWithin, lease.ErrUnknown)
@@ -254,7 +258,7 @@ const startWithin = 10 * time.Second
 func (r *Region) coordinate() error {
 	l := r.set.coordinator
 	if l == nil {
-		h, err := r.keeper.Lease(r.names.coordinator, r.options(metadata(r.typ.Shards, true))...)
+		h, err := r.keeper.Lease(r.names.Coordinator, r.options(directory.Metadata(r.typ.Shards, true))...)
 		if err != nil {
 			return err
 		}
@@ -271,7 +275,7 @@ func (r *Region) coordinate() error {
 		r.chief.noticed()
 		leadership = r.chief
 	}
-	m, err := singleton.Start(r.system, r.keeper, "sharding/"+r.names.key,
+	m, err := singleton.Start(r.system, r.keeper, "sharding/"+r.names.Key,
 		actor.PropsFromProducer(func() actor.Actor { return newCoordinator(r) }),
 		singleton.WithLease(l), singleton.WithLeadership(leadership), singleton.WithLogger(r.set.logger), singleton.WithMeterProvider(r.set.meters),
 		singleton.WithBackoff(100*time.Millisecond, 5*time.Second), singleton.WithOwner())

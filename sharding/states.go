@@ -130,10 +130,10 @@ func (c *controller) sendStates(s *shard) {
 	s.do(func() { states, s.last.bag = s.last.bag, nil })
 	n := s.number
 	x := handover.Send(handover.Config{
-		System: c.system, Clock: c.clock, Actor: c.names.process, Limit: c.payload + wire.Headroom,
+		System: c.system, Clock: c.clock, Actor: c.names.Process, Limit: c.payload + wire.Headroom,
 		Name: s.name, Number: inv.Number, Nonce: inv.Offer.Nonce, From: c.self, To: inv.To, Within: inv.Offer.Lifetime,
 		Holds: func() bool {
-			rec, ok := c.table.record(n)
+			rec, ok := c.table.Record(n)
 			return ok && rec.Owner.Incarnation == inv.To.Incarnation
 		},
 		Cold: func(id string, why error) { s.coldStart(id, why) },

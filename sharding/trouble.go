@@ -42,12 +42,12 @@ func (r *Region) why(id string, since time.Duration) string {
 	var all []string
 	s, now := &r.shards[ShardOf(id, r.typ.Shards)], r.elapsed()
 	ago := func(at time.Duration) time.Duration { return (now - at).Round(time.Millisecond) }
-	seat := r.table.standing(s.number)
-	if !seat.held {
-		all = append(all, fmt.Sprintf("no node has been known to host shard %d for %v", s.number, ago(seat.free)))
+	seat := r.table.Shard(s.number)
+	if !seat.Held {
+		all = append(all, fmt.Sprintf("no node has been known to host shard %d for %v", s.number, ago(seat.Free)))
 	}
-	if at := r.broke.of(seat.rec.Owner.Address); seat.held && at > 0 && at >= since {
-		all = append(all, fmt.Sprintf("the link to the host at %s broke %v ago", quiet.Cut(seat.rec.Owner.Address), ago(at)))
+	if at := r.broke.of(seat.Record.Owner.Address); seat.Held && at > 0 && at >= since {
+		all = append(all, fmt.Sprintf("the link to the host at %s broke %v ago", quiet.Cut(seat.Record.Owner.Address), ago(at)))
 	}
 	if in := r.keeper.Info(); in.Failure != nil {
 		all = append(all, fmt.Sprintf("the store has not been reached since %v: %.256s",

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/route"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
+	"github.com/holdfast-go/holdfast/sharding/internal/directory"
 	"github.com/holdfast-go/holdfast/sharding/placement"
 	"github.com/holdfast-go/holdfast/singleton"
 )
@@ -256,7 +257,7 @@ func complete(t *Type, opts []Option) (settings, error) {
 	if t.Shards == 0 {
 		t.Shards = 256
 	}
-	if err := checkShards(t.Shards); err != nil {
+	if err := directory.CheckShards(t.Shards); err != nil {
 		return bad("%v", err)
 	}
 	if t.Props == nil {

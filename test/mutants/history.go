@@ -24,7 +24,7 @@ var ofHistory = []mutant{
 	},
 	{
 		name: "table-remembers", does: "a node keeps the highest tokens of shards of a history that went back",
-		edits:   []edit{{"sharding/table.go", "t.reset(func() { t.clear() })", "t.reset(func() {})"}},
+		edits:   []edit{{"sharding/internal/directory/table.go", "t.reset(t.clearLocked)", "t.reset(func() {})"}},
 		hunters: []check{{"sharding", "^TestShardsComeBack"}},
 	},
 	{

@@ -48,7 +48,7 @@ var ofInput = []mutant{
 	},
 	{
 		name: "no-shards-divide", does: "the shard of none is divided by none",
-		edits:   []edit{{"sharding/hash.go", "uint64(max(shards, 1))", "uint64(shards)"}},
+		edits:   []edit{{"sharding/internal/directory/hash.go", "uint64(max(shards, 1))", "uint64(shards)"}},
 		hunters: []check{shardInput},
 	},
 }

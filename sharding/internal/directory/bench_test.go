@@ -1,8 +1,9 @@
-package sharding
+package directory
 
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding/placement"
@@ -13,22 +14,22 @@ import (
 func BenchmarkDecide(b *testing.B) {
 	for _, shards := range []int{2_000, 20_000} {
 		b.Run(fmt.Sprint("shards=", shards), func(b *testing.B) {
-			t := &table{shards: make([]standing, shards)}
+			t := New(Config{Shards: shards, Elapsed: func() time.Duration { return 0 }})
 			var v placement.View
 			for i := range 100 {
 				id := fmt.Sprint("host", i)
 				v.Hosts = append(v.Hosts, placement.Host{ID: id, Incarnation: id + "-1", Capacity: 1})
 			}
 			for i := range t.shards {
-				t.shards[i] = standing{rec: lease.Record{Owner: lease.Owner{Incarnation: v.Hosts[i%99].Incarnation}},
-					held: true, last: lease.Token(i)}
+				t.shards[i] = ShardRecord{Record: lease.Record{Owner: lease.Owner{Incarnation: v.Hosts[i%99].Incarnation}},
+					Held: true, Last: lease.Token(i)}
 			}
 			limits, _ := placement.Limits{}.Complete(shards)
 			b.ReportAllocs()
 			for b.Loop() {
 				v.Owners = make([]string, shards)
-				for i, s := range t.seats() {
-					v.Owners[i] = s.owner
+				for i, s := range t.Seats() {
+					v.Owners[i] = s.Owner
 				}
 				if len(placement.Plan(v, placement.Balanced{}.Target(v), nil, limits)) == 0 {
 					b.Fatal("nothing is to be done")

@@ -1,4 +1,4 @@
-package sharding
+package directory
 
 import (
 	"fmt"
@@ -35,8 +35,8 @@ func TestShardOfSpreads(t *testing.T) {
 }
 
 func TestShardCounts(t *testing.T) {
-	require.NoError(t, checkShards(1))
-	require.NoError(t, checkShards(MaxShards))
-	require.ErrorContains(t, checkShards(0), "1 to 65536")
-	require.ErrorContains(t, checkShards(MaxShards+1), "1 to 65536")
+	require.NoError(t, CheckShards(1))
+	require.NoError(t, CheckShards(MaxShards))
+	require.ErrorContains(t, CheckShards(0), "1 to 65536")
+	require.ErrorContains(t, CheckShards(MaxShards+1), "1 to 65536")
 }
