@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/sharding/internal/coordinator"
 	"github.com/holdfast-go/holdfast/sharding/internal/directory"
 )
 
@@ -234,9 +235,7 @@ func (c *controller) take(message any) {
 	case *wire.Account:
 		c.onAccount(msg)
 	case *wire.Report, *wire.Depart:
-		if co := c.coordinator.Load(); co != nil {
-			co.tell(msg)
-		}
+		c.coordinating(func(co *coordinator.Coordinator) { co.Tell(msg) })
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/sharding/internal/coordinator"
 )
 
 // This file takes a node's shards off it, for a while (Drain) or for good (Stop):
@@ -27,9 +28,6 @@ var (
 	// ErrUndrained: Undrain was called before the node held nothing.
 	ErrUndrained = errors.New("draining was called off")
 )
-
-// departEvery is the pause after which a node that leaves says so again.
-const departEvery = 300 * time.Millisecond
 
 // departure is how far a node is in giving up its shards. When it holds nothing any more
 // it goes on forwarding until the other nodes know that (those that answer), and, if they
@@ -196,7 +194,7 @@ func (c *controller) sayDeparting() {
 	c.tellBoss(false)
 	d.number++
 	n := d.number
-	d.timer = c.clock.AfterFunc(departEvery, func() { c.post(&departDue{n}) })
+	d.timer = c.clock.AfterFunc(coordinator.DepartEvery, func() { c.post(&departDue{n}) })
 }
 
 // onStranded does not wait any longer: all others leave, too.

@@ -79,7 +79,7 @@
 //	   └ internal/directory: Table ◀── Keeper.Watch       └─▶ coordinator.go, chief.go
 //
 // frontdoor.go, ref.go: what takes mail; passage.go: Protocol Buffers messages, without an envelope;
-// start.go, depart.go: the beginning and the end; recall.go, remember.go: which entities exist;
+// start.go, depart.go: the beginning and the end; coordinate.go: what the coordinator has of its node; recall.go, remember.go: which entities exist;
 // passivate.go: those that nobody needs; info.go, events.go, metrics.go, trouble.go: what is
 // told; codec.go: what waits for codecs of users;
 // hash.go: ShardOf. Mail passes under

@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/sharding/internal/coordinator"
 )
 
 // This file begins, ends and guards what a node hosts, for the control loop.
@@ -245,9 +246,7 @@ func (c *controller) onRecord(s *shard, msg *recordNoticed) {
 }
 
 func (c *controller) onPeerGone(address string) {
-	if co := c.coordinator.Load(); co != nil {
-		co.tell(&peerGone{address})
-	}
+	c.coordinating(func(co *coordinator.Coordinator) { co.PeerGone(address) })
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.cutOff(address)

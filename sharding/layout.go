@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -37,6 +38,9 @@ type layout struct {
 	leases []*lease.Handle
 	moved  int // ids that changed their shard
 }
+
+// retryAfter is the pause after an attempt whose outcome is not known.
+const retryAfter = 300 * time.Millisecond
 
 // atOnce is how many calls are under way at a time.
 const atOnce = 64
@@ -147,7 +151,7 @@ func (l *layout) hold(name string) (lease.Term, error) {
 		if err == nil {
 			err = h.Wait(l.ctx)
 		} else if errors.Is(err, lease.ErrUnknown) && l.ctx.Err() == nil {
-			l.r.sleep(restAfter)
+			l.r.sleep(retryAfter)
 			continue
 		}
 		if err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
+	"github.com/holdfast-go/holdfast/sharding/internal/coordinator"
 	"github.com/holdfast-go/holdfast/sharding/internal/directory"
 	"github.com/holdfast-go/holdfast/singleton"
 )
@@ -54,8 +55,8 @@ type Region struct {
 
 	regionLease *lease.Handle
 	manager     *singleton.Manager // of the coordinator
-	coordinator atomic.Pointer[coordinator]
-	chief       *chief
+	coordinator atomic.Pointer[coordinator.Coordinator]
+	leadership  *coordinator.Leadership
 
 	ttl      atomic.Int64  // of its leases, as far as is known
 	epoch    atomic.Uint32 // counts quarters of the passivation time

@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/remoting"
+	"github.com/holdfast-go/holdfast/sharding/internal/coordinator"
 	"github.com/holdfast-go/holdfast/sharding/internal/directory"
 	"github.com/holdfast-go/holdfast/singleton"
 )
@@ -212,12 +213,10 @@ func (r *Region) spawn() (err error) {
 
 // listen begins to follow what others do, and waits until what stands is known.
 func (r *Region) listen() error {
-	r.chief = &chief{r: r, followers: map[*int]func(membership.LeaderChanged){}}
+	r.leadership = coordinator.NewLeadership(r.group.Name(), r.self.Incarnation, r.table)
 	r.table.OnChange(func() {
-		if co := r.coordinator.Load(); co != nil {
-			co.tell(&tableChanged{})
-		}
-		r.chief.noticed()
+		r.coordinating((*coordinator.Coordinator).Changed)
+		r.leadership.Noticed()
 	})
 	stop, err := r.table.Follow(r.keeper)
 	if err != nil {
@@ -236,9 +235,7 @@ func (r *Region) listen() error {
 	lossOf(r.regionLease.OnLost)
 	r.onEnd(r.group.Follow(func(membership.MembersChanged) {
 		r.post(&standingChanged{})
-		if co := r.coordinator.Load(); co != nil {
-			co.tell(&tableChanged{})
-		}
+		r.coordinating((*coordinator.Coordinator).Changed)
 	}))
 	timeout := make(chan struct{})
 	t := r.clock.AfterFunc(startWithin, func() { close(timeout) })
@@ -253,50 +250,6 @@ func (r *Region) listen() error {
 
 // startWithin bounds how long Start waits for the records.
 const startWithin = 10 * time.Second
-
-// coordinate runs this node's manager of the coordinator.
-func (r *Region) coordinate() error {
-	l := r.set.coordinator
-	if l == nil {
-		h, err := r.keeper.Lease(r.names.Coordinator, r.options(directory.Metadata(r.typ.Shards, true))...)
-		if err != nil {
-			return err
-		}
-		r.onEnd(func() { _ = h.Close(context.Background()) })
-		l = h
-	}
-	leadership := r.set.leadership
-	if leadership == nil {
-		e, err := r.group.Leadership()
-		if err != nil {
-			return err
-		}
-		r.onEnd(e.Follow(r.chief.led))
-		r.chief.noticed()
-		leadership = r.chief
-	}
-	m, err := singleton.Start(r.system, r.keeper, "sharding/"+r.names.Key,
-		actor.PropsFromProducer(func() actor.Actor { return newCoordinator(r) }),
-		singleton.WithLease(l), singleton.WithLeadership(leadership), singleton.WithLogger(r.set.logger), singleton.WithMeterProvider(r.set.meters),
-		singleton.WithBackoff(100*time.Millisecond, 5*time.Second), singleton.WithOwner())
-	if err != nil {
-		return err
-	}
-	r.manager = m
-	return nil
-}
-
-// retire ends this node's part in coordinating.
-func (r *Region) retire() {
-	if r.manager == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	if err := r.manager.Stop(ctx); err != nil {
-		r.log.Warn("the coordinator's manager is still ending", zap.Error(err))
-	}
-}
 
 // holdRegion registers this node anew when its registration was lost.
 func (r *Region) holdRegion() {

@@ -4,7 +4,7 @@ package main
 var ofSharding = []mutant{
 	{
 		name: "refuser-insisted", does: "a free shard is given to the same node however often that refuses it",
-		edits:   []edit{{"sharding/coordinator.go", "c.refused[placing{o.Shard, o.To}] = c.now() + shunFor", "_ = placing{}"}},
+		edits:   []edit{{"sharding/internal/coordinator/decide.go", "l.refused[placing{o.Shard, o.To}] = now + avoidFor", "_ = placing{}"}},
 		hunters: []check{shardSim, shardScenarios},
 	},
 	{
@@ -14,7 +14,7 @@ var ofSharding = []mutant{
 	},
 	{
 		name: "strategy-awaited", does: "the strategy is waited for however long it takes",
-		edits:   []edit{{"sharding/decide.go", "case now >= q.until:", "case false:"}},
+		edits:   []edit{{"sharding/internal/coordinator/coordinator.go", "case k.now >= q.until:", "case false:"}},
 		hunters: []check{shardSim},
 	},
 	{

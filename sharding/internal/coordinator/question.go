@@ -1,4 +1,4 @@
-package sharding
+package coordinator
 
 import (
 	"errors"
@@ -38,24 +38,24 @@ type answered struct {
 }
 
 // ask has the strategy asked.
-func (c *coordinator) ask(v placement.View, now time.Duration) {
-	if !c.r.asked.CompareAndSwap(false, true) {
+func (c *Coordinator) ask(v placement.View, now time.Duration) {
+	if !c.env.Asked.CompareAndSwap(false, true) {
 		c.order(v, c.without(v, errStillAsked))
 		return
 	}
 	q := &question{v, now + answersWithin}
 	c.question = q
-	st := c.r.set.strategy
+	st := c.env.Strategy
 	go func() { // nobody waits for it, as it may hang
 		a := &answered{to: q}
 		a.err = outside.Call(func() (err error) { a.target, err = target(st, v); return err })
-		c.r.asked.Store(false)
+		c.env.Asked.Store(false)
 		c.tell(a)
 	}()
 }
 
 // onAnswer decides by what the strategy said, if that did not come too late.
-func (c *coordinator) onAnswer(a *answered) {
+func (c *Coordinator) onAnswer(a *answered) {
 	if a.to != c.question {
 		return
 	}
@@ -65,7 +65,7 @@ func (c *coordinator) onAnswer(a *answered) {
 	case !c.g.CheckAlive():
 		return
 	case a.err != nil:
-		v := c.view(c.r.table.Seats())
+		v := c.ledger.view(c.known())
 		c.order(v, c.without(v, a.err))
 	case late:
 		again = true
@@ -92,11 +92,11 @@ func target(st placement.Strategy, v placement.View) ([]string, error) {
 // without is the target where the strategy has none: what has a host that stays is left
 // there, and the rest goes where Balanced puts it, so that no shard is down for want of
 // an opinion. It is told once for each time that the strategy begins to fail.
-func (c *coordinator) without(v placement.View, why error) []string {
+func (c *Coordinator) without(v placement.View, why error) []string {
 	if !c.failing {
 		c.failing = true
 		c.log.Error("the strategy failed: shards without a host are spread evenly, no other is moved", zap.Error(why))
-		c.r.event(Event{Kind: StrategyFailed, Shard: -1, Token: c.g.Token(), Reason: why})
+		c.emit(StrategyFailed, why)
 	}
 	target, leaving := placement.Balanced{}.Target(v), leaversOf(v)
 	for i, owner := range v.Owners {

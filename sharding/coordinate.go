@@ -1,0 +1,107 @@
+package sharding
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/sharding/internal/coordinator"
+	"github.com/holdfast-go/holdfast/sharding/internal/directory"
+	"github.com/holdfast-go/holdfast/singleton"
+)
+
+// This file is this node's part in coordinating: where the coordinator may run, and what it
+// has of the node.
+
+// coordinate runs this node's manager of the coordinator.
+func (r *Region) coordinate() error {
+	l := r.set.coordinator
+	if l == nil {
+		h, err := r.keeper.Lease(r.names.Coordinator, r.options(directory.Metadata(r.typ.Shards, true))...)
+		if err != nil {
+			return err
+		}
+		r.onEnd(func() { _ = h.Close(context.Background()) })
+		l = h
+	}
+	leadership := r.set.leadership
+	if leadership == nil {
+		e, err := r.group.Leadership()
+		if err != nil {
+			return err
+		}
+		r.onEnd(e.Follow(r.leadership.Led))
+		r.leadership.Noticed()
+		leadership = r.leadership
+	}
+	env := coordinator.Env{
+		Table: r.table, Members: r.group.Members, Clock: r.clock, Send: r.send, Emit: r.onNews, Prepare: r.prepare,
+		Go: r.ops.Go, Present: &r.coordinator, Asked: &r.asked, Log: r.log,
+		Type: r.names.Key, Shards: r.typ.Shards, Self: r.self, Strategy: r.set.strategy, Limits: r.set.limits,
+		Settle: r.set.settle, Stop: r.set.stopWithin,
+	}
+	m, err := singleton.Start(r.system, r.keeper, "sharding/"+r.names.Key,
+		actor.PropsFromProducer(func() actor.Actor { return coordinator.New(env) }),
+		singleton.WithLease(l), singleton.WithLeadership(leadership), singleton.WithLogger(r.set.logger), singleton.WithMeterProvider(r.set.meters),
+		singleton.WithBackoff(100*time.Millisecond, 5*time.Second), singleton.WithOwner())
+	if err != nil {
+		return err
+	}
+	r.manager = m
+	return nil
+}
+
+// coordinating has f called with the coordinator that is in charge on this node, if one is.
+func (r *Region) coordinating(f func(*coordinator.Coordinator)) {
+	if c := r.coordinator.Load(); c != nil {
+		f(c)
+	}
+}
+
+// prepare finds out whether all that live agree on the number of shards: the nodes
+// first, then the shards. A node that is not registered any more takes up none, so
+// that what is found of its shards is all there is. Then it has what is remembered
+// where this number wants it.
+func (r *Region) prepare(ctx context.Context) (moved bool, err error) {
+	if err := r.agree(ctx); err != nil {
+		return false, err
+	}
+	return r.arrange(ctx)
+}
+
+// onNews tells what became of this node's coordinator.
+func (r *Region) onNews(n coordinator.News) {
+	e := Event{Shard: -1, Token: n.Token, Reason: n.Why}
+	switch n.What {
+	case coordinator.Began:
+		e.Kind = Coordinating
+		r.event(e)
+		r.moves.add(Move{Shard: -1, What: Coordinating, Token: n.Token, At: r.now()})
+	case coordinator.StrategyFailed:
+		e.Kind = StrategyFailed
+		r.event(e)
+	case coordinator.Unprepared:
+		if !errors.Is(n.Why, ErrShardCount) {
+			r.log.Warn("the records, or what is remembered, could not be read or moved", zap.Error(n.Why))
+			return
+		}
+		r.log.Error("no shard is assigned", zap.Error(n.Why))
+		e.Kind = CountMismatch
+		r.event(e)
+	}
+}
+
+// retire ends this node's part in coordinating.
+func (r *Region) retire() {
+	if r.manager == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := r.manager.Stop(ctx); err != nil {
+		r.log.Warn("the coordinator's manager is still ending", zap.Error(err))
+	}
+}

@@ -1,0 +1,267 @@
+package coordinator
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/sharding/placement"
+	"github.com/holdfast-go/holdfast/singleton"
+)
+
+// Coordinator is the actor that decides.
+//
+//	records, members, Report, Depart ──soon──▶ decide: Strategy.Target ──▶ order: Plan ──▶ Order
+type Coordinator struct {
+	env    Env
+	g      singleton.Guarded
+	system *actor.ActorSystem
+	self   *actor.PID
+	gone   atomic.Bool
+	log    *zap.Logger
+
+	checked  bool // all that live agree on the number of shards
+	ledger   ledger
+	wakeAt   time.Duration
+	wake     lease.Timer
+	number   int
+	question *question // that the strategy has not answered yet
+	changed  bool      // something has, since it was asked
+	failing  bool      // it did not answer the last time
+}
+
+// What the Coordinator is told, besides wire.Report and wire.Depart.
+type (
+	changed  struct{}
+	peerGone struct{ address string }
+	decide   struct{ number int }
+	prepared struct {
+		err   error
+		moved bool
+	}
+)
+
+// decideSoon is how long changes are gathered.
+const decideSoon = 5 * time.Millisecond
+
+// decideEvery is the pause after which the strategy is asked again though nothing
+// has changed that the Coordinator knows of.
+const decideEvery = time.Second
+
+// New makes a Coordinator, to be the child of a singleton.
+func New(env Env) *Coordinator {
+	return &Coordinator{env: env, log: env.Log, ledger: newLedger(env.Settle, env.Stop, env.Limits)}
+}
+
+// Tell tells it a message of a node, a wire.Report or a wire.Depart, until it has ended.
+func (c *Coordinator) Tell(msg any) { c.tell(msg) }
+
+// Changed tells it that the Table, or the members, have changed.
+func (c *Coordinator) Changed() { c.tell(&changed{}) }
+
+// PeerGone tells it that the link to an address broke.
+func (c *Coordinator) PeerGone(address string) { c.tell(&peerGone{address}) }
+
+func (c *Coordinator) tell(msg any) {
+	if !c.gone.Load() {
+		outside.Tell(c.system, c.self, msg)
+	}
+}
+
+// Receive implements actor.Actor.
+func (c *Coordinator) Receive(ctx actor.Context) {
+	switch msg := ctx.Message().(type) {
+	case *actor.Started:
+		c.begin(ctx)
+	case *actor.Stopping:
+		c.gone.Store(true)
+		c.env.Present.CompareAndSwap(c, nil)
+		c.halt()
+	case *changed:
+		c.soon(decideSoon)
+	case *prepared:
+		c.onPrepared(msg)
+	case *answered:
+		c.onAnswer(msg)
+	case *decide:
+		if msg.number == c.number {
+			c.wake = nil
+			c.decide()
+		}
+	case *wire.Report:
+		c.onReport(msg)
+	case *wire.Depart:
+		c.onDepart(msg)
+	case *peerGone:
+		c.onPeerGone(msg.address)
+	}
+}
+
+func (c *Coordinator) begin(ctx actor.Context) {
+	g, ok := singleton.Of(ctx)
+	if !ok {
+		c.log.Error("the coordinator is no singleton")
+		return
+	}
+	c.g, c.system, c.self = g, ctx.ActorSystem(), ctx.Self()
+	c.ledger.restart(c.now())
+	c.env.Present.Store(c)
+	c.log.Info("coordinating", zap.Uint64("token", uint64(g.Token())))
+	c.emit(Began, nil)
+	c.prepare()
+}
+
+func (c *Coordinator) emit(what What, why error) { c.env.Emit(News{what, c.g.Token(), why}) }
+
+// prepare has what must be so before a shard is assigned made so.
+func (c *Coordinator) prepare() {
+	c.env.Go(func() {
+		moved, err := c.env.Prepare(c.g.Context())
+		c.tell(&prepared{err, moved})
+	})
+}
+
+func (c *Coordinator) onPrepared(msg *prepared) {
+	if msg.err == nil {
+		c.checked = true
+		if msg.moved {
+			c.ledger.restart(c.now()) // the leases it took are seen to be free only in a moment
+		}
+		c.soon(0)
+		return
+	}
+	c.emit(Unprepared, msg.err)
+	c.env.Clock.AfterFunc(time.Second, func() {
+		if c.g.CheckAlive() {
+			c.prepare()
+		}
+	})
+}
+
+func (c *Coordinator) now() time.Duration { return c.env.Clock.Now().Mono }
+
+// present is what is known of the hosts.
+func (c *Coordinator) present() known {
+	return known{now: c.now(), members: c.env.Members().Members, hosts: c.env.Table.Participants(true)}
+}
+
+// known is what there is to decide on.
+func (c *Coordinator) known() known {
+	k := c.present()
+	k.seats = c.env.Table.Seats()
+	return k
+}
+
+func (c *Coordinator) halt() {
+	if c.wake != nil {
+		c.wake.Stop()
+	}
+}
+
+// soon decides after d, or earlier if that is due anyway.
+func (c *Coordinator) soon(d time.Duration) {
+	at := c.now() + d
+	if c.wake != nil && c.wakeAt <= at {
+		return
+	}
+	c.halt()
+	c.number++
+	n := c.number
+	c.wakeAt = at
+	c.wake = c.env.Clock.AfterFunc(d, func() { c.tell(&decide{n}) })
+}
+
+// inCharge reports whether it may decide at this moment.
+func (c *Coordinator) inCharge() bool { return c.checked && c.g.CheckAlive() }
+
+// decide orders what is to be done next.
+func (c *Coordinator) decide() {
+	if !c.inCharge() {
+		return
+	}
+	select {
+	case <-c.env.Table.Ready():
+	default:
+		return // its completion is a change
+	}
+	k := c.known()
+	switch q := c.question; {
+	case q == nil:
+		c.ask(c.ledger.view(k), k.now)
+	case k.now >= q.until:
+		v := c.ledger.view(k)
+		c.order(v, c.without(v, errNoAnswer))
+	default:
+		c.changed = true
+	}
+	c.soon(decideEvery)
+}
+
+// order gives the next orders that lead to a target, which is about the shards as they
+// were asked about.
+func (c *Coordinator) order(asked placement.View, target []string) {
+	k := c.known()
+	d := c.ledger.decide(k, asked, target)
+	for _, o := range d.late {
+		c.log.Warn("an order took too long, and is given anew", zap.Int("shard", o.Shard), zap.String("to", o.To))
+	}
+	if d.wake.set {
+		c.soon(d.wake.after)
+	}
+	c.give(d.orders, k)
+}
+
+// give sends orders, while this node may give any.
+func (c *Coordinator) give(orders []placement.Order, k known) {
+	nodes := k.owners()
+	for _, m := range messages(orders, k) {
+		m.Type, m.From, m.Coordinator, m.Shards = c.env.Type, c.env.Self, uint64(c.g.Token()), uint32(c.env.Shards)
+		if c.g.CheckAlive() {
+			c.env.Send(nodes[m.To].Address, m)
+		}
+	}
+}
+
+// onReport frees the orders that came to nothing.
+func (c *Coordinator) onReport(m *wire.Report) {
+	if len(m.Failures) == 0 {
+		c.soon(0) // Reconsider
+		return
+	}
+	if m.Coordinator != uint64(c.g.Token()) || m.Type != c.env.Type {
+		return
+	}
+	for _, f := range m.Failures {
+		if c.env.Table.Here(m.From) && c.ledger.failed(int(f.Shard), m.From.GetIncarnation(), c.now()) {
+			c.log.Info("an order came to nothing", zap.Uint32("shard", f.Shard), zap.String("node", m.From.GetAddress()),
+				zap.String("why", f.Reason))
+		}
+	}
+	c.soon(cooling)
+}
+
+// onPeerGone gives orders anew that may have been lost with a link: to a
+// node that has just come back at the address of one that died, above all.
+func (c *Coordinator) onPeerGone(address string) {
+	if c.inCharge() {
+		k := c.known()
+		c.give(c.ledger.again(k, address), k)
+	}
+}
+
+func (c *Coordinator) onDepart(m *wire.Depart) {
+	if m.Type != c.env.Type || !c.env.Table.Here(m.From) {
+		return
+	}
+	if c.ledger.departing(m.From.Incarnation, m.Back, c.now()) {
+		c.soon(0)
+	}
+	if !m.Back && c.inCharge() && !c.ledger.anyTakes(c.present()) {
+		c.env.Send(m.From.Address, &wire.Stranded{Type: c.env.Type, From: c.env.Self, Coordinator: uint64(c.g.Token())})
+	}
+}

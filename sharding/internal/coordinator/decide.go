@@ -1,0 +1,363 @@
+package coordinator
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/membership"
+	"github.com/holdfast-go/holdfast/sharding/internal/directory"
+	"github.com/holdfast-go/holdfast/sharding/placement"
+)
+
+// This file is how a Coordinator comes to its orders. What it knows and what time it is are
+// given to it, and nothing here does anything but remember.
+
+const (
+	// cooling is the pause before a shard whose order failed is ordered again.
+	cooling = 300 * time.Millisecond
+	// avoidFor is how long a node that did not take over a shard that lives, or gave no
+	// answer, is given none that needs a host now; and one that refused a free shard not
+	// that one.
+	avoidFor = 3 * time.Second
+	// hostWithin is how long a node may take to host a shard that is free.
+	hostWithin = 3 * time.Second
+	// leavingFor is how long a node counts as leaving after it last said so.
+	leavingFor = 3 * DepartEvery
+)
+
+// DepartEvery is the pause after which a node that leaves says so again.
+const DepartEvery = 300 * time.Millisecond
+
+// known is what there is to decide on.
+type known struct {
+	now     time.Duration
+	members []membership.Member
+	hosts   []directory.Registration // nodes that take part, and host
+	seats   []directory.Seat         // the shards; they may be left out where only hosts count
+}
+
+// owners are the nodes that host, by incarnation.
+func (k known) owners() map[string]lease.Owner {
+	nodes := make(map[string]lease.Owner, len(k.hosts))
+	for _, g := range k.hosts {
+		nodes[g.Owner.Incarnation] = g.Owner
+	}
+	return nodes
+}
+
+// ledger is what a Coordinator remembers of its orders, and of what nodes said.
+type ledger struct {
+	settle time.Duration // how long hosts must be the same before shards that live are moved
+	stop   time.Duration // how long entities have to stop
+	limits placement.Limits
+
+	hosts        []string                  // the incarnations, as last seen
+	since        time.Duration             // since when they are these
+	assignedOnce bool                      // free shards have been
+	inFlight     map[int]inFlight          // orders, by shard
+	coolingDown  map[int]time.Duration     // shards whose last order failed, until when
+	leaving      map[string]time.Duration  // incarnations that give up what they have, until when that counts
+	unresponsive map[string]time.Duration  // incarnations that did not take what they were to, until when
+	refused      map[placing]time.Duration // what nodes said no to, until when it counts
+}
+
+// inFlight is an order that was given.
+type inFlight struct {
+	placement.Order
+	by    lease.Token // decided on
+	until time.Duration
+}
+
+// placing is a shard on a node.
+type placing struct {
+	shard int
+	on    string // incarnation
+}
+
+func newLedger(settle, stop time.Duration, limits placement.Limits) ledger {
+	return ledger{settle: settle, stop: stop, limits: limits, inFlight: map[int]inFlight{},
+		coolingDown: map[int]time.Duration{}, leaving: map[string]time.Duration{},
+		unresponsive: map[string]time.Duration{}, refused: map[placing]time.Duration{}}
+}
+
+// restart counts the time that hosts are the same from now on.
+func (l *ledger) restart(now time.Duration) { l.since = now }
+
+// view is what a strategy decides on.
+func (l *ledger) view(k known) placement.View {
+	var v placement.View
+	takes, listed := map[string]directory.Registration{}, map[string]bool{}
+	for _, g := range k.hosts {
+		takes[g.Owner.Incarnation] = g
+	}
+	maps.DeleteFunc(l.leaving, func(_ string, until time.Duration) bool { return k.now >= until })
+	for _, m := range k.members {
+		if _, ok := takes[m.Incarnation]; !ok {
+			continue
+		}
+		_, leaving := l.leaving[m.Incarnation]
+		listed[m.Incarnation] = true
+		v.Hosts = append(v.Hosts, placement.Host{ID: m.ID, Incarnation: m.Incarnation, Roles: m.Roles, Capacity: m.Capacity,
+			Leaving: m.Leaving || leaving})
+	}
+	for inc, g := range takes { // a later life of the ID is listed in its place
+		_, leaving := l.leaving[inc]
+		if leaving && !listed[inc] {
+			v.Hosts = append(v.Hosts, placement.Host{ID: g.Owner.ID, Incarnation: inc, Leaving: true})
+		}
+	}
+	v.Owners = make([]string, len(k.seats))
+	for i, s := range k.seats {
+		v.Owners[i] = s.Owner
+	}
+	return v
+}
+
+// anyTakes reports whether any host takes shards.
+func (l *ledger) anyTakes(k known) bool {
+	return slices.ContainsFunc(l.view(k).Hosts, func(h placement.Host) bool { return h.Takes() > 0 })
+}
+
+// decision is what is to be done.
+type decision struct {
+	orders []placement.Order
+	late   []placement.Order // that took too long
+	wake   wake
+}
+
+// wake is when to decide again, if nothing changes before.
+type wake struct {
+	set   bool
+	after time.Duration
+}
+
+func (w *wake) in(d time.Duration) {
+	if !w.set || d < w.after {
+		w.set, w.after = true, d
+	}
+}
+
+// decide returns the next orders that lead to a target, and counts them as given. The target
+// is about the shards as they were asked about: those that have changed hands since are
+// asked about again.
+func (l *ledger) decide(k known, asked placement.View, target []string) (d decision) {
+	v := l.view(k)
+	for i, owner := range v.Owners {
+		if owner != asked.Owners[i] {
+			target[i] = owner
+		}
+	}
+	l.settleOrders(k, v, &d)
+	stable := l.stable(v, k.now, &d.wake)
+	l.reassign(v, target, k.now)
+	given := make(map[int]placement.Order, len(l.inFlight))
+	for i, o := range l.inFlight {
+		given[i] = o.Order
+	}
+	leaving := leaversOf(v)
+	for _, o := range placement.Plan(v, target, given, l.limits) {
+		switch until, cools := l.coolingDown[o.Shard]; {
+		case cools && k.now < until:
+			d.wake.in(until - k.now)
+		case o.From == "" && !l.assignedOnce, o.From != "" && !stable && !leaving[o.From]:
+		default:
+			delete(l.coolingDown, o.Shard)
+			patience := hostWithin
+			if o.From != "" {
+				patience = l.stop + 5*time.Second
+			}
+			l.inFlight[o.Shard] = inFlight{o, k.seats[o.Shard].Last, k.now + patience}
+			d.orders = append(d.orders, o)
+		}
+	}
+	return d
+}
+
+// reassign gives shards that need a host now, and are meant for a node that does not
+// take them at present, to the one that has the least for its capacity of those that
+// may. The strategy has its way when that node is back.
+func (l *ledger) reassign(v placement.View, target []string, now time.Duration) {
+	over := func(until time.Duration) bool { return now >= until }
+	maps.DeleteFunc(l.unresponsive, func(_ string, until time.Duration) bool { return over(until) })
+	maps.DeleteFunc(l.refused, func(_ placing, until time.Duration) bool { return over(until) })
+	if len(l.unresponsive)+len(l.refused) == 0 {
+		return
+	}
+	willing := func(shard int, inc string) bool {
+		_, avoided := l.unresponsive[inc]
+		_, refused := l.refused[placing{shard, inc}]
+		return !avoided && !refused
+	}
+	load, leaving := map[string]int{}, leaversOf(v)
+	for _, to := range target {
+		load[to]++
+	}
+	for i, to := range target {
+		owner := v.Owners[i]
+		if to == "" || owner == to || owner != "" && !leaving[owner] || willing(i, to) {
+			continue
+		}
+		best := placement.Host{}
+		for _, h := range v.Hosts {
+			if h.Takes() > 0 && willing(i, h.Incarnation) && (best.Incarnation == "" ||
+				cmp.Or(cmp.Compare(load[h.Incarnation]*best.Capacity, load[best.Incarnation]*h.Capacity),
+					cmp.Compare(h.ID, best.ID)) < 0) {
+				best = h
+			}
+		}
+		if best.Incarnation != "" {
+			load[best.Incarnation]++
+			target[i] = best.Incarnation
+		}
+	}
+}
+
+// stable reports whether the hosts have been the same for long enough to move shards
+// that live. Free ones are assigned after half of that the first time, so that nodes
+// which start together each get their part.
+func (l *ledger) stable(v placement.View, now time.Duration, w *wake) bool {
+	incs := make([]string, 0, len(v.Hosts))
+	for _, h := range v.Hosts {
+		incs = append(incs, h.Incarnation)
+	}
+	slices.Sort(incs)
+	if !slices.Equal(incs, l.hosts) {
+		l.hosts, l.since = incs, now
+	}
+	if !l.assignedOnce {
+		held := slices.ContainsFunc(v.Owners, func(o string) bool { return o != "" })
+		if l.assignedOnce = len(incs) > 0 && (held || now-l.since >= l.settle/2); !l.assignedOnce && len(incs) > 0 {
+			w.in(l.settle/2 - (now - l.since))
+		}
+	}
+	if now-l.since < l.settle {
+		w.in(l.settle - (now - l.since))
+		return false
+	}
+	return true
+}
+
+// leaversOf are the incarnations that give up what they have.
+func leaversOf(v placement.View) map[string]bool {
+	all := map[string]bool{}
+	for _, h := range v.Hosts {
+		if h.Leaving {
+			all[h.Incarnation] = true
+		}
+	}
+	return all
+}
+
+// settleOrders forgets what was done, what can't be done any more, and what took
+// too long.
+func (l *ledger) settleOrders(k known, v placement.View, d *decision) {
+	there := map[string]bool{}
+	for _, h := range v.Hosts {
+		there[h.Incarnation] = true
+	}
+	for i, o := range l.inFlight {
+		owner := v.Owners[i]
+		switch {
+		case owner == o.To, !there[o.To], o.From != "" && !there[o.From], owner != "" && owner != o.From && o.From != "":
+			delete(l.inFlight, i)
+		case o.From == "" && owner != "": // another's
+			delete(l.inFlight, i)
+		case o.From != "" && owner == "" && k.seats[i].Last >= o.by: // given up on the way
+			delete(l.inFlight, i)
+		case k.now >= o.until:
+			delete(l.inFlight, i)
+			if o.From == "" {
+				l.unresponsive[o.To] = k.now + avoidFor
+			}
+			d.late = append(d.late, o.Order)
+		default:
+			d.wake.in(o.until - k.now)
+		}
+	}
+}
+
+// failed takes up that an order came to nothing, from the node that it had gone to; false if
+// none had.
+func (l *ledger) failed(shard int, on string, now time.Duration) bool {
+	o, ok := l.inFlight[shard]
+	if !ok || on != executor(o.Order) {
+		return false
+	}
+	delete(l.inFlight, shard)
+	l.coolingDown[shard] = now + cooling
+	if o.From != "" {
+		l.unresponsive[o.To] = now + avoidFor
+	} else {
+		l.refused[placing{o.Shard, o.To}] = now + avoidFor
+	}
+	return true
+}
+
+// departing takes up that a node gives up what it has, or does not any more; true if that is
+// new.
+func (l *ledger) departing(incarnation string, back bool, now time.Duration) bool {
+	_, was := l.leaving[incarnation]
+	if back {
+		delete(l.leaving, incarnation)
+	} else {
+		l.leaving[incarnation] = now + leavingFor
+	}
+	return was == back
+}
+
+// again returns the orders that may have been lost with the link to an address. Who has
+// taken one already is not troubled by another. They are due when they were.
+func (l *ledger) again(k known, address string) (orders []placement.Order) {
+	at := map[string]bool{}
+	for _, g := range k.hosts {
+		at[g.Owner.Incarnation] = g.Owner.Address == address
+	}
+	for i, o := range l.inFlight {
+		free := o.From == "" && at[o.To] && k.seats[i].Owner == ""
+		move := o.From != "" && at[o.From] && k.seats[i].Owner == o.From
+		if (free || move) && k.now < o.until {
+			orders = append(orders, o.Order)
+			o.by = k.seats[i].Last
+			l.inFlight[i] = o
+		}
+	}
+	slices.SortFunc(orders, func(a, b placement.Order) int { return cmp.Compare(a.Shard, b.Shard) })
+	return orders
+}
+
+// executor is the incarnation that an order goes to.
+func executor(o placement.Order) string {
+	if o.From != "" {
+		return o.From
+	}
+	return o.To
+}
+
+// most is how many orders one message carries.
+const most = 1000
+
+// messages are orders as they are sent: to each node all of its own, in messages of bounded
+// size. Who sends them, and under which token, is for the sender to say.
+func messages(orders []placement.Order, k known) (all []*wire.Order) {
+	nodes, open := k.owners(), map[string]*wire.Order{}
+	for _, o := range orders {
+		a := &wire.Assignment{Shard: uint32(o.Shard), Token: uint64(k.seats[o.Shard].Last)}
+		if o.From != "" {
+			a.Next = wire.NodeOf(nodes[o.To])
+		}
+		to := executor(o)
+		m := open[to]
+		if m == nil {
+			m = &wire.Order{To: to}
+			open[to], all = m, append(all, m)
+		}
+		if m.Assignments = append(m.Assignments, a); len(m.Assignments) >= most {
+			delete(open, to)
+		}
+	}
+	return all
+}

@@ -1,0 +1,62 @@
+package coordinator
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/membership"
+	"github.com/holdfast-go/holdfast/sharding/internal/directory"
+	"github.com/holdfast-go/holdfast/sharding/placement"
+)
+
+// Env is what a Coordinator has of the node it runs on: what it knows, how it acts, and what
+// it was set. All of it may be used from any goroutine.
+type Env struct {
+	Table   *directory.Table
+	Members func() membership.Snapshot
+	Clock   lease.Clock
+	// Send sends to the Region at an address. It does not block.
+	Send func(address string, msg any)
+	Emit func(News)
+	// Prepare returns when shards may be assigned: all that live agree on their number, and
+	// what is remembered is where that wants it. moved says that leases of shards were held
+	// for that. After an error it is called again in a second.
+	Prepare func(context.Context) (moved bool, err error)
+	// Go runs what the node waits for when it ends.
+	Go func(func())
+	// Present holds the Coordinator that is in charge here, if one is.
+	Present *atomic.Pointer[Coordinator]
+	// Asked is set while the strategy of this node is asked: it may outlive a Coordinator.
+	Asked *atomic.Bool
+	Log   *zap.Logger
+
+	Type     string // its key: directory.Names
+	Shards   int
+	Self     *wire.Node
+	Strategy placement.Strategy
+	Limits   placement.Limits // complete
+	// Settle is how long hosts must be the same before shards that live are moved, and Stop
+	// how long entities have to stop.
+	Settle, Stop time.Duration
+}
+
+// News is what became of a Coordinator.
+type News struct {
+	What  What
+	Token lease.Token
+	Why   error
+}
+
+// What a Coordinator has to tell.
+type What uint8
+
+const (
+	Began          What = iota // it is in charge
+	Unprepared                 // Prepare failed: no shard is assigned
+	StrategyFailed             // told once for each time that the strategy begins to fail
+)
