@@ -1,6 +1,7 @@
 package sharding
 
 import (
+	"cmp"
 	"errors"
 	mrand "math/rand/v2"
 	"sync/atomic"
@@ -14,28 +15,16 @@ import (
 	"github.com/holdfast-go/holdfast/internal/route"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/sharding/internal/entities"
 )
 
-// entry is one entity of a shard that is hosted here.
-//
-//	       remembered            spawned
-//	noting ──────────▶ starting, making ─▶ active ──passivated, shard ends──▶ stopping ──▶ collecting
-//	                      ▲  ▲                └────── ended by itself ────────────────────────▲ │
-//	                      │  └── backoff ◀── panicked ──────────────────────────────────────────┤
-//	                      └───────────────── mail came meanwhile ───────────────────────────────┤
-//	                                                                               none: gone ◀─┘
-//
-// While it is being made it is given up (giveUp) if its shard is not to wait any longer.
+// entry is one entity of a shard that is hosted here. What becomes of it is decided by its
+// Life (internal/entities), which has the diagram; this file carries that out.
 //
 // All of it is guarded by the shard's mu but used.
 type entry struct {
+	entities.Life
 	id      string
-	state   entryState
-	crashed bool
-	leaves  bool // it asked to be stopped
-	hasty   bool // it ended itself and had taken nothing: it would again, at once
-	dropped bool // it was given up while its actor was being made, and is nobody's any more
-	panics  uint8
 	used    atomic.Uint32 // the Region's epoch
 	gate    *gate.Gate
 	pid     *actor.PID
@@ -45,29 +34,17 @@ type entry struct {
 	timer   lease.Timer
 }
 
-type entryState uint8
-
-const (
-	noting     entryState = iota // its id is being written to the store of remembered entities
-	starting                     // its actor is about to be made
-	making                       // it is being made, and may run already
-	active                       // mail goes to its actor
-	stopping                     // its actor was told to stop
-	collecting                   // its actor has ended; its mail is coming back
-	backoff                      // until it is started again
-)
-
 // handOver gives a message to its entity, starting it if need be. The shard is
 // open, or the message waits in the entry until it is given back.
 func (s *shard) handOver(m *mail, custody bool) {
 	e := s.entries[m.id]
 	switch {
-	case (e == nil || e.state != active) && s.full(custody):
+	case (e == nil || e.Phase != entities.Active) && s.full(custody):
 		s.Drop(&route.Item{Local: m}, "as much waits on this node as may")
 	case e == nil:
 		e = s.begin(m.id)
 		s.pend(e, m.envelope)
-	case e.state == active:
+	case e.Phase == entities.Active:
 		s.use(e)
 		e.gate.Post(m.envelope)
 	case !custody && (s.pending >= s.r.set.buffer && len(e.pending) >= s.share() || s.pendingBytes >= s.r.set.bufferBytes),
@@ -141,22 +118,105 @@ func (s *shard) use(e *entry) {
 
 // begin makes an entry whose actor is about to be made.
 func (s *shard) begin(id string) *entry {
-	e := &entry{id: id, state: starting}
+	e := &entry{id: id}
 	if s.entries == nil {
 		s.entries = map[string]*entry{}
 	}
 	s.entries[id] = e
 	s.use(e)
-	if s.note(e) {
-		s.start(e)
-	}
+	var effects []entities.Effect
+	e.Life, effects = entities.Begin(s.nowOf(e))
+	s.carryOutAll(e, effects)
 	return e
 }
 
-// start has the guardian make the actor.
-func (s *shard) start(e *entry) {
-	e.state = starting
-	go s.last.guardian.start(e)
+// nowOf is how things stand for an entity.
+func (s *shard) nowOf(e *entry) entities.Now {
+	now := entities.Now{Only: s.r.set.recallActive, Mail: len(e.pending)+len(e.back) > 0,
+		Long: s.Now()-e.since >= s.r.set.backoffMax}
+	h := s.last
+	if now.Ending = h == nil || h.ending; h != nil {
+		now.Lost, now.Barred = h.cause != nil, h.barred != nil
+		if s.r.set.store != nil {
+			now.Forgotten = !h.rem.known[e.id]
+			now.Unwritten = !h.rem.loaded || now.Forgotten
+		}
+	}
+	if e.gate != nil {
+		now.Actor, now.Unused = e.gate.Actor() != nil, e.gate.Counters().Passed == 1 // Started
+	}
+	return now
+}
+
+// happens feeds one event to an entity, and carries out what comes of it, which it returns.
+func (s *shard) happens(e *entry, ev entities.Event) []entities.Effect {
+	var effects []entities.Effect
+	e.Life, effects = e.Next(ev, s.nowOf(e))
+	s.carryOutAll(e, effects)
+	return effects
+}
+
+func (s *shard) carryOutAll(e *entry, effects []entities.Effect) {
+	for _, f := range effects {
+		s.carryOutFor(e, f)
+	}
+}
+
+// carryOutFor does one effect. What runs users' code runs elsewhere, or once mu is free.
+func (s *shard) carryOutFor(e *entry, f entities.Effect) {
+	h := s.last
+	switch f {
+	case entities.Remember:
+		s.note(h, e.id)
+	case entities.Make:
+		go h.guardian.start(e)
+	case entities.MakeGate, entities.Spawn: // the guardian's, which asked
+	case entities.Deliver:
+		s.use(e) // it has just begun, however long its mail has waited
+		s.deliverPending(e)
+	case entities.Drain:
+		e.gate.Drain()
+	case entities.Lose:
+		e.gate.Lose(cmp.Or(h.cause, h.barred))
+	case entities.LoseLate:
+		e.gate.Lose(ErrOverdue)
+	case entities.StopGently:
+		s.stop(e)
+	case entities.StopNow:
+		s.r.stopActor(e.pid)
+	case entities.StopMade:
+		s.after = append(s.after, e.gate.Stop)
+	case entities.Await:
+		s.await(e)
+	case entities.TellLate:
+		late := Event{Kind: NotStopping, Shard: s.number, ID: e.id, Token: e.gate.Token(), After: s.r.set.stopWithin}
+		s.after = append(s.after, func() { s.r.event(late) })
+	case entities.GiveUp:
+		e.gate.Close()
+		if pid := e.gate.Actor(); pid != nil {
+			e.pid = actor.NewPID(pid.Address, pid.Id)
+		}
+		h.guardian.say(e, "an entity is given up that was being made", h.cause)
+	case entities.Pause:
+		s.pause(e)
+	case entities.GiveBack:
+		s.giveBack(e)
+	case entities.Remove:
+		delete(s.entries, e.id)
+	case entities.Unremember:
+		s.unremember(h, e.id)
+	}
+}
+
+// deliverPending gives an entity what waits for it.
+func (s *shard) deliverPending(e *entry) {
+	for _, env := range s.unpend(e) {
+		if left, ok := wire.PatienceOf(s.r.system, actor.UnwrapEnvelopeSender(env)); ok && left == 0 {
+			s.Refuse(&route.Item{Local: &mail{e.id, env}}, wire.Reason_REASON_EXPIRED, "who asked does not wait any more")
+			continue
+		}
+		e.gate.Post(env)
+	}
 }
 
 // flushMark is posted behind an entity's mail when it is done: when it comes back
@@ -184,8 +244,7 @@ func (s *shard) diverted(e *entry, g *gate.Gate, env any) {
 func (s *shard) collect(e *entry, g *gate.Gate) {
 	s.do(func() {
 		if s.entries[e.id] == e && e.gate == g {
-			e.hasty = (e.state < stopping || e.leaves) && g.Counters().Passed == 1 // Started
-			e.state = collecting
+			s.happens(e, entities.Done)
 		}
 	})
 	if !g.Post(&flushMark{}) {
@@ -200,55 +259,36 @@ func (s *shard) collected(e *entry, g *gate.Gate) {
 	if s.entries[e.id] == e && e.gate == g {
 		s.after = append(s.after, func() { s.r.overran(g.Counters().Overruns) })
 		s.r.active.Add(-1)
-		s.ended(e)
+		s.ended(e, entities.Collected)
 	}
 }
 
-// ended: the actor is gone, and its mail is back.
-func (s *shard) ended(e *entry) {
-	mails := append(e.back, s.unpend(e)...)
+// ended: there is no actor any more, or none came to be, and its mail is back.
+func (s *shard) ended(e *entry, how entities.Event) {
+	back := append(e.back, s.unpend(e)...)
 	e.back, e.gate, e.pid = nil, nil, nil
+	s.pend(e, back...)
 	halt(e.timer)
-	h := s.last
-	if h == nil || h.ending {
-		s.giveBack(e, mails)
-		return
-	}
-	switch {
-	case len(mails) == 0 && s.r.set.store != nil && !h.rem.known[e.id]: // forgotten
-		delete(s.entries, e.id)
-	case e.crashed, e.hasty && len(mails) > 0:
-		e.state = backoff
-		s.pend(e, mails...)
-		if s.Now()-e.since >= s.r.set.backoffMax {
-			e.panics = 0
-		}
-		d := pause(int(e.panics), s.r.set.backoffMin, s.r.set.backoffMax)
-		e.panics = min(e.panics+1, 30)
-		e.timer = s.r.clock.AfterFunc(d, func() {
-			s.do(func() {
-				if s.entries[e.id] == e && e.state == backoff && s.note(e) {
-					s.start(e)
-				}
-			})
+	s.happens(e, how)
+}
+
+// pause has an entity wait until it is started again.
+func (s *shard) pause(e *entry) {
+	d := pause(int(e.Tries)-1, s.r.set.backoffMin, s.r.set.backoffMax)
+	e.timer = s.r.clock.AfterFunc(d, func() {
+		s.do(func() {
+			if s.entries[e.id] == e {
+				s.happens(e, entities.BackedOff)
+			}
 		})
-	case len(mails) > 0:
-		s.pend(e, mails...)
-		if s.note(e) {
-			s.start(e)
-		}
-	default:
-		delete(s.entries, e.id)
-		if s.r.set.recallActive {
-			s.unremember(h, e.id)
-		}
-	}
+	})
 }
 
 // giveBack ends the entry of a shard that ends; its mail goes to the next host.
-func (s *shard) giveBack(e *entry, mails []any) {
+func (s *shard) giveBack(e *entry) {
+	halt(e.timer)
 	delete(s.entries, e.id)
-	for _, env := range mails {
+	for _, env := range s.unpend(e) {
 		s.routing().Back(s.item(&mail{e.id, env}))
 	}
 }
@@ -257,30 +297,7 @@ func (s *shard) giveBack(e *entry, mails []any) {
 func (s *shard) endAll(h *home) {
 	h.ending = true
 	for _, e := range s.entries {
-		s.end(e, h)
-	}
-}
-
-// end tells an entity of a home that ends to stop.
-func (s *shard) end(e *entry, h *home) {
-	switch e.state {
-	case active:
-		e.state = stopping
-		s.shutOff(e, h.cause)
-		s.stop(e, h.cause == nil)
-	case stopping, collecting:
-		if h.cause != nil && e.gate != nil && e.pid != nil {
-			s.shutOff(e, h.cause)
-			s.r.stopActor(e.pid)
-		}
-	case making: // started does the rest, unless that is not waited for
-		if h.cause != nil && e.gate != nil {
-			s.shutOff(e, h.cause)
-			h.guardian.giveUp(e)
-		}
-	case noting, starting, backoff:
-		halt(e.timer)
-		s.giveBack(e, s.unpend(e))
+		s.happens(e, entities.Ending)
 	}
 }
 
@@ -293,19 +310,10 @@ func (s *shard) shutOffAll(cause error) {
 	}
 }
 
-// shutOff closes the gate: to what comes, or to everything.
-func (s *shard) shutOff(e *entry, cause error) {
-	if cause != nil {
-		e.gate.Lose(cause)
-		return
-	}
-	e.gate.Drain()
-}
-
 // stop tells an entity to stop, in the way its user chose. That is asked on a goroutine
 // of its own, as it may take its time: the entity has until its deadline.
-func (s *shard) stop(e *entry, planned bool) {
-	if !planned || s.r.set.stopWith == nil {
+func (s *shard) stop(e *entry) {
+	if s.r.set.stopWith == nil {
 		s.r.stopActor(e.pid)
 		return
 	}
@@ -342,36 +350,21 @@ func (r *Region) stopActor(pid *actor.PID) {
 // passivate stops the entity behind g.
 func (s *shard) passivate(id string, g *gate.Gate) {
 	s.do(func() {
-		e := s.entries[id]
-		switch {
-		case e == nil || e.gate != g:
-		case e.state == active:
-			e.leaves = true
-			s.putAway(e)
-		case e.state == making: // it may run already
-			e.leaves = true
+		if e := s.entries[id]; e != nil && e.gate == g {
+			s.happens(e, entities.Asked)
 		}
 	})
 }
 
-// putAway passivates an active entity. One that does not stop by the deadline is
-// shut off.
-func (s *shard) putAway(e *entry) {
-	e.state = stopping
-	e.gate.Drain()
-	s.stop(e, true)
+// await has an entity that was told to stop shut off if it has not by its deadline.
+func (s *shard) await(e *entry) {
 	g := e.gate
 	e.timer = s.r.clock.AfterFunc(s.r.set.stopWithin, func() {
-		overdue := false
 		s.do(func() {
-			if overdue = s.entries[e.id] == e && e.gate == g && e.state == stopping; overdue {
-				g.Lose(ErrOverdue)
-				s.r.stopActor(e.pid)
+			if s.entries[e.id] == e && e.gate == g {
+				s.happens(e, entities.Overdue)
 			}
 		})
-		if overdue {
-			s.r.event(Event{Kind: NotStopping, Shard: s.number, ID: e.id, Token: g.Token(), After: s.r.set.stopWithin})
-		}
 	})
 }
 

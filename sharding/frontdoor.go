@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/sharding/internal/entities"
 )
 
 // This file is what takes mail from other nodes, and from actors of this one.
@@ -140,7 +141,7 @@ func (s *shard) come(token lease.Token, id string, envelope any) bool {
 		return false
 	}
 	e := s.entries[id]
-	if e == nil || e.state != active {
+	if e == nil || e.Phase != entities.Active {
 		return false
 	}
 	s.use(e)

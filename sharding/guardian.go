@@ -1,8 +1,8 @@
 package sharding
 
 import (
-	"cmp"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -10,8 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/gate"
 	"github.com/holdfast-go/holdfast/internal/outside"
-	"github.com/holdfast-go/holdfast/internal/route"
-	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/sharding/internal/entities"
 )
 
 // guardian is the parent of a shard's entities on this node under one term. It is no
@@ -57,31 +56,23 @@ func (g *guardian) start(e *entry) {
 	s := g.s
 	wanted, has := false, false
 	s.do(func() {
-		wanted = s.entries[e.id] == e && e.state == starting && !g.h.ending && g.h.barred == nil
-		if !wanted {
-			return
-		}
-		e.state = making
-		has = g.h.states.Has(e.id)
+		wanted = s.entries[e.id] == e && slices.Contains(s.happens(e, entities.Due), entities.MakeGate)
+		has = wanted && g.h.states.Has(e.id)
 	})
 	if !wanted {
 		return
 	}
 	gt, err := g.gateFor(e, has)
-	if err != nil {
-		s.do(func() { g.notMade(e, err) })
-		return
-	}
 	s.do(func() {
-		e.gate, e.since, e.crashed, e.leaves, e.hasty = gt, s.Now(), false, false, false
-		if why := cmp.Or(g.h.cause, g.h.barred); why != nil {
-			gt.Lose(why)
+		if err != nil {
+			g.say(e, "an entity could not be made", err)
+			s.ended(e, entities.GateFailed)
+			return
 		}
-		if wanted = g.h.cause == nil; !wanted {
-			g.giveUp(e)
-		}
+		e.gate, e.since = gt, s.Now()
+		wanted = slices.Contains(s.happens(e, entities.GateMade), entities.Spawn)
 	})
-	if !wanted {
+	if err != nil || !wanted {
 		return
 	}
 	s.r.active.Add(1)
@@ -91,48 +82,34 @@ func (g *guardian) start(e *entry) {
 // made: what was to make the actor of e has returned, or ended its goroutine.
 func (g *guardian) made(e *entry, gt *gate.Gate, err error) {
 	defer g.contain()
-	s, pid, stop := g.s, gt.Actor(), false
+	s, pid := g.s, gt.Actor()
 	s.do(func() {
+		if pid != nil && err != nil && !e.GivenUp {
+			g.say(e, "an entity's Props failed: it is stopped", err)
+		}
 		switch {
-		case e.dropped:
+		case e.GivenUp:
 			s.r.active.Add(-1)
-			stop = true
+			s.happens(e, entities.Made)
 		case pid == nil:
 			s.r.active.Add(-1)
-			g.notMade(e, err)
+			g.say(e, "an entity could not be made", err)
+			s.ended(e, entities.NotMade)
+		case e.gate != gt: // that life is over already
+			if err != nil {
+				s.after = append(s.after, gt.Stop)
+			}
 		default:
-			g.started(e, gt, pid)
-			if stop = err != nil; stop { // it failed when the actor had begun, whose end its gate tells
-				e.crashed = e.crashed || e.gate == gt
-				g.say(e, "an entity's Props failed: it is stopped", err)
+			// A copy: what a PID was used for keeps the actor in memory.
+			e.pid = actor.NewPID(pid.Address, pid.Id)
+			if err == nil {
+				s.happens(e, entities.Made)
+			} else {
+				s.happens(e, entities.MadeBadly)
 			}
 		}
 	})
-	if stop {
-		gt.Stop() // it, and no later one of its name
-	}
 	s.r.tooMany()
-}
-
-// notMade: the actor of e could not be made.
-func (g *guardian) notMade(e *entry, err error) {
-	g.say(e, "an entity could not be made", err)
-	e.crashed = true
-	g.s.ended(e)
-}
-
-// giveUp goes on without what is to make the actor of e, which may hang: nothing passes to
-// what comes of it. If the actor has begun it is stopped.
-func (g *guardian) giveUp(e *entry) {
-	e.gate.Close()
-	if pid := e.gate.Actor(); pid != nil {
-		e.state, e.pid = stopping, actor.NewPID(pid.Address, pid.Id)
-		e.gate.Stop()
-		return
-	}
-	e.dropped = true
-	g.say(e, "an entity is given up that was being made", g.h.cause)
-	g.s.giveBack(e, g.s.unpend(e))
 }
 
 // say logs what became of e, once the shard is not locked any more.
@@ -140,36 +117,6 @@ func (g *guardian) say(e *entry, what string, err error) {
 	g.s.after = append(g.s.after, func() {
 		g.r.log.Error(what, zap.String("shard", g.s.name), zap.String("id", e.id), zap.Error(err))
 	})
-}
-
-// started: the actor of e was made; it may have ended since.
-func (g *guardian) started(e *entry, gt *gate.Gate, pid *actor.PID) {
-	s := g.s
-	if e.gate != gt {
-		return
-	}
-	// A copy: what a PID was used for keeps the actor in memory.
-	e.pid = actor.NewPID(pid.Address, pid.Id)
-	if e.state != making {
-		return
-	}
-	e.state = active
-	s.use(e) // it has just begun, however long its mail has waited
-	if g.h.ending {
-		s.end(e, g.h)
-		return
-	}
-	if e.leaves { // in Started already: its next life gets the mail
-		s.putAway(e)
-		return
-	}
-	for _, env := range s.unpend(e) {
-		if left, ok := wire.PatienceOf(s.r.system, actor.UnwrapEnvelopeSender(env)); ok && left == 0 {
-			s.Refuse(&route.Item{Local: &mail{e.id, env}}, wire.Reason_REASON_EXPIRED, "who asked does not wait any more")
-			continue
-		}
-		gt.Post(env)
-	}
 }
 
 // gateFor makes the gate of e's next life.
@@ -203,7 +150,7 @@ func (g *guardian) failed(child *actor.PID, reason any) {
 	if id, err := url.PathUnescape(name); err == nil {
 		g.s.do(func() {
 			if e := g.s.entries[id]; e != nil {
-				e.crashed = true
+				g.s.happens(e, entities.Panicked)
 			}
 		})
 		g.r.crashed(g.s.number, id, reason)

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/handover"
+	"github.com/holdfast-go/holdfast/sharding/internal/entities"
 )
 
 // This file stops entities that nobody needs for now.
@@ -41,7 +42,7 @@ func (c *controller) running(before uint32) (all []noted) {
 		}
 		s.mu.RLock()
 		for _, e := range s.entries {
-			if used := e.used.Load(); e.state == active && int32(before-used) >= 0 {
+			if used := e.used.Load(); e.Phase == entities.Active && int32(before-used) >= 0 {
 				all = append(all, noted{s, e, used})
 			}
 		}
@@ -54,9 +55,8 @@ func (c *controller) running(before uint32) (all []noted) {
 func (n noted) stop() (done bool) {
 	n.s.do(func() {
 		e := n.e
-		if n.s.entries[e.id] == e && e.state == active && e.used.Load() == n.used && !n.s.last.ending {
-			n.s.putAway(e)
-			done = true
+		if n.s.entries[e.id] == e && e.used.Load() == n.used {
+			done = len(n.s.happens(e, entities.Unneeded)) > 0
 		}
 	})
 	return done

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/gate"
 	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/sharding/internal/entities"
 )
 
 // This file keeps the store of remembered entities true: an id is in the store
@@ -35,22 +36,13 @@ func (m *remembered) unsaid() bool { return m.leaving || len(m.remove) > 0 }
 // maxBatch bounds how many ids one write carries.
 const maxBatch = 100
 
-// note has the id of an entity written that is about to start; true if it is in the
-// store, or need not be.
-func (s *shard) note(e *entry) bool {
-	if s.r.set.store == nil {
-		return true
-	}
-	h := s.last
-	if h.rem.loaded && h.rem.known[e.id] {
-		return true
-	}
-	e.state = noting
+// note has the id of an entity written that is about to start, once it is known which are
+// in the store.
+func (s *shard) note(h *home, id string) {
 	if h.rem.loaded {
-		h.rem.add = append(h.rem.add, e.id)
+		h.rem.add = append(h.rem.add, id)
 		s.write(h)
 	}
-	return false
 }
 
 // forget has an id removed.
@@ -101,9 +93,9 @@ func (s *shard) recall(h *home) {
 			}
 			for _, e := range s.entries {
 				switch {
-				case e.state != noting:
+				case e.Phase != entities.Remembering:
 				case h.rem.known[e.id]:
-					s.start(e)
+					s.happens(e, entities.Remembered)
 				default:
 					h.rem.add = append(h.rem.add, e.id)
 				}
@@ -195,8 +187,8 @@ func (s *shard) write(h *home) {
 			}
 			for _, id := range add {
 				m.known[id] = true
-				if e := s.entries[id]; e != nil && e.state == noting && !h.ending {
-					s.start(e)
+				if e := s.entries[id]; e != nil {
+					s.happens(e, entities.Remembered)
 				}
 			}
 			s.write(h)

@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/sharding/internal/coordinator"
 	"github.com/holdfast-go/holdfast/sharding/internal/directory"
+	"github.com/holdfast-go/holdfast/sharding/internal/entities"
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
@@ -230,7 +231,7 @@ func (r *Region) direct(id string, envelope any) bool {
 	}
 	s.mu.RLock()
 	if s.direct {
-		if e := s.entries[id]; e != nil && e.state == active {
+		if e := s.entries[id]; e != nil && e.Phase == entities.Active {
 			s.use(e)
 			e.gate.Post(envelope)
 			s.mu.RUnlock()

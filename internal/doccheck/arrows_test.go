@@ -27,11 +27,11 @@ type layers struct {
 }
 
 var layered = []layers{
-	{"sharding", []string{"orders.go", "handoff.go", "depart.go", "remember_memory.go", "hosting.go", "guardian.go", "control.go",
-		"states.go", "coordinate.go", "entity.go", "recall.go", "passivate.go", "codec.go", "info.go", "doc.go",
-		"layout.go", "agree.go", "inquire.go", "start.go", "passage.go", "ref.go", "frontdoor.go", "registry.go",
-		"entry.go", "history.go", "typed.go", "trouble.go", "shard.go", "metrics.go", "machine.go", "events.go",
-		"region.go", "type.go", "remember.go", "hash.go"}, 44},
+	{"sharding", []string{"orders.go", "handoff.go", "depart.go", "layout.go", "typed.go", "info.go", "start.go", "passage.go",
+		"history.go", "hosting.go", "trouble.go", "guardian.go", "states.go", "entity.go", "ref.go",
+		"inquire.go", "control.go", "frontdoor.go", "passivate.go", "entry.go", "shard.go", "metrics.go",
+		"doc.go", "coordinate.go", "codec.go", "agree.go", "registry.go", "recall.go", "machine.go",
+		"remember_memory.go", "events.go", "region.go", "hash.go", "type.go", "remember.go"}, 44},
 }
 
 // TestFilesUseFilesBelowThem: a file that uses what a file above it declares makes a package

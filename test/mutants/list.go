@@ -123,8 +123,8 @@ var core = []mutant{
 	},
 	{
 		name: "passivation-loses", does: "mail that comes while an entity stops is forgotten",
-		edits: []edit{{"sharding/entry.go", "case e.state == active:\n\t\ts.use(e)", `case e.state == stopping:
-	case e.state == active:
+		edits: []edit{{"sharding/entry.go", "case e.Phase == entities.Active:\n\t\ts.use(e)", `case e.Phase == entities.Stopping:
+	case e.Phase == entities.Active:
 		s.use(e)`}},
 		hunters: []check{shardCalm, shardScenarios},
 	},

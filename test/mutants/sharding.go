@@ -34,7 +34,7 @@ var ofSharding = []mutant{
 	},
 	{
 		name: "unborn-awaited", does: "a shard that is to move waits for Props that do not return",
-		edits:   []edit{{"sharding/entry.go", "\t\t\th.guardian.giveUp(e)\n", ""}},
+		edits:   []edit{{"sharding/internal/entities/life.go", "if now.Lost && l.Gate {", "if now.Lost && l.Gate {\n\t\t\treturn l, []Effect{Lose}\n\t\t}\n\t\tif l.GivenUp {"}},
 		hunters: []check{shardSim},
 	},
 	{
