@@ -3,7 +3,6 @@ package sharding
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -15,25 +14,6 @@ import (
 // This file is what the nodes of a type must agree on. On the number of shards they
 // must at any time, and by their versions they must understand each other: Start fails.
 // Other settings may differ while they are changed, node by node: it is told.
-
-// ErrShardCount: other nodes run the type with another number of shards.
-var ErrShardCount = errors.New("another number of shards is in use")
-
-// ShardCountError is an ErrShardCount.
-type ShardCountError struct {
-	Type        string
-	Here, There int
-	Where       string // the node's id
-}
-
-// Error says both numbers.
-func (e *ShardCountError) Error() string {
-	return fmt.Sprintf("sharding type %q: %v: %d here, %d at node %q; it can be changed only when no node runs the type",
-		e.Type, ErrShardCount, e.Here, e.There, e.Where)
-}
-
-// Is makes it an ErrShardCount.
-func (e *ShardCountError) Is(target error) bool { return target == ErrShardCount }
 
 // withdrawWithin is how long a node waits for another to withdraw that registered
 // with another number of shards at the same time.
@@ -101,9 +81,6 @@ func (r *Region) differs(ctx context.Context) (other *difference, err error) {
 	}
 	return other, nil
 }
-
-// ErrProtocol: a node that takes part is of a version that this one does not talk to.
-var ErrProtocol = agree.ErrProtocol
 
 // agreement is what should be the same on every node, as people and records read it.
 func (r *Region) agreement() string {

@@ -7,11 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/asynkron/protoactor-go/actor"
-	"google.golang.org/protobuf/proto"
-
 	"github.com/holdfast-go/holdfast/internal/outside"
-	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
 // This file bounds what codecs of users do while a shard's lock is held: mail that has
@@ -80,23 +76,4 @@ func bounded[T any](c *codecs, typ string, refused error, f func() (T, error)) (
 		x := <-done
 		return x.v, x.err
 	}
-}
-
-// openLocked is open, with the shard locked.
-func (s *shard) openLocked(e *wire.Envelope) (*mail, error) {
-	if e.Codec == "" || e.Codec == wire.CodecProto {
-		return s.open(e)
-	}
-	return bounded(&s.r.codecs, e.Type, wire.ErrUndecodable, func() (*mail, error) { return s.open(e) })
-}
-
-// encodeLocked is encode, with the shard locked.
-func (s *shard) encodeLocked(m *mail) (*wire.Envelope, error) {
-	msg := actor.UnwrapEnvelopeMessage(m.envelope)
-	if _, ok := msg.(proto.Message); ok {
-		return s.encode(m.id, m.envelope)
-	}
-	return bounded(&s.r.codecs, wire.TypeName(msg), wire.ErrUnencodable, func() (*wire.Envelope, error) {
-		return s.encode(m.id, m.envelope)
-	})
 }

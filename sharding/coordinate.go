@@ -54,13 +54,6 @@ func (r *Region) coordinate() error {
 	return nil
 }
 
-// coordinating has f called with the coordinator that is in charge on this node, if one is.
-func (r *Region) coordinating(f func(*coordinator.Coordinator)) {
-	if c := r.coordinator.Load(); c != nil {
-		f(c)
-	}
-}
-
 // prepare finds out whether all that live agree on the number of shards: the nodes
 // first, then the shards. A node that is not registered any more takes up none, so
 // that what is found of its shards is all there is. Then it has what is remembered

@@ -2,7 +2,6 @@ package sharding
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,44 +13,12 @@ import (
 	"github.com/holdfast-go/holdfast/internal/teller"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
-	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding/internal/coordinator"
 )
 
 // This file takes a node's shards off it, for a while (Drain) or for good (Stop):
 // the coordinator is told until nothing is held any more, or a time has passed.
 // Then what is left is stopped and released.
-
-var (
-	// ErrClosed: the Region was stopped.
-	ErrClosed = errors.New("region closed")
-	// ErrUndrained: Undrain was called before the node held nothing.
-	ErrUndrained = errors.New("draining was called off")
-)
-
-// departure is how far a node is in giving up its shards. When it holds nothing any more
-// it goes on forwarding until the other nodes know that (those that answer), and, if they
-// sent mail here, for handover.QuietPeriod.
-type departure struct {
-	on        bool // it takes none
-	asked     bool // Drain was called, and not Undrain
-	rival     bool // a later life of the node's ID is a member in its place
-	alarm     lease.Timer
-	stop      bool // and ends when it has none
-	number    int
-	until     time.Duration // unless more is handed over until then
-	moved     int64         // handed over so far, as last seen
-	timer     lease.Timer
-	quit      bool // what is left was told to end
-	waiters   []chan error
-	lingers   bool
-	quietOver bool
-	leaveAt   time.Duration // unless what waits gets less until then
-	left      int64
-	arrived   uint64 // where what is left waits for room
-	pushed    bool   // what is left was handed over to nodes that are not open yet
-	finished  bool
-}
 
 // Drain moves all shards off this node and takes none until Undrain: for a rolling
 // restart, or to find out whether the others can do without it. It returns when
@@ -334,3 +301,36 @@ func (r *Region) awaitSeen(within time.Duration) {
 
 // answerWithin is how long a node may take to tell what it knows.
 const answerWithin = 300 * time.Millisecond
+
+// shut gives up all mail that is left.
+func (r *Region) shut() {
+	for i := range r.shards {
+		s := &r.shards[i]
+		s.do(func() {
+			if s.router != nil {
+				s.router.Shut()
+			}
+			halt(s.wake)
+			s.direct = false
+		})
+		s.out.Leave()
+	}
+}
+
+// finish ends a Region that holds nothing any more.
+func (c *controller) finish(sendings []*handover.Sending) {
+	r := c.Region
+	r.over.Store(true)
+	for _, x := range sendings {
+		x.Leave()
+	}
+	r.shut()
+	// First, so that the coordinator's place is with a node that stays.
+	r.withdraw()
+	_ = r.regionLease.Release(context.Background()) // bounded by the lease's own bounds
+	r.retire()                                      // a coordinator adds to ops
+	r.end()
+	r.ops.Wait()
+	r.clean()
+	close(r.done)
+}

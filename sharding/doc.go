@@ -69,21 +69,18 @@
 //
 // # Who calls whom
 //
-//	Tell, Ask, Ref, PID ─▶ region.go ──entity active here──────────────────▶ its gate
-//	                          │  └─▶ shard.go: Router (internal/route) ─▶ entry.go ─▶ its gate
-//	other nodes ─▶ frontDoor ─┘         │                                   │ starts, stops, takes mail back
-//	other nodes ◀─ internal/transport ◀─┘ (region.go: the short way)
-//	control.go (the control loop) ─▶ handover.Machine ─▶ hosting.go, handoff.go, states.go
-//	   ▲ orders.go ◀── decide.go ◀── coordinator.go      guardian.go: parent of a shard's entities
-//	   │                  └─▶ ask.go: the user's Strategy, beside it all
-//	   └ internal/directory: Table ◀── Keeper.Watch       └─▶ coordinator.go, chief.go
+//	Tell, Ask, Ref, PID ─▶ Region ──entity active here─────────────────────▶ its gate
+//	                          │  └─▶ shard: Router (internal/route) ─▶ entry ─▶ its gate
+//	other nodes ─▶ frontDoor ─┘         │                                │ starts, stops, takes mail back:
+//	other nodes ◀─ internal/transport ◀─┘ (the short way)                │ internal/entities, guardian
+//	control loop ─▶ handover.Machine ─▶ hosting, hand-over, states                ▼
+//	   ▲  ▲                                                 guardian: parent of a shard's entities
+//	   │  └ Order ◀── internal/coordinator ──▶ the user's Strategy, beside it all
+//	   │                      ▲
+//	   └ internal/directory: Table ◀── Keeper.Watch
 //
-// frontdoor.go, ref.go: what takes mail; passage.go: Protocol Buffers messages, without an envelope;
-// start.go, depart.go: the beginning and the end; coordinate.go: what the coordinator has of its node; recall.go, remember.go: which entities exist;
-// passivate.go: those that nobody needs; info.go, events.go, metrics.go, trouble.go: what is
-// told; codec.go: what waits for codecs of users;
-// hash.go: ShardOf. Mail passes under
-// a shard's lock, on the goroutine that brings it; what goes to other nodes, to the dead
-// letters and back to senders leaves when the lock is free. What becomes of shards is
-// decided by the control loop alone.
+// Mail passes under a shard's lock, on the goroutine that brings it; what goes to other
+// nodes, to the dead letters and back to senders leaves when the lock is free. What becomes
+// of shards is decided by the control loop alone. Files use what files below them declare;
+// internal/doccheck has their order.
 package sharding

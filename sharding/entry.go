@@ -2,9 +2,7 @@ package sharding
 
 import (
 	"cmp"
-	"errors"
 	mrand "math/rand/v2"
-	"sync/atomic"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -14,49 +12,32 @@ import (
 	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/route"
 	"github.com/holdfast-go/holdfast/internal/wire"
-	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding/internal/entities"
 )
 
-// entry is one entity of a shard that is hosted here. What becomes of it is decided by its
-// Life (internal/entities), which has the diagram; this file carries that out.
-//
-// All of it is guarded by the shard's mu but used.
-type entry struct {
-	entities.Life
-	id      string
-	used    atomic.Uint32 // the Region's epoch
-	gate    *gate.Gate
-	pid     *actor.PID
-	since   time.Duration // when its actor was made
-	pending []any         // came while it was not active
-	back    []any         // what its mailbox had left
-	timer   lease.Timer
-}
-
-// handOver gives a message to its entity, starting it if need be. The shard is
+// handOverLocked gives a message to its entity, starting it if need be. The shard is
 // open, or the message waits in the entry until it is given back.
-func (s *shard) handOver(m *mail, custody bool) {
+func (s *shard) handOverLocked(m *mail, custody bool) {
 	e := s.entries[m.id]
 	switch {
-	case (e == nil || e.Phase != entities.Active) && s.full(custody):
+	case (e == nil || e.Phase != entities.Active) && s.fullLocked(custody):
 		s.Drop(&route.Item{Local: m}, "as much waits on this node as may")
 	case e == nil:
-		e = s.begin(m.id)
-		s.pend(e, m.envelope)
+		e = s.beginLocked(m.id)
+		s.pendLocked(e, m.envelope)
 	case e.Phase == entities.Active:
 		s.use(e)
 		e.gate.Post(m.envelope)
 	case !custody && (s.pending >= s.r.set.buffer && len(e.pending) >= s.share() || s.pendingBytes >= s.r.set.bufferBytes),
 		custody && s.pendingBytes >= maxCustody:
-		s.overflow(e, m)
+		s.overflowLocked(e, m)
 	default:
-		s.pend(e, m.envelope)
+		s.pendLocked(e, m.envelope)
 	}
 }
 
-// pend has messages wait for their entity.
-func (s *shard) pend(e *entry, envelopes ...any) {
+// pendLocked has messages wait for their entity.
+func (s *shard) pendLocked(e *entry, envelopes ...any) {
 	e.pending = append(e.pending, envelopes...)
 	s.pending += len(envelopes)
 	for _, env := range envelopes {
@@ -64,8 +45,8 @@ func (s *shard) pend(e *entry, envelopes ...any) {
 	}
 }
 
-// unpend takes what waits for an entity.
-func (s *shard) unpend(e *entry) (envelopes []any) {
+// unpendLocked takes what waits for an entity.
+func (s *shard) unpendLocked(e *entry) (envelopes []any) {
 	envelopes, e.pending = e.pending, nil
 	s.pending -= len(envelopes)
 	for _, env := range envelopes {
@@ -88,9 +69,9 @@ const shares = 20
 // node: it had been accepted where it was.
 const custodyTotal = 4
 
-// full is Region.full as seen by a message of this shard, which has been counted
+// fullLocked is Region.full as seen by a message of this shard, which has been counted
 // since it came if it waited: that it did must not keep it out now.
-func (s *shard) full(custody bool) bool {
+func (s *shard) fullLocked(custody bool) bool {
 	st, most := s.routing().Stats(), int64(s.r.set.total)
 	if custody {
 		most *= custodyTotal
@@ -99,8 +80,8 @@ func (s *shard) full(custody bool) bool {
 	return elsewhere+int64(st.Buffered+s.pending)+s.out.Held().Load() >= most
 }
 
-// overflow: there is no room for what waits for an entity.
-func (s *shard) overflow(e *entry, m *mail) {
+// overflowLocked: there is no room for what waits for an entity.
+func (s *shard) overflowLocked(e *entry, m *mail) {
 	if s.r.set.policy == DropOldest && len(e.pending) > 0 {
 		old := e.pending[0]
 		e.pending = append(e.pending[1:], m.envelope)
@@ -116,8 +97,8 @@ func (s *shard) use(e *entry) {
 	}
 }
 
-// begin makes an entry whose actor is about to be made.
-func (s *shard) begin(id string) *entry {
+// beginLocked makes an entry whose actor is about to be made.
+func (s *shard) beginLocked(id string) *entry {
 	e := &entry{id: id}
 	if s.entries == nil {
 		s.entries = map[string]*entry{}
@@ -125,13 +106,13 @@ func (s *shard) begin(id string) *entry {
 	s.entries[id] = e
 	s.use(e)
 	var effects []entities.Effect
-	e.Life, effects = entities.Begin(s.nowOf(e))
-	s.carryOutAll(e, effects)
+	e.Life, effects = entities.Begin(s.nowOfLocked(e))
+	s.carryOutLocked(e, effects)
 	return e
 }
 
-// nowOf is how things stand for an entity.
-func (s *shard) nowOf(e *entry) entities.Now {
+// nowOfLocked is how things stand for an entity.
+func (s *shard) nowOfLocked(e *entry) entities.Now {
 	now := entities.Now{Only: s.r.set.recallActive, Mail: len(e.pending)+len(e.back) > 0,
 		Long: s.Now()-e.since >= s.r.set.backoffMax}
 	h := s.last
@@ -148,32 +129,32 @@ func (s *shard) nowOf(e *entry) entities.Now {
 	return now
 }
 
-// happens feeds one event to an entity, and carries out what comes of it, which it returns.
-func (s *shard) happens(e *entry, ev entities.Event) []entities.Effect {
+// happensLocked feeds one event to an entity, and carries out what comes of it, which it returns.
+func (s *shard) happensLocked(e *entry, ev entities.Event) []entities.Effect {
 	var effects []entities.Effect
-	e.Life, effects = e.Next(ev, s.nowOf(e))
-	s.carryOutAll(e, effects)
+	e.Life, effects = e.Next(ev, s.nowOfLocked(e))
+	s.carryOutLocked(e, effects)
 	return effects
 }
 
-func (s *shard) carryOutAll(e *entry, effects []entities.Effect) {
+func (s *shard) carryOutLocked(e *entry, effects []entities.Effect) {
 	for _, f := range effects {
-		s.carryOutFor(e, f)
+		s.effectLocked(e, f)
 	}
 }
 
-// carryOutFor does one effect. What runs users' code runs elsewhere, or once mu is free.
-func (s *shard) carryOutFor(e *entry, f entities.Effect) {
+// effectLocked does one effect. What runs users' code runs elsewhere, or once mu is free.
+func (s *shard) effectLocked(e *entry, f entities.Effect) {
 	h := s.last
 	switch f {
 	case entities.Remember:
-		s.note(h, e.id)
+		s.noteLocked(h, e.id)
 	case entities.Make:
 		go h.guardian.start(e)
 	case entities.MakeGate, entities.Spawn: // the guardian's, which asked
 	case entities.Deliver:
 		s.use(e) // it has just begun, however long its mail has waited
-		s.deliverPending(e)
+		s.deliverPendingLocked(e)
 	case entities.Drain:
 		e.gate.Drain()
 	case entities.Lose:
@@ -181,13 +162,13 @@ func (s *shard) carryOutFor(e *entry, f entities.Effect) {
 	case entities.LoseLate:
 		e.gate.Lose(ErrOverdue)
 	case entities.StopGently:
-		s.stop(e)
+		s.stopLocked(e)
 	case entities.StopNow:
 		s.r.stopActor(e.pid)
 	case entities.StopMade:
 		s.after = append(s.after, e.gate.Stop)
 	case entities.Await:
-		s.await(e)
+		s.awaitLocked(e)
 	case entities.TellLate:
 		late := Event{Kind: NotStopping, Shard: s.number, ID: e.id, Token: e.gate.Token(), After: s.r.set.stopWithin}
 		s.after = append(s.after, func() { s.r.event(late) })
@@ -196,21 +177,21 @@ func (s *shard) carryOutFor(e *entry, f entities.Effect) {
 		if pid := e.gate.Actor(); pid != nil {
 			e.pid = actor.NewPID(pid.Address, pid.Id)
 		}
-		h.guardian.say(e, "an entity is given up that was being made", h.cause)
+		h.guardian.sayLocked(e, "an entity is given up that was being made", h.cause)
 	case entities.Pause:
-		s.pause(e)
+		s.pauseLocked(e)
 	case entities.GiveBack:
-		s.giveBack(e)
+		s.giveBackLocked(e)
 	case entities.Remove:
 		delete(s.entries, e.id)
 	case entities.Unremember:
-		s.unremember(h, e.id)
+		s.unrememberLocked(h, e.id)
 	}
 }
 
-// deliverPending gives an entity what waits for it.
-func (s *shard) deliverPending(e *entry) {
-	for _, env := range s.unpend(e) {
+// deliverPendingLocked gives an entity what waits for it.
+func (s *shard) deliverPendingLocked(e *entry) {
+	for _, env := range s.unpendLocked(e) {
 		if left, ok := wire.PatienceOf(s.r.system, actor.UnwrapEnvelopeSender(env)); ok && left == 0 {
 			s.Refuse(&route.Item{Local: &mail{e.id, env}}, wire.Reason_REASON_EXPIRED, "who asked does not wait any more")
 			continue
@@ -233,7 +214,7 @@ func (s *shard) diverted(e *entry, g *gate.Gate, env any) {
 				s.accept(&mail{e.id, env})
 			}
 		case mark:
-			s.collected(e, g)
+			s.collectedLocked(e, g)
 		default:
 			e.back = append(e.back, env)
 		}
@@ -244,65 +225,69 @@ func (s *shard) diverted(e *entry, g *gate.Gate, env any) {
 func (s *shard) collect(e *entry, g *gate.Gate) {
 	s.do(func() {
 		if s.entries[e.id] == e && e.gate == g {
-			s.happens(e, entities.Done)
+			s.happensLocked(e, entities.Done)
 		}
 	})
 	if !g.Post(&flushMark{}) {
 		// It ended while it was being made: there is no way yet by which mail could
 		// have come to it.
-		s.do(func() { s.collected(e, g) })
+		s.do(func() { s.collectedLocked(e, g) })
 	}
 }
 
-// collected: the mail of an entity that is done is back.
-func (s *shard) collected(e *entry, g *gate.Gate) {
+// collectedLocked: the mail of an entity that is done is back.
+func (s *shard) collectedLocked(e *entry, g *gate.Gate) {
 	if s.entries[e.id] == e && e.gate == g {
 		s.after = append(s.after, func() { s.r.overran(g.Counters().Overruns) })
 		s.r.active.Add(-1)
-		s.ended(e, entities.Collected)
+		s.endedLocked(e, entities.Collected)
 	}
 }
 
-// ended: there is no actor any more, or none came to be, and its mail is back.
-func (s *shard) ended(e *entry, how entities.Event) {
-	back := append(e.back, s.unpend(e)...)
-	e.back, e.gate, e.pid = nil, nil, nil
-	s.pend(e, back...)
+// endedLocked: there is no actor any more, or none came to be, and its mail is back.
+func (s *shard) endedLocked(e *entry, how entities.Event) {
+	e.gate, e.pid = nil, nil
 	halt(e.timer)
-	s.happens(e, how)
+	s.happensLocked(e, how)
+	if back := e.back; len(back) > 0 { // it goes on: what was there first goes first
+		e.back = nil
+		s.pendLocked(e, append(back, s.unpendLocked(e)...)...)
+	}
 }
 
-// pause has an entity wait until it is started again.
-func (s *shard) pause(e *entry) {
+// pauseLocked has an entity wait until it is started again.
+func (s *shard) pauseLocked(e *entry) {
 	d := pause(int(e.Tries)-1, s.r.set.backoffMin, s.r.set.backoffMax)
 	e.timer = s.r.clock.AfterFunc(d, func() {
 		s.do(func() {
 			if s.entries[e.id] == e {
-				s.happens(e, entities.BackedOff)
+				s.happensLocked(e, entities.BackedOff)
 			}
 		})
 	})
 }
 
-// giveBack ends the entry of a shard that ends; its mail goes to the next host.
-func (s *shard) giveBack(e *entry) {
+// giveBackLocked ends the entry of a shard that ends; its mail goes to the next host.
+func (s *shard) giveBackLocked(e *entry) {
 	halt(e.timer)
 	delete(s.entries, e.id)
-	for _, env := range s.unpend(e) {
+	mails := append(e.back, s.unpendLocked(e)...)
+	e.back = nil
+	for _, env := range mails {
 		s.routing().Back(s.item(&mail{e.id, env}))
 	}
 }
 
-// endAll tells every entity to stop: planned, or because the shard was lost.
-func (s *shard) endAll(h *home) {
+// endAllLocked tells every entity to stop: planned, or because the shard was lost.
+func (s *shard) endAllLocked(h *home) {
 	h.ending = true
 	for _, e := range s.entries {
-		s.happens(e, entities.Ending)
+		s.happensLocked(e, entities.Ending)
 	}
 }
 
-// shutOffAll closes the gates of all entities to everything, also while an entity is being made.
-func (s *shard) shutOffAll(cause error) {
+// shutOffAllLocked closes the gates of all entities to everything, also while an entity is being made.
+func (s *shard) shutOffAllLocked(cause error) {
 	for _, e := range s.entries {
 		if e.gate != nil {
 			e.gate.Lose(cause)
@@ -310,9 +295,9 @@ func (s *shard) shutOffAll(cause error) {
 	}
 }
 
-// stop tells an entity to stop, in the way its user chose. That is asked on a goroutine
+// stopLocked tells an entity to stop, in the way its user chose. That is asked on a goroutine
 // of its own, as it may take its time: the entity has until its deadline.
-func (s *shard) stop(e *entry) {
+func (s *shard) stopLocked(e *entry) {
 	if s.r.set.stopWith == nil {
 		s.r.stopActor(e.pid)
 		return
@@ -351,26 +336,22 @@ func (r *Region) stopActor(pid *actor.PID) {
 func (s *shard) passivate(id string, g *gate.Gate) {
 	s.do(func() {
 		if e := s.entries[id]; e != nil && e.gate == g {
-			s.happens(e, entities.Asked)
+			s.happensLocked(e, entities.Asked)
 		}
 	})
 }
 
-// await has an entity that was told to stop shut off if it has not by its deadline.
-func (s *shard) await(e *entry) {
+// awaitLocked has an entity that was told to stop shut off if it has not by its deadline.
+func (s *shard) awaitLocked(e *entry) {
 	g := e.gate
 	e.timer = s.r.clock.AfterFunc(s.r.set.stopWithin, func() {
 		s.do(func() {
 			if s.entries[e.id] == e && e.gate == g {
-				s.happens(e, entities.Overdue)
+				s.happensLocked(e, entities.Overdue)
 			}
 		})
 	})
 }
-
-// ErrOverdue is the cause of an entity's context that did not stop by its deadline
-// (WithStop).
-var ErrOverdue = errors.New("the entity did not stop in time")
 
 // pause is the jittered exponential backoff after n tries.
 func pause(n int, least, most time.Duration) time.Duration {

@@ -3,7 +3,6 @@ package sharding
 import (
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -86,9 +85,4 @@ type Event struct {
 	Peer   lease.Owner
 	// States is how many states a ColdStart is about.
 	States int
-}
-
-func (r *Region) event(e Event) {
-	e.Group, e.Type = r.group.Name(), r.typ.Name
-	outside.Of(r.system).Publish(e)
 }

@@ -56,7 +56,7 @@ func (g *guardian) start(e *entry) {
 	s := g.s
 	wanted, has := false, false
 	s.do(func() {
-		wanted = s.entries[e.id] == e && slices.Contains(s.happens(e, entities.Due), entities.MakeGate)
+		wanted = s.entries[e.id] == e && slices.Contains(s.happensLocked(e, entities.Due), entities.MakeGate)
 		has = wanted && g.h.states.Has(e.id)
 	})
 	if !wanted {
@@ -65,12 +65,12 @@ func (g *guardian) start(e *entry) {
 	gt, err := g.gateFor(e, has)
 	s.do(func() {
 		if err != nil {
-			g.say(e, "an entity could not be made", err)
-			s.ended(e, entities.GateFailed)
+			g.sayLocked(e, "an entity could not be made", err)
+			s.endedLocked(e, entities.GateFailed)
 			return
 		}
 		e.gate, e.since = gt, s.Now()
-		wanted = slices.Contains(s.happens(e, entities.GateMade), entities.Spawn)
+		wanted = slices.Contains(s.happensLocked(e, entities.GateMade), entities.Spawn)
 	})
 	if err != nil || !wanted {
 		return
@@ -85,16 +85,16 @@ func (g *guardian) made(e *entry, gt *gate.Gate, err error) {
 	s, pid := g.s, gt.Actor()
 	s.do(func() {
 		if pid != nil && err != nil && !e.GivenUp {
-			g.say(e, "an entity's Props failed: it is stopped", err)
+			g.sayLocked(e, "an entity's Props failed: it is stopped", err)
 		}
 		switch {
 		case e.GivenUp:
 			s.r.active.Add(-1)
-			s.happens(e, entities.Made)
+			s.happensLocked(e, entities.Made)
 		case pid == nil:
 			s.r.active.Add(-1)
-			g.say(e, "an entity could not be made", err)
-			s.ended(e, entities.NotMade)
+			g.sayLocked(e, "an entity could not be made", err)
+			s.endedLocked(e, entities.NotMade)
 		case e.gate != gt: // that life is over already
 			if err != nil {
 				s.after = append(s.after, gt.Stop)
@@ -103,17 +103,17 @@ func (g *guardian) made(e *entry, gt *gate.Gate, err error) {
 			// A copy: what a PID was used for keeps the actor in memory.
 			e.pid = actor.NewPID(pid.Address, pid.Id)
 			if err == nil {
-				s.happens(e, entities.Made)
+				s.happensLocked(e, entities.Made)
 			} else {
-				s.happens(e, entities.MadeBadly)
+				s.happensLocked(e, entities.MadeBadly)
 			}
 		}
 	})
 	s.r.tooMany()
 }
 
-// say logs what became of e, once the shard is not locked any more.
-func (g *guardian) say(e *entry, what string, err error) {
+// sayLocked logs what became of e, once the shard is not locked any more.
+func (g *guardian) sayLocked(e *entry, what string, err error) {
 	g.s.after = append(g.s.after, func() {
 		g.r.log.Error(what, zap.String("shard", g.s.name), zap.String("id", e.id), zap.Error(err))
 	})
@@ -150,7 +150,7 @@ func (g *guardian) failed(child *actor.PID, reason any) {
 	if id, err := url.PathUnescape(name); err == nil {
 		g.s.do(func() {
 			if e := g.s.entries[id]; e != nil {
-				g.s.happens(e, entities.Panicked)
+				g.s.happensLocked(e, entities.Panicked)
 			}
 		})
 		g.r.crashed(g.s.number, id, reason)

@@ -1,6 +1,8 @@
 package sharding
 
-import "github.com/holdfast-go/holdfast/sharding/internal/directory"
+import (
+	"github.com/holdfast-go/holdfast/sharding/internal/directory"
+)
 
 // MaxShards bounds the number of shards of a type.
 const MaxShards = directory.MaxShards

@@ -3,9 +3,6 @@ package sharding
 // This file forgets what was learnt of a store's history that went back, when the
 // one that stands is accepted: tokens to come may be lower.
 
-// historyReset tells the control actor to forget.
-type historyReset struct{}
-
 // onHistoryReset forgets all tokens but those of what is held now, which ended with
 // the history before: so they are of the one that stands. The table tells of each of
 // its parts by itself, so what one has told since is taken up again.

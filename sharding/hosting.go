@@ -2,7 +2,6 @@ package sharding
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -51,7 +50,7 @@ func (c *controller) open(s *shard) {
 		}
 		for _, id := range states.Keys() {
 			if s.entries[id] == nil {
-				s.begin(id)
+				s.beginLocked(id)
 			}
 		}
 		if c, ok := t.(lease.Continuing); ok && c.Continues() != 0 {
@@ -81,7 +80,7 @@ func (c *controller) drain(s *shard) {
 		s.home = nil
 		h.pack = s.m.Offer && c.set.stateLimit > 0
 		s.routing().Ending(false)
-		s.endAll(h)
+		s.endAllLocked(h)
 	})
 	s.deadline = c.clock.AfterFunc(c.set.stopWithin, func() { c.post(&deadlinePassed{s.number, h}) })
 	c.remind(s, &stillRunning{s.number, h, s.since, firstReminder})
@@ -102,7 +101,7 @@ func (c *controller) lose(s *shard) {
 		s.home = nil
 		h.cause = cause
 		s.routing().Ending(true)
-		s.endAll(h)
+		s.endAllLocked(h)
 	})
 	c.log.Warn("a shard was lost", zap.String("shard", s.name), zap.Uint64("token", uint64(h.term.Token())), zap.Error(cause))
 	c.event(Event{Kind: Lost, Shard: s.number, Token: h.term.Token(), Reason: cause})
@@ -114,7 +113,7 @@ func (c *controller) lose(s *shard) {
 func (c *controller) forceStop(s *shard) {
 	s.do(func() {
 		s.last.cause = ErrOverdue
-		s.endAll(s.last)
+		s.endAllLocked(s.last)
 	})
 }
 
@@ -168,30 +167,6 @@ func (c *controller) forget(s *shard) {
 	s.inv, s.take, s.term, s.cause = handover.Giving{}, handover.Accepting{}, nil, nil
 }
 
-// mayHost reports whether this node may host at all: it is a member, and is
-// registered for the type.
-func (c *controller) mayHost() bool { return c.whyNot() == nil }
-
-// ErrNotHosting is the cause of an entity's context when its node lost its
-// membership in the group, or its part in the type.
-var ErrNotHosting = errors.New("the node may not host any more")
-
-// errStarting is why a node takes no shard before its Start has succeeded.
-var errStarting = errors.New("the node is starting")
-
-func (r *Region) whyNot() error {
-	if !r.admitted.Load() {
-		return errStarting
-	}
-	if _, ok := r.group.Term(); !ok {
-		return ErrNotHosting
-	}
-	if t, ok := r.regionLease.Term(); !ok || !t.CheckAlive() {
-		return ErrNotHosting
-	}
-	return nil
-}
-
 // lostHosting shuts off what is hosted, at once: the control loop, which sees to the
 // rest, may be waiting for a subscriber.
 func (r *Region) lostHosting(cause error) {
@@ -199,7 +174,7 @@ func (r *Region) lostHosting(cause error) {
 	bar := func(s *shard) {
 		if h := s.last; h != nil && h.barred == nil {
 			h.barred = cause
-			s.shutOffAll(cause)
+			s.shutOffAllLocked(cause)
 		}
 	}
 	for i := range r.shards {

@@ -2,14 +2,9 @@ package sharding
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
-	"strconv"
-	"sync"
-	"time"
 
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/lease"
@@ -62,18 +57,6 @@ type ShardInfo struct {
 	Entities int    `json:",omitempty"`
 }
 
-// Move is something that happened to a shard on this node, or to its coordinator
-// (Shard -1).
-type Move struct {
-	Shard  int
-	What   EventKind
-	Token  lease.Token `json:",omitempty"`
-	To     string      `json:",omitempty"` // HandedOff: the id of the next host
-	Took   time.Duration
-	Reason string `json:",omitempty"`
-	At     time.Time
-}
-
 // MarshalText makes an EventKind readable in JSON.
 func (k EventKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
@@ -82,35 +65,6 @@ func (k *EventKind) UnmarshalText(text []byte) error {
 	*k = EventKind(max(0, slices.Index(eventNames[:], string(text))))
 	return nil
 }
-
-// recentMoves is how many moves a node remembers.
-const recentMoves = 256
-
-// moves are the last of a node.
-type moves struct {
-	mu   sync.Mutex
-	ring []Move
-	next int
-}
-
-func (m *moves) add(x Move) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.ring) < recentMoves {
-		m.ring = append(m.ring, x)
-		return
-	}
-	m.ring[m.next] = x
-	m.next = (m.next + 1) % recentMoves
-}
-
-func (m *moves) all() []Move {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return append(append([]Move(nil), m.ring[m.next:]...), m.ring[:m.next]...)
-}
-
-func (r *Region) now() time.Time { return time.Unix(0, r.clock.Now().Wall) }
 
 // Info returns a snapshot. It takes each shard's lock for a moment.
 func (r *Region) Info() Info { return r.located(r.info(true)) }
@@ -183,87 +137,6 @@ func (r *Region) nodes(held map[string]int) (all []NodeInfo) {
 		all = append(all, n)
 	}
 	return all
-}
-
-// Handler serves Info as JSON: to GET and HEAD, at any path. "?table=0" leaves out
-// the table, which has an entry for each shard; "?nodes=all" serves Survey, what
-// every node tells, bounded by the request's context and 5 s; a node that does not
-// answer is missing. This node asks the others for one request at a time, and at most
-// once a second: more are answered 503, with Retry-After.
-//
-// It is not for the public: it tells ids, addresses and tokens of all nodes, and asks
-// nobody who wants to know. Serve it where only operators are let in.
-func (r *Region) Handler() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if req.Method != http.MethodGet && req.Method != http.MethodHead {
-			w.Header().Set("Allow", "GET, HEAD")
-			http.Error(w, "only GET and HEAD", http.StatusMethodNotAllowed)
-			return
-		}
-		if !r.made() {
-			http.Error(w, errUnmade.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		if req.URL.Query().Get("nodes") == "all" {
-			done, ok := r.surveyed.begin(r.elapsed())
-			if !ok {
-				w.Header().Set("Retry-After", "1")
-				http.Error(w, "the other nodes were asked just now", http.StatusServiceUnavailable)
-				return
-			}
-			defer done()
-			ctx, cancel := context.WithTimeout(req.Context(), 5*time.Second)
-			defer cancel()
-			all, _ := r.Survey(ctx)
-			serve(w, all)
-			return
-		}
-		table := true
-		if q := req.URL.Query(); q.Has("table") {
-			var err error
-			if table, err = strconv.ParseBool(q.Get("table")); err != nil {
-				http.Error(w, "table: must be 0 or 1", http.StatusBadRequest)
-				return
-			}
-		}
-		serve(w, r.located(r.info(table)))
-	})
-}
-
-// surveyEvery is how often the Handler may ask all nodes.
-const surveyEvery = time.Second
-
-// surveys keeps who may ask the Handler from having all nodes asked without bound.
-type surveys struct {
-	mu    sync.Mutex
-	busy  bool
-	began time.Duration // the last; 0: none yet
-}
-
-// begin lets one request ask, at a time above 0, until done.
-func (s *surveys) begin(now time.Duration) (done func(), ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.busy || s.began > 0 && now < s.began+surveyEvery {
-		return nil, false
-	}
-	s.busy, s.began = true, now
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.busy = false
-	}, true
-}
-
-func serve(w http.ResponseWriter, v any) {
-	body, err := json.Marshal(v)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	_, _ = w.Write(body)
 }
 
 // Health is a check as lease.HealthHandler takes it. It fails, with a line for each

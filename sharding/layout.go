@@ -258,9 +258,3 @@ func (c *controller) onHandlesWanted() {
 		}
 	}
 }
-
-// astray is an error that says that ids which the store has for a shard are none of it.
-func astray(shard string, ids []string) error {
-	return fmt.Errorf("%d ids that the store has for %s are of other shards, or no ids, and are left alone: the first is %.64q: %w",
-		len(ids), shard, ids[0], lease.ErrInvalid)
-}

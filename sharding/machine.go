@@ -1,6 +1,8 @@
 package sharding
 
-import "github.com/holdfast-go/holdfast/internal/handover"
+import (
+	"github.com/holdfast-go/holdfast/internal/handover"
+)
 
 // Phase is where a node stands with a shard. The package documentation has the
 // diagram; the transitions are those of handover.Machine, which the coordinator's orders

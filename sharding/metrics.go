@@ -9,22 +9,6 @@ import (
 	"go.uber.org/zap"
 )
 
-// instruments are a Region's metrics. They carry holdfast.node and holdfast.type.
-type instruments struct {
-	attrs         metric.MeasurementOption
-	hosted        metric.Int64UpDownCounter
-	entities      metric.Int64ObservableUpDownCounter
-	waiting       metric.Int64ObservableUpDownCounter
-	dropped       metric.Int64Counter
-	undeliverable metric.Int64Counter
-	unconfirmed   metric.Int64ObservableCounter
-	relayed       metric.Int64Counter
-	unordered     metric.Int64Counter
-	overruns      metric.Int64Counter
-	crashes       metric.Int64Counter
-	handOff       metric.Float64Histogram
-}
-
 func newInstruments(r *Region) (*instruments, error) {
 	m := r.set.meters.Meter("github.com/holdfast-go/holdfast/sharding")
 	attrs := attribute.NewSet(attribute.String("holdfast.node", r.keeper.Owner().ID),

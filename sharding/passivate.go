@@ -56,7 +56,7 @@ func (n noted) stop() (done bool) {
 	n.s.do(func() {
 		e := n.e
 		if n.s.entries[e.id] == e && e.used.Load() == n.used {
-			done = len(n.s.happens(e, entities.Unneeded)) > 0
+			done = len(n.s.happensLocked(e, entities.Unneeded)) > 0
 		}
 	})
 	return done

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/gate"
 	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding/internal/entities"
 )
 
@@ -18,30 +19,15 @@ import (
 // before its entity gets the first message, and out of it only when the entity has
 // said so. Writes of one shard go one at a time, in batches.
 
-// remembered is what one shard's home knows of the store. It is guarded by the
-// shard's mu.
-type remembered struct {
-	known   map[string]bool // ids that are in the store
-	loaded  bool
-	add     []string // to be written
-	remove  []string
-	writing bool
-	leaving bool // what is being written is a removal
-}
-
-// unsaid reports whether the store has yet to be told of what was forgotten: the
-// shard's next host would recall it.
-func (m *remembered) unsaid() bool { return m.leaving || len(m.remove) > 0 }
-
 // maxBatch bounds how many ids one write carries.
 const maxBatch = 100
 
-// note has the id of an entity written that is about to start, once it is known which are
+// noteLocked has the id of an entity written that is about to start, once it is known which are
 // in the store.
-func (s *shard) note(h *home, id string) {
+func (s *shard) noteLocked(h *home, id string) {
 	if h.rem.loaded {
 		h.rem.add = append(h.rem.add, id)
-		s.write(h)
+		s.writeLocked(h)
 	}
 }
 
@@ -55,16 +41,16 @@ func (s *shard) forget(id string, g *gate.Gate) {
 		if e := s.entries[id]; e == nil || e.gate != g || h == nil || h.cause != nil || !h.rem.known[id] {
 			return
 		}
-		s.unremember(h, id)
+		s.unrememberLocked(h, id)
 	})
 }
 
-// unremember has an id removed that is in the store.
-func (s *shard) unremember(h *home, id string) {
+// unrememberLocked has an id removed that is in the store.
+func (s *shard) unrememberLocked(h *home, id string) {
 	if h.rem.known[id] {
 		delete(h.rem.known, id)
 		h.rem.remove = append(h.rem.remove, id)
-		s.write(h)
+		s.writeLocked(h)
 	}
 }
 
@@ -95,12 +81,12 @@ func (s *shard) recall(h *home) {
 				switch {
 				case e.Phase != entities.Remembering:
 				case h.rem.known[e.id]:
-					s.happens(e, entities.Remembered)
+					s.happensLocked(e, entities.Remembered)
 				default:
 					h.rem.add = append(h.rem.add, e.id)
 				}
 			}
-			s.write(h)
+			s.writeLocked(h)
 		})
 		if len(strays) > 0 {
 			err := astray(s.name, strays)
@@ -146,7 +132,7 @@ func (s *shard) startAll(h *home, ids []string) {
 			}
 			for _, id := range chunk {
 				if s.entries[id] == nil && h.rem.known[id] {
-					s.begin(id)
+					s.beginLocked(id)
 				}
 			}
 		})
@@ -158,9 +144,9 @@ func (s *shard) startAll(h *home, ids []string) {
 	}
 }
 
-// write sends the next batch, if none is under way; of a home that ends only what
+// writeLocked sends the next batch, if none is under way; of a home that ends only what
 // is to be removed.
-func (s *shard) write(h *home) {
+func (s *shard) writeLocked(h *home) {
 	m := &h.rem
 	if m.writing || h.cause != nil || len(m.remove) == 0 && (h.ending || len(m.add) == 0) {
 		return
@@ -181,17 +167,17 @@ func (s *shard) write(h *home) {
 			m.writing, m.leaving = false, false
 			if !ok {
 				if h.ending && h.term.Context().Err() == nil && s.r.life.Err() == nil {
-					s.write(h) // what is to be removed still is
+					s.writeLocked(h) // what is to be removed still is
 				}
 				return
 			}
 			for _, id := range add {
 				m.known[id] = true
 				if e := s.entries[id]; e != nil {
-					s.happens(e, entities.Remembered)
+					s.happensLocked(e, entities.Remembered)
 				}
 			}
-			s.write(h)
+			s.writeLocked(h)
 		})
 	})
 }
@@ -246,7 +232,7 @@ type storeCall struct {
 // try makes one call. One that does not come back though its time is over is told of,
 // and waited for, as two calls for one list must not run at once, while the home needs
 // it; then it is left behind, and over is true: it may hang for ever, so what it would
-// write must not be read.
+// writeLocked must not be read.
 func (x storeCall) try(within time.Duration, f func(context.Context) error) (over bool, err error) {
 	ctx, cancel := context.WithCancelCause(x.ctx)
 	defer cancel(nil)
@@ -284,4 +270,10 @@ func (x storeCall) try(within time.Duration, f func(context.Context) error) (ove
 func (s *shard) notRemembered(h *home, what string, why error) {
 	s.r.log.Warn("the store of remembered entities failed", zap.String("shard", s.name), zap.String("call", what), zap.Error(why))
 	s.r.event(Event{Kind: NotRemembered, Shard: s.number, Token: h.term.Token(), Reason: why})
+}
+
+// astray is an error that says that ids which the store has for a shard are none of it.
+func astray(shard string, ids []string) error {
+	return fmt.Errorf("%d ids that the store has for %s are of other shards, or no ids, and are left alone: the first is %.64q: %w",
+		len(ids), shard, ids[0], lease.ErrInvalid)
 }

@@ -2,7 +2,6 @@ package sharding
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"unicode/utf8"
 
@@ -11,9 +10,6 @@ import (
 
 // MaxEntityID is the longest id of an entity that is remembered, in bytes.
 const MaxEntityID = 512
-
-// ErrStaleOwner: the shard has, or had, a newer owner than the one who asks.
-var ErrStaleOwner = errors.New("not the owner of the shard any more")
 
 // Ownership is what a store is told of who writes: a shard's lease name and its
 // fencing token. A lease.Term is one.

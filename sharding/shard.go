@@ -1,30 +1,22 @@
 package sharding
 
 import (
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-go/holdfast/internal/asker"
 	"github.com/holdfast-go/holdfast/internal/fastpath"
+	"github.com/holdfast-go/holdfast/internal/gate"
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/route"
 	"github.com/holdfast-go/holdfast/internal/transport"
-	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/sharding/internal/entities"
 )
-
-// patience is how long a move of a shard may hold mail back for the sake of its order,
-// without a sign of progress.
-const patience = time.Second
-
-// maxCustody bounds what waits in one shard that other nodes handed over, in bytes.
-const maxCustody = 64 << 20
 
 // shard is what this node knows of one shard. Its mail passes under mu, on the
 // goroutine of the sender, or of the link that brought it from another node; what becomes of
@@ -93,13 +85,13 @@ func (s *shard) locked(f func()) (after []func(), touched []*transport.Peer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f()
-	s.settle()
+	s.afterChangeLocked()
 	after, s.after = s.after, nil
 	return after, s.out.Touched()
 }
 
-// settle draws the conclusions from what f did.
-func (s *shard) settle() {
+// afterChangeLocked draws the conclusions from what f did.
+func (s *shard) afterChangeLocked() {
 	var st route.Stats
 	if s.router != nil {
 		s.direct = s.router.Direct()
@@ -116,7 +108,7 @@ func (s *shard) settle() {
 		s.after = append(s.after, func() { s.r.counted(s.number, relayed, unordered) })
 	}
 	s.stats = st
-	s.tellEmpty()
+	s.tellEmptyLocked()
 }
 
 // recount counts what waits anew where other nodes have taken a part of it: a shard is
@@ -135,9 +127,9 @@ func hint(b *atomic.Bool, v bool) {
 	}
 }
 
-// tellEmpty tells the control loop that the entities of a home that ends are gone,
+// tellEmptyLocked tells the control loop that the entities of a home that ends are gone,
 // and that what they wanted forgotten is.
-func (s *shard) tellEmpty() {
+func (s *shard) tellEmptyLocked() {
 	h := s.last
 	if h == nil || !h.ending || h.told || len(s.entries) > 0 || h.cause == nil && h.rem.unsaid() {
 		return
@@ -146,242 +138,39 @@ func (s *shard) tellEmpty() {
 	s.r.post(&homeEmpty{s.number, h})
 }
 
-// routing returns the shard's Router.
-func (s *shard) routing() *route.Router {
-	if s.router == nil {
-		s.router = route.New(route.Config{Name: s.name, Self: s.r.self, Limit: s.r.set.buffer, Bytes: s.r.set.bufferBytes,
-			Custody: maxCustody, Policy: s.r.set.policy, Patience: patience, TTL: s.r.leaseTTL()}, s)
-		s.out.Init(transport.Of(s.r.system), s, s.r.names.Process, s.r.payload+wire.Headroom, &s.r.counts.unconfirmed)
-	}
-	return s.router
+// remembered is what one shard's home knows of the store. It is guarded by the
+// shard's mu.
+type remembered struct {
+	known   map[string]bool // ids that are in the store
+	loaded  bool
+	add     []string // to be written
+	remove  []string
+	writing bool
+	leaving bool // what is being written is a removal
+}
+
+// unsaid reports whether the store has yet to be told of what was forgotten: the
+// shard's next host would recall it.
+func (m *remembered) unsaid() bool { return m.leaving || len(m.remove) > 0 }
+
+// entry is one entity of a shard that is hosted here. What becomes of it is decided by its
+// Life (internal/entities), which has the diagram; this file carries that out.
+//
+// All of it is guarded by the shard's mu but used.
+type entry struct {
+	entities.Life
+	id      string
+	used    atomic.Uint32 // the Region's epoch
+	gate    *gate.Gate
+	pid     *actor.PID
+	since   time.Duration // when its actor was made
+	pending []any         // came while it was not active
+	back    []any         // what its mailbox had left
+	timer   lease.Timer
 }
 
 // mail is a message for an entity, as it waits on this node.
 type mail struct {
 	id       string
 	envelope any // the message, or an *actor.MessageEnvelope
-}
-
-// item is m as it waits for its way.
-func (s *shard) item(m *mail) route.Item {
-	it := route.Item{Local: m, Size: wire.Footprint(m.envelope) + len(m.id)}
-	if left, ok := wire.PatienceOf(s.r.system, actor.UnwrapEnvelopeSender(m.envelope)); ok {
-		it.Until = s.Now() + max(left, 1)
-	}
-	return it
-}
-
-// accept routes a message of this node.
-func (s *shard) accept(m *mail) {
-	r, it := s.routing(), s.item(m)
-	switch {
-	case s.r.over.Load(): // the Router is shut, or soon
-		s.Drop(&it, "the region has ended")
-	case s.r.full() && !r.Routable():
-		s.Drop(&it, "as much waits on this node as may")
-	default:
-		r.Accept(it)
-	}
-}
-
-// full reports whether as much waits on this node as may.
-func (r *Region) full() bool { return r.waiting.Load() >= int64(r.set.total) }
-
-// Deliver implements route.Port.
-func (s *shard) Deliver(it *route.Item) {
-	m, ok := it.Local.(*mail)
-	if !ok {
-		var err error
-		if m, err = s.openLocked(it.Wire); err != nil {
-			s.Refuse(it, wire.ReasonOf(err), wire.Why(err, s.r.self.Address))
-			return
-		}
-	}
-	s.handOver(m, it.Custody())
-}
-
-// open reads an envelope of another node.
-func (s *shard) open(e *wire.Envelope) (*mail, error) {
-	if err := ValidateEntityID(e.Key); err != nil {
-		return nil, err
-	}
-	if n := ShardOf(e.Key, s.r.typ.Shards); n != s.number { // it may run there
-		return nil, fmt.Errorf("entity id %.64q: %w: it is of shard %d", e.Key, lease.ErrInvalid, n)
-	}
-	if e.Codec == "" {
-		e.Codec = wire.CodecProto
-	}
-	msg, err := wire.Default.Open(e)
-	if err != nil {
-		return nil, err
-	}
-	if wire.OfSystem(msg) {
-		return nil, fmt.Errorf("message to %.64q: %w: %T, which only an actor system sends", e.Key, lease.ErrInvalid, msg)
-	}
-	return &mail{e.Key, wire.Local(msg, e.Sender.PID(), e.Headers)}, nil
-}
-
-// sendable reports whether an entity may be sent msg: it is something, and nothing that
-// only an actor system says.
-func sendable(msg any) bool {
-	if e, ok := msg.(*actor.MessageEnvelope); ok {
-		return e != nil && e.Message != nil && !wire.OfSystem(e.Message)
-	}
-	return msg != nil && !wire.OfSystem(msg)
-}
-
-// enclose puts a message in an envelope of its own; one that is in an envelope keeps
-// its headers.
-func enclose(msg any, sender *actor.PID) *actor.MessageEnvelope {
-	if e, ok := msg.(*actor.MessageEnvelope); ok {
-		return &actor.MessageEnvelope{Header: e.Header, Message: e.Message, Sender: sender}
-	}
-	return &actor.MessageEnvelope{Message: msg, Sender: sender}
-}
-
-// Room implements route.Port.
-func (s *shard) Room(address string) bool {
-	return address == s.r.self.Address || s.out.Room(address)
-}
-
-// Send implements route.Port.
-func (s *shard) Send(address string, msg proto.Message) {
-	if address == s.r.self.Address || address == "" { // without remote there is none
-		s.after = append(s.after, func() { s.r.post(&toSelf{msg}) })
-		return
-	}
-	link := s.out.Send(address, msg)
-	if e, ok := msg.(*wire.Envelope); ok {
-		s.asked.Went(s.r.system, e.Sender, address, link)
-	}
-}
-
-// cutOff: the link to address broke. What was asked over it, of the host, is not answered
-// any more.
-func (s *shard) cutOff(address string) {
-	s.do(func() {
-		if s.router == nil {
-			return
-		}
-		if s.router.Holder().GetAddress() == address {
-			s.asked.Broke(address, s.out.Link(address))
-		}
-		s.router.Gone(address)
-	})
-}
-
-// Keep implements route.Port.
-func (s *shard) Keep(address string, it *route.Item, msg proto.Message) bool {
-	return s.out.Keep(address, it, msg)
-}
-
-// Recall implements route.Port.
-func (s *shard) Recall(address string) []*route.Item { return route.ItemsOf(s.out.Recall(address)) }
-
-// Linked implements transport.Owner.
-func (s *shard) Linked(address string) {
-	s.do(func() {
-		if !s.r.over.Load() {
-			s.routing().Linked(address)
-		}
-	})
-}
-
-// Returned implements transport.Owner. What is not taken up again goes to the dead
-// letters.
-func (s *shard) Returned(address string, kept []any) {
-	s.do(func() {
-		items := route.ItemsOf(kept)
-		if !s.r.over.Load() {
-			s.routing().Returned(items)
-			return
-		}
-		for _, it := range items {
-			if it.Mail() {
-				s.Drop(it, "the next host was not reached")
-			}
-		}
-	})
-}
-
-// Held implements transport.Owner.
-func (s *shard) Held() *atomic.Int64 { return s.out.Held() }
-
-// Encode implements route.Port.
-func (s *shard) Encode(local any) (*wire.Envelope, error) {
-	return s.encodeLocked(local.(*mail))
-}
-
-// encode makes an envelope of a message, without token, and in the short form
-// without name.
-func (s *shard) encode(id string, envelope any) (*wire.Envelope, error) {
-	e, err := wire.Default.Envelop(envelope, s.r.payload)
-	if err != nil {
-		return nil, err
-	}
-	e.Key = id
-	if e.Codec == wire.CodecProto {
-		e.Codec = "" // the short form, likewise
-	}
-	return e, nil
-}
-
-// Now implements route.Port.
-func (s *shard) Now() time.Duration { return s.r.elapsed() }
-
-// Wake implements route.Port: of several the earliest counts, and Tick asks again
-// for the rest.
-func (s *shard) Wake(d time.Duration) {
-	at := s.Now() + d
-	if s.wake != nil && s.wakeAt <= at {
-		return
-	}
-	halt(s.wake)
-	s.wakes++
-	n := s.wakes
-	s.wakeAt = at
-	s.wake = s.r.clock.AfterFunc(d, func() {
-		s.do(func() {
-			if n == s.wakes && s.router != nil {
-				s.wake = nil
-				s.router.Tick()
-			}
-		})
-	})
-}
-
-// Refuse implements route.Port: a message is given up for good, to the dead
-// letters, and with word to its sender if that waits for a reply.
-func (s *shard) Refuse(it *route.Item, reason wire.Reason, detail string) {
-	nack, sender, msg := s.nack(it, reason, detail)
-	if reason == wire.Reason_REASON_EXPIRED {
-		sender = nil // it is about to hear from its context, which is to say so
-	}
-	s.after = append(s.after, func() { s.r.undeliverable(nack, sender, msg) })
-}
-
-// Drop implements route.Port: it goes to the dead letters, with word to its sender.
-func (s *shard) Drop(it *route.Item, why string) {
-	nack, sender, msg := s.nack(it, wire.Reason_REASON_OVERFLOW, why)
-	s.after = append(s.after, func() { s.r.dropped(nack, sender, msg) })
-}
-
-// nack is what the sender of a message is told that comes to nobody.
-func (s *shard) nack(it *route.Item, reason wire.Reason, detail string) (nack *Undeliverable, sender *actor.PID, msg any) {
-	nack = &Undeliverable{Reason: reason, Name: s.name, Detail: detail}
-	if e := it.Wire; e != nil {
-		nack.Type, nack.Sequence, nack.Key = e.Type, e.Sequence, e.Key
-		return nack, e.Sender.PID(), e
-	}
-	m := it.Local.(*mail)
-	_, msg, sender = actor.UnwrapEnvelope(m.envelope)
-	nack.Type, nack.Key = wire.TypeName(msg), m.id
-	return nack, sender, msg
-}
-
-// halt stops a timer that may never have been set.
-func halt(t lease.Timer) {
-	if t != nil {
-		t.Stop()
-	}
 }

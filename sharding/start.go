@@ -25,9 +25,6 @@ import (
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
-// ErrNameInUse: this actor system has started the type already.
-var ErrNameInUse = errors.New("sharding type in use on this actor system")
-
 // Start runs this node's part of a type of entities among the members of group. It
 // holds the lease "region/<group>/<type>/<id>/<incarnation>" (escaped) as long as it
 // lives, and those of the shards it hosts, "shard/<group>/<type>/<n>". It returns
@@ -130,9 +127,6 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 // noAddress is what protoactor calls a system without remote.
 const noAddress = "nonhost"
 
-// onEnd has f called when the Region ends; the last first.
-func (r *Region) onEnd(f func()) { r.cleanUp = append(r.cleanUp, f) }
-
 // launch takes part. Until all of it has succeeded nothing is acquired but the
 // registration, so that a Start that fails has no shard to give up.
 func (r *Region) launch() (err error) {
@@ -181,15 +175,6 @@ func (r *Region) enroll() error {
 		r.ops.Go(r.tick)
 	}
 	return nil
-}
-
-func (r *Region) regionName() string {
-	name, _ := r.names.Region(r.keeper.Owner()) // the group has checked the owner
-	return name
-}
-
-func (r *Region) options(metadata map[string]string) []lease.Option {
-	return append(r.set.leaseOptions[:len(r.set.leaseOptions):len(r.set.leaseOptions)], lease.WithMetadata(metadata))
 }
 
 // spawn begins the control loop, and makes the processes of this node.
@@ -289,16 +274,6 @@ func (r *Region) register() (won bool, err error) {
 	return won, err
 }
 
-// sleep waits on the Keeper's clock.
-func (r *Region) sleep(d time.Duration) {
-	ch := make(chan struct{})
-	defer r.clock.AfterFunc(d, func() { close(ch) }).Stop()
-	select {
-	case <-ch:
-	case <-r.life.Done():
-	}
-}
-
 // abort ends a Region that did not come to be.
 func (r *Region) abort() {
 	r.over.Store(true)
@@ -306,44 +281,4 @@ func (r *Region) abort() {
 	r.end()
 	r.ops.Wait()
 	r.clean()
-}
-
-func (r *Region) clean() {
-	for i := len(r.cleanUp) - 1; i >= 0; i-- {
-		r.cleanUp[i]()
-	}
-	r.cleanUp = nil
-}
-
-// shut gives up all mail that is left.
-func (r *Region) shut() {
-	for i := range r.shards {
-		s := &r.shards[i]
-		s.do(func() {
-			if s.router != nil {
-				s.router.Shut()
-			}
-			halt(s.wake)
-			s.direct = false
-		})
-		s.out.Leave()
-	}
-}
-
-// finish ends a Region that holds nothing any more.
-func (c *controller) finish(sendings []*handover.Sending) {
-	r := c.Region
-	r.over.Store(true)
-	for _, x := range sendings {
-		x.Leave()
-	}
-	r.shut()
-	// First, so that the coordinator's place is with a node that stays.
-	r.withdraw()
-	_ = r.regionLease.Release(context.Background()) // bounded by the lease's own bounds
-	r.retire()                                      // a coordinator adds to ops
-	r.end()
-	r.ops.Wait()
-	r.clean()
-	close(r.done)
 }

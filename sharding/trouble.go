@@ -3,7 +3,6 @@ package sharding
 import (
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/quiet"
@@ -11,30 +10,6 @@ import (
 
 // This file is what stands between this node and an entity, as far as this node knows:
 // for who asked in vain.
-
-// breaks are when links broke, by address.
-type breaks struct {
-	mu sync.Mutex
-	at map[string]time.Duration
-}
-
-// maxBreaks bounds how many addresses are remembered.
-const maxBreaks = 1024
-
-func (b *breaks) note(address string, now time.Duration) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.at == nil || len(b.at) >= maxBreaks {
-		b.at = map[string]time.Duration{}
-	}
-	b.at[address] = now
-}
-
-func (b *breaks) of(address string) time.Duration {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.at[address]
-}
 
 // why says what stood in the way of a question for an entity that was asked at the
 // reading since of elapsed; empty if nothing is known to have.

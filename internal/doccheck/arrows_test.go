@@ -27,11 +27,22 @@ type layers struct {
 }
 
 var layered = []layers{
-	{"sharding", []string{"orders.go", "handoff.go", "depart.go", "layout.go", "typed.go", "info.go", "start.go", "passage.go",
-		"history.go", "hosting.go", "trouble.go", "guardian.go", "states.go", "entity.go", "ref.go",
-		"inquire.go", "control.go", "frontdoor.go", "passivate.go", "entry.go", "shard.go", "metrics.go",
-		"doc.go", "coordinate.go", "codec.go", "agree.go", "registry.go", "recall.go", "machine.go",
-		"remember_memory.go", "events.go", "region.go", "hash.go", "type.go", "remember.go"}, 44},
+	{"sharding", []string{
+		// what users call, and the beginning
+		"doc.go", "typed.go", "handler.go", "start.go",
+		// what becomes of shards: the control loop and what it does
+		"loop.go", "history.go", "depart.go", "coordinate.go", "layout.go", "agree.go",
+		"hosting.go", "guardian.go", "orders.go", "handoff.go", "states.go", "passivate.go",
+		// what is told
+		"entity.go", "inquire.go", "trouble.go", "info.go",
+		// mail, from where it comes in to the entity
+		"passage.go", "ref.go", "frontdoor.go", "region.go", "port.go", "entry.go", "recall.go",
+		// what a node keeps: of a shard, and of the type
+		"control.go", "shard.go", "registry.go", "metrics.go", "part.go",
+		// what knows neither
+		"machine.go", "moves.go", "instruments.go", "codec.go", "inbox.go", "events.go", "remember_memory.go",
+		"errors.go", "breaks.go", "surveys.go", "hash.go", "type.go", "remember.go",
+	}, 14},
 }
 
 // TestFilesUseFilesBelowThem: a file that uses what a file above it declares makes a package

@@ -117,7 +117,7 @@ var core = []mutant{
 		l := lease.Unguarded(s.name)
 		_, _ = l.Acquire(c.life)
 		s.term, _ = lease.TermOf(l)
-	}`}, {"sharding/control.go", "c.acquire(s, func(ctx context.Context, h *lease.Handle) (bool, error) { return h.Acquire(ctx) })",
+	}`}, {"sharding/loop.go", "c.acquire(s, func(ctx context.Context, h *lease.Handle) (bool, error) { return h.Acquire(ctx) })",
 			"c.acquire(s, func(context.Context, *lease.Handle) (bool, error) { return true, nil })"}},
 		hunters: []check{shardSim, shardScenarios},
 	},

@@ -9,7 +9,7 @@ var ofSharding = []mutant{
 	},
 	{
 		name: "start-half-way", does: "a node takes shards before its Start has succeeded",
-		edits:   []edit{{"sharding/hosting.go", "if !r.admitted.Load() {", "if false {"}},
+		edits:   []edit{{"sharding/part.go", "if !r.admitted.Load() {", "if false {"}},
 		hunters: []check{shardSim},
 	},
 	{
@@ -29,7 +29,7 @@ var ofSharding = []mutant{
 	},
 	{
 		name: "loss-waits-its-turn", does: "what is hosted is shut off for a lost membership when the control loop comes to it",
-		edits:   []edit{{"sharding/hosting.go", "\t\t\ts.shutOffAll(cause)\n", ""}},
+		edits:   []edit{{"sharding/hosting.go", "\t\t\ts.shutOffAllLocked(cause)\n", ""}},
 		hunters: []check{shardSim},
 	},
 	{

@@ -40,13 +40,13 @@ var ofShards = []mutant{
 	},
 	{
 		name: "askers-left-waiting", does: "who asked over a link that broke waits until its deadline",
-		edits:   []edit{{"sharding/shard.go", "s.router.Holder().GetAddress() == address", "false"}},
+		edits:   []edit{{"sharding/port.go", "s.router.Holder().GetAddress() == address", "false"}},
 		hunters: []check{shardSim},
 	},
 	{
 		name: "askers-of-others-told", does: "whichever link breaks, who waits for an answer from another node is told that none will come",
 		edits: []edit{
-			{"sharding/shard.go", "s.router.Holder().GetAddress() == address", "true"},
+			{"sharding/port.go", "s.router.Holder().GetAddress() == address", "true"},
 			{"internal/asker/underway.go", "q.to == address && q.link < present", "true"},
 		},
 		hunters: []check{shardSim},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/internal/explore"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/sharding/internal/directory"
@@ -171,7 +172,11 @@ func (w *world) obey(o placement.Order, faults bool) {
 // Whatever nodes make of orders, a decision keeps to what is known, to its limits and to its
 // pauses; and when they obey each shard is soon where it is to be.
 func TestDecisions(t *testing.T) {
-	for range 200 {
+	worlds := 200
+	if explore.Racing {
+		worlds = 20
+	}
+	for range worlds {
 		seed := rand.Uint64()
 		w := newWorld(t, rand.New(rand.NewPCG(seed, 1)), 1+rand.New(rand.NewPCG(seed, 2)).IntN(60))
 		t.Logf("seed %d: %d shards", seed, len(w.k.seats))

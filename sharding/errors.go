@@ -1,0 +1,51 @@
+package sharding
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/holdfast-go/holdfast/internal/agree"
+)
+
+// ErrNameInUse: this actor system has started the type already.
+var ErrNameInUse = errors.New("sharding type in use on this actor system")
+
+var (
+	// ErrClosed: the Region was stopped.
+	ErrClosed = errors.New("region closed")
+	// ErrUndrained: Undrain was called before the node held nothing.
+	ErrUndrained = errors.New("draining was called off")
+)
+
+// ErrNotHosting is the cause of an entity's context when its node lost its
+// membership in the group, or its part in the type.
+var ErrNotHosting = errors.New("the node may not host any more")
+
+// ErrOverdue is the cause of an entity's context that did not stop by its deadline
+// (WithStop).
+var ErrOverdue = errors.New("the entity did not stop in time")
+
+// ErrStaleOwner: the shard has, or had, a newer owner than the one who asks.
+var ErrStaleOwner = errors.New("not the owner of the shard any more")
+
+// ErrShardCount: other nodes run the type with another number of shards.
+var ErrShardCount = errors.New("another number of shards is in use")
+
+// ShardCountError is an ErrShardCount.
+type ShardCountError struct {
+	Type        string
+	Here, There int
+	Where       string // the node's id
+}
+
+// Error says both numbers.
+func (e *ShardCountError) Error() string {
+	return fmt.Sprintf("sharding type %q: %v: %d here, %d at node %q; it can be changed only when no node runs the type",
+		e.Type, ErrShardCount, e.Here, e.There, e.Where)
+}
+
+// Is makes it an ErrShardCount.
+func (e *ShardCountError) Is(target error) bool { return target == ErrShardCount }
+
+// ErrProtocol: a node that takes part is of a version that this one does not talk to.
+var ErrProtocol = agree.ErrProtocol

@@ -1,0 +1,33 @@
+package sharding
+
+import (
+	"sync"
+)
+
+// inbox is what the control loop is told, in order. It is no actor's mailbox: nobody
+// else can end the loop, or put anything into it.
+type inbox struct {
+	mu    sync.Mutex
+	mail  []any
+	ready chan struct{} // has room for one
+}
+
+func (b *inbox) put(msg any) {
+	b.mu.Lock()
+	b.mail = append(b.mail, msg)
+	b.mu.Unlock()
+	select {
+	case b.ready <- struct{}{}:
+	default:
+	}
+}
+
+func (b *inbox) take() (mail []any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	mail, b.mail = b.mail, nil
+	return mail
+}
+
+// toSelf is a message to this node that it sent as if it went to another.
+type toSelf struct{ msg any }

@@ -1,0 +1,179 @@
+package sharding
+
+import (
+	"context"
+
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/handover"
+	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/sharding/internal/coordinator"
+)
+
+// run is the control loop, until quit is closed.
+func (c *controller) run(quit <-chan struct{}) {
+	defer close(c.ended)
+	for {
+		select {
+		case <-quit:
+			return
+		case <-c.control.ready:
+		}
+		for _, msg := range c.control.take() {
+			c.handle(msg)
+		}
+	}
+}
+
+func (c *controller) handle(msg any) {
+	defer func() {
+		if r := recover(); r != nil {
+			c.log.Error("the control loop panicked", zap.Any("panic", r), zap.Stack("stack"))
+		}
+	}()
+	c.take(msg)
+	c.departing()
+}
+
+func (c *controller) take(message any) {
+	switch msg := message.(type) {
+	case *acquired:
+		c.onAcquired(&c.shards[msg.shard], msg)
+	case *lossNoticed:
+		if s := &c.shards[msg.shard]; s.term != nil && !s.term.CheckAlive() {
+			c.fire(s, handover.Lost)
+		}
+	case *hostingLost:
+		c.onHostingLost(msg.cause)
+	case *homeEmpty:
+		c.onEmpty(&c.shards[msg.shard], msg.h)
+	case *deadlinePassed:
+		if s := &c.shards[msg.shard]; s.last == msg.h {
+			c.fire(s, handover.Overdue)
+		}
+	case *yieldEnded:
+		if s := &c.shards[msg.shard]; s.last == msg.h {
+			c.fire(s, handover.YieldOver)
+		}
+	case *stillRunning:
+		c.onStillRunning(msg)
+	case *transferEnded:
+		c.onTransferEnded(&c.shards[msg.shard], msg.err)
+	case *releaseEnded:
+		c.onReleased(&c.shards[msg.shard], msg.err)
+	case *due:
+		msg.do()
+	case *restDue:
+		if s := &c.shards[msg.shard]; s.rest.of == msg.of {
+			c.endRest(s)
+		}
+	case *sent:
+		c.onSent(msg.what)
+	case *recordNoticed:
+		c.onRecord(&c.shards[msg.shard], msg)
+	case *historyReset:
+		c.onHistoryReset()
+	case *bossNoticed:
+		c.onBoss()
+	case *peerGone:
+		c.onPeerGone(msg.address)
+	case *toSelf:
+		c.toSelf(msg.msg)
+	case *idleDue:
+		c.passivateIdle()
+	case *evictDue:
+		c.evictOldest()
+	case *departRequest:
+		c.onDepart(msg)
+	case *returnRequest:
+		c.depart.asked = false
+		c.onReturn()
+	case *standingChanged:
+		c.onStanding(msg.due)
+	case *departDue:
+		if msg.number == c.depart.number {
+			c.sayDeparting()
+		}
+	case *lingerDue:
+		c.depart.quietOver = true
+	case *handlesWanted:
+		c.onHandlesWanted()
+	case *wire.Order:
+		c.onOrder(msg)
+	case *wire.Invite:
+		c.onInvite(msg)
+	case *wire.Offer:
+		c.onOffer(msg)
+	case *wire.HandedOver:
+		c.onHandedOver(msg)
+	case *wire.EntityState:
+		c.onState(msg)
+	case *wire.Stranded:
+		c.onStranded(msg)
+	case *wire.Inquiry:
+		c.onInquiry(msg)
+	case *wire.Account:
+		c.onAccount(msg)
+	case *wire.Report, *wire.Depart:
+		c.coordinating(func(co *coordinator.Coordinator) { co.Tell(msg) })
+	}
+}
+
+// toSelf is what a Router sent to this node's address.
+func (c *controller) toSelf(msg any) {
+	if name, ok := msg.(interface{ GetName() string }); ok {
+		switch msg.(type) {
+		case *wire.Envelope, *wire.Marker, *wire.MarkerAck, *wire.MarkerWaits:
+			c.route(name.GetName(), msg)
+			return
+		}
+	}
+	c.take(msg)
+}
+
+// carryOut does one effect. What takes time runs elsewhere and tells later.
+func (c *controller) carryOut(s *shard, f handover.Effect) {
+	switch f {
+	case handover.DoAcquire:
+		c.acquire(s, func(ctx context.Context, h *lease.Handle) (bool, error) { return h.Acquire(ctx) })
+	case handover.DoAdopt:
+		offer := s.take.Offer
+		s.take.Halt() // what comes of states until it is open is taken still
+		c.acquire(s, func(ctx context.Context, h *lease.Handle) (bool, error) { return h.Adopt(ctx, offer) })
+	case handover.DoOpen:
+		c.open(s)
+	case handover.DoInvite:
+		c.invite(s)
+	case handover.AskAgain:
+		s.inv.AskAgain(port{c, s})
+	case handover.DropInvite:
+		s.inv.Off(port{c, s})
+	case handover.DoDrain:
+		c.drain(s)
+	case handover.DoLose:
+		c.lose(s)
+	case handover.ForceStop:
+		c.forceStop(s)
+	case handover.StartYield:
+		h := s.last
+		s.deadline = c.clock.AfterFunc(c.ttl(s), func() { c.post(&yieldEnded{s.number, h}) })
+	case handover.DoYield:
+		c.yield(s)
+	case handover.DoTransfer:
+		c.transfer(s)
+	case handover.DoRelease:
+		c.loseStates(s, errNotTaken)
+		h := s.handle
+		s.term = nil
+		c.async(func() any { return &releaseEnded{s.number, h.Release(c.life)} })
+	case handover.DoOffer:
+		s.take.Make(port{c, s})
+	case handover.SendOffer:
+		s.take.Send(port{c, s})
+	case handover.SendDecline:
+		s.take.Decline(port{c, s})
+	case handover.Report:
+		c.fail(s.number, "it is "+s.m.Phase.String())
+	}
+}

@@ -1,0 +1,245 @@
+package sharding
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/fastpath"
+	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/internal/quiet"
+	"github.com/holdfast-go/holdfast/internal/teller"
+	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/membership"
+	"github.com/holdfast-go/holdfast/sharding/internal/coordinator"
+	"github.com/holdfast-go/holdfast/sharding/internal/directory"
+	"github.com/holdfast-go/holdfast/singleton"
+)
+
+// Region is one node's part in a Type: it hosts some of the shards, and routes
+// what is for entities of the others. Safe for concurrent use; but what runs on
+// the goroutine of a sender (a subscriber of the EventStream, a mailbox's producer)
+// must not call it.
+type Region struct {
+	typ     Type
+	set     settings
+	system  *actor.ActorSystem
+	group   *membership.Group
+	keeper  *lease.Keeper
+	clock   lease.Clock
+	log     *zap.Logger
+	logs    *teller.Teller // calls the user's logger
+	meters  *teller.Teller // and the user's instruments
+	names   directory.Names
+	self    *wire.Node
+	hosts   bool
+	props   *actor.Props // of entities
+	payload int          // bound of a message between nodes
+	metrics *instruments
+
+	pid     *actor.PID // the front door
+	control inbox
+	ended   chan struct{} // closed when the control loop has
+	shards  []shard
+	byName  map[string]*shard
+	table   *directory.Table
+	peersMu sync.RWMutex
+	peers   map[string]*actor.PID // by address
+
+	regionLease *lease.Handle
+	manager     *singleton.Manager // of the coordinator
+	coordinator atomic.Pointer[coordinator.Coordinator]
+	leadership  *coordinator.Leadership
+
+	ttl      atomic.Int64  // of its leases, as far as is known
+	epoch    atomic.Uint32 // counts quarters of the passivation time
+	waiting  atomic.Int64
+	active   atomic.Int64
+	evict    atomic.Bool // an eviction is asked for
+	asked    atomic.Bool // the strategy is, and has not answered
+	counts   tally
+	warned   quiet.Line // of undeliverable messages
+	surveyed surveys    // by the Handler
+	moves    moves
+	broke    breaks // links to other nodes
+	codecs   codecs
+	over     atomic.Bool
+	admitted atomic.Bool   // Start has succeeded: shards may be hosted
+	losses   atomic.Int64  // of the right to host
+	refs     actor.Process // of all Refs
+	short    fastpath.Sender
+
+	inquiries atomic.Uint64
+	asking    sync.Map      // number of an inquiry to inquiry
+	pace      chan struct{} // has room for one: who starts remembered entities
+
+	first    sync.Once
+	began    time.Duration // for elapsed
+	life     context.Context
+	end      context.CancelFunc
+	part     context.Context // while this node takes part
+	withdraw context.CancelFunc
+	ops      sync.WaitGroup
+	cleanUp  []func()
+	done     chan struct{}
+}
+
+// tally is what happened here since Start.
+type tally struct {
+	dropped, undeliverable, unconfirmed, relayed, unordered, overruns, crashes, passivated, moved atomic.Int64
+}
+
+// errUnmade is what a Region answers that Start did not make.
+var errUnmade = fmt.Errorf("sharding: region: %w: nil, or made by nobody, must come from sharding.Start", lease.ErrInvalid)
+
+func (r *Region) made() bool { return r != nil && r.system != nil }
+
+// may is the beginning of the calls that take a context.
+func (r *Region) may(ctx context.Context) error {
+	if !r.made() {
+		return errUnmade
+	}
+	if err := lease.ValidateContext(ctx); err != nil {
+		return fmt.Errorf("sharding type %q: %w", r.typ.Name, err)
+	}
+	return nil
+}
+
+func (r *Region) closed() error { return fmt.Errorf("sharding type %q: %w", r.typ.Name, ErrClosed) }
+
+// leaseTTL is that of this node's leases of the type, as far as is known.
+func (r *Region) leaseTTL() time.Duration {
+	if t := r.ttl.Load(); t > 0 {
+		return time.Duration(t)
+	}
+	return 10 * time.Second
+}
+
+// elapsed is the time since a fixed point. It is above 0, which stands for never, though
+// the clock may begin anywhere: for programs under testing/synctest it is below.
+func (r *Region) elapsed() time.Duration {
+	now := r.clock.Now().Mono
+	r.first.Do(func() { r.began = now - time.Second })
+	return now - r.began
+}
+
+// maxPeers bounds how many nodes' PIDs are remembered.
+const maxPeers = 1024
+
+// send sends to the Region of another node. Messages to one address stay in order
+// while the link lives.
+func (r *Region) send(address string, msg any) {
+	if address == r.self.Address || address == "" { // without remote there is none
+		r.post(&toSelf{msg}) // not on this goroutine, which may hold a lock
+		return
+	}
+	r.peersMu.RLock()
+	pid := r.peers[address]
+	r.peersMu.RUnlock()
+	if pid == nil {
+		r.peersMu.Lock()
+		if pid = r.peers[address]; pid == nil {
+			if len(r.peers) >= maxPeers { // most are of the past, or were made up
+				clear(r.peers)
+			}
+			pid = actor.NewPID(address, r.names.Process)
+			if len(address) <= lease.MaxName { // else it was made up
+				r.peers[address] = pid
+			}
+		}
+		r.peersMu.Unlock()
+	}
+	outside.Tell(r.system, pid, msg)
+}
+
+// post tells the control loop something, until the Region has ended.
+func (r *Region) post(msg any) {
+	if r.made() && !r.over.Load() {
+		r.control.put(msg)
+	}
+}
+
+// Type returns what the Region was started for.
+func (r *Region) Type() Type { return r.typ }
+
+// PID is the front door for actors of this node: a To sent to it reaches the
+// entity, with its sender and headers. It is the same for every Region of the type on
+// this actor system, one after the other: it may be kept over a restart.
+func (r *Region) PID() *actor.PID { return r.pid }
+
+// onEnd has f called when the Region ends; the last first.
+func (r *Region) onEnd(f func()) { r.cleanUp = append(r.cleanUp, f) }
+
+func (r *Region) clean() {
+	for i := len(r.cleanUp) - 1; i >= 0; i-- {
+		r.cleanUp[i]()
+	}
+	r.cleanUp = nil
+}
+
+// sleep waits on the Keeper's clock.
+func (r *Region) sleep(d time.Duration) {
+	ch := make(chan struct{})
+	defer r.clock.AfterFunc(d, func() { close(ch) }).Stop()
+	select {
+	case <-ch:
+	case <-r.life.Done():
+	}
+}
+
+func (r *Region) options(metadata map[string]string) []lease.Option {
+	return append(r.set.leaseOptions[:len(r.set.leaseOptions):len(r.set.leaseOptions)], lease.WithMetadata(metadata))
+}
+
+func (r *Region) regionName() string {
+	name, _ := r.names.Region(r.keeper.Owner()) // the group has checked the owner
+	return name
+}
+
+func (r *Region) now() time.Time { return time.Unix(0, r.clock.Now().Wall) }
+
+// halt stops a timer that may never have been set.
+func halt(t lease.Timer) {
+	if t != nil {
+		t.Stop()
+	}
+}
+
+func (r *Region) event(e Event) {
+	e.Group, e.Type = r.group.Name(), r.typ.Name
+	outside.Of(r.system).Publish(e)
+}
+
+// mayHost reports whether this node may host at all: it is a member, and is
+// registered for the type.
+func (r *Region) mayHost() bool { return r.whyNot() == nil }
+
+// errStarting is why a node takes no shard before its Start has succeeded.
+var errStarting = errors.New("the node is starting")
+
+func (r *Region) whyNot() error {
+	if !r.admitted.Load() {
+		return errStarting
+	}
+	if _, ok := r.group.Term(); !ok {
+		return ErrNotHosting
+	}
+	if t, ok := r.regionLease.Term(); !ok || !t.CheckAlive() {
+		return ErrNotHosting
+	}
+	return nil
+}
+
+// coordinating has f called with the coordinator that is in charge on this node, if one is.
+func (r *Region) coordinating(f func(*coordinator.Coordinator)) {
+	if c := r.coordinator.Load(); c != nil {
+		f(c)
+	}
+}
