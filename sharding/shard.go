@@ -20,7 +20,8 @@ import (
 
 // shard is what this node knows of one shard. Its mail passes under mu, on the
 // goroutine of the sender, or of the link that brought it from another node; what becomes of
-// the shard is the control loop's (control).
+// the shard is the control loop's (control). What works on entities with mu held ends in
+// Locked; what a Router calls (port.go) has it held, too.
 type shard struct {
 	r      *Region
 	number int
