@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/agree"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/sharding/internal/directory"
+	"github.com/holdfast-go/holdfast/sharding/placement"
 )
 
 // This file is what the nodes of a type must agree on. On the number of shards they
@@ -86,5 +88,11 @@ func (r *Region) differs(ctx context.Context) (other *difference, err error) {
 func (r *Region) agreement() string {
 	s := &r.set
 	return fmt.Sprintf("message=%d remember=%t state=%d moves=%d perHost=%d strategy=%s",
-		r.payload+wire.Headroom, s.store != nil, s.stateLimit, s.limits.Moves, s.limits.PerHost, agree.Word(fmt.Sprintf("%T", s.strategy)))
+		r.payload+wire.Headroom, s.store != nil, s.stateLimit, s.limits.Moves, s.limits.PerHost, agree.Word(strategyWord(s.strategy)))
+}
+
+// strategyWord is what nodes compare of their strategies. Those of package placement go by
+// the name that they have had for nodes of earlier versions.
+func strategyWord(s placement.Strategy) string {
+	return strings.Replace(fmt.Sprintf("%T", s), "placement.", "sharding.", 1)
 }

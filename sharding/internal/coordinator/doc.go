@@ -6,9 +6,9 @@
 //	             Env: Table, Members, Clock                      Env: Send, Emit
 //	                       │                                            ▲
 //	records, members ──▶ Coordinator ──known──▶ ledger: View, orders ───┘
-//	Report, Depart   ──▶     │  ▲               (decide.go: pure)
+//	Report, Depart   ──▶     │  ▲               (pure)
 //	                         ▼  │ target
-//	                       the user's Strategy (question.go), on a goroutine of its own
+//	                       the user's Strategy, on a goroutine of its own
 //
 // Its own state, the ledger, is about orders in flight, and a new Coordinator does without
 // it. Leadership says on which node it is to be.
