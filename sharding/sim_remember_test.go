@@ -37,12 +37,8 @@ func TestSimulationOfRemembered(t *testing.T) {
 			c := &cluster{t: t, store: memory.New(), net: memnet.New()}
 			c.log.t = t
 			defer c.cleanUp()
-			r := suite.Random(seed)
-			s := &memories{t: t, c: c, r: r, seed: seed, store: &shaky{EntityStore: sharding.NewMemoryEntities(),
-				r: rand.New(rand.NewPCG(seed, 1))},
-				must: map[string]bool{}, may: map[string]bool{}, gone: map[string]bool{},
-				cut: map[*node]time.Time{}, dead: map[*node]bool{}}
-			for g := range 2 + r.IntN(3) {
+			s := newMemories(c, seed)
+			for g := range 2 + s.r.IntN(3) {
 				s.generation(g)
 			}
 			require.NotEmpty(t, s.must)
@@ -50,9 +46,36 @@ func TestSimulationOfRemembered(t *testing.T) {
 	})
 }
 
+// TestTheTwinOfATwinIsAnother: what is noted to run on one node stays noted when another
+// crashes that has had its ID.
+func TestTheTwinOfATwinIsAnother(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		s := newMemories(c, 1)
+		s.shards = 12
+		for _, id := range []string{"a", "b"} {
+			n := s.node(id)
+			s.start(n)
+			s.nodes = append(s.nodes, n)
+		}
+		for last := range 2 { // b, and the one that came after it
+			n := s.nodes[last+1]
+			for len(s.nodes) < last+3 { // it may answer
+				time.Sleep(2 * ttl)
+				s.twin(n)
+			}
+			for range 60 {
+				s.wake(s.nodes[0])
+			}
+			time.Sleep(5 * time.Second) // each has its part
+			s.crash(n)
+		}
+		s.judge()
+	})
+}
+
 // memories is one history.
 type memories struct {
-	t      *testing.T
+	t      testing.TB
 	c      *cluster
 	r      *simulate.Random
 	seed   uint64
@@ -69,6 +92,13 @@ type memories struct {
 	mu    sync.Mutex
 	dead  map[*node]bool
 	wrong []string
+}
+
+func newMemories(c *cluster, seed uint64) *memories {
+	return &memories{t: c.t, c: c, r: suite.Random(seed), seed: seed,
+		store: &shaky{EntityStore: sharding.NewMemoryEntities(), r: rand.New(rand.NewPCG(seed, 1))},
+		must:  map[string]bool{}, may: map[string]bool{}, gone: map[string]bool{},
+		cut: map[*node]time.Time{}, dead: map[*node]bool{}}
 }
 
 // shaky is a store of entities that is slow and fails.
@@ -279,7 +309,7 @@ func (s *memories) twin(n *node) {
 	}
 	require.NoError(s.t, err, "seed %d", s.seed)
 	x.group = g
-	x.id += "'" // in what is noted
+	x.id = fmt.Sprint(x.id, "'", s.lives) // in what is noted, where the ID's next twin is another
 	s.start(x)
 	s.nodes = append(s.nodes, x)
 }
