@@ -306,14 +306,17 @@ const answerWithin = 300 * time.Millisecond
 func (r *Region) shut() {
 	for i := range r.shards {
 		s := &r.shards[i]
+		used := false // its Router and Outbox are made with the first record or message
 		s.do(func() {
-			if s.router != nil {
+			if used = s.router != nil; used {
 				s.router.Shut()
 			}
 			halt(s.wake)
 			s.direct = false
 		})
-		s.out.Leave()
+		if used {
+			s.out.Leave()
+		}
 	}
 }
 
