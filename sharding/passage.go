@@ -44,6 +44,6 @@ func (p *passage) SendUserMessage(pid *actor.PID, message any) {
 		outside.Of(s.r.system).DeadLetter(pid, message)
 		return
 	}
-	e.Name, e.Token = s.name, uint64(p.token)
+	e.Name, e.Token, e.Left = s.name, uint64(p.token), fastpath.Left(pid)
 	s.receive(e, false)
 }

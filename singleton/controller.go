@@ -118,7 +118,7 @@ func (c *controller) Receive(ctx actor.Context) {
 	case *actor.Stopped:
 		c.ended()
 	case *mailDue:
-		c.takeMail(msg.number)
+		c.takeMail()
 	case *acquired:
 		c.onAcquired(msg)
 	case *lossNoticed:

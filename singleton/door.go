@@ -42,8 +42,7 @@ type door struct {
 	out     transport.Outbox
 	went    bool  // mail went there since it was opened
 	waiting []any // for the controller, in order
-	called  bool  // the last mailDue is in its mailbox
-	calls   int
+	called  bool  // a mailDue is in its mailbox
 	short   fastpath.Sender
 
 	opened atomic.Int32 // what it was when it was settled or shut last: a hint
@@ -55,8 +54,8 @@ const (
 	openThere
 )
 
-// mailDue has the controller take what waits at the door; the last of them counts.
-type mailDue struct{ number int }
+// mailDue has the controller take what waits at the door.
+type mailDue struct{}
 
 // told is what a manager tells its own actor: it passes the door.
 type told struct{ what any }
@@ -103,8 +102,6 @@ func (d *door) post(message any) {
 		d.inner.PostUserMessage(message)
 	case actor.SystemMessage, actor.AutoReceiveMessage, actor.MailboxMessage:
 		d.inner.PostUserMessage(message) // of the manager's own life, or to be turned away
-	case actor.AutoRespond:
-		d.wait(message) // protoactor answers it for the manager: in its turn
 	case actor.MessageBatch: // as protoactor's mailboxes do
 		for _, x := range m.GetMessages() {
 			d.post(x)
@@ -117,9 +114,13 @@ func (d *door) post(message any) {
 
 // mail takes a message of this node.
 func (d *door) mail(message any) {
+	msg := actor.UnwrapEnvelopeMessage(message)
+	_, answered := msg.(actor.AutoRespond)
 	switch {
-	case wire.OfSystem(actor.UnwrapEnvelopeMessage(message)):
+	case wire.OfSystem(msg):
 		d.inner.PostUserMessage(message)
+	case answered:
+		d.wait(message) // the manager answers it, too
 	case d.opened.Load() == openHere && d.hand(message, 0, false):
 	case d.opened.Load() == openThere && d.send(message):
 	default:
@@ -175,7 +176,7 @@ func (d *door) arrived(e *wire.Envelope) {
 	// Codecs of users must not hold up the link that it came over.
 	straight := d.opened.Load() == openHere && e.Name == d.p.lname && e.Hops == 0 && (e.Codec == wire.CodecProto || e.Codec == wire.CodecJSON)
 	if straight && wire.Fits(e) {
-		if msg, err := wire.Default.Open(e); err == nil && !wire.OfSystem(msg) {
+		if msg, err := wire.Default.Open(e); err == nil && !ofLife(msg) {
 			d.p.asked.Came(d.p.system, e.Sender)
 			if d.hand(wire.Local(msg, e.Sender.PID(), e.Headers), lease.Token(e.Token), true) {
 				return
@@ -192,7 +193,7 @@ func (d *door) wait(message any) {
 	defer d.mu.Unlock()
 	d.shutLocked()
 	if d.p.over.Load() {
-		d.inner.PostUserMessage(message) // which makes a dead letter of it
+		d.bury(message)
 		return
 	}
 	d.waiting = append(d.waiting, message)
@@ -203,10 +204,14 @@ func (d *door) wait(message any) {
 func (d *door) callLocked() {
 	if !d.called {
 		d.called = true
-		d.calls++
-		d.inner.PostUserMessage(&mailDue{d.calls})
+		d.inner.PostUserMessage(&mailDue{})
 	}
 }
+
+// bury has the mailbox of the controller, which has ended, make a dead letter of a message: in
+// what the mailbox does not look into, so that it calls no code of users, nor does it a batch's
+// messages a second time.
+func (d *door) bury(message any) { d.inner.PostUserMessage(&diverted{envelope: mailIn(message)}) }
 
 func (d *door) shutLocked() {
 	d.here, d.there = nil, nil
@@ -226,25 +231,12 @@ func (d *door) shut() {
 	}
 }
 
-// take returns what waits, for that call.
-func (d *door) take(call int) (mail []any) {
+// take returns what waits.
+func (d *door) take() (mail []any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if call != d.calls {
-		return nil
-	}
 	mail, d.waiting, d.called = d.waiting, nil, false
 	return mail
-}
-
-// pass has a message pass the mailbox, and rest wait for that, before all that waits.
-func (d *door) pass(message any, rest []any) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.inner.PostUserMessage(message)
-	d.waiting = append(rest, d.waiting...)
-	d.called = false // by one that is before it
-	d.callLocked()
 }
 
 // end returns what waits when the actor has ended; nothing does any more.
@@ -278,15 +270,9 @@ func (d *door) settle() {
 	}
 }
 
-// takeMail routes what waits at the door. A message that protoactor answers for the manager
-// passes the mailbox once more, and what came behind it waits for that.
-func (c *controller) takeMail(call int) {
-	mail := c.proxy.door.take(call)
-	for i, m := range mail {
-		if _, answers := actor.UnwrapEnvelopeMessage(m).(actor.AutoRespond); answers {
-			c.proxy.door.pass(m, mail[i+1:])
-			return
-		}
+// takeMail routes what waits at the door.
+func (c *controller) takeMail() {
+	for _, m := range c.proxy.door.take() {
 		c.takeOne(m)
 	}
 }
@@ -307,7 +293,30 @@ func (c *controller) takeOne(envelope any) {
 		c.world.DeadLetter(c.ctx.Self(), message)
 	case !c.proxy.Receive(message, kept):
 		c.proxy.outbound(envelope)
+		c.answer(envelope)
 	}
+}
+
+// answer answers for the manager what protoactor would, if that had passed the mailbox: there
+// it, and what came behind it, would be overtaken by what is in the mailbox, such as markers.
+func (c *controller) answer(envelope any) {
+	_, message, sender := actor.UnwrapEnvelope(envelope)
+	m, ok := message.(actor.AutoRespond)
+	if !ok {
+		return
+	}
+	if answer := m.GetAutoResponse(c.ctx); sender != nil {
+		c.world.Send(sender, answer)
+	} else {
+		c.world.DeadLetter(nil, answer)
+	}
+}
+
+// ofLife reports whether msg is one by which an actor learns of its own life, or of another's,
+// or is ended: no other node is to say that to the child.
+func ofLife(msg any) bool {
+	_, auto := msg.(actor.AutoReceiveMessage)
+	return auto || wire.OfSystem(msg)
 }
 
 // passage is what other nodes send plain messages to.
@@ -321,7 +330,7 @@ type passage struct {
 func (s *passage) SendUserMessage(pid *actor.PID, message any) {
 	d := s.d
 	msg := actor.UnwrapEnvelopeMessage(message)
-	if msg == nil || wire.OfSystem(msg) || d.p.over.Load() {
+	if msg == nil || ofLife(msg) || d.p.over.Load() {
 		d.p.world.DeadLetter(pid, message)
 		return
 	}
@@ -333,7 +342,7 @@ func (s *passage) SendUserMessage(pid *actor.PID, message any) {
 		d.p.world.DeadLetter(pid, message)
 		return
 	}
-	e.Name, e.Token = d.p.lname, uint64(s.token)
+	e.Name, e.Token, e.Left = d.p.lname, uint64(s.token), fastpath.Left(pid)
 	d.wait(e)
 }
 

@@ -2,6 +2,7 @@ package singleton
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -176,6 +177,10 @@ func (p *proxy) Deliver(it *route.Item) {
 		msg, err := wire.Default.Open(e)
 		if err != nil {
 			p.Refuse(it, wire.ReasonOf(err), wire.Why(err, p.system.Address()))
+			return
+		}
+		if ofLife(msg) {
+			p.Refuse(it, wire.Reason_REASON_UNSPECIFIED, fmt.Sprintf("%T, which no other node may send", msg))
 			return
 		}
 		envelopeHere = wire.Local(msg, e.Sender.PID(), e.Headers)
@@ -368,7 +373,7 @@ func (p *proxy) shut() {
 	p.gate, p.child, p.token, p.collecting = nil, nil, 0, false
 	p.Shut()
 	for _, m := range p.door.end() {
-		p.door.inner.PostUserMessage(m) // which makes a dead letter of it
+		p.door.bury(m)
 	}
 	p.flush()
 	p.out.Leave()

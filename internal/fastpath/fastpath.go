@@ -13,6 +13,7 @@
 package fastpath
 
 import (
+	"math"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -94,6 +95,9 @@ func (s *Sender) Send(p *Path, out *transport.Outbox, asked *asker.UnderWay, m *
 	if m.plain != nil {
 		if pid = s.pid(p, node, token, m.key); pid != nil {
 			msg = encoded(m.envelope, m.plain)
+			if left := s.left(m.envelope); left > 0 {
+				pid = &actor.PID{Address: pid.Address, Id: pid.Id, RequestId: uint32(min(left, math.MaxUint32))}
+			}
 		}
 	}
 	if pid == nil {
@@ -142,6 +146,11 @@ func (s *Sender) left(envelope any) uint64 {
 	}
 	return uint64(max(1, left/time.Millisecond))
 }
+
+// Left is for how many milliseconds who asked goes on waiting for the answer to a plain message
+// that came for pid; 0 if that is not known. It travels as the number of a request to pid, as
+// that is what no actor sees.
+func Left(pid *actor.PID) uint64 { return uint64(pid.GetRequestId()) }
 
 // encoded is envelope with what it holds encoded.
 func encoded(envelope any, msg *wire.Encoded) any {
