@@ -124,6 +124,9 @@ func (s *shard) nowOfLocked(e *entry) entities.Now {
 		}
 	}
 	if e.gate != nil {
+		if now.Lost {
+			e.gate.Lose(h.cause) // before the look: an actor that it does not see begins no more
+		}
 		now.Actor, now.Unused = e.gate.Actor() != nil, e.gate.Counters().Passed == 1 // Started
 	}
 	return now

@@ -173,7 +173,7 @@ func (s *shard) writeLocked(h *home) {
 			}
 			for _, id := range add {
 				m.known[id] = true
-				if e := s.entries[id]; e != nil {
+				if e := s.entries[id]; e != nil && !h.ending { // else it is a later home's
 					s.happensLocked(e, entities.Remembered)
 				}
 			}

@@ -107,19 +107,20 @@ func (n *Node) Link(address string) uint64 {
 	return p.s.present()
 }
 
-// Arrived counts the messages that have arrived on the channels that some Owner waits for
-// of which is says that it is meant. While the count changes these get on, though there
-// may be no room for long: a window is much for a slow link. is must not block.
+// Arrived counts the messages that have arrived, of those that were before an Owner's when
+// it began to wait, for each Owner that waits of which is says that it is meant. While the
+// count changes these get on, though there may be no room for long: a window is much for a
+// slow link. What others send meanwhile is not counted, and may have no end. is must not
+// block.
 func (n *Node) Arrived(is func(Owner) bool) (messages uint64) {
 	n.mu.Lock()
 	peers := slices.Collect(maps.Values(n.peers))
 	n.mu.Unlock()
 	for _, p := range peers {
 		p.mu.Lock()
-		for o := range p.s.waiting {
+		for o, before := range p.s.waiting {
 			if is(o) {
-				messages += p.s.arrived
-				break
+				messages += min(p.s.arrived, before)
 			}
 		}
 		p.mu.Unlock()

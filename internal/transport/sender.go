@@ -92,7 +92,7 @@ type sender struct {
 	broken  time.Duration      // since when the link is down
 	arrived uint64             // messages that answers told of, in all
 	ended   map[Owner]struct{} // these have frames under way, and wait for nothing any more
-	waiting map[Owner]struct{}
+	waiting map[Owner]uint64   // until what number of arrived there is mail before theirs
 
 	out []outgoing
 }
@@ -319,9 +319,11 @@ func (s *sender) wanted() bool { return len(s.frames)+len(s.waiting)+len(s.later
 // wait notes that an owner wants to know when there is room.
 func (s *sender) wait(o Owner, now time.Duration) {
 	if s.waiting == nil {
-		s.waiting = map[Owner]struct{}{}
+		s.waiting = map[Owner]uint64{}
 	}
-	s.waiting[o] = struct{}{}
+	if _, ok := s.waiting[o]; !ok {
+		s.waiting[o] = s.arrived + uint64(s.flying.messages)
+	}
 	s.begin(now)
 	s.hurry(now)
 }

@@ -12,7 +12,8 @@ type Host struct {
 	// ID is the node's name, Incarnation its present life.
 	ID, Incarnation string
 	Roles           []string
-	// Capacity says how much it takes relative to the others; 0 takes nothing.
+	// Capacity says how much it takes relative to the others; 0 takes nothing, and what is
+	// above 2^31-1 counts as that.
 	Capacity int
 	// Leaving hosts give up what they have.
 	Leaving bool
@@ -23,7 +24,7 @@ func (h Host) Takes() int {
 	if h.Leaving {
 		return 0
 	}
-	return h.Capacity
+	return min(h.Capacity, input.MaxCount)
 }
 
 // View is what a Strategy decides on.
@@ -156,7 +157,7 @@ func (p Pinned) Target(v View) []string {
 	if input.Nil(others) {
 		others = Balanced{}
 	}
-	target := others.Target(v)
+	target := slices.Clone(others.Target(v)) // it may be a table of theirs
 	newest := map[string]string{}
 	for _, h := range takers(v.Hosts) {
 		newest[h.ID] = h.Incarnation
