@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strings"
+	"reflect"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/agree"
@@ -94,5 +94,9 @@ func (r *Region) agreement() string {
 // strategyWord is what nodes compare of their strategies. Those of package placement go by
 // the name that they have had for nodes of earlier versions.
 func strategyWord(s placement.Strategy) string {
-	return strings.Replace(fmt.Sprintf("%T", s), "placement.", "sharding.", 1)
+	word := fmt.Sprintf("%T", s)
+	if t := reflect.TypeOf(s); t.PkgPath() == reflect.TypeFor[placement.Balanced]().PkgPath() {
+		return "sharding." + t.Name()
+	}
+	return word
 }
