@@ -226,6 +226,7 @@ func (c *controller) onPeerGone(address string) {
 		s := &c.shards[i]
 		s.cutOff(address)
 		s.take.LinkBroke(port{c, s}, address)
+		s.inv.LinkBroke(port{c, s}, address)
 		if s.m.Phase.Asks() && s.inv.To.GetAddress() == address {
 			c.fire(s, handover.Declined)
 		}

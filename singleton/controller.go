@@ -56,7 +56,8 @@ type controller struct {
 	invites    uint64               // the number of the last hand-over; begins anywhere, as another manager was here before
 	inv        invitation
 	take       handover.Accepting
-	herald     lease.Timer // introduces this node again
+	late       *handover.Taking // of the last hand-over that was given up without word
+	herald     lease.Timer      // introduces this node again
 	states     *handoverState
 	sendings   map[*handover.Sending]struct{} // states on their way to other nodes
 	deadline   lease.Timer                    // for a child that was told to stop

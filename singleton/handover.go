@@ -273,6 +273,7 @@ func (c *controller) peerLost(address string) {
 		}
 	}
 	c.take.LinkBroke(c.port(), address)
+	c.inv.LinkBroke(c.port(), address)
 	switch {
 	case c.phase == Inviting && len(c.inv.asking) > 0 && c.inv.asking[0].node.Address == address:
 		c.inv.Off(c.port())

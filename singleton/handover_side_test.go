@@ -1,6 +1,7 @@
 package singleton_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/internal/handover"
+	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
@@ -73,5 +75,61 @@ func TestAFormerHostForwardsForTheQuietPeriod(t *testing.T) {
 		<-ma.Done()
 		require.GreaterOrEqual(t, time.Since(began), handover.QuietPeriod-100*time.Millisecond)
 		require.Less(t, time.Since(began), 2*handover.QuietPeriod)
+	})
+}
+
+// A candidate whose invitation was called off while its offer was being made takes the name
+// as soon as that is free.
+func TestACandidateThatIsCalledOffEarlyTakesWhatIsFree(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a, b := c.node("a"), c.node("b")
+		c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
+			if _, ok := ctx.Message().(job); ok {
+				panic("the child fails")
+			}
+			return false
+		}
+		ma := a.run("x")
+		until(t, time.Second, "hosts", active(ma))
+		mb := b.run("x")
+		time.Sleep(time.Second)
+		rule := func(f faultstore.Fault, ops ...faultstore.Op) {
+			b.store.SetRule(func(call faultstore.Call) faultstore.Fault {
+				if slices.Contains(ops, call.Op) {
+					return f
+				}
+				return faultstore.Fault{}
+			})
+		}
+		rule(faultstore.Fault{Kind: faultstore.Drop}, faultstore.Renew, faultstore.OpenSession)
+		time.Sleep(2 * ttl)
+		rule(faultstore.Fault{Kind: faultstore.Delay, Delay: 300 * time.Millisecond}, faultstore.OpenSession)
+		go func() { _ = ma.Stop(t.Context()) }()
+		time.Sleep(100 * time.Millisecond)
+		require.Equal(t, singleton.Offering, mb.Status().Phase)
+		a.system.Root.Send(ma.PID(), job{Sender: "a", Number: 1})
+		until(t, 2*time.Second, "the other hosts", active(mb))
+	})
+}
+
+// Nothing is handed over to a node whose link broke and that is not heard from since.
+func TestNothingIsHandedOverToANodeThatDiedMeanwhile(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a, b, d := c.node("a"), c.node("b"), c.node("d")
+		c.log.behave = func(n *node, ctx actor.Context, _ *life) bool {
+			if _, ok := ctx.Message().(*actor.Stopping); ok && n == a {
+				time.Sleep(2 * time.Second)
+			}
+			return false
+		}
+		ma := a.run("x")
+		until(t, time.Second, "hosts", active(ma))
+		mb, md := b.run("x"), d.run("x")
+		time.Sleep(time.Second)
+		go func() { _ = ma.Stop(t.Context()) }()
+		until(t, time.Second, "offers", func() bool { return mb.Status().Phase == singleton.Offered })
+		time.Sleep(time.Second)
+		b.crash()
+		until(t, 4*time.Second, "the third hosts", active(md))
 	})
 }

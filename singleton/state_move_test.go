@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/singleton"
 )
@@ -95,6 +96,26 @@ func TestAStateThatDoesNotComeInTimeIsTold(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A state that is sent when the next host's offer is over is told: the transfer took longer
+// than that.
+func TestAStateThatComesWhenTheOfferIsOverIsTold(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		p, cold := moved(t, c, nothing, func(p *pair) {
+			over := time.Now().Add(ttl + 50*time.Millisecond)
+			p.ns[0].store.SetRule(func(call faultstore.Call) faultstore.Fault {
+				if call.Op == faultstore.Transfer && time.Now().Before(over) {
+					return faultstore.Fault{Kind: faultstore.Drop}
+				}
+				return faultstore.Fault{}
+			})
+		})
+		until(t, 3*ttl, "hosts", active(p.ms[1]))
+		time.Sleep(3 * time.Minute)
+		require.Equal(t, coldly, p.log[1])
+		require.Equal(t, 1, cold())
+	})
 }
 
 // The next host dies before it has the state: the old one tells.

@@ -70,10 +70,14 @@ func (c *controller) onHandedOver(m *wire.HandedOver) {
 // onState takes the state that goes before the old host's word. One that came too late
 // was told when this node went on without it.
 func (c *controller) onState(m *wire.EntityState) {
-	if m.Name != c.lname || m.Key != sole || !c.take.States.Is(m.From, m.Number) {
+	t := c.take.States
+	if !t.Is(m.From, m.Number) {
+		t = c.late
+	}
+	if m.Name != c.lname || m.Key != sole || !t.Is(m.From, m.Number) {
 		return
 	}
-	if err := c.take.States.State(m); err != nil {
+	if err := t.State(m); err != nil {
 		c.log.Warn("the state that was handed over is lost", zap.Error(err))
 		c.event(Event{Kind: ColdStart, Reason: err})
 	}
@@ -105,7 +109,11 @@ func (c *controller) takeUp() *handover.States {
 // forgetState forgets what was handed over with a lease that did not come: others
 // may have hosted since when the next one does.
 func (c *controller) forgetState() {
+	t := c.take.States
 	c.loseTaken(c.takeUp())
+	if t != nil && !t.Complete() && !c.take.Mute { // that was told, or there was nothing to tell
+		c.late = t
+	}
 	c.take.Forget()
 }
 

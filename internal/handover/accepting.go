@@ -36,9 +36,13 @@ func (a *Accepting) Invited(p Port, b *Budget, m *wire.Invite, lost func(*States
 		Decline(p, m.From, m.Number, "it is leaving")
 	case s.Phase == Offered && m.From.Is(a.From):
 		// What runs on the host takes its time: a new one in place of the old.
-		if m.Number != a.number {
-			lost(a.States.Begin()) // of a host that does not know the rules
+		a.broken = false
+		if m.Number != a.number { // the last was called off, and that was lost
+			lost(a.States.Begin())
 			a.number, a.States = m.Number, Take(b, m.From, m.Number)
+			halt(a.word)
+			a.word = nil
+			a.endIn(p, a.until-now(p)) // unless there is a new one
 		}
 		a.Make(p)
 	case s.Phase != Away:
@@ -97,10 +101,15 @@ func (a *Accepting) made(p Port, number uint64, o lease.Offer, err error) {
 
 // Send answers the invitation with the offer, which ends after its lifetime.
 func (a *Accepting) Send(p Port) {
+	p.Send(a.From.Address, wire.OfferOf(a.Offer, p.Self(), a.number))
+	a.endIn(p, a.Offer.Lifetime)
+}
+
+// endIn has the offer end after d, unless another one is sent before.
+func (a *Accepting) endIn(p Port, d time.Duration) {
 	n := a.number
-	p.Send(a.From.Address, wire.OfferOf(a.Offer, p.Self(), n))
 	halt(a.over)
-	a.over = after(p, a.Offer.Lifetime, func() {
+	a.over = after(p, max(0, d), func() {
 		if a.current(p, n) {
 			p.Fire(OfferOver)
 		}

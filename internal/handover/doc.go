@@ -14,7 +14,7 @@
 //	phase         of a singleton      of a shard          what leads on
 //	Away          standby, closed     away                Host, Asked
 //	Acquiring     acquiring           acquiring           Won, NotWon
-//	Offering      offering            offering            OfferMade, OfferFailed
+//	Offering      offering            offering            OfferMade, OfferFailed, OfferOver
 //	Offered       offered             offered             Taken, OfferOver, Host
 //	Adopting      adopting            adopting            Won, NotWon
 //	Opening       starting, backoff   (within a step)     Opened, Ended, Lost

@@ -111,6 +111,13 @@ func (g *Giving) TooOld(p Port) bool {
 	return !g.again && now(p)-g.at > g.Offer.Lifetime/2
 }
 
+// LinkBroke has the offer taken for too old until a new one comes: who made it may be gone.
+func (g *Giving) LinkBroke(p Port, address string) {
+	if s := p.State(); s.Offer && s.Phase.Waits() && g.To.GetAddress() == address {
+		g.at = now(p) - g.Offer.Lifetime - 1
+	}
+}
+
 // Off tells who was asked that nothing comes of it.
 func (g *Giving) Off(p Port) {
 	if g.To != nil && g.Number != 0 {

@@ -201,6 +201,8 @@ func (m Machine) away(e Event) (Machine, []Effect) {
 			return m.to(Offered, SendOffer)
 		case e == OfferMade, e == OfferFailed:
 			return m.to(Away, SendDecline)
+		case e == OfferOver: // called off: what is being made is void
+			return m.to(Away)
 		}
 	case Offered:
 		switch e {

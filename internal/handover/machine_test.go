@@ -51,6 +51,8 @@ func (h hold) possible() []Event {
 		es = append(es, Declined)
 	case Yielding:
 		es = append(es, YieldOver, Declined)
+	case Offering:
+		es = append(es, OfferOver)
 	case Offered:
 		es = append(es, Taken, OfferOver, OfferFailed)
 	}
@@ -70,6 +72,10 @@ func (h hold) after(t *testing.T, e Event, path string) hold {
 		h.running = true
 	case Ended, Reopen:
 		h.running = false
+	case OfferOver:
+		if h.doing == DoOffer { // what comes of it is void
+			h.doing = none
+		}
 	}
 	if e == Won || e == WonInVain || e == NotWon || e == Transferred || e == NotTransferred || e == Stale || e == Released || e == OfferMade || e == OfferFailed {
 		h.doing = none

@@ -290,6 +290,60 @@ func TestAnInvitationAnewTakesThePlaceOfTheLast(t *testing.T) {
 	})
 }
 
+// An offer that is called off before it was made is void: nobody waits with it for a host
+// that has gone on.
+func TestAnOfferThatIsCalledOffBeforeItWasMadeIsVoid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		host, next := sides(t)
+		next.offer = func(context.Context) (lease.Offer, error) {
+			time.Sleep(handover.OfferWait / 2)
+			return lease.Offer{Name: "n", Lifetime: lifetime}, nil
+		}
+		host.fire(handover.Move)
+		next.in(t, handover.Offering)
+		host.fire(handover.Keep)
+		next.in(t, handover.Away)
+		time.Sleep(handover.OfferWait)
+		next.in(t, handover.Away)
+		require.Empty(t, host.got)
+	})
+}
+
+// An offer ends by itself though another invitation took its place, for which none could
+// be made, and the host is heard from no more.
+func TestAnOfferEndsThoughNoneCouldBeMadeInItsPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		host, next := sides(t)
+		host.fire(handover.Move)
+		next.in(t, handover.Offered)
+		next.Post(func() {
+			next.offer = fail
+			next.receive(&wire.Invite{Name: "n", From: host.self, Number: 8})
+			next.deaf = true // the host dies
+		})
+		next.in(t, handover.Offered)
+		time.Sleep(lifetime + time.Millisecond)
+		next.in(t, handover.Away)
+	})
+}
+
+// A host that is heard from after its link broke is waited for as any other.
+func TestALinkThatIsBackIsNotTakenForBroken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		host, next := sides(t)
+		host.fire(handover.Move)
+		next.in(t, handover.Offered)
+		next.Post(func() { next.taking.LinkBroke(next, host.self.Address) })
+		time.Sleep(lifetime/3 + time.Millisecond) // the offer is made anew
+		next.in(t, handover.Offered)
+		next.Post(func() {
+			next.taking.Recorded(next, lease.Record{Owner: lease.Owner{Incarnation: next.self.Incarnation}}, true)
+		})
+		time.Sleep(handover.BrokenWait + time.Millisecond)
+		next.in(t, handover.Offered) // states may be under way
+	})
+}
+
 // A node that is leaving has no new offer made, and tells why.
 func TestANodeThatLeavesMakesNoOfferAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
