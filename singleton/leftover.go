@@ -41,7 +41,7 @@ func (l *leftover) PostUserMessage(message any) {
 func (l *leftover) InvokeUserMessage(message any) {
 	if l.over.Load() {
 		if mail := mailIn(message); mail != nil {
-			l.world.DeadLetter(l.self, mail)
+			bury(l.world, l.self, mail)
 		}
 		return
 	}
@@ -50,6 +50,17 @@ func (l *leftover) InvokeUserMessage(message any) {
 		return
 	}
 	l.next.InvokeUserMessage(message)
+}
+
+// bury makes a dead letter of mail to pid, and tells its sender. It does one after the other:
+// where protoactor's dead letters tell a sender that is gone, there is a dead letter within
+// theirs, and a subscriber that panics at it hides theirs from those behind it.
+func bury(world *outside.World, pid *actor.PID, mail any) {
+	_, message, sender := actor.UnwrapEnvelope(mail)
+	world.DeadLetter(pid, message)
+	if sender != nil {
+		world.Send(sender, &actor.DeadLetterResponse{Target: pid})
+	}
 }
 
 // mailIn takes what was sent out of what a manager would have got; nil if there is nothing

@@ -95,7 +95,7 @@ func (p *proxy) divert(g *gate.Gate, envelope any) {
 	if actor, ok := p.system.ProcessRegistry.GetLocal(p.self.Id); ok {
 		actor.SendUserMessage(p.self, &told{msg})
 	} else if mail := mailIn(msg); mail != nil {
-		p.world.DeadLetter(p.self, mail)
+		bury(p.world, p.self, mail)
 	}
 }
 

@@ -318,6 +318,13 @@ func TestTheMailOfAChildWhoseManagerIsStoppedByForce(t *testing.T) {
 		var met atomic.Int64
 		system.EventStream.Subscribe(func(evt any) {
 			if e, ok := evt.(*actor.DeadLetterEvent); ok {
+				if _, answer := e.Message.(*actor.DeadLetterResponse); answer {
+					panic("a subscriber's bug")
+				}
+			}
+		})
+		system.EventStream.Subscribe(func(evt any) {
+			if e, ok := evt.(*actor.DeadLetterEvent); ok {
 				if _, is := e.Message.(job); is {
 					met.Add(1)
 				}
@@ -336,7 +343,7 @@ func TestTheMailOfAChildWhoseManagerIsStoppedByForce(t *testing.T) {
 		require.NoError(t, err)
 		const sent = 200
 		for i := range sent {
-			system.Root.Send(m.PID(), job{Number: i + 1})
+			system.Root.RequestWithCustomSender(m.PID(), job{Number: i + 1}, actor.NewPID(system.Address(), "gone"))
 		}
 		<-works
 		system.Root.Stop(m.PID())

@@ -117,28 +117,35 @@ func (s *sim) observe(sl *slot) {
 		s.dead, s.fates, s.numbers, s.slow = map[*node]int{}, map[job]*fate{}, map[string]int{}, map[*node]int{}
 	}
 	s.hosts[n], s.all[n] = &hosting{}, nil
+	// In one subscription: when others end theirs, protoactor changes the order of the rest,
+	// and one that panics hides the event from those behind it.
 	n.system.EventStream.Subscribe(func(evt any) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		switch e := evt.(type) {
-		case singleton.Event:
-			s.onEvent(n, e)
-		case *actor.DeadLetterEvent:
-			if e.PID.GetAddress() == "" {
-				s.fail("%s sent %T to nowhere", n.id, e.Message)
-			}
-			if j, ok := jobOf(e.Message); ok && s.fates[j] != nil {
-				s.fates[j].dead++
-				s.cameTo(s.fates[j])
-				s.log("%s: dead letter %v to %s", n.id, j, e.PID)
-				if e.PID.GetAddress() == self && strings.Contains(e.PID.GetId(), "singleton") {
-					s.dead[n]++
-				}
-			}
+		s.hear(n, self, evt)
+		if s.rude {
+			s.misbehave(sl, n, evt)
 		}
 	})
-	if s.rude {
-		n.system.EventStream.Subscribe(func(evt any) { s.misbehave(sl, n, evt) })
+}
+
+// hear takes up an event of a node, whose address is self.
+func (s *sim) hear(n *node, self string, evt any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch e := evt.(type) {
+	case singleton.Event:
+		s.onEvent(n, e)
+	case *actor.DeadLetterEvent:
+		if e.PID.GetAddress() == "" {
+			s.fail("%s sent %T to nowhere", n.id, e.Message)
+		}
+		if j, ok := jobOf(e.Message); ok && s.fates[j] != nil {
+			s.fates[j].dead++
+			s.cameTo(s.fates[j])
+			s.log("%s: dead letter %v to %s", n.id, j, e.PID)
+			if e.PID.GetAddress() == self && strings.Contains(e.PID.GetId(), "singleton") {
+				s.dead[n]++
+			}
+		}
 	}
 }
 

@@ -21,5 +21,5 @@ var catches = slices.Concat(claimCatches, sessionCatches, readCatches, handsCatc
 var byChance = []flaw{
 	acquireRaces, supersedeRaces, releaseRaces, closeRaces, transferRaces, transferCloseRaces, transferLeavesGap,
 	listPagesByIndex, watchStartsLate, watchBufferOverflows, watchSwaps,
-	deletionsStartLate,
+	deletionsStartLate, deletionsTellTransfers,
 }
