@@ -56,7 +56,7 @@ type Handle struct {
 	Op            Op    // under way
 	Result        Result
 	To, ToSession uint8 // of a Transfer
-	Quiet         bool  // nobody waits for Op's result
+	Quiet         bool  // Op's result is not waited for
 	Late          Late
 }
 
@@ -73,7 +73,7 @@ type Flaws struct {
 	TrustTooLong     bool // the store's time ends before the holder's trust
 	BlindRelease     bool // a Release without a condition
 	BlindTransfer    bool // a Transfer without a condition
-	NoReconciliation bool // records that nobody claims are left
+	NoReconciliation bool // records without a claim are left
 }
 
 // ErrTokens: a store issued a token that is not above all before it.
@@ -124,7 +124,7 @@ func (l *Leases) Owns(i int) bool { return int(l.Rec.Owner) == i+1 }
 // anything is sent. to and session are a Transfer's target.
 func (l *Leases) Begin(i int, op Op, to, session uint8) {
 	h := &l.H[i]
-	if op == Release && h.Op == Release { // behind one that nobody waits for
+	if op == Release && h.Op == Release { // behind one that is not waited for
 		h.Quiet = false
 		return
 	}
@@ -147,7 +147,7 @@ func (l *Leases) Hear(i int) (r Result) {
 	return r
 }
 
-// Leave: nobody waits any more for the operation of node i, whose request is under
+// Leave: the operation of node i is not waited for any more; its request is under
 // way. At most one such request of a node is followed.
 func (l *Leases) Leave(i int) {
 	if h := &l.H[i]; h.Late.Op == NoOp {

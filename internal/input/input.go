@@ -1,10 +1,12 @@
-// Package input finds, in what users give, nothing in the guise of something.
+// Package input applies options, and finds, in what users give, nothing in the guise of
+// something.
 //
-//	option ─▶ Missing.Check ─▶ Start asks Missing.Option, and refuses by its name
+//	option ─▶ Missing.Check ─▶ Apply, which New or Start begins with, refuses by its name
 package input
 
 import (
 	"cmp"
+	"fmt"
 	"reflect"
 	"time"
 )
@@ -51,3 +53,19 @@ func (m *Missing) CheckTyped(option string, v any) {
 
 // Option is the option that was given nothing; empty if none was.
 func (m *Missing) Option() string { return m.option }
+
+// Apply has each option set something of s. An error is invalid, lease.ErrInvalid: an
+// option is nil or, by its name, was given nothing, as m has it, which may be nil. The caller
+// checks s for what else is out of its bounds.
+func Apply[S any, O ~func(*S)](s *S, m *Missing, invalid error, opts []O) error {
+	for _, o := range opts {
+		if o == nil {
+			return fmt.Errorf("%w: a nil Option", invalid)
+		}
+		o(s)
+	}
+	if m != nil && m.option != "" {
+		return fmt.Errorf("%s: %w: nil", m.option, invalid)
+	}
+	return nil
+}

@@ -8,18 +8,23 @@
 //     goroutine and back on the receiver's side, system messages included. What
 //     can't be turned into bytes is a dead letter of the sender's system, what
 //     can't be read is one of the receiver's.
+//   - A message with a header or a PID that is not valid UTF-8 ends the link, and takes
+//     along what is queued there.
 //   - Messages of a node to a node stay in order, whatever their kind; between
 //     different pairs there is no order. At most once.
 //   - Watching an actor that does not exist, or that stops, gives Terminated with
 //     reason Stopped; a broken link gives AddressTerminated, once per watch, and
-//     an EndpointTerminatedEvent on the event stream of the sending side.
+//     an EndpointTerminatedEvent on the event stream of the sending side, if that
+//     ever sent anything over it: a node that only hears of another, and never
+//     answers, is told nothing of its death. One that sends what can't arrive, and
+//     had no link, is told two seconds later.
 //
 // # What differs
 //
 // A link breaks, and tells its watchers, at the moment of Cut or Kill. Mail sent
-// over a link that is cut, or to an address where nobody is, becomes a dead
+// over a link that is cut, or to an address without a node, becomes a dead
 // letter of the sender's system as soon as its turn comes; remote retries for
-// seconds first. For a black hole, where nobody is told anything, use SetLoss,
+// seconds first. For a black hole, which tells no node anything, use SetLoss,
 // Stall or Freeze.
 //
 // A sender's queue is bounded, and what does not fit is a dead letter; remote's

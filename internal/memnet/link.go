@@ -73,7 +73,7 @@ func (n *Net) Shape(from, to string, l Link) {
 func (n *Net) SetDelay(from, to string, d time.Duration) { n.Shape(from, to, Link{Delay: d}) }
 
 // Stall holds what is sent from from to to, as a TCP connection does that hangs:
-// nobody is told, and the queue fills up to its bound. Like a cut it is the
+// no node is told, and the queue fills up to its bound. Like a cut it is the
 // network's, and outlives those at its ends.
 func (n *Net) Stall(from, to string) {
 	n.mu.Lock()

@@ -2,15 +2,18 @@ package memnet_test
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
+	"github.com/asynkron/protoactor-go/remote"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/memnet"
 )
 
@@ -314,4 +317,33 @@ func TestBytesAndPeaksAreCounted(t *testing.T) {
 		s = net.Stats()
 		require.Equal(t, [2]uint64{1006, 806}, [2]uint64{s.BytesSent, s.BytesDelivered})
 	})
+}
+
+// Who watches links hears of one that broke, as with package remoting, whatever a subscriber
+// of the EventStream does that came before.
+func TestWhoWatchesLinksHearsInSpiteOfSubscribers(t *testing.T) {
+	for how, fails := range map[string]func(){
+		"panics":             func() { panic("a subscriber's bug") },
+		"ends its goroutine": runtime.Goexit,
+		"hangs":              func() { time.Sleep(time.Hour) },
+	} {
+		t.Run(how, func(t *testing.T) {
+			bubble(t, func(t *testing.T, net *memnet.Net, a, b *machine) {
+				a.EventStream.Subscribe(func(e any) {
+					if _, ok := e.(*remote.EndpointTerminatedEvent); ok {
+						fails()
+					}
+				})
+				var told journal
+				actors.WatchLinks(a.ActorSystem, func(address string) { told.add("%s", address) })
+				a.Root.Send(a.to("b", "x"), text("hello"))
+				synctest.Wait()
+				net.Kill("b")
+				synctest.Wait()
+				require.Equal(t, []string{"b"}, told.take())
+				time.Sleep(2 * time.Hour)
+				require.Empty(t, told.take(), "once")
+			})
+		})
+	}
 }

@@ -71,7 +71,7 @@ type watchIt struct {
 }
 
 // spawn starts an actor that journals text, terminations and replies "re: x" to
-// whoever asks.
+// for every caller.
 func (m *machine) spawn(name string, seen *journal) *actor.PID {
 	pid, err := m.Root.SpawnNamed(actor.PropsFromFunc(func(c actor.Context) {
 		switch msg := c.Message().(type) {

@@ -4,10 +4,11 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 
-	"github.com/holdfast-go/holdfast/internal/direct"
+	"github.com/holdfast-go/holdfast/internal/actors"
 )
 
 // DefaultQueue is how many user messages a link holds, and how many system
@@ -37,7 +38,21 @@ type node struct {
 	addr    string
 	dead    bool               // killed or replaced; under Net.mu
 	watches map[watch]struct{} // by actors of this node; under Net.mu
+	links   map[string]link    // to other addresses; under Net.mu
 }
+
+// link is what a node knows of its link to another.
+type link uint8
+
+const (
+	unused link = iota // nothing was ever sent: the node is told nothing of it
+	trying             // it does not come about; the node is told of that
+	used
+	broken // the node was told
+)
+
+// triesFor is how long a node that can't reach another tries before it is told.
+const triesFor = 2 * time.Second
 
 // watch is one actor's interest in an actor of another node.
 type watch struct {
@@ -51,7 +66,7 @@ type watch struct {
 type Stats struct {
 	Sent      uint64 // handed to the net
 	Delivered uint64 // posted to a mailbox or future of the receiving node
-	Refused   uint64 // over a cut link, or to an address where nobody is; dead letters of the sender's system
+	Refused   uint64 // over a cut link, or to an address without a node; dead letters of the sender's system
 	Unheard   uint64 // from a system that was killed or replaced, whose dead letters they are; not in Sent
 	Broken    uint64 // queued when their link broke; vanished
 	Lost      uint64 // by SetLoss; vanished
@@ -95,10 +110,10 @@ func (n *Net) Join(system *actor.ActorSystem, addr string) {
 	if addr == "" || system.Address() != "nonhost" || len(registry.RemoteHandlers) > 0 {
 		panic(fmt.Sprintf("memnet: cannot join as %q: the system has the address %q", addr, system.Address()))
 	}
-	me := &node{net: n, system: system, addr: addr, watches: map[watch]struct{}{}}
+	me := &node{net: n, system: system, addr: addr, watches: map[watch]struct{}{}, links: map[string]link{}}
 	ref := &process{me}
 	registry.Address = addr
-	direct.Of(system).Enable(true)
+	actors.FamiliesOf(system).Enable(true)
 	registry.RegisterAddressResolver(func(*actor.PID) (actor.Process, bool) { return ref, true })
 
 	n.mu.Lock()
@@ -109,11 +124,12 @@ func (n *Net) Join(system *actor.ActorSystem, addr string) {
 	tell(told)
 }
 
-// Cut breaks the links between a and b in both directions until Heal.
+// Cut breaks the links between a and b in both directions until Heal. A node that never
+// sent anything to the other is told nothing, until it does.
 func (n *Net) Cut(a, b string) { n.cutAll(ends{a, b}, ends{b, a}) }
 
 // CutOneWay breaks the link that carries messages of from to to, until Heal:
-// actors of from that watch actors of to are told.
+// actors of from that watch actors of to are told, as is from if it ever sent anything.
 func (n *Net) CutOneWay(from, to string) { n.cutAll(ends{from, to}) }
 
 func (n *Net) cutAll(links ...ends) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
+	"github.com/asynkron/protoactor-go/remote"
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/internal/memnet"
@@ -134,6 +135,29 @@ func TestCutRefusesMailAndVanishesWhatIsUnderWay(t *testing.T) {
 	})
 }
 
+// What is not UTF-8 ends the link as remote's would end, with what waits for it; what is
+// sent later goes over the next one.
+func TestWhatIsNoTextEndsTheLink(t *testing.T) {
+	bubble(t, func(t *testing.T, net *memnet.Net, a, b *machine) {
+		var seen journal
+		b.spawn("x", &seen)
+		for _, e := range []*actor.MessageEnvelope{{Header: map[string]string{"k": "\xff"}}, {Header: map[string]string{"\xff": "v"}},
+			{Sender: a.to("a", "\xff")}, {Sender: a.to("\xff", "y")}} {
+			e.Message = text("bad")
+			net.Freeze("b")
+			a.Root.Send(a.to("b", "x"), text("waits"))
+			a.Root.Send(a.to("b", "x"), e)
+			net.Thaw("b")
+			synctest.Wait()
+			require.Empty(t, seen.take())
+			a.Root.Send(a.to("b", "x"), text("later"))
+			synctest.Wait()
+			require.Equal(t, []string{"later"}, seen.take())
+		}
+		require.Equal(t, memnet.Stats{Sent: 12, Delivered: 4, Broken: 8}, counts(net))
+	})
+}
+
 func TestCutOneWayLeavesTheOtherWay(t *testing.T) {
 	bubble(t, func(t *testing.T, net *memnet.Net, a, b *machine) {
 		var atA, atB journal
@@ -152,6 +176,67 @@ func TestCutOneWayLeavesTheOtherWay(t *testing.T) {
 		a.Root.Send(a.to("b", "x"), text("healed"))
 		synctest.Wait()
 		require.Equal(t, []string{"healed"}, atB.take())
+	})
+}
+
+// broken collects what the node is told of links that broke.
+func (m *machine) broken() *journal {
+	told := &journal{}
+	m.EventStream.Subscribe(func(e any) {
+		if x, ok := e.(*remote.EndpointTerminatedEvent); ok {
+			told.add("%s", x.Address)
+		}
+	})
+	return told
+}
+
+func TestALinkThatWasNeverUsedBreaksUnheard(t *testing.T) {
+	bubble(t, func(t *testing.T, net *memnet.Net, a, b *machine) {
+		var atA, atB journal
+		a.spawn("x", &atA)
+		b.spawn("x", &atB)
+		toldA, toldB := a.broken(), b.broken()
+		b.Root.Send(b.to("a", "x"), text("hello"))
+		synctest.Wait()
+		require.Equal(t, []string{"hello"}, atA.take())
+		net.Cut("a", "b")
+		synctest.Wait()
+		require.Empty(t, toldA.take(), "it only listened")
+		require.Equal(t, []string{"a"}, toldB.take())
+		net.Heal("a", "b")
+		net.Kill("b")
+		time.Sleep(time.Minute)
+		require.Empty(t, toldA.take())
+		a.Root.Send(a.to("b", "x"), text("to the dead"))
+		time.Sleep(time.Second)
+		require.Empty(t, toldA.take(), "it still tries")
+		time.Sleep(2 * time.Second)
+		require.Equal(t, []string{"b"}, toldA.take())
+		b2 := join(net, "b")
+		b2.spawn("x", &atB)
+		a.Root.Send(a.to("b", "x"), text("to the living"))
+		synctest.Wait()
+		require.Equal(t, []string{"to the living"}, atB.take())
+		net.Kill("b")
+		synctest.Wait()
+		require.Equal(t, []string{"b"}, toldA.take())
+	})
+}
+
+func TestALinkThatComesAboutLateLostWhatWasSentBefore(t *testing.T) {
+	bubble(t, func(t *testing.T, net *memnet.Net, a, b *machine) {
+		var atB journal
+		b.spawn("x", &atB)
+		told := a.broken()
+		net.Cut("a", "b")
+		a.Root.Send(a.to("b", "x"), text("lost"))
+		net.Heal("a", "b")
+		a.Root.Send(a.to("b", "x"), text("arrives"))
+		synctest.Wait()
+		require.Equal(t, []string{"b"}, told.take())
+		require.Equal(t, []string{"arrives"}, atB.take())
+		time.Sleep(time.Minute)
+		require.Empty(t, told.take(), "once")
 	})
 }
 

@@ -34,8 +34,16 @@ func (me *node) send(e ends, f frame) (ok bool) {
 	n.kinds[f.typeName] = Traffic{kind.Messages + 1, kind.Bytes + size}
 	if w.cut || n.nodes[e.to] == nil {
 		n.stats.Refused++
+		if me.links[e.to] == unused {
+			me.links[e.to] = trying
+			time.AfterFunc(triesFor, func() { me.tried(e.to) })
+		}
 		return false
 	}
+	if me.links[e.to] == trying { // what was sent before is lost
+		go tell([]notice{{me, watch{addr: e.to}}})
+	}
+	me.links[e.to] = used
 	if !f.system && n.lose != nil && n.lose(e.from, e.to) {
 		n.stats.Lost++
 		return true

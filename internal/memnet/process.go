@@ -4,12 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/remote"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/holdfast-go/holdfast/internal/direct"
+	"github.com/holdfast-go/holdfast/internal/actors"
 )
 
 // frame is a message on its way.
@@ -45,7 +46,12 @@ func (p *process) SendUserMessage(pid *actor.PID, message any) {
 	if header != nil && header.Length() > 0 {
 		f.header = header.ToMap()
 	}
-	if !p.node.pack(&f, msg) || !p.node.send(ends{p.node.addr, pid.Address}, f) {
+	e, ok := ends{p.node.addr, pid.Address}, p.node.pack(&f, msg)
+	if ok && !f.text() {
+		p.node.spoil(e)
+		return
+	}
+	if !ok || !p.node.send(e, f) {
 		p.node.system.DeadLetter.SendUserMessage(pid, message)
 	}
 }
@@ -86,6 +92,30 @@ func (me *node) pack(f *frame, msg any) bool {
 		me.count(func(s *Stats) { s.Sent++; s.Unsent++ })
 	}
 	return err == nil
+}
+
+// text reports whether all of f that is text is valid UTF-8.
+func (f *frame) text() bool {
+	ok := utf8.ValidString(f.target.Id) && utf8.ValidString(f.sender.GetId()) && utf8.ValidString(f.sender.GetAddress())
+	for k, v := range f.header {
+		ok = ok && utf8.ValidString(k) && utf8.ValidString(v)
+	}
+	return ok
+}
+
+// spoil ends a link that was to carry what is no text, as remote does: with all that it
+// had queued, and later than its sender goes on.
+func (me *node) spoil(e ends) {
+	n := me.net
+	n.mu.Lock()
+	n.stats.Sent++
+	n.stats.Broken++
+	var told []notice
+	if !me.dead {
+		told = n.breakLink(e)
+	}
+	n.mu.Unlock()
+	go tell(told)
 }
 
 // unpack is the inverse. On an error msg is what could be read.
@@ -141,7 +171,7 @@ func (me *node) deliver(f frame) {
 func (me *node) post(f frame, msg any) error {
 	ref, ok := me.system.ProcessRegistry.GetLocal(f.target.Id)
 	if !ok {
-		if p, is := direct.Of(me.system).Resolve(f.target.Id); is {
+		if p, is := actors.FamiliesOf(me.system).Resolve(f.target.Id); is {
 			ref, ok = p, true
 		}
 	}

@@ -2,7 +2,9 @@ package memnet
 
 import (
 	"github.com/asynkron/protoactor-go/actor"
-	"github.com/asynkron/protoactor-go/remote"
+
+	"github.com/holdfast-go/holdfast/internal/actors"
+	"github.com/holdfast-go/holdfast/internal/outside"
 )
 
 // notice is an AddressTerminated that a watcher is owed; without a watcher it is
@@ -14,16 +16,17 @@ type notice struct {
 
 // breakLink drops what is queued on a link and collects the watches that depend on
 // it; under mu. Those are the sending side's: its connection to the watchee's
-// node is the one that breaks.
+// node is the one that breaks. A node that has sent nothing has none, and none is told of.
 func (n *Net) breakLink(e ends) (told []notice) {
 	if p := n.pipes[e]; p != nil {
 		n.stats.Broken += uint64(len(p.frames))
 		p.clear()
 	}
 	from := n.nodes[e.from]
-	if from == nil {
+	if from == nil || from.links[e.to] != used {
 		return nil
 	}
+	from.links[e.to] = broken
 	told = append(told, notice{from, watch{addr: e.to}})
 	for w := range from.watches {
 		if w.addr == e.to {
@@ -34,14 +37,24 @@ func (n *Net) breakLink(e ends) (told []notice) {
 	return told
 }
 
+// tried: no link to addr has come about.
+func (me *node) tried(addr string) {
+	me.net.mu.Lock()
+	is := me.links[addr] == trying && !me.dead
+	if is {
+		me.links[addr] = broken
+	}
+	me.net.mu.Unlock()
+	if is {
+		tell([]notice{{me, watch{addr: addr}}})
+	}
+}
+
 // tell posts notices; not under mu.
 func tell(notices []notice) {
 	for _, t := range notices {
 		if t.w.watcher == "" {
-			_ = contain(func() error { // as package remoting does
-				t.to.system.EventStream.Publish(&remote.EndpointTerminatedEvent{Address: t.w.addr})
-				return nil
-			})
+			outside.Of(t.to.system).Do(actors.LinkBroke(t.to.system, t.w.addr)) // as package remoting does
 			continue
 		}
 		t.to.terminated(t.w.watcher, actor.NewPID(t.w.addr, t.w.watchee), actor.TerminatedReason_AddressTerminated)

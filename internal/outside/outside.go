@@ -7,8 +7,6 @@
 package outside
 
 import (
-	"errors"
-	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"sync"
@@ -17,26 +15,20 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/extensions"
 
-	"github.com/holdfast-go/holdfast/internal/extension"
+	"github.com/holdfast-go/holdfast/internal/actors"
+	"github.com/holdfast-go/holdfast/internal/routines"
 )
 
 // Call runs f and returns its error, or one that says what it panicked with.
 func Call(f func() error) (err error) {
-	defer Contain(&err)
+	defer routines.Contain(&err)
 	return f()
 }
 
 // Get is Call for what has a result; after a panic that is the zero value.
 func Get[T any](f func() (T, error)) (v T, err error) {
-	defer Contain(&err)
+	defer routines.Contain(&err)
 	return f()
-}
-
-// Contain, when it is deferred, makes a panic an error.
-func Contain(err *error) {
-	if p := recover(); p != nil {
-		*err = fmt.Errorf("it panicked: %v", p)
-	}
 }
 
 // Patience is for how long Do waits for code of users: once for all that comes until
@@ -78,30 +70,19 @@ func (told stopFailing) HandleFailure(system *actor.ActorSystem, s actor.Supervi
 // also where f panics, or ends the goroutine. Where f hangs, done is not called.
 func Aside[T any](f func() (T, error), done func(T, error)) { go Then(f, done) }
 
-// Apart is Get for code that may end its goroutine: it runs on one of its own, and is
-// waited for.
+// Apart is routines.Apart for what has a result; that is the zero value if f did not return.
 func Apart[T any](f func() (T, error)) (v T, err error) {
-	over := make(chan struct{})
-	Aside(f, func(got T, failed error) { v, err = got, failed; close(over) })
-	<-over
+	err = routines.Apart(func() (err error) { v, err = f(); return err })
 	return v, err
-}
-
-// CallApart is Apart for what has no result.
-func CallApart(f func() error) error {
-	_, err := Apart(func() (struct{}, error) { return struct{}{}, f() })
-	return err
 }
 
 // Then is Aside on the caller's goroutine, which f may end.
 func Then[T any](f func() (T, error), done func(T, error)) {
 	var v T
-	err := errGone
+	err := routines.ErrEnded
 	defer func() { done(v, err) }()
 	v, err = Get(f)
 }
-
-var errGone = errors.New("it ended its goroutine (runtime.Goexit)")
 
 // Tell sends to an actor, from a goroutine that much else depends on, or that holds a lock.
 // If the actor has ended the message is a dead letter, told like all that a World tells.
@@ -155,13 +136,13 @@ func (*World) ExtensionID() extensions.ExtensionID { return worldID }
 
 // Of returns the world of system.
 func Of(system *actor.ActorSystem) *World {
-	return extension.Of(system, worldID, func() *World { return &World{system: system} })
+	return actors.Extension(system, worldID, func() *World { return &World{system: system} })
 }
 
 // Publish tells the subscribers of the EventStream.
 func (w *World) Publish(e any) { w.tell(event, func() { w.system.EventStream.Publish(e) }) }
 
-// DeadLetter tells them of a message to pid that nobody gets, and its sender; or, if the
+// DeadLetter tells them of a message to pid that no actor gets, and its sender; or, if the
 // system sent it, who watches.
 func (w *World) DeadLetter(pid *actor.PID, message any) {
 	w.Do(func() { w.system.DeadLetter.SendUserMessage(pid, message) })

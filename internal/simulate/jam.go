@@ -73,7 +73,7 @@ func Spread(u float64, least, most time.Duration) time.Duration {
 func spread(u, least, most float64) float64 { return least * math.Pow(most/least, u) }
 
 // Tally counts what mail there is, to say how much of it may be on the wire. It is
-// under the lock of who keeps it.
+// under the lock of its keeper.
 type Tally struct {
 	// Hops is how often messages had to go from one node to another at the most:
 	// once each, and once more whenever they waited where the name was given up.
@@ -117,7 +117,7 @@ type Traffic struct {
 	Mail    memnet.Traffic // messages, those that were handed over, and states
 	Probes  memnet.Traffic // and their answers
 	Markers memnet.Traffic // and what is said of them
-	Rest    memnet.Traffic // of moves, and of who holds what
+	Rest    memnet.Traffic // of moves, and of records
 }
 
 // TrafficSince adds up what went over the net since Kinds was before.
@@ -150,7 +150,7 @@ const (
 // Waste says what was sent that there was no need for: nodes took that long, and a
 // message is hop bytes on a link at the most. A message goes over as many links as
 // Hops says, but for a few that went where the name had just been; a probe goes behind
-// a message, or again to who does not answer.
+// a message, or again to a node that does not answer.
 func (t *Tally) Waste(sent Traffic, nodes int, took time.Duration, hop int) (waste []string) {
 	check := func(what string, n, most int) {
 		if n > most {

@@ -3,6 +3,9 @@ package simulate
 import (
 	"context"
 	"math/rand/v2"
+	"runtime"
+	"sync"
+	"testing"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
@@ -11,8 +14,34 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
+// Break breaks a call of a user's code off for an n of 0 or 1: by a panic, or by the end of its
+// goroutine. For others it does nothing.
+func Break(n int) {
+	switch n {
+	case 0:
+		panic("a bug of the user's")
+	case 1:
+		runtime.Goexit()
+	}
+}
+
+// Go runs f on a goroutine of g, and fails t if that does not come back: something that f called
+// has ended it, which is not told otherwise.
+func Go(t testing.TB, g *sync.WaitGroup, f func()) {
+	g.Go(func() {
+		returned := false
+		defer func() {
+			if !returned && !t.Failed() {
+				t.Error("a goroutine of the history was ended by what it called")
+			}
+		}()
+		f()
+		returned = true
+	})
+}
+
 // Rude is how loggers and instruments behave until Good says that trouble is over: one call
-// of eight takes up to Longest, and one panics.
+// of eight takes up to Longest, one panics, and one ends its goroutine.
 type Rude struct {
 	Good    func() bool
 	Longest time.Duration
@@ -22,11 +51,10 @@ func (r Rude) do() {
 	if r.Good() {
 		return
 	}
-	switch rand.IntN(8) {
-	case 0:
+	if n := rand.IntN(8); n == 2 {
 		time.Sleep(rand.N(r.Longest))
-	case 1:
-		panic("a bug of the user's")
+	} else {
+		Break(n)
 	}
 }
 

@@ -1,4 +1,4 @@
-package extension_test
+package actors_test
 
 import (
 	"sync"
@@ -8,7 +8,7 @@ import (
 	"github.com/asynkron/protoactor-go/extensions"
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/internal/extension"
+	"github.com/holdfast-go/holdfast/internal/actors"
 )
 
 var id = extensions.NextExtensionID()
@@ -23,10 +23,10 @@ func TestThereIsOneOfASystem(t *testing.T) {
 	create := func() *kept { made++; return &kept{made} }
 	var all sync.WaitGroup
 	for range 10 {
-		all.Go(func() { extension.Of(a, id, create) })
+		all.Go(func() { actors.Extension(a, id, create) })
 	}
 	all.Wait()
-	require.Equal(t, 1, extension.Of(a, id, create).n)
-	require.Equal(t, 2, extension.Of(b, id, create).n)
+	require.Equal(t, 1, actors.Extension(a, id, create).n)
+	require.Equal(t, 2, actors.Extension(b, id, create).n)
 	require.Equal(t, 2, made)
 }

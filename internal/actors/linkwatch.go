@@ -1,0 +1,102 @@
+package actors
+
+import (
+	"sync"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/asynkron/protoactor-go/extensions"
+	"github.com/asynkron/protoactor-go/remote"
+)
+
+// links tell of links of one actor system that broke.
+type links struct {
+	mu      sync.Mutex
+	told    map[*int]func(address string)
+	passing map[*remote.EndpointTerminatedEvent]bool // they were told of already
+	cut     func(address string)                     // nil: there is nobody who makes links
+}
+
+var linksID = extensions.NextExtensionID()
+
+// ExtensionID implements extensions.Extension.
+func (*links) ExtensionID() extensions.ExtensionID { return linksID }
+
+func linksOf(system *actor.ActorSystem) *links {
+	return Extension(system, linksID, func() *links {
+		l := &links{told: map[*int]func(string){}, passing: map[*remote.EndpointTerminatedEvent]bool{}}
+		system.EventStream.Subscribe(l.onPublished) // for the system's life
+		return l
+	})
+}
+
+// WatchLinks tells f, on a goroutine of its own, of every address that system's link to
+// broke, until stop.
+func WatchLinks(system *actor.ActorSystem, f func(address string)) (stop func()) {
+	l := linksOf(system)
+	key := new(int)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.told[key] = f
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.told, key)
+	}
+}
+
+// LinkBroke is for who makes links: it tells those who watch of a link to address that broke,
+// whatever subscribers of the EventStream do. These, users among them, are told by what it returns.
+func LinkBroke(system *actor.ActorSystem, address string) (publish func()) {
+	l := linksOf(system)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.tellLocked(address)
+	return func() {
+		e := &remote.EndpointTerminatedEvent{Address: address}
+		l.pass(e, true)
+		defer l.pass(e, false)
+		system.EventStream.Publish(e)
+	}
+}
+
+// CutLinks has cut called, on a goroutine of its own, with the address of a link that somebody
+// else says on the EventStream is not to be used any more. It is to end in LinkBroke.
+func CutLinks(system *actor.ActorSystem, cut func(address string)) {
+	l := linksOf(system)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cut = cut
+}
+
+func (l *links) pass(e *remote.EndpointTerminatedEvent, begins bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if begins {
+		l.passing[e] = true
+	} else {
+		delete(l.passing, e)
+	}
+}
+
+// onPublished runs inside of Publish, so it must neither block nor publish.
+func (l *links) onPublished(evt any) {
+	e, ok := evt.(*remote.EndpointTerminatedEvent)
+	if !ok {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.passing[e]:
+	case l.cut != nil:
+		go l.cut(e.Address)
+	default:
+		l.tellLocked(e.Address)
+	}
+}
+
+func (l *links) tellLocked(address string) {
+	for _, f := range l.told {
+		go f(address) // one that does not return holds up no other
+	}
+}

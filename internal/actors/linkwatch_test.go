@@ -1,0 +1,82 @@
+package actors_test
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/asynkron/protoactor-go/remote"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/internal/actors"
+)
+
+// names are addresses that somebody was told of.
+type names struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (n *names) add(address string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.all = append(n.all, address)
+}
+
+func (n *names) take() []string {
+	synctest.Wait()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	all := n.all
+	n.all = nil
+	slices.Sort(all)
+	return all
+}
+
+// Who watches is told once by who makes links, whatever others that watch do, and subscribers
+// of the EventStream from before.
+func TestLinkBrokeTellsWhoWatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		system := actor.NewActorSystem()
+		system.EventStream.Subscribe(func(any) { panic("a subscriber's bug") })
+		var told names
+		for range 5 {
+			actors.WatchLinks(system, func(string) { time.Sleep(time.Hour) })
+		}
+		stop := actors.WatchLinks(system, told.add)
+		publish := actors.LinkBroke(system, "b:1")
+		require.Equal(t, []string{"b:1"}, told.take())
+		require.Panics(t, publish)
+		require.Empty(t, told.take())
+		stop()
+		actors.LinkBroke(system, "b:2")
+		require.Empty(t, told.take())
+		time.Sleep(time.Hour)
+	})
+}
+
+// What others publish of a link reaches who watches; if there is one who makes links, by that.
+func TestLinksThatOthersSayBroke(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		system := actor.NewActorSystem()
+		var told, heard, cut names
+		actors.WatchLinks(system, told.add)
+		system.EventStream.Subscribe(func(e any) { heard.add(e.(*remote.EndpointTerminatedEvent).Address) })
+		system.EventStream.Publish(&remote.EndpointTerminatedEvent{Address: "b:1"})
+		require.Equal(t, []string{"b:1"}, told.take())
+		require.Equal(t, []string{"b:1"}, heard.take())
+
+		actors.CutLinks(system, cut.add)
+		system.EventStream.Publish(&remote.EndpointTerminatedEvent{Address: "b:2"})
+		require.Equal(t, []string{"b:2"}, cut.take())
+		require.Equal(t, []string{"b:2"}, heard.take())
+		require.Empty(t, told.take(), "not before it is cut")
+		actors.LinkBroke(system, "b:2")()
+		require.Equal(t, []string{"b:2"}, told.take())
+		require.Equal(t, []string{"b:2"}, heard.take())
+		require.Empty(t, cut.take(), "it is cut already")
+	})
+}

@@ -1,0 +1,197 @@
+// Package meters makes instruments and calls them. They are code of the user's: they may
+// block, panic or call back. So they are made where an error can be returned, and called
+// aside, by a Teller, with a lock of ours held or not.
+//
+//	m := meters.New(provider, "lease", attribute.String("holdfast.keeper", id))
+//	i := &instruments{losses: m.Counter("losses", "Terms that ended against their holder's will.")}
+//	if err := m.Err(); err != nil { … }
+//	told := meters.Call(log, i)
+//	told.Do(func(i *instruments) { i.losses.Add(1) })
+package meters
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/teller"
+)
+
+const module = "github.com/holdfast-go/holdfast/"
+
+// Maker makes the instruments of one part of a node. When one can't be made it makes no
+// more of them. It is for one goroutine.
+type Maker struct {
+	meter  metric.Meter
+	prefix string // of names
+	attrs  []attribute.KeyValue
+	err    error
+}
+
+// New returns a Maker for a package of this module, whose instruments are named
+// "holdfast.<part>.…". What they measure carries attrs.
+func New(p metric.MeterProvider, part string, attrs ...attribute.KeyValue) *Maker {
+	m := &Maker{prefix: "holdfast." + part + ".", attrs: attrs}
+	m.meter = of(m, func() (metric.Meter, error) { return p.Meter(module + part), nil })
+	return m
+}
+
+// Err says why an instrument could not be made. It is known after the last of them.
+func (m *Maker) Err() error { return m.err }
+
+// of asks the MeterProvider, unless something failed before.
+func of[T any](m *Maker, ask func() (T, error)) (made T) {
+	if m.err != nil {
+		return made
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			m.err = fmt.Errorf("the MeterProvider panicked: %v", p)
+		}
+	}()
+	made, m.err = ask()
+	return made
+}
+
+// Counter counts up or, if it came from UpDown, down too.
+type Counter struct {
+	to interface {
+		Add(ctx context.Context, n int64, opts ...metric.AddOption)
+	}
+	attrs []attribute.KeyValue
+	at    []metric.AddOption // made once, so that an Add makes none
+}
+
+func (m *Maker) counter(to interface {
+	Add(ctx context.Context, n int64, opts ...metric.AddOption)
+}) Counter {
+	return Counter{to: to, attrs: m.attrs}.With()
+}
+
+// Counter makes a counter.
+func (m *Maker) Counter(name, what string) Counter {
+	return m.counter(of(m, func() (metric.Int64Counter, error) {
+		return m.meter.Int64Counter(m.prefix+name, metric.WithDescription(what))
+	}))
+}
+
+// UpDown makes a counter that goes down, too.
+func (m *Maker) UpDown(name, what string) Counter {
+	return m.counter(of(m, func() (metric.Int64UpDownCounter, error) {
+		return m.meter.Int64UpDownCounter(m.prefix+name, metric.WithDescription(what))
+	}))
+}
+
+// With returns the counter with more attributes.
+func (c Counter) With(more ...attribute.KeyValue) Counter {
+	c.attrs = append(c.attrs[:len(c.attrs):len(c.attrs)], more...)
+	c.at = []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(c.attrs...))}
+	return c
+}
+
+// Add counts n.
+func (c Counter) Add(n int64) { c.to.Add(context.Background(), n, c.at...) }
+
+// Gauge is a number that is set.
+type Gauge struct {
+	to metric.Int64Gauge
+	at metric.MeasurementOption
+}
+
+// Gauge makes a gauge.
+func (m *Maker) Gauge(name, what string) Gauge {
+	return Gauge{of(m, func() (metric.Int64Gauge, error) {
+		return m.meter.Int64Gauge(m.prefix+name, metric.WithDescription(what))
+	}), m.everywhere()}
+}
+
+// Set sets the number.
+func (g Gauge) Set(n int64) { g.to.Record(context.Background(), n, g.at) }
+
+// Times is a histogram of durations, in seconds.
+type Times struct {
+	to metric.Float64Histogram
+	at metric.MeasurementOption
+}
+
+// usual are the bounds of buckets where none are given, in seconds.
+var usual = []float64{0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 300}
+
+// Times makes a histogram with these bounds of its buckets, in seconds. Without any they
+// reach from 1 ms to 5 minutes.
+func (m *Maker) Times(name, what string, bounds ...float64) Times {
+	if len(bounds) == 0 {
+		bounds = usual
+	}
+	return Times{of(m, func() (metric.Float64Histogram, error) {
+		return m.meter.Float64Histogram(m.prefix+name, metric.WithUnit("s"), metric.WithDescription(what),
+			metric.WithExplicitBucketBoundaries(bounds...))
+	}), m.everywhere()}
+}
+
+// Record counts one duration.
+func (t Times) Record(d time.Duration) { t.to.Record(context.Background(), d.Seconds(), t.at) }
+
+func (m *Maker) everywhere() metric.MeasurementOption {
+	return metric.WithAttributeSet(attribute.NewSet(m.attrs...))
+}
+
+// Observed is a number that is asked for when metrics are read.
+type Observed struct {
+	of  metric.Int64Observable
+	now func() int64
+}
+
+// ObservedUpDown makes a number that goes up and down. now must not block: the user's
+// reader calls it.
+func (m *Maker) ObservedUpDown(name, what string, now func() int64) Observed {
+	return Observed{of(m, func() (metric.Int64ObservableUpDownCounter, error) {
+		return m.meter.Int64ObservableUpDownCounter(m.prefix+name, metric.WithDescription(what))
+	}), now}
+}
+
+// ObservedCounter is ObservedUpDown for a number that grows only.
+func (m *Maker) ObservedCounter(name, what string, now func() int64) Observed {
+	return Observed{of(m, func() (metric.Int64ObservableCounter, error) {
+		return m.meter.Int64ObservableCounter(m.prefix+name, metric.WithDescription(what))
+	}), now}
+}
+
+// Observe has the numbers asked for until stop, which is the user's code, too.
+func (m *Maker) Observe(all ...Observed) (stop func()) {
+	instruments := make([]metric.Observable, len(all))
+	for i, o := range all {
+		instruments[i] = o.of
+	}
+	at := m.everywhere()
+	reg := of(m, func() (metric.Registration, error) {
+		return m.meter.RegisterCallback(func(_ context.Context, to metric.Observer) error {
+			for _, o := range all {
+				to.ObserveInt64(o.of, o.now(), at)
+			}
+			return nil
+		}, instruments...)
+	})
+	return func() { _ = reg.Unregister() } // what fails in it is none of ours
+}
+
+// Told calls instruments I. Its Teller is what calls them.
+type Told[I any] struct {
+	*teller.Teller
+	instruments I
+}
+
+// Call returns what calls instruments: aside and in order, as a Teller does. What they do
+// not keep up with is dropped, and log is told of how much.
+func Call[I any](log *zap.Logger, instruments I) *Told[I] {
+	return &Told[I]{&teller.Teller{Lost: func(n int) {
+		log.Warn("measurements were dropped: the meter is too slow, or panicked", zap.Int("count", n))
+	}}, instruments}
+}
+
+// Do has f called with the instruments. The caller may hold a lock.
+func (t *Told[I]) Do(f func(I)) { t.Tell(func() { f(t.instruments) }) }
