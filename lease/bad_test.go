@@ -3,7 +3,6 @@ package lease_test
 import (
 	"context"
 	"iter"
-	"slices"
 	"testing"
 	"time"
 
@@ -147,26 +146,6 @@ func TestAFollowedRecordThatIsNoneAnyMoreIsNotGone(t *testing.T) {
 		mend()
 		time.Sleep(2 * time.Second)
 		require.Equal(t, []string{"-team/x"}, seen.take())
-	})
-}
-
-// PerName takes a backend's word for it that what stands is no record.
-func TestPerNameTellsOfBadRecords(t *testing.T) {
-	perName(t, func(t *testing.T, k *nameKit) {
-		k.win("good")
-		k.backend.setFault(func(_ context.Context, op, name string, apply func()) error {
-			if name == "bad" {
-				return lease.ErrBadRecord
-			}
-			apply()
-			return nil
-		})
-		recs, err := k.store.Get(t.Context(), "bad", "good", "free")
-		require.NoError(t, err)
-		require.Len(t, recs, 2)
-		i := slices.IndexFunc(recs, func(r lease.Record) bool { return r.Name == "bad" })
-		require.Equal(t, lease.Record{Name: "bad"}, recs[i])
-		require.NotZero(t, recs[1-i].Token)
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/internal/teller"
 )
 
 // MinTTL is the shortest TTL a Keeper accepts.
@@ -74,8 +75,8 @@ type Config struct {
 	NamesPerSession int
 
 	// AcceptSetbacks: a store whose history goes back (ErrSetback) is accepted as it
-	// then stands, a TTL after that was noticed, as by Keeper.AcceptHistory. For those
-	// who fence nothing by tokens. Default: it is for the operator to decide.
+	// then stands, a TTL after that was noticed, as by Keeper.AcceptHistory. For programs
+	// that fence nothing by tokens. Default: it is for the operator to decide.
 	AcceptSetbacks bool
 
 	// PollMin and PollMax bound the jittered, exponentially growing pause
@@ -88,7 +89,7 @@ type Config struct {
 	// the store as one warning when it begins and one when it is over. It is called
 	// by a goroutine of its own, in order, so that one that blocks or panics holds
 	// nothing up; lines that it does not keep up with are dropped, and counted.
-	// Default: DefaultLogger(). zap.NewNop() for silence.
+	// Default: warnings and errors go to slog.Default(). zap.NewNop() for silence.
 	Logger *zap.Logger
 	// MeterProvider for metrics, whose instruments are called in the same way.
 	// Default: OpenTelemetry's global one.
@@ -102,7 +103,7 @@ func invalid(field string, got any, bound string) error {
 }
 
 // complete fills in defaults and checks every field and their relations.
-func (c Config) complete(lim Limits) (Config, error) {
+func (c Config) complete(lim StoreLimits) (Config, error) {
 	def := func(d *time.Duration, v time.Duration) {
 		if *d == 0 {
 			*d = v
@@ -170,7 +171,7 @@ func (c Config) complete(lim Limits) (Config, error) {
 		}
 	}
 	if c.Logger == nil {
-		c.Logger = DefaultLogger()
+		c.Logger = teller.Default()
 	}
 	if c.MeterProvider == nil {
 		c.MeterProvider = otel.GetMeterProvider()
@@ -183,7 +184,7 @@ func (c Config) complete(lim Limits) (Config, error) {
 
 // checkTTL checks a TTL, a Keeper's or one lease's, against all that depends on
 // it.
-func (c Config) checkTTL(field string, ttl time.Duration, lim Limits) error {
+func (c Config) checkTTL(field string, ttl time.Duration, lim StoreLimits) error {
 	least := max(MinTTL, lim.MinTTL)
 	if ttl < least || ttl > longest {
 		return fmt.Errorf("%s: %w: %v, must be at least %v and at most %v", field, ErrInvalid, ttl, least, longest)

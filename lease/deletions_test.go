@@ -313,7 +313,7 @@ func TestAnOverwrittenRecordIsFoundByListing(t *testing.T) {
 		o, err := lb.Offer(t.Context())
 		require.NoError(t, err)
 		rec, _ := standing(t, store, "job")
-		_, err = store.Transfer(t.Context(), []lease.Move{{Held: rec.Held(), To: o}})
+		_, err = store.Transfer(t.Context(), []lease.Transfer{{Held: rec.Held(), To: o}})
 		require.NoError(t, err)
 		won, err := lb.Adopt(t.Context(), o)
 		require.NoError(t, err)

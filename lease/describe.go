@@ -22,7 +22,7 @@ func (h *Handle) Describe(about map[string]string) error {
 	if err := h.check(context.Background()); err != nil {
 		return err
 	}
-	if err := ValidateMetadata(about); err != nil {
+	if err := validateMetadata(about); err != nil {
 		return h.k.errorf(h.name, err)
 	}
 	for key := range about {

@@ -9,7 +9,7 @@ import (
 // This file takes the first attempt of an operation to the store on the
 // goroutine of its caller, which saves two hand-overs between goroutines: a
 // fifth of what an acquisition takes on a small machine. It is for stores that
-// are prompt (Limits.Prompt), as the caller can't leave before the store does,
+// are prompt (StoreLimits.Prompt), as the caller can't leave before the store does,
 // and for attempts that need nothing but that one request. All else of an
 // operation, its further attempts included, is done by the lanes.
 
@@ -38,27 +38,36 @@ func (l *lane) directLocked(k *Keeper, o *op) bool {
 	return true
 }
 
-// sendDirect makes the first attempt of o, for its caller.
+// sendDirect makes the first attempt of o, for its caller. A store that ends the goroutine
+// ends the caller's: then o goes on without it.
 func (k *Keeper) sendDirect(ctx context.Context, o *op) {
 	defer k.wg.Done()
 	l := o.direct
 	o.caller = ctx
+	returned := false
+	defer func() {
+		if !returned {
+			k.leave(o, unknown(errEnded))
+		}
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		l.active--
+		l.pump(k)
+	}()
 	l.send([]*op{o})
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	l.active--
-	l.pump(k)
+	returned = true
 }
 
 // callFor is call for an attempt of ops, on this goroutine if that is the caller
-// of the one op there is.
-func callFor[T any](k *Keeper, ops []*op, f func(context.Context) (T, error)) (v T, err error) {
+// of the one op there is. What came of it is for settle, whatever the store does.
+func callFor[T any](k *Keeper, ops []*op, f func(context.Context) (T, error), settle func(T, error)) {
 	caller := ops[0].caller
 	sent := k.clock.Now()
 	if caller == nil {
-		v, err = call(k, f)
+		v, err := call(k, f)
 		k.heard(sent, err)
-		return v, err
+		settle(v, err)
+		return
 	}
 	ops[0].caller = nil // only the first attempt
 	ctx, cancel := context.WithCancelCause(k.ctx)
@@ -68,6 +77,8 @@ func callFor[T any](k *Keeper, ops []*op, f func(context.Context) (T, error)) (v
 	if caller.Done() != nil {
 		defer context.AfterFunc(caller, func() { cancel(caller.Err()) })()
 	}
+	var v T
+	err := errEnded
 	defer func() {
 		if p := recover(); p != nil {
 			err = panicked(p)
@@ -76,8 +87,9 @@ func callFor[T any](k *Keeper, ops []*op, f func(context.Context) (T, error)) (v
 		if caller.Err() == nil {
 			k.heard(sent, err)
 		}
+		settle(v, err)
 	}()
-	return f(ctx)
+	v, err = f(ctx)
 }
 
 func noAnswer(within time.Duration) error {

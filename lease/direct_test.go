@@ -21,7 +21,9 @@ type stackStore struct {
 	stack          string
 }
 
-func (s *stackStore) Limits() lease.Limits { return lease.Limits{Name: "stack", Prompt: s.prompt} }
+func (s *stackStore) Limits() lease.StoreLimits {
+	return lease.StoreLimits{Name: "stack", Prompt: s.prompt}
+}
 
 func (s *stackStore) Acquire(ctx context.Context, sess lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
 	b := make([]byte, 1<<16)

@@ -15,7 +15,7 @@
 //   - Tokens of a name strictly increase with every change of its owner.
 //   - A term that was once seen dead is never alive again, and CheckAlive is false
 //     from the deadline on, however late anybody looks.
-//   - A loss is told once, after the fact. What nobody claims is given back.
+//   - A loss is told once, after the fact. A record that no handle claims is released.
 //   - Every call is bounded: by its context and by Config.OperationTimeout.
 //
 // # The trust window
@@ -59,7 +59,7 @@
 //     makes the handle alive again.
 //   - An acquisition that wins after its caller has gone is given back.
 //   - At least once per TTL, and when the watch tells of one, records of this
-//     Keeper that nobody claims are released, so that a shared session keeps
+//     Keeper that no handle claims are released, so that a shared session keeps
 //     nothing alive for nobody. A request that lands long after is found too: its
 //     name is looked at for as long as the session it was made under lives, up to
 //     60 TTLs; what lands later still is found by listing.
@@ -76,8 +76,8 @@
 //
 // Of a loss, in this order: CheckAlive is false, the term's context is done with
 // its reason as the cause, the handlers of OnLost run, each in a goroutine of its
-// own and once. Release and Transfer are no losses. Keeper.Close is one, to
-// everybody who holds: then it waits for them to call Release.
+// own and once. Release and Transfer are no losses. Keeper.Close is one, for
+// every holder: then it waits for them to call Release.
 //
 // # What no lease can promise
 //
@@ -98,18 +98,18 @@
 // Clocks may so differ in rate by a tenth. After a crash another acquires within
 // the TTL of the last renewal and, waiting with Wait, as soon as the store tells.
 //
-// # Who calls whom
+// # What calls what
 //
 //	Run ─▶ Handle ─▶ operations: one at a time for a handle, in batches by lane
 //	                  │            ├─▶ settling: to the store, and what its answer means
 //	                  │            └─▶ directly: the first attempt on the caller's own goroutine
 //	                  └─▶ Term: what CheckAlive reads, without a lock
 //	Keeper: one loop, one lock ─▶ sessions: opened, renewed, ended, closed
-//	                            ├─▶ reconciliation: what nobody claims; offers
+//	                            ├─▶ reconciliation: records that no handle claims; offers
 //	                            ├─▶ waiters: events and looks; streams of records
 //	                            └─▶ setbacks: what becomes of a store whose history goes back
 //
-// Loggers, meters and callbacks are called by nobody that the engine needs.
+// Loggers, meters and callbacks run on goroutines that the engine does not need.
 //
 // Stores are tested with package leasetest; faultstore and faultclock make what
 // goes wrong. TestSimulation plays random histories of it all.

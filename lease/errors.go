@@ -20,7 +20,8 @@ var (
 	// ErrSetback: the store's history went back: its data was lost, or an older copy
 	// was put in place, so that tokens would go back. It is an ErrInconsistent.
 	ErrSetback = fmt.Errorf("the store's history went back: %w", ErrInconsistent)
-	// ErrClosed: the Keeper was closed. Also returned by calls after that.
+	// ErrClosed: the Keeper was closed. Also returned by calls after that, and by those
+	// that it cut off: these are ErrUnknown, too, if the store may have been asked.
 	ErrClosed = errors.New("lease keeper closed")
 )
 
@@ -45,8 +46,8 @@ var (
 	// ErrSessionGone: the session has expired or was closed.
 	ErrSessionGone = errors.New("lease session gone")
 	// ErrBadRecord: what stands under a name is no record this version can read, be
-	// it foreign or of a newer format. The name is held, by nobody knows whom: it
-	// can't be acquired, and who waits for it waits until it is deleted. So a new
+	// it foreign or of a newer format. The name is held, by an owner that is not
+	// known: it can't be acquired, and waiters wait until it is deleted. So a new
 	// format is read one release before any release writes it.
 	ErrBadRecord = errors.New("not a lease record")
 	// ErrInvalid: an argument or setting is out of its bounds; the text names it

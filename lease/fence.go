@@ -47,3 +47,13 @@ func (f *Fence) Highest() Token {
 	defer f.mu.Unlock()
 	return f.highest
 }
+
+// Ownership is what a store of other data is told of the owner that writes, so that it can
+// refuse an earlier one: a Term is one, and so are singleton.Guarded and *sharding.Entity.
+// Both methods are safe for concurrent use.
+type Ownership interface {
+	// Name is the lease's.
+	Name() string
+	// Token is the fencing token; 0 fences nothing.
+	Token() Token
+}

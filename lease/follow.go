@@ -33,9 +33,11 @@ func (k *Keeper) Watch(prefix string, f func(Event)) (stop func(), err error) {
 	if f == nil {
 		return nil, refused(fmt.Errorf("f: %w: nil", ErrInvalid))
 	}
-	if can, err := ask(context.Background(), k, k.canFollow); err != nil {
+	can, err := ask(context.Background(), k, k.canFollow)
+	switch {
+	case errors.Is(err, ErrClosed):
 		return nil, refused(err)
-	} else if !can {
+	case err == nil && !can: // else it failed, and is tried again
 		return nil, refused(ErrUnsupported)
 	}
 	k.mu.Lock()
@@ -49,7 +51,7 @@ func (k *Keeper) Watch(prefix string, f func(Event)) (stop func(), err error) {
 			k.guard("Watch", prefix, func() { f(ev) })
 		}
 	}
-	k.wg.Go(func() { defer cancel(); (&follower{k: k, prefix: prefix, emit: emit}).run(ctx) })
+	k.followLocked(ctx, cancel, &follower{k: k, prefix: prefix, emit: emit})
 	return cancel, nil
 }
 
@@ -120,11 +122,50 @@ func (f *follower) streams() (ss []stream) {
 	return ss
 }
 
-func (f *follower) run(ctx context.Context) {
+// followLocked follows records by f until ctx ends, and then calls end.
+func (k *Keeper) followLocked(ctx context.Context, end func(), f *follower) {
 	f.heard.forget()
+	f.era = k.era
+	k.wg.Go(func() { f.follow(ctx, end) })
+}
+
+// follow is run, and again if what it called ended the goroutine.
+func (f *follower) follow(ctx context.Context, end func()) {
+	returned := false
+	defer func() {
+		if returned || ctx.Err() != nil {
+			end()
+			return
+		}
+		f.k.wg.Go(func() {
+			f.interrupted(errEnded)
+			f.sleep(ctx, f.k.cfg.RetryMax/10)
+			f.follow(ctx, end)
+		})
+	}()
+	f.run(ctx)
+	returned = true
+}
+
+// interrupted: the stream is. That is logged if it lasts.
+func (f *follower) interrupted(err error) {
+	if f.down != nil {
+		f.down()
+	}
+	if errors.Is(err, errRefresh) {
+		return
+	}
+	f.k.heed(err)
+	if err == nil {
+		f.fails = 0
+	} else if !errors.Is(err, ErrSetback) && f.failed() { // that is told once
+		f.k.aside("following records was interrupted", zap.String("prefix", f.prefix), zap.Error(err))
+	}
+}
+
+func (f *follower) run(ctx context.Context) {
 	streams := f.streams()
 	pause := f.k.cfg.RetryMax / 10
-	f.era = f.k.eraNow()
 	for ctx.Err() == nil {
 		f.renew()
 		var err error
@@ -148,17 +189,9 @@ func (f *follower) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if f.down != nil {
-			f.down()
-		}
+		f.interrupted(err)
 		if errors.Is(err, errRefresh) {
 			continue
-		}
-		f.k.heed(err)
-		if err == nil {
-			f.fails = 0
-		} else if !errors.Is(err, ErrSetback) && f.failed() { // that is told once
-			f.k.aside("following records was interrupted", zap.String("prefix", f.prefix), zap.Error(err))
 		}
 		f.sleep(ctx, time.Duration(float64(pause)*(0.5+mrand.Float64())))
 		pause = min(f.k.cfg.RetryMax, 2*pause)

@@ -11,7 +11,7 @@ import (
 )
 
 // Handle is a Keeper's lease of one name. It implements Lease, Termed,
-// HolderFinder, Waiter, Transferable and Describer.
+// HolderFinder, Waiter, TransferLease and Describer.
 type Handle struct {
 	k        *Keeper
 	name     string
@@ -39,12 +39,12 @@ type Handle struct {
 type handler struct{ f func(Loss) }
 
 var (
-	_ Lease        = (*Handle)(nil)
-	_ Termed       = (*Handle)(nil)
-	_ HolderFinder = (*Handle)(nil)
-	_ Waiter       = (*Handle)(nil)
-	_ Transferable = (*Handle)(nil)
-	_ Describer    = (*Handle)(nil)
+	_ Lease         = (*Handle)(nil)
+	_ Termed        = (*Handle)(nil)
+	_ HolderFinder  = (*Handle)(nil)
+	_ Waiter        = (*Handle)(nil)
+	_ TransferLease = (*Handle)(nil)
+	_ Describer     = (*Handle)(nil)
 )
 
 // check is the beginning of the calls that a user may make of a zero Handle, or with
@@ -98,7 +98,7 @@ func (h *Handle) Release(ctx context.Context) error {
 	return err
 }
 
-// Transfer implements Transferable.
+// Transfer implements TransferLease.
 func (h *Handle) Transfer(ctx context.Context, o Offer) error {
 	if err := h.check(ctx); err != nil {
 		return err
@@ -109,14 +109,14 @@ func (h *Handle) Transfer(ctx context.Context, o Offer) error {
 	if err := o.Validate(); err != nil {
 		return h.k.errorf(h.name, err)
 	}
-	if _, ok := h.k.store.(Transferer); !ok {
+	if _, ok := h.k.store.(TransferStore); !ok {
 		return h.k.errorf(h.name, ErrUnsupported)
 	}
 	_, err := h.do(ctx, &op{kind: opTransfer, h: h, offer: &o})
 	return err
 }
 
-// Adopt implements Transferable. It takes the name up by a conditional write of
+// Adopt implements TransferLease. It takes the name up by a conditional write of
 // its own, so that an ownership always begins with a token this Keeper was
 // told. If the name turns out to be free, for the offer was never transferred
 // to and its holder is gone, it is acquired.
@@ -134,7 +134,7 @@ func (h *Handle) Adopt(ctx context.Context, o Offer) (bool, error) {
 	return won, err
 }
 
-// Offer implements Transferable. It lives for the lease's TTL; a new offer
+// Offer implements TransferLease. It lives for the lease's TTL; a new offer
 // replaces the one before.
 func (h *Handle) Offer(ctx context.Context) (Offer, error) {
 	if err := h.check(ctx); err != nil {
@@ -159,7 +159,7 @@ func (h *Handle) Offer(ctx context.Context) (Offer, error) {
 	return o, nil
 }
 
-// reserveFor is reserve for a caller who may go away.
+// reserveFor is reserve for a caller that may go away.
 func (k *Keeper) reserveFor(ctx context.Context, h *Handle) (*session, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -285,7 +285,16 @@ func (h *Handle) Close(ctx context.Context) error {
 	h.closed = true // first: nothing may be won behind the release
 	k.abandonAcquiresLocked(h, ErrClosed)
 	k.mu.Unlock()
-	err := h.Release(ctx)
+	defer h.leave()
+	if err := h.Release(ctx); !errors.Is(err, ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// leave frees the name of a handle that was closed, however its release ended.
+func (h *Handle) leave() {
+	k := h.k
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if h.status == ended && h.op == nil {
@@ -302,10 +311,6 @@ func (h *Handle) Close(ctx context.Context) error {
 		k.leaveLocked(h.pool)
 	}
 	k.checkIdleLocked()
-	if errors.Is(err, ErrClosed) {
-		return nil
-	}
-	return err
 }
 
 // moveLocked applies a transition of the state machine.
@@ -326,7 +331,7 @@ func (h *Handle) holdLocked(t *term) {
 	t.sess.handles[h] = struct{}{}
 	t.sess.held++
 	h.current.Store(t)
-	h.k.metrics.held.Add(1, h.k.metrics.attrs...)
+	h.k.measure(func(i *instruments) { i.held.Add(1) })
 	h.k.log.Info("won", zap.String("lease", h.name), zap.Uint64("token", uint64(t.token)))
 }
 
@@ -339,7 +344,7 @@ func (h *Handle) endLocked(tr transition, cause error) *term {
 	t := h.current.Swap(nil)
 	t.sess.held--
 	t.end(cause)
-	h.k.metrics.held.Add(-1, h.k.metrics.attrs...)
+	h.k.measure(func(i *instruments) { i.held.Add(-1) })
 	return t
 }
 
@@ -364,7 +369,7 @@ func (k *Keeper) loseLocked(h *Handle, reason error) {
 	if t == nil {
 		return
 	}
-	k.metrics.loss(reason)
+	k.measureLoss(reason)
 	k.outage.lost++
 	k.log.Info("lost", zap.String("lease", h.name), zap.Uint64("token", uint64(t.token)), zap.Error(reason))
 	loss := Loss{Name: h.name, Token: t.token, Reason: reason}
@@ -373,7 +378,7 @@ func (k *Keeper) loseLocked(h *Handle, reason error) {
 	}
 }
 
-// guard runs a function of the user's: its panic harms nobody.
+// guard runs a function of the user's: its panic harms nothing else.
 func (k *Keeper) guard(what, name string, f func()) {
 	defer func() {
 		if p := recover(); p != nil {

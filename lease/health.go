@@ -71,7 +71,7 @@ func visit[K comparable, V any](k *Keeper, entries map[K]V, f func(V)) {
 		f(v)
 		if n++; n%healthStride == 0 {
 			k.mu.Unlock()
-			runtime.Gosched() // or this goroutine would have it again before who waits
+			runtime.Gosched() // or this goroutine would have it again before those that wait
 			k.mu.Lock()
 		}
 	}

@@ -2,7 +2,6 @@ package lease_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -47,40 +46,6 @@ func TestWhatNoOptionMayHave(t *testing.T) {
 		}
 		return err
 	})
-	inputtest.Options(t, map[string][]any{
-		"WithPerNameClock":       {lease.WithPerNameClock, lease.SystemClock()},
-		"WithPerNameConcurrency": {lease.WithPerNameConcurrency, 1},
-	}, typedNils, map[string]string{
-		"WithPerNameClock(nil)":                     "the default",
-		"WithPerNameClock(a nil *faultclock.Clock)": "the default",
-		"WithPerNameConcurrency(least)":             "the default",
-		"WithPerNameConcurrency(-1)":                "the default",
-		"WithPerNameConcurrency(most)":              "as many as there are",
-	}, func(o lease.PerNameOption) error {
-		return works(lease.PerName(newNameMap(), o))
-	})
-}
-
-// works holds two leases in a store.
-func works(s lease.Store) error {
-	ctx := context.Background()
-	k, err := lease.NewKeeper(s, lease.Config{ID: "a"})
-	if err != nil {
-		return err
-	}
-	for _, name := range []string{"a", "b"} {
-		h, err := k.Lease(name)
-		if err != nil {
-			return err
-		}
-		if won, err := h.Acquire(ctx); !won {
-			return errors.Join(err, errors.New("not won"))
-		}
-		if err := h.Close(ctx); err != nil {
-			return err
-		}
-	}
-	return k.Close(ctx)
 }
 
 func TestNoContextIsAnError(t *testing.T) {
@@ -96,7 +61,6 @@ func TestNoContextIsAnError(t *testing.T) {
 	inputtest.Contexts(t, k)
 	inputtest.Contexts(t, h)
 	inputtest.Contexts(t, lease.Unguarded("a"))
-	inputtest.Contexts(t, lease.PerName(newNameMap()))
 
 	// What is refused has changed nothing.
 	won, err := h.Acquire(t.Context())
@@ -123,9 +87,6 @@ func TestZeroValuesDoNotPanic(t *testing.T) {
 	require.ErrorIs(t, lease.NewFence(3).Do(4, nil), lease.ErrInvalid)
 
 	require.ErrorIs(t, lease.Run(t.Context(), (*lease.Handle)(nil), func(context.Context, lease.Term) error { return nil }), lease.ErrInvalid)
-	var none *nameMap
-	_, err = lease.PerName(none).Get(t.Context(), "a")
-	require.ErrorIs(t, err, lease.ErrInvalid)
 }
 
 // rings wrap each other.

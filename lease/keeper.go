@@ -17,6 +17,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/internal/meters"
+	"github.com/holdfast-go/holdfast/internal/routines"
 	"github.com/holdfast-go/holdfast/internal/teller"
 )
 
@@ -27,15 +29,14 @@ import (
 //
 // One loop serves all its leases; there is no goroutine per lease.
 type Keeper struct {
-	store   Store
-	limits  Limits
-	cfg     Config
-	clock   Clock
-	owner   Owner
-	log     *zap.Logger
-	metrics *instruments
-	logs    *teller.Teller // calls the user's logger
-	meters  *teller.Teller // and the user's instruments
+	store  Store
+	limits StoreLimits
+	cfg    Config
+	clock  Clock
+	owner  Owner
+	log    *zap.Logger
+	logs   *teller.Teller // calls the user's logger
+	meters *meters.Told[*instruments]
 
 	ctx    context.Context // ends with the Keeper; parent of every store call
 	cancel context.CancelFunc
@@ -85,7 +86,7 @@ func NewKeeper(store Store, cfg Config) (*Keeper, error) {
 	if input.Nil(store) {
 		return nil, fmt.Errorf("lease.NewKeeper: store: %w: nil", ErrInvalid)
 	}
-	var lim Limits
+	var lim StoreLimits
 	if l, ok := store.(Limiter); ok {
 		lim = l.Limits()
 	}
@@ -96,9 +97,8 @@ func NewKeeper(store Store, cfg Config) (*Keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	log, logs := tellingLogger(cfg.Logger)
-	meters := teller.Meters(log.With(zap.String("keeper", cfg.ID)))
-	m, err := teller.Make(func() (*instruments, error) { return newInstruments(cfg.MeterProvider, meters, cfg.ID, lim.Name) })
+	log, logs := teller.Logger(cfg.Logger)
+	m, err := newInstruments(cfg.MeterProvider, cfg.ID, lim.Name)
 	if err != nil {
 		return nil, fmt.Errorf("lease.NewKeeper: metrics: %w", err)
 	}
@@ -108,9 +108,8 @@ func NewKeeper(store Store, cfg Config) (*Keeper, error) {
 		cfg:      cfg,
 		clock:    cfg.Clock,
 		owner:    Owner{ID: cfg.ID, Incarnation: newIncarnation(), Address: cfg.Address},
-		metrics:  m,
 		logs:     logs,
-		meters:   meters,
+		meters:   meters.Call(log.With(zap.String("keeper", cfg.ID)), m),
 		wake:     make(chan struct{}, 1),
 		handles:  map[string]*Handle{},
 		leaving:  map[*Handle]struct{}{},
@@ -143,12 +142,13 @@ func newIncarnation() string {
 
 func newID() int64 { return mrand.Int64N(1<<62) + 1 }
 
-// Owner returns who this Keeper is in records.
+// Owner returns this Keeper as records have it.
 func (k *Keeper) Owner() Owner { return k.owner }
 
-// Logger returns the logger that this Keeper was given, or DefaultLogger: what is
-// started on a Keeper logs there, too, unless it is told otherwise.
-func (k *Keeper) Logger() *zap.Logger { return cmp.Or(k.cfg.Logger, DefaultLogger()) }
+// Logger returns the logger that this Keeper was given, or one that passes warnings and
+// errors on to slog.Default(): what is started on a Keeper logs there, too, unless it is
+// told otherwise.
+func (k *Keeper) Logger() *zap.Logger { return cmp.Or(k.cfg.Logger, teller.Default()) }
 
 // Clock returns the clock this Keeper sees time through.
 func (k *Keeper) Clock() Clock { return cmp.Or(k.clock, SystemClock()) }
@@ -165,16 +165,13 @@ func (k *Keeper) Lease(name string, opts ...Option) (*Handle, error) {
 		return nil, errUnmade
 	}
 	o := options{ttl: k.cfg.TTL}
-	for _, f := range opts {
-		if f == nil {
-			return nil, k.errorf(name, fmt.Errorf("%w: a nil Option", ErrInvalid))
-		}
-		f(&o)
+	if err := input.Apply(&o, nil, ErrInvalid, opts); err != nil {
+		return nil, k.errorf(name, err)
 	}
 	if err := k.cfg.checkTTL("lease.WithTTL", o.ttl, k.limits); err != nil {
 		return nil, err
 	}
-	if err := ValidateMetadata(o.metadata); err != nil {
+	if err := validateMetadata(o.metadata); err != nil {
 		return nil, k.errorf(name, err)
 	}
 	k.mu.Lock()
@@ -268,8 +265,10 @@ func (k *Keeper) tick(now Reading) time.Duration {
 // then closes the sessions. Records are renewed while it waits. When ctx is done
 // before, the rest is abandoned, to expire by its TTL, and named in the error,
 // which is ErrUnknown; handles that were closed before are waited for, too, and
-// named, while an operation of theirs is in flight. Of several calls the first whose ctx is done abandons for
-// all, and all return the same.
+// named, while an operation of theirs is in flight. Acquisitions are not waited for. An
+// operation that is cut off ends with ErrClosed, which is ErrUnknown, too, if the store
+// may have been asked. Of several calls the first whose ctx is done abandons for all, and
+// all return the same.
 func (k *Keeper) Close(ctx context.Context) error {
 	if err := k.check(ctx); err != nil {
 		return err
@@ -315,11 +314,8 @@ func (k *Keeper) Close(ctx context.Context) error {
 		}
 	}
 	k.cancel()
-	done := make(chan struct{})
-	go func() { k.wg.Wait(); k.calls.Wait(); close(done) }()
-	select {
-	case <-done:
-	case <-ctx.Done():
+	if routines.Wait(ctx, &k.wg) == nil {
+		_ = routines.Wait(ctx, &k.calls) // a store that does not heed its context is left alone
 	}
 	if len(rest) > 0 {
 		k.log.Warn("closed with leases not released", zap.Int("count", len(rest)), zap.Strings("names", rest[:min(len(rest), 20)]))
@@ -327,7 +323,7 @@ func (k *Keeper) Close(ctx context.Context) error {
 			k.owner.ID, len(rest), abbreviate(rest), unknown(context.Cause(ctx)))
 	}
 	close(k.ended)
-	teller.Flush(k.meters, k.logs)
+	teller.Flush(k.meters.Teller, k.logs)
 	return k.closeErr
 }
 
@@ -340,7 +336,7 @@ func (k *Keeper) shutLocked() (rest []string, empty []Session) {
 			rest = append(rest, h.name)
 		}
 		for _, o := range h.takeOpsLocked() {
-			o.finish(false, ErrClosed)
+			o.cutOff(ErrClosed)
 		}
 	}
 	slices.Sort(rest)

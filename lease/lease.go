@@ -31,8 +31,8 @@ type Lease interface {
 	// nothing of this handle stands any more (at once if nothing did), or
 	// ErrUnknown if no answer came within the bounds; what still stands then is
 	// released in the background. An Acquire that is in flight ends with
-	// ErrReleased, and what it wins is given back. Call Release only after the
-	// guarded work stopped.
+	// ErrReleased (and ErrUnknown, if the store may have been asked), and what it
+	// wins is given back. Call Release only after the guarded work stopped.
 	Release(ctx context.Context) error
 
 	// CheckAlive reports whether the name is ours at this moment. It reads a
@@ -77,7 +77,7 @@ type Continuing interface {
 	// before, or if that is not known.
 	Continues() Token
 	// Adopted reports whether that ownership is the one that was transferred to
-	// o: nobody else has owned the name since its holder gave it away. An Adopt
+	// o: no other has owned the name since its holder gave it away. An Adopt
 	// that came late, or whose first answer was lost, may win without that.
 	Adopted(o Offer) bool
 }
@@ -88,10 +88,10 @@ type Termed interface {
 	Term() (t Term, ok bool)
 }
 
-// HolderFinder is implemented by leases that can tell who holds the name.
+// HolderFinder is implemented by leases that can tell the holder of the name.
 type HolderFinder interface {
-	// Holder asks the store who holds the name; ok is false when nobody does. An
-	// error that is ErrBadRecord means that it is held by what is no record.
+	// Holder asks the store for the record of the name; ok is false if the name is free.
+	// An error that is ErrBadRecord means that what stands there is no record.
 	Holder(ctx context.Context) (r Record, ok bool, err error)
 }
 
@@ -105,18 +105,19 @@ type Waiter interface {
 	OnFree(f func()) (stop func() bool)
 }
 
-// Transferable is implemented by leases that can be moved to another owner
+// TransferLease is implemented by leases that can be moved to another owner
 // without a moment in which a third could win.
-type Transferable interface {
+type TransferLease interface {
 	// Offer is the receiving side's first step: it prepares to own the name and
 	// says so in a value to be sent to the present holder.
 	Offer(ctx context.Context) (Offer, error)
 	// Transfer is the holder's step: it ends the term (the context's cause is
 	// ErrTransferred, OnLost does not fire) and hands the name over to the
 	// offer's maker. Call it after the guarded work stopped. On any error the
-	// handle is not alive; Acquire settles who owns the name, Release gives it
+	// handle is not alive; Acquire settles the owner of the name, Release gives it
 	// up. Errors: ErrNotHeld, ErrTransferRefused (surely not moved), ErrUnknown,
-	// ErrUnsupported. With ErrInvalid, for an offer that Offer.Validate refuses or
+	// ErrClosed (surely not moved, unless it is ErrUnknown, too), ErrUnsupported.
+	// With ErrInvalid, for an offer that Offer.Validate refuses or
 	// that is for another name, nothing was done and the term goes on.
 	Transfer(ctx context.Context, o Offer) error
 	// Adopt is the receiving side's last step: it takes up what was transferred
@@ -161,5 +162,5 @@ func As[T any](l Lease) (T, bool) {
 	return zero, false
 }
 
-// mostWrappers bounds how far a lease is unwrapped: who wraps itself is wrapped for ever.
+// mostWrappers bounds how far a lease is unwrapped: one that wraps itself is wrapped for ever.
 const mostWrappers = 100

@@ -7,70 +7,58 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/holdfast-go/holdfast/internal/teller"
+	"github.com/holdfast-go/holdfast/internal/meters"
 )
 
 // instruments are the Keeper's metrics. Each carries holdfast.keeper and
 // holdfast.store.
 type instruments struct {
-	attrs       []metric.AddOption // made once, as are those of the outcomes: an Add allocates none
-	acquires    counter
-	renewals    counter
-	losses      counter
-	settlements counter
-	reconciled  counter
-	held        counter
-	left        histogram
-	base        []attribute.KeyValue
-
-	won, refused, givenBack, failed []metric.AddOption // outcomes of acquisitions
+	won, refused, givenBack, failed meters.Counter // acquisitions
+	renewals                        meters.Counter
+	losses                          meters.Counter
+	settlements                     meters.Counter
+	reconciled                      meters.Counter
+	held                            meters.Counter
+	left                            meters.Times
 }
 
-func newInstruments(mp metric.MeterProvider, t *teller.Teller, keeper, store string) (*instruments, error) {
-	m := mp.Meter("github.com/holdfast-go/holdfast/lease")
-	base := []attribute.KeyValue{attribute.String("holdfast.keeper", keeper), attribute.String("holdfast.store", store)}
-	i := &instruments{base: base, attrs: []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(base...))}}
-	var errs [7]error
-	i.acquires.to, errs[0] = m.Int64Counter("holdfast.lease.acquisitions",
-		metric.WithDescription("Acquisitions by outcome: won, held by another, given back, error."))
-	i.renewals.to, errs[1] = m.Int64Counter("holdfast.lease.renewals",
-		metric.WithDescription("Session renewals by outcome: ok, error, gone."))
-	i.losses.to, errs[2] = m.Int64Counter("holdfast.lease.losses",
-		metric.WithDescription("Terms that ended against their holder's will, by reason."))
-	i.settlements.to, errs[3] = m.Int64Counter("holdfast.lease.settlements",
-		metric.WithDescription("Terms that began by settling what an earlier operation had left."))
-	i.reconciled.to, errs[4] = m.Int64Counter("holdfast.lease.reconciled",
-		metric.WithDescription("Records of this node that nobody claimed and that were released."))
-	i.held.to, errs[5] = m.Int64UpDownCounter("holdfast.lease.held",
-		metric.WithDescription("Leases held."))
-	i.left.to, errs[6] = m.Float64Histogram("holdfast.lease.renewal.left", metric.WithUnit("s"),
-		metric.WithDescription("Time left to the deadline when a renewal was answered."),
-		metric.WithExplicitBucketBoundaries(0.1, 0.25, 0.5, 1, 2, 3, 4, 5, 6, 7, 8, 10, 15, 30, 60))
-	for _, c := range []*counter{&i.acquires, &i.renewals, &i.losses, &i.settlements, &i.reconciled, &i.held} {
-		c.t = t
+func newInstruments(mp metric.MeterProvider, keeper, store string) (*instruments, error) {
+	m := meters.New(mp, "lease", attribute.String("holdfast.keeper", keeper), attribute.String("holdfast.store", store))
+	acquisitions := m.Counter("acquisitions", "Acquisitions by outcome: won, held by another, given back, error.")
+	outcome := func(o string) meters.Counter { return acquisitions.With(attribute.String("outcome", o)) }
+	i := &instruments{
+		won: outcome("won"), refused: outcome("held by another"), givenBack: outcome("given back"), failed: outcome("error"),
+		renewals:    m.Counter("renewals", "Session renewals by outcome: ok, error, gone."),
+		losses:      m.Counter("losses", "Terms that ended against their holder's will, by reason."),
+		settlements: m.Counter("settlements", "Terms that began by settling what an earlier operation had left."),
+		reconciled:  m.Counter("reconciled", "Records of this node that nobody claimed and that were released."),
+		held:        m.UpDown("held", "Leases held."),
+		left: m.Times("renewal.left", "Time left to the deadline when a renewal was answered.",
+			0.1, 0.25, 0.5, 1, 2, 3, 4, 5, 6, 7, 8, 10, 15, 30, 60),
 	}
-	i.left.t = t
-	outcome := func(o string) []metric.AddOption { return []metric.AddOption{i.with("outcome", o)} }
-	i.won, i.refused, i.givenBack, i.failed = outcome("won"), outcome("held by another"), outcome("given back"), outcome("error")
-	return i, errors.Join(errs[:]...)
+	return i, m.Err()
 }
 
-func (i *instruments) with(key, value string) metric.MeasurementOption {
-	return metric.WithAttributeSet(attribute.NewSet(append(i.base[:len(i.base):len(i.base)], attribute.String(key, value))...))
+// measure has instruments called, aside.
+func (k *Keeper) measure(f func(*instruments)) { k.meters.Do(f) }
+
+func (k *Keeper) measureRenewal(outcome string, left time.Duration) {
+	k.measure(func(i *instruments) {
+		i.renewals.With(attribute.String("outcome", outcome)).Add(1)
+		i.left.Record(max(left, 0))
+	})
 }
 
-func (i *instruments) renewed(outcome string, left time.Duration) {
-	i.renewals.Add(1, i.with("outcome", outcome))
-	i.left.Record(max(left, 0).Seconds(), metric.WithAttributeSet(attribute.NewSet(i.base...)))
+func (k *Keeper) measureLoss(reason error) {
+	k.measure(func(i *instruments) { i.losses.With(attribute.String("reason", nameOfLoss(reason))).Add(1) })
 }
 
-func (i *instruments) loss(reason error) {
-	name := "other"
-	for s, err := range map[string]error{"expired": ErrExpired, "taken over": ErrTakenOver, "record gone": ErrRecordGone,
+func nameOfLoss(reason error) string {
+	for name, err := range map[string]error{"expired": ErrExpired, "taken over": ErrTakenOver, "record gone": ErrRecordGone,
 		"inconsistent": ErrInconsistent, "closed": ErrClosed} {
 		if errors.Is(reason, err) {
-			name = s
+			return name
 		}
 	}
-	i.losses.Add(1, i.with("reason", name))
+	return "other"
 }

@@ -112,7 +112,7 @@ func TestMetricsCountWhatTheySay(t *testing.T) {
 				o, err := lb.Offer(t.Context())
 				require.NoError(t, err)
 				rec, _ := standing(t, store, "taken")
-				outs, err := store.Transfer(t.Context(), []lease.Move{{Held: rec.Held(), To: o}})
+				outs, err := store.Transfer(t.Context(), []lease.Transfer{{Held: rec.Held(), To: o}})
 				require.NoError(t, err)
 				require.True(t, outs[0].OK)
 			},

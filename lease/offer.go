@@ -22,7 +22,7 @@ type Offer struct {
 // bounds, unless a record can be made for the offer's maker: the name is valid, the
 // owner has an ID and an incarnation and is UTF-8, the session is positive, and so is the TTL,
 // a year at the most. What came from another node is checked by this before any of
-// it is written, as a record without an owner or a TTL could be read by nobody.
+// it is written, as a record without an owner or a TTL could not be read.
 func (o Offer) Validate() error {
 	bad := func(field string, got any, bound string) error {
 		return fmt.Errorf("lease.Offer.%s: %w: %v, must be %s", field, ErrInvalid, got, bound)
@@ -40,7 +40,7 @@ func (o Offer) Validate() error {
 	case o.TTL <= 0 || o.TTL > longest:
 		return bad("TTL", o.TTL, fmt.Sprintf("above 0 and at most %v", longest))
 	}
-	if err := ValidateOwner(o.Owner); err != nil {
+	if err := validateOwner(o.Owner); err != nil {
 		return fmt.Errorf("lease.Offer.Owner: %w", err)
 	}
 	return nil

@@ -28,6 +28,7 @@ type op struct {
 
 	until    time.Duration // no further attempt after this; its caller waits no longer
 	attempts int
+	sent     bool          // the store may have been asked: it may be applied
 	pause    time.Duration // before the next attempt
 	unknown  bool          // an attempt's outcome is not known: it may still land
 	lastErr  error
@@ -57,6 +58,14 @@ func (o *op) finish(ok bool, err error) {
 	}
 	o.finished, o.ok, o.err = true, ok, err
 	close(o.done)
+}
+
+// cutOff ends o for its caller before there is an answer. What was sent may be applied.
+func (o *op) cutOff(why error) {
+	if o.sent && !errors.Is(why, ErrUnknown) {
+		why = unknown(why)
+	}
+	o.finish(false, why)
 }
 
 // do runs an operation to its end or to that of ctx.
@@ -116,7 +125,7 @@ func (h *Handle) do(ctx context.Context, o *op) (bool, error) {
 }
 
 // leave ends o for its caller, unless it is finished. One that is in flight goes
-// on for nobody: an acquisition that wins is given back. One that never began is
+// on without a caller: an acquisition that wins is given back. One that never began is
 // forgotten, but for a release, which somebody has to see to.
 func (k *Keeper) leave(o *op, why error) {
 	k.mu.Lock()
@@ -271,7 +280,7 @@ func (k *Keeper) giveUpLocked(o *op, err error) {
 		o.h.dropClaimLocked()
 	}
 	if o.kind == opAcquire {
-		k.metrics.acquires.Add(1, k.metrics.failed...)
+		k.measure(func(i *instruments) { i.failed.Add(1) })
 	}
 	k.endOpLocked(o, false, err)
 }
@@ -290,7 +299,7 @@ func (k *Keeper) abandonAcquiresLocked(h *Handle, cause error) {
 	h.queue = rest
 	if h.op != nil && h.op.kind == opAcquire {
 		h.op.abandoned = true
-		h.op.finish(false, cause)
+		h.op.cutOff(cause)
 	}
 }
 

@@ -75,7 +75,7 @@ type Located interface {
 	Endpoints() []string
 }
 
-// endpoints is evaluated by who tells of it: it calls the store.
+// endpoints is evaluated where it is told: it calls the store.
 func (k *Keeper) endpoints() zap.Field { return zap.Stringer("endpoint", located{k.store}) }
 
 type located struct{ store Store }

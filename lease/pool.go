@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"errors"
+	"math"
 	mrand "math/rand/v2"
 	"slices"
 	"time"
@@ -21,7 +22,7 @@ type pool struct {
 	lane     lane
 }
 
-// opening is a session being opened; all who wait for it share its outcome.
+// opening is a session being opened; all its waiters share its outcome.
 type opening struct {
 	done chan struct{}
 	err  error // set before done is closed
@@ -92,7 +93,7 @@ func (k *Keeper) reserve(p *pool) (*session, error) {
 		k.mu.Lock()
 		p.opening, o.err = nil, err
 		close(o.done)
-		k.dropPoolLocked(p) // if it was for nobody
+		k.dropPoolLocked(p) // if it was for no handle
 		k.mu.Unlock()
 		return s, err
 	}
@@ -128,6 +129,7 @@ func (k *Keeper) open(p *pool) (*session, error) {
 	s := &session{
 		Session: Session{ID: SessionID(newID()), Owner: k.owner, TTL: p.ttl},
 		clock:   k.clock, kick: k.kick, pool: p, handles: map[*Handle]struct{}{}, pending: 1,
+		littered: math.MinInt64, // a clock may be below zero
 	}
 	sent := k.clock.Now()
 	g, err := callWithin(k, k.cfg.attempt(p.ttl), func(ctx context.Context) (Grant, error) { return k.store.OpenSession(ctx, s.Session) })
@@ -279,15 +281,15 @@ func (k *Keeper) renew(ss []*session) {
 		}
 		switch {
 		case errors.Is(g.Err, ErrSessionGone):
-			k.metrics.renewed("gone", left)
+			k.measureRenewal("gone", left)
 			k.endSessionLocked(s, ErrRecordGone)
 		case sent.Mono < s.renewed:
 			// One that was sent later is confirmed already. However late this answer
 			// is, and be it an error, it says nothing new.
-			k.metrics.renewed("overtaken", left)
+			k.measureRenewal("overtaken", left)
 		case g.Err != nil:
 			s.failures++
-			k.metrics.renewed("error", left)
+			k.measureRenewal("error", left)
 			if s.failures == 1 {
 				k.asideLocked("renewal failed, trying again until the deadline", zap.Int64("session", int64(s.ID)),
 					zap.Int("leases", len(s.handles)), zap.Duration("left", left), zap.Error(g.Err))
@@ -299,7 +301,7 @@ func (k *Keeper) renew(ss []*session) {
 			if g.TTL > 0 {
 				s.TTL = g.TTL
 			}
-			k.metrics.renewed("ok", left)
+			k.measureRenewal("ok", left)
 			if !s.extend(sent, s.TTL-k.cfg.margin(s.TTL)) {
 				k.endSessionLocked(s, ErrExpired) // the reply came too late
 				continue

@@ -11,12 +11,12 @@ import (
 )
 
 // reconciler finds records of this incarnation that no handle claims (a late
-// acquire, a transfer nobody took up) and releases them, so that a session keeps
+// acquire, a transfer that was not taken up) and releases them, so that a session keeps
 // nothing alive for nobody. All fields are guarded by Keeper.mu.
 type reconciler struct {
 	k       *Keeper
 	suspect map[string]*suspicion // by name
-	// stray records were told of by the watch and claimed by nobody then. Those
+	// stray records were told of by the watch, and no handle claimed them then. Those
 	// whose name has an operation in flight wait for its end: it may claim them.
 	stray   map[string]Record
 	running bool
@@ -212,7 +212,7 @@ func (r *reconciler) run(strays map[string]Record, names []string, full, behind 
 
 // lookedLocked draws conclusions from a complete look that began at began: a
 // term that was held before it and that the store does not have is lost; a name
-// that nobody has is free.
+// that no record has is free.
 func (r *reconciler) lookedLocked(found map[string]Record, names []string, full bool, began time.Duration) {
 	check := func(h *Handle) {
 		if rec, ok := found[h.name]; !ok || rec.Owner.Incarnation == r.k.owner.Incarnation {
@@ -263,7 +263,7 @@ func (r *reconciler) release(held []Held) {
 				continue
 			}
 			if i < len(outs) && outs[i].OK {
-				k.metrics.reconciled.Add(1, k.metrics.attrs...)
+				k.measure(func(i *instruments) { i.reconciled.Add(1) })
 				k.log.Info("released a record nobody claimed", zap.String("lease", h.Name), zap.Uint64("token", uint64(h.Token)))
 			}
 		}

@@ -225,16 +225,6 @@ func defaultLines(t *testing.T) *logLines {
 	return l
 }
 
-func TestDefaultLogger(t *testing.T) {
-	l := defaultLines(t)
-	log := lease.DefaultLogger().Named("me").With(zap.String("first", "1"))
-	log.Debug("not this")
-	log.Info("nor this")
-	log.Warn("this", zap.Int("n", 2), zap.Error(lease.ErrExpired))
-	log.Error("and this", zap.Strings("names", []string{"a", "b"}))
-	require.Equal(t, "WARN me: this first=1 n=2 error=lease expired\nERROR me: and this first=1 names=[a b]", l.read())
-}
-
 // Who waits for a lease that is always free is called as by any other lease.
 func TestACallbackOfAnUnguardedLeaseMayPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/internal/teller"
 )
 
 // Run is the whole thing for code without actors: it waits until l is ours, runs
@@ -128,7 +129,7 @@ func warn(l Lease) func(string, ...zap.Field) {
 	if h, ok := inner.(*Handle); ok {
 		return h.k.aside
 	}
-	return DefaultLogger().Warn
+	return teller.Default().Warn
 }
 
 func nameOf(l Lease) string {

@@ -222,7 +222,7 @@ func TestAsLooksThroughWrappers(t *testing.T) {
 		got, ok := lease.As[*lease.Handle](l)
 		require.True(t, ok)
 		require.Same(t, h, got)
-		_, ok = lease.As[lease.Transferable](l)
+		_, ok = lease.As[lease.TransferLease](l)
 		require.True(t, ok)
 		outer, ok := lease.As[wrapped](l)
 		require.True(t, ok)

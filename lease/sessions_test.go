@@ -189,4 +189,4 @@ func TestRenewalBatchesGoSideBySide(t *testing.T) {
 // batched is a store that takes one session or name at a time.
 type batched struct{ *slowSession }
 
-func (batched) Limits() lease.Limits { return lease.Limits{Name: "batched", Batch: 1} }
+func (batched) Limits() lease.StoreLimits { return lease.StoreLimits{Name: "batched", Batch: 1} }

@@ -85,7 +85,7 @@ func (k *Keeper) Setback() error {
 // only when nothing fences by the tokens of before: reset the fences first.
 //
 // It takes effect not before a TTL has passed since the setback was noticed, the
-// longest in use here, so that nobody believes any more in what was held. It
+// longest in use here, so that no holder believes any more in what it held. It
 // returns when it has taken effect, or with ctx's error: then it goes on in the
 // background. A Keeper that has noticed no setback forgets all the same, at once: it
 // may have seen the tokens of before, and nothing since. So decide on every node. A
@@ -264,7 +264,7 @@ func (k *Keeper) lookBack(s *setback, decided bool) {
 }
 
 // forgetLocked has what was seen of the former history be of no account any more, for
-// the Keeper and for who follows records by it.
+// the Keeper and for the followers of records by it.
 func (k *Keeper) forgetLocked() {
 	clear(k.recon.stray)
 	for _, h := range k.handles {

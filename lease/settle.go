@@ -34,36 +34,45 @@ func (k *Keeper) sendAcquires(p *pool, ops []*op) {
 		}
 		k.mu.Lock()
 		n := min(len(ops), k.cfg.NamesPerSession-s.names()+1)
-		s.pending += n - 1 // reserve counted one
 		batch, claims := ops[:n], make([]Claim, n)
+		if !k.sendingLocked(batch) {
+			k.unreserveLocked(s)
+			k.mu.Unlock()
+			return
+		}
+		s.pending += n - 1 // reserve counted one
 		for i, o := range batch {
-			o.attempts++
 			o.nonce, o.mark = uint64(newID()), o.h.seen
 			claims[i] = Claim{Name: o.h.name, Nonce: o.nonce, Supersedes: o.supersedes, Metadata: o.h.metadataLocked()}
 		}
 		sess := s.Session
 		k.mu.Unlock()
 
-		outs, err := callFor(k, batch, func(ctx context.Context) ([]Outcome, error) { return k.store.Acquire(ctx, sess, claims) })
-		if err == nil && len(outs) != n {
-			err = fmt.Errorf("%d outcomes for %d claims: %w", len(outs), n, ErrInconsistent)
-		}
-		k.mu.Lock()
-		if errors.Is(err, ErrSessionGone) {
-			k.endSessionLocked(s, ErrRecordGone)
-		}
-		for i, o := range batch {
-			if err != nil {
-				k.acquireFailedLocked(o, s, err)
-			} else {
-				k.acquireAnsweredLocked(o, s, outs[i])
-			}
-		}
-		s.pending -= n
-		k.idleSessionLocked(s)
-		k.mu.Unlock()
+		callFor(k, batch, func(ctx context.Context) ([]Outcome, error) { return k.store.Acquire(ctx, sess, claims) },
+			func(outs []Outcome, err error) { k.acquired(s, batch, outs, err) })
 		ops = ops[n:]
 	}
+}
+
+// acquired takes up what came of a batch under s.
+func (k *Keeper) acquired(s *session, batch []*op, outs []Outcome, err error) {
+	if err == nil && len(outs) != len(batch) {
+		err = fmt.Errorf("%d outcomes for %d claims: %w", len(outs), len(batch), ErrInconsistent)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if errors.Is(err, ErrSessionGone) {
+		k.endSessionLocked(s, ErrRecordGone)
+	}
+	for i, o := range batch {
+		if err != nil {
+			k.acquireFailedLocked(o, s, err)
+		} else {
+			k.acquireAnsweredLocked(o, s, outs[i])
+		}
+	}
+	s.pending -= len(batch)
+	k.idleSessionLocked(s)
 }
 
 // wanted ends those of ops whose callers are gone before they were asked for: what
@@ -103,7 +112,7 @@ func (k *Keeper) acquireAnsweredLocked(o *op, s *session, out Outcome) {
 	switch {
 	case out.Err != nil:
 		h.dropClaimLocked()
-		k.metrics.acquires.Add(1, k.metrics.failed...)
+		k.measure(func(i *instruments) { i.failed.Add(1) })
 		k.endOpLocked(o, false, out.Err)
 	case out.OK:
 		k.wonLocked(o, s, out)
@@ -120,7 +129,7 @@ func (k *Keeper) acquireAnsweredLocked(o *op, s *session, out Outcome) {
 		k.retryLocked(o, &h.pool.lane)
 	default:
 		h.dropClaimLocked()
-		k.metrics.acquires.Add(1, k.metrics.refused...)
+		k.measure(func(i *instruments) { i.refused.Add(1) })
 		k.endOpLocked(o, false, nil)
 	}
 }
@@ -167,7 +176,7 @@ func (k *Keeper) wonLocked(o *op, s *session, out Outcome) {
 		return
 	}
 	if settling {
-		k.metrics.settlements.Add(1, k.metrics.attrs...)
+		k.measure(func(i *instruments) { i.settlements.Add(1) })
 	}
 	t := &term{name: h.name, token: rec.Token, nonce: rec.Nonce, sess: s, since: k.clock.Now().Mono, continues: out.Replaced}
 	if o.given == rec.Token {
@@ -175,7 +184,7 @@ func (k *Keeper) wonLocked(o *op, s *session, out Outcome) {
 	}
 	h.holdLocked(t)
 	k.offerServedLocked(h.name)
-	k.metrics.acquires.Add(1, k.metrics.won...)
+	k.measure(func(i *instruments) { i.won.Add(1) })
 	k.endOpLocked(o, true, nil)
 }
 
@@ -187,10 +196,10 @@ func (k *Keeper) winAnewLocked(o *op, rec Record, why error) {
 	k.againLocked(o)
 }
 
-// giveBackLocked turns a win that nobody wants any more into a release. A win
+// giveBackLocked turns a win whose caller has gone into a release. A win
 // that is not known (the zero held) is looked for first.
 func (k *Keeper) giveBackLocked(o *op, held Held, err error) {
-	k.metrics.acquires.Add(1, k.metrics.givenBack...)
+	k.measure(func(i *instruments) { i.givenBack.Add(1) })
 	o.h.dropClaimLocked()
 	o.h.last = max(o.h.last, held.Token)
 	o.finish(false, err)
@@ -199,15 +208,31 @@ func (k *Keeper) giveBackLocked(o *op, held Held, err error) {
 	k.releases.push(k, o)
 }
 
+// sendingLocked counts an attempt of each of ops, and reports whether it is to be made: not
+// once their callers were told that the Keeper is closed, and that nothing was sent.
+func (k *Keeper) sendingLocked(ops []*op) bool {
+	if k.closed {
+		return false
+	}
+	for _, o := range ops {
+		o.attempts++
+		o.sent = true
+	}
+	return true
+}
+
 // sendReleases gives up ownerships, each conditional on its token and nonce. An
 // op that does not know what stands looks first.
 func (k *Keeper) sendReleases(ops []*op) {
-	k.mu.Lock()
 	var unsure []string
 	var batch []*op
 	held := make([]Held, 0, len(ops))
+	k.mu.Lock()
+	if !k.sendingLocked(ops) {
+		k.mu.Unlock()
+		return
+	}
 	for _, o := range ops {
-		o.attempts++
 		if o.held == (Held{}) {
 			unsure = append(unsure, o.h.name)
 		}
@@ -226,7 +251,7 @@ func (k *Keeper) sendReleases(ops []*op) {
 				continue
 			}
 			rec, ok := found[o.h.name]
-			if !ok || rec.Owner.Incarnation != k.owner.Incarnation || k.succeededLocked(o.h, rec) {
+			if !ok || rec.Owner.Incarnation != k.owner.Incarnation || k.othersLocked(o.h, rec) {
 				o.unknown = true // what was asked for may still land
 				k.releasedLocked(o)
 				continue
@@ -239,7 +264,12 @@ func (k *Keeper) sendReleases(ops []*op) {
 	if len(batch) == 0 {
 		return
 	}
-	outs, err := callFor(k, batch, func(ctx context.Context) ([]Outcome, error) { return k.store.Release(ctx, held) })
+	callFor(k, batch, func(ctx context.Context) ([]Outcome, error) { return k.store.Release(ctx, held) },
+		func(outs []Outcome, err error) { k.released(batch, outs, err) })
+}
+
+// released takes up what came of a batch.
+func (k *Keeper) released(batch []*op, outs []Outcome, err error) {
 	if err == nil && len(outs) != len(batch) {
 		err = fmt.Errorf("%d outcomes for %d releases: %w", len(outs), len(batch), ErrInconsistent)
 	}
@@ -257,11 +287,12 @@ func (k *Keeper) sendReleases(ops []*op) {
 	}
 }
 
-// succeededLocked reports whether h is closed and rec is, or may come to be, that
-// of a later handle of the name.
-func (k *Keeper) succeededLocked(h *Handle, rec Record) bool {
+// othersLocked reports whether rec, of this incarnation, came of no acquisition of h: it
+// was transferred to the open offer, or h is closed and a later handle of the name has it,
+// or may come to.
+func (k *Keeper) othersLocked(h *Handle, rec Record) bool {
 	now := k.handles[h.name]
-	return now != nil && now != h && k.recon.wantedLocked(rec)
+	return k.recon.claimedLocked(rec) || now != nil && now != h && k.recon.wantedLocked(rec)
 }
 
 func (k *Keeper) releaseFailedLocked(o *op, err error) {
@@ -276,17 +307,25 @@ func (k *Keeper) releasedLocked(o *op) {
 
 // sendMoves transfers ownerships to the makers of offers.
 func (k *Keeper) sendMoves(ops []*op) {
+	moves := make([]Transfer, len(ops))
 	k.mu.Lock()
-	moves := make([]Move, len(ops))
+	if !k.sendingLocked(ops) {
+		k.mu.Unlock()
+		return
+	}
 	for i, o := range ops {
-		o.attempts++
-		moves[i] = Move{Held: o.held, To: *o.offer, Metadata: o.h.passedOnLocked()}
+		moves[i] = Transfer{Held: o.held, To: *o.offer, Metadata: o.h.passedOnLocked()}
 	}
 	k.mu.Unlock()
-	t := k.store.(Transferer) // checked by Handle.Transfer
-	outs, err := callFor(k, ops, func(ctx context.Context) ([]Outcome, error) { return t.Transfer(ctx, moves) })
-	if err == nil && len(outs) != len(moves) {
-		err = fmt.Errorf("%d outcomes for %d moves: %w", len(outs), len(moves), ErrInconsistent)
+	t := k.store.(TransferStore) // checked by Handle.Transfer
+	callFor(k, ops, func(ctx context.Context) ([]Outcome, error) { return t.Transfer(ctx, moves) },
+		func(outs []Outcome, err error) { k.moved(ops, outs, err) })
+}
+
+// moved takes up what came of a batch.
+func (k *Keeper) moved(ops []*op, outs []Outcome, err error) {
+	if err == nil && len(outs) != len(ops) {
+		err = fmt.Errorf("%d outcomes for %d moves: %w", len(outs), len(ops), ErrInconsistent)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -188,6 +188,7 @@ func (l *held) work(ctx context.Context, d time.Duration) {
 	n := l.n
 	<-n.waking()
 	err := lease.Run(ctx, l.h, func(ctx context.Context, term lease.Term) error {
+		defer l.working(term)()
 		l.note(term)
 		over := make(chan struct{})
 		defer n.clock.AfterFunc(d, func() { close(over) }).Stop()
@@ -203,6 +204,20 @@ func (l *held) work(ctx context.Context, d time.Duration) {
 		return nil
 	})
 	n.s.logf("%s %s: run: %v", n.id, l.name, err)
+}
+
+// working notes that work runs under the lease, until done is called: never two at a
+// time, and never again under a token.
+func (l *held) working(term lease.Term) (done func()) {
+	s := l.n.s
+	s.mu.Lock()
+	now, again := l.under, l.worked[term.Token()]
+	l.under, l.worked[term.Token()] = term.Token(), true
+	s.mu.Unlock()
+	if now != 0 || again {
+		s.fail("%s %s: Run works under %d, while it works under %d, or again: %v", l.n.id, l.name, term.Token(), now, again)
+	}
+	return func() { s.mu.Lock(); l.under = 0; s.mu.Unlock() }
 }
 
 // handOver transfers a name to l; now and then the notice is lost.
@@ -264,7 +279,8 @@ func (s *sim) reopen(n *simNode, name string, patience time.Duration) {
 		defer cancel()
 		stop := time.AfterFunc(time.Duration(s.r.Float64()*float64(s.cfg.TTL)), cancel)
 		defer stop.Stop()
-		err := l.h.Close(ctx)
+		err := errors.New("the goroutine ended")
+		aside(func() { err = l.h.Close(ctx) })
 		s.logf("%s %s: close the handle: %v", n.id, name, err)
 		n.old = append(n.old, l)
 		n.leases[i] = n.open(name, s.r.IntN(5) == 0)

@@ -7,14 +7,14 @@ import "github.com/holdfast-go/holdfast/lease"
 // watchless hides that a store can watch.
 type watchless struct {
 	lease.Store
-	lease.Transferer
+	lease.TransferStore
 	lease.Limiter
 }
 
 // unhurried hides that a store is prompt.
 type unhurried struct {
 	lease.Store
-	lease.Transferer
+	lease.TransferStore
 	lease.Watcher
 	lease.DeletionWatcher
 }
@@ -22,7 +22,7 @@ type unhurried struct {
 // wordy hides that a store can tell of deletions alone.
 type wordy struct {
 	lease.Store
-	lease.Transferer
+	lease.TransferStore
 	lease.Watcher
 	lease.Limiter
 }
@@ -30,6 +30,6 @@ type wordy struct {
 // slowAndWordy hides that a store is prompt, and that it can tell of deletions alone.
 type slowAndWordy struct {
 	lease.Store
-	lease.Transferer
+	lease.TransferStore
 	lease.Watcher
 }

@@ -92,6 +92,7 @@ type held struct {
 	terms  map[lease.Token]*seen
 	losses map[lease.Token]error
 	owes   bool                 // a term was lost, or not transferred, and not released since
+	under  lease.Token          // what work runs under; 0: none runs
 	worked map[lease.Token]bool // what work ever ran under
 }
 
@@ -210,6 +211,7 @@ func (n *simNode) rule(c faultstore.Call) faultstore.Fault {
 		Kind:  kinds[n.r.IntN(len(kinds))],
 		Delay: time.Duration(n.r.Float64() * n.r.Float64() * float64(n.s.cfg.TTL)),
 		Hang:  n.r.IntN(2) == 0,
+		Exit:  n.r.IntN(8) == 0,
 	}
 	if c.Op == faultstore.Acquire && f.Kind == faultstore.ReplyLate && n.r.IntN(2) == 0 {
 		// What is won is taken away before anybody hears that it was.

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Owner is who holds a record. Two owners are the same if and only if their
+// Owner is the holder of a record. Two owners are the same if and only if their
 // incarnations are; ID and Address tell people and proxies where it is.
 type Owner struct {
 	ID          string // the node's name, as its user knows it
@@ -60,8 +60,8 @@ type Claim struct {
 	Metadata   map[string]string
 }
 
-// Move asks to give an ownership to the maker of an offer.
-type Move struct {
+// Transfer asks to give an ownership to the maker of an offer.
+type Transfer struct {
 	Held
 	To Offer
 	// Metadata replaces the record's; nil keeps it.
@@ -83,7 +83,7 @@ type Outcome struct {
 	Replaced Token
 	// Err is a definite refusal for this name that says nothing about its
 	// holder, such as ErrBadRecord; nothing was applied. A claim that
-	// ValidateClaim refuses, or a move that ValidateMove does, answers ErrInvalid
+	// ValidateClaim refuses, or a move that ValidateTransfer does, answers ErrInvalid
 	// here, and the others of the call are decided as without it. A Transfer to a
 	// session that is gone answers ErrSessionGone here.
 	Err error
@@ -139,12 +139,12 @@ type Store interface {
 	List(ctx context.Context, prefix string) iter.Seq2[Record, error]
 }
 
-// Transferer is implemented by stores that move an ownership atomically.
-type Transferer interface {
+// TransferStore is implemented by stores that move an ownership atomically.
+type TransferStore interface {
 	// Transfer gives each ownership that still is the mover's to the offer's
 	// session with the offer's nonce and a new token. Refused (OK false) when it
 	// is not that very ownership any more.
-	Transfer(ctx context.Context, moves []Move) ([]Outcome, error)
+	Transfer(ctx context.Context, moves []Transfer) ([]Outcome, error)
 }
 
 // EventKind tells what an Event says.
@@ -197,8 +197,8 @@ type DeletionWatcher interface {
 	WatchDeletions(ctx context.Context, prefix string) iter.Seq2[Event, error]
 }
 
-// Limits are bounds of a store that the Keeper keeps to.
-type Limits struct {
+// StoreLimits are bounds of a store that the Keeper keeps to.
+type StoreLimits struct {
 	// Name identifies the store in errors, logs and metrics, e.g. "etcd".
 	Name string
 	// MinTTL is the shortest TTL the store can honour; 0: no bound of its own.
@@ -207,12 +207,12 @@ type Limits struct {
 	NamesPerSession int
 	// Batch bounds how many names one call may carry; 0: no bound.
 	Batch int
-	// Prompt: every call returns as soon as its context ends. The Keeper then
-	// makes first attempts on the goroutine of their caller, which is
+	// Prompt: every call returns as soon as its context ends, and ends no goroutine. The
+	// Keeper then makes first attempts on the goroutine of their caller, which is
 	// quicker; a store that is not prompt is called on goroutines that can be left
 	// behind.
 	Prompt bool
 }
 
 // Limiter is implemented by stores that have bounds.
-type Limiter interface{ Limits() Limits }
+type Limiter interface{ Limits() StoreLimits }

@@ -78,5 +78,5 @@ func innermost(l Lease) (inner Lease, ok bool) {
 	return l, false
 }
 
-// handle is the handle itself, for who embeds it.
+// handle is the handle itself, for a type that embeds it.
 func (h *Handle) handle() *Handle { return h }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/teller"
 )
 
 // Unguarded returns a lease that is always won: for a single process, where
@@ -74,7 +76,7 @@ func (u *unguarded) Wait(ctx context.Context) error {
 	return nil
 }
 
-// OnFree calls f at once. A panic of it is logged, and harms nobody.
+// OnFree calls f at once. A panic of it is logged, and harms nothing else.
 func (u *unguarded) OnFree(f func()) func() bool {
 	if f == nil {
 		return func() bool { return false }
@@ -82,7 +84,7 @@ func (u *unguarded) OnFree(f func()) func() bool {
 	t := time.AfterFunc(0, func() {
 		defer func() {
 			if p := recover(); p != nil {
-				DefaultLogger().Error("a callback panicked", zap.String("callback", "OnFree"),
+				teller.Default().Error("a callback panicked", zap.String("callback", "OnFree"),
 					zap.String("name", u.name), zap.Any("panic", p))
 			}
 		}()

@@ -34,9 +34,9 @@ func (k *Keeper) check(ctx context.Context) error {
 	return nil
 }
 
-// ValidateMetadata returns an error that is ErrInvalid unless every key and value
+// validateMetadata returns an error that is ErrInvalid unless every key and value
 // is UTF-8. Encode what is not, for instance with base64.
-func ValidateMetadata(m map[string]string) error {
+func validateMetadata(m map[string]string) error {
 	for k, v := range m {
 		switch {
 		case !utf8.ValidString(k):
@@ -48,9 +48,9 @@ func ValidateMetadata(m map[string]string) error {
 	return nil
 }
 
-// ValidateOwner returns an error that is ErrInvalid unless o has an incarnation
+// validateOwner returns an error that is ErrInvalid unless o has an incarnation
 // and all of it is UTF-8.
-func ValidateOwner(o Owner) error {
+func validateOwner(o Owner) error {
 	if o.Incarnation == "" {
 		return fmt.Errorf("owner %.64q: %w: its incarnation is empty", o.ID, ErrInvalid)
 	}
@@ -63,7 +63,7 @@ func ValidateOwner(o Owner) error {
 }
 
 // ValidateSession returns an error that is ErrInvalid unless the ID and the TTL
-// are positive and the owner passes ValidateOwner.
+// are positive, and the owner has an incarnation and is UTF-8.
 func ValidateSession(s Session) error {
 	switch {
 	case s.ID <= 0:
@@ -71,34 +71,34 @@ func ValidateSession(s Session) error {
 	case s.TTL <= 0:
 		return fmt.Errorf("session %d: %w: TTL %v, must be positive", s.ID, ErrInvalid, s.TTL)
 	}
-	if err := ValidateOwner(s.Owner); err != nil {
+	if err := validateOwner(s.Owner); err != nil {
 		return fmt.Errorf("session %d: %w", s.ID, err)
 	}
 	return nil
 }
 
 // ValidateClaim returns an error that is ErrInvalid unless the name passes
-// ValidateName and the metadata ValidateMetadata.
+// ValidateName and the metadata is UTF-8.
 func ValidateClaim(c Claim) error {
 	if err := ValidateName(c.Name); err != nil {
 		return err
 	}
-	if err := ValidateMetadata(c.Metadata); err != nil {
+	if err := validateMetadata(c.Metadata); err != nil {
 		return fmt.Errorf("lease %q: %w", c.Name, err)
 	}
 	return nil
 }
 
-// ValidateMove returns an error that is ErrInvalid unless the offer passes
-// Offer.Validate and is for the name that is moved, and the metadata passes
-// ValidateMetadata: what is transferred is then a record that everybody can read.
-func ValidateMove(m Move) error {
+// ValidateTransfer returns an error that is ErrInvalid unless the offer passes
+// Offer.Validate and is for the name that is transferred, and the metadata is UTF-8: what is
+// transferred is then a record that everybody can read.
+func ValidateTransfer(m Transfer) error {
 	err := m.To.Validate()
 	if err == nil && m.To.Name != m.Name {
 		err = fmt.Errorf("lease.Offer.Name: %w: %q, must be %q", ErrInvalid, m.To.Name, m.Name)
 	}
 	if err == nil {
-		err = ValidateMetadata(m.Metadata)
+		err = validateMetadata(m.Metadata)
 	}
 	if err != nil {
 		return fmt.Errorf("lease %q: %w", m.Name, err)

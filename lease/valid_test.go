@@ -25,7 +25,7 @@ func TestWhatNoStoreMayTake(t *testing.T) {
 	} {
 		bad := good
 		spoil(&bad)
-		err := lease.ValidateMove(lease.Move{Held: lease.Held{Name: "a/b"}, To: bad})
+		err := lease.ValidateTransfer(lease.Transfer{Held: lease.Held{Name: "a/b"}, To: bad})
 		require.ErrorIs(t, err, lease.ErrInvalid, says)
 		require.ErrorContains(t, err, says)
 	}
@@ -42,12 +42,12 @@ func TestWhatNoStoreMayTake(t *testing.T) {
 		require.ErrorContains(t, lease.ValidateSession(s), says)
 	}
 	require.NoError(t, lease.ValidateSession(lease.Session{ID: 1, Owner: owner, TTL: 1}))
-	move := lease.Move{Held: lease.Held{Name: "a/b", Token: 1}, To: good, Metadata: map[string]string{"k": "v"}}
-	require.NoError(t, lease.ValidateMove(move))
+	move := lease.Transfer{Held: lease.Held{Name: "a/b", Token: 1}, To: good, Metadata: map[string]string{"k": "v"}}
+	require.NoError(t, lease.ValidateTransfer(move))
 	move.Name = "a/c"
-	require.EqualError(t, lease.ValidateMove(move), `lease "a/c": lease.Offer.Name: invalid: "a/b", must be "a/c"`)
+	require.EqualError(t, lease.ValidateTransfer(move), `lease "a/c": lease.Offer.Name: invalid: "a/b", must be "a/c"`)
 	move.Name, move.Metadata = "a/b", map[string]string{"k": "\xfe"}
-	require.EqualError(t, lease.ValidateMove(move), `lease "a/b": metadata: invalid: the value of "k" is not UTF-8: "\xfe"`)
+	require.EqualError(t, lease.ValidateTransfer(move), `lease "a/b": metadata: invalid: the value of "k" is not UTF-8: "\xfe"`)
 	require.NoError(t, lease.ValidateClaim(lease.Claim{Name: "a"}))
 	require.ErrorIs(t, lease.ValidateClaim(lease.Claim{Name: "a//b"}), lease.ErrInvalid)
 	require.ErrorContains(t, lease.ValidateClaim(lease.Claim{Name: "a", Metadata: map[string]string{"\xff": ""}}), `the key "\xff"`)

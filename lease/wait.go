@@ -20,12 +20,12 @@ func (k *Keeper) watchLocked() {
 	k.watching = true
 	f := &follower{k: k, emit: k.onEvent, forKeeper: true, up: k.watchBegan, down: k.watchDown}
 	if len(f.streams()) > 0 {
-		k.wg.Go(func() { f.run(k.ctx) })
+		k.followLocked(k.ctx, func() {}, f)
 	}
 }
 
-// watchBegan: from now on every change is told. What came and went before is told
-// by nobody, and without a snapshot not even what is gone.
+// watchBegan: from now on every change is told. What came and went before is not; without
+// a snapshot, deletions are lost too.
 func (k *Keeper) watchBegan(snapshot bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -101,7 +101,7 @@ func (k *Keeper) busyEventLocked(h *Handle, ev Event, own bool) {
 type waiter struct {
 	f    func()
 	ours bool          // f is not the user's: it needs no goroutine of its own
-	gone chan struct{} // closed when the handle or its Keeper is; nil: nobody listens
+	gone chan struct{} // closed when the handle or its Keeper is; nil: there is no listener
 }
 
 // OnFree implements Waiter. The first look is taken at once; then the watch
@@ -160,7 +160,7 @@ func (h *Handle) unwait(w *waiter) bool {
 	return true
 }
 
-// dropWaitersLocked tells those who wait that nobody will tell them.
+// dropWaitersLocked tells waiters that they will be told nothing.
 func (h *Handle) dropWaitersLocked() {
 	for _, w := range h.free {
 		if w.gone != nil {
@@ -196,7 +196,7 @@ func (h *Handle) Wait(ctx context.Context) error {
 	return h.k.errorf(h.name, ErrClosed)
 }
 
-// freeLocked tells those who wait for h: at once, unless very many names become
+// freeLocked tells the waiters for h: at once, unless very many names become
 // free together. Then the herd is spread: over a millisecond for each that became
 // free in the second before, up to a second. How many are waited for does not count.
 func (k *Keeper) freeLocked(h *Handle) {
@@ -233,7 +233,7 @@ type herd struct {
 const herdTime = time.Second
 
 // next counts a name that becomes free now, and returns the time over which to
-// spread those who wait for it.
+// spread its waiters.
 func (d *herd) next(now time.Duration) time.Duration {
 	if now >= d.began+herdTime {
 		*d = herd{began: now}

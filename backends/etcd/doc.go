@@ -1,5 +1,5 @@
 // Package etcd keeps leases in etcd. It implements lease.Store,
-// lease.Transferer, lease.Watcher, lease.DeletionWatcher, lease.Prober,
+// lease.TransferStore, lease.Watcher, lease.DeletionWatcher, lease.Prober,
 // lease.Historian and lease.Limiter.
 //
 //	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints})

@@ -29,14 +29,14 @@ func TestGuardByNobody(t *testing.T) {
 	t.Parallel()
 	client, prefix := server(t).Client(t), fresh()
 	s := newStore(t, client, prefix)
-	write := func(o etcd.Ownership) bool {
+	write := func(o lease.Ownership) bool {
 		resp, err := client.Txn(t.Context()).If(s.Guard(o)).Then(clientv3.OpPut("data-of-"+prefix, "17")).Commit()
 		require.NoError(t, err)
 		return resp.Succeeded
 	}
 	nobody := func() {
 		t.Helper()
-		for _, o := range []etcd.Ownership{nil, owned{"job", 0}, owned{"", 0}, owned{"other", 0}, owned{"job", 1 << 63}, owned{"job", 1}} {
+		for _, o := range []lease.Ownership{nil, owned{"job", 0}, owned{"", 0}, owned{"other", 0}, owned{"job", 1 << 63}, owned{"job", 1}} {
 			require.False(t, write(o), "%v was let in", o)
 		}
 	}

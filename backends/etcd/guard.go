@@ -9,13 +9,6 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// Ownership is what Guard needs to know: a lease.Term tells it, and so does a
-// singleton.Guarded.
-type Ownership interface {
-	Name() string
-	Token() lease.Token
-}
-
 // Guard is the comparison that fences data in etcd: a Txn with it is applied only
 // while o still owns its name.
 //
@@ -24,7 +17,7 @@ type Ownership interface {
 // It fails closed: without an ownership to compare with (o is nil, its name is no
 // lease name, or its token is 0, as that of a lease without tokens) the comparison
 // never holds, and no Txn with it is applied.
-func (s *Store) Guard(o Ownership) clientv3.Cmp {
+func (s *Store) Guard(o lease.Ownership) clientv3.Cmp {
 	var name string
 	var token lease.Token
 	if !input.Nil(o) {

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// keepaliveIdle is for how long a stream is kept that nobody uses.
+	// keepaliveIdle is for how long an unused stream is kept.
 	keepaliveIdle = time.Minute
 	// keepaliveStuck is after how long without an answer that is due no further
 	// call joins. A server that was asked to renew a lease which it is about to
@@ -53,7 +53,7 @@ type keepalives struct {
 type keepalive struct {
 	stream pb.Lease_LeaseKeepAliveClient
 	cancel context.CancelFunc // ends it
-	turn   chan struct{}      // has room for one: who sends
+	turn   chan struct{}      // has room for one: the sender
 	proven chan struct{}      // closed when the probe was answered as by a server
 	ended  chan struct{}
 

@@ -128,7 +128,7 @@ func (s *Store) commit(ctx context.Context, op string, part []change, outs []lea
 // decided is the outcome of a change in a Txn of that revision.
 func (s *Store) decided(c change, applied bool, rs []*pb.ResponseOp, revision int64) lease.Outcome {
 	if !applied {
-		return s.standing(rs)
+		return s.refused(rs)
 	}
 	out := lease.Outcome{OK: true, Record: c.won, Replaced: c.over}
 	if out.Record.Name != "" {
@@ -137,8 +137,8 @@ func (s *Store) decided(c change, applied bool, rs []*pb.ResponseOp, revision in
 	return out
 }
 
-// standing is the outcome of a change that was refused.
-func (s *Store) standing(rs []*pb.ResponseOp) lease.Outcome {
+// refused is the outcome of a change that was refused.
+func (s *Store) refused(rs []*pb.ResponseOp) lease.Outcome {
 	kvs := rs[0].GetResponseRange().GetKvs()
 	if len(kvs) == 0 {
 		return lease.Outcome{}
@@ -164,8 +164,8 @@ func (s *Store) exactly(h lease.Held) []clientv3.Cmp {
 	}
 }
 
-// Acquire implements lease.Store: one round trip. A claim that supersedes costs two more
-// if the record is not of its own session, to see whose it is.
+// Acquire implements lease.Store: one round trip. A claim that supersedes costs one more if
+// the record is of another session of its owner, or if nothing stands any more.
 func (s *Store) Acquire(ctx context.Context, sess lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
 	ctx, err := s.begin(ctx)
 	if err != nil {
@@ -267,9 +267,9 @@ func (s *Store) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome
 	return outs, nil
 }
 
-// Transfer implements lease.Transferer. The moves to one session are one Txn: if
+// Transfer implements lease.TransferStore. The moves to one session are one Txn: if
 // it is gone, none of them is applied.
-func (s *Store) Transfer(ctx context.Context, moves []lease.Move) ([]lease.Outcome, error) {
+func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.Outcome, error) {
 	ctx, err := s.begin(ctx)
 	if err != nil {
 		return nil, err
@@ -277,7 +277,7 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Move) ([]lease.Outco
 	outs := make([]lease.Outcome, len(moves))
 	var names []string
 	for i, m := range moves {
-		if err := lease.ValidateMove(m); err != nil { // what is no offer would be no record
+		if err := lease.ValidateTransfer(m); err != nil { // what is no offer would be no record
 			outs[i].Err = fmt.Errorf("etcd transfer: %w", err)
 		} else if m.Metadata == nil {
 			names = append(names, m.Name)
@@ -285,7 +285,7 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Move) ([]lease.Outco
 	}
 	// Metadata that is kept must be known; what was read is what is moved, or else the
 	// condition fails.
-	standing, err := s.standingOf(ctx, names)
+	records, err := s.recordsOf(ctx, names)
 	if err != nil {
 		return nil, err
 	}
@@ -296,7 +296,7 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Move) ([]lease.Outco
 		}
 		meta := m.Metadata
 		if meta == nil {
-			meta = standing[m.Name].Metadata
+			meta = records[m.Name].Metadata
 		}
 		v, err := s.encode(m.To.Nonce, m.To.Owner, m.To.TTL, meta)
 		if err != nil {
@@ -315,7 +315,7 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Move) ([]lease.Outco
 			for _, c := range changes {
 				names = append(names, moves[c.index].Name)
 			}
-			stands, readErr := s.standingOf(ctx, names)
+			stands, readErr := s.recordsOf(ctx, names)
 			if readErr != nil {
 				return nil, readErr
 			}
@@ -333,8 +333,8 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Move) ([]lease.Outco
 	return outs, nil
 }
 
-// standingOf reads what stands under names, if there are any.
-func (s *Store) standingOf(ctx context.Context, names []string) (map[string]lease.Record, error) {
+// recordsOf reads what stands under names, if there are any.
+func (s *Store) recordsOf(ctx context.Context, names []string) (map[string]lease.Record, error) {
 	if len(names) == 0 {
 		return nil, nil
 	}
@@ -342,11 +342,11 @@ func (s *Store) standingOf(ctx context.Context, names []string) (map[string]leas
 	if err != nil {
 		return nil, err
 	}
-	standing := make(map[string]lease.Record, len(recs))
+	records := make(map[string]lease.Record, len(recs))
 	for _, r := range recs {
-		standing[r.Name] = r
+		records[r.Name] = r
 	}
-	return standing, nil
+	return records, nil
 }
 
 func copied(m map[string]string) map[string]string {

@@ -5,9 +5,11 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -45,12 +47,45 @@ func hex16(n uint64) string {
 }
 
 // plain is the body of records without metadata, which all those of one owner and
-// TTL share: it is neither written nor read for each of them.
+// TTL share: it is not written for each of them.
 type plain struct {
 	owner lease.Owner
 	ttl   time.Duration
 	json  string
-	read  body // what json says
+}
+
+// bodies are those that were read last, by their text. The records of one owner mostly
+// have the same body, and there may be very many of them, which every listing reads again.
+type bodies struct {
+	mu     sync.Mutex
+	byText map[string]body
+}
+
+// mostBodies bounds how many are kept, those of a few hundred owners, and longestBody how
+// long one may be, in bytes.
+const (
+	mostBodies  = 512
+	longestBody = 4096
+)
+
+// read returns what text says. The metadata is the caller's own.
+func (bs *bodies) read(text string) (b body, err error) {
+	bs.mu.Lock()
+	b, ok := bs.byText[text]
+	bs.mu.Unlock()
+	if !ok {
+		if err := json.Unmarshal([]byte(text), &b); err != nil || len(text) > longestBody {
+			return b, err
+		}
+		bs.mu.Lock()
+		defer bs.mu.Unlock()
+		if bs.byText == nil || len(bs.byText) >= mostBodies {
+			bs.byText = map[string]body{}
+		}
+		bs.byText[strings.Clone(text)] = b
+	}
+	b.Metadata = maps.Clone(b.Metadata)
+	return b, nil
 }
 
 // encode makes the value of a record.
@@ -62,8 +97,8 @@ func (s *Store) encode(nonce uint64, o lease.Owner, ttl time.Duration, meta map[
 	if err != nil {
 		return "", fmt.Errorf("etcd: record: %w", err)
 	}
-	if p := (&plain{owner: o, ttl: ttl, json: string(b)}); len(meta) == 0 && json.Unmarshal(b, &p.read) == nil {
-		s.plain.Store(p)
+	if len(meta) == 0 {
+		s.plain.Store(&plain{owner: o, ttl: ttl, json: string(b)})
 	}
 	return noncePrefix(nonce) + string(b), nil
 }
@@ -86,10 +121,8 @@ func (s *Store) decode(kv *mvccpb.KeyValue) (lease.Record, error) {
 	if err != nil || v[:jsonStart] != noncePrefix(nonce) { // conditions compare the text
 		return bad("its nonce is no number")
 	}
-	var b body
-	if p := s.plain.Load(); p != nil && v[jsonStart:] == p.json {
-		b = p.read
-	} else if err := json.Unmarshal([]byte(v[jsonStart:]), &b); err != nil {
+	b, err := s.bodies.read(v[jsonStart:])
+	if err != nil {
 		return bad(err.Error())
 	}
 	switch {

@@ -36,7 +36,7 @@ func TestAHandOverTakesTwoRequests(t *testing.T) {
 	offer := lease.Offer{Name: "job", Owner: to.Owner, Session: to.ID, TTL: to.TTL, Nonce: uint64(ids.Add(1)), Lifetime: lasting}
 
 	n.Store(0)
-	outs, err := s.(lease.Transferer).Transfer(t.Context(), []lease.Move{{Held: rec.Held(), To: offer, Metadata: map[string]string{}}})
+	outs, err := s.(lease.TransferStore).Transfer(t.Context(), []lease.Transfer{{Held: rec.Held(), To: offer, Metadata: map[string]string{}}})
 	require.NoError(t, err)
 	require.True(t, outs[0].OK, "%+v", outs[0])
 	require.EqualValues(t, 1, n.Load())

@@ -56,7 +56,7 @@ func (s *settler) bury(ctx context.Context, ids ...lease.SessionID) error {
 // toGhosts buries what moves were answered to have been moved to: sessions that
 // were closed, and may have come back. What was moved goes with them, and no answer
 // to a move says that.
-func (s *settler) toGhosts(ctx context.Context, moves []lease.Move, outs []lease.Outcome) error {
+func (s *settler) toGhosts(ctx context.Context, moves []lease.Transfer, outs []lease.Outcome) error {
 	for i, out := range outs {
 		to := moves[i].To.Session
 		if _, yes := s.ledger.haunted(to); !yes || !out.OK {

@@ -15,7 +15,7 @@ import (
 // whole is a store with all that a store may have.
 type whole interface {
 	lease.Store
-	lease.Transferer
+	lease.TransferStore
 	lease.Watcher
 	lease.Limiter
 }
@@ -112,7 +112,7 @@ func (s *settler) repeat(ctx context.Context, attempt func(context.Context) erro
 	}
 }
 
-func (s *settler) Limits() lease.Limits { return s.inner.Limits() }
+func (s *settler) Limits() lease.StoreLimits { return s.inner.Limits() }
 
 // Acquire settles by nonces: a record that bears the claim's was won by an attempt
 // that got no answer.
@@ -283,7 +283,7 @@ func (s *settler) decide(ctx context.Context, enders []*ender, counts, not func(
 // Transfer settles by the nonce of the record that was moved, as Acquire does. If
 // that is gone with its session, too little is known: whether it was moved, and
 // under which token.
-func (s *settler) Transfer(ctx context.Context, moves []lease.Move) ([]lease.Outcome, error) {
+func (s *settler) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.Outcome, error) {
 	if ctx.Err() != nil {
 		return s.inner.Transfer(ctx, moves)
 	}

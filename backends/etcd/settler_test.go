@@ -265,7 +265,7 @@ func TestSettlerKnowsOfSessionsThatComeBack(t *testing.T) {
 		require.NoError(t, g.Err)
 		require.NoError(t, b.CloseSession(t.Context(), to))
 
-		outs, err := b.Transfer(t.Context(), []lease.Move{{Held: r.Held(), To: lease.Offer{
+		outs, err := b.Transfer(t.Context(), []lease.Transfer{{Held: r.Held(), To: lease.Offer{
 			Name: "job", Owner: to.Owner, Session: to.ID, TTL: to.TTL, Nonce: 9}}})
 		require.ErrorIs(t, err, errUnsettled, "%+v", outs)
 		left, err := b.direct.Get(t.Context(), "job")

@@ -11,6 +11,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/internal/teller"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -32,15 +34,16 @@ type Store struct {
 	doubt    atomic.Bool // a keepalive has cast it, on the history
 
 	plain   atomic.Pointer[plain] // the last one made
-	ops     atomic.Int32          // per Txn, as far as the servers were found to take
-	failing atomic.Bool           // the last request found no server
+	bodies  bodies
+	ops     atomic.Int32 // per Txn, as far as the servers were found to take
+	failing atomic.Bool  // the last request found no server
 
 	versions versions
 }
 
 var (
 	_ lease.Store           = (*Store)(nil)
-	_ lease.Transferer      = (*Store)(nil)
+	_ lease.TransferStore   = (*Store)(nil)
 	_ lease.Watcher         = (*Store)(nil)
 	_ lease.DeletionWatcher = (*Store)(nil)
 	_ lease.Prober          = (*Store)(nil)
@@ -60,8 +63,9 @@ func WithPrefix(p string) Option { return func(s *Store) { s.prefix = p } }
 func WithStrictTTL() Option { return func(s *Store) { s.strict = true } }
 
 // WithLogger gets what a Keeper does not tell: warnings, and at info what is of interest
-// to those who look for something. It is called by a goroutine of its own, in order, as a
-// Keeper's is. Default, also if l is nil: lease.DefaultLogger(). zap.NewNop() for silence.
+// to a reader who looks for something. It is called by a goroutine of its own, in order, as a
+// Keeper's is. Default, also if l is nil: warnings and errors go to slog.Default().
+// zap.NewNop() for silence.
 func WithLogger(l *zap.Logger) Option { return func(s *Store) { s.log = l } }
 
 // New returns a store over client, which it neither changes nor closes. It sends
@@ -82,22 +86,19 @@ func New(client *clientv3.Client, opts ...Option) (*Store, error) {
 		}
 		return &heeding{stream, s, age}, nil
 	}
-	for _, o := range opts {
-		if o == nil {
-			return nil, fmt.Errorf("etcd.New: %w: a nil Option", lease.ErrInvalid)
-		}
-		o(s)
+	if err := input.Apply(s, nil, lease.ErrInvalid, opts); err != nil {
+		return nil, fmt.Errorf("etcd.New: %w", err)
 	}
 	if s.prefix == "" || len(s.prefix) > 512 || !utf8.ValidString(s.prefix) {
 		return nil, fmt.Errorf("etcd.WithPrefix: %w: %.64q, must be 1 to 512 bytes of UTF-8", lease.ErrInvalid, s.prefix)
 	}
-	s.log = lease.DetachedLogger(s.log)
+	s.log, _ = teller.Logger(s.log)
 	return s, nil
 }
 
 // Limits implements lease.Limiter.
-func (s *Store) Limits() lease.Limits {
-	return lease.Limits{Name: "etcd", Batch: maxOps - 1, Prompt: true}
+func (s *Store) Limits() lease.StoreLimits {
+	return lease.StoreLimits{Name: "etcd", Batch: maxOps - 1, Prompt: true}
 }
 
 // Endpoints implements lease.Located.

@@ -66,7 +66,7 @@ func TestCallsRefuseBadInput(t *testing.T) {
 	_, err = s.Acquire(ctx, lease.Session{Owner: good.Owner, TTL: ttl}, []lease.Claim{{Name: "a", Nonce: 1}})
 	require.ErrorIs(t, err, lease.ErrInvalid, "a record under session 0 would never expire")
 	a := win(t, s, good, "a")
-	outs, err = s.Transfer(ctx, []lease.Move{{Held: a.Held(), To: lease.Offer{Name: "a", Nonce: 2}}})
+	outs, err = s.Transfer(ctx, []lease.Transfer{{Held: a.Held(), To: lease.Offer{Name: "a", Nonce: 2}}})
 	refused(outs, err, "nobody could read a record without an owner")
 	recs, err := s.Get(ctx, "a")
 	require.NoError(t, err)
@@ -166,7 +166,7 @@ func TestPrefixes(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, g[0].Err)
 	target := session(t, within, "e")
-	moved, err := within.Transfer(t.Context(), []lease.Move{{Held: d.Held(),
+	moved, err := within.Transfer(t.Context(), []lease.Transfer{{Held: d.Held(),
 		To: lease.Offer{Name: "job/2", Owner: target.Owner, Session: target.ID, TTL: target.TTL, Nonce: 7}}})
 	require.NoError(t, err)
 	require.True(t, moved[0].OK)
@@ -243,11 +243,11 @@ func TestManyNames(t *testing.T) {
 				require.NoError(t, err)
 				require.Len(t, outs, n)
 				t.Logf("%d names in %v", n, time.Since(start))
-				moves, held := make([]lease.Move, n), make([]lease.Held, n)
+				moves, held := make([]lease.Transfer, n), make([]lease.Held, n)
 				for i, out := range outs {
 					require.True(t, out.OK)
 					require.Equal(t, names[i], out.Record.Name)
-					moves[i] = lease.Move{Held: out.Record.Held(), To: lease.Offer{Name: names[i], Owner: target.Owner,
+					moves[i] = lease.Transfer{Held: out.Record.Held(), To: lease.Offer{Name: names[i], Owner: target.Owner,
 						Session: target.ID, TTL: target.TTL, Nonce: uint64(i + 5000)}}
 				}
 				outs, err = s.Transfer(t.Context(), moves)
@@ -356,7 +356,7 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 		},
 		"Release": func(ctx context.Context) error { _, err := s.Release(ctx, []lease.Held{a.Held()}); return err },
 		"Transfer": func(ctx context.Context) error {
-			_, err := s.Transfer(ctx, []lease.Move{{Held: a.Held(), To: lease.Offer{Name: "a", Owner: sess.Owner, Session: 1, TTL: ttl, Nonce: 1}}})
+			_, err := s.Transfer(ctx, []lease.Transfer{{Held: a.Held(), To: lease.Offer{Name: "a", Owner: sess.Owner, Session: 1, TTL: ttl, Nonce: 1}}})
 			return err
 		},
 		"Get": func(ctx context.Context) error { _, err := s.Get(ctx, "a"); return err },

@@ -28,7 +28,7 @@ const (
 // against anybody.
 type versions struct {
 	mu     sync.Mutex
-	known  map[string]error     // by endpoint, of those that answered last time: nil, or why it is refused
+	known  map[string]error     // by endpoint that answered last time: nil, or why it is refused
 	asked  time.Time            // zero: never
 	asking bool                 // in the background
 	anew   bool                 // a connection was made since they were asked

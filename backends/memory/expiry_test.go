@@ -48,7 +48,7 @@ func TestARecordIsGoneFromTheMomentItsTTLEnded(t *testing.T) {
 		},
 		"transfer": func(t *testing.T, s *memory.Store, _ lease.Session, r lease.Record) {
 			b := lease.Session{ID: 2, Owner: owner("b")}
-			out, err := s.Transfer(context.Background(), []lease.Move{{Held: r.Held(), To: offer(b, r.Name)}})
+			out, err := s.Transfer(context.Background(), []lease.Transfer{{Held: r.Held(), To: offer(b, r.Name)}})
 			require.NoError(t, err)
 			require.Equal(t, []lease.Outcome{{}}, out)
 		},

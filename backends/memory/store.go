@@ -15,7 +15,7 @@ import (
 
 var (
 	_ lease.Store           = (*Store)(nil)
-	_ lease.Transferer      = (*Store)(nil)
+	_ lease.TransferStore   = (*Store)(nil)
 	_ lease.Watcher         = (*Store)(nil)
 	_ lease.DeletionWatcher = (*Store)(nil)
 	_ lease.Prober          = (*Store)(nil)
@@ -95,8 +95,8 @@ func New(opts ...Option) *Store {
 
 // Limits returns the name "memory" and the minimal TTL; there are no other
 // bounds.
-func (s *Store) Limits() lease.Limits {
-	return lease.Limits{Name: "memory", MinTTL: s.minTTL, Prompt: true}
+func (s *Store) Limits() lease.StoreLimits {
+	return lease.StoreLimits{Name: "memory", MinTTL: s.minTTL, Prompt: true}
 }
 
 // begin locks the mutex, unless ctx is done, and applies the expiries that are
@@ -268,10 +268,10 @@ func (s *Store) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome
 }
 
 // Transfer decides the moves in order, all at one moment. A move that
-// lease.ValidateMove refuses is answered with lease.ErrInvalid, one to a session
+// lease.ValidateTransfer refuses is answered with lease.ErrInvalid, one to a session
 // that is not open, or not the offer's owner's, with lease.ErrSessionGone, as the
 // Outcome's error.
-func (s *Store) Transfer(ctx context.Context, moves []lease.Move) ([]lease.Outcome, error) {
+func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.Outcome, error) {
 	now, err := s.begin(ctx, "transfer")
 	if err != nil {
 		return nil, err
@@ -285,7 +285,7 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Move) ([]lease.Outco
 	return out, nil
 }
 
-func (s *Store) move(now time.Duration, m lease.Move) lease.Outcome {
+func (s *Store) move(now time.Duration, m lease.Transfer) lease.Outcome {
 	old := s.records[m.Name]
 	if old == nil {
 		return lease.Outcome{}
@@ -294,7 +294,7 @@ func (s *Store) move(now time.Duration, m lease.Move) lease.Outcome {
 	if old.held() != m.Held {
 		return refused
 	}
-	if err := lease.ValidateMove(m); err != nil {
+	if err := lease.ValidateTransfer(m); err != nil {
 		refused.Err = fmt.Errorf("memory store: transfer: %w", err)
 		return refused
 	}

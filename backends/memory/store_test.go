@@ -78,7 +78,7 @@ func TestTokensNeverRepeat(t *testing.T) {
 		require.Equal(t, []lease.Outcome{{OK: true}}, out)
 		r = next(win(t, s, a, "n"), "after a release")
 		next(win(t, s, b, "other"), "of another name")
-		out, err = s.Transfer(context.Background(), []lease.Move{{Held: r.Held(), To: offer(b, "n")}})
+		out, err = s.Transfer(context.Background(), []lease.Transfer{{Held: r.Held(), To: offer(b, "n")}})
 		require.NoError(t, err)
 		next(out[0].Record, "by transfer")
 		require.NoError(t, s.CloseSession(context.Background(), b))
@@ -124,7 +124,7 @@ func TestTransferMovesToAnOpenSessionOfTheOffersOwner(t *testing.T) {
 	foreign.Owner = owner("c")
 	stale := r.Held()
 	stale.Nonce++
-	out, err := s.Transfer(context.Background(), []lease.Move{
+	out, err := s.Transfer(context.Background(), []lease.Transfer{
 		{Held: r.Held(), To: gone}, {Held: r.Held(), To: foreign}, {Held: r.Held(), To: misnamed},
 		{Held: stale, To: offer(b, "n")}, {Held: lease.Held{Name: "m"}, To: offer(b, "m")},
 		{Held: r.Held(), To: offer(b, "n")}, {Held: r.Held(), To: offer(b, "n")},
@@ -145,12 +145,12 @@ func TestTransferMovesToAnOpenSessionOfTheOffersOwner(t *testing.T) {
 	}, moved)
 	require.Equal(t, moved.Held(), out[6].Record.Held())
 
-	out, err = s.Transfer(context.Background(), []lease.Move{{Held: moved.Held(), To: offer(a, "n"), Metadata: map[string]string{"x": "y"}}})
+	out, err = s.Transfer(context.Background(), []lease.Transfer{{Held: moved.Held(), To: offer(a, "n"), Metadata: map[string]string{"x": "y"}}})
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"x": "y"}, out[0].Record.Metadata)
 	require.NoError(t, s.CloseSession(context.Background(), b))
 	require.Len(t, get(t, s, "n"), 1)
-	out, err = s.Transfer(context.Background(), []lease.Move{{Held: out[0].Record.Held(), To: offer(a, "n"), Metadata: map[string]string{}}})
+	out, err = s.Transfer(context.Background(), []lease.Transfer{{Held: out[0].Record.Held(), To: offer(a, "n"), Metadata: map[string]string{}}})
 	require.NoError(t, err)
 	require.Empty(t, out[0].Record.Metadata, "an empty map is none, not the old one")
 }
@@ -199,7 +199,7 @@ func TestBadInputIsRefusedWithItsName(t *testing.T) {
 	require.True(t, out[2].OK)
 
 	odd := memory.New(memory.WithClock(nil), memory.WithMinTTL(-1), memory.WithWatchBuffer(-1))
-	require.Equal(t, lease.Limits{Name: "memory", Prompt: true}, odd.Limits())
+	require.Equal(t, lease.StoreLimits{Name: "memory", Prompt: true}, odd.Limits())
 	require.Equal(t, time.Nanosecond, open(t, odd, 1, owner("a"), 1).TTL)
 }
 
@@ -227,7 +227,7 @@ func TestADoneContextAppliesNothing(t *testing.T) {
 	_, acquire := s.Acquire(ctx, a, []lease.Claim{{Name: "m"}})
 	_, renew := s.Renew(ctx, []lease.Session{a})
 	_, release := s.Release(ctx, []lease.Held{r.Held()})
-	_, transfer := s.Transfer(ctx, []lease.Move{{Held: r.Held(), To: offer(a, "n")}})
+	_, transfer := s.Transfer(ctx, []lease.Transfer{{Held: r.Held(), To: offer(a, "n")}})
 	_, read := s.Get(ctx, "n")
 	errs := []error{open, s.CloseSession(ctx, a), acquire, renew, release, transfer, read}
 	for r, err := range s.List(ctx, "") {
@@ -330,7 +330,7 @@ func TestStatsCountCalls(t *testing.T) {
 	b := open(t, s, 2, owner("b"), time.Minute)
 	r := win(t, s, a, "n")
 	_, _ = s.Renew(ctx, []lease.Session{a, b, {ID: 3}})
-	_, _ = s.Transfer(ctx, []lease.Move{{Held: r.Held(), To: offer(b, "n")}})
+	_, _ = s.Transfer(ctx, []lease.Transfer{{Held: r.Held(), To: offer(b, "n")}})
 	_, _ = s.Release(ctx, []lease.Held{r.Held()})
 	_, _ = s.Get(ctx, "n")
 	list(t, s, "")

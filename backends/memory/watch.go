@@ -47,7 +47,7 @@ type watcher struct {
 	overrun bool
 }
 
-// tell queues c for everyone who watches its name.
+// tell queues c for each watcher of its name.
 func (s *Store) tell(c change) {
 	for w := range s.watchers {
 		if strings.HasPrefix(c.record.name, w.prefix) && (c.deleted != 0 || !w.deletions) {

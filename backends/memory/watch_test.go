@@ -30,7 +30,7 @@ func TestAWatchYieldsTheSnapshotAndThenEveryChange(t *testing.T) {
 			r := win(t, s, a, "x/2")
 			win(t, s, a, "y/2")
 			out := claim(t, s, a, lease.Claim{Name: "x/2", Nonce: 8, Supersedes: r.Token})
-			_, err = s.Transfer(ctx, []lease.Move{{Held: out.Record.Held(), To: offer(b, "x/2")}})
+			_, err = s.Transfer(ctx, []lease.Transfer{{Held: out.Record.Held(), To: offer(b, "x/2")}})
 			require.NoError(t, err)
 			_, err = s.Release(ctx, []lease.Held{first.Held()})
 			require.NoError(t, err)
@@ -173,7 +173,7 @@ func TestNoWatcherMissesAnythingInAChurn(t *testing.T) {
 				if out[0].OK && rnd.IntN(4) > 0 {
 					_, _ = s.Release(ctx, []lease.Held{out[0].Record.Held()})
 				} else if !out[0].OK && rnd.IntN(4) == 0 {
-					_, _ = s.Transfer(ctx, []lease.Move{{Held: out[0].Record.Held(), To: offer(sess, name)}})
+					_, _ = s.Transfer(ctx, []lease.Transfer{{Held: out[0].Record.Held(), To: offer(sess, name)}})
 				}
 			}
 		})

@@ -14,7 +14,7 @@ var ErrInjected = errors.New("injected store fault")
 // Op is a method of a store.
 type Op uint8
 
-// The methods of lease.Store, lease.Transferer, lease.Watcher and lease.Prober. To a rule
+// The methods of lease.Store, lease.TransferStore, lease.Watcher and lease.Prober. To a rule
 // WatchDeletions is a Watch.
 const (
 	OpenSession Op = iota + 1
@@ -98,4 +98,7 @@ type Fault struct {
 	// caller's context ends, as from a peer that fell silent; else it comes at
 	// once. A context without an end then waits for ever.
 	Hang bool
+	// Exit ends the goroutine that made the call (runtime.Goexit), where Drop,
+	// ApplyThenFail and LandLate would give it an error.
+	Exit bool
 }

@@ -215,7 +215,7 @@ func TestARuleSeesWhatTheCallIsAbout(t *testing.T) {
 		require.Len(t, grants, 2)
 		_, err = k.Renew(ctx, nil)
 		require.NoError(t, err)
-		moved, err := k.Transfer(ctx, []lease.Move{{
+		moved, err := k.Transfer(ctx, []lease.Transfer{{
 			Held: out[0].Record.Held(), To: lease.Offer{Name: "n", Owner: other.Owner, Session: 6, TTL: time.Hour}, Metadata: map[string]string{"k": "v"},
 		}})
 		require.NoError(t, err)
@@ -301,7 +301,7 @@ func TestWhatTheInnerStoreLacksIsUnsupported(t *testing.T) {
 		require.Equal(t, 1, n)
 	}
 	require.Zero(t, s.Limits())
-	require.Equal(t, lease.Limits{Name: "memory", MinTTL: time.Second, Prompt: true}, faultstore.Wrap(memory.New(memory.WithMinTTL(time.Second))).Limits())
+	require.Equal(t, lease.StoreLimits{Name: "memory", MinTTL: time.Second, Prompt: true}, faultstore.Wrap(memory.New(memory.WithMinTTL(time.Second))).Limits())
 }
 
 func TestWithoutAnInnerStoreEveryCallSaysSo(t *testing.T) {

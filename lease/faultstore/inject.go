@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 )
 
@@ -139,6 +140,9 @@ func (t *trip) sleep(d time.Duration) error {
 func (t *trip) fail() error {
 	if t.fault.Hang {
 		<-t.ctx.Done()
+	}
+	if t.fault.Exit {
+		runtime.Goexit()
 	}
 	return t.error()
 }

@@ -13,7 +13,7 @@ import (
 
 var (
 	_ lease.Store           = (*Store)(nil)
-	_ lease.Transferer      = (*Store)(nil)
+	_ lease.TransferStore   = (*Store)(nil)
 	_ lease.Watcher         = (*Store)(nil)
 	_ lease.DeletionWatcher = (*Store)(nil)
 	_ lease.Limiter         = (*Store)(nil)
@@ -144,11 +144,11 @@ func (s *Store) Injected(op Op) int {
 }
 
 // Limits returns those of the inner store, or none.
-func (s *Store) Limits() lease.Limits {
+func (s *Store) Limits() lease.StoreLimits {
 	if l, ok := s.inner.(lease.Limiter); ok {
 		return l.Limits()
 	}
-	return lease.Limits{}
+	return lease.StoreLimits{}
 }
 
 // OpenSession passes the call on as the rule says.
@@ -207,8 +207,8 @@ func (s *Store) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome
 }
 
 // Transfer passes the call on as the rule says.
-func (s *Store) Transfer(ctx context.Context, moves []lease.Move) ([]lease.Outcome, error) {
-	inner, ok := s.inner.(lease.Transferer)
+func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.Outcome, error) {
+	inner, ok := s.inner.(lease.TransferStore)
 	if !ok {
 		return nil, s.missing(Transfer)
 	}

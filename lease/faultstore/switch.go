@@ -16,7 +16,7 @@ import (
 // Whole is a store with all that one can have.
 type Whole interface {
 	lease.Store
-	lease.Transferer
+	lease.TransferStore
 	lease.Watcher
 	lease.DeletionWatcher
 	lease.Limiter
@@ -95,13 +95,13 @@ func (w *Switch) List(ctx context.Context, prefix string) iter.Seq2[lease.Record
 	return w.store().List(ctx, prefix)
 }
 
-// Transfer implements lease.Transferer.
-func (w *Switch) Transfer(ctx context.Context, moves []lease.Move) ([]lease.Outcome, error) {
+// Transfer implements lease.TransferStore.
+func (w *Switch) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.Outcome, error) {
 	return w.store().Transfer(ctx, moves)
 }
 
 // Limits implements lease.Limiter.
-func (w *Switch) Limits() lease.Limits { return w.store().Limits() }
+func (w *Switch) Limits() lease.StoreLimits { return w.store().Limits() }
 
 // Watch implements lease.Watcher.
 func (w *Switch) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {

@@ -69,7 +69,7 @@ func acquireAtOnce(t *T, nodes, rounds int) {
 		var mu sync.Mutex
 		var winners []*node
 		var refusals, records []lease.Record
-		together(nodes, func(i int) {
+		t.together(nodes, func(i int) {
 			out, err := ns[i].tryCtx("a")
 			if err != nil {
 				return
@@ -101,7 +101,7 @@ func acquireOneOwner(t *T) {
 		name := fmt.Sprintf("a/%d", round)
 		var mu sync.Mutex
 		var won []lease.Record
-		together(8, func(int) {
+		t.together(8, func(int) {
 			if out, err := n.tryCtx(name); err == nil && out.OK {
 				mu.Lock()
 				defer mu.Unlock()
@@ -162,7 +162,7 @@ var claimCases = []testCase{
 		for range 10 {
 			var mu sync.Mutex
 			var won []lease.Record
-			together(8, func(int) {
+			t.together(8, func(int) {
 				ctx, cancel := t.context()
 				defer cancel()
 				outs, err := n.acquireCtx(ctx, t.supersede(r))

@@ -114,7 +114,7 @@ func batchAtOnce(t *T) {
 		for i := range ns {
 			ns[i] = t.node()
 		}
-		together(nodes, func(i int) {
+		t.together(nodes, func(i int) {
 			claims := make([]lease.Claim, size)
 			for j := range claims { // each in another order
 				claims[j] = t.claim(fmt.Sprintf("%d/%d", round, (i*3+j)%size))
@@ -165,7 +165,7 @@ func batchEmpty(t *T) {
 		found, err := n.store.Get(ctx)
 		t.check(err == nil && len(found) == 0, ruleEmpty, "Get: %d records, error %v", len(found), err)
 	})
-	if tr, ok := n.store.(lease.Transferer); ok && probe(t)&needTransfer != 0 {
+	if tr, ok := n.store.(lease.TransferStore); ok && probe(t)&needTransfer != 0 {
 		within(func(ctx context.Context) {
 			outs, err := tr.Transfer(ctx, nil)
 			t.check(err == nil && len(outs) == 0, ruleEmpty, "Transfer: %d outcomes, error %v", len(outs), err)

@@ -62,7 +62,12 @@ func (t *T) broken(r rule, format string, args ...any) {
 	if r, ok := t.TB.(*recorder); ok {
 		r.judged()
 	}
-	t.Errorf("broken rule: %s\n\t%s", r, fmt.Sprintf(format, args...))
+	t.Errorf("%s", r.broken(format, args...))
+}
+
+// broken says that the rule is.
+func (r rule) broken(format string, args ...any) string {
+	return fmt.Sprintf("broken rule: %s\n\t%s", r, fmt.Sprintf(format, args...))
 }
 
 // require is broken, and ends the case, unless ok.
@@ -114,11 +119,11 @@ func (t *T) context() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(t.Context()), callBound+t.opts.stall)
 }
 
-func (t *T) limits(s lease.Store) lease.Limits {
+func (t *T) limits(s lease.Store) lease.StoreLimits {
 	if l, ok := s.(lease.Limiter); ok {
 		return l.Limits()
 	}
-	return lease.Limits{}
+	return lease.StoreLimits{}
 }
 
 // batch is how many names of want the store takes in one call and session.
@@ -176,12 +181,23 @@ func (t *T) eventually(ok func() bool) bool {
 	}
 }
 
+// beside runs f on a goroutine of g. A call that ends it has broken a rule: what f was to find
+// is not what it would have found.
+func (t *T) beside(g *sync.WaitGroup, f func()) {
+	g.Go(func() {
+		returned := false
+		defer func() { t.check(returned || t.Failed(), ruleReturns, "a call ended a goroutine of the case") }()
+		f()
+		returned = true
+	})
+}
+
 // together runs f(0) … f(n-1) at one moment and waits for all.
-func together(n int, f func(i int)) {
+func (t *T) together(n int, f func(i int)) {
 	var wg sync.WaitGroup
 	start := make(chan struct{})
 	for i := range n {
-		wg.Go(func() {
+		t.beside(&wg, func() {
 			<-start
 			f(i)
 		})

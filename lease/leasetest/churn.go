@@ -46,7 +46,7 @@ func churn(t *T, clients, rounds, names int, astray bool) {
 			f.SetRule(func(faultstore.Call) faultstore.Fault { return t.mishap() })
 		}
 	}
-	together(clients, func(i int) {
+	t.together(clients, func(i int) {
 		for range rounds {
 			cs[i].once(fmt.Sprintf("churn/%d", t.random(names)), transfers)
 			t.pace()
@@ -145,7 +145,7 @@ func (c *churner) giveTo(to *churner, own lease.Record) {
 	c.settle(own.Name, c.history.run(c.id, in, func() reply {
 		ctx, cancel := c.t.context()
 		defer cancel()
-		return answer(c.t.transferCtx(ctx, c.store, lease.Move{Held: own.Held(), To: offer}))
+		return answer(c.t.transferCtx(ctx, c.store, lease.Transfer{Held: own.Held(), To: offer}))
 	}))
 }
 
@@ -175,7 +175,7 @@ func churnHammer(t *T) {
 	has := probe(t)
 	for i := range 8 {
 		n := t.node()
-		wg.Go(func() {
+		t.beside(&wg, func() {
 			for j := range 25 {
 				name := fmt.Sprintf("h/%d", t.random(5))
 				ctx, cancel := t.context()
@@ -184,7 +184,7 @@ func churnHammer(t *T) {
 				outs, err := n.acquireCtx(ctx, c, t.claim(fmt.Sprintf("h/own/%d/%d", i, j)))
 				for _, out := range outs {
 					if out.OK && has&needTransfer != 0 && t.random(2) == 0 {
-						_, err = t.transferCtx(ctx, n.store, lease.Move{Held: out.Record.Held(), To: first.offer(out.Record.Name)})
+						_, err = t.transferCtx(ctx, n.store, lease.Transfer{Held: out.Record.Held(), To: first.offer(out.Record.Name)})
 					} else if out.OK {
 						_, err = t.releaseCtx(ctx, n.store, out.Record.Held())
 					}

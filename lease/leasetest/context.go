@@ -108,9 +108,9 @@ func (n *node) calls(r lease.Record, to *node) []storeCall {
 			return len(rs) > 0 && err == nil, err
 		}},
 	}
-	if tr, ok := n.store.(lease.Transferer); ok && to != nil {
+	if tr, ok := n.store.(lease.TransferStore); ok && to != nil {
 		all = append(all, storeCall{"Transfer", func(ctx context.Context) (bool, error) {
-			outs, err := tr.Transfer(ctx, []lease.Move{{Held: r.Held(), To: to.offer(r.Name)}})
+			outs, err := tr.Transfer(ctx, []lease.Transfer{{Held: r.Held(), To: to.offer(r.Name)}})
 			if err == nil && len(outs) == 1 && outs[0].Err != nil {
 				err = outs[0].Err
 			}

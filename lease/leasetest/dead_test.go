@@ -48,7 +48,7 @@ func (d dead) Release(ctx context.Context, _ []lease.Held) ([]lease.Outcome, err
 	return nil, d.wait(ctx)
 }
 
-func (d dead) Transfer(ctx context.Context, _ []lease.Move) ([]lease.Outcome, error) {
+func (d dead) Transfer(ctx context.Context, _ []lease.Transfer) ([]lease.Outcome, error) {
 	return nil, d.wait(ctx)
 }
 

@@ -30,9 +30,9 @@
 //	invalid   what no record can be made of that everybody reads
 //	hands     what a former owner still tries, after each way in which a name
 //	          changes hands
-//	names     a lease.NameStore itself, for stores that lease.PerName made
+//	names     a pername.Backend itself, for stores that package pername made
 //
-// Cases that need what a store may lack (lease.Transferer, lease.Watcher,
+// Cases that need what a store may lack (lease.TransferStore, lease.Watcher,
 // lease.DeletionWatcher, listing) are left out for a store without it; in their place the store must
 // say lease.ErrUnsupported. The run's log says which were left out.
 //

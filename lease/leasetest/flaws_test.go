@@ -122,6 +122,8 @@ const (
 	hangsWatching            flaw = "a watch that gets no answer outlasts its context"
 	refusesUnreachable       flaw = "claims that get no answer are refused as if the name was held"
 	goneUnreachable          flaw = "calls that get no answer say ErrSessionGone"
+	claimLeaves              flaw = "a claim that is refused ends its caller's goroutine"
+	getLeaves                flaw = "Get ends its caller's goroutine if it finds nothing"
 	listEndsSilently         flaw = "List that is cancelled ends as if it was complete"
 	staleGet                 flaw = "Get sometimes reads an old copy"
 	getsByPrefix             flaw = "Get also returns names that begin with the one asked for"
@@ -200,14 +202,25 @@ const (
 	supersedesByNonce flaw = "a claim with the nonce of the record supersedes it"
 )
 
-// Of a lease.NameStore.
+// Of a pername.Backend.
 const (
-	namesRenewByName       flaw = "NameStore: Renew goes by the name alone"
-	namesRenewIgnoresToken flaw = "NameStore: Renew does not compare the token"
-	namesRenewIgnoresNonce flaw = "NameStore: Renew does not compare the nonce"
-	namesReleaseByName     flaw = "NameStore: Release goes by the name alone"
-	namesReleaseNoToken    flaw = "NameStore: Release does not compare the token"
-	namesTransferByName    flaw = "NameStore: Transfer goes by the name alone"
-	namesTransferNoNonce   flaw = "NameStore: Transfer does not compare the nonce"
-	namesRenewSays         flaw = "NameStore: Renew says false of what it extends"
+	namesRenewByName       flaw = "Backend: Renew goes by the name alone"
+	namesRenewIgnoresToken flaw = "Backend: Renew does not compare the token"
+	namesRenewIgnoresNonce flaw = "Backend: Renew does not compare the nonce"
+	namesReleaseByName     flaw = "Backend: Release goes by the name alone"
+	namesReleaseNoToken    flaw = "Backend: Release does not compare the token"
+	namesTransferByName    flaw = "Backend: Transfer goes by the name alone"
+	namesTransferNoNonce   flaw = "Backend: Transfer does not compare the nonce"
+	namesRenewSays         flaw = "Backend: Renew says false of what it extends"
+)
+
+// Of observed.Objects.
+const (
+	objectsPutAlways     flaw = "Objects: Put does not compare the version"
+	objectsPutAgain      flaw = "Objects: Put with a version makes an object that was deleted"
+	objectsDeleteNothing flaw = "Objects: Delete says that it did, and does nothing"
+	objectsForget        flaw = "Objects: what says that a name is free is deleted"
+	objectsNumberAnew    flaw = "Objects: numbers of versions begin again with a new object"
+	objectsSilentMiss    flaw = "Objects: a Get without an answer finds nothing"
+	objectsListPage      flaw = "Objects: List ends after a page"
 )

@@ -83,7 +83,7 @@ func (n *node) giveNonce(r lease.Record, to *node, nonce uint64) lease.Record {
 	n.t.Helper()
 	o := to.offer(r.Name)
 	o.Nonce = nonce
-	out := n.transfer(lease.Move{Held: r.Held(), To: o})[0]
+	out := n.transfer(lease.Transfer{Held: r.Held(), To: o})[0]
 	n.t.require(out.OK && out.Err == nil, ruleTransfer, "%q token %d was refused: %+v", r.Name, r.Token, out)
 	return out.Record
 }
@@ -111,7 +111,7 @@ func (p passage) run(t *T) {
 			out := a.release(h)[0]
 			t.require(!out.OK, ruleHands, "%+v released, after %s, what stood as %+v", h, p.name, now.Held())
 			if transfers {
-				out = b.transfer(lease.Move{Held: h, To: b.offer(h.Name), Metadata: map[string]string{"x": "y"}})[0]
+				out = b.transfer(lease.Transfer{Held: h, To: b.offer(h.Name), Metadata: map[string]string{"x": "y"}})[0]
 				t.require(!out.OK, ruleHands, "%+v moved, after %s, what stood as %+v", h, p.name, now.Held())
 			}
 			b.stands(now, ruleHands)

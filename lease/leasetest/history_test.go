@@ -259,6 +259,6 @@ func TestDefaults(t *testing.T) {
 
 type limited struct{ *twin }
 
-func (limited) Limits() lease.Limits {
-	return lease.Limits{Name: "limited", MinTTL: 2e9, NamesPerSession: 20, Batch: 7}
+func (limited) Limits() lease.StoreLimits {
+	return lease.StoreLimits{Name: "limited", MinTTL: 2e9, NamesPerSession: 20, Batch: 7}
 }

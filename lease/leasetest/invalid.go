@@ -25,7 +25,7 @@ func badRecordMoved(t *T) {
 	good := a.win("b/good")
 	for _, h := range []lease.Held{{Token: 1, Nonce: 1}, {Token: good.Token, Nonce: good.Nonce}, {}} {
 		h.Name = "b/bad"
-		moves := []lease.Move{{Held: h, To: b.offer(h.Name)}, {Held: good.Held(), To: b.offer(good.Name)}}
+		moves := []lease.Transfer{{Held: h, To: b.offer(h.Name)}, {Held: good.Held(), To: b.offer(good.Name)}}
 		moves = moves[:t.batch(a.store, len(moves))]
 		ctx, cancel := t.context()
 		outs, err := t.transferCtx(ctx, a.store, moves...)
@@ -106,24 +106,24 @@ func invalidSessions(t *T) {
 func invalidOffers(t *T) {
 	a, b, other := t.node(), t.node(), t.node()
 	r := a.win("a")
-	for i, spoil := range []func(*lease.Move){
-		func(m *lease.Move) { m.To.Owner = lease.Owner{ID: m.To.Owner.ID} },
-		func(m *lease.Move) { m.To.Owner = lease.Owner{} },
-		func(m *lease.Move) { m.To.Owner.Address = "\xff" },
-		func(m *lease.Move) { m.To.Session = 0 },
-		func(m *lease.Move) { m.To.Session = -m.To.Session },
-		func(m *lease.Move) { m.To.TTL = 0 },
-		func(m *lease.Move) { m.To.TTL = -time.Second },
-		func(m *lease.Move) { m.To.Name = "b" },
-		func(m *lease.Move) { m.To.Name = "" },
-		func(m *lease.Move) { m.Metadata = notUTF8()[0] },
-		func(m *lease.Move) { m.Metadata = notUTF8()[1] },
+	for i, spoil := range []func(*lease.Transfer){
+		func(m *lease.Transfer) { m.To.Owner = lease.Owner{ID: m.To.Owner.ID} },
+		func(m *lease.Transfer) { m.To.Owner = lease.Owner{} },
+		func(m *lease.Transfer) { m.To.Owner.Address = "\xff" },
+		func(m *lease.Transfer) { m.To.Session = 0 },
+		func(m *lease.Transfer) { m.To.Session = -m.To.Session },
+		func(m *lease.Transfer) { m.To.TTL = 0 },
+		func(m *lease.Transfer) { m.To.TTL = -time.Second },
+		func(m *lease.Transfer) { m.To.Name = "b" },
+		func(m *lease.Transfer) { m.To.Name = "" },
+		func(m *lease.Transfer) { m.Metadata = notUTF8()[0] },
+		func(m *lease.Transfer) { m.Metadata = notUTF8()[1] },
 	} {
-		bad := lease.Move{Held: r.Held(), To: b.offer("a")}
+		bad := lease.Transfer{Held: r.Held(), To: b.offer("a")}
 		spoil(&bad)
-		moves := []lease.Move{bad}
+		moves := []lease.Transfer{bad}
 		if t.batch(a.store, 2) == 2 {
-			moves = append(moves, lease.Move{Held: other.win("beside").Held(), To: b.offer("beside")})
+			moves = append(moves, lease.Transfer{Held: other.win("beside").Held(), To: b.offer("beside")})
 		}
 		ctx, cancel := t.context()
 		outs, err := t.transferCtx(ctx, a.store, moves...)

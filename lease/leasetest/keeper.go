@@ -172,10 +172,10 @@ func keeperBatches(t *T) {
 	for i := range hs {
 		hs[i] = t.handle(k, fmt.Sprintf("k/%d", i))
 	}
-	together(names, func(i int) { t.check(t.acquired(hs[i]), ruleKeeper, "%q was not acquired", hs[i].Name()) })
+	t.together(names, func(i int) { t.check(t.acquired(hs[i]), ruleKeeper, "%q was not acquired", hs[i].Name()) })
 	other := t.handle(t.keeper(t.client()), "k/7")
 	t.keptFrom(other, t.wins(hs[7], ruleKeeper)) // if it has not expired, this is what it holds
-	together(names, func(i int) { t.releases(hs[i]) })
+	t.together(names, func(i int) { t.releases(hs[i]) })
 	t.check(t.acquired(other), ruleRelease, "a name that was released was not acquired")
 }
 
@@ -345,7 +345,7 @@ func keeperContention(t *T) {
 	}
 	ttl := max(t.ttl, lease.MinTTL)
 	end := time.Now().Add(2 * ttl)
-	together(keepers, func(i int) {
+	t.together(keepers, func(i int) {
 		for time.Now().Before(end) {
 			ctx, cancel := t.context()
 			ok, _ := hs[i].Acquire(ctx)

@@ -5,9 +5,10 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/pername"
 )
 
-// Cases that ask a lease.NameStore: see the option Names.
+// Cases that ask a pername.Backend: see the option Names.
 var nameCases = []testCase{
 	{name: "names/renew", needs: needNames, run: func(t *T) {
 		eachChange(t, func(k *nameKit, now lease.Record, h lease.Held) {
@@ -30,7 +31,7 @@ var nameCases = []testCase{
 	{name: "names/transfer", needs: needNames | needTransfer, run: func(t *T) {
 		eachChange(t, func(k *nameKit, now lease.Record, h lease.Held) {
 			k.op(func(ctx context.Context) error {
-				out, err := k.store.(lease.NameTransferer).Transfer(ctx, lease.Move{Held: h, To: offerOf(k.former, h.Name, nonce())})
+				out, err := k.store.(pername.Transferer).Transfer(ctx, lease.Transfer{Held: h, To: offerOf(k.former, h.Name, nonce())})
 				t.require(!out.OK, ruleNameTransfer, "%+v moved what stands as %+v", h, now.Held())
 				return err
 			})
@@ -39,10 +40,10 @@ var nameCases = []testCase{
 	{name: "names/renewal-of-another's", needs: needNames, waits: true, run: nameRenewals},
 }
 
-// nameKit is a NameStore and two of its users.
+// nameKit is a Backend and two of its users.
 type nameKit struct {
 	t       *T
-	store   lease.NameStore
+	store   pername.Backend
 	former  lease.Session // who held a name
 	present lease.Session // who holds it
 }
@@ -58,7 +59,7 @@ func (k *nameKit) op(f func(ctx context.Context) error) {
 	ctx, cancel := k.t.context()
 	defer cancel()
 	if err := f(ctx); err != nil {
-		k.t.Fatalf("NameStore: %v", err)
+		k.t.Fatalf("Backend: %v", err)
 	}
 }
 
@@ -106,10 +107,10 @@ func eachChange(t *T, try func(k *nameKit, now lease.Record, h lease.Held)) {
 			return k.win(k.former, lease.Claim{Name: old.Name, Nonce: nonce, Supersedes: old.Token})
 		},
 	}
-	if tr, ok := k.store.(lease.NameTransferer); ok {
+	if tr, ok := k.store.(pername.Transferer); ok {
 		ways["transfer"] = func(old lease.Record, nonce uint64) (r lease.Record) {
 			k.op(func(ctx context.Context) error {
-				out, err := tr.Transfer(ctx, lease.Move{Held: old.Held(), To: offerOf(k.present, old.Name, nonce)})
+				out, err := tr.Transfer(ctx, lease.Transfer{Held: old.Held(), To: offerOf(k.present, old.Name, nonce)})
 				t.require(err != nil || out.OK, ruleTransfer, "%+v: %+v", old, out)
 				r = out.Record
 				return err

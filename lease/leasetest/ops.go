@@ -182,14 +182,14 @@ func (n *node) freed(r lease.Record) {
 	n.t.require(out.OK && out.Err == nil, ruleRelease, "%q token %d: outcome %+v", r.Name, r.Token, out)
 }
 
-func (t *T) transferCtx(ctx context.Context, s lease.Store, moves ...lease.Move) ([]lease.Outcome, error) {
+func (t *T) transferCtx(ctx context.Context, s lease.Store, moves ...lease.Transfer) ([]lease.Outcome, error) {
 	t.Helper()
 	names := make([]string, len(moves))
 	for i, m := range moves {
 		names[i] = m.Name
 	}
 	floors := t.floors(names)
-	outs, err := s.(lease.Transferer).Transfer(ctx, moves)
+	outs, err := s.(lease.TransferStore).Transfer(ctx, moves)
 	if err != nil {
 		return outs, err
 	}
@@ -212,7 +212,7 @@ func (t *T) transferCtx(ctx context.Context, s lease.Store, moves ...lease.Move)
 }
 
 // transfer sends moves through the node's client. It is fatal.
-func (n *node) transfer(moves ...lease.Move) []lease.Outcome {
+func (n *node) transfer(moves ...lease.Transfer) []lease.Outcome {
 	n.t.Helper()
 	ctx, cancel := n.t.context()
 	defer cancel()
@@ -226,7 +226,7 @@ func (n *node) transfer(moves ...lease.Move) []lease.Outcome {
 // give moves r to another node, which must work. It is fatal.
 func (n *node) give(r lease.Record, to *node) lease.Record {
 	n.t.Helper()
-	out := n.transfer(lease.Move{Held: r.Held(), To: to.offer(r.Name)})[0]
+	out := n.transfer(lease.Transfer{Held: r.Held(), To: to.offer(r.Name)})[0]
 	if !out.OK && (n.overdue() || to.overdue()) {
 		n.t.noVerdict("the machine was too slow to transfer within a TTL of %v", min(n.session.TTL, to.session.TTL))
 	}

@@ -11,9 +11,10 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/pername"
 )
 
-// names is the backing of a small lease.NameStore: each record has a TTL of its
+// names is the backing of a small pername.Backend: each record has a TTL of its
 // own.
 type names struct {
 	mu      sync.Mutex
@@ -25,13 +26,22 @@ type names struct {
 func newNames(f flaw) *names { return &names{records: map[string]*named{}, flaw: f} }
 
 // ofNames tells whether f is one that a names has.
-func (f flaw) ofNames() bool { return strings.HasPrefix(string(f), "NameStore: ") }
+func (f flaw) ofNames() bool { return strings.HasPrefix(string(f), "Backend: ") }
 
-// onNames are the options for stores that lease.PerName makes of such.
+// stored makes a store of them.
+func stored(b pername.Backend) lease.Store {
+	s, err := pername.New(b)
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
+// onNames are the options for stores that package pername makes of such.
 func onNames(backing func() *names) []Option {
-	return []Option{LocalSessions(), ExpirySlack(1100 * time.Millisecond), Names(func(TB) func() lease.NameStore {
+	return []Option{LocalSessions(), ExpirySlack(1100 * time.Millisecond), Names(func(TB) func() pername.Backend {
 		n := backing()
-		return func() lease.NameStore { return movingNames{n} }
+		return func() pername.Backend { return movingNames{n} }
 	})}
 }
 
@@ -56,7 +66,9 @@ type named struct {
 	end time.Time
 }
 
-func (n *names) Limits() lease.Limits { return lease.Limits{Name: "names", NamesPerSession: 100} }
+func (n *names) Limits() lease.StoreLimits {
+	return lease.StoreLimits{Name: "names", NamesPerSession: 100}
+}
 
 // at returns the live record of a name.
 func (n *names) at(ctx context.Context, name string) (*named, func(), error) {
@@ -149,7 +161,7 @@ func (n *names) Get(ctx context.Context, name string) (lease.Record, bool, error
 // movingNames can also transfer and list.
 type movingNames struct{ *names }
 
-func (n movingNames) Transfer(ctx context.Context, m lease.Move) (lease.Outcome, error) {
+func (n movingNames) Transfer(ctx context.Context, m lease.Transfer) (lease.Outcome, error) {
 	r, unlock, err := n.at(ctx, m.Name)
 	if err != nil {
 		return lease.Outcome{}, err
@@ -192,20 +204,20 @@ func (n movingNames) List(ctx context.Context, prefix string) iter.Seq2[lease.Re
 	}
 }
 
-// TestPerName runs the kit over stores that lease.PerName makes, each client
+// TestPerName runs the kit over stores that package pername makes, each client
 // with sessions of its own.
 func TestPerName(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		client func(*names) lease.NameStore
+		client func(*names) pername.Backend
 	}{
-		{"names only", func(n *names) lease.NameStore { return n }},
-		{"with transfer and list", func(n *names) lease.NameStore { return movingNames{n} }},
+		{"names only", func(n *names) pername.Backend { return n }},
+		{"with transfer and list", func(n *names) pername.Backend { return movingNames{n} }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			Run(t, func(TB) func() lease.Store {
 				n := newNames(flawless)
-				return func() lease.Store { return lease.PerName(c.client(n)) }
+				return func() lease.Store { return stored(c.client(n)) }
 			}, append(onNames(func() *names { return newNames(flawless) }), FakeTime())...)
 		})
 	}

@@ -83,7 +83,7 @@ var releaseCases = []testCase{
 		for range 20 {
 			r := n.win("a")
 			var removed atomic.Int32
-			together(4, func(int) {
+			t.together(4, func(int) {
 				ctx, cancel := t.context()
 				defer cancel()
 				outs, err := t.releaseCtx(ctx, n.store, r.Held())

@@ -79,6 +79,7 @@ const (
 	ruleContextDone  rule = "a call with a context that is done fails promptly and applies nothing"
 	ruleDeadline     rule = "a call ends soon after its context's deadline"
 	ruleUnknown      rule = "a call that got no answer returns an error that claims nothing: neither a refusal nor ErrSessionGone"
+	ruleReturns      rule = "a call comes back with an answer or an error: it does not end its caller's goroutine"
 	ruleUnsupported  rule = "what the store can't do it says with ErrUnsupported"
 	ruleWholeListing rule = "a listing that ended early says so with an error"
 )
@@ -126,7 +127,7 @@ const (
 
 // What is out of its bounds.
 const (
-	ruleInvalid     rule = "a claim, session or move that lease.ValidateClaim, ValidateSession or ValidateMove refuses is answered with ErrInvalid, and nothing of it is applied"
+	ruleInvalid     rule = "a claim, session or move that lease.ValidateClaim, ValidateSession or ValidateTransfer refuses is answered with ErrInvalid, and nothing of it is applied"
 	ruleBadMove     rule = "what is no record is not transferred"
 	ruleInvalidOnly rule = "a claim or move that is refused as invalid harms no other of its call"
 )
@@ -138,9 +139,9 @@ const (
 	ruleLost      rule = "a store that renews name by name tells in Grant.Lost of what ended by another's hand, and of nothing that stands"
 )
 
-// A lease.NameStore itself.
+// A pername.Backend itself.
 const (
-	ruleNameRenew    rule = "a NameStore renews that very ownership only, by name, token and nonce"
-	ruleNameRelease  rule = "a NameStore releases that very ownership only, by name, token and nonce"
-	ruleNameTransfer rule = "a NameStore transfers that very ownership only, by name, token and nonce"
+	ruleNameRenew    rule = "a pername.Backend renews that very ownership only, by name, token and nonce"
+	ruleNameRelease  rule = "a pername.Backend releases that very ownership only, by name, token and nonce"
+	ruleNameTransfer rule = "a pername.Backend transfers that very ownership only, by name, token and nonce"
 )

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/pername"
 )
 
 // TB is what the kit and a Factory need of a test; *testing.T is one.
@@ -44,10 +45,11 @@ type options struct {
 	stall       time.Duration
 	seed        uint64
 	local       bool
+	observed    bool
 	unreachable Factory
 	bad         func(TB) (func() lease.Store, func(name string))
 	restart     func(TB) (func() lease.Store, func())
-	names       func(TB) func() lease.NameStore
+	names       func(TB) func() pername.Backend
 }
 
 // FakeTime runs every case in its own testing/synctest bubble. The store must
@@ -98,16 +100,22 @@ func Restart(f func(tb TB) (client func() lease.Store, restart func())) Option {
 }
 
 // LocalSessions is for stores whose sessions live in the client, as those of
-// lease.PerName do: what its documentation says to be different is not asked
+// package pername do: what its documentation says to be different is not asked
 // for. ExpirySlack must then be at least a TTL, since a record may outlive its
 // session by that.
 func LocalSessions() Option { return func(o *options) { o.local = true } }
 
-// Names adds the cases that ask a lease.NameStore itself, for a store that
-// lease.PerName made of it: PerName only renews what it won, so that a renewal or a
+// Observed is for stores that find out by looking that a session is not renewed, as those
+// of package observed do: what nobody has looked at has not expired yet. The session's
+// own client looks when it is asked to renew it. ExpirySlack must then be at least what
+// an observer waits.
+func Observed() Option { return func(o *options) { o.observed = true } }
+
+// Names adds the cases that ask a pername.Backend itself, for a store that
+// package pername made of it: that only renews what it won, so that a renewal or a
 // release by too little of an ownership would hardly be seen through it. f makes
 // clients of a fresh and empty backing store, like a Factory.
-func Names(f func(tb TB) (client func() lease.NameStore)) Option {
+func Names(f func(tb TB) (client func() pername.Backend)) Option {
 	return func(o *options) { o.names = f }
 }
 
@@ -211,10 +219,14 @@ func (o options) has() (has needs) {
 }
 
 // bubble runs f on fake or on real time. A bubble has to be opened below t.Run,
-// which it does not allow inside.
+// which it does not allow inside. A request of a store that sleeps may be under way when f
+// returns: a bubble has to be left after it.
 func (o options) bubble(t *testing.T, f func(*testing.T)) {
 	if o.fake {
-		synctest.Test(t, f)
+		synctest.Test(t, func(t *testing.T) {
+			t.Cleanup(func() { time.Sleep(time.Second) }) // the last of all
+			f(t)
+		})
 		return
 	}
 	f(t)
@@ -245,7 +257,7 @@ func (n needs) missing() (names []string) {
 		bit  needs
 		name string
 	}{
-		{needTransfer, "Transferer"}, {needWatch, "Watcher"}, {needDeletions, "DeletionWatcher"}, {needProbe, "Prober"}, {needList, "List"}, {needSessions, "sessions known to every client"},
+		{needTransfer, "TransferStore"}, {needWatch, "Watcher"}, {needDeletions, "DeletionWatcher"}, {needProbe, "Prober"}, {needList, "List"}, {needSessions, "sessions known to every client"},
 		{needUnreachable, "Unreachable option"}, {needBadRecords, "BadRecords option"}, {needRestart, "Restart option"}, {needCalm, "calm"}, {needNames, "Names option"},
 	} {
 		if n&c.bit == 0 {
@@ -353,14 +365,14 @@ func probe(t *T) needs {
 
 // transfers tells whether the node's store can transfer.
 func (n *node) transfers() bool {
-	tr, ok := n.store.(lease.Transferer)
+	tr, ok := n.store.(lease.TransferStore)
 	if !ok {
 		return false
 	}
 	ctx, cancel := n.t.context()
 	defer cancel()
-	move := lease.Move{Held: lease.Held{Name: "probe", Token: 1, Nonce: 1}, To: n.offer("probe")}
-	outs, err := tr.Transfer(ctx, []lease.Move{move})
+	move := lease.Transfer{Held: lease.Held{Name: "probe", Token: 1, Nonce: 1}, To: n.offer("probe")}
+	outs, err := tr.Transfer(ctx, []lease.Transfer{move})
 	return !errors.Is(err, lease.ErrUnsupported) && (len(outs) == 0 || !errors.Is(outs[0].Err, lease.ErrUnsupported))
 }
 

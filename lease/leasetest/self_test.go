@@ -41,6 +41,9 @@ func extras(f flaw) []Option {
 	if f.ofNames() {
 		return onNames(func() *names { return newNames(f) })
 	}
+	if f.ofObjects() {
+		return objectsOptions(f)
+	}
 	return []Option{
 		Unreachable(unreachable(f)),
 		BadRecords(func(tb TB) (func() lease.Store, func(string)) {

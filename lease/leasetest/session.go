@@ -143,7 +143,7 @@ func sessionCloseRace(t *T) {
 		n := t.node()
 		var mu sync.Mutex
 		var names []string
-		together(4, func(i int) {
+		t.together(4, func(i int) {
 			if i == 0 {
 				t.pace()
 				ctx, cancel := t.context()

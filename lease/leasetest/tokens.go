@@ -56,7 +56,7 @@ var tokenCases = []testCase{
 
 // tokenMany takes one name through every way of changing hands, in drawn order.
 func tokenMany(t *T) {
-	_, transfers := t.client().(lease.Transferer)
+	_, transfers := t.client().(lease.TransferStore)
 	transfers = transfers && probe(t)&needTransfer != 0
 	n, other := t.node(), t.node()
 	r := n.win("a")
@@ -94,7 +94,7 @@ func tokenNeverShared(t *T) {
 	}
 	var mu sync.Mutex
 	owners := make(map[lease.Token]string)
-	together(nodes, func(i int) {
+	t.together(nodes, func(i int) {
 		for range rounds {
 			out, err := ns[i].tryCtx("a")
 			if err != nil {

@@ -76,7 +76,7 @@ var transferCases = []testCase{
 		t.check(sameMetadata(kept.Metadata, c.Metadata), ruleTransferMeta, "was %v, is %v", c.Metadata, kept.Metadata)
 		a.stands(kept, ruleTransferMeta)
 		for _, m := range []map[string]string{{"new": "1"}, {}} {
-			out := b.transfer(lease.Move{Held: kept.Held(), To: a.offer("a"), Metadata: m})[0]
+			out := b.transfer(lease.Transfer{Held: kept.Held(), To: a.offer("a"), Metadata: m})[0]
 			t.require(out.OK, ruleTransfer, "refused: %+v", out)
 			t.check(sameMetadata(out.Record.Metadata, m), ruleTransferMeta, "given %v, is %v", m, out.Record.Metadata)
 			a.stands(out.Record, ruleTransferMeta)
@@ -101,7 +101,7 @@ var transferCases = []testCase{
 		a, b := t.node(), t.brief()
 		r := a.win("a")
 		b.outlive()
-		if t.opts.stall > 0 {
+		if t.opts.stall > 0 || t.opts.observed {
 			t.inTime(errors.Is(b.renew().Err, lease.ErrSessionGone), ruleRevive, "a renewal after expiry was granted")
 		}
 		transferGone(t, a, r, b)
@@ -136,14 +136,14 @@ var transferCases = []testCase{
 	}},
 	{name: "transfer/unsupported", needs: needNoTransfer, run: func(t *T) {
 		n, b := t.node(), t.node()
-		tr, ok := n.store.(lease.Transferer)
+		tr, ok := n.store.(lease.TransferStore)
 		if !ok {
 			return
 		}
 		ctx, cancel := t.context()
 		defer cancel()
 		r := n.win("a")
-		outs, err := tr.Transfer(ctx, []lease.Move{{Held: r.Held(), To: b.offer("a")}})
+		outs, err := tr.Transfer(ctx, []lease.Transfer{{Held: r.Held(), To: b.offer("a")}})
 		said := errors.Is(err, lease.ErrUnsupported) || len(outs) == 1 && errors.Is(outs[0].Err, lease.ErrUnsupported)
 		t.check(said, ruleUnsupported, "Transfer: %+v, error %v", outs, err)
 		n.stands(r, ruleUnsupported)
@@ -154,7 +154,7 @@ var transferCases = []testCase{
 // nothing: standing (or nothing, if its token is 0) stands. It is fatal.
 func transferRefused(t *T, from *node, held lease.Held, to *node, standing lease.Record) {
 	t.Helper()
-	out := from.transfer(lease.Move{Held: held, To: to.offer(held.Name), Metadata: map[string]string{"x": "y"}})[0]
+	out := from.transfer(lease.Transfer{Held: held, To: to.offer(held.Name), Metadata: map[string]string{"x": "y"}})[0]
 	t.require(!out.OK, ruleTransferRefused, "%+v was moved, there stood %+v", held, standing)
 	if standing.Token == 0 {
 		from.free(held.Name, ruleTransferRefused)
@@ -169,7 +169,7 @@ func transferRefused(t *T, from *node, held lease.Held, to *node, standing lease
 // transferGone sends a move to a session that is gone. It is fatal.
 func transferGone(t *T, from *node, r lease.Record, to *node) {
 	t.Helper()
-	out := from.transfer(lease.Move{Held: r.Held(), To: to.offer(r.Name), Metadata: map[string]string{"x": "y"}})[0]
+	out := from.transfer(lease.Transfer{Held: r.Held(), To: to.offer(r.Name), Metadata: map[string]string{"x": "y"}})[0]
 	t.require(!out.OK && errors.Is(out.Err, lease.ErrSessionGone), ruleTransferGone, "outcome %+v", out)
 	from.stands(r, ruleTransferGone)
 	from.freed(r) // it is the mover's as before
@@ -183,7 +183,7 @@ func transferMixed(t *T) {
 	w, x, y, z := a.win("w"), a.win("x"), b.win("y"), a.win("z")
 	stale := x.Held()
 	stale.Nonce++
-	moves := []lease.Move{
+	moves := []lease.Transfer{
 		{Held: z.Held(), To: b.offer("z")},
 		{Held: stale, To: b.offer("x")},
 		{Held: w.Held(), To: gone.offer("w")},

@@ -32,7 +32,7 @@ func transferNoGap(t *T) {
 	}()
 	for range 3 {
 		third := t.node()
-		others.Go(func() {
+		t.beside(&others, func() {
 			for ctx.Err() == nil && !t.Failed() {
 				out, err := third.tryCtx("a")
 				if err != nil {
@@ -52,7 +52,7 @@ func transferNoGap(t *T) {
 		})
 	}
 	for end := time.Now().Add(transferWithin); time.Now().Before(end) && !t.Failed(); {
-		out := a.transfer(lease.Move{Held: r.Held(), To: b.offer("a")})[0]
+		out := a.transfer(lease.Transfer{Held: r.Held(), To: b.offer("a")})[0]
 		if !out.OK {
 			t.broken(ruleTransfer, "token %d, which nobody else moves, was refused: %+v", r.Token, out)
 			break
@@ -73,10 +73,10 @@ func transferTwoTargets(t *T) {
 	for range 20 {
 		var moved [len(ns)]lease.Record
 		var count atomic.Int32
-		together(len(ns), func(i int) {
+		t.together(len(ns), func(i int) {
 			ctx, cancel := t.context()
 			defer cancel()
-			outs, err := t.transferCtx(ctx, ns[i].store, lease.Move{Held: r.Held(), To: ns[i].offer("a")})
+			outs, err := t.transferCtx(ctx, ns[i].store, lease.Transfer{Held: r.Held(), To: ns[i].offer("a")})
 			if err != nil {
 				t.Errorf("Transfer: %v", err)
 			} else if outs[0].OK {
@@ -101,13 +101,13 @@ func transferAgainstRelease(t *T) {
 	for range 25 {
 		r := a.win("a")
 		var moved, released []lease.Outcome
-		together(2, func(i int) {
+		t.together(2, func(i int) {
 			ctx, cancel := t.context()
 			defer cancel()
 			var err error
 			t.pace()
 			if i == 0 {
-				moved, err = t.transferCtx(ctx, a.store, lease.Move{Held: r.Held(), To: b.offer("a")})
+				moved, err = t.transferCtx(ctx, a.store, lease.Transfer{Held: r.Held(), To: b.offer("a")})
 			} else {
 				released, err = t.releaseCtx(ctx, b.store, r.Held())
 			}
@@ -136,13 +136,13 @@ func transferAgainstClose(t *T) {
 		b := t.node()
 		r := a.win("a")
 		var moved []lease.Outcome
-		together(2, func(i int) {
+		t.together(2, func(i int) {
 			ctx, cancel := t.context()
 			defer cancel()
 			var err error
 			t.pace()
 			if i == 0 {
-				moved, err = t.transferCtx(ctx, a.store, lease.Move{Held: r.Held(), To: b.offer("a")})
+				moved, err = t.transferCtx(ctx, a.store, lease.Transfer{Held: r.Held(), To: b.offer("a")})
 			} else {
 				err = b.store.CloseSession(ctx, b.session)
 			}

@@ -2,6 +2,7 @@ package leasetest
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -66,6 +67,9 @@ func (s *twin) Acquire(ctx context.Context, want lease.Session, claims []lease.C
 			break
 		}
 		outs[i] = s.claim(sess, c)
+		if s.is(claimLeaves) && !outs[i].OK {
+			runtime.Goexit()
+		}
 		if s.is(batchStopsAtRefusal) && !outs[i].OK {
 			break
 		}
@@ -152,7 +156,7 @@ func (s *twin) claim(sess *sitting, c lease.Claim) lease.Outcome {
 	return out
 }
 
-func (s *twin) Transfer(ctx context.Context, moves []lease.Move) ([]lease.Outcome, error) {
+func (s *twin) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.Outcome, error) {
 	if s.is(transferUnsupported) {
 		return nil, lease.ErrUnsupported
 	}
@@ -162,7 +166,7 @@ func (s *twin) Transfer(ctx context.Context, moves []lease.Move) ([]lease.Outcom
 	defer s.mu.Unlock()
 	outs := make([]lease.Outcome, len(moves))
 	for i, m := range moves {
-		if err := lease.ValidateMove(m); err != nil && s.is(badMoveFailsAll) {
+		if err := lease.ValidateTransfer(m); err != nil && s.is(badMoveFailsAll) {
 			return nil, err
 		}
 		outs[i] = s.move(m)
@@ -176,8 +180,8 @@ func (s *twin) Transfer(ctx context.Context, moves []lease.Move) ([]lease.Outcom
 	return outs, nil
 }
 
-func (s *twin) move(m lease.Move) lease.Outcome {
-	if err := lease.ValidateMove(m); err != nil && !s.is(movesUnchecked) {
+func (s *twin) move(m lease.Transfer) lease.Outcome {
+	if err := lease.ValidateTransfer(m); err != nil && !s.is(movesUnchecked) {
 		return lease.Outcome{Err: err}
 	}
 	if s.bad[m.Name] && !s.is(movesBad) {

@@ -57,8 +57,11 @@ func twins(f flaw) Factory {
 	if f.ofNames() {
 		return func(TB) func() lease.Store {
 			n := newNames(f)
-			return func() lease.Store { return lease.PerName(movingNames{n}) }
+			return func() lease.Store { return stored(movingNames{n}) }
 		}
+	}
+	if f.ofObjects() {
+		return func(TB) func() lease.Store { return newFlawedObjects(f).client }
 	}
 	return func(tb TB) func() lease.Store {
 		s := newTwin(tb, f)

@@ -39,7 +39,7 @@ func watchNoGap(t *T, slow time.Duration) {
 		ns[i] = t.node()
 	}
 	for i, n := range ns {
-		wg.Go(func() {
+		t.beside(&wg, func() {
 			for j := 0; j < 120 && !end.Load(); j++ {
 				name := fmt.Sprintf("w/%d", t.random(names))
 				if !watchWrite(t, n, ns[(i+1)%writers], name, transfers, func(c told) {
@@ -103,7 +103,7 @@ func watchWrite(t *T, n, to *node, name string, transfers bool, log func(told)) 
 	switch t.random(4) {
 	case 0:
 		if transfers {
-			outs, err := t.transferCtx(ctx, n.store, lease.Move{Held: r.Held(), To: to.offer(name)})
+			outs, err := t.transferCtx(ctx, n.store, lease.Transfer{Held: r.Held(), To: to.offer(name)})
 			if err != nil {
 				t.Errorf("Transfer: %v", err)
 				return false

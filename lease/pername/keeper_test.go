@@ -1,4 +1,4 @@
-package lease_test
+package pername_test
 
 import (
 	"context"
@@ -14,11 +14,11 @@ import (
 
 // The engine over a backend that knows names only: neither sessions nor lists
 // nor watches nor transfers.
-func TestKeeperOverPerName(t *testing.T) {
+func TestAKeeperOverNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newNameMap()
 		keeper := func(id string) *lease.Keeper {
-			k, err := lease.NewKeeper(lease.PerName(m), lease.Config{ID: id, TTL: nameTTL})
+			k, err := lease.NewKeeper(must(t, m), lease.Config{ID: id, TTL: ttl})
 			require.NoError(t, err)
 			t.Cleanup(func() {
 				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -45,7 +45,7 @@ func TestKeeperOverPerName(t *testing.T) {
 			require.True(t, acquire(mine[i]))
 		}
 		for range 100 {
-			time.Sleep(nameTTL / 10)
+			time.Sleep(ttl / 10)
 			for i, h := range mine {
 				require.True(t, h.CheckAlive())
 				require.True(t, m.isOf(h.Name(), "a"), "n%d", i)
@@ -54,7 +54,7 @@ func TestKeeperOverPerName(t *testing.T) {
 		require.False(t, acquire(theirs[0]))
 
 		m.remove("n0") // a definite loss is one name's
-		time.Sleep(nameTTL / 2)
+		time.Sleep(ttl / 2)
 		require.False(t, mine[0].CheckAlive())
 		require.True(t, mine[1].CheckAlive())
 		require.True(t, acquire(theirs[0]))
@@ -64,7 +64,7 @@ func TestKeeperOverPerName(t *testing.T) {
 			require.True(t, m.isOf("n1", "a"))
 			time.Sleep(time.Millisecond)
 		}
-		time.Sleep(nameTTL / 2)
+		time.Sleep(ttl / 2)
 		require.True(t, acquire(theirs[1]))
 		require.True(t, mine[2].CheckAlive())
 

@@ -1,4 +1,4 @@
-package lease_test
+package pername_test
 
 import (
 	"context"
@@ -11,9 +11,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/pername"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // nameMap is a backend that knows names only, with faults.
 type nameMap struct {
@@ -159,10 +163,10 @@ func (m *nameMap) Get(ctx context.Context, name string) (lease.Record, bool, err
 // ableNameMap can do all that is optional.
 type ableNameMap struct {
 	*nameMap
-	limits lease.Limits
+	limits lease.StoreLimits
 }
 
-func (m ableNameMap) Limits() lease.Limits { return m.limits }
+func (m ableNameMap) Limits() lease.StoreLimits { return m.limits }
 
 func (m ableNameMap) List(ctx context.Context, prefix string) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) {
@@ -174,7 +178,7 @@ func (m ableNameMap) List(ctx context.Context, prefix string) iter.Seq2[lease.Re
 	}
 }
 
-func (m ableNameMap) Transfer(ctx context.Context, mv lease.Move) (lease.Outcome, error) {
+func (m ableNameMap) Transfer(ctx context.Context, mv lease.Transfer) (lease.Outcome, error) {
 	var out lease.Outcome
 	if err := m.do(ctx, "transfer", mv.Name, func(now time.Time) {
 		r, held := m.standsLocked(mv.Name, now)
@@ -197,39 +201,39 @@ func (m ableNameMap) Transfer(ctx context.Context, mv lease.Move) (lease.Outcome
 	return out, nil
 }
 
-const nameTTL = 10 * time.Second
+const ttl = 10 * time.Second
 
 // goneSession is one that the backend knows to be gone.
 const goneSession = 404
 
-// nameKit is a Store made of a nameMap, and one open session.
-type nameKit struct {
+// kit is a Store made of a nameMap, and one open session.
+type kit struct {
 	t       *testing.T
 	backend *nameMap
 	store   lease.Store
 	session lease.Session
 }
 
-// perName runs f on fake time; the session may hold many names.
-func perName(t *testing.T, f func(t *testing.T, k *nameKit)) {
+// withKit runs f on fake time; the session may hold many names.
+func withKit(t *testing.T, f func(t *testing.T, k *kit)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		m := newNameMap()
-		k := &nameKit{t: t, backend: m, store: lease.PerName(ableNameMap{m, lease.Limits{NamesPerSession: 100}})}
+		k := &kit{t: t, backend: m, store: must(t, ableNameMap{m, lease.StoreLimits{NamesPerSession: 100}})}
 		k.session = k.open(1, "a")
 		f(t, k)
 	})
 }
 
-func (k *nameKit) open(id lease.SessionID, incarnation string) lease.Session {
-	s := lease.Session{ID: id, Owner: lease.Owner{ID: "node", Incarnation: incarnation}, TTL: nameTTL}
+func (k *kit) open(id lease.SessionID, incarnation string) lease.Session {
+	s := lease.Session{ID: id, Owner: lease.Owner{ID: "node", Incarnation: incarnation}, TTL: ttl}
 	g, err := k.store.OpenSession(k.t.Context(), s)
 	require.NoError(k.t, err)
-	require.Equal(k.t, lease.Grant{TTL: nameTTL}, g)
+	require.Equal(k.t, lease.Grant{TTL: ttl}, g)
 	return s
 }
 
-func (k *nameKit) claim(c lease.Claim) (lease.Outcome, error) {
+func (k *kit) claim(c lease.Claim) (lease.Outcome, error) {
 	outs, err := k.store.Acquire(k.t.Context(), k.session, []lease.Claim{c})
 	if err != nil {
 		require.Nil(k.t, outs)
@@ -239,7 +243,7 @@ func (k *nameKit) claim(c lease.Claim) (lease.Outcome, error) {
 	return outs[0], nil
 }
 
-func (k *nameKit) win(name string) lease.Held {
+func (k *kit) win(name string) lease.Held {
 	k.t.Helper()
 	out, err := k.claim(lease.Claim{Name: name, Nonce: 1})
 	require.NoError(k.t, err)
@@ -247,7 +251,7 @@ func (k *nameKit) win(name string) lease.Held {
 	return out.Record.Held()
 }
 
-func (k *nameKit) renew() lease.Grant {
+func (k *kit) renew() lease.Grant {
 	k.t.Helper()
 	grants, err := k.store.Renew(k.t.Context(), []lease.Session{k.session})
 	require.NoError(k.t, err)
@@ -256,14 +260,31 @@ func (k *nameKit) renew() lease.Grant {
 }
 
 // renewFor renews every third of the TTL and wants it to succeed each time.
-func (k *nameKit) renewFor(d time.Duration) {
+func (k *kit) renewFor(d time.Duration) {
 	k.t.Helper()
-	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(nameTTL / 3) {
-		require.Equal(k.t, lease.Grant{TTL: nameTTL}, k.renew())
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(ttl / 3) {
+		require.Equal(k.t, lease.Grant{TTL: ttl}, k.renew())
 	}
 }
 
-func (k *nameKit) standing(name string) bool {
+// must makes a Store.
+func must(t *testing.T, b pername.Backend, opts ...pername.Option) lease.Store {
+	t.Helper()
+	s, err := pername.New(b, opts...)
+	require.NoError(t, err)
+	return s
+}
+
+// mustWin acquires.
+func mustWin(t *testing.T, h *lease.Handle) {
+	t.Helper()
+	won, err := h.Acquire(t.Context())
+	require.NoError(t, err)
+	require.True(t, won)
+	require.True(t, h.CheckAlive())
+}
+
+func (k *kit) standing(name string) bool {
 	_, ok := k.backend.stands(name)
 	return ok
 }

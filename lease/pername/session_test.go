@@ -1,8 +1,9 @@
-package lease_test
+package pername_test
 
 import (
 	"context"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -12,8 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-func TestPerNameSessionsGo(t *testing.T) {
-	perName(t, func(t *testing.T, k *nameKit) {
+func TestSessionsGo(t *testing.T) {
+	withKit(t, func(t *testing.T, k *kit) {
 		k.win("n")
 		require.NoError(t, k.store.CloseSession(t.Context(), lease.Session{ID: 1, Owner: lease.Owner{Incarnation: "another"}}))
 		require.True(t, k.standing("n"), "the session is another's")
@@ -25,12 +26,12 @@ func TestPerNameSessionsGo(t *testing.T) {
 		require.ErrorIs(t, k.renew().Err, lease.ErrSessionGone)
 		require.False(t, k.standing("n"))
 	})
-	perName(t, func(t *testing.T, k *nameKit) {
-		k.renewFor(2 * nameTTL)
-		time.Sleep(nameTTL - nameTTL/3 - 1)
+	withKit(t, func(t *testing.T, k *kit) {
+		k.renewFor(2 * ttl)
+		time.Sleep(ttl - ttl/3 - 1)
 		require.NoError(t, k.renew().Err)
 		k.win("n")
-		time.Sleep(nameTTL)
+		time.Sleep(ttl)
 		_, err := k.claim(lease.Claim{Name: "m"})
 		require.ErrorIs(t, err, lease.ErrSessionGone)
 		require.ErrorIs(t, k.renew().Err, lease.ErrSessionGone)
@@ -38,13 +39,13 @@ func TestPerNameSessionsGo(t *testing.T) {
 		require.NoError(t, k.store.CloseSession(t.Context(), k.session))
 		require.Zero(t, k.backend.renews["n"])
 	})
-	perName(t, func(t *testing.T, k *nameKit) { // it ends while a claim is under way
+	withKit(t, func(t *testing.T, k *kit) { // it ends while a claim is under way
 		k.backend.setFault(func(_ context.Context, _, _ string, apply func()) error {
-			time.Sleep(nameTTL)
+			time.Sleep(ttl)
 			apply()
 			return nil
 		})
-		time.AfterFunc(nameTTL, func() { require.ErrorIs(t, k.renew().Err, lease.ErrSessionGone) })
+		time.AfterFunc(ttl, func() { require.ErrorIs(t, k.renew().Err, lease.ErrSessionGone) })
 		time.Sleep(time.Second)
 		_, err := k.claim(lease.Claim{Name: "n"})
 		require.ErrorIs(t, err, lease.ErrUnknown)
@@ -52,11 +53,11 @@ func TestPerNameSessionsGo(t *testing.T) {
 	})
 }
 
-func TestPerNameOpeningAgainRenews(t *testing.T) {
-	perName(t, func(t *testing.T, k *nameKit) {
+func TestOpeningAgainRenews(t *testing.T) {
+	withKit(t, func(t *testing.T, k *kit) {
 		k.win("n")
 		for range 5 {
-			time.Sleep(nameTTL - 1)
+			time.Sleep(ttl - 1)
 			k.open(1, "a")
 		}
 		require.True(t, k.standing("n"))
@@ -66,10 +67,10 @@ func TestPerNameOpeningAgainRenews(t *testing.T) {
 		require.ErrorIs(t, g.Err, errDown)
 		_, err = k.store.OpenSession(t.Context(), lease.Session{ID: 1, Owner: lease.Owner{Incarnation: "b"}, TTL: 1})
 		require.ErrorIs(t, err, lease.ErrInvalid)
-		time.Sleep(nameTTL)
+		time.Sleep(ttl)
 		k.open(1, "b") // the ID of what has expired is free
 	})
-	perName(t, func(t *testing.T, k *nameKit) {
+	withKit(t, func(t *testing.T, k *kit) {
 		for _, s := range []lease.Session{
 			{ID: 0, Owner: k.session.Owner, TTL: 1}, {ID: 2, TTL: 1}, {ID: 2, Owner: k.session.Owner, TTL: 0},
 		} {
@@ -79,8 +80,8 @@ func TestPerNameOpeningAgainRenews(t *testing.T) {
 	})
 }
 
-func TestPerNameClosingWaitsForClaimsUnderWay(t *testing.T) {
-	perName(t, func(t *testing.T, k *nameKit) {
+func TestClosingWaitsForClaimsUnderWay(t *testing.T) {
+	withKit(t, func(t *testing.T, k *kit) {
 		k.backend.setFault(func(_ context.Context, op, _ string, apply func()) error {
 			if op == "acquire" {
 				time.Sleep(time.Second)
@@ -102,7 +103,7 @@ func TestPerNameClosingWaitsForClaimsUnderWay(t *testing.T) {
 		wg.Wait()
 		require.False(t, k.standing("n"))
 	})
-	perName(t, func(t *testing.T, k *nameKit) {
+	withKit(t, func(t *testing.T, k *kit) {
 		k.win("bad")
 		k.win("good")
 		k.backend.failing("release", "bad")
@@ -117,9 +118,9 @@ func TestPerNameClosingWaitsForClaimsUnderWay(t *testing.T) {
 	})
 }
 
-func TestPerNameKnowsAnInconsistentBackend(t *testing.T) {
-	perName(t, func(t *testing.T, k *nameKit) {
-		k.store = lease.PerName(liar{k.backend})
+func TestKnowsAnInconsistentBackend(t *testing.T) {
+	withKit(t, func(t *testing.T, k *kit) {
+		k.store = must(t, liar{k.backend})
 		k.open(1, "a")
 		_, err := k.claim(lease.Claim{Name: "n", Nonce: 4})
 		require.ErrorIs(t, err, lease.ErrInconsistent)
@@ -136,14 +137,14 @@ func (l liar) Acquire(ctx context.Context, s lease.Session, c lease.Claim) (leas
 	return l.nameMap.Acquire(ctx, s, c)
 }
 
-func TestPerNameCapabilitiesAreTheBackends(t *testing.T) {
-	perName(t, func(t *testing.T, k *nameKit) {
-		plain := lease.PerName(k.backend)
+func TestCapabilitiesAreTheBackends(t *testing.T) {
+	withKit(t, func(t *testing.T, k *kit) {
+		plain := must(t, k.backend)
 		_, watches := plain.(lease.Watcher)
-		_, transfers := plain.(lease.Transferer)
+		_, transfers := plain.(lease.TransferStore)
 		require.False(t, watches)
 		require.False(t, transfers)
-		require.Equal(t, lease.Limits{Name: "per-name store", NamesPerSession: 1}, plain.(lease.Limiter).Limits())
+		require.Equal(t, lease.StoreLimits{Name: "per-name store", NamesPerSession: 1}, plain.(lease.Limiter).Limits())
 		n := 0
 		for _, err := range plain.List(t.Context(), "") {
 			require.ErrorIs(t, err, lease.ErrUnsupported)
@@ -151,10 +152,10 @@ func TestPerNameCapabilitiesAreTheBackends(t *testing.T) {
 		}
 		require.Equal(t, 1, n)
 
-		limits := lease.Limits{Name: "map", MinTTL: 2 * nameTTL, NamesPerSession: 7, Batch: 9}
-		able := lease.PerName(ableNameMap{k.backend, limits})
+		limits := lease.StoreLimits{Name: "map", MinTTL: 2 * ttl, NamesPerSession: 7, Batch: 9}
+		able := must(t, ableNameMap{k.backend, limits})
 		_, watches = able.(lease.Watcher)
-		_, transfers = able.(lease.Transferer)
+		_, transfers = able.(lease.TransferStore)
 		require.False(t, watches)
 		require.True(t, transfers)
 		require.Equal(t, limits, able.(lease.Limiter).Limits())
@@ -169,37 +170,35 @@ func TestPerNameCapabilitiesAreTheBackends(t *testing.T) {
 		require.Equal(t, 1, n)
 		g, err := able.OpenSession(t.Context(), k.session)
 		require.NoError(t, err)
-		require.Equal(t, 2*nameTTL, g.TTL, "what the store can honour")
+		require.Equal(t, 2*ttl, g.TTL, "what the store can honour")
 		outs, err := able.Acquire(t.Context(), k.session, []lease.Claim{{Name: "z"}})
 		require.NoError(t, err)
-		require.Equal(t, 2*nameTTL, outs[0].Record.TTL)
+		require.Equal(t, 2*ttl, outs[0].Record.TTL)
 	})
 }
 
-func TestPerNameRefusesDoneContextsAndNoBackend(t *testing.T) {
-	perName(t, func(t *testing.T, k *nameKit) {
+func TestRefusesDoneContexts(t *testing.T) {
+	withKit(t, func(t *testing.T, k *kit) {
 		h := k.win("n")
 		done, cancel := context.WithCancel(t.Context())
 		cancel()
-		for want, store := range map[error]lease.Store{context.Canceled: k.store, lease.ErrInvalid: lease.PerName(nil)} {
-			_, open := store.OpenSession(done, k.session)
-			_, acquire := store.Acquire(done, k.session, []lease.Claim{{Name: "m"}})
-			_, renew := store.Renew(done, []lease.Session{k.session})
-			_, release := store.Release(done, []lease.Held{h})
-			_, get := store.Get(done, "n")
-			errs := []error{open, store.CloseSession(done, k.session), acquire, renew, release, get}
-			for _, err := range store.List(done, "") {
-				errs = append(errs, err)
-			}
-			require.Len(t, errs, 7)
-			for i, err := range errs {
-				require.ErrorIs(t, err, want, "call %d", i)
-			}
+		_, open := k.store.OpenSession(done, k.session)
+		_, acquire := k.store.Acquire(done, k.session, []lease.Claim{{Name: "m"}})
+		_, renew := k.store.Renew(done, []lease.Session{k.session})
+		_, release := k.store.Release(done, []lease.Held{h})
+		_, get := k.store.Get(done, "n")
+		errs := []error{open, k.store.CloseSession(done, k.session), acquire, renew, release, get}
+		for _, err := range k.store.List(done, "") {
+			errs = append(errs, err)
 		}
-		_, err := k.store.(lease.Transferer).Transfer(done, []lease.Move{{Held: h}})
+		require.Len(t, errs, 7)
+		for i, err := range errs {
+			require.ErrorIs(t, err, context.Canceled, "call %d", i)
+		}
+		_, err := k.store.(lease.TransferStore).Transfer(done, []lease.Transfer{{Held: h}})
 		require.ErrorIs(t, err, context.Canceled)
 		require.False(t, k.standing("m"))
-		k.renewFor(2 * nameTTL)
+		k.renewFor(2 * ttl)
 		require.True(t, k.standing("n"))
 		_, err = k.store.Get(t.Context())
 		require.NoError(t, err)
@@ -209,8 +208,8 @@ func TestPerNameRefusesDoneContextsAndNoBackend(t *testing.T) {
 	})
 }
 
-func TestPerNameForgetsSessionsThatNobodyCloses(t *testing.T) {
-	perName(t, func(t *testing.T, k *nameKit) {
+func TestForgetsSessionsThatNobodyCloses(t *testing.T) {
+	withKit(t, func(t *testing.T, k *kit) {
 		heap := func() uint64 {
 			runtime.GC()
 			var m runtime.MemStats
@@ -221,9 +220,29 @@ func TestPerNameForgetsSessionsThatNobodyCloses(t *testing.T) {
 		const n = 20_000
 		for i := range n {
 			k.open(lease.SessionID(i+2), "a")
-			time.Sleep(nameTTL / 10)
+			time.Sleep(ttl / 10)
 		}
 		require.Less(t, int64(heap())-int64(before), int64(n*100), "a session takes more than 100 bytes")
 		runtime.KeepAlive(k.store)
+	})
+}
+
+// It takes a backend's word for it that what stands is no record.
+func TestTellsOfBadRecords(t *testing.T) {
+	withKit(t, func(t *testing.T, k *kit) {
+		k.win("good")
+		k.backend.setFault(func(_ context.Context, op, name string, apply func()) error {
+			if name == "bad" {
+				return lease.ErrBadRecord
+			}
+			apply()
+			return nil
+		})
+		recs, err := k.store.Get(t.Context(), "bad", "good", "free")
+		require.NoError(t, err)
+		require.Len(t, recs, 2)
+		i := slices.IndexFunc(recs, func(r lease.Record) bool { return r.Name == "bad" })
+		require.Equal(t, lease.Record{Name: "bad"}, recs[i])
+		require.NotZero(t, recs[1-i].Token)
 	})
 }

@@ -1,27 +1,29 @@
-package lease
+package pername
 
 import (
 	"context"
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/holdfast-go/holdfast/lease"
 )
 
 // ownershipKey is enough to tell an ownership, as tokens do not repeat.
 type ownershipKey struct {
 	name  string
-	token Token
+	token lease.Token
 }
 
-func keyOf(h Held) ownershipKey { return ownershipKey{h.Name, h.Token} }
+func keyOf(h lease.Held) ownershipKey { return ownershipKey{h.Name, h.Token} }
 
-// nameSession is open, closing (CloseSession was called) or gone. Only an open
+// session is open, closing (CloseSession was called) or gone. Only an open
 // one is renewed.
-type nameSession struct {
-	Session                // with the granted TTL
-	deadline time.Duration // it is gone from here on
-	closing  bool
-	gone     bool
+type session struct {
+	lease.Session               // with the granted TTL
+	deadline      time.Duration // it is gone from here on
+	closing       bool
+	gone          bool
 
 	held map[ownershipKey]*ownership
 	// lost is told at every renewal for two TTLs, since a reply may not arrive.
@@ -35,22 +37,22 @@ type nameSession struct {
 }
 
 type ownership struct {
-	Held
+	lease.Held
 	leaving int  // releases and transfers under way: its end is no loss
 	failed  bool // whether it was renewed the last time is not known
 }
 
 type lostOwnership struct {
-	Held
+	lease.Held
 	forgetAt time.Duration
 }
 
-func (p *perName) OpenSession(ctx context.Context, want Session) (Grant, error) {
+func (p *store) OpenSession(ctx context.Context, want lease.Session) (lease.Grant, error) {
 	if err := p.check(ctx, "open session"); err != nil {
-		return Grant{}, err
+		return lease.Grant{}, err
 	}
-	if err := ValidateSession(want); err != nil {
-		return Grant{}, fmt.Errorf("%s: open session: %w", p.limits.Name, err)
+	if err := lease.ValidateSession(want); err != nil {
+		return lease.Grant{}, fmt.Errorf("%s: open session: %w", p.limits.Name, err)
 	}
 	p.mu.Lock()
 	p.sweepLocked()
@@ -59,14 +61,14 @@ func (p *perName) OpenSession(ctx context.Context, want Session) (Grant, error) 
 	}
 	if old := p.sessions[want.ID]; old != nil && old.Owner.Incarnation != want.Owner.Incarnation {
 		p.mu.Unlock()
-		return Grant{}, fmt.Errorf("%s: open session %d of %s: %w: the session is of %s, incarnation %s",
-			p.limits.Name, want.ID, want.Owner.ID, ErrInvalid, old.Owner.ID, old.Owner.Incarnation)
+		return lease.Grant{}, fmt.Errorf("%s: open session %d of %s: %w: the session is of %s, incarnation %s",
+			p.limits.Name, want.ID, want.Owner.ID, lease.ErrInvalid, old.Owner.ID, old.Owner.Incarnation)
 	}
 	if p.liveLocked(want) != nil {
 		p.mu.Unlock()
-		grants, err := p.Renew(ctx, []Session{want})
+		grants, err := p.Renew(ctx, []lease.Session{want})
 		if err != nil {
-			return Grant{}, err
+			return lease.Grant{}, err
 		}
 		return grants[0], nil
 	}
@@ -74,17 +76,17 @@ func (p *perName) OpenSession(ctx context.Context, want Session) (Grant, error) 
 	if old := p.sessions[want.ID]; old != nil { // closing
 		p.endLocked(old)
 	}
-	s := &nameSession{Session: want, held: map[ownershipKey]*ownership{}, lost: map[ownershipKey]lostOwnership{}}
+	s := &session{Session: want, held: map[ownershipKey]*ownership{}, lost: map[ownershipKey]lostOwnership{}}
 	s.TTL = max(want.TTL, p.limits.MinTTL)
 	s.deadline = deadlineAfter(p.clock.Now().Mono, s.TTL)
 	p.sessions[s.ID] = s
-	return Grant{TTL: s.TTL}, nil
+	return lease.Grant{TTL: s.TTL}, nil
 }
 
 // CloseSession waits for the claims under way, so that none wins afterwards,
 // and releases what the session holds. After an error it may be repeated until
 // the session's TTL has passed; nothing is renewed meanwhile.
-func (p *perName) CloseSession(ctx context.Context, want Session) error {
+func (p *store) CloseSession(ctx context.Context, want lease.Session) error {
 	if err := p.check(ctx, "close session"); err != nil {
 		return err
 	}
@@ -108,7 +110,7 @@ func (p *perName) CloseSession(ctx context.Context, want Session) error {
 		}
 		p.mu.Lock()
 	}
-	held := make([]Held, 0, len(s.held))
+	held := make([]lease.Held, 0, len(s.held))
 	for _, o := range s.held {
 		held = append(held, o.Held)
 	}
@@ -129,7 +131,7 @@ func (p *perName) CloseSession(ctx context.Context, want Session) error {
 
 // liveLocked returns the open session that want means, or nil. One whose time
 // is up ends here.
-func (p *perName) liveLocked(want Session) *nameSession {
+func (p *store) liveLocked(want lease.Session) *session {
 	s := p.sessions[want.ID]
 	if s == nil || s.Owner.Incarnation != want.Owner.Incarnation || s.closing {
 		return nil
@@ -142,7 +144,7 @@ func (p *perName) liveLocked(want Session) *nameSession {
 }
 
 // endLocked forgets a session and what it holds.
-func (p *perName) endLocked(s *nameSession) {
+func (p *store) endLocked(s *session) {
 	s.gone = true
 	for key := range s.held {
 		delete(p.held, key)
@@ -154,8 +156,8 @@ func (p *perName) endLocked(s *nameSession) {
 }
 
 // sweepLocked ends the sessions whose time is up, each time their number has
-// doubled: so nobody's neglect costs more than half of the memory in use.
-func (p *perName) sweepLocked() {
+// doubled: so sessions that are not closed cost at most half of the memory in use.
+func (p *store) sweepLocked() {
 	if len(p.sessions) < max(p.sweepAt, 64) {
 		return
 	}
@@ -169,7 +171,7 @@ func (p *perName) sweepLocked() {
 }
 
 // leave notes that releases or transfers of held begin, or ended without effect.
-func (p *perName) leave(held []Held, by int) {
+func (p *store) leave(held []lease.Held, by int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, h := range held {
@@ -179,7 +181,7 @@ func (p *perName) leave(held []Held, by int) {
 	}
 }
 
-func (p *perName) ownershipLocked(h Held) *ownership {
+func (p *store) ownershipLocked(h lease.Held) *ownership {
 	if s := p.held[keyOf(h)]; s != nil && s.held[keyOf(h)].Held == h {
 		return s.held[keyOf(h)]
 	}
@@ -187,7 +189,7 @@ func (p *perName) ownershipLocked(h Held) *ownership {
 }
 
 // dropLocked ends the renewing of one ownership.
-func (p *perName) dropLocked(h Held) {
+func (p *store) dropLocked(h lease.Held) {
 	if p.ownershipLocked(h) != nil {
 		delete(p.held[keyOf(h)].held, keyOf(h))
 		delete(p.held, keyOf(h))
@@ -195,7 +197,7 @@ func (p *perName) dropLocked(h Held) {
 }
 
 // supersededLocked ends the renewing of what c, made by owner, was to supersede.
-func (p *perName) supersededLocked(c Claim, owner Owner) {
+func (p *store) supersededLocked(c lease.Claim, owner lease.Owner) {
 	key := ownershipKey{c.Name, c.Supersedes}
 	if s := p.held[key]; s != nil && s.Owner.Incarnation == owner.Incarnation {
 		p.dropLocked(s.held[key].Held)
@@ -203,7 +205,7 @@ func (p *perName) supersededLocked(c Claim, owner Owner) {
 }
 
 // acquireDone ends one Acquire; the Store's mutex is held.
-func (s *nameSession) acquireDone() {
+func (s *session) acquireDone() {
 	if s.acquiring--; s.acquiring == 0 && s.idle != nil {
 		close(s.idle)
 		s.idle = nil
@@ -212,7 +214,7 @@ func (s *nameSession) acquireDone() {
 
 // tellLost returns what was lost, and forgets what was told for long enough; the
 // Store's mutex is held.
-func (s *nameSession) tellLost(now time.Duration) (lost []Held) {
+func (s *session) tellLost(now time.Duration) (lost []lease.Held) {
 	for key, l := range s.lost {
 		if now >= l.forgetAt {
 			delete(s.lost, key)
@@ -223,7 +225,7 @@ func (s *nameSession) tellLost(now time.Duration) (lost []Held) {
 	return lost
 }
 
-// after adds without running over.
+// deadlineAfter adds without running over.
 func deadlineAfter(now, d time.Duration) time.Duration {
 	if d > math.MaxInt64-max(now, 0) {
 		return math.MaxInt64

@@ -1,10 +1,9 @@
-package lease_test
+package pername_test
 
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,29 +11,30 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/internal/simulate"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
+var histories = simulate.New("pername", 60, 60)
+
 // Two holders compete for the same names over a backend that is slow, loses
-// requests and replies, panics, and applies some long after their callers gave up. Each
+// requests and replies, panics, ends the goroutine, and applies some long after their callers
+// gave up. Each
 // trusts by the rules: a session's deadline counts from the sending of what
 // renewed it, and Grant.Lost, an unknown outcome, or giving up ends the trust.
 // At every moment what a holder trusts in stands in the backend, and when all is
 // quiet nothing stands that nobody trusts in.
-func TestPerNameHistories(t *testing.T) {
-	first := rand.Uint64N(1 << 32)
-	for seed := first; seed < first+60; seed++ {
-		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { perNameHistory(t, seed) })
-	}
+func TestHistories(t *testing.T) {
+	histories.Run(t, history)
 }
 
-func perNameHistory(t *testing.T, seed uint64) {
+func history(t *testing.T, seed uint64) {
 	synctest.Test(t, func(t *testing.T) {
-		rnd := &sharedRand{r: rand.New(rand.NewPCG(seed, 0))}
+		rnd := &sharedRand{r: histories.Random(seed)}
 		m := newNameMap()
 		m.setFault(rnd.fault)
 		names := []string{"a", "b", "c", "d"}
-		holders := []*perNameHolder{newPerNameHolder(t, m, rnd, "x"), newPerNameHolder(t, m, rnd, "y")}
+		holders := []*holder{newHolder(t, m, rnd, "x"), newHolder(t, m, rnd, "y")}
 
 		busy, stopBusy := context.WithCancel(t.Context())
 		live, stop := context.WithCancel(t.Context())
@@ -45,9 +45,9 @@ func perNameHistory(t *testing.T, seed uint64) {
 		defer stopBusy()
 		for _, h := range holders {
 			for _, name := range names {
-				workers.Go(func() { h.work(busy, name) })
+				simulate.Go(t, &workers, func() { h.work(busy, name) })
 			}
-			renewers.Go(func() { h.keepRenewing(live, busy) })
+			simulate.Go(t, &renewers, func() { h.keepRenewing(live, busy) })
 		}
 		trusted := 0
 		look := func() {
@@ -67,7 +67,7 @@ func perNameHistory(t *testing.T, seed uint64) {
 		stopBusy()
 		workers.Wait()
 		m.setFault(nil)
-		for range 4 * nameTTL / time.Second {
+		for range 4 * ttl / time.Second {
 			time.Sleep(time.Second)
 			look()
 		}
@@ -86,7 +86,7 @@ func perNameHistory(t *testing.T, seed uint64) {
 
 type sharedRand struct {
 	mu sync.Mutex
-	r  *rand.Rand
+	r  *simulate.Random
 }
 
 // upTo draws a time below d.
@@ -117,32 +117,35 @@ func (s *sharedRand) fault(ctx context.Context, _, _ string, apply func()) error
 	case 2: // refused by a broken link
 		return errDown
 	case 3: // lands late
-		time.AfterFunc(s.upTo(3*nameTTL/2), apply)
-		return errors.Join(wait(s.upTo(nameTTL)), errDown)
+		time.AfterFunc(s.upTo(3*ttl/2), apply)
+		return errors.Join(wait(s.upTo(ttl)), errDown)
 	case 4, 5: // slow, there
-		if err := wait(s.upTo(nameTTL)); err != nil {
+		if err := wait(s.upTo(ttl)); err != nil {
 			return err
 		}
 		apply()
 		return nil
 	case 6, 7, 8: // slow, back
 		apply()
-		return wait(s.upTo(nameTTL))
+		return wait(s.upTo(ttl))
 	case 9: // a fault of the backend's own, applied or not
 		if s.n(2) == 0 {
 			apply()
 		}
+		if s.n(2) == 0 {
+			runtime.Goexit()
+		}
 		panic("rude")
 	}
-	if err := wait(s.upTo(nameTTL / 100)); err != nil {
+	if err := wait(s.upTo(ttl / 100)); err != nil {
 		return err
 	}
 	apply()
-	return wait(s.upTo(nameTTL / 100))
+	return wait(s.upTo(ttl / 100))
 }
 
-// perNameHolder does with one Store what a Keeper does, in few words.
-type perNameHolder struct {
+// holder does with one Store what a Keeper does, in few words.
+type holder struct {
 	t     *testing.T
 	store lease.Store
 	rnd   *sharedRand
@@ -153,26 +156,26 @@ type perNameHolder struct {
 	held     map[string]lease.Held
 }
 
-func newPerNameHolder(t *testing.T, m *nameMap, rnd *sharedRand, id string) *perNameHolder {
-	limits := lease.Limits{NamesPerSession: 100}
-	h := &perNameHolder{t: t, rnd: rnd, store: lease.PerName(ableNameMap{m, limits}), held: map[string]lease.Held{}}
-	h.session = lease.Session{Owner: lease.Owner{ID: id, Incarnation: id}, TTL: nameTTL}
+func newHolder(t *testing.T, m *nameMap, rnd *sharedRand, id string) *holder {
+	limits := lease.StoreLimits{NamesPerSession: 100}
+	h := &holder{t: t, rnd: rnd, store: must(t, ableNameMap{m, limits}), held: map[string]lease.Held{}}
+	h.session = lease.Session{Owner: lease.Owner{ID: id, Incarnation: id}, TTL: ttl}
 	h.reopenLocked()
 	return h
 }
 
 // reopenLocked starts with a new session, trusting in nothing.
-func (h *perNameHolder) reopenLocked() {
+func (h *holder) reopenLocked() {
 	clear(h.held)
 	h.session.ID++
-	h.deadline = time.Now().Add(nameTTL)
+	h.deadline = time.Now().Add(ttl)
 	_, err := h.store.OpenSession(context.Background(), h.session)
 	if err != nil {
 		h.t.Error(err)
 	}
 }
 
-func (h *perNameHolder) trusts() (held []lease.Held) {
+func (h *holder) trusts() (held []lease.Held) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if time.Now().Before(h.deadline) {
@@ -183,16 +186,16 @@ func (h *perNameHolder) trusts() (held []lease.Held) {
 	return held
 }
 
-func (h *perNameHolder) keepRenewing(ctx, busy context.Context) {
+func (h *holder) keepRenewing(ctx, busy context.Context) {
 	for ctx.Err() == nil {
-		time.Sleep(nameTTL / 4)
+		time.Sleep(ttl / 4)
 		h.mu.Lock()
 		if !time.Now().Before(h.deadline) {
 			h.reopenLocked()
 		}
 		session, sent := h.session, time.Now()
 		h.mu.Unlock()
-		attempt, cancel := context.WithTimeout(ctx, nameTTL/4)
+		attempt, cancel := context.WithTimeout(ctx, ttl/4)
 		grants, err := h.store.Renew(attempt, []lease.Session{session})
 		cancel()
 		if err != nil || busy.Err() == nil && h.rnd.n(10) == 0 {
@@ -215,10 +218,10 @@ func (h *perNameHolder) keepRenewing(ctx, busy context.Context) {
 }
 
 // work wins and gives up one name again and again.
-func (h *perNameHolder) work(ctx context.Context, name string) {
+func (h *holder) work(ctx context.Context, name string) {
 	var own lease.Token // of a record of ours that is known to stand
 	for {
-		time.Sleep(h.rnd.upTo(nameTTL / 3))
+		time.Sleep(h.rnd.upTo(ttl / 3))
 		if ctx.Err() != nil {
 			return // before anything is given up
 		}
@@ -232,7 +235,7 @@ func (h *perNameHolder) work(ctx context.Context, name string) {
 		}
 		delete(h.held, name)
 		h.mu.Unlock()
-		attempt, cancel := context.WithTimeout(ctx, nameTTL/2)
+		attempt, cancel := context.WithTimeout(ctx, ttl/2)
 		if ok && h.rnd.n(2) == 0 {
 			_, _ = h.store.Release(attempt, []lease.Held{held})
 			cancel()

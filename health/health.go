@@ -1,4 +1,12 @@
-package lease
+// Package health serves checks over HTTP, for probes such as Kubernetes'.
+//
+//	mux.Handle("/livez", health.Handler(time.Second))
+//	mux.Handle("/readyz", health.Handler(5*time.Second, keeper.Health, group.Health))
+//
+// Checks are functions: Keeper.Health of package lease, Group.Health of membership,
+// Region.Health of sharding, and what singleton.Health returns. A node of package node
+// serves its own.
+package health
 
 import (
 	"context"
@@ -14,11 +22,10 @@ import (
 	"time"
 )
 
-// defaultHealthTimeout is HealthHandler's for a timeout of 0 or less.
-const defaultHealthTimeout = 5 * time.Second
+// defaultTimeout is Handler's for a timeout of 0 or less.
+const defaultTimeout = 5 * time.Second
 
-// HealthHandler answers probes, such as Kubernetes', with the result of checks,
-// such as Keeper.Health: status 200 and the text "ok" if all return nil, else 503
+// Handler answers probes with the result of checks: status 200 and the text "ok" if all return nil, else 503
 // and their errors, one per line, in the order of the checks. With "application/json"
 // in the request's Accept header it is {"status":"ok"}, or {"status":"failing",
 // "errors":[…]}. GET and HEAD are answered, other methods with 405. Without checks
@@ -31,24 +38,24 @@ const defaultHealthTimeout = 5 * time.Second
 // nil.
 //
 // The errors name leases and hosts: don't show them to the world.
-func HealthHandler(timeout time.Duration, checks ...func(context.Context) error) http.Handler {
+func Handler(timeout time.Duration, checks ...func(context.Context) error) http.Handler {
 	if timeout <= 0 {
-		timeout = defaultHealthTimeout
+		timeout = defaultTimeout
 	}
-	h := &healthHandler{timeout: timeout}
+	h := &handler{timeout: timeout}
 	for i, f := range checks {
 		h.probes = append(h.probes, &probe{number: i + 1, check: f, timeout: timeout})
 	}
 	return h
 }
 
-type healthHandler struct {
+type handler struct {
 	timeout time.Duration
 	probes  []*probe
 }
 
 // ServeHTTP implements http.Handler.
-func (h *healthHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header.Set("Cache-Control", "no-store")
 	header.Set("X-Content-Type-Options", "nosniff")
@@ -77,7 +84,7 @@ func (h *healthHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // run returns the failures, a line each.
-func (h *healthHandler) run(ctx context.Context) (lines []string) {
+func (h *handler) run(ctx context.Context) (lines []string) {
 	running := make([]*attempt, len(h.probes))
 	for i, p := range h.probes {
 		running[i] = p.start()
@@ -98,7 +105,7 @@ type probe struct {
 	last *attempt // may be under way
 }
 
-// attempt is one run of a check, which all who ask meanwhile wait for.
+// attempt is one run of a check, which all requests meanwhile wait for.
 type attempt struct {
 	number int
 	began  time.Time

@@ -1,4 +1,4 @@
-package lease_test
+package health_test
 
 import (
 	"context"
@@ -15,11 +15,15 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/health"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func well(context.Context) error { return nil }
 
@@ -38,28 +42,28 @@ func probe(h http.Handler, method string, accept ...string) *httptest.ResponseRe
 	return w
 }
 
-func TestHealthHandlerAnswersInText(t *testing.T) {
+func TestHandlerAnswersInText(t *testing.T) {
 	for _, checks := range [][]func(context.Context) error{nil, {well}, {well, well}} {
-		w := probe(lease.HealthHandler(time.Second, checks...), "GET")
+		w := probe(health.Handler(time.Second, checks...), "GET")
 		require.Equal(t, 200, w.Code)
 		require.Equal(t, "ok", w.Body.String())
 		require.Equal(t, "text/plain; charset=utf-8", w.Header().Get("Content-Type"))
 		require.Equal(t, "no-store", w.Header().Get("Cache-Control"))
 	}
 	both := errors.Join(errors.New("b"), errors.New("c"))
-	w := probe(lease.HealthHandler(time.Second, ill("a"), well, func(context.Context) error { return both }, ill("")), "GET", "*/*")
+	w := probe(health.Handler(time.Second, ill("a"), well, func(context.Context) error { return both }, ill("")), "GET", "*/*")
 	require.Equal(t, 503, w.Code)
 	require.Equal(t, "a\nb\nc\ncheck 4 failed\n", w.Body.String(), "one per line, in the order of the checks")
 }
 
-func TestHealthHandlerAnswersInJSONIfAsked(t *testing.T) {
-	h := lease.HealthHandler(time.Second, well)
+func TestHandlerAnswersInJSONIfAsked(t *testing.T) {
+	h := health.Handler(time.Second, well)
 	w := probe(h, "GET", "application/json")
 	require.Equal(t, 200, w.Code)
 	require.Equal(t, "application/json", w.Header().Get("Content-Type"))
 	require.JSONEq(t, `{"status":"ok"}`, w.Body.String())
 
-	h = lease.HealthHandler(time.Second, ill("a"), ill(`b "quoted" <&>`+"\nc"))
+	h = health.Handler(time.Second, ill("a"), ill(`b "quoted" <&>`+"\nc"))
 	w = probe(h, "GET", "application/json")
 	require.Equal(t, 503, w.Code)
 	require.Equal(t, "Accept", w.Header().Get("Vary"))
@@ -72,8 +76,8 @@ func TestHealthHandlerAnswersInJSONIfAsked(t *testing.T) {
 	require.Equal(t, []string{"a", `b "quoted" <&>`, "c"}, got.Errors)
 }
 
-func TestHealthHandlerHeedsAccept(t *testing.T) {
-	h := lease.HealthHandler(time.Second)
+func TestHandlerHeedsAccept(t *testing.T) {
+	h := health.Handler(time.Second)
 	for accept, isJSON := range map[string]bool{
 		"":           false,
 		"*/*":        false,
@@ -99,8 +103,8 @@ func TestHealthHandlerHeedsAccept(t *testing.T) {
 	require.Contains(t, probe(h, "GET", "text/plain;q=0.2", "application/json").Body.String(), "{", "several headers are one")
 }
 
-func TestHealthHandlerMethods(t *testing.T) {
-	h := lease.HealthHandler(time.Second, ill("broken"))
+func TestHandlerMethods(t *testing.T) {
+	h := health.Handler(time.Second, ill("broken"))
 	server := httptest.NewServer(h)
 	defer server.Close()
 	get, err := server.Client().Get(server.URL)
@@ -118,29 +122,29 @@ func TestHealthHandlerMethods(t *testing.T) {
 	require.Empty(t, probe(h, "HEAD").Body.String())
 
 	ran := false
-	h = lease.HealthHandler(time.Second, func(context.Context) error { ran = true; return nil })
+	h = health.Handler(time.Second, func(context.Context) error { ran = true; return nil })
 	w := probe(h, "POST")
 	require.Equal(t, 405, w.Code)
 	require.Equal(t, "GET, HEAD", w.Header().Get("Allow"))
 	require.False(t, ran)
 }
 
-func TestHealthHandlerRunsChecksSideBySide(t *testing.T) {
+func TestHandlerRunsChecksSideBySide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := func(ctx context.Context) error { time.Sleep(time.Second); return ctx.Err() }
 		began := time.Now()
-		w := probe(lease.HealthHandler(3*time.Second, slow, slow, slow, slow), "GET")
+		w := probe(health.Handler(3*time.Second, slow, slow, slow, slow), "GET")
 		require.Equal(t, 200, w.Code)
 		require.Equal(t, time.Second, time.Since(began))
 	})
 }
 
-func TestHealthHandlerIsBoundedByItsTimeout(t *testing.T) {
+func TestHandlerIsBoundedByItsTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// One heeds its context, which ends early enough to hear why.
 		heeds := func(ctx context.Context) error { <-ctx.Done(); return errors.New("store a: no answer") }
 		began := time.Now()
-		w := probe(lease.HealthHandler(10*time.Second, well, heeds), "GET")
+		w := probe(health.Handler(10*time.Second, well, heeds), "GET")
 		require.Equal(t, 503, w.Code)
 		require.Equal(t, "store a: no answer\n", w.Body.String())
 		require.Equal(t, 9*time.Second, time.Since(began))
@@ -149,7 +153,7 @@ func TestHealthHandlerIsBoundedByItsTimeout(t *testing.T) {
 		var runs atomic.Int32
 		release := make(chan struct{})
 		deaf := func(context.Context) error { runs.Add(1); <-release; return nil }
-		h := lease.HealthHandler(10*time.Second, deaf, ill("other"))
+		h := health.Handler(10*time.Second, deaf, ill("other"))
 		began = time.Now()
 		w = probe(h, "GET")
 		require.Equal(t, 503, w.Code)
@@ -171,21 +175,21 @@ func TestHealthHandlerIsBoundedByItsTimeout(t *testing.T) {
 	})
 }
 
-func TestHealthHandlerHasADefaultTimeout(t *testing.T) {
+func TestHandlerHasADefaultTimeout(t *testing.T) {
 	for _, timeout := range []time.Duration{0, -time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
-			w := probe(lease.HealthHandler(timeout, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }), "GET")
+			w := probe(health.Handler(timeout, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }), "GET")
 			require.Equal(t, 503, w.Code)
 			require.Equal(t, 4500*time.Millisecond, time.Since(began))
 		})
 	}
 }
 
-func TestHealthHandlerSharesOneRunOfACheck(t *testing.T) {
+func TestHandlerSharesOneRunOfACheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs atomic.Int32
-		h := lease.HealthHandler(10*time.Second, func(context.Context) error {
+		h := health.Handler(10*time.Second, func(context.Context) error {
 			time.Sleep(time.Second)
 			runs.Add(1)
 			return errors.New("broken")
@@ -203,9 +207,9 @@ func TestHealthHandlerSharesOneRunOfACheck(t *testing.T) {
 	})
 }
 
-func TestHealthHandlerOutlivesAProberThatLeaves(t *testing.T) {
+func TestHandlerOutlivesAProberThatLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := lease.HealthHandler(10*time.Second, func(ctx context.Context) error { time.Sleep(time.Second); return ctx.Err() })
+		h := health.Handler(10*time.Second, func(ctx context.Context) error { time.Sleep(time.Second); return ctx.Err() })
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		began := time.Now()
@@ -221,8 +225,8 @@ type broken struct{ text *string }
 
 func (b *broken) Error() string { return *b.text }
 
-func TestHealthHandlerContainsChecks(t *testing.T) {
-	h := lease.HealthHandler(time.Second,
+func TestHandlerContainsChecks(t *testing.T) {
+	h := health.Handler(time.Second,
 		func(context.Context) error { panic("boom") },
 		nil,
 		func(context.Context) error { runtime.Goexit(); return nil },
@@ -238,17 +242,30 @@ func TestHealthHandlerContainsChecks(t *testing.T) {
 	}
 }
 
-func TestHealthHandlerWithAKeeper(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
-		a.hold("job")
-		h := lease.HealthHandler(time.Second, a.Health)
+func TestHandlerWithAKeeper(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := faultstore.Wrap(memory.New())
+		k, err := lease.NewKeeper(store, lease.Config{ID: "a"})
+		require.NoError(t, err)
+		l, err := k.Lease("job")
+		require.NoError(t, err)
+		won, err := l.Acquire(t.Context())
+		require.NoError(t, err)
+		require.True(t, won)
+		h := health.Handler(time.Second, k.Health)
 		require.Equal(t, 200, probe(h, "GET").Code)
-		a.rule(faultstore.Get, faultstore.Fault{Kind: faultstore.Drop, Hang: true})
+		store.SetRule(func(c faultstore.Call) (f faultstore.Fault) {
+			if c.Op == faultstore.Get {
+				f = faultstore.Fault{Kind: faultstore.Drop, Hang: true}
+			}
+			return f
+		})
 		w := probe(h, "GET")
 		require.Equal(t, 503, w.Code)
 		require.Contains(t, w.Body.String(), "keeper a (store ")
-		a.store.SetRule(nil)
+		store.SetRule(nil)
 		require.Equal(t, 200, probe(h, "GET").Code)
+		require.NoError(t, l.Close(t.Context()))
+		require.NoError(t, k.Close(t.Context()))
 	})
 }

@@ -1,4 +1,4 @@
-package lease
+package pername
 
 import (
 	"context"
@@ -7,11 +7,13 @@ import (
 	"math"
 	"sync/atomic"
 	"time"
+
+	"github.com/holdfast-go/holdfast/lease"
 )
 
 // This file asks the backend, and keeps the books of what it answered.
 
-func (p *perName) Acquire(ctx context.Context, want Session, claims []Claim) ([]Outcome, error) {
+func (p *store) Acquire(ctx context.Context, want lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
 	if err := p.check(ctx, "acquire"); err != nil {
 		return nil, err
 	}
@@ -31,9 +33,9 @@ func (p *perName) Acquire(ctx context.Context, want Session, claims []Claim) ([]
 	defer p.mu.Unlock()
 	defer s.acquireDone()
 	if err == nil && s.gone {
-		err = fmt.Errorf("%s: acquire: session %d of %s ended meanwhile: %w", p.limits.Name, want.ID, want.Owner.ID, ErrUnknown)
+		err = fmt.Errorf("%s: acquire: session %d of %s ended meanwhile: %w", p.limits.Name, want.ID, want.Owner.ID, lease.ErrUnknown)
 	}
-	var won []Held
+	var won []lease.Held
 	for i, c := range claims {
 		if outs[i].OK {
 			won = append(won, outs[i].Record.Held())
@@ -68,21 +70,21 @@ func (p *perName) Acquire(ctx context.Context, want Session, claims []Claim) ([]
 }
 
 // claim sends the claims; after an error no more of them.
-func (p *perName) claim(ctx context.Context, s Session, claims []Claim) ([]Outcome, error) {
-	outs, errs := make([]Outcome, len(claims)), make([]error, len(claims))
+func (p *store) claim(ctx context.Context, s lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
+	outs, errs := make([]lease.Outcome, len(claims)), make([]error, len(claims))
 	var failed atomic.Bool
 	p.each(len(claims), func(i int) {
 		if failed.Load() {
 			return
 		}
-		if err := ValidateClaim(claims[i]); err != nil {
+		if err := lease.ValidateClaim(claims[i]); err != nil {
 			outs[i].Err = fmt.Errorf("%s: acquire: %w", p.limits.Name, err)
 			return
 		}
 		out, err := p.names.Acquire(ctx, s, claims[i])
 		if r := out.Record; err == nil && out.OK && (r.Name != claims[i].Name || r.Nonce != claims[i].Nonce || r.Token == 0) {
 			err = fmt.Errorf("the claim with nonce %x won %q with nonce %x, token %d: %w",
-				claims[i].Nonce, r.Name, r.Nonce, r.Token, ErrInconsistent)
+				claims[i].Nonce, r.Name, r.Nonce, r.Token, lease.ErrInconsistent)
 		}
 		if err != nil {
 			errs[i] = p.unknown("acquire", claims[i].Name, err)
@@ -94,12 +96,12 @@ func (p *perName) claim(ctx context.Context, s Session, claims []Claim) ([]Outco
 }
 
 // catchUp renews what has just been won.
-func (p *perName) catchUp(ctx context.Context, s Session, won []Held) error {
+func (p *store) catchUp(ctx context.Context, s lease.Session, won []lease.Held) error {
 	errs := make([]error, len(won))
 	p.each(len(won), func(i int) {
 		ok, err := p.names.Renew(ctx, s, won[i])
 		if err == nil && !ok {
-			err = fmt.Errorf("token %d was lost before it was told: %w", won[i].Token, ErrUnknown)
+			err = fmt.Errorf("token %d was lost before it was told: %w", won[i].Token, lease.ErrUnknown)
 		}
 		if err != nil {
 			errs[i] = p.unknown("acquire", won[i].Name, err)
@@ -115,20 +117,20 @@ const renewalShare = 64
 
 // Renew renews every name of every session, also if some fail. Names whose last
 // renewal failed come last.
-func (p *perName) Renew(ctx context.Context, sessions []Session) ([]Grant, error) {
+func (p *store) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Grant, error) {
 	if err := p.check(ctx, "renew"); err != nil {
 		return nil, err
 	}
 	type job struct {
 		at      int // in sessions
-		session Session
-		held    Held
+		session lease.Session
+		held    lease.Held
 		ok      bool
 		err     error
 	}
 	var jobs, doubtful []job
 	patience := time.Duration(math.MaxInt64)
-	grants, live := make([]Grant, len(sessions)), make([]*nameSession, len(sessions))
+	grants, live := make([]lease.Grant, len(sessions)), make([]*session, len(sessions))
 	p.mu.Lock()
 	for i, want := range sessions {
 		if live[i] = p.liveLocked(want); live[i] == nil {
@@ -172,7 +174,7 @@ func (p *perName) Renew(ctx context.Context, sessions []Session) ([]Grant, error
 	for i, s := range live {
 		g := &grants[i]
 		if s == nil || s.closing || s.gone {
-			*g = Grant{Err: p.sessionGone("renew", sessions[i])}
+			*g = lease.Grant{Err: p.sessionGone("renew", sessions[i])}
 			continue
 		}
 		g.Lost = s.tellLost(now)
@@ -185,12 +187,12 @@ func (p *perName) Renew(ctx context.Context, sessions []Session) ([]Grant, error
 }
 
 // Release asks for every name, also if some fail.
-func (p *perName) Release(ctx context.Context, held []Held) ([]Outcome, error) {
+func (p *store) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome, error) {
 	if err := p.check(ctx, "release"); err != nil {
 		return nil, err
 	}
 	p.leave(held, +1)
-	outs, errs := make([]Outcome, len(held)), make([]error, len(held))
+	outs, errs := make([]lease.Outcome, len(held)), make([]error, len(held))
 	p.each(len(held), func(i int) {
 		var err error
 		if outs[i].OK, err = p.names.Release(ctx, held[i]); err != nil {
@@ -208,29 +210,29 @@ func (p *perName) Release(ctx context.Context, held []Held) ([]Outcome, error) {
 	return outs, nil
 }
 
-// perNameTransferer is a perName whose backend can transfer.
-type perNameTransferer struct {
-	*perName
-	transfer NameTransferer
+// transferring is a store whose backend can transfer.
+type transferring struct {
+	*store
+	transfer Transferer
 }
 
 // Transfer sends the moves; after an error no more of them.
-func (p *perNameTransferer) Transfer(ctx context.Context, moves []Move) ([]Outcome, error) {
+func (p *transferring) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.Outcome, error) {
 	if err := p.check(ctx, "transfer"); err != nil {
 		return nil, err
 	}
-	held := make([]Held, len(moves))
+	held := make([]lease.Held, len(moves))
 	for i, m := range moves {
 		held[i] = m.Held
 	}
 	p.leave(held, +1)
-	outs, errs := make([]Outcome, len(moves)), make([]error, len(moves))
+	outs, errs := make([]lease.Outcome, len(moves)), make([]error, len(moves))
 	var failed atomic.Bool
 	p.each(len(moves), func(i int) {
 		if failed.Load() {
 			return
 		}
-		if err := ValidateMove(moves[i]); err != nil {
+		if err := lease.ValidateTransfer(moves[i]); err != nil {
 			outs[i].Err = fmt.Errorf("%s: transfer: %w", p.limits.Name, err)
 			return
 		}
@@ -241,7 +243,7 @@ func (p *perNameTransferer) Transfer(ctx context.Context, moves []Move) ([]Outco
 		}
 	})
 	err := errors.Join(errs...)
-	var kept []Held
+	var kept []lease.Held
 	p.mu.Lock()
 	for i, h := range held {
 		if err == nil && !outs[i].OK && (outs[i].Err != nil || outs[i].Record.Held() == h) {

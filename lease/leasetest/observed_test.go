@@ -1,0 +1,139 @@
+package leasetest
+
+import (
+	"bytes"
+	"context"
+	"iter"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/observed"
+	"github.com/holdfast-go/holdfast/lease/observed/observedtest"
+)
+
+// ofObjects tells whether f is one that observed.Objects have: the mistakes of those
+// who write such for a service. That those without one pass is tested where they are.
+func (f flaw) ofObjects() bool { return strings.HasPrefix(string(f), "Objects: ") }
+
+// objectsCatches are the flaws of observed.Objects. A Store over them breaks the rules
+// of a lease.Store.
+var objectsCatches = []catch{
+	{objectsPutAlways, []by{
+		{"acquire/two-at-once", ruleOneWinner},
+		{"acquire/supersedes-at-once", ""},
+	}},
+	{objectsPutAgain, []by{{"session/close-through-another-client", ruleGoneRenew}}},
+	{objectsDeleteNothing, []by{
+		{"session/close-removes-its-records", ruleClose},
+		{"session/expired-harms-no-successor", ruleFree},
+	}},
+	{objectsForget, []by{{"token/over-release", ruleToken}}},
+	{objectsNumberAnew, []by{{"token/over-release", ruleToken}}},
+	{objectsSilentMiss, []by{{"context/unreachable", ruleUnknown}}},
+	{objectsListPage, []by{{"read/list-many", ruleList}}},
+}
+
+// objectsOptions are those for stores that observed.New makes.
+func objectsOptions(f flaw) []Option {
+	return []Option{Observed(), ExpirySlack(1350 * time.Millisecond), Unreachable(func(TB) func() lease.Store {
+		o := newFlawedObjects(f)
+		o.Map.SetFault(func(ctx context.Context, _, _ string, _ func()) error {
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		return o.client
+	})}
+}
+
+// flawedObjects are an observedtest.Map, or a Numbered, but for one flaw.
+type flawedObjects struct {
+	*observedtest.Map
+	flaw flaw
+
+	mu    sync.Mutex
+	puts  map[string]int // of a key, since it was made
+	named map[string]int // numbers of versions
+}
+
+func newFlawedObjects(f flaw) *flawedObjects {
+	return &flawedObjects{Map: observedtest.NewMap(), flaw: f, puts: map[string]int{}, named: map[string]int{}}
+}
+
+func (o *flawedObjects) client() lease.Store {
+	var objects observed.Objects = o
+	if o.flaw == objectsNumberAnew {
+		objects = numberedAnew{o}
+	}
+	s, err := observed.New(objects)
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
+func (o *flawedObjects) Get(ctx context.Context, key string) (observed.Object, bool, error) {
+	found, ok, err := o.Map.Get(ctx, key)
+	if o.flaw == objectsSilentMiss {
+		err = nil
+	}
+	return found, ok, err
+}
+
+func (o *flawedObjects) Put(ctx context.Context, key string, value []byte, ifVersion string) (string, bool, error) {
+	if stands, ok, err := o.Map.Get(ctx, key); err == nil {
+		switch {
+		case o.flaw == objectsPutAlways:
+			time.Sleep(50 * time.Microsecond)
+			stands, _, _ = o.Map.Get(ctx, key)
+			ifVersion = stands.Version
+		case o.flaw == objectsPutAgain && !ok:
+			ifVersion = ""
+		case o.flaw == objectsForget && bytes.Contains(value, []byte(`"session":"0"`)):
+			ok, err := o.Map.Delete(ctx, key, ifVersion)
+			return "gone", ok, err
+		}
+	}
+	version, ok, err := o.Map.Put(ctx, key, value, ifVersion)
+	if ok {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.puts[key]++
+		o.named[version] = o.puts[key]
+	}
+	return version, ok, err
+}
+
+func (o *flawedObjects) Delete(ctx context.Context, key, ifVersion string) (bool, error) {
+	if o.flaw == objectsDeleteNothing {
+		return true, nil
+	}
+	ok, err := o.Map.Delete(ctx, key, ifVersion)
+	if ok {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.puts[key] = 0
+	}
+	return ok, err
+}
+
+func (o *flawedObjects) List(ctx context.Context, prefix string) iter.Seq2[observed.Object, error] {
+	return func(yield func(observed.Object, error) bool) {
+		n := 0
+		for found, err := range o.Map.List(ctx, prefix) {
+			if n++; n > 20 && o.flaw == objectsListPage || !yield(found, err) {
+				return
+			}
+		}
+	}
+}
+
+// numberedAnew begins to count with each object that is made.
+type numberedAnew struct{ *flawedObjects }
+
+func (n numberedAnew) Number(version string) (lease.Token, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return lease.Token(n.named[version]), nil
+}

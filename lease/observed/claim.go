@@ -1,0 +1,278 @@
+package observed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// plan is what an operation wants to become of one name, given what stands.
+type plan struct {
+	swap bool   // else it is decided, and nothing is written
+	next record // without its token
+}
+
+// swap makes of each name what decide plans, by compare-and-swap on the version that
+// was read, and tells done what was written. A name that was changed meanwhile is
+// read and planned anew. What decide and done are told of one name is in order; the
+// calls for several are one after the other. An error of decide ends it all:
+// wrote then tells whether something was written before.
+func (s *Store) swap(
+	ctx context.Context, op string, names []string, sessions []lease.SessionID,
+	decide func(i int, n standing, at map[lease.SessionID]looked) plan,
+	gone func(at map[lease.SessionID]looked) error,
+	done func(i int, n standing, r lease.Record),
+) error {
+	wrote := false
+	todo := make([]int, len(names))
+	for i := range names {
+		todo[i] = i
+	}
+	for {
+		asked := make([]string, len(todo))
+		for k, i := range todo {
+			asked[k] = names[i]
+		}
+		found, at, err := s.read(ctx, op, asked, sessions...)
+		if err == nil {
+			err = gone(at)
+		}
+		if err != nil {
+			if wrote && errors.Is(err, lease.ErrSessionGone) {
+				err = fmt.Errorf("%w, after a part was done: %v", lease.ErrUnknown, err)
+			}
+			return err
+		}
+		plans := make([]plan, len(todo))
+		tokens := make([]lease.Token, len(todo))
+		for k, i := range todo {
+			plans[k] = decide(i, found[k], at)
+		}
+		if err := s.each(len(todo), func(k int) (err error) {
+			if plans[k].swap {
+				tokens[k], err = s.write(ctx, op, found[k], plans[k].next)
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+		var again []int
+		for k, i := range todo {
+			switch next := plans[k].next; {
+			case !plans[k].swap:
+			case tokens[k] == 0:
+				again = append(again, i)
+			case next.Session == 0:
+				wrote = true
+				done(i, found[k], lease.Record{})
+			default:
+				wrote = true
+				g := at[next.Session].sight
+				done(i, found[k], g.record(next, tokens[k], s.left(g, s.clock.Now().Mono)))
+			}
+		}
+		if todo = again; len(todo) == 0 {
+			return nil
+		}
+		if err := s.done(ctx, op); err != nil {
+			return err
+		}
+	}
+}
+
+// write puts r in the place of n, a tombstone if it has no session, and returns its
+// token; 0 if n does not stand any more.
+func (s *Store) write(ctx context.Context, op string, n standing, r record) (lease.Token, error) {
+	key := recordKey(r.Name)
+	if r.Session == 0 && s.number != nil {
+		ok, err := s.objects.Delete(ctx, key, n.version)
+		if err != nil {
+			return 0, s.unknown(op, key, err)
+		}
+		if !ok {
+			return 0, nil
+		}
+		return n.token, nil
+	}
+	if r.Token = n.token; s.number != nil {
+		r.Token = 0
+	} else if r.Session != 0 {
+		r.Token++
+	}
+	value, err := encode(r)
+	if err != nil {
+		return 0, err
+	}
+	version, ok, err := s.put(ctx, op, key, value, n.version)
+	if err != nil || !ok {
+		return 0, err
+	}
+	token, err := s.token(r, version)
+	if err != nil {
+		return 0, s.unknown(op, key, err)
+	}
+	return token, nil
+}
+
+// refuse tells whether r is too long to be written.
+func (s *Store) refuse(op string, r record) error {
+	r.Token = 1<<63 - 1 // no count is longer
+	value, err := encode(r)
+	if err != nil {
+		return err
+	}
+	return s.fits(op, recordKey(r.Name), value)
+}
+
+// Acquire decides each claim by a swap of its record. A claim that
+// lease.ValidateClaim refuses, or whose record would be too long, is answered with
+// lease.ErrInvalid as the Outcome's error. The error that is lease.ErrSessionGone means
+// that the session is not open.
+func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
+	const op = "acquire"
+	if err := s.check(ctx, op); err != nil {
+		return nil, err
+	}
+	outs := make([]lease.Outcome, len(claims))
+	var names []string
+	var of []int // which claim asks for each of names
+	for i, c := range claims {
+		err := lease.ValidateClaim(c)
+		if err == nil {
+			err = s.refuse(op, claimed(c, want.ID, 1<<64-1))
+		}
+		if err != nil {
+			outs[i].Err = fmt.Errorf("%s: %s: %w", s.limits.Name, op, err)
+			continue
+		}
+		names, of = append(names, c.Name), append(of, i)
+	}
+	err := s.swap(ctx, op, names, []lease.SessionID{want.ID},
+		func(i int, n standing, at map[lease.SessionID]looked) plan {
+			c, out := claims[of[i]], &outs[of[i]]
+			supersedes := n.held && c.Supersedes == n.token && n.of.is(want)
+			if n.err != nil || n.held && !supersedes {
+				*out = lease.Outcome{Err: n.err}
+				if n.err == nil {
+					out.Record = n.public()
+				}
+				return plan{}
+			}
+			return plan{swap: true, next: claimed(c, want.ID, at[want.ID].Life)}
+		},
+		func(at map[lease.SessionID]looked) error {
+			own := at[want.ID]
+			if own.err != nil {
+				return s.unknown(op, sessionKey(want.ID), own.err)
+			}
+			if !own.there || !own.is(want) {
+				return s.gone(op, want)
+			}
+			return nil
+		},
+		func(i int, n standing, r lease.Record) {
+			outs[of[i]] = lease.Outcome{OK: true, Record: r}
+			if n.held {
+				outs[of[i]].Replaced = n.token
+			}
+		})
+	if err != nil {
+		return nil, err
+	}
+	return outs, nil
+}
+
+// claimed is the record that c makes.
+func claimed(c lease.Claim, id lease.SessionID, life uint64) record {
+	return record{
+		Format: format, Name: c.Name, Session: id, Life: life, Nonce: c.Nonce, Metadata: maps.Clone(c.Metadata),
+	}
+}
+
+// never is for operations without a session of their own.
+func never(map[lease.SessionID]looked) error { return nil }
+
+// Release leaves a tombstone in the place of each record that still is that ownership,
+// or nothing where versions are Numbered.
+func (s *Store) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome, error) {
+	const op = "release"
+	if err := s.check(ctx, op); err != nil {
+		return nil, err
+	}
+	outs, names := make([]lease.Outcome, len(held)), make([]string, len(held))
+	for i, h := range held {
+		names[i] = h.Name
+	}
+	err := s.swap(ctx, op, names, nil,
+		func(i int, n standing, _ map[lease.SessionID]looked) plan {
+			if !n.is(held[i]) {
+				outs[i] = lease.Outcome{Record: n.public()}
+				return plan{}
+			}
+			return plan{swap: true, next: record{Format: format, Name: n.Name}}
+		},
+		never,
+		func(i int, _ standing, _ lease.Record) { outs[i] = lease.Outcome{OK: true} })
+	if err != nil {
+		return nil, err
+	}
+	return outs, nil
+}
+
+// Transfer moves each ownership by one swap of its record, after it looked at the
+// target's session. A move that lease.ValidateTransfer refuses, or whose record would be
+// too long, is answered with lease.ErrInvalid, one to a session that is not open, or
+// not the offer's owner's, with lease.ErrSessionGone, as the Outcome's error.
+func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.Outcome, error) {
+	const op = "transfer"
+	if err := s.check(ctx, op); err != nil {
+		return nil, err
+	}
+	outs, names := make([]lease.Outcome, len(moves)), make([]string, len(moves))
+	var targets []lease.SessionID
+	for i, m := range moves {
+		names[i] = m.Name
+		targets = append(targets, m.To.Session)
+	}
+	err := s.swap(ctx, op, names, targets,
+		func(i int, n standing, at map[lease.SessionID]looked) plan {
+			m := moves[i]
+			outs[i] = lease.Outcome{Record: n.public()}
+			if !n.is(m.Held) {
+				return plan{}
+			}
+			to := lease.Session{ID: m.To.Session, Owner: m.To.Owner}
+			target := at[to.ID]
+			next := record{
+				Format: format, Name: m.Name, Session: to.ID, Life: target.Life, Nonce: m.To.Nonce,
+				Metadata: maps.Clone(m.Metadata),
+			}
+			if m.Metadata == nil {
+				next.Metadata = n.Metadata
+			}
+			err := lease.ValidateTransfer(m)
+			switch {
+			case err != nil:
+			case target.err != nil:
+				err = target.err
+			case !target.there || !target.is(to):
+				err = s.gone(fmt.Sprintf("%s %q", op, m.Name), to)
+			default:
+				err = s.refuse(op, next)
+			}
+			if err != nil {
+				outs[i].Err = fmt.Errorf("%s: %s: %w", s.limits.Name, op, err)
+				return plan{}
+			}
+			return plan{swap: true, next: next}
+		},
+		never,
+		func(i int, _ standing, r lease.Record) { outs[i] = lease.Outcome{OK: true, Record: r} })
+	if err != nil {
+		return nil, err
+	}
+	return outs, nil
+}

@@ -1,0 +1,47 @@
+package observed_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/internal/inputtest"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/faultclock"
+	"github.com/holdfast-go/holdfast/lease/observed"
+	"github.com/holdfast-go/holdfast/lease/observed/observedtest"
+)
+
+func TestBadInput(t *testing.T) {
+	s, err := observed.New(observedtest.NewMap(), nil)
+	require.NoError(t, err)
+	inputtest.Contexts(t, s)
+	inputtest.Zeros(t, nil, new(observed.Store))
+	_, err = new(observed.Store).Get(t.Context(), "a")
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	require.ErrorContains(t, err, "observed.New")
+	for _, objects := range []observed.Objects{nil, (*observedtest.Map)(nil)} {
+		_, err = observed.New(objects)
+		require.ErrorIs(t, err, lease.ErrInvalid)
+		require.ErrorContains(t, err, "observed.New: objects")
+	}
+	for bound, o := range map[string]observed.Option{
+		"observed.WithMargin: invalid: 101, must be 1 to 100 percent":    observed.WithMargin(101),
+		"observed.WithMargin: invalid: 0, must be 1 to 100 percent":      observed.WithMargin(0),
+		"observed.WithConcurrency: invalid: 0, must be 1 to 1024":        observed.WithConcurrency(0),
+		"observed.WithConcurrency: invalid: 1025, must be 1 to 1024":     observed.WithConcurrency(1025),
+		"observed.WithClock: invalid: nil, must be a clock such as leas": observed.WithClock(nil),
+	} {
+		_, err := observed.New(observedtest.NewMap(), o)
+		require.ErrorIs(t, err, lease.ErrInvalid)
+		require.ErrorContains(t, err, bound)
+	}
+	inputtest.Options(t, map[string][]any{
+		"WithClock":       {observed.WithClock, lease.SystemClock()},
+		"WithMargin":      {observed.WithMargin, 50},
+		"WithConcurrency": {observed.WithConcurrency, 1},
+	}, []any{(*faultclock.Clock)(nil)}, nil, func(o observed.Option) error {
+		_, err := observed.New(observedtest.NewMap(), o)
+		return err
+	})
+}

@@ -1,0 +1,351 @@
+package observed_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/observed"
+	"github.com/holdfast-go/holdfast/lease/observed/observedtest"
+)
+
+// wait is how long an observer waits for a session of ttl.
+const wait = ttl + ttl/10
+
+// peer is one Store and its session.
+type peer struct {
+	t       *testing.T
+	store   *observed.Store
+	session lease.Session
+}
+
+func newPeer(t *testing.T, objects observed.Objects, id lease.SessionID, opts ...observed.Option) *peer {
+	t.Helper()
+	s, err := observed.New(objects, opts...)
+	require.NoError(t, err)
+	owner := lease.Owner{ID: fmt.Sprint("node-", id), Incarnation: fmt.Sprint("i", id)}
+	p := &peer{t, s, lease.Session{ID: id, Owner: owner, TTL: ttl}}
+	g, err := s.OpenSession(t.Context(), p.session)
+	require.NoError(t, err)
+	require.Equal(t, lease.Grant{TTL: ttl}, g)
+	return p
+}
+
+func (p *peer) claim(c lease.Claim) lease.Outcome {
+	p.t.Helper()
+	outs, err := p.store.Acquire(p.t.Context(), p.session, []lease.Claim{c})
+	require.NoError(p.t, err)
+	require.Len(p.t, outs, 1)
+	return outs[0]
+}
+
+func (p *peer) win(name string) lease.Record {
+	p.t.Helper()
+	out := p.claim(lease.Claim{Name: name, Nonce: uint64(p.session.ID)})
+	require.True(p.t, out.OK, "%+v", out)
+	return out.Record
+}
+
+func (p *peer) renew() error {
+	p.t.Helper()
+	grants, err := p.store.Renew(p.t.Context(), []lease.Session{p.session})
+	require.NoError(p.t, err)
+	return grants[0].Err
+}
+
+func (p *peer) get(names ...string) []lease.Record {
+	p.t.Helper()
+	found, err := p.store.Get(p.t.Context(), names...)
+	require.NoError(p.t, err)
+	return found
+}
+
+// keep renews p's session until the test ends.
+func (p *peer) keep() {
+	go func() {
+		for p.t.Context().Err() == nil {
+			_, _ = p.store.Renew(p.t.Context(), []lease.Session{p.session})
+			select {
+			case <-time.After(ttl / 3):
+			case <-p.t.Context().Done():
+			}
+		}
+	}()
+}
+
+func TestAnObserverWaitsFromItsOwnFirstLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := observedtest.NewMap()
+		a := newPeer(t, m, 1)
+		a.win("n")
+		time.Sleep(20 * ttl) // nobody looked
+		b := newPeer(t, m, 2)
+		b.keep()
+		require.Equal(t, wait, b.get("n")[0].Left)
+		time.Sleep(wait - 1)
+		require.Equal(t, time.Duration(1), b.get("n")[0].Left)
+		require.False(t, b.claim(lease.Claim{Name: "n"}).OK)
+		c := newPeer(t, m, 3) // b's observations are not its
+		time.Sleep(time.Nanosecond)
+		require.Len(t, c.get("n"), 1)
+		require.Contains(t, m.All(), "sessions/1")
+		r := b.win("n")
+		require.Equal(t, lease.Token(2), r.Token)
+		require.NotContains(t, m.All(), "sessions/1", "its death was made final")
+		require.Equal(t, "i2", c.get("n")[0].Owner.Incarnation)
+		require.ErrorIs(t, a.renew(), lease.ErrSessionGone)
+	})
+}
+
+func TestARenewalUnderWayIsRefusedAfterTheDeath(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := observedtest.NewMap()
+		a, b := newPeer(t, m, 1), newPeer(t, m, 2)
+		b.keep()
+		a.win("n")
+		b.get("n")
+		time.Sleep(ttl / 2)
+		m.SetFault(func(_ context.Context, op, key string, apply func()) error {
+			if op == "put" && key == "sessions/1" {
+				time.Sleep(2 * ttl)
+			}
+			apply()
+			return nil
+		})
+		told := make(chan error)
+		go func() { told <- a.renew() }()
+		time.Sleep(wait - ttl/2)
+		r := b.win("n")
+		require.ErrorIs(t, <-told, lease.ErrSessionGone)
+		require.NotContains(t, m.All(), "sessions/1")
+		require.Equal(t, r.Held(), a.get("n")[0].Held())
+	})
+}
+
+func TestADeathIsRefusedAfterARenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := observedtest.NewMap()
+		a, b := newPeer(t, m, 1), newPeer(t, m, 2)
+		b.keep()
+		r := a.win("n")
+		b.get("n")
+		time.Sleep(wait - ttl/2)
+		require.NoError(t, a.renew()) // b has not seen it
+		time.Sleep(ttl / 2)
+		m.SetFault(func(_ context.Context, op, key string, apply func()) error {
+			if op == "delete" && key == "sessions/1" {
+				require.NoError(t, a.renew())
+			}
+			apply()
+			return nil
+		})
+		require.Equal(t, r.Held(), b.claim(lease.Claim{Name: "n"}).Record.Held())
+		time.Sleep(ttl / 2)
+		require.NoError(t, a.renew())
+		time.Sleep(ttl / 2)
+		require.NoError(t, a.renew(), "it lives, however long b knows it")
+	})
+}
+
+func TestWhatAnOwnerDidNotRenewItEndsItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := observedtest.NewMap()
+		a := newPeer(t, m, 1)
+		a.win("n")
+		time.Sleep(wait)
+		require.ErrorIs(t, a.renew(), lease.ErrSessionGone)
+		require.NotContains(t, m.All(), "sessions/1")
+		newPeer(t, m, 1) // the same session, in another life
+		require.Empty(t, a.get("n"), "what it had in the former is not its own")
+	})
+}
+
+func TestWhatAReleaseLeaves(t *testing.T) {
+	for _, k := range kits {
+		t.Run(k.name, func(t *testing.T) {
+			objects, m := k.objects()
+			a := newPeer(t, objects, 1)
+			var last lease.Token
+			for range 3 {
+				r := a.win("n")
+				require.Greater(t, r.Token, last)
+				last = r.Token
+				outs, err := a.store.Release(t.Context(), []lease.Held{r.Held()})
+				require.NoError(t, err)
+				require.Equal(t, []lease.Outcome{{OK: true}}, outs)
+				require.Empty(t, a.get("n"))
+				if k.name == kits[0].name {
+					require.Contains(t, m.All(), "records/n", "a tombstone keeps the count")
+				} else {
+					require.NotContains(t, m.All(), "records/n")
+				}
+			}
+		})
+	}
+}
+
+func TestListingsEndWhatNobodyRenews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := observedtest.NewNumbered()
+		a, idle, b := newPeer(t, n, 1), newPeer(t, n, 2), newPeer(t, n, 3)
+		b.keep()
+		a.win("x/1")
+		a.win("x/2")
+		b.win("x/3")
+		require.NotNil(t, idle)
+		list := func() (names []string) {
+			for r, err := range b.store.List(t.Context(), "x/") {
+				require.NoError(t, err)
+				names = append(names, r.Name)
+			}
+			return names
+		}
+		require.ElementsMatch(t, []string{"x/1", "x/2", "x/3"}, list())
+		time.Sleep(wait)
+		require.Equal(t, []string{"x/3"}, list())
+		all := n.All()
+		require.Len(t, all, 2, "%v", all) // b's session and record: the others are gone, and so is idle
+		require.Contains(t, all, "sessions/3")
+		require.Contains(t, all, "records/x_2f3")
+	})
+}
+
+func TestWhatOperationsCost(t *testing.T) {
+	m := observedtest.NewMap()
+	a, b := newPeer(t, m, 1), newPeer(t, m, 2)
+	var requests atomic.Int64
+	m.SetFault(func(_ context.Context, _, _ string, apply func()) error {
+		requests.Add(1)
+		apply()
+		return nil
+	})
+	costs := func(want int64, what string, f func()) {
+		t.Helper()
+		requests.Store(0)
+		f()
+		require.Equal(t, want, requests.Load(), what)
+	}
+	var r lease.Record
+	costs(3, "acquire", func() { r = a.win("n") })
+	costs(21, "a batch of ten", func() {
+		claims := make([]lease.Claim, 10)
+		for i := range claims {
+			claims[i].Name = fmt.Sprint("m", i)
+		}
+		_, err := a.store.Acquire(t.Context(), a.session, claims)
+		require.NoError(t, err)
+	})
+	costs(1, "a renewal, whatever is held", func() { require.NoError(t, a.renew()) })
+	costs(2, "get", func() { b.get("n") })
+	costs(12, "a refused batch: eleven records and two sessions, and none is written", func() {
+		var claims []lease.Claim
+		for i := range 10 {
+			claims = append(claims, lease.Claim{Name: fmt.Sprint("m", i)})
+		}
+		_, err := b.store.Acquire(t.Context(), b.session, claims)
+		require.NoError(t, err)
+	})
+	costs(3, "release", func() {
+		_, err := a.store.Release(t.Context(), []lease.Held{r.Held()})
+		require.NoError(t, err)
+	})
+}
+
+func TestASessionThatNobodyCanReadHoldsItsNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := observedtest.NewMap()
+		a, b := newPeer(t, m, 1), newPeer(t, m, 2)
+		b.keep()
+		a.win("n")
+		m.Set("sessions/1", []byte(`{"v":2,"inc":"i1","ttl":"1"}`))
+		for range 3 {
+			require.Equal(t, []lease.Record{{Name: "n"}}, b.get("n"))
+			require.ErrorIs(t, b.claim(lease.Claim{Name: "n"}).Err, lease.ErrBadRecord)
+			err := a.renew()
+			require.Error(t, err)
+			require.NotErrorIs(t, err, lease.ErrSessionGone)
+			time.Sleep(wait)
+		}
+		m.Remove("sessions/1")
+		b.win("n")
+	})
+}
+
+// rude are objects that panic where they are asked for a number.
+type rude struct{ *observedtest.Map }
+
+func (rude) Number(string) (lease.Token, error) { panic("rude") }
+
+func TestAPanicOfTheObjectsIsAnError(t *testing.T) {
+	a := newPeer(t, rude{observedtest.NewMap()}, 1)
+	_, err := a.store.Acquire(t.Context(), a.session, []lease.Claim{{Name: "m"}, {Name: "n"}})
+	require.ErrorContains(t, err, "it panicked: rude")
+	bad := 0
+	for r, err := range a.store.List(t.Context(), "") {
+		require.ErrorIs(t, err, lease.ErrBadRecord, "%+v", r)
+		bad++
+	}
+	require.Equal(t, 2, bad)
+}
+
+// tight are objects with bounds.
+type tight struct{ *observedtest.Map }
+
+func (tight) Sizes() (key, value int) { return 30, 300 }
+
+func (tight) Limits() lease.StoreLimits {
+	return lease.StoreLimits{Name: "tight", MinTTL: ttl, Batch: 3}
+}
+
+func TestBoundsOfTheObjects(t *testing.T) {
+	o := tight{observedtest.NewMap()}
+	a := newPeer(t, o, 1)
+	require.Equal(t, o.Limits(), a.store.Limits())
+	require.Equal(t, observed.DefaultBatch, newPeer(t, observedtest.NewMap(), 1).store.Limits().Batch)
+	g, err := a.store.OpenSession(t.Context(), lease.Session{ID: 2, Owner: lease.Owner{ID: "b", Incarnation: "b"}, TTL: 1})
+	require.NoError(t, err)
+	require.Equal(t, ttl, g.TTL)
+
+	long := strings.Repeat("n", 23)
+	out := a.claim(lease.Claim{Name: long})
+	require.ErrorIs(t, out.Err, lease.ErrInvalid)
+	require.ErrorContains(t, out.Err, "has 31 bytes, at most 30")
+	require.Empty(t, a.get(long))
+	much := map[string]string{"k": strings.Repeat("v", 300)}
+	out = a.claim(lease.Claim{Name: "n", Metadata: much})
+	require.ErrorIs(t, out.Err, lease.ErrInvalid)
+	require.ErrorContains(t, out.Err, "bytes, at most 300")
+	r := a.win("n")
+	to := lease.Offer{Name: "n", Owner: a.session.Owner, Session: 1, TTL: ttl, Nonce: 7}
+	outs, err := a.store.Transfer(t.Context(), []lease.Transfer{{Held: r.Held(), To: to, Metadata: much}})
+	require.NoError(t, err)
+	require.ErrorIs(t, outs[0].Err, lease.ErrInvalid)
+	require.Equal(t, r.Held(), outs[0].Record.Held())
+	owner := lease.Owner{ID: strings.Repeat("i", 300), Incarnation: "b"}
+	_, err = a.store.OpenSession(t.Context(), lease.Session{ID: 3, Owner: owner, TTL: 1})
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	require.ErrorContains(t, err, "bytes, at most 300")
+}
+
+func TestObservationsOfLongAgoAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := observedtest.NewMap()
+		a := newPeer(t, m, 1)
+		a.keep()
+		for i := range 3000 {
+			s := lease.Session{ID: lease.SessionID(i + 10), Owner: lease.Owner{ID: "b", Incarnation: "b"}, TTL: ttl}
+			_, err := a.store.OpenSession(t.Context(), s)
+			require.NoError(t, err)
+			m.Remove(fmt.Sprint("sessions/", int64(s.ID)))
+			time.Sleep(time.Minute)
+		}
+		require.Less(t, observed.Sights(a.store), 300)
+	})
+}

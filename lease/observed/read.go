@@ -1,0 +1,228 @@
+package observed
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// standing is what was found under a name.
+type standing struct {
+	version string // of the object; empty: there is none
+	record         // what it says; with a name only if it is no record
+	token   lease.Token
+	err     error // lease.ErrBadRecord: it, or its session, is none
+	held    bool  // its session is there
+	of      sight // then: that session
+	left    time.Duration
+}
+
+func (n standing) free() bool { return n.err == nil && !n.held }
+
+// is tells whether what stands is that ownership.
+func (n standing) is(h lease.Held) bool {
+	return n.held && h == lease.Held{Name: n.Name, Token: n.token, Nonce: n.Nonce}
+}
+
+// public is the record for the caller; zero if the name is free.
+func (n standing) public() lease.Record {
+	if n.err != nil {
+		return lease.Record{Name: n.Name}
+	}
+	if !n.held {
+		return lease.Record{}
+	}
+	return n.of.record(n.record, n.token, n.left)
+}
+
+// record is r as it stands under the session.
+func (g sight) record(r record, token lease.Token, left time.Duration) lease.Record {
+	return lease.Record{
+		Name: r.Name, Owner: g.owner(), Session: r.Session, Token: token, Nonce: r.Nonce,
+		TTL: g.TTL, Left: max(left, 0), Metadata: r.Metadata,
+	}
+}
+
+// looked is what one look at a session found.
+type looked struct {
+	sight
+	there bool
+	err   error // lease.ErrBadRecord
+}
+
+// read finds what stands under the names, and looks at the sessions on which that
+// depends, and at more, after the records were read.
+func (s *Store) read(
+	ctx context.Context, op string, names []string, more ...lease.SessionID,
+) ([]standing, map[lease.SessionID]looked, error) {
+	found := make([]standing, len(names))
+	if err := s.each(len(names), func(i int) error {
+		key := recordKey(names[i])
+		if s.longKey > 0 && len(key) > s.longKey { // nothing can stand there
+			found[i].Name = names[i]
+			return nil
+		}
+		o, ok, err := s.objects.Get(ctx, key)
+		if err != nil {
+			return s.unknown(op, key, err)
+		}
+		found[i] = s.parse(names[i], o, ok)
+		return nil
+	}); err != nil {
+		return nil, nil, err
+	}
+	sessions, err := s.judge(ctx, op, found, more...)
+	return found, sessions, err
+}
+
+// parse is what an object says, before its session is looked at.
+func (s *Store) parse(name string, o Object, there bool) (n standing) {
+	n.Name = name
+	if !there {
+		return n
+	}
+	n.version = o.Version
+	if n.record, n.err = decodeRecord(name, o.Value, s.number == nil); n.err != nil {
+		return n
+	}
+	n.token, n.err = s.token(n.record, o.Version)
+	return n
+}
+
+// token is that of a record whose object has this version.
+func (s *Store) token(r record, version string) (lease.Token, error) {
+	if s.number == nil {
+		return r.Token, nil
+	}
+	token, err := s.number(version)
+	if err == nil && token == 0 {
+		err = errors.New("it is 0")
+	}
+	if err != nil {
+		return 0, errors.Join(lease.ErrBadRecord, err)
+	}
+	return token, nil
+}
+
+// judge looks at the sessions of what was found, each once.
+func (s *Store) judge(
+	ctx context.Context, op string, found []standing, more ...lease.SessionID,
+) (map[lease.SessionID]looked, error) {
+	sessions := make(map[lease.SessionID]looked)
+	var ids []lease.SessionID
+	add := func(id lease.SessionID) {
+		if _, known := sessions[id]; !known && id > 0 {
+			sessions[id] = looked{}
+			ids = append(ids, id)
+		}
+	}
+	for _, n := range found {
+		if n.err == nil {
+			add(n.Session)
+		}
+	}
+	for _, id := range more {
+		add(id)
+	}
+	results := make([]looked, len(ids))
+	if err := s.each(len(ids), func(i int) error {
+		g, there, err := s.look(ctx, op, ids[i])
+		if errors.Is(err, lease.ErrBadRecord) {
+			results[i].err = err
+			return nil
+		}
+		results[i] = looked{sight: g, there: there}
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	now := s.clock.Now().Mono
+	for i, id := range ids {
+		sessions[id] = results[i]
+	}
+	for i := range found {
+		n := &found[i]
+		if n.err != nil || n.Session == 0 {
+			continue
+		}
+		of := sessions[n.Session]
+		n.err = of.err
+		if n.held = of.there && of.Life == n.Life; n.held {
+			n.of, n.left = of.sight, s.left(of.sight, now)
+		}
+	}
+	return sessions, nil
+}
+
+// Get returns the records of the names that are held, in the order of names.
+func (s *Store) Get(ctx context.Context, names ...string) ([]lease.Record, error) {
+	if err := s.check(ctx, "get"); err != nil {
+		return nil, err
+	}
+	found, _, err := s.read(ctx, "get", names)
+	if err != nil {
+		return nil, err
+	}
+	var records []lease.Record
+	for _, n := range found {
+		if !n.free() {
+			records = append(records, n.public())
+		}
+	}
+	return records, nil
+}
+
+// List reads all records under prefix and then looks at their sessions. If it is
+// consumed whole, it then looks at every session and, where versions are Numbered,
+// deletes what it found to be free.
+func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[lease.Record, error] {
+	return func(yield func(lease.Record, error) bool) {
+		const op = "list"
+		if err := s.check(ctx, op); err != nil {
+			yield(lease.Record{}, err)
+			return
+		}
+		objects, err := s.objects.all(ctx, recordKey(prefix))
+		if err != nil {
+			yield(lease.Record{}, s.unknown(op, recordKey(prefix), err))
+			return
+		}
+		found := make([]standing, 0, len(objects))
+		for _, o := range objects {
+			// A key that no name has holds no name.
+			if name, ok := unescape(strings.TrimPrefix(o.Key, recordPrefix)); ok {
+				found = append(found, s.parse(name, o, true))
+			}
+		}
+		if _, err := s.judge(ctx, op, found); err != nil {
+			yield(lease.Record{}, err)
+			return
+		}
+		var free []standing
+		for _, n := range found {
+			if err := s.done(ctx, op); err != nil {
+				yield(lease.Record{}, err)
+				return
+			}
+			if n.free() {
+				free = append(free, n)
+				continue
+			}
+			if !yield(n.public(), n.err) {
+				return
+			}
+		}
+		// The listing is complete without what follows. What fails of it is found by the next.
+		if s.number != nil {
+			_ = s.each(len(free), func(i int) error {
+				_, err := s.objects.Delete(ctx, recordKey(free[i].Name), free[i].version)
+				return err
+			})
+		}
+		_ = s.tidy(ctx)
+	}
+}

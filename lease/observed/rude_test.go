@@ -1,0 +1,194 @@
+package observed_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/observed"
+	"github.com/holdfast-go/holdfast/lease/observed/observedtest"
+)
+
+// leaves makes objects end the goroutine of each op about a key with that prefix.
+func leaves(m *observedtest.Map, op, prefix string) {
+	m.SetFault(func(_ context.Context, o, key string, apply func()) error {
+		if o == op && strings.HasPrefix(key, prefix) {
+			runtime.Goexit()
+		}
+		apply()
+		return nil
+	})
+}
+
+// A look at a session that ended its goroutine does not say that the session is gone: what
+// stands under it is not taken, though its owner is looked at beside the claimant.
+func TestALookThatEndsItsGoroutineTakesNothing(t *testing.T) {
+	for _, k := range kits {
+		t.Run(k.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				objects, m := k.objects()
+				store := fleet(objects)
+				ka, err := lease.NewKeeper(store(), lease.Config{ID: "a", TTL: ttl})
+				require.NoError(t, err)
+				kb, err := lease.NewKeeper(store(), lease.Config{ID: "b", TTL: ttl})
+				require.NoError(t, err)
+				ha, err := ka.Lease("n")
+				require.NoError(t, err)
+				hb, err := kb.Lease("n")
+				require.NoError(t, err)
+				won, err := ha.Acquire(t.Context())
+				require.NoError(t, err)
+				require.True(t, won)
+				r, _, err := ha.Holder(t.Context())
+				require.NoError(t, err)
+				leaves(m, "get", fmt.Sprint("sessions/", int64(r.Session)))
+				won, err = hb.Acquire(t.Context())
+				require.ErrorContains(t, err, "ended its goroutine")
+				require.False(t, won)
+				m.SetFault(nil)
+				time.Sleep(3 * ttl)
+				require.True(t, ha.CheckAlive(), "it is renewed all along")
+				require.NoError(t, hb.Release(t.Context()))
+				require.NoError(t, ha.Release(t.Context()))
+				require.NoError(t, ka.Close(t.Context()))
+				require.NoError(t, kb.Close(t.Context()))
+			})
+		})
+	}
+}
+
+// A request whose goroutine ended has no answer, be it alone or one of several, and whichever it
+// is of those that a call consists of.
+func TestAGoroutineThatEndsIsNoAnswer(t *testing.T) {
+	names := []string{"x", "y", "z"}
+	for _, k := range kits {
+		for what, n := range map[string]int{"alone": 1, "several": 3} {
+			t.Run(k.name+"/"+what, func(t *testing.T) {
+				objects, m := k.objects()
+				a, b := newPeer(t, objects, 1), newPeer(t, objects, 2)
+				var held []lease.Held
+				var claims []lease.Claim
+				var moves []lease.Transfer
+				for _, name := range names[:n] {
+					h := a.win(name).Held()
+					held = append(held, h)
+					claims = append(claims, lease.Claim{Name: "new/" + name, Nonce: 7})
+					moves = append(moves, lease.Transfer{Held: h, To: lease.Offer{
+						Name: name, Owner: b.session.Owner, Session: b.session.ID, TTL: ttl, Nonce: 8,
+					}})
+				}
+				ctx := t.Context()
+				another := lease.Session{ID: 3, Owner: a.session.Owner, TTL: ttl}
+				sessions := []lease.Session{a.session, a.session, a.session}[:n]
+				release := "put" // of a tombstone
+				if k.name == "tokens of versions" {
+					release = "delete"
+				}
+				open := func() error { _, err := a.store.OpenSession(ctx, another); return err }
+				get := func() error { _, err := a.store.Get(ctx, names[:n]...); return err }
+				acquire := func() error { _, err := a.store.Acquire(ctx, a.session, claims); return err }
+				for call, x := range map[string]struct {
+					op, prefix string
+					do         func() error
+				}{
+					"open":                 {"put", "sessions/", open},
+					"open, its look":       {"get", "sessions/", open},
+					"close":                {"delete", "sessions/", func() error { return a.store.CloseSession(ctx, a.session) }},
+					"get":                  {"get", "records/", get},
+					"get, its look":        {"get", "sessions/", get},
+					"acquire":              {"put", "records/", acquire},
+					"acquire, what stands": {"get", "records/", acquire},
+					"transfer":             {"put", "records/", func() error { _, err := a.store.Transfer(ctx, moves); return err }},
+					"release":              {release, "records/", func() error { _, err := a.store.Release(ctx, held); return err }},
+					"release, what stands": {"get", "records/", func() error { _, err := a.store.Release(ctx, held); return err }},
+					"renew": {"put", "sessions/", func() (err error) {
+						grants, err := a.store.Renew(ctx, sessions)
+						require.NoError(t, err)
+						for _, g := range grants {
+							require.Error(t, g.Err)
+							err = g.Err
+						}
+						return err
+					}},
+					"list": {"list", "records/", func() (failed error) {
+						for _, err := range a.store.List(ctx, "") {
+							require.NoError(t, failed)
+							failed = err
+						}
+						return failed
+					}},
+				} {
+					leaves(m, x.op, x.prefix)
+					err := x.do()
+					m.SetFault(nil)
+					require.ErrorContains(t, err, "ended its goroutine", call)
+					require.NotErrorIs(t, err, lease.ErrSessionGone, call)
+					require.Len(t, a.get(names[:n]...), n, "%s: nothing was done", call)
+				}
+			})
+		}
+	}
+}
+
+// leaver are objects that end the goroutine where they are asked for a number.
+type leaver struct{ *observedtest.Map }
+
+func (leaver) Number(string) (lease.Token, error) { runtime.Goexit(); return 0, nil }
+
+func TestANumberThatEndsItsGoroutineIsNone(t *testing.T) {
+	a := newPeer(t, leaver{observedtest.NewMap()}, 1)
+	for _, claims := range [][]lease.Claim{{{Name: "l"}}, {{Name: "m"}, {Name: "n"}}} {
+		_, err := a.store.Acquire(t.Context(), a.session, claims)
+		require.ErrorContains(t, err, "ended its goroutine")
+	}
+	bad := 0
+	for r, err := range a.store.List(t.Context(), "") {
+		require.ErrorIs(t, err, lease.ErrBadRecord, "%+v", r)
+		bad++
+	}
+	require.Equal(t, 3, bad)
+}
+
+// leavingClock ends the goroutine that looks at it, when it is told to.
+type leavingClock struct {
+	lease.Clock
+	leaves atomic.Bool
+}
+
+func (c *leavingClock) Now() lease.Reading {
+	if c.leaves.Load() {
+		runtime.Goexit()
+	}
+	return c.Clock.Now()
+}
+
+// Of several requests at once each has failed until it returns, whatever ends its goroutine.
+func TestWhatDidNotReturnHasFailed(t *testing.T) {
+	m := observedtest.NewMap()
+	clock := &leavingClock{Clock: lease.SystemClock()}
+	a := newPeer(t, m, 1, observed.WithClock(clock), observed.WithConcurrency(2))
+	b, c := newPeer(t, m, 2), newPeer(t, m, 3)
+	a.win("x")
+	b.win("y")
+	c.win("z")
+	clock.leaves.Store(true)
+	_, err := a.store.Get(t.Context(), "x", "y", "z")
+	require.ErrorContains(t, err, "was ended")
+	for range 2 {
+		grants, err := a.store.Renew(t.Context(), []lease.Session{a.session, b.session, c.session})
+		require.NoError(t, err)
+		for _, g := range grants {
+			require.ErrorContains(t, g.Err, "was ended")
+		}
+	}
+	clock.leaves.Store(false)
+	require.Len(t, a.get("x", "y", "z"), 3)
+}

@@ -1,0 +1,197 @@
+package observed
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/internal/routines"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+var (
+	_ lease.Store         = (*Store)(nil)
+	_ lease.TransferStore = (*Store)(nil)
+	_ lease.Limiter       = (*Store)(nil)
+)
+
+// Store is a lease.Store over Objects. Make one with New. It is safe for concurrent
+// use and needs no closing; no goroutine outlives a call.
+type Store struct {
+	objects           careful
+	number            func(version string) (lease.Token, error) // nil: tokens are counted
+	longKey, longBody int                                       // bounds; 0: none
+	limits            lease.StoreLimits
+	clock             lease.Clock
+	margin            int // percent
+	width             int
+
+	mu      sync.Mutex
+	sights  map[lease.SessionID]sight
+	sweepAt int // number of sights at which to look for those of long ago
+}
+
+// Option changes a setting of New.
+type Option func(*Store)
+
+// WithClock sets the clock by which sessions are observed, of which only the
+// monotonic reading counts; lease.SystemClock() by default.
+func WithClock(c lease.Clock) Option { return func(s *Store) { s.clock = c } }
+
+// WithMargin sets how much longer than its TTL a session must have been unchanged to
+// be dead, in percent of the TTL: 1 to 100, by default 10. Clocks may differ in rate by that.
+func WithMargin(percent int) Option { return func(s *Store) { s.margin = percent } }
+
+// WithConcurrency bounds how many requests one call makes at once: 1 to 1024, by
+// default 16.
+func WithConcurrency(n int) Option { return func(s *Store) { s.width = n } }
+
+// DefaultBatch is how many names one call may carry unless the Objects are a
+// lease.Limiter that says otherwise.
+const DefaultBatch = 128
+
+// New returns a Store over objects. It sends nothing. An error is lease.ErrInvalid
+// and names what is out of its bounds.
+//
+// A request in which the objects panic, or end its goroutine (runtime.Goexit), is one that
+// failed.
+func New(objects Objects, opts ...Option) (*Store, error) {
+	if input.Nil(objects) {
+		return nil, fmt.Errorf("observed.New: objects: %w: nil", lease.ErrInvalid)
+	}
+	s := &Store{
+		objects: careful{objects}, clock: lease.SystemClock(), margin: 10, width: 16,
+		sights: map[lease.SessionID]sight{},
+	}
+	for _, o := range opts {
+		if o != nil {
+			o(s)
+		}
+	}
+	bad := func(option string, got any, bound string) error {
+		return fmt.Errorf("observed.%s: %w: %v, must be %s", option, lease.ErrInvalid, got, bound)
+	}
+	switch {
+	case input.Nil(s.clock):
+		return nil, bad("WithClock", "nil", "a clock such as lease.SystemClock()")
+	case s.margin < 1 || s.margin > 100:
+		return nil, bad("WithMargin", s.margin, "1 to 100 percent")
+	case s.width < 1 || s.width > 1024:
+		return nil, bad("WithConcurrency", s.width, "1 to 1024")
+	}
+	if n, ok := objects.(Numbered); ok {
+		s.number = func(version string) (token lease.Token, err error) {
+			err = routines.Apart(func() (err error) { token, err = n.Number(version); return err })
+			return token, err
+		}
+	}
+	if z, ok := objects.(Sized); ok {
+		s.longKey, s.longBody = z.Sizes()
+	}
+	if l, ok := objects.(lease.Limiter); ok {
+		s.limits = l.Limits()
+	}
+	s.limits.Name = cmp.Or(s.limits.Name, "observed objects")
+	s.limits.Batch = cmp.Or(s.limits.Batch, DefaultBatch)
+	return s, nil
+}
+
+// Limits are those of the Objects, if they are a lease.Limiter.
+func (s *Store) Limits() lease.StoreLimits { return s.limits }
+
+// check is the beginning of every call.
+func (s *Store) check(ctx context.Context, op string) error {
+	if s.sights == nil {
+		return fmt.Errorf("observed store: %s: %w: the store was made by nobody, must come from observed.New",
+			op, lease.ErrInvalid)
+	}
+	if err := lease.ValidateContext(ctx); err != nil {
+		return fmt.Errorf("%s: %s: %w", s.limits.Name, op, err)
+	}
+	return s.done(ctx, op)
+}
+
+// done is the context's error, if it is done.
+func (s *Store) done(ctx context.Context, op string) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%s: %s: %w", s.limits.Name, op, err)
+	}
+	return nil
+}
+
+// unknown describes an error of the objects. None of them is definite, whatever it
+// wraps.
+func (s *Store) unknown(op, key string, err error) error {
+	if errors.Is(err, lease.ErrSessionGone) || errors.Is(err, lease.ErrBadRecord) {
+		err = fmt.Errorf("%w: %v", lease.ErrUnknown, err)
+	}
+	return fmt.Errorf("%s: %s %q: %w", s.limits.Name, op, key, err)
+}
+
+func (s *Store) gone(op string, of lease.Session) error {
+	return fmt.Errorf("%s: %s: session %d of %s: %w", s.limits.Name, op, of.ID, of.Owner.ID, lease.ErrSessionGone)
+}
+
+// each runs f(0) … f(n-1), at most width at once, and returns all of their errors: what did
+// not return, as its goroutine was ended, has failed.
+func (s *Store) each(n int, f func(i int) error) error {
+	if n == 1 {
+		return f(0)
+	}
+	errs := make([]error, n)
+	for i := range errs {
+		errs[i] = errEnded
+	}
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(n, s.width) {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				errs[i] = f(i)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+var errEnded = errors.New("the goroutine of a request was ended")
+
+// put writes an object, if that is not too long.
+func (s *Store) put(ctx context.Context, op, key string, value []byte, ifVersion string) (string, bool, error) {
+	version, ok, err := s.objects.Put(ctx, key, value, ifVersion)
+	if err == nil && ok && version == "" {
+		err = fmt.Errorf("it was written and has no version: %w", lease.ErrInconsistent)
+	}
+	if err != nil {
+		return "", false, s.unknown(op, key, err)
+	}
+	return version, ok, nil
+}
+
+// fits refuses an object that is too long to be written.
+func (s *Store) fits(op, key string, value []byte) error {
+	switch {
+	case s.longKey > 0 && len(key) > s.longKey:
+		return fmt.Errorf("%s: %s: %w: the key %.64q… has %d bytes, at most %d",
+			s.limits.Name, op, lease.ErrInvalid, key, len(key), s.longKey)
+	case s.longBody > 0 && len(value) > s.longBody:
+		return fmt.Errorf("%s: %s: %w: the object %.64q has %d bytes, at most %d",
+			s.limits.Name, op, lease.ErrInvalid, key, len(value), s.longBody)
+	}
+	return nil
+}
+
+// wait is how long a session must have been unchanged to be dead.
+func (s *Store) wait(ttl time.Duration) time.Duration {
+	if ttl > math.MaxInt64/2 {
+		return math.MaxInt64
+	}
+	return ttl + ttl/100*time.Duration(s.margin) + ttl%100*time.Duration(s.margin)/100
+}
