@@ -16,7 +16,7 @@ import (
 // was closed, before the term did.
 var ErrEnded = errors.New("guarded actor ended")
 
-// Options say what a gate guards and who is told. The functions must not block:
+// Options say what a gate guards and whom it tells. The functions must not block:
 // the mailbox, and all that waits for the loss, waits for them. They must not
 // send to an actor that runs on the sender's goroutine (a synchronized
 // dispatcher).
@@ -56,6 +56,12 @@ type Options struct {
 	// user's Props, which can't be read from there. Default, also if it returns
 	// nil: one that does what actor.Unbounded does.
 	Inner actor.MailboxProducer
+	// Aside has the dispatcher of the user's Props called on a goroutine of its own, and
+	// does without it where it panics. So who posts, or stops the actor, or loses the
+	// gate, runs no code of users, unless Inner makes a mailbox of theirs, and may hold
+	// a lock. A dispatcher that runs actors where they are posted to runs them elsewhere
+	// then. Order is the mailbox's, as ever. Children of the actor keep their ways.
+	Aside bool
 }
 
 // Gate guards one actor, and its children as far as it is asked to, for one
@@ -69,7 +75,7 @@ type Gate struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	detach func() bool   // stops following the term's context
-	told   chan struct{} // closed when nobody has to wait for OnLost any more
+	told   chan struct{} // closed when OnLost need not be waited for any more
 	done   chan struct{}
 
 	bound atomic.Bool             // an actor took the gate
@@ -170,9 +176,9 @@ func (g *Gate) Post(envelope any) bool {
 	return true
 }
 
-// Plain reports whether to post runs no code of users: neither a mailbox nor a dispatcher of
-// theirs. Then it does not block either, and a lock may be held. false: no actor was spawned
-// yet, or it does.
+// Plain reports whether to post runs no code of users: neither a mailbox nor, unless Aside, a
+// dispatcher of theirs. Then it does not block either, and a lock may be held. false: no actor
+// was spawned yet, or it does.
 func (g *Gate) Plain() bool {
 	m := g.main.Load()
 	return m != nil && m.plain

@@ -9,6 +9,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/internal/routines"
 )
 
 // life is where the actor stands, as far as its gate let it come.
@@ -135,7 +136,7 @@ func (m *mailbox) stop(msg *actor.Stop) {
 	}
 	m.life = stopping
 	m.guarded(msg)
-	m.settle()
+	m.noticeEnd()
 }
 
 // restart passes a Restart under a living term, makes it a Stop under a dead
@@ -175,7 +176,7 @@ func (m *mailbox) terminated(msg *actor.Terminated) {
 		}
 		m.guarded(msg)
 	}
-	m.settle()
+	m.noticeEnd()
 }
 
 func (m *mailbox) failure(msg *actor.Failure) {
@@ -229,11 +230,11 @@ func (m *mailbox) EscalateFailure(reason any, message any) {
 	case m.life == ended:
 		m.log("gate: panic while mail was diverted", reason)
 	case m.life == stopping && m.gone():
-		// Stopped panicked: protoactor has told nobody of the end, and its
+		// Stopped panicked: protoactor has not told of the end, and its
 		// answer to the failure could hit a successor of the same name.
 		m.log("gate: actor panicked in Stopped", reason)
 		m.tell()
-		m.settle()
+		m.noticeEnd()
 	case m.life == stopping:
 		m.next.EscalateFailure(reason, message)
 		m.unwind()
@@ -277,7 +278,7 @@ func (m *mailbox) finish() {
 		m.stopped()
 	}
 	m.tell()
-	m.settle()
+	m.noticeEnd()
 }
 
 // stopped lets the actor see Stopped.
@@ -290,16 +291,22 @@ func (m *mailbox) stopped() {
 	m.next.InvokeUserMessage(&actor.Stopped{})
 }
 
-// settle notices that the actor has ended.
-func (m *mailbox) settle() {
+// noticeEnd notices that the actor has ended, once: also if OnEnd ends the goroutine, which
+// the driver takes for a handler that failed.
+func (m *mailbox) noticeEnd() {
 	if m.life != stopping || !m.gone() {
 		return
 	}
+	m.life = ended
+	defer m.ended()
 	if f := m.gate.opts.OnEnd; f != nil && !m.child && m.born {
 		lost := m.gate.mode.mode() >= Lost
 		_ = m.call("OnEnd", func(a actor.Actor) error { f(a, lost); return nil })
 	}
-	m.life = ended
+}
+
+// ended has the mail diverted that is left, and then says that the actor is done with.
+func (m *mailbox) ended() {
 	m.resume()
 	m.totals.discharge(m)
 	if m.child {
@@ -313,14 +320,18 @@ func (m *mailbox) settle() {
 // mark tells when all that was in the mailbox has been diverted. A mailbox that does not
 // take the word is done without.
 func (m *mailbox) mark() {
-	if err := outside.Call(func() error { m.inner.PostUserMessage(&endMark{}); return nil }); err != nil {
-		m.log("gate: the mailbox failed", err)
+	if err := routines.Apart(func() error { m.inner.PostUserMessage(&endMark{}); return nil }); err != nil {
 		m.done()
+		m.log("gate: the mailbox failed", err)
 	}
 }
 
-// done says that the actor has ended and its mail is back.
+// done says that the actor has ended and its mail is back: once, as a mailbox that failed may
+// have taken the word.
 func (m *mailbox) done() {
+	if m.said.Swap(true) {
+		return
+	}
 	close(m.gate.done)
 	if m.gate.opts.OnDone != nil {
 		m.gate.opts.OnDone()
@@ -337,7 +348,7 @@ func (m *mailbox) gone() bool {
 	return !ok || p != m.process
 }
 
-// tell says to all who would have heard of it from protoactor that the actor has
+// tell tells all that protoactor would have told that the actor has
 // ended.
 func (m *mailbox) tell() {
 	if m.ctx == nil {
@@ -350,11 +361,13 @@ func (m *mailbox) tell() {
 	}
 }
 
+// send reaches an actor whose mailbox may be a user's, and end the goroutine: the others are
+// told all the same.
 func (m *mailbox) send(pid *actor.PID, message any) {
 	if m.ctx == nil || pid == nil {
 		return
 	}
-	outside.Signal(m.ctx.ActorSystem(), pid, message)
+	_ = routines.Apart(func() error { outside.Signal(m.ctx.ActorSystem(), pid, message); return nil })
 }
 
 func (m *mailbox) self() *actor.PID {
@@ -364,10 +377,15 @@ func (m *mailbox) self() *actor.PID {
 	return m.ctx.Self()
 }
 
+// log survives a logger that panics, ends its goroutine or does not return: what is behind it
+// has to come to its end.
 func (m *mailbox) log(text string, reason any) {
 	if m.ctx == nil {
 		return
 	}
-	m.ctx.Logger().Error(text, slog.String("lease", m.gate.name),
-		slog.Uint64("token", uint64(m.gate.token)), slog.Any("self", m.self()), slog.Any("reason", reason))
+	system, self := m.ctx.ActorSystem(), m.self()
+	outside.Of(system).Do(func() {
+		system.Logger().Error(text, slog.String("lease", m.gate.name),
+			slog.Uint64("token", uint64(m.gate.token)), slog.Any("self", self), slog.Any("reason", reason))
+	})
 }

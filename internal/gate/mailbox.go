@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// mailbox is one actor's passage through a gate. To protoactor it is the
+// mailbox is one actor's way through a gate. To protoactor it is the
 // mailbox; to the mailbox that it wraps it is the actor (the MessageInvoker).
 //
 // What senders read and what the mailbox's goroutine writes for every message
@@ -40,8 +40,9 @@ type mailbox struct {
 	ctx       actor.Context // of the actor; nil if protoactor gave something else
 	process   actor.Process // what the actor is registered as
 	watchers  actor.PIDSet
-	restarted bool // a Restart passed
-	born      bool // Started passed
+	restarted bool        // a Restart passed
+	born      bool        // Started passed
+	said      atomic.Bool // that it has ended, and its mail is back
 }
 
 var (
@@ -88,9 +89,11 @@ func (m *mailbox) RegisterHandlers(invoker actor.MessageInvoker, dispatcher acto
 		m.gate = m.gate.spent()
 	}
 	_, own := m.inner.(*inbox)
-	m.plain = own && reflect.TypeOf(dispatcher) == defaultDispatcher
+	known := reflect.TypeOf(dispatcher) == defaultDispatcher
+	aside := m.gate.opts.Aside && !m.child && !known
+	m.plain = own && (known || aside)
 	m.totals.enlist(m)
-	m.inner.RegisterHandlers(m, newDriver(dispatcher, m))
+	m.inner.RegisterHandlers(m, newDriver(dispatcher, m, aside))
 }
 
 // defaultDispatcher is what protoactor takes where users choose none: it runs nothing on

@@ -3,12 +3,15 @@ package gate_test
 import (
 	"fmt"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/assert"
+
+	"github.com/holdfast-go/holdfast/internal/gate"
 )
 
 // What protoactor leaves behind for ever.
@@ -74,6 +77,156 @@ func aStopThatFails(t *testing.T, fail func(), supervisor actor.SupervisorStrate
 		assert.Equal(t, 2, seen, "Stopping once, Stopped once")
 		s.expectEnd(parent, watcher)
 	})
+}
+
+// The guardian's own part in the end fails, be it that of a good actor: it is called once, and
+// the end comes as it would have.
+func TestAnEndThatFailsComesToItsEnd(t *testing.T) {
+	for how, fail := range map[string]func(){"panic": bug, "goexit": runtime.Goexit} {
+		for _, lost := range []bool{false, true} {
+			for _, stopped := range []bool{false, true} { // Stopped fails, too
+				t.Run(fmt.Sprintf("%s/lost=%v/stopped=%v", how, lost, stopped), func(t *testing.T) {
+					anEndThatFails(t, fail, lost, stopped)
+				})
+			}
+		}
+	}
+}
+
+func anEndThatFails(t *testing.T, fail func(), lost, stopped bool) {
+	calls := 0
+	perform(t, func(s *stage) {
+		receive := func(ctx actor.Context) {
+			s.receive(ctx)
+			if _, ok := ctx.Message().(*actor.Stopped); ok && stopped {
+				fail()
+			}
+		}
+		parent := s.system.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
+			switch ctx.Message().(type) {
+			case *actor.Started:
+				s.pid = ctx.Spawn(s.gate.Props(actor.PropsFromFunc(receive)))
+			case *actor.Terminated:
+				s.script.add("parent: terminated")
+			}
+		}))
+		synctest.Wait()
+		watcher := s.watch()
+		s.block()
+		for i := range backlog {
+			s.post(num(i))
+		}
+		if lost {
+			s.gate.Lose(errOther)
+		}
+		s.system.Root.Stop(s.pid)
+		s.release()
+		s.expectDiverted(0, backlog)
+		s.expectEnd(parent, watcher)
+		assert.Equal(t, 1, calls)
+	}, func(o *gate.Options) {
+		o.OnEnd = func(_ actor.Actor, was bool) {
+			calls++
+			assert.Equal(t, lost, was)
+			if calls == 1 { // else it would go on for ever, were it called again
+				fail()
+			}
+		}
+	})
+}
+
+// failingMailbox fails where its actor is told of another's end, for many times.
+type failingMailbox struct {
+	actor.Mailbox
+	fail func()
+	told *atomic.Int32
+}
+
+func (m failingMailbox) PostSystemMessage(message any) {
+	if _, ok := message.(*actor.Terminated); ok && m.told.Add(1) < 100 {
+		m.fail()
+	}
+	m.Mailbox.PostSystemMessage(message)
+}
+
+// Who watches may have a mailbox of their own that fails: the others are told, and the end is one,
+// whoever tells of it.
+func TestAnEndThatAWatchersMailboxFailsAt(t *testing.T) {
+	for how, fail := range map[string]func(){"panic": bug, "goexit": runtime.Goexit} {
+		for _, stopped := range []bool{false, true} { // Stopped fails, so that the gate tells
+			t.Run(fmt.Sprintf("%s/stopped=%v", how, stopped), func(t *testing.T) {
+				perform(t, func(s *stage) {
+					s.pid = s.system.Root.Spawn(s.gate.Props(actor.PropsFromFunc(func(ctx actor.Context) {
+						s.receive(ctx)
+						if _, ok := ctx.Message().(*actor.Stopped); ok && stopped {
+							fail()
+						}
+					})))
+					synctest.Wait()
+					inner, told := actor.Unbounded(), &atomic.Int32{}
+					bad := s.system.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
+						if _, ok := ctx.Message().(*actor.Started); ok {
+							ctx.Watch(s.pid)
+						}
+					}, actor.WithMailbox(func() actor.Mailbox { return failingMailbox{inner(), fail, told} })))
+					synctest.Wait()
+					watcher := s.watch()
+					s.block()
+					for i := range backlog {
+						s.post(num(i))
+					}
+					s.system.Root.Stop(s.pid)
+					s.gate.Lose(errOther)
+					s.release()
+					s.expectDiverted(0, backlog)
+					s.expectDone()
+					assert.Contains(t, s.script.list(), "watcher: terminated")
+					assert.LessOrEqual(t, told.Load(), int32(2), "by protoactor, and by the gate")
+					assert.NoError(t, s.system.Root.StopFuture(watcher).Wait())
+					assert.NoError(t, s.system.Root.StopFuture(bad).Wait())
+				})
+			})
+		}
+	}
+}
+
+// lastMailbox fails where it is told that its actor has ended, behind all of the mail.
+type lastMailbox struct {
+	actor.Mailbox
+	takes bool
+	fail  func()
+}
+
+func (m lastMailbox) PostUserMessage(message any) {
+	if fmt.Sprintf("%T", message) != "*gate.endMark" {
+		m.Mailbox.PostUserMessage(message)
+		return
+	}
+	if m.takes {
+		m.Mailbox.PostUserMessage(message)
+	}
+	m.fail()
+}
+
+// An actor whose own mailbox fails last of all has ended, once.
+func TestAnEndThatTheActorsMailboxFailsAt(t *testing.T) {
+	for how, fail := range map[string]func(){"panic": bug, "goexit": runtime.Goexit} {
+		for _, takes := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/takes=%v", how, takes), func(t *testing.T) {
+				inner := actor.Unbounded()
+				perform(t, func(s *stage) {
+					s.spawn()
+					s.post(num(1))
+					synctest.Wait()
+					s.stop()
+					s.expectScript("*actor.Started", "1", "*actor.Stopping", "*actor.Stopped", "done")
+					s.expectDone()
+				}, func(o *gate.Options) {
+					o.Inner = func() actor.Mailbox { return lastMailbox{inner(), takes, fail} }
+				})
+			})
+		}
+	}
 }
 
 // A handler that ends its goroutine has failed: the supervisor decides, and what comes

@@ -28,7 +28,7 @@ type Accepting struct {
 }
 
 // Invited takes an invitation that the owner has nothing against. lost is told of states
-// of an earlier hand-over that nobody gets.
+// of an earlier hand-over that no actor gets.
 func (a *Accepting) Invited(p Port, b *Budget, m *wire.Invite, lost func(*States)) {
 	s := p.State()
 	switch {
@@ -42,7 +42,7 @@ func (a *Accepting) Invited(p Port, b *Budget, m *wire.Invite, lost func(*States
 			a.number, a.States = m.Number, Take(b, m.From, m.Number)
 			halt(a.word)
 			a.word = nil
-			a.endIn(p, a.until-now(p)) // unless there is a new one
+			a.endInTime(p) // unless there is a new one
 		}
 		a.Make(p)
 	case s.Phase != Away:
@@ -102,15 +102,20 @@ func (a *Accepting) made(p Port, number uint64, o lease.Offer, err error) {
 // Send answers the invitation with the offer, which ends after its lifetime.
 func (a *Accepting) Send(p Port) {
 	p.Send(a.From.Address, wire.OfferOf(a.Offer, p.Self(), a.number))
-	a.endIn(p, a.Offer.Lifetime)
+	a.endInTime(p)
 }
 
-// endIn has the offer end after d, unless another one is sent before.
-func (a *Accepting) endIn(p Port, d time.Duration) {
+// endInTime has the offer end when its time is over, unless another one is sent before:
+// the timer of the last may have fired, and wait in the loop behind that.
+func (a *Accepting) endInTime(p Port) {
 	n := a.number
 	halt(a.over)
-	a.over = after(p, max(0, d), func() {
-		if a.current(p, n) {
+	a.over = after(p, max(0, a.until-now(p)), func() {
+		switch {
+		case !a.current(p, n):
+		case now(p) < a.until:
+			a.endInTime(p)
+		default:
 			p.Fire(OfferOver)
 		}
 	})

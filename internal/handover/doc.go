@@ -8,7 +8,7 @@
 // Giving and Accepting are the two sides of a hand-over: they wait, ask and answer, and
 // feed the Machine by their Port. What runs under the lease, and who says where it is to
 // be, is the owner's. A singleton's manager has a small machine of its own around this one:
-// it seeks the lease, and makes its child anew when that ends by itself. A shard obeys the
+// it seeks the lease, and starts its child anew when that ends by itself. A shard obeys the
 // orders of its coordinator.
 //
 //	phase         of a singleton      of a shard          what leads on
@@ -27,11 +27,12 @@
 //	Stopping      stopping            stopping            Ended
 //	Releasing     releasing           releasing           Released
 //
-// Who orders: a singleton's own machine (wanted, outranked, stop), a shard's coordinator
+// Orders come from a singleton's own machine (wanted, preferredElsewhere, stop), a shard's coordinator
 // (Host, Move) and its node (Quit, Stay). What both have in common:
 //
 //   - a node that can't make an offer within OfferWait says no, before it is taken for one
-//     that can't be reached (InviteWait), and who did not answer is told that it is off;
+//     that can't be reached (InviteWait); a node that did not answer is told that the
+//     invitation is off;
 //   - while what runs takes its time to stop the offer is made anew, each third of its
 //     lifetime. If that fails the last one stands while it is good; then the host is told,
 //     and the offer stands until the host calls it off;
@@ -54,7 +55,7 @@
 //
 // # Who tells of a cold start
 //
-// A state that its actor's next life does not get is told once, by whoever knows:
+// If an actor's next life does not get a state, one node tells it, once:
 //
 //	what became of it                               told by
 //	no room in a Budget, or too large               the node that had no room
@@ -67,7 +68,7 @@
 //	  the next host lives and took a state          the next host, by the count of that one, after LateFor
 //	  the next host lives and took none             the old host: all
 //
-// Where the old host dies before any state came nobody knows how many there were; the
+// If the old host dies before any state came, the number of states is not known: the
 // next host tells once, without a number. Where a link ends for good with states taken
 // whose acknowledgements were lost, one may be told on both nodes.
 //

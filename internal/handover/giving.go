@@ -9,11 +9,11 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// Giving is the host's side of a hand-over: who is asked, and the offer that came. The
+// Giving is the host's side of a hand-over: the node that is asked, and its offer. The
 // zero value is none. It belongs to the owner's loop.
 type Giving struct {
 	Number uint64      // of the hand-over, on this node; 0: there is none
-	To     *wire.Node  // who is asked, or made the offer
+	To     *wire.Node  // the node that is asked, or made the offer
 	Offer  lease.Offer // the last that came
 	at     time.Duration
 	timer  lease.Timer // until no answer is waited for, or an offer is asked for anew
@@ -118,7 +118,7 @@ func (g *Giving) LinkBroke(p Port, address string) {
 	}
 }
 
-// Off tells who was asked that nothing comes of it.
+// Off tells the node that was asked that the hand-over is off.
 func (g *Giving) Off(p Port) {
 	if g.To != nil && g.Number != 0 {
 		p.Send(g.To.Address, &wire.HandedOver{Name: p.Name(), From: p.Self(), Number: g.Number, Off: true})

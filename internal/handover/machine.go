@@ -67,7 +67,7 @@ func (p Phase) Runs() bool {
 // Asks reports whether a node that was asked for an offer is waited for in p.
 func (p Phase) Asks() bool { return p == Inviting || p == Asking }
 
-// Waits reports whether what runs is to end in p, and who takes over waits for that.
+// Waits reports whether what runs is to end in p, and the successor waits for that.
 func (p Phase) Waits() bool { return p == Draining || p == Yielding }
 
 // Takes reports whether a host may hand over to this node in p.
@@ -77,7 +77,7 @@ func (p Phase) Takes() bool { return p == Offering || p == Offered }
 type Event uint8
 
 const (
-	// Orders, of whoever decides where the name is to be.
+	// Orders: a coordinator gives them, or a singleton manager gives them to itself.
 
 	Host   Event = iota // take it: it is free
 	Move                // hand it to another node
@@ -94,8 +94,8 @@ const (
 	Opened         // it runs
 	Reopen         // it ended by itself, and is to be begun anew
 	Lost           // the term has ended, or the node may not host any more
-	Invited        // who was asked made an offer
-	Declined       // nobody did, or it was taken back
+	Invited        // the node that was asked made an offer
+	Declined       // no node made one, or it was taken back
 	Ended          // nothing runs any more, and its mail is back
 	Overdue        // something does, at the deadline
 	Stale          // the offer is too old to be transferred to
@@ -120,9 +120,9 @@ const (
 	DoAcquire   Effect = iota // start an Acquire
 	DoAdopt                   // take up what was handed over
 	DoOpen                    // begin what runs, under the present term
-	DoInvite                  // ask who is to take over for an offer
-	AskAgain                  // ask who made the offer for a new one
-	DropInvite                // tell who was asked that nothing comes of it
+	DoInvite                  // ask the successor for an offer
+	AskAgain                  // ask the node that made the offer for a new one
+	DropInvite                // tell the node that was asked that the hand-over is off
 	DoDrain                   // turn mail away, and tell what runs to stop
 	DoLose                    // shut it off, and stop it
 	ForceStop                 // the same, as it did not stop in time
@@ -133,7 +133,7 @@ const (
 	DoOffer                   // make an offer
 	SendOffer                 // answer the invitation with it
 	SendDecline               // answer the invitation with no
-	Report                    // tell who ordered that it came to nothing
+	Report                    // tell the coordinator that the order came to nothing
 
 	// OwnEffects is the first effect that an owner may have for itself.
 	OwnEffects
@@ -149,7 +149,7 @@ type Machine struct {
 	Policy
 	Phase    Phase
 	Quitting bool // the node gives up what it has
-	Offer    bool // who takes over has made an offer
+	Offer    bool // the successor has made an offer
 }
 
 // Next is the transition function. An event that means nothing in a phase changes
@@ -221,9 +221,9 @@ func (m Machine) away(e Event) (Machine, []Effect) {
 func (m Machine) hosting(e Event) (Machine, []Effect) {
 	switch e {
 	case Lost:
-		return m.to(Stopping, append(m.off(), DoLose)...)
+		return m.to(Stopping, append(m.callOff(), DoLose)...)
 	case Ended: // by itself, and for good: or it never came to be
-		return m.to(Releasing, append(m.off(), DoRelease)...)
+		return m.to(Releasing, append(m.callOff(), DoRelease)...)
 	case Host, Asked:
 		return m.refuse(e)
 	}
@@ -274,12 +274,12 @@ func (m Machine) leaving(e Event) (Machine, []Effect) {
 				return m.to(Transferring, DoTransfer)
 			}
 			return m.to(Releasing, DoRelease)
-		case Declined: // taken back; who did waits for word
-			effects := m.off()
+		case Declined: // taken back; the node that did waits for word
+			effects := m.callOff()
 			m.Offer = false
 			return m, effects
 		case Lost:
-			return m.to(Stopping, append(m.off(), DoLose)...)
+			return m.to(Stopping, append(m.callOff(), DoLose)...)
 		case Overdue:
 			if m.Phase == Draining && m.Yields {
 				return m.to(Yielding, ForceStop, StartYield)
@@ -287,7 +287,7 @@ func (m Machine) leaving(e Event) (Machine, []Effect) {
 			return m, []Effect{ForceStop}
 		case YieldOver:
 			if m.Phase == Yielding {
-				return m.to(Stopping, append(m.off(), DoYield)...)
+				return m.to(Stopping, append(m.callOff(), DoYield)...)
 			}
 		}
 	case Asking:
@@ -295,7 +295,7 @@ func (m Machine) leaving(e Event) (Machine, []Effect) {
 		case Invited:
 			return m.to(Transferring, DoTransfer)
 		case Declined, Lost:
-			return m.to(Releasing, append(m.off(), DoRelease)...)
+			return m.to(Releasing, append(m.callOff(), DoRelease)...)
 		}
 	case Transferring:
 		switch e {
@@ -327,8 +327,8 @@ func (m Machine) refuse(e Event) (Machine, []Effect) {
 	return m, []Effect{Report}
 }
 
-// off calls a hand-over off that somebody waits for.
-func (m Machine) off() []Effect {
+// callOff calls off the hand-over that another node waits for, if there is one.
+func (m Machine) callOff() []Effect {
 	if m.Offer || m.Phase.Asks() {
 		return []Effect{DropInvite}
 	}

@@ -61,5 +61,5 @@ func halt(t lease.Timer) {
 
 // Decline answers an invitation with no.
 func Decline(p Port, to *wire.Node, number uint64, why string) {
-	p.Send(to.Address, &wire.Offer{Name: p.Name(), From: p.Self(), Number: number, Declined: why})
+	p.Send(to.Address, &wire.Offer{Name: p.Name(), From: p.Self(), Number: number, Declined: wire.Text(why)})
 }

@@ -45,7 +45,7 @@ type Config struct {
 	Sole bool
 	// Holds reports whether the next host holds the name, as far as is known.
 	Holds func() bool
-	// Cold is told of each state that nobody gets, and that nobody else tells of.
+	// Cold is told of each state that no actor gets, and that no other node tells of.
 	Cold func(key string, why error)
 	// Done is called once, when nothing is to be sent any more, and all was taken or
 	// came back.
@@ -154,7 +154,7 @@ func (s *Sending) pump() {
 	s.pumping = true
 	for {
 		s.again = false
-		s.settle()
+		s.freeTaken()
 		for !s.done && !s.said && s.out.Room(s.To.Address) {
 			s.next()
 		}
@@ -195,9 +195,9 @@ func (s *Sending) next() {
 	s.sent = append(s.sent, it)
 }
 
-// settle gives back what the next host has custody of. Frames of one owner are taken in
+// freeTaken gives back what the next host has custody of. Frames of one owner are taken in
 // order.
-func (s *Sending) settle() {
+func (s *Sending) freeTaken() {
 	for n := s.taken(); s.acked < n && s.at < len(s.sent); s.at++ {
 		if it := s.sent[s.at]; !it.back {
 			s.acked++
@@ -322,7 +322,7 @@ func (s *Sending) Leave() {
 	s.out.Leave()
 }
 
-// abandon ends what can't be brought to its end, and tells of what nobody else tells
+// abandon ends what can't be brought to its end, and tells of what no other node tells
 // of. gone: the next host's life has ended; live: what was sent is on its way to it.
 func (s *Sending) abandon(gone, live bool) {
 	gone = gone || !s.Holds()

@@ -32,6 +32,8 @@ type side struct {
 	link    chan proto.Message
 	clock   ticking
 	deaf    bool // what comes is lost
+	busy    bool // what is posted waits
+	waiting []func()
 	got     []proto.Message
 	effects []handover.Effect
 	lost    int // states of which it was told that nobody gets them
@@ -81,9 +83,31 @@ func (s *side) Log() *zap.Logger                                   { return zap.
 func (s *side) Life() context.Context                              { return context.Background() }
 func (s *side) State() handover.Machine                            { return s.m }
 func (s *side) Send(_ string, m proto.Message)                     { s.link <- m }
-func (s *side) Post(f func())                                      { s.mu.Lock(); defer s.mu.Unlock(); f() }
 func (s *side) Aside(f func() func())                              { go func() { s.Post(f()) }() }
 func (s *side) Offers() func(context.Context) (lease.Offer, error) { return s.offer }
+
+// Post calls f, unless the loop is busy: then it waits there, in order.
+func (s *side) Post(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.busy {
+		s.waiting = append(s.waiting, f)
+		return
+	}
+	f()
+}
+
+// catchUp does what waits, so many things.
+func (s *side) catchUp(t *testing.T, n int) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	require.Len(t, s.waiting, n)
+	s.busy = false
+	for _, f := range s.waiting {
+		f()
+	}
+}
 
 func (s *side) Fire(e handover.Event) {
 	var effects []handover.Effect
@@ -361,5 +385,33 @@ func TestANodeThatLeavesMakesNoOfferAnew(t *testing.T) {
 			require.Equal(t, "it is leaving", m.(*wire.Offer).Declined)
 		}
 		require.Len(t, host.got, 2)
+	})
+}
+
+// The timer of an offer fires while the loop is busy, and waits there behind the offer that
+// takes its place: that one stands for its own time.
+func TestTheEndOfAnOfferIsNotThatOfTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		host, next := sides(t)
+		host.deaf = true
+		host.fire(handover.Move)
+		next.in(t, handover.Offered)
+		time.Sleep(handover.InviteWait / 2)
+		host.Post(func() { host.m.Phase = handover.Draining }) // it waits for what runs
+		next.Post(func() { next.deaf = true })
+		time.Sleep(lifetime - handover.InviteWait/2 - time.Millisecond)
+		next.Post(func() {
+			next.deaf = false
+			next.receive(&wire.Invite{Name: "n", From: host.self, Number: 7})
+			next.deaf, next.busy = true, true
+		})
+		time.Sleep(2 * time.Millisecond)
+		synctest.Wait()
+		next.catchUp(t, 2)
+		next.in(t, handover.Offered)
+		time.Sleep(lifetime - 2*time.Millisecond)
+		next.in(t, handover.Offered)
+		time.Sleep(2 * time.Millisecond)
+		next.in(t, handover.Away)
 	})
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/extensions"
 
-	"github.com/holdfast-go/holdfast/internal/extension"
+	"github.com/holdfast-go/holdfast/internal/actors"
 )
 
 // Most bounds the states in each of a node's two Budgets, in bytes.
@@ -33,7 +33,7 @@ func (*Budgets) ExtensionID() extensions.ExtensionID { return extensionID }
 
 // Of returns the Budgets of a system.
 func Of(system *actor.ActorSystem) *Budgets {
-	return extension.Of(system, extensionID, func() *Budgets {
+	return actors.Extension(system, extensionID, func() *Budgets {
 		b := &Budgets{}
 		b.Left.Bound(Most)
 		b.Taken.Bound(Most)
@@ -133,7 +133,7 @@ func (s *States) Drop() []string {
 }
 
 // Absorb takes over those of t whose keys s has not: they are of actors that were not
-// given them. It returns the keys of those that there is no room for.
+// given them. It returns the keys that there was no room for.
 func (s *States) Absorb(t *States) (lost []string) {
 	for _, k := range t.Keys() {
 		if state, _ := t.Take(k); !s.Has(k) && s.Put(k, state) != nil {

@@ -7,32 +7,24 @@ import (
 	"fmt"
 
 	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/holdfast-go/holdfast/hosting"
+	"github.com/holdfast-go/holdfast/internal/routines"
 )
 
-// Actor is implemented by actors whose state moves with a planned hand-over.
-type Actor interface {
-	actor.Actor
-	HandOverState() ([]byte, error)
-	RestoreState(state []byte) error
-}
-
-// ErrNot: the actor is no Actor.
+// ErrNot: the actor is not hosting.Stateful.
 var ErrNot = errors.New("the actor is not Stateful")
 
 // Take returns what a has to hand over; nil if that is nothing. More than limit
-// bytes, and a panic, are errors.
+// bytes, a panic, and the end of the goroutine, are errors.
 func Take(a actor.Actor, limit int) (state []byte, err error) {
-	s, ok := a.(Actor)
+	s, ok := a.(hosting.Stateful)
 	if !ok {
 		return nil, nil
 	}
-	defer func() {
-		if r := recover(); r != nil {
-			state, err = nil, fmt.Errorf("HandOverState panicked: %v", r)
-		}
-	}()
-	if state, err = s.HandOverState(); err != nil {
-		return nil, err
+	err = routines.Apart(func() (err error) { state, err = s.HandOverState(); return err })
+	if err != nil {
+		return nil, fmt.Errorf("HandOverState: %w", err)
 	}
 	if len(state) > limit {
 		return nil, fmt.Errorf("%d bytes, at most %d (WithStateLimit)", len(state), limit)
@@ -40,16 +32,15 @@ func Take(a actor.Actor, limit int) (state []byte, err error) {
 	return state, nil
 }
 
-// Give gives a the state of the one before. A panic is an error.
-func Give(a actor.Actor, state []byte) (err error) {
-	s, ok := a.(Actor)
+// Give gives a the state of the one before. A panic is an error, and so is the end of the
+// goroutine.
+func Give(a actor.Actor, state []byte) error {
+	s, ok := a.(hosting.Stateful)
 	if !ok {
 		return ErrNot
 	}
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("RestoreState panicked: %v", r)
-		}
-	}()
-	return s.RestoreState(state)
+	if err := routines.Apart(func() error { return s.RestoreState(state) }); err != nil {
+		return fmt.Errorf("RestoreState: %w", err)
+	}
+	return nil
 }

@@ -72,7 +72,7 @@ func (r *Run[M, O]) Ask(i int, number, to uint8) {
 	r.Send(i, to, Mail{Invite, number, 0})
 }
 
-// CallOff tells who was asked that nothing comes of it.
+// CallOff tells the node that was asked that the hand-over is off.
 func (r *Run[M, O]) CallOff(i int) {
 	if n := &r.W.N[i]; n.Inv != 0 {
 		r.Send(i, n.To, Mail{Off, n.Inv, 0})
@@ -183,7 +183,7 @@ func (r *Run[M, O]) hold(i int, token uint8) {
 	n.M = r.At(n.M, handover.Opening)
 }
 
-// Send has j, counted from 1, told; messages to who is not there are lost.
+// Send has j, counted from 1, told; messages to a node that is gone are lost.
 func (r *Run[M, O]) Send(i int, j uint8, m Mail) {
 	if j == 0 || !r.W.L.H[j-1].Up {
 		return

@@ -52,7 +52,7 @@ func (s *Stepper[M, O]) leases() {
 	})
 }
 
-// offersEnd reports whether an offer that nobody uses does: unless that is what is planted.
+// offersEnd reports whether an unused offer ends: it does unless that is what is planted.
 func (x *Model[M, O]) offersEnd() bool {
 	return x.Plant != "a lost 'off' leaves a node with its offer for ever"
 }
@@ -205,7 +205,7 @@ func (s *Stepper[M, O]) fate(i int) {
 	}
 }
 
-// links tells of those that may break.
+// links adds a step for each link that may break.
 func (s *Stepper[M, O]) links() {
 	w := &s.From
 	if w.Left.Links == 0 {

@@ -41,7 +41,7 @@ const (
 	GateLost
 )
 
-// Node is one node's part. Nodes count from 1 in it; 0 is nobody. M is its machine, O
+// Node is one node's part. Nodes count from 1 in it; 0 is none. M is its machine, O
 // what its owner adds.
 type Node[M, O comparable] struct {
 	M M
@@ -56,7 +56,7 @@ type Node[M, O comparable] struct {
 	Left  bool // the lease was yielded
 
 	Inv    uint8 // number of the invitation
-	To     uint8 // who is asked, or made the offer
+	To     uint8 // the node that is asked, or made the offer
 	ToSess uint8
 	Aged   bool  // the offer is too old; until a new one is asked for
 	Gave   uint8 // the token that is being transferred
@@ -69,7 +69,7 @@ type Node[M, O comparable] struct {
 	Lost uint8 // nodes whose broken links are still to be told of (bits)
 }
 
-// Budget is what may still happen that nobody can count on.
+// Budget is what may still happen, and need not.
 type Budget struct {
 	Crashes, Losses, Unknowns, Links, Wishes, Ends, Orders, Members uint8
 }
@@ -101,7 +101,8 @@ type Owner[M, O comparable] interface {
 	Recorded(r *Run[M, O])
 	// Unknown is what an acquisition of which nothing is known is to the machine.
 	Unknown() handover.Event
-	// Silent and Refused: who is asked did not answer, or said no, while others may be.
+	// Silent and Refused: the node that is asked did not answer, or said no, while others
+	// may be asked.
 	Silent(r *Run[M, O], i int)
 	Refused(r *Run[M, O], i int)
 	// Objects reports whether node i declines any invitation.

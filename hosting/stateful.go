@@ -1,0 +1,19 @@
+package hosting
+
+import "github.com/asynkron/protoactor-go/actor"
+
+// Stateful is implemented by actors whose state moves with a planned hand-over: a
+// singleton's child, or an entity. Every failure, and every change of host that was not
+// planned, is a cold start: an actor that was given nothing (the event ColdStart). A panic, or
+// the end of the goroutine (runtime.Goexit), is such a failure: both methods are called on a
+// goroutine of their own, for which the actor's waits.
+type Stateful interface {
+	actor.Actor
+	// HandOverState returns the state for the actor that the next host starts; nil for
+	// none. It is called after Stopped, when nothing else of the actor runs. It is
+	// bounded by WithStateLimit.
+	HandOverState() ([]byte, error)
+	// RestoreState is called before Started. On an error this actor is ended without
+	// having seen any message, and another is made that starts cold.
+	RestoreState(state []byte) error
+}

@@ -1,0 +1,96 @@
+package gate_test
+
+import (
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/internal/gate"
+)
+
+// pool is a dispatcher that does as it is told.
+type pool struct {
+	actor.Dispatcher
+	behave func(run func())
+}
+
+func (p *pool) Schedule(run func()) { p.behave(run) }
+
+func aside(o *gate.Options) { o.Aside = true }
+
+// A dispatcher of users' may do what it likes: who posts, stops or loses holds a lock that it
+// comes to need, and every message is handled or diverted, once and in order.
+func TestADispatcherThatIsCalledAside(t *testing.T) {
+	for name, fail := range map[string]func(run func(), lock chan struct{}){
+		"panics":                      func(func(), chan struct{}) { panic("the pool is closed") },
+		"panics when it has begun":    func(run func(), _ chan struct{}) { go run(); panic("a bug") },
+		"panics when it has run":      func(run func(), _ chan struct{}) { run(); panic("a bug") },
+		"ends the goroutine":          func(func(), chan struct{}) { runtime.Goexit() },
+		"runs it in place":            func(run func(), _ chan struct{}) { run() },
+		"runs it twice":               func(run func(), _ chan struct{}) { go run(); go run() },
+		"waits":                       func(run func(), _ chan struct{}) { time.Sleep(time.Minute); go run() },
+		"wants what the sender holds": func(run func(), lock chan struct{}) { lock <- struct{}{}; <-lock; go run() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			perform(t, func(s *stage) {
+				lock := make(chan struct{}, 1)
+				locked := func(f func()) {
+					lock <- struct{}{}
+					defer func() { <-lock }()
+					began := time.Now()
+					f()
+					require.Zero(t, time.Since(began), "it is not waited for")
+				}
+				d := &pool{actor.NewDefaultDispatcher(300), func(run func()) { fail(run, lock) }}
+				locked(func() { s.spawn(actor.WithDispatcher(d)) })
+				for i := range 6 {
+					locked(func() { s.post(num(i)) })
+					if i%2 == 1 {
+						time.Sleep(2 * time.Minute)
+					}
+				}
+				s.expectScript("*actor.Started", "0", "1", "2", "3", "4", "5")
+				require.True(t, s.gate.Plain())
+				locked(func() { s.gate.Lose(errOther) })
+				locked(func() { s.post(num(6)) })
+				locked(func() { s.gate.Stop() })
+				time.Sleep(2 * time.Minute)
+				s.expectDiverted(6, 7)
+				s.expectDone()
+			}, aside)
+		})
+	}
+}
+
+// One that can't say how much to do at a time runs its actor all the same.
+func TestADispatcherWithoutThroughput(t *testing.T) {
+	perform(t, func(s *stage) {
+		s.spawn(actor.WithDispatcher(unsaid{actor.NewDefaultDispatcher(300)}))
+		s.post(num(1))
+		s.expectScript("*actor.Started", "1")
+		s.stop()
+		s.expectDone()
+	}, aside)
+}
+
+type unsaid struct{ actor.Dispatcher }
+
+func (unsaid) Throughput() int { panic("a bug") }
+
+// Elsewhere it is called where mail is posted, which says so.
+func TestADispatcherThatIsNotCalledAside(t *testing.T) {
+	perform(t, func(s *stage) {
+		s.spawn(actor.WithDispatcher(actor.NewSynchronizedDispatcher(300)))
+		assert.False(t, s.gate.Plain())
+		s.post(num(1))
+		assert.Equal(t, []string{"*actor.Started", "1"}, s.script.list())
+		synctest.Wait()
+		s.stop()
+		s.expectDone()
+	})
+}
