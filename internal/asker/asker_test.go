@@ -6,11 +6,14 @@ import (
 	"log/slog"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/lease"
 )
 
 // calm waits, when the tests are done, for protoactor's log of dead letters, whose
@@ -34,7 +37,7 @@ func newSystem(t *testing.T) *actor.ActorSystem {
 }
 
 // begin begins a Question for u, which ends with the test at the latest.
-func begin(t *testing.T, system *actor.ActorSystem, u *UnderWay) (*Question, *actor.PID) {
+func begin(t *testing.T, system *actor.ActorSystem, u *InFlight) (*Question, *actor.PID) {
 	q, pid, err := Begin(system, time.Time{}, u)
 	require.NoError(t, err)
 	t.Cleanup(func() { q.End(pid) })
@@ -51,7 +54,7 @@ func waits(q *Question) (answer any, still bool) {
 	}
 }
 
-func (u *UnderWay) count() (n int) {
+func (u *InFlight) count() (n int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for q := u.first; q != nil; q = q.next {
@@ -64,26 +67,26 @@ func (u *UnderWay) count() (n int) {
 func TestBroke(t *testing.T) {
 	system := newSystem(t)
 	for what, c := range map[string]struct {
-		way   func(u *UnderWay, pid *actor.PID)
+		way   func(u *InFlight, pid *actor.PID)
 		fails bool
 	}{
-		"nowhere":                {func(*UnderWay, *actor.PID) {}, false},
-		"there":                  {func(u *UnderWay, pid *actor.PID) { u.Went(system, pid, "b:1", 2) }, true},
-		"long ago":               {func(u *UnderWay, pid *actor.PID) { u.Went(system, pid, "b:1", 1) }, true},
-		"on the present link":    {func(u *UnderWay, pid *actor.PID) { u.Went(system, pid, "b:1", 3) }, false},
-		"elsewhere":              {func(u *UnderWay, pid *actor.PID) { u.Went(system, pid, "c:1", 2) }, false},
-		"there and back":         {func(u *UnderWay, pid *actor.PID) { u.Went(system, pid, "b:1", 2); u.Came(system, pid) }, false},
-		"there and elsewhere":    {func(u *UnderWay, pid *actor.PID) { u.Went(system, pid, "b:1", 2); u.Went(system, pid, "c:1", 2) }, false},
-		"elsewhere and there":    {func(u *UnderWay, pid *actor.PID) { u.Went(system, pid, "c:1", 2); u.Went(system, pid, "b:1", 2) }, true},
-		"for another name":       {func(_ *UnderWay, pid *actor.PID) { (&UnderWay{}).Went(system, pid, "b:1", 2) }, false},
-		"as another system's":    {func(u *UnderWay, pid *actor.PID) { u.Went(system, actor.NewPID("b:1", pid.Id), "b:1", 2) }, false},
-		"with nobody for sender": {func(u *UnderWay, _ *actor.PID) { u.Went(system, (*actor.PID)(nil), "b:1", 2) }, false},
+		"nowhere":                {func(*InFlight, *actor.PID) {}, false},
+		"there":                  {func(u *InFlight, pid *actor.PID) { u.Went(system, pid, "b:1", 2) }, true},
+		"long ago":               {func(u *InFlight, pid *actor.PID) { u.Went(system, pid, "b:1", 1) }, true},
+		"on the present link":    {func(u *InFlight, pid *actor.PID) { u.Went(system, pid, "b:1", 3) }, false},
+		"elsewhere":              {func(u *InFlight, pid *actor.PID) { u.Went(system, pid, "c:1", 2) }, false},
+		"there and back":         {func(u *InFlight, pid *actor.PID) { u.Went(system, pid, "b:1", 2); u.Came(system, pid) }, false},
+		"there and elsewhere":    {func(u *InFlight, pid *actor.PID) { u.Went(system, pid, "b:1", 2); u.Went(system, pid, "c:1", 2) }, false},
+		"elsewhere and there":    {func(u *InFlight, pid *actor.PID) { u.Went(system, pid, "c:1", 2); u.Went(system, pid, "b:1", 2) }, true},
+		"for another name":       {func(_ *InFlight, pid *actor.PID) { (&InFlight{}).Went(system, pid, "b:1", 2) }, false},
+		"as another system's":    {func(u *InFlight, pid *actor.PID) { u.Went(system, actor.NewPID("b:1", pid.Id), "b:1", 2) }, false},
+		"with nobody for sender": {func(u *InFlight, _ *actor.PID) { u.Went(system, (*actor.PID)(nil), "b:1", 2) }, false},
 	} {
 		t.Run(what, func(t *testing.T) {
-			var u UnderWay
+			var u InFlight
 			q, pid := begin(t, system, &u)
 			c.way(&u, pid)
-			u.Broke("b:1", 3)
+			u.Broke(lease.SystemClock(), "b:1", 3, false)
 			answer, still := waits(q)
 			require.Equal(t, c.fails, !still)
 			if c.fails {
@@ -96,10 +99,44 @@ func TestBroke(t *testing.T) {
 	}
 }
 
-// A Question begun without an UnderWay is noted by the first that expects it, and by no other.
+// What may have been forwarded is waited for a minute, and what has gone on by then is not
+// given up.
+func TestBrokeWhereTheHostHasMoved(t *testing.T) {
+	for what, c := range map[string]struct {
+		then  func(u *InFlight, system *actor.ActorSystem, pid *actor.PID)
+		fails bool
+	}{
+		"nothing":          {func(*InFlight, *actor.ActorSystem, *actor.PID) {}, true},
+		"it comes back":    {func(u *InFlight, s *actor.ActorSystem, pid *actor.PID) { u.Came(s, pid) }, false},
+		"it goes on":       {func(u *InFlight, s *actor.ActorSystem, pid *actor.PID) { u.Went(s, pid, "c:1", 1) }, false},
+		"it goes there":    {func(u *InFlight, s *actor.ActorSystem, pid *actor.PID) { u.Went(s, pid, "b:1", 3) }, false},
+		"it goes on there": {func(u *InFlight, s *actor.ActorSystem, pid *actor.PID) { u.Went(s, pid, "b:1", 2) }, true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				system := newSystem(t)
+				var u InFlight
+				q, pid := begin(t, system, &u)
+				u.Went(system, pid, "b:1", 2)
+				u.Broke(lease.SystemClock(), "b:1", 3, true)
+				time.Sleep(time.Second)
+				c.then(&u, system, pid)
+				time.Sleep(58 * time.Second)
+				_, still := waits(q)
+				require.True(t, still)
+				time.Sleep(time.Second)
+				synctest.Wait()
+				_, still = waits(q)
+				require.Equal(t, c.fails, !still)
+			})
+		})
+	}
+}
+
+// A Question begun without an InFlight is noted by the first that expects it, and by no other.
 func TestExpect(t *testing.T) {
 	system := newSystem(t)
-	var u, other UnderWay
+	var u, other InFlight
 	q, pid := begin(t, system, nil)
 	u.Went(system, pid, "b:1", 1)
 	require.Zero(t, u.count())
@@ -109,7 +146,7 @@ func TestExpect(t *testing.T) {
 	require.Zero(t, other.count())
 	u.Went(system, pid, "b:1", 1)
 	require.Equal(t, 1, u.count())
-	u.Broke("b:1", 2)
+	u.Broke(lease.SystemClock(), "b:1", 2, false)
 	_, still := waits(q)
 	require.False(t, still)
 	u.Went(system, pid, "b:1", 2)
@@ -117,9 +154,9 @@ func TestExpect(t *testing.T) {
 }
 
 // Of many at once each hears one thing, and nothing is left of them.
-func TestUnderWayLeavesNothing(t *testing.T) {
+func TestInFlightLeavesNothing(t *testing.T) {
 	system := newSystem(t)
-	var u UnderWay
+	var u InFlight
 	var all sync.WaitGroup
 	for i := range 200 {
 		all.Go(func() {
@@ -139,7 +176,7 @@ func TestUnderWayLeavesNothing(t *testing.T) {
 				case 2:
 					all.Go(cancel)
 				case 3:
-					all.Go(func() { u.Went(system, pid, "b:1", 1); u.Broke("b:1", 1000) })
+					all.Go(func() { u.Went(system, pid, "b:1", 1); u.Broke(lease.SystemClock(), "b:1", 1000, false) })
 				}
 				q.Wait(ctx)
 				cancel()

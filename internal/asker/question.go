@@ -1,6 +1,6 @@
 // Package asker is the asker's end of a message that is to be answered: a process that
-// waits for one answer. Who sends it to another node notes that (UnderWay); if the link
-// it went over breaks, the asker is told that no answer is to be expected.
+// waits for one answer. The sender of the message to another node notes that (InFlight);
+// if the link it went over breaks, the asker is told that no answer is to be expected.
 package asker
 
 import (
@@ -22,33 +22,27 @@ import (
 type Question struct {
 	system *actor.ActorSystem
 	answer chan any    // room for the one
-	over   atomic.Bool // it came, or nobody waits for it any more
+	over   atomic.Bool // it came, or the asker gave up
 	until  time.Time   // the asker's deadline; zero for none
 
-	of atomic.Pointer[UnderWay] // who notes where it goes; nil: nobody
-	way
+	of atomic.Pointer[InFlight] // notes where it goes; may be nil
+	sentTo
 }
 
-// Unconfirmed is the answer to a Question whose link broke.
+// Unconfirmed is the answer to a Question whose link broke, or whose message was not sent for
+// sure.
 type Unconfirmed struct{}
 
 // Begin registers a Question. until is the asker's deadline, zero for none. of notes where it
-// goes; nil if nobody does, or Expect is yet to say who. Who began it calls End.
-func Begin(system *actor.ActorSystem, until time.Time, of *UnderWay) (*Question, *actor.PID, error) {
+// goes; nil if that is not noted, or Expect comes later. The caller must call End.
+func Begin(system *actor.ActorSystem, until time.Time, of *InFlight) (*Question, *actor.PID, error) {
 	q := &Question{system: system, answer: make(chan any, 1), until: until}
 	q.of.Store(of)
-	pid, ok := system.ProcessRegistry.Add(q, wire.AskPrefix+life(system)+system.ProcessRegistry.NextId())
+	pid, ok := system.ProcessRegistry.Add(q, wire.NextAskID(system))
 	if !ok {
 		return nil, nil, fmt.Errorf("an actor has the name of a question, %q: %w", pid.Id, lease.ErrInvalid)
 	}
 	return q, pid, nil
-}
-
-// life is what a Question's name has of the life of its system, 8 digits to the base
-// 57: a late answer to an earlier life at this address must not be taken for this
-// one's. Names travel with every question and answer, so it is short.
-func life(system *actor.ActorSystem) string {
-	return system.ID[:min(8, len(system.ID))]
 }
 
 // Wait returns the answer; false if ctx ended before there was one.
@@ -64,8 +58,7 @@ func (q *Question) Wait(ctx context.Context) (answer any, ok bool) {
 	return answer, true
 }
 
-// End takes the Question off the registry: who still has its PID from another
-// node finds nobody, who has it from this one finds it over.
+// End takes the Question off the registry: an answer that comes later is a dead letter.
 func (q *Question) End(pid *actor.PID) {
 	q.over.Store(true)
 	q.system.ProcessRegistry.Remove(pid)
@@ -84,6 +77,9 @@ func (q *Question) Patience() (left time.Duration, ok bool) {
 	}
 	return max(0, time.Until(q.until)), true
 }
+
+// Unconfirmed implements wire.Asker.
+func (q *Question) Unconfirmed() { q.take(Unconfirmed{}) }
 
 // SendUserMessage implements actor.Process.
 func (q *Question) SendUserMessage(pid *actor.PID, message any) {

@@ -1,5 +1,5 @@
 // Package fastpath is the short way of mail to the node that hosts a name: past the queue
-// of the name's Router, for who has made sure that nothing waits there, nor is held up.
+// of the name's Router. Its callers have made sure that nothing waits there, or is held up.
 //
 // What it sends is straight mail of internal/transport: it takes room in the window of the
 // peer, and finds none where that is full. Protocol Buffers messages travel plainly, as
@@ -21,8 +21,8 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/asker"
-	"github.com/holdfast-go/holdfast/internal/direct"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
@@ -42,8 +42,8 @@ type Mail struct {
 // false if there is none: that is for the Router to refuse. No payload is longer than limit.
 func Encode(key string, envelope any, limit int, enclose func(key string, envelope any) (*wire.Envelope, error)) (m Mail, ok bool) {
 	m = Mail{key: key, envelope: envelope}
-	if m.plain = plain(envelope, limit); m.plain != nil {
-		m.size = len(m.plain.Payload()) + len(key)
+	if m.plain, m.size = plain(envelope, limit); m.plain != nil {
+		m.size += len(key)
 		return m, true
 	}
 	e, err := enclose(key, envelope)
@@ -54,19 +54,25 @@ func Encode(key string, envelope any, limit int, enclose func(key string, envelo
 	return m, true
 }
 
-// plain encodes a message that may travel in no Envelope; nil if it may not.
-func plain(envelope any, limit int) *wire.Encoded {
-	p := wire.Default.Plain(actor.UnwrapEnvelopeMessage(envelope), limit)
-	if p != nil && len(p.Payload())+wire.HeaderSize(envelope) > limit+wire.Headroom/2 {
-		return nil
+// plain encodes a message that may travel in no Envelope; nil if it may not. size is what
+// it takes with its headers and its sender, in bytes.
+func plain(envelope any, limit int) (p *wire.Encoded, size int) {
+	p = wire.Default.Plain(actor.UnwrapEnvelopeMessage(envelope), limit)
+	if p == nil {
+		return nil, 0
 	}
-	return p
+	size = len(p.Payload()) + wire.HeaderSize(envelope)
+	names := len(p.TypeName()) + len(wire.CodecProto) // where it arrives it may be put in an Envelope
+	if size+names > limit+wire.Headroom/2 || wire.CheckText(envelope) != nil {
+		return nil, 0
+	}
+	return p, size
 }
 
 // Sender is what all that one node sends to names of a family has in common.
 type Sender struct {
 	System *actor.ActorSystem
-	Family string // of internal/direct
+	Family string // of actors.Families
 	Codec  string // what Envelopes call that of plain messages; empty for short
 	// Takes reports whether the life of a node takes plain messages, if that is known.
 	Takes func(incarnation string) (can, known bool)
@@ -82,6 +88,8 @@ type Path struct {
 	known bool // whether it takes plain messages
 	takes bool
 	pids  map[string]*actor.PID // by key
+	key   string                // of last
+	last  *actor.PID            // often it is wanted again
 }
 
 // pidsMost bounds how many keys' PIDs a Path remembers.
@@ -89,7 +97,7 @@ const pidsMost = 128
 
 // Send queues m for node, which hosts the name by token; false if there is no room. The
 // caller flushes the Parcel, under no lock.
-func (s *Sender) Send(p *Path, out *transport.Outbox, asked *asker.UnderWay, m *Mail, name string, node *wire.Node, token lease.Token) (transport.Parcel, bool) {
+func (s *Sender) Send(p *Path, out *transport.Outbox, asked *asker.InFlight, m *Mail, name string, node *wire.Node, token lease.Token) (transport.Parcel, bool) {
 	peer := out.Channel(node.Address)
 	pid, msg := (*actor.PID)(nil), any(nil)
 	if m.plain != nil {
@@ -124,21 +132,25 @@ func (s *Sender) pid(p *Path, node *wire.Node, token lease.Token, key string) *a
 	if !p.known {
 		p.takes, p.known = s.Takes(node.Incarnation)
 	}
-	if !p.takes {
+	switch {
+	case !p.takes:
 		return nil
+	case p.last != nil && p.key == key:
+		return p.last
 	}
 	pid := p.pids[key]
 	if pid == nil {
 		if p.pids == nil || len(p.pids) >= pidsMost {
 			p.pids = map[string]*actor.PID{}
 		}
-		pid = actor.NewPID(node.Address, direct.ID(s.Family, strconv.FormatUint(uint64(token), 10)+"/"+key))
+		pid = actor.NewPID(node.Address, actors.FamilyID(s.Family, strconv.FormatUint(uint64(token), 10)+"/"+key))
 		p.pids[key] = pid
 	}
+	p.key, p.last = key, pid
 	return pid
 }
 
-// left is for how many milliseconds who asked goes on waiting; 0 if that is not known.
+// left is for how many milliseconds the asker goes on waiting; 0 if that is not known.
 func (s *Sender) left(envelope any) uint64 {
 	left, ok := wire.PatienceOf(s.System, actor.UnwrapEnvelopeSender(envelope))
 	if !ok {
@@ -147,10 +159,17 @@ func (s *Sender) left(envelope any) uint64 {
 	return uint64(max(1, left/time.Millisecond))
 }
 
-// Left is for how many milliseconds who asked goes on waiting for the answer to a plain message
-// that came for pid; 0 if that is not known. It travels as the number of a request to pid, as
-// that is what no actor sees.
+// Left returns for how many more milliseconds the asker waits for the answer to a plain message
+// that came for pid; 0 if that is not known. It travels as the request id of pid, which no actor
+// sees.
 func Left(pid *actor.PID) uint64 { return uint64(pid.GetRequestId()) }
+
+// Addressee is the pid that a plain message came for as others may see it, in a dead letter:
+// without what Left tells, and at the address of this node, which stands for another thing
+// where package remoting has found whom it is for.
+func Addressee(system *actor.ActorSystem, pid *actor.PID) *actor.PID {
+	return actor.NewPID(system.Address(), pid.Id)
+}
 
 // encoded is envelope with what it holds encoded.
 func encoded(envelope any, msg *wire.Encoded) any {
@@ -160,7 +179,7 @@ func encoded(envelope any, msg *wire.Encoded) any {
 	return msg
 }
 
-// Split takes the rest of an id apart, as a direct.Resolver gets it; false if it is none.
+// Split takes the rest of an id apart, as a actors.Resolver gets it; false if it is none.
 func Split(rest string) (token lease.Token, key string, ok bool) {
 	number, key, _ := strings.Cut(rest, "/")
 	t, err := strconv.ParseUint(number, 10, 64)

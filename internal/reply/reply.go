@@ -15,6 +15,7 @@
 package reply
 
 import (
+	"cmp"
 	"log/slog"
 	"strings"
 	"time"
@@ -26,7 +27,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/quiet"
 	"github.com/holdfast-go/holdfast/internal/wire"
-	"github.com/holdfast-go/holdfast/remoting"
 )
 
 // gatewayID is the gateway's actor id, the same on every node.
@@ -35,32 +35,41 @@ const gatewayID = "holdfast/replies"
 // Start makes sure that system has a gateway.
 func Start(system *actor.ActorSystem) {
 	// A name that is taken means that it runs already.
-	_, _ = system.Root.SpawnNamed(actor.PropsFromFunc(receive), gatewayID)
+	_, _ = system.Root.SpawnNamed(actor.PropsFromFunc((&gateway{}).receive), gatewayID)
+}
+
+// gateway is the actor that answers come to. Code of the user's that it runs, codecs and
+// mailboxes, holds up no answer but its own for more than a second.
+type gateway struct {
+	codecs outside.Codecs
+	lanes  lanes
 }
 
 // receive is the gateway: one envelope in, one message out.
-func receive(ctx actor.Context) {
+func (g *gateway) receive(ctx actor.Context) {
 	e, ok := ctx.Message().(*wire.Envelope)
 	if !ok {
 		return
 	}
-	target := e.Target.PID()
+	system, target := ctx.ActorSystem(), e.Target.PID()
 	if target == nil || target.Address != ctx.Self().Address {
 		// Never on to a third node: that would let peers use this one as a relay.
-		refuse(ctx.ActorSystem(), ctx.Self(), e, "not addressed to an actor of this node")
+		refuse(system, ctx.Self(), e, "not addressed to an actor of this node")
 		return
 	}
 	if e.Codec == wire.CodecProto {
-		refuse(ctx.ActorSystem(), target, e, "it would have passed the checks of what comes in")
+		refuse(system, target, e, "it would have passed the checks of what comes in")
 		return
 	}
-	msg, err := wire.Default.Open(e)
+	msg, err := outside.Code(&g.codecs, e.Type, wire.ErrUndecodable, func() (any, error) { return wire.Default.Open(e) })
 	if err != nil {
-		refuse(ctx.ActorSystem(), target, e, err.Error())
-		tell(ctx.ActorSystem(), target, e.Type, err)
+		refuse(system, target, e, err.Error())
+		if nack := refusal(system, target, e.Type, err); nack != nil {
+			g.lanes.post(system, target, nack)
+		}
 		return
 	}
-	outside.Tell(ctx.ActorSystem(), target, &actor.MessageEnvelope{
+	g.lanes.post(system, target, &actor.MessageEnvelope{
 		Message: msg, Sender: e.Sender.PID(), Header: e.Headers})
 }
 
@@ -79,16 +88,17 @@ func refuse(system *actor.ActorSystem, target *actor.PID, msg any, why string) {
 	outside.Of(system).DeadLetter(target, msg)
 }
 
-// tell has who asked, and waits for one answer, know at once that it does not come.
-// Other actors would not know what to make of it.
-func tell(system *actor.ActorSystem, target *actor.PID, typeName string, err error) {
-	if strings.HasPrefix(target.Id, wire.AskPrefix) || strings.HasPrefix(target.Id, futurePrefix) {
-		outside.Tell(system, target, &wire.Nack{Reason: wire.ReasonOf(err), Type: typeName, Detail: "the answer: " + wire.Why(err, system.Address())})
+// refusal is what an asker that waits for one answer is told at once: that it does not come.
+// nil for other actors, which would not know what to make of it.
+func refusal(system *actor.ActorSystem, target *actor.PID, typeName string, err error) *wire.Nack {
+	if !wire.IsAskID(target.Id) && !strings.HasPrefix(target.Id, futurePrefix) {
+		return nil
 	}
+	return &wire.Nack{Reason: wire.ReasonOf(err), Type: typeName, Detail: "the answer: " + wire.Why(err, system.Address())}
 }
 
 // futurePrefix is how the ids of protoactor's futures begin.
-const futurePrefix = "future"
+const futurePrefix = "future$"
 
 // Middleware is for the Props of actors that may send Go values to other nodes.
 func Middleware(system *actor.ActorSystem) actor.SenderMiddleware {
@@ -98,10 +108,15 @@ func Middleware(system *actor.ActorSystem) actor.SenderMiddleware {
 				next(c, target, envelope)
 				return
 			}
-			typ, codec, payload, err := wire.Default.Encode(envelope.Message, remoting.PayloadLimit(system))
+			typ, codec, payload, err := wire.Default.Encode(envelope.Message, wire.PayloadLimit(system))
+			if err == nil {
+				err = cmp.Or(wire.CheckText(envelope), wire.CheckPID("target", target))
+			}
 			if err != nil {
 				refuse(system, target, envelope, err.Error())
-				tell(system, target, wire.TypeName(envelope.Message), err)
+				if nack := refusal(system, target, wire.TypeName(envelope.Message), err); nack != nil {
+					outside.Tell(system, target, nack)
+				}
 				return
 			}
 			e := &wire.Envelope{Type: typ, Codec: codec, Payload: payload,

@@ -128,6 +128,37 @@ func TestWhatCannotTravelIsADeadLetter(t *testing.T) {
 	})
 }
 
+// A header, a sender or a target that is not UTF-8 has its message refused where it is sent.
+func TestWhatIsNoTextIsADeadLetter(t *testing.T) {
+	pair(t, func(ctx actor.Context) {
+		if m, ok := ctx.Message().(*wrapperspb.Int64Value); ok {
+			to := ctx.Sender()
+			e := &actor.MessageEnvelope{Message: answer{1}}
+			switch m.Value {
+			case 1:
+				e.Header = map[string]string{"k": "\xff"}
+			case 2:
+				e.Sender = actor.NewPID("a:1", "\xff")
+			case 3:
+				to = actor.NewPID(to.Address, "\xff")
+			}
+			ctx.Send(to, e)
+		}
+	}, func(t *testing.T, a, b *actor.ActorSystem, pid *actor.PID) {
+		for n := int64(1); n <= 3; n++ {
+			dead := deadLetters(a)
+			got, err := b.Root.RequestFuture(pid, wrapperspb.Int64(n), time.Second).Result()
+			require.NotZero(t, dead.Load(), n)
+			if n == 3 {
+				require.ErrorIs(t, err, actor.ErrTimeout)
+				continue
+			}
+			require.NoError(t, err)
+			require.Contains(t, got.(*wire.Nack).Detail, "not UTF-8")
+		}
+	})
+}
+
 func TestTheGatewayRefusesWhatIsNotForItsNode(t *testing.T) {
 	pair(t, func(actor.Context) {}, func(t *testing.T, a, b *actor.ActorSystem, pid *actor.PID) {
 		dead := deadLetters(a)

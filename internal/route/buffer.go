@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
@@ -61,7 +62,7 @@ func (r *Router) makeRoom(it *Item) bool {
 	if r.full(it) {
 		r.expire(it.came)
 	}
-	for r.Policy == DropOldest && r.full(it) {
+	for r.Policy == hosting.DropOldest && r.full(it) {
 		old := r.queue.oldest()
 		if old == nil {
 			break
@@ -84,7 +85,7 @@ func (r *Router) why() string {
 		return "the buffer is full while the host stops"
 	case !ok:
 		return "the buffer is full, and no host is known"
-	case r.cross != nil:
+	case r.pending != nil:
 		return "the buffer is full while the way to the next host is cleared"
 	case !t.here:
 		return "the buffer is full, as the link to " + t.node.GetAddress() + " is broken or congested"

@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
@@ -25,7 +26,7 @@ type desk struct {
 	calls     int
 }
 
-func newDesk(id, limit int, policy DropPolicy) *desk {
+func newDesk(id, limit int, policy hosting.DropPolicy) *desk {
 	c := configured(limit)
 	c.Policy = policy
 	return newDeskOf(id, c)
@@ -81,7 +82,7 @@ func (d *desk) id() int { return int(d.r.Self.Address[1] - '0') }
 // backlog makes a desk that has custody of messages 1 to n, and knows nobody to send
 // them to.
 func backlog(id, limit, n int) *desk {
-	d := newDesk(id, limit, DropNewest)
+	d := newDesk(id, limit, hosting.DropNewest)
 	d.r.Open(1)
 	d.r.Ending(false)
 	for i := 1; i <= n; i++ {

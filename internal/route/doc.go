@@ -1,4 +1,4 @@
-// Package route moves the mail of one leased name to whoever holds the name, and
+// Package route moves the mail of one leased name to the node that holds the name, and
 // keeps its order while the name moves.
 //
 // Every node that sends mail to a name has a Router for it: the node that holds the
@@ -9,13 +9,13 @@
 //	locals ───────────▶ Router ──────────────────▶ the actor behind its gate   held here
 //	           Receive    │  ▲  ──── Send, Keep ──▶ another node's Router      held there
 //	nodes ────────────────┘  └── Back ── gate (what it refused)
-//	                      └──▶ queue                                           nobody known, or no room
+//	                      └──▶ queue                                           no host known, or no room
 //
 // # Promises
 //
 // While links live and no bound is exceeded, mail is neither lost nor doubled, and what
 // one sender sent stays in order, however often the name moves. What falls out of a
-// bound goes to Port.Drop or Port.Refuse. A crossing that is given up is counted in
+// bound goes to Port.Drop or Port.Refuse. A path switch that is given up is counted in
 // Stats.Unordered.
 //
 //   - Tokens. Every envelope carries the fencing token it was routed by. A Router forwards
@@ -26,8 +26,8 @@
 //     custody, markers) answers for it: it delivers it, hands it on with Port.Keep, or
 //     drops it with a count. A Router sends nothing again. What the channel returns goes
 //     first again.
-//   - Crossings. A Router that learns of a move sends a marker the old way, behind all that
-//     it sent there. Old holders forward the marker behind that mail. The Router holds
+//   - Path switches. A Router that learns of a move sends a marker the old way, behind all
+//     that it sent there. Old holders forward the marker behind that mail. The Router holds
 //     mail back until the present holder answers the marker.
 //   - Asks. A Router with custody of mail first asks the holder, by a marker, whether it is
 //     open: a backlog goes to a node that works, not to one that has yet to start.
@@ -41,33 +41,33 @@
 //
 //	path        what is known of the way that mail went last
 //	none        nothing went that may still be under way: the next way is taken at once
-//	used        something went: a new way needs a crossing
+//	used        something went: a new way needs a path switch
 //	dead        the link broke since: a new way needs none, and what is kept is recalled
 //	confirmed   the holder there has said that it is open: custody may be handed over
 //
-//	cross     what it waits for                                       ends by
+//	pending   what it waits for                                       ends by
 //	none
-//	crossing  the answer of the holder to the marker on the old way   an answer, the marker itself, a broken link, Patience
+//	switch    the answer of the holder to the marker on the old way   an answer, the marker itself, a broken link, Patience
 //	ask       the answer of the holder at the end of the path         an answer, a broken link, another path
 //
-//	event              phase           path                               cross
+//	event              phase           path                               pending
 //	Open               open            here, once nothing is under way    by path
 //	Ending             open → ending
 //	Ending(lost)       and away after Patience, if another hosts
 //	Closed             ending → away   here → none
 //	Left               ending → away   here → none, Unordered
-//	Host               -               unused: the new host's             used: none → crossing
+//	Host               -               unused: the new host's             used: none → switch
 //	forward            -               used
 //	Gone               -               used → dead, not confirmed         of that link → none
 //	Linked             -               dead → used
 //	Returned           -               not confirmed
 //	kept mail, path not confirmed                                         none → ask
 //	answer             -               the holder's, used, confirmed      → none
-//	answer, stale      -               the former holder's, used          → crossing by way of that holder; an ask goes on
+//	answer, stale      -               the former holder's, used          → switch by way of that holder; an ask goes on
 //	the same again     -               none, Unordered                    → none
 //	answer, later      open            none, Unordered                    → none
-//	marker comes home  -               none                               → none
-//	MarkerWaits        -               -                                  crossing goes on for Patience
+//	marker comes back  -               none                               → none
+//	MarkerWaits        -               -                                  the switch goes on for Patience
 //	Patience is over   -               none, Unordered                    → none; an ask is repeated, with pauses that double
 //
 // # Tokens of a Router
@@ -76,7 +76,7 @@
 //     by tokens above it.
 //   - floor is below own: the highest token known to be of an earlier ownership, this
 //     node's or another's. Mail that was routed to this node by a token between floor and
-//     own came by no old way: it is fresh, and waits for no crossing.
+//     own came by no old way: it is fresh, and waits for no path switch.
 //
 // # Order in the queue
 //
@@ -92,5 +92,5 @@
 //
 // Two nodes that cross by way of each other wait for each other until Patience is over.
 // It takes two moves of the name within one round trip. A link that carries nothing for
-// longer than Patience has crossings given up, and counted.
+// longer than Patience has path switches given up, and counted.
 package route

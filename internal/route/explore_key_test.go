@@ -72,14 +72,14 @@ func (w *xworld) key() explore.Key {
 		put(name(h.node), int(h.token))
 	}
 	for i, r := range w.r {
-		flag(r.known, r.lost, r.path.used, r.path.dead, r.path.confirmed, r.served, r.cross != nil, w.open[i], w.wakes[i])
+		flag(r.known, r.lost, r.path.used, r.path.dead, r.path.confirmed, r.served, r.pending != nil, w.open[i], w.wakes[i])
 		put(int(r.phase), int(r.own), int(r.floor), int(uint32(r.number)), r.stats.Unordered, since(r.noted), len(w.hung[i]))
 		way(r.host)
 		way(r.path.hop)
-		if r.cross != nil {
-			put(int(uint32(r.cross.number)), since(r.cross.until), int(r.cross.pause/time.Second))
-			way(r.cross.via)
-			flag(r.cross.ask)
+		if r.pending != nil {
+			put(int(uint32(r.pending.number)), since(r.pending.until), int(r.pending.pause/time.Second))
+			way(r.pending.via)
+			flag(r.pending.ask)
 		}
 		put(len(r.queue.lanes))
 		for _, l := range r.queue.lanes {

@@ -43,7 +43,7 @@ func (p *xport) Room(address string) bool {
 func (p *xport) Send(address string, m proto.Message) {
 	l := p.link(address)
 	if l.down {
-		return // it is about a crossing that broke with the link
+		return // it is about a path switch that broke with the link
 	}
 	l.msgs = append(slices.Clip(l.msgs), xmail{msg: m})
 }
@@ -159,7 +159,7 @@ func (w *xworld) receive(from, to int) {
 func (w *xworld) handOver(to int, m xmail) {
 	switch m := m.msg.(type) {
 	case *wire.Marker:
-		if w.model.plant == "a marker is answered by whoever gets it" && int(m.From.Address[1]-'0') != to {
+		if w.model.plant == "a marker is answered by any node that gets it" && int(m.From.Address[1]-'0') != to {
 			back := &wire.MarkerAck{Name: "x", Number: m.Number, From: self(w.owner), Token: uint64(w.token)}
 			(&xport{w, to}).Send(m.From.Address, back)
 			return

@@ -204,7 +204,7 @@ func TestExplore(t *testing.T) {
 	if *exploring < 0 || *exploring >= len(explorations) {
 		t.Fatalf("-route.explore=%d: there are levels up to %d", *exploring, len(explorations)-1)
 	}
-	crossings := 0
+	switches := 0
 	list := explorations[*exploring]
 	if explore.Racing {
 		list = list[:2]
@@ -216,7 +216,7 @@ func TestExplore(t *testing.T) {
 			check := space.Check
 			space.Check = func(w *xworld) error {
 				for _, r := range w.r {
-					crossings += r.stats.Crossings
+					switches += r.stats.PathSwitches
 				}
 				return check(w)
 			}
@@ -228,7 +228,7 @@ func TestExplore(t *testing.T) {
 			require.True(t, rep.Whole)
 		})
 	}
-	require.NotZero(t, crossings, "no mail ever crossed")
+	require.NotZero(t, switches, "no mail ever crossed")
 }
 
 // planted are mistakes in a Router, or around it.
@@ -238,7 +238,7 @@ var planted = []struct {
 	want  error
 }{
 	{"markers are ignored", xmodel{say: [xnodes]int{0, 0, 2}, moves: []int{0, 1}, limit: 10}, errDisorder},
-	{"a marker is answered by whoever gets it", xmodel{say: [xnodes]int{0, 0, 2}, moves: []int{0, 1}, limit: 10}, errDisorder},
+	{"a marker is answered by any node that gets it", xmodel{say: [xnodes]int{0, 0, 2}, moves: []int{0, 1}, limit: 10}, errDisorder},
 	{"the backlog is forgotten", xmodel{say: [xnodes]int{0, 0, 1}, moves: []int{0, 1}, limit: 10}, explore.ErrDeadEnd},
 	{"the backlog comes back in the wrong order", xmodel{say: [xnodes]int{0, 0, 2}, moves: []int{0, 1}, limit: 10}, errDisorder},
 	{"a straggler is forgotten", xmodel{say: [xnodes]int{0, 0, 1}, moves: []int{0, 1}, limit: 10}, explore.ErrDeadEnd},

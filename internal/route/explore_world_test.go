@@ -100,9 +100,9 @@ func (w *xworld) router(i int) *Router {
 	}
 	r := *w.r[i]
 	r.port = &xport{w, i}
-	if r.cross != nil {
-		c := *r.cross
-		r.cross = &c
+	if r.pending != nil {
+		c := *r.pending
+		r.pending = &c
 	}
 	clones := map[*Item]*Item{}
 	clone := func(it *Item) *Item {
@@ -221,9 +221,9 @@ func (w *xworld) comeLate(i int) {
 // settle is what a planted mistake does after each step.
 func (w *xworld) settle() {
 	for i := range xnodes {
-		if r := w.r[i]; w.model.plant == "markers are ignored" && r.cross != nil && !r.cross.ask {
+		if r := w.r[i]; w.model.plant == "markers are ignored" && r.pending != nil && !r.pending.ask {
 			r = w.router(i)
-			n := r.cross.number
+			n := r.pending.number
 			for j := range xnodes {
 				w.links[i][j].msgs = slices.DeleteFunc(slices.Clone(w.links[i][j].msgs), func(m xmail) bool {
 					x, ok := m.msg.(*wire.Marker)

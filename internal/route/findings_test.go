@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
@@ -66,7 +67,7 @@ func TestThroughOvertakesNothing(t *testing.T) {
 func TestTheNextHolderIsReachedPastAnActorThatHangs(t *testing.T) {
 	for _, yields := range []bool{true, false} {
 		t.Run(fmt.Sprint("yields ", yields), func(t *testing.T) {
-			d := newDesk(0, 10, DropNewest)
+			d := newDesk(0, 10, hosting.DropNewest)
 			d.r.Open(1)
 			d.r.Ending(!yields)
 			if yields {
@@ -144,7 +145,7 @@ func TestMailWithTokensYetToComeIsBounded(t *testing.T) {
 
 // What its asker has given up is refused: where it waits, and where it would be sent.
 func TestExpiredAsksAreRefused(t *testing.T) {
-	d := newDesk(0, 10, DropNewest)
+	d := newDesk(0, 10, hosting.DropNewest)
 	d.r.Accept(Item{Local: msg{0, 1}, Until: time.Second})
 	d.r.Accept(Item{Local: msg{0, 2}, Until: 2 * time.Second})
 	d.r.Accept(Item{Local: msg{0, 3}})
@@ -165,7 +166,7 @@ func TestExpiredAsksAreRefused(t *testing.T) {
 
 // Bytes are bounded as messages are; custody is bounded apart.
 func TestBytesAreBounded(t *testing.T) {
-	for policy, dropped := range map[DropPolicy][]int{DropNewest: {3, 4}, DropOldest: {1, 2}} {
+	for policy, dropped := range map[hosting.DropPolicy][]int{hosting.DropNewest: {3, 4}, hosting.DropOldest: {1, 2}} {
 		c := configured(100)
 		c.Bytes, c.Custody, c.Policy = 100, 50, policy
 		d := newDeskOf(0, c)
@@ -186,9 +187,9 @@ func TestBytesAreBounded(t *testing.T) {
 	require.Empty(t, d.dropped, "one may be larger")
 }
 
-// MarkerWaits prolongs a crossing, and is sent when mail before the marker moves.
+// MarkerWaits prolongs a path switch, and is sent when mail before the marker moves.
 func TestMarkerWaitsMeansProgress(t *testing.T) {
-	d := newDesk(0, 10, DropNewest)
+	d := newDesk(0, 10, hosting.DropNewest)
 	d.r.Host(self(1), 1, true)
 	d.accept(1, 1)
 	d.r.Host(self(2), 2, true)
@@ -196,13 +197,13 @@ func TestMarkerWaitsMeansProgress(t *testing.T) {
 	for range 10 {
 		d.now += 900 * time.Millisecond
 		d.r.Tick()
-		require.NotNil(t, d.r.cross)
+		require.NotNil(t, d.r.pending)
 		d.r.Receive(&wire.MarkerWaits{Name: "x", From: self(1), Number: m.Number}, 0, false)
 	}
 	d.r.Receive(&wire.MarkerWaits{Name: "x", From: self(1), Number: m.Number - 1}, 0, false)
 	d.now += time.Second
 	d.r.Tick()
-	require.Nil(t, d.r.cross, "another's")
+	require.Nil(t, d.r.pending, "another's")
 	require.Equal(t, 1, d.r.Stats().Unordered)
 
 	d = backlog(1, 10, 3)
@@ -242,10 +243,10 @@ func TestAnUnansweredAskIsRepeatedSeldom(t *testing.T) {
 	require.Equal(t, []int{1}, d.keptNumbers())
 }
 
-// A crossing that was answered by a holder that has moved on goes on by way of it: what
+// A path switch that was answered by a holder that has moved on goes on by way of it: what
 // it took up is on its way from there.
 func TestACrossingFollowsTheName(t *testing.T) {
-	d := newDesk(0, 10, DropNewest)
+	d := newDesk(0, 10, hosting.DropNewest)
 	d.r.Host(self(1), 1, true)
 	d.accept(1, 1)
 	d.r.Host(self(2), 2, true)
@@ -299,7 +300,7 @@ func TestTheRestOfABacklogOvertakesNothing(t *testing.T) {
 		d.answer(1, 2)
 		require.Equal(t, []int{1}, d.keptNumbers())
 		d.r.Host(self(0), 3, true)
-		d.r.Open(3) // the crossing goes by way of n1, behind the first
+		d.r.Open(3) // the path switch goes by way of n1, behind the first
 		require.Empty(t, d.delivered)
 		return d
 	}
@@ -356,7 +357,7 @@ func TestTheRestOfABacklogOvertakesNothing(t *testing.T) {
 
 // A later marker of a node is not made void by an earlier one that comes after it.
 func TestMarkersOfOneNodeOutOfOrder(t *testing.T) {
-	d := newDesk(0, 10, DropNewest)
+	d := newDesk(0, 10, hosting.DropNewest)
 	for _, n := range []uint64{2, 1} {
 		d.r.Receive(&wire.Marker{Name: "x", From: self(1), Number: n, Token: 9}, 0, true)
 	}
@@ -365,9 +366,9 @@ func TestMarkersOfOneNodeOutOfOrder(t *testing.T) {
 	require.EqualValues(t, 2, d.sent[0].(*wire.MarkerAck).Number)
 }
 
-// DropOldest gives back the memory of what it drops, also while the actor ends.
+// hosting.DropOldest gives back the memory of what it drops, also while the actor ends.
 func TestDropOldestGivesMemoryBack(t *testing.T) {
-	d := newDesk(0, 10, DropOldest)
+	d := newDesk(0, 10, hosting.DropOldest)
 	d.r.Open(1)
 	d.r.Ending(false)
 	d.comes(0, 0, true) // at the head, and may not be dropped
@@ -408,7 +409,7 @@ func TestTwoHoldersDoNotAskEachOtherForEver(t *testing.T) {
 }
 
 func twoHolders(t *testing.T, token uint64) {
-	d := newDesk(0, 10, DropNewest)
+	d := newDesk(0, 10, hosting.DropNewest)
 	d.r.Host(self(1), 5, true)
 	d.accept(1, 1) // is on its way to n1
 	d.r.Open(7)

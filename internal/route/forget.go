@@ -18,12 +18,12 @@ func (r *Router) Forget(own lease.Token) {
 	if r.phase != open {
 		own = 0
 	}
-	if r.path.used && !r.path.here || r.cross != nil {
+	if r.path.used && !r.path.here || r.pending != nil {
 		r.stats.Unordered++
 	}
 	r.own, r.floor = own, 0
 	r.host, r.known = hop{}, false
-	r.path, r.cross = path{}, nil
+	r.path, r.pending = path{}, nil
 	waits := r.queue.take()
 	first := false
 	for _, it := range slices.Backward(waits) { // what is older than what came back stays so

@@ -20,7 +20,7 @@ func (r *Router) accept(it *Item) {
 	case it.marker != nil && it.marker.Name != r.Name:
 		return
 	case it.marker != nil && it.marker.From.GetIncarnation() == r.Self.Incarnation:
-		r.home(it.marker)
+		r.markerBack(it.marker)
 		return
 	case it.hops() > maxHops:
 		if it.marker == nil {
@@ -56,7 +56,7 @@ func (r *Router) flush() {
 			}
 			l := &r.queue.lanes[i]
 			if it.marker == nil {
-				r.queue.account(l, it, -1) // who is handed it counts what waits
+				r.queue.account(l, it, -1) // the port counts what it holds
 			}
 			if !r.send(it) {
 				if it.marker == nil {
@@ -100,10 +100,10 @@ func (r *Router) send(it *Item) bool {
 		r.port.Refuse(it, wire.Reason_REASON_EXPIRED, gaveUp)
 		return true
 	case r.fresh(t, it):
-		r.deliver(it) // it came by nobody's old way
+		r.deliver(it) // no path switch is pending for it
 		return true
 	case !r.path.is(t):
-		return false // a crossing is under way
+		return false // a path switch is under way
 	case t.here:
 		r.deliver(it)
 		return true
@@ -159,7 +159,7 @@ func (r *Router) forward(t hop, it *Item) {
 	r.stats.Relayed++
 }
 
-// remaining is for how many milliseconds who asked goes on waiting.
+// remaining is for how many milliseconds the asker goes on waiting.
 func (r *Router) remaining(it *Item) uint64 {
 	if it.Until == 0 {
 		return 0

@@ -339,7 +339,7 @@ func (w *world) state() (text string) {
 
 func (r *Router) describe() string {
 	text := fmt.Sprintf("phase %d own %d floor %d host %v/%d known %v path %v %+v cross %+v %+v\n", r.phase, r.own, r.floor,
-		r.host.node.GetAddress(), r.host.token, r.known, r.path.node.GetAddress(), r.path, r.cross, r.Stats())
+		r.host.node.GetAddress(), r.host.token, r.known, r.path.node.GetAddress(), r.path, r.pending, r.Stats())
 	for _, l := range r.queue.lanes {
 		for _, it := range l.items[:min(5, len(l.items))] {
 			text += fmt.Sprintf("   first %v token %d: %+v\n", l.first, l.token, it)

@@ -26,9 +26,9 @@ type path struct {
 	confirmed bool // the holder there has said that it is open
 }
 
-// crossing is the wait for the answer to a marker: between an old way and a new one;
+// pathSwitch is the wait for the answer to a marker: between an old way and a new one;
 // or, to ask, for word that the holder is open.
-type crossing struct {
+type pathSwitch struct {
 	number uint64
 	via    hop
 	until  time.Duration
@@ -36,7 +36,7 @@ type crossing struct {
 	pause  time.Duration // ask: before the next reminder
 }
 
-// target is where mail has to go; false if nobody is known.
+// target is where mail has to go; false if no host is known.
 func (r *Router) target() (hop, bool) {
 	switch {
 	case r.phase == ending:
@@ -59,8 +59,8 @@ func (r *Router) remote() bool {
 }
 
 // fresh reports whether it was routed to the actor here by its present ownership. A
-// transferred name that was adopted has two tokens, and who routes by the first is
-// right, too.
+// transferred name that was adopted has two tokens, and mail that was routed by
+// the first is right, too.
 func (r *Router) fresh(t hop, it *Item) bool {
 	return t.here && it.routed() > r.floor && it.routed() <= t.token
 }
@@ -80,14 +80,14 @@ func (r *Router) aheadOf(routed lease.Token) bool {
 }
 
 // reroute makes the path that of the target, once nothing of ours is under way
-// on another. If something may be, it begins a crossing.
+// on another. If something may be, it begins a path switch.
 func (r *Router) reroute() {
 	t, ok := r.target()
 	p := r.path
 	switch {
-	case !ok || p.is(t) || r.cross != nil && !r.cross.ask:
-	case p.used && !p.here && !p.dead && r.mayCross():
-		r.begin(p.hop)
+	case !ok || p.is(t) || r.pending != nil && !r.pending.ask:
+	case p.used && !p.here && !p.dead && r.maySwitch():
+		r.beginSwitch(p.hop)
 	default:
 		if p.used && !p.here && !p.dead {
 			r.stats.Unordered++
@@ -95,45 +95,45 @@ func (r *Router) reroute() {
 		if p.used && p.dead {
 			r.reclaim(r.port.Recall(p.node.GetAddress())) // the lease has moved on from a node that can't be reached
 		}
-		r.cross = nil
+		r.pending = nil
 		r.path = path{hop: t}
 	}
 }
 
-// maxCrossings bounds the crossings that are begun within Patience: a belt, so that
+// maxSwitches bounds the path switches that are begun within Patience: a belt, so that
 // nodes which disagree on who holds the name don't send each other markers at the speed
 // of the link.
-const maxCrossings = 256
+const maxSwitches = 256
 
-func (r *Router) mayCross() bool {
+func (r *Router) maySwitch() bool {
 	if now := r.port.Now(); now >= r.counted+r.Patience {
 		r.counted, r.begun = now, 0
 	}
 	r.begun++
-	return r.begun <= maxCrossings
+	return r.begun <= maxSwitches
 }
 
-// begin sends a marker by way of via, behind all that went there.
-func (r *Router) begin(via hop) {
+// beginSwitch sends a marker by way of via, behind all that went there.
+func (r *Router) beginSwitch(via hop) {
 	r.number++
-	r.stats.Crossings++
-	r.cross = &crossing{number: r.number, via: via, until: r.port.Now() + r.Patience}
+	r.stats.PathSwitches++
+	r.pending = &pathSwitch{number: r.number, via: via, until: r.port.Now() + r.Patience}
 	r.mark(via)
 	r.port.Wake(r.Patience)
 }
 
 // ask has the holder say that it is open, before this node hands its custody over.
 func (r *Router) ask(t hop) {
-	if r.cross != nil {
+	if r.pending != nil {
 		return
 	}
 	r.number++
-	r.cross = &crossing{number: r.number, via: t, ask: true, pause: r.Patience}
-	r.remind(r.cross)
+	r.pending = &pathSwitch{number: r.number, via: t, ask: true, pause: r.Patience}
+	r.remind(r.pending)
 }
 
 // remind sends the marker of an ask, again with pauses that double.
-func (r *Router) remind(c *crossing) {
+func (r *Router) remind(c *pathSwitch) {
 	c.pause = min(c.pause, 32*r.Patience)
 	c.until = r.port.Now() + c.pause
 	r.mark(c.via)
@@ -146,7 +146,7 @@ func (r *Router) mark(via hop) {
 
 // answered: the holder has taken up all that went before our marker.
 func (r *Router) answered(m *wire.MarkerAck) {
-	c := r.cross
+	c := r.pending
 	at := hop{node: m.From, token: lease.Token(m.Token)}
 	if c == nil || m.Number != c.number {
 		return
@@ -155,7 +155,7 @@ func (r *Router) answered(m *wire.MarkerAck) {
 	if stale && c.ask {
 		return // it does not know its ownership yet, or not any more: it is asked again after the pause
 	}
-	r.cross = nil
+	r.pending = nil
 	switch {
 	case stale && !c.ask && c.via.is(at):
 		// The holder has lost the name and does not know it: that was no planned move.
@@ -163,7 +163,7 @@ func (r *Router) answered(m *wire.MarkerAck) {
 		r.path = path{}
 	case stale && !c.ask:
 		// The name has moved on since. What the holder took up may still be there: the
-		// next crossing goes by way of it.
+		// next path switch goes by way of it.
 		r.path = path{hop: at, used: true}
 	case r.phase == open:
 		// The actor here is about to hear of a later one, or that one that the store has
@@ -190,18 +190,18 @@ func (r *Router) learn(at hop) {
 	}
 }
 
-// home: our own marker came back, and so has all that went before it.
-func (r *Router) home(m *wire.Marker) {
-	if c := r.cross; c != nil && m.Number == c.number && !c.ask {
-		r.cross, r.path = nil, path{}
+// markerBack: our own marker came back, and so has all that went before it.
+func (r *Router) markerBack(m *wire.Marker) {
+	if c := r.pending; c != nil && m.Number == c.number && !c.ask {
+		r.pending, r.path = nil, path{}
 		r.flush()
 	}
 }
 
-// giveUp ends a crossing that takes too long.
+// giveUp ends a path switch that takes too long.
 func (r *Router) giveUp() {
 	r.stats.Unordered++
-	r.cross, r.path = nil, path{}
+	r.pending, r.path = nil, path{}
 	r.flush()
 }
 

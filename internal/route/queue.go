@@ -1,6 +1,7 @@
 package route
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -16,17 +17,23 @@ type Item struct {
 	Wire *wire.Envelope
 	// Size is what it takes in a buffer, in bytes, about.
 	Size int
-	// Until is when who asked gives up, on the Port's clock; 0 for never.
+	// Until is when the asker gives up, on the Port's clock; 0 for never.
 	Until time.Duration
 
 	marker *wire.Marker
 	kept   bool        // this node has custody of it: another accepted it first, or it came back
-	loose  bool        // kept, and came straight: nobody has bounded it yet
+	loose  bool        // kept, and came straight: no bound has counted it yet
 	first  bool        // it was on its way once, and came back
 	under  lease.Token // first: the ownership here whose actor had it, or overAll
 	gone   bool        // it was dropped from the middle of its lane
 	came   time.Duration
 	tries  int // how often it was handed over and came back
+}
+
+// Until is when an asker gives up who waits for left more, on a clock that reads now: as late
+// as can be where they wait for longer than a clock counts. Never 0.
+func Until(now, left time.Duration) time.Duration {
+	return now + min(max(left, 1), math.MaxInt64-max(now, 0))
 }
 
 // routed is the token by which the last node routed it; 0 if it comes from here.
@@ -54,26 +61,16 @@ func ItemsOf(kept []any) (items []*Item) {
 	return items
 }
 
-// Mail reports whether it is a message of somebody's, and no marker.
+// Mail reports whether it is a message, and no marker.
 func (it *Item) Mail() bool { return it.marker == nil }
 
-// Custody reports whether this node was handed it by who had accepted it: an actor that
+// Custody reports whether this node was handed it by a former owner of it: an actor that
 // was here, or another node. The bound of the buffer is not for it.
 func (it *Item) Custody() bool { return it.marker == nil && !it.counted() }
 
 // counted reports whether the bound of the buffer is for it: what another node, or an
 // actor, had accepted is bounded by what those may accept.
 func (it *Item) counted() bool { return it.marker == nil && (!it.kept || it.loose) }
-
-// DropPolicy says what gives way when a buffer is full.
-type DropPolicy uint8
-
-const (
-	// DropNewest refuses the message that finds the buffer full.
-	DropNewest DropPolicy = iota
-	// DropOldest makes room by dropping what has waited longest.
-	DropOldest
-)
 
 // overAll stands for the token of what came back from a node.
 const overAll = ^lease.Token(0)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/simulate"
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
@@ -59,7 +60,7 @@ func (w *world) flows(t *testing.T, seed uint64) {
 }
 
 // While links live nothing is lost, doubled or out of order, however the name moves; and
-// no crossing has to be given up when moves are further apart than a message and its
+// no path switch has to be given up when moves are further apart than a message and its
 // answer take.
 func TestMailStaysWholeAndInOrder(t *testing.T) {
 	each(t, func(t *testing.T, seed uint64) {
@@ -154,7 +155,7 @@ func TestCongestionLosesNothing(t *testing.T) {
 		given.Add(int64(w.unordered()))
 		w.flows(t, seed)
 	})
-	t.Logf("%d moves, %d crossings were given up", moved.Load(), given.Load())
+	t.Logf("%d moves, %d path switches were given up", moved.Load(), given.Load())
 }
 
 // When links break and nodes restart, only that is lost which was under way over one of
@@ -231,7 +232,7 @@ func TestSmallBoundsLoseNothingUncounted(t *testing.T) {
 	var drops atomic.Int64
 	each(t, func(t *testing.T, seed uint64) {
 		w := newWorld(seed, 2+int(seed%4), 10)
-		w.config.Limit, w.config.Policy = 3+int(seed%18), DropPolicy(seed/7%2)
+		w.config.Limit, w.config.Policy = 3+int(seed%18), hosting.DropPolicy(seed/7%2)
 		for _, n := range w.nodes {
 			n.begin()
 		}
@@ -265,7 +266,7 @@ func TestSmallBoundsLoseNothingUncounted(t *testing.T) {
 // News of an ownership that has ended here does not make the next go on from it: what
 // the actor had left goes before what came after it.
 func TestLateNewsOfAnEndedOwnership(t *testing.T) {
-	d := newDesk(1, 20, DropNewest)
+	d := newDesk(1, 20, hosting.DropNewest)
 	kept := func(m msg) {
 		d.r.Receive(&wire.Envelope{Name: "x", Token: 6, Payload: payload(m)}, 10, true)
 	}
@@ -282,7 +283,7 @@ func TestLateNewsOfAnEndedOwnership(t *testing.T) {
 	d.r.Host(self(1), 6, true) // late: it was over when it came
 	kept(msg{3, 2})
 	d.r.Open(8)
-	require.NotContains(t, d.delivered, 2, "before the first, which waits for the crossing")
+	require.NotContains(t, d.delivered, 2, "before the first, which waits for the path switch")
 	d.r.Host(self(1), 8, true)
 	d.now += time.Minute
 	for range 3 {

@@ -1,11 +1,13 @@
 package route
 
 import (
+	"math"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -45,8 +47,8 @@ type Config struct {
 	// Limit and Bytes bound what waits here and was accepted from senders; Custody
 	// bounds, in bytes, what waits and was taken over from other nodes.
 	Limit, Bytes, Custody int
-	Policy                DropPolicy
-	// Patience is how long a crossing may take without a sign of progress.
+	Policy                hosting.DropPolicy
+	// Patience is how long a path switch may take without a sign of progress.
 	Patience time.Duration
 	// TTL is the lease's, and how long mail waits that was routed by a token yet to
 	// come: who holds the name has renewed it since, and so that token was never given.
@@ -59,11 +61,11 @@ const maxHops = 64
 
 // Stats counts what a Router did.
 type Stats struct {
-	Buffered  int // waits now
-	Bytes     int // of these, about
-	Relayed   int // forwarded for others, in all
-	Crossings int // begun
-	Unordered int // crossings that were given up
+	Buffered     int // waits now
+	Bytes        int // of these, about
+	Relayed      int // forwarded for others, in all
+	PathSwitches int // begun
+	Unordered    int // path switches that were given up
 }
 
 // phase is whether there is an actor here.
@@ -89,9 +91,9 @@ type Router struct {
 	known bool
 
 	path    path
-	cross   *crossing
+	pending *pathSwitch
 	number  uint64
-	begun   int           // crossings since counted
+	begun   int           // path switches since counted
 	counted time.Duration // at most Patience ago
 
 	queue   queue
@@ -163,7 +165,7 @@ func (r *Router) Back(it Item) {
 	r.queue.add(&it)
 	switch r.phase {
 	case open:
-		r.phase = ending // its mail comes back before anybody has said so
+		r.phase = ending // its mail comes back before Ending was called
 	case away:
 		r.flush() // the actor was left behind
 	}
@@ -197,7 +199,7 @@ func (r *Router) leave() {
 // Accept routes a message of this node.
 func (r *Router) Accept(it Item) { r.accept(&it) }
 
-// Host says who holds the name by the records; known is false if nobody does.
+// Host says which node holds the name by the records; known is false if none does.
 func (r *Router) Host(node *wire.Node, token lease.Token, known bool) {
 	if !known {
 		r.known = false
@@ -223,8 +225,8 @@ func (r *Router) Gone(address string) {
 	if !r.path.here && r.path.node.GetAddress() == address {
 		r.path.dead, r.path.confirmed = r.path.used, false
 	}
-	if c := r.cross; c != nil && c.via.node.GetAddress() == address {
-		r.cross = nil // the marker may be lost
+	if c := r.pending; c != nil && c.via.node.GetAddress() == address {
+		r.pending = nil // the marker may be lost
 	}
 	r.flush()
 }
@@ -245,6 +247,9 @@ func (r *Router) Returned(items []*Item) {
 	r.flush()
 }
 
+// mostLeft is for how many milliseconds an asker can wait.
+const mostLeft = uint64(math.MaxInt64 / time.Millisecond)
+
 // Receive takes a message of another node's Router; kept says that this node has
 // custody of it now. false if it is no such message.
 func (r *Router) Receive(msg any, size int, kept bool) bool {
@@ -253,7 +258,7 @@ func (r *Router) Receive(msg any, size int, kept bool) bool {
 		r.served = true
 		it := &Item{Wire: m, kept: true, loose: !kept, Size: size}
 		if m.Left > 0 {
-			it.Until = r.port.Now() + time.Duration(m.Left)*time.Millisecond
+			it.Until = Until(r.port.Now(), time.Duration(min(m.Left, mostLeft))*time.Millisecond)
 		}
 		r.accept(it)
 	case *wire.Marker:
@@ -262,7 +267,7 @@ func (r *Router) Receive(msg any, size int, kept bool) bool {
 	case *wire.MarkerAck:
 		r.answered(m)
 	case *wire.MarkerWaits:
-		if c := r.cross; c != nil && !c.ask && m.Number == c.number {
+		if c := r.pending; c != nil && !c.ask && m.Number == c.number {
 			c.until = r.port.Now() + r.Patience
 		}
 	default:
@@ -281,12 +286,12 @@ func (r *Router) Tick() {
 	default:
 		r.Left()
 	}
-	switch c := r.cross; {
+	switch c := r.pending; {
 	case c == nil:
 	case now < c.until:
 		r.port.Wake(c.until - now)
 	case c.ask && r.queue.empty():
-		r.cross = nil // there is nothing to hand over any more
+		r.pending = nil // there is nothing to hand over any more
 	case c.ask:
 		c.pause *= 2
 		r.remind(c)

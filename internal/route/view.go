@@ -49,10 +49,16 @@ func (r *Router) Holder() *wire.Node {
 	return r.host.node
 }
 
+// MovedFrom reports whether the name is known to be held, and not at address: what went there
+// may have been forwarded.
+func (r *Router) MovedFrom(address string) bool {
+	return r.phase == open || r.known && r.host.node.GetAddress() != address
+}
+
 // Served reports whether other nodes sent mail here.
 func (r *Router) Served() bool { return r.served }
 
-// Idle reports whether nothing waits here, for anybody.
+// Idle reports whether nothing waits here.
 func (r *Router) Idle() bool { return r.phase == away && r.queue.empty() }
 
 // Stats returns the counters.

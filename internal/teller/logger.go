@@ -1,7 +1,7 @@
 package teller
 
 import (
-	"fmt"
+	"cmp"
 	"os"
 
 	"go.uber.org/zap"
@@ -9,9 +9,14 @@ import (
 )
 
 // Logger returns a logger that passes on to l what it is given, in order, by the Teller:
-// an l that blocks, panics or calls back holds nothing up. Who logs may hold a lock: l is
-// not even asked at once whether it takes lines of a level.
-func Logger(l *zap.Logger) (*zap.Logger, *Teller) { return LoggerFrom(l, zapcore.DebugLevel) }
+// an l that blocks, panics or calls back holds nothing up. The caller may hold a lock: l is
+// not even asked at once whether it takes lines of a level. A nil l is Default().
+func Logger(l *zap.Logger) (*zap.Logger, *Teller) {
+	if l == nil || l.Core() == defaultLogger.Core() {
+		return LoggerFrom(cmp.Or(l, defaultLogger), defaultLevel)
+	}
+	return LoggerFrom(l, zapcore.DebugLevel) // what l takes may change at any time
+}
 
 // LoggerFrom is Logger for lines of the level floor and above; what is below is left out.
 func LoggerFrom(l *zap.Logger, floor zapcore.Level) (*zap.Logger, *Teller) {
@@ -21,32 +26,14 @@ func LoggerFrom(l *zap.Logger, floor zapcore.Level) (*zap.Logger, *Teller) {
 	return logger(l, func(level zapcore.Level) bool { return level >= floor })
 }
 
-// LoggerAsked is Logger for who logs much that l does not take, and holds no lock: whether
-// it takes lines of a level is asked at once.
+// LoggerAsked is Logger for a caller that logs much that l does not take, and holds no lock:
+// l is asked at once whether it takes lines of a level.
 func LoggerAsked(l *zap.Logger) (*zap.Logger, *Teller) {
 	from := l.Core()
 	return logger(l, func(level zapcore.Level) (yes bool) {
 		survives(func() { yes = from.Enabled(level) })
 		return yes
 	})
-}
-
-// Meters returns a Teller for instruments.
-func Meters(log *zap.Logger) *Teller {
-	return &Teller{Lost: func(n int) {
-		log.Warn("measurements were dropped: the meter is too slow, or panicked", zap.Int("count", n))
-	}}
-}
-
-// Make makes instruments by what a MeterProvider of a user's makes: where that panics,
-// it is an error.
-func Make[T any](instruments func() (T, error)) (made T, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("the MeterProvider panicked: %v", p)
-		}
-	}()
-	return instruments()
 }
 
 func logger(l *zap.Logger, takes func(zapcore.Level) bool) (*zap.Logger, *Teller) {
@@ -91,5 +78,5 @@ func (c core) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	return nil
 }
 
-// Sync does nothing: who syncs is the user, with the logger that is wrapped.
+// Sync does nothing: the user syncs the logger that is wrapped.
 func (c core) Sync() error { return nil }

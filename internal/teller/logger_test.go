@@ -1,7 +1,10 @@
 package teller_test
 
 import (
+	"errors"
+	"log/slog"
 	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -70,4 +73,35 @@ func TestALoggerThatIsNotAskedForItsLevel(t *testing.T) {
 	l.Warn("warn")
 	teller.Flush(told)
 	require.Equal(t, 1, lines.Len())
+}
+
+func TestTheDefaultLogger(t *testing.T) {
+	var lines strings.Builder
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	slog.SetDefault(slog.New(slog.NewTextHandler(&lines, &slog.HandlerOptions{
+		Level: slog.LevelDebug,
+		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		},
+	})))
+	log := teller.Default().Named("me").With(zap.String("first", "1"))
+	log.Debug("not this")
+	log.Info("nor this")
+	log.Warn("this", zap.Int("n", 2), zap.Error(errors.New("lease expired")))
+	log.Error("and this", zap.Strings("names", []string{"a", "b"}))
+	require.Equal(t, `level=WARN msg="me: this" first=1 n=2 error="lease expired"`+"\n"+
+		`level=ERROR msg="me: and this" first=1 names="[a b]"`+"\n", lines.String())
+}
+
+// A user's logger is asked for its level later; the default one's is known.
+func TestWhatIsBelowTheDefaultLoggersLevelIsLeftOut(t *testing.T) {
+	for _, l := range []*zap.Logger{nil, teller.Default()} {
+		log, _ := teller.Logger(l)
+		require.Nil(t, log.Check(zap.InfoLevel, "info"))
+		require.NotNil(t, log.Check(zap.WarnLevel, "warn"))
+	}
 }

@@ -38,7 +38,7 @@
 //	event in down                          what becomes of the frames that were not taken
 //	answered by the same life              those above the number it took are sent, in order
 //	answered by another life               they return to their owners
-//	no answer for a minute                 they return to their owners
+//	no answer for a minute                 they return to their owners, and remote makes the link anew
 //
 // Frames of one link are numbered without gaps, and a receiver takes only the next one. So
 // a frame that a link swallows holds back those behind it; the answer shows it, and the
@@ -48,6 +48,10 @@
 //
 // Messages about mail (markers and their answers) take no room. In down they wait behind
 // the frames.
+//
+// A link breaks where remote says so, and where the answers do: none came for 15 s, a frame
+// vanished, another life answered. Who watches (Node.Watch) is told of each break before
+// anything is sent over the next link.
 //
 // A first link needs no answer: nothing was sent before it that could be taken twice. A
 // channel that was at rest for a minute may be forgotten. The next one to its address
@@ -60,5 +64,12 @@
 // peer is a sender with its lock, its timer and its queue of what is to go out; a Node
 // has the peers and the receivers of one actor system. Owners (routers, hand-overs) queue
 // mail while they hold their own locks, and call Flush when they do not: nothing is
-// sent, dead-lettered or told under a lock.
+// sent, dead-lettered or told under a lock. What an answer lets go is not sent on the goroutine
+// that reads it, either.
+//
+// Code of users runs within a send: a sender middleware, a logger, subscribers of dead
+// letters. Where it panics, or ends its goroutine, the message may not have been sent: straight
+// mail is counted as if its link had broken, and who asked is told. The channel goes on with
+// what is behind. Where it hangs, order has all of that wait; it is told of after 5 s, and
+// counts as a link that is not answered.
 package transport

@@ -65,7 +65,7 @@ func put(conns [][]any, m any) {
 }
 
 func (x *xstate) settle(back []returned) {
-	x.s.settled(x.now)
+	x.s.afterBurst(x.now)
 	for _, m := range x.s.take() {
 		if f, ok := m.(*wire.Frame); ok {
 			m = proto.CloneOf(f)

@@ -49,7 +49,7 @@ func (s *sender) transmit(f *frame, now time.Duration) {
 		m = &wire.Frame{What: f.msg.What, To: f.to} // remote may still hold the first
 	}
 	m.From, m.Link, m.Number = s.self, s.link, f.number
-	s.out = append(s.out, outgoing{s.mail, m})
+	s.out = append(s.out, outgoing{to: s.mail, msg: m})
 	s.open.frames, s.open.last = s.open.frames+1, f.number
 	s.count(f.size, now)
 }

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -35,6 +36,7 @@ type wireworld struct {
 	returned                  map[int]bool
 	sent                      map[string]bool
 	late                      bool // breaks may be told late
+	up                        bool // the sender's link was, when it was looked at last
 	trace                     []string
 	err                       string
 }
@@ -59,7 +61,11 @@ func (w *wireworld) fail(format string, args ...any) {
 
 // settle sends what is queued, as a Peer does, and tells owners.
 func (w *wireworld) settle(back []returned) {
-	w.s.settled(w.now)
+	if w.up && !w.s.up && !w.s.broke {
+		w.fail("nobody is told that the link broke")
+	}
+	w.up, w.s.broke = w.s.up, false
+	w.s.afterBurst(w.now)
 	for _, m := range w.s.take() {
 		if f, ok := m.(*wire.Frame); ok {
 			key := fmt.Sprint(f.Link, " ", f.GetEnvelope().Sequence)
@@ -95,6 +101,18 @@ func (w *wireworld) settle(back []returned) {
 	if int(held) != len(w.s.frames) {
 		w.fail("held %d of %d", held, len(w.s.frames))
 	}
+}
+
+// failSend has the send of the last straight message fail: as the Peer says, before it sends
+// what is behind.
+func (w *wireworld) failSend() {
+	i := slices.IndexFunc(w.s.out, func(o outgoing) bool { return o.msg == w.straights })
+	before := w.lost.Load()
+	w.s.failed(w.s.out[i].leg, w.s.out[i].lost)
+	if w.lost.Load() != before+1 {
+		w.fail("%d was not sent, and is not counted", w.straights)
+	}
+	w.s.out = slices.Delete(w.s.out, i, i+1)
 }
 
 // deliver has the next message of a connection arrive.
@@ -174,6 +192,9 @@ func (w *wireworld) step() {
 		if w.s.room() {
 			w.straights++
 			w.s.straight(w.s.mail, w.straights, 10, &w.lost, w.now)
+			if w.r.IntN(8) == 0 {
+				w.failSend()
+			}
 			w.settle(nil)
 		}
 	case 6, 7, 8, 9, 10:
@@ -219,7 +240,7 @@ func (w *wireworld) step() {
 			w.logf("the channel is forgotten")
 			base := max(w.s.base, w.s.link)
 			w.s = newSender()
-			w.s.base = base
+			w.s.base, w.up = base, false
 			w.forgotten++
 		}
 	case 19:

@@ -10,9 +10,9 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/extensions"
+	"github.com/asynkron/protoactor-go/remote"
 
-	"github.com/holdfast-go/holdfast/internal/extension"
-	"github.com/holdfast-go/holdfast/internal/links"
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
@@ -62,13 +62,13 @@ func (*Node) ExtensionID() extensions.ExtensionID { return extensionID }
 // Of returns the Node of a system, which works from then on.
 func Of(system *actor.ActorSystem) *Node {
 	made := false
-	n := extension.Of(system, extensionID, func() *Node {
+	n := actors.Extension(system, extensionID, func() *Node {
 		made = true
 		return &Node{system: system, life: system.ID, began: time.Now(), peers: map[string]*Peer{}, senders: map[origin]*inbound{}, told: map[*int]func(string){}}
 	})
 	if made {
-		system.ProcessRegistry.Add(&process{n}, mailID) // the name is nobody else's
-		links.Watch(system, n.gone)                     // for the system's life
+		system.ProcessRegistry.Add(&process{n}, mailID) // the name is this package's alone
+		actors.WatchLinks(system, n.gone)               // for the system's life
 	}
 	return n
 }
@@ -107,11 +107,10 @@ func (n *Node) Link(address string) uint64 {
 	return p.s.present()
 }
 
-// Arrived counts the messages that have arrived, of those that were before an Owner's when
-// it began to wait, for each Owner that waits of which is says that it is meant. While the
-// count changes these get on, though there may be no room for long: a window is much for a
-// slow link. What others send meanwhile is not counted, and may have no end. is must not
-// block.
+// Arrived counts messages that had to be carried before the mail of a waiting Owner, and have
+// arrived. It adds the counts of all Owners for which is returns true. While the sum grows,
+// those Owners get closer to their turn, though a slow link may have no room for them for long.
+// What others began to send after them is not counted: it may have no end. is must not block.
 func (n *Node) Arrived(is func(Owner) bool) (messages uint64) {
 	n.mu.Lock()
 	peers := slices.Collect(maps.Values(n.peers))
@@ -139,7 +138,7 @@ func (n *Node) Leave(o Owner) {
 	}
 }
 
-// forgetLocked drops channels that nobody has used lately: most are of the past, or
+// forgetLocked drops channels that were not used lately: most are of the past, or
 // were made up. A channel to an address of these begins above their links.
 func (n *Node) forgetLocked() {
 	now := n.now()
@@ -168,17 +167,35 @@ func (n *Node) Watch(f func(address string)) (stop func()) {
 	}
 }
 
-// gone: the link to address broke.
+// gone: remote says that the link to address broke.
 func (n *Node) gone(address string) {
 	n.mu.Lock()
-	p, told := n.peers[address], slices.Collect(maps.Values(n.told))
+	p := n.peers[address]
 	n.mu.Unlock()
-	if p != nil {
-		p.do(func(s *sender, now time.Duration) []returned { return s.gone(now) })
+	if p == nil {
+		n.broke(address)
+		return
 	}
+	p.do(func(s *sender, now time.Duration) []returned {
+		back := s.gone(now)
+		s.broke = true // it may have been down, and is told of all the same
+		return back
+	})
+}
+
+// broke tells who watches that the link to address did.
+func (n *Node) broke(address string) {
+	n.mu.Lock()
+	told := slices.Collect(maps.Values(n.told))
+	n.mu.Unlock()
 	for _, f := range told {
 		f(address)
 	}
+}
+
+// redial has remote make the link to address anew, by what it takes for the end of the link.
+func (n *Node) redial(address string) {
+	outside.Of(n.system).Publish(&remote.EndpointTerminatedEvent{Address: address})
 }
 
 // inbound returns what is known of an origin.
@@ -223,7 +240,7 @@ func (p *process) SendUserMessage(pid *actor.PID, message any) {
 		peer := n.peers[m.From.GetAddress()]
 		n.mu.Unlock()
 		if peer != nil && wire.Fits(m) {
-			peer.do(func(s *sender, now time.Duration) []returned { return s.ack(m, now) })
+			peer.hear(m)
 		}
 	default:
 		outside.Of(n.system).DeadLetter(pid, message)
@@ -264,7 +281,7 @@ func (n *Node) take(m *wire.Frame) {
 	}
 }
 
-// take hands a frame to its actor if it is the next. It returns what nobody is there
+// take hands a frame to its actor if it is the next. It returns what no actor is there
 // for, which is a dead letter here: this node has custody of it.
 func (in *inbound) take(n *Node, m *wire.Frame) (dead any, sender *actor.PID) {
 	in.mu.Lock()
@@ -302,6 +319,22 @@ func (in *inbound) take(n *Node, m *wire.Frame) (dead any, sender *actor.PID) {
 // Kept is what an actor gets that was kept by its sender until now: it is this node's
 // from here on.
 type Kept struct{ What any }
+
+// Unwrap takes a message out of what it was Kept in, if it was.
+func Unwrap(message any) (what any, kept bool) {
+	if k, ok := message.(*Kept); ok {
+		return k.What, true
+	}
+	return message, false
+}
+
+func logHang(system *actor.ActorSystem, address string) {
+	_ = outside.Call(func() error {
+		system.Logger().Error("transport: a send does not return, in a sender middleware, a logger or a subscriber: "+
+			"nothing goes to its node until it does", slog.String("address", address))
+		return nil
+	})
+}
 
 func logPanic(system *actor.ActorSystem, what string, reason any) {
 	_ = outside.Call(func() error {

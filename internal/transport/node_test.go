@@ -45,9 +45,11 @@ func (s *station) seen() []string {
 	return append([]string(nil), s.got...)
 }
 
-func join(net *memnet.Net, address string) *station {
-	system := actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
-		return slog.New(slog.NewTextHandler(io.Discard, nil))
+func join(net *memnet.Net, address string) *station { return joinWith(net, address, io.Discard) }
+
+func joinWith(net *memnet.Net, address string, logs io.Writer) *station {
+	system := actor.NewActorSystem(actor.WithDeadLetterThrottleInterval(time.Millisecond), actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
+		return slog.New(slog.NewTextHandler(logs, nil))
 	}))
 	net.Join(system, address)
 	s := &station{Node: Of(system)}
@@ -247,7 +249,7 @@ func FuzzHostile(f *testing.F) {
 	f.Add("", "", uint64(0), uint64(1<<63), ^uint64(0), "")
 	f.Fuzz(func(t *testing.T, address, life string, link, number, taken uint64, to string) {
 		synctest.Test(t, func(t *testing.T) {
-			defer time.Sleep(2 * time.Second)
+			defer time.Sleep(2*time.Second + 7*time.Millisecond)
 			a := join(memnet.New(), "a")
 			a.keep(&holder{}, address, "x", "1")
 			p := &process{a.Node}

@@ -32,7 +32,7 @@ func (o *Outbox) Init(n *Node, owner Owner, to string, limit int, lost *atomic.I
 	o.node, o.owner, o.to, o.limit, o.lost = n, owner, to, limit, lost
 }
 
-// Channel returns the channel to address, for who flushes it itself.
+// Channel returns the channel to address, for a caller that flushes it.
 func (o *Outbox) Channel(address string) *Peer {
 	if o.peer == nil || o.address != address || !o.peer.current() {
 		o.peer, o.address, o.pid = o.node.To(address), address, actor.NewPID(address, o.to)

@@ -24,12 +24,6 @@ type Owner interface {
 	Held() *atomic.Int64
 }
 
-// maxSpare is the largest queue whose memory is kept for the next burst.
-const maxSpare = 1024
-
-// maxBatches is how many times one Flush comes back to what others queue meanwhile.
-const maxBatches = 16
-
 // Peer is the channel to one address. Straight, Keep, Control, Wait and Recall only
 // queue, and may be called under an owner's lock; what they queued goes out with Flush,
 // which may not. What one goroutine queues under one lock goes out in that order.
@@ -45,6 +39,11 @@ type Peer struct {
 	used     time.Duration // when To returned it last; under Node.mu
 	timer    *time.Timer
 	timerAt  time.Duration
+	hang     hang
+
+	back     []returned // by answers; for settle
+	heard    bool       // settle has to run
+	settling bool       // it does
 }
 
 // lock locks the channel that the address has now: this one may have been given up since
@@ -71,8 +70,7 @@ func (p *Peer) Room() bool {
 type Parcel struct {
 	peer *Peer
 	link uint64
-	to   *actor.PID // nil: it was queued
-	msg  any
+	mail outgoing // to nobody: it was queued
 }
 
 // Link is the number of the link that it goes over: the present one of the channel is
@@ -91,32 +89,41 @@ func (p *Peer) Straight(to *actor.PID, msg any, size int, lost *atomic.Int64) (p
 	if p.draining || len(p.s.out) > 0 || p.s.link == 0 {
 		return Parcel{peer: p, link: p.straightLocked(to, msg, size, lost)}, true
 	}
-	// Nothing is before it: who sends it need not queue it.
+	// Nothing is before it: the sender need not queue it.
 	p.draining = true
-	return Parcel{p, p.straightLocked(nil, nil, size, lost), to, msg}, true
+	p.hang.sends++
+	leg := p.s.begun
+	link := p.straightLocked(nil, nil, size, lost)
+	p.armLocked() // the send may not return
+	return Parcel{p, link, outgoing{to, msg, lost, leg}}, true
 }
 
 // Flush sends what was queued.
 func (c Parcel) Flush() {
-	if c.to == nil {
+	if c.mail.to == nil {
 		c.peer.Flush()
 		return
 	}
+	defer c.sent() // whatever becomes of the goroutine
 	c.send()
+}
+
+// sent goes on with what was queued meanwhile.
+func (c Parcel) sent() {
 	p := c.peer
 	p.mu.Lock()
 	p.draining = false
-	if len(p.s.out) == 0 && !p.s.unprobed() && p.timer != nil && len(p.s.told) == 0 {
-		p.mu.Unlock()
-		return
-	}
+	done := len(p.s.out) == 0 && !p.s.unprobed() && len(p.s.told) == 0
 	p.mu.Unlock()
-	p.Flush()
+	if !done {
+		p.Flush()
+	}
 }
 
 func (c Parcel) send() {
-	defer c.peer.contained()
-	c.peer.node.system.Root.Send(c.to, c.msg)
+	defer c.peer.contained(&c.mail)
+	c.peer.node.system.Root.Send(c.mail.to, c.mail.msg)
+	c.mail = outgoing{}
 }
 
 // straightLocked reads the clock only where the time makes a difference.
@@ -128,7 +135,7 @@ func (p *Peer) straightLocked(to *actor.PID, msg any, size int, lost *atomic.Int
 	return p.s.straight(to, msg, size, lost, now)
 }
 
-// Send is Straight for who has asked for Room: it may go beyond the window by the few
+// Send is Straight for a caller that has asked for Room: it may go beyond the window by the few
 // messages for which several ask at once. It returns what Parcel.Link does.
 func (p *Peer) Send(to *actor.PID, msg any, size int, lost *atomic.Int64) (link uint64) {
 	p = p.lock()
@@ -152,7 +159,7 @@ func (p *Peer) Keep(o Owner, item any, to string, what *wire.Frame, limit int) b
 }
 
 // Control queues a message about mail, behind the mail that went before. It needs no
-// room: who sends it has one under way at a time.
+// room: its sender has one under way at a time.
 func (p *Peer) Control(to *actor.PID, msg any) {
 	p = p.lock()
 	defer p.mu.Unlock()
@@ -191,93 +198,97 @@ func (p *Peer) Recall(o Owner) (items []any) {
 // Flush sends what was queued.
 func (p *Peer) Flush() { p.do(nil) }
 
-// do feeds the sender, if f is given, sends what is queued, and tells owners.
+// do feeds the sender, if f is given, tells that the link broke, sends what is queued, and tells
+// owners.
 func (p *Peer) do(f func(s *sender, now time.Duration) []returned) {
 	p = p.lock()
 	var back []returned
 	if f != nil {
 		back = f(&p.s, p.node.now())
 	}
+	ended := true
+	defer func() {
+		if ended { // the goroutine, by code of the user's
+			p.goOn(back)
+		}
+	}()
+	for p.s.broke || p.s.redial {
+		p = p.tellLocked()
+	}
+	p.armLocked() // a send may not return
 	p.drainLocked()
+	ended = false
 	owners := p.s.roomy()
 	p.armLocked()
 	p.mu.Unlock()
-	for _, r := range back {
-		r.owner.Returned(p.address, r.items)
-	}
+	p.give(back)
 	for _, o := range owners {
 		o.Linked(p.address)
 	}
 }
 
-// drainLocked hands what is queued to remote, in order: one goroutine at a time, with
-// mu free meanwhile.
-func (p *Peer) drainLocked() {
-	if p.draining {
-		return // who drains comes to it
-	}
-	p.draining = true
-	for n := 0; ; n++ {
-		if n == maxBatches {
-			go p.resume() // who sends for others does so for a while
-			return
-		}
-		if len(p.s.out) == 0 {
-			if !p.s.unprobed() {
-				break
-			}
-			p.s.probe(p.node.now())
-		}
-		batch := p.s.out
-		p.s.out, p.spare = p.spare[:0], nil
-		p.mu.Unlock()
-		p.send(batch)
-		clear(batch)
-		p.mu.Lock()
-		if cap(batch) <= maxSpare {
-			p.spare = batch[:0]
-		}
-	}
-	p.draining = false
-}
-
-// resume goes on with what drainLocked left.
-func (p *Peer) resume() {
-	p.mu.Lock()
-	p.draining = false
+// tellLocked tells that the link broke, with mu free meanwhile: before anything is sent over
+// the next one, as a send may not return. It returns the channel that it has locked.
+func (p *Peer) tellLocked() *Peer {
+	broke, redial := p.s.broke, p.s.redial && !p.draining // a send that hangs here says nothing of the link
+	p.s.broke, p.s.redial = false, false
 	p.mu.Unlock()
-	p.Flush()
+	if broke {
+		p.node.broke(p.address)
+	}
+	if redial {
+		p.node.redial(p.address)
+	}
+	return p.lock()
 }
 
-func (p *Peer) send(batch []outgoing) {
-	for len(batch) > 0 {
-		batch = p.sendSome(batch)
+// goOn does what is left of do on a goroutine of its own.
+func (p *Peer) goOn(back []returned) { go func() { p.give(back); p.Flush() }() }
+
+// hear takes an answer, on the goroutine that reads a link. What is to be sent then runs code of
+// users, and goes by another: a send that hangs must not end what is read.
+func (p *Peer) hear(m *wire.Ack) {
+	p = p.lock()
+	defer p.mu.Unlock()
+	p.back = append(p.back, p.s.ack(m, p.node.now())...)
+	p.heard = true
+	if !p.settling {
+		p.settling = true
+		go p.settle()
 	}
 }
 
-// sendSome sends until something panics, and returns what is left.
-func (p *Peer) sendSome(batch []outgoing) (rest []outgoing) {
-	defer p.contained()
-	for rest = batch; len(rest) > 0; {
-		o := rest[0]
-		rest = rest[1:]
-		p.node.system.Root.Send(o.to, o.msg)
-	}
-	return rest
+// settle does what answers lead to: one goroutine at a time, so that what returns does so in
+// order.
+func (p *Peer) settle() {
+	defer func() { // whatever becomes of the goroutine
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.settling = p.heard; p.settling {
+			go p.settle()
+		}
+	}()
+	p.do(func(*sender, time.Duration) []returned {
+		back := p.back
+		p.back, p.heard = nil, false
+		return back
+	})
 }
 
-// contained is deferred around what may run code of the user's: subscribers of dead
-// letters.
-func (p *Peer) contained() {
-	if r := recover(); r != nil {
-		logPanic(p.node.system, "a message was not sent", r)
+// give tells owners what returns to them.
+func (p *Peer) give(back []returned) {
+	for _, r := range back {
+		r.owner.Returned(p.address, r.items)
 	}
 }
 
-// armLocked sets the timer for what is due next.
+// armLocked sets the timer for what is due next: while anything is sent, to look after that, too.
 func (p *Peer) armLocked() {
 	at := p.s.due()
-	if at < 0 || p.timer != nil && p.timerAt <= at {
+	if at < 0 && (p.draining || len(p.s.out) > 0) {
+		at = p.node.now() + hangAfter
+	}
+	if p.armed(at) {
 		return
 	}
 	if p.timer != nil {
@@ -285,22 +296,30 @@ func (p *Peer) armLocked() {
 	}
 	var t *time.Timer
 	t = time.AfterFunc(max(0, at-p.node.now()), func() {
+		hangs := false
 		p.do(func(s *sender, now time.Duration) []returned {
 			if p.timer == t {
 				p.timer = nil
 			}
+			hangs = p.hang.look(p.draining, now)
 			return s.tick(now)
 		})
+		if hangs {
+			logHang(p.node.system, p.address)
+		}
 	})
 	p.timer, p.timerAt = t, at
 }
 
-// retire makes it stale, if nothing is on its way and nobody waits; then it returns the
+// armed reports whether the timer comes in time for what is due at that moment.
+func (p *Peer) armed(at time.Duration) bool { return at < 0 || p.timer != nil && p.timerAt <= at }
+
+// retire makes it stale, if nothing is on its way and no owner waits; then it returns the
 // number of its link.
 func (p *Peer) retire() (link uint64, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	ok = p.s.idle() && !p.draining
+	ok = p.s.idle() && !p.draining && !p.settling
 	p.stale.Store(ok)
 	if ok && p.timer != nil {
 		p.timer.Stop()

@@ -30,36 +30,12 @@ const (
 	laterFor    = 2 * time.Second // a message about mail is of use, or is sent again later
 )
 
-// leg is what was sent from one probe to the next.
-type leg struct {
-	probe    uint64 // of the probe behind it
-	messages int
-	bytes    int
-	frames   int
-	last     uint64 // the number of its last frame
-	straight []tally
-}
-
-// tally is whose straight messages they are.
-type tally struct {
-	lost *atomic.Int64
-	n    int
-}
-
-// add counts one straight message. It looks at the last tally alone: a node may have
-// thousands of owners.
-func (l *leg) add(lost *atomic.Int64) {
-	if n := len(l.straight); n > 0 && l.straight[n-1].lost == lost {
-		l.straight[n-1].n++
-		return
-	}
-	l.straight = append(l.straight, tally{lost, 1})
-}
-
 // outgoing is a message to be handed to remote.
 type outgoing struct {
-	to  *actor.PID
-	msg any
+	to   *actor.PID
+	msg  any
+	lost *atomic.Int64 // of straight mail: where it counts
+	leg  uint64        // and the number of its leg
 }
 
 // sender is the sending half of a channel, as a state machine: it is told what
@@ -80,16 +56,19 @@ type sender struct {
 	later  []outgoing    // messages about mail, for when the link is up
 	kept   time.Duration // since when the first of later waits
 	told   []Owner       // whose frames are taken, or go on
+	broke  bool          // the link did, and that is to be told
+	redial bool          // it has not been answered for long: remote is to make it anew
 
 	probes  uint64
 	legs    []leg              // behind each went a probe that was not answered yet
 	open    leg                // what went since
+	begun   uint64             // legs before open
 	flying  leg                // the messages and bytes of all of these
 	since   time.Duration      // when the first of open went
 	asked   time.Duration      // when the last probe went
 	pause   time.Duration      // before it is sent again
 	heard   time.Duration      // when an answer came last, or began to be waited for
-	broken  time.Duration      // since when the link is down
+	broken  time.Duration      // since when the link is down, or waited for though it is
 	arrived uint64             // messages that answers told of, in all
 	ended   map[Owner]struct{} // these have frames under way, and wait for nothing any more
 	waiting map[Owner]uint64   // until what number of arrived there is mail before theirs
@@ -106,6 +85,9 @@ func (s *sender) room() bool {
 func (s *sender) begin(now time.Duration) {
 	switch {
 	case s.link > 0:
+		if !s.up && !s.wanted() {
+			s.broken = now // from here on it is waited for
+		}
 	case s.base > 0: // the peer may have taken frames of an earlier channel
 		s.link, s.broken, s.asked, s.pause = s.base+1, now, now-downAfter, downAfter
 	default:
@@ -125,7 +107,7 @@ func (s *sender) straight(to *actor.PID, msg any, size int, lost *atomic.Int64, 
 	}
 	s.open.add(lost)
 	if to != nil {
-		s.out = append(s.out, outgoing{to, msg})
+		s.out = append(s.out, outgoing{to, msg, lost, s.begun})
 	}
 	s.count(size, now)
 	return s.link
@@ -144,13 +126,13 @@ func (s *sender) present() uint64 {
 func (s *sender) control(to *actor.PID, msg any, now time.Duration) {
 	switch {
 	case s.up || s.link == 0 && s.base == 0:
-		s.out = append(s.out, outgoing{to, msg})
+		s.out = append(s.out, outgoing{to: to, msg: msg})
 	case len(s.later) < maxLater:
 		s.begin(now)
 		if len(s.later) == 0 {
 			s.kept = now
 		}
-		s.later = append(s.later, outgoing{to, msg})
+		s.later = append(s.later, outgoing{to: to, msg: msg})
 		s.hurry(now)
 	}
 }
@@ -182,13 +164,13 @@ func (s *sender) probe(now time.Duration) {
 		s.heard = now
 	}
 	s.legs = append(s.legs, s.open)
-	s.open = leg{}
+	s.nextLeg()
 	s.asked, s.pause = now, silentAfter
 	s.ask()
 }
 
 func (s *sender) ask() {
-	s.out = append(s.out, outgoing{s.mail, &wire.Probe{From: s.self, Link: s.link, Number: s.probes}})
+	s.out = append(s.out, outgoing{to: s.mail, msg: &wire.Probe{From: s.self, Link: s.link, Number: s.probes}})
 }
 
 // again repeats the last probe, of which nothing was heard.
@@ -201,8 +183,8 @@ func (s *sender) again(now, most time.Duration) {
 // unprobed reports whether a probe is to go behind frames: one at a time.
 func (s *sender) unprobed() bool { return s.up && s.open.frames > 0 && len(s.legs) == 0 }
 
-// settled is called when a burst was queued.
-func (s *sender) settled(now time.Duration) {
+// afterBurst is called when a burst was queued.
+func (s *sender) afterBurst(now time.Duration) {
 	if s.unprobed() {
 		s.probe(now)
 	}
@@ -246,7 +228,7 @@ func (s *sender) ack(m *wire.Ack, now time.Duration) (back []returned) {
 	if len(s.frames) > 0 && s.frames[0].number <= last {
 		return s.vanished(now) // it was read past, and is not there
 	}
-	s.settled(now)
+	s.afterBurst(now)
 	return nil
 }
 
@@ -273,18 +255,8 @@ func (s *sender) linked(life string, taken uint64, now time.Duration) (back []re
 	}
 	s.out = append(s.out, s.later...)
 	s.later = nil
-	s.settled(now)
+	s.afterBurst(now)
 	return back
-}
-
-// lose forgets what is on its way; straight mail of it is counted.
-func (s *sender) lose() {
-	for _, l := range append(s.legs, s.open) {
-		for _, t := range l.straight {
-			t.lost.Add(int64(t.n))
-		}
-	}
-	s.legs, s.open, s.flying = nil, leg{}, leg{}
 }
 
 // gone: the link broke. While it is down only probes went over it, which are repeated
@@ -297,7 +269,7 @@ func (s *sender) gone(now time.Duration) (back []returned) {
 		back = append(back, s.recall(o)...)
 	}
 	s.lose()
-	s.ended, s.up = nil, false
+	s.ended, s.up, s.broke = nil, false, true
 	s.link++
 	s.broken, s.asked, s.pause = now, now-downAfter, downAfter
 	if s.wanted() {
@@ -308,12 +280,12 @@ func (s *sender) gone(now time.Duration) (back []returned) {
 	return back
 }
 
-// idle reports whether nothing is on its way and nobody waits.
+// idle reports whether nothing is on its way and no owner waits.
 func (s *sender) idle() bool {
 	return len(s.frames)+len(s.legs)+len(s.later)+len(s.waiting)+len(s.out)+s.open.messages == 0
 }
 
-// wanted reports whether somebody needs the link.
+// wanted reports whether an owner needs the link.
 func (s *sender) wanted() bool { return len(s.frames)+len(s.waiting)+len(s.later) > 0 }
 
 // wait notes that an owner wants to know when there is room.
@@ -321,14 +293,14 @@ func (s *sender) wait(o Owner, now time.Duration) {
 	if s.waiting == nil {
 		s.waiting = map[Owner]uint64{}
 	}
+	s.begin(now)
 	if _, ok := s.waiting[o]; !ok {
 		s.waiting[o] = s.arrived + uint64(s.flying.messages)
 	}
-	s.begin(now)
 	s.hurry(now)
 }
 
-// leave forgets an owner that ends, and takes back what can't be under way to anybody.
+// leave forgets an owner that ends, and takes back what can't be under way.
 func (s *sender) leave(o Owner) (back []returned) {
 	delete(s.waiting, o)
 	switch {
@@ -370,10 +342,10 @@ func (s *sender) tick(now time.Duration) (back []returned) {
 	case at < 0 || now < at:
 	case !s.up && now >= s.broken+giveUpAfter:
 		back = s.recall(nil)
-		for o := range s.waiting { // who still needs the link says so again
+		for o := range s.waiting { // an owner that still needs the link says so again
 			s.tell(o)
 		}
-		s.waiting, s.later, s.broken = nil, nil, now
+		s.waiting, s.later, s.broken, s.redial = nil, nil, now, true
 	case !s.up:
 		if len(s.later) > 0 && now >= s.kept+laterFor {
 			s.later = nil

@@ -12,7 +12,7 @@ import (
 
 func (s *sender) keepOne(o Owner, item int, now time.Duration) {
 	s.keep(frame{owner: o, item: item, to: "x", msg: &wire.Frame{To: "x"}, size: 10}, now)
-	s.settled(now)
+	s.afterBurst(now)
 }
 
 func ackOf(life string, link, number, taken uint64) *wire.Ack {
@@ -103,7 +103,7 @@ func TestAFrameThatVanishes(t *testing.T) {
 			case *wire.Probe:
 				if r.probe(m) {
 					back = append(back, s.ack(ackOf("b1", m.Link, m.Number, r.taken), 0)...)
-					s.settled(0)
+					s.afterBurst(0)
 				}
 			case *wire.Frame:
 				if s.frames[0].item == 1 && m.Number == s.frames[0].number {
@@ -181,6 +181,39 @@ func TestWhatIsLostIsCounted(t *testing.T) {
 	}
 	s.ack(ackOf("b1", 1, 2, 0), 0) // the quarters: of 8, two each
 	s.gone(0)
+	require.EqualValues(t, 2, a.Load())
+	require.EqualValues(t, 2, b.Load())
+}
+
+// What could not be sent is counted once: then, and not when its link breaks.
+func TestWhatWasNotSentIsCountedOnce(t *testing.T) {
+	s := newSender()
+	var a, b atomic.Int64
+	fail := func(i int) {
+		s.straight(s.mail, i, 1, &a, 0)
+		o := s.out[len(s.out)-1]
+		if _, ok := o.msg.(*wire.Probe); ok { // it filled the leg
+			o = s.out[len(s.out)-2]
+		}
+		s.failed(o.leg, o.lost)
+		require.EqualValues(t, i+1, a.Load())
+	}
+	s.straight(s.mail, -1, 1, &b, 0)
+	fail(0)
+	s.straight(s.mail, -1, 1, &b, 0)
+	fail(1)
+	old := s.out[len(s.out)-2]
+	require.Equal(t, 1, old.msg)
+	s.gone(0)
+	require.EqualValues(t, 2, a.Load())
+	require.EqualValues(t, 2, b.Load())
+	s.failed(old.leg, old.lost) // it hung until the link broke
+	require.EqualValues(t, 2, a.Load())
+	s.ack(ackOf("b1", 2, s.probes, 0), 0)
+	for range s.window / 2 {
+		s.straight(s.mail, -1, 1, &b, 0)
+	}
+	s.failed(old.leg, old.lost)
 	require.EqualValues(t, 2, a.Load())
 	require.EqualValues(t, 2, b.Load())
 }

@@ -5,18 +5,10 @@ import (
 	"fmt"
 )
 
-// Codec turns values of registered types into bytes and back. It is used by
-// many goroutines at once. A panic in it is contained and counts as an error.
+// Codec is a remoting.Codec.
 type Codec interface {
-	// Name says on the wire which codec wrote a payload: 1 to 64 bytes, the same
-	// on every node, and neither "json" nor "proto". It is asked once, when a
-	// type is registered.
 	Name() string
-	// Marshal returns what v, a non-nil pointer to the registered type, points
-	// to as bytes. It must neither change nor keep v.
 	Marshal(v any) ([]byte, error)
-	// Unmarshal fills in v, a pointer to a zero value of the registered type. It
-	// must not keep data.
 	Unmarshal(data []byte, v any) error
 }
 

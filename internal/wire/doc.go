@@ -26,7 +26,7 @@
 // Protocol is the version of what nodes say to each other, and of what their records
 // mean. A node understands its own and the one before. What an older one would not
 // understand says so (Envelope.needs) and is refused there, with word to its sender;
-// records say the version of who wrote them.
+// records say the version of their writer.
 package wire
 
 // Protocol is the version that this program speaks.

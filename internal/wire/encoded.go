@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/runtime/protoiface"
 )
 
-// Encoded is a Protocol Buffers message together with its bytes: whoever sends it
+// Encoded is a Protocol Buffers message together with its bytes: the node that sends it
 // need not write it again, can't find it unfit, and does not see what its owner
 // does to it meanwhile. To everybody else it is the message.
 type Encoded struct {

@@ -10,8 +10,15 @@ import (
 
 // Envelop makes an Envelope of a message of this node, or of an *actor.MessageEnvelope
 // with its sender and headers, without name and token. Payload, headers and sender
-// have at most limit bytes together. Errors: those of Encode.
+// have at most limit bytes together. Errors: those of Encode, and ErrUnencodable for headers
+// or a sender that are no text.
 func (r *Registry) Envelop(local any, limit int) (*Envelope, error) {
+	if u, ok := actor.UnwrapEnvelopeMessage(local).(*Unread); ok {
+		return Enclose(local, u.Type, CodecProto, u.Payload), nil
+	}
+	if err := CheckText(local); err != nil {
+		return nil, err
+	}
 	typ, codec, payload, err := r.Encode(actor.UnwrapEnvelopeMessage(local), limit)
 	if err != nil {
 		return nil, err
@@ -21,6 +28,20 @@ func (r *Registry) Envelop(local any, limit int) (*Envelope, error) {
 		return nil, fmt.Errorf("%w: %s has %d bytes with its headers and addresses, at most %d", ErrTooLarge, typ, n, limit+Headroom/2)
 	}
 	return e, nil
+}
+
+// Unread is a message of a peer that could not be decoded, or of a type that this process
+// lacks. It never travels: Envelop makes an Envelope of it, and the node that opens that
+// refuses it.
+type Unread struct {
+	Type    string
+	Payload []byte
+}
+
+// IsUnread reports whether an actor must not get a message, as it is Unread.
+func IsUnread(local any) bool {
+	_, ok := actor.UnwrapEnvelopeMessage(local).(*Unread)
+	return ok
 }
 
 // Enclose makes an Envelope of the payload of a message of this node, with the message's
@@ -48,14 +69,15 @@ func (x *Envelope) Footprint() int {
 
 // HeaderSize is what the headers and the sender of a message take, in bytes.
 func HeaderSize(local any) (n int) {
-	header, _, sender := actor.UnwrapEnvelope(local)
-	if header != nil && header.Length() > 0 {
-		for k, v := range header.ToMap() {
-			n += len(k) + len(v) + 8
-		}
+	e, ok := local.(*actor.MessageEnvelope)
+	if !ok || e == nil {
+		return 0
 	}
-	if sender != nil {
-		n += len(sender.Address) + len(sender.Id)
+	for k, v := range e.Header {
+		n += len(k) + len(v) + 8
+	}
+	if e.Sender != nil {
+		n += len(e.Sender.Address) + len(e.Sender.Id)
 	}
 	return n
 }

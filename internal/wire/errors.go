@@ -31,7 +31,7 @@ func Why(err error, address string) string {
 	if of := texts[ReasonOf(err)]; of != nil {
 		text = strings.TrimPrefix(text, of.Error()+": ")
 	}
-	return "on node " + address + ": " + text
+	return Text("on node " + address + ": " + text)
 }
 
 // ReasonOf returns the reason that a Nack gives for an error of this package.

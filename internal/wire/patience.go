@@ -7,8 +7,28 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 )
 
-// AskPrefix is how the ids of questions begin: of processes that wait for one answer.
-const AskPrefix = "ask/"
+// askPrefix is how the ids of questions begin: of processes that wait for one answer. What
+// an actor called "ask" spawns begins so, too.
+const askPrefix = "ask/"
+
+// lifeSize is how much of its system's ID a question's id has, in bytes.
+const lifeSize = 8
+
+// lifeOf is what a question's id has of the life of its system, 8 digits to the base 57: a
+// late answer to an earlier life at this address must not be taken for this one's, nor an
+// actor's child for a question. Ids travel with every question and answer, so it is short.
+func lifeOf(system *actor.ActorSystem) string { return system.ID[:min(lifeSize, len(system.ID))] }
+
+// NextAskID returns an id for a question of system.
+func NextAskID(system *actor.ActorSystem) string {
+	return askPrefix + lifeOf(system) + system.ProcessRegistry.NextId()
+}
+
+// IsAskID reports whether id has the form of a question's, of any system.
+func IsAskID(id string) bool {
+	rest, ok := strings.CutPrefix(id, askPrefix)
+	return ok && strings.IndexByte(rest, '$') == lifeSize
+}
 
 // Asker is a process that waits for an answer for a time.
 type Asker interface {
@@ -16,6 +36,9 @@ type Asker interface {
 	// Patience returns for how long it goes on waiting; ok is false if that is not
 	// known.
 	Patience() (left time.Duration, ok bool)
+	// Unconfirmed says that the question is not known to have been sent: no answer to it is
+	// to be expected. It never blocks.
+	Unconfirmed()
 }
 
 // PatienceOf returns for how long the sender of a message goes on waiting for the
@@ -29,9 +52,10 @@ func PatienceOf(system *actor.ActorSystem, sender *actor.PID) (left time.Duratio
 }
 
 // AskerOf returns the Asker of this system with that address and id; nil if there is none.
-// over reports whether there was one, as far as the id tells.
+// over reports whether there was one: only questions of this life have such ids.
 func AskerOf(system *actor.ActorSystem, address, id string) (a Asker, over bool) {
-	if !strings.HasPrefix(id, AskPrefix) || address != system.Address() {
+	rest, ok := strings.CutPrefix(id, askPrefix)
+	if !ok || !strings.HasPrefix(rest, lifeOf(system)) || address != system.Address() {
 		return nil, false
 	}
 	p, found := system.ProcessRegistry.GetLocal(id)

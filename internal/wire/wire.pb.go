@@ -102,7 +102,7 @@ func (Reason) EnumDescriptor() ([]byte, []int) {
 	return file_wire_proto_rawDescGZIP(), []int{0}
 }
 
-// Envelope is one message on its way to whoever holds a name.
+// Envelope is one message on its way to the holder of a name.
 type Envelope struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The lease name the message is for.
@@ -983,7 +983,9 @@ type Candidate struct {
 	// It would not any more.
 	Gone bool `protobuf:"varint,5,opt,name=gone,proto3" json:"gone,omitempty"`
 	// By what it knows the name is to be its own: it leads.
-	Leads         bool `protobuf:"varint,6,opt,name=leads,proto3" json:"leads,omitempty"`
+	Leads bool `protobuf:"varint,6,opt,name=leads,proto3" json:"leads,omitempty"`
+	// In how long it says so again, in nanoseconds; 0: it may not.
+	Again         int64 `protobuf:"varint,7,opt,name=again,proto3" json:"again,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1058,6 +1060,13 @@ func (x *Candidate) GetLeads() bool {
 		return x.Leads
 	}
 	return false
+}
+
+func (x *Candidate) GetAgain() int64 {
+	if x != nil {
+		return x.Again
+	}
+	return 0
 }
 
 // Invite asks a candidate to make an offer to take a name over.
@@ -2014,14 +2023,15 @@ const file_wire_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\x12*\n" +
 	"\x04from\x18\x03 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12\x14\n" +
-	"\x05token\x18\x04 \x01(\x04R\x05token\"\x99\x01\n" +
+	"\x05token\x18\x04 \x01(\x04R\x05token\"\xaf\x01\n" +
 	"\tCandidate\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12*\n" +
 	"\x04from\x18\x02 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12\x0e\n" +
 	"\x02id\x18\x03 \x01(\tR\x02id\x12\x12\n" +
 	"\x04rank\x18\x04 \x01(\rR\x04rank\x12\x12\n" +
 	"\x04gone\x18\x05 \x01(\bR\x04gone\x12\x14\n" +
-	"\x05leads\x18\x06 \x01(\bR\x05leads\"`\n" +
+	"\x05leads\x18\x06 \x01(\bR\x05leads\x12\x14\n" +
+	"\x05again\x18\a \x01(\x03R\x05again\"`\n" +
 	"\x06Invite\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12*\n" +
 	"\x04from\x18\x02 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12\x16\n" +

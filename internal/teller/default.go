@@ -1,0 +1,72 @@
+package teller
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// defaultLevel is the least that Default passes on.
+const defaultLevel = zapcore.WarnLevel
+
+var defaultLogger = zap.New(&slogCore{})
+
+// Default is the logger where the user gives none: it passes warnings and what is
+// worse on to slog.Default(), as that is at that moment.
+func Default() *zap.Logger { return defaultLogger }
+
+// slogCore is a zapcore.Core over slog.Default().
+type slogCore struct{ fields []zapcore.Field }
+
+func (c *slogCore) Enabled(l zapcore.Level) bool {
+	return l >= defaultLevel && slog.Default().Enabled(context.Background(), slogLevel(l))
+}
+
+func (c *slogCore) With(fields []zapcore.Field) zapcore.Core {
+	return &slogCore{append(slices.Clip(c.fields), fields...)}
+}
+
+func (c *slogCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if c.Enabled(e.Level) {
+		return ce.AddCore(e, c)
+	}
+	return ce
+}
+
+// Write makes attributes of the fields, in their order; what is nested stays so.
+func (c *slogCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	text := e.Message
+	if e.LoggerName != "" {
+		text = e.LoggerName + ": " + text
+	}
+	r := slog.NewRecord(e.Time, slogLevel(e.Level), text, e.Caller.PC)
+	for _, f := range append(slices.Clip(c.fields), fields...) {
+		m := zapcore.NewMapObjectEncoder()
+		f.AddTo(m)
+		for key, v := range m.Fields {
+			if !strings.HasSuffix(key, "Verbose") || key == f.Key { // an error's own trace
+				r.AddAttrs(slog.Any(key, v))
+			}
+		}
+	}
+	return slog.Default().Handler().Handle(context.Background(), r)
+}
+
+func (c *slogCore) Sync() error { return nil }
+
+func slogLevel(l zapcore.Level) slog.Level {
+	switch {
+	case l < zapcore.InfoLevel:
+		return slog.LevelDebug
+	case l < zapcore.WarnLevel:
+		return slog.LevelInfo
+	case l < zapcore.ErrorLevel:
+		return slog.LevelWarn
+	default:
+		return slog.LevelError
+	}
+}
