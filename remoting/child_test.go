@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,8 +19,8 @@ import (
 	"github.com/asynkron/protoactor-go/remote"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/authority"
-	"github.com/holdfast-go/holdfast/internal/direct"
 	"github.com/holdfast-go/holdfast/remoting"
 )
 
@@ -49,12 +50,51 @@ func (a angry) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
+// failing is a subscriber of the EventStream that fails in that way whenever it hears of a link;
+// one that is deaf does not return when it hears of a dead letter.
+func failing(how string) func(any) {
+	return func(e any) {
+		switch e.(type) {
+		case *actor.DeadLetterEvent:
+			if how == "deaf" {
+				select {}
+			}
+		case *remote.EndpointConnectedEvent, *remote.EndpointTerminatedEvent:
+			switch how {
+			case "panic":
+				panic("a subscriber's bug")
+			case "hang":
+				select {}
+			case "leave":
+				runtime.Goexit()
+			}
+		}
+	}
+}
+
+// passes is a middleware for what Root sends, which says so where it sees what is not for users.
+func (c *child) passes(next actor.SenderFunc) actor.SenderFunc {
+	return func(ctx actor.SenderContext, target *actor.PID, envelope *actor.MessageEnvelope) {
+		if target.Address == "holdfast:direct" || strings.HasPrefix(target.Id, "EndpointSupervisor") {
+			c.say("a middleware sees %v", target)
+		}
+		next(ctx, target, envelope)
+	}
+}
+
 func runNode() int {
 	logs := remoting.LogTo(nil)
 	if os.Getenv("HOLDFAST_ANGRY") != "" {
 		logs = actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(angry{slog.DiscardHandler}) })
 	}
 	c := &child{system: actor.NewActorSystem(logs)}
+	fails := os.Getenv("HOLDFAST_SUBSCRIBER")
+	if fails != "" {
+		c.system.EventStream.Subscribe(failing(fails))
+	}
+	if os.Getenv("HOLDFAST_MIDDLEWARE") != "" {
+		c.system.Root.WithSenderMiddleware(c.passes)
+	}
 	var opts []remoting.Option
 	if dir := os.Getenv("HOLDFAST_TLS"); dir != "" {
 		server, client, err := authority.Load(dir)
@@ -103,6 +143,9 @@ func runNode() int {
 	}
 	c.system.EventStream.Subscribe(func(e any) {
 		if d, ok := e.(*actor.DeadLetterEvent); ok {
+			if d.PID.Address == "holdfast:direct" {
+				c.say("a dead letter has the mark of a target")
+			}
 			c.say("dead %s %T", d.PID.Id, d.Message)
 		}
 		switch e.(type) {
@@ -112,12 +155,34 @@ func runNode() int {
 			}
 		}
 	})
+	if fails != "" {
+		c.system.EventStream.Subscribe(failing(fails))
+		actors.WatchLinks(c.system, func(address string) { c.say("broke %s", address) })
+	}
 	echo, err := c.system.Root.SpawnNamed(actor.PropsFromProducer(func() actor.Actor { return &echoActor{c: c} }), "echo")
 	if err != nil {
 		c.say("error %v", err)
 		return 1
 	}
-	direct.Of(c.system).Serve("test/echo", func(rest string) (actor.Process, bool) {
+	// It ends at its first text, and runs on the goroutine that reads the link.
+	if _, err := c.system.Root.SpawnNamed(actor.PropsFromFunc(func(ctx actor.Context) {
+		if _, ok := ctx.Message().(*wrapperspb.StringValue); ok {
+			ctx.Stop(ctx.Self())
+		}
+	}, actor.WithDispatcher(actor.NewSynchronizedDispatcher(1))), "once"); err != nil {
+		c.say("error %v", err)
+		return 1
+	}
+	// It ends the goroutine that it runs on, which is the one that reads the link.
+	if _, err := c.system.Root.SpawnNamed(actor.PropsFromFunc(func(ctx actor.Context) {
+		if _, ok := ctx.Message().(*wrapperspb.StringValue); ok {
+			runtime.Goexit()
+		}
+	}, actor.WithDispatcher(actor.NewSynchronizedDispatcher(1))), "leaver"); err != nil {
+		c.say("error %v", err)
+		return 1
+	}
+	actors.FamiliesOf(c.system).Serve("test/echo", func(rest string) (actor.Process, bool) {
 		p, ok := c.system.ProcessRegistry.GetLocal(echo.Id)
 		return p, ok && rest != "nobody"
 	})
@@ -153,6 +218,26 @@ func (c *child) do(echo *actor.PID, cmd []string) {
 		root.Send(actor.NewPID(arg(1), "echo"), wrapperspb.Bytes(make([]byte, n)))
 	case "go": // address: not a proto message
 		root.Send(actor.NewPID(arg(1), "echo"), struct{ X int }{1})
+	case "untext": // address: what is no text where text must be
+		bad, good, to := "\xff", &actor.MessageEnvelope{Message: wrapperspb.String("x")}, actor.NewPID(arg(1), "echo")
+		for _, header := range []map[string]string{{"k": bad}, {bad: "v"}} {
+			root.Send(to, &actor.MessageEnvelope{Message: good.Message, Header: header})
+		}
+		for _, sender := range []*actor.PID{actor.NewPID(arg(1), bad), actor.NewPID(bad, "echo")} {
+			root.Send(to, &actor.MessageEnvelope{Message: good.Message, Sender: sender})
+		}
+		root.Send(actor.NewPID(arg(1), bad), good)
+		_, err := root.SpawnNamed(actor.PropsFromFunc(func(ctx actor.Context) {
+			switch m := ctx.Message().(type) {
+			case *actor.Started:
+				ctx.Watch(to)
+			case *actor.Terminated:
+				c.say("terminated %s %s", m.Who.Id, m.Why)
+			}
+		}), bad)
+		if err != nil {
+			c.say("error %v", err)
+		}
 	case "burst": // address, count, bytes each
 		n, _ := strconv.Atoi(arg(2))
 		size, _ := strconv.Atoi(arg(3))
@@ -165,12 +250,12 @@ func (c *child) do(echo *actor.PID, cmd []string) {
 		for i := range n {
 			id := "echo"
 			if i%2 == 1 {
-				id = direct.ID("test/echo", strconv.Itoa(i%5))
+				id = actors.FamilyID("test/echo", strconv.Itoa(i%5))
 			}
 			root.Send(actor.NewPID(arg(1), id), wrapperspb.String(fmt.Sprintf("#%d/%d", i, n)))
 		}
 		if n == 0 {
-			root.Send(actor.NewPID(arg(1), direct.ID("test/echo", "nobody")), wrapperspb.String("x"))
+			root.Send(actor.NewPID(arg(1), actors.FamilyID("test/echo", "nobody")), wrapperspb.String("x"))
 		}
 	case "watch": // address, id
 		root.Send(echo, watchIt{actor.NewPID(arg(1), arg(2))})

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -29,11 +30,8 @@ import (
 // dead letters, and nothing is checked on the way out.
 func Configure(host string, port int, opts ...Option) (*remote.Config, error) {
 	s := settings{host: host, port: port, maxMessageSize: DefaultMaxMessageSize, peerCheck: hostOfPeer}
-	for _, o := range opts {
-		if o == nil {
-			return nil, invalid("option", "nil")
-		}
-		o(&s)
+	if err := input.Apply(&s, nil, lease.ErrInvalid, opts); err != nil {
+		return nil, invalid("option", "nil")
 	}
 	advertised, err := s.check()
 	if err != nil {
@@ -119,7 +117,7 @@ func (s *settings) check() (advertised string, err error) {
 	case s.tls && s.plaintext:
 		return "", invalid("TLS", "both WithTLS and WithPlaintext are given")
 	case !s.tls && !s.plaintext:
-		return "", invalid("TLS", "neither WithTLS nor WithPlaintext is given: without TLS whoever reaches the port may read and say anything, so that must be asked for by name")
+		return "", invalid("TLS", "neither WithTLS nor WithPlaintext is given: without TLS a program that reaches the port may read and say anything, so that must be asked for by name")
 	case s.tls:
 		if err := checkTLS(s.serverTLS, s.clientTLS); err != nil {
 			return "", err

@@ -182,7 +182,7 @@ func TestStartChecksBeforeItChangesAnything(t *testing.T) {
 	address, ok = remoting.Address(joined)
 	require.Equal(t, "n1", address)
 	require.True(t, ok)
-	require.Equal(t, wire.DefaultLimit, remoting.PayloadLimit(joined))
+	require.Equal(t, wire.DefaultLimit, wire.PayloadLimit(joined))
 }
 
 func TestTheActorSystemLogsToZap(t *testing.T) {
@@ -223,7 +223,7 @@ func TestZeroValuesDoNotPanic(t *testing.T) {
 	inputtest.Zeros(t, nil, new(remoting.Node))
 	_, ok := remoting.Address(nil)
 	require.False(t, ok)
-	require.Equal(t, remoting.PayloadLimit(actor.NewActorSystem(remoting.LogTo(nil))), remoting.PayloadLimit(nil))
+	require.Equal(t, wire.PayloadLimit(actor.NewActorSystem(remoting.LogTo(nil))), wire.PayloadLimit(nil))
 }
 
 type badCodec struct{ remoting.Codec }

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/holdfast-go/holdfast/internal/direct"
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/remoting"
 )
 
@@ -19,15 +19,15 @@ func TestFamiliesOfIDs(t *testing.T) {
 	b.do("family %s 1000", a.addr)
 	require.Equal(t, "1000", a.expect("burst "))
 	b.do("family %s 0", a.addr)
-	require.Equal(t, direct.ID("test/echo", "nobody")+" *wrapperspb.StringValue", a.expect("dead "))
+	require.Equal(t, actors.FamilyID("test/echo", "nobody")+" *wrapperspb.StringValue", a.expect("dead "))
 
 	bytes, err := proto.Marshal(wrapperspb.String("x"))
 	require.NoError(t, err)
 	p := connect(t, a.addr)
 	m := mail("holdfast:direct", stringValue, bytes)
-	m.Targets[0].Id = direct.ID("test/echo", "1")
+	m.Targets[0].Id = actors.FamilyID("test/echo", "1")
 	p.batch(m)
-	require.Equal(t, direct.ID("test/echo", "1")+" *wrapperspb.StringValue", a.expect("dead "))
+	require.Equal(t, actors.FamilyID("test/echo", "1")+" *wrapperspb.StringValue", a.expect("dead "))
 	require.Equal(t, remoting.Stats{Misaddressed: 1}, a.stats())
 	works(b, a)
 }

@@ -20,9 +20,13 @@
 //	          too large, shut down,                  unknown type, wrong address,
 //	          no address                             JSON, for remote's own actors
 //
-// A malformed message (an index that points nowhere, bytes that are no value of
-// their type) ends the stream it came on and nothing else. Stats counts all of
+// Bytes that are no value of their type cost their message alone. An index that
+// points nowhere ends the stream it came on and nothing else. Stats counts all of
 // it.
+//
+// Subscribers of the EventStream that panic or hang, whenever they subscribed, keep
+// no link from being made, given up or made anew. Sender middleware of the system's
+// Root sees what is sent, not what comes in.
 //
 // Sizes fit together: a batch of as many messages as remote sends at once, each
 // as large as WithMaxMessageSize allows, stays within what a peer accepts. All

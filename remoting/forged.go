@@ -19,10 +19,10 @@ import (
 //	actor.Stop                                 refused            refused
 //	actor.PoisonPill                           refused            passes
 //	actor.Watch, Unwatch, Terminated           with TLS: only in the peer's own name
-//	holdfast.wire.v1.* that says who it is from  with TLS: only in the peer's own name
+//	holdfast.wire.v1.* that names its sender     with TLS: only in the peer's own name
 //
-// A Marker is passed on in the name of who sent it first, and so are the senders of
-// messages: these two are nobody's proof of anything.
+// A Marker is passed on in the name of its first sender, and so are the senders of
+// messages: these two prove nothing.
 
 // ours is how the ids of all processes of this module begin that other nodes know.
 const ours = "holdfast/"
@@ -42,7 +42,7 @@ func suspicious(typeName string) bool {
 	return typeName != envelope && (strings.HasPrefix(typeName, wirePrefix) || strings.HasPrefix(typeName, actorPrefix))
 }
 
-// forbidden reports whether nobody may send messages of a type to an actor.
+// forbidden reports whether no node may send messages of a type to an actor.
 func (n *Node) forbidden(typeName, id string) bool {
 	return typeName == stop || typeName == poison && strings.HasPrefix(id, ours)
 }

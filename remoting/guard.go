@@ -2,8 +2,7 @@ package remoting
 
 import (
 	"context"
-	"fmt"
-	"slices"
+	"errors"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,20 +16,21 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
-	"github.com/holdfast-go/holdfast/internal/direct"
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/quiet"
+	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
-// UnknownMessage stands in a dead letter for a message whose type this process
-// lacks.
+// UnknownMessage stands in a dead letter for a message whose type this process lacks, or
+// that is no value of its type.
 type UnknownMessage struct {
 	Type    string
 	Payload []byte
 }
 
 // guard is the inbound check. It belongs to a configuration and learns its node
-// from Start; without one it contains and drops, but tells nobody.
+// from Start; without one it contains and drops, but tells nothing.
 type guard struct {
 	check PeerCheck // nil in plaintext
 	node  atomic.Pointer[Node]
@@ -38,12 +38,15 @@ type guard struct {
 
 var errMalformed = status.Error(codes.InvalidArgument, "malformed input")
 
-// contained is deferred around a handler.
-func (g *guard) contained(method string, err *error) {
-	if r := recover(); r != nil {
-		g.malformed(method, fmt.Errorf("panic: %v", r))
-		*err = errMalformed
+// contain runs a handler. One that panics, or ends its goroutine, which is that of gRPC no
+// more, ends its call or stream and no more: no peer waits for what is not read any more.
+func (g *guard) contain(method string, handle func() error) error {
+	err, gone := outside.Apart(func() (error, error) { return handle(), nil })
+	if gone != nil {
+		g.malformed(method, gone)
+		return errMalformed
 	}
+	return err
 }
 
 func (g *guard) malformed(method string, err error) {
@@ -55,12 +58,12 @@ func (g *guard) malformed(method string, err error) {
 
 // unary guards calls that remote does not implement: its handlers panic.
 func (g *guard) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
-	defer g.contained(info.FullMethod, &err)
-	return handler(ctx, req)
+	err = g.contain(info.FullMethod, func() (failed error) { resp, failed = handler(ctx, req); return failed })
+	return resp, err
 }
 
 // stream guards a peer's messages.
-func (g *guard) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+func (g *guard) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	s := &inbound{ServerStream: ss, guard: g, who: identify(ss.Context(), g.check)}
 	if n := g.node.Load(); n != nil {
 		if !n.streams.add(s) {
@@ -69,9 +72,8 @@ func (g *guard) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInf
 		defer n.streams.remove(s)
 	}
 	defer s.end()
-	defer g.contained(info.FullMethod, &err)
-	err = handler(srv, s)
-	if err != nil && (!s.broken || badInput(err)) {
+	err := g.contain(info.FullMethod, func() error { return handler(srv, s) })
+	if err != nil && !errors.Is(err, errMalformed) && (!s.broken || badInput(err)) {
 		g.malformed(info.FullMethod, err)
 	}
 	return err
@@ -87,8 +89,10 @@ func badInput(err error) bool {
 type inbound struct {
 	grpc.ServerStream
 	guard  *guard
-	broken bool // receiving failed; used by the handler's goroutine only, as is:
+	broken bool // receiving failed; used by the handler's goroutine only, as are:
 	who    identity
+	rest   *remote.MessageBatch // what is yet to be delivered of a batch, and
+	lacks  map[int32]bool       // its types that this process lacks
 
 	send  sync.Mutex // a stream takes one sender at a time
 	ended bool
@@ -110,6 +114,10 @@ func (s *inbound) end() {
 }
 
 func (s *inbound) RecvMsg(m any) error {
+	if s.rest != nil {
+		s.deliver(m.(*remote.RemoteMessage))
+		return nil
+	}
 	if err := s.ServerStream.RecvMsg(m); err != nil {
 		s.broken = true
 		return err
@@ -125,10 +133,24 @@ func (s *inbound) RecvMsg(m any) error {
 		if err := s.refusing(s.who.known()); err != nil {
 			return err
 		}
-		s.guard.inspect(b, &s.who)
-		s.guard.direct(b)
+		lacks := s.guard.inspect(b, &s.who)
+		if n := s.guard.node.Load(); n != nil {
+			n.direct(b)
+			s.rest, s.lacks = b, lacks
+			s.deliver(rm)
+		}
 	}
 	return nil
+}
+
+// deliver delivers a batch up to what of it is for remote, and leaves that in rm. The rest
+// comes when remote asks for more, so that all is in the order in which it was sent.
+func (s *inbound) deliver(rm *remote.RemoteMessage) {
+	forRemote := s.guard.node.Load().deliver(s.rest, &s.who, s.lacks)
+	if forRemote == nil {
+		forRemote, s.rest, s.lacks = s.rest, nil, nil // nothing is left of it
+	}
+	rm.MessageType = &remote.RemoteMessage_MessageBatch{MessageBatch: forRemote}
 }
 
 // refusing counts a peer that is not let in.
@@ -148,10 +170,11 @@ func (s *inbound) refusing(err error) error {
 // never writes them: it takes a minute for 4 MiB that are nested a hundred deep.
 const jsonSerializer = 1
 
-// inspect takes out of b what remote must not see.
-func (g *guard) inspect(b *remote.MessageBatch, who *identity) {
+// inspect takes out of b what remote must not see. It returns the types that this process
+// lacks: what is of those, and left, goes to processes that tell its sender more.
+func (g *guard) inspect(b *remote.MessageBatch, who *identity) (unknown map[int32]bool) {
 	n := g.node.Load()
-	var unknown, looked map[int32]bool
+	var looked map[int32]bool
 	mark := func(m map[int32]bool, i int) map[int32]bool {
 		if m == nil {
 			m = map[int32]bool{}
@@ -179,11 +202,13 @@ func (g *guard) inspect(b *remote.MessageBatch, who *identity) {
 		clean = clean && e.SerializerId != jsonSerializer
 	}
 	if clean {
-		return
+		return nil
 	}
 	kept := b.Envelopes[:0]
 	for _, e := range b.Envelopes {
 		switch {
+		case e.SerializerId == 0 && unknown[e.TypeId] && n != nil && strings.HasPrefix(b.Targets[e.Target].Id, actors.FamilyPrefix):
+			kept = append(kept, e)
 		case e.SerializerId == 0 && unknown[e.TypeId], e.SerializerId == jsonSerializer:
 			n.refuse(b, e, unknownType, who.address)
 		case n != nil && (b.Targets[e.Target].Address != own || internal(b.Targets[e.Target].Id)):
@@ -195,28 +220,38 @@ func (g *guard) inspect(b *remote.MessageBatch, who *identity) {
 		}
 	}
 	b.Envelopes = kept
+	return unknown
 }
 
-// direct marks the targets that no process is registered for. It comes after check,
-// which refuses what is marked so already. Batches with messages of protoactor's own say
-// who watches whom: there remote must see the address.
-func (g *guard) direct(b *remote.MessageBatch) {
-	n := g.node.Load()
-	if n == nil {
-		return
-	}
+// direct marks the targets, so that resolve finds their processes, and what stands for those
+// that there is none of. It comes after inspect, which refuses what is marked so already.
+func (n *Node) direct(b *remote.MessageBatch) {
 	own := n.system.Address()
-	mail := !slices.ContainsFunc(b.TypeNames, func(name string) bool { return strings.HasPrefix(name, actorPrefix) })
 	for _, t := range b.Targets {
-		if t.Address == own && (strings.HasPrefix(t.Id, direct.Prefix) || mail && !n.registered(t.Id)) {
+		if t.Address == own {
 			t.Address = familyAddress
 		}
 	}
 }
 
-func (n *Node) registered(id string) bool {
-	_, ok := n.system.ProcessRegistry.GetLocal(id)
-	return ok
+// resolve is an address resolver, for the targets that direct has marked.
+func (n *Node) resolve(pid *actor.PID) (actor.Process, bool) {
+	if pid.Address != familyAddress {
+		return nil, false
+	}
+	p, ok := n.families.Resolve(pid.Id)
+	if !ok && !strings.HasPrefix(pid.Id, actors.FamilyPrefix) {
+		p, ok = n.system.ProcessRegistry.GetLocal(pid.Id)
+		// An actor may end before the batch does, and does not look at its PID: that stays
+		// marked, so that what comes behind is resolved here again. Others may look at it.
+		if _, isActor := p.(*actor.ActorProcess); ok && !isActor {
+			pid.Address = n.system.Address()
+		}
+	}
+	if !ok {
+		p = absent{n}
+	}
+	return p, true
 }
 
 // absent stands for an actor that mail came in for, and that there was none of. What its
@@ -225,9 +260,13 @@ type absent struct{ n *Node }
 
 // SendUserMessage implements actor.Process.
 func (a absent) SendUserMessage(pid *actor.PID, message any) {
-	pid = withRequest(pid, pid.RequestId)
-	pid.Address = a.n.system.Address()
-	outside.Tell(a.n.system, pid, message) // it may have come meanwhile
+	if _, msg, sender := actor.UnwrapEnvelope(message); wire.IsUnread(msg) {
+		u := msg.(*wire.Unread)
+		unknown := &actor.MessageEnvelope{Message: &UnknownMessage{Type: u.Type, Payload: u.Payload}, Sender: sender}
+		outside.Of(a.n.system).DeadLetter(a.n.addressee(pid), unknown)
+		return
+	}
+	outside.Tell(a.n.system, a.n.addressee(pid), message) // it may have come meanwhile
 }
 
 // SendSystemMessage implements actor.Process: none comes this way.
@@ -254,6 +293,7 @@ type fault int
 
 const (
 	unknownType fault = iota
+	undecodable
 	misaddressed
 	forged
 )
@@ -266,16 +306,15 @@ func (n *Node) refuse(b *remote.MessageBatch, e *remote.MessageEnvelope, why fau
 		return
 	}
 	typeName := b.TypeNames[e.TypeId]
-	target := withRequest(b.Targets[e.Target], e.TargetRequestId)
-	var sender *actor.PID
-	if e.Sender > 0 {
-		sender = withRequest(b.Senders[e.Sender-1], e.SenderRequestId)
-	}
+	target, sender := ends(b, e)
 	var msg any = &UnknownMessage{Type: typeName, Payload: e.MessageData}
 	switch why {
 	case unknownType:
 		n.counters.unknownType.Add(1)
 		n.warn("remoting: message of unknown type", "type", quiet.Cut(typeName), "target", quiet.Cut(target.Id))
+	case undecodable:
+		n.counters.undecodable.Add(1)
+		n.warn("remoting: message is no value of its type", "type", quiet.Cut(typeName), "target", quiet.Cut(target.Id))
 	case misaddressed:
 		n.counters.misaddressed.Add(1)
 		n.warn("remoting: message for another address, or for remote itself, arrived here", "address", quiet.Cut(target.Address), "own", n.system.Address(), "target", quiet.Cut(target.Id))
@@ -283,15 +322,15 @@ func (n *Node) refuse(b *remote.MessageBatch, e *remote.MessageEnvelope, why fau
 		n.counters.forged.Add(1)
 		n.warn("remoting: forged message", "type", typeName, "target", quiet.Cut(target.Id), "peer", quiet.Cut(peer))
 	}
-	if why != unknownType {
-		if m, err := remote.Deserialize(e.MessageData, typeName, e.SerializerId); err == nil {
+	if why != unknownType && why != undecodable {
+		if m, err := decode(e, typeName); err == nil {
 			msg = m
 		}
 	}
 	if _, ok := msg.(actor.SystemMessage); !ok {
 		msg = &actor.MessageEnvelope{Message: msg, Sender: sender}
 	}
-	outside.Of(n.system).DeadLetter(target, msg)
+	outside.Of(n.system).DeadLetter(n.addressee(target), msg)
 }
 
 func withRequest(pid *actor.PID, id uint32) *actor.PID {

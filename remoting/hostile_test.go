@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/remoting"
 )
 
@@ -104,11 +105,10 @@ func TestHostileInputEndsItsStreamOnly(t *testing.T) {
 		}
 	}
 	attacks := map[string]func(*peer){
-		"a payload that is no value of its type": func(p *peer) { p.batch(mail(a.addr, stringValue, []byte{0xff})) },
-		"a type index that points nowhere":       with(func(m *remote.MessageBatch) { m.Envelopes[0].TypeId = 9 }),
-		"a negative type index":                  with(func(m *remote.MessageBatch) { m.Envelopes[0].TypeId = -1 }),
-		"a target index that points nowhere":     with(func(m *remote.MessageBatch) { m.Envelopes[0].Target = 9 }),
-		"a sender index that points nowhere":     with(func(m *remote.MessageBatch) { m.Envelopes[0].Sender = 9 }),
+		"a type index that points nowhere":   with(func(m *remote.MessageBatch) { m.Envelopes[0].TypeId = 9 }),
+		"a negative type index":              with(func(m *remote.MessageBatch) { m.Envelopes[0].TypeId = -1 }),
+		"a target index that points nowhere": with(func(m *remote.MessageBatch) { m.Envelopes[0].Target = 9 }),
+		"a sender index that points nowhere": with(func(m *remote.MessageBatch) { m.Envelopes[0].Sender = 9 }),
 		"an unknown type and a bad target": with(func(m *remote.MessageBatch) {
 			m.TypeNames[0] = "no.such.Type"
 			m.Envelopes[0].Target = 9
@@ -125,7 +125,9 @@ func TestHostileInputEndsItsStreamOnly(t *testing.T) {
 		"an empty connect request": func(p *peer) {
 			p.send(&remote.RemoteMessage{MessageType: &remote.RemoteMessage_ConnectRequest{
 				ConnectRequest: &remote.ConnectRequest{ConnectionType: &remote.ConnectRequest_ServerConnection{}}}})
-			p.batch(mail(a.addr, stringValue, []byte{0xff}))
+			m := mail(a.addr, stringValue, good)
+			m.Envelopes[0].SerializerId = 77
+			p.batch(m)
 		},
 		"a huge message": func(p *peer) { p.batch(mail(a.addr, stringValue, make([]byte, 70<<20))) },
 	}
@@ -149,6 +151,34 @@ func TestHostileInputEndsItsStreamOnly(t *testing.T) {
 		works(a, b)
 		require.Equal(t, before+1, a.stats().Malformed)
 	})
+}
+
+// A message that is no value of its type costs itself alone, among mail of users and among
+// messages of protoactor's.
+func TestWhatCannotBeReadIsLostAlone(t *testing.T) {
+	a := start(t)
+	p := connect(t, a.addr)
+	for i, others := range []string{stringValue, "actor.Unwatch"} {
+		m := mail(a.addr, stringValue, text(t, "#0/2"))
+		m.TypeNames = append(m.TypeNames, others, "no.such.Type")
+		m.Targets = append(m.Targets, actor.NewPID(a.addr, actors.FamilyID("test/echo", "1")))
+		m.Envelopes = append(m.Envelopes,
+			&remote.MessageEnvelope{MessageData: []byte{0x0a, 1, 0xff}}, // text that is no UTF-8
+			&remote.MessageEnvelope{MessageData: []byte{0xff}, Target: 1},
+			&remote.MessageEnvelope{TypeId: 2, Target: 1},
+			&remote.MessageEnvelope{MessageData: text(t, "#1/2")})
+		if i > 0 {
+			m.Envelopes = append(m.Envelopes, &remote.MessageEnvelope{TypeId: 1})
+		}
+		p.batch(m)
+		require.Equal(t, "2", a.expect("burst "))
+		require.Equal(t, remoting.Stats{Undecodable: 2 * uint64(i+1), UnknownType: uint64(i + 1)}, a.stats())
+	}
+	p.batch(mail(a.addr, stringValue, []byte{0xff}))
+	m := mail(a.addr, "no.such.Type", nil)
+	m.Targets[0].Id = "nobody"
+	p.batch(m)
+	works(start(t), a)
 }
 
 // garbage is a gRPC codec that writes a truncated field whatever it is given.
@@ -231,26 +261,32 @@ func TestBytesThatAreNotHTTP2HarmNobody(t *testing.T) {
 func TestSubscribersThatPanicBreakNoLink(t *testing.T) {
 	a, b := start(t), start(t, "HOLDFAST_ANGRY=1")
 	works(a, b)
-	text := func(s string) []byte {
-		data, err := proto.Marshal(wrapperspb.String(s))
-		require.NoError(t, err)
-		return data
-	}
 	p := connect(t, b.addr)
-	m := mail(b.addr, stringValue, text("to nobody"))
+	m := mail(b.addr, stringValue, text(t, "to nobody"))
 	m.TypeNames = append(m.TypeNames, "no.such.Type")
 	m.Targets = append(m.Targets, actor.NewPID(b.addr, "gone"), actor.NewPID("127.0.0.9:1", "echo"))
 	m.Envelopes = []*remote.MessageEnvelope{
-		{Target: 1, MessageData: text("to nobody")},
+		{Target: 1, MessageData: text(t, "to nobody")},
 		{TypeId: 1},
-		{Target: 2, MessageData: text("to another node")},
-		{MessageData: text("#0/1")},
+		{Target: 2, MessageData: text(t, "to another node")},
+		{MessageData: text(t, "#0/1")},
 	}
 	p.batch(m)
 	require.Equal(t, "1", b.expect("burst "), "what came with it is delivered")
-	p.batch(mail(b.addr, stringValue, text("#0/1")))
+	p.batch(mail(b.addr, stringValue, text(t, "#0/1")))
 	require.Equal(t, "1", b.expect("burst "), "and what comes after it")
 	require.Equal(t, remoting.Stats{UnknownType: 1, Misaddressed: 1}, b.stats())
+
+	// An actor may end while the batch that it is in is delivered.
+	m = mail(b.addr, stringValue, text(t, "the last"))
+	m.Targets = append(m.Targets, actor.NewPID(b.addr, "once"))
+	m.Envelopes = []*remote.MessageEnvelope{
+		{Target: 1, MessageData: text(t, "the last")},
+		{Target: 1, MessageData: text(t, "too late")},
+		{MessageData: text(t, "#0/1")},
+	}
+	p.batch(m)
+	require.Equal(t, "1", b.expect("burst "), "what came with it is delivered")
 
 	b.do("go %s", a.addr) // a dead letter on its way out
 	works(b, a)

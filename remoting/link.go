@@ -11,9 +11,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/outside"
 )
 
-// link is a stream to a peer, over which that says only that it has gone. Remote tells
-// the subscribers of the EventStream of it on a goroutine that nothing contains: one
-// that panics would end the process. So they are told here.
+// link is a stream to a peer, over which that says only that it has gone. Remote acts on it
+// on a goroutine that nothing contains, and may make dead letters, whose subscribers would
+// end the process if they panic. So it is done here.
 type link struct {
 	grpc.ClientStream
 	node      *Node
@@ -42,23 +42,23 @@ func (l *link) RecvMsg(m any) error {
 		if errors.Is(err, io.EOF) {
 			return io.EOF
 		}
-		l.node.lost(l.address, err)
+		if err != nil {
+			l.node.warn("remoting: the link broke", "address", l.address, "error", err)
+		}
+		l.node.lost(l.address)
 		if err != nil {
 			return io.EOF
 		}
 	}
 }
 
-// lost tells that the link to address is not to be used any more: it broke, or the peer
-// asked for it.
-func (n *Node) lost(address string, why error) {
-	if why != nil {
-		n.warn("remoting: the link broke", "address", address, "error", why)
-	}
+// lost has remote give up the link to address, and all told that it is not to be used any
+// more: it broke, or the peer asked for it.
+func (n *Node) lost(address string) {
 	if err := outside.Call(func() error {
-		n.system.EventStream.Publish(&remote.EndpointTerminatedEvent{Address: address})
+		n.events.Publish(&remote.EndpointTerminatedEvent{Address: address})
 		return nil
 	}); err != nil {
-		n.warn("remoting: a subscriber of the EventStream failed", "error", err)
+		n.warn("remoting: a subscriber of dead letters failed", "error", err)
 	}
 }

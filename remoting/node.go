@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
-	"github.com/asynkron/protoactor-go/extensions"
+	"github.com/asynkron/protoactor-go/eventstream"
 	"github.com/asynkron/protoactor-go/remote"
 
-	"github.com/holdfast-go/holdfast/internal/direct"
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/quiet"
 	"github.com/holdfast-go/holdfast/internal/wire"
@@ -19,8 +19,8 @@ import (
 // noAddress is the address of a system that no remote was started for.
 const noAddress = "nonhost"
 
-// familyAddress stands in the PID of a target that internal/direct resolves, from
-// where a batch is checked to where its messages are posted. No peer may use it.
+// familyAddress stands in the PID of a target that Node.resolve is to find, from where a
+// batch is checked to where its messages are posted. No peer may use it.
 const familyAddress = "holdfast:direct"
 
 // leaveTimeout is how long Shutdown waits for peers to hang up, and for sends under way.
@@ -32,7 +32,10 @@ type Node struct {
 	system         *actor.ActorSystem
 	remote         *remote.Remote
 	maxMessageSize int
-	families       *direct.Table
+	families       *actors.Families
+	events         *eventstream.EventStream // remote's own, see apart
+	root           *actor.RootContext       // without users' middleware
+	endings        sync.Map                 // by *remote.EndpointTerminatedEvent: chan struct{}, closed once remote knows of it
 
 	exit     exit
 	streams  *streams
@@ -42,17 +45,13 @@ type Node struct {
 }
 
 var (
-	nodeExtension = extensions.NextExtensionID()
-	processBegan  = time.Now()
-	startMu       sync.Mutex // orders Start, and what reads the extension
+	processBegan = time.Now()
+	startMu      sync.Mutex // orders Start
 )
-
-// ExtensionID makes a Node an extension of its system.
-func (n *Node) ExtensionID() extensions.ExtensionID { return nodeExtension }
 
 // Start has system listen, and be listened to, as config says, which must come
 // from Configure and serve one Start only. Call it before anything is spawned:
-// actors spawned earlier have an address that nobody can reach.
+// actors spawned earlier have an address that no node can reach.
 //
 // Errors: lease.ErrInvalid if config is not fit, or system has an address
 // already, or actors; anything else means that listening failed, most often
@@ -68,23 +67,15 @@ func Start(system *actor.ActorSystem, config *remote.Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	families := direct.Of(system)
-	n := &Node{system: system, maxMessageSize: h.maxMessageSize, families: families, streams: newStreams()}
+	families := actors.FamiliesOf(system)
+	n := &Node{system: system, maxMessageSize: h.maxMessageSize, families: families, streams: newStreams(),
+		events: eventstream.NewEventStream(), root: actor.NewRootContext(system, nil)}
 	if !h.guard.node.CompareAndSwap(nil, n) {
 		return nil, invalid("configuration", "serves another Start already")
 	}
 	registry := system.ProcessRegistry
 	handlers := registry.RemoteHandlers
-	registry.RegisterAddressResolver(func(pid *actor.PID) (actor.Process, bool) {
-		if pid.Address != familyAddress {
-			return nil, false
-		}
-		p, ok := families.Resolve(pid.Id)
-		if !ok {
-			p = absent{n}
-		}
-		return p, true
-	})
+	registry.RegisterAddressResolver(n.resolve)
 	slot := len(registry.RemoteHandlers)
 	registry.RegisterAddressResolver(func(pid *actor.PID) (actor.Process, bool) {
 		if len(registry.RemoteHandlers) <= slot+1 {
@@ -93,7 +84,8 @@ func Start(system *actor.ActorSystem, config *remote.Config) (*Node, error) {
 		inner, ok := registry.RemoteHandlers[slot+1](pid) // remote's own, registered next
 		return &outbound{node: n, inner: inner}, ok
 	})
-	n.remote = remote.NewRemote(system, config)
+	n.events.Subscribe(n.before)
+	n.remote = remote.NewRemote(n.apart(), config)
 	if err := n.listen(); err != nil {
 		if system.Address() == noAddress {
 			registry.RemoteHandlers = handlers
@@ -103,7 +95,9 @@ func Start(system *actor.ActorSystem, config *remote.Config) (*Node, error) {
 		}
 		return nil, fmt.Errorf("remoting: start on %s: %w", config.Address(), err)
 	}
-	system.Extensions.Register(n)
+	n.events.Subscribe(n.after)
+	actors.CutLinks(system, n.lost)
+	wire.LimitMessages(system, n.maxMessageSize)
 	families.Enable(true)
 	return n, nil
 }
@@ -239,18 +233,4 @@ func Address(system *actor.ActorSystem) (address string, ok bool) {
 	}
 	a := system.Address()
 	return a, a != noAddress
-}
-
-// PayloadLimit returns how many bytes the payload of one message of system may
-// have: WithMaxMessageSize less 64 KiB for its envelope. For nil, the default.
-func PayloadLimit(system *actor.ActorSystem) int {
-	if system == nil {
-		return wire.DefaultLimit
-	}
-	startMu.Lock()
-	defer startMu.Unlock()
-	if n, ok := system.Extensions.Get(nodeExtension).(*Node); ok {
-		return n.maxMessageSize - wire.Headroom
-	}
-	return wire.DefaultLimit
 }

@@ -72,17 +72,17 @@ func WithTLS(server, client *tls.Config) Option {
 }
 
 // WithPlaintext has every connection neither encrypted nor authenticated, in place of
-// WithTLS: whoever reaches the port may read everything and say anything in every
+// WithTLS: a program that reaches the port may read everything and say anything in every
 // node's name. It is for one machine, for tests, and for a network on which everybody
 // is trusted.
 func WithPlaintext() Option { return func(s *settings) { s.plaintext = true } }
 
-// WithPeerCheck sets who may be the node at an address, in place of the default: the
+// WithPeerCheck sets which peer may be the node at an address, in place of the default: the
 // host part of the address is among the subject alternative names of the certificate,
 // so that nodes on one host can't be told apart. Use it where certificates name nodes in
 // another way: by their ids, by URI, or with the port. It needs WithTLS.
 //
-// A peer that may not be who it says is not let in, and a node that is reached at an
+// A peer that may not be the node it says it is is not let in, and a node that is reached at an
 // address and may not be there is not spoken to. What a peer then says in the name of
 // another becomes a dead letter (Stats.Forged).
 func WithPeerCheck(check PeerCheck) Option {

@@ -1,6 +1,7 @@
 package remoting
 
 import (
+	"cmp"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -61,15 +62,17 @@ func (o *outbound) SendUserMessage(pid *actor.PID, message any) {
 	}
 	header, msg, sender := actor.UnwrapEnvelope(message)
 	msg, size, err := sendable(msg)
-	if header != nil && header.Length() > 0 {
-		for k, v := range header.ToMap() {
+	if _, ours := msg.(*wire.Encoded); !ours && err == nil { // these were checked when they were encoded
+		err = cmp.Or(wire.CheckText(message), wire.CheckPID("target", pid))
+	}
+	if e, ok := message.(*actor.MessageEnvelope); ok {
+		for k, v := range e.Header {
 			size += len(k) + len(v)
 		}
 	}
 	switch {
 	case err != nil:
-		n.counters.unsendable.Add(1)
-		n.warn("remoting: message can't be sent", "target", pid.Id, "address", pid.Address, "error", err)
+		o.unsendable(pid, err)
 	case size > n.maxMessageSize:
 		n.counters.tooLarge.Add(1)
 		n.warn("remoting: message too large", "target", pid.Id, "address", pid.Address,
@@ -90,6 +93,25 @@ func (o *outbound) nowhere(pid *actor.PID) bool {
 	o.node.counters.unsendable.Add(1)
 	o.node.warn("remoting: no node can have this address", "target", fmt.Sprintf("%.128s", pid.Id), "address", fmt.Sprintf("%.128s", pid.Address))
 	return true
+}
+
+// unsendable counts and tells of a message that remote could not write.
+func (o *outbound) unsendable(pid *actor.PID, err error) {
+	o.node.counters.unsendable.Add(1)
+	o.node.warn("remoting: message can't be sent", "target", pid.Id, "address", pid.Address, "error", err)
+}
+
+// signalText returns an error if a PID of a system's message is not valid UTF-8: one such
+// target ends the link, and one such watcher its message.
+func signalText(pid *actor.PID, message any) error {
+	var watcher *actor.PID
+	switch m := message.(type) {
+	case *actor.Watch:
+		watcher = m.Watcher
+	case *actor.Unwatch:
+		watcher = m.Watcher
+	}
+	return cmp.Or(wire.CheckPID("target", pid), wire.CheckPID("watcher", watcher))
 }
 
 // sendable returns msg as remote is to get it, and its size in bytes.
@@ -116,6 +138,11 @@ func sendable(msg any) (out any, size int, err error) {
 
 func (o *outbound) SendSystemMessage(pid *actor.PID, message any) {
 	if o.nowhere(pid) {
+		outside.Of(o.node.system).DeadLetter(pid, message)
+		return
+	}
+	if err := signalText(pid, message); err != nil {
+		o.unsendable(pid, err)
 		outside.Of(o.node.system).DeadLetter(pid, message)
 		return
 	}

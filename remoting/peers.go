@@ -47,8 +47,8 @@ func (c PeerCheck) of(info credentials.AuthInfo, address string) (err error) {
 	return nil
 }
 
-// dialled are the credentials of connections that are made: who answers at an address
-// must be who may be there, whatever name the TLS configuration verifies.
+// dialled are the credentials of connections that are made: the peer that answers at an
+// address must be one that may be there, whatever name the TLS configuration verifies.
 type dialled struct {
 	credentials.TransportCredentials
 	check PeerCheck
@@ -78,7 +78,7 @@ func (d dialled) ClientHandshake(ctx context.Context, address string, raw net.Co
 	return conn, info, nil
 }
 
-// identity is who speaks on a stream. Without a check everybody is whom they say.
+// identity is the peer on a stream. Without a check a peer is what it says.
 type identity struct {
 	check   PeerCheck
 	info    credentials.AuthInfo
@@ -104,7 +104,7 @@ func (id *identity) connects(address string) error {
 	return nil
 }
 
-// known is an error as long as the peer has not said who it is.
+// known is an error as long as the peer has not named itself.
 func (id *identity) known() error {
 	if id.check != nil && id.address == "" {
 		return status.Error(codes.PermissionDenied, "messages of a peer that did not say who it is")

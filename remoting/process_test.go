@@ -140,6 +140,25 @@ func TestWhatCannotBeSentIsADeadLetterAndTheLinkGoesOn(t *testing.T) {
 	require.Equal(t, remoting.Stats{TooLarge: 1, Unsendable: 1}, a.stats())
 }
 
+// What is not UTF-8 can't be written for remote's links: a header, a sender, a target, or who
+// watches. It takes along nothing of what is sent before it and behind it.
+func TestWhatIsNoTextIsADeadLetterAndTheLinkGoesOn(t *testing.T) {
+	a, b := start(t), start(t)
+	works(a, b)
+	a.do("burst %s 5000 10", b.addr)
+	a.do("untext %s", b.addr)
+	for range 4 {
+		a.expect("dead echo *wrapperspb.StringValue")
+	}
+	a.expect("dead \xff *wrapperspb.StringValue")
+	require.Equal(t, "echo NotFound", a.expect("terminated "), "one of no name watches")
+	a.do("watch %s \xff", b.addr)
+	require.Equal(t, "\xff NotFound", a.expect("terminated "))
+	require.Equal(t, "5000", b.expect("burst "))
+	works(a, b)
+	require.Equal(t, remoting.Stats{Unsendable: 9}, a.stats(), "with what the dead letters answer two senders")
+}
+
 func TestAnAliasOfTheAddressIsRefusedAndDoesNotLoop(t *testing.T) {
 	a, b := start(t), start(t)
 	alias := strings.Replace(b.addr, "127.0.0.1", "localhost", 1)

@@ -1,12 +1,27 @@
 package remoting
 
 import (
+	"fmt"
+
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/lease"
 )
 
-// Codec turns values of registered types into bytes and back.
-type Codec = wire.Codec
+// Codec turns values of registered types into bytes and back. It is used by
+// many goroutines at once. A panic in it is contained and counts as an error.
+type Codec interface {
+	// Name says on the wire which codec wrote a payload: 1 to 64 bytes, the same
+	// on every node, and neither "json" nor "proto". It is asked once, when a
+	// type is registered.
+	Name() string
+	// Marshal returns what v, a non-nil pointer to the registered type, points
+	// to as bytes. It must neither change nor keep v.
+	Marshal(v any) ([]byte, error)
+	// Unmarshal fills in v, a pointer to a zero value of the registered type. It
+	// must not keep data.
+	Unmarshal(data []byte, v any) error
+}
 
 // Errors of messages that can't travel.
 var (
@@ -43,14 +58,8 @@ func WithCodec(c Codec) RegisterOption {
 // name or type is taken or not fit, an option or codec is nil, or the codec has no name.
 func Register[T any](name string, opts ...RegisterOption) error {
 	var r registration
-	for _, o := range opts {
-		r.missing.Check("option", o)
-		if o != nil {
-			o(&r)
-		}
-	}
-	if option := r.missing.Option(); option != "" {
-		return invalid(option, "nil")
+	if err := input.Apply(&r, &r.missing, lease.ErrInvalid, opts); err != nil {
+		return fmt.Errorf("remoting %w", err)
 	}
 	return wire.Register[T](wire.Default, name, r.codec)
 }

@@ -1,0 +1,90 @@
+package remoting
+
+import (
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/asynkron/protoactor-go/eventstream"
+	"github.com/asynkron/protoactor-go/remote"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/internal/actors"
+	"github.com/holdfast-go/holdfast/internal/outside"
+)
+
+// knowing is a Node, and what stands for its remote: that does as it is told when a link ends.
+func knowing(remotely func()) *Node {
+	n := &Node{system: actor.NewActorSystem(LogTo(nil)), events: eventstream.NewEventStream()}
+	n.events.Subscribe(n.before)
+	n.events.Subscribe(func(e any) {
+		if _, ok := e.(*remote.EndpointTerminatedEvent); ok {
+			remotely()
+		}
+	})
+	n.events.Subscribe(n.after)
+	return n
+}
+
+// Who watches links is told of one that ended, and so are users, once remote knows; or after
+// a while if that does not return, or fails.
+func TestTheEndOfALinkIsToldWhateverRemoteRunsInto(t *testing.T) {
+	for how, c := range map[string]struct {
+		remotely func()
+		after    time.Duration
+	}{
+		"it knows after a moment":  {func() { time.Sleep(outside.Patience / 2) }, outside.Patience / 2},
+		"it panics":                {func() { panic("a subscriber of dead letters") }, outside.Patience},
+		"it ends its goroutine":    {func() { runtime.Goexit() }, outside.Patience},
+		"it does not return":       {func() { time.Sleep(time.Hour) }, outside.Patience},
+		"it returns at a late day": {func() { time.Sleep(2 * outside.Patience) }, outside.Patience},
+	} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := knowing(c.remotely)
+				began := time.Now()
+				watched, heard := map[string]time.Duration{}, map[string]time.Duration{}
+				actors.WatchLinks(n.system, func(address string) { watched[address] = time.Since(began) })
+				n.system.EventStream.Subscribe(func(e any) {
+					if e, ok := e.(*remote.EndpointTerminatedEvent); ok {
+						heard[e.Address] += time.Since(began)
+					}
+				})
+				go n.lost("b:1")
+				time.Sleep(outside.Patience + time.Millisecond)
+				synctest.Wait()
+				want := map[string]time.Duration{"b:1": c.after}
+				require.Equal(t, want, watched)
+				require.Equal(t, want, heard)
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				require.Equal(t, want, heard, "once")
+				n.endings.Range(func(k, _ any) bool { t.Error("kept", k); return true })
+			})
+		})
+	}
+}
+
+// What remote publishes goes on to the users, in order, and they hold up remote for a while at most.
+func TestWhatRemotePublishesIsToldToUsers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := knowing(nil)
+		var heard []any
+		n.system.EventStream.Subscribe(func(e any) {
+			heard = append(heard, e)
+			time.Sleep(time.Hour)
+		})
+		began := time.Now()
+		letter := &actor.DeadLetterEvent{PID: actor.NewPID("b:1", "x"), Message: "lost"}
+		events := []any{&remote.EndpointConnectedEvent{Address: "b:1"}, letter}
+		for _, e := range events {
+			n.events.Publish(e)
+		}
+		require.Equal(t, outside.Patience, time.Since(began))
+		time.Sleep(3 * time.Hour)
+		synctest.Wait()
+		require.Equal(t, events, heard)
+	})
+}

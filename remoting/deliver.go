@@ -1,0 +1,131 @@
+package remoting
+
+import (
+	"strings"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/asynkron/protoactor-go/remote"
+
+	"github.com/holdfast-go/holdfast/internal/actors"
+	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/internal/quiet"
+	"github.com/holdfast-go/holdfast/internal/routines"
+	"github.com/holdfast-go/holdfast/internal/wire"
+)
+
+// This file delivers what came in. Remote ends the link at the first message that is no
+// value of its type, and all that came behind it is lost; here it is lost alone.
+
+// deliver hands a batch to the actors that it is for, in order, as far as what remote must
+// hear of itself: that an actor that is watched has ended. It returns that, as a batch of its
+// own, and leaves what comes behind it in b; nil if nothing is left.
+func (n *Node) deliver(b *remote.MessageBatch, who *identity, unknown map[int32]bool) (forRemote *remote.MessageBatch) {
+	for len(b.Envelopes) > 0 {
+		e := b.Envelopes[0]
+		b.Envelopes = b.Envelopes[1:]
+		switch msg := n.read(b, e, who, unknown).(type) {
+		case nil: // it was refused
+		case *actor.Terminated:
+			target, _ := ends(b, e)
+			return &remote.MessageBatch{TypeNames: []string{b.TypeNames[e.TypeId]}, Targets: []*actor.PID{n.addressee(target)},
+				Envelopes: []*remote.MessageEnvelope{{MessageData: e.MessageData, SerializerId: e.SerializerId}}}
+		case *actor.Watch:
+			if msg.Watcher == nil {
+				panic("a watch by nobody") // at which an actor would fail; it ends the stream
+			}
+			n.signal(b, e, msg)
+		case *actor.Unwatch:
+			if msg.Watcher != nil { // nobody watches nothing
+				n.signal(b, e, msg)
+			}
+		default:
+			n.post(b, e, msg)
+		}
+	}
+	return nil
+}
+
+// signal tells an actor who watches it, or no longer does.
+func (n *Node) signal(b *remote.MessageBatch, e *remote.MessageEnvelope, msg any) {
+	target, _ := ends(b, e)
+	outside.Signal(n.system, n.addressee(target), msg)
+}
+
+// post sends a message to the actor that it is for, with its sender and headers. A mailbox or
+// a dispatcher of users that panics ends no link.
+func (n *Node) post(b *remote.MessageBatch, e *remote.MessageEnvelope, msg any) {
+	target, sender := ends(b, e)
+	if h := e.MessageHeader.GetHeaderData(); sender != nil || h != nil {
+		msg = &actor.MessageEnvelope{Header: h, Message: msg, Sender: sender}
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			n.warn("remoting: a mailbox panicked", "target", quiet.Cut(target.Id), "panic", r)
+		}
+	}()
+	n.root.Send(target, msg)
+}
+
+// read decodes a message; nil if it was refused. The ways of mail past Envelopes tell its
+// sender what became of it, as for an Envelope that can't be opened.
+func (n *Node) read(b *remote.MessageBatch, e *remote.MessageEnvelope, who *identity, unknown map[int32]bool) any {
+	name := b.TypeNames[e.TypeId]
+	if e.SerializerId == 0 && unknown[e.TypeId] {
+		n.counters.unknownType.Add(1)
+		return &wire.Unread{Type: name, Payload: e.MessageData}
+	}
+	msg, err := decode(e, name)
+	switch {
+	case err == nil:
+		return msg
+	case strings.HasPrefix(b.Targets[e.Target].Id, actors.FamilyPrefix):
+		n.counters.undecodable.Add(1)
+		return &wire.Unread{Type: name, Payload: e.MessageData}
+	}
+	n.refuse(b, e, undecodable, who.address)
+	return nil
+}
+
+// decode reads a message as remote does. What the code of its type panics with is an error;
+// a serializer that does not exist panics, which ends the stream.
+func decode(e *remote.MessageEnvelope, typeName string) (msg any, err error) {
+	if e.SerializerId == 0 {
+		defer routines.Contain(&err)
+	}
+	msg, err = remote.Deserialize(e.MessageData, typeName, e.SerializerId)
+	if s, ok := msg.(remote.RootSerialized); ok && err == nil {
+		msg, err = s.Deserialize()
+	}
+	if msg == nil && err == nil {
+		err = wire.ErrUndecodable
+	}
+	return msg, err
+}
+
+// addressee is a target as dead letters have it, which are told later: without the mark, and
+// without the number that goes along with mail past Envelopes, which is for its receiver.
+func (n *Node) addressee(target *actor.PID) *actor.PID {
+	pid := actor.NewPID(target.Address, target.Id)
+	if pid.Address == familyAddress {
+		pid.Address = n.system.Address()
+	}
+	if !strings.HasPrefix(pid.Id, actors.FamilyPrefix) {
+		pid.RequestId = target.RequestId
+	}
+	return pid
+}
+
+// ends returns for whom a message is, and who sent it. Indexes that point nowhere panic,
+// which ends the stream.
+func ends(b *remote.MessageBatch, e *remote.MessageEnvelope) (target, sender *actor.PID) {
+	target = b.Targets[e.Target]
+	if e.TargetRequestId > 0 {
+		target = withRequest(target, e.TargetRequestId)
+	}
+	if e.Sender != 0 {
+		if sender = b.Senders[e.Sender-1]; e.SenderRequestId > 0 {
+			sender = withRequest(sender, e.SenderRequestId)
+		}
+	}
+	return target, sender
+}
