@@ -7,24 +7,23 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/agree"
-	"github.com/holdfast-go/holdfast/internal/direct"
 	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/quiet"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/remoting"
 )
 
-// This file is what the nodes of a singleton must agree on. Its host says its version and
-// its settings in the record that tells who hosts. A node does not talk to a host whose
-// version it does not understand; settings may differ while they are changed, node by
-// node: it is told.
+// This file is what the nodes of a singleton must agree on. The host writes its version
+// and its settings into the record of the lease. A node does not talk to a host whose
+// version it does not understand. Settings may differ while they are changed, node by
+// node: that is logged.
 
-// ErrProtocol: the host is of a version that this node does not talk to.
+// ErrProtocol: the host is of a version that this node does not talk to (Status.Refused).
 var ErrProtocol = agree.ErrProtocol
 
-// said is what a host says of itself, under keys that no user's are taken for.
+// said is what a host says of itself, under keys that are reserved for this package.
 var said = agree.Keys{Protocol: "holdfast/protocol", Settings: "holdfast/settings"}
 
 // keyPlain: "1" if the host takes Protocol Buffers messages as they are (package fastpath), else "0".
@@ -40,7 +39,7 @@ func (m *Manager) agreement() string {
 		}
 		preferred = strings.Join(ids, ",")
 	}
-	return fmt.Sprintf("message=%d state=%d leadership=%t preferred=%s", remoting.PayloadLimit(m.system)+wire.Headroom,
+	return fmt.Sprintf("message=%d state=%d leadership=%t preferred=%s", wire.PayloadLimit(m.system)+wire.Headroom,
 		m.set.stateLimit, m.set.leadership != nil, agree.Word(preferred))
 }
 
@@ -48,7 +47,7 @@ func (m *Manager) agreement() string {
 func (m *Manager) about() map[string]string {
 	about := said.Metadata(m.agreement())
 	about[keyPlain] = "0"
-	if direct.Of(m.system).Enabled() {
+	if actors.FamiliesOf(m.system).Enabled() {
 		about[keyPlain] = "1"
 	}
 	return about
@@ -68,8 +67,8 @@ func (m *Manager) describe() error {
 	return outside.Call(func() error { return d.Describe(m.about()) })
 }
 
-// nondescript leaves a lease of the user's as it was.
-func (m *Manager) nondescript() {
+// undescribe leaves a lease of the user's as it was.
+func (m *Manager) undescribe() {
 	if d, ok := lease.As[lease.Describer](m.lease); ok {
 		_ = outside.Call(func() error { return d.Describe(nil) }) // it can't be refused
 	}
@@ -88,11 +87,11 @@ func (p *proxy) refuses(n *wire.Node) bool {
 	return p.judged.refused != nil && n.GetIncarnation() == p.judged.of
 }
 
-// maxTold bounds how many hosts are remembered as told of.
+// maxTold bounds how many hosts are remembered as logged.
 const maxTold = 64
 
-// judge makes it of who hosts now, and tells once of each life of a host that is at odds
-// with this node; a node of many singletons not of all at once.
+// judge judges the present host, and logs once for each life of a host that is at odds
+// with this node; lines of many singletons are bounded together.
 func (p *proxy) judge(r lease.Record, known bool) {
 	if !known || r.Owner.Incarnation == p.Self.Incarnation {
 		p.judged = judgement{}

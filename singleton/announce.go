@@ -8,31 +8,31 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// This file tells other nodes who hosts under a lease that has no holder to be looked up
-// (WithLease): the host holds a second one, of the Keeper, which says where it is. Whether
-// the child may run is for the first alone to say.
+// This file tells other nodes where the host is, if the lease can't tell its holder
+// (WithLease): the host holds a second lease, of the Keeper, whose record has its address.
+// Only the first lease says whether the child may run.
 
-// hostName is the name of the lease that says who hosts.
+// hostName is the name of the second lease.
 func hostName(name string) string {
 	n, _ := lease.Name("host", name) // checked by Start
 	return n
 }
 
-// silent reports whether nobody can find out from the lease who holds it.
+// silent reports whether the lease can't tell its holder.
 func silent(l lease.Lease) bool {
 	_, ok := lease.As[lease.HolderFinder](l)
 	return !ok
 }
 
-// announce begins to say that this node hosts, until hush. It is called when a child was
+// announce begins to say that this node hosts, until endSign. It is called when a child was
 // made, and goes on over the child's ends.
 func (c *controller) announce() {
-	if c.hush != nil {
+	if c.endSign != nil {
 		return
 	}
 	ctx, cancel := context.WithCancel(c.life)
 	before, over := c.signed, make(chan struct{})
-	c.hush, c.signed = cancel, over
+	c.endSign, c.signed = cancel, over
 	c.ops.Go(func() {
 		defer close(over)
 		if before != nil {
@@ -55,17 +55,17 @@ func (c *controller) announce() {
 	})
 }
 
-// quiet ends it: this node hosts no more.
-func (c *controller) quiet() {
-	if c.hush != nil {
-		c.hush()
-		c.hush = nil
+// endAnnouncement ends it: this node does not host any more.
+func (c *controller) endAnnouncement() {
+	if c.endSign != nil {
+		c.endSign()
+		c.endSign = nil
 	}
 }
 
 // onAnnounced: other nodes route by the token from now on.
 func (c *controller) onAnnounced(msg *announced) {
-	if msg.over != c.signed || c.hush == nil {
+	if msg.over != c.signed || c.endSign == nil {
 		return
 	}
 	c.signedAs = msg.token

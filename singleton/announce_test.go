@@ -3,13 +3,13 @@ package singleton_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/internal/simulate"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/singleton"
 )
@@ -67,95 +67,94 @@ func TestAHostUnderABareLeaseIsReached(t *testing.T) {
 	})
 }
 
+var bares = simulate.New("singleton-bare", 40, 12)
+
 // Random histories under bare leases: nodes stop, start, crash and lose their sessions;
 // then every node reaches the one host within a bound, and what one sent is in order.
 func TestHistoriesUnderBareLeases(t *testing.T) {
-	for range 12 {
-		seed := rand.Uint64()
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			bubble(t, func(t *testing.T, c *cluster) {
-				r := rand.New(rand.NewPCG(seed, 1))
-				nodes := make([]*node, 3)
-				ms := make([]*singleton.Manager, 3)
-				start := func(i int) {
-					if nodes[i] == nil {
-						nodes[i] = c.node(fmt.Sprint("n", i))
-					}
-					if ms[i] == nil || ended(ms[i]) {
-						ms[i] = nodes[i].barely()
-					}
+	bares.Run(t, func(t *testing.T, seed uint64) {
+		bubble(t, func(t *testing.T, c *cluster) {
+			r := bares.Random(seed)
+			nodes := make([]*node, 3)
+			ms := make([]*singleton.Manager, 3)
+			start := func(i int) {
+				if nodes[i] == nil {
+					nodes[i] = c.node(fmt.Sprint("n", i))
 				}
-				heal := func() {
-					for i := range nodes {
+				if ms[i] == nil || ended(ms[i]) {
+					ms[i] = nodes[i].barely()
+				}
+			}
+			heal := func() {
+				for i := range nodes {
+					start(i)
+					nodes[i].store.Heal()
+					if s := ms[i]; s.Status().Phase == singleton.Closed {
+						<-s.Done()
 						start(i)
-						nodes[i].store.Heal()
-						if s := ms[i]; s.Status().Phase == singleton.Closed {
-							<-s.Done()
-							start(i)
-						}
 					}
 				}
-				heal()
-				number := 0
-				for range 15 {
-					i := r.IntN(3)
-					switch n := nodes[i]; r.IntN(6) {
-					case 0:
-						if n != nil {
-							n.crash()
-							nodes[i], ms[i] = nil, nil
-						}
-					case 1:
-						if n != nil && !ended(ms[i]) {
-							_ = ms[i].Stop(t.Context()) // its store may be away
-						}
-					case 2:
-						if n != nil {
-							n.store.Partition()
-						}
-					default:
-						heal()
+			}
+			heal()
+			number := 0
+			for range 15 {
+				i := r.IntN(3)
+				switch n := nodes[i]; r.IntN(6) {
+				case 0:
+					if n != nil {
+						n.crash()
+						nodes[i], ms[i] = nil, nil
 					}
-					time.Sleep(time.Duration(r.Int64N(int64(15 * time.Second))))
-					for i, n := range nodes {
-						if n != nil && !ended(ms[i]) {
-							number++
-							n.system.Root.Send(ms[i].PID(), job{n.id, number})
-						}
+				case 1:
+					if n != nil && !ended(ms[i]) {
+						_ = ms[i].Stop(t.Context()) // its store may be away
 					}
+				case 2:
+					if n != nil {
+						n.store.Partition()
+					}
+				default:
+					heal()
 				}
-				heal()
-				time.Sleep(3*ttl + 15*time.Second)
-				synctest.Wait()
-				hosts := 0
+				time.Sleep(time.Duration(r.Int64N(int64(15 * time.Second))))
 				for i, n := range nodes {
-					if active(ms[i])() {
-						hosts++
-					}
-					d, err := n.ask(ms[i].PID(), 1000+i, 5*time.Second)
-					require.NoError(t, err, "seed %d, n%d: %+v%s", seed, i, ms[i].Status(), c.statuses())
-					require.Equal(t, ms[i].Status().Host.ID, d.Node, "seed %d", seed)
-					require.Zero(t, ms[i].Status().Buffered, "seed %d", seed)
-				}
-				require.Equal(t, 1, hosts, "seed %d%s", seed, c.statuses())
-				for range 20 { // all send, and wait for nothing
-					number++
-					for i, n := range nodes {
+					if n != nil && !ended(ms[i]) {
+						number++
 						n.system.Root.Send(ms[i].PID(), job{n.id, number})
 					}
 				}
-				time.Sleep(time.Second)
-				lives := c.log.snapshot()
-				last, calm := map[string]int{}, 0
-				for _, j := range lives[len(lives)-1].jobs {
-					if j.Number > number-20 && j.Number < 1000 {
-						require.Greater(t, j.Number, last[j.Sender], "seed %d", seed)
-						last[j.Sender] = j.Number
-						calm++
-					}
+			}
+			heal()
+			time.Sleep(3*ttl + 15*time.Second)
+			synctest.Wait()
+			hosts := 0
+			for i, n := range nodes {
+				if active(ms[i])() {
+					hosts++
 				}
-				require.Equal(t, 60, calm, "seed %d", seed)
-			})
+				d, err := n.ask(ms[i].PID(), 1000+i, 5*time.Second)
+				require.NoError(t, err, "seed %d, n%d: %+v%s", seed, i, ms[i].Status(), c.statuses())
+				require.Equal(t, ms[i].Status().Host.ID, d.Node, "seed %d", seed)
+				require.Zero(t, ms[i].Status().Buffered, "seed %d", seed)
+			}
+			require.Equal(t, 1, hosts, "seed %d%s", seed, c.statuses())
+			for range 20 { // all send, and wait for nothing
+				number++
+				for i, n := range nodes {
+					n.system.Root.Send(ms[i].PID(), job{n.id, number})
+				}
+			}
+			time.Sleep(time.Second)
+			lives := c.log.snapshot()
+			last, calm := map[string]int{}, 0
+			for _, j := range lives[len(lives)-1].jobs {
+				if j.Number > number-20 && j.Number < 1000 {
+					require.Greater(t, j.Number, last[j.Sender], "seed %d", seed)
+					last[j.Sender] = j.Number
+					calm++
+				}
+			}
+			require.Equal(t, 60, calm, "seed %d", seed)
 		})
-	}
+	})
 }

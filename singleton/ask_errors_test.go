@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/remoting"
@@ -50,17 +51,17 @@ func TestAskJudgesTheAnswersType(t *testing.T) {
 	require.Equal(t, "text", v)
 
 	_, err = singleton.AskPID[done](ctx, system, echo, answers(&done{}))
-	require.ErrorIs(t, err, singleton.ErrUnexpectedAnswer)
+	require.ErrorIs(t, err, hosting.ErrUnexpectedAnswer)
 	require.ErrorContains(t, err, "unexpected answer to func() interface {}: *singleton_test.done, not singleton_test.done")
 	require.ErrorContains(t, err, "actor nonhost/"+echo.Id)
 	_, err = singleton.AskPID[fmt.Stringer](ctx, system, echo, answers(nil))
-	require.ErrorIs(t, err, singleton.ErrUnexpectedAnswer)
+	require.ErrorIs(t, err, hosting.ErrUnexpectedAnswer)
 	require.ErrorContains(t, err, "<nil>, not fmt.Stringer")
 
 	// An error is returned as one, unless it was asked for.
 	zero, err := singleton.AskPID[int](ctx, system, echo, answers(failure{5}))
 	require.ErrorIs(t, err, failure{5})
-	require.NotErrorIs(t, err, singleton.ErrUnexpectedAnswer)
+	require.NotErrorIs(t, err, hosting.ErrUnexpectedAnswer)
 	require.Zero(t, zero)
 	f, err := singleton.AskPID[failure](ctx, system, echo, answers(failure{6}))
 	require.NoError(t, err)
@@ -70,12 +71,12 @@ func TestAskJudgesTheAnswersType(t *testing.T) {
 	require.Equal(t, failure{7}, e)
 
 	// Word that it was not delivered is no answer, whatever was asked for.
-	for _, word := range []any{&singleton.Undeliverable{}, &actor.DeadLetterResponse{}} {
+	for _, word := range []any{&wire.Nack{}, &actor.DeadLetterResponse{}} {
 		_, err = singleton.AskPID[any](ctx, system, echo, answers(word))
-		require.ErrorIs(t, err, singleton.ErrUndeliverable)
+		require.ErrorIs(t, err, hosting.ErrUndeliverable)
 	}
-	_, err = singleton.AskPID[*singleton.Undeliverable](ctx, system, echo, answers(&singleton.Undeliverable{}))
-	require.ErrorIs(t, err, singleton.ErrUndeliverable)
+	_, err = singleton.AskPID[*wire.Nack](ctx, system, echo, answers(&wire.Nack{}))
+	require.ErrorIs(t, err, hosting.ErrUndeliverable)
 
 	// protoactor's own answers are taken, too.
 	touched, err := singleton.AskPID[*actor.Touched](ctx, system, echo, &actor.Touch{})
@@ -107,7 +108,7 @@ func TestAskIsAnsweredWithAnErrorFromAnotherNode(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err = singleton.Ask[done](ctx, m, job{Number: 2})
-		require.ErrorIs(t, err, singleton.ErrUndeliverable, "at once, and not when its time is over")
+		require.ErrorIs(t, err, hosting.ErrUndeliverable, "at once, and not when its time is over")
 		require.ErrorContains(t, err, "unknown type, sent as \"*errors.errorString\": the answer: on node a:1: *errors.errorString is not registered: call remoting.Register[")
 		require.EqualValues(t, 1, dead.Load(), "it is a dead letter where it was sent")
 	})
@@ -116,7 +117,7 @@ func TestAskIsAnsweredWithAnErrorFromAnotherNode(t *testing.T) {
 func TestAskSaysWhatWasNotDelivered(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b := c.node("a"), c.node("b")
-		ma := a.run("scheduler", singleton.WithBuffer(1, singleton.DropNewest))
+		ma := a.run("scheduler", singleton.WithBuffer(1, hosting.DropNewest))
 		until(t, time.Second, "hosts", active(ma))
 		mb := b.run("scheduler")
 		require.Equal(t, "a", b.mustAsk(mb.PID(), 1).Node)
@@ -124,20 +125,20 @@ func TestAskSaysWhatWasNotDelivered(t *testing.T) {
 		// Of a type that does not travel.
 		type unknown struct{ A int }
 		_, err := singleton.Ask[done](t.Context(), mb, unknown{1})
-		require.ErrorIs(t, err, singleton.ErrUndeliverable)
-		var u *singleton.UndeliverableError
+		require.ErrorIs(t, err, hosting.ErrUndeliverable)
+		var u *hosting.UndeliverableError
 		require.ErrorAs(t, err, &u)
 		require.Equal(t, "singleton_test.unknown", u.Type)
-		require.Equal(t, wire.Reason_REASON_UNKNOWN_TYPE, u.Notice.GetReason())
+		require.Equal(t, hosting.ReasonUnknownType, u.Notice.Reason)
 		require.ErrorContains(t, err, `singleton "scheduler": message undeliverable: singleton_test.unknown: unknown type`)
-		require.ErrorContains(t, err, u.Notice.GetDetail())
+		require.ErrorContains(t, err, u.Notice.Detail)
 		require.ErrorContains(t, err, "on node b:1: singleton_test.unknown is not registered: call remoting.Register[singleton_test.unknown](")
 		require.Equal(t, 1, strings.Count(err.Error(), "unknown type")+strings.Count(err.Error(), "unknown message type"), "said once: %v", err)
 
 		// Too large.
-		_, err = singleton.Ask[done](t.Context(), mb, wrapperspb.String(strings.Repeat("x", remoting.PayloadLimit(b.system)+1)))
+		_, err = singleton.Ask[done](t.Context(), mb, wrapperspb.String(strings.Repeat("x", wire.PayloadLimit(b.system)+1)))
 		require.ErrorAs(t, err, &u)
-		require.Equal(t, wire.Reason_REASON_TOO_LARGE, u.Notice.GetReason())
+		require.Equal(t, hosting.ReasonTooLarge, u.Notice.Reason)
 		require.ErrorContains(t, err, `*wrapperspb.StringValue: too large, sent as "google.protobuf.StringValue": `)
 
 		// There is no room where there is no host.
@@ -145,7 +146,7 @@ func TestAskSaysWhatWasNotDelivered(t *testing.T) {
 		c.log.crashed(a)
 		b.store.Partition()
 		time.Sleep(2 * ttl)
-		full := b.run("other", singleton.WithBuffer(1, singleton.DropNewest))
+		full := b.run("other", singleton.WithBuffer(1, hosting.DropNewest))
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		first := make(chan error, 1)
@@ -155,7 +156,7 @@ func TestAskSaysWhatWasNotDelivered(t *testing.T) {
 		}()
 		synctest.Wait()
 		_, err = singleton.Ask[done](t.Context(), full, job{})
-		require.ErrorIs(t, err, singleton.ErrUndeliverable)
+		require.ErrorIs(t, err, hosting.ErrUndeliverable)
 		cancel()
 		require.ErrorIs(t, <-first, context.Canceled)
 	})
@@ -167,14 +168,14 @@ func TestAskOfAnActorThatHasEnded(t *testing.T) {
 		m := a.run("scheduler")
 		require.NoError(t, m.Stop(t.Context()))
 		_, err := singleton.Ask[done](t.Context(), m, job{})
-		require.ErrorIs(t, err, singleton.ErrUndeliverable)
-		var u *singleton.UndeliverableError
+		require.ErrorIs(t, err, hosting.ErrUndeliverable)
+		var u *hosting.UndeliverableError
 		require.ErrorAs(t, err, &u)
 		require.Nil(t, u.Notice)
 		require.EqualError(t, err, `singleton "scheduler": message undeliverable: singleton_test.job went to the dead letters`)
 
 		_, err = singleton.AskPID[done](t.Context(), a.system, actor.NewPID(a.system.Address(), "nobody"), job{})
-		require.ErrorIs(t, err, singleton.ErrUndeliverable)
+		require.ErrorIs(t, err, hosting.ErrUndeliverable)
 	})
 }
 
@@ -256,8 +257,8 @@ func TestAskFailsWhenItsLinkBreaks(t *testing.T) {
 		}
 		go func() { time.Sleep(2 * time.Second); c.net.Cut("a:1", "p:1") }()
 		took, err := ask()
-		require.ErrorIs(t, err, singleton.ErrUnconfirmed)
-		require.NotErrorIs(t, err, singleton.ErrUndeliverable)
+		require.ErrorIs(t, err, hosting.ErrUnconfirmed)
+		require.NotErrorIs(t, err, hosting.ErrUndeliverable)
 		require.ErrorContains(t, err, "the link to the host at a:1 broke 0s ago")
 		require.Equal(t, 2*time.Second, took)
 		mute.Store(false)

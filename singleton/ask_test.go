@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"math"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/singleton"
@@ -250,7 +252,7 @@ func TestAskPIDReachesOtherNodes(t *testing.T) {
 		require.Equal(t, "hello", s.GetValue(), "headers are sent")
 		require.Same(t, to, envelope.Sender, "the caller's envelope is left alone")
 		_, err = singleton.AskPID[done](t.Context(), a.system, to, job{})
-		require.ErrorIs(t, err, singleton.ErrUndeliverable, "remote takes no plain Go value")
+		require.ErrorIs(t, err, hosting.ErrUndeliverable, "remote takes no plain Go value")
 	})
 }
 
@@ -315,4 +317,34 @@ func TestNoTwoLivesNameAQuestionAlike(t *testing.T) {
 		seen[name] = true
 		require.NoError(t, system.Root.StopFuture(who).Wait())
 	}
+}
+
+// A deadline may be as far off as can be: the question waits for a host, here and at the node
+// that it is sent to.
+func TestAnAskWithoutAnEnd(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a, b := c.node("a"), c.node("b")
+		m := b.run("x", singleton.WithProxyOnly())
+		time.Sleep(5 * time.Second)
+		answers := make(chan error, 3)
+		question := func(d time.Duration) {
+			ctx, cancel := context.WithTimeout(context.Background(), d)
+			defer cancel()
+			_, err := singleton.Ask[done](ctx, m, job{Number: 1})
+			answers <- err
+		}
+		go question(math.MaxInt64)
+		time.Sleep(time.Second)
+		go question(10 * time.Second) // when it gives up, all that waits is looked at
+		time.Sleep(20 * time.Second)
+		require.Len(t, answers, 1)
+		require.Error(t, <-answers)
+		a.run("x")
+		time.Sleep(20 * time.Second)
+		go question(math.MaxInt64) // to a host that is there
+		time.Sleep(time.Second)
+		require.Len(t, answers, 2)
+		require.NoError(t, <-answers)
+		require.NoError(t, <-answers)
+	})
 }

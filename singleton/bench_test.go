@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/compared"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/remoting"
@@ -43,7 +44,7 @@ func (c *counting) Receive(ctx actor.Context) {
 func runs(b *testing.B, system *actor.ActorSystem, store lease.Store, id, address string, props *actor.Props) *singleton.Manager {
 	keeper, err := lease.NewKeeper(store, lease.Config{ID: id, Address: address, TTL: time.Minute})
 	require.NoError(b, err)
-	m, err := singleton.Start(system, keeper, "bench", props, singleton.WithBuffer(1<<20, singleton.DropNewest))
+	m, err := singleton.Start(system, keeper, "bench", props, singleton.WithBuffer(1<<20, hosting.DropNewest))
 	require.NoError(b, err)
 	b.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

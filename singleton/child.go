@@ -14,10 +14,10 @@ import (
 	"github.com/holdfast-go/holdfast/internal/stateful"
 )
 
-// unpack gives a new child the state that was handed over; on the child's
+// restoreState gives a new child the state that was handed over; on the child's
 // goroutine. If that fails the child ends, and the next one starts cold.
-func (c *controller) unpack(a actor.Actor) error {
-	state, ok := c.states.unpack()
+func (c *controller) restoreState(a actor.Actor) error {
+	state, ok := c.states.takeGiven()
 	if !ok {
 		return nil
 	}
@@ -38,14 +38,16 @@ func (c *controller) stopChild() {
 	g := c.proxy.gate
 	c.inv.since = c.clock.Now().Mono
 	if c.phase == Stopping {
-		c.quiet()
+		c.endAnnouncement()
 		c.proxy.Ending(true)
 		g.Lose(nil) // unless it noticed first, and before the term's own context is done
 		c.event(Event{Kind: Lost, Token: c.term.Token(), Reason: context.Cause(g.Context())})
 		c.ctx.Stop(c.proxy.child)
 	} else {
 		if c.hold.Offer {
-			c.states.pack()
+			c.states.ask()
+		} else {
+			c.states.forgo()
 		}
 		c.askToStop()
 		c.deadline = c.clock.AfterFunc(c.set.stopWithin, func() { c.proxy.post(&deadlinePassed{g}) })
@@ -88,15 +90,13 @@ func (c *controller) forceStop() {
 	c.ctx.Stop(c.proxy.child)
 }
 
-// startYield waits until nothing that passed the gate can still be trusted by
-// anybody, whatever the clocks.
+// startYield waits for one TTL: after it no node trusts what passed the gate before.
 func (c *controller) startYield() {
 	g := c.proxy.gate
 	c.deadline = c.clock.AfterFunc(c.ttl(), func() { c.proxy.post(&yieldEnded{g}) })
 }
 
-// ttl is that of the lease, as far as is known: one that a Keeper made tells it
-// in its record.
+// ttl is that of the lease, as far as is known: a Keeper writes it into the record.
 func (c *controller) ttl() time.Duration {
 	if rec := c.proxy.host; c.proxy.known && rec.TTL > 0 {
 		return rec.TTL
@@ -135,10 +135,10 @@ func (c *controller) onChildEnded() {
 	halt(c.deadline)
 	own := c.phase == Active || c.phase == Inviting
 	if overruns > 0 {
-		c.measure(func(i *instruments) { i.overruns.Add(c.life, int64(overruns), i.attrs) })
+		c.measure(func(i *instruments) { i.overruns.Add(int64(overruns)) })
 	}
 	if own {
-		c.measure(func(i *instruments) { i.restarts.Add(c.life, 1, i.attrs) })
+		c.measure(func(i *instruments) { i.restarts.Add(1) })
 		if c.clock.Now().Mono-c.started >= c.set.backoffMax {
 			c.backoffs = 0
 		}

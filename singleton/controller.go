@@ -8,9 +8,11 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/route"
+	"github.com/holdfast-go/holdfast/internal/routines"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
@@ -27,7 +29,7 @@ type controller struct {
 	term lease.Term
 	free func() // of the term that was made for a lease without one
 
-	hush     context.CancelFunc // ends what is announced; nil if nothing is
+	endSign  context.CancelFunc // ends what is announced; nil if nothing is
 	signed   chan struct{}      // closed when the last announcement is over
 	signedAs lease.Token        // of it
 
@@ -52,16 +54,18 @@ type controller struct {
 	left        bool
 	unfollow    []func()
 
-	candidates map[string]candidate // by incarnation
-	invites    uint64               // the number of the last hand-over; begins anywhere, as another manager was here before
-	inv        invitation
-	take       handover.Accepting
-	late       *handover.Taking // of the last hand-over that was given up without word
-	herald     lease.Timer      // introduces this node again
-	states     *handoverState
-	sendings   map[*handover.Sending]struct{} // states on their way to other nodes
-	deadline   lease.Timer                    // for a child that was told to stop
-	ends       []time.Duration                // of children, recently
+	candidates     map[string]candidate // by address
+	invites        uint64               // the number of the last hand-over; begins anywhere, as another manager was here before
+	inv            invitation
+	take           handover.Accepting
+	late           *handover.Taking // of the last hand-over that was given up without word
+	introduceTimer lease.Timer      // introduces this node again
+	introduceAt    time.Duration    // when that is due
+	hostAt         string           // where the host is that this node introduces itself to
+	states         *handoverState
+	sendings       map[*handover.Sending]struct{} // states on their way to other nodes
+	deadline       lease.Timer                    // for a child that was told to stop
+	ends           []time.Duration                // of children, recently
 
 	known      trouble       // but for hostlessAt
 	hostlessAt time.Duration // since when mail can go nowhere; 0: it can
@@ -78,7 +82,7 @@ type controller struct {
 }
 
 func newController(m *Manager) *controller {
-	c := &controller{Manager: m, machine: newMachine(m.set.terminal, m.set.stubborn == Yield),
+	c := &controller{Manager: m, machine: newMachine(m.set.terminal, m.set.overdue == hosting.ReleaseAfterTTL),
 		candidates: map[string]candidate{}, invites: rand.Uint64(), states: newHandoverState(m), sendings: map[*handover.Sending]struct{}{}}
 	c.proxy.init(m)
 	return c
@@ -99,13 +103,10 @@ func (c *controller) Receive(ctx actor.Context) {
 			c.log.Error("the manager panicked", zap.Any("panic", r), zap.Stack("stack"))
 		}
 	}()
-	defer c.proxy.door.settle()
+	defer c.proxy.door.reopen()
 	defer c.proxy.flush()
 	c.proxy.door.shut()
-	message, kept := ctx.Message(), false
-	if k, ok := message.(*transport.Kept); ok {
-		message, kept = k.What, true
-	}
+	message, kept := transport.Unwrap(ctx.Message())
 	if !wire.Fits(message) {
 		c.world.DeadLetter(ctx.Self(), message)
 		return
@@ -240,8 +241,8 @@ func (c *controller) Receive(ctx actor.Context) {
 	case *sent:
 		delete(c.sendings, msg.what)
 	default:
-		if !c.proxy.Receive(msg, kept) {
-			c.proxy.outbound(envelopeOf(ctx))
+		if !c.proxy.Receive(msg, kept) { // users' mail comes by the door
+			c.world.DeadLetter(ctx.Self(), msg)
 		}
 	}
 	c.publish()
@@ -367,11 +368,11 @@ func (c *controller) carryOut(f effect) {
 		if n := len(c.states.take().Drop()); n > 0 {
 			c.event(Event{Kind: ColdStart, Token: c.token(), Reason: errOfferGone})
 		}
-		if _, ok := c.states.unpack(); ok {
+		if _, ok := c.states.takeGiven(); ok {
 			c.event(Event{Kind: ColdStart, Token: c.token(), Reason: errNotRestored})
 		}
 		c.endTerm()
-		c.async(func() any { return &releaseEnded{outside.CallApart(func() error { return c.lease.Release(c.life) })} })
+		c.async(func() any { return &releaseEnded{routines.Apart(func() error { return c.lease.Release(c.life) })} })
 	case finish:
 		c.finishing = true
 		c.introduce(true)

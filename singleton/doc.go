@@ -8,36 +8,34 @@
 //
 // # What it promises
 //
-//   - The child made from props runs on the node that holds the lease
-//     "singleton/<name>", and nothing is processed by it without that lease:
-//     every message passes a gate that checks the lease as it is taken from the
-//     mailbox (see Of for what the child knows of it).
-//   - The lease is released or transferred only after the child has ended. A child
-//     that does not stop is reported at growing intervals and never doubled: the
-//     lease is kept, or, if it was lost, left to its TTL, and nothing new is
-//     started here. (OnStubborn with Yield is the one exception.)
-//   - A loss stops the child at once. Its context is done before it is refused
-//     the first message; what was queued is taken back, in order.
-//   - A child that ends by itself is started anew after a growing pause, under
-//     the same lease, and finds what was queued, in order; or it is final
-//     (WithTerminal, WithRestartBudget).
-//   - What makes the child, its Props, runs aside and may hang: after 30 s the child is
-//     given up, and the lease is released (Start).
-//   - A planned change of host transfers the lease, with the child's state if it
-//     is Stateful. While links live and no bound is exceeded no message is lost or
-//     doubled then, and each sender's stay in order.
-//   - Manager.PID is the front door: it delivers to the child wherever that runs,
-//     with the sender, and keeps a bounded number of messages while there is no
-//     host, or no room on the way to it. What falls out of a bound is counted, and its
-//     sender is told.
+//   - The child made from props runs on the node that holds the lease "singleton/<name>". It
+//     processes nothing without that lease: every message passes a gate that checks the
+//     lease when the message is taken from the mailbox. Of tells the child its lease.
+//   - The lease is released or transferred only after the child has ended. A child that does
+//     not stop is reported at growing intervals and never doubled: the lease is kept, or, if
+//     it was lost, left to its TTL, and no other child is started here. (WithOverdue with
+//     hosting.ReleaseAfterTTL is the one exception.)
+//   - A loss stops the child at once. Its context is done before the gate refuses the first
+//     message. Queued messages are taken back, in order.
+//   - A child that ends by itself is started anew after a growing pause, under the same
+//     lease, and finds the queued messages, in order; or its end is final (WithTerminal,
+//     WithRestartBudget).
+//   - Props, which make the child, run on a goroutine of their own and may hang: after 30 s
+//     the child is given up, and the lease is released (Start).
+//   - A planned change of host transfers the lease, with the child's state if the child is
+//     hosting.Stateful. While links live and no bound is exceeded, no message is lost or
+//     doubled by it, and each sender's messages stay in order.
+//   - Manager.PID is the front door: it delivers to the child on the node that hosts, with
+//     the sender, and keeps a bounded number of messages while there is no host, or no room
+//     on the way to it. A message that falls out of a bound is counted, and its sender is
+//     told (hosting.Undeliverable).
 //
-// Apart from that messages may be lost: with a link that breaks, and with a node that
-// dies and what it had queued. A message comes twice only if one node handed it over to
-// the next, and that died or was unreachable before it had confirmed. Ask for answers,
-// and send again. What no lease can promise (a handler that was already running when
-// the lease ended, a process paused between the check and the handler) needs the
-// fencing token: Guarded.Token. docs/semantics.md has all of this at length, with
-// bounds.
+// Messages may be lost when a link breaks, and when a node dies with what it had queued. A
+// message comes twice only if one node handed it over to the next, and that died or was
+// unreachable before it had confirmed. Ask for answers, and send again. No lease can stop a
+// handler that was already running when the lease ended, or a process that was paused
+// between the check and the handler: that needs the fencing token, Guarded.Token.
+// docs/semantics.md has all of this at length, with bounds.
 //
 // # The manager
 //
@@ -51,14 +49,14 @@
 //	                                              won    └─ Backoff ◀┘ by itself
 //	                                            pause over
 //
-// Whatever else comes of Acquiring to Adopting (another has it, it is not known, it
-// was called off) leads back to Standby, to wait; what was won and is not wanted any
-// more, to Releasing. How it ceases to be:
+// Every other outcome of Acquiring to Adopting (another node has the lease, the outcome is
+// not known, the hand-over was called off) leads back to Standby, to wait. A lease that was
+// won and is not wanted any more leads to Releasing. How a node ceases to be the host:
 //
 //	          an offer, or                      ended, with an offer
 //	Inviting ──────────────▶ HandingOver ─────────────────────▶ Transferring ─▶ Standby
-//	          nobody to ask    │      │ ended, without one           │ failed
-//	           overdue (Yield) │      └──────────▶ Releasing ◀───────┘
+//	          no node to ask   │      │ ended, without one           │ failed
+//	           overdue, yields │      └──────────▶ Releasing ◀───────┘
 //	                           ▼                    ▲     └─ done ─▶ Standby
 //	                        Yielding                │
 //	             a TTL later   ▼                    │
@@ -68,17 +66,18 @@
 // by then, a new one is asked for before the lease is transferred (Asking). A lease that is
 // lost leads from every phase with a child to Stopping, and from Starting, too, as does a
 // child that is not made in time; from Backoff to Releasing, as does the end of a child
-// that is final (from Active) or on its way out (from Inviting). In Yielding the child may still end, as in
-// HandingOver. From every phase Manager.Stop leads to Closed, through the same
-// steps.
+// that is final (from Active) or on its way out (from Inviting). In Yielding the child may
+// still end, as in HandingOver. From every phase Manager.Stop leads to Closed, through the
+// same steps.
 //
 // # A planned change of host
 //
 // The host begins it: because it is stopped, because a source of leadership
 // (WithLeadership) has pointed elsewhere for the time of WithSettle, or because a
 // node that is preferred to it (WithPreferred) has told of itself. Without any of
-// these the lease elects and the host stays put. Who may host tells the host so
-// (Candidate), whenever it learns of one.
+// these the lease elects and the host stays put. A node that may host tells the host so
+// (Candidate): whenever it learns of one, soon after the link to it broke, and every 15 s.
+// One that was not heard of for three such intervals is forgotten.
 //
 //	host                                            the other
 //	 │ ◀───────────────── Candidate ──────────────────  │
@@ -90,10 +89,12 @@
 //	 │ ───────────────── state, HandedOver ──────────▶  │  Adopting, Starting
 //	 │ ───────────────── backlog, stragglers ────────▶  │
 //
-// The child works on until there is an offer. The leader alone is asked if there is
-// one to follow; those that are preferred, the best first; and by a manager that
-// ends, the leader and then every candidate. Who does not answer within a second is
-// passed over. If nobody makes an offer:
+// The child works on until there is an offer. With a source of leadership the leader alone
+// is asked; without one, the nodes that are preferred, the best first. A manager that ends
+// asks the leader and then the candidates: preferred ones first, then those that were heard
+// of last, and those that are late, or whose link broke, at the end. A node that does not
+// answer within a second is passed over; after five of them the others are not asked. If
+// no node makes an offer:
 //
 //   - a manager that ends stops its child and releases the lease;
 //   - if the leader can't be reached, so does the host, and the lease decides;
@@ -109,14 +110,14 @@
 //
 //	                                              ┌─▶ gate ─▶ child          this node hosts
 //	users ──▶ Manager.PID ─▶ controller ─▶ proxy ─┼─▶ transport ─▶ manager   another does
-//	                          │       ▲           └─▶ buffer                 nobody does, or no room
+//	                          │       ▲           └─▶ buffer                 no host known, or no room
 //	             machine.next ◀       │
 //	                          │       │
 //	                       effects ───┴── lease, timers, directory (who holds what),
 //	                                      links that break, the source of leadership
 //
 // The controller is the actor: it plays both sides of a hand-over, the one that hosts and
-// the one that takes over, follows who leads, and makes and stops the child. Package
+// the one that takes over, follows the leader, and makes and stops the child. Package
 // handover sends the child's state. The proxy gives package route what it needs, and that
 // decides where mail goes: envelopes carry the fencing token they were routed by, so
 // nothing goes round in circles, and a marker, sent the old way behind all mail, tells when
@@ -124,6 +125,6 @@
 // what a child had not taken is kept until the next node has custody of it. What nodes must
 // agree on, versions and settings, the host's record says.
 //
-// Beside the manager stand Ask, Health, and StopAll with RunUntilSignal, for the end of a
-// program.
+// Beside the manager stand Ask, Health, and StopAll for the end of a program. Package node has
+// the whole of it in one call.
 package singleton

@@ -7,7 +7,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/internal/direct"
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/fastpath"
 	"github.com/holdfast-go/holdfast/internal/gate"
 	"github.com/holdfast-go/holdfast/internal/transport"
@@ -18,7 +18,7 @@ import (
 // door is where mail for the singleton comes in, on the goroutine of its sender, or of the
 // link that brought it. While it is open, mail goes on from there, past the controller:
 //
-//	             settle                                  settle
+//	             reopen                                  reopen
 //	here ◀───────────────────────── shut ─────────────────────────▶ there
 //	into the child's gate            waits for the controller        to the node that hosts
 //	  └──── the controller is about to do anything, or a message waits ────▶ shut
@@ -45,7 +45,7 @@ type door struct {
 	called  bool  // a mailDue is in its mailbox
 	short   fastpath.Sender
 
-	opened atomic.Int32 // what it was when it was settled or shut last: a hint
+	opened atomic.Int32 // what it was when it was reopened or shut last: a hint
 }
 
 const (
@@ -67,7 +67,7 @@ func (d *door) init(p *proxy) {
 	d.out.Init(transport.Of(p.system), p, managerID(p.name), p.payload+wire.Headroom, &p.lost)
 }
 
-// family is under what ids of internal/direct a singleton is reached. No other has the
+// family is under what ids of actors.Families a singleton is reached. No other has the
 // first segment: a % is of an escape, which goes on in another way.
 func family(name string) string {
 	lname, _ := lease.Name("%s", name) // checked by Start
@@ -76,12 +76,12 @@ func family(name string) string {
 
 // serve has other nodes reach the door by plain messages, until stop is called.
 func (d *door) serve() (stop func()) {
-	return direct.Of(d.p.system).Serve(d.short.Family, func(rest string) (actor.Process, bool) {
+	return actors.FamiliesOf(d.p.system).Serve(d.short.Family, func(rest string) (actor.Process, bool) {
 		token, key, ok := fastpath.Split(rest)
 		if !ok || key != "" {
 			return nil, false
 		}
-		return &passage{d, token}, true
+		return &fastProcess{d, token}, true
 	})
 }
 
@@ -173,10 +173,10 @@ func (d *door) straight(m *fastpath.Mail) (transport.Parcel, bool) {
 
 // arrived takes an envelope of another node.
 func (d *door) arrived(e *wire.Envelope) {
-	// Codecs of users must not hold up the link that it came over.
+	// Codecs of users must not hold up the link that it came over for long.
 	straight := d.opened.Load() == openHere && e.Name == d.p.lname && e.Hops == 0 && (e.Codec == wire.CodecProto || e.Codec == wire.CodecJSON)
 	if straight && wire.Fits(e) {
-		if msg, err := wire.Default.Open(e); err == nil && !ofLife(msg) {
+		if msg, err := d.p.read(e); err == nil && !ofLife(msg) {
 			d.p.asked.Came(d.p.system, e.Sender)
 			if d.hand(wire.Local(msg, e.Sender.PID(), e.Headers), lease.Token(e.Token), true) {
 				return
@@ -193,25 +193,20 @@ func (d *door) wait(message any) {
 	defer d.mu.Unlock()
 	d.shutLocked()
 	if d.p.over.Load() {
-		d.bury(message)
+		d.afterEnd(message)
 		return
 	}
 	d.waiting = append(d.waiting, message)
-	d.callLocked()
-}
-
-// callLocked has the controller come. What its mailbox gets later comes after it.
-func (d *door) callLocked() {
-	if !d.called {
+	if !d.called { // what the mailbox gets later comes after it
 		d.called = true
 		d.inner.PostUserMessage(&mailDue{})
 	}
 }
 
-// bury has the mailbox of the controller, which has ended, make a dead letter of a message: in
-// what the mailbox does not look into, so that it calls no code of users, nor does it a batch's
-// messages a second time.
-func (d *door) bury(message any) { d.inner.PostUserMessage(&diverted{envelope: mailIn(message)}) }
+// afterEnd has the mailbox of the controller, which has ended, make a dead letter of a message.
+// It goes there in what the mailbox does not look into: so that calls no code of users, nor
+// takes a batch apart a second time.
+func (d *door) afterEnd(message any) { d.inner.PostUserMessage(&diverted{envelope: mailIn(message)}) }
 
 func (d *door) shutLocked() {
 	d.here, d.there = nil, nil
@@ -249,9 +244,9 @@ func (d *door) end() []any {
 	return mail
 }
 
-// settle is called by the controller when it has done all: it opens the door if nothing
+// reopen is called by the controller when it has done all: it opens the door if nothing
 // waits that mail could overtake.
-func (d *door) settle() {
+func (d *door) reopen() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	p := d.p
@@ -284,10 +279,7 @@ func (c *controller) takeOne(envelope any) {
 			c.log.Error("a message was not routed", zap.Any("panic", r), zap.Stack("stack"))
 		}
 	}()
-	message, kept := actor.UnwrapEnvelopeMessage(envelope), false
-	if k, ok := message.(*transport.Kept); ok {
-		message, kept = k.What, true
-	}
+	message, kept := transport.Unwrap(actor.UnwrapEnvelopeMessage(envelope))
 	switch {
 	case !wire.Fits(message):
 		c.world.DeadLetter(c.ctx.Self(), message)
@@ -319,37 +311,37 @@ func ofLife(msg any) bool {
 	return auto || wire.OfSystem(msg)
 }
 
-// passage is what other nodes send plain messages to.
-type passage struct {
+// fastProcess is what other nodes send plain messages to.
+type fastProcess struct {
 	d     *door
 	token lease.Token
 }
 
 // SendUserMessage implements actor.Process. It runs on the goroutine that read the message
 // from a link.
-func (s *passage) SendUserMessage(pid *actor.PID, message any) {
+func (s *fastProcess) SendUserMessage(pid *actor.PID, message any) {
 	d := s.d
 	msg := actor.UnwrapEnvelopeMessage(message)
 	if msg == nil || ofLife(msg) || d.p.over.Load() {
-		d.p.world.DeadLetter(pid, message)
+		d.p.world.DeadLetter(fastpath.Addressee(d.p.system, pid), message)
 		return
 	}
-	if d.opened.Load() == openHere && d.hand(message, s.token, true) {
+	if d.opened.Load() == openHere && !wire.IsUnread(message) && d.hand(message, s.token, true) {
 		return
 	}
 	e, err := wire.Default.Envelop(message, d.p.payload) // it came as a message that can be encoded
 	if err != nil {
-		d.p.world.DeadLetter(pid, message)
+		d.p.world.DeadLetter(fastpath.Addressee(d.p.system, pid), message)
 		return
 	}
 	e.Name, e.Token, e.Left = d.p.lname, uint64(s.token), fastpath.Left(pid)
 	d.wait(e)
 }
 
-// SendSystemMessage implements actor.Process: who watches is told that there is none.
-func (s *passage) SendSystemMessage(pid *actor.PID, message any) {
-	s.d.p.world.DeadSignal(pid, message)
+// SendSystemMessage implements actor.Process: a watcher is told that there is no actor.
+func (s *fastProcess) SendSystemMessage(pid *actor.PID, message any) {
+	s.d.p.world.DeadSignal(fastpath.Addressee(s.d.p.system, pid), message)
 }
 
 // Stop implements actor.Process: it can't be stopped.
-func (*passage) Stop(*actor.PID) {}
+func (*fastProcess) Stop(*actor.PID) {}

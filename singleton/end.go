@@ -12,7 +12,7 @@ import (
 // This file is the manager's end.
 
 // noHostPeriod is for how long a manager that other nodes sent mail to goes on forwarding
-// if nobody becomes the host. If it knows the next one, that is handover.QuietPeriod.
+// if no node becomes the host. If there is a next host, it does for handover.QuietPeriod.
 const noHostPeriod = time.Second
 
 // linger ends the actor when nothing is left to forward.
@@ -32,8 +32,7 @@ func (c *controller) linger() {
 	}
 }
 
-// lingerOn gives what is left half of WithLinger to get on; or less, if nobody is known
-// whom it could go to.
+// lingerOn waits for half of WithLinger for progress; for less, if no next host is known.
 func (c *controller) lingerOn() {
 	c.lingers, c.arrived = c.remaining(), c.arrivals()
 	d := c.set.linger / 2
@@ -43,11 +42,11 @@ func (c *controller) lingerOn() {
 	c.lingering = c.clock.AfterFunc(d, func() { c.proxy.post(&lingerEnded{}) })
 }
 
-// last reports whether this node hosted and no other would take over, as far as is known:
-// each that would says so to the host, and has been asked.
+// last reports whether this node hosted and no other node would take over, as far as is
+// known: each candidate says so to the host, and has been asked.
 func (c *controller) last() bool {
-	_, can := lease.As[lease.Transferable](c.lease)
-	return can && c.proxy.lives > 0 && len(c.candidates) == 0 && !c.proxy.Elsewhere()
+	_, can := lease.As[lease.TransferLease](c.lease)
+	return can && c.proxy.lives > 0 && len(c.certain()) == 0 && !c.proxy.Elsewhere()
 }
 
 // onLingerEnded goes on while the next host takes mail. Where it does not, it is handed
@@ -65,8 +64,8 @@ func (c *controller) onLingerEnded() {
 	}
 }
 
-// mayLeave: nothing waits, and nobody else sent mail here, or they all had time
-// to learn where it goes now.
+// mayLeave: nothing waits, and no other node sent mail here, or all nodes had time to
+// learn of the next host.
 func (c *controller) mayLeave() bool {
 	return c.proxy.Idle() && c.proxy.Held().Load() == 0 && c.handing() == 0 && (!c.proxy.Served() || c.quietOver)
 }
@@ -100,7 +99,7 @@ func (c *controller) ended() {
 	halt(c.lingering)
 	halt(c.deadline)
 	halt(c.settling)
-	halt(c.herald)
+	halt(c.introduceTimer)
 	c.inv.Halt()
 	c.abandon(errManagerStopped)
 	var made *gate.Gate
@@ -115,7 +114,7 @@ func (c *controller) ended() {
 		x.Leave()
 	}
 	c.states.take().Drop()
-	c.states.unpack()
+	c.states.takeGiven()
 	halt(c.quietPeriod)
 	c.endTerm()
 	c.phase = Closed

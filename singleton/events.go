@@ -5,7 +5,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/internal/routines"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -15,10 +15,10 @@ type EventKind uint8
 const (
 	// BecameHost: a child was started here under Token.
 	BecameHost EventKind = iota + 1
-	// Lost: the lease was lost under the child, for Reason; it was told to stop.
+	// Lost: the lease was lost under the child, for Reason; the child was told to stop.
 	Lost
-	// NotStopping: the child was told to stop and still runs, After that time.
-	// The lease is not released before it ended. Told at growing intervals.
+	// NotStopping: the child was told to stop and still runs, After that time. The lease
+	// is not released before it ended (WithOverdue). Told at growing intervals.
 	NotStopping
 	// ChildEnded: the child is gone. Panic is what it panicked with, if so;
 	// Overruns counts its handlers that were running when the lease was lost.
@@ -28,18 +28,18 @@ const (
 	HandedOver
 	// Released: the lease was given up with no child under it.
 	Released
-	// Yielded: the lease was given up though the child still runs (OnStubborn).
+	// Yielded: the lease was given up though the child still runs (WithOverdue).
 	Yielded
-	// ColdStart: a child was to hand its state over, or to be given it, and that
-	// failed for Reason.
+	// ColdStart: a child should have handed its state over, or been given it, and that
+	// failed for Reason; or no node took over from a hosting.Stateful that was stopped.
 	ColdStart
 	// GaveUp: the child ended too often (WithRestartBudget); Reason says how often.
 	GaveUp
-	// OrderNotKept: a move took so long that mail went on without knowing that
-	// what was sent before it had arrived.
+	// OrderNotKept: a move took so long that mail went to the new host before earlier mail
+	// was known to have arrived.
 	OrderNotKept
 	// StartFailed: a child could not be made, or was given up while it was being made,
-	// for Reason: what its Props panicked with, ErrNotMade, or why the lease was lost.
+	// for Reason: the panic of its Props, ErrNotMade, or why the lease was lost.
 	StartFailed
 	// NotStarting: the child's Props were called that time After ago and have not
 	// returned. Told at growing intervals.
@@ -57,20 +57,21 @@ func (k EventKind) String() string {
 	return eventNames[0]
 }
 
-// Event is published on the actor system's EventStream, as a value, on this
-// node only; Manager.Status may say what was before for as long as it is told. A subscriber
-// that panics holds up no singleton, and one that hangs does for 100 ms at the most: the
-// events that follow are told when it has returned, the first 1000 of them, and so are dead
-// letters.
+// Event is published on the actor system's EventStream, as a value, on this node only. While
+// subscribers are told, Manager.Status may still be as it was before. A subscriber that
+// panics holds up no singleton. One that hangs does for 100 ms at most: the first 1000
+// events that follow, and dead letters, are told when it has returned.
+//
+// Fields that the kind does not mention are zero.
 type Event struct {
 	Kind      EventKind
-	Singleton string
-	Token     lease.Token
+	Singleton string      // its name
+	Token     lease.Token // the fencing token of the term, if there was one
 	Reason    error
 	Panic     any
 	Overruns  int
 	After     time.Duration
-	Peer      lease.Owner
+	Peer      lease.Owner // the next host
 }
 
 func (c *controller) event(e Event) {
@@ -81,7 +82,7 @@ func (c *controller) event(e Event) {
 // try runs code of the user's that is not called often, and breaks nothing off: it may end
 // its goroutine, too.
 func (c *controller) try(what string, f func()) {
-	c.told(what, outside.CallApart(func() error { f(); return nil }))
+	c.told(what, routines.Apart(func() error { f(); return nil }))
 }
 
 func (c *controller) told(what string, err error) {

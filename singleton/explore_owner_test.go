@@ -200,7 +200,7 @@ func (o ofSingletons) made(r *xrun, i int) {
 	state := n.O.Given
 	n.O.Given = 0
 	r.Begin(i, state)
-	o.outrank(r, i)
+	o.checkPreferred(r, i)
 }
 
 // returned: what was to make a child that was given up has.
@@ -215,15 +215,15 @@ func settleIn(r *xrun, i int, what uint8) {
 	}
 }
 
-func hosting(p Phase) bool { return p >= Starting && p <= Backoff }
+func hosts(p Phase) bool { return p >= Starting && p <= Backoff }
 
 func (o ofSingletons) Receive(r *xrun, i, from int, m world.Mail) {
 	n := &r.W.N[i]
 	switch m.Kind {
 	case mCandidate:
 		n.O.Cands |= world.Bit(from)
-		o.outrank(r, i)
-		if m.X == 1 && o.leading && int(n.O.Leader) != i+1 && hosting(n.M.phase) {
+		o.checkPreferred(r, i)
+		if m.X == 1 && o.leading && int(n.O.Leader) != i+1 && hosts(n.M.phase) {
 			n.O.Leader = uint8(from + 1)
 			settleIn(r, i, settleUnwanted)
 		}
@@ -239,7 +239,7 @@ func (o ofSingletons) rank(i int) int {
 	return 0
 }
 
-func (o ofSingletons) outrank(r *xrun, i int) {
+func (o ofSingletons) checkPreferred(r *xrun, i int) {
 	n := &r.W.N[i]
 	for j := range r.Nodes {
 		if n.M.phase == Active && o.prefers && n.O.Cands&world.Bit(j) != 0 && o.rank(j) < o.rank(i) {

@@ -44,7 +44,7 @@ var planted = []xplanted{
 	world.Plant("the store releases blindly", xmodel{Owner: ofSingletons{}, Nodes: 2, Bounds: xbudget{Losses: 1}, Flaws: explore.Flaws{BlindRelease: true}}, world.ErrI2, false),
 	world.Plant("the store transfers blindly", xmodel{Owner: ofSingletons{prefers: true}, Nodes: 2, Bounds: xbudget{Losses: 1, Unknowns: 1}, Flaws: explore.Flaws{BlindTransfer: true}}, world.ErrI1, true),
 	world.Plant("a holder trusts for longer than the store does", xmodel{Owner: ofSingletons{}, Nodes: 2, Flaws: explore.Flaws{TrustTooLong: true}}, world.ErrI1, false),
-	world.Plant("nobody releases what nobody claims", xmodel{Owner: ofSingletons{}, Nodes: 2, Bounds: xbudget{Unknowns: 1, Wishes: 1}, Flaws: explore.Flaws{NoReconciliation: true}}, explore.ErrDeadEnd, true),
+	world.Plant("records without a claim are not released", xmodel{Owner: ofSingletons{}, Nodes: 2, Bounds: xbudget{Unknowns: 1, Wishes: 1}, Flaws: explore.Flaws{NoReconciliation: true}}, explore.ErrDeadEnd, true),
 }
 
 func TestExploreFindsWhatIsPlanted(t *testing.T) { world.Find(t, planted) }

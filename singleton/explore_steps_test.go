@@ -74,7 +74,7 @@ func (o ofSingletons) settled(r *xrun, i int) {
 	n.O.Settle = 0
 	switch {
 	case what == settleOutranked:
-		r.Fire(i, outranked)
+		r.Fire(i, preferredElsewhere)
 	case what == settleUnwanted, o.leading && int(n.O.Leader) != i+1:
 		r.Fire(i, unwanted)
 	}
@@ -143,9 +143,9 @@ func (o ofSingletons) onLeader(r *xrun, i int) {
 	case int(n.O.Leader) == i+1:
 		n.O.Settle, n.O.Said = 0, false
 		r.Fire(i, wanted)
-	case n.O.Leader == 0 && (hosting(p) || p >= Offering && p <= Adopting):
+	case n.O.Leader == 0 && (hosts(p) || p >= Offering && p <= Adopting):
 		n.O.Settle = 0
-	case !hosting(p):
+	case !hosts(p):
 		n.O.Settle = 0
 		r.Fire(i, unwanted)
 	default:

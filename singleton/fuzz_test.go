@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/remoting"
@@ -129,8 +130,8 @@ func FuzzOptions(f *testing.F) {
 			k, err := lease.NewKeeper(memory.New(), lease.Config{ID: "a"})
 			require.NoError(t, err)
 			defer func() { require.NoError(t, k.Close(context.Background())) }()
-			opts := []singleton.Option{singleton.WithBuffer(buffer, singleton.DropPolicy(policy)), singleton.WithStop(nil, time.Duration(within)),
-				singleton.OnStubborn(singleton.Stubborn(stubborn)), singleton.WithStateLimit(stateLimit),
+			opts := []singleton.Option{singleton.WithBuffer(buffer, hosting.DropPolicy(policy)), singleton.WithStop(nil, time.Duration(within)),
+				singleton.WithOverdue(hosting.Overdue(stubborn)), singleton.WithStateLimit(stateLimit),
 				singleton.WithBackoff(time.Duration(least), time.Duration(most)), singleton.WithLinger(time.Duration(linger)),
 				singleton.WithSettle(time.Duration(settle))}
 			if budget != 0 || budgetWithin != 0 {
@@ -142,7 +143,7 @@ func FuzzOptions(f *testing.F) {
 			m, err := singleton.Start(system, k, name, pong, opts...)
 			if err != nil {
 				require.ErrorIs(t, err, lease.ErrInvalid)
-				require.Regexp(t, `With[A-Z]|OnStubborn|segment|name`, err.Error())
+				require.Regexp(t, `With[A-Z]|segment|name`, err.Error())
 				require.Less(t, len(err.Error()), 4*lease.MaxName+200)
 				return
 			}

@@ -9,8 +9,9 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// Guarded is what an actor that obeys a lease knows of it. The zero Guarded, which Of
-// returns where there is none, is that of a lease that is not held (lease.ErrNotHeld).
+// Guarded is what an actor that obeys a lease knows of the lease. The zero Guarded, which Of
+// returns for other actors, is that of a lease that is not held (lease.ErrNotHeld). It is a
+// lease.Ownership, and safe for concurrent use.
 type Guarded struct{ g *gate.Gate }
 
 // ended is the context of what does not run.
@@ -20,9 +21,9 @@ var ended = func() context.Context {
 	return ctx
 }()
 
-// Of returns what the actor of ctx works under; ok is false if it is neither a
-// singleton nor a child that was spawned with Guard. Call it from the actor's
-// own goroutine; the result may be kept and used from anywhere.
+// Of returns the lease that the actor of ctx works under; ok is false if the actor is neither
+// a singleton's child nor was spawned with Guard. Call it from the actor's own goroutine;
+// the result may be kept and used from anywhere.
 func Of(ctx actor.Context) (g Guarded, ok bool) {
 	gt, ok := gate.Of(ctx)
 	return Guarded{gt}, ok

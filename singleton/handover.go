@@ -1,7 +1,6 @@
 package singleton
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,17 +10,16 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/handover"
-	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/route"
+	"github.com/holdfast-go/holdfast/internal/routines"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/remoting"
 )
 
 // This file is the host's side of a planned hand-over:
 //
 //	host                                             candidate
-//	   ◀──────────── Candidate{rank} ─────────────────  knows who hosts
+//	   ◀──────────── Candidate{rank} ─────────────────  knows the host
 //	   ───────────── Invite ─────────────────────────▶
 //	   ◀──────────── Offer, or declined ──────────────  lease.Offer
 //	  gate draining, child told to stop, child ended
@@ -29,125 +27,40 @@ import (
 //	   ───────────── EntityState, HandedOver ────────▶  lease.Adopt, child started
 //	   ───────────── backlog and stragglers ─────────▶  (package route)
 //
-// The child runs on until there is an offer. Where nobody makes one the lease is
-// released, and whoever waits for it takes it.
+// The child runs on until there is an offer. If no node makes one, the lease is released,
+// and a node that waits for it takes it.
 
-// maxSilent bounds how many candidates in turn may leave an invitation unanswered:
-// the others are not asked any more.
+// maxSilent bounds how many candidates in turn may leave an invitation unanswered. After
+// that the others are not asked.
 const maxSilent = 5
-
-// maxCandidates bounds how many nodes a host remembers.
-const maxCandidates = 64
-
-// candidate is a node that would take over.
-type candidate struct {
-	node *wire.Node
-	id   string
-	rank uint32
-}
 
 // invitation is the hand-over that a host prepares.
 type invitation struct {
 	handover.Giving
 	asking  []candidate   // the first is being asked
-	refused bool          // somebody said no
+	asked   []string      // addresses of those that were, and made no offer
+	all     bool          // nobody else is asked after these
+	refused bool          // a candidate said no
 	silent  int           // how many did not answer
-	peer    string        // the ID of who made the offer
+	peer    string        // the ID of the node that made the offer
 	since   time.Duration // when the child was told to stop
 }
 
-// onCandidate notes who would take over, or would not any more.
-func (c *controller) onCandidate(m *wire.Candidate) {
-	if m.Name != c.lname || m.From == nil {
-		return
-	}
-	inc := m.From.Incarnation
-	known := c.candidates[inc].node
-	switch {
-	case known != nil && !known.Is(m.From):
-		return // in the name of another
-	case m.Gone:
-		delete(c.candidates, inc)
-		return
-	case known == nil && len(c.candidates) >= maxCandidates:
-		return
-	}
-	c.candidates[inc] = candidate{m.From, m.Id, m.Rank}
-	c.outrank()
-	if m.Leads {
-		c.onRival(lease.Owner{ID: m.Id, Incarnation: inc, Address: m.From.Address})
-	}
-}
-
-// outrank hands over to a node that is preferred to this one.
-func (c *controller) outrank() {
-	if c.phase == Active && len(c.set.preferred) > 0 && slices.ContainsFunc(c.ranked(), func(x candidate) bool { return x.rank < c.rank() }) {
-		c.settleIn(func() { c.fire(outranked) })
-	}
-}
-
-// rank is how much this node is preferred; the lower the better.
-func (c *controller) rank() uint32 { return c.rankOf(c.ownID()) }
-
-func (c *controller) rankOf(id string) uint32 {
-	i := slices.Index(c.set.preferred, id)
-	if i < 0 {
-		i = len(c.set.preferred)
-	}
-	return uint32(i)
-}
-
-func (c *controller) ownID() string {
-	if c.keeper == nil {
-		return ""
-	}
-	return c.keeper.Owner().ID
-}
-
-// ranked lists the candidates, the best first.
-func (c *controller) ranked() []candidate {
-	var all []candidate
-	for _, x := range c.candidates {
-		all = append(all, x)
-	}
-	slices.SortFunc(all, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.id, b.id), cmp.Compare(a.node.Incarnation, b.node.Incarnation))
-	})
-	return all
-}
-
-// invite asks those who may take over, one after the other.
+// invite asks the successors, one after the other.
 func (c *controller) invite() {
 	c.invites++
-	c.inv = invitation{}
-	if _, ok := lease.As[lease.Transferable](c.lease); ok {
-		c.inv.asking = c.heirs()
+	c.inv = invitation{all: c.closing()}
+	if _, ok := lease.As[lease.TransferLease](c.lease); ok {
+		c.inv.asking = c.successors()
 	}
 	c.askNext()
 }
 
-// heirs are those the lease may go to: the leader, if it is to follow one; those
-// that are preferred to this node, if that is why; and on the end anybody.
-func (c *controller) heirs() []candidate {
-	var all []candidate
-	if l := c.leader; l.Address != "" && l.Address != c.proxy.Self.Address {
-		all = append(all, candidate{node: wire.NodeOf(l), id: l.ID})
-	}
-	if c.set.leadership != nil && !c.closing() {
-		return all
-	}
-	for _, x := range c.ranked() {
-		if len(all) > 0 && all[0].node.Address == x.node.Address {
-			continue
-		}
-		if c.closing() || x.rank < c.rank() {
-			all = append(all, x)
-		}
-	}
-	return all
-}
-
 func (c *controller) askNext() {
+	if len(c.inv.asking) == 0 && !c.inv.all && c.closing() { // it was stopped meanwhile: any node will do
+		c.inv.all = true
+		c.inv.asking = slices.DeleteFunc(c.successors(), func(x candidate) bool { return slices.Contains(c.inv.asked, x.node.Address) })
+	}
 	if len(c.inv.asking) == 0 {
 		if c.inv.refused {
 			c.fire(handover.Declined)
@@ -160,13 +73,13 @@ func (c *controller) askNext() {
 	c.inv.Ask(c.port(), c.invites, &wire.Node{Address: c.inv.asking[0].node.Address}, c.silence)
 }
 
-// silence: the candidate who was asked did not answer in time. It is told that an offer
-// which is still to come is void.
+// silence: the candidate that was asked did not answer in time. It is told that a late
+// offer is void.
 func (c *controller) silence() {
 	c.inv.Off(c.port())
 	if c.inv.silent++; c.inv.silent == maxSilent {
 		c.log.Warn("several candidates in turn did not answer, the others are not asked", zap.Int("others", len(c.inv.asking)-1))
-		c.inv.asking = c.inv.asking[:1]
+		c.inv.asking, c.inv.all = c.inv.asking[:1], true
 	}
 	c.noAnswer(false)
 }
@@ -175,9 +88,11 @@ func (c *controller) silence() {
 func (c *controller) noAnswer(refused bool) {
 	c.inv.Halt()
 	c.inv.refused = c.inv.refused || refused
+	at := c.inv.asking[0].node.Address
 	if !refused {
-		delete(c.candidates, c.inv.asking[0].node.Incarnation)
+		delete(c.candidates, at)
 	}
+	c.inv.asked = append(c.inv.asked, at)
 	c.inv.asking = c.inv.asking[1:]
 	c.askNext()
 }
@@ -189,28 +104,28 @@ func (c *controller) onOffer(m *wire.Offer) {
 	}
 }
 
-// callOff tells who was asked that nothing comes of it.
+// callOff tells the candidate that was asked that the hand-over is off.
 func (c *controller) callOff() {
 	c.inv.Off(c.port())
 	c.inv = invitation{since: c.inv.since}
 }
 
-// transfer hands the lease over to who made the offer, unless that is too old.
+// transfer hands the lease over to the node that made the offer, unless that is too old.
 func (c *controller) transfer() {
 	if c.inv.TooOld(c.port()) {
 		c.fire(handover.Stale)
 		return
 	}
 	c.inv.Halt()
-	l, _ := lease.As[lease.Transferable](c.lease) // checked by invite
+	l, _ := lease.As[lease.TransferLease](c.lease) // checked by invite
 	offer := c.inv.Offer
 	c.async(func() any {
-		return &transferEnded{outside.CallApart(func() error { return l.Transfer(c.life, offer) })}
+		return &transferEnded{routines.Apart(func() error { return l.Transfer(c.life, offer) })}
 	})
 }
 
-// onTransferEnded tells the new owner. If it is not known whether it is that, it
-// tries, and this node gives up what may still be its own.
+// onTransferEnded tells the new owner. If the outcome is not known, the new owner tries
+// to adopt, and this node releases what may still be its own.
 func (c *controller) onTransferEnded(err error) {
 	token, inv := c.token(), c.inv
 	states := c.states.take()
@@ -229,16 +144,16 @@ func (c *controller) onTransferEnded(err error) {
 		return
 	}
 	c.endTerm()
-	c.measure(func(i *instruments) { i.handOver.Record(c.life, (c.clock.Now().Mono - inv.since).Seconds(), i.attrs) })
+	took := c.clock.Now().Mono - inv.since
+	c.measure(func(i *instruments) { i.handOver.Record(took) })
 	c.event(Event{Kind: HandedOver, Token: token, After: c.clock.Now().Mono - inv.since, Peer: inv.Offer.Owner})
 	c.fire(handover.Transferred)
 }
 
-// sendState sends what the child left to the next host, and then the word that it is
-// that.
+// sendState sends the child's state to the next host, and then HandedOver.
 func (c *controller) sendState(inv invitation, states *handover.States) {
 	x := handover.Send(handover.Config{
-		System: c.system, Clock: c.clock, Actor: managerID(c.name), Limit: remoting.PayloadLimit(c.system) + wire.Headroom,
+		System: c.system, Clock: c.clock, Actor: managerID(c.name), Limit: wire.PayloadLimit(c.system) + wire.Headroom,
 		Name: c.lname, Number: inv.Number, Nonce: inv.Offer.Nonce, From: c.proxy.Self, To: inv.To, Within: inv.Offer.Lifetime,
 		Sole:  true,
 		Holds: func() bool { return c.Status().Host.Incarnation == inv.To.Incarnation },
@@ -259,19 +174,15 @@ func (c *controller) handing() (n int) {
 	return n
 }
 
-// peerLost forgets a node whose link broke.
+// peerLost: the link to a node broke.
 func (c *controller) peerLost(address string) {
 	c.proxy.Gone(address)
 	if c.proxy.known && c.proxy.host.Owner.Address == address {
 		c.known.broke, c.known.brokeAt = address, c.clock.Now().Mono
 		c.tellTrouble() // before the askers say why
-		c.asked.Broke(address, c.proxy.out.Link(address))
 	}
-	for inc, x := range c.candidates {
-		if x.node.Address == address {
-			delete(c.candidates, inc)
-		}
-	}
+	c.asked.Broke(c.clock, address, c.proxy.out.Link(address), c.proxy.MovedFrom(address))
+	c.doubt(address)
 	c.take.LinkBroke(c.port(), address)
 	c.inv.LinkBroke(c.port(), address)
 	switch {
@@ -283,7 +194,7 @@ func (c *controller) peerLost(address string) {
 	}
 }
 
-// cameBack takes what was kept for a node that never took it.
+// cameBack takes back the mail that was kept for a node and never taken by it.
 func (c *controller) cameBack(msg *cameBack) {
 	c.proxy.Router.Returned(route.ItemsOf(msg.kept))
 }
@@ -293,7 +204,7 @@ func (c *controller) yield() {
 	c.event(Event{Kind: Yielded, Token: c.token()})
 	c.log.Warn("the lease is given up though the child still runs", zap.Uint64("token", uint64(c.token())))
 	c.ops.Go(func() {
-		if err := outside.CallApart(func() error { return c.lease.Release(context.Background()) }); err != nil {
+		if err := routines.Apart(func() error { return c.lease.Release(context.Background()) }); err != nil {
 			c.log.Warn("release not confirmed, left to the keeper or the TTL", zap.Error(err))
 		}
 	})

@@ -8,6 +8,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/singleton"
@@ -42,7 +43,7 @@ func TestALossWhileYieldingIsTold(t *testing.T) {
 			}
 			return false
 		}
-		ma := a.run("x", singleton.WithStop(func() any { return bye{} }, time.Second), singleton.OnStubborn(singleton.Yield))
+		ma := a.run("x", singleton.WithStop(func() any { return bye{} }, time.Second), singleton.WithOverdue(hosting.ReleaseAfterTTL))
 		until(t, time.Second, "hosts", active(ma))
 		ea := a.events()
 		mb := b.run("x")

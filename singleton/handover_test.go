@@ -3,6 +3,8 @@ package singleton_test
 import (
 	"errors"
 	"fmt"
+	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -185,13 +187,18 @@ func (m *keepsake) HandOverState() ([]byte, error) {
 		return nil, errors.New("not today")
 	case "panic":
 		panic("not today")
+	case "goexit":
+		runtime.Goexit()
 	}
 	return append([]byte(fmt.Sprint(m.last)), make([]byte, m.big)...), nil
 }
 
 func (m *keepsake) RestoreState(state []byte) error {
-	if m.fail == "restore" {
+	switch m.fail {
+	case "restore":
 		return errors.New("not mine")
+	case "restore goexit":
+		runtime.Goexit()
 	}
 	_, err := fmt.Sscan(string(state), &m.last)
 	return err
@@ -206,7 +213,9 @@ func TestScenario10StateIsHandedOver(t *testing.T) {
 		"well":               {keepsake{}, []string{"started with 0 on a", "started with 7 on b"}, ""},
 		"too large":          {keepsake{big: 1 << 20}, []string{"started with 0 on a", "started with 0 on b"}, "at most 1048576"},
 		"failing to hand it": {keepsake{fail: "hand over"}, []string{"started with 0 on a", "started with 0 on b"}, "not today"},
-		"panicking":          {keepsake{fail: "panic"}, []string{"started with 0 on a", "started with 0 on b"}, "HandOverState panicked"},
+		"panicking":          {keepsake{fail: "panic"}, []string{"started with 0 on a", "started with 0 on b"}, "HandOverState: it panicked"},
+		"ending":             {keepsake{fail: "goexit"}, []string{"started with 0 on a", "started with 0 on b"}, "HandOverState: it ended its goroutine"},
+		"ending on the way":  {keepsake{fail: "restore goexit"}, []string{"started with 0 on a", "started with 0 on b"}, "RestoreState: it ended its goroutine"},
 		"failing to restore": {keepsake{fail: "restore"}, []string{"started with 0 on a", "started with 0 on b"}, "not mine"},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -218,7 +227,7 @@ func TestScenario10StateIsHandedOver(t *testing.T) {
 					props := actor.PropsFromProducer(func() actor.Actor {
 						m := x.child
 						m.n, m.restored = n, &log
-						if lives++; lives > 1 && m.fail == "restore" {
+						if lives++; lives > 1 && strings.HasPrefix(m.fail, "restore") {
 							m.fail = ""
 						}
 						return &m

@@ -8,6 +8,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -16,29 +17,29 @@ type HealthOption func(*healthBounds)
 
 type healthBounds struct{ stopping, hostless time.Duration }
 
-// WithStoppingBound is for how long a child that was told to stop, or code that was called
-// to make one, may go on before that is a failure. Default 30 s.
+// WithStoppingBound is for how long a child that was told to stop, or Props that make one,
+// may go on before that is a failure. Above 0. Default 30 s.
 func WithStoppingBound(d time.Duration) HealthOption {
 	return func(b *healthBounds) { b.stopping = d }
 }
 
 // WithHostlessBound is for how long a singleton may have no host anywhere before
-// that is a failure. Default 30 s: more than the TTL, after which another node takes
-// over from one that crashed.
+// that is a failure. Above 0. Default 30 s: more than the TTL, after which another node
+// takes over from one that crashed.
 func WithHostlessBound(d time.Duration) HealthOption {
 	return func(b *healthBounds) { b.hostless = d }
 }
 
 // Health makes a check of all singletons that run or are reached through system, as
-// lease.HealthHandler takes it. It fails while, of any of them,
+// health.Handler takes it. It fails while, of any of them,
 //
 //   - the child has ended for good here (WithTerminal), until Manager.Resume;
 //   - a child was told to stop and has not for longer than WithStoppingBound;
 //   - its host is of a version that this node does not talk to (ErrProtocol);
-//   - code of the user's that makes a child (its Props), or follows who leads
+//   - code of the user's that makes a child (its Props), or follows the leader
 //     (Leadership.Follow), has not returned for longer than that: the error says what, and
 //     since when;
-//   - nobody is known to be the host for longer than WithHostlessBound. Where the
+//   - no host is known for longer than WithHostlessBound. Where the
 //     records of the lease can't be followed (WithLease, or a store that neither
 //     watches nor lists) that is known only while messages wait for a host.
 //
@@ -80,11 +81,8 @@ func (h *health) complete(opts []HealthOption) error {
 	if h.system == nil {
 		return invalid("system", nil, "set")
 	}
-	for _, o := range opts {
-		if o == nil {
-			return invalid("option", nil, "set")
-		}
-		o(&h.bounds)
+	if err := input.Apply(&h.bounds, nil, lease.ErrInvalid, opts); err != nil {
+		return fmt.Errorf("singleton.Health: option: %w", err)
 	}
 	switch {
 	case h.bounds.stopping <= 0:
@@ -130,7 +128,7 @@ func (h *health) check(context.Context) error {
 // judge says what is wrong with m.
 func (h *health) judge(m *Manager, lasts func(sight) time.Duration) error {
 	s := m.Status()
-	call, calls := m.under.longest()
+	call, calls := m.calls.longest()
 	switch {
 	case s.Down:
 		return fmt.Errorf("is down: its child has ended for good, here and until Resume")
@@ -158,5 +156,5 @@ func follows(m *Manager) bool {
 	r := registryOf(m.system)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return m.dir != nil && m.sign == nil // who hosts without this package announces nothing
+	return m.dir != nil && m.sign == nil // a host without this package announces nothing
 }

@@ -2,7 +2,6 @@ package singleton_test
 
 import (
 	"context"
-	"math"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/inputtest"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
@@ -96,7 +96,7 @@ func TestBadInput(t *testing.T) {
 			"stop":              {start(a.system, a.keeper, "x", props, singleton.WithStop(nil, 0)), "at least 1ms"},
 			"settle":            {start(a.system, a.keeper, "x", props, singleton.WithSettle(-1)), "at least 0"},
 			"state":             {start(a.system, a.keeper, "x", props, singleton.WithStateLimit(-1)), "0 to"},
-			"stubborn":          {start(a.system, a.keeper, "x", props, singleton.OnStubborn(9)), "Hold or Yield"},
+			"stubborn":          {start(a.system, a.keeper, "x", props, singleton.WithOverdue(9)), "KeepLease or ReleaseAfterTTL"},
 			"two who decide": {start(a.system, a.keeper, "x", props, singleton.WithPreferred("a"),
 				singleton.WithLeadership(membership.NewStatic(a.keeper.Owner()))), "without WithLeadership"},
 			"linger": {start(a.system, a.keeper, "x", props, singleton.WithLinger(-1)), "at least 0"},
@@ -133,16 +133,15 @@ func TestWhatNoOptionMayHave(t *testing.T) {
 			"WithRoles":         {singleton.WithRoles, []string{"r"}, "r"},
 			"WithPreferred":     {singleton.WithPreferred, "a"},
 			"WithStop":          {singleton.WithStop, func() any { return job{} }, time.Second},
-			"OnStubborn":        {singleton.OnStubborn, singleton.Hold},
+			"WithOverdue":       {singleton.WithOverdue, hosting.KeepLease},
 			"WithRestartBudget": {singleton.WithRestartBudget, 1, time.Second},
 			"WithStateLimit":    {singleton.WithStateLimit, 1},
 			"WithProxyOnly":     {singleton.WithProxyOnly},
 			"WithTerminal":      {singleton.WithTerminal},
 			"WithBackoff":       {singleton.WithBackoff, time.Second, time.Second},
-			"WithBuffer":        {singleton.WithBuffer, 1, singleton.DropNewest},
+			"WithBuffer":        {singleton.WithBuffer, 1, hosting.DropNewest},
 			"WithBufferBytes":   {singleton.WithBufferBytes, 1},
 			"WithLinger":        {singleton.WithLinger, time.Second},
-			"WithOwner":         {singleton.WithOwner},
 			"WithMailbox":       {singleton.WithMailbox, actor.Unbounded()},
 			"WithLogger":        {singleton.WithLogger, zap.NewNop()},
 			"WithMeterProvider": {singleton.WithMeterProvider, noop.NewMeterProvider()},
@@ -177,35 +176,18 @@ func TestNoContextIsAnError(t *testing.T) {
 		m := a.run("x")
 		until(t, time.Second, "hosts", active(m))
 		inputtest.Functions(t, map[string]func() error{
-			"Ask":    func() error { _, err := singleton.Ask[done](inputtest.None, m, job{}); return err },
-			"AskPID": func() error { _, err := singleton.AskPID[done](inputtest.None, a.system, m.PID(), job{}); return err },
-			"AskBy": func() error {
-				_, err := singleton.AskBy[done](inputtest.None, a.system, func(*actor.MessageEnvelope) {}, job{})
-				return err
-			},
+			"Ask":     func() error { _, err := singleton.Ask[done](inputtest.None, m, job{}); return err },
+			"AskPID":  func() error { _, err := singleton.AskPID[done](inputtest.None, a.system, m.PID(), job{}); return err },
 			"StopAll": func() error { return singleton.StopAll(inputtest.None, a.system) },
-			"RunUntilSignal": func() error {
-				return singleton.RunUntilSignal(inputtest.None, time.Second, func(context.Context) error { return nil })
-			},
 		})
 		inputtest.Contexts(t, m)
 		require.True(t, active(m)(), "what is refused has changed nothing")
 		require.Equal(t, "a", a.mustAsk(m.PID(), 1).Node)
 	})
-	_, err := singleton.AskBy[done](t.Context(), nil, func(*actor.MessageEnvelope) {}, job{})
-	require.ErrorIs(t, err, lease.ErrInvalid)
-	_, err = singleton.AskBy[done](t.Context(), actor.NewActorSystem(), nil, job{})
-	require.ErrorIs(t, err, lease.ErrInvalid)
-	// A time that runs over when a tenth is added to it was over at once.
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	err = singleton.RunUntilSignal(ctx, math.MaxInt64, func(context.Context) error { return nil })
-	require.ErrorIs(t, err, lease.ErrInvalid)
 }
 
 func TestZeroValuesDoNotPanic(t *testing.T) {
-	inputtest.Zeros(t, nil, new(singleton.Manager), new(singleton.Guarded), new(singleton.EventKind), new(singleton.Phase),
-		new(singleton.UndeliverableError))
+	inputtest.Zeros(t, nil, new(singleton.Manager), new(singleton.Guarded), new(singleton.EventKind), new(singleton.Phase))
 	require.ErrorIs(t, new(singleton.Manager).Stop(t.Context()), lease.ErrInvalid)
 	_, err := singleton.Ask[done](t.Context(), new(singleton.Manager), job{})
 	require.ErrorIs(t, err, lease.ErrInvalid)

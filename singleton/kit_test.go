@@ -197,6 +197,16 @@ func (n *node) run(name string, opts ...singleton.Option) *singleton.Manager {
 	return m
 }
 
+// keeping starts the singleton x on a node, with a child that has a state.
+func (n *node) keeping(log *[]string) *singleton.Manager {
+	n.c.t.Helper()
+	m, err := singleton.Start(n.system, n.keeper, "x",
+		actor.PropsFromProducer(func() actor.Actor { return &keepsake{n: n, restored: log} }))
+	require.NoError(n.c.t, err)
+	n.c.atEnd(func() { _ = m.Stop(n.c.t.Context()) })
+	return m
+}
+
 // worker is a child that reports to the cluster's journal and answers jobs.
 func (n *node) worker() *actor.Props {
 	return actor.PropsFromFunc(func(ctx actor.Context) { n.c.log.receive(n, ctx) })

@@ -22,7 +22,7 @@ type source struct {
 // follow begins to follow it, aside: it is the user's, and may hang. If it fails it is
 // tried again after a pause that grows.
 func (c *controller) follow() {
-	returned := c.under.begin("its source of leadership has not returned from Follow")
+	returned := c.calls.begin("its source of leadership has not returned from Follow")
 	outside.Aside(func() (func(), error) {
 		return c.set.leadership.Follow(func(ch leaderChanged) { c.proxy.post(&leaderNoticed{ch}) }), nil
 	}, func(stop func(), err error) {
@@ -63,10 +63,10 @@ func (s *source) leave() {
 	}
 }
 
-// onLeader takes up who leads. Becoming leader counts at once: at worst the name
-// is not free. That another leads counts for a host only if it stays so
-// (WithSettle), and that nobody does counts neither for a host nor for who is
-// about to be one: there is nobody to hand over to.
+// onLeader takes up a change of the leader. Becoming leader counts at once: at worst the
+// name is not free. That another node leads counts for a host only if it stays so
+// (WithSettle). That no node leads counts neither for a host nor for a node that is about
+// to be one: there is no successor.
 func (c *controller) onLeader(ch leaderChanged) {
 	c.leader, c.leads = ch.Leader, ch.IsSelf
 	switch {
@@ -84,8 +84,8 @@ func (c *controller) onLeader(ch leaderChanged) {
 	}
 }
 
-// onRival takes up that another node leads, by its own word, where this node's
-// source of leadership does not say that it does: it may have left the group.
+// onRival takes up that another node says it leads. It counts if this node's source of
+// leadership does not say that this node does: it may have left the group.
 func (c *controller) onRival(l lease.Owner) {
 	if c.set.leadership == nil || c.leads || !c.hosting() {
 		return
@@ -134,8 +134,7 @@ func (c *controller) onSettled(msg *leaderSettled) {
 	}
 }
 
-// askAgain is how long a host that nobody wanted to take over from waits before
-// it asks again.
+// askAgain is the pause after which a host that found no successor asks again.
 const askAgain = time.Second
 
 // rankDelay is how much longer each rank waits for a free name (WithPreferred).

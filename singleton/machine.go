@@ -12,7 +12,7 @@ import "github.com/holdfast-go/holdfast/internal/handover"
 type Phase uint8
 
 const (
-	// Standby: another hosts, or nobody; the lease is not ours.
+	// Standby: this node does not hold the lease; another node may.
 	Standby Phase = iota
 	// Acquiring: one Acquire is under way.
 	Acquiring
@@ -26,14 +26,14 @@ const (
 	Starting
 	// Active: the child runs here.
 	Active
-	// Inviting: the child runs here, and somebody is asked to take over.
+	// Inviting: the child runs here, and another node is asked to take over.
 	Inviting
 	// Backoff: the child ended; the lease is kept until it is started anew.
 	Backoff
 	// HandingOver: a planned end: the child was told to stop, the lease is kept.
 	HandingOver
 	// Yielding: the child does not stop; it is shut off, and the lease will be
-	// given up though it still runs (OnStubborn with Yield).
+	// given up though it still runs (WithOverdue with ReleaseAfterTTL).
 	Yielding
 	// Transferring: there is no child; the lease is being handed over.
 	Transferring
@@ -44,8 +44,8 @@ const (
 	Releasing
 	// Closed: the manager has ended.
 	Closed
-	// Asking: there is no child; the offer of who takes over is too old, and a new one
-	// is asked for.
+	// Asking: there is no child; the successor's offer is too old, and a new one is asked
+	// for.
 	Asking
 )
 
@@ -70,19 +70,19 @@ var phases = [...]Phase{handover.Away: Standby, handover.Acquiring: Acquiring, h
 type event = handover.Event
 
 const (
-	wanted      event = handover.OwnEvents + iota // this node is to host (it leads, or nobody decides)
-	unwanted                                      // another is to
-	outranked                                     // another would better
-	free                                          // the name is believed to be free, or it is time to try again
-	failed                                        // of an acquisition nothing is known
-	spawnFailed                                   // the child could not be made
-	unmade                                        // what is to make it has not returned by its deadline
-	unstuck                                       // what was to make one that was given up has returned
-	exhausted                                     // the child has ended, and once too often
-	backoffOver                                   // time to start the child anew
-	stop                                          // the manager is to end
-	resume                                        // a singleton that is down is to come up again
-	unreachable                                   // nobody could be asked to take over
+	wanted             event = handover.OwnEvents + iota // this node should host: it leads, or there is no source of leadership
+	unwanted                                             // another node should host
+	preferredElsewhere                                   // a node that is preferred to this one should host
+	free                                                 // the name is believed to be free, or it is time to try again
+	failed                                               // the outcome of an acquisition is not known
+	spawnFailed                                          // the child could not be made
+	unmade                                               // Props have not returned by the deadline
+	unstuck                                              // Props that were given up have returned
+	exhausted                                            // the child has ended, and the restart budget is used up
+	backoffOver                                          // time to start the child anew
+	stop                                                 // the manager is to end
+	resume                                               // a singleton that is down may start again
+	unreachable                                          // no candidate could be asked to take over
 )
 
 // effect is what the manager has to do, in order: of its lease, or what follows.
@@ -94,7 +94,7 @@ const (
 	retryLater                                        // tell free after a pause that grows
 	stopWaiting                                       // neither
 	hurrySpawn                                        // as for a planned end, give what makes the child little time
-	dropSpawn                                         // shut off what comes of it; tell Ended when nothing of the child runs, and unstuck when what was to make it has returned
+	dropSpawn                                         // shut the child off; tell Ended when none runs, and unstuck when Props have returned
 	startBackoff                                      // tell backoffOver after a pause that grows
 	cancelBackoff
 	askLater // tell unwanted again after a while
@@ -108,7 +108,7 @@ type machine struct {
 	phase    Phase            // by hold, and by the child
 	wanted   bool             // this node is to host
 	down     bool             // a terminal child has ended
-	stuck    bool             // what was to make a child that was given up has not returned
+	stuck    bool             // Props that were given up have not returned
 	moving   bool             // a hand-over to a better place is being tried
 	terminal bool             // the child's own end is final (setting)
 }
@@ -194,7 +194,7 @@ func (s *turn) standby(e event) {
 	case e == handover.Asked && (s.closing() || !s.able()):
 		s.add(handover.SendDecline)
 	case e == handover.Asked:
-		s.wanted = true // whoever decides has decided for us, as far as the host knows
+		s.wanted = true // as far as the host knows, the source of leadership points here
 		s.add(stopWaiting)
 		s.fire(e)
 	case s.closing():
@@ -239,7 +239,8 @@ func (s *turn) seek(e event) {
 	}
 }
 
-// begin is what is done while the lease is ours, and the child is being made, or to be.
+// begin is what is done while the lease is ours, and the child is being made or is to be
+// made.
 func (s *turn) begin(e event) {
 	if s.phase == Backoff {
 		switch {
@@ -257,7 +258,7 @@ func (s *turn) begin(e event) {
 	switch e {
 	case handover.Opened:
 		s.fire(e)
-		s.settle()
+		s.reconsider()
 	case spawnFailed:
 		if !s.willing() {
 			s.fire(handover.Ended)
@@ -293,13 +294,13 @@ func (s *turn) host(e event) {
 		}
 		s.fire(handover.Reopen)
 		s.backOff()
-	case outranked:
+	case preferredElsewhere:
 		if !inviting {
 			s.moving = true
-			s.settle()
+			s.reconsider()
 		}
 	case unwanted, stop:
-		s.settle()
+		s.reconsider()
 	case wanted:
 		if inviting && s.staying() {
 			s.fire(handover.Keep)
@@ -308,8 +309,8 @@ func (s *turn) host(e event) {
 		if !inviting {
 			return
 		}
-		// Better here than nowhere: only who ends, or can't reach who is to
-		// host, gives the lease up for whoever comes.
+		// Better here than nowhere. A manager releases without a successor only when it
+		// ends, or when it cannot reach the successor.
 		s.moving = false
 		if e == unreachable && !s.wanted {
 			s.fire(handover.Resign)
@@ -349,8 +350,8 @@ func (s *turn) idle(e event) {
 
 func (s *turn) staying() bool { return s.wanted && !s.closing() && !s.moving }
 
-// settle begins to hand over a child that is not to be here.
-func (s *turn) settle() {
+// reconsider begins to hand over a child that should not be here.
+func (s *turn) reconsider() {
 	if s.hold.Phase == handover.Active && !s.staying() {
 		s.fire(handover.Move)
 	}

@@ -151,7 +151,7 @@ type step struct {
 
 func (w scene) steps() []step {
 	steps := []step{{"wanted", wanted, nil}, {"unwanted", unwanted, nil}, {"stop", stop, nil}, {"resume", resume, func(w *scene) { w.final = false }},
-		{"outranked", outranked, nil}}
+		{"preferredElsewhere", preferredElsewhere, nil}}
 	if w.m.phase == Standby { // elsewhere the manager itself says no
 		steps = append(steps, step{"asked", handover.Asked, func(w *scene) { w.asking = true }})
 	}

@@ -61,11 +61,11 @@ func (c *controller) spawn() {
 		c.forgetState()
 	}
 	if states := c.takeUp(); states.Len() > 0 {
-		c.states.bring(states)
+		c.states.give(states)
 	}
 	c.take.Forget()
-	if c.states.brings() {
-		opts.OnStart = c.unpack
+	if c.states.hasGiven() {
+		opts.OnStart = c.restoreState
 	}
 	g, err := gate.New(opts)
 	if err != nil {
@@ -74,7 +74,7 @@ func (c *controller) spawn() {
 	}
 	c.proxy.lives++
 	c.crash = nil
-	mk := &making{gate: g, since: c.clock.Now().Mono, returned: c.under.begin("its Props have been making the child")}
+	mk := &making{gate: g, since: c.clock.Now().Mono, returned: c.calls.begin("its Props have been making the child")}
 	c.making = mk
 	mk.late = c.clock.AfterFunc(makingMost, func() { c.proxy.post(&makingLate{mk}) })
 	c.remindOfMaking(&stillMaking{mk, firstReminder})
@@ -100,7 +100,8 @@ func (c *controller) onMade(msg *childMade) {
 	halt(mk.late)
 	halt(mk.reminder)
 	if mk.dropped {
-		c.log.Info("what was to make a child that was given up has returned", zap.Duration("after", c.clock.Now().Mono-mk.since), zap.NamedError("with", msg.err))
+		c.log.Info("what was to make a child that was given up has returned",
+			zap.Duration("after", c.clock.Now().Mono-mk.since), zap.NamedError("with", msg.err))
 		c.fire(unstuck)
 		c.introduce(false)
 		return
@@ -115,7 +116,7 @@ func (c *controller) onMade(msg *childMade) {
 		c.proxy.Open(c.signedAs)
 	} else {
 		if t, ok := c.term.(lease.Continuing); ok && t.Continues() != 0 {
-			c.proxy.Host(c.proxy.Self, t.Continues(), true) // who routes by it is right, too
+			c.proxy.Host(c.proxy.Self, t.Continues(), true) // mail that was routed by it is right, too
 		}
 		c.proxy.Open(c.term.Token())
 	}
@@ -126,13 +127,13 @@ func (c *controller) onMade(msg *childMade) {
 		mk.gate.Stop()
 	}
 	c.reap(mk)
-	c.outrank()
+	c.checkPreferred()
 }
 
 // began takes up a child that runs.
 func (c *controller) began(mk *making) {
 	pid := mk.gate.Actor()
-	c.bear(pid)
+	c.addChild(pid)
 	c.started = c.clock.Now().Mono
 	c.proxy.open(mk.gate, pid, c.term.Token())
 	c.event(Event{Kind: BecameHost, Token: c.term.Token()})
@@ -145,10 +146,10 @@ func (c *controller) reap(mk *making) {
 	}
 }
 
-// bear makes an actor that was spawned elsewhere a child of this one, which ends after it
+// addChild makes an actor that was spawned elsewhere a child of this one, which ends after it
 // then, however it comes to its end. One that has ended, or is about to, tells or has told
 // that it has.
-func (c *controller) bear(child *actor.PID) {
+func (c *controller) addChild(child *actor.PID) {
 	if _, lives := c.system.ProcessRegistry.GetLocal(child.Id); !lives {
 		return
 	}

@@ -1,64 +1,51 @@
 package singleton
 
 import (
-	"context"
-	"errors"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/holdfast-go/holdfast/internal/meters"
 )
 
 // instruments are a node's metrics of its singletons, all of them together: one
 // series each, however many singletons there are. They carry holdfast.node.
 type instruments struct {
-	attrs         metric.MeasurementOption
-	hosted        metric.Int64UpDownCounter
-	buffered      metric.Int64UpDownCounter
-	dropped       metric.Int64Counter
-	undeliverable metric.Int64Counter
-	unconfirmed   metric.Int64Counter
-	relayed       metric.Int64Counter
-	unordered     metric.Int64Counter
-	overruns      metric.Int64Counter
-	restarts      metric.Int64Counter
-	hostless      metric.Float64Histogram
-	handOver      metric.Float64Histogram
+	hosted        meters.Counter
+	buffered      meters.Counter
+	dropped       meters.Counter
+	undeliverable meters.Counter
+	unconfirmed   meters.Counter
+	relayed       meters.Counter
+	unordered     meters.Counter
+	overruns      meters.Counter
+	restarts      meters.Counter
+	hostless      meters.Times
+	handOver      meters.Times
 }
 
 func newInstruments(mp metric.MeterProvider, node string) (*instruments, error) {
-	m := mp.Meter("github.com/holdfast-go/holdfast/singleton")
-	i := &instruments{attrs: metric.WithAttributeSet(attribute.NewSet(attribute.String("holdfast.node", node)))}
-	var errs []error
-	counter := func(to *metric.Int64Counter, name, what string) {
-		c, err := m.Int64Counter("holdfast.singleton."+name, metric.WithDescription(what))
-		*to, errs = c, append(errs, err)
+	m := meters.New(mp, "singleton", attribute.String("holdfast.node", node))
+	i := &instruments{
+		hosted:        m.UpDown("hosted", "Singletons whose child runs on this node."),
+		buffered:      m.UpDown("buffered", "Messages that wait on this node for a host, or to be taken up by it."),
+		dropped:       m.Counter("dropped", "Messages that found a buffer full, or were left when a manager ended."),
+		undeliverable: m.Counter("undeliverable", "Messages that could not be encoded, decoded or routed."),
+		unconfirmed:   m.Counter("unconfirmed", "Messages that are not known to have arrived when their link broke."),
+		relayed:       m.Counter("relayed", "Messages that were forwarded for others, each kept until it was taken up."),
+		unordered:     m.Counter("unordered", "Moves after which the order of messages was not guaranteed."),
+		overruns:      m.Counter("overruns", "Handlers that were running when the lease was lost."),
+		restarts:      m.Counter("restarts", "Children that ended by themselves."),
+		hostless:      m.Times("hostless", "Time without a host that this node's messages could go to."),
+		handOver: m.Times("handover",
+			"Planned hand-overs, from the child being told to stop until the lease was transferred."),
 	}
-	gauge := func(to *metric.Int64UpDownCounter, name, what string) {
-		c, err := m.Int64UpDownCounter("holdfast.singleton."+name, metric.WithDescription(what))
-		*to, errs = c, append(errs, err)
-	}
-	times := func(to *metric.Float64Histogram, name, what string) {
-		h, err := m.Float64Histogram("holdfast.singleton."+name, metric.WithUnit("s"), metric.WithDescription(what),
-			metric.WithExplicitBucketBoundaries(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 300))
-		*to, errs = h, append(errs, err)
-	}
-	gauge(&i.hosted, "hosted", "Singletons whose child runs on this node.")
-	gauge(&i.buffered, "buffered", "Messages that wait on this node for a host, or to be taken up by it.")
-	counter(&i.dropped, "dropped", "Messages that found a buffer full, or were left when a manager ended.")
-	counter(&i.undeliverable, "undeliverable", "Messages that could not be encoded, decoded or routed.")
-	counter(&i.unconfirmed, "unconfirmed", "Messages that are not known to have arrived when their link broke.")
-	counter(&i.relayed, "relayed", "Messages that were forwarded for others, each kept until it was taken up.")
-	counter(&i.unordered, "unordered", "Moves after which the order of messages was not guaranteed.")
-	counter(&i.overruns, "overruns", "Handlers that were running when the lease was lost.")
-	counter(&i.restarts, "restarts", "Children that ended by themselves.")
-	times(&i.hostless, "hostless", "Time without a host that this node's messages could go to.")
-	times(&i.handOver, "handover", "Planned hand-overs, from the child being told to stop until the lease was transferred.")
-	return i, errors.Join(errs...)
+	return i, m.Err()
 }
 
-// measure has instruments told, aside: they are the user's.
-func (c *controller) measure(f func(*instruments)) { c.meters.Tell(func() { f(c.metrics) }) }
+// measure has instruments called, aside.
+func (c *controller) measure(f func(*instruments)) { c.meters.Do(f) }
 
 // meter tells what changed from one status to the next.
 func (c *controller) meter(old, now Status) {
@@ -70,15 +57,14 @@ func (c *controller) meter(old, now Status) {
 }
 
 func (i *instruments) changed(old, now Status) {
-	ctx := context.Background()
-	add := func(to metric.Int64Counter, d int) {
+	add := func(to meters.Counter, d int) {
 		if d > 0 {
-			to.Add(ctx, int64(d), i.attrs)
+			to.Add(int64(d))
 		}
 	}
-	move := func(to metric.Int64UpDownCounter, d int) {
+	move := func(to meters.Counter, d int) {
 		if d != 0 {
-			to.Add(ctx, int64(d), i.attrs)
+			to.Add(int64(d))
 		}
 	}
 	move(i.buffered, now.Buffered-old.Buffered)
@@ -112,7 +98,7 @@ func (c *controller) meterHost() {
 	case routable && c.hostlessAt != 0:
 		d := c.clock.Now().Mono - c.hostlessAt + time.Nanosecond
 		c.hostlessAt = 0
-		c.measure(func(i *instruments) { i.hostless.Record(context.Background(), d.Seconds(), i.attrs) })
+		c.measure(func(i *instruments) { i.hostless.Record(d) })
 	case !routable && c.hostlessAt == 0:
 		c.hostlessAt = c.clock.Now().Mono
 	}

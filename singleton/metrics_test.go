@@ -9,6 +9,7 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
@@ -57,7 +58,7 @@ func TestMetricsCountWhatTheySay(t *testing.T) {
 		a, b := c.node("a"), c.node("b")
 		ma := a.run("x", metered(ra), singleton.WithStop(func() any { return bye{} }, time.Second))
 		until(t, time.Second, "hosts", active(ma))
-		mb := b.run("x", metered(rb), singleton.WithBuffer(2, singleton.DropNewest))
+		mb := b.run("x", metered(rb), singleton.WithBuffer(2, hosting.DropNewest))
 		a.system.Root.Send(ma.PID(), job{Number: 13})
 		time.Sleep(5 * time.Second)
 		counts, _ := read(t, ra)
@@ -74,7 +75,7 @@ func TestMetricsCountWhatTheySay(t *testing.T) {
 		b.crash()
 		d := c.node("d")
 		rd := sdkmetric.NewManualReader()
-		md := d.run("x", metered(rd), singleton.WithBuffer(2, singleton.DropNewest))
+		md := d.run("x", metered(rd), singleton.WithBuffer(2, hosting.DropNewest))
 		time.Sleep(time.Second)
 		for i := range 5 {
 			d.system.Root.Send(md.PID(), job{Number: i})

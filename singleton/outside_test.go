@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/singleton"
 )
@@ -121,7 +122,7 @@ func TestASubscriberOfDeadLettersThatPanics(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		p, a := c.node("p"), c.node("a")
 		called := subscribe(p, 1000, func(e any) bool { _, ok := e.(*actor.DeadLetterEvent); return ok }, func() { panic("a subscriber's bug") })
-		mp := p.run("x", singleton.WithProxyOnly(), singleton.WithBuffer(11, singleton.DropNewest))
+		mp := p.run("x", singleton.WithProxyOnly(), singleton.WithBuffer(11, hosting.DropNewest))
 		time.Sleep(time.Second)
 		p.system.Root.Send(mp.PID(), make(chan int)) // can't travel
 		for i := range 15 {
@@ -241,7 +242,7 @@ func TestLoggersJournalsAndMailboxesThatPanic(t *testing.T) {
 				mb := b.run("x", x.option)
 				_, err := singleton.Ask[done](t.Context(), ma, job{"a", 0})
 				if name == "mailbox" {
-					require.ErrorIs(t, err, singleton.ErrUndeliverable)
+					require.ErrorIs(t, err, hosting.ErrUndeliverable)
 					until(t, time.Second, "counts it", func() bool { return ma.Status().Undeliverable == 1 })
 				} else {
 					require.NoError(t, err, "the message is handled")

@@ -125,7 +125,7 @@ func TestALossOvertakesAStopMessage(t *testing.T) {
 }
 
 // A candidate that has to go while the host's child still stops takes its offer
-// back; the lease goes to whoever comes, at once.
+// back; the lease is free at once, for any node.
 func TestACandidateThatHasToGoTakesItsOfferBack(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b, d := c.node("a"), c.node("b"), c.node("d")

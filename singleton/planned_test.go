@@ -225,7 +225,7 @@ func TestStateIsNotKeptForALaterLease(t *testing.T) {
 	})
 }
 
-// Of those that wait for a name whose host has died the preferred one gets it, and
+// When a host has died, the preferred one of the waiting nodes gets the name, and
 // not after a detour.
 func TestThePreferredOfThoseWhoWaitIsFirst(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {

@@ -14,10 +14,10 @@ import (
 	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/quiet"
 	"github.com/holdfast-go/holdfast/internal/route"
+	"github.com/holdfast-go/holdfast/internal/routines"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/remoting"
 )
 
 // patience is how long a move of the singleton may hold mail back for the sake of its
@@ -36,9 +36,10 @@ type proxy struct {
 	out  transport.Outbox
 	self *actor.PID
 	door door
-	over atomic.Bool // the actor has ended: there is nobody to tell anything
+	over atomic.Bool // the actor has ended
 
-	payload int         // bound of a message between nodes
+	payload int // bound of a message between nodes
+	codecs  outside.Codecs
 	served  atomic.Bool // other nodes' mail passed the door
 
 	began time.Duration // for Now
@@ -49,7 +50,7 @@ type proxy struct {
 	lives      int
 	collecting bool // the child is done; its mail is coming back
 
-	host   lease.Record // who holds the lease, if known
+	host   lease.Record // the holder of the lease, if known
 	known  bool
 	judged judgement            // of what the host says of itself
 	told   map[string][2]string // by incarnation: what hosts said that was told
@@ -72,7 +73,7 @@ func (p *proxy) init(m *Manager) {
 	}
 	p.Router = route.New(route.Config{Name: m.lname, Self: self, Limit: m.set.buffer, Bytes: m.set.bufferBytes, Custody: maxCustody,
 		Policy: m.set.drop, Patience: patience, TTL: defaultTTL}, p)
-	p.payload = remoting.PayloadLimit(m.system)
+	p.payload = wire.PayloadLimit(m.system)
 	p.out.Init(transport.Of(m.system), p, managerID(m.name), p.payload+wire.Headroom, &p.lost)
 	p.door.init(p)
 }
@@ -135,7 +136,7 @@ func (p *proxy) outbound(envelope any) {
 	p.lookUp()
 }
 
-// setHost takes up who holds the lease.
+// setHost takes up the holder of the lease.
 func (p *proxy) setHost(r lease.Record, known bool) {
 	p.host, p.known = r, known
 	p.judge(r, known)
@@ -161,20 +162,20 @@ func (p *proxy) Receive(msg any, kept bool) bool {
 // Served reports whether other nodes sent mail here.
 func (p *proxy) Served() bool { return p.served.Load() || p.Router.Served() }
 
-// until is when who asked gives up, if that is known here.
+// until is when the caller gives up, if that is known here.
 func (p *proxy) until(envelope any) time.Duration {
 	left, ok := wire.PatienceOf(p.system, actor.UnwrapEnvelopeSender(envelope))
 	if !ok {
 		return 0
 	}
-	return p.Now() + max(left, 1)
+	return route.Until(p.Now(), left)
 }
 
 // Deliver implements route.Port.
 func (p *proxy) Deliver(it *route.Item) {
 	envelopeHere := it.Local
 	if e := it.Wire; e != nil {
-		msg, err := wire.Default.Open(e)
+		msg, err := p.read(e)
 		if err != nil {
 			p.Refuse(it, wire.ReasonOf(err), wire.Why(err, p.system.Address()))
 			return
@@ -192,7 +193,7 @@ func (p *proxy) Deliver(it *route.Item) {
 
 // hand puts it into the child's mailbox, which may be the user's (WithMailbox).
 func (p *proxy) hand(envelope any) (err error) {
-	defer outside.Contain(&err)
+	defer routines.Contain(&err)
 	p.gate.Post(envelope)
 	return nil
 }
@@ -255,7 +256,22 @@ func (p *proxy) Held() *atomic.Int64 { return p.out.Held() }
 
 // Encode implements route.Port.
 func (p *proxy) Encode(local any) (*wire.Envelope, error) {
-	return wire.Default.Envelop(local, p.payload)
+	msg := actor.UnwrapEnvelopeMessage(local)
+	if _, ok := msg.(proto.Message); ok {
+		return wire.Default.Envelop(local, p.payload)
+	}
+	return outside.Code(&p.codecs, wire.TypeName(msg), wire.ErrUnencodable, func() (*wire.Envelope, error) {
+		return wire.Default.Envelop(local, p.payload)
+	})
+}
+
+// read opens an envelope of another node, while the link that it came over waits, or the
+// controller.
+func (p *proxy) read(e *wire.Envelope) (any, error) {
+	if e.Codec == wire.CodecProto {
+		return wire.Default.Open(e)
+	}
+	return outside.Code(&p.codecs, e.Type, wire.ErrUndecodable, func() (any, error) { return wire.Default.Open(e) })
 }
 
 // Now implements route.Port. It is above 0, which stands for never, though the clock may
@@ -287,8 +303,8 @@ func (p *proxy) due(msg *routeDue) {
 // followed.
 const lookUpEvery = time.Second
 
-// lookUp asks who holds the lease, where nobody tells: as long as mail waits.
-// What it finds is used for what waits, then forgotten.
+// lookUp asks for the holder of the lease, where records can't be followed, for as long as
+// mail waits. The answer is used for that mail, then forgotten.
 func (p *proxy) lookUp() {
 	if p.dir != nil || p.looking || p.gate != nil || p.Stats().Buffered == 0 {
 		return
@@ -303,7 +319,7 @@ func (p *proxy) lookUp() {
 		defer cancel()
 		var rec lease.Record
 		var known bool
-		err := outside.CallApart(func() (err error) { rec, known, err = f.Holder(ctx); return err })
+		err := routines.Apart(func() (err error) { rec, known, err = f.Holder(ctx); return err })
 		if err != nil {
 			p.log.Debug("who hosts is not known", zap.Error(err))
 		}
@@ -338,10 +354,10 @@ func (p *proxy) Drop(it *route.Item, why string) {
 	p.answer(it, wire.Reason_REASON_OVERFLOW, why)
 }
 
-// answer tells a sender that its message came to nobody, and the dead letters; these
-// without the sender, whom they would answer a second time.
+// answer tells the sender of a message that it was not delivered, and makes a dead letter
+// of it; that without the sender, who would be answered twice.
 func (p *proxy) answer(it *route.Item, reason wire.Reason, detail string) {
-	nack := &Undeliverable{Reason: reason, Name: p.lname, Detail: detail}
+	nack := &wire.Nack{Reason: reason, Name: p.lname, Detail: wire.Text(detail)}
 	_, msg, sender := actor.UnwrapEnvelope(it.Local)
 	if e := it.Wire; e != nil {
 		nack.Type, nack.Sequence, nack.Key = e.Type, e.Sequence, e.Key
@@ -373,7 +389,7 @@ func (p *proxy) shut() {
 	p.gate, p.child, p.token, p.collecting = nil, nil, 0, false
 	p.Shut()
 	for _, m := range p.door.end() {
-		p.door.bury(m)
+		p.door.afterEnd(m)
 	}
 	p.flush()
 	p.out.Leave()

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/remoting"
@@ -30,7 +31,7 @@ func (n *node) deadLetters() *atomic.Int32 {
 }
 
 func TestProxyBuffersWhileThereIsNoHost(t *testing.T) {
-	for _, policy := range []singleton.DropPolicy{singleton.DropNewest, singleton.DropOldest} {
+	for _, policy := range []hosting.DropPolicy{hosting.DropNewest, hosting.DropOldest} {
 		bubble(t, func(t *testing.T, c *cluster) {
 			a, b := c.node("a"), c.node("b")
 			h, err := b.keeper.Lease("singleton/scheduler") // held by somebody without a manager
@@ -54,7 +55,7 @@ func TestProxyBuffersWhileThereIsNoHost(t *testing.T) {
 			until(t, time.Minute, "hosts", active(m))
 			jobs := c.log.snapshot()[0].jobs
 			require.Len(t, jobs, 100)
-			first := map[singleton.DropPolicy]int{singleton.DropNewest: 0, singleton.DropOldest: 30}[policy]
+			first := map[hosting.DropPolicy]int{hosting.DropNewest: 0, hosting.DropOldest: 30}[policy]
 			for i, j := range jobs {
 				require.Equal(t, first+i, j.Number, "in order")
 			}
@@ -153,20 +154,20 @@ func TestUndeliverableIsReportedAndHarmsNoLink(t *testing.T) {
 		require.Equal(t, "a", b.mustAsk(mb.PID(), 1).Node)
 		dead := b.deadLetters()
 
-		ask := func(msg any) *singleton.Undeliverable {
+		ask := func(msg any) hosting.Notice {
 			t.Helper()
 			res, err := b.system.Root.RequestFuture(mb.PID(), msg, 5*time.Second).Result()
 			require.NoError(t, err)
-			u, ok := res.(*singleton.Undeliverable)
+			u, ok := res.(hosting.Undeliverable)
 			require.True(t, ok, "%T", res)
-			require.Equal(t, "singleton/scheduler", u.Name)
-			return u
+			require.Equal(t, "singleton/scheduler", u.Notice().Name)
+			return u.Notice()
 		}
 		u := ask(unregistered{1})
-		require.Equal(t, wire.Reason_REASON_UNKNOWN_TYPE, u.Reason)
+		require.Equal(t, hosting.ReasonUnknownType, u.Reason)
 		require.Contains(t, u.Type, "unregistered")
 		u = ask(wrapperspb.Bytes(make([]byte, 5<<20)))
-		require.Equal(t, wire.Reason_REASON_TOO_LARGE, u.Reason)
+		require.Equal(t, hosting.ReasonTooLarge, u.Reason)
 		synctest.Wait()
 		require.EqualValues(t, 2, dead.Load())
 		require.Equal(t, 2, mb.Status().Undeliverable)

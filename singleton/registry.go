@@ -9,9 +9,8 @@ import (
 	"github.com/asynkron/protoactor-go/extensions"
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/holdfast-go/holdfast/internal/extension"
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/quiet"
-	"github.com/holdfast-go/holdfast/internal/teller"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -30,7 +29,7 @@ var registryID = extensions.NextExtensionID()
 func (*registry) ExtensionID() extensions.ExtensionID { return registryID }
 
 func registryOf(system *actor.ActorSystem) *registry {
-	return extension.Of(system, registryID, func() *registry {
+	return actors.Extension(system, registryID, func() *registry {
 		return &registry{managers: map[string]*Manager{}, dirs: map[followed]*directory{}}
 	})
 }
@@ -41,7 +40,7 @@ func (r *registry) instruments(mp metric.MeterProvider, node string) (*instrumen
 	if i := r.made(nil); i != nil {
 		return i, nil
 	}
-	i, err := teller.Make(func() (*instruments, error) { return newInstruments(mp, node) })
+	i, err := newInstruments(mp, node)
 	if err != nil {
 		return nil, err
 	}
@@ -80,6 +79,13 @@ func (r *registry) remove(m *Manager) {
 			delete(r.dirs, k)
 		}
 	}
+}
+
+// count is how many singletons the node has.
+func (r *registry) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.managers)
 }
 
 // join gives m the directory of its Keeper; none if its store can't be followed.

@@ -12,6 +12,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/memnet"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/singleton"
@@ -91,7 +92,7 @@ func TestScenarioMail1AMoveWhileALinkHangs(t *testing.T) {
 			run := func(hangs bool) (bytes uint64) {
 				bubble(t, func(t *testing.T, c *cluster) {
 					c.slowAt(1, time.Second)
-					x := newTeam(c, 3, singleton.WithBuffer(4000, singleton.DropNewest))
+					x := newTeam(c, 3, singleton.WithBuffer(4000, hosting.DropNewest))
 					x.lead(0)
 					x.hosts(0)
 					time.Sleep(time.Second)
@@ -138,7 +139,7 @@ func TestScenarioMail3AHostThatDoesNotRead(t *testing.T) {
 		a, b := c.node("a"), c.node("b")
 		ma := a.run("x")
 		until(t, time.Second, "hosts", active(ma))
-		mb := b.run("x", singleton.WithBuffer(200, singleton.DropNewest))
+		mb := b.run("x", singleton.WithBuffer(200, hosting.DropNewest))
 		var dead atomic.Int32
 		b.system.EventStream.Subscribe(func(e any) {
 			if d, ok := e.(*actor.DeadLetterEvent); ok {
@@ -161,7 +162,7 @@ func TestScenarioMail3AHostThatDoesNotRead(t *testing.T) {
 		require.NotZero(t, mb.Status().Dropped)
 		began := time.Now()
 		_, err := singleton.Ask[done](t.Context(), mb, job{"asks", 1})
-		require.ErrorIs(t, err, singleton.ErrUndeliverable)
+		require.ErrorIs(t, err, hosting.ErrUndeliverable)
 		require.ErrorContains(t, err, "congested")
 		require.Zero(t, time.Since(began))
 		messages, _ := c.net.Wire("b:1", "a:1")
@@ -239,7 +240,7 @@ func TestScenarioMail4ALongMailboxOfAChild(t *testing.T) {
 func TestScenarioMail4AManagerThatStopsBehindASlowLink(t *testing.T) {
 	const linger = 3 * time.Second
 	bubble(t, func(t *testing.T, c *cluster) {
-		x := newTeam(c, 2, singleton.WithLinger(linger), singleton.WithBuffer(20_000, singleton.DropNewest))
+		x := newTeam(c, 2, singleton.WithLinger(linger), singleton.WithBuffer(20_000, hosting.DropNewest))
 		x.lead(0)
 		x.hosts(0)
 		time.Sleep(time.Second)
@@ -272,7 +273,7 @@ func TestScenarioMail6ALongDrainOfAChild(t *testing.T) {
 			}
 			return false
 		}
-		x := newTeam(c, 3, singleton.WithBuffer(20_000, singleton.DropNewest), singleton.WithStop(func() any { return bye{} }, 2*time.Minute))
+		x := newTeam(c, 3, singleton.WithBuffer(20_000, hosting.DropNewest), singleton.WithStop(func() any { return bye{} }, 2*time.Minute))
 		x.lead(0)
 		x.hosts(0)
 		time.Sleep(time.Second)

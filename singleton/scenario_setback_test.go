@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
-// TestScenarioSetbackSeenByAProxyAlone: the store's history goes back, whoever held the
+// TestScenarioSetbackSeenByAProxyAlone: the store's history goes back: whichever node held the
 // name is away, and who holds it next knows nothing of before. Only the proxy that has
 // followed the name can tell, whatever it hears of first.
 func TestScenarioSetbackSeenByAProxyAlone(t *testing.T) {

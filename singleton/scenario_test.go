@@ -12,6 +12,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/membership"
@@ -143,7 +144,7 @@ func TestScenario03LossStopsAtOnce(t *testing.T) {
 			}
 			return false
 		}
-		m := a.run("scheduler", singleton.WithBuffer(5000, singleton.DropNewest))
+		m := a.run("scheduler", singleton.WithBuffer(5000, hosting.DropNewest))
 		until(t, time.Second, "hosts", active(m))
 		a.store.Partition()
 		for i := range 1000 {

@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -16,41 +13,11 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/singleton"
 )
-
-// One node of a program: probes ask whether it is well, and it stops in good order.
-func ExampleRunUntilSignal() {
-	keeper, err := lease.NewKeeper(memory.New(), lease.Config{ID: "a"})
-	if err != nil {
-		log.Fatal(err)
-	}
-	system := actor.NewActorSystem()
-	scheduler := actor.PropsFromFunc(func(actor.Context) {})
-	if _, err := singleton.Start(system, keeper, "scheduler", scheduler); err != nil {
-		log.Fatal(err)
-	}
-
-	mux := http.NewServeMux()
-	mux.Handle("/livez", lease.HealthHandler(time.Second)) // no checks: the process answers
-	mux.Handle("/readyz", lease.HealthHandler(5*time.Second, keeper.Health, singleton.Health(system)))
-	probes := httptest.NewServer(mux) // a program: http.Server, on a port of its own
-
-	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond) // no signal comes here
-	defer cancel()
-	err = singleton.RunUntilSignal(ctx, 20*time.Second, func(ctx context.Context) error {
-		err := singleton.StopAll(ctx, system) // first what works under leases
-		err = errors.Join(err, keeper.Close(ctx))
-		probes.Close()
-		return err
-	})
-	fmt.Println("stopped:", err)
-	// Output:
-	// stopped: <nil>
-}
 
 // slowly makes children take d to stop.
 func (c *cluster) slowly(d time.Duration) {
@@ -259,6 +226,23 @@ func TestStopAllNamesLeasesThatWereNotReleased(t *testing.T) {
 		require.NoError(t, ctx.Err())
 		c.ended(m)
 		c.ended(free)
-		require.Equal(t, err.Error(), m.Stop(ctx).Error(), "whoever asks")
+		require.Equal(t, err.Error(), m.Stop(ctx).Error(), "for every caller")
+	})
+}
+
+// A singleton that is part of something else ends with that.
+func TestStopAllLeavesPartsAlone(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		a := c.node("a")
+		added := actors.PartsOf(a.system).Add("part")
+		part := a.run("part")
+		added()
+		whole := a.run("whole")
+		until(t, time.Second, "hosts", active(part))
+		until(t, time.Second, "hosts", active(whole))
+		require.NoError(t, singleton.StopAll(t.Context(), a.system))
+		c.ended(whole)
+		require.True(t, active(part)())
+		require.NoError(t, part.Stop(t.Context()))
 	})
 }

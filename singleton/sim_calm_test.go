@@ -120,6 +120,9 @@ func (s *sim) calm() {
 			}
 		}
 	}
+	if s.odds(2, 50) == 0 {
+		s.blink()
+	}
 	s.mu.Lock()
 	before, lives, first := s.count(), len(s.lives), len(s.order)
 	s.mu.Unlock()
@@ -166,14 +169,37 @@ func (s *sim) calm() {
 	if after.Unordered != before.Unordered {
 		s.fail("I5: %d moves gave order up", after.Unordered-before.Unordered)
 	}
+	for _, l := range s.lives[lives:] {
+		if !l.warm {
+			s.fail("child %d began cold on %s, though it was moved by plan to a node that was there", l.id, l.on.id)
+		}
+	}
 	s.log("calm: %d lives", len(s.lives)-lives)
+}
+
+// blink breaks the host's links for a moment, while it stays: what it knows of the others is
+// to outlast that.
+func (s *sim) blink() {
+	h := s.host()
+	if h == nil {
+		return
+	}
+	s.logf("links of %s blink", h.id)
+	for _, sl := range s.slots {
+		if sl != h {
+			s.c.net.Cut(h.id+":1", sl.id+":1")
+			s.c.net.Heal(h.id+":1", sl.id+":1")
+		}
+	}
+	s.broke()
+	time.Sleep(3 * time.Second)
 }
 
 // traffic has all nodes send for d, or until a condition holds.
 func (s *sim) traffic(d time.Duration, until func() bool) (held bool) {
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(s.upTo(3 * time.Millisecond)) {
 		sl := s.some()
-		s.send(sl, sl.id)
+		s.send(sl, sl.sender())
 		if until != nil && until() {
 			return true
 		}

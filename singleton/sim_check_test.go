@@ -30,6 +30,7 @@ import (
 //	record   it says what its owner says, and the user           checkSaid
 //	Props    that hang are told of while they do                              hang
 //	state    what is restored is what the last child left                     born
+//	state    a planned move to a node that is there brings it along           calm
 
 // records is what was seen of a history.
 type records struct {
@@ -45,7 +46,7 @@ type records struct {
 	passes    int
 	lives     []*simLife
 	all       map[*node][]*singleton.Manager
-	hosts     map[*node]*hosting
+	hosts     map[*node]*childState
 	out       map[*node]bool // crashed, or frozen: nobody there can act
 	dead      map[*node]int  // letters of its managers
 	fates     map[job]*fate
@@ -70,8 +71,8 @@ type fate struct {
 	crowd         bool // sent in a crowded time
 }
 
-// hosting is what a node's events say of the child there.
-type hosting struct {
+// childState is what a node's events say of the child there.
+type childState struct {
 	token               lease.Token
 	live, lost, yielded bool
 }
@@ -113,10 +114,10 @@ func (s *sim) observe(sl *slot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.all == nil {
-		s.all, s.hosts, s.out = map[*node][]*singleton.Manager{}, map[*node]*hosting{}, map[*node]bool{}
+		s.all, s.hosts, s.out = map[*node][]*singleton.Manager{}, map[*node]*childState{}, map[*node]bool{}
 		s.dead, s.fates, s.numbers, s.slow = map[*node]int{}, map[job]*fate{}, map[string]int{}, map[*node]int{}
 	}
-	s.hosts[n], s.all[n] = &hosting{}, nil
+	s.hosts[n], s.all[n] = &childState{}, nil
 	// In one subscription: when others end theirs, protoactor changes the order of the rest,
 	// and one that panics hides the event from those behind it.
 	n.system.EventStream.Subscribe(func(evt any) {
@@ -158,7 +159,7 @@ func (s *sim) onEvent(n *node, e singleton.Event) {
 		if h.live {
 			s.fail("%s became host under %d with a child under %d", n.id, e.Token, h.token)
 		}
-		*h = hosting{token: e.Token, live: true}
+		*h = childState{token: e.Token, live: true}
 	case singleton.Lost:
 		if !h.live || h.lost || h.token != e.Token {
 			s.fail("I3: %s lost token %d: %+v", n.id, e.Token, *h)
@@ -219,7 +220,7 @@ func (w witness) Release(ctx context.Context, held []lease.Held) ([]lease.Outcom
 	return outs, err
 }
 
-func (w witness) Transfer(ctx context.Context, moves []lease.Move) ([]lease.Outcome, error) {
+func (w witness) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.Outcome, error) {
 	outs, err := w.Store.Transfer(ctx, moves)
 	for i, o := range outs {
 		w.s.gone(o.OK, moves[i].Token, "transferred")
@@ -372,6 +373,7 @@ func (s *sim) count() (sum singleton.Status) {
 			st := m.Status()
 			sum.Unordered += st.Unordered
 			sum.Dropped += st.Dropped
+			sum.Undeliverable += st.Undeliverable
 			sum.Buffered += st.Buffered
 		}
 	}

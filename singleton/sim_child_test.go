@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
+	"github.com/asynkron/protoactor-go/remote"
 
+	"github.com/holdfast-go/holdfast/internal/simulate"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/singleton"
 )
@@ -25,6 +27,7 @@ type simLife struct {
 	ended  bool
 	doneAt time.Time // when its context was, as far as it is
 	state  string    // that it left
+	warm   bool      // it began with one
 }
 
 // simChild is a Stateful child that misbehaves in times of trouble.
@@ -120,7 +123,8 @@ func (s *sim) misbehave(sl *slot, n *node, evt any) {
 	event, ours := evt.(singleton.Event)
 	_, letter := evt.(*actor.DeadLetterEvent)
 	_, failure := evt.(*actor.SupervisorEvent)
-	if s.good.Load() || !ours && !letter && !failure {
+	_, link := evt.(*remote.EndpointTerminatedEvent)
+	if s.good.Load() || !ours && !letter && !failure && !link {
 		return
 	}
 	s.mu.Lock()
@@ -135,8 +139,8 @@ func (s *sim) misbehave(sl *slot, n *node, evt any) {
 	switch {
 	case what < 6:
 		panic("a subscriber's bug")
-	case what == 6 && ours:
-		s.logf("%s: a subscriber hangs at %v", sl.id, event.Kind)
+	case what == 6 && (ours || link):
+		s.logf("%s: a subscriber hangs at %T %v", sl.id, evt, event.Kind)
 		time.Sleep(time.Duration(s.odds(5000, 33, uint64(event.Token))) * time.Millisecond)
 	case what == 7 && ours && m != nil:
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -237,7 +241,7 @@ func (k *simChild) born(ctx actor.Context) {
 	if !ok {
 		s.fail("a child without its gate")
 	}
-	l := &simLife{id: len(s.lives), on: k.n, token: g.Token(), g: g}
+	l := &simLife{id: len(s.lives), on: k.n, token: g.Token(), g: g, warm: k.restored != ""}
 	k.l = l
 	var last *simLife
 	if len(s.lives) > 0 {
@@ -287,22 +291,28 @@ func (k *simChild) checkContext(in string) {
 	}
 }
 
-// HandOverState implements singleton.Stateful.
+// HandOverState implements hosting.Stateful.
 func (k *simChild) HandOverState() ([]byte, error) {
 	k.s.mu.Lock()
 	defer k.s.mu.Unlock()
 	if !k.l.ended {
 		k.s.fail("asked for its state before it ended")
 	}
+	if !k.s.good.Load() {
+		simulate.Break(k.s.odds(10, 43, uint64(k.l.id)))
+	}
 	k.l.state = fmt.Sprintf("child %d, %d jobs", k.l.id, k.l.jobs)
 	return []byte(k.l.state), nil
 }
 
-// RestoreState implements singleton.Stateful.
+// RestoreState implements hosting.Stateful.
 func (k *simChild) RestoreState(state []byte) error {
 	k.restored = string(state)
-	if !k.s.good.Load() && k.s.odds(5, 8, uint64(len(state))) == 0 {
-		return errors.New("not today")
+	if !k.s.good.Load() {
+		n := k.s.odds(15, 8, uint64(len(state)))
+		if simulate.Break(n); n == 2 {
+			return errors.New("not today")
+		}
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/memnet"
 	"github.com/holdfast-go/holdfast/internal/simulate"
 	"github.com/holdfast-go/holdfast/lease"
@@ -46,6 +47,7 @@ type slot struct {
 	leader *membership.Static
 	heard  simulate.News // of leaders
 	m      *singleton.Manager
+	begun  int // managers so far
 	frozen bool
 	gone   bool // crashed, and not yet restarted
 	muted  bool // sends nothing: its manager is being stopped
@@ -55,6 +57,10 @@ func (sl *slot) up() bool { return !sl.gone && !sl.frozen }
 
 // serves reports whether there is a manager that may be sent to.
 func (sl *slot) serves() bool { return sl.up() && !sl.muted && sl.m != nil && !ended(sl.m) }
+
+// sender is who sends in order: what one manager of the node left with others when it ended,
+// the next one's mail may overtake.
+func (sl *slot) sender() string { return fmt.Sprint(sl.id, "#", sl.begun) }
 
 func ended(m *singleton.Manager) bool {
 	select {
@@ -145,11 +151,11 @@ func (s *sim) draw() {
 	}
 	if s.r.IntN(2) == 0 {
 		s.yields = true
-		s.opts = append(s.opts, singleton.OnStubborn(singleton.Yield))
+		s.opts = append(s.opts, singleton.WithOverdue(hosting.ReleaseAfterTTL))
 	}
 	if s.r.IntN(4) == 0 {
 		s.small = true
-		s.opts = append(s.opts, singleton.WithBuffer(1+s.r.IntN(40), singleton.DropPolicy(s.r.IntN(2))))
+		s.opts = append(s.opts, singleton.WithBuffer(1+s.r.IntN(40), hosting.DropPolicy(s.r.IntN(2))))
 	}
 	switch s.r.IntN(8) {
 	case 0:
@@ -233,6 +239,7 @@ func (s *sim) start(sl *slot) {
 	m, err := singleton.Start(n.system, n.keeper, "x", s.child(n), opts...)
 	require.NoError(s.t, err, "seed %d", s.seed)
 	sl.m, sl.muted = m, false
+	sl.begun++
 	s.c.managers = append(s.c.managers, m)
 	s.started(n, m)
 	s.logf("%s starts", sl.id)

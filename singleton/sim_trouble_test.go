@@ -156,7 +156,10 @@ func (s *sim) faults() func(faultstore.Call) faultstore.Fault {
 		if r.Float64() > odds {
 			return faultstore.Fault{}
 		}
-		return faultstore.Fault{Kind: kinds[r.IntN(len(kinds))], Delay: time.Duration(r.Int64N(int64(ttl))), Hang: r.IntN(2) == 0}
+		return faultstore.Fault{
+			Kind: kinds[r.IntN(len(kinds))], Delay: time.Duration(r.Int64N(int64(ttl))),
+			Hang: r.IntN(2) == 0, Exit: c.Op == faultstore.Watch && r.IntN(2) == 0,
+		}
 	}
 }
 
@@ -205,7 +208,11 @@ func (s *sim) send(sl *slot, name string) {
 	if s.jams {
 		s.note(j)
 	}
-	sl.n.system.Root.Send(sl.m.PID(), formOf(j))
+	msg := formOf(j)
+	if s.unfit(j) {
+		msg = &actor.MessageEnvelope{Message: msg, Header: map[string]string{"trace": "\xff"}}
+	}
+	sl.n.system.Root.Send(sl.m.PID(), msg)
 }
 
 // heal ends all trouble; nobody is left down.

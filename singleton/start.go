@@ -6,24 +6,27 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/asker"
+	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/internal/meters"
 	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/reply"
+	"github.com/holdfast-go/holdfast/internal/routines"
 	"github.com/holdfast-go/holdfast/internal/teller"
+	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/remoting"
 )
 
 // ErrNameInUse: this actor system runs a singleton of that name already.
 var ErrNameInUse = errors.New("singleton name in use on this actor system")
 
-// Manager is one node's part in a singleton: it hosts it, or forwards to the
-// node that does. Safe for concurrent use.
+// Manager is one node's part in a singleton: it hosts the child, or forwards mail to the
+// host. Safe for concurrent use.
 type Manager struct {
 	name   string
 	lname  string // of the lease
@@ -31,22 +34,22 @@ type Manager struct {
 	keeper *lease.Keeper // nil with WithLease and no Keeper
 	lease  lease.Lease
 	own    *lease.Handle // made by Start, to be closed
-	sign   *lease.Handle // says who hosts, where the lease can't; made by Start, to be closed
+	sign   *lease.Handle // tells where the host is, if the lease can't; made by Start, to be closed
 	set    settings
+	owned  bool // part of something that stops it: StopAll does not
 	props  *actor.Props
 	clock  lease.Clock
 	log    *zap.Logger
 	logs   *teller.Teller // calls the user's logger
-	meters *teller.Teller // and the user's instruments
+	meters *meters.Told[*instruments]
 	world  *outside.World
 	dir    *directory
 	pid    *actor.PID
 
-	metrics *instruments
 	status  atomic.Pointer[Status]
 	trouble atomic.Pointer[trouble]
-	under   underway
-	asked   asker.UnderWay
+	calls   userCalls
+	asked   asker.InFlight
 	lost    atomic.Int64 // sent, and not known to have arrived when its link broke; grows when the manager has ended, too
 	done    chan struct{}
 	left    error          // the lease may stand; set before done is closed
@@ -63,7 +66,7 @@ type Status struct {
 	Down bool
 	// Token is the fencing token this node hosts under; 0 while it does not.
 	Token lease.Token
-	// Host is who holds the lease, as far as is known; zero if nobody.
+	// Host is the holder of the lease; zero if none is known.
 	Host lease.Owner
 	// Differs says in what the host's settings are not this node's, though they should
 	// be the same on every node (the message size, WithStateLimit, WithPreferred, and
@@ -75,82 +78,71 @@ type Status struct {
 	Refused error
 	// Lives counts the children that were started here.
 	Lives int
-	// Buffered messages wait for a host, or to be taken up by it; Dropped found the buffer full, or were
-	// left when the manager ended; Undeliverable could not be encoded, decoded
-	// or routed.
+	// Buffered messages wait for a host, or to be taken up by it. Dropped messages found the
+	// buffer full, or were left when the manager ended. Undeliverable messages could not be
+	// encoded, decoded or routed.
 	Buffered, Dropped, Undeliverable int
 	// Unconfirmed messages had been sent straight to the host when their link broke:
 	// they are not known to have arrived.
 	Unconfirmed int
 	// Relayed messages were forwarded for others, each kept until it was taken up.
 	Relayed int
-	// Unordered counts moves after which mail went on before all that went the
-	// old way was known to have arrived: the order of a sender's messages was not
-	// guaranteed then.
+	// Unordered counts moves after which mail went to the new host before all that went to
+	// the old one was known to have arrived: a sender's messages may have changed places.
 	Unordered int
 }
 
-// Start runs a manager for the singleton name on this node: one of all nodes
-// that do so, the one that holds the lease "singleton/<name>" (escaped), runs a
-// child made from props. Start returns at once.
+// Start runs a manager for the singleton name on this node, and returns at once. Of all
+// nodes that do so, the one that holds the lease "singleton/<name>" (escaped) hosts: it runs
+// a child made from props.
 //
-// The code of props that makes a child runs on a goroutine of its own, outside the lease:
-// what is to be done under that belongs into Started. Props that panic or end their
-// goroutine are tried again after the pause of WithBackoff (StartFailed). Those that have
-// not returned after 30 s, or WithStop's time after the manager was stopped, are given up:
-// the lease is released, so that another node can host, and this one does not until they
-// have returned. What they make then is stopped and gets no message. Upon a loss of the
-// lease that is so at once.
+// Props make a child on a goroutine of their own, outside the lease: what needs the lease
+// belongs into Started. Props that panic or end their goroutine are tried again after the
+// pause of WithBackoff (StartFailed). Props that have not returned after 30 s, or WithStop's
+// time after the manager was stopped, are given up: the lease is released, so that another
+// node can host, and this node does not host until they have returned. A child that they
+// make after that is stopped and gets no message. On a loss of the lease they are given up
+// at once.
 //
-// Errors: ErrNameInUse; lease.ErrNameInUse if the Keeper's lease of that name is
-// taken; lease.ErrInvalid for a bad name or option, a nil system, props or
-// Keeper, if the lease's metadata has a key of the manager's own, and if the Keeper's address is not the system's: start remote first,
-// then make the Keeper with lease.Config.Address = system.Address(). (A Keeper
-// without an address goes with a system without remote.)
+// Errors: ErrNameInUse; lease.ErrNameInUse if the Keeper's lease of that name is taken;
+// lease.ErrInvalid for a bad name or option, a nil system, props or Keeper, if the lease's
+// metadata has a key of the manager's own, and if the Keeper's address is not the system's:
+// start remote first, then make the Keeper with lease.Config.Address = system.Address(). (A
+// Keeper without an address goes with a system without remote.)
 func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *actor.Props, opts ...Option) (*Manager, error) {
 	invalid := func(format string, args ...any) error {
 		return fmt.Errorf("singleton %.64q: %w: %s", name, lease.ErrInvalid, fmt.Sprintf(format, args...))
-	}
-	set := settings{backoffMin: 200 * time.Millisecond, backoffMax: 30 * time.Second, buffer: 1000, bufferBytes: 64 << 20, linger: 5 * time.Second,
-		settle: 300 * time.Millisecond, stopWithin: 10 * time.Second, stateLimit: defaultStateLimit}
-	for _, o := range opts {
-		if o == nil {
-			return nil, invalid("a nil Option")
-		}
-		o(&set)
-	}
-	if err := set.complete(name, keeper); err != nil {
-		return nil, err
-	}
-	lname, err := lease.Name("singleton", name)
-	if err != nil {
-		return nil, err
 	}
 	switch {
 	case system == nil:
 		return nil, invalid("system is nil")
 	case props == nil:
 		return nil, invalid("props is nil")
-	case keeper == nil && set.lease == nil:
+	}
+	set := defaults()
+	if err := input.Apply(&set, &set.missing, lease.ErrInvalid, opts); err != nil {
+		return nil, fmt.Errorf("singleton %.64q: %w", name, err)
+	}
+	if err := set.complete(name, keeper, wire.PayloadLimit(system)); err != nil {
+		return nil, err
+	}
+	lname, err := lease.Name("singleton", name)
+	if err != nil {
+		return nil, err
+	}
+	if keeper == nil && set.lease == nil {
 		return nil, invalid("keeper is nil, must be set unless WithLease is")
-	}
-	payload := remoting.PayloadLimit(system)
-	if set.stateLimit == defaultStateLimit {
-		set.stateLimit = min(set.stateLimit, payload)
-	}
-	if set.stateLimit < 0 || set.stateLimit > payload {
-		return nil, invalid("WithStateLimit: %d, must be 0 to %d, what one message carries (remoting.WithMaxMessageSize)", set.stateLimit, payload)
 	}
 	if keeper != nil {
 		if err := checkAddress(system, keeper.Owner().Address); err != nil {
 			return nil, invalid("%v", err)
 		}
 	}
-	m := &Manager{name: name, pid: system.NewLocalPID(managerID(name)), lname: lname, system: system, keeper: keeper, lease: set.lease, set: set, props: props,
+	m := &Manager{name: name, pid: system.NewLocalPID(managerID(name)), lname: lname, system: system, keeper: keeper,
+		lease: set.lease, set: set, owned: actors.PartsOf(system).Has(name), props: props,
 		clock: lease.SystemClock(), world: outside.Of(system), done: make(chan struct{})}
 	m.log, m.logs = teller.Logger(set.logger)
 	m.log = m.log.With(zap.String("singleton", name))
-	m.meters = teller.Meters(m.log)
 	m.life, m.endLife = context.WithCancel(context.Background())
 	if keeper != nil {
 		m.clock = keeper.Clock()
@@ -159,9 +151,11 @@ func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *
 	m.trouble.Store(&trouble{})
 
 	reg := registryOf(system)
-	if m.metrics, err = reg.instruments(set.meters, system.Address()); err != nil {
+	metrics, err := reg.instruments(set.meters, system.Address())
+	if err != nil {
 		return nil, fmt.Errorf("singleton %.64q: metrics: %w", name, err)
 	}
+	m.meters = meters.Call(m.log, metrics)
 	if !reg.add(m) {
 		return nil, fmt.Errorf("singleton %.64q: %w", name, ErrNameInUse)
 	}
@@ -204,7 +198,7 @@ func (m *Manager) launch(reg *registry) error {
 		reg.join(m)
 	}
 	if err := m.describe(); err != nil {
-		m.giveBack()
+		m.undoLaunch()
 		return fmt.Errorf("singleton %.64q: %w", m.name, err)
 	}
 	reply.Start(m.system)
@@ -214,25 +208,26 @@ func (m *Manager) launch(reg *registry) error {
 		actor.WithSupervisor(c.supervisor()),
 		actor.WithMailbox(func() actor.Mailbox {
 			c.proxy.door.inner = actor.Unbounded()()
-			return &leftover{Mailbox: c.proxy.door.inner, door: &c.proxy.door, over: &c.proxy.over, world: m.world, self: actor.NewPID(m.system.Address(), managerID(m.name))}
+			return &deadLetterMailbox{Mailbox: c.proxy.door.inner, door: &c.proxy.door, over: &c.proxy.over, world: m.world,
+				self: actor.NewPID(m.system.Address(), managerID(m.name))}
 		}),
 	), managerID(m.name))
 	if err != nil {
-		m.giveBack()
+		m.undoLaunch()
 		return fmt.Errorf("singleton %.64q: actor %q: %w", m.name, managerID(m.name), err)
 	}
 	return nil
 }
 
-// giveBack undoes what a start that fails did to leases.
-func (m *Manager) giveBack() {
+// undoLaunch undoes what a start that fails did to leases.
+func (m *Manager) undoLaunch() {
 	for _, h := range []*lease.Handle{m.own, m.sign} {
 		if h != nil {
 			_ = h.Close(context.Background()) // never used: nothing to release
 		}
 	}
 	if m.own == nil {
-		m.nondescript()
+		m.undescribe()
 	}
 }
 
@@ -257,9 +252,8 @@ func (m *Manager) check(ctx context.Context) error {
 // Name returns the singleton's name.
 func (m *Manager) Name() string { return m.name }
 
-// PID is the front door: whatever is sent to it reaches the child, wherever it
-// runs, with its sender. It must not be handed to another actor system of the
-// same process.
+// PID is the front door: a message that is sent to it reaches the child, on the node that
+// hosts, with its sender. It must not be handed to another actor system of the same process.
 func (m *Manager) PID() *actor.PID { return m.pid }
 
 // Status returns a recent snapshot.
@@ -275,17 +269,18 @@ func (m *Manager) Status() Status {
 // Resume brings a singleton up again that WithTerminal brought down.
 func (m *Manager) Resume() { m.tell(&resumeRequest{}) }
 
-// Stop ends the manager. A child that runs here is told to stop; its lease, and
-// its state if it has one, is handed over to another node that runs a manager, or
-// released if none takes it. What is still buffered, and what nodes that do not
-// know better still send here, is forwarded to the new host, for as long as
-// WithLinger says. Stop returns when all that is done, or ctx's error with what
-// it still waits for; the manager goes on ending then. A child that does not stop
-// keeps the lease until it has (OnStubborn). Stop can be called again.
+// Stop ends the manager. A child that runs here is told to stop (WithStop); its lease, and
+// its state if it is hosting.Stateful, is handed over to another node that runs a manager,
+// or released if none takes it. Mail that is still buffered, or that other nodes still send
+// here, is forwarded to the new host for as long as WithLinger says. A child that does not
+// stop keeps the lease until it has (WithOverdue). Stop returns nil when all that is done,
+// and can be called again.
 //
-// If the manager has ended and its lease is not known to have been given up, because the
-// store does not answer, the error names the lease and wraps why: the Keeper goes on
-// trying until it is closed, and then the lease is left to expire.
+// Errors: context.Cause(ctx) if ctx ended before, with the phase that the manager is in; it
+// goes on ending. lease.ErrInvalid for a zero Manager or a nil ctx. If the manager has ended
+// and its lease is not known to be released, because the store does not answer, the error
+// names the lease and wraps the reason: the Keeper goes on trying until it is closed, and
+// then the lease is left to expire.
 func (m *Manager) Stop(ctx context.Context) error {
 	if err := m.check(ctx); err != nil {
 		return err
@@ -298,15 +293,15 @@ func (m *Manager) Stop(ctx context.Context) error {
 func (m *Manager) wait(ctx context.Context) error {
 	select {
 	case <-m.done:
-		teller.Flush(m.meters, m.logs)
+		teller.Flush(m.meters.Teller, m.logs)
 		return m.left
 	case <-ctx.Done():
 		return fmt.Errorf("singleton %q is still %v: %w", m.name, m.Status().Phase, context.Cause(ctx))
 	}
 }
 
-// Done is closed when the manager has ended. It holds nothing any more then, unless Stop
-// says so.
+// Done is closed when the manager has ended. Its lease is released then, or Stop returns an
+// error that names it.
 func (m *Manager) Done() <-chan struct{} {
 	if m.done == nil { // a zero Manager: nothing will ever end
 		return ended.Done()
@@ -316,7 +311,7 @@ func (m *Manager) Done() <-chan struct{} {
 
 // tell posts to the actor.
 func (m *Manager) tell(msg any) {
-	if m.system == nil { // a zero Manager: there is nobody to tell
+	if m.system == nil { // a zero Manager
 		return
 	}
 	outside.Tell(m.system, m.pid, &told{msg})
@@ -337,8 +332,8 @@ func (m *Manager) cleanUp() {
 	if m.own != nil {
 		err = m.own.Close(ctx)
 	} else {
-		err = outside.CallApart(func() error { return m.lease.Release(ctx) })
-		m.nondescript()
+		err = routines.Apart(func() error { return m.lease.Release(ctx) })
+		m.undescribe()
 	}
 	if err != nil {
 		m.log.Warn("the lease is left to expire", zap.Error(err))

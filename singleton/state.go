@@ -6,22 +6,10 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/stateful"
 )
-
-// Stateful is implemented by children whose state moves with a planned
-// hand-over. Every failure, and every change of host that was not planned, is a
-// cold start: a child that was given nothing.
-type Stateful interface {
-	actor.Actor
-	// HandOverState returns what the next host's child is to begin with; nil for
-	// nothing. It is called after Stopped, when nothing else of the child runs.
-	HandOverState() ([]byte, error)
-	// RestoreState is called before Started. On an error this child is ended
-	// without having seen any message, and another is made that starts cold.
-	RestoreState(state []byte) error
-}
 
 // handoverState is the state of a child on its way out of this node or into it. It is
 // written on the child's goroutine and by the controller.
@@ -31,6 +19,7 @@ type handoverState struct {
 
 	mu    sync.Mutex
 	want  bool             // the child that ends is to leave its state
+	alone bool             // it is to end, and no node is there to leave its state to
 	left  *handover.States // what it left
 	given *handover.States // what the next one is to begin with
 	err   error
@@ -43,27 +32,36 @@ func newHandoverState(m *Manager) *handoverState {
 // sole is the key of a singleton's state.
 const sole = ""
 
-// pack asks the child that is about to end for its state.
-func (b *handoverState) pack() {
+// ask asks the child that is about to end for its state.
+func (b *handoverState) ask() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.want, b.err = b.limit > 0, nil
 }
 
+// forgo says that no node takes over from the child that is about to end.
+func (b *handoverState) forgo() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.alone, b.err = b.limit > 0, nil
+}
+
 // leave takes the state of a child that has ended.
 func (b *handoverState) leave(a actor.Actor, lost bool) {
 	b.mu.Lock()
-	want := b.want
+	want, alone := b.want, b.alone
 	b.mu.Unlock()
-	if !want {
+	if !want && !alone {
 		return
 	}
 	var state []byte
 	var err error
-	if !lost {
+	if want && !lost {
 		state, err = stateful.Take(a, b.limit)
-	} else if _, ok := a.(Stateful); ok {
-		err = errShutOff
+	} else if _, ok := a.(hosting.Stateful); ok {
+		if err = errNoSuccessor; want {
+			err = errShutOff
+		}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -79,26 +77,26 @@ func (b *handoverState) take() *handover.States {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	left := b.left
-	b.want, b.left, b.err = false, nil, nil
+	b.want, b.alone, b.left, b.err = false, false, nil, nil
 	return left
 }
 
-// bring keeps what was handed over for the next child.
-func (b *handoverState) bring(s *handover.States) {
+// give keeps what was handed over for the next child.
+func (b *handoverState) give(s *handover.States) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.given = s
 }
 
-// brings reports whether there is a state for the next child.
-func (b *handoverState) brings() bool {
+// hasGiven reports whether there is a state for the next child.
+func (b *handoverState) hasGiven() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.given.Len() > 0
 }
 
-// unpack takes the state for the next child out.
-func (b *handoverState) unpack() (state []byte, ok bool) {
+// takeGiven takes the state for the next child out.
+func (b *handoverState) takeGiven() (state []byte, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.given.Take(sole)
@@ -128,7 +126,8 @@ func (b *handoverState) failure() error {
 }
 
 var (
-	errOfferGone   = errors.New("who was to take over took its offer back")
+	errOfferGone   = errors.New("the successor took its offer back")
 	errNotRestored = errors.New("the lease went before the child had begun with it")
+	errNoSuccessor = errors.New("no node takes over, so it was not asked for its state")
 	errShutOff     = errors.New("the child was shut off before it could leave it")
 )

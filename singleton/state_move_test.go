@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/internal/handover"
+	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
-	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
@@ -164,7 +164,7 @@ func TestAStateThatIsNotLeftIsTold(t *testing.T) {
 func TestTheStateLimitIsThatOfMessages(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		n := c.node("n")
-		limit := remoting.PayloadLimit(n.system)
+		limit := wire.PayloadLimit(n.system)
 		_, err := singleton.Start(n.system, n.keeper, "x", n.worker(), singleton.WithStateLimit(limit+1))
 		require.ErrorIs(t, err, lease.ErrInvalid)
 		require.ErrorContains(t, err, "WithStateLimit")

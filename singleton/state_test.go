@@ -1,6 +1,7 @@
 package singleton_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -214,4 +215,27 @@ func TestStateThatIsTakenUpTooLateIsForgotten(t *testing.T) {
 		require.Equal(t, []string{"started with 0 on n0", "started with 0 on n0", "started with 0 on n1"}, p.log)
 		require.Len(t, cold.of(singleton.ColdStart), 1)
 	})
+}
+
+// What a child would have handed over is given up where no node takes over: that is told.
+func TestAStateThatNobodyTakesIsTold(t *testing.T) {
+	for _, stateful := range []bool{true, false} {
+		t.Run(fmt.Sprint(stateful), func(t *testing.T) {
+			bubble(t, func(t *testing.T, c *cluster) {
+				var log []string
+				a := c.node("a")
+				told, want := a.events(), 0
+				var m *singleton.Manager
+				if stateful {
+					m, want = a.keeping(&log), 1
+				} else {
+					m = a.run("x")
+				}
+				until(t, time.Second, "hosts", active(m))
+				require.NoError(t, m.Stop(t.Context()))
+				require.Len(t, told.of(singleton.ColdStart), want)
+				require.Len(t, told.of(singleton.Released), 1)
+			})
+		})
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
@@ -39,7 +40,7 @@ func TestStopMessageWithADeadline(t *testing.T) {
 }
 
 func TestAChildThatMissesItsDeadlineIsShutOff(t *testing.T) {
-	for _, policy := range []singleton.Stubborn{singleton.Hold, singleton.Yield} {
+	for _, policy := range []hosting.Overdue{hosting.KeepLease, hosting.ReleaseAfterTTL} {
 		bubble(t, func(t *testing.T, c *cluster) {
 			a, b := c.node("a"), c.node("b")
 			release := make(chan struct{})
@@ -49,7 +50,7 @@ func TestAChildThatMissesItsDeadlineIsShutOff(t *testing.T) {
 				}
 				return false
 			}
-			ma := a.run("x", singleton.WithStop(func() any { return bye{} }, 2*time.Second), singleton.OnStubborn(policy))
+			ma := a.run("x", singleton.WithStop(func() any { return bye{} }, 2*time.Second), singleton.WithOverdue(policy))
 			until(t, time.Second, "hosts", active(ma))
 			ea := a.events()
 			mb := b.run("x")
@@ -65,7 +66,7 @@ func TestAChildThatMissesItsDeadlineIsShutOff(t *testing.T) {
 			time.Sleep(ttl - time.Second)
 			require.False(t, active(mb)())
 			time.Sleep(2 * time.Second)
-			if policy == singleton.Yield {
+			if policy == hosting.ReleaseAfterTTL {
 				until(t, time.Second, "hosts", active(mb))
 				require.InDelta(t, (2*time.Second + ttl).Seconds(), ea.of(singleton.Yielded)[0].After.Seconds()+time.Since(began).Seconds(), 3)
 			} else {

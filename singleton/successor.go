@@ -3,7 +3,6 @@ package singleton
 import (
 	"context"
 	"errors"
-	"time"
 
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
@@ -17,33 +16,12 @@ import (
 // This file is the side of a planned hand-over that takes over; handover.go has
 // the picture.
 
-// introduce tells the host that this node would take over.
-func (c *controller) introduce(gone bool) {
-	host := c.proxy.Holder()
-	if _, ok := lease.As[lease.Transferable](c.lease); !ok || c.set.proxyOnly || host == nil {
-		return
-	}
-	if !gone && (c.closing() || !c.able()) {
-		return
-	}
-	c.proxy.Send(host.Address, &wire.Candidate{Name: c.lname, From: c.proxy.Self, Id: c.ownID(), Rank: c.rank(), Gone: gone, Leads: c.leads})
-	halt(c.herald)
-	if !gone && (c.leads || c.rank() < c.rankOf(c.proxy.host.Owner.ID)) {
-		c.herald = c.clock.AfterFunc(introduceAgain, func() { c.proxy.post(&introduceDue{}) })
-	}
-}
-
-// introduceAgain is the pause after which a node that leads, or is preferred to
-// the host, introduces itself again: the host may not have been able to hand
-// over, or to hear of it.
-const introduceAgain = 5 * time.Second
-
 // onInvite makes an offer, or says no.
 func (c *controller) onInvite(m *wire.Invite) {
 	if m.Name != c.lname || m.From == nil {
 		return
 	}
-	_, can := lease.As[lease.Transferable](c.lease)
+	_, can := lease.As[lease.TransferLease](c.lease)
 	p := c.port()
 	switch {
 	case !can:
@@ -67,8 +45,8 @@ func (c *controller) onHandedOver(m *wire.HandedOver) {
 	}
 }
 
-// onState takes the state that goes before the old host's word. One that came too late
-// was told when this node went on without it.
+// onState takes the state that comes before the old host's word. A state that comes too
+// late was told when this node went on without it.
 func (c *controller) onState(m *wire.EntityState) {
 	t := c.take.States
 	if !t.Is(m.From, m.Number) {
@@ -117,7 +95,7 @@ func (c *controller) forgetState() {
 	c.take.Forget()
 }
 
-// loseTaken tells of a state that came, and that nobody gets.
+// loseTaken tells of a state that came, and that no child gets.
 func (c *controller) loseTaken(states *handover.States) {
 	if len(states.Drop()) > 0 {
 		c.log.Warn("the state that was handed over is lost", zap.Error(errNotTaken))
@@ -128,7 +106,7 @@ func (c *controller) loseTaken(states *handover.States) {
 // adopt takes up what was handed over.
 func (c *controller) adopt() {
 	c.take.Halt()
-	l, _ := lease.As[lease.Transferable](c.lease)
+	l, _ := lease.As[lease.TransferLease](c.lease)
 	offer := c.take.Offer
 	ctx, cancel := context.WithCancel(c.life)
 	c.cancelAcq = cancel
@@ -157,7 +135,7 @@ func (p port) Aside(f func() func())                { p.c.async(func() any { ret
 
 // Offers returns what makes an offer, whose lease may be the user's.
 func (p port) Offers() func(context.Context) (lease.Offer, error) {
-	l, _ := lease.As[lease.Transferable](p.c.lease) // checked by onInvite
+	l, _ := lease.As[lease.TransferLease](p.c.lease) // checked by onInvite
 	return func(ctx context.Context) (lease.Offer, error) {
 		return outside.Apart(func() (lease.Offer, error) { return l.Offer(ctx) })
 	}

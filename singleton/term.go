@@ -33,7 +33,7 @@ func (c *controller) onAcquired(msg *acquired) {
 
 // endTerm forgets the term; nothing runs under it any more.
 func (c *controller) endTerm() {
-	c.quiet()
+	c.endAnnouncement()
 	if c.term != nil {
 		free := c.free
 		c.term, c.free = nil, nil

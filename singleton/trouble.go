@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// trouble is what stands between this node and the singleton, as far as this node knows:
-// for who asked in vain.
+// trouble is what stands between this node and the singleton, as far as this node knows.
+// Callers of Ask are told.
 type trouble struct {
 	hostless time.Duration // since when mail can go nowhere; 0: it can
 	store    string        // why the lease was not acquired, or its holder not looked up, at the last try

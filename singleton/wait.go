@@ -6,11 +6,11 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/internal/routines"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// This file waits for a name that another holds.
+// This file waits for a name that another node holds.
 
 // waitFree is told by the lease when the name may be free, or tries again.
 func (c *controller) waitFree() {
@@ -22,7 +22,7 @@ func (c *controller) waitFree() {
 	c.stopWaiting()
 	n := c.waiting
 	d := c.delay()
-	err := outside.CallApart(func() error {
+	err := routines.Apart(func() error {
 		c.unwait = w.OnFree(func() {
 			if d == 0 {
 				c.proxy.post(&freeNoticed{n})
@@ -38,8 +38,8 @@ func (c *controller) waitFree() {
 	}
 }
 
-// What the pauses between acquisitions grow to: where the store failed, and may
-// be back any moment; and where nobody tells that the name is free.
+// What the pauses between acquisitions grow to: if the store failed, and may be back any
+// moment; and if the lease does not tell that the name is free.
 const (
 	failingMost = time.Second
 	pollMost    = 10 * time.Second

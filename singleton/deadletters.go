@@ -10,11 +10,11 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
-// leftover is a manager's mailbox. What is still in it when the actor has ended,
+// deadLetterMailbox is a manager's mailbox. What is still in it when the actor has ended,
 // or gets there later through a PID that was resolved before, goes to the dead
 // letters, as does all that is sent to an ended actor; protoactor drops it in
 // silence. What only an actor system may say of an actor's life is turned away.
-type leftover struct {
+type deadLetterMailbox struct {
 	actor.Mailbox
 	door *door
 	over *atomic.Bool
@@ -24,32 +24,32 @@ type leftover struct {
 	next  actor.MessageInvoker
 }
 
-func (l *leftover) RegisterHandlers(next actor.MessageInvoker, d actor.Dispatcher) {
-	l.next = next
-	l.Mailbox.RegisterHandlers(l, d)
+func (b *deadLetterMailbox) RegisterHandlers(next actor.MessageInvoker, d actor.Dispatcher) {
+	b.next = next
+	b.Mailbox.RegisterHandlers(b, d)
 }
 
 // PostUserMessage turns nil away: protoactor's mailboxes count it, and never find it.
-func (l *leftover) PostUserMessage(message any) {
+func (b *deadLetterMailbox) PostUserMessage(message any) {
 	if message == nil {
-		l.world.DeadLetter(l.self, message)
+		b.world.DeadLetter(b.self, message)
 		return
 	}
-	l.door.post(message)
+	b.door.post(message)
 }
 
-func (l *leftover) InvokeUserMessage(message any) {
-	if l.over.Load() {
+func (b *deadLetterMailbox) InvokeUserMessage(message any) {
+	if b.over.Load() {
 		if mail := mailIn(message); mail != nil {
-			bury(l.world, l.self, mail)
+			bury(b.world, b.self, mail)
 		}
 		return
 	}
 	if wire.OfSystem(actor.UnwrapEnvelopeMessage(message)) {
-		l.world.DeadLetter(l.self, message)
+		b.world.DeadLetter(b.self, message)
 		return
 	}
-	l.next.InvokeUserMessage(message)
+	b.next.InvokeUserMessage(message)
 }
 
 // bury makes a dead letter of mail to pid, and tells its sender. It does one after the other:
@@ -63,8 +63,8 @@ func bury(world *outside.World, pid *actor.PID, mail any) {
 	}
 }
 
-// mailIn takes what was sent out of what a manager would have got; nil if there is nothing
-// of anybody's in it.
+// mailIn takes the user's message out of what a manager would have got; nil if there is
+// none in it.
 func mailIn(message any) any {
 	switch m := message.(type) {
 	case *mailDue:
@@ -83,5 +83,7 @@ func mailIn(message any) any {
 	return message
 }
 
-func (l *leftover) InvokeSystemMessage(message any)     { l.next.InvokeSystemMessage(message) }
-func (l *leftover) EscalateFailure(reason, message any) { l.next.EscalateFailure(reason, message) }
+func (b *deadLetterMailbox) InvokeSystemMessage(message any) { b.next.InvokeSystemMessage(message) }
+func (b *deadLetterMailbox) EscalateFailure(reason, message any) {
+	b.next.EscalateFailure(reason, message)
+}

@@ -5,26 +5,26 @@ import (
 	"time"
 )
 
-// underway is the calls of code of the user's that a manager made and that have not
+// userCalls are the calls of the user's code that a manager made and that have not
 // returned. Safe for concurrent use.
-type underway struct {
+type userCalls struct {
 	mu    sync.Mutex
-	calls map[*outcall]struct{}
+	calls map[*userCall]struct{}
 }
 
-// outcall is one of them. What is said in the words of Health.
-type outcall struct {
+// userCall is one of them. What is said in the words of Health.
+type userCall struct {
 	what  string
 	since time.Time
 }
 
 // begin notes a call; returned that it is over.
-func (u *underway) begin(what string) (returned func()) {
-	c := &outcall{what, time.Now()}
+func (u *userCalls) begin(what string) (returned func()) {
+	c := &userCall{what, time.Now()}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.calls == nil {
-		u.calls = map[*outcall]struct{}{}
+		u.calls = map[*userCall]struct{}{}
 	}
 	u.calls[c] = struct{}{}
 	return func() {
@@ -35,7 +35,7 @@ func (u *underway) begin(what string) (returned func()) {
 }
 
 // longest returns the call that has been under way for the longest time.
-func (u *underway) longest() (first outcall, ok bool) {
+func (u *userCalls) longest() (first userCall, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for c := range u.calls {
