@@ -94,9 +94,8 @@ func (r *Region) agreement() string {
 // strategyWord is what nodes compare of their strategies. Those of package placement go by
 // the name that they have had for nodes of earlier versions.
 func strategyWord(s placement.Strategy) string {
-	word := fmt.Sprintf("%T", s)
 	if t := reflect.TypeOf(s); t.PkgPath() == reflect.TypeFor[placement.Balanced]().PkgPath() {
 		return "sharding." + t.Name()
 	}
-	return word
+	return fmt.Sprintf("%T", s)
 }

@@ -24,7 +24,7 @@ func TestSettingsThatDifferAreTold(t *testing.T) {
 		a, b := c.node("a"), c.node("b")
 		core, logs := observer.New(zapcore.WarnLevel)
 		a.start(4, sharding.WithLogger(zap.New(core)))
-		b.start(4, sharding.WithStateLimit(1000), sharding.WithLimits(placement.Limits{Moves: 7, PerHost: 3}))
+		b.start(4, sharding.WithStateLimit(1000), sharding.WithMoveLimits(placement.MoveLimits{Moves: 7, PerHost: 3}))
 		c.settled(5*time.Second, a, b)
 		time.Sleep(30 * time.Second)
 		told := logs.FilterMessage("a node has other settings, which should be the same on every node")

@@ -9,8 +9,8 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/sharding"
-	"github.com/holdfast-go/holdfast/singleton"
 )
 
 // clerk answers what it is asked after a pause.
@@ -61,8 +61,8 @@ func TestAskFailsWhenItsLinkBreaks(t *testing.T) {
 				a.mute.Store(true)
 				after(2*time.Second, func() { c.net.Cut("a:1", "p:1") })
 				took, err := asked(ns[1], id, number)
-				require.ErrorIs(t, err, singleton.ErrUnconfirmed)
-				require.NotErrorIs(t, err, singleton.ErrUndeliverable)
+				require.ErrorIs(t, err, hosting.ErrUnconfirmed)
+				require.NotErrorIs(t, err, hosting.ErrUndeliverable)
 				require.ErrorContains(t, err, `account "`+id+`": `)
 				require.ErrorContains(t, err, "(the link to the host at a:1 broke 0s ago)")
 				require.Equal(t, 2*time.Second, took)
@@ -78,14 +78,14 @@ func TestAskFailsWhenItsLinkBreaks(t *testing.T) {
 				after(time.Second, func() { c.net.Heal("a:1", "p:1") })
 				after(9*time.Second, func() { c.net.Cut("a:1", "p:1") })
 				took, err = asked(ns[1], id, number)
-				require.ErrorIs(t, err, singleton.ErrUnconfirmed, "it has been sent since")
+				require.ErrorIs(t, err, hosting.ErrUnconfirmed, "it has been sent since")
 				require.Equal(t, 9*time.Second, took)
 				c.net.Heal("a:1", "p:1")
 
 				time.Sleep(5 * time.Second)
 				after(time.Second, ns[0].crash)
 				took, err = asked(ns[1], id, number)
-				require.ErrorIs(t, err, singleton.ErrUnconfirmed)
+				require.ErrorIs(t, err, hosting.ErrUnconfirmed)
 				require.Equal(t, time.Second, took)
 			})
 		})
@@ -173,4 +173,44 @@ func TestAskThatCameBackOutlivesItsFirstLink(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, cut.Load(), "while it was with the first host again")
 	})
+}
+
+// The host's machine vanishes: its leases run out, and another node may host the shard, before
+// the link is found broken. Who asked hears of it all the same, long before its deadline.
+func TestAskEndsWhenItsHostVanishes(t *testing.T) {
+	for what, others := range map[string]bool{"and nobody hosts": false, "and another node hosts": true} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(c *cluster) {
+				a, p := c.node("a"), c.node("p")
+				mute := &clerk{n: a}
+				mute.start(2)
+				p.start(2, sharding.WithProxyOnly())
+				c.settled(5*time.Second, a)
+				id := idOf(0, 2)
+				_, err := asked(p, id, 1)
+				require.NoError(t, err)
+				mute.mute.Store(true)
+				last := 14 * time.Second
+				began := time.Now()
+				after(time.Second, func() {
+					a.clock.Freeze()
+					a.store.Partition()
+					c.net.Freeze("a:1")
+				})
+				if others {
+					last += time.Minute
+					after(3*time.Second, func() { (&clerk{n: c.node("b")}).start(2) })
+				}
+				after(14*time.Second, func() {
+					a.dead = true
+					c.net.Kill("a:1")
+				})
+				ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+				defer cancel()
+				_, err = sharding.Ask[done](ctx, p.region, id, formOf(job{"s", 2}))
+				require.ErrorIs(t, err, hosting.ErrUnconfirmed)
+				require.Equal(t, last, time.Since(began))
+			})
+		})
+	}
 }

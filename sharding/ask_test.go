@@ -3,6 +3,7 @@ package sharding_test
 import (
 	"context"
 	"maps"
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -91,4 +92,34 @@ func (x *perToken) counts() map[lease.Token]int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return maps.Clone(x.n)
+}
+
+// A deadline may be as far off as can be: the question waits for a host, here and at the node
+// that it is sent to.
+func TestAnAskWithoutAnEnd(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b")
+		ns[0].start(4, sharding.WithProxyOnly())
+		time.Sleep(5 * time.Second)
+		answers := make(chan error, 3)
+		question := func(d time.Duration) {
+			ctx, cancel := context.WithTimeout(context.Background(), d)
+			defer cancel()
+			_, err := sharding.Ask[done](ctx, ns[0].region, "x", job{Number: 1})
+			answers <- err
+		}
+		go question(math.MaxInt64)
+		time.Sleep(time.Second)
+		go question(10 * time.Second) // when it gives up, all that waits is looked at
+		time.Sleep(20 * time.Second)
+		require.Len(t, answers, 1)
+		require.Error(t, <-answers)
+		ns[1].start(4)
+		time.Sleep(20 * time.Second)
+		go question(math.MaxInt64) // to a host that is there
+		time.Sleep(time.Second)
+		require.Len(t, answers, 2)
+		require.NoError(t, <-answers)
+		require.NoError(t, <-answers)
+	})
 }

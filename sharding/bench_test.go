@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/compared"
 	"github.com/holdfast-go/holdfast/internal/memnet"
 	"github.com/holdfast-go/holdfast/lease"
@@ -130,7 +131,7 @@ func BenchmarkIdleEntities(b *testing.B) {
 	ns := c.nodes("a", "b", "c", "d")
 	for _, n := range ns {
 		n.startType(sharding.Type{Name: "bench", Props: props, Shards: 1024}, sharding.WithSettle(100*time.Millisecond),
-			sharding.WithBuffer(1<<20, 1<<24, sharding.DropNewest))
+			sharding.WithBuffer(1<<20, 1<<24, hosting.DropNewest))
 	}
 	c.settled(time.Minute, ns...)
 	where := owners(ns[0])
@@ -193,7 +194,7 @@ func bank(b *testing.B, store lease.Store, id string, props *actor.Props,
 	require.NoError(b, err)
 	r, err := sharding.Start(system, group, sharding.Type{Name: "bench", Props: props, Shards: 16},
 		append([]sharding.Option{sharding.WithSettle(10 * time.Millisecond), sharding.WithBuffer(1<<20, 1<<24,
-			sharding.DropNewest)}, opts...)...)
+			hosting.DropNewest)}, opts...)...)
 	require.NoError(b, err)
 	b.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

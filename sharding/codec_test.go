@@ -133,3 +133,27 @@ func TestACodecThatDoesNotReadHoldsNoOtherShardUp(t *testing.T) {
 	require.Zero(t, late.Load(), "messages that passed after the loss")
 	require.Eventually(t, func() bool { return ns[0].region.Info().Undeliverable == 1 }, 10*time.Second, 10*time.Millisecond)
 }
+
+// One that hangs over mail for an active entity of another node's holds the link up that it
+// came over for a second, once: entities that are sent other messages hardly wait.
+func TestACodecThatDoesNotReadHoldsALinkUpOnce(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns := c.nodes("a", "b")
+		ns[0].start(4)
+		ns[1].start(4, sharding.WithProxyOnly())
+		c.settled(5*time.Second, ns[0])
+		for i := range 2 {
+			_, err := ask(ns[1], idOf(i, 4), 1)
+			require.NoError(t, err)
+		}
+		sulk(c)
+		began := time.Now()
+		for i := range 5 {
+			require.NoError(t, ns[1].region.Tell(idOf(0, 4), sulkyReader{i}))
+		}
+		_, err := ask(ns[1], idOf(1, 4), 2)
+		require.NoError(t, err)
+		require.Less(t, time.Since(began), 1100*time.Millisecond)
+		require.EqualValues(t, 5, ns[0].region.Info().Undeliverable)
+	})
+}

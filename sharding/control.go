@@ -10,7 +10,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/sharding/internal/directory"
 )
 
 // control is what a node decides about one shard. It belongs to the Region's
@@ -22,6 +21,7 @@ type control struct {
 	seen     lease.Token
 	cause    error // why the node may not host any more
 	since    time.Duration
+	away     time.Duration // since when nothing is done with the lease
 	deadline lease.Timer
 	reminder lease.Timer
 	inv      handover.Giving
@@ -29,10 +29,10 @@ type control struct {
 	rest     rest
 }
 
-// ofHome is a shard, and a home of it.
-type ofHome struct {
+// ofHosting is a shard, and a hosting of it.
+type ofHosting struct {
 	shard int
-	h     *home
+	h     *tenure
 }
 
 // What the control loop is told, besides messages of other nodes.
@@ -43,13 +43,13 @@ type (
 		err   error
 	}
 	lossNoticed    struct{ shard int }
-	hostingLost    struct{ cause error } // the member's or the region's lease was lost
-	homeEmpty      ofHome
-	deadlinePassed ofHome
-	yieldEnded     ofHome
+	rightLost      struct{ cause error } // the member's or the region's lease was lost
+	hostingEnded   ofHosting
+	deadlinePassed ofHosting
+	yieldEnded     ofHosting
 	stillRunning   struct {
 		shard       int
-		h           *home
+		h           *tenure
 		since, next time.Duration
 	}
 	transferEnded struct {
@@ -71,33 +71,36 @@ type (
 		record lease.Record
 		known  bool
 	}
-	peerGone      struct{ address string }
-	bossNoticed   struct{}
-	idleDue       struct{}
-	evictDue      struct{}
-	departRequest struct {
+	peerGone           struct{ address string }
+	coordinatorNoticed struct{}
+	idleDue            struct{}
+	evictDue           struct{}
+	leaveRequest       struct {
 		stop  bool
 		rival bool // nobody asked: a later life of the node's ID has joined
 		done  chan error
 	}
-	standingChanged struct{ due bool } // of this node in the group
-	returnRequest   struct{}
-	departDue       struct{ number int }
-	lingerDue       struct{}
-	handlesWanted   struct{}
+	membershipChanged struct{ due bool } // of this node in the group
+	returnRequest     struct{}
+	leaveDue          struct{ number int }
+	lingerDue         struct{}
+	handlesWanted     struct{}
+	handlesUnneeded   struct{}
 )
 
 // controller is the control loop.
 type controller struct {
 	*Region
-	invites uint64                 // the number of the last hand-over; begins anywhere, as another Region was here before
-	highest uint64                 // token of a coordinator whose orders were taken
-	boss    *wire.Order            // the last that were
-	obeying bool                   // and are being taken
-	early   map[string]*wire.Order // by address: they came before the record of their coordinator
-	failed  []*wire.Failure
-	depart  departure
-	busy    int // shards that are not Away
+	invites   uint64                 // the number of the last hand-over; begins anywhere, as another Region was here before
+	highest   uint64                 // token of a coordinator whose orders were taken
+	heard     time.Duration          // when such were taken last
+	lastOrder *wire.Order            // the last that were
+	obeying   bool                   // and are being taken
+	early     map[string]*wire.Order // by address: they came before the record of their coordinator
+	failed    []*wire.Failure
+	leaving   leaving
+	busy      int         // shards that are not Away
+	tidying   lease.Timer // until handles that nobody needs are closed; nil: there is none
 
 	sendings map[*handover.Sending]struct{} // states on their way to other nodes
 }
@@ -130,20 +133,6 @@ func (c *controller) async(f func() any) {
 	c.ops.Go(func() { c.post(f()) })
 }
 
-// leaseOf returns the handle of the shard's lease.
-func (c *controller) leaseOf(s *shard) (*lease.Handle, error) {
-	if s.handle != nil {
-		return s.handle, nil
-	}
-	h, err := c.keeper.Lease(s.name, c.options(directory.Metadata(c.typ.Shards, true))...)
-	if err != nil {
-		return nil, err
-	}
-	h.OnLost(func(lease.Loss) { c.post(&lossNoticed{s.number}) })
-	s.handle = h
-	return h, nil
-}
-
 func (c *controller) acquire(s *shard, f func(context.Context, *lease.Handle) (bool, error)) {
 	h, err := c.leaseOf(s)
 	if err != nil {
@@ -172,10 +161,10 @@ func (c *controller) onAcquired(s *shard, msg *acquired) {
 	c.fire(s, handover.Won)
 }
 
-// departure is how far a node is in giving up its shards. When it holds nothing any more
+// leaving is how far a node is in giving up its shards. When it holds nothing any more
 // it goes on forwarding until the other nodes know that (those that answer), and, if they
 // sent mail here, for handover.QuietPeriod.
-type departure struct {
+type leaving struct {
 	on        bool // it takes none
 	asked     bool // Drain was called, and not Undrain
 	rival     bool // a later life of the node's ID is a member in its place

@@ -7,7 +7,9 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/sharding/internal/coordinator"
 	"github.com/holdfast-go/holdfast/sharding/internal/directory"
 	"github.com/holdfast-go/holdfast/singleton"
@@ -43,10 +45,12 @@ func (r *Region) coordinate() error {
 		Type: r.names.Key, Shards: r.typ.Shards, Self: r.self, Strategy: r.set.strategy, Limits: r.set.limits,
 		Settle: r.set.settle, Stop: r.set.stopWithin,
 	}
-	m, err := singleton.Start(r.system, r.keeper, "sharding/"+r.names.Key,
+	name := "sharding/" + r.names.Key
+	defer actors.PartsOf(r.system).Add(name)()
+	m, err := singleton.Start(r.system, r.keeper, name,
 		actor.PropsFromProducer(func() actor.Actor { return coordinator.New(env) }),
 		singleton.WithLease(l), singleton.WithLeadership(leadership), singleton.WithLogger(r.set.logger), singleton.WithMeterProvider(r.set.meters),
-		singleton.WithBackoff(100*time.Millisecond, 5*time.Second), singleton.WithOwner())
+		singleton.WithBackoff(100*time.Millisecond, 5*time.Second))
 	if err != nil {
 		return err
 	}
@@ -72,7 +76,7 @@ func (r *Region) onNews(n coordinator.News) {
 	case coordinator.Began:
 		e.Kind = Coordinating
 		r.event(e)
-		r.moves.add(Move{Shard: -1, What: Coordinating, Token: n.Token, At: r.now()})
+		r.moves.add(Transition{Shard: -1, What: Coordinating, Token: n.Token, At: r.now()})
 	case coordinator.StrategyFailed:
 		e.Kind = StrategyFailed
 		r.event(e)
@@ -84,6 +88,23 @@ func (r *Region) onNews(n coordinator.News) {
 		r.log.Error("no shard is assigned", zap.Error(n.Why))
 		e.Kind = CountMismatch
 		r.event(e)
+	}
+}
+
+// tellCoordinator sends to the coordinator, wherever it is. Where its lease is not among the
+// records (WithCoordinatorLease) that is known of one that gave orders, and it may have
+// left since: whichever node has the coordinator takes it.
+func (r *Region) tellCoordinator(m proto.Message) {
+	record, ok := r.coordinatorRecord()
+	switch {
+	case r.coordinator.Load() != nil:
+		r.post(m)
+	case ok:
+		r.send(record.Owner.Address, m)
+	case r.set.coordinator != nil:
+		for _, g := range r.table.Participants(true) {
+			r.send(g.Owner.Address, m)
+		}
 	}
 }
 

@@ -26,7 +26,7 @@
 //   - With the coordinator down traffic goes on; only moves wait.
 //   - Nodes that differ on the number of shards never work at the same time. When the
 //     number is changed, what is remembered moves to its new shards before any is
-//     assigned; a change that is interrupted is taken up again (layout.go).
+//     assigned; a change that is interrupted is taken up again.
 //   - Every buffer, retry and wait is bounded, and so is what is on its way to another
 //     node. What falls out goes to the dead letters and is counted, and its sender is told.
 //     Mail that is lost with a link is counted (Info.Unconfirmed).

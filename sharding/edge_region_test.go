@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultclock"
@@ -53,7 +54,7 @@ func TestStopFromManySidesAndStartAgain(t *testing.T) {
 			_, err = r.Ref("id1")
 			require.ErrorIs(t, err, sharding.ErrClosed)
 			_, err = singleton.AskPID[done](contextFor(t, time.Second), ns[0].system, old, job{"old", 1})
-			require.ErrorIs(t, err, singleton.ErrUndeliverable)
+			require.ErrorIs(t, err, hosting.ErrUndeliverable)
 			require.NoError(t, r.Stop(context.Background()))
 			ns[0].start(12)
 			c.settled(10*time.Second, ns...)
@@ -113,7 +114,7 @@ func TestSeveralTypesUnderALeaderThatRunsNone(t *testing.T) {
 		regions := map[string]map[*node]*sharding.Region{"one": {}, "two": {}}
 		for name, rs := range regions {
 			for _, n := range []*node{p, b, a} {
-				rs[n] = n.startType(sharding.Type{Name: name, Props: n.props(), Shards: 16}, sharding.WithRole("worker"))
+				rs[n] = n.startType(sharding.Type{Name: name, Props: n.props(), Shards: 16}, sharding.WithRoles("worker"))
 			}
 		}
 		check := func(number int) {
@@ -265,16 +266,16 @@ func TestMessagesThatAreTooLarge(t *testing.T) {
 			n.start(4)
 		}
 		c.settled(5*time.Second, ns...)
-		large := job{Sender: strings.Repeat("x", remoting.PayloadLimit(ns[0].system)+1)}
+		large := job{Sender: strings.Repeat("x", wire.PayloadLimit(ns[0].system)+1)}
 		for i, owner := range owners(ns[0]) {
 			_, err := sharding.Ask[done](contextFor(t, time.Second), ns[0].region, idOf(i, 4), large)
 			if owner == "a" {
 				require.NoError(t, err)
 				continue
 			}
-			var u *singleton.UndeliverableError
+			var u *hosting.UndeliverableError
 			require.True(t, errors.As(err, &u), "%v", err)
-			require.Equal(t, wire.Reason_REASON_TOO_LARGE, u.Notice.Reason)
+			require.Equal(t, hosting.ReasonTooLarge, u.Notice.Reason)
 			require.Equal(t, idOf(i, 4), u.Notice.Key)
 			_, err = ask(ns[0], idOf(i, 4), 1)
 			require.NoError(t, err, "the link lives")

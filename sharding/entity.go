@@ -81,17 +81,3 @@ func (e *Entity) Forget() {
 	e.s.forget(e.id, e.g)
 	e.Passivate()
 }
-
-// Stateful is implemented by entities whose state moves with a planned hand-over
-// of their shard. Every failure, and every change that was not planned, is a cold
-// start: an entity that was given nothing. The calls are those of
-// singleton.Stateful.
-type Stateful interface {
-	actor.Actor
-	// HandOverState returns what the entity is to begin with on the next node; nil
-	// for nothing. It is called after Stopped.
-	HandOverState() ([]byte, error)
-	// RestoreState is called before Started. On an error this actor is ended without
-	// having seen any message, and another is made that starts cold.
-	RestoreState(state []byte) error
-}

@@ -12,6 +12,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/singleton"
 )
@@ -211,14 +212,14 @@ type failing struct {
 	down bool
 }
 
-func (f *failing) Load(ctx context.Context, o sharding.Ownership) ([]string, error) {
+func (f *failing) Load(ctx context.Context, o lease.Ownership) ([]string, error) {
 	if f.fails() {
 		return nil, errors.New("down")
 	}
 	return f.EntityStore.Load(ctx, o)
 }
 
-func (f *failing) Update(ctx context.Context, o sharding.Ownership, add, remove []string) error {
+func (f *failing) Update(ctx context.Context, o lease.Ownership, add, remove []string) error {
 	if f.fails() {
 		panic("down")
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/gate"
 	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/route"
@@ -26,8 +27,7 @@ func (s *shard) handOverLocked(m *mail, custody bool) {
 		e = s.beginLocked(m.id)
 		s.pendLocked(e, m.envelope)
 	case e.Phase == entities.Active:
-		s.use(e)
-		e.gate.Post(m.envelope)
+		s.give(e, m.envelope)
 	case !custody && (s.pending >= s.r.set.buffer && len(e.pending) >= s.share() || s.pendingBytes >= s.r.set.bufferBytes),
 		custody && s.pendingBytes >= maxCustody:
 		s.overflowLocked(e, m)
@@ -82,13 +82,20 @@ func (s *shard) fullLocked(custody bool) bool {
 
 // overflowLocked: there is no room for what waits for an entity.
 func (s *shard) overflowLocked(e *entry, m *mail) {
-	if s.r.set.policy == DropOldest && len(e.pending) > 0 {
+	if s.r.set.policy == hosting.DropOldest && len(e.pending) > 0 {
 		old := e.pending[0]
 		e.pending = append(e.pending[1:], m.envelope)
 		s.pendingBytes += wire.Footprint(m.envelope) - wire.Footprint(old)
 		m = &mail{m.id, old}
 	}
 	s.Drop(&route.Item{Local: m}, "too much waits for entities of the shard to start")
+}
+
+// give posts a message to an entity that is active, with mu held, for reading at least: its
+// gate is plain, so that no code of users runs.
+func (s *shard) give(e *entry, envelope any) {
+	s.use(e)
+	e.gate.Post(envelope)
 }
 
 func (s *shard) use(e *entry) {
@@ -113,7 +120,7 @@ func (s *shard) beginLocked(id string) *entry {
 
 // nowOfLocked is how things stand for an entity.
 func (s *shard) nowOfLocked(e *entry) entities.Now {
-	now := entities.Now{Only: s.r.set.recallActive, Mail: len(e.pending)+len(e.back) > 0,
+	now := entities.Now{Only: s.r.set.recoverActive, Mail: len(e.pending)+len(e.back) > 0,
 		Long: s.Now()-e.since >= s.r.set.backoffMax}
 	h := s.last
 	if now.Ending = h == nil || h.ending; h != nil {
@@ -183,10 +190,10 @@ func (s *shard) effectLocked(e *entry, f entities.Effect) {
 		h.guardian.sayLocked(e, "an entity is given up that was being made", h.cause)
 	case entities.Pause:
 		s.pauseLocked(e)
-	case entities.GiveBack:
-		s.giveBackLocked(e)
+	case entities.Requeue:
+		s.requeueLocked(e)
 	case entities.Remove:
-		delete(s.entries, e.id)
+		s.removeLocked(e)
 	case entities.Unremember:
 		s.unrememberLocked(h, e.id)
 	}
@@ -199,7 +206,7 @@ func (s *shard) deliverPendingLocked(e *entry) {
 			s.Refuse(&route.Item{Local: &mail{e.id, env}}, wire.Reason_REASON_EXPIRED, "who asked does not wait any more")
 			continue
 		}
-		e.gate.Post(env)
+		s.give(e, env)
 	}
 }
 
@@ -270,10 +277,10 @@ func (s *shard) pauseLocked(e *entry) {
 	})
 }
 
-// giveBackLocked ends the entry of a shard that ends; its mail goes to the next host.
-func (s *shard) giveBackLocked(e *entry) {
+// requeueLocked ends the entry of a shard that ends; its mail goes to the next host.
+func (s *shard) requeueLocked(e *entry) {
 	halt(e.timer)
-	delete(s.entries, e.id)
+	s.removeLocked(e)
 	mails := append(e.back, s.unpendLocked(e)...)
 	e.back = nil
 	for _, env := range mails {
@@ -281,8 +288,15 @@ func (s *shard) giveBackLocked(e *entry) {
 	}
 }
 
+// removeLocked takes an entry out. A map that is empty keeps the room that it once needed.
+func (s *shard) removeLocked(e *entry) {
+	if delete(s.entries, e.id); len(s.entries) == 0 {
+		s.entries = nil
+	}
+}
+
 // endAllLocked tells every entity to stop: planned, or because the shard was lost.
-func (s *shard) endAllLocked(h *home) {
+func (s *shard) endAllLocked(h *tenure) {
 	h.ending = true
 	for _, e := range s.entries {
 		s.happensLocked(e, entities.Ending)
@@ -326,7 +340,7 @@ func (s *shard) stopLocked(e *entry) {
 // there is no word, and no dead letter: subscribers would hear of that on this goroutine.
 func (r *Region) reach(pid *actor.PID, f func(actor.Process)) {
 	if p, ok := r.system.ProcessRegistry.Get(pid); ok {
-		_ = outside.Call(func() error { f(p); return nil }) // its dispatcher is the user's
+		_ = outside.Call(func() error { f(p); return nil })
 	}
 }
 

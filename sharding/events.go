@@ -24,7 +24,7 @@ const (
 	// shard is not given up before they ended. Told at growing intervals. With an ID
 	// that one alone was to be passivated; told once.
 	NotStopping
-	// Yielded: the shard was given up though entities still run (OnStubborn).
+	// Yielded: the shard was given up though entities still run (WithOverdue).
 	Yielded
 	// EntityCrashed: the entity ID panicked with Panic.
 	EntityCrashed

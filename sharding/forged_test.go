@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
@@ -97,7 +98,7 @@ func TestAnUnknownTypeIsToldAtOnce(t *testing.T) {
 				Sender: &wire.Address{Address: f.PID().Address, Id: f.PID().Id, RequestId: f.PID().RequestId}})
 			got, err := f.Result()
 			require.NoError(t, err)
-			require.Equal(t, wire.Reason_REASON_UNKNOWN_TYPE, got.(*sharding.Undeliverable).Reason)
+			require.Equal(t, hosting.ReasonUnknownType, got.(hosting.Undeliverable).Notice().Reason)
 		}
 		require.Less(t, time.Since(began), time.Second)
 	})

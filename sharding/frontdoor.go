@@ -42,10 +42,7 @@ func (p *frontDoor) SendUserMessage(pid *actor.PID, message any) {
 		}
 	}
 	header, msg, sender := actor.UnwrapEnvelope(message)
-	kept := false
-	if k, ok := msg.(*transport.Kept); ok {
-		msg, kept = k.What, true
-	}
+	msg, kept := transport.Unwrap(msg)
 	if r.over.Load() || !wire.Fits(msg) {
 		outside.Of(r.system).DeadLetter(pid, wire.Local(msg, sender, nil))
 		return
@@ -64,7 +61,7 @@ func (p *frontDoor) SendUserMessage(pid *actor.PID, message any) {
 		r.post(msg)
 	case To:
 		if err := r.check(m.ID, m.Message); err != nil {
-			r.undeliverable(&Undeliverable{Type: wire.TypeName(m.Message), Name: r.names.Key, Key: m.ID,
+			r.undeliverable(&wire.Nack{Type: wire.TypeName(m.Message), Name: r.names.Key, Key: wire.Text(m.ID),
 				Detail: err.Error()}, sender, m.Message)
 			return
 		}
@@ -89,7 +86,7 @@ func (r *Region) arrived(m *wire.Envelope, kept bool) {
 		s = r.byName[m.Name]
 	}
 	if s == nil {
-		r.undeliverable(&Undeliverable{Reason: wire.Reason_REASON_NO_HOLDER, Type: m.Type, Name: m.Name, Key: m.Key,
+		r.undeliverable(&wire.Nack{Reason: wire.Reason_REASON_NO_HOLDER, Type: m.Type, Name: m.Name, Key: m.Key,
 			Detail: "no shard of that name here"}, m.Sender.PID(), m)
 		return
 	}
@@ -125,27 +122,26 @@ func (s *shard) arrived(m *wire.Envelope) bool {
 	if !s.here.Load() || ShardOf(m.Key, s.r.typ.Shards) != s.number {
 		return false
 	}
-	mail, err := s.open(m)
+	mail, err := s.openInTime(m)
 	if err != nil {
 		return false // the Router refuses it
 	}
-	return s.come(lease.Token(m.Token), m.Key, mail.envelope)
+	return s.deliverFast(lease.Token(m.Token), m.Key, mail.envelope)
 }
 
-// come gives a message that was routed by token to an entity that is active, if
-// nothing is to be considered.
-func (s *shard) come(token lease.Token, id string, envelope any) bool {
+// deliverFast gives a message that was routed by token, 0 on this node, to an entity that is
+// active, if nothing is to be considered.
+func (s *shard) deliverFast(token lease.Token, id string, envelope any) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if !s.direct || token > s.home.term.Token() {
+	if !s.direct || token > 0 && token > s.tenure.term.Token() {
 		return false
 	}
 	e := s.entries[id]
 	if e == nil || e.Phase != entities.Active {
 		return false
 	}
-	s.use(e)
-	e.gate.Post(envelope)
+	s.give(e, envelope)
 	return true
 }
 

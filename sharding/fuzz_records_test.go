@@ -14,7 +14,7 @@ import (
 // Whatever another node answers to an inquiry, it is taken up once, and what was
 // taken up can be written again.
 func FuzzAccount(f *testing.F) {
-	good, err := json.Marshal(Info{Node: "n", Nodes: []NodeInfo{{ID: "n"}}, Recent: []Move{{What: HandedOff, Reason: "r"}}})
+	good, err := json.Marshal(Info{Node: "n", Nodes: []NodeInfo{{ID: "n"}}, Recent: []Transition{{What: HandedOff, Reason: "r"}}})
 	require.NoError(f, err)
 	for _, s := range []string{string(good), "", "null", `{"Recent":[{"What":"nothing","At":"x"}]}`, `{"Held":1e99}`,
 		`[]`, `{"Table":[{"Phase":"\ud800"}]}`} {
@@ -24,9 +24,9 @@ func FuzzAccount(f *testing.F) {
 	f.Fuzz(func(t *testing.T, number uint64, body []byte) {
 		c := &controller{Region: &Region{names: directory.Names{Key: "g/t"}, log: zap.NewNop()}}
 		answers := make(chan Info, 1)
-		c.asking.Store(uint64(1), inquiry{"n:1", answers})
+		c.asking.Store(uint64(1), statusRequest{"n:1", answers})
 		for range 2 {
-			c.onAccount(&wire.Account{Type: "g/t", Number: number, From: &wire.Node{Address: "n:1"}, Json: body})
+			c.onStatusReply(&wire.Account{Type: "g/t", Number: number, From: &wire.Node{Address: "n:1"}, Json: body})
 		}
 		select {
 		case in := <-answers:

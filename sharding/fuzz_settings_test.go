@@ -15,11 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/sharding"
-	"github.com/holdfast-go/holdfast/singleton"
 )
 
 // A Type and its options are refused, with the name of what is at fault, or a Region
@@ -50,13 +50,13 @@ func FuzzOptions(f *testing.F) {
 			})
 			r, err := sharding.Start(system, group, sharding.Type{Name: name, Props: props, Shards: shards},
 				sharding.WithSettle(time.Duration(settle)),
-				sharding.WithBuffer(buffer, total, sharding.DropPolicy(policy)), sharding.WithStop(nil, time.Duration(within)),
-				sharding.OnStubborn(singleton.Stubborn(stubborn)), sharding.WithPassivation(time.Duration(idle)), sharding.WithMaxActive(maxActive),
+				sharding.WithBuffer(buffer, total, hosting.DropPolicy(policy)), sharding.WithStop(nil, time.Duration(within)),
+				sharding.WithOverdue(hosting.Overdue(stubborn)), sharding.WithPassivation(time.Duration(idle)), sharding.WithMaxActive(maxActive),
 				sharding.WithStateLimit(stateLimit), sharding.WithBackoff(time.Duration(least), time.Duration(most)),
-				sharding.WithLinger(time.Duration(linger)), sharding.WithDepart(time.Duration(depart)))
+				sharding.WithLinger(time.Duration(linger)), sharding.WithLeave(time.Duration(depart)))
 			if err != nil {
 				require.ErrorIs(t, err, lease.ErrInvalid)
-				require.Regexp(t, `With[A-Z]|OnStubborn|shards|segment|name`, err.Error())
+				require.Regexp(t, `With[A-Z]|shards|segment|name`, err.Error())
 				require.Less(t, len(err.Error()), 4*lease.MaxName+200)
 				return
 			}

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
-	"github.com/holdfast-go/holdfast/internal/direct"
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
@@ -52,7 +52,7 @@ type target struct {
 func hostile() target {
 	n := new(atomic.Int64)
 	system := actor.NewActorSystem(remoting.LogTo(nil))
-	direct.Of(system).Enable(true)
+	actors.FamiliesOf(system).Enable(true)
 	keeper, err := lease.NewKeeper(memory.New(), lease.Config{ID: "fuzz"})
 	if err != nil {
 		panic(err)
@@ -128,7 +128,7 @@ func FuzzPeer(f *testing.F) {
 		if kind %= short + 1; kind == short {
 			rest, text, _ := strings.Cut(string(b), "\x00")
 			m = wrapperspb.String(text)
-			if p, ok := direct.Of(x.system).Resolve(direct.ID("g/account", rest)); ok {
+			if p, ok := actors.FamiliesOf(x.system).Resolve(actors.FamilyID("g/account", rest)); ok {
 				p.SendUserMessage(x.region.PID(), m)
 			}
 		} else if m = kinds[kind](); proto.Unmarshal(b, m) != nil {

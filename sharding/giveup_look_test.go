@@ -34,7 +34,7 @@ func TestNothingBeginsAfterTheLookThatGivesItUp(t *testing.T) {
 	r := &Region{group: &membership.Group{}, system: system, log: zap.NewNop(), clock: lease.SystemClock(), life: context.Background()}
 	e := &entry{id: "id"}
 	s := &shard{r: r, entries: map[string]*entry{"id": e}}
-	h := &home{term: livingTerm{}}
+	h := &tenure{term: livingTerm{}}
 	h.guardian = &guardian{noActor: noActor{r}, s: s, h: h}
 	gt, err := gate.New(gate.Options{Term: h.term, Divert: func(any) {}})
 	require.NoError(t, err)

@@ -72,9 +72,9 @@ func (c *controller) onTransferEnded(s *shard, err error) {
 		return
 	}
 	c.counts.moved.Add(1)
-	c.measure(func(i *instruments) { i.handOff.Record(context.Background(), took.Seconds(), i.attrs) })
+	c.measure(func(i *instruments) { i.handOff.Record(took) })
 	c.event(Event{Kind: HandedOff, Shard: s.number, After: took, Peer: inv.Offer.Owner})
-	c.moves.add(Move{Shard: s.number, What: HandedOff, To: inv.Offer.Owner.ID, Took: took, At: c.now()})
+	c.moves.add(Transition{Shard: s.number, What: HandedOff, To: inv.Offer.Owner.ID, Took: took, At: c.now()})
 	c.fire(s, handover.Transferred)
 }
 
@@ -88,7 +88,7 @@ func (c *controller) onInvite(m *wire.Invite) {
 	switch {
 	case !c.hosts:
 		handover.Decline(p, m.From, m.Number, "it only forwards")
-	case c.depart.on:
+	case c.leaving.on:
 		handover.Decline(p, m.From, m.Number, "it is leaving")
 	case !c.mayHost():
 		handover.Decline(p, m.From, m.Number, ErrNotHosting.Error())

@@ -24,19 +24,19 @@ func (c *controller) open(s *shard) {
 	s.take = handover.Accepting{}
 	if !t.CheckAlive() || !c.mayHost() {
 		s.cause = c.whyNot()
-		h := &home{term: t, ending: true}
+		h := &tenure{term: t, ending: true}
 		s.do(func() { s.last = h })
 		s.loseStates(states, errNotTaken)
 		c.fire(s, handover.Lost)
 		return
 	}
-	h := &home{term: t, states: states}
+	h := &tenure{term: t, states: states}
 	g := &guardian{noActor: noActor{c.Region}, s: s, h: h}
 	pid, ok := c.system.ProcessRegistry.Add(g, fmt.Sprintf("%s/%d-%d", c.names.Process, s.number, t.Token()))
 	if g.pid = pid; !ok { // a token is used once
 		c.log.Error("a shard's guardian could not be made: an actor has its name", zap.String("shard", s.name),
 			zap.String("name", g.pid.Id))
-		s.do(func() { s.last = &home{term: t, ending: true} })
+		s.do(func() { s.last = &tenure{term: t, ending: true} })
 		s.loseStates(states, errNotTaken)
 		c.fire(s, handover.Lost)
 		return
@@ -45,7 +45,7 @@ func (c *controller) open(s *shard) {
 	s.seen = max(s.seen, t.Token())
 	c.fire(s, handover.Opened)
 	s.do(func() {
-		if s.home, s.last = h, h; c.losses.Load() != losses {
+		if s.tenure, s.last = h, h; c.losses.Load() != losses {
 			h.barred = ErrNotHosting // just now: the control loop is about to hear of it
 		}
 		for _, id := range states.Keys() {
@@ -61,14 +61,14 @@ func (c *controller) open(s *shard) {
 	c.countHosted(1)
 	c.log.Info("hosting", zap.String("shard", s.name), zap.Uint64("token", uint64(t.Token())))
 	c.event(Event{Kind: Hosted, Shard: s.number, Token: t.Token()})
-	c.moves.add(Move{Shard: s.number, What: Hosted, Token: t.Token(), At: c.now()})
-	s.recall(h)
+	c.moves.add(Transition{Shard: s.number, What: Hosted, Token: t.Token(), At: c.now()})
+	s.recoverAll(h)
 }
 
 // loseStates tells of states that entities left, and that nobody gets.
 func (c *controller) loseStates(s *shard, why error) {
 	if s.last != nil {
-		s.loseStates(s.last.bag, why)
+		s.loseStates(s.last.handoverStates, why)
 	}
 }
 
@@ -77,8 +77,8 @@ func (c *controller) drain(s *shard) {
 	h := s.last
 	s.since = c.clock.Now().Mono
 	s.do(func() {
-		s.home = nil
-		h.pack = s.m.Offer && c.set.stateLimit > 0
+		s.tenure = nil
+		h.collects = s.m.Offer && c.set.stateLimit > 0
 		s.routing().Ending(false)
 		s.endAllLocked(h)
 	})
@@ -98,14 +98,14 @@ func (c *controller) lose(s *shard) {
 	halt(s.deadline)
 	s.since = c.clock.Now().Mono
 	s.do(func() {
-		s.home = nil
+		s.tenure = nil
 		h.cause = cause
 		s.routing().Ending(true)
 		s.endAllLocked(h)
 	})
 	c.log.Warn("a shard was lost", zap.String("shard", s.name), zap.Uint64("token", uint64(h.term.Token())), zap.Error(cause))
 	c.event(Event{Kind: Lost, Shard: s.number, Token: h.term.Token(), Reason: cause})
-	c.moves.add(Move{Shard: s.number, What: Lost, Token: h.term.Token(), At: c.now(), Reason: cause.Error()})
+	c.moves.add(Transition{Shard: s.number, What: Lost, Token: h.term.Token(), At: c.now(), Reason: cause.Error()})
 	c.remind(s, &stillRunning{s.number, h, s.since, firstReminder})
 }
 
@@ -130,8 +130,8 @@ func (c *controller) yield(s *shard) {
 	s.do(func() { s.routing().Left() })
 }
 
-// onEmpty: the entities of a home that ends are gone, and their mail is back.
-func (c *controller) onEmpty(s *shard, h *home) {
+// onEmpty: the entities of a hosting that ends are gone, and their mail is back.
+func (c *controller) onEmpty(s *shard, h *tenure) {
 	if s.last != h {
 		return
 	}
@@ -140,7 +140,7 @@ func (c *controller) onEmpty(s *shard, h *home) {
 	s.keepStates(h)
 	s.do(func() {
 		s.routing().Closed()
-		s.last = &home{term: h.term, ending: true, told: true, bag: h.bag}
+		s.last = &tenure{term: h.term, ending: true, told: true, handoverStates: h.handoverStates}
 	})
 	if h.guardian != nil {
 		c.system.ProcessRegistry.Remove(h.guardian.pid)
@@ -154,17 +154,22 @@ func (c *controller) onReleased(s *shard, err error) {
 		c.log.Warn("release not confirmed, left to the keeper or the TTL", zap.String("shard", s.name), zap.Error(err))
 	}
 	c.event(Event{Kind: Released, Shard: s.number, Reason: err})
-	c.moves.add(Move{Shard: s.number, What: Released, At: c.now()})
+	c.moves.add(Transition{Shard: s.number, What: Released, At: c.now()})
 	c.fire(s, handover.Released)
 }
 
-// forget ends what belonged to a hold that is over.
+// forget ends what belonged to a hold that is over. Timers that were stopped still have what
+// they were for: the hosting that is gone, and with it what is remembered of the shard.
 func (c *controller) forget(s *shard) {
 	halt(s.deadline)
 	halt(s.reminder)
+	s.deadline, s.reminder = nil, nil
 	s.inv.Halt()
 	s.loseStates(c.begin(s), errNotTaken)
 	s.inv, s.take, s.term, s.cause = handover.Giving{}, handover.Accepting{}, nil, nil
+	s.do(func() { s.last = nil })
+	s.away = c.clock.Now().Mono
+	c.tidyLater()
 }
 
 // lostHosting shuts off what is hosted, at once: the control loop, which sees to the
@@ -187,12 +192,12 @@ func (r *Region) lostHosting(cause error) {
 		s := &r.shards[i]
 		s.do(func() { bar(s) })
 	}
-	r.post(&hostingLost{cause})
+	r.post(&rightLost{cause})
 }
 
-// onHostingLost ends what was hosted. If the right to host has been won back already,
+// onRightLost ends what was hosted. If the right to host has been won back already,
 // what was begun since goes on.
-func (c *controller) onHostingLost(cause error) {
+func (c *controller) onRightLost(cause error) {
 	may := c.mayHost()
 	for i := range c.shards {
 		s := &c.shards[i]

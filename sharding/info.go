@@ -32,7 +32,7 @@ type Info struct {
 	// shards handed off.
 	Dropped, Undeliverable, Unconfirmed, Relayed, Unordered, Overruns, Crashes, Passivated, HandedOff int64
 	// Recent are the last moves on this node, the newest last.
-	Recent []Move
+	Recent []Transition
 }
 
 // NodeInfo is a node that takes part.
@@ -52,7 +52,9 @@ type ShardInfo struct {
 	Shard int
 	Owner string // the node's id; empty if nobody holds it
 	Token lease.Token
-	// Phase and Entities are those of the node that was asked.
+	// Phase and Entities are those of the node that was asked. Phase is a phase of the package
+	// documentation's diagram, in lower case: "active" where the shard's entities run; empty
+	// for Away.
 	Phase    string `json:",omitempty"`
 	Entities int    `json:",omitempty"`
 }
@@ -88,15 +90,15 @@ func (r *Region) info(table bool) Info {
 		Waiting: int(r.waiting.Load()), Dropped: r.counts.dropped.Load(), Undeliverable: r.counts.undeliverable.Load(),
 		Unconfirmed: r.counts.unconfirmed.Load(), Relayed: r.counts.relayed.Load(), Unordered: r.counts.unordered.Load(), Overruns: r.counts.overruns.Load(),
 		Crashes: r.counts.crashes.Load(), Passivated: r.counts.passivated.Load(), HandedOff: r.counts.moved.Load(), Recent: r.moves.all()}
-	if boss, ok := r.table.Coordinator(); ok {
-		in.Coordinator, in.Token = boss.Owner, boss.Token
+	if record, ok := r.coordinatorRecord(); ok {
+		in.Coordinator, in.Token = record.Owner, record.Token
 	}
 	held := map[string]int{}
-	standings := r.table.All()
+	records := r.table.All()
 	if table {
-		in.Table = make([]ShardInfo, len(standings))
+		in.Table = make([]ShardInfo, len(records))
 	}
-	for i, st := range standings {
+	for i, st := range records {
 		x := ShardInfo{Shard: i, Token: st.Last}
 		if st.Held {
 			x.Owner = st.Record.Owner.ID
@@ -139,7 +141,7 @@ func (r *Region) nodes(held map[string]int) (all []NodeInfo) {
 	return all
 }
 
-// Health is a check as lease.HealthHandler takes it. It fails, with a line for each
+// Health is a check as health.Handler takes it. It fails, with a line for each
 // reason, while this node is no member of the group (membership.Group.Health), while it
 // is not registered for the type (ErrNotHosting), and when the Region has ended
 // (ErrClosed). It asks nothing of the store, and returns at once.

@@ -16,13 +16,13 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/inputtest"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/sharding/placement"
-	"github.com/holdfast-go/holdfast/singleton"
 )
 
 func TestBadInput(t *testing.T) {
@@ -40,12 +40,12 @@ func TestBadInput(t *testing.T) {
 			{"shards: 65537", sharding.Type{Name: "x", Shards: 65537}, nil},
 			{"nil Option", good, []sharding.Option{nil}},
 			{"WithStrategy: nil", good, []sharding.Option{sharding.WithStrategy(nil)}},
-			{"Limits.Moves: -1", good, []sharding.Option{sharding.WithLimits(placement.Limits{Moves: -1})}},
-			{"bound of a shard: 0, must be at least 1", good, []sharding.Option{sharding.WithBuffer(0, 1, sharding.DropNewest)}},
-			{"bound in all: 0", good, []sharding.Option{sharding.WithBuffer(1, 0, sharding.DropNewest)}},
+			{"Limits.Moves: -1", good, []sharding.Option{sharding.WithMoveLimits(placement.MoveLimits{Moves: -1})}},
+			{"bound of a shard: 0, must be at least 1", good, []sharding.Option{sharding.WithBuffer(0, 1, hosting.DropNewest)}},
+			{"bound in all: 0", good, []sharding.Option{sharding.WithBuffer(1, 0, hosting.DropNewest)}},
 			{"unknown policy 9", good, []sharding.Option{sharding.WithBuffer(1, 1, 9)}},
 			{"WithStop: 0", good, []sharding.Option{sharding.WithStop(nil, 0)}},
-			{"OnStubborn: unknown policy 9", good, []sharding.Option{sharding.OnStubborn(9)}},
+			{"WithOverdue: unknown policy 9", good, []sharding.Option{sharding.WithOverdue(9)}},
 			{"WithPassivation: -1", good, []sharding.Option{sharding.WithPassivation(-1)}},
 			{"WithPassivation: 1ms, must be 0 or at least 10ms", good,
 				[]sharding.Option{sharding.WithPassivation(time.Millisecond)}},
@@ -56,7 +56,7 @@ func TestBadInput(t *testing.T) {
 			{"most: 1000000, must be at least 2000000", good,
 				[]sharding.Option{sharding.WithBackoff(2*time.Millisecond, time.Millisecond)}},
 			{"WithLinger: -1", good, []sharding.Option{sharding.WithLinger(-1)}},
-			{"WithDepart: -1", good, []sharding.Option{sharding.WithDepart(-1)}},
+			{"WithLeave: -1", good, []sharding.Option{sharding.WithLeave(-1)}},
 			{"WithSettle: -1", good, []sharding.Option{sharding.WithSettle(-1)}},
 		} {
 			_, err := sharding.Start(n.system, n.group, x.typ, x.opts...)
@@ -104,22 +104,22 @@ func TestWhatNoOptionMayHave(t *testing.T) {
 		n := c.node("a")
 		inputtest.Options(t, map[string][]any{
 			"WithProxyOnly":        {sharding.WithProxyOnly},
-			"WithRole":             {sharding.WithRole, "r"},
+			"WithRoles":            {sharding.WithRoles, "r"},
 			"WithStrategy":         {sharding.WithStrategy, placement.Balanced{}},
-			"WithLimits":           {sharding.WithLimits, placement.Limits{Moves: 1, PerHost: 1}},
+			"WithMoveLimits":       {sharding.WithMoveLimits, placement.MoveLimits{Moves: 1, PerHost: 1}},
 			"WithSettle":           {sharding.WithSettle, time.Second},
-			"WithBuffer":           {sharding.WithBuffer, 1, 1, sharding.DropOldest},
+			"WithBuffer":           {sharding.WithBuffer, 1, 1, hosting.DropOldest},
 			"WithBufferBytes":      {sharding.WithBufferBytes, 1},
 			"WithStop":             {sharding.WithStop, func() any { return job{} }, time.Second},
-			"OnStubborn":           {sharding.OnStubborn, singleton.Yield},
+			"WithOverdue":          {sharding.WithOverdue, hosting.ReleaseAfterTTL},
 			"WithPassivation":      {sharding.WithPassivation, time.Second},
 			"WithMaxActive":        {sharding.WithMaxActive, 1},
 			"WithRemember":         {sharding.WithRemember, sharding.NewMemoryEntities(), 1},
-			"WithRecallActive":     {func() sharding.Option { return remembering(sharding.WithRecallActive()) }},
+			"WithRecoverActive":    {func() sharding.Option { return remembering(sharding.WithRecoverActive()) }},
 			"WithStateLimit":       {sharding.WithStateLimit, 1},
 			"WithBackoff":          {sharding.WithBackoff, time.Second, time.Second},
 			"WithLinger":           {sharding.WithLinger, time.Second},
-			"WithDepart":           {sharding.WithDepart, time.Second},
+			"WithLeave":            {sharding.WithLeave, time.Second},
 			"WithLeadership":       {sharding.WithLeadership, membership.NewStatic(n.keeper.Owner())},
 			"WithCoordinatorLease": {sharding.WithCoordinatorLease, lease.Unguarded("c")},
 			"WithLeaseOptions":     {sharding.WithLeaseOptions, lease.WithTTL(time.Second)},
@@ -175,7 +175,7 @@ func TestNoContextIsAnError(t *testing.T) {
 func TestZeroValuesDoNotPanic(t *testing.T) {
 	inputtest.Zeros(t, map[string]string{
 		"Entity": "made by Of alone, which returns nil where there is none",
-	}, new(sharding.Region), new(sharding.Typed[job]), new(sharding.EventKind), new(sharding.Phase), new(sharding.ShardCountError))
+	}, new(sharding.Region), new(sharding.Typed[job]), new(sharding.EventKind), new(sharding.ShardCountError))
 	var r sharding.Region
 	for _, err := range []error{r.Tell("x", job{}), sharding.For[job](nil).Tell("x", job{}), r.Stop(t.Context()),
 		r.Request("x", job{}, nil), sharding.Typed[job]{}.Request("x", job{}, nil)} {

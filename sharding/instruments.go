@@ -1,21 +1,15 @@
 package sharding
 
-import (
-	"go.opentelemetry.io/otel/metric"
-)
+import "github.com/holdfast-go/holdfast/internal/meters"
 
 // instruments are a Region's metrics. They carry holdfast.node and holdfast.type.
 type instruments struct {
-	attrs         metric.MeasurementOption
-	hosted        metric.Int64UpDownCounter
-	entities      metric.Int64ObservableUpDownCounter
-	waiting       metric.Int64ObservableUpDownCounter
-	dropped       metric.Int64Counter
-	undeliverable metric.Int64Counter
-	unconfirmed   metric.Int64ObservableCounter
-	relayed       metric.Int64Counter
-	unordered     metric.Int64Counter
-	overruns      metric.Int64Counter
-	crashes       metric.Int64Counter
-	handOff       metric.Float64Histogram
+	hosted        meters.Counter
+	dropped       meters.Counter
+	undeliverable meters.Counter
+	relayed       meters.Counter
+	unordered     meters.Counter
+	overruns      meters.Counter
+	crashes       meters.Counter
+	handOff       meters.Times
 }

@@ -31,6 +31,9 @@ import (
 
 const ttl = 10 * time.Second
 
+// phaseActive is the Phase in Info of a shard whose entities run.
+const phaseActive = "active"
+
 // job is a Go value that travels between nodes.
 type job struct {
 	Sender string

@@ -20,7 +20,7 @@ type lateStore struct {
 	asked, answer chan struct{}
 }
 
-func (s *lateStore) Update(context.Context, Ownership, []string, []string) error {
+func (s *lateStore) Update(context.Context, lease.Ownership, []string, []string) error {
 	close(s.asked)
 	<-s.answer
 	return nil
@@ -40,14 +40,14 @@ func TestALateWriteStartsNothingOfALaterHome(t *testing.T) {
 	r := &Region{group: &membership.Group{}, system: system, log: zap.NewNop(), clock: lease.SystemClock(), life: context.Background()}
 	r.set.store = store
 	s := &shard{r: r, entries: map[string]*entry{"id": {id: "id"}}}
-	before := &home{term: endlessTerm{}, rem: remembered{loaded: true, known: map[string]bool{}}}
+	before := &tenure{term: endlessTerm{}, rem: remembered{loaded: true, known: map[string]bool{}}}
 	s.last = before
 	s.do(func() { s.noteLocked(before, "id") })
 	<-store.asked
 
 	s.mu.Lock() // the shard went, and is back: its list is being read
 	before.ending = true
-	after := &home{term: endlessTerm{}}
+	after := &tenure{term: endlessTerm{}}
 	after.guardian = &guardian{noActor: noActor{r}, s: s, h: after}
 	e := &entry{id: "id"}
 	s.last, s.entries = after, map[string]*entry{"id": e}

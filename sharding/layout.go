@@ -12,7 +12,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding/internal/directory"
 )
@@ -245,16 +244,4 @@ func each(n int, f func(i int) error) error {
 	}
 	wg.Wait()
 	return first
-}
-
-// onHandlesWanted closes the handles of shards that are away: a move of what is
-// remembered needs their leases.
-func (c *controller) onHandlesWanted() {
-	for i := range c.shards {
-		s := &c.shards[i]
-		if h := s.handle; h != nil && s.m.Phase == handover.Away {
-			s.handle = nil
-			c.ops.Go(func() { _ = h.Close(context.Background()) }) // bounded by the lease's own bounds
-		}
-	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
 )
 
@@ -24,7 +25,7 @@ type tripping struct {
 	trip func()
 }
 
-func (s *tripping) Update(ctx context.Context, o sharding.Ownership, add, remove []string) error {
+func (s *tripping) Update(ctx context.Context, o lease.Ownership, add, remove []string) error {
 	s.mu.Lock()
 	trips := s.at == 1
 	s.at = max(0, s.at-1)
@@ -171,7 +172,7 @@ func TestForgottenEntitiesDoNotComeBackWithANewNumber(t *testing.T) {
 // meddling is a store whose Load returns ids that it must not.
 type meddling struct{ sharding.EntityStore }
 
-func (m meddling) Load(ctx context.Context, o sharding.Ownership) ([]string, error) {
+func (m meddling) Load(ctx context.Context, o lease.Ownership) ([]string, error) {
 	ids, err := m.EntityStore.Load(ctx, o)
 	if strings.HasPrefix(o.Name(), "shard/") {
 		for i := range 16 {

@@ -33,7 +33,7 @@ func (c *controller) handle(msg any) {
 		}
 	}()
 	c.take(msg)
-	c.departing()
+	c.goOnLeaving()
 }
 
 func (c *controller) take(message any) {
@@ -44,9 +44,9 @@ func (c *controller) take(message any) {
 		if s := &c.shards[msg.shard]; s.term != nil && !s.term.CheckAlive() {
 			c.fire(s, handover.Lost)
 		}
-	case *hostingLost:
-		c.onHostingLost(msg.cause)
-	case *homeEmpty:
+	case *rightLost:
+		c.onRightLost(msg.cause)
+	case *hostingEnded:
 		c.onEmpty(&c.shards[msg.shard], msg.h)
 	case *deadlinePassed:
 		if s := &c.shards[msg.shard]; s.last == msg.h {
@@ -74,8 +74,8 @@ func (c *controller) take(message any) {
 		c.onRecord(&c.shards[msg.shard], msg)
 	case *historyReset:
 		c.onHistoryReset()
-	case *bossNoticed:
-		c.onBoss()
+	case *coordinatorNoticed:
+		c.onCoordinatorRecord()
 	case *peerGone:
 		c.onPeerGone(msg.address)
 	case *toSelf:
@@ -84,21 +84,26 @@ func (c *controller) take(message any) {
 		c.passivateIdle()
 	case *evictDue:
 		c.evictOldest()
-	case *departRequest:
-		c.onDepart(msg)
+	case *leaveRequest:
+		c.onLeave(msg)
 	case *returnRequest:
-		c.depart.asked = false
+		c.leaving.asked = false
 		c.onReturn()
-	case *standingChanged:
-		c.onStanding(msg.due)
-	case *departDue:
-		if msg.number == c.depart.number {
-			c.sayDeparting()
+	case *membershipChanged:
+		c.onMembership(msg.due)
+	case *leaveDue:
+		if msg.number == c.leaving.number {
+			c.sayLeaving()
 		}
 	case *lingerDue:
-		c.depart.quietOver = true
+		c.leaving.quietOver = true
 	case *handlesWanted:
-		c.onHandlesWanted()
+		c.closeHandles(0)
+	case *handlesUnneeded:
+		c.tidying = nil
+		if c.closeHandles(keepHandles) {
+			c.tidyLater()
+		}
 	case *wire.Order:
 		c.onOrder(msg)
 	case *wire.Invite:
@@ -112,9 +117,9 @@ func (c *controller) take(message any) {
 	case *wire.Stranded:
 		c.onStranded(msg)
 	case *wire.Inquiry:
-		c.onInquiry(msg)
+		c.onStatusRequest(msg)
 	case *wire.Account:
-		c.onAccount(msg)
+		c.onStatusReply(msg)
 	case *wire.Report, *wire.Depart:
 		c.coordinating(func(co *coordinator.Coordinator) { co.Tell(msg) })
 	}

@@ -7,9 +7,9 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// Move is something that happened to a shard on this node, or to its coordinator
+// Transition is something that happened to a shard on this node, or to its coordinator
 // (Shard -1).
-type Move struct {
+type Transition struct {
 	Shard  int
 	What   EventKind
 	Token  lease.Token `json:",omitempty"`
@@ -25,11 +25,11 @@ const recentMoves = 256
 // moves are the last of a node.
 type moves struct {
 	mu   sync.Mutex
-	ring []Move
+	ring []Transition
 	next int
 }
 
-func (m *moves) add(x Move) {
+func (m *moves) add(x Transition) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.ring) < recentMoves {
@@ -40,8 +40,8 @@ func (m *moves) add(x Move) {
 	m.next = (m.next + 1) % recentMoves
 }
 
-func (m *moves) all() []Move {
+func (m *moves) all() []Transition {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return append(append([]Move(nil), m.ring[m.next:]...), m.ring[:m.next]...)
+	return append(append([]Transition(nil), m.ring[m.next:]...), m.ring[:m.next]...)
 }

@@ -2,12 +2,14 @@ package sharding
 
 import (
 	"fmt"
+	"slices"
 
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/membership"
 )
 
 // This file takes the coordinator's orders. An order that is not about the present
@@ -22,23 +24,54 @@ const maxEarly = 8
 type commander int
 
 const (
-	isBoss   commander = iota
-	notBoss            // another node coordinates under that token, or none
-	notKnown           // no record of that token has come yet
+	fromCoordinator    commander = iota
+	notFromCoordinator           // another node coordinates under that token, or none
+	fromUnknown                  // no record of that token has come yet
 )
 
 func (c *controller) commander(m *wire.Order) commander {
-	boss, ok := c.table.Coordinator()
+	record, ok := c.coordinatorRecord()
 	switch {
 	case c.set.coordinator != nil: // the records do not tell
-		return isBoss
-	case m.Coordinator > uint64(boss.Token):
-		return notKnown
-	case ok && c.speaksFor(m.From, boss.Owner):
-		return isBoss
+		return fromCoordinator
+	case m.Coordinator > uint64(record.Token):
+		return fromUnknown
+	case ok && c.speaksFor(m.From, record.Owner):
+		return fromCoordinator
 	}
-	return notBoss
+	return notFromCoordinator
 }
+
+// beside reports whether an order is of the coordinator that the records tell of, where this
+// node's obey a lease of the user's. It is of the present, whatever the tokens of that lease,
+// and says nothing of these.
+func (c *controller) beside(m *wire.Order) bool {
+	record, ok := c.table.Coordinator()
+	return c.set.coordinator != nil && ok && uint64(record.Token) == m.Coordinator && c.speaksFor(m.From, record.Owner)
+}
+
+// newest is the highest token of a coordinator that is known of, by its orders or by the
+// records: it may not have ordered anything here yet.
+func (c *controller) newest() uint64 {
+	record, _ := c.coordinatorRecord()
+	return max(c.highest, uint64(record.Token))
+}
+
+// past reports whether a token is of a coordinator of the past. Of a lease of the user's nobody
+// tells that its store lost its data, and its tokens begin anew. So there a member's counts if
+// none as high was heard of for heardFor TTLs: a late message takes less.
+func (c *controller) past(from *wire.Node, token uint64) bool {
+	switch {
+	case token >= c.newest():
+		return false
+	case c.set.coordinator == nil || c.clock.Now().Mono-c.heard < heardFor*c.leaseTTL():
+		return true
+	}
+	of := func(m membership.Member) bool { return m.Incarnation == from.GetIncarnation() }
+	return !slices.ContainsFunc(c.group.Members().Members, of)
+}
+
+const heardFor = 2
 
 // speaksFor reports whether a message is from the owner of a record. The records of a
 // node without remote have no address.
@@ -46,10 +79,10 @@ func (r *Region) speaksFor(from *wire.Node, o lease.Owner) bool {
 	return from.Is(wire.NodeOf(o)) || o.Incarnation == r.self.Incarnation && from.Is(r.self)
 }
 
-// onBoss takes up orders that came before the record of their coordinator.
-func (c *controller) onBoss() {
+// onCoordinatorRecord takes up orders that came before the record of their coordinator.
+func (c *controller) onCoordinatorRecord() {
 	for address, m := range c.early {
-		if c.commander(m) != notKnown {
+		if c.commander(m) != fromUnknown {
 			delete(c.early, address)
 			c.onOrder(m)
 		}
@@ -65,18 +98,18 @@ func (c *controller) onOrder(m *wire.Order) {
 		}
 		c.send(m.From.GetAddress(), &wire.Report{Type: c.names.Key, From: c.self, Coordinator: m.Coordinator, Failures: failures})
 	}
-	boss, _ := c.table.Coordinator()
-	newest := max(c.highest, uint64(boss.Token)) // which may not have ordered anything here yet
+	if m.Type != c.names.Key || m.From == nil {
+		return
+	}
+	beside := c.beside(m)
 	switch {
-	case m.Type != c.names.Key || m.From == nil:
+	case !beside && c.past(m.From, m.Coordinator):
+		refuse(fmt.Sprintf("of a coordinator with token %d, after one with %d", m.Coordinator, c.newest()))
 		return
-	case m.Coordinator < newest:
-		refuse(fmt.Sprintf("of a coordinator with token %d, after one with %d", m.Coordinator, newest))
-		return
-	case c.commander(m) == notBoss:
+	case c.commander(m) == notFromCoordinator:
 		refuse("of a node that does not coordinate")
 		return
-	case c.commander(m) == notKnown:
+	case c.commander(m) == fromUnknown:
 		if len(c.early) < maxEarly || c.early[m.From.Address] != nil {
 			c.early[m.From.Address] = m
 		}
@@ -92,9 +125,15 @@ func (c *controller) onOrder(m *wire.Order) {
 		return
 	}
 	// Only what the records confirm is remembered: a token that was made up
-	// must not shut the true ones out.
-	c.highest = max(c.highest, min(m.Coordinator, uint64(boss.Token)))
-	c.boss = m
+	// must not shut the true ones out. Where they do not tell, nothing else protects
+	// from a coordinator of the past.
+	switch {
+	case c.set.coordinator == nil:
+		c.highest = min(m.Coordinator, c.newest())
+	case !beside:
+		c.highest, c.heard = m.Coordinator, c.clock.Now().Mono
+	}
+	c.lastOrder = m
 	c.failed = nil
 	for _, a := range m.Assignments {
 		c.obey(a)
@@ -130,7 +169,7 @@ func (c *controller) obey(a *wire.Assignment) {
 			s.inv = handover.Giving{To: a.Next}
 		}
 		c.fire(s, handover.Move)
-	case c.depart.on:
+	case c.leaving.on:
 		c.fail(s.number, "this node is leaving")
 	case !c.mayHost():
 		c.fail(s.number, ErrNotHosting.Error())
@@ -141,13 +180,13 @@ func (c *controller) obey(a *wire.Assignment) {
 
 // fail tells the coordinator that what it ordered about a shard came to nothing.
 func (c *controller) fail(shard int, why string) {
-	f := &wire.Failure{Shard: uint32(shard), Reason: why}
+	f := &wire.Failure{Shard: uint32(shard), Reason: wire.Text(why)}
 	if c.obeying {
 		c.failed = append(c.failed, f)
 		return
 	}
-	if c.boss != nil {
-		c.send(c.boss.From.Address, &wire.Report{Type: c.names.Key, From: c.self, Coordinator: c.boss.Coordinator,
+	if c.lastOrder != nil {
+		c.send(c.lastOrder.From.Address, &wire.Report{Type: c.names.Key, From: c.self, Coordinator: c.lastOrder.Coordinator,
 			Failures: []*wire.Failure{f}})
 	}
 }

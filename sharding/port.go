@@ -38,7 +38,7 @@ const maxCustody = 64 << 20
 func (s *shard) item(m *mail) route.Item {
 	it := route.Item{Local: m, Size: wire.Footprint(m.envelope) + len(m.id)}
 	if left, ok := wire.PatienceOf(s.r.system, actor.UnwrapEnvelopeSender(m.envelope)); ok {
-		it.Until = s.Now() + max(left, 1)
+		it.Until = route.Until(s.Now(), left)
 	}
 	return it
 }
@@ -64,7 +64,7 @@ func (s *shard) Deliver(it *route.Item) {
 	m, ok := it.Local.(*mail)
 	if !ok {
 		var err error
-		if m, err = s.openLocked(it.Wire); err != nil {
+		if m, err = s.openInTime(it.Wire); err != nil {
 			s.Refuse(it, wire.ReasonOf(err), wire.Why(err, s.r.self.Address))
 			return
 		}
@@ -128,16 +128,14 @@ func (s *shard) Send(address string, msg proto.Message) {
 	}
 }
 
-// cutOff: the link to address broke. What was asked over it, of the host, is not answered
-// any more.
+// cutOff: the link to address broke. What was asked over it is not answered any more, unless
+// it has been forwarded.
 func (s *shard) cutOff(address string) {
 	s.do(func() {
 		if s.router == nil {
 			return
 		}
-		if s.router.Holder().GetAddress() == address {
-			s.asked.Broke(address, s.out.Link(address))
-		}
+		s.asked.Broke(s.r.clock, address, s.out.Link(address), s.router.MovedFrom(address))
 		s.router.Gone(address)
 	})
 }
@@ -239,8 +237,8 @@ func (s *shard) Drop(it *route.Item, why string) {
 }
 
 // nack is what the sender of a message is told that comes to nobody.
-func (s *shard) nack(it *route.Item, reason wire.Reason, detail string) (nack *Undeliverable, sender *actor.PID, msg any) {
-	nack = &Undeliverable{Reason: reason, Name: s.name, Detail: detail}
+func (s *shard) nack(it *route.Item, reason wire.Reason, detail string) (nack *wire.Nack, sender *actor.PID, msg any) {
+	nack = &wire.Nack{Reason: reason, Name: s.name, Detail: wire.Text(detail)}
 	if e := it.Wire; e != nil {
 		nack.Type, nack.Sequence, nack.Key = e.Type, e.Sequence, e.Key
 		return nack, e.Sender.PID(), e
@@ -252,7 +250,7 @@ func (s *shard) nack(it *route.Item, reason wire.Reason, detail string) (nack *U
 }
 
 // dropped: a message found a buffer full, or was left at the end.
-func (r *Region) dropped(nack *Undeliverable, sender *actor.PID, msg any) {
+func (r *Region) dropped(nack *wire.Nack, sender *actor.PID, msg any) {
 	r.counts.dropped.Add(1)
 	r.count(r.metrics.dropped, 1)
 	r.answer(nack, sender, msg)
@@ -260,7 +258,7 @@ func (r *Region) dropped(nack *Undeliverable, sender *actor.PID, msg any) {
 
 // undeliverable: a message is given up for good. The dead letters get it without its
 // sender, as with dropped, whom they would answer a second time.
-func (r *Region) undeliverable(nack *Undeliverable, sender *actor.PID, msg any) {
+func (r *Region) undeliverable(nack *wire.Nack, sender *actor.PID, msg any) {
 	r.counts.undeliverable.Add(1)
 	r.count(r.metrics.undeliverable, 1)
 	if missed, ok := r.warned.Open(r.clock.Now().Mono); ok {
@@ -271,7 +269,7 @@ func (r *Region) undeliverable(nack *Undeliverable, sender *actor.PID, msg any) 
 }
 
 // answer tells a sender that its message came to nobody, and the dead letters.
-func (r *Region) answer(nack *Undeliverable, sender *actor.PID, msg any) {
+func (r *Region) answer(nack *wire.Nack, sender *actor.PID, msg any) {
 	if sender != nil {
 		outside.Of(r.system).Send(sender, nack)
 	}
@@ -280,12 +278,12 @@ func (r *Region) answer(nack *Undeliverable, sender *actor.PID, msg any) {
 	}
 }
 
-// openLocked is open, with the shard locked.
-func (s *shard) openLocked(e *wire.Envelope) (*mail, error) {
+// openInTime is open where the shard is locked, or a link waits.
+func (s *shard) openInTime(e *wire.Envelope) (*mail, error) {
 	if e.Codec == "" || e.Codec == wire.CodecProto {
 		return s.open(e)
 	}
-	return bounded(&s.r.codecs, e.Type, wire.ErrUndecodable, func() (*mail, error) { return s.open(e) })
+	return outside.Code(&s.r.codecs, e.Type, wire.ErrUndecodable, func() (*mail, error) { return s.open(e) })
 }
 
 // encodeLocked is encode, with the shard locked.
@@ -294,7 +292,7 @@ func (s *shard) encodeLocked(m *mail) (*wire.Envelope, error) {
 	if _, ok := msg.(proto.Message); ok {
 		return s.encode(m.id, m.envelope)
 	}
-	return bounded(&s.r.codecs, wire.TypeName(msg), wire.ErrUnencodable, func() (*wire.Envelope, error) {
+	return outside.Code(&s.r.codecs, wire.TypeName(msg), wire.ErrUnencodable, func() (*wire.Envelope, error) {
 		return s.encode(m.id, m.envelope)
 	})
 }

@@ -26,8 +26,8 @@ func TestARefusedTransferIsTheReasonOfItsColdStarts(t *testing.T) {
 	})
 	r := &Region{group: &membership.Group{}, system: system, log: zap.NewNop(), clock: lease.SystemClock()}
 	c := &controller{Region: r}
-	s := &shard{r: r, number: 3, last: &home{}}
-	require.NoError(t, s.bagOf(s.last).Put("alice", []byte("state")))
+	s := &shard{r: r, number: 3, last: &tenure{}}
+	require.NoError(t, s.handoverStatesOf(s.last).Put("alice", []byte("state")))
 	why := errors.New("the record is another's")
 	c.onTransferEnded(s, why)
 	e := <-told

@@ -6,7 +6,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/extensions"
 
-	"github.com/holdfast-go/holdfast/internal/extension"
+	"github.com/holdfast-go/holdfast/internal/actors"
 )
 
 // registry is what an actor system knows of its Regions.
@@ -21,7 +21,7 @@ var registryID = extensions.NextExtensionID()
 func (*registry) ExtensionID() extensions.ExtensionID { return registryID }
 
 func registryOf(system *actor.ActorSystem) *registry {
-	return extension.Of(system, registryID, func() *registry { return &registry{regions: map[string]*Region{}} })
+	return actors.Extension(system, registryID, func() *registry { return &registry{regions: map[string]*Region{}} })
 }
 
 func (g *registry) add(r *Region) bool {

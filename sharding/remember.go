@@ -11,13 +11,6 @@ import (
 // MaxEntityID is the longest id of an entity that is remembered, in bytes.
 const MaxEntityID = 512
 
-// Ownership is what a store is told of who writes: a shard's lease name and its
-// fencing token. A lease.Term is one.
-type Ownership interface {
-	Name() string
-	Token() lease.Token
-}
-
 // EntityStore remembers which entities of a shard exist, so that they are started
 // again wherever the shard is taken up: after a crash, a hand-off, or a restart of
 // everything. What it knows is kept under the name of the shard's lease, fenced by
@@ -27,8 +20,10 @@ type Ownership interface {
 //
 // Every method is safe for concurrent use and ends soon after its context, which is
 // done 10 s after a first try began, and later with each that follows; sharding tells of
-// one that does not (NotRemembered), and calls it no more for that shard until it has. One
-// whose context is done already applies nothing. Arguments out of their bounds are
+// one that does not (NotRemembered), and waits for it while the shard's host needs what it
+// asked for. A call that hangs when the shard ends there, or is lost, is left behind, and
+// others for that shard may run beside it, under the same token or a later one. One whose
+// context is done already applies nothing. Arguments out of their bounds are
 // lease.ErrInvalid, and nothing is applied: an Ownership must be there, have a name
 // and a token above 0 (a lease without tokens fences nothing), and an id must pass
 // ValidateEntityID.
@@ -40,7 +35,7 @@ type EntityStore interface {
 	//
 	// ErrStaleOwner says that the store has seen a newer token, any other error
 	// that the ids are not known.
-	Load(ctx context.Context, o Ownership) ([]string, error)
+	Load(ctx context.Context, o lease.Ownership) ([]string, error)
 
 	// Update adds ids and then removes ids: one that is in both is not there
 	// afterwards. To add what is there, or remove what is not, is no error, so that
@@ -52,7 +47,7 @@ type EntityStore interface {
 	// any other error it is not known what was applied, or will be once the network
 	// lets it through; another Update or a Load of the same shard that succeeds puts
 	// an end to the latter.
-	Update(ctx context.Context, o Ownership, add, remove []string) error
+	Update(ctx context.Context, o lease.Ownership, add, remove []string) error
 }
 
 // ValidateEntityID returns an error that is lease.ErrInvalid unless id is UTF-8 of

@@ -31,12 +31,12 @@ type memoryShard struct {
 	ids     map[string]struct{}
 }
 
-func (m *memoryEntities) Load(ctx context.Context, o Ownership) (ids []string, err error) {
+func (m *memoryEntities) Load(ctx context.Context, o lease.Ownership) (ids []string, err error) {
 	err = m.do(ctx, "load", o, func(s *memoryShard) { ids = slices.Collect(maps.Keys(s.ids)) })
 	return ids, err
 }
 
-func (m *memoryEntities) Update(ctx context.Context, o Ownership, add, remove []string) error {
+func (m *memoryEntities) Update(ctx context.Context, o lease.Ownership, add, remove []string) error {
 	for _, id := range slices.Concat(add, remove) {
 		if err := ValidateEntityID(id); err != nil {
 			return err
@@ -53,7 +53,7 @@ func (m *memoryEntities) Update(ctx context.Context, o Ownership, add, remove []
 }
 
 // do runs f on o's shard if the fence lets o through, as one step.
-func (m *memoryEntities) do(ctx context.Context, what string, o Ownership, f func(*memoryShard)) error {
+func (m *memoryEntities) do(ctx context.Context, what string, o lease.Ownership, f func(*memoryShard)) error {
 	if err := lease.ValidateContext(ctx); err != nil {
 		return fmt.Errorf("remembered entities: %s: %w", what, err)
 	}

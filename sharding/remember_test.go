@@ -22,9 +22,9 @@ func (o owned) Name() string       { return o.name }
 func (o owned) Token() lease.Token { return o.token }
 
 func TestMemoryEntitiesConformance(t *testing.T) {
-	remembertest.Run(t, func(*testing.T) (sharding.EntityStore, func(string) sharding.Ownership) {
+	remembertest.Run(t, func(*testing.T) (sharding.EntityStore, func(string) lease.Ownership) {
 		tokens := map[string]lease.Token{}
-		return sharding.NewMemoryEntities(), func(name string) sharding.Ownership {
+		return sharding.NewMemoryEntities(), func(name string) lease.Ownership {
 			tokens[name] += 2
 			return owned{name, tokens[name]}
 		}

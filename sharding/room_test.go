@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/sharding"
 )
 
@@ -16,7 +17,7 @@ import (
 func TestWhatWaitsUpToTheBoundIsHandled(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		n := c.nodes("a")[0]
-		n.start(4, sharding.WithSettle(5*time.Second), sharding.WithBuffer(100, 10, sharding.DropNewest))
+		n.start(4, sharding.WithSettle(5*time.Second), sharding.WithBuffer(100, 10, hosting.DropNewest))
 		for i := range 12 {
 			require.NoError(t, n.region.Tell(fmt.Sprint("id", i), job{n.id, 1}))
 		}

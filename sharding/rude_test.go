@@ -14,7 +14,8 @@ import (
 	"go.uber.org/zap/zapcore"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/holdfast-go/holdfast/internal/direct"
+	"github.com/holdfast-go/holdfast/hosting"
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
@@ -38,13 +39,13 @@ func (n *node) rude() (heard *atomic.Int32) {
 func TestDeadLettersAreNotToldOnTheSendersGoroutine(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		n := c.node("a")
-		direct.Of(n.system).Enable(true)
+		actors.FamiliesOf(n.system).Enable(true)
 		n.start(4)
 		c.settled(5*time.Second, n)
 		ref, err := n.region.Ref("x")
 		require.NoError(t, err)
-		door, way := n.region.PID(), direct.ID("g/account", "1/x")
-		short, ok := direct.Of(n.system).Resolve(way)
+		door, way := n.region.PID(), actors.FamilyID("g/account", "1/x")
+		short, ok := actors.FamiliesOf(n.system).Resolve(way)
 		require.True(t, ok)
 		heard := n.rude()
 		want := int32(0)
@@ -302,7 +303,7 @@ func TestASubscriberThatPanicsHoldsNothingUp(t *testing.T) {
 					panic("no")
 				}
 			})
-			n.start(8, sharding.WithBuffer(1, 1000, sharding.DropNewest))
+			n.start(8, sharding.WithBuffer(1, 1000, hosting.DropNewest))
 		}
 		c.settled(5*time.Second, ns...)
 		for k, n := range ns {

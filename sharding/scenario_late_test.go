@@ -12,11 +12,11 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/sharding/placement"
-	"github.com/holdfast-go/holdfast/singleton"
 )
 
 // 14: a node that hosts nothing asks and tells; the answer finds its way; a Ref can
@@ -71,7 +71,7 @@ func TestScenario14AProxyOnlyNode(t *testing.T) {
 func TestScenario15BuffersAreBounded(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		n := c.node("p")
-		n.startType(sharding.Type{Name: "account", Shards: 4}, sharding.WithBuffer(10, 25, sharding.DropNewest))
+		n.startType(sharding.Type{Name: "account", Shards: 4}, sharding.WithBuffer(10, 25, hosting.DropNewest))
 		dead := 0
 		n.system.EventStream.Subscribe(func(e any) {
 			if _, ok := e.(*actor.DeadLetterEvent); ok {
@@ -86,7 +86,7 @@ func TestScenario15BuffersAreBounded(t *testing.T) {
 		require.EqualValues(t, 75, in.Dropped)
 		require.Equal(t, 75, dead)
 		_, err := ask(n, "late", 1)
-		require.ErrorIs(t, err, singleton.ErrUndeliverable)
+		require.ErrorIs(t, err, hosting.ErrUndeliverable)
 	})
 }
 
@@ -106,9 +106,9 @@ func TestScenario17UnknownTypes(t *testing.T) {
 		}
 		type unregistered struct{}
 		_, err := sharding.Ask[done](contextFor(t, time.Second), ns[0].region, there, unregistered{})
-		var u *singleton.UndeliverableError
+		var u *hosting.UndeliverableError
 		require.ErrorAs(t, err, &u)
-		require.Equal(t, wire.Reason_REASON_UNKNOWN_TYPE, u.Notice.Reason)
+		require.Equal(t, hosting.ReasonUnknownType, u.Notice.Reason)
 		require.Equal(t, there, u.Notice.Key)
 		ns[0].system.Root.Send(processAt("b:1"), &wire.Envelope{Name: "shard/g/account/0", Key: there,
 			Type: "nobody.knows", Codec: "json"})

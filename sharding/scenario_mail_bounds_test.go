@@ -15,13 +15,13 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/explore"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/sharding"
-	"github.com/holdfast-go/holdfast/singleton"
 )
 
 // 8: tokens that are yet to come, from a node that is ahead or lies, take half of what a
@@ -31,7 +31,7 @@ func TestScenarioMail8TokensYetToCome(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		n := c.node("a")
 		const shards, total = 16, 4000
-		r := n.start(shards, sharding.WithBuffer(1000, total, sharding.DropNewest))
+		r := n.start(shards, sharding.WithBuffer(1000, total, hosting.DropNewest))
 		c.settled(5*time.Second, n)
 		asker, refused := n.asker()
 		for i := range shards {
@@ -52,20 +52,20 @@ func TestScenarioMail8TokensYetToCome(t *testing.T) {
 		require.Zero(t, in.Waiting)
 		require.EqualValues(t, shards*500, in.Dropped+in.Undeliverable)
 		require.NotZero(t, in.Undeliverable)
-		require.EqualValues(t, in.Undeliverable, refused(wire.Reason_REASON_NO_SUCH_TOKEN), "who asked is told")
-		require.EqualValues(t, in.Dropped, refused(wire.Reason_REASON_OVERFLOW))
+		require.EqualValues(t, in.Undeliverable, refused(hosting.ReasonNoSuchToken), "who asked is told")
+		require.EqualValues(t, in.Dropped, refused(hosting.ReasonOverflow))
 	})
 }
 
 // asker is an actor that counts why its messages came to nobody.
-func (n *node) asker() (pid *actor.PID, refused func(wire.Reason) int64) {
+func (n *node) asker() (pid *actor.PID, refused func(hosting.Reason) int64) {
 	var counts [32]atomic.Int64
 	pid = n.system.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
-		if u, ok := ctx.Message().(*sharding.Undeliverable); ok {
-			counts[u.Reason].Add(1)
+		if u, ok := ctx.Message().(hosting.Undeliverable); ok {
+			counts[u.Notice().Reason].Add(1)
 		}
 	}))
-	return pid, func(r wire.Reason) int64 { return counts[r].Load() }
+	return pid, func(r hosting.Reason) int64 { return counts[r].Load() }
 }
 
 // 9: what is too large, by itself or with its headers, is refused on the goroutine of
@@ -95,7 +95,7 @@ func TestScenarioMail9DeadLettersOfTheSameShard(t *testing.T) {
 				if _, ok := ctx.Message().(*wrapperspb.BytesValue); ok && ctx.Sender() != nil {
 					ctx.Respond(wrapperspb.Bool(true))
 				}
-			})}, sharding.WithSettle(0), sharding.WithDepart(2*time.Second), sharding.WithLinger(time.Second))
+			})}, sharding.WithSettle(0), sharding.WithLeave(2*time.Second), sharding.WithLinger(time.Second))
 		require.NoError(t, err)
 		regions = append(regions, r)
 	}
@@ -145,7 +145,7 @@ func TestScenarioMail9DeadLettersOfTheSameShard(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		_, err := sharding.Ask[*wrapperspb.BoolValue](ctx, r, ids[0], e)
 		cancel()
-		require.ErrorIs(t, err, singleton.ErrUndeliverable)
+		require.ErrorIs(t, err, hosting.ErrUndeliverable)
 		works()
 	}
 	for _, r := range regions {
@@ -177,7 +177,7 @@ func TestTheOldHostsCallersReachTheNewHost(t *testing.T) {
 				for _, n := range ns {
 					n.startType(sharding.Type{Name: "account", Shards: 4,
 						Props: actor.PropsFromProducer(func() actor.Actor { return &stubborn{c: c, hold: hold} })},
-						sharding.WithStop(nil, time.Second), sharding.OnStubborn(singleton.Yield))
+						sharding.WithStop(nil, time.Second), sharding.WithOverdue(hosting.ReleaseAfterTTL))
 				}
 				c.settled(5*time.Second, ns...)
 				mine := -1

@@ -10,10 +10,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/memnet"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/sharding"
-	"github.com/holdfast-go/holdfast/singleton"
 )
 
 // beyond is what may be on a link besides the window: probes, markers, and the few
@@ -72,7 +72,7 @@ func (x *crew) fates() (handled int) {
 // 2: moves every second under delay and jitter, at a rate above what the links carry.
 func TestScenarioMail2MovesUnderCongestion(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		x := c.crew(nil, sharding.WithBuffer(200, 10_000, sharding.DropNewest))
+		x := c.crew(nil, sharding.WithBuffer(200, 10_000, hosting.DropNewest))
 		for shard := range crewShards {
 			x.voice(x.s, idOf(shard, crewShards), 1000)
 		}
@@ -97,7 +97,7 @@ func TestScenarioMail2MovesUnderCongestion(t *testing.T) {
 						_, err := ask(x.s, v.id, 0)
 						mu.Lock()
 						defer mu.Unlock()
-						if errors.Is(err, singleton.ErrUndeliverable) && strings.Contains(err.Error(), "congested") {
+						if errors.Is(err, hosting.ErrUndeliverable) && strings.Contains(err.Error(), "congested") {
 							require.Zero(t, time.Since(began), "it waits to be told that there is no room")
 							told++
 						}
@@ -133,7 +133,7 @@ func TestScenarioMail2MovesUnderCongestion(t *testing.T) {
 func TestScenarioMail4ARegionThatStopsBehindASlowLink(t *testing.T) {
 	const linger = 3 * time.Second
 	bubble(t, func(c *cluster) {
-		x := c.crew(nil, sharding.WithLinger(linger), sharding.WithBuffer(20_000, 100_000, sharding.DropNewest))
+		x := c.crew(nil, sharding.WithLinger(linger), sharding.WithBuffer(20_000, 100_000, hosting.DropNewest))
 		v := x.voice(x.s, idOf(0, crewShards), 4000)
 		v.say()
 		time.Sleep(time.Second)
@@ -156,7 +156,7 @@ func TestScenarioMail3APeerThatHardlyReads(t *testing.T) {
 	for name, reads := range map[string]bool{"never": false, "one a second": true} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(c *cluster) {
-				x := c.crew(nil, sharding.WithBuffer(200, 10_000, sharding.DropNewest))
+				x := c.crew(nil, sharding.WithBuffer(200, 10_000, hosting.DropNewest))
 				x.move("a,b")
 				x.awaitHost("a,b")
 				stuck, free := x.voice(x.s, idOf(0, crewShards), 1000), x.voice(x.s, idOf(1, crewShards), 1000)
@@ -178,7 +178,7 @@ func TestScenarioMail3APeerThatHardlyReads(t *testing.T) {
 				free.are(c.log.of(free.name, free.id))
 				began := time.Now()
 				_, err = ask(x.s, stuck.id, 0)
-				require.ErrorIs(t, err, singleton.ErrUndeliverable)
+				require.ErrorIs(t, err, hosting.ErrUndeliverable)
 				require.ErrorContains(t, err, "congested")
 				require.Zero(t, time.Since(began))
 

@@ -10,6 +10,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/memnet"
 	"github.com/holdfast-go/holdfast/sharding"
 )
@@ -86,7 +87,7 @@ func TestScenarioMail5NothingIsOvertaken(t *testing.T) {
 	})
 	t.Run("in a window that is full", func(t *testing.T) {
 		bubble(t, func(c *cluster) {
-			x := c.crew(nil, sharding.WithBuffer(20_000, 100_000, sharding.DropNewest))
+			x := c.crew(nil, sharding.WithBuffer(20_000, 100_000, hosting.DropNewest))
 			v := x.voice(x.s, idOf(0, crewShards), 2000)
 			v.say()
 			time.Sleep(time.Second)
@@ -143,7 +144,7 @@ func TestScenarioMail6ALongDrainAndMovesBehindIt(t *testing.T) {
 						ctx.Stop(ctx.Self())
 					}
 					slowAt(1, 90*time.Second)(n, ctx)
-				}, sharding.WithStop(func() any { return retire{} }, 2*time.Minute), sharding.WithBuffer(10_000, 100_000, sharding.DropNewest))
+				}, sharding.WithStop(func() any { return retire{} }, 2*time.Minute), sharding.WithBuffer(10_000, 100_000, hosting.DropNewest))
 				id := idOf(0, crewShards)
 				for _, n := range x.all {
 					x.voice(n, id, 100)

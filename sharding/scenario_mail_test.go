@@ -12,6 +12,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/sharding/placement"
 )
@@ -218,7 +219,7 @@ func TestScenarioMail1APlannedMoveWhileALinkHangs(t *testing.T) {
 				run := func(hangs bool) (bytes uint64) {
 					bubble(t, func(c *cluster) {
 						// A next host waits for word of the former before it opens.
-						x := c.crew(slowAt(1, 2*time.Second), sharding.WithBuffer(4000, 100_000, sharding.DropNewest))
+						x := c.crew(slowAt(1, 2*time.Second), sharding.WithBuffer(4000, 100_000, hosting.DropNewest))
 						for _, n := range x.all {
 							for shard := range 2 {
 								x.voice(n, idOf(shard, crewShards), 100)

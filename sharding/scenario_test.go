@@ -11,10 +11,10 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
-	"github.com/holdfast-go/holdfast/singleton"
 )
 
 // These are the scenarios of sharding, by number.
@@ -216,9 +216,9 @@ func TestScenario07AStubbornEntity(t *testing.T) {
 				ns := c.nodes("a", "b")
 				var reported atomic.Int32
 				for _, n := range ns {
-					policy := singleton.Hold
+					policy := hosting.KeepLease
 					if yields {
-						policy = singleton.Yield
+						policy = hosting.ReleaseAfterTTL
 					}
 					n.system.EventStream.Subscribe(func(e any) {
 						if e, ok := e.(sharding.Event); ok && e.Kind == sharding.NotStopping {
@@ -227,7 +227,7 @@ func TestScenario07AStubbornEntity(t *testing.T) {
 					})
 					n.startType(sharding.Type{Name: "account", Shards: 4,
 						Props: actor.PropsFromProducer(func() actor.Actor { return &stubborn{c: c, hold: hold} })},
-						sharding.WithStop(nil, time.Second), sharding.OnStubborn(policy))
+						sharding.WithStop(nil, time.Second), sharding.WithOverdue(policy))
 				}
 				c.settled(5*time.Second, ns...)
 				mine := -1
@@ -342,7 +342,7 @@ func TestScenario07APausedCoordinatorDelaysNoHandOff(t *testing.T) {
 		go func() { _ = ns[1].region.Drain(context.Background()) }()
 		moving := func() (n int) {
 			for _, s := range ns[1].region.Info().Table {
-				if s.Phase != "" && s.Phase != sharding.Active.String() {
+				if s.Phase != "" && s.Phase != phaseActive {
 					n++
 				}
 			}

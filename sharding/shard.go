@@ -31,15 +31,15 @@ type shard struct {
 	router       *route.Router // nil until it is needed
 	out          transport.Outbox
 	entries      map[string]*entry
-	home         *home // where entities run; nil while none may be started
-	last         *home // the same, until all its entities have ended
-	direct       bool  // what comes may go straight to the entity
-	waiting      int   // messages that wait here, as last counted
-	pending      int   // of these, for an entity to start
-	pendingBytes int   // about
+	tenure       *tenure // where entities run; nil while none may be started
+	last         *tenure // the same, until all its entities have ended
+	direct       bool    // what comes may go straight to the entity
+	waiting      int     // messages that wait here, as last counted
+	pending      int     // of these, for an entity to start
+	pendingBytes int     // about
 	stats        route.Stats
 	path         fastpath.Path
-	asked        asker.UnderWay
+	asked        asker.InFlight
 	after        []func() // to be called once mu is free
 	wakes        int
 	wake         lease.Timer
@@ -54,19 +54,19 @@ type shard struct {
 	control // belongs to the control loop
 }
 
-// home is a shard's life on this node under one term.
-type home struct {
-	term     lease.Term
-	guardian *guardian        // the parent of its entities
-	ending   bool             // its entities were told to stop
-	cause    error            // why it was lost
-	barred   error            // why its entities were shut off already
-	states   *handover.States // that entities are to begin with
-	pack     bool             // entities leave their state
-	bag      *handover.States
-	unasked  int  // entities that have ended were not asked for theirs, as nobody takes over
-	told     bool // that it is empty
-	rem      remembered
+// tenure is a shard's life on this node under one term.
+type tenure struct {
+	term           lease.Term
+	guardian       *guardian        // the parent of its entities
+	ending         bool             // its entities were told to stop
+	cause          error            // why it was lost
+	barred         error            // why its entities were shut off already
+	states         *handover.States // that entities are to begin with
+	collects       bool             // entities leave their state
+	handoverStates *handover.States
+	unasked        int  // entities that have ended were not asked for theirs, as nobody takes over
+	told           bool // that it is empty
+	rem            remembered
 }
 
 // do runs f with the shard locked, and afterwards what must not be done then: what it
@@ -128,7 +128,7 @@ func hint(b *atomic.Bool, v bool) {
 	}
 }
 
-// tellEmptyLocked tells the control loop that the entities of a home that ends are gone,
+// tellEmptyLocked tells the control loop that the entities of a hosting that ends are gone,
 // and that what they wanted forgotten is.
 func (s *shard) tellEmptyLocked() {
 	h := s.last
@@ -136,10 +136,10 @@ func (s *shard) tellEmptyLocked() {
 		return
 	}
 	h.told = true
-	s.r.post(&homeEmpty{s.number, h})
+	s.r.post(&hostingEnded{s.number, h})
 }
 
-// remembered is what one shard's home knows of the store. It is guarded by the
+// remembered is what one shard's hosting knows of the store. It is guarded by the
 // shard's mu.
 type remembered struct {
 	known   map[string]bool // ids that are in the store
@@ -151,7 +151,7 @@ type remembered struct {
 }
 
 // unsaid reports whether the store has yet to be told of what was forgotten: the
-// shard's next host would recall it.
+// shard's next host would recover it.
 func (m *remembered) unsaid() bool { return m.leaving || len(m.remove) > 0 }
 
 // entry is one entity of a shard that is hosted here. What becomes of it is decided by its

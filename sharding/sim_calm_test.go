@@ -128,7 +128,7 @@ func (s *sim) unsettled(quiet bool) string {
 			if x.Phase == "" {
 				continue
 			}
-			if x.Phase != sharding.Active.String() || active[i] != "" || x.Owner != in.Node {
+			if x.Phase != phaseActive || active[i] != "" || x.Owner != in.Node {
 				return fmt.Sprintf("%s has %+v, and %q too", in.Node, x, active[i])
 			}
 			active[i] = in.Node

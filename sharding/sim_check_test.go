@@ -9,9 +9,10 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
-	"github.com/asynkron/protoactor-go/remote"
 
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/simulate"
+	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
 )
@@ -157,6 +158,13 @@ func (s *sim) observe(sl *slot, n *node) {
 			s.misbehave(sl, n, evt)
 		}
 	})
+	broke := func(string) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.cuts[n] = time.Now()
+	}
+	actors.WatchLinks(n.system, broke)
+	transport.Of(n.system).Watch(broke) // what its answers show, or its silence, too
 }
 
 func (s *sim) note(n *node, evt any) {
@@ -165,8 +173,6 @@ func (s *sim) note(n *node, evt any) {
 	switch e := evt.(type) {
 	case sharding.Event:
 		s.onEvent(n, e)
-	case *remote.EndpointTerminatedEvent:
-		s.cuts[n] = time.Now()
 	case *actor.DeadLetterEvent:
 		if j, ok := jobOf(e.Message); ok && s.fates[j] != nil {
 			s.fates[j].dead++

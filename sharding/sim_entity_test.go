@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/holdfast-go/holdfast/internal/simulate"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
 )
@@ -50,7 +52,45 @@ func (s *sim) props(n *node) *actor.Props {
 			return &simKeepsState{simEntity{s: s, n: n}}
 		}
 		return &simEntity{s: s, n: n}
-	}, actor.WithOnInit(func(ctx actor.Context) { s.hangs(n, ctx.Self().Id) }))
+	}, actor.WithOnInit(func(ctx actor.Context) { s.hangs(n, ctx.Self().Id) }), actor.WithDispatcher(s.dispatcher()))
+}
+
+// dispatcher is that of a node's entities: protoactor's, or one that misbehaves in times of trouble.
+func (s *sim) dispatcher() actor.Dispatcher {
+	d := actor.NewDefaultDispatcher(300)
+	if s.odds(2, 12) == 0 {
+		return d
+	}
+	return &simPool{Dispatcher: d, s: s}
+}
+
+// simPool is a dispatcher that is closed, full or in the way at times.
+type simPool struct {
+	actor.Dispatcher
+	s     *sim
+	count atomic.Uint64
+}
+
+func (p *simPool) Schedule(run func()) {
+	s, k := p.s, p.count.Add(1)
+	if s.good.Load() {
+		p.Dispatcher.Schedule(run)
+		return
+	}
+	switch s.odds(100, 13, k) {
+	case 0:
+		panic("the pool is closed")
+	case 1:
+		p.Dispatcher.Schedule(run)
+		panic("the pool's statistics are wrong")
+	case 2:
+		time.Sleep(time.Duration(s.odds(1500, 14, k)) * time.Millisecond)
+		p.Dispatcher.Schedule(run)
+	case 3:
+		run()
+	default:
+		p.Dispatcher.Schedule(run)
+	}
 }
 
 // odds is a random number that is the same whenever the history is replayed.
@@ -196,7 +236,7 @@ func (k *simEntity) died() {
 	}
 }
 
-// HandOverState implements sharding.Stateful.
+// HandOverState implements hosting.Stateful.
 func (k *simKeepsState) HandOverState() ([]byte, error) {
 	s := k.s
 	s.mu.Lock()
@@ -204,12 +244,18 @@ func (k *simKeepsState) HandOverState() ([]byte, error) {
 	if !k.l.ended {
 		s.fail("%s is asked for its state before it ended", k.l.id)
 	}
+	if !s.good.Load() {
+		simulate.Break(s.odds(10, 51, uint64(k.l.number)))
+	}
 	k.l.state = fmt.Sprintf("life %d of %s, %d jobs", k.l.number, k.l.id, k.l.jobs)
 	return []byte(k.l.state), nil
 }
 
-// RestoreState implements sharding.Stateful.
+// RestoreState implements hosting.Stateful.
 func (k *simKeepsState) RestoreState(state []byte) error {
 	k.restored = string(state)
+	if !k.s.good.Load() {
+		simulate.Break(k.s.odds(10, 52, uint64(len(state)), k.s.made.Load()))
+	}
 	return nil
 }

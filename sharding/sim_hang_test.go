@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
+	"github.com/asynkron/protoactor-go/remote"
 
 	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/lease"
@@ -33,7 +34,8 @@ func (s *sim) misbehave(sl *slot, n *node, evt any) {
 		letter = !nested
 	}
 	_, failure := evt.(*actor.SupervisorEvent)
-	if s.good.Load() || !ours && !letter && !failure {
+	_, link := evt.(*remote.EndpointTerminatedEvent)
+	if s.good.Load() || !ours && !letter && !failure && !link {
 		return
 	}
 	s.mu.Lock()
@@ -48,9 +50,9 @@ func (s *sim) misbehave(sl *slot, n *node, evt any) {
 	switch {
 	case what < 6:
 		panic("a subscriber's bug")
-	case what == 6 && ours:
+	case what == 6 && (ours || link):
 		d := time.Duration(s.odds(5000, 33, told)) * time.Millisecond
-		s.logf("%s: a subscriber hangs at %v for %v", sl.id, event.Kind, d)
+		s.logf("%s: a subscriber hangs at %T %v for %v", sl.id, evt, event.Kind, d)
 		s.holdUp(n, d)
 		time.Sleep(d)
 	case what == 7 && ours && r != nil:
@@ -335,7 +337,7 @@ func (s *sim) allHosted() {
 		}
 		for id, in := range infos {
 			for i, x := range in.Table {
-				if host, ok := infos[x.Owner]; !ok || host.Table[i].Phase != sharding.Active.String() {
+				if host, ok := infos[x.Owner]; !ok || host.Table[i].Phase != phaseActive {
 					why = fmt.Sprintf("%s knows no host of shard %d: %+v", id, i, x)
 				}
 			}

@@ -7,8 +7,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/sharding"
-	"github.com/holdfast-go/holdfast/singleton"
 )
 
 // simAsk is a question that is not answered for a while.
@@ -61,8 +61,8 @@ func (s *sim) severed() {
 	clear(s.stays)
 	for _, q := range asks {
 		over := q.by == a.id && q.host == b.id || q.by == b.id && q.host == a.id
-		switch told := errors.Is(q.err, singleton.ErrUnconfirmed); {
-		case s.small && errors.Is(q.err, singleton.ErrUndeliverable):
+		switch told := errors.Is(q.err, hosting.ErrUnconfirmed); {
+		case s.small && errors.Is(q.err, hosting.ErrUndeliverable):
 		case over && (!told || q.ended.After(cut.Add(time.Second))):
 			s.fail("%s asked %s on %s over a link that broke, and was told at %v: %v", q.by, q.id, q.host,
 				q.ended.Format("04:05.000"), q.err)
@@ -105,8 +105,10 @@ func (s *sim) askFor(sl *slot, id, host string) *simAsk {
 	return q
 }
 
-// cutSince reports whether a link of a node broke since then.
+// cutSince reports whether a link of a node broke since then. All who watch its links are told
+// at the same moment, in any order.
 func (s *sim) cutSince(n *node, then time.Time) bool {
+	time.Sleep(time.Microsecond)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !s.cuts[n].Before(then)

@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/internal/memnet"
 	"github.com/holdfast-go/holdfast/internal/simulate"
+	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/sharding"
 )
@@ -86,6 +87,7 @@ type memories struct {
 	jobs   int
 
 	must, may, gone map[string]bool // ids that are remembered, may be, and were forgotten
+	told            map[string]bool // ids that were told to be forgotten, which may come at any time
 
 	cut map[*node]time.Time // when it was cut off from its store last
 
@@ -97,7 +99,7 @@ type memories struct {
 func newMemories(c *cluster, seed uint64) *memories {
 	return &memories{t: c.t, c: c, r: suite.Random(seed), seed: seed,
 		store: &shaky{EntityStore: sharding.NewMemoryEntities(), r: rand.New(rand.NewPCG(seed, 1))},
-		must:  map[string]bool{}, may: map[string]bool{}, gone: map[string]bool{},
+		must:  map[string]bool{}, may: map[string]bool{}, gone: map[string]bool{}, told: map[string]bool{},
 		cut: map[*node]time.Time{}, dead: map[*node]bool{}}
 }
 
@@ -132,12 +134,12 @@ func (s *shaky) do(ctx context.Context, f func() error) error {
 	return errors.New("shaky, and applied")
 }
 
-func (s *shaky) Load(ctx context.Context, o sharding.Ownership) (ids []string, err error) {
+func (s *shaky) Load(ctx context.Context, o lease.Ownership) (ids []string, err error) {
 	err = s.do(ctx, func() error { ids, err = s.EntityStore.Load(ctx, o); return err })
 	return ids, err
 }
 
-func (s *shaky) Update(ctx context.Context, o sharding.Ownership, add, remove []string) error {
+func (s *shaky) Update(ctx context.Context, o lease.Ownership, add, remove []string) error {
 	return s.do(ctx, func() error { return s.EntityStore.Update(ctx, o, add, remove) })
 }
 
@@ -275,7 +277,7 @@ func (s *memories) act() {
 		id := fmt.Sprint("id", s.r.IntN(30))
 		delete(s.must, id)
 		delete(s.gone, id)
-		s.may[id] = true
+		s.may[id], s.told[id] = true, true
 		_ = n.region.Tell(id, forget{})
 	default:
 		s.wake(n)
@@ -314,14 +316,15 @@ func (s *memories) twin(n *node) {
 	s.nodes = append(s.nodes, x)
 }
 
-// wake sends to an entity, which is remembered once it has answered.
+// wake sends to an entity, which is remembered once it has answered; unless another node told
+// it to be forgotten, which may come behind.
 func (s *memories) wake(n *node) {
 	s.jobs++
 	id := fmt.Sprint("id", s.r.IntN(30))
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	delete(s.gone, id)
-	if _, err := sharding.Ask[done](ctx, n.region, id, job{"x", s.jobs}); err == nil {
+	if _, err := sharding.Ask[done](ctx, n.region, id, job{"x", s.jobs}); err == nil && !s.told[id] {
 		s.must[id] = true
 		delete(s.may, id)
 	} else if !s.must[id] {
@@ -371,6 +374,7 @@ func (s *memories) look(when string) {
 	for id := range s.gone {
 		require.NotContains(s.t, live, id, "seed %d, %s, %d shards: forgotten", s.seed, when, s.shards)
 	}
+	clear(s.told)
 	for id := range s.may { // it is known now
 		if delete(s.may, id); live[id] != "" {
 			s.must[id] = true

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/memnet"
 	"github.com/holdfast-go/holdfast/internal/simulate"
 	"github.com/holdfast-go/holdfast/lease"
@@ -24,7 +25,6 @@ import (
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/sharding/placement"
-	"github.com/holdfast-go/holdfast/singleton"
 )
 
 var suite = simulate.New("sharding", 16, 6)
@@ -181,11 +181,11 @@ func (s *sim) draw() {
 	}
 	if s.r.IntN(2) == 0 {
 		s.yields = true
-		s.opts = append(s.opts, sharding.OnStubborn(singleton.Yield))
+		s.opts = append(s.opts, sharding.WithOverdue(hosting.ReleaseAfterTTL))
 	}
 	if s.total = 100_000; s.r.IntN(4) == 0 {
 		s.small, s.total = true, 20+s.r.IntN(200)
-		s.opts = append(s.opts, sharding.WithBuffer(1+s.r.IntN(20), s.total, sharding.DropPolicy(s.r.IntN(2))))
+		s.opts = append(s.opts, sharding.WithBuffer(1+s.r.IntN(20), s.total, hosting.DropPolicy(s.r.IntN(2))))
 	}
 	if s.r.IntN(3) == 0 {
 		s.idle = 20*time.Millisecond + s.upTo(time.Second)
@@ -196,7 +196,7 @@ func (s *sim) draw() {
 		s.opts = append(s.opts, sharding.WithMaxActive(s.most))
 	}
 	if s.r.IntN(3) == 0 {
-		s.opts = append(s.opts, sharding.WithLimits(placement.Limits{Moves: 1 + s.r.IntN(20), PerHost: 1 + s.r.IntN(5)}))
+		s.opts = append(s.opts, sharding.WithMoveLimits(placement.MoveLimits{Moves: 1 + s.r.IntN(20), PerHost: 1 + s.r.IntN(5)}))
 	}
 	s.follow = s.r.IntN(3) == 0
 	s.stateful = s.r.IntN(2) == 0

@@ -8,10 +8,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/sharding"
-	"github.com/holdfast-go/holdfast/singleton"
 )
 
 // trouble does random things to the cluster.
@@ -210,7 +210,10 @@ func (s *sim) faults() func(faultstore.Call) faultstore.Fault {
 		if r.Float64() > odds {
 			return faultstore.Fault{}
 		}
-		return faultstore.Fault{Kind: kinds[r.IntN(len(kinds))], Delay: time.Duration(r.Int64N(int64(ttl))), Hang: r.IntN(2) == 0}
+		return faultstore.Fault{
+			Kind: kinds[r.IntN(len(kinds))], Delay: time.Duration(r.Int64N(int64(ttl))),
+			Hang: r.IntN(2) == 0, Exit: c.Op == faultstore.Watch && r.IntN(2) == 0,
+		}
 	}
 }
 
@@ -269,7 +272,7 @@ func (s *sim) send(sl *slot) {
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 		defer cancel()
 		switch got, err := sharding.Ask[done](ctx, r, id, formOf(j)); {
-		case errors.Is(err, singleton.ErrUnconfirmed) && !s.cutSince(n, began):
+		case errors.Is(err, hosting.ErrUnconfirmed) && !s.rude && !s.cutSince(n, began): // a rude user may fail a send
 			s.failf("%s asked %s, and no link has broken since: %v", sl.id, id, err)
 		case errors.Is(err, sharding.ErrClosed): // it has left at this moment
 			s.unsent(j)

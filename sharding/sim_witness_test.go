@@ -25,8 +25,8 @@ func (w witness) Release(ctx context.Context, held []lease.Held) ([]lease.Outcom
 	return outs, err
 }
 
-// Transfer implements lease.Transferer.
-func (w witness) Transfer(ctx context.Context, moves []lease.Move) ([]lease.Outcome, error) {
+// Transfer implements lease.TransferStore.
+func (w witness) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.Outcome, error) {
 	outs, err := w.Store.Transfer(ctx, moves)
 	for i, o := range outs {
 		w.s.given(o.OK, moves[i].Name, moves[i].Token, "transferred")

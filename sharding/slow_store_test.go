@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
 )
 
@@ -24,7 +25,7 @@ type hangingStore struct {
 	most  atomic.Int32
 }
 
-func (h *hangingStore) Load(ctx context.Context, o sharding.Ownership) ([]string, error) {
+func (h *hangingStore) Load(ctx context.Context, o lease.Ownership) ([]string, error) {
 	if !strings.HasPrefix(o.Name(), h.lists) {
 		return h.EntityStore.Load(ctx, o)
 	}

@@ -5,24 +5,25 @@ import (
 	"errors"
 	"fmt"
 	mrand "math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/internal/direct"
+	"github.com/holdfast-go/holdfast/hosting"
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/fastpath"
 	"github.com/holdfast-go/holdfast/internal/handover"
+	"github.com/holdfast-go/holdfast/internal/meters"
 	"github.com/holdfast-go/holdfast/internal/reply"
 	"github.com/holdfast-go/holdfast/internal/teller"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
-	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/sharding/internal/coordinator"
 	"github.com/holdfast-go/holdfast/sharding/internal/directory"
-	"github.com/holdfast-go/holdfast/singleton"
 )
 
 // Start runs this node's part of a type of entities among the members of group. It
@@ -73,11 +74,10 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 		shards: make([]shard, t.Shards), byName: make(map[string]*shard, t.Shards),
 		control: inbox{ready: make(chan struct{}, 1)}, done: make(chan struct{}), ended: make(chan struct{}),
 		peers: map[string]*actor.PID{}, pace: make(chan struct{}, 1),
-		payload: remoting.PayloadLimit(system)}
+		payload: wire.PayloadLimit(system)}
 	r.refs = &refProcess{noActor{r}}
 	r.log, r.logs = teller.Logger(set.logger)
 	r.log = r.log.With(zap.String("type", t.Name), zap.String("node", owner.ID))
-	r.meters = teller.Meters(r.log)
 	if set.stateLimit == defaultStateLimit {
 		set.stateLimit = min(set.stateLimit, r.payload)
 		r.set.stateLimit = set.stateLimit
@@ -86,8 +86,8 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 		return fail(fmt.Errorf("WithStateLimit: %w: %d, must be at most %d, what one message carries (remoting.WithMaxMessageSize)", lease.ErrInvalid, set.stateLimit, r.payload))
 	}
 	r.hosts = !set.proxyOnly
-	if self, ok := group.Self(); set.role != "" && (!ok || !self.HasRole(set.role)) {
-		r.hosts = false
+	if self, ok := group.Self(); len(set.roles) > 0 {
+		r.hosts = r.hosts && ok && !slices.ContainsFunc(set.roles, func(role string) bool { return !self.HasRole(role) })
 	}
 	if r.hosts {
 		r.props = t.Props.Clone(actor.WithGuardian(nil), actor.WithSenderMiddleware(reply.Middleware(system)))
@@ -95,7 +95,7 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 	for i := range r.shards {
 		s := &r.shards[i]
 		s.r, s.number, s.name = r, i, names.Shard(i)
-		s.m.Yields = set.stubborn == singleton.Yield
+		s.m.Yields = set.overdue == hosting.ReleaseAfterTTL
 		r.byName[s.name] = s
 	}
 	r.life, r.end = context.WithCancel(context.Background())
@@ -103,13 +103,14 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 	r.table = directory.New(directory.Config{Names: names, Shards: t.Shards, Name: func(i int) string { return r.shards[i].name },
 		Self: r.self.Incarnation, Settings: r.agreement(), Log: r.log, Elapsed: r.elapsed,
 		Shard:       func(i int, rec lease.Record, known bool) { r.post(&recordNoticed{i, rec, known}) },
-		Coordinator: func() { r.post(&bossNoticed{}) },
+		Coordinator: func() { r.post(&coordinatorNoticed{}) },
 		Reset:       func() { r.post(&historyReset{}) },
 	})
 	r.short = fastpath.Sender{System: system, Family: names.Key, Takes: r.table.Direct, Lost: &r.counts.unconfirmed}
-	if r.metrics, err = teller.Make(func() (*instruments, error) { return newInstruments(r) }); err != nil {
+	if r.metrics, err = newInstruments(r); err != nil {
 		return fail(fmt.Errorf("metrics: %w", err))
 	}
+	r.meters = meters.Call(r.log, r.metrics)
 	reg := registryOf(system)
 	if !reg.add(r) {
 		r.end()
@@ -130,7 +131,7 @@ const noAddress = "nonhost"
 // launch takes part. Until all of it has succeeded nothing is acquired but the
 // registration, so that a Start that fails has no shard to give up.
 func (r *Region) launch() (err error) {
-	families := direct.Of(r.system)
+	families := actors.FamiliesOf(r.system)
 	if families.Enabled() {
 		r.onEnd(families.Serve(r.names.Key, r.resolve))
 	}
@@ -219,7 +220,7 @@ func (r *Region) listen() error {
 	lossOf(r.group.OnLost)
 	lossOf(r.regionLease.OnLost)
 	r.onEnd(r.group.Follow(func(membership.MembersChanged) {
-		r.post(&standingChanged{})
+		r.post(&membershipChanged{})
 		r.coordinating((*coordinator.Coordinator).Changed)
 	}))
 	timeout := make(chan struct{})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/sharding"
@@ -22,7 +23,7 @@ func moving(t *testing.T, exact bool, states int, fault func(c *cluster, k *keep
 		k := &keepers{t: t, pad: 10 << 10, stopping: time.Second}
 		ns := c.nodes("a", "b")
 		for _, n := range ns {
-			k.start(n, 1, sharding.WithBuffer(10*states, 100*states, sharding.DropNewest))
+			k.start(n, 1, sharding.WithBuffer(10*states, 100*states, hosting.DropNewest))
 		}
 		time.Sleep(3 * time.Second)
 		from, to := ns[0], ns[1]

@@ -17,6 +17,7 @@ import (
 type keepers struct {
 	t          *testing.T
 	fail       atomic.Bool
+	asked      atomic.Int32
 	cold, warm atomic.Int32
 	pad        int           // bytes of each state besides
 	stopping   time.Duration // how long an entity takes
@@ -51,7 +52,7 @@ func (a *padded) RestoreState(state []byte) error {
 
 func (k *keepers) props() *actor.Props {
 	return actor.PropsFromProducer(func() actor.Actor {
-		return &padded{counter{fail: &k.fail, cold: &k.cold, warm: &k.warm}, k}
+		return &padded{counter{fail: &k.fail, asked: &k.asked, cold: &k.cold, warm: &k.warm}, k}
 	})
 }
 

@@ -9,7 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/transport"
+	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
 )
 
@@ -61,7 +63,7 @@ type lateStore struct {
 	wait *atomic.Bool
 }
 
-func (s lateStore) Load(ctx context.Context, o sharding.Ownership) ([]string, error) {
+func (s lateStore) Load(ctx context.Context, o lease.Ownership) ([]string, error) {
 	for s.wait.Load() {
 		select {
 		case <-ctx.Done():
@@ -138,7 +140,7 @@ func TestManyStatesGoInAWindow(t *testing.T) {
 		const ids = 10_000
 		ns := c.nodes("a", "b")
 		for _, n := range ns {
-			k.start(n, 1, sharding.WithBuffer(ids, 10*ids, sharding.DropNewest))
+			k.start(n, 1, sharding.WithBuffer(ids, 10*ids, hosting.DropNewest))
 		}
 		time.Sleep(3 * time.Second)
 		from, to := ns[0], ns[1]

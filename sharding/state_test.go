@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,6 +20,8 @@ import (
 type counter struct {
 	n     int
 	fail  *atomic.Bool
+	how   func(*counter) // it fails otherwise, nil: by an error
+	asked *atomic.Int32
 	cold  *atomic.Int32
 	warm  *atomic.Int32
 	given bool
@@ -39,7 +42,11 @@ func (a *counter) Receive(ctx actor.Context) {
 }
 
 func (a *counter) HandOverState() ([]byte, error) {
+	a.asked.Add(1)
 	if a.fail.Load() {
+		if a.how != nil {
+			a.how(a)
+		}
 		return nil, errors.New("no")
 	}
 	return []byte(strings.Repeat("x", a.n)), nil
@@ -55,8 +62,10 @@ func (a *counter) RestoreState(state []byte) error {
 func TestStateIsHandedOver(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		var fail atomic.Bool
-		var cold, warm, told atomic.Int32
-		props := actor.PropsFromProducer(func() actor.Actor { return &counter{fail: &fail, cold: &cold, warm: &warm} })
+		var asked, cold, warm, told atomic.Int32
+		props := actor.PropsFromProducer(func() actor.Actor {
+			return &counter{fail: &fail, asked: &asked, cold: &cold, warm: &warm}
+		})
 		ns := c.nodes("a", "b")
 		for _, n := range ns {
 			n.system.EventStream.Subscribe(func(e any) {
@@ -94,4 +103,50 @@ func TestStateIsHandedOver(t *testing.T) {
 		require.NotZero(t, told.Load())
 		require.Greater(t, cold.Load(), int32(20))
 	})
+}
+
+// However an entity fails that is asked for its state, it is asked once, and the shard moves.
+func TestAStateThatIsNotHandedOver(t *testing.T) {
+	for how, fail := range map[string]func(*counter){
+		"an error": nil, "a panic": func(*counter) { panic("a bug") }, "Goexit": func(*counter) { runtime.Goexit() },
+	} {
+		t.Run(how, func(t *testing.T) {
+			bubble(t, func(c *cluster) {
+				var bad atomic.Bool
+				var asked, cold, warm, told atomic.Int32
+				bad.Store(true)
+				props := actor.PropsFromProducer(func() actor.Actor {
+					return &counter{fail: &bad, how: fail, asked: &asked, cold: &cold, warm: &warm}
+				})
+				ns := c.nodes("a", "b")
+				for _, n := range ns {
+					n.system.EventStream.Subscribe(func(e any) {
+						if e, ok := e.(sharding.Event); ok && e.Kind == sharding.ColdStart {
+							told.Add(1)
+						}
+					})
+					n.startType(sharding.Type{Name: "account", Shards: 1, Props: props})
+				}
+				c.settled(5*time.Second, ns...)
+				host, other := ns[0], ns[1]
+				if owners(host)[0] == "b" {
+					host, other = other, host
+				}
+				const all = 3
+				for i := range all {
+					_, err := sharding.Ask[int](contextFor(t, time.Second), other.region, fmt.Sprint("id", i), howMany{})
+					require.NoError(t, err)
+				}
+				require.NoError(t, host.region.Drain(contextFor(t, 10*time.Second)))
+				require.EqualValues(t, all, asked.Load(), "each once")
+				require.EqualValues(t, all, told.Load())
+				bad.Store(false)
+				for i := range all {
+					n, err := sharding.Ask[int](contextFor(t, time.Second), host.region, fmt.Sprint("id", i), howMany{})
+					require.NoError(t, err)
+					require.Equal(t, 1, n, "it began cold")
+				}
+			})
+		})
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/stateful"
 	"github.com/holdfast-go/holdfast/internal/wire"
@@ -23,16 +24,16 @@ var (
 
 // leaveState takes the state of an entity that has ended, if its shard is on the
 // way to another node; on the entity's goroutine.
-func (s *shard) leaveState(e *entry, h *home, a actor.Actor, lost bool) {
-	pack, cause := false, error(nil)
-	_, keeps := a.(Stateful)
+func (s *shard) leaveState(e *entry, h *tenure, a actor.Actor, lost bool) {
+	collects, cause := false, error(nil)
+	_, keeps := a.(hosting.Stateful)
 	s.do(func() {
-		pack, cause = h.pack, h.cause
-		if keeps && h.ending && !pack && cause == nil && s.r.set.stateLimit > 0 {
+		collects, cause = h.collects, h.cause
+		if keeps && h.ending && !collects && cause == nil && s.r.set.stateLimit > 0 {
 			h.unasked++
 		}
 	})
-	if !pack {
+	if !collects {
 		return
 	}
 	if lost {
@@ -43,24 +44,24 @@ func (s *shard) leaveState(e *entry, h *home, a actor.Actor, lost bool) {
 	}
 	state, err := stateful.Take(a, s.r.set.stateLimit)
 	if err == nil && state != nil {
-		s.do(func() { err = s.bagOf(h).Put(e.id, state) })
+		s.do(func() { err = s.handoverStatesOf(h).Put(e.id, state) })
 	}
 	if err != nil {
 		s.coldStart(e.id, err)
 	}
 }
 
-// bagOf returns what entities of a home left.
-func (s *shard) bagOf(h *home) *handover.States {
-	if h.bag == nil {
-		h.bag = handover.NewStates(&handover.Of(s.r.system).Left)
+// handoverStatesOf returns what entities of a hosting left.
+func (s *shard) handoverStatesOf(h *tenure) *handover.States {
+	if h.handoverStates == nil {
+		h.handoverStates = handover.NewStates(&handover.Of(s.r.system).Left)
 	}
-	return h.bag
+	return h.handoverStates
 }
 
 // restoreState gives a new entity what was handed over; on its goroutine. If that
 // fails it ends, and the next one starts cold.
-func (s *shard) restoreState(e *entry, h *home, a actor.Actor) error {
+func (s *shard) restoreState(e *entry, h *tenure, a actor.Actor) error {
 	var state []byte
 	has := false
 	s.do(func() { state, has = h.states.Take(e.id) })
@@ -78,16 +79,16 @@ func (s *shard) restoreState(e *entry, h *home, a actor.Actor) error {
 	return err
 }
 
-// keepStates packs what entities of a home that has ended were not given, too, or tells
+// keepStates packs what entities of a hosting that has ended were not given, too, or tells
 // that nobody is.
-func (s *shard) keepStates(h *home) {
+func (s *shard) keepStates(h *tenure) {
 	var lost []string
 	why, unasked := error(nil), 0
 	s.do(func() {
 		unasked = h.unasked
 		switch {
-		case h.pack && (h.cause == nil || errors.Is(h.cause, ErrOverdue)):
-			lost, why = s.bagOf(h).Absorb(h.states), handover.ErrBudget
+		case h.collects && (h.cause == nil || errors.Is(h.cause, ErrOverdue)):
+			lost, why = s.handoverStatesOf(h).Absorb(h.states), handover.ErrBudget
 		case h.cause != nil:
 			lost, why = h.states.Drop(), h.cause
 		default:
@@ -127,7 +128,7 @@ func (s *shard) loseStates(states *handover.States, why error) {
 // that it is that.
 func (c *controller) sendStates(s *shard) {
 	inv, states := s.inv, (*handover.States)(nil)
-	s.do(func() { states, s.last.bag = s.last.bag, nil })
+	s.do(func() { states, s.last.handoverStates = s.last.handoverStates, nil })
 	n := s.number
 	x := handover.Send(handover.Config{
 		System: c.system, Clock: c.clock, Actor: c.names.Process, Limit: c.payload + wire.Headroom,
@@ -154,7 +155,7 @@ func (c *controller) handing() (n int) {
 func (c *controller) onSent(x *handover.Sending) {
 	if _, ok := c.sendings[x]; ok {
 		delete(c.sendings, x)
-		c.depart.left -= int64(x.Missed())
+		c.leaving.left -= int64(x.Missed())
 	}
 }
 

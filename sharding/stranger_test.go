@@ -16,7 +16,7 @@ import (
 // role, are given no shard, whatever becomes of the others, and take none.
 func TestANodeWithoutTheTypeTakesNone(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		roles := []sharding.Option{sharding.WithRole("host")}
+		roles := []sharding.Option{sharding.WithRoles("host")}
 		host, second := c.node("a", membership.WithRoles("host")), c.node("b", membership.WithRoles("host"))
 		stranger, without, outsider := c.node("c"), c.node("d", membership.WithRoles("host")), c.node("e")
 		host.start(4, roles...)

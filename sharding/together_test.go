@@ -11,6 +11,7 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/sharding"
 )
 
@@ -98,7 +99,7 @@ func TestMetrics(t *testing.T) {
 		ns := c.nodes("a", "b")
 		for _, n := range ns {
 			n.startType(sharding.Type{Name: "account", Props: guests(new(atomic.Int32)), Shards: 8}, metered(n),
-				sharding.WithBuffer(2, 100, sharding.DropNewest))
+				sharding.WithBuffer(2, 100, hosting.DropNewest))
 		}
 		c.settled(5*time.Second, ns...)
 		for i := range 8 {

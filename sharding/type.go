@@ -2,7 +2,6 @@ package sharding
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -10,13 +9,12 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/input"
-	"github.com/holdfast-go/holdfast/internal/route"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/sharding/internal/directory"
 	"github.com/holdfast-go/holdfast/sharding/placement"
-	"github.com/holdfast-go/holdfast/singleton"
 )
 
 // Type is a kind of entities. Every node of a group that starts it, to host its
@@ -25,8 +23,9 @@ type Type struct {
 	// Name is the type's, unique in the group.
 	Name string
 	// Props make an entity; Of tells it which. Its mailbox and its guardian are
-	// replaced, and its dispatcher must not run it on the goroutine of a sender. nil
-	// is WithProxyOnly.
+	// replaced. A dispatcher of its own is called on a goroutine that nobody waits for:
+	// while that hangs the entity does not run, and where it panics, which is logged,
+	// the entity runs without. nil is WithProxyOnly.
 	Props *actor.Props
 	// Shards is how many shards there are: what moves from node to node, ten or
 	// more for each node that there may ever be. 1 to MaxShards, default 256. It
@@ -35,58 +34,48 @@ type Type struct {
 	Shards int
 }
 
-// DropPolicy says what gives way when a buffer is full.
-type DropPolicy = route.DropPolicy
-
-const (
-	// DropNewest refuses the message that finds the buffer full.
-	DropNewest = route.DropNewest
-	// DropOldest makes room by dropping what has waited longest.
-	DropOldest = route.DropOldest
-)
-
 // Option sets something of one Region. What is out of its bounds, or nil where something
 // must be given, Start refuses, by the option's name. Durations are a year at the most.
 type Option func(*settings)
 
 type settings struct {
-	missing      input.Missing
-	proxyOnly    bool
-	strategy     placement.Strategy
-	limits       placement.Limits
-	settle       time.Duration
-	buffer       int
-	bufferBytes  int
-	total        int
-	policy       DropPolicy
-	stopWith     func() any
-	stopWithin   time.Duration
-	stubborn     singleton.Stubborn
-	idle         time.Duration
-	maxActive    int
-	store        EntityStore
-	recoverEvery int
-	recallActive bool
-	stateLimit   int
-	backoffMin   time.Duration
-	backoffMax   time.Duration
-	linger       time.Duration
-	departWithin time.Duration
-	leadership   membership.Leadership
-	coordinator  lease.Lease
-	leaseOptions []lease.Option
-	logger       *zap.Logger
-	meters       metric.MeterProvider
-	journal      func(name string, token lease.Token, at time.Duration)
-	role         string
+	missing       input.Missing
+	proxyOnly     bool
+	strategy      placement.Strategy
+	limits        placement.MoveLimits
+	settle        time.Duration
+	buffer        int
+	bufferBytes   int
+	total         int
+	policy        hosting.DropPolicy
+	stopWith      func() any
+	stopWithin    time.Duration
+	overdue       hosting.Overdue
+	idle          time.Duration
+	maxActive     int
+	store         EntityStore
+	recoverEvery  int
+	recoverActive bool
+	stateLimit    int
+	backoffMin    time.Duration
+	backoffMax    time.Duration
+	linger        time.Duration
+	leaveWithin   time.Duration
+	leadership    membership.Leadership
+	coordinator   lease.Lease
+	leaseOptions  []lease.Option
+	logger        *zap.Logger
+	meters        metric.MeterProvider
+	journal       func(name string, token lease.Token, at time.Duration)
+	roles         []string
 }
 
 // WithProxyOnly makes this node reach the entities and never host any.
 func WithProxyOnly() Option { return func(s *settings) { s.proxyOnly = true } }
 
-// WithRole makes this node host entities only if it has the role in the group
-// (membership.WithRoles), and reach them otherwise.
-func WithRole(role string) Option { return func(s *settings) { s.role = role } }
+// WithRoles makes this node host entities only if it has all of the needed roles in the
+// group (membership.WithRoles), and reach them otherwise. Default: every node may host.
+func WithRoles(needed ...string) Option { return func(s *settings) { s.roles = needed } }
 
 // WithStrategy decides where shards are to be, while the coordinator is on this
 // node: give every node the same. Default placement.Balanced.
@@ -94,79 +83,76 @@ func WithStrategy(st placement.Strategy) Option {
 	return func(s *settings) { s.missing.Check("WithStrategy", st); s.strategy = st }
 }
 
-// WithLimits bound how many shards are on the move at a time. Defaults: placement.Limits.
-func WithLimits(l placement.Limits) Option { return func(s *settings) { s.limits = l } }
+// WithMoveLimits bounds how many shards are on the move at a time. Defaults: placement.MoveLimits.
+func WithMoveLimits(l placement.MoveLimits) Option { return func(s *settings) { s.limits = l } }
 
-// WithSettle is how long the list of nodes must have been the same before shards
-// that live are moved, and half of it before free ones are assigned for the first
-// time. Default 500 ms.
+// WithSettle sets how long the list of nodes must be unchanged before the coordinator moves
+// shards that have a host. After half of that it assigns free shards for the first time.
+// Default 500 ms.
 func WithSettle(d time.Duration) Option { return func(s *settings) { s.settle = d } }
 
-// WithBuffer bounds how many messages wait on this node, for one shard and in all: for a
-// host, for an entity to start, or to be taken up by the next host; and says which gives
-// way beyond that of a shard; of what waits for entities to start it is the same entity's.
-// A twentieth of the bound of a shard is each entity's own, against the total alone, so
-// that one which does not start leaves room for the others. Beyond the total the newest
-// gives way. What another node had accepted, and hands over with a shard, has bounds of its
-// own: 64 MiB in a shard, and four times the total. What gives way goes to the dead
-// letters and is counted, and its sender is told. Default 1000, 100 000, DropNewest.
-func WithBuffer(shard, total int, p DropPolicy) Option {
+// WithBuffer bounds how many messages wait on this node, for one shard and in total. A message
+// waits while its shard has no host, while its entity starts, or until the next host takes
+// it. The policy says which message is dropped when a shard's bound is reached; among messages
+// that wait for an entity to start, it is one for the same entity. A twentieth of a shard's
+// bound is reserved for each entity, so that an entity which does not start leaves room for the
+// others. When the total is reached the newest message is dropped. Messages that another node
+// accepted, and hands over with a shard, have their own bounds: 64 MiB for a shard, and four
+// times the total. A dropped message goes to the dead letters and is counted, and its sender
+// is told. Default 1000, 100 000, DropNewest.
+func WithBuffer(shard, total int, p hosting.DropPolicy) Option {
 	return func(s *settings) { s.buffer, s.total, s.policy = shard, total, p }
 }
 
-// WithBufferBytes bounds what waits in one shard in bytes, too: about, as messages of
-// this node are not encoded while they wait. Default 64 MiB.
+// WithBufferBytes bounds the size of the messages that wait for one shard, in bytes. The size
+// is approximate: messages of this node are not encoded while they wait. Default 64 MiB.
 func WithBufferBytes(shard int) Option { return func(s *settings) { s.bufferBytes = shard } }
 
-// WithStop is how an entity is told to stop when that is planned: with the message
-// that make returns, which reaches it behind what it has begun, after mail was
-// turned away; it then ends itself (ctx.Stop(ctx.Self())) when it is ready. By
-// within its context is cancelled and it is stopped. nil: it is stopped at once,
-// after the message it works on. Default nil, 10 s. After a loss it is always
-// stopped at once. make is called on a goroutine of its own for each entity; until it has
-// returned the entity goes on.
+// WithStop sets how an entity is told of a planned stop. New mail is turned away; then the
+// entity gets the message that make returns, behind the messages it has begun. It ends itself
+// (ctx.Stop(ctx.Self())) when it is ready. After within, its context is cancelled and it is
+// stopped. With a nil make it is stopped at once, after the message it works on. After a loss
+// it is always stopped at once. make is called for each entity, on its own goroutine; the
+// entity goes on until make has returned. Default nil, 10 s.
 func WithStop(make func() any, within time.Duration) Option {
 	return func(s *settings) { s.stopWith, s.stopWithin = make, within }
 }
 
-// OnStubborn says what becomes of a shard whose entities do not stop though they
-// were told to, their context is done and they were stopped: singleton.Hold keeps
-// the shard until they have (default), singleton.Yield gives it up after a TTL.
-// Either way it is reported (NotStopping) at growing intervals.
-func OnStubborn(p singleton.Stubborn) Option { return func(s *settings) { s.stubborn = p } }
+// WithOverdue says what becomes of a shard whose entities were told to stop and still run
+// after WithStop's time. Either way that is reported at growing intervals (NotStopping).
+// Default hosting.KeepLease.
+func WithOverdue(o hosting.Overdue) Option { return func(s *settings) { s.overdue = o } }
 
-// WithPassivation stops entities that no message came to for at least idle, and
-// for a quarter longer at most. A message starts them again; none is lost. 0: never.
-// Default: never.
+// WithPassivation stops an entity that has had no message for idle; at the latest a quarter
+// later. The next message starts it again; no message is lost. 0 and default: never.
 func WithPassivation(idle time.Duration) Option { return func(s *settings) { s.idle = idle } }
 
-// WithMaxActive bounds how many entities run on this node, of those that were not
-// used the longest one is stopped for each beyond it, soon after. 0: no bound.
-// Default: no bound.
+// WithMaxActive bounds how many entities run on this node. Soon after there are more, the
+// node stops those that have been unused for the longest time. 0 and default: no bound.
 func WithMaxActive(n int) Option { return func(s *settings) { s.maxActive = n } }
 
-// WithRemember keeps in store which entities exist: wherever a shard goes, and
-// after a crash of everything, those that existed are started again, perSecond of
-// them (default 1000, if 0) on a node. An entity is remembered before it gets its
-// first message, and forgotten when it calls Entity.Forget. Give every node the same.
+// WithRemember keeps in store which entities exist. A shard's new host starts all of them
+// again, also after a crash of every node; a node starts perSecond of them (0: 1000). An
+// entity is remembered before it gets its first message, and forgotten when it calls
+// Entity.Forget. Give every node the same.
 //
-// An entity that was passivated, or ended itself, is still remembered: when its shard
-// goes to another node, or is taken up again, it starts there with all the others, and
-// is passivated again if nobody needs it. WithRecallActive leaves those out.
+// An entity that was passivated, or ended itself, is still remembered. The shard's next host
+// starts it with all the others, and passivates it again if it is not used. WithRecoverActive
+// leaves such entities out.
 func WithRemember(store EntityStore, perSecond int) Option {
 	return func(s *settings) { s.missing.Check("WithRemember", store); s.store, s.recoverEvery = store, perSecond }
 }
 
-// WithRecallActive has only those remembered entities started again that were active:
-// one that was passivated (WithPassivation, WithMaxActive, Entity.Passivate) or ended
-// itself is taken out of the store, and put back before the next message that starts it.
-// That is one more write for each passivation and each start. It needs WithRemember.
-// Give every node the same. Default: all that were ever active and not forgotten.
-func WithRecallActive() Option { return func(s *settings) { s.recallActive = true } }
+// WithRecoverActive makes a new host start only the remembered entities that were active. An
+// entity that is passivated (WithPassivation, WithMaxActive, Entity.Passivate) or ends itself
+// is taken out of the store, and put back before the next message that starts it: one more
+// write for each passivation and each start. It needs WithRemember. Give every node the same.
+// Default: every entity that was ever active and is not forgotten.
+func WithRecoverActive() Option { return func(s *settings) { s.recoverActive = true } }
 
 // WithStateLimit bounds what a Stateful entity hands over, in bytes; more is a cold
 // start. 0 hands nothing over. Default 64 KiB; at most what one message between nodes
-// carries: remoting.PayloadLimit. All states that are on their way from or to a node are
+// carries: remoting.WithMaxMessageSize less 64 KiB. All states that are on their way from or to a node are
 // bounded, too, by 64 MiB each.
 func WithStateLimit(bytes int) Option { return func(s *settings) { s.stateLimit = bytes } }
 
@@ -177,16 +163,16 @@ func WithBackoff(least, most time.Duration) Option {
 	return func(s *settings) { s.backoffMin, s.backoffMax = least, most }
 }
 
-// WithLinger bounds for how long a Region that was stopped, and holds no shard any more,
-// goes on forwarding what it still has without any of it being taken by the next hosts,
-// and what other nodes still send it. While they take mail it goes on. It ends sooner if
-// there is nothing of that. Default 5 s.
+// WithLinger bounds how long a Region that was stopped, and holds no shard, goes on forwarding
+// the mail it has left and the mail that other nodes still send it. The time begins anew
+// whenever a next host takes some of it. The Region ends sooner if there is no such mail.
+// Default 5 s.
 func WithLinger(d time.Duration) Option { return func(s *settings) { s.linger = d } }
 
-// WithDepart bounds how long Stop and Drain wait for the coordinator to move one more of
-// the shards of this node: while they are handed over it begins anew, so that very many
-// take the time they need. What is left then is stopped and released. Default 10 s.
-func WithDepart(within time.Duration) Option { return func(s *settings) { s.departWithin = within } }
+// WithLeave bounds how long Stop and Drain wait for the next shard of this node to be handed
+// over. The time begins anew with each hand-over, so that very many shards get the time they
+// need. Shards that are left then are stopped and released. Default 10 s.
+func WithLeave(within time.Duration) Option { return func(s *settings) { s.leaveWithin = within } }
 
 // WithLeadership says where the coordinator is to be: on the leader. Default: the
 // group's own leader, as long as it hosts the type, else the node that has hosted it for
@@ -197,7 +183,10 @@ func WithLeadership(l membership.Leadership) Option {
 
 // WithCoordinatorLease makes the coordinator obey l in place of the Keeper's lease
 // "coordinator/<group>/<type>". It must be this Region's alone, and be the same
-// right on every node.
+// right on every node. Nodes refuse the orders of an earlier coordinator by the token of
+// its term: by that of a lease without tokens they can't. If tokens begin anew, as l's store
+// has lost its data, they take a lower one when a higher gave no orders for two TTLs of the
+// Region's leases.
 func WithCoordinatorLease(l lease.Lease) Option {
 	return func(s *settings) { s.missing.Check("WithCoordinatorLease", l); s.coordinator = l }
 }
@@ -226,10 +215,9 @@ func WithMeterProvider(p metric.MeterProvider) Option {
 	return func(s *settings) { s.missing.CheckTyped("WithMeterProvider", p); s.meters = p }
 }
 
-// WithJournal is told of every message that is let through to an entity, before it
-// is handled, with the shard's lease name and token, and the reading of the
-// Keeper's monotonic clock that decided it. It must not block, and is called from
-// many goroutines.
+// WithJournal has f called for every message that an entity gets, before the entity handles
+// it: with the name and token of the shard's lease, and the reading of the Keeper's monotonic
+// clock that decided it. f must not block; it is called from many goroutines.
 func WithJournal(f func(name string, token lease.Token, at time.Duration)) Option {
 	return func(s *settings) { s.missing.Check("WithJournal", f); s.journal = f }
 }
@@ -241,15 +229,12 @@ func complete(t *Type, opts []Option) (settings, error) {
 	s := settings{strategy: placement.Balanced{}, settle: 500 * time.Millisecond, buffer: 1000, bufferBytes: 64 << 20,
 		total: 100_000, stopWithin: 10 * time.Second,
 		stateLimit: defaultStateLimit, backoffMin: 200 * time.Millisecond, backoffMax: 30 * time.Second, linger: 5 * time.Second,
-		departWithin: 10 * time.Second}
+		leaveWithin: 10 * time.Second}
 	bad := func(format string, args ...any) (settings, error) {
 		return s, fmt.Errorf("sharding type %.64q: %w: %s", t.Name, lease.ErrInvalid, fmt.Sprintf(format, args...))
 	}
-	for _, o := range opts {
-		if o == nil {
-			return bad("a nil Option")
-		}
-		o(&s)
+	if err := input.Apply(&s, nil, lease.ErrInvalid, opts); err != nil {
+		return s, fmt.Errorf("sharding type %.64q: %w", t.Name, err)
 	}
 	if option := s.missing.Option(); option != "" {
 		return bad("%s: nil", option)
@@ -265,10 +250,10 @@ func complete(t *Type, opts []Option) (settings, error) {
 	}
 	var err error
 	if s.limits, err = s.limits.Complete(t.Shards); err != nil {
-		return bad("WithLimits: %v", err)
+		return bad("WithMoveLimits: %v", err)
 	}
-	if s.recallActive && s.store == nil {
-		return bad("WithRecallActive: without WithRemember")
+	if s.recoverActive && s.store == nil {
+		return bad("WithRecoverActive: without WithRemember")
 	}
 	if s.recoverEvery == 0 {
 		s.recoverEvery = 1000
@@ -284,7 +269,7 @@ func complete(t *Type, opts []Option) (settings, error) {
 		{"WithStop", int64(s.stopWithin), 1, longest}, {"WithSettle", int64(s.settle), 0, longest}, {"WithPassivation", int64(s.idle), 0, longest},
 		{"WithBackoff: least", int64(s.backoffMin), int64(time.Millisecond), longest},
 		{"WithBackoff: most", int64(s.backoffMax), int64(s.backoffMin), longest}, {"WithLinger", int64(s.linger), 0, longest},
-		{"WithDepart", int64(s.departWithin), 0, longest},
+		{"WithLeave", int64(s.leaveWithin), 0, longest},
 	} {
 		if x.is < x.min {
 			return bad("%s: %d, must be at least %d", x.what, x.is, x.min)
@@ -296,11 +281,11 @@ func complete(t *Type, opts []Option) (settings, error) {
 	if s.idle > 0 && s.idle < 10*time.Millisecond {
 		return bad("WithPassivation: %v, must be 0 or at least 10ms", s.idle)
 	}
-	if !slices.Contains([]DropPolicy{DropNewest, DropOldest}, s.policy) {
+	if s.policy > hosting.DropOldest {
 		return bad("WithBuffer: unknown policy %d", s.policy)
 	}
-	if s.stubborn != singleton.Hold && s.stubborn != singleton.Yield {
-		return bad("OnStubborn: unknown policy %d", s.stubborn)
+	if s.overdue > hosting.ReleaseAfterTTL {
+		return bad("WithOverdue: unknown policy %d", s.overdue)
 	}
 	if s.meters == nil {
 		s.meters = otel.GetMeterProvider()

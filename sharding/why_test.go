@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/sharding"
-	"github.com/holdfast-go/holdfast/singleton"
 )
 
 // Who asks in vain is told what stood in the way.
@@ -31,7 +31,7 @@ func TestAskSaysWhyThereWasNoAnswer(t *testing.T) {
 		c.net.Freeze("a:1")
 		after(time.Second, ns[0].crash)
 		_, err = ask(ns[1], idOf(0, 2), 2)
-		require.ErrorIs(t, err, singleton.ErrUnconfirmed)
+		require.ErrorIs(t, err, hosting.ErrUnconfirmed)
 		require.ErrorContains(t, err, "the link to the host at a:1 broke 0s ago")
 		time.Sleep(time.Second)
 		require.NotContains(t, asked(time.Second).Error(), "broke", "before it was asked")

@@ -68,11 +68,8 @@ func New(client *clientv3.Client, store *etcd.Store, opts ...Option) (*Store, er
 		return nil, fmt.Errorf("etcdstore.New: store: %w: nil, or made by nobody, must come from etcd.New", lease.ErrInvalid)
 	}
 	s := &Store{client: client, leases: store, prefix: DefaultPrefix, shards: map[string]*shard{}}
-	for _, o := range opts {
-		if o == nil {
-			return nil, fmt.Errorf("etcdstore.New: %w: a nil Option", lease.ErrInvalid)
-		}
-		o(s)
+	if err := input.Apply(s, nil, lease.ErrInvalid, opts); err != nil {
+		return nil, fmt.Errorf("etcdstore.New: %w", err)
 	}
 	l := store.Prefix()
 	switch {
@@ -92,7 +89,7 @@ var errClosed = errors.New("the client was closed")
 
 // enter checks the arguments, waits for its turn with the shard, and returns how to
 // end it.
-func (s *Store) enter(ctx context.Context, o sharding.Ownership) (sh *shard, leave func(), err error) {
+func (s *Store) enter(ctx context.Context, o lease.Ownership) (sh *shard, leave func(), err error) {
 	if s.client == nil {
 		return nil, nil, fmt.Errorf("%w: the store was made by nobody, must come from etcdstore.New", lease.ErrInvalid)
 	}
@@ -133,7 +130,7 @@ func (s *Store) enter(ctx context.Context, o sharding.Ownership) (sh *shard, lea
 }
 
 // explain says which shard an error is about; ctx is that of the caller.
-func explain(ctx context.Context, what string, o sharding.Ownership, err error) error {
+func explain(ctx context.Context, what string, o lease.Ownership, err error) error {
 	if err == nil || input.Nil(o) {
 		return err
 	}
@@ -159,7 +156,7 @@ func late(ctx context.Context, err error) error {
 
 // Load implements sharding.EntityStore. All ids are of one moment. A key among them
 // that this store did not write is lease.ErrBadRecord.
-func (s *Store) Load(ctx context.Context, o sharding.Ownership) ([]string, error) {
+func (s *Store) Load(ctx context.Context, o lease.Ownership) ([]string, error) {
 	sh, leave, err := s.enter(ctx, o)
 	if err != nil {
 		return nil, explain(ctx, "load", o, err)
@@ -169,7 +166,7 @@ func (s *Store) Load(ctx context.Context, o sharding.Ownership) ([]string, error
 	return ids, explain(ctx, "load", o, err)
 }
 
-func (s *Store) load(ctx context.Context, sh *shard, o sharding.Ownership) ([]string, error) {
+func (s *Store) load(ctx context.Context, sh *shard, o lease.Ownership) ([]string, error) {
 	base := s.markKey(o.Name())
 	end := clientv3.GetPrefixRangeEnd(base)
 	from, rev := base, int64(0)
@@ -226,6 +223,6 @@ func (s *Store) parse(base string, kv *mvccpb.KeyValue) (id string, mine bool, e
 	return id, true, nil
 }
 
-func stale(o sharding.Ownership) error {
+func stale(o lease.Ownership) error {
 	return fmt.Errorf("the lease has not token %d: %w", o.Token(), sharding.ErrStaleOwner)
 }

@@ -119,7 +119,7 @@ func (p *place) release(name string) {
 }
 
 // own releases and acquires the lease of name.
-func (p *place) own(name string) sharding.Ownership {
+func (p *place) own(name string) lease.Ownership {
 	p.t.Helper()
 	p.release(name)
 	h := p.handles[name]
@@ -149,7 +149,7 @@ func (p *place) keys() (keys []string) {
 }
 
 func TestConformance(t *testing.T) {
-	remembertest.Run(t, func(t *testing.T) (sharding.EntityStore, func(string) sharding.Ownership) {
+	remembertest.Run(t, func(t *testing.T) (sharding.EntityStore, func(string) lease.Ownership) {
 		p := newPlace(t)
 		return p.store, p.own
 	})
@@ -158,7 +158,7 @@ func TestConformance(t *testing.T) {
 // TestConformanceOfTwo runs the kit with calls that go to two stores in turn: none
 // relies on what it alone knows of the mark.
 func TestConformanceOfTwo(t *testing.T) {
-	remembertest.Run(t, func(t *testing.T) (sharding.EntityStore, func(string) sharding.Ownership) {
+	remembertest.Run(t, func(t *testing.T) (sharding.EntityStore, func(string) lease.Ownership) {
 		p := newPlace(t)
 		return &inTurn{stores: [2]sharding.EntityStore{p.store, p.over(p.client)}}, p.own
 	})
@@ -171,11 +171,11 @@ type inTurn struct {
 
 func (s *inTurn) next() sharding.EntityStore { return s.stores[s.n.Add(1)%2] }
 
-func (s *inTurn) Load(ctx context.Context, o sharding.Ownership) ([]string, error) {
+func (s *inTurn) Load(ctx context.Context, o lease.Ownership) ([]string, error) {
 	return s.next().Load(ctx, o)
 }
 
-func (s *inTurn) Update(ctx context.Context, o sharding.Ownership, add, remove []string) error {
+func (s *inTurn) Update(ctx context.Context, o lease.Ownership, add, remove []string) error {
 	return s.next().Update(ctx, o, add, remove)
 }
 

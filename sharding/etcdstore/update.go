@@ -8,13 +8,14 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
 )
 
 // Update implements sharding.EntityStore. It is applied as a whole if at most 99
 // ids change, else in batches of as many, each as a whole: first what is added,
 // then what is removed. The first that fails is the last that is sent.
-func (s *Store) Update(ctx context.Context, o sharding.Ownership, add, remove []string) error {
+func (s *Store) Update(ctx context.Context, o lease.Ownership, add, remove []string) error {
 	for _, id := range slices.Concat(add, remove) {
 		if err := sharding.ValidateEntityID(id); err != nil {
 			return explain(ctx, "update", o, err)
@@ -65,7 +66,7 @@ func (s *Store) ops(name string, add, remove []string) []clientv3.Op {
 // write applies ops in one Txn. It is refused if o is stale or the mark has
 // changed; the latter was by a write of ours whose answer did not come, or by
 // another Store, and it is tried again from there.
-func (s *Store) write(ctx context.Context, sh *shard, o sharding.Ownership, ops []clientv3.Op) error {
+func (s *Store) write(ctx context.Context, sh *shard, o lease.Ownership, ops []clientv3.Op) error {
 	mark := s.markKey(o.Name())
 	ops = append(slices.Clip(ops), clientv3.OpPut(mark, ""))
 	for {

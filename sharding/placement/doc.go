@@ -2,11 +2,11 @@
 // the same input gives the same answer.
 //
 //	View ──Strategy.Target──▶ target ──Plan──▶ orders
-//	hosts, who holds what      one host for each shard      what to begin now, within Limits
+//	hosts, who holds what      one host for each shard      what to begin now, within MoveLimits
 //
 // Balanced gives each host its part by capacity with the fewest moves, Pinned puts some
 // shards on hosts by name, and StrategyFunc is a strategy of your own. sharding.WithStrategy
-// and sharding.WithLimits take them.
+// and sharding.WithMoveLimits take them.
 //
 // A target is a wish. Package sharding asks the strategy again whenever hosts or holders
 // change, carries a bounded number of moves out at a time, and hosts a shard only under its

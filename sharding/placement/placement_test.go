@@ -167,7 +167,7 @@ func TestAJoinMovesItsPartOnly(t *testing.T) {
 func TestPlanConvergesWithinItsLimits(t *testing.T) {
 	cases(t, 200, func(t *testing.T, r *rand.Rand) {
 		v := random(r, 2000)
-		l, err := Limits{Moves: 1 + r.IntN(50), PerHost: 1 + r.IntN(20)}.Complete(8)
+		l, err := MoveLimits{Moves: 1 + r.IntN(50), PerHost: 1 + r.IntN(20)}.Complete(8)
 		require.NoError(t, err)
 		for s, o := range v.Owners { // the leases of who is gone have run out
 			if o == "gone" {
@@ -178,17 +178,17 @@ func TestPlanConvergesWithinItsLimits(t *testing.T) {
 		if capacity(v) == 0 {
 			return
 		}
-		underWay := map[int]Order{}
+		inFlight := map[int]Order{}
 		rounds := 0
 		for ; !slices.Equal(v.Owners, target); rounds++ {
 			require.Less(t, rounds, 4*len(v.Owners)+10, "it converges")
-			for _, o := range Plan(v, target, underWay, l) {
-				require.NotContains(t, underWay, o.Shard)
+			for _, o := range Plan(v, target, inFlight, l) {
+				require.NotContains(t, inFlight, o.Shard)
 				require.Equal(t, v.Owners[o.Shard], o.From)
-				underWay[o.Shard] = o
+				inFlight[o.Shard] = o
 			}
 			moves, busy := 0, map[string]int{}
-			for _, o := range underWay {
+			for _, o := range inFlight {
 				if o.From != "" {
 					moves++
 					busy[o.From]++
@@ -199,22 +199,22 @@ func TestPlanConvergesWithinItsLimits(t *testing.T) {
 			for h, n := range busy {
 				require.LessOrEqual(t, n, l.PerHost, "host %s", h)
 			}
-			require.NotEmpty(t, underWay, "it goes on")
-			for s, o := range underWay { // some are done
+			require.NotEmpty(t, inFlight, "it goes on")
+			for s, o := range inFlight { // some are done
 				if r.IntN(2) == 0 {
 					v.Owners[s] = o.To
-					delete(underWay, s)
+					delete(inFlight, s)
 				}
 			}
 		}
-		require.Empty(t, Plan(v, target, underWay, l))
+		require.Empty(t, Plan(v, target, inFlight, l))
 		require.Equal(t, target, Balanced{}.Target(v))
 	})
 }
 
 func TestPlanLeavesWhoIsGoneToItsLease(t *testing.T) {
 	v := View{Hosts: []Host{{ID: "a", Incarnation: "a", Capacity: 1}}, Owners: []string{"gone", "", "a"}}
-	l, _ := Limits{}.Complete(256)
+	l, _ := MoveLimits{}.Complete(256)
 	require.Equal(t, []Order{{1, "", "a"}}, Plan(v, []string{"a", "a", "a"}, nil, l))
 }
 
@@ -232,18 +232,18 @@ func TestPinned(t *testing.T) {
 }
 
 func TestLimitsAreChecked(t *testing.T) {
-	_, err := Limits{Moves: -1}.Complete(8)
+	_, err := MoveLimits{Moves: -1}.Complete(8)
 	require.ErrorContains(t, err, "Moves")
-	_, err = Limits{PerHost: -1}.Complete(8)
+	_, err = MoveLimits{PerHost: -1}.Complete(8)
 	require.ErrorContains(t, err, "PerHost")
 }
 
 func TestZeroValuesDoNotPanic(t *testing.T) {
-	inputtest.Zeros(t, nil, new(Host), new(Limits), new(Balanced), new(Pinned), new(StrategyFunc))
+	inputtest.Zeros(t, nil, new(Host), new(MoveLimits), new(Balanced), new(Pinned), new(StrategyFunc))
 	v := View{Hosts: []Host{{ID: "a", Incarnation: "i", Capacity: 1}}, Owners: []string{"", ""}}
 	require.Equal(t, []string{"i", "i"}, Pinned{Others: StrategyFunc(nil), Hosts: map[int]string{-1: "a", 9: "a"}}.Target(v))
 	require.Equal(t, []string{"", ""}, StrategyFunc(nil).Target(v))
-	require.Len(t, Plan(v, []string{"i", "i", "i"}, nil, Limits{}), 2)
+	require.Len(t, Plan(v, []string{"i", "i", "i"}, nil, MoveLimits{}), 2)
 }
 
 func BenchmarkBalanced(b *testing.B) {
@@ -257,12 +257,12 @@ func BenchmarkBalanced(b *testing.B) {
 
 // Of very many shards more move at a time, unless it is said how many may.
 func TestDefaultLimitsFollowTheNumber(t *testing.T) {
-	for shards, want := range map[int]Limits{1: {100, 25}, 5000: {100, 25}, 20000: {400, 100}, 1 << 16: {1310, 327}} {
-		l, err := Limits{}.Complete(shards)
+	for shards, want := range map[int]MoveLimits{1: {100, 25}, 5000: {100, 25}, 20000: {400, 100}, 1 << 16: {1310, 327}} {
+		l, err := MoveLimits{}.Complete(shards)
 		require.NoError(t, err)
 		require.Equal(t, want, l)
 	}
-	l, err := Limits{Moves: 7, PerHost: 3}.Complete(20000)
+	l, err := MoveLimits{Moves: 7, PerHost: 3}.Complete(20000)
 	require.NoError(t, err)
-	require.Equal(t, Limits{7, 3}, l)
+	require.Equal(t, MoveLimits{7, 3}, l)
 }

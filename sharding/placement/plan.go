@@ -6,8 +6,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/input"
 )
 
-// Limits bound how much a coordinator moves at a time.
-type Limits struct {
+// MoveLimits bound how much a coordinator moves at a time.
+type MoveLimits struct {
 	// Moves of shards that live, at a time, in all. Default 100, or a fiftieth of all
 	// shards if that is more.
 	Moves int
@@ -19,7 +19,7 @@ type Limits struct {
 // Complete returns l with the defaults for so many shards in place of zeros: of very many
 // shards each has the less in it, and a join or a leave is to take about as many rounds as
 // that of a few. The error says which limit is out of its bounds, 1 to 2^31-1.
-func (l Limits) Complete(shards int) (Limits, error) {
+func (l MoveLimits) Complete(shards int) (MoveLimits, error) {
 	if l.Moves == 0 {
 		l.Moves = max(100, shards/50)
 	}
@@ -28,9 +28,9 @@ func (l Limits) Complete(shards int) (Limits, error) {
 	}
 	switch {
 	case l.Moves < 1 || l.Moves > input.MaxCount:
-		return l, fmt.Errorf("Limits.Moves: %d, must be at least 1 and at most %d", l.Moves, input.MaxCount)
+		return l, fmt.Errorf("MoveLimits.Moves: %d, must be at least 1 and at most %d", l.Moves, input.MaxCount)
 	case l.PerHost < 1 || l.PerHost > input.MaxCount:
-		return l, fmt.Errorf("Limits.PerHost: %d, must be at least 1 and at most %d", l.PerHost, input.MaxCount)
+		return l, fmt.Errorf("MoveLimits.PerHost: %d, must be at least 1 and at most %d", l.PerHost, input.MaxCount)
 	}
 	return l, nil
 }
@@ -45,14 +45,14 @@ type Order struct {
 // Plan returns the next orders that lead from a View to a target, in the order of
 // the shards. Shards that nobody holds are taken up without a bound; moves of
 // those that live are bounded by l, together with the ones under way, of which none is
-// ordered again; defaults are not filled in (Limits.Complete). A shard whose owner is not there is left to its lease.
-func Plan(v View, target []string, underWay map[int]Order, l Limits) []Order {
+// ordered again; defaults are not filled in (MoveLimits.Complete). A shard whose owner is not there is left to its lease.
+func Plan(v View, target []string, inFlight map[int]Order, l MoveLimits) []Order {
 	there := make(map[string]bool, len(v.Hosts))
 	for _, h := range v.Hosts {
 		there[h.Incarnation] = true
 	}
 	busy, moves := map[string]int{}, 0
-	for _, o := range underWay {
+	for _, o := range inFlight {
 		if o.From != "" {
 			moves++
 			busy[o.From]++
@@ -62,7 +62,7 @@ func Plan(v View, target []string, underWay map[int]Order, l Limits) []Order {
 	var orders []Order
 	for s, to := range target[:min(len(target), len(v.Owners))] {
 		from := v.Owners[s]
-		if _, ok := underWay[s]; ok || to == "" || to == from || !there[to] {
+		if _, ok := inFlight[s]; ok || to == "" || to == from || !there[to] {
 			continue
 		}
 		switch {

@@ -128,7 +128,7 @@ func badIDs(k *kit) {
 func badOwners(k *kit) {
 	ctx, cancel := k.ctx()
 	defer cancel()
-	for what, o := range map[string]sharding.Ownership{"nil": nil, "without a name": nameless{k.own(name)}} {
+	for what, o := range map[string]lease.Ownership{"nil": nil, "without a name": nameless{k.own(name)}} {
 		if _, err := k.store.Load(ctx, o); !errors.Is(err, lease.ErrInvalid) {
 			k.Errorf("a Load by an owner that is %s must be lease.ErrInvalid: %v", what, err)
 		}
@@ -138,7 +138,7 @@ func badOwners(k *kit) {
 	}
 }
 
-type nameless struct{ sharding.Ownership }
+type nameless struct{ lease.Ownership }
 
 func (nameless) Name() string { return "" }
 
@@ -146,7 +146,7 @@ func (nameless) Name() string { return "" }
 // together, are different shards.
 func shardsApart(k *kit) {
 	names := []string{"shard/g/t/1", "shard/g/t/11", "shard/g/t", "shard/g/t/1/2", "shard/g/T/1", "shard/g/t%2F1"}
-	owners, want := map[string]sharding.Ownership{}, map[string][]string{}
+	owners, want := map[string]lease.Ownership{}, map[string][]string{}
 	for _, n := range names {
 		owners[n] = k.own(n)
 		k.stands(owners[n], n+" begins empty")

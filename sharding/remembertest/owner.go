@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/sharding"
 )
 
 var ownerCases = []testCase{
@@ -19,7 +18,7 @@ var ownerCases = []testCase{
 }
 
 // tokenless is an ownership of a name without its token.
-type tokenless struct{ sharding.Ownership }
+type tokenless struct{ lease.Ownership }
 
 func (tokenless) Token() lease.Token { return 0 }
 
@@ -30,7 +29,7 @@ func noToken(k *kit) {
 	k.load(o)
 	k.update(o, []string{"a"}, nil)
 	next := k.own("shard/g/t/2") // nothing was ever asked under it
-	for _, none := range []sharding.Ownership{tokenless{o}, tokenless{next}} {
+	for _, none := range []lease.Ownership{tokenless{o}, tokenless{next}} {
 		ctx, cancel := k.ctx()
 		ids, err := k.store.Load(ctx, none)
 		cancel()
@@ -70,7 +69,7 @@ func staleLoad(k *kit) {
 	k.load(second)
 	third := k.own(name)
 	k.load(third)
-	for _, old := range []sharding.Ownership{first, second} {
+	for _, old := range []lease.Ownership{first, second} {
 		ctx, cancel := k.ctx()
 		ids, err := k.store.Load(ctx, old)
 		cancel()

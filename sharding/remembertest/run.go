@@ -1,7 +1,7 @@
 // Package remembertest checks that a sharding.EntityStore keeps its contract.
 //
 //	func TestConformance(t *testing.T) {
-//		remembertest.Run(t, func(t *testing.T) (sharding.EntityStore, func(string) sharding.Ownership) { … })
+//		remembertest.Run(t, func(t *testing.T) (sharding.EntityStore, func(string) lease.Ownership) { … })
 //	}
 package remembertest
 
@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
 )
 
@@ -20,7 +21,7 @@ import (
 // a new ownership of a name, a valid lease name: each call's has a higher token than
 // the one before it, which by then has ended. own is called from the goroutine of
 // the case. What has to be closed is closed with t.Cleanup.
-type Factory func(t *testing.T) (store sharding.EntityStore, own func(name string) sharding.Ownership)
+type Factory func(t *testing.T) (store sharding.EntityStore, own func(name string) lease.Ownership)
 
 // Soon is within what time a call must end after its context has.
 const Soon = 5 * time.Second
@@ -47,7 +48,7 @@ type testCase struct {
 type kit struct {
 	*testing.T
 	store sharding.EntityStore
-	own   func(name string) sharding.Ownership
+	own   func(name string) lease.Ownership
 }
 
 // name is the shard of cases that need only one.
@@ -57,13 +58,13 @@ func (k *kit) ctx() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(k.Context(), bound)
 }
 
-func (k *kit) tryUpdate(o sharding.Ownership, add, remove []string) error {
+func (k *kit) tryUpdate(o lease.Ownership, add, remove []string) error {
 	ctx, cancel := k.ctx()
 	defer cancel()
 	return k.store.Update(ctx, o, add, remove)
 }
 
-func (k *kit) update(o sharding.Ownership, add, remove []string) {
+func (k *kit) update(o lease.Ownership, add, remove []string) {
 	k.Helper()
 	if err := k.tryUpdate(o, add, remove); err != nil {
 		k.Fatalf("an Update by the owner must be applied: %s, token %d, %d to add, %d to remove: %v",
@@ -71,7 +72,7 @@ func (k *kit) update(o sharding.Ownership, add, remove []string) {
 	}
 }
 
-func (k *kit) load(o sharding.Ownership) []string {
+func (k *kit) load(o lease.Ownership) []string {
 	k.Helper()
 	ctx, cancel := k.ctx()
 	defer cancel()
@@ -84,7 +85,7 @@ func (k *kit) load(o sharding.Ownership) []string {
 }
 
 // stands checks what is remembered: exactly the ids given.
-func (k *kit) stands(o sharding.Ownership, why string, want ...string) {
+func (k *kit) stands(o lease.Ownership, why string, want ...string) {
 	k.Helper()
 	k.same(k.load(o), want, why)
 }

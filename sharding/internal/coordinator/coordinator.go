@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"reflect"
 	"sync/atomic"
 	"time"
 
@@ -33,14 +34,16 @@ type Coordinator struct {
 	question *question // that the strategy has not answered yet
 	changed  bool      // something has, since it was asked
 	failing  bool      // it did not answer the last time
+	still    *still    // nil: there may be something to do
 }
 
 // What the Coordinator is told, besides wire.Report and wire.Depart.
 type (
-	changed  struct{}
-	peerGone struct{ address string }
-	decide   struct{ number int }
-	prepared struct {
+	changed    struct{}
+	peerGone   struct{ address string }
+	decide     struct{ number int }
+	prepareDue struct{}
+	prepared   struct {
 		err   error
 		moved bool
 	}
@@ -50,7 +53,7 @@ type (
 const decideSoon = 5 * time.Millisecond
 
 // decideEvery is the pause after which the strategy is asked again though nothing
-// has changed that the Coordinator knows of.
+// has changed that the Coordinator knows of, unless its answer would be the same.
 const decideEvery = time.Second
 
 // New makes a Coordinator, to be the child of a singleton.
@@ -84,6 +87,10 @@ func (c *Coordinator) Receive(ctx actor.Context) {
 		c.halt()
 	case *changed:
 		c.soon(decideSoon)
+	case *prepareDue:
+		if c.g.CheckAlive() {
+			c.prepare()
+		}
 	case *prepared:
 		c.onPrepared(msg)
 	case *answered:
@@ -96,7 +103,7 @@ func (c *Coordinator) Receive(ctx actor.Context) {
 	case *wire.Report:
 		c.onReport(msg)
 	case *wire.Depart:
-		c.onDepart(msg)
+		c.onLeave(msg)
 	case *peerGone:
 		c.onPeerGone(msg.address)
 	}
@@ -136,11 +143,7 @@ func (c *Coordinator) onPrepared(msg *prepared) {
 		return
 	}
 	c.emit(Unprepared, msg.err)
-	c.env.Clock.AfterFunc(time.Second, func() {
-		if c.g.CheckAlive() {
-			c.prepare()
-		}
-	})
+	c.env.Clock.AfterFunc(time.Second, func() { c.tell(&prepareDue{}) }) // the lease may be a user's: it is looked at here
 }
 
 func (c *Coordinator) now() time.Duration { return c.env.Clock.Now().Mono }
@@ -153,7 +156,7 @@ func (c *Coordinator) present() known {
 // known is what there is to decide on.
 func (c *Coordinator) known() known {
 	k := c.present()
-	k.seats = c.env.Table.Seats()
+	k.seats, k.version = c.env.Table.Seats()
 	return k
 }
 
@@ -189,12 +192,16 @@ func (c *Coordinator) decide() {
 	default:
 		return // its completion is a change
 	}
-	k := c.known()
-	switch q := c.question; {
+	switch q, now := c.question, c.now(); {
+	case q == nil && c.unchanged():
+		if !constant(c.env.Strategy) {
+			c.ask(c.still.view, c.still.version, now)
+		}
 	case q == nil:
-		c.ask(c.ledger.view(k), k.now)
-	case k.now >= q.until:
-		v := c.ledger.view(k)
+		k := c.known()
+		c.ask(c.ledger.view(k), k.version, now)
+	case now >= q.until:
+		v := c.ledger.view(c.known())
 		c.order(v, c.without(v, errNoAnswer))
 	default:
 		c.changed = true
@@ -202,10 +209,26 @@ func (c *Coordinator) decide() {
 	c.soon(decideEvery)
 }
 
+// still is what the last decision rested on, if it left nothing to be done: there may be very
+// many shards, and while nothing changes they need not be looked at.
+type still struct {
+	view    placement.View
+	version uint64 // of the Table
+	target  []string
+}
+
+// unchanged reports whether the last decision left nothing to be done, and rested on what is
+// so now.
+func (c *Coordinator) unchanged() bool {
+	return c.still != nil && c.still.version == c.env.Table.Version() && !c.ledger.waits() &&
+		reflect.DeepEqual(c.still.view.Hosts, c.ledger.view(c.present()).Hosts)
+}
+
 // order gives the next orders that lead to a target, which is about the shards as they
-// were asked about.
-func (c *Coordinator) order(asked placement.View, target []string) {
+// were asked about. It returns what was decided, and on which version of the Table.
+func (c *Coordinator) order(asked placement.View, target []string) (decision, uint64) {
 	k := c.known()
+	c.still = nil
 	d := c.ledger.decide(k, asked, target)
 	for _, o := range d.late {
 		c.log.Warn("an order took too long, and is given anew", zap.Int("shard", o.Shard), zap.String("to", o.To))
@@ -214,6 +237,7 @@ func (c *Coordinator) order(asked placement.View, target []string) {
 		c.soon(d.wake.after)
 	}
 	c.give(d.orders, k)
+	return d, k.version
 }
 
 // give sends orders, while this node may give any.
@@ -230,6 +254,7 @@ func (c *Coordinator) give(orders []placement.Order, k known) {
 // onReport frees the orders that came to nothing.
 func (c *Coordinator) onReport(m *wire.Report) {
 	if len(m.Failures) == 0 {
+		c.still = nil
 		c.soon(0) // Reconsider
 		return
 	}
@@ -254,11 +279,11 @@ func (c *Coordinator) onPeerGone(address string) {
 	}
 }
 
-func (c *Coordinator) onDepart(m *wire.Depart) {
+func (c *Coordinator) onLeave(m *wire.Depart) {
 	if m.Type != c.env.Type || !c.env.Table.Here(m.From) {
 		return
 	}
-	if c.ledger.departing(m.From.Incarnation, m.Back, c.now()) {
+	if c.ledger.leaves(m.From.Incarnation, m.Back, c.now()) {
 		c.soon(0)
 	}
 	if !m.Back && c.inCharge() && !c.ledger.anyTakes(c.present()) {

@@ -26,11 +26,11 @@ const (
 	// hostWithin is how long a node may take to host a shard that is free.
 	hostWithin = 3 * time.Second
 	// leavingFor is how long a node counts as leaving after it last said so.
-	leavingFor = 3 * DepartEvery
+	leavingFor = 3 * LeaveEvery
 )
 
-// DepartEvery is the pause after which a node that leaves says so again.
-const DepartEvery = 300 * time.Millisecond
+// LeaveEvery is the pause after which a node that leaves says so again.
+const LeaveEvery = 300 * time.Millisecond
 
 // known is what there is to decide on.
 type known struct {
@@ -38,6 +38,7 @@ type known struct {
 	members []membership.Member
 	hosts   []directory.Registration // nodes that take part, and host
 	seats   []directory.Seat         // the shards; they may be left out where only hosts count
+	version uint64                   // of the Table that seats are of
 }
 
 // owners are the nodes that host, by incarnation.
@@ -53,7 +54,7 @@ func (k known) owners() map[string]lease.Owner {
 type ledger struct {
 	settle time.Duration // how long hosts must be the same before shards that live are moved
 	stop   time.Duration // how long entities have to stop
-	limits placement.Limits
+	limits placement.MoveLimits
 
 	hosts        []string                  // the incarnations, as last seen
 	since        time.Duration             // since when they are these
@@ -78,7 +79,7 @@ type placing struct {
 	on    string // incarnation
 }
 
-func newLedger(settle, stop time.Duration, limits placement.Limits) ledger {
+func newLedger(settle, stop time.Duration, limits placement.MoveLimits) ledger {
 	return ledger{settle: settle, stop: stop, limits: limits, inFlight: map[int]inFlight{},
 		coolingDown: map[int]time.Duration{}, leaving: map[string]time.Duration{},
 		unresponsive: map[string]time.Duration{}, refused: map[placing]time.Duration{}}
@@ -117,6 +118,11 @@ func (l *ledger) view(k known) placement.View {
 	return v
 }
 
+// waits reports whether time alone may change what is to be done.
+func (l *ledger) waits() bool {
+	return len(l.inFlight)+len(l.leaving)+len(l.unresponsive)+len(l.refused) > 0
+}
+
 // anyTakes reports whether any host takes shards.
 func (l *ledger) anyTakes(k known) bool {
 	return slices.ContainsFunc(l.view(k).Hosts, func(h placement.Host) bool { return h.Takes() > 0 })
@@ -124,6 +130,7 @@ func (l *ledger) anyTakes(k known) bool {
 
 // decision is what is to be done.
 type decision struct {
+	hosts  []placement.Host // as they are
 	orders []placement.Order
 	late   []placement.Order // that took too long
 	wake   wake
@@ -146,6 +153,7 @@ func (w *wake) in(d time.Duration) {
 // asked about again.
 func (l *ledger) decide(k known, asked placement.View, target []string) (d decision) {
 	v := l.view(k)
+	d.hosts = v.Hosts
 	for i, owner := range v.Owners {
 		if owner != asked.Owners[i] {
 			target[i] = owner
@@ -177,9 +185,9 @@ func (l *ledger) decide(k known, asked placement.View, target []string) (d decis
 	return d
 }
 
-// reassign gives shards that need a host now, and are meant for a node that does not
-// take them at present, to the one that has the least for its capacity of those that
-// may. The strategy has its way when that node is back.
+// reassign finds another node for each shard that needs a host now and whose target does not
+// take it at present: the willing node with the lowest load for its capacity. The strategy
+// has its way when the target takes shards again.
 func (l *ledger) reassign(v placement.View, target []string, now time.Duration) {
 	over := func(until time.Duration) bool { return now >= until }
 	maps.DeleteFunc(l.unresponsive, func(_ string, until time.Duration) bool { return over(until) })
@@ -297,9 +305,9 @@ func (l *ledger) failed(shard int, on string, now time.Duration) bool {
 	return true
 }
 
-// departing takes up that a node gives up what it has, or does not any more; true if that is
+// leaves takes up that a node gives up what it has, or does not any more; true if that is
 // new.
-func (l *ledger) departing(incarnation string, back bool, now time.Duration) bool {
+func (l *ledger) leaves(incarnation string, back bool, now time.Duration) bool {
 	_, was := l.leaving[incarnation]
 	if back {
 		delete(l.leaving, incarnation)

@@ -26,7 +26,7 @@ type world struct {
 	t      *testing.T
 	r      *rand.Rand
 	l      ledger
-	limits placement.Limits
+	limits placement.MoveLimits
 	k      known
 	lives  int
 
@@ -39,7 +39,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T, r *rand.Rand, shards int) *world {
-	limits, err := placement.Limits{Moves: 1 + r.IntN(20), PerHost: 1 + r.IntN(10)}.Complete(shards)
+	limits, err := placement.MoveLimits{Moves: 1 + r.IntN(20), PerHost: 1 + r.IntN(10)}.Complete(shards)
 	require.NoError(t, err)
 	w := &world{t: t, r: r, limits: limits, l: newLedger(settle, stop, limits), failedAt: map[int]time.Duration{},
 		refusedAt: map[placing]time.Duration{}, silentAt: map[string]time.Duration{}}
@@ -191,7 +191,7 @@ func TestDecisions(t *testing.T) {
 				}
 			case 2:
 				inc := w.k.hosts[w.r.IntN(len(w.k.hosts))].Owner.Incarnation
-				w.l.departing(inc, w.r.IntN(3) == 0, w.k.now)
+				w.l.leaves(inc, w.r.IntN(3) == 0, w.k.now)
 			case 3:
 				g := w.k.hosts[w.r.IntN(len(w.k.hosts))].Owner
 				for _, o := range w.l.again(w.k, g.Address) {

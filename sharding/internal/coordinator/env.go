@@ -39,7 +39,7 @@ type Env struct {
 	Shards   int
 	Self     *wire.Node
 	Strategy placement.Strategy
-	Limits   placement.Limits // complete
+	Limits   placement.MoveLimits // complete
 	// Settle is how long hosts must be the same before shards that live are moved, and Stop
 	// how long entities have to stop.
 	Settle, Stop time.Duration

@@ -3,11 +3,13 @@ package coordinator
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/sharding/placement"
 )
@@ -26,8 +28,9 @@ var errStillAsked = errors.New("it has not answered an earlier coordinator yet")
 
 // question is what the strategy was asked, and until when it is waited for.
 type question struct {
-	view  placement.View
-	until time.Duration
+	view    placement.View
+	version uint64 // of the Table
+	until   time.Duration
 }
 
 // answered is what it said.
@@ -38,12 +41,12 @@ type answered struct {
 }
 
 // ask has the strategy asked.
-func (c *Coordinator) ask(v placement.View, now time.Duration) {
+func (c *Coordinator) ask(v placement.View, version uint64, now time.Duration) {
 	if !c.env.Asked.CompareAndSwap(false, true) {
 		c.order(v, c.without(v, errStillAsked))
 		return
 	}
-	q := &question{v, now + answersWithin}
+	q := &question{v, version, now + answersWithin}
 	c.question = q
 	st := c.env.Strategy
 	go func() { // nobody waits for it, as it may hang
@@ -71,11 +74,36 @@ func (c *Coordinator) onAnswer(a *answered) {
 		again = true
 	default:
 		c.failing = false
-		c.order(a.to.view, a.target)
+		c.follow(a)
 	}
 	if again {
 		c.soon(0)
 	}
+}
+
+// follow gives the orders that lead to what the strategy said, if there may be any.
+func (c *Coordinator) follow(a *answered) {
+	if c.unchanged() && slices.Equal(a.target, c.still.target) {
+		return
+	}
+	q := a.to
+	d, version := c.order(q.view, a.target)
+	none := len(d.orders) == 0 && !d.wake.set && !c.ledger.waits()
+	if none && version == q.version && reflect.DeepEqual(d.hosts, q.view.Hosts) {
+		c.still = &still{q.view, version, a.target}
+	}
+}
+
+// constant reports whether a strategy has one answer to a View for ever: one of users may ask
+// elsewhere.
+func constant(s placement.Strategy) bool {
+	switch s := s.(type) {
+	case placement.Balanced:
+		return true
+	case placement.Pinned:
+		return input.Nil(s.Others) || constant(s.Others)
+	}
+	return false
 }
 
 // target asks a strategy.

@@ -24,11 +24,12 @@ func BenchmarkDecide(b *testing.B) {
 				t.shards[i] = ShardRecord{Record: lease.Record{Owner: lease.Owner{Incarnation: v.Hosts[i%99].Incarnation}},
 					Held: true, Last: lease.Token(i)}
 			}
-			limits, _ := placement.Limits{}.Complete(shards)
+			limits, _ := placement.MoveLimits{}.Complete(shards)
 			b.ReportAllocs()
 			for b.Loop() {
 				v.Owners = make([]string, shards)
-				for i, s := range t.Seats() {
+				seats, _ := t.Seats()
+				for i, s := range seats {
 					v.Owners[i] = s.Owner
 				}
 				if len(placement.Plan(v, placement.Balanced{}.Target(v), nil, limits)) == 0 {

@@ -22,6 +22,7 @@ type Table struct {
 	shards      []ShardRecord
 	regions     map[string]Registration // by incarnation
 	coordinator lease.Record
+	version     uint64 // counts the changes of shards
 	synced      struct{ shards, regions bool }
 	ready       chan struct{} // closed when both are
 	changed     []func()
@@ -73,6 +74,7 @@ func New(c Config) *Table {
 // clearLocked forgets who holds the shards.
 func (t *Table) clearLocked() {
 	now := t.c.Elapsed()
+	t.version++
 	for i := range t.shards {
 		t.shards[i] = ShardRecord{Free: now}
 	}
@@ -135,6 +137,7 @@ func (t *Table) onShard(ev lease.Event) {
 		t.mu.Unlock()
 		return
 	}
+	t.version++
 	t.c.Shard(i, s.Record, s.Held)
 	t.mu.Unlock()
 	t.tell()
@@ -293,9 +296,9 @@ type Seat struct {
 	Last  lease.Token // the highest that was seen
 }
 
-// Seats returns those of all shards. There may be very many, and the coordinator asks at
-// each change: it is all that it needs.
-func (t *Table) Seats() []Seat {
+// Seats returns those of all shards, and the Version that they are of. There may be very
+// many, and the coordinator asks at each change: it is all that it needs.
+func (t *Table) Seats() (seats []Seat, version uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := make([]Seat, len(t.shards))
@@ -305,7 +308,14 @@ func (t *Table) Seats() []Seat {
 			all[i].Owner = s.Record.Owner.Incarnation
 		}
 	}
-	return all
+	return all, t.version
+}
+
+// Version is another after each change of what Seats returns.
+func (t *Table) Version() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.version
 }
 
 // Participants returns who takes part, those that host only if hosts is set,

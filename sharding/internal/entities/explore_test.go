@@ -123,7 +123,7 @@ func (r *run) carryOut(effects []Effect) {
 			w.Deadline = true
 		case Pause:
 			w.Wait = true
-		case GiveBack:
+		case Requeue:
 			w.Given, w.Pending, w.Wait = w.Given+w.Pending, 0, false
 			r.gone()
 		case Remove:
@@ -401,7 +401,7 @@ func TestLifeFindsWhatIsPlanted(t *testing.T) {
 			func(l Life, _ Now) (Life, []Effect) { return l.to(Stopping, Drain, StopGently) })}, errShut},
 		"a loss is not heard while it stops": {model{next: instead(Ending, []Phase{Stopping}, ignored)}, errShut},
 		"nobody waits for what is being made": {model{next: instead(Ending, []Phase{Making},
-			func(l Life, _ Now) (Life, []Effect) { return l.to(Gone, GiveBack) })}, errEarly},
+			func(l Life, _ Now) (Life, []Effect) { return l.to(Gone, Requeue) })}, errEarly},
 		"an end is not heard while it is made": {model{next: instead(Made, []Phase{Making},
 			func(l Life, now Now) (Life, []Effect) { now.Ending = false; return l.making(Made, now) })}, explore.ErrDeadEnd},
 		"the pause never ends":    {model{next: instead(BackedOff, []Phase{Backoff}, ignored)}, explore.ErrDeadEnd},

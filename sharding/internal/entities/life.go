@@ -72,7 +72,7 @@ const (
 	TellLate                 // tell that it does not stop
 	GiveUp                   // close the gate for good: its actor is being made, and not waited for
 	Pause                    // BackedOff comes after a pause of Life.Tries
-	GiveBack                 // its mail goes to the next host; the entity is gone
+	Requeue                  // its mail goes to the next host; the entity is gone
 	Remove                   // the entity is gone, and no mail waits
 	Unremember               // take its id out of the store
 )
@@ -226,7 +226,7 @@ func (l Life) end(now Now) (Life, []Effect) {
 			return l, append([]Effect{Lose}, effects...)
 		}
 	case Remembering, Starting, Backoff:
-		return l.to(Gone, GiveBack)
+		return l.to(Gone, Requeue)
 	}
 	return l, nil
 }
@@ -239,7 +239,7 @@ func (l Life) giveUp(now Now) (Life, []Effect) {
 		return l.to(Stopping, GiveUp, StopMade)
 	}
 	l.GivenUp = true
-	return l.to(Gone, GiveUp, GiveBack)
+	return l.to(Gone, GiveUp, Requeue)
 }
 
 // ended: the actor is gone, and its mail is back.
@@ -247,7 +247,7 @@ func (l Life) ended(now Now) (Life, []Effect) {
 	l.Gate, l.Actor = false, false
 	switch {
 	case now.Ending:
-		return l.to(Gone, GiveBack)
+		return l.to(Gone, Requeue)
 	case !now.Mail && now.Forgotten:
 		return l.to(Gone, Remove)
 	case l.Crashed, l.Unused && now.Mail:

@@ -12,8 +12,8 @@ import (
 
 // This file asks other nodes how they stand.
 
-// inquiry is a question to the node at an address.
-type inquiry struct {
+// statusRequest is a question to the node at an address.
+type statusRequest struct {
 	address string
 	answers chan Info
 }
@@ -46,8 +46,8 @@ func (r *Region) survey(ctx context.Context, own Info) (map[string]Info, error) 
 			return all, r.closed()
 		}
 		asked[n.ID] = true
-		number := r.inquiries.Add(1)
-		r.asking.Store(number, inquiry{n.Address, answers})
+		number := r.surveyNumber.Add(1)
+		r.asking.Store(number, statusRequest{n.Address, answers})
 		defer r.asking.Delete(number)
 		r.send(n.Address, &wire.Inquiry{Type: r.names.Key, From: r.self, Number: number})
 	}
@@ -67,8 +67,8 @@ func (r *Region) survey(ctx context.Context, own Info) (map[string]Info, error) 
 	return all, nil
 }
 
-// onInquiry answers another node.
-func (c *controller) onInquiry(m *wire.Inquiry) {
+// onStatusRequest answers another node.
+func (c *controller) onStatusRequest(m *wire.Inquiry) {
 	if m.Type != c.names.Key || m.From == nil {
 		return
 	}
@@ -79,22 +79,22 @@ func (c *controller) onInquiry(m *wire.Inquiry) {
 		body, err = json.Marshal(in)
 	}
 	if err != nil {
-		c.log.Warn("an inquiry is not answered", zap.Error(err))
+		c.log.Warn("a status request is not answered", zap.Error(err))
 		return
 	}
 	c.send(m.From.Address, &wire.Account{Type: c.names.Key, Number: m.Number, From: c.self, Json: body})
 }
 
-// onAccount takes an answer.
-func (c *controller) onAccount(m *wire.Account) {
+// onStatusReply takes an answer.
+func (c *controller) onStatusReply(m *wire.Account) {
 	v, _ := c.asking.Load(m.Number)
-	q, ok := v.(inquiry)
+	q, ok := v.(statusRequest)
 	if !ok || m.Type != c.names.Key || m.From.GetAddress() != q.address || !c.asking.CompareAndDelete(m.Number, v) {
 		return
 	}
 	var in Info
 	if err := json.Unmarshal(m.Json, &in); err != nil {
-		c.log.Warn("an answer to an inquiry can't be read", zap.Error(err))
+		c.log.Warn("a status reply can't be read", zap.Error(err))
 		return
 	}
 	q.answers <- in // there is room for each that was asked

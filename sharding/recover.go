@@ -24,7 +24,7 @@ const maxBatch = 100
 
 // noteLocked has the id of an entity written that is about to start, once it is known which are
 // in the store.
-func (s *shard) noteLocked(h *home, id string) {
+func (s *shard) noteLocked(h *tenure, id string) {
 	if h.rem.loaded {
 		h.rem.add = append(h.rem.add, id)
 		s.writeLocked(h)
@@ -46,7 +46,7 @@ func (s *shard) forget(id string, g *gate.Gate) {
 }
 
 // unrememberLocked has an id removed that is in the store.
-func (s *shard) unrememberLocked(h *home, id string) {
+func (s *shard) unrememberLocked(h *tenure, id string) {
 	if h.rem.known[id] {
 		delete(h.rem.known, id)
 		h.rem.remove = append(h.rem.remove, id)
@@ -54,9 +54,9 @@ func (s *shard) unrememberLocked(h *home, id string) {
 	}
 }
 
-// recall loads what is remembered of a shard that was taken up, and starts it, no
+// recoverAll loads what is remembered of a shard that was taken up, and starts it, no
 // faster than the node may.
-func (s *shard) recall(h *home) {
+func (s *shard) recoverAll(h *tenure) {
 	if s.r.set.store == nil {
 		return
 	}
@@ -111,13 +111,9 @@ func (s *shard) own(ids []string) (own, strays []string) {
 }
 
 // startAll starts remembered entities at the node's pace.
-func (s *shard) startAll(h *home, ids []string) {
+func (s *shard) startAll(h *tenure, ids []string) {
 	const step = 20 * time.Millisecond
 	perStep := max(1, s.r.set.recoverEvery/int(time.Second/step))
-	every := step
-	if s.r.set.recoverEvery < int(time.Second/step) {
-		every = time.Second / time.Duration(s.r.set.recoverEvery)
-	}
 	for chunk := range slices.Chunk(ids, perStep) {
 		select { // one shard at a time
 		case s.r.pace <- struct{}{}:
@@ -126,8 +122,9 @@ func (s *shard) startAll(h *home, ids []string) {
 		case <-h.term.Context().Done():
 			return
 		}
+		over := false
 		s.do(func() {
-			if s.home != h {
+			if over = s.tenure != h; over {
 				return
 			}
 			for _, id := range chunk {
@@ -136,17 +133,19 @@ func (s *shard) startAll(h *home, ids []string) {
 				}
 			}
 		})
-		s.r.sleep(every)
+		if !over {
+			s.r.sleep(time.Duration(len(chunk)) * time.Second / time.Duration(s.r.set.recoverEvery))
+		}
 		<-s.r.pace
-		if s.r.life.Err() != nil || h.term.Context().Err() != nil {
+		if over || s.r.life.Err() != nil || h.term.Context().Err() != nil {
 			return
 		}
 	}
 }
 
-// writeLocked sends the next batch, if none is under way; of a home that ends only what
+// writeLocked sends the next batch, if none is under way; of a hosting that ends only what
 // is to be removed.
-func (s *shard) writeLocked(h *home) {
+func (s *shard) writeLocked(h *tenure) {
 	m := &h.rem
 	if m.writing || h.cause != nil || len(m.remove) == 0 && (h.ending || len(m.add) == 0) {
 		return
@@ -173,7 +172,7 @@ func (s *shard) writeLocked(h *home) {
 			}
 			for _, id := range add {
 				m.known[id] = true
-				if e := s.entries[id]; e != nil && !h.ending { // else it is a later home's
+				if e := s.entries[id]; e != nil && !h.ending { // else it is a later hosting's
 					s.happensLocked(e, entities.Remembered)
 				}
 			}
@@ -195,7 +194,7 @@ var (
 )
 
 // persist repeats a call to the store until it is done; false if the shard has gone.
-func (s *shard) persist(h *home, what string, f func(context.Context) error) bool {
+func (s *shard) persist(h *tenure, what string, f func(context.Context) error) bool {
 	for n := 0; ; n++ {
 		over, err := s.attempt(h, what, min(storeWithin<<min(n, 10), storeMost), f)
 		if err == nil && !over {
@@ -210,13 +209,13 @@ func (s *shard) persist(h *home, what string, f func(context.Context) error) boo
 }
 
 // gone reports whether nobody needs what the store is asked for h.
-func (s *shard) gone(h *home) (over bool) {
+func (s *shard) gone(h *tenure) (over bool) {
 	s.do(func() { over = s.last != h || h.cause != nil || h.ending && !h.rem.leaving })
 	return over || h.term.Context().Err() != nil || s.r.life.Err() != nil
 }
 
 // attempt makes one call to the store for h.
-func (s *shard) attempt(h *home, what string, within time.Duration, f func(context.Context) error) (over bool, err error) {
+func (s *shard) attempt(h *tenure, what string, within time.Duration, f func(context.Context) error) (over bool, err error) {
 	return storeCall{s.r, h.term.Context(), func() bool { return s.gone(h) }, func(err error) { s.notRemembered(h, what, err) }}.try(within, f)
 }
 
@@ -230,7 +229,7 @@ type storeCall struct {
 }
 
 // try makes one call. One that does not come back though its time is over is told of,
-// and waited for, as two calls for one list must not run at once, while the home needs
+// and waited for, as two calls for one list must not run at once, while the hosting needs
 // it; then it is left behind, and over is true: it may hang for ever, so what it would
 // writeLocked must not be read.
 func (x storeCall) try(within time.Duration, f func(context.Context) error) (over bool, err error) {
@@ -267,7 +266,7 @@ func (x storeCall) try(within time.Duration, f func(context.Context) error) (ove
 	}
 }
 
-func (s *shard) notRemembered(h *home, what string, why error) {
+func (s *shard) notRemembered(h *tenure, what string, why error) {
 	s.r.log.Warn("the store of remembered entities failed", zap.String("shard", s.name), zap.String("call", what), zap.Error(why))
 	s.r.event(Event{Kind: NotRemembered, Shard: s.number, Token: h.term.Token(), Reason: why})
 }

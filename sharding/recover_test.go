@@ -14,7 +14,7 @@ import (
 )
 
 // Of remembered entities that were passivated all start again when their shard moves,
-// or with WithRecallActive none does.
+// or with WithRecoverActive none does.
 func TestPassivatedEntitiesAreRecalledOrNot(t *testing.T) {
 	for _, active := range []bool{false, true} {
 		t.Run(fmt.Sprint(active), func(t *testing.T) {
@@ -22,7 +22,7 @@ func TestPassivatedEntitiesAreRecalledOrNot(t *testing.T) {
 				store := sharding.NewMemoryEntities()
 				opts := []sharding.Option{sharding.WithRemember(store, 0), sharding.WithPassivation(4 * time.Second)}
 				if active {
-					opts = append(opts, sharding.WithRecallActive())
+					opts = append(opts, sharding.WithRecoverActive())
 				}
 				ns := c.nodes("a", "b")
 				for _, n := range ns {
@@ -66,7 +66,7 @@ func TestPassivatedEntitiesAreRecalledOrNot(t *testing.T) {
 			})
 		})
 	}
-	_, err := sharding.Start(nil, nil, sharding.Type{Name: "x"}, sharding.WithRecallActive())
+	_, err := sharding.Start(nil, nil, sharding.Type{Name: "x"}, sharding.WithRecoverActive())
 	require.ErrorIs(t, err, lease.ErrInvalid)
 }
 
@@ -75,4 +75,38 @@ func numbered(n int) (ids []string) {
 		ids = append(ids, fmt.Sprint("id", i))
 	}
 	return ids
+}
+
+// owner owns the list of a shard before any node does.
+type owner struct{ name string }
+
+func (o owner) Name() string       { return o.name }
+func (o owner) Token() lease.Token { return 1 }
+
+// However many shards remembered entities are spread over, a node starts as many a second
+// as it may.
+func TestRememberedEntitiesStartAtTheNodesPace(t *testing.T) {
+	const ids, pace = 1000, 500
+	for _, shards := range []int{1, 512} {
+		t.Run(fmt.Sprint(shards), func(t *testing.T) {
+			bubble(t, func(c *cluster) {
+				store := sharding.NewMemoryEntities()
+				for _, id := range numbered(ids) {
+					o := owner{fmt.Sprint("shard/g/account/", sharding.ShardOf(id, shards))}
+					require.NoError(t, store.Update(t.Context(), o, []string{id}, nil))
+				}
+				n := c.node("a")
+				n.start(shards, sharding.WithRemember(store, pace))
+				began := time.Now()
+				for n.region.Info().Entities < ids {
+					if n.region.Info().Entities == 0 {
+						began = time.Now()
+					}
+					require.Less(t, time.Since(began), 3*time.Second)
+					time.Sleep(20 * time.Millisecond)
+				}
+				require.Greater(t, time.Since(began), 1900*time.Millisecond, "no faster than it may")
+			})
+		})
+	}
 }

@@ -1,6 +1,7 @@
 package sharding_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -11,11 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/holdfast-go/holdfast/internal/direct"
+	"github.com/holdfast-go/holdfast/hosting"
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/sharding"
-	"github.com/holdfast-go/holdfast/singleton"
 )
 
 // taker answers a StringValue with its own headers, and says what else it got.
@@ -43,7 +44,7 @@ func taker() *actor.Props {
 // of what came there by the short way.
 func shortWay(c *cluster, takes bool) (ns []*node, id string, came *atomic.Int64) {
 	ns = c.nodes("a", "b")
-	direct.Of(ns[1].system).Enable(takes)
+	actors.FamiliesOf(ns[1].system).Enable(takes)
 	for _, n := range ns {
 		n.startType(sharding.Type{Name: "account", Shards: 4, Props: taker()})
 	}
@@ -56,9 +57,9 @@ func shortWay(c *cluster, takes bool) (ns []*node, id string, came *atomic.Int64
 	// The process stands for one entity, whatever the token.
 	token := tokens(ns[0])[sharding.ShardOf(id, 4)]
 	came = new(atomic.Int64)
-	p, ok := direct.Of(ns[1].system).Resolve(direct.ID("g/account", fmt.Sprint(token, "/", id)))
+	p, ok := actors.FamiliesOf(ns[1].system).Resolve(actors.FamilyID("g/account", fmt.Sprint(token, "/", id)))
 	require.Equal(c.t, takes, ok)
-	direct.Of(ns[1].system).Serve("g/account", func(string) (actor.Process, bool) {
+	actors.FamiliesOf(ns[1].system).Serve("g/account", func(string) (actor.Process, bool) {
 		came.Add(1)
 		return p, p != nil
 	})
@@ -94,14 +95,97 @@ func TestTheShortWay(t *testing.T) {
 		asks(1, wrapperspb.String("after its end"), "after its end/")
 
 		// So does what is too large, to be refused as ever.
-		var u *singleton.UndeliverableError
+		var u *hosting.UndeliverableError
 		_, err := sharding.Ask[*wrapperspb.StringValue](contextFor(t, time.Second), ns[0].region, id,
-			wrapperspb.String(strings.Repeat("x", remoting.PayloadLimit(ns[0].system)+1)))
+			wrapperspb.String(strings.Repeat("x", wire.PayloadLimit(ns[0].system)+1)))
 		require.ErrorAs(t, err, &u)
-		require.Equal(t, wire.Reason_REASON_TOO_LARGE, u.Notice.Reason)
+		require.Equal(t, hosting.ReasonTooLarge, u.Notice.Reason)
 		_, err = sharding.Ask[*wrapperspb.StringValue](contextFor(t, time.Second), ns[0].region, id,
 			wrapperspb.String("no \xff text"))
 		require.ErrorAs(t, err, &u)
+	})
+}
+
+// broken fails to be read, and says so in what is no text.
+type broken struct{}
+
+func (*broken) UnmarshalJSON([]byte) error { return errors.New("no \xff text") }
+
+func init() {
+	if err := remoting.Register[broken]("sharding.test.broken"); err != nil {
+		panic(err)
+	}
+}
+
+// A header or a sender that is not UTF-8 has its message refused where it is sent, by either
+// way. The link goes on, and nothing is lost with it.
+func TestWhatIsNoTextIsRefused(t *testing.T) {
+	for _, takes := range []bool{true, false} {
+		bubble(t, func(c *cluster) {
+			ns, id, _ := shortWay(c, takes)
+			r := ns[0].region
+			ask := func(msg any) (string, error) {
+				got, err := sharding.Ask[*wrapperspb.StringValue](contextFor(t, time.Second), r, id, msg)
+				return got.GetValue(), err
+			}
+			_, err := ask(wrapperspb.String("x"))
+			require.NoError(t, err)
+			refused := r.Info().Undeliverable
+			for i, msg := range []any{job{"x", 1}, wrapperspb.String("x")} {
+				for _, header := range []map[string]string{{"k": "\xff"}, {"\xff": "v"}} {
+					for range 100 {
+						require.NoError(t, r.Tell(id, wrapperspb.String("before")))
+					}
+					_, err := ask(&actor.MessageEnvelope{Message: msg, Header: header})
+					var u *hosting.UndeliverableError
+					require.ErrorAs(t, err, &u, "%d %v", i, header)
+					require.Contains(t, u.Notice.Detail, "not UTF-8")
+					_, err = ask(wrapperspb.String("behind"))
+					require.NoError(t, err)
+				}
+				require.NoError(t, r.Request(id, msg, actor.NewPID("a:1", "no \xff text")))
+				require.NoError(t, r.Request(id, msg, actor.NewPID("\xff:1", "asker")))
+			}
+			time.Sleep(time.Second)
+			require.EqualValues(t, refused+8, r.Info().Undeliverable)
+			require.Zero(t, r.Info().Unconfirmed)
+			require.Zero(t, c.net.Stats().Broken)
+
+			// What is told of a user's error is text, and so is a name that is none.
+			answer := actor.NewFuture(ns[1].system, time.Second)
+			ns[0].system.Root.RequestWithCustomSender(r.PID(), sharding.To{ID: "no \xff text", Message: job{"x", 1}},
+				actor.NewPID(answer.PID().Address, answer.PID().Id))
+			got, err := answer.Result()
+			require.NoError(t, err)
+			require.Equal(t, "no \uFFFD text", got.(hosting.Undeliverable).Notice().Key)
+			_, err = ask(broken{})
+			var u *hosting.UndeliverableError
+			require.ErrorAs(t, err, &u)
+			require.Equal(t, hosting.ReasonUndecodable, u.Notice.Reason)
+			require.Contains(t, u.Notice.Detail, "no \uFFFD text")
+		})
+	}
+}
+
+// The dead letters of what came by the short way have the PID that it was for, and nothing of
+// how long its asker waits.
+func TestDeadLettersOfTheShortWay(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		ns, id, _ := shortWay(c, true)
+		pid := actors.FamilyID("g/account", "1/"+id)
+		p, ok := actors.FamiliesOf(ns[1].system).Resolve(pid)
+		require.True(t, ok)
+		var dead []*actor.PID
+		ns[1].system.EventStream.Subscribe(func(e any) {
+			if d, ok := e.(*actor.DeadLetterEvent); ok {
+				dead = append(dead, d.PID)
+			}
+		})
+		p.SendUserMessage(&actor.PID{Address: "holdfast:direct", Id: pid, RequestId: 77}, &actor.Started{})
+		require.Len(t, dead, 1)
+		require.Equal(t, pid, dead[0].Id)
+		require.Equal(t, ns[1].system.Address(), dead[0].Address, "the mark by which a process is found is not shown")
+		require.Zero(t, dead[0].RequestId)
 	})
 }
 
@@ -132,7 +216,7 @@ func TestTheShortWayRefuses(t *testing.T) {
 		})
 		for i, rest := range []string{"", "x", "7", "/x", "-1/x", "99999999999999999999/x", "7/",
 			"7/" + strings.Repeat("x", 1000), "7/\xff"} {
-			pid := actor.NewPID("b:1", direct.ID("g/account", rest))
+			pid := actor.NewPID("b:1", actors.FamilyID("g/account", rest))
 			ns[0].system.Root.Send(pid, wrapperspb.String("x"))
 			time.Sleep(time.Second)
 			if dead.Load() == int64(i) {
@@ -143,8 +227,8 @@ func TestTheShortWayRefuses(t *testing.T) {
 		// A token of the future is waited for, one of the past is as good as the present.
 		id := idOf(0, 4)
 		future := tokens(ns[0])[0] + 1000
-		ns[0].system.Root.Send(actor.NewPID("b:1", direct.ID("g/account", fmt.Sprint(future, "/", id))), wrapperspb.String("x"))
-		ns[0].system.Root.Send(actor.NewPID("b:1", direct.ID("g/account", "0/"+id)), wrapperspb.String("x"))
+		ns[0].system.Root.Send(actor.NewPID("b:1", actors.FamilyID("g/account", fmt.Sprint(future, "/", id))), wrapperspb.String("x"))
+		ns[0].system.Root.Send(actor.NewPID("b:1", actors.FamilyID("g/account", "0/"+id)), wrapperspb.String("x"))
 		time.Sleep(time.Second)
 		for _, n := range ns {
 			_, err := sharding.Ask[*wrapperspb.StringValue](contextFor(t, 5*time.Second), n.region, id, wrapperspb.String("x"))

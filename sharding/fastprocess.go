@@ -5,6 +5,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/fastpath"
 	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -16,32 +17,37 @@ func (r *Region) resolve(rest string) (actor.Process, bool) {
 	if !ok || ValidateEntityID(id) != nil {
 		return nil, false
 	}
-	return &passage{noActor{r}, &r.shards[ShardOf(id, r.typ.Shards)], token, id}, true
+	return &fastProcess{noActor{r}, &r.shards[ShardOf(id, r.typ.Shards)], token, id}, true
 }
 
-// passage is what other nodes send to by the short way.
-type passage struct {
+// fastProcess is what other nodes send to by the short way.
+type fastProcess struct {
 	noActor
 	s     *shard
 	token lease.Token
 	id    string
 }
 
+// SendSystemMessage implements actor.Process, as noActor does.
+func (p *fastProcess) SendSystemMessage(pid *actor.PID, message any) {
+	p.noActor.SendSystemMessage(fastpath.Addressee(p.s.r.system, pid), message)
+}
+
 // SendUserMessage implements actor.Process. It runs on the goroutine that read the
 // message from a link.
-func (p *passage) SendUserMessage(pid *actor.PID, message any) {
+func (p *fastProcess) SendUserMessage(pid *actor.PID, message any) {
 	s := p.s
 	if s.r.over.Load() || !sendable(message) {
-		outside.Of(s.r.system).DeadLetter(pid, message)
+		outside.Of(s.r.system).DeadLetter(fastpath.Addressee(s.r.system, pid), message)
 		return
 	}
 	s.touched()
-	if s.here.Load() && s.come(p.token, p.id, message) {
+	if s.here.Load() && !wire.IsUnread(message) && s.deliverFast(p.token, p.id, message) {
 		return
 	}
 	e, err := s.encode(p.id, message)
 	if err != nil { // it came as a message that can be encoded
-		outside.Of(s.r.system).DeadLetter(pid, message)
+		outside.Of(s.r.system).DeadLetter(fastpath.Addressee(s.r.system, pid), message)
 		return
 	}
 	e.Name, e.Token, e.Left = s.name, uint64(p.token), fastpath.Left(pid)

@@ -24,20 +24,20 @@ import (
 // restart, or to find out whether the others can do without it. It returns when
 // none is held here, with ErrUndrained, or with ctx's error; the node goes on
 // draining then. It goes on routing.
-func (r *Region) Drain(ctx context.Context) error { return r.depart(ctx, &departRequest{}) }
+func (r *Region) Drain(ctx context.Context) error { return r.leave(ctx, &leaveRequest{}) }
 
 // Undrain ends what Drain began.
 func (r *Region) Undrain() { r.post(&returnRequest{}) }
 
-// Stop moves all shards off this node (WithDepart), forwards what is left
+// Stop moves all shards off this node (WithLeave), forwards what is left
 // (WithLinger), and ends the Region. Entities that do not stop keep their shard, and
-// it, up (OnStubborn). It returns when all that is done, or ctx's error with what it
+// it, up (WithOverdue). It returns when all that is done, or ctx's error with what it
 // waits for; the Region goes on ending then. Stop can be called again.
 func (r *Region) Stop(ctx context.Context) error {
 	if err := r.may(ctx); err != nil {
 		return err
 	}
-	r.post(&departRequest{stop: true})
+	r.post(&leaveRequest{stop: true})
 	return r.await(ctx, nil)
 }
 
@@ -47,7 +47,7 @@ func (r *Region) await(ctx context.Context, answer <-chan error) error {
 	case err := <-answer:
 		return err
 	case <-r.done:
-		teller.Flush(r.meters, r.logs)
+		teller.Flush(r.meters.Teller, r.logs)
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("sharding type %q still holds %d shards: %w", r.typ.Name, r.info(false).Held, context.Cause(ctx))
@@ -64,7 +64,7 @@ func (r *Region) Done() <-chan struct{} {
 	return r.done
 }
 
-func (r *Region) depart(ctx context.Context, m *departRequest) error {
+func (r *Region) leave(ctx context.Context, m *leaveRequest) error {
 	if err := r.may(ctx); err != nil {
 		return err
 	}
@@ -73,8 +73,8 @@ func (r *Region) depart(ctx context.Context, m *departRequest) error {
 	return r.await(ctx, m.done)
 }
 
-func (c *controller) onDepart(m *departRequest) {
-	d := &c.depart
+func (c *controller) onLeave(m *leaveRequest) {
+	d := &c.leaving
 	d.asked = d.asked || !m.rival
 	if m.done != nil {
 		d.waiters = append(d.waiters, m.done)
@@ -84,13 +84,13 @@ func (c *controller) onDepart(m *departRequest) {
 		return
 	}
 	d.on, d.quit = true, false
-	d.until, d.moved = c.clock.Now().Mono+c.set.departWithin, c.counts.moved.Load()
+	d.until, d.moved = c.clock.Now().Mono+c.set.leaveWithin, c.counts.moved.Load()
 	c.log.Info("giving up all shards")
-	c.sayDeparting()
+	c.sayLeaving()
 }
 
 func (c *controller) onReturn() {
-	d := &c.depart
+	d := &c.leaving
 	if !d.on || d.stop || d.rival {
 		return
 	}
@@ -101,7 +101,7 @@ func (c *controller) onReturn() {
 		w <- fmt.Errorf("sharding type %q: %w", c.typ.Name, ErrUndrained)
 	}
 	d.waiters = nil
-	c.tellBoss(true)
+	c.tellCoordinator(c.departure(true))
 	if d.quit {
 		for i := range c.shards {
 			c.fire(&c.shards[i], handover.Stay)
@@ -111,14 +111,14 @@ func (c *controller) onReturn() {
 
 // supersededFor is how long a later life of the node's ID must have been a member in its
 // place before the node gives up what it has: one that joins by mistake is refused soon.
-const supersededFor = 3 * membershipGrace
+const supersededFor = 3 * joinWait
 
-const membershipGrace = time.Second // how long a Join waits for an earlier life's word
+const joinWait = time.Second // how long a Join waits for an earlier life's word
 
-// onStanding gives all shards up while a later life of the node's ID is the member: no
+// onMembership gives all shards up while a later life of the node's ID is the member: no
 // coordinator would count this one as a host, or move anything that it holds.
-func (c *controller) onStanding(due bool) {
-	d := &c.depart
+func (c *controller) onMembership(due bool) {
+	d := &c.leaving
 	err := c.group.Superseded()
 	switch {
 	case err == nil:
@@ -135,22 +135,22 @@ func (c *controller) onStanding(due bool) {
 		d.rival = true
 		c.log.Error("superseded: all shards are given up", zap.Error(err))
 		c.event(Event{Kind: Superseded, Shard: -1, Reason: err})
-		c.onDepart(&departRequest{rival: true})
+		c.onLeave(&leaveRequest{rival: true})
 	case d.alarm == nil:
-		d.alarm = c.clock.AfterFunc(supersededFor, func() { c.post(&standingChanged{due: true}) })
+		d.alarm = c.clock.AfterFunc(supersededFor, func() { c.post(&membershipChanged{due: true}) })
 	}
 }
 
-// sayDeparting tells the coordinator, again and again, as another may have taken
+// sayLeaving tells the coordinator, again and again, as another may have taken
 // its place.
-func (c *controller) sayDeparting() {
-	d := &c.depart
+func (c *controller) sayLeaving() {
+	d := &c.leaving
 	if !d.on {
 		return
 	}
 	now := c.clock.Now().Mono
 	if moved := c.counts.moved.Load(); moved > d.moved {
-		d.moved, d.until = moved, now+c.set.departWithin
+		d.moved, d.until = moved, now+c.set.leaveWithin
 	}
 	if !d.quit && (now >= d.until || !c.othersHost()) {
 		d.quit = true
@@ -158,22 +158,23 @@ func (c *controller) sayDeparting() {
 			c.fire(&c.shards[i], handover.Quit)
 		}
 	}
-	c.tellBoss(false)
+	c.tellCoordinator(c.departure(false))
 	d.number++
 	n := d.number
-	d.timer = c.clock.AfterFunc(coordinator.DepartEvery, func() { c.post(&departDue{n}) })
+	d.timer = c.clock.AfterFunc(coordinator.LeaveEvery, func() { c.post(&leaveDue{n}) })
 }
 
 // onStranded does not wait any longer: all others leave, too.
 func (c *controller) onStranded(m *wire.Stranded) {
-	d := &c.depart
-	if boss, ok := c.table.Coordinator(); m.Type != c.names.Key || !d.on || d.quit || ok && (m.Coordinator < uint64(boss.Token) || !c.speaksFor(m.From, boss.Owner)) {
+	d := &c.leaving
+	record, ok := c.coordinatorRecord()
+	if m.Type != c.names.Key || !d.on || d.quit || c.past(m.From, m.Coordinator) || ok && !c.speaksFor(m.From, record.Owner) {
 		return
 	}
 	c.log.Info("nobody takes the shards of this node")
 	d.until = c.clock.Now().Mono
 	halt(d.timer)
-	c.sayDeparting()
+	c.sayLeaving()
 }
 
 // othersHost reports whether there is anybody to move shards to.
@@ -189,22 +190,13 @@ func (c *controller) othersHost() bool {
 	return false
 }
 
-func (c *controller) tellBoss(back bool) {
-	m := &wire.Depart{Type: c.names.Key, From: c.self, Back: back}
-	boss, ok := c.table.Coordinator()
-	switch {
-	case c.coordinator.Load() != nil:
-		c.post(m)
-	case ok:
-		c.send(boss.Owner.Address, m)
-	case c.boss != nil: // its lease is not among the records (WithCoordinatorLease)
-		c.send(c.boss.From.Address, m)
-	}
+func (c *controller) departure(back bool) *wire.Depart {
+	return &wire.Depart{Type: c.names.Key, From: c.self, Back: back}
 }
 
-// departing goes on with a departure when anything has changed.
-func (c *controller) departing() {
-	d := &c.depart
+// goOnLeaving goes on when anything has changed.
+func (c *controller) goOnLeaving() {
+	d := &c.leaving
 	if !d.on || d.finished || c.busy > 0 {
 		return
 	}
@@ -248,7 +240,7 @@ func (c *controller) departing() {
 		}
 	}
 	if !d.quietOver || left > 0 && now < d.leaveAt {
-		return // looked at again with the next departDue
+		return // looked at again with the next leaveDue
 	}
 	d.finished = true
 	halt(d.timer)
@@ -256,7 +248,8 @@ func (c *controller) departing() {
 	for i := range c.shards {
 		c.endRest(&c.shards[i])
 	}
-	c.onHandlesWanted() // side by side: each may take as long as the store is away
+	halt(c.tidying)
+	c.closeHandles(0) // side by side: each may take as long as the store is away
 	go c.finish(slices.Collect(maps.Keys(c.sendings)))
 }
 
