@@ -165,7 +165,7 @@ func diff(before, after []Member) (joined, left, leaving []Member) {
 }
 
 // ballot reduces the events of the leader's record, and this node's own terms of
-// leadership, to who leads.
+// leadership, to the leader.
 type ballot struct {
 	name string
 	self lease.Owner
@@ -204,7 +204,7 @@ func (b *ballot) event(ev lease.Event) {
 	}
 }
 
-// leader returns who leads, as far as this node knows; zero if nobody. It is this
+// leader returns the leader that this node knows of; zero if there is none. It is this
 // node while its own term is alive and nothing later was heard of; when it is not
 // alive, no record can make it so.
 func (b *ballot) leader() lease.Owner {

@@ -11,7 +11,7 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/internal/teller"
+	"github.com/holdfast-go/holdfast/internal/meters"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -172,7 +172,7 @@ func checkBallot(t *testing.T, self lease.Owner, h []ownership, order []step) {
 func TestElectionTellsNothingBeforeItIsKnown(t *testing.T) {
 	m, err := newInstruments(noop.NewMeterProvider(), "a", "g")
 	require.NoError(t, err)
-	e := &Election{g: &Group{metrics: m, meters: teller.Meters(zap.NewNop())}, ballot: ballot{name: "leader/g", self: owner("a")}}
+	e := &Election{g: &Group{meters: meters.Call(zap.NewNop(), m)}, ballot: ballot{name: "leader/g", self: owner("a")}}
 	put := func(name, who string, token lease.Token) {
 		e.hear(lease.Event{Kind: lease.EventPut, Revision: token, Record: lease.Record{Name: name, Owner: owner(who), Token: token}})
 	}

@@ -1,4 +1,4 @@
-// Package membership tells who is in a group of nodes, and who leads it. Both
+// Package membership tells the members of a group of nodes, and its leader. Both
 // rest on leases and on nothing else: there is no gossip and no heartbeat between
 // nodes.
 //
@@ -15,7 +15,7 @@
 //     and at the moment of the call. So no two nodes lead at once, and a node that
 //     is cut off, or was stopped, knows it before the others see it gone.
 //   - A member whose record has gone has left, be it that it left, died, or lost
-//     its lease. It is listed until then: who died, for a TTL.
+//     its lease. It is listed until then: a node that died, for a TTL.
 //   - A restarted node is another incarnation and joins at once. Of two
 //     incarnations of one ID the one with the newer token counts, everywhere; the
 //     other is not listed, not even by itself, and does not lead.
@@ -48,7 +48,7 @@
 //
 //	member/<group>/<id>/<incarnation>    format, roles, capacity in its metadata
 //	leaving/<group>/<id>/<incarnation>   the token of the membership that ends
-//	leader/<group>                       who holds it leads
+//	leader/<group>                       its holder leads
 //
 // User's parts of names are escaped (lease.Name). Leave gives them up in the order
 // leader, member, leaving. Tokens of different names are compared to tell two
@@ -56,7 +56,7 @@
 // one counter, as the memory and the etcd store do. With others the wrong one of two
 // may be listed until the older record ends.
 //
-// # Who calls whom
+// # What calls what
 //
 //	Keeper.Watch ─▶ members ──────┐                       ┌─▶ Follow, EventStream, log
 //	own terms, by lease.Run ──────┼─▶ one pure function ──▶ feeds: each at its own pace

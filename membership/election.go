@@ -8,11 +8,12 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// Election is a Group's source of leadership: the leader is who holds the lease
-// "leader/<group>" (escaped). It keeps it until it leaves, dies, or loses it or
+// Election is a Group's source of leadership: the leader is the node that holds the lease
+// "leader/<group>" (escaped). The leader keeps it until it leaves, dies, or loses it or
 // its membership. Group.Leadership makes it; it ends with the Group. Safe for
 // concurrent use.
 type Election struct {
@@ -58,11 +59,8 @@ func (g *Group) Leadership(opts ...LeadershipOption) (*Election, error) {
 		return nil, errUnmade
 	}
 	var set candidacy
-	for _, o := range opts {
-		if o == nil {
-			return fail(fmt.Errorf("%w: a nil LeadershipOption", lease.ErrInvalid))
-		}
-		o(&set)
+	if err := input.Apply(&set, nil, lease.ErrInvalid, opts); err != nil {
+		return fail(err)
 	}
 	roles, err := cleanRoles(set.roles)
 	if err != nil {
@@ -98,8 +96,6 @@ func (g *Group) Leadership(opts ...LeadershipOption) (*Election, error) {
 		}
 		return fail(err)
 	}
-	e.report()
-	go e.campaign()
 	return e, nil
 }
 
@@ -109,14 +105,17 @@ func (g *Group) present() *Election {
 	return g.election
 }
 
-// adopt makes e the group's election; false if the group has ended.
+// adopt makes e the group's election, which then campaigns; false if the group has ended.
 func (g *Group) adopt(e *Election) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.life.Err() == nil {
-		g.election = e
+	if g.life.Err() != nil {
+		return false
 	}
-	return g.election == e
+	g.election = e
+	e.report()
+	g.holders.Go(e.campaign)
+	return true
 }
 
 // Follow implements Leadership. A panic of f is logged.
@@ -126,8 +125,8 @@ func (e *Election) Follow(f func(LeaderChanged)) (stop func()) {
 	})
 }
 
-// Leader returns who leads now, zero if nobody or not known, and whether it is
-// this node: true only while its own term is alive, at the moment of the call.
+// Leader returns the present leader, zero if there is none or it is not known, and whether
+// it is this node: true only while its own term is alive, at the moment of the call.
 func (e *Election) Leader() (leader lease.Owner, isSelf bool) {
 	e.notice()
 	e.mu.Lock()
@@ -151,7 +150,7 @@ func (e *Election) campaign() {
 		return
 	}
 	for {
-		ctx, ok := e.g.awaitStanding()
+		ctx, ok := e.g.awaitEligible()
 		if !ok {
 			return
 		}
@@ -197,7 +196,7 @@ func (e *Election) hear(ev lease.Event) {
 	})
 }
 
-// update changes what is known, and tells the followers who leads if that changed.
+// update changes what is known, and tells the followers of the leader if that changed.
 func (e *Election) update(f func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -207,7 +206,7 @@ func (e *Election) update(f func()) {
 		return
 	}
 	changed, self := leader != e.leader, leader == e.ballot.self
-	e.g.meters.Tell(func() { e.g.metrics.leader(changed, self) })
+	e.g.measure(func(i *instruments) { i.leader(changed, self) })
 	e.told, e.leader = true, leader
 	e.feed.set(leader)
 }
@@ -216,7 +215,7 @@ func (e *Election) update(f func()) {
 func (e *Election) report() {
 	changes := func(f func(LeaderChanged)) {
 		e.Follow(func(c LeaderChanged) {
-			if c.Leader != c.Previous || c.Skipped > 0 { // not that nobody leads yet
+			if c.Leader != c.Previous || c.Skipped > 0 { // not that there is no leader yet
 				f(c)
 			}
 		})

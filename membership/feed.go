@@ -10,7 +10,7 @@ import (
 
 // feed tells followers the newest state. Each follower has its own pace: it is
 // told from one goroutine, which runs only while there is something to tell, and
-// one that is slow holds up nobody and finds the newest state. The zero value
+// one that is slow holds up no other and finds the newest state. The zero value
 // tells nothing until the first set.
 type feed[S any] struct {
 	log func() *zap.Logger // default zap.L
@@ -92,7 +92,7 @@ func (f *feed[S]) serve(x *follower[S]) {
 	}
 }
 
-// call runs a function of the user's: its panic harms nobody.
+// call runs a function of the user's: its panic harms no other.
 func (f *feed[S]) call(x *follower[S], previous, state S, skipped int) {
 	if err := outside.Call(func() error { x.tell(previous, state, skipped); return nil }); err != nil {
 		log := zap.L

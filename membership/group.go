@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/meters"
 	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/teller"
 	"github.com/holdfast-go/holdfast/lease"
@@ -21,7 +22,6 @@ type Group struct {
 	keeper     *lease.Keeper
 	set        settings
 	log        *zap.Logger
-	metrics    *instruments
 	feed       feed[Snapshot]
 
 	life       context.Context // ends with the Group
@@ -30,23 +30,24 @@ type Group struct {
 	member     *lease.Handle
 	stopMember context.CancelFunc
 	logs       *teller.Teller // calls the user's logger
-	meters     *teller.Teller // and the user's instruments
+	meters     *meters.Told[*instruments]
 
-	memberDone chan struct{} // closed when the member lease is held no more, for good
+	memberDone chan struct{}  // closed when the member lease is held no more, for good
+	holders    sync.WaitGroup // of the group's leases; none begins once life has ended
 
-	mu       sync.Mutex
-	roster   roster
-	term     lease.Term // the own membership; nil while there is none
-	now      Snapshot
-	standing context.Context // while this node may lead; nil while it may not
-	unstand  context.CancelFunc
-	stood    chan struct{} // closed and replaced when it comes to stand
-	failure  error         // of the last attempt to acquire a lease
+	mu          sync.Mutex
+	roster      roster
+	term        lease.Term // the own membership; nil while there is none
+	now         Snapshot
+	eligible    context.Context // while this node may lead; nil while it may not
+	endEligible context.CancelFunc
+	eligibility chan struct{} // closed and replaced when eligible changes
+	failure     error         // of the last attempt to acquire a lease
 	// superseded is the later incarnation of the ID that is listed in place of this one.
 	superseded string
 	unobject   context.CancelFunc
-	// departing: a membership that ends is not begun anew. Before roster.leaving.
-	departing  bool
+	// ending: a membership that ends is not begun anew. Before roster.leaving.
+	ending     bool
 	leaving    *lease.Handle
 	stopNotice context.CancelFunc
 	noticeDone chan struct{}
@@ -101,7 +102,7 @@ func (g *Group) Term() (t lease.Term, ok bool) {
 
 // Follow calls f with the present members, all of them in Joined, and then with
 // every change, in order and one call at a time, until stop. A slow follower
-// holds up nobody: it is told the newest snapshot, with the differences from what
+// holds up nothing: it is told the newest snapshot, with the differences from what
 // it was last told, and in Skipped how many it missed. stop may be called from f;
 // it does not wait for a call that has begun, and none begins after it. A panic of
 // f is logged. Nothing is told after Leave.
@@ -125,7 +126,7 @@ func (g *Group) OnLost(f func(lease.Loss)) (stop func() bool) {
 // report makes the log, the metrics and the EventStream followers of the group.
 func (g *Group) report() {
 	g.Follow(func(c MembersChanged) {
-		g.meters.Tell(func() { g.metrics.sawMembers(len(c.Now.Members)) })
+		g.measure(func(i *instruments) { i.members.Set(int64(len(c.Now.Members))) })
 		for _, x := range []struct {
 			what    string
 			members []Member
@@ -143,7 +144,7 @@ func (g *Group) report() {
 
 // onLost is the member lease's.
 func (g *Group) onLost(l lease.Loss) {
-	g.meters.Tell(g.metrics.lost)
+	g.measure(func(i *instruments) { i.losses.Add(1) })
 	g.log.Warn("membership lost", zap.Uint64("token", uint64(l.Token)), zap.Error(l.Reason))
 	if g.set.system != nil {
 		outside.Of(g.set.system).Publish(Lost{Group: g.names.group, Loss: l})
@@ -170,7 +171,7 @@ func (g *Group) holdMember(ctx context.Context) {
 	})
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.departing = true // the Keeper may have been closed
+	g.ending = true // the Keeper may have been closed
 	g.settleLocked()
 }
 
@@ -178,7 +179,7 @@ func (g *Group) holdMember(ctx context.Context) {
 func (g *Group) began(t lease.Term) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.departing {
+	if g.ending {
 		g.stopMember()
 		return
 	}
@@ -198,7 +199,7 @@ func (g *Group) endedLocked(t lease.Term) {
 		return
 	}
 	g.term, g.roster.own.Token = nil, 0
-	if g.departing {
+	if g.ending {
 		g.stopMember()
 	}
 	g.settleLocked()
@@ -236,18 +237,18 @@ func (g *Group) settleLocked() {
 	}
 	self, listed := g.now.Self()
 	g.contestLocked()
-	g.standLocked(listed && !self.Leaving)
+	g.setEligibleLocked(listed && !self.Leaving)
 }
 
-// standLocked lets this node stand for leadership, or not.
-func (g *Group) standLocked(may bool) {
+// setEligibleLocked lets this node stand for leadership, or not.
+func (g *Group) setEligibleLocked(may bool) {
 	switch {
-	case may && g.standing == nil:
-		g.standing, g.unstand = context.WithCancel(g.life)
+	case may && g.eligible == nil:
+		g.eligible, g.endEligible = context.WithCancel(g.life)
 		g.wakeLocked()
-	case !may && g.standing != nil:
-		g.unstand()
-		g.standing, g.unstand = nil, nil
+	case !may && g.eligible != nil:
+		g.endEligible()
+		g.eligible, g.endEligible = nil, nil
 	}
 	if g.outLocked() {
 		g.wakeLocked()
@@ -258,20 +259,20 @@ func same(a, b Member) bool { return a.key() == b.key() && a.Leaving == b.Leavin
 
 // outLocked: this node will never again stand for leadership.
 func (g *Group) outLocked() bool {
-	return g.roster.leaving || g.departing && g.term == nil || g.life.Err() != nil
+	return g.roster.leaving || g.ending && g.term == nil || g.life.Err() != nil
 }
 
 func (g *Group) wakeLocked() {
-	close(g.stood)
-	g.stood = make(chan struct{})
+	close(g.eligibility)
+	g.eligibility = make(chan struct{})
 }
 
-// awaitStanding waits until this node may lead: ctx is done when it may no more.
+// awaitEligible waits until this node may lead: ctx is done when it may no more.
 // ok is false when it never will.
-func (g *Group) awaitStanding() (ctx context.Context, ok bool) {
+func (g *Group) awaitEligible() (ctx context.Context, ok bool) {
 	for {
 		g.mu.Lock()
-		ctx, stood, out := g.standing, g.stood, g.outLocked()
+		ctx, changed, out := g.eligible, g.eligibility, g.outLocked()
 		g.mu.Unlock()
 		switch {
 		case out:
@@ -280,7 +281,7 @@ func (g *Group) awaitStanding() (ctx context.Context, ok bool) {
 			return ctx, true
 		}
 		select {
-		case <-stood:
+		case <-changed:
 		case <-g.life.Done():
 			return nil, false
 		}

@@ -21,7 +21,7 @@ const (
 // up. Under each term f runs; it must return when its context is done. Only an
 // end of the Keeper, or of the handle, ends it before: then it returns false.
 func (g *Group) hold(ctx context.Context, h *lease.Handle, f func(ctx context.Context, t lease.Term)) bool {
-	l := &noting{Handle: h, g: g}
+	l := &remembering{Handle: h, g: g}
 	pause := retryMin
 	for ctx.Err() == nil {
 		err := lease.Run(ctx, l, func(ctx context.Context, t lease.Term) error {
@@ -54,14 +54,14 @@ func (g *Group) sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// noting remembers why a lease could not be acquired, which lease.Run logs and
+// remembering remembers why a lease could not be acquired, which lease.Run logs and
 // tells only at its end. It is for one goroutine.
-type noting struct {
+type remembering struct {
 	*lease.Handle
 	g *Group
 }
 
-func (n *noting) Acquire(ctx context.Context) (bool, error) {
+func (n *remembering) Acquire(ctx context.Context) (bool, error) {
 	won, err := n.Handle.Acquire(ctx)
 	if err != nil && ctx.Err() == nil {
 		n.g.note(err)

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/meters"
 	"github.com/holdfast-go/holdfast/internal/teller"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -47,21 +48,21 @@ func Join(ctx context.Context, keeper *lease.Keeper, group string, opts ...Optio
 	if err := ctx.Err(); err != nil {
 		return fail(err)
 	}
-	m, err := teller.Make(func() (*instruments, error) { return newInstruments(set.meters, owner.ID, group) })
+	m, err := newInstruments(set.meters, owner.ID, group)
 	if err != nil {
 		return fail(fmt.Errorf("metrics: %w", err))
 	}
 	self := Member{ID: owner.ID, Incarnation: owner.Incarnation, Address: owner.Address,
 		Roles: set.roles, Capacity: set.capacity}
 	g := &Group{
-		names: names, noticeName: noticeName, keeper: keeper, set: set, metrics: m,
+		names: names, noticeName: noticeName, keeper: keeper, set: set,
 		roster: newRoster(names, self), now: Snapshot{Group: group},
-		ready: make(chan struct{}), memberDone: make(chan struct{}), stood: make(chan struct{}),
+		ready: make(chan struct{}), memberDone: make(chan struct{}), eligibility: make(chan struct{}),
 	}
 	g.feed.log = func() *zap.Logger { return g.log }
 	g.log, g.logs = teller.Logger(set.logger)
 	g.log = g.log.With(zap.String("group", group), zap.String("node", owner.ID))
-	g.meters = teller.Meters(g.log)
+	g.meters = meters.Call(g.log, m)
 	g.feed.fresh = g.notice
 	g.life, g.end = context.WithCancel(context.Background())
 	var hold context.Context
@@ -74,7 +75,7 @@ func Join(ctx context.Context, keeper *lease.Keeper, group string, opts ...Optio
 	}
 	g.member.OnLost(g.onLost)
 	g.report()
-	go g.holdMember(hold)
+	g.holders.Go(func() { g.holdMember(hold) })
 	for prefix, f := range map[string]func(lease.Event) error{names.members: g.roster.member, names.leaving: g.roster.notice} {
 		stop, err := keeper.Watch(prefix, func(ev lease.Event) { g.hear(ev, f) })
 		if err != nil {

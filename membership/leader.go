@@ -2,20 +2,20 @@ package membership
 
 import "github.com/holdfast-go/holdfast/lease"
 
-// LeaderChanged says who leads from now on. A Group's is also published on the
+// LeaderChanged names the leader from now on. A Group's is also published on the
 // actor system's EventStream, as a value.
 type LeaderChanged struct {
 	// Group is the group's name; empty where the source of leadership is none.
 	Group string
-	// Leader leads now, and Previous is whom this follower was last told. The zero
-	// Owner means nobody, or nobody that is known.
+	// Leader leads now, and Previous is the leader that this follower was last told of. The
+	// zero Owner means that there is none, or that it is not known.
 	Leader, Previous lease.Owner
 	// IsSelf: the leader is the node that was asked. For a Group's election it is
 	// true only while that node's own term of leadership is alive.
 	IsSelf bool
 	// Skipped is how many changes before this one the follower was not told,
-	// because it was behind. Only if there were some can Leader equal Previous: it
-	// was another's, or nobody's, meanwhile.
+	// because it was behind. Only if there were some can Leader equal Previous:
+	// there was another leader, or none, meanwhile.
 	Skipped int
 }
 

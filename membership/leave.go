@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/routines"
 	"github.com/holdfast-go/holdfast/internal/teller"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -24,7 +25,7 @@ func (g *Group) AnnounceLeaving(ctx context.Context) error {
 		return err
 	}
 	g.mu.Lock()
-	g.departing = true
+	g.ending = true
 	var err error
 	switch {
 	case g.term == nil:
@@ -64,10 +65,11 @@ func (g *Group) holdNoticeLocked(member lease.Term) (err error) {
 	var ctx context.Context
 	ctx, g.stopNotice = context.WithCancel(g.life)
 	g.noticeDone = make(chan struct{})
-	go func(h *lease.Handle) {
-		defer close(g.noticeDone)
+	h, done := g.leaving, g.noticeDone
+	g.holders.Go(func() {
+		defer close(done)
 		g.hold(ctx, h, func(ctx context.Context, _ lease.Term) { <-ctx.Done() })
-	}(g.leaving)
+	})
 	return nil
 }
 
@@ -102,7 +104,7 @@ func (g *Group) Leave(ctx context.Context) error {
 		wait(ctx, noticeDone)
 	}
 	err := g.shut(ctx)
-	teller.Flush(g.meters, g.logs)
+	teller.Flush(g.meters.Teller, g.logs)
 	if err != nil {
 		return fmt.Errorf("leave group %.64q: %w", g.names.group, err)
 	}
@@ -125,6 +127,7 @@ func (g *Group) shut(ctx context.Context) error {
 			errs = append(errs, h.Close(ctx))
 		}
 	}
+	_ = routines.Wait(ctx, &g.holders) // what they left behind Close has told
 	return errors.Join(errs...)
 }
 

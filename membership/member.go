@@ -23,7 +23,7 @@ type Member struct {
 	IsSelf bool
 }
 
-// Owner returns who the member is in lease records.
+// Owner returns the member as lease records have it.
 func (m Member) Owner() lease.Owner {
 	return lease.Owner{ID: m.ID, Incarnation: m.Incarnation, Address: m.Address}
 }

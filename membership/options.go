@@ -68,11 +68,8 @@ func complete(keeper *lease.Keeper, opts []Option) (settings, error) {
 	if keeper == nil {
 		return s, fmt.Errorf("keeper: %w: nil", lease.ErrInvalid)
 	}
-	for _, o := range opts {
-		if o == nil {
-			return s, fmt.Errorf("%w: a nil Option", lease.ErrInvalid)
-		}
-		o(&s)
+	if err := input.Apply(&s, &s.missing, lease.ErrInvalid, opts); err != nil {
+		return s, err
 	}
 	var err error
 	if s.roles, err = cleanRoles(s.roles); err != nil {
@@ -80,9 +77,6 @@ func complete(keeper *lease.Keeper, opts []Option) (settings, error) {
 	}
 	if s.capacity < 1 || s.capacity > MaxCapacity {
 		return s, fmt.Errorf("WithCapacity: %w: %d, must be at least 1 and at most %d", lease.ErrInvalid, s.capacity, MaxCapacity)
-	}
-	if option := s.missing.Option(); option != "" {
-		return s, fmt.Errorf("%s: %w: nil", option, lease.ErrInvalid)
 	}
 	if s.system != nil {
 		is, address := s.system.Address(), keeper.Owner().Address

@@ -51,9 +51,12 @@ func (g *Group) contestLocked() {
 	if g.roster.leaving {
 		return // it makes room
 	}
+	if g.life.Err() != nil {
+		return // it has left
+	}
 	var ctx context.Context
 	ctx, g.unobject = context.WithCancel(g.life)
-	go g.object(ctx, rival)
+	g.holders.Go(func() { g.object(ctx, rival) })
 }
 
 func (g *Group) inUse(by Member) error {
@@ -135,7 +138,7 @@ func (g *Group) unopposed(ctx context.Context) error {
 	return nil
 }
 
-// Health is a check as lease.HealthHandler takes it. It fails while this node is no
+// Health is a check as health.Handler takes it. It fails while this node is no
 // member: lease.ErrExpired, or why it could not be one; lease.ErrClosed after Leave;
 // and ErrIDInUse while a later life of its ID is listed in its place, with the other's
 // address. It asks nothing of the store, and returns at once.

@@ -2,12 +2,14 @@ package membership_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/membership"
 )
 
@@ -75,5 +77,33 @@ func TestALifeThatDoesNotAnswerIsSuperseded(t *testing.T) {
 		require.Error(t, g.Health(t.Context()), "it is no member")
 		one.store.Heal()
 		require.NoError(t, g.Leave(context.Background()))
+	})
+}
+
+// A node that leaves takes its objection back before Leave returns, however slow the store
+// is.
+func TestLeavingWaitsForTheObjectionToBeTakenBack(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		one, two := w.node("a", at("one:1")), w.node("a", at("two:1"))
+		g, err := membership.Join(t.Context(), one.keeper, "g")
+		require.NoError(t, err)
+		one.store.Partition()
+		h, err := membership.Join(t.Context(), two.keeper, "g")
+		require.NoError(t, err)
+		one.store.Heal()
+		time.Sleep(3 * time.Second)
+		objection := "objection/g/a/" + two.keeper.Owner().Incarnation
+		require.Contains(t, w.standing(), objection)
+		one.store.SetRule(func(c faultstore.Call) faultstore.Fault {
+			if c.Op == faultstore.Release && slices.Contains(c.Names, objection) {
+				return faultstore.Fault{Kind: faultstore.Delay, Delay: time.Second}
+			}
+			return faultstore.Fault{}
+		})
+		began := time.Now()
+		require.NoError(t, g.Leave(t.Context()))
+		require.Equal(t, time.Second, time.Since(began))
+		require.NotContains(t, w.standing(), objection)
+		require.NoError(t, h.Leave(t.Context()))
 	})
 }

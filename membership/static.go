@@ -7,7 +7,7 @@ import (
 )
 
 // Static is a Leadership that its owner sets: for tests, and for programs that
-// are told who leads by other means. The zero Static is that of no node. Safe for
+// learn of the leader by other means. The zero Static is that of no node. Safe for
 // concurrent use.
 type Static struct {
 	self lease.Owner
@@ -17,7 +17,7 @@ type Static struct {
 	feed   feed[lease.Owner]
 }
 
-// NewStatic returns a source for the node self, where nobody leads yet.
+// NewStatic returns a source for the node self, which has no leader yet.
 func NewStatic(self lease.Owner) *Static {
 	s := &Static{self: self}
 	s.feed.set(lease.Owner{})

@@ -27,7 +27,7 @@ type slowToMake struct {
 	made func()
 }
 
-func (s *slowToMake) Limits() lease.Limits {
+func (s *slowToMake) Limits() lease.StoreLimits {
 	s.made()
 	return s.Store.Limits()
 }

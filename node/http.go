@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/holdfast-go/holdfast/health"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/sharding"
@@ -51,14 +52,14 @@ func (n *Node) Health(ctx context.Context) error {
 // for the public.
 func (n *Node) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/livez", lease.HealthHandler(time.Second))
-	mux.Handle("/readyz", lease.HealthHandler(healthTimeout, n.Health))
+	mux.Handle("/livez", health.Handler(time.Second))
+	mux.Handle("/readyz", health.Handler(healthTimeout, n.Health))
 	mux.HandleFunc("GET /info", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Cache-Control", "no-store")
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
-		_ = e.Encode(n.Info()) // who asked has gone
+		_ = e.Encode(n.Info()) // the client has gone
 	})
 	return mux
 }
@@ -72,7 +73,7 @@ type Info struct {
 	Stopping   bool
 }
 
-// Info returns what the node knows. It asks nobody.
+// Info returns what the node knows. It asks no other node, nor the store.
 func (n *Node) Info() Info {
 	if n.keeper == nil {
 		return Info{}
@@ -104,17 +105,13 @@ func (n *Node) serve() error {
 	}
 	n.web = l
 	n.server = &http.Server{Handler: n.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
-	n.served = make(chan struct{})
-	go func() {
-		defer close(n.served)
-		n.server.Serve(l) // until closeHTTP
-	}()
+	n.serves.Go(func() { _ = n.server.Serve(l) }) // until closeHTTP
 	return nil
 }
 
 // closeHTTP returns when the address is listened on no longer, also if Serve had not begun.
 func (n *Node) closeHTTP(ctx context.Context) error {
-	defer func() { <-n.served }()
+	defer n.serves.Wait()
 	if err := n.server.Shutdown(ctx); err != nil {
 		return errors.Join(err, n.server.Close())
 	}

@@ -34,7 +34,7 @@ type Node struct {
 	keeper *lease.Keeper
 	server *http.Server
 	web    net.Listener
-	served chan struct{} // closed when web is listened on no longer
+	serves sync.WaitGroup // for as long as web is listened on
 
 	parts func(context.Context) error // health of the singletons
 
@@ -74,10 +74,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	n := &Node{cfg: cfg, begun: make(chan struct{}), joined: make(chan struct{}), stopped: make(chan struct{})}
 	n.life, n.end = context.WithCancelCause(context.WithoutCancel(ctx))
-	if n.log = cfg.Logger; n.log == nil {
-		n.log = lease.DefaultLogger()
-	}
-	n.log, n.logs = teller.Logger(n.log)
+	n.log, n.logs = teller.Logger(cfg.Logger)
 	if n.system = cfg.System; n.system == nil {
 		n.system = actor.NewActorSystem(remoting.LogTo(cfg.Logger))
 	}
@@ -180,9 +177,7 @@ func (n *Node) join(ctx context.Context) error {
 	if n.cfg.MeterProvider != nil {
 		opts = append(opts, membership.WithMeterProvider(n.cfg.MeterProvider))
 	}
-	n.starting.Add(1)
-	go func() {
-		defer n.starting.Done()
+	n.starting.Go(func() {
 		defer close(n.joined)
 		g, err := membership.Join(life, n.keeper, n.cfg.Group, opts...)
 		if err != nil {
@@ -193,7 +188,7 @@ func (n *Node) join(ctx context.Context) error {
 			return
 		}
 		n.group = g
-	}()
+	})
 	late := time.NewTimer(joinPatience)
 	defer late.Stop()
 	wait := late.C

@@ -178,9 +178,13 @@ func TestARequiredStoreThatIsAway(t *testing.T) {
 	}
 }
 
-// freeAddress is one that nobody listens on.
+// freeAddress is one that no connection is made from meanwhile, where all of 127.0.0.0/8 is
+// this machine's: connections to loopback come from 127.0.0.1 and any free port.
 func freeAddress(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", "127.0.0.2:0")
+	if err != nil {
+		l, err = net.Listen("tcp", "127.0.0.1:0")
+	}
 	require.NoError(t, err)
 	require.NoError(t, l.Close())
 	return l.Addr().String()
@@ -245,6 +249,9 @@ func TestBadConfigs(t *testing.T) {
 	require.NoError(t, err)
 	inputtest.Functions(t, map[string]func() error{
 		"Start": func() error { _, err := node.Start(inputtest.None, node.Config{ID: "b", Store: store}); return err },
+		"RunUntilSignal": func() error {
+			return node.RunUntilSignal(inputtest.None, time.Second, func(context.Context) error { return nil })
+		},
 	})
 	inputtest.Contexts(t, n)
 	require.NoError(t, n.Health(t.Context()), "what is refused has changed nothing")

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/internal/routines"
 	"github.com/holdfast-go/holdfast/internal/teller"
 	"github.com/holdfast-go/holdfast/singleton"
 )
@@ -132,7 +133,7 @@ func (n *Node) Steps() []Step {
 }
 
 func (n *Node) stop(ctx context.Context) {
-	n.step("what was being started", func() error { return wait(ctx, &n.starting) })
+	n.step("what was being started", func() error { return routines.Wait(ctx, &n.starting) })
 	n.step("sharded types and singletons", func() error { return n.stopParts(ctx) })
 	if g := n.Group(); g != nil {
 		n.step("group", func() error { return g.Leave(ctx) })
@@ -190,16 +191,5 @@ func (n *Node) stopParts(ctx context.Context) error {
 func (n *Node) shutdownSystem() {
 	if !n.system.IsStopped() {
 		n.system.Shutdown()
-	}
-}
-
-func wait(ctx context.Context, g *sync.WaitGroup) error {
-	done := make(chan struct{})
-	go func() { g.Wait(); close(done) }()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }
