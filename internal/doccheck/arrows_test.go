@@ -31,16 +31,16 @@ var layered = []layers{
 		// what users call, and the beginning
 		"doc.go", "typed.go", "handler.go", "start.go",
 		// what becomes of shards: the control loop and what it does
-		"loop.go", "history.go", "depart.go", "coordinate.go", "layout.go", "agree.go",
+		"loop.go", "history.go", "leave.go", "coordinate.go", "layout.go", "agree.go",
 		"hosting.go", "guardian.go", "orders.go", "handoff.go", "states.go", "passivate.go",
 		// what is told
-		"entity.go", "inquire.go", "trouble.go", "info.go",
+		"entity.go", "survey.go", "trouble.go", "info.go",
 		// mail, from where it comes in to the entity
-		"passage.go", "ref.go", "frontdoor.go", "region.go", "port.go", "entry.go", "recall.go",
+		"fastprocess.go", "ref.go", "frontdoor.go", "mail.go", "port.go", "entry.go", "recover.go",
 		// what a node keeps: of a shard, and of the type
-		"control.go", "shard.go", "registry.go", "metrics.go", "part.go",
+		"handles.go", "control.go", "shard.go", "registry.go", "metrics.go", "region.go",
 		// what knows neither
-		"machine.go", "moves.go", "instruments.go", "codec.go", "inbox.go", "events.go", "remember_memory.go",
+		"moves.go", "instruments.go", "inbox.go", "events.go", "remember_memory.go",
 		"errors.go", "breaks.go", "surveys.go", "hash.go", "type.go", "remember.go",
 	}, 14},
 }

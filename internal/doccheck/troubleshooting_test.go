@@ -16,7 +16,7 @@ var troubleRow = regexp.MustCompile("(?m)^\\| `([^`]+)` \\|")
 // TestTroublesAreTexts: what the page explains is what the code says, word for word.
 func TestTroublesAreTexts(t *testing.T) {
 	var source strings.Builder
-	for _, dir := range []string{"backends", "internal", "lease", "membership", "node", "remoting", "sharding", "singleton"} {
+	for _, dir := range []string{"backends", "hosting", "internal", "lease", "membership", "node", "remoting", "sharding", "singleton"} {
 		require.NoError(t, filepath.WalkDir(filepath.Join(root, dir), func(file string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
 				return err

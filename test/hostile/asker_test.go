@@ -10,7 +10,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/holdfast-go/holdfast/internal/links"
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/remoting"
 )
 
@@ -38,7 +38,7 @@ func runAsker(address, targets string) int {
 		return 1
 	}
 	a := &asker{tally: tally{Address: system.Address()}}
-	links.Watch(system, func(string) {
+	actors.WatchLinks(system, func(string) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.tally.Lost++

@@ -16,8 +16,9 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/hosting"
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/authority"
-	"github.com/holdfast-go/holdfast/internal/links"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/remoting"
@@ -109,7 +110,7 @@ func (n *node) start() error {
 			n.letters.Add(1)
 		}
 	})
-	links.Watch(n.system, func(address string) {
+	actors.WatchLinks(n.system, func(address string) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		if len(address) < 100 { // some are forged
@@ -132,13 +133,13 @@ func (n *node) start() error {
 	}{{hostedType, 0, &n.hosted}, {freeType, time.Hour, &n.free}} {
 		typ := sharding.Type{Name: x.name, Props: n.props(x.name), Shards: shards}
 		*x.region, err = sharding.Start(n.system, group, typ, sharding.WithSettle(x.settle), sharding.WithLogger(log),
-			sharding.WithBuffer(perShard, 10*perShard*shards, sharding.DropNewest), sharding.WithPassivation(time.Second), sharding.WithMaxActive(500))
+			sharding.WithBuffer(perShard, 10*perShard*shards, hosting.DropNewest), sharding.WithPassivation(time.Second), sharding.WithMaxActive(500))
 		if err != nil {
 			return err
 		}
 	}
 	n.boss, err = singleton.Start(n.system, keeper, "boss", n.props("boss"), singleton.WithLogger(log),
-		singleton.WithBuffer(perShard, singleton.DropNewest), singleton.WithPreferred("somebody", "node"))
+		singleton.WithBuffer(perShard, hosting.DropNewest), singleton.WithPreferred("somebody", "node"))
 	return err
 }
 

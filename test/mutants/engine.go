@@ -8,6 +8,11 @@ var ofEngine = []mutant{
 		hunters: []check{leaseSim},
 	},
 	{
+		name: "caller-ends-unsettled", does: "an attempt on the goroutine of its caller is settled only if that goes on",
+		edits:   []edit{{"lease/direct.go", "\t\tsettle(v, err)\n\t}()\n\tv, err = f(ctx)\n", "\t}()\n\tv, err = f(ctx)\n\tsettle(v, err)\n"}},
+		hunters: []check{leaseSim},
+	},
+	{
 		name: "logs-on-the-engine", does: "loggers and meters are called at once, with the lock held",
 		edits:   []edit{{"internal/teller/teller.go", "func (t *Teller) Tell(f func()) {\n", "func (t *Teller) Tell(f func()) {\n\tif true {\n\t\tf()\n\t\treturn\n\t}\n"}},
 		hunters: []check{leaseSim},
@@ -19,7 +24,7 @@ var ofEngine = []mutant{
 	},
 	{
 		name: "meters-on-the-loop", does: "instruments of Regions are called at once",
-		edits:   []edit{{"sharding/metrics.go", "{ r.meters.Tell(func() { f(r.metrics) }) }", "{ f(r.metrics) }"}},
+		edits:   []edit{{"sharding/metrics.go", "{ r.meters.Do(f) }", "{ f(r.metrics) }"}},
 		hunters: []check{shardSim},
 	},
 	{
@@ -59,5 +64,15 @@ var ofEngine = []mutant{
 		name: "release-hides-loss", does: "a term that expired unnoticed counts as released",
 		edits:   []edit{{"lease/ops.go", "\t\tif !h.CheckAlive() {\n\t\t\tk.loseLocked(h, ErrExpired)\n\t\t}\n\t\th.endLocked(givenUp, ErrReleased)", "\t\th.endLocked(givenUp, ErrReleased)"}},
 		hunters: []check{leaseSim},
+	},
+	{
+		name: "transferred-given-back", does: "an acquisition that is given back takes what was transferred to an offer with it",
+		edits:   []edit{{"lease/settle.go", "return k.recon.claimedLocked(rec) || now != nil", "return now != nil"}},
+		hunters: []check{{"lease", "^TestHistoriesOfOffers$"}},
+	},
+	{
+		name: "cut-off-is-certain", does: "what a Close cuts off counts as surely not applied, though it was sent",
+		edits:   []edit{{"lease/ops.go", "if o.sent && !errors.Is(why, ErrUnknown) {", "if false {"}},
+		hunters: []check{{"lease", "^TestHistoriesOfOffers$"}},
 	},
 }

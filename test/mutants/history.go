@@ -1,10 +1,11 @@
 package main
 
 var (
-	etcdHistory = check{"backends/etcd", "^TestHistories$"}
-	restoreSoak = check{"test/soak", "^TestShortRestore$"}
-	setbackSim  = check{"singleton", "^TestSimulationOfSetbacks$"}
-	setbackSeen = check{"singleton", "^TestScenarioSetback"}
+	etcdHistory  = check{"backends/etcd", "^TestHistories$"}
+	restoreSoak  = check{"test/soak", "^TestShortRestore$"}
+	setbackSim   = check{"singleton", "^TestSimulationOfSetbacks$"}
+	candidateSim = check{"singleton", "^TestSimulationOfCandidates$"}
+	setbackSeen  = check{"singleton", "^TestScenarioSetback"}
 )
 
 // ofHistory are bugs where a store's history goes back.
@@ -15,12 +16,12 @@ var ofHistory = []mutant{
 			{"internal/route/forget.go", "r.own, r.floor = own, 0", "_ = own"},
 			{"internal/route/forget.go", "r.host, r.known = hop{}, false", ""},
 		},
-		hunters: []check{restoreSoak},
+		hunters: []check{setbackSim, setbackSeen, restoreSoak},
 	},
 	{
 		name: "nobody-told-to-forget", does: "who follows records is not told that a history was accepted",
 		edits:   []edit{{"lease/setback.go", "k.newEraLocked(k.era.forget + 1)", "k.newEraLocked(k.era.forget)"}},
-		hunters: []check{restoreSoak},
+		hunters: []check{setbackSim, setbackSeen, restoreSoak},
 	},
 	{
 		name: "table-remembers", does: "a node keeps the highest tokens of shards of a history that went back",

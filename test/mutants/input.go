@@ -38,12 +38,12 @@ var ofInput = []mutant{
 	},
 	{
 		name: "linger-unbounded", does: "durations of a singleton run over when they are added to",
-		edits:   []edit{{"singleton/options.go", "if x.d > input.Longest {", "if false {"}},
+		edits:   []edit{{"singleton/options.go", "if x.is < x.least || x.is > input.Longest {", "if x.is < x.least {"}},
 		hunters: []check{singletonInput},
 	},
 	{
 		name: "unmade-region-routes", does: "a Region that nobody made looks for its shards",
-		edits:   []edit{{"sharding/region.go", "if r == nil || len(r.shards) == 0 {", "if r == nil {"}},
+		edits:   []edit{{"sharding/mail.go", "if r == nil || len(r.shards) == 0 {", "if r == nil {"}},
 		hunters: []check{shardInput},
 	},
 	{

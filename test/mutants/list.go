@@ -29,7 +29,8 @@ var (
 	shardStates    = check{"sharding", "State"}
 	singletonMail  = check{"singleton", "^TestScenarioMail"}
 	routeTests     = check{"internal/route", "."}
-	channels       = check{"internal/transport", "^TestHistories|^TestExplore"}
+	channels       = check{"internal/transport", "^TestFramesAreTakenOnce|^TestExplore"}
+	linkBreaks     = check{"internal/transport", "Break|Silent|^TestASend|^TestWhat"}
 )
 
 // core are the bugs that were planted first.
@@ -105,7 +106,7 @@ var core = []mutant{
 	{
 		name: "stale-coordinator", does: "a node obeys every node that says it coordinates, about any time",
 		edits: []edit{
-			{"sharding/orders.go", "case m.Coordinator < newest:", "case false:"},
+			{"sharding/orders.go", "case !beside && c.past(m.From, m.Coordinator):", "case false:"},
 			{"sharding/orders.go", "stale := lease.Token(a.Token) < s.seen", "stale := lease.Token(a.Token) < s.seen && false"},
 		},
 		hunters: []check{shardSim, shardScenarios},
@@ -123,9 +124,7 @@ var core = []mutant{
 	},
 	{
 		name: "passivation-loses", does: "mail that comes while an entity stops is forgotten",
-		edits: []edit{{"sharding/entry.go", "case e.Phase == entities.Active:\n\t\ts.use(e)", `case e.Phase == entities.Stopping:
-	case e.Phase == entities.Active:
-		s.use(e)`}},
+		edits:   []edit{{"sharding/entry.go", "case e.Phase == entities.Active:", "case e.Phase == entities.Stopping:\n\tcase e.Phase == entities.Active:"}},
 		hunters: []check{shardCalm, shardScenarios},
 	},
 	{
@@ -136,14 +135,14 @@ var core = []mutant{
 	{
 		name: "marker-ignored", does: "mail takes the new way at once",
 		edits: []edit{
-			{"internal/route/path.go", "case p.used && !p.here && !p.dead && r.mayCross():", "case false:"},
+			{"internal/route/path.go", "case p.used && !p.here && !p.dead && r.maySwitch():", "case false:"},
 			{"internal/route/path.go", "\t\tif p.used && !p.here && !p.dead {\n\t\t\tr.stats.Unordered++\n\t\t}\n", ""},
 		},
 		hunters: []check{shardCalm, singletonSim, routeTests},
 	},
 	{
 		name: "custody-forgotten", does: "what a node was handed is not sent on when its link to the next breaks",
-		edits:   []edit{{"internal/transport/sender.go", "s.ended, s.up = nil, false", "s.ended, s.up = nil, false\n\ts.drop(len(s.frames))"}},
+		edits:   []edit{{"internal/transport/sender.go", "s.ended, s.up, s.broke = nil, false, true", "s.ended, s.up, s.broke = nil, false, true\n\ts.drop(len(s.frames))"}},
 		hunters: []check{singletonSim, shardCalm, shardScenarios, channels},
 	},
 	{
@@ -167,7 +166,7 @@ var core = []mutant{
 		name: "doubled-after-moves", does: "what is under way on a link that lives is sent the new way as well",
 		edits: []edit{
 			{"internal/transport/peer.go", "\tif p.s.up {\n\t\treturn nil\n\t}\n", ""},
-			{"internal/route/path.go", "case p.used && !p.here && !p.dead && r.mayCross():\n", "case p.used && !p.here && !p.dead && r.mayCross():\n\t\tr.reclaim(r.port.Recall(p.node.GetAddress()))\n"},
+			{"internal/route/path.go", "case p.used && !p.here && !p.dead && r.maySwitch():\n", "case p.used && !p.here && !p.dead && r.maySwitch():\n\t\tr.reclaim(r.port.Recall(p.node.GetAddress()))\n"},
 		},
 		hunters: []check{shardMail, singletonMail, shardCalm, singletonSim},
 	},

@@ -35,12 +35,12 @@ var ofNodes = []mutant{
 	},
 	{
 		name: "orders-of-anybody", does: "an order under the coordinator's token is obeyed from any node",
-		edits:   []edit{{"sharding/orders.go", "case ok && c.speaksFor(m.From, boss.Owner):", "case ok:"}},
+		edits:   []edit{{"sharding/orders.go", "case ok && c.speaksFor(m.From, record.Owner):", "case ok:"}},
 		hunters: []check{shardCalm},
 	},
 	{
 		name: "orders-of-nobody", does: "an order under a token that no record has is obeyed",
-		edits:   []edit{{"sharding/orders.go", "		return notKnown\n", "		return isBoss\n"}},
+		edits:   []edit{{"sharding/orders.go", "		return fromUnknown\n", "		return fromCoordinator\n"}},
 		hunters: []check{shardCalm, shardScenarios},
 	},
 }

@@ -1,5 +1,7 @@
 package main
 
+var ownLease = check{"sharding", "^TestHistoriesWithALeaseOfItsOwn$"}
+
 // ofSharding are bugs of regions and coordinators.
 var ofSharding = []mutant{
 	{
@@ -9,12 +11,12 @@ var ofSharding = []mutant{
 	},
 	{
 		name: "start-half-way", does: "a node takes shards before its Start has succeeded",
-		edits:   []edit{{"sharding/part.go", "if !r.admitted.Load() {", "if false {"}},
+		edits:   []edit{{"sharding/region.go", "if !r.admitted.Load() {", "if false {"}},
 		hunters: []check{shardSim},
 	},
 	{
 		name: "strategy-awaited", does: "the strategy is waited for however long it takes",
-		edits:   []edit{{"sharding/internal/coordinator/coordinator.go", "case k.now >= q.until:", "case false:"}},
+		edits:   []edit{{"sharding/internal/coordinator/coordinator.go", "case now >= q.until:", "case false:"}},
 		hunters: []check{shardSim},
 	},
 	{
@@ -43,8 +45,66 @@ var ofSharding = []mutant{
 		hunters: []check{shardSim},
 	},
 	{
+		name: "still-for-ever", does: "a coordinator that found nothing to do looks at no change of the shards",
+		edits: []edit{{"sharding/internal/coordinator/coordinator.go", "c.still.version == c.env.Table.Version()",
+			"true"}},
+		hunters: []check{shardCalm, shardSim},
+	},
+	{
+		name: "still-with-other-hosts", does: "a coordinator that found nothing to do looks at no change of the hosts",
+		edits: []edit{{"sharding/internal/coordinator/coordinator.go",
+			"reflect.DeepEqual(c.still.view.Hosts, c.ledger.view(c.present()).Hosts)", "(true || reflect.DeepEqual(0, 0))"}},
+		hunters: []check{shardCalm, shardSim},
+	},
+	{
 		name: "events-displace-letters", does: "where a subscriber hangs, the events of many shards leave dead letters no room",
 		edits:   []edit{{"internal/outside/outside.go", "w.waits[k] >= Limit", "len(w.waiting) >= Limit"}},
 		hunters: []check{{"sharding", "^TestEventsOfManyShards"}},
+	},
+	{
+		name: "dispatcher-under-lock", does: "a dispatcher of users' is called where mail is posted, with the shard locked",
+		edits:   []edit{{"sharding/guardian.go", "Aside:    true,", "Aside:    false,"}},
+		hunters: []check{shardSim},
+	},
+	{
+		name: "codec-on-the-link", does: "a codec of users' that reads is waited for by the link, however long it takes",
+		edits: []edit{
+			{"sharding/frontdoor.go", "s.openInTime(m)", "s.open(m)"},
+			{"singleton/door.go", "d.p.read(e)", "wire.Default.Open(e)"},
+		},
+		hunters: []check{{"sharding", "^TestACodec"}, {"singleton", "^TestACodec"}},
+	},
+	{
+		name: "departure-to-the-past", does: "with a coordinator's lease of the user's, a node tells that it leaves to the sender of its last orders",
+		edits: []edit{{"sharding/coordinate.go", "\tcase r.set.coordinator != nil:\n", "\tcase false:\n"},
+			{"sharding/leave.go", "c.tellCoordinator(c.departure(false))", "c.tellCoordinator(c.departure(false))\n\tif c.lastOrder != nil {\n\t\tc.send(c.lastOrder.From.Address, c.departure(false))\n\t}"}},
+		hunters: []check{ownLease},
+	},
+	{
+		name: "late-order-obeyed", does: "with a coordinator's lease of the user's, orders of a former coordinator are obeyed",
+		edits:   []edit{{"sharding/orders.go", "\tcase c.set.coordinator == nil:\n\t\tc.highest", "\tcase true:\n\t\tc.highest"}},
+		hunters: []check{ownLease},
+	},
+	{
+		name: "lease-on-the-timer", does: "a lease of the user's is looked at on the goroutine of a timer, where a panic ends the process",
+		edits: []edit{{"sharding/internal/coordinator/coordinator.go", "func() { c.tell(&prepareDue{}) }",
+			"func() {\n\t\tif c.g.CheckAlive() {\n\t\t\tc.prepare()\n\t\t}\n\t}"}},
+		hunters: []check{{"sharding", "^TestACoordinatorsLeaseThatPanics"}},
+	},
+	{
+		name: "token-of-another-lease", does: "with a coordinator's lease of the user's, orders are held against the token of a record of the default one",
+		edits:   []edit{{"sharding/region.go", "if r.set.coordinator == nil {", "if true {"}},
+		hunters: []check{ownLease},
+	},
+	{
+		name: "highest-for-ever", does: "a node holds orders against those of a coordinator whose lease's store has lost its data",
+		edits:   []edit{{"sharding/orders.go", "c.clock.Now().Mono-c.heard < heardFor*c.leaseTTL()", "true"}},
+		hunters: []check{ownLease},
+	},
+	{
+		name: "late-stranger-obeyed", does: "after a time without orders, nodes obey a former coordinator that is no member",
+		edits: []edit{{"sharding/orders.go",
+			"return !slices.ContainsFunc(c.group.Members().Members, of)", "return false && !slices.ContainsFunc(c.group.Members().Members, of)"}},
+		hunters: []check{{"sharding", "^TestAnOrderOfAnEarlierCoordinator"}},
 	},
 }

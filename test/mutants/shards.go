@@ -8,7 +8,7 @@ var ofShards = []mutant{
 		name: "number-changed-in-place", does: "lists of remembered entities stay as they are when the number of shards changes, and all that a list has is started",
 		edits: []edit{
 			{"sharding/layout.go", "case len(numbers) == 1 && numbers[0] == own:", "case len(numbers) > 0:"},
-			{"sharding/recall.go", "if ValidateEntityID(id) != nil || ShardOf(id, s.r.typ.Shards) != s.number {", "if ValidateEntityID(id) != nil {"},
+			{"sharding/recover.go", "if ValidateEntityID(id) != nil || ShardOf(id, s.r.typ.Shards) != s.number {", "if ValidateEntityID(id) != nil {"},
 		},
 		hunters: []check{rememberSim},
 	},
@@ -30,26 +30,34 @@ var ofShards = []mutant{
 	},
 	{
 		name: "superseded-stays", does: "a node whose ID another has taken keeps its shards",
-		edits:   []edit{{"sharding/depart.go", "case due && !d.rival:", "case due && !d.rival && false:"}},
+		edits:   []edit{{"sharding/leave.go", "case due && !d.rival:", "case due && !d.rival && false:"}},
 		hunters: []check{rememberSim},
 	},
 	{
 		name: "id-taken-in-silence", does: "a node whose ID another takes does not object",
-		edits:   []edit{{"membership/rival.go", "\tgo g.object(ctx, rival)\n", "\t_ = ctx\n"}},
+		edits:   []edit{{"membership/rival.go", "\tg.holders.Go(func() { g.object(ctx, rival) })\n", "\t_ = ctx\n"}},
 		hunters: []check{rememberSim},
 	},
 	{
 		name: "askers-left-waiting", does: "who asked over a link that broke waits until its deadline",
-		edits:   []edit{{"sharding/port.go", "s.router.Holder().GetAddress() == address", "false"}},
+		edits:   []edit{{"sharding/port.go", "s.asked.Broke(s.r.clock, address, s.out.Link(address), s.router.MovedFrom(address))", "_ = address"}},
 		hunters: []check{shardSim},
 	},
 	{
 		name: "askers-of-others-told", does: "whichever link breaks, who waits for an answer from another node is told that none will come",
 		edits: []edit{
-			{"sharding/port.go", "s.router.Holder().GetAddress() == address", "true"},
-			{"internal/asker/underway.go", "q.to == address && q.link < present", "true"},
+			{"internal/asker/inflight.go", "case !moved:", "case true:"},
+			{"internal/asker/inflight.go", "return s.to == address && s.link < present", "return true"},
 		},
 		hunters: []check{shardSim},
+	},
+	{
+		name: "askers-of-the-gone-forgotten", does: "who asked over a link that broke is told only where that host is known to host still",
+		edits: []edit{
+			{"internal/route/view.go", "return r.phase == open || r.known && r.host", "return r.phase == open || !r.known || r.host"},
+			{"internal/asker/inflight.go", "case u.any(address, present):", "case false:"},
+		},
+		hunters: []check{{"sharding", "^TestAskEndsWhenItsHostVanishes$"}, {"singleton", "^TestAskEnds|^TestAskFails"}},
 	},
 	{
 		name: "askers-not-noted", does: "where a question went that nothing held up is not noted",

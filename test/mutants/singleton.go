@@ -14,6 +14,11 @@ var ofSingletons = []mutant{
 		hunters: []check{singletonSim},
 	},
 	{
+		name: "stop-asks-nobody-else", does: "a manager that is stopped while it asks a node asks none that it would not have asked before",
+		edits:   []edit{{"singleton/handover.go", "!c.inv.all && c.closing() {", "false {"}},
+		hunters: []check{candidateSim},
+	},
+	{
 		name: "props-not-tried-again", does: "a child that could not be made is not made again",
 		edits:   []edit{{"singleton/machine.go", "s.phase = Backoff\n\ts.add(startBackoff)", "s.phase = Backoff"}},
 		hunters: []check{singletonSim, {"singleton", "^TestExplore$"}},
@@ -43,6 +48,11 @@ var ofSingletons = []mutant{
 		name: "last-lingers", does: "the last node waits for who might take over what is left",
 		edits:   []edit{{"singleton/end.go", "if c.last() {", "if false && c.last() {"}},
 		hunters: []check{singletonSim},
+	},
+	{
+		name: "parts-stopped", does: "StopAll stops the coordinator of a sharded type, which is its Region's to end",
+		edits:   []edit{{"singleton/start.go", "actors.PartsOf(system).Has(name)", "false && actors.PartsOf(system).Has(name)"}},
+		hunters: []check{{"sharding", "^TestScenario11"}},
 	},
 	{
 		name: "metadata-replaced", does: "of metadata that is given twice the first is lost",
@@ -78,5 +88,28 @@ var ofSingletons = []mutant{
 		name: "host-not-announced", does: "a host under a bare lease does not say where it is after the first child",
 		edits:   []edit{{"singleton/making.go", "\t\tc.announce()\n", "\t\tif c.proxy.lives == 1 {\n\t\t\tc.announce()\n\t\t}\n"}},
 		hunters: []check{{"singleton", "^TestHistoriesUnderBareLeases$"}},
+	},
+	{
+		name: "candidate-lost-with-link", does: "a host forgets a node whose link broke, and a node introduces itself once",
+		edits: []edit{
+			{"singleton/candidates.go", "\t\tx.broke = true\n\t\tc.candidates[address] = x\n", "\t\tdelete(c.candidates, x.node.Address)\n"},
+			{"singleton/candidates.go", "c.proxy.post(&introduceDue{})", "_ = &introduceDue{}"},
+			{"singleton/candidates.go", "return x.again > 0 && now-x.heard > 3*x.again", "return false"},
+		},
+		hunters: []check{singletonSim, candidateSim},
+	},
+	{
+		name: "dead-candidates-asked-first", does: "nodes that died while they waited are asked before those that live",
+		edits: []edit{
+			{"singleton/candidates.go", "x.broke || x.again > 0 && now-x.heard > x.again*3/2", "false"},
+			{"singleton/candidates.go", "return x.again > 0 && now-x.heard > 3*x.again", "return false"},
+			{"singleton/candidates.go", "cmp.Compare(b.heard, a.heard)", "cmp.Compare(a.heard, b.heard)"},
+		},
+		hunters: []check{candidateSim},
+	},
+	{
+		name: "state-given-up-untold", does: "nothing is told of a state that no node takes over",
+		edits:   []edit{{"singleton/child.go", "c.states.forgo()", "_ = c.states"}},
+		hunters: []check{candidateSim},
 	},
 }

@@ -2,6 +2,7 @@ package main
 
 var (
 	nameStores = check{"lease/leasetest", "^TestPerName$"}
+	namesSim   = check{"lease/pername", "^TestHistories$"}
 	renewals   = check{"backends/etcd", "^TestRenewal|^TestProving|^TestAStream|^TestALate"}
 	guards     = check{"backends/etcd", "^TestGuardsOfAllKinds$"}
 	endpoints  = check{"backends/etcd", "^TestEveryEndpoint|^TestEndpoints"}
@@ -13,7 +14,7 @@ var (
 var ofStores = []mutant{
 	{
 		name: "store-takes-any-offer", does: "a store transfers to whatever it is given for an offer",
-		edits:   []edit{{"backends/memory/store.go", "if err := lease.ValidateMove(m); err != nil {", "if err := lease.ValidateMove(m); err != nil && false {"}},
+		edits:   []edit{{"backends/memory/store.go", "if err := lease.ValidateTransfer(m); err != nil {", "if err := lease.ValidateTransfer(m); err != nil && false {"}},
 		hunters: []check{conformance},
 	},
 	{
@@ -23,15 +24,31 @@ var ofStores = []mutant{
 	},
 	{
 		name: "invalid-fails-all", does: "one claim that is invalid fails all others of its batch",
-		edits: []edit{{"lease/pername_ops.go", `			outs[i].Err = fmt.Errorf("%s: acquire: %w", p.limits.Name, err)
+		edits: []edit{{"lease/pername/ops.go", `			outs[i].Err = fmt.Errorf("%s: acquire: %w", p.limits.Name, err)
 			return`, `			errs[i] = err
 			return`}},
 		hunters: []check{nameStores},
 	},
 	{
-		name: "panics-pass-through", does: "a backend that panics on a goroutine of PerName ends the process",
-		edits:   []edit{{"lease/pername_careful.go", "\tif p := recover(); p != nil {\n\t\t*err = panicked(p)\n\t}\n", ""}},
-		hunters: []check{{"lease", "^TestPerNameHistories$"}},
+		name: "panics-pass-through", does: "a backend that panics ends the process",
+		edits:   []edit{{"internal/routines/routines.go", "err = fmt.Errorf(\"it panicked: %v\", p)", "panic(fmt.Sprint(p))"}},
+		hunters: []check{namesSim, observedSim},
+	},
+	{
+		name: "ended-is-an-answer", does: "a request that ended its goroutine has answered, with nothing",
+		edits:   []edit{{"internal/routines/routines.go", "err := errEnded", "var err error"}},
+		hunters: []check{namesSim, observedSim, {"lease/observed", "^TestALook"}},
+	},
+	{
+		name: "ended-backend-kept", does: "the backend of a store made of names is called on the goroutine that keeps its books",
+		edits: []edit{{"lease/pername/careful.go", "\terr = routines.Apart(func() (err error) { out, err = c.names.Acquire(ctx, s, claim); return err })\n\treturn out, err\n",
+			"\tdefer func() {\n\t\tif recover() != nil {\n\t\t\terr = lease.ErrUnknown\n\t\t}\n\t}()\n\treturn c.names.Acquire(ctx, s, claim)\n"}},
+		hunters: []check{namesSim, {"lease/pername", "Ends|Rude"}},
+	},
+	{
+		name: "listing-passes-through", does: "a listing that breaks off ends as if it were complete",
+		edits:   []edit{{"lease/pername/careful.go", "\t\t\t\tyield(lease.Record{}, err)\n\t\t\t\treturn\n", "\t\t\t\treturn\n"}},
+		hunters: []check{{"lease/pername", "^TestAListing"}},
 	},
 	{
 		name: "probe-overtakes", does: "a watch answers a probe ahead of what it has to tell",
@@ -40,7 +57,7 @@ var ofStores = []mutant{
 	},
 	{
 		name: "loss-untold", does: "a name that a renewal finds to be another's is not told as lost",
-		edits:   []edit{{"lease/pername_ops.go", "case !j.ok && o.leaving == 0:", "case false:"}},
+		edits:   []edit{{"lease/pername/ops.go", "case !j.ok && o.leaving == 0:", "case false:"}},
 		hunters: []check{nameStores},
 	},
 	{

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/backends/etcd"
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/remoting"
@@ -180,7 +181,7 @@ func (n *node) host() error {
 			opts = append(opts, singleton.WithLeadership(n.leads))
 		}
 		if n.Buffer > 0 {
-			opts = append(opts, singleton.WithBuffer(n.Buffer, singleton.DropNewest))
+			opts = append(opts, singleton.WithBuffer(n.Buffer, hosting.DropNewest))
 		}
 		m, err := singleton.Start(n.system, n.keeper, fmt.Sprintf("soak-%d", i),
 			actor.PropsFromProducer(func() actor.Actor {

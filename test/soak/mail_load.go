@@ -210,7 +210,7 @@ func (r *mailReceiver) Receive(ctx actor.Context) {
 // statefulReceiver hands its state over.
 type statefulReceiver struct{ mailReceiver }
 
-// HandOverState implements sharding.Stateful.
+// HandOverState implements hosting.Stateful.
 func (r *statefulReceiver) HandOverState() ([]byte, error) {
 	size := r.node.State
 	if r.number == 0 && r.node.Large > 0 {
@@ -219,7 +219,7 @@ func (r *statefulReceiver) HandOverState() ([]byte, error) {
 	return make([]byte, size), nil
 }
 
-// RestoreState implements sharding.Stateful.
+// RestoreState implements hosting.Stateful.
 func (r *statefulReceiver) RestoreState([]byte) error {
 	r.given = true
 	return nil

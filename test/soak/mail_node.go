@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/holdfast-go/holdfast/backends/etcd"
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/remoting"
@@ -205,7 +206,7 @@ func (n *mailNode) host(leader lease.Owner) (err error) {
 	}
 	opts := []sharding.Option{sharding.WithLogger(n.log)}
 	if n.Buffer > 0 {
-		opts = append(opts, sharding.WithBuffer(n.Buffer, n.Buffer, sharding.DropNewest))
+		opts = append(opts, sharding.WithBuffer(n.Buffer, n.Buffer, hosting.DropNewest))
 	}
 	if n.Index >= n.Hosts {
 		opts = append(opts, sharding.WithProxyOnly())
@@ -218,7 +219,7 @@ func (n *mailNode) host(leader lease.Owner) (err error) {
 func (n *mailNode) hostSingleton(leader lease.Owner) (err error) {
 	opts := []singleton.Option{singleton.WithLogger(n.log)}
 	if n.Buffer > 0 {
-		opts = append(opts, singleton.WithBuffer(n.Buffer, singleton.DropNewest))
+		opts = append(opts, singleton.WithBuffer(n.Buffer, hosting.DropNewest))
 	}
 	if n.Index >= n.Hosts {
 		opts = append(opts, singleton.WithProxyOnly())

@@ -50,7 +50,7 @@ func (n *node) targetOf(id string) uint16 {
 
 const stateSize = 16
 
-// HandOverState implements sharding.Stateful.
+// HandOverState implements hosting.Stateful.
 func (a *account) HandOverState() ([]byte, error) {
 	if a.own == nil {
 		return nil, nil // its lease ended before it could begin
@@ -61,7 +61,7 @@ func (a *account) HandOverState() ([]byte, error) {
 	return binary.LittleEndian.AppendUint32(state, a.total), nil
 }
 
-// RestoreState implements sharding.Stateful.
+// RestoreState implements hosting.Stateful.
 func (a *account) RestoreState(state []byte) error {
 	if len(state) != stateSize {
 		return fmt.Errorf("a state of %d bytes, must be %d", len(state), stateSize)

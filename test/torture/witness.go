@@ -63,8 +63,8 @@ func (w *witness) Release(ctx context.Context, held []lease.Held) ([]lease.Outco
 	return w.Store.Release(ctx, held)
 }
 
-// Transfer implements lease.Transferer.
-func (w *witness) Transfer(ctx context.Context, moves []lease.Move) ([]lease.Outcome, error) {
+// Transfer implements lease.TransferStore.
+func (w *witness) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.Outcome, error) {
 	for _, m := range moves {
 		w.giveUp(m.Held)
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/backends/etcd"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/singleton"
@@ -24,7 +23,7 @@ import (
 
 // ownership is what a worker works under: singleton.Guarded or *sharding.Entity.
 type ownership interface {
-	etcd.Ownership
+	lease.Ownership
 	CheckAlive() bool
 	Context() context.Context
 }

@@ -1,0 +1,153 @@
+package doccheck
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// alone are the files with bare go statements: how many, and why nobody waits by a
+// sync.WaitGroup for what they begin.
+var alone = map[string]struct {
+	n   int
+	why string
+}{
+	"backends/etcd/keepalive.go":   {1, "receives until its stream ends, with the client or its last user"},
+	"backends/etcd/version.go":     {2, "a question to a server, that the client's end ends; the client is the user's"},
+	"health/health.go":             {1, "a check may not return"},
+	"internal/gate/drive.go":       {1, "a dispatcher of users, that may not return"},
+	"internal/gate/lifecycle.go":   {1, "posts to a mailbox that may be full, which the goroutine that began it empties"},
+	"internal/actors/linkwatch.go": {2, "runs inside of Publish, which it must not hold up; who watches holds up no other"},
+	"internal/outside/outside.go": {3, "code of users, that may not return: a World's goroutine, another in its place, " +
+		"and Aside"},
+	"internal/routines/routines.go":             {1, "waits for the others"},
+	"internal/teller/teller.go":                 {2, "loggers and instruments of users, that may not return; Flush waits for a moment"},
+	"internal/reply/lanes.go":                   {2, "mailboxes and dispatchers of users, that may not return, and another in its place"},
+	"internal/transport/drain.go":               {2, "sends what is queued, for a caller that ended or has sent enough; remote may hold it up"},
+	"internal/transport/peer.go":                {3, "sends what is queued, for a caller that ended or reads a link; remote may hold it up"},
+	"lease/handle.go":                           {1, "OnLost of users, which may not return"},
+	"lease/wait.go":                             {1, "OnFree of users, which may not return"},
+	"membership/feed.go":                        {1, "followers of users, that may not return"},
+	"node/stop.go":                              {1, "waits for signals, and stops the node itself"},
+	"node/until.go":                             {1, "a stop of users, that may not return"},
+	"remoting/apart.go":                         {1, "code of users may hold up remote for good; it waits for that for a while"},
+	"remoting/streams.go":                       {1, "a peer that reads nothing holds it up until its connection is closed"},
+	"sharding/leave.go":                         {1, "the last of a Region, which Stop waits for by a channel"},
+	"sharding/entry.go":                         {1, "Props of users, that may not return"},
+	"sharding/metrics.go":                       {1, "an event, told with a shard's lock held: subscribers may not return"},
+	"sharding/start.go":                         {1, "the control loop, whose end Start's clean-up waits for by a channel"},
+	"singleton/end.go":                          {1, "the last of a manager, which Stop waits for by a channel"},
+	"singleton/shutdown.go":                     {1, "StopAll takes each Stop's result from a channel"},
+	"sharding/internal/coordinator/question.go": {1, "a Strategy of users, that may not return"},
+}
+
+// kits are what only tests and benchmarks are made of.
+var kits = []string{
+	"backends/etcd/etcdtest", "examples", "internal/apicheck", "internal/authority", "internal/compared", "internal/doccheck",
+	"internal/explore", "internal/handover/world", "internal/inputtest", "internal/labelled", "internal/memnet",
+	"internal/simulate", "lease/faultclock", "lease/faultstore", "lease/leasetest", "sharding/remembertest", "test", "tools",
+}
+
+// product calls f with each file of code that runs in users' processes, by its path in the
+// repository.
+func product(t *testing.T, f func(file string, code *ast.File)) {
+	t.Helper()
+	files := 0
+	require.NoError(t, filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, name)
+		require.NoError(t, err)
+		rel = filepath.ToSlash(rel)
+		if d.IsDir() {
+			if slices.Contains(kits, rel) || strings.HasPrefix(d.Name(), ".") && rel != "." || d.Name() == "testdata" {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if strings.HasSuffix(rel, ".go") && !strings.HasSuffix(rel, "_test.go") {
+			code, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+			require.NoError(t, err)
+			f(rel, code)
+			files++
+		}
+		return nil
+	}))
+	require.Greater(t, files, 200)
+}
+
+// TestGoroutinesHaveAnOwner: they are begun by the Go of a sync.WaitGroup that somebody
+// waits for, or stand in the list with the reason.
+func TestGoroutinesHaveAnOwner(t *testing.T) {
+	found := map[string]int{}
+	groups, begun, waited := map[string]string{}, map[string]bool{}, map[string]bool{} // by directory and name
+	product(t, func(file string, code *ast.File) {
+		key := func(name string) string { return path.Join(path.Dir(file), name) }
+		group := func(names []*ast.Ident, typ ast.Expr) {
+			if s, ok := typ.(*ast.SelectorExpr); ok && s.Sel.Name == "WaitGroup" {
+				for _, n := range names {
+					groups[key(n.Name)] = file
+				}
+			}
+		}
+		ast.Inspect(code, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.GoStmt:
+				found[file]++
+			case *ast.Field:
+				group(n.Names, n.Type)
+			case *ast.ValueSpec:
+				group(n.Names, n.Type)
+			case *ast.CallExpr:
+				s, ok := n.Fun.(*ast.SelectorExpr)
+				if !ok {
+					return true
+				}
+				switch of := last(s.X); {
+				case s.Sel.Name == "Go" || s.Sel.Name == "Add":
+					begun[key(of)] = true
+				case s.Sel.Name == "Wait" && of == "routines":
+					waited[key(last(n.Args[1]))] = true
+				case s.Sel.Name == "Wait":
+					waited[key(of)] = true
+				}
+			}
+			return true
+		})
+	})
+	for file, n := range found {
+		require.Equal(t, alone[file].n, n, "%s: begin goroutines by the Go of a sync.WaitGroup, and wait for it; "+
+			"a bare go statement needs a line in the list, with the reason", file)
+	}
+	for file, a := range alone {
+		require.Equal(t, a.n, found[file], "%s: the list is too long", file)
+		require.NotEmpty(t, a.why, file)
+	}
+	for _, name := range slices.Sorted(maps.Keys(groups)) {
+		require.True(t, !begun[name] || waited[name], "%s: nobody waits for %s", groups[name], path.Base(name))
+	}
+	require.GreaterOrEqual(t, len(groups), 8)
+}
+
+// last is the last name of an expression such as &k.wg.
+func last(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.Ident:
+		return e.Name
+	case *ast.SelectorExpr:
+		return e.Sel.Name
+	case *ast.UnaryExpr:
+		return last(e.X)
+	}
+	return ""
+}
