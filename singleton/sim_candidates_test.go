@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,9 +56,9 @@ type candidateSim struct {
 	host  *waiter
 	all   []*waiter // that wait
 	died  []time.Time
-	ghost *node // that is preferred, and takes nothing
-	haunt bool  // the host has heard of it
-	says  bool  // it declines
+	ghost *node       // that is preferred, and takes nothing
+	haunt bool        // the host has heard of it
+	says  atomic.Bool // it declines
 	jobs  int
 	log   []string // of children that begin
 	trace []string
@@ -85,7 +86,7 @@ func (s *candidateSim) join() *waiter {
 
 func (s *candidateSim) run() {
 	s.ghost = s.c.node("ghost")
-	s.ghost.pretend("x", func() bool { return s.says }, time.Duration(s.r.Int64N(int64(900*time.Millisecond))))
+	s.ghost.pretend("x", s.says.Load, time.Duration(s.r.Int64N(int64(900*time.Millisecond))))
 	s.host = s.join()
 	until(s.t, time.Second, "hosts", active(s.host.m))
 	for range 10 + s.r.IntN(30) {
@@ -160,8 +161,10 @@ func (s *candidateSim) send(x *waiter) {
 
 // appear has the host hear of a node that it prefers, and ask it before long.
 func (s *candidateSim) appear() {
-	s.says, s.haunt = s.r.IntN(2) == 0, true
-	s.logf("a preferred node appears, and will decline: %v", s.says)
+	says := s.r.IntN(2) == 0
+	s.says.Store(says)
+	s.haunt = true
+	s.logf("a preferred node appears, and will decline: %v", says)
 	s.ghost.introduce(s.host.m, "x")
 }
 
