@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -74,8 +75,14 @@ func TestFeedSlowFollower(t *testing.T) {
 	})
 }
 
-// A follower that panics is told on; its panic is logged. stop works from within.
+// A follower that panics, or ends its goroutine, is told on; that is logged. stop works from
+// within.
 func TestFeedPanicAndStop(t *testing.T) {
+	t.Run("panic", func(t *testing.T) { failingFollower(t, func() { panic("no") }) })
+	t.Run("Goexit", func(t *testing.T) { failingFollower(t, runtime.Goexit) })
+}
+
+func failingFollower(t *testing.T, fail func()) {
 	synctest.Test(t, func(t *testing.T) {
 		f, logs := newFeed()
 		calls := 0
@@ -86,7 +93,7 @@ func TestFeedPanicAndStop(t *testing.T) {
 				stop()
 				f.set(3)
 			}
-			panic("no")
+			fail()
 		})
 		f.set(1)
 		synctest.Wait()
@@ -95,7 +102,7 @@ func TestFeedPanicAndStop(t *testing.T) {
 		f.set(4)
 		synctest.Wait()
 		require.Equal(t, 2, calls, "none begins after stop")
-		require.Equal(t, 2, logs.FilterMessage("a follower panicked").Len())
+		require.Equal(t, 2, logs.FilterMessage("a follower failed").Len())
 	})
 }
 

@@ -13,7 +13,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/routines"
 	"github.com/holdfast-go/holdfast/internal/teller"
 	"github.com/holdfast-go/holdfast/singleton"
@@ -169,7 +168,7 @@ func (n *Node) stop(ctx context.Context) {
 
 func (n *Node) step(name string, f func() error) {
 	began := time.Now()
-	err := outside.Call(f)
+	err := routines.Apart(f)
 	n.steps = append(n.steps, Step{name, time.Since(began), err})
 }
 
@@ -180,9 +179,9 @@ func (n *Node) stopParts(ctx context.Context) error {
 	errs := make([]error, len(regions)+1)
 	var all sync.WaitGroup
 	for i, r := range regions {
-		all.Go(func() { errs[i] = outside.Call(func() error { return r.Stop(ctx) }) })
+		all.Go(func() { errs[i] = routines.Apart(func() error { return r.Stop(ctx) }) })
 	}
-	errs[len(regions)] = outside.Call(func() error { return singleton.StopAll(ctx, n.system) })
+	errs[len(regions)] = routines.Apart(func() error { return singleton.StopAll(ctx, n.system) })
 	all.Wait()
 	return errors.Join(errs...)
 }

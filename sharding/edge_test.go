@@ -2,6 +2,7 @@ package sharding_test
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -293,8 +294,8 @@ func TestUndrainEndsADrainThatWaits(t *testing.T) {
 	})
 }
 
-// A strategy may write to what it is given, name nodes that do not exist, and
-// panic: what it can't harm goes on.
+// A strategy may write to what it is given, name nodes that do not exist, panic, and
+// end its goroutine: what it can't harm goes on.
 func TestAStrategyThatMisbehaves(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		var mood atomic.Int32
@@ -317,6 +318,8 @@ func TestAStrategyThatMisbehaves(t *testing.T) {
 				to = "nobody"
 			case 4:
 				to = hosts[len(hosts)-1].Incarnation
+			case 5:
+				runtime.Goexit()
 			}
 			for i := range v.Owners { // in place
 				v.Owners[i] = to
@@ -330,7 +333,7 @@ func TestAStrategyThatMisbehaves(t *testing.T) {
 		all := func(id string) []string { return slices.Repeat([]string{id}, 8) }
 		time.Sleep(3 * time.Second)
 		require.Equal(t, all("a"), owners(ns[0]))
-		for _, m := range []int32{1, 2, 3} {
+		for _, m := range []int32{1, 5, 2, 3} {
 			mood.Store(m)
 			ns[0].region.Reconsider()
 			time.Sleep(3 * time.Second)

@@ -47,7 +47,6 @@ var alone = map[string]struct {
 	"sharding/start.go":                         {1, "the control loop, whose end Start's clean-up waits for by a channel"},
 	"singleton/end.go":                          {1, "the last of a manager, which Stop waits for by a channel"},
 	"singleton/shutdown.go":                     {1, "StopAll takes each Stop's result from a channel"},
-	"sharding/internal/coordinator/question.go": {1, "a Strategy of users, that may not return"},
 }
 
 // kits are what only tests and benchmarks are made of.

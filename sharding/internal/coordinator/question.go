@@ -49,12 +49,10 @@ func (c *Coordinator) ask(v placement.View, version uint64, now time.Duration) {
 	q := &question{v, version, now + answersWithin}
 	c.question = q
 	st := c.env.Strategy
-	go func() { // nobody waits for it, as it may hang
-		a := &answered{to: q}
-		a.err = outside.Call(func() (err error) { a.target, err = target(st, v); return err })
+	outside.Aside(func() ([]string, error) { return target(st, v) }, func(target []string, err error) {
 		c.env.Asked.Store(false)
-		c.tell(a)
-	}()
+		c.tell(&answered{q, target, err})
+	})
 }
 
 // onAnswer decides by what the strategy said, if that did not come too late.
