@@ -1,0 +1,223 @@
+// Package backend is a lease.Store over a bbolt database, written to be read. It serves the
+// Keepers of one process, as bbolt lets one process open a file; what was held when that ended
+// stands for a TTL of the next one.
+package backend
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"iter"
+	"sync"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// The buckets of the database. The sequence of records is the last token that was issued.
+var (
+	sessions = []byte("sessions") // session → lease.Session
+	records  = []byte("records")  // name → record
+	held     = []byte("held")     // session and name → nothing
+)
+
+// record is what stands under a name. One of another format holds its name all the same.
+type record struct {
+	Format int
+	lease.Record
+}
+
+const format = 1
+
+// Store keeps leases in a database. Make one with New. It is safe for concurrent use.
+type Store struct {
+	db *bolt.DB
+
+	mu        sync.Mutex
+	deadlines map[lease.SessionID]time.Time // by the monotonic clock of this process
+}
+
+// New returns a Store in db, which has no other Store and stays the caller's to close. Without
+// syncs (bolt.Options.NoSync) a crash could have tokens issued twice.
+func New(db *bolt.DB) (*Store, error) {
+	s := &Store{db: db, deadlines: map[lease.SessionID]time.Time{}}
+	return s, db.Update(func(tx *bolt.Tx) error {
+		for _, name := range [][]byte{sessions, records, held} {
+			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Limits implements lease.Limiter.
+func (s *Store) Limits() lease.StoreLimits { return lease.StoreLimits{Name: "bbolt"} }
+
+// OpenSession implements lease.Store.
+func (s *Store) OpenSession(ctx context.Context, want lease.Session) (grant lease.Grant, err error) {
+	if err := lease.ValidateSession(want); err != nil {
+		return grant, err
+	}
+	err = s.write(ctx, func(v *view) error {
+		o, stands := v.session(want.ID)
+		switch {
+		case !stands:
+			o = want
+			v.put(sessions, key(o.ID, ""), o)
+		case o.Owner.Incarnation != want.Owner.Incarnation:
+			return fmt.Errorf("bbolt: session %d: %w: it is of another incarnation", o.ID, lease.ErrInvalid)
+		}
+		grant.TTL = v.renew(o)
+		return nil
+	})
+	return grant, err
+}
+
+// CloseSession implements lease.Store.
+func (s *Store) CloseSession(ctx context.Context, want lease.Session) error {
+	return s.write(ctx, func(v *view) error {
+		if _, ok := v.live(want); ok {
+			v.end(want.ID)
+		}
+		return nil
+	})
+}
+
+// Renew implements lease.Store.
+func (s *Store) Renew(ctx context.Context, want []lease.Session) (grants []lease.Grant, err error) {
+	grants = make([]lease.Grant, len(want))
+	err = s.write(ctx, func(v *view) error {
+		for i := range want {
+			if o, ok := v.live(want[i]); ok {
+				grants[i].TTL = v.renew(o)
+			} else {
+				grants[i].Err = gone(want[i])
+			}
+		}
+		return nil
+	})
+	return grants, err
+}
+
+// Acquire implements lease.Store.
+func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.Claim) (out []lease.Outcome, err error) {
+	out = make([]lease.Outcome, len(claims))
+	err = s.write(ctx, func(v *view) error {
+		o, ok := v.live(want)
+		if !ok {
+			return gone(want)
+		}
+		for i, c := range claims {
+			r, stands := v.record(c.Name)
+			own := stands && c.Supersedes != 0 && c.Supersedes == r.Token && r.Owner.Incarnation == o.Owner.Incarnation
+			if out[i].Err = lease.ValidateClaim(c); out[i].Err != nil {
+				continue
+			}
+			switch {
+			case stands && r.Token == 0:
+				out[i] = lease.Outcome{Record: r, Err: fmt.Errorf("bbolt: %q: %w", c.Name, lease.ErrBadRecord)}
+			case stands && !own:
+				out[i].Record = r
+			default:
+				out[i] = lease.Outcome{OK: true, Record: v.give(r, o, lease.Record{Name: c.Name, Nonce: c.Nonce, Metadata: c.Metadata})}
+				if own {
+					out[i].Replaced = c.Supersedes
+				}
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Release implements lease.Store.
+func (s *Store) Release(ctx context.Context, want []lease.Held) (out []lease.Outcome, err error) {
+	out = make([]lease.Outcome, len(want))
+	err = s.write(ctx, func(v *view) error {
+		for i, h := range want {
+			r, _ := v.record(h.Name)
+			if out[i].Record = r; r.Token != 0 && r.Held() == h {
+				v.drop(r.Session, r.Name)
+				out[i] = lease.Outcome{OK: true}
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Transfer implements lease.TransferStore.
+func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) (out []lease.Outcome, err error) {
+	out = make([]lease.Outcome, len(moves))
+	err = s.write(ctx, func(v *view) error {
+		for i, m := range moves {
+			r, _ := v.record(m.Name)
+			if out[i].Record = r; r.Token == 0 || r.Held() != m.Held {
+				continue
+			}
+			if out[i].Err = lease.ValidateTransfer(m); out[i].Err != nil {
+				continue
+			}
+			to := lease.Session{ID: m.To.Session, Owner: m.To.Owner}
+			o, ok := v.live(to)
+			if !ok {
+				out[i].Err = gone(to)
+				continue
+			}
+			next := lease.Record{Name: m.Name, Nonce: m.To.Nonce, Metadata: m.Metadata}
+			if m.Metadata == nil {
+				next.Metadata = r.Metadata
+			}
+			out[i] = lease.Outcome{OK: true, Record: v.give(r, o, next)}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Get implements lease.Store.
+func (s *Store) Get(ctx context.Context, names ...string) (found []lease.Record, err error) {
+	err = s.read(ctx, func(v *view) error {
+		for _, name := range names {
+			if r, stands := v.record(name); stands {
+				found = append(found, r)
+			}
+		}
+		return nil
+	})
+	return found, err
+}
+
+// List implements lease.Store. The loop's body may call the Store: all has been read by then.
+func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[lease.Record, error] {
+	return func(yield func(lease.Record, error) bool) {
+		var found []lease.Record
+		err := s.read(ctx, func(v *view) error {
+			c := v.tx.Bucket(records).Cursor()
+			for k, _ := c.Seek([]byte(prefix)); k != nil && bytes.HasPrefix(k, []byte(prefix)); k, _ = c.Next() {
+				if r, stands := v.record(string(k)); stands {
+					found = append(found, r)
+				}
+			}
+			return nil
+		})
+		for _, r := range found {
+			var bad error
+			if r.Token == 0 {
+				bad = fmt.Errorf("bbolt: %q: %w", r.Name, lease.ErrBadRecord)
+			}
+			if err == nil {
+				err = ctx.Err()
+			}
+			if err != nil || !yield(r, bad) {
+				break
+			}
+		}
+		if err != nil {
+			yield(lease.Record{}, err)
+		}
+	}
+}

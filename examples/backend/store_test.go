@@ -1,0 +1,48 @@
+package backend_test
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/holdfast-go/holdfast/examples/backend"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/leasetest"
+)
+
+// open opens a database until the test ends; it is quicker without syncs, and nothing crashes.
+func open(tb leasetest.TB, path string) *bolt.DB {
+	db, err := bolt.Open(path, 0o600, &bolt.Options{NoSync: true})
+	require.NoError(tb, err)
+	tb.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+func fresh(tb leasetest.TB) (client func() lease.Store) {
+	s, err := backend.New(open(tb, filepath.Join(tb.TempDir(), "leases")))
+	require.NoError(tb, err)
+	return func() lease.Store { return s }
+}
+
+// spoiled also writes what is no record.
+func spoiled(tb leasetest.TB) (client func() lease.Store, spoil func(name string)) {
+	db := open(tb, filepath.Join(tb.TempDir(), "leases"))
+	s, err := backend.New(db)
+	require.NoError(tb, err)
+	return func() lease.Store { return s }, func(name string) {
+		require.NoError(tb, db.Update(func(tx *bolt.Tx) error {
+			return tx.Bucket([]byte("records")).Put([]byte(name), []byte(`{"Format":2}`))
+		}))
+	}
+}
+
+func TestConformanceOnFakeTime(t *testing.T) {
+	leasetest.Run(t, fresh, leasetest.FakeTime(), leasetest.BadRecords(spoiled))
+}
+
+func TestConformanceOnRealTime(t *testing.T) {
+	leasetest.Run(t, fresh, leasetest.TTL(time.Second), leasetest.BadRecords(spoiled))
+}
