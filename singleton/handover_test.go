@@ -177,7 +177,7 @@ func (m *keepsake) Receive(ctx actor.Context) {
 	case *actor.Started:
 		*m.restored = append(*m.restored, fmt.Sprintf("started with %d on %s", m.last, m.n.id))
 	case job:
-		m.last = msg.Number
+		m.last = max(m.last, msg.Number) // of one sender alone they come in order
 	}
 }
 
