@@ -39,6 +39,7 @@ type Node struct {
 
 	exit     exit
 	streams  *streams
+	links    links
 	counters counters
 	warned   quiet.Line
 	shutdown sync.Once

@@ -126,6 +126,11 @@ var ofMail = []mutant{
 		hunters: []check{{"remoting", "^TestTheEndOfALink"}},
 	},
 	{
+		name: "end-told-again", does: "a link that was given up ends the one that follows when it is closed",
+		edits:   []edit{{"remoting/apart.go", "\t\tn.links.told(e.Address)\n", ""}},
+		hunters: []check{{"remoting", "^TestALinkThatIsGivenUp"}},
+	},
+	{
 		name: "reader-gone-unseen", does: "a stream whose reader's goroutine is ended neither goes on nor ends",
 		edits:   []edit{{"remoting/guard.go", "outside.Apart(func() (error, error)", "outside.Get(func() (error, error)"}},
 		hunters: []check{{"remoting", "^TestAReaderWhoseGoroutine"}},
