@@ -36,7 +36,7 @@ var ofStores = []mutant{
 	},
 	{
 		name: "ended-is-an-answer", does: "a request that ended its goroutine has answered, with nothing",
-		edits:   []edit{{"internal/routines/routines.go", "err := errEnded", "var err error"}},
+		edits:   []edit{{"internal/routines/routines.go", "err := ErrEnded", "var err error"}},
 		hunters: []check{namesSim, observedSim, {"lease/observed", "^TestALook"}},
 	},
 	{
