@@ -31,7 +31,7 @@ var ofStores = []mutant{
 	},
 	{
 		name: "panics-pass-through", does: "a backend that panics ends the process",
-		edits:   []edit{{"internal/routines/routines.go", "err = fmt.Errorf(\"it panicked: %v\", p)", "panic(fmt.Sprint(p))"}},
+		edits:   []edit{{"internal/routines/routines.go", "*err = fmt.Errorf(\"it panicked: %v\", p)", "panic(fmt.Sprint(p))"}},
 		hunters: []check{namesSim, observedSim},
 	},
 	{
