@@ -4,7 +4,7 @@ package main
 var ofMail = []mutant{
 	{
 		name: "forgotten-channel-takes", does: "what a peer took of a forgotten channel counts for what the next one has yet to send",
-		edits:   []edit{{"internal/transport/frames.go", "s.frames[n].number <= upTo && s.frames[n].tries > 0", "s.frames[n].number <= upTo"}},
+		edits:   []edit{{"internal/transport/frames.go", "s.frames[n].number <= upTo && s.frames[n].sent", "s.frames[n].number <= upTo"}},
 		hunters: []check{channels},
 	},
 	{
@@ -57,7 +57,7 @@ var ofMail = []mutant{
 	},
 	{
 		name: "gateway-waits-for-mailboxes", does: "who hands answers over waits for mailboxes and dispatchers of users",
-		edits:   []edit{{"internal/reply/lanes.go", "go l.run(system, to.Id)\n\t}\n}", "l.mu.Unlock()\n\t\tl.run(system, to.Id)\n\t\tl.mu.Lock()\n\t}\n}"}},
+		edits:   []edit{{"internal/reply/lanes.go", "go l.run(system, to.Id)\n\t}\n\treturn true", "l.mu.Unlock()\n\t\tl.run(system, to.Id)\n\t\tl.mu.Lock()\n\t}\n\treturn true"}},
 		hunters: []check{{"internal/reply", "Test"}},
 	},
 	{
