@@ -27,6 +27,7 @@ func (n *Node) apart() *actor.ActorSystem {
 // before is a subscriber that comes before remote itself.
 func (n *Node) before(event any) {
 	if e, ok := event.(*remote.EndpointTerminatedEvent); ok {
+		n.links.told(e.Address)
 		known := make(chan struct{})
 		n.endings.Store(e, known)
 		go n.ended(e, known)

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -257,6 +258,20 @@ func (c *child) do(echo *actor.PID, cmd []string) {
 		if n == 0 {
 			root.Send(actor.NewPID(arg(1), actors.FamilyID("test/echo", "nobody")), wrapperspb.String("x"))
 		}
+	case "cut": // address, of a link that mail goes on over: how often is its end told?
+		var told atomic.Int64
+		stop := actors.WatchLinks(c.system, func(address string) {
+			if address == arg(1) {
+				told.Add(1)
+			}
+		})
+		c.system.EventStream.Publish(&remote.EndpointTerminatedEvent{Address: arg(1)})
+		for range 500 {
+			root.Send(actor.NewPID(arg(1), "echo"), &wrapperspb.BoolValue{})
+			time.Sleep(time.Millisecond)
+		}
+		stop()
+		c.say("told %d", told.Load())
 	case "watch": // address, id
 		root.Send(echo, watchIt{actor.NewPID(arg(1), arg(2))})
 	case "stats":

@@ -25,7 +25,8 @@
 // it.
 //
 // Subscribers of the EventStream that panic or hang, whenever they subscribed, keep
-// no link from being made, given up or made anew. Sender middleware of the system's
+// no link from being made, given up or made anew. A link ends once: what is told of one that
+// was given up does not end the next. Sender middleware of the system's
 // Root sees what is sent, not what comes in.
 //
 // Sizes fit together: a batch of as many messages as remote sends at once, each

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync"
 
 	"github.com/asynkron/protoactor-go/remote"
 	"google.golang.org/grpc"
@@ -18,34 +19,88 @@ type link struct {
 	grpc.ClientStream
 	node      *Node
 	address   string
-	connected bool // used by remote's one goroutine that receives
+	connected bool // there was an answer; from then on remote has a goroutine that receives
 }
 
-// follow makes the link of a stream that was opened.
-func (g *guard) follow(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	s, err := open(ctx, desc, cc, method, opts...)
-	n := g.node.Load()
-	if err != nil || n == nil {
-		return s, err
+// links are those that nobody was told of that they ended. Remote knows a link by its address
+// alone: who told of the end of one that has been given up would end the one that follows.
+type links struct {
+	mu   sync.Mutex
+	open map[*link]struct{}
+}
+
+func (s *links) add(l *link) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open == nil {
+		s.open = map[*link]struct{}{}
 	}
-	return &link{ClientStream: s, node: n, address: cc.Target()}, nil
+	s.open[l] = struct{}{}
+}
+
+// remove returns whether it was there: nobody was told yet.
+func (s *links) remove(l *link) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.open[l]
+	delete(s.open, l)
+	return ok
+}
+
+// told is called before remote is told that the link to address ended.
+func (s *links) told(address string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for l := range s.open {
+		if l.address == address {
+			delete(s.open, l)
+		}
+	}
+}
+
+// follow makes the link of a stream that is opened. It may be given up meanwhile.
+func (g *guard) follow(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	n := g.node.Load()
+	if n == nil {
+		return open(ctx, desc, cc, method, opts...)
+	}
+	l := &link{node: n, address: cc.Target()}
+	n.links.add(l)
+	s, err := open(ctx, desc, cc, method, opts...)
+	if err != nil {
+		n.links.remove(l)
+		return nil, err
+	}
+	l.ClientStream = s
+	return l, nil
+}
+
+// SendMsg sends. Where the first message can't be, nobody receives.
+func (l *link) SendMsg(m any) error {
+	err := l.ClientStream.SendMsg(m)
+	if err != nil && !l.connected {
+		l.node.links.remove(l)
+	}
+	return err
 }
 
 // RecvMsg returns the answer to the first message; then it ends when the link has.
 func (l *link) RecvMsg(m any) error {
 	if !l.connected {
-		l.connected = true
-		return l.ClientStream.RecvMsg(m)
+		err := l.ClientStream.RecvMsg(m)
+		if l.connected = err == nil; err != nil {
+			l.node.links.remove(l)
+		}
+		return err
 	}
 	for {
 		err := l.ClientStream.RecvMsg(m)
-		if errors.Is(err, io.EOF) {
-			return io.EOF
+		if l.node.links.remove(l) {
+			l.node.lost(l.address) // before a logger is called, which may not return
+			if err != nil && !errors.Is(err, io.EOF) {
+				l.node.warn("remoting: the link broke", "address", l.address, "error", err)
+			}
 		}
-		if err != nil {
-			l.node.warn("remoting: the link broke", "address", l.address, "error", err)
-		}
-		l.node.lost(l.address)
 		if err != nil {
 			return io.EOF
 		}

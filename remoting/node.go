@@ -39,6 +39,7 @@ type Node struct {
 
 	exit     exit
 	streams  *streams
+	links    links
 	counters counters
 	warned   quiet.Line
 	shutdown sync.Once
@@ -203,7 +204,7 @@ func (n *Node) Shutdown(graceful bool) {
 			if r := recover(); r != nil {
 				// A peer hung up at that moment, and remote's own graceful end closed a
 				// channel twice: the listener is still open.
-				_ = outside.Call(func() error { n.system.Logger().Warn("remoting: shutdown", slog.Any("panic", r)); return nil })
+				outside.Of(n.system).Log(func(l *slog.Logger) { l.Warn("remoting: shutdown", slog.Any("panic", r)) })
 				n.stop()
 			}
 		}()
@@ -217,11 +218,11 @@ func (n *Node) stop() {
 	n.remote.Shutdown(false)
 }
 
-// warn runs where peers' messages come in, and where links end: a logger that panics must
-// not end more than its line.
+// warn runs where peers' messages come in, and where links end: a logger that fails must not
+// end more than its line.
 func (n *Node) warn(msg string, args ...any) {
 	if missed, ok := n.warned.Open(time.Since(processBegan)); ok {
-		_ = outside.Call(func() error { n.system.Logger().Warn(msg, append(args, "missed", missed)...); return nil })
+		outside.Of(n.system).Log(func(l *slog.Logger) { l.Warn(msg, append(args, "missed", missed)...) })
 	}
 }
 

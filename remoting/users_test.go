@@ -46,6 +46,17 @@ func TestSubscribersKeepNoLinkDown(t *testing.T) {
 	}
 }
 
+// The end of a link that is given up is told once: the one that follows is not given up for it.
+func TestALinkThatIsGivenUpEndsNoOther(t *testing.T) {
+	a, b := start(t), start(t)
+	works(a, b)
+	for range 5 {
+		a.do("cut %s", b.addr)
+		require.Equal(t, "1", a.expect("told "))
+	}
+	works(a, b)
+}
+
 // answered asks until there is an answer.
 func answered(from, to *proc) {
 	from.t.Helper()

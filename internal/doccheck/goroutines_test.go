@@ -33,7 +33,7 @@ var alone = map[string]struct {
 	"internal/teller/teller.go":                 {2, "loggers and instruments of users, that may not return; Flush waits for a moment"},
 	"internal/reply/lanes.go":                   {2, "mailboxes and dispatchers of users, that may not return, and another in its place"},
 	"internal/transport/drain.go":               {2, "sends what is queued, for a caller that ended or has sent enough; remote may hold it up"},
-	"internal/transport/peer.go":                {3, "sends what is queued, for a caller that ended or reads a link; remote may hold it up"},
+	"internal/transport/peer.go":                {2, "sends what is queued, for a caller that reads a link; remote may hold it up"},
 	"lease/handle.go":                           {1, "OnLost of users, which may not return"},
 	"lease/wait.go":                             {1, "OnFree of users, which may not return"},
 	"membership/feed.go":                        {1, "followers of users, that may not return"},

@@ -153,10 +153,10 @@ func (m *mailbox) look(message any) {
 		return // there are no other nodes
 	}
 	if err := wire.Default.Overlooked(message); err != nil {
-		_ = outside.Call(func() error {
-			system.Logger().Warn("gate: a message that could not have come from another node", slog.String("lease", m.gate.name),
-				slog.String("type", fmt.Sprintf("%T", message)), slog.String("why", wire.Why(err, system.Address())))
-			return nil
+		typ, why := fmt.Sprintf("%T", message), wire.Why(err, system.Address())
+		outside.Of(system).Log(func(l *slog.Logger) {
+			l.Warn("gate: a message that could not have come from another node", slog.String("lease", m.gate.name),
+				slog.String("type", typ), slog.String("why", why))
 		})
 	}
 }

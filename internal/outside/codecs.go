@@ -65,17 +65,30 @@ func Code[T any](c *Codecs, typ string, refused error, f func() (T, error)) (v T
 			c.add(typ, -1)
 		}
 	})
-	t := time.NewTimer(codecWithin)
-	defer t.Stop()
-	select {
-	case x := <-done:
-		return x.v, x.err
-	case <-t.C:
-		if settled.CompareAndSwap(false, true) {
-			c.add(typ, 1)
-			return v, hangs()
-		}
-		x := <-done
+	if x, ok := await(done, codecWithin); ok {
 		return x.v, x.err
 	}
+	if settled.CompareAndSwap(false, true) {
+		c.add(typ, 1)
+		return v, hangs()
+	}
+	x := <-done
+	return x.v, x.err
+}
+
+// await waits for what comes of code of users; false after that long. A process that was stopped
+// for a while finds that all of that time is over at once: so it is looked at in parts.
+func await[T any](c <-chan T, within time.Duration) (v T, ok bool) {
+	const parts = 10
+	t := time.NewTimer(within / parts)
+	defer t.Stop()
+	for range parts {
+		select {
+		case v = <-c:
+			return v, true
+		case <-t.C:
+			t.Reset(within / parts)
+		}
+	}
+	return v, false
 }

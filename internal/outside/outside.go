@@ -17,6 +17,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/routines"
+	"github.com/holdfast-go/holdfast/internal/teller"
 )
 
 // Call runs f and returns its error, or one that says what it panicked with.
@@ -112,6 +113,7 @@ func reach(system *actor.ActorSystem, pid *actor.PID, send func(actor.Process)) 
 // World is what an actor system has around it. Safe for concurrent use.
 type World struct {
 	system *actor.ActorSystem
+	lines  teller.Teller
 
 	mu      sync.Mutex
 	waiting []*call
@@ -136,7 +138,11 @@ func (*World) ExtensionID() extensions.ExtensionID { return worldID }
 
 // Of returns the world of system.
 func Of(system *actor.ActorSystem) *World {
-	return actors.Extension(system, worldID, func() *World { return &World{system: system} })
+	return actors.Extension(system, worldID, func() *World {
+		w := &World{system: system}
+		w.lines.Lost = w.lost
+		return w
+	})
 }
 
 // Publish tells the subscribers of the EventStream.
@@ -256,5 +262,5 @@ func (w *World) call(c *call) {
 }
 
 func (w *World) log(text string, attrs ...any) {
-	_ = Call(func() error { w.system.Logger().Error(text, attrs...); return nil })
+	w.Log(func(l *slog.Logger) { l.Error(text, attrs...) })
 }

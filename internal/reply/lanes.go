@@ -17,23 +17,36 @@ type lanes struct {
 	waiting map[string][]handed // by the target's id; one that is there has a goroutine
 }
 
+// mostInLane bounds what waits for one target. One that takes what it gets leaves a few there.
+const mostInLane = 10_000
+
 type handed struct {
 	to  *actor.PID
 	msg any
 }
 
-// post hands msg over, or does so behind what waits.
+// post hands msg over, or does so behind what waits. What there is no room for is refused.
 func (l *lanes) post(system *actor.ActorSystem, to *actor.PID, msg any) {
+	if !l.put(system, to, msg) {
+		refuse(system, to, msg, "its mailbox has not returned, and too much waits for that")
+	}
+}
+
+func (l *lanes) put(system *actor.ActorSystem, to *actor.PID, msg any) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.waiting == nil {
 		l.waiting = map[string][]handed{}
 	}
 	before, runs := l.waiting[to.Id]
+	if len(before) >= mostInLane {
+		return false
+	}
 	l.waiting[to.Id] = append(before, handed{to, msg})
 	if !runs {
 		go l.run(system, to.Id)
 	}
+	return true
 }
 
 // run hands over what waits for a target, and ends.

@@ -133,3 +133,33 @@ func TestADispatcherThatDoesNotReturnHoldsUpNoOther(t *testing.T) {
 		})
 	}
 }
+
+// What waits for a target whose mailbox does not return is bounded. What there is no room for
+// goes to the dead letters.
+func TestWhatWaitsForATargetIsBounded(t *testing.T) {
+	const most, more = 10_000, 100
+	var to atomic.Pointer[actor.PID]
+	pair(t, func(ctx actor.Context) {
+		if _, ok := ctx.Message().(*wrapperspb.StringValue); ok {
+			for i := range 1 + most + more {
+				ctx.Send(to.Load(), answer{i})
+			}
+		}
+	}, func(t *testing.T, _, b *actor.ActorSystem, pid *actor.PID) {
+		letters, release, got := deadLetters(b), make(chan struct{}), 0
+		fail := (func())(nil)
+		local := b.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
+			if _, ok := ctx.Message().(answer); ok {
+				got++
+			}
+		}, actor.WithDispatcher(unkind{&fail})))
+		to.Store(actor.NewPID(local.Address, local.Id))
+		fail = func() { <-release }
+		b.Root.Send(pid, wrapperspb.String("send"))
+		synctest.Wait()
+		require.EqualValues(t, more, letters.Load())
+		close(release)
+		synctest.Wait()
+		require.Equal(t, 1+most, got)
+	})
+}

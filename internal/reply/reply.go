@@ -80,9 +80,9 @@ var (
 
 func refuse(system *actor.ActorSystem, target *actor.PID, msg any, why string) {
 	if missed, ok := warned.Open(time.Since(began)); ok {
-		_ = outside.Call(func() error {
-			system.Logger().Warn("reply not handed over", slog.String("target", quiet.Cut(target.String())), slog.String("why", why), slog.Int("missed", missed))
-			return nil
+		to := quiet.Cut(target.String())
+		outside.Of(system).Log(func(l *slog.Logger) {
+			l.Warn("reply not handed over", slog.String("target", to), slog.String("why", why), slog.Int("missed", missed))
 		})
 	}
 	outside.Of(system).DeadLetter(target, msg)

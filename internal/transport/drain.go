@@ -5,6 +5,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/holdfast-go/holdfast/internal/routines"
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
@@ -42,7 +43,8 @@ func (h *hang) look(sending bool, now time.Duration) bool {
 }
 
 // drainLocked hands what is queued to remote, in order: one goroutine at a time, with
-// mu free meanwhile.
+// mu free meanwhile. That is none of the caller's, who may send for others, with much to do
+// afterwards: code of the user's may end it.
 func (p *Peer) drainLocked() {
 	if p.draining {
 		return // who drains comes to it
@@ -63,9 +65,12 @@ func (p *Peer) drainLocked() {
 		p.s.out, p.spare = p.spare[:0], nil
 		p.hang.sends++
 		p.mu.Unlock()
-		p.send(batch)
-		clear(batch)
+		ended := routines.Apart(func() error { p.send(batch); return nil })
 		p.mu.Lock()
+		if ended != nil {
+			return // another goroutine sends the rest, and goes on
+		}
+		clear(batch)
 		if cap(batch) <= maxSpare {
 			p.spare = batch[:0]
 		}

@@ -195,7 +195,7 @@ func (x *xstate) key() explore.Key {
 	s := x.s
 	text := fmt.Sprint(s.link, s.up, s.peer, s.number, s.probes, s.open, s.legs, x.recv, x.opened, x.life, x.kept, x.takenBy, x.back, x.breaks, x.restarts, x.holes, x.forgets, s.base, x.bad)
 	for _, f := range s.frames {
-		text += fmt.Sprint("|", f.number, f.item, f.tries)
+		text += fmt.Sprint("|", f.number, f.item, f.sent, f.holes)
 	}
 	for _, conns := range [][][]any{x.to, x.from} {
 		for _, c := range conns {

@@ -19,7 +19,8 @@ type frame struct {
 	to     string
 	msg    *wire.Frame
 	size   int
-	tries  int
+	sent   bool
+	holes  int // how often a link that lives has lost it
 }
 
 // returned is what its owner gets back.
@@ -43,11 +44,11 @@ func (s *sender) keep(f frame, now time.Duration) {
 }
 
 func (s *sender) transmit(f *frame, now time.Duration) {
-	f.tries++
 	m := f.msg
-	if f.tries > 1 {
+	if f.sent {
 		m = &wire.Frame{What: f.msg.What, To: f.to} // remote may still hold the first
 	}
+	f.sent = true
 	m.From, m.Link, m.Number = s.self, s.link, f.number
 	s.out = append(s.out, outgoing{to: s.mail, msg: m})
 	s.open.frames, s.open.last = s.open.frames+1, f.number
@@ -57,7 +58,9 @@ func (s *sender) transmit(f *frame, now time.Duration) {
 // vanished: a link lost a frame, and lives. It is given up for a new one, and a frame
 // that vanishes again and again goes back to its owner.
 func (s *sender) vanished(now time.Duration) (back []returned) {
-	if f := s.frames[0]; f.tries >= maxTries {
+	f := &s.frames[0]
+	if f.holes++; f.holes >= maxTries {
+		f := *f
 		s.drop(1)
 		back = []returned{{f.owner, []any{f.item}}}
 	}
@@ -68,7 +71,7 @@ func (s *sender) vanished(now time.Duration) (back []returned) {
 // none of them: what the peer says may be of an earlier channel.
 func (s *sender) taken(upTo uint64) {
 	n := 0
-	for n < len(s.frames) && s.frames[n].number <= upTo && s.frames[n].tries > 0 {
+	for n < len(s.frames) && s.frames[n].number <= upTo && s.frames[n].sent {
 		n++
 	}
 	s.drop(n)

@@ -329,16 +329,13 @@ func Unwrap(message any) (what any, kept bool) {
 }
 
 func logHang(system *actor.ActorSystem, address string) {
-	_ = outside.Call(func() error {
-		system.Logger().Error("transport: a send does not return, in a sender middleware, a logger or a subscriber: "+
+	outside.Of(system).Log(func(l *slog.Logger) {
+		l.Error("transport: a send does not return, in a sender middleware, a logger or a subscriber: "+
 			"nothing goes to its node until it does", slog.String("address", address))
-		return nil
 	})
 }
 
 func logPanic(system *actor.ActorSystem, what string, reason any) {
-	_ = outside.Call(func() error {
-		system.Logger().Error("transport: "+what, slog.String("panic", fmt.Sprint(reason)))
-		return nil
-	})
+	text := fmt.Sprint(reason)
+	outside.Of(system).Log(func(l *slog.Logger) { l.Error("transport: "+what, slog.String("panic", text)) })
 }

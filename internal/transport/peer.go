@@ -195,7 +195,7 @@ func (p *Peer) Recall(o Owner) (items []any) {
 	return items
 }
 
-// Flush sends what was queued.
+// Flush sends what was queued. Code of users that runs within a send does not end its goroutine.
 func (p *Peer) Flush() { p.do(nil) }
 
 // do feeds the sender, if f is given, tells that the link broke, sends what is queued, and tells
@@ -206,18 +206,11 @@ func (p *Peer) do(f func(s *sender, now time.Duration) []returned) {
 	if f != nil {
 		back = f(&p.s, p.node.now())
 	}
-	ended := true
-	defer func() {
-		if ended { // the goroutine, by code of the user's
-			p.goOn(back)
-		}
-	}()
 	for p.s.broke || p.s.redial {
 		p = p.tellLocked()
 	}
 	p.armLocked() // a send may not return
 	p.drainLocked()
-	ended = false
 	owners := p.s.roomy()
 	p.armLocked()
 	p.mu.Unlock()
@@ -241,9 +234,6 @@ func (p *Peer) tellLocked() *Peer {
 	}
 	return p.lock()
 }
-
-// goOn does what is left of do on a goroutine of its own.
-func (p *Peer) goOn(back []returned) { go func() { p.give(back); p.Flush() }() }
 
 // hear takes an answer, on the goroutine that reads a link. What is to be sent then runs code of
 // users, and goes by another: a send that hangs must not end what is read.

@@ -106,6 +106,30 @@ func TestGoroutinesThatEndWithinASend(t *testing.T) {
 	})
 }
 
+// Who flushes goes on, whatever becomes of the goroutine that sends: it may have other channels to
+// flush, and more to do.
+func TestWhoFlushesGoesOn(t *testing.T) {
+	bubble(t, func(t *testing.T, net *memnet.Net, a, b *station) {
+		var lost atomic.Int64
+		a.sends(func(e *actor.MessageEnvelope) {
+			if w, ok := e.Message.(*wire.Envelope); ok && w.Key == "exit" {
+				runtime.Goexit()
+			}
+		})
+		went, p := false, a.To("b")
+		go func() {
+			for _, key := range []string{"1", "exit", "2"} {
+				p.Send(actor.NewPID("b", "x"), &wire.Envelope{Key: key}, 10, &lost)
+			}
+			p.Flush()
+			went = true
+		}()
+		rest(time.Second)
+		require.True(t, went)
+		require.Equal(t, []string{"straight 1", "straight 2"}, b.seen())
+	})
+}
+
 // complaints counts what is logged of sends that do not return.
 type complaints struct{ n atomic.Int64 }
 

@@ -217,3 +217,28 @@ func TestWhatWasNotSentIsCountedOnce(t *testing.T) {
 	require.EqualValues(t, 2, a.Load())
 	require.EqualValues(t, 2, b.Load())
 }
+
+// A frame returns, past those behind it, when links that live have lost it again and again. How
+// often its link broke is of no account.
+func TestOnlyWhatVanishesReturns(t *testing.T) {
+	s, o := newSender(), &holder{}
+	for i := range 2 {
+		s.keep(frame{owner: o, item: i, to: "x", msg: &wire.Frame{To: "x"}, size: 10}, 0)
+	}
+	s.afterBurst(0)
+	for range 2 * maxTries {
+		require.Empty(t, s.gone(0))
+		require.Empty(t, s.ack(ackOf("b1", s.link, s.probes, 0), 0))
+	}
+	for n := 1; n <= maxTries; n++ {
+		back := s.ack(ackOf("b1", s.link, s.probes, 0), 0) // all was read, and nothing taken
+		if n < maxTries {
+			require.Empty(t, back, "hole %d", n)
+		} else {
+			require.Equal(t, []returned{{o, []any{0}}}, back)
+		}
+		require.False(t, s.up)
+		require.Empty(t, s.ack(ackOf("b1", s.link, s.probes, 0), 0))
+	}
+	require.EqualValues(t, 1, o.held.Load())
+}

@@ -4,7 +4,7 @@ package main
 var ofMail = []mutant{
 	{
 		name: "forgotten-channel-takes", does: "what a peer took of a forgotten channel counts for what the next one has yet to send",
-		edits:   []edit{{"internal/transport/frames.go", "s.frames[n].number <= upTo && s.frames[n].tries > 0", "s.frames[n].number <= upTo"}},
+		edits:   []edit{{"internal/transport/frames.go", "s.frames[n].number <= upTo && s.frames[n].sent", "s.frames[n].number <= upTo"}},
 		hunters: []check{channels},
 	},
 	{
@@ -57,7 +57,7 @@ var ofMail = []mutant{
 	},
 	{
 		name: "gateway-waits-for-mailboxes", does: "who hands answers over waits for mailboxes and dispatchers of users",
-		edits:   []edit{{"internal/reply/lanes.go", "go l.run(system, to.Id)\n\t}\n}", "l.mu.Unlock()\n\t\tl.run(system, to.Id)\n\t\tl.mu.Lock()\n\t}\n}"}},
+		edits:   []edit{{"internal/reply/lanes.go", "go l.run(system, to.Id)\n\t}\n\treturn true", "l.mu.Unlock()\n\t\tl.run(system, to.Id)\n\t\tl.mu.Lock()\n\t}\n\treturn true"}},
 		hunters: []check{{"internal/reply", "Test"}},
 	},
 	{
@@ -124,6 +124,11 @@ var ofMail = []mutant{
 		name: "link-waits-for-letters", does: "nobody hears of a link that broke while remote does not return",
 		edits:   []edit{{"remoting/apart.go", "time.NewTimer(outside.Patience)", "time.NewTimer(1 << 62)"}},
 		hunters: []check{{"remoting", "^TestTheEndOfALink"}},
+	},
+	{
+		name: "end-told-again", does: "a link that was given up ends the one that follows when it is closed",
+		edits:   []edit{{"remoting/apart.go", "\t\tn.links.told(e.Address)\n", ""}},
+		hunters: []check{{"remoting", "^TestALinkThatIsGivenUp"}},
 	},
 	{
 		name: "reader-gone-unseen", does: "a stream whose reader's goroutine is ended neither goes on nor ends",

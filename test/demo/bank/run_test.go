@@ -21,7 +21,7 @@ func TestTheProgramsOwnVerdictIsGood(t *testing.T) {
 	var out bytes.Buffer
 	v, err := run(config{stage.Config{TTL: time.Second, Duration: 4 * time.Second, Verbose: true}, 3 * time.Second}, &out)
 	require.NoError(t, err, "%s", &out)
-	require.True(t, v.Good(), "%s", v)
+	require.True(t, v.Good(), "%s", &out)
 	require.Len(t, v.Findings, 12)
 	inOrder(t, out.String(), "JOINS", "sees all 64", "LEAVES", "has left", "sees all 64", "KILLED", "sees all 64", "THAWED", "is refused", "verdict: GOOD")
 }
