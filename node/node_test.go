@@ -102,15 +102,18 @@ func TestHTTP(t *testing.T) {
 	code, body = get(t, n, "/info")
 	require.Equal(t, http.StatusOK, code, body)
 	var info struct {
-		Owner              struct{ ID, Address string }
-		Group              struct{ Members []struct{ ID string } }
-		Singletons, Shards map[string]json.RawMessage
+		Owner      struct{ ID, Address string }
+		Group      struct{ Members []struct{ ID string } }
+		Singletons map[string]struct{ Phase, Host, Refused any }
+		Shards     map[string]json.RawMessage
 	}
 	require.NoError(t, json.Unmarshal([]byte(body), &info), body)
 	require.Equal(t, "a", info.Owner.ID)
 	require.Equal(t, n.System().Address(), info.Owner.Address)
 	require.Len(t, info.Group.Members, 1)
-	require.Contains(t, info.Singletons, "cron")
+	require.Equal(t, "active", info.Singletons["cron"].Phase)
+	require.NotNil(t, info.Singletons["cron"].Host)
+	require.Equal(t, "", info.Singletons["cron"].Refused)
 	require.Contains(t, info.Shards, "account")
 
 	stop(t, n)
