@@ -104,10 +104,8 @@ func (n *Node) start(ctx context.Context) error {
 			return err
 		}
 	}
-	if n.keeper = n.cfg.Keeper; n.keeper == nil {
-		if err := n.keep(); err != nil {
-			return err
-		}
+	if err := n.keep(); err != nil {
+		return err
 	}
 	if err := n.serve(); err != nil {
 		return err
@@ -120,31 +118,37 @@ func (n *Node) listen() error {
 	if err != nil {
 		return err
 	}
-	var opts []remoting.Option
+	opts, field := []remoting.Option{remoting.WithPlaintext()}, "Listen"
 	if n.cfg.Advertise != "" {
-		opts = append(opts, remoting.WithAdvertisedHost(n.cfg.Advertise))
-	}
-	if n.cfg.TLS != nil {
-		opts = append(opts, remoting.WithTLS(n.cfg.TLS.Server, n.cfg.TLS.Client))
-	} else {
-		opts = append(opts, remoting.WithPlaintext())
+		opts, field = append(opts, remoting.WithAdvertisedHost(n.cfg.Advertise)), "Listen, Advertise"
 	}
 	config, err := remoting.Configure(host, port, opts...)
-	if err == nil {
-		n.remote, err = remoting.Start(n.system, config)
+	if err == nil && n.cfg.TLS != nil { // what is wrong now, is wrong with it
+		opts[0], field = remoting.WithTLS(n.cfg.TLS.Server, n.cfg.TLS.Client), "TLS"
+		config, err = remoting.Configure(host, port, opts...)
 	}
 	if err != nil {
+		return about(field, err)
+	}
+	if n.remote, err = remoting.Start(n.system, config); err != nil {
 		return about("Listen", err)
 	}
 	return nil
 }
 
 func (n *Node) keep() (err error) {
-	c := n.cfg.Lease
-	c.ID = n.cfg.ID
-	if address, ok := remoting.Address(n.system); ok {
-		c.Address = address
+	address, ok := remoting.Address(n.system)
+	if !ok {
+		address = ""
 	}
+	if n.keeper = n.cfg.Keeper; n.keeper != nil {
+		if is := n.keeper.Owner().Address; is != address {
+			return invalid("Keeper", "its address (lease.Config.Address) is %.64q, must be the node's, %.64q", is, address)
+		}
+		return nil
+	}
+	c := n.cfg.Lease
+	c.ID, c.Address = n.cfg.ID, address
 	if c.Logger == nil {
 		c.Logger = n.cfg.Logger
 	}
@@ -265,9 +269,9 @@ func (n *Node) Singleton(name string, props *actor.Props, opts ...singleton.Opti
 	return m, nil
 }
 
-// Sharded starts this node's part of a type of entities, in DefaultShards shards: see
-// sharding.Start, which gets the node's group, logger and meters. Options given here
-// count more. If the group is not joined yet, it waits for that, until Stop.
+// Sharded starts this node's part of a type of entities, in 256 shards: see sharding.Start,
+// which gets the node's group, logger and meters. Options given here count more. If the
+// group is not joined yet, it waits for that, until Stop.
 //
 // Errors: lease.ErrInvalid without a group; why the group could not be joined;
 // ErrStopped; and those of sharding.Start.
@@ -275,19 +279,19 @@ func (n *Node) Sharded(name string, props *actor.Props, opts ...sharding.Option)
 	return n.ShardedType(sharding.Type{Name: name, Props: props}, opts...)
 }
 
-// ShardedType is Sharded with every field of the type.
+// ShardedType is Sharded with every field of the type, such as another number of shards.
 func (n *Node) ShardedType(t sharding.Type, opts ...sharding.Option) (*sharding.Region, error) {
 	fail := func(err error) (*sharding.Region, error) {
 		return nil, fmt.Errorf("sharding type %.64q: %w", t.Name, err)
-	}
-	if n.cfg.Group == "" {
-		return fail(invalid("Config.Group", "empty: sharded types need a group"))
 	}
 	done, err := n.begin()
 	if err != nil {
 		return fail(err)
 	}
 	defer done()
+	if n.cfg.Group == "" {
+		return fail(invalid("Config.Group", "empty: sharded types need a group"))
+	}
 	select {
 	case <-n.joined:
 	case <-n.life.Done():

@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"io"
 	"net"
@@ -227,6 +228,12 @@ func TestBadConfigs(t *testing.T) {
 		"Messages: ":      {ID: "a", Store: store, Messages: node.Types(nil)},
 		"Membership: ":    {ID: "a", Store: store, Group: "g", Membership: []membership.Option{nil}},
 		"Signals: ":       {ID: "a", Store: store, Signals: []os.Signal{nil}},
+		"TLS.Server: ":    {ID: "a", Store: store, Listen: "127.0.0.1:0", TLS: &node.TLS{Client: &tls.Config{}}},
+		"TLS.Client: ":    {ID: "a", Store: store, Listen: "127.0.0.1:0", TLS: &node.TLS{Server: &tls.Config{}}},
+		"Start: TLS: rem": {ID: "a", Store: store, Listen: "127.0.0.1:0", TLS: &node.TLS{Server: &tls.Config{}, Client: &tls.Config{}}},
+		"Advertise: inv":  {ID: "a", Store: store, Listen: "0.0.0.0:0", Plaintext: true},
+		"Advertise: rem":  {ID: "a", Store: store, Listen: "0.0.0.0:0", Advertise: "a", Plaintext: true},
+		"must be the nod": {Keeper: keeper, Listen: "127.0.0.1:0", Plaintext: true},
 		"lease.NewKeeper": {Keeper: &lease.Keeper{}},
 		"JSON":            {ID: "a", Store: store, Messages: node.Types(func() {})},
 		"Group: ":         {ID: "a", Store: store, Group: string([]byte{0xff})},
@@ -262,6 +269,8 @@ func TestBadConfigs(t *testing.T) {
 	require.ErrorIs(t, new(node.Node).Stop(t.Context()), lease.ErrInvalid)
 	_, err = new(node.Node).Singleton("x", adders())
 	require.ErrorIs(t, err, lease.ErrInvalid)
+	_, err = new(node.Node).Sharded("x", adders())
+	require.ErrorContains(t, err, "must come from node.Start")
 	_, err = n.Sharded("account", adders())
 	require.ErrorIs(t, err, lease.ErrInvalid)
 	require.ErrorContains(t, err, "Config.Group")
