@@ -39,6 +39,7 @@ type Node struct {
 	parts func(context.Context) error // health of the singletons
 
 	begun  chan struct{}   // closed when Start has done what it does
+	failed bool            // it did not succeed; set before begun is closed
 	life   context.Context // until Stop begins
 	end    context.CancelCauseFunc
 	joined chan struct{} // closed when group, or joinErr, is set
@@ -61,10 +62,14 @@ type Node struct {
 // trying until Stop, unless Config.StoreRequired is set.
 //
 // An error names the field of Config or the step, and what was started before has
-// been ended, which takes up to Config.StopWithin where the store does not answer.
+// been ended, which takes up to Config.StopWithin where the store does not answer; what runs
+// on a System that was given runs on.
 // Errors: lease.ErrInvalid for a Config that can't be; those of
 // remoting.Configure, remoting.Start, lease.NewKeeper and membership.Join; ctx's; and
 // that of an address that can't be listened on.
+//
+// The race detector reports a second node with Listen in one process, by what protoactor's
+// remote does to gRPC's log: see remoting.Start.
 func Start(ctx context.Context, cfg Config) (*Node, error) {
 	if err := lease.ValidateContext(ctx); err != nil {
 		return nil, fmt.Errorf("node.Start: %w", err)
@@ -83,6 +88,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	defer interrupt(nil)
 	n.watch(interrupt)
 	err := n.start(ctx)
+	n.failed = err != nil
 	close(n.begun)
 	if err != nil {
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.cfg.StopWithin)
