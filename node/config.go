@@ -78,8 +78,9 @@ type Config struct {
 	// System is an actor system to be used in place of a new one. Where Remoting is
 	// not given too, nothing may have been spawned on it. It is not shut down by Stop.
 	System *actor.ActorSystem
-	// Remoting is that of System, already started. Listen, Advertise, Plaintext and
-	// TLS must be empty then. It is not shut down by Stop.
+	// Remoting is that of System, already started, with options that have no field here
+	// (WithMaxMessageSize, WithPeerCheck). Listen, Advertise, Plaintext and TLS must be
+	// empty then. It is not shut down by Stop.
 	Remoting *remoting.Node
 	// Keeper is used in place of a new one; its address must be the system's. ID,
 	// Store and Lease must be empty then. It is not closed by Stop.
