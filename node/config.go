@@ -134,6 +134,7 @@ const (
 	defaultStopWithin = 25 * time.Second
 	longest           = 24 * time.Hour
 	joinPatience      = 2 * time.Second // Start goes on without a store that takes longer
+	lookAgain         = 250 * time.Millisecond
 )
 
 func invalid(field, format string, args ...any) error {

@@ -172,7 +172,7 @@ func (n *Node) join(ctx context.Context) error {
 	if n.cfg.Group == "" {
 		close(n.joined)
 		if n.cfg.StoreRequired {
-			return n.keeper.Health(ctx)
+			return n.reach(ctx)
 		}
 		return nil
 	}
@@ -212,10 +212,36 @@ func (n *Node) join(ctx context.Context) error {
 		}
 		return n.gone
 	case <-ctx.Done():
-		return about("Group", fmt.Errorf("not joined yet: %w", context.Cause(ctx)))
+		err := fmt.Errorf("not joined yet: %w", context.Cause(ctx))
+		if i := n.keeper.Info(); i.Failure != nil {
+			err = fmt.Errorf("%w (the store: %w)", err, i.Failure)
+		}
+		return about("Group", err)
 	case <-wait:
 		n.log.Warn("the node goes on without its group, and joins it when the store answers", zap.String("group", n.cfg.Group))
 		return nil
+	}
+}
+
+// reach returns when the store answers; or why it does not, when that can't get better or ctx
+// has ended.
+func (n *Node) reach(ctx context.Context) (err error) {
+	for {
+		now := n.keeper.Health(ctx)
+		switch {
+		case now == nil:
+			return nil
+		case errors.Is(now, lease.ErrClosed) || errors.Is(now, lease.ErrSetback):
+			return about("StoreRequired", now)
+		}
+		if err == nil || ctx.Err() == nil { // else it may only say that ctx has ended
+			err = now
+		}
+		select {
+		case <-time.After(lookAgain):
+		case <-ctx.Done():
+			return about("StoreRequired", fmt.Errorf("%w: %w", context.Cause(ctx), err))
+		}
 	}
 }
 

@@ -30,6 +30,10 @@ func (m *Manager) why(since time.Duration) string {
 	}
 	if t.store != "" {
 		all = append(all, "the store: "+t.store)
+	} else if m.keeper != nil { // the first attempt may still be under way
+		if in := m.keeper.Info(); in.Failure != nil {
+			all = append(all, fmt.Sprintf("the store has not been reached since %v: %.256s", in.Since.Format(time.RFC3339), in.Failure))
+		}
 	}
 	if m.keeper != nil {
 		if why := asker.Unaddressed(m.keeper.Owner(), s.Host); why != "" {
