@@ -32,7 +32,8 @@ type Config struct {
 	// Listen is host:port where other nodes reach this one; port 0 is any that is
 	// free. Empty: the node is alone, as a program of one process is.
 	Listen string
-	// Advertise is the host, or host:port, that others use, if it is not Listen's.
+	// Advertise is the host, or host:port, that others use, if it is not Listen's. Without a
+	// port it has Listen's, which can't be 0 then.
 	Advertise string
 	// Plaintext has nodes talk without encryption, and trust every peer that reaches Listen.
 	// Where Listen is set, either it or TLS must be.
@@ -77,8 +78,9 @@ type Config struct {
 	// System is an actor system to be used in place of a new one. Where Remoting is
 	// not given too, nothing may have been spawned on it. It is not shut down by Stop.
 	System *actor.ActorSystem
-	// Remoting is that of System, already started. Listen, Advertise, Plaintext and
-	// TLS must be empty then. It is not shut down by Stop.
+	// Remoting is that of System, already started, with options that have no field here
+	// (WithMaxMessageSize, WithPeerCheck). Listen, Advertise, Plaintext and TLS must be
+	// empty then. It is not shut down by Stop.
 	Remoting *remoting.Node
 	// Keeper is used in place of a new one; its address must be the system's. ID,
 	// Store and Lease must be empty then. It is not closed by Stop.
@@ -97,10 +99,12 @@ type Type struct {
 	typ  reflect.Type
 }
 
-// Types returns the types of values; a pointer stands for what it points to. Each is named by its package and its own name, such
-// as "main.AddJob": nodes that are to understand each other must have it in a package of
-// one path. Named and remoting.Register give names that outlive a move of the code.
-// Values travel as JSON.
+// Types returns the types of values; a pointer stands for what it points to. Each is named
+// by its package and its own name, such as "main.AddJob": nodes that are to understand each
+// other must have it in a package of one path. Named and remoting.Register give names that
+// outlive a move of the code. Values travel as JSON.
+//
+// A type that got a name before, in this process, keeps that name and its codec.
 func Types(values ...any) []Type {
 	all := make([]Type, 0, len(values))
 	for _, v := range values {
@@ -121,7 +125,8 @@ func Types(values ...any) []Type {
 	return all
 }
 
-// Named returns the type of value, with a name of the user's: 1 to 256 bytes of UTF-8.
+// Named returns the type of value, with a name of the user's: 1 to 256 bytes of UTF-8. It is
+// ignored if the type got a name before: see Types.
 func Named(name string, value any) Type { return Type{name, reflect.TypeOf(value)} }
 
 // Defaults and bounds.
@@ -129,6 +134,7 @@ const (
 	defaultStopWithin = 25 * time.Second
 	longest           = 24 * time.Hour
 	joinPatience      = 2 * time.Second // Start goes on without a store that takes longer
+	lookAgain         = 250 * time.Millisecond
 )
 
 func invalid(field, format string, args ...any) error {
@@ -150,11 +156,11 @@ func (c *Config) complete() error {
 	case given && !reflect.ValueOf(c.Lease).IsZero():
 		return invalid("Lease", "must be empty beside a Keeper, which has its settings")
 	case !given && c.ID == "":
-		return invalid("ID", "empty")
+		return invalid("ID", "empty, must be the node's name")
 	case given && c.Keeper.Owner().ID == "":
 		return invalid("Keeper", "made by nobody, must come from lease.NewKeeper")
 	case !given && input.Nil(c.Store):
-		return invalid("Store", "nil")
+		return invalid("Store", "nil, must be the store of all nodes, such as open.Open returns")
 	case c.Lease.ID != "" && c.Lease.ID != c.ID:
 		return invalid("Lease.ID", "%.64q, must be empty: ID is the node's", c.Lease.ID)
 	case c.Lease.Address != "":
@@ -171,12 +177,20 @@ func (c *Config) complete() error {
 		return invalid("Listen", "empty: Advertise, Plaintext and TLS mean nothing without it")
 	case c.Listen != "" && c.Plaintext == (c.TLS != nil):
 		return invalid("TLS", "either TLS or Plaintext must be set where Listen is, and not both")
+	case c.TLS != nil && c.TLS.Server == nil:
+		return invalid("TLS.Server", "nil")
+	case c.TLS != nil && c.TLS.Client == nil:
+		return invalid("TLS.Client", "nil")
 	case c.Group == "" && len(c.Membership) > 0:
 		return invalid("Group", "empty: Membership means nothing without it")
 	}
 	if c.Listen != "" {
-		if _, _, err := hostPort("Listen", c.Listen); err != nil {
+		host, _, err := hostPort("Listen", c.Listen)
+		if err != nil {
 			return err
+		}
+		if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() && c.Advertise == "" {
+			return invalid("Advertise", "empty, must be what others use, since Listen, %.64q, stands for all interfaces", c.Listen)
 		}
 	}
 	if c.HTTP != "" {
@@ -211,7 +225,7 @@ func hostPort(field, address string) (host string, port int, err error) {
 		return "", 0, err
 	}
 	if host, _, _ = net.SplitHostPort(address); host == "" {
-		return "", 0, invalid(field, "%.64q has no host: others must reach it, so name one", address)
+		return "", 0, invalid(field, "%.64q has no host: others must reach it, so name one, or 0.0.0.0 and what others use in Advertise", address)
 	}
 	return host, port, nil
 }

@@ -47,9 +47,9 @@ func (n *Node) Health(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Handler serves GET /livez, which is ok while the process answers; /readyz, which is Health; and
-// /info, in JSON. It is what Config.HTTP serves. It names leases and hosts: it is not
-// for the public.
+// Handler serves GET /livez, which is ok while the process answers; /readyz, which is
+// Health; and /info, which is Info in JSON. It is what Config.HTTP serves. It names leases
+// and hosts: it is not for the public.
 func (n *Node) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/livez", health.Handler(time.Second))
@@ -59,7 +59,7 @@ func (n *Node) Handler() http.Handler {
 		w.Header().Set("Cache-Control", "no-store")
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
-		_ = e.Encode(n.Info()) // the client has gone
+		_ = e.Encode(n.Info().readable()) // the client has gone
 	})
 	return mux
 }
@@ -71,6 +71,26 @@ type Info struct {
 	Singletons map[string]singleton.Status // those that have not ended
 	Shards     map[string]sharding.Info    // by type
 	Stopping   bool
+}
+
+// readable is what /info shows: a phase by its name, an error by its text.
+func (i Info) readable() any {
+	type status struct {
+		singleton.Status
+		Phase, Refused string
+	}
+	all := make(map[string]status, len(i.Singletons))
+	for name, s := range i.Singletons {
+		shown := status{Status: s, Phase: s.Phase.String()}
+		if s.Refused != nil {
+			shown.Refused = s.Refused.Error()
+		}
+		all[name] = shown
+	}
+	return struct {
+		Info
+		Singletons map[string]status
+	}{i, all}
 }
 
 // Info returns what the node knows. It asks no other node, nor the store.

@@ -39,6 +39,7 @@ type Node struct {
 	parts func(context.Context) error // health of the singletons
 
 	begun  chan struct{}   // closed when Start has done what it does
+	failed bool            // it did not succeed; set before begun is closed
 	life   context.Context // until Stop begins
 	end    context.CancelCauseFunc
 	joined chan struct{} // closed when group, or joinErr, is set
@@ -61,10 +62,14 @@ type Node struct {
 // trying until Stop, unless Config.StoreRequired is set.
 //
 // An error names the field of Config or the step, and what was started before has
-// been ended, which takes up to Config.StopWithin where the store does not answer.
+// been ended, which takes up to Config.StopWithin where the store does not answer; what runs
+// on a System that was given runs on.
 // Errors: lease.ErrInvalid for a Config that can't be; those of
 // remoting.Configure, remoting.Start, lease.NewKeeper and membership.Join; ctx's; and
 // that of an address that can't be listened on.
+//
+// The race detector reports a second node with Listen in one process, by what protoactor's
+// remote does to gRPC's log: see remoting.Start.
 func Start(ctx context.Context, cfg Config) (*Node, error) {
 	if err := lease.ValidateContext(ctx); err != nil {
 		return nil, fmt.Errorf("node.Start: %w", err)
@@ -83,6 +88,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	defer interrupt(nil)
 	n.watch(interrupt)
 	err := n.start(ctx)
+	n.failed = err != nil
 	close(n.begun)
 	if err != nil {
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.cfg.StopWithin)
@@ -104,10 +110,8 @@ func (n *Node) start(ctx context.Context) error {
 			return err
 		}
 	}
-	if n.keeper = n.cfg.Keeper; n.keeper == nil {
-		if err := n.keep(); err != nil {
-			return err
-		}
+	if err := n.keep(); err != nil {
+		return err
 	}
 	if err := n.serve(); err != nil {
 		return err
@@ -120,31 +124,37 @@ func (n *Node) listen() error {
 	if err != nil {
 		return err
 	}
-	var opts []remoting.Option
+	opts, field := []remoting.Option{remoting.WithPlaintext()}, "Listen"
 	if n.cfg.Advertise != "" {
-		opts = append(opts, remoting.WithAdvertisedHost(n.cfg.Advertise))
-	}
-	if n.cfg.TLS != nil {
-		opts = append(opts, remoting.WithTLS(n.cfg.TLS.Server, n.cfg.TLS.Client))
-	} else {
-		opts = append(opts, remoting.WithPlaintext())
+		opts, field = append(opts, remoting.WithAdvertisedHost(n.cfg.Advertise)), "Listen, Advertise"
 	}
 	config, err := remoting.Configure(host, port, opts...)
-	if err == nil {
-		n.remote, err = remoting.Start(n.system, config)
+	if err == nil && n.cfg.TLS != nil { // what is wrong now, is wrong with it
+		opts[0], field = remoting.WithTLS(n.cfg.TLS.Server, n.cfg.TLS.Client), "TLS"
+		config, err = remoting.Configure(host, port, opts...)
 	}
 	if err != nil {
+		return about(field, err)
+	}
+	if n.remote, err = remoting.Start(n.system, config); err != nil {
 		return about("Listen", err)
 	}
 	return nil
 }
 
 func (n *Node) keep() (err error) {
-	c := n.cfg.Lease
-	c.ID = n.cfg.ID
-	if address, ok := remoting.Address(n.system); ok {
-		c.Address = address
+	address, ok := remoting.Address(n.system)
+	if !ok {
+		address = ""
 	}
+	if n.keeper = n.cfg.Keeper; n.keeper != nil {
+		if is := n.keeper.Owner().Address; is != address {
+			return invalid("Keeper", "its address (lease.Config.Address) is %.64q, must be the node's, %.64q", is, address)
+		}
+		return nil
+	}
+	c := n.cfg.Lease
+	c.ID, c.Address = n.cfg.ID, address
 	if c.Logger == nil {
 		c.Logger = n.cfg.Logger
 	}
@@ -162,7 +172,7 @@ func (n *Node) join(ctx context.Context) error {
 	if n.cfg.Group == "" {
 		close(n.joined)
 		if n.cfg.StoreRequired {
-			return n.keeper.Health(ctx)
+			return n.reach(ctx)
 		}
 		return nil
 	}
@@ -202,10 +212,36 @@ func (n *Node) join(ctx context.Context) error {
 		}
 		return n.gone
 	case <-ctx.Done():
-		return about("Group", fmt.Errorf("not joined yet: %w", context.Cause(ctx)))
+		err := fmt.Errorf("not joined yet: %w", context.Cause(ctx))
+		if i := n.keeper.Info(); i.Failure != nil {
+			err = fmt.Errorf("%w (the store: %w)", err, i.Failure)
+		}
+		return about("Group", err)
 	case <-wait:
 		n.log.Warn("the node goes on without its group, and joins it when the store answers", zap.String("group", n.cfg.Group))
 		return nil
+	}
+}
+
+// reach returns when the store answers; or why it does not, when that can't get better or ctx
+// has ended.
+func (n *Node) reach(ctx context.Context) (err error) {
+	for {
+		now := n.keeper.Health(ctx)
+		switch {
+		case now == nil:
+			return nil
+		case errors.Is(now, lease.ErrClosed) || errors.Is(now, lease.ErrSetback):
+			return about("StoreRequired", now)
+		}
+		if err == nil || ctx.Err() == nil { // else it may only say that ctx has ended
+			err = now
+		}
+		select {
+		case <-time.After(lookAgain):
+		case <-ctx.Done():
+			return about("StoreRequired", fmt.Errorf("%w: %w", context.Cause(ctx), err))
+		}
 	}
 }
 
@@ -265,9 +301,9 @@ func (n *Node) Singleton(name string, props *actor.Props, opts ...singleton.Opti
 	return m, nil
 }
 
-// Sharded starts this node's part of a type of entities, in DefaultShards shards: see
-// sharding.Start, which gets the node's group, logger and meters. Options given here
-// count more. If the group is not joined yet, it waits for that, until Stop.
+// Sharded starts this node's part of a type of entities, in 256 shards: see sharding.Start,
+// which gets the node's group, logger and meters. Options given here count more. If the
+// group is not joined yet, it waits for that, until Stop.
 //
 // Errors: lease.ErrInvalid without a group; why the group could not be joined;
 // ErrStopped; and those of sharding.Start.
@@ -275,19 +311,19 @@ func (n *Node) Sharded(name string, props *actor.Props, opts ...sharding.Option)
 	return n.ShardedType(sharding.Type{Name: name, Props: props}, opts...)
 }
 
-// ShardedType is Sharded with every field of the type.
+// ShardedType is Sharded with every field of the type, such as another number of shards.
 func (n *Node) ShardedType(t sharding.Type, opts ...sharding.Option) (*sharding.Region, error) {
 	fail := func(err error) (*sharding.Region, error) {
 		return nil, fmt.Errorf("sharding type %.64q: %w", t.Name, err)
-	}
-	if n.cfg.Group == "" {
-		return fail(invalid("Config.Group", "empty: sharded types need a group"))
 	}
 	done, err := n.begin()
 	if err != nil {
 		return fail(err)
 	}
 	defer done()
+	if n.cfg.Group == "" {
+		return fail(invalid("Config.Group", "empty: sharded types need a group"))
+	}
 	select {
 	case <-n.joined:
 	case <-n.life.Done():

@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"io"
 	"net"
@@ -102,15 +103,18 @@ func TestHTTP(t *testing.T) {
 	code, body = get(t, n, "/info")
 	require.Equal(t, http.StatusOK, code, body)
 	var info struct {
-		Owner              struct{ ID, Address string }
-		Group              struct{ Members []struct{ ID string } }
-		Singletons, Shards map[string]json.RawMessage
+		Owner      struct{ ID, Address string }
+		Group      struct{ Members []struct{ ID string } }
+		Singletons map[string]struct{ Phase, Host, Refused any }
+		Shards     map[string]json.RawMessage
 	}
 	require.NoError(t, json.Unmarshal([]byte(body), &info), body)
 	require.Equal(t, "a", info.Owner.ID)
 	require.Equal(t, n.System().Address(), info.Owner.Address)
 	require.Len(t, info.Group.Members, 1)
-	require.Contains(t, info.Singletons, "cron")
+	require.Equal(t, "active", info.Singletons["cron"].Phase)
+	require.NotNil(t, info.Singletons["cron"].Host)
+	require.Equal(t, "", info.Singletons["cron"].Refused)
 	require.Contains(t, info.Shards, "account")
 
 	stop(t, n)
@@ -169,12 +173,24 @@ func TestARequiredStoreThatIsAway(t *testing.T) {
 	store.Partition()
 	address := freeAddress(t)
 	for _, group := range []string{"", "bank"} {
-		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		_, err := node.Start(ctx, node.Config{ID: "a", Store: store, Group: group, Listen: address, Plaintext: true, HTTP: "127.0.0.1:0",
-			StoreRequired: true, StopWithin: 2 * time.Second, Logger: zap.NewNop()})
+			Lease: lease.Config{TTL: time.Second}, StoreRequired: true, StopWithin: 2 * time.Second, Logger: zap.NewNop()})
 		cancel()
 		require.ErrorContains(t, err, "node.Start: ")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "the store", "what it waits for")
 		requireNobodyListens(t, address) // what was started has been ended
+	}
+}
+
+func TestARequiredStoreThatComes(t *testing.T) {
+	for _, group := range []string{"", "bank"} {
+		store := faultstore.Wrap(memory.New())
+		store.Partition()
+		time.AfterFunc(700*time.Millisecond, store.Heal)
+		n := start(t, "a", store, func(c *node.Config) { c.Group, c.StoreRequired, c.Listen, c.Plaintext = group, true, "", false })
+		require.NoError(t, n.Health(t.Context()))
 	}
 }
 
@@ -224,6 +240,12 @@ func TestBadConfigs(t *testing.T) {
 		"Messages: ":      {ID: "a", Store: store, Messages: node.Types(nil)},
 		"Membership: ":    {ID: "a", Store: store, Group: "g", Membership: []membership.Option{nil}},
 		"Signals: ":       {ID: "a", Store: store, Signals: []os.Signal{nil}},
+		"TLS.Server: ":    {ID: "a", Store: store, Listen: "127.0.0.1:0", TLS: &node.TLS{Client: &tls.Config{}}},
+		"TLS.Client: ":    {ID: "a", Store: store, Listen: "127.0.0.1:0", TLS: &node.TLS{Server: &tls.Config{}}},
+		"Start: TLS: rem": {ID: "a", Store: store, Listen: "127.0.0.1:0", TLS: &node.TLS{Server: &tls.Config{}, Client: &tls.Config{}}},
+		"Advertise: inv":  {ID: "a", Store: store, Listen: "0.0.0.0:0", Plaintext: true},
+		"Advertise: rem":  {ID: "a", Store: store, Listen: "0.0.0.0:0", Advertise: "a", Plaintext: true},
+		"must be the nod": {Keeper: keeper, Listen: "127.0.0.1:0", Plaintext: true},
 		"lease.NewKeeper": {Keeper: &lease.Keeper{}},
 		"JSON":            {ID: "a", Store: store, Messages: node.Types(func() {})},
 		"Group: ":         {ID: "a", Store: store, Group: string([]byte{0xff})},
@@ -259,6 +281,8 @@ func TestBadConfigs(t *testing.T) {
 	require.ErrorIs(t, new(node.Node).Stop(t.Context()), lease.ErrInvalid)
 	_, err = new(node.Node).Singleton("x", adders())
 	require.ErrorIs(t, err, lease.ErrInvalid)
+	_, err = new(node.Node).Sharded("x", adders())
+	require.ErrorContains(t, err, "must come from node.Start")
 	_, err = n.Sharded("account", adders())
 	require.ErrorIs(t, err, lease.ErrInvalid)
 	require.ErrorContains(t, err, "Config.Group")

@@ -133,7 +133,9 @@ func (n *Node) Steps() []Step {
 
 func (n *Node) stop(ctx context.Context) {
 	n.step("what was being started", func() error { return routines.Wait(ctx, &n.starting) })
-	n.step("sharded types and singletons", func() error { return n.stopParts(ctx) })
+	if !n.failed { // else there are none but those of a System that was given
+		n.step("sharded types and singletons", func() error { return n.stopParts(ctx) })
+	}
 	if g := n.Group(); g != nil {
 		n.step("group", func() error { return g.Leave(ctx) })
 	}

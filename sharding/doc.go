@@ -51,16 +51,16 @@
 //
 // handover.Machine has all of it as a pure function, and a test walks every order of
 // events; package entities does the same for each entity of a shard. A lease is given up
-// only when its entities have ended, Yield aside. If the offer is too old by then, a new
-// one is asked for before the lease is transferred (Asking).
+// only when its entities have ended, hosting.ReleaseAfterTTL aside (Yielding). If the offer
+// is too old by then, a new one is asked for before the lease is transferred (Asking).
 //
 // # The coordinator
 //
 // It is where the group's leader is, if that hosts the type. What it knows are the
 // records of leases and the members of the group, as every node knows them; a
 // placement.Strategy, a pure function, makes of it where each shard is to be, and
-// placement.Plan the next orders within Limits. An order bears the coordinator's token and
-// the shard's; a node refuses one that is not about the present. What is true is what the
+// placement.Plan the next orders within MoveLimits. An order bears the coordinator's token
+// and the shard's; a node refuses one that is not about the present. What is true is what the
 // leases say: an order that is lost, late, or made twice changes nothing for safety.
 //
 //	id ──ShardOf──▶ shard        View ──Strategy.Target──▶ target ──Plan──▶ orders

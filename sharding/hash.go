@@ -4,7 +4,7 @@ import (
 	"github.com/holdfast-go/holdfast/sharding/internal/directory"
 )
 
-// MaxShards bounds the number of shards of a type.
+// MaxShards bounds the number of shards of a type: 65 536.
 const MaxShards = directory.MaxShards
 
 // ShardOf returns the shard of an entity's id, of shards in all; of fewer than 1 it is

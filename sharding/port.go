@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/quiet"
 	"github.com/holdfast-go/holdfast/internal/route"
@@ -262,7 +263,7 @@ func (r *Region) undeliverable(nack *wire.Nack, sender *actor.PID, msg any) {
 	r.counts.undeliverable.Add(1)
 	r.count(r.metrics.undeliverable, 1)
 	if missed, ok := r.warned.Open(r.clock.Now().Mono); ok {
-		r.log.Warn("undeliverable message", zap.String("name", quiet.Cut(nack.Name)), zap.Stringer("reason", nack.Reason),
+		r.log.Warn("undeliverable message", zap.String("name", quiet.Cut(nack.Name)), zap.Stringer("reason", hosting.Reason(nack.Reason)),
 			zap.String("type", quiet.Cut(nack.Type)), zap.String("detail", nack.Detail), zap.Int("missed", missed))
 	}
 	r.answer(nack, sender, msg)

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/asker"
 	"github.com/holdfast-go/holdfast/internal/quiet"
 )
 
@@ -20,6 +21,9 @@ func (r *Region) why(id string, since time.Duration) string {
 	seat := r.table.Shard(s.number)
 	if !seat.Held {
 		all = append(all, fmt.Sprintf("no node has been known to host shard %d for %v", s.number, ago(seat.Free)))
+	}
+	if why := asker.Unaddressed(r.keeper.Owner(), seat.Record.Owner); why != "" {
+		all = append(all, why)
 	}
 	if at := r.broke.of(seat.Record.Owner.Address); seat.Held && at > 0 && at >= since {
 		all = append(all, fmt.Sprintf("the link to the host at %s broke %v ago", quiet.Cut(seat.Record.Owner.Address), ago(at)))

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/gate"
 	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/quiet"
@@ -343,7 +344,7 @@ func (p *proxy) stale() {
 func (p *proxy) Refuse(it *route.Item, reason wire.Reason, detail string) {
 	p.undeliverable++
 	if missed, ok := p.warned.Open(p.Now()); ok {
-		p.log.Warn("undeliverable message", zap.Stringer("reason", reason), zap.String("detail", detail), zap.Int("missed", missed))
+		p.log.Warn("undeliverable message", zap.Stringer("reason", hosting.Reason(reason)), zap.String("detail", detail), zap.Int("missed", missed))
 	}
 	p.answer(it, reason, detail)
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/asker"
 )
 
 // trouble is what stands between this node and the singleton, as far as this node knows.
@@ -28,6 +30,15 @@ func (m *Manager) why(since time.Duration) string {
 	}
 	if t.store != "" {
 		all = append(all, "the store: "+t.store)
+	} else if m.keeper != nil { // the first attempt may still be under way
+		if in := m.keeper.Info(); in.Failure != nil {
+			all = append(all, fmt.Sprintf("the store has not been reached since %v: %.256s", in.Since.Format(time.RFC3339), in.Failure))
+		}
+	}
+	if m.keeper != nil {
+		if why := asker.Unaddressed(m.keeper.Owner(), s.Host); why != "" {
+			all = append(all, why)
+		}
 	}
 	if t.broke != "" && t.brokeAt >= since {
 		all = append(all, fmt.Sprintf("the link to the host at %.64s broke %v ago", t.broke, (now-t.brokeAt).Round(time.Millisecond)))

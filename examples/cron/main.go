@@ -1,7 +1,7 @@
 // Command cron shows a job that runs every second in one of several processes. What one
 // does that was replaced is refused.
 //
-//	go run ./examples/cron                                  # two in one process, of which one ends; 8 s
+//	go run ./examples/cron                                  # two in one process, of which the first ends; 8 s
 //	go run ./examples/cron -store etcd://127.0.0.1:2379     # one; start several, and kill some
 //
 // The exit status is 1 if a second's job ran twice, or too few ran.
@@ -68,8 +68,8 @@ func process(ctx context.Context, store lease.Store, id string) {
 		log.Fatal(err)
 	}
 	for ctx.Err() == nil {
-		if err := lease.Run(ctx, cron, every); err != nil {
-			log.Printf("%s: %v", id, err) // the end of ctx, or a lease that was lost
+		if err := lease.Run(ctx, cron, every); err != nil && ctx.Err() == nil {
+			log.Printf("%s: %v", id, err) // a lease that was lost
 		}
 	}
 }
@@ -91,9 +91,10 @@ func main() {
 		least = 5
 		ctx, stop = context.WithTimeout(ctx, 8*time.Second)
 		defer stop()
-		half, end := context.WithTimeout(ctx, 4*time.Second)
+		half, end := context.WithTimeout(ctx, 4500*time.Millisecond)
 		defer end()
 		all.Go(func() { process(half, store, "first") })
+		time.Sleep(time.Second / 2) // so that it is the first, and the other takes over
 	}
 	all.Go(func() { process(ctx, store, fmt.Sprintf("process-%d", os.Getpid())) })
 	all.Wait()

@@ -51,8 +51,8 @@ func stand(ctx context.Context, store lease.Store, id string) {
 		log.Fatal(err)
 	}
 	for ; ctx.Err() == nil; time.Sleep(500 * time.Millisecond) {
-		if err := lease.Run(ctx, leader, lead); err != nil {
-			log.Printf("%s: %v", id, err) // the end of ctx, or a lease that was lost
+		if err := lease.Run(ctx, leader, lead); err != nil && ctx.Err() == nil {
+			log.Printf("%s: %v", id, err) // a lease that was lost
 		}
 	}
 }

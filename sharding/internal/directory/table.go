@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/agree"
+	"github.com/holdfast-go/holdfast/internal/quiet"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -16,7 +17,8 @@ import (
 // Table is what a node knows of a type by the records of its leases: who holds
 // each shard, who takes part, and who coordinates. Safe for concurrent use.
 type Table struct {
-	c Config
+	c      Config
+	others quiet.Line // of records with another number of shards
 
 	mu          sync.Mutex
 	shards      []ShardRecord
@@ -156,9 +158,10 @@ func (t *Table) count(ev lease.Event) bool {
 		return false
 	}
 	if n != t.c.Shards {
-		t.c.Log.Error("a node differs on the number of shards", zap.String("record", name), zap.Int("there", n),
-			zap.Int("here", t.c.Shards),
-			zap.String("node", ev.Record.Owner.ID))
+		if missed, ok := t.others.Open(t.c.Elapsed()); ok { // it may hold every shard
+			t.c.Log.Error("a node differs on the number of shards", zap.String("record", name), zap.Int("there", n),
+				zap.Int("here", t.c.Shards), zap.String("node", ev.Record.Owner.ID), zap.Int("missed", missed))
+		}
 		return false
 	}
 	return true

@@ -1,0 +1,36 @@
+package directory
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/holdfast-go/holdfast/internal/quiet"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// A node with another number of shards may hold all of them: the log has a few lines of that.
+func TestLinesOfAnotherNumberOfShards(t *testing.T) {
+	core, lines := observer.New(zap.ErrorLevel)
+	names, err := NamesOf("g", "account")
+	require.NoError(t, err)
+	now := time.Second
+	table := New(Config{Names: names, Shards: 100, Log: zap.New(core), Elapsed: func() time.Duration { return now }})
+	put := func(i int) {
+		table.onShard(lease.Event{Kind: lease.EventPut, Record: lease.Record{Name: names.Shard(i),
+			Owner: lease.Owner{ID: "z", Incarnation: "1"}, Token: lease.Token(i + 1), Metadata: map[string]string{keyShards: "256"}}})
+	}
+	for i := range 256 {
+		put(i)
+	}
+	require.Len(t, lines.All(), quiet.Burst)
+	now += quiet.Every
+	put(1)
+	all := lines.All()
+	require.Len(t, all, quiet.Burst+1)
+	require.EqualValues(t, 256-quiet.Burst, all[quiet.Burst].ContextMap()["missed"])
+	require.False(t, table.Shard(1).Held, "such a record does not count")
+}
