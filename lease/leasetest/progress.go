@@ -3,6 +3,7 @@ package leasetest
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -11,11 +12,11 @@ var progressCases = []testCase{
 	{name: "watch/probe", needs: needWatch | needProbe, run: func(t *T) {
 		n := t.node()
 		s := n.store
-		watchProgress(t, n, t.watch(s, "w/"))
+		watchProgress(t, n, t.collect(context.WithoutCancel(t.Context()), s.(lease.Watcher).Watch, "w/", 0))
 	}},
 	{name: "deletions/probe", needs: needDeletions | needProbe, run: func(t *T) {
 		n := t.node()
-		watchProgress(t, n, t.deletions(n.store, "w/"))
+		watchProgress(t, n, t.collect(context.WithoutCancel(t.Context()), n.deletionWatcher(), "w/", 0))
 	}},
 }
 
@@ -29,37 +30,17 @@ func watchProgress(t *T, n *node, w *watching) {
 			last = n.win(fmt.Sprintf("w/%d-%d", round, i))
 			n.freed(last)
 		}
-		answers := func(events []seen) (number, deletion int) {
-			deletion = -1
-			for i, ev := range events {
-				if ev.Kind == lease.EventProgress {
-					number++
-				}
-				if ev.Kind == lease.EventDelete && ev.Record.Name == last.Name {
-					deletion = i
-				}
-			}
-			return number, deletion
+		// Another case may probe the same Store: of several answers one must be behind it.
+		behind := func(events []seen) bool {
+			deleted := slices.IndexFunc(events, func(ev seen) bool { return ev.Kind == lease.EventDelete && ev.Record.Name == last.Name })
+			return deleted >= 0 && slices.ContainsFunc(events[deleted:], func(ev seen) bool { return ev.Kind == lease.EventProgress })
 		}
-		before, _ := answers(w.all())
 		err := n.store.(lease.Prober).Probe(context.WithoutCancel(t.Context()))
 		if err != nil && t.opts.stall > 0 {
 			t.noVerdict("the probe failed: %v", err)
 		}
 		t.require(err == nil, ruleProgress, "Probe: %v", err)
-		w.until(func(events []seen) bool { number, _ := answers(events); return number > before })
-		events := w.all()
-		number, deletion := answers(events)
-		t.require(number > before, ruleProgress, "no EventProgress; the watch's error is %v; events: %s", w.failure(), show(events))
-		first := 0
-		for i, ev := range events {
-			if ev.Kind != lease.EventProgress {
-				continue
-			}
-			if first++; first == before+1 {
-				t.require(deletion >= 0 && deletion < i, ruleProgress, "it is event %d, and the deletion of %q event %d (-1: none yet): %s",
-					i, last.Name, deletion, show(events))
-			}
-		}
+		w.until(behind)
+		t.require(behind(w.all()), ruleProgress, "none behind the deletion of %q; the watch's error is %v; events: %s", last.Name, w.failure(), show(w.all()))
 	}
 }

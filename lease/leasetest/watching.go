@@ -47,7 +47,20 @@ func (t *T) watchWith(ctx context.Context, s lease.Store, prefix string, slow ti
 // watchFunc is a store's Watch or WatchDeletions.
 type watchFunc = func(context.Context, string) iter.Seq2[lease.Event, error]
 
+// watchOf leaves out what a probe leads to: another case may probe the same Store.
 func (t *T) watchOf(ctx context.Context, f watchFunc, prefix string, slow time.Duration) *watching {
+	return t.collect(ctx, func(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+		return func(yield func(lease.Event, error) bool) {
+			for ev, err := range f(ctx, prefix) {
+				if (err != nil || ev.Kind != lease.EventProgress) && !yield(ev, err) {
+					return
+				}
+			}
+		}
+	}, prefix, slow)
+}
+
+func (t *T) collect(ctx context.Context, f watchFunc, prefix string, slow time.Duration) *watching {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &watching{t: t, prefix: prefix, stop: cancel, done: make(chan struct{}), slow: slow}
 	t.Cleanup(func() {

@@ -1,0 +1,35 @@
+package leasetest_test
+
+import (
+	"context"
+	"iter"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/leasetest"
+)
+
+// probed is a store that somebody else probes, too, whenever it tells something.
+type probed struct{ *memory.Store }
+
+func (p probed) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+	return func(yield func(lease.Event, error) bool) {
+		for ev, err := range p.Store.Watch(ctx, prefix) {
+			if ev.Kind != lease.EventProgress {
+				_ = p.Probe(ctx)
+			}
+			if !yield(ev, err) {
+				return
+			}
+		}
+	}
+}
+
+// A watch that yields EventProgress as others have probed its Store keeps the contract.
+func TestOthersMayProbe(t *testing.T) {
+	leasetest.Run(t, func(leasetest.TB) func() lease.Store {
+		s := probed{memory.New()}
+		return func() lease.Store { return s }
+	}, leasetest.FakeTime())
+}
