@@ -48,6 +48,7 @@ type Keeper struct {
 	handles  map[string]*Handle
 	leaving  map[*Handle]struct{} // closed ones with an operation in flight
 	sessions map[SessionID]*session
+	bygone   map[SessionID]*session  // ended here, but not seen to be gone from the store
 	pools    map[time.Duration]*pool // shared sessions by TTL
 	releases *lane
 	moves    *lane
@@ -114,6 +115,7 @@ func NewKeeper(store Store, cfg Config) (*Keeper, error) {
 		handles:  map[string]*Handle{},
 		leaving:  map[*Handle]struct{}{},
 		sessions: map[SessionID]*session{},
+		bygone:   map[SessionID]*session{},
 		pools:    map[time.Duration]*pool{},
 		waiting:  map[*Handle]struct{}{},
 		offers:   map[string]*openOffer{},

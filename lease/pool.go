@@ -209,6 +209,9 @@ func (k *Keeper) endSessionLocked(s *session, reason error) {
 	s.close()
 	s.dead = true
 	delete(k.sessions, s.ID)
+	if k.recon.lister != nil && !errors.Is(reason, ErrRecordGone) {
+		k.bygone[s.ID] = s
+	}
 	for i, x := range s.pool.sessions {
 		if x == s {
 			s.pool.sessions = append(s.pool.sessions[:i], s.pool.sessions[i+1:]...)
@@ -228,7 +231,11 @@ func (k *Keeper) closeSessionLocked(s *session) {
 		_, err := call(k, func(ctx context.Context) (struct{}, error) { return struct{}{}, k.store.CloseSession(ctx, s.Session) })
 		if err != nil {
 			k.log.Debug("an empty session is left to expire", zap.Int64("session", int64(s.ID)), zap.Error(err))
+			return
 		}
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		delete(k.bygone, s.ID)
 	})
 }
 

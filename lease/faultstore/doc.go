@@ -27,7 +27,7 @@
 //
 // # Iterations
 //
-// List and Watch apply nothing, so the kinds mean for them: Delay and Pause hold
+// List, ListSession and Watch apply nothing, so the kinds mean for them: Delay and Pause hold
 // up the beginning; ReplyLate holds up the first value; Drop and LandLate fail
 // before the first value; ApplyThenFail fails in the middle, a List after its
 // first record, a Watch after lease.EventSynced. Partition and CutWatches end

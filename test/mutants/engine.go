@@ -42,7 +42,7 @@ var ofEngine = []mutant{
 	},
 	{
 		name: "suspects-starve", does: "names are not looked at where the listing comes to no end",
-		edits:   []edit{{"lease/reconcile.go", "if found, err = k.list(); err != nil {", "if found, err = k.list(); errors.Is(err, ErrUnsupported) {"}},
+		edits:   []edit{{"lease/reconcile.go", "if l, err = r.mine(behind); err != nil {", "if l, err = r.mine(behind); errors.Is(err, ErrUnsupported) {"}},
 		hunters: []check{leaseSim},
 	},
 	{

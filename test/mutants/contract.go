@@ -1,0 +1,15 @@
+package main
+
+// ofContract are bugs in what a Keeper asks of its store, and tells of it.
+var ofContract = []mutant{
+	{
+		name: "ended-sessions-unlisted", does: "reconciliation does not look under sessions that this Keeper has ended",
+		edits:   []edit{{"lease/pool.go", "k.bygone[s.ID] = s", "_ = s"}},
+		hunters: []check{{"lease", "^TestWhatLandsUnderAnEndedSessionIsFound$"}},
+	},
+	{
+		name: "missing-is-gone", does: "what a session's listing does not have counts as gone, and nobody looks",
+		edits:   []edit{{"lease/own.go", "found, err := k.get(missed)", "found, err := map[string]Record{}, error(nil)"}},
+		hunters: []check{{"lease", "^TestWhatIsNotUnderItsSessionIsAskedFor$"}},
+	},
+}
