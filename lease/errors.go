@@ -37,7 +37,10 @@ var (
 	ErrUnknown = errors.New("lease outcome unknown")
 	// ErrNameInUse: this Keeper has a live handle of that name already.
 	ErrNameInUse = errors.New("lease name in use on this keeper")
-	// ErrNotHeld: the operation needs a living term and there is none.
+	// ErrHeld: another holds the name; the error is a *HeldError.
+	ErrHeld = errors.New("lease held")
+	// ErrNotHeld: nobody holds the name; of an operation that needs a living term: there
+	// is none.
 	ErrNotHeld = errors.New("lease not held")
 	// ErrTransferRefused: the transfer was surely not applied.
 	ErrTransferRefused = errors.New("lease transfer refused")

@@ -48,6 +48,8 @@ type op struct {
 	supersedes Token      // opAcquire: the token of a record of ours that stands
 	gone       Token      // opAcquire: up to which token the name's records are known to be gone
 	given      Token      // opAcquire: of the last record known to go on, with no break, from what came to our offer
+	term       *term      // opAcquire: that was won, or found to live
+	refused    *HeldError // opAcquire: that it was, and by what
 	held       Held       // opRelease, opTransfer: what to give up
 	offer      *Offer     // opTransfer; opAcquire that adopts
 }
@@ -187,6 +189,7 @@ func (k *Keeper) beginLocked(o *op) bool {
 	switch o.kind {
 	case opAcquire:
 		if h.CheckAlive() {
+			o.term = h.current.Load()
 			o.finish(true, nil)
 			return false
 		}

@@ -130,6 +130,7 @@ func (k *Keeper) acquireAnsweredLocked(o *op, s *session, out Outcome) {
 	default:
 		h.dropClaimLocked()
 		k.measure(func(i *instruments) { i.refused.Add(1) })
+		o.refused = &HeldError{Record: rec}
 		k.endOpLocked(o, false, nil)
 	}
 }
@@ -183,6 +184,7 @@ func (k *Keeper) wonLocked(o *op, s *session, out Outcome) {
 		t.adopted = o.offer.Nonce
 	}
 	h.holdLocked(t)
+	o.term = t
 	k.offerServedLocked(h.name)
 	k.measure(func(i *instruments) { i.won.Add(1) })
 	k.endOpLocked(o, true, nil)
