@@ -65,7 +65,7 @@ func callFor[T any](k *Keeper, ops []*op, f func(context.Context) (T, error), se
 	sent := k.clock.Now()
 	if caller == nil {
 		v, err := call(k, f)
-		k.heard(sent, err)
+		k.heard(ofRecords, sent, err)
 		settle(v, err)
 		return
 	}
@@ -85,7 +85,7 @@ func callFor[T any](k *Keeper, ops []*op, f func(context.Context) (T, error), se
 		}
 		k.heed(err)
 		if caller.Err() == nil {
-			k.heard(sent, err)
+			k.heard(ofRecords, sent, err)
 		}
 		settle(v, err)
 	}()

@@ -60,6 +60,7 @@ type Keeper struct {
 	era      era
 	accepted atomic.Int64 // what the store's Historian.Accepted said last
 	outage   outage
+	denial   denial
 	probing  probing
 	granted  time.Duration // the TTL of the default pool, by the store; 0: not known
 	timer    Timer

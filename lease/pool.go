@@ -136,7 +136,7 @@ func (k *Keeper) open(p *pool) (*session, error) {
 	if err == nil {
 		err = g.Err
 	}
-	k.heard(sent, err)
+	k.heard(ofSessions, sent, err)
 	if err != nil {
 		return nil, err // if it was opened all the same, it is empty and expires
 	}
@@ -268,7 +268,7 @@ func (k *Keeper) renew(ss []*session) {
 	if err == nil && len(grants) != len(ss) {
 		err = errors.New("the store answered with a wrong number of grants")
 	}
-	k.heard(sent, err)
+	k.heard(ofSessions, sent, deniedIn(grants, err))
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	defer k.kick()
@@ -302,6 +302,9 @@ func (k *Keeper) renew(ss []*session) {
 					zap.Int("leases", len(s.handles)), zap.Duration("left", left), zap.Error(g.Err))
 			}
 			pause := k.cfg.repeatIn(s.TTL, s.failures)
+			if errors.Is(g.Err, ErrDenied) {
+				pause = k.cfg.repeatIn(s.TTL, slowly)
+			}
 			s.renewAt = now.Mono + time.Duration(float64(pause)*(0.5+mrand.Float64()/2))
 		default:
 			s.failures, s.renewed = 0, sent.Mono

@@ -27,7 +27,7 @@ func (k *Keeper) sendAcquires(p *pool, ops []*op) {
 			for _, o := range ops { // nothing was sent: not unknown
 				o.attempts++
 				o.lastErr = err
-				k.retryLocked(o, &p.lane)
+				k.failedLocked(o, &p.lane, err)
 			}
 			k.mu.Unlock()
 			return
@@ -95,11 +95,20 @@ func (k *Keeper) wanted(ops []*op) []*op {
 // acquireFailedLocked: no answer.
 func (k *Keeper) acquireFailedLocked(o *op, s *session, err error) {
 	o.lastErr = err
-	if !errors.Is(err, ErrSessionGone) { // that one is definite: nothing was applied
+	if !errors.Is(err, ErrSessionGone) && !errors.Is(err, ErrDenied) { // these are definite: nothing was applied
 		o.unknown = true
 		o.asked = append(slices.DeleteFunc(o.asked, func(x *session) bool { return x.dead }), s)
 	}
-	k.retryLocked(o, &o.h.pool.lane)
+	k.failedLocked(o, &o.h.pool.lane, err)
+}
+
+// failedLocked tries o again, unless the store denies it.
+func (k *Keeper) failedLocked(o *op, l *lane, err error) {
+	if errors.Is(err, ErrDenied) {
+		k.giveUpLocked(o, err)
+		return
+	}
+	k.retryLocked(o, l)
 }
 
 // acquireAnsweredLocked: a definite answer.
@@ -110,6 +119,8 @@ func (k *Keeper) acquireAnsweredLocked(o *op, s *session, out Outcome) {
 	}
 	h.seen = max(h.seen, rec.Token)
 	switch {
+	case errors.Is(out.Err, ErrDenied):
+		k.giveUpLocked(o, out.Err)
 	case out.Err != nil:
 		h.dropClaimLocked()
 		k.measure(func(i *instruments) { i.failed.Add(1) })
@@ -298,8 +309,8 @@ func (k *Keeper) othersLocked(h *Handle, rec Record) bool {
 }
 
 func (k *Keeper) releaseFailedLocked(o *op, err error) {
-	o.unknown, o.lastErr = true, err
-	k.retryLocked(o, k.releases)
+	o.unknown, o.lastErr = o.unknown || !errors.Is(err, ErrDenied), err
+	k.failedLocked(o, k.releases, err)
 }
 
 func (k *Keeper) releasedLocked(o *op) {
@@ -335,6 +346,11 @@ func (k *Keeper) moved(ops []*op, outs []Outcome, err error) {
 		switch {
 		case errors.Is(err, ErrUnsupported):
 			k.endOpLocked(o, false, ErrUnsupported)
+		case errors.Is(err, ErrDenied) && !o.unknown:
+			// It is ours still. The claim stays until Acquire or Release.
+			k.endOpLocked(o, false, fmt.Errorf("%w: %w", ErrTransferRefused, err))
+		case errors.Is(err, ErrDenied):
+			k.giveUpLocked(o, err)
 		case err != nil:
 			o.unknown, o.lastErr = true, err
 			k.retryLocked(o, k.moves)

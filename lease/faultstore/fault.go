@@ -79,9 +79,12 @@ const (
 	LandLate
 	// Pause passes the call on at Resume; never, if the context ends before.
 	Pause
+	// Deny never passes the call on; the caller gets an error that is lease.ErrDenied, too,
+	// at once.
+	Deny
 )
 
-var kindNames = [...]string{"none", "delay", "drop", "apply then fail", "reply late", "land late", "pause"}
+var kindNames = [...]string{"none", "delay", "drop", "apply then fail", "reply late", "land late", "pause", "deny"}
 
 func (k Kind) String() string {
 	if int(k) < len(kindNames) {

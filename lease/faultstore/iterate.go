@@ -153,6 +153,9 @@ func (s *Store) begin(ctx context.Context, call Call) (*trip, error) {
 	if err != nil {
 		return nil, err
 	}
+	if t.fault.Kind == Deny {
+		return nil, t.denied()
+	}
 	if t.fault.Kind == Drop || t.fault.Kind == LandLate {
 		return nil, t.fail()
 	}

@@ -12,4 +12,14 @@ var ofContract = []mutant{
 		edits:   []edit{{"lease/own.go", "found, err := k.get(missed)", "found, err := map[string]Record{}, error(nil)"}},
 		hunters: []check{{"lease", "^TestWhatIsNotUnderItsSessionIsAskedFor$"}},
 	},
+	{
+		name: "denied-tries-on", does: "what the store denies is tried until the time is over",
+		edits:   []edit{{"lease/settle.go", "\tif errors.Is(err, ErrDenied) {\n\t\tk.giveUpLocked", "\tif false {\n\t\tk.giveUpLocked"}},
+		hunters: []check{{"lease", "^TestADenied"}},
+	},
+	{
+		name: "denied-is-settled", does: "a denial settles what an earlier attempt left open",
+		edits:   []edit{{"lease/settle.go", "\tif errors.Is(err, ErrDenied) {\n\t\tk.giveUpLocked", "\tif errors.Is(err, ErrDenied) {\n\t\to.unknown = false\n\t\tk.giveUpLocked"}},
+		hunters: []check{{"lease", "^TestADenialSettlesNothing$"}},
+	},
 }
