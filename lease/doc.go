@@ -71,6 +71,11 @@
 //     (DeletionWatcher), a record that was overwritten without one, against the
 //     rules of a Store, is found by listing: within four TTLs.
 //
+// The values of a caller's context, such as a trace, reach the requests that are made for it:
+// all attempts, and a session that is opened for it. A request for several callers bears the
+// values of the first; what the Keeper does of itself, as renewals, bears none. When a request
+// ends is the Keeper's.
+//
 // A store whose history goes back (its data was lost, or an older copy put in
 // place) ends every term, with ErrSetback. Nothing is acquired, and Health fails,
 // until tokens are above all that were seen, or that is accepted

@@ -161,7 +161,7 @@ func (k *Keeper) reserveFor(ctx context.Context, h *Handle) (*session, error) {
 		return nil, ErrClosed
 	}
 	k.wg.Go(func() {
-		got, failed := k.reserve(h.pool)
+		got, failed := k.reserve(ctx, h.pool)
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		if left && got != nil {

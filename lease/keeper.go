@@ -310,7 +310,7 @@ func (k *Keeper) Close(ctx context.Context) error {
 		if ctx.Err() != nil {
 			break
 		}
-		_, err := call(k, func(ctx context.Context) (struct{}, error) { return struct{}{}, k.store.CloseSession(ctx, s) })
+		_, err := call(k, func(c context.Context) (struct{}, error) { return struct{}{}, k.store.CloseSession(bear(c, ctx), s) })
 		if err != nil { // nor will the others be closed, most likely: don't wait for each
 			k.log.Warn("empty sessions left to expire", zap.Error(err))
 			break

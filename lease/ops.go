@@ -40,7 +40,8 @@ type op struct {
 	mayDirect bool
 	direct    *lane
 	caller    context.Context
-	reserved  *session // opAcquire: counts the op as pending
+	values    context.Context // its values are for the requests
+	reserved  *session        // opAcquire: counts the op as pending
 
 	mark       Token      // opAcquire: the highest token of the name that was seen before this attempt was sent
 	asked      []*session // opAcquire: those of attempts that may still land
@@ -76,7 +77,7 @@ func (h *Handle) do(ctx context.Context, o *op) (bool, error) {
 	if err := ctx.Err(); err != nil && o.kind != opRelease { // what must be released is, in the background
 		return false, k.errorf(h.name, err)
 	}
-	o.done = make(chan struct{})
+	o.done, o.values = make(chan struct{}), ctx
 	k.mu.Lock()
 	if k.closed || (k.closing || h.closed) && o.kind != opRelease {
 		free := h.status == free && h.op == nil

@@ -90,7 +90,7 @@ func (r *reconciler) bySession(waiters bool) (look, error) {
 		}
 	}
 	k.mu.Unlock()
-	found, err := k.get(missed)
+	found, err := k.get(context.Background(), missed)
 	maps.Copy(l.found, found)
 	l.names = append(l.names, missed...)
 	return l, err

@@ -54,8 +54,8 @@ func (k *Keeper) dropPoolLocked(p *pool) {
 // reserve returns a live session of p with room for at least one more name and
 // enough time left, counting one as pending: opened or renewed for that if need
 // be, in two requests at the most. The caller undoes the count with
-// unreserveLocked.
-func (k *Keeper) reserve(p *pool) (*session, error) {
+// unreserveLocked. A session that is opened bears the values of caller.
+func (k *Keeper) reserve(caller context.Context, p *pool) (*session, error) {
 	for {
 		k.mu.Lock()
 		if k.closed {
@@ -89,7 +89,7 @@ func (k *Keeper) reserve(p *pool) (*session, error) {
 		o := &opening{done: make(chan struct{})}
 		p.opening = o
 		k.mu.Unlock()
-		s, err := k.open(p)
+		s, err := k.open(caller, p)
 		k.mu.Lock()
 		p.opening, o.err = nil, err
 		close(o.done)
@@ -125,14 +125,14 @@ func (k *Keeper) idleSessionLocked(s *session) {
 
 // open opens a session, with one name counted as pending; its deadline counts
 // from before the request.
-func (k *Keeper) open(p *pool) (*session, error) {
+func (k *Keeper) open(caller context.Context, p *pool) (*session, error) {
 	s := &session{
 		Session: Session{ID: SessionID(newID()), Owner: k.owner, TTL: p.ttl},
 		clock:   k.clock, kick: k.kick, pool: p, handles: map[*Handle]struct{}{}, pending: 1,
 		littered: math.MinInt64, // a clock may be below zero
 	}
 	sent := k.clock.Now()
-	g, err := callWithin(k, k.cfg.attempt(p.ttl), func(ctx context.Context) (Grant, error) { return k.store.OpenSession(ctx, s.Session) })
+	g, err := callWithin(k, k.cfg.attempt(p.ttl), func(ctx context.Context) (Grant, error) { return k.store.OpenSession(bear(ctx, caller), s.Session) })
 	if err == nil {
 		err = g.Err
 	}

@@ -169,7 +169,7 @@ func (r *reconciler) run(strays map[string]Record, names []string, full, behind 
 		}
 	}
 	if !full {
-		l.found, err = k.get(l.names)
+		l.found, err = k.get(context.Background(), l.names)
 	}
 
 	k.mu.Lock()

@@ -20,7 +20,7 @@ func (k *Keeper) sendAcquires(p *pool, ops []*op) {
 	for ops = k.wanted(ops); len(ops) > 0; ops = k.wanted(ops) {
 		s, err := ops[0].reserved, error(nil)
 		if ops[0].reserved = nil; s == nil {
-			s, err = k.reserve(p)
+			s, err = k.reserve(ops[0].values, p)
 		}
 		if err != nil {
 			k.mu.Lock()
@@ -254,7 +254,7 @@ func (k *Keeper) sendReleases(ops []*op) {
 	var found map[string]Record
 	var err error
 	if len(unsure) > 0 {
-		found, err = k.get(unsure)
+		found, err = k.get(ops[0].values, unsure)
 	}
 	k.mu.Lock()
 	for _, o := range ops {
@@ -385,11 +385,11 @@ func (k *Keeper) movedLocked(o *op, out Outcome) {
 	}
 }
 
-// get reads names in batches the store allows.
-func (k *Keeper) get(names []string) (map[string]Record, error) {
+// get reads names for caller, in batches the store allows.
+func (k *Keeper) get(caller context.Context, names []string) (map[string]Record, error) {
 	found := make(map[string]Record, len(names))
 	for part := range slices.Chunk(names, k.batch()) {
-		recs, err := call(k, func(ctx context.Context) ([]Record, error) { return k.store.Get(ctx, part...) })
+		recs, err := call(k, func(ctx context.Context) ([]Record, error) { return k.store.Get(bear(ctx, caller), part...) })
 		if err != nil {
 			return nil, err
 		}

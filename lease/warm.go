@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -24,7 +25,7 @@ func (k *Keeper) tickWarm(now Reading, soon func(time.Duration)) {
 }
 
 func (k *Keeper) warm(p *pool) {
-	s, err := k.reserve(p)
+	s, err := k.reserve(context.Background(), p)
 	if errors.Is(err, ErrDenied) {
 		k.mu.Lock()
 		k.warmAt = k.clock.Now().Mono + k.cfg.TTL
