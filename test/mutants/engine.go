@@ -9,7 +9,7 @@ var ofEngine = []mutant{
 	},
 	{
 		name: "caller-ends-unsettled", does: "an attempt on the goroutine of its caller is settled only if that goes on",
-		edits:   []edit{{"lease/direct.go", "\t\tsettle(v, err)\n\t}()\n\tv, err = f(ctx)\n", "\t}()\n\tv, err = f(ctx)\n\tsettle(v, err)\n"}},
+		edits:   []edit{{"lease/direct.go", "\t\tsettle(v, err)\n\t}()\n\tv, err = f(bear(ctx, caller))\n", "\t}()\n\tv, err = f(bear(ctx, caller))\n\tsettle(v, err)\n"}},
 		hunters: []check{leaseSim},
 	},
 	{
