@@ -79,7 +79,7 @@ func ask[T any](ctx context.Context, k *Keeper, f func(context.Context) (T, erro
 			kctx, cancel := context.WithCancel(kctx)
 			defer cancel()
 			defer context.AfterFunc(ctx, cancel)()
-			return f(kctx)
+			return f(bear(kctx, ctx))
 		})
 		ch <- reply{v, err}
 	})

@@ -223,6 +223,9 @@ func (c Config) repeatIn(ttl time.Duration, failures int) time.Duration {
 	return min(most, most/10<<min(failures-1, 10))
 }
 
+// slowly is how many failures make the pause of repeatIn the longest.
+const slowly = 11
+
 func (c Config) margin(ttl time.Duration) time.Duration {
 	if c.Margin > 0 {
 		return c.Margin

@@ -59,13 +59,15 @@ func (k *Keeper) sendDirect(ctx context.Context, o *op) {
 }
 
 // callFor is call for an attempt of ops, on this goroutine if that is the caller
-// of the one op there is. What came of it is for settle, whatever the store does.
+// of the one op there is. It bears the values of the first of them. What came of it is
+// for settle, whatever the store does.
 func callFor[T any](k *Keeper, ops []*op, f func(context.Context) (T, error), settle func(T, error)) {
 	caller := ops[0].caller
 	sent := k.clock.Now()
 	if caller == nil {
-		v, err := call(k, f)
-		k.heard(sent, err)
+		values := ops[0].values
+		v, err := call(k, func(ctx context.Context) (T, error) { return f(bear(ctx, values)) })
+		k.heard(ofRecords, sent, err)
 		settle(v, err)
 		return
 	}
@@ -85,11 +87,11 @@ func callFor[T any](k *Keeper, ops []*op, f func(context.Context) (T, error), se
 		}
 		k.heed(err)
 		if caller.Err() == nil {
-			k.heard(sent, err)
+			k.heard(ofRecords, sent, err)
 		}
 		settle(v, err)
 	}()
-	v, err = f(ctx)
+	v, err = f(bear(ctx, caller))
 }
 
 func noAnswer(within time.Duration) error {

@@ -60,14 +60,21 @@
 //   - An acquisition that wins after its caller has gone is given back.
 //   - At least once per TTL, and when the watch tells of one, records of this
 //     Keeper that no handle claims are released, so that a shared session keeps
-//     nothing alive for nobody. A request that lands long after is found too: its
-//     name is looked at for as long as the session it was made under lives, up to
-//     60 TTLs; what lands later still is found by listing.
+//     nothing alive for nobody. A store that lists by session (SessionLister) is asked
+//     for this Keeper's records; others are listed whole, where every third round
+//     is enough. A request that lands long after is found too: it is looked for as
+//     long as the session it was made under lives, up to 60 TTLs; what lands later
+//     still is found by listing.
 //   - An event of the watch is a hint: it can end a term if it is newer than the
 //     term's token; it never begins one. What is won at or below a deletion that was
 //     told while the acquisition was under way is won anew. Where only deletions are told of
 //     (DeletionWatcher), a record that was overwritten without one, against the
 //     rules of a Store, is found by listing: within four TTLs.
+//
+// The values of a caller's context, such as a trace, reach the requests that are made for it:
+// all attempts, and a session that is opened for it. A request for several callers bears the
+// values of the first; what the Keeper does of itself, as renewals, bears none. When a request
+// ends is the Keeper's.
 //
 // A store whose history goes back (its data was lost, or an older copy put in
 // place) ends every term, with ErrSetback. Nothing is acquired, and Health fails,

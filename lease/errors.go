@@ -37,12 +37,22 @@ var (
 	ErrUnknown = errors.New("lease outcome unknown")
 	// ErrNameInUse: this Keeper has a live handle of that name already.
 	ErrNameInUse = errors.New("lease name in use on this keeper")
-	// ErrNotHeld: the operation needs a living term and there is none.
+	// ErrHeld: another holds the name; the error is a *HeldError.
+	ErrHeld = errors.New("lease held")
+	// ErrNotHeld: nobody holds the name; of an operation that needs a living term: there
+	// is none.
 	ErrNotHeld = errors.New("lease not held")
 	// ErrTransferRefused: the transfer was surely not applied.
 	ErrTransferRefused = errors.New("lease transfer refused")
 	// ErrUnsupported: the store can't do that.
 	ErrUnsupported = errors.New("not supported by the lease store")
+	// ErrDenied: the store refuses, and will until somebody changes something there: a
+	// permission or credential, a schema that is missing, a store that is read-only. As
+	// the error of a call it is definite, nothing of the call was applied. The Keeper tries
+	// an operation no further, and answers its caller with it; what it does in the
+	// background it repeats at a slow pace, so that it goes on when it is allowed again. A
+	// renewal that is denied is no loss before the deadline.
+	ErrDenied = errors.New("denied by the lease store")
 	// ErrSessionGone: the session has expired or was closed.
 	ErrSessionGone = errors.New("lease session gone")
 	// ErrBadRecord: what stands under a name is no record this version can read, be

@@ -193,6 +193,9 @@ func (f *follower) run(ctx context.Context) {
 		if errors.Is(err, errRefresh) {
 			continue
 		}
+		if errors.Is(err, ErrDenied) {
+			pause = max(pause, f.k.cfg.TTL)
+		}
 		f.sleep(ctx, time.Duration(float64(pause)*(0.5+mrand.Float64())))
 		pause = min(f.k.cfg.RetryMax, 2*pause)
 	}

@@ -34,7 +34,7 @@ func TestDoubtsFade(t *testing.T) {
 			switch c.Op {
 			case faultstore.Get:
 				looks.Add(int32(len(c.Names)))
-			case faultstore.List:
+			case faultstore.List, faultstore.ListSession:
 				listings.Add(1)
 			}
 			return faultstore.Fault{}

@@ -76,18 +76,6 @@ func (h *Handle) Term() (Term, bool) {
 	return nil, false
 }
 
-// Acquire implements Lease. It returns after OperationTimeout at the latest,
-// then with ErrUnknown.
-func (h *Handle) Acquire(ctx context.Context) (bool, error) {
-	if err := h.check(ctx); err != nil {
-		return false, err
-	}
-	if h.CheckAlive() {
-		return true, nil
-	}
-	return h.do(ctx, &op{kind: opAcquire, h: h})
-}
-
 // Release implements Lease. It, too, ends after OperationTimeout. With a context
 // that is done it ends trust and asks the store once, in the background.
 func (h *Handle) Release(ctx context.Context) error {
@@ -173,7 +161,7 @@ func (k *Keeper) reserveFor(ctx context.Context, h *Handle) (*session, error) {
 		return nil, ErrClosed
 	}
 	k.wg.Go(func() {
-		got, failed := k.reserve(h.pool)
+		got, failed := k.reserve(ctx, h.pool)
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		if left && got != nil {
@@ -203,24 +191,6 @@ func (k *Keeper) reserveFor(ctx context.Context, h *Handle) (*session, error) {
 	default:
 		return nil, why
 	}
-}
-
-// Holder implements HolderFinder. One request, bounded by AttemptTimeout. Errors:
-// ErrBadRecord, ErrClosed, ctx's, and those of the store.
-func (h *Handle) Holder(ctx context.Context) (Record, bool, error) {
-	if err := h.check(ctx); err != nil {
-		return Record{}, false, err
-	}
-	recs, err := ask(ctx, h.k, func(ctx context.Context) ([]Record, error) { return h.k.store.Get(ctx, h.name) })
-	switch {
-	case err != nil:
-		return Record{}, false, h.k.errorf(h.name, err)
-	case len(recs) == 0:
-		return Record{}, false, nil
-	case recs[0].bad():
-		return Record{}, false, h.k.errorf(h.name, ErrBadRecord)
-	}
-	return recs[0], true, nil
 }
 
 // List returns every record whose name begins with prefix (bytes), as the store

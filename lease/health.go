@@ -20,6 +20,7 @@ const healthName = "holdfast/health"
 // Keeper's and the store's name, as errors that are one line each:
 //
 //   - the store did not answer: wraps why;
+//   - the store denied the latest request for sessions or records: wraps ErrDenied;
 //   - the store's history went back: wraps ErrSetback and says what to do;
 //   - leases were lost (or a transfer of them failed) and their owners called
 //     neither Release nor Acquire yet, so that work may still run under them;
@@ -43,6 +44,9 @@ func (k *Keeper) Health(ctx context.Context) error {
 	}
 	if err != nil && !errors.Is(err, ErrBadRecord) && !errors.Is(err, ErrSetback) { // which are answers, too
 		errs = append(errs, unwell(fmt.Errorf("the store does not answer: %w", err)))
+	}
+	if denied := k.deniedNow(); denied != nil && !errors.Is(err, ErrDenied) { // else it is told already
+		errs = append(errs, unwell(fmt.Errorf("the store denies: %w", denied)))
 	}
 	if names := k.unreleased(); len(names) > 0 {
 		errs = append(errs, unwell(fmt.Errorf("%d leases were lost and are not released: %s", len(names), abbreviate(names))))

@@ -48,6 +48,7 @@ type Keeper struct {
 	handles  map[string]*Handle
 	leaving  map[*Handle]struct{} // closed ones with an operation in flight
 	sessions map[SessionID]*session
+	bygone   map[SessionID]*session  // ended here, but not seen to be gone from the store
 	pools    map[time.Duration]*pool // shared sessions by TTL
 	releases *lane
 	moves    *lane
@@ -59,6 +60,7 @@ type Keeper struct {
 	era      era
 	accepted atomic.Int64 // what the store's Historian.Accepted said last
 	outage   outage
+	denial   denial
 	probing  probing
 	granted  time.Duration // the TTL of the default pool, by the store; 0: not known
 	timer    Timer
@@ -114,6 +116,7 @@ func NewKeeper(store Store, cfg Config) (*Keeper, error) {
 		handles:  map[string]*Handle{},
 		leaving:  map[*Handle]struct{}{},
 		sessions: map[SessionID]*session{},
+		bygone:   map[SessionID]*session{},
 		pools:    map[time.Duration]*pool{},
 		waiting:  map[*Handle]struct{}{},
 		offers:   map[string]*openOffer{},
@@ -307,7 +310,7 @@ func (k *Keeper) Close(ctx context.Context) error {
 		if ctx.Err() != nil {
 			break
 		}
-		_, err := call(k, func(ctx context.Context) (struct{}, error) { return struct{}{}, k.store.CloseSession(ctx, s) })
+		_, err := call(k, func(c context.Context) (struct{}, error) { return struct{}{}, k.store.CloseSession(bear(c, ctx), s) })
 		if err != nil { // nor will the others be closed, most likely: don't wait for each
 			k.log.Warn("empty sessions left to expire", zap.Error(err))
 			break

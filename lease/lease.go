@@ -20,7 +20,8 @@ type Lease interface {
 	//   - true: it is ours (also when it was ours already; the token stays).
 	//   - false, nil: at some moment during the call it was surely another's.
 	//   - an error: not known, or refused. errors.Is tells ErrUnknown (no
-	//     definite answer within the bounds), ErrClosed, ErrBadRecord (what
+	//     definite answer within the bounds), ErrDenied (the store refuses, and
+	//     trying again is of no use yet), ErrClosed, ErrBadRecord (what
 	//     stands under the name is no record of ours), and the context's error.
 	//
 	// A win that arrives after the caller gave up is released.
@@ -29,8 +30,8 @@ type Lease interface {
 	// Release gives the name up. CheckAlive is false before anything is sent,
 	// and OnLost does not fire. It returns nil once the store confirmed that
 	// nothing of this handle stands any more (at once if nothing did), or
-	// ErrUnknown if no answer came within the bounds; what still stands then is
-	// released in the background. An Acquire that is in flight ends with
+	// ErrUnknown if no answer came within the bounds, or ErrDenied; what still stands
+	// then is released in the background. An Acquire that is in flight ends with
 	// ErrReleased (and ErrUnknown, if the store may have been asked), and what it
 	// wins is given back. Call Release only after the guarded work stopped.
 	Release(ctx context.Context) error

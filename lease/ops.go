@@ -40,7 +40,8 @@ type op struct {
 	mayDirect bool
 	direct    *lane
 	caller    context.Context
-	reserved  *session // opAcquire: counts the op as pending
+	values    context.Context // its values are for the requests
+	reserved  *session        // opAcquire: counts the op as pending
 
 	mark       Token      // opAcquire: the highest token of the name that was seen before this attempt was sent
 	asked      []*session // opAcquire: those of attempts that may still land
@@ -48,6 +49,8 @@ type op struct {
 	supersedes Token      // opAcquire: the token of a record of ours that stands
 	gone       Token      // opAcquire: up to which token the name's records are known to be gone
 	given      Token      // opAcquire: of the last record known to go on, with no break, from what came to our offer
+	term       *term      // opAcquire: that was won, or found to live
+	refused    *HeldError // opAcquire: that it was, and by what
 	held       Held       // opRelease, opTransfer: what to give up
 	offer      *Offer     // opTransfer; opAcquire that adopts
 }
@@ -74,7 +77,7 @@ func (h *Handle) do(ctx context.Context, o *op) (bool, error) {
 	if err := ctx.Err(); err != nil && o.kind != opRelease { // what must be released is, in the background
 		return false, k.errorf(h.name, err)
 	}
-	o.done = make(chan struct{})
+	o.done, o.values = make(chan struct{}), ctx
 	k.mu.Lock()
 	if k.closed || (k.closing || h.closed) && o.kind != opRelease {
 		free := h.status == free && h.op == nil
@@ -187,6 +190,7 @@ func (k *Keeper) beginLocked(o *op) bool {
 	switch o.kind {
 	case opAcquire:
 		if h.CheckAlive() {
+			o.term = h.current.Load()
 			o.finish(true, nil)
 			return false
 		}

@@ -19,10 +19,11 @@ type outage struct {
 
 // heard takes up what came of such a request. An outage is one line in the log when
 // it has lasted for AttemptTimeout, and one when it is over.
-func (k *Keeper) heard(sent Reading, err error) {
+func (k *Keeper) heard(what string, sent Reading, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	o, now := &k.outage, k.clock.Now()
+	k.deniedLocked(what, sent, now, err)
 	switch {
 	case k.ctx.Err() != nil: // of our own making
 		return
@@ -46,7 +47,7 @@ func (k *Keeper) heard(sent Reading, err error) {
 
 // answered reports whether err is the store's word, and no failure to reach it.
 func answered(err error) bool {
-	for _, word := range []error{ErrSessionGone, ErrBadRecord, ErrUnsupported, ErrInvalid, ErrInconsistent} {
+	for _, word := range []error{ErrSessionGone, ErrDenied, ErrBadRecord, ErrUnsupported, ErrInvalid, ErrInconsistent} {
 		if errors.Is(err, word) {
 			return true
 		}
@@ -98,8 +99,8 @@ type Info struct {
 	TTL time.Duration
 	// Held is how many leases are held, Handles how many were made and not closed.
 	Held, Handles int
-	// Since is when the store was reached no more, and Failure the last request's
-	// error; zero while it is reached.
+	// Since is when the store was reached no more, or began to deny (ErrDenied), and
+	// Failure the last request's error; zero while it is reached and denies nothing.
 	Since   time.Time
 	Failure error
 }
@@ -115,8 +116,11 @@ func (k *Keeper) Info() Info {
 	i.TTL = max(k.cfg.TTL, k.granted)
 	i.Held, _ = k.heldLocked(k.Clock().Now())
 	i.Handles = len(k.handles)
-	if k.outage.on {
+	switch {
+	case k.outage.on:
 		i.Since, i.Failure = time.Unix(0, k.outage.since.Wall), k.outage.err
+	case k.denial.on:
+		i.Since, i.Failure = time.Unix(0, k.denial.since.Wall), k.denial.err
 	}
 	return i
 }
@@ -133,9 +137,9 @@ func (k *Keeper) grantedLocked(p *pool, ttl time.Duration) {
 	p.granted = ttl
 }
 
-// aside logs what is of no interest while an outage is told of, or about to be.
+// aside logs what is of no interest while an outage or a denial is told of, or about to be.
 func (k *Keeper) asideLocked(msg string, fields ...zap.Field) {
-	if k.outage.on {
+	if k.outage.on || k.denial.on {
 		k.log.Info(msg, fields...)
 		return
 	}

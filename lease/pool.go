@@ -54,8 +54,8 @@ func (k *Keeper) dropPoolLocked(p *pool) {
 // reserve returns a live session of p with room for at least one more name and
 // enough time left, counting one as pending: opened or renewed for that if need
 // be, in two requests at the most. The caller undoes the count with
-// unreserveLocked.
-func (k *Keeper) reserve(p *pool) (*session, error) {
+// unreserveLocked. A session that is opened bears the values of caller.
+func (k *Keeper) reserve(caller context.Context, p *pool) (*session, error) {
 	for {
 		k.mu.Lock()
 		if k.closed {
@@ -89,7 +89,7 @@ func (k *Keeper) reserve(p *pool) (*session, error) {
 		o := &opening{done: make(chan struct{})}
 		p.opening = o
 		k.mu.Unlock()
-		s, err := k.open(p)
+		s, err := k.open(caller, p)
 		k.mu.Lock()
 		p.opening, o.err = nil, err
 		close(o.done)
@@ -125,18 +125,18 @@ func (k *Keeper) idleSessionLocked(s *session) {
 
 // open opens a session, with one name counted as pending; its deadline counts
 // from before the request.
-func (k *Keeper) open(p *pool) (*session, error) {
+func (k *Keeper) open(caller context.Context, p *pool) (*session, error) {
 	s := &session{
 		Session: Session{ID: SessionID(newID()), Owner: k.owner, TTL: p.ttl},
 		clock:   k.clock, kick: k.kick, pool: p, handles: map[*Handle]struct{}{}, pending: 1,
 		littered: math.MinInt64, // a clock may be below zero
 	}
 	sent := k.clock.Now()
-	g, err := callWithin(k, k.cfg.attempt(p.ttl), func(ctx context.Context) (Grant, error) { return k.store.OpenSession(ctx, s.Session) })
+	g, err := callWithin(k, k.cfg.attempt(p.ttl), func(ctx context.Context) (Grant, error) { return k.store.OpenSession(bear(ctx, caller), s.Session) })
 	if err == nil {
 		err = g.Err
 	}
-	k.heard(sent, err)
+	k.heard(ofSessions, sent, err)
 	if err != nil {
 		return nil, err // if it was opened all the same, it is empty and expires
 	}
@@ -209,6 +209,9 @@ func (k *Keeper) endSessionLocked(s *session, reason error) {
 	s.close()
 	s.dead = true
 	delete(k.sessions, s.ID)
+	if k.recon.lister != nil && !errors.Is(reason, ErrRecordGone) {
+		k.bygone[s.ID] = s
+	}
 	for i, x := range s.pool.sessions {
 		if x == s {
 			s.pool.sessions = append(s.pool.sessions[:i], s.pool.sessions[i+1:]...)
@@ -228,7 +231,11 @@ func (k *Keeper) closeSessionLocked(s *session) {
 		_, err := call(k, func(ctx context.Context) (struct{}, error) { return struct{}{}, k.store.CloseSession(ctx, s.Session) })
 		if err != nil {
 			k.log.Debug("an empty session is left to expire", zap.Int64("session", int64(s.ID)), zap.Error(err))
+			return
 		}
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		delete(k.bygone, s.ID)
 	})
 }
 
@@ -261,7 +268,7 @@ func (k *Keeper) renew(ss []*session) {
 	if err == nil && len(grants) != len(ss) {
 		err = errors.New("the store answered with a wrong number of grants")
 	}
-	k.heard(sent, err)
+	k.heard(ofSessions, sent, deniedIn(grants, err))
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	defer k.kick()
@@ -295,6 +302,9 @@ func (k *Keeper) renew(ss []*session) {
 					zap.Int("leases", len(s.handles)), zap.Duration("left", left), zap.Error(g.Err))
 			}
 			pause := k.cfg.repeatIn(s.TTL, s.failures)
+			if errors.Is(g.Err, ErrDenied) {
+				pause = k.cfg.repeatIn(s.TTL, slowly)
+			}
 			s.renewAt = now.Mono + time.Duration(float64(pause)*(0.5+mrand.Float64()/2))
 		default:
 			s.failures, s.renewed = 0, sent.Mono

@@ -25,7 +25,8 @@ type reconciler struct {
 	unlisted int
 	next     time.Duration
 	round    int
-	noList   bool // the store said that it can't
+	noList   bool          // the store said that it can't
+	lister   SessionLister // nil: the store can't list by session
 	// behind: a watch began that had no snapshot, and no look at everything has
 	// begun since and succeeded. lag is the pause before that is tried again.
 	behind bool
@@ -37,6 +38,7 @@ const fullRound = 3
 
 func (r *reconciler) init(k *Keeper) {
 	*r = reconciler{k: k, suspect: map[string]*suspicion{}, stray: map[string]Record{}, next: k.clock.Now().Mono + k.cfg.TTL}
+	r.lister, _ = k.store.(SessionLister)
 }
 
 // strayLocked is told of a record of this incarnation by the watch.
@@ -95,7 +97,7 @@ func (r *reconciler) tick(now Reading, soon func(time.Duration)) {
 	}
 	k := r.k
 	switch {
-	case len(k.handles) == 0 && len(r.suspect) == 0 && len(r.stray) == 0 && len(k.sessions) == 0:
+	case len(k.handles) == 0 && len(r.suspect) == 0 && len(r.stray) == 0 && len(k.sessions) == 0 && len(k.bygone) == 0:
 		r.next = now.Mono + k.cfg.TTL
 		return
 	case now.Mono >= r.next:
@@ -118,7 +120,7 @@ func (r *reconciler) start(due bool) {
 			delete(r.stray, name)
 		}
 	}
-	full := due && !r.noList && (!r.k.watchOK || r.behind || r.round%fullRound == 0 || r.manyLocked())
+	full := due && !r.noList && (!r.k.watchOK || r.behind || r.round%fullRound == 0 || r.doubtLocked())
 	var names []string
 	if due && !full {
 		names = r.namesLocked(r.noList)
@@ -150,24 +152,24 @@ func (r *reconciler) namesLocked(handles bool) (names []string) {
 func (r *reconciler) run(strays map[string]Record, names []string, full, behind bool) {
 	k := r.k
 	began := k.clock.Now().Mono
-	var found map[string]Record
+	l := look{names: names}
 	var err error
 	if full {
-		if found, err = k.list(); err != nil {
-			// What this Keeper knows of is looked at by name, whatever keeps the
-			// listing of all there is from coming to its end.
+		if l, err = r.mine(behind); err != nil {
+			// What this Keeper knows of is looked at by name, whatever keeps a listing
+			// from coming to its end.
 			full = false
 			k.mu.Lock()
 			r.noList = errors.Is(err, ErrUnsupported)
 			if r.unlisted++; r.unlisted == 2 && !r.noList { // one may be left of an outage that is over
 				k.asideLocked("listing for reconciliation fails, looking at names instead", zap.Error(err))
 			}
-			names = r.namesLocked(true)
+			l = look{names: r.namesLocked(true)}
 			k.mu.Unlock()
 		}
 	}
 	if !full {
-		found, err = k.get(names)
+		l.found, err = k.get(context.Background(), l.names)
 	}
 
 	k.mu.Lock()
@@ -195,13 +197,13 @@ func (r *reconciler) run(strays map[string]Record, names []string, full, behind 
 		if full {
 			r.unlisted = 0
 		}
-		r.lookedLocked(found, names, full, began)
-		for _, rec := range found {
+		r.lookedLocked(l, full, began)
+		for _, rec := range l.found {
 			unclaimed(rec)
 		}
 	}
 	for name, rec := range strays {
-		if now, ok := found[name]; !ok || now.Token != rec.Token {
+		if now, ok := l.found[name]; !ok || now.Token != rec.Token {
 			unclaimed(rec)
 		}
 	}
@@ -213,16 +215,16 @@ func (r *reconciler) run(strays map[string]Record, names []string, full, behind 
 // lookedLocked draws conclusions from a complete look that began at began: a
 // term that was held before it and that the store does not have is lost; a name
 // that no record has is free.
-func (r *reconciler) lookedLocked(found map[string]Record, names []string, full bool, began time.Duration) {
+func (r *reconciler) lookedLocked(l look, full bool, began time.Duration) {
 	check := func(h *Handle) {
-		if rec, ok := found[h.name]; !ok || rec.Owner.Incarnation == r.k.owner.Incarnation {
+		if rec, ok := l.found[h.name]; !ok || rec.Owner.Incarnation == r.k.owner.Incarnation {
 			r.k.freeLocked(h)
 		}
 		t := h.current.Load()
 		if h.status != held || h.op != nil || t == nil || t.since >= began {
 			return
 		}
-		rec, ok := found[h.name]
+		rec, ok := l.found[h.name]
 		switch {
 		case !ok:
 			r.k.loseLocked(h, ErrRecordGone)
@@ -233,20 +235,23 @@ func (r *reconciler) lookedLocked(found map[string]Record, names []string, full 
 			r.k.loseLocked(h, fmt.Errorf("token %d stands for %d: %w", rec.Token, t.token, ErrInconsistent))
 		}
 	}
-	if full {
+	if l.all {
 		for _, h := range r.k.handles {
 			check(h)
 		}
-		for name := range r.suspect {
-			r.fadeLocked(name)
-		}
-		return
 	}
-	for _, name := range names {
+	for _, name := range l.names {
 		if h := r.k.handles[name]; h != nil {
 			check(h)
 		}
-		r.fadeLocked(name)
+		if !full {
+			r.fadeLocked(name)
+		}
+	}
+	if full {
+		for name := range r.suspect {
+			r.fadeLocked(name)
+		}
 	}
 }
 

@@ -108,7 +108,7 @@ func await(ctx context.Context, l Lease) error {
 			}
 			continue
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, ErrDenied) {
 			pause = failing // a store that failed may be back any moment
 		}
 		t := time.NewTimer(time.Duration(float64(pause) * (0.5 + mrand.Float64()/2)))

@@ -14,7 +14,7 @@ import (
 
 // endless lets no listing come to its end within an attempt.
 func endless(c faultstore.Call) faultstore.Fault {
-	if c.Op == faultstore.List {
+	if c.Op == faultstore.List || c.Op == faultstore.ListSession {
 		return faultstore.Fault{Kind: faultstore.Delay, Delay: 3 * time.Second}
 	}
 	return faultstore.Fault{}

@@ -20,14 +20,14 @@ func (k *Keeper) sendAcquires(p *pool, ops []*op) {
 	for ops = k.wanted(ops); len(ops) > 0; ops = k.wanted(ops) {
 		s, err := ops[0].reserved, error(nil)
 		if ops[0].reserved = nil; s == nil {
-			s, err = k.reserve(p)
+			s, err = k.reserve(ops[0].values, p)
 		}
 		if err != nil {
 			k.mu.Lock()
 			for _, o := range ops { // nothing was sent: not unknown
 				o.attempts++
 				o.lastErr = err
-				k.retryLocked(o, &p.lane)
+				k.failedLocked(o, &p.lane, err)
 			}
 			k.mu.Unlock()
 			return
@@ -95,11 +95,20 @@ func (k *Keeper) wanted(ops []*op) []*op {
 // acquireFailedLocked: no answer.
 func (k *Keeper) acquireFailedLocked(o *op, s *session, err error) {
 	o.lastErr = err
-	if !errors.Is(err, ErrSessionGone) { // that one is definite: nothing was applied
+	if !errors.Is(err, ErrSessionGone) && !errors.Is(err, ErrDenied) { // these are definite: nothing was applied
 		o.unknown = true
 		o.asked = append(slices.DeleteFunc(o.asked, func(x *session) bool { return x.dead }), s)
 	}
-	k.retryLocked(o, &o.h.pool.lane)
+	k.failedLocked(o, &o.h.pool.lane, err)
+}
+
+// failedLocked tries o again, unless the store denies it.
+func (k *Keeper) failedLocked(o *op, l *lane, err error) {
+	if errors.Is(err, ErrDenied) {
+		k.giveUpLocked(o, err)
+		return
+	}
+	k.retryLocked(o, l)
 }
 
 // acquireAnsweredLocked: a definite answer.
@@ -110,6 +119,8 @@ func (k *Keeper) acquireAnsweredLocked(o *op, s *session, out Outcome) {
 	}
 	h.seen = max(h.seen, rec.Token)
 	switch {
+	case errors.Is(out.Err, ErrDenied):
+		k.giveUpLocked(o, out.Err)
 	case out.Err != nil:
 		h.dropClaimLocked()
 		k.measure(func(i *instruments) { i.failed.Add(1) })
@@ -130,6 +141,7 @@ func (k *Keeper) acquireAnsweredLocked(o *op, s *session, out Outcome) {
 	default:
 		h.dropClaimLocked()
 		k.measure(func(i *instruments) { i.refused.Add(1) })
+		o.refused = &HeldError{Record: rec}
 		k.endOpLocked(o, false, nil)
 	}
 }
@@ -183,6 +195,7 @@ func (k *Keeper) wonLocked(o *op, s *session, out Outcome) {
 		t.adopted = o.offer.Nonce
 	}
 	h.holdLocked(t)
+	o.term = t
 	k.offerServedLocked(h.name)
 	k.measure(func(i *instruments) { i.won.Add(1) })
 	k.endOpLocked(o, true, nil)
@@ -241,7 +254,7 @@ func (k *Keeper) sendReleases(ops []*op) {
 	var found map[string]Record
 	var err error
 	if len(unsure) > 0 {
-		found, err = k.get(unsure)
+		found, err = k.get(ops[0].values, unsure)
 	}
 	k.mu.Lock()
 	for _, o := range ops {
@@ -296,8 +309,8 @@ func (k *Keeper) othersLocked(h *Handle, rec Record) bool {
 }
 
 func (k *Keeper) releaseFailedLocked(o *op, err error) {
-	o.unknown, o.lastErr = true, err
-	k.retryLocked(o, k.releases)
+	o.unknown, o.lastErr = o.unknown || !errors.Is(err, ErrDenied), err
+	k.failedLocked(o, k.releases, err)
 }
 
 func (k *Keeper) releasedLocked(o *op) {
@@ -333,6 +346,11 @@ func (k *Keeper) moved(ops []*op, outs []Outcome, err error) {
 		switch {
 		case errors.Is(err, ErrUnsupported):
 			k.endOpLocked(o, false, ErrUnsupported)
+		case errors.Is(err, ErrDenied) && !o.unknown:
+			// It is ours still. The claim stays until Acquire or Release.
+			k.endOpLocked(o, false, fmt.Errorf("%w: %w", ErrTransferRefused, err))
+		case errors.Is(err, ErrDenied):
+			k.giveUpLocked(o, err)
 		case err != nil:
 			o.unknown, o.lastErr = true, err
 			k.retryLocked(o, k.moves)
@@ -367,11 +385,11 @@ func (k *Keeper) movedLocked(o *op, out Outcome) {
 	}
 }
 
-// get reads names in batches the store allows.
-func (k *Keeper) get(names []string) (map[string]Record, error) {
+// get reads names for caller, in batches the store allows.
+func (k *Keeper) get(caller context.Context, names []string) (map[string]Record, error) {
 	found := make(map[string]Record, len(names))
 	for part := range slices.Chunk(names, k.batch()) {
-		recs, err := call(k, func(ctx context.Context) ([]Record, error) { return k.store.Get(ctx, part...) })
+		recs, err := call(k, func(ctx context.Context) ([]Record, error) { return k.store.Get(bear(ctx, caller), part...) })
 		if err != nil {
 			return nil, err
 		}

@@ -234,7 +234,7 @@ func (n *simNode) prepare() {
 // endless is the fault of listings that come to no end, in histories where none
 // does.
 func (n *simNode) endless(c faultstore.Call) faultstore.Fault {
-	if n.s.endless && c.Op == faultstore.List {
+	if n.s.endless && (c.Op == faultstore.List || c.Op == faultstore.ListSession) {
 		return faultstore.Fault{Kind: faultstore.Drop, Hang: true}
 	}
 	return faultstore.Fault{}

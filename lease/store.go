@@ -107,7 +107,7 @@ type Grant struct {
 //
 // A returned error means that nothing is known of any part of the call: all,
 // some or none of it was or will be applied. ErrSessionGone as the error of
-// Acquire is definite: nothing was applied. Outcomes and grants are in the order
+// Acquire is definite: nothing was applied; so is ErrDenied as that of any call. Outcomes and grants are in the order
 // of the arguments. Slices and maps that were passed are not kept.
 //
 // leasetest.Run checks all of this.

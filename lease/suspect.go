@@ -26,7 +26,7 @@ const suspectRounds = 3
 const lateRounds = 60
 
 // maxSuspects bounds the names that are looked at one by one. With more of them,
-// a round lists.
+// a round lists. Where the store lists by session, a round lists with any.
 const maxSuspects = 1000
 
 // suspectLocked makes name suspect. A claim that may still be under way lands in
@@ -70,10 +70,10 @@ func (r *reconciler) fadeLocked(name string) {
 	}
 }
 
-// manyLocked reports whether a listing finds what may land sooner than looks at
-// each name.
-func (r *reconciler) manyLocked() bool {
-	if len(r.suspect) > maxSuspects {
+// doubtLocked reports whether a listing is to find what may land: of the sessions it may
+// land under, or of everything if there are too many names to look at each.
+func (r *reconciler) doubtLocked() bool {
+	if n := len(r.suspect); n > maxSuspects || n > 0 && r.lister != nil {
 		return true
 	}
 	now := r.k.clock.Now().Mono

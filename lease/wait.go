@@ -259,7 +259,7 @@ func (k *Keeper) tickWaiting(now Reading, soon func(time.Duration)) {
 		return
 	}
 	k.wg.Go(func() {
-		found, err := k.get(names)
+		found, err := k.get(context.Background(), names)
 		if err != nil {
 			return // the next look is scheduled
 		}

@@ -1,6 +1,8 @@
 package lease
 
 import (
+	"context"
+	"errors"
 	"time"
 
 	"go.uber.org/zap"
@@ -23,7 +25,12 @@ func (k *Keeper) tickWarm(now Reading, soon func(time.Duration)) {
 }
 
 func (k *Keeper) warm(p *pool) {
-	s, err := k.reserve(p)
+	s, err := k.reserve(context.Background(), p)
+	if errors.Is(err, ErrDenied) {
+		k.mu.Lock()
+		k.warmAt = k.clock.Now().Mono + k.cfg.TTL
+		k.mu.Unlock()
+	}
 	if err != nil {
 		k.aside("no session could be opened ahead of need", zap.Error(err))
 		return

@@ -41,7 +41,8 @@ func TestAuth(t *testing.T) {
 			n := newNode(t, c.Client(t, refused.as), prefix, "n")
 			won, err := n.lease(t, "job").Acquire(ctx)
 			require.False(t, won)
-			require.ErrorIs(t, err, lease.ErrUnknown)
+			require.ErrorIs(t, err, lease.ErrDenied)
+			require.NotErrorIs(t, err, lease.ErrUnknown)
 			err = refusal(t, n.store, soon)
 			require.ErrorIs(t, err, etcd.ErrPermission)
 			for _, text := range refused.says {

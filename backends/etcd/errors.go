@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -16,7 +17,8 @@ import (
 var (
 	// ErrUnreachable: no endpoint answered in time.
 	ErrUnreachable = errors.New("no etcd endpoint reachable")
-	// ErrPermission: the client's user may not do that, or did not say who it is.
+	// ErrPermission: the client's user may not do that, or did not say who it is. It comes
+	// with lease.ErrDenied where trying again is of no use.
 	ErrPermission = errors.New("etcd permission denied")
 	// ErrNoLeader: the servers that answered have no leader, or no majority.
 	ErrNoLeader = errors.New("etcd has no leader")
@@ -38,6 +40,9 @@ func (s *Store) explain(ctx context.Context, op string, err error) error {
 		s.failing.Store(false)
 		return nil
 	}
+	denied := func(format string, args ...any) error {
+		return fmt.Errorf("etcd %s: %w: %w: %s: %w", op, lease.ErrDenied, ErrPermission, fmt.Sprintf(format, args...), err)
+	}
 	wrap := func(is error, format string, args ...any) error {
 		return fmt.Errorf("etcd %s: %w: %s: %w", op, is, fmt.Sprintf(format, args...), err)
 	}
@@ -47,11 +52,14 @@ func (s *Store) explain(ctx context.Context, op string, err error) error {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		return fmt.Errorf("etcd %s: %w", op, errors.Join(lease.ErrSessionGone, err))
 	case errors.Is(err, rpctypes.ErrPermissionDenied):
-		return wrap(ErrPermission, "the user needs readwrite on the range [%q, %q): "+
+		return denied("the user needs readwrite on the range [%q, %q): "+
 			"etcdctl role grant-permission <role> readwrite %s --prefix",
 			s.prefix, clientv3.GetPrefixRangeEnd(s.prefix), s.prefix)
+	case errors.Is(err, rpctypes.ErrInvalidAuthToken) && (op == "keepalive" || op == "watch"):
+		// A stream is not begun anew by the client: the next has a new token.
+		return wrap(ErrPermission, "the token is not valid any more")
 	case errors.Is(err, rpctypes.ErrUserEmpty), errors.Is(err, rpctypes.ErrAuthFailed), errors.Is(err, rpctypes.ErrInvalidAuthToken):
-		return wrap(ErrPermission, "etcd wants a user and password (clientv3.Config.Username)")
+		return denied("etcd wants a user and password (clientv3.Config.Username)")
 	case errors.Is(err, ErrProxied):
 		return fmt.Errorf("etcd %s: %w: renewals by it can't be trusted, so use the members' own addresses; tried %v",
 			op, err, s.client.Endpoints())
@@ -71,4 +79,12 @@ func (s *Store) explain(ctx context.Context, op string, err error) error {
 		return wrap(ErrUnreachable, "tried %v", s.client.Endpoints())
 	}
 	return fmt.Errorf("etcd %s: %w", op, err)
+}
+
+// partly is err, which lease.ErrDenied is only if nothing of the call was applied.
+func partly(err error, outs []lease.Outcome) error {
+	if errors.Is(err, lease.ErrDenied) && slices.ContainsFunc(outs, func(o lease.Outcome) bool { return o.OK }) {
+		return fmt.Errorf("%w, after a part was applied: %v", ErrPermission, err)
+	}
+	return err
 }

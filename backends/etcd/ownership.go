@@ -182,7 +182,7 @@ func (s *Store) Acquire(ctx context.Context, sess lease.Session, claims []lease.
 	}
 	for _, try := range []attempt{s.first, s.ofOwner, s.free} {
 		if err := s.claim(ctx, sess, claims, outs, try); err != nil {
-			return nil, err
+			return nil, partly(err, outs)
 		}
 	}
 	return outs, nil
@@ -259,7 +259,7 @@ func (s *Store) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome
 		changes[i] = change{index: i, key: k, cmps: s.exactly(h), do: clientv3.OpDelete(k)}
 	}
 	if err := s.apply(ctx, "release", changes, outs); err != nil {
-		return nil, err
+		return nil, partly(err, outs)
 	}
 	for i := range outs {
 		outs[i].Err = nil // a value that is no record is not that ownership: nothing of it stands
@@ -327,7 +327,7 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.O
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return nil, partly(err, outs)
 		}
 	}
 	return outs, nil

@@ -15,11 +15,27 @@ import (
 // Get implements lease.Store. A value that is no record is returned with its name
 // alone; what is wrong with it is logged, and part of the error of List.
 func (s *Store) Get(ctx context.Context, names ...string) ([]lease.Record, error) {
-	ctx, err := s.begin(ctx)
+	recs := make([]lease.Record, 0, len(names))
+	err := s.read(ctx, names, func(rec lease.Record, _ lease.SessionID, err error) bool {
+		if err != nil {
+			s.log.Info("not a lease record, left alone", zap.Error(err))
+		}
+		recs = append(recs, rec)
+		return true
+	})
 	if err != nil {
 		return nil, err
 	}
-	recs := make([]lease.Record, 0, len(names))
+	return recs, nil
+}
+
+// read tells f of what stands under names, and of the etcd lease that it is attached to, in
+// as many requests as the servers want; until f returns false. f's error is lease.ErrBadRecord.
+func (s *Store) read(ctx context.Context, names []string, f func(lease.Record, lease.SessionID, error) bool) error {
+	ctx, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
 	for len(names) > 0 {
 		n := min(len(names), int(s.ops.Load())-1)
 		ops := make([]clientv3.Op, n)
@@ -37,20 +53,19 @@ func (s *Store) Get(ctx context.Context, names ...string) ([]lease.Record, error
 			err = s.history.answered(m, resp.Header)
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for _, r := range resp.Responses {
 			for _, kv := range r.GetResponseRange().GetKvs() {
 				rec, err := s.decode(kv)
-				if err != nil {
-					s.log.Info("not a lease record, left alone", zap.Error(err))
+				if !f(rec, lease.SessionID(kv.Lease), err) {
+					return nil
 				}
-				recs = append(recs, rec)
 			}
 		}
 		names = names[n:]
 	}
-	return recs, nil
+	return nil
 }
 
 // pageSize bounds the keys of one answer: 4 MiB would be too many bytes.

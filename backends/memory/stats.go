@@ -12,6 +12,7 @@ type Stats struct {
 	Release         uint64
 	Transfer        uint64
 	Get, List       uint64
+	ListSession     uint64
 	Watch, Probe    uint64
 }
 

@@ -19,6 +19,7 @@ var (
 	_ lease.Watcher         = (*Store)(nil)
 	_ lease.DeletionWatcher = (*Store)(nil)
 	_ lease.Prober          = (*Store)(nil)
+	_ lease.SessionLister   = (*Store)(nil)
 	_ lease.Limiter         = (*Store)(nil)
 )
 

@@ -18,6 +18,7 @@
 //
 //	call ─▶ rule ─▶ partition healed? ─▶ Delay · Pause ─▶ partition healed? ─▶ the store ─▶ ReplyLate ─▶ partition healed? ─▶ reply
 //	                                     Drop ──────────▶ ErrInjected        │
+//	                                     Deny ──────────▶ ErrInjected        │   and lease.ErrDenied
 //	                                     LandLate ──────▶ ErrInjected        └─ ApplyThenFail ─▶ ErrInjected
 //	                                        └─ a timer ──────────────────────▶ the store; nobody hears the reply
 //
@@ -27,8 +28,8 @@
 //
 // # Iterations
 //
-// List and Watch apply nothing, so the kinds mean for them: Delay and Pause hold
-// up the beginning; ReplyLate holds up the first value; Drop and LandLate fail
+// List, ListSession and Watch apply nothing, so the kinds mean for them: Delay and Pause hold
+// up the beginning; ReplyLate holds up the first value; Drop, Deny and LandLate fail
 // before the first value; ApplyThenFail fails in the middle, a List after its
 // first record, a Watch after lease.EventSynced. Partition and CutWatches end
 // the watches that run; SetLag makes them lag behind. What was read before a partition may still be listed.

@@ -14,8 +14,8 @@ var ErrInjected = errors.New("injected store fault")
 // Op is a method of a store.
 type Op uint8
 
-// The methods of lease.Store, lease.TransferStore, lease.Watcher and lease.Prober. To a rule
-// WatchDeletions is a Watch.
+// The methods of lease.Store, lease.TransferStore, lease.Watcher, lease.Prober and
+// lease.SessionLister. To a rule WatchDeletions is a Watch.
 const (
 	OpenSession Op = iota + 1
 	CloseSession
@@ -27,12 +27,13 @@ const (
 	List
 	Watch
 	Probe
+	ListSession
 	ops // one more than the last
 )
 
 var opNames = [ops]string{
 	"none", "OpenSession", "CloseSession", "Acquire", "Renew",
-	"Release", "Transfer", "Get", "List", "Watch", "Probe",
+	"Release", "Transfer", "Get", "List", "Watch", "Probe", "ListSession",
 }
 
 func (o Op) String() string {
@@ -48,7 +49,7 @@ type Call struct {
 	// Names are those that the call is about; for List and Watch the prefix; nil
 	// for calls about sessions.
 	Names []string
-	// Session is the caller's session, for OpenSession, CloseSession and
+	// Session is the caller's session, for OpenSession, CloseSession, ListSession and
 	// Acquire, and for Renew the first of Sessions; else 0.
 	Session lease.SessionID
 	// Sessions are all that a Renew is about; else nil.
@@ -78,9 +79,12 @@ const (
 	LandLate
 	// Pause passes the call on at Resume; never, if the context ends before.
 	Pause
+	// Deny never passes the call on; the caller gets an error that is lease.ErrDenied, too,
+	// at once.
+	Deny
 )
 
-var kindNames = [...]string{"none", "delay", "drop", "apply then fail", "reply late", "land late", "pause"}
+var kindNames = [...]string{"none", "delay", "drop", "apply then fail", "reply late", "land late", "pause", "deny"}
 
 func (k Kind) String() string {
 	if int(k) < len(kindNames) {

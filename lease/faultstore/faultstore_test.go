@@ -2,6 +2,7 @@ package faultstore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"sync"
@@ -45,6 +46,7 @@ func TestFaults(t *testing.T) {
 		{F{Kind: faultstore.LandLate, Delay: 7 * s, Hang: true}, 5 * s, true, 5 * s, false, 7 * s},
 		{F{Kind: faultstore.LandLate, Delay: 2 * s, Hang: true}, 5 * s, true, 5 * s, true, 0},
 		{F{Kind: faultstore.LandLate}, 5 * s, true, 0, false, 1},
+		{F{Kind: faultstore.Deny}, 5 * s, true, 0, false, 0},
 		{F{Kind: faultstore.Pause}, 5 * s, true, 5 * s, false, 0},
 	} {
 		t.Run(fmt.Sprint(c.fault, " for ", c.timeout), func(t *testing.T) {
@@ -59,6 +61,7 @@ func TestFaults(t *testing.T) {
 				if c.failed {
 					require.ErrorIs(t, err, faultstore.ErrInjected)
 					require.ErrorContains(t, err, "Acquire")
+					require.Equal(t, c.fault.Kind == faultstore.Deny, errors.Is(err, lease.ErrDenied))
 					require.ErrorContains(t, err, c.fault.Kind.String())
 				}
 				if c.failed && c.at == c.timeout {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"runtime"
 	"time"
+
+	"github.com/holdfast-go/holdfast/lease"
 )
 
 // trip is one call on its way.
@@ -43,6 +45,8 @@ func do[T any](ctx context.Context, s *Store, call Call, apply func(context.Cont
 		return none, err
 	}
 	switch t.fault.Kind {
+	case Deny:
+		return none, t.denied()
 	case Drop:
 		return none, t.fail()
 	case LandLate:
@@ -146,6 +150,9 @@ func (t *trip) fail() error {
 	}
 	return t.error()
 }
+
+// denied is the answer of a store that refuses for good.
+func (t *trip) denied() error { return fmt.Errorf("%w: %w", t.error(), lease.ErrDenied) }
 
 func (t *trip) count() {
 	if t.counted {

@@ -10,18 +10,34 @@ import (
 // List passes the listing on as the rule says; see the package's words on
 // iterations.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[lease.Record, error] {
+	if s.inner == nil {
+		return s.cannotList(List)
+	}
+	return s.list(ctx, Call{Op: List, Names: []string{prefix}}, func() iter.Seq2[lease.Record, error] { return s.inner.List(ctx, prefix) })
+}
+
+// ListSession is List, to the rule as a call of its own.
+func (s *Store) ListSession(ctx context.Context, want lease.Session) iter.Seq2[lease.Record, error] {
+	inner, ok := s.inner.(lease.SessionLister)
+	if !ok {
+		return s.cannotList(ListSession)
+	}
+	return s.list(ctx, Call{Op: ListSession, Session: want.ID}, func() iter.Seq2[lease.Record, error] { return inner.ListSession(ctx, want) })
+}
+
+func (s *Store) cannotList(op Op) iter.Seq2[lease.Record, error] {
+	return func(yield func(lease.Record, error) bool) { yield(lease.Record{}, s.missing(op)) }
+}
+
+func (s *Store) list(ctx context.Context, call Call, inner func() iter.Seq2[lease.Record, error]) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) {
-		if s.inner == nil {
-			yield(lease.Record{}, s.missing(List))
-			return
-		}
-		t, err := s.begin(ctx, List, prefix)
+		t, err := s.begin(ctx, call)
 		if err != nil {
 			yield(lease.Record{}, err)
 			return
 		}
 		first := true
-		for r, err := range s.inner.List(ctx, prefix) {
+		for r, err := range inner() {
 			if first {
 				if back := t.inbound(); back != nil {
 					yield(lease.Record{}, back)
@@ -73,7 +89,7 @@ func (s *Store) cannotWatch(yield func(lease.Event, error) bool) {
 
 func (s *Store) watch(ctx context.Context, prefix string, inner func(context.Context, string) iter.Seq2[lease.Event, error]) iter.Seq2[lease.Event, error] {
 	return func(yield func(lease.Event, error) bool) {
-		t, err := s.begin(ctx, Watch, prefix)
+		t, err := s.begin(ctx, Call{Op: Watch, Names: []string{prefix}})
 		if err != nil {
 			yield(lease.Event{}, err)
 			return
@@ -132,10 +148,13 @@ func (s *Store) lagBehind(ctx context.Context) {
 }
 
 // begin takes an iteration to its beginning.
-func (s *Store) begin(ctx context.Context, op Op, prefix string) (*trip, error) {
-	t, err := s.depart(ctx, Call{Op: op, Names: []string{prefix}})
+func (s *Store) begin(ctx context.Context, call Call) (*trip, error) {
+	t, err := s.depart(ctx, call)
 	if err != nil {
 		return nil, err
+	}
+	if t.fault.Kind == Deny {
+		return nil, t.denied()
 	}
 	if t.fault.Kind == Drop || t.fault.Kind == LandLate {
 		return nil, t.fail()

@@ -71,6 +71,7 @@ func TestIterationsMeetFaults(t *testing.T) {
 		{faultstore.Fault{Kind: faultstore.ReplyLate, Delay: 2 * s}, 3, 4, true, false, 2 * s},
 		{faultstore.Fault{Kind: faultstore.ReplyLate, Delay: 9 * s}, 0, 0, false, true, 5 * s},
 		{faultstore.Fault{Kind: faultstore.Drop}, 0, 0, false, true, 0},
+		{faultstore.Fault{Kind: faultstore.Deny}, 0, 0, false, true, 0},
 		{faultstore.Fault{Kind: faultstore.LandLate, Delay: s}, 0, 0, false, true, 0},
 		{faultstore.Fault{Kind: faultstore.ApplyThenFail}, 1, 4, true, true, 0},
 		{faultstore.Fault{Kind: faultstore.Pause}, 0, 0, false, true, 5 * s},

@@ -16,6 +16,7 @@ var (
 	_ lease.TransferStore   = (*Store)(nil)
 	_ lease.Watcher         = (*Store)(nil)
 	_ lease.DeletionWatcher = (*Store)(nil)
+	_ lease.SessionLister   = (*Store)(nil)
 	_ lease.Limiter         = (*Store)(nil)
 )
 

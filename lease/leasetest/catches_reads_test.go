@@ -219,6 +219,8 @@ var readCatches = []catch{
 	{badEndsList, []by{
 		{"setup/bad-record-in-lists", ruleBadList},
 	}},
+	{badFailsGet, []by{{"setup/bad-record", ruleBadGet}}},
+	{badEndsGet, []by{{"setup/bad-record", ruleBadGet}}},
 	{badUngot, []by{{"setup/bad-record", ruleBadGet}}},
 	{badUnlisted, []by{
 		{"setup/bad-record-in-lists", ruleBadList},

@@ -117,6 +117,14 @@ func (n *node) calls(r lease.Record, to *node) []storeCall {
 			return outcome(outs, err)
 		}})
 	}
+	if l, ok := n.store.(lease.SessionLister); ok {
+		all = append(all, storeCall{"ListSession", func(ctx context.Context) (bool, error) {
+			for _, err := range l.ListSession(ctx, n.session) {
+				return err == nil || errors.Is(err, lease.ErrSessionGone), err
+			}
+			return false, nil
+		}})
+	}
 	return append(all, storeCall{"List", func(ctx context.Context) (bool, error) {
 		for _, err := range n.store.List(ctx, "") {
 			return err == nil, err

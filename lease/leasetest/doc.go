@@ -22,6 +22,7 @@
 //	late      requests that land after their caller gave up
 //	context   deadlines and cancellation
 //	read      Get, List and what records carry
+//	listed    the records of one session
 //	watch     snapshot, then every change, in order, with no gap
 //	deletions the same of deletions alone
 //	churn     random histories of many clients, checked for linearizability
@@ -33,7 +34,7 @@
 //	names     a pername.Backend itself, for stores that package pername made
 //
 // Cases that need what a store may lack (lease.TransferStore, lease.Watcher,
-// lease.DeletionWatcher, listing) are left out for a store without it; in their place the store must
+// lease.DeletionWatcher, lease.SessionLister, listing) are left out for a store without it; in their place the store must
 // say lease.ErrUnsupported. The run's log says which were left out.
 //
 // A watch that does not end, and a call that outlasts its context in the cases

@@ -180,6 +180,8 @@ const (
 	badOverwritten      flaw = "what is no record is overwritten"
 	badFailsBatch       flaw = "what is no record fails the whole batch"
 	badEndsList         flaw = "what is no record ends the listing"
+	badFailsGet         flaw = "what is no record fails the whole Get"
+	badEndsGet          flaw = "Get looks at nothing behind what is no record"
 	badUngot            flaw = "what is no record is left out by Get"
 	badUnlisted         flaw = "what is no record is left out of lists"
 	badIsRecord         flaw = "what is no record is returned as an empty one"

@@ -86,12 +86,14 @@ const (
 
 // Reading.
 const (
-	ruleGet       rule = "Get returns the records of exactly those names that are held"
-	ruleList      rule = "List yields every held record whose name begins with the prefix, byte by byte, once, and no other"
-	ruleRoundTrip rule = "names, owners, nonces and metadata come back as they were given"
-	ruleMapShared rule = "maps and slices passed in or returned are not shared with the store"
-	ruleRecordTTL rule = "Record.TTL is the granted TTL of the record's session, and Left is not negative"
-	ruleSeenByAll rule = "what one client was told has happened, every other client sees"
+	ruleGet        rule = "Get returns the records of exactly those names that are held"
+	ruleList       rule = "List yields every held record whose name begins with the prefix, byte by byte, once, and no other"
+	ruleListed     rule = "ListSession yields every record that stands under the session, once, and no other"
+	ruleListedGone rule = "ListSession of a session that is gone yields ErrSessionGone and nothing else"
+	ruleRoundTrip  rule = "names, owners, nonces and metadata come back as they were given"
+	ruleMapShared  rule = "maps and slices passed in or returned are not shared with the store"
+	ruleRecordTTL  rule = "Record.TTL is the granted TTL of the record's session, and Left is not negative"
+	ruleSeenByAll  rule = "what one client was told has happened, every other client sees"
 )
 
 // Watching.

@@ -233,7 +233,7 @@ func (o options) bubble(t *testing.T, f func(*testing.T)) {
 }
 
 // needs is a set of things that a case needs and a store may lack.
-type needs uint16
+type needs uint32
 
 const (
 	needTransfer needs = 1 << iota
@@ -250,6 +250,7 @@ const (
 	needCalm // nothing else goes on in the process
 	needNames
 	needProbe
+	needSessionList
 )
 
 func (n needs) missing() (names []string) {
@@ -257,7 +258,7 @@ func (n needs) missing() (names []string) {
 		bit  needs
 		name string
 	}{
-		{needTransfer, "TransferStore"}, {needWatch, "Watcher"}, {needDeletions, "DeletionWatcher"}, {needProbe, "Prober"}, {needList, "List"}, {needSessions, "sessions known to every client"},
+		{needTransfer, "TransferStore"}, {needWatch, "Watcher"}, {needDeletions, "DeletionWatcher"}, {needProbe, "Prober"}, {needList, "List"}, {needSessionList, "SessionLister"}, {needSessions, "sessions known to every client"},
 		{needUnreachable, "Unreachable option"}, {needBadRecords, "BadRecords option"}, {needRestart, "Restart option"}, {needCalm, "calm"}, {needNames, "Names option"},
 	} {
 		if n&c.bit == 0 {
@@ -315,7 +316,7 @@ func allCases() []testCase {
 	for _, group := range [][]testCase{
 		acquireCases, claimCases, tokenCases, releaseCases, batchCases,
 		sessionCases, expiryCases, transferCases, transferRaceCases, lateCases,
-		contextCases, readCases, watchCases, watchRaceCases, deletionCases, progressCases, churnCases, setupCases, keeperCases,
+		contextCases, readCases, listedCases, watchCases, watchRaceCases, deletionCases, progressCases, churnCases, setupCases, keeperCases,
 		invalidCases, handsCases, nameCases,
 	} {
 		all = append(all, group...)
@@ -354,6 +355,9 @@ func probe(t *T) needs {
 	}
 	if p, ok := n.store.(lease.Prober); ok && !errors.Is(p.Probe(t.Context()), lease.ErrUnsupported) {
 		has |= needProbe
+	}
+	if n.listsSessions() {
+		has |= needSessionList
 	}
 	if _, err := t.listAll(n.store, "probe"); errors.Is(err, lease.ErrUnsupported) {
 		has |= needNoList

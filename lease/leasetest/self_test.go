@@ -119,12 +119,15 @@ func TestEveryRuleIsReported(t *testing.T) {
 func TestEveryFlawIsListed(t *testing.T) {
 	listed := map[flaw]bool{
 		flawless: true, batchInterrupted: true, transferUnsupported: true, listUnsupported: true, watchUnsupported: true, deletionsUnsupported: true,
+		listedUnsupported: true,
 	}
 	for _, c := range catches {
 		listed[c.flaw] = true
 	}
-	for name, text := range constants(t, "flaws_test.go") {
-		require.True(t, listed[flaw(text)], "no case is listed that catches %s", name)
+	for _, file := range []string{"flaws_test.go", "flaws_listed_test.go"} {
+		for name, text := range constants(t, file) {
+			require.True(t, listed[flaw(text)], "no case is listed that catches %s", name)
+		}
 	}
 }
 
@@ -160,6 +163,7 @@ func TestRightStoresPass(t *testing.T) {
 		{"no list", listUnsupported},
 		{"no watch", watchUnsupported},
 		{"no watch of deletions", deletionsUnsupported},
+		{"no listing by session", listedUnsupported},
 	} {
 		t.Run(c.name, func(t *testing.T) { Run(t, twins(c.flaw), append(extras(c.flaw), FakeTime())...) })
 	}

@@ -46,6 +46,10 @@ func badRecord(t *T) {
 	t.check(err != nil || len(outs) == 1 && !outs[0].OK, ruleBadRead, "a release of what is no record: %+v", outs)
 	found, err := n.store.Get(ctx, "b/bad")
 	t.check(err == nil && len(found) == 1 && reflect.DeepEqual(found[0], lease.Record{Name: "b/bad"}), ruleBadGet, "Get: %+v, error %v", found, err)
+	for _, names := range [][]string{{"b/bad", "b/good", "b/free"}, {"b/free", "b/good", "b/bad"}} {
+		got, err := t.getCtx(ctx, n.store, names...)
+		t.check(err == nil && len(got) == 2 && got["b/good"].Token == r.Token && got["b/bad"].Token == 0, ruleBadGet, "Get of %v: %+v, error %v", names, got, err)
+	}
 	n.stands(r, ruleBadOther)
 	n.close()
 	t.node().win("b/good")

@@ -30,6 +30,10 @@ func (s *twin) Get(ctx context.Context, names ...string) ([]lease.Record, error)
 		}
 		switch {
 		case !s.bad[name], s.is(badUngot):
+		case s.is(badFailsGet) && len(names) > 1:
+			return nil, lease.ErrBadRecord
+		case s.is(badEndsGet):
+			return append(found, lease.Record{Name: name}), nil
 		case s.is(badIsRecord):
 			found = append(found, lease.Record{Name: name, Token: 1})
 		default:

@@ -9,7 +9,7 @@ var ofEngine = []mutant{
 	},
 	{
 		name: "caller-ends-unsettled", does: "an attempt on the goroutine of its caller is settled only if that goes on",
-		edits:   []edit{{"lease/direct.go", "\t\tsettle(v, err)\n\t}()\n\tv, err = f(ctx)\n", "\t}()\n\tv, err = f(ctx)\n\tsettle(v, err)\n"}},
+		edits:   []edit{{"lease/direct.go", "\t\tsettle(v, err)\n\t}()\n\tv, err = f(bear(ctx, caller))\n", "\t}()\n\tv, err = f(bear(ctx, caller))\n\tsettle(v, err)\n"}},
 		hunters: []check{leaseSim},
 	},
 	{
@@ -42,7 +42,7 @@ var ofEngine = []mutant{
 	},
 	{
 		name: "suspects-starve", does: "names are not looked at where the listing comes to no end",
-		edits:   []edit{{"lease/reconcile.go", "if found, err = k.list(); err != nil {", "if found, err = k.list(); errors.Is(err, ErrUnsupported) {"}},
+		edits:   []edit{{"lease/reconcile.go", "if l, err = r.mine(behind); err != nil {", "if l, err = r.mine(behind); errors.Is(err, ErrUnsupported) {"}},
 		hunters: []check{leaseSim},
 	},
 	{

@@ -38,7 +38,7 @@ var core = []mutant{
 	{
 		name: "deadline-from-reply", does: "a session is trusted for a TTL from the reply on",
 		edits: []edit{
-			{"lease/pool.go", "k.store.OpenSession(ctx, s.Session) })", "k.store.OpenSession(ctx, s.Session) })\n\tsent = k.clock.Now()"},
+			{"lease/pool.go", "k.store.OpenSession(bear(ctx, caller), s.Session) })", "k.store.OpenSession(bear(ctx, caller), s.Session) })\n\tsent = k.clock.Now()"},
 			{"lease/pool.go", "k.store.Renew(ctx, asked) })", "k.store.Renew(ctx, asked) })\n\tsent = k.clock.Now()"},
 		},
 		hunters: []check{leaseSim, singletonSim, leaseScenarios},

@@ -1,0 +1,99 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// ListSession implements lease.SessionLister: the keys that are attached to the session's
+// etcd lease, and then their records. It costs two requests, and one more for each 127 names.
+func (s *Store) ListSession(ctx context.Context, want lease.Session) iter.Seq2[lease.Record, error] {
+	return func(yield func(lease.Record, error) bool) {
+		names, err := s.attached(ctx, want)
+		if err != nil {
+			yield(lease.Record{}, err)
+			return
+		}
+		ended := false
+		err = s.read(ctx, names, func(rec lease.Record, under lease.SessionID, err error) bool {
+			if under != want.ID { // it has changed hands meanwhile
+				return true
+			}
+			ended = !yield(rec, err)
+			return !ended
+		})
+		if err != nil && !ended {
+			yield(lease.Record{}, err)
+		}
+	}
+}
+
+// termAgain bounds how often the keys of a lease are asked for amid elections, and
+// termPause is the pause between.
+const (
+	termAgain = 20
+	termPause = 50 * time.Millisecond
+)
+
+// attached returns the names whose keys are attached to the session's etcd lease. The error
+// is lease.ErrSessionGone if there is no such lease.
+//
+// The leader answers that, by what it has applied, but it does not ask the others whether
+// it still is the leader: one that was stopped for a while may answer with what was. So
+// first a linearizable read tells the raft term, and no answer of another term counts. What
+// the leader of that term has applied includes all that was done before the read.
+func (s *Store) attached(ctx context.Context, want lease.Session) (names []string, err error) {
+	for range termAgain {
+		asked, err := s.begin(ctx)
+		if err != nil {
+			return nil, err
+		}
+		m := s.history.mark()
+		hd, err := s.look(asked)
+		if err == nil {
+			err = s.history.answered(m, hd)
+		}
+		if err != nil {
+			return nil, err
+		}
+		resp, err := s.client.Lease.TimeToLive(asked, clientv3.LeaseID(want.ID), clientv3.WithAttachedKeys())
+		if err = s.explain(ctx, "list session", err); err != nil {
+			return nil, err
+		}
+		switch {
+		case resp.ResponseHeader.GetClusterId() != hd.ClusterId || resp.ResponseHeader.GetRaftTerm() != hd.RaftTerm:
+			if err := pause(ctx, termPause); err != nil {
+				return nil, fmt.Errorf("etcd list session: %w", err)
+			}
+			continue
+		case resp.GrantedTTL == 0: // the time left of one that is about to be revoked may be negative
+			return nil, fmt.Errorf("etcd list session %d: %w", want.ID, lease.ErrSessionGone)
+		}
+		for _, key := range resp.Keys {
+			if name, ours := strings.CutPrefix(string(key), s.prefix); ours {
+				names = append(names, name)
+			}
+		}
+		return names, nil
+	}
+	return nil, fmt.Errorf("etcd list session: %w: the raft term changed %d times", ErrNoLeader, termAgain)
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return errors.Join(ctx.Err(), context.Cause(ctx))
+	}
+}
