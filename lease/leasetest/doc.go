@@ -27,6 +27,7 @@
 //	churn     random histories of many clients, checked for linearizability
 //	setup     foreign values and restarts, for backends that can arrange them
 //	keeper    the engine, run over the store
+//	alike     names that differ in case, spaces, normal form, or only look like patterns
 //	invalid   what no record can be made of that everybody reads
 //	hands     what a former owner still tries, after each way in which a name
 //	          changes hands

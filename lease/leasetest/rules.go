@@ -18,6 +18,11 @@ const (
 	ruleLinear      rule = "operations on a name are linearizable: each seems to happen at one moment between request and reply"
 )
 
+// Names.
+const (
+	ruleAlike rule = "names are compared byte by byte: those that differ in one are two"
+)
+
 // Tokens.
 const (
 	ruleToken     rule = "every success issues a new token, higher than any token the name ever had"

@@ -123,27 +123,29 @@ func TestEveryFlawIsListed(t *testing.T) {
 	for _, c := range catches {
 		listed[c.flaw] = true
 	}
-	for name, text := range constants(t, "flaws_test.go") {
+	for name, text := range constants(t, "flaws_test.go", "twin_names_test.go") {
 		require.True(t, listed[flaw(text)], "no case is listed that catches %s", name)
 	}
 }
 
-// constants are the string constants of a file of this package.
-func constants(t *testing.T, file string) map[string]string {
-	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-	require.NoError(t, err)
+// constants are the string constants of files of this package.
+func constants(t *testing.T, files ...string) map[string]string {
 	all := make(map[string]string)
-	ast.Inspect(parsed, func(n ast.Node) bool {
-		spec, ok := n.(*ast.ValueSpec)
-		if !ok || len(spec.Names) != 1 || len(spec.Values) != 1 {
+	for _, file := range files {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		require.NoError(t, err)
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			spec, ok := n.(*ast.ValueSpec)
+			if !ok || len(spec.Names) != 1 || len(spec.Values) != 1 {
+				return true
+			}
+			if lit, ok := spec.Values[0].(*ast.BasicLit); ok && lit.Kind == token.STRING {
+				all[spec.Names[0].Name], err = strconv.Unquote(lit.Value)
+				require.NoError(t, err)
+			}
 			return true
-		}
-		if lit, ok := spec.Values[0].(*ast.BasicLit); ok && lit.Kind == token.STRING {
-			all[spec.Names[0].Name], err = strconv.Unquote(lit.Value)
-			require.NoError(t, err)
-		}
-		return true
-	})
+		})
+	}
 	return all
 }
 

@@ -82,19 +82,14 @@ func (s *twin) Acquire(ctx context.Context, want lease.Session, claims []lease.C
 }
 
 func (s *twin) claim(sess *sitting, c lease.Claim) lease.Outcome {
-	if s.is(foldsCase) {
-		c.Name = strings.ToLower(c.Name)
-	}
-	if s.is(truncatesNames) {
-		c.Name = c.Name[:min(len(c.Name), 255)]
-	}
+	c.Name = s.spelt(c.Name)
 	if s.bad[c.Name] && !s.is(badOverwritten) {
 		return lease.Outcome{Err: lease.ErrBadRecord}
 	}
 	if err := lease.ValidateClaim(c); err != nil && !s.is(claimsUnchecked) {
 		return lease.Outcome{Err: err}
 	}
-	old := s.records[c.Name]
+	old := s.standing(c.Name)
 	s.gap(acquireRaces)
 	wins := old == nil
 	if old != nil {
