@@ -93,6 +93,9 @@ func NewKeeper(store Store, cfg Config) (*Keeper, error) {
 	if lim.Name == "" {
 		lim.Name = strings.TrimPrefix(fmt.Sprintf("%T", store), "*")
 	}
+	if err := lim.check(); err != nil {
+		return nil, err
+	}
 	cfg, err := cfg.complete(lim)
 	if err != nil {
 		return nil, err
@@ -164,6 +167,9 @@ func (k *Keeper) Lease(name string, opts ...Option) (*Handle, error) {
 	if k.store == nil {
 		return nil, errUnmade
 	}
+	if err := k.limits.checkName(name); err != nil {
+		return nil, err
+	}
 	o := options{ttl: k.cfg.TTL}
 	if err := input.Apply(&o, nil, ErrInvalid, opts); err != nil {
 		return nil, k.errorf(name, err)
@@ -171,7 +177,7 @@ func (k *Keeper) Lease(name string, opts ...Option) (*Handle, error) {
 	if err := k.cfg.checkTTL("lease.WithTTL", o.ttl, k.limits); err != nil {
 		return nil, err
 	}
-	if err := validateMetadata(o.metadata); err != nil {
+	if err := cmp.Or(validateMetadata(o.metadata), k.limits.checkMetadata(o.metadata)); err != nil {
 		return nil, k.errorf(name, err)
 	}
 	k.mu.Lock()

@@ -132,7 +132,8 @@ type Describer interface {
 	// Describe adds about to the metadata of the record, from the next acquisition on.
 	// It replaces what an earlier call added; nil takes that back. Transfer does not
 	// pass it on: it is of this holder. An error is ErrInvalid: about is not UTF-8, or
-	// has a key that the lease was made with; then nothing has changed. about is copied.
+	// has a key that the lease was made with, or all of it is more than the store can hold;
+	// then nothing has changed. about is copied.
 	Describe(about map[string]string) error
 }
 

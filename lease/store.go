@@ -197,12 +197,26 @@ type DeletionWatcher interface {
 	WatchDeletions(ctx context.Context, prefix string) iter.Seq2[Event, error]
 }
 
-// StoreLimits are bounds of a store that the Keeper keeps to.
+// StoreLimits are bounds of a store that the Keeper keeps to: what is beyond them is
+// ErrInvalid where it is configured. A store that has any refuses what is beyond them too, as
+// what ValidateSession, ValidateClaim and ValidateTransfer refuse.
 type StoreLimits struct {
 	// Name identifies the store in errors, logs and metrics, e.g. "etcd".
 	Name string
 	// MinTTL is the shortest TTL the store can honour; 0: no bound of its own.
 	MinTTL time.Duration
+	// MaxTTL is the longest TTL the store can honour; 0: no bound of its own.
+	MaxTTL time.Duration
+	// CheckName returns an error for a name that ValidateName takes and the store can't
+	// hold; the text says why. nil: there is none. A store whose keys can't have some byte,
+	// or fold or pad them, writes it as something else: each name as one key, that of a
+	// prefix as a prefix of it (as package observed does). Then keys are longer than
+	// names, and what is too long is found here. It answers the same for ever, at any number of
+	// calls at once.
+	CheckName func(name string) error
+	// MaxMetadata bounds the bytes of a record's metadata, keys and values together,
+	// whatever these are; 0: no bound.
+	MaxMetadata int
 	// NamesPerSession bounds how many names share a session; 0: no bound.
 	NamesPerSession int
 	// Batch bounds how many names one call may carry; 0: no bound.

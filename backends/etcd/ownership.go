@@ -174,9 +174,9 @@ func (s *Store) Acquire(ctx context.Context, sess lease.Session, claims []lease.
 	if err := lease.ValidateSession(sess); err != nil { // with ID 0 a record would never expire
 		return nil, fmt.Errorf("etcd acquire: %w", err)
 	}
-	outs := make([]lease.Outcome, len(claims))
+	outs, limits := make([]lease.Outcome, len(claims)), s.Limits()
 	for i, c := range claims {
-		if err := lease.ValidateClaim(c); err != nil {
+		if err := limits.ValidateClaim(c); err != nil {
 			outs[i].Err = fmt.Errorf("etcd acquire: %w", err)
 		}
 	}
@@ -277,7 +277,7 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.O
 	outs := make([]lease.Outcome, len(moves))
 	var names []string
 	for i, m := range moves {
-		if err := lease.ValidateTransfer(m); err != nil { // what is no offer would be no record
+		if err := s.Limits().ValidateTransfer(m); err != nil { // what is no offer would be no record
 			outs[i].Err = fmt.Errorf("etcd transfer: %w", err)
 		} else if m.Metadata == nil {
 			names = append(names, m.Name)

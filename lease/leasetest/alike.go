@@ -47,9 +47,6 @@ func (t *T) alikeNames() (names []string) {
 	return names
 }
 
-// holds tells whether a name is within the store's limits.
-func (t *T) holds(name string) bool { return true }
-
 // winAlike wins names that nobody holds, as many under a session as it may have.
 func (t *T) winAlike(names []string) map[string]lease.Record {
 	t.Helper()

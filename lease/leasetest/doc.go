@@ -28,6 +28,7 @@
 //	setup     foreign values and restarts, for backends that can arrange them
 //	keeper    the engine, run over the store
 //	alike     names that differ in case, spaces, normal form, or only look like patterns
+//	limits    what is within the store's StoreLimits, and beyond them
 //	invalid   what no record can be made of that everybody reads
 //	hands     what a former owner still tries, after each way in which a name
 //	          changes hands

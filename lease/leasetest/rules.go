@@ -133,6 +133,8 @@ const (
 // What is out of its bounds.
 const (
 	ruleInvalid     rule = "a claim, session or move that lease.ValidateClaim, ValidateSession or ValidateTransfer refuses is answered with ErrInvalid, and nothing of it is applied"
+	ruleLimits      rule = "what is beyond the store's Limits is answered with ErrInvalid, and nothing of it is applied"
+	ruleWithin      rule = "what is within the store's Limits is taken"
 	ruleBadMove     rule = "what is no record is not transferred"
 	ruleInvalidOnly rule = "a claim or move that is refused as invalid harms no other of its call"
 )

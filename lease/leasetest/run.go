@@ -316,7 +316,7 @@ func allCases() []testCase {
 		acquireCases, claimCases, tokenCases, releaseCases, batchCases,
 		sessionCases, expiryCases, transferCases, transferRaceCases, lateCases,
 		contextCases, readCases, watchCases, watchRaceCases, deletionCases, progressCases, churnCases, setupCases, keeperCases,
-		invalidCases, handsCases, nameCases, alikeCases,
+		invalidCases, handsCases, nameCases, alikeCases, limitCases,
 	} {
 		all = append(all, group...)
 	}

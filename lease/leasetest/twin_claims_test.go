@@ -86,8 +86,8 @@ func (s *twin) claim(sess *sitting, c lease.Claim) lease.Outcome {
 	if s.bad[c.Name] && !s.is(badOverwritten) {
 		return lease.Outcome{Err: lease.ErrBadRecord}
 	}
-	if err := lease.ValidateClaim(c); err != nil && !s.is(claimsUnchecked) {
-		return lease.Outcome{Err: err}
+	if out, refused := s.refuses(sess, c); refused {
+		return out
 	}
 	old := s.standing(c.Name)
 	s.gap(acquireRaces)
@@ -176,7 +176,7 @@ func (s *twin) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.Ou
 }
 
 func (s *twin) move(m lease.Transfer) lease.Outcome {
-	if err := lease.ValidateTransfer(m); err != nil && !s.is(movesUnchecked) {
+	if err := s.movable(m); err != nil {
 		return lease.Outcome{Err: err}
 	}
 	if s.bad[m.Name] && !s.is(movesBad) {

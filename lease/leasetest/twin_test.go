@@ -216,8 +216,11 @@ func (s *twin) public(e *entry) lease.Record {
 }
 
 func (s *twin) OpenSession(ctx context.Context, want lease.Session) (lease.Grant, error) {
-	if err := lease.ValidateSession(want); err != nil && !s.is(sessionsUnchecked) {
+	if err := s.bounds().ValidateSession(want); err != nil && !s.is(sessionsUnchecked) {
 		return lease.Grant{}, err
+	}
+	if want.TTL == twinMaxTTL && s.is(limitTTLCut) {
+		want.TTL--
 	}
 	if err := s.begin(ctx); err != nil {
 		return lease.Grant{}, err

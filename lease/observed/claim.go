@@ -140,7 +140,7 @@ func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.
 	var names []string
 	var of []int // which claim asks for each of names
 	for i, c := range claims {
-		err := lease.ValidateClaim(c)
+		err := s.limits.ValidateClaim(c)
 		if err == nil {
 			err = s.refuse(op, claimed(c, want.ID, 1<<64-1))
 		}
@@ -253,7 +253,7 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.O
 			if m.Metadata == nil {
 				next.Metadata = n.Metadata
 			}
-			err := lease.ValidateTransfer(m)
+			err := s.limits.ValidateTransfer(m)
 			switch {
 			case err != nil:
 			case target.err != nil:

@@ -108,7 +108,7 @@ func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Gran
 	if err := s.check(ctx, op); err != nil {
 		return lease.Grant{}, err
 	}
-	if err := lease.ValidateSession(want); err != nil {
+	if err := s.limits.ValidateSession(want); err != nil {
 		return lease.Grant{}, fmt.Errorf("%s: %s: %w", s.limits.Name, op, err)
 	}
 	first := session{

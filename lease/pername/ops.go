@@ -77,7 +77,7 @@ func (p *store) claim(ctx context.Context, s lease.Session, claims []lease.Claim
 		if failed.Load() {
 			return
 		}
-		if err := lease.ValidateClaim(claims[i]); err != nil {
+		if err := p.limits.ValidateClaim(claims[i]); err != nil {
 			outs[i].Err = fmt.Errorf("%s: acquire: %w", p.limits.Name, err)
 			return
 		}
@@ -232,7 +232,7 @@ func (p *transferring) Transfer(ctx context.Context, moves []lease.Transfer) ([]
 		if failed.Load() {
 			return
 		}
-		if err := lease.ValidateTransfer(moves[i]); err != nil {
+		if err := p.limits.ValidateTransfer(moves[i]); err != nil {
 			outs[i].Err = fmt.Errorf("%s: transfer: %w", p.limits.Name, err)
 			return
 		}

@@ -51,7 +51,7 @@ func (p *store) OpenSession(ctx context.Context, want lease.Session) (lease.Gran
 	if err := p.check(ctx, "open session"); err != nil {
 		return lease.Grant{}, err
 	}
-	if err := lease.ValidateSession(want); err != nil {
+	if err := p.limits.ValidateSession(want); err != nil {
 		return lease.Grant{}, fmt.Errorf("%s: open session: %w", p.limits.Name, err)
 	}
 	p.mu.Lock()
