@@ -237,6 +237,8 @@ type options struct {
 	ttl        time.Duration
 	metadata   map[string]string
 	ownSession bool
+	parent     *Handle
+	hangs      bool // WithParent was given
 }
 
 // WithTTL overrides the Keeper's TTL.

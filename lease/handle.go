@@ -17,18 +17,20 @@ type Handle struct {
 	name     string
 	metadata map[string]string // of WithMetadata
 	pool     *pool
+	parent   *Handle // of WithParent
 
 	current atomic.Pointer[term] // the term that is held, for CheckAlive
 
 	// Guarded by Keeper.mu.
 	about    map[string]string // of Describe, nil before the first; replaced, never changed
 	status   status
-	claim    Held     // what stands, or may stand, under held and ended
-	sess     *session // of the claim
-	last     Token    // the highest token this handle ever had
-	seen     Token    // the highest token of the name that was ever seen, whosoever
-	op       *op      // in flight: at most one
-	queue    []*op    // behind it, in order
+	claim    Held                 // what stands, or may stand, under held and ended
+	sess     *session             // of the claim
+	last     Token                // the highest token this handle ever had
+	seen     Token                // the highest token of the name that was ever seen, whosoever
+	op       *op                  // in flight: at most one
+	queue    []*op                // behind it, in order
+	children map[*Handle]struct{} // open handles made with this as their parent
 	handlers []*handler
 	free     []*waiter
 	pollAt   time.Duration
@@ -303,6 +305,7 @@ func (h *Handle) leave() {
 	}
 	k.closeOfferLocked(h.name, 0)
 	h.dropWaitersLocked()
+	h.unhangLocked()
 	if k.handles[h.name] == h {
 		delete(k.handles, h.name)
 		if h.op != nil {
@@ -344,6 +347,7 @@ func (h *Handle) endLocked(tr transition, cause error) *term {
 	t := h.current.Swap(nil)
 	t.sess.held--
 	t.end(cause)
+	h.orphanLocked(t, cause)
 	h.k.measure(func(i *instruments) { i.held.Add(-1) })
 	return t
 }

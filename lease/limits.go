@@ -1,9 +1,12 @@
 package lease
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/input"
 )
 
 // This file holds what is asked of a store against what the store says of itself.
@@ -28,6 +31,30 @@ func (l StoreLimits) check() error {
 		return bad("MaxMetadata", l.MaxMetadata, "at least 0 (0: no bound)")
 	}
 	return nil
+}
+
+// configure applies the options of a lease and checks them.
+func (k *Keeper) configure(name string, opts []Option) (options, error) {
+	if err := ValidateName(name); err != nil {
+		return options{}, err
+	}
+	if k.store == nil {
+		return options{}, errUnmade
+	}
+	if err := k.limits.checkName(name); err != nil {
+		return options{}, err
+	}
+	o := options{ttl: k.cfg.TTL}
+	if err := input.Apply(&o, nil, ErrInvalid, opts); err != nil {
+		return o, k.errorf(name, err)
+	}
+	if err := k.cfg.checkTTL("lease.WithTTL", o.ttl, k.limits); err != nil {
+		return o, err
+	}
+	if err := cmp.Or(validateMetadata(o.metadata), k.limits.checkMetadata(o.metadata), k.checkParent(o)); err != nil {
+		return o, k.errorf(name, err)
+	}
+	return o, nil
 }
 
 // ttls returns the shortest and the longest TTL of a Keeper's session.
@@ -84,7 +111,8 @@ func (l StoreLimits) ValidateSession(s Session) error {
 	return nil
 }
 
-// ValidateClaim is ValidateClaim with the names and the size of metadata that l allows.
+// ValidateClaim is ValidateClaim with the names and the size of metadata that l allows. For
+// a While of which l knows nothing the error is ErrUnsupported.
 func (l StoreLimits) ValidateClaim(c Claim) error {
 	if err := ValidateClaim(c); err != nil {
 		return err
@@ -94,6 +122,9 @@ func (l StoreLimits) ValidateClaim(c Claim) error {
 	}
 	if err := l.checkMetadata(c.Metadata); err != nil {
 		return fmt.Errorf("lease %q: %w", c.Name, err)
+	}
+	if c.While != (Held{}) && !l.While {
+		return fmt.Errorf("lease %q: lease.Claim.While: %w (store %s)", c.Name, ErrUnsupported, l.Name)
 	}
 	return nil
 }

@@ -58,6 +58,10 @@ type Claim struct {
 	Nonce      uint64
 	Supersedes Token // 0: only if free
 	Metadata   map[string]string
+	// While is another ownership, whosever: the claim succeeds only while that stands, as
+	// one conditional write. If it does not, Outcome.Err is ErrParentGone, whoever has Name. The zero
+	// Held: no condition. A store without StoreLimits.While answers ErrUnsupported there.
+	While Held
 }
 
 // Transfer asks to give an ownership to the maker of an offer.
@@ -217,6 +221,8 @@ type StoreLimits struct {
 	// MaxMetadata bounds the bytes of a record's metadata, keys and values together,
 	// whatever these are; 0: no bound.
 	MaxMetadata int
+	// While: Acquire heeds Claim.While. Leases that hang on others (WithParent) need it.
+	While bool
 	// NamesPerSession bounds how many names share a session; 0: no bound.
 	NamesPerSession int
 	// Batch bounds how many names one call may carry; 0: no bound.

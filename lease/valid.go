@@ -78,13 +78,24 @@ func ValidateSession(s Session) error {
 }
 
 // ValidateClaim returns an error that is ErrInvalid unless the name passes
-// ValidateName and the metadata is UTF-8.
+// ValidateName, the metadata is UTF-8, and While, if it is set, is a valid name other than that
+// and a token.
 func ValidateClaim(c Claim) error {
 	if err := ValidateName(c.Name); err != nil {
 		return err
 	}
 	if err := validateMetadata(c.Metadata); err != nil {
 		return fmt.Errorf("lease %q: %w", c.Name, err)
+	}
+	if c.While == (Held{}) {
+		return nil
+	}
+	if err := ValidateName(c.While.Name); err != nil {
+		return fmt.Errorf("lease %q: lease.Claim.While: %w", c.Name, err)
+	}
+	if c.While.Name == c.Name || c.While.Token == 0 {
+		return fmt.Errorf("lease %q: lease.Claim.While: %w: %q under token %d, must be another name under its token",
+			c.Name, ErrInvalid, c.While.Name, c.While.Token)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
@@ -24,6 +25,7 @@ type change struct {
 	do    clientv3.Op
 	won   lease.Record // what stands if it is applied; without its token
 	over  lease.Token  // of what that replaces, by cmps
+	while lease.Held   // what has to stand, by cmps; zero: nothing
 }
 
 // cost is what a change adds to the operations of its Txn, where each level
@@ -96,7 +98,7 @@ func (s *Store) commit(ctx context.Context, op string, part []change, outs []lea
 	if len(part) == 1 { // a Txn of its own, not nested in another: a tenth faster
 		c := part[0]
 		m := s.history.mark()
-		resp, err := s.client.KV.Txn(ctx).If(c.cmps...).Then(c.do).Else(clientv3.OpGet(c.key)).Commit()
+		resp, err := s.client.KV.Txn(ctx).If(c.cmps...).Then(c.do).Else(s.instead(c)...).Commit()
 		if err = s.explain(ctx, op, err); err != nil {
 			return err
 		}
@@ -108,7 +110,7 @@ func (s *Store) commit(ctx context.Context, op string, part []change, outs []lea
 	}
 	ops := make([]clientv3.Op, len(part))
 	for i, c := range part {
-		ops[i] = clientv3.OpTxn(c.cmps, []clientv3.Op{c.do}, []clientv3.Op{clientv3.OpGet(c.key)})
+		ops[i] = clientv3.OpTxn(c.cmps, []clientv3.Op{c.do}, s.instead(c))
 	}
 	m := s.history.mark()
 	resp, err := s.client.KV.Txn(ctx).Then(ops...).Commit()
@@ -128,7 +130,7 @@ func (s *Store) commit(ctx context.Context, op string, part []change, outs []lea
 // decided is the outcome of a change in a Txn of that revision.
 func (s *Store) decided(c change, applied bool, rs []*pb.ResponseOp, revision int64) lease.Outcome {
 	if !applied {
-		return s.refused(rs)
+		return s.refused(c, rs)
 	}
 	out := lease.Outcome{OK: true, Record: c.won, Replaced: c.over}
 	if out.Record.Name != "" {
@@ -137,8 +139,22 @@ func (s *Store) decided(c change, applied bool, rs []*pb.ResponseOp, revision in
 	return out
 }
 
+// instead is what is asked for if a change is not made: why.
+func (s *Store) instead(c change) []clientv3.Op {
+	if c.while == (lease.Held{}) {
+		return []clientv3.Op{clientv3.OpGet(c.key)}
+	}
+	return []clientv3.Op{clientv3.OpGet(c.key), clientv3.OpGet(s.key(c.while.Name))}
+}
+
 // refused is the outcome of a change that was refused.
-func (s *Store) refused(rs []*pb.ResponseOp) lease.Outcome {
+func (s *Store) refused(c change, rs []*pb.ResponseOp) lease.Outcome {
+	if c.while != (lease.Held{}) {
+		kvs := rs[1].GetResponseRange().GetKvs()
+		if len(kvs) == 0 || !s.isHeld(kvs[0], c.while) {
+			return lease.Outcome{Err: fmt.Errorf("etcd acquire %q: %w: %q", c.won.Name, lease.ErrParentGone, c.while.Name)}
+		}
+	}
 	kvs := rs[0].GetResponseRange().GetKvs()
 	if len(kvs) == 0 {
 		return lease.Outcome{}
@@ -162,6 +178,11 @@ func (s *Store) exactly(h lease.Held) []clientv3.Cmp {
 		clientv3.Compare(clientv3.Value(k), ">", noncePrefix(h.Nonce)),
 		clientv3.Compare(clientv3.Value(k), "<", nonceAfter(h.Nonce)),
 	}
+}
+
+// isHeld tells whether exactly would hold of a key.
+func (s *Store) isHeld(kv *mvccpb.KeyValue, h lease.Held) bool {
+	return lease.Token(kv.ModRevision) == h.Token && strings.HasPrefix(string(kv.Value), noncePrefix(h.Nonce))
 }
 
 // Acquire implements lease.Store: one round trip. A claim that supersedes costs one more if
@@ -234,11 +255,14 @@ func (s *Store) claim(ctx context.Context, sess lease.Session, claims []lease.Cl
 		if on == nil {
 			continue
 		}
+		if c.While != (lease.Held{}) {
+			on = append(on, s.exactly(c.While)...)
+		}
 		v, err := s.encode(c.Nonce, sess.Owner, sess.TTL, c.Metadata)
 		if err != nil {
 			return err
 		}
-		changes = append(changes, change{index: i, key: s.key(c.Name), over: over, cmps: on,
+		changes = append(changes, change{index: i, key: s.key(c.Name), over: over, cmps: on, while: c.While,
 			do: clientv3.OpPut(s.key(c.Name), v, clientv3.WithLease(clientv3.LeaseID(sess.ID))),
 			won: lease.Record{Name: c.Name, Owner: sess.Owner, Session: sess.ID, Nonce: c.Nonce, TTL: sess.TTL,
 				Metadata: copied(c.Metadata)}})

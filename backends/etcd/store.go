@@ -100,7 +100,7 @@ func New(client *clientv3.Client, opts ...Option) (*Store, error) {
 // Limits implements lease.Limiter: 127 names in a call, and a server's bounds of a TTL and,
 // by default, of a request, so of metadata. Every name is a key as it is.
 func (s *Store) Limits() lease.StoreLimits {
-	return lease.StoreLimits{Name: "etcd", Batch: maxOps - 1, MaxTTL: maxTTL, MaxMetadata: maxMetadata, Prompt: true}
+	return lease.StoreLimits{Name: "etcd", Batch: maxOps - 1, MaxTTL: maxTTL, MaxMetadata: maxMetadata, While: true, Prompt: true}
 }
 
 // maxTTL is what a server takes at the most.

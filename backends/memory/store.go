@@ -96,7 +96,7 @@ func New(opts ...Option) *Store {
 // Limits returns the name "memory" and the minimal TTL; there are no other
 // bounds.
 func (s *Store) Limits() lease.StoreLimits {
-	return lease.StoreLimits{Name: "memory", MinTTL: s.minTTL, Prompt: true}
+	return lease.StoreLimits{Name: "memory", MinTTL: s.minTTL, While: true, Prompt: true}
 }
 
 // begin locks the mutex, unless ctx is done, and applies the expiries that are
@@ -207,7 +207,8 @@ func gone(op string, want lease.Session) error {
 
 // Acquire decides the claims in order, all at one moment. A claim that
 // lease.ValidateClaim refuses is answered with lease.ErrInvalid as the Outcome's
-// error. The error that is lease.ErrSessionGone means that the session is not open.
+// error, one whose While does not stand with lease.ErrParentGone. The error that is
+// lease.ErrSessionGone means that the session is not open.
 func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
 	now, err := s.begin(ctx, "acquire")
 	if err != nil {
@@ -229,6 +230,9 @@ func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.
 func (s *Store) claim(now time.Duration, own *session, c lease.Claim) lease.Outcome {
 	if err := lease.ValidateClaim(c); err != nil {
 		return lease.Outcome{Err: fmt.Errorf("memory store: acquire: %w", err)}
+	}
+	if on := s.records[c.While.Name]; c.While != (lease.Held{}) && (on == nil || on.held() != c.While) {
+		return lease.Outcome{Err: fmt.Errorf("memory store: acquire %q: %w: %q", c.Name, lease.ErrParentGone, c.While.Name)}
 	}
 	old := s.records[c.Name]
 	if old != nil && (c.Supersedes == 0 || c.Supersedes != old.token ||

@@ -19,6 +19,7 @@
 //	batch     many names in one call: order, mixtures, size
 //	session   opening, renewing, closing, expiring
 //	transfer  moving an ownership, with no moment for a third
+//	while     claims that are won only while another ownership stands
 //	late      requests that land after their caller gave up
 //	context   deadlines and cancellation
 //	read      Get, List and what records carry

@@ -23,6 +23,12 @@ const (
 	ruleAlike rule = "names are compared byte by byte: those that differ in one are two"
 )
 
+// Leases under leases.
+const (
+	ruleWhile      rule = "a claim with a While is won only while exactly that ownership stands; else it is answered with ErrParentGone, whoever has the name, and nothing is applied"
+	ruleWhileStays rule = "what was won while another ownership stood stays when that ends"
+)
+
 // Tokens.
 const (
 	ruleToken     rule = "every success issues a new token, higher than any token the name ever had"

@@ -233,7 +233,7 @@ func (o options) bubble(t *testing.T, f func(*testing.T)) {
 }
 
 // needs is a set of things that a case needs and a store may lack.
-type needs uint16
+type needs uint32
 
 const (
 	needTransfer needs = 1 << iota
@@ -250,6 +250,8 @@ const (
 	needCalm // nothing else goes on in the process
 	needNames
 	needProbe
+	needWhile
+	needNoWhile
 )
 
 func (n needs) missing() (names []string) {
@@ -257,7 +259,7 @@ func (n needs) missing() (names []string) {
 		bit  needs
 		name string
 	}{
-		{needTransfer, "TransferStore"}, {needWatch, "Watcher"}, {needDeletions, "DeletionWatcher"}, {needProbe, "Prober"}, {needList, "List"}, {needSessions, "sessions known to every client"},
+		{needTransfer, "TransferStore"}, {needWatch, "Watcher"}, {needDeletions, "DeletionWatcher"}, {needProbe, "Prober"}, {needWhile, "Limits.While"}, {needList, "List"}, {needSessions, "sessions known to every client"},
 		{needUnreachable, "Unreachable option"}, {needBadRecords, "BadRecords option"}, {needRestart, "Restart option"}, {needCalm, "calm"}, {needNames, "Names option"},
 	} {
 		if n&c.bit == 0 {
@@ -316,7 +318,7 @@ func allCases() []testCase {
 		acquireCases, claimCases, tokenCases, releaseCases, batchCases,
 		sessionCases, expiryCases, transferCases, transferRaceCases, lateCases,
 		contextCases, readCases, watchCases, watchRaceCases, deletionCases, progressCases, churnCases, setupCases, keeperCases,
-		invalidCases, handsCases, nameCases, alikeCases, limitCases,
+		invalidCases, handsCases, nameCases, alikeCases, limitCases, whileCases, parentCases,
 	} {
 		all = append(all, group...)
 	}
@@ -329,7 +331,7 @@ func choose(all []testCase, has needs) (run []testCase, left []string) {
 		switch {
 		case c.needs&^has == 0:
 			run = append(run, c)
-		case c.needs&(needNoTransfer|needNoWatch|needNoList) == 0:
+		case c.needs&(needNoTransfer|needNoWatch|needNoList|needNoWhile) == 0:
 			left = append(left, c.name)
 		}
 	}
@@ -343,6 +345,11 @@ func probe(t *T) needs {
 	has := needNoTransfer
 	if n.transfers() {
 		has = needTransfer
+	}
+	if t.limits(n.store).While {
+		has |= needWhile
+	} else {
+		has |= needNoWhile
 	}
 	if err := t.watchError(n.store, "probe"); errors.Is(err, lease.ErrUnsupported) {
 		has |= needNoWatch

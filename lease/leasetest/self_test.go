@@ -118,12 +118,12 @@ func TestEveryRuleIsReported(t *testing.T) {
 // contract allows it.
 func TestEveryFlawIsListed(t *testing.T) {
 	listed := map[flaw]bool{
-		flawless: true, batchInterrupted: true, transferUnsupported: true, listUnsupported: true, watchUnsupported: true, deletionsUnsupported: true,
+		flawless: true, batchInterrupted: true, transferUnsupported: true, listUnsupported: true, watchUnsupported: true, deletionsUnsupported: true, whileUnsupported: true,
 	}
 	for _, c := range catches {
 		listed[c.flaw] = true
 	}
-	for name, text := range constants(t, "flaws_test.go", "twin_names_test.go", "twin_limits_test.go") {
+	for name, text := range constants(t, "flaws_test.go", "twin_names_test.go", "twin_limits_test.go", "twin_while_test.go") {
 		require.True(t, listed[flaw(text)], "no case is listed that catches %s", name)
 	}
 }
@@ -162,6 +162,7 @@ func TestRightStoresPass(t *testing.T) {
 		{"no list", listUnsupported},
 		{"no watch", watchUnsupported},
 		{"no watch of deletions", deletionsUnsupported},
+		{"no While", whileUnsupported},
 	} {
 		t.Run(c.name, func(t *testing.T) { Run(t, twins(c.flaw), append(extras(c.flaw), FakeTime())...) })
 	}

@@ -75,6 +75,9 @@ func (s *twin) Acquire(ctx context.Context, want lease.Session, claims []lease.C
 		}
 		s.gap(batchInterrupted)
 	}
+	if err := failsBatch(outs); s.is(whileFailsBatch) && err != nil {
+		return nil, err
+	}
 	if s.is(batchOrder) {
 		slices.SortFunc(outs, func(a, b lease.Outcome) int { return strings.Compare(a.Record.Name, b.Record.Name) })
 	}
@@ -87,6 +90,9 @@ func (s *twin) claim(sess *sitting, c lease.Claim) lease.Outcome {
 		return lease.Outcome{Err: lease.ErrBadRecord}
 	}
 	if out, refused := s.refuses(sess, c); refused {
+		return out
+	}
+	if out, refused := s.orphan(sess, c); refused {
 		return out
 	}
 	old := s.standing(c.Name)

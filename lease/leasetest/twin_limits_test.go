@@ -42,7 +42,7 @@ const (
 
 // Limits are those of a store that keeps its names in XML.
 func (s *twin) Limits() lease.StoreLimits {
-	l := lease.StoreLimits{Name: "twin", MaxTTL: twinMaxTTL, MaxMetadata: twinMaxMetadata, CheckName: func(name string) error {
+	l := lease.StoreLimits{Name: "twin", While: !s.is(whileUnsupported) && !s.is(whileUnsupportedIgnored), MaxTTL: twinMaxTTL, MaxMetadata: twinMaxMetadata, CheckName: func(name string) error {
 		if strings.ContainsAny(name, "\uffff\ufffe") {
 			return errors.New("U+FFFE and U+FFFF are no characters")
 		}
@@ -54,6 +54,7 @@ func (s *twin) Limits() lease.StoreLimits {
 // bounds are those that s keeps to.
 func (s *twin) bounds() lease.StoreLimits {
 	l := s.Limits()
+	l.While = true // orphan answers
 	switch s.flaw {
 	case limitTTLUnkept:
 		l.MaxTTL = 0
@@ -80,6 +81,9 @@ func (s *twin) refuses(sess *sitting, c lease.Claim) (out lease.Outcome, ok bool
 		if v := c.Metadata["k"]; len(v) > 100 && (len(v)+5*strings.Count(v, "\x01")) > twinMaxMetadata {
 			return lease.Outcome{Err: lease.ErrInvalid}, true
 		}
+	}
+	if s.is(whileUnchecked) && c.While != (lease.Held{}) && lease.ValidateClaim(lease.Claim{Name: c.Name, While: c.While}) != nil {
+		return lease.Outcome{Err: lease.ErrParentGone}, true
 	}
 	err := s.bounds().ValidateClaim(c)
 	switch {

@@ -29,6 +29,7 @@ type twin struct {
 	once     map[string]map[lease.SessionID]bool // which sessions ever held a name
 	hidden   string                              // a name that Get does not see
 	bad      map[string]bool                     // names under which stands no record
+	hung     map[string]lease.Held               // the While that a name was last won by
 }
 
 type entry struct {
@@ -47,7 +48,7 @@ func newTwin(tb TB, f flaw) *twin {
 	s := &twin{
 		flaw: f, quit: make(chan struct{}), perName: map[string]lease.Token{}, records: map[string]*entry{},
 		previous: map[string]*entry{}, sessions: map[lease.SessionID]*sitting{}, watchers: map[*watcher]bool{},
-		expired: map[string]bool{}, once: map[string]map[lease.SessionID]bool{}, bad: map[string]bool{},
+		expired: map[string]bool{}, once: map[string]map[lease.SessionID]bool{}, bad: map[string]bool{}, hung: map[string]lease.Held{},
 	}
 	tb.Cleanup(func() { close(s.quit) })
 	return s
@@ -373,6 +374,7 @@ func (s *twin) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome,
 		s.gap(releaseRaces)
 		if match && !s.is(releaseOnlySays) {
 			s.remove(e)
+			s.dropHung(e)
 		}
 		outs[i].OK = match && !s.is(releaseDenies)
 	}

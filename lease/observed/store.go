@@ -109,6 +109,7 @@ func New(objects Objects, opts ...Option) (*Store, error) {
 			return nil
 		}
 	}
+	s.limits.While = false // two objects are not compared in one write
 	s.limits.Batch = cmp.Or(s.limits.Batch, DefaultBatch)
 	return s, nil
 }
