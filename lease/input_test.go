@@ -35,7 +35,10 @@ func TestWhatNoOptionMayHave(t *testing.T) {
 	k, err := lease.NewKeeper(memory.New(), lease.Config{ID: "a"})
 	require.NoError(t, err)
 	defer k.Close(t.Context())
+	parent, err := k.Lease("parent")
+	require.NoError(t, err)
 	inputtest.Options(t, map[string][]any{
+		"WithParent":     {lease.WithParent, parent},
 		"WithTTL":        {lease.WithTTL, time.Second},
 		"WithMetadata":   {lease.WithMetadata, map[string]string{"k": "v"}},
 		"WithOwnSession": {lease.WithOwnSession},

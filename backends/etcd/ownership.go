@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -192,7 +193,7 @@ func (s *Store) Acquire(ctx context.Context, sess lease.Session, claims []lease.
 	if err != nil {
 		return nil, err
 	}
-	if err := lease.ValidateSession(sess); err != nil { // with ID 0 a record would never expire
+	if err := cmp.Or(lease.ValidateSession(sess), lease.ValidateNoHandle(sess.Handle)); err != nil { // with ID 0 a record would never expire
 		return nil, fmt.Errorf("etcd acquire: %w", err)
 	}
 	outs, limits := make([]lease.Outcome, len(claims)), s.Limits()
@@ -301,7 +302,7 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.O
 	outs := make([]lease.Outcome, len(moves))
 	var names []string
 	for i, m := range moves {
-		if err := s.Limits().ValidateTransfer(m); err != nil { // what is no offer would be no record
+		if err := cmp.Or(s.Limits().ValidateTransfer(m), lease.ValidateNoHandle(m.To.Handle)); err != nil { // what is no offer would be no record
 			outs[i].Err = fmt.Errorf("etcd transfer: %w", err)
 		} else if m.Metadata == nil {
 			names = append(names, m.Name)

@@ -18,6 +18,7 @@
 //	release   removes one ownership and no other
 //	batch     many names in one call: order, mixtures, size
 //	session   opening, renewing, closing, expiring
+//	handles   what a store wants to get back with every call on a session
 //	transfer  moving an ownership, with no moment for a third
 //	while     claims that are won only while another ownership stands
 //	late      requests that land after their caller gave up

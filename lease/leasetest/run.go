@@ -318,7 +318,7 @@ func allCases() []testCase {
 		acquireCases, claimCases, tokenCases, releaseCases, batchCases,
 		sessionCases, expiryCases, transferCases, transferRaceCases, lateCases,
 		contextCases, readCases, watchCases, watchRaceCases, deletionCases, progressCases, churnCases, setupCases, keeperCases,
-		invalidCases, handsCases, nameCases, alikeCases, limitCases, whileCases, parentCases,
+		invalidCases, handsCases, nameCases, alikeCases, limitCases, whileCases, parentCases, handleCases,
 	} {
 		all = append(all, group...)
 	}

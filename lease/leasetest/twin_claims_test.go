@@ -21,6 +21,9 @@ func (s *twin) Acquire(ctx context.Context, want lease.Session, claims []lease.C
 	if len(claims) == 0 && s.is(emptyFails) {
 		return nil, errFlawed
 	}
+	if err := s.misnamed(want.ID, want.Handle, handleAnyAcquire); err != nil {
+		return nil, err
+	}
 	sess := s.sessions[want.ID]
 	outs := make([]lease.Outcome, len(claims))
 	if sess == nil || sess.gone {
@@ -183,6 +186,9 @@ func (s *twin) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.Ou
 
 func (s *twin) move(m lease.Transfer) lease.Outcome {
 	if err := s.movable(m); err != nil {
+		return lease.Outcome{Err: err}
+	}
+	if err := s.misnamed(m.To.Session, m.To.Handle, handleAnyOffer); err != nil && !s.is(movesUnchecked) {
 		return lease.Outcome{Err: err}
 	}
 	if s.bad[m.Name] && !s.is(movesBad) {

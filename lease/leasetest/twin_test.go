@@ -227,6 +227,12 @@ func (s *twin) OpenSession(ctx context.Context, want lease.Session) (lease.Grant
 		return lease.Grant{}, err
 	}
 	defer s.mu.Unlock()
+	if want.Handle != "" {
+		if err := s.misnamed(want.ID, want.Handle, handleAnyOpen); err != nil {
+			return lease.Grant{}, err
+		}
+	}
+	handle := s.handleOf(want.ID)
 	sess := s.sessions[want.ID]
 	if sess != nil && s.is(reopenReplaces) {
 		s.end(sess, true)
@@ -239,10 +245,10 @@ func (s *twin) OpenSession(ctx context.Context, want lease.Session) (lease.Grant
 		}
 		s.sessions[want.ID] = sess
 	} else if s.is(reopenExtendsNothing) {
-		return lease.Grant{TTL: sess.TTL}, nil
+		return lease.Grant{TTL: sess.TTL, Handle: handle}, nil
 	}
 	s.extend(sess)
-	return lease.Grant{TTL: sess.TTL}, nil
+	return lease.Grant{TTL: sess.TTL, Handle: handle}, nil
 }
 
 func (s *twin) extend(sess *sitting) {
@@ -263,6 +269,9 @@ func (s *twin) CloseSession(ctx context.Context, want lease.Session) error {
 		return err
 	}
 	defer s.mu.Unlock()
+	if err := s.misnamed(want.ID, want.Handle, handleAnyClose); err != nil {
+		return err
+	}
 	sess := s.sessions[want.ID]
 	switch {
 	case sess != nil:
@@ -297,6 +306,12 @@ func (s *twin) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Gra
 	defer s.mu.Unlock()
 	grants := make([]lease.Grant, len(sessions))
 	for i, want := range sessions {
+		if err := s.misnamed(want.ID, want.Handle, handleAnyRenew); err != nil {
+			if grants[i].Err = err; s.is(handleFailsAll) {
+				return nil, err
+			}
+			continue
+		}
 		sess := s.sessions[want.ID]
 		switch {
 		case sess == nil || sess.gone && !s.is(revivesRecords):

@@ -1,6 +1,7 @@
 package observed
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -136,6 +137,9 @@ func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.
 	if err := s.check(ctx, op); err != nil {
 		return nil, err
 	}
+	if err := lease.ValidateNoHandle(want.Handle); err != nil {
+		return nil, fmt.Errorf("%s: %s: %w", s.limits.Name, op, err)
+	}
 	outs := make([]lease.Outcome, len(claims))
 	var names []string
 	var of []int // which claim asks for each of names
@@ -253,7 +257,7 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.O
 			if m.Metadata == nil {
 				next.Metadata = n.Metadata
 			}
-			err := s.limits.ValidateTransfer(m)
+			err := cmp.Or(s.limits.ValidateTransfer(m), lease.ValidateNoHandle(m.To.Handle))
 			switch {
 			case err != nil:
 			case target.err != nil:
