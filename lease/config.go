@@ -245,8 +245,9 @@ type options struct {
 func WithTTL(d time.Duration) Option { return func(o *options) { o.ttl = d } }
 
 // WithMetadata is written into the record with every acquisition. Keys and values
-// are UTF-8, and no more than the store can hold, or Keeper.Lease returns ErrInvalid. Given more than once the keys of all
-// are written; of a key that is given again the later value counts.
+// are UTF-8, and no more than the store can hold, or Keeper.Lease returns ErrInvalid. Given
+// more than once the keys of all are written; of a key that is given again the later value
+// counts.
 func WithMetadata(m map[string]string) Option {
 	return func(o *options) { o.metadata = merged(o.metadata, m) }
 }

@@ -22,8 +22,9 @@ type Offer struct {
 // Validate returns an error that is ErrInvalid, and says which field is out of its
 // bounds, unless a record can be made for the offer's maker: the name is valid, the
 // owner has an ID and an incarnation and is UTF-8, the session is positive, and so is the TTL,
-// a year at the most, and the handle is UTF-8 of at most MaxHandle bytes. What came from another node is checked by this before any of
-// it is written, as a record without an owner or a TTL could not be read.
+// a year at the most, and the handle is UTF-8 of at most MaxHandle bytes. What came from
+// another node is checked by this before any of it is written, as a record without an owner or
+// a TTL could not be read.
 func (o Offer) Validate() error {
 	bad := func(field string, got any, bound string) error {
 		return fmt.Errorf("lease.Offer.%s: %w: %v, must be %s", field, ErrInvalid, got, bound)

@@ -12,17 +12,16 @@ import (
 // a term whose parent's has ended, and what Acquire returns while the parent has none.
 var ErrParentGone = errors.New("lease parent gone")
 
-// WithParent hangs the lease on another of the same Keeper, which may hang on a third. A term
-// of it is won only while the store has the record of the parent's present term, in one conditional
-// write, and ends with that term at the latest: its CheckAlive is false from the moment at
-// which the parent's is, with no word of the store, and its loss is told, ErrParentGone,
-// also if the parent was released or transferred. So release the children first. A record that
-// outlives the parent's is nobody's proof of anything; it stays until its owner calls
-// Acquire or Release, as that of any loss.
+// WithParent hangs the lease on another of the same Keeper, which may hang on a third. It is
+// won only while the store has the record of the parent's present term, by one conditional
+// write. Its term ends with that term at the latest: CheckAlive is false from the moment at
+// which the parent's is, with no word of the store. The loss is told, ErrParentGone, also if
+// the parent was released or transferred; so release children first. The child's record proves
+// nothing of the parent's: it stays until its owner calls Acquire or Release, as after any loss.
 //
-// Acquire returns ErrParentGone while the parent has no term. A transfer moves the record
-// of a child whatever became of the parent: the maker of the offer adopts it under the parent of
-// its own handle, if that has one.
+// Acquire returns ErrParentGone while the parent has no term; Run tries again. A transfer moves
+// the child's record alone: who adopts it does so under the parent of the handle there, if that
+// has one.
 //
 // Keeper.Lease returns ErrInvalid if parent is nil, of another Keeper, or closed, and
 // ErrUnsupported if the store has no StoreLimits.While.

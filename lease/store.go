@@ -61,8 +61,9 @@ type Claim struct {
 	Supersedes Token // 0: only if free
 	Metadata   map[string]string
 	// While is another ownership, whosever: the claim succeeds only while that stands, as
-	// one conditional write. If it does not, Outcome.Err is ErrParentGone, whoever has Name. The zero
-	// Held: no condition. A store without StoreLimits.While answers ErrUnsupported there.
+	// one conditional write. If it does not, Outcome.Err is ErrParentGone, whoever has Name.
+	// The zero Held: no condition. A store without StoreLimits.While answers ErrUnsupported
+	// there.
 	While Held
 }
 
@@ -126,7 +127,8 @@ type Grant struct {
 type Store interface {
 	// OpenSession makes s known, with records that expire together at the end of
 	// the granted TTL after its last renewal. Opening an ID of the same owner
-	// again is a renewal, with its Handle or without. What ValidateSession refuses is not opened: ErrInvalid.
+	// again is a renewal, with its Handle or without. What ValidateSession refuses is not
+	// opened: ErrInvalid.
 	OpenSession(ctx context.Context, s Session) (Grant, error)
 	// CloseSession ends s and removes every record under it. Closing a session
 	// that is gone is no error.
