@@ -34,7 +34,8 @@ type Config struct {
 	// Every duration is at most a year.
 
 	// TTL is how long a record outlives its last renewal, unless a lease
-	// overrides it. Default 10 s, at least MinTTL and the store's minimum.
+	// overrides it. Default 10 s, at least MinTTL and the store's minimum, at most the
+	// store's maximum.
 	TTL time.Duration
 	// RenewFraction of the TTL is the time between renewals, at least 1 ms. Default
 	// 1/3.
@@ -185,9 +186,8 @@ func (c Config) complete(lim StoreLimits) (Config, error) {
 // checkTTL checks a TTL, a Keeper's or one lease's, against all that depends on
 // it.
 func (c Config) checkTTL(field string, ttl time.Duration, lim StoreLimits) error {
-	least := max(MinTTL, lim.MinTTL)
-	if ttl < least || ttl > longest {
-		return fmt.Errorf("%s: %w: %v, must be at least %v and at most %v", field, ErrInvalid, ttl, least, longest)
+	if least, most := lim.ttls(); ttl < least || ttl > most {
+		return fmt.Errorf("%s: %w: %v, must be at least %v and at most %v", field, ErrInvalid, ttl, least, most)
 	}
 	if c.Margin < 0 || c.Margin > longest {
 		return invalid("Margin", c.Margin, fmt.Sprintf("at least 0 (0: max(TTL/10, 100ms)) and at most %v", longest))
@@ -240,14 +240,17 @@ type options struct {
 	ttl        time.Duration
 	metadata   map[string]string
 	ownSession bool
+	parent     *Handle
+	hangs      bool // WithParent was given
 }
 
 // WithTTL overrides the Keeper's TTL.
 func WithTTL(d time.Duration) Option { return func(o *options) { o.ttl = d } }
 
 // WithMetadata is written into the record with every acquisition. Keys and values
-// are UTF-8, or Keeper.Lease returns ErrInvalid. Given more than once the keys of all
-// are written; of a key that is given again the later value counts.
+// are UTF-8, and no more than the store can hold, or Keeper.Lease returns ErrInvalid. Given
+// more than once the keys of all are written; of a key that is given again the later value
+// counts.
 func WithMetadata(m map[string]string) Option {
 	return func(o *options) { o.metadata = merged(o.metadata, m) }
 }

@@ -30,6 +30,9 @@ func (h *Handle) Describe(about map[string]string) error {
 			return h.k.errorf(h.name, fmt.Errorf("metadata: %w: the key %.64q is in use", ErrInvalid, key))
 		}
 	}
+	if err := h.k.limits.checkMetadata(merged(h.metadata, about)); err != nil {
+		return h.k.errorf(h.name, err)
+	}
 	about = merged(about, nil)
 	h.k.mu.Lock()
 	defer h.k.mu.Unlock()

@@ -17,18 +17,20 @@ type Handle struct {
 	name     string
 	metadata map[string]string // of WithMetadata
 	pool     *pool
+	parent   *Handle // of WithParent
 
 	current atomic.Pointer[term] // the term that is held, for CheckAlive
 
 	// Guarded by Keeper.mu.
 	about    map[string]string // of Describe, nil before the first; replaced, never changed
 	status   status
-	claim    Held     // what stands, or may stand, under held and ended
-	sess     *session // of the claim
-	last     Token    // the highest token this handle ever had
-	seen     Token    // the highest token of the name that was ever seen, whosoever
-	op       *op      // in flight: at most one
-	queue    []*op    // behind it, in order
+	claim    Held                 // what stands, or may stand, under held and ended
+	sess     *session             // of the claim
+	last     Token                // the highest token this handle ever had
+	seen     Token                // the highest token of the name that was ever seen, whosoever
+	op       *op                  // in flight: at most one
+	queue    []*op                // behind it, in order
+	children map[*Handle]struct{} // open handles made with this as their parent
 	handlers []*handler
 	free     []*waiter
 	pollAt   time.Duration
@@ -140,7 +142,7 @@ func (h *Handle) Offer(ctx context.Context) (Offer, error) {
 		return Offer{}, k.errorf(h.name, ErrClosed)
 	}
 	k.closeOfferLocked(h.name, 0)
-	o := Offer{Name: h.name, Owner: k.owner, Session: s.ID, TTL: s.TTL, Nonce: uint64(newID()), Lifetime: h.pool.ttl}
+	o := Offer{Name: h.name, Owner: k.owner, Session: s.ID, TTL: s.TTL, Nonce: uint64(newID()), Handle: s.Handle, Lifetime: h.pool.ttl}
 	k.offers[h.name] = &openOffer{nonce: o.Nonce, sess: s, expires: k.clock.Now().Mono + o.Lifetime}
 	k.watchLocked()
 	k.kick()
@@ -273,6 +275,7 @@ func (h *Handle) leave() {
 	}
 	k.closeOfferLocked(h.name, 0)
 	h.dropWaitersLocked()
+	h.unhangLocked()
 	if k.handles[h.name] == h {
 		delete(k.handles, h.name)
 		if h.op != nil {
@@ -314,6 +317,7 @@ func (h *Handle) endLocked(tr transition, cause error) *term {
 	t := h.current.Swap(nil)
 	t.sess.held--
 	t.end(cause)
+	h.orphanLocked(t, cause)
 	h.k.measure(func(i *instruments) { i.held.Add(-1) })
 	return t
 }

@@ -35,7 +35,10 @@ func TestWhatNoOptionMayHave(t *testing.T) {
 	k, err := lease.NewKeeper(memory.New(), lease.Config{ID: "a"})
 	require.NoError(t, err)
 	defer k.Close(t.Context())
+	parent, err := k.Lease("parent")
+	require.NoError(t, err)
 	inputtest.Options(t, map[string][]any{
+		"WithParent":     {lease.WithParent, parent},
 		"WithTTL":        {lease.WithTTL, time.Second},
 		"WithMetadata":   {lease.WithMetadata, map[string]string{"k": "v"}},
 		"WithOwnSession": {lease.WithOwnSession},
@@ -74,7 +77,7 @@ func TestNoContextIsAnError(t *testing.T) {
 }
 
 func TestZeroValuesDoNotPanic(t *testing.T) {
-	inputtest.Zeros(t, map[string]string{}, new(lease.Keeper), new(lease.Handle), new(lease.Fence), new(lease.Offer), new(lease.Record), new(lease.HeldError))
+	inputtest.Zeros(t, map[string]string{}, new(lease.Keeper), new(lease.Handle), new(lease.Fence), new(lease.Offer), new(lease.Record), new(lease.HeldError), new(lease.StoreLimits))
 	var k lease.Keeper
 	_, err := k.Lease("a")
 	require.ErrorIs(t, err, lease.ErrInvalid)

@@ -95,6 +95,9 @@ func NewKeeper(store Store, cfg Config) (*Keeper, error) {
 	if lim.Name == "" {
 		lim.Name = strings.TrimPrefix(fmt.Sprintf("%T", store), "*")
 	}
+	if err := lim.check(); err != nil {
+		return nil, err
+	}
 	cfg, err := cfg.complete(lim)
 	if err != nil {
 		return nil, err
@@ -161,21 +164,9 @@ func (k *Keeper) Clock() Clock { return cmp.Or(k.clock, SystemClock()) }
 // its bounds), ErrNameInUse while an earlier handle of the name was not closed,
 // ErrClosed.
 func (k *Keeper) Lease(name string, opts ...Option) (*Handle, error) {
-	if err := ValidateName(name); err != nil {
+	o, err := k.configure(name, opts)
+	if err != nil {
 		return nil, err
-	}
-	if k.store == nil {
-		return nil, errUnmade
-	}
-	o := options{ttl: k.cfg.TTL}
-	if err := input.Apply(&o, nil, ErrInvalid, opts); err != nil {
-		return nil, k.errorf(name, err)
-	}
-	if err := k.cfg.checkTTL("lease.WithTTL", o.ttl, k.limits); err != nil {
-		return nil, err
-	}
-	if err := validateMetadata(o.metadata); err != nil {
-		return nil, k.errorf(name, err)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -186,6 +177,9 @@ func (k *Keeper) Lease(name string, opts ...Option) (*Handle, error) {
 		return nil, k.errorf(name, ErrNameInUse)
 	}
 	h := &Handle{k: k, name: name, metadata: o.metadata}
+	if err := h.hangLocked(o.parent); err != nil {
+		return nil, k.errorf(name, err)
+	}
 	if o.ownSession {
 		h.pool = &pool{ttl: o.ttl, own: true}
 		h.pool.lane.send = func(ops []*op) { k.sendAcquires(h.pool, ops) }

@@ -52,7 +52,7 @@ type Lease interface {
 type Loss struct {
 	Name   string
 	Token  Token
-	Reason error // one of ErrExpired, ErrTakenOver, ErrRecordGone, ErrInconsistent, ErrClosed (errors.Is)
+	Reason error // one of ErrExpired, ErrTakenOver, ErrRecordGone, ErrInconsistent, ErrClosed, ErrParentGone (errors.Is)
 }
 
 // Term is one ownership of a name, from the moment it was won to its end. It is
@@ -133,7 +133,8 @@ type Describer interface {
 	// Describe adds about to the metadata of the record, from the next acquisition on.
 	// It replaces what an earlier call added; nil takes that back. Transfer does not
 	// pass it on: it is of this holder. An error is ErrInvalid: about is not UTF-8, or
-	// has a key that the lease was made with; then nothing has changed. about is copied.
+	// has a key that the lease was made with, or all of it is more than the store can hold;
+	// then nothing has changed. about is copied.
 	Describe(about map[string]string) error
 }
 

@@ -46,6 +46,7 @@ type op struct {
 	mark       Token      // opAcquire: the highest token of the name that was seen before this attempt was sent
 	asked      []*session // opAcquire: those of attempts that may still land
 	nonce      uint64     // opAcquire
+	under      *term      // opAcquire: of the parent, when it began; nil: no parent
 	supersedes Token      // opAcquire: the token of a record of ours that stands
 	gone       Token      // opAcquire: up to which token the name's records are known to be gone
 	given      Token      // opAcquire: of the last record known to go on, with no break, from what came to our offer
@@ -196,6 +197,9 @@ func (k *Keeper) beginLocked(o *op) bool {
 		}
 		// Found dead before the loop looked: the loss is told all the same.
 		k.loseLocked(h, ErrExpired)
+		if !h.underLocked(o) {
+			return false
+		}
 		o.supersedes = h.claim.Token
 		if given := k.offers[h.name]; o.offer != nil && given != nil && given.nonce == o.offer.Nonce && given.token > o.supersedes {
 			o.supersedes, o.given = given.token, given.token

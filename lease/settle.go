@@ -43,7 +43,7 @@ func (k *Keeper) sendAcquires(p *pool, ops []*op) {
 		s.pending += n - 1 // reserve counted one
 		for i, o := range batch {
 			o.nonce, o.mark = uint64(newID()), o.h.seen
-			claims[i] = Claim{Name: o.h.name, Nonce: o.nonce, Supersedes: o.supersedes, Metadata: o.h.metadataLocked()}
+			claims[i] = Claim{Name: o.h.name, Nonce: o.nonce, Supersedes: o.supersedes, Metadata: o.h.metadataLocked(), While: o.while()}
 		}
 		sess := s.Session
 		k.mu.Unlock()
@@ -121,6 +121,8 @@ func (k *Keeper) acquireAnsweredLocked(o *op, s *session, out Outcome) {
 	switch {
 	case errors.Is(out.Err, ErrDenied):
 		k.giveUpLocked(o, out.Err)
+	case errors.Is(out.Err, ErrParentGone):
+		k.giveUpLocked(o, out.Err) // an earlier request may have landed while the parent stood
 	case out.Err != nil:
 		h.dropClaimLocked()
 		k.measure(func(i *instruments) { i.failed.Add(1) })
@@ -186,11 +188,14 @@ func (k *Keeper) wonLocked(o *op, s *session, out Outcome) {
 		// It was taken away before its answer came.
 		k.winAnewLocked(o, rec, ErrRecordGone)
 		return
+	case o.orphaned():
+		k.giveBackLocked(o, rec.Held(), ErrParentGone)
+		return
 	}
 	if settling {
 		k.measure(func(i *instruments) { i.settlements.Add(1) })
 	}
-	t := &term{name: h.name, token: rec.Token, nonce: rec.Nonce, sess: s, since: k.clock.Now().Mono, continues: out.Replaced}
+	t := &term{name: h.name, token: rec.Token, nonce: rec.Nonce, sess: s, since: k.clock.Now().Mono, continues: out.Replaced, parent: o.under}
 	if o.given == rec.Token {
 		t.adopted = o.offer.Nonce
 	}

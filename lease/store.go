@@ -23,6 +23,8 @@ type Session struct {
 	ID    SessionID
 	Owner Owner
 	TTL   time.Duration // asked for in OpenSession, granted afterwards
+	// Handle is what the store granted it under (Grant.Handle); empty before that.
+	Handle string
 }
 
 // Record is what a store knows of one held name.
@@ -58,6 +60,11 @@ type Claim struct {
 	Nonce      uint64
 	Supersedes Token // 0: only if free
 	Metadata   map[string]string
+	// While is another ownership, whosever: the claim succeeds only while that stands, as
+	// one conditional write. If it does not, Outcome.Err is ErrParentGone, whoever has Name.
+	// The zero Held: no condition. A store without StoreLimits.While answers ErrUnsupported
+	// there.
+	While Held
 }
 
 // Transfer asks to give an ownership to the maker of an offer.
@@ -94,6 +101,12 @@ type Grant struct {
 	// TTL is what the store granted, counted from a moment after the request was
 	// sent. It may be longer than asked for.
 	TTL time.Duration
+	// Handle, of OpenSession, is what the store wants to get back with every call on the
+	// session, and in offers of its owner: a row's ID, a lease that the store named itself. UTF-8 of
+	// at most MaxHandle bytes, the same each time that the session is opened again. Stores
+	// to which Session.ID is enough leave it empty. A handle that is not the session's, so one
+	// of another store, is refused: ErrInvalid or ErrSessionGone, and nothing is applied.
+	Handle string
 	// Lost lists ownerships of the session that the store found gone or
 	// another's while renewing (only stores that renew name by name).
 	Lost []Held
@@ -114,7 +127,8 @@ type Grant struct {
 type Store interface {
 	// OpenSession makes s known, with records that expire together at the end of
 	// the granted TTL after its last renewal. Opening an ID of the same owner
-	// again is a renewal. What ValidateSession refuses is not opened: ErrInvalid.
+	// again is a renewal, with its Handle or without. What ValidateSession refuses is not
+	// opened: ErrInvalid.
 	OpenSession(ctx context.Context, s Session) (Grant, error)
 	// CloseSession ends s and removes every record under it. Closing a session
 	// that is gone is no error.
@@ -197,12 +211,28 @@ type DeletionWatcher interface {
 	WatchDeletions(ctx context.Context, prefix string) iter.Seq2[Event, error]
 }
 
-// StoreLimits are bounds of a store that the Keeper keeps to.
+// StoreLimits are bounds of a store that the Keeper keeps to: what is beyond them is
+// ErrInvalid where it is configured. A store that has any refuses what is beyond them too, as
+// what ValidateSession, ValidateClaim and ValidateTransfer refuse.
 type StoreLimits struct {
 	// Name identifies the store in errors, logs and metrics, e.g. "etcd".
 	Name string
 	// MinTTL is the shortest TTL the store can honour; 0: no bound of its own.
 	MinTTL time.Duration
+	// MaxTTL is the longest TTL the store can honour; 0: no bound of its own.
+	MaxTTL time.Duration
+	// CheckName returns an error for a name that ValidateName takes and the store can't
+	// hold; the text says why. nil: there is none. A store whose keys can't have some byte,
+	// or fold or pad them, writes it as something else: each name as one key, that of a
+	// prefix as a prefix of it (as package observed does). Then keys are longer than
+	// names, and what is too long is found here. It answers the same for ever, at any number of
+	// calls at once.
+	CheckName func(name string) error
+	// MaxMetadata bounds the bytes of a record's metadata, keys and values together,
+	// whatever these are; 0: no bound.
+	MaxMetadata int
+	// While: Acquire heeds Claim.While. Leases that hang on others (WithParent) need it.
+	While bool
 	// NamesPerSession bounds how many names share a session; 0: no bound.
 	NamesPerSession int
 	// Batch bounds how many names one call may carry; 0: no bound.

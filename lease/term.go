@@ -13,7 +13,9 @@ type term struct {
 	token Token
 	nonce uint64
 	sess  *session
-	since time.Duration // when the winning reply was taken up
+	// parent is the term that this one hangs on, and ends with at the latest; nil: none.
+	parent *term
+	since  time.Duration // when the winning reply was taken up
 
 	over atomic.Bool // set once, before the context is done
 
@@ -39,7 +41,12 @@ func (t *term) CheckAlive() bool {
 
 func (t *term) Check() (time.Duration, bool) {
 	r := t.sess.clock.Now()
-	return r.Mono, !t.over.Load() && t.sess.trusts(r)
+	for p := t; p != nil; p = p.parent {
+		if p.over.Load() || !p.sess.trusts(r) {
+			return r.Mono, false
+		}
+	}
+	return r.Mono, true
 }
 
 func (t *term) Context() context.Context {

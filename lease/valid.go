@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"unicode/utf8"
@@ -63,7 +64,8 @@ func validateOwner(o Owner) error {
 }
 
 // ValidateSession returns an error that is ErrInvalid unless the ID and the TTL
-// are positive, and the owner has an incarnation and is UTF-8.
+// are positive, the owner has an incarnation and is UTF-8, and the handle is UTF-8 of at most
+// MaxHandle bytes.
 func ValidateSession(s Session) error {
 	switch {
 	case s.ID <= 0:
@@ -71,20 +73,31 @@ func ValidateSession(s Session) error {
 	case s.TTL <= 0:
 		return fmt.Errorf("session %d: %w: TTL %v, must be positive", s.ID, ErrInvalid, s.TTL)
 	}
-	if err := validateOwner(s.Owner); err != nil {
+	if err := cmp.Or(validateOwner(s.Owner), validateHandle(s.Handle)); err != nil {
 		return fmt.Errorf("session %d: %w", s.ID, err)
 	}
 	return nil
 }
 
 // ValidateClaim returns an error that is ErrInvalid unless the name passes
-// ValidateName and the metadata is UTF-8.
+// ValidateName, the metadata is UTF-8, and While, if it is set, is a valid name other than that
+// and a token.
 func ValidateClaim(c Claim) error {
 	if err := ValidateName(c.Name); err != nil {
 		return err
 	}
 	if err := validateMetadata(c.Metadata); err != nil {
 		return fmt.Errorf("lease %q: %w", c.Name, err)
+	}
+	if c.While == (Held{}) {
+		return nil
+	}
+	if err := ValidateName(c.While.Name); err != nil {
+		return fmt.Errorf("lease %q: lease.Claim.While: %w", c.Name, err)
+	}
+	if c.While.Name == c.Name || c.While.Token == 0 {
+		return fmt.Errorf("lease %q: lease.Claim.While: %w: %q under token %d, must be another name under its token",
+			c.Name, ErrInvalid, c.While.Name, c.While.Token)
 	}
 	return nil
 }

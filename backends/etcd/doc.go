@@ -24,6 +24,7 @@
 //	              that an earlier request was applied
 //	Acquire       one Txn for up to 127 names: each put if the key is absent, else
 //	              read
+//	              (with Claim.While: and if the mod revision and nonce of that key are those)
 //	Release       one Txn: each deleted if its mod revision and nonce are those
 //	Transfer      one read, then one Txn for each target session: put onto the
 //	              target's etcd lease if the mod revision and nonce are those

@@ -1,12 +1,14 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
@@ -24,6 +26,7 @@ type change struct {
 	do    clientv3.Op
 	won   lease.Record // what stands if it is applied; without its token
 	over  lease.Token  // of what that replaces, by cmps
+	while lease.Held   // what has to stand, by cmps; zero: nothing
 }
 
 // cost is what a change adds to the operations of its Txn, where each level
@@ -96,7 +99,7 @@ func (s *Store) commit(ctx context.Context, op string, part []change, outs []lea
 	if len(part) == 1 { // a Txn of its own, not nested in another: a tenth faster
 		c := part[0]
 		m := s.history.mark()
-		resp, err := s.client.KV.Txn(ctx).If(c.cmps...).Then(c.do).Else(clientv3.OpGet(c.key)).Commit()
+		resp, err := s.client.KV.Txn(ctx).If(c.cmps...).Then(c.do).Else(s.instead(c)...).Commit()
 		if err = s.explain(ctx, op, err); err != nil {
 			return err
 		}
@@ -108,7 +111,7 @@ func (s *Store) commit(ctx context.Context, op string, part []change, outs []lea
 	}
 	ops := make([]clientv3.Op, len(part))
 	for i, c := range part {
-		ops[i] = clientv3.OpTxn(c.cmps, []clientv3.Op{c.do}, []clientv3.Op{clientv3.OpGet(c.key)})
+		ops[i] = clientv3.OpTxn(c.cmps, []clientv3.Op{c.do}, s.instead(c))
 	}
 	m := s.history.mark()
 	resp, err := s.client.KV.Txn(ctx).Then(ops...).Commit()
@@ -128,7 +131,7 @@ func (s *Store) commit(ctx context.Context, op string, part []change, outs []lea
 // decided is the outcome of a change in a Txn of that revision.
 func (s *Store) decided(c change, applied bool, rs []*pb.ResponseOp, revision int64) lease.Outcome {
 	if !applied {
-		return s.refused(rs)
+		return s.refused(c, rs)
 	}
 	out := lease.Outcome{OK: true, Record: c.won, Replaced: c.over}
 	if out.Record.Name != "" {
@@ -137,8 +140,22 @@ func (s *Store) decided(c change, applied bool, rs []*pb.ResponseOp, revision in
 	return out
 }
 
+// instead is what is asked for if a change is not made: why.
+func (s *Store) instead(c change) []clientv3.Op {
+	if c.while == (lease.Held{}) {
+		return []clientv3.Op{clientv3.OpGet(c.key)}
+	}
+	return []clientv3.Op{clientv3.OpGet(c.key), clientv3.OpGet(s.key(c.while.Name))}
+}
+
 // refused is the outcome of a change that was refused.
-func (s *Store) refused(rs []*pb.ResponseOp) lease.Outcome {
+func (s *Store) refused(c change, rs []*pb.ResponseOp) lease.Outcome {
+	if c.while != (lease.Held{}) {
+		kvs := rs[1].GetResponseRange().GetKvs()
+		if len(kvs) == 0 || !s.isHeld(kvs[0], c.while) {
+			return lease.Outcome{Err: fmt.Errorf("etcd acquire %q: %w: %q", c.won.Name, lease.ErrParentGone, c.while.Name)}
+		}
+	}
 	kvs := rs[0].GetResponseRange().GetKvs()
 	if len(kvs) == 0 {
 		return lease.Outcome{}
@@ -164,6 +181,11 @@ func (s *Store) exactly(h lease.Held) []clientv3.Cmp {
 	}
 }
 
+// isHeld tells whether exactly would hold of a key.
+func (s *Store) isHeld(kv *mvccpb.KeyValue, h lease.Held) bool {
+	return lease.Token(kv.ModRevision) == h.Token && strings.HasPrefix(string(kv.Value), noncePrefix(h.Nonce))
+}
+
 // Acquire implements lease.Store: one round trip. A claim that supersedes costs one more if
 // the record is of another session of its owner, or if nothing stands any more.
 func (s *Store) Acquire(ctx context.Context, sess lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
@@ -171,12 +193,12 @@ func (s *Store) Acquire(ctx context.Context, sess lease.Session, claims []lease.
 	if err != nil {
 		return nil, err
 	}
-	if err := lease.ValidateSession(sess); err != nil { // with ID 0 a record would never expire
+	if err := cmp.Or(lease.ValidateSession(sess), lease.ValidateNoHandle(sess.Handle)); err != nil { // with ID 0 a record would never expire
 		return nil, fmt.Errorf("etcd acquire: %w", err)
 	}
-	outs := make([]lease.Outcome, len(claims))
+	outs, limits := make([]lease.Outcome, len(claims)), s.Limits()
 	for i, c := range claims {
-		if err := lease.ValidateClaim(c); err != nil {
+		if err := limits.ValidateClaim(c); err != nil {
 			outs[i].Err = fmt.Errorf("etcd acquire: %w", err)
 		}
 	}
@@ -234,11 +256,14 @@ func (s *Store) claim(ctx context.Context, sess lease.Session, claims []lease.Cl
 		if on == nil {
 			continue
 		}
+		if c.While != (lease.Held{}) {
+			on = append(on, s.exactly(c.While)...)
+		}
 		v, err := s.encode(c.Nonce, sess.Owner, sess.TTL, c.Metadata)
 		if err != nil {
 			return err
 		}
-		changes = append(changes, change{index: i, key: s.key(c.Name), over: over, cmps: on,
+		changes = append(changes, change{index: i, key: s.key(c.Name), over: over, cmps: on, while: c.While,
 			do: clientv3.OpPut(s.key(c.Name), v, clientv3.WithLease(clientv3.LeaseID(sess.ID))),
 			won: lease.Record{Name: c.Name, Owner: sess.Owner, Session: sess.ID, Nonce: c.Nonce, TTL: sess.TTL,
 				Metadata: copied(c.Metadata)}})
@@ -277,7 +302,7 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.O
 	outs := make([]lease.Outcome, len(moves))
 	var names []string
 	for i, m := range moves {
-		if err := lease.ValidateTransfer(m); err != nil { // what is no offer would be no record
+		if err := cmp.Or(s.Limits().ValidateTransfer(m), lease.ValidateNoHandle(m.To.Handle)); err != nil { // what is no offer would be no record
 			outs[i].Err = fmt.Errorf("etcd transfer: %w", err)
 		} else if m.Metadata == nil {
 			names = append(names, m.Name)

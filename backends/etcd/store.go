@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 	"unicode/utf8"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -97,10 +98,18 @@ func New(client *clientv3.Client, opts ...Option) (*Store, error) {
 	return s, nil
 }
 
-// Limits implements lease.Limiter.
+// Limits implements lease.Limiter: 127 names in a call, and a server's bounds of a TTL and,
+// by default, of a request, so of metadata. Every name is a key as it is.
 func (s *Store) Limits() lease.StoreLimits {
-	return lease.StoreLimits{Name: "etcd", Batch: maxOps - 1, Prompt: true}
+	return lease.StoreLimits{Name: "etcd", Batch: maxOps - 1, MaxTTL: maxTTL, MaxMetadata: maxMetadata, While: true, Prompt: true}
 }
+
+// maxTTL is what a server takes at the most.
+const maxTTL = 9_000_000_000 * time.Second
+
+// maxMetadata is what fits into the largest request that a server takes by default,
+// 1.5 MiB, beside the owner, also if JSON makes six bytes of each of its bytes.
+const maxMetadata = 240 << 10
 
 // Endpoints implements lease.Located.
 func (s *Store) Endpoints() []string {

@@ -270,8 +270,8 @@ func TestManyNames(t *testing.T) {
 	}
 }
 
-// TestLargeRecords: a batch that is too large for a request is parted; a record
-// that is too large by itself is refused, alone.
+// TestLargeRecords: a batch that is too large for a request is parted; a record whose
+// metadata are too large is refused, alone, and so is one that is too large by its owner.
 func TestLargeRecords(t *testing.T) {
 	t.Parallel()
 	s := newStore(t, server(t).Client(t), fresh())
@@ -280,7 +280,7 @@ func TestLargeRecords(t *testing.T) {
 	for i := range claims {
 		claims[i] = lease.Claim{Name: fmt.Sprintf("large/%d", i), Nonce: uint64(i + 1), Metadata: map[string]string{"m": strings.Repeat("x", 30_000)}}
 	}
-	for i, size := range map[int]int{7: 1_700_000, 8: 3_000_000} { // refused by the server, and by the client
+	for i, size := range map[int]int{7: 245_761, 8: 3_000_000} { // beyond the Limits
 		claims[i].Metadata = map[string]string{"m": strings.Repeat("x", size)}
 	}
 	outs, err := s.Acquire(t.Context(), sess, claims)
@@ -300,6 +300,19 @@ func TestLargeRecords(t *testing.T) {
 	}
 	require.Equal(t, len(claims)-2, n)
 	require.NoError(t, s.CloseSession(t.Context(), sess))
+
+	for _, size := range []int{1_700_000, 3_000_000} { // refused by the server, and by the client
+		large := session(t, s, "a")
+		large.Owner.Address = strings.Repeat("x", size)
+		outs, err := s.Acquire(t.Context(), large, []lease.Claim{{Name: "large/a", Nonce: 1}, {Name: "large/b", Nonce: 2}})
+		require.NoError(t, err)
+		for _, out := range outs {
+			require.False(t, out.OK)
+			require.ErrorIs(t, out.Err, lease.ErrInvalid)
+			require.ErrorContains(t, out.Err, "larger than the server takes")
+		}
+		require.NoError(t, s.CloseSession(t.Context(), large))
+	}
 }
 
 // TestRenewTogether: of sessions that are renewed together, one that is gone does

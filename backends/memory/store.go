@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -97,7 +98,7 @@ func New(opts ...Option) *Store {
 // Limits returns the name "memory" and the minimal TTL; there are no other
 // bounds.
 func (s *Store) Limits() lease.StoreLimits {
-	return lease.StoreLimits{Name: "memory", MinTTL: s.minTTL, Prompt: true}
+	return lease.StoreLimits{Name: "memory", MinTTL: s.minTTL, While: true, Prompt: true}
 }
 
 // begin locks the mutex, unless ctx is done, and applies the expiries that are
@@ -136,7 +137,7 @@ func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Gran
 		return lease.Grant{}, err
 	}
 	defer s.mu.Unlock()
-	if err := lease.ValidateSession(want); err != nil {
+	if err := cmp.Or(lease.ValidateSession(want), lease.ValidateNoHandle(want.Handle)); err != nil {
 		return lease.Grant{}, fmt.Errorf("memory store: open session: %w", err)
 	}
 	s.stats.OpenSession++
@@ -164,6 +165,9 @@ func (s *Store) CloseSession(ctx context.Context, want lease.Session) error {
 	}
 	defer s.mu.Unlock()
 	s.stats.CloseSession++
+	if err := lease.ValidateNoHandle(want.Handle); err != nil {
+		return fmt.Errorf("memory store: close session: %w", err)
+	}
 	if own := s.live(want); own != nil {
 		s.due.remove(own)
 		s.end(own)
@@ -181,6 +185,10 @@ func (s *Store) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Gr
 	s.stats.Renew++
 	grants := make([]lease.Grant, len(sessions))
 	for i, want := range sessions {
+		if err := lease.ValidateNoHandle(want.Handle); err != nil {
+			grants[i].Err = fmt.Errorf("memory store: renew: %w", err)
+			continue
+		}
 		own := s.live(want)
 		if own == nil {
 			grants[i].Err = gone("renew", want)
@@ -208,7 +216,8 @@ func gone(op string, want lease.Session) error {
 
 // Acquire decides the claims in order, all at one moment. A claim that
 // lease.ValidateClaim refuses is answered with lease.ErrInvalid as the Outcome's
-// error. The error that is lease.ErrSessionGone means that the session is not open.
+// error, one whose While does not stand with lease.ErrParentGone. The error that is
+// lease.ErrSessionGone means that the session is not open.
 func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
 	now, err := s.begin(ctx, "acquire")
 	if err != nil {
@@ -216,6 +225,9 @@ func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.
 	}
 	defer s.mu.Unlock()
 	s.stats.Acquire++
+	if err := lease.ValidateNoHandle(want.Handle); err != nil {
+		return nil, fmt.Errorf("memory store: acquire: %w", err)
+	}
 	own := s.live(want)
 	if own == nil {
 		return nil, gone("acquire", want)
@@ -230,6 +242,9 @@ func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.
 func (s *Store) claim(now time.Duration, own *session, c lease.Claim) lease.Outcome {
 	if err := lease.ValidateClaim(c); err != nil {
 		return lease.Outcome{Err: fmt.Errorf("memory store: acquire: %w", err)}
+	}
+	if on := s.records[c.While.Name]; c.While != (lease.Held{}) && (on == nil || on.held() != c.While) {
+		return lease.Outcome{Err: fmt.Errorf("memory store: acquire %q: %w: %q", c.Name, lease.ErrParentGone, c.While.Name)}
 	}
 	old := s.records[c.Name]
 	if old != nil && (c.Supersedes == 0 || c.Supersedes != old.token ||
@@ -295,7 +310,7 @@ func (s *Store) move(now time.Duration, m lease.Transfer) lease.Outcome {
 	if old.held() != m.Held {
 		return refused
 	}
-	if err := lease.ValidateTransfer(m); err != nil {
+	if err := cmp.Or(lease.ValidateTransfer(m), lease.ValidateNoHandle(m.To.Handle)); err != nil {
 		refused.Err = fmt.Errorf("memory store: transfer: %w", err)
 		return refused
 	}

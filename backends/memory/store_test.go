@@ -199,7 +199,7 @@ func TestBadInputIsRefusedWithItsName(t *testing.T) {
 	require.True(t, out[2].OK)
 
 	odd := memory.New(memory.WithClock(nil), memory.WithMinTTL(-1), memory.WithWatchBuffer(-1))
-	require.Equal(t, lease.StoreLimits{Name: "memory", Prompt: true}, odd.Limits())
+	require.Equal(t, lease.StoreLimits{Name: "memory", While: true, Prompt: true}, odd.Limits())
 	require.Equal(t, time.Nanosecond, open(t, odd, 1, owner("a"), 1).TTL)
 }
 

@@ -34,6 +34,11 @@
 // first record, a Watch after lease.EventSynced. Partition and CutWatches end
 // the watches that run; SetLag makes them lag behind. What was read before a partition may still be listed.
 //
+// # Handles
+//
+// WithHandles makes a store that gives each session a handle (lease.Grant.Handle) of one that gives
+// none, so that those who carry handles can be tested without a database.
+//
 // # Time
 //
 // Delays run on a lease.Clock. If a delay is not shorter than what the caller's

@@ -29,6 +29,8 @@ type Store struct {
 	inner  lease.Store
 	clock  lease.Clock
 	system bool // the clock is the one that contexts go by
+	label  string
+	gives  bool // handles of sessions, of its own
 
 	mu       sync.Mutex
 	rule     func(Call) Fault
@@ -155,13 +157,16 @@ func (s *Store) Limits() lease.StoreLimits {
 // OpenSession passes the call on as the rule says.
 func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Grant, error) {
 	return do(ctx, s, Call{Op: OpenSession, Session: want.ID}, func(ctx context.Context) (lease.Grant, error) {
-		return s.inner.OpenSession(ctx, want)
+		return s.openHandled(ctx, want)
 	})
 }
 
 // CloseSession passes the call on as the rule says.
 func (s *Store) CloseSession(ctx context.Context, want lease.Session) error {
 	_, err := do(ctx, s, Call{Op: CloseSession, Session: want.ID}, func(ctx context.Context) (struct{}, error) {
+		if err := s.takeHandle(&want); err != nil {
+			return struct{}{}, err
+		}
 		return struct{}{}, s.inner.CloseSession(ctx, want)
 	})
 	return err
@@ -176,6 +181,9 @@ func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.
 		call.Names = append(call.Names, claims[i].Name)
 	}
 	return do(ctx, s, call, func(ctx context.Context) ([]lease.Outcome, error) {
+		if err := s.takeHandle(&want); err != nil {
+			return nil, err
+		}
 		return s.inner.Acquire(ctx, want, claims)
 	})
 }
@@ -191,7 +199,7 @@ func (s *Store) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Gr
 		call.Session = sessions[0].ID
 	}
 	return do(ctx, s, call, func(ctx context.Context) ([]lease.Grant, error) {
-		return s.inner.Renew(ctx, sessions)
+		return s.renewHandled(ctx, sessions)
 	})
 }
 
@@ -220,7 +228,7 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.O
 		call.Names = append(call.Names, moves[i].Name)
 	}
 	return do(ctx, s, call, func(ctx context.Context) ([]lease.Outcome, error) {
-		return inner.Transfer(ctx, moves)
+		return s.transferHandled(ctx, inner, moves)
 	})
 }
 

@@ -15,7 +15,7 @@ type by struct {
 }
 
 // catches names at least one flaw for every case and for every rule of the kit.
-var catches = slices.Concat(claimCatches, sessionCatches, readCatches, listedCatches, handsCatches, objectsCatches)
+var catches = slices.Concat(claimCatches, sessionCatches, readCatches, listedCatches, handsCatches, objectsCatches, alikeCatches, limitCatches, whileCatches, handleCatches)
 
 // byChance are the flaws that do harm only if another call comes in between.
 var byChance = []flaw{

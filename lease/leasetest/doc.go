@@ -18,7 +18,9 @@
 //	release   removes one ownership and no other
 //	batch     many names in one call: order, mixtures, size
 //	session   opening, renewing, closing, expiring
+//	handles   what a store wants to get back with every call on a session
 //	transfer  moving an ownership, with no moment for a third
+//	while     claims that are won only while another ownership stands
 //	late      requests that land after their caller gave up
 //	context   deadlines and cancellation
 //	read      Get, List and what records carry
@@ -28,6 +30,8 @@
 //	churn     random histories of many clients, checked for linearizability
 //	setup     foreign values and restarts, for backends that can arrange them
 //	keeper    the engine, run over the store
+//	alike     names that differ in case, spaces, normal form, or only look like patterns
+//	limits    what is within the store's StoreLimits, and beyond them
 //	invalid   what no record can be made of that everybody reads
 //	hands     what a former owner still tries, after each way in which a name
 //	          changes hands

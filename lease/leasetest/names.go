@@ -86,7 +86,7 @@ func (k *nameKit) stands(r lease.Record, why rule) {
 }
 
 func offerOf(s lease.Session, name string, nonce uint64) lease.Offer {
-	return lease.Offer{Name: name, Owner: s.Owner, Session: s.ID, TTL: s.TTL, Nonce: nonce, Lifetime: time.Minute}
+	return lease.Offer{Name: name, Owner: s.Owner, Session: s.ID, TTL: s.TTL, Nonce: nonce, Handle: s.Handle, Lifetime: time.Minute}
 }
 
 // eachChange takes a name through each way of changing hands, with another nonce and

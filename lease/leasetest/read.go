@@ -187,7 +187,9 @@ func readNames(t *T) {
 		if err := lease.ValidateName(name); err != nil {
 			t.Fatalf("the kit's own name: %v", err)
 		}
-		held[name] = n.win(name)
+		if t.holds(name) {
+			held[name] = n.win(name)
+		}
 	}
 	for name, r := range held {
 		other.stands(r, ruleRoundTrip)
@@ -232,6 +234,9 @@ func readMetadata(t *T) {
 		{"long": strings.Repeat("0123456789abcdef", 256)},
 		{"1": "1", "2": "2", "3": "3", "4": "4", "5": "5", "6": "6", "7": "7", "8": "8", "9": "9"},
 	} {
+		if !t.fits(m) {
+			continue
+		}
 		c := t.claim(fmt.Sprintf("meta/%d", i))
 		c.Metadata = m
 		r := n.winClaim(c, ruleFree)

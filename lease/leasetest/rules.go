@@ -18,6 +18,17 @@ const (
 	ruleLinear      rule = "operations on a name are linearizable: each seems to happen at one moment between request and reply"
 )
 
+// Names.
+const (
+	ruleAlike rule = "names are compared byte by byte: those that differ in one are two"
+)
+
+// Leases under leases.
+const (
+	ruleWhile      rule = "a claim with a While is won only while exactly that ownership stands; else it is answered with ErrParentGone, whoever has the name, and nothing is applied"
+	ruleWhileStays rule = "what was won while another ownership stood stays when that ends"
+)
+
 // Tokens.
 const (
 	ruleToken     rule = "every success issues a new token, higher than any token the name ever had"
@@ -54,6 +65,12 @@ const (
 	ruleClose       rule = "closing a session removes every record under it"
 	ruleCloseOnly   rule = "closing a session removes no record of another session"
 	ruleCloseTwice  rule = "closing a session that is gone is no error"
+)
+
+// Handles.
+const (
+	ruleHandle  rule = "a session's handle is UTF-8 of at most lease.MaxHandle bytes, and the same each time it is opened again"
+	ruleForeign rule = "a call on a session with a handle that is not its own is answered with ErrInvalid or ErrSessionGone, nothing is applied, and no other session of the call is harmed"
 )
 
 // Transfer.
@@ -130,6 +147,8 @@ const (
 // What is out of its bounds.
 const (
 	ruleInvalid     rule = "a claim, session or move that lease.ValidateClaim, ValidateSession or ValidateTransfer refuses is answered with ErrInvalid, and nothing of it is applied"
+	ruleLimits      rule = "what is beyond the store's Limits is answered with ErrInvalid, and nothing of it is applied"
+	ruleWithin      rule = "what is within the store's Limits is taken"
 	ruleBadMove     rule = "what is no record is not transferred"
 	ruleInvalidOnly rule = "a claim or move that is refused as invalid harms no other of its call"
 )

@@ -251,6 +251,8 @@ const (
 	needNames
 	needProbe
 	needSessionList
+	needWhile
+	needNoWhile
 )
 
 func (n needs) missing() (names []string) {
@@ -258,7 +260,7 @@ func (n needs) missing() (names []string) {
 		bit  needs
 		name string
 	}{
-		{needTransfer, "TransferStore"}, {needWatch, "Watcher"}, {needDeletions, "DeletionWatcher"}, {needProbe, "Prober"}, {needList, "List"}, {needSessionList, "SessionLister"}, {needSessions, "sessions known to every client"},
+		{needTransfer, "TransferStore"}, {needWatch, "Watcher"}, {needDeletions, "DeletionWatcher"}, {needProbe, "Prober"}, {needWhile, "Limits.While"}, {needList, "List"}, {needSessionList, "SessionLister"}, {needSessions, "sessions known to every client"},
 		{needUnreachable, "Unreachable option"}, {needBadRecords, "BadRecords option"}, {needRestart, "Restart option"}, {needCalm, "calm"}, {needNames, "Names option"},
 	} {
 		if n&c.bit == 0 {
@@ -317,7 +319,7 @@ func allCases() []testCase {
 		acquireCases, claimCases, tokenCases, releaseCases, batchCases,
 		sessionCases, expiryCases, transferCases, transferRaceCases, lateCases,
 		contextCases, readCases, listedCases, watchCases, watchRaceCases, deletionCases, progressCases, churnCases, setupCases, keeperCases,
-		invalidCases, handsCases, nameCases,
+		invalidCases, handsCases, nameCases, alikeCases, limitCases, whileCases, parentCases, handleCases,
 	} {
 		all = append(all, group...)
 	}
@@ -330,7 +332,7 @@ func choose(all []testCase, has needs) (run []testCase, left []string) {
 		switch {
 		case c.needs&^has == 0:
 			run = append(run, c)
-		case c.needs&(needNoTransfer|needNoWatch|needNoList) == 0:
+		case c.needs&(needNoTransfer|needNoWatch|needNoList|needNoWhile) == 0:
 			left = append(left, c.name)
 		}
 	}
@@ -344,6 +346,11 @@ func probe(t *T) needs {
 	has := needNoTransfer
 	if n.transfers() {
 		has = needTransfer
+	}
+	if t.limits(n.store).While {
+		has |= needWhile
+	} else {
+		has |= needNoWhile
 	}
 	if err := t.watchError(n.store, "probe"); errors.Is(err, lease.ErrUnsupported) {
 		has |= needNoWatch

@@ -119,34 +119,34 @@ func TestEveryRuleIsReported(t *testing.T) {
 func TestEveryFlawIsListed(t *testing.T) {
 	listed := map[flaw]bool{
 		flawless: true, batchInterrupted: true, transferUnsupported: true, listUnsupported: true, watchUnsupported: true, deletionsUnsupported: true,
-		listedUnsupported: true,
+		listedUnsupported: true, whileUnsupported: true,
 	}
 	for _, c := range catches {
 		listed[c.flaw] = true
 	}
-	for _, file := range []string{"flaws_test.go", "flaws_listed_test.go"} {
-		for name, text := range constants(t, file) {
-			require.True(t, listed[flaw(text)], "no case is listed that catches %s", name)
-		}
+	for name, text := range constants(t, "flaws_test.go", "flaws_listed_test.go", "twin_names_test.go", "twin_limits_test.go", "twin_while_test.go", "twin_handles_test.go") {
+		require.True(t, listed[flaw(text)], "no case is listed that catches %s", name)
 	}
 }
 
-// constants are the string constants of a file of this package.
-func constants(t *testing.T, file string) map[string]string {
-	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-	require.NoError(t, err)
+// constants are the string constants of files of this package.
+func constants(t *testing.T, files ...string) map[string]string {
 	all := make(map[string]string)
-	ast.Inspect(parsed, func(n ast.Node) bool {
-		spec, ok := n.(*ast.ValueSpec)
-		if !ok || len(spec.Names) != 1 || len(spec.Values) != 1 {
+	for _, file := range files {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		require.NoError(t, err)
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			spec, ok := n.(*ast.ValueSpec)
+			if !ok || len(spec.Names) != 1 || len(spec.Values) != 1 {
+				return true
+			}
+			if lit, ok := spec.Values[0].(*ast.BasicLit); ok && lit.Kind == token.STRING {
+				all[spec.Names[0].Name], err = strconv.Unquote(lit.Value)
+				require.NoError(t, err)
+			}
 			return true
-		}
-		if lit, ok := spec.Values[0].(*ast.BasicLit); ok && lit.Kind == token.STRING {
-			all[spec.Names[0].Name], err = strconv.Unquote(lit.Value)
-			require.NoError(t, err)
-		}
-		return true
-	})
+		})
+	}
 	return all
 }
 
@@ -164,6 +164,7 @@ func TestRightStoresPass(t *testing.T) {
 		{"no watch", watchUnsupported},
 		{"no watch of deletions", deletionsUnsupported},
 		{"no listing by session", listedUnsupported},
+		{"no While", whileUnsupported},
 	} {
 		t.Run(c.name, func(t *testing.T) { Run(t, twins(c.flaw), append(extras(c.flaw), FakeTime())...) })
 	}

@@ -21,6 +21,9 @@ func (s *twin) Acquire(ctx context.Context, want lease.Session, claims []lease.C
 	if len(claims) == 0 && s.is(emptyFails) {
 		return nil, errFlawed
 	}
+	if err := s.misnamed(want.ID, want.Handle, handleAnyAcquire); err != nil {
+		return nil, err
+	}
 	sess := s.sessions[want.ID]
 	outs := make([]lease.Outcome, len(claims))
 	if sess == nil || sess.gone {
@@ -75,6 +78,9 @@ func (s *twin) Acquire(ctx context.Context, want lease.Session, claims []lease.C
 		}
 		s.gap(batchInterrupted)
 	}
+	if err := failsBatch(outs); s.is(whileFailsBatch) && err != nil {
+		return nil, err
+	}
 	if s.is(batchOrder) {
 		slices.SortFunc(outs, func(a, b lease.Outcome) int { return strings.Compare(a.Record.Name, b.Record.Name) })
 	}
@@ -82,19 +88,17 @@ func (s *twin) Acquire(ctx context.Context, want lease.Session, claims []lease.C
 }
 
 func (s *twin) claim(sess *sitting, c lease.Claim) lease.Outcome {
-	if s.is(foldsCase) {
-		c.Name = strings.ToLower(c.Name)
-	}
-	if s.is(truncatesNames) {
-		c.Name = c.Name[:min(len(c.Name), 255)]
-	}
+	c.Name = s.spelt(c.Name)
 	if s.bad[c.Name] && !s.is(badOverwritten) {
 		return lease.Outcome{Err: lease.ErrBadRecord}
 	}
-	if err := lease.ValidateClaim(c); err != nil && !s.is(claimsUnchecked) {
-		return lease.Outcome{Err: err}
+	if out, refused := s.refuses(sess, c); refused {
+		return out
 	}
-	old := s.records[c.Name]
+	if out, refused := s.orphan(sess, c); refused {
+		return out
+	}
+	old := s.standing(c.Name)
 	s.gap(acquireRaces)
 	wins := old == nil
 	if old != nil {
@@ -181,7 +185,10 @@ func (s *twin) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.Ou
 }
 
 func (s *twin) move(m lease.Transfer) lease.Outcome {
-	if err := lease.ValidateTransfer(m); err != nil && !s.is(movesUnchecked) {
+	if err := s.movable(m); err != nil {
+		return lease.Outcome{Err: err}
+	}
+	if err := s.misnamed(m.To.Session, m.To.Handle, handleAnyOffer); err != nil && !s.is(movesUnchecked) {
 		return lease.Outcome{Err: err}
 	}
 	if s.bad[m.Name] && !s.is(movesBad) {

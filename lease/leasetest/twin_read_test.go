@@ -39,9 +39,9 @@ func (s *twin) Get(ctx context.Context, names ...string) ([]lease.Record, error)
 		default:
 			found = append(found, lease.Record{Name: name})
 		}
-		if s.is(getsByPrefix) {
+		if s.is(getsByPrefix) || s.is(getsFolded) {
 			for other, e := range s.records {
-				if other != name && strings.HasPrefix(other, name) {
+				if other != name && (s.is(getsByPrefix) && strings.HasPrefix(other, name) || s.is(getsFolded) && strings.EqualFold(other, name)) {
 					found = append(found, s.public(e))
 				}
 			}
@@ -141,6 +141,16 @@ func (s *twin) matches(name, prefix string) bool {
 		if i := strings.IndexAny(prefix, "_"); i >= 0 {
 			return len(name) > i && strings.HasPrefix(name, prefix[:i])
 		}
+	case listsByLike:
+		return like(name, prefix)
+	case listsByGlob:
+		return glob(name, prefix)
+	case listsFolded:
+		return foldedPrefix(name, prefix)
+	case listsTrimmed:
+		return strings.HasPrefix(name, strings.TrimSpace(prefix))
+	case listsByCharacter:
+		return strings.HasPrefix(name, prefix) && !strings.HasPrefix(name[len(prefix):], "\u0301")
 	}
 	return strings.HasPrefix(name, prefix)
 }

@@ -29,6 +29,7 @@ type twin struct {
 	once     map[string]map[lease.SessionID]bool // which sessions ever held a name
 	hidden   string                              // a name that Get does not see
 	bad      map[string]bool                     // names under which stands no record
+	hung     map[string]lease.Held               // the While that a name was last won by
 }
 
 type entry struct {
@@ -47,7 +48,7 @@ func newTwin(tb TB, f flaw) *twin {
 	s := &twin{
 		flaw: f, quit: make(chan struct{}), perName: map[string]lease.Token{}, records: map[string]*entry{},
 		previous: map[string]*entry{}, sessions: map[lease.SessionID]*sitting{}, watchers: map[*watcher]bool{},
-		expired: map[string]bool{}, once: map[string]map[lease.SessionID]bool{}, bad: map[string]bool{},
+		expired: map[string]bool{}, once: map[string]map[lease.SessionID]bool{}, bad: map[string]bool{}, hung: map[string]lease.Held{},
 	}
 	tb.Cleanup(func() { close(s.quit) })
 	return s
@@ -216,13 +217,22 @@ func (s *twin) public(e *entry) lease.Record {
 }
 
 func (s *twin) OpenSession(ctx context.Context, want lease.Session) (lease.Grant, error) {
-	if err := lease.ValidateSession(want); err != nil && !s.is(sessionsUnchecked) {
+	if err := s.bounds().ValidateSession(want); err != nil && !s.is(sessionsUnchecked) {
 		return lease.Grant{}, err
+	}
+	if want.TTL == twinMaxTTL && s.is(limitTTLCut) {
+		want.TTL--
 	}
 	if err := s.begin(ctx); err != nil {
 		return lease.Grant{}, err
 	}
 	defer s.mu.Unlock()
+	if want.Handle != "" {
+		if err := s.misnamed(want.ID, want.Handle, handleAnyOpen); err != nil {
+			return lease.Grant{}, err
+		}
+	}
+	handle := s.handleOf(want.ID)
 	sess := s.sessions[want.ID]
 	if sess != nil && s.is(reopenReplaces) {
 		s.end(sess, true)
@@ -235,10 +245,10 @@ func (s *twin) OpenSession(ctx context.Context, want lease.Session) (lease.Grant
 		}
 		s.sessions[want.ID] = sess
 	} else if s.is(reopenExtendsNothing) {
-		return lease.Grant{TTL: sess.TTL}, nil
+		return lease.Grant{TTL: sess.TTL, Handle: handle}, nil
 	}
 	s.extend(sess)
-	return lease.Grant{TTL: sess.TTL}, nil
+	return lease.Grant{TTL: sess.TTL, Handle: handle}, nil
 }
 
 func (s *twin) extend(sess *sitting) {
@@ -259,6 +269,9 @@ func (s *twin) CloseSession(ctx context.Context, want lease.Session) error {
 		return err
 	}
 	defer s.mu.Unlock()
+	if err := s.misnamed(want.ID, want.Handle, handleAnyClose); err != nil {
+		return err
+	}
 	sess := s.sessions[want.ID]
 	switch {
 	case sess != nil:
@@ -293,6 +306,12 @@ func (s *twin) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Gra
 	defer s.mu.Unlock()
 	grants := make([]lease.Grant, len(sessions))
 	for i, want := range sessions {
+		if err := s.misnamed(want.ID, want.Handle, handleAnyRenew); err != nil {
+			if grants[i].Err = err; s.is(handleFailsAll) {
+				return nil, err
+			}
+			continue
+		}
 		sess := s.sessions[want.ID]
 		switch {
 		case sess == nil || sess.gone && !s.is(revivesRecords):
@@ -370,6 +389,7 @@ func (s *twin) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome,
 		s.gap(releaseRaces)
 		if match && !s.is(releaseOnlySays) {
 			s.remove(e)
+			s.dropHung(e)
 		}
 		outs[i].OK = match && !s.is(releaseDenies)
 	}

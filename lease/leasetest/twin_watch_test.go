@@ -37,7 +37,7 @@ func (s *twin) tell(c change) {
 		return
 	}
 	for w := range s.watchers {
-		if !strings.HasPrefix(c.e.Name, w.prefix) && !s.is(watchIgnoresPrefix) {
+		if !s.watched(c.e.Name, w.prefix) {
 			continue
 		}
 		if transferred := s.is(deletionsTellTransfers) && c.over; w.deletions && transferred {
@@ -98,7 +98,7 @@ func (s *twin) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, 
 		s.watchers[w] = true
 		var first []change
 		for _, name := range slices.Sorted(maps.Keys(s.records)) {
-			if strings.HasPrefix(name, prefix) || s.is(watchIgnoresPrefix) {
+			if s.watched(name, prefix) {
 				first = append(first, change{kind: lease.EventPut, e: s.records[name]})
 			}
 		}

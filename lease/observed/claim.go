@@ -1,6 +1,7 @@
 package observed
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -136,11 +137,14 @@ func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.
 	if err := s.check(ctx, op); err != nil {
 		return nil, err
 	}
+	if err := lease.ValidateNoHandle(want.Handle); err != nil {
+		return nil, fmt.Errorf("%s: %s: %w", s.limits.Name, op, err)
+	}
 	outs := make([]lease.Outcome, len(claims))
 	var names []string
 	var of []int // which claim asks for each of names
 	for i, c := range claims {
-		err := lease.ValidateClaim(c)
+		err := s.limits.ValidateClaim(c)
 		if err == nil {
 			err = s.refuse(op, claimed(c, want.ID, 1<<64-1))
 		}
@@ -253,7 +257,7 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.O
 			if m.Metadata == nil {
 				next.Metadata = n.Metadata
 			}
-			err := lease.ValidateTransfer(m)
+			err := cmp.Or(s.limits.ValidateTransfer(m), lease.ValidateNoHandle(m.To.Handle))
 			switch {
 			case err != nil:
 			case target.err != nil:

@@ -71,6 +71,7 @@
 //     once; the session's is shared by a batch. Get is two.
 //   - After a crash another acquires up to a TTL and the margin after its own first
 //     look, not after the last renewal. Waiters poll: there is no lease.Watcher.
+//   - Two objects are not compared in one write: Claim.While is lease.ErrUnsupported.
 //   - A record is seen with its session in two reads. If the session into which a name
 //     is superseded or transferred ends between them and the swap, the swap is
 //     told OK, and the name is free; a reader may have seen the former ownership

@@ -307,7 +307,12 @@ func (tight) Limits() lease.StoreLimits {
 func TestBoundsOfTheObjects(t *testing.T) {
 	o := tight{observedtest.NewMap()}
 	a := newPeer(t, o, 1)
-	require.Equal(t, o.Limits(), a.store.Limits())
+	limits := a.store.Limits()
+	require.NoError(t, limits.CheckName(strings.Repeat("n", 22)))
+	require.ErrorContains(t, limits.CheckName(strings.Repeat("n", 23)), "has 31 bytes, at most 30")
+	require.ErrorContains(t, limits.CheckName("ÄÖÜß"), "has 32 bytes, at most 30", "as it is encoded")
+	limits.CheckName = nil
+	require.Equal(t, o.Limits(), limits)
 	require.Equal(t, observed.DefaultBatch, newPeer(t, observedtest.NewMap(), 1).store.Limits().Batch)
 	g, err := a.store.OpenSession(t.Context(), lease.Session{ID: 2, Owner: lease.Owner{ID: "b", Incarnation: "b"}, TTL: 1})
 	require.NoError(t, err)

@@ -1,6 +1,7 @@
 package observed
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -108,7 +109,7 @@ func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Gran
 	if err := s.check(ctx, op); err != nil {
 		return lease.Grant{}, err
 	}
-	if err := lease.ValidateSession(want); err != nil {
+	if err := cmp.Or(s.limits.ValidateSession(want), lease.ValidateNoHandle(want.Handle)); err != nil {
 		return lease.Grant{}, fmt.Errorf("%s: %s: %w", s.limits.Name, op, err)
 	}
 	first := session{
@@ -183,6 +184,9 @@ func (s *Store) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Gr
 
 func (s *Store) renew(ctx context.Context, of lease.Session) lease.Grant {
 	const op = "renew"
+	if err := lease.ValidateNoHandle(of.Handle); err != nil {
+		return lease.Grant{Err: fmt.Errorf("%s: %s: %w", s.limits.Name, op, err)}
+	}
 	now := s.clock.Now().Mono
 	s.mu.Lock()
 	g, known := s.sights[of.ID]
@@ -215,6 +219,9 @@ func (s *Store) CloseSession(ctx context.Context, of lease.Session) error {
 	const op = "close session"
 	if err := s.check(ctx, op); err != nil {
 		return err
+	}
+	if err := lease.ValidateNoHandle(of.Handle); err != nil {
+		return fmt.Errorf("%s: %s: %w", s.limits.Name, op, err)
 	}
 	for {
 		g, there, err := s.look(ctx, op, of.ID)

@@ -98,11 +98,24 @@ func New(objects Objects, opts ...Option) (*Store, error) {
 		s.limits = l.Limits()
 	}
 	s.limits.Name = cmp.Or(s.limits.Name, "observed objects")
+	if first := s.limits.CheckName; s.longKey > 0 {
+		s.limits.CheckName = func(name string) error {
+			if key := recordKey(name); len(key) > s.longKey {
+				return fmt.Errorf("its key %.64q… has %d bytes, at most %d", key, len(key), s.longKey)
+			}
+			if first != nil {
+				return first(name)
+			}
+			return nil
+		}
+	}
+	s.limits.While = false // two objects are not compared in one write
 	s.limits.Batch = cmp.Or(s.limits.Batch, DefaultBatch)
 	return s, nil
 }
 
-// Limits are those of the Objects, if they are a lease.Limiter.
+// Limits are those of the Objects, if they are a lease.Limiter, with the names whose keys
+// are not too long for them, if they are Sized.
 func (s *Store) Limits() lease.StoreLimits { return s.limits }
 
 // check is the beginning of every call.

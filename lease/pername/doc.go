@@ -29,6 +29,8 @@
 //   - Transfer does not look at the target's session. The target's Store renews
 //     the record only after Acquire with Claim.Supersedes, as the Keeper does to
 //     adopt it.
+//   - Claim.While is for the backend: lease.ErrUnsupported unless it is a lease.Limiter with
+//     StoreLimits.While.
 //   - There is no Watcher, and List answers lease.ErrUnsupported unless the backend is
 //     a Lister.
 package pername

@@ -1,6 +1,7 @@
 package pername
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,9 @@ import (
 func (p *store) Acquire(ctx context.Context, want lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
 	if err := p.check(ctx, "acquire"); err != nil {
 		return nil, err
+	}
+	if err := lease.ValidateNoHandle(want.Handle); err != nil {
+		return nil, fmt.Errorf("%s: acquire: %w", p.limits.Name, err)
 	}
 	p.mu.Lock()
 	s := p.liveLocked(want)
@@ -77,7 +81,7 @@ func (p *store) claim(ctx context.Context, s lease.Session, claims []lease.Claim
 		if failed.Load() {
 			return
 		}
-		if err := lease.ValidateClaim(claims[i]); err != nil {
+		if err := p.limits.ValidateClaim(claims[i]); err != nil {
 			outs[i].Err = fmt.Errorf("%s: acquire: %w", p.limits.Name, err)
 			return
 		}
@@ -133,7 +137,8 @@ func (p *store) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Gr
 	grants, live := make([]lease.Grant, len(sessions)), make([]*session, len(sessions))
 	p.mu.Lock()
 	for i, want := range sessions {
-		if live[i] = p.liveLocked(want); live[i] == nil {
+		if live[i] = p.liveLocked(want); live[i] == nil || want.Handle != "" {
+			live[i] = nil
 			continue
 		}
 		live[i].renewals++
@@ -173,6 +178,10 @@ func (p *store) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Gr
 	}
 	for i, s := range live {
 		g := &grants[i]
+		if err := lease.ValidateNoHandle(sessions[i].Handle); err != nil {
+			*g = lease.Grant{Err: fmt.Errorf("%s: renew: %w", p.limits.Name, err)}
+			continue
+		}
 		if s == nil || s.closing || s.gone {
 			*g = lease.Grant{Err: p.sessionGone("renew", sessions[i])}
 			continue
@@ -232,7 +241,7 @@ func (p *transferring) Transfer(ctx context.Context, moves []lease.Transfer) ([]
 		if failed.Load() {
 			return
 		}
-		if err := lease.ValidateTransfer(moves[i]); err != nil {
+		if err := cmp.Or(p.limits.ValidateTransfer(moves[i]), lease.ValidateNoHandle(moves[i].To.Handle)); err != nil {
 			outs[i].Err = fmt.Errorf("%s: transfer: %w", p.limits.Name, err)
 			return
 		}

@@ -1,6 +1,7 @@
 package pername
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -51,7 +52,7 @@ func (p *store) OpenSession(ctx context.Context, want lease.Session) (lease.Gran
 	if err := p.check(ctx, "open session"); err != nil {
 		return lease.Grant{}, err
 	}
-	if err := lease.ValidateSession(want); err != nil {
+	if err := cmp.Or(p.limits.ValidateSession(want), lease.ValidateNoHandle(want.Handle)); err != nil {
 		return lease.Grant{}, fmt.Errorf("%s: open session: %w", p.limits.Name, err)
 	}
 	p.mu.Lock()
@@ -89,6 +90,9 @@ func (p *store) OpenSession(ctx context.Context, want lease.Session) (lease.Gran
 func (p *store) CloseSession(ctx context.Context, want lease.Session) error {
 	if err := p.check(ctx, "close session"); err != nil {
 		return err
+	}
+	if err := lease.ValidateNoHandle(want.Handle); err != nil {
+		return fmt.Errorf("%s: close session: %w", p.limits.Name, err)
 	}
 	p.mu.Lock()
 	s := p.sessions[want.ID]

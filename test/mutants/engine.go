@@ -3,6 +3,21 @@ package main
 // ofEngine are bugs of the lease engine.
 var ofEngine = []mutant{
 	{
+		name: "child-alone", does: "a term does not look at the one it hangs on",
+		edits:   []edit{{"lease/term.go", "p != nil; p = p.parent", "p != nil; p = nil"}},
+		hunters: []check{parentsSim, {"lease", "^TestAChild"}},
+	},
+	{
+		name: "child-unconditioned", does: "a claim that settles is made whatever it hangs on",
+		edits:   []edit{{"lease/settle.go", "While: o.while()}", "}\n\t\t\tif !o.unknown {\n\t\t\t\tclaims[i].While = o.while()\n\t\t\t}"}},
+		hunters: []check{parentsSim},
+	},
+	{
+		name: "orphan-kept", does: "what is won after the parent has ended is kept",
+		edits:   []edit{{"lease/settle.go", "case o.orphaned():", "case false:"}},
+		hunters: []check{parentsSim, {"lease", "^TestAnAcquisitionThatOutlasts"}},
+	},
+	{
 		name: "runs-share-a-term", does: "calls of Run for one lease do not take turns",
 		edits:   []edit{{"lease/run.go", "\tdefer end()\n", "\tend()\n"}},
 		hunters: []check{leaseSim},

@@ -45,7 +45,7 @@ var core = []mutant{
 	},
 	{
 		name: "flag-only-checkalive", does: "CheckAlive does not look at the clock",
-		edits:   []edit{{"lease/term.go", "!t.over.Load() && t.sess.trusts(r)", "!t.over.Load()"}},
+		edits:   []edit{{"lease/term.go", "p.over.Load() || !p.sess.trusts(r)", "p.over.Load()"}},
 		hunters: []check{leaseSim, singletonSim, leaseScenarios},
 	},
 	{

@@ -1,6 +1,7 @@
 package main
 
 var (
+	parentsSim = check{"lease", "^TestHistoriesOfParents$"}
 	nameStores = check{"lease/leasetest", "^TestPerName$"}
 	namesSim   = check{"lease/pername", "^TestHistories$"}
 	renewals   = check{"backends/etcd", "^TestRenewal|^TestProving|^TestAStream|^TestALate"}
@@ -13,8 +14,18 @@ var (
 // ofStores are bugs of stores.
 var ofStores = []mutant{
 	{
+		name: "handle-stays-home", does: "an offer does not say under which handle the store knows its session",
+		edits:   []edit{{"lease/handle.go", "Handle: s.Handle, ", ""}},
+		hunters: []check{{"lease/leasetest", "^TestRightHandlesPass$"}},
+	},
+	{
+		name: "while-ignored", does: "a claim is won though what it is to hang on does not stand",
+		edits:   []edit{{"backends/memory/store.go", "(on == nil || on.held() != c.While)", "on != nil && on == nil"}},
+		hunters: []check{parentsSim, conformance},
+	},
+	{
 		name: "store-takes-any-offer", does: "a store transfers to whatever it is given for an offer",
-		edits:   []edit{{"backends/memory/store.go", "if err := lease.ValidateTransfer(m); err != nil {", "if err := lease.ValidateTransfer(m); err != nil && false {"}},
+		edits:   []edit{{"backends/memory/store.go", "lease.ValidateNoHandle(m.To.Handle)); err != nil {", "lease.ValidateNoHandle(m.To.Handle)); err != nil && false {"}},
 		hunters: []check{conformance},
 	},
 	{
