@@ -60,6 +60,7 @@ type Keeper struct {
 	accepted atomic.Int64 // what the store's Historian.Accepted said last
 	outage   outage
 	probing  probing
+	hinting  hinting
 	granted  time.Duration // the TTL of the default pool, by the store; 0: not known
 	timer    Timer
 	warmAt   time.Duration // when a session is opened ahead of need, at the earliest
@@ -125,6 +126,7 @@ func NewKeeper(store Store, cfg Config) (*Keeper, error) {
 	k.releases = &lane{send: k.sendReleases}
 	k.moves = &lane{send: k.sendMoves}
 	k.recon.init(k)
+	k.hinting.init(k.clock.Now().Mono)
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	k.newEraLocked(0)
 	k.accepted.Store(k.acceptedNow())
@@ -248,6 +250,7 @@ func (k *Keeper) tick(now Reading) time.Duration {
 	} else {
 		k.tickWarm(now, soon)
 		k.recon.tick(now, soon)
+		k.tickHints(now, soon)
 		k.tickWaiting(now, soon)
 		k.tickProbe(now, soon)
 	}

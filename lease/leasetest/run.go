@@ -250,6 +250,7 @@ const (
 	needCalm // nothing else goes on in the process
 	needNames
 	needProbe
+	needHinter
 )
 
 func (n needs) missing() (names []string) {
@@ -257,7 +258,7 @@ func (n needs) missing() (names []string) {
 		bit  needs
 		name string
 	}{
-		{needTransfer, "TransferStore"}, {needWatch, "Watcher"}, {needDeletions, "DeletionWatcher"}, {needProbe, "Prober"}, {needList, "List"}, {needSessions, "sessions known to every client"},
+		{needTransfer, "TransferStore"}, {needWatch, "Watcher"}, {needDeletions, "DeletionWatcher"}, {needProbe, "Prober"}, {needHinter, "Hinter"}, {needList, "List"}, {needSessions, "sessions known to every client"},
 		{needUnreachable, "Unreachable option"}, {needBadRecords, "BadRecords option"}, {needRestart, "Restart option"}, {needCalm, "calm"}, {needNames, "Names option"},
 	} {
 		if n&c.bit == 0 {
@@ -315,7 +316,7 @@ func allCases() []testCase {
 	for _, group := range [][]testCase{
 		acquireCases, claimCases, tokenCases, releaseCases, batchCases,
 		sessionCases, expiryCases, transferCases, transferRaceCases, lateCases,
-		contextCases, readCases, watchCases, watchRaceCases, deletionCases, progressCases, churnCases, setupCases, keeperCases,
+		contextCases, readCases, watchCases, watchRaceCases, deletionCases, progressCases, hintCases, churnCases, setupCases, keeperCases,
 		invalidCases, handsCases, nameCases,
 	} {
 		all = append(all, group...)
@@ -354,6 +355,9 @@ func probe(t *T) needs {
 	}
 	if p, ok := n.store.(lease.Prober); ok && !errors.Is(p.Probe(t.Context()), lease.ErrUnsupported) {
 		has |= needProbe
+	}
+	if _, ok := n.store.(lease.Hinter); ok && !errors.Is(t.firstError(hintsOf(n.store), "probe"), lease.ErrUnsupported) {
+		has |= needHinter
 	}
 	if _, err := t.listAll(n.store, "probe"); errors.Is(err, lease.ErrUnsupported) {
 		has |= needNoList

@@ -118,7 +118,7 @@ func TestEveryRuleIsReported(t *testing.T) {
 // contract allows it.
 func TestEveryFlawIsListed(t *testing.T) {
 	listed := map[flaw]bool{
-		flawless: true, batchInterrupted: true, transferUnsupported: true, listUnsupported: true, watchUnsupported: true, deletionsUnsupported: true,
+		flawless: true, batchInterrupted: true, transferUnsupported: true, listUnsupported: true, watchUnsupported: true, deletionsUnsupported: true, hintsUnsupported: true,
 	}
 	for _, c := range catches {
 		listed[c.flaw] = true
@@ -160,6 +160,7 @@ func TestRightStoresPass(t *testing.T) {
 		{"no list", listUnsupported},
 		{"no watch", watchUnsupported},
 		{"no watch of deletions", deletionsUnsupported},
+		{"no hints", hintsUnsupported},
 	} {
 		t.Run(c.name, func(t *testing.T) { Run(t, twins(c.flaw), append(extras(c.flaw), FakeTime())...) })
 	}

@@ -207,6 +207,8 @@ func (s *twin) public(e *entry) lease.Record {
 	switch s.flaw {
 	case noRecordTTL:
 		r.TTL = 0
+	case hintsMissExpiry:
+		r.Left = 0
 	case losesAddress:
 		r.Owner.Address = ""
 	case roundsNonces:

@@ -29,6 +29,6 @@
 //   - Transfer does not look at the target's session. The target's Store renews
 //     the record only after Acquire with Claim.Supersedes, as the Keeper does to
 //     adopt it.
-//   - There is no Watcher, and List answers lease.ErrUnsupported unless the backend is
-//     a Lister.
+//   - There is no Watcher. List answers lease.ErrUnsupported unless the backend is a
+//     Lister, and so does Hints unless it is a lease.Hinter.
 package pername
