@@ -236,6 +236,7 @@ type Option func(*options)
 type options struct {
 	ttl        time.Duration
 	metadata   map[string]string
+	purpose    string
 	ownSession bool
 }
 

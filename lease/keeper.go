@@ -173,6 +173,9 @@ func (k *Keeper) Lease(name string, opts ...Option) (*Handle, error) {
 	if err := k.cfg.checkTTL("lease.WithTTL", o.ttl, k.limits); err != nil {
 		return nil, err
 	}
+	if err := o.describePurpose(); err != nil {
+		return nil, k.errorf(name, err)
+	}
 	if err := validateMetadata(o.metadata); err != nil {
 		return nil, k.errorf(name, err)
 	}

@@ -79,6 +79,9 @@ var readCatches = []catch{
 		{"late/acquire-lands-on-free", ruleFree},
 		{"keeper/wait", ""},
 	}},
+	{grantedOfRenewals, []by{{"read/granted", ruleGranted}}},
+	{grantedOfReading, []by{{"read/granted", ruleGranted}}},
+	{grantedOnce, []by{{"read/granted", ruleGranted}}},
 	{noRecordTTL, []by{
 		{"acquire/free", ruleRecordTTL},
 		{"read/owners", ruleRecordTTL},

@@ -137,6 +137,9 @@ const (
 	losesAddress             flaw = "the owner's address is dropped"
 	roundsNonces             flaw = "nonces are rounded to 53 bits"
 	noRecordTTL              flaw = "Record.TTL is not filled in"
+	grantedOfRenewals        flaw = "Record.Granted is when the record was renewed last"
+	grantedOfReading         flaw = "Record.Granted is when the record is read"
+	grantedOnce              flaw = "Record.Granted is that of the name's first ownership"
 )
 
 // Watching.

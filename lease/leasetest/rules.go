@@ -91,6 +91,7 @@ const (
 	ruleRoundTrip rule = "names, owners, nonces and metadata come back as they were given"
 	ruleMapShared rule = "maps and slices passed in or returned are not shared with the store"
 	ruleRecordTTL rule = "Record.TTL is the granted TTL of the record's session, and Left is not negative"
+	ruleGranted   rule = "Record.Granted of an ownership is the same whoever reads it and however often it is renewed, and later than that of the one before it"
 	ruleSeenByAll rule = "what one client was told has happened, every other client sees"
 )
 
