@@ -319,7 +319,8 @@ func (s *Store) put(now time.Duration, old, r *record) *record {
 		r.name = old.name
 	}
 	s.counter++
-	r.token, r.granted = s.counter, s.clock.Now().Wall
+	r.token = s.counter
+	r.granted = s.clock.Now().Wall
 	s.records[r.name] = r
 	r.session.link(r)
 	s.tell(change{record: r, left: r.session.left(now)})
