@@ -16,8 +16,8 @@ import (
 // name, until stop or the end of the Keeper. After a failure of the store it
 // takes a new snapshot and tells only the differences, and so it does when it has not
 // heard for three TTLs that the watch still runs (Prober). Where the store can't watch
-// it lists, PollMin apart with jitter, and changes that undo each other between two
-// looks go unseen.
+// it lists, PollMin apart with jitter, or looks when it is hinted (Hinter) and lists PollMax
+// apart; changes that undo each other between two looks go unseen.
 //
 // f is called from one goroutine and must not block; a panic of it is logged.
 // stop may be called from f; it does not wait for a call of f that has begun,
@@ -167,24 +167,19 @@ func (f *follower) run(ctx context.Context) {
 	streams := f.streams()
 	pause := f.k.cfg.RetryMax / 10
 	for ctx.Err() == nil {
-		f.renew()
-		var err error
-		if len(streams) > 0 {
-			var progress bool
-			progress, err = f.watch(ctx, streams[0])
-			if progress {
-				f.fails = 0
-				pause = f.k.cfg.RetryMax / 10
-			}
-			if errors.Is(err, ErrUnsupported) {
-				streams = streams[1:]
-				continue
-			}
-		} else if f.forKeeper {
+		if len(streams) == 0 {
+			f.unwatched(ctx)
 			return
-		} else {
-			err = f.list(ctx)
-			pause = f.k.cfg.PollMin
+		}
+		f.renew()
+		progress, err := f.watch(ctx, streams[0])
+		if progress {
+			f.fails = 0
+			pause = f.k.cfg.RetryMax / 10
+		}
+		if errors.Is(err, ErrUnsupported) {
+			streams = streams[1:]
+			continue
 		}
 		if ctx.Err() != nil {
 			return
@@ -199,6 +194,17 @@ func (f *follower) run(ctx context.Context) {
 		f.sleep(ctx, time.Duration(float64(pause)*(0.5+mrand.Float64())))
 		pause = min(f.k.cfg.RetryMax, 2*pause)
 	}
+}
+
+// unwatched goes on where there is nothing to watch.
+func (f *follower) unwatched(ctx context.Context) {
+	if !f.forKeeper {
+		f.poll(ctx)
+		return
+	}
+	f.k.mu.Lock()
+	defer f.k.mu.Unlock()
+	f.k.hintsLocked()
 }
 
 // failed counts a failure, and reports whether it is to be logged: once, if nothing
@@ -216,15 +222,7 @@ func (f *follower) failed() bool {
 }
 
 // sleep waits on the Keeper's clock.
-func (f *follower) sleep(ctx context.Context, d time.Duration) {
-	ch := make(chan struct{})
-	t := f.k.clock.AfterFunc(d, func() { close(ch) })
-	defer t.Stop()
-	select {
-	case <-ch:
-	case <-ctx.Done():
-	}
-}
+func (f *follower) sleep(ctx context.Context, d time.Duration) { f.k.rest(ctx, d, nil) }
 
 // watch passes one watch on; progress if it came as far as EventSynced.
 func (f *follower) watch(ctx context.Context, s stream) (progress bool, err error) {
@@ -322,14 +320,9 @@ func (f *follower) list(ctx context.Context) error {
 	seen := make(map[string]struct{}, len(recs))
 	for _, rec := range recs {
 		seen[rec.Name] = struct{}{}
-		if rec.bad() {
-			f.bad(Event{Kind: EventBad, Record: rec})
-			continue
-		}
-		if err := f.judge(rec); err != nil {
+		if err := f.read(rec); err != nil {
 			return err
 		}
-		f.put(Event{Kind: EventPut, Record: rec, Revision: rec.Token})
 	}
 	f.sync(seen)
 	return nil
@@ -347,13 +340,15 @@ func (f *follower) judge(rec Record) error {
 	return f.k.oldLocked(rec.Name, rec.Token, last.token)
 }
 
-// renew takes up an era that has begun.
-func (f *follower) renew() {
+// renew takes up an era that has begun, and reports whether all is to be told anew.
+func (f *follower) renew() (anew bool) {
 	was := f.era
-	if f.era = f.k.eraNow(); f.era.forget != was.forget {
+	f.era = f.k.eraNow()
+	if anew = f.era.forget != was.forget; anew {
 		f.heard.forget()
 		f.emit(Event{Kind: EventReset})
 	}
+	return anew
 }
 
 func (f *follower) put(ev Event) {
@@ -384,7 +379,7 @@ func (f *follower) delete(ev Event) {
 func (f *follower) sync(seen map[string]struct{}) {
 	for name, m := range f.heard.stands {
 		if _, ok := seen[name]; !ok {
-			f.delete(Event{Kind: EventDelete, Record: Record{Name: name, Token: m.token}, Revision: m.token})
+			f.gone(name, m)
 		}
 	}
 	if !f.synced {

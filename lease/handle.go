@@ -15,7 +15,7 @@ import (
 type Handle struct {
 	k        *Keeper
 	name     string
-	metadata map[string]string // of WithMetadata
+	metadata map[string]string // of WithMetadata and WithPurpose
 	pool     *pool
 	parent   *Handle // of WithParent
 

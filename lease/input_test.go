@@ -42,6 +42,7 @@ func TestWhatNoOptionMayHave(t *testing.T) {
 		"WithTTL":        {lease.WithTTL, time.Second},
 		"WithMetadata":   {lease.WithMetadata, map[string]string{"k": "v"}},
 		"WithOwnSession": {lease.WithOwnSession},
+		"WithPurpose":    {lease.WithPurpose, "outbox"},
 	}, nil, nil, func(o lease.Option) error {
 		h, err := k.Lease("a", o)
 		if err == nil {

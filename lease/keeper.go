@@ -62,6 +62,7 @@ type Keeper struct {
 	outage   outage
 	denial   denial
 	probing  probing
+	hinting  hinting
 	granted  time.Duration // the TTL of the default pool, by the store; 0: not known
 	timer    Timer
 	warmAt   time.Duration // when a session is opened ahead of need, at the earliest
@@ -131,6 +132,7 @@ func NewKeeper(store Store, cfg Config) (*Keeper, error) {
 	k.releases = &lane{send: k.sendReleases}
 	k.moves = &lane{send: k.sendMoves}
 	k.recon.init(k)
+	k.hinting.init(k.clock.Now().Mono)
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	k.newEraLocked(0)
 	k.accepted.Store(k.acceptedNow())
@@ -245,6 +247,7 @@ func (k *Keeper) tick(now Reading) time.Duration {
 	} else {
 		k.tickWarm(now, soon)
 		k.recon.tick(now, soon)
+		k.tickHints(now, soon)
 		k.tickWaiting(now, soon)
 		k.tickProbe(now, soon)
 	}

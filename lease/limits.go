@@ -51,6 +51,9 @@ func (k *Keeper) configure(name string, opts []Option) (options, error) {
 	if err := k.cfg.checkTTL("lease.WithTTL", o.ttl, k.limits); err != nil {
 		return o, err
 	}
+	if err := o.describePurpose(); err != nil {
+		return o, k.errorf(name, err)
+	}
 	if err := cmp.Or(validateMetadata(o.metadata), k.limits.checkMetadata(o.metadata), k.checkParent(o)); err != nil {
 		return o, k.errorf(name, err)
 	}

@@ -321,6 +321,7 @@ func (k *Keeper) renew(ss []*session) {
 				k.endSessionLocked(s, ErrExpired) // the reply came too late
 				continue
 			}
+			s.renewals.Add(1)
 			s.renewAt = sent.Mono + k.renewIn(s)
 		}
 	}

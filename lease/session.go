@@ -25,7 +25,8 @@ type session struct {
 	kick  func() // tells the Keeper that the window was found closed
 	pool  *pool
 
-	window atomic.Pointer[window]
+	window   atomic.Pointer[window]
+	renewals atomic.Int64 // that extended it, for TermInfo
 
 	// Guarded by Keeper.mu.
 	handles  map[*Handle]struct{} // whose records are claimed under it

@@ -196,6 +196,7 @@ func (k *Keeper) wonLocked(o *op, s *session, out Outcome) {
 		k.measure(func(i *instruments) { i.settlements.Add(1) })
 	}
 	t := &term{name: h.name, token: rec.Token, nonce: rec.Nonce, sess: s, since: k.clock.Now().Mono, continues: out.Replaced, parent: o.under}
+	t.origin = h.originLocked(rec, s)
 	if o.given == rec.Token {
 		t.adopted = o.offer.Nonce
 	}

@@ -79,6 +79,7 @@ func (s *sim) settle() {
 			s.fail("%s: %d of all have it in the end", name, wins)
 		}
 	}
+	s.waitInCalm()
 	s.check()
 }
 

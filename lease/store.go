@@ -37,6 +37,11 @@ type Record struct {
 	TTL      time.Duration // of the session, as granted
 	Left     time.Duration // a hint: time until expiry if nothing is renewed; 0 when not known
 	Metadata map[string]string
+
+	// Granted is when this ownership was won, for people: by the wall clock of who granted
+	// it, the store or, if that has none of use, the node that asked. Renewals don't change
+	// it. Zero when not known.
+	Granted time.Time
 }
 
 // Held names one ownership: conditions are on all three fields.

@@ -19,6 +19,8 @@ type term struct {
 
 	over atomic.Bool // set once, before the context is done
 
+	origin origin // for Info
+
 	mu     sync.Mutex // guards the context, made on first use
 	ctx    context.Context
 	cancel context.CancelCauseFunc

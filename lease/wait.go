@@ -21,6 +21,8 @@ func (k *Keeper) watchLocked() {
 	f := &follower{k: k, emit: k.onEvent, forKeeper: true, up: k.watchBegan, down: k.watchDown}
 	if len(f.streams()) > 0 {
 		k.followLocked(k.ctx, func() {}, f)
+	} else {
+		k.hintsLocked()
 	}
 }
 
@@ -105,8 +107,8 @@ type waiter struct {
 }
 
 // OnFree implements Waiter. The first look is taken at once; then the watch
-// tells, or looks that grow apart from PollMin to PollMax. After Close, the
-// handle's or the Keeper's, f is not called any more.
+// tells, or hints make it look (Hinter), or looks that grow apart from PollMin to
+// PollMax. After Close, the handle's or the Keeper's, f is not called any more.
 func (h *Handle) OnFree(f func()) (stop func() bool) {
 	if f == nil || h.k == nil {
 		return func() bool { return false }
@@ -258,23 +260,35 @@ func (k *Keeper) tickWaiting(now Reading, soon func(time.Duration)) {
 	if len(names) == 0 {
 		return
 	}
-	k.wg.Go(func() {
-		found, err := k.get(context.Background(), names)
+	k.wg.Go(func() { k.look(names, marks) })
+}
+
+// look looks at names that are waited for.
+func (k *Keeper) look(names []string, marks map[string]Token) {
+	found, err := k.get(context.Background(), names)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, name := range names {
+		h := k.handles[name]
 		if err != nil {
-			return // the next look is scheduled
-		}
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		for _, name := range names {
-			rec, ok := found[name]
-			if ok {
-				k.readLocked(name, rec.Token, marks[name])
+			if h != nil && k.hinting.on { // else the next look is soon, or a watch tells
+				k.lookInLocked(h, k.cfg.PollMin)
 			}
-			if h := k.handles[name]; h != nil && (!ok || rec.Owner.Incarnation == k.owner.Incarnation) {
-				k.freeLocked(h)
-			}
+			continue
 		}
-	})
+		rec, ok := found[name]
+		if ok {
+			k.readLocked(name, rec.Token, marks[name])
+		}
+		if h == nil {
+			continue
+		}
+		if !ok || rec.Owner.Incarnation == k.owner.Incarnation {
+			k.freeLocked(h)
+		} else {
+			k.expiryLocked(h, rec)
+		}
+	}
 }
 
 // nextPoll puts the time of the next look on a grid, so that the names of a
@@ -288,7 +302,7 @@ func (k *Keeper) nextPoll(now time.Duration, polls int) time.Duration {
 // pollIn is the jittered exponential pause after a number of looks.
 func (k *Keeper) pollIn(polls int) time.Duration {
 	d := k.cfg.PollMax
-	if !k.watchOK {
+	if !k.watchOK && !k.hinting.on {
 		d = k.cfg.PollMin
 		for range min(polls, 62) {
 			if d >= k.cfg.PollMax/2 {

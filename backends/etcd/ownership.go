@@ -263,10 +263,11 @@ func (s *Store) claim(ctx context.Context, sess lease.Session, claims []lease.Cl
 		if err != nil {
 			return err
 		}
+		granted := grantedNow()
 		changes = append(changes, change{index: i, key: s.key(c.Name), over: over, cmps: on, while: c.While,
-			do: clientv3.OpPut(s.key(c.Name), v, clientv3.WithLease(clientv3.LeaseID(sess.ID))),
+			do: clientv3.OpPut(s.key(c.Name), stamp(v, granted), clientv3.WithLease(clientv3.LeaseID(sess.ID))),
 			won: lease.Record{Name: c.Name, Owner: sess.Owner, Session: sess.ID, Nonce: c.Nonce, TTL: sess.TTL,
-				Metadata: copied(c.Metadata)}})
+				Granted: granted, Metadata: copied(c.Metadata)}})
 	}
 	return s.apply(ctx, "acquire", changes, outs)
 }
@@ -327,11 +328,11 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.O
 		if err != nil {
 			return nil, err
 		}
-		k := s.key(m.Name)
+		k, granted := s.key(m.Name), grantedNow()
 		targets[m.To.Session] = append(targets[m.To.Session], change{index: i, key: k, cmps: s.exactly(m.Held),
-			do: clientv3.OpPut(k, v, clientv3.WithLease(clientv3.LeaseID(m.To.Session))),
+			do: clientv3.OpPut(k, stamp(v, granted), clientv3.WithLease(clientv3.LeaseID(m.To.Session))),
 			won: lease.Record{Name: m.Name, Owner: m.To.Owner, Session: m.To.Session, Nonce: m.To.Nonce, TTL: m.To.TTL,
-				Metadata: copied(meta)}})
+				Granted: granted, Metadata: copied(meta)}})
 	}
 	for _, changes := range targets {
 		err := s.apply(ctx, "transfer", changes, outs)
@@ -363,7 +364,7 @@ func (s *Store) recordsOf(ctx context.Context, names []string) (map[string]lease
 	if len(names) == 0 {
 		return nil, nil
 	}
-	recs, err := s.Get(ctx, names...)
+	recs, err := s.get(ctx, names)
 	if err != nil {
 		return nil, err
 	}

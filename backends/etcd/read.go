@@ -13,8 +13,18 @@ import (
 )
 
 // Get implements lease.Store. A value that is no record is returned with its name
-// alone; what is wrong with it is logged, and part of the error of List.
+// alone; what is wrong with it is logged, and part of the error of List. Of a name that is
+// asked for alone Record.Left is told, for a second request; of several it is not known.
 func (s *Store) Get(ctx context.Context, names ...string) ([]lease.Record, error) {
+	recs, err := s.get(ctx, names)
+	if len(names) == 1 && len(recs) == 1 && recs[0].Token != 0 {
+		s.left(ctx, &recs[0])
+	}
+	return recs, err
+}
+
+// get reads records, but not what they have left.
+func (s *Store) get(ctx context.Context, names []string) ([]lease.Record, error) {
 	recs := make([]lease.Record, 0, len(names))
 	err := s.read(ctx, names, func(rec lease.Record, _ lease.SessionID, err error) bool {
 		if err != nil {

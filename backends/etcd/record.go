@@ -18,14 +18,15 @@ import (
 )
 
 // A value is "hf1 <nonce, 16 hex digits> <JSON>". The nonce stands first so that
-// a Txn can compare it: the values with one nonce are a range of strings.
+// a Txn can compare it: the values with one nonce are a range of strings. In the JSON the
+// time of the grant stands last (granted.go).
 const (
 	format    = "hf1 "
 	nonceEnd  = len(format) + 16
 	jsonStart = nonceEnd + 1
 )
 
-// body is the JSON part.
+// body is the JSON part, but for the time of the grant.
 type body struct {
 	ID          string            `json:"id"`
 	Incarnation string            `json:"inc"`
@@ -68,13 +69,14 @@ const (
 	longestBody = 4096
 )
 
-// read returns what text says. The metadata is the caller's own.
-func (bs *bodies) read(text string) (b body, err error) {
+// read returns what text says, behind which closing is missing. The metadata is the
+// caller's own.
+func (bs *bodies) read(text, closing string) (b body, err error) {
 	bs.mu.Lock()
 	b, ok := bs.byText[text]
 	bs.mu.Unlock()
 	if !ok {
-		if err := json.Unmarshal([]byte(text), &b); err != nil || len(text) > longestBody {
+		if err := json.Unmarshal([]byte(text+closing), &b); err != nil || len(text) > longestBody {
 			return b, err
 		}
 		bs.mu.Lock()
@@ -121,7 +123,12 @@ func (s *Store) decode(kv *mvccpb.KeyValue) (lease.Record, error) {
 	if err != nil || v[:jsonStart] != noncePrefix(nonce) { // conditions compare the text
 		return bad("its nonce is no number")
 	}
-	b, err := s.bodies.read(v[jsonStart:])
+	text, granted, ok := stamped(v[jsonStart:])
+	closing := ""
+	if ok {
+		closing = "}"
+	}
+	b, err := s.bodies.read(text, closing)
 	if err != nil {
 		return bad(err.Error())
 	}
@@ -135,6 +142,7 @@ func (s *Store) decode(kv *mvccpb.KeyValue) (lease.Record, error) {
 	}
 	r.Owner = lease.Owner{ID: b.ID, Incarnation: b.Incarnation, Address: b.Address}
 	r.Session, r.Token, r.Nonce = lease.SessionID(kv.Lease), lease.Token(kv.ModRevision), nonce
+	r.Granted = granted
 	r.TTL, r.Metadata = time.Duration(b.TTL)*time.Millisecond, b.Metadata
 	return r, nil
 }

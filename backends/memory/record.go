@@ -17,6 +17,7 @@ type record struct {
 	session    *session
 	token      lease.Token
 	nonce      uint64
+	granted    int64    // wall clock
 	metadata   []string // key, value, key, value: a third of a map's size
 	prev, next *record  // the other records of the session
 }
@@ -78,7 +79,7 @@ func (r *record) held() lease.Held { return lease.Held{Name: r.name, Token: r.to
 func (r *record) public(left time.Duration) lease.Record {
 	return lease.Record{
 		Name: r.name, Owner: r.session.owner, Session: r.session.id, Token: r.token, Nonce: r.nonce,
-		TTL: r.session.ttl, Left: left, Metadata: unpack(r.metadata),
+		TTL: r.session.ttl, Left: left, Granted: time.Unix(0, r.granted), Metadata: unpack(r.metadata),
 	}
 }
 

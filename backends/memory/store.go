@@ -336,6 +336,7 @@ func (s *Store) put(now time.Duration, old, r *record) *record {
 	}
 	s.counter++
 	r.token = s.counter
+	r.granted = s.clock.Now().Wall
 	s.records[r.name] = r
 	r.session.link(r)
 	s.tell(change{record: r, left: r.session.left(now)})

@@ -25,7 +25,7 @@ func TestAFreeNameIsWonAndTheLoserIsToldByWhom(t *testing.T) {
 	require.True(t, out.OK)
 	r := out.Record
 	require.Equal(t, lease.Record{
-		Name: "n", Owner: a.Owner, Session: 1, Token: r.Token, Nonce: 7, TTL: time.Minute, Left: r.Left,
+		Name: "n", Owner: a.Owner, Session: 1, Token: r.Token, Nonce: 7, TTL: time.Minute, Left: r.Left, Granted: r.Granted,
 		Metadata: map[string]string{"k": "v"},
 	}, r)
 	require.NotZero(t, r.Token)
@@ -140,7 +140,7 @@ func TestTransferMovesToAnOpenSessionOfTheOffersOwner(t *testing.T) {
 	moved := out[5].Record
 	require.Greater(t, moved.Token, r.Token)
 	require.Equal(t, lease.Record{
-		Name: "n", Owner: b.Owner, Session: 2, Token: moved.Token, Nonce: 70, TTL: time.Hour, Left: moved.Left,
+		Name: "n", Owner: b.Owner, Session: 2, Token: moved.Token, Nonce: 70, TTL: time.Hour, Left: moved.Left, Granted: moved.Granted,
 		Metadata: map[string]string{"k": "v"},
 	}, moved)
 	require.Equal(t, moved.Held(), out[6].Record.Held())

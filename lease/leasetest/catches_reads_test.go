@@ -79,6 +79,9 @@ var readCatches = []catch{
 		{"late/acquire-lands-on-free", ruleFree},
 		{"keeper/wait", ""},
 	}},
+	{grantedOfRenewals, []by{{"read/granted", ruleGranted}}},
+	{grantedOfReading, []by{{"read/granted", ruleGranted}}},
+	{grantedOnce, []by{{"read/granted", ruleGranted}}},
 	{noRecordTTL, []by{
 		{"acquire/free", ruleRecordTTL},
 		{"read/owners", ruleRecordTTL},
@@ -173,11 +176,13 @@ var readCatches = []catch{
 	{watchLeaks, []by{
 		{"watch/leaves-nothing", ruleWatchEnd},
 		{"deletions/leaves-nothing", ruleWatchEnd},
+		{"hints/leaves-nothing", ruleWatchEnd},
 	}},
 	{watchOutlivesContext, []by{
 		{"watch/ends-with-context", ruleWatchEnd},
 		{"watch/ends-with-deadline", ruleWatchEnd},
 		{"deletions/ends-with-context", ruleWatchEnd},
+		{"hints/ends-with-context", ruleWatchEnd},
 	}},
 	{watchGivesUp, []by{
 		{"watch/expiry", ruleLate},
@@ -210,6 +215,22 @@ var readCatches = []catch{
 	{deletionsTellTransfers, []by{
 		{"deletions/transfer", ruleDeletions},
 	}},
+	{hintsSilent, []by{{"hints/begin", ruleHintFirst}}},
+	{hintsNameFirst, []by{{"hints/begin", ruleHintFirst}}},
+	{hintsOfDeletionsOnly, []by{
+		{"hints/changes", ruleHint},
+		{"hints/transfer", ruleHint},
+	}},
+	{hintsOfPutsOnly, []by{
+		{"hints/changes", ruleHint},
+		{"hints/wake", ruleHintWakes},
+	}},
+	{hintsMissTransfers, []by{
+		{"hints/changes", ruleHint},
+		{"hints/transfer", ruleHint},
+	}},
+	{hintsMissExpiry, []by{{"hints/expiry", ruleHint}}},
+	{hintsFold, []by{{"hints/changes", ruleHintName}}},
 	{badOverwritten, []by{
 		{"setup/bad-record", ruleBadAcquire},
 	}},

@@ -137,6 +137,9 @@ const (
 	losesAddress             flaw = "the owner's address is dropped"
 	roundsNonces             flaw = "nonces are rounded to 53 bits"
 	noRecordTTL              flaw = "Record.TTL is not filled in"
+	grantedOfRenewals        flaw = "Record.Granted is when the record was renewed last"
+	grantedOfReading         flaw = "Record.Granted is when the record is read"
+	grantedOnce              flaw = "Record.Granted is that of the name's first ownership"
 )
 
 // Watching.
@@ -173,6 +176,18 @@ const (
 	deletionsStartLate        flaw = "a watch of deletions says that it has begun and then begins"
 	deletionsTellTransfers    flaw = "a watch of deletions takes a transfer for one"
 	deletionsUnsupported      flaw = "WatchDeletions is not supported" // which the contract allows
+)
+
+// Hints.
+const (
+	hintsSilent          flaw = "hints begin with the first change"
+	hintsOfDeletionsOnly flaw = "there are no hints of puts"
+	hintsOfPutsOnly      flaw = "there are no hints of deletions"
+	hintsMissTransfers   flaw = "there are no hints of what replaces a record"
+	hintsMissExpiry      flaw = "there are no hints of expiries, nor does Get tell what is left"
+	hintsFold            flaw = "hints bear the name in lower case"
+	hintsNameFirst       flaw = "hints begin with one that bears a name"
+	hintsUnsupported     flaw = "Hints is not supported" // which the contract allows
 )
 
 // Foreign values, restarts.

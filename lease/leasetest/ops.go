@@ -32,13 +32,15 @@ func (t *T) won(r lease.Record, floor lease.Token, want lease.Record, why rule) 
 	t.sameRecord(r, want, why)
 }
 
-// sameRecord checks every field of a record but the hint Left.
+// sameRecord checks every field of a record but the hint Left. Granted is asked for where
+// want has it.
 func (t *T) sameRecord(got, want lease.Record, why rule) {
 	t.Helper()
 	same := got.Name == want.Name && got.Owner == want.Owner && got.Session == want.Session &&
 		got.Token == want.Token && got.Nonce == want.Nonce && sameMetadata(got.Metadata, want.Metadata)
 	t.check(same, why, "got  %+v\n\twant %+v", got, want)
 	t.check(!same || got.TTL == want.TTL, ruleRecordTTL, "%q: TTL %v, its session was granted %v", got.Name, got.TTL, want.TTL)
+	t.check(want.Granted.IsZero() || got.Granted.Equal(want.Granted), ruleGranted, "%q: Granted is %v, and was %v", got.Name, got.Granted, want.Granted)
 	t.check(got.Left >= 0, ruleRecordTTL, "%q: Left is %v", got.Name, got.Left)
 }
 

@@ -48,6 +48,7 @@ var readCases = []testCase{
 	{name: "read/names", run: readNames},
 	{name: "read/owners", run: readOwners},
 	{name: "read/metadata", run: readMetadata},
+	{name: "read/granted", run: readGranted},
 	{name: "read/nonces", run: func(t *T) {
 		n := t.node()
 		for i, nonce := range []uint64{1, math.MaxInt64, math.MaxInt64 + 1, math.MaxUint64 - 1, math.MaxUint64} {

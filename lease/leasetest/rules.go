@@ -110,6 +110,7 @@ const (
 	ruleRoundTrip  rule = "names, owners, nonces and metadata come back as they were given"
 	ruleMapShared  rule = "maps and slices passed in or returned are not shared with the store"
 	ruleRecordTTL  rule = "Record.TTL is the granted TTL of the record's session, and Left is not negative"
+	ruleGranted    rule = "Record.Granted of an ownership is the same whoever reads it and however often it is renewed, and later than that of the one before it"
 	ruleSeenByAll  rule = "what one client was told has happened, every other client sees"
 )
 
@@ -126,6 +127,14 @@ const (
 	ruleDeletionsOnly rule = "a watch of deletions yields EventSynced once, first, and then nothing but deletions"
 	ruleProgress      rule = "after a probe each watch yields EventProgress, behind all that had happened when it was called"
 	ruleDeletions     rule = "a watch of deletions tells of every deletion since it began, with no gap"
+)
+
+// Hints.
+const (
+	ruleHintFirst rule = "hints begin with one without a name, soon, once they are listened for"
+	ruleHint      rule = "a hint comes of each put, deletion and transfer under the prefix, and of an expiry unless Get tells what is left"
+	ruleHintName  rule = "a hint bears the very name that changed, or none"
+	ruleHintWakes rule = "who waits for a name over hints hears of its release in a round trip"
 )
 
 // Foreign values, restarts.

@@ -165,6 +165,10 @@ func (s *twin) put(r lease.Record, sess *sitting) *entry {
 	if old != nil {
 		s.previous[r.Name] = old
 	}
+	r.Granted = time.Now()
+	if before := s.previous[r.Name]; s.is(grantedOnce) && before != nil {
+		r.Granted = before.Granted
+	}
 	e := &entry{Record: r, sess: sess}
 	if !s.is(keepsArguments) {
 		e.Metadata = maps.Clone(r.Metadata)
@@ -208,6 +212,12 @@ func (s *twin) public(e *entry) lease.Record {
 	switch s.flaw {
 	case noRecordTTL:
 		r.TTL = 0
+	case hintsMissExpiry:
+		r.Left = 0
+	case grantedOfReading:
+		r.Granted = time.Now()
+	case grantedOfRenewals:
+		r.Granted = e.sess.deadline
 	case losesAddress:
 		r.Owner.Address = ""
 	case roundsNonces:

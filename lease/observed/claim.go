@@ -120,7 +120,7 @@ func (s *Store) write(ctx context.Context, op string, n standing, r record) (lea
 
 // refuse tells whether r is too long to be written.
 func (s *Store) refuse(op string, r record) error {
-	r.Token = 1<<63 - 1 // no count is longer
+	r.Token, r.Granted = 1<<63-1, 1<<63-1 // no count is longer, and no time
 	value, err := encode(r)
 	if err != nil {
 		return err
@@ -165,7 +165,9 @@ func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.
 				}
 				return plan{}
 			}
-			return plan{swap: true, next: claimed(c, want.ID, at[want.ID].Life)}
+			next := claimed(c, want.ID, at[want.ID].Life)
+			next.Granted = s.grantedNow()
+			return plan{swap: true, next: next}
 		},
 		func(at map[lease.SessionID]looked) error {
 			own := at[want.ID]
@@ -252,7 +254,7 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.O
 			target := at[to.ID]
 			next := record{
 				Format: format, Name: m.Name, Session: to.ID, Life: target.Life, Nonce: m.To.Nonce,
-				Metadata: maps.Clone(m.Metadata),
+				Metadata: maps.Clone(m.Metadata), Granted: s.grantedNow(),
 			}
 			if m.Metadata == nil {
 				next.Metadata = n.Metadata

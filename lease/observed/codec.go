@@ -44,6 +44,7 @@ type record struct {
 	Life     uint64            `json:"life,string"`
 	Nonce    uint64            `json:"nonce,string"`
 	Metadata map[string]string `json:"meta,omitempty"`
+	Granted  int64             `json:"at,omitempty"` // milliseconds, by the wall clock of who claimed it: for people
 }
 
 func encode(v any) ([]byte, error) {

@@ -43,8 +43,19 @@ func (n standing) public() lease.Record {
 func (g sight) record(r record, token lease.Token, left time.Duration) lease.Record {
 	return lease.Record{
 		Name: r.Name, Owner: g.owner(), Session: r.Session, Token: token, Nonce: r.Nonce,
-		TTL: g.TTL, Left: max(left, 0), Metadata: r.Metadata,
+		TTL: g.TTL, Left: max(left, 0), Granted: r.granted(), Metadata: r.Metadata,
 	}
+}
+
+// grantedNow is the time that a record bears which is made now.
+func (s *Store) grantedNow() int64 { return s.clock.Now().Wall / int64(time.Millisecond) }
+
+// granted is when the record was granted, if that is known.
+func (r record) granted() (at time.Time) {
+	if r.Granted != 0 {
+		at = time.UnixMilli(r.Granted)
+	}
+	return at
 }
 
 // looked is what one look at a session found.

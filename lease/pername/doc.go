@@ -31,6 +31,6 @@
 //     adopt it.
 //   - Claim.While is for the backend: lease.ErrUnsupported unless it is a lease.Limiter with
 //     StoreLimits.While.
-//   - There is no Watcher, and List answers lease.ErrUnsupported unless the backend is
-//     a Lister.
+//   - There is no Watcher. List answers lease.ErrUnsupported unless the backend is a
+//     Lister, and so does Hints unless it is a lease.Hinter.
 package pername

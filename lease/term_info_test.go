@@ -1,0 +1,100 @@
+package lease_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+func info(t *testing.T, l lease.Lease) lease.TermInfo {
+	t.Helper()
+	termed, ok := lease.As[lease.Termed](l)
+	require.True(t, ok)
+	term, ok := termed.Term()
+	require.True(t, ok)
+	return term.(lease.Informed).Info()
+}
+
+func TestATermTellsOfItself(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store) {
+		n := start(t, s, "a")
+		n.hold("other") // the session is older than the term
+		time.Sleep(2 * ttl)
+		h := n.lease("job", lease.WithMetadata(map[string]string{"k": "v"}), lease.WithPurpose("outbox"))
+		won := time.Now()
+		mustWin(t, h)
+		i := info(t, h)
+		require.True(t, i.Granted.Equal(won), "%v", i.Granted)
+		require.Zero(t, i.Renewals)
+		require.Equal(t, "memory", i.Store)
+		require.Equal(t, "outbox", i.Purpose)
+		require.True(t, i.TrustedUntil.After(won))
+		require.False(t, i.TrustedUntil.After(won.Add(ttl)))
+		rec, _ := standing(t, s, "job")
+		require.Equal(t, "outbox", rec.Purpose())
+		require.Equal(t, "v", rec.Metadata["k"])
+		require.True(t, rec.Granted.Equal(won))
+
+		time.Sleep(ttl)
+		later := info(t, h)
+		require.InDelta(t, 3, later.Renewals, 1)
+		require.True(t, later.Granted.Equal(won))
+		require.True(t, later.TrustedUntil.After(i.TrustedUntil))
+		require.Equal(t, later, info(t, around{h}))
+
+		term, _ := h.Term()
+		require.NoError(t, h.Release(t.Context()))
+		over := term.(lease.Informed).Info()
+		require.True(t, over.TrustedUntil.IsZero())
+		require.True(t, over.Granted.Equal(won))
+		mustWin(t, h)
+		require.True(t, info(t, h).Granted.After(won))
+		require.Zero(t, info(t, h).Renewals)
+	})
+}
+
+// around is a lease around another.
+type around struct{ lease.Lease }
+
+func (w around) Unwrap() lease.Lease { return w.Lease }
+
+// untold hides when a store's records were granted.
+type untold struct{ watchless }
+
+func (s untold) Acquire(ctx context.Context, x lease.Session, cs []lease.Claim) ([]lease.Outcome, error) {
+	outs, err := s.watchless.Acquire(ctx, x, cs)
+	for i := range outs {
+		outs[i].Record.Granted = time.Time{}
+	}
+	return outs, err
+}
+
+func TestATermKnowsWhenItHeard(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store) {
+		h := start(t, untold{watchless{s, s, s}}, "a").hold("job")
+		require.True(t, info(t, h).Granted.Equal(time.Now()))
+		require.Empty(t, info(t, h).Purpose)
+	})
+}
+
+func TestPurposesAreBounded(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store) {
+		n := start(t, s, "a")
+		for _, bad := range []string{strings.Repeat("x", lease.MaxPurpose+1), "\xff"} {
+			_, err := n.Lease("job", lease.WithPurpose(bad))
+			require.ErrorIs(t, err, lease.ErrInvalid)
+			require.ErrorContains(t, err, "WithPurpose")
+			require.ErrorContains(t, err, "128")
+		}
+		n.hold("job", lease.WithPurpose(strings.Repeat("x", lease.MaxPurpose)))
+		n.hold("none", lease.WithPurpose(""))
+		rec, _ := standing(t, s, "none")
+		require.Empty(t, rec.Metadata)
+	})
+}
