@@ -7,4 +7,17 @@ var ofOwn = []mutant{
 		edits:   []edit{{"sharding/handoff.go", "if errors.Is(err, lease.ErrUnsupported) {", "if false {"}},
 		hunters: []check{{"sharding", "^TestShardsMoveWithoutTransfers$"}},
 	},
+	{
+		name: "panics-every-time", does: "a lease of the user's that panics when it is asked whether it is alive is asked again, by all that its failure brings about",
+		edits: []edit{
+			{"lease/run.go", "asked(m.l.CheckAlive, m.cancel)", "m.l.CheckAlive()"},
+			{"lease/narrow.go", "!asked(t.outer.CheckAlive, t.end) {", "!t.outer.CheckAlive() {"},
+		},
+		hunters: []check{{"lease", "^TestATermWhoseLeaseCantBeAskedHasEnded$"}},
+	},
+	{
+		name: "won-in-vain-at-once", does: "a lease that is won and is lost before a child has begun is tried again without a pause that grows",
+		edits:   []edit{{"singleton/wait.go", "c.inVain && c.phase == Standby", "false"}, {"singleton/term.go", "c.inVain = true //", "c.failures = 0 //"}},
+		hunters: []check{{"singleton", "^TestALeaseThatCanNeverBeAsked$"}},
+	},
 }
