@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -109,7 +110,8 @@ func overNames(t *testing.T, f func(c *cluster, start func(id string) *node)) {
 }
 
 // Over a store that can't transfer, a shard that is to move is released, and taken by the node
-// that was to have it: no other has it meanwhile, and no mail is lost.
+// that was to have it: no other has it meanwhile. Mail comes once; its order is kept only while
+// the moves are heard of in time, which a store that does not tell of changes can't promise.
 func TestShardsMoveWithoutTransfers(t *testing.T) {
 	overNames(t, func(c *cluster, start func(string) *node) {
 		ns := []*node{start("a"), start("b")}
@@ -140,7 +142,27 @@ func TestShardsMoveWithoutTransfers(t *testing.T) {
 		require.Less(t, time.Since(began), 5*time.Second, "its shards are moved, not left to the end")
 		require.NoError(t, ns[0].group.Leave(context.Background()))
 		c.settled(10*time.Second, ns[1:]...)
-		f.end()
-		c.log.check()
+		f.endAnyOrder()
 	})
+}
+
+// endAnyOrder is end where order is not kept.
+func (f *traffic) endAnyOrder() {
+	f.c.t.Helper()
+	close(f.stop)
+	f.wg.Wait()
+	time.Sleep(15 * time.Second)
+	synctest.Wait()
+	f.c.log.check()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for key, n := range f.sent {
+		sender, id, _ := strings.Cut(key, ">")
+		got := f.c.log.of(sender, id)
+		slices.Sort(got)
+		require.Len(f.c.t, got, n, key)
+		for i := range got {
+			require.Equal(f.c.t, i+1, got[i], key)
+		}
+	}
 }

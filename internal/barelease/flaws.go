@@ -274,14 +274,14 @@ func (x *flawed) OnLost(f func(lease.Loss)) (stop func() bool) {
 			f(lease.Loss{Name: x.name, Reason: lease.ErrExpired})
 		}
 	}
-	told := 0
+	var told atomic.Int32
 	stop = x.Lease.OnLost(func(loss lease.Loss) {
-		told++
+		times := told.Add(1)
 		switch x.flaw {
 		case ToldTwice:
 			f(loss)
 		case ToldFirst:
-			if told > 1 {
+			if times > 1 {
 				return
 			}
 		case ToldBefore:

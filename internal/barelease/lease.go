@@ -111,7 +111,8 @@ func (l *Lease) OnLost(f func(lease.Loss)) (stop func() bool) {
 // renewed.
 func (l *Lease) trustLocked(sent time.Duration) {
 	l.until.Store(int64(sent + l.trust))
-	l.timer = l.node.clock.AfterFunc(l.ttl/4, func() { l.renew(l.own) })
+	own := l.own
+	l.timer = l.node.clock.AfterFunc(l.ttl/4, func() { l.renew(own) })
 }
 
 // renew renews an ownership, as long as it is the present one, or tells that it is lost.
