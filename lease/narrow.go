@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync/atomic"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/input"
 )
 
 // narrow is a Termed that outer wraps.
@@ -14,22 +16,32 @@ type narrow struct {
 
 func (n narrow) Term() (Term, bool) {
 	t, ok := n.Termed.Term()
-	if !ok || !n.outer.CheckAlive() {
+	if !ok || input.Nil(t) || !asked(n.outer.CheckAlive, func(error) {}) {
 		return nil, false
 	}
-	return &narrowTerm{Term: t, outer: n.outer, ctx: t.Context()}, true
+	return narrowed(t, n.outer), true
 }
 
-// narrowTerm is a term that is alive only while what wraps its lease is, too.
+func narrowed(t Term, outer Lease) *narrowTerm {
+	return &narrowTerm{Term: t, name: t.Name(), token: t.Token(), outer: outer, ctx: t.Context()}
+}
+
+// narrowTerm is a term that is alive only while what wraps its lease is, too, and while both
+// can be asked.
 type narrowTerm struct {
 	Term
-	outer Lease
-	ctx   context.Context
-	over  atomic.Bool // was seen dead: it stays so
+	name   string
+	token  Token
+	outer  Lease // nil: nothing wraps it
+	ctx    context.Context
+	cancel context.CancelCauseFunc // nil: it is not followed
+	over   atomic.Bool             // was seen dead: it stays so
 }
 
 var _ Continuing = (*narrowTerm)(nil)
 
+func (t *narrowTerm) Name() string             { return t.name }
+func (t *narrowTerm) Token() Token             { return t.token }
 func (t *narrowTerm) Context() context.Context { return t.ctx }
 
 func (t *narrowTerm) CheckAlive() bool {
@@ -38,31 +50,33 @@ func (t *narrowTerm) CheckAlive() bool {
 }
 
 func (t *narrowTerm) Check() (at time.Duration, alive bool) {
-	at, alive = t.Term.Check()
-	if !alive || t.over.Load() || t.ctx.Err() != nil {
-		return at, false
+	if t.over.Load() || t.ctx.Err() != nil {
+		return SystemClock().Now().Mono, false
 	}
-	if !t.outer.CheckAlive() {
+	alive = asked(func() (is bool) { at, is = t.Term.Check(); return is }, t.end)
+	if alive && t.outer != nil && !asked(t.outer.CheckAlive, t.end) {
 		t.over.Store(true)
 		return at, false
 	}
-	return at, true
+	return at, alive
+}
+
+// end makes CheckAlive false and then the context done.
+func (t *narrowTerm) end(cause error) {
+	t.over.Store(true)
+	if t.cancel != nil {
+		t.cancel(cause)
+	}
 }
 
 // follow ends the context also when outer tells of a loss, until stop is called.
 func (t *narrowTerm) follow() (stop func()) {
-	ctx, cancel := context.WithCancelCause(t.Term.Context())
-	t.ctx = ctx
-	unregister := t.outer.OnLost(func(loss Loss) {
-		reason := loss.Reason
-		if reason == nil {
-			reason = ErrExpired
-		}
-		cancel(reason)
-	})
-	if !t.outer.CheckAlive() { // a loss before the registration is not told
-		cancel(ErrExpired)
+	t.ctx, t.cancel = context.WithCancelCause(t.Term.Context())
+	if t.outer == nil {
+		return func() {}
 	}
+	unregister := t.outer.OnLost(endBy(t.cancel))
+	endUnlessAlive(t.outer, t.cancel) // a loss before the registration is not told
 	return func() { unregister() }
 }
 

@@ -144,32 +144,32 @@ func nameOf(l Lease) string {
 // the outermost's OnLost as well. For a lease that
 // has none (As finds no Termed) it makes one from CheckAlive and OnLost: its
 // token is 0, and its clock is the system's. If the lease is not alive any more
-// the term is one that has ended. stop frees what it registered.
+// the term is one that has ended. A CheckAlive of l, or a Check of its own Term, that panics or
+// ends its goroutine ends the term, with a cause that is ErrInconsistent, and is not called for
+// it again. stop frees what it registered.
 func TermOf(l Lease) (t Term, stop func()) {
 	if td, ok := As[Termed](l); ok {
-		if t, ok := td.Term(); ok {
-			if n, ok := t.(*narrowTerm); ok {
-				return n, n.follow()
-			}
+		var outer Lease
+		if n, ok := td.(narrow); ok {
+			td, outer = n.Termed, n.outer
+		}
+		t, ok := td.Term()
+		if _, ours := t.(*term); ok && ours && outer == nil {
 			return t, func() {}
+		}
+		if ok && !input.Nil(t) {
+			n := narrowed(t, outer)
+			return n, n.follow()
 		}
 		ctx, cancel := context.WithCancelCause(context.Background())
 		cancel(ErrExpired)
 		return &madeTerm{l: deadLease{l}, ctx: ctx, clock: SystemClock()}, func() {}
 	}
-	ctx, cancel := context.WithCancelCause(context.Background())
-	unregister := l.OnLost(func(loss Loss) {
-		reason := loss.Reason
-		if reason == nil {
-			reason = ErrExpired
-		}
-		cancel(reason)
-	})
-	if !l.CheckAlive() { // a loss before the registration is not told
-		cancel(ErrExpired)
-	}
-	m := &madeTerm{l: l, ctx: ctx, clock: SystemClock()}
-	return m, func() { unregister(); cancel(ErrReleased) }
+	m := &madeTerm{l: l, clock: SystemClock()}
+	m.ctx, m.cancel = context.WithCancelCause(context.Background())
+	unregister := l.OnLost(endBy(m.cancel))
+	endUnlessAlive(l, m.cancel) // a loss before the registration is not told
+	return m, func() { unregister(); m.cancel(ErrReleased) }
 }
 
 type deadLease struct{ Lease }
@@ -179,9 +179,10 @@ func (d deadLease) Unwrap() Lease  { return d.Lease }
 
 // madeTerm is the term of a lease that has none of its own.
 type madeTerm struct {
-	l     Lease
-	ctx   context.Context
-	clock Clock
+	l      Lease
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	clock  Clock
 }
 
 func (m *madeTerm) Name() string             { return nameOf(m.l) }
@@ -197,5 +198,5 @@ func (m *madeTerm) CheckAlive() bool {
 // for. A term whose context is done stays ended, whatever the lease says later.
 func (m *madeTerm) Check() (time.Duration, bool) {
 	at := m.clock.Now().Mono
-	return at, m.ctx.Err() == nil && m.l.CheckAlive()
+	return at, m.ctx.Err() == nil && asked(m.l.CheckAlive, m.cancel)
 }

@@ -55,7 +55,8 @@ func (c *controller) transfer(s *shard) {
 }
 
 // onTransferEnded tells the new owner. If it is not known whether it is that, it
-// tries, and this node gives up what may still be its own.
+// tries, and this node gives up what may still be its own. Over a store that can't transfer
+// the shard is released, and the coordinator has it taken by the same node: nothing failed.
 func (c *controller) onTransferEnded(s *shard, err error) {
 	inv, took := s.inv, c.clock.Now().Mono-s.since
 	if err == nil || errors.Is(err, lease.ErrUnknown) {
@@ -63,6 +64,11 @@ func (c *controller) onTransferEnded(s *shard, err error) {
 	} else {
 		s.inv.Off(port{c, s})
 		c.loseStates(s, fmt.Errorf("%w: %w", errNotTaken, err))
+	}
+	if errors.Is(err, lease.ErrUnsupported) {
+		c.log.Info("the store can't transfer a shard: it is released", zap.String("shard", s.name), zap.String("node", inv.Offer.Owner.ID))
+		c.fire(s, handover.NotTransferred)
+		return
 	}
 	if err != nil {
 		c.log.Warn("a shard was not handed over", zap.String("shard", s.name), zap.String("node", inv.Offer.Owner.ID),

@@ -36,7 +36,8 @@ type controller struct {
 	cancelAcq   context.CancelFunc
 	waiting     int // number of the present wait; what an earlier one tells is stale
 	unwait      func() bool
-	failures    int // acquisitions that failed in a row
+	failures    int  // acquisitions in a row of which no child came
+	inVain      bool // the last was won, and was lost before a child had begun
 	backoffs    int
 	backoff     lease.Timer
 	reminder    lease.Timer

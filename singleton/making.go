@@ -43,6 +43,9 @@ type making struct {
 // spawn has the child made, behind a gate of the present term.
 func (c *controller) spawn() {
 	if !c.alive() {
+		if c.term != nil {
+			c.log.Warn("the lease was lost before its child was made", zap.Error(context.Cause(c.term.Context())))
+		}
 		c.fire(handover.Lost)
 		return
 	}
@@ -134,7 +137,7 @@ func (c *controller) onMade(msg *childMade) {
 func (c *controller) began(mk *making) {
 	pid := mk.gate.Actor()
 	c.addChild(pid)
-	c.started = c.clock.Now().Mono
+	c.started, c.failures, c.inVain = c.clock.Now().Mono, 0, false
 	c.proxy.open(mk.gate, pid, c.term.Token())
 	c.event(Event{Kind: BecameHost, Token: c.term.Token()})
 }

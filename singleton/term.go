@@ -16,7 +16,7 @@ func (c *controller) onAcquired(msg *acquired) {
 	c.storeSaid(msg.err)
 	switch {
 	case msg.won:
-		c.failures = 0
+		c.inVain = true // until a child has begun
 		// A loss may have been told before this result was: spawn asks the term
 		// itself whether it still is what it was.
 		c.try("the lease", func() { c.term, c.free = lease.TermOf(c.lease) })
@@ -27,6 +27,7 @@ func (c *controller) onAcquired(msg *acquired) {
 		}
 		c.fire(failed)
 	default:
+		c.inVain = false
 		c.fire(handover.NotWon)
 	}
 }

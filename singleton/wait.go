@@ -12,10 +12,11 @@ import (
 
 // This file waits for a name that another node holds.
 
-// waitFree is told by the lease when the name may be free, or tries again.
+// waitFree is told by the lease when the name may be free, or tries again. A lease that was
+// won and was lost at once may be so again: it is not asked for without a pause.
 func (c *controller) waitFree() {
 	w, ok := lease.As[lease.Waiter](c.lease)
-	if !ok {
+	if !ok || c.inVain && c.phase == Standby {
 		c.retryLater(pollMost) // tries again where others would be told
 		return
 	}

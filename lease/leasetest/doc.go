@@ -69,6 +69,12 @@
 // owners and nonces are drawn anew each time, so that many runs may share one
 // server.
 //
+// # Leases that are none of a Keeper's
+//
+// RunLease is the kit of lease.Lease itself, for who writes one: over a lock service, or a
+// leader that something else elects. A Bare says what can be done to its nodes; what can't be
+// is left out, and the log says so.
+//
 // # The kit's own tests
 //
 // A check that nothing fails is no check. The tests of this package break a

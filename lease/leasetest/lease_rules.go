@@ -1,0 +1,41 @@
+package leasetest
+
+// bareRule is one promise of lease.Lease, in the words its author reads when it is broken.
+type bareRule string
+
+const (
+	bareFree       bareRule = "a name that is free is won, and CheckAlive is true then"
+	bareHeld       bareRule = "a name that another holds is not won: false, and no error"
+	bareAgain      bareRule = "Acquire of a lease that is held returns true and changes nothing"
+	bareOneWinner  bareRule = "of all who acquire a free name at once, exactly one wins"
+	bareUndone     bareRule = "who is refused, or gives up, leaves the holder as it was"
+	bareContext    bareRule = "a call ends soon after its context, with an error"
+	bareClaims     bareRule = "a call that got no answer claims nothing: neither a win nor a refusal"
+	bareGivenBack  bareRule = "what was won for a caller that gave up is given back"
+	bareRelease    bareRule = "a release frees the name, and returns nil then"
+	bareReleaseNo  bareRule = "a release of what is not held returns nil and frees nothing of another's"
+	bareEndsTrust  bareRule = "CheckAlive is false from the moment that Release is called"
+	bareRenewed    bareRule = "a lease that is held stays held, and is renewed by itself"
+	bareExclusive  bareRule = "CheckAlive is true of one lease of a name at a time"
+	bareDeadline   bareRule = "CheckAlive is true for no longer than a TTL after the last renewal"
+	bareEarly      bareRule = "a name is not won before the TTL of who held it has passed"
+	bareLate       bareRule = "a name whose holder is gone is won soon after its TTL"
+	bareRevived    bareRule = "what was lost does not come back by itself"
+	bareWaking     bareRule = "a process that was stopped for longer than the TTL is told so by its first CheckAlive"
+	bareQuick      bareRule = "CheckAlive does not wait"
+	bareAllocates  bareRule = "CheckAlive does not allocate"
+	bareAsked      bareRule = "CheckAlive answers: it neither panics nor ends its goroutine"
+	bareTold       bareRule = "each who registered is told once of each loss"
+	bareToldLate   bareRule = "CheckAlive is false before OnLost is told"
+	bareReason     bareRule = "a loss says why: its reason is one of those of lease.Loss"
+	bareNotTold    bareRule = "a release is no loss: OnLost is not told"
+	bareStopped    bareRule = "stop reports whether the function was registered until now, and it is not called after that"
+	barePast       bareRule = "a loss before the registration is not told"
+	bareOthers     bareRule = "a function that panics, hangs or calls back holds up neither the others nor the lease"
+	bareReturns    bareRule = "a call returns"
+	bareToken      bareRule = "tokens are not 0, and grow with every owner"
+	bareTermEnds   bareRule = "a term ends with its ownership, its context says why, and it does not come back"
+	bareTermNone   bareRule = "there is a term while the lease is held, and none else"
+	bareWaits      bareRule = "a waiter is told when the name is free, and its wait ends with its context"
+	bareHolderSays bareRule = "Holder finds a record while the name is held, and none else"
+)

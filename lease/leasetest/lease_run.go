@@ -1,0 +1,342 @@
+package leasetest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// Bare is what the author of a lease.Lease that is none of a Keeper's gives RunLease: some
+// nodes, and what can be done to them. What is nil can't be done, and the cases that need it
+// are left out.
+type Bare struct {
+	// TTL is for how long an ownership lasts that is not renewed. Required.
+	TTL time.Duration
+	// Lease makes the lease of a further node. All of one Bare are of one name. Required.
+	Lease func() lease.Lease
+	// Cut keeps requests of a node's lease from their store, or, if on is false, lets them
+	// through again. What is under way waits, or fails.
+	Cut func(l lease.Lease, on bool)
+	// Crash ends a node: nothing of it runs any more, and its lease is not used again.
+	Crash func(l lease.Lease)
+	// Pause stops a node for d as SIGSTOP does: time passes, and nothing of it runs. waking is
+	// called when it goes on, before anything else of the node.
+	Pause func(l lease.Lease, d time.Duration, waking func())
+}
+
+// BareMaker makes the world of one case; what has to be closed is closed with tb.Cleanup. It is
+// called on the goroutine of the case, with FakeTime inside its bubble.
+type BareMaker func(tb TB) Bare
+
+// RunLease checks that the leases that f makes keep the contract of lease.Lease, and of
+// lease.Termed, lease.Waiter and lease.HolderFinder where lease.As finds them. Of the options
+// FakeTime and ExpirySlack count; the slack is how long after its TTL a name may still be
+// taken, by default a TTL and a second, and a fifth of a TTL with FakeTime. It logs which cases
+// were left out, and why.
+//
+// On real time the cases wait beside each other, as many as -parallel lets. The TTL is then to be
+// a second or more: a machine that is slow for most of a TTL is taken for a lease that is lost.
+//
+// A lease that panics in a goroutine of its own ends the process, and with it the run.
+func RunLease(t *testing.T, f BareMaker, opts ...Option) {
+	t.Helper()
+	var o options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	switch {
+	case f == nil:
+		t.Fatalf("leasetest: the BareMaker is nil")
+	case o.slack < 0:
+		t.Fatalf("leasetest: ExpirySlack is %v, must not be negative", o.slack)
+	}
+	var has bareNeeds
+	probed := t.Run("capabilities", func(t *testing.T) {
+		o.bubble(t, func(t *testing.T) { has = newBareT(t, f, o).has() })
+	})
+	if !probed {
+		return
+	}
+	run, left := chooseBare(bareCases(), has)
+	if len(left) > 0 {
+		t.Logf("leasetest: LEFT OUT, as the Bare has no %s: %s", strings.Join((^has).names(), ", no "), strings.Join(left, " "))
+	}
+	do := func(t *testing.T, c bareCase, beside bool) {
+		t.Run(c.name, func(t *testing.T) {
+			if beside {
+				t.Parallel()
+			}
+			o.bubble(t, func(t *testing.T) { c.run(newBareT(t, f, o)) })
+		})
+	}
+	var waiting []bareCase
+	for _, c := range run {
+		if o.fake || c.alone {
+			do(t, c, false)
+		} else {
+			waiting = append(waiting, c)
+		}
+	}
+	if len(waiting) > 0 {
+		t.Run("waiting", func(t *testing.T) { // ends when those that run beside each other have
+			for _, c := range waiting {
+				do(t, c, true)
+			}
+		})
+	}
+}
+
+// bareNeeds is a set of things that a case needs.
+type bareNeeds uint
+
+const (
+	needCut bareNeeds = 1 << iota
+	needCrash
+	needPause
+	needTerm
+	needWaiter
+	needHolder
+)
+
+var bareNeedNames = []string{"Cut", "Crash", "Pause", "lease.Termed", "lease.Waiter", "lease.HolderFinder"}
+
+func (n bareNeeds) names() (all []string) {
+	for i, name := range bareNeedNames {
+		if n&(1<<i) != 0 {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+type bareCase struct {
+	name  string
+	needs bareNeeds
+	alone bool // it measures
+	run   func(*bareT)
+}
+
+func bareCases() []bareCase {
+	return slices.Concat(bareAcquireCases, bareReleaseCases, bareAliveCases, bareTroubleCases, bareLostCases, bareMoreCases)
+}
+
+func chooseBare(all []bareCase, has bareNeeds) (run []bareCase, left []string) {
+	for _, c := range all {
+		if c.needs&^has == 0 {
+			run = append(run, c)
+		} else {
+			left = append(left, c.name)
+		}
+	}
+	return run, left
+}
+
+// bareT is what a case works with.
+type bareT struct {
+	TB
+	w     Bare
+	slack time.Duration
+	exact bool // time passes only where something waits
+}
+
+func newBareT(tb TB, f BareMaker, o options) *bareT {
+	tb.Helper()
+	t := &bareT{TB: tb, w: f(tb), slack: o.slack, exact: o.fake}
+	if t.w.TTL <= 0 {
+		t.Fatalf("leasetest: Bare.TTL is %v, must be above 0", t.w.TTL)
+	}
+	if t.w.Lease == nil {
+		t.Fatalf("leasetest: Bare.Lease is nil")
+	}
+	if t.slack == 0 && t.exact {
+		t.slack = t.w.TTL / 5
+	} else if t.slack == 0 {
+		t.slack = t.w.TTL + time.Second
+	}
+	return t
+}
+
+func (t *bareT) has() (has bareNeeds) {
+	l := t.lease()
+	_, term := lease.As[lease.Termed](l)
+	_, waiter := lease.As[lease.Waiter](l)
+	_, holder := lease.As[lease.HolderFinder](l)
+	for bit, yes := range map[bareNeeds]bool{needCut: t.w.Cut != nil, needCrash: t.w.Crash != nil, needPause: t.w.Pause != nil,
+		needTerm: term, needWaiter: waiter, needHolder: holder} {
+		if yes {
+			has |= bit
+		}
+	}
+	return has
+}
+
+// check fails the case unless ok. The message begins with the rule that was broken.
+func (t *bareT) check(ok bool, r bareRule, format string, args ...any) {
+	t.Helper()
+	if !ok {
+		t.Errorf("broken rule: %s\n\t%s", r, fmt.Sprintf(format, args...))
+		t.FailNow()
+	}
+}
+
+// lease makes the lease of a further node. It is released at the end of the case.
+func (t *bareT) lease() lease.Lease {
+	t.Helper()
+	l := t.w.Lease()
+	if l == nil {
+		t.Fatalf("leasetest: Bare.Lease returned nil")
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), t.w.TTL)
+		defer cancel()
+		done := make(chan struct{})
+		go func() { defer close(done); defer func() { _ = recover() }(); _ = l.Release(ctx) }()
+		select {
+		case <-done:
+		case <-time.After(2 * t.w.TTL):
+		}
+	})
+	return l
+}
+
+// cut cuts a node off, until the end of the case at the latest.
+func (t *bareT) cut(l lease.Lease) (heal func()) {
+	t.w.Cut(l, true)
+	once := sync.OnceFunc(func() { t.w.Cut(l, false) })
+	t.Cleanup(once)
+	return once
+}
+
+// within runs f, which must return in time.
+func (t *bareT) within(d time.Duration, what string, f func()) {
+	t.Helper()
+	done, returned := make(chan struct{}), false
+	var panicked any
+	go func() {
+		defer close(done)
+		defer func() { panicked = recover() }()
+		f()
+		returned = true
+	}()
+	timer := time.NewTimer(d + t.grace())
+	defer timer.Stop()
+	select {
+	case <-done:
+		t.check(returned, bareReturns, "%s did not: it panicked with %v, or ended its goroutine", what, panicked)
+	case <-timer.C:
+		t.check(false, bareReturns, "%s did not within %v", what, d)
+	}
+}
+
+// grace is what a machine may add to everything.
+func (t *bareT) grace() time.Duration {
+	if t.exact {
+		return 0
+	}
+	return time.Second
+}
+
+// tick is the pace at which cases look again.
+func (t *bareT) tick() time.Duration { return t.w.TTL / 40 }
+
+// acquire is Acquire that gets its answer.
+func (t *bareT) acquire(l lease.Lease) (won bool, err error) {
+	t.Helper()
+	t.within(2*t.w.TTL+t.slack, "Acquire", func() {
+		ctx, cancel := context.WithTimeout(t.Context(), t.w.TTL)
+		defer cancel()
+		won, err = l.Acquire(ctx)
+	})
+	return won, err
+}
+
+// win acquires a name that is free.
+func (t *bareT) win(l lease.Lease) {
+	t.Helper()
+	won, err := t.acquire(l)
+	t.check(won && err == nil, bareFree, "Acquire: %v, %v", won, err)
+	t.check(t.alive(l), bareFree, "CheckAlive is false after it was won")
+}
+
+// refused acquires a name that another holds.
+func (t *bareT) refused(l lease.Lease) {
+	t.Helper()
+	won, err := t.acquire(l)
+	t.check(!won && err == nil, bareHeld, "Acquire: %v, %v", won, err)
+	t.check(!t.alive(l), bareHeld, "CheckAlive is true though it was refused")
+}
+
+// release is Release that gets its answer.
+func (t *bareT) release(l lease.Lease) (err error) {
+	t.Helper()
+	t.within(2*t.w.TTL+t.slack, "Release", func() {
+		ctx, cancel := context.WithTimeout(t.Context(), t.w.TTL)
+		defer cancel()
+		err = l.Release(ctx)
+	})
+	return err
+}
+
+func (t *bareT) free(l lease.Lease) {
+	t.Helper()
+	err := t.release(l)
+	t.check(err == nil, bareRelease, "Release: %v", err)
+	t.check(!t.alive(l), bareRelease, "CheckAlive is true after it")
+}
+
+// alive is CheckAlive, which must answer.
+func (t *bareT) alive(l lease.Lease) (alive bool) {
+	t.Helper()
+	done, returned := make(chan struct{}), false
+	var panicked any
+	go func() {
+		defer close(done)
+		defer func() { panicked = recover() }()
+		alive = l.CheckAlive()
+		returned = true
+	}()
+	<-done
+	t.check(returned, bareAsked, "it panicked with %v, or ended its goroutine", panicked)
+	return alive
+}
+
+// wonWithin acquires until it is won. It returns how long that took; false if it was not in
+// time.
+func (t *bareT) wonWithin(l lease.Lease, d time.Duration, each func()) (took time.Duration, ok bool) {
+	t.Helper()
+	for began := time.Now(); ; time.Sleep(t.tick()) {
+		won, _ := t.acquire(l)
+		took = time.Since(began)
+		if won || took > d+t.grace() {
+			return took, won
+		}
+		if each != nil {
+			each()
+		}
+	}
+}
+
+// during looks every tick.
+func (t *bareT) during(d time.Duration, look func()) {
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(t.tick()) {
+		look()
+	}
+}
+
+// soon looks until ok is true.
+func (t *bareT) soon(d time.Duration, ok func() bool) bool {
+	for end := time.Now().Add(d + t.grace()); ; time.Sleep(t.tick()) {
+		if ok() {
+			return true
+		}
+		if time.Now().After(end) {
+			return false
+		}
+	}
+}

@@ -1,0 +1,245 @@
+package leasetest
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/internal/barelease"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/faultclock"
+	"github.com/holdfast-go/holdfast/lease/faultstore"
+)
+
+// flawedBare makes leases over a map that have a flaw.
+func flawedBare(flaw barelease.Flaw) BareMaker {
+	return func(tb TB) Bare {
+		type node struct {
+			*barelease.Node
+			clock *faultclock.Clock
+		}
+		const ttl = 10 * time.Second
+		book, nodes := barelease.NewBook(), map[lease.Lease]node{}
+		return Bare{
+			TTL: ttl,
+			Lease: func() lease.Lease {
+				clock := faultclock.New()
+				n := node{barelease.NewNode(book, clock), clock}
+				l, err := n.Lease("job", ttl)
+				if err != nil {
+					tb.Fatalf("%v", err)
+				}
+				flawed := barelease.With(l, flaw)
+				nodes[flawed] = n
+				return flawed
+			},
+			Cut: func(l lease.Lease, on bool) {
+				if on {
+					nodes[l].Cut()
+				} else {
+					nodes[l].Heal()
+				}
+			},
+			Crash: func(l lease.Lease) { nodes[l].clock.Freeze(); nodes[l].Cut() },
+			Pause: func(l lease.Lease, d time.Duration, waking func()) {
+				nodes[l].clock.Freeze()
+				time.Sleep(d)
+				waking()
+				nodes[l].clock.Thaw()
+			},
+		}
+	}
+}
+
+// findings runs cases, and returns what they found: a case's name and the rule.
+func findings(t *testing.T, f BareMaker, cases []bareCase) (all []string) {
+	for _, c := range cases {
+		synctest.Test(t, func(t *testing.T) {
+			r := record(t, c.name, func(tb TB) { c.run(newBareT(tb, f, options{fake: true})) })
+			time.Sleep(2 * time.Minute) // what a flaw has begun ends
+			for _, text := range r.failures() {
+				rule, _, _ := strings.Cut(strings.TrimPrefix(text, "broken rule: "), "\n")
+				all = append(all, c.name+": "+rule)
+			}
+		})
+	}
+	return all
+}
+
+// bareCatch says which case must notice a flaw, and by which rule.
+type bareCatch struct {
+	name string
+	rule bareRule
+}
+
+var bareCatches = map[barelease.Flaw]bareCatch{
+	barelease.WinsAlways:      {"acquire/held", bareHeld},
+	barelease.WinsInTwoSteps:  {"acquire/one-winner", bareOneWinner},
+	barelease.RefusedIsError:  {"acquire/held", bareHeld},
+	barelease.AgainIsRefused:  {"acquire/again", bareAgain},
+	barelease.RefusedFrees:    {"acquire/many-refused", bareHeld},
+	barelease.WinsAfterEnd:    {"acquire/context-done", bareContext},
+	barelease.WaitsForEver:    {"acquire/unanswered", bareReturns},
+	barelease.SilenceIsNo:     {"acquire/unanswered", bareClaims},
+	barelease.SilenceIsYes:    {"acquire/unanswered", bareClaims},
+	barelease.WinsLate:        {"acquire/unanswered", bareGivenBack},
+	barelease.ReleasesNothing: {"release/frees", bareRelease},
+	barelease.ReleasesByName:  {"release/twice", bareReleaseNo},
+	barelease.ReleaseNotHeld:  {"release/not-held", bareReleaseNo},
+	barelease.ReleaseTrusts:   {"release/unanswered", bareEndsTrust},
+	barelease.ReleaseGivesUp:  {"release/context-done", bareEndsTrust},
+	barelease.ReleaseSaysDone: {"release/unanswered", bareClaims},
+	barelease.ReleasedForEver: {"release/and-acquire-again", bareFree},
+	barelease.AliveAsks:       {"alive/quick", bareQuick},
+	barelease.AliveAllocates:  {"alive/allocates-nothing", bareAllocates},
+	barelease.AlivePanics:     {"acquire/free", bareAsked},
+	barelease.AliveExits:      {"acquire/free", bareAsked},
+	barelease.AliveIsFlag:     {"pause/beyond-the-ttl", bareWaking},
+	barelease.TrustsTooLong:   {"partition/ends-in-time", bareDeadline},
+	barelease.TrustsReply:     {"partition/both-renew", bareExclusive},
+	barelease.NeverRenews:     {"alive/renewed", bareRenewed},
+	barelease.FirstErrorEnds:  {"partition/short", bareRenewed},
+	barelease.ComesBack:       {"pause/beyond-the-ttl", bareRevived},
+	barelease.RecordShort:     {"crash/after-the-ttl", bareEarly},
+	barelease.RecordLong:      {"crash/after-the-ttl", bareLate},
+	barelease.ToldTwice:       {"lost/told-once", bareTold},
+	barelease.ToldNever:       {"lost/told-once", bareTold},
+	barelease.ToldFirst:       {"lost/each-loss", bareTold},
+	barelease.ToldBefore:      {"lost/told-once", bareToldLate},
+	barelease.ToldNoReason:    {"lost/told-once", bareReason},
+	barelease.ToldRelease:     {"lost/not-on-release", bareNotTold},
+	barelease.ToldPast:        {"lost/registered-late", barePast},
+	barelease.StopSaysYes:     {"lost/stop", bareStopped},
+	barelease.StopDoesNothing: {"lost/stop", bareStopped},
+	barelease.PanicEndsOthers: {"lost/callback-panics", bareOthers},
+	barelease.CallbacksQueue:  {"lost/callback-hangs", bareOthers},
+	barelease.CallbacksLocked: {"lost/callback-calls-back", bareOthers},
+}
+
+func TestRunLeaseFindsEveryFlaw(t *testing.T) {
+	run, left := chooseBare(bareCases(), needCut|needCrash|needPause)
+	require.Len(t, left, 7)
+	noticed := map[string]bool{}
+	for _, flaw := range barelease.Flaws {
+		c, ok := bareCatches[flaw]
+		require.True(t, ok, "%s: no case is said to notice it", flaw)
+		found := findings(t, flawedBare(flaw), run)
+		require.Contains(t, found, c.name+": "+string(c.rule), string(flaw))
+		for _, f := range found {
+			name, _, _ := strings.Cut(f, ": ")
+			noticed[name] = true
+		}
+	}
+	require.Len(t, barelease.Flaws, len(bareCatches))
+	for _, c := range run {
+		require.True(t, noticed[c.name], "no flaw is noticed by %s", c.name)
+	}
+	require.Empty(t, findings(t, flawedBare(""), run), "no flaw")
+}
+
+// The flaws of what a lease offers beside the four methods are those of wrapped handles.
+type (
+	sameToken   struct{ *lease.Handle }
+	eternalTerm struct{ *lease.Handle }
+	everTermed  struct{ *lease.Handle }
+	neverFree   struct{ *lease.Handle }
+	deafWaiter  struct{ *lease.Handle }
+	everHeld    struct{ *lease.Handle }
+
+	tokenOne struct{ lease.Term }
+	eternal  struct{ lease.Term }
+)
+
+func (tokenOne) Token() lease.Token            { return 1 }
+func (eternal) CheckAlive() bool               { return true }
+func (eternal) Check() (time.Duration, bool)   { return 0, true }
+func (eternal) Context() context.Context       { return context.Background() }
+func (l sameToken) Term() (lease.Term, bool)   { t, ok := l.Handle.Term(); return tokenOne{t}, ok }
+func (l eternalTerm) Term() (lease.Term, bool) { t, ok := l.Handle.Term(); return eternal{t}, ok }
+func (l everTermed) Term() (lease.Term, bool) {
+	t, _ := lease.TermOf(l.Handle) // one that has ended, if it is not held
+	return t, true
+}
+func (l neverFree) OnFree(func()) func() bool { return func() bool { return true } }
+func (l deafWaiter) Wait(context.Context) error {
+	return l.Handle.Wait(context.Background())
+}
+func (l everHeld) Holder(context.Context) (lease.Record, bool, error) {
+	return lease.Record{}, true, nil
+}
+
+func TestRunLeaseFindsFlawsOfWhatIsOptional(t *testing.T) {
+	for _, x := range []struct {
+		with func(*lease.Handle) lease.Lease
+		bareCatch
+	}{
+		{func(h *lease.Handle) lease.Lease { return sameToken{h} }, bareCatch{"term/tokens-grow", bareToken}},
+		{func(h *lease.Handle) lease.Lease { return eternalTerm{h} }, bareCatch{"term/ends-with-release", bareTermEnds}},
+		{func(h *lease.Handle) lease.Lease { return eternalTerm{h} }, bareCatch{"term/ends-with-loss", bareTermEnds}},
+		{func(h *lease.Handle) lease.Lease { return everTermed{h} }, bareCatch{"term/none", bareTermNone}},
+		{func(h *lease.Handle) lease.Lease { return neverFree{h} }, bareCatch{"wait/told-when-free", bareWaits}},
+		{func(h *lease.Handle) lease.Lease { return deafWaiter{h} }, bareCatch{"wait/ends-with-its-context", bareReturns}},
+		{func(h *lease.Handle) lease.Lease { return everHeld{h} }, bareCatch{"holder/says", bareHolderSays}},
+	} {
+		run, _ := chooseBare(bareMoreCases, ^bareNeeds(0))
+		found := findings(t, handles(x.with), run)
+		require.Contains(t, found, x.name+": "+string(x.rule))
+	}
+}
+
+// handles are those of Keepers over one store, with something around them.
+func handles(with func(*lease.Handle) lease.Lease) BareMaker {
+	return func(tb TB) Bare {
+		const ttl = 10 * time.Second
+		shared, stores := memory.New(), map[lease.Lease]*faultstore.Store{}
+		return Bare{
+			TTL: ttl,
+			Lease: func() lease.Lease {
+				s := faultstore.Wrap(shared)
+				k, err := lease.NewKeeper(s, lease.Config{ID: "n", TTL: ttl})
+				if err != nil {
+					tb.Fatalf("%v", err)
+				}
+				tb.Cleanup(func() {
+					s.Heal()
+					_ = k.Close(context.Background())
+					s.Wait()
+				})
+				h, err := k.Lease("job")
+				if err != nil {
+					tb.Fatalf("%v", err)
+				}
+				l := with(h)
+				stores[l] = s
+				return l
+			},
+			Cut: func(l lease.Lease, on bool) {
+				if on {
+					stores[l].Partition()
+				} else {
+					stores[l].Heal()
+				}
+			},
+		}
+	}
+}
+
+// Every rule is reported for some flaw.
+func TestEveryRuleOfRunLeaseIsBroken(t *testing.T) {
+	broken := map[string]bool{
+		// Of the optional ones, and what follows of others where it is noticed at all.
+		string(bareToken): true, string(bareTermEnds): true, string(bareTermNone): true, string(bareWaits): true,
+		string(bareHolderSays): true, string(bareUndone): true,
+	}
+	for _, c := range bareCatches {
+		broken[string(c.rule)] = true
+	}
+	for name, text := range constants(t, "lease_rules.go") {
+		require.True(t, broken[text], name)
+	}
+}
