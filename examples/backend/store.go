@@ -5,6 +5,7 @@ package backend
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -54,11 +55,11 @@ func New(db *bolt.DB) (*Store, error) {
 }
 
 // Limits implements lease.Limiter.
-func (s *Store) Limits() lease.StoreLimits { return lease.StoreLimits{Name: "bbolt"} }
+func (s *Store) Limits() lease.StoreLimits { return lease.StoreLimits{Name: "bbolt", While: true} }
 
 // OpenSession implements lease.Store.
 func (s *Store) OpenSession(ctx context.Context, want lease.Session) (grant lease.Grant, err error) {
-	if err := lease.ValidateSession(want); err != nil {
+	if err := cmp.Or(lease.ValidateSession(want), lease.ValidateNoHandle(want.Handle)); err != nil {
 		return grant, err
 	}
 	err = s.write(ctx, func(v *view) error {
@@ -119,6 +120,8 @@ func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.
 			switch {
 			case stands && r.Token == 0:
 				out[i] = lease.Outcome{Record: r, Err: fmt.Errorf("bbolt: %q: %w", c.Name, lease.ErrBadRecord)}
+			case c.While != (lease.Held{}) && !v.is(c.While):
+				out[i] = lease.Outcome{Record: r, Err: fmt.Errorf("bbolt: %q: %w", c.Name, lease.ErrParentGone)}
 			case stands && !own:
 				out[i].Record = r
 			default:
@@ -139,7 +142,7 @@ func (s *Store) Release(ctx context.Context, want []lease.Held) (out []lease.Out
 	err = s.write(ctx, func(v *view) error {
 		for i, h := range want {
 			r, _ := v.record(h.Name)
-			if out[i].Record = r; r.Token != 0 && r.Held() == h {
+			if out[i].Record = r; v.is(h) {
 				v.drop(r.Session, r.Name)
 				out[i] = lease.Outcome{OK: true}
 			}
@@ -155,10 +158,10 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) (out []lea
 	err = s.write(ctx, func(v *view) error {
 		for i, m := range moves {
 			r, _ := v.record(m.Name)
-			if out[i].Record = r; r.Token == 0 || r.Held() != m.Held {
+			if out[i].Record = r; !v.is(m.Held) {
 				continue
 			}
-			if out[i].Err = lease.ValidateTransfer(m); out[i].Err != nil {
+			if out[i].Err = cmp.Or(lease.ValidateTransfer(m), lease.ValidateNoHandle(m.To.Handle)); out[i].Err != nil {
 				continue
 			}
 			to := lease.Session{ID: m.To.Session, Owner: m.To.Owner}
@@ -193,26 +196,43 @@ func (s *Store) Get(ctx context.Context, names ...string) (found []lease.Record,
 
 // List implements lease.Store. The loop's body may call the Store: all has been read by then.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[lease.Record, error] {
+	return s.list(ctx, func(v *view) (names []string, err error) {
+		c := v.tx.Bucket(records).Cursor()
+		for k, _ := c.Seek([]byte(prefix)); k != nil && bytes.HasPrefix(k, []byte(prefix)); k, _ = c.Next() {
+			names = append(names, string(k))
+		}
+		return names, nil
+	})
+}
+
+// ListSession implements lease.SessionLister.
+func (s *Store) ListSession(ctx context.Context, want lease.Session) iter.Seq2[lease.Record, error] {
+	return s.list(ctx, func(v *view) ([]string, error) {
+		if _, ok := v.live(want); !ok {
+			return nil, gone(want)
+		}
+		return v.names(want.ID), nil
+	})
+}
+
+func (s *Store) list(ctx context.Context, names func(v *view) ([]string, error)) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) {
 		var found []lease.Record
 		err := s.read(ctx, func(v *view) error {
-			c := v.tx.Bucket(records).Cursor()
-			for k, _ := c.Seek([]byte(prefix)); k != nil && bytes.HasPrefix(k, []byte(prefix)); k, _ = c.Next() {
-				if r, stands := v.record(string(k)); stands {
+			all, err := names(v)
+			for _, name := range all {
+				if r, stands := v.record(name); stands {
 					found = append(found, r)
 				}
 			}
-			return nil
+			return err
 		})
 		for _, r := range found {
 			var bad error
 			if r.Token == 0 {
 				bad = fmt.Errorf("bbolt: %q: %w", r.Name, lease.ErrBadRecord)
 			}
-			if err == nil {
-				err = ctx.Err()
-			}
-			if err != nil || !yield(r, bad) {
+			if err = cmp.Or(err, ctx.Err()); err != nil || !yield(r, bad) {
 				break
 			}
 		}

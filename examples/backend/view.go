@@ -68,10 +68,10 @@ func (v *view) session(id lease.SessionID) (o lease.Session, stands bool) {
 	return o, v.err == nil
 }
 
-// live is session for one that must be of the same incarnation.
+// live is session for one that must be of the same incarnation, and of this store.
 func (v *view) live(want lease.Session) (o lease.Session, ok bool) {
 	o, ok = v.session(want.ID)
-	return o, ok && o.Owner.Incarnation == want.Owner.Incarnation
+	return o, ok && o.Owner.Incarnation == want.Owner.Incarnation && want.Handle == ""
 }
 
 func (v *view) over(id lease.SessionID) bool {
@@ -143,6 +143,12 @@ func (v *view) record(name string) (r lease.Record, stands bool) {
 	return x.Record, true
 }
 
+// is reports whether that very ownership stands.
+func (v *view) is(h lease.Held) bool {
+	r, _ := v.record(h.Name)
+	return r.Token != 0 && r.Held() == h
+}
+
 // give has a name stand for o, under a new token, in the place of old.
 func (v *view) give(old lease.Record, o lease.Session, r lease.Record) lease.Record {
 	if old.Token != 0 {
@@ -150,7 +156,7 @@ func (v *view) give(old lease.Record, o lease.Session, r lease.Record) lease.Rec
 	}
 	token, err := v.tx.Bucket(records).NextSequence()
 	v.keep(err)
-	r.Owner, r.Session, r.TTL, r.Token = o.Owner, o.ID, o.TTL, lease.Token(token)
+	r.Owner, r.Session, r.TTL, r.Token, r.Granted = o.Owner, o.ID, o.TTL, lease.Token(token), v.now.Round(0)
 	v.put(records, []byte(r.Name), record{format, r})
 	v.keep(v.tx.Bucket(held).Put(key(o.ID, r.Name), nil))
 	return r
