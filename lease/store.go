@@ -247,6 +247,9 @@ type StoreLimits struct {
 	// quicker; a store that is not prompt is called on goroutines that can be left
 	// behind.
 	Prompt bool
+	// LocalSessions: a session lives in the client that opened it, and no other can renew
+	// what is held under it, as with those of package pername.
+	LocalSessions bool
 }
 
 // Limiter is implemented by stores that have bounds.

@@ -98,6 +98,7 @@ func New(b Backend, opts ...Option) (lease.Store, error) {
 	if p.limits.Name == "" {
 		p.limits.Name = "per-name store"
 	}
+	p.limits.LocalSessions = true
 	if p.limits.NamesPerSession == 0 {
 		p.limits.NamesPerSession = 1
 	}

@@ -152,7 +152,7 @@ func TestCapabilitiesAreTheBackends(t *testing.T) {
 		_, transfers := plain.(lease.TransferStore)
 		require.False(t, watches)
 		require.False(t, transfers)
-		require.Equal(t, lease.StoreLimits{Name: "per-name store", NamesPerSession: 1}, plain.(lease.Limiter).Limits())
+		require.Equal(t, lease.StoreLimits{Name: "per-name store", NamesPerSession: 1, LocalSessions: true}, plain.(lease.Limiter).Limits())
 		n := 0
 		for _, err := range plain.List(t.Context(), "") {
 			require.ErrorIs(t, err, lease.ErrUnsupported)
@@ -171,7 +171,7 @@ func TestCapabilitiesAreTheBackends(t *testing.T) {
 		}
 		require.Equal(t, 3, n)
 
-		limits := lease.StoreLimits{Name: "map", MinTTL: 2 * ttl, NamesPerSession: 7, Batch: 9}
+		limits := lease.StoreLimits{Name: "map", MinTTL: 2 * ttl, NamesPerSession: 7, Batch: 9, LocalSessions: true}
 		able := must(t, ableNameMap{k.backend, limits})
 		_, watches = able.(lease.Watcher)
 		_, transfers = able.(lease.TransferStore)

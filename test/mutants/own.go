@@ -20,4 +20,24 @@ var ofOwn = []mutant{
 		edits:   []edit{{"singleton/wait.go", "c.inVain && c.phase == Standby", "false"}, {"singleton/term.go", "c.inVain = true //", "c.failures = 0 //"}},
 		hunters: []check{{"singleton", "^TestALeaseThatCanNeverBeAsked$"}},
 	},
+	{
+		name: "provider-unmarked", does: "a lease by an owner's name is given up without a mark, so that a late request ends what the owner holds again",
+		edits:   []edit{{"lease/provider/call.go", ", givingKey: \"yes\"}", "}"}},
+		hunters: []check{{"lease/provider", "^TestHistories$"}},
+	},
+	{
+		name: "provider-gap", does: "a transfer between owners leaves a gap though Atomic says that it does not",
+		edits:   []edit{{"lease/provider/call.go", "case !c.p.Atomic():", "case true:"}},
+		hunters: []check{{"lease/provider", "^TestHistories$"}},
+	},
+	{
+		name: "provider-renews-blindly", does: "an owner that renews does not look whether the record still stands",
+		edits:   []edit{{"lease/provider/call.go", "if !stands || now.Held() != r.Held() {", "if false {"}},
+		hunters: []check{{"lease/provider", "^TestHistories$"}},
+	},
+	{
+		name: "provider-shortens-at-once", does: "a claim for less time is not announced: one that lands late ends what was renewed for longer",
+		edits:   []edit{{"lease/provider/call.go", "case own && !marked:", "case false:"}},
+		hunters: []check{{"lease/provider", "^TestWhatLandsLate$"}},
+	},
 }

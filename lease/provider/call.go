@@ -1,0 +1,281 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// call is one of a Provider's, about one key.
+//
+// Nobody remembers what other calls of an owner's have sent, and some of it may land yet. So
+// whatever shortens the life of a record goes in two steps: the record is marked, by a claim in its
+// own place and under its own session, which changes how long it lives by nothing; and what follows
+// is conditional on the token of the mark. An owner that acquires takes a mark away by a further
+// token, after which the second step of whoever set it is refused.
+//
+//	free ── claim ──▶ held ──── mark ────▶ being given up ──┬── release, transfer ──▶ free, another's
+//	                  ▲  └─ renew (token stays)             └── claim under a new session (another TTL)
+//	                  └───────────── claim ────────────────────── under the same (the TTL that it had)
+type call struct {
+	p     *Provider
+	ctx   context.Context
+	name  string
+	owner lease.Owner
+	wrote bool // something was sent that may be applied, or may have been
+
+	handles map[lease.SessionID]string // of sessions that it opened
+}
+
+// rounds bounds how often a call looks again as the key changed under it.
+const rounds = 8
+
+var errRestless = fmt.Errorf("the key changed %d times meanwhile", rounds)
+
+// acquire takes the key, or renews it; with free it may be nobody's, and may be marked.
+func (c *call) acquire(ttl time.Duration, free bool) (Result, error) {
+	for range rounds {
+		r, stands, err := c.get()
+		if err != nil {
+			return Result{}, err
+		}
+		own := stands && r.Owner.Incarnation == c.owner.Incarnation
+		marked := own && r.Metadata[givingKey] != ""
+		asked := r.Metadata[askedKey] == ttl.String()
+		var result Result
+		switch {
+		case stands && !own, !free && (!own || marked):
+			return c.held(r), nil
+		case own && !marked && asked && !c.p.limits.LocalSessions:
+			result, err = c.renew(r)
+		case own && asked:
+			result, err = c.claim(sessionOf(r), r.Token, ttl)
+		case own && !marked:
+			_, _, err = c.mark()
+		default:
+			result, err = c.claim(session(c.owner, ttl), r.Token, ttl)
+			if err == nil && result.Acquired && own {
+				c.close(sessionOf(r))
+			}
+		}
+		if err != nil || result.Acquired {
+			return result, err
+		}
+	}
+	return Result{}, errRestless
+}
+
+// renew extends the session of a record, which stands for what it is if it does so afterwards.
+func (c *call) renew(r lease.Record) (Result, error) {
+	sent, s := time.Now(), sessionOf(r)
+	grant, err := c.open(s)
+	if err != nil {
+		return Result{}, err
+	}
+	now, stands, err := c.get()
+	if err != nil {
+		return Result{}, err
+	}
+	if !stands || now.Session != s.ID {
+		c.close(s) // it had ended, and is open again
+	}
+	if !stands || now.Held() != r.Held() {
+		return Result{}, nil // it had expired, or somebody acted in the owner's name
+	}
+	return Result{true, c.owner.ID, r.Token, sent.Add(grant.TTL)}, nil
+}
+
+// claim takes the key, which is nobody's or under the token over, under a session that it opens or
+// renews.
+func (c *call) claim(s lease.Session, over lease.Token, ttl time.Duration) (Result, error) {
+	sent := time.Now()
+	grant, err := c.open(s)
+	if err != nil {
+		return Result{}, err
+	}
+	s.Handle = grant.Handle
+	won, ok, err := c.take(s, over, map[string]string{askedKey: ttl.String()})
+	if err != nil || !ok {
+		return Result{}, err
+	}
+	return Result{true, c.owner.ID, won.Token, sent.Add(grant.TTL)}, nil
+}
+
+// take claims the key under s, in the place of what has the token over. false: something else
+// stands, or the session has ended.
+func (c *call) take(s lease.Session, over lease.Token, metadata map[string]string) (r lease.Record, ok bool, err error) {
+	c.wrote = true
+	out, err := c.p.store.Acquire(c.ctx, s, []lease.Claim{{Name: c.name, Nonce: rand.Uint64(), Supersedes: over, Metadata: metadata}})
+	if errors.Is(err, lease.ErrSessionGone) {
+		c.wrote = false
+		return r, false, nil
+	}
+	if ok, err = c.decided(out, err); err != nil {
+		return r, false, err
+	}
+	return out[0].Record, ok, nil
+}
+
+// release gives the key up, if it is the owner's.
+func (c *call) release() error {
+	for range rounds {
+		r, ok, err := c.mark()
+		if err != nil || !ok {
+			return err
+		}
+		c.wrote = true
+		out, err := c.p.store.Release(c.ctx, []lease.Held{r.Held()})
+		if done, err := c.decided(out, err); err != nil || done {
+			if done {
+				c.close(sessionOf(r))
+			}
+			return err
+		}
+	}
+	return errRestless
+}
+
+// transfer hands the key over.
+func (c *call) transfer(to string, ttl time.Duration) (Result, error) {
+	target := &call{p: c.p, ctx: c.ctx, name: c.name, owner: of(to)}
+	defer func() { c.wrote = c.wrote || target.wrote }()
+	for range rounds {
+		r, stands, err := c.get()
+		switch {
+		case err != nil:
+			return Result{}, err
+		case stands && r.Owner.Incarnation == target.owner.Incarnation: // it has been handed over
+			return target.acquire(ttl, false)
+		case !stands || r.Owner.Incarnation != c.owner.Incarnation:
+			return Result{}, nil
+		case !c.p.Atomic():
+			if err := c.release(); err != nil {
+				return Result{}, err
+			}
+			return target.acquire(ttl, true)
+		}
+		if result, err := c.move(target, ttl); err != nil || result.Acquired {
+			return result, err
+		}
+	}
+	return Result{}, errRestless
+}
+
+// move hands over what is marked, in one step.
+func (c *call) move(target *call, ttl time.Duration) (Result, error) {
+	r, ok, err := c.mark()
+	if err != nil || !ok {
+		return Result{}, err
+	}
+	c.wrote = true // the mark: it is the owner's again if somebody gave it up just before
+	s := session(target.owner, ttl)
+	grant, err := c.open(s)
+	if err != nil {
+		return Result{}, err
+	}
+	out, err := c.p.store.(lease.TransferStore).Transfer(c.ctx, []lease.Transfer{{
+		Held:     r.Held(),
+		To:       lease.Offer{Name: c.name, Owner: s.Owner, Session: s.ID, Handle: grant.Handle, TTL: s.TTL, Nonce: rand.Uint64()},
+		Metadata: map[string]string{askedKey: ttl.String()},
+	}})
+	done, err := c.decided(out, err)
+	if err != nil {
+		return Result{}, err
+	}
+	if !done {
+		c.close(s)
+		return Result{}, nil
+	}
+	c.close(sessionOf(r))
+	return Result{Acquired: true, Owner: s.Owner.ID, Token: out[0].Record.Token}, nil
+}
+
+// decided reads the answer to what was sent about the one name.
+func (c *call) decided(out []lease.Outcome, err error) (ok bool, _ error) {
+	if err != nil {
+		return false, err
+	}
+	if len(out) != 1 {
+		return false, fmt.Errorf("%w: %d outcomes for one name", lease.ErrInconsistent, len(out))
+	}
+	c.wrote = false
+	return out[0].OK, out[0].Err
+}
+
+// mark writes into the owner's record that it is being given up. false: it is not the owner's.
+func (c *call) mark() (lease.Record, bool, error) {
+	for range rounds {
+		r, stands, err := c.get()
+		if err != nil || !stands || r.Owner.Incarnation != c.owner.Incarnation {
+			return r, false, err
+		}
+		s := sessionOf(r)
+		grant, err := c.open(s) // for its handle, and where it is not known here
+		if err != nil {
+			return r, false, err
+		}
+		s.Handle = grant.Handle
+		metadata := map[string]string{askedKey: r.Metadata[askedKey], givingKey: "yes"}
+		marked, ok, err := c.take(s, r.Token, metadata)
+		if err != nil || ok {
+			return marked, ok, err
+		}
+	}
+	return lease.Record{}, false, errRestless
+}
+
+// sessionOf is the one under which a record stands, or stood.
+func sessionOf(r lease.Record) lease.Session {
+	return lease.Session{ID: r.Session, Owner: r.Owner, TTL: r.TTL}
+}
+
+// get returns what stands under the name.
+func (c *call) get() (r lease.Record, stands bool, err error) {
+	found, err := c.p.store.Get(c.ctx, c.name)
+	if err != nil || len(found) == 0 {
+		return r, false, err
+	}
+	if r = found[0]; r.Token == 0 {
+		return r, true, lease.ErrBadRecord
+	}
+	return r, true, nil
+}
+
+// open opens a session, or renews it. It may be open without being known: that changes nothing of
+// who has what.
+func (c *call) open(s lease.Session) (lease.Grant, error) {
+	grant, err := c.p.store.OpenSession(c.ctx, s)
+	if err == nil {
+		err = grant.Err
+	}
+	if err == nil && grant.Handle != "" {
+		if c.handles == nil {
+			c.handles = map[lease.SessionID]string{}
+		}
+		c.handles[s.ID] = grant.Handle
+	}
+	return grant, err
+}
+
+// close ends a session under which nothing is held any more; else it ends with its TTL.
+func (c *call) close(s lease.Session) {
+	s.Handle = c.handles[s.ID]
+	_ = c.p.store.CloseSession(c.ctx, s)
+}
+
+// held tells of a record that is another's, or nobody's.
+func (c *call) held(r lease.Record) Result {
+	if !strings.HasPrefix(r.Owner.Incarnation, incarnation) {
+		return Result{}
+	}
+	result := Result{Owner: r.Owner.ID}
+	if r.Left > 0 {
+		result.Expires = time.Now().Add(r.Left)
+	}
+	return result
+}

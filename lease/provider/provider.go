@@ -1,0 +1,208 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+	"unicode/utf8"
+
+	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/internal/routines"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// Provider takes leases by owners' names. Make one with New.
+type Provider struct {
+	store  lease.Store
+	limits lease.StoreLimits
+}
+
+// Result says what became of an Acquire.
+type Result struct {
+	// Acquired: the key is the owner's until Expires.
+	Acquired bool
+	// Owner is who has the key: the one that acquired it, or another. It is empty if the other is
+	// no Provider's owner.
+	Owner string
+	// Token is the fencing token of the term. It stays while the same owner acquires again with the
+	// same TTL, and grows else; 0 if another has the key.
+	Token lease.Token
+	// Expires is when the term ends if nobody renews it. Of another owner's it is an estimate, and
+	// zero where the store does not tell.
+	Expires time.Time
+}
+
+// MaxOwner is the longest name of an owner, in bytes.
+const MaxOwner = 256
+
+// longest is the longest TTL; shortest is the shortest where the store has no bound.
+const (
+	longest  = 365 * 24 * time.Hour
+	shortest = time.Millisecond
+)
+
+// Metadata of the records.
+const (
+	askedKey  = "holdfast/asked"  // the TTL that was asked for: the store may have granted more
+	givingKey = "holdfast/giving" // the record is being given up
+)
+
+// New returns a Provider over store. The error is lease.ErrInvalid if that is nil.
+func New(store lease.Store) (*Provider, error) {
+	if input.Nil(store) {
+		return nil, fmt.Errorf("provider.New: store: %w: nil", lease.ErrInvalid)
+	}
+	p := &Provider{store: store}
+	if l, ok := store.(lease.Limiter); ok {
+		p.limits = l.Limits()
+	}
+	return p, nil
+}
+
+// Name returns the name of the record of a key: "owned/" and the key, escaped as lease.Name does.
+func Name(key string) (string, error) { return lease.Name("owned", key) }
+
+// Atomic reports whether Transfer hands over with no gap in which another may acquire.
+func (p *Provider) Atomic() bool {
+	_, ok := p.store.(lease.TransferStore)
+	return ok
+}
+
+// Acquire takes the key for owner, or renews it. Who has it with the same TTL keeps the token; with
+// another TTL, after a Release or Transfer that did not succeed, or over a store whose sessions are
+// local (lease.StoreLimits.LocalSessions), a new term begins. ttl is
+// the store's minimum at least and a year at most; what is granted may be longer.
+//
+// That another has it is no error. Errors: lease.ErrInvalid; lease.ErrBadRecord; lease.ErrUnknown
+// if the key may be the owner's now or later; others if it is not known and nothing was changed.
+func (p *Provider) Acquire(ctx context.Context, key, owner string, ttl time.Duration) (Result, error) {
+	return p.call(ctx, "acquire", key, owner, ttl, func(c *call) (Result, error) { return c.acquire(ttl, true) })
+}
+
+// Renew extends what owner has: false if it does not have the key, or is giving it up. With another
+// TTL than it had a new term begins. Errors are as of Acquire.
+func (p *Provider) Renew(ctx context.Context, key, owner string, ttl time.Duration) (bool, error) {
+	r, err := p.call(ctx, "renew", key, owner, ttl, func(c *call) (Result, error) { return c.acquire(ttl, false) })
+	return r.Acquired, err
+}
+
+// Owner returns who has the key; empty if nobody has, or who is no Provider's owner.
+func (p *Provider) Owner(ctx context.Context, key string) (string, error) {
+	r, err := p.call(ctx, "owner", key, "nobody", longest, func(c *call) (Result, error) {
+		r, stands, err := c.get()
+		if err != nil || !stands {
+			return Result{}, err
+		}
+		return c.held(r), nil
+	})
+	return r.Owner, err
+}
+
+// Release gives the key up. It does nothing if another has it, or nobody. Errors are as of Acquire;
+// lease.ErrUnknown means that it is free now, or later, or when its TTL is over.
+func (p *Provider) Release(ctx context.Context, key, owner string) error {
+	_, err := p.call(ctx, "release", key, owner, longest, func(c *call) (Result, error) {
+		return Result{}, c.release()
+	})
+	return err
+}
+
+// Transfer hands the key from one owner to another under a new token, for ttl from now: true if it
+// is to's. It is false if from does not have it, and to neither. If the store can't transfer
+// (Atomic), it is released and acquired, and may come to a third in between: then it is false, too.
+// Errors are as of Acquire.
+func (p *Provider) Transfer(ctx context.Context, key, from, to string, ttl time.Duration) (bool, error) {
+	if err := checkOwner("to", to); err != nil {
+		return false, fmt.Errorf("provider: transfer %q: %w", key, err)
+	}
+	r, err := p.call(ctx, "transfer", key, from, ttl, func(c *call) (Result, error) { return c.transfer(to, ttl) })
+	return r.Acquired, err
+}
+
+// call runs f with a call whose arguments make sense. What the store panics with is an error.
+func (p *Provider) call(ctx context.Context, what, key, owner string, ttl time.Duration, f func(*call) (Result, error)) (r Result, err error) {
+	c := &call{p: p, ctx: ctx}
+	defer func() {
+		switch {
+		case err == nil:
+			return
+		case c.wrote && !errors.Is(err, lease.ErrUnknown):
+			err = fmt.Errorf("%w: %w", lease.ErrUnknown, err)
+		}
+		r, err = Result{}, fmt.Errorf("provider: %s %q for %q: %w", what, key, owner, err)
+	}()
+	if p == nil || p.store == nil {
+		return r, fmt.Errorf("%w: the Provider was made by nobody, must come from New", lease.ErrInvalid)
+	}
+	if err := lease.ValidateContext(ctx); err != nil {
+		return r, err
+	}
+	if c.name, err = Name(key); err != nil {
+		return r, err
+	}
+	if err := checkOwner("owner", owner); err != nil {
+		return r, err
+	}
+	if least := max(p.limits.MinTTL, shortest); ttl < least || ttl > longest {
+		return r, fmt.Errorf("ttl: %w: %v, must be at least %v and at most %v", lease.ErrInvalid, ttl, least, longest)
+	}
+	c.owner = of(owner)
+	err = func() (err error) {
+		defer routines.Contain(&err)
+		r, err = f(c)
+		return err
+	}()
+	return r, err
+}
+
+func checkOwner(field, owner string) error {
+	switch {
+	case owner == "":
+		return fmt.Errorf("%s: %w: empty", field, lease.ErrInvalid)
+	case len(owner) > MaxOwner:
+		return fmt.Errorf("%s %.32q…: %w: %d bytes, at most %d", field, owner, lease.ErrInvalid, len(owner), MaxOwner)
+	case !utf8.ValidString(owner):
+		return fmt.Errorf("%s %q: %w: not UTF-8", field, owner, lease.ErrInvalid)
+	}
+	return nil
+}
+
+// incarnation begins those of owners: no Keeper's does.
+const incarnation = "owner:"
+
+// of is the owner of that name, in whatever process.
+func of(owner string) lease.Owner { return lease.Owner{ID: owner, Incarnation: incarnation + owner} }
+
+// session is a new one.
+func session(o lease.Owner, ttl time.Duration) lease.Session {
+	return lease.Session{ID: lease.SessionID(rand.Int64N(1<<63-1) + 1), Owner: o, TTL: ttl}
+}
+
+// Leases is what a Provider does, for those who take one of users.
+type Leases interface {
+	Acquire(ctx context.Context, key, owner string, ttl time.Duration) (Result, error)
+	Owner(ctx context.Context, key string) (string, error)
+	Renew(ctx context.Context, key, owner string, ttl time.Duration) (bool, error)
+	Release(ctx context.Context, key, owner string) error
+	Transfer(ctx context.Context, key, from, to string, ttl time.Duration) (bool, error)
+	Atomic() bool
+}
+
+// Detect returns x as Leases if it has their methods, or if it has a method Leases that returns
+// them; else None, and false.
+func Detect(x any) (Leases, bool) {
+	if input.Nil(x) {
+		return None(), false
+	}
+	switch x := x.(type) {
+	case Leases:
+		return x, true
+	case interface{ Leases() Leases }:
+		if l := x.Leases(); !input.Nil(l) {
+			return l, true
+		}
+	}
+	return None(), false
+}

@@ -1,0 +1,262 @@
+package provider_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
+	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/backends/open"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/lease/observed"
+	"github.com/holdfast-go/holdfast/lease/observed/observedtest"
+	"github.com/holdfast-go/holdfast/lease/pername"
+	"github.com/holdfast-go/holdfast/lease/provider"
+)
+
+func over(t *testing.T, s lease.Store) *provider.Provider {
+	p, err := provider.New(s)
+	require.NoError(t, err)
+	return p
+}
+
+func acquire(t *testing.T, p provider.Leases, key, owner string, ttl time.Duration) provider.Result {
+	t.Helper()
+	r, err := p.Acquire(t.Context(), key, owner, ttl)
+	require.NoError(t, err)
+	return r
+}
+
+// Two processes act in the names of owners, over each kind of store.
+func TestOverStores(t *testing.T) {
+	etcd := "etcd://" + strings.TrimPrefix(etcdtest.Start(t).Endpoints()[0], "http://")
+	objects := observedtest.NewNumbered()
+	backing := memory.New()
+	for name, s := range map[string]struct {
+		client func() lease.Store
+		moves  bool // by the same session
+	}{
+		"memory":   {func() lease.Store { return backing }, true},
+		"handles":  {func() lease.Store { return withHandles(backing) }, true},
+		"observed": {func() lease.Store { s, err := observed.New(objects); require.NoError(t, err); return s }, true},
+		"etcd":     {func() lease.Store { return opened(t, etcd) }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const ttl = 20 * time.Second
+			p, q := over(t, s.client()), over(t, s.client())
+			first := acquire(t, p, name, "a", ttl)
+			require.True(t, first.Acquired)
+			require.Equal(t, "a", first.Owner)
+			require.WithinRange(t, first.Expires, time.Now().Add(ttl-5*time.Second), time.Now().Add(ttl+time.Second))
+			refused := acquire(t, q, name, "b", ttl)
+			require.False(t, refused.Acquired)
+			require.Equal(t, "a", refused.Owner)
+			require.Zero(t, refused.Token)
+
+			again := acquire(t, q, name, "a", ttl)
+			require.True(t, again.Acquired)
+			require.Equal(t, first.Token, again.Token, "of the same owner, with the same TTL")
+			longer := acquire(t, q, name, "a", 2*ttl)
+			require.Greater(t, longer.Token, first.Token)
+			renewed, err := p.Renew(t.Context(), name, "a", 2*ttl)
+			require.NoError(t, err)
+			require.True(t, renewed)
+			renewed, err = p.Renew(t.Context(), name, "b", ttl)
+			require.NoError(t, err)
+			require.False(t, renewed)
+
+			require.NoError(t, p.Release(t.Context(), name, "b"), "it does nothing")
+			owner, err := p.Owner(t.Context(), name)
+			require.NoError(t, err)
+			require.Equal(t, "a", owner)
+
+			moved, err := q.Transfer(t.Context(), name, "b", "c", ttl)
+			require.NoError(t, err)
+			require.False(t, moved)
+			moved, err = q.Transfer(t.Context(), name, "a", "c", ttl)
+			require.NoError(t, err)
+			require.True(t, moved)
+			moved, err = p.Transfer(t.Context(), name, "a", "c", ttl)
+			require.NoError(t, err)
+			require.True(t, moved, "it has been, and the call may be repeated")
+			third := acquire(t, p, name, "c", ttl)
+			require.True(t, third.Acquired)
+			require.Greater(t, third.Token, longer.Token)
+
+			require.NoError(t, q.Release(t.Context(), name, "c"))
+			require.NoError(t, q.Release(t.Context(), name, "c"), "again")
+			owner, err = p.Owner(t.Context(), name)
+			require.NoError(t, err)
+			require.Empty(t, owner)
+			require.Greater(t, acquire(t, p, name, "b", ttl).Token, third.Token)
+		})
+	}
+}
+
+func opened(t *testing.T, url string) lease.Store {
+	s, end, err := open.Open(t.Context(), url)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, end()) })
+	return s
+}
+
+func withHandles(s lease.Store) lease.Store { return faultstore.Wrap(s, faultstore.WithHandles("row")) }
+
+// What was acquired is free again when its TTL is over, and not before.
+func TestExpiry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := over(t, memory.New())
+		first := acquire(t, p, "k", "a", time.Second)
+		time.Sleep(900 * time.Millisecond)
+		require.False(t, acquire(t, p, "k", "b", time.Second).Acquired)
+		require.Equal(t, first.Token, acquire(t, p, "k", "a", time.Second).Token)
+		time.Sleep(999 * time.Millisecond)
+		require.False(t, acquire(t, p, "k", "b", time.Second).Acquired)
+		time.Sleep(time.Millisecond)
+		require.True(t, acquire(t, p, "k", "b", time.Second).Acquired)
+	})
+}
+
+// A call that lands late, after the same owner was told to have the key for longer, takes nothing
+// away from it: be it a claim for less time, a release or a transfer.
+func TestWhatLandsLate(t *testing.T) {
+	for name, give := range map[string]func(*provider.Provider) error{
+		"acquire": func(p *provider.Provider) error {
+			_, err := p.Acquire(context.Background(), "k", "a", time.Second)
+			return err
+		},
+		"release": func(p *provider.Provider) error { return p.Release(context.Background(), "k", "a") },
+		"transfer": func(p *provider.Provider) error {
+			_, err := p.Transfer(context.Background(), "k", "a", "c", time.Second)
+			return err
+		},
+	} {
+		for nth := 1; nth <= 2; nth++ { // of the two steps
+			t.Run(name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					backing := memory.New()
+					late := faultstore.Wrap(backing)
+					p, q := over(t, late), over(t, backing)
+					acquire(t, p, "k", "a", 5*time.Second)
+					n := 0
+					late.SetRule(func(c faultstore.Call) faultstore.Fault {
+						if c.Op == faultstore.Acquire || c.Op == faultstore.Release || c.Op == faultstore.Transfer {
+							if n++; n == nth {
+								return faultstore.Fault{Kind: faultstore.LandLate, Delay: 2 * time.Second}
+							}
+						}
+						return faultstore.Fault{}
+					})
+					require.ErrorIs(t, give(p), lease.ErrUnknown)
+					time.Sleep(time.Second)
+					held := acquire(t, q, "k", "a", 5*time.Second)
+					require.True(t, held.Acquired)
+					for time.Now().Before(held.Expires.Add(-100 * time.Millisecond)) {
+						require.False(t, acquire(t, q, "k", "b", time.Second).Acquired, "%v before it expires", time.Until(held.Expires))
+						time.Sleep(50 * time.Millisecond)
+					}
+					time.Sleep(3 * time.Second)
+					require.True(t, acquire(t, q, "k", "b", time.Second).Acquired)
+				})
+			})
+		}
+	}
+}
+
+// Sessions of package pername can't be renewed from elsewhere: a new term begins each time.
+func TestLocalSessions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		names := &nameMap{records: map[string]record{}}
+		client := func() *provider.Provider {
+			s, err := pername.New(names)
+			require.NoError(t, err)
+			return over(t, s)
+		}
+		first := acquire(t, client(), "k", "a", time.Second)
+		time.Sleep(900 * time.Millisecond)
+		again := acquire(t, client(), "k", "a", time.Second)
+		require.Greater(t, again.Token, first.Token)
+		time.Sleep(900 * time.Millisecond)
+		require.False(t, acquire(t, client(), "k", "b", time.Second).Acquired, "it was renewed")
+		moved, err := client().Transfer(t.Context(), "k", "a", "b", time.Second)
+		require.NoError(t, err)
+		require.True(t, moved, "released, and acquired")
+		require.NoError(t, client().Release(t.Context(), "k", "b"))
+		require.True(t, acquire(t, client(), "k", "c", time.Second).Acquired)
+	})
+}
+
+func TestBadInput(t *testing.T) {
+	_, err := provider.New(nil)
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	p := over(t, memory.New(memory.WithMinTTL(time.Second)))
+	for name, l := range map[string]provider.Leases{"provider": p, "none": provider.None(), "zero": new(provider.Provider)} {
+		for field, args := range map[string]struct {
+			key, owner string
+			ttl        time.Duration
+		}{
+			"name":        {"", "a", time.Minute},
+			"owned name":  {strings.Repeat("x", lease.MaxName), "a", time.Minute},
+			"owner: inva": {"k", "", time.Minute},
+			"at most 256": {"k", strings.Repeat("x", 257), time.Minute},
+			"not UTF-8":   {"k", "\xff", time.Minute},
+			"ttl":         {"k", "a", 0},
+			"at most 876": {"k", "a", 9000 * time.Hour},
+		} {
+			_, err := l.Acquire(t.Context(), args.key, args.owner, args.ttl)
+			require.ErrorIs(t, err, lease.ErrInvalid, "%s %s", name, field)
+			if name != "zero" {
+				require.ErrorContains(t, err, field)
+			}
+			_, err = l.Renew(t.Context(), args.key, args.owner, args.ttl)
+			require.ErrorIs(t, err, lease.ErrInvalid)
+			_, err = l.Transfer(t.Context(), args.key, args.owner, "b", args.ttl)
+			require.ErrorIs(t, err, lease.ErrInvalid)
+		}
+		_, err := l.Acquire(nil, "k", "a", time.Minute) //nolint:staticcheck // that is what is asked
+		require.ErrorIs(t, err, lease.ErrInvalid)
+		_, err = l.Transfer(t.Context(), "k", "a", "", time.Minute)
+		require.ErrorIs(t, err, lease.ErrInvalid)
+		require.ErrorIs(t, l.Release(t.Context(), "k", ""), lease.ErrInvalid)
+		_, err = l.Owner(t.Context(), "")
+		require.ErrorIs(t, err, lease.ErrInvalid)
+	}
+	_, err = p.Acquire(t.Context(), "k", "a", time.Millisecond)
+	require.ErrorContains(t, err, "must be at least 1s")
+}
+
+// wraps has Leases.
+type wraps struct{ l provider.Leases }
+
+func (w wraps) Leases() provider.Leases { return w.l }
+
+func TestDetect(t *testing.T) {
+	p := over(t, memory.New())
+	for _, x := range []any{p, wraps{p}} {
+		l, ok := provider.Detect(x)
+		require.True(t, ok)
+		require.Same(t, p, l)
+	}
+	for _, x := range []any{nil, 1, (*provider.Provider)(nil), wraps{}} {
+		l, ok := provider.Detect(x)
+		require.False(t, ok)
+		require.True(t, acquire(t, l, "k", "a", time.Second).Acquired)
+		require.True(t, acquire(t, l, "k", "b", time.Second).Acquired, "everybody wins")
+	}
+}
+
+// A store that panics, and one that denies.
+func TestRudeStores(t *testing.T) {
+	s := faultstore.Wrap(memory.New())
+	p := over(t, s)
+	s.SetRule(func(faultstore.Call) faultstore.Fault { panic("rude") })
+	_, err := p.Acquire(t.Context(), "k", "a", time.Second)
+	require.ErrorContains(t, err, "rude")
+	require.ErrorContains(t, err, `"k" for "a"`)
+}
