@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
@@ -101,7 +102,7 @@ func TestAMessageOfANewerVersionIsRefused(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		require.EqualValues(t, 2, n.region.Info().Undeliverable)
-		require.Equal(t, 2, logs.FilterField(zap.Stringer("reason", wire.Reason_REASON_TOO_NEW)).Len())
+		require.Equal(t, 2, logs.FilterField(zap.Stringer("reason", hosting.ReasonTooNew)).Len())
 	})
 }
 
