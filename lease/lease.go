@@ -117,7 +117,8 @@ type TransferLease interface {
 	// offer's maker. Call it after the guarded work stopped. On any error the
 	// handle is not alive; Acquire settles the owner of the name, Release gives it
 	// up. Errors: ErrNotHeld, ErrTransferRefused (surely not moved), ErrUnknown,
-	// ErrClosed (surely not moved, unless it is ErrUnknown, too), ErrUnsupported.
+	// ErrClosed (surely not moved, unless it is ErrUnknown, too), ErrUnsupported, with
+	// which the term goes on if the store is no TransferStore at all.
 	// With ErrInvalid, for an offer that Offer.Validate refuses or
 	// that is for another name, nothing was done and the term goes on.
 	Transfer(ctx context.Context, o Offer) error
