@@ -20,12 +20,10 @@ import (
 // eager is an Owner that sends its items again when they return, and asks again for room.
 type eager struct {
 	holder
-	mu     sync.Mutex
-	a      *station
-	todo   []string
-	backs  []any
-	sent   []string
-	flying bool
+	mu    sync.Mutex
+	a     *station
+	todo  []string
+	backs []any
 }
 
 func (o *eager) push() {

@@ -114,10 +114,12 @@ func (p *Provider) Release(ctx context.Context, key, owner string) error {
 // (Atomic), it is released and acquired, and may come to a third in between: then it is false, too.
 // Errors are as of Acquire.
 func (p *Provider) Transfer(ctx context.Context, key, from, to string, ttl time.Duration) (bool, error) {
-	if err := checkOwner("to", to); err != nil {
-		return false, fmt.Errorf("provider: transfer %q: %w", key, err)
-	}
-	r, err := p.call(ctx, "transfer", key, from, ttl, func(c *call) (Result, error) { return c.transfer(to, ttl) })
+	r, err := p.call(ctx, "transfer", key, from, ttl, func(c *call) (Result, error) {
+		if err := checkOwner("to", to); err != nil {
+			return Result{}, err
+		}
+		return c.transfer(to, ttl)
+	})
 	return r.Acquired, err
 }
 
@@ -133,11 +135,11 @@ func (p *Provider) call(ctx context.Context, what, key, owner string, ttl time.D
 		}
 		r, err = Result{}, fmt.Errorf("provider: %s %q for %q: %w", what, key, owner, err)
 	}()
-	if p == nil || p.store == nil {
-		return r, fmt.Errorf("%w: the Provider was made by nobody, must come from New", lease.ErrInvalid)
-	}
 	if err := lease.ValidateContext(ctx); err != nil {
 		return r, err
+	}
+	if p == nil || p.store == nil {
+		return r, fmt.Errorf("%w: the Provider was made by nobody, must come from New", lease.ErrInvalid)
 	}
 	if c.name, err = Name(key); err != nil {
 		return r, err

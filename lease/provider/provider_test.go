@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/backends/open"
+	"github.com/holdfast-go/holdfast/internal/inputtest"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/lease/observed"
@@ -219,9 +220,8 @@ func TestBadInput(t *testing.T) {
 			_, err = l.Transfer(t.Context(), args.key, args.owner, "b", args.ttl)
 			require.ErrorIs(t, err, lease.ErrInvalid)
 		}
-		_, err := l.Acquire(nil, "k", "a", time.Minute) //nolint:staticcheck // that is what is asked
-		require.ErrorIs(t, err, lease.ErrInvalid)
-		_, err = l.Transfer(t.Context(), "k", "a", "", time.Minute)
+		inputtest.Contexts(t, l)
+		_, err := l.Transfer(t.Context(), "k", "a", "", time.Minute)
 		require.ErrorIs(t, err, lease.ErrInvalid)
 		require.ErrorIs(t, l.Release(t.Context(), "k", ""), lease.ErrInvalid)
 		_, err = l.Owner(t.Context(), "")
