@@ -218,3 +218,40 @@ func TestADenialOfOneNameAmongOthers(t *testing.T) {
 		require.LessOrEqual(t, len(logs.TakeAll()), 2)
 	})
 }
+
+// So may an earlier attempt of a transfer land, also if the store denies one name alone.
+func TestADenialOfOneNameSettlesNoTransfer(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		a, b := start(t, &denyingMoves{Store: store}, "a"), start(t, store, "b")
+		la, lb := a.hold("job"), b.lease("job")
+		o, err := lb.Offer(t.Context())
+		require.NoError(t, err)
+		a.once(faultstore.Transfer, 1, faultstore.Fault{Kind: faultstore.LandLate, Delay: 5 * time.Second})
+		err = la.Transfer(t.Context(), o)
+		require.ErrorIs(t, err, lease.ErrDenied)
+		require.ErrorIs(t, err, lease.ErrUnknown)
+		require.NotErrorIs(t, err, lease.ErrTransferRefused)
+		require.False(t, la.CheckAlive())
+		time.Sleep(5 * time.Second)
+		rec, _ := standing(t, store, "job")
+		require.Equal(t, "b", rec.Owner.ID)
+	})
+}
+
+// denyingMoves denies each move of the first call by itself.
+type denyingMoves struct {
+	*memory.Store
+	denied bool
+}
+
+func (s *denyingMoves) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.Outcome, error) {
+	if s.denied {
+		return s.Store.Transfer(ctx, moves)
+	}
+	s.denied = true
+	outs := make([]lease.Outcome, len(moves))
+	for i := range outs {
+		outs[i].Err = lease.ErrDenied
+	}
+	return outs, nil
+}

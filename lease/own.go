@@ -31,7 +31,7 @@ type look struct {
 
 // mine reads every record of this incarnation, and of its handles' names those that
 // conclusions are drawn from; waiters: also names that are waited for. Stores that can't
-// list by session are read whole.
+// list by session are read whole. With an error the look has what was found until then.
 func (r *reconciler) mine(waiters bool) (look, error) {
 	if r.lister != nil {
 		l, err := r.bySession(waiters)
@@ -55,30 +55,41 @@ func (r *reconciler) bySession(waiters bool) (look, error) {
 	lister := r.lister // a call that outlasts its time may still use it
 	var sessions []Session
 	k.mu.Lock()
-	for _, of := range []map[SessionID]*session{k.sessions, k.bygone} {
-		for _, s := range of {
-			sessions = append(sessions, s.Session)
-		}
+	for _, s := range k.sessions {
+		sessions = append(sessions, s.Session)
 	}
 	late := k.clock.Now().Mono - lateRounds*k.cfg.TTL
-	k.mu.Unlock()
-	l := look{found: map[string]Record{}}
-	for _, s := range sessions {
-		recs, err := call(k, func(ctx context.Context) ([]Record, error) {
-			return k.gather(lister.ListSession(ctx, s))
-		})
-		gone := errors.Is(err, ErrSessionGone)
-		if err != nil && !gone {
-			return look{}, err
-		}
-		k.mu.Lock()
-		if old := k.bygone[s.ID]; old != nil && (gone || old.renewed < late) {
+	for _, s := range k.bygone {
+		sessions = append(sessions, s.Session)
+		if s.renewed < late { // once more, whatever comes of it
 			delete(k.bygone, s.ID)
 		}
-		k.mu.Unlock()
+	}
+	k.mu.Unlock()
+	l := look{found: map[string]Record{}}
+	var failed error
+	for _, s := range sessions {
+		recs, err := call(k, func(ctx context.Context) ([]Record, error) {
+			return k.gather(ctx, lister.ListSession(ctx, s))
+		})
+		switch {
+		case errors.Is(err, ErrSessionGone):
+			k.mu.Lock()
+			delete(k.bygone, s.ID)
+			k.mu.Unlock()
+		case errors.Is(err, ErrUnsupported):
+			return look{}, err
+		case err != nil && !answered(err):
+			return l, err
+		case err != nil: // the store's word on this session: the others may be listed
+			failed = err
+		}
 		for _, rec := range recs {
 			l.found[rec.Name] = rec
 		}
+	}
+	if failed != nil {
+		return l, failed
 	}
 	var missed []string
 	k.mu.Lock()
@@ -97,7 +108,7 @@ func (r *reconciler) bySession(waiters bool) (look, error) {
 }
 
 // gather collects records; of a value that is none its name alone.
-func (k *Keeper) gather(listing iter.Seq2[Record, error]) (recs []Record, err error) {
+func (k *Keeper) gather(ctx context.Context, listing iter.Seq2[Record, error]) (recs []Record, err error) {
 	for rec, err := range listing {
 		switch {
 		case errors.Is(err, ErrBadRecord):
@@ -109,5 +120,5 @@ func (k *Keeper) gather(listing iter.Seq2[Record, error]) (recs []Record, err er
 			recs = append(recs, rec)
 		}
 	}
-	return recs, nil
+	return recs, ctx.Err()
 }

@@ -126,7 +126,7 @@ func parentHistory(t *testing.T, inner *memory.Store, r *simulate.Random) {
 	upTo := func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
 	s := &hanging{Store: inner, t: t, on: map[lease.Held]lease.Held{}}
 	var families []*family
-	kinds := []faultstore.Kind{faultstore.Delay, faultstore.Drop, faultstore.ApplyThenFail, faultstore.ReplyLate, faultstore.LandLate}
+	kinds := []faultstore.Kind{faultstore.Delay, faultstore.Drop, faultstore.ApplyThenFail, faultstore.ReplyLate, faultstore.LandLate, faultstore.Deny}
 	for _, id := range []string{"a", "b", "c"}[:2+r.IntN(2)] {
 		n := start(t, s, id)
 		families = append(families, newFamily(n, r))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -164,6 +165,7 @@ func (r *reconciler) run(strays map[string]Record, names []string, full, behind 
 			if r.unlisted++; r.unlisted == 2 && !r.noList { // one may be left of an outage that is over
 				k.asideLocked("listing for reconciliation fails, looking at names instead", zap.Error(err))
 			}
+			maps.Copy(strays, l.found)
 			l = look{names: r.namesLocked(true)}
 			k.mu.Unlock()
 		}

@@ -375,6 +375,8 @@ func (k *Keeper) movedLocked(o *op, out Outcome) {
 		k.log.Info("moved", zap.String("lease", h.name), zap.Uint64("token", uint64(o.held.Token)), zap.String("to", o.offer.Owner.ID))
 		h.dropClaimLocked()
 		k.endOpLocked(o, true, nil)
+	case o.unknown && errors.Is(out.Err, ErrDenied):
+		k.giveUpLocked(o, out.Err) // which does not say whose it is
 	case out.Err != nil:
 		// Refused while it was ours. The claim stays until Acquire or Release.
 		k.endOpLocked(o, false, fmt.Errorf("%w: %w", ErrTransferRefused, out.Err))

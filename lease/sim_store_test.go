@@ -17,6 +17,23 @@ type watchless struct {
 	lease.Limiter
 }
 
+// listing makes a store that can't watch list by session.
+func listing(store lease.Store, lister lease.SessionLister) lease.Store {
+	switch less := store.(type) {
+	case watchless:
+		return struct {
+			watchless
+			lease.SessionLister
+		}{less, lister}
+	case *faultstore.Hinting:
+		return struct {
+			*faultstore.Hinting
+			lease.SessionLister
+		}{less, lister}
+	}
+	return store
+}
+
 // unhurried hides that a store is prompt.
 type unhurried struct {
 	lease.Store

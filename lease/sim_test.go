@@ -122,6 +122,9 @@ func newSim(t *testing.T, seed uint64) *sim {
 	case 4, 5:
 		s.store = wordy{base, base, base, base}
 	}
+	if lister := r.IntN(2) == 0; lister {
+		s.store = listing(s.store, base)
+	}
 	s.endless = r.IntN(4) == 0
 	s.cfg = lease.Config{
 		TTL:             []time.Duration{time.Second, 3 * time.Second, 10 * time.Second}[r.IntN(3)],
@@ -208,7 +211,7 @@ func (n *simNode) rule(c faultstore.Call) faultstore.Fault {
 		n.clock.AfterFunc(time.Duration((0.25+0.3*n.r.Float64())*float64(n.s.cfg.TTL)), n.prepare)
 		return faultstore.Fault{Kind: faultstore.ReplyLate, Delay: time.Duration((0.7 + 0.3*n.r.Float64()) * float64(n.s.cfg.TTL))}
 	}
-	kinds := []faultstore.Kind{faultstore.Drop, faultstore.Delay, faultstore.ApplyThenFail, faultstore.ReplyLate, faultstore.LandLate}
+	kinds := []faultstore.Kind{faultstore.Drop, faultstore.Delay, faultstore.ApplyThenFail, faultstore.ReplyLate, faultstore.LandLate, faultstore.Deny}
 	f := faultstore.Fault{
 		Kind:  kinds[n.r.IntN(len(kinds))],
 		Delay: time.Duration(n.r.Float64() * n.r.Float64() * float64(n.s.cfg.TTL)),

@@ -57,7 +57,14 @@ func (t *term) Info() TermInfo {
 		Store: t.origin.store, Purpose: t.origin.purpose,
 	}
 	now := t.sess.clock.Now()
-	if left := t.sess.remaining(now); !t.over.Load() && left > 0 {
+	left := t.sess.remaining(now)
+	for p := t; p != nil; p = p.parent {
+		if p.over.Load() {
+			return i
+		}
+		left = min(left, p.sess.remaining(now))
+	}
+	if left > 0 {
 		i.TrustedUntil = time.Unix(0, now.Wall+int64(left))
 	}
 	return i

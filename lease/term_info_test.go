@@ -75,6 +75,22 @@ func (s untold) Acquire(ctx context.Context, x lease.Session, cs []lease.Claim) 
 	return outs, err
 }
 
+// TestATermIsTrustedNoLongerThanWhatItHangsOn: TrustedUntil, too.
+func TestATermIsTrustedNoLongerThanWhatItHangsOn(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store) {
+		n := start(t, s, "a")
+		parent := n.hold("parent", lease.WithTTL(2*time.Second))
+		child := n.hold("child", lease.WithParent(parent), lease.WithTTL(time.Minute))
+		require.Equal(t, info(t, parent).TrustedUntil, info(t, child).TrustedUntil)
+		term, _ := child.Term()
+		n.clock.Freeze()
+		n.store.Partition()
+		time.Sleep(3 * time.Second)
+		n.clock.Thaw()
+		require.True(t, term.(lease.Informed).Info().TrustedUntil.IsZero())
+	})
+}
+
 func TestATermKnowsWhenItHeard(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store) {
 		h := start(t, untold{watchless{s, s, s}}, "a").hold("job")
