@@ -14,8 +14,8 @@ type TermInfo struct {
 	// Granted is when the term was won, by the store's word (Record.Granted) or, if that
 	// does not tell, by this node's wall clock when it heard.
 	Granted time.Time
-	// TrustedUntil is when trust ends if nothing is renewed, by this node's wall clock;
-	// zero if the term has ended.
+	// TrustedUntil is when trust ends if nothing is renewed, by this node's wall clock, in
+	// this term or in one that it hangs on (WithParent); zero if the term has ended.
 	TrustedUntil time.Time
 	// Renewals is how often the session was renewed since.
 	Renewals int
@@ -57,9 +57,13 @@ func (t *term) Info() TermInfo {
 		Store: t.origin.store, Purpose: t.origin.purpose,
 	}
 	now := t.sess.clock.Now()
-	if left := t.sess.remaining(now); !t.over.Load() && left > 0 {
-		i.TrustedUntil = time.Unix(0, now.Wall+int64(left))
+	left := t.sess.remaining(now)
+	for p := t; p != nil; p = p.parent {
+		if left = min(left, p.sess.remaining(now)); p.over.Load() || left <= 0 {
+			return i
+		}
 	}
+	i.TrustedUntil = time.Unix(0, now.Wall+int64(left))
 	return i
 }
 
