@@ -118,12 +118,15 @@ func (k *Keeper) hear(h Hinter) {
 		began := k.clock.Now().Mono
 		err := k.hearOnce(h)
 		switch {
-		case k.ctx.Err() != nil || errors.Is(err, ErrUnsupported):
+		case k.ctx.Err() != nil:
 			return
 		case errors.Is(err, errRefresh):
 			continue
 		}
 		k.hintsEnded()
+		if errors.Is(err, ErrUnsupported) {
+			return
+		}
 		now := k.clock.Now().Mono
 		switch {
 		case now-began >= k.cfg.TTL:
