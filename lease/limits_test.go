@@ -116,3 +116,15 @@ func TestWhatIsBeyondAStore(t *testing.T) {
 	move.To.Name = "b"
 	require.ErrorContains(t, limits.ValidateTransfer(move), "lease.Offer.Name")
 }
+
+// TestACheckNameThatPanics: the error says so.
+func TestACheckNameThatPanics(t *testing.T) {
+	limits := lease.StoreLimits{Name: "rude", CheckName: func(string) error { panic("rude") }}
+	k, err := lease.NewKeeper(newBounded(limits), lease.Config{ID: "a"})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, k.Close(t.Context())) }()
+	_, err = k.Lease("job")
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	require.EqualError(t, err, `lease name "job": invalid: the store panicked: rude (a bound of store rude)`)
+	require.ErrorIs(t, limits.ValidateClaim(lease.Claim{Name: "job"}), lease.ErrInvalid)
+}
