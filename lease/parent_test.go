@@ -62,6 +62,7 @@ func TestAChildEndsWithItsParent(t *testing.T) {
 			return lease.ErrParentGone
 		},
 		"its record deleted": func(t *testing.T, a, _ *node, parent *lease.Handle) error {
+			time.Sleep(time.Second) // the watch runs, and what was won before it has a time of its own
 			r, ok := standing(t, a.store, "parent")
 			require.True(t, ok)
 			_, err := a.store.Release(t.Context(), []lease.Held{r.Held()})
