@@ -17,8 +17,8 @@ func (l StoreLimits) check() error {
 		return fmt.Errorf("lease.StoreLimits.%s: %w: %v, must be %s (store %s)", field, ErrInvalid, got, bound, l.Name)
 	}
 	switch {
-	case l.MinTTL < 0:
-		return bad("MinTTL", l.MinTTL, "at least 0")
+	case l.MinTTL < 0 || l.MinTTL > longest:
+		return bad("MinTTL", l.MinTTL, fmt.Sprintf("at least 0 and at most %v", longest))
 	case l.MaxTTL < 0:
 		return bad("MaxTTL", l.MaxTTL, "at least 0 (0: no bound)")
 	case l.MaxTTL > 0 && l.MaxTTL < max(MinTTL, l.MinTTL):
