@@ -361,3 +361,25 @@ func TestIdleRequestsOverHints(t *testing.T) {
 		})
 	}
 }
+
+// TestHintsThatAreNotSupportedAfterAll: who gave one and then can't is polled as before.
+func TestHintsThatAreNotSupportedAfterAll(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store) {
+		store := hintsByHand(s, func(_ context.Context, yield func(lease.Hint, error) bool) {
+			_ = yield(lease.Hint{}, nil) && yield(lease.Hint{}, lease.ErrUnsupported)
+		})
+		a := start(t, s, "a")
+		b := start(t, store, "b", func(c *lease.Config) { c.PollMin, c.PollMax = time.Second, time.Hour })
+		job := a.hold("job")
+		var events told
+		stop, err := b.Watch("", events.add)
+		require.NoError(t, err)
+		defer stop()
+		time.Sleep(10 * time.Second)
+		events.take()
+		require.NoError(t, job.Release(t.Context()))
+		time.Sleep(2 * time.Second)
+		require.Equal(t, []string{"-job"}, events.take())
+		require.EqualValues(t, 1, store.asked.Load())
+	})
+}

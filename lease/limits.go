@@ -17,8 +17,8 @@ func (l StoreLimits) check() error {
 		return fmt.Errorf("lease.StoreLimits.%s: %w: %v, must be %s (store %s)", field, ErrInvalid, got, bound, l.Name)
 	}
 	switch {
-	case l.MinTTL < 0:
-		return bad("MinTTL", l.MinTTL, "at least 0")
+	case l.MinTTL < 0 || l.MinTTL > longest:
+		return bad("MinTTL", l.MinTTL, fmt.Sprintf("at least 0 and at most %v", longest))
 	case l.MaxTTL < 0:
 		return bad("MaxTTL", l.MaxTTL, "at least 0 (0: no bound)")
 	case l.MaxTTL > 0 && l.MaxTTL < max(MinTTL, l.MinTTL):
@@ -75,7 +75,7 @@ func (l StoreLimits) checkName(name string) error {
 	if l.CheckName == nil {
 		return nil
 	}
-	err := l.CheckName(name)
+	err := l.askName(name)
 	if err == nil {
 		return nil
 	}
@@ -83,6 +83,16 @@ func (l StoreLimits) checkName(name string) error {
 		err = fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	return fmt.Errorf("lease name %.64q: %w (a bound of store %s)", name, err, l.Name)
+}
+
+// askName is CheckName, which may panic: it is code of the store's.
+func (l StoreLimits) askName(name string) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = panicked(p)
+		}
+	}()
+	return l.CheckName(name)
 }
 
 // checkMetadata returns an error that is ErrInvalid if the store can't hold the metadata of

@@ -79,13 +79,14 @@ func TestLimitsAreCheckedWhereTheyAreConfigured(t *testing.T) {
 
 func TestLimitsThatNoStoreHas(t *testing.T) {
 	for says, l := range map[string]lease.StoreLimits{
-		"lease.StoreLimits.MinTTL: invalid: -1ns, must be at least 0":                                     {MinTTL: -1},
-		"lease.StoreLimits.MaxTTL: invalid: -1s, must be at least 0":                                      {MaxTTL: -time.Second},
-		"lease.StoreLimits.MaxTTL: invalid: 299ms, must be at least 300ms, or 0 for no bound (store odd)": {MaxTTL: 299 * time.Millisecond},
-		"lease.StoreLimits.MaxTTL: invalid: 4s, must be at least 5s":                                      {MinTTL: 5 * time.Second, MaxTTL: 4 * time.Second},
-		"lease.StoreLimits.NamesPerSession: invalid: -1":                                                  {NamesPerSession: -1},
-		"lease.StoreLimits.Batch: invalid: -7":                                                            {Batch: -7},
-		"lease.StoreLimits.MaxMetadata: invalid: -1, must be at least 0 (0: no bound) (store odd)":        {MaxMetadata: -1},
+		"lease.StoreLimits.MinTTL: invalid: -1ns, must be at least 0":                                      {MinTTL: -1},
+		"lease.StoreLimits.MinTTL: invalid: 8760h0m0.000000001s, must be at least 0 and at most 8760h0m0s": {MinTTL: 365*24*time.Hour + 1},
+		"lease.StoreLimits.MaxTTL: invalid: -1s, must be at least 0":                                       {MaxTTL: -time.Second},
+		"lease.StoreLimits.MaxTTL: invalid: 299ms, must be at least 300ms, or 0 for no bound (store odd)":  {MaxTTL: 299 * time.Millisecond},
+		"lease.StoreLimits.MaxTTL: invalid: 4s, must be at least 5s":                                       {MinTTL: 5 * time.Second, MaxTTL: 4 * time.Second},
+		"lease.StoreLimits.NamesPerSession: invalid: -1":                                                   {NamesPerSession: -1},
+		"lease.StoreLimits.Batch: invalid: -7":                                                             {Batch: -7},
+		"lease.StoreLimits.MaxMetadata: invalid: -1, must be at least 0 (0: no bound) (store odd)":         {MaxMetadata: -1},
 	} {
 		l.Name = "odd"
 		_, err := lease.NewKeeper(newBounded(l), lease.Config{ID: "a"})
@@ -115,4 +116,16 @@ func TestWhatIsBeyondAStore(t *testing.T) {
 	require.ErrorContains(t, limits.ValidateTransfer(move), "11 bytes, at most 10")
 	move.To.Name = "b"
 	require.ErrorContains(t, limits.ValidateTransfer(move), "lease.Offer.Name")
+}
+
+// TestACheckNameThatPanics: the error says so.
+func TestACheckNameThatPanics(t *testing.T) {
+	limits := lease.StoreLimits{Name: "rude", CheckName: func(string) error { panic("rude") }}
+	k, err := lease.NewKeeper(newBounded(limits), lease.Config{ID: "a"})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, k.Close(t.Context())) }()
+	_, err = k.Lease("job")
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	require.EqualError(t, err, `lease name "job": invalid: the store panicked: rude (a bound of store rude)`)
+	require.ErrorIs(t, limits.ValidateClaim(lease.Claim{Name: "job"}), lease.ErrInvalid)
 }

@@ -75,8 +75,9 @@ func (o *op) cutOff(why error) {
 // do runs an operation to its end or to that of ctx.
 func (h *Handle) do(ctx context.Context, o *op) (bool, error) {
 	k := h.k
-	if err := ctx.Err(); err != nil && o.kind != opRelease { // what must be released is, in the background
-		return false, k.errorf(h.name, err)
+	over := ctx.Err()                       // not under the lock: a context may be a user's
+	if over != nil && o.kind != opRelease { // what must be released is, in the background
+		return false, k.errorf(h.name, over)
 	}
 	o.done, o.values = make(chan struct{}), ctx
 	k.mu.Lock()
@@ -95,7 +96,7 @@ func (h *Handle) do(ctx context.Context, o *op) (bool, error) {
 	o.until = k.clock.Now().Mono + k.cfg.OperationTimeout
 	h.queue = append(h.queue, o)
 	if h.op == nil {
-		o.mayDirect = k.limits.Prompt && ctx.Err() == nil
+		o.mayDirect = k.limits.Prompt && over == nil
 		k.nextLocked(h)
 		o.mayDirect = false
 	}

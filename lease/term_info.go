@@ -14,8 +14,8 @@ type TermInfo struct {
 	// Granted is when the term was won, by the store's word (Record.Granted) or, if that
 	// does not tell, by this node's wall clock when it heard.
 	Granted time.Time
-	// TrustedUntil is when trust ends if nothing is renewed, by this node's wall clock;
-	// zero if the term has ended.
+	// TrustedUntil is when trust ends if nothing is renewed, by this node's wall clock, in
+	// this term or in one that it hangs on (WithParent); zero if the term has ended.
 	TrustedUntil time.Time
 	// Renewals is how often the session was renewed since.
 	Renewals int
@@ -59,14 +59,11 @@ func (t *term) Info() TermInfo {
 	now := t.sess.clock.Now()
 	left := t.sess.remaining(now)
 	for p := t; p != nil; p = p.parent {
-		if p.over.Load() {
+		if left = min(left, p.sess.remaining(now)); p.over.Load() || left <= 0 {
 			return i
 		}
-		left = min(left, p.sess.remaining(now))
 	}
-	if left > 0 {
-		i.TrustedUntil = time.Unix(0, now.Wall+int64(left))
-	}
+	i.TrustedUntil = time.Unix(0, now.Wall+int64(left))
 	return i
 }
 

@@ -114,3 +114,21 @@ func TestPurposesAreBounded(t *testing.T) {
 		require.Empty(t, rec.Metadata)
 	})
 }
+
+// TestATermIsTrustedForAsLongAsWhatItHangsOn: until its parent's end, when that is sooner.
+func TestATermIsTrustedForAsLongAsWhatItHangsOn(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store) {
+		a := start(t, s, "a")
+		parent := a.hold("parent", lease.WithTTL(2*time.Second))
+		child := a.hold("child", lease.WithParent(parent), lease.WithTTL(time.Minute))
+		term, _ := a.hold("grandchild", lease.WithParent(child), lease.WithTTL(time.Minute)).Term()
+		told := term.(lease.Informed).Info().TrustedUntil
+		require.True(t, told.Equal(info(t, parent).TrustedUntil), "%v", told)
+		a.clock.Freeze() // nothing ends it but the time
+		a.store.Partition()
+		time.Sleep(2 * time.Second)
+		a.clock.Thaw()
+		require.False(t, term.CheckAlive())
+		require.True(t, term.(lease.Informed).Info().TrustedUntil.IsZero())
+	})
+}

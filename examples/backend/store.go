@@ -44,7 +44,7 @@ type Store struct {
 // syncs (bolt.Options.NoSync) a crash could have tokens issued twice.
 func New(db *bolt.DB) (*Store, error) {
 	s := &Store{db: db, deadlines: map[lease.SessionID]time.Time{}}
-	return s, db.Update(func(tx *bolt.Tx) error {
+	err := db.Update(func(tx *bolt.Tx) error {
 		for _, name := range [][]byte{sessions, records, held} {
 			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 				return err
@@ -52,6 +52,10 @@ func New(db *bolt.DB) (*Store, error) {
 		}
 		return nil
 	})
+	if err == nil { // the deadlines of what is held begin, also if nothing is written for long
+		err = s.write(context.Background(), func(*view) error { return nil })
+	}
+	return s, err
 }
 
 // Limits implements lease.Limiter.

@@ -3,6 +3,7 @@ package backend_test
 import (
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -45,4 +46,33 @@ func TestConformanceOnFakeTime(t *testing.T) {
 
 func TestConformanceOnRealTime(t *testing.T) {
 	leasetest.Run(t, fresh, leasetest.TTL(time.Second), leasetest.BadRecords(spoiled))
+}
+
+// What was held when a process ended is free a TTL after the next one began, also for who only
+// reads.
+func TestARestartFreesWhatNobodyRenews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "leases")
+		db := open(t, path)
+		s, err := backend.New(db)
+		require.NoError(t, err)
+		session := lease.Session{ID: 1, Owner: lease.Owner{ID: "a", Incarnation: "1"}, TTL: time.Second}
+		_, err = s.OpenSession(t.Context(), session)
+		require.NoError(t, err)
+		_, err = s.Acquire(t.Context(), session, []lease.Claim{{Name: "job", Nonce: 1}})
+		require.NoError(t, err)
+		require.NoError(t, db.Close())
+		time.Sleep(time.Hour)
+
+		s, err = backend.New(open(t, path))
+		require.NoError(t, err)
+		time.Sleep(time.Second - 1)
+		found, err := s.Get(t.Context(), "job")
+		require.NoError(t, err)
+		require.Len(t, found, 1)
+		time.Sleep(1)
+		found, err = s.Get(t.Context(), "job")
+		require.NoError(t, err)
+		require.Empty(t, found)
+	})
 }

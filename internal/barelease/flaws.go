@@ -34,6 +34,7 @@ const (
 	ReleaseSaysDone Flaw = "Release that got no answer says that it is done"
 	ReleasedForEver Flaw = "what was released can't be acquired again"
 	AliveAsks       Flaw = "CheckAlive makes a request"
+	AliveWaits      Flaw = "CheckAlive waits until there is a link"
 	AliveAllocates  Flaw = "CheckAlive allocates"
 	AlivePanics     Flaw = "CheckAlive panics"
 	AliveExits      Flaw = "CheckAlive ends its goroutine"
@@ -62,7 +63,7 @@ const (
 // Flaws are all of them.
 var Flaws = []Flaw{WinsAlways, WinsInTwoSteps, RefusedIsError, AgainIsRefused, RefusedFrees, WinsAfterEnd, WaitsForEver,
 	SilenceIsNo, SilenceIsYes, WinsLate, ReleasesNothing, ReleasesByName, ReleaseNotHeld, ReleaseTrusts, ReleaseGivesUp,
-	ReleaseSaysDone, ReleasedForEver, AliveAsks, AliveAllocates, AlivePanics, AliveExits, AliveIsFlag, TrustsTooLong,
+	ReleaseSaysDone, ReleasedForEver, AliveAsks, AliveWaits, AliveAllocates, AlivePanics, AliveExits, AliveIsFlag, TrustsTooLong,
 	TrustsReply, NeverRenews, FirstErrorEnds, ComesBack, RecordShort, RecordLong, ToldTwice, ToldNever, ToldFirst, ToldBefore,
 	ToldNoReason, ToldRelease, ToldPast, StopSaysYes, StopDoesNothing, PanicEndsOthers, CallbacksQueue, CallbacksLocked}
 
@@ -237,6 +238,10 @@ func (x *flawed) CheckAlive() bool {
 	switch x.flaw {
 	case AliveAsks:
 		time.Sleep(time.Millisecond)
+	case AliveWaits:
+		if link := x.node.link(); link != nil {
+			<-link
+		}
 	case AliveAllocates:
 		s := fmt.Sprint(x.name, x.node.now())
 		kept.Store(&s)

@@ -30,6 +30,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -37,7 +38,7 @@ import (
 var ErrInvalid = errors.New("advise: invalid")
 
 // Input is what is known of a lease and of those who hold it. Rates are per hour, costs in any one
-// unit.
+// unit, each at most 1e100. Every duration is at most a year.
 type Input struct {
 	// RoundTrip is the median time from sending a request to the store to its answer; Tail is
 	// what all but one in a thousand take. Tail is at least RoundTrip, which is not negative.
@@ -59,7 +60,7 @@ type Input struct {
 	// a lease that is not renewed: that must last as long. Default 0: it is renewed.
 	Operation time.Duration
 
-	// RenewFraction is lease.Config.RenewFraction. Default 1/3.
+	// RenewFraction is lease.Config.RenewFraction, of Most at least 1 ms. Default 1/3.
 	RenewFraction float64
 	// Least and Most bound the TTL. Default: lease.MinTTL, which is also the least that Least may
 	// be, and one hour.
@@ -100,7 +101,7 @@ func (a Advice) String() string {
 }
 
 // TTL weighs outages after crashes against false losses and returns the TTL that costs least, to
-// three digits. The error is ErrInvalid where an input is out of its bounds, where no TTL within
+// three digits, or Most. The error is ErrInvalid where an input is out of its bounds, where no TTL within
 // Least and Most leaves time for two renewals at Tail, or where nothing costs anything.
 func TTL(in Input) (Advice, error) {
 	in.RenewFraction = cmp.Or(in.RenewFraction, 1./3)
@@ -123,20 +124,24 @@ func (in Input) check() error {
 		want  string
 	}
 	number := func(field string, v float64) bound {
-		return bound{field, v, v >= 0 && !math.IsInf(v, 1), "at least 0, and a number"}
+		return bound{field, v, v >= 0 && v <= mostNumber, fmt.Sprintf("at least 0 and at most %g", mostNumber)}
+	}
+	length := func(field string, d, least time.Duration, words string) bound {
+		return bound{field, d, d >= least && d <= input.Longest, fmt.Sprintf("at least %s and at most %v", words, input.Longest)}
 	}
 	for _, b := range []bound{
-		{"RoundTrip", in.RoundTrip, in.RoundTrip >= 0, "at least 0"},
-		{"Tail", in.Tail, in.Tail >= in.RoundTrip, fmt.Sprintf("at least RoundTrip, %v", in.RoundTrip)},
+		length("RoundTrip", in.RoundTrip, 0, "0"),
+		length("Tail", in.Tail, in.RoundTrip, fmt.Sprintf("RoundTrip, %v,", in.RoundTrip)),
 		number("Crashes", in.Crashes),
 		number("OutageCost", in.OutageCost),
 		number("Stalls", in.Stalls),
-		{"Stall", in.Stall, in.Stall >= 0, "at least 0"},
+		length("Stall", in.Stall, 0, "0"),
 		number("FalseLossCost", in.FalseLossCost),
-		{"Operation", in.Operation, in.Operation >= 0, "at least 0"},
+		length("Operation", in.Operation, 0, "0"),
 		{"RenewFraction", in.RenewFraction, in.RenewFraction > 0 && in.RenewFraction < 1, "above 0 and below 1 (0: 1/3)"},
-		{"Least", in.Least, in.Least >= lease.MinTTL, fmt.Sprintf("at least %v (0: that)", lease.MinTTL)},
-		{"Most", in.Most, in.Most >= in.Least, fmt.Sprintf("at least Least, %v (0: one hour)", in.Least)},
+		length("Least", in.Least, lease.MinTTL, fmt.Sprintf("%v (0: that)", lease.MinTTL)),
+		length("Most", in.Most, in.Least, fmt.Sprintf("Least, %v (0: one hour)", in.Least)),
+		{"RenewFraction", in.RenewFraction, in.RenewFraction*in.Most.Seconds() >= leastRenewal, fmt.Sprintf("1ms of Most, %v, at least", in.Most)},
 	} {
 		if !b.ok {
 			return fmt.Errorf("%w: %s is %v, must be %s", ErrInvalid, b.field, b.value, b.want)
@@ -148,8 +153,14 @@ func (in Input) check() error {
 	return nil
 }
 
-// jitter is that of lease.Config by default.
-const jitter = 0.1
+const (
+	// jitter is that of lease.Config by default.
+	jitter = 0.1
+	// leastRenewal is the shortest time between renewals that a lease.Config takes, in seconds.
+	leastRenewal = 0.001
+	// mostNumber bounds rates and costs, so that products of them do not run over.
+	mostNumber = 1e100
+)
 
 func margin(ttl float64) float64 { return max(ttl/10, 0.1) }
 
@@ -160,7 +171,7 @@ func (in Input) least() float64 {
 		if in.Operation > 0 {
 			return ttl-margin(ttl) >= in.Operation.Seconds()+in.Tail.Seconds()
 		}
-		return ttl-margin(ttl) > in.RenewFraction*ttl*(1+jitter)+2*in.Tail.Seconds()
+		return ttl-margin(ttl) > in.RenewFraction*ttl*(1+jitter)+2*in.Tail.Seconds() && in.renewal(ttl) >= leastRenewal
 	}
 	least, most := in.Least.Seconds(), in.Most.Seconds()
 	if fits(least) {
@@ -260,7 +271,7 @@ func lastSent(ttl, r, by float64) float64 {
 
 // advice says what a TTL means.
 func (in Input) advice(ttl float64) Advice {
-	ttl = rounded(ttl)
+	ttl = min(rounded(ttl), in.Most.Seconds())
 	crash, loss := in.costs(ttl)
 	return Advice{
 		TTL: seconds(ttl), Renewal: seconds(in.renewal(ttl)), Margin: seconds(margin(ttl)),

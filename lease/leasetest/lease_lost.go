@@ -175,6 +175,11 @@ func (t *bareT) listen(l lease.Lease) *listener {
 		})
 	})
 	t.check(x.stop != nil, bareStopped, "OnLost returned nil")
+	stop := x.stop
+	x.stop = func() (was bool) {
+		t.within(t.slack, "stop of OnLost", func() { was = stop() })
+		return was
+	}
 	return x
 }
 
@@ -198,7 +203,7 @@ func (x *listener) told(n int) {
 }
 
 func isReason(err error) bool {
-	for _, one := range []error{lease.ErrExpired, lease.ErrTakenOver, lease.ErrRecordGone, lease.ErrInconsistent, lease.ErrClosed} {
+	for _, one := range []error{lease.ErrExpired, lease.ErrTakenOver, lease.ErrRecordGone, lease.ErrInconsistent, lease.ErrClosed, lease.ErrParentGone} {
 		if errors.Is(err, one) {
 			return true
 		}

@@ -71,9 +71,12 @@ var bareMoreCases = []bareCase{
 		ctx, cancel := context.WithTimeout(t.Context(), 2*t.w.TTL+t.slack)
 		defer cancel()
 		go func() { waited <- w.Wait(ctx) }()
-		w.OnFree(func() { told.Add(1) })
-		stop := w.OnFree(func() { told.Add(100) })
-		t.check(stop(), bareWaits, "stop of OnFree says that it did not prevent the call")
+		var stopped bool
+		t.within(t.slack, "OnFree, and its stop", func() {
+			w.OnFree(func() { told.Add(1) })
+			stopped = w.OnFree(func() { told.Add(100) })()
+		})
+		t.check(stopped, bareWaits, "stop of OnFree says that it did not prevent the call")
 		time.Sleep(t.w.TTL / 4)
 		t.free(a)
 		var err error
@@ -99,7 +102,9 @@ var bareMoreCases = []bareCase{
 		a, b := t.lease(), t.lease()
 		held := func(l lease.Lease) bool {
 			h, _ := lease.As[lease.HolderFinder](l)
-			_, ok, err := h.Holder(t.Context())
+			var ok bool
+			var err error
+			t.within(t.w.TTL+t.slack, "Holder", func() { _, ok, err = h.Holder(t.Context()) })
 			t.check(err == nil, bareHolderSays, "Holder: %v", err)
 			return ok
 		}
@@ -115,7 +120,9 @@ var bareMoreCases = []bareCase{
 func (t *bareT) term(l lease.Lease) lease.Term {
 	t.Helper()
 	termed, _ := lease.As[lease.Termed](l)
-	term, ok := termed.Term()
+	var term lease.Term
+	var ok bool
+	t.within(t.slack, "Term", func() { term, ok = termed.Term() })
 	t.check(ok && term != nil, bareTermNone, "there is none while the lease is held")
 	return term
 }

@@ -290,7 +290,7 @@ func (t *bareT) free(l lease.Lease) {
 	t.check(!t.alive(l), bareRelease, "CheckAlive is true after it")
 }
 
-// alive is CheckAlive, which must answer.
+// alive is CheckAlive, which must answer. That it is quick is asked elsewhere.
 func (t *bareT) alive(l lease.Lease) (alive bool) {
 	t.Helper()
 	done, returned := make(chan struct{}), false
@@ -301,7 +301,13 @@ func (t *bareT) alive(l lease.Lease) (alive bool) {
 		alive = l.CheckAlive()
 		returned = true
 	}()
-	<-done
+	timer := time.NewTimer(t.w.TTL + t.grace())
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+		t.check(false, bareQuick, "it has not returned after %v", t.w.TTL)
+	}
 	t.check(returned, bareAsked, "it panicked with %v, or ended its goroutine", panicked)
 	return alive
 }

@@ -96,6 +96,7 @@ var bareCatches = map[barelease.Flaw]bareCatch{
 	barelease.ReleaseSaysDone: {"release/unanswered", bareClaims},
 	barelease.ReleasedForEver: {"release/and-acquire-again", bareFree},
 	barelease.AliveAsks:       {"alive/quick", bareQuick},
+	barelease.AliveWaits:      {"alive/cut-off", bareQuick},
 	barelease.AliveAllocates:  {"alive/allocates-nothing", bareAllocates},
 	barelease.AlivePanics:     {"acquire/free", bareAsked},
 	barelease.AliveExits:      {"acquire/free", bareAsked},
@@ -150,6 +151,7 @@ type (
 	neverFree   struct{ *lease.Handle }
 	deafWaiter  struct{ *lease.Handle }
 	everHeld    struct{ *lease.Handle }
+	slowHolder  struct{ *lease.Handle }
 
 	tokenOne struct{ lease.Term }
 	eternal  struct{ lease.Term }
@@ -172,6 +174,10 @@ func (l deafWaiter) Wait(context.Context) error {
 func (l everHeld) Holder(context.Context) (lease.Record, bool, error) {
 	return lease.Record{}, true, nil
 }
+func (l slowHolder) Holder(ctx context.Context) (lease.Record, bool, error) {
+	time.Sleep(time.Minute)
+	return l.Handle.Holder(ctx)
+}
 
 func TestRunLeaseFindsFlawsOfWhatIsOptional(t *testing.T) {
 	for _, x := range []struct {
@@ -185,6 +191,7 @@ func TestRunLeaseFindsFlawsOfWhatIsOptional(t *testing.T) {
 		{func(h *lease.Handle) lease.Lease { return neverFree{h} }, bareCatch{"wait/told-when-free", bareWaits}},
 		{func(h *lease.Handle) lease.Lease { return deafWaiter{h} }, bareCatch{"wait/ends-with-its-context", bareReturns}},
 		{func(h *lease.Handle) lease.Lease { return everHeld{h} }, bareCatch{"holder/says", bareHolderSays}},
+		{func(h *lease.Handle) lease.Lease { return slowHolder{h} }, bareCatch{"holder/says", bareReturns}},
 	} {
 		run, _ := chooseBare(bareMoreCases, ^bareNeeds(0))
 		found := findings(t, handles(x.with), run)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -42,7 +43,7 @@ func (s *Store) swap(
 			err = gone(at)
 		}
 		if err != nil {
-			if wrote && errors.Is(err, lease.ErrSessionGone) {
+			if wrote && (errors.Is(err, lease.ErrSessionGone) || errors.Is(err, lease.ErrDenied)) {
 				err = fmt.Errorf("%w, after a part was done: %v", lease.ErrUnknown, err)
 			}
 			return err
@@ -58,7 +59,7 @@ func (s *Store) swap(
 			}
 			return err
 		}); err != nil {
-			return err
+			return whole(err, wrote || slices.ContainsFunc(tokens, func(t lease.Token) bool { return t != 0 }))
 		}
 		var again []int
 		for k, i := range todo {
@@ -82,6 +83,20 @@ func (s *Store) swap(
 			return err
 		}
 	}
+}
+
+// whole is the error of several writes: lease.ErrDenied, which is definite for all of them, only
+// if all that failed were denied, and none was done.
+func whole(err error, done bool) error {
+	failed := []error{err}
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		failed = several.Unwrap()
+	}
+	doubt := func(err error) bool { return !errors.Is(err, lease.ErrDenied) }
+	if errors.Is(err, lease.ErrDenied) && (done || slices.ContainsFunc(failed, doubt)) {
+		return fmt.Errorf("%w, after a part was done, or may be: %v", lease.ErrUnknown, err)
+	}
+	return err
 }
 
 // write puts r in the place of n, a tombstone if it has no session, and returns its

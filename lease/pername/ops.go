@@ -96,7 +96,7 @@ func (p *store) claim(ctx context.Context, s lease.Session, claims []lease.Claim
 		}
 		outs[i] = out
 	})
-	return outs, errors.Join(errs...)
+	return outs, whole(outs, errs)
 }
 
 // catchUp renews what has just been won.
@@ -111,7 +111,7 @@ func (p *store) catchUp(ctx context.Context, s lease.Session, won []lease.Held) 
 			errs[i] = p.unknown("acquire", won[i].Name, err)
 		}
 	})
-	return errors.Join(errs...)
+	return vague(errors.Join(errs...))
 }
 
 // renewalShare is the share of the TTL after which a renewal that is under way
@@ -213,7 +213,7 @@ func (p *store) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome
 	for _, h := range held {
 		p.dropLocked(h)
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err := whole(outs, errs); err != nil {
 		return nil, err
 	}
 	return outs, nil
@@ -251,7 +251,7 @@ func (p *transferring) Transfer(ctx context.Context, moves []lease.Transfer) ([]
 			failed.Store(true)
 		}
 	})
-	err := errors.Join(errs...)
+	err := whole(outs, errs)
 	var kept []lease.Held
 	p.mu.Lock()
 	for i, h := range held {

@@ -16,7 +16,7 @@ import (
 // Backend knows no sessions: each name has a TTL of its own. It is safe for concurrent use, linearizable per
 // name, honours the context's deadline, and a record whose TTL has passed is
 // gone. An error always means that nothing is known: the call may or may not be
-// applied, now or later.
+// applied, now or later; but lease.ErrDenied, that it is not.
 //
 // It may also be a Transferer, a Lister, a lease.Hinter and a lease.Limiter.
 type Backend interface {
