@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/handover"
+	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding/internal/coordinator"
@@ -220,6 +221,9 @@ func (c *controller) onRecord(s *shard, msg *recordNoticed) {
 		s.seen = max(s.seen, msg.record.Token)
 	}
 	s.do(func() { s.routing().Host(wire.NodeOf(msg.record.Owner), msg.record.Token, msg.known) })
+	if msg.known {
+		transport.Of(c.system).Expect(wire.NodeOf(msg.record.Owner))
+	}
 	if s.m.Phase == handover.Offered {
 		s.take.Recorded(port{c, s}, msg.record, msg.known)
 	}

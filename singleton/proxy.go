@@ -142,6 +142,9 @@ func (p *proxy) setHost(r lease.Record, known bool) {
 	p.host, p.known = r, known
 	p.judge(r, known)
 	p.Host(wire.NodeOf(r.Owner), r.Token, known && p.judged.refused == nil)
+	if known {
+		transport.Of(p.system).Expect(wire.NodeOf(r.Owner))
+	}
 }
 
 // Receive takes a message of another node's manager; kept says that this node has

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -165,4 +166,37 @@ func ints(all []any) (n []int) {
 		n = append(n, x.(int))
 	}
 	return n
+}
+
+// However long a peer was away, its link is up as soon as a record tells that another life is
+// there: a process that was killed and started again may be the host by then. A record that says
+// what is known already makes no difference.
+func TestALinkIsUpAsSoonAsAnotherLifeIsTold(t *testing.T) {
+	for _, away := range []time.Duration{100 * time.Millisecond, time.Second, 3 * time.Second, 20 * time.Second} {
+		for _, told := range []bool{true, false} {
+			bubble(t, func(t *testing.T, net *memnet.Net, a, b *station) {
+				var lost atomic.Int64
+				a.Expect(&wire.Node{Address: "b", Incarnation: "1"})
+				require.True(t, a.straight("b", "1", &lost))
+				a.Expect(&wire.Node{Address: "b", Incarnation: "1"})
+				rest(time.Second)
+				net.Cut("a", "b")
+				rest(time.Millisecond)
+				a.keep(&holder{}, "b", "x", "2")
+				rest(away)
+				net.Heal("a", "b")
+				life := "1"
+				if told {
+					life = "2"
+				}
+				a.Expect(&wire.Node{Address: "b", Incarnation: life})
+				rest(downAfter)
+				if took := slices.Contains(b.seen(), "kept 2"); told || away > time.Second {
+					require.Equal(t, told, took, "away for %v: %v", away, b.seen())
+				}
+				rest(downMost)
+				require.Contains(t, b.seen(), "kept 2")
+			})
+		}
+	}
 }

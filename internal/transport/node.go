@@ -127,6 +127,23 @@ func (n *Node) Arrived(is func(Owner) bool) (messages uint64) {
 	return messages
 }
 
+// Expect says that by a record the node lives at its address: a link there that is down may be up
+// soon.
+func (n *Node) Expect(node *wire.Node) {
+	n.mu.Lock()
+	p := n.peers[node.GetAddress()]
+	n.mu.Unlock()
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	known := p.s.expects == node.GetIncarnation()
+	p.mu.Unlock()
+	if !known {
+		p.do(func(s *sender, now time.Duration) []returned { s.expect(node.GetIncarnation(), now); return nil })
+	}
+}
+
 // Leave forgets an owner that ends. What it keeps for a node whose link is broken is
 // Returned; what is under way goes on.
 func (n *Node) Leave(o Owner) {

@@ -68,6 +68,7 @@ type sender struct {
 	asked   time.Duration      // when the last probe went
 	pause   time.Duration      // before it is sent again
 	heard   time.Duration      // when an answer came last, or began to be waited for
+	expects string             // the life that a record told of last
 	broken  time.Duration      // since when the link is down, or waited for though it is
 	arrived uint64             // messages that answers told of, in all
 	ended   map[Owner]struct{} // these have frames under way, and wait for nothing any more
@@ -320,6 +321,19 @@ func (s *sender) hurry(now time.Duration) {
 	if !s.up && s.link > 0 && now >= s.asked+s.pause {
 		s.again(now, downMost)
 	}
+}
+
+// expect says that a record tells of a life at the peer's address. If that is another than the
+// last one and the link is down, it is probed as if it had just broken: who was killed, and was
+// started again, hosts as soon as its lease allows.
+func (s *sender) expect(life string, now time.Duration) {
+	known := s.expects
+	s.expects = life
+	if life == known || s.up || s.link == 0 {
+		return
+	}
+	s.pause = min(s.pause, downAfter/2)
+	s.hurry(now)
 }
 
 // roomy takes the owners that are to be told: those that wait, if there is room for

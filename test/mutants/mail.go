@@ -126,6 +126,11 @@ var ofMail = []mutant{
 		hunters: []check{{"remoting", "^TestTheEndOfALink"}},
 	},
 	{
+		name: "next-life-not-expected", does: "a link that is down is not tried when a record tells of another life at its address",
+		edits:   []edit{{"internal/transport/sender.go", "if life == known || s.up || s.link == 0 {", "if true {"}},
+		hunters: []check{{"internal/transport", "^TestALinkIsUpAsSoon"}},
+	},
+	{
 		name: "end-told-again", does: "a link that was given up ends the one that follows when it is closed",
 		edits:   []edit{{"remoting/apart.go", "\t\tn.links.told(e.Address)\n", ""}},
 		hunters: []check{{"remoting", "^TestALinkThatIsGivenUp"}},
