@@ -127,7 +127,7 @@ var ofMail = []mutant{
 	},
 	{
 		name: "next-life-not-expected", does: "a link that is down is not tried when a record tells of another life at its address",
-		edits:   []edit{{"internal/transport/sender.go", "if life == known || s.up || s.link == 0 {", "if true {"}},
+		edits:   []edit{{"internal/transport/sender.go", "if life == known || s.up || s.link == 0 {", "if life == known || true {"}},
 		hunters: []check{{"internal/transport", "^TestALinkIsUpAsSoon"}},
 	},
 	{
