@@ -5,13 +5,9 @@ package outside_test
 import (
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -44,27 +40,13 @@ func encode() {
 
 // A process that is stopped for a while takes no codec for one that hangs.
 func TestStopsOfTheProcessGiveUpNoCodec(t *testing.T) {
-	if os.Getenv("HOLDFAST_ENCODE") != "" {
-		encode()
+	out, child := stopped(t, encode, 4, 1100*time.Millisecond)
+	if child {
 		return
 	}
-	t.Parallel() // it waits, mostly
-	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
-	cmd.Env = append(os.Environ(), "HOLDFAST_ENCODE=1")
-	var out strings.Builder
-	cmd.Stdout, cmd.Stderr = &out, &out
-	require.NoError(t, cmd.Start())
-	defer func() { _ = cmd.Process.Kill() }()
-	for range 4 {
-		time.Sleep(100 * time.Millisecond)
-		require.NoError(t, cmd.Process.Signal(syscall.SIGSTOP))
-		time.Sleep(1100 * time.Millisecond)
-		require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
-	}
-	require.NoError(t, cmd.Wait(), "%s", &out)
 	var called, refused int
-	_, err := fmt.Sscanf(out.String(), "of %d calls %d were given up", &called, &refused)
-	require.NoError(t, err, "%s", &out)
+	_, err := fmt.Sscanf(out, "of %d calls %d were given up", &called, &refused)
+	require.NoError(t, err, "%s", out)
 	require.Greater(t, called, 1000)
-	require.Zero(t, refused, "%s", &out)
+	require.Zero(t, refused, "%s", out)
 }

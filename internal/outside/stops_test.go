@@ -42,27 +42,37 @@ func burst(t *testing.T) {
 
 // A process that is stopped for a while takes no subscriber for one that hangs.
 func TestStopsOfTheProcessDropNothing(t *testing.T) {
-	if os.Getenv("HOLDFAST_BURST") != "" {
-		burst(t)
+	out, child := stopped(t, func() { burst(t) }, 12, 150*time.Millisecond)
+	if child {
 		return
+	}
+	var published, told int
+	_, err := fmt.Sscanf(out, "of %d events %d were told", &published, &told)
+	require.NoError(t, err, "%s", out)
+	require.Greater(t, published, 1000)
+	require.Equal(t, published, told, "%s", out)
+}
+
+// stopped has a process of its own run the same test, where it calls f and returns child; it stops
+// that so many times for so long, and returns what it printed.
+func stopped(t *testing.T, f func(), times int, still time.Duration) (out string, child bool) {
+	if os.Getenv("HOLDFAST_STOPPED") != "" {
+		f()
+		return "", true
 	}
 	t.Parallel() // it waits, mostly
 	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
-	cmd.Env = append(os.Environ(), "HOLDFAST_BURST=1")
-	var out strings.Builder
-	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.Env = append(os.Environ(), "HOLDFAST_STOPPED=1")
+	var printed strings.Builder
+	cmd.Stdout, cmd.Stderr = &printed, &printed
 	require.NoError(t, cmd.Start())
 	defer func() { _ = cmd.Process.Kill() }()
-	for range 12 {
+	for range times {
 		time.Sleep(100 * time.Millisecond)
 		require.NoError(t, cmd.Process.Signal(syscall.SIGSTOP))
-		time.Sleep(150 * time.Millisecond)
+		time.Sleep(still)
 		require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
 	}
-	require.NoError(t, cmd.Wait(), "%s", &out)
-	var published, told int
-	_, err := fmt.Sscanf(out.String(), "of %d events %d were told", &published, &told)
-	require.NoError(t, err, "%s", &out)
-	require.Greater(t, published, 1000)
-	require.Equal(t, published, told, "%s", &out)
+	require.NoError(t, cmd.Wait(), "%s", &printed)
+	return printed.String(), false
 }
