@@ -228,7 +228,7 @@ func (f *follower) sleep(ctx context.Context, d time.Duration) { f.k.rest(ctx, d
 func (f *follower) watch(ctx context.Context, s stream) (progress bool, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("the store panicked: %v", p)
+			err = panicked(p)
 		}
 	}()
 	// A watch that falls silent would be waited for in vain. As it begins that is

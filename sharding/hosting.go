@@ -220,9 +220,10 @@ func (c *controller) onRecord(s *shard, msg *recordNoticed) {
 	if msg.known {
 		s.seen = max(s.seen, msg.record.Token)
 	}
-	s.do(func() { s.routing().Host(wire.NodeOf(msg.record.Owner), msg.record.Token, msg.known) })
+	node := wire.NodeOf(msg.record.Owner)
+	s.do(func() { s.routing().Host(node, msg.record.Token, msg.known) })
 	if msg.known {
-		transport.Of(c.system).Expect(wire.NodeOf(msg.record.Owner))
+		transport.Of(c.system).Expect(node)
 	}
 	if s.m.Phase == handover.Offered {
 		s.take.Recorded(port{c, s}, msg.record, msg.known)

@@ -141,9 +141,10 @@ func (p *proxy) outbound(envelope any) {
 func (p *proxy) setHost(r lease.Record, known bool) {
 	p.host, p.known = r, known
 	p.judge(r, known)
-	p.Host(wire.NodeOf(r.Owner), r.Token, known && p.judged.refused == nil)
+	node := wire.NodeOf(r.Owner)
+	p.Host(node, r.Token, known && p.judged.refused == nil)
 	if known {
-		transport.Of(p.system).Expect(wire.NodeOf(r.Owner))
+		transport.Of(p.system).Expect(node)
 	}
 }
 

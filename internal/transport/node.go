@@ -136,11 +136,11 @@ func (n *Node) Expect(node *wire.Node) {
 	if p == nil {
 		return
 	}
-	p.mu.Lock()
-	known := p.s.expects == node.GetIncarnation()
+	p = p.lock()
+	changed := p.s.expect(node.GetIncarnation(), n.now())
 	p.mu.Unlock()
-	if !known {
-		p.do(func(s *sender, now time.Duration) []returned { s.expect(node.GetIncarnation(), now); return nil })
+	if changed {
+		p.Flush()
 	}
 }
 

@@ -325,15 +325,16 @@ func (s *sender) hurry(now time.Duration) {
 
 // expect says that a record tells of a life at the peer's address. If that is another than the
 // last one and the link is down, it is probed as if it had just broken: who was killed, and was
-// started again, hosts as soon as its lease allows.
-func (s *sender) expect(life string, now time.Duration) {
+// started again, hosts as soon as its lease allows. It reports whether anything changed.
+func (s *sender) expect(life string, now time.Duration) bool {
 	known := s.expects
 	s.expects = life
 	if life == known || s.up || s.link == 0 {
-		return
+		return false
 	}
 	s.pause = min(s.pause, downAfter/2)
 	s.hurry(now)
+	return true
 }
 
 // roomy takes the owners that are to be told: those that wait, if there is room for
