@@ -78,19 +78,19 @@ func (p *Provider) Atomic() bool {
 // That another has it is no error. Errors: lease.ErrInvalid; lease.ErrBadRecord; lease.ErrUnknown
 // if the key may be the owner's now or later; others if it is not known and nothing was changed.
 func (p *Provider) Acquire(ctx context.Context, key, owner string, ttl time.Duration) (Result, error) {
-	return p.call(ctx, "acquire", key, owner, ttl, func(c *call) (Result, error) { return c.acquire(ttl, true) })
+	return p.call(ctx, "acquire", key, ttl, func(c *call) (Result, error) { return c.acquire(ttl, true) }, owner)
 }
 
 // Renew extends what owner has: false if it does not have the key, or is giving it up. With another
 // TTL than it had a new term begins. Errors are as of Acquire.
 func (p *Provider) Renew(ctx context.Context, key, owner string, ttl time.Duration) (bool, error) {
-	r, err := p.call(ctx, "renew", key, owner, ttl, func(c *call) (Result, error) { return c.acquire(ttl, false) })
+	r, err := p.call(ctx, "renew", key, ttl, func(c *call) (Result, error) { return c.acquire(ttl, false) }, owner)
 	return r.Acquired, err
 }
 
 // Owner returns who has the key; empty if nobody has, or who is no Provider's owner.
 func (p *Provider) Owner(ctx context.Context, key string) (string, error) {
-	r, err := p.call(ctx, "owner", key, "nobody", longest, func(c *call) (Result, error) {
+	r, err := p.call(ctx, "owner", key, longest, func(c *call) (Result, error) {
 		r, stands, err := c.get()
 		if err != nil || !stands {
 			return Result{}, err
@@ -103,9 +103,7 @@ func (p *Provider) Owner(ctx context.Context, key string) (string, error) {
 // Release gives the key up. It does nothing if another has it, or nobody. Errors are as of Acquire;
 // lease.ErrUnknown means that it is free now, or later, or when its TTL is over.
 func (p *Provider) Release(ctx context.Context, key, owner string) error {
-	_, err := p.call(ctx, "release", key, owner, longest, func(c *call) (Result, error) {
-		return Result{}, c.release()
-	})
+	_, err := p.call(ctx, "release", key, longest, func(c *call) (Result, error) { return Result{}, c.release() }, owner)
 	return err
 }
 
@@ -114,49 +112,70 @@ func (p *Provider) Release(ctx context.Context, key, owner string) error {
 // (Atomic), it is released and acquired, and may come to a third in between: then it is false, too.
 // Errors are as of Acquire.
 func (p *Provider) Transfer(ctx context.Context, key, from, to string, ttl time.Duration) (bool, error) {
-	r, err := p.call(ctx, "transfer", key, from, ttl, func(c *call) (Result, error) {
+	r, err := p.call(ctx, "transfer", key, ttl, func(c *call) (Result, error) {
 		if err := checkOwner("to", to); err != nil {
 			return Result{}, err
 		}
 		return c.transfer(to, ttl)
-	})
+	}, from)
 	return r.Acquired, err
 }
 
-// call runs f with a call whose arguments make sense. What the store panics with is an error.
-func (p *Provider) call(ctx context.Context, what, key, owner string, ttl time.Duration, f func(*call) (Result, error)) (r Result, err error) {
+// call runs f with a call whose arguments make sense: of the owner, if one is named. What the store
+// panics with is an error.
+func (p *Provider) call(ctx context.Context, what, key string, ttl time.Duration, f func(*call) (Result, error), owner ...string) (r Result, err error) {
 	c := &call{p: p, ctx: ctx}
 	defer func() {
-		switch {
-		case err == nil:
+		if err == nil {
 			return
-		case c.wrote && !errors.Is(err, lease.ErrUnknown):
+		}
+		if c.wrote && !errors.Is(err, lease.ErrUnknown) {
 			err = fmt.Errorf("%w: %w", lease.ErrUnknown, err)
 		}
-		r, err = Result{}, fmt.Errorf("provider: %s %q for %q: %w", what, key, owner, err)
+		named := ""
+		if len(owner) > 0 {
+			named = fmt.Sprintf(" for %q", owner[0])
+		}
+		r, err = Result{}, fmt.Errorf("provider: %s %q%s: %w", what, key, named, err)
 	}()
-	if err := lease.ValidateContext(ctx); err != nil {
+	least := shortest
+	if p != nil {
+		least = max(p.limits.MinTTL, shortest)
+	}
+	if c.name, err = checked(ctx, key, ttl, least, owner...); err != nil {
 		return r, err
 	}
 	if p == nil || p.store == nil {
 		return r, fmt.Errorf("%w: the Provider was made by nobody, must come from New", lease.ErrInvalid)
 	}
-	if c.name, err = Name(key); err != nil {
-		return r, err
+	if len(owner) > 0 {
+		c.owner = of(owner[0])
 	}
-	if err := checkOwner("owner", owner); err != nil {
-		return r, err
-	}
-	if least := max(p.limits.MinTTL, shortest); ttl < least || ttl > longest {
-		return r, fmt.Errorf("ttl: %w: %v, must be at least %v and at most %v", lease.ErrInvalid, ttl, least, longest)
-	}
-	c.owner = of(owner)
 	err = func() (err error) {
 		defer routines.Contain(&err)
 		r, err = f(c)
 		return err
 	}()
 	return r, err
+}
+
+// checked returns the name of the key if the arguments of a call make sense.
+func checked(ctx context.Context, key string, ttl, least time.Duration, owner ...string) (name string, err error) {
+	if err := lease.ValidateContext(ctx); err != nil {
+		return "", err
+	}
+	if name, err = Name(key); err != nil {
+		return "", err
+	}
+	for _, o := range owner {
+		if err := checkOwner("owner", o); err != nil {
+			return "", err
+		}
+	}
+	if ttl < least || ttl > longest {
+		return "", fmt.Errorf("ttl: %w: %v, must be at least %v and at most %v", lease.ErrInvalid, ttl, least, longest)
+	}
+	return name, nil
 }
 
 func checkOwner(field, owner string) error {
