@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/lease/faultstore"
 )
 
-// What was sent may be applied, whoever does not wait for the answer. What was not sent is
-// not.
+// A request that was sent may be applied, though its caller no longer waits for the answer. One
+// that was not sent is not.
 func TestWhatIsCutOffIsUnknownIfItWasSent(t *testing.T) {
 	slow := faultstore.Fault{Kind: faultstore.ReplyLate, Delay: 2 * time.Second}
 	for what, op := range map[string]struct {

@@ -153,7 +153,8 @@ func TestADeniedRenewalIsNoLossYet(t *testing.T) {
 	})
 }
 
-// However long it lasts and whoever asks, it is one line, and one when it is over.
+// However long a denial lasts, and for however many callers, the log has one line, and one when it
+// is over.
 func TestADenialIsOneLineAndOneWhenItIsOver(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
 		logged, logs := observed(zapcore.WarnLevel)

@@ -46,7 +46,7 @@ var (
 	ErrTransferRefused = errors.New("lease transfer refused")
 	// ErrUnsupported: the store can't do that.
 	ErrUnsupported = errors.New("not supported by the lease store")
-	// ErrDenied: the store refuses, and will until somebody changes something there: a
+	// ErrDenied: the store refuses, and will until its operator changes something there: a
 	// permission or credential, a schema that is missing, a store that is read-only. As
 	// the error of a call it is definite, nothing of the call was applied. The Keeper tries
 	// an operation no further, and answers its caller with it; what it does in the

@@ -11,8 +11,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// This file hears of names where the store can't watch but gives hints. A hint makes
-// somebody look, sooner than the next poll would; it decides nothing.
+// This file hears of names where the store can't watch but gives hints. A hint makes the
+// Keeper look sooner than its next poll; it decides nothing.
 //
 //	hint ─▶ a name that is waited for ─▶ look (50 ms apart) ─▶ free: its waiters
 //	    ├─▶ a term that is held ───────▶ look (PollMin apart) ─▶ gone: its loss

@@ -21,7 +21,8 @@ func benchStore(b *testing.B) (lease.Store, *atomic.Int64) {
 	var n atomic.Int64
 	client := etcdtest.Start(b).Client(b, func(cfg *clientv3.Config) {
 		cfg.DialOptions = append(cfg.DialOptions, grpc.WithChainUnaryInterceptor(
-			func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+				invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 				n.Add(1)
 				return invoke(ctx, method, req, reply, cc, opts...)
 			}))
@@ -36,7 +37,8 @@ func BenchmarkReconciliation(b *testing.B) {
 	s, n := benchStore(b)
 	var mine lease.Session
 	for i := range all / each {
-		mine = lease.Session{ID: lease.SessionID(ids.Add(1)), TTL: lasting, Owner: lease.Owner{ID: "n", Incarnation: fmt.Sprint("n-", i)}}
+		owner := lease.Owner{ID: "n", Incarnation: fmt.Sprint("n-", i)}
+		mine = lease.Session{ID: lease.SessionID(ids.Add(1)), TTL: lasting, Owner: owner}
 		if g, err := s.OpenSession(b.Context(), mine); err != nil || g.Err != nil {
 			b.Fatal(err, g.Err)
 		}

@@ -92,7 +92,8 @@ func TestErrorsOfLeases(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorIs(t, grants[0].Err, lease.ErrSessionGone)
 	require.NoError(t, grants[1].Err)
-	outs, err := s.Transfer(t.Context(), []lease.Transfer{{Held: a.Held(), To: lease.Offer{Name: "a", Owner: gone.Owner, Session: gone.ID, TTL: ttl, Nonce: 2}}})
+	offer := lease.Offer{Name: "a", Owner: gone.Owner, Session: gone.ID, TTL: ttl, Nonce: 2}
+	outs, err := s.Transfer(t.Context(), []lease.Transfer{{Held: a.Held(), To: offer}})
 	require.NoError(t, err)
 	require.ErrorIs(t, outs[0].Err, lease.ErrSessionGone)
 	require.Equal(t, a, outs[0].Record)

@@ -193,7 +193,8 @@ func (s *Store) Acquire(ctx context.Context, sess lease.Session, claims []lease.
 	if err != nil {
 		return nil, err
 	}
-	if err := cmp.Or(lease.ValidateSession(sess), lease.ValidateNoHandle(sess.Handle)); err != nil { // with ID 0 a record would never expire
+	// With ID 0 a record would never expire.
+	if err := cmp.Or(lease.ValidateSession(sess), lease.ValidateNoHandle(sess.Handle)); err != nil {
 		return nil, fmt.Errorf("etcd acquire: %w", err)
 	}
 	outs, limits := make([]lease.Outcome, len(claims)), s.Limits()
@@ -229,7 +230,8 @@ func (s *Store) first(sess lease.Session, c lease.Claim, o lease.Outcome) ([]cli
 
 // ofOwner takes what turned out to be of the same incarnation under another session.
 func (s *Store) ofOwner(sess lease.Session, c lease.Claim, o lease.Outcome) ([]clientv3.Cmp, lease.Token) {
-	if c.Supersedes == 0 || o.OK || o.Err != nil || o.Record.Token != c.Supersedes || o.Record.Owner.Incarnation != sess.Owner.Incarnation {
+	if c.Supersedes == 0 || o.OK || o.Err != nil || o.Record.Token != c.Supersedes ||
+		o.Record.Owner.Incarnation != sess.Owner.Incarnation {
 		return nil, 0
 	}
 	return []clientv3.Cmp{s.at(c)}, c.Supersedes
@@ -303,7 +305,8 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.O
 	outs := make([]lease.Outcome, len(moves))
 	var names []string
 	for i, m := range moves {
-		if err := cmp.Or(s.Limits().ValidateTransfer(m), lease.ValidateNoHandle(m.To.Handle)); err != nil { // what is no offer would be no record
+		// What is no offer would be no record.
+		if err := cmp.Or(s.Limits().ValidateTransfer(m), lease.ValidateNoHandle(m.To.Handle)); err != nil {
 			outs[i].Err = fmt.Errorf("etcd transfer: %w", err)
 		} else if m.Metadata == nil {
 			names = append(names, m.Name)

@@ -39,7 +39,8 @@ func TestRecordsComeBackAsTheyWere(t *testing.T) {
 	}
 }
 
-// Of very many records of a few owners each body is read once, whoever changes what they got:
+// Of very many records of a few owners each body is parsed once, though callers change the records
+// that they got:
 // a listing reads all of them again and again.
 func TestABodyIsReadOnce(t *testing.T) {
 	s, at := &Store{prefix: "p/"}, time.UnixMilli(5)
@@ -114,7 +115,9 @@ func TestNonceConditions(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	good, err := records.encode(0xab, lease.Owner{ID: "n", Incarnation: "i", Address: "a"}, time.Second, map[string]string{"k": "v"})
 	require.NoError(f, err)
-	for _, seed := range []string{good, "", "hf1 ", good[:jsonStart], good[:len(good)-1], good + " ", "hf2" + good[3:], stamp(good, time.Now()), stamp(good, time.Now())[:len(good)+9],
+	stamped := stamp(good, time.Now())
+	for _, seed := range []string{good, "", "hf1 ", good[:jsonStart], good[:len(good)-1], good + " ", "hf2" + good[3:],
+		stamped, stamped[:len(good)+9],
 		noncePrefix(1) + `{"inc":"i","ttl":9223372036854775807}`, noncePrefix(1) + `{"INC":"i","inc":"j"}`, noncePrefix(1) + `[]`, noncePrefix(1) + `null`,
 		"hf1 +00000000000000a {}", "hf1 0x0000000000000a {}", noncePrefix(2) + `{"inc":"\ud800"}`} {
 		f.Add([]byte(seed))

@@ -369,7 +369,8 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 		},
 		"Release": func(ctx context.Context) error { _, err := s.Release(ctx, []lease.Held{a.Held()}); return err },
 		"Transfer": func(ctx context.Context) error {
-			_, err := s.Transfer(ctx, []lease.Transfer{{Held: a.Held(), To: lease.Offer{Name: "a", Owner: sess.Owner, Session: 1, TTL: ttl, Nonce: 1}}})
+			offer := lease.Offer{Name: "a", Owner: sess.Owner, Session: 1, TTL: ttl, Nonce: 1}
+			_, err := s.Transfer(ctx, []lease.Transfer{{Held: a.Held(), To: offer}})
 			return err
 		},
 		"Get": func(ctx context.Context) error { _, err := s.Get(ctx, "a"); return err },

@@ -59,8 +59,9 @@ func LinkBroke(system *actor.ActorSystem, address string) (publish func()) {
 	}
 }
 
-// CutLinks has cut called, on a goroutine of its own, with the address of a link that somebody
-// else says on the EventStream is not to be used any more. It is to end in LinkBroke.
+// CutLinks has cut called, on a goroutine of its own, with the address of a link that a publisher
+// on the EventStream gives up: transport or a user, and not the link itself. It is to end in
+// LinkBroke.
 func CutLinks(system *actor.ActorSystem, cut func(address string)) {
 	l := linksOf(system)
 	l.mu.Lock()

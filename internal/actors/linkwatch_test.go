@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/actors"
 )
 
-// names are addresses that somebody was told of.
+// names are the addresses that a watcher of links was told of.
 type names struct {
 	mu  sync.Mutex
 	all []string

@@ -96,7 +96,8 @@ func (a Advice) String() string {
 	if len(a.Rests) > 0 {
 		dominant = a.Rests[0].Input
 	}
-	return fmt.Sprintf("TTL %v, renewed every %v, margin %v: outage after a crash %v, at most %v; %.3g false losses an hour; costs an hour %.3g + %.3g; %s dominates",
+	return fmt.Sprintf("TTL %v, renewed every %v, margin %v: outage after a crash %v, at most %v; "+
+		"%.3g false losses an hour; costs an hour %.3g + %.3g; %s dominates",
 		a.TTL, a.Renewal, a.Margin, a.Outage, a.Longest, a.FalseLosses, a.CrashCost, a.LossCost, dominant)
 }
 
@@ -141,14 +142,16 @@ func (in Input) check() error {
 		{"RenewFraction", in.RenewFraction, in.RenewFraction > 0 && in.RenewFraction < 1, "above 0 and below 1 (0: 1/3)"},
 		length("Least", in.Least, lease.MinTTL, fmt.Sprintf("%v (0: that)", lease.MinTTL)),
 		length("Most", in.Most, in.Least, fmt.Sprintf("Least, %v (0: one hour)", in.Least)),
-		{"RenewFraction", in.RenewFraction, in.RenewFraction*in.Most.Seconds() >= leastRenewal, fmt.Sprintf("1ms of Most, %v, at least", in.Most)},
+		{"RenewFraction", in.RenewFraction, in.RenewFraction*in.Most.Seconds() >= leastRenewal,
+			fmt.Sprintf("1ms of Most, %v, at least", in.Most)},
 	} {
 		if !b.ok {
 			return fmt.Errorf("%w: %s is %v, must be %s", ErrInvalid, b.field, b.value, b.want)
 		}
 	}
 	if in.Operation == 0 && in.Crashes*in.OutageCost == 0 && in.Stalls*in.Stall.Seconds()*in.FalseLossCost == 0 {
-		return fmt.Errorf("%w: nothing costs anything: Crashes × OutageCost or Stalls × Stall × FalseLossCost must be above 0", ErrInvalid)
+		return fmt.Errorf("%w: nothing costs anything: Crashes × OutageCost or Stalls × Stall × FalseLossCost "+
+			"must be above 0", ErrInvalid)
 	}
 	return nil
 }
@@ -195,9 +198,11 @@ func (in Input) best() (float64, error) {
 	least, most := in.least(), in.Most.Seconds()
 	switch {
 	case math.IsInf(least, 1) && in.Operation > 0:
-		return 0, fmt.Errorf("%w: Most is %v, must be more than Operation, Tail and the margin: %v + %v + TTL/10", ErrInvalid, in.Most, in.Operation, in.Tail)
+		return 0, fmt.Errorf("%w: Most is %v, must be more than Operation, Tail and the margin: %v + %v + TTL/10",
+			ErrInvalid, in.Most, in.Operation, in.Tail)
 	case math.IsInf(least, 1):
-		return 0, fmt.Errorf("%w: Tail is %v: two renewals of that, sent at %.3g of the TTL, don't fit into any up to Most, %v", ErrInvalid, in.Tail, in.RenewFraction, in.Most)
+		return 0, fmt.Errorf("%w: Tail is %v: two renewals of that, sent at %.3g of the TTL, don't fit into any up to Most, %v",
+			ErrInvalid, in.Tail, in.RenewFraction, in.Most)
 	case in.Operation > 0:
 		return least, nil
 	}

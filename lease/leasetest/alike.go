@@ -16,7 +16,7 @@ var alikeCases = []testCase{
 	{name: "alike/deletions", needs: needDeletions, run: alikeDeletions},
 }
 
-// alike are names that each differ in some byte, and that somebody takes for one another.
+// alike are names that each differ in some byte, and that some store takes for one another.
 var alike = []string{
 	// Case, also where it is of several letters or of one language.
 	"job", "Job", "JOB", "step", "\u017ftep", "kelvin", "\u212aelvin", "strasse", "straße", "STRASSE",

@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// What a store says of its bounds, it keeps to: a Keeper has refused before it asks, and
-// whoever else asks is refused by the store.
+// A store keeps to the bounds that it states. A Keeper refuses before it asks; a caller without
+// a Keeper is refused by the store.
 var limitCases = []testCase{
 	{name: "limits/ttl", run: limitTTLs},
 	{name: "limits/names", run: limitNames},

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease/leasetest"
 )
 
-// probed is a store that somebody else probes, too, whenever it tells something.
+// probed is a store that a second caller probes, too, whenever it tells something.
 type probed struct{ *memory.Store }
 
 func (p probed) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {

@@ -123,7 +123,9 @@ func (p *Provider) Transfer(ctx context.Context, key, from, to string, ttl time.
 
 // call runs f with a call whose arguments make sense: of the owner, if one is named. What the store
 // panics with is an error.
-func (p *Provider) call(ctx context.Context, what, key string, ttl time.Duration, f func(*call) (Result, error), owner ...string) (r Result, err error) {
+func (p *Provider) call(
+	ctx context.Context, what, key string, ttl time.Duration, f func(*call) (Result, error), owner ...string,
+) (r Result, err error) {
 	c := &call{p: p, ctx: ctx}
 	defer func() {
 		if err == nil {
