@@ -11,7 +11,7 @@ import (
 // inbox is the mailbox behind a gate unless Options.Inner makes another. It does what
 // actor.Unbounded does, for less: its goroutine takes what was posted by the batch, so that
 // one lock is enough for many messages, and senders rarely meet it there. Mail takes no
-// memory but its place, and a burst's is given back.
+// memory but its place; a burst's is given back, to the next inbox that needs it.
 //
 // What is posted under mu is taken in that order; before each message of users the
 // system's go, all that there are.
@@ -19,7 +19,6 @@ type inbox struct {
 	mu      sync.Mutex
 	full    [][]any // before in, each of chunk
 	in      []any
-	spare   []any // room for a chunk
 	system  []any
 	running bool // the goroutine runs, or is about to
 	_       [64]byte
@@ -37,8 +36,32 @@ type inbox struct {
 const (
 	chunk    = 1024 // how much is taken at once, at most
 	least    = 4    // room for messages, to begin with
+	mostOwn  = 128  // beyond which room is borrowed, for a chunk
 	mostIdle = 16   // which is kept where none waits
 )
+
+// chunks are the rooms of past bursts.
+var chunks = sync.Pool{New: func() any { return new([chunk]any) }}
+
+// roomier returns room for a chunk with what is in b.
+func roomier(b []any) []any { return append(chunks.Get().(*[chunk]any)[:0], b...) }
+
+// idle returns what is kept of b where none waits.
+func idle(b []any) []any {
+	if b = giveBack(b); cap(b) > mostIdle {
+		return nil
+	}
+	return b
+}
+
+// giveBack returns b, emptied, for what comes next; nothing if it was borrowed. All of it was taken.
+func giveBack(b []any) []any {
+	if cap(b) < chunk {
+		return b[:0]
+	}
+	chunks.Put((*[chunk]any)(b[:chunk]))
+	return nil
+}
 
 func newInbox() actor.Mailbox {
 	b := &inbox{}
@@ -74,9 +97,9 @@ func (b *inbox) PostUserMessage(message any) {
 		b.in = make([]any, 0, least)
 	case len(b.in) == chunk:
 		b.full = append(b.full, b.in)
-		if b.in, b.spare = b.spare, nil; b.in == nil {
-			b.in = make([]any, 0, chunk)
-		}
+		b.in = roomier(nil)
+	case len(b.in) >= mostOwn && len(b.in) == cap(b.in):
+		b.in = roomier(b.in)
 	}
 	b.in = append(b.in, message)
 	b.wake()
@@ -175,21 +198,14 @@ func (b *inbox) rest() bool {
 		b.running = false
 		return true
 	case len(b.full) > 0:
-		if cap(b.out) >= chunk {
-			b.spare = b.out[:0]
-		}
+		giveBack(b.out)
 		b.out, b.full[0] = b.full[0], nil
 		b.full = b.full[1:]
 	case len(b.in) > 0:
 		b.out, b.in = b.in, b.out[:0]
 	default:
-		if cap(b.in) > mostIdle {
-			b.in = nil
-		}
-		if cap(b.out) > mostIdle {
-			b.out = nil
-		}
-		b.out, b.full, b.spare = b.out[:0], nil, nil
+		b.in, b.out = idle(b.in), idle(b.out)
+		b.full = nil
 		b.at, b.running = 0, false
 		return true
 	}
