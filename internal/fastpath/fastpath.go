@@ -100,10 +100,11 @@ const pidsMost = 128
 func (s *Sender) Send(p *Path, out *transport.Outbox, asked *asker.InFlight, m *Mail, name string, node *wire.Node, token lease.Token) (transport.Parcel, bool) {
 	peer := out.Channel(node.Address)
 	pid, msg := (*actor.PID)(nil), any(nil)
+	from := actor.UnwrapEnvelopeSender(m.envelope)
 	if m.plain != nil {
 		if pid = s.pid(p, node, token, m.key); pid != nil {
 			msg = encoded(m.envelope, m.plain)
-			if left := s.left(m.envelope); left > 0 {
+			if left := s.left(from); left > 0 {
 				pid = &actor.PID{Address: pid.Address, Id: pid.Id, RequestId: uint32(min(left, math.MaxUint32))}
 			}
 		}
@@ -114,12 +115,12 @@ func (s *Sender) Send(p *Path, out *transport.Outbox, asked *asker.InFlight, m *
 			e = wire.Enclose(m.envelope, m.plain.TypeName(), s.Codec, m.plain.Payload())
 			e.Key = m.key
 		}
-		e.Name, e.Token, e.Left = name, uint64(token), s.left(m.envelope)
+		e.Name, e.Token, e.Left = name, uint64(token), s.left(from)
 		pid, msg = out.PID(node.Address), e
 	}
 	parcel, ok := peer.Straight(pid, msg, m.size, s.Lost)
-	if ok {
-		asked.Went(s.System, actor.UnwrapEnvelopeSender(m.envelope), node.Address, parcel.Link())
+	if ok && from != nil {
+		asked.Went(s.System, from, node.Address, parcel.Link())
 	}
 	return parcel, ok
 }
@@ -151,8 +152,11 @@ func (s *Sender) pid(p *Path, node *wire.Node, token lease.Token, key string) *a
 }
 
 // left is for how many milliseconds the asker goes on waiting; 0 if that is not known.
-func (s *Sender) left(envelope any) uint64 {
-	left, ok := wire.PatienceOf(s.System, actor.UnwrapEnvelopeSender(envelope))
+func (s *Sender) left(from *actor.PID) uint64 {
+	if from == nil {
+		return 0
+	}
+	left, ok := wire.PatienceOf(s.System, from)
 	if !ok {
 		return 0
 	}

@@ -106,19 +106,24 @@ func (p *Peer) sendOn(batch []outgoing) { go func() { p.send(batch); p.resume() 
 // sendSome sends until something panics, and leaves the rest.
 func (p *Peer) sendSome(rest *[]outgoing) {
 	var o outgoing
-	defer p.contained(&o)
+	returned := false
+	defer func() {
+		if !returned {
+			p.undone(&o, recover())
+		}
+	}()
 	for len(*rest) > 0 {
 		o = (*rest)[0]
 		*rest = (*rest)[1:]
 		p.node.system.Root.Send(o.to, o.msg)
 	}
-	o = outgoing{}
+	returned = true
 }
 
-// contained is deferred around what may run code of the user's: subscribers of dead letters, a
-// sender middleware, a logger. o is what is being sent; nothing once that has returned.
-func (p *Peer) contained(o *outgoing) {
-	r := recover()
+// undone is called when code of the user's that ran within a send did not return: subscribers of
+// dead letters, a sender middleware, a logger. r is what it panicked with; nil if it ended the
+// goroutine.
+func (p *Peer) undone(o *outgoing, r any) {
 	if o.lost != nil {
 		p.failed(o)
 	}

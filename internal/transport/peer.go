@@ -99,18 +99,27 @@ func (p *Peer) Straight(to *actor.PID, msg any, size int, lost *atomic.Int64) (p
 }
 
 // Flush sends what was queued.
-func (c Parcel) Flush() {
+func (c *Parcel) Flush() {
+	p := c.peer
 	if c.mail.to == nil {
-		c.peer.Flush()
+		p.Flush()
 		return
 	}
-	defer c.sent() // whatever becomes of the goroutine
-	c.send()
+	returned := false
+	defer func() { // whatever becomes of the goroutine
+		if !returned {
+			defer p.sent()
+			p.undone(&c.mail, recover())
+			return
+		}
+		p.sent()
+	}()
+	p.node.system.Root.Send(c.mail.to, c.mail.msg)
+	returned = true
 }
 
-// sent goes on with what was queued meanwhile.
-func (c Parcel) sent() {
-	p := c.peer
+// sent goes on with what was queued while a Parcel was sent.
+func (p *Peer) sent() {
 	p.mu.Lock()
 	p.draining = false
 	done := len(p.s.out) == 0 && !p.s.unprobed() && len(p.s.told) == 0
@@ -118,12 +127,6 @@ func (c Parcel) sent() {
 	if !done {
 		p.Flush()
 	}
-}
-
-func (c Parcel) send() {
-	defer c.peer.contained(&c.mail)
-	c.peer.node.system.Root.Send(c.mail.to, c.mail.msg)
-	c.mail = outgoing{}
 }
 
 // straightLocked reads the clock only where the time makes a difference.

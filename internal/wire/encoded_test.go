@@ -1,6 +1,7 @@
 package wire_test
 
 import (
+	"sync"
 	"testing"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -57,9 +58,31 @@ func TestPlainRefuses(t *testing.T) {
 		"no text":             wrapperspb.String("\xff"),
 		"it serializes alone": root{wrapperspb.String("x")},
 	} {
-		require.Nil(t, wire.Default.Plain(m, 1000), name)
+		for range 2 { // also once the type is known
+			require.Nil(t, wire.Default.Plain(m, 1000), name)
+		}
 	}
 	require.NotNil(t, wire.Default.Plain(wrapperspb.String(string(make([]byte, 990))), 1000))
+}
+
+// Types are registered while others are learned.
+func TestPlainWhileTypesAreRegistered(t *testing.T) {
+	for range 100 {
+		r := wire.NewRegistry()
+		var all sync.WaitGroup
+		all.Go(func() { require.NoError(t, wire.Register[registeredProto](r, "one", nil)) })
+		all.Go(func() { require.NoError(t, wire.Register[int](r, "two", nil)) })
+		for _, m := range []proto.Message{wrapperspb.String("x"), wrapperspb.Bool(true), wrapperspb.Int64(1)} {
+			all.Go(func() {
+				require.NotNil(t, r.Plain(m, 1000))
+				require.Nil(t, r.Plain(registeredProto{wrapperspb.String("x")}, 1000))
+			})
+		}
+		all.Wait()
+		for _, m := range []any{registeredProto{}, 1} {
+			require.NoError(t, r.Overlooked(m)) // it knows them
+		}
+	}
 }
 
 type root struct{ *wrapperspb.StringValue }

@@ -37,6 +37,7 @@ type Registry struct {
 type types struct {
 	byName map[string]*entry
 	byType map[reflect.Type]*entry // T and *T
+	plain  map[reflect.Type]bool   // of messages: see Registry.plain
 }
 
 type entry struct {
