@@ -1,13 +1,14 @@
 //go:build !linux
 
-package main
+package torture
 
 import (
 	"fmt"
 	"os"
 )
 
-func main() {
+// Main is a program that tortures, and each of the nodes that it starts.
+func Main() {
 	fmt.Fprintln(os.Stderr, "torture: needs Linux")
 	os.Exit(2)
 }

@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package torture
 
 import (
 	"fmt"
@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if os.Getenv(nodeEnv) != "" || cluster.IsBurner() { // what a test started
-		main()
+		Main()
 		os.Exit(0)
 	}
 	code := m.Run()

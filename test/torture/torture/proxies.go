@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package torture
 
 import (
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"

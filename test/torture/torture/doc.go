@@ -1,4 +1,4 @@
-// Command torture breaks a cluster of real processes from outside, and judges from
+// Package torture breaks a cluster of real processes from outside, and judges from
 // what they noted whether anything ever ran twice:
 //
 //	go run ./test/torture [-for 5m] [-seed N] [-nodes 4] [-ttl 2s] [-rate 25]
@@ -44,4 +44,4 @@
 // It prints each fault, a table of them, the figures, and each violation with the
 // lines that show it; it exits 1 if there is one, and 2 if it could not judge. It needs
 // Linux; etcd is built on first use (package etcdtest).
-package main
+package torture
