@@ -1,6 +1,6 @@
 //go:build linux
 
-package torture
+package torture_test
 
 import (
 	"fmt"
@@ -10,13 +10,12 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/holdfast-go/holdfast/test/cluster"
+	"github.com/holdfast-go/holdfast/test/torture/torture"
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(nodeEnv) != "" || cluster.IsBurner() { // what a test started
-		Main()
-		os.Exit(0)
+	if torture.Spawned() { // what a test started
+		torture.Main(shared)
 	}
 	code := m.Run()
 	time.Sleep(100 * time.Millisecond) // connections that were closed just now

@@ -3,6 +3,7 @@
 package torture
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -11,9 +12,15 @@ import (
 	"github.com/holdfast-go/holdfast/test/cluster"
 )
 
+func sizes(seed uint64) options {
+	return options{seed: seed, nodes: 4, ttl: 2 * time.Second, storm: 12 * time.Second, faults: 14}
+}
+
+var someTroubles = []Trouble{{Name: "stop of a server", Weight: 3, Least: 0.5, Most: 3}, {Name: "kill of a server", Weight: 1, Least: 0.1, Most: 1}}
+
 func TestASeedIsASequenceOfFaults(t *testing.T) {
 	draw := func(seed uint64) (rs []round) {
-		p := newPlan(seed, 4, 2*time.Second, 12*time.Second, 14, true)
+		p := newPlan(sizes(seed), true, true, someTroubles)
 		for range 50 {
 			rs = append(rs, p.next())
 		}
@@ -24,7 +31,7 @@ func TestASeedIsASequenceOfFaults(t *testing.T) {
 }
 
 func TestEveryKindIsDrawnAndNoTargetTwiceAtATime(t *testing.T) {
-	p := newPlan(1, 4, 2*time.Second, 12*time.Second, 14, true)
+	p := newPlan(sizes(1), true, true, someTroubles)
 	kinds := map[faultKind]int{}
 	for range 100 {
 		r := p.next()
@@ -46,13 +53,14 @@ func TestEveryKindIsDrawnAndNoTargetTwiceAtATime(t *testing.T) {
 			require.True(t, f.Kind.planned())
 		}
 	}
-	for k := range faultKinds {
-		require.NotZero(t, kinds[k], k.String())
+	for k := range faultKinds + faultKind(len(someTroubles)) {
+		require.NotZero(t, kinds[k], p.name(k))
+		require.NotEmpty(t, p.name(k))
 	}
 }
 
 func TestLinksAreSlowedDownWithinBounds(t *testing.T) {
-	p := newPlan(2, 4, 2*time.Second, 12*time.Second, 14, true)
+	p := newPlan(sizes(2), true, true, someTroubles)
 	for range 1000 {
 		d := p.draw(delayLink)
 		require.Equal(t, cluster.Shape{Delay: 50 * time.Millisecond, Jitter: d.Shape.Jitter}, d.Shape)
@@ -68,10 +76,47 @@ func TestLinksAreSlowedDownWithinBounds(t *testing.T) {
 }
 
 func TestLinksThatHaveNoShapeAreSpared(t *testing.T) {
-	p := newPlan(3, 4, 2*time.Second, 12*time.Second, 14, false)
+	p := newPlan(sizes(3), false, true, someTroubles)
 	for range 100 {
 		for _, f := range p.next().Storm {
 			require.Zero(t, f.Shape, "%v", f)
 		}
+	}
+}
+
+// A store without servers has no troubles, and no way to it is cut.
+func TestAStoreWithoutServersIsSpared(t *testing.T) {
+	p := newPlan(sizes(4), true, false, nil)
+	for range 200 {
+		for _, f := range p.next().Storm {
+			require.NotContains(t, []faultKind{cutStore, cutRequests, cutReplies, slowStore}, f.Kind)
+			require.Less(t, f.Kind, faultKinds)
+		}
+	}
+}
+
+func TestTroublesLastAsLongAsTheyMay(t *testing.T) {
+	p := newPlan(sizes(5), true, true, someTroubles)
+	picks := map[uint64]bool{}
+	for range 100 {
+		f := p.draw(faultKinds + 1)
+		require.Equal(t, "kill of a server", f.Name)
+		require.GreaterOrEqual(t, f.For, 200*time.Millisecond)
+		require.LessOrEqual(t, f.For, 2*time.Second)
+		picks[f.Pick] = true
+	}
+	require.Len(t, picks, 100)
+}
+
+func TestBadTroubles(t *testing.T) {
+	good := Trouble{Name: "x", Weight: 1, Least: 0.1, Most: 1, Do: func(context.Context, uint64) (string, func(context.Context) error, error) { return "", nil, nil }}
+	require.NoError(t, checkTroubles([]Trouble{good}))
+	for _, broken := range []func(*Trouble){
+		func(x *Trouble) { x.Name = "" }, func(x *Trouble) { x.Weight = 0 }, func(x *Trouble) { x.Least = 0 },
+		func(x *Trouble) { x.Most = 0.05 }, func(x *Trouble) { x.Most = 11 }, func(x *Trouble) { x.Do = nil },
+	} {
+		bad := good
+		broken(&bad)
+		require.ErrorContains(t, checkTroubles([]Trouble{good, bad}), "number 1")
 	}
 }

@@ -3,87 +3,26 @@
 package torture
 
 import (
-	"bytes"
-	"errors"
+	"context"
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
 	"github.com/holdfast-go/holdfast/test/cluster"
 )
-
-func needsEtcd(t *testing.T) {
-	etcdtest.Skip(t)
-}
-
-// The short form, with processes and etcd. Each node is a process of this test binary;
-// protoactor's remote sets gRPC's logger when it starts, while clients read it: hence
-// the build constraint.
-func TestShortForm(t *testing.T) {
-	needsEtcd(t)
-	var out bytes.Buffer
-	o := options{length: time.Second, seed: 3, nodes: 3, ttl: 2 * time.Second, rate: 20, storm: 4 * time.Second, faults: 5}
-	tt, err := newTorture(t.Context(), o, &out)
-	require.NoError(t, err)
-	err = tt.run(t.Context())
-	var j *judgement
-	if err == nil {
-		j, err = tt.report(t.Context())
-	}
-	require.NoError(t, errors.Join(err, tt.close()), "%s", &out)
-	for _, v := range j.violations {
-		// What takes how long is not for a machine that does other things, too.
-		require.Contains(t, []string{ruleI7, ruleDeparted}, v.rule, "%s", &out)
-	}
-}
-
-// Nodes that trust a slow clock, and write without a condition, are found out by what
-// they do when they are cut off from etcd.
-func TestBrokenNodesAreFoundOut(t *testing.T) {
-	needsEtcd(t)
-	var found map[string]int
-	var told string
-	// A stale write must meet a newer one for the journal to show it: if none did,
-	// once more.
-	for try := 0; try < 3 && (found[ruleI1] == 0 || found[ruleI3] == 0 || found[ruleFence] == 0); try++ {
-		found, told = broken(t)
-	}
-	require.NotZero(t, found[ruleI1], "%v\n%s", found, told)
-	require.NotZero(t, found[ruleI3], "%v\n%s", found, told)
-	require.NotZero(t, found[ruleFence], "%v\n%s", found, told)
-}
-
-// broken tortures such nodes, and counts what is found.
-func broken(t *testing.T) (found map[string]int, told string) {
-	var out bytes.Buffer
-	o := options{length: time.Second, nodes: 2, ttl: 2 * time.Second, rate: 100, broken: true}
-	tt, err := newTorture(t.Context(), o, &out)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, tt.close()) }()
-	require.NoError(t, tt.heal(t.Context(), 0), "%s", &out)
-	cut := fault{Kind: cutRequests, For: 6 * time.Second}
-	slow := fault{Kind: cutRequests, Node: 1, After: 7 * time.Second, For: 6 * time.Second}
-	require.NoError(t, tt.weather(t.Context(), 1, []fault{cut, slow}), "%s", &out)
-	es, err := tt.evidence()
-	require.NoError(t, err)
-	rs, hs, err := tt.history(t.Context())
-	require.NoError(t, err)
-	found = map[string]int{}
-	for _, v := range judge(tt.bring(es, nil, nil, rs, hs)).violations {
-		found[v.rule]++
-	}
-	return found, out.String()
-}
 
 // What a network cuts does not arrive, and arrives when it is open again.
 func TestNetworksCutAndHeal(t *testing.T) {
 	for _, proxied := range []bool{false, true} {
-		n, err := newNetwork(&etcdtest.Cluster{}, 2, proxied, 1) // of no members
+		server, err := net.Listen("unix", filepath.Join(t.TempDir(), "socket"))
+		require.NoError(t, err)
+		defer server.Close()
+		n, err := newNetwork([]string{"unix://" + server.Addr().String()}, 2, proxied, 1)
 		require.NoError(t, err)
 		t.Run(n.String(), func(t *testing.T) {
 			defer func() { require.NoError(t, n.close()) }()
@@ -126,6 +65,33 @@ func TestNetworksCutAndHeal(t *testing.T) {
 			require.NoError(t, n.link(1, 0, true))
 			hears(t, a, "four")
 			sends(a, b, "five")
+
+			// And the way to the store.
+			var x, y net.Conn
+			require.NoError(t, n.place(0).Do(func() (err error) { x, err = net.Dial("tcp", n.endpoints(0)[0]); return err }))
+			defer x.Close()
+			y, err = server.Accept()
+			require.NoError(t, err)
+			defer y.Close()
+			sends(x, y, "one")
+			sends(y, x, "two")
+			require.NoError(t, n.store(0, false, true))
+			silent(x, y, "three")
+			require.NoError(t, n.store(0, true, true))
+			hears(t, y, "three")
+			require.NoError(t, n.store(0, true, false))
+			silent(y, x, "four")
+			require.NoError(t, n.store(0, true, true))
+			hears(t, x, "four")
+			if n.shapes() {
+				require.NoError(t, n.shapeStore(0, cluster.Shape{Delay: 500 * time.Millisecond}))
+				silent(x, y, "late")
+				hears(t, y, "late")
+				require.NoError(t, n.shapeStore(0, cluster.Shape{}))
+				sends(x, y, "five")
+			} else {
+				require.Error(t, n.shapeStore(0, cluster.Shape{}))
+			}
 		})
 	}
 }
@@ -152,16 +118,42 @@ func TestANodeThatEndsIsNoticed(t *testing.T) {
 }
 
 func TestBadFlags(t *testing.T) {
-	good := options{length: time.Minute, nodes: 4, ttl: 2 * time.Second, rate: 20, storm: time.Second, faults: 3}
-	_, err := check(good)
+	start := func(context.Context) (Servers, error) { return nil, nil }
+	open := func(context.Context, string) (Client, error) { return Client{}, nil }
+	a, b := Store{"a", start, open}, Store{"b", start, open}
+	s, o, err := parse([]Store{a, b}, []string{"torture"})
 	require.NoError(t, err)
-	for _, broken := range []func(*options){
-		func(o *options) { o.length = 0 }, func(o *options) { o.nodes = 1 }, func(o *options) { o.nodes = 100 }, func(o *options) { o.ttl = time.Second },
-		func(o *options) { o.rate = 0 }, func(o *options) { o.storm = 0 }, func(o *options) { o.faults = 0 },
-	} {
-		o := good
-		broken(&o)
-		_, err := check(o)
+	require.Equal(t, "a", s.Name, "the first one")
+	require.Equal(t, options{length: 5 * time.Minute, nodes: 4, ttl: 2 * time.Second, rate: 25, storm: 12 * time.Second, faults: 16}, o)
+	s, _, err = parse([]Store{a, b}, []string{"torture", "-store", "b", "-nodes", "3"})
+	require.NoError(t, err)
+	require.Equal(t, "b", s.Name)
+	for _, bad := range [][]string{{"-for", "0"}, {"-nodes", "1"}, {"-nodes", "100"}, {"-ttl", "1s"}, {"-rate", "0"}, {"-rate", "1001"},
+		{"-storm", "0"}, {"-faults", "0"}} {
+		_, _, err := parse([]Store{a}, append([]string{"torture"}, bad...))
 		require.ErrorContains(t, err, "must be")
 	}
+	_, _, err = parse([]Store{a, b}, []string{"torture", "-store", "c"})
+	require.ErrorContains(t, err, `"c" is not known, of a, b`)
+	_, _, err = parse([]Store{a}, []string{"torture", "more"})
+	require.ErrorContains(t, err, "unexpected")
+	_, _, err = parse(nil, []string{"torture"})
+	require.ErrorContains(t, err, "no Store")
+	for _, bad := range []Store{{"", start, open}, {"a", nil, open}, {"a", start, nil}} {
+		_, _, err := parse([]Store{a, bad}, []string{"torture"})
+		require.ErrorContains(t, err, "without a name, Start or Open")
+	}
+}
+
+func TestANodeOfAStoreThatIsNotThere(t *testing.T) {
+	n := &node{settings: settings{Store: "x", Host: "127.0.0.1", Names: names{Singletons: 1, Shards: 1, Each: 1}}}
+	path := filepath.Join(t.TempDir(), "journal")
+	j, err := newJournal(path, 10)
+	require.NoError(t, err)
+	defer j.close()
+	n.Journal = path
+	err = n.open(nil)
+	require.ErrorContains(t, err, `a store "x" that this program does not have`)
+	n.remote.Shutdown(true)
+	require.NoError(t, n.journal.close())
 }
