@@ -12,11 +12,11 @@
 //
 // # What it promises
 //
-// Of one key there is one owner at a time, by the store's clock. A Result that is Acquired was
-// true when it was asked for, and is until Expires, unless somebody acquires, releases or transfers
-// the key in the same owner's name: whoever has the name may. Expires is by this process's clock,
-// from before the request was sent. That clock stands still while the machine is suspended; where
-// this may happen compare Expires.Round(0) with time.Now().Round(0), too: these are by the wall clock.
+// Of one key there is one owner at a time, by the store's clock. A Result that is Acquired was true
+// when it was asked for, and is until Expires, unless somebody acquires, releases or transfers the
+// key in the same owner's name: whoever has the name may. Expires is by this process's clock, from
+// before the request was sent. That clock stands still while the machine is suspended; where this
+// may happen compare Expires.Round(0) with time.Now().Round(0), too: these are by the wall clock.
 // Tokens grow with every change of owner, and with every new term of one.
 //
 // # Unknown outcomes

@@ -44,8 +44,8 @@ const (
 )
 
 // New returns a Provider over store. The error is lease.ErrInvalid if that is nil, or if its
-// lease.StoreLimits leave no TTL of 1 ms to a year, or no room for a record's metadata, which is less
-// than 64 bytes.
+// lease.StoreLimits leave no TTL of 1 ms to a year, or no room for a record's metadata, which is
+// less than 64 bytes.
 func New(store lease.Store) (*Provider, error) {
 	if input.Nil(store) {
 		return nil, fmt.Errorf("provider.New: store: %w: nil", lease.ErrInvalid)
@@ -68,8 +68,8 @@ func (p *Provider) Atomic() bool {
 
 // Acquire takes the key for owner, or renews it. Who has it with the same TTL keeps the token; with
 // another TTL, after a Release or Transfer that did not succeed, or over a store whose sessions are
-// local (lease.StoreLimits.LocalSessions), a new term begins. ttl is 1 ms at least and a year at most,
-// and within the store's bounds (lease.StoreLimits); what is granted may be longer.
+// local (lease.StoreLimits.LocalSessions), a new term begins. ttl is 1 ms at least and a year at
+// most, and within the store's bounds (lease.StoreLimits); what is granted may be longer.
 //
 // That another has it is no error. Errors: lease.ErrInvalid; lease.ErrBadRecord; lease.ErrUnknown
 // if the key may be the owner's now or later; others if it is not known and nothing was changed.

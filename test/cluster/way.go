@@ -23,8 +23,8 @@ func Network(address string) (network, to string) {
 	return "tcp", address
 }
 
-// NewWay makes a way from node i to a server, "unix:///path" or "host:port" of this process's network.
-// It ends with Close.
+// NewWay makes a way from node i to a server, "unix:///path" or "host:port" of this process's
+// network. It ends with Close.
 func (l *Links) NewWay(i int, server string) (*Way, error) {
 	var ln net.Listener
 	err := l.places[i].Do(func() (err error) { ln, err = net.Listen("tcp4", "127.0.0.1:0"); return err })

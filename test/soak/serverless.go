@@ -58,7 +58,8 @@ type functions struct {
 	errs    []error
 }
 
-// serverless runs many processes at a time, each for a moment, which have keys by their owners' names.
+// serverless runs many processes at a time, each for a moment, which have keys by their owners'
+// names.
 func serverless(ctx context.Context, args []string, r *report) (err error) {
 	var length time.Duration
 	var processes int

@@ -31,8 +31,8 @@ const (
 	functionGrace = 8 * time.Second
 )
 
-// function is what runs in a process of the serverless check: it lives shortly, and acts in the name
-// of an owner that others may act for as well.
+// function is what runs in a process of the serverless check: it lives shortly, and acts in the
+// name of an owner that others may act for as well.
 type function struct {
 	functionSettings
 	journal  *journal
@@ -85,8 +85,8 @@ func (f *function) note(e entry) {
 	f.journal.note(e)
 }
 
-// live tries to have the key, works under it, and gives it up in one way or another, until its life is
-// over.
+// live tries to have the key, works under it, and gives it up in one way or another, until its life
+// is over.
 func (f *function) live() {
 	for lab.Now() < f.deadline {
 		ttl := functionTTLs[0]
@@ -108,8 +108,8 @@ func (f *function) live() {
 	}
 }
 
-// work is what the key is for: it renews now and then, and gives the key up, or leaves it behind for
-// who acts in this owner's name next.
+// work is what the key is for: it renews now and then, and gives the key up, or leaves it behind
+// for who acts in this owner's name next.
 func (f *function) work(ttl time.Duration) {
 	for range f.random.IntN(4) {
 		f.pause(20*time.Millisecond, 300*time.Millisecond)

@@ -41,8 +41,8 @@ func (c functionCall) winner() (owner uint16, ok bool) {
 	return c.owner, c.op == opAcquire || c.op == opRenew
 }
 
-// ends reports whether the call, which is made in owner's name or hands over to it, may end what that
-// owner was promised for a TTL.
+// ends reports whether the call, which is made in owner's name or hands over to it, may end what
+// that owner was promised for a TTL.
 func (c functionCall) ends(owner uint16, ttl time.Duration) bool {
 	switch c.op {
 	case opRelease:
@@ -171,9 +171,9 @@ type belief struct {
 }
 
 // exclusive: while one owner may count on the key no other may. What is promised ends early if
-// somebody, in that owner's name, began to give it up afterwards, or was at it meanwhile. A call that had
-// returned or whose process was gone before the promise was asked for changes nothing of it, though
-// its request may land yet.
+// somebody, in that owner's name, began to give it up afterwards, or was at it meanwhile. A call
+// that had returned or whose process was gone before the promise was asked for changes nothing of
+// it, though its request may land yet.
 func (v *functionVerdict) exclusive(calls []functionCall) {
 	byOwner := map[uint16][]functionCall{} // those that may end something
 	for _, c := range calls {

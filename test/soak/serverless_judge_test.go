@@ -55,8 +55,9 @@ func (s *tale) judge() *functionVerdict {
 	return judgeFunctions(functionEvidence{slices.Clone(s.entries), map[uint16][]keyChange{3: s.history}})
 }
 
-// soundTale is a run in which nothing is wrong: owner 1 has the key, renews it, hands it to owner 2, who
-// is queued; that one's process dies as it releases it, and owner 1 has it again when the TTL is over.
+// soundTale is a run in which nothing is wrong: owner 1 has the key, renews it, hands it to owner
+// 2, who is queued; that one's process dies as it releases it, and owner 1 has it again when the
+// TTL is over.
 func soundTale() *tale {
 	s := &tale{}
 	s.call(1, 10, 20, opAcquire, 1, 0, isYes, 5)

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/test/torture/torture"
 )
 
-// database is what a module knows of its own: a kit of servers, the guard, and a table that the guarded
-// writes go to.
+// database is what a module knows of its own: a kit of servers, the guard, and a table that the
+// guarded writes go to.
 type database struct{ address string }
 
 func (*database) String() string        { return "a database with one server" }

@@ -26,9 +26,9 @@ var errNothing = errors.New("nothing was judged")
 // call Main at once. A TestMain asks, before anything else.
 func Spawned() bool { return os.Getenv(nodeEnv) != "" || cluster.IsBurner() }
 
-// Main is a program that tortures one of the stores, the first if -store does not say which, and each
-// of the processes that it starts of itself. It ends the process: 0, 1 if there is a violation, or 2
-// if it could not judge.
+// Main is a program that tortures one of the stores, the first if -store does not say which, and
+// each of the processes that it starts of itself. It ends the process: 0, 1 if there is a
+// violation, or 2 if it could not judge.
 func Main(stores ...Store) { os.Exit(run(stores, os.Args)) }
 
 func run(stores []Store, args []string) (code int) {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Short tortures a store for some 15 s, with three nodes, for a test, whose TestMain must give way to
-// the nodes (Spawned). The report goes to out. An error means that it could not judge.
+// Short tortures a store for some 15 s, with three nodes, for a test, whose TestMain must give way
+// to the nodes (Spawned). The report goes to out. An error means that it could not judge.
 func Short(ctx context.Context, store Store, out io.Writer) ([]Violation, error) {
 	j, err := play(ctx, store, options{length: time.Second, seed: 3, nodes: 3, ttl: 2 * time.Second, rate: 20, storm: 4 * time.Second, faults: 5}, out)
 	if err != nil {
@@ -23,9 +23,10 @@ func Short(ctx context.Context, store Store, out io.Writer) ([]Violation, error)
 	return all, nil
 }
 
-// Planted tortures nodes that trust a slow clock, and write without a condition: what they do when they
-// are cut off from the store must be found. A stale write must meet a newer one for the journal to show
-// it: if it found none of something, try it once more. It needs a store with Addresses.
+// Planted tortures nodes that trust a slow clock, and write without a condition: what they do when
+// they are cut off from the store must be found. A stale write must meet a newer one for the
+// journal to show it: if it found none of something, try it once more. It needs a store with
+// Addresses.
 func Planted(ctx context.Context, store Store, out io.Writer) (found Found, err error) {
 	t, err := newTorture(ctx, store, options{length: time.Second, nodes: 2, ttl: 2 * time.Second, rate: 100, broken: true}, out)
 	if err != nil {

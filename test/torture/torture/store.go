@@ -16,8 +16,8 @@ type Store struct {
 	// Start starts servers that this run alone uses, in the process that tortures. They must die
 	// with it, whatever ends it.
 	Start func(ctx context.Context) (Servers, error)
-	// Open makes a node's connection of a URL of Servers.URL, in the node's process. It waits for no
-	// server: they may be down.
+	// Open makes a node's connection of a URL of Servers.URL, in the node's process. It waits for
+	// no server: they may be down.
 	Open func(ctx context.Context, url string) (Client, error)
 }
 
@@ -48,8 +48,8 @@ type Client struct {
 	// Entities remembers accounts; nil: they are not remembered.
 	Entities sharding.EntityStore
 	// Write appends text to the fenced journal of name, on the condition that o still owns its
-	// lease, as the store's guard has it: false if it does not, and then nothing is written. A nil o
-	// is no condition at all. An error means that it is not known, now or later.
+	// lease, as the store's guard has it: false if it does not, and then nothing is written. A nil
+	// o is no condition at all. An error means that it is not known, now or later.
 	Write func(ctx context.Context, o lease.Ownership, name int, text string) (bool, error)
 }
 
@@ -61,8 +61,8 @@ type Trouble struct {
 	Weight int
 	// Least and Most bound how long it lasts, in TTLs: above 0, and at most 10.
 	Least, Most float64
-	// Do does it: of pick it may make a choice, such as of the server. It returns what that was, for
-	// the report, and what undoes it, which returns when the servers can be used again.
+	// Do does it: of pick it may make a choice, such as of the server. It returns what that was,
+	// for the report, and what undoes it, which returns when the servers can be used again.
 	Do func(ctx context.Context, pick uint64) (what string, undo func(context.Context) error, err error)
 }
 
@@ -94,7 +94,7 @@ type Change struct {
 func checkTroubles(ts []Trouble) error {
 	for i, t := range ts {
 		if t.Name == "" || t.Weight < 1 || t.Least <= 0 || t.Most < t.Least || t.Most > 10 || t.Do == nil {
-			return fmt.Errorf("Troubles, number %d, %q: Weight %d, Least %v, Most %v: must have a name, a weight from 1 on, 0 < Least <= Most <= 10, and Do",
+			return fmt.Errorf("troubles: number %d, %q: Weight %d, Least %v, Most %v: must have a name, a weight from 1 on, 0 < Least <= Most <= 10, and Do",
 				i, t.Name, t.Weight, t.Least, t.Most)
 		}
 	}
