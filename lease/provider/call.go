@@ -19,9 +19,13 @@ import (
 // is conditional on the token of the mark. An owner that acquires takes a mark away by a further
 // token, after which the second step of whoever set it is refused.
 //
-//	free ── claim ──▶ held ──── mark ────▶ being given up ──┬── release, transfer ──▶ free, another's
-//	                  ▲  └─ renew (token stays)             └── claim under a new session (another TTL)
-//	                  └───────────── claim ────────────────────── under the same (the TTL that it had)
+//	free ── claim ──▶ held ──── mark ────▶ being given up ──── release, transfer ──▶ free, another's
+//	                  ▲  └─ renew (token stays)   │
+//	                  └────────── claim ──────────┘
+//
+// Every claim has a session of its own, and only a mark is written under one that stood before. So
+// a session may be closed, also late, by whoever saw that nothing stands under it: what may come
+// under it yet is a mark, of which nobody was told that it is held.
 type call struct {
 	p     *Provider
 	ctx   context.Context
@@ -53,12 +57,10 @@ func (c *call) acquire(ttl time.Duration, free bool) (Result, error) {
 			return c.held(r), nil
 		case own && !marked && asked && !c.p.limits.LocalSessions:
 			result, err = c.renew(r)
-		case own && asked:
-			result, err = c.claim(sessionOf(r), r.Token, ttl)
-		case own && !marked:
+		case own && !marked && !asked:
 			_, _, err = c.mark()
 		default:
-			result, err = c.claim(session(c.owner, ttl), r.Token, ttl)
+			result, err = c.claim(r.Token, ttl)
 			if err == nil && result.Acquired && own {
 				c.close(sessionOf(r))
 			}
@@ -90,10 +92,9 @@ func (c *call) renew(r lease.Record) (Result, error) {
 	return Result{true, c.owner.ID, r.Token, sent.Add(grant.TTL)}, nil
 }
 
-// claim takes the key, which is nobody's or under the token over, under a session that it opens or
-// renews.
-func (c *call) claim(s lease.Session, over lease.Token, ttl time.Duration) (Result, error) {
-	sent := time.Now()
+// claim takes the key, which is nobody's or under the token over, under a session of its own.
+func (c *call) claim(over lease.Token, ttl time.Duration) (Result, error) {
+	sent, s := time.Now(), session(c.owner, ttl)
 	grant, err := c.open(s)
 	if err != nil {
 		return Result{}, err
@@ -101,6 +102,9 @@ func (c *call) claim(s lease.Session, over lease.Token, ttl time.Duration) (Resu
 	s.Handle = grant.Handle
 	won, ok, err := c.take(s, over, map[string]string{askedKey: ttl.String()})
 	if err != nil || !ok {
+		if !c.wrote {
+			c.close(s) // nothing is under it, and nothing comes
+		}
 		return Result{}, err
 	}
 	return Result{true, c.owner.ID, won.Token, sent.Add(grant.TTL)}, nil
@@ -109,16 +113,14 @@ func (c *call) claim(s lease.Session, over lease.Token, ttl time.Duration) (Resu
 // take claims the key under s, in the place of what has the token over. false: something else
 // stands, or the session has ended.
 func (c *call) take(s lease.Session, over lease.Token, metadata map[string]string) (r lease.Record, ok bool, err error) {
-	c.wrote = true
-	out, err := c.p.store.Acquire(c.ctx, s, []lease.Claim{{Name: c.name, Nonce: rand.Uint64(), Supersedes: over, Metadata: metadata}})
-	if errors.Is(err, lease.ErrSessionGone) {
-		c.wrote = false
-		return r, false, nil
-	}
-	if ok, err = c.decided(out, err); err != nil {
-		return r, false, err
-	}
-	return out[0].Record, ok, nil
+	won, err := c.send(func() ([]lease.Outcome, error) {
+		out, err := c.p.store.Acquire(c.ctx, s, []lease.Claim{{Name: c.name, Nonce: rand.Uint64(), Supersedes: over, Metadata: metadata}})
+		if errors.Is(err, lease.ErrSessionGone) {
+			return []lease.Outcome{{}}, nil
+		}
+		return out, err
+	})
+	return won.Record, won.OK, err
 }
 
 // release gives the key up, if it is the owner's.
@@ -128,12 +130,12 @@ func (c *call) release() error {
 		if err != nil || !ok {
 			return err
 		}
-		c.wrote = true
-		out, err := c.p.store.Release(c.ctx, []lease.Held{r.Held()})
-		if done, err := c.decided(out, err); err != nil || done {
-			if done {
-				c.close(sessionOf(r))
-			}
+		c.wrote = true // the mark: the owner has it again if it had been free just before
+		done, err := c.send(func() ([]lease.Outcome, error) { return c.p.store.Release(c.ctx, []lease.Held{r.Held()}) })
+		if done.OK {
+			c.close(sessionOf(r))
+		}
+		if err != nil || done.OK {
 			return err
 		}
 	}
@@ -172,49 +174,64 @@ func (c *call) move(target *call, ttl time.Duration) (Result, error) {
 	if err != nil || !ok {
 		return Result{}, err
 	}
-	c.wrote = true // the mark: it is the owner's again if somebody gave it up just before
+	c.wrote = true // the mark, as in release
 	s := session(target.owner, ttl)
 	grant, err := c.open(s)
 	if err != nil {
 		return Result{}, err
 	}
-	out, err := c.p.store.(lease.TransferStore).Transfer(c.ctx, []lease.Transfer{{
-		Held:     r.Held(),
-		To:       lease.Offer{Name: c.name, Owner: s.Owner, Session: s.ID, Handle: grant.Handle, TTL: s.TTL, Nonce: rand.Uint64()},
-		Metadata: map[string]string{askedKey: ttl.String()},
-	}})
-	done, err := c.decided(out, err)
-	if err != nil {
-		return Result{}, err
-	}
-	if !done {
+	s.Handle = grant.Handle
+	done, err := c.send(func() ([]lease.Outcome, error) {
+		return c.p.store.(lease.TransferStore).Transfer(c.ctx, []lease.Transfer{{
+			Held:     r.Held(),
+			To:       lease.Offer{Name: c.name, Owner: s.Owner, Session: s.ID, Handle: s.Handle, TTL: s.TTL, Nonce: rand.Uint64()},
+			Metadata: map[string]string{askedKey: ttl.String()},
+		}})
+	})
+	switch {
+	case done.OK:
+		c.close(sessionOf(r))
+		return Result{Acquired: true, Owner: s.Owner.ID, Token: done.Record.Token}, nil
+	case !c.wrote:
 		c.close(s)
-		return Result{}, nil
 	}
-	c.close(sessionOf(r))
-	return Result{Acquired: true, Owner: s.Owner.ID, Token: out[0].Record.Token}, nil
+	if errors.Is(done.Err, lease.ErrSessionGone) { // it ended before it was used
+		err = nil
+	}
+	return Result{}, err
 }
 
-// decided reads the answer to what was sent about the one name.
-func (c *call) decided(out []lease.Outcome, err error) (ok bool, _ error) {
-	if err != nil {
-		return false, err
-	}
-	if len(out) != 1 {
-		return false, fmt.Errorf("%w: %d outcomes for one name", lease.ErrInconsistent, len(out))
+// send makes a request that may change what stands under the name, and returns what became of it.
+// A definite answer settles that.
+func (c *call) send(request func() ([]lease.Outcome, error)) (lease.Outcome, error) {
+	before := c.wrote
+	c.wrote = true
+	out, err := request()
+	switch {
+	case err != nil:
+		if errors.Is(err, lease.ErrDenied) && !errors.Is(err, lease.ErrUnknown) {
+			c.wrote = before
+		}
+		return lease.Outcome{}, err
+	case len(out) != 1:
+		return lease.Outcome{}, fmt.Errorf("%w: %d outcomes for one name", lease.ErrInconsistent, len(out))
 	}
 	c.wrote = false
-	return out[0].OK, out[0].Err
+	return out[0], out[0].Err
 }
 
 // mark writes into the owner's record that it is being given up. false: it is not the owner's.
 func (c *call) mark() (lease.Record, bool, error) {
+	var s lease.Session // that was opened in the last round
 	for range rounds {
 		r, stands, err := c.get()
+		if err == nil && s.ID != 0 && (!stands || r.Session != s.ID) {
+			c.close(s) // it had ended, and is open again
+		}
 		if err != nil || !stands || r.Owner.Incarnation != c.owner.Incarnation {
 			return r, false, err
 		}
-		s := sessionOf(r)
+		s = sessionOf(r)
 		grant, err := c.open(s) // for its handle, and where it is not known here
 		if err != nil {
 			return r, false, err

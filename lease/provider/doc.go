@@ -12,11 +12,12 @@
 //
 // # What it promises
 //
-// Of one key there is one owner at a time, by the store's clock. A Result that is Acquired was
-// true when it was asked for, and is until Expires, unless somebody acquires, releases or transfers
-// the key in the same owner's name: whoever has the name may. Expires is by this process's clock,
-// from before the request was sent. Tokens grow with every change of owner, and with every new term
-// of one.
+// Of one key there is one owner at a time, by the store's clock. A Result that is Acquired was true
+// when it was asked for, and is until Expires, unless somebody acquires, releases or transfers the
+// key in the same owner's name: whoever has the name may. Expires is by this process's clock, from
+// before the request was sent. That clock stands still while the machine is suspended; where this
+// may happen compare Expires.Round(0) with time.Now().Round(0), too: these are by the wall clock.
+// Tokens grow with every change of owner, and with every new term of one.
 //
 // # Unknown outcomes
 //
@@ -28,6 +29,10 @@
 // another token, by which the late request is refused. This is the settling of package lease, with
 // the store in place of memory. Two calls that give a key up in one owner's name at one time are
 // each right by themselves, but what one frees the other may hand over.
+//
+// An error that is lease.ErrDenied, and not lease.ErrUnknown, says that nothing was changed. It is
+// both where a Release or Transfer had begun: the key is the owner's, and stays so when it
+// acquires it again.
 //
 // # Stores
 //

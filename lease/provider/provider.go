@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
-	"unicode/utf8"
 
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/internal/routines"
@@ -17,6 +16,7 @@ import (
 type Provider struct {
 	store  lease.Store
 	limits lease.StoreLimits
+	ttls   span
 }
 
 // Result says what became of an Acquire.
@@ -37,26 +37,22 @@ type Result struct {
 // MaxOwner is the longest name of an owner, in bytes.
 const MaxOwner = 256
 
-// longest is the longest TTL; shortest is the shortest where the store has no bound.
-const (
-	longest  = 365 * 24 * time.Hour
-	shortest = time.Millisecond
-)
-
 // Metadata of the records.
 const (
 	askedKey  = "holdfast/asked"  // the TTL that was asked for: the store may have granted more
 	givingKey = "holdfast/giving" // the record is being given up
 )
 
-// New returns a Provider over store. The error is lease.ErrInvalid if that is nil.
+// New returns a Provider over store. The error is lease.ErrInvalid if that is nil, or if its
+// lease.StoreLimits leave no TTL of 1 ms to a year, or no room for a record's metadata, which is
+// less than 64 bytes.
 func New(store lease.Store) (*Provider, error) {
 	if input.Nil(store) {
 		return nil, fmt.Errorf("provider.New: store: %w: nil", lease.ErrInvalid)
 	}
 	p := &Provider{store: store}
-	if l, ok := store.(lease.Limiter); ok {
-		p.limits = l.Limits()
+	if err := p.heedLimits(); err != nil {
+		return nil, fmt.Errorf("provider.New: %w", err)
 	}
 	return p, nil
 }
@@ -72,25 +68,27 @@ func (p *Provider) Atomic() bool {
 
 // Acquire takes the key for owner, or renews it. Who has it with the same TTL keeps the token; with
 // another TTL, after a Release or Transfer that did not succeed, or over a store whose sessions are
-// local (lease.StoreLimits.LocalSessions), a new term begins. ttl is
-// the store's minimum at least and a year at most; what is granted may be longer.
+// local (lease.StoreLimits.LocalSessions), a new term begins. ttl is 1 ms at least and a year at
+// most, and within the store's bounds (lease.StoreLimits); what is granted may be longer.
 //
 // That another has it is no error. Errors: lease.ErrInvalid; lease.ErrBadRecord; lease.ErrUnknown
 // if the key may be the owner's now or later; others if it is not known and nothing was changed.
 func (p *Provider) Acquire(ctx context.Context, key, owner string, ttl time.Duration) (Result, error) {
-	return p.call(ctx, "acquire", key, ttl, func(c *call) (Result, error) { return c.acquire(ttl, true) }, owner)
+	a := arguments{key: key, owners: []string{owner}, ttl: ttl, timed: true}
+	return p.call(ctx, "acquire", a, func(c *call) (Result, error) { return c.acquire(ttl, true) })
 }
 
 // Renew extends what owner has: false if it does not have the key, or is giving it up. With another
 // TTL than it had a new term begins. Errors are as of Acquire.
 func (p *Provider) Renew(ctx context.Context, key, owner string, ttl time.Duration) (bool, error) {
-	r, err := p.call(ctx, "renew", key, ttl, func(c *call) (Result, error) { return c.acquire(ttl, false) }, owner)
+	a := arguments{key: key, owners: []string{owner}, ttl: ttl, timed: true}
+	r, err := p.call(ctx, "renew", a, func(c *call) (Result, error) { return c.acquire(ttl, false) })
 	return r.Acquired, err
 }
 
 // Owner returns who has the key; empty if nobody has, or who is no Provider's owner.
 func (p *Provider) Owner(ctx context.Context, key string) (string, error) {
-	r, err := p.call(ctx, "owner", key, longest, func(c *call) (Result, error) {
+	r, err := p.call(ctx, "owner", arguments{key: key}, func(c *call) (Result, error) {
 		r, stands, err := c.get()
 		if err != nil || !stands {
 			return Result{}, err
@@ -103,7 +101,8 @@ func (p *Provider) Owner(ctx context.Context, key string) (string, error) {
 // Release gives the key up. It does nothing if another has it, or nobody. Errors are as of Acquire;
 // lease.ErrUnknown means that it is free now, or later, or when its TTL is over.
 func (p *Provider) Release(ctx context.Context, key, owner string) error {
-	_, err := p.call(ctx, "release", key, longest, func(c *call) (Result, error) { return Result{}, c.release() }, owner)
+	a := arguments{key: key, owners: []string{owner}}
+	_, err := p.call(ctx, "release", a, func(c *call) (Result, error) { return Result{}, c.release() })
 	return err
 }
 
@@ -112,20 +111,13 @@ func (p *Provider) Release(ctx context.Context, key, owner string) error {
 // (Atomic), it is released and acquired, and may come to a third in between: then it is false, too.
 // Errors are as of Acquire.
 func (p *Provider) Transfer(ctx context.Context, key, from, to string, ttl time.Duration) (bool, error) {
-	r, err := p.call(ctx, "transfer", key, ttl, func(c *call) (Result, error) {
-		if err := checkOwner("to", to); err != nil {
-			return Result{}, err
-		}
-		return c.transfer(to, ttl)
-	}, from)
+	a := arguments{key: key, owners: []string{from, to}, ttl: ttl, timed: true}
+	r, err := p.call(ctx, "transfer", a, func(c *call) (Result, error) { return c.transfer(to, ttl) })
 	return r.Acquired, err
 }
 
-// call runs f with a call whose arguments make sense: of the owner, if one is named. What the store
-// panics with is an error.
-func (p *Provider) call(
-	ctx context.Context, what, key string, ttl time.Duration, f func(*call) (Result, error), owner ...string,
-) (r Result, err error) {
+// call runs f with a call whose arguments make sense. What the store panics with is an error.
+func (p *Provider) call(ctx context.Context, what string, a arguments, f func(*call) (Result, error)) (r Result, err error) {
 	c := &call{p: p, ctx: ctx}
 	defer func() {
 		if err == nil {
@@ -135,23 +127,26 @@ func (p *Provider) call(
 			err = fmt.Errorf("%w: %w", lease.ErrUnknown, err)
 		}
 		named := ""
-		if len(owner) > 0 {
-			named = fmt.Sprintf(" for %q", owner[0])
+		if len(a.owners) > 0 {
+			named = fmt.Sprintf(" for %q", a.owners[0])
 		}
-		r, err = Result{}, fmt.Errorf("provider: %s %q%s: %w", what, key, named, err)
+		r, err = Result{}, fmt.Errorf("provider: %s %q%s: %w", what, a.key, named, err)
 	}()
-	least := shortest
-	if p != nil {
-		least = max(p.limits.MinTTL, shortest)
+	ttls := always
+	if p != nil && p.store != nil {
+		ttls = p.ttls
 	}
-	if c.name, err = checked(ctx, key, ttl, least, owner...); err != nil {
+	if c.name, err = a.check(ctx, ttls); err != nil {
 		return r, err
 	}
 	if p == nil || p.store == nil {
 		return r, fmt.Errorf("%w: the Provider was made by nobody, must come from New", lease.ErrInvalid)
 	}
-	if len(owner) > 0 {
-		c.owner = of(owner[0])
+	if err := p.limits.ValidateClaim(lease.Claim{Name: c.name}); err != nil {
+		return r, err
+	}
+	if len(a.owners) > 0 {
+		c.owner = of(a.owners[0])
 	}
 	err = func() (err error) {
 		defer routines.Contain(&err)
@@ -159,37 +154,6 @@ func (p *Provider) call(
 		return err
 	}()
 	return r, err
-}
-
-// checked returns the name of the key if the arguments of a call make sense.
-func checked(ctx context.Context, key string, ttl, least time.Duration, owner ...string) (name string, err error) {
-	if err := lease.ValidateContext(ctx); err != nil {
-		return "", err
-	}
-	if name, err = Name(key); err != nil {
-		return "", err
-	}
-	for _, o := range owner {
-		if err := checkOwner("owner", o); err != nil {
-			return "", err
-		}
-	}
-	if ttl < least || ttl > longest {
-		return "", fmt.Errorf("ttl: %w: %v, must be at least %v and at most %v", lease.ErrInvalid, ttl, least, longest)
-	}
-	return name, nil
-}
-
-func checkOwner(field, owner string) error {
-	switch {
-	case owner == "":
-		return fmt.Errorf("%s: %w: empty", field, lease.ErrInvalid)
-	case len(owner) > MaxOwner:
-		return fmt.Errorf("%s %.32q…: %w: %d bytes, at most %d", field, owner, lease.ErrInvalid, len(owner), MaxOwner)
-	case !utf8.ValidString(owner):
-		return fmt.Errorf("%s %q: %w: not UTF-8", field, owner, lease.ErrInvalid)
-	}
-	return nil
 }
 
 // incarnation begins those of owners: no Keeper's does.

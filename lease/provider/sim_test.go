@@ -61,7 +61,7 @@ func play(t *testing.T, r *simulate.Random, transfers bool) {
 			defer mu.Unlock()
 			f := faultstore.Fault{Kind: faultstore.Delay, Delay: time.Duration(draw.IntN(int(20 * time.Millisecond)))}
 			if faulty && draw.IntN(5) == 0 {
-				f.Kind = []faultstore.Kind{faultstore.Drop, faultstore.ApplyThenFail, faultstore.LandLate, faultstore.ReplyLate}[draw.IntN(4)]
+				f.Kind = []faultstore.Kind{faultstore.Drop, faultstore.ApplyThenFail, faultstore.LandLate, faultstore.ReplyLate, faultstore.Deny}[draw.IntN(5)]
 				f.Delay = simulate.Spread(draw.Float64(), 10*time.Millisecond, 4*time.Second)
 				f.Hang = draw.IntN(2) == 0
 			}

@@ -4,7 +4,6 @@ package cluster
 
 import (
 	"context"
-	"net"
 	"sync"
 	"time"
 )
@@ -17,7 +16,7 @@ type connection struct {
 
 // carry moves bytes both ways until both sides have ended, or the connection is reset.
 // there and back are the links; dial makes the second half of it.
-func carry(ctx context.Context, from *net.TCPConn, there, back *Link, dial func() (*net.TCPConn, error)) {
+func carry(ctx context.Context, from half, there, back *Link, dial func() (half, error)) {
 	c := &connection{}
 	c.ctx, c.cancel = context.WithCancel(ctx)
 	defer c.cancel()
@@ -50,22 +49,16 @@ func carry(ctx context.Context, from *net.TCPConn, there, back *Link, dial func(
 }
 
 // small asks the system to keep little, so that a slow link is felt at its sender.
-func small(conn *net.TCPConn) {
+func small(conn half) {
 	_ = conn.SetReadBuffer(sockets) // a hint
 	_ = conn.SetWriteBuffer(sockets)
-}
-
-// reset closes a connection at once; what was not sent is lost.
-func reset(conn *net.TCPConn) {
-	_ = conn.SetLinger(0) // it may be closed already
-	conn.Close()
 }
 
 // flow is one direction of a connection.
 type flow struct {
 	conn     *connection
 	link     *Link
-	src, dst *net.TCPConn
+	src, dst half
 
 	mu     sync.Mutex
 	moved  *sync.Cond
@@ -80,7 +73,7 @@ type piece struct {
 	data []byte
 }
 
-func newFlow(c *connection, l *Link, src, dst *net.TCPConn) *flow {
+func newFlow(c *connection, l *Link, src, dst half) *flow {
 	f := &flow{conn: c, link: l, src: src, dst: dst}
 	f.moved = sync.NewCond(&f.mu)
 	return f

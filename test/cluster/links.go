@@ -139,7 +139,7 @@ func (l *Links) address(i int, isolated bool) string {
 }
 
 func (l *Links) accept(ln *net.TCPListener, i, j int, address string) {
-	dial := func() (conn *net.TCPConn, err error) {
+	dial := func() (conn half, err error) {
 		err = l.places[j].Do(func() error {
 			d := net.Dialer{Timeout: 2 * time.Second}
 			c, err := d.DialContext(l.ctx, "tcp4", address)

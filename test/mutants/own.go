@@ -37,7 +37,17 @@ var ofOwn = []mutant{
 	},
 	{
 		name: "provider-shortens-at-once", does: "a claim for less time is not announced: one that lands late ends what was renewed for longer",
-		edits:   []edit{{"lease/provider/call.go", "case own && !marked:", "case false:"}},
+		edits:   []edit{{"lease/provider/call.go", "case own && !marked && !asked:", "case false:"}},
 		hunters: []check{{"lease/provider", "^TestWhatLandsLate$"}},
+	},
+	{
+		name: "provider-keeps-token", does: "a lease by an owner's name keeps its token over a change of owner",
+		edits:   []edit{{"lease/provider/provider.go", "Incarnation: incarnation + owner", "Incarnation: incarnation"}},
+		hunters: []check{{"lease/provider", "^TestHistories$"}, {"lease/provider", "^TestHistoriesWithoutTransfers$"}},
+	},
+	{
+		name: "provider-shares-sessions", does: "what an owner claims goes under a session that somebody may be closing",
+		edits:   []edit{{"lease/provider/provider.go", "lease.SessionID(rand.Int64N(1<<63-1) + 1)", "lease.SessionID(len(o.ID) + rand.IntN(1))"}},
+		hunters: []check{{"lease/provider", "^TestASessionThatIsClosedLate$"}},
 	},
 }

@@ -15,7 +15,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(clusterEnv) != "" || os.Getenv(mailEnv) != "" || lab.IsBurner() { // a node that a test started
+	if os.Getenv(clusterEnv) != "" || os.Getenv(mailEnv) != "" || os.Getenv(functionEnv) != "" || lab.IsBurner() { // a node that a test started
 		main()
 		os.Exit(0)
 	}

@@ -18,6 +18,7 @@
 //			go run ./test/soak slowlink      [-entities 10000] [-for 30s] [-only narrow] [-seed N]
 //			go run ./test/soak singletonload [-for 10m] [-busy 30s] [-rate 5000]
 //			go run ./test/soak restore       [-nodes 3] [-n 20] [-ttl 4s]
+//			go run ./test/soak serverless    [-for 5m] [-processes 200] [-etcd local]
 //
 //		  - names: one process holds very many names for several TTLs. What it sends,
 //		    by the server's own count, and what it needs; then it dies, and another
@@ -62,11 +63,15 @@
 //	  - restore: etcd's data is lost, put back to an older copy, and put back with its
 //	    revision beyond all that was, under nodes with singletons. Whether Health says so,
 //	    how long names are dark after the operator's decision, and whether tokens go back.
+//	  - serverless: very many processes at a time, each for a moment, acquire, renew, hand over
+//	    and release 20 keys by their owners' names (package provider), and two of five die by
+//	    SIGKILL. Whether a key ever had two owners, tokens grew, and a queued owner followed
+//	    without a gap.
 //
-// Between the nodes of the last four stand proxies of package test/cluster, and the
-// judges are its own.
+// Between the nodes of congestion, backlog, slowlink and singletonload stand proxies of
+// package test/cluster, and the judges are its own.
 //
-// What the nodes of the last eleven saw they note in files, by the machine's one
+// What the nodes of handovers and all below it saw they note in files, by the machine's one
 // clock: what passed a gate, and what was handled. So it is judged from outside
 // when it is over, and what a process noted before kill -9 counts as well.
 //

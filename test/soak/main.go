@@ -19,7 +19,8 @@ type check func(ctx context.Context, args []string, r *report) error
 
 var checks = map[string]check{"names": names, "compare": compare, "stops": stops, "outage": outage,
 	"handovers": handovers, "kills": kills, "many": many, "rolling": rolling, "shardkills": shardKills, "shards": shardsCheck, "load": loadCheck,
-	"congestion": congestion, "backlog": backlog, "slowlink": slowLink, "singletonload": singletonLoad, "reshard": reshard, "restore": restoreCheck}
+	"congestion": congestion, "backlog": backlog, "slowlink": slowLink, "singletonload": singletonLoad, "reshard": reshard, "restore": restoreCheck,
+	"serverless": serverless}
 
 func main() {
 	if lab.IsBurner() {
@@ -46,8 +47,15 @@ func main() {
 		}
 		return
 	}
+	if arg := os.Getenv(functionEnv); arg != "" {
+		if err := runFunction(arg); err != nil {
+			fmt.Fprintln(os.Stderr, "soak function:", err)
+			os.Exit(2)
+		}
+		return
+	}
 	if len(os.Args) < 2 || checks[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: soak names|compare|stops|outage|handovers|kills|many|rolling|shardkills|shards|load|congestion|backlog|slowlink|singletonload|reshard|restore [flags]")
+		fmt.Fprintln(os.Stderr, "usage: soak names|compare|stops|outage|handovers|kills|many|rolling|shardkills|shards|load|congestion|backlog|slowlink|singletonload|reshard|restore|serverless [flags]")
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -10,13 +10,12 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/holdfast-go/holdfast/test/cluster"
+	"github.com/holdfast-go/holdfast/test/torture/torture"
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(nodeEnv) != "" || cluster.IsBurner() { // what a test started
+	if torture.Spawned() { // what a test started
 		main()
-		os.Exit(0)
 	}
 	code := m.Run()
 	time.Sleep(100 * time.Millisecond) // connections that were closed just now

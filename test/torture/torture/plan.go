@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package torture
 
 import (
 	"fmt"
@@ -18,83 +18,82 @@ type faultKind int
 const (
 	killNode faultKind = iota
 	pauseNode
-	cutStore     // a node and etcd
-	cutRequests  // what a node sends to etcd
-	cutReplies   // what etcd sends to a node
+	cutStore     // a node and the store
+	cutRequests  // what a node sends to the store
+	cutReplies   // what the store sends to a node
+	slowStore    // what a node and the store send each other comes later
 	cutPair      // two nodes
 	cutOneWay    // what one node sends to another
 	delayLink    // what one node sends to another comes later, now more and now less
 	throttleLink // what one node sends to another has little room
 	stallLink    // what one node sends to another waits, and no connection is closed
-	killLeader   // etcd's
-	pauseMember  // of etcd
-	isolate      // etcd's leader, from the other members
-	stopStore    // all of etcd
 	starve       // the processors are busy
 	restartNode  // planned
 	joinAndLeave // planned: the spare node
-	faultKinds
+	faultKinds   // and from here on the troubles of the store, in their order
 )
 
-var faultNames = [...]string{"kill -9 of a node", "stop of a node", "node cut off from etcd", "node's requests to etcd lost", "etcd's replies to a node lost",
+var faultNames = [...]string{"kill -9 of a node", "stop of a node", "node cut off from the store", "node's requests to the store lost", "store's replies to a node lost", "node's way to the store delayed",
 	"two nodes cut off from each other", "one direction between two nodes cut",
 	"one direction between two nodes delayed", "one direction between two nodes throttled", "one direction between two nodes stalled",
-	"kill -9 of etcd's leader", "stop of a member of etcd",
-	"etcd's leader isolated from the other members", "kill -9 of all of etcd", "processors busy", "node restarted in order", "node joins, and leaves in order"}
+	"processors busy", "node restarted in order", "node joins, and leaves in order"}
 
-func (k faultKind) String() string { return faultNames[k] }
+// ofStore: a trouble of the store, which its kit does.
+func (k faultKind) ofStore() bool { return k >= faultKinds }
 
 // planned moves are part of a node's life, and lose nothing.
-func (k faultKind) planned() bool { return k >= restartNode }
+func (k faultKind) planned() bool { return k == restartNode || k == joinAndLeave }
 
 // weights are how often each is drawn among troubles.
 var weights = [faultKinds]int{killNode: 5, pauseNode: 6, cutStore: 4, cutRequests: 2, cutReplies: 2, cutPair: 3, cutOneWay: 2,
-	delayLink: 4, throttleLink: 3, stallLink: 3,
-	killLeader: 2, pauseMember: 3, isolate: 2, stopStore: 1, starve: 2, restartNode: 2, joinAndLeave: 1}
+	delayLink: 4, throttleLink: 3, stallLink: 3, slowStore: 3, starve: 2, restartNode: 2, joinAndLeave: 1}
 
 // fault is one of a plan.
 type fault struct {
 	Kind  faultKind
-	Node  int           // of the cluster; of etcd for pauseMember, -1 being its leader
+	Name  string        // of the kind
+	Node  int           // of the cluster
 	Other int           // the second node of a pair
 	After time.Duration // from the beginning of its storm
 	For   time.Duration // until it is undone
-	Shape cluster.Shape // of the link, for delayLink, throttleLink and stallLink
+	Shape cluster.Shape // of the link, for delayLink, throttleLink, stallLink and slowStore
+	Pick  uint64        // chooses among what a trouble of the store may be done to
 }
 
 // String says what it is done to.
 func (f fault) String() string {
 	switch f.Kind {
 	case cutPair:
-		return fmt.Sprintf("%v: node-%d, node-%d, for %v", f.Kind, f.Node, f.Other, f.For)
+		return fmt.Sprintf("%v: node-%d, node-%d, for %v", f.Name, f.Node, f.Other, f.For)
 	case cutOneWay, stallLink:
-		return fmt.Sprintf("%v: node-%d to node-%d, for %v", f.Kind, f.Node, f.Other, f.For)
+		return fmt.Sprintf("%v: node-%d to node-%d, for %v", f.Name, f.Node, f.Other, f.For)
 	case delayLink:
-		return fmt.Sprintf("%v: node-%d to node-%d, %v and up to %v more, for %v", f.Kind, f.Node, f.Other, f.Shape.Delay, f.Shape.Jitter, f.For)
+		return fmt.Sprintf("%v: node-%d to node-%d, %v and up to %v more, for %v", f.Name, f.Node, f.Other, f.Shape.Delay, f.Shape.Jitter, f.For)
 	case throttleLink:
-		return fmt.Sprintf("%v: node-%d to node-%d, %d bytes/s, for %v", f.Kind, f.Node, f.Other, f.Shape.Rate, f.For)
-	case pauseMember:
-		if f.Node < 0 {
-			return fmt.Sprintf("%v: the leader, for %v", f.Kind, f.For)
-		}
-		return fmt.Sprintf("%v: m%d, for %v", f.Kind, f.Node+1, f.For)
-	case killLeader, isolate, stopStore, starve:
-		return fmt.Sprintf("%v, for %v", f.Kind, f.For)
+		return fmt.Sprintf("%v: node-%d to node-%d, %d bytes/s, for %v", f.Name, f.Node, f.Other, f.Shape.Rate, f.For)
+	case slowStore:
+		return fmt.Sprintf("%v: node-%d, %v and up to %v more, for %v", f.Name, f.Node, f.Shape.Delay, f.Shape.Jitter, f.For)
+	case starve:
+		return fmt.Sprintf("%v, for %v", f.Name, f.For)
 	}
-	return fmt.Sprintf("%v: node-%d, for %v", f.Kind, f.Node, f.For)
+	if f.Kind.ofStore() {
+		return fmt.Sprintf("%v, for %v", f.Name, f.For)
+	}
+	return fmt.Sprintf("%v: node-%d, for %v", f.Name, f.Node, f.For)
 }
 
 // targets are what the fault occupies: no other is drawn for it meanwhile.
 func (f fault) targets() []string {
 	switch f.Kind {
-	case cutStore, cutRequests, cutReplies:
+	case cutStore, cutRequests, cutReplies, slowStore:
 		return []string{fmt.Sprintf("store-%d", f.Node)}
 	case cutPair, cutOneWay, delayLink, throttleLink, stallLink:
 		return []string{fmt.Sprintf("link-%d-%d", min(f.Node, f.Other), max(f.Node, f.Other))}
-	case killLeader, pauseMember, isolate, stopStore:
-		return []string{"etcd"}
 	case starve:
 		return []string{"cpu"}
+	}
+	if f.Kind.ofStore() {
+		return []string{"store"}
 	}
 	return []string{fmt.Sprintf("node-%d", f.Node)}
 }
@@ -105,18 +104,32 @@ type round struct {
 	Calm  []fault // one after the other
 }
 
-// plan draws rounds from a seed: the same seed and sizes, the same rounds.
+// plan draws rounds from a seed: the same seed, sizes and troubles, the same rounds.
 type plan struct {
-	rng    *rand.Rand
-	nodes  int // without the spare one
-	ttl    time.Duration
-	storm  time.Duration
-	n      int  // faults of a storm
-	shaped bool // links can be slowed down and held up
+	rng      *rand.Rand
+	nodes    int // without the spare one
+	ttl      time.Duration
+	storm    time.Duration
+	n        int // faults of a storm
+	weights  []int
+	troubles []Trouble
 }
 
-func newPlan(seed uint64, nodes int, ttl, storm time.Duration, faults int, shaped bool) *plan {
-	return &plan{rng: rand.New(rand.NewPCG(seed, 0x746f7274757265)), nodes: nodes, ttl: ttl, storm: storm, n: faults, shaped: shaped}
+// newPlan makes a plan. Links have shapes if they can be slowed down and held up, and ways if nodes
+// reach the store over a network.
+func newPlan(o options, shaped, ways bool, troubles []Trouble) *plan {
+	p := &plan{rng: rand.New(rand.NewPCG(o.seed, 0x746f7274757265)), nodes: o.nodes, ttl: o.ttl, storm: o.storm, n: o.faults,
+		weights: slices.Clone(weights[:]), troubles: troubles}
+	if !shaped {
+		p.weights[delayLink], p.weights[throttleLink], p.weights[stallLink], p.weights[slowStore] = 0, 0, 0, 0
+	}
+	if !ways {
+		p.weights[cutStore], p.weights[cutRequests], p.weights[cutReplies], p.weights[slowStore] = 0, 0, 0, 0
+	}
+	for _, t := range troubles {
+		p.weights = append(p.weights, t.Weight)
+	}
+	return p
 }
 
 // after is for how long a target is left alone when its fault is undone.
@@ -152,22 +165,26 @@ func (p *plan) next() (r round) {
 }
 
 func (p *plan) kind() faultKind {
-	weights := weights
-	if !p.shaped {
-		weights[delayLink], weights[throttleLink], weights[stallLink] = 0, 0, 0
-	}
 	sum := 0
-	for _, w := range weights {
+	for _, w := range p.weights {
 		sum += w
 	}
 	x := p.rng.IntN(sum)
-	for k, w := range weights {
+	for k, w := range p.weights {
 		if x < w {
 			return faultKind(k)
 		}
 		x -= w
 	}
 	panic("unreachable")
+}
+
+// name is what a kind is called.
+func (p *plan) name(k faultKind) string {
+	if k.ofStore() {
+		return p.troubles[k-faultKinds].Name
+	}
+	return faultNames[k]
 }
 
 // Bounds of what is done to links.
@@ -179,7 +196,7 @@ const (
 
 // draw makes a fault of a kind.
 func (p *plan) draw(k faultKind) fault {
-	f := fault{Kind: k, Node: p.rng.IntN(p.nodes)}
+	f := fault{Kind: k, Name: p.name(k), Node: p.rng.IntN(p.nodes)}
 	between := func(least, most float64) time.Duration { // in TTLs
 		return time.Duration((least + (most-least)*p.rng.Float64()) * float64(p.ttl)).Round(time.Millisecond)
 	}
@@ -204,21 +221,19 @@ func (p *plan) draw(k faultKind) fault {
 			f.Shape.Stall = true
 			f.For = min(f.For, mostStall)
 		}
-	case killLeader:
-		f.For = between(0.2, 2)
-	case pauseMember:
-		f.Node = p.rng.IntN(6) - 3 // its leader half of the time
-		f.Node = max(f.Node, -1)
-		f.For = between(0.5, 3)
-	case isolate:
-		f.For = between(0.5, 3)
-	case stopStore:
-		f.For = between(0.1, 2.5)
+	case slowStore:
+		f.For = between(0.5, 4)
+		f.Shape.Delay = leastDelay
+		f.Shape.Jitter = time.Duration(p.rng.Int64N(int64(mostDelay - leastDelay))).Round(time.Millisecond)
 	case starve:
 		f.For = between(0.5, 1.5)
 	case joinAndLeave:
 		f.Node = p.nodes
 		f.For = between(0.5, 1.5)
+	}
+	if k.ofStore() {
+		t := p.troubles[k-faultKinds]
+		f.For, f.Pick = between(t.Least, t.Most), p.rng.Uint64()
 	}
 	return f
 }

@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package torture
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
 	"github.com/holdfast-go/holdfast/test/cluster"
 )
 
@@ -31,7 +30,7 @@ type options struct {
 }
 
 // The bounds of I7, beyond the TTL. A name's is for its lease to end late, to be
-// acquired, and for nodes to find etcd and each other again. A node's is longer: what
+// acquired, and for nodes to find the store and each other again. A node's is longer: what
 // TCP has not delivered over a link that was cut it tries again after a pause that has
 // doubled each time.
 const (
@@ -53,14 +52,15 @@ type done struct {
 // torture is a run.
 type torture struct {
 	options
-	out  io.Writer
-	etcd *etcdtest.Cluster
+	out io.Writer
 	*crew
-	burners *cluster.Place
-	began   time.Duration
-	cores   int
+	troubles []Trouble
+	plan     *plan
+	burners  *cluster.Place
+	began    time.Duration
+	cores    int
 
-	storeOp sync.Mutex // one trouble of etcd at a time
+	storeOp sync.Mutex // one trouble of the store at a time
 
 	mu       sync.Mutex
 	done     []done
@@ -72,31 +72,37 @@ type torture struct {
 	ended    time.Duration
 }
 
-// newTorture starts etcd and the nodes.
-func newTorture(ctx context.Context, o options, out io.Writer) (t *torture, err error) {
+// newTorture starts the store's servers and the nodes.
+func newTorture(ctx context.Context, store Store, o options, out io.Writer) (t *torture, err error) {
 	t = &torture{options: o, out: out, cores: runtime.NumCPU()}
-	if t.etcd, err = etcdtest.Run(ctx, etcdtest.Options{Members: 3}); err != nil {
-		return nil, err
+	t.crew = &crew{settings: settings{Store: store.Name, TTL: o.ttl, Rate: o.rate, Names: names{Singletons: 2, Shards: 16, Each: 2},
+		Verbose: o.verbose, Broken: o.broken}}
+	if t.servers, err = store.Start(ctx); err != nil {
+		return nil, fmt.Errorf("%s: %w", store.Name, err)
 	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.close())
 		}
 	}()
+	t.troubles = t.servers.Troubles()
+	if err = checkTroubles(t.troubles); err != nil {
+		return t, fmt.Errorf("%s: %w", store.Name, err)
+	}
 	if t.burners, err = cluster.NewPlace(false); err != nil {
 		return t, err
 	}
-	t.crew = &crew{settings: settings{TTL: o.ttl, Rate: o.rate, Names: names{Singletons: 2, Shards: 16, Each: 2}, Verbose: o.verbose, Broken: o.broken}}
 	if t.dir, err = os.MkdirTemp("", "holdfast-torture-"); err != nil {
 		return t, err
 	}
-	if t.net, err = newNetwork(t.etcd, o.nodes+1, o.proxied, o.seed); err != nil {
+	if t.net, err = newNetwork(t.servers.Addresses(), o.nodes+1, o.proxied, o.seed); err != nil {
 		return t, err
 	}
 	t.began = cluster.Now()
 	load, _ := os.ReadFile("/proc/loadavg") // only printed
-	t.printf("%s: %d processors, load %.14s, %s, etcd with three members, no fsync; %v", time.Now().UTC().Format("2006-01-02 15:04"),
-		t.cores, load, runtime.Version(), t.net)
+	t.plan = newPlan(o, t.net.shapes(), len(t.servers.Addresses()) > 0, t.troubles)
+	t.printf("%s: %d processors, load %.14s, %s, %v; %v", time.Now().UTC().Format("2006-01-02 15:04"),
+		t.cores, load, runtime.Version(), t.servers, t.net)
 	t.printf("seed %d: %d nodes and a spare one, TTL %v, %d singletons, %d shards, %d accounts, %.0f asks a second of each node",
 		o.seed, o.nodes, o.ttl, t.settings.Names.Singletons, t.settings.Names.Shards, t.settings.Names.Shards*t.settings.Names.Each, o.rate)
 	for i := range o.nodes + 1 {
@@ -116,17 +122,14 @@ func newTorture(ctx context.Context, o options, out io.Writer) (t *torture, err 
 }
 
 func (t *torture) close() error {
-	var errs []error
-	if t.crew != nil {
-		errs = append(errs, t.crew.end())
-		if t.net != nil {
-			errs = append(errs, t.net.close())
-		}
+	errs := []error{t.crew.end()}
+	if t.net != nil {
+		errs = append(errs, t.net.close())
 	}
 	if t.burners != nil {
 		t.burners.End()
 	}
-	return errors.Join(append(errs, t.etcd.Close())...)
+	return errors.Join(append(errs, t.servers.Close())...)
 }
 
 func (t *torture) printf(format string, args ...any) {
@@ -159,12 +162,11 @@ func (t *torture) awaitUp(ctx context.Context, i int) (time.Duration, error) {
 
 // run tortures until the time has passed.
 func (t *torture) run(ctx context.Context) error {
-	p := newPlan(t.seed, t.nodes, t.ttl, t.storm, t.faults, t.net.shapes())
 	if err := t.heal(ctx, 0); err != nil {
 		return err
 	}
 	for n := 1; n == 1 || cluster.Now()-t.began < t.length; n++ {
-		r := p.next()
+		r := t.plan.next()
 		if err := t.weather(ctx, n, r.Storm); err != nil {
 			return err
 		}

@@ -1,23 +1,40 @@
 //go:build linux
 
-package main
+package torture
 
 import (
 	"context"
+	"iter"
 	"strconv"
 	"strings"
 
-	"github.com/holdfast-go/holdfast/backends/etcd"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // witness is a store that notes what the real one confirmed, and when that was
-// asked, and what it was asked to end: a judge that does not trust the Keeper.
+// asked, and what it was asked to end: a judge that does not trust the Keeper. It has every
+// optional capability of a store; where the real one lacks it, the answer is
+// lease.ErrUnsupported.
 type witness struct {
-	*etcd.Store
+	lease.Store
 	journal *journal
 	names   names
+}
+
+// historian is a witness of a store that minds its history.
+type historian struct {
+	*witness
+	lease.Historian
+}
+
+// witnessed returns a witness of a store.
+func witnessed(s lease.Store, j *journal, n names) lease.Store {
+	w := &witness{s, j, n}
+	if h, ok := s.(lease.Historian); ok {
+		return historian{w, h}
+	}
+	return w
 }
 
 // OpenSession implements lease.Store.
@@ -65,10 +82,75 @@ func (w *witness) Release(ctx context.Context, held []lease.Held) ([]lease.Outco
 
 // Transfer implements lease.TransferStore.
 func (w *witness) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.Outcome, error) {
+	t, ok := w.Store.(lease.TransferStore)
+	if !ok {
+		return nil, lease.ErrUnsupported
+	}
 	for _, m := range moves {
 		w.giveUp(m.Held)
 	}
-	return w.Store.Transfer(ctx, moves)
+	return t.Transfer(ctx, moves)
+}
+
+// Limits implements lease.Limiter.
+func (w *witness) Limits() (none lease.StoreLimits) {
+	if l, ok := w.Store.(lease.Limiter); ok {
+		return l.Limits()
+	}
+	return none
+}
+
+// Endpoints implements lease.Located.
+func (w *witness) Endpoints() []string {
+	if l, ok := w.Store.(lease.Located); ok {
+		return l.Endpoints()
+	}
+	return nil
+}
+
+// Probe implements lease.Prober.
+func (w *witness) Probe(ctx context.Context) error {
+	if p, ok := w.Store.(lease.Prober); ok {
+		return p.Probe(ctx)
+	}
+	return lease.ErrUnsupported
+}
+
+// Watch implements lease.Watcher.
+func (w *witness) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+	if x, ok := w.Store.(lease.Watcher); ok {
+		return x.Watch(ctx, prefix)
+	}
+	return unsupported[lease.Event]
+}
+
+// WatchDeletions implements lease.DeletionWatcher.
+func (w *witness) WatchDeletions(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+	if x, ok := w.Store.(lease.DeletionWatcher); ok {
+		return x.WatchDeletions(ctx, prefix)
+	}
+	return unsupported[lease.Event]
+}
+
+// ListSession implements lease.SessionLister.
+func (w *witness) ListSession(ctx context.Context, s lease.Session) iter.Seq2[lease.Record, error] {
+	if x, ok := w.Store.(lease.SessionLister); ok {
+		return x.ListSession(ctx, s)
+	}
+	return unsupported[lease.Record]
+}
+
+// Hints implements lease.Hinter.
+func (w *witness) Hints(ctx context.Context, prefix string) iter.Seq2[lease.Hint, error] {
+	if x, ok := w.Store.(lease.Hinter); ok {
+		return x.Hints(ctx, prefix)
+	}
+	return unsupported[lease.Hint]
+}
+
+func unsupported[T any](yield func(T, error) bool) {
+	var none T
+	yield(none, lease.ErrUnsupported)
 }
 
 func (w *witness) giveUp(h lease.Held) {

@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package torture
 
 import (
 	"fmt"
@@ -21,7 +21,8 @@ type settings struct {
 	Journal     string // path of the file
 	Host        string
 	Port        int
-	Endpoints   []string
+	Store       string            // the name of its kind
+	URL         string            // for Store.Open
 	Dials       map[string]string // what to dial for an address, if not that
 	TTL         time.Duration
 	Rate        float64 // asks a second

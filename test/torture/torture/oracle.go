@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package torture
 
 import (
 	"cmp"
@@ -21,7 +21,7 @@ type healing struct {
 	at    time.Duration
 }
 
-// record is one write in the fenced journal, by etcd's history.
+// record is one write in the fenced journal, by the store's history.
 type record struct {
 	name     int
 	revision int64
@@ -135,8 +135,8 @@ func judge(ev evidence) *judgement {
 }
 
 // exclusive is I1, of the entries of one name in the order of time. What an actor
-// has while its lease is alive counts like a pass. What etcd is to blame for is counted
-// apart.
+// has while its lease is alive counts like a pass. What the store is to blame for is
+// counted apart.
 func (j *judgement) exclusive(history holds, number int, name string, es []seen) {
 	first, last := map[uint64]seen{}, map[uint64]seen{}
 	for _, e := range es {
@@ -241,7 +241,7 @@ func (j *judgement) deadlines(ev evidence) {
 	}
 }
 
-// fence looks at etcd's history of the journal.
+// fence looks at the store's history of the journal.
 func (j *judgement) fence(ev evidence) {
 	rs := slices.Clone(ev.records)
 	slices.SortFunc(rs, func(a, b record) int { return cmp.Compare(a.revision, b.revision) })

@@ -1,34 +1,32 @@
 //go:build linux
 
-package main
+package torture
 
 import (
-	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
 	"github.com/holdfast-go/holdfast/test/cluster"
 )
 
-// proxies: nodes reach each other and etcd over TCP proxies of this process. What is
+// proxies: nodes reach each other and the store over TCP proxies of this process. What is
 // sent over a cut link waits, as on a network that comes back.
 type proxies struct {
 	*cluster.Links
-	why    error // there are no namespaces with a bridge; nil: nobody asked for them
-	routes []*etcdtest.Route
+	why  error            // there are no namespaces with a bridge; nil: nobody asked for them
+	ways [][]*cluster.Way // of each node, to each server
 }
 
-func newProxies(c *etcdtest.Cluster, n int, seed uint64) (p *proxies, err error) {
-	p = &proxies{}
+func newProxies(servers []string, n int, seed uint64) (p *proxies, err error) {
+	p = &proxies{ways: make([][]*cluster.Way, n)}
 	if p.Links, err = cluster.NewLinks(n, seed); err != nil {
 		return nil, err
 	}
 	for i := range n {
-		r, err := c.NewRoute()
-		if err == nil {
-			p.routes = append(p.routes, r)
-			err = p.Reach(i, r.Endpoints()...)
-		}
-		if err != nil {
-			p.Links.Close()
-			return nil, err
+		for _, server := range servers {
+			w, err := p.NewWay(i, server)
+			if err != nil {
+				p.Links.Close()
+				return nil, err
+			}
+			p.ways[i] = append(p.ways[i], w)
 		}
 	}
 	return p, nil
@@ -47,7 +45,12 @@ func (p *proxies) host(i int) (string, int) { return p.Host(i) }
 
 func (p *proxies) dials(i int) map[string]string { return p.Dials(i) }
 
-func (p *proxies) endpoints(i int) []string { return p.routes[i].Endpoints() }
+func (p *proxies) endpoints(i int) (all []string) {
+	for _, w := range p.ways[i] {
+		all = append(all, w.Address)
+	}
+	return all
+}
 
 func (p *proxies) link(i, j int, open bool) error {
 	p.Link(i, j).Set(cluster.Shape{Stall: !open})
@@ -61,16 +64,18 @@ func (p *proxies) shape(i, j int, s cluster.Shape) error {
 	return nil
 }
 
-// store cuts both ways, or the replies alone: a proxy can't take requests off a
-// connection and let replies through.
 func (p *proxies) store(i int, requests, replies bool) error {
-	r := p.routes[i]
-	r.Heal()
-	switch {
-	case !requests:
-		r.Cut()
-	case !replies:
-		r.CutReplies()
+	for _, w := range p.ways[i] {
+		w.Requests.Set(cluster.Shape{Stall: !requests})
+		w.Replies.Set(cluster.Shape{Stall: !replies})
+	}
+	return nil
+}
+
+func (p *proxies) shapeStore(i int, s cluster.Shape) error {
+	for _, w := range p.ways[i] {
+		w.Requests.Set(s)
+		w.Replies.Set(s)
 	}
 	return nil
 }

@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package torture
 
 import (
 	"cmp"
@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// hold is one change of a lease's record, by etcd's history: it was written, with
+// hold is one change of a lease's record, by the store's history: it was written, with
 // the session that it belongs to, or is gone (session 0).
 type hold struct {
 	name     int
@@ -16,13 +16,13 @@ type hold struct {
 	session  uint64
 }
 
-// revocation is an overlap that etcd is to blame for.
+// revocation is an overlap that the store is to blame for.
 type revocation struct {
 	name       string
 	last, next seen
 }
 
-// holds is etcd's history of the records, and what the nodes asked of it.
+// holds is the store's history of the records, and what the nodes asked of it.
 type holds struct {
 	history   map[int][]hold // by name, in order
 	confirmed map[uint64][]seen
@@ -52,12 +52,12 @@ func newHolds(ev evidence) holds {
 	return h
 }
 
-// revoked reports whether etcd is to blame that work under a higher token, next, began
+// revoked reports whether the store is to blame that work under a higher token, next, began
 // before the last work under another: it removed the record though it had confirmed
-// its session for longer than until next, and nobody had asked it to. A member that
-// led, was paused, and goes on, does so (docs/etcd.md). A record that was written over
-// was not removed; and where a node asked for an end, of whatever token, etcd is not to
-// blame.
+// its session for longer than until next, and nobody had asked it to. A member of etcd
+// that led, was paused, and goes on, does so (docs/etcd.md). A record that was written over
+// was not removed; and where a node asked for an end, of whatever token, the store is not
+// to blame.
 func (h holds) revoked(name int, last, next seen) bool {
 	xs := h.history[name]
 	i := slices.IndexFunc(xs, func(x hold) bool { return x.revision == int64(last.token) })

@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package torture
 
 import (
 	"errors"
@@ -45,6 +45,7 @@ func (e seen) String() string {
 // crew is all nodes, in processes of their own.
 type crew struct {
 	net      network
+	servers  Servers
 	dir      string
 	settings settings // of each, but for what differs
 	slots    []*slot
@@ -61,7 +62,7 @@ func (c *crew) start(i int) error {
 	set := c.settings
 	set.Index, set.Life = i, s.life
 	set.Host, set.Port = c.net.host(i)
-	set.Dials, set.Endpoints = c.net.dials(i), c.net.endpoints(i)
+	set.Dials, set.URL = c.net.dials(i), c.servers.URL(c.net.endpoints(i))
 	set.Journal = filepath.Join(c.dir, fmt.Sprintf("%d-%d", i, s.life))
 	book, err := newJournal(set.Journal, roomForLife)
 	if err != nil {

@@ -1,11 +1,10 @@
 //go:build linux
 
-package main
+package torture
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -13,7 +12,6 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
@@ -36,9 +34,6 @@ type worker struct {
 	n       int
 	writing atomic.Bool
 }
-
-// journalKey is where in etcd the workers of a name write: the fenced journal.
-func journalKey(name int) string { return fmt.Sprintf("torture/journal/%d", name) }
 
 // A worker writes with the first message and with every writeEvery-th from then on.
 const writeEvery = 5
@@ -91,23 +86,21 @@ func (w *worker) note(e entry) {
 	w.node.journal.note(e)
 }
 
-// write appends to the journal in etcd. It asks nobody whether it may, as a careless
-// worker would: the transaction's condition is all that stands between a stale one
-// and the data.
+// write appends to the fenced journal. It asks nobody whether it may, as a careless
+// worker would: the condition of the write is all that stands between a stale one and
+// the data.
 func (w *worker) write(n int) {
 	defer w.writing.Store(false)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	token := uint64(w.own.Token())
-	var condition []clientv3.Cmp
-	if !w.node.Broken {
-		condition = append(condition, w.node.store.Guard(w.own))
+	var condition lease.Ownership = w.own
+	if w.node.Broken {
+		condition = nil
 	}
-	r, err := w.node.client.Txn(ctx).If(condition...).
-		Then(clientv3.OpPut(journalKey(w.name), fmt.Sprintf("%d %d %d %d", token, w.node.Index, w.node.Life, n))).Commit()
+	ok, err := w.node.client.Write(ctx, condition, w.name, writeText(uint64(w.own.Token()), w.node.Index, w.node.Life, n))
 	switch {
 	case err != nil: // not known: the journal will show
-	case r.Succeeded:
+	case ok:
 		w.note(entry{at: cluster.Now(), kind: wrote})
 	default:
 		w.note(entry{at: cluster.Now(), kind: refused})

@@ -1,20 +1,18 @@
 //go:build linux
 
-package main
+package torture
 
 import (
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"strings"
 	"sync"
 
-	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
 	"github.com/holdfast-go/holdfast/test/cluster"
 )
 
-// network is how the nodes reach each other and etcd, and what can be cut.
+// network is how the nodes reach each other and the store, and what can be cut.
 type network interface {
 	// String says what it is made of.
 	String() string
@@ -24,7 +22,7 @@ type network interface {
 	host(i int) (string, int)
 	// dials tells node i what to dial for an address; empty: the address itself.
 	dials(i int) map[string]string
-	// endpoints are etcd's, as node i reaches them.
+	// endpoints are where node i reaches the store's addresses, in their order.
 	endpoints(i int) []string
 	// link lets through what node i sends to node j, or does not.
 	link(i, j int, open bool) error
@@ -32,26 +30,28 @@ type network interface {
 	shapes() bool
 	// shape slows down what node i sends to node j, or holds it up.
 	shape(i, j int, s cluster.Shape) error
-	// store lets through what node i sends to etcd, and what etcd replies.
+	// store lets through what node i sends to the store, and what that replies.
 	store(i int, requests, replies bool) error
+	// shapeStore slows both down.
+	shapeStore(i int, s cluster.Shape) error
 	close() error
 }
 
 // newNetwork makes namespaces if that is permitted, else proxies.
-func newNetwork(c *etcdtest.Cluster, n int, proxied bool, seed uint64) (network, error) {
+func newNetwork(servers []string, n int, proxied bool, seed uint64) (network, error) {
 	if !proxied {
-		spaces, err := newNamespaces(c, n)
+		spaces, err := newNamespaces(servers, n)
 		if err == nil {
 			return spaces, nil
 		}
-		p, err2 := newProxies(c, n, seed)
+		p, err2 := newProxies(servers, n, seed)
 		if err2 != nil {
 			return nil, errors.Join(err, err2)
 		}
 		p.why = err
 		return p, nil
 	}
-	return newProxies(c, n, seed)
+	return newProxies(servers, n, seed)
 }
 
 // namespaces: every node has a network namespace of its own, with one cable to a
@@ -61,7 +61,7 @@ func newNetwork(c *etcdtest.Cluster, n int, proxied bool, seed uint64) (network,
 type namespaces struct {
 	hub    *cluster.Place
 	places []*cluster.Place
-	ports  []net.Listener // to etcd, in the hub
+	ports  []net.Listener // to the store, in the hub
 	all    sync.WaitGroup
 }
 
@@ -70,13 +70,13 @@ const (
 	hubMAC     = "02:77:00:00:00:01"
 	nobodysMAC = "02:77:00:00:00:fe"
 	nodePort   = 7000
-	etcdPort   = 2379
+	storePort  = 2379
 )
 
 func nodeIP(i int) string  { return fmt.Sprintf("%s%d", subnet, 10+i) }
 func nodeMAC(i int) string { return fmt.Sprintf("02:77:00:00:01:%02x", i) }
 
-func newNamespaces(c *etcdtest.Cluster, n int) (s *namespaces, err error) {
+func newNamespaces(servers []string, n int) (s *namespaces, err error) {
 	s = &namespaces{}
 	defer func() {
 		if err != nil {
@@ -95,17 +95,17 @@ func newNamespaces(c *etcdtest.Cluster, n int) (s *namespaces, err error) {
 	if err != nil {
 		return s, err
 	}
-	for k, m := range c.Members() {
+	for k, server := range servers {
 		var ln net.Listener
 		err = s.hub.Do(func() (err error) {
-			ln, err = net.Listen("tcp", fmt.Sprintf("%s1:%d", subnet, etcdPort+k))
+			ln, err = net.Listen("tcp", fmt.Sprintf("%s1:%d", subnet, storePort+k))
 			return err
 		})
 		if err != nil {
 			return s, err
 		}
 		s.ports = append(s.ports, ln)
-		s.all.Go(func() { s.forward(ln, strings.TrimPrefix(m.Direct(), "unix://")) })
+		s.all.Go(func() { s.forward(ln, server) })
 	}
 	return s, nil
 }
@@ -133,8 +133,8 @@ func (s *namespaces) addNode(i, n int) error {
 	return p.IP(setUp...)
 }
 
-// forward carries connections of nodes to a member's socket.
-func (s *namespaces) forward(ln net.Listener, socket string) {
+// forward carries connections of nodes to a server.
+func (s *namespaces) forward(ln net.Listener, server string) {
 	for {
 		conn, err := ln.Accept()
 		if err != nil {
@@ -142,7 +142,8 @@ func (s *namespaces) forward(ln net.Listener, socket string) {
 		}
 		s.all.Go(func() {
 			defer conn.Close()
-			member, err := net.Dial("unix", socket)
+			network, to := cluster.Network(server)
+			member, err := net.Dial(network, to)
 			if err != nil {
 				return
 			}
@@ -190,6 +191,10 @@ func (s *namespaces) shapes() bool { return false }
 
 func (s *namespaces) shape(int, int, cluster.Shape) error {
 	return errors.New("links between namespaces on a bridge have no shape")
+}
+
+func (s *namespaces) shapeStore(int, cluster.Shape) error {
+	return errors.New("ways between namespaces on a bridge have no shape")
 }
 
 func (s *namespaces) store(i int, requests, replies bool) error {

@@ -1,16 +1,13 @@
 //go:build linux
 
-package main
+package torture
 
 import (
 	"context"
 	"errors"
-	"slices"
-	"sync"
 	"syscall"
 	"time"
 
-	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
 	"github.com/holdfast-go/holdfast/test/cluster"
 )
 
@@ -21,12 +18,14 @@ func (t *torture) inflict(ctx context.Context, n int, f fault, calm bool) (err e
 		s.op.Lock()
 		defer s.op.Unlock()
 	}
-	if slices.Contains([]faultKind{killLeader, pauseMember, isolate, stopStore}, f.Kind) {
+	if f.Kind.ofStore() {
 		t.storeOp.Lock()
 		defer t.storeOp.Unlock()
 	}
 	d := done{fault: f, round: n, calm: calm, from: cluster.Now()}
-	t.say("%v", f)
+	if !f.Kind.ofStore() {
+		t.say("%v", f)
+	}
 	defer func() {
 		d.to = cluster.Now()
 		t.mu.Lock()
@@ -34,6 +33,8 @@ func (t *torture) inflict(ctx context.Context, n int, f fault, calm bool) (err e
 		t.mu.Unlock()
 	}()
 	switch f.Kind {
+	default:
+		return t.troubleStore(ctx, f)
 	case killNode:
 		if err := t.slots[f.Node].kill(); err != nil {
 			t.evil(ruleProcess, err)
@@ -63,8 +64,12 @@ func (t *torture) inflict(ctx context.Context, n int, f fault, calm bool) (err e
 			err = cluster.Pause(ctx, f.For)
 		}
 		return errors.Join(err, t.net.shape(f.Node, f.Other, cluster.Shape{}))
-	case killLeader, pauseMember, isolate, stopStore:
-		return t.troubleStore(ctx, f)
+	case slowStore:
+		err := t.net.shapeStore(f.Node, f.Shape)
+		if err == nil {
+			err = cluster.Pause(ctx, f.For)
+		}
+		return errors.Join(err, t.net.shapeStore(f.Node, cluster.Shape{}))
 	case starve:
 		return t.starve(ctx, f.For)
 	case restartNode:
@@ -89,7 +94,6 @@ func (t *torture) inflict(ctx context.Context, n int, f fault, calm bool) (err e
 		t.leave(f.Node, calm)
 		return err
 	}
-	panic("a kind that there is not: " + f.Kind.String())
 }
 
 // leave has a node leave; in calm it must.
@@ -119,57 +123,18 @@ func (t *torture) pauseNode(ctx context.Context, f fault) error {
 	return errors.Join(err, p.Signal(syscall.SIGCONT))
 }
 
+// troubleStore does what the store's kit can.
 func (t *torture) troubleStore(ctx context.Context, f fault) error {
-	all := t.etcd.Members()
-	leader := func() *etcdtest.Member {
-		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
-		defer cancel()
-		m, err := t.etcd.Leader(ctx)
-		if err != nil { // none is known on a busy machine: any will do
-			return all[f.For%time.Duration(len(all))]
-		}
-		return m
+	what, undo, err := t.troubles[f.Kind-faultKinds].Do(ctx, f.Pick)
+	if what != "" {
+		what = ": " + what
 	}
-	switch f.Kind {
-	case killLeader:
-		m := leader()
-		if err := m.Kill(); err != nil {
-			return err
-		}
-		err := cluster.Pause(ctx, f.For)
-		return errors.Join(err, m.Restart(ctx))
-	case pauseMember:
-		m := all[max(f.Node, 0)%len(all)]
-		if f.Node < 0 {
-			m = leader()
-		}
-		if err := m.Stop(ctx); err != nil {
-			return err
-		}
-		err := cluster.Pause(ctx, f.For)
-		return errors.Join(err, m.Cont())
-	case isolate:
-		m := leader()
-		if err := m.Isolate(); err != nil {
-			return err
-		}
-		err := cluster.Pause(ctx, f.For)
-		return errors.Join(err, m.Rejoin())
-	}
-	each := func(do func(*etcdtest.Member) error) error {
-		errs := make([]error, len(all))
-		var wg sync.WaitGroup
-		for i, m := range all {
-			wg.Go(func() { errs[i] = do(m) })
-		}
-		wg.Wait()
-		return errors.Join(errs...)
-	}
-	if err := each((*etcdtest.Member).Kill); err != nil {
+	t.say("%v%s, for %v", f.Name, what, f.For)
+	if err != nil {
 		return err
 	}
-	err := cluster.Pause(ctx, f.For)
-	return errors.Join(err, each(func(m *etcdtest.Member) error { return m.Restart(ctx) }))
+	err = cluster.Pause(ctx, f.For)
+	return errors.Join(err, undo(ctx))
 }
 
 // starve keeps the processors busy, with twice as many processes.

@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package torture
 
 import (
 	"bufio"
@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,16 +19,13 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
-	"github.com/holdfast-go/holdfast/backends/etcd"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/sharding"
-	"github.com/holdfast-go/holdfast/sharding/etcdstore"
 	"github.com/holdfast-go/holdfast/singleton"
 	"github.com/holdfast-go/holdfast/test/cluster"
 )
@@ -56,19 +54,17 @@ func (machineClock) AfterFunc(d time.Duration, f func()) lease.Timer { return ti
 // node is what runs in a process of the cluster.
 type node struct {
 	settings
-	accounts   []string
-	journal    *journal
-	log        *zap.Logger
-	system     *actor.ActorSystem
-	remote     *remoting.Node
-	client     *clientv3.Client
-	store      *witness
-	remembered *etcdstore.Store // which accounts exist: they are started wherever their shard goes
-	keeper     *lease.Keeper
-	group      *membership.Group
-	region     *sharding.Region
-	managers   []*singleton.Manager
-	asker      *actor.PID
+	accounts []string
+	journal  *journal
+	log      *zap.Logger
+	system   *actor.ActorSystem
+	remote   *remoting.Node
+	client   Client
+	keeper   *lease.Keeper
+	group    *membership.Group
+	region   *sharding.Region
+	managers []*singleton.Manager
+	asker    *actor.PID
 
 	mu  sync.Mutex
 	out *json.Encoder
@@ -82,7 +78,7 @@ const idle = 300 * time.Millisecond
 const patience = 60 * time.Second
 
 // runNode is main for a node.
-func runNode(arg string) error {
+func runNode(arg string, stores []Store) error {
 	terms := make(chan os.Signal, 1)
 	signal.Notify(terms, syscall.SIGTERM)
 	n := &node{out: json.NewEncoder(os.Stdout)}
@@ -92,7 +88,7 @@ func runNode(arg string) error {
 	failed := make(chan error, 1)
 	up := make(chan struct{})
 	go func() {
-		if err := n.open(); err != nil {
+		if err := n.open(stores); err != nil {
 			failed <- fmt.Errorf("%s: %w", n.id(), err)
 			return
 		}
@@ -135,7 +131,7 @@ func (n *node) listen(orders chan<- order) {
 }
 
 // open starts everything.
-func (n *node) open() (err error) {
+func (n *node) open(stores []Store) (err error) {
 	if err := register(); err != nil {
 		return err
 	}
@@ -167,20 +163,17 @@ func (n *node) open() (err error) {
 	if n.remote, err = remoting.Start(n.system, config); err != nil {
 		return err
 	}
-	n.client, err = clientv3.New(clientv3.Config{Endpoints: n.Endpoints, DialTimeout: 2 * time.Second,
-		DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 2 * time.Second, Logger: zap.NewNop()})
-	if err != nil {
+	kind := slices.IndexFunc(stores, func(x Store) bool { return x.Name == n.Store })
+	if kind < 0 {
+		return fmt.Errorf("a store %q that this program does not have", n.Store)
+	}
+	if n.client, err = stores[kind].Open(context.Background(), n.URL); err != nil {
 		return err
 	}
-	store, err := etcd.New(n.client)
-	if err != nil {
-		return err
+	if n.client.Leases == nil || n.client.Write == nil {
+		return fmt.Errorf("Store.Open of %s: no Leases, or no Write", n.Store)
 	}
-	n.store = &witness{store, n.journal, n.Names}
-	if n.remembered, err = etcdstore.New(n.client, store); err != nil {
-		return err
-	}
-	n.keeper, err = lease.NewKeeper(n.store, lease.Config{
+	n.keeper, err = lease.NewKeeper(witnessed(n.client.Leases, n.journal, n.Names), lease.Config{
 		ID: n.id(), Address: n.remote.Address(), TTL: n.TTL, Clock: machineClock{n.Broken, cluster.Now(), time.Now().UnixNano()}, Logger: n.log})
 	if err != nil {
 		return err
@@ -207,6 +200,10 @@ func (n *node) host() (err error) {
 		}
 		n.managers = append(n.managers, m)
 	}
+	opts := []sharding.Option{sharding.WithLogger(n.log), sharding.WithJournal(pass(n.shardNumber)), sharding.WithPassivation(idle)}
+	if n.client.Entities != nil { // they are started wherever their shard goes
+		opts = append(opts, sharding.WithRemember(n.client.Entities, 0))
+	}
 	for end := cluster.Now() + patience; ; {
 		if n.group == nil {
 			ctx, cancel := context.WithTimeout(context.Background(), patience/2)
@@ -219,7 +216,7 @@ func (n *node) host() (err error) {
 		if n.group != nil {
 			n.region, err = sharding.Start(n.system, n.group, sharding.Type{Name: "account", Shards: n.Names.Shards,
 				Props: actor.PropsFromProducer(func() actor.Actor { return &account{worker: worker{node: n, name: -1}} })},
-				sharding.WithLogger(n.log), sharding.WithJournal(pass(n.shardNumber)), sharding.WithPassivation(idle), sharding.WithRemember(n.remembered, 0))
+				opts...)
 			if err == nil {
 				break
 			}

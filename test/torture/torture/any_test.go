@@ -1,0 +1,41 @@
+//go:build linux && !race
+
+package torture_test
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/test/torture/torture"
+)
+
+// protoactor's remote sets gRPC's logger when it starts, while clients read it: hence the build
+// constraint.
+
+// A store of a test's own, with two troubles, without a watch and without history of records.
+func TestAnyStoreIsTortured(t *testing.T) {
+	var out bytes.Buffer
+	violations, err := torture.Short(t.Context(), shared, &out)
+	require.NoError(t, err, "%s", &out)
+	for _, v := range violations {
+		require.True(t, v.Slow, "%s", &out)
+	}
+	require.Contains(t, out.String(), "one store in memory")
+}
+
+// Over any store broken nodes are found out.
+func TestBrokenNodesAreFoundOut(t *testing.T) {
+	var found torture.Found
+	var out bytes.Buffer
+	for try := 0; try < 3 && (found.Overlaps == 0 || found.Late == 0 || found.Stale == 0); try++ {
+		out.Reset()
+		var err error
+		found, err = torture.Planted(t.Context(), shared, &out)
+		require.NoError(t, err, "%s", &out)
+	}
+	require.NotZero(t, found.Overlaps, "%s", &out)
+	require.NotZero(t, found.Late, "%s", &out)
+	require.NotZero(t, found.Stale, "%s", &out)
+}

@@ -1,0 +1,27 @@
+//go:build linux
+
+package torture_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/test/torture/torture"
+)
+
+func TestMain(m *testing.M) {
+	if torture.Spawned() { // what a test started
+		torture.Main(shared)
+	}
+	code := m.Run()
+	time.Sleep(100 * time.Millisecond) // connections that were closed just now
+	if err := goleak.Find(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
