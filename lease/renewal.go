@@ -81,8 +81,17 @@ func (r Renewal) Automatic() bool { return r.way < onActivity }
 // shared only among leases of the same TTL and policy.
 func WithRenewal(r Renewal) Option { return func(o *options) { o.renewal = r } }
 
-// RenewalOf returns the policy that a lease with opts has: of the last WithRenewal. It is for
-// those who pass options of their users on, and need one that is Automatic.
+// ValidateAutomatic returns an error that is ErrInvalid unless r is Automatic. Those who make leases
+// for as long as something runs ask it of what their users chose: see RenewalOf.
+func (r Renewal) ValidateAutomatic() error {
+	if r.Automatic() {
+		return nil
+	}
+	return fmt.Errorf("lease.WithRenewal: %w: %v, must be a policy that renews for as long as the lease is held: "+
+		"default, eager, lazy, adaptive or a fraction", ErrInvalid, r)
+}
+
+// RenewalOf returns the policy that a lease with opts has: of the last WithRenewal.
 func RenewalOf(opts ...Option) Renewal {
 	var o options
 	for _, set := range opts {
