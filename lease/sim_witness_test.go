@@ -20,7 +20,9 @@ type witness struct {
 	deleted   map[string]lease.Token // by name: the deletion that was told last
 	under     map[lease.Held]lease.SessionID
 	sessions  map[lease.SessionID]*confirmed
-	disturbed time.Duration // when the node was last stopped, or its clock stepped
+	policies  map[lease.SessionID]policy
+	asked     map[string]bool // by name: whether a renewal was ever asked for
+	disturbed time.Duration   // when the node was last stopped, or its clock stepped
 }
 
 // confirmed is how far a session may be trusted.
@@ -34,6 +36,7 @@ type confirmed struct {
 func (w *witness) init() {
 	w.deleted, w.under = map[string]lease.Token{}, map[lease.Held]lease.SessionID{}
 	w.sessions, w.disturbed = map[lease.SessionID]*confirmed{}, math.MinInt64
+	w.policies, w.asked = map[lease.SessionID]policy{}, map[string]bool{}
 }
 
 func (w *witness) disturb(at time.Duration) {
@@ -64,7 +67,7 @@ func (w *witness) confirm(id lease.SessionID, sent, ttl time.Duration) {
 
 // judgeLoss checks that what is said to be expired, or gone, is: that no renewal
 // which was confirmed says otherwise, and that more than one was tried.
-func (n *simNode) judgeLoss(name string, x lease.Loss) {
+func (n *simNode) judgeLoss(name string, r lease.Renewal, x lease.Loss) {
 	now := n.clock.Now().Mono
 	recs, _ := n.s.inner.Get(context.Background(), name)
 	stands := len(recs) == 1 && recs[0].Token == x.Token
@@ -76,6 +79,9 @@ func (n *simNode) judgeLoss(name string, x lease.Loss) {
 	}
 	n.seen.Lock()
 	defer n.seen.Unlock()
+	if lapsed, may := errors.Is(x.Reason, lease.ErrLapsed), !r.Automatic(); lapsed && !may || !lapsed && may && !n.asked[name] {
+		n.s.fail("%s %s: token %d, renewed %v, ended so: %v", n.id, name, x.Token, r, x.Reason)
+	}
 	c := n.sessions[n.under[lease.Held{Name: name, Token: x.Token}]]
 	if c == nil || n.disturbed >= c.sent {
 		return
@@ -84,7 +90,8 @@ func (n *simNode) judgeLoss(name string, x lease.Loss) {
 		n.s.fail("%s %s: token %d expired at %v, though a renewal is confirmed until %v", n.id, name, x.Token, now, c.deadline)
 	}
 	// The attempts of a whole Keeper may be set to take longer than its TTL allows.
-	if bounded := c.ttl < n.s.cfg.TTL || n.s.cfg.AttemptTimeout <= n.s.cfg.TTL/4; bounded && len(c.tried) < 2 {
+	bounded := c.ttl < n.s.cfg.TTL || n.s.cfg.AttemptTimeout <= n.s.cfg.TTL/4 || r != lease.RenewDefault()
+	if bounded && r.Automatic() && len(c.tried) < 2 {
 		n.s.fail("%s %s: token %d expired after %d renewals since %v, TTL %v", n.id, name, x.Token, len(c.tried), c.sent, c.ttl)
 	}
 }
@@ -114,6 +121,7 @@ func (w witnessed) Renew(ctx context.Context, ss []lease.Session) ([]lease.Grant
 		}
 	}
 	w.n.seen.Unlock()
+	w.n.judgeRenewal(ss)
 	grants, err := w.Store.Renew(ctx, ss)
 	for i, s := range ss {
 		if err == nil && grants[i].Err == nil {
@@ -124,6 +132,7 @@ func (w witnessed) Renew(ctx context.Context, ss []lease.Session) ([]lease.Grant
 }
 
 func (w witnessed) Acquire(ctx context.Context, s lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
+	w.n.judgeSharing(s, claims)
 	outs, err := w.Store.Acquire(ctx, s, claims)
 	for i := range outs { // nothing decides by it
 		outs[i].Record.Granted = time.UnixMilli(int64(outs[i].Record.Nonce) % 1e12)
