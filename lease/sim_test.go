@@ -164,7 +164,7 @@ func (s *sim) newNode(id string) *simNode {
 	cfg.ID, cfg.Clock = id, n.clock
 	user := s.newUser()
 	user.serve(&cfg)
-	n.witness.init()
+	n.witness.init(n.clock)
 	k, err := lease.NewKeeper(witnessed{n.store, n}, cfg)
 	if err != nil {
 		s.t.Fatal(err)

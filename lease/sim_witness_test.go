@@ -20,6 +20,7 @@ type witness struct {
 	deleted   map[string]lease.Token // by name: the deletion that was told last
 	under     map[lease.Held]lease.SessionID
 	sessions  map[lease.SessionID]*confirmed
+	now       func() time.Duration
 	policies  map[lease.SessionID]policy
 	asked     map[string]bool // by name: whether a renewal was ever asked for
 	disturbed time.Duration   // when the node was last stopped, or its clock stepped
@@ -30,10 +31,12 @@ type confirmed struct {
 	ttl      time.Duration
 	sent     time.Duration // the latest renewal, or the opening, that was answered
 	deadline time.Duration
+	took     time.Duration   // until that was answered
 	tried    []time.Duration // renewals sent since
 }
 
-func (w *witness) init() {
+func (w *witness) init(c lease.Clock) {
+	w.now = func() time.Duration { return c.Now().Mono }
 	w.deleted, w.under = map[string]lease.Token{}, map[lease.Held]lease.SessionID{}
 	w.sessions, w.disturbed = map[lease.SessionID]*confirmed{}, math.MinInt64
 	w.policies, w.asked = map[lease.SessionID]policy{}, map[string]bool{}
@@ -61,6 +64,9 @@ func (w *witness) confirm(id lease.SessionID, sent, ttl time.Duration) {
 		w.sessions[id] = c
 	}
 	margin := max(ttl/10, 100*time.Millisecond)
+	if sent >= c.sent {
+		c.took = w.now() - sent
+	}
 	c.ttl, c.sent, c.deadline = ttl, max(c.sent, sent), max(c.deadline, sent+ttl-margin)
 	c.tried = slices.DeleteFunc(c.tried, func(at time.Duration) bool { return at <= c.sent })
 }
@@ -91,8 +97,11 @@ func (n *simNode) judgeLoss(name string, r lease.Renewal, x lease.Loss) {
 	}
 	// The attempts of a whole Keeper may be set to take longer than its TTL allows.
 	bounded := c.ttl < n.s.cfg.TTL || n.s.cfg.AttemptTimeout <= n.s.cfg.TTL/4 || r != lease.RenewDefault()
+	if r == lease.RenewAdaptive() && c.took > c.ttl/5 { // which is given the time that answers take
+		bounded = false
+	}
 	if bounded && r.Automatic() && len(c.tried) < 2 {
-		n.s.fail("%s %s: token %d expired after %d renewals since %v, TTL %v", n.id, name, x.Token, len(c.tried), c.sent, c.ttl)
+		n.s.fail("%s %s: token %d expired after %d renewals since %v, TTL %v, renewed %v: tried %v, it is %v, took %v", n.id, name, x.Token, len(c.tried), c.sent, c.ttl, r, c.tried, now, c.took)
 	}
 }
 
