@@ -483,3 +483,72 @@ func TestRenewWithoutAnAnswer(t *testing.T) {
 		}
 	})
 }
+
+// Every policy outlives one renewal that stalls, at every TTL, whatever AttemptTimeout is.
+func TestPoliciesOutliveAStalledRenewal(t *testing.T) {
+	for _, r := range []lease.Renewal{lease.RenewEager(), lease.RenewAt(0.7), lease.RenewLazy(), lease.RenewAdaptive()} {
+		for _, d := range []time.Duration{lease.MinTTL, time.Second, ttl, 30 * time.Minute} {
+			if r == lease.RenewAt(0.7) && d == lease.MinTTL {
+				continue // it is later than the deadline
+			}
+			t.Run(fmt.Sprint(r, d), func(t *testing.T) {
+				bubble(t, func(t *testing.T, store *memory.Store) {
+					a := start(t, store, "a", func(c *lease.Config) { c.AttemptTimeout = ttl })
+					h := a.hold("job", lease.WithRenewal(r), lease.WithTTL(d))
+					lost := watchLosses(h)
+					a.store.SetRule(firstRenewal(faultstore.Fault{Kind: faultstore.Drop, Hang: true}))
+					time.Sleep(2 * d)
+					require.Positive(t, a.store.Injected(faultstore.Renew))
+					require.Empty(t, lost.all())
+					require.True(t, h.CheckAlive())
+				})
+			})
+		}
+	}
+}
+
+// OperationTimeout does not follow a TTL of half an hour, and neither does what a caller waits.
+func TestLongLeasesDoNotKeepTheirCallersWaiting(t *testing.T) {
+	for what, c := range map[string]struct {
+		keeper, ttl, most time.Duration
+	}{"of a short Keeper": {ttl, 30 * time.Minute, ttl}, "of a long one": {30 * time.Minute, 0, 30 * time.Second}} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T, store *memory.Store) {
+				a := start(t, store, "a", func(cfg *lease.Config) { cfg.TTL = c.keeper })
+				opts := []lease.Option{lease.WithRenewal(lease.RenewByHand())}
+				if c.ttl > 0 {
+					opts = append(opts, lease.WithTTL(c.ttl))
+				}
+				h := a.hold("run", opts...)
+				time.Sleep(10 * time.Minute)
+				a.store.Partition()
+				began := time.Now()
+				require.ErrorIs(t, h.Renew(t.Context()), lease.ErrUnknown)
+				require.Equal(t, c.most, time.Since(began))
+				_, err := a.lease("other").Acquire(t.Context())
+				require.Error(t, err)
+				require.LessOrEqual(t, time.Since(began), 2*c.most)
+				a.store.Heal()
+				require.NoError(t, h.Renew(t.Context()))
+				require.Equal(t, 27*time.Minute, trustLeft(t, h).Round(time.Minute))
+			})
+		})
+	}
+}
+
+// What a session of half an hour had is looked for as long as something may stand there.
+func TestLongLeasesAreReconciled(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		a := start(t, store, "a")
+		h := a.lease("run", lease.WithRenewal(lease.RenewByHand()), lease.WithTTL(30*time.Minute))
+		a.rule(faultstore.Acquire, faultstore.Fault{Kind: faultstore.LandLate, Delay: 5 * time.Second})
+		soon, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := h.Acquire(soon)
+		require.ErrorIs(t, err, lease.ErrUnknown)
+		a.store.SetRule(nil)
+		time.Sleep(5 * ttl)
+		_, stands := standing(t, store, "run")
+		require.False(t, stands, "held for nobody")
+	})
+}
