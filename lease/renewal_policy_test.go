@@ -292,6 +292,14 @@ func TestOnActivity(t *testing.T) {
 	})
 }
 
+// What is called for every request of a session costs it nothing.
+func TestTouchAllocatesNothing(t *testing.T) {
+	a := start(t, memory.New(), "a")
+	for _, h := range []*lease.Handle{a.hold("session/x", lease.WithRenewal(lease.RenewOnActivity())), a.hold("job"), a.lease("free"), {}} {
+		require.Zero(t, testing.AllocsPerRun(1000, h.Touch))
+	}
+}
+
 // A touch that can't be followed is a loss, not an end on time: renewals fail.
 func TestActivityThatTheStoreDoesNotHear(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
