@@ -43,6 +43,7 @@ func TestWhatNoOptionMayHave(t *testing.T) {
 		"WithMetadata":   {lease.WithMetadata, map[string]string{"k": "v"}},
 		"WithOwnSession": {lease.WithOwnSession},
 		"WithPurpose":    {lease.WithPurpose, "outbox"},
+		"WithRenewal":    {lease.WithRenewal, lease.RenewLazy()}, // its bad values: TestPoliciesThatCanNotBeKept
 	}, nil, nil, func(o lease.Option) error {
 		h, err := k.Lease("a", o)
 		if err == nil {
@@ -89,7 +90,8 @@ func TestNoContextIsAnError(t *testing.T) {
 }
 
 func TestZeroValuesDoNotPanic(t *testing.T) {
-	inputtest.Zeros(t, map[string]string{}, new(lease.Keeper), new(lease.Handle), new(lease.Fence), new(lease.Offer), new(lease.Record), new(lease.HeldError), new(lease.StoreLimits), new(lease.Pool), new(lease.HolderState))
+	inputtest.Zeros(t, map[string]string{}, new(lease.Keeper), new(lease.Handle), new(lease.Fence), new(lease.Offer), new(lease.Record), new(lease.Renewal), new(lease.HeldError), new(lease.StoreLimits), new(lease.Pool),
+		new(lease.HolderState))
 	var k lease.Keeper
 	_, err := k.Lease("a")
 	require.ErrorIs(t, err, lease.ErrInvalid)
