@@ -1,6 +1,8 @@
 package lease_test
 
 import (
+	"context"
+	"iter"
 	"runtime"
 	"strings"
 	"sync"
@@ -192,6 +194,38 @@ func TestWhatIsNoRecordHoldsTheName(t *testing.T) {
 		mend()
 		time.Sleep(3 * time.Second)
 		require.Equal(t, "free", heard.take())
+	})
+}
+
+// tardy is a store whose watch tells of each deletion once more, after what came then.
+type tardy struct{ *memory.Store }
+
+func (s tardy) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+	return func(yield func(lease.Event, error) bool) {
+		var gone lease.Event
+		for ev, err := range s.Store.Watch(ctx, prefix) {
+			if !yield(ev, err) || ev.Kind == lease.EventPut && gone.Kind != 0 && !yield(gone, nil) {
+				return
+			}
+			if ev.Kind == lease.EventDelete {
+				gone = ev
+			}
+		}
+	}
+}
+
+func TestALateDeletionIsNoNews(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store) {
+		a, w := start(t, s, "a"), start(t, tardy{s}, "w")
+		la, heard := a.lease("job"), w.followHolder("job")
+		synctest.Wait()
+		for range 3 {
+			mustWin(t, la)
+			synctest.Wait()
+			require.NoError(t, la.Release(t.Context()))
+			synctest.Wait()
+		}
+		require.Equal(t, "free a free a free a free", heard.take())
 	})
 }
 

@@ -98,6 +98,9 @@ func (o *once) run(ctx context.Context, t Term) error {
 	if err := o.ask(ctx); err != nil {
 		return err
 	}
+	if !t.CheckAlive() { // the answer may be old
+		return context.Cause(t.Context())
+	}
 	if err := o.f(ctx, t); err != nil {
 		return err
 	}

@@ -23,7 +23,9 @@ func TestTryRunSkipsWhatAnotherHas(t *testing.T) {
 		la, lb := a.hold("job"), b.lease("job")
 		for name, l := range map[string]lease.Lease{"the handle": lb, "a wrapper": wrapped{lb}} {
 			began := time.Now()
-			err := lease.TryRun(t.Context(), l, notCalled)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			err := lease.TryRun(ctx, l, notCalled)
 			require.ErrorIs(t, err, lease.ErrHeld, name)
 			var held *lease.HeldError
 			require.ErrorAs(t, err, &held, name)
