@@ -184,3 +184,25 @@ func TestOnceRefuses(t *testing.T) {
 	require.ErrorIs(t, lease.Once(t.Context(), l, s.done, nil), lease.ErrInvalid)
 	require.Zero(t, s.asked)
 }
+
+// The answer under the lease is slow, and the lease is lost meanwhile: the answer is old.
+func TestOnceDoesNotBeginByAnOldAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		var s schema
+		a := start(t, store, "a")
+		require.NoError(t, lease.Once(t.Context(), a.lease("migrations"), func(ctx context.Context) (bool, error) {
+			is, _ := s.done(ctx)
+			if s.asked == 2 {
+				a.store.Partition()
+				time.Sleep(2 * ttl)
+				a.store.Heal()
+			}
+			return is, nil
+		}, func(ctx context.Context, term lease.Term) error {
+			require.True(t, term.CheckAlive())
+			require.NoError(t, ctx.Err())
+			return s.migrate(ctx, term)
+		}))
+		require.Equal(t, 1, s.runs)
+	})
+}

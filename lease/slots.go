@@ -2,15 +2,10 @@ package lease
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	mrand "math/rand/v2"
 	"slices"
 	"strconv"
 	"sync"
-	"time"
-
-	"go.uber.org/zap"
 )
 
 // MaxSlots is the most slots of a Pool.
@@ -37,7 +32,7 @@ type Pool struct {
 	left   chan struct{} // closed with Close
 	idle   chan struct{} // closed when, after Close, none is busy
 	parked chan struct{} // closed while the one that has the turn waits
-	freed  chan struct{} // has room for one: a slot of this Pool was given up
+	freed  chan int      // has room for one: a slot that was given back here
 }
 
 // NewPool makes a Pool of n slots. The options are for the lease of each. Nothing is asked of the
@@ -59,7 +54,7 @@ func NewPool(k *Keeper, name string, n int, opts ...Option) (*Pool, error) {
 	}
 	p := &Pool{
 		k: k, name: name, turn: make(chan struct{}, 1), busy: make([]bool, n), left: make(chan struct{}),
-		idle: make(chan struct{}), parked: make(chan struct{}), freed: make(chan struct{}, 1),
+		idle: make(chan struct{}), parked: make(chan struct{}), freed: make(chan int, 1),
 	}
 	for i := range n {
 		h, err := k.Lease(slotName(name, i), opts...)
@@ -184,131 +179,11 @@ func (p *Pool) checkIdleLocked() {
 	}
 }
 
-// take waits for the turn, and then for a slot.
-func (p *Pool) take(ctx context.Context, waits bool) (slot int, err error) {
-	p.mu.Lock()
-	parked := p.parked
-	p.mu.Unlock()
-	if waits {
-		parked = nil
-	}
-	select {
-	case <-p.left:
-		return 0, ErrClosed
-	case p.turn <- struct{}{}:
-	case <-parked:
-		return 0, fmt.Errorf("others wait for one: %w", ErrHeld)
-	case <-ctx.Done():
-		return 0, ctx.Err()
-	}
-	defer func() { <-p.turn }()
-	pauses := backoff{least: time.Second, most: 10 * time.Second}
-	var last error // of the attempts, if they fail now
-	for {
-		i, err := p.try(ctx)
-		switch {
-		case err == nil:
-			return i, nil
-		case !waits, errors.Is(err, ErrClosed), errors.Is(err, ErrInvalid):
-			return 0, err
-		case ctx.Err() != nil:
-			if last != nil {
-				return 0, fmt.Errorf("%w; none could be acquired: %w", ctx.Err(), last)
-			}
-			return 0, ctx.Err()
-		}
-		end := p.waiting()
-		if errors.Is(err, ErrHeld) {
-			last = nil
-			pauses.reset()
-			err = p.park(ctx)
-		} else {
-			if last == nil {
-				p.k.aside("no slot can be acquired, trying on", zap.String("pool", p.name), zap.Error(err))
-			}
-			last = err
-			err = p.rest(ctx, pauses.grow())
-		}
-		end()
-		if errors.Is(err, ErrClosed) {
-			return 0, err
-		}
-	}
-}
-
-// try makes one attempt for each slot that is believed to be free, in random order, until one is
-// won. ErrHeld: each was held by another at some moment, or is in use here.
-func (p *Pool) try(ctx context.Context) (slot int, err error) {
-	var open []int
-	p.mu.Lock()
-	for i, busy := range p.busy {
-		if !busy {
-			open = append(open, i)
-		}
-	}
-	p.mu.Unlock()
-	found, err := p.look(ctx, open)
-	if err != nil {
-		return 0, err
-	}
-	mrand.Shuffle(len(open), func(i, j int) { open[i], open[j] = open[j], open[i] })
-	for _, i := range open {
-		h := p.slots[i]
-		if r, held := found[h.name]; held && r.Owner.Incarnation != p.k.owner.Incarnation {
-			continue
-		}
-		won, err := p.acquire(ctx, i)
-		switch {
-		case won:
-			return i, nil
-		case err != nil && !errors.Is(err, ErrBadRecord):
-			return 0, err
-		}
-	}
-	return 0, ErrHeld
-}
-
-// look reads the records of slots, by their names.
-func (p *Pool) look(ctx context.Context, slots []int) (map[string]Record, error) {
-	found := map[string]Record{}
-	for part := range slices.Chunk(slots, p.k.batch()) {
-		names := make([]string, len(part))
-		for i, s := range part {
-			names[i] = p.slots[s].name
-		}
-		recs, err := ask(ctx, p.k, func(ctx context.Context) ([]Record, error) { return p.k.store.Get(ctx, names...) })
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range recs {
-			found[r.Name] = r
-		}
-	}
-	return found, nil
-}
-
-// acquire asks for one slot, which is in use here from before that on.
-func (p *Pool) acquire(ctx context.Context, i int) (won bool, err error) {
-	p.mu.Lock()
-	closed := p.closed
-	p.busy[i] = !closed
-	p.mu.Unlock()
-	if closed {
-		return false, ErrClosed
-	}
-	defer func() {
-		if !won { // also if the store ended the goroutine
-			p.unuse(i)
-		}
-	}()
-	return p.slots[i].Acquire(ctx)
-}
-
 // give gives a slot back that was in use, and wakes the one that waits.
 func (p *Pool) give(i int) {
 	p.unuse(i)
 	select {
-	case p.freed <- struct{}{}:
+	case p.freed <- i:
 	default:
 	}
 }
@@ -329,71 +204,4 @@ func (h *Handle) drop() {
 	h.closed = true
 	h.k.mu.Unlock()
 	h.leave()
-}
-
-// waiting: the one that has the turn waits, until end is called.
-func (p *Pool) waiting() (end func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	close(p.parked)
-	return func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.parked = make(chan struct{})
-	}
-}
-
-// park waits until a slot is believed to be free, here or in the store.
-func (p *Pool) park(ctx context.Context) error {
-	p.mu.Lock()
-	open := make([]*Handle, 0, len(p.slots))
-	for i, h := range p.slots {
-		if !p.busy[i] {
-			open = append(open, h)
-		}
-	}
-	p.mu.Unlock()
-	free, gone := make(chan struct{}, 1), make(chan struct{})
-	for i, h := range open {
-		w := &waiter{ours: true, gone: make(chan struct{}), f: func() {
-			select {
-			case free <- struct{}{}:
-			default:
-			}
-		}}
-		if i == 0 {
-			w.gone = gone // a Keeper closes all together
-		}
-		if !h.await(w) {
-			return ErrClosed
-		}
-		defer h.unwait(w)
-	}
-	select {
-	case <-free:
-		return nil
-	case <-p.freed:
-		return nil
-	case <-p.left:
-	case <-gone:
-	case <-p.k.ctx.Done():
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	return ErrClosed
-}
-
-// rest waits after a failure.
-func (p *Pool) rest(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-p.left:
-	case <-p.k.ctx.Done():
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	return ErrClosed
 }

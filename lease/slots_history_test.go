@@ -45,6 +45,8 @@ func poolHistory(t *testing.T, s *memory.Store, r *simulate.Random) {
 		members = append(members, &member{node: n, pool: n.pool("import", slots)})
 	}
 	var all sync.WaitGroup
+	whole, stop := context.WithCancel(context.Background())
+	defer stop()
 	work := func(m *member, own *rand.Rand) func(ctx context.Context, slot int, term lease.Term) error {
 		return func(ctx context.Context, slot int, term lease.Term) error {
 			if want := fmt.Sprint("import/", slot); term.Name() != want {
@@ -83,7 +85,7 @@ func poolHistory(t *testing.T, s *memory.Store, r *simulate.Random) {
 				patience = upTo(own, 2*ttl)
 			}
 			all.Go(func() {
-				ctx, cancel := context.WithCancel(context.Background())
+				ctx, cancel := context.WithCancel(whole)
 				defer cancel()
 				if patience > 0 {
 					ctx, cancel = context.WithTimeout(ctx, patience)
@@ -126,6 +128,7 @@ func poolHistory(t *testing.T, s *memory.Store, r *simulate.Random) {
 	case <-ended:
 	case <-time.After(15 * time.Minute):
 		t.Error("some wait yet")
+		stop()
 	}
 	alive.Wait()
 	<-ended

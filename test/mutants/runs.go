@@ -17,8 +17,13 @@ var ofRuns = []mutant{
 	},
 	{
 		name: "pool-forgets-to-wake", does: "who waits in a process is not woken by a slot that is given back there",
-		edits:   []edit{{"lease/slots.go", "\tcase p.freed <- struct{}{}:\n", ""}},
+		edits:   []edit{{"lease/slots.go", "\tcase p.freed <- i:\n", ""}},
 		hunters: []check{{"lease", "^TestHistoriesOfPools$"}, {"lease", "^TestTheCallsOfAPool"}},
+	},
+	{
+		name: "pool-by-old-news", does: "a slot that was given back here once is taken for free, though it is in use again",
+		edits:   []edit{{"lease/slots_take.go", "if p.closed || p.busy[i] {", "if p.closed {"}},
+		hunters: []check{{"lease", "^TestHistoriesOfPools$"}},
 	},
 	{
 		name: "once-beside", does: "Once runs without the lease, beside another",
@@ -33,7 +38,7 @@ var ofRuns = []mutant{
 	{
 		name: "once-old-answer", does: "Once begins by an answer that came before the lease was lost",
 		edits:   []edit{{"lease/once.go", "if !t.CheckAlive() {", "if false {"}},
-		hunters: []check{{"lease", "^TestHistoriesOfOnce$"}},
+		hunters: []check{{"lease", "^TestOnceDoesNotBeginByAnOldAnswer$"}},
 	},
 	{
 		name: "tryrun-waits", does: "TryRun waits for a lease that another has",
