@@ -34,9 +34,11 @@ func TestRunForeverLeadsAgainAfterALoss(t *testing.T) {
 			require.Len(t, tokens, lost+1)
 			a.store.Partition()
 			time.Sleep(ttl + time.Second)
+			synctest.Wait()
 			require.Len(t, tokens, lost+1, "nothing is led behind a partition")
 			a.store.Heal()
 			time.Sleep(time.Minute)
+			synctest.Wait()
 		}
 		require.Len(t, tokens, 4)
 		require.IsIncreasing(t, tokens)
