@@ -69,4 +69,9 @@ var (
 	ErrInvalid = errors.New("invalid")
 	// ErrStale: a fence has seen a higher token.
 	ErrStale = errors.New("stale fencing token")
+	// ErrStop: f returns an error that is ErrStop to end RunForever.
+	ErrStop = errors.New("not to be run again")
+	// ErrNotDone: what Once ran has returned nil, and its user's done still says that it is not
+	// done.
+	ErrNotDone = errors.New("it was run, and is not done")
 )
