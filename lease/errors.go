@@ -10,6 +10,10 @@ var (
 	// ErrExpired: the deadline passed by the holder's own clock before a renewal
 	// succeeded.
 	ErrExpired = errors.New("lease expired")
+	// ErrLapsed: the deadline passed of a lease that its policy did not renew (RenewNever,
+	// RenewOnActivity, RenewByHand) and that nobody asked to have renewed: it ended on time. It is
+	// an ErrExpired.
+	ErrLapsed = fmt.Errorf("it was not to be renewed: %w", ErrExpired)
 	// ErrTakenOver: the store says that the name is another's.
 	ErrTakenOver = errors.New("lease taken over")
 	// ErrRecordGone: the store says that the record, or its session, is gone.

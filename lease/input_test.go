@@ -43,6 +43,7 @@ func TestWhatNoOptionMayHave(t *testing.T) {
 		"WithMetadata":   {lease.WithMetadata, map[string]string{"k": "v"}},
 		"WithOwnSession": {lease.WithOwnSession},
 		"WithPurpose":    {lease.WithPurpose, "outbox"},
+		"WithRenewal":    {lease.WithRenewal, lease.RenewLazy()}, // its bad values: TestPoliciesThatCanNotBeKept
 	}, nil, nil, func(o lease.Option) error {
 		h, err := k.Lease("a", o)
 		if err == nil {
@@ -78,7 +79,7 @@ func TestNoContextIsAnError(t *testing.T) {
 }
 
 func TestZeroValuesDoNotPanic(t *testing.T) {
-	inputtest.Zeros(t, map[string]string{}, new(lease.Keeper), new(lease.Handle), new(lease.Fence), new(lease.Offer), new(lease.Record), new(lease.HeldError), new(lease.StoreLimits))
+	inputtest.Zeros(t, map[string]string{}, new(lease.Keeper), new(lease.Handle), new(lease.Fence), new(lease.Offer), new(lease.Record), new(lease.Renewal), new(lease.HeldError), new(lease.StoreLimits))
 	var k lease.Keeper
 	_, err := k.Lease("a")
 	require.ErrorIs(t, err, lease.ErrInvalid)
