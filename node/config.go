@@ -54,10 +54,10 @@ type Config struct {
 	// Logger and MeterProvider are too where it has none.
 	Lease lease.Config
 
-	// Settings are TTLs and renewals from a file: see LoadSettings. What it says counts more than
-	// Lease, and than what options of leases say in code, so that it can be changed without a
-	// build. What stands at its top can't be set beside a Keeper. A singleton with a lease of its
-	// own (singleton.WithLease) takes nothing from it. nil: none.
+	// Settings are TTLs and renewals from a file: see LoadSettings. What it says of a name counts
+	// more than options in code, so that it can be changed without a build; what stands at its top
+	// more than Lease, and less than options. The top can't be set beside a Keeper. A singleton with
+	// a lease of its own (singleton.WithLease) takes nothing from it. nil: none.
 	Settings *Settings
 
 	// HTTP is host:port where /livez, /readyz and /info are served; port 0 is any

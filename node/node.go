@@ -191,14 +191,13 @@ func (n *Node) join(ctx context.Context) error {
 	if n.cfg.StoreRequired {
 		life = ctx
 	}
-	opts := append([]membership.Option{membership.WithSystem(n.system)}, n.cfg.Membership...)
+	opts := append([]membership.Option{membership.WithSystem(n.system)}, n.groupOptions(n.cfg.Membership)...)
 	if n.cfg.Logger != nil {
 		opts = append(opts, membership.WithLogger(n.cfg.Logger))
 	}
 	if n.cfg.MeterProvider != nil {
 		opts = append(opts, membership.WithMeterProvider(n.cfg.MeterProvider))
 	}
-	opts = append(opts, n.groupOptions()...)
 	n.starting.Go(func() {
 		defer close(n.joined)
 		g, err := membership.Join(life, n.keeper, n.cfg.Group, opts...)
@@ -304,7 +303,7 @@ func (n *Node) Singleton(name string, props *actor.Props, opts ...singleton.Opti
 	if n.cfg.MeterProvider != nil {
 		own = append(own, singleton.WithMeterProvider(n.cfg.MeterProvider))
 	}
-	m, err := singleton.Start(n.system, n.keeper, name, props, slices.Concat(own, opts, n.singletonOptions(name))...)
+	m, err := singleton.Start(n.system, n.keeper, name, props, append(own, n.singletonOptions(name, opts)...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -353,7 +352,7 @@ func (n *Node) ShardedType(t sharding.Type, opts ...sharding.Option) (*sharding.
 	if n.cfg.MeterProvider != nil {
 		own = append(own, sharding.WithMeterProvider(n.cfg.MeterProvider))
 	}
-	r, err := sharding.Start(n.system, n.group, t, slices.Concat(own, opts, n.shardedOptions(t.Name))...)
+	r, err := sharding.Start(n.system, n.group, t, append(own, n.shardedOptions(t.Name, opts)...)...)
 	if err != nil {
 		return nil, err
 	}

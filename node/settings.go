@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -67,7 +68,7 @@ const mostErrors = 20
 //	  session/: {lease_ttl: 15m, renewal: activity}   # all whose names begin with session/
 //
 // Everywhere it takes lease_ttl, a duration as Go writes it, or lease_ttl_s, a number of seconds;
-// and heartbeat or heartbeat_s, or renewal: what lease.Renewal.UnmarshalText reads, so default,
+// and heartbeat or heartbeat_s, beside a TTL, or renewal: what lease.Renewal.UnmarshalText reads, so default,
 // eager, lazy, adaptive, activity, manual, never, or a fraction of the TTL. What is renewed for as
 // long as it runs, so all but named leases, can't have activity, manual or never. An entry that
 // does not say when to renew does so after the fraction of its TTL, or by the policy, that stands at
@@ -100,11 +101,14 @@ func ParseSettings(file string, data []byte) (*Settings, error) {
 	if err != nil {
 		return nil, malformed(file, err)
 	}
-	s.all = s.timing(doc, "", map[string]func(value *yaml.Node){
-		"group":      func(v *yaml.Node) { s.group = s.timing(v, "group", nil) },
-		ofSingletons: func(v *yaml.Node) { s.names(v, ofSingletons) },
-		ofSharded:    func(v *yaml.Node) { s.names(v, ofSharded) },
-		ofLeases:     func(v *yaml.Node) { s.names(v, ofLeases) },
+	s.all = s.timing(doc, "", map[string]func(key, value *yaml.Node){
+		"group": func(key, v *yaml.Node) {
+			s.group = s.timing(v, "group", nil)
+			s.group.line = key.Line
+		},
+		ofSingletons: func(_, v *yaml.Node) { s.names(v, ofSingletons) },
+		ofSharded:    func(_, v *yaml.Node) { s.names(v, ofSharded) },
+		ofLeases:     func(_, v *yaml.Node) { s.names(v, ofLeases) },
 	})
 	s.bounds()
 	if len(s.errors) > 0 {
@@ -181,7 +185,7 @@ func (s *Settings) mapping(n *yaml.Node, what string, f func(key, value *yaml.No
 }
 
 // timing reads a mapping of timing keys, and others.
-func (s *Settings) timing(n *yaml.Node, what string, others map[string]func(*yaml.Node)) *timing {
+func (s *Settings) timing(n *yaml.Node, what string, others map[string]func(key, value *yaml.Node)) *timing {
 	t := &timing{what: what}
 	if n != nil {
 		t.line = n.Line
@@ -204,18 +208,17 @@ func (s *Settings) timing(n *yaml.Node, what string, others map[string]func(*yam
 		"heartbeat_s": once("renewal", func(t *timing, v *yaml.Node, at string) { t.heartbeat = s.seconds(v, at) }),
 		"renewal":     once("renewal", func(t *timing, v *yaml.Node, at string) { t.renewal = s.renewal(v, at) }),
 	}
-	for key, f := range others {
-		keys[key] = func(v *yaml.Node, _ string) { f(v) }
-	}
 	s.mapping(n, what, func(key, value *yaml.Node) {
 		if read, ok := keys[key.Value]; ok {
 			read(value, key.Value)
 			return
 		}
-		var known []string
-		for k := range keys {
-			known = append(known, k)
+		if read, ok := others[key.Value]; ok {
+			read(key, value)
+			return
 		}
+		known := slices.Sorted(maps.Keys(keys))
+		known = append(known, slices.Sorted(maps.Keys(others))...)
 		slices.Sort(known)
 		s.bad(key.Line, what, "unknown key %.64q, must be one of %s", key.Value, strings.Join(known, ", "))
 	})
@@ -262,19 +265,14 @@ func reason(err error) string {
 
 // bounds checks what is known without a store.
 func (s *Settings) bounds() {
-	if s.all.heartbeat > 0 && s.all.ttl == 0 {
-		s.bad(s.all.line, "heartbeat", "needs lease_ttl or lease_ttl_s beside it")
-	}
 	for _, t := range s.each() {
-		ttl := t.ttl
-		if ttl == 0 {
-			ttl = s.all.ttl
-		}
 		switch {
 		case t.ttl > 0 && (t.ttl < lease.MinTTL || t.ttl > input.Longest):
 			s.bad(t.line, t.what, "a TTL of %v, must be at least %v and at most %v", t.ttl, lease.MinTTL, input.Longest)
-		case t.heartbeat > 0 && ttl > 0 && t.heartbeat >= ttl:
-			s.bad(t.line, t.what, "a heartbeat of %v, must be below the TTL of %v", t.heartbeat, ttl)
+		case t.heartbeat > 0 && t.ttl == 0:
+			s.bad(t.line, t.what, "a heartbeat of %v without a TTL, needs lease_ttl or lease_ttl_s beside it", t.heartbeat)
+		case t.heartbeat > 0 && t.heartbeat >= t.ttl:
+			s.bad(t.line, t.what, "a heartbeat of %v, must be below the TTL of %v", t.heartbeat, t.ttl)
 		case t.renewal != nil && !s.named(t) && !t.renewal.Automatic():
 			s.bad(t.line, t.what, "renewal %v, must be a policy that renews for as long as the lease is held: "+
 				"default, eager, lazy, adaptive or a fraction", t.renewal)

@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -52,34 +53,31 @@ func fixed(r *lease.Renewal) (float64, bool) {
 	return f, err == nil
 }
 
-// options are those of the leases that t, which may be nil, is about. ttl is of leases that have
-// none of their own.
-func (s *Settings) options(t *timing, ttl time.Duration) (opts []lease.Option) {
+// options are those of the leases that t, which may be nil, is about: given gives way to what code
+// says, and said does not.
+func (s *Settings) options(t *timing) (given, said []lease.Option) {
 	if s == nil || s.all == nil {
-		return nil
+		return nil, nil
+	}
+	if _, ok := fixed(s.all.renewal); s.all.renewal != nil && !ok { // or the Keeper has it
+		given = append(given, lease.WithRenewal(*s.all.renewal))
 	}
 	if t == nil {
-		t = &timing{}
+		return given, nil
 	}
 	if t.ttl > 0 {
-		ttl = t.ttl
-		opts = append(opts, lease.WithTTL(ttl))
+		said = append(said, lease.WithTTL(t.ttl))
 	}
-	r := t.renewal
-	if _, ok := fixed(s.all.renewal); r == nil && !ok { // or the Keeper has it
-		r = s.all.renewal
+	switch {
+	case t.heartbeat > 0:
+		said = append(said, lease.WithRenewal(lease.RenewAt(fraction(t.heartbeat, t.ttl))))
+	case t.renewal != nil:
+		said = append(said, lease.WithRenewal(*t.renewal))
 	}
-	if t.heartbeat > 0 {
-		at := lease.RenewAt(fraction(t.heartbeat, ttl))
-		r = &at
-	}
-	if r != nil {
-		opts = append(opts, lease.WithRenewal(*r))
-	}
-	return opts
+	return given, said
 }
 
-// timing is that of a name; nil if there is none. A named lease has the longest prefix's.
+// find returns the timing of a name; nil if there is none. A named lease has the longest prefix's.
 func (s *Settings) find(part, name string) *timing {
 	if s == nil {
 		return nil
@@ -103,55 +101,52 @@ func (s *Settings) at(t *timing) string {
 
 // settle checks the settings against the Keeper.
 func (n *Node) settle() error {
-	s, ttl := n.cfg.Settings, n.keeper.Info().TTL
+	s := n.cfg.Settings
 	for _, t := range s.each() {
-		if t.ttl == 0 && t.heartbeat >= ttl {
-			return invalid(s.at(t), "a heartbeat of %v, must be below the TTL of %v", t.heartbeat, ttl)
-		}
-		if err := n.keeper.Validate(cmp.Or(t.name, "settings"), s.options(t, ttl)...); err != nil {
+		if err := n.keeper.Validate(cmp.Or(t.name, "settings"), slices.Concat(s.options(t))...); err != nil {
 			return fmt.Errorf("%s: %w", s.at(t), err)
 		}
 	}
 	return nil
 }
 
-// timed are the options of leases that the settings give to a name, and notes that it is used.
-func (n *Node) timed(t *timing) []lease.Option {
+// timed are the options of leases that the settings give to a name; it is used from now on.
+func (n *Node) timed(t *timing) (given, said []lease.Option) {
 	if t != nil {
 		n.mu.Lock()
 		n.used[t] = true
 		n.mu.Unlock()
 	}
-	return n.cfg.Settings.options(t, n.keeper.Info().TTL)
+	return n.cfg.Settings.options(t)
 }
 
-func (n *Node) groupOptions() (opts []membership.Option) {
+// groupOptions are opts with what the settings say of the group.
+func (n *Node) groupOptions(opts []membership.Option) []membership.Option {
 	var t *timing
 	if n.cfg.Settings != nil {
 		t = n.cfg.Settings.group
 	}
-	if o := n.timed(t); len(o) > 0 {
-		opts = append(opts, membership.WithLeaseOptions(o...))
-	}
-	return opts
+	given, said := n.timed(t)
+	return slices.Concat([]membership.Option{membership.WithLeaseOptions(given...)}, opts,
+		[]membership.Option{membership.WithLeaseOptions(said...)})
 }
 
-func (n *Node) singletonOptions(name string) (opts []singleton.Option) {
-	if o := n.timed(n.cfg.Settings.find(ofSingletons, name)); len(o) > 0 {
-		opts = append(opts, singleton.WithLeaseOptions(o...))
-	}
-	return opts
+// singletonOptions are opts with what the settings say of a singleton.
+func (n *Node) singletonOptions(name string, opts []singleton.Option) []singleton.Option {
+	given, said := n.timed(n.cfg.Settings.find(ofSingletons, name))
+	return slices.Concat([]singleton.Option{singleton.WithLeaseOptions(given...)}, opts,
+		[]singleton.Option{singleton.WithLeaseOptions(said...)})
 }
 
-func (n *Node) shardedOptions(name string) (opts []sharding.Option) {
-	if o := n.timed(n.cfg.Settings.find(ofSharded, name)); len(o) > 0 {
-		opts = append(opts, sharding.WithLeaseOptions(o...))
-	}
-	return opts
+// shardedOptions are opts with what the settings say of a sharded type.
+func (n *Node) shardedOptions(name string, opts []sharding.Option) []sharding.Option {
+	given, said := n.timed(n.cfg.Settings.find(ofSharded, name))
+	return slices.Concat([]sharding.Option{sharding.WithLeaseOptions(given...)}, opts,
+		[]sharding.Option{sharding.WithLeaseOptions(said...)})
 }
 
 // Lease is Keeper().Lease with what Config.Settings say of the name, or of the longest prefix of
-// it that they have. That counts more than options given here.
+// it that they have. That counts more than options given here, what stands at the top less.
 //
 // Errors: ErrStopped, and those of lease.Keeper.Lease.
 func (n *Node) Lease(name string, opts ...lease.Option) (*lease.Handle, error) {
@@ -160,7 +155,8 @@ func (n *Node) Lease(name string, opts ...lease.Option) (*lease.Handle, error) {
 		return nil, fmt.Errorf("lease %.64q: %w", name, err)
 	}
 	defer done()
-	return n.keeper.Lease(name, append(opts[:len(opts):len(opts)], n.timed(n.cfg.Settings.find(ofLeases, name))...)...)
+	given, said := n.timed(n.cfg.Settings.find(ofLeases, name))
+	return n.keeper.Lease(name, slices.Concat(given, opts, said)...)
 }
 
 // UnusedSettings returns what Config.Settings name and this node has not started so far, in the

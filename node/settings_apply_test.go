@@ -138,6 +138,24 @@ func TestSettingsCountMoreThanConfig(t *testing.T) {
 	require.Empty(t, new(node.Node).UnusedSettings())
 }
 
+// What stands at the top is for what nothing else is said of, in the file or in code.
+func TestCodeCountsMoreThanTheTopOfSettings(t *testing.T) {
+	n := start(t, "a", memory.New(), alone(parse(t, "renewal: lazy\nleases: {a: {renewal: adaptive}, b: {lease_ttl: 5s}}")))
+	for name, c := range map[string]struct {
+		code []lease.Option
+		is   lease.Renewal
+	}{
+		"a": {[]lease.Option{lease.WithRenewal(lease.RenewNever())}, lease.RenewAdaptive()},
+		"b": {[]lease.Option{lease.WithRenewal(lease.RenewNever())}, lease.RenewNever()},
+		"c": {[]lease.Option{lease.WithRenewal(lease.RenewEager())}, lease.RenewEager()},
+		"d": {nil, lease.RenewLazy()},
+	} {
+		h, err := n.Lease(name, c.code...)
+		require.NoError(t, err)
+		require.Equal(t, c.is, h.Renewal(), name)
+	}
+}
+
 func TestSettingsBesideAKeeper(t *testing.T) {
 	keeper, err := lease.NewKeeper(memory.New(), lease.Config{ID: "k", TTL: 2 * time.Second, Logger: zap.NewNop()})
 	require.NoError(t, err)
@@ -145,7 +163,7 @@ func TestSettingsBesideAKeeper(t *testing.T) {
 	_, err = node.Start(t.Context(), node.Config{Keeper: keeper, Logger: zap.NewNop(), Settings: parse(t, "\nlease_ttl: 10s")})
 	require.ErrorIs(t, err, lease.ErrInvalid)
 	require.ErrorContains(t, err, "Settings: s.yaml:2: ")
-	n, err := node.Start(t.Context(), node.Config{Keeper: keeper, Logger: zap.NewNop(), Settings: parse(t, "leases: {a: {heartbeat_s: 0.5}, b: {lease_ttl: 5s}}")})
+	n, err := node.Start(t.Context(), node.Config{Keeper: keeper, Logger: zap.NewNop(), Settings: parse(t, "leases: {a: {renewal: 0.5}, b: {lease_ttl: 5s}}")})
 	require.NoError(t, err)
 	h, err := n.Lease("b")
 	require.NoError(t, err)
@@ -169,7 +187,6 @@ func TestSettingsThatCanNotBeKeptFailStart(t *testing.T) {
 	for text, says := range map[string]string{
 		"\nsingletons:\n  cron: {lease_ttl: 20s, renewal: 0.9}":     `Settings: s.yaml:3: singletons "cron": lease.RenewAt: invalid: renewal × (1 + jitter) + margin = `,
 		"leases:\n  a: {lease_ttl: 10s, heartbeat: 9s}":             `Settings: s.yaml:2: leases "a": `,
-		"sharded:\n  account: {heartbeat: 10s}":                     `Settings: s.yaml:2: sharded "account": invalid: a heartbeat of 10s, must be below the TTL of 10s`,
 		"singletons:\n  cron: {lease_ttl: 4s}":                      "must be at least 5s",
 		"group: {lease_ttl: 4s}":                                    "Settings: s.yaml:1: group: lease.WithTTL",
 		"\n\nlease_ttl: 4s":                                         "Lease and Settings: s.yaml:3: ",

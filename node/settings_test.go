@@ -28,7 +28,6 @@ func TestSettingsThatAreTaken(t *testing.T) {
 		"leases: {a/b: {renewal: never}, a/: {renewal: activity}, 'c d': {renewal: manual}}",
 		"sharded: {account: {lease_ttl: 1m30s, heartbeat: 500ms}}", "group: {lease_ttl: 5s, renewal: adaptive}",
 		"singletons: {a: &slow {lease_ttl: 30s}, b: *slow}", "singletons: {7: {lease_ttl: 5s}, true: {}, a/b: {}}",
-		"singletons: {cron: {heartbeat: 1h}}", // the TTL is not known here
 		strings.Repeat("#", node.MaxSettings),
 	} {
 		_, err := node.ParseSettings("s.yaml", []byte(text))
@@ -74,8 +73,8 @@ func TestSettingsThatAreRefused(t *testing.T) {
 		"lease_ttl_s: 31536001":                                          {"at most 8760h0m0s"},
 		"lease_ttl_s: true":                                              {"a bool"},
 		"lease_ttl: 10s\nheartbeat: 10s":                                 {"a heartbeat of 10s, must be below the TTL of 10s"},
-		"lease_ttl: 10s\nsingletons:\n  cron:\n    heartbeat_s: 11\n": {`s.yaml:3: singletons "cron": invalid: a heartbeat of 11s, must be below the TTL of 10s`},
-		"heartbeat: 3s":                              {"heartbeat: invalid: needs lease_ttl or lease_ttl_s beside it"},
+		"lease_ttl: 10s\nsingletons:\n  cron:\n    heartbeat_s: 3\n": {`s.yaml:3: singletons "cron": invalid: a heartbeat of 3s without a TTL, needs lease_ttl or lease_ttl_s beside it`},
+		"heartbeat: 3s":                              {"s.yaml:1: invalid: a heartbeat of 3s without a TTL"},
 		"renewal: lazzy":                             {`renewal: invalid: "lazzy", must be one of default, eager, lazy`},
 		"renewal: 1.5":                               {"renewal: invalid: 1.5, must be above 0 and below 1"},
 		"renewal: .nan":                              {"renewal: invalid: "},

@@ -22,12 +22,17 @@ var ofSettings = []mutant{
 	},
 	{
 		name: "settings-code-wins", does: "an option in code overrides the file",
-		edits:   []edit{{"node/node.go", "slices.Concat(own, opts, n.singletonOptions(name))", "slices.Concat(own, n.singletonOptions(name), opts)"}},
+		edits:   []edit{{"node/node.go", "append(own, n.singletonOptions(name, opts)...)", "append(append(own, n.singletonOptions(name, nil)...), opts...)"}},
 		hunters: []check{settingsTests},
 	},
 	{
-		name: "settings-heartbeat-of-no-ttl", does: "a heartbeat is a fraction of the Keeper's TTL, whatever the entry's is",
-		edits:   []edit{{"node/settings_apply.go", "		ttl = t.ttl\n		opts = append(opts, lease.WithTTL(ttl))", "		opts = append(opts, lease.WithTTL(t.ttl))"}},
+		name: "settings-heartbeat-without-ttl", does: "a heartbeat is taken though the TTL that it is a part of is not known",
+		edits:   []edit{{"node/settings.go", "case t.heartbeat > 0 && t.ttl == 0:", "case false:"}},
+		hunters: []check{settingsTests},
+	},
+	{
+		name: "settings-top-over-code", does: "what stands at the top of the file overrides an option in code",
+		edits:   []edit{{"node/settings_apply.go", "slices.Concat(given, opts, said)", "slices.Concat(opts, given, said)"}},
 		hunters: []check{settingsTests},
 	},
 	{
