@@ -190,5 +190,8 @@ func (n *Node) tellUnused(end bool) {
 		n.told[t] = n.told[t] || end || !s.named(t)
 	}
 	n.mu.Unlock()
+	if more := len(names) - mostErrors; more > 0 {
+		names = append(names[:mostErrors], fmt.Sprintf("and %d more", more))
+	}
 	n.log.Warn("settings that this node has not used: "+strings.Join(names, ", "), zap.String("file", s.file))
 }

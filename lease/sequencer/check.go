@@ -13,7 +13,7 @@ import (
 // Reader asks the store for one record. A *lease.Keeper is one; FromStore makes one of a Store.
 type Reader interface {
 	// Get returns the record that stands under name, or an error that is lease.ErrNotHeld if
-	// nobody holds it. After any other error nothing is known.
+	// nobody holds it. After any other error nothing is known. It returns when ctx ends.
 	Get(ctx context.Context, name string) (lease.Record, error)
 }
 

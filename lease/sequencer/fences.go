@@ -74,8 +74,8 @@ func WithReader(r Reader) Option {
 // WithLimit bounds how many names are remembered, 1 to 2³¹-1. Default 100 000.
 func WithLimit(names int) Option { return func(s *settings) { s.limit = names } }
 
-// WithPatience bounds how long a call waits until what runs under an earlier token has ended. Above
-// 0, at most a year. Default 10 s.
+// WithPatience bounds how long a call waits until what runs under an earlier token has ended, and
+// before that for the Reader. Above 0, at most a year. Default 10 s.
 func WithPatience(d time.Duration) Option { return func(s *settings) { s.patience = d } }
 
 // WithMarks has the highest tokens of names from the start, such as those that Marks returned
@@ -257,6 +257,8 @@ func (f *Fences) believeLocked(ctx context.Context, m *mark, s Sequencer) error 
 	}
 	f.mu.Unlock()
 	defer f.mu.Lock()
+	ctx, cancel := context.WithTimeout(ctx, f.patience)
+	defer cancel()
 	err := s.Check(ctx, f.reader)
 	var stale *StaleError
 	if errors.As(err, &stale) && stale.Superseded() {

@@ -296,3 +296,20 @@ func TestWaitingIsBounded(t *testing.T) {
 		require.Zero(t, f.Highest("a"), "nor was it seen")
 	})
 }
+
+// A store that does not answer is waited for no longer than for others' work, whatever the caller's
+// context says.
+func TestAskingTheStoreIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFences(t, sequencer.WithPatience(3*time.Second), sequencer.WithReader(readerFunc(func(ctx context.Context, _ string) (lease.Record, error) {
+			<-ctx.Done()
+			return lease.Record{}, context.Cause(ctx)
+		})))
+		at := time.Now()
+		err := f.Advance(t.Context(), seq("a", 2))
+		require.ErrorIs(t, err, lease.ErrUnknown)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, 3*time.Second, time.Since(at))
+		require.Empty(t, f.Marks())
+	})
+}
