@@ -191,3 +191,17 @@ func fill(tb testing.TB, store *memory.Store, names []string) {
 		}
 	}
 }
+
+func BenchmarkTouch(b *testing.B) {
+	h, err := benchKeeper(b, memory.New()).Lease("session/x", lease.WithRenewal(lease.RenewOnActivity()))
+	if err != nil {
+		b.Fatal(err)
+	}
+	if won, err := h.Acquire(b.Context()); !won || err != nil {
+		b.Fatal(won, err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		h.Touch()
+	}
+}

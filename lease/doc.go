@@ -101,7 +101,7 @@
 //
 //	TTL               10 s               renewal     TTL/3 ± 10 %
 //	Margin            max(TTL/10, 100ms) retries     at most 1 s apart
-//	AttemptTimeout    TTL/4, at most 5 s OperationTimeout  TTL
+//	AttemptTimeout    TTL/4, at most 5 s OperationTimeout  TTL, at most 30 s
 //	NamesPerSession   1000               PollMin, PollMax  1 s, 10 s
 //
 // Clocks may so differ in rate by a tenth. After a crash another acquires within

@@ -64,6 +64,7 @@ type Keeper struct {
 	probing  probing
 	hinting  hinting
 	granted  time.Duration // the TTL of the default pool, by the store; 0: not known
+	slowest  time.Duration // that renewals of the session renewed last took of late
 	timer    Timer
 	warmAt   time.Duration // when a session is opened ahead of need, at the earliest
 	watching bool          // the watch was started, if the store has one

@@ -29,7 +29,7 @@ func newInstruments(mp metric.MeterProvider, keeper, store string) (*instruments
 	i := &instruments{
 		won: outcome("won"), refused: outcome("held by another"), givenBack: outcome("given back"), failed: outcome("error"),
 		renewals:    m.Counter("renewals", "Session renewals by outcome: ok, error, gone."),
-		losses:      m.Counter("losses", "Terms that ended against their holder's will, by reason."),
+		losses:      m.Counter("losses", "Terms that ended against their holder's will, by reason; lapsed: on time, by their policy."),
 		settlements: m.Counter("settlements", "Terms that began by settling what an earlier operation had left."),
 		reconciled:  m.Counter("reconciled", "Records of this node that nobody claimed and that were released."),
 		held:        m.UpDown("held", "Leases held."),

@@ -173,7 +173,8 @@ func (k *Keeper) open(caller context.Context, p *pool) (*session, error) {
 		s.close()
 		return nil, errors.New("the session's answer came after its deadline")
 	}
-	s.tookLocked(now.Mono - sent.Mono)
+	s.slowest = k.slowest
+	k.tookLocked(s, now.Mono-sent.Mono)
 	s.renewAt = sent.Mono + k.renewIn(s)
 	s.idleAt, s.renewed = sent.Mono, sent.Mono
 	k.sessions[s.ID] = s
@@ -327,7 +328,7 @@ func (k *Keeper) renew(ss []*session) {
 			s.failures++
 			s.failure = g.Err
 			if took := now.Mono - sent.Mono; took >= limit {
-				s.tookLocked(took)
+				k.tookLocked(s, took)
 			}
 			k.measureRenewal("error", left)
 			if s.failures == 1 {
@@ -336,12 +337,12 @@ func (k *Keeper) renew(ss []*session) {
 			}
 			pause := k.cfg.repeatIn(s.TTL, s.failures)
 			if errors.Is(g.Err, ErrDenied) {
-				pause = k.cfg.repeatIn(s.TTL, slowly)
+				pause = max(pause, min(k.cfg.repeatIn(s.TTL, slowly), left/2)) // once more at least
 			}
 			s.renewAt = now.Mono + time.Duration(float64(pause)*(0.5+mrand.Float64()/2))
 		default:
 			s.failures, s.failure, s.renewed = 0, nil, sent.Mono
-			s.tookLocked(now.Mono - sent.Mono)
+			k.tookLocked(s, now.Mono-sent.Mono)
 			if g.TTL > 0 {
 				s.TTL = g.TTL
 			}

@@ -32,7 +32,7 @@ func (h *Handle) Renewal() Renewal {
 // Renew asks the store to extend the present term's session, and returns once that is so: from then
 // on it is trusted for a trust window from a moment after the call began. It is for RenewByHand;
 // with the others it does no harm, and all leases of the session are renewed with this one. Calls
-// of the same moment share a request.
+// of the same moment for one session share a request.
 //
 // It tries on, after pauses that grow, until ctx ends, OperationTimeout has passed or the term
 // ends. With the end of ctx and with OperationTimeout the error is ErrUnknown, and what was asked

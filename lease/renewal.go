@@ -259,29 +259,36 @@ func (k *Keeper) renewIn(s *session) time.Duration {
 }
 
 // attemptLocked bounds the next request that renews s. The first of a policy that leaves little
-// time leaves enough for another.
+// time leaves enough for another; one that comes later than it was to, as the answer before it
+// was slow, leaves what it can, and is given what answers take.
 func (k *Keeper) attemptLocked(s *session) time.Duration {
-	usual := k.cfg.attempt(s.TTL)
-	var latest time.Duration
-	switch r := s.pool.renewal; {
+	usual, r := k.cfg.attempt(s.TTL), s.pool.renewal
+	left := s.remaining(k.clock.Now()) / 5 * 2
+	switch {
 	case r.way == adaptively:
-		return k.cfg.adaptedAttempt(s.TTL, s.slowest)
+		attempt := k.cfg.adaptedAttempt(s.TTL, s.slowest)
+		if s.failures > 0 || k.cfg.window(s.TTL)-s.remaining(k.clock.Now()) <= k.cfg.adaptedAt(s.TTL, s.slowest) {
+			return attempt
+		}
+		return min(attempt, max(left, s.slowest/4*5, time.Millisecond))
 	case s.failures > 0:
 		return usual
 	case r.way == lazily:
-		latest = k.cfg.lazyAt(s.TTL)
+		left = min(left, (k.cfg.window(s.TTL)-k.cfg.lazyAt(s.TTL))/5*2)
 	case r.way == atFraction:
-		latest = time.Duration(float64(k.cfg.everyOf(r, s.TTL)) * (1 + k.cfg.Jitter))
+		latest := time.Duration(float64(k.cfg.everyOf(r, s.TTL)) * (1 + k.cfg.Jitter))
+		left = min(left, (k.cfg.window(s.TTL)-latest)/5*2)
 	default:
 		return usual
 	}
-	return max(time.Millisecond, min(usual, (k.cfg.window(s.TTL)-latest)/5*2))
+	return max(time.Millisecond, min(usual, left))
 }
 
-// tookLocked notes how long a renewal took, or that none was answered for so long. What was slow
-// is forgotten slowly.
-func (s *session) tookLocked(d time.Duration) {
+// tookLocked notes how long a renewal of s took, or that none was answered for so long. What was
+// slow is forgotten slowly; the next session begins with it.
+func (k *Keeper) tookLocked(s *session, d time.Duration) {
 	s.slowest = max(d, s.slowest-(s.slowest-d)/8)
+	k.slowest = s.slowest
 }
 
 // dueLocked is when s is to be renewed, by its policy or because that was asked for; never if by

@@ -50,8 +50,10 @@ func (s *sim) act() {
 	}
 	during := time.Duration(s.r.Float64() * 2 * float64(s.cfg.TTL))
 	switch p := s.r.IntN(100); {
-	case p < 30:
+	case p < 26:
 		l.do("acquire", patience, l.acquire)
+	case p < 30:
+		l.use(patience)
 	case p < 40:
 		l.do("release", patience, l.release)
 	case p < 50:

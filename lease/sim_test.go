@@ -85,15 +85,17 @@ type simNode struct {
 
 // held is one handle and what was seen of it. Its fields are guarded by sim.mu.
 type held struct {
-	n      *simNode
-	name   string
-	h      *lease.Handle
-	busy   int
-	terms  map[lease.Token]*seen
-	losses map[lease.Token]error
-	owes   bool                 // a term was lost, or not transferred, and not released since
-	under  lease.Token          // what work runs under; 0: none runs
-	worked map[lease.Token]bool // what work ever ran under
+	n    *simNode
+	name string
+	h    *lease.Handle
+	// renewal is when it is renewed; fixed.
+	renewal lease.Renewal
+	busy    int
+	terms   map[lease.Token]*seen
+	losses  map[lease.Token]error
+	owes    bool                 // a term was lost, or not transferred, and not released since
+	under   lease.Token          // what work runs under; 0: none runs
+	worked  map[lease.Token]bool // what work ever ran under
 }
 
 type seen struct {
@@ -162,7 +164,7 @@ func (s *sim) newNode(id string) *simNode {
 	cfg.ID, cfg.Clock = id, n.clock
 	user := s.newUser()
 	user.serve(&cfg)
-	n.witness.init()
+	n.witness.init(n.clock)
 	k, err := lease.NewKeeper(witnessed{n.store, n}, cfg)
 	if err != nil {
 		s.t.Fatal(err)
@@ -187,11 +189,13 @@ func (n *simNode) open(name string, own bool) *held {
 	if short := n.s.r.IntN(8); short == 2 || short == 3 {
 		opts = append(opts, lease.WithTTL(n.s.cfg.TTL/time.Duration(short)))
 	}
+	renewal := n.s.drawRenewal()
+	opts = append(opts, lease.WithRenewal(renewal), lease.WithPurpose(purposeOf(renewal)))
 	h, err := n.Lease(name, opts...)
 	if err != nil {
 		n.s.t.Fatal(err)
 	}
-	l := &held{n: n, name: name, h: h, terms: map[lease.Token]*seen{}, losses: map[lease.Token]error{},
+	l := &held{n: n, name: name, h: h, renewal: renewal, terms: map[lease.Token]*seen{}, losses: map[lease.Token]error{},
 		worked: map[lease.Token]bool{}}
 	h.OnLost(l.lost)
 	return l
@@ -280,7 +284,7 @@ func (l *held) lost(x lease.Loss) {
 	known := l.terms[x.Token]
 	l.n.s.mu.Unlock()
 	l.n.s.logf("%s %s: lost %d: %v", l.n.id, l.name, x.Token, x.Reason)
-	l.n.judgeLoss(l.name, x)
+	l.n.judgeLoss(l.name, l.renewal, x)
 	l.owe(true)
 	recs, _ := l.n.s.inner.Get(context.Background(), l.name)
 	switch {

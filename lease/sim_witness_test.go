@@ -20,7 +20,10 @@ type witness struct {
 	deleted   map[string]lease.Token // by name: the deletion that was told last
 	under     map[lease.Held]lease.SessionID
 	sessions  map[lease.SessionID]*confirmed
-	disturbed time.Duration // when the node was last stopped, or its clock stepped
+	now       func() time.Duration
+	policies  map[lease.SessionID]policy
+	asked     map[string]bool // by name: whether a renewal was ever asked for
+	disturbed time.Duration   // when the node was last stopped, or its clock stepped
 }
 
 // confirmed is how far a session may be trusted.
@@ -28,12 +31,15 @@ type confirmed struct {
 	ttl      time.Duration
 	sent     time.Duration // the latest renewal, or the opening, that was answered
 	deadline time.Duration
+	took     time.Duration   // until that was answered
 	tried    []time.Duration // renewals sent since
 }
 
-func (w *witness) init() {
+func (w *witness) init(c lease.Clock) {
+	w.now = func() time.Duration { return c.Now().Mono }
 	w.deleted, w.under = map[string]lease.Token{}, map[lease.Held]lease.SessionID{}
 	w.sessions, w.disturbed = map[lease.SessionID]*confirmed{}, math.MinInt64
+	w.policies, w.asked = map[lease.SessionID]policy{}, map[string]bool{}
 }
 
 func (w *witness) disturb(at time.Duration) {
@@ -58,13 +64,16 @@ func (w *witness) confirm(id lease.SessionID, sent, ttl time.Duration) {
 		w.sessions[id] = c
 	}
 	margin := max(ttl/10, 100*time.Millisecond)
+	if sent >= c.sent {
+		c.took = w.now() - sent
+	}
 	c.ttl, c.sent, c.deadline = ttl, max(c.sent, sent), max(c.deadline, sent+ttl-margin)
 	c.tried = slices.DeleteFunc(c.tried, func(at time.Duration) bool { return at <= c.sent })
 }
 
 // judgeLoss checks that what is said to be expired, or gone, is: that no renewal
 // which was confirmed says otherwise, and that more than one was tried.
-func (n *simNode) judgeLoss(name string, x lease.Loss) {
+func (n *simNode) judgeLoss(name string, r lease.Renewal, x lease.Loss) {
 	now := n.clock.Now().Mono
 	recs, _ := n.s.inner.Get(context.Background(), name)
 	stands := len(recs) == 1 && recs[0].Token == x.Token
@@ -76,6 +85,9 @@ func (n *simNode) judgeLoss(name string, x lease.Loss) {
 	}
 	n.seen.Lock()
 	defer n.seen.Unlock()
+	if lapsed, may := errors.Is(x.Reason, lease.ErrLapsed), !r.Automatic(); lapsed && !may || !lapsed && may && !n.asked[name] {
+		n.s.fail("%s %s: token %d, renewed %v, ended so: %v", n.id, name, x.Token, r, x.Reason)
+	}
 	c := n.sessions[n.under[lease.Held{Name: name, Token: x.Token}]]
 	if c == nil || n.disturbed >= c.sent {
 		return
@@ -84,8 +96,12 @@ func (n *simNode) judgeLoss(name string, x lease.Loss) {
 		n.s.fail("%s %s: token %d expired at %v, though a renewal is confirmed until %v", n.id, name, x.Token, now, c.deadline)
 	}
 	// The attempts of a whole Keeper may be set to take longer than its TTL allows.
-	if bounded := c.ttl < n.s.cfg.TTL || n.s.cfg.AttemptTimeout <= n.s.cfg.TTL/4; bounded && len(c.tried) < 2 {
-		n.s.fail("%s %s: token %d expired after %d renewals since %v, TTL %v", n.id, name, x.Token, len(c.tried), c.sent, c.ttl)
+	bounded := c.ttl < n.s.cfg.TTL || n.s.cfg.AttemptTimeout <= n.s.cfg.TTL/4 || r != lease.RenewDefault()
+	if r == lease.RenewAdaptive() && c.took > c.ttl/5 { // which is given the time that answers take
+		bounded = false
+	}
+	if bounded && r.Automatic() && len(c.tried) < 2 {
+		n.s.fail("%s %s: token %d expired after %d renewals since %v, TTL %v, renewed %v: tried %v, it is %v, took %v", n.id, name, x.Token, len(c.tried), c.sent, c.ttl, r, c.tried, now, c.took)
 	}
 }
 
@@ -114,6 +130,7 @@ func (w witnessed) Renew(ctx context.Context, ss []lease.Session) ([]lease.Grant
 		}
 	}
 	w.n.seen.Unlock()
+	w.n.judgeRenewal(ss)
 	grants, err := w.Store.Renew(ctx, ss)
 	for i, s := range ss {
 		if err == nil && grants[i].Err == nil {
@@ -124,6 +141,7 @@ func (w witnessed) Renew(ctx context.Context, ss []lease.Session) ([]lease.Grant
 }
 
 func (w witnessed) Acquire(ctx context.Context, s lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
+	w.n.judgeSharing(s, claims)
 	outs, err := w.Store.Acquire(ctx, s, claims)
 	for i := range outs { // nothing decides by it
 		outs[i].Record.Granted = time.UnixMilli(int64(outs[i].Record.Nonce) % 1e12)

@@ -5,6 +5,7 @@
 //			go run ./test/soak compare   [-rounds 1000] [-crashes 20]
 //			go run ./test/soak stops     [-rounds 100] [-holders 10] [-ttl 2s]
 //			go run ./test/soak outage    [-for 2m] [-names 200] [-nodes 2] [-ttl 10s]
+//			go run ./test/soak renewal  [-for 6m] [-ttl 4s] [-leases 10] [-cycles 3]
 //			go run ./test/soak handovers [-n 50] [-rate 10000] [-nodes 3] [-buffer 10000]
 //			go run ./test/soak kills     [-n 20] [-ttl 2s] [-nodes 3]
 //			go run ./test/soak many      [-n 5000] [-ttl 10s] [-nodes 3]
@@ -28,6 +29,8 @@
 //		    TTLs while another takes their name, and go on.
 //		  - outage: etcd is killed for minutes under running holders, and comes back
 //		    with its data.
+//		  - renewal: leases of each policy of renewal over links to one etcd whose delay drifts,
+//		    side by side: how many are lost, how long nobody has them, what is asked.
 //		  - handovers: a singleton goes round nodes in processes of their own, which
 //		    all send to it. What was lost, doubled or reordered, and how long nothing
 //		    was handled.

@@ -17,7 +17,7 @@ import (
 // check measures into r. An error means that it could not.
 type check func(ctx context.Context, args []string, r *report) error
 
-var checks = map[string]check{"names": names, "compare": compare, "stops": stops, "outage": outage,
+var checks = map[string]check{"names": names, "compare": compare, "stops": stops, "outage": outage, "renewal": renewalCheck,
 	"handovers": handovers, "kills": kills, "many": many, "rolling": rolling, "shardkills": shardKills, "shards": shardsCheck, "load": loadCheck,
 	"congestion": congestion, "backlog": backlog, "slowlink": slowLink, "singletonload": singletonLoad, "reshard": reshard, "restore": restoreCheck}
 
@@ -47,7 +47,7 @@ func main() {
 		return
 	}
 	if len(os.Args) < 2 || checks[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: soak names|compare|stops|outage|handovers|kills|many|rolling|shardkills|shards|load|congestion|backlog|slowlink|singletonload|reshard|restore [flags]")
+		fmt.Fprintln(os.Stderr, "usage: soak names|compare|stops|outage|renewal|handovers|kills|many|rolling|shardkills|shards|load|congestion|backlog|slowlink|singletonload|reshard|restore [flags]")
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
