@@ -19,7 +19,7 @@ import (
 // generation of it they use. Another file, or the same anew, is begun only under the exclusive
 // lock, so when nobody is left who may hold something in the former one.
 //
-//	.NAME-holdfast:  "ID DEV INODE" ── is it what stands there? ──yes──▶ join: shared lock
+//	.NAME-holdfast: "ID DEV INODE BORN" ── is it what stands there? ──yes──▶ join: shared lock
 //	                                          │ no
 //	                                          ▼
 //	                     exclusive lock? ──yes──▶ begin: no session stands; write the line; shared lock
@@ -98,7 +98,7 @@ func (p *place) tryJoin(use func(begin bool, id string) (string, error)) (err er
 	if p.file, err = p.look(); err != nil {
 		return err
 	}
-	line := fmt.Sprintf("%s %d %d\n", id, p.file.dev, p.file.ino)
+	line := fmt.Sprintf("%s %d %d %d\n", id, p.file.dev, p.file.ino, p.file.born)
 	if err := p.lock.Truncate(0); err != nil {
 		return fmt.Errorf("%s: %w", p.lock.Name(), err)
 	}
@@ -122,7 +122,7 @@ func (p *place) line() (id string, file identity) {
 	if err != nil {
 		return "", file
 	}
-	if n, _ := fmt.Sscanf(string(b), "%s %d %d\n", &id, &file.dev, &file.ino); n != 3 {
+	if n, _ := fmt.Sscanf(string(b), "%s %d %d %d\n", &id, &file.dev, &file.ino, &file.born); n != 4 {
 		return "", file
 	}
 	return id, file

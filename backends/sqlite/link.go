@@ -137,22 +137,29 @@ func (l *link) begin(ctx context.Context, how string) error {
 // wait tries f again, until ctx is done, while others have locked the file. SQLite's own wait
 // would heed no context, and grows to 0.1 s a step.
 func (l *link) wait(ctx context.Context, f func() error) error {
+	var err error
 	for pause := 100 * time.Microsecond; ; pause = min(2*pause, 4*time.Millisecond) {
 		if ctx.Err() != nil {
-			return ended(ctx)
+			return locked(ctx, err)
 		}
-		err := f()
-		if !busy(err) {
+		if err = f(); !busy(err) {
 			return err
 		}
 		timer := time.NewTimer(pause/2 + rand.N(pause))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return fmt.Errorf("%w: another connection has locked the file: %w", ended(ctx), err)
 		case <-timer.C:
 		}
 	}
+}
+
+// locked is the error of who waited until ctx was done; err is what SQLite said, if it did.
+func locked(ctx context.Context, err error) error {
+	if err == nil {
+		return ended(ctx)
+	}
+	return fmt.Errorf("%w: another connection has locked the file: %w", ended(ctx), err)
 }
 
 // rollback ends a transaction, if one is open; false if the connection is of no use any more.

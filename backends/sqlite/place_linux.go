@@ -21,8 +21,21 @@ type place struct {
 	lock *os.File // the file beside it, see join
 }
 
-// identity tells a file from another that later has its name.
-type identity struct{ dev, ino uint64 }
+// identity tells a file from another that later has its name. An inode alone does not: the next
+// file may get that of one that was deleted.
+type identity struct {
+	dev, ino uint64
+	born     int64 // when it was made, in nanoseconds since 1970; 0 where that is not known
+}
+
+// identify is the identity in s.
+func identify(s *unix.Statx_t) identity {
+	i := identity{dev: unix.Mkdev(s.Dev_major, s.Dev_minor), ino: s.Ino}
+	if s.Mask&unix.STATX_BTIME != 0 {
+		i.born = s.Btime.Sec*1e9 + int64(s.Btime.Nsec)
+	}
+	return i
+}
 
 // locate returns the place of a file that is on this machine's own disk, or may be made there.
 func locate(path string) (*place, error) {
@@ -88,7 +101,7 @@ func localType(magic int64) error {
 // look returns which file stands there; an error that is fs.ErrNotExist if there is none.
 func (p *place) look() (identity, error) {
 	var s, dir unix.Statx_t
-	const mask = unix.STATX_TYPE | unix.STATX_NLINK | unix.STATX_INO | unix.STATX_MNT_ID
+	const mask = unix.STATX_TYPE | unix.STATX_NLINK | unix.STATX_INO | unix.STATX_BTIME | unix.STATX_MNT_ID
 	if err := unix.Statx(unix.AT_FDCWD, p.path, unix.AT_SYMLINK_NOFOLLOW, mask, &s); err != nil {
 		return identity{}, fmt.Errorf("%s: %w", p.path, err)
 	}
@@ -105,15 +118,15 @@ func (p *place) look() (identity, error) {
 		return identity{}, fmt.Errorf("path: %w: %s is mounted by itself: mount its folder, "+
 			"as SQLite keeps two more files beside it", lease.ErrInvalid, p.path)
 	}
-	return identity{dev: uint64(unix.Mkdev(s.Dev_major, s.Dev_minor)), ino: s.Ino}, nil
+	return identify(&s), nil
 }
 
 // replaced returns an error if what stands there is not the file that was opened.
 func (p *place) replaced() error {
-	var s unix.Stat_t
-	err := unix.Lstat(p.path, &s)
+	var s unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, p.path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_INO|unix.STATX_BTIME, &s)
 	switch {
-	case err == nil && (identity{uint64(s.Dev), s.Ino}) == p.file:
+	case err == nil && identify(&s) == p.file:
 		return nil
 	case err == nil:
 		return fmt.Errorf("%w: %s is another file now", ErrReplaced, p.path)

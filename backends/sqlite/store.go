@@ -219,6 +219,8 @@ func (s *Store) Close() error {
 			l.close()
 		}
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.place.leave()
 	return nil
 }

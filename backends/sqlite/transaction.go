@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/routines"
@@ -44,10 +45,12 @@ func (s *Store) run(ctx context.Context, op string, f func() error) error {
 	select {
 	case err = <-done:
 	case <-ctx.Done():
+		grace := time.NewTimer(graceToSay)
+		defer grace.Stop()
 		select {
-		case err = <-done: // it had ended, too
-		default:
-			err = ended(ctx)
+		case err = <-done: // it says what it waited for, or has ended, too
+		case <-grace.C:
+			err = fmt.Errorf("%w: the disk has not answered", ended(ctx))
 		}
 	}
 	if err != nil {
@@ -56,6 +59,9 @@ func (s *Store) run(ctx context.Context, op string, f func() error) error {
 	return nil
 }
 
+// graceToSay is for what waits for a lock to say so when its context has ended.
+const graceToSay = 5 * time.Millisecond
+
 // write runs f in a transaction, after it has removed some of what has expired. With synced it
 // is on the disk before write returns. f may have run though write returns an error.
 func (s *Store) write(ctx context.Context, op string, synced bool, f func(t *tx) error) error {
@@ -63,7 +69,7 @@ func (s *Store) write(ctx context.Context, op string, synced bool, f func(t *tx)
 		select {
 		case <-s.turn:
 		case <-ctx.Done():
-			return ended(ctx)
+			return fmt.Errorf("%w: other calls of this store are under way", ended(ctx))
 		}
 		defer func() { s.turn <- struct{}{} }()
 		return s.transact(ctx, synced, f)

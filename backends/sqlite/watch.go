@@ -226,8 +226,11 @@ func (s *Store) Probe(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	switch {
+	case s.closed:
 		return failed("probe", errClosed)
+	case s.dead != nil:
+		return failed("probe", s.dead)
 	}
 	s.follow.probes++
 	s.follow.kick()
