@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -51,4 +52,10 @@ func win(tb testing.TB, s lease.Store, sess lease.Session, name string) lease.Re
 	return out.Record
 }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if role := roles[os.Getenv(roleEnv)]; role != nil {
+		role()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
