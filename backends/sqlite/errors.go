@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 
 	lib "modernc.org/sqlite/lib"
 
@@ -36,6 +37,9 @@ func denied(err error) error {
 		return fmt.Errorf("%w: %w", lease.ErrDenied, err)
 	case lib.SQLITE_CORRUPT:
 		return fmt.Errorf("%w: the file is damaged: %w", lease.ErrDenied, err)
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w: %w", lease.ErrDenied, err)
 	}
 	return err
 }

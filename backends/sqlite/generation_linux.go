@@ -37,7 +37,9 @@ func (p *place) join(ctx context.Context, use func(begin bool, id string) (strin
 	name := filepath.Join(filepath.Dir(p.path), "."+filepath.Base(p.path)+"-holdfast")
 	p.lock, err = os.OpenFile(name, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o664)
 	if errors.Is(err, fs.ErrPermission) { // of another user, who has begun
-		p.lock, err = os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+		if lock, other := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW, 0); other == nil {
+			p.lock, err = lock, nil
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("the file beside it, for locks: %w", err)

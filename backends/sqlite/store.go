@@ -143,11 +143,7 @@ func (s *Store) open(ctx context.Context, begin bool, id string) (is string, err
 	if err := l.synced(begin); err != nil {
 		return "", err
 	}
-	how := "BEGIN"
-	if begin {
-		how = "BEGIN IMMEDIATE"
-	}
-	if err := l.begin(ctx, how); err != nil {
+	if err := l.begin(ctx, "BEGIN IMMEDIATE"); err != nil {
 		return "", err
 	}
 	defer func() {
@@ -174,6 +170,9 @@ func (s *Store) open(ctx context.Context, begin bool, id string) (is string, err
 		return "", errOtherGeneration
 	default:
 		is = id
+	}
+	if err := l.exec("UPDATE holdfast_meta SET last = last WHERE 0"); err != nil { // may it be written?
+		return "", err
 	}
 	s.seen.Store(m.last)
 	return is, l.exec("COMMIT")
