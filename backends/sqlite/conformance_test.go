@@ -1,12 +1,17 @@
+//go:build linux
+
 package sqlite
 
 import (
 	"context"
 	"database/sql"
+	"io"
+	"os"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/leasetest"
@@ -31,6 +36,19 @@ func spoiled(tb leasetest.TB) (client func() lease.Store, spoil func(name string
 	}
 }
 
+// silent makes clients of a file that another program has locked, also for who only reads.
+func silent(tb leasetest.TB) func() lease.Store {
+	path := file(tb)
+	s := openAt(tb, path)
+	shm, err := os.OpenFile(path+"-shm", os.O_RDWR, 0)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, shm.Close()) })
+	all := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: 120, Len: 8} // the log's locks
+	require.NoError(tb, unix.FcntlFlock(shm.Fd(), unix.F_OFD_SETLK, &all))
+	return func() lease.Store { return s }
+}
+
 func TestConformance(t *testing.T) {
-	leasetest.Run(t, fresh, leasetest.TTL(time.Second), leasetest.ExpirySlack(time.Second), leasetest.BadRecords(spoiled))
+	leasetest.Run(t, fresh, leasetest.TTL(2*time.Second), leasetest.ExpirySlack(time.Second),
+		leasetest.BadRecords(spoiled), leasetest.Unreachable(silent))
 }

@@ -23,6 +23,9 @@ var (
 	// ErrSchema: the file's tables are not those of this version. It is a lease.ErrDenied.
 	ErrSchema = fmt.Errorf("the tables of leases have another version: %w", lease.ErrDenied)
 
+	// errOtherGeneration: the file is not of the generation that was asked for.
+	errOtherGeneration = errors.New("another generation")
+
 	errClosed = errors.New("the store is closed")
 	errUnmade = fmt.Errorf("%w: the store was made by nobody, must come from sqlite.New", lease.ErrInvalid)
 )

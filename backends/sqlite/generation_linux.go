@@ -25,11 +25,6 @@ import (
 //	                     exclusive lock? ──yes──▶ begin: no session stands; write the line; shared lock
 //	                                     ──no───▶ ErrReplaced: others still use the former file
 
-// joinPatience bounds how long others may take to begin a generation, or to end.
-const joinPatience = 5 * time.Second
-
-var errOtherGeneration = errors.New("another generation")
-
 // join has this process take part in the generation that stands. use opens the file: with
 // begin, for a new generation, of which it returns the ID; else it returns
 // errOtherGeneration if the file is not of the generation that has the ID.
@@ -100,7 +95,7 @@ func (p *place) tryJoin(use func(begin bool, id string) (string, error)) (err er
 	if p.file, err = p.look(); err != nil {
 		return err
 	}
-	line := fmt.Sprintf("%s %d %d %d\n", id, p.file.dev, p.file.ino, p.file.born)
+	line := fmt.Sprintf("%s %s\n", id, p.file)
 	if err := p.lock.Truncate(0); err != nil {
 		return fmt.Errorf("%s: %w", p.lock.Name(), err)
 	}

@@ -28,6 +28,8 @@ type identity struct {
 	born     int64 // when it was made, in nanoseconds since 1970; 0 where that is not known
 }
 
+func (i identity) String() string { return fmt.Sprintf("%d %d %d", i.dev, i.ino, i.born) }
+
 // identify is the identity in s.
 func identify(s *unix.Statx_t) identity {
 	i := identity{dev: unix.Mkdev(s.Dev_major, s.Dev_minor), ino: s.Ino}

@@ -204,6 +204,20 @@ func TestAFileThatIsReplaced(t *testing.T) {
 	}
 }
 
+// Without the file beside it the file is still the one that it was.
+func TestTheFileBesideItIsLost(t *testing.T) {
+	ctx := context.Background()
+	path := file(t)
+	s := openAt(t, path)
+	sess := open(t, s, 1, owner("a"), time.Hour)
+	win(t, s, sess, "job")
+	require.NoError(t, os.Remove(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"-holdfast")))
+	other := openAt(t, path)
+	require.False(t, claim1(t, other, open(t, other, 2, owner("b"), time.Hour), lease.Claim{Name: "job", Nonce: 2}).OK)
+	_, err := s.Renew(ctx, []lease.Session{sess})
+	require.NoError(t, err)
+}
+
 // An older copy that was put back while nobody used the file has no sessions, and its tokens go
 // on above those that it has forgotten.
 func TestACopyThatWasPutBack(t *testing.T) {

@@ -46,7 +46,7 @@ func TestConformanceOverProcesses(t *testing.T) {
 			tb.Cleanup(func() { _, _ = s.one(context.Background(), request{Op: "close"}) })
 			return s
 		}
-	}, leasetest.TTL(time.Second), leasetest.ExpirySlack(time.Second))
+	}, leasetest.TTL(2*time.Second), leasetest.ExpirySlack(time.Second))
 }
 
 // hold begins a guarded transaction, writes, and stays in it.

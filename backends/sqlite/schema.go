@@ -25,6 +25,7 @@ CREATE TABLE holdfast_meta (
 	one INTEGER PRIMARY KEY CHECK (one = 1),
 	version INTEGER NOT NULL,
 	id TEXT NOT NULL,        -- of the generation
+	file TEXT NOT NULL,      -- which file that is: a copy is another one
 	boot TEXT NOT NULL,      -- of the machine: sessions of another one have ended
 	last INTEGER NOT NULL    -- the last token or revision that was issued
 ) STRICT;
@@ -79,15 +80,15 @@ func prepare(l *link) error {
 	if _, err := l.conn.ExecContext(background, schema); err != nil {
 		return fmt.Errorf("the tables can't be made: %w", err)
 	}
-	return l.exec("INSERT INTO holdfast_meta VALUES (1, ?, '', '', 0)", version)
+	return l.exec("INSERT INTO holdfast_meta VALUES (1, ?, '', '', '', 0)", version)
 }
 
 var errNoVersion = errors.New("they have none")
 
 // meta is the one row about the file.
 type meta struct {
-	id, boot string
-	last     int64
+	id, file, boot string
+	last           int64
 }
 
 // readMeta returns an error that is ErrSchema if the tables are not of this version.
@@ -105,11 +106,15 @@ func readMeta(l *link) (m meta, err error) {
 	case is < version:
 		return m, fmt.Errorf("%w: the tables have version %d, older than %d, which this program knows", ErrSchema, is, version)
 	}
-	return m, l.get("SELECT id, boot, last FROM main.holdfast_meta", nil, &m.id, &m.boot, &m.last)
+	return m, l.get("SELECT id, file, boot, last FROM main.holdfast_meta", nil, &m.id, &m.file, &m.boot, &m.last)
 }
 
-// beginGeneration ends all sessions: nobody is left who believes in one. Tokens go on.
-func beginGeneration(l *link, boot string) (id string, err error) {
+// beginGeneration ends all sessions: nobody is left who believes in one. Tokens go on. Where only
+// the file beside it was lost, the generation is still the one that it was.
+func (m meta) beginGeneration(l *link, file, boot string) (id string, err error) {
+	if m.id != "" && m.file == file && m.boot == boot {
+		return m.id, nil
+	}
 	id = rand.Text()
 	for _, q := range []string{
 		fmt.Sprintf("DELETE FROM holdfast_lease WHERE format = %d", format),
@@ -120,7 +125,7 @@ func beginGeneration(l *link, boot string) (id string, err error) {
 			return "", err
 		}
 	}
-	return id, l.exec("UPDATE holdfast_meta SET id = ?, boot = ?", id, boot)
+	return id, l.exec("UPDATE holdfast_meta SET id = ?, file = ?, boot = ?", id, file, boot)
 }
 
 // is returns an error unless the file is the one that was opened, used by this machine. seen is

@@ -65,6 +65,9 @@ func WithPollInterval(d time.Duration) Option { return func(o *options) { o.inte
 // readerCount is how many reads run at a time.
 const readerCount = 4
 
+// joinPatience bounds how long others may take to begin a generation, or to end.
+const joinPatience = 5 * time.Second
+
 // New returns a Store in the file at path, which it makes if there is none. A database of the
 // user's own may be given: the tables, whose names begin with holdfast_, are made in it, and
 // its journal becomes a write-ahead log.
@@ -163,7 +166,11 @@ func (s *Store) open(ctx context.Context, begin bool, id string) (is string, err
 	case err != nil:
 		return "", err
 	case begin:
-		if is, err = beginGeneration(l, s.clock.boot); err != nil {
+		file, err := s.place.look()
+		if err == nil {
+			is, err = m.beginGeneration(l, file.String(), s.clock.boot)
+		}
+		if err != nil {
 			return "", err
 		}
 	case m.id != id || m.boot != s.clock.boot:

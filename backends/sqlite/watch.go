@@ -172,8 +172,10 @@ func (s *Store) subscribe(ctx context.Context, w *watcher) (snapshot []change, f
 
 // snapshot reads what stands. What has expired is removed before, so that no deletion is told
 // of what was not in the snapshot.
-func (s *Store) snapshot(ctx context.Context, w *watcher) (snapshot []change, from int64, err error) {
-	err = s.write(ctx, "watch", false, func(t *tx) error {
+func (s *Store) snapshot(ctx context.Context, w *watcher) ([]change, int64, error) {
+	var found []change // not a result: who leaves early must not write what the transaction writes
+	var from, last int64
+	err := s.write(ctx, "watch", false, func(t *tx) error {
 		if err := t.sweep(math.MaxInt64); err != nil {
 			return err
 		}
@@ -183,20 +185,19 @@ func (s *Store) snapshot(ctx context.Context, w *watcher) (snapshot []change, fr
 				return err
 			}
 			for _, r := range rows {
-				snapshot = append(snapshot, change{Event: r.event()})
+				found = append(found, change{Event: r.event()})
 			}
 		}
-		var last int64
 		if err := t.get("SELECT coalesce((SELECT max(seq) FROM holdfast_change), 0), last FROM holdfast_meta", nil, &from, &last); err != nil {
 			return err
 		}
-		snapshot = append(snapshot, change{Event: lease.Event{Kind: lease.EventSynced, Revision: lease.Token(last)}})
+		found = append(found, change{Event: lease.Event{Kind: lease.EventSynced, Revision: lease.Token(last)}})
 		return nil
 	})
 	if err != nil {
 		return nil, 0, err
 	}
-	return snapshot, from, nil
+	return found, from, nil
 }
 
 func (s *Store) unsubscribe(w *watcher) {
