@@ -231,8 +231,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// enter begins something that Close waits for.
-func (s *Store) enter() error {
+// enter begins f on a goroutine of its own, which Close waits for.
+func (s *Store) enter(f func()) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -241,6 +241,6 @@ func (s *Store) enter() error {
 	case s.dead != nil:
 		return s.dead
 	}
-	s.running.Add(1)
+	s.running.Go(f)
 	return nil
 }

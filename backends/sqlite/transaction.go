@@ -29,18 +29,16 @@ func (s *Store) run(ctx context.Context, op string, f func() error) error {
 	if ctx.Err() != nil {
 		return failed(op, ended(ctx))
 	}
-	if err := s.enter(); err != nil {
-		s.leaveReplaced()
-		return failed(op, err)
-	}
 	done := make(chan error, 1)
-	go func() {
-		defer s.running.Done()
+	if err := s.enter(func() {
 		err := routines.ErrEnded
 		defer func() { done <- err }()
 		defer routines.Contain(&err)
 		err = f()
-	}()
+	}); err != nil {
+		s.leaveReplaced()
+		return failed(op, err)
+	}
 	var err error
 	select {
 	case err = <-done:
