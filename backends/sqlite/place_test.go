@@ -39,8 +39,8 @@ func TestBadInput(t *testing.T) {
 	}{
 		{"", s(), lease.ErrInvalid, "must name a file"},
 		{"a\x00b", s(), lease.ErrInvalid, "must name a file"},
-		{":memory:", s(), lease.ErrInvalid, "not a URI"},
-		{"file:" + at("a"), s(), lease.ErrInvalid, "not a URI"},
+		{":memory:", s(), lease.ErrInvalid, "or a URI"},
+		{"file:" + at("a"), s(), lease.ErrInvalid, "or a URI"},
 		{at("none/leases"), s(), lease.ErrInvalid, "no such file"},
 		{dir, s(), lease.ErrInvalid, "is no file"},
 		{at("fifo"), s(), lease.ErrInvalid, "is no file"},
