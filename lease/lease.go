@@ -52,7 +52,7 @@ type Lease interface {
 type Loss struct {
 	Name   string
 	Token  Token
-	Reason error // one of ErrExpired, ErrTakenOver, ErrRecordGone, ErrInconsistent, ErrClosed, ErrParentGone (errors.Is)
+	Reason error // one of ErrExpired, ErrTakenOver, ErrRecordGone, ErrInconsistent, ErrClosed, ErrParentLost (errors.Is)
 }
 
 // Term is one ownership of a name, from the moment it was won to its end. It is

@@ -55,7 +55,7 @@ func (k *Keeper) measureLoss(reason error) {
 
 func nameOfLoss(reason error) string {
 	for name, err := range map[string]error{"expired": ErrExpired, "taken over": ErrTakenOver, "record gone": ErrRecordGone,
-		"inconsistent": ErrInconsistent, "closed": ErrClosed, "parent gone": ErrParentGone} {
+		"inconsistent": ErrInconsistent, "closed": ErrClosed, "parent lost": ErrParentLost} {
 		if errors.Is(reason, err) {
 			return name
 		}

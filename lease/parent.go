@@ -7,19 +7,19 @@ import (
 
 // This file hangs leases on others: the term of a child ends with that of its parent.
 
-// ErrParentGone: the ownership that another hangs on does not stand. A store answers a
+// ErrParentLost: the ownership that another hangs on does not stand. A store answers a
 // claim so whose While is not met, and nothing of it was applied. It is the reason of the loss of
 // a term whose parent's has ended, and what Acquire returns while the parent has none.
-var ErrParentGone = errors.New("lease parent gone")
+var ErrParentLost = errors.New("lease parent lost")
 
 // WithParent hangs the lease on another of the same Keeper, which may hang on a third. It is
 // won only while the store has the record of the parent's present term, by one conditional
 // write. Its term ends with that term at the latest: CheckAlive is false from the moment at
-// which the parent's is, with no word of the store. The loss is told, ErrParentGone, also if
+// which the parent's is, with no word of the store. The loss is told, ErrParentLost, also if
 // the parent was released or transferred; so release children first. The child's record proves
 // nothing of the parent's: it stays until its owner calls Acquire or Release, as after any loss.
 //
-// Acquire returns ErrParentGone while the parent has no term; Run tries again. A transfer moves
+// Acquire returns ErrParentLost while the parent has no term; Run tries again. A transfer moves
 // the child's record alone: who adopts it does so under the parent of the handle there, if that
 // has one.
 //
@@ -83,7 +83,7 @@ func (h *Handle) underLocked(o *op) bool {
 		h.k.recon.suspectLocked(h.name)
 		h.dropClaimLocked()
 	}
-	o.finish(false, ErrParentGone)
+	o.finish(false, ErrParentLost)
 	return false
 }
 
@@ -106,7 +106,7 @@ func (h *Handle) orphanLocked(t *term, cause error) {
 		if now == nil || now.parent != t {
 			continue
 		}
-		reason := ErrParentGone
+		reason := ErrParentLost
 		if errors.Is(cause, ErrClosed) || t.sess.dead && now.sess == t.sess {
 			reason = cause // what ended the parent's ends this term by itself
 		}

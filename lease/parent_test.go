@@ -49,17 +49,17 @@ func TestAChildEndsWithItsParent(t *testing.T) {
 	for what, end := range map[string]func(t *testing.T, a, b *node, parent *lease.Handle) (reason error){
 		"released": func(t *testing.T, _, _ *node, parent *lease.Handle) error {
 			require.NoError(t, parent.Release(t.Context()))
-			return lease.ErrParentGone
+			return lease.ErrParentLost
 		},
 		"closed": func(t *testing.T, _, _ *node, parent *lease.Handle) error {
 			require.NoError(t, parent.Close(t.Context()))
-			return lease.ErrParentGone
+			return lease.ErrParentLost
 		},
 		"transferred": func(t *testing.T, _, b *node, parent *lease.Handle) error {
 			to, err := b.lease("parent").Offer(t.Context())
 			require.NoError(t, err)
 			require.NoError(t, parent.Transfer(t.Context(), to))
-			return lease.ErrParentGone
+			return lease.ErrParentLost
 		},
 		"its record deleted": func(t *testing.T, a, _ *node, parent *lease.Handle) error {
 			time.Sleep(time.Millisecond) // a look that begins at the moment of the win says nothing of it
@@ -68,7 +68,7 @@ func TestAChildEndsWithItsParent(t *testing.T) {
 			_, err := a.store.Release(t.Context(), []lease.Held{r.Held()})
 			require.NoError(t, err)
 			time.Sleep(ttl + time.Second) // it is told, or looked for
-			return lease.ErrParentGone
+			return lease.ErrParentLost
 		},
 		"expired": func(t *testing.T, a, _ *node, _ *lease.Handle) error {
 			a.store.Partition()
@@ -105,7 +105,7 @@ func TestAChildEndsWithItsParent(t *testing.T) {
 					lost[i].one(t, reason)
 				}
 				require.False(t, child.CheckAlive())
-				require.Equal(t, errors.Is(reason, lease.ErrParentGone), beside.CheckAlive(), "no other ends with it")
+				require.Equal(t, errors.Is(reason, lease.ErrParentLost), beside.CheckAlive(), "no other ends with it")
 			})
 		})
 	}
@@ -133,7 +133,7 @@ func TestAChildIsWonOnlyUnderItsParent(t *testing.T) {
 		child := a.lease("child", lease.WithParent(parent))
 		won, err := child.Acquire(t.Context())
 		require.False(t, won)
-		require.ErrorIs(t, err, lease.ErrParentGone)
+		require.ErrorIs(t, err, lease.ErrParentLost)
 		require.NotErrorIs(t, err, lease.ErrUnknown, "nothing was sent")
 		require.Zero(t, store.Stats().Acquire)
 
@@ -152,7 +152,7 @@ func TestAChildIsWonOnlyUnderItsParent(t *testing.T) {
 		require.NoError(t, parent.Release(t.Context()))
 		won, err = child.Acquire(t.Context())
 		require.False(t, won)
-		require.ErrorIs(t, err, lease.ErrParentGone)
+		require.ErrorIs(t, err, lease.ErrParentLost)
 		time.Sleep(ttl + time.Second)
 		_, ok = standing(t, store, "child")
 		require.False(t, ok, "who asked anew has nothing running under what stood")
@@ -184,7 +184,7 @@ func TestAnAcquisitionThatOutlastsItsParent(t *testing.T) {
 				if kind == faultstore.ApplyThenFail { // no answer ever came
 					require.ErrorIs(t, got.err, lease.ErrUnknown)
 				} else {
-					require.ErrorIs(t, got.err, lease.ErrParentGone)
+					require.ErrorIs(t, got.err, lease.ErrParentLost)
 				}
 				require.False(t, child.CheckAlive())
 				a.store.SetRule(nil)
@@ -267,7 +267,7 @@ func TestAChildIsTransferred(t *testing.T) {
 		require.NoError(t, child.Transfer(t.Context(), offer))
 		won, err = target.Adopt(t.Context(), offer)
 		require.False(t, won)
-		require.ErrorIs(t, err, lease.ErrParentGone)
+		require.ErrorIs(t, err, lease.ErrParentLost)
 		time.Sleep(2*ttl + time.Second)
 		_, ok = standing(t, store, "child")
 		require.False(t, ok, "nor does it keep it")
@@ -290,7 +290,7 @@ func TestManyChildren(t *testing.T) {
 		}
 		require.NoError(t, parent.Release(t.Context()))
 		for _, l := range all {
-			l.one(t, lease.ErrParentGone)
+			l.one(t, lease.ErrParentLost)
 		}
 	})
 }
