@@ -223,8 +223,8 @@ func (k *Keeper) giveBackLocked(o *op, held Held, err error) {
 	o.h.last = max(o.h.last, held.Token)
 	o.finish(false, err)
 	o.kind, o.held = opRelease, held
-	o.pause, o.abandoned = 0, false // until stays: others may queue behind it
-	k.releases.push(k, o)
+	o.pause, o.abandoned, o.mayDirect = 0, false, false // until stays: others may queue behind it
+	k.giveUpAfterChildrenLocked(o)
 }
 
 // sendingLocked counts an attempt of each of ops, and reports whether it is to be made: not
