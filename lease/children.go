@@ -119,7 +119,7 @@ func (k *Keeper) leaveAwaitingLocked(o *op, why error) {
 		k.endOpLocked(o, false, fmt.Errorf("%w: %w", ErrTransferRefused, err))
 		return
 	}
-	k.log.Warn("not released yet", zap.String("lease", o.h.name), zap.Error(err))
+	k.log.Info("not released yet", zap.String("lease", o.h.name), zap.Error(err))
 	o.finish(false, unknown(err))
 	if len(o.h.queue) > 0 {
 		o.h.giveWayLocked()

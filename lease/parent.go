@@ -34,8 +34,8 @@ const maxAncestors = 100
 // the child's record alone: who adopts it does so under the parent of the handle there, if that
 // has one.
 //
-// Keeper.Lease returns ErrInvalid if parent is nil, of another Keeper, or closed; if the lease's
-// name is that of one it would hang on; or if these are more than 100.
+// Keeper.Lease returns ErrInvalid if parent is nil, of another Keeper, or closed, which is
+// ErrClosed, too; if the lease's name is that of one it would hang on; or if these are more than 100.
 func WithParent(parent *Handle) Option { return func(o *options) { o.parent, o.hangs = parent, true } }
 
 // checkParent checks what WithParent was given for a lease of that name.
@@ -69,7 +69,7 @@ func (k *Keeper) checkParent(name string, o options) error {
 // hangLocked makes h a child of parent, if there is one.
 func (h *Handle) hangLocked(parent *Handle) error {
 	if name, closed := closedOf(parent); closed {
-		return fmt.Errorf("lease.WithParent: %w: %q was closed", ErrInvalid, name)
+		return fmt.Errorf("lease.WithParent: %w: %q was closed: %w", ErrInvalid, name, ErrClosed)
 	}
 	if h.parent = parent; parent == nil {
 		return nil

@@ -51,6 +51,7 @@ type leaseholder struct {
 	parent *leaseholder
 	others []*leaseholder // of the same name, on other nodes
 	asks   chan wish
+	turn   chan struct{} // has room for one: who uses the handle, as nobody acquires it over running work
 
 	mu   sync.Mutex
 	last owned // not known to be given up
@@ -95,7 +96,7 @@ func newFamily(s *parentWitness, n *node, r *simulate.Random, names []string, on
 		if p := f.of[on[i]]; p != nil {
 			opts = append(opts, lease.WithParent(p.h))
 		}
-		f.of[i] = &leaseholder{s: s, h: n.lease(names[i], opts...), parent: f.of[on[i]], asks: make(chan wish, 1)}
+		f.of[i] = &leaseholder{s: s, h: n.lease(names[i], opts...), parent: f.of[on[i]], asks: make(chan wish, 1), turn: make(chan struct{}, 1)}
 	}
 	f.of = f.of[1:]
 	return f
@@ -117,7 +118,9 @@ func (m *leaseholder) above(t lease.Term) (all []owned, ok bool) {
 func (m *leaseholder) own() {
 	for w := range m.asks {
 		if w.what == toHold {
+			m.turn <- struct{}{}
 			m.hold(w)
+			<-m.turn
 		}
 	}
 }
@@ -175,6 +178,13 @@ func (m *leaseholder) release(patience time.Duration, x owned) {
 
 // move transfers the lease to another node.
 func (m *leaseholder) move(w wish, x owned) {
+	select {
+	case w.to.turn <- struct{}{}:
+		defer func() { <-w.to.turn }()
+	default:
+		m.release(w.patience, x)
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), w.patience)
 	defer cancel()
 	offer, err := w.to.h.Offer(ctx)

@@ -139,7 +139,7 @@ func (s *parentWitness) forsakes(x owned) {
 	s.forsaken[x] = true
 }
 
-// stopped returns what a release that was confirmed must have left: none of it, and no work.
+// confirmed: a release of x was, so nothing of it stands, and no work runs.
 func (s *parentWitness) confirmed(x owned) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,6 +13,11 @@ var ofEngine = []mutant{
 		hunters: []check{parentsSim},
 	},
 	{
+		name: "leader-alone", does: "leadership does not hang on the membership",
+		edits:   []edit{{"membership/election.go", "append(g.leaseOptions(nil), g.AsParent())...", "g.leaseOptions(nil)..."}},
+		hunters: []check{{"membership", "^TestLeadershipEndsWithMembership$"}},
+	},
+	{
 		name: "child-under-nobody", does: "a claim is made whatever the record of the parent",
 		edits:   []edit{{"lease/parent.go", "if o.under == nil || !o.h.k.limits.While {", "if o.under == nil || o.h.k.limits.While {"}},
 		hunters: []check{parentsSim, {"lease", "^TestSettlingKeepsTheCondition$"}},
@@ -27,12 +32,12 @@ var ofEngine = []mutant{
 	},
 	{
 		name: "parent-first", does: "a parent is given up before its children",
-		edits:   []edit{{"lease/children.go", "		if c.standsLocked() {\n\t\t\tif o.awaits == nil {", "		if false {\n\t\t\tif o.awaits == nil {"}},
+		edits:   []edit{{"lease/children.go", "\t\tif c.standsLocked() {\n\t\t\tif o.awaits == nil {", "\t\tif c.standsLocked() && c.parent == nil {\n\t\t\tif o.awaits == nil {"}},
 		hunters: []check{parentsSim, {"lease", "^TestAParentIsGivenUpAfterItsChildren$"}},
 	},
 	{
 		name: "grandparent-first", does: "a parent waits for its children, and not for theirs",
-		edits:   []edit{{"lease/children.go", "		if c.standsLocked() {\n\t\t\treturn true", "		if false {\n\t\t\treturn true"}},
+		edits:   []edit{{"lease/children.go", "\t\tif c.standsLocked() {\n\t\t\treturn true", "\t\tif c.standsLocked() && c.parent == nil {\n\t\t\treturn true"}},
 		hunters: []check{parentsSim},
 	},
 	{
@@ -47,7 +52,7 @@ var ofEngine = []mutant{
 	},
 	{
 		name: "transfer-stays", does: "a transfer that waits for children is sent though it was said to be refused",
-		edits:   []edit{{"lease/children.go", "		o.awaits = nil\n\t\tk.endOpLocked(o, false, fmt", "		o.finish(false, fmt"}},
+		edits:   []edit{{"lease/children.go", "\t\to.awaits = nil\n\t\tk.endOpLocked(o, false, fmt", "\t\to.finish(false, fmt"}},
 		hunters: []check{{"lease", "^TestAChildThatIsNotReleased$"}},
 	},
 	{
