@@ -42,7 +42,8 @@ func WithSystem(system *actor.ActorSystem) Option {
 }
 
 // WithLeaseOptions are for the leases of the group, such as lease.WithTTL. Of metadata,
-// the group's own keys count: format, roles, capacity and member.
+// the group's own keys count: format, roles, capacity and member; of parents, the leader's lease
+// has the membership's.
 func WithLeaseOptions(o ...lease.Option) Option {
 	return func(s *settings) {
 		for _, x := range o {
