@@ -35,7 +35,8 @@ const maxAncestors = 100
 // has one.
 //
 // Keeper.Lease returns ErrInvalid if parent is nil, of another Keeper, or closed, which is
-// ErrClosed, too; if the lease's name is that of one it would hang on; or if these are more than 100.
+// ErrClosed, too; if the lease's name is that of one it would hang on; or if these are more
+// than 100.
 func WithParent(parent *Handle) Option { return func(o *options) { o.parent, o.hangs = parent, true } }
 
 // checkParent checks what WithParent was given for a lease of that name.
