@@ -83,6 +83,10 @@
 // until tokens are above all that were seen, or that is accepted
 // (Keeper.AcceptHistory, Config.AcceptSetbacks).
 //
+// A lease may hang on another (WithParent): it is trusted no longer than that, and given up
+// before it. Only the owner of a lease knows when the work under it has stopped, so a release of
+// the parent waits until each has said so.
+//
 // Of a loss, in this order: CheckAlive is false, the term's context is done with
 // its reason as the cause, the handlers of OnLost run, each in a goroutine of its
 // own and once. Release and Transfer are no losses. Keeper.Close is one, for

@@ -30,7 +30,8 @@ type Handle struct {
 	seen     Token                // the highest token of the name that was ever seen, whosoever
 	op       *op                  // in flight: at most one
 	queue    []*op                // behind it, in order
-	children map[*Handle]struct{} // open handles made with this as their parent
+	children map[*Handle]struct{} // handles made with this as their parent, until they are closed and at rest
+	begun    chan struct{}        // closed when a term begins; nil: no child's Run waits for that
 	handlers []*handler
 	free     []*waiter
 	pollAt   time.Duration
@@ -80,7 +81,8 @@ func (h *Handle) Term() (Term, bool) {
 }
 
 // Release implements Lease. It, too, ends after OperationTimeout. With a context
-// that is done it ends trust and asks the store once, in the background.
+// that is done it ends trust and asks the store once, in the background. Leases that hang on this
+// one (WithParent) lose their terms, and are waited for: ErrChildHeld.
 func (h *Handle) Release(ctx context.Context) error {
 	if err := h.check(ctx); err != nil {
 		return err
@@ -89,7 +91,8 @@ func (h *Handle) Release(ctx context.Context) error {
 	return err
 }
 
-// Transfer implements TransferLease.
+// Transfer implements TransferLease. It waits for leases that hang on this one, as Release
+// does.
 func (h *Handle) Transfer(ctx context.Context, o Offer) error {
 	if err := h.check(ctx); err != nil {
 		return err
@@ -276,14 +279,17 @@ func (h *Handle) leave() {
 	}
 	k.closeOfferLocked(h.name, 0)
 	h.dropWaitersLocked()
-	h.unhangLocked()
 	if k.handles[h.name] == h {
 		delete(k.handles, h.name)
 		if h.op != nil {
 			k.leaving[h] = struct{}{}
+			if len(h.op.awaits) > 0 {
+				k.parting[h.name] = h
+			}
 		}
 		k.leaveLocked(h.pool)
 	}
+	h.restedLocked()
 	k.checkIdleLocked()
 }
 
@@ -310,6 +316,7 @@ func (h *Handle) holdLocked(t *term) {
 	t.sess.handles[h] = struct{}{}
 	t.sess.held++
 	h.current.Store(t)
+	h.toldChildrenLocked()
 	h.k.measure(func(i *instruments) { i.held.Add(1) })
 	h.k.log.Info("won", zap.String("lease", h.name), zap.Uint64("token", uint64(t.token)))
 }
@@ -322,8 +329,9 @@ func (h *Handle) endLocked(tr transition, cause error) *term {
 	}
 	t := h.current.Swap(nil)
 	t.sess.held--
-	t.end(cause)
+	t.over.Store(true) // with it end those that hang on it, whose contexts are done before its own
 	h.orphanLocked(t, cause)
+	t.end(cause)
 	h.k.measure(func(i *instruments) { i.held.Add(-1) })
 	return t
 }

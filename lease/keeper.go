@@ -47,6 +47,7 @@ type Keeper struct {
 	mu       sync.Mutex
 	handles  map[string]*Handle
 	leaving  map[*Handle]struct{} // closed ones with an operation in flight
+	parting  map[string]*Handle   // of these, who keeps its record for its children; by name
 	sessions map[SessionID]*session
 	bygone   map[SessionID]*session // ended here, but not seen to be gone from the store
 	pools    map[sharing]*pool      // shared sessions by TTL and policy
@@ -120,6 +121,7 @@ func NewKeeper(store Store, cfg Config) (*Keeper, error) {
 		wake:     make(chan struct{}, 1),
 		handles:  map[string]*Handle{},
 		leaving:  map[*Handle]struct{}{},
+		parting:  map[string]*Handle{},
 		sessions: map[SessionID]*session{},
 		bygone:   map[SessionID]*session{},
 		pools:    map[sharing]*pool{},

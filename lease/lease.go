@@ -53,7 +53,7 @@ type Loss struct {
 	Name  string
 	Token Token
 	// Reason is one of ErrExpired, ErrTakenOver, ErrRecordGone, ErrInconsistent, ErrClosed and
-	// ErrParentGone (errors.Is). An ErrExpired that is ErrLapsed ended on time, by its policy
+	// ErrParentLost (errors.Is). An ErrExpired that is ErrLapsed ended on time, by its policy
 	// (WithRenewal).
 	Reason error
 }

@@ -54,7 +54,7 @@ func (k *Keeper) configure(name string, opts []Option) (options, error) {
 	if err := o.describePurpose(); err != nil {
 		return o, k.errorf(name, err)
 	}
-	if err := cmp.Or(validateMetadata(o.metadata), k.limits.checkMetadata(o.metadata), k.checkParent(o)); err != nil {
+	if err := cmp.Or(validateMetadata(o.metadata), k.limits.checkMetadata(o.metadata), k.checkParent(name, o)); err != nil {
 		return o, k.errorf(name, err)
 	}
 	return o, nil

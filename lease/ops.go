@@ -54,6 +54,7 @@ type op struct {
 	refused    *HeldError // opAcquire: that it was, and by what
 	held       Held       // opRelease, opTransfer: what to give up
 	offer      *Offer     // opTransfer; opAcquire that adopts
+	awaits     awaited    // opRelease, opTransfer: the children that stand; it is not sent before they rest
 }
 
 func (o *op) finish(ok bool, err error) {
@@ -95,6 +96,7 @@ func (h *Handle) do(ctx context.Context, o *op) (bool, error) {
 	}
 	o.until = k.clock.Now().Mono + k.cfg.OperationTimeout
 	h.queue = append(h.queue, o)
+	h.giveWayLocked()
 	if h.op == nil {
 		o.mayDirect = k.limits.Prompt && over == nil
 		k.nextLocked(h)
@@ -140,6 +142,10 @@ func (k *Keeper) leave(o *op, why error) {
 	}
 	o.abandoned = true
 	h := o.h
+	if len(o.awaits) > 0 {
+		k.leaveAwaitingLocked(o, why)
+		return
+	}
 	if h.op != o {
 		others := slices.DeleteFunc(slices.Clone(h.queue), func(x *op) bool { return x == o })
 		if o.kind != opRelease {
@@ -179,6 +185,7 @@ func (k *Keeper) nextLocked(h *Handle) {
 		h.op = nil
 	}
 	delete(k.leaving, h)
+	h.restedLocked()
 	k.checkIdleLocked()
 }
 
@@ -199,7 +206,7 @@ func (k *Keeper) beginLocked(o *op) bool {
 		// Found dead before the loop looked: the loss is told all the same.
 		k.loseLocked(h, ErrExpired)
 		if !h.underLocked(o) {
-			return false
+			return o.kind == opRelease
 		}
 		o.supersedes = h.claim.Token
 		if given := k.offers[h.name]; o.offer != nil && given != nil && given.nonce == o.offer.Nonce && given.token > o.supersedes {
@@ -216,7 +223,7 @@ func (k *Keeper) beginLocked(o *op) bool {
 			return false
 		}
 		o.held = h.claim
-		k.releases.push(k, o)
+		k.giveUpAfterChildrenLocked(o)
 	case opTransfer:
 		if !h.CheckAlive() {
 			k.loseLocked(h, ErrExpired)
@@ -225,7 +232,7 @@ func (k *Keeper) beginLocked(o *op) bool {
 		}
 		h.endLocked(givenUp, ErrTransferred)
 		o.held = h.claim
-		k.moves.push(k, o)
+		k.giveUpAfterChildrenLocked(o)
 	}
 	return true
 }
@@ -252,6 +259,12 @@ func (k *Keeper) retryLocked(o *op, l *lane) {
 		k.giveUpLocked(o, ErrClosed)
 	case k.setback != nil && k.setback.byStore:
 		k.giveUpLocked(o, k.setback.err)
+	case o.kind == opAcquire && o.orphaned():
+		if !o.unknown {
+			k.giveUpLocked(o, ErrParentLost)
+			return
+		}
+		k.giveBackLocked(o, Held{}, unknown(ErrParentLost)) // it may stand: look, and release it
 	case o.abandoned && o.kind == opAcquire && o.unknown && now <= o.until:
 		k.giveBackLocked(o, Held{}, ErrReleased) // it may stand: look, and release it
 	case o.abandoned && o.kind == opRelease && o.attempts < 2:

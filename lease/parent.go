@@ -7,28 +7,40 @@ import (
 
 // This file hangs leases on others: the term of a child ends with that of its parent.
 
-// ErrParentGone: the ownership that another hangs on does not stand. A store answers a
+// ErrParentLost: the ownership that another hangs on does not stand. A store answers a
 // claim so whose While is not met, and nothing of it was applied. It is the reason of the loss of
-// a term whose parent's has ended, and what Acquire returns while the parent has none.
-var ErrParentGone = errors.New("lease parent gone")
+// a term whose parent's has ended, and what Acquire returns while the parent has none; it is
+// ErrClosed, too, if the parent was closed, and there will never be one.
+var ErrParentLost = errors.New("lease parent lost")
+
+// maxAncestors bounds how many leases one can hang on, each on the next: CheckAlive looks
+// at all of them.
+const maxAncestors = 100
 
 // WithParent hangs the lease on another of the same Keeper, which may hang on a third. It is
-// won only while the store has the record of the parent's present term, by one conditional
-// write. Its term ends with that term at the latest: CheckAlive is false from the moment at
-// which the parent's is, with no word of the store. The loss is told, ErrParentGone, also if
-// the parent was released or transferred; so release children first. The child's record proves
-// nothing of the parent's: it stays until its owner calls Acquire or Release, as after any loss.
+// won only while the parent's present term is alive and, where the store has
+// StoreLimits.While, only while the record of that term stands, by one conditional write. Its
+// term ends with that term at the latest: CheckAlive is false from the moment at which the
+// parent's is, with no word of the store, whatever the TTLs. The loss is told, ErrParentLost,
+// also if the parent was released or transferred.
 //
-// Acquire returns ErrParentGone while the parent has no term; Run tries again. A transfer moves
+// A parent that is given up, by Release, Transfer, Close or the end of its Run, ends the terms
+// of its children first. Then it waits until nothing of theirs stands any more: the owner of
+// each knows when the work under it has stopped, and says so as after any loss, by Release,
+// Acquire or Close. The end of a child's Run does that. Only then the parent's record is released
+// or moved. If that does not come to be in time the error is ErrChildHeld.
+//
+// Acquire returns ErrParentLost while the parent has no term; Run waits for one. A transfer moves
 // the child's record alone: who adopts it does so under the parent of the handle there, if that
 // has one.
 //
-// Keeper.Lease returns ErrInvalid if parent is nil, of another Keeper, or closed, and
-// ErrUnsupported if the store has no StoreLimits.While.
+// Keeper.Lease returns ErrInvalid if parent is nil, of another Keeper, or closed, which is
+// ErrClosed, too; if the lease's name is that of one it would hang on; or if these are more
+// than 100.
 func WithParent(parent *Handle) Option { return func(o *options) { o.parent, o.hangs = parent, true } }
 
-// checkParent checks what WithParent was given.
-func (k *Keeper) checkParent(o options) error {
+// checkParent checks what WithParent was given for a lease of that name.
+func (k *Keeper) checkParent(name string, o options) error {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("lease.WithParent: %w: %s", ErrInvalid, fmt.Sprintf(format, args...))
 	}
@@ -42,21 +54,27 @@ func (k *Keeper) checkParent(o options) error {
 	case p.k != k:
 		return bad("%q is a lease of keeper %s (incarnation %s, store %s), must be of this keeper (incarnation %s)",
 			p.name, p.k.owner.ID, p.k.owner.Incarnation, p.k.limits.Name, k.owner.Incarnation)
-	case !k.limits.While:
-		return fmt.Errorf("lease.WithParent: %w", ErrUnsupported)
+	}
+	above := 0
+	for p := o.parent; p != nil; p = p.parent { // none of them ever changes
+		if above++; p.name == name {
+			return bad("a cycle: %q hangs on %q already, or is it", o.parent.name, name)
+		}
+	}
+	if above > maxAncestors {
+		return bad("%d leases above it, must be at most %d", above, maxAncestors)
 	}
 	return nil
 }
 
 // hangLocked makes h a child of parent, if there is one.
 func (h *Handle) hangLocked(parent *Handle) error {
-	switch {
-	case parent == nil:
-		return nil
-	case parent.closed:
-		return fmt.Errorf("lease.WithParent: %w: %q was closed", ErrInvalid, parent.name)
+	if name, closed := closedOf(parent); closed {
+		return fmt.Errorf("lease.WithParent: %w: %q was closed: %w", ErrInvalid, name, ErrClosed)
 	}
-	h.parent = parent
+	if h.parent = parent; parent == nil {
+		return nil
+	}
 	if parent.children == nil {
 		parent.children = map[*Handle]struct{}{}
 	}
@@ -64,14 +82,19 @@ func (h *Handle) hangLocked(parent *Handle) error {
 	return nil
 }
 
-// unhangLocked: h is closed, and no term of it can begin any more.
-func (h *Handle) unhangLocked() {
-	if h.parent != nil {
-		delete(h.parent.children, h)
+// closedOf returns the first of h, and what it hangs on, that was closed: none below it can be
+// acquired any more.
+func closedOf(h *Handle) (name string, closed bool) {
+	for ; h != nil; h = h.parent {
+		if h.closed {
+			return h.name, true
+		}
 	}
+	return "", false
 }
 
-// underLocked is the parent's term that an acquisition is for; false if there is none.
+// underLocked is the parent's term that an acquisition is for; false if there is none. Then o
+// is finished, and may be a release of what stands.
 func (h *Handle) underLocked(o *op) bool {
 	if h.parent == nil {
 		return true
@@ -79,11 +102,15 @@ func (h *Handle) underLocked(o *op) bool {
 	if o.under = h.parent.current.Load(); o.under != nil && o.under.CheckAlive() {
 		return true
 	}
-	if h.claim != (Held{}) { // the caller has nothing running under it
-		h.k.recon.suspectLocked(h.name)
-		h.dropClaimLocked()
+	err := ErrParentLost
+	if name, closed := closedOf(h.parent); closed {
+		err = fmt.Errorf("%w: %q, for good: %w", err, name, ErrClosed)
 	}
-	o.finish(false, ErrParentGone)
+	if h.claim == (Held{}) {
+		o.finish(false, err)
+		return false
+	}
+	h.k.giveBackLocked(o, h.claim, err) // the caller has nothing running under it
 	return false
 }
 
@@ -91,9 +118,10 @@ func (h *Handle) underLocked(o *op) bool {
 func (o *op) orphaned() bool { return o.under != nil && !o.under.CheckAlive() }
 
 // while is the condition of the op's claims, also of those that settle: it stays that of the
-// first, so none of them can land once the store has said that it is not met.
+// first, so none of them can land once the store has said that it is not met. Where the store
+// can't compare it the Keeper alone does, before the first and after the last.
 func (o *op) while() Held {
-	if o.under == nil {
+	if o.under == nil || !o.h.k.limits.While {
 		return Held{}
 	}
 	return Held{Name: o.under.name, Token: o.under.token, Nonce: o.under.nonce}
@@ -106,10 +134,33 @@ func (h *Handle) orphanLocked(t *term, cause error) {
 		if now == nil || now.parent != t {
 			continue
 		}
-		reason := ErrParentGone
+		reason := ErrParentLost
 		if errors.Is(cause, ErrClosed) || t.sess.dead && now.sess == t.sess {
 			reason = cause // what ended the parent's ends this term by itself
 		}
 		h.k.loseLocked(c, reason)
+	}
+}
+
+// parentBegins returns a channel that is closed when the parent of h begins a term; nil if
+// it has one, or if h has no parent.
+func (h *Handle) parentBegins() <-chan struct{} {
+	h.k.mu.Lock()
+	defer h.k.mu.Unlock()
+	p := h.parent
+	if p == nil || p.CheckAlive() {
+		return nil
+	}
+	if p.begun == nil {
+		p.begun = make(chan struct{})
+	}
+	return p.begun
+}
+
+// toldChildrenLocked tells those that wait for it that a term of h has begun.
+func (h *Handle) toldChildrenLocked() {
+	if h.begun != nil {
+		close(h.begun)
+		h.begun = nil
 	}
 }

@@ -2,6 +2,8 @@ package lease_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -17,121 +19,227 @@ import (
 	"github.com/holdfast-go/holdfast/lease/faultstore"
 )
 
-var parentHistories = simulate.New("lease-parents", 150, 100)
+var parentHistories = simulate.New("lease-parents", 150, 60)
 
-// TestHistoriesOfParents has a few nodes acquire and release leases under leases over a store
-// that loses, delays and repeats what it is asked, while an operator deletes records. Nothing is
-// applied under an ownership that does not stand, no child is alive beside a parent that is
-// not, and in the end nothing stands that nobody has.
+// TestHistoriesOfParents has a few nodes own trees of leases over a store that loses, delays
+// and repeats what it is asked, and that compares Claim.While or can't, while an operator deletes
+// records and clocks stand still. Nothing is applied under an ownership that does not
+// stand; no child is alive beside a parent that is not; no parent is given up, or said to be,
+// while work runs under one of its children, and where nothing fails, while its record stands; in
+// the end nothing stands that nobody has.
 func TestHistoriesOfParents(t *testing.T) {
 	parentHistories.Run(t, func(t *testing.T, seed uint64) {
 		bubble(t, func(t *testing.T, store *memory.Store) { parentHistory(t, store, parentHistories.Random(seed)) })
 	})
 }
 
-// hanging is a store that judges each claim when it is applied.
-type hanging struct {
-	*memory.Store
-	t  *testing.T
-	mu sync.Mutex
-	on map[lease.Held]lease.Held // under what each ownership was won
+// isChild tells it by the name: roots have one segment.
+func isChild(name string) bool { return strings.Contains(name, "/") }
+
+// family are the owners of one node, parents before children.
+type family struct {
+	n      *node
+	of     []*leaseholder
+	frozen time.Time // until then
 }
 
-func (s *hanging) Acquire(ctx context.Context, in lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	outs := make([]lease.Outcome, len(claims))
-	for i, c := range claims {
-		was, _ := s.Store.Get(context.Background(), c.While.Name)
-		one, err := s.Store.Acquire(ctx, in, []lease.Claim{c})
-		if err != nil {
-			return nil, err
-		}
-		outs[i] = one[0]
-		if !one[0].OK {
+// leaseholder owns one lease: it acquires it, works under it, and gives it up when its work has
+// stopped.
+type leaseholder struct {
+	s      *parentWitness
+	h      *lease.Handle
+	parent *leaseholder
+	others []*leaseholder // of the same name, on other nodes
+	asks   chan wish
+	turn   chan struct{} // has room for one: who uses the handle, as nobody acquires it over running work
+
+	mu   sync.Mutex
+	last owned // not known to be given up
+	term lease.Term
+}
+
+// wish is what a leaseholder is to do next.
+type wish struct {
+	what     int
+	patience time.Duration // of what it asks the Keeper
+	stop     time.Duration // that its work takes to stop
+	again    bool          // after a loss it asks anew, and releases nothing
+	to       *leaseholder  // whom it transfers it to
+}
+
+// What a wish is for.
+const (
+	toHold = iota
+	toGiveUp
+	toTransfer
+)
+
+// tree draws the names of the leases, each behind the one it hangs on; 0: none.
+func tree(r *simulate.Random) (names []string, on []int) {
+	names, on = []string{"", "a", "b"}, []int{0, 0, 0}
+	for range 2 + r.IntN(6) {
+		p := 1 + r.IntN(len(names)-1)
+		names = append(names, fmt.Sprintf("%s/%d", names[p], len(names)))
+		on = append(on, p)
+	}
+	return names, on
+}
+
+func newFamily(s *parentWitness, n *node, r *simulate.Random, names []string, on []int) *family {
+	f := &family{n: n, of: make([]*leaseholder, len(names))}
+	ttls := []time.Duration{ttl, ttl / 2, 2 * ttl}
+	for i := range names {
+		if i == 0 {
 			continue
 		}
-		s.on[one[0].Record.Held()] = c.While
-		if child := !strings.HasPrefix(c.Name, "parent/"); child && (len(was) == 0 || was[0].Held() != c.While) {
-			s.t.Errorf("%s was won while %+v, and there stood %+v", c.Name, c.While, was)
-		}
-	}
-	return outs, nil
-}
-
-func (s *hanging) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.Store.Release(ctx, held)
-}
-
-func (s *hanging) CloseSession(ctx context.Context, in lease.Session) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.Store.CloseSession(ctx, in)
-}
-
-func (s *hanging) under(h lease.Held) lease.Held {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.on[h]
-}
-
-// family are the handles of one node, each behind its parent.
-type family struct {
-	n  *node
-	of []*lease.Handle
-	on map[*lease.Handle]*lease.Handle
-}
-
-func newFamily(n *node, r *simulate.Random) *family {
-	f := &family{n: n, on: map[*lease.Handle]*lease.Handle{}}
-	ttls := []time.Duration{ttl, ttl / 2, 2 * ttl}
-	add := func(name string, parent *lease.Handle) *lease.Handle {
 		opts := []lease.Option{lease.WithTTL(ttls[r.IntN(len(ttls))])}
-		if parent != nil {
-			opts = append(opts, lease.WithParent(parent))
+		if p := f.of[on[i]]; p != nil {
+			opts = append(opts, lease.WithParent(p.h))
 		}
-		h := n.lease(name, opts...)
-		f.of, f.on[h] = append(f.of, h), parent
-		return h
+		f.of[i] = &leaseholder{s: s, h: n.lease(names[i], opts...), parent: f.of[on[i]], asks: make(chan wish, 1), turn: make(chan struct{}, 1)}
 	}
-	a, b := add("parent/0", nil), add("parent/1", nil)
-	add("grandchild/0", add("child/0", a))
-	add("child/1", a)
-	add("child/2", b)
+	f.of = f.of[1:]
 	return f
 }
 
+// above returns what t, a living term of m, hangs on: it is alive, so all that is.
+func (m *leaseholder) above(t lease.Term) (all []owned, ok bool) {
+	for p := m.parent; p != nil; p = p.parent {
+		above, ok := p.h.Term()
+		if !ok {
+			return nil, false
+		}
+		all = append(all, owned{above.Name(), above.Token()})
+	}
+	return all, t.CheckAlive()
+}
+
+// own does what it is asked to until there is nothing more.
+func (m *leaseholder) own() {
+	for w := range m.asks {
+		if w.what == toHold {
+			m.turn <- struct{}{}
+			m.hold(w)
+			<-m.turn
+		}
+	}
+}
+
+// hold acquires the lease and works under it, until it is lost or the next wish.
+func (m *leaseholder) hold(w wish) {
+	m.mu.Lock()
+	if m.last.token != 0 {
+		m.s.forsakes(m.last) // who asks anew has nothing running under it
+	}
+	m.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), w.patience)
+	term, err := m.h.AcquireTerm(ctx)
+	cancel()
+	if err != nil {
+		return
+	}
+	x := owned{term.Name(), term.Token()}
+	m.mu.Lock()
+	m.last, m.term = x, term
+	m.mu.Unlock()
+	if above, ok := m.above(term); ok {
+		m.s.begins(x, above)
+	}
+	next := w
+	for open := true; open && next.what == toHold && term.CheckAlive(); {
+		select {
+		case <-term.Context().Done():
+		case next, open = <-m.asks:
+		}
+	}
+	time.Sleep(next.stop)
+	lost := !term.CheckAlive()
+	m.s.ends(x)
+	switch {
+	case lost && w.again:
+		return
+	case !lost && next.what == toTransfer:
+		m.move(next, x)
+		return
+	}
+	m.release(next.patience, x)
+}
+
+func (m *leaseholder) release(patience time.Duration, x owned) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	err := m.h.Release(ctx)
+	if err == nil {
+		m.s.confirmed(x)
+	} else if errors.Is(err, lease.ErrChildHeld) && !errors.Is(err, lease.ErrUnknown) {
+		m.s.t.Errorf("release of %+v: %v", x, err)
+	}
+}
+
+// move transfers the lease to another node.
+func (m *leaseholder) move(w wish, x owned) {
+	select {
+	case w.to.turn <- struct{}{}:
+		defer func() { <-w.to.turn }()
+	default:
+		m.release(w.patience, x)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), w.patience)
+	defer cancel()
+	offer, err := w.to.h.Offer(ctx)
+	if err == nil {
+		err = m.h.Transfer(ctx, offer)
+	}
+	switch {
+	case err == nil:
+		_, _ = w.to.h.Adopt(ctx, offer)
+	case errors.Is(err, lease.ErrChildHeld) && !errors.Is(err, lease.ErrTransferRefused):
+		m.s.t.Errorf("transfer of %+v: %v", x, err)
+	}
+}
+
 // check reads the child first: its parent may end in between, and does not come back.
-func (f *family) check(t *testing.T, s *hanging) {
-	for child, parent := range f.on {
-		if parent == nil {
+func (f *family) check(t *testing.T, s *parentWitness) {
+	var over []lease.Term
+	for _, m := range f.of {
+		if m.mu.Lock(); m.term != nil && !m.term.CheckAlive() {
+			over = append(over, m.term)
+		}
+		m.mu.Unlock()
+	}
+	synctest.Wait()
+	for _, term := range over {
+		require.True(t, term.Context().Err() != nil || time.Now().Before(f.frozen), "%s, token %d, is not alive, and nobody is told", term.Name(), term.Token())
+	}
+	for _, m := range f.of {
+		term, ok := m.h.Term()
+		if m.parent == nil || !ok || !term.CheckAlive() {
 			continue
 		}
-		term, ok := child.Term()
-		if !ok || !term.CheckAlive() {
-			continue
-		}
-		above, alive := parent.Term()
-		require.True(t, alive, "%s is alive, and %s is not", child.Name(), parent.Name())
-		r, stands := standing(t, s.Store, child.Name())
-		if stands && r.Token == term.Token() {
-			require.Equal(t, above.Token(), s.under(r.Held()).Token, "%s, under %s", child.Name(), parent.Name())
+		above, alive := m.parent.h.Term()
+		require.True(t, alive, "%s is alive, and %s is not", m.h.Name(), m.parent.h.Name())
+		if s.compare {
+			require.Equal(t, above.Token(), s.under(owned{term.Name(), term.Token()}).Token, "%s, under %s", m.h.Name(), m.parent.h.Name())
 		}
 	}
 }
 
 func parentHistory(t *testing.T, inner *memory.Store, r *simulate.Random) {
 	upTo := func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
-	s := &hanging{Store: inner, t: t, on: map[lease.Held]lease.Held{}}
+	calm := r.IntN(4) == 0
+	s := newParentWitness(t, inner, r.IntN(3) > 0, calm)
+	names, on := tree(r)
 	var families []*family
 	kinds := []faultstore.Kind{faultstore.Delay, faultstore.Drop, faultstore.ApplyThenFail, faultstore.ReplyLate, faultstore.LandLate, faultstore.Deny}
-	for _, id := range []string{"a", "b", "c"}[:2+r.IntN(2)] {
+	for _, id := range []string{"a", "b", "c"}[:1+r.IntN(3)] {
 		n := start(t, s, id)
-		families = append(families, newFamily(n, r))
+		families = append(families, newFamily(s, n, r, names, on))
 		var mu sync.Mutex
-		own, odds := rand.New(rand.NewPCG(r.Uint64(), 2)), r.Float64()/3
+		own, odds := rand.New(rand.NewPCG(r.Uint64(), 2)), max(0, r.Float64()/3-0.1)
+		if calm {
+			odds = 0
+		}
 		n.store.SetRule(func(faultstore.Call) faultstore.Fault {
 			mu.Lock()
 			defer mu.Unlock()
@@ -141,35 +249,63 @@ func parentHistory(t *testing.T, inner *memory.Store, r *simulate.Random) {
 			return faultstore.Fault{Kind: kinds[own.IntN(len(kinds))], Delay: time.Duration(own.Int64N(int64(ttl / 2)))}
 		})
 	}
-	var ops sync.WaitGroup
-	for range 80 {
+	var owners sync.WaitGroup
+	for _, f := range families {
+		for i, m := range f.of {
+			for _, o := range families {
+				if o != f {
+					m.others = append(m.others, o.of[i])
+				}
+			}
+			owners.Go(m.own)
+		}
+	}
+	for range 150 {
+		if !r.Step() {
+			continue
+		}
 		f := families[r.IntN(len(families))]
-		h, patience := f.of[r.IntN(len(f.of))], upTo(ttl)
-		switch r.IntN(12) {
+		m := f.of[r.IntN(len(f.of))]
+		w := wish{patience: upTo(2 * ttl), again: r.IntN(5) == 0}
+		switch r.IntN(8) {
 		case 0:
+			w.stop = upTo(3 * ttl)
+		case 1, 2, 3:
+			w.stop = upTo(ttl / 2)
+		}
+		for p := m.parent; p != nil && r.IntN(4) > 0; p = p.parent {
+			if !p.h.CheckAlive() {
+				w.what, m = toHold, p // it begins above
+			}
+		}
+		switch what := r.IntN(24); {
+		case what == 0 && !calm:
 			f.n.store.Partition()
-		case 1:
-			f.n.store.Heal()
-		case 2, 3, 4:
-			ops.Go(func() {
-				ctx, cancel := context.WithTimeout(context.Background(), patience)
-				defer cancel()
-				_ = h.Release(ctx)
-			})
-		case 5:
-			if rec, ok := standing(t, inner, h.Name()); ok && r.IntN(3) == 0 {
-				_, err := s.Release(t.Context(), []lease.Held{rec.Held()})
+			time.AfterFunc(upTo(2*ttl), f.n.store.Heal)
+		case what == 2 && !calm:
+			if rec, ok := standing(t, inner, m.h.Name()); ok && r.IntN(3) == 0 {
+				_, err := inner.Release(t.Context(), []lease.Held{rec.Held()})
 				require.NoError(t, err)
 			}
+		case what == 3 && !calm:
+			f.n.clock.Freeze()
+			d := upTo(ttl)
+			f.frozen = time.Now().Add(d + time.Second)
+			time.AfterFunc(d, f.n.clock.Thaw)
 		default:
-			ops.Go(func() {
-				ctx, cancel := context.WithTimeout(context.Background(), patience)
-				defer cancel()
-				_, _ = h.Acquire(ctx)
-			})
+			if what > 19 {
+				w.what = toGiveUp
+			}
+			if len(m.others) > 0 && what > 21 {
+				w.what, w.to = toTransfer, m.others[r.IntN(len(m.others))]
+			}
+			select {
+			case m.asks <- w:
+			default:
+			}
 		}
 		if r.IntN(2) == 0 {
-			time.Sleep(upTo(ttl / 2))
+			time.Sleep(upTo(ttl / 4))
 		}
 		synctest.Wait()
 		for _, f := range families {
@@ -177,13 +313,17 @@ func parentHistory(t *testing.T, inner *memory.Store, r *simulate.Random) {
 		}
 	}
 	for _, f := range families {
+		f.n.clock.Thaw()
 		f.n.store.SetRule(nil)
 		f.n.store.Heal()
+		for _, m := range f.of {
+			close(m.asks)
+		}
 	}
-	ops.Wait()
+	owners.Wait()
 	for _, f := range families {
 		for i := len(f.of) - 1; i >= 0; i-- {
-			_ = f.of[i].Release(context.Background())
+			require.NoError(t, f.of[i].h.Release(context.Background()), "nothing fails any more, and no work runs")
 		}
 	}
 	time.Sleep(6 * ttl)
@@ -191,7 +331,10 @@ func parentHistory(t *testing.T, inner *memory.Store, r *simulate.Random) {
 		require.NoError(t, err)
 		require.Fail(t, "it stands, and nobody has it", "%+v", rec)
 	}
-	for _, h := range families[0].of {
-		mustWin(t, h)
+	for _, m := range families[0].of {
+		mustWin(t, m.h)
+	}
+	if parentHistories.Replays() {
+		t.Logf("tree %q, calm %v, compares %v: %v", names[1:], calm, s.compare, s.given)
 	}
 }

@@ -12,8 +12,6 @@ import (
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
-	objects "github.com/holdfast-go/holdfast/lease/observed"
-	"github.com/holdfast-go/holdfast/lease/observed/observedtest"
 )
 
 func TestWhatNoParentMayBe(t *testing.T) {
@@ -35,31 +33,33 @@ func TestWhatNoParentMayBe(t *testing.T) {
 		}
 		require.NoError(t, a.lease("child").Close(t.Context()), "the name stays free")
 
-		bare, err := objects.New(observedtest.NewMap())
-		require.NoError(t, err)
-		o := start(t, bare, "o")
-		_, err = o.Lease("child", lease.WithParent(o.lease("parent")))
-		require.ErrorIs(t, err, lease.ErrUnsupported)
-		require.ErrorContains(t, err, "lease.WithParent")
 	})
+}
+
+// releasedBefore releases a parent whose children are not: their terms end, and its record stays.
+func releasedBefore(t *testing.T, parent *lease.Handle) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	require.ErrorIs(t, parent.Release(ctx), lease.ErrChildHeld)
 }
 
 // TestAChildEndsWithItsParent: in whatever way, at the same moment, and with its children.
 func TestAChildEndsWithItsParent(t *testing.T) {
 	for what, end := range map[string]func(t *testing.T, a, b *node, parent *lease.Handle) (reason error){
 		"released": func(t *testing.T, _, _ *node, parent *lease.Handle) error {
-			require.NoError(t, parent.Release(t.Context()))
-			return lease.ErrParentGone
+			releasedBefore(t, parent)
+			return lease.ErrParentLost
 		},
 		"closed": func(t *testing.T, _, _ *node, parent *lease.Handle) error {
-			require.NoError(t, parent.Close(t.Context()))
-			return lease.ErrParentGone
+			require.ErrorIs(t, parent.Close(t.Context()), lease.ErrChildHeld)
+			return lease.ErrParentLost
 		},
 		"transferred": func(t *testing.T, _, b *node, parent *lease.Handle) error {
 			to, err := b.lease("parent").Offer(t.Context())
 			require.NoError(t, err)
-			require.NoError(t, parent.Transfer(t.Context(), to))
-			return lease.ErrParentGone
+			require.ErrorIs(t, parent.Transfer(t.Context(), to), lease.ErrChildHeld)
+			return lease.ErrParentLost
 		},
 		"its record deleted": func(t *testing.T, a, _ *node, parent *lease.Handle) error {
 			time.Sleep(time.Millisecond) // a look that begins at the moment of the win says nothing of it
@@ -68,7 +68,7 @@ func TestAChildEndsWithItsParent(t *testing.T) {
 			_, err := a.store.Release(t.Context(), []lease.Held{r.Held()})
 			require.NoError(t, err)
 			time.Sleep(ttl + time.Second) // it is told, or looked for
-			return lease.ErrParentGone
+			return lease.ErrParentLost
 		},
 		"expired": func(t *testing.T, a, _ *node, _ *lease.Handle) error {
 			a.store.Partition()
@@ -105,7 +105,7 @@ func TestAChildEndsWithItsParent(t *testing.T) {
 					lost[i].one(t, reason)
 				}
 				require.False(t, child.CheckAlive())
-				require.Equal(t, errors.Is(reason, lease.ErrParentGone), beside.CheckAlive(), "no other ends with it")
+				require.Equal(t, errors.Is(reason, lease.ErrParentLost), beside.CheckAlive(), "no other ends with it")
 			})
 		})
 	}
@@ -133,13 +133,13 @@ func TestAChildIsWonOnlyUnderItsParent(t *testing.T) {
 		child := a.lease("child", lease.WithParent(parent))
 		won, err := child.Acquire(t.Context())
 		require.False(t, won)
-		require.ErrorIs(t, err, lease.ErrParentGone)
+		require.ErrorIs(t, err, lease.ErrParentLost)
 		require.NotErrorIs(t, err, lease.ErrUnknown, "nothing was sent")
 		require.Zero(t, store.Stats().Acquire)
 
 		mustWin(t, parent)
 		mustWin(t, child)
-		require.NoError(t, parent.Release(t.Context()))
+		releasedBefore(t, parent)
 		r, ok := standing(t, store, "child")
 		require.True(t, ok, "work may be running under it, so its record stays")
 		mustNotWin(t, b.lease("child"))
@@ -149,10 +149,10 @@ func TestAChildIsWonOnlyUnderItsParent(t *testing.T) {
 		require.True(t, ok)
 		require.Greater(t, again.Token, r.Token, "a new term, of the parent's new one")
 
-		require.NoError(t, parent.Release(t.Context()))
+		releasedBefore(t, parent)
 		won, err = child.Acquire(t.Context())
 		require.False(t, won)
-		require.ErrorIs(t, err, lease.ErrParentGone)
+		require.ErrorIs(t, err, lease.ErrParentLost)
 		time.Sleep(ttl + time.Second)
 		_, ok = standing(t, store, "child")
 		require.False(t, ok, "who asked anew has nothing running under what stood")
@@ -184,7 +184,7 @@ func TestAnAcquisitionThatOutlastsItsParent(t *testing.T) {
 				if kind == faultstore.ApplyThenFail { // no answer ever came
 					require.ErrorIs(t, got.err, lease.ErrUnknown)
 				} else {
-					require.ErrorIs(t, got.err, lease.ErrParentGone)
+					require.ErrorIs(t, got.err, lease.ErrParentLost)
 				}
 				require.False(t, child.CheckAlive())
 				a.store.SetRule(nil)
@@ -256,7 +256,7 @@ func TestAChildIsTransferred(t *testing.T) {
 		term, ok := target.Term()
 		require.True(t, ok)
 		require.True(t, term.(lease.Continuing).Adopted(offer))
-		require.NoError(t, under.Release(t.Context()))
+		releasedBefore(t, under)
 		require.False(t, term.CheckAlive())
 
 		// Who has no parent by then adopts nothing.
@@ -267,7 +267,7 @@ func TestAChildIsTransferred(t *testing.T) {
 		require.NoError(t, child.Transfer(t.Context(), offer))
 		won, err = target.Adopt(t.Context(), offer)
 		require.False(t, won)
-		require.ErrorIs(t, err, lease.ErrParentGone)
+		require.ErrorIs(t, err, lease.ErrParentLost)
 		time.Sleep(2*ttl + time.Second)
 		_, ok = standing(t, store, "child")
 		require.False(t, ok, "nor does it keep it")
@@ -288,9 +288,9 @@ func TestManyChildren(t *testing.T) {
 			}
 			all = append(all, watchLosses(h))
 		}
-		require.NoError(t, parent.Release(t.Context()))
+		releasedBefore(t, parent)
 		for _, l := range all {
-			l.one(t, lease.ErrParentGone)
+			l.one(t, lease.ErrParentLost)
 		}
 	})
 }

@@ -63,6 +63,9 @@ func (r *reconciler) claimedLocked(rec Record) bool {
 	if h := r.k.handles[rec.Name]; h != nil && h.status != free && h.claim.Token == rec.Token {
 		return true
 	}
+	if h := r.k.parting[rec.Name]; h != nil && h.op != nil && h.op.held.Token == rec.Token {
+		return true
+	}
 	o := r.k.offers[rec.Name]
 	return o != nil && o.nonce == rec.Nonce
 }

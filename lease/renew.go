@@ -132,20 +132,20 @@ type activity struct{ atomic.Int32 }
 const (
 	quiet   int32 = iota
 	touched       // since the last renewal was due
-	awaited       // a renewal is due, and begins with the next touch
+	wanted        // a renewal is due, and begins with the next touch
 )
 
-// touch reports whether the loop awaits it.
+// touch reports whether the loop wants it.
 func (a *activity) touch() bool {
-	return a.Load() != touched && a.Swap(touched) == awaited
+	return a.Load() != touched && a.Swap(touched) == wanted
 }
 
 // take reports whether there was a touch since it was called last. If there was none, the next is
-// awaited.
+// wanted.
 func (a *activity) take() bool {
 	for {
 		now := a.Load()
-		next := awaited
+		next := wanted
 		if now == touched {
 			next = quiet
 		}

@@ -128,7 +128,7 @@ func await(ctx context.Context, l Lease, before func() error) error {
 		case errors.Is(err, ErrClosed), errors.Is(err, ErrBadRecord), errors.Is(err, ErrInvalid):
 			return err
 		}
-		if err != nil && last == nil {
+		if err != nil && last == nil && !errors.Is(err, ErrParentLost) { // that is not out of order
 			warn(l)("can't be acquired, trying on", zap.String("lease", nameOf(l)), zap.Error(err))
 		}
 		last = err
@@ -143,8 +143,14 @@ func await(ctx context.Context, l Lease, before func() error) error {
 		}
 		t := time.NewTimer(time.Duration(float64(pause) * (0.5 + mrand.Float64()/2)))
 		pause = min(2*pause, most)
+		var begins <-chan struct{}
+		if errors.Is(err, ErrParentLost) {
+			begins = parentOf(l)
+		}
 		select {
 		case <-t.C:
+		case <-begins:
+			t.Stop()
 		case <-ctx.Done():
 			t.Stop()
 			return ended(ctx.Err())
@@ -160,6 +166,15 @@ func warn(l Lease) func(string, ...zap.Field) {
 		return h.k.aside
 	}
 	return teller.Default().Warn
+}
+
+// parentOf returns Handle.parentBegins of the innermost of l.
+func parentOf(l Lease) <-chan struct{} {
+	inner, _ := innermost(l)
+	if h, ok := inner.(*Handle); ok {
+		return h.parentBegins()
+	}
+	return nil
 }
 
 func nameOf(l Lease) string {

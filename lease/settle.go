@@ -121,7 +121,7 @@ func (k *Keeper) acquireAnsweredLocked(o *op, s *session, out Outcome) {
 	switch {
 	case errors.Is(out.Err, ErrDenied):
 		k.giveUpLocked(o, out.Err)
-	case errors.Is(out.Err, ErrParentGone):
+	case errors.Is(out.Err, ErrParentLost):
 		k.giveUpLocked(o, out.Err) // an earlier request may have landed while the parent stood
 	case out.Err != nil:
 		h.dropClaimLocked()
@@ -189,7 +189,7 @@ func (k *Keeper) wonLocked(o *op, s *session, out Outcome) {
 		k.winAnewLocked(o, rec, ErrRecordGone)
 		return
 	case o.orphaned():
-		k.giveBackLocked(o, rec.Held(), ErrParentGone)
+		k.giveBackLocked(o, rec.Held(), ErrParentLost)
 		return
 	}
 	if settling {
@@ -223,8 +223,8 @@ func (k *Keeper) giveBackLocked(o *op, held Held, err error) {
 	o.h.last = max(o.h.last, held.Token)
 	o.finish(false, err)
 	o.kind, o.held = opRelease, held
-	o.pause, o.abandoned = 0, false // until stays: others may queue behind it
-	k.releases.push(k, o)
+	o.pause, o.abandoned, o.mayDirect = 0, false, false // until stays: others may queue behind it
+	k.giveUpAfterChildrenLocked(o)
 }
 
 // sendingLocked counts an attempt of each of ops, and reports whether it is to be made: not

@@ -66,7 +66,7 @@ type Claim struct {
 	Supersedes Token // 0: only if free
 	Metadata   map[string]string
 	// While is another ownership, whosever: the claim succeeds only while that stands, as
-	// one conditional write. If it does not, Outcome.Err is ErrParentGone, whoever has Name.
+	// one conditional write. If it does not, Outcome.Err is ErrParentLost, whoever has Name.
 	// The zero Held: no condition. A store without StoreLimits.While answers ErrUnsupported
 	// there.
 	While Held
@@ -236,7 +236,8 @@ type StoreLimits struct {
 	// MaxMetadata bounds the bytes of a record's metadata, keys and values together,
 	// whatever these are; 0: no bound.
 	MaxMetadata int
-	// While: Acquire heeds Claim.While. Leases that hang on others (WithParent) need it.
+	// While: Acquire heeds Claim.While. Where it does not, the Keeper alone sees to it that
+	// leases which hang on others (WithParent) are claimed while these are alive.
 	While bool
 	// NamesPerSession bounds how many names share a session; 0: no bound.
 	NamesPerSession int

@@ -22,7 +22,8 @@
 //   - Leaving is announced before it happens, and is not taken back.
 //   - Followers are told each change once and in order. One that is behind is told
 //     the newest only, with how many it missed; none holds up the source or another.
-//   - A leader stays until it leaves, dies, or loses its lease or its membership.
+//   - A leader stays until it leaves, dies, or loses its lease or its membership. Its lease
+//     hangs on that of its membership, so it is trusted no longer (lease.WithParent).
 //
 // Membership and leadership say where work should be, and are a view: two nodes
 // may see different ones for a moment. The right to run something is always a lease

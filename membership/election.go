@@ -79,7 +79,7 @@ func (g *Group) Leadership(opts ...LeadershipOption) (*Election, error) {
 	e.feed.log = func() *zap.Logger { return g.log }
 	e.feed.fresh = e.notice
 	if len(roles) == 0 || slices.ContainsFunc(roles, func(r string) bool { return slices.Contains(g.set.roles, r) }) {
-		if e.lease, err = g.keeper.Lease(g.names.leader, g.set.leaseOptions...); err != nil {
+		if e.lease, err = g.keeper.Lease(g.names.leader, append(g.leaseOptions(nil), g.AsParent())...); err != nil {
 			return fail(err)
 		}
 	}

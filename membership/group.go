@@ -100,6 +100,10 @@ func (g *Group) Term() (t lease.Term, ok bool) {
 	return g.term, g.term != nil
 }
 
+// AsParent hangs a lease of this node's Keeper on its membership (lease.WithParent): it is
+// trusted no longer than that, and Leave waits for it to be released. Leadership hangs so.
+func (g *Group) AsParent() lease.Option { return lease.WithParent(g.member) }
+
 // Follow calls f with the present members, all of them in Joined, and then with
 // every change, in order and one call at a time, until stop. A slow follower
 // holds up nothing: it is told the newest snapshot, with the differences from what

@@ -27,13 +27,14 @@ func (g *Group) hold(ctx context.Context, h *lease.Handle, f func(ctx context.Co
 		err := lease.Run(ctx, l, func(ctx context.Context, t lease.Term) error {
 			pause = retryMin
 			f(ctx, t)
+			l.lost = !t.CheckAlive()
 			return nil
 		})
 		if errors.Is(err, lease.ErrClosed) {
 			return false
 		}
 		if ctx.Err() != nil {
-			if err != nil && !errors.Is(err, ctx.Err()) {
+			if err != nil && !errors.Is(err, ctx.Err()) && !errors.Is(err, lease.ErrParentLost) { // that was told already
 				g.log.Warn("giving up a lease", zap.String("lease", h.Name()), zap.Error(err))
 			}
 			break
@@ -58,13 +59,26 @@ func (g *Group) sleep(ctx context.Context, d time.Duration) {
 // tells only at its end. It is for one goroutine.
 type remembering struct {
 	*lease.Handle
-	g *Group
+	g    *Group
+	lost bool // the term that was last
 }
 
 func (n *remembering) Acquire(ctx context.Context) (bool, error) {
 	won, err := n.Handle.Acquire(ctx)
-	if err != nil && ctx.Err() == nil {
+	if err != nil && ctx.Err() == nil && !errors.Is(err, lease.ErrParentLost) {
 		n.g.note(err)
 	}
 	return won, err
+}
+
+// Release is brief about a membership that was lost: what hangs on it has ended with it, and is
+// released in its own time. The next membership does not wait for that.
+func (n *remembering) Release(ctx context.Context) error {
+	if n.lost {
+		n.lost = false
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, grace)
+		defer cancel()
+	}
+	return n.Handle.Release(ctx)
 }

@@ -42,8 +42,8 @@ func WithSystem(system *actor.ActorSystem) Option {
 }
 
 // WithLeaseOptions are for the leases of the group, such as lease.WithTTL. Of metadata,
-// the group's own keys count: format, roles, capacity and member. A policy of renewal
-// (lease.WithRenewal) must be Automatic.
+// the group's own keys count: format, roles, capacity and member; of parents, the leader's lease
+// has the membership's. A policy of renewal (lease.WithRenewal) must be Automatic.
 func WithLeaseOptions(o ...lease.Option) Option {
 	return func(s *settings) {
 		for _, x := range o {

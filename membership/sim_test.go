@@ -245,6 +245,9 @@ func (s *sim) check() {
 			if !s.stands("leader/g", term.Token()) && term.CheckAlive() {
 				s.fail("%s believes that it leads under %d, which does not stand", n.id, term.Token())
 			}
+			if _, member := n.group.Term(); !member && term.CheckAlive() {
+				s.fail("%s believes that it leads, and is no member", n.id)
+			}
 			leading, who = term, n.id
 		}
 		if m, ok := n.group.Self(); ok {

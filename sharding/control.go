@@ -19,7 +19,6 @@ type control struct {
 	handle   *lease.Handle
 	term     lease.Term // of the shard's lease, while it is held
 	seen     lease.Token
-	cause    error // why the node may not host any more
 	since    time.Duration
 	away     time.Duration // since when nothing is done with the lease
 	deadline lease.Timer
@@ -43,7 +42,6 @@ type (
 		err   error
 	}
 	lossNoticed    struct{ shard int }
-	rightLost      struct{ cause error } // the member's or the region's lease was lost
 	hostingEnded   ofHosting
 	deadlinePassed ofHosting
 	yieldEnded     ofHosting

@@ -1,7 +1,6 @@
 package sharding
 
 import (
-	"cmp"
 	mrand "math/rand/v2"
 	"time"
 
@@ -124,7 +123,7 @@ func (s *shard) nowOfLocked(e *entry) entities.Now {
 		Long: s.Now()-e.since >= s.r.set.backoffMax}
 	h := s.last
 	if now.Ending = h == nil || h.ending; h != nil {
-		now.Lost, now.Barred = h.cause != nil, h.barred != nil
+		now.Lost, now.Barred = h.cause != nil, !h.term.CheckAlive()
 		if s.r.set.store != nil {
 			now.Forgotten = !h.rem.known[e.id]
 			now.Unwritten = !h.rem.loaded || now.Forgotten
@@ -168,7 +167,7 @@ func (s *shard) effectLocked(e *entry, f entities.Effect) {
 	case entities.Drain:
 		e.gate.Drain()
 	case entities.Lose:
-		e.gate.Lose(cmp.Or(h.cause, h.barred))
+		e.gate.Lose(h.cause)
 	case entities.LoseLate:
 		e.gate.Lose(ErrOverdue)
 	case entities.StopGently:
@@ -300,15 +299,6 @@ func (s *shard) endAllLocked(h *tenure) {
 	h.ending = true
 	for _, e := range s.entries {
 		s.happensLocked(e, entities.Ending)
-	}
-}
-
-// shutOffAllLocked closes the gates of all entities to everything, also while an entity is being made.
-func (s *shard) shutOffAllLocked(cause error) {
-	for _, e := range s.entries {
-		if e.gate != nil {
-			e.gate.Lose(cause)
-		}
 	}
 }
 

@@ -17,8 +17,9 @@ var (
 	ErrUndrained = errors.New("draining was called off")
 )
 
-// ErrNotHosting is the cause of an entity's context when its node lost its
-// membership in the group, or its part in the type.
+// ErrNotHosting: the node lost its membership in the group, or its part in the type. It is in the
+// reason of the Lost events of its shards, with lease.ErrParentLost, which alone is the cause of
+// their entities' contexts.
 var ErrNotHosting = errors.New("the node may not host any more")
 
 // ErrOverdue is the cause of an entity's context that did not stop by its deadline

@@ -11,12 +11,13 @@ import (
 
 // This file has the handles of shards' leases: a shard gets one when it is needed first.
 
-// leaseOf returns the handle of the shard's lease.
+// leaseOf returns the handle of the shard's lease. It hangs on the node's registration for the
+// type, and that on its membership: with either, this node has lost all its shards.
 func (c *controller) leaseOf(s *shard) (*lease.Handle, error) {
 	if s.handle != nil {
 		return s.handle, nil
 	}
-	h, err := c.keeper.Lease(s.name, c.options(directory.Metadata(c.typ.Shards, true))...)
+	h, err := c.keeper.Lease(s.name, append(c.options(directory.Metadata(c.typ.Shards, true)), lease.WithParent(c.regionLease))...)
 	if err != nil {
 		return nil, err
 	}

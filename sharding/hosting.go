@@ -2,6 +2,7 @@ package sharding
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -18,13 +19,12 @@ import (
 
 // open lets mail through to entities, under the present term.
 func (c *controller) open(s *shard) {
-	t, states, losses := s.term, c.begin(s), c.losses.Load()
+	t, states := s.term, c.begin(s)
 	if x, ok := t.(lease.Continuing); ok && states.Len() > 0 && !x.Adopted(s.take.Offer) {
 		s.loseStates(states, errNotTaken) // others may have hosted since
 	}
 	s.take = handover.Accepting{}
-	if !t.CheckAlive() || !c.mayHost() {
-		s.cause = c.whyNot()
+	if !t.CheckAlive() {
 		h := &tenure{term: t, ending: true}
 		s.do(func() { s.last = h })
 		s.loseStates(states, errNotTaken)
@@ -46,9 +46,7 @@ func (c *controller) open(s *shard) {
 	s.seen = max(s.seen, t.Token())
 	c.fire(s, handover.Opened)
 	s.do(func() {
-		if s.tenure, s.last = h, h; c.losses.Load() != losses {
-			h.barred = ErrNotHosting // just now: the control loop is about to hear of it
-		}
+		s.tenure, s.last = h, h
 		for _, id := range states.Keys() {
 			if s.entries[id] == nil {
 				s.beginLocked(id)
@@ -90,11 +88,12 @@ func (c *controller) drain(s *shard) {
 // lose shuts the entities of a shard off that was lost.
 func (c *controller) lose(s *shard) {
 	h := s.last
-	cause := s.cause
+	cause := context.Cause(s.term.Context())
 	if cause == nil {
-		if cause = context.Cause(s.term.Context()); cause == nil {
-			cause = lease.ErrExpired
-		}
+		cause = lease.ErrExpired
+	}
+	if errors.Is(cause, lease.ErrParentLost) {
+		cause = fmt.Errorf("%w: %w", ErrNotHosting, cause)
 	}
 	halt(s.deadline)
 	s.since = c.clock.Now().Mono
@@ -167,52 +166,10 @@ func (c *controller) forget(s *shard) {
 	s.deadline, s.reminder = nil, nil
 	s.inv.Halt()
 	s.loseStates(c.begin(s), errNotTaken)
-	s.inv, s.take, s.term, s.cause = handover.Giving{}, handover.Accepting{}, nil, nil
+	s.inv, s.take, s.term = handover.Giving{}, handover.Accepting{}, nil
 	s.do(func() { s.last = nil })
 	s.away = c.clock.Now().Mono
 	c.tidyLater()
-}
-
-// lostHosting shuts off what is hosted, at once: the control loop, which sees to the
-// rest, may be waiting for a subscriber.
-func (r *Region) lostHosting(cause error) {
-	r.losses.Add(1)
-	bar := func(s *shard) {
-		if h := s.last; h != nil && h.barred == nil {
-			h.barred = cause
-			s.shutOffAllLocked(cause)
-		}
-	}
-	for i := range r.shards {
-		if s := &r.shards[i]; s.mu.TryLock() { // one that a codec holds up is not waited for by the rest
-			bar(s)
-			s.mu.Unlock()
-		}
-	}
-	for i := range r.shards {
-		s := &r.shards[i]
-		s.do(func() { bar(s) })
-	}
-	r.post(&rightLost{cause})
-}
-
-// onRightLost ends what was hosted. If the right to host has been won back already,
-// what was begun since goes on.
-func (c *controller) onRightLost(cause error) {
-	may := c.mayHost()
-	for i := range c.shards {
-		s := &c.shards[i]
-		if !s.m.Phase.Holds() {
-			continue
-		}
-		s.mu.RLock()
-		barred := s.last != nil && s.last.barred != nil
-		s.mu.RUnlock()
-		if barred || !may {
-			s.cause = cause
-			c.fire(s, handover.Lost)
-		}
-	}
 }
 
 // onRecord takes up who holds a shard.

@@ -44,8 +44,6 @@ func (c *controller) take(message any) {
 		if s := &c.shards[msg.shard]; s.term != nil && !s.term.CheckAlive() {
 			c.fire(s, handover.Lost)
 		}
-	case *rightLost:
-		c.onRightLost(msg.cause)
 	case *hostingEnded:
 		c.onEmpty(&c.shards[msg.shard], msg.h)
 	case *deadlinePassed:

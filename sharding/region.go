@@ -73,7 +73,6 @@ type Region struct {
 	codecs   outside.Codecs
 	over     atomic.Bool
 	admitted atomic.Bool   // Start has succeeded: shards may be hosted
-	losses   atomic.Int64  // of the right to host
 	refs     actor.Process // of all Refs
 	short    fastpath.Sender
 

@@ -60,7 +60,6 @@ type tenure struct {
 	guardian       *guardian        // the parent of its entities
 	ending         bool             // its entities were told to stop
 	cause          error            // why it was lost
-	barred         error            // why its entities were shut off already
 	states         *handover.States // that entities are to begin with
 	collects       bool             // entities leave their state
 	handoverStates *handover.States

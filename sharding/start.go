@@ -136,7 +136,7 @@ func (r *Region) launch() (err error) {
 		r.onEnd(families.Serve(r.names.Key, r.resolve))
 	}
 	about := directory.RegionMetadata(r.typ.Shards, r.hosts, families.Enabled(), r.agreement())
-	if r.regionLease, err = r.keeper.Lease(r.regionName(), r.options(about)...); err != nil {
+	if r.regionLease, err = r.keeper.Lease(r.regionName(), append(r.options(about), r.group.AsParent())...); err != nil {
 		return err
 	}
 	r.onEnd(func() { _ = r.regionLease.Close(context.Background()) }) // bounded by the lease's own bounds
@@ -213,12 +213,6 @@ func (r *Region) listen() error {
 		r.broke.note(address, r.elapsed())
 		r.post(&peerGone{address})
 	}))
-	lossOf := func(f func(func(lease.Loss)) func() bool) {
-		stop := f(func(l lease.Loss) { r.lostHosting(fmt.Errorf("%w: %w", ErrNotHosting, l.Reason)) })
-		r.onEnd(func() { stop() })
-	}
-	lossOf(r.group.OnLost)
-	lossOf(r.regionLease.OnLost)
 	r.onEnd(r.group.Follow(func(membership.MembersChanged) {
 		r.post(&membershipChanged{})
 		r.coordinating((*coordinator.Coordinator).Changed)
@@ -237,10 +231,15 @@ func (r *Region) listen() error {
 // startWithin bounds how long Start waits for the records.
 const startWithin = 10 * time.Second
 
-// holdRegion registers this node anew when its registration was lost.
+// holdRegion registers this node anew when its registration was lost, and not before it is a
+// member.
 func (r *Region) holdRegion() {
 	for r.part.Err() == nil {
 		t, ok := r.regionLease.Term()
+		if _, member := r.group.Term(); !ok && !member {
+			r.sleep(memberWait)
+			continue
+		}
 		if !ok {
 			if won, err := r.register(); !won {
 				if err != nil && r.part.Err() == nil {
@@ -253,8 +252,24 @@ func (r *Region) holdRegion() {
 		select {
 		case <-t.Context().Done():
 			r.sleep(10 * time.Millisecond)
+			if errors.Is(context.Cause(t.Context()), lease.ErrParentLost) {
+				r.unregister()
+			}
 		case <-r.part.Done():
 		}
+	}
+}
+
+// memberWait is how often a node looks whether it is a member again.
+const memberWait = 50 * time.Millisecond
+
+// unregister has the record given up of a registration that was lost with the membership, when
+// all shards have been: the next membership begins then, or soon without that.
+func (r *Region) unregister() {
+	ctx, cancel := context.WithCancel(r.life)
+	cancel() // it goes on by itself
+	if err := r.regionLease.Release(ctx); err != nil {
+		r.log.Debug("the registration is given up with the membership", zap.Error(err))
 	}
 }
 

@@ -153,7 +153,7 @@ func (s *Store) refused(c change, rs []*pb.ResponseOp) lease.Outcome {
 	if c.while != (lease.Held{}) {
 		kvs := rs[1].GetResponseRange().GetKvs()
 		if len(kvs) == 0 || !s.isHeld(kvs[0], c.while) {
-			return lease.Outcome{Err: fmt.Errorf("etcd acquire %q: %w: %q", c.won.Name, lease.ErrParentGone, c.while.Name)}
+			return lease.Outcome{Err: fmt.Errorf("etcd acquire %q: %w: %q", c.won.Name, lease.ErrParentLost, c.while.Name)}
 		}
 	}
 	kvs := rs[0].GetResponseRange().GetKvs()

@@ -216,7 +216,7 @@ func gone(op string, want lease.Session) error {
 
 // Acquire decides the claims in order, all at one moment. A claim that
 // lease.ValidateClaim refuses is answered with lease.ErrInvalid as the Outcome's
-// error, one whose While does not stand with lease.ErrParentGone. The error that is
+// error, one whose While does not stand with lease.ErrParentLost. The error that is
 // lease.ErrSessionGone means that the session is not open.
 func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
 	now, err := s.begin(ctx, "acquire")
@@ -244,7 +244,7 @@ func (s *Store) claim(now time.Duration, own *session, c lease.Claim) lease.Outc
 		return lease.Outcome{Err: fmt.Errorf("memory store: acquire: %w", err)}
 	}
 	if on := s.records[c.While.Name]; c.While != (lease.Held{}) && (on == nil || on.held() != c.While) {
-		return lease.Outcome{Err: fmt.Errorf("memory store: acquire %q: %w: %q", c.Name, lease.ErrParentGone, c.While.Name)}
+		return lease.Outcome{Err: fmt.Errorf("memory store: acquire %q: %w: %q", c.Name, lease.ErrParentLost, c.While.Name)}
 	}
 	old := s.records[c.Name]
 	if old != nil && (c.Supersedes == 0 || c.Supersedes != old.token ||

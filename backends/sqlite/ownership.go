@@ -48,7 +48,7 @@ type claim struct {
 
 // Acquire decides the claims in order, all at one moment, and is on the disk when it returns. A claim
 // that the store's limits refuse is answered with lease.ErrInvalid as the Outcome's error, one
-// whose While does not stand with lease.ErrParentGone. The error that is lease.ErrSessionGone
+// whose While does not stand with lease.ErrParentLost. The error that is lease.ErrSessionGone
 // means that the session is not open.
 func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
 	const op = "acquire"
@@ -92,7 +92,7 @@ func (t *tx) claim(o session, c claim) (out lease.Outcome, err error) {
 			return out, err
 		}
 		if !on.is(c.while) {
-			return lease.Outcome{Err: failed("acquire", fmt.Errorf("%q: %w: %q", c.name, lease.ErrParentGone, c.while.Name))}, nil
+			return lease.Outcome{Err: failed("acquire", fmt.Errorf("%q: %w: %q", c.name, lease.ErrParentLost, c.while.Name))}, nil
 		}
 	}
 	r, found, err := t.record(c.name, t.now)

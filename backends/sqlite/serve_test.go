@@ -22,7 +22,7 @@ type wireError struct {
 }
 
 var sentinels = []error{
-	lease.ErrInvalid, lease.ErrSessionGone, lease.ErrBadRecord, lease.ErrParentGone, lease.ErrUnsupported, lease.ErrDenied,
+	lease.ErrInvalid, lease.ErrSessionGone, lease.ErrBadRecord, lease.ErrParentLost, lease.ErrUnsupported, lease.ErrDenied,
 	lease.ErrSetback, context.DeadlineExceeded, context.Canceled, ErrWatchOverrun, ErrReplaced, errClosed,
 }
 

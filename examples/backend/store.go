@@ -125,7 +125,7 @@ func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.
 			case stands && r.Token == 0:
 				out[i] = lease.Outcome{Record: r, Err: fmt.Errorf("bbolt: %q: %w", c.Name, lease.ErrBadRecord)}
 			case c.While != (lease.Held{}) && !v.is(c.While):
-				out[i] = lease.Outcome{Record: r, Err: fmt.Errorf("bbolt: %q: %w", c.Name, lease.ErrParentGone)}
+				out[i] = lease.Outcome{Record: r, Err: fmt.Errorf("bbolt: %q: %w", c.Name, lease.ErrParentLost)}
 			case stands && !own:
 				out[i].Record = r
 			default:

@@ -59,7 +59,7 @@ func (t *T) unknown(err error) {
 	if err == nil || t.opts.stall == 0 && !slow {
 		return
 	}
-	for _, definite := range []error{lease.ErrInconsistent, lease.ErrTransferRefused, lease.ErrBadRecord, lease.ErrInvalid, lease.ErrUnsupported, lease.ErrParentGone} {
+	for _, definite := range []error{lease.ErrInconsistent, lease.ErrTransferRefused, lease.ErrBadRecord, lease.ErrInvalid, lease.ErrUnsupported, lease.ErrParentLost} {
 		if errors.Is(err, definite) {
 			return
 		}

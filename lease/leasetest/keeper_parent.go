@@ -31,12 +31,18 @@ func keeperParent(t *T) {
 	ctx, cancel := t.context()
 	defer cancel()
 	won, err := child.Acquire(ctx)
-	t.require(!won && errors.Is(err, lease.ErrParentGone), ruleKeeper, "acquired before its parent: %v, error %v", won, err)
+	t.require(!won && errors.Is(err, lease.ErrParentLost), ruleKeeper, "acquired before its parent: %v, error %v", won, err)
 	t.wins(parent, ruleFree)
 	term := t.wins(child, ruleWhile)
-	t.releases(parent)
-	t.check(!term.CheckAlive() && errors.Is(context.Cause(term.Context()), lease.ErrParentGone), ruleKeeper, "after its parent's release: alive %v, %v", term.CheckAlive(), context.Cause(term.Context()))
+	released := make(chan error, 1)
+	go func() { released <- parent.Release(ctx) }()
+	<-term.Context().Done()
+	t.check(!term.CheckAlive() && errors.Is(context.Cause(term.Context()), lease.ErrParentLost), ruleKeeper, "after its parent's release: alive %v, %v", term.CheckAlive(), context.Cause(term.Context()))
+	t.check(other.get(parent.Name())[parent.Name()].Name != "", ruleKeeper, "its parent was given up before it")
 	t.releases(child)
+	err = <-released
+	t.unknown(err)
+	t.check(err == nil, ruleKeeper, "its parent was not given up after it: %v", err)
 
 	above := t.wins(parent, ruleFree)
 	other.freed(other.get(parent.Name())[parent.Name()])
@@ -45,6 +51,6 @@ func keeperParent(t *T) {
 		t.noVerdict("the parent was found out about before it was claimed under")
 	}
 	t.unknown(err)
-	t.require(!won && errors.Is(err, lease.ErrParentGone), ruleKeeper, "acquired while the parent's record is gone: %v, error %v", won, err)
+	t.require(!won && errors.Is(err, lease.ErrParentLost), ruleKeeper, "acquired while the parent's record is gone: %v, error %v", won, err)
 	other.free(child.Name(), ruleKeeper)
 }

@@ -203,7 +203,7 @@ func (x *listener) told(n int) {
 }
 
 func isReason(err error) bool {
-	for _, one := range []error{lease.ErrExpired, lease.ErrTakenOver, lease.ErrRecordGone, lease.ErrInconsistent, lease.ErrClosed, lease.ErrParentGone} {
+	for _, one := range []error{lease.ErrExpired, lease.ErrTakenOver, lease.ErrRecordGone, lease.ErrInconsistent, lease.ErrClosed, lease.ErrParentLost} {
 		if errors.Is(err, one) {
 			return true
 		}

@@ -25,7 +25,7 @@ func (c child) Acquire(ctx context.Context) (bool, error) {
 	return c.Handle.Acquire(ctx)
 }
 
-// TestALossByAParentHasAReason: ErrParentGone is one of those of lease.Loss.
+// TestALossByAParentHasAReason: ErrParentLost is one of those of lease.Loss.
 func TestALossByAParentHasAReason(t *testing.T) {
 	parents := func(tb TB) Bare {
 		const ttl = 10 * time.Second

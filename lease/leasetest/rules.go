@@ -25,7 +25,7 @@ const (
 
 // Leases under leases.
 const (
-	ruleWhile      rule = "a claim with a While is won only while exactly that ownership stands; else it is answered with ErrParentGone, whoever has the name, and nothing is applied"
+	ruleWhile      rule = "a claim with a While is won only while exactly that ownership stands; else it is answered with ErrParentLost, whoever has the name, and nothing is applied"
 	ruleWhileStays rule = "what was won while another ownership stood stays when that ends"
 )
 

@@ -83,7 +83,7 @@ func (s *twin) refuses(sess *sitting, c lease.Claim) (out lease.Outcome, ok bool
 		}
 	}
 	if s.is(whileUnchecked) && c.While != (lease.Held{}) && lease.ValidateClaim(lease.Claim{Name: c.Name, While: c.While}) != nil {
-		return lease.Outcome{Err: lease.ErrParentGone}, true
+		return lease.Outcome{Err: lease.ErrParentLost}, true
 	}
 	err := s.bounds().ValidateClaim(c)
 	switch {

@@ -92,7 +92,7 @@ func (s *twin) orphan(sess *sitting, c lease.Claim) (out lease.Outcome, ok bool)
 		if s.is(whileUnsaid) {
 			return lease.Outcome{Record: lease.Record{Name: c.Name, Token: 1, Owner: sess.Owner}}, true
 		}
-		return lease.Outcome{Err: lease.ErrParentGone}, true
+		return lease.Outcome{Err: lease.ErrParentLost}, true
 	}
 	s.gap(whileRaces)
 	s.hung[c.Name] = c.While
@@ -110,7 +110,7 @@ func (s *twin) dropHung(e *entry) {
 
 func failsBatch(outs []lease.Outcome) error {
 	for _, out := range outs {
-		if errors.Is(out.Err, lease.ErrParentGone) {
+		if errors.Is(out.Err, lease.ErrParentLost) {
 			return out.Err
 		}
 	}

@@ -78,7 +78,7 @@ func (n *node) orphaned(c lease.Claim) {
 	defer cancel()
 	outs, err := n.acquireCtx(ctx, c)
 	n.t.require(err == nil, ruleWhile, "a claim of %q while %+v: error %v", c.Name, c.While, err)
-	n.t.require(!outs[0].OK && errors.Is(outs[0].Err, lease.ErrParentGone), ruleWhile, "a claim of %q while %+v: %+v", c.Name, c.While, outs[0])
+	n.t.require(!outs[0].OK && errors.Is(outs[0].Err, lease.ErrParentLost), ruleWhile, "a claim of %q while %+v: %+v", c.Name, c.While, outs[0])
 	if held {
 		n.stands(before, ruleWhile)
 	} else {
@@ -181,7 +181,7 @@ func whileBatch(t *T) {
 	for i, out := range outs {
 		switch c := claims[i]; {
 		case c.While == gone.Held():
-			t.require(!out.OK && errors.Is(out.Err, lease.ErrParentGone), ruleWhile, "claim %d of %q: %+v", i, c.Name, out)
+			t.require(!out.OK && errors.Is(out.Err, lease.ErrParentLost), ruleWhile, "claim %d of %q: %+v", i, c.Name, out)
 		case c.Name == held.Name:
 			t.require(!out.OK && out.Err == nil, ruleHeld, "claim %d of %q: %+v", i, c.Name, out)
 			t.sameRecord(out.Record, held, ruleHolder)
@@ -226,6 +226,6 @@ func whileGoing(t *T) {
 		})
 		wg.Wait()
 		t.require(!out.OK || !free.Load(), ruleWhile, "%q was won after %q was released, and the name was seen free", child, p.Name)
-		t.require(out.OK || errors.Is(out.Err, lease.ErrParentGone) || t.Failed(), ruleWhile, "%q, while %q is released: %+v", child, p.Name, out)
+		t.require(out.OK || errors.Is(out.Err, lease.ErrParentLost) || t.Failed(), ruleWhile, "%q, while %q is released: %+v", child, p.Name, out)
 	}
 }

@@ -13,6 +13,54 @@ var ofEngine = []mutant{
 		hunters: []check{parentsSim},
 	},
 	{
+		name: "leader-alone", does: "leadership does not hang on the membership",
+		edits:   []edit{{"membership/election.go", "append(g.leaseOptions(nil), g.AsParent())...", "g.leaseOptions(nil)..."}},
+		hunters: []check{{"membership", "^TestLeadershipEndsWithMembership$"}},
+	},
+	{
+		name: "child-under-nobody", does: "a claim is made whatever the record of the parent",
+		edits:   []edit{{"lease/parent.go", "if o.under == nil || !o.h.k.limits.While {", "if o.under == nil || o.h.k.limits.While {"}},
+		hunters: []check{parentsSim, {"lease", "^TestSettlingKeepsTheCondition$"}},
+	},
+	{
+		name: "child-of-the-dead", does: "a child is acquired under a term that has ended",
+		edits: []edit{
+			{"lease/parent.go", "o.under != nil && o.under.CheckAlive() {", "o.under != nil || h.parent.seen > 0 {"},
+			{"lease/settle.go", "case o.orphaned():", "case false:"},
+		},
+		hunters: []check{parentsSim},
+	},
+	{
+		name: "parent-first", does: "a parent is given up before its children",
+		edits:   []edit{{"lease/children.go", "\t\tif c.standsLocked() {\n\t\t\tif o.awaits == nil {", "\t\tif c.standsLocked() && c.parent == nil {\n\t\t\tif o.awaits == nil {"}},
+		hunters: []check{parentsSim, {"lease", "^TestAParentIsGivenUpAfterItsChildren$"}},
+	},
+	{
+		name: "grandparent-first", does: "a parent waits for its children, and not for theirs",
+		edits:   []edit{{"lease/children.go", "\t\tif c.standsLocked() {\n\t\t\treturn true", "\t\tif c.standsLocked() && c.parent == nil {\n\t\t\treturn true"}},
+		hunters: []check{parentsSim},
+	},
+	{
+		name: "child-at-work-ignored", does: "a parent waits for requests about its children, and not for their work",
+		edits:   []edit{{"lease/children.go", "if h.status != free || h.op != nil {", "if h.op != nil {"}},
+		hunters: []check{parentsSim},
+	},
+	{
+		name: "release-lies", does: "a release that waits for children is confirmed when its time is over",
+		edits:   []edit{{"lease/children.go", "o.finish(false, unknown(err))", "o.finish(false, nil)"}},
+		hunters: []check{parentsSim, {"lease", "^TestAChildThatIsNotReleased$"}},
+	},
+	{
+		name: "transfer-stays", does: "a transfer that waits for children is sent though it was said to be refused",
+		edits:   []edit{{"lease/children.go", "\t\to.awaits = nil\n\t\tk.endOpLocked(o, false, fmt", "\t\to.finish(false, fmt"}},
+		hunters: []check{{"lease", "^TestAChildThatIsNotReleased$"}},
+	},
+	{
+		name: "closed-parent-reconciled", does: "a closed parent that waits for its children is released as nobody's",
+		edits:   []edit{{"lease/reconcile.go", "h.op != nil && h.op.held.Token == rec.Token", "h.op == nil"}},
+		hunters: []check{{"lease", "^TestAClosedParentIsKeptForItsChildren$"}},
+	},
+	{
 		name: "orphan-kept", does: "what is won after the parent has ended is kept",
 		edits:   []edit{{"lease/settle.go", "case o.orphaned():", "case false:"}},
 		hunters: []check{parentsSim, {"lease", "^TestAnAcquisitionThatOutlasts"}},

@@ -129,7 +129,7 @@ var core = []mutant{
 	},
 	{
 		name: "membership-ignored", does: "shards are kept when the membership is lost",
-		edits:   []edit{{"sharding/start.go", "r.lostHosting(fmt.Errorf(", "_ = (fmt.Errorf("}},
+		edits:   []edit{{"sharding/start.go", "append(r.options(about), r.group.AsParent())...", "r.options(about)..."}},
 		hunters: []check{shardSim, shardScenarios},
 	},
 	{

@@ -54,7 +54,7 @@ var ofRenewal = []mutant{
 	},
 	{
 		name: "touch-unheard", does: "a touch that a renewal waits for does not wake the loop",
-		edits:   []edit{{"lease/renew.go", "a.Swap(touched) == awaited", "a.Swap(touched) == touched"}},
+		edits:   []edit{{"lease/renew.go", "a.Swap(touched) == wanted", "a.Swap(touched) == touched"}},
 		hunters: []check{{"lease", "^TestOnActivity$"}},
 	},
 }

@@ -30,9 +30,9 @@ var ofSharding = []mutant{
 		hunters: []check{shardSim},
 	},
 	{
-		name: "loss-waits-its-turn", does: "what is hosted is shut off for a lost membership when the control loop comes to it",
-		edits:   []edit{{"sharding/hosting.go", "\t\t\ts.shutOffAllLocked(cause)\n", ""}},
-		hunters: []check{shardSim},
+		name: "shards-stand-alone", does: "a shard's lease hangs on nothing",
+		edits:   []edit{{"sharding/handles.go", "append(c.options(directory.Metadata(c.typ.Shards, true)), lease.WithParent(c.regionLease))...", "c.options(directory.Metadata(c.typ.Shards, true))..."}},
+		hunters: []check{shardSim, shardScenarios},
 	},
 	{
 		name: "unborn-awaited", does: "a shard that is to move waits for Props that do not return",

@@ -55,7 +55,7 @@ type (
 )
 
 // codes are the errors that travel.
-var codes = map[string]error{"gone": lease.ErrSessionGone, "bad": lease.ErrBadRecord, "invalid": lease.ErrInvalid, "parent": lease.ErrParentGone}
+var codes = map[string]error{"gone": lease.ErrSessionGone, "bad": lease.ErrBadRecord, "invalid": lease.ErrInvalid, "parent": lease.ErrParentLost}
 
 func code(err error) string {
 	if err == nil {
