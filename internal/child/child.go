@@ -20,8 +20,8 @@ type Process struct {
 	err  error         // how it ended; read after done
 }
 
-// Start starts cmd. On Linux the child gets SIGKILL when this process ends, however it ends;
-// elsewhere it is left behind by one that does not come to Kill it.
+// Start starts cmd. On Linux the child gets SIGKILL when this process ends, however it ends,
+// or what EndWithParent says; elsewhere it is left behind by one that does not come to Kill it.
 func Start(cmd *exec.Cmd) (*Process, error) {
 	diesWithParent(cmd)
 	p := &Process{done: make(chan struct{})}

@@ -9,11 +9,19 @@ import (
 	"syscall"
 )
 
-func diesWithParent(cmd *exec.Cmd) {
+// EndWithParent makes signal what a child gets on Linux when this process ends, in place of
+// SIGKILL, if it is to be started by cmd.
+func EndWithParent(cmd *exec.Cmd, signal syscall.Signal) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
-	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	cmd.SysProcAttr.Pdeathsig = signal
+}
+
+func diesWithParent(cmd *exec.Cmd) {
+	if cmd.SysProcAttr == nil || cmd.SysProcAttr.Pdeathsig == 0 {
+		EndWithParent(cmd, syscall.SIGKILL)
+	}
 }
 
 // Halted reports whether every thread of the process is stopped: one by one they
