@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/postgres"
 	"github.com/holdfast-go/holdfast/backends/postgres/entities"
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
+	"github.com/holdfast-go/holdfast/internal/inputtest"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/sharding/remembertest"
@@ -213,8 +214,8 @@ func TestBadInput(t *testing.T) {
 	}
 	_, err = new(entities.Store).Load(t.Context(), owned{"a", 1})
 	require.ErrorIs(t, err, lease.ErrInvalid)
-	_, err = s.Load(nil, owned{"a", 1}) //nolint:staticcheck // that it is nil is the point
-	require.ErrorIs(t, err, lease.ErrInvalid)
+	inputtest.Contexts(t, s)
+	inputtest.Zeros(t, nil, new(entities.Store))
 }
 
 type owned struct {
