@@ -23,6 +23,8 @@ var alone = map[string]struct {
 }{
 	"backends/etcd/keepalive.go":   {1, "receives until its stream ends, with the client or its last user"},
 	"backends/etcd/version.go":     {2, "a question to a server, that the client's end ends; the client is the user's"},
+	"backends/postgres/bell.go":    {2, "rings for who has changed something, and does not wait; a listener of users, that may not return"},
+	"backends/postgres/hub.go":     {2, "looks for changes, and hears the bell, until the last watch has ended; a Store has no end"},
 	"health/health.go":             {1, "a check may not return"},
 	"internal/gate/drive.go":       {1, "a dispatcher of users, that may not return"},
 	"internal/gate/lifecycle.go":   {1, "posts to a mailbox that may be full, which the goroutine that began it empties"},
@@ -51,8 +53,9 @@ var alone = map[string]struct {
 
 // kits are what only tests and benchmarks are made of.
 var kits = []string{
-	"backends/etcd/etcdtest", "examples", "internal/apicheck", "internal/authority", "internal/barelease", "internal/compared", "internal/doccheck",
-	"internal/explore", "internal/handover/world", "internal/inputtest", "internal/labelled", "internal/memnet",
+	"backends/etcd/etcdtest", "backends/postgres/postgrestest", "examples", "internal/apicheck", "internal/authority",
+	"internal/barelease", "internal/child", "internal/compared", "internal/doccheck",
+	"internal/explore", "internal/faultlink", "internal/handover/world", "internal/inputtest", "internal/labelled", "internal/memnet",
 	"internal/simulate", "lease/faultclock", "lease/faultstore", "lease/leasetest", "sharding/remembertest", "test", "tools",
 }
 

@@ -1,6 +1,6 @@
 //go:build unix
 
-package etcdtest
+package faultlink
 
 import (
 	"bytes"
@@ -27,7 +27,7 @@ const (
 // echo is a proxied server that sends back what it gets, and reports it.
 type echo struct {
 	link  *Link
-	proxy *proxy
+	proxy *Proxy
 	got   chan []byte
 	conns atomic.Int32 // accepted so far
 }
@@ -36,7 +36,7 @@ func newEcho(t *testing.T) *echo {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	e := &echo{link: newLink(), got: make(chan []byte, 1000)}
+	e := &echo{link: New(), got: make(chan []byte, 1000)}
 	go func() {
 		for {
 			conn, err := ln.Accept()
@@ -62,20 +62,20 @@ func newEcho(t *testing.T) *echo {
 			}()
 		}
 	}()
-	e.proxy, err = newProxy(
+	e.proxy, err = Listen(
 		func(net.Conn) *Link { return e.link },
 		func(ctx context.Context) (net.Conn, error) {
 			var d net.Dialer
 			return d.DialContext(ctx, "tcp", ln.Addr().String())
 		})
 	require.NoError(t, err)
-	t.Cleanup(func() { e.proxy.close(); ln.Close() })
+	t.Cleanup(func() { e.proxy.Close(); ln.Close() })
 	return e
 }
 
 func (e *echo) connect(t *testing.T) net.Conn {
 	t.Helper()
-	conn, err := net.Dial("tcp", e.proxy.addr())
+	conn, err := net.Dial("tcp", e.proxy.Addr())
 	require.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return conn
@@ -112,9 +112,9 @@ func expectReset(t *testing.T, conn net.Conn) {
 }
 
 // expectNoConnection: one that is made is reset at once, or while it is made.
-func expectNoConnection(t *testing.T, p *proxy) {
+func expectNoConnection(t *testing.T, p *Proxy) {
 	t.Helper()
-	conn, err := net.Dial("tcp", p.addr())
+	conn, err := net.Dial("tcp", p.Addr())
 	if err != nil {
 		require.ErrorIs(t, err, syscall.ECONNRESET)
 		return
@@ -241,12 +241,12 @@ func TestAnOrderlyEndLosesNothing(t *testing.T) {
 }
 
 func TestConnectionToNobodyIsReset(t *testing.T) {
-	link := newLink()
-	p, err := newProxy(
+	link := New()
+	p, err := Listen(
 		func(net.Conn) *Link { return link },
 		func(context.Context) (net.Conn, error) { return nil, syscall.ECONNREFUSED })
 	require.NoError(t, err)
-	defer p.close()
+	defer p.Close()
 	expectNoConnection(t, p)
 }
 
@@ -257,8 +257,8 @@ func TestClosingAProxyEndsItsConnections(t *testing.T) {
 	expect(t, cut, "x")
 	e.link.Cut()
 	send(t, cut, "held back")
-	e.proxy.close()
+	e.proxy.Close()
 	expectReset(t, cut)
-	_, err := net.Dial("tcp", e.proxy.addr())
+	_, err := net.Dial("tcp", e.proxy.Addr())
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 }

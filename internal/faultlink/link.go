@@ -1,6 +1,9 @@
 //go:build unix
 
-package etcdtest
+// Package faultlink carries the connections of clients to servers through proxies of this
+// process, and breaks them on purpose: the one place for cut, delay and heal of every kit that
+// tests against real servers.
+package faultlink
 
 import (
 	"context"
@@ -8,7 +11,7 @@ import (
 	"time"
 )
 
-// Link is a way to one member through a proxy, with the faults that are on it.
+// Link is a way to one server through proxies, with the faults that are on it.
 // Faults apply to connections that exist and to new ones, from the moment the
 // call returns on; what a chunk of bytes met before is not undone. They add up
 // until Heal: a cut link may be slow too.
@@ -32,11 +35,12 @@ type faults struct {
 type direction int
 
 const (
-	toMember direction = iota
-	fromMember
+	toServer direction = iota
+	fromServer
 )
 
-func newLink() *Link {
+// New makes a link without faults.
+func New() *Link {
 	return &Link{changed: make(chan struct{}), live: map[*pipe]struct{}{}}
 }
 
@@ -47,9 +51,9 @@ func newLink() *Link {
 // sender blocks; the number of connections has no bound.
 func (l *Link) Cut() { l.set(func(f *faults) { f.cut = [2]bool{true, true} }) }
 
-// CutReplies lets requests through and keeps the member's replies back, until
+// CutReplies lets requests through and keeps the server's replies back, until
 // Heal: the request is done and the client does not know.
-func (l *Link) CutReplies() { l.set(func(f *faults) { f.cut[fromMember] = true }) }
+func (l *Link) CutReplies() { l.set(func(f *faults) { f.cut[fromServer] = true }) }
 
 // Refuse resets every connection, and every new one as soon as it is made.
 func (l *Link) Refuse() {
@@ -67,6 +71,21 @@ func (l *Link) Refuse() {
 // Delay makes everything take d longer in each direction, connecting included;
 // 0 is no delay. Order and throughput stay.
 func (l *Link) Delay(d time.Duration) { l.set(func(f *faults) { f.delay = max(d, 0) }) }
+
+// Faults are those that are on a link.
+type Faults struct {
+	Requests, Replies bool // held back, on their way to the server and from it
+	Refused           bool
+	Delay             time.Duration
+}
+
+// Faults are those that are on the link now; the zero Faults of one without.
+func (l *Link) Faults() Faults {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f := l.faults
+	return Faults{Requests: f.cut[toServer], Replies: f.cut[fromServer], Refused: f.refuse, Delay: f.delay}
+}
 
 // Heal takes all faults off the link. Connections that were reset stay so.
 func (l *Link) Heal() { l.set(func(f *faults) { *f = faults{} }) }

@@ -1,6 +1,6 @@
 //go:build unix
 
-package etcdtest
+package faultlink
 
 import (
 	"context"
@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// proxy carries TCP connections to a member over links.
-type proxy struct {
+// Proxy carries TCP connections to a server over links.
+type Proxy struct {
 	ln   net.Listener
 	pick func(client net.Conn) *Link // nil: whose it is can't be told, so it is reset
 	dial func(context.Context) (net.Conn, error)
@@ -21,28 +21,32 @@ type proxy struct {
 	wg     sync.WaitGroup
 }
 
-// newProxy listens on a free loopback port and keeps it until close.
-func newProxy(pick func(net.Conn) *Link, dial func(context.Context) (net.Conn, error)) (*proxy, error) {
+// Listen makes a proxy on a free port of the loopback device, which it keeps until Close. pick
+// says which link a client's connection takes; one for which it returns nil is reset. dial
+// connects to the server, once the link lets it. Both are called for each connection, and by
+// several at once.
+func Listen(pick func(net.Conn) *Link, dial func(context.Context) (net.Conn, error)) (*Proxy, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	p := &proxy{ln: ln, pick: pick, dial: dial}
+	p := &Proxy{ln: ln, pick: pick, dial: dial}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.wg.Go(p.accept)
 	return p, nil
 }
 
-func (p *proxy) addr() string { return p.ln.Addr().String() }
+// Addr is where clients connect, as host:port.
+func (p *Proxy) Addr() string { return p.ln.Addr().String() }
 
-// close ends every connection and waits for all goroutines.
-func (p *proxy) close() {
+// Close ends every connection and returns once all of them have.
+func (p *Proxy) Close() {
 	p.cancel()
 	p.ln.Close()
 	p.wg.Wait()
 }
 
-func (p *proxy) accept() {
+func (p *Proxy) accept() {
 	for {
 		conn, err := p.ln.Accept()
 		if p.ctx.Err() != nil {
@@ -52,8 +56,10 @@ func (p *proxy) accept() {
 			return
 		}
 		if err != nil { // out of file descriptors, say: it may pass
-			if pause(p.ctx, 10*time.Millisecond) != nil {
+			select {
+			case <-p.ctx.Done():
 				return
+			case <-time.After(10 * time.Millisecond):
 			}
 			continue
 		}
@@ -63,7 +69,7 @@ func (p *proxy) accept() {
 
 // carry moves bytes both ways until both sides are done, one fails, or the link
 // refuses.
-func (p *proxy) carry(client net.Conn) {
+func (p *Proxy) carry(client net.Conn) {
 	link := p.pick(client)
 	c := &pipe{link: link, reset: make(chan struct{})}
 	c.ctx, c.cancel = context.WithCancel(p.ctx)
@@ -74,21 +80,21 @@ func (p *proxy) carry(client net.Conn) {
 	}
 	defer link.leave(c)
 	context.AfterFunc(c.ctx, func() { reset(client); close(c.reset) })
-	if !link.pass(c.ctx, toMember, time.Now()) {
+	if !link.pass(c.ctx, toServer, time.Now()) {
 		return
 	}
-	member, err := p.dial(c.ctx)
+	server, err := p.dial(c.ctx)
 	if err != nil {
 		return
 	}
-	context.AfterFunc(c.ctx, func() { reset(member) })
+	context.AfterFunc(c.ctx, func() { reset(server) })
 	var both sync.WaitGroup
-	both.Go(func() { c.pump(toMember, member, client) })
-	both.Go(func() { c.pump(fromMember, client, member) })
+	both.Go(func() { c.pump(toServer, server, client) })
+	both.Go(func() { c.pump(fromServer, client, server) })
 	both.Wait()
 	if c.ctx.Err() == nil { // an orderly end: what is still in the buffers arrives
 		client.Close()
-		member.Close()
+		server.Close()
 	}
 }
 
