@@ -44,8 +44,9 @@ type Store struct {
 	explicit atomic.Bool // the database's default isolation is not READ COMMITTED, or it is read-only by default
 	checked  atomic.Bool // the server and the schema, since the last error
 
-	hub  hub
-	bell bell
+	hub     hub
+	bell    bell
+	history history
 }
 
 var (
