@@ -144,6 +144,15 @@ func (b *Bouncer) start(ctx context.Context) error {
 // Route is the way to the pooler.
 func (b *Bouncer) Route() *Route { return b.route }
 
+// NewRoute opens another way to the pooler, to break for some clients and not for others.
+func (b *Bouncer) NewRoute() (*Route, error) {
+	r, err := b.g.addRoute(b.dial)
+	if err != nil {
+		return nil, fmt.Errorf("postgrestest: %w", err)
+	}
+	return r, nil
+}
+
 // URL is Route.URL of Route.
 func (b *Bouncer) URL() string { return b.route.URL() }
 
