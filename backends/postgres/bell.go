@@ -10,12 +10,16 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/internal/routines"
 )
 
 // This file tells other processes that there are changes, and hears of theirs. A bell that is not
 // heard costs the time to the next poll.
+
+// hanging bounds the end of a connection.
+const hanging = 2 * time.Second
 
 // bellRest is the time between two rings of one Store.
 const bellRest = 5 * time.Millisecond
@@ -45,7 +49,7 @@ func (s *Store) changed() {
 func (b *bell) ring() {
 	for again := true; again; {
 		ctx, cancel := context.WithTimeout(context.Background(), asking)
-		err := b.s.db.run(ctx, b.s.explicit.Load(), "SELECT "+b.s.function("ring")+"()::text", nil, func(scan) error { return nil })
+		err := b.s.db.Run(ctx, "SELECT "+b.s.function("ring")+"()::text", nil, func(db.Scan) error { return nil })
 		cancel()
 		if err != nil {
 			b.s.log.Info("ringing for other processes fails: they look by themselves", zap.Error(err))
@@ -99,7 +103,7 @@ func (r *run) hear(pause *time.Duration) error {
 		return errNoListener
 	}
 	defer func() {
-		end, cancel := context.WithTimeout(context.Background(), rolling)
+		end, cancel := context.WithTimeout(context.Background(), hanging)
 		defer cancel()
 		_ = conn.Close(end)
 	}()

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -33,7 +34,7 @@ func (s *Store) check(ctx context.Context) error {
 			WHERE c.relnamespace = to_regnamespace($1::text) AND c.relkind IN ('r', 'S') AND c.relpersistence <> 'p'), '')`
 	var server, standby, exists int64
 	var fsync, pages, encoding, unlogged string
-	err := s.db.run(ctx, s.explicit.Load(), facts, []any{s.schema}, func(scan scan) error {
+	err := s.db.Run(ctx, facts, []any{s.schema}, func(scan db.Scan) error {
 		return scan(&server, &standby, &fsync, &pages, &encoding, &exists, &unlogged)
 	})
 	if err != nil {
@@ -61,8 +62,8 @@ func (s *Store) check(ctx context.Context) error {
 
 func (s *Store) checkVersion(ctx context.Context) error {
 	var version, oldest int64
-	err := s.db.run(ctx, s.explicit.Load(), "SELECT version::bigint, oldest::bigint FROM "+s.function("schema_version")+"()", nil,
-		func(scan scan) error { return scan(&version, &oldest) })
+	err := s.db.Run(ctx, "SELECT version::bigint, oldest::bigint FROM "+s.function("schema_version")+"()", nil,
+		func(scan db.Scan) error { return scan(&version, &oldest) })
 	if err != nil {
 		return err
 	}
@@ -97,32 +98,24 @@ func (s *Store) made(ctx context.Context) error {
 
 // call makes one statement, "SELECT columns FROM function(parameters)", once server and schema
 // are known to be fit. row gets each row; if the statement fails it may have got some.
-func (s *Store) call(ctx context.Context, op, query string, args []any, row func(scan) error) error {
+func (s *Store) call(ctx context.Context, op, query string, args []any, row func(db.Scan) error) error {
 	if err := s.made(ctx); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
 		return s.explain(ctx, op, ctx.Err())
 	}
-	for {
-		explicit := s.explicit.Load()
-		err := error(nil)
-		if !s.checked.Load() {
-			if err = s.check(ctx); err == nil {
-				s.checked.Store(true)
-			}
+	var err error
+	if !s.checked.Load() {
+		if err = s.check(ctx); err == nil {
+			s.checked.Store(true)
 		}
-		if err == nil {
-			err = s.db.run(ctx, explicit, query, args, row)
-		}
-		if err == nil {
-			return nil
-		}
-		s.checked.Store(false) // the next call may reach another server, or another schema
-		if state := stateOf(err); !explicit && (state == stateIsolation || state == stateReadOnly) {
-			s.explicit.Store(true) // nothing was applied: say what the database has no default for
-			continue
-		}
-		return s.explain(ctx, op, err)
 	}
+	if err == nil {
+		err = s.db.Run(ctx, query, args, row)
+	}
+	if err != nil {
+		s.checked.Store(false) // the next call may reach another server, or another schema
+	}
+	return s.explain(ctx, op, err)
 }

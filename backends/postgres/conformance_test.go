@@ -43,6 +43,7 @@ func again(tb leasetest.TB, pool *pgxpool.Pool, of *postgres.Store, opts ...post
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
+	alone(t)
 	server := postgrestest.Start(t)
 	pool := server.Pool(t, func(c *pgxpool.Config) { c.MaxConns = 60 })
 	leasetest.Run(t, func(tb leasetest.TB) func() lease.Store {

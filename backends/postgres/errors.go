@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -35,21 +36,9 @@ var (
 	ErrWatchLost = errors.New("postgres store watch lost")
 )
 
-// The SQLSTATEs of the functions.
-const (
-	stateFenced    = "HF002"
-	stateIsolation = "HF003"
-	stateReadOnly  = "25006"
-)
-
-// stateOf is the SQLSTATE in err; empty if the server sent none.
-func stateOf(err error) string {
-	var e interface{ SQLState() string }
-	if errors.As(err, &e) {
-		return e.SQLState()
-	}
-	return ""
-}
+// FencedState is the SQLSTATE by which the SQL function guard refuses, for clients of other
+// languages: what Guard makes ErrFenced of.
+const FencedState = "HF002"
 
 func denied(is error, format string, args ...any) error {
 	return fmt.Errorf("%w: %w: %w", lease.ErrDenied, is, fmt.Errorf(format, args...))
@@ -60,11 +49,11 @@ func (s *Store) explain(ctx context.Context, op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	state := stateOf(err)
+	state := db.StateOf(err)
 	switch {
-	case state == stateReadOnly:
+	case state == db.StateReadOnly:
 		err = denied(ErrReadOnly, "a standby or default_transaction_read_only: %w", err)
-	case state == stateIsolation:
+	case state == db.StateIsolation:
 		err = denied(ErrUnsafeServer, "%w", err)
 	case state == "42501": // insufficient_privilege
 		err = denied(ErrPermission, "GRANT USAGE ON SCHEMA %[1]s TO <role>; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA %[1]s TO <role>: %[2]w",

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -73,7 +74,7 @@ func (s *Store) guard(ctx context.Context, o lease.Ownership, exec func(query st
 		name, token = "", 0 // of nobody: the transaction must fail all the same
 	}
 	err := exec("SELECT "+s.function("guard")+"($1::text, $2::bigint)", name, int64(token))
-	if stateOf(err) == stateFenced {
+	if db.StateOf(err) == FencedState {
 		return fmt.Errorf("postgres: guard %q, token %d: %w: %w", name, token, ErrFenced, err)
 	}
 	return s.explain(ctx, "guard", err)

@@ -139,8 +139,8 @@ func TestGuardFailsClosed(t *testing.T) {
 	over := claim("job")
 	over.Supersedes = r.Token
 	r = ask(t, s, a, over)[0].Record
-	brief := win(t, s, session(t, s, "b", time.Millisecond), "brief")
-	time.Sleep(20 * time.Millisecond)
+	brief := win(t, s, session(t, s, "b", 300*time.Millisecond), "brief")
+	time.Sleep(400 * time.Millisecond)
 	freed := win(t, s, a, "freed")
 	_, err := s.Release(t.Context(), []lease.Held{freed.Held()})
 	require.NoError(t, err)

@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -231,7 +232,7 @@ func (r *run) begin() bool {
 			var at int64
 			var history, under string
 			err := r.s.call(ctx, "watch", "SELECT last, history, writers FROM "+r.s.function("watch_begin")+"()", nil,
-				func(scan scan) error { return scan(&at, &history, &under) })
+				func(scan db.Scan) error { return scan(&at, &history, &under) })
 			if err != nil {
 				return err
 			}
@@ -305,8 +306,8 @@ func (r *run) page(ctx context.Context) (more bool, err error) {
 	above := 0
 	query := "SELECT kind, coalesce(seq, 0), coalesce(put, false)::int::bigint, coalesce(at_us, 0), coalesce(name, ''), coalesce(format, 0)::bigint, " +
 		"session, rev, nonce, meta, owner, incarnation, address, ttl FROM " + r.s.function("watch_read") + "($1::bigint, $2::bigint[], $3::int)"
-	err = r.s.call(ctx, "watch", query, []any{r.gaps.last, numbers(missing, func(n int64) int64 { return n }), int64(pageChanges)},
-		func(scan scan) error {
+	err = r.s.call(ctx, "watch", query, []any{r.gaps.last, db.Numbers(missing, func(n int64) int64 { return n }), int64(pageChanges)},
+		func(scan db.Scan) error {
 			var kind string
 			var seq, put, at int64
 			var x row
@@ -373,7 +374,7 @@ func (r *run) sweep() time.Duration {
 	var freed, next, more int64
 	ok := r.attempt(func(ctx context.Context) error {
 		return r.s.call(ctx, "sweep", "SELECT freed::bigint, coalesce(next_ms, -1), more::int::bigint FROM "+r.s.function("sweep")+"($1::int)",
-			[]any{int64(sweepPage)}, func(scan scan) error { return scan(&freed, &next, &more) })
+			[]any{int64(sweepPage)}, func(scan db.Scan) error { return scan(&freed, &next, &more) })
 	})
 	if freed > 0 {
 		r.s.changed()
@@ -397,7 +398,7 @@ func (r *run) purge() time.Duration {
 	var n int64
 	ok := r.attempt(func(ctx context.Context) error {
 		return r.s.call(ctx, "purge", "SELECT "+r.s.function("purge")+"($1::int)::bigint", []any{int64(purgePage)},
-			func(scan scan) error { return scan(&n) })
+			func(scan db.Scan) error { return scan(&n) })
 	})
 	if ok && n >= purgePage {
 		return r.s.poll

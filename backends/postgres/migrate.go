@@ -5,6 +5,8 @@ import (
 	"embed"
 	"fmt"
 	"strings"
+
+	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
 )
 
 //go:embed sql
@@ -13,7 +15,7 @@ var files embed.FS
 // The files of the schema, in order.
 var (
 	tables    = []string{"schema"}
-	functions = []string{"base", "session", "acquire", "read", "watch", "guard"}
+	functions = []string{"base", "session", "acquire", "read", "watch", "entities", "guard"}
 )
 
 // Schema returns the statements that make the schema in an empty database: for those who apply
@@ -60,10 +62,10 @@ func (s *Store) Migrate(ctx context.Context) error {
 	if err := s.made(ctx); err != nil {
 		return err
 	}
-	err := s.db.script(ctx,
+	err := s.db.Script(ctx,
 		fmt.Sprintf("SELECT pg_advisory_xact_lock(1215261798, hashtext('%s'))", s.schema),
 		fmt.Sprintf(`SELECT (to_regnamespace('"%[1]s"') IS NOT NULL)::int::bigint, (to_regclass('"%[1]s".version') IS NOT NULL)::int::bigint`, s.schema),
-		func(scan scan) ([]string, error) {
+		func(scan db.Scan) ([]string, error) {
 			var schema, table int64
 			if err := scan(&schema, &table); err != nil || table != 0 {
 				return nil, err

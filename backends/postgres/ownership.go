@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -27,7 +28,7 @@ const decidedColumns = "ord::bigint, answer, coalesce(replaced, 0), coalesce(nam
 // them, and one for which another request is under way once more. request sends those of the
 // indices, and gives what was decided of each to its second argument.
 func (s *Store) ask(ctx context.Context, op string, names []string, outs []lease.Outcome, pending []int,
-	request func(pending []int, row func(scan) error) error, take func(i int, d *decided)) error {
+	request func(pending []int, row func(db.Scan) error) error, take func(i int, d *decided)) error {
 	var pause backoff
 	for len(pending) > 0 {
 		var now, later []int
@@ -42,7 +43,7 @@ func (s *Store) ask(ctx context.Context, op string, names []string, outs []lease
 		}
 		busy, guarded, changed := []int{}, []int{}, false
 		var answers []decided
-		err := request(now, func(scan scan) error {
+		err := request(now, func(scan db.Scan) error {
 			var d decided
 			err := scan(d.dest()...)
 			answers = append(answers, d)
@@ -129,15 +130,15 @@ func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.
 	}
 	query := "SELECT " + decidedColumns + " FROM " + s.function("acquire") +
 		"($1::bigint, $2::text, $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::bigint[], $9::bigint[], $10::bigint)"
-	request := func(pending []int, row func(scan) error) error {
+	request := func(pending []int, row func(db.Scan) error) error {
 		num := func(f func(lease.Claim) int64) string {
-			return numbers(pending, func(i int) int64 { return f(claims[i]) })
+			return db.Numbers(pending, func(i int) int64 { return f(claims[i]) })
 		}
-		return s.call(ctx, "acquire", query, []any{int64(want.ID), escape(want.Owner.Incarnation),
-			texts(pending, func(i int) string { return names[i] }),
+		return s.call(ctx, "acquire", query, []any{int64(want.ID), db.Escape(want.Owner.Incarnation),
+			db.Texts(pending, func(i int) string { return names[i] }),
 			num(func(c lease.Claim) int64 { return int64(c.Nonce) }), num(func(c lease.Claim) int64 { return int64(c.Supersedes) }),
-			array(len(pending), func(k int) *string { return metas[pending[k]] }),
-			array(len(pending), func(k int) *string {
+			db.Array(len(pending), func(k int) *string { return metas[pending[k]] }),
+			db.Array(len(pending), func(k int) *string {
 				if on := claims[pending[k]].While; on != (lease.Held{}) {
 					return &on.Name
 				}
@@ -178,10 +179,10 @@ func (s *Store) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome
 		}
 	}
 	query := "SELECT " + decidedColumns + " FROM " + s.function("release") + "($1::text[], $2::bigint[], $3::bigint[])"
-	request := func(pending []int, row func(scan) error) error {
-		return s.call(ctx, "release", query, []any{texts(pending, func(i int) string { return names[i] }),
-			numbers(pending, func(i int) int64 { return int64(held[i].Token) }),
-			numbers(pending, func(i int) int64 { return int64(held[i].Nonce) })}, row)
+	request := func(pending []int, row func(db.Scan) error) error {
+		return s.call(ctx, "release", query, []any{db.Texts(pending, func(i int) string { return names[i] }),
+			db.Numbers(pending, func(i int) int64 { return int64(held[i].Token) }),
+			db.Numbers(pending, func(i int) int64 { return int64(held[i].Nonce) })}, row)
 	}
 	err := s.ask(ctx, "release", names, outs, pending, request, func(i int, d *decided) {
 		switch d.answer {
@@ -228,16 +229,16 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.O
 	}
 	query := "SELECT " + decidedColumns + " FROM " + s.function("transfer") +
 		"($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::bigint[], $7::text[], $8::bigint)"
-	request := func(pending []int, row func(scan) error) error {
+	request := func(pending []int, row func(db.Scan) error) error {
 		num := func(f func(lease.Transfer) int64) string {
-			return numbers(pending, func(i int) int64 { return f(moves[i]) })
+			return db.Numbers(pending, func(i int) int64 { return f(moves[i]) })
 		}
-		return s.call(ctx, "transfer", query, []any{texts(pending, func(i int) string { return names[i] }),
+		return s.call(ctx, "transfer", query, []any{db.Texts(pending, func(i int) string { return names[i] }),
 			num(func(m lease.Transfer) int64 { return int64(m.Token) }), num(func(m lease.Transfer) int64 { return int64(m.Nonce) }),
 			num(func(m lease.Transfer) int64 { return int64(m.To.Session) }),
-			texts(pending, func(i int) string { return escape(moves[i].To.Owner.Incarnation) }),
+			db.Texts(pending, func(i int) string { return db.Escape(moves[i].To.Owner.Incarnation) }),
 			num(func(m lease.Transfer) int64 { return int64(m.To.Nonce) }),
-			array(len(pending), func(k int) *string { return metas[pending[k]] }), s.history.seen.Load()}, row)
+			db.Array(len(pending), func(k int) *string { return metas[pending[k]] }), s.history.seen.Load()}, row)
 	}
 	err := s.ask(ctx, "transfer", names, outs, pending, request, func(i int, d *decided) {
 		switch d.answer {

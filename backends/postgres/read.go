@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -35,7 +36,7 @@ func (s *Store) Get(ctx context.Context, names ...string) ([]lease.Record, error
 	}
 	var recs []lease.Record
 	err := s.call(ctx, "get", "SELECT "+columns+" FROM "+s.function("get")+"($1::text[])",
-		[]any{texts(valid, func(n string) string { return n })}, func(scan scan) error {
+		[]any{db.Texts(valid, func(n string) string { return n })}, func(scan db.Scan) error {
 			var r row
 			if err := scan(r.dest()...); err != nil {
 				return err
@@ -91,7 +92,7 @@ func (s *Store) pages(ctx context.Context, op, query string, of any, wanted func
 		for after, more := "", true; more; {
 			var page []row
 			more = false
-			err := s.call(ctx, op, query, []any{of, after, int64(pageSize)}, func(scan scan) error {
+			err := s.call(ctx, op, query, []any{of, after, int64(pageSize)}, func(scan db.Scan) error {
 				var r row
 				if err := scan(r.dest()...); err != nil {
 					return err

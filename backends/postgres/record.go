@@ -3,10 +3,9 @@ package postgres
 import (
 	"encoding/json"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
+	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -50,7 +49,7 @@ func (r *row) record() (lease.Record, error) {
 	}
 	rec := lease.Record{
 		Name:    r.name,
-		Owner:   lease.Owner{ID: unescape(text(r.owner)), Incarnation: unescape(text(r.incarnation)), Address: unescape(text(r.address))},
+		Owner:   lease.Owner{ID: db.Unescape(text(r.owner)), Incarnation: db.Unescape(text(r.incarnation)), Address: db.Unescape(text(r.address))},
 		Session: lease.SessionID(*r.session), Token: lease.Token(*r.rev), Nonce: uint64(*r.nonce),
 		TTL: time.Duration(*r.ttl) * time.Millisecond, Metadata: meta,
 	}
@@ -94,54 +93,4 @@ func unpack(t *string) (m map[string]string, err error) {
 		return nil, nil
 	}
 	return m, nil
-}
-
-// A text of the database has no NUL.
-var (
-	escaper   = strings.NewReplacer(`\`, `\\`, "\x00", `\0`)
-	unescaper = strings.NewReplacer(`\\`, `\`, `\0`, "\x00")
-)
-
-func escape(s string) string   { return escaper.Replace(s) }
-func unescape(s string) string { return unescaper.Replace(s) }
-
-// Arrays are sent as the texts of them, which every driver can send.
-
-var quoter = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
-
-// array makes an array of n elements; f returns nil for NULL.
-func array(n int, f func(i int) *string) string {
-	var b strings.Builder
-	b.WriteByte('{')
-	for i := range n {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		if t := f(i); t == nil {
-			b.WriteString("NULL")
-		} else {
-			b.WriteByte('"')
-			_, _ = quoter.WriteString(&b, *t)
-			b.WriteByte('"')
-		}
-	}
-	b.WriteByte('}')
-	return b.String()
-}
-
-func texts[T any](of []T, f func(T) string) string {
-	return array(len(of), func(i int) *string { t := f(of[i]); return &t })
-}
-
-func numbers[T any](of []T, f func(T) int64) string {
-	var b strings.Builder
-	b.WriteByte('{')
-	for i, x := range of {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteString(strconv.FormatInt(f(x), 10))
-	}
-	b.WriteByte('}')
-	return b.String()
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -21,9 +22,9 @@ func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Gran
 	var ttl int64
 	err := s.call(ctx, "open session",
 		"SELECT "+s.function("open")+"($1::bigint, $2::text, $3::text, $4::text, $5::bigint)",
-		[]any{int64(want.ID), escape(want.Owner.ID), escape(want.Owner.Incarnation), escape(want.Owner.Address),
+		[]any{int64(want.ID), db.Escape(want.Owner.ID), db.Escape(want.Owner.Incarnation), db.Escape(want.Owner.Address),
 			int64((want.TTL-1)/time.Millisecond) + 1},
-		func(scan scan) error { return scan(&ttl) })
+		func(scan db.Scan) error { return scan(&ttl) })
 	switch {
 	case err != nil:
 		return lease.Grant{}, err
@@ -57,8 +58,8 @@ func (s *Store) CloseSession(ctx context.Context, want lease.Session) error {
 		var freed, standing int64
 		err := s.call(ctx, "close session",
 			"SELECT freed::bigint, standing::bigint FROM "+s.function("close")+"($1::bigint, $2::text, $3::int)",
-			[]any{int64(want.ID), escape(want.Owner.Incarnation), int64(closing)},
-			func(scan scan) error { return scan(&freed, &standing) })
+			[]any{int64(want.ID), db.Escape(want.Owner.Incarnation), int64(closing)},
+			func(scan db.Scan) error { return scan(&freed, &standing) })
 		if freed > 0 {
 			s.changed()
 		}
@@ -92,9 +93,9 @@ func (s *Store) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Gr
 		}
 	}
 	err := s.call(ctx, "renew", "SELECT id, ttl FROM "+s.function("renew")+"($1::bigint[], $2::text[])",
-		[]any{numbers(ours, func(x lease.Session) int64 { return int64(x.ID) }),
-			texts(ours, func(x lease.Session) string { return escape(x.Owner.Incarnation) })},
-		func(scan scan) error {
+		[]any{db.Numbers(ours, func(x lease.Session) int64 { return int64(x.ID) }),
+			db.Texts(ours, func(x lease.Session) string { return db.Escape(x.Owner.Incarnation) })},
+		func(scan db.Scan) error {
 			var id, ttl int64
 			err := scan(&id, &ttl)
 			ttls[lease.SessionID(id)] = ttl

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/internal/teller"
 	"github.com/holdfast-go/holdfast/lease"
@@ -32,7 +33,7 @@ const DefaultWatchBuffer = 1 << 16
 // Store keeps leases in PostgreSQL. Make one with New or NewDB. It is safe for concurrent use
 // and needs no closing: what it runs in the background ends with the last watch.
 type Store struct {
-	db        database
+	db        *db.DB
 	schema    string
 	poll      time.Duration
 	buffer    int
@@ -41,8 +42,7 @@ type Store struct {
 	log       *zap.Logger
 	endpoints []string
 
-	explicit atomic.Bool // the database's default isolation is not READ COMMITTED, or it is read-only by default
-	checked  atomic.Bool // the server and the schema, since the last error
+	checked atomic.Bool // the server and the schema, since the last error
 
 	hub     hub
 	bell    bell
@@ -112,7 +112,7 @@ func New(pool *pgxpool.Pool, opts ...Option) (*Store, error) {
 		return nil, fmt.Errorf("postgres.New: pool: %w: nil, must come from pgxpool.New", lease.ErrInvalid)
 	}
 	config := pool.Config().ConnConfig
-	s := &Store{db: pooled{pool}, endpoints: []string{net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port)))}}
+	s := &Store{db: db.OfPool(pool), endpoints: []string{net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port)))}}
 	for _, f := range config.Fallbacks {
 		if e := net.JoinHostPort(f.Host, strconv.Itoa(int(f.Port))); !slices.Contains(s.endpoints, e) {
 			s.endpoints = append(s.endpoints, e)
@@ -125,11 +125,11 @@ func New(pool *pgxpool.Pool, opts ...Option) (*Store, error) {
 // SQLState method, such as those of pgx and pq. Texts and numbers are all that is sent. Behind
 // PgBouncer in transaction mode the driver must not prepare statements by name (of pgx:
 // default_query_exec_mode=exec).
-func NewDB(db *sql.DB, opts ...Option) (*Store, error) {
-	if db == nil {
-		return nil, fmt.Errorf("postgres.NewDB: db: %w: nil, must come from sql.Open", lease.ErrInvalid)
+func NewDB(handle *sql.DB, opts ...Option) (*Store, error) {
+	if handle == nil {
+		return nil, fmt.Errorf("postgres.NewDB: handle: %w: nil, must come from sql.Open", lease.ErrInvalid)
 	}
-	s := &Store{db: std{db}}
+	s := &Store{db: db.OfStd(handle)}
 	return s.init("postgres.NewDB", opts)
 }
 
@@ -172,8 +172,7 @@ const maxBatch = 500
 
 // Limits implements lease.Limiter.
 func (s *Store) Limits() lease.StoreLimits {
-	_, prompt := s.db.(pooled)
-	return lease.StoreLimits{Name: "postgres", MaxTTL: maxTTL, MaxMetadata: maxMetadata, While: true, Batch: maxBatch, Prompt: prompt}
+	return lease.StoreLimits{Name: "postgres", MaxTTL: maxTTL, MaxMetadata: maxMetadata, While: true, Batch: maxBatch, Prompt: s.db != nil && s.db.Prompt()}
 }
 
 // Endpoints implements lease.Located.

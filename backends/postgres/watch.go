@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -177,7 +178,7 @@ func (s *Store) snapshot(ctx context.Context, w *watcher, floor int64) (told map
 	}
 	query := "SELECT coalesce(seq, 0), coalesce(name, ''), coalesce(format, 0)::bigint, session, rev, nonce, meta, owner, incarnation, address, ttl, " +
 		"left_ms, since_us FROM " + s.function("watch_snapshot") + "($1::text, $2::boolean, $3::bigint)"
-	err = s.call(ctx, "watch", query, []any{longestText(w.prefix), records, floor}, func(scan scan) error {
+	err = s.call(ctx, "watch", query, []any{longestText(w.prefix), records, floor}, func(scan db.Scan) error {
 		var seq int64
 		var r row
 		if err := scan(append([]any{&seq}, r.dest()...)...); err != nil {

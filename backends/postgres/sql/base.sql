@@ -15,14 +15,20 @@ BEGIN
   END IF;
 END $$;
 
--- Marks a writer under way, for watches, and asks for what a lease needs of a commit.
+-- Asks for what a lease needs of a commit.
+CREATE OR REPLACE FUNCTION holdfast.durable() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  IF current_setting('synchronous_commit') IN ('off', 'local') THEN
+    PERFORM set_config('synchronous_commit', 'on', true);
+  END IF;
+END $$;
+
+-- Marks a writer under way, for watches.
 CREATE OR REPLACE FUNCTION holdfast.enter() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM holdfast.ready();
   PERFORM pg_advisory_xact_lock_shared(1215261796, 'holdfast'::regnamespace::oid::int);
-  IF current_setting('synchronous_commit') IN ('off', 'local') THEN
-    PERFORM set_config('synchronous_commit', 'on', true);
-  END IF;
+  PERFORM holdfast.durable();
 END $$;
 
 -- The key of a guard on a name. Guards of two names may have the same.

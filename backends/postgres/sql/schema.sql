@@ -58,6 +58,18 @@ CREATE TABLE holdfast.change (
   ttl bigint
 );
 
+-- Entities of shards, by the name of the shard's lease; the mark changes with each of its writes.
+CREATE TABLE holdfast.entity (
+  lease text COLLATE "C",
+  id text COLLATE "C",
+  PRIMARY KEY (lease, id)
+);
+
+CREATE TABLE holdfast.entity_mark (
+  lease text COLLATE "C" PRIMARY KEY,
+  mark bigint NOT NULL
+);
+
 INSERT INTO holdfast.version (version, oldest) VALUES (1, 1);
 
 INSERT INTO holdfast.state DEFAULT VALUES;

@@ -1,27 +1,81 @@
-package postgres
+// Package db sends statements to PostgreSQL by whichever client there is.
+package db
 
 import (
 	"context"
 	"database/sql"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// scan reads one row.
-type scan = func(dest ...any) error
+// Scan reads one row.
+type Scan = func(dest ...any) error
 
-// database is what the Store needs of a client.
-type database interface {
+// client is what is needed of one.
+type client interface {
 	// run makes one statement in a transaction of its own, and gives each of its rows to row.
 	// explicit: the transaction says that it is READ COMMITTED and writes, for two more round
 	// trips; else it has the defaults of the database.
-	run(ctx context.Context, explicit bool, query string, args []any, row func(scan) error) error
+	run(ctx context.Context, explicit bool, query string, args []any, row func(Scan) error) error
 	// script runs statements in one transaction, in which row is called first; it returns those
 	// that are to follow.
-	script(ctx context.Context, first, query string, row func(scan) ([]string, error)) error
+	script(ctx context.Context, first, query string, row func(Scan) ([]string, error)) error
+}
+
+// DB is a database. It is safe for concurrent use.
+type DB struct {
+	client   client
+	explicit atomic.Bool // the database's default isolation is not READ COMMITTED, or it is read-only by default
+}
+
+// OfPool is by a pool of pgx.
+func OfPool(p *pgxpool.Pool) *DB { return &DB{client: pooled{p}} }
+
+// OfStd is by a handle of database/sql.
+func OfStd(d *sql.DB) *DB { return &DB{client: std{d}} }
+
+// Prompt reports whether every request ends as soon as its context does.
+func (d *DB) Prompt() bool { _, ok := d.client.(pooled); return ok }
+
+// The SQLSTATEs that say that a statement was not applied for want of such a transaction.
+const (
+	StateIsolation = "HF003" // of the functions: it is not READ COMMITTED
+	StateReadOnly  = "25006"
+)
+
+// Run makes one statement in a transaction of its own, which is READ COMMITTED and may write, and
+// gives each of its rows to row. It takes one round trip, or three where that is not the
+// database's default: it is then said each time.
+func (d *DB) Run(ctx context.Context, query string, args []any, row func(Scan) error) error {
+	explicit := d.explicit.Load()
+	err := d.client.run(ctx, explicit, query, args, row)
+	if state := StateOf(err); !explicit && (state == StateIsolation || state == StateReadOnly) {
+		if err := d.client.run(ctx, true, query, args, row); err != nil {
+			return err
+		}
+		d.explicit.Store(true)
+		return nil
+	}
+	return err
+}
+
+// Script runs statements in one transaction: first, then query, of whose row it gets those that
+// are to follow.
+func (d *DB) Script(ctx context.Context, first, query string, row func(Scan) ([]string, error)) error {
+	return d.client.script(ctx, first, query, row)
+}
+
+// StateOf is the SQLSTATE in err; empty if the server sent none.
+func StateOf(err error) string {
+	var e interface{ SQLState() string }
+	if errors.As(err, &e) {
+		return e.SQLState()
+	}
+	return ""
 }
 
 // rolling bounds the end of a transaction that failed.
@@ -30,7 +84,7 @@ const rolling = 2 * time.Second
 // pooled is a pool of pgx.
 type pooled struct{ pool *pgxpool.Pool }
 
-func (p pooled) run(ctx context.Context, explicit bool, query string, args []any, row func(scan) error) error {
+func (p pooled) run(ctx context.Context, explicit bool, query string, args []any, row func(Scan) error) error {
 	args = append([]any{pgx.QueryExecModeExec}, args...)
 	if !explicit {
 		rows, err := p.pool.Query(ctx, query, args...)
@@ -42,7 +96,7 @@ func (p pooled) run(ctx context.Context, explicit bool, query string, args []any
 	})
 }
 
-func eachRow(rows pgx.Rows, err error, row func(scan) error) error {
+func eachRow(rows pgx.Rows, err error, row func(Scan) error) error {
 	if err != nil {
 		return err
 	}
@@ -69,7 +123,7 @@ func (p pooled) within(ctx context.Context, f func(pgx.Tx) error) error {
 	return tx.Commit(ctx)
 }
 
-func (p pooled) script(ctx context.Context, first, query string, row func(scan) ([]string, error)) error {
+func (p pooled) script(ctx context.Context, first, query string, row func(Scan) ([]string, error)) error {
 	return p.within(ctx, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, first, pgx.QueryExecModeExec); err != nil {
 			return err
@@ -87,7 +141,7 @@ func (p pooled) script(ctx context.Context, first, query string, row func(scan) 
 // std is a handle of database/sql.
 type std struct{ db *sql.DB }
 
-func (d std) run(ctx context.Context, explicit bool, query string, args []any, row func(scan) error) error {
+func (d std) run(ctx context.Context, explicit bool, query string, args []any, row func(Scan) error) error {
 	if !explicit {
 		rows, err := d.db.QueryContext(ctx, query, args...)
 		return eachStdRow(rows, err, row)
@@ -98,7 +152,7 @@ func (d std) run(ctx context.Context, explicit bool, query string, args []any, r
 	})
 }
 
-func eachStdRow(rows *sql.Rows, err error, row func(scan) error) error {
+func eachStdRow(rows *sql.Rows, err error, row func(Scan) error) error {
 	if err != nil {
 		return err
 	}
@@ -125,7 +179,7 @@ func (d std) within(ctx context.Context, f func(*sql.Tx) error) error {
 	return tx.Commit()
 }
 
-func (d std) script(ctx context.Context, first, query string, row func(scan) ([]string, error)) error {
+func (d std) script(ctx context.Context, first, query string, row func(Scan) ([]string, error)) error {
 	return d.within(ctx, func(tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, first); err != nil {
 			return err
