@@ -36,7 +36,18 @@ func TestTokensAreAboveAllThatWasSeen(t *testing.T) {
 		require.True(t, outs[0].OK, "%+v", outs[0])
 		return outs[0].Record
 	}
+	var first *postgres.Store
 	for name, see := range map[string]func(*postgres.Store){
+		"event": func(s *postgres.Store) {
+			for ev, err := range s.Watch(ctx, "late") {
+				require.NoError(t, err)
+				if ev.Kind == lease.EventSynced {
+					acquire(first, session(first, 6), "late")
+				} else {
+					break
+				}
+			}
+		},
 		"get": func(s *postgres.Store) {
 			_, err := s.Get(ctx, "job")
 			require.NoError(t, err)
@@ -62,7 +73,7 @@ func TestTokensAreAboveAllThatWasSeen(t *testing.T) {
 		"nothing": func(*postgres.Store) {},
 	} {
 		require.NoError(t, server.SetClock(0))
-		first := fresh(t, pool)
+		first = fresh(t, pool)
 		lost := acquire(first, session(first, 1), "job")
 		other := again(t, pool, first)
 		see(other)
@@ -78,10 +89,11 @@ func TestTokensAreAboveAllThatWasSeen(t *testing.T) {
 			continue
 		}
 		require.Greater(t, won.Token, lost.Token, name)
+		more := acquire(other, session(other, 7), "more")
 		out, err := other.Transfer(ctx, []lease.Transfer{{Held: won.Held(), To: lease.Offer{Name: "job",
 			Owner: session(other, 5).Owner, Session: 5, TTL: time.Hour, Nonce: 8, Lifetime: time.Hour}}})
 		require.NoError(t, err)
 		require.True(t, out[0].OK, "%+v", out[0])
-		require.Greater(t, out[0].Record.Token, won.Token)
+		require.Greater(t, out[0].Record.Token, more.Token)
 	}
 }
