@@ -330,6 +330,9 @@ func (r *run) page(ctx context.Context) (more bool, err error) {
 			}
 			found = append(found, seq)
 			c := change{seq: seq}
+			if x.format == format {
+				r.s.history.saw(x.rev)
+			}
 			if put != 0 {
 				x.since = &at
 				c.event = x.put()

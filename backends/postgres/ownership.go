@@ -47,6 +47,9 @@ func (s *Store) ask(ctx context.Context, op string, names []string, outs []lease
 			var d decided
 			err := scan(d.dest()...)
 			answers = append(answers, d)
+			if d.format == format { // another's is no revision of ours
+				s.history.saw(d.rev)
+			}
 			return err
 		})
 		if err == nil && (len(answers) == 1 && answers[0].answer == "gone" && answers[0].ord == 0) {
@@ -126,7 +129,7 @@ func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.
 		names[i], pending = c.Name, append(pending, i)
 	}
 	query := "SELECT " + decidedColumns + " FROM " + s.function("acquire") +
-		"($1::bigint, $2::text, $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::bigint[], $9::bigint[])"
+		"($1::bigint, $2::text, $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::bigint[], $9::bigint[], $10::bigint)"
 	request := func(pending []int, row func(db.Scan) error) error {
 		num := func(f func(lease.Claim) int64) string {
 			return db.Numbers(pending, func(i int) int64 { return f(claims[i]) })
@@ -142,6 +145,7 @@ func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.
 				return nil
 			}),
 			num(func(c lease.Claim) int64 { return int64(c.While.Token) }), num(func(c lease.Claim) int64 { return int64(c.While.Nonce) }),
+			s.history.seen.Load(),
 		}, row)
 	}
 	err := s.ask(ctx, "acquire", names, outs, pending, request, func(i int, d *decided) {
@@ -224,7 +228,7 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.O
 		names[i], pending = m.Name, append(pending, i)
 	}
 	query := "SELECT " + decidedColumns + " FROM " + s.function("transfer") +
-		"($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::bigint[], $7::text[])"
+		"($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::bigint[], $7::text[], $8::bigint)"
 	request := func(pending []int, row func(db.Scan) error) error {
 		num := func(f func(lease.Transfer) int64) string {
 			return db.Numbers(pending, func(i int) int64 { return f(moves[i]) })
@@ -234,7 +238,7 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.O
 			num(func(m lease.Transfer) int64 { return int64(m.To.Session) }),
 			db.Texts(pending, func(i int) string { return db.Escape(moves[i].To.Owner.Incarnation) }),
 			num(func(m lease.Transfer) int64 { return int64(m.To.Nonce) }),
-			db.Array(len(pending), func(k int) *string { return metas[pending[k]] })}, row)
+			db.Array(len(pending), func(k int) *string { return metas[pending[k]] }), s.history.seen.Load()}, row)
 	}
 	err := s.ask(ctx, "transfer", names, outs, pending, request, func(i int, d *decided) {
 		switch d.answer {

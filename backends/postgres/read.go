@@ -42,7 +42,9 @@ func (s *Store) Get(ctx context.Context, names ...string) ([]lease.Record, error
 				return err
 			}
 			rec, err := r.record()
-			if err != nil {
+			if err == nil {
+				s.history.saw(r.rev)
+			} else {
 				s.log.Info("not a lease record, left alone", zap.Error(err))
 			}
 			recs = append(recs, rec)
@@ -120,7 +122,11 @@ func (s *Store) pages(ctx context.Context, op, query string, of any, wanted func
 					yield(lease.Record{}, s.explain(ctx, op, ctx.Err()))
 					return
 				}
-				if !yield(page[i].record()) {
+				rec, err := page[i].record()
+				if err == nil {
+					s.history.saw(page[i].rev)
+				}
+				if !yield(rec, err) {
 					return
 				}
 			}

@@ -44,8 +44,9 @@ type Store struct {
 
 	checked atomic.Bool // the server and the schema, since the last error
 
-	hub  hub
-	bell bell
+	hub     hub
+	bell    bell
+	history history
 }
 
 var (

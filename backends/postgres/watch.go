@@ -187,6 +187,9 @@ func (s *Store) snapshot(ctx context.Context, w *watcher, floor int64) (told map
 		if seq != 0 {
 			told[seq] = true
 		} else if strings.HasPrefix(r.name, w.prefix) {
+			if r.format == format {
+				s.history.saw(r.rev)
+			}
 			recs = append(recs, r.put())
 		}
 		return nil

@@ -77,13 +77,18 @@ func (r *Route) URLOf(role, database string) string { return urlOf(role, databas
 func (s *Server) URL() string { return s.first.URL() }
 
 // ReadWriteURL names the first routes of several servers, for a client that is to find the one
-// that takes writes, whichever it is at present.
+// that takes writes, whichever it is at present; for the superuser and the database postgres.
 func ReadWriteURL(servers ...*Server) string {
 	var routes []*Route
 	for _, s := range servers {
 		routes = append(routes, s.first)
 	}
-	return urlOf(Superuser, "postgres", "&target_session_attrs=read-write", routes...)
+	return ReadWriteURLOf(Superuser, "postgres", routes...)
+}
+
+// ReadWriteURLOf is ReadWriteURL for this role and database, by these routes.
+func ReadWriteURLOf(role, database string, routes ...*Route) string {
+	return urlOf(role, database, "&target_session_attrs=read-write", routes...)
 }
 
 func urlOf(role, database, more string, routes ...*Route) string {

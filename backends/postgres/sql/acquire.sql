@@ -9,11 +9,14 @@
 --   gone     the session is over: of acquire the one row of the answer
 --   parent   what the claim depends on does not stand
 --
+-- p_seen is the highest revision that the client knows of: tokens are above it too, as the server may
+-- have lost rows that had it.
+--
 -- A row that is locked is not waited for, so that requests can't deadlock, and none waits for a
 -- user's transaction. A refusal takes no lock.
 
 CREATE OR REPLACE FUNCTION holdfast.acquire(p_session bigint, p_incarnation text, p_names text[], p_nonces bigint[],
-  p_over bigint[], p_meta text[], p_while text[], p_while_rev bigint[], p_while_nonce bigint[])
+  p_over bigint[], p_meta text[], p_while text[], p_while_rev bigint[], p_while_nonce bigint[], p_seen bigint)
 RETURNS TABLE (ord int, answer text, replaced bigint, name text, format int, session bigint, rev bigint, nonce bigint,
   meta text, owner text, incarnation text, address text, ttl bigint, left_ms bigint, since_us bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -70,7 +73,7 @@ BEGIN
       LEFT JOIN holdfast.lease p ON p.name = p_while[i] LEFT JOIN holdfast.session ps ON ps.id = p.session
       LEFT JOIN unnest(parents) w(name) ON w.name = p_while[i]
   ), won AS (
-    UPDATE holdfast.lease l SET session = me.id, rev = holdfast.next_rev(greatest(l.rev, CASE WHEN l.rev = 0 THEN bottom END)),
+    UPDATE holdfast.lease l SET session = me.id, rev = holdfast.next_rev(greatest(l.rev, p_seen, CASE WHEN l.rev = 0 THEN bottom END)),
       nonce = p_nonces[c.i], meta = p_meta[c.i], since = clock_timestamp()
     FROM claim c WHERE c.answer = 'done' AND l.name = c.name
     RETURNING l.name, l.rev, l.since, c.i, l.nonce, l.meta
@@ -133,7 +136,7 @@ END $$;
 
 -- Moves ownerships to other sessions. A NULL in p_meta keeps the metadata.
 CREATE OR REPLACE FUNCTION holdfast.transfer(p_names text[], p_revs bigint[], p_nonces bigint[],
-  p_sessions bigint[], p_incarnations text[], p_new_nonces bigint[], p_meta text[])
+  p_sessions bigint[], p_incarnations text[], p_new_nonces bigint[], p_meta text[], p_seen bigint)
 RETURNS TABLE (ord int, answer text, replaced bigint, name text, format int, session bigint, rev bigint, nonce bigint,
   meta text, owner text, incarnation text, address text, ttl bigint, left_ms bigint, since_us bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -172,7 +175,7 @@ BEGIN
       LEFT JOIN unnest(pinned, owners) t(id, inc) ON t.id = p_sessions[i] AND t.inc = p_incarnations[i]
       LEFT JOIN holdfast.session x ON x.id = t.id
   ), moved AS (
-    UPDATE holdfast.lease l SET session = m.to_id, rev = holdfast.next_rev(l.rev), nonce = p_new_nonces[m.i],
+    UPDATE holdfast.lease l SET session = m.to_id, rev = holdfast.next_rev(greatest(l.rev, p_seen)), nonce = p_new_nonces[m.i],
       meta = coalesce(p_meta[m.i], l.meta), since = clock_timestamp()
     FROM move m WHERE m.answer = 'done' AND l.name = m.name
     RETURNING l.name, l.rev, l.since, m.i, l.nonce, l.meta

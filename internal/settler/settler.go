@@ -1,6 +1,7 @@
-//go:build unix
-
-package etcd_test
+// Package settler is a careful client of a store, for kits that run while its servers are disturbed
+// (leasetest.Disturbed): it repeats requests that got no answer, and tells one definite outcome of
+// them all.
+package settler
 
 import (
 	"context"
@@ -12,60 +13,67 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// whole is a store with all that a store may have.
-type whole interface {
+// Whole is a store with all that a store may have.
+type Whole interface {
 	lease.Store
 	lease.TransferStore
 	lease.Watcher
 	lease.Limiter
 }
 
-// settler is a careful client: it repeats requests that got no answer until one
+// Store is a careful client: it repeats requests that got no answer until one
 // does, and tells its caller one definite outcome of them all; or, if what it
 // knows does not allow that, an error.
-type settler struct {
-	inner  whole
-	ledger *ledger // of all clients of one store
-	patience
+type Store struct {
+	inner    Whole
+	ledger   *Ledger
+	patience Patience
 }
 
-// patience is how long a settler waits for one answer, and for all.
-type patience struct {
-	attempt time.Duration // for the first answer; then twice as long, up to eight times
-	pause   time.Duration // between attempts, likewise
-	all     time.Duration // where the caller has no deadline
+// New makes a careful client of inner. All clients of one store share a Ledger.
+func New(inner Whole, known *Ledger, p Patience) *Store { return &Store{inner, known, p} }
+
+// Inner is what New was given.
+func (s *Store) Inner() Whole { return s.inner }
+
+// Patience is how long a Store waits for one answer, and for all.
+type Patience struct {
+	Attempt time.Duration // for the first answer; then twice as long, up to eight times
+	Pause   time.Duration // between attempts, likewise
+	All     time.Duration // where the caller has no deadline
 }
 
-// tally counts what settlers met.
-type tally struct {
-	failed     atomic.Int64 // requests without an answer
-	settled    atomic.Int64 // calls that had such, and told their caller a definite outcome
-	evident    atomic.Int64 // of these: by the nonces of records
-	eliminated atomic.Int64 // of these: by elimination
-	unsettled  atomic.Int64 // calls whose caller was told that nothing is known
-	late       atomic.Int64 // records of requests that landed when nobody waited for them
-	ended      atomic.Int64 // watches that ended in an error
+// Tally counts what Stores met.
+type Tally struct {
+	Failed     atomic.Int64 // requests without an answer
+	Settled    atomic.Int64 // calls that had such, and told their caller a definite outcome
+	Evident    atomic.Int64 // of these: by the nonces of records
+	Eliminated atomic.Int64 // of these: by elimination
+	Unsettled  atomic.Int64 // calls whose caller was told that nothing is known
+	Late       atomic.Int64 // records of requests that landed when nobody waited for them
+	Ended      atomic.Int64 // watches that ended in an error
 }
 
-func (t *tally) String() string {
+func (t *Tally) String() string {
 	return fmt.Sprintf("%d requests got no answer; %d calls settled, %d by nonces, %d by elimination; %d not settled; %d late landings; %d watches ended",
-		t.failed.Load(), t.settled.Load(), t.evident.Load(), t.eliminated.Load(), t.unsettled.Load(), t.late.Load(), t.ended.Load())
+		t.Failed.Load(), t.Settled.Load(), t.Evident.Load(), t.Eliminated.Load(), t.Unsettled.Load(), t.Late.Load(), t.Ended.Load())
 }
 
 // add counts a call that settled something so.
-func (t *tally) add(evident, eliminated bool) {
+func (t *Tally) add(evident, eliminated bool) {
 	if evident {
-		t.evident.Add(1)
+		t.Evident.Add(1)
 	}
 	if eliminated {
-		t.eliminated.Add(1)
+		t.Eliminated.Add(1)
 	}
 }
 
 // errMore asks for another attempt at once.
 var errMore = errors.New("not all is answered")
 
-var errUnsettled = errors.New("not settled: the outcome is not known")
+// ErrUnsettled: what is known allows no definite outcome.
+var ErrUnsettled = errors.New("not settled: the outcome is not known")
 
 // answers tells whether err is a definite answer to a request.
 func answers(err error) bool {
@@ -73,12 +81,12 @@ func answers(err error) bool {
 }
 
 // repeat makes attempts until one gets an answer or the caller's time is over.
-func (s *settler) repeat(ctx context.Context, attempt func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, s.all)
+func (s *Store) repeat(ctx context.Context, attempt func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.patience.All)
 	defer cancel()
 	failed := false
 	for times := time.Duration(1); ; {
-		once, cancel := context.WithTimeout(ctx, times*s.attempt)
+		once, cancel := context.WithTimeout(ctx, times*s.patience.Attempt)
 		err := attempt(once)
 		cancel()
 		if errors.Is(err, errMore) && ctx.Err() == nil {
@@ -86,37 +94,37 @@ func (s *settler) repeat(ctx context.Context, attempt func(context.Context) erro
 		}
 		if answers(err) {
 			if failed {
-				s.ledger.tally.settled.Add(1)
+				s.ledger.tally.Settled.Add(1)
 			}
 			return err
 		}
-		if errors.Is(err, errUnsettled) {
-			s.ledger.tally.unsettled.Add(1)
+		if errors.Is(err, ErrUnsettled) {
+			s.ledger.tally.Unsettled.Add(1)
 			return err
 		}
 		if ctx.Err() == nil {
 			failed = true
-			s.ledger.tally.failed.Add(1)
+			s.ledger.tally.Failed.Add(1)
 			select {
-			case <-time.After(times * s.pause):
+			case <-time.After(times * s.patience.Pause):
 				times = min(2*times, 8)
 			case <-ctx.Done():
 			}
 		}
 		if ctx.Err() != nil {
 			if failed {
-				s.ledger.tally.unsettled.Add(1)
+				s.ledger.tally.Unsettled.Add(1)
 			}
 			return err
 		}
 	}
 }
 
-func (s *settler) Limits() lease.StoreLimits { return s.inner.Limits() }
+func (s *Store) Limits() lease.StoreLimits { return s.inner.Limits() }
 
 // Acquire settles by nonces: a record that bears the claim's was won by an attempt
 // that got no answer.
-func (s *settler) Acquire(ctx context.Context, sess lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
+func (s *Store) Acquire(ctx context.Context, sess lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
 	if ctx.Err() != nil {
 		return s.inner.Acquire(ctx, sess, claims)
 	}
@@ -167,7 +175,7 @@ func (s *settler) Acquire(ctx context.Context, sess lease.Session, claims []leas
 
 // claimed takes an answer to a claim. An error means that there must be another
 // attempt.
-func (s *settler) claimed(ctx context.Context, a *ask, out lease.Outcome) (lease.Outcome, error) {
+func (s *Store) claimed(ctx context.Context, a *ask, out lease.Outcome) (lease.Outcome, error) {
 	if !out.OK {
 		if rec, ok := s.ledger.landed(a, out.Record); ok {
 			out = lease.Outcome{OK: true, Record: rec}
@@ -189,7 +197,7 @@ func (s *settler) claimed(ctx context.Context, a *ask, out lease.Outcome) (lease
 
 // gone takes the answer that the session is gone. Nothing of it stands then; but
 // claims may have been applied before, and been seen.
-func (s *settler) gone(err error, asks []*ask, outs []lease.Outcome, left *[]int, evident *bool) error {
+func (s *Store) gone(err error, asks []*ask, outs []lease.Outcome, left *[]int, evident *bool) error {
 	var never []int
 	for _, i := range *left {
 		if rec, ok := s.ledger.landed(asks[i], lease.Record{}); ok {
@@ -209,11 +217,11 @@ func (s *settler) gone(err error, asks []*ask, outs []lease.Outcome, left *[]int
 		}
 		return err
 	}
-	return errUnsettled // some were applied and others not: there is no such answer
+	return ErrUnsettled // some were applied and others not: there is no such answer
 }
 
 // Release settles by elimination: see ledger.decide.
-func (s *settler) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome, error) {
+func (s *Store) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome, error) {
 	if ctx.Err() != nil {
 		return s.inner.Release(ctx, held)
 	}
@@ -255,7 +263,7 @@ func (s *settler) Release(ctx context.Context, held []lease.Held) ([]lease.Outco
 
 // decide settles those of enders that are still in flight, and says of each that
 // is not applied whether it counts as that, or surely is not.
-func (s *settler) decide(ctx context.Context, enders []*ender, counts, not func(i int)) error {
+func (s *Store) decide(ctx context.Context, enders []*ender, counts, not func(i int)) error {
 	for _, e := range enders {
 		s.ledger.stick(e) // before any of them waits for the others
 	}
@@ -269,11 +277,11 @@ func (s *settler) decide(ctx context.Context, enders []*ender, counts, not func(
 		case refused:
 			not(i)
 		case silent:
-			err = fmt.Errorf("%+v: %w", e.held, errUnsettled)
+			err = fmt.Errorf("%+v: %w", e.held, ErrUnsettled)
 		}
 	}
 	if err != nil {
-		s.ledger.tally.unsettled.Add(1)
+		s.ledger.tally.Unsettled.Add(1)
 		return err
 	}
 	s.ledger.tally.add(false, eliminated)
@@ -283,7 +291,7 @@ func (s *settler) decide(ctx context.Context, enders []*ender, counts, not func(
 // Transfer settles by the nonce of the record that was moved, as Acquire does. If
 // that is gone with its session, too little is known: whether it was moved, and
 // under which token.
-func (s *settler) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.Outcome, error) {
+func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.Outcome, error) {
 	if ctx.Err() != nil {
 		return s.inner.Transfer(ctx, moves)
 	}
@@ -346,7 +354,7 @@ func (s *settler) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease
 	s.ledger.tally.add(evident, false)
 	var moved error
 	err = s.decide(ctx, open, func(j int) {
-		moved = fmt.Errorf("%+v was moved, and is gone: %w", open[j].held, errUnsettled)
+		moved = fmt.Errorf("%+v was moved, and is gone: %w", open[j].held, ErrUnsettled)
 	}, func(j int) {
 		s.ledger.answered(asks[which[j]], lease.Record{})
 	})

@@ -1,12 +1,12 @@
-//go:build unix
-
-package etcd_test
+package settler
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,9 +21,46 @@ import (
 
 // The settler itself, over a store that is right, behind a link that is not.
 
-func settlerOn(f *faultstore.Store, known *ledger) *settler {
-	return &settler{inner: f, ledger: known,
-		patience: patience{attempt: time.Second, pause: 2 * time.Millisecond, all: 25 * time.Second}}
+// lasting is a TTL long enough to need no renewal.
+const lasting = 10 * time.Minute
+
+const (
+	disturbedTTL = 5 * time.Second
+	// stall is generous for a call that meets a silence, and longest the longest silence.
+	stall   = 5 * time.Second
+	longest = 2500 * time.Millisecond
+)
+
+// hasty is the patience of settlers among silences.
+var hasty = Patience{Attempt: 400 * time.Millisecond, Pause: 20 * time.Millisecond, All: 25 * time.Second}
+
+// ids gives every session and nonce its own number.
+var ids atomic.Int64
+
+// session opens one for direct use of a store, with no renewals.
+func session(t *testing.T, s lease.Store, owner string) lease.Session {
+	t.Helper()
+	sess := lease.Session{ID: lease.SessionID(ids.Add(1)), TTL: lasting,
+		Owner: lease.Owner{ID: owner, Incarnation: fmt.Sprintf("%s-%d", owner, ids.Add(1))}}
+	g, err := s.OpenSession(t.Context(), sess)
+	require.NoError(t, err)
+	require.NoError(t, g.Err)
+	sess.TTL = g.TTL
+	return sess
+}
+
+// win acquires one name, which must be free.
+func win(t *testing.T, s lease.Store, sess lease.Session, name string) lease.Record {
+	t.Helper()
+	outs, err := s.Acquire(t.Context(), sess, []lease.Claim{{Name: name, Nonce: uint64(ids.Add(1))}})
+	require.NoError(t, err)
+	require.True(t, outs[0].OK, "%+v", outs[0])
+	return outs[0].Record
+}
+
+func settlerOn(f *faultstore.Store, known *Ledger) *Store {
+	return &Store{inner: f, ledger: known,
+		patience: Patience{Attempt: time.Second, Pause: 2 * time.Millisecond, All: 25 * time.Second}}
 }
 
 // beyondSettling: nothing can make up for a watch that broke off, nor tell the token
@@ -36,9 +73,9 @@ func beyondSettling(tb leasetest.TB, c faultstore.Call) bool {
 // TestSettlerPassesTheKit: of all requests one in fifteen gets no answer, and half
 // of these land after their caller has turned to something else.
 func TestSettlerPassesTheKit(t *testing.T) {
-	var counts tally
+	var counts Tally
 	leasetest.Run(t, func(tb leasetest.TB) func() lease.Store {
-		f, known := faultstore.Wrap(memory.New()), newLedger(&counts)
+		f, known := faultstore.Wrap(memory.New()), NewLedger(&counts)
 		f.SetRule(func(c faultstore.Call) faultstore.Fault {
 			kinds := []faultstore.Kind{faultstore.Drop, faultstore.LandLate, faultstore.LandLate, faultstore.ApplyThenFail}
 			if beyondSettling(tb, c) {
@@ -52,19 +89,19 @@ func TestSettlerPassesTheKit(t *testing.T) {
 		return func() lease.Store { return settlerOn(f, known) }
 	}, leasetest.FakeTime(), leasetest.ExpirySlack(time.Second))
 	t.Log(&counts)
-	require.Greater(t, counts.settled.Load(), int64(500))
-	require.Positive(t, counts.evident.Load())
-	require.Positive(t, counts.eliminated.Load())
-	require.Positive(t, counts.late.Load())
+	require.Greater(t, counts.Settled.Load(), int64(500))
+	require.Positive(t, counts.Evident.Load())
+	require.Positive(t, counts.Eliminated.Load())
+	require.Positive(t, counts.Late.Load())
 }
 
 // TestSettlerPassesTheKitAmongSilences: now and then nothing is answered for some
 // seconds, and of what was asked then much lands: at once, or when its caller has
 // turned to something else.
 func TestSettlerPassesTheKitAmongSilences(t *testing.T) {
-	var counts tally
+	var counts Tally
 	leasetest.Run(t, func(tb leasetest.TB) func() lease.Store {
-		f, known := faultstore.Wrap(memory.New()), newLedger(&counts)
+		f, known := faultstore.Wrap(memory.New()), NewLedger(&counts)
 		var mu sync.Mutex
 		var end time.Time
 		left := time.Minute              // sessions that are to outlast a case outlast this
@@ -88,17 +125,17 @@ func TestSettlerPassesTheKitAmongSilences(t *testing.T) {
 				Delay: end.Sub(now) + time.Duration(rand.Int64N(int64(time.Second/2)))}
 		})
 		return func() lease.Store {
-			return &settler{inner: f, ledger: known, patience: hasty}
+			return New(f, known, hasty)
 		}
-	}, leasetest.FakeTime(), leasetest.TTL(churnTTL), leasetest.ExpirySlack(churnTTL+2*time.Second), leasetest.Disturbed(churnStall))
+	}, leasetest.FakeTime(), leasetest.TTL(disturbedTTL), leasetest.ExpirySlack(disturbedTTL+2*time.Second), leasetest.Disturbed(stall))
 	t.Log(&counts)
-	require.Greater(t, counts.settled.Load(), int64(50))
-	require.Positive(t, counts.evident.Load())
+	require.Greater(t, counts.Settled.Load(), int64(50))
+	require.Positive(t, counts.Evident.Load())
 }
 
 // bench is a settler, its link, and what passes by both.
 type bench struct {
-	*settler
+	*Store
 	t      *testing.T
 	direct *memory.Store
 	faults *faultstore.Store
@@ -109,7 +146,7 @@ func onBench(t *testing.T, f func(t *testing.T, b bench)) {
 	synctest.Test(t, func(t *testing.T) {
 		b := bench{t: t, direct: memory.New()}
 		b.faults = faultstore.Wrap(b.direct)
-		b.settler = settlerOn(b.faults, newLedger(new(tally)))
+		b.Store = settlerOn(b.faults, NewLedger(new(Tally)))
 		f(t, b)
 	})
 }
@@ -149,7 +186,7 @@ func TestSettlerKnowsItsClaim(t *testing.T) {
 		recs, err := b.direct.Get(t.Context(), "job")
 		require.NoError(t, err)
 		require.Equal(t, r.Held(), recs[0].Held())
-		require.EqualValues(t, 1, b.ledger.tally.evident.Load())
+		require.EqualValues(t, 1, b.ledger.tally.Evident.Load())
 
 		// The same nonce again is another claim, and refused.
 		b.next(faultstore.Acquire, dropped)
@@ -233,7 +270,7 @@ func TestSettlerSaysNoMoreThanItKnows(t *testing.T) {
 				before(b, sess, r)
 				b.next(faultstore.Release, dropped)
 				_, err := b.release(r)
-				require.ErrorIs(t, err, errUnsettled)
+				require.ErrorIs(t, err, ErrUnsettled)
 			})
 		})
 	}
@@ -242,7 +279,7 @@ func TestSettlerSaysNoMoreThanItKnows(t *testing.T) {
 // comesBack is a store in which a session stands right after it was closed, so many
 // times: openings of it have landed.
 type comesBack struct {
-	whole
+	Whole
 	times int
 }
 
@@ -250,7 +287,7 @@ func (c *comesBack) CloseSession(ctx context.Context, sess lease.Session) error 
 	if c.times--; c.times >= 0 {
 		return nil
 	}
-	return c.whole.CloseSession(ctx, sess)
+	return c.Whole.CloseSession(ctx, sess)
 }
 
 // TestSettlerKnowsOfSessionsThatComeBack: nobody is told that a record was moved to a
@@ -258,7 +295,7 @@ func (c *comesBack) CloseSession(ctx context.Context, sess lease.Session) error 
 func TestSettlerKnowsOfSessionsThatComeBack(t *testing.T) {
 	onBench(t, func(t *testing.T, b bench) {
 		r, to := win(t, b, session(t, b, "a"), "job"), lease.Session{ID: 1 << 40, TTL: lasting, Owner: lease.Owner{ID: "b", Incarnation: "b"}}
-		b.inner = &comesBack{whole: b.faults, times: 2} // for the owner, and once more
+		b.inner = &comesBack{Whole: b.faults, times: 2} // for the owner, and once more
 		b.next(faultstore.OpenSession, unsaid)
 		g, err := b.OpenSession(t.Context(), to)
 		require.NoError(t, err)
@@ -267,7 +304,7 @@ func TestSettlerKnowsOfSessionsThatComeBack(t *testing.T) {
 
 		outs, err := b.Transfer(t.Context(), []lease.Transfer{{Held: r.Held(), To: lease.Offer{
 			Name: "job", Owner: to.Owner, Session: to.ID, TTL: to.TTL, Nonce: 9}}})
-		require.ErrorIs(t, err, errUnsettled, "%+v", outs)
+		require.ErrorIs(t, err, ErrUnsettled, "%+v", outs)
 		left, err := b.direct.Get(t.Context(), "job")
 		require.NoError(t, err)
 		require.Empty(t, left, "its session has come back for good")
@@ -303,7 +340,7 @@ func TestSettlerHidesWhatNobodyWaitsFor(t *testing.T) {
 		}
 		next := win(t, b, session(t, b, "b"), "job")
 		require.Greater(t, next.Token, landed[0].Token)
-		require.EqualValues(t, 1, b.ledger.tally.late.Load())
+		require.EqualValues(t, 1, b.ledger.tally.Late.Load())
 
 		ok, err = b.release(next)
 		require.NoError(t, err)

@@ -1,6 +1,4 @@
-//go:build unix
-
-package etcd_test
+package settler
 
 import (
 	"context"
@@ -14,7 +12,7 @@ import (
 
 // What a settler does to read is repeated; what landed late is left out.
 
-func (s *settler) Get(ctx context.Context, names ...string) (recs []lease.Record, err error) {
+func (s *Store) Get(ctx context.Context, names ...string) (recs []lease.Record, err error) {
 	tops := s.ledger.tops(names)
 	err = s.repeat(ctx, func(ctx context.Context) error {
 		recs, err = s.inner.Get(ctx, names...)
@@ -38,7 +36,7 @@ type listed struct {
 	err error
 }
 
-func (s *settler) List(ctx context.Context, prefix string) iter.Seq2[lease.Record, error] {
+func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) {
 		var all []listed
 		err := s.repeat(ctx, func(ctx context.Context) error {
@@ -71,7 +69,7 @@ func (s *settler) List(ctx context.Context, prefix string) iter.Seq2[lease.Recor
 
 // Watch repeats what comes before EventSynced. What ends the watch later ends it
 // for the caller too: another would leave out what happened between the two.
-func (s *settler) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+func (s *Store) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
 	return func(yield func(lease.Event, error) bool) {
 		for {
 			synced, err := s.watchOnce(ctx, prefix, yield)
@@ -79,15 +77,15 @@ func (s *settler) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Even
 				return // the caller has enough
 			}
 			if !synced && ctx.Err() == nil && !answers(err) {
-				s.ledger.tally.failed.Add(1)
+				s.ledger.tally.Failed.Add(1)
 				select {
-				case <-time.After(s.pause):
+				case <-time.After(s.patience.Pause):
 				case <-ctx.Done():
 				}
 				continue
 			}
 			if ctx.Err() == nil {
-				s.ledger.tally.ended.Add(1)
+				s.ledger.tally.Ended.Add(1)
 			}
 			yield(lease.Event{}, err)
 			return
@@ -97,7 +95,7 @@ func (s *settler) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Even
 
 // watchOnce yields what one watch tells, if it comes as far as EventSynced, and
 // returns how it ended; nil if yield did not want more.
-func (s *settler) watchOnce(ctx context.Context, prefix string, yield func(lease.Event, error) bool) (synced bool, err error) {
+func (s *Store) watchOnce(ctx context.Context, prefix string, yield func(lease.Event, error) bool) (synced bool, err error) {
 	var snapshot []lease.Event
 	hidden := map[string]bool{} // what stands landed when nobody waited for it
 	for ev, err := range s.inner.Watch(ctx, prefix) {

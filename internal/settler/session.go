@@ -1,6 +1,4 @@
-//go:build unix
-
-package etcd_test
+package settler
 
 import (
 	"cmp"
@@ -15,7 +13,7 @@ import (
 // lands after the session was closed makes it anew: it is closed again before
 // anything is asked of it.
 
-func (s *settler) OpenSession(ctx context.Context, want lease.Session) (g lease.Grant, err error) {
+func (s *Store) OpenSession(ctx context.Context, want lease.Session) (g lease.Grant, err error) {
 	if ctx.Err() != nil {
 		return s.inner.OpenSession(ctx, want)
 	}
@@ -28,7 +26,7 @@ func (s *settler) OpenSession(ctx context.Context, want lease.Session) (g lease.
 	return g, err
 }
 
-func (s *settler) CloseSession(ctx context.Context, want lease.Session) error {
+func (s *Store) CloseSession(ctx context.Context, want lease.Session) error {
 	if ctx.Err() != nil {
 		return s.inner.CloseSession(ctx, want)
 	}
@@ -42,7 +40,7 @@ func (s *settler) CloseSession(ctx context.Context, want lease.Session) error {
 
 // bury closes sessions that may have been opened again by a request that landed
 // after they were closed.
-func (s *settler) bury(ctx context.Context, ids ...lease.SessionID) error {
+func (s *Store) bury(ctx context.Context, ids ...lease.SessionID) error {
 	for _, id := range ids {
 		if sess, yes := s.ledger.haunted(id); yes {
 			if err := s.inner.CloseSession(ctx, sess); err != nil {
@@ -56,7 +54,7 @@ func (s *settler) bury(ctx context.Context, ids ...lease.SessionID) error {
 // toGhosts buries what moves were answered to have been moved to: sessions that
 // were closed, and may have come back. What was moved goes with them, and no answer
 // to a move says that.
-func (s *settler) toGhosts(ctx context.Context, moves []lease.Transfer, outs []lease.Outcome) error {
+func (s *Store) toGhosts(ctx context.Context, moves []lease.Transfer, outs []lease.Outcome) error {
 	for i, out := range outs {
 		to := moves[i].To.Session
 		if _, yes := s.ledger.haunted(to); !yes || !out.OK {
@@ -65,13 +63,13 @@ func (s *settler) toGhosts(ctx context.Context, moves []lease.Transfer, outs []l
 		if err := s.repeat(ctx, func(ctx context.Context) error { return s.bury(ctx, to) }); err != nil {
 			return err
 		}
-		s.ledger.tally.unsettled.Add(1)
-		return fmt.Errorf("%+v was moved to a session that was closed: %w", moves[i].Held, errUnsettled)
+		s.ledger.tally.Unsettled.Add(1)
+		return fmt.Errorf("%+v was moved to a session that was closed: %w", moves[i].Held, ErrUnsettled)
 	}
 	return nil
 }
 
-func (s *settler) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Grant, error) {
+func (s *Store) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Grant, error) {
 	grants := make([]lease.Grant, len(sessions))
 	left := upTo(len(sessions))
 	err := s.repeat(ctx, func(ctx context.Context) error {

@@ -1,6 +1,4 @@
-//go:build unix
-
-package etcd_test
+package settler
 
 import (
 	"context"
@@ -10,7 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// ledger is what the clients of one case know together, and so what may be
+// Ledger is what the clients of one store know together, and so what may be
 // concluded when a request got no answer. Everything a caller was told is in it.
 //
 // A record can prove that a request was applied: it bears the nonce of the claim
@@ -22,18 +20,19 @@ import (
 // told: its record is hidden from readers, and removed when it is in another
 // claim's way, as a Keeper does with records of its own that nobody wants. No more
 // of these are taken for such than requests got no answer.
-type ledger struct {
+type Ledger struct {
 	mu       sync.Mutex
 	asks     map[askKey]*ask
 	names    map[string]*standing
 	enders   map[lease.Held][]*ender // releases and transfers, in the order in which they began
 	sessions map[lease.SessionID]*sitting
 	changed  chan struct{} // closed and replaced when an ender's state changes
-	tally    *tally
+	tally    *Tally
 }
 
-func newLedger(t *tally) *ledger {
-	return &ledger{asks: map[askKey]*ask{}, names: map[string]*standing{}, enders: map[lease.Held][]*ender{},
+// NewLedger makes an empty one that counts in t.
+func NewLedger(t *Tally) *Ledger {
+	return &Ledger{asks: map[askKey]*ask{}, names: map[string]*standing{}, enders: map[lease.Held][]*ender{},
 		sessions: map[lease.SessionID]*sitting{}, changed: make(chan struct{}), tally: t}
 }
 
@@ -69,7 +68,7 @@ type sitting struct {
 	ttl             time.Duration
 }
 
-func (l *ledger) name(name string) *standing {
+func (l *Ledger) name(name string) *standing {
 	n := l.names[name]
 	if n == nil {
 		n = &standing{rivals: map[lease.Token]bool{}}
@@ -78,7 +77,7 @@ func (l *ledger) name(name string) *standing {
 	return n
 }
 
-func (l *ledger) session(id lease.SessionID) *sitting {
+func (l *Ledger) session(id lease.SessionID) *sitting {
 	s := l.sessions[id]
 	if s == nil {
 		s = &sitting{}
@@ -88,7 +87,7 @@ func (l *ledger) session(id lease.SessionID) *sitting {
 }
 
 // ask begins a call that puts a record; over is the token it supersedes, or 0.
-func (l *ledger) ask(key askKey, over lease.Token) *ask {
+func (l *Ledger) ask(key askKey, over lease.Token) *ask {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := l.asks[key]
@@ -104,7 +103,7 @@ func (l *ledger) ask(key askKey, over lease.Token) *ask {
 }
 
 // lost: a request of the ask got no answer.
-func (l *ledger) lost(a *ask) {
+func (l *Ledger) lost(a *ask) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a.astray++
@@ -112,7 +111,7 @@ func (l *ledger) lost(a *ask) {
 
 // answered ends a call: its caller is told that rec is its own, or, if rec is
 // zero, that nothing is.
-func (l *ledger) answered(a *ask, rec lease.Record) {
+func (l *Ledger) answered(a *ask, rec lease.Record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a.open--
@@ -126,7 +125,7 @@ func (l *ledger) answered(a *ask, rec lease.Record) {
 // landed tells whether a request of a, an earlier one of this call's, is known to
 // have been applied: the record that a later one met is of its making, or one
 // that somebody was shown.
-func (l *ledger) landed(a *ask, met lease.Record) (lease.Record, bool) {
+func (l *Ledger) landed(a *ask, met lease.Record) (lease.Record, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if (askKey{met.Name, met.Session, met.Nonce}) != a.key || a.mine[met.Token] {
@@ -141,7 +140,7 @@ func (l *ledger) landed(a *ask, met lease.Record) (lease.Record, bool) {
 
 // show tells whether a reader, or who was refused, may be told of rec; false if it
 // landed when nobody waited for it any more.
-func (l *ledger) show(rec lease.Record) bool {
+func (l *Ledger) show(rec lease.Record) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := l.asks[askKey{rec.Name, rec.Session, rec.Nonce}]
@@ -154,21 +153,21 @@ func (l *ledger) show(rec lease.Record) bool {
 	case a.astray > 0:
 		a.astray--
 		a.late[rec.Token] = true
-		l.tally.late.Add(1)
+		l.tally.Late.Add(1)
 		return false
 	}
 	l.note(rec)
 	return true
 }
 
-func (l *ledger) note(rec lease.Record) {
+func (l *Ledger) note(rec lease.Record) {
 	if n := l.name(rec.Name); rec.Token > n.top.Token {
 		n.top = rec
 	}
 }
 
 // tops are the newest tokens known of names, before they are read.
-func (l *ledger) tops(names []string) []lease.Token {
+func (l *Ledger) tops(names []string) []lease.Token {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	tops := make([]lease.Token, len(names))
@@ -179,7 +178,7 @@ func (l *ledger) tops(names []string) []lease.Token {
 }
 
 // free: nothing that was known before stands under name.
-func (l *ledger) free(name string, top lease.Token) {
+func (l *Ledger) free(name string, top lease.Token) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := l.name(name)
@@ -208,7 +207,7 @@ const (
 	silent // its caller was told that nothing is known
 )
 
-func (l *ledger) ender(h lease.Held) *ender {
+func (l *Ledger) ender(h lease.Held) *ender {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := l.name(h.Name)
@@ -217,13 +216,13 @@ func (l *ledger) ender(h lease.Held) *ender {
 	return e
 }
 
-func (l *ledger) set(e *ender, s enderState) {
+func (l *Ledger) set(e *ender, s enderState) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.setLocked(e, s)
 }
 
-func (l *ledger) setLocked(e *ender, s enderState) {
+func (l *Ledger) setLocked(e *ender, s enderState) {
 	e.state = s
 	if s == applied {
 		n := l.name(e.held.Name)
@@ -235,7 +234,7 @@ func (l *ledger) setLocked(e *ender, s enderState) {
 
 // stick: e got no answer at first, and then the answer that the ownership does
 // not stand.
-func (l *ledger) stick(e *ender) {
+func (l *Ledger) stick(e *ender) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !e.stood {
@@ -249,7 +248,7 @@ func (l *ledger) stick(e *ender) {
 // the ownership, one of them did. If there are several, all in flight, then nobody
 // can tell which: the one that began first was in flight whenever it was. So it
 // counts as the one. In every other case nothing is known.
-func (l *ledger) decide(ctx context.Context, e *ender) enderState {
+func (l *Ledger) decide(ctx context.Context, e *ender) enderState {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for e.state == stuck {
@@ -283,12 +282,12 @@ func (l *ledger) decide(ctx context.Context, e *ender) enderState {
 
 // mayBeOver tells whether an ownership may have ended by other means than its
 // enders: its session's end, or a claim that supersedes it.
-func (l *ledger) mayBeOver(e *ender) bool {
+func (l *Ledger) mayBeOver(e *ender) bool {
 	return l.name(e.held.Name).rivals[e.held.Token] || l.session(e.session).mayBeGone()
 }
 
 // mayBeGone tells whether a session may be over.
-func (l *ledger) mayBeGone(id lease.SessionID) bool {
+func (l *Ledger) mayBeGone(id lease.SessionID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.session(id).mayBeGone()
@@ -297,7 +296,7 @@ func (l *ledger) mayBeGone(id lease.SessionID) bool {
 func (s *sitting) mayBeGone() bool { return s.closing || time.Since(s.sent) >= s.ttl }
 
 // opened: a request to open or renew a session was answered, or not.
-func (l *ledger) opened(which lease.Session, sent time.Time, ttl time.Duration, answered bool) {
+func (l *Ledger) opened(which lease.Session, sent time.Time, ttl time.Duration, answered bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.session(which.ID)
@@ -310,7 +309,7 @@ func (l *ledger) opened(which lease.Session, sent time.Time, ttl time.Duration, 
 }
 
 // closing: a session is being closed, or was.
-func (l *ledger) closing(id lease.SessionID, done bool) {
+func (l *Ledger) closing(id lease.SessionID, done bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.session(id)
@@ -319,7 +318,7 @@ func (l *ledger) closing(id lease.SessionID, done bool) {
 
 // haunted tells whether a request to open a session may have landed after the
 // session was closed.
-func (l *ledger) haunted(id lease.SessionID) (lease.Session, bool) {
+func (l *Ledger) haunted(id lease.SessionID) (lease.Session, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.session(id)
