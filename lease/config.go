@@ -59,7 +59,7 @@ type Config struct {
 	// caller, with all retries and the time spent behind other operations of the
 	// handle, beside the caller's context. What is under way then ends in the
 	// background: at most opening or renewing a session, twice, and the request
-	// itself, each within its AttemptTimeout. Default: the TTL.
+	// itself, each within its AttemptTimeout. Default: the TTL, at most 30 s.
 	OperationTimeout time.Duration
 	// RetryMax is the longest pause between retries of a failing store; they
 	// begin at a tenth of it. Default 1 s. Renewals are repeated at most a tenth of
@@ -134,11 +134,11 @@ func (c Config) complete(lim StoreLimits) (Config, error) {
 	if !(c.Jitter < 1) {
 		return c, invalid("Jitter", c.Jitter, "below 1")
 	}
-	if err := c.checkTTL("lease.Config.TTL", c.TTL, lim); err != nil {
+	if err := c.checkTTL("lease.Config.TTL", c.TTL, lim, RenewDefault()); err != nil {
 		return c, err
 	}
 	def(&c.AttemptTimeout, min(c.TTL/4, 5*time.Second))
-	def(&c.OperationTimeout, c.TTL)
+	def(&c.OperationTimeout, min(c.TTL, 30*time.Second))
 	def(&c.RetryMax, time.Second)
 	def(&c.PollMin, time.Second)
 	def(&c.PollMax, max(10*time.Second, c.PollMin))
@@ -183,25 +183,16 @@ func (c Config) complete(lim StoreLimits) (Config, error) {
 	return c, nil
 }
 
-// checkTTL checks a TTL, a Keeper's or one lease's, against all that depends on
-// it.
-func (c Config) checkTTL(field string, ttl time.Duration, lim StoreLimits) error {
+// checkTTL checks a TTL and the policy of its renewal, a Keeper's or one lease's, against all that
+// depends on them.
+func (c Config) checkTTL(field string, ttl time.Duration, lim StoreLimits, r Renewal) error {
 	if least, most := lim.ttls(); ttl < least || ttl > most {
 		return fmt.Errorf("%s: %w: %v, must be at least %v and at most %v", field, ErrInvalid, ttl, least, most)
 	}
 	if c.Margin < 0 || c.Margin > longest {
 		return invalid("Margin", c.Margin, fmt.Sprintf("at least 0 (0: max(TTL/10, 100ms)) and at most %v", longest))
 	}
-	renew, margin := c.renewEvery(ttl), c.margin(ttl)
-	if renew < leastRenewal {
-		return invalid("RenewFraction", c.RenewFraction,
-			fmt.Sprintf("enough that renewals of a TTL of %v are %v apart or more", ttl, leastRenewal))
-	}
-	if latest := renew + time.Duration(float64(renew)*c.Jitter); latest+margin >= ttl {
-		return fmt.Errorf("%s: %w: renewal × (1 + jitter) + margin = %v + %v, must be below the TTL of %v",
-			field, ErrInvalid, latest, margin, ttl)
-	}
-	return nil
+	return c.checkRenewal(field, r, ttl)
 }
 
 func (c Config) renewEvery(ttl time.Duration) time.Duration {
@@ -238,6 +229,7 @@ type Option func(*options)
 
 type options struct {
 	ttl        time.Duration
+	renewal    Renewal
 	metadata   map[string]string
 	purpose    string
 	ownSession bool

@@ -10,6 +10,10 @@ var (
 	// ErrExpired: the deadline passed by the holder's own clock before a renewal
 	// succeeded.
 	ErrExpired = errors.New("lease expired")
+	// ErrLapsed: the deadline passed of a lease that its policy did not renew (RenewNever,
+	// RenewOnActivity, RenewByHand) and that nobody asked to have renewed: it ended on time. It is
+	// an ErrExpired.
+	ErrLapsed = fmt.Errorf("it was not to be renewed: %w", ErrExpired)
 	// ErrTakenOver: the store says that the name is another's.
 	ErrTakenOver = errors.New("lease taken over")
 	// ErrRecordGone: the store says that the record, or its session, is gone.
@@ -65,4 +69,9 @@ var (
 	ErrInvalid = errors.New("invalid")
 	// ErrStale: a fence has seen a higher token.
 	ErrStale = errors.New("stale fencing token")
+	// ErrStop: f returns an error that is ErrStop to end RunForever.
+	ErrStop = errors.New("not to be run again")
+	// ErrNotDone: what Once ran has returned nil, and its user's done still says that it is not
+	// done.
+	ErrNotDone = errors.New("it was run, and is not done")
 )

@@ -89,6 +89,7 @@ var (
 type follower struct {
 	k      *Keeper
 	prefix string
+	name   string // the one name that is followed, which is the prefix, too; empty: all under that
 	emit   func(Event)
 	// forKeeper: what the Keeper's own leases need. Deletions are enough, where the
 	// store tells of them alone; and where it can't watch there are reconciliation
@@ -96,6 +97,8 @@ type follower struct {
 	forKeeper bool
 	up        func(snapshot bool) // told when a watch has begun, after its snapshot if it has one
 	down      func()              // told when the stream is interrupted
+	caughtUp  func()              // told when all that stands has been told
+	lapsed    func()              // told when nothing has succeeded for a TTL, or the store's history went back
 
 	failing time.Duration // since when no watch and no listing succeeds
 	fails   int           // failures in a row; -1: that was logged
@@ -156,10 +159,20 @@ func (f *follower) interrupted(err error) {
 		return
 	}
 	f.k.heed(err)
-	if err == nil {
+	switch {
+	case err == nil:
 		f.fails = 0
-	} else if !errors.Is(err, ErrSetback) && f.failed() { // that is told once
+	case errors.Is(err, ErrSetback): // that is told once
+		f.lapse()
+	case f.failed():
 		f.k.aside("following records was interrupted", zap.String("prefix", f.prefix), zap.Error(err))
+		f.lapse()
+	}
+}
+
+func (f *follower) lapse() {
+	if f.lapsed != nil {
+		f.lapsed()
 	}
 }
 
@@ -262,6 +275,9 @@ func (f *follower) watch(ctx context.Context, s stream) (progress bool, err erro
 			timer.Stop()
 			timer = endIn(f.k.cfg.AttemptTimeout, errSilent)
 		}
+		if f.name != "" && ev.Record.Name != "" && ev.Record.Name != f.name {
+			continue
+		}
 		switch ev.Kind {
 		case EventPut:
 			if !progress {
@@ -300,6 +316,13 @@ func (f *follower) watch(ctx context.Context, s stream) (progress bool, err erro
 
 // list makes one listing into events.
 func (f *follower) list(ctx context.Context) error {
+	if f.name != "" {
+		if err := f.lookAt([]string{f.name}); err != nil {
+			return err
+		}
+		f.caught()
+		return nil
+	}
 	recs, err := call(f.k, func(call context.Context) ([]Record, error) {
 		var recs []Record
 		for rec, err := range f.k.store.List(call, f.prefix) {
@@ -382,8 +405,16 @@ func (f *follower) sync(seen map[string]struct{}) {
 			f.gone(name, m)
 		}
 	}
+	f.caught()
+}
+
+// caught: all that stands has been told.
+func (f *follower) caught() {
 	if !f.synced {
 		f.synced = true
 		f.emit(Event{Kind: EventSynced})
+	}
+	if f.caughtUp != nil {
+		f.caughtUp()
 	}
 }

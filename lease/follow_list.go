@@ -5,6 +5,7 @@ import (
 	"maps"
 	mrand "math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -15,7 +16,13 @@ import (
 type listener struct {
 	looker
 	prefix string
+	exact  bool          // that name alone
 	wake   chan struct{} // has room for one: something is pending
+}
+
+// hears reports whether a hint of name is for it.
+func (l *listener) hears(name string) bool {
+	return name == l.prefix || !l.exact && strings.HasPrefix(name, l.prefix)
 }
 
 // want adds a name under the prefix; "": all of them.
@@ -34,7 +41,7 @@ func (l *listener) want(name string) {
 // lists PollMax apart.
 func (f *follower) poll(ctx context.Context) {
 	k := f.k
-	l := &listener{looker: looker{at: k.clock.Now().Mono}, prefix: f.prefix, wake: make(chan struct{}, 1)}
+	l := &listener{looker: looker{at: k.clock.Now().Mono}, prefix: f.prefix, exact: f.name != "", wake: make(chan struct{}, 1)}
 	k.mu.Lock()
 	l.want("")
 	k.hintsLocked()
@@ -53,7 +60,7 @@ func (f *follower) poll(ctx context.Context) {
 		names, all := l.begin()
 		k.mu.Unlock()
 		var err error
-		if all || anew || len(names) == 0 || !f.synced || began >= relist {
+		if f.name != "" || all || anew || len(names) == 0 || !f.synced || began >= relist {
 			err = f.list(ctx)
 			relist = began + k.cfg.PollMax
 		} else {

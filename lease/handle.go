@@ -36,6 +36,7 @@ type Handle struct {
 	pollAt   time.Duration
 	polls    int
 	closed   bool
+	lapsed   bool // the last term ended on time: work is not waited for
 }
 
 type handler struct{ f func(Loss) }
@@ -286,6 +287,10 @@ func (h *Handle) leave() {
 	k.checkIdleLocked()
 }
 
+// unsettledLocked reports whether h claims something, or is about to, that its owner has to settle.
+// What ended on time ends in the store as well.
+func (h *Handle) unsettledLocked() bool { return h.status != free && !h.lapsed || h.op != nil }
+
 // moveLocked applies a transition of the state machine.
 func (h *Handle) moveLocked(t transition) bool {
 	to, ok := h.status.next(t)
@@ -299,6 +304,7 @@ func (h *Handle) moveLocked(t transition) bool {
 func (h *Handle) holdLocked(t *term) {
 	h.dropClaimLocked()
 	h.moveLocked(won)
+	h.lapsed = false
 	h.claim, h.sess, h.last = Held{h.name, t.token, t.nonce}, t.sess, t.token
 	h.seen = max(h.seen, t.token)
 	t.sess.handles[h] = struct{}{}
@@ -339,13 +345,21 @@ func (k *Keeper) loseLocked(h *Handle, reason error) {
 	if h.sess != nil && !h.sess.dead && !h.sess.trusts(k.clock.Now()) {
 		reason = ErrExpired // before anybody said anything else
 	}
+	if reason == ErrExpired && h.sess != nil {
+		reason = h.sess.expiryLocked()
+	}
 	t := h.endLocked(lost, reason)
 	if t == nil {
 		return
 	}
 	k.measureLoss(reason)
-	k.outage.lost++
-	k.log.Info("lost", zap.String("lease", h.name), zap.Uint64("token", uint64(t.token)), zap.Error(reason))
+	what := "lost"
+	if h.lapsed = errors.Is(reason, ErrLapsed); h.lapsed {
+		what = "lapsed"
+	} else {
+		k.outage.lost++
+	}
+	k.log.Info(what, zap.String("lease", h.name), zap.Uint64("token", uint64(t.token)), zap.Error(reason))
 	loss := Loss{Name: h.name, Token: t.token, Reason: reason}
 	for _, e := range h.handlers {
 		go k.guard("OnLost", h.name, func() { e.f(loss) })

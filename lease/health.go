@@ -85,7 +85,7 @@ func visit[K comparable, V any](k *Keeper, entries map[K]V, f func(V)) {
 // have not said that their work is.
 func (k *Keeper) unreleased() (names []string) {
 	visit(k, k.handles, func(h *Handle) {
-		if h.status == ended && h.op == nil {
+		if h.status == ended && h.op == nil && !h.lapsed {
 			names = append(names, h.name)
 		}
 	})
@@ -106,7 +106,7 @@ type lateSession struct {
 func (k *Keeper) unrenewed() (late []lateSession) {
 	now := k.clock.Now()
 	visit(k, k.sessions, func(s *session) {
-		if left := s.remaining(now); s.failures > 0 || left <= 0 {
+		if left := s.remaining(now); s.failures > 0 || left <= 0 && s.expiryLocked() != ErrLapsed {
 			late = append(late, lateSession{s.ID, len(s.handles), s.failures, left})
 		}
 	})

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"iter"
 	mrand "math/rand/v2"
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -207,7 +206,7 @@ func (k *Keeper) hinted(hint Hint) {
 		k.kick()
 	}
 	for l := range k.hinting.listeners {
-		if strings.HasPrefix(hint.Name, l.prefix) {
+		if l.hears(hint.Name) {
 			l.want(hint.Name)
 		}
 	}

@@ -43,6 +43,7 @@ func TestWhatNoOptionMayHave(t *testing.T) {
 		"WithMetadata":   {lease.WithMetadata, map[string]string{"k": "v"}},
 		"WithOwnSession": {lease.WithOwnSession},
 		"WithPurpose":    {lease.WithPurpose, "outbox"},
+		"WithRenewal":    {lease.WithRenewal, lease.RenewLazy()}, // its bad values: TestPoliciesThatCanNotBeKept
 	}, nil, nil, func(o lease.Option) error {
 		h, err := k.Lease("a", o)
 		if err == nil {
@@ -58,13 +59,24 @@ func TestNoContextIsAnError(t *testing.T) {
 	h, err := k.Lease("a")
 	require.NoError(t, err)
 	work := func(context.Context, lease.Term) error { return nil }
+	done := func(context.Context) (bool, error) { return true, nil }
+	pool, err := lease.NewPool(k, "pool", 1)
+	require.NoError(t, err)
+	slot := func(context.Context, int, lease.Term) error { return nil }
 	inputtest.Functions(t, map[string]func() error{
 		"Run":             func() error { return lease.Run(inputtest.None, h, work) },
+		"TryRun":          func() error { return lease.TryRun(inputtest.None, h, work) },
+		"RunForever":      func() error { return lease.RunForever(inputtest.None, h, work) },
+		"Once":            func() error { return lease.Once(inputtest.None, h, done, work) },
 		"ValidateContext": func() error { return lease.ValidateContext(inputtest.None) },
 	})
 	inputtest.Contexts(t, k)
 	inputtest.Contexts(t, h)
 	inputtest.Contexts(t, lease.Unguarded("a"))
+	inputtest.Contexts(t, pool)
+	require.ErrorIs(t, pool.Run(inputtest.None, slot), lease.ErrInvalid)
+	require.ErrorIs(t, pool.TryRun(inputtest.None, slot), lease.ErrInvalid)
+	require.NoError(t, pool.Close(t.Context()))
 
 	// What is refused has changed nothing.
 	won, err := h.Acquire(t.Context())
@@ -78,7 +90,8 @@ func TestNoContextIsAnError(t *testing.T) {
 }
 
 func TestZeroValuesDoNotPanic(t *testing.T) {
-	inputtest.Zeros(t, map[string]string{}, new(lease.Keeper), new(lease.Handle), new(lease.Fence), new(lease.Offer), new(lease.Record), new(lease.HeldError), new(lease.StoreLimits))
+	inputtest.Zeros(t, map[string]string{}, new(lease.Keeper), new(lease.Handle), new(lease.Fence), new(lease.Offer), new(lease.Record), new(lease.Renewal), new(lease.HeldError), new(lease.StoreLimits), new(lease.Pool),
+		new(lease.HolderState))
 	var k lease.Keeper
 	_, err := k.Lease("a")
 	require.ErrorIs(t, err, lease.ErrInvalid)

@@ -48,8 +48,8 @@ type Keeper struct {
 	handles  map[string]*Handle
 	leaving  map[*Handle]struct{} // closed ones with an operation in flight
 	sessions map[SessionID]*session
-	bygone   map[SessionID]*session  // ended here, but not seen to be gone from the store
-	pools    map[time.Duration]*pool // shared sessions by TTL
+	bygone   map[SessionID]*session // ended here, but not seen to be gone from the store
+	pools    map[sharing]*pool      // shared sessions by TTL and policy
 	releases *lane
 	moves    *lane
 	waiting  map[*Handle]struct{} // handles somebody waits for
@@ -121,7 +121,7 @@ func NewKeeper(store Store, cfg Config) (*Keeper, error) {
 		leaving:  map[*Handle]struct{}{},
 		sessions: map[SessionID]*session{},
 		bygone:   map[SessionID]*session{},
-		pools:    map[time.Duration]*pool{},
+		pools:    map[sharing]*pool{},
 		waiting:  map[*Handle]struct{}{},
 		offers:   map[string]*openOffer{},
 		idle:     make(chan struct{}),
@@ -153,6 +153,10 @@ func newID() int64 { return mrand.Int64N(1<<62) + 1 }
 // Owner returns this Keeper as records have it.
 func (k *Keeper) Owner() Owner { return k.owner }
 
+// StoreName returns the name of this Keeper's store, as errors and metrics have it: that of its
+// StoreLimits, or of its type.
+func (k *Keeper) StoreName() string { return k.limits.Name }
+
 // Logger returns the logger that this Keeper was given, or one that passes warnings and
 // errors on to slog.Default(): what is started on a Keeper logs there, too, unless it is
 // told otherwise.
@@ -182,11 +186,10 @@ func (k *Keeper) Lease(name string, opts ...Option) (*Handle, error) {
 	if err := h.hangLocked(o.parent); err != nil {
 		return nil, k.errorf(name, err)
 	}
-	if o.ownSession {
-		h.pool = &pool{ttl: o.ttl, own: true}
-		h.pool.lane.send = func(ops []*op) { k.sendAcquires(h.pool, ops) }
+	if of := (sharing{o.ttl, o.renewal}); o.ownSession || !o.renewal.Automatic() {
+		h.pool = k.newPool(of, true)
 	} else {
-		h.pool = k.poolLocked(o.ttl)
+		h.pool = k.poolLocked(of)
 	}
 	h.pool.handles++
 	k.handles[name] = h
@@ -332,7 +335,7 @@ func (k *Keeper) Close(ctx context.Context) error {
 func (k *Keeper) shutLocked() (rest []string, empty []Session) {
 	k.closed = true
 	for h := range k.everyHandleLocked() {
-		if h.status != free || h.op != nil {
+		if h.unsettledLocked() {
 			rest = append(rest, h.name)
 		}
 		for _, o := range h.takeOpsLocked() {
@@ -377,7 +380,7 @@ func (k *Keeper) checkIdleLocked() {
 		return
 	}
 	for h := range k.everyHandleLocked() {
-		if h.status != free || h.op != nil {
+		if h.unsettledLocked() {
 			return
 		}
 	}

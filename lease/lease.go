@@ -50,9 +50,12 @@ type Lease interface {
 
 // Loss says which term ended against its holder's will, and why.
 type Loss struct {
-	Name   string
-	Token  Token
-	Reason error // one of ErrExpired, ErrTakenOver, ErrRecordGone, ErrInconsistent, ErrClosed, ErrParentGone (errors.Is)
+	Name  string
+	Token Token
+	// Reason is one of ErrExpired, ErrTakenOver, ErrRecordGone, ErrInconsistent, ErrClosed and
+	// ErrParentGone (errors.Is). An ErrExpired that is ErrLapsed ended on time, by its policy
+	// (WithRenewal).
+	Reason error
 }
 
 // Term is one ownership of a name, from the moment it was won to its end. It is

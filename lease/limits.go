@@ -48,7 +48,7 @@ func (k *Keeper) configure(name string, opts []Option) (options, error) {
 	if err := input.Apply(&o, nil, ErrInvalid, opts); err != nil {
 		return o, k.errorf(name, err)
 	}
-	if err := k.cfg.checkTTL("lease.WithTTL", o.ttl, k.limits); err != nil {
+	if err := k.cfg.checkTTL("lease.WithTTL", o.ttl, k.limits, o.renewal); err != nil {
 		return o, err
 	}
 	if err := o.describePurpose(); err != nil {

@@ -54,6 +54,9 @@ func (k *Keeper) measureLoss(reason error) {
 }
 
 func nameOfLoss(reason error) string {
+	if errors.Is(reason, ErrLapsed) { // which is ErrExpired, too
+		return "lapsed"
+	}
 	for name, err := range map[string]error{"expired": ErrExpired, "taken over": ErrTakenOver, "record gone": ErrRecordGone,
 		"inconsistent": ErrInconsistent, "closed": ErrClosed, "parent gone": ErrParentGone} {
 		if errors.Is(reason, err) {

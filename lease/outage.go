@@ -55,14 +55,14 @@ func answered(err error) bool {
 	return err == nil
 }
 
-// heldLocked returns how many terms live, and for how long the first of them is still
-// trusted if nothing is renewed.
+// heldLocked returns how many terms live, and for how long the first of those that are to
+// be renewed is still trusted if none is.
 func (k *Keeper) heldLocked(now Reading) (held int, left time.Duration) {
 	for _, s := range k.sessions {
 		if s.held == 0 || !s.trusts(now) {
 			continue
 		}
-		if rest := s.remaining(now); held == 0 || rest < left {
+		if rest := s.remaining(now); s.pool.renewal.Automatic() && (left == 0 || rest < left) {
 			left = rest
 		}
 		held += s.held

@@ -58,10 +58,10 @@ func (r *reconciler) bySession(waiters bool) (look, error) {
 	for _, s := range k.sessions {
 		sessions = append(sessions, s.Session)
 	}
-	late := k.clock.Now().Mono - lateRounds*k.cfg.TTL
+	now := k.clock.Now().Mono
 	for _, s := range k.bygone {
 		sessions = append(sessions, s.Session)
-		if s.renewed < late { // once more, whatever comes of it
+		if now-s.renewed > max(lateRounds*k.cfg.TTL, 2*s.TTL) { // once more, whatever comes of it
 			delete(k.bygone, s.ID)
 		}
 	}

@@ -12,9 +12,9 @@ import (
 	"go.uber.org/zap"
 )
 
-// pool is the sessions of one TTL that leases share; or one lease's own.
+// pool is the sessions of one TTL and policy that leases share; or one lease's own.
 type pool struct {
-	ttl      time.Duration
+	sharing
 	own      bool
 	handles  int           // open ones
 	granted  time.Duration // by the store, last
@@ -29,26 +29,37 @@ type opening struct {
 	err  error // set before done is closed
 }
 
-func (k *Keeper) poolLocked(ttl time.Duration) *pool {
-	p := k.pools[ttl]
+// sharing is what leases that share sessions have in common.
+type sharing struct {
+	ttl     time.Duration
+	renewal Renewal
+}
+
+func (k *Keeper) poolLocked(of sharing) *pool {
+	p := k.pools[of]
 	if p == nil {
-		p = &pool{ttl: ttl}
-		p.lane.send = func(ops []*op) { k.sendAcquires(p, ops) }
-		k.pools[ttl] = p
+		p = k.newPool(of, false)
+		k.pools[of] = p
 	}
 	return p
 }
 
+func (k *Keeper) newPool(of sharing, own bool) *pool {
+	p := &pool{sharing: of, own: own}
+	p.lane.send = func(ops []*op) { k.sendAcquires(p, ops) }
+	return p
+}
+
 // leaveLocked: a handle of p was closed. dropPoolLocked forgets a pool that nothing
-// needs: or as many would be kept as there were ever TTLs.
+// needs: or as many would be kept as there were ever TTLs and policies.
 func (k *Keeper) leaveLocked(p *pool) {
 	p.handles--
 	k.dropPoolLocked(p)
 }
 
 func (k *Keeper) dropPoolLocked(p *pool) {
-	if p.handles == 0 && len(p.sessions) == 0 && p.opening == nil && k.pools[p.ttl] == p {
-		delete(k.pools, p.ttl)
+	if p.handles == 0 && len(p.sessions) == 0 && p.opening == nil && k.pools[p.sharing] == p {
+		delete(k.pools, p.sharing)
 	}
 }
 
@@ -100,8 +111,12 @@ func (k *Keeper) reserve(caller context.Context, p *pool) (*session, error) {
 	}
 }
 
-// roomLocked finds the fullest session of p that has room.
+// roomLocked finds the fullest session of p that has room. A term that is not renewed by itself
+// has one of its own from its beginning: what is left of another's, it would end with.
 func (k *Keeper) roomLocked(p *pool) *session {
+	if !p.renewal.Automatic() {
+		return nil
+	}
 	var best *session
 	now := k.clock.Now()
 	for _, s := range p.sessions {
@@ -130,7 +145,7 @@ func (k *Keeper) open(caller context.Context, p *pool) (*session, error) {
 	s := &session{
 		Session: Session{ID: SessionID(newID()), Owner: k.owner, TTL: p.ttl},
 		clock:   k.clock, kick: k.kick, pool: p, handles: map[*Handle]struct{}{}, pending: 1,
-		littered: math.MinInt64, // a clock may be below zero
+		littered: math.MinInt64, wanted: math.MinInt64, // a clock may be below zero
 	}
 	sent := k.clock.Now()
 	g, err := callWithin(k, k.cfg.attempt(p.ttl), func(ctx context.Context) (Grant, error) { return k.store.OpenSession(bear(ctx, caller), s.Session) })
@@ -151,12 +166,14 @@ func (k *Keeper) open(caller context.Context, p *pool) (*session, error) {
 	}
 	s.Handle = g.Handle
 	k.grantedLocked(p, s.TTL)
-	trust := s.TTL - k.cfg.margin(s.TTL)
+	trust := k.cfg.window(s.TTL)
 	s.window.Store(&window{mono: sent.Mono + trust, wall: sent.Wall + int64(trust)})
-	if now := k.clock.Now(); trust <= 0 || !s.trusts(now) {
+	now := k.clock.Now()
+	if trust <= 0 || !s.trusts(now) {
 		s.close()
 		return nil, errors.New("the session's answer came after its deadline")
 	}
+	s.tookLocked(now.Mono - sent.Mono)
 	s.renewAt = sent.Mono + k.renewIn(s)
 	s.idleAt, s.renewed = sent.Mono, sent.Mono
 	k.sessions[s.ID] = s
@@ -164,12 +181,6 @@ func (k *Keeper) open(caller context.Context, p *pool) (*session, error) {
 	k.log.Debug("session opened", zap.Int64("session", int64(s.ID)), zap.Duration("ttl", s.TTL))
 	k.kick()
 	return s, nil
-}
-
-// renewIn is the jittered time from one renewal's sending to the next.
-func (k *Keeper) renewIn(s *session) time.Duration {
-	every := float64(k.cfg.renewEvery(s.TTL))
-	return time.Duration(every * (1 + k.cfg.Jitter*(2*mrand.Float64()-1)))
 }
 
 // tickSessions ends those that are over, renews those that are due and closes
@@ -183,18 +194,23 @@ func (k *Keeper) tickSessions(now Reading, soon func(time.Duration)) {
 		}
 		s.rewind(now)
 		if s.names() == 0 && !s.renewing && !k.spareLocked(s) {
-			if now.Mono >= s.idleAt+s.TTL {
+			over := s.idleAt
+			if s.pool.renewal.Automatic() { // or no other term is to have it
+				over += s.TTL
+			}
+			if now.Mono >= over {
 				k.closeSessionLocked(s)
 				continue
 			}
-			soon(s.idleAt + s.TTL)
-		}
-		if !s.renewing && now.Mono >= s.renewAt {
-			s.renewing = true
-			due = append(due, s)
+			soon(over)
 		}
 		if !s.renewing {
-			soon(s.renewAt)
+			if at := s.dueLocked(now); now.Mono >= at {
+				s.renewing = true
+				due = append(due, s)
+			} else if at < never {
+				soon(at)
+			}
 		}
 		soon(now.Mono + s.remaining(now))
 	}
@@ -211,10 +227,15 @@ func (k *Keeper) endSessionLocked(s *session, reason error) {
 	if !s.trusts(k.clock.Now()) {
 		reason = ErrExpired // before anybody said anything else
 	}
+	if reason == ErrExpired {
+		reason = s.expiryLocked()
+	}
 	s.close()
 	s.dead = true
+	s.tellAnsweredLocked()
 	delete(k.sessions, s.ID)
-	if k.recon.lister != nil && !errors.Is(reason, ErrRecordGone) {
+	// Nothing is under way to one that was left to its end.
+	if k.recon.lister != nil && !errors.Is(reason, ErrRecordGone) && !errors.Is(reason, ErrLapsed) {
 		k.bygone[s.ID] = s
 	}
 	for i, x := range s.pool.sessions {
@@ -245,11 +266,13 @@ func (k *Keeper) closeSessionLocked(s *session) {
 }
 
 // renewDue renews sessions marked as renewing: a batch that hangs holds up no
-// other. A batch is of one TTL, so that each is given as long as its TTL allows.
+// other. A batch is of one TTL, so that each is given as long as its TTL allows, and its policy.
 func (k *Keeper) renewDue(due []*session) {
-	alike := map[time.Duration][]*session{}
+	type likeness struct{ ttl, limit time.Duration }
+	alike := map[likeness][]*session{}
 	for _, s := range due {
-		alike[s.TTL] = append(alike[s.TTL], s)
+		as := likeness{s.TTL, k.attemptLocked(s)}
+		alike[as] = append(alike[as], s)
 	}
 	for _, ss := range alike {
 		for batch := range slices.Chunk(ss, k.batch()) {
@@ -263,7 +286,7 @@ func (k *Keeper) renewDue(due []*session) {
 func (k *Keeper) renew(ss []*session) {
 	asked := make([]Session, len(ss))
 	k.mu.Lock()
-	limit := k.cfg.attempt(ss[0].TTL) // they are alike
+	limit := k.attemptLocked(ss[0]) // they are alike
 	for i, s := range ss {
 		asked[i] = s.Session
 	}
@@ -282,6 +305,7 @@ func (k *Keeper) renew(ss []*session) {
 		if s.dead {
 			continue
 		}
+		s.tellAnsweredLocked()
 		now := k.clock.Now()
 		left := s.remaining(now)
 		g := Grant{Err: err}
@@ -301,6 +325,10 @@ func (k *Keeper) renew(ss []*session) {
 			k.measureRenewal("overtaken", left)
 		case g.Err != nil:
 			s.failures++
+			s.failure = g.Err
+			if took := now.Mono - sent.Mono; took >= limit {
+				s.tookLocked(took)
+			}
 			k.measureRenewal("error", left)
 			if s.failures == 1 {
 				k.asideLocked("renewal failed, trying again until the deadline", zap.Int64("session", int64(s.ID)),
@@ -312,12 +340,13 @@ func (k *Keeper) renew(ss []*session) {
 			}
 			s.renewAt = now.Mono + time.Duration(float64(pause)*(0.5+mrand.Float64()/2))
 		default:
-			s.failures, s.renewed = 0, sent.Mono
+			s.failures, s.failure, s.renewed = 0, nil, sent.Mono
+			s.tookLocked(now.Mono - sent.Mono)
 			if g.TTL > 0 {
 				s.TTL = g.TTL
 			}
 			k.measureRenewal("ok", left)
-			if !s.extend(sent, s.TTL-k.cfg.margin(s.TTL)) {
+			if !s.extend(sent, k.cfg.window(s.TTL)) {
 				k.endSessionLocked(s, ErrExpired) // the reply came too late
 				continue
 			}

@@ -29,56 +29,81 @@ import (
 // did. The first of several attempts that fail is logged. A panic of f, or its runtime.Goexit, is passed on after the
 // release.
 func Run(ctx context.Context, l Lease, f func(ctx context.Context, t Term) error) error {
-	if err := ValidateContext(ctx); err != nil {
-		return fmt.Errorf("lease.Run: %w", err)
-	}
-	if input.Nil(l) || f == nil {
-		return fmt.Errorf("lease.Run: %w: the lease and f must not be nil", ErrInvalid)
-	}
-	end, err := takeTurn(ctx, l)
+	o, err := runTerm(ctx, "lease.Run", l, nil, f)
 	if err != nil {
 		return err
 	}
-	defer end()
-	if err := await(ctx, l); err != nil {
-		return err
+	return o.error()
+}
+
+// runTerm waits until l is ours, and runs f under it. An error means that f was not called, and
+// that l is not ours. Before each attempt to acquire it asks before, if there is one, and ends
+// with its error.
+func runTerm(
+	ctx context.Context, what string, l Lease, before func() error, f func(ctx context.Context, t Term) error,
+) (o outcome, err error) {
+	if err := checkRun(ctx, what, l, f); err != nil {
+		return o, err
 	}
+	end, err := takeTurn(ctx, what, l)
+	if err != nil {
+		return o, err
+	}
+	defer end()
+	if err := await(ctx, l, before); err != nil {
+		return o, err
+	}
+	return runUnder(ctx, l, f), nil
+}
+
+// checkRun checks what runs are given.
+func checkRun(ctx context.Context, what string, l Lease, f func(ctx context.Context, t Term) error) error {
+	if err := ValidateContext(ctx); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	if input.Nil(l) || f == nil {
+		return fmt.Errorf("%s: %w: the lease and f must not be nil", what, ErrInvalid)
+	}
+	return nil
+}
+
+// outcome is what became of f under one term.
+type outcome struct {
+	err     error // f's
+	loss    error // why the term had ended before f returned, or before it could begin; nil: it had not
+	release error
+}
+
+func (o outcome) error() error { return errors.Join(o.err, o.loss, o.release) }
+
+// runUnder runs f under l, which was just acquired, and releases it.
+func runUnder(ctx context.Context, l Lease, f func(ctx context.Context, t Term) error) (o outcome) {
 	t, stop := TermOf(l)
 	defer stop()
 	work, cancel := context.WithCancelCause(ctx)
 	defer context.AfterFunc(t.Context(), func() { cancel(context.Cause(t.Context())) })()
-	var lossErr error
-	release := func() error {
+	release := func() {
 		if !t.CheckAlive() {
-			lossErr = ErrExpired
+			o.loss = ErrExpired
 			if c := context.Cause(t.Context()); c != nil {
-				lossErr = c
+				o.loss = c
 			}
 		}
 		cancel(nil)
 		// What f held must be given up even if ctx is done.
-		return l.Release(context.WithoutCancel(ctx))
+		o.release = l.Release(context.WithoutCancel(ctx))
 	}
-	if !t.CheckAlive() { // lost before the work began
-		relErr := release()
-		return errors.Join(lossErr, relErr)
+	// Also if f panics, or ends its goroutine.
+	defer release()
+	if t.CheckAlive() { // else it was lost before the work began
+		o.err = f(work, t)
 	}
-	func() {
-		returned := false
-		defer func() {
-			if !returned {
-				release()
-			}
-		}()
-		err = f(work, t)
-		returned = true
-	}()
-	relErr := release()
-	return errors.Join(err, lossErr, relErr)
+	return o
 }
 
-// await acquires l, however long that takes.
-func await(ctx context.Context, l Lease) error {
+// await acquires l, however long that takes. Before each attempt it asks before, if there is
+// one, and ends with its error.
+func await(ctx context.Context, l Lease, before func() error) error {
 	const failing, most = time.Second, 10 * time.Second
 	pause := failing
 	var last error // of the attempts, if they fail now
@@ -89,6 +114,11 @@ func await(ctx context.Context, l Lease) error {
 		return err
 	}
 	for {
+		if before != nil {
+			if err := before(); err != nil {
+				return err
+			}
+		}
 		won, err := l.Acquire(ctx)
 		switch {
 		case won:

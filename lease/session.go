@@ -27,14 +27,19 @@ type session struct {
 
 	window   atomic.Pointer[window]
 	renewals atomic.Int64 // that extended it, for TermInfo
+	activity activity     // of its lease, with RenewOnActivity
 
 	// Guarded by Keeper.mu.
 	handles  map[*Handle]struct{} // whose records are claimed under it
 	held     int                  // of those, with a term that nothing has ended
 	pending  int                  // operations and offers that count on it
-	renewAt  time.Duration
+	renewAt  time.Duration        // by the policy, or again after a failure
 	renewing bool
 	failures int           // renewals in a row
+	failure  error         // the last of them
+	wanted   time.Duration // when a renewal was asked for, last; not yet had if after renewed
+	slowest  time.Duration // that renewals took of late
+	answered chan struct{} // for those that wait; nil: nobody does
 	renewed  time.Duration // when the latest request that extended it was sent
 	idleAt   time.Duration // since when nothing counts on it
 	dead     bool          // its terms have been ended; off the pool

@@ -17,8 +17,9 @@ type TermInfo struct {
 	// TrustedUntil is when trust ends if nothing is renewed, by this node's wall clock, in
 	// this term or in one that it hangs on (WithParent); zero if the term has ended.
 	TrustedUntil time.Time
-	// Renewals is how often the session was renewed since.
+	// Renewals is how often the session was renewed since, Renewal by which policy.
 	Renewals int
+	Renewal  Renewal
 	// Store is the store's name (StoreLimits.Name), Purpose what WithPurpose said.
 	Store, Purpose string
 }
@@ -54,7 +55,8 @@ func (h *Handle) originLocked(rec Record, s *session) origin {
 func (t *term) Info() TermInfo {
 	i := TermInfo{
 		Granted: t.origin.granted, Renewals: int(t.sess.renewals.Load() - t.origin.renewals),
-		Store: t.origin.store, Purpose: t.origin.purpose,
+		Renewal: t.sess.pool.renewal,
+		Store:   t.origin.store, Purpose: t.origin.purpose,
 	}
 	now := t.sess.clock.Now()
 	left := t.sess.remaining(now)

@@ -25,29 +25,11 @@ type turn struct {
 }
 
 // takeTurn waits until no other call of Run is about l, and returns what ends the
-// turn.
-func takeTurn(ctx context.Context, l Lease) (end func(), err error) {
-	l, ok := innermost(l)
-	if !ok {
-		return nil, fmt.Errorf("lease.Run: %w: a %T wraps itself, or is wrapped more than %d times (Unwrap)", ErrInvalid, l, mostWrappers)
-	}
-	if !reflect.ValueOf(l).Comparable() {
-		return nil, fmt.Errorf("lease.Run: %w: a %T can't be told from another, must be a pointer or have Unwrap", ErrInvalid, l)
-	}
-	turns.Lock()
-	t := turns.of[l]
-	if t == nil {
-		t = &turn{taken: make(chan struct{}, 1)}
-		turns.of[l] = t
-	}
-	t.calls++
-	turns.Unlock()
-	leave := func() {
-		turns.Lock()
-		defer turns.Unlock()
-		if t.calls--; t.calls == 0 {
-			delete(turns.of, l)
-		}
+// turn. what is called is for errors.
+func takeTurn(ctx context.Context, what string, l Lease) (end func(), err error) {
+	t, leave, err := joinTurn(what, l)
+	if err != nil {
+		return nil, err
 	}
 	select {
 	case t.taken <- struct{}{}:
@@ -56,6 +38,47 @@ func takeTurn(ctx context.Context, l Lease) (end func(), err error) {
 		leave()
 		return nil, ctx.Err()
 	}
+}
+
+// tryTurn is takeTurn that does not wait: end is nil if another call is about l.
+func tryTurn(what string, l Lease) (end func(), err error) {
+	t, leave, err := joinTurn(what, l)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case t.taken <- struct{}{}:
+		return func() { <-t.taken; leave() }, nil
+	default:
+		leave()
+		return nil, nil
+	}
+}
+
+// joinTurn returns the turn of l, which stays until leave is called.
+func joinTurn(what string, l Lease) (t *turn, leave func(), err error) {
+	l, ok := innermost(l)
+	if !ok {
+		return nil, nil, fmt.Errorf("%s: %w: a %T wraps itself, or is wrapped more than %d times (Unwrap)", what, ErrInvalid, l, mostWrappers)
+	}
+	if !reflect.ValueOf(l).Comparable() {
+		return nil, nil, fmt.Errorf("%s: %w: a %T can't be told from another, must be a pointer or have Unwrap", what, ErrInvalid, l)
+	}
+	turns.Lock()
+	t = turns.of[l]
+	if t == nil {
+		t = &turn{taken: make(chan struct{}, 1)}
+		turns.of[l] = t
+	}
+	t.calls++
+	turns.Unlock()
+	return t, func() {
+		turns.Lock()
+		defer turns.Unlock()
+		if t.calls--; t.calls == 0 {
+			delete(turns.of, l)
+		}
+	}, nil
 }
 
 // innermost returns what l wraps: the same for all wrappers of one lease. ok is false

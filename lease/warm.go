@@ -13,7 +13,7 @@ func (k *Keeper) tickWarm(now Reading, soon func(time.Duration)) {
 	if !k.cfg.Warm || k.closing {
 		return
 	}
-	p := k.poolLocked(k.cfg.TTL)
+	p := k.poolLocked(sharing{ttl: k.cfg.TTL})
 	if k.roomLocked(p) != nil || p.opening != nil {
 		return
 	}
@@ -43,5 +43,5 @@ func (k *Keeper) warm(p *pool) {
 // spareLocked reports whether s, which holds nothing, is the one that is kept
 // open ahead of need.
 func (k *Keeper) spareLocked(s *session) bool {
-	return k.cfg.Warm && s.pool == k.pools[k.cfg.TTL] && k.roomLocked(s.pool) == s
+	return k.cfg.Warm && s.pool == k.pools[sharing{ttl: k.cfg.TTL}] && k.roomLocked(s.pool) == s
 }

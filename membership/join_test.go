@@ -223,6 +223,9 @@ func TestBadInput(t *testing.T) {
 			{"no system", "g", "WithSystem: invalid: nil", n.keeper, membership.WithSystem(nil)},
 			{"other system", "g", "start remote before", n.keeper, membership.WithSystem(alone)},
 			{"lease option", "g", "lease.WithTTL", n.keeper, membership.WithLeaseOptions(lease.WithTTL(time.Millisecond))},
+			{"never renewed", "g", "WithLeaseOptions: lease.WithRenewal: invalid: never", n.keeper,
+				membership.WithLeaseOptions(lease.WithRenewal(lease.RenewNever()))},
+			{"renewed by hand", "g", "manual, must be", n.keeper, membership.WithLeaseOptions(lease.WithRenewal(lease.RenewByHand()))},
 		} {
 			_, err := membership.Join(t.Context(), c.keeper, c.group, c.opt)
 			require.ErrorIs(t, err, lease.ErrInvalid, c.name)

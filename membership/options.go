@@ -42,7 +42,8 @@ func WithSystem(system *actor.ActorSystem) Option {
 }
 
 // WithLeaseOptions are for the leases of the group, such as lease.WithTTL. Of metadata,
-// the group's own keys count: format, roles, capacity and member.
+// the group's own keys count: format, roles, capacity and member. A policy of renewal
+// (lease.WithRenewal) must be Automatic.
 func WithLeaseOptions(o ...lease.Option) Option {
 	return func(s *settings) {
 		for _, x := range o {
@@ -71,7 +72,10 @@ func complete(keeper *lease.Keeper, opts []Option) (settings, error) {
 	if err := input.Apply(&s, &s.missing, lease.ErrInvalid, opts); err != nil {
 		return s, err
 	}
-	var err error
+	err := lease.RenewalOf(s.leaseOptions...).ValidateAutomatic()
+	if err != nil {
+		return s, fmt.Errorf("WithLeaseOptions: %w", err)
+	}
 	if s.roles, err = cleanRoles(s.roles); err != nil {
 		return s, fmt.Errorf("WithRoles: %w", err)
 	}

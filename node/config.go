@@ -54,6 +54,12 @@ type Config struct {
 	// Logger and MeterProvider are too where it has none.
 	Lease lease.Config
 
+	// Settings are TTLs and renewals from a file: see LoadSettings. What it says counts more than
+	// Lease, and than what options of leases say in code, so that it can be changed without a
+	// build. What stands at its top can't be set beside a Keeper. A singleton with a lease of its
+	// own (singleton.WithLease) takes nothing from it. nil: none.
+	Settings *Settings
+
 	// HTTP is host:port where /livez, /readyz and /info are served; port 0 is any
 	// that is free. Empty: nowhere. What it says names leases and hosts: it is not
 	// for the public.
@@ -161,6 +167,8 @@ func (c *Config) complete() error {
 		return invalid("Keeper", "made by nobody, must come from lease.NewKeeper")
 	case !given && input.Nil(c.Store):
 		return invalid("Store", "nil, must be the store of all nodes, such as open.Open returns")
+	case given && !c.Settings.empty():
+		return invalid(c.Settings.at(c.Settings.all), "what stands at the top must be empty beside a Keeper, which has its settings")
 	case c.Lease.ID != "" && c.Lease.ID != c.ID:
 		return invalid("Lease.ID", "%.64q, must be empty: ID is the node's", c.Lease.ID)
 	case c.Lease.Address != "":

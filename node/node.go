@@ -51,7 +51,9 @@ type Node struct {
 	stopping bool
 	managers []*singleton.Manager
 	regions  []*sharding.Region
-	stopped  chan struct{} // closed when stop has ended
+	used     map[*timing]bool // of Config.Settings
+	told     map[*timing]bool // that they are not used
+	stopped  chan struct{}    // closed when stop has ended
 	steps    []Step
 	err      error
 }
@@ -77,7 +79,8 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, fmt.Errorf("node.Start: %w", err)
 	}
-	n := &Node{cfg: cfg, begun: make(chan struct{}), joined: make(chan struct{}), stopped: make(chan struct{})}
+	n := &Node{cfg: cfg, begun: make(chan struct{}), joined: make(chan struct{}), stopped: make(chan struct{}),
+		used: map[*timing]bool{}, told: map[*timing]bool{}}
 	n.life, n.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	n.log, n.logs = teller.Logger(cfg.Logger)
 	if n.system = cfg.System; n.system == nil {
@@ -111,6 +114,9 @@ func (n *Node) start(ctx context.Context) error {
 		}
 	}
 	if err := n.keep(); err != nil {
+		return err
+	}
+	if err := n.settle(); err != nil {
 		return err
 	}
 	if err := n.serve(); err != nil {
@@ -161,8 +167,13 @@ func (n *Node) keep() (err error) {
 	if c.MeterProvider == nil {
 		c.MeterProvider = n.cfg.MeterProvider
 	}
+	n.cfg.Settings.keeper(&c)
 	if n.keeper, err = lease.NewKeeper(n.cfg.Store, c); err != nil {
-		return about("Lease", err)
+		field := "Lease"
+		if !n.cfg.Settings.empty() {
+			field = fmt.Sprintf("Lease and %s", n.cfg.Settings.at(n.cfg.Settings.all))
+		}
+		return about(field, err)
 	}
 	return nil
 }
@@ -187,6 +198,7 @@ func (n *Node) join(ctx context.Context) error {
 	if n.cfg.MeterProvider != nil {
 		opts = append(opts, membership.WithMeterProvider(n.cfg.MeterProvider))
 	}
+	opts = append(opts, n.groupOptions()...)
 	n.starting.Go(func() {
 		defer close(n.joined)
 		g, err := membership.Join(life, n.keeper, n.cfg.Group, opts...)
@@ -275,7 +287,8 @@ func (n *Node) begin() (done func(), err error) {
 }
 
 // Singleton starts this node's part of a singleton: see singleton.Start, which gets the
-// node's Keeper, logger and meters. Options given here count more.
+// node's Keeper, logger and meters. Options given here count more; what Config.Settings say of
+// its lease counts more than those.
 //
 // Errors: ErrStopped, and those of singleton.Start.
 func (n *Node) Singleton(name string, props *actor.Props, opts ...singleton.Option) (*singleton.Manager, error) {
@@ -291,7 +304,7 @@ func (n *Node) Singleton(name string, props *actor.Props, opts ...singleton.Opti
 	if n.cfg.MeterProvider != nil {
 		own = append(own, singleton.WithMeterProvider(n.cfg.MeterProvider))
 	}
-	m, err := singleton.Start(n.system, n.keeper, name, props, append(own, opts...)...)
+	m, err := singleton.Start(n.system, n.keeper, name, props, slices.Concat(own, opts, n.singletonOptions(name))...)
 	if err != nil {
 		return nil, err
 	}
@@ -302,8 +315,9 @@ func (n *Node) Singleton(name string, props *actor.Props, opts ...singleton.Opti
 }
 
 // Sharded starts this node's part of a type of entities, in 256 shards: see sharding.Start,
-// which gets the node's group, logger and meters. Options given here count more. If the
-// group is not joined yet, it waits for that, until Stop.
+// which gets the node's group, logger and meters. Options given here count more; what
+// Config.Settings say of its leases counts more than those. If the group is not joined yet, it
+// waits for that, until Stop.
 //
 // Errors: lease.ErrInvalid without a group; why the group could not be joined;
 // ErrStopped; and those of sharding.Start.
@@ -339,7 +353,7 @@ func (n *Node) ShardedType(t sharding.Type, opts ...sharding.Option) (*sharding.
 	if n.cfg.MeterProvider != nil {
 		own = append(own, sharding.WithMeterProvider(n.cfg.MeterProvider))
 	}
-	r, err := sharding.Start(n.system, n.group, t, append(own, opts...)...)
+	r, err := sharding.Start(n.system, n.group, t, slices.Concat(own, opts, n.shardedOptions(t.Name))...)
 	if err != nil {
 		return nil, err
 	}

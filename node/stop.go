@@ -82,6 +82,7 @@ func (n *Node) Run(ctx context.Context) error {
 	if err := n.check(ctx); err != nil {
 		return err
 	}
+	n.tellUnused(false)
 	select {
 	case <-ctx.Done():
 		n.stopWithin(context.Cause(ctx).Error())
@@ -109,6 +110,7 @@ func (n *Node) Stop(ctx context.Context) error {
 	n.mu.Unlock()
 	if first {
 		n.end(ErrStopped)
+		n.tellUnused(true)
 		n.stop(ctx)
 		close(n.stopped)
 		return n.err

@@ -30,6 +30,8 @@ func TestBadInput(t *testing.T) {
 		n := c.node("a")
 		props := actor.PropsFromFunc(func(actor.Context) {})
 		good := sharding.Type{Name: "x", Props: props, Shards: 4}
+		ending, err := n.keeper.Lease("ending", lease.WithRenewal(lease.RenewNever()))
+		require.NoError(t, err)
 		for _, x := range []struct {
 			why  string
 			typ  sharding.Type
@@ -58,6 +60,9 @@ func TestBadInput(t *testing.T) {
 			{"WithLinger: -1", good, []sharding.Option{sharding.WithLinger(-1)}},
 			{"WithLeave: -1", good, []sharding.Option{sharding.WithLeave(-1)}},
 			{"WithSettle: -1", good, []sharding.Option{sharding.WithSettle(-1)}},
+			{"WithLeaseOptions: lease.WithRenewal: invalid: manual", good,
+				[]sharding.Option{sharding.WithLeaseOptions(lease.WithRenewal(lease.RenewByHand()))}},
+			{"WithCoordinatorLease: lease.WithRenewal: invalid: never", good, []sharding.Option{sharding.WithCoordinatorLease(ending)}},
 		} {
 			_, err := sharding.Start(n.system, n.group, x.typ, x.opts...)
 			require.ErrorIs(t, err, lease.ErrInvalid, x.why)
@@ -65,7 +70,7 @@ func TestBadInput(t *testing.T) {
 				require.ErrorContains(t, err, x.why)
 			}
 		}
-		_, err := sharding.Start(nil, n.group, good)
+		_, err = sharding.Start(nil, n.group, good)
 		require.ErrorContains(t, err, "system")
 		_, err = sharding.Start(n.system, nil, good)
 		require.ErrorContains(t, err, "group")

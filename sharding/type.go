@@ -193,7 +193,8 @@ func WithCoordinatorLease(l lease.Lease) Option {
 
 // WithLeaseOptions are for the leases of shards, of the region and of the
 // coordinator, such as lease.WithTTL. Of metadata, sharding's own keys count: shards,
-// hosts, protocol, settings and plain.
+// hosts, protocol, settings and plain. A policy of renewal (lease.WithRenewal) must be
+// Automatic, here as of WithCoordinatorLease.
 func WithLeaseOptions(o ...lease.Option) Option {
 	return func(s *settings) {
 		for _, x := range o {
@@ -257,6 +258,14 @@ func complete(t *Type, opts []Option) (settings, error) {
 	}
 	if s.recoverEvery == 0 {
 		s.recoverEvery = 1000
+	}
+	if err := lease.RenewalOf(s.leaseOptions...).ValidateAutomatic(); err != nil {
+		return s, fmt.Errorf("sharding type %.64q: WithLeaseOptions: %w", t.Name, err)
+	}
+	if h, ok := lease.As[*lease.Handle](s.coordinator); ok {
+		if err := h.Renewal().ValidateAutomatic(); err != nil {
+			return s, fmt.Errorf("sharding type %.64q: WithCoordinatorLease: %w", t.Name, err)
+		}
 	}
 	const longest = int64(input.Longest)
 	for _, x := range []struct {

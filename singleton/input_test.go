@@ -69,6 +69,8 @@ func TestBadInput(t *testing.T) {
 		b := c.node("b")
 		props := a.worker()
 		alone := actor.NewActorSystem()
+		idle, err := a.keeper.Lease("idle", lease.WithRenewal(lease.RenewOnActivity()))
+		require.NoError(t, err)
 		start := func(s *actor.ActorSystem, k *lease.Keeper, name string, p *actor.Props, opts ...singleton.Option) error {
 			m, err := singleton.Start(s, k, name, p, opts...)
 			require.Nil(t, m)
@@ -102,12 +104,15 @@ func TestBadInput(t *testing.T) {
 			"linger": {start(a.system, a.keeper, "x", props, singleton.WithLinger(-1)), "at least 0"},
 			"ttl": {start(a.system, a.keeper, "x", props, singleton.WithLeaseOptions(lease.WithTTL(1))),
 				"at least 300ms"},
+			"never renewed": {start(a.system, a.keeper, "x", props, singleton.WithLeaseOptions(lease.WithRenewal(lease.RenewNever()))),
+				"WithLeaseOptions: lease.WithRenewal: invalid: never"},
+			"renewed on activity": {start(a.system, a.keeper, "x", props, singleton.WithLease(idle)), "WithLease: lease.WithRenewal: invalid: activity"},
 		} {
 			require.ErrorIs(t, check.err, lease.ErrInvalid, what)
 			require.ErrorContains(t, check.err, check.text, what)
 		}
 		m := a.run("x")
-		err := start(a.system, a.keeper, "x", actor.PropsFromFunc(func(actor.Context) {}))
+		err = start(a.system, a.keeper, "x", actor.PropsFromFunc(func(actor.Context) {}))
 		require.ErrorIs(t, err, singleton.ErrNameInUse, "two different singletons of one name")
 		require.NoError(t, m.Stop(t.Context()))
 		a.run("x")

@@ -70,7 +70,8 @@ func WithLease(l lease.Lease) Option {
 
 // WithLeaseOptions are for the lease that is made with the Keeper, such as lease.WithTTL.
 // Metadata stays beside the manager's own keys, which begin with "holdfast/". None may be
-// nil. Default: none.
+// nil. A policy of renewal (lease.WithRenewal) must be Automatic, here as of WithLease: the
+// lease is held for as long as the child runs. Default: none.
 func WithLeaseOptions(o ...lease.Option) Option {
 	return func(s *settings) {
 		for _, x := range o {
@@ -259,6 +260,14 @@ func (s *settings) complete(name string, keeper *lease.Keeper, payload int) erro
 			fmt.Sprintf("at least 1 and at most %d within more than 0", input.MaxCount))
 	case len(s.preferred) > 0 && s.leadership != nil:
 		return invalid("WithPreferred", s.preferred, "without WithLeadership: only one of them can decide")
+	}
+	if err := lease.RenewalOf(s.leaseOptions...).ValidateAutomatic(); err != nil {
+		return fmt.Errorf("singleton %.64q: WithLeaseOptions: %w", name, err)
+	}
+	if h, ok := lease.As[*lease.Handle](s.lease); ok {
+		if err := h.Renewal().ValidateAutomatic(); err != nil {
+			return fmt.Errorf("singleton %.64q: WithLease: %w", name, err)
+		}
 	}
 	s.proxyOnly = s.proxyOnly || s.ineligible
 	if s.meters == nil {

@@ -1,0 +1,191 @@
+package lease
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/teller"
+)
+
+// This file tells who holds one name.
+//
+//	follower ─▶ holding: what stands, once it is known ─▶ the latest alone waits ─▶ a goroutine of its own ─▶ f
+//	  (a watch, or looks: when hinted, or PollMin apart)
+
+// HolderState says what is known of a name's holder.
+type HolderState uint8
+
+const (
+	// HolderUnknown: the store has not answered for a TTL of the Keeper's, or its history went
+	// back (ErrSetback). What was told before may be past.
+	HolderUnknown HolderState = iota
+	// NameFree: nobody holds the name.
+	NameFree
+	// NameHeld: the name is held.
+	NameHeld
+)
+
+// String returns "unknown", "free" or "held".
+func (s HolderState) String() string {
+	switch s {
+	case HolderUnknown:
+		return "unknown"
+	case NameFree:
+		return "free"
+	case NameHeld:
+		return "held"
+	}
+	return fmt.Sprintf("HolderState(%d)", uint8(s))
+}
+
+// Holding is what FollowHolder tells.
+type Holding struct {
+	State HolderState
+	// Record is the holder's, of NameHeld alone. If what stands is no record (ErrBadRecord) it has
+	// nothing but its Name.
+	Record Record
+}
+
+// is reports whether both tell the same.
+func (h Holding) is(other Holding) bool {
+	return h.State == other.State && markOf(h.Record) == markOf(other.Record)
+}
+
+// FollowHolder tells f who holds name: at first as soon as that is known, and then each change,
+// until stop or the end of the Keeper. A change is another ownership: the same owner under a new
+// token, too. It is told in the order in which it happened, and nothing older after what is newer;
+// what undid itself before f was called, as f is slow or the store can't watch, is left out, and
+// never what stands in the end. HolderUnknown is told when the store has not answered for a TTL (a
+// watch that is silent is found out within four); when it answers again, what then stands is told.
+//
+// It follows the watch of the store, or, if that can't, asks for the name: PollMin apart with
+// jitter, or when it is hinted (Hinter) and else PollMax apart. What it tells is past by the time
+// that f hears it: to decide by it is for people and routes. Who may act is for CheckAlive and the
+// token to say.
+//
+// f is called from a goroutine of its own, one call at a time; it may block, for as long as it does
+// no further call is made. A panic of it is logged. stop may be called from f; it does not wait for
+// a call that has begun, and none begins after it. Errors: ErrInvalid (the name, or no f), ErrClosed.
+func (k *Keeper) FollowHolder(name string, f func(Holding)) (stop func(), err error) {
+	if err := ValidateName(name); err != nil {
+		return nil, err
+	}
+	switch {
+	case k.store == nil:
+		return nil, errUnmade
+	case f == nil:
+		return nil, k.errorf(name, fmt.Errorf("FollowHolder: f: %w: nil", ErrInvalid))
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closing {
+		return nil, k.errorf(name, ErrClosed)
+	}
+	ctx, cancel := context.WithCancel(k.ctx)
+	h := &holderFeed{k: k, name: name, f: f, ctx: ctx}
+	h.teller.Lost = func(n int) {
+		k.log.Error("a callback did not return", zap.String("callback", "FollowHolder"), zap.String("name", name), zap.Int("calls", n))
+	}
+	k.followLocked(ctx, cancel, &follower{
+		k: k, prefix: name, name: name, emit: h.hear, caughtUp: h.known, lapsed: h.unknown,
+	})
+	return func() { h.stop(); cancel() }, nil
+}
+
+// holderFeed is one FollowHolder.
+type holderFeed struct {
+	k    *Keeper
+	name string
+	f    func(Holding)
+	ctx  context.Context
+
+	// For the follower's goroutine alone.
+	stands  Holding // by what was heard
+	isKnown bool    // that is all there is
+
+	teller teller.Teller // calls f
+
+	mu      sync.Mutex
+	latest  Holding // to be told, or told
+	any     bool    // there is one
+	pending bool    // it is to be told
+	told    Holding // last
+	began   bool    // something was told
+	stopped bool
+}
+
+// hear takes up an event of the name.
+func (h *holderFeed) hear(ev Event) {
+	switch ev.Kind {
+	case EventPut:
+		h.stands = Holding{NameHeld, ev.Record}
+	case EventBad:
+		h.stands = Holding{NameHeld, Record{Name: ev.Record.Name}}
+	case EventDelete:
+		if ev.Revision < h.stands.Record.Token {
+			return // of what went before
+		}
+		h.stands = Holding{State: NameFree}
+	case EventReset:
+		h.unknown()
+		h.stands = Holding{State: NameFree}
+		return
+	default:
+		return
+	}
+	if h.isKnown {
+		h.tell(h.stands)
+	}
+}
+
+// known: what stands was told. Where nothing was, the name is free.
+func (h *holderFeed) known() {
+	h.isKnown = true
+	if h.stands.State == HolderUnknown {
+		h.stands.State = NameFree
+	}
+	h.tell(h.stands)
+}
+
+// unknown: what stands may be another by now.
+func (h *holderFeed) unknown() {
+	h.isKnown = false
+	h.tell(Holding{})
+}
+
+// tell has f told of what is the latest.
+func (h *holderFeed) tell(latest Holding) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.stopped || h.any && h.latest.is(latest) {
+		return
+	}
+	h.latest, h.any = latest, true
+	if !h.pending {
+		h.pending = true
+		h.teller.Tell(h.call)
+	}
+}
+
+// call calls f with the latest, unless that was told.
+func (h *holderFeed) call() {
+	h.mu.Lock()
+	h.pending = false
+	latest := h.latest
+	if h.stopped || h.ctx.Err() != nil || h.began && h.told.is(latest) {
+		h.mu.Unlock()
+		return
+	}
+	h.told, h.began = latest, true
+	h.mu.Unlock()
+	h.k.guard("FollowHolder", h.name, func() { h.f(latest) })
+}
+
+func (h *holderFeed) stop() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stopped = true
+}

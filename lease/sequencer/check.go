@@ -1,0 +1,106 @@
+package sequencer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/internal/routines"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// Reader asks the store for one record. A *lease.Keeper is one; FromStore makes one of a Store.
+type Reader interface {
+	// Get returns the record that stands under name, or an error that is lease.ErrNotHeld if
+	// nobody holds it. After any other error nothing is known.
+	Get(ctx context.Context, name string) (lease.Record, error)
+}
+
+// FromStore returns a Reader for those who have no Keeper. It bounds nothing: the caller's context
+// does. The error is lease.ErrInvalid if store is nil.
+func FromStore(store lease.Store) (Reader, error) {
+	if input.Nil(store) {
+		return nil, fmt.Errorf("sequencer.FromStore: store: %w: nil", lease.ErrInvalid)
+	}
+	return stored{store}, nil
+}
+
+type stored struct{ store lease.Store }
+
+func (s stored) Get(ctx context.Context, name string) (lease.Record, error) {
+	switch recs, err := s.store.Get(ctx, name); {
+	case err != nil:
+		return lease.Record{}, err
+	case len(recs) == 0:
+		return lease.Record{}, lease.ErrNotHeld
+	case recs[0].Token == 0:
+		return lease.Record{}, lease.ErrBadRecord
+	default:
+		return recs[0], nil
+	}
+}
+
+// StaleError says that a sequencer's ownership is not the present one. It is lease.ErrStale; that
+// of a name that nobody holds is lease.ErrNotHeld, too.
+type StaleError struct {
+	Sequencer Sequencer
+	// Seen is the token of the record that stands, or the highest that a fence has seen. 0:
+	// nobody holds the name, and no later ownership is known.
+	Seen lease.Token
+}
+
+// Superseded reports whether a later ownership is known. If not, the lease has ended, or its store
+// never gave that token.
+func (e *StaleError) Superseded() bool { return e.Seen > e.Sequencer.Token }
+
+// Error says which sequencer is stale, and why.
+func (e *StaleError) Error() string {
+	switch {
+	case e.Superseded():
+		return fmt.Sprintf("sequencer %v: %v: token %d has been seen", e.Sequencer, lease.ErrStale, e.Seen)
+	case e.Seen == 0:
+		return fmt.Sprintf("sequencer %v: %v: nobody holds the lease", e.Sequencer, lease.ErrStale)
+	}
+	return fmt.Sprintf("sequencer %v: %v: the store has given tokens up to %d", e.Sequencer, lease.ErrStale, e.Seen)
+}
+
+// Is reports whether target is lease.ErrStale or, if nobody holds the name, lease.ErrNotHeld.
+func (e *StaleError) Is(target error) bool {
+	return target == lease.ErrStale || target == lease.ErrNotHeld && e.Seen == 0
+}
+
+// Check asks the store, once, whether the ownership stands. nil: at some moment during the call it
+// did. An error that is lease.ErrStale, a *StaleError, is definite: it is over, or was never. One
+// that is lease.ErrUnknown says that nothing is known: the store did not answer, or what stands is
+// no record that this version reads (lease.ErrBadRecord). lease.ErrInvalid: ctx or r is nil, or s
+// is not valid.
+//
+// The record stands for a little longer than its holder trusts it, so a holder that may not act any
+// more can still be found here, but no two holders of a name.
+func (s Sequencer) Check(ctx context.Context, r Reader) error {
+	if err := lease.ValidateContext(ctx); err != nil {
+		return fmt.Errorf("sequencer: %w", err)
+	}
+	if input.Nil(r) {
+		return fmt.Errorf("sequencer: reader: %w: nil", lease.ErrInvalid)
+	}
+	if err := s.Validate(); err != nil {
+		return err
+	}
+	var rec lease.Record
+	err := routines.Apart(func() (err error) { rec, err = r.Get(ctx, s.Name); return err })
+	switch {
+	case errors.Is(err, lease.ErrNotHeld):
+		return &StaleError{Sequencer: s}
+	case err == nil && (rec.Name != s.Name || rec.Token == 0):
+		err = fmt.Errorf("%w: a record of %q under token %d", lease.ErrInconsistent, rec.Name, rec.Token)
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("sequencer %v: %w: %w", s, lease.ErrUnknown, err)
+	case rec.Token != s.Token:
+		return &StaleError{Sequencer: s, Seen: rec.Token}
+	}
+	return nil
+}

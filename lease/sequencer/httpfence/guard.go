@@ -1,0 +1,141 @@
+package httpfence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/sequencer"
+)
+
+// Header is the name of the request header that has the sequencer's text.
+const Header = "Holdfast-Sequencer"
+
+// Guard refuses requests whose sequencers are stale. Make one with New. It is safe for concurrent
+// use, and several may have one Fences.
+type Guard struct {
+	fences   *sequencer.Fences
+	lease    func(*http.Request) string
+	optional bool
+}
+
+// Option sets something of a Guard.
+type Option func(*settings)
+
+type settings struct{ optional bool }
+
+// WithOptional lets requests without the header through, unfenced: while not all clients send it
+// yet. Default: they are refused, 428.
+func WithOptional() Option { return func(s *settings) { s.optional = true } }
+
+// Lease says that one lease guards all that is asked for. See lease.Name for names made of parts.
+func Lease(name string) func(*http.Request) string {
+	return func(*http.Request) string { return name }
+}
+
+// New returns a Guard over fences. guarding says which lease a request must be made under, by what
+// the request is for, never by its sequencer: that of another lease is refused. It is called by
+// several goroutines at once. Where it returns "" every sequencer is refused.
+//
+// The error is lease.ErrInvalid: fences or guarding is nil, or an option is.
+func New(fences *sequencer.Fences, guarding func(*http.Request) string, opts ...Option) (*Guard, error) {
+	if fences == nil {
+		return nil, fmt.Errorf("httpfence.New: fences: %w: nil, must come from sequencer.NewFences", lease.ErrInvalid)
+	}
+	if guarding == nil {
+		return nil, fmt.Errorf("httpfence.New: guarding: %w: nil, Lease is for one name", lease.ErrInvalid)
+	}
+	var s settings
+	if err := input.Apply(&s, nil, lease.ErrInvalid, opts); err != nil {
+		return nil, fmt.Errorf("httpfence.New: %w", err)
+	}
+	return &Guard{fences: fences, lease: guarding, optional: s.optional}, nil
+}
+
+// Wrap returns a handler that calls next for requests that are not refused, and answers the others.
+// The request's context bears the sequencer: see FromContext. next must not be nil: then all are
+// refused, 500.
+func (g *Guard) Wrap(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if g == nil || g.fences == nil || input.Nil(next) {
+			answer(w, r, &Refusal{Status: http.StatusInternalServerError, Reason: Misconfigured,
+				Detail: "the guard was made by nobody, or guards nothing"})
+			return
+		}
+		texts := r.Header.Values(Header)
+		if len(texts) == 0 && g.optional {
+			next.ServeHTTP(w, r)
+			return
+		}
+		s, refusal := g.read(r, texts)
+		if refusal != nil {
+			answer(w, r, refusal)
+			return
+		}
+		ran := false
+		err := g.fences.Do(r.Context(), s, func(ctx context.Context) error {
+			ran = true
+			next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, acceptedKey{}, s)))
+			return nil
+		})
+		if !ran {
+			answer(w, r, refused(s, err))
+		}
+	})
+}
+
+// read returns the sequencer of a request.
+func (g *Guard) read(r *http.Request, texts []string) (sequencer.Sequencer, *Refusal) {
+	none := sequencer.Sequencer{}
+	switch len(texts) {
+	case 0:
+		return none, &Refusal{Status: http.StatusPreconditionRequired, Reason: Missing,
+			Detail: "the request has no " + Header + " header"}
+	case 1:
+	default:
+		return none, &Refusal{Status: http.StatusBadRequest, Reason: Malformed,
+			Detail: fmt.Sprintf("the request has %d %s headers, must have one", len(texts), Header)}
+	}
+	s, err := sequencer.Parse(texts[0])
+	if err != nil {
+		return none, &Refusal{Status: http.StatusBadRequest, Reason: Malformed, Detail: err.Error()}
+	}
+	if name := g.lease(r); name != s.Name {
+		return none, &Refusal{Status: http.StatusForbidden, Reason: OtherLease, Sequencer: s.String(),
+			Detail: fmt.Sprintf("the request is made under the lease %q, which does not guard what it is for", s.Name)}
+	}
+	return s, nil
+}
+
+// refused says what an error of Fences.Do means to the caller.
+func refused(s sequencer.Sequencer, err error) *Refusal {
+	f := &Refusal{Status: http.StatusServiceUnavailable, Reason: Unknown, Sequencer: s.String(),
+		Detail: "whether the lease is still held is not known now"} // the error names stores: it is not for the caller
+	var stale *sequencer.StaleError
+	switch {
+	case errors.As(err, &stale):
+		f.Status, f.Reason, f.Detail, f.Seen = http.StatusConflict, NotHeld, err.Error(), stale.Seen
+		if stale.Superseded() {
+			f.Status, f.Reason = http.StatusPreconditionFailed, Superseded
+		}
+	case errors.Is(err, sequencer.ErrBusy):
+		f.Reason, f.Detail = Busy, sequencer.ErrBusy.Error()
+	case errors.Is(err, sequencer.ErrFull):
+		f.Reason, f.Detail = Full, sequencer.ErrFull.Error()
+	case errors.Is(err, lease.ErrInvalid): // the sequencer is valid
+		f.Status, f.Reason, f.Detail = http.StatusInternalServerError, Misconfigured, "the guard's fences were made by nobody"
+	}
+	return f
+}
+
+type acceptedKey struct{}
+
+// FromContext returns the sequencer under which a Guard let a request through, for what the handler
+// writes elsewhere; ok is false if there is none.
+func FromContext(ctx context.Context) (s sequencer.Sequencer, ok bool) {
+	s, ok = ctx.Value(acceptedKey{}).(sequencer.Sequencer)
+	return s, ok
+}

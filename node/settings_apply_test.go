@@ -1,0 +1,219 @@
+package node_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/node"
+	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/singleton"
+)
+
+// counting is a store that counts renewals by the TTL of the session.
+type counting struct {
+	*memory.Store
+	mu      sync.Mutex
+	renewed map[time.Duration]int
+}
+
+func newCounting() *counting { return &counting{Store: memory.New(), renewed: map[time.Duration]int{}} }
+
+func (c *counting) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Grant, error) {
+	c.mu.Lock()
+	for _, s := range sessions {
+		c.renewed[s.TTL]++
+	}
+	c.mu.Unlock()
+	return c.Store.Renew(ctx, sessions)
+}
+
+func (c *counting) renewals(ttl time.Duration) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.renewed[ttl]
+}
+
+// ttlOf is the TTL of a record that stands, or will.
+func ttlOf(t *testing.T, n *node.Node, name string) (ttl time.Duration) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		r, err := n.Keeper().Get(t.Context(), name)
+		ttl = r.TTL
+		return err == nil
+	}, soon, 5*time.Millisecond, name)
+	return ttl
+}
+
+// alone is a node without a network.
+func alone(s *node.Settings) func(*node.Config) {
+	return func(c *node.Config) { c.Listen, c.Plaintext, c.Settings = "", false, s }
+}
+
+func TestSettingsReachWhatANodeStarts(t *testing.T) {
+	store := newCounting()
+	n := start(t, "a", store, alone(parse(t, `
+lease_ttl: 40s
+heartbeat: 40ms
+group: {lease_ttl_s: 41, renewal: lazy}
+singletons:
+  cron: {lease_ttl: 42s}
+  mail: {lease_ttl: 43s, heartbeat_s: 0.05}
+  lazy: {lease_ttl: 44s, renewal: lazy}
+sharded:
+  account: {lease_ttl: 45s, renewal: adaptive}
+leases:
+  cache/rates: {lease_ttl: 10m, renewal: never}
+  quick: {lease_ttl: 100h, heartbeat_s: 0.05}
+  session/: {lease_ttl: 15m, renewal: activity}
+  session/vip/: {lease_ttl: 20m}
+`)))
+	for _, name := range []string{"plain", "cron", "mail", "lazy"} {
+		_, err := n.Singleton(name, adders(), singleton.WithLeaseOptions(lease.WithTTL(7*time.Second), lease.WithRenewal(lease.RenewEager())))
+		require.NoError(t, err)
+	}
+	_, err := n.ShardedType(sharding.Type{Name: "account", Props: adders(), Shards: 2})
+	require.NoError(t, err)
+	hold := func(name string, get func(string, ...lease.Option) (*lease.Handle, error)) {
+		h, err := get(name, lease.WithPurpose("test"))
+		require.NoError(t, err)
+		won, err := h.Acquire(t.Context())
+		require.NoError(t, err)
+		require.True(t, won)
+		t.Cleanup(func() { _ = h.Release(context.Background()) })
+	}
+	for _, name := range []string{"quick", "cache/rates", "session/7", "session/vip/8", "session", "other"} {
+		hold(name, n.Lease)
+	}
+	hold("direct", n.Keeper().Lease)
+	for name, ttl := range map[string]time.Duration{
+		"singleton/plain": 7 * time.Second, // the file says nothing of it
+		"singleton/cron":  42 * time.Second, "singleton/mail": 43 * time.Second, "singleton/lazy": 44 * time.Second,
+		"leader/bank": 41 * time.Second, "coordinator/bank/account": 45 * time.Second, "shard/bank/account/0": 45 * time.Second,
+		"cache/rates": 10 * time.Minute, "session/7": 15 * time.Minute, "session/vip/8": 20 * time.Minute,
+		"session": 40 * time.Second, "other": 40 * time.Second, "direct": 40 * time.Second,
+	} {
+		require.Equal(t, ttl, ttlOf(t, n, name), name)
+	}
+	r, err := n.Keeper().Get(t.Context(), "other")
+	require.NoError(t, err)
+	require.Equal(t, "test", r.Purpose(), "options of code that the file does not speak of count")
+	for _, often := range []time.Duration{40 * time.Second, 43 * time.Second, 100 * time.Hour} {
+		require.Eventually(t, func() bool { return store.renewals(often) >= 3 }, soon, 5*time.Millisecond, "%v", often)
+	}
+	// At the fraction of the top, so after 1.2 s.
+	require.Eventually(t, func() bool { return store.renewals(20*time.Minute) > 0 }, soon, 5*time.Millisecond)
+	for _, seldom := range []time.Duration{41 * time.Second, 44 * time.Second, 45 * time.Second, 10 * time.Minute, 15 * time.Minute} {
+		require.Zero(t, store.renewals(seldom), "%v", seldom)
+	}
+	require.Empty(t, n.UnusedSettings())
+}
+
+func TestSettingsCountMoreThanConfig(t *testing.T) {
+	n := start(t, "a", memory.New(), alone(parse(t, "lease_ttl: 41s\nrenewal: eager")), func(c *node.Config) {
+		c.Lease = lease.Config{TTL: 2 * time.Second, RenewFraction: 0.95}
+	})
+	require.Equal(t, 41*time.Second, n.Keeper().Info().TTL)
+	members, err := n.Keeper().List(t.Context(), "member/")
+	require.NoError(t, err)
+	require.Len(t, members, 1)
+	require.Equal(t, 41*time.Second, members[0].TTL)
+	n = start(t, "a", memory.New(), alone(new(node.Settings)))
+	require.Equal(t, 2*time.Second, n.Keeper().Info().TTL, "the zero Settings say nothing")
+	_, err = n.Lease("a")
+	require.NoError(t, err)
+	stop(t, n)
+	_, err = n.Lease("b")
+	require.ErrorIs(t, err, node.ErrStopped)
+	_, err = new(node.Node).Lease("b")
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	require.Empty(t, new(node.Node).UnusedSettings())
+}
+
+func TestSettingsBesideAKeeper(t *testing.T) {
+	keeper, err := lease.NewKeeper(memory.New(), lease.Config{ID: "k", TTL: 2 * time.Second, Logger: zap.NewNop()})
+	require.NoError(t, err)
+	defer keeper.Close(t.Context())
+	_, err = node.Start(t.Context(), node.Config{Keeper: keeper, Logger: zap.NewNop(), Settings: parse(t, "\nlease_ttl: 10s")})
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	require.ErrorContains(t, err, "Settings: s.yaml:2: ")
+	n, err := node.Start(t.Context(), node.Config{Keeper: keeper, Logger: zap.NewNop(), Settings: parse(t, "leases: {a: {heartbeat_s: 0.5}, b: {lease_ttl: 5s}}")})
+	require.NoError(t, err)
+	h, err := n.Lease("b")
+	require.NoError(t, err)
+	_, err = h.Acquire(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 5*time.Second, ttlOf(t, n, "b"))
+	require.NoError(t, h.Release(t.Context()))
+	stop(t, n)
+}
+
+// floored is a store with a least TTL.
+type floored struct{ *memory.Store }
+
+func (f floored) Limits() lease.StoreLimits {
+	l := f.Store.Limits()
+	l.MinTTL = 5 * time.Second
+	return l
+}
+
+func TestSettingsThatCanNotBeKeptFailStart(t *testing.T) {
+	for text, says := range map[string]string{
+		"\nsingletons:\n  cron: {lease_ttl: 20s, renewal: 0.9}":     `Settings: s.yaml:3: singletons "cron": lease.RenewAt: invalid: renewal × (1 + jitter) + margin = `,
+		"leases:\n  a: {lease_ttl: 10s, heartbeat: 9s}":             `Settings: s.yaml:2: leases "a": `,
+		"sharded:\n  account: {heartbeat: 10s}":                     `Settings: s.yaml:2: sharded "account": invalid: a heartbeat of 10s, must be below the TTL of 10s`,
+		"singletons:\n  cron: {lease_ttl: 4s}":                      "must be at least 5s",
+		"group: {lease_ttl: 4s}":                                    "Settings: s.yaml:1: group: lease.WithTTL",
+		"\n\nlease_ttl: 4s":                                         "Lease and Settings: s.yaml:3: ",
+		"renewal: 0.9":                                              "Lease and Settings: s.yaml:1: ",
+		"lease_ttl: 5s\nheartbeat: 4.6s":                            "Lease and Settings: s.yaml:1: ",
+		"renewal: lazy\nsingletons:\n  cron: {heartbeat_s: 0.0001}": "",
+	} {
+		s, err := node.ParseSettings("s.yaml", []byte(text))
+		if says == "" {
+			require.ErrorIs(t, err, lease.ErrInvalid)
+			continue
+		}
+		require.NoError(t, err)
+		n, err := node.Start(t.Context(), node.Config{ID: "a", Store: floored{memory.New()}, Group: "bank", Logger: zap.NewNop(), Settings: s})
+		require.ErrorIs(t, err, lease.ErrInvalid, text)
+		require.ErrorContains(t, err, says, text)
+		require.Nil(t, n)
+	}
+}
+
+func TestSettingsThatAreNotUsedAreTold(t *testing.T) {
+	core, logs := observer.New(zapcore.WarnLevel)
+	s := parse(t, "group: {lease_ttl: 5s}\nsingletons:\n  cron: {}\n  corn: {}\nsharded:\n  account: {}\nleases:\n  a: {}\n  b/: {}\n")
+	n := start(t, "a", memory.New(), alone(s), func(c *node.Config) { c.Group, c.Logger = "", zap.New(core) })
+	all := []string{"group (line 1)", `singletons "cron" (line 3)`, `singletons "corn" (line 4)`, `sharded "account" (line 6)`, `leases "a" (line 8)`, `leases "b/" (line 9)`}
+	require.Equal(t, all, n.UnusedSettings())
+	_, err := n.Singleton("cron", adders())
+	require.NoError(t, err)
+	told := func() (lines []string) {
+		for _, l := range logs.FilterMessageSnippet("settings that").All() {
+			require.Equal(t, "s.yaml", l.ContextMap()["file"])
+			lines = append(lines, l.Message)
+		}
+		return lines
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() { ran <- n.Run(ctx) }()
+	const first = `settings that this node has not used: group (line 1), singletons "corn" (line 4), sharded "account" (line 6)`
+	require.Eventually(t, func() bool { return len(told()) == 1 }, soon, 5*time.Millisecond)
+	_, err = n.Lease("b/7")
+	require.NoError(t, err)
+	require.Equal(t, []string{all[0], all[2], all[3], all[4]}, n.UnusedSettings())
+	cancel()
+	require.NoError(t, <-ran)
+	require.Equal(t, []string{first, `settings that this node has not used: leases "a" (line 8)`}, told())
+}

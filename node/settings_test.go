@@ -1,0 +1,169 @@
+package node_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/node"
+)
+
+func parse(t *testing.T, text string) *node.Settings {
+	t.Helper()
+	s, err := node.ParseSettings("s.yaml", []byte(text))
+	require.NoError(t, err)
+	return s
+}
+
+func TestSettingsThatAreTaken(t *testing.T) {
+	for _, text := range []string{
+		"", "# nothing\n", "---\n", "{}", "null", "lease_ttl: 10s", "lease_ttl_s: 10", "lease_ttl_s: 0.5", "lease_ttl_s: 0.3000000001",
+		"lease_ttl: 10s\nheartbeat: 3s\n", "lease_ttl_s: 10\nheartbeat_s: 2.5", "renewal: lazy", "renewal: 0.4", "renewal: '0.4'",
+		"singletons:\n", "singletons:\n  cron:\n", "singletons: {cron: {lease_ttl: 8760h}}", "singletons: {cron: {lease_ttl_s: 31536000}}",
+		"leases: {a/b: {renewal: never}, a/: {renewal: activity}, 'c d': {renewal: manual}}",
+		"sharded: {account: {lease_ttl: 1m30s, heartbeat: 500ms}}", "group: {lease_ttl: 5s, renewal: adaptive}",
+		"singletons: {a: &slow {lease_ttl: 30s}, b: *slow}", "singletons: {7: {lease_ttl: 5s}, true: {}, a/b: {}}",
+		"singletons: {cron: {heartbeat: 1h}}", // the TTL is not known here
+		strings.Repeat("#", node.MaxSettings),
+	} {
+		_, err := node.ParseSettings("s.yaml", []byte(text))
+		require.NoError(t, err, text[:min(len(text), 80)])
+	}
+}
+
+func TestSettingsThatAreRefused(t *testing.T) {
+	longKey := strings.Repeat("x", 513)
+	for text, says := range map[string][]string{
+		"lease_tll: 10s": {`s.yaml:1: invalid: unknown key "lease_tll", must be one of group, heartbeat, heartbeat_s, lease_ttl, lease_ttl_s, leases, renewal, sharded, singletons`},
+		"singletons:\n  cron:\n    lease_ttl: 10s\n    heartbeats: 3s\n": {`s.yaml:4: singletons "cron": invalid: unknown key "heartbeats", must be one of heartbeat, heartbeat_s, lease_ttl, lease_ttl_s, renewal`},
+		"singletons: {cron: {group: {}}}":                                {`unknown key "group"`},
+		"singletons: {cron: {<<: {lease_ttl: 5s}}}":                      {`unknown key "<<"`},
+		"lease_ttl: 10s\n\nlease_ttl: 20s":                               {"s.yaml:3: ", "lease_ttl"},
+		"singletons: {a: {}, b: {}, a: {}}":                              {`"a"`},
+		"singletons: {a: {}, 'a': {}}":                                   {`"a"`},
+		"singletons: {7: {}, '7': {}}":                                   {`"7" is given twice, first in line 1`},
+		"lease_ttl: 10s\nlease_ttl_s: 10":                                {"s.yaml:2: invalid: lease_ttl and lease_ttl_s, must be one of them"},
+		"lease_ttl: 10s\nheartbeat_s: 3\nrenewal: 0":                     {"s.yaml:3: invalid: heartbeat_s and renewal, must be one of them"},
+		"lease_ttl: 10":                                                  {`s.yaml:1: lease_ttl: invalid: a number "10", must be a duration with its unit, such as 30s; lease_ttl_s takes seconds`},
+		"lease_ttl: ten":                                                 {`"ten", must be a duration such as 30s`},
+		"lease_ttl: 10 s":                                                {`"10 s", must be`},
+		"lease_ttl:":                                                     {`lease_ttl: invalid: nothing ""`},
+		"lease_ttl: [10s]":                                               {"lease_ttl: invalid: a list"},
+		"lease_ttl: {a: b}":                                              {"lease_ttl: invalid: keys and values"},
+		"lease_ttl: !!binary MTBz":                                       {"lease_ttl: invalid: a binary"},
+		"lease_ttl: 299ms":                                               {"s.yaml:1: invalid: a TTL of 299ms, must be at least 300ms and at most 8760h0m0s"},
+		"lease_ttl: 8761h":                                               {"lease_ttl: invalid: 8761h0m0s, must be at least 1ms and at most 8760h0m0s"},
+		"lease_ttl: -10s":                                                {"-10s, must be at least 1ms"},
+		"lease_ttl: 0s":                                                  {"0s, must be at least 1ms"},
+		"lease_ttl: 9999999999999h":                                      {`"9999999999999h", must be a duration`},
+		"lease_ttl_s: 10s":                                               {`lease_ttl_s: invalid: a text "10s", must be a number of seconds, such as 30 or 0.5`},
+		"lease_ttl_s: '10'":                                              {`a text "10", must be a number of seconds`},
+		"lease_ttl_s: -1":                                                {"-1s, must be at least 1ms"},
+		"lease_ttl_s: 0":                                                 {"0s, must be at least 1ms"},
+		"lease_ttl_s: .nan":                                              {`".nan", must be a number of seconds`},
+		"lease_ttl_s: .inf":                                              {`".inf", must be a number of seconds`},
+		"lease_ttl_s: 1e1":                                               {`"1e1", must be a number of seconds`},
+		"lease_ttl_s: 0x10":                                              {`"0x10", must be a number of seconds`},
+		"lease_ttl_s: 1_0":                                               {"must be a number of seconds"},
+		"lease_ttl_s: 99999999999999999999":                              {"at most 3.1536e+07"},
+		"lease_ttl_s: 31536001":                                          {"at most 8760h0m0s"},
+		"lease_ttl_s: true":                                              {"a bool"},
+		"lease_ttl: 10s\nheartbeat: 10s":                                 {"a heartbeat of 10s, must be below the TTL of 10s"},
+		"lease_ttl: 10s\nsingletons:\n  cron:\n    heartbeat_s: 11\n": {`s.yaml:3: singletons "cron": invalid: a heartbeat of 11s, must be below the TTL of 10s`},
+		"heartbeat: 3s":                              {"heartbeat: invalid: needs lease_ttl or lease_ttl_s beside it"},
+		"renewal: lazzy":                             {`renewal: invalid: "lazzy", must be one of default, eager, lazy`},
+		"renewal: 1.5":                               {"renewal: invalid: 1.5, must be above 0 and below 1"},
+		"renewal: .nan":                              {"renewal: invalid: "},
+		"renewal: nan":                               {"must be above 0"},
+		"renewal: -0.1":                              {"must be above 0"},
+		"renewal: true":                              {"a bool"},
+		"renewal: never":                             {"renewal never, must be a policy that renews for as long as the lease is held"},
+		"group: {renewal: activity}":                 {"group: invalid: renewal activity"},
+		"singletons: {cron: {renewal: manual}}":      {`singletons "cron": invalid: renewal manual`},
+		"sharded: {account: {renewal: never}}":       {`sharded "account": invalid: renewal never`},
+		"singletons: [cron]":                         {"singletons: invalid: a list, must have keys and values"},
+		"singletons: cron":                           {"singletons: invalid: a text, must have keys and values"},
+		"singletons: {'': {}}":                       {`singletons "": invalid: empty`},
+		"leases: {a//b: {}}":                         {"has an empty segment"},
+		"leases: {/: {}}":                            {"empty"},
+		"leases:\n  ? " + longKey + "\n  : {}":       {"513 bytes, at most 512"},
+		"leases: {[a]: {}}":                          {"a list as a key"},
+		"- a":                                        {"s.yaml:1: invalid: a list"},
+		"a: b: c":                                    {"s.yaml:1: invalid: mapping values are not allowed"},
+		"lease_ttl: 10s\n\tgroup: {}":                {"s.yaml:2: invalid: "},
+		"lease_ttl: 10s\n---\nlease_ttl: 20s\n":      {"2 documents, must be one"},
+		"a: *b":                                      {"s.yaml:1: invalid: unknown anchor"},
+		"lease_ttl: \"\xff\"":                        {"s.yaml: invalid: "},
+		strings.Repeat("[", 100000):                  {"s.yaml:1: invalid: exceeded max depth"},
+		strings.Repeat("#", node.MaxSettings) + "\n": {"more than 1048576 bytes"},
+		"a: 1\nb: 2\nsingletons:\n  c: {d: 1, renewal: x}": {"s.yaml:1: ", "s.yaml:2: ", `s.yaml:4: singletons "c": invalid: unknown key "d"`, `s.yaml:4: singletons "c": renewal: invalid: "x"`},
+	} {
+		s, err := node.ParseSettings("s.yaml", []byte(text))
+		text = text[:min(len(text), 80)]
+		require.ErrorIs(t, err, lease.ErrInvalid, text)
+		require.Nil(t, s)
+		for _, part := range says {
+			require.ErrorContains(t, err, part, text)
+		}
+	}
+}
+
+func TestMistakesAreCountedUp(t *testing.T) {
+	_, err := node.ParseSettings("s.yaml", []byte(strings.Repeat("singletons: {}\n", 1)+"leases:\n"+strings.Repeat("  a//b: {}\n", 1)+manyKeys(1000)))
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	require.Equal(t, 20, strings.Count(err.Error(), "\n")+1)
+	require.ErrorContains(t, err, "and more")
+}
+
+func manyKeys(n int) string {
+	var b strings.Builder
+	for i := range n {
+		b.WriteString("k")
+		b.WriteString(strings.Repeat("x", i))
+		b.WriteString(": 1\n")
+	}
+	return b.String()
+}
+
+func TestLoadSettings(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "holdfast.yaml")
+	_, err := node.LoadSettings(path)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.NoError(t, os.WriteFile(path, []byte("lease_ttl: 10s\nlease_tll: 1s\n"), 0o600))
+	_, err = node.LoadSettings(path)
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	require.ErrorContains(t, err, path+":2: ")
+	require.NoError(t, os.WriteFile(path, []byte("lease_ttl: 10s\n"), 0o600))
+	s, err := node.LoadSettings(path)
+	require.NoError(t, err)
+	require.NotNil(t, s)
+	require.NoError(t, os.WriteFile(path, []byte(strings.Repeat("#", node.MaxSettings+1)), 0o600))
+	_, err = node.LoadSettings(path)
+	require.ErrorContains(t, err, "more than 1048576 bytes")
+	_, err = node.LoadSettings(t.TempDir())
+	require.Error(t, err, "a directory")
+}
+
+// Whatever a file has, it is taken or refused, and says so as all do.
+func FuzzSettings(f *testing.F) {
+	for _, text := range []string{
+		"lease_ttl: 10s\nheartbeat: 3s\nsingletons:\n  cron: {lease_ttl_s: 30, renewal: lazy}\n",
+		"leases: {a/: &x {renewal: never}, b: *x}\n---\n", "a: &a {b: *a}", "group: !!map {lease_ttl_s: 1e400}",
+		"? [a]\n: b", "singletons: {cron: {<<: {}}}", "%YAML 1.1\n---\n", "lease_ttl: |\n  10s\n", "\xff\xfel\x00", "leases: &l {a: *l}",
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := node.ParseSettings("s.yaml", data)
+		require.Equal(t, err == nil, s != nil)
+		if err != nil {
+			require.ErrorIs(t, err, lease.ErrInvalid)
+			require.True(t, strings.HasPrefix(err.Error(), "s.yaml:"), "%v", err)
+		}
+	})
+}
