@@ -30,7 +30,9 @@ func (s *sim) waitInCalm() {
 		time.Sleep(s.cfg.TTL)
 		synctest.Wait()
 		if len(told) > 0 && holder.h.CheckAlive() {
-			s.fail("%s %s: told in calm that it is free (%v): %s has it", other.n.id, name, <-told, holder.n.id)
+			err := <-told
+			s.fail("%s %s: told in calm that it is free (%v): %s has it", other.n.id, name, err, holder.n.id)
+			told <- err
 		}
 		holder.release(context.Background())
 		if err := <-told; err != nil {
