@@ -15,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
+	"github.com/holdfast-go/holdfast/internal/settler"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/leasetest"
 )
@@ -54,7 +55,7 @@ const (
 )
 
 // hasty is the patience of settlers on a cluster under disturbance.
-var hasty = patience{attempt: 400 * time.Millisecond, pause: 20 * time.Millisecond, all: 25 * time.Second}
+var hasty = settler.Patience{Attempt: 400 * time.Millisecond, Pause: 20 * time.Millisecond, All: 25 * time.Second}
 
 // TestConformanceWhileLeadersDie: the leader is killed, and restarted up to a
 // second later, all the while.
@@ -132,8 +133,8 @@ type figures struct {
 	evident int64 // requests that were applied, and got no answer
 }
 
-func (f figures) reached(faults int64, t *tally) bool {
-	return faults >= f.faults && t.settled.Load() >= f.settled && t.evident.Load() >= f.evident
+func (f figures) reached(faults int64, t *settler.Tally) bool {
+	return faults >= f.faults && t.Settled.Load() >= f.settled && t.Evident.Load() >= f.evident
 }
 
 func between(r *rand.Rand, a, b time.Duration) time.Duration {
@@ -173,7 +174,7 @@ func conformWhile(t *testing.T, ch churn) {
 		}
 	}()
 
-	var counts tally
+	var counts settler.Tally
 	client := c.Client(t)
 	for i := 0; i < *churnRounds || i < mostRounds && !ch.least.reached(faults.Load(), &counts); i++ {
 		ok := t.Run(fmt.Sprintf("round-%d", i), func(t *testing.T) {
@@ -194,20 +195,20 @@ func conformWhile(t *testing.T, ch churn) {
 }
 
 // settled makes stores of which every client is a settler.
-func settled(client *clientv3.Client, counts *tally) leasetest.Factory {
+func settled(client *clientv3.Client, counts *settler.Tally) leasetest.Factory {
 	return func(tb leasetest.TB) func() lease.Store {
-		prefix, known := fresh(), newLedger(counts)
+		prefix, known := fresh(), settler.NewLedger(counts)
 		return func() lease.Store {
-			return &settler{inner: newStore(tb, client, prefix), ledger: known, patience: hasty}
+			return settler.New(newStore(tb, client, prefix), known, hasty)
 		}
 	}
 }
 
 // settledBad makes such stores in which foreign values stand.
-func settledBad(client *clientv3.Client, counts *tally) func(leasetest.TB) (func() lease.Store, func(string)) {
+func settledBad(client *clientv3.Client, counts *settler.Tally) func(leasetest.TB) (func() lease.Store, func(string)) {
 	return func(tb leasetest.TB) (func() lease.Store, func(string)) {
 		clients := settled(client, counts)(tb)
-		prefix := clients().(*settler).inner.(interface{ Prefix() string }).Prefix()
+		prefix := clients().(*settler.Store).Inner().(interface{ Prefix() string }).Prefix()
 		return clients, func(name string) {
 			for tb.Context().Err() == nil {
 				ctx, cancel := context.WithTimeout(tb.Context(), time.Second)
@@ -222,7 +223,7 @@ func settledBad(client *clientv3.Client, counts *tally) func(leasetest.TB) (func
 }
 
 // settledCut makes such stores whose requests never arrive.
-func settledCut(c *etcdtest.Cluster, counts *tally) leasetest.Factory {
+func settledCut(c *etcdtest.Cluster, counts *settler.Tally) leasetest.Factory {
 	return func(tb leasetest.TB) func() lease.Store {
 		route, err := c.NewRoute()
 		if err != nil {

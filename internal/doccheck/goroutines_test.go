@@ -51,9 +51,10 @@ var alone = map[string]struct {
 
 // kits are what only tests and benchmarks are made of.
 var kits = []string{
-	"backends/etcd/etcdtest", "examples", "internal/apicheck", "internal/authority", "internal/barelease", "internal/compared", "internal/doccheck",
-	"internal/explore", "internal/handover/world", "internal/inputtest", "internal/labelled", "internal/memnet",
-	"internal/simulate", "lease/faultclock", "lease/faultstore", "lease/leasetest", "sharding/remembertest", "test", "tools",
+	"backends/etcd/etcdtest", "backends/postgres/postgrestest", "examples", "internal/apicheck", "internal/authority",
+	"internal/barelease", "internal/child", "internal/compared", "internal/doccheck",
+	"internal/explore", "internal/faultlink", "internal/handover/world", "internal/inputtest", "internal/labelled", "internal/memnet",
+	"internal/settler", "internal/simulate", "lease/faultclock", "lease/faultstore", "lease/leasetest", "sharding/remembertest", "test", "tools",
 }
 
 // product calls f with each file of code that runs in users' processes, by its path in the

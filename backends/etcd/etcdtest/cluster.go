@@ -15,6 +15,9 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/internal/child"
+	"github.com/holdfast-go/holdfast/internal/faultlink"
 )
 
 var errClosed = errors.New("etcdtest: cluster is closed")
@@ -34,8 +37,8 @@ type Cluster struct {
 
 	mu      sync.Mutex
 	closed  bool
-	routes  []*Route   // all, first included
-	proxies []*process // of GRPCProxy
+	routes  []*Route         // all, first included
+	proxies []*child.Process // of GRPCProxy
 }
 
 // Timeouts that hold whatever the caller's context allows.
@@ -169,11 +172,11 @@ func (c *Cluster) prepare() (err error) {
 	}
 	for _, from := range c.members {
 		for _, to := range c.members {
-			c.between[[2]*Member{from, to}] = newLink()
+			c.between[[2]*Member{from, to}] = faultlink.New()
 		}
 	}
 	for _, m := range c.members {
-		if m.peers, err = newProxy(c.peerLink(m), m.dialPeer); err != nil {
+		if m.peers, err = faultlink.Listen(c.peerLink(m), m.dialPeer); err != nil {
 			return fmt.Errorf("peer proxy of %s: %w", m.name, err)
 		}
 	}
@@ -217,11 +220,11 @@ func (c *Cluster) Close() error {
 	c.cancel()
 	var errs []error
 	for _, p := range proxies {
-		errs = append(errs, p.kill())
+		errs = append(errs, p.Kill())
 	}
 	for _, m := range c.members {
 		m.op.Lock() // an operation in flight ends with c.ctx
-		if m.state.Load() != down && m.proc.exited() {
+		if m.state.Load() != down && m.proc.Exited() {
 			errs = append(errs, fmt.Errorf("etcdtest: %w", m.exitError()))
 		}
 		errs = append(errs, m.kill())
@@ -229,7 +232,7 @@ func (c *Cluster) Close() error {
 	}
 	for _, m := range c.members {
 		if m.peers != nil {
-			m.peers.close()
+			m.peers.Close()
 		}
 	}
 	for _, r := range routes {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/internal/faultlink"
 )
 
 func others(c *Cluster, not *Member) []*Member {
@@ -156,17 +158,17 @@ func TestIsolateCutsBothWaysAndNoOthers(t *testing.T) {
 	}
 	for _, from := range c.members {
 		for _, to := range c.members {
-			c.between[[2]*Member{from, to}] = newLink()
+			c.between[[2]*Member{from, to}] = faultlink.New()
 		}
 	}
 	alone := c.members[0]
 	require.NoError(t, alone.Isolate())
 	for pair, link := range c.between {
 		want := pair[0] != pair[1] && (pair[0] == alone || pair[1] == alone)
-		require.Equal(t, [2]bool{want, want}, link.faults.cut)
+		require.Equal(t, faultlink.Faults{Requests: want, Replies: want}, link.Faults())
 	}
 	require.NoError(t, alone.Rejoin())
 	for _, link := range c.between {
-		require.Equal(t, faults{}, link.faults)
+		require.Zero(t, link.Faults())
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/child"
 )
 
 // GRPCProxy runs etcd's own grpc-proxy before the cluster's first route and returns
@@ -40,7 +42,7 @@ func (c *Cluster) grpcProxy(ctx context.Context) (string, error) {
 		"--endpoints="+strings.Join(c.Endpoints(), ","))
 	var out bytes.Buffer
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = c.temp, etcdEnv(), &out, &out
-	p, err := spawn(cmd)
+	p, err := child.Start(cmd)
 	if err != nil {
 		return "", fmt.Errorf("etcdtest: grpc-proxy: %w", err)
 	}
@@ -48,8 +50,8 @@ func (c *Cluster) grpcProxy(ctx context.Context) (string, error) {
 	c.proxies = append(c.proxies, p)
 	c.mu.Unlock()
 	for {
-		if p.exited() {
-			return "", fmt.Errorf("etcdtest: grpc-proxy on %s: %w\n%s", addr, p.err, bytes.TrimSpace(out.Bytes()))
+		if p.Exited() {
+			return "", fmt.Errorf("etcdtest: grpc-proxy on %s: %w\n%s", addr, p.Err(), bytes.TrimSpace(out.Bytes()))
 		}
 		if conn, err := net.DialTimeout("tcp", addr, attempt); err == nil {
 			return addr, conn.Close()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -28,6 +29,13 @@ func TestMain(m *testing.M) {
 	}
 	goleak.VerifyTestMain(m)
 }
+
+// patience is how long a test waits for what must happen; silence, how long it
+// listens for what must not.
+const (
+	patience = 10 * time.Second
+	silence  = 100 * time.Millisecond
+)
 
 // put writes a key and fails the test if that fails.
 func put(t *testing.T, c *Cluster, key, value string) {

@@ -19,6 +19,9 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/child"
+	"github.com/holdfast-go/holdfast/internal/faultlink"
 )
 
 // Member is one etcd of a cluster.
@@ -36,12 +39,12 @@ type Member struct {
 	dir   string // sockets; the working directory of the process
 	data  string
 	log   string
-	peers *proxy // what the other members reach it through
+	peers *faultlink.Proxy // what the other members reach it through
 	id    atomic.Uint64
 	pid   atomic.Int64 // 0: down
 
-	op    sync.Mutex // one operation on the process at a time
-	proc  *process   // nil before the first start
+	op    sync.Mutex     // one operation on the process at a time
+	proc  *child.Process // nil before the first start
 	state atomic.Int32
 }
 
@@ -68,7 +71,7 @@ func (m *Member) ID() uint64 { return m.id.Load() }
 
 // Addr is where clients reach the member on the cluster's first route, as
 // host:port. It never changes.
-func (m *Member) Addr() string { return m.c.first.proxies[m.c.index(m)].addr() }
+func (m *Member) Addr() string { return m.c.first.proxies[m.c.index(m)].Addr() }
 
 // Direct is an endpoint, for clientv3, that goes past all faults and needs no
 // certificate. It never changes.
@@ -95,7 +98,7 @@ func (m *Member) kill() error {
 	if m.state.Load() == down {
 		return nil
 	}
-	if err := m.proc.kill(); err != nil {
+	if err := m.proc.Kill(); err != nil {
 		return fmt.Errorf("etcdtest: kill %s: %w", m.name, err)
 	}
 	m.state.Store(down)
@@ -116,12 +119,12 @@ func (m *Member) Stop(ctx context.Context) error {
 	}
 	ctx, cancel := m.c.bounded(ctx)
 	defer cancel()
-	if err := m.proc.signal(syscall.SIGSTOP); err != nil {
+	if err := m.proc.Signal(syscall.SIGSTOP); err != nil {
 		return fmt.Errorf("etcdtest: stop %s: %w", m.name, err)
 	}
 	m.state.Store(stopped)
 	for {
-		done, err := halted(m.proc.pid())
+		done, err := child.Halted(m.proc.Pid())
 		if done {
 			return nil
 		}
@@ -142,7 +145,7 @@ func (m *Member) Cont() error {
 	if err := m.alive(); err != nil {
 		return fmt.Errorf("etcdtest: cont: %w", err)
 	}
-	if err := m.proc.signal(syscall.SIGCONT); err != nil {
+	if err := m.proc.Signal(syscall.SIGCONT); err != nil {
 		return fmt.Errorf("etcdtest: cont %s: %w", m.name, err)
 	}
 	m.state.Store(running)
@@ -171,7 +174,7 @@ func (m *Member) alive() error {
 	if m.state.Load() == down {
 		return fmt.Errorf("%s is down", m.name)
 	}
-	if m.proc.exited() {
+	if m.proc.Exited() {
 		return m.exitError()
 	}
 	return nil
@@ -179,7 +182,7 @@ func (m *Member) alive() error {
 
 // exitError says that the process ended though nobody killed it.
 func (m *Member) exitError() error {
-	return fmt.Errorf("%s ended by itself: %v; the last warnings in its log:\n%s", m.name, m.proc.err, m.tail())
+	return fmt.Errorf("%s ended by itself: %v; the last warnings in its log:\n%s", m.name, m.proc.Err(), m.tail())
 }
 
 // start runs the process and waits until it is of use.
@@ -193,10 +196,10 @@ func (m *Member) start(ctx context.Context) error {
 	cmd.Dir = m.dir
 	cmd.Env = append(etcdEnv(), "PWD="+m.dir)
 	cmd.Stdout, cmd.Stderr = out, out
-	if m.proc, err = spawn(cmd); err != nil {
+	if m.proc, err = child.Start(cmd); err != nil {
 		return fmt.Errorf("etcdtest: start %s: %w", m.name, err)
 	}
-	m.pid.Store(int64(m.proc.pid()))
+	m.pid.Store(int64(m.proc.Pid()))
 	m.state.Store(running)
 	if err := m.await(ctx); err != nil {
 		return fmt.Errorf("etcdtest: start %s: %w", m.name, err)
@@ -212,7 +215,7 @@ func (m *Member) args() []string {
 	}
 	var initial []string
 	for _, of := range m.c.members {
-		initial = append(initial, of.name+"=http://"+of.peers.addr())
+		initial = append(initial, of.name+"=http://"+of.peers.Addr())
 	}
 	args := []string{
 		"--name=" + m.name,
@@ -220,7 +223,7 @@ func (m *Member) args() []string {
 		"--listen-client-urls=" + clientScheme + "://" + clientSocket + ",unix://" + directSocket,
 		"--advertise-client-urls=" + advertised + "://" + m.Addr(),
 		"--listen-peer-urls=unix://" + peerSocket,
-		"--initial-advertise-peer-urls=http://" + m.peers.addr(),
+		"--initial-advertise-peer-urls=http://" + m.peers.Addr(),
 		"--initial-cluster=" + strings.Join(initial, ","),
 		"--initial-cluster-token=" + filepath.Base(m.c.temp),
 		fmt.Sprintf("--heartbeat-interval=%d", o.Heartbeat.Milliseconds()),
@@ -252,7 +255,7 @@ func (m *Member) await(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		if m.proc.exited() {
+		if m.proc.Exited() {
 			return m.exitError()
 		}
 		if ended := pause(ctx, 20*time.Millisecond); ended != nil {

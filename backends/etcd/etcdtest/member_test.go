@@ -18,6 +18,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/internal/child"
 )
 
 func within(t *testing.T, d time.Duration) context.Context {
@@ -79,7 +81,7 @@ func TestStopHaltsAndContGoesOn(t *testing.T) {
 
 	require.NoError(t, m.Stop(t.Context()))
 	require.NoError(t, m.Stop(t.Context()))
-	is, err := halted(m.Pid())
+	is, err := child.Halted(m.Pid())
 	require.NoError(t, err)
 	require.True(t, is)
 	_, err = m.Metrics(within(t, silence))
@@ -96,7 +98,7 @@ func TestStopHaltsAndContGoesOn(t *testing.T) {
 	}
 	require.NoError(t, m.Cont())
 	require.NoError(t, <-answer)
-	is, err = halted(m.Pid())
+	is, err = child.Halted(m.Pid())
 	require.NoError(t, err)
 	require.False(t, is)
 
@@ -109,7 +111,7 @@ func TestMemberThatEndsByItselfIsReported(t *testing.T) {
 	require.NoError(t, err)
 	m := c.Members()[0]
 	require.NoError(t, syscall.Kill(m.Pid(), syscall.SIGKILL)) // behind its back
-	<-m.proc.done
+	<-m.proc.Done()
 	require.ErrorContains(t, m.Stop(t.Context()), "ended by itself")
 	err = c.Close()
 	require.ErrorContains(t, err, "m1 ended by itself: signal: killed")

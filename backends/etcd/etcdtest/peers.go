@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+
+	"github.com/holdfast-go/holdfast/internal/faultlink"
 )
 
 // All that members say to each other goes through the peer proxy of the one that
@@ -16,7 +18,7 @@ import (
 // peerLink finds the link of a connection to one member.
 func (c *Cluster) peerLink(to *Member) func(net.Conn) *Link {
 	if !canTellPeers {
-		link := newLink()
+		link := faultlink.New()
 		return func(net.Conn) *Link { return link }
 	}
 	return func(conn net.Conn) *Link {

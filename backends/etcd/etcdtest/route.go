@@ -11,21 +11,27 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/internal/faultlink"
 )
+
+// Link is a way to one member through a proxy, with the faults that are on it: Cut, CutReplies,
+// Refuse, Delay, Heal.
+type Link = faultlink.Link
 
 // Route is one way to the cluster: a proxy, and so a link, for each member. Its
 // addresses stay for the life of the cluster.
 type Route struct {
 	c       *Cluster
-	proxies []*proxy
+	proxies []*faultlink.Proxy
 	links   []*Link
 }
 
 func (c *Cluster) openRoute() (*Route, error) {
 	r := &Route{c: c}
 	for _, m := range c.members {
-		link := newLink()
-		p, err := newProxy(
+		link := faultlink.New()
+		p, err := faultlink.Listen(
 			func(net.Conn) *Link { return link },
 			m.dialClient)
 		if err != nil {
@@ -56,7 +62,7 @@ func (c *Cluster) NewRoute() (*Route, error) {
 
 func (r *Route) close() {
 	for _, p := range r.proxies {
-		p.close()
+		p.Close()
 	}
 }
 
@@ -74,7 +80,7 @@ func (r *Route) Link(m *Member) *Link {
 func (r *Route) Endpoints() []string {
 	var eps []string
 	for _, p := range r.proxies {
-		eps = append(eps, p.addr())
+		eps = append(eps, p.Addr())
 	}
 	return eps
 }

@@ -1,0 +1,150 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
+	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/internal/routines"
+)
+
+// This file tells other processes that there are changes, and hears of theirs. A bell that is not
+// heard costs the time to the next poll.
+
+// hanging bounds the end of a connection.
+const hanging = 2 * time.Second
+
+// bellRest is the time between two rings of one Store.
+const bellRest = 5 * time.Millisecond
+
+type bell struct {
+	s *Store
+
+	mu    sync.Mutex
+	busy  bool // it is being rung
+	again bool
+}
+
+// changed has the watches of this Store look, and tells other processes.
+func (s *Store) changed() {
+	s.hub.look()
+	b := &s.bell
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.again = b.busy; b.busy {
+		return
+	}
+	b.busy = true
+	go b.ring()
+}
+
+// ring rings until nothing has changed since it began to.
+func (b *bell) ring() {
+	for again := true; again; {
+		ctx, cancel := context.WithTimeout(context.Background(), asking)
+		err := b.s.db.Run(ctx, "SELECT "+b.s.function("ring")+"()::text", nil, func(db.Scan) error { return nil })
+		cancel()
+		if err != nil {
+			b.s.log.Info("ringing for other processes fails: they look by themselves", zap.Error(err))
+		}
+		time.Sleep(bellRest)
+		b.mu.Lock()
+		again = b.again
+		b.busy, b.again = again, false
+		b.mu.Unlock()
+	}
+}
+
+// listen hears the bell until the run is over. The connection is made by code of the user's.
+func (r *run) listen() {
+	pause := r.s.poll
+	for r.ctx.Err() == nil {
+		err := r.hear(&pause)
+		if r.ctx.Err() != nil {
+			return
+		}
+		r.hears(false)
+		r.look()
+		r.s.log.Info("not listening for changes, looking for them instead", zap.Error(err))
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-r.ctx.Done():
+		}
+		t.Stop()
+		pause = min(2*pause, 10*time.Second)
+	}
+}
+
+func (r *run) hears(is bool) {
+	r.s.hub.mu.Lock()
+	defer r.s.hub.mu.Unlock()
+	r.heard = is
+}
+
+var errNoListener = errors.New("postgres.WithListener: it returned no connection")
+
+// hear makes a connection and hears the bell on it until that is lost.
+func (r *run) hear(pause *time.Duration) error {
+	connecting, cancel := context.WithTimeout(r.ctx, asking)
+	defer cancel()
+	conn, err := r.connect(connecting)
+	if err != nil {
+		return err
+	}
+	if input.Nil(conn) {
+		return errNoListener
+	}
+	defer func() {
+		end, cancel := context.WithTimeout(context.Background(), hanging)
+		defer cancel()
+		_ = conn.Close(end)
+	}()
+	if _, err := conn.Exec(connecting, `LISTEN "holdfast_`+r.s.schema+`"`, pgx.QueryExecModeExec); err != nil {
+		return err
+	}
+	r.hears(true)
+	r.look()
+	for {
+		if _, err := conn.WaitForNotification(r.ctx); err != nil {
+			return err
+		}
+		*pause = r.s.poll
+		r.look()
+	}
+}
+
+// connect calls the user's function, which may panic or hang.
+func (r *run) connect(ctx context.Context) (*pgx.Conn, error) {
+	type made struct {
+		conn *pgx.Conn
+		err  error
+	}
+	back := make(chan made, 1)
+	go func() {
+		var m made
+		m.err = routines.Apart(func() (err error) {
+			m.conn, err = r.s.listener(ctx)
+			return err
+		})
+		back <- m
+	}()
+	select {
+	case m := <-back:
+		return m.conn, m.err
+	case <-ctx.Done():
+		go func() { // whenever it comes back
+			if m := <-back; m.conn != nil {
+				_ = m.conn.Close(ctx)
+			}
+		}()
+		return nil, fmt.Errorf("postgres.WithListener: no connection: %w", context.Cause(ctx))
+	}
+}

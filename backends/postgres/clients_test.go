@@ -1,0 +1,64 @@
+//go:build unix
+
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/backends/postgres"
+	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/leasetest"
+)
+
+// TestConformanceOverDB runs the kit by database/sql, with statements that the driver prepares by
+// name as it does by default.
+func TestConformanceOverDB(t *testing.T) {
+	t.Parallel()
+	alone(t)
+	server := postgrestest.Start(t)
+	handle, err := sql.Open("pgx", server.URL())
+	require.NoError(t, err)
+	handle.SetMaxOpenConns(60)
+	t.Cleanup(func() { require.NoError(t, handle.Close()) })
+	leasetest.Run(t, func(tb leasetest.TB) func() lease.Store {
+		schema := postgres.WithSchema(fmt.Sprintf("case_%d", schemas.Add(1)))
+		open := func() *postgres.Store {
+			s, err := postgres.NewDB(handle, schema)
+			if err != nil {
+				tb.Fatalf("%v", err)
+			}
+			return s
+		}
+		if err := open().Migrate(tb.Context()); err != nil {
+			tb.Fatalf("%v", err)
+		}
+		return func() lease.Store { return open() }
+	}, leasetest.TTL(2*time.Second))
+}
+
+// TestConformanceThroughPgBouncer runs the kit through a pooler that gives each transaction another
+// connection, with a listener past it.
+func TestConformanceThroughPgBouncer(t *testing.T) {
+	t.Parallel()
+	alone(t)
+	postgrestest.Skip(t, postgrestest.NeedBouncer)
+	server := postgrestest.Start(t)
+	bouncer, err := server.NewBouncer(t.Context(), map[string]string{"default_pool_size": "10"})
+	require.NoError(t, err)
+	pool := postgrestest.PoolOf(t, bouncer.URL(), func(c *pgxpool.Config) { c.MaxConns = 60 })
+	listener := postgres.WithListener(func(ctx context.Context) (*pgx.Conn, error) { return pgx.Connect(ctx, server.URL()) })
+	leasetest.Run(t, func(tb leasetest.TB) func() lease.Store {
+		first := fresh(tb, pool)
+		return func() lease.Store { return again(tb, pool, first, listener) }
+	}, leasetest.TTL(2*time.Second))
+}

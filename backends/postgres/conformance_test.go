@@ -1,0 +1,98 @@
+//go:build unix
+
+package postgres_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/holdfast-go/holdfast/backends/postgres"
+	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/leasetest"
+)
+
+// schemas gives every case its own fresh, empty store in one database.
+var schemas atomic.Int64
+
+func fresh(tb leasetest.TB, pool *pgxpool.Pool, opts ...postgres.Option) *postgres.Store {
+	tb.Helper()
+	s, err := postgres.New(pool, append(opts, postgres.WithSchema(fmt.Sprintf("case_%d", schemas.Add(1))))...)
+	if err == nil {
+		err = s.Migrate(tb.Context())
+	}
+	if err != nil {
+		tb.Fatalf("%v", err)
+	}
+	return s
+}
+
+// again is another client of the same store.
+func again(tb leasetest.TB, pool *pgxpool.Pool, of *postgres.Store, opts ...postgres.Option) *postgres.Store {
+	tb.Helper()
+	s, err := postgres.New(pool, append(opts, postgres.WithSchema(of.SchemaName()))...)
+	if err != nil {
+		tb.Fatalf("%v", err)
+	}
+	return s
+}
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	alone(t)
+	server := postgrestest.Start(t)
+	pool := server.Pool(t, func(c *pgxpool.Config) { c.MaxConns = 60 })
+	leasetest.Run(t, func(tb leasetest.TB) func() lease.Store {
+		first := fresh(tb, pool)
+		return func() lease.Store { return again(tb, pool, first) }
+	},
+		leasetest.TTL(time.Second),
+		leasetest.Unreachable(func(tb leasetest.TB) func() lease.Store {
+			first := fresh(tb, pool)
+			route, err := server.NewRoute()
+			if err != nil {
+				tb.Fatalf("%v", err)
+			}
+			cut := route.Pool(t)
+			route.Cut()
+			return func() lease.Store { return again(tb, cut, first) }
+		}),
+		leasetest.BadRecords(func(tb leasetest.TB) (func() lease.Store, func(string)) {
+			first := fresh(tb, pool)
+			n := 0
+			return func() lease.Store { return again(tb, pool, first) }, func(name string) {
+				n++
+				spoil(tb, pool, first, name, n)
+			}
+		}),
+		leasetest.Restart(func(tb leasetest.TB) (func() lease.Store, func()) {
+			own := postgrestest.Start(t)
+			pool := own.Pool(t)
+			first := fresh(tb, pool)
+			return func() lease.Store { return again(tb, pool, first) }, func() {
+				if err := own.Restart(tb.Context()); err != nil {
+					tb.Fatalf("%v", err)
+				}
+			}
+		}),
+	)
+}
+
+// spoil writes something under a free name that is no record of this version, past the Store, as
+// a newer version would: with a change.
+func spoil(tb leasetest.TB, pool *pgxpool.Pool, s *postgres.Store, name string, n int) {
+	tb.Helper()
+	rows := []string{"2, NULL, NULL", "2, 7, 'x'", "0, 7, NULL"}
+	q := fmt.Sprintf(`WITH l AS (INSERT INTO %[1]s.lease (name, rev, nonce, format, session, meta) VALUES ($1, 1, 1, %[2]s)
+		ON CONFLICT (name) DO UPDATE SET rev = %[1]s.next_rev(%[1]s.lease.rev), nonce = 1, format = excluded.format,
+			session = excluded.session, meta = excluded.meta RETURNING *)
+		INSERT INTO %[1]s.change (seq, at, put, format, name, rev)
+		SELECT nextval('%[1]s.change_seq'), clock_timestamp(), true, l.format, l.name, l.rev FROM l`, s.SchemaName(), rows[n%len(rows)])
+	if _, err := pool.Exec(tb.Context(), q, name); err != nil {
+		tb.Fatalf("%v", err)
+	}
+}

@@ -1,0 +1,173 @@
+package entities
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/holdfast-go/holdfast/backends/postgres"
+	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
+	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/sharding"
+)
+
+// Store remembers entities in PostgreSQL. Make one with New or NewDB. It is safe for concurrent
+// use.
+type Store struct {
+	db     *db.DB
+	schema string
+
+	mu     sync.Mutex
+	shards map[string]*shard // by lease name, kept for good
+}
+
+// shard is what a Store knows of one.
+type shard struct {
+	turn chan struct{} // has room for one: who sends
+	mark int64         // as last seen; by whose turn it is
+}
+
+var _ sharding.EntityStore = (*Store)(nil)
+
+// New returns a store over pool, which it neither changes nor closes, fenced by the leases of
+// store, which must be in the same database; it uses their schema. It sends nothing. An error is
+// lease.ErrInvalid.
+func New(pool *pgxpool.Pool, store *postgres.Store) (*Store, error) {
+	if pool == nil {
+		return nil, fmt.Errorf("entities.New: pool: %w: nil, must come from pgxpool.New", lease.ErrInvalid)
+	}
+	return over("entities.New", db.OfPool(pool), store)
+}
+
+// NewDB is New over a handle of database/sql.
+func NewDB(handle *sql.DB, store *postgres.Store) (*Store, error) {
+	if handle == nil {
+		return nil, fmt.Errorf("entities.NewDB: handle: %w: nil, must come from sql.Open", lease.ErrInvalid)
+	}
+	return over("entities.NewDB", db.OfStd(handle), store)
+}
+
+func over(op string, d *db.DB, store *postgres.Store) (*Store, error) {
+	if store == nil || store.SchemaName() == "" {
+		return nil, fmt.Errorf("%s: store: %w: nil, or made by nobody, must come from postgres.New", op, lease.ErrInvalid)
+	}
+	return &Store{db: d, schema: store.SchemaName(), shards: map[string]*shard{}}, nil
+}
+
+// enter checks the arguments, waits for its turn with the shard, and returns how to end it. name
+// and token are those of o at that moment.
+func (s *Store) enter(ctx context.Context, o lease.Ownership) (sh *shard, name string, token lease.Token, leave func(), err error) {
+	if s.db == nil {
+		return nil, "", 0, nil, fmt.Errorf("%w: the store was made by nobody, must come from entities.New", lease.ErrInvalid)
+	}
+	if err := lease.ValidateContext(ctx); err != nil {
+		return nil, "", 0, nil, err
+	}
+	if input.Nil(o) {
+		return nil, "", 0, nil, fmt.Errorf("owner: %w: nil", lease.ErrInvalid)
+	}
+	name, token = o.Name(), o.Token()
+	if err := lease.ValidateName(name); err != nil {
+		return nil, name, token, nil, err
+	}
+	if token == 0 || token > math.MaxInt64 {
+		return nil, name, token, nil, fmt.Errorf("token: %w: %d, must be that of a lease in PostgreSQL", lease.ErrInvalid, token)
+	}
+	s.mu.Lock()
+	sh = s.shards[name]
+	if sh == nil {
+		sh = &shard{turn: make(chan struct{}, 1)}
+		s.shards[name] = sh
+	}
+	s.mu.Unlock()
+	select {
+	case sh.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, name, token, nil, ctx.Err()
+	}
+	leave = func() { <-sh.turn }
+	if err := ctx.Err(); err != nil { // select draws if both are ready
+		leave()
+		return nil, name, token, nil, err
+	}
+	return sh, name, token, leave, nil
+}
+
+// explain says which shard an error is about, in the terms of sharding.EntityStore.
+func explain(ctx context.Context, what, name string, token lease.Token, err error) error {
+	if err == nil {
+		return nil
+	}
+	if db.StateOf(err) == postgres.FencedState {
+		err = fmt.Errorf("the lease has not token %d: %w", token, sharding.ErrStaleOwner)
+	}
+	if ctx != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", ctx.Err(), err)
+	}
+	return fmt.Errorf("postgres entities of %s: %s: %w", name, what, err)
+}
+
+// Load implements sharding.EntityStore. All ids are of one moment.
+func (s *Store) Load(ctx context.Context, o lease.Ownership) ([]string, error) {
+	sh, name, token, leave, err := s.enter(ctx, o)
+	if err != nil {
+		return nil, explain(ctx, "load", name, token, err)
+	}
+	defer leave()
+	var ids []string
+	err = s.db.Run(ctx, "SELECT mark, id FROM "+s.function("entities_load")+"($1::text, $2::bigint)", []any{name, int64(token)},
+		func(scan db.Scan) error {
+			var mark int64
+			var id *string
+			if err := scan(&mark, &id); err != nil {
+				return err
+			}
+			if id == nil {
+				sh.mark = mark
+				return nil
+			}
+			ids = append(ids, db.Unescape(*id))
+			return nil
+		})
+	if err != nil {
+		return nil, explain(ctx, "load", name, token, err)
+	}
+	return ids, nil
+}
+
+// Update implements sharding.EntityStore. It is applied as a whole.
+func (s *Store) Update(ctx context.Context, o lease.Ownership, add, remove []string) error {
+	for _, id := range slices.Concat(add, remove) {
+		if err := sharding.ValidateEntityID(id); err != nil {
+			return fmt.Errorf("postgres entities: update: %w", err)
+		}
+	}
+	sh, name, token, leave, err := s.enter(ctx, o)
+	if err != nil {
+		return explain(ctx, "update", name, token, err)
+	}
+	defer leave()
+	for {
+		applied, mark := false, int64(0)
+		err := s.db.Run(ctx, "SELECT applied, mark FROM "+s.function("entities_update")+"($1::text, $2::bigint, $3::bigint, $4::text[], $5::text[])",
+			[]any{name, int64(token), sh.mark, db.Texts(add, db.Escape), db.Texts(remove, db.Escape)},
+			func(scan db.Scan) error { return scan(&applied, &mark) })
+		if err != nil {
+			return explain(ctx, "update", name, token, err)
+		}
+		sh.mark = mark
+		if applied {
+			return nil
+		}
+		// Changed by a write of ours whose answer did not come, or by another Store: again from there.
+	}
+}
+
+// function is the name of a function of the schema.
+func (s *Store) function(name string) string { return `"` + s.schema + `".` + name }

@@ -1,0 +1,227 @@
+//go:build unix
+
+package entities_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/backends/postgres"
+	"github.com/holdfast-go/holdfast/backends/postgres/entities"
+	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
+	"github.com/holdfast-go/holdfast/internal/inputtest"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/sharding/remembertest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var schemas atomic.Int64
+
+// place is a fresh schema on a server.
+type place struct {
+	t       *testing.T
+	server  *postgrestest.Server
+	pool    *pgxpool.Pool
+	leases  *postgres.Store
+	store   *entities.Store
+	handles map[string]*lease.Handle
+	keeper  *lease.Keeper
+}
+
+func newPlace(t *testing.T, server *postgrestest.Server) *place {
+	t.Helper()
+	p := &place{t: t, server: server, pool: server.Pool(t), handles: map[string]*lease.Handle{}}
+	var err error
+	p.leases, err = postgres.New(p.pool, postgres.WithSchema(fmt.Sprintf("place_%d", schemas.Add(1))))
+	require.NoError(t, err)
+	require.NoError(t, p.leases.Migrate(t.Context()))
+	p.store = p.over(p.pool)
+	p.keeper, err = lease.NewKeeper(p.leases, lease.Config{ID: "node-1"})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		for _, h := range p.handles {
+			require.NoError(t, h.Release(ctx))
+		}
+		require.NoError(t, p.keeper.Close(ctx))
+	})
+	return p
+}
+
+// over returns a store of this place over another pool.
+func (p *place) over(pool *pgxpool.Pool) *entities.Store {
+	p.t.Helper()
+	s, err := entities.New(pool, p.leases)
+	require.NoError(p.t, err)
+	return s
+}
+
+// own releases and acquires the lease of name.
+func (p *place) own(name string) lease.Ownership {
+	p.t.Helper()
+	h := p.handles[name]
+	if h == nil {
+		var err error
+		h, err = p.keeper.Lease(name)
+		require.NoError(p.t, err)
+		p.handles[name] = h
+	}
+	require.NoError(p.t, h.Release(p.t.Context()))
+	ok, err := h.Acquire(p.t.Context())
+	require.NoError(p.t, err)
+	require.True(p.t, ok)
+	term, ok := h.Term()
+	require.True(p.t, ok)
+	return term
+}
+
+func TestConformance(t *testing.T) {
+	server := postgrestest.Start(t)
+	remembertest.Run(t, func(t *testing.T) (sharding.EntityStore, func(string) lease.Ownership) {
+		p := newPlace(t, server)
+		return p.store, p.own
+	})
+}
+
+// TestConformanceOfTwo runs the kit with calls that go to two stores in turn, one of them over
+// database/sql: none relies on what it alone knows of the mark.
+func TestConformanceOfTwo(t *testing.T) {
+	server := postgrestest.Start(t)
+	remembertest.Run(t, func(t *testing.T) (sharding.EntityStore, func(string) lease.Ownership) {
+		p := newPlace(t, server)
+		handle, err := sql.Open("pgx", server.URL())
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, handle.Close()) })
+		other, err := entities.NewDB(handle, p.leases)
+		require.NoError(t, err)
+		return &inTurn{stores: [2]sharding.EntityStore{p.store, other}}, p.own
+	})
+}
+
+type inTurn struct {
+	stores [2]sharding.EntityStore
+	n      atomic.Int64
+}
+
+func (s *inTurn) next() sharding.EntityStore { return s.stores[s.n.Add(1)%2] }
+
+func (s *inTurn) Load(ctx context.Context, o lease.Ownership) ([]string, error) {
+	return s.next().Load(ctx, o)
+}
+
+func (s *inTurn) Update(ctx context.Context, o lease.Ownership, add, remove []string) error {
+	return s.next().Update(ctx, o, add, remove)
+}
+
+// TestReleasedLease: it takes no successor to be stale.
+func TestReleasedLease(t *testing.T) {
+	p := newPlace(t, postgrestest.Start(t))
+	const name = "shard/g/t/1"
+	o := p.own(name)
+	require.NoError(t, p.store.Update(t.Context(), o, []string{"a/b", "nul\x00", `back\slash "quoted" {}`}, nil))
+	require.NoError(t, p.handles[name].Release(t.Context()))
+	require.ErrorIs(t, p.store.Update(t.Context(), o, []string{"c"}, nil), sharding.ErrStaleOwner)
+	_, err := p.store.Load(t.Context(), o)
+	require.ErrorIs(t, err, sharding.ErrStaleOwner)
+	ids, err := p.store.Load(t.Context(), p.own(name))
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{"a/b", "nul\x00", `back\slash "quoted" {}`}, ids, "what is remembered outlives the lease")
+}
+
+// TestLate: a request that was given up comes through after a later one was applied, and is not
+// applied any more.
+func TestLate(t *testing.T) {
+	p := newPlace(t, postgrestest.Start(t))
+	o := p.own("shard/g/t/1")
+	require.NoError(t, p.store.Update(t.Context(), o, []string{"stays"}, nil))
+	// A transaction of another keeps the mark for a while: the late request waits there.
+	tx, err := p.pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "SELECT 1 FROM "+p.leases.SchemaName()+".entity_mark FOR UPDATE")
+	require.NoError(t, err)
+	slow := p.over(p.server.Pool(t))
+	late := make(chan error, 1)
+	go func() { late <- slow.Update(context.Background(), o, []string{"late"}, []string{"stays"}) }()
+	time.Sleep(100 * time.Millisecond)
+	_, err = tx.Exec(t.Context(), "UPDATE "+p.leases.SchemaName()+".entity_mark SET mark = mark + 1")
+	require.NoError(t, err)
+	require.NoError(t, tx.Commit(t.Context()))
+	require.NoError(t, <-late, "it found the mark changed, and was sent anew from there")
+
+	// One whose sender is gone is not sent anew.
+	mark := func() (n int64) {
+		require.NoError(t, p.pool.QueryRow(t.Context(), "SELECT mark FROM "+p.leases.SchemaName()+".entity_mark").Scan(&n))
+		return n
+	}
+	before := mark()
+	_, err = p.store.Load(t.Context(), o)
+	require.NoError(t, err)
+	var applied bool
+	require.NoError(t, p.pool.QueryRow(t.Context(), "SELECT applied FROM "+p.leases.SchemaName()+".entities_update($1, $2, $3, '{lost}', '{}')",
+		o.Name(), int64(o.Token()), before).Scan(&applied))
+	require.False(t, applied)
+	ids, err := p.store.Load(t.Context(), o)
+	require.NoError(t, err)
+	require.Equal(t, []string{"late"}, ids)
+}
+
+// TestMany: an Update is one request, whatever it changes.
+func TestMany(t *testing.T) {
+	p := newPlace(t, postgrestest.Start(t))
+	o := p.own("shard/g/t/1")
+	all := make([]string, 20_000)
+	for i := range all {
+		all[i] = fmt.Sprint(i)
+	}
+	require.NoError(t, p.store.Update(t.Context(), o, all, all[:10_000]))
+	ids, err := p.store.Load(t.Context(), o)
+	require.NoError(t, err)
+	require.ElementsMatch(t, all[10_000:], ids)
+}
+
+func TestBadInput(t *testing.T) {
+	pool, err := pgxpool.New(t.Context(), "postgres://127.0.0.1:1/none")
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	leases, err := postgres.New(pool)
+	require.NoError(t, err)
+	_, err = entities.New(nil, leases)
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	_, err = entities.New(pool, nil)
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	_, err = entities.New(pool, &postgres.Store{})
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	_, err = entities.NewDB(nil, leases)
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	s, err := entities.New(pool, leases)
+	require.NoError(t, err)
+	for _, o := range []lease.Ownership{nil, owned{"", 1}, owned{"a", 0}, owned{"a", 1 << 63}} {
+		_, err := s.Load(t.Context(), o)
+		require.ErrorIs(t, err, lease.ErrInvalid)
+		require.ErrorIs(t, s.Update(t.Context(), o, nil, nil), lease.ErrInvalid)
+	}
+	_, err = new(entities.Store).Load(t.Context(), owned{"a", 1})
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	inputtest.Contexts(t, s)
+	inputtest.Zeros(t, nil, new(entities.Store))
+}
+
+type owned struct {
+	name  string
+	token lease.Token
+}
+
+func (o owned) Name() string       { return o.name }
+func (o owned) Token() lease.Token { return o.token }

@@ -1,0 +1,86 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+var (
+	// ErrFenced: Guard refused, as the lease is not held with that token any more. It is a
+	// lease.ErrStale. The transaction can't be committed.
+	ErrFenced = fmt.Errorf("the lease is not held with that token: %w", lease.ErrStale)
+	// ErrGuarded: a transaction that guards the name is under way (Guard), so that nothing of
+	// the request was applied to it.
+	ErrGuarded = errors.New("a transaction that guards the lease is under way")
+	// ErrSchema: the schema is missing, or older or newer than this version can use. It comes
+	// with lease.ErrDenied.
+	ErrSchema = errors.New("postgres schema of leases")
+	// ErrPermission: the role may not do that, or did not say who it is. It comes with
+	// lease.ErrDenied.
+	ErrPermission = errors.New("postgres permission denied")
+	// ErrReadOnly: the server is a standby, or takes no writes. It comes with lease.ErrDenied.
+	ErrReadOnly = errors.New("postgres is read-only")
+	// ErrUnsafeServer: a setting or a table of the database breaks what leases rely on; the text
+	// names it. It comes with lease.ErrDenied.
+	ErrUnsafeServer = errors.New("postgres is not safe for leases")
+	// ErrWatchOverrun ends a watch whose consumer fell further behind than WithWatchBuffer.
+	ErrWatchOverrun = errors.New("postgres store watch overrun")
+	// ErrWatchLost ends a watch that can't go on without a gap: the log of changes does not
+	// reach back far enough, or the history of the database is another one.
+	ErrWatchLost = errors.New("postgres store watch lost")
+)
+
+// FencedState is the SQLSTATE by which the SQL function guard refuses, for clients of other
+// languages: what Guard makes ErrFenced of.
+const FencedState = "HF002"
+
+func denied(is error, format string, args ...any) error {
+	return fmt.Errorf("%w: %w: %w", lease.ErrDenied, is, fmt.Errorf(format, args...))
+}
+
+// explain puts an error of the client into the user's terms. ctx is that of the caller.
+func (s *Store) explain(ctx context.Context, op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	state := db.StateOf(err)
+	switch {
+	case state == db.StateReadOnly:
+		err = denied(ErrReadOnly, "a standby or default_transaction_read_only: %w", err)
+	case state == db.StateIsolation:
+		err = denied(ErrUnsafeServer, "%w", err)
+	case state == "42501": // insufficient_privilege
+		err = denied(ErrPermission, "GRANT USAGE ON SCHEMA %[1]s TO <role>; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA %[1]s TO <role>: %[2]w",
+			s.schema, err)
+	case strings.HasPrefix(state, "28"): // invalid_authorization_specification
+		err = denied(ErrPermission, "%w", err)
+	case state == "3D000": // invalid_catalog_name
+		err = denied(ErrSchema, "there is no such database: %w", err)
+	case state == "3F000" || state == "42P01" || state == "42883": // no such schema, table, function
+		err = denied(ErrSchema, "%s is missing or was changed: call Migrate, or apply Schema: %w", s.schema, err)
+	case state == "57014" && ctx.Err() == nil:
+		err = fmt.Errorf("statement_timeout was reached, or an operator cancelled it: %w", err)
+	}
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w: %w", cause, err)
+	}
+	if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) {
+		err = fmt.Errorf("%w: %w", ended, err)
+	}
+	return fmt.Errorf("postgres %s: %w", op, err)
+}
+
+// partly is err, which is definite only if nothing of the call was applied.
+func partly(err error, outs []lease.Outcome) error {
+	if (errors.Is(err, lease.ErrDenied) || errors.Is(err, lease.ErrSessionGone)) &&
+		slices.ContainsFunc(outs, func(o lease.Outcome) bool { return o.OK }) {
+		return fmt.Errorf("postgres: after a part was applied: %v", err)
+	}
+	return err
+}

@@ -1,0 +1,81 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"math"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
+	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// Guard fences tx by an ownership: from its return to the end of tx nobody else can come to hold
+// the lease, whatever becomes of its holder; who takes it over waits for the end of tx. So what
+// tx writes is written by the holder, with no window between a check and the commit.
+//
+//	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+//		if err := store.Guard(ctx, tx, term); err != nil {
+//			return err
+//		}
+//		_, err := tx.Exec(ctx, "UPDATE account SET …")
+//		return err
+//	})
+//
+// tx must be of the database that the leases are in, by whatever pool. Guard comes first in it:
+// what was read before may be a former holder's. It must not come behind a savepoint that is gone
+// back to, so not in a nested transaction: that lifts the guard.
+//
+// The error is ErrFenced if the lease is not held with that token, also if it has run out and is
+// nobody's yet, or if o is nil, its name no lease name, or its token 0: it fails closed. tx can't
+// be committed then. In a transaction that is REPEATABLE READ or SERIALIZABLE a lease that
+// changed hands since it began is an error with SQLSTATE 40001. Other errors are those of tx.
+//
+// Guards of one lease don't wait for each other, and the renewal of a session waits for none. A
+// transaction that hangs keeps its leases from everybody until it ends: bound it by
+// idle_in_transaction_session_timeout and statement_timeout, both below the TTL.
+func (s *Store) Guard(ctx context.Context, tx pgx.Tx, o lease.Ownership) error {
+	if err := s.made(ctx); err != nil {
+		return err
+	}
+	if input.Nil(tx) {
+		return fmt.Errorf("postgres: guard: tx: %w: nil, must be a transaction", lease.ErrInvalid)
+	}
+	return s.guard(ctx, o, func(query string, args ...any) error {
+		_, err := tx.Exec(ctx, query, append([]any{pgx.QueryExecModeExec}, args...)...)
+		return err
+	})
+}
+
+// GuardTx is Guard for a transaction of database/sql.
+func (s *Store) GuardTx(ctx context.Context, tx *sql.Tx, o lease.Ownership) error {
+	if err := s.made(ctx); err != nil {
+		return err
+	}
+	if tx == nil {
+		return fmt.Errorf("postgres: guard: tx: %w: nil, must be a transaction", lease.ErrInvalid)
+	}
+	return s.guard(ctx, o, func(query string, args ...any) error {
+		_, err := tx.ExecContext(ctx, query, args...)
+		return err
+	})
+}
+
+func (s *Store) guard(ctx context.Context, o lease.Ownership, exec func(query string, args ...any) error) error {
+	var name string
+	var token lease.Token
+	if !input.Nil(o) {
+		name, token = o.Name(), o.Token() // once: they may change
+	}
+	if lease.ValidateName(name) != nil || token > math.MaxInt64 {
+		name, token = "", 0 // of nobody: the transaction must fail all the same
+	}
+	err := exec("SELECT "+s.function("guard")+"($1::text, $2::bigint)", name, int64(token))
+	if db.StateOf(err) == FencedState {
+		return fmt.Errorf("postgres: guard %q, token %d: %w: %w", name, token, ErrFenced, err)
+	}
+	return s.explain(ctx, "guard", err)
+}

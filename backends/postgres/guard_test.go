@@ -1,0 +1,163 @@
+//go:build unix
+
+package postgres_test
+
+import (
+	"context"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/backends/postgres"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// guarding begins a transaction that guards r.
+func guarding(t *testing.T, s *postgres.Store, r lease.Record) pgx.Tx {
+	t.Helper()
+	tx, err := pool(t).Begin(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	require.NoError(t, s.Guard(t.Context(), tx, own(r)))
+	return tx
+}
+
+// TestGuardHoldsATakeOverUp: while a transaction guards a lease that ran out, nobody gets it, and
+// who asks is answered; when it has ended, it is taken over.
+func TestGuardHoldsATakeOverUp(t *testing.T) {
+	t.Parallel()
+	p := pool(t)
+	s := fresh(t, p)
+	a, b := session(t, s, "a", time.Second), session(t, s, "b", lasting)
+	r := win(t, s, a, "job")
+	tx := guarding(t, s, r)
+	time.Sleep(1200 * time.Millisecond) // a has run out
+
+	began := time.Now()
+	out := ask(t, s, b, claim("job"))[0]
+	require.False(t, out.OK)
+	require.NoError(t, out.Err)
+	require.Equal(t, r.Token, out.Record.Token, "the record stands while it is guarded")
+	require.Equal(t, "a", out.Record.Owner.ID)
+	require.Zero(t, out.Record.Left)
+	require.Less(t, time.Since(began), time.Second)
+
+	// By the others of a batch it is not waited for.
+	began = time.Now()
+	outs := ask(t, s, b, claim("a"), claim("job"), claim("z"))
+	require.Less(t, time.Since(began), 200*time.Millisecond)
+	require.True(t, outs[0].OK && outs[2].OK)
+	require.False(t, outs[1].OK)
+
+	// Nor does a release, a transfer or the end of the session get past it.
+	held := r.Held()
+	rel, err := s.Release(t.Context(), []lease.Held{held})
+	require.NoError(t, err)
+	require.False(t, rel[0].OK)
+	recs, err := s.Get(t.Context(), "job")
+	require.NoError(t, err)
+	require.Len(t, recs, 1, "what is read agrees")
+
+	require.NoError(t, tx.Commit(t.Context()))
+	out = ask(t, s, b, claim("job"))[0]
+	require.True(t, out.OK, "%+v", out)
+	require.Greater(t, out.Record.Token, r.Token)
+}
+
+// TestTakeOverWaitsForTheGuardsEnd: a claim of one name waits a while by itself.
+func TestTakeOverWaitsForTheGuardsEnd(t *testing.T) {
+	t.Parallel()
+	s := fresh(t, pool(t))
+	a, b := session(t, s, "a", lasting), session(t, s, "b", lasting)
+	r := win(t, s, a, "job")
+	tx := guarding(t, s, r)
+	require.ErrorIs(t, s.CloseSession(t.Context(), a), postgres.ErrGuarded)
+	time.AfterFunc(50*time.Millisecond, func() { _ = tx.Commit(context.Background()) })
+	began := time.Now()
+	out := ask(t, s, b, claim("job"))[0]
+	require.True(t, out.OK, "%+v", out)
+	require.Less(t, time.Since(began), 200*time.Millisecond)
+}
+
+// TestGuardDelaysOwnChanges: what the holder itself does to the lease does not get past its own
+// transaction, and is answered with ErrGuarded.
+func TestGuardDelaysOwnChanges(t *testing.T) {
+	t.Parallel()
+	s := fresh(t, pool(t))
+	a, b := session(t, s, "a", lasting), session(t, s, "b", lasting)
+	r, other := win(t, s, a, "job"), win(t, s, a, "other")
+	tx := guarding(t, s, r)
+
+	began := time.Now()
+	outs, err := s.Release(t.Context(), []lease.Held{r.Held(), other.Held()})
+	require.NoError(t, err)
+	require.Less(t, time.Since(began), 200*time.Millisecond)
+	require.ErrorIs(t, outs[0].Err, postgres.ErrGuarded)
+	require.True(t, outs[1].OK)
+	move := lease.Transfer{Held: r.Held(), To: lease.Offer{Name: "job", Owner: b.Owner, Session: b.ID, TTL: b.TTL, Nonce: 77}}
+	moved, err := s.Transfer(t.Context(), []lease.Transfer{move})
+	require.NoError(t, err)
+	require.ErrorIs(t, moved[0].Err, postgres.ErrGuarded)
+
+	// The renewal waits for nothing.
+	for range 20 {
+		began = time.Now()
+		grants, err := s.Renew(t.Context(), []lease.Session{a})
+		require.NoError(t, err)
+		require.NoError(t, grants[0].Err)
+		require.Less(t, time.Since(began), 200*time.Millisecond)
+	}
+
+	require.NoError(t, tx.Rollback(t.Context()))
+	moved, err = s.Transfer(t.Context(), []lease.Transfer{move})
+	require.NoError(t, err)
+	require.True(t, moved[0].OK, "%+v", moved[0])
+}
+
+// TestGuardsOfOneLeaseDoNotWait for each other.
+func TestGuardsOfOneLeaseDoNotWait(t *testing.T) {
+	t.Parallel()
+	s := fresh(t, pool(t))
+	r := win(t, s, session(t, s, "a", lasting), "job")
+	guarding(t, s, r)
+	began := time.Now()
+	guarding(t, s, r)
+	require.Less(t, time.Since(began), 500*time.Millisecond)
+}
+
+// TestGuardFailsClosed: without an ownership that holds now, the transaction can't be committed.
+func TestGuardFailsClosed(t *testing.T) {
+	t.Parallel()
+	p := pool(t)
+	s := fresh(t, p)
+	a := session(t, s, "a", lasting)
+	r := win(t, s, a, "job")
+	former := own(r)
+	over := claim("job")
+	over.Supersedes = r.Token
+	r = ask(t, s, a, over)[0].Record
+	brief := win(t, s, session(t, s, "b", 300*time.Millisecond), "brief")
+	time.Sleep(400 * time.Millisecond)
+	freed := win(t, s, a, "freed")
+	_, err := s.Release(t.Context(), []lease.Held{freed.Held()})
+	require.NoError(t, err)
+
+	for what, o := range map[string]lease.Ownership{
+		"nil": nil, "a former token": former, "token 0": owned{"job", 0}, "a later token": owned{"job", r.Token + 1},
+		"the greatest token": owned{"job", math.MaxUint64}, "another name": owned{"jo", r.Token}, "no name": owned{"", r.Token},
+		"no text": owned{"a\x00b", r.Token}, "one that ran out": own(brief), "one that was released": own(freed),
+	} {
+		tx, err := p.Begin(t.Context())
+		require.NoError(t, err)
+		err = s.Guard(t.Context(), tx, o)
+		require.ErrorIs(t, err, postgres.ErrFenced, what)
+		require.ErrorIs(t, err, lease.ErrStale, what)
+		require.Error(t, tx.Commit(t.Context()), what)
+	}
+	guarding(t, s, r)
+	require.ErrorIs(t, s.Guard(t.Context(), nil, own(r)), lease.ErrInvalid)
+	require.ErrorIs(t, s.GuardTx(t.Context(), nil, own(r)), lease.ErrInvalid)
+}

@@ -1,0 +1,44 @@
+package postgres
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// history is what a Store knows of revisions. A server may lose its last commits: an asynchronous
+// standby that is promoted lacks some, a backup that was restored lacks more. What it then issues
+// is above the clock in microseconds, and so above what was lost, unless that clock is behind; and
+// above all that this Store has seen, whatever the clock says.
+type history struct {
+	seen     atomic.Int64
+	accepted atomic.Int64
+}
+
+// saw remembers a revision that stands, or stood.
+func (h *history) saw(rev *int64) {
+	for rev != nil {
+		was := h.seen.Load()
+		if *rev <= was || h.seen.CompareAndSwap(was, *rev) {
+			return
+		}
+	}
+}
+
+// AcceptHistory implements lease.Historian: tokens may go back to what the server's rows and clock
+// make them. It asks nothing of the server.
+func (s *Store) AcceptHistory(ctx context.Context) error {
+	if err := s.made(ctx); err != nil {
+		return err
+	}
+	s.history.seen.Store(0)
+	s.history.accepted.Add(1)
+	return nil
+}
+
+// Accepted implements lease.Historian. A Store never says lease.ErrSetback: its tokens are above
+// all that it has seen, also when the server has lost rows.
+func (s *Store) Accepted() int { return int(s.history.accepted.Load()) }
+
+var _ lease.Historian = (*Store)(nil)

@@ -1,0 +1,407 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	mrand "math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// This file reads the log of changes for all watches of a Store, and keeps the house meanwhile:
+// what has run out is made final, and what nobody needs is removed.
+//
+//	first watch ─▶ run ─▶ begin: wait for the writers of that moment
+//	                 │
+//	                 ├─▶ read ◀── every poll, when this Store changed something, when the bell rings
+//	                 ├─▶ sweep, when a session may have run out, at least once per second
+//	                 └─▶ purge, once a minute
+//	last watch ends ─▶ run ends
+
+const (
+	// pageChanges is how many changes one look reads.
+	pageChanges = 1000
+	// asking bounds a request of the hub, and failing how long they may fail before the watches end.
+	asking  = 5 * time.Second
+	failing = 10 * time.Second
+	// listening is the time between looks while the bell is heard.
+	listening = time.Second
+	// sweepMost is the longest time between sweeps, sweepGuarded that while a guard holds up one,
+	// and sweepPage how many names one frees.
+	sweepMost    = time.Second
+	sweepGuarded = 50 * time.Millisecond
+	sweepPage    = 2000
+	purging      = time.Minute
+	purgePage    = 5000
+)
+
+// hub has the run of the present watches, if there are any.
+type hub struct {
+	s *Store
+
+	mu  sync.Mutex
+	run *run
+}
+
+// run reads for the watches of one time.
+type run struct {
+	s      *Store
+	ctx    context.Context // done when the last watch has ended
+	end    context.CancelFunc
+	began  chan struct{} // closed when the gaps are known, or it has failed
+	wake   chan struct{} // has room for one
+	probed bool          // guarded by hub.mu
+	heard  bool          // the bell would be; guarded by hub.mu
+
+	watchers map[*watcher]struct{} // guarded by hub.mu
+	gaps     gaps                  // guarded by hub.mu
+	history  string                // of the reader alone
+	good     time.Time             // when the last request succeeded; of the reader alone
+}
+
+func (h *hub) subscribe(w *watcher) *run {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r := h.run
+	if r == nil {
+		r = &run{s: h.s, began: make(chan struct{}), wake: make(chan struct{}, 1), watchers: map[*watcher]struct{}{}}
+		r.ctx, r.end = context.WithCancel(context.Background())
+		h.run = r
+		go r.loop()
+		if h.s.listener != nil {
+			go r.listen()
+		}
+	}
+	r.watchers[w] = struct{}{}
+	return r
+}
+
+func (h *hub) unsubscribe(r *run, w *watcher) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(r.watchers, w)
+	if len(r.watchers) == 0 {
+		r.end()
+		if h.run == r {
+			h.run = nil
+		}
+	}
+}
+
+// look has the run read at once.
+func (h *hub) look() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.run != nil {
+		h.run.look()
+	}
+}
+
+func (h *hub) probe() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.run != nil {
+		h.run.probed = true
+		h.run.look()
+	}
+}
+
+func (r *run) look() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (r *run) floor() int64 {
+	r.s.hub.mu.Lock()
+	defer r.s.hub.mu.Unlock()
+	return r.gaps.floor()
+}
+
+// fail ends the run and its watches.
+func (r *run) fail(err error) {
+	h := &r.s.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.run == r {
+		h.run = nil
+	}
+	for w := range r.watchers {
+		w.fail(err)
+	}
+	r.end()
+}
+
+// attempt makes a request of the run. Errors that pass are told of only when they last.
+func (r *run) attempt(f func(ctx context.Context) error) (ok bool) {
+	if r.ctx.Err() != nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), asking)
+	defer cancel()
+	// A request under way is given a moment when the last watch ends: to cut it off costs
+	// the pool its connection.
+	stop := context.AfterFunc(r.ctx, func() { time.AfterFunc(100*time.Millisecond, cancel) })
+	defer stop()
+	err := f(ctx)
+	switch {
+	case err == nil:
+		r.good = time.Now()
+		return true
+	case r.ctx.Err() != nil:
+	case errors.Is(err, lease.ErrDenied), errors.Is(err, ErrWatchLost), time.Since(r.good) > failing:
+		r.fail(err)
+	default:
+		r.s.log.Info("looking for changes fails, to be repeated", zap.Error(err))
+	}
+	return false
+}
+
+// rest waits for d, or until there is something to read; false when the run is over.
+func (r *run) rest(d time.Duration) bool {
+	t := time.NewTimer(max(d, 0))
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-r.wake:
+	case <-r.ctx.Done():
+	}
+	return r.ctx.Err() == nil
+}
+
+func (r *run) loop() {
+	defer r.end()
+	r.good = time.Now()
+	began := r.begin()
+	close(r.began)
+	if !began {
+		return
+	}
+	now := time.Now()
+	read, sweep := now, now
+	purge := now.Add(time.Duration(mrand.Float64() * float64(purging)))
+	for {
+		if now = time.Now(); !now.Before(sweep) {
+			sweep = now.Add(r.sweep())
+		}
+		if r.read() {
+			read = time.Now().Add(r.pause())
+		} else {
+			read = time.Now().Add(r.s.poll)
+		}
+		if now = time.Now(); !now.Before(purge) {
+			purge = now.Add(r.purge())
+		}
+		next := read
+		for _, t := range []time.Time{sweep, purge} {
+			if t.Before(next) {
+				next = t
+			}
+		}
+		if !r.rest(time.Until(next)) {
+			return
+		}
+	}
+}
+
+// pause is the time to the next look.
+func (r *run) pause() time.Duration {
+	r.s.hub.mu.Lock()
+	defer r.s.hub.mu.Unlock()
+	if r.heard {
+		return max(r.s.poll, listening)
+	}
+	return r.s.poll
+}
+
+// begin finds the number behind which all changes are to be read: the last that was taken, once
+// the writers of that moment have ended.
+func (r *run) begin() bool {
+	var last int64
+	var writers map[string]bool
+	for {
+		ok := r.attempt(func(ctx context.Context) error {
+			var at int64
+			var history, under string
+			err := r.s.call(ctx, "watch", "SELECT last, history, writers FROM "+r.s.function("watch_begin")+"()", nil,
+				func(scan db.Scan) error { return scan(&at, &history, &under) })
+			if err != nil {
+				return err
+			}
+			now := map[string]bool{}
+			for _, w := range strings.Fields(under) {
+				now[w] = true
+			}
+			if writers == nil || history != r.history {
+				last, r.history, writers = at, history, now
+				return nil
+			}
+			for w := range writers {
+				if !now[w] {
+					delete(writers, w)
+				}
+			}
+			return nil
+		})
+		if ok && len(writers) == 0 {
+			break
+		}
+		pause := 2 * time.Millisecond
+		if !ok {
+			pause = r.s.poll
+		}
+		if !r.rest(pause) {
+			return false
+		}
+	}
+	r.s.hub.mu.Lock()
+	defer r.s.hub.mu.Unlock()
+	r.gaps.last = last
+	return true
+}
+
+// read reads all there is and passes it on.
+func (r *run) read() bool {
+	h := &r.s.hub
+	h.mu.Lock()
+	probed := r.probed
+	r.probed = false
+	h.mu.Unlock()
+	for more := true; more; {
+		if !r.attempt(func(ctx context.Context) (err error) { more, err = r.page(ctx); return err }) {
+			h.mu.Lock()
+			r.probed = r.probed || probed
+			h.mu.Unlock()
+			return false
+		}
+	}
+	if probed {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		for w := range r.watchers {
+			w.push(change{event: lease.Event{Kind: lease.EventProgress}})
+		}
+	}
+	return true
+}
+
+// page reads one page of changes; more: it was full.
+func (r *run) page(ctx context.Context) (more bool, err error) {
+	h := &r.s.hub
+	missing := r.gaps.asked() // of the reader alone, but for floor
+	var state struct {
+		trimmed, last int64
+		writers       []string
+	}
+	var found []int64
+	var changes []change
+	above := 0
+	query := "SELECT kind, coalesce(seq, 0), coalesce(put, false)::int::bigint, coalesce(at_us, 0), coalesce(name, ''), coalesce(format, 0)::bigint, " +
+		"session, rev, nonce, meta, owner, incarnation, address, ttl FROM " + r.s.function("watch_read") + "($1::bigint, $2::bigint[], $3::int)"
+	err = r.s.call(ctx, "watch", query, []any{r.gaps.last, db.Numbers(missing, func(n int64) int64 { return n }), int64(pageChanges)},
+		func(scan db.Scan) error {
+			var kind string
+			var seq, put, at int64
+			var x row
+			d := x.dest()
+			if err := scan(append([]any{&kind, &seq, &put, &at}, d[:len(d)-2]...)...); err != nil {
+				return err
+			}
+			if kind == "state" {
+				state.trimmed, state.writers = seq, strings.Fields(x.name)
+				if x.rev != nil {
+					state.last = *x.rev
+				}
+				if text(x.meta) != r.history {
+					return fmt.Errorf("%w: the database's history is %s, was %s", ErrWatchLost, text(x.meta), r.history)
+				}
+				return nil
+			}
+			if seq > r.gaps.last {
+				above++
+			}
+			found = append(found, seq)
+			c := change{seq: seq}
+			if x.format == format {
+				r.s.history.saw(x.rev)
+			}
+			if put != 0 {
+				x.since = &at
+				c.event = x.put()
+			} else {
+				c.event = lease.Event{Kind: lease.EventDelete, Record: lease.Record{Name: x.name}}
+				if x.rev != nil {
+					c.event.Revision = lease.Token(*x.rev)
+				}
+			}
+			changes = append(changes, c)
+			return nil
+		})
+	if err != nil {
+		return false, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case state.trimmed > r.gaps.last:
+		return false, fmt.Errorf("%w: the log of changes begins behind %d, and was read up to %d", ErrWatchLost, state.trimmed, r.gaps.last)
+	case state.last < r.gaps.last:
+		return false, fmt.Errorf("%w: the log of changes ends with %d, and was read up to %d", ErrWatchLost, state.last, r.gaps.last)
+	}
+	if err := r.gaps.read(state.writers, found); err != nil {
+		return false, err
+	}
+	for _, c := range changes {
+		for w := range r.watchers {
+			if strings.HasPrefix(c.event.Record.Name, w.prefix) && (c.event.Kind == lease.EventDelete || !w.deletions) {
+				w.push(c)
+			}
+		}
+	}
+	return above >= pageChanges, nil
+}
+
+// sweep makes it final for what has run out, and returns when to do so again.
+func (r *run) sweep() time.Duration {
+	var freed, next, more int64
+	ok := r.attempt(func(ctx context.Context) error {
+		return r.s.call(ctx, "sweep", "SELECT freed::bigint, coalesce(next_ms, -1), more::int::bigint FROM "+r.s.function("sweep")+"($1::int)",
+			[]any{int64(sweepPage)}, func(scan db.Scan) error { return scan(&freed, &next, &more) })
+	})
+	if freed > 0 {
+		r.s.changed()
+	}
+	switch {
+	case !ok:
+		return r.s.poll
+	case freed >= sweepPage:
+		return 0
+	case more != 0:
+		return sweepGuarded
+	case next < 0:
+		return sweepMost
+	}
+	// Sweepers that wait for the same session are kept apart.
+	return min(time.Duration(next)*time.Millisecond+time.Duration(mrand.Int64N(int64(20*time.Millisecond))), sweepMost)
+}
+
+// purge removes what nobody needs any more, and returns when to do so again.
+func (r *run) purge() time.Duration {
+	var n int64
+	ok := r.attempt(func(ctx context.Context) error {
+		return r.s.call(ctx, "purge", "SELECT "+r.s.function("purge")+"($1::int)::bigint", []any{int64(purgePage)},
+			func(scan db.Scan) error { return scan(&n) })
+	})
+	if ok && n >= purgePage {
+		return r.s.poll
+	}
+	return time.Duration(float64(purging) * (0.75 + mrand.Float64()/2))
+}

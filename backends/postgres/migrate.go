@@ -1,0 +1,83 @@
+package postgres
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"strings"
+
+	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
+)
+
+//go:embed sql
+var files embed.FS
+
+// The files of the schema, in order.
+var (
+	tables    = []string{"schema"}
+	functions = []string{"base", "session", "acquire", "read", "watch", "entities", "guard"}
+)
+
+// Schema returns the statements that make the schema in an empty database: for those who apply
+// them by themselves, as one transaction, in place of Migrate.
+func (s *Store) Schema() string {
+	if s.db == nil {
+		return ""
+	}
+	return fmt.Sprintf("CREATE SCHEMA IF NOT EXISTS \"%s\";\n\n", s.schema) + s.text(tables) + "\n" + s.text(functions)
+}
+
+// text is what the files say, of this Store's schema.
+func (s *Store) text(names []string) string {
+	var b strings.Builder
+	for i, name := range names {
+		t, err := files.ReadFile("sql/" + name + ".sql")
+		if err != nil {
+			panic(err) // a file that is embedded
+		}
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		b.Write(t)
+	}
+	if s.schema == DefaultSchema {
+		return b.String()
+	}
+	quoted := `"` + s.schema + `"`
+	return strings.NewReplacer("holdfast.", quoted+".", "SCHEMA holdfast", "SCHEMA "+quoted, "'holdfast'", "'"+quoted+"'").Replace(b.String())
+}
+
+// statements are what text says, one by one: they are separated by empty lines.
+func statements(text string) []string {
+	return strings.Split(strings.TrimSpace(text), "\n\n")
+}
+
+// Migrate makes the schema, or brings an older one to this version, in one transaction and under
+// a lock, so that any number of processes may call it at once. One that has this version, or a
+// newer one that this version can use, is left as it is. The role needs CREATE on the database, or
+// on a schema that is there; it becomes the owner, with whose rights the functions run.
+//
+// Errors are those of Check, and of the connection.
+func (s *Store) Migrate(ctx context.Context) error {
+	if err := s.made(ctx); err != nil {
+		return err
+	}
+	err := s.db.Script(ctx,
+		fmt.Sprintf("SELECT pg_advisory_xact_lock(1215261798, hashtext('%s'))", s.schema),
+		fmt.Sprintf(`SELECT (to_regnamespace('"%[1]s"') IS NOT NULL)::int::bigint, (to_regclass('"%[1]s".version') IS NOT NULL)::int::bigint`, s.schema),
+		func(scan db.Scan) ([]string, error) {
+			var schema, table int64
+			if err := scan(&schema, &table); err != nil || table != 0 {
+				return nil, err
+			}
+			var all []string
+			if schema == 0 {
+				all = append(all, fmt.Sprintf(`CREATE SCHEMA "%s"`, s.schema))
+			}
+			return append(all, append(statements(s.text(tables)), statements(s.text(functions))...)...), nil
+		})
+	if err == nil {
+		err = s.check(ctx)
+	}
+	return s.explain(ctx, "migrate", err)
+}

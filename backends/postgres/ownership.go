@@ -1,0 +1,265 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// decided is the answer of the functions for one name.
+type decided struct {
+	ord      int64 // from 1
+	answer   string
+	replaced int64
+	row
+}
+
+func (d *decided) dest() []any {
+	return append([]any{&d.ord, &d.answer, &d.replaced}, d.row.dest()...)
+}
+
+const decidedColumns = "ord::bigint, answer, coalesce(replaced, 0), coalesce(name, ''), coalesce(format, 0)::bigint, " +
+	"session, rev, nonce, meta, owner, incarnation, address, ttl, left_ms, since_us"
+
+// ask decides what is asked of names, in rounds: a name that comes twice is asked for in two of
+// them, and one for which another request is under way once more. request sends those of the
+// indices, and gives what was decided of each to its second argument.
+func (s *Store) ask(ctx context.Context, op string, names []string, outs []lease.Outcome, pending []int,
+	request func(pending []int, row func(db.Scan) error) error, take func(i int, d *decided)) error {
+	var pause backoff
+	for len(pending) > 0 {
+		var now, later []int
+		seen := make(map[string]bool, len(pending))
+		for _, i := range pending {
+			if seen[names[i]] {
+				later = append(later, i)
+			} else {
+				seen[names[i]] = true
+				now = append(now, i)
+			}
+		}
+		busy, guarded, changed := []int{}, []int{}, false
+		var answers []decided
+		err := request(now, func(scan db.Scan) error {
+			var d decided
+			err := scan(d.dest()...)
+			answers = append(answers, d)
+			if d.format == format { // another's is no revision of ours
+				s.history.saw(d.rev)
+			}
+			return err
+		})
+		if err == nil && (len(answers) == 1 && answers[0].answer == "gone" && answers[0].ord == 0) {
+			err = fmt.Errorf("postgres: %s: %w", op, lease.ErrSessionGone)
+		}
+		if err == nil && len(answers) != len(now) {
+			err = fmt.Errorf("postgres: %s: %w: %d answers for %d names", op, lease.ErrInconsistent, len(answers), len(now))
+		}
+		if err != nil {
+			return partly(err, outs)
+		}
+		for k := range answers {
+			d := &answers[k]
+			i := now[d.ord-1]
+			if d.answer == "busy" {
+				busy = append(busy, i)
+				continue
+			}
+			if d.answer == "guarded" {
+				guarded = append(guarded, i)
+			}
+			take(i, d)
+			changed = changed || outs[i].OK
+		}
+		if changed {
+			s.changed()
+		}
+		// A name that is guarded is waited for only where no other waits with it.
+		if len(guarded) == len(outs) && pause.waited < guardWait {
+			busy = guarded
+		}
+		if pending = append(busy, later...); len(busy) == 0 {
+			continue
+		}
+		if err := pause.wait(ctx); err != nil {
+			if len(busy) == len(outs) && len(guarded) == len(outs) {
+				return nil // that is what is known of them
+			}
+			return partly(s.explain(ctx, op, err), outs)
+		}
+	}
+	return nil
+}
+
+// refusal is an outcome with what stands.
+func (d *decided) refusal(op string) lease.Outcome {
+	rec, err := d.record()
+	if err != nil {
+		return lease.Outcome{Record: rec, Err: fmt.Errorf("postgres: %s: %w", op, err)}
+	}
+	return lease.Outcome{Record: rec}
+}
+
+// Acquire implements lease.Store: one request, and others for names for which another's request
+// is under way at the moment. What ran out stands while a transaction guards it (Guard): a claim
+// of it is refused by the record that ran out, at once if it is one of several, else after up to
+// 250 ms.
+func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
+	if err := s.made(ctx); err != nil {
+		return nil, err
+	}
+	if err := lease.ValidateNoHandle(want.Handle); err != nil {
+		return nil, fmt.Errorf("postgres: acquire: %w", err)
+	}
+	limits := s.Limits()
+	outs, names, metas := make([]lease.Outcome, len(claims)), make([]string, len(claims)), make([]*string, len(claims))
+	var pending []int
+	for i, c := range claims {
+		err := limits.ValidateClaim(c)
+		if err == nil {
+			metas[i], err = pack(c.Metadata)
+		}
+		if err != nil {
+			outs[i].Err = fmt.Errorf("postgres: acquire: %w", err)
+			continue
+		}
+		names[i], pending = c.Name, append(pending, i)
+	}
+	query := "SELECT " + decidedColumns + " FROM " + s.function("acquire") +
+		"($1::bigint, $2::text, $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::bigint[], $9::bigint[], $10::bigint)"
+	request := func(pending []int, row func(db.Scan) error) error {
+		num := func(f func(lease.Claim) int64) string {
+			return db.Numbers(pending, func(i int) int64 { return f(claims[i]) })
+		}
+		return s.call(ctx, "acquire", query, []any{int64(want.ID), db.Escape(want.Owner.Incarnation),
+			db.Texts(pending, func(i int) string { return names[i] }),
+			num(func(c lease.Claim) int64 { return int64(c.Nonce) }), num(func(c lease.Claim) int64 { return int64(c.Supersedes) }),
+			db.Array(len(pending), func(k int) *string { return metas[pending[k]] }),
+			db.Array(len(pending), func(k int) *string {
+				if on := claims[pending[k]].While; on != (lease.Held{}) {
+					return &on.Name
+				}
+				return nil
+			}),
+			num(func(c lease.Claim) int64 { return int64(c.While.Token) }), num(func(c lease.Claim) int64 { return int64(c.While.Nonce) }),
+			s.history.seen.Load(),
+		}, row)
+	}
+	err := s.ask(ctx, "acquire", names, outs, pending, request, func(i int, d *decided) {
+		switch d.answer {
+		case "done":
+			rec, err := d.record()
+			outs[i] = lease.Outcome{OK: err == nil, Record: rec, Replaced: lease.Token(d.replaced), Err: err}
+		case "parent":
+			outs[i] = lease.Outcome{Err: fmt.Errorf("postgres: acquire %q: %w: %q", names[i], lease.ErrParentGone, claims[i].While.Name)}
+		default:
+			outs[i] = d.refusal("acquire")
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return outs, nil
+}
+
+// Release implements lease.Store, in one request. What a transaction guards is not released:
+// Outcome.Err is ErrGuarded, at once if it is one of several, else after up to 250 ms.
+func (s *Store) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome, error) {
+	if err := s.made(ctx); err != nil {
+		return nil, err
+	}
+	outs, names := make([]lease.Outcome, len(held)), make([]string, len(held))
+	var pending []int
+	for i, h := range held {
+		if lease.ValidateName(h.Name) == nil { // nothing stands under any other
+			names[i], pending = h.Name, append(pending, i)
+		}
+	}
+	query := "SELECT " + decidedColumns + " FROM " + s.function("release") + "($1::text[], $2::bigint[], $3::bigint[])"
+	request := func(pending []int, row func(db.Scan) error) error {
+		return s.call(ctx, "release", query, []any{db.Texts(pending, func(i int) string { return names[i] }),
+			db.Numbers(pending, func(i int) int64 { return int64(held[i].Token) }),
+			db.Numbers(pending, func(i int) int64 { return int64(held[i].Nonce) })}, row)
+	}
+	err := s.ask(ctx, "release", names, outs, pending, request, func(i int, d *decided) {
+		switch d.answer {
+		case "done":
+			outs[i] = lease.Outcome{OK: true}
+		case "free":
+			outs[i] = lease.Outcome{}
+		case "guarded":
+			outs[i] = d.refusal("release")
+			outs[i].Err = fmt.Errorf("postgres: release %q: %w", names[i], ErrGuarded)
+		default:
+			outs[i] = d.refusal("release")
+			outs[i].Err = nil // whatever holds the name, it is not that ownership
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return outs, nil
+}
+
+// Transfer implements lease.TransferStore, in one request. What a transaction guards is not moved:
+// Outcome.Err is ErrGuarded, at once if it is one of several, else after up to 250 ms.
+func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.Outcome, error) {
+	if err := s.made(ctx); err != nil {
+		return nil, err
+	}
+	limits := s.Limits()
+	outs, names, metas := make([]lease.Outcome, len(moves)), make([]string, len(moves)), make([]*string, len(moves))
+	var pending []int
+	for i, m := range moves {
+		err := cmp.Or(limits.ValidateTransfer(m), lease.ValidateNoHandle(m.To.Handle))
+		if err == nil && m.Metadata != nil {
+			if metas[i], err = pack(m.Metadata); metas[i] == nil && err == nil {
+				none := "{}"
+				metas[i] = &none
+			}
+		}
+		if err != nil {
+			outs[i].Err = fmt.Errorf("postgres: transfer: %w", err)
+			continue
+		}
+		names[i], pending = m.Name, append(pending, i)
+	}
+	query := "SELECT " + decidedColumns + " FROM " + s.function("transfer") +
+		"($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::bigint[], $7::text[], $8::bigint)"
+	request := func(pending []int, row func(db.Scan) error) error {
+		num := func(f func(lease.Transfer) int64) string {
+			return db.Numbers(pending, func(i int) int64 { return f(moves[i]) })
+		}
+		return s.call(ctx, "transfer", query, []any{db.Texts(pending, func(i int) string { return names[i] }),
+			num(func(m lease.Transfer) int64 { return int64(m.Token) }), num(func(m lease.Transfer) int64 { return int64(m.Nonce) }),
+			num(func(m lease.Transfer) int64 { return int64(m.To.Session) }),
+			db.Texts(pending, func(i int) string { return db.Escape(moves[i].To.Owner.Incarnation) }),
+			num(func(m lease.Transfer) int64 { return int64(m.To.Nonce) }),
+			db.Array(len(pending), func(k int) *string { return metas[pending[k]] }), s.history.seen.Load()}, row)
+	}
+	err := s.ask(ctx, "transfer", names, outs, pending, request, func(i int, d *decided) {
+		switch d.answer {
+		case "done":
+			rec, err := d.record()
+			outs[i] = lease.Outcome{OK: err == nil, Record: rec, Err: err}
+		case "free":
+			outs[i] = lease.Outcome{}
+		case "gone":
+			outs[i] = d.refusal("transfer")
+			outs[i].Err = fmt.Errorf("postgres: transfer %q: %w", names[i],
+				gone(lease.Session{ID: moves[i].To.Session, Owner: moves[i].To.Owner}))
+		case "guarded":
+			outs[i] = d.refusal("transfer")
+			outs[i].Err = fmt.Errorf("postgres: transfer %q: %w", names[i], ErrGuarded)
+		default:
+			outs[i] = d.refusal("transfer")
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return outs, nil
+}

@@ -1,0 +1,234 @@
+//go:build unix
+
+package postgrestest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/child"
+)
+
+// Bouncer is a PgBouncer before a server, in transaction mode: each transaction gets any of its
+// connections to the server.
+type Bouncer struct {
+	g        *group
+	name     string
+	settings map[string]string
+	roles    []string
+	dir      string
+	log      string
+	path     string
+	route    *Route // from clients
+	onward   *Route // to the server
+	source   *upstream
+
+	op   sync.Mutex // one operation on the process at a time
+	proc *child.Process
+	up   bool
+}
+
+// NewBouncer runs a PgBouncer before the server and returns once it listens. settings are those of
+// its section [pgbouncer], after this package's own: pool_mode = transaction, a login retry after
+// 1 s, all else PgBouncer's. roles may connect besides the superuser. It ends with the server.
+func (s *Server) NewBouncer(ctx context.Context, settings map[string]string, roles ...string) (*Bouncer, error) {
+	b, err := s.g.newBouncer(s, settings, roles)
+	if err != nil {
+		return nil, fmt.Errorf("postgrestest: pgbouncer: %w", err)
+	}
+	b.op.Lock()
+	defer b.op.Unlock()
+	if err := b.start(ctx); err != nil {
+		return nil, fmt.Errorf("postgrestest: %w", err)
+	}
+	return b, nil
+}
+
+func (g *group) newBouncer(s *Server, settings map[string]string, roles []string) (*Bouncer, error) {
+	path, err := findBouncer()
+	if err != nil {
+		return nil, err
+	}
+	b := &Bouncer{g: g, settings: settings, roles: append([]string{Superuser}, roles...), path: path, source: &upstream{}}
+	b.source.to.Store(s)
+	if b.route, err = g.addRoute(b.dial); err != nil {
+		return nil, err
+	}
+	if b.onward, err = g.addRoute(b.source.dial); err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return nil, errClosed
+	}
+	b.name = fmt.Sprintf("bouncer%d", len(g.bouncers)+1)
+	b.dir = filepath.Join(g.temp, b.name)
+	b.log = filepath.Join(g.logs, b.name+".log")
+	g.bouncers = append(g.bouncers, b)
+	return b, g.account.mkdir(b.dir)
+}
+
+const bouncerPort = 6432 // of a socket in a directory of its own
+
+func (b *Bouncer) dial(ctx context.Context) (net.Conn, error) {
+	var d net.Dialer
+	return d.DialContext(ctx, "unix", filepath.Join(b.dir, fmt.Sprintf(".s.PGSQL.%d", bouncerPort)))
+}
+
+func (b *Bouncer) start(ctx context.Context) error {
+	ctx, cancel := b.g.bounded(ctx)
+	defer cancel()
+	host, port, _ := strings.Cut(b.onward.Addr(), ":")
+	var users strings.Builder
+	for _, role := range b.roles {
+		fmt.Fprintf(&users, "\"%s\" \"\"\n", strings.ReplaceAll(role, `"`, `""`))
+	}
+	settings := map[string]string{
+		"listen_addr":        "",
+		"listen_port":        fmt.Sprint(bouncerPort),
+		"unix_socket_dir":    b.dir,
+		"auth_type":          "trust",
+		"auth_file":          filepath.Join(b.dir, "users"),
+		"admin_users":        Superuser,
+		"pool_mode":          "transaction",
+		"server_login_retry": "1",
+	}
+	maps.Copy(settings, b.settings)
+	var ini strings.Builder
+	fmt.Fprintf(&ini, "[databases]\n* = host=%s port=%s\n[pgbouncer]\n", host, port)
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		fmt.Fprintf(&ini, "%s = %s\n", name, settings[name])
+	}
+	for name, text := range map[string]string{"users": users.String(), "pgbouncer.ini": ini.String()} {
+		path := filepath.Join(b.dir, name)
+		if err := errors.Join(os.WriteFile(path, []byte(text), 0o600), b.g.account.give(path)); err != nil {
+			return fmt.Errorf("start %s: %w", b.name, err)
+		}
+	}
+	out, err := os.OpenFile(b.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("start %s: %w", b.name, err)
+	}
+	defer out.Close()
+	cmd := b.g.account.command(b.dir, b.path, "--quiet", filepath.Join(b.dir, "pgbouncer.ini"))
+	cmd.Stdout, cmd.Stderr = out, out
+	if b.proc, err = child.Start(cmd); err != nil {
+		return fmt.Errorf("start %s: %w", b.name, err)
+	}
+	b.up = true
+	for {
+		conn, err := b.dial(ctx)
+		if err == nil {
+			return conn.Close()
+		}
+		if b.proc.Exited() {
+			return fmt.Errorf("%s ended by itself: %w; the last lines of its log:\n%s", b.name, b.proc.Err(), tail(b.log))
+		}
+		if ended := pause(ctx, 5*time.Millisecond); ended != nil {
+			return fmt.Errorf("start %s: %w; last: %w", b.name, ended, err)
+		}
+	}
+}
+
+// Route is the way to the pooler.
+func (b *Bouncer) Route() *Route { return b.route }
+
+// NewRoute opens another way to the pooler, to break for some clients and not for others.
+func (b *Bouncer) NewRoute() (*Route, error) {
+	r, err := b.g.addRoute(b.dial)
+	if err != nil {
+		return nil, fmt.Errorf("postgrestest: %w", err)
+	}
+	return r, nil
+}
+
+// URL is Route.URL of Route.
+func (b *Bouncer) URL() string { return b.route.URL() }
+
+// Onward is the link between the pooler and the server.
+func (b *Bouncer) Onward() *Link { return b.onward.Link }
+
+// Point makes the pooler use another server, and resets its connections to the former one.
+func (b *Bouncer) Point(to *Server) {
+	b.source.to.Store(to)
+	b.onward.Refuse()
+	b.onward.Heal()
+}
+
+// Kill ends the process with SIGKILL and returns once it is gone. No-op when it is down.
+func (b *Bouncer) Kill() error {
+	b.op.Lock()
+	defer b.op.Unlock()
+	return b.kill()
+}
+
+func (b *Bouncer) kill() error {
+	if !b.up {
+		return nil
+	}
+	if err := b.proc.Kill(); err != nil {
+		return fmt.Errorf("postgrestest: kill %s: %w", b.name, err)
+	}
+	b.up = false
+	return os.Remove(filepath.Join(b.dir, fmt.Sprintf(".s.PGSQL.%d", bouncerPort)))
+}
+
+// Restart kills the pooler if it runs and starts it again at the address it had.
+func (b *Bouncer) Restart(ctx context.Context) error {
+	b.op.Lock()
+	defer b.op.Unlock()
+	if err := b.kill(); err != nil {
+		return err
+	}
+	if b.g.ctx.Err() != nil {
+		return errClosed
+	}
+	if err := b.start(ctx); err != nil {
+		return fmt.Errorf("postgrestest: %w", err)
+	}
+	return nil
+}
+
+// Pause halts the process with SIGSTOP, Resume lets it go on.
+func (b *Bouncer) Pause() error { return b.signal(syscall.SIGSTOP) }
+
+// Resume lets a paused pooler go on.
+func (b *Bouncer) Resume() error { return b.signal(syscall.SIGCONT) }
+
+func (b *Bouncer) signal(signal syscall.Signal) error {
+	b.op.Lock()
+	defer b.op.Unlock()
+	if !b.up {
+		return fmt.Errorf("postgrestest: %v: %s is down", signal, b.name)
+	}
+	err := b.proc.Signal(signal)
+	if err == nil && signal == syscall.SIGSTOP {
+		err = awaitHalt(b.proc.Pid())
+	}
+	if err != nil {
+		return fmt.Errorf("postgrestest: %v: %s: %w", signal, b.name, err)
+	}
+	return nil
+}
+
+// end is kill at the group's end: an error if it had ended by itself.
+func (b *Bouncer) end() error {
+	b.op.Lock()
+	defer b.op.Unlock()
+	if b.up && b.proc.Exited() {
+		b.up = false
+		return fmt.Errorf("postgrestest: %s ended by itself: %w; the last lines of its log:\n%s", b.name, b.proc.Err(), tail(b.log))
+	}
+	return b.kill()
+}

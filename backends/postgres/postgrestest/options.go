@@ -1,0 +1,104 @@
+//go:build unix
+
+package postgrestest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// Superuser is the role that owns everything, and that connections are made as unless told
+// otherwise. No role needs a password.
+const Superuser = "postgres"
+
+// Options say what to run. The zero value is one server with PostgreSQL's own settings, but for
+// those that doc.go names.
+type Options struct {
+	// Settings are parameters of postgresql.conf, as ALTER SYSTEM takes them.
+	Settings map[string]string
+	// Faketime runs the server under libfaketime, so that SetClock can step its clock. Everything
+	// the server does is slower then.
+	Faketime bool
+	// Disk, if not 0, is the size in bytes of a file system in memory that holds the server's
+	// data, so that it can be full: see FillDisk. At least 128 MiB. It needs the right to mount.
+	Disk int64
+	// Logs is a directory for the servers' logs, which stay there. Default: a temporary one,
+	// removed by Close; a test that fails shows the ends of them.
+	Logs string
+}
+
+// Option changes one thing of Options.
+type Option func(*Options)
+
+// WithSetting sets one of Options.Settings.
+func WithSetting(name, value string) Option {
+	return func(o *Options) {
+		o.Settings = maps.Clone(o.Settings)
+		if o.Settings == nil {
+			o.Settings = map[string]string{}
+		}
+		o.Settings[name] = value
+	}
+}
+
+// WithFaketime sets Options.Faketime.
+func WithFaketime() Option { return func(o *Options) { o.Faketime = true } }
+
+// WithDisk sets Options.Disk.
+func WithDisk(bytes int64) Option { return func(o *Options) { o.Disk = bytes } }
+
+const minDisk = 128 << 20
+
+// complete checks bounds.
+func (o Options) complete() (Options, error) {
+	for name, value := range o.Settings {
+		if !validSetting(name) {
+			return o, fmt.Errorf("postgrestest: Settings: %w: the name %q, must be letters, digits, _ and dots", lease.ErrInvalid, name)
+		}
+		if strings.ContainsAny(value, "\n\x00") {
+			return o, fmt.Errorf("postgrestest: Settings: %w: %s is %q, must be one line", lease.ErrInvalid, name, value)
+		}
+	}
+	if o.Disk != 0 && o.Disk < minDisk {
+		return o, fmt.Errorf("postgrestest: Disk: %w: %d, must be 0 or at least %d bytes", lease.ErrInvalid, o.Disk, minDisk)
+	}
+	return o, nil
+}
+
+func validSetting(name string) bool {
+	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '_' && r != '.'
+	})
+}
+
+// needs is what Skip is to look for.
+func (o Options) needs() []string {
+	var n []string
+	if o.Faketime {
+		n = append(n, NeedFaketime)
+	}
+	if o.Disk != 0 {
+		n = append(n, NeedTmpfs)
+	}
+	return n
+}
+
+// quote makes a value of postgresql.conf, and of a connection string.
+func quote(value string) string {
+	return "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(value) + "'"
+}
+
+// configuration is a postgresql.conf; later settings count.
+func configuration(settings ...map[string]string) []byte {
+	var b strings.Builder
+	for _, group := range settings {
+		for _, name := range slices.Sorted(maps.Keys(group)) {
+			fmt.Fprintf(&b, "%s = %s\n", name, quote(group[name]))
+		}
+	}
+	return []byte(b.String())
+}

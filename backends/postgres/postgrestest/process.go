@@ -1,0 +1,363 @@
+//go:build unix
+
+package postgrestest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/child"
+)
+
+// Kill ends all processes of the server with SIGKILL, as the kernel does when it runs out of
+// memory, and returns once they are gone. The data stay, for Restart. No-op when it is down.
+func (s *Server) Kill() error { return s.ending("kill", s.kill) }
+
+// KillPostmaster ends the first process with SIGKILL: the others find out by themselves, and finish
+// what they do. It returns once all are gone. No-op when the server is down.
+func (s *Server) KillPostmaster() error {
+	return s.ending("kill the postmaster of", func() error {
+		if err := s.resume(); err != nil { // a stopped one would find out nothing
+			return err
+		}
+		backends, err := childrenOf(s.proc.Pid())
+		if err != nil {
+			return err
+		}
+		if err := s.proc.Kill(); err != nil {
+			return err
+		}
+		return gone(backends)
+	})
+}
+
+// StopImmediate is pg_ctl stop -m immediate: no checkpoint, so that the next start recovers from
+// the log. It returns once the server is gone. No-op when it is down.
+func (s *Server) StopImmediate() error {
+	return s.ending("stop", func() error { return s.shutDown(syscall.SIGQUIT) })
+}
+
+// Stop is pg_ctl stop -m fast: sessions are ended and a checkpoint is written. It returns once the
+// server is gone. No-op when it is down.
+func (s *Server) Stop() error {
+	return s.ending("stop", func() error { return s.shutDown(syscall.SIGINT) })
+}
+
+// ending is an operation after which the server is down.
+func (s *Server) ending(what string, end func() error) error {
+	s.op.Lock()
+	defer s.op.Unlock()
+	if s.state.Load() == down {
+		return nil
+	}
+	if s.proc.Exited() {
+		return fmt.Errorf("postgrestest: %s: %w", what, s.exitError())
+	}
+	if err := end(); err != nil {
+		return fmt.Errorf("postgrestest: %s %s: %w", what, s.name, err)
+	}
+	s.state.Store(down)
+	return nil
+}
+
+// killTimeout is how long processes may take to be gone.
+const killTimeout = 20 * time.Second
+
+func (s *Server) shutDown(signal syscall.Signal) error {
+	if err := s.resume(); err != nil {
+		return err
+	}
+	backends, err := childrenOf(s.proc.Pid())
+	if err != nil {
+		return err
+	}
+	if err := s.proc.Signal(signal); err != nil {
+		return err
+	}
+	t := time.NewTimer(killTimeout)
+	defer t.Stop()
+	select {
+	case <-s.proc.Done():
+		return gone(backends)
+	case <-t.C:
+		return errors.Join(fmt.Errorf("still there %v after %v", killTimeout, signal), s.kill())
+	}
+}
+
+// kill stops the postmaster first, so that it begins no process that is not seen.
+func (s *Server) kill() error {
+	defer s.guardNot()
+	if s.proc.Exited() {
+		return nil
+	}
+	if err := s.proc.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	if err := awaitHalt(s.proc.Pid()); err != nil {
+		return err
+	}
+	backends, err := childrenOf(s.proc.Pid())
+	if err != nil {
+		return err
+	}
+	signalAll(backends, syscall.SIGKILL)
+	if err := s.proc.Kill(); err != nil {
+		return err
+	}
+	return gone(backends)
+}
+
+// end is kill for good: it removes what is not in the server's directory.
+func (s *Server) end() error {
+	var errs []error
+	if s.state.Load() != down {
+		if !s.proc.Exited() {
+			errs = append(errs, s.shutDown(syscall.SIGQUIT))
+		}
+		s.state.Store(down)
+	}
+	s.guardNot()
+	removeSharedMemory(s.data)
+	if s.disk != "" {
+		errs = append(errs, s.unmountDisk())
+	}
+	return errors.Join(errs...)
+}
+
+// Pause halts every process of the server with SIGSTOP and returns once none runs. Connections
+// stay. No-op when it is paused; an error when it is down.
+func (s *Server) Pause() error {
+	s.op.Lock()
+	defer s.op.Unlock()
+	if s.state.Load() == paused {
+		return nil
+	}
+	err := s.alive()
+	if err == nil {
+		err = s.pause()
+	}
+	if err != nil {
+		return fmt.Errorf("postgrestest: pause %s: %w", s.name, err)
+	}
+	return nil
+}
+
+func (s *Server) pause() error {
+	if err := s.proc.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	if err := awaitHalt(s.proc.Pid()); err != nil {
+		return err
+	}
+	backends, err := childrenOf(s.proc.Pid()) // all there will be
+	if err != nil {
+		return err
+	}
+	s.state.Store(paused)
+	if s.watchdog, err = guardPids(append([]int{s.proc.Pid()}, backends...)); err != nil {
+		return err
+	}
+	signalAll(backends, syscall.SIGSTOP)
+	for _, pid := range backends {
+		if err := awaitHalt(pid); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			return err
+		}
+	}
+	return nil
+}
+
+// Resume lets a paused server go on. No-op when it is running; an error when it is down.
+func (s *Server) Resume() error {
+	s.op.Lock()
+	defer s.op.Unlock()
+	err := s.alive()
+	if err == nil {
+		err = s.resume()
+	}
+	if err != nil {
+		return fmt.Errorf("postgrestest: resume %s: %w", s.name, err)
+	}
+	return nil
+}
+
+func (s *Server) resume() error {
+	if s.state.Load() != paused {
+		return nil
+	}
+	backends, err := childrenOf(s.proc.Pid())
+	if err != nil {
+		return err
+	}
+	signalAll(backends, syscall.SIGCONT)
+	if err := s.proc.Signal(syscall.SIGCONT); err != nil {
+		return err
+	}
+	s.state.Store(running)
+	s.guardNot()
+	return nil
+}
+
+// Restart kills the server if it runs and starts it again with the data and the address it had. It
+// returns once the server answers; what it lost track of it has recovered from its log by then.
+func (s *Server) Restart(ctx context.Context) error {
+	s.op.Lock()
+	defer s.op.Unlock()
+	ctx, cancel := s.g.bounded(ctx)
+	defer cancel()
+	if s.g.ctx.Err() != nil {
+		return errClosed
+	}
+	if s.state.Load() != down {
+		if err := s.kill(); err != nil {
+			return fmt.Errorf("postgrestest: restart %s: %w", s.name, err)
+		}
+		s.state.Store(down)
+	}
+	if err := s.start(ctx); err != nil {
+		return fmt.Errorf("postgrestest: %w", err)
+	}
+	return nil
+}
+
+// watchdog lets stopped processes go on when this process dies: they end then, by the signal that
+// waits for the first of them. Stopped ones would stay for good.
+type watchdog struct {
+	cmd  *exec.Cmd
+	pipe io.Closer
+}
+
+func guardPids(pids []int) (*watchdog, error) {
+	args := []string{"-c", `trap "" INT TERM HUP; read -r _; kill -CONT "$@" 2>/dev/null`, "sh"}
+	for _, pid := range pids {
+		args = append(args, strconv.Itoa(pid))
+	}
+	cmd := exec.Command("/bin/sh", args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a signal for this process's group is not for it
+	pipe, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &watchdog{cmd, pipe}, nil
+}
+
+// guardNot ends the watchdog, if there is one.
+func (s *Server) guardNot() {
+	if s.watchdog == nil {
+		return
+	}
+	_ = s.watchdog.cmd.Process.Kill() // else it says CONT to processes that may be others by now
+	s.watchdog.pipe.Close()
+	_ = s.watchdog.cmd.Wait() // killed
+	s.watchdog = nil
+}
+
+// signalAll tells every process that is still there.
+func signalAll(pids []int, signal syscall.Signal) {
+	for _, pid := range pids {
+		_ = syscall.Kill(pid, signal) // gone: nothing to tell
+	}
+}
+
+// awaitHalt waits until every thread of a process that was told to stop has. It is
+// os.ErrProcessDone of one that has ended, which stays a zombie while its parent is stopped.
+func awaitHalt(pid int) error {
+	deadline := time.Now().Add(killTimeout)
+	for {
+		if !present(pid) {
+			return fmt.Errorf("process %d: %w", pid, os.ErrProcessDone)
+		}
+		done, err := child.Halted(pid)
+		if done || err != nil {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("process %d still runs %v after SIGSTOP", pid, killTimeout)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// gone waits until no process of these is left.
+func gone(pids []int) error {
+	deadline := time.Now().Add(killTimeout)
+	for len(pids) > 0 {
+		pids = slices.DeleteFunc(pids, func(pid int) bool { return !present(pid) })
+		if len(pids) > 0 && time.Now().After(deadline) {
+			return fmt.Errorf("processes %v still there after %v", pids, killTimeout)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return nil
+}
+
+// childrenOf are the processes that a process has begun, zombies among them.
+func childrenOf(pid int) ([]int, error) {
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil || len(stats) == 0 {
+		return childrenByPS(pid)
+	}
+	var found []int
+	for _, path := range stats {
+		if parent, _, ok := statOf(path); ok && parent == pid {
+			of, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			if err == nil {
+				found = append(found, of)
+			}
+		}
+	}
+	return found, nil
+}
+
+// statOf reads parent and state of a process.
+func statOf(path string) (parent int, state byte, ok bool) {
+	stat, err := os.ReadFile(path)
+	if err != nil {
+		return 0, 0, false
+	}
+	// pid (name) state parent …, where the name may hold anything.
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if len(fields) < 2 {
+		return 0, 0, false
+	}
+	parent, err = strconv.Atoi(string(fields[1]))
+	return parent, fields[0][0], err == nil
+}
+
+// present reports whether a process is there, and no zombie.
+func present(pid int) bool {
+	if _, state, ok := statOf(fmt.Sprintf("/proc/%d/stat", pid)); ok {
+		return state != 'Z' && state != 'X'
+	}
+	if _, err := os.Stat("/proc/self/stat"); err == nil {
+		return false
+	}
+	return syscall.Kill(pid, 0) == nil
+}
+
+func childrenByPS(pid int) ([]int, error) {
+	out, err := exec.Command("ps", "-A", "-o", "pid=,ppid=").Output()
+	if err != nil {
+		return nil, fmt.Errorf("ps: %w", err)
+	}
+	var found []int
+	for line := range bytes.Lines(out) {
+		var of, parent int
+		if _, err := fmt.Sscan(string(line), &of, &parent); err == nil && parent == pid {
+			found = append(found, of)
+		}
+	}
+	return found, nil
+}

@@ -1,0 +1,236 @@
+//go:build unix
+
+package postgrestest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// Variables of the environment that this package reads.
+const (
+	skipEnv = "HOLDFAST_SKIP_POSTGRES" // 1: Skip skips
+	ciEnv   = "HOLDFAST_CI"            // 1: programs that are missing fail the test
+	binEnv  = "HOLDFAST_POSTGRES_BIN"  // the directory with initdb and postgres
+)
+
+// ErrMissing says that a program which is needed is not on this machine.
+var ErrMissing = errors.New("not installed")
+
+// What a test may need besides the server.
+const (
+	NeedBouncer  = "pgbouncer"
+	NeedFaketime = "faketime"
+	NeedTmpfs    = "tmpfs" // the right to mount one
+)
+
+// Skip skips a test whose programs are not on this machine, and says so on standard error; with
+// HOLDFAST_CI=1 in the environment it fails the test instead. needs is what the test needs besides
+// the server. It skips as well where HOLDFAST_SKIP_POSTGRES=1 asks for that. Start does so itself,
+// for what its options need.
+func Skip(tb testing.TB, needs ...string) {
+	tb.Helper()
+	skip, err := flagged(skipEnv)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	why := errors.New(skipEnv + " is set")
+	if !skip {
+		why = missing(needs)
+	}
+	if why == nil {
+		return
+	}
+	if ci, err := flagged(ciEnv); err != nil || ci && !skip {
+		tb.Fatal(errors.Join(err, fmt.Errorf("postgrestest: %w", why)))
+	}
+	fmt.Fprintf(os.Stderr, "postgrestest: PostgreSQL skipped (%v): %s\n", why, tb.Name())
+	tb.Skipf("postgrestest: PostgreSQL skipped (%v)", why)
+}
+
+// missing is an error about the first program that is needed and not there.
+func missing(needs []string) error {
+	_, err := findPrograms()
+	for _, need := range needs {
+		var e error
+		switch need {
+		case NeedBouncer:
+			_, e = findBouncer()
+		case NeedFaketime:
+			_, e = findFaketime()
+		case NeedTmpfs:
+			e = canMount()
+		default:
+			e = fmt.Errorf("a test needs %q, which postgrestest does not know", need)
+		}
+		err = errors.Join(err, e)
+	}
+	return err
+}
+
+// flagged reads a variable that is 1, 0 or not set.
+func flagged(name string) (bool, error) {
+	v := os.Getenv(name)
+	if v == "" {
+		return false, nil
+	}
+	is, err := strconv.ParseBool(v)
+	if err != nil {
+		return false, fmt.Errorf("postgrestest: %s: %q, must be 1, 0 or not set", name, v)
+	}
+	return is, nil
+}
+
+// programs is where the server's programs are.
+type programs struct{ dir string }
+
+func (p programs) path(name string) string { return filepath.Join(p.dir, name) }
+
+// findPrograms looks at the environment, in PATH, and where Debian, Fedora and Homebrew put them;
+// of several versions it takes the newest.
+func findPrograms() (programs, error) {
+	var places []string
+	if dir := os.Getenv(binEnv); dir != "" {
+		places = []string{dir}
+	} else {
+		if path, err := exec.LookPath("postgres"); err == nil {
+			if real, err := filepath.EvalSymlinks(path); err == nil {
+				places = append(places, filepath.Dir(real))
+			}
+		}
+		for _, pattern := range []string{"/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin",
+			"/opt/homebrew/opt/postgresql@*/bin", "/usr/local/pgsql/bin"} {
+			found, _ := filepath.Glob(pattern) // the patterns are good
+			slices.SortFunc(found, func(a, b string) int { return versionIn(b) - versionIn(a) })
+			places = append(places, found...)
+		}
+	}
+	for _, dir := range places {
+		p := programs{dir}
+		all := true
+		for _, name := range []string{"postgres", "initdb", "pg_basebackup"} {
+			if info, err := os.Stat(p.path(name)); err != nil || info.IsDir() {
+				all = false
+			}
+		}
+		if all {
+			return p, nil
+		}
+	}
+	return programs{}, fmt.Errorf("postgres, initdb and pg_basebackup, in PATH, in /usr/lib/postgresql or "+
+		"where %s says (Debian: apt-get install postgresql): %w", binEnv, ErrMissing)
+}
+
+// versionIn is the number in a path like /usr/lib/postgresql/15/bin.
+func versionIn(path string) int {
+	v := 0
+	for part := range strings.FieldsFuncSeq(path, func(r rune) bool { return r < '0' || r > '9' }) {
+		v, _ = strconv.Atoi(part) // too large a number is none
+	}
+	return v
+}
+
+func findBouncer() (string, error) {
+	path, err := exec.LookPath("pgbouncer")
+	if err == nil {
+		return path, nil
+	}
+	for _, path := range []string{"/usr/sbin/pgbouncer", "/opt/homebrew/bin/pgbouncer"} {
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("pgbouncer (Debian: apt-get install pgbouncer): %w", ErrMissing)
+}
+
+// findFaketime finds the library that is preloaded to step a server's clock.
+func findFaketime() (string, error) {
+	for _, pattern := range []string{"/usr/lib/*/faketime/libfaketime.so.1", "/usr/lib*/faketime/libfaketime.so.1"} {
+		if found, _ := filepath.Glob(pattern); len(found) > 0 {
+			return found[0], nil
+		}
+	}
+	return "", fmt.Errorf("libfaketime (Debian: apt-get install faketime): %w", ErrMissing)
+}
+
+// account is who runs the servers: PostgreSQL refuses root.
+type account struct {
+	name       string
+	credential *syscall.Credential // nil: this process's own
+}
+
+func findAccount() (account, error) {
+	if os.Geteuid() != 0 {
+		return account{}, nil
+	}
+	var errs []error
+	for _, name := range []string{"postgres", "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
+		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
+		if err := errors.Join(err1, err2); err != nil || uid == 0 {
+			errs = append(errs, fmt.Errorf("user %s: uid %s, gid %s: %w", name, u.Uid, u.Gid, err))
+			continue
+		}
+		return account{name, &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}, nil
+	}
+	return account{}, fmt.Errorf("no user to run PostgreSQL, which refuses root: %w", errors.Join(errs...))
+}
+
+// command is a program run as the account, without settings of the user's own.
+func (a account) command(dir, path string, args ...string) *exec.Cmd {
+	cmd := exec.Command(path, args...)
+	cmd.Dir = dir
+	for _, kv := range os.Environ() {
+		if !strings.HasPrefix(kv, "PG") && !strings.HasPrefix(kv, "LC_") && !strings.HasPrefix(kv, "LANG") {
+			cmd.Env = append(cmd.Env, kv)
+		}
+	}
+	cmd.Env = append(cmd.Env, "LC_ALL=C", "PWD="+dir, "TZ=UTC")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: a.credential}
+	return cmd
+}
+
+// give makes the account the owner of a file.
+func (a account) give(path string) error {
+	if a.credential == nil {
+		return nil
+	}
+	return os.Lchown(path, int(a.credential.Uid), int(a.credential.Gid))
+}
+
+// reaches reports whether the account can go through every directory on the way to dir.
+func (a account) reaches(dir string) bool {
+	if a.credential == nil {
+		return true
+	}
+	for {
+		info, err := os.Stat(dir)
+		if err != nil || info.Mode().Perm()&0o001 == 0 {
+			return false
+		}
+		if up := filepath.Dir(dir); up != dir {
+			dir = up
+			continue
+		}
+		return true
+	}
+}
+
+// mkdir makes a directory that belongs to the account.
+func (a account) mkdir(path string) error {
+	return errors.Join(os.MkdirAll(path, 0o700), a.give(path))
+}

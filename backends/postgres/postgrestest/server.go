@@ -1,0 +1,363 @@
+//go:build unix
+
+package postgrestest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/child"
+)
+
+var errClosed = errors.New("postgrestest: the server is closed")
+
+// opTimeout bounds any one operation on a server, whatever the caller's context allows.
+const opTimeout = time.Minute
+
+// Server is one PostgreSQL server.
+//
+//	down ──Restart──▶ running ──Pause──▶ paused
+//	  ▲                │   ▲              │ │
+//	  │◀─Kill, Stop,───┘   └────Resume────┘ │
+//	  │  StopImmediate, KillPostmaster      │
+//	  └◀───────────────Kill─────────────────┘
+//
+// Restart works in every state, and kills first. A server that ends though nobody ended it is
+// reported by the next operation and by Close.
+type Server struct {
+	g      *group
+	name   string
+	opts   Options
+	dir    string // sockets; the working directory of the process
+	data   string
+	disk   string // where a file system of its own is mounted; "": none
+	log    string
+	first  *Route
+	feed   *Route // what the primary is reached through, of a server that follows or did
+	source *upstream
+
+	op       sync.Mutex // one operation on the process at a time
+	proc     *child.Process
+	state    atomic.Int32
+	watchdog *watchdog // while paused
+}
+
+// States of a server's processes, as this package left them.
+const (
+	down int32 = iota
+	running
+	paused
+)
+
+// group is a server with all that was started beside it: they end together.
+type group struct {
+	programs programs
+	account  account
+	temp     string
+	logs     string
+	ctx      context.Context // ends with close
+	cancel   context.CancelFunc
+
+	mu       sync.Mutex
+	closed   bool
+	servers  []*Server
+	bouncers []*Bouncer
+	routes   []*Route
+}
+
+// Start runs a server for a test and returns once it answers, after about a second. Its processes,
+// and those started beside it, end with the test; if the test failed, it logs the last warnings of
+// each. It fails the test if a server can't be run, and if one ended though nobody ended it. Where
+// the programs are missing it does what Skip says.
+func Start(tb testing.TB, opts ...Option) *Server {
+	tb.Helper()
+	var o Options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	Skip(tb, o.needs()...)
+	s, err := Run(tb.Context(), o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if tb.Failed() {
+			s.g.showLogs(tb)
+		}
+		if err := s.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return s
+}
+
+// Run runs a server and returns once it answers; Close it. ctx bounds the start only. Options out
+// of bounds are lease.ErrInvalid; ErrMissing says that a program is not on this machine.
+func Run(ctx context.Context, opts Options) (*Server, error) {
+	opts, err := opts.complete()
+	if err != nil {
+		return nil, err
+	}
+	if err := missing(opts.needs()); err != nil {
+		return nil, fmt.Errorf("postgrestest: %w", err)
+	}
+	g := &group{}
+	g.ctx, g.cancel = context.WithCancel(context.Background())
+	ctx, cancel := g.bounded(ctx)
+	defer cancel()
+	s, err := g.primary(ctx, opts)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("postgrestest: %w", err), g.close())
+	}
+	return s, nil
+}
+
+func (g *group) primary(ctx context.Context, opts Options) (*Server, error) {
+	var err error
+	if g.programs, err = findPrograms(); err != nil {
+		return nil, err
+	}
+	if g.account, err = findAccount(); err != nil {
+		return nil, err
+	}
+	from, err := template(ctx, g.programs, g.account)
+	if err != nil {
+		return nil, err
+	}
+	if g.temp, err = g.account.tempDir(); err != nil {
+		return nil, err
+	}
+	g.logs = g.temp
+	if opts.Logs != "" {
+		if g.logs, err = filepath.Abs(opts.Logs); err == nil {
+			err = os.MkdirAll(g.logs, 0o755)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("option Logs: %w", err)
+		}
+	}
+	s, err := g.newServer(opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := copyTree(s.data, from, g.account); err != nil {
+		return nil, err
+	}
+	s.op.Lock()
+	defer s.op.Unlock()
+	return s, s.start(ctx)
+}
+
+// newServer makes all of a server that exists before its data and its process.
+func (g *group) newServer(opts Options) (*Server, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return nil, errClosed
+	}
+	name := fmt.Sprintf("s%d", len(g.servers)+1)
+	s := &Server{
+		g: g, name: name, opts: opts,
+		dir:  filepath.Join(g.temp, name),
+		data: filepath.Join(g.temp, name, "data"),
+		log:  filepath.Join(g.logs, name+".log"),
+	}
+	if err := g.account.mkdir(s.dir); err != nil {
+		return nil, err
+	}
+	g.servers = append(g.servers, s)
+	if opts.Disk != 0 {
+		if err := s.mountDisk(); err != nil {
+			return nil, err
+		}
+	}
+	if opts.Faketime {
+		if err := s.writeClock(0); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	s.first, err = newRoute(s.dial)
+	if err != nil {
+		return nil, err
+	}
+	g.routes = append(g.routes, s.first)
+	return s, nil
+}
+
+// Close ends the server and all that was started beside it. The error tells of servers that had
+// ended though nobody ended them. Later calls do nothing.
+func (s *Server) Close() error { return s.g.close() }
+
+func (g *group) close() error {
+	g.mu.Lock()
+	if g.closed {
+		g.mu.Unlock()
+		return nil
+	}
+	g.closed = true
+	servers, bouncers, routes := g.servers, g.bouncers, g.routes
+	g.mu.Unlock()
+	g.cancel()
+	var errs []error
+	for _, b := range bouncers {
+		errs = append(errs, b.end())
+	}
+	for _, s := range servers {
+		s.op.Lock() // an operation in flight ends with g.ctx
+		if s.state.Load() != down && s.proc.Exited() {
+			errs = append(errs, fmt.Errorf("postgrestest: %w", s.exitError()))
+		}
+		errs = append(errs, s.end())
+		s.op.Unlock()
+	}
+	for _, r := range routes {
+		r.proxy.Close()
+	}
+	if g.temp != "" {
+		errs = append(errs, os.RemoveAll(g.temp))
+	}
+	return errors.Join(errs...)
+}
+
+// bounded is ctx with opTimeout and the group's end.
+func (g *group) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, timeout := context.WithTimeout(ctx, opTimeout)
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(g.ctx, func() { cancel(errClosed) })
+	return ctx, func() { stop(); cancel(nil); timeout() }
+}
+
+// Name is s1, s2 and so on. A standby's replication has it as application_name.
+func (s *Server) Name() string { return s.name }
+
+// Pid is the postmaster's; 0 while there is none.
+func (s *Server) Pid() int {
+	s.op.Lock()
+	defer s.op.Unlock()
+	if s.state.Load() == down {
+		return 0
+	}
+	return s.proc.Pid()
+}
+
+// LogPath is the file that holds all the server has logged.
+func (s *Server) LogPath() string { return s.log }
+
+const port = 5432 // of sockets in a directory of their own: it clashes with none
+
+func (s *Server) socket() string { return filepath.Join(s.dir, fmt.Sprintf(".s.PGSQL.%d", port)) }
+
+func (s *Server) dial(ctx context.Context) (net.Conn, error) {
+	var d net.Dialer
+	return d.DialContext(ctx, "unix", s.socket())
+}
+
+// settings are those of a server that its user did not ask for.
+func (s *Server) settings() map[string]string {
+	return map[string]string{
+		"listen_addresses":           "",
+		"port":                       fmt.Sprint(port),
+		"unix_socket_directories":    s.dir,
+		"max_connections":            "100",
+		"shared_buffers":             "32MB",
+		"dynamic_shared_memory_type": "mmap", // nothing is left behind by a server that is killed
+		"wal_level":                  "replica",
+		"wal_keep_size":              "256MB", // a standby that is held up for long finds its log
+		"wal_log_hints":              "on",
+		"timezone":                   "UTC",
+		"log_timezone":               "UTC",
+		"log_line_prefix":            "%m [%p] %a ",
+		"log_checkpoints":            "off",
+	}
+}
+
+// start runs the server and waits until it answers.
+func (s *Server) start(ctx context.Context) error {
+	err := os.WriteFile(filepath.Join(s.data, "postgresql.conf"), configuration(s.settings(), s.opts.Settings, s.following()), 0o600)
+	if err != nil {
+		return fmt.Errorf("start %s: %w", s.name, err)
+	}
+	if err := s.g.account.give(filepath.Join(s.data, "postgresql.conf")); err != nil {
+		return fmt.Errorf("start %s: %w", s.name, err)
+	}
+	out, err := os.OpenFile(s.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("start %s: %w", s.name, err)
+	}
+	defer out.Close()
+	cmd := s.g.account.command(s.dir, s.g.programs.path("postgres"), "-D", s.data)
+	cmd.Stdout, cmd.Stderr = out, out
+	if s.opts.Faketime {
+		env, err := s.clockEnv()
+		if err != nil {
+			return fmt.Errorf("start %s: %w", s.name, err)
+		}
+		cmd.Env = append(cmd.Env, env...)
+	}
+	// An immediate shutdown, which ends all backends too; their parent's death ends those of one
+	// that is killed.
+	child.EndWithParent(cmd, syscall.SIGQUIT)
+	if s.proc, err = child.Start(cmd); err != nil {
+		return fmt.Errorf("start %s: %w", s.name, err)
+	}
+	s.state.Store(running)
+	if err := s.await(ctx); err != nil {
+		return fmt.Errorf("start %s: %w", s.name, err)
+	}
+	return nil
+}
+
+// attempt bounds one request of a wait that repeats it.
+const attempt = 2 * time.Second
+
+// await returns nil once the server answers, and an error when it ended or ctx did.
+func (s *Server) await(ctx context.Context) error {
+	for {
+		err := s.probe(ctx)
+		if err == nil {
+			return nil
+		}
+		if s.proc.Exited() {
+			return s.exitError()
+		}
+		if ended := pause(ctx, 10*time.Millisecond); ended != nil {
+			return fmt.Errorf("%w; last: %w; the last warnings in its log:\n%s", ended, err, tail(s.log))
+		}
+	}
+}
+
+func (s *Server) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, attempt)
+	defer cancel()
+	conn, err := s.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	return conn.Close(ctx)
+}
+
+// alive is an error unless there is a process.
+func (s *Server) alive() error {
+	if s.state.Load() == down {
+		return fmt.Errorf("%s is down", s.name)
+	}
+	if s.proc.Exited() {
+		return s.exitError()
+	}
+	return nil
+}
+
+// exitError says that the server ended though nobody ended it.
+func (s *Server) exitError() error {
+	return fmt.Errorf("%s ended by itself: %v; the last warnings in its log:\n%s", s.name, s.proc.Err(), tail(s.log))
+}

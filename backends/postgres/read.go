@@ -1,0 +1,137 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"unicode/utf8"
+
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// The formats of rows of an answer that are no records; a row of the database can't have them.
+const (
+	formatPage = 100_000 // the last name of a full page
+	formatOver = 100_001 // the session is over
+)
+
+// pageSize is how many names one request of a listing reads.
+const pageSize = 2000
+
+// Get implements lease.Store, in one request. Record.Left is by the database's clock.
+func (s *Store) Get(ctx context.Context, names ...string) ([]lease.Record, error) {
+	if err := s.made(ctx); err != nil {
+		return nil, err
+	}
+	var valid []string
+	for _, n := range names {
+		if lease.ValidateName(n) == nil { // nothing stands under any other
+			valid = append(valid, n)
+		}
+	}
+	var recs []lease.Record
+	err := s.call(ctx, "get", "SELECT "+columns+" FROM "+s.function("get")+"($1::text[])",
+		[]any{db.Texts(valid, func(n string) string { return n })}, func(scan db.Scan) error {
+			var r row
+			if err := scan(r.dest()...); err != nil {
+				return err
+			}
+			rec, err := r.record()
+			if err == nil {
+				s.history.saw(r.rev)
+			} else {
+				s.log.Info("not a lease record, left alone", zap.Error(err))
+			}
+			recs = append(recs, rec)
+			return nil
+		})
+	if err != nil {
+		return nil, err
+	}
+	return recs, nil
+}
+
+// List implements lease.Store, with one request for each 2000 records, each of its own moment. What
+// stands from the first to the last is yielded. The loop's body may call the Store.
+func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[lease.Record, error] {
+	valid := longestText(prefix)
+	return s.pages(ctx, "list", "SELECT "+columns+" FROM "+s.function("list")+"($1::text, $2::text, $3::int)", valid,
+		func(r *row) bool { return strings.HasPrefix(r.name, prefix) })
+}
+
+// ListSession implements lease.SessionLister, by an index, with one request for each 2000 records.
+func (s *Store) ListSession(ctx context.Context, want lease.Session) iter.Seq2[lease.Record, error] {
+	return s.pages(ctx, "list session", "SELECT "+columns+" FROM "+s.function("list_session")+"($1::bigint, $2::text, $3::int)",
+		int64(want.ID), func(*row) bool { return true })
+}
+
+// longestText is the longest beginning of prefix that a text of the database can have: what has
+// the prefix has this, too.
+func longestText(prefix string) string {
+	for i, r := range prefix {
+		if r == 0 {
+			return prefix[:i]
+		}
+		if r == utf8.RuneError {
+			if _, size := utf8.DecodeRuneInString(prefix[i:]); size == 1 {
+				return prefix[:i]
+			}
+		}
+	}
+	return prefix
+}
+
+// pages reads what of begins, page by page, each behind the last name of the one before.
+func (s *Store) pages(ctx context.Context, op, query string, of any, wanted func(*row) bool) iter.Seq2[lease.Record, error] {
+	return func(yield func(lease.Record, error) bool) {
+		for after, more := "", true; more; {
+			var page []row
+			more = false
+			err := s.call(ctx, op, query, []any{of, after, int64(pageSize)}, func(scan db.Scan) error {
+				var r row
+				if err := scan(r.dest()...); err != nil {
+					return err
+				}
+				switch r.format {
+				case formatPage:
+					after, more = r.name, true
+				case formatOver:
+					return errSessionOver
+				default:
+					page = append(page, r)
+				}
+				return nil
+			})
+			if errors.Is(err, errSessionOver) {
+				err = fmt.Errorf("postgres: %s: %w", op, lease.ErrSessionGone)
+			}
+			if err != nil {
+				yield(lease.Record{}, err)
+				return
+			}
+			for i := range page {
+				if !wanted(&page[i]) {
+					continue
+				}
+				if ctx.Err() != nil {
+					yield(lease.Record{}, s.explain(ctx, op, ctx.Err()))
+					return
+				}
+				rec, err := page[i].record()
+				if err == nil {
+					s.history.saw(page[i].rev)
+				}
+				if !yield(rec, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+var errSessionOver = errors.New("the session is over")

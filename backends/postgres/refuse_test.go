@@ -1,0 +1,258 @@
+//go:build unix
+
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/backends/postgres"
+	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
+	"github.com/holdfast-go/holdfast/internal/inputtest"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// nowhere is a pool that reaches no server.
+func nowhere(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	p, err := pgxpool.New(t.Context(), "postgres://127.0.0.1:1/none")
+	require.NoError(t, err)
+	t.Cleanup(p.Close)
+	return p
+}
+
+func TestBadInput(t *testing.T) {
+	t.Parallel()
+	_, err := postgres.New(nil)
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	_, err = postgres.NewDB(nil)
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	p := nowhere(t)
+	for says, o := range map[string]postgres.Option{
+		`postgres.WithSchema: invalid: ""`:              postgres.WithSchema(""),
+		`postgres.WithSchema: invalid: "pg_x"`:          postgres.WithSchema("pg_x"),
+		`postgres.WithSchema: invalid: "a;drop"`:        postgres.WithSchema("a;drop"),
+		`postgres.WithSchema: invalid: "A"`:             postgres.WithSchema("A"),
+		"postgres.WithPoll: invalid: 1ms, must be 10ms": postgres.WithPoll(time.Millisecond),
+		"postgres.WithPoll: invalid: 1h0m0s":            postgres.WithPoll(time.Hour),
+		"postgres.WithWatchBuffer: invalid: 0":          postgres.WithWatchBuffer(0),
+		`postgres.WithUnsafe: invalid: "autovacuum"`:    postgres.WithUnsafe("fsync", "autovacuum"),
+		"a nil Option": nil,
+	} {
+		_, err := postgres.New(p, o)
+		require.ErrorIs(t, err, lease.ErrInvalid)
+		require.ErrorContains(t, err, says)
+	}
+	s, err := postgres.New(p, postgres.WithLogger(nil), postgres.WithListener(nil))
+	require.NoError(t, err)
+	require.Equal(t, []string{"127.0.0.1:1"}, s.Endpoints())
+	inputtest.Contexts(t, s)
+	inputtest.Zeros(t, nil, new(postgres.Store))
+}
+
+// deniedBy makes calls of a Store that may not do anything, each of which must say why.
+func deniedBy(t *testing.T, s *postgres.Store, is error, says string) {
+	t.Helper()
+	x := lease.Session{ID: lease.SessionID(ids.Add(1)), TTL: lasting, Owner: lease.Owner{ID: "a", Incarnation: "a-1"}}
+	_, open := s.OpenSession(t.Context(), x)
+	_, acquire := s.Acquire(t.Context(), x, []lease.Claim{claim("a")})
+	_, renew := s.Renew(t.Context(), []lease.Session{x})
+	_, get := s.Get(t.Context(), "a")
+	var list, watch error
+	for _, err := range s.List(t.Context(), "") {
+		list = err
+	}
+	for _, err := range s.WatchDeletions(t.Context(), "") {
+		watch = err
+	}
+	for what, err := range map[string]error{"check": s.Check(t.Context()), "open": open, "acquire": acquire, "renew": renew, "get": get, "list": list, "watch": watch} {
+		require.ErrorIs(t, err, lease.ErrDenied, what)
+		require.ErrorIs(t, err, is, what)
+		require.ErrorContains(t, err, says, what)
+	}
+}
+
+// works shows that leases can be had.
+func works(t *testing.T, s *postgres.Store) {
+	t.Helper()
+	a := session(t, s, "a", lasting)
+	win(t, s, a, fmt.Sprint("works/", ids.Add(1)))
+	require.NoError(t, s.CloseSession(t.Context(), a))
+}
+
+func silent(t *testing.T, p *pgxpool.Pool, opts ...postgres.Option) *postgres.Store {
+	t.Helper()
+	s, err := postgres.New(p, append(opts, postgres.WithLogger(zap.NewNop()))...)
+	require.NoError(t, err)
+	return s
+}
+
+// TestSchemaThatDoesNotFit: one that is missing, older or newer is refused by name, and once it
+// fits the same Store goes on.
+func TestSchemaThatDoesNotFit(t *testing.T) {
+	t.Parallel()
+	p := pool(t)
+	schema := postgres.WithSchema("unfit")
+	s := silent(t, p, schema)
+	deniedBy(t, s, postgres.ErrSchema, "unfit is missing: call Migrate")
+	require.NoError(t, s.Migrate(t.Context()))
+	works(t, s)
+	exec := func(q string) {
+		_, err := p.Exec(t.Context(), q)
+		require.NoError(t, err)
+	}
+	exec("UPDATE unfit.version SET version = 0")
+	deniedBy(t, silent(t, p, schema), postgres.ErrSchema, "has version 0, which is older than 1")
+	require.ErrorIs(t, s.Migrate(t.Context()), postgres.ErrSchema)
+	exec("UPDATE unfit.version SET version = 7, oldest = 3")
+	deniedBy(t, silent(t, p, schema), postgres.ErrSchema, "needs a program that knows version 3, this one knows 1")
+	exec("UPDATE unfit.version SET version = 7, oldest = 1") // newer, but this version will do
+	works(t, silent(t, p, schema))
+	exec("DROP SCHEMA unfit CASCADE")
+	_, err := s.Get(t.Context(), "a") // it had been checked
+	require.ErrorIs(t, err, postgres.ErrSchema)
+	deniedBy(t, s, postgres.ErrSchema, "unfit is missing")
+	exec("CREATE SCHEMA unfit")
+	require.NoError(t, s.Migrate(t.Context()), "into a schema that a DBA made")
+	works(t, s)
+}
+
+// TestMigrateAtOnce: any number of processes may.
+func TestMigrateAtOnce(t *testing.T) {
+	t.Parallel()
+	p := pool(t)
+	errs := make(chan error)
+	for range 8 {
+		go func() { errs <- silent(t, p, postgres.WithSchema("at_once")).Migrate(context.Background()) }()
+	}
+	for range 8 {
+		require.NoError(t, <-errs)
+	}
+	works(t, silent(t, p, postgres.WithSchema("at_once")))
+}
+
+// TestSchemaByHand: what Schema prints makes the same as Migrate, also under a name that is a word
+// of SQL.
+func TestSchemaByHand(t *testing.T) {
+	t.Parallel()
+	p := pool(t)
+	for _, name := range []string{postgres.DefaultSchema, "user"} {
+		s := silent(t, p, postgres.WithSchema(name))
+		require.NoError(t, server(t).Exec(t.Context(), s.Schema()))
+		works(t, s)
+		require.NoError(t, s.Migrate(t.Context()))
+	}
+	for _, q := range []string{`"user".lease`, "holdfast.lease"} {
+		var n int
+		require.NoError(t, p.QueryRow(t.Context(), "SELECT count(*) FROM "+q).Scan(&n))
+		require.Equal(t, 1, n, q)
+	}
+}
+
+// TestPermissions: what docs/postgres.md grants is enough, and what is missing is named.
+func TestPermissions(t *testing.T) {
+	t.Parallel()
+	srv := server(t)
+	require.NoError(t, srv.Exec(t.Context(), "CREATE ROLE app LOGIN; CREATE ROLE stranger LOGIN"))
+	owner := silent(t, pool(t), postgres.WithSchema("perms"))
+	require.NoError(t, owner.Migrate(t.Context()))
+	as := func(role string) *postgres.Store {
+		return silent(t, postgrestest.PoolOf(t, srv.Route().URLOf(role, "postgres")), postgres.WithSchema("perms"))
+	}
+	deniedBy(t, as("stranger"), postgres.ErrPermission, "GRANT USAGE ON SCHEMA perms TO <role>")
+	require.NoError(t, srv.Exec(t.Context(), "GRANT USAGE ON SCHEMA perms TO stranger, app"))
+	deniedBy(t, as("stranger"), postgres.ErrPermission, "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA perms")
+	require.NoError(t, srv.Exec(t.Context(), "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA perms TO app"))
+	app := as("app")
+	works(t, app)
+	r := win(t, app, session(t, app, "a", lasting), "job")
+	p := postgrestest.PoolOf(t, srv.Route().URLOf("app", "postgres"))
+	tx, err := p.Begin(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, app.Guard(t.Context(), tx, own(r)))
+	require.NoError(t, tx.Commit(t.Context()))
+	_, err = p.Exec(t.Context(), "DELETE FROM perms.lease")
+	require.ErrorContains(t, err, "permission denied", "the tables themselves are nobody's")
+	require.ErrorIs(t, as("app").Migrate(t.Context()), nil, "there is nothing to do")
+	err = silent(t, p, postgres.WithSchema("perms_new")).Migrate(t.Context())
+	require.ErrorIs(t, err, postgres.ErrPermission)
+	deniedBy(t, silent(t, postgrestest.PoolOf(t, srv.Route().URLOf("nobody", "postgres")), postgres.WithSchema("perms")), postgres.ErrPermission, "nobody")
+	deniedBy(t, silent(t, postgrestest.PoolOf(t, srv.Route().URLOf("app", "none"))), postgres.ErrSchema, "no such database")
+}
+
+// TestServersThatAreNotSafe are refused by the name of the setting.
+func TestServersThatAreNotSafe(t *testing.T) {
+	t.Parallel()
+	srv := postgrestest.Start(t)
+	p := srv.Pool(t)
+	s := silent(t, p)
+	require.NoError(t, s.Migrate(t.Context()))
+	for _, setting := range []string{"fsync", "full_page_writes"} {
+		require.NoError(t, srv.Set(t.Context(), setting, "off"))
+		deniedBy(t, silent(t, p), postgres.ErrUnsafeServer, setting+" is off")
+		works(t, silent(t, p, postgres.WithUnsafe(setting)))
+		require.NoError(t, srv.Reset(t.Context(), setting))
+	}
+	require.NoError(t, srv.Exec(t.Context(), "ALTER TABLE holdfast.change SET UNLOGGED"))
+	deniedBy(t, silent(t, p), postgres.ErrUnsafeServer, "in schema holdfast: change")
+	require.NoError(t, srv.Exec(t.Context(), "ALTER TABLE holdfast.change SET LOGGED"))
+	works(t, silent(t, p))
+
+	require.NoError(t, srv.NewDatabase(t.Context(), "latin", "ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"))
+	latin := silent(t, postgrestest.PoolOf(t, srv.Route().URLOf(postgrestest.Superuser, "latin")))
+	deniedBy(t, latin, postgres.ErrUnsafeServer, "server_encoding is LATIN1, must be UTF8")
+	require.ErrorIs(t, latin.Migrate(t.Context()), postgres.ErrUnsafeServer)
+
+	standby, err := srv.NewStandby(t.Context())
+	require.NoError(t, err)
+	deniedBy(t, silent(t, standby.Pool(t)), postgres.ErrReadOnly, "standby")
+}
+
+// TestOtherDefaults: whatever isolation, durability and access a database has by default, leases
+// have their own.
+func TestOtherDefaults(t *testing.T) {
+	t.Parallel()
+	srv := postgrestest.Start(t)
+	require.NoError(t, silent(t, srv.Pool(t)).Migrate(t.Context()))
+	for _, set := range [][2]string{
+		{"default_transaction_isolation", "serializable"}, {"default_transaction_isolation", "repeatable read"},
+		{"default_transaction_read_only", "on"}, {"synchronous_commit", "off"}, {"search_path", "none"},
+		{"standard_conforming_strings", "off"}, {"DateStyle", "German"}, {"IntervalStyle", "sql_standard"},
+		{"bytea_output", "escape"}, {"extra_float_digits", "0"}, {"lc_messages", "C"}, {"TimeZone", "Asia/Kolkata"},
+	} {
+		require.NoError(t, srv.Set(t.Context(), set[0], set[1]), "%v", set)
+		p := srv.Pool(t)
+		works(t, silent(t, p))
+		handle, err := sql.Open("pgx", srv.URL())
+		require.NoError(t, err)
+		s, err := postgres.NewDB(handle)
+		require.NoError(t, err)
+		works(t, s)
+		require.NoError(t, handle.Close())
+		require.NoError(t, srv.Reset(t.Context(), set[0]))
+	}
+}
+
+// TestCommitsAreFlushed though the database does not ask for it.
+func TestCommitsAreFlushed(t *testing.T) {
+	t.Parallel()
+	p := pool(t)
+	s := fresh(t, p)
+	tx, err := p.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	for given, want := range map[string]string{"off": "on", "local": "on", "on": "on", "remote_apply": "remote_apply"} {
+		_, err = tx.Exec(t.Context(), "SET LOCAL synchronous_commit = "+given)
+		require.NoError(t, err)
+		var is string
+		require.NoError(t, tx.QueryRow(t.Context(), "SELECT current_setting('synchronous_commit') FROM "+s.SchemaName()+".enter()").Scan(&is))
+		require.Equal(t, want, is, given)
+	}
+}

@@ -1,0 +1,122 @@
+// Package register makes URLs of PostgreSQL known to backends/open. It is imported for that
+// alone:
+//
+//	import _ "github.com/holdfast-go/holdfast/backends/postgres/register"
+//
+//	store, closeStore, err := open.Open(ctx, "postgres://app:secret@db:5432/app?holdfast_migrate=true")
+//
+// The schemes are postgres and postgresql. A URL is what pgxpool.ParseConfig takes, so the same
+// that psql does, with these settings besides:
+//
+//	holdfast_schema=NAME     schema of the leases; postgres.DefaultSchema by default
+//	holdfast_migrate=true    makes the schema, or brings it to this version, when the store is opened: it
+//	                         then fails if no server answers
+//	holdfast_listen=true     tells watches of changes at once, over a connection of its own; not
+//	                         behind PgBouncer in transaction mode
+//
+// The store has a pool of its own, of pool_max_conns connections. It opens without waiting for a
+// server, but for holdfast_migrate.
+package register
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/holdfast-go/holdfast/backends/open"
+	"github.com/holdfast-go/holdfast/backends/postgres"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+func init() {
+	for _, scheme := range []string{"postgres", "postgresql"} {
+		if err := open.Register(scheme, opener); err != nil {
+			panic(err) // somebody else has taken the name
+		}
+	}
+}
+
+// settings are what a URL says to the store alone.
+type settings struct {
+	schema          string
+	migrate, listen bool
+}
+
+func opener(ctx context.Context, rest string) (lease.Store, func() error, error) {
+	config, set, err := parse(rest)
+	if err != nil {
+		return nil, nil, err
+	}
+	// ctx bounds the opening, not the pool's life.
+	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: the pool was refused", lease.ErrInvalid) // it may show the password
+	}
+	opts := []postgres.Option{postgres.WithSchema(set.schema)}
+	if set.listen {
+		opts = append(opts, postgres.WithListener(func(ctx context.Context) (*pgx.Conn, error) {
+			return pgx.ConnectConfig(ctx, pool.Config().ConnConfig)
+		}))
+	}
+	s, err := postgres.New(pool, opts...)
+	if err == nil && set.migrate {
+		err = s.Migrate(ctx)
+	}
+	if err != nil {
+		pool.Close()
+		return nil, nil, err
+	}
+	return s, func() error { pool.Close(); return nil }, nil
+}
+
+// parse reads what stands behind the scheme's colon. What it refuses it does not show: there may
+// be a password in it.
+func parse(rest string) (*pgxpool.Config, settings, error) {
+	set := settings{schema: postgres.DefaultSchema}
+	invalid := func(format string, args ...any) (*pgxpool.Config, settings, error) {
+		return nil, set, fmt.Errorf("%w: "+format, append([]any{lease.ErrInvalid}, args...)...)
+	}
+	if !strings.HasPrefix(rest, "//") {
+		return invalid("want postgres://user:password@host:port/database")
+	}
+	base, query, _ := strings.Cut(rest, "?")
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return invalid("what stands behind '?' is no query")
+	}
+	for _, b := range []struct {
+		name string
+		to   *bool
+	}{{"holdfast_migrate", &set.migrate}, {"holdfast_listen", &set.listen}} {
+		if !values.Has(b.name) {
+			continue
+		}
+		if *b.to, err = strconv.ParseBool(values.Get(b.name)); err != nil || len(values[b.name]) != 1 {
+			return invalid("setting %s: must be true or false", b.name)
+		}
+		values.Del(b.name)
+	}
+	if values.Has("holdfast_schema") {
+		if set.schema = values.Get("holdfast_schema"); len(values["holdfast_schema"]) != 1 {
+			return invalid("setting holdfast_schema: must have one value")
+		}
+		values.Del("holdfast_schema")
+	}
+	for name := range values {
+		if strings.HasPrefix(name, "holdfast_") {
+			return invalid("setting %.64q: is not known, of holdfast_listen, holdfast_migrate and holdfast_schema", name)
+		}
+	}
+	config, err := pgxpool.ParseConfig("postgres:" + base + "?" + values.Encode())
+	if err != nil {
+		// Its error may show a part of the password.
+		return invalid("no connection string of PostgreSQL, or a file that it names can't be read; " +
+			"in a user and a password '@', '/', '?' and '#' must be escaped")
+	}
+	return config, set, nil
+}

@@ -1,0 +1,145 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// OpenSession implements lease.Store. A TTL is rounded up to milliseconds. Errors besides: those of
+// Check.
+func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Grant, error) {
+	if err := s.made(ctx); err != nil {
+		return lease.Grant{}, err
+	}
+	if err := cmp.Or(s.Limits().ValidateSession(want), lease.ValidateNoHandle(want.Handle)); err != nil {
+		return lease.Grant{}, fmt.Errorf("postgres: open session: %w", err)
+	}
+	var ttl int64
+	err := s.call(ctx, "open session",
+		"SELECT "+s.function("open")+"($1::bigint, $2::text, $3::text, $4::text, $5::bigint)",
+		[]any{int64(want.ID), db.Escape(want.Owner.ID), db.Escape(want.Owner.Incarnation), db.Escape(want.Owner.Address),
+			int64((want.TTL-1)/time.Millisecond) + 1},
+		func(scan db.Scan) error { return scan(&ttl) })
+	switch {
+	case err != nil:
+		return lease.Grant{}, err
+	case ttl == 0:
+		return lease.Grant{}, fmt.Errorf("postgres: open session: %w", gone(want))
+	case ttl < 0:
+		return lease.Grant{}, fmt.Errorf("postgres: open session %d of %s: %w: the session is of another incarnation",
+			want.ID, want.Owner.ID, lease.ErrInvalid)
+	}
+	return lease.Grant{TTL: time.Duration(ttl) * time.Millisecond}, nil
+}
+
+func gone(want lease.Session) error {
+	return fmt.Errorf("session %d of %s: %w", want.ID, want.Owner.ID, lease.ErrSessionGone)
+}
+
+// closing is how many records one request of CloseSession removes.
+const closing = 5000
+
+// CloseSession implements lease.Store: with one request for each 5000 records. When the first was
+// applied the session is over for good, and what is left of it is removed by whoever watches. The
+// error is ErrGuarded if that is so of a name that a transaction guards.
+func (s *Store) CloseSession(ctx context.Context, want lease.Session) error {
+	if err := s.made(ctx); err != nil {
+		return err
+	}
+	if err := lease.ValidateNoHandle(want.Handle); err != nil {
+		return fmt.Errorf("postgres: close session: %w", err)
+	}
+	for pause := (backoff{}); ; {
+		var freed, standing int64
+		err := s.call(ctx, "close session",
+			"SELECT freed::bigint, standing::bigint FROM "+s.function("close")+"($1::bigint, $2::text, $3::int)",
+			[]any{int64(want.ID), db.Escape(want.Owner.Incarnation), int64(closing)},
+			func(scan db.Scan) error { return scan(&freed, &standing) })
+		if freed > 0 {
+			s.changed()
+		}
+		switch {
+		case err != nil || standing == 0:
+			return err
+		case freed > 0:
+		case pause.waited > guardWait:
+			return fmt.Errorf("postgres: close session %d of %s: %w: %d records stand until it ends",
+				want.ID, want.Owner.ID, ErrGuarded, standing)
+		default:
+			if err := pause.wait(ctx); err != nil {
+				return s.explain(ctx, "close session", err)
+			}
+		}
+	}
+}
+
+// Renew implements lease.Store: one request for all sessions, which waits for no transaction of a
+// user.
+func (s *Store) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Grant, error) {
+	if err := s.made(ctx); err != nil || len(sessions) == 0 {
+		return nil, err
+	}
+	ttls := make(map[lease.SessionID]int64, len(sessions))
+	grants := make([]lease.Grant, len(sessions))
+	var ours []lease.Session
+	for i, want := range sessions {
+		if grants[i].Err = lease.ValidateNoHandle(want.Handle); grants[i].Err == nil {
+			ours = append(ours, want)
+		}
+	}
+	err := s.call(ctx, "renew", "SELECT id, ttl FROM "+s.function("renew")+"($1::bigint[], $2::text[])",
+		[]any{db.Numbers(ours, func(x lease.Session) int64 { return int64(x.ID) }),
+			db.Texts(ours, func(x lease.Session) string { return db.Escape(x.Owner.Incarnation) })},
+		func(scan db.Scan) error {
+			var id, ttl int64
+			err := scan(&id, &ttl)
+			ttls[lease.SessionID(id)] = ttl
+			return err
+		})
+	if err != nil {
+		return nil, err
+	}
+	for i, want := range sessions {
+		switch ttl := ttls[want.ID]; {
+		case grants[i].Err != nil:
+			grants[i].Err = fmt.Errorf("postgres: renew: %w", grants[i].Err)
+		case ttl == 0:
+			grants[i].Err = fmt.Errorf("postgres: renew: %w", gone(want))
+		default:
+			grants[i].TTL = time.Duration(ttl) * time.Millisecond
+		}
+	}
+	return grants, nil
+}
+
+// backoff are pauses that grow, between looks at what is locked.
+type backoff struct {
+	next, waited time.Duration
+}
+
+const (
+	firstPause = time.Millisecond
+	lastPause  = 25 * time.Millisecond
+	// guardWait is for how long a request about names that are guarded, and about no others,
+	// waits for the transaction to end.
+	guardWait = 250 * time.Millisecond
+)
+
+// wait waits for the next pause, or for the end of ctx, which it returns.
+func (b *backoff) wait(ctx context.Context) error {
+	b.next = min(max(2*b.next, firstPause), lastPause)
+	b.waited += b.next
+	t := time.NewTimer(b.next)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

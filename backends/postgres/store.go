@@ -1,0 +1,182 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net"
+	"regexp"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
+	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/internal/teller"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// DefaultSchema is the schema in which everything is.
+const DefaultSchema = "holdfast"
+
+// DefaultPoll is the time between looks for changes while something watches.
+const DefaultPoll = 250 * time.Millisecond
+
+// DefaultWatchBuffer is how many changes may wait for one watch.
+const DefaultWatchBuffer = 1 << 16
+
+// Store keeps leases in PostgreSQL. Make one with New or NewDB. It is safe for concurrent use
+// and needs no closing: what it runs in the background ends with the last watch.
+type Store struct {
+	db        *db.DB
+	schema    string
+	poll      time.Duration
+	buffer    int
+	listener  func(context.Context) (*pgx.Conn, error)
+	unsafe    []string
+	log       *zap.Logger
+	endpoints []string
+
+	checked atomic.Bool // the server and the schema, since the last error
+
+	hub     hub
+	bell    bell
+	history history
+}
+
+var (
+	_ lease.Store           = (*Store)(nil)
+	_ lease.TransferStore   = (*Store)(nil)
+	_ lease.Watcher         = (*Store)(nil)
+	_ lease.DeletionWatcher = (*Store)(nil)
+	_ lease.Prober          = (*Store)(nil)
+	_ lease.SessionLister   = (*Store)(nil)
+	_ lease.Limiter         = (*Store)(nil)
+	_ lease.Located         = (*Store)(nil)
+)
+
+// Option sets something of a Store.
+type Option func(*Store)
+
+// WithSchema replaces DefaultSchema: letters, digits and '_', of lower case, 1 to 48 of them, that
+// don't begin with a digit or "pg_". Stores of one schema of one database are one store.
+func WithSchema(name string) Option { return func(s *Store) { s.schema = name } }
+
+// WithListener has watches told of changes at once, by NOTIFY, and look for themselves once per
+// second only. connect makes a connection that is the Store's own until it closes it; it must go
+// to the server itself, as LISTEN does nothing behind PgBouncer in transaction mode:
+//
+//	postgres.WithListener(func(ctx context.Context) (*pgx.Conn, error) {
+//		return pgx.ConnectConfig(ctx, pool.Config().ConnConfig)
+//	})
+//
+// It is called with the first watch, and again, after a pause, when the connection is lost. Without
+// it, the default, also if connect is nil, watches look every DefaultPoll.
+func WithListener(connect func(context.Context) (*pgx.Conn, error)) Option {
+	return func(s *Store) { s.listener = connect }
+}
+
+// WithPoll sets the time between looks for changes, 10 ms to a minute; DefaultPoll by default.
+func WithPoll(d time.Duration) Option { return func(s *Store) { s.poll = d } }
+
+// WithWatchBuffer sets how many changes may wait for one watch before it ends with
+// ErrWatchOverrun: 1 to 2³¹-1, DefaultWatchBuffer by default.
+func WithWatchBuffer(n int) Option { return func(s *Store) { s.buffer = n } }
+
+// WithUnsafe accepts a server with those settings, "fsync" or "full_page_writes", off: after a
+// crash of its machine leases may be held twice, and tokens may come twice. It is for servers of
+// tests, and full_page_writes for file systems that can't tear a page, such as ZFS.
+func WithUnsafe(settings ...string) Option {
+	return func(s *Store) { s.unsafe = append(s.unsafe, settings...) }
+}
+
+// WithLogger gets what a Keeper does not tell: warnings, and at info what is of interest to a
+// reader who looks for something. It is called by a goroutine of its own, in order, as a
+// Keeper's is. Default, also if l is nil: warnings and errors go to slog.Default().
+// zap.NewNop() for silence.
+func WithLogger(l *zap.Logger) Option { return func(s *Store) { s.log = l } }
+
+// New returns a store over pool, which it neither changes nor closes. It sends nothing: server and
+// schema are checked with the first call, or by Check. An error is lease.ErrInvalid.
+//
+// A call takes one connection of the pool for one round trip, and so does each look for changes;
+// no call needs two at a time. Statements are sent without names, so that the pool may go through
+// PgBouncer in transaction mode.
+func New(pool *pgxpool.Pool, opts ...Option) (*Store, error) {
+	if pool == nil {
+		return nil, fmt.Errorf("postgres.New: pool: %w: nil, must come from pgxpool.New", lease.ErrInvalid)
+	}
+	config := pool.Config().ConnConfig
+	s := &Store{db: db.OfPool(pool), endpoints: []string{net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port)))}}
+	for _, f := range config.Fallbacks {
+		if e := net.JoinHostPort(f.Host, strconv.Itoa(int(f.Port))); !slices.Contains(s.endpoints, e) {
+			s.endpoints = append(s.endpoints, e)
+		}
+	}
+	return s.init("postgres.New", opts)
+}
+
+// NewDB is New over a database/sql handle of any driver of PostgreSQL whose errors have an
+// SQLState method, such as those of pgx and pq. Texts and numbers are all that is sent. Behind
+// PgBouncer in transaction mode the driver must not prepare statements by name (of pgx:
+// default_query_exec_mode=exec).
+func NewDB(handle *sql.DB, opts ...Option) (*Store, error) {
+	if handle == nil {
+		return nil, fmt.Errorf("postgres.NewDB: handle: %w: nil, must come from sql.Open", lease.ErrInvalid)
+	}
+	s := &Store{db: db.OfStd(handle)}
+	return s.init("postgres.NewDB", opts)
+}
+
+var validSchema = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
+
+func (s *Store) init(op string, opts []Option) (*Store, error) {
+	s.schema, s.poll, s.buffer = DefaultSchema, DefaultPoll, DefaultWatchBuffer
+	if err := input.Apply(s, nil, lease.ErrInvalid, opts); err != nil {
+		return nil, fmt.Errorf("%s: %w", op, err)
+	}
+	bad := func(option string, got any, bound string) error {
+		return fmt.Errorf("postgres.%s: %w: %v, must be %s", option, lease.ErrInvalid, got, bound)
+	}
+	switch {
+	case !validSchema.MatchString(s.schema) || len(s.schema) > 2 && s.schema[:3] == "pg_":
+		return nil, bad("WithSchema", fmt.Sprintf("%.64q", s.schema), `1 to 48 of a-z, 0-9 and '_', not beginning with a digit or "pg_"`)
+	case s.poll < 10*time.Millisecond || s.poll > time.Minute:
+		return nil, bad("WithPoll", s.poll, "10ms to 1m")
+	case s.buffer < 1 || s.buffer > input.MaxCount:
+		return nil, bad("WithWatchBuffer", s.buffer, fmt.Sprintf("1 to %d", input.MaxCount))
+	}
+	for _, u := range s.unsafe {
+		if u != "fsync" && u != "full_page_writes" {
+			return nil, bad("WithUnsafe", fmt.Sprintf("%.64q", u), `"fsync" or "full_page_writes"`)
+		}
+	}
+	s.log, _ = teller.Logger(s.log)
+	s.hub.s, s.bell.s = s, s
+	return s, nil
+}
+
+// maxTTL keeps the ends of sessions within what the database can add.
+const maxTTL = 100 * 365 * 24 * time.Hour
+
+// maxMetadata bounds what one row, and its copies in the change log, have of metadata.
+const maxMetadata = 256 << 10
+
+// maxBatch is how many names one call may carry: it holds their rows' locks for its time.
+const maxBatch = 500
+
+// Limits implements lease.Limiter.
+func (s *Store) Limits() lease.StoreLimits {
+	return lease.StoreLimits{Name: "postgres", MaxTTL: maxTTL, MaxMetadata: maxMetadata, While: true, Batch: maxBatch, Prompt: s.db != nil && s.db.Prompt()}
+}
+
+// Endpoints implements lease.Located.
+func (s *Store) Endpoints() []string { return slices.Clone(s.endpoints) }
+
+// SchemaName returns the name of the schema in which everything is.
+func (s *Store) SchemaName() string { return s.schema }

@@ -1,0 +1,74 @@
+//go:build linux
+
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
+)
+
+// testTTL is long enough for a holder on a machine that is busy to lose nothing.
+const testTTL = 5 * time.Second
+
+// TestFaults: whatever happens to the server, no two believe in a name at once and tokens grow,
+// unless its clock was stepped; nobody believes beyond the deadline; and soon after, every name is
+// held again, by the nodes that were there before.
+func TestFaults(t *testing.T) {
+	for _, f := range faults() {
+		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
+			postgrestest.Skip(t, f.needs...)
+			r, err := play(t.Context(), testTTL, f)
+			require.NoError(t, err)
+			t.Logf("%s: %s | %s | %v", f.title, r.beliefs(), r.recovery(), r.verdict)
+			require.NoError(t, r.err)
+			require.Equal(t, 2, r.held, "the long names were not held when it began")
+			require.Zero(t, r.backward, "tokens: %v", r.verdict)
+			if !f.clock {
+				require.NoError(t, r.verdict.err())
+			}
+			// Half a TTL without service ends nobody's trust: the last renewal was sent at
+			// most a third of a TTL before, and the margin is a tenth.
+			if f.keeps && r.out < testTTL/2 {
+				require.Zero(t, r.lost, "lost though service was gone for %v only: %v", r.out, r.reasons)
+			}
+			if f.loses {
+				require.Equal(t, r.held, r.lost, "kept though no renewal can have succeeded")
+				require.Less(t, r.believed, testTTL, "believed for longer than the TTL")
+			}
+		})
+	}
+}
+
+// TestAsyncFailover: tokens grow over a fail-over that loses the last writes, as long as the
+// standby's clock is not behind; and two may hold a name, which only fencing makes up for.
+func TestAsyncFailover(t *testing.T) {
+	t.Parallel()
+	postgrestest.Skip(t)
+	var all tallied
+	for _, cut := range []bool{false, true} {
+		r, err := failover(t.Context(), testTTL, gap{lag: 300 * time.Millisecond, cut: cut})
+		require.NoError(t, err)
+		require.Zero(t, r.backward, "%v", r.verdict)
+		all.add(r)
+	}
+	t.Log(&all)
+	require.LessOrEqual(t, all.longest, testTTL, "two believed for longer than a TTL")
+}
+
+// TestRenewalsLeaveNoBloat: renewals are updates within their page, and their dead rows are
+// reused without a vacuum.
+func TestRenewalsLeaveNoBloat(t *testing.T) {
+	t.Parallel()
+	postgrestest.Skip(t)
+	r, err := renewMany(t.Context(), 20_000, false, false)
+	require.NoError(t, err)
+	t.Log(r)
+	require.EqualValues(t, 20_000, r.updates)
+	require.GreaterOrEqual(t, r.hot, r.updates*99/100)
+	require.Less(t, r.after, r.before+(256<<10))
+}

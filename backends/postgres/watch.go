@@ -1,0 +1,207 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+	"sync"
+
+	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// change is one thing to tell.
+type change struct {
+	seq   int64 // 0: an answer to a probe
+	event lease.Event
+}
+
+// watcher is one running watch. Its mutex is taken after the hub's.
+type watcher struct {
+	prefix    string
+	deletions bool // tell of nothing else
+	bound     int
+	ready     chan struct{} // has room for one: something waits
+
+	mu    sync.Mutex
+	queue []change
+	err   error // ends the watch
+}
+
+func (w *watcher) push(c change) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.err != nil:
+		return
+	case len(w.queue) >= w.bound:
+		w.err, w.queue = fmt.Errorf("%w: more than %d changes under %q waited", ErrWatchOverrun, w.bound, w.prefix), nil
+	default:
+		w.queue = append(w.queue, c)
+	}
+	w.signal()
+}
+
+// fail ends the watch behind what is queued.
+func (w *watcher) fail(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err == nil {
+		w.err = err
+	}
+	w.signal()
+}
+
+func (w *watcher) signal() {
+	select {
+	case w.ready <- struct{}{}:
+	default:
+	}
+}
+
+// take waits for changes and returns all that are queued; then, or at the end of ctx, an error.
+func (w *watcher) take(ctx context.Context) ([]change, error) {
+	select {
+	case <-w.ready:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	q := w.queue
+	w.queue = nil
+	if len(q) > 0 && w.err != nil {
+		w.signal()
+		return q, nil
+	}
+	return q, w.err
+}
+
+// Watch implements lease.Watcher: a snapshot as of one moment, in one request, and then the log of
+// changes, which all watches of a Store read together. Changes of one name come in their order,
+// those of several names in any. Expiries are told by whoever watches: soon after the end if the
+// Store's watch runs, as it makes them final itself.
+//
+// The iteration ends with the context's error, ErrWatchOverrun, ErrWatchLost, one that is
+// lease.ErrDenied, or when the database could not be asked for 10 s. The loop's body may call the
+// Store.
+func (s *Store) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+	return s.watch(ctx, prefix, false)
+}
+
+// WatchDeletions is Watch without a snapshot and without what is put.
+func (s *Store) WatchDeletions(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+	return s.watch(ctx, prefix, true)
+}
+
+// Probe implements lease.Prober: each watch yields lease.EventProgress behind all that the next
+// look at the log finds, which begins at once.
+func (s *Store) Probe(ctx context.Context) error {
+	if err := s.made(ctx); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return s.explain(ctx, "probe", ctx.Err())
+	}
+	s.hub.probe()
+	return nil
+}
+
+func (s *Store) watch(ctx context.Context, prefix string, deletions bool) iter.Seq2[lease.Event, error] {
+	return func(yield func(lease.Event, error) bool) {
+		failed := func(err error) { yield(lease.Event{}, s.explain(ctx, "watch", err)) }
+		if err := s.made(ctx); err != nil {
+			yield(lease.Event{}, err)
+			return
+		}
+		if ctx.Err() != nil {
+			failed(ctx.Err())
+			return
+		}
+		w := &watcher{prefix: prefix, deletions: deletions, bound: s.buffer, ready: make(chan struct{}, 1)}
+		r := s.hub.subscribe(w)
+		defer s.hub.unsubscribe(r, w)
+		select {
+		case <-r.began:
+		case <-ctx.Done():
+			failed(ctx.Err())
+			return
+		}
+		floor := r.floor()
+		told, recs, err := s.snapshot(ctx, w, floor)
+		if err != nil {
+			yield(lease.Event{}, err)
+			return
+		}
+		for _, ev := range recs {
+			if ctx.Err() != nil {
+				failed(ctx.Err())
+				return
+			}
+			if !yield(ev, nil) {
+				return
+			}
+		}
+		if !yield(lease.Event{Kind: lease.EventSynced}, nil) {
+			return
+		}
+		for {
+			changes, err := w.take(ctx)
+			if err != nil {
+				failed(err)
+				return
+			}
+			for _, c := range changes {
+				if ctx.Err() != nil {
+					failed(ctx.Err())
+					return
+				}
+				if c.seq != 0 && (c.seq <= floor || told[c.seq]) {
+					continue
+				}
+				if !yield(c.event, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// snapshot reads the records under the watch's prefix, unless deletions alone are told, and which
+// changes after floor they include.
+func (s *Store) snapshot(ctx context.Context, w *watcher, floor int64) (told map[int64]bool, recs []lease.Event, err error) {
+	told = map[int64]bool{}
+	records := "true"
+	if w.deletions {
+		records = "false"
+	}
+	query := "SELECT coalesce(seq, 0), coalesce(name, ''), coalesce(format, 0)::bigint, session, rev, nonce, meta, owner, incarnation, address, ttl, " +
+		"left_ms, since_us FROM " + s.function("watch_snapshot") + "($1::text, $2::boolean, $3::bigint)"
+	err = s.call(ctx, "watch", query, []any{longestText(w.prefix), records, floor}, func(scan db.Scan) error {
+		var seq int64
+		var r row
+		if err := scan(append([]any{&seq}, r.dest()...)...); err != nil {
+			return err
+		}
+		if seq != 0 {
+			told[seq] = true
+		} else if strings.HasPrefix(r.name, w.prefix) {
+			if r.format == format {
+				s.history.saw(r.rev)
+			}
+			recs = append(recs, r.put())
+		}
+		return nil
+	})
+	return told, recs, err
+}
+
+// put is the event that the row stands.
+func (r *row) put() lease.Event {
+	rec, err := r.record()
+	if err != nil {
+		return lease.Event{Kind: lease.EventBad, Record: rec}
+	}
+	return lease.Event{Kind: lease.EventPut, Record: rec, Revision: rec.Token}
+}

@@ -1,0 +1,136 @@
+package settler
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// What a settler does to read is repeated; what landed late is left out.
+
+func (s *Store) Get(ctx context.Context, names ...string) (recs []lease.Record, err error) {
+	tops := s.ledger.tops(names)
+	err = s.repeat(ctx, func(ctx context.Context) error {
+		recs, err = s.inner.Get(ctx, names...)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	recs = slices.DeleteFunc(recs, func(r lease.Record) bool { return !s.ledger.show(r) })
+	for i, name := range names {
+		if !slices.ContainsFunc(recs, func(r lease.Record) bool { return r.Name == name }) {
+			s.ledger.free(name, tops[i])
+		}
+	}
+	return recs, nil
+}
+
+// listed is one value of a List.
+type listed struct {
+	rec lease.Record
+	err error
+}
+
+func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[lease.Record, error] {
+	return func(yield func(lease.Record, error) bool) {
+		var all []listed
+		err := s.repeat(ctx, func(ctx context.Context) error {
+			all = nil
+			for rec, err := range s.inner.List(ctx, prefix) {
+				if err != nil && !errors.Is(err, lease.ErrBadRecord) {
+					return err
+				}
+				all = append(all, listed{rec, err})
+			}
+			return nil
+		})
+		for _, one := range all {
+			if ctx.Err() != nil {
+				err = ctx.Err()
+				break
+			}
+			if one.err == nil && !s.ledger.show(one.rec) {
+				continue
+			}
+			if !yield(one.rec, one.err) {
+				return
+			}
+		}
+		if err != nil {
+			yield(lease.Record{}, err)
+		}
+	}
+}
+
+// Watch repeats what comes before EventSynced. What ends the watch later ends it
+// for the caller too: another would leave out what happened between the two.
+func (s *Store) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+	return func(yield func(lease.Event, error) bool) {
+		for {
+			synced, err := s.watchOnce(ctx, prefix, yield)
+			if err == nil {
+				return // the caller has enough
+			}
+			if !synced && ctx.Err() == nil && !answers(err) {
+				s.ledger.tally.Failed.Add(1)
+				select {
+				case <-time.After(s.patience.Pause):
+				case <-ctx.Done():
+				}
+				continue
+			}
+			if ctx.Err() == nil {
+				s.ledger.tally.Ended.Add(1)
+			}
+			yield(lease.Event{}, err)
+			return
+		}
+	}
+}
+
+// watchOnce yields what one watch tells, if it comes as far as EventSynced, and
+// returns how it ended; nil if yield did not want more.
+func (s *Store) watchOnce(ctx context.Context, prefix string, yield func(lease.Event, error) bool) (synced bool, err error) {
+	var snapshot []lease.Event
+	hidden := map[string]bool{} // what stands landed when nobody waited for it
+	for ev, err := range s.inner.Watch(ctx, prefix) {
+		if err != nil {
+			return synced, err
+		}
+		name := ev.Record.Name
+		switch ev.Kind {
+		case lease.EventPut:
+			hidden[name] = !s.ledger.show(ev.Record)
+			if hidden[name] {
+				continue
+			}
+		case lease.EventDelete:
+			if hidden[name] {
+				hidden[name] = false
+				continue
+			}
+		}
+		if !synced {
+			snapshot = append(snapshot, ev)
+			if ev.Kind != lease.EventSynced {
+				continue
+			}
+			synced = true
+			for _, ev := range snapshot {
+				if !yield(ev, nil) {
+					return true, nil
+				}
+			}
+			continue
+		}
+		if !yield(ev, nil) {
+			return true, nil
+		}
+	}
+	return true, nil // it ended without a word, and so the caller's does
+}
