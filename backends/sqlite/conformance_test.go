@@ -1,0 +1,54 @@
+//go:build linux
+
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"io"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/leasetest"
+)
+
+func fresh(tb leasetest.TB) func() lease.Store {
+	path := file(tb)
+	openAt(tb, path)
+	return func() lease.Store { return openAt(tb, path) }
+}
+
+// spoiled also writes what is no record of this version.
+func spoiled(tb leasetest.TB) (client func() lease.Store, spoil func(name string)) {
+	path := file(tb)
+	s := openAt(tb, path)
+	db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)")
+	require.NoError(tb, err)
+	tb.Cleanup(func() { _ = db.Close() })
+	return func() lease.Store { return s }, func(name string) {
+		_, err := db.ExecContext(context.Background(), "INSERT INTO holdfast_lease VALUES (?, 2, 0, 0, 0, 0, 'what a newer version writes')", name)
+		require.NoError(tb, err)
+	}
+}
+
+// silent makes clients of a file that another program has locked, also for who only reads.
+func silent(tb leasetest.TB) func() lease.Store {
+	path := file(tb)
+	s := openAt(tb, path)
+	shm, err := os.OpenFile(path+"-shm", os.O_RDWR, 0)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, shm.Close()) })
+	all := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: 120, Len: 8} // the log's locks
+	require.NoError(tb, unix.FcntlFlock(shm.Fd(), unix.F_OFD_SETLK, &all))
+	return func() lease.Store { return s }
+}
+
+func TestConformance(t *testing.T) {
+	leasetest.Run(t, fresh, leasetest.TTL(2*time.Second), leasetest.ExpirySlack(time.Second),
+		leasetest.BadRecords(spoiled), leasetest.Unreachable(silent))
+}

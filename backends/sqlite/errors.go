@@ -1,0 +1,61 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	lib "modernc.org/sqlite/lib"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+var (
+	// ErrReplaced: the file was deleted or replaced while processes use it, or an older copy was
+	// written over it. A Store that finds that answers nothing else from then on, so that its
+	// Keeper ends every term at once: it is a lease.ErrSetback. New returns it while such
+	// processes are left.
+	ErrReplaced = fmt.Errorf("the file of leases was replaced: %w", lease.ErrSetback)
+	// ErrOtherMachine: another machine, or the same after a boot that this process outlived,
+	// has begun to use the file. It is a lease.ErrSetback, too.
+	ErrOtherMachine = fmt.Errorf("the file of leases is used by another machine: %w", lease.ErrSetback)
+	// ErrSchema: the file's tables are not those of this version. It is a lease.ErrDenied.
+	ErrSchema = fmt.Errorf("the tables of leases have another version: %w", lease.ErrDenied)
+
+	// errOtherGeneration: the file is not of the generation that was asked for.
+	errOtherGeneration = errors.New("another generation")
+
+	errClosed = errors.New("the store is closed")
+	errUnmade = fmt.Errorf("%w: the store was made by nobody, must come from sqlite.New", lease.ErrInvalid)
+)
+
+func failed(op string, err error) error { return fmt.Errorf("sqlite store: %s: %w", op, err) }
+
+// denied adds lease.ErrDenied to an error that nothing but an operator ends, of a transaction
+// that was surely not applied.
+func denied(err error) error {
+	switch code(err) {
+	case lib.SQLITE_READONLY, lib.SQLITE_PERM, lib.SQLITE_CANTOPEN, lib.SQLITE_NOTADB, lib.SQLITE_AUTH:
+		return fmt.Errorf("%w: %w", lease.ErrDenied, err)
+	case lib.SQLITE_CORRUPT:
+		return fmt.Errorf("%w: the file is damaged: %w", lease.ErrDenied, err)
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w: %w", lease.ErrDenied, err)
+	}
+	return err
+}
+
+// ended is the error of a call whose context is done.
+func ended(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
+
+func gone(want lease.Session) error {
+	return fmt.Errorf("session %d of %s: %w", want.ID, want.Owner.ID, lease.ErrSessionGone)
+}

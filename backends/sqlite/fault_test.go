@@ -1,0 +1,186 @@
+//go:build linux
+
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// What may not be written says so, and that it is for the operator to change.
+func TestAFileThatMayNotBeWritten(t *testing.T) {
+	if os.Getuid() == 0 {
+		// root may write everything: this test again, by a user who may not
+		dir, err := os.MkdirTemp("", "hf")
+		require.NoError(t, err)
+		defer os.RemoveAll(dir)
+		require.NoError(t, os.Chmod(dir, 0o755))
+		exe, err := os.ReadFile(os.Args[0])
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(dir+"/test", exe, 0o755))
+		require.NoError(t, os.Mkdir(dir+"/tmp", 0o777))
+		require.NoError(t, os.Chmod(dir+"/tmp", 0o777))
+		cmd := exec.Command(dir+"/test", "-test.run", "^"+t.Name()+"$", "-test.v")
+		cmd.Dir = dir + "/tmp"
+		cmd.Env = append(os.Environ(), "TMPDIR="+dir+"/tmp")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		require.Contains(t, string(out), "--- PASS: "+t.Name())
+		return
+	}
+	ctx := context.Background()
+	path := file(t)
+	s, err := New(ctx, path)
+	require.NoError(t, err)
+	sess := open(t, s, 1, owner("a"), time.Minute)
+	win(t, s, sess, "job")
+	require.NoError(t, s.Close())
+
+	require.NoError(t, os.Chmod(path, 0o400)) // the file
+	_, err = New(ctx, path)
+	require.ErrorIs(t, err, lease.ErrDenied)
+	require.ErrorContains(t, err, "readonly")
+	require.NoError(t, os.Chmod(path, 0o600))
+
+	dir := filepath.Dir(path)
+	require.NoError(t, os.Chmod(dir, 0o500)) // the folder: SQLite needs its companions there
+	_, err = New(ctx, path)
+	require.ErrorIs(t, err, lease.ErrDenied, "%v", err)
+	_, err = New(ctx, filepath.Join(dir, "new.db"))
+	require.ErrorIs(t, err, lease.ErrDenied)
+	require.ErrorIs(t, err, os.ErrPermission)
+	require.NoError(t, os.Chmod(dir, 0o700))
+
+	require.NoError(t, os.Chmod(path, 0o000)) // anything
+	_, err = New(ctx, path)
+	require.ErrorIs(t, err, lease.ErrDenied)
+	companions, err := filepath.Glob(path + "*") // SQLite made them as the file then was
+	require.NoError(t, err)
+	for _, c := range companions {
+		require.NoError(t, os.Chmod(c, 0o600))
+	}
+	s = openAt(t, path)
+	win(t, s, open(t, s, 2, owner("b"), time.Minute), "other")
+}
+
+// A full disk is an error of what does not fit; nothing of that was applied, what is held can be
+// read, and when there is room again all goes on.
+func TestAFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("none", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("no file system of a size can be mounted here: %v", err)
+	}
+	t.Cleanup(func() { require.NoError(t, unix.Unmount(dir, 0)) })
+	ctx := context.Background()
+	s := openAt(t, filepath.Join(dir, "leases.db"))
+	sess := open(t, s, 1, owner("a"), time.Minute)
+	first := win(t, s, sess, "job")
+
+	var full error
+	for i := 0; full == nil; i++ {
+		require.Less(t, i, 10_000)
+		out, err := s.Acquire(ctx, sess, []lease.Claim{{Name: fmt.Sprintf("more/%d", i), Nonce: 1, Metadata: map[string]string{"x": strings.Repeat("x", 10_000)}}})
+		if full = err; err == nil {
+			require.True(t, out[0].OK)
+			continue
+		}
+		require.ErrorContains(t, err, "full")
+		found, err := s.Get(ctx, "job", fmt.Sprintf("more/%d", i))
+		require.NoError(t, err)
+		require.Len(t, found, 1)
+		require.Equal(t, first.Token, found[0].Token)
+	}
+	require.False(t, errors.Is(full, lease.ErrSessionGone))
+	// Room comes back without an operator, when what was held is released and the log is used anew.
+	require.NoError(t, unix.Mount("none", dir, "tmpfs", unix.MS_REMOUNT, "size=4m"))
+	last := win(t, s, sess, "again")
+	require.Greater(t, last.Token, first.Token)
+}
+
+// What a power cut takes away, so all that was written since the last commit that waited for the
+// disk, is nothing that counts after the boot: no token is issued again.
+func TestAPowerCut(t *testing.T) {
+	ctx := context.Background()
+	before := clock{boot: "before", now: func() time.Duration { return time.Minute }}
+	path := file(t)
+	s, err := newStore(ctx, path, before)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	s.wall = func() time.Time { return time.Unix(0, 0) } // tokens are by the counter alone
+	sess := open(t, s, 1, owner("a"), time.Hour)
+	var last lease.Record
+	var synced int64
+	for i := range 20 {
+		last = win(t, s, sess, fmt.Sprintf("job/%d", i))
+		synced = size(t, path+"-wal")
+		for range 3 {
+			_, err := s.Renew(ctx, []lease.Session{sess})
+			require.NoError(t, err)
+		}
+		_, err := s.Release(ctx, []lease.Held{last.Held()})
+		require.NoError(t, err)
+	}
+	require.Greater(t, size(t, path+"-wal"), synced)
+	commits := func() (wait int) {
+		require.NoError(t, s.writer.get("PRAGMA synchronous", nil, &wait))
+		return wait
+	}
+	require.Equal(t, 1, commits(), "a release waits for no disk (NORMAL)")
+	target := lease.Session{ID: 1, Owner: owner("a")}
+	last = win(t, s, sess, "moved")
+	require.Equal(t, 2, commits(), "what issues a token does (FULL)")
+	_, err = s.Renew(ctx, []lease.Session{sess})
+	require.NoError(t, err)
+	require.Equal(t, 1, commits())
+	out, err := s.Transfer(ctx, []lease.Transfer{{Held: last.Held(), To: lease.Offer{
+		Name: "moved", Owner: target.Owner, Session: target.ID, TTL: time.Hour, Nonce: 9, Lifetime: time.Hour,
+	}}})
+	require.NoError(t, err)
+	require.True(t, out[0].OK, "%+v", out)
+	last = out[0].Record
+	require.Equal(t, 2, commits())
+	synced = size(t, path+"-wal")
+	_, err = s.Renew(ctx, []lease.Session{sess})
+	require.NoError(t, err)
+	for cut := synced; cut <= size(t, path+"-wal"); cut += 1500 { // the disk had what was synced, and any part of the rest
+		copied := filepath.Join(t.TempDir(), "leases.db")
+		duplicate(t, path, copied, size(t, path))
+		duplicate(t, path+"-wal", copied+"-wal", cut)
+		after, err := newStore(ctx, copied, clock{boot: "after", now: func() time.Duration { return time.Second }})
+		require.NoError(t, err)
+		after.wall = s.wall
+		found, err := after.Get(ctx, last.Name)
+		require.NoError(t, err)
+		require.Empty(t, found)
+		require.Greater(t, win(t, after, open(t, after, 2, owner("b"), time.Minute), last.Name).Token, last.Token)
+		require.NoError(t, after.Close())
+	}
+}
+
+func size(t *testing.T, path string) int64 {
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	return info.Size()
+}
+
+// duplicate copies the first bytes of a file. It is another process that does: to close a file
+// of SQLite takes its locks away.
+func duplicate(t *testing.T, from, to string, bytes int64) {
+	out, err := exec.Command("head", "-c", fmt.Sprint(bytes), from).Output()
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(to, out, 0o600))
+}

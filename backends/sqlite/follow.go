@@ -1,0 +1,267 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// follower tells the watchers of a Store of changes. Its goroutine runs while there are any. It
+// is guarded by Store.mu; news is the goroutine's.
+//
+//	its own commit ─▶ kick ─┐
+//	every interval ─────────┴─▶ data_version: has another connection committed? ─▶ read the log from cursor
+//	a session is over ─▶ remove its records (one of all who watch does it) ─▶ the log
+type follower struct {
+	watchers map[*watcher]struct{}
+	woken    chan struct{} // has room for one
+	probes   int           // that were asked for and not answered
+	cursor   int64         // the last change that was told
+	stop     context.CancelFunc
+}
+
+func (f *follower) beginLocked(s *Store, w *watcher, from int64) {
+	f.watchers, f.woken, f.probes, f.cursor = map[*watcher]struct{}{w: {}}, make(chan struct{}, 1), 0, from
+	var ctx context.Context
+	ctx, f.stop = context.WithCancel(context.Background())
+	woken := f.woken
+	s.running.Go(func() { s.tell(ctx, &news{}, woken) })
+}
+
+func (f *follower) removeLocked(w *watcher) {
+	delete(f.watchers, w)
+	if len(f.watchers) == 0 && f.stop != nil {
+		f.stop()
+		f.stop = nil
+	}
+}
+
+// endLocked ends every watch.
+func (f *follower) endLocked(err error) {
+	for w := range f.watchers {
+		w.fail(err)
+	}
+	clear(f.watchers)
+	if f.stop != nil {
+		f.stop()
+		f.stop = nil
+	}
+}
+
+func (f *follower) kick() {
+	select {
+	case f.woken <- struct{}{}:
+	default:
+	}
+}
+
+// news is what one goroutine of a follower knows.
+type news struct {
+	link    *link
+	version int64         // of the data, when that was read
+	next    time.Duration // when the first session is over; 0: there is none
+}
+
+// tell tells of changes until ctx is done.
+func (s *Store) tell(ctx context.Context, n *news, woken <-chan struct{}) {
+	defer func() {
+		if n.link != nil {
+			n.link.close()
+		}
+	}()
+	tick := time.NewTicker(s.interval)
+	defer tick.Stop()
+	for kicked := true; ctx.Err() == nil; {
+		if err := s.look(ctx, n, kicked); err != nil && ctx.Err() == nil {
+			s.lookFailed(ctx, n, err)
+		}
+		if now := s.clock.now(); n.next > 0 && n.next <= now {
+			// All who watch find that at one time: one of them is to do it.
+			pause(ctx, rand.N(s.interval))
+			s.sweep(ctx)
+		}
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+			kicked = false
+		case <-woken:
+			kicked = true
+		}
+	}
+}
+
+// sweep removes some of what is over. A file that is locked has no news either.
+func (s *Store) sweep(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 10*s.interval)
+	defer cancel()
+	_ = s.write(ctx, "sweep", false, func(t *tx) error { return t.sweep(int64(limits.Batch)) })
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// lookFailed: a file that is locked or a disk that fails is looked at again; what can't be
+// followed ends the watches.
+func (s *Store) lookFailed(ctx context.Context, n *news, err error) {
+	if n.link != nil && !n.link.rollback() {
+		n.link.close()
+		n.link = nil
+	}
+	if busy(err) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ctx.Err() == nil { // else the watchers are another goroutine's
+		s.follow.endLocked(failed("watch", denied(err)))
+	}
+}
+
+// look reads what changed and tells it.
+func (s *Store) look(ctx context.Context, n *news, force bool) (err error) {
+	s.mu.Lock()
+	probes := s.follow.probes
+	s.mu.Unlock()
+	if err := s.stands(); err != nil {
+		return err
+	}
+	if n.link == nil {
+		if n.link, err = openLink(s.place.path, false); err != nil {
+			return err
+		}
+		force = true
+	}
+	var version int64
+	if err := n.link.get("PRAGMA data_version", nil, &version); err != nil {
+		return err
+	}
+	if version == n.version && !force && probes == 0 {
+		return nil
+	}
+	for more := true; more; {
+		if more, err = s.lookOn(ctx, n); err != nil {
+			return err
+		}
+	}
+	n.version = version
+	if probes > 0 {
+		// What is over has happened, also where nobody has removed it yet.
+		if n.next > 0 && n.next <= s.clock.now() {
+			return nil
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if ctx.Err() == nil {
+			s.follow.probes -= probes
+			s.tellLocked(change{Event: lease.Event{Kind: lease.EventProgress}})
+		}
+	}
+	return nil
+}
+
+// lookShare is how many changes are read in one transaction.
+const lookShare = 1000
+
+// lookOn reads the next changes; more may be left.
+func (s *Store) lookOn(ctx context.Context, n *news) (more bool, err error) {
+	s.mu.Lock()
+	cursor, seen := s.follow.cursor, s.seen.Load()
+	s.mu.Unlock()
+	if err := n.link.exec("BEGIN"); err != nil {
+		return false, err
+	}
+	m, err := readMeta(n.link)
+	if err == nil {
+		err = m.is(s, seen)
+	}
+	if err != nil {
+		return false, s.died(err)
+	}
+	var found []change
+	now := s.clock.now()
+	err = n.link.each(`SELECT seq, rev, kind, name, session, nonce, granted, metadata, owner, incarnation, address, ttl,
+		(SELECT ends FROM holdfast_session WHERE id = session) FROM holdfast_change WHERE seq > ? ORDER BY seq LIMIT ?`,
+		[]any{cursor, lookShare}, func(scan func(...any) error) error {
+			c, err := scanChange(scan, now)
+			found = append(found, c)
+			return err
+		})
+	if err != nil {
+		return false, err
+	}
+	var next sql.NullInt64
+	if err := n.link.get("SELECT min(ends) FROM holdfast_session", nil, &next); err != nil {
+		return false, err
+	}
+	if err := n.link.exec("COMMIT"); err != nil {
+		return false, err
+	}
+	n.next = time.Duration(next.Int64)
+	if len(found) == 0 {
+		return false, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ctx.Err() != nil { // the watchers, and the cursor, are another goroutine's
+		return false, nil
+	}
+	if first := found[0].seq; first != cursor+1 {
+		s.follow.endLocked(failed("watch", fmt.Errorf("%w: changes %d to %d are not kept any more", ErrWatchOverrun, cursor+1, first-1)))
+		return false, nil
+	}
+	for _, c := range found {
+		s.tellLocked(c)
+	}
+	s.follow.cursor = found[len(found)-1].seq
+	return len(found) == lookShare, nil
+}
+
+func (s *Store) tellLocked(c change) {
+	for w := range s.follow.watchers {
+		if w.concerns(c.Event) {
+			w.push(c)
+		}
+	}
+}
+
+// The kinds of holdfast_change.
+const (
+	changePut = iota + 1
+	changeDelete
+)
+
+func scanChange(scan func(...any) error, now time.Duration) (c change, err error) {
+	var rev, kind int64
+	var session, nonce, granted, ttl, ends sql.NullInt64
+	var metadata, owner, incarnation, address sql.NullString
+	r := &c.Record
+	err = scan(&c.seq, &rev, &kind, &r.Name, &session, &nonce, &granted, &metadata, &owner, &incarnation, &address, &ttl, &ends)
+	if err != nil {
+		return c, err
+	}
+	c.Revision = lease.Token(rev)
+	m, bad := unpack(metadata)
+	switch {
+	case kind == changeDelete:
+		c.Kind = lease.EventDelete
+	case kind != changePut || bad != nil:
+		c.Kind = lease.EventBad
+	default:
+		c.Kind = lease.EventPut
+		r.Owner = lease.Owner{ID: owner.String, Incarnation: incarnation.String, Address: address.String}
+		r.Session, r.Token, r.Nonce = lease.SessionID(session.Int64), c.Revision, uint64(nonce.Int64)
+		r.Granted, r.Metadata = time.Unix(0, granted.Int64), m
+		r.TTL, r.Left = time.Duration(ttl.Int64), max(0, time.Duration(ends.Int64)-now)
+	}
+	return c, nil
+}

@@ -1,0 +1,134 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	sqlite3 "modernc.org/sqlite"
+	lib "modernc.org/sqlite/lib"
+
+	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// bootFunction is what Guard asks the connection for: one of another library of SQLite has it not.
+const bootFunction = "holdfast_boottime"
+
+func init() {
+	err := sqlite3.RegisterScalarFunction(bootFunction, 0, func(*sqlite3.FunctionContext, []driver.Value) (driver.Value, error) {
+		c, err := machineClock()
+		if err != nil {
+			return nil, err
+		}
+		return int64(c.now()), nil
+	})
+	if err != nil {
+		panic(err) // the name is taken: another copy of this package
+	}
+}
+
+// Guard makes a transaction on data in the file of leases depend on an ownership: it returns nil
+// if o is held, and from then until the transaction ends nobody else can hold its name, not even
+// after o has expired. On an error roll the transaction back. Call it first in the
+// transaction, or at least before the first write:
+//
+//	tx, err := db.BeginTx(ctx, nil)
+//	…
+//	if err := sqlite.Guard(ctx, tx, term); err != nil {
+//		tx.Rollback()
+//		return err
+//	}
+//	tx.ExecContext(ctx, "UPDATE account SET …")
+//	return tx.Commit()
+//
+// It takes the file's write lock, in a transaction of whatever mode: one that has read before, and since
+// which another has written, can't have it any more, so that what it read is not written back
+// (SQLITE_BUSY_SNAPSHOT). The wait for the lock is that of the connection (busy_timeout). While
+// the transaction lasts nothing in the file is renewed or acquired: let it be far shorter
+// than a TTL.
+//
+// The error is lease.ErrStale if o is not held, lease.ErrInvalid if o or tx is nothing or
+// has no token, ErrSchema if the main database of the connection is no file of leases of this
+// version, ErrOtherMachine if its leases are of another machine or boot, lease.ErrUnsupported
+// where New would refuse, and for a connection of another driver than modernc.org/sqlite: two libraries of
+// SQLite in one process take each other's locks away. Data in an attached database is not
+// guarded.
+func Guard(ctx context.Context, tx *sql.Tx, o lease.Ownership) error {
+	c, err := machineClock()
+	if err != nil {
+		return failed("guard", err)
+	}
+	return guard(ctx, tx, o, c.boot)
+}
+
+func guard(ctx context.Context, tx *sql.Tx, o lease.Ownership, boot string) error {
+	if err := lease.ValidateContext(ctx); err != nil {
+		return failed("guard", err)
+	}
+	switch {
+	case tx == nil:
+		return failed("guard", fmt.Errorf("tx: %w: nil", lease.ErrInvalid))
+	case input.Nil(o):
+		return failed("guard", fmt.Errorf("ownership: %w: nil", lease.ErrInvalid))
+	}
+	name, token := o.Name(), o.Token() // once: they may change
+	if err := lease.ValidateName(name); err != nil {
+		return failed("guard", err)
+	}
+	if token == 0 || token > math.MaxInt64 {
+		return failed("guard", fmt.Errorf("%q: token: %w: %d, must be one that this store issued", name, lease.ErrInvalid, token))
+	}
+	// Nothing is changed, but the lock is taken: a transaction that only read so far becomes one
+	// that writes, if what it read is still what stands.
+	if _, err := tx.ExecContext(ctx, "UPDATE main.holdfast_meta SET last = last WHERE 0"); err != nil {
+		return failed("guard", fmt.Errorf("%q: %w", name, guardError(err)))
+	}
+	var is int
+	var of string
+	var now int64
+	if err := tx.QueryRowContext(ctx, "SELECT version, boot, "+bootFunction+"() FROM main.holdfast_meta").Scan(&is, &of, &now); err != nil {
+		return failed("guard", fmt.Errorf("%q: %w", name, guardError(err)))
+	}
+	switch {
+	case is != version:
+		return failed("guard", fmt.Errorf("%w: %d, this program knows %d", ErrSchema, is, version))
+	case of != boot:
+		return failed("guard", fmt.Errorf("%w: it is used under the boot %.36s, this is %.36s", ErrOtherMachine, of, boot))
+	}
+	var stands lease.Token
+	var ends sql.NullInt64
+	err := tx.QueryRowContext(ctx, `SELECT l.token, s.ends FROM main.holdfast_lease l
+		LEFT JOIN main.holdfast_session s ON s.id = l.session WHERE l.name = ? AND l.format = 1`, name).Scan(&stands, &ends)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return failed("guard", fmt.Errorf("%w: %q is not held, token %d is", lease.ErrStale, name, token))
+	case err != nil:
+		return failed("guard", fmt.Errorf("%q: %w", name, guardError(err)))
+	case stands != token:
+		return failed("guard", fmt.Errorf("%w: %q is held under token %d, not %d", lease.ErrStale, name, stands, token))
+	case ends.Int64 <= now:
+		return failed("guard", fmt.Errorf("%w: %q, token %d, expired %v ago", lease.ErrStale, name, token, time.Duration(now-ends.Int64)))
+	}
+	return nil
+}
+
+// guardError says what to do about an error of the user's connection.
+func guardError(err error) error {
+	var e *sqlite3.Error
+	switch {
+	case errors.Is(err, sql.ErrTxDone), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	case !errors.As(err, &e):
+		return fmt.Errorf("%w: the connection must be one of modernc.org/sqlite, to the file of leases: %w", lease.ErrUnsupported, err)
+	case e.Code() == lib.SQLITE_BUSY_SNAPSHOT:
+		return fmt.Errorf("the transaction read before Guard, and another has written since: begin it anew, with Guard first: %w", err)
+	case e.Code()&0xff == lib.SQLITE_ERROR:
+		return fmt.Errorf("%w: the main database of the connection is no file of leases: %w", ErrSchema, err)
+	}
+	return denied(err)
+}

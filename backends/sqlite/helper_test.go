@@ -1,0 +1,60 @@
+//go:build linux
+
+package sqlite
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// This file runs Stores in processes of their own: this program again, which serves them on a
+// socket.
+
+const roleEnv = "HOLDFAST_SQLITE_TEST_ROLE"
+
+var roles = map[string]func(){"serve": serve, "work": work, "hold": hold}
+
+// helper starts this program in a role, until the test ends. Its output is read line by line.
+func helper(tb testing.TB, role string, env ...string) (*exec.Cmd, *bufio.Scanner) {
+	tb.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(append(os.Environ(), roleEnv+"="+role), env...)
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe() // it ends when that does
+	require.NoError(tb, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(tb, err)
+	require.NoError(tb, cmd.Start())
+	tb.Cleanup(func() { _ = stdin.Close(); _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return cmd, bufio.NewScanner(out)
+}
+
+func said(tb testing.TB, out *bufio.Scanner) string {
+	tb.Helper()
+	require.True(tb, out.Scan(), "the helper said nothing: %v", out.Err())
+	return out.Text()
+}
+
+// processes are some that serve Stores.
+type processes struct{ sockets []string }
+
+func startProcesses(tb testing.TB, n int) *processes {
+	p := &processes{}
+	dir, err := os.MkdirTemp("", "hf") // a socket's path is short
+	require.NoError(tb, err)
+	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
+	for i := range n {
+		socket := filepath.Join(dir, fmt.Sprint(i))
+		_, out := helper(tb, "serve", "SOCKET="+socket)
+		require.Equal(tb, "serving", strings.TrimSpace(said(tb, out)))
+		p.sockets = append(p.sockets, socket)
+	}
+	return p
+}

@@ -1,0 +1,63 @@
+//go:build linux
+
+package sqlite
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/leasetest"
+)
+
+// file is a path at which nothing stands.
+func file(tb leasetest.TB) string { return filepath.Join(tb.TempDir(), "leases.db") }
+
+// openAt opens a Store until the test ends.
+func openAt(tb leasetest.TB, path string, opts ...Option) *Store {
+	tb.Helper()
+	s, err := New(context.Background(), path, opts...)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, s.Close()) })
+	return s
+}
+
+func owner(id string) lease.Owner { return lease.Owner{ID: id, Incarnation: id + "-1"} }
+
+func open(tb testing.TB, s lease.Store, id lease.SessionID, o lease.Owner, ttl time.Duration) lease.Session {
+	tb.Helper()
+	sess := lease.Session{ID: id, Owner: o, TTL: ttl}
+	grant, err := s.OpenSession(context.Background(), sess)
+	require.NoError(tb, err)
+	sess.TTL = grant.TTL
+	return sess
+}
+
+func claim1(tb testing.TB, s lease.Store, sess lease.Session, c lease.Claim) lease.Outcome {
+	tb.Helper()
+	out, err := s.Acquire(context.Background(), sess, []lease.Claim{c})
+	require.NoError(tb, err)
+	require.Len(tb, out, 1)
+	return out[0]
+}
+
+func win(tb testing.TB, s lease.Store, sess lease.Session, name string) lease.Record {
+	tb.Helper()
+	out := claim1(tb, s, sess, lease.Claim{Name: name, Nonce: 1})
+	require.True(tb, out.OK, "%+v", out)
+	return out.Record
+}
+
+func TestMain(m *testing.M) {
+	if role := roles[os.Getenv(roleEnv)]; role != nil {
+		role()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}

@@ -1,0 +1,186 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"time"
+
+	sqlite3 "modernc.org/sqlite"
+	lib "modernc.org/sqlite/lib"
+)
+
+// background is the context of statements: they wait for no lock. Who waits for one, and for a
+// disk that hangs, is the caller; see begin and Store.run.
+var background = context.Background()
+
+// link is one connection with its statements. It serves one goroutine at a time.
+type link struct {
+	db    *sql.DB
+	conn  *sql.Conn
+	stmts map[string]*sql.Stmt
+	sync  bool // commits wait for the disk
+}
+
+// openLink opens a connection of its own, whose file must be there unless create is set.
+func openLink(path string, create bool) (*link, error) {
+	mode := "rw"
+	if create {
+		mode = "rwc"
+	}
+	u := url.URL{Scheme: "file", Path: path, RawQuery: url.Values{
+		"mode": {mode}, "_pragma": {"busy_timeout(0)", "synchronous(NORMAL)", "foreign_keys(OFF)"},
+	}.Encode()}
+	db, err := sql.Open("sqlite", u.String())
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(1)
+	conn, err := db.Conn(background)
+	if err != nil {
+		_ = db.Close()
+		return nil, err
+	}
+	return &link{db: db, conn: conn, stmts: map[string]*sql.Stmt{}}, nil
+}
+
+func (l *link) close() {
+	for _, s := range l.stmts {
+		_ = s.Close()
+	}
+	_ = l.conn.Close()
+	_ = l.db.Close()
+}
+
+func (l *link) stmt(q string) (*sql.Stmt, error) {
+	if s := l.stmts[q]; s != nil {
+		return s, nil
+	}
+	s, err := l.conn.PrepareContext(background, q)
+	if err == nil {
+		l.stmts[q] = s
+	}
+	return s, err
+}
+
+// exec runs a statement that returns nothing.
+func (l *link) exec(q string, args ...any) error {
+	_, err := l.change(q, args...)
+	return err
+}
+
+// change is exec for who wants to know how many rows changed.
+func (l *link) change(q string, args ...any) (int64, error) {
+	s, err := l.stmt(q)
+	if err != nil {
+		return 0, err
+	}
+	r, err := s.ExecContext(background, args...)
+	if err != nil {
+		return 0, err
+	}
+	return r.RowsAffected()
+}
+
+// get reads one row; sql.ErrNoRows if there is none.
+func (l *link) get(q string, args []any, into ...any) error {
+	s, err := l.stmt(q)
+	if err != nil {
+		return err
+	}
+	return s.QueryRowContext(background, args...).Scan(into...)
+}
+
+// each calls f for each row.
+func (l *link) each(q string, args []any, f func(scan func(...any) error) error) error {
+	s, err := l.stmt(q)
+	if err != nil {
+		return err
+	}
+	rows, err := s.QueryContext(background, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := f(rows.Scan); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// synced has commits wait for the disk, or not. It must not be called in a transaction.
+func (l *link) synced(on bool) error {
+	if l.sync == on {
+		return nil
+	}
+	q := "PRAGMA synchronous = NORMAL"
+	if on {
+		q = "PRAGMA synchronous = FULL"
+	}
+	err := l.exec(q)
+	if err == nil {
+		l.sync = on
+	}
+	return err
+}
+
+// begin begins a transaction: "BEGIN IMMEDIATE", "BEGIN".
+func (l *link) begin(ctx context.Context, how string) error {
+	return l.wait(ctx, func() error { return l.exec(how) })
+}
+
+// wait tries f again, until ctx is done, while others have locked the file. SQLite's own wait
+// would heed no context, and grows to 0.1 s a step.
+func (l *link) wait(ctx context.Context, f func() error) error {
+	var err error
+	for pause := 100 * time.Microsecond; ; pause = min(2*pause, 4*time.Millisecond) {
+		if ctx.Err() != nil {
+			return locked(ctx, err)
+		}
+		if err = f(); !busy(err) {
+			return err
+		}
+		timer := time.NewTimer(pause/2 + rand.N(pause))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+		case <-timer.C:
+		}
+	}
+}
+
+// locked is the error of who waited until ctx was done; err is what SQLite said, if it did.
+func locked(ctx context.Context, err error) error {
+	if err == nil {
+		return ended(ctx)
+	}
+	return fmt.Errorf("%w: another connection has locked the file: %w", ended(ctx), err)
+}
+
+// rollback ends a transaction, if one is open; false if the connection is of no use any more.
+func (l *link) rollback() bool {
+	_, err := l.conn.ExecContext(background, "ROLLBACK")
+	return err == nil || code(err) == lib.SQLITE_ERROR // none is open: SQLite has ended it
+}
+
+// code is SQLite's primary result code; 0 if err has none.
+func code(err error) int {
+	var e *sqlite3.Error
+	if errors.As(err, &e) {
+		return e.Code() & 0xff
+	}
+	return 0
+}
+
+func busy(err error) bool {
+	switch code(err) {
+	case lib.SQLITE_BUSY, lib.SQLITE_LOCKED, lib.SQLITE_PROTOCOL:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,211 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// put is a record that is to stand under a name, as it is written.
+type put struct {
+	name     string
+	nonce    uint64
+	metadata any // see pack
+}
+
+// give has a name stand for o, under a new token, in the place of what stood there.
+func (t *tx) give(o session, p put) (lease.Record, error) {
+	wall := t.s.wall()
+	var token int64
+	// Microseconds since 1970 put tokens above those that an older copy of the file forgot.
+	err := t.get("UPDATE holdfast_meta SET last = max(last + 1, ?) RETURNING last", []any{wall.UnixMicro()}, &token)
+	if err != nil {
+		return lease.Record{}, err
+	}
+	if err := t.exec("INSERT OR REPLACE INTO holdfast_lease VALUES (?, ?, ?, ?, ?, ?, ?)", p.name, format, token,
+		int64(o.ID), int64(p.nonce), wall.UnixNano(), p.metadata); err != nil {
+		return lease.Record{}, err
+	}
+	r, _, err := t.record(p.name, t.now)
+	return r.Record, err
+}
+
+// remove takes away what stands under a name.
+func (t *tx) remove(name string) error {
+	return t.exec("DELETE FROM holdfast_lease WHERE name = ?", name)
+}
+
+// claim is a lease.Claim as it is decided.
+type claim struct {
+	put
+	supersedes lease.Token
+	while      lease.Held
+	err        error // of its arguments
+}
+
+// Acquire decides the claims in order, all at one moment, and is on the disk when it returns. A claim
+// that the store's limits refuse is answered with lease.ErrInvalid as the Outcome's error, one
+// whose While does not stand with lease.ErrParentGone. The error that is lease.ErrSessionGone
+// means that the session is not open.
+func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
+	const op = "acquire"
+	if err := lease.ValidateNoHandle(want.Handle); err != nil {
+		return nil, failed(op, err)
+	}
+	asked := make([]claim, len(claims)) // a copy: the caller may leave before it is read
+	for i, c := range claims {
+		asked[i] = claim{put{c.Name, c.Nonce, nil}, c.Supersedes, c.While, limits.ValidateClaim(c)}
+		if asked[i].err == nil {
+			asked[i].metadata = pack(c.Metadata)
+		}
+	}
+	out := make([]lease.Outcome, len(asked))
+	err := s.write(ctx, op, len(asked) > 0, func(t *tx) error {
+		o, ok, err := t.live(want)
+		if err == nil && !ok {
+			err = gone(want)
+		}
+		for i := range asked {
+			if err != nil {
+				break
+			}
+			out[i], err = t.claim(o, asked[i])
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (t *tx) claim(o session, c claim) (out lease.Outcome, err error) {
+	if c.err != nil {
+		return lease.Outcome{Err: failed("acquire", c.err)}, nil
+	}
+	if c.while != (lease.Held{}) {
+		on, _, err := t.record(c.while.Name, t.now)
+		if err != nil {
+			return out, err
+		}
+		if !on.is(c.while) {
+			return lease.Outcome{Err: failed("acquire", fmt.Errorf("%q: %w: %q", c.name, lease.ErrParentGone, c.while.Name))}, nil
+		}
+	}
+	r, found, err := t.record(c.name, t.now)
+	if err != nil {
+		return out, err
+	}
+	own := r.stands && c.supersedes != 0 && c.supersedes == r.Token && r.Owner.Incarnation == o.Owner.Incarnation
+	switch {
+	case r.bad:
+		return lease.Outcome{Record: r.Record, Err: failed("acquire", r.err())}, nil
+	case r.stands && !own:
+		return lease.Outcome{Record: r.Record}, nil
+	case found && !r.stands: // it has expired, which is told before what comes after it
+		if err := t.remove(c.name); err != nil {
+			return out, err
+		}
+	}
+	out.OK = true
+	if own {
+		out.Replaced = c.supersedes
+	}
+	out.Record, err = t.give(o, c.put)
+	return out, err
+}
+
+// Release removes the records that still are those ownerships.
+func (s *Store) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome, error) {
+	held = slices.Clone(held)
+	out := make([]lease.Outcome, len(held))
+	err := s.write(ctx, "release", false, func(t *tx) error {
+		for i, h := range held {
+			r, _, err := t.record(h.Name, t.now)
+			if err == nil && r.is(h) {
+				out[i].OK = true
+				err = t.remove(h.Name)
+			} else {
+				out[i].Record = r.public()
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// move is a lease.Transfer as it is decided.
+type move struct {
+	held lease.Held
+	to   lease.Session
+	put
+	keep bool // the metadata
+	err  error
+}
+
+// Transfer decides the moves in order, all at one moment, and is on the disk when it returns. A
+// move that the store's limits refuse is answered with lease.ErrInvalid, one to a session that
+// is not open, or not the offer's owner's, with lease.ErrSessionGone, as the Outcome's error.
+func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.Outcome, error) {
+	asked := make([]move, len(moves))
+	for i, m := range moves {
+		asked[i] = move{
+			held: m.Held, to: lease.Session{ID: m.To.Session, Owner: m.To.Owner}, put: put{m.Name, m.To.Nonce, nil},
+			keep: m.Metadata == nil, err: cmp.Or(limits.ValidateTransfer(m), lease.ValidateNoHandle(m.To.Handle)),
+		}
+		if asked[i].err == nil {
+			asked[i].metadata = pack(m.Metadata)
+		}
+	}
+	out := make([]lease.Outcome, len(asked))
+	err := s.write(ctx, "transfer", len(asked) > 0, func(t *tx) (err error) {
+		for i := range asked {
+			if out[i], err = t.move(asked[i]); err != nil {
+				break
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (t *tx) move(m move) (out lease.Outcome, err error) {
+	r, _, err := t.record(m.held.Name, t.now)
+	if err != nil {
+		return out, err
+	}
+	out.Record = r.public()
+	if !r.is(m.held) {
+		return out, nil
+	}
+	if m.err != nil {
+		out.Err = failed("transfer", m.err)
+		return out, nil
+	}
+	o, ok, err := t.live(m.to)
+	if err != nil {
+		return out, err
+	}
+	if !ok {
+		out.Err = failed("transfer", fmt.Errorf("%q: %w", m.held.Name, gone(m.to)))
+		return out, nil
+	}
+	if m.keep {
+		m.metadata = pack(r.Metadata)
+	}
+	out.Record, err = t.give(o, m.put)
+	out.OK = err == nil
+	return out, err
+}

@@ -1,0 +1,139 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// place is where a file is. The file itself is never opened here: to close it would take away
+// every lock that this process has on it.
+type place struct {
+	path string   // absolute, without links
+	file identity // which file it was, as long as it was that one
+	lock *os.File // the file beside it, see join
+}
+
+// identity tells a file from another that later has its name. An inode alone does not: the next
+// file may get that of one that was deleted.
+type identity struct {
+	dev, ino uint64
+	born     int64 // when it was made, in nanoseconds since 1970; 0 where that is not known
+}
+
+func (i identity) String() string { return fmt.Sprintf("%d %d %d", i.dev, i.ino, i.born) }
+
+// identify is the identity in s.
+func identify(s *unix.Statx_t) identity {
+	i := identity{dev: unix.Mkdev(s.Dev_major, s.Dev_minor), ino: s.Ino}
+	if s.Mask&unix.STATX_BTIME != 0 {
+		i.born = s.Btime.Sec*1e9 + int64(s.Btime.Nsec)
+	}
+	return i
+}
+
+// locate returns the place of a file that is on this machine's own disk, or may be made there.
+func locate(path string) (*place, error) {
+	switch {
+	case path == "" || strings.ContainsRune(path, 0):
+		return nil, fmt.Errorf("path: %w: %q, must name a file", lease.ErrInvalid, path)
+	case path == ":memory:" || strings.HasPrefix(path, "file:"):
+		return nil, fmt.Errorf("path: %w: %.64q, must be the path of a file, not a URI or :memory:", lease.ErrInvalid, path)
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("path: %w", err)
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		var dir string
+		if dir, err = filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+			real = filepath.Join(dir, filepath.Base(path))
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("path: %w: %w", lease.ErrInvalid, err)
+	}
+	p := &place{path: real}
+	if err := p.local(); err != nil {
+		return nil, err
+	}
+	if _, err := p.look(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return p, nil
+}
+
+// localTypes are the file systems whose locks and shared memory all processes of a machine, and
+// no others, share.
+var localTypes = map[int64]string{
+	unix.EXT4_SUPER_MAGIC: "ext2 to ext4", unix.XFS_SUPER_MAGIC: "xfs", unix.BTRFS_SUPER_MAGIC: "btrfs",
+	unix.TMPFS_MAGIC: "tmpfs", unix.RAMFS_MAGIC: "ramfs", unix.OVERLAYFS_SUPER_MAGIC: "overlay",
+	unix.F2FS_SUPER_MAGIC: "f2fs", 0x2fc12fc1: "zfs", 0xca451a4e: "bcachefs", 0x3153464a: "jfs",
+	unix.REISERFS_SUPER_MAGIC: "reiserfs", unix.NILFS_SUPER_MAGIC: "nilfs2", 0xf15f: "ecryptfs",
+}
+
+// local returns an error unless the file's folder is on a file system of this machine.
+func (p *place) local() error {
+	var s unix.Statfs_t
+	if err := unix.Statfs(filepath.Dir(p.path), &s); err != nil {
+		return fmt.Errorf("path: %w: %s: %w", lease.ErrInvalid, filepath.Dir(p.path), err)
+	}
+	if err := localType(int64(s.Type)); err != nil {
+		return fmt.Errorf("%s: %w", p.path, err)
+	}
+	return nil
+}
+
+func localType(magic int64) error {
+	if localTypes[magic&0xffffffff] == "" {
+		return fmt.Errorf("%w: on a file system that is not known to be of this machine alone (type %#x): "+
+			"leases need a local disk, no network's (NFS, SMB, FUSE, 9p)", lease.ErrUnsupported, uint32(magic))
+	}
+	return nil
+}
+
+// look returns which file stands there; an error that is fs.ErrNotExist if there is none.
+func (p *place) look() (identity, error) {
+	var s, dir unix.Statx_t
+	const mask = unix.STATX_TYPE | unix.STATX_NLINK | unix.STATX_INO | unix.STATX_BTIME | unix.STATX_MNT_ID
+	if err := unix.Statx(unix.AT_FDCWD, p.path, unix.AT_SYMLINK_NOFOLLOW, mask, &s); err != nil {
+		return identity{}, fmt.Errorf("%s: %w", p.path, err)
+	}
+	if err := unix.Statx(unix.AT_FDCWD, filepath.Dir(p.path), 0, mask, &dir); err != nil {
+		return identity{}, fmt.Errorf("%s: %w", filepath.Dir(p.path), err)
+	}
+	switch {
+	case s.Mode&unix.S_IFMT != unix.S_IFREG:
+		return identity{}, fmt.Errorf("path: %w: %s is no file", lease.ErrInvalid, p.path)
+	case s.Nlink > 1:
+		return identity{}, fmt.Errorf("path: %w: %s has %d names (hard links), must have one: "+
+			"SQLite finds the log of a file by its name", lease.ErrInvalid, p.path, s.Nlink)
+	case s.Mask&dir.Mask&unix.STATX_MNT_ID != 0 && s.Mnt_id != dir.Mnt_id:
+		return identity{}, fmt.Errorf("path: %w: %s is mounted by itself: mount its folder, "+
+			"as SQLite keeps two more files beside it", lease.ErrInvalid, p.path)
+	}
+	return identify(&s), nil
+}
+
+// replaced returns an error if what stands there is not the file that was opened.
+func (p *place) replaced() error {
+	var s unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, p.path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_INO|unix.STATX_BTIME, &s)
+	switch {
+	case err == nil && identify(&s) == p.file:
+		return nil
+	case err == nil:
+		return fmt.Errorf("%w: %s is another file now", ErrReplaced, p.path)
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
+		return fmt.Errorf("%w: %s is gone", ErrReplaced, p.path)
+	}
+	return fmt.Errorf("%s: %w", p.path, err)
+}

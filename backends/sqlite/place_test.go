@@ -1,0 +1,415 @@
+//go:build linux
+
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-go/holdfast/internal/inputtest"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+func TestBadInput(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	require.NoError(t, os.WriteFile(at("text"), []byte(strings.Repeat("this is no database. ", 500)), 0o600))
+	require.NoError(t, os.Symlink(at("nothing"), at("dangling")))
+	require.NoError(t, os.WriteFile(at("one"), nil, 0o600))
+	require.NoError(t, os.Link(at("one"), at("two")))
+	require.NoError(t, unix.Mkfifo(at("fifo"), 0o600))
+	s := func(opts ...Option) func(string) error {
+		return func(path string) error { _, err := New(context.Background(), path, opts...); return err }
+	}
+	for _, c := range []struct {
+		path string
+		new  func(string) error
+		want error
+		says string
+	}{
+		{"", s(), lease.ErrInvalid, "must name a file"},
+		{"a\x00b", s(), lease.ErrInvalid, "must name a file"},
+		{":memory:", s(), lease.ErrInvalid, "not a URI"},
+		{"file:" + at("a"), s(), lease.ErrInvalid, "not a URI"},
+		{at("none/leases"), s(), lease.ErrInvalid, "no such file"},
+		{dir, s(), lease.ErrInvalid, "is no file"},
+		{at("fifo"), s(), lease.ErrInvalid, "is no file"},
+		{at("dangling"), s(), lease.ErrInvalid, "is no file"},
+		{at("two"), s(), lease.ErrInvalid, "hard links"},
+		{at("text"), s(), lease.ErrDenied, "not a database"},
+		{"/proc/self/leases", s(), lease.ErrUnsupported, "local disk"},
+		{at("a"), s(nil), lease.ErrInvalid, "nil Option"},
+		{at("a"), s(WithPollInterval(0)), lease.ErrInvalid, "WithPollInterval"},
+		{at("a"), s(WithPollInterval(time.Minute)), lease.ErrInvalid, "1ms to 1s"},
+	} {
+		err := c.new(c.path)
+		require.ErrorIs(t, err, c.want, "%q", c.path)
+		require.ErrorContains(t, err, c.says, "%q", c.path)
+	}
+	unmade, ctx := &Store{}, context.Background()
+	made := openAt(t, at("leases"))
+	closed := openAt(t, at("leases"))
+	require.NoError(t, closed.Close())
+	for name, f := range calls() {
+		require.ErrorIs(t, f(ctx, unmade), lease.ErrInvalid, name)
+		require.ErrorIs(t, f(inputtest.None, made), lease.ErrInvalid, name)
+		require.ErrorIs(t, f(ctx, closed), errClosed, name)
+	}
+	require.ErrorIs(t, unmade.Close(), lease.ErrInvalid)
+	require.Empty(t, unmade.Path())
+}
+
+// calls are all that take a context.
+func calls() map[string]func(context.Context, *Store) error {
+	sess := lease.Session{ID: 1, Owner: owner("a"), TTL: time.Minute}
+	return map[string]func(context.Context, *Store) error{
+		"OpenSession":  func(ctx context.Context, s *Store) error { _, err := s.OpenSession(ctx, sess); return err },
+		"CloseSession": func(ctx context.Context, s *Store) error { return s.CloseSession(ctx, sess) },
+		"Acquire":      func(ctx context.Context, s *Store) error { _, err := s.Acquire(ctx, sess, nil); return err },
+		"Renew":        func(ctx context.Context, s *Store) error { _, err := s.Renew(ctx, nil); return err },
+		"Release":      func(ctx context.Context, s *Store) error { _, err := s.Release(ctx, nil); return err },
+		"Transfer":     func(ctx context.Context, s *Store) error { _, err := s.Transfer(ctx, nil); return err },
+		"Get":          func(ctx context.Context, s *Store) error { _, err := s.Get(ctx); return err },
+		"Probe":        func(ctx context.Context, s *Store) error { return s.Probe(ctx) },
+		"List": func(ctx context.Context, s *Store) (err error) {
+			for _, err = range s.List(ctx, "") {
+				break
+			}
+			return err
+		},
+		"ListSession": func(ctx context.Context, s *Store) (err error) {
+			for _, err = range s.ListSession(ctx, sess) {
+				break
+			}
+			return err
+		},
+		"Watch": func(ctx context.Context, s *Store) (err error) {
+			for _, err = range s.Watch(ctx, "") {
+				break
+			}
+			return err
+		},
+		"WatchDeletions": func(ctx context.Context, s *Store) (err error) {
+			for _, err = range s.WatchDeletions(ctx, "") {
+				break
+			}
+			return err
+		},
+	}
+}
+
+func TestNetworkFileSystemsAreRefused(t *testing.T) {
+	for name, magic := range map[string]int64{
+		"nfs": unix.NFS_SUPER_MAGIC, "smb2": unix.SMB2_SUPER_MAGIC, "cifs": 0xff534d42, "fuse": unix.FUSE_SUPER_MAGIC, "9p": unix.V9FS_MAGIC,
+		"ceph": 0x00c36400, "afs": unix.AFS_SUPER_MAGIC, "cifs, as a 32-bit kernel has it": -0xacb2be, "lustre": 0x0bd00bd0, "ocfs2": 0x7461636f,
+	} {
+		require.ErrorIs(t, localType(magic), lease.ErrUnsupported, name)
+	}
+	for magic, name := range localTypes {
+		require.NoError(t, localType(magic), name)
+	}
+	require.NoError(t, localType(unix.BTRFS_SUPER_MAGIC-1<<32), "a type is of 32 bits, also where that is negative")
+}
+
+// A path with what means something in URIs, and through a link, is that very file.
+func TestPathsAreLiteral(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a b?mode=ro#x%41&.db")
+	a := openAt(t, path)
+	require.FileExists(t, path)
+	require.NoError(t, os.Symlink(path, filepath.Join(dir, "link")))
+	b := openAt(t, filepath.Join(dir, "link"))
+	require.Equal(t, a.Path(), b.Path())
+	r := win(t, a, open(t, a, 1, owner("a"), time.Minute), "n")
+	found, err := b.Get(context.Background(), "n")
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	require.Equal(t, r.Token, found[0].Token)
+}
+
+// A file that is deleted, moved or replaced under who uses it ends everything there, and nobody
+// begins another at the path while somebody may believe in the former.
+func TestAFileThatIsReplaced(t *testing.T) {
+	for name, c := range map[string]struct {
+		replace func(t *testing.T, path string)
+		says    string
+	}{
+		"deleted": {func(t *testing.T, path string) {
+			for _, suffix := range []string{"", "-wal", "-shm"} {
+				require.NoError(t, os.Remove(path+suffix))
+			}
+		}, "is gone"},
+		"moved": {func(t *testing.T, path string) { require.NoError(t, os.Rename(path, path+".old")) }, "is gone"},
+		"replaced": {func(t *testing.T, path string) {
+			require.NoError(t, os.WriteFile(path+".new", nil, 0o600))
+			require.NoError(t, os.Rename(path+".new", path))
+		}, "another file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := context.Background()
+			path := file(t)
+			s := openAt(t, path)
+			ttl := 1500 * time.Millisecond
+			sess := open(t, s, 1, owner("a"), ttl)
+			began := time.Now()
+			old := win(t, s, sess, "job")
+			watched := make(chan error, 1)
+			go func() {
+				var last error
+				for _, err := range s.Watch(ctx, "") {
+					last = err
+				}
+				watched <- last
+			}()
+			c.replace(t, path)
+			var left error
+			for left == nil && time.Since(began) < ttl { // the one who holds has not even noticed
+				brief, cancel := context.WithTimeout(ctx, time.Until(began.Add(ttl-50*time.Millisecond)))
+				var other *Store
+				if other, left = New(brief, path); left == nil {
+					require.NoError(t, other.Close())
+				}
+				cancel()
+			}
+			require.ErrorIs(t, left, ErrReplaced)
+			require.ErrorContains(t, left, "still use")
+			require.ErrorIs(t, <-watched, ErrReplaced)
+			for name, f := range calls() {
+				err := f(ctx, s)
+				require.ErrorIs(t, err, ErrReplaced, name)
+				require.ErrorIs(t, err, lease.ErrSetback, name)
+				require.ErrorContains(t, err, c.says, name)
+			}
+			time.Sleep(time.Until(began.Add(ttl + 100*time.Millisecond)))
+			require.ErrorIs(t, s.Probe(ctx), ErrReplaced) // nobody believes any more: it makes room
+			if _, err := s.Get(ctx); err == nil {
+				t.Fatal("it answers")
+			}
+			next := openAt(t, path)
+			require.Greater(t, win(t, next, open(t, next, 2, owner("b"), time.Minute), "job").Token, old.Token)
+			_, err := s.Renew(ctx, []lease.Session{sess})
+			require.ErrorIs(t, err, ErrReplaced, "also when another stands there")
+		})
+	}
+}
+
+// Without the file beside it the file is still the one that it was.
+func TestTheFileBesideItIsLost(t *testing.T) {
+	ctx := context.Background()
+	path := file(t)
+	s := openAt(t, path)
+	sess := open(t, s, 1, owner("a"), time.Hour)
+	win(t, s, sess, "job")
+	require.NoError(t, os.Remove(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"-holdfast")))
+	other := openAt(t, path)
+	require.False(t, claim1(t, other, open(t, other, 2, owner("b"), time.Hour), lease.Claim{Name: "job", Nonce: 2}).OK)
+	_, err := s.Renew(ctx, []lease.Session{sess})
+	require.NoError(t, err)
+}
+
+// An older copy that was put back while nobody used the file has no sessions, and its tokens go
+// on above those that it has forgotten.
+func TestACopyThatWasPutBack(t *testing.T) {
+	ctx := context.Background()
+	path := file(t)
+	s, err := New(ctx, path)
+	require.NoError(t, err)
+	sess := open(t, s, 1, owner("a"), time.Hour)
+	win(t, s, sess, "job")
+	db, err := sql.Open("sqlite", path)
+	require.NoError(t, err)
+	_, err = db.Exec("VACUUM INTO ?", path+".backup")
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	last := win(t, s, sess, "later")
+	require.NoError(t, s.Close())
+	for _, in := range []string{"its place", "the file itself"} {
+		backup, err := os.ReadFile(path + ".backup")
+		require.NoError(t, err)
+		if in == "its place" {
+			require.NoError(t, os.Remove(path))
+		}
+		require.NoError(t, os.WriteFile(path, backup, 0o600))
+		s, err = New(ctx, path)
+		require.NoError(t, err)
+		found, err := s.Get(ctx, "job", "later")
+		require.NoError(t, err)
+		if in == "its place" {
+			require.Empty(t, found)
+		}
+		sess := open(t, s, 2, owner("b"), time.Hour)
+		r := win(t, s, sess, "new"+in[:3])
+		require.Greater(t, r.Token, last.Token)
+		last = r
+		require.NoError(t, s.Close())
+	}
+}
+
+// An older copy that is written over the file while it is used is noticed by who used it.
+func TestACopyThatIsWrittenOverTheFile(t *testing.T) {
+	ctx := context.Background()
+	s := openAt(t, file(t))
+	win(t, s, open(t, s, 1, owner("a"), time.Hour), "job")
+	db := users(t, s.Path(), "")
+	_, err := db.Exec("UPDATE holdfast_meta SET last = last - 1000000")
+	require.NoError(t, err)
+	_, err = s.Renew(ctx, nil)
+	require.ErrorIs(t, err, ErrReplaced)
+	require.ErrorContains(t, err, "went back")
+}
+
+// A reboot ends all sessions; what is held under another boot by a process that lives is of
+// another machine.
+func TestABootEndsEverySession(t *testing.T) {
+	ctx := context.Background()
+	path := file(t)
+	now := time.Hour
+	before := clock{boot: "before", now: func() time.Duration { return now }}
+	s, err := newStore(ctx, path, before)
+	require.NoError(t, err)
+	sess := open(t, s, 1, owner("a"), time.Hour)
+	old := win(t, s, sess, "job")
+
+	// It has not ended, and another machine can't begin: it would have to be on the same file
+	// by a file system that is not refused, without locks.
+	brief, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer cancel()
+	_, err = newStore(brief, path, clock{boot: "other", now: func() time.Duration { return 0 }})
+	require.ErrorIs(t, err, ErrReplaced)
+
+	// Where locks do not reach, the one that was first is told.
+	name := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"-holdfast")
+	require.NoError(t, os.Rename(name, name+"-elsewhere"))
+	after, err := newStore(ctx, path, clock{boot: "after", now: func() time.Duration { return time.Second }})
+	require.NoError(t, err)
+	found, err := after.Get(ctx, "job")
+	require.NoError(t, err)
+	require.Empty(t, found, "though its end would be an hour away by the new clock")
+	r := win(t, after, open(t, after, 2, owner("b"), time.Minute), "job")
+	require.Greater(t, r.Token, old.Token)
+	_, err = s.Renew(ctx, []lease.Session{sess})
+	require.ErrorIs(t, err, ErrOtherMachine)
+	require.ErrorIs(t, err, lease.ErrSetback)
+	_, err = s.Get(ctx, "job")
+	require.ErrorIs(t, err, ErrOtherMachine)
+	require.NoError(t, s.Close())
+	require.NoError(t, after.Close())
+
+	// And with nobody left it is simply the next boot.
+	again, err := newStore(ctx, path, clock{boot: "again", now: func() time.Duration { return 0 }})
+	require.NoError(t, err)
+	found, err = again.Get(ctx, "job")
+	require.NoError(t, err)
+	require.Empty(t, found)
+	require.NoError(t, again.Close())
+}
+
+func TestTimeNamespaces(t *testing.T) {
+	const other = "time:[4026532999]"
+	for name, c := range map[string]struct {
+		own, children, offsets string
+		ok                     bool
+	}{
+		"the machine's":                     {machineTime, machineTime, "", true},
+		"the machine's, not the children's": {machineTime, other, "boottime 5 0\n", true},
+		"a kernel without":                  {"", "", "", true},
+		"its own, not shifted":              {other, other, "monotonic           7         0\nboottime            0         0\n", true},
+		"its own, shifted":                  {other, other, "monotonic           0         0\nboottime            7         0\n", false},
+		"shifted by nanoseconds":            {other, other, "boottime            0         1\n", false},
+		"its own, offsets hidden":           {other, other, "", false},
+		"the offsets of another":            {other, machineTime, "boottime            0         0\n", false},
+	} {
+		dir := t.TempDir()
+		require.NoError(t, os.Mkdir(dir+"/ns", 0o700))
+		for link, to := range map[string]string{"time": c.own, "time_for_children": c.children} {
+			if to != "" {
+				require.NoError(t, os.Symlink(to, dir+"/ns/"+link))
+			}
+		}
+		if c.offsets != "" {
+			require.NoError(t, os.WriteFile(dir+"/timens_offsets", []byte(c.offsets), 0o600))
+		}
+		err := sharedTime(dir)
+		require.Equal(t, c.ok, err == nil, "%s: %v", name, err)
+		if !c.ok {
+			require.ErrorIs(t, err, lease.ErrUnsupported, name)
+		}
+	}
+	require.ErrorIs(t, sharedTime(t.TempDir()), lease.ErrUnsupported, "no /proc")
+}
+
+func TestSchemasOfOtherVersions(t *testing.T) {
+	for version, says := range map[int]string{0: "older", 2: "newer"} {
+		path := file(t)
+		s := openAt(t, path)
+		db := users(t, path, "")
+		_, err := db.Exec("UPDATE holdfast_meta SET version = ?", version)
+		require.NoError(t, err)
+		_, err = New(context.Background(), path)
+		require.ErrorIs(t, err, ErrSchema)
+		require.ErrorIs(t, err, lease.ErrDenied)
+		require.ErrorContains(t, err, says)
+		_, err = s.Get(context.Background(), "job")
+		require.ErrorIs(t, err, ErrSchema, "also where it is open")
+		_, err = db.Exec("UPDATE holdfast_meta SET version = 1") // and it goes on
+		require.NoError(t, err)
+		win(t, s, open(t, s, 1, owner("a"), time.Minute), "job")
+	}
+	utf16 := file(t)
+	db, err := sql.Open("sqlite", utf16)
+	require.NoError(t, err)
+	_, err = db.Exec("PRAGMA encoding = 'UTF-16'; CREATE TABLE t (x)")
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	_, err = New(context.Background(), utf16)
+	require.ErrorIs(t, err, lease.ErrUnsupported)
+	require.ErrorContains(t, err, "UTF-8")
+}
+
+// A damaged file is an error that says so, and no panic.
+func TestADamagedFile(t *testing.T) {
+	path := file(t)
+	s, err := New(context.Background(), path)
+	require.NoError(t, err)
+	sess := open(t, s, 1, owner("a"), time.Hour)
+	for i := range 100 {
+		win(t, s, sess, fmt.Sprintf("job/%d", i))
+	}
+	require.NoError(t, s.Close())
+	good, err := os.ReadFile(path)
+	require.NoError(t, err)
+	for from := 4096; from < len(good); from += 4096 { // page by page
+		bad := append([]byte{}, good...)
+		for i := from; i < min(from+4096, len(bad)); i++ {
+			bad[i] ^= 0xa5
+		}
+		require.NoError(t, os.WriteFile(path, bad, 0o600))
+		s, err := New(context.Background(), path)
+		if err == nil {
+			for name, f := range calls() {
+				if err := f(context.Background(), s); err != nil {
+					require.NotErrorIs(t, err, ErrReplaced, name)
+				}
+			}
+			require.NoError(t, s.Close())
+			continue
+		}
+		require.ErrorIs(t, err, lease.ErrDenied, "page %d", from/4096)
+		require.ErrorContains(t, err, "damaged")
+	}
+	require.NoError(t, os.WriteFile(path, good[:len(good)/2], 0o600))
+	_, err = New(context.Background(), path)
+	require.ErrorIs(t, err, lease.ErrDenied)
+	require.False(t, errors.Is(err, ErrReplaced))
+}

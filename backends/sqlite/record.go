@@ -1,0 +1,99 @@
+package sqlite
+
+import (
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// columns are what a record is read of; see scanRecord. A session that is over has none of its
+// columns, as it is joined by its end.
+const columns = `l.name, l.format, l.token, l.session, l.nonce, l.granted, l.metadata,
+	s.owner, s.incarnation, s.address, s.ttl, s.ends
+	FROM holdfast_lease l LEFT JOIN holdfast_session s ON s.id = l.session AND s.ends > ?`
+
+// row is one of holdfast_lease.
+type row struct {
+	lease.Record
+	stands bool // it holds its name
+	bad    bool // it is no record of this format
+}
+
+// scanRecord reads columns.
+func scanRecord(scan func(...any) error, now time.Duration) (r row, err error) {
+	var is, token, nonce, granted int64
+	var metadata, owner, incarnation, address sql.NullString
+	var ttl, ends sql.NullInt64
+	err = scan(&r.Name, &is, &token, &r.Session, &nonce, &granted, &metadata, &owner, &incarnation, &address, &ttl, &ends)
+	if err != nil {
+		return r, err
+	}
+	m, bad := unpack(metadata)
+	if is != format || token <= 0 || bad != nil {
+		return row{Record: lease.Record{Name: r.Name}, stands: true, bad: true}, nil
+	}
+	r.stands = ends.Valid
+	r.Owner = lease.Owner{ID: owner.String, Incarnation: incarnation.String, Address: address.String}
+	r.Token, r.Nonce, r.Metadata, r.Granted = lease.Token(token), uint64(nonce), m, time.Unix(0, granted)
+	r.TTL, r.Left = time.Duration(ttl.Int64), max(0, time.Duration(ends.Int64)-now)
+	return r, nil
+}
+
+// record returns what stands under a name. One whose session is over is returned as well, with
+// stands false.
+func (l *link) record(name string, now time.Duration) (r row, found bool, err error) {
+	err = l.each("SELECT "+columns+" WHERE l.name = ?", []any{int64(now), name}, func(scan func(...any) error) (err error) {
+		found = true
+		r, err = scanRecord(scan, now)
+		return err
+	})
+	return r, found, err
+}
+
+// err is what is told of a row that is no record.
+func (r row) err() error {
+	if r.bad {
+		return fmt.Errorf("%q: %w", r.Name, lease.ErrBadRecord)
+	}
+	return nil
+}
+
+// public is what a refusal tells: nothing of what does not stand.
+func (r row) public() lease.Record {
+	if !r.stands {
+		return lease.Record{}
+	}
+	return r.Record
+}
+
+// is reports whether r is that very ownership.
+func (r row) is(h lease.Held) bool { return r.stands && !r.bad && r.Held() == h }
+
+// pack is the metadata as it is written: nil, or JSON.
+func pack(m map[string]string) any {
+	if len(m) == 0 {
+		return nil
+	}
+	b, err := json.Marshal(m)
+	if err != nil {
+		panic(err) // strings only
+	}
+	return string(b)
+}
+
+var errNull = errors.New("null")
+
+func unpack(text sql.NullString) (m map[string]string, err error) {
+	if !text.Valid {
+		return nil, nil
+	}
+	err = json.Unmarshal([]byte(text.String), &m)
+	if err == nil && m == nil {
+		err = errNull
+	}
+	return m, err
+}

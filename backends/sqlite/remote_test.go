@@ -1,0 +1,170 @@
+//go:build linux
+
+package sqlite
+
+import (
+	"context"
+	"encoding/gob"
+	"iter"
+	"net"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// remote is a Store in another process.
+type remote struct {
+	socket, path string
+	client       int
+}
+
+func (s *remote) call(ctx context.Context, r request, each func(reply) bool) error {
+	if err := lease.ValidateContext(ctx); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	r.Path, r.Client = s.path, s.client
+	if d, ok := ctx.Deadline(); ok {
+		r.Left = max(1, time.Until(d))
+	}
+	c, err := net.Dial("unix", s.socket)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { _ = c.Close() })()
+	in := gob.NewDecoder(c)
+	err = gob.NewEncoder(c).Encode(r)
+	for err == nil {
+		var a reply
+		if err = in.Decode(&a); err != nil {
+			break
+		}
+		if a.End {
+			if each != nil {
+				each(a)
+			}
+			return a.Err.err()
+		}
+		if !each(a) {
+			return nil
+		}
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
+// one is call for what is answered once.
+func (s *remote) one(ctx context.Context, r request) (a reply, err error) {
+	err = s.call(ctx, r, func(got reply) bool { a = got; return true })
+	return a, err
+}
+
+func (a reply) grants() (out []lease.Grant) {
+	for i, g := range a.Grants {
+		out = append(out, lease.Grant{TTL: g.TTL, Handle: g.Handle, Lost: g.Lost, Err: a.Errs[i].err()})
+	}
+	return out
+}
+
+func (a reply) outcomes() (out []lease.Outcome) {
+	for i, o := range a.Outs {
+		out = append(out, lease.Outcome{OK: o.OK, Record: o.Record, Replaced: o.Replaced, Err: a.Errs[i].err()})
+	}
+	return out
+}
+
+func (s *remote) Limits() lease.StoreLimits { return limits }
+
+func (s *remote) OpenSession(ctx context.Context, want lease.Session) (lease.Grant, error) {
+	a, err := s.one(ctx, request{Op: "open", Session: want})
+	if err != nil {
+		return lease.Grant{}, err
+	}
+	return a.grants()[0], nil
+}
+
+func (s *remote) CloseSession(ctx context.Context, want lease.Session) error {
+	_, err := s.one(ctx, request{Op: "closeSession", Session: want})
+	return err
+}
+
+func (s *remote) Acquire(ctx context.Context, want lease.Session, c []lease.Claim) ([]lease.Outcome, error) {
+	a, err := s.one(ctx, request{Op: "acquire", Session: want, Claims: c})
+	return a.outcomes(), err
+}
+
+func (s *remote) Renew(ctx context.Context, want []lease.Session) ([]lease.Grant, error) {
+	a, err := s.one(ctx, request{Op: "renew", Sessions: want})
+	return a.grants(), err
+}
+
+func (s *remote) Release(ctx context.Context, h []lease.Held) ([]lease.Outcome, error) {
+	a, err := s.one(ctx, request{Op: "release", Held: h})
+	return a.outcomes(), err
+}
+
+func (s *remote) Transfer(ctx context.Context, m []lease.Transfer) ([]lease.Outcome, error) {
+	a, err := s.one(ctx, request{Op: "transfer", Moves: m})
+	return a.outcomes(), err
+}
+
+func (s *remote) Get(ctx context.Context, names ...string) ([]lease.Record, error) {
+	a, err := s.one(ctx, request{Op: "get", Names: names})
+	return a.Records, err
+}
+
+func (s *remote) Probe(ctx context.Context) error {
+	_, err := s.one(ctx, request{Op: "probe"})
+	return err
+}
+
+func (s *remote) List(ctx context.Context, prefix string) iter.Seq2[lease.Record, error] {
+	return s.records(ctx, request{Op: "list", Prefix: prefix})
+}
+
+func (s *remote) ListSession(ctx context.Context, want lease.Session) iter.Seq2[lease.Record, error] {
+	return s.records(ctx, request{Op: "listSession", Session: want})
+}
+
+func (s *remote) records(ctx context.Context, r request) iter.Seq2[lease.Record, error] {
+	return func(yield func(lease.Record, error) bool) {
+		stopped := false
+		err := s.call(ctx, r, func(a reply) bool {
+			if !a.End {
+				stopped = !yield(a.Records[0], a.Err.err())
+			}
+			return !stopped
+		})
+		if err != nil && !stopped {
+			yield(lease.Record{}, err)
+		}
+	}
+}
+
+func (s *remote) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+	return s.events(ctx, request{Op: "watch", Prefix: prefix})
+}
+
+func (s *remote) WatchDeletions(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+	return s.events(ctx, request{Op: "watchDeletions", Prefix: prefix})
+}
+
+func (s *remote) events(ctx context.Context, r request) iter.Seq2[lease.Event, error] {
+	return func(yield func(lease.Event, error) bool) {
+		stopped := false
+		err := s.call(ctx, r, func(a reply) bool {
+			if !a.End {
+				stopped = !yield(a.Event, a.Err.err())
+			}
+			return !stopped
+		})
+		if err != nil && !stopped {
+			yield(lease.Event{}, err)
+		}
+	}
+}

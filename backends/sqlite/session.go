@@ -1,0 +1,181 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// sweepShare is how many records that have ended one transaction removes, beside what it does.
+const sweepShare = 200
+
+// session is an open one.
+type session struct {
+	lease.Session
+	ends time.Duration
+}
+
+// session returns the session that stands under an ID, open or over.
+func (t *tx) session(id lease.SessionID) (o session, stands bool, err error) {
+	o.ID = id
+	err = t.get("SELECT owner, incarnation, address, ttl, ends FROM holdfast_session WHERE id = ?", []any{int64(id)},
+		&o.Owner.ID, &o.Owner.Incarnation, &o.Owner.Address, &o.TTL, &o.ends)
+	if errors.Is(err, sql.ErrNoRows) {
+		return o, false, nil
+	}
+	return o, err == nil, err
+}
+
+// live returns the open session that want means.
+func (t *tx) live(want lease.Session) (o session, ok bool, err error) {
+	o, stands, err := t.session(want.ID)
+	return o, stands && o.ends > t.now && o.Owner.Incarnation == want.Owner.Incarnation && want.Handle == "", err
+}
+
+// renew has a session end a TTL from now.
+func (t *tx) renew(o session) error {
+	return t.exec("UPDATE holdfast_session SET ends = ? WHERE id = ?", int64(later(t.now, o.TTL)), int64(o.ID))
+}
+
+// sweep removes up to share records of sessions that are over, and these with the last of theirs.
+func (t *tx) sweep(share int64) error {
+	var over []int64
+	err := t.each("SELECT id FROM holdfast_session WHERE ends <= ? ORDER BY ends LIMIT ?", []any{int64(t.now), share},
+		func(scan func(...any) error) error {
+			var id int64
+			err := scan(&id)
+			over = append(over, id)
+			return err
+		})
+	for _, id := range over {
+		if err != nil || share <= 0 {
+			break
+		}
+		var n int64
+		n, err = t.end(id, share)
+		share -= n
+	}
+	return err
+}
+
+// end removes up to share records of a session and, if that were all, the session.
+func (t *tx) end(id, share int64) (removed int64, err error) {
+	removed, err = t.change(`DELETE FROM holdfast_lease WHERE name IN
+		(SELECT name FROM holdfast_lease WHERE session = ? AND format = 1 LIMIT ?)`, id, share)
+	if err == nil && removed < share {
+		err = t.exec("DELETE FROM holdfast_session WHERE id = ?", id)
+	}
+	return removed, err
+}
+
+// OpenSession opens or renews a session. One that is renewed keeps its granted TTL. An error
+// that is lease.ErrInvalid means that nothing was opened: the session is refused by
+// lease.ValidateSession, longer than a year, or has the ID of one of another incarnation.
+func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Grant, error) {
+	const op = "open session"
+	if err := cmp.Or(limits.ValidateSession(want), lease.ValidateNoHandle(want.Handle)); err != nil {
+		return lease.Grant{}, failed(op, err)
+	}
+	var grant lease.Grant
+	err := s.write(ctx, op, false, func(t *tx) error {
+		o, stands, err := t.session(want.ID)
+		if err != nil {
+			return err
+		}
+		if stands && o.ends > t.now {
+			if o.Owner.Incarnation != want.Owner.Incarnation {
+				return fmt.Errorf("session %d: %w: it is of %s, incarnation %s", want.ID, lease.ErrInvalid, o.Owner.ID, o.Owner.Incarnation)
+			}
+			grant.TTL = o.TTL
+			s.trust(t.now, o.TTL)
+			return t.renew(o)
+		}
+		if stands { // over, and what is left of it is not the new one's
+			if _, err := t.end(int64(want.ID), math.MaxInt64); err != nil {
+				return err
+			}
+		}
+		grant.TTL = want.TTL
+		s.trust(t.now, want.TTL)
+		return t.exec("INSERT INTO holdfast_session VALUES (?, ?, ?, ?, ?, ?)", int64(want.ID), want.Owner.ID, want.Owner.Incarnation,
+			want.Owner.Address, int64(want.TTL), int64(later(t.now, want.TTL)))
+	})
+	if err != nil {
+		return lease.Grant{}, err
+	}
+	return grant, nil
+}
+
+// CloseSession ends the session, at one moment, and removes its records, 500 in a transaction.
+func (s *Store) CloseSession(ctx context.Context, want lease.Session) error {
+	const op = "close session"
+	if err := lease.ValidateNoHandle(want.Handle); err != nil {
+		return failed(op, err)
+	}
+	for begun := false; ; begun = true {
+		over := true
+		err := s.write(ctx, op, false, func(t *tx) error {
+			o, stands, err := t.session(want.ID)
+			if err != nil || !stands || o.Owner.Incarnation != want.Owner.Incarnation || begun && o.ends > t.now {
+				return err
+			}
+			if err := t.exec("UPDATE holdfast_session SET ends = min(ends, ?) WHERE id = ?", int64(t.now), int64(want.ID)); err != nil {
+				return err
+			}
+			n, err := t.end(int64(want.ID), int64(limits.Batch))
+			over = n < int64(limits.Batch)
+			return err
+		})
+		if err != nil || over {
+			return err
+		}
+	}
+}
+
+// Renew has each session end a TTL from now, which is one moment for all. It does not wait for
+// the disk: what a power cut takes away had ended with the boot.
+func (s *Store) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Grant, error) {
+	sessions = slices.Clone(sessions)
+	grants := make([]lease.Grant, len(sessions))
+	err := s.write(ctx, "renew", false, func(t *tx) error {
+		for i, want := range sessions {
+			if err := lease.ValidateNoHandle(want.Handle); err != nil {
+				grants[i].Err = failed("renew", err)
+				continue
+			}
+			o, ok, err := t.live(want)
+			if err != nil {
+				return err
+			}
+			if !ok {
+				grants[i].Err = failed("renew", gone(want))
+				continue
+			}
+			if err := t.renew(o); err != nil {
+				return err
+			}
+			grants[i].TTL = o.TTL
+			s.trust(t.now, o.TTL)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return grants, nil
+}
+
+// later adds without running over.
+func later(now, d time.Duration) time.Duration {
+	if d > math.MaxInt64-max(now, 0) {
+		return math.MaxInt64
+	}
+	return now + d
+}

@@ -1,0 +1,246 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+var (
+	_ lease.Store           = (*Store)(nil)
+	_ lease.TransferStore   = (*Store)(nil)
+	_ lease.Watcher         = (*Store)(nil)
+	_ lease.DeletionWatcher = (*Store)(nil)
+	_ lease.Prober          = (*Store)(nil)
+	_ lease.SessionLister   = (*Store)(nil)
+	_ lease.Limiter         = (*Store)(nil)
+)
+
+// Store is a lease.Store in a file of SQLite. Make one with New, and end it with Close. It is
+// safe for concurrent use, and any number of processes may have one of the same file.
+type Store struct {
+	place    *place
+	clock    clock
+	wall     func() time.Time
+	interval time.Duration
+	id       string // of the generation
+
+	seen    atomic.Int64 // the highest token of the file that was seen
+	trusted atomic.Int64 // when the last session that was opened or renewed here has ended
+
+	turn    chan struct{} // who has it has the writer
+	writer  *link         // nil: to be opened
+	readers chan *link    // nil ones are to be opened
+
+	mu      sync.Mutex
+	closed  bool
+	dead    error // why the file is not the one that was opened
+	running sync.WaitGroup
+	follow  follower
+}
+
+type options struct {
+	missing  input.Missing
+	interval time.Duration
+}
+
+// Option changes a setting of New.
+type Option func(*options)
+
+// DefaultPollInterval is how often a Store that is watched looks for changes by other
+// processes.
+const DefaultPollInterval = 10 * time.Millisecond
+
+// WithPollInterval sets how often a Store that is watched looks whether another process
+// has changed something, 1 ms to 1 s; DefaultPollInterval by default. Changes by this Store
+// are told at once.
+func WithPollInterval(d time.Duration) Option { return func(o *options) { o.interval = d } }
+
+// readerCount is how many reads run at a time.
+const readerCount = 4
+
+// joinPatience bounds how long others may take to begin a generation, or to end.
+const joinPatience = 5 * time.Second
+
+// New returns a Store in the file at path, which it makes if there is none. A database of the
+// user's own may be given: the tables, whose names begin with holdfast_, are made in it, and
+// its journal becomes a write-ahead log.
+//
+// The file must be on a local disk of a Linux machine, and the process must have the machine's
+// clock: else the error is lease.ErrUnsupported. It is lease.ErrInvalid for a path or an option
+// that can't be, ErrSchema for tables of another version, ErrReplaced if the file was replaced
+// and processes are left that use the former one, lease.ErrDenied for a file that is no
+// database, is damaged, or can't be written. New waits for others' locks until ctx is done, and some seconds at
+// most.
+func New(ctx context.Context, path string, opts ...Option) (*Store, error) {
+	c, err := machineClock()
+	if err != nil {
+		return nil, failed("new", err)
+	}
+	return newStore(ctx, path, c, opts...)
+}
+
+func newStore(ctx context.Context, path string, c clock, opts ...Option) (*Store, error) {
+	if err := lease.ValidateContext(ctx); err != nil {
+		return nil, failed("new", err)
+	}
+	o := options{interval: DefaultPollInterval}
+	if err := input.Apply(&o, &o.missing, lease.ErrInvalid, opts); err != nil {
+		return nil, failed("new", err)
+	}
+	if o.interval < time.Millisecond || o.interval > time.Second {
+		return nil, failed("new", fmt.Errorf("sqlite.WithPollInterval: %w: %v, must be 1ms to 1s", lease.ErrInvalid, o.interval))
+	}
+	p, err := locate(path)
+	if err != nil {
+		return nil, failed("new", err)
+	}
+	s := &Store{
+		place: p, clock: c, wall: time.Now, interval: o.interval,
+		turn: make(chan struct{}, 1), readers: make(chan *link, readerCount),
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*joinPatience)
+	defer cancel()
+	if err := p.join(ctx, func(begin bool, id string) (string, error) { return s.open(ctx, begin, id) }); err != nil {
+		return nil, failed("new", fmt.Errorf("%s: %w", p.path, denied(err)))
+	}
+	s.turn <- struct{}{}
+	for range readerCount {
+		s.readers <- nil
+	}
+	return s, nil
+}
+
+// open opens the file, of the generation that has the ID or, with begin, for a new one.
+func (s *Store) open(ctx context.Context, begin bool, id string) (is string, err error) {
+	l, err := openLink(s.place.path, begin)
+	if err != nil {
+		return "", err
+	}
+	defer func() {
+		if err != nil {
+			l.close()
+			return
+		}
+		s.writer, s.id = l, is
+	}()
+	var encoding, mode string
+	if err := l.wait(ctx, func() error { return l.get("PRAGMA encoding", nil, &encoding) }); err != nil {
+		return "", err
+	}
+	if encoding != "UTF-8" {
+		return "", fmt.Errorf("%w: the database's encoding is %s, must be UTF-8", lease.ErrUnsupported, encoding)
+	}
+	if err := l.wait(ctx, func() error { return l.get("PRAGMA journal_mode = WAL", nil, &mode) }); err != nil {
+		return "", fmt.Errorf("the write-ahead log: %w", err)
+	}
+	if mode != "wal" {
+		return "", fmt.Errorf("%w: the journal's mode is %s, must be wal", lease.ErrUnsupported, mode)
+	}
+	if err := l.synced(begin); err != nil {
+		return "", err
+	}
+	if err := l.begin(ctx, "BEGIN IMMEDIATE"); err != nil {
+		return "", err
+	}
+	defer func() {
+		if err != nil {
+			l.rollback()
+		}
+	}()
+	if begin {
+		if err := prepare(l); err != nil {
+			return "", err
+		}
+	}
+	m, err := readMeta(l)
+	switch {
+	case !begin && errors.Is(err, errNoVersion): // the tables are gone
+		return "", errOtherGeneration
+	case err != nil:
+		return "", err
+	case begin:
+		file, err := s.place.look()
+		if err == nil {
+			is, err = m.beginGeneration(l, file.String(), s.clock.boot)
+		}
+		if err != nil {
+			return "", err
+		}
+	case m.id != id || m.boot != s.clock.boot:
+		return "", errOtherGeneration
+	default:
+		is = id
+	}
+	if err := l.exec("UPDATE holdfast_meta SET last = last WHERE 0"); err != nil { // may it be written?
+		return "", err
+	}
+	s.seen.Store(m.last)
+	return is, l.exec("COMMIT")
+}
+
+// Limits returns the bounds of this store: 500 names a call, as others wait meanwhile, and
+// 1 MiB of metadata.
+func (s *Store) Limits() lease.StoreLimits { return limits }
+
+var limits = lease.StoreLimits{
+	Name: "sqlite", Batch: 500, MaxMetadata: 1 << 20, MaxTTL: input.Longest, While: true, Prompt: true,
+}
+
+// Path is that of the file, absolute and without symbolic links.
+func (s *Store) Path() string {
+	if s.place == nil {
+		return ""
+	}
+	return s.place.path
+}
+
+// Close ends the Store and waits for what it does, which is no more than the disk takes. Watches end with
+// an error. Sessions are left to end by themselves. It may be called more than once.
+func (s *Store) Close() error {
+	if s.place == nil {
+		return failed("close", errUnmade)
+	}
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		s.running.Wait()
+		return nil
+	}
+	s.closed = true
+	s.follow.endLocked(failed("watch", errClosed))
+	s.mu.Unlock()
+	s.running.Wait()
+	if s.writer != nil {
+		s.writer.close()
+	}
+	for range readerCount {
+		if l := <-s.readers; l != nil {
+			l.close()
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.place.leave()
+	return nil
+}
+
+// enter begins f on a goroutine of its own, which Close waits for.
+func (s *Store) enter(f func()) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return errClosed
+	case s.dead != nil:
+		return s.dead
+	}
+	s.running.Go(f)
+	return nil
+}

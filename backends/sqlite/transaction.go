@@ -1,0 +1,238 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/routines"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// tx is a transaction that writes, at one moment: now is read when nobody else can write.
+type tx struct {
+	*link
+	s   *Store
+	now time.Duration
+}
+
+// run runs f on a goroutine of its own, which Close waits for: its caller leaves when ctx is done,
+// also where a disk hangs. What f assigns is not to be looked at after an error.
+func (s *Store) run(ctx context.Context, op string, f func() error) error {
+	if err := lease.ValidateContext(ctx); err != nil {
+		return failed(op, err)
+	}
+	if s.place == nil {
+		return failed(op, errUnmade)
+	}
+	if ctx.Err() != nil {
+		return failed(op, ended(ctx))
+	}
+	done := make(chan error, 1)
+	if err := s.enter(func() {
+		err := routines.ErrEnded
+		defer func() { done <- err }()
+		defer routines.Contain(&err)
+		err = f()
+	}); err != nil {
+		s.leaveReplaced()
+		return failed(op, err)
+	}
+	var err error
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		grace := time.NewTimer(graceToSay)
+		defer grace.Stop()
+		select {
+		case err = <-done: // it says what it waited for, or has ended, too
+		case <-grace.C:
+			err = fmt.Errorf("%w: the disk has not answered", ended(ctx))
+		}
+	}
+	if err != nil {
+		return failed(op, err)
+	}
+	return nil
+}
+
+// graceToSay is for what waits for a lock to say so when its context has ended.
+const graceToSay = 5 * time.Millisecond
+
+// write runs f in a transaction, after it has removed some of what has expired. With synced it
+// is on the disk before write returns. f may have run though write returns an error.
+func (s *Store) write(ctx context.Context, op string, synced bool, f func(t *tx) error) error {
+	return s.run(ctx, op, func() error {
+		select {
+		case <-s.turn:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: other calls of this store are under way", ended(ctx))
+		}
+		defer func() { s.turn <- struct{}{} }()
+		return s.transact(ctx, synced, f)
+	})
+}
+
+// transact is write for who has the turn.
+func (s *Store) transact(ctx context.Context, synced bool, f func(t *tx) error) (err error) {
+	if err := s.stands(); err != nil {
+		return err
+	}
+	if s.writer == nil {
+		if s.writer, err = openLink(s.place.path, false); err != nil {
+			return denied(err)
+		}
+	}
+	l := s.writer
+	committing := false
+	defer func() {
+		if err == nil {
+			return
+		}
+		if !l.rollback() {
+			l.close()
+			s.writer = nil
+		}
+		if !committing {
+			err = denied(err)
+		}
+	}()
+	if err := l.synced(synced); err != nil {
+		return err
+	}
+	if err := l.begin(ctx, "BEGIN IMMEDIATE"); err != nil {
+		return err
+	}
+	m, err := readMeta(l)
+	if err == nil {
+		err = m.is(s, s.seen.Load())
+	}
+	if err != nil {
+		return s.died(err)
+	}
+	t := &tx{link: l, s: s, now: s.clock.now()}
+	if err := t.sweep(sweepShare); err != nil {
+		return err
+	}
+	if err := f(t); err != nil {
+		return err
+	}
+	if err := l.get("SELECT last FROM holdfast_meta", nil, &m.last); err != nil {
+		return err
+	}
+	changed := m.last > s.seen.Load()
+	if changed {
+		if err := l.exec("DELETE FROM holdfast_change WHERE seq <= (SELECT max(seq) FROM holdfast_change) - ?", kept); err != nil {
+			return err
+		}
+	}
+	if ctx.Err() != nil {
+		return ended(ctx)
+	}
+	committing = true
+	if err := l.exec("COMMIT"); err != nil {
+		return err
+	}
+	s.seen.Store(max(s.seen.Load(), m.last))
+	if changed {
+		s.kick()
+	}
+	return nil
+}
+
+// read runs f on a connection, in a transaction that sees one moment. now is one before it:
+// what stands in the transaction and has not ended by then stood at some moment of the call.
+func (s *Store) read(ctx context.Context, op string, f func(l *link, now time.Duration) error) error {
+	return s.run(ctx, op, func() error {
+		var l *link
+		select {
+		case l = <-s.readers:
+		case <-ctx.Done():
+			return ended(ctx)
+		}
+		l, err := s.readWith(ctx, l, f)
+		s.readers <- l
+		return err
+	})
+}
+
+// readWith is read with a link, which may be nil; it returns one that may be nil.
+func (s *Store) readWith(ctx context.Context, l *link, f func(l *link, now time.Duration) error) (_ *link, err error) {
+	if err := s.stands(); err != nil {
+		return l, err
+	}
+	if l == nil {
+		if l, err = openLink(s.place.path, false); err != nil {
+			return nil, denied(err)
+		}
+	}
+	now, seen := s.clock.now(), s.seen.Load()
+	err = l.begin(ctx, "BEGIN")
+	if err == nil {
+		// The first statement that reads takes the snapshot, and may find the file locked.
+		var m meta
+		err = l.wait(ctx, func() (err error) { m, err = readMeta(l); return err })
+		if err == nil {
+			if err = m.is(s, seen); err != nil {
+				err = s.died(err)
+			}
+		}
+	}
+	if err == nil {
+		err = f(l, now)
+	}
+	if err == nil {
+		err = l.exec("COMMIT")
+	}
+	if err == nil {
+		return l, nil
+	}
+	if !l.rollback() {
+		l.close()
+		l = nil
+	}
+	return l, denied(err)
+}
+
+// stands returns an error if the file is not the one that was opened.
+func (s *Store) stands() error {
+	err := s.place.replaced()
+	if err != nil {
+		return s.died(err)
+	}
+	return nil
+}
+
+// died notes for good an error that says that the file is not the one that was opened.
+func (s *Store) died(err error) error {
+	if errors.Is(err, lease.ErrSetback) {
+		s.mu.Lock()
+		if s.dead == nil {
+			s.dead = err
+			s.follow.endLocked(failed("watch", err))
+		}
+		s.mu.Unlock()
+	}
+	return err
+}
+
+// trust notes that a session is believed in for ttl from now.
+func (s *Store) trust(now, ttl time.Duration) {
+	for end := int64(later(now, ttl)); ; {
+		was := s.trusted.Load()
+		if was >= end || s.trusted.CompareAndSwap(was, end) {
+			return
+		}
+	}
+}
+
+// leaveReplaced makes room for others at the path, if the file was replaced and nobody can
+// believe any more in what was held in it through this Store.
+func (s *Store) leaveReplaced() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dead != nil && int64(s.clock.now()) > s.trusted.Load() {
+		s.place.leave()
+	}
+}
