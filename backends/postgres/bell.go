@@ -11,7 +11,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
-	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/internal/routines"
 )
 
@@ -99,14 +98,10 @@ func (r *run) hear(pause *time.Duration) error {
 	if err != nil {
 		return err
 	}
-	if input.Nil(conn) {
+	if conn == nil {
 		return errNoListener
 	}
-	defer func() {
-		end, cancel := context.WithTimeout(context.Background(), hanging)
-		defer cancel()
-		_ = conn.Close(end)
-	}()
+	defer hangUp(conn)
 	if _, err := conn.Exec(connecting, `LISTEN "holdfast_`+r.s.schema+`"`, pgx.QueryExecModeExec); err != nil {
 		return err
 	}
@@ -121,30 +116,39 @@ func (r *run) hear(pause *time.Duration) error {
 	}
 }
 
-// connect calls the user's function, which may panic or hang.
+// connect calls the user's function, which may panic or hang. A connection that comes too late is
+// closed.
 func (r *run) connect(ctx context.Context) (*pgx.Conn, error) {
 	type made struct {
 		conn *pgx.Conn
 		err  error
 	}
-	back := make(chan made, 1)
+	back := make(chan made)
 	go func() {
 		var m made
 		m.err = routines.Apart(func() (err error) {
 			m.conn, err = r.s.listener(ctx)
 			return err
 		})
-		back <- m
+		select {
+		case back <- m:
+		case <-ctx.Done():
+			hangUp(m.conn)
+		}
 	}()
 	select {
 	case m := <-back:
 		return m.conn, m.err
 	case <-ctx.Done():
-		go func() { // whenever it comes back
-			if m := <-back; m.conn != nil {
-				_ = m.conn.Close(ctx)
-			}
-		}()
 		return nil, fmt.Errorf("postgres.WithListener: no connection: %w", context.Cause(ctx))
 	}
+}
+
+func hangUp(conn *pgx.Conn) {
+	if conn == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), hanging)
+	defer cancel()
+	_ = conn.Close(ctx)
 }

@@ -29,6 +29,7 @@ func TestConformanceOverDB(t *testing.T) {
 	handle, err := sql.Open("pgx", server.URL())
 	require.NoError(t, err)
 	handle.SetMaxOpenConns(60)
+	handle.SetMaxIdleConns(60)
 	t.Cleanup(func() { require.NoError(t, handle.Close()) })
 	leasetest.Run(t, func(tb leasetest.TB) func() lease.Store {
 		schema := postgres.WithSchema(fmt.Sprintf("case_%d", schemas.Add(1)))

@@ -39,6 +39,7 @@ func newTally(t *testing.T, guard bool) *tally {
 	handle, err := sql.Open("pgx", server(t).URL())
 	require.NoError(t, err)
 	handle.SetMaxOpenConns(12)
+	handle.SetMaxIdleConns(12)
 	t.Cleanup(func() { require.NoError(t, handle.Close()) })
 	y := &tally{t: t, store: fresh(t, p), pool: p, db: handle, guard: guard}
 	y.exec("CREATE TABLE " + y.table("account") + " (name text PRIMARY KEY, n bigint NOT NULL, token bigint NOT NULL)")

@@ -72,6 +72,16 @@ func pool(tb testing.TB) *pgxpool.Pool {
 	return server(tb).Pool(tb, func(c *pgxpool.Config) { c.MaxConns = 20 })
 }
 
+// eventually waits until cond holds.
+func eventually(tb testing.TB, within time.Duration, what string, cond func() bool) {
+	tb.Helper()
+	for end := time.Now().Add(within); !cond(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			tb.Fatalf("not within %v: %s", within, what)
+		}
+	}
+}
+
 // lasting is a TTL long enough to need no renewal.
 const lasting = 10 * time.Minute
 

@@ -1,0 +1,264 @@
+//go:build unix
+
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/backends/postgres"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// watched collects what a watch tells.
+type watched struct {
+	mu     sync.Mutex
+	events []lease.Event
+	err    error
+	ended  chan struct{}
+}
+
+func watch(t *testing.T, s *postgres.Store, prefix string) *watched {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &watched{ended: make(chan struct{})}
+	go func() {
+		defer close(w.ended)
+		for ev, err := range s.Watch(ctx, prefix) {
+			w.mu.Lock()
+			if err != nil {
+				w.err = err
+			} else {
+				w.events = append(w.events, ev)
+			}
+			w.mu.Unlock()
+		}
+	}()
+	t.Cleanup(func() { cancel(); <-w.ended })
+	w.sees(t, 5*time.Second, lease.EventSynced, "")
+	return w
+}
+
+// has tells how often an event came.
+func (w *watched) has(kind lease.EventKind, name string) (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, ev := range w.events {
+		if ev.Kind == kind && ev.Record.Name == name {
+			n++
+		}
+	}
+	return n
+}
+
+func (w *watched) sees(t *testing.T, within time.Duration, kind lease.EventKind, name string) {
+	t.Helper()
+	eventually(t, within, name, func() bool { return w.has(kind, name) > 0 })
+}
+
+// acquiring is the SQL of a claim, in a transaction of a user.
+func acquiring(t *testing.T, s *postgres.Store, x lease.Session, name string) pgx.Tx {
+	t.Helper()
+	tx, err := pool(t).Begin(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	var answer string
+	require.NoError(t, tx.QueryRow(t.Context(), "SELECT answer FROM "+s.SchemaName()+".acquire($1, $2, ARRAY[$3]::text[], ARRAY[$4]::bigint[], '{0}', '{NULL}', '{NULL}', '{0}', '{0}')",
+		int64(x.ID), x.Owner.Incarnation, name, ids.Add(1)).Scan(&answer))
+	require.Equal(t, "done", answer)
+	return tx
+}
+
+// TestWatchPastWritersUnderWay: a writer whose commit comes late holds up no change of another, and
+// is told of when it comes; one that is rolled back leaves nothing behind.
+func TestWatchPastWritersUnderWay(t *testing.T) {
+	t.Parallel()
+	s := fresh(t, pool(t))
+	a := session(t, s, "a", lasting)
+	w := watch(t, s, "")
+	late, undone := acquiring(t, s, a, "late"), acquiring(t, s, a, "undone")
+	win(t, s, a, "other")
+	w.sees(t, 2*time.Second, lease.EventPut, "other")
+	require.Zero(t, w.has(lease.EventPut, "late"))
+	time.Sleep(600 * time.Millisecond) // looks that find it missing
+	require.NoError(t, undone.Rollback(t.Context()))
+	win(t, s, a, "more")
+	w.sees(t, 2*time.Second, lease.EventPut, "more")
+	time.Sleep(600 * time.Millisecond)
+	require.NoError(t, late.Commit(t.Context()))
+	w.sees(t, 2*time.Second, lease.EventPut, "late")
+	require.Zero(t, w.has(lease.EventPut, "undone"))
+	time.Sleep(600 * time.Millisecond)
+	for _, name := range []string{"other", "more", "late"} {
+		require.Equal(t, 1, w.has(lease.EventPut, name), name)
+	}
+}
+
+// TestWatchThatBeginsAmidWriters: what was under way when it began is told once, as part of the
+// snapshot or after it.
+func TestWatchThatBeginsAmidWriters(t *testing.T) {
+	t.Parallel()
+	p := pool(t)
+	s := fresh(t, p)
+	a := session(t, s, "a", lasting)
+	win(t, s, a, "stands")
+	tx := acquiring(t, s, a, "under-way")
+	first := make(chan *watched)
+	go func() { first <- watch(t, s, "") }() // waits for the writer
+	time.Sleep(300 * time.Millisecond)
+	win(t, s, a, "meanwhile")
+	require.NoError(t, tx.Commit(t.Context()))
+	w := <-first
+	tx = acquiring(t, s, a, "again-under-way")
+	second := watch(t, s, "") // another watch of the Store: it waits for nobody
+	require.NoError(t, tx.Commit(t.Context()))
+	for _, x := range []*watched{w, second} {
+		for _, name := range []string{"stands", "under-way", "meanwhile", "again-under-way"} {
+			x.sees(t, 3*time.Second, lease.EventPut, name)
+		}
+		time.Sleep(300 * time.Millisecond)
+		for _, name := range []string{"stands", "under-way", "meanwhile", "again-under-way"} {
+			require.Equal(t, 1, x.has(lease.EventPut, name), name)
+		}
+	}
+}
+
+// TestIdleTransactionOfAnother holds up nothing: neither requests nor watches, nor the end of what
+// runs out.
+func TestIdleTransactionOfAnother(t *testing.T) {
+	t.Parallel()
+	p := pool(t)
+	s := fresh(t, p)
+	// It has a snapshot, has written, and has read every table of the schema.
+	idle, err := p.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	require.NoError(t, err)
+	defer func() { _ = idle.Rollback(context.Background()) }()
+	for _, q := range []string{"CREATE TEMPORARY TABLE x ()", "SELECT * FROM %s.lease", "SELECT * FROM %s.session", "SELECT * FROM %s.change", "SELECT * FROM %s.state"} {
+		_, err := idle.Exec(t.Context(), strings.ReplaceAll(q, "%s", s.SchemaName()))
+		require.NoError(t, err)
+	}
+	other := again(t, p, s)
+	w := watch(t, other, "")
+	began := time.Now()
+	a, b := session(t, s, "a", time.Second), session(t, s, "b", lasting)
+	win(t, s, a, "brief")
+	r := win(t, s, b, "job")
+	_, err = s.Renew(t.Context(), []lease.Session{b})
+	require.NoError(t, err)
+	outs, err := s.Release(t.Context(), []lease.Held{r.Held()})
+	require.NoError(t, err)
+	require.True(t, outs[0].OK)
+	require.Less(t, time.Since(began), time.Second)
+	w.sees(t, 2*time.Second, lease.EventDelete, "job")
+	w.sees(t, 4*time.Second, lease.EventDelete, "brief")
+	win(t, s, b, "brief")
+}
+
+// TestListener: with one, changes of another process are told at once, and again after the
+// connection was lost; one that fails, panics or hangs costs the time to the next look.
+func TestListener(t *testing.T) {
+	t.Parallel()
+	p := pool(t)
+	s := fresh(t, p, postgres.WithPoll(time.Minute))
+	conns := make(chan *pgx.Conn, 10)
+	url := server(t).URL()
+	listening := again(t, p, s, postgres.WithPoll(time.Minute), postgres.WithListener(func(ctx context.Context) (*pgx.Conn, error) {
+		c, err := pgx.Connect(ctx, url)
+		conns <- c
+		return c, err
+	}))
+	w := watch(t, listening, "")
+	c := <-conns
+	time.Sleep(200 * time.Millisecond) // LISTEN
+	a := session(t, s, "a", lasting)
+	win(t, s, a, "one")
+	w.sees(t, 500*time.Millisecond, lease.EventPut, "one")
+	_, err := p.Exec(t.Context(), "SELECT pg_terminate_backend($1)", c.PgConn().PID())
+	require.NoError(t, err)
+
+	for _, bad := range []func(context.Context) (*pgx.Conn, error){
+		func(context.Context) (*pgx.Conn, error) { return nil, errors.New("no") },
+		func(context.Context) (*pgx.Conn, error) { return nil, nil },
+		func(context.Context) (*pgx.Conn, error) { panic("a user's bug") },
+		func(ctx context.Context) (*pgx.Conn, error) { <-ctx.Done(); return nil, ctx.Err() },
+	} {
+		x := again(t, p, s, postgres.WithListener(bad), postgres.WithLogger(zap.NewNop()))
+		w := watch(t, x, "")
+		name := fmt.Sprintf("bad/%d", ids.Add(1))
+		win(t, s, a, name)
+		w.sees(t, 2*time.Second, lease.EventPut, name)
+	}
+}
+
+// TestWatchThatFellBehind ends, and says so: its consumer, or the log.
+func TestWatchThatFellBehind(t *testing.T) {
+	t.Parallel()
+	p := pool(t)
+	s := fresh(t, p)
+	a := session(t, s, "a", lasting)
+	slow := again(t, p, s, postgres.WithWatchBuffer(3))
+	var failed error
+	for ev, err := range slow.Watch(t.Context(), "") {
+		if err != nil {
+			failed = err
+			break
+		}
+		if ev.Kind == lease.EventSynced {
+			for range 10 {
+				win(t, s, a, fmt.Sprintf("many/%d", ids.Add(1)))
+			}
+			time.Sleep(400 * time.Millisecond)
+		}
+	}
+	require.ErrorIs(t, failed, postgres.ErrWatchOverrun)
+
+	for what, q := range map[string]string{
+		"trimmed":   "UPDATE %[1]s.state SET trimmed = (SELECT last_value + 1 FROM %[1]s.change_seq)",
+		"went back": "SELECT setval('%[1]s.change_seq', 1)",
+	} {
+		w := watch(t, again(t, p, s), "")
+		_, err := p.Exec(t.Context(), fmt.Sprintf(q, s.SchemaName()))
+		require.NoError(t, err)
+		<-w.ended
+		require.ErrorIs(t, w.err, postgres.ErrWatchLost, what)
+		_, err = p.Exec(t.Context(), fmt.Sprintf("UPDATE %s.state SET trimmed = 0", s.SchemaName()))
+		require.NoError(t, err)
+	}
+}
+
+// TestPurge removes what is old, and tokens go on above what was removed, whatever the clock says.
+func TestPurge(t *testing.T) {
+	t.Parallel()
+	p := pool(t)
+	s := fresh(t, p)
+	a := session(t, s, "a", lasting)
+	kept, old := win(t, s, a, "kept"), win(t, s, a, "old")
+	_, err := s.Release(t.Context(), []lease.Held{old.Held()})
+	require.NoError(t, err)
+	var n int
+	one := func(q string) int {
+		require.NoError(t, p.QueryRow(t.Context(), fmt.Sprintf(q, s.SchemaName())).Scan(&n))
+		return n
+	}
+	require.Zero(t, one("SELECT %s.purge(100)"), "nothing is old")
+	_, err = p.Exec(t.Context(), fmt.Sprintf("UPDATE %[1]s.state SET purged = '-infinity'; UPDATE %[1]s.change SET at = at - interval '11 min'; "+
+		"UPDATE %[1]s.lease SET since = since - interval '61 min', rev = rev + 1000000000000000", s.SchemaName()), pgx.QueryExecModeSimpleProtocol)
+	require.NoError(t, err)
+	require.Equal(t, 4, one("SELECT %s.purge(100)"), "three changes and a name")
+	require.Equal(t, 1, one("SELECT count(*) FROM %s.lease"))
+	recs, err := s.Get(t.Context(), "kept")
+	require.NoError(t, err)
+	require.Equal(t, kept.Nonce, recs[0].Nonce, "what is held stays")
+	require.Zero(t, one("SELECT %s.purge(100)"), "once a minute")
+	next := win(t, s, a, "old")
+	require.Greater(t, next.Token, old.Token+1_000_000_000_000_000, "by the revision of the row that was removed")
+}
