@@ -49,6 +49,7 @@ func silent(tb leasetest.TB) func() lease.Store {
 }
 
 func TestConformance(t *testing.T) {
+	t.Parallel() // with the other one: both wait, mostly
 	leasetest.Run(t, fresh, leasetest.TTL(2*time.Second), leasetest.ExpirySlack(time.Second),
 		leasetest.BadRecords(spoiled), leasetest.Unreachable(silent))
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/internal/inputtest"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -183,7 +184,7 @@ func TestWhatGuardRefuses(t *testing.T) {
 	}
 	require.ErrorIs(t, Guard(ctx, nil, of(mine)), lease.ErrInvalid)
 	tx := begin(t, db)
-	require.ErrorIs(t, Guard(nil, tx, of(mine)), lease.ErrInvalid) //nolint:staticcheck // the very point
+	require.ErrorIs(t, Guard(inputtest.None, tx, of(mine)), lease.ErrInvalid)
 	require.ErrorIs(t, guard(ctx, tx, of(mine), "another"), ErrOtherMachine)
 	require.NoError(t, tx.Rollback())
 	require.ErrorIs(t, Guard(ctx, tx, of(mine)), sql.ErrTxDone)

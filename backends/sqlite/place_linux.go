@@ -45,7 +45,7 @@ func locate(path string) (*place, error) {
 	case path == "" || strings.ContainsRune(path, 0):
 		return nil, fmt.Errorf("path: %w: %q, must name a file", lease.ErrInvalid, path)
 	case path == ":memory:" || strings.HasPrefix(path, "file:"):
-		return nil, fmt.Errorf("path: %w: %.64q, must be the path of a file, not a URI or :memory:", lease.ErrInvalid, path)
+		return nil, fmt.Errorf("path: %w: %.64q, must be the path of a file, not :memory: or a URI", lease.ErrInvalid, path)
 	}
 	path, err := filepath.Abs(path)
 	if err != nil {

@@ -36,6 +36,7 @@ func quick(tb leasetest.TB) string {
 
 // The contract where every client is in another process than the one before.
 func TestConformanceOverProcesses(t *testing.T) {
+	t.Parallel() // with the other one: both wait, mostly
 	p := startProcesses(t, 3)
 	leasetest.Run(t, func(tb leasetest.TB) func() lease.Store {
 		path := filepath.Join(quick(tb), "leases.db")

@@ -53,7 +53,7 @@ func TestBadURLs(t *testing.T) {
 		"sqlite:a?poll=1h":         "1ms to 1s",
 		"sqlite:a?%zz":             "no query",
 		"sqlite:a#b":               "fragment",
-		"sqlite::memory:":          "not a URI",
+		"sqlite::memory:":          "or a URI",
 	} {
 		store, _, err := open.Open(t.Context(), url)
 		require.ErrorIs(t, err, lease.ErrInvalid, url)
