@@ -59,23 +59,24 @@ func (g *group) newBouncer(s *Server, settings map[string]string, roles []string
 	if err != nil {
 		return nil, err
 	}
+	g.mu.Lock()
+	if g.closed {
+		g.mu.Unlock()
+		return nil, errClosed
+	}
 	b := &Bouncer{g: g, settings: settings, roles: append([]string{Superuser}, roles...), path: path, source: &upstream{}}
+	b.name = fmt.Sprintf("bouncer%d", len(g.bouncers)+1)
+	b.dir = filepath.Join(g.temp, b.name)
+	b.log = filepath.Join(g.logs, b.name+".log")
 	b.source.to.Store(s)
+	g.bouncers = append(g.bouncers, b)
+	g.mu.Unlock()
 	if b.route, err = g.addRoute(b.dial); err != nil {
 		return nil, err
 	}
 	if b.onward, err = g.addRoute(b.source.dial); err != nil {
 		return nil, err
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.closed {
-		return nil, errClosed
-	}
-	b.name = fmt.Sprintf("bouncer%d", len(g.bouncers)+1)
-	b.dir = filepath.Join(g.temp, b.name)
-	b.log = filepath.Join(g.logs, b.name+".log")
-	g.bouncers = append(g.bouncers, b)
 	return b, g.account.mkdir(b.dir)
 }
 
