@@ -149,24 +149,25 @@ func (s *servers) Troubles() []torture.Trouble {
 func (s *servers) terminate(pause time.Duration) (string, func(context.Context) error, error) {
 	primary, _ := s.roles()
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() {
+	var all sync.WaitGroup
+	var failed error
+	all.Go(func() {
 		for {
 			if _, err := primary.TerminateBackends(ctx); err != nil && ctx.Err() == nil {
-				ended <- err
+				failed = err
 				return
 			}
 			select {
 			case <-ctx.Done():
-				ended <- nil
 				return
 			case <-time.After(pause):
 			}
 		}
-	}()
+	})
 	return fmt.Sprintf("%s, every %v", primary.Name(), pause), func(context.Context) error {
 		cancel()
-		return <-ended
+		all.Wait()
+		return failed
 	}, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	_ "modernc.org/sqlite"
@@ -163,9 +164,8 @@ func (f *file) hold(statements ...string) (end func(context.Context) error, err 
 // undone.
 func (f *file) busy() (end func(context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	var all sync.WaitGroup
+	all.Go(func() {
 		for n := 0; ctx.Err() == nil; n++ { // what the others' locks refuse is not wanted for itself
 			_, _ = f.db.ExecContext(ctx, "INSERT INTO torture_busy VALUES (?)", n)
 			if n%50 == 49 {
@@ -173,10 +173,10 @@ func (f *file) busy() (end func(context.Context) error) {
 				_, _ = f.db.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
 			}
 		}
-	}()
+	})
 	return func(context.Context) error {
 		cancel()
-		<-done
+		all.Wait()
 		return nil
 	}
 }
