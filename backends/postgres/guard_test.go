@@ -75,11 +75,13 @@ func TestTakeOverWaitsForTheGuardsEnd(t *testing.T) {
 	r := win(t, s, a, "job")
 	tx := guarding(t, s, r)
 	require.ErrorIs(t, s.CloseSession(t.Context(), a), postgres.ErrGuarded)
-	time.AfterFunc(50*time.Millisecond, func() { _ = tx.Commit(context.Background()) })
+	committed := make(chan error, 1)
+	time.AfterFunc(50*time.Millisecond, func() { committed <- tx.Commit(context.Background()) })
 	began := time.Now()
 	out := ask(t, s, b, claim("job"))[0]
 	require.True(t, out.OK, "%+v", out)
 	require.Less(t, time.Since(began), 200*time.Millisecond)
+	require.NoError(t, <-committed)
 }
 
 // TestGuardDelaysOwnChanges: what the holder itself does to the lease does not get past its own
