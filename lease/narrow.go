@@ -75,9 +75,19 @@ func (t *narrowTerm) follow() (stop func()) {
 	if t.outer == nil {
 		return func() {}
 	}
-	unregister := t.outer.OnLost(endBy(t.cancel))
+	unregister := onLost(t.outer, endBy(t.cancel))
 	endUnlessAlive(t.outer, t.cancel) // a loss before the registration is not told
-	return func() { unregister() }
+	return unregister
+}
+
+// onLost is l.OnLost, whose stop may be nil though it must not.
+func onLost(l Lease, f func(Loss)) (stop func()) {
+	unregister := l.OnLost(f)
+	return func() {
+		if unregister != nil {
+			unregister()
+		}
+	}
 }
 
 // Continues implements Continuing.

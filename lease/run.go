@@ -212,7 +212,7 @@ func TermOf(l Lease) (t Term, stop func()) {
 	}
 	m := &madeTerm{l: l, clock: SystemClock()}
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())
-	unregister := l.OnLost(endBy(m.cancel))
+	unregister := onLost(l, endBy(m.cancel))
 	endUnlessAlive(l, m.cancel) // a loss before the registration is not told
 	return m, func() { unregister(); m.cancel(ErrReleased) }
 }

@@ -1,11 +1,13 @@
 package node_test
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -127,6 +129,24 @@ func manyKeys(n int) string {
 		b.WriteString(": 1\n")
 	}
 	return b.String()
+}
+
+// Aliases that repeat thousands of mistakes thousands of times are not followed through: that took
+// minutes.
+func TestMistakesThatAliasesRepeat(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("sharded:\n  a: &x\n")
+	for i := range 20_000 {
+		fmt.Fprintf(&b, "    k%d: 1\n", i)
+	}
+	b.WriteString("singletons:\n")
+	for i := range 20_000 {
+		fmt.Fprintf(&b, "  n%d: *x\n", i)
+	}
+	began := time.Now()
+	_, err := node.ParseSettings("s.yaml", []byte(b.String()))
+	require.ErrorContains(t, err, "and more")
+	require.Less(t, time.Since(began), 20*time.Second)
 }
 
 func TestLoadSettings(t *testing.T) {

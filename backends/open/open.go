@@ -35,6 +35,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -99,6 +100,9 @@ func Open(ctx context.Context, url string) (store lease.Store, close func() erro
 	}
 	if store, close, err = o(ctx, rest); err != nil {
 		return nil, nil, fmt.Errorf("open.Open: %s: %w", scheme, err)
+	}
+	if input.Nil(store) || close == nil {
+		return nil, nil, fmt.Errorf("open.Open: %s: %w: its Opener returned no store, or no close, and no error", scheme, lease.ErrInconsistent)
 	}
 	return store, close, nil
 }

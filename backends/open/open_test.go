@@ -137,6 +137,11 @@ func TestRegister(t *testing.T) {
 	_, _, err = open.Open(t.Context(), "test-no:")
 	require.ErrorIs(t, err, away)
 	require.ErrorContains(t, err, "test-no")
+
+	require.NoError(t, open.Register("test-nothing", func(context.Context, string) (lease.Store, func() error, error) { return nil, nil, nil }))
+	_, _, err = open.Open(t.Context(), "test-nothing:")
+	require.ErrorIs(t, err, lease.ErrInconsistent)
+	require.ErrorContains(t, err, "test-nothing")
 }
 
 func Example() {

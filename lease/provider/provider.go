@@ -62,6 +62,9 @@ func Name(key string) (string, error) { return lease.Name("owned", key) }
 
 // Atomic reports whether Transfer hands over with no gap in which another may acquire.
 func (p *Provider) Atomic() bool {
+	if p == nil {
+		return false
+	}
 	_, ok := p.store.(lease.TransferStore)
 	return ok
 }

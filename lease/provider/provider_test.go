@@ -196,6 +196,7 @@ func TestLocalSessions(t *testing.T) {
 func TestBadInput(t *testing.T) {
 	_, err := provider.New(nil)
 	require.ErrorIs(t, err, lease.ErrInvalid)
+	require.False(t, (*provider.Provider)(nil).Atomic())
 	p := over(t, memory.New(memory.WithMinTTL(time.Second)))
 	for name, l := range map[string]provider.Leases{"provider": p, "none": provider.None(), "zero": new(provider.Provider)} {
 		for field, args := range map[string]struct {

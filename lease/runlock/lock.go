@@ -16,8 +16,14 @@ type Lock struct {
 }
 
 // Term is the ownership: its token, and the context that is done when the lock is lost or released.
-// It is heartbeats that keep it, which need nothing of the worker. A Lock that is lost stays so.
-func (k *Lock) Term() lease.Term { return k.term }
+// It is heartbeats that keep it, which need nothing of the worker. A Lock that is lost stays so. Of
+// one that Locks.Try has not made it is nil.
+func (k *Lock) Term() lease.Term {
+	if k == nil {
+		return nil
+	}
+	return k.term
+}
 
 // Renew makes sure that nobody else has the lock for ttl from now on, though no heartbeat should
 // follow: before work that may stop the process for long. It asks the store only if less is left by

@@ -403,6 +403,7 @@ func TestWhatNewRefuses(t *testing.T) {
 
 func TestBadInput(t *testing.T) {
 	inputtest.Zeros(t, map[string]string{}, new(runlock.Locks), new(runlock.Lock))
+	require.Nil(t, (*runlock.Lock)(nil).Term())
 	bubble(t, func(t *testing.T, store *memory.Store) {
 		a := start(t, store, "a", nil)
 		lock, err := a.Try(t.Context(), "w", "r")

@@ -193,6 +193,14 @@ func TestBadInput(t *testing.T) {
 		require.ErrorContains(t, err, says)
 	}
 	require.Zero(t, fences.Highest("job"))
+	var unmade *sequencer.Fences
+	require.Zero(t, unmade.Highest("job"))
+	require.Empty(t, unmade.Marks())
+	require.False(t, unmade.Forget("job"))
+	_, ok := sequencer.FromContext(inputtest.None)
+	require.False(t, ok)
+	_, ok = sequencer.FromContext(sequencer.NewContext(inputtest.None, owned{"job", 1}))
+	require.True(t, ok)
 	var none *memory.Store
 	_, err = sequencer.FromStore(none)
 	require.ErrorIs(t, err, lease.ErrInvalid)

@@ -166,6 +166,9 @@ func (f *Fences) Do(ctx context.Context, s Sequencer, work func(ctx context.Cont
 
 // Highest returns the highest token of name that was seen; 0 if none is remembered.
 func (f *Fences) Highest(name string) lease.Token {
+	if f == nil {
+		return 0
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if m := f.marks[name]; m != nil {
@@ -176,6 +179,9 @@ func (f *Fences) Highest(name string) lease.Token {
 
 // Marks returns the highest token of each name, for WithMarks.
 func (f *Fences) Marks() map[string]lease.Token {
+	if f == nil {
+		return map[string]lease.Token{}
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	marks := make(map[string]lease.Token, len(f.marks))
@@ -191,6 +197,9 @@ func (f *Fences) Marks() map[string]lease.Token {
 // not. Without a Reader an earlier owner is let in again, so it is for names that no one will use
 // any more, and for a store whose history went back (lease.Keeper.AcceptHistory).
 func (f *Fences) Forget(name string) bool {
+	if f == nil {
+		return false
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	m := f.marks[name]

@@ -85,6 +85,11 @@ func parse(rest string) (*pgxpool.Config, settings, error) {
 		return invalid("want postgres://user:password@host:port/database")
 	}
 	base, query, _ := strings.Cut(rest, "?")
+	authority, database, _ := strings.Cut(base[len("//"):], "/")
+	if strings.Contains(authority, "#") || strings.ContainsAny(database, "@#") {
+		// The piece of a password would be a port, and the rest of it a database that errors name.
+		return invalid("'#', or '@' behind the hosts: in a user, a password and a database '@', '/', '?' and '#' must be escaped")
+	}
 	values, err := url.ParseQuery(query)
 	if err != nil {
 		return invalid("what stands behind '?' is no query")
@@ -110,6 +115,9 @@ func parse(rest string) (*pgxpool.Config, settings, error) {
 	for name := range values {
 		if strings.HasPrefix(name, "holdfast_") {
 			return invalid("setting %.64q: is not known, of holdfast_listen, holdfast_migrate and holdfast_schema", name)
+		}
+		if strings.ContainsAny(name, "@/#") {
+			return invalid("a setting whose name has '@', '/' or '#': in a user and a password these and '?' must be escaped")
 		}
 	}
 	config, err := pgxpool.ParseConfig("postgres:" + base + "?" + values.Encode())

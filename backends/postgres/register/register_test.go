@@ -29,8 +29,12 @@ func TestBadURLs(t *testing.T) {
 		"//u:secret@db/app?holdfast_schema=a&holdfast_schema=b":        "must have one value",
 		"//u:secret@db/app?holdfast_schema=Pg%20x":                     "WithSchema",
 		"//u:secret@db/app?sslmode=secret":                             "no connection string",
-		"//u:sec/ret@db:port/app":                                      "no connection string",
+		"//u:sec/ret@db:port/app":                                      "behind the hosts",
 		"//u:secret@db/app?pool_max_conns=secret":                      "no connection string",
+		"//u:12/secret@db/app":                                         "behind the hosts",
+		"//u:12#secret@db/app":                                         "behind the hosts",
+		"//u:12?secret@db/app":                                         "a setting whose name",
+		"//u:secret@db/app#x":                                          "behind the hosts",
 		"//u:secret@db/app?%zz":                                        "no query",
 		"//u:secret@db/app?sslmode=verify-full&sslrootcert=/no/secret": "no connection string",
 	} {

@@ -10,8 +10,11 @@ import (
 )
 
 // Set writes the sequencer of an ownership into h, in the place of any that is there. Errors are
-// those of sequencer.Of; then h is unchanged.
+// those of sequencer.Of, and lease.ErrInvalid if h is nil; then h is unchanged.
 func Set(h http.Header, o lease.Ownership) error {
+	if h == nil {
+		return fmt.Errorf("httpfence.Set: h: %w: nil, nothing can be written into it", lease.ErrInvalid)
+	}
 	s, err := sequencer.Of(o)
 	if err != nil {
 		return err

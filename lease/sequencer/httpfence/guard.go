@@ -136,6 +136,9 @@ type acceptedKey struct{}
 // FromContext returns the sequencer under which a Guard let a request through, for what the handler
 // writes elsewhere; ok is false if there is none.
 func FromContext(ctx context.Context) (s sequencer.Sequencer, ok bool) {
+	if input.Nil(ctx) {
+		return s, false
+	}
 	s, ok = ctx.Value(acceptedKey{}).(sequencer.Sequencer)
 	return s, ok
 }

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/internal/inputtest"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/sequencer"
 	"github.com/holdfast-go/holdfast/lease/sequencer/httpfence"
@@ -302,6 +303,10 @@ func TestSet(t *testing.T) {
 	require.ErrorIs(t, httpfence.Set(h, owned{name: "a b"}), lease.ErrInvalid)
 	require.ErrorIs(t, httpfence.Set(h, nil), lease.ErrInvalid)
 	require.Equal(t, []string{"a%20b@8"}, h.Values(httpfence.Header))
+	var none http.Header
+	require.ErrorIs(t, httpfence.Set(none, owned{name: "a b", token: 7}), lease.ErrInvalid)
+	_, ok := httpfence.FromContext(inputtest.None)
+	require.False(t, ok)
 }
 
 func TestErrorReadsOnlyWhatAGuardSays(t *testing.T) {
