@@ -15,7 +15,8 @@ import (
 // ErrChildHeld: a lease was not given up, as others that hang on it (WithParent) have lost
 // their terms, and their owners have not released them: work may be running under them. A
 // Release that says so is ErrUnknown, too: it goes on in the background, and the record stands,
-// and is renewed, until they are released; a later Acquire of the parent takes its place. A
+// and is renewed if that is Automatic, until they are released; a later Acquire of the parent takes
+// its place. A
 // Transfer that says so is ErrTransferRefused, and surely not applied.
 var ErrChildHeld = errors.New("a lease under it is not released")
 

@@ -27,7 +27,7 @@ const maxAncestors = 100
 // A parent that is given up, by Release, Transfer, Close or the end of its Run, ends the terms
 // of its children first. Then it waits until nothing of theirs stands any more: the owner of
 // each knows when the work under it has stopped, and says so as after any loss, by Release,
-// Acquire or Close. The end of a child's Run does that. Only then the parent's record is released
+// Acquire or Close, after ErrLapsed, too. The end of a child's Run does that. Only then the parent's record is released
 // or moved. If that does not come to be in time the error is ErrChildHeld.
 //
 // Acquire returns ErrParentLost while the parent has no term; Run waits for one. A transfer moves

@@ -21,9 +21,9 @@ import (
 
 var parentHistories = simulate.New("lease-parents", 150, 60)
 
-// TestHistoriesOfParents has a few nodes own trees of leases over a store that loses, delays
-// and repeats what it is asked, and that compares Claim.While or can't, while an operator deletes
-// records and clocks stand still. Nothing is applied under an ownership that does not
+// TestHistoriesOfParents has a few nodes own trees of leases, each of a policy of renewal of its own,
+// over a store that loses, delays and repeats what it is asked, and that compares Claim.While or
+// can't, while an operator deletes records and clocks stand still. Nothing is applied under an ownership that does not
 // stand; no child is alive beside a parent that is not; no parent is given up, or said to be,
 // while work runs under one of its children, and where nothing fails, while its record stands; in
 // the end nothing stands that nobody has.
@@ -92,7 +92,7 @@ func newFamily(s *parentWitness, n *node, r *simulate.Random, names []string, on
 		if i == 0 {
 			continue
 		}
-		opts := []lease.Option{lease.WithTTL(ttls[r.IntN(len(ttls))])}
+		opts := []lease.Option{lease.WithTTL(ttls[r.IntN(len(ttls))]), lease.WithRenewal(drawRenewal(r))}
 		if p := f.of[on[i]]; p != nil {
 			opts = append(opts, lease.WithParent(p.h))
 		}
@@ -199,6 +199,22 @@ func (m *leaseholder) move(w wish, x owned) {
 	}
 }
 
+// use is what an owner does who has a say in the renewal. None of it ends a term, and nothing but a
+// renewal of a term that lives is one.
+func (m *leaseholder) use(patience time.Duration) {
+	m.h.Touch()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	before, held := m.h.Term()
+	err := m.h.Renew(ctx)
+	switch {
+	case err == nil && (!held && !m.h.CheckAlive() || m.h.Renewal() == lease.RenewNever()):
+		m.s.t.Errorf("%s was renewed, it is said, by policy %v; held before: %v, %v", m.h.Name(), m.h.Renewal(), held, before)
+	case errors.Is(err, lease.ErrChildHeld), errors.Is(err, lease.ErrInvalid) && m.h.Renewal() != lease.RenewNever():
+		m.s.t.Errorf("renewal of %s: %v", m.h.Name(), err)
+	}
+}
+
 // check reads the child first: its parent may end in between, and does not come back.
 func (f *family) check(t *testing.T, s *parentWitness) {
 	var over []lease.Term
@@ -287,6 +303,8 @@ func parentHistory(t *testing.T, inner *memory.Store, r *simulate.Random) {
 				_, err := inner.Release(t.Context(), []lease.Held{rec.Held()})
 				require.NoError(t, err)
 			}
+		case what > 3 && what < 8:
+			owners.Go(func() { m.use(w.patience) })
 		case what == 3 && !calm:
 			f.n.clock.Freeze()
 			d := upTo(ttl)

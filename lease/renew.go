@@ -121,7 +121,11 @@ func (h *Handle) notHeld() error {
 // Touch says that the lease is in use. With RenewOnActivity that keeps it; with other policies, and
 // while it is not held, it does nothing. It takes no lock and allocates nothing.
 func (h *Handle) Touch() {
-	if t := h.current.Load(); t != nil && t.sess.activity.touch() {
+	t := h.current.Load()
+	if t == nil || t.sess.activity.Load() == touched || !t.CheckAlive() { // after its end it is of no use
+		return
+	}
+	if t.sess.activity.Swap(touched) == wanted {
 		h.k.kick()
 	}
 }
@@ -132,13 +136,8 @@ type activity struct{ atomic.Int32 }
 const (
 	quiet   int32 = iota
 	touched       // since the last renewal was due
-	wanted        // a renewal is due, and begins with the next touch
+	wanted        // a renewal is due, and begins with the next touch, which kicks the loop
 )
-
-// touch reports whether the loop wants it.
-func (a *activity) touch() bool {
-	return a.Load() != touched && a.Swap(touched) == wanted
-}
 
 // take reports whether there was a touch since it was called last. If there was none, the next is
 // wanted.

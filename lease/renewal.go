@@ -313,8 +313,11 @@ func (s *session) dueLocked(now Reading) time.Duration {
 
 // expiryLocked is why a term ends whose deadline has passed.
 func (s *session) expiryLocked() error {
-	if s.pool.renewal.Automatic() || s.failures > 0 || s.wanted > s.renewed {
+	switch r := s.pool.renewal; {
+	case r.Automatic(), s.failures > 0, s.wanted > s.renewed:
 		return ErrExpired
+	case r.way == onActivity && s.activity.Load() == touched:
+		return ErrExpired // it was in use, and nobody came to renew it
 	}
 	return ErrLapsed
 }

@@ -230,6 +230,38 @@ func TestCloseDoesNotWaitForWhatLapsed(t *testing.T) {
 	})
 }
 
+// What was in use when its machine slept did not lapse: its work is waited for. What comes after
+// the end is no use.
+func TestAPauseInUseIsNoLapse(t *testing.T) {
+	for _, used := range []bool{true, false} {
+		bubble(t, func(t *testing.T, store *memory.Store) {
+			a := start(t, store, "a", noJitter)
+			h := a.hold("session/x", lease.WithRenewal(lease.RenewOnActivity()))
+			other := a.hold("seat/x", lease.WithRenewal(lease.RenewNever()))
+			lost, ended := watchLosses(h), watchLosses(other)
+			time.Sleep(time.Second)
+			if used {
+				h.Touch()
+			}
+			other.Touch()
+			a.clock.StepWall(2 * ttl)
+			for _, x := range []*lease.Handle{h, other} {
+				x.Touch()
+				require.False(t, x.CheckAlive())
+			}
+			synctest.Wait()
+			ended.one(t, lease.ErrLapsed)
+			if x := lost.one(t, lease.ErrExpired); used {
+				require.NotErrorIs(t, x.Reason, lease.ErrLapsed)
+				require.ErrorContains(t, a.Health(t.Context()), "session/x")
+			} else {
+				require.ErrorIs(t, x.Reason, lease.ErrLapsed)
+				require.NoError(t, a.Health(t.Context()))
+			}
+		})
+	}
+}
+
 // What lapsed can be released in the time until the store ends it: then another may have it.
 func TestWhatLapsedIsReleased(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/simulate"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -22,10 +23,10 @@ func purposeOf(r lease.Renewal) string {
 }
 
 // drawRenewal picks the policy of a lease: most have none.
-func (s *sim) drawRenewal() lease.Renewal {
+func drawRenewal(r *simulate.Random) lease.Renewal {
 	all := []lease.Renewal{lease.RenewEager(), lease.RenewLazy(), lease.RenewAt(0.2), lease.RenewAdaptive(),
 		lease.RenewOnActivity(), lease.RenewByHand(), lease.RenewNever()}
-	if i := s.r.IntN(2 * len(all)); i < len(all) {
+	if i := r.IntN(2 * len(all)); i < len(all) {
 		return all[i]
 	}
 	return lease.RenewDefault()

@@ -189,7 +189,7 @@ func (n *simNode) open(name string, own bool) *held {
 	if short := n.s.r.IntN(8); short == 2 || short == 3 {
 		opts = append(opts, lease.WithTTL(n.s.cfg.TTL/time.Duration(short)))
 	}
-	renewal := n.s.drawRenewal()
+	renewal := drawRenewal(n.s.r)
 	opts = append(opts, lease.WithRenewal(renewal), lease.WithPurpose(purposeOf(renewal)))
 	h, err := n.Lease(name, opts...)
 	if err != nil {

@@ -61,11 +61,14 @@ func (p *Pool) take(ctx context.Context, waits bool) (slot int, err error) {
 			pauses.reset()
 			free, err = p.park(ctx)
 		} else {
-			if last == nil {
+			if last == nil && !errors.Is(err, ErrParentLost) { // that is not out of order
 				p.k.aside("no slot can be acquired, trying on", zap.String("pool", p.name), zap.Error(err))
 			}
-			last = err
-			err = p.rest(ctx, pauses.grow())
+			var begins <-chan struct{}
+			if last = err; errors.Is(err, ErrParentLost) {
+				begins = p.slots[0].parentBegins() // they hang on one
+			}
+			err = p.rest(ctx, pauses.grow(), begins)
 		}
 		end()
 		if errors.Is(err, ErrClosed) {
@@ -209,12 +212,14 @@ func (p *Pool) park(ctx context.Context) (slot int, err error) {
 	return 0, ErrClosed
 }
 
-// rest waits after a failure.
-func (p *Pool) rest(ctx context.Context, d time.Duration) error {
+// rest waits after a failure, or until begins is closed.
+func (p *Pool) rest(ctx context.Context, d time.Duration, begins <-chan struct{}) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
+		return nil
+	case <-begins:
 		return nil
 	case <-p.left:
 	case <-p.k.ctx.Done():

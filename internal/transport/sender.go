@@ -38,6 +38,12 @@ type outgoing struct {
 	leg  uint64        // and the number of its leg
 }
 
+// late is a message about mail that waits for the link.
+type late struct {
+	outgoing
+	since time.Duration
+}
+
 // sender is the sending half of a channel, as a state machine: it is told what
 // happens, and leaves in out what is to be sent, in order. The zero value, with its
 // first fields set, was never used.
@@ -53,11 +59,10 @@ type sender struct {
 	peer   string // the life that answered last; empty until one has
 	number uint64 // of the last frame
 	frames []frame
-	later  []outgoing    // messages about mail, for when the link is up
-	kept   time.Duration // since when the first of later waits
-	told   []Owner       // whose frames are taken, or go on
-	broke  bool          // the link did, and that is to be told
-	redial bool          // it has not been answered for long: remote is to make it anew
+	later  []late  // messages about mail, for when the link is up
+	told   []Owner // whose frames are taken, or go on
+	broke  bool    // the link did, and that is to be told
+	redial bool    // it has not been answered for long: remote is to make it anew
 
 	probes  uint64
 	legs    []leg              // behind each went a probe that was not answered yet
@@ -123,17 +128,16 @@ func (s *sender) present() uint64 {
 }
 
 // control sends a message about mail, which takes no room. While the link is down it
-// waits behind the frames that do; what is beyond maxLater is lost.
+// waits behind the frames that do, and the link is probed as if it had just broken; what is beyond
+// maxLater is lost.
 func (s *sender) control(to *actor.PID, msg any, now time.Duration) {
 	switch {
 	case s.up || s.link == 0 && s.base == 0:
 		s.out = append(s.out, outgoing{to: to, msg: msg})
 	case len(s.later) < maxLater:
 		s.begin(now)
-		if len(s.later) == 0 {
-			s.kept = now
-		}
-		s.later = append(s.later, outgoing{to: to, msg: msg})
+		s.later = append(s.later, late{outgoing{to: to, msg: msg}, now})
+		s.pause = min(s.pause, downAfter) // it can't wait for as long as pauses grow
 		s.hurry(now)
 	}
 }
@@ -254,7 +258,9 @@ func (s *sender) linked(life string, taken uint64, now time.Duration) (back []re
 			s.tell(f.owner)
 		}
 	}
-	s.out = append(s.out, s.later...)
+	for _, m := range s.later {
+		s.out = append(s.out, m.outgoing)
+	}
 	s.later = nil
 	s.afterBurst(now)
 	return back
@@ -362,8 +368,8 @@ func (s *sender) tick(now time.Duration) (back []returned) {
 		}
 		s.waiting, s.later, s.broken, s.redial = nil, nil, now, true
 	case !s.up:
-		if len(s.later) > 0 && now >= s.kept+laterFor {
-			s.later = nil
+		for len(s.later) > 0 && now >= s.later[0].since+laterFor {
+			s.later = s.later[1:]
 		}
 		if s.wanted() {
 			s.again(now, downMost)

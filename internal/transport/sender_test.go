@@ -172,6 +172,48 @@ func TestControlDoesNotOvertakeWhatIsKept(t *testing.T) {
 	require.Equal(t, "marker", out[1])
 }
 
+// A message about mail is of use for a moment. It finds a link that heals just then, though others
+// have waited for that link for long: an answer, for one, to a node that could be reached again.
+func TestAMessageAboutMailDoesNotWaitForLong(t *testing.T) {
+	s, o := newSender(), &holder{}
+	s.keepOne(o, 1, 0)
+	s.gone(0)
+	now := time.Duration(0)
+	for probes := s.probes; now < 10*time.Second || probes == s.probes; now += 10 * time.Millisecond {
+		probes = s.probes
+		s.tick(now)
+	}
+	for _, wait := range []time.Duration{10 * time.Millisecond, 300 * time.Millisecond, 1500 * time.Millisecond} { // since another
+		s.control(nil, "first", now)
+		for end := now + wait; now < end; now += 10 * time.Millisecond {
+			s.tick(now)
+		}
+		before := s.probes
+		s.control(nil, "answer", now)
+		s.tick(now + downAfter)
+		require.Greater(t, s.probes, before)
+		for end := now + laterFor - 100*time.Millisecond; now < end; now += 10 * time.Millisecond {
+			s.tick(now)
+			require.NotEmpty(t, s.later)
+		}
+		for end := now + 2*downMost; now < end; now += 10 * time.Millisecond {
+			s.tick(now)
+		}
+		require.Less(t, s.probes, before+8, "the pauses grow again")
+		require.Empty(t, s.later)
+	}
+	before := s.probes
+	for end := now + time.Second; now < end; now += time.Millisecond {
+		s.control(nil, "many", now)
+		s.tick(now)
+	}
+	require.LessOrEqual(t, s.probes, before+11, "however many there are")
+	s.control(nil, "answer", now)
+	s.take()
+	s.ack(ackOf("b1", 2, s.probes, 0), now)
+	require.Contains(t, s.take(), "answer")
+}
+
 func TestWhatIsLostIsCounted(t *testing.T) {
 	s := newSender()
 	var a, b atomic.Int64

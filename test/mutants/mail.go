@@ -131,6 +131,11 @@ var ofMail = []mutant{
 		hunters: []check{{"internal/transport", "^TestALinkIsUpAsSoon"}},
 	},
 	{
+		name: "letter-waits-for-probe", does: "a message about mail waits for a link for longer than it is of use",
+		edits:   []edit{{"internal/transport/sender.go", "\t\ts.pause = min(s.pause, downAfter)", "\t\t_ = downAfter"}},
+		hunters: []check{{"internal/transport", "^TestAMessageAboutMail"}},
+	},
+	{
 		name: "end-told-again", does: "a link that was given up ends the one that follows when it is closed",
 		edits:   []edit{{"remoting/apart.go", "\t\tn.links.told(e.Address)\n", ""}},
 		hunters: []check{{"remoting", "^TestALinkThatIsGivenUp"}},

@@ -54,7 +54,12 @@ var ofRenewal = []mutant{
 	},
 	{
 		name: "touch-unheard", does: "a touch that a renewal waits for does not wake the loop",
-		edits:   []edit{{"lease/renew.go", "a.Swap(touched) == wanted", "a.Swap(touched) == touched"}},
+		edits:   []edit{{"lease/renew.go", "activity.Swap(touched) == wanted", "activity.Swap(touched) == touched"}},
 		hunters: []check{{"lease", "^TestOnActivity$"}},
+	},
+	{
+		name: "pause-is-a-lapse", does: "what was in use when its machine slept is told to have ended on time",
+		edits:   []edit{{"lease/renewal.go", "case r.way == onActivity && s.activity.Load() == touched:", "case false:"}},
+		hunters: []check{{"lease", "^TestAPauseInUseIsNoLapse$"}},
 	},
 }
