@@ -26,8 +26,7 @@ func (k *Lock) Term() lease.Term {
 }
 
 // Renew makes sure that nobody else has the lock for ttl from now on, though no heartbeat should
-// follow: before work that may stop the process for long. It asks the store only if less is left by
-// what is known here. ttl is above 0 and at most the TTL of the locks, or the error is
+// follow: before work that may stop the process for long. It asks the store. ttl is above 0 and at most the TTL of the locks, or the error is
 // lease.ErrInvalid. Errors besides are those of lease.Handle.Renew: lease.ErrNotHeld if the lock
 // was lost or released. None of them ends the lock.
 func (k *Lock) Renew(ctx context.Context, ttl time.Duration) error {
@@ -36,9 +35,6 @@ func (k *Lock) Renew(ctx context.Context, ttl time.Duration) error {
 	}
 	if ttl <= 0 || ttl > k.l.ttl {
 		return fmt.Errorf("runlock.Lock.Renew %q: ttl: %w: %v, must be above 0 and at most the TTL of %v", k.h.Name(), lease.ErrInvalid, ttl, k.l.ttl)
-	}
-	if t, ok := k.term.(lease.Informed); ok && time.Until(t.Info().TrustedUntil) >= ttl {
-		return nil
 	}
 	if !k.term.CheckAlive() {
 		return fmt.Errorf("runlock %q: %w", k.h.Name(), lease.ErrNotHeld)
