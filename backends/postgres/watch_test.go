@@ -72,7 +72,7 @@ func acquiring(t *testing.T, s *postgres.Store, x lease.Session, name string) pg
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	var answer string
-	require.NoError(t, tx.QueryRow(t.Context(), "SELECT answer FROM "+s.SchemaName()+".acquire($1, $2, ARRAY[$3]::text[], ARRAY[$4]::bigint[], '{0}', '{NULL}', '{NULL}', '{0}', '{0}')",
+	require.NoError(t, tx.QueryRow(t.Context(), "SELECT answer FROM "+s.SchemaName()+".acquire($1, $2, ARRAY[$3]::text[], ARRAY[$4]::bigint[], '{0}', '{NULL}', '{NULL}', '{0}', '{0}', 0)",
 		int64(x.ID), x.Owner.Incarnation, name, ids.Add(1)).Scan(&answer))
 	require.Equal(t, "done", answer)
 	return tx
