@@ -262,3 +262,27 @@ func TestPurge(t *testing.T) {
 	next := win(t, s, a, "old")
 	require.Greater(t, next.Token, old.Token+1_000_000_000_000_000, "by the revision of the row that was removed")
 }
+
+// TestWatchMissesWhatWasRemoved: a change that a watch misses, of a writer under way, may come and
+// be removed from the log while the watch can't look. It ends then.
+func TestWatchMissesWhatWasRemoved(t *testing.T) {
+	t.Parallel()
+	p := pool(t)
+	s := fresh(t, p)
+	a := session(t, s, "a", lasting)
+	w := watch(t, again(t, p, s), "")
+	late := acquiring(t, s, a, "late")
+	win(t, s, a, "other")
+	w.sees(t, 2*time.Second, lease.EventPut, "other") // behind the one that is missing
+	// As it is for a process that stood still for ten minutes.
+	_, err := late.Exec(t.Context(), fmt.Sprintf("WITH gone AS (DELETE FROM %[1]s.change WHERE name = 'late' RETURNING seq) "+
+		"UPDATE %[1]s.state SET trimmed = (SELECT seq FROM gone)", s.SchemaName()))
+	require.NoError(t, err)
+	require.NoError(t, late.Commit(t.Context()))
+	select {
+	case <-w.ended:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the watch goes on, with a gap")
+	}
+	require.ErrorIs(t, w.err, postgres.ErrWatchLost)
+}
