@@ -286,3 +286,23 @@ func TestWatchMissesWhatWasRemoved(t *testing.T) {
 	}
 	require.ErrorIs(t, w.err, postgres.ErrWatchLost)
 }
+
+// TestWatchOfASchemaThatWasMadeAnew: its numbers are others, also where they are above those that
+// were read.
+func TestWatchOfASchemaThatWasMadeAnew(t *testing.T) {
+	t.Parallel()
+	p := pool(t)
+	s := fresh(t, p)
+	a := session(t, s, "a", lasting)
+	win(t, s, a, "stands")
+	w := watch(t, again(t, p, s), "")
+	_, err := p.Exec(t.Context(), fmt.Sprintf("BEGIN; DROP SCHEMA %[1]s CASCADE; %[2]s; SELECT setval('%[1]s.change_seq', 1000); COMMIT",
+		s.SchemaName(), s.Schema()), pgx.QueryExecModeSimpleProtocol)
+	require.NoError(t, err)
+	select {
+	case <-w.ended:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the watch goes on, on another log")
+	}
+	require.ErrorIs(t, w.err, postgres.ErrWatchLost)
+}
