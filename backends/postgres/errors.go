@@ -53,6 +53,8 @@ func (s *Store) explain(ctx context.Context, op string, err error) error {
 	switch {
 	case state == db.StateReadOnly:
 		err = denied(ErrReadOnly, "a standby or default_transaction_read_only: %w", err)
+	case state == "0A000": // feature_not_supported: a standby begins no transaction that is serializable, or writes
+		err = denied(ErrReadOnly, "a standby: %w", err)
 	case state == db.StateIsolation:
 		err = denied(ErrUnsafeServer, "%w", err)
 	case state == "42501": // insufficient_privilege

@@ -351,8 +351,8 @@ func (r *run) page(ctx context.Context) (more bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
-	case state.trimmed > r.gaps.last:
-		return false, fmt.Errorf("%w: the log of changes begins behind %d, and was read up to %d", ErrWatchLost, state.trimmed, r.gaps.last)
+	case state.trimmed > r.gaps.floor(): // what is missing may have been told, and removed
+		return false, fmt.Errorf("%w: the log of changes begins behind %d, and was read up to %d", ErrWatchLost, state.trimmed, r.gaps.floor())
 	case state.last < r.gaps.last:
 		return false, fmt.Errorf("%w: the log of changes ends with %d, and was read up to %d", ErrWatchLost, state.last, r.gaps.last)
 	}

@@ -6,9 +6,11 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
@@ -213,6 +215,27 @@ func TestServersThatAreNotSafe(t *testing.T) {
 	standby, err := srv.NewStandby(t.Context())
 	require.NoError(t, err)
 	deniedBy(t, silent(t, standby.Pool(t)), postgres.ErrReadOnly, "standby")
+
+	// One that refuses a session's default, and then what is said in its place: it is reached
+	// later on.
+	var to atomic.Pointer[postgrestest.Server]
+	to.Store(srv)
+	p = srv.Pool(t, func(c *pgxpool.Config) {
+		c.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable"
+		c.BeforeConnect = func(_ context.Context, cc *pgx.ConnConfig) error {
+			at, err := pgx.ParseConfig(to.Load().URL())
+			if err == nil {
+				cc.Host, cc.Port = at.Host, at.Port
+			}
+			return err
+		}
+	})
+	s = silent(t, p)
+	works(t, s)
+	to.Store(standby)
+	p.Reset()
+	deniedBy(t, s, postgres.ErrReadOnly, "standby")
+	deniedBy(t, silent(t, p), postgres.ErrReadOnly, "standby")
 }
 
 // TestOtherDefaults: whatever isolation, durability and access a database has by default, leases

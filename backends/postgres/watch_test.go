@@ -72,7 +72,7 @@ func acquiring(t *testing.T, s *postgres.Store, x lease.Session, name string) pg
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	var answer string
-	require.NoError(t, tx.QueryRow(t.Context(), "SELECT answer FROM "+s.SchemaName()+".acquire($1, $2, ARRAY[$3]::text[], ARRAY[$4]::bigint[], '{0}', '{NULL}', '{NULL}', '{0}', '{0}')",
+	require.NoError(t, tx.QueryRow(t.Context(), "SELECT answer FROM "+s.SchemaName()+".acquire($1, $2, ARRAY[$3]::text[], ARRAY[$4]::bigint[], '{0}', '{NULL}', '{NULL}', '{0}', '{0}', 0)",
 		int64(x.ID), x.Owner.Incarnation, name, ids.Add(1)).Scan(&answer))
 	require.Equal(t, "done", answer)
 	return tx
@@ -261,4 +261,48 @@ func TestPurge(t *testing.T) {
 	require.Zero(t, one("SELECT %s.purge(100)"), "once a minute")
 	next := win(t, s, a, "old")
 	require.Greater(t, next.Token, old.Token+1_000_000_000_000_000, "by the revision of the row that was removed")
+}
+
+// TestWatchMissesWhatWasRemoved: a change that a watch misses, of a writer under way, may come and
+// be removed from the log while the watch can't look. It ends then.
+func TestWatchMissesWhatWasRemoved(t *testing.T) {
+	t.Parallel()
+	p := pool(t)
+	s := fresh(t, p)
+	a := session(t, s, "a", lasting)
+	w := watch(t, again(t, p, s), "")
+	late := acquiring(t, s, a, "late")
+	win(t, s, a, "other")
+	w.sees(t, 2*time.Second, lease.EventPut, "other") // behind the one that is missing
+	// As it is for a process that stood still for ten minutes.
+	_, err := late.Exec(t.Context(), fmt.Sprintf("WITH gone AS (DELETE FROM %[1]s.change WHERE name = 'late' RETURNING seq) "+
+		"UPDATE %[1]s.state SET trimmed = (SELECT seq FROM gone)", s.SchemaName()))
+	require.NoError(t, err)
+	require.NoError(t, late.Commit(t.Context()))
+	select {
+	case <-w.ended:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the watch goes on, with a gap")
+	}
+	require.ErrorIs(t, w.err, postgres.ErrWatchLost)
+}
+
+// TestWatchOfASchemaThatWasMadeAnew: its numbers are others, also where they are above those that
+// were read.
+func TestWatchOfASchemaThatWasMadeAnew(t *testing.T) {
+	t.Parallel()
+	p := pool(t)
+	s := fresh(t, p)
+	a := session(t, s, "a", lasting)
+	win(t, s, a, "stands")
+	w := watch(t, again(t, p, s), "")
+	_, err := p.Exec(t.Context(), fmt.Sprintf("BEGIN; DROP SCHEMA %[1]s CASCADE; %[2]s; SELECT setval('%[1]s.change_seq', 1000); COMMIT",
+		s.SchemaName(), s.Schema()), pgx.QueryExecModeSimpleProtocol)
+	require.NoError(t, err)
+	select {
+	case <-w.ended:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the watch goes on, on another log")
+	}
+	require.ErrorIs(t, w.err, postgres.ErrWatchLost)
 }

@@ -72,7 +72,7 @@ END $$;
 -- none), and whether more is left, as when a guard holds a name.
 CREATE OR REPLACE FUNCTION holdfast.sweep(p_limit int, OUT freed int, OUT next_ms bigint, OUT more boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE dead bigint[]; ended bigint[]; names text[];
+DECLARE dead bigint[]; ended bigint[]; names text[]; locked bigint[];
 BEGIN
   PERFORM holdfast.ready();
   freed := 0;
@@ -85,8 +85,11 @@ BEGIN
     names := ARRAY(SELECT l.name FROM holdfast.lease l WHERE l.session = ANY (ended)
       AND l.format = 1 LIMIT p_limit FOR NO KEY UPDATE SKIP LOCKED);
     freed := holdfast.free(names);
-    DELETE FROM holdfast.session s WHERE s.id IN (SELECT x.id FROM holdfast.session x
-      WHERE x.id = ANY (ended) AND NOT EXISTS (SELECT FROM holdfast.lease l WHERE l.session = x.id AND l.format = 1) FOR UPDATE SKIP LOCKED);
+    -- Whether something stands under them is read after they were locked: what began to acquire
+    -- before the end has committed by then, or holds its session's row.
+    locked := ARRAY(SELECT s.id FROM holdfast.session s WHERE s.id = ANY (ended) FOR UPDATE SKIP LOCKED);
+    DELETE FROM holdfast.session s WHERE s.id = ANY (locked)
+      AND NOT EXISTS (SELECT FROM holdfast.lease l WHERE l.session = s.id AND l.format = 1);
     more := EXISTS (SELECT FROM holdfast.session s WHERE s.id = ANY (dead));
   END IF;
   SELECT ceil(extract(epoch FROM min(s.ends) - clock_timestamp()) * 1000)::bigint INTO next_ms

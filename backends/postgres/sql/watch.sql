@@ -2,14 +2,20 @@
 -- name are in order; those of several names become visible in any order. A number that is missing
 -- is that of a writer under way, or of one that was rolled back.
 
--- Where a watch begins: the last number that was taken, the history (its timeline), and the
+-- Which history the numbers are of: the server's timeline, and the sequence, which is another one
+-- where the schema was made anew, as from a dump.
+CREATE OR REPLACE FUNCTION holdfast.history() RETURNS text LANGUAGE sql VOLATILE AS $$
+  SELECT left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) || '/' || 'holdfast.change_seq'::regclass::oid
+$$;
+
+-- Where a watch begins: the last number that was taken, the history, and the
 -- writers under way, one of which may have taken that number or an earlier one.
 CREATE OR REPLACE FUNCTION holdfast.watch_begin(OUT last bigint, OUT history text, OUT writers text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   PERFORM holdfast.ready();
   SELECT CASE WHEN q.is_called THEN q.last_value ELSE 0 END INTO last FROM holdfast.change_seq q;
-  history := left(pg_walfile_name(pg_current_wal_insert_lsn()), 8);
+  history := holdfast.history();
   writers := array_to_string(holdfast.writers(), ' ');
 END $$;
 
@@ -26,7 +32,7 @@ BEGIN
   PERFORM holdfast.ready();
   kind := 'state';
   name := CASE WHEN p_missing = '{}' THEN '' ELSE array_to_string(holdfast.writers(), ' ') END;
-  meta := left(pg_walfile_name(pg_current_wal_insert_lsn()), 8);
+  meta := holdfast.history();
   SELECT t.trimmed INTO seq FROM holdfast.state t;
   SELECT CASE WHEN q.is_called THEN q.last_value ELSE 0 END INTO rev FROM holdfast.change_seq q;
   RETURN NEXT;

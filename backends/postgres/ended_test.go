@@ -1,0 +1,57 @@
+//go:build unix
+
+package postgres_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// TestSweepBesideAcquire: what is acquired under a session while that runs out, and is committed
+// while it is swept, never stands without a session: nobody would free it, or tell of its end.
+func TestSweepBesideAcquire(t *testing.T) {
+	t.Parallel()
+	p := server(t).Pool(t)
+	s := fresh(t, p)
+	sql := func(q string, args ...any) {
+		t.Helper()
+		_, err := p.Exec(t.Context(), fmt.Sprintf(q, s.SchemaName()), append([]any{pgx.QueryExecModeSimpleProtocol}, args...)...)
+		require.NoError(t, err)
+	}
+	// A look at the names under a session takes a while.
+	sql("INSERT INTO %[1]s.lease (name) SELECT 'free/' || i FROM generate_series(1, 100000) i; DROP INDEX %[1]s.lease_session")
+	for range 15 {
+		x := session(t, s, "a", lasting)
+		name := fmt.Sprintf("job/%d", ids.Add(1))
+		tx := acquiring(t, s, x, name)
+		// It runs out, and a renewal that comes too late makes that final.
+		sql("UPDATE %[1]s.session SET ends = clock_timestamp() WHERE id = $1", int64(x.ID))
+		grants, err := s.Renew(t.Context(), []lease.Session{x})
+		require.NoError(t, err)
+		require.ErrorIs(t, grants[0].Err, lease.ErrSessionGone)
+		done := make(chan time.Duration)
+		sweep := func() time.Duration {
+			began := time.Now()
+			_, err := p.Exec(t.Context(), fmt.Sprintf("SELECT %s.sweep(100)", s.SchemaName()))
+			require.NoError(t, err)
+			return time.Since(began)
+		}
+		takes := sweep()
+		go func() { done <- sweep() }()
+		time.Sleep(rand.N(takes))
+		require.NoError(t, tx.Commit(t.Context()))
+		<-done
+		var orphans int
+		require.NoError(t, p.QueryRow(t.Context(), fmt.Sprintf(`SELECT count(*) FROM %[1]s.lease l WHERE l.session IS NOT NULL
+			AND NOT EXISTS (SELECT FROM %[1]s.session s WHERE s.id = l.session)`, s.SchemaName())).Scan(&orphans))
+		require.Zero(t, orphans, name)
+		sweep()
+	}
+}
