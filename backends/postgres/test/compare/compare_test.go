@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 
 // tiny is a plan that takes some seconds.
 func tiny() plan {
-	return plan{ttl: 3 * time.Second, rounds: 1, ops: 3, handOvers: 1, some: 20, many: 500, windows: 1,
+	return plan{ttl: 5 * time.Second, rounds: 1, ops: 3, handOvers: 1, some: 20, many: 500, windows: 1,
 		renewals: 1000, hourly: 10, idle: time.Second, patience: 10 * time.Second}
 }
 
