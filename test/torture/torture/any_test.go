@@ -24,18 +24,3 @@ func TestAnyStoreIsTortured(t *testing.T) {
 	}
 	require.Contains(t, out.String(), "one store in memory")
 }
-
-// Over any store broken nodes are found out.
-func TestBrokenNodesAreFoundOut(t *testing.T) {
-	var found torture.Found
-	var out bytes.Buffer
-	for try := 0; try < 3 && (found.Overlaps == 0 || found.Late == 0 || found.Stale == 0); try++ {
-		out.Reset()
-		var err error
-		found, err = torture.Planted(t.Context(), shared, &out)
-		require.NoError(t, err, "%s", &out)
-	}
-	require.NotZero(t, found.Overlaps, "%s", &out)
-	require.NotZero(t, found.Late, "%s", &out)
-	require.NotZero(t, found.Stale, "%s", &out)
-}
