@@ -23,8 +23,6 @@ import (
 // TestConformanceOverDB runs the kit by database/sql, with statements that the driver prepares by
 // name as it does by default.
 func TestConformanceOverDB(t *testing.T) {
-	t.Parallel()
-	alone(t)
 	server := postgrestest.Start(t)
 	handle, err := sql.Open("pgx", server.URL())
 	require.NoError(t, err)
@@ -50,8 +48,6 @@ func TestConformanceOverDB(t *testing.T) {
 // TestConformanceThroughPgBouncer runs the kit through a pooler that gives each transaction another
 // connection, with a listener past it.
 func TestConformanceThroughPgBouncer(t *testing.T) {
-	t.Parallel()
-	alone(t)
 	postgrestest.Skip(t, postgrestest.NeedBouncer)
 	server := postgrestest.Start(t)
 	bouncer, err := server.NewBouncer(t.Context(), map[string]string{"default_pool_size": "10"})

@@ -41,9 +41,9 @@ func again(tb leasetest.TB, pool *pgxpool.Pool, of *postgres.Store, opts ...post
 	return s
 }
 
+// Runs of the kit are not beside each other: each of their cases makes a schema, whose functions
+// every connection plans anew, and two processors have no time for several at once.
 func TestConformance(t *testing.T) {
-	t.Parallel()
-	alone(t)
 	server := postgrestest.Start(t)
 	pool := server.Pool(t, func(c *pgxpool.Config) { c.MaxConns = 60 })
 	leasetest.Run(t, func(tb leasetest.TB) func() lease.Store {

@@ -56,16 +56,6 @@ func server(tb testing.TB) *postgrestest.Server {
 	return shared.s
 }
 
-// kits is taken by runs of leasetest: each of their cases makes a schema, whose functions every
-// connection plans anew, and two processors have no time for several at once.
-var kits sync.Mutex
-
-func alone(t *testing.T) {
-	t.Helper()
-	kits.Lock()
-	t.Cleanup(kits.Unlock)
-}
-
 // pool is one of the shared server.
 func pool(tb testing.TB) *pgxpool.Pool {
 	tb.Helper()
