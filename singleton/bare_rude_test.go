@@ -75,7 +75,8 @@ func neverAsked(t *testing.T, c *cluster, fail func(), after int32, termed bool)
 	}
 	require.Less(t, d.acquired.Load(), int32(120), "at least 5 s apart, in the end")
 	require.Greater(t, d.acquired.Load(), int32(40), "it is tried again")
-	require.LessOrEqual(t, d.asked.Load(), after+d.acquired.Load(), "a term is not asked again once that failed")
+	// In the term that was alive for a while two may ask at the same moment: both are failed.
+	require.LessOrEqual(t, d.asked.Load(), after+d.acquired.Load()+1, "a term is not asked again once that failed")
 	lives := c.log.snapshot()
 	require.LessOrEqual(t, len(lives), 1)
 	for _, l := range lives {
