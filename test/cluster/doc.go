@@ -8,6 +8,8 @@
 //     pair, which delay, throttle, hold back, cut and count.
 //   - Now and Clock: the machine's one monotonic clock, by which the notes of all
 //     processes compare.
+//   - Shared and Journal: files in the memory of several processes, and what a node notes in
+//     one, which outlives kill -9.
 //   - Mail: which numbered messages were lost, doubled or reordered, and how long they
 //     took.
 //

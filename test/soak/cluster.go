@@ -63,7 +63,7 @@ func (c *cluster) start(ctx context.Context, i int) error {
 			return err
 		}
 	}
-	j, err := newJournal(s.Journal, c.room)
+	j, err := lab.MakeJournal[entry](s.Journal, c.room)
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func (c *cluster) lead(ctx context.Context, i int) error {
 func (c *cluster) evidence() (es []seen, err error) {
 	for i, js := range c.journals {
 		for _, j := range js {
-			entries, err := j.read()
+			entries, err := j.Read()
 			if err != nil {
 				return nil, err
 			}
@@ -140,7 +140,7 @@ func (c *cluster) evidence() (es []seen, err error) {
 func (c *cluster) noted() (n int) {
 	for _, js := range c.journals {
 		for _, j := range js {
-			n += j.len()
+			n += j.Len()
 		}
 	}
 	return n
@@ -156,7 +156,7 @@ func (c *cluster) end() error {
 	}
 	for _, js := range c.journals {
 		for _, j := range js {
-			errs = append(errs, j.close())
+			errs = append(errs, j.Close())
 		}
 	}
 	c.place.End()

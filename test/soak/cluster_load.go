@@ -159,7 +159,7 @@ func (n *node) ask(name int, within time.Duration) (entry, bool) {
 		return e, false // too late, or word that it could not be delivered
 	}
 	e.at, e.token = lab.Now(), a.Token
-	n.journal.note(e)
+	n.journal.Note(e)
 	return e, true
 }
 

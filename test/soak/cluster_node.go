@@ -80,7 +80,7 @@ func (n *node) open() (err error) {
 	if err := register(); err != nil {
 		return err
 	}
-	if n.journal, err = openJournal(n.Journal); err != nil {
+	if n.journal, err = lab.OpenJournal[entry](n.Journal); err != nil {
 		return err
 	}
 	log := zap.NewNop()
@@ -175,7 +175,7 @@ func (n *node) host() error {
 	for _, i := range rand.Perm(n.Names) {
 		r := recorder{node: n, name: n.first + uint16(i)}
 		opts := []singleton.Option{singleton.WithJournal(func(_ string, token lease.Token, at time.Duration) {
-			n.journal.note(entry{at: at, kind: passed, name: r.name, token: uint64(token)})
+			n.journal.Note(entry{at: at, kind: passed, name: r.name, token: uint64(token)})
 		}), singleton.WithLogger(n.log)}
 		if n.leads != nil {
 			opts = append(opts, singleton.WithLeadership(n.leads))
@@ -245,5 +245,5 @@ func (r *recorder) Receive(ctx actor.Context) {
 
 func (r *recorder) note(e entry) {
 	e.at, e.kind, e.name, e.token = lab.Now(), handled, r.name, r.token
-	r.node.journal.note(e)
+	r.node.journal.Note(e)
 }

@@ -13,9 +13,9 @@ import (
 )
 
 func TestANodeThatDiesIsNoticed(t *testing.T) {
-	j, err := newJournal(t.TempDir()+"/journal", 1)
+	j, err := lab.MakeJournal[entry](t.TempDir()+"/journal", 1)
 	require.NoError(t, err)
-	defer j.close()
+	defer j.Close()
 	at, err := lab.NewPlace(false)
 	require.NoError(t, err)
 	defer at.End()

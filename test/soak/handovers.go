@@ -129,7 +129,7 @@ func (h *handing) serves(ctx context.Context, i int) error {
 	defer cancel()
 	for from := 0; ; {
 		var served bool
-		if from, served = h.journals[i][0].handledSince(from, since); served {
+		if from, served = handledSince(h.journals[i][0], from, since); served {
 			return nil
 		}
 		if err := lab.Pause(ctx, 2*time.Millisecond); err != nil {

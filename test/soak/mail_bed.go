@@ -89,13 +89,13 @@ func (c *mailCluster) start(i, room int) error {
 	s.Host, s.Port = c.links.Host(i)
 	s.Dials = c.links.Dials(i)
 	s.Journal = filepath.Join(c.dir, s.id())
-	j, err := newJournal(s.Journal, room)
+	j, err := lab.MakeJournal[entry](s.Journal, room)
 	if err != nil {
 		return err
 	}
 	p, err := lab.Start[mailSaid](c.links.Place(i), s.id(), mailEnv, s)
 	if err != nil {
-		return errors.Join(err, j.close())
+		return errors.Join(err, j.Close())
 	}
 	m := &mailProcess{Process: p, journal: j}
 	c.nodes = append(c.nodes, m)
@@ -154,7 +154,7 @@ func (c *mailCluster) settle(calm, within time.Duration) error {
 	for was, since := -1, lab.Now(); lab.Now() < end && lab.Now()-since < calm; {
 		n := 0
 		for _, p := range c.nodes {
-			n += p.journal.len()
+			n += p.journal.Len()
 		}
 		if n != was {
 			was, since = n, lab.Now()
@@ -183,7 +183,7 @@ func (c *mailCluster) quiet(calm, within time.Duration) (map[uint32]uint64, erro
 // entries is what all nodes noted.
 func (c *mailCluster) entries() (all []entry, err error) {
 	for _, p := range c.nodes {
-		es, err := p.journal.read()
+		es, err := p.journal.Read()
 		if err != nil {
 			return nil, err
 		}
@@ -278,7 +278,7 @@ func (c *mailCluster) end() error {
 	c.cancel(nil)
 	var errs []error
 	for _, p := range c.nodes {
-		errs = append(errs, p.Kill(), p.journal.close())
+		errs = append(errs, p.Kill(), p.journal.Close())
 	}
 	c.links.Close()
 	return errors.Join(append(errs, os.RemoveAll(c.dir))...)

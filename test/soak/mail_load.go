@@ -109,7 +109,7 @@ func (n *mailNode) ask() {
 		e.kind = askFailed
 	}
 	e.sent, e.at = at, lab.Now()
-	n.journal.note(e)
+	n.journal.Note(e)
 }
 
 // inquire sends one ask, and returns when it was sent.
@@ -191,14 +191,14 @@ func (r *mailReceiver) Receive(ctx actor.Context) {
 			if r.given {
 				kind = startsWarm
 			}
-			r.node.journal.note(entry{at: lab.Now(), kind: kind, seq: uint64(r.number), name: uint16(r.node.Index)})
+			r.node.journal.Note(entry{at: lab.Now(), kind: kind, seq: uint64(r.number), name: uint16(r.node.Index)})
 		}
 	case letter:
 		if held := r.node.held.Load(); held != nil {
 			<-*held
 		}
 		if msg.Seq > 0 {
-			r.node.journal.note(entry{at: lab.Now(), kind: handled, sender: msg.Sender, seq: msg.Seq, sent: time.Duration(msg.Sent),
+			r.node.journal.Note(entry{at: lab.Now(), kind: handled, sender: msg.Sender, seq: msg.Seq, sent: time.Duration(msg.Sent),
 				token: r.token, name: uint16(r.node.Index)})
 		}
 		if ctx.Sender() != nil {

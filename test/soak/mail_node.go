@@ -94,7 +94,7 @@ func (n *mailNode) open() (err error) {
 	if err := registerLetters(); err != nil {
 		return err
 	}
-	if n.journal, err = openJournal(n.Journal); err != nil {
+	if n.journal, err = lab.OpenJournal[entry](n.Journal); err != nil {
 		return err
 	}
 	n.log = zap.NewNop()
@@ -247,10 +247,10 @@ func (n *mailNode) onEvent(event any) {
 			n.counts.order.Add(1)
 		case sharding.ColdStart:
 			if e.ID == "" {
-				n.journal.note(entry{at: lab.Now(), kind: manyCold, seq: uint64(e.States), name: uint16(n.Index)})
+				n.journal.Note(entry{at: lab.Now(), kind: manyCold, seq: uint64(e.States), name: uint16(n.Index)})
 				return
 			}
-			n.journal.note(entry{at: lab.Now(), kind: wentCold, seq: uint64(n.numbers[e.ID]), name: uint16(n.Index)})
+			n.journal.Note(entry{at: lab.Now(), kind: wentCold, seq: uint64(n.numbers[e.ID]), name: uint16(n.Index)})
 		}
 	case singleton.Event:
 		switch e.Kind {

@@ -231,7 +231,7 @@ func (x *resharding) absent() int {
 func (x *resharding) existences() (all []existence, err error) {
 	for i, js := range x.journals {
 		for k, j := range js {
-			entries, err := j.read()
+			entries, err := j.Read()
 			if err != nil {
 				return nil, err
 			}

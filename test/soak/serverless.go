@@ -102,7 +102,7 @@ func (f *functions) open(ctx context.Context, where string, length time.Duration
 	if f.dir, err = os.MkdirTemp("", "holdfast-serverless-"); err != nil {
 		return err
 	}
-	if f.journal, err = newJournal(f.path("journal"), int(length.Seconds()+10)*functionRoom*runtime.NumCPU()); err != nil {
+	if f.journal, err = lab.MakeJournal[entry](f.path("journal"), int(length.Seconds()+10)*functionRoom*runtime.NumCPU()); err != nil {
 		return err
 	}
 	if f.board, err = newBoard(f.path("board"), functionKeys); err != nil {
@@ -120,10 +120,10 @@ func (f *functions) close() error {
 		f.place.End()
 	}
 	if f.board != nil {
-		errs = append(errs, f.board.close())
+		errs = append(errs, f.board.Close())
 	}
 	if f.journal != nil {
-		errs = append(errs, f.journal.close())
+		errs = append(errs, f.journal.Close())
 	}
 	if f.dir != "" {
 		errs = append(errs, os.RemoveAll(f.dir))
@@ -168,7 +168,7 @@ func (f *functions) measure(ctx context.Context, length time.Duration, processes
 	if err != nil {
 		return err
 	}
-	es, err := f.journal.read()
+	es, err := f.journal.Read()
 	if err != nil {
 		return err
 	}
@@ -219,7 +219,7 @@ func (f *functions) one() error {
 	default: // it had not come to its end in time, on a busy machine
 		killed = 2
 	}
-	f.journal.note(entry{at: lab.Now(), kind: functionDead, sender: n, name: key, seq: killed})
+	f.journal.Note(entry{at: lab.Now(), kind: functionDead, sender: n, name: key, seq: killed})
 	return nil
 }
 

@@ -57,7 +57,7 @@ func runFunction(arg string) error {
 	time.AfterFunc(life, func() { _ = syscall.Kill(os.Getpid(), syscall.SIGKILL) })
 	f.deadline, f.random = at+f.Life, rand.New(rand.NewPCG(f.Seed, uint64(f.Process)))
 	var err error
-	if f.journal, err = openJournal(f.Journal); err != nil {
+	if f.journal, err = lab.OpenJournal[entry](f.Journal); err != nil {
 		return err
 	}
 	if f.board, err = openBoard(f.Board); err != nil {
@@ -82,7 +82,7 @@ func runFunction(arg string) error {
 // note adds the process and its key.
 func (f *function) note(e entry) {
 	e.sender, e.name = f.Process, f.Key
-	f.journal.note(e)
+	f.journal.Note(e)
 }
 
 // live tries to have the key, works under it, and gives it up in one way or another, until its life

@@ -187,8 +187,8 @@ func TestTheBoardIsShared(t *testing.T) {
 	require.Zero(t, owner, "who came first")
 	_, ok = a.next(1)
 	require.False(t, ok)
-	require.NoError(t, a.close())
-	require.NoError(t, b.close())
+	require.NoError(t, a.Close())
+	require.NoError(t, b.Close())
 }
 
 func TestBadFlagsOfServerless(t *testing.T) {

@@ -4,12 +4,11 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"sync/atomic"
 	"time"
 	"unsafe"
 
-	"golang.org/x/sys/unix"
+	lab "github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // functionEnv makes this program one process of the serverless check: settings as JSON.
@@ -86,41 +85,25 @@ func unpackEnded(x uint64) (n uint16, o callOutcome) { return uint16(x >> 48), c
 // board says for each key which owner is queued for it: a memory that all processes share. It is no
 // part of what is judged.
 type board struct {
-	mem    []byte
+	*lab.Shared
 	queued []uint32 // owner and 1; 0: none
 }
 
 func newBoard(path string, keys int) (*board, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	if err := f.Truncate(int64(4 * keys)); err != nil {
-		return nil, err
-	}
-	return mapBoard(f)
+	s, err := lab.MakeShared(path, 4*keys)
+	return boardIn(s), err
 }
 
 func openBoard(path string) (*board, error) {
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return mapBoard(f)
+	s, err := lab.OpenShared(path)
+	return boardIn(s), err
 }
 
-func mapBoard(f *os.File) (*board, error) {
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
+func boardIn(s *lab.Shared) *board {
+	if s == nil {
+		return nil
 	}
-	mem, err := unix.Mmap(int(f.Fd()), 0, int(info.Size()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		return nil, fmt.Errorf("%s: mmap: %w", f.Name(), err)
-	}
-	return &board{mem, unsafe.Slice((*uint32)(unsafe.Pointer(&mem[0])), len(mem)/4)}, nil
+	return &board{s, unsafe.Slice((*uint32)(unsafe.Pointer(&s.Bytes[0])), len(s.Bytes)/4)}
 }
 
 // enqueue makes owner the next one, unless another is.
@@ -133,5 +116,3 @@ func (b *board) next(key uint16) (owner uint16, ok bool) {
 	x := atomic.SwapUint32(&b.queued[key], 0)
 	return uint16(x - 1), x > 0
 }
-
-func (b *board) close() error { return unix.Munmap(b.mem) }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/sharding"
+	lab "github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // replied is an answer to an ask of sender 7 that was sent and came at so many
@@ -74,37 +75,37 @@ func TestWhetherShardsAreEven(t *testing.T) {
 func TestTheViewFollowsWhoHosts(t *testing.T) {
 	v := newShardView(&cluster{journals: make([][]*journal, 2)}, 2)
 	for i := range v.journals {
-		j, err := newJournal(t.TempDir()+"/journal", 10)
+		j, err := lab.MakeJournal[entry](t.TempDir()+"/journal", 10)
 		require.NoError(t, err)
-		defer j.close()
+		defer j.Close()
 		v.journals[i] = []*journal{j}
 	}
 	a, b := v.journals[0][0], v.journals[1][0]
 	counts := func() ([]int, time.Duration) { v.refresh(); return v.counts() }
 
-	a.note(began(1, 0, 11))
+	a.Note(began(1, 0, 11))
 	has, since := counts()
 	require.Equal(t, []int{1, 0}, has)
 	require.Zero(t, since, "one is not hosted")
-	a.note(began(2, 1, 12))
+	a.Note(began(2, 1, 12))
 	_, since = counts()
 	require.Equal(t, ms(2), since)
 
-	b.note(began(5, 1, 13)) // the old host says so a moment later
-	a.note(entry{at: ms(6), kind: unhosted, name: 1})
+	b.Note(began(5, 1, 13)) // the old host says so a moment later
+	a.Note(entry{at: ms(6), kind: unhosted, name: 1})
 	has, since = counts()
 	require.Equal(t, []int{1, 1}, has)
 	require.Equal(t, ms(5), since)
 
-	b.note(entry{at: ms(7), kind: coordinating, token: 20})
-	a.note(entry{at: ms(8), kind: coordinating, token: 19})
+	b.Note(entry{at: ms(7), kind: coordinating, token: 20})
+	a.Note(entry{at: ms(8), kind: coordinating, token: 19})
 	v.refresh()
 	require.Equal(t, life{1, 0}, v.boss.life)
 	v.died(1)
 	has, since = counts()
 	require.Equal(t, []int{1, 0}, has)
 	require.Zero(t, since)
-	a.note(began(9, 1, 14))
+	a.Note(began(9, 1, 14))
 	has, since = counts()
 	require.Equal(t, []int{2, 0}, has)
 	require.Equal(t, ms(9), since)

@@ -114,7 +114,7 @@ func (a *asking) answered(r receipt) {
 		return // a second answer, which is found among what was handled
 	}
 	delete(a.open, key)
-	a.n.journal.note(entry{at: lab.Now(), kind: answered, sender: r.Sender, seq: r.Seq, sent: sent, token: r.Token})
+	a.n.journal.Note(entry{at: lab.Now(), kind: answered, sender: r.Sender, seq: r.Seq, sent: sent, token: r.Token})
 }
 
 // quiet ends the askers, waits for answers, and says what they sent.
@@ -164,6 +164,6 @@ func (n *shardNode) askOnce(shard int, within time.Duration) bool {
 		return false
 	}
 	e.at, e.token = lab.Now(), a.Token
-	n.journal.note(e)
+	n.journal.Note(e)
 	return true
 }

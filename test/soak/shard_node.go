@@ -125,7 +125,7 @@ func (n *shardNode) host() (err error) {
 		if err != nil {
 			i = -1 // no shard's: its passes overlap nothing, but there are some
 		}
-		n.journal.note(entry{at: at, kind: passed, name: uint16(i), token: uint64(token)})
+		n.journal.Note(entry{at: at, kind: passed, name: uint16(i), token: uint64(token)})
 	})}
 	if n.set.Idle > 0 {
 		opts = append(opts, sharding.WithPassivation(n.set.Idle), sharding.WithMaxActive(n.set.MaxActive))
@@ -172,7 +172,7 @@ func (n *shardNode) onEvent(event any) {
 	kind := map[sharding.EventKind]entryKind{sharding.Hosted: hosted, sharding.HandedOff: unhosted, sharding.Released: unhosted,
 		sharding.Lost: unhosted, sharding.Yielded: unhosted, sharding.Coordinating: coordinating, sharding.OrderNotKept: disordered}[e.Kind]
 	if kind != 0 {
-		n.journal.note(entry{at: lab.Now(), kind: kind, name: uint16(e.Shard), token: uint64(e.Token)})
+		n.journal.Note(entry{at: lab.Now(), kind: kind, name: uint16(e.Shard), token: uint64(e.Token)})
 	}
 }
 
@@ -243,11 +243,11 @@ func (r *shardRecorder) Receive(ctx actor.Context) {
 func (r *shardRecorder) noteLife(kind entryKind) {
 	var number uint32
 	if _, err := fmt.Sscanf(r.id, "e%d", &number); err == nil && r.node.set.Remembered > 0 {
-		r.node.journal.note(entry{at: lab.Now(), kind: kind, name: r.shard, token: r.token, sender: number})
+		r.node.journal.Note(entry{at: lab.Now(), kind: kind, name: r.shard, token: r.token, sender: number})
 	}
 }
 
 func (r *shardRecorder) note(e entry) {
 	e.at, e.kind, e.name, e.token = lab.Now(), handled, r.shard, r.token
-	r.node.journal.note(e)
+	r.node.journal.Note(e)
 }

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	lab "github.com/holdfast-go/holdfast/test/cluster"
@@ -43,13 +42,12 @@ func (v *shardView) refresh() {
 			if k >= len(v.read[i]) {
 				v.read[i] = append(v.read[i], 0)
 			}
-			n := min(j.len(), len(j.entries))
-			for v.read[i][k] < n {
-				e := &j.entries[v.read[i][k]]
-				if atomic.LoadInt64((*int64)(&e.at)) == 0 {
-					break // being written
+			for {
+				e, ok := j.At(v.read[i][k])
+				if !ok {
+					break // not begun, or being written
 				}
-				v.take(life{i, k}, *e)
+				v.take(life{i, k}, e)
 				v.read[i][k]++
 			}
 		}

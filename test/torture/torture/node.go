@@ -135,7 +135,7 @@ func (n *node) open(stores []Store) (err error) {
 	if err := register(); err != nil {
 		return err
 	}
-	if n.journal, err = openJournal(n.Journal); err != nil {
+	if n.journal, err = cluster.OpenJournal[entry](n.Journal); err != nil {
 		return err
 	}
 	n.accounts = n.Names.accounts()
@@ -188,7 +188,7 @@ func (n *node) host() (err error) {
 			if n.Broken {
 				at = cluster.Now() // the clock that was read is of no use
 			}
-			n.journal.note(entry{at: at, kind: passed, name: uint16(number(name)), token: uint64(token)})
+			n.journal.Note(entry{at: at, kind: passed, name: uint16(number(name)), token: uint64(token)})
 		}
 	}
 	for i := range n.Names.Singletons {
@@ -243,12 +243,12 @@ func (n *node) onEvent(event any) {
 	switch e := event.(type) {
 	case sharding.Event:
 		if e.Kind == sharding.OrderNotKept {
-			n.journal.note(entry{at: cluster.Now(), kind: disordered, name: uint16(n.Names.Singletons + e.Shard)})
+			n.journal.Note(entry{at: cluster.Now(), kind: disordered, name: uint16(n.Names.Singletons + e.Shard)})
 		}
 	case singleton.Event:
 		i, err := strconv.Atoi(strings.TrimPrefix(e.Singleton, "torture-"))
 		if err == nil && e.Kind == singleton.OrderNotKept {
-			n.journal.note(entry{at: cluster.Now(), kind: disordered, name: uint16(i)})
+			n.journal.Note(entry{at: cluster.Now(), kind: disordered, name: uint16(i)})
 		}
 	}
 }
@@ -282,6 +282,6 @@ func (n *node) leave() error {
 		return err
 	}
 	n.remote.Shutdown(true)
-	n.journal.note(entry{at: cluster.Now(), kind: departed})
+	n.journal.Note(entry{at: cluster.Now(), kind: departed})
 	return nil
 }

@@ -64,13 +64,13 @@ func (c *crew) start(i int) error {
 	set.Host, set.Port = c.net.host(i)
 	set.Dials, set.URL = c.net.dials(i), c.servers.URL(c.net.endpoints(i))
 	set.Journal = filepath.Join(c.dir, fmt.Sprintf("%d-%d", i, s.life))
-	book, err := newJournal(set.Journal, roomForLife)
+	book, err := cluster.MakeJournal[entry](set.Journal, roomForLife)
 	if err != nil {
 		return err
 	}
 	p, err := startProcess(c.net.place(i), set)
 	if err != nil {
-		return errors.Join(err, book.close())
+		return errors.Join(err, book.Close())
 	}
 	s.proc, s.book = p, book
 	return nil
@@ -90,14 +90,14 @@ func (s *slot) gone() error {
 	if s.proc == nil {
 		return nil
 	}
-	es, err := s.book.read()
+	es, err := s.book.Read()
 	if err != nil {
 		return err
 	}
 	for _, e := range es {
 		s.past = append(s.past, seen{e, s.index, s.life})
 	}
-	err = errors.Join(s.book.close(), os.Remove(s.book.path))
+	err = errors.Join(s.book.Close(), os.Remove(s.book.Path))
 	s.proc, s.book = nil, nil
 	s.life++
 	return err
@@ -164,7 +164,7 @@ func (c *crew) evidence() (all []seen, err error) {
 		s.mu.Lock()
 		all = append(all, s.past...)
 		if s.proc != nil {
-			es, err := s.book.read()
+			es, err := s.book.Read()
 			if err != nil {
 				s.mu.Unlock()
 				return nil, err
@@ -187,7 +187,7 @@ func (c *crew) end() error {
 		}
 		s.mu.Lock()
 		if s.book != nil {
-			errs = append(errs, s.book.close())
+			errs = append(errs, s.book.Close())
 			s.proc, s.book = nil, nil
 		}
 		s.mu.Unlock()

@@ -148,12 +148,12 @@ func TestBadFlags(t *testing.T) {
 func TestANodeOfAStoreThatIsNotThere(t *testing.T) {
 	n := &node{settings: settings{Store: "x", Host: "127.0.0.1", Names: names{Singletons: 1, Shards: 1, Each: 1}}}
 	path := filepath.Join(t.TempDir(), "journal")
-	j, err := newJournal(path, 10)
+	j, err := cluster.MakeJournal[entry](path, 10)
 	require.NoError(t, err)
-	defer j.close()
+	defer j.Close()
 	n.Journal = path
 	err = n.open(nil)
 	require.ErrorContains(t, err, `a store "x" that this program does not have`)
 	n.remote.Shutdown(true)
-	require.NoError(t, n.journal.close())
+	require.NoError(t, n.journal.Close())
 }

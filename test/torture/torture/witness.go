@@ -62,13 +62,13 @@ func (w *witness) Renew(ctx context.Context, sessions []lease.Session) ([]lease.
 func (w *witness) confirm(s lease.Session, e entry, g lease.Grant) {
 	if g.Err == nil {
 		e.at, e.kind, e.token, e.seq = cluster.Now(), confirmed, uint64(s.ID), uint64(g.TTL)
-		w.journal.note(e)
+		w.journal.Note(e)
 	}
 }
 
 // CloseSession implements lease.Store.
 func (w *witness) CloseSession(ctx context.Context, s lease.Session) error {
-	w.journal.note(entry{at: cluster.Now(), kind: closed, token: uint64(s.ID)})
+	w.journal.Note(entry{at: cluster.Now(), kind: closed, token: uint64(s.ID)})
 	return w.Store.CloseSession(ctx, s)
 }
 
@@ -155,7 +155,7 @@ func unsupported[T any](yield func(T, error) bool) {
 
 func (w *witness) giveUp(h lease.Held) {
 	if i, ok := w.names.number(h.Name); ok {
-		w.journal.note(entry{at: cluster.Now(), kind: gaveUp, name: uint16(i), token: uint64(h.Token)})
+		w.journal.Note(entry{at: cluster.Now(), kind: gaveUp, name: uint16(i), token: uint64(h.Token)})
 	}
 }
 

@@ -83,7 +83,7 @@ func (w *worker) begin(ctx actor.Context) {
 // note adds the name and the token.
 func (w *worker) note(e entry) {
 	e.name, e.token = uint16(w.name), uint64(w.own.Token())
-	w.node.journal.note(e)
+	w.node.journal.Note(e)
 }
 
 // write appends to the fenced journal. It asks nobody whether it may, as a careless
@@ -151,7 +151,7 @@ func (a *asker) Receive(ctx actor.Context) {
 		key := askKey{msg.Target, msg.Seq}
 		if sent, ok := a.open[key]; ok {
 			delete(a.open, key)
-			a.journal.note(entry{at: cluster.Now(), kind: answered, sent: sent, token: msg.Token, seq: msg.Seq,
+			a.journal.Note(entry{at: cluster.Now(), kind: answered, sent: sent, token: msg.Token, seq: msg.Seq,
 				sender: senderOf(a.Index, a.Life), target: msg.Target, name: uint16(a.Names.of(int(msg.Target)))})
 		}
 	case *quiet:
@@ -185,7 +185,7 @@ func (a *asker) send(ctx actor.Context, now time.Duration) {
 		a.seq[target]++
 		m := ask{Sender: senderOf(a.Index, a.Life), Target: uint16(target), Seq: a.seq[target], Sent: int64(cluster.Now())}
 		a.open[askKey{m.Target, m.Seq}] = time.Duration(m.Sent)
-		a.journal.note(entry{at: time.Duration(m.Sent), kind: asked, seq: m.Seq, sender: m.Sender, target: m.Target,
+		a.journal.Note(entry{at: time.Duration(m.Sent), kind: asked, seq: m.Seq, sender: m.Sender, target: m.Target,
 			name: uint16(a.Names.of(target))})
 		if target < a.Names.Singletons {
 			ctx.Request(a.managers[target].PID(), m)
@@ -228,6 +228,6 @@ func (n *node) askOnce(name int) bool {
 	if err != nil {
 		return false
 	}
-	n.journal.note(entry{at: cluster.Now(), kind: swept, name: uint16(name), target: uint16(target), token: got.Token, sent: time.Duration(m.Sent)})
+	n.journal.Note(entry{at: cluster.Now(), kind: swept, name: uint16(name), target: uint16(target), token: got.Token, sent: time.Duration(m.Sent)})
 	return true
 }
