@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// A master lease with sub-leases: whoever is the master works on parts, and none of them is
+// A master lease with sub-leases: the master works on parts, and none of them is
 // worked on under a master that is none any more.
 func ExampleWithParent() {
 	ctx := context.Background()

@@ -53,7 +53,7 @@ type Keeper struct {
 	pools    map[sharing]*pool      // shared sessions by TTL and policy
 	releases *lane
 	moves    *lane
-	waiting  map[*Handle]struct{} // handles somebody waits for
+	waiting  map[*Handle]struct{} // handles with a waiter
 	herd     herd                 // of names that became free
 	offers   map[string]*openOffer
 	recon    reconciler

@@ -9,9 +9,9 @@ import (
 	"go.uber.org/zap"
 )
 
-// Once has f run once in a cluster, whoever calls it: one caller runs it under l, the others wait
-// until it has, and who comes later finds that it was done. It returns nil when it is done, by
-// whomever.
+// Once has f run once in a cluster, however many call it: one caller runs it under l, the others
+// wait until it has, and later callers find that it was done. It returns nil when it is done, by
+// this caller or another.
 //
 // That it was done is told by done, not by the lease: a lease ends with its holder, and what was
 // done outlasts that. done reads what f leaves behind, such as a schema's version, and says true if

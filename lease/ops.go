@@ -133,7 +133,7 @@ func (h *Handle) do(ctx context.Context, o *op) (bool, error) {
 
 // leave ends o for its caller, unless it is finished. One that is in flight goes
 // on without a caller: an acquisition that wins is given back. One that never began is
-// forgotten, but for a release, which somebody has to see to.
+// forgotten, but for a release, which has to be seen to.
 func (k *Keeper) leave(o *op, why error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -55,7 +55,7 @@ func answered(err error) bool {
 	return err == nil
 }
 
-// heldLocked returns how many terms live, and for how long the first of those that are to
+// heldLocked returns how many terms live, and for how long the first that is to
 // be renewed is still trusted if none is.
 func (k *Keeper) heldLocked(now Reading) (held int, left time.Duration) {
 	for _, s := range k.sessions {

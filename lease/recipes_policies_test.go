@@ -31,7 +31,7 @@ func recipeKeeper(t *testing.T, store lease.Store, id string) *lease.Keeper {
 	return k
 }
 
-// reservation is a seat that is kept for somebody who has not paid yet.
+// reservation is a seat that is kept for a guest who has not paid yet.
 type reservation struct {
 	lease *lease.Handle
 	term  lease.Term

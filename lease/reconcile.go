@@ -57,7 +57,7 @@ func (r *reconciler) calmLocked(name string) {
 	}
 }
 
-// claimedLocked reports whether a record of this incarnation has somebody who
+// claimedLocked reports whether a record of this incarnation has a handle that
 // claims it, or an open offer that it was transferred to.
 func (r *reconciler) claimedLocked(rec Record) bool {
 	if h := r.k.handles[rec.Name]; h != nil && h.status != free && h.claim.Token == rec.Token {
@@ -70,7 +70,7 @@ func (r *reconciler) claimedLocked(rec Record) bool {
 	return o != nil && o.nonce == rec.Nonce
 }
 
-// wantedLocked reports whether somebody claims the record or may come to.
+// wantedLocked reports whether a handle claims the record or may come to.
 func (r *reconciler) wantedLocked(rec Record) bool {
 	h := r.k.handles[rec.Name]
 	return h != nil && h.op != nil || r.claimedLocked(rec)

@@ -66,7 +66,7 @@ type Claim struct {
 	Supersedes Token // 0: only if free
 	Metadata   map[string]string
 	// While is another ownership, whosever: the claim succeeds only while that stands, as
-	// one conditional write. If it does not, Outcome.Err is ErrParentLost, whoever has Name.
+	// one conditional write. If it does not, Outcome.Err is ErrParentLost, also if another has Name.
 	// The zero Held: no condition. A store without StoreLimits.While answers ErrUnsupported
 	// there.
 	While Held

@@ -9,7 +9,7 @@ import (
 )
 
 // This file hears of names: the watch that serves the Keeper's own leases, and
-// the looks at names somebody waits for.
+// the looks at names that are waited for.
 
 // watchLocked starts the Keeper's watch, if the store has one, with the first
 // use of any lease.

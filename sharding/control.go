@@ -98,7 +98,7 @@ type controller struct {
 	failed    []*wire.Failure
 	leaving   leaving
 	busy      int         // shards that are not Away
-	tidying   lease.Timer // until handles that nobody needs are closed; nil: there is none
+	tidying   lease.Timer // until handles that are not needed are closed; nil: there is none
 
 	sendings map[*handover.Sending]struct{} // states on their way to other nodes
 }

@@ -48,7 +48,7 @@ func (c *controller) closeHandles(after time.Duration) (more bool) {
 	return more
 }
 
-// tidyLater has handles closed that nobody needs: else a node would keep those of all shards
+// tidyLater has handles closed that are not needed: else a node would keep those of all shards
 // that it has ever hosted.
 func (c *controller) tidyLater() {
 	if c.tidying == nil {

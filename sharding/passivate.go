@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/sharding/internal/entities"
 )
 
-// This file stops entities that nobody needs for now.
+// This file stops entities that are not needed for now.
 
 // An entity counts as used in the quarter of the passivation time in which the last
 // message came to it. After four more whole quarters it is idle.

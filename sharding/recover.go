@@ -208,7 +208,7 @@ func (s *shard) persist(h *tenure, what string, f func(context.Context) error) b
 	}
 }
 
-// gone reports whether nobody needs what the store is asked for h.
+// gone reports whether the store's answer for h is no longer needed.
 func (s *shard) gone(h *tenure) (over bool) {
 	s.do(func() { over = s.last != h || h.cause != nil || h.ending && !h.rem.leaving })
 	return over || h.term.Context().Err() != nil || s.r.life.Err() != nil

@@ -38,7 +38,7 @@ const maxSilent = 5
 type invitation struct {
 	handover.Giving
 	asking  []candidate   // the first is being asked
-	asked   []string      // addresses of those that were, and made no offer
+	asked   []string      // addresses that were asked, and made no offer
 	all     bool          // nobody else is asked after these
 	refused bool          // a candidate said no
 	silent  int           // how many did not answer

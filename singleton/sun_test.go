@@ -13,7 +13,7 @@ import (
 
 // This file has the recipe of a singleton that follows the sun.
 
-// followTheSun has leader say, until ctx ends, that the first living node of those that are preferred
+// followTheSun has leader say, until ctx ends, that the first living one of the preferred nodes
 // at the time leads; another if none of them lives.
 func followTheSun(ctx context.Context, group *membership.Group, leader *membership.Static, preferred func(time.Time) []string) {
 	changed := make(chan struct{}, 1)

@@ -23,7 +23,7 @@
 //
 // # What it costs
 //
-// There is no goroutine: a timer is pending only while somebody watches and a
+// There is no goroutine: a timer is pending only while a watch is open and a
 // session is open, and a Store without references is garbage. Renewing a
 // session costs O(log sessions) whatever it holds, an expiry O(1) per record
 // and watcher. List and the snapshot of Watch look at every name of the Store

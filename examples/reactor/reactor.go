@@ -30,7 +30,7 @@ func pay(ctx context.Context, r *Run, b bank) error {
 	return r.Done(ctx, fmt.Sprintf("%s: paid %d, receipt %s", r.ID, r.Amount, receipt))
 }
 
-// bank is that of somebody else. It pays once for each key.
+// bank is another company's. It pays once for each key.
 type bank struct {
 	pool   *pgxpool.Pool
 	amount int64

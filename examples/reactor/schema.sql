@@ -44,7 +44,7 @@ CREATE TABLE reactor.account (
   balance bigint NOT NULL CHECK (balance >= 0)
 );
 
--- The bank of somebody else: it knows no lease, but pays once for each key.
+-- The bank of another company: it knows no lease, but pays once for each key.
 CREATE SCHEMA bank;
 CREATE TABLE bank.payment (key text PRIMARY KEY, amount bigint NOT NULL);
 CREATE TABLE bank.request (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, key text NOT NULL);

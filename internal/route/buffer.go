@@ -109,8 +109,8 @@ func (r *Router) aheadRoom(it *Item) bool {
 // all that waits.
 const expireEvery = 50 * time.Millisecond
 
-// deadline is when it has waited too long: for a token that never came, or for somebody
-// who does not wait any more; 0 for never.
+// deadline is when it has waited too long: for a token that never came, or for an
+// asker that does not wait any more; 0 for never.
 func (r *Router) deadline(it *Item) time.Duration {
 	switch at := it.came + r.TTL; {
 	case !r.ahead(it):

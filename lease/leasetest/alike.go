@@ -82,7 +82,7 @@ func alikeClaims(t *T) {
 		found := other.get(names[:t.batch(other.store, len(names))]...)
 		for _, name := range names[:t.batch(other.store, len(names))] {
 			r, ok := found[name]
-			t.check(ok == (held[name].Name != ""), ruleAlike, "%+q, of those that are alike: %v, %+v", name, ok, r)
+			t.check(ok == (held[name].Name != ""), ruleAlike, "%+q, of names that are alike: %v, %+v", name, ok, r)
 		}
 	}
 	stand()

@@ -25,7 +25,7 @@ const (
 
 // Leases under leases.
 const (
-	ruleWhile      rule = "a claim with a While is won only while exactly that ownership stands; else it is answered with ErrParentLost, whoever has the name, and nothing is applied"
+	ruleWhile      rule = "a claim with a While is won only while exactly that ownership stands; else it is answered with ErrParentLost, also if another has the name, and nothing is applied"
 	ruleWhileStays rule = "what was won while another ownership stood stays when that ends"
 )
 
@@ -110,7 +110,7 @@ const (
 	ruleRoundTrip  rule = "names, owners, nonces and metadata come back as they were given"
 	ruleMapShared  rule = "maps and slices passed in or returned are not shared with the store"
 	ruleRecordTTL  rule = "Record.TTL is the granted TTL of the record's session, and Left is not negative"
-	ruleGranted    rule = "Record.Granted of an ownership is the same whoever reads it and however often it is renewed, and later than that of the one before it"
+	ruleGranted    rule = "Record.Granted of an ownership is the same for each reader and however often it is renewed, and later than that of the one before it"
 	ruleSeenByAll  rule = "what one client was told has happened, every other client sees"
 )
 

@@ -106,7 +106,7 @@ func Restart(f func(tb TB) (client func() lease.Store, restart func())) Option {
 func LocalSessions() Option { return func(o *options) { o.local = true } }
 
 // Observed is for stores that find out by looking that a session is not renewed, as those
-// of package observed do: what nobody has looked at has not expired yet. The session's
+// of package observed do: what was not looked at has not expired yet. The session's
 // own client looks when it is asked to renew it. ExpirySlack must then be at least what
 // an observer waits.
 func Observed() Option { return func(o *options) { o.observed = true } }

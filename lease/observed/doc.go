@@ -15,7 +15,7 @@
 //
 // # Who observes what, and when
 //
-// Whoever meets a record of another (Acquire, Get, List, Release, Transfer) looks at
+// A Store that meets a record of another (Acquire, Get, List, Release, Transfer) looks at
 // its session. A session is dead when its version was the same for the TTL and a
 // margin, by the monotonic clock of the one Store that looks:
 //
@@ -76,7 +76,7 @@
 //     is superseded or transferred ends between them and the swap, the swap is
 //     told OK, and the name is free; a reader may have seen the former ownership
 //     until then. Nobody trusts in it: its holder gave it up.
-//   - A session that nobody has anything to do with is ended by whoever lists: once
+//   - A session that nobody has anything to do with is ended by the next listing: once
 //     it looks for longer than the TTL and the margin.
 //
 // Names become keys of lower-case letters, digits, '-' and '_', with every other byte

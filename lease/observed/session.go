@@ -50,7 +50,7 @@ func (s *Store) forget(id lease.SessionID) {
 	delete(s.sights, id)
 }
 
-// sweepLocked forgets what nobody looked at for long, each time the number of sights
+// sweepLocked forgets what was not looked at for long, each time the number of sights
 // has doubled. To forget a sight is safe: who looks again waits anew.
 func (s *Store) sweepLocked(now time.Duration) {
 	if len(s.sights) < max(s.sweepAt, 64) {
@@ -252,7 +252,7 @@ func (s *Store) tidy(ctx context.Context) error {
 		}
 		o, err := decodeSession(all[i].Value)
 		if err != nil {
-			return nil // it holds what it holds, until somebody reads it
+			return nil // it holds what it holds, until it is read
 		}
 		if g := s.note(lease.SessionID(id), o, all[i].Version); s.left(g, s.clock.Now().Mono) > 0 {
 			return nil

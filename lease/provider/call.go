@@ -17,14 +17,14 @@ import (
 // whatever shortens the life of a record goes in two steps: the record is marked, by a claim in its
 // own place and under its own session, which changes how long it lives by nothing; and what follows
 // is conditional on the token of the mark. An owner that acquires takes a mark away by a further
-// token, after which the second step of whoever set it is refused.
+// token, after which the second step of the call that set it is refused.
 //
 //	free ── claim ──▶ held ──── mark ────▶ being given up ──── release, transfer ──▶ free, another's
 //	                  ▲  └─ renew (token stays)   │
 //	                  └────────── claim ──────────┘
 //
 // Every claim has a session of its own, and only a mark is written under one that stood before. So
-// a session may be closed, also late, by whoever saw that nothing stands under it: what may come
+// a session may be closed, also late, by a call that saw that nothing stands under it: what may come
 // under it yet is a mark, of which nobody was told that it is held.
 type call struct {
 	p     *Provider
@@ -87,7 +87,7 @@ func (c *call) renew(r lease.Record) (Result, error) {
 		c.close(s) // it had ended, and is open again
 	}
 	if !stands || now.Held() != r.Held() {
-		return Result{}, nil // it had expired, or somebody acted in the owner's name
+		return Result{}, nil // it had expired, or another call acted in the owner's name
 	}
 	return Result{true, c.owner.ID, r.Token, sent.Add(grant.TTL)}, nil
 }

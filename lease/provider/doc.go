@@ -13,8 +13,8 @@
 // # What it promises
 //
 // Of one key there is one owner at a time, by the store's clock. A Result that is Acquired was true
-// when it was asked for, and is until Expires, unless somebody acquires, releases or transfers the
-// key in the same owner's name: whoever has the name may. Expires is by this process's clock, from
+// when it was asked for, and is until Expires, unless another call acquires, releases or transfers the
+// key in the same owner's name: any caller with the name may. Expires is by this process's clock, from
 // before the request was sent. That clock stands still while the machine is suspended; where this
 // may happen compare Expires.Round(0) with time.Now().Round(0), too: these are by the wall clock.
 // Tokens grow with every change of owner, and with every new term of one.
@@ -37,7 +37,7 @@
 // # Stores
 //
 // Over package observed an owner that died is found out by those who look for as long as its TTL:
-// somebody must live so long. Over package pername each Acquire begins a new term.
+// a process must live so long. Over package pername each Acquire begins a new term.
 //
 // A Provider is safe for concurrent use. No call outlasts its context by more than the store does.
 package provider

@@ -1,5 +1,5 @@
 // Package sequencer has fencing tokens that travel. A sequencer says under which lease, and which
-// ownership of it, a request is made, so that whoever receives the request can refuse it once that
+// ownership of it, a request is made, so that the receiver of the request can refuse it once that
 // ownership is over. The word is that of Google's Chubby.
 //
 //	the holder                                  the receiver

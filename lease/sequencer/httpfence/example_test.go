@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease/sequencer/httpfence"
 )
 
-// billing is a service that takes invoices from whoever holds the lease "billing".
+// billing is a service that takes invoices from the holder of the lease "billing".
 func billing(keeper *lease.Keeper, write func(r *http.Request)) (http.Handler, error) {
 	fences, err := sequencer.NewFences(sequencer.WithReader(keeper))
 	if err != nil {

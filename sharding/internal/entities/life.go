@@ -44,7 +44,7 @@ const (
 	MadeBadly               // so it was, and what made it failed then
 	NotMade                 // it could not be made
 	Asked                   // it asked to be stopped
-	Unneeded                // nobody needs it for now
+	Unneeded                // it is not needed for now
 	Overdue                 // it did not stop by its deadline
 	Ending                  // its shard ends, or is lost: Now says which
 	Done                    // its actor has ended

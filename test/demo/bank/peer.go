@@ -57,7 +57,7 @@ func newPeer(id, host string, port int, ttl time.Duration, store lease.Store, cl
 	return p, nil
 }
 
-// host makes the node one of those that host accounts; make is called for each
+// host makes the node a host of accounts; make is called for each
 // life of each.
 func (p *peer) host(make func() *account, opts ...sharding.Option) (err error) {
 	t := sharding.Type{Name: typeName, Shards: shards, Props: actor.PropsFromProducer(func() actor.Actor { return make() })}

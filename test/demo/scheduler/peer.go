@@ -44,7 +44,7 @@ func newPeer(id, host string, port int, ttl time.Duration, store lease.Store, cl
 	return p, nil
 }
 
-// host makes the node one of those that may run the scheduler; make is called
+// host makes the node a candidate for the scheduler; make is called
 // for each life.
 func (p *peer) host(make func() *scheduler, opts ...singleton.Option) (err error) {
 	props := actor.PropsFromProducer(func() actor.Actor { return make() })

@@ -100,7 +100,7 @@ func (p *process) midJob(number int) {
 	}
 }
 
-// obey does what whoever started this process says.
+// obey does what the process that started this one says.
 func (p *process) obey(in io.Reader) {
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {

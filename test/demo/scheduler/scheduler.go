@@ -32,7 +32,7 @@ func register() error {
 	return remoting.Register[done]("example.done")
 }
 
-// ledger is the resource that the scheduler works on. Whoever comes with a token
+// ledger is the resource that the scheduler works on. A caller with a token
 // lower than one it has seen is refused with lease.ErrStale.
 type ledger interface {
 	// begin advances the fence to token and then returns the last tick.

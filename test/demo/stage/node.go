@@ -22,7 +22,7 @@ const orphaned = 3
 type Node[R any] struct {
 	Patience time.Duration
 	Plain    func(node string, t *Timeline) func(R) // tells people what they want to know
-	Obey     func(in io.Reader)                     // does what whoever started this process says
+	Obey     func(in io.Reader)                     // does what the process that started this one says
 	Join     func(client *clientv3.Client, log *zap.Logger, tell func(R)) error
 	Leave    func(context.Context) error
 }
