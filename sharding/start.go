@@ -35,7 +35,8 @@ import (
 // Errors: lease.ErrInvalid for a bad name, type or option, nil arguments, and if the
 // Keeper's address is not the system's; ErrNameInUse; ErrShardCount, with both
 // numbers; ErrProtocol, if a node that takes part is of a version too far from this one;
-// lease.ErrUnsupported for a store that can neither watch nor list; and the store's, if it
+// lease.ErrUnsupported for a store that can neither watch nor list; lease.ErrParentLost if the
+// membership was lost just then, so that Start may be tried again; and the store's, if it
 // can't be reached.
 func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...Option) (*Region, error) {
 	fail := func(err error) (*Region, error) {

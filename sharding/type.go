@@ -193,8 +193,9 @@ func WithCoordinatorLease(l lease.Lease) Option {
 
 // WithLeaseOptions are for the leases of shards, of the region and of the
 // coordinator, such as lease.WithTTL. Of metadata, sharding's own keys count: shards,
-// hosts, protocol, settings and plain. A policy of renewal (lease.WithRenewal) must be
-// Automatic, here as of WithCoordinatorLease.
+// hosts, protocol, settings and plain; of parents, shards have the region's lease, and that the
+// membership's. A policy of renewal (lease.WithRenewal) must be Automatic, here as of
+// WithCoordinatorLease.
 func WithLeaseOptions(o ...lease.Option) Option {
 	return func(s *settings) {
 		for _, x := range o {
