@@ -285,7 +285,7 @@ func TestABootEndsEverySession(t *testing.T) {
 
 	// It has not ended, and another machine can't begin: it would have to be on the same file
 	// by a file system that is not refused, without locks.
-	brief, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	brief, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	_, err = newStore(brief, path, clock{boot: "other", now: func() time.Duration { return 0 }})
 	require.ErrorIs(t, err, ErrReplaced)

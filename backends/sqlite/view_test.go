@@ -41,7 +41,7 @@ func TestAReadWaitsForARenewalThatIsBeingCommitted(t *testing.T) {
 	reader := openAt(t, holder.Path())
 	long := open(t, holder, 2, owner("a"), time.Minute)
 	win(t, holder, long, "long")
-	sess := open(t, holder, 1, owner("a"), 300*time.Millisecond)
+	sess := open(t, holder, 1, owner("a"), time.Second)
 	held := win(t, holder, sess, "job")
 	_, err := holder.Renew(ctx, []lease.Session{sess})
 	require.NoError(t, err)
@@ -61,11 +61,11 @@ func TestAReadWaitsForARenewalThatIsBeingCommitted(t *testing.T) {
 		})
 	}()
 	require.True(t, <-began, "it is renewed in time")
-	time.Sleep(310 * time.Millisecond)
-	brief, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
-	defer cancel()
+	time.Sleep(1010 * time.Millisecond)
 	for name, read := range reads(reader, "job", sess) {
+		brief, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 		_, err := read(brief)
+		cancel()
 		require.ErrorIs(t, err, context.DeadlineExceeded, "%s: it is said to be gone, and is renewed", name)
 	}
 	for name, read := range reads(reader, "long", long) {

@@ -41,22 +41,24 @@ type holder struct {
 
 func holderMain(arg string) int {
 	h := &holder{out: json.NewEncoder(os.Stdout)}
-	if err := h.run(arg); err != nil {
-		fmt.Fprintln(os.Stderr, "takeovers, a holder:", err)
-		return 2
-	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := h.run(ctx, arg); err != nil && ctx.Err() == nil {
+			fmt.Fprintln(os.Stderr, "takeovers, a holder:", err)
+			os.Exit(2)
+		}
+	})
+	_, _ = os.Stdin.Read(make([]byte, 1)) // the end of the input is the end
+	cancel()
+	running.Wait()
 	return 0
 }
 
-func (h *holder) run(arg string) (err error) {
+func (h *holder) run(ctx context.Context, arg string) (err error) {
 	if err := json.Unmarshal([]byte(arg), &h.settings); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	go func() { // the end of the input is the end
-		_, _ = os.Stdin.Read(make([]byte, 1))
-		cancel()
-	}()
 	for h.store == nil {
 		if h.store, err = sqlite.New(ctx, h.Path); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			return err
