@@ -41,10 +41,17 @@ func (p *place) join(ctx context.Context, use func(begin bool, id string) (strin
 	if err != nil {
 		return fmt.Errorf("the file beside it, for locks: %w", err)
 	}
+	var why error // of an attempt before
 	for deadline := time.Now().Add(joinPatience); ; {
 		err := p.tryJoin(use)
-		if err == nil {
+		switch {
+		case err == nil:
 			return nil
+		case errors.Is(err, ErrReplaced):
+			why = err
+		case why != nil && ctx.Err() != nil: // in the middle of an attempt
+			p.leave()
+			return fmt.Errorf("%w: %w", why, err)
 		}
 		if !errors.Is(err, ErrReplaced) || time.Now().After(deadline) {
 			p.leave()

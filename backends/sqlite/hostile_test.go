@@ -250,7 +250,7 @@ func TestAnotherBootIDOnOneKernel(t *testing.T) {
 	defer func() { require.NoError(t, s.Close()) }()
 	sess := open(t, s, 1, owner("a"), time.Hour)
 	win(t, s, sess, "job")
-	brief, cancel := context.WithTimeout(ctx, 2*time.Second)
+	brief, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	_, err = newStore(brief, path, clock{boot: "two", now: one.now})
 	require.ErrorIs(t, err, ErrReplaced)
