@@ -18,14 +18,14 @@ import (
 )
 
 func fresh(tb leasetest.TB) func() lease.Store {
-	path := file(tb)
+	path := quickFile(tb)
 	openAt(tb, path)
 	return func() lease.Store { return openAt(tb, path) }
 }
 
 // spoiled also writes what is no record of this version.
 func spoiled(tb leasetest.TB) (client func() lease.Store, spoil func(name string)) {
-	path := file(tb)
+	path := quickFile(tb)
 	s := openAt(tb, path)
 	db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)")
 	require.NoError(tb, err)
@@ -36,9 +36,9 @@ func spoiled(tb leasetest.TB) (client func() lease.Store, spoil func(name string
 	}
 }
 
-// silent makes clients of a file that another program has locked, also for who only reads.
+// silent makes clients of a file that another program has locked, also for reads.
 func silent(tb leasetest.TB) func() lease.Store {
-	path := file(tb)
+	path := quickFile(tb)
 	s := openAt(tb, path)
 	shm, err := os.OpenFile(path+"-shm", os.O_RDWR, 0)
 	require.NoError(tb, err)

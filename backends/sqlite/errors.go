@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"syscall"
 
 	lib "modernc.org/sqlite/lib"
 
@@ -27,7 +28,7 @@ var (
 	errOtherGeneration = errors.New("another generation")
 
 	errClosed = errors.New("the store is closed")
-	errUnmade = fmt.Errorf("%w: the store was made by nobody, must come from sqlite.New", lease.ErrInvalid)
+	errUnmade = fmt.Errorf("%w: the store was not made by sqlite.New", lease.ErrInvalid)
 )
 
 func failed(op string, err error) error { return fmt.Errorf("sqlite store: %s: %w", op, err) }
@@ -41,7 +42,7 @@ func denied(err error) error {
 	case lib.SQLITE_CORRUPT:
 		return fmt.Errorf("%w: the file is damaged: %w", lease.ErrDenied, err)
 	}
-	if errors.Is(err, fs.ErrPermission) {
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
 		return fmt.Errorf("%w: %w", lease.ErrDenied, err)
 	}
 	return err

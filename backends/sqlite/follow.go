@@ -15,7 +15,7 @@ import (
 //
 //	its own commit ─▶ kick ─┐
 //	every interval ─────────┴─▶ data_version: has another connection committed? ─▶ read the log from cursor
-//	a session is over ─▶ remove its records (one of all who watch does it) ─▶ the log
+//	a session is over ─▶ remove its records (one of all watching Stores does it) ─▶ the log
 type follower struct {
 	watchers map[*watcher]struct{}
 	woken    chan struct{} // has room for one
@@ -80,7 +80,7 @@ func (s *Store) tell(ctx context.Context, n *news, woken <-chan struct{}) {
 			s.lookFailed(ctx, n, err)
 		}
 		if now := s.clock.now(); n.next > 0 && n.next <= now {
-			// All who watch find that at one time: one of them is to do it.
+			// All Stores that are watched find that at one time: one of them is to do it.
 			pause(ctx, rand.N(s.interval))
 			s.sweep(ctx)
 		}
@@ -136,7 +136,7 @@ func (s *Store) look(ctx context.Context, n *news, force bool) (err error) {
 		return err
 	}
 	if n.link == nil {
-		if n.link, err = openLink(s.place.path, false); err != nil {
+		if n.link, err = tryLink(s.place.path, false); err != nil {
 			return err
 		}
 		force = true
@@ -155,7 +155,7 @@ func (s *Store) look(ctx context.Context, n *news, force bool) (err error) {
 	}
 	n.version = version
 	if probes > 0 {
-		// What is over has happened, also where nobody has removed it yet.
+		// What is over has happened, also where it has not been removed yet.
 		if n.next > 0 && n.next <= s.clock.now() {
 			return nil
 		}
@@ -216,7 +216,8 @@ func (s *Store) lookOn(ctx context.Context, n *news) (more bool, err error) {
 		return false, nil
 	}
 	if first := found[0].seq; first != cursor+1 {
-		s.follow.endLocked(failed("watch", fmt.Errorf("%w: changes %d to %d are not kept any more", ErrWatchOverrun, cursor+1, first-1)))
+		s.follow.endLocked(failed("watch",
+			fmt.Errorf("%w: changes %d to %d are not kept any more", ErrWatchOverrun, cursor+1, first-1)))
 		return false, nil
 	}
 	for _, c := range found {
@@ -245,7 +246,8 @@ func scanChange(scan func(...any) error, now time.Duration) (c change, err error
 	var session, nonce, granted, ttl, ends sql.NullInt64
 	var metadata, owner, incarnation, address sql.NullString
 	r := &c.Record
-	err = scan(&c.seq, &rev, &kind, &r.Name, &session, &nonce, &granted, &metadata, &owner, &incarnation, &address, &ttl, &ends)
+	err = scan(&c.seq, &rev, &kind, &r.Name, &session, &nonce, &granted, &metadata,
+		&owner, &incarnation, &address, &ttl, &ends)
 	if err != nil {
 		return c, err
 	}

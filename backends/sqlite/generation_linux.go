@@ -12,12 +12,14 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-go/holdfast/lease"
 )
 
 // This file keeps the processes of one path to one file, also when that is deleted or replaced
 // while they run. Each keeps a shared lock on a small file beside it, which says which file and
 // generation of it they use. Another file, or the same anew, is begun only under the exclusive
-// lock, so when nobody is left who may hold something in the former one.
+// lock, so when no process is left that may hold something in the former one.
 //
 //	.NAME-holdfast: "ID DEV INODE BORN" ── is it what stands there? ──yes──▶ join: shared lock
 //	                                          │ no
@@ -31,18 +33,25 @@ import (
 func (p *place) join(ctx context.Context, use func(begin bool, id string) (string, error)) (err error) {
 	name := filepath.Join(filepath.Dir(p.path), "."+filepath.Base(p.path)+"-holdfast")
 	p.lock, err = os.OpenFile(name, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o664)
-	if errors.Is(err, fs.ErrPermission) { // of another user, who has begun
+	if errors.Is(err, fs.ErrPermission) { // of another user, which has begun
 		if lock, other := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW, 0); other == nil {
-			p.lock, err = lock, nil
+			p.lock, p.readOnly, err = lock, true, nil
 		}
 	}
 	if err != nil {
 		return fmt.Errorf("the file beside it, for locks: %w", err)
 	}
+	var why error // of an attempt before
 	for deadline := time.Now().Add(joinPatience); ; {
 		err := p.tryJoin(use)
-		if err == nil {
+		switch {
+		case err == nil:
 			return nil
+		case errors.Is(err, ErrReplaced):
+			why = err
+		case why != nil && ctx.Err() != nil: // in the middle of an attempt
+			p.leave()
+			return fmt.Errorf("%w: %w", why, err)
 		}
 		if !errors.Is(err, ErrReplaced) || time.Now().After(deadline) {
 			p.leave()
@@ -65,10 +74,15 @@ func (p *place) tryJoin(use func(begin bool, id string) (string, error)) (err er
 			_ = p.flock(unix.LOCK_UN)
 		}
 	}()
+	var why error // the file is of another generation
 	for _, how := range []int{unix.LOCK_SH, unix.LOCK_EX} {
 		if err := p.flock(how | unix.LOCK_NB); err != nil {
 			if !errors.Is(err, unix.EWOULDBLOCK) {
 				return fmt.Errorf("%s: %w", p.lock.Name(), err)
+			}
+			if errors.Is(why, ErrOtherMachine) { // and yet locks reach them, so it is of this kernel
+				return fmt.Errorf("%w: processes of another boot ID still use %s, as in a container that has one of its own: %w",
+					ErrReplaced, p.path, why)
 			}
 			return fmt.Errorf("%w: processes still use the file that stood at %s: end them, or wait until they noticed",
 				ErrReplaced, p.path)
@@ -77,16 +91,21 @@ func (p *place) tryJoin(use func(begin bool, id string) (string, error)) (err er
 		stands, err := p.look()
 		if err == nil && id != "" && stands == was { // perhaps only now: the locks are taken one after the other
 			p.file = stands
-			if _, err := use(false, id); !errors.Is(err, errOtherGeneration) {
-				if err == nil {
-					err = p.flock(unix.LOCK_SH)
-				}
-				return err
+			_, why = use(false, id)
+			switch {
+			case why == nil:
+				return p.flock(unix.LOCK_SH)
+			case !errors.Is(why, errOtherGeneration):
+				return why
 			}
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
+	}
+	if p.readOnly {
+		return fmt.Errorf("%w: %s may not be written by this user, and must be: another file, or the first use of a boot",
+			lease.ErrDenied, p.lock.Name())
 	}
 	id, err := use(true, "")
 	if err != nil {

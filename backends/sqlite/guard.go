@@ -20,20 +20,21 @@ import (
 const bootFunction = "holdfast_boottime"
 
 func init() {
-	err := sqlite3.RegisterScalarFunction(bootFunction, 0, func(*sqlite3.FunctionContext, []driver.Value) (driver.Value, error) {
+	now := func(*sqlite3.FunctionContext, []driver.Value) (driver.Value, error) {
 		c, err := machineClock()
 		if err != nil {
 			return nil, err
 		}
 		return int64(c.now()), nil
-	})
+	}
+	err := sqlite3.RegisterScalarFunction(bootFunction, 0, now)
 	if err != nil {
 		panic(err) // the name is taken: another copy of this package
 	}
 }
 
 // Guard makes a transaction on data in the file of leases depend on an ownership: it returns nil
-// if o is held, and from then until the transaction ends nobody else can hold its name, not even
+// if o is held, and from then until the transaction ends no other can hold its name, not even
 // after o has expired. On an error roll the transaction back. Call it first in the
 // transaction, or at least before the first write:
 //
@@ -46,11 +47,11 @@ func init() {
 //	tx.ExecContext(ctx, "UPDATE account SET …")
 //	return tx.Commit()
 //
-// It takes the file's write lock, in a transaction of whatever mode: one that has read before, and since
-// which another has written, can't have it any more, so that what it read is not written back
-// (SQLITE_BUSY_SNAPSHOT). The wait for the lock is that of the connection (busy_timeout). While
-// the transaction lasts nothing in the file is renewed or acquired: let it be far shorter
-// than a TTL.
+// It takes the file's write lock, in a transaction of whatever mode: one that has read before, and
+// since which another has written, can't have it any more, so that what it read is not written back
+// (SQLITE_BUSY_SNAPSHOT). The wait for the lock is that of the connection (busy_timeout); a
+// transaction that has read before does not wait at all (SQLITE_BUSY). While the transaction lasts
+// nothing in the file is renewed or acquired: let it be far shorter than a TTL.
 //
 // The error is lease.ErrStale if o is not held, lease.ErrInvalid if o or tx is nothing or
 // has no token, ErrSchema if the main database of the connection is no file of leases of this
@@ -81,7 +82,8 @@ func guard(ctx context.Context, tx *sql.Tx, o lease.Ownership, boot string) erro
 		return failed("guard", err)
 	}
 	if token == 0 || token > math.MaxInt64 {
-		return failed("guard", fmt.Errorf("%q: token: %w: %d, must be one that this store issued", name, lease.ErrInvalid, token))
+		return failed("guard",
+			fmt.Errorf("%q: token: %w: %d, must be one that this store issued", name, lease.ErrInvalid, token))
 	}
 	// Nothing is changed, but the lock is taken: a transaction that only read so far becomes one
 	// that writes, if what it read is still what stands.
@@ -91,7 +93,8 @@ func guard(ctx context.Context, tx *sql.Tx, o lease.Ownership, boot string) erro
 	var is int
 	var of string
 	var now int64
-	if err := tx.QueryRowContext(ctx, "SELECT version, boot, "+bootFunction+"() FROM main.holdfast_meta").Scan(&is, &of, &now); err != nil {
+	err := tx.QueryRowContext(ctx, "SELECT version, boot, "+bootFunction+"() FROM main.holdfast_meta").Scan(&is, &of, &now)
+	if err != nil {
 		return failed("guard", fmt.Errorf("%q: %w", name, guardError(err)))
 	}
 	switch {
@@ -102,7 +105,7 @@ func guard(ctx context.Context, tx *sql.Tx, o lease.Ownership, boot string) erro
 	}
 	var stands lease.Token
 	var ends sql.NullInt64
-	err := tx.QueryRowContext(ctx, `SELECT l.token, s.ends FROM main.holdfast_lease l
+	err = tx.QueryRowContext(ctx, `SELECT l.token, s.ends FROM main.holdfast_lease l
 		LEFT JOIN main.holdfast_session s ON s.id = l.session WHERE l.name = ? AND l.format = 1`, name).Scan(&stands, &ends)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
@@ -111,8 +114,11 @@ func guard(ctx context.Context, tx *sql.Tx, o lease.Ownership, boot string) erro
 		return failed("guard", fmt.Errorf("%q: %w", name, guardError(err)))
 	case stands != token:
 		return failed("guard", fmt.Errorf("%w: %q is held under token %d, not %d", lease.ErrStale, name, stands, token))
+	case !ends.Valid: // its session was taken away by hand
+		return failed("guard", fmt.Errorf("%w: %q, token %d, has no session", lease.ErrStale, name, token))
 	case ends.Int64 <= now:
-		return failed("guard", fmt.Errorf("%w: %q, token %d, expired %v ago", lease.ErrStale, name, token, time.Duration(now-ends.Int64)))
+		ago := time.Duration(now - ends.Int64)
+		return failed("guard", fmt.Errorf("%w: %q, token %d, expired %v ago", lease.ErrStale, name, token, ago))
 	}
 	return nil
 }
@@ -124,9 +130,11 @@ func guardError(err error) error {
 	case errors.Is(err, sql.ErrTxDone), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case !errors.As(err, &e):
-		return fmt.Errorf("%w: the connection must be one of modernc.org/sqlite, to the file of leases: %w", lease.ErrUnsupported, err)
+		return fmt.Errorf("%w: the connection must be one of modernc.org/sqlite, to the file of leases: %w",
+			lease.ErrUnsupported, err)
 	case e.Code() == lib.SQLITE_BUSY_SNAPSHOT:
-		return fmt.Errorf("the transaction read before Guard, and another has written since: begin it anew, with Guard first: %w", err)
+		return fmt.Errorf("the transaction read before Guard, and another has written since: "+
+			"begin it anew, with Guard first: %w", err)
 	case e.Code()&0xff == lib.SQLITE_ERROR:
 		return fmt.Errorf("%w: the main database of the connection is no file of leases: %w", ErrSchema, err)
 	}

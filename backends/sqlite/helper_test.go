@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -57,4 +58,25 @@ func startProcesses(tb testing.TB, n int) *processes {
 		p.sockets = append(p.sockets, socket)
 	}
 	return p
+}
+
+// again runs a test once more as a user that may not do everything.
+func again(t *testing.T) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "hf")
+	require.NoError(t, err)
+	defer os.RemoveAll(dir)
+	require.NoError(t, os.Chmod(dir, 0o755))
+	exe, err := os.ReadFile(os.Args[0])
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(dir+"/test", exe, 0o755))
+	require.NoError(t, os.Mkdir(dir+"/tmp", 0o777))
+	require.NoError(t, os.Chmod(dir+"/tmp", 0o777))
+	cmd := exec.Command(dir+"/test", "-test.run", "^"+t.Name()+"$", "-test.v")
+	cmd.Dir = dir + "/tmp"
+	cmd.Env = append(os.Environ(), "TMPDIR="+dir+"/tmp")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "--- PASS: "+t.Name())
 }

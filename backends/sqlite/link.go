@@ -13,8 +13,8 @@ import (
 	lib "modernc.org/sqlite/lib"
 )
 
-// background is the context of statements: they wait for no lock. Who waits for one, and for a
-// disk that hangs, is the caller; see begin and Store.run.
+// background is the context of statements: they wait for no lock. It is the caller that waits
+// for one, and for a disk that hangs; see waitFor and Store.run.
 var background = context.Background()
 
 // link is one connection with its statements. It serves one goroutine at a time.
@@ -25,8 +25,15 @@ type link struct {
 	sync  bool // commits wait for the disk
 }
 
-// openLink opens a connection of its own, whose file must be there unless create is set.
-func openLink(path string, create bool) (*link, error) {
+// openLink opens a connection of its own, whose file must be there unless create is set. It waits for
+// locks of others until ctx is done.
+func openLink(ctx context.Context, path string, create bool) (l *link, err error) {
+	err = waitFor(ctx, func() error { l, err = tryLink(path, create); return err })
+	return l, err
+}
+
+// tryLink is openLink that does not wait.
+func tryLink(path string, create bool) (*link, error) {
 	mode := "rw"
 	if create {
 		mode = "rwc"
@@ -72,7 +79,7 @@ func (l *link) exec(q string, args ...any) error {
 	return err
 }
 
-// change is exec for who wants to know how many rows changed.
+// change is exec that returns how many rows changed.
 func (l *link) change(q string, args ...any) (int64, error) {
 	s, err := l.stmt(q)
 	if err != nil {
@@ -131,12 +138,12 @@ func (l *link) synced(on bool) error {
 
 // begin begins a transaction: "BEGIN IMMEDIATE", "BEGIN".
 func (l *link) begin(ctx context.Context, how string) error {
-	return l.wait(ctx, func() error { return l.exec(how) })
+	return waitFor(ctx, func() error { return l.exec(how) })
 }
 
-// wait tries f again, until ctx is done, while others have locked the file. SQLite's own wait
+// waitFor tries f again, until ctx is done, while others have locked the file. SQLite's own wait
 // would heed no context, and grows to 0.1 s a step.
-func (l *link) wait(ctx context.Context, f func() error) error {
+func waitFor(ctx context.Context, f func() error) error {
 	var err error
 	for pause := 100 * time.Microsecond; ; pause = min(2*pause, 4*time.Millisecond) {
 		if ctx.Err() != nil {
@@ -154,7 +161,7 @@ func (l *link) wait(ctx context.Context, f func() error) error {
 	}
 }
 
-// locked is the error of who waited until ctx was done; err is what SQLite said, if it did.
+// locked is the error of a wait until ctx was done; err is what SQLite said, if it did.
 func locked(ctx context.Context, err error) error {
 	if err == nil {
 		return ended(ctx)

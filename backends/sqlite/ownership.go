@@ -92,7 +92,8 @@ func (t *tx) claim(o session, c claim) (out lease.Outcome, err error) {
 			return out, err
 		}
 		if !on.is(c.while) {
-			return lease.Outcome{Err: failed("acquire", fmt.Errorf("%q: %w: %q", c.name, lease.ErrParentLost, c.while.Name))}, nil
+			err := fmt.Errorf("%q: %w: %q", c.name, lease.ErrParentLost, c.while.Name)
+			return lease.Outcome{Err: failed("acquire", err)}, nil
 		}
 	}
 	r, found, err := t.record(c.name, t.now)

@@ -19,6 +19,8 @@ type place struct {
 	path string   // absolute, without links
 	file identity // which file it was, as long as it was that one
 	lock *os.File // the file beside it, see join
+
+	readOnly bool // this user may not write the file beside it
 }
 
 // identity tells a file from another that later has its name. An inode alone does not: the next

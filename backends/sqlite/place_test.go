@@ -137,8 +137,8 @@ func TestPathsAreLiteral(t *testing.T) {
 	require.Equal(t, r.Token, found[0].Token)
 }
 
-// A file that is deleted, moved or replaced under who uses it ends everything there, and nobody
-// begins another at the path while somebody may believe in the former.
+// A file that is deleted, moved or replaced while processes use it ends everything there, and no
+// process begins another at the path while a holder may believe in the former.
 func TestAFileThatIsReplaced(t *testing.T) {
 	for name, c := range map[string]struct {
 		replace func(t *testing.T, path string)
@@ -182,7 +182,7 @@ func TestAFileThatIsReplaced(t *testing.T) {
 				}
 				return err
 			}
-			err := other(ttl / 2) // the one who holds has perhaps not even noticed
+			err := other(ttl / 2) // the holder has perhaps not even noticed
 			require.ErrorIs(t, err, ErrReplaced)
 			require.ErrorContains(t, err, "still use")
 			require.ErrorIs(t, <-watched, ErrReplaced)
@@ -192,9 +192,9 @@ func TestAFileThatIsReplaced(t *testing.T) {
 				require.ErrorIs(t, err, lease.ErrSetback, name)
 				require.ErrorContains(t, err, c.says, name)
 			}
-			require.ErrorIs(t, other(ttl-100*time.Millisecond), ErrReplaced, "it has noticed, and others may believe in what it held")
+			require.ErrorIs(t, other(ttl-100*time.Millisecond), ErrReplaced, "it has noticed, and holders may believe in what it held")
 			time.Sleep(time.Until(began.Add(ttl + 100*time.Millisecond)))
-			require.ErrorIs(t, s.Probe(ctx), ErrReplaced) // nobody believes any more: it makes room
+			require.ErrorIs(t, s.Probe(ctx), ErrReplaced) // no holder believes any more: it makes room
 			if _, err := s.Get(ctx); err == nil {
 				t.Fatal("it answers")
 			}
@@ -220,7 +220,7 @@ func TestTheFileBesideItIsLost(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// An older copy that was put back while nobody used the file has no sessions, and its tokens go
+// An older copy that was put back while no process used the file has no sessions, and its tokens go
 // on above those that it has forgotten.
 func TestACopyThatWasPutBack(t *testing.T) {
 	ctx := context.Background()
@@ -258,7 +258,7 @@ func TestACopyThatWasPutBack(t *testing.T) {
 	}
 }
 
-// An older copy that is written over the file while it is used is noticed by who used it.
+// An older copy that is written over the file while it is used is noticed by the processes that use it.
 func TestACopyThatIsWrittenOverTheFile(t *testing.T) {
 	ctx := context.Background()
 	s := openAt(t, file(t))
@@ -285,7 +285,7 @@ func TestABootEndsEverySession(t *testing.T) {
 
 	// It has not ended, and another machine can't begin: it would have to be on the same file
 	// by a file system that is not refused, without locks.
-	brief, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	brief, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	_, err = newStore(brief, path, clock{boot: "other", now: func() time.Duration { return 0 }})
 	require.ErrorIs(t, err, ErrReplaced)
@@ -308,7 +308,7 @@ func TestABootEndsEverySession(t *testing.T) {
 	require.NoError(t, s.Close())
 	require.NoError(t, after.Close())
 
-	// And with nobody left it is simply the next boot.
+	// And with no process left it is simply the next boot.
 	again, err := newStore(ctx, path, clock{boot: "again", now: func() time.Duration { return 0 }})
 	require.NoError(t, err)
 	found, err = again.Get(ctx, "job")

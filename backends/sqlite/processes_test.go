@@ -23,7 +23,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease/leasetest"
 )
 
-// quick is a folder whose commits wait for no disk, where there is one: what many processes do
+// quick is a folder whose commits wait for no disk, where there is one: what processes do
 // to each other is not a matter of that.
 func quick(tb leasetest.TB) string {
 	dir, err := os.MkdirTemp("/dev/shm", "holdfast")
@@ -34,12 +34,15 @@ func quick(tb leasetest.TB) string {
 	return dir
 }
 
+// quickFile is a path in such a folder.
+func quickFile(tb leasetest.TB) string { return filepath.Join(quick(tb), "leases.db") }
+
 // The contract where every client is in another process than the one before.
 func TestConformanceOverProcesses(t *testing.T) {
 	t.Parallel() // with the other one: both wait, mostly
 	p := startProcesses(t, 3)
 	leasetest.Run(t, func(tb leasetest.TB) func() lease.Store {
-		path := filepath.Join(quick(tb), "leases.db")
+		path := quickFile(tb)
 		n := 0
 		return func() lease.Store {
 			n++
@@ -83,7 +86,7 @@ func hold() {
 }
 
 // A process that is killed in the middle of a transaction leaves nothing of it, and holds up
-// nobody.
+// no other.
 func TestAProcessThatIsKilledInATransaction(t *testing.T) {
 	s := openAt(t, file(t))
 	db := users(t, s.Path(), "")
@@ -105,7 +108,7 @@ func TestAProcessThatIsKilledInATransaction(t *testing.T) {
 }
 
 // A process that is stopped while it has the write lock holds up all: reads are answered, writes
-// end with their contexts and say why, and whoever holds loses at its own deadline. When it
+// end with their contexts and say why, and each holder loses at its own deadline. When it
 // goes on, so do all.
 func TestAProcessThatIsStoppedInATransaction(t *testing.T) {
 	ctx := t.Context()
@@ -122,6 +125,7 @@ func TestAProcessThatIsStoppedInATransaction(t *testing.T) {
 	lost := make(chan lease.Loss, 1)
 	l.OnLost(func(loss lease.Loss) { lost <- loss })
 	term, _ := l.Term()
+	win(t, s, open(t, s, 6, owner("d"), time.Minute), "other")
 
 	cmd, out := helper(t, "hold", "FILE="+s.Path(), fmt.Sprintf("TOKEN=%d", term.Token()))
 	require.Equal(t, "holding", said(t, out))
@@ -131,9 +135,9 @@ func TestAProcessThatIsStoppedInATransaction(t *testing.T) {
 	require.ErrorIs(t, loss.Reason, lease.ErrExpired)
 	require.Less(t, time.Since(began), time.Second)
 	require.False(t, l.CheckAlive())
-	found, err := s.Get(ctx, "job")
-	require.NoError(t, err, "reads go on")
-	_ = found
+	found, err := s.Get(ctx, "other")
+	require.NoError(t, err, "reads of what stands go on")
+	require.Len(t, found, 1)
 	brief, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 	defer cancel()
 	began = time.Now()

@@ -2,6 +2,8 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"iter"
 	"slices"
 	"time"
@@ -12,21 +14,24 @@ import (
 // Get returns the records of the names that are held.
 func (s *Store) Get(ctx context.Context, names ...string) ([]lease.Record, error) {
 	names = slices.Clone(names)
-	var found []lease.Record
-	err := s.read(ctx, "get", func(l *link, now time.Duration) error {
+	rows, err := s.read(ctx, "get", func(v *view) (rows []row, err error) {
 		for _, name := range names {
-			r, _, err := l.record(name, now)
+			r, _, err := v.record(name, v.now)
 			if err != nil {
-				return err
+				return nil, err
 			}
-			if r.stands {
-				found = append(found, r.Record)
+			if v.tells(r) {
+				rows = append(rows, r)
 			}
 		}
-		return nil
+		return rows, nil
 	})
 	if err != nil {
 		return nil, err
+	}
+	var found []lease.Record
+	for _, r := range rows {
+		found = append(found, r.Record)
 	}
 	return found, nil
 }
@@ -34,8 +39,8 @@ func (s *Store) Get(ctx context.Context, names ...string) ([]lease.Record, error
 // List yields the records under prefix as they stood, all at one moment, when the iteration
 // began. The loop's body may call the Store.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[lease.Record, error] {
-	return s.list(ctx, "list", func(l *link, now time.Duration) (rows []row, err error) {
-		return l.under(prefix, now)
+	return s.list(ctx, "list", func(v *view) ([]row, error) {
+		return v.under(prefix, v.now, v.tells)
 	})
 }
 
@@ -43,26 +48,27 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[lease.Record,
 // iteration began; lease.ErrSessionGone if it is not open. It reads no others. The loop's body
 // may call the Store.
 func (s *Store) ListSession(ctx context.Context, want lease.Session) iter.Seq2[lease.Record, error] {
-	return s.list(ctx, "list session", func(l *link, now time.Duration) (rows []row, err error) {
-		var open int
-		err = l.get("SELECT count(*) FROM holdfast_session WHERE id = ? AND ends > ?", []any{int64(want.ID), int64(now)}, &open)
-		if err == nil && (open == 0 || want.Handle != "") {
-			err = gone(want)
-		}
-		if err != nil {
+	return s.list(ctx, "list session", func(v *view) ([]row, error) {
+		var ends int64
+		err := v.get("SELECT ends FROM holdfast_session WHERE id = ?", []any{int64(want.ID)}, &ends)
+		switch {
+		case errors.Is(err, sql.ErrNoRows), err == nil && want.Handle != "":
+			return nil, gone(want)
+		case err != nil:
 			return nil, err
+		case ends <= int64(v.now):
+			v.over = !v.final
+			return nil, gone(want)
 		}
-		return l.rows("SELECT "+columns+" WHERE l.session = ?", now, int64(now), int64(want.ID))
+		return v.rows("SELECT "+columns+" WHERE l.session = ?", v.now, v.tells, int64(want.ID))
 	})
 }
 
-func (s *Store) list(ctx context.Context, op string, read func(l *link, now time.Duration) ([]row, error)) iter.Seq2[lease.Record, error] {
+func (s *Store) list(
+	ctx context.Context, op string, read func(v *view) ([]row, error),
+) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) {
-		var found []row
-		err := s.read(ctx, op, func(l *link, now time.Duration) (err error) {
-			found, err = read(l, now)
-			return err
-		})
+		found, err := s.read(ctx, op, read)
 		if err != nil {
 			yield(lease.Record{}, err)
 			return
@@ -83,13 +89,13 @@ func (s *Store) list(ctx context.Context, op string, read func(l *link, now time
 	}
 }
 
-// under returns what stands under a prefix.
-func (l *link) under(prefix string, now time.Duration) ([]row, error) {
+// under returns those under a prefix that want says.
+func (l *link) under(prefix string, now time.Duration, want func(row) bool) ([]row, error) {
 	end, bounded := after(prefix)
 	if !bounded {
-		return l.rows("SELECT "+columns+" WHERE l.name >= ?", now, int64(now), prefix)
+		return l.rows("SELECT "+columns+" WHERE l.name >= ?", now, want, prefix)
 	}
-	return l.rows("SELECT "+columns+" WHERE l.name >= ? AND l.name < ?", now, int64(now), prefix, end)
+	return l.rows("SELECT "+columns+" WHERE l.name >= ? AND l.name < ?", now, want, prefix, end)
 }
 
 // after is the least text that is above all that begin with prefix; false if there is none.
@@ -102,11 +108,11 @@ func after(prefix string) (string, bool) {
 	return "", false
 }
 
-// rows returns those that stand.
-func (l *link) rows(q string, now time.Duration, args ...any) (found []row, err error) {
+// rows returns those that want says.
+func (l *link) rows(q string, now time.Duration, want func(row) bool, args ...any) (found []row, err error) {
 	err = l.each(q, args, func(scan func(...any) error) error {
 		r, err := scanRecord(scan, now)
-		if err == nil && r.stands {
+		if err == nil && want(r) {
 			found = append(found, r)
 		}
 		return err

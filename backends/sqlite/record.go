@@ -10,16 +10,16 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// columns are what a record is read of; see scanRecord. A session that is over has none of its
-// columns, as it is joined by its end.
+// columns are what a record is read of; see scanRecord.
 const columns = `l.name, l.format, l.token, l.session, l.nonce, l.granted, l.metadata,
 	s.owner, s.incarnation, s.address, s.ttl, s.ends
-	FROM holdfast_lease l LEFT JOIN holdfast_session s ON s.id = l.session AND s.ends > ?`
+	FROM holdfast_lease l LEFT JOIN holdfast_session s ON s.id = l.session`
 
 // row is one of holdfast_lease.
 type row struct {
 	lease.Record
 	stands bool // it holds its name
+	over   bool // its session has ended by the clock
 	bad    bool // it is no record of this format
 }
 
@@ -36,7 +36,8 @@ func scanRecord(scan func(...any) error, now time.Duration) (r row, err error) {
 	if is != format || token <= 0 || bad != nil {
 		return row{Record: lease.Record{Name: r.Name}, stands: true, bad: true}, nil
 	}
-	r.stands = ends.Valid
+	r.stands = ends.Valid && ends.Int64 > int64(now)
+	r.over = ends.Valid && !r.stands
 	r.Owner = lease.Owner{ID: owner.String, Incarnation: incarnation.String, Address: address.String}
 	r.Token, r.Nonce, r.Metadata, r.Granted = lease.Token(token), uint64(nonce), m, time.Unix(0, granted)
 	r.TTL, r.Left = time.Duration(ttl.Int64), max(0, time.Duration(ends.Int64)-now)
@@ -46,7 +47,7 @@ func scanRecord(scan func(...any) error, now time.Duration) (r row, err error) {
 // record returns what stands under a name. One whose session is over is returned as well, with
 // stands false.
 func (l *link) record(name string, now time.Duration) (r row, found bool, err error) {
-	err = l.each("SELECT "+columns+" WHERE l.name = ?", []any{int64(now), name}, func(scan func(...any) error) (err error) {
+	err = l.each("SELECT "+columns+" WHERE l.name = ?", []any{name}, func(scan func(...any) error) (err error) {
 		found = true
 		r, err = scanRecord(scan, now)
 		return err

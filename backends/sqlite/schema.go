@@ -15,7 +15,7 @@ const version = 1
 // format is that of a record. One of another holds its name.
 const format = 1
 
-// kept is how many changes are kept for those who follow them.
+// kept is how many changes are kept for watches.
 const kept = 20_000
 
 // schema makes the tables. Triggers write the log of changes, so that one by hand is told, too:
@@ -71,7 +71,8 @@ END;
 // prepare makes the tables unless they are there, in a transaction.
 func prepare(l *link) error {
 	var tables int
-	if err := l.get("SELECT count(*) FROM main.sqlite_schema WHERE type = 'table' AND name = 'holdfast_meta'", nil, &tables); err != nil {
+	const there = "SELECT count(*) FROM main.sqlite_schema WHERE type = 'table' AND name = 'holdfast_meta'"
+	if err := l.get(there, nil, &tables); err != nil {
 		return err
 	}
 	if tables > 0 {
@@ -102,14 +103,16 @@ func readMeta(l *link) (m meta, err error) {
 	}
 	switch {
 	case is > version:
-		return m, fmt.Errorf("%w: the tables have version %d, newer than %d, which this program knows", ErrSchema, is, version)
+		return m, fmt.Errorf("%w: the tables have version %d, newer than %d, which this program knows",
+			ErrSchema, is, version)
 	case is < version:
-		return m, fmt.Errorf("%w: the tables have version %d, older than %d, which this program knows", ErrSchema, is, version)
+		return m, fmt.Errorf("%w: the tables have version %d, older than %d, which this program knows",
+			ErrSchema, is, version)
 	}
 	return m, l.get("SELECT id, file, boot, last FROM main.holdfast_meta", nil, &m.id, &m.file, &m.boot, &m.last)
 }
 
-// beginGeneration ends all sessions: nobody is left who believes in one. Tokens go on. Where only
+// beginGeneration ends all sessions: no process is left that believes in one. Tokens go on. Where only
 // the file beside it was lost, the generation is still the one that it was.
 func (m meta) beginGeneration(l *link, file, boot string) (id string, err error) {
 	if m.id != "" && m.file == file && m.boot == boot {
@@ -133,11 +136,16 @@ func (m meta) beginGeneration(l *link, file, boot string) (id string, err error)
 func (m meta) is(s *Store, seen int64) error {
 	switch {
 	case m.boot != s.clock.boot:
-		return fmt.Errorf("%w: it is used under the boot %.36s, this is %.36s", ErrOtherMachine, m.boot, s.clock.boot)
+		return m.otherMachine(s)
 	case m.id != s.id:
 		return fmt.Errorf("%w: it is of another generation", ErrReplaced)
 	case m.last < seen:
-		return fmt.Errorf("%w: its tokens went back from %d to %d: an older copy was written over it", ErrReplaced, seen, m.last)
+		return fmt.Errorf("%w: its tokens went back from %d to %d: an older copy was written over it",
+			ErrReplaced, seen, m.last)
 	}
 	return nil
+}
+
+func (m meta) otherMachine(s *Store) error {
+	return fmt.Errorf("%w: it is used under the boot %.36s, this is %.36s", ErrOtherMachine, m.boot, s.clock.boot)
 }

@@ -91,21 +91,21 @@ func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Gran
 		}
 		if stands && o.ends > t.now {
 			if o.Owner.Incarnation != want.Owner.Incarnation {
-				return fmt.Errorf("session %d: %w: it is of %s, incarnation %s", want.ID, lease.ErrInvalid, o.Owner.ID, o.Owner.Incarnation)
+				return fmt.Errorf("session %d: %w: it is of %s, incarnation %s",
+					want.ID, lease.ErrInvalid, o.Owner.ID, o.Owner.Incarnation)
 			}
 			grant.TTL = o.TTL
 			s.trust(t.now, o.TTL)
 			return t.renew(o)
 		}
-		if stands { // over, and what is left of it is not the new one's
-			if _, err := t.end(int64(want.ID), math.MaxInt64); err != nil {
-				return err
-			}
+		// What is left of one that is over, or was taken away by hand, is not the new one's.
+		if _, err := t.end(int64(want.ID), math.MaxInt64); err != nil {
+			return err
 		}
 		grant.TTL = want.TTL
 		s.trust(t.now, want.TTL)
-		return t.exec("INSERT INTO holdfast_session VALUES (?, ?, ?, ?, ?, ?)", int64(want.ID), want.Owner.ID, want.Owner.Incarnation,
-			want.Owner.Address, int64(want.TTL), int64(later(t.now, want.TTL)))
+		return t.exec("INSERT INTO holdfast_session VALUES (?, ?, ?, ?, ?, ?)", int64(want.ID), want.Owner.ID,
+			want.Owner.Incarnation, want.Owner.Address, int64(want.TTL), int64(later(t.now, want.TTL)))
 	})
 	if err != nil {
 		return lease.Grant{}, err
@@ -126,7 +126,8 @@ func (s *Store) CloseSession(ctx context.Context, want lease.Session) error {
 			if err != nil || !stands || o.Owner.Incarnation != want.Owner.Incarnation || begun && o.ends > t.now {
 				return err
 			}
-			if err := t.exec("UPDATE holdfast_session SET ends = min(ends, ?) WHERE id = ?", int64(t.now), int64(want.ID)); err != nil {
+			err = t.exec("UPDATE holdfast_session SET ends = min(ends, ?) WHERE id = ?", int64(t.now), int64(want.ID))
+			if err != nil {
 				return err
 			}
 			n, err := t.end(int64(want.ID), int64(limits.Batch))

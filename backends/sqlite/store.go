@@ -34,7 +34,7 @@ type Store struct {
 	seen    atomic.Int64 // the highest token of the file that was seen
 	trusted atomic.Int64 // when the last session that was opened or renewed here has ended
 
-	turn    chan struct{} // who has it has the writer
+	turn    chan struct{} // the call that has it has the writer
 	writer  *link         // nil: to be opened
 	readers chan *link    // nil ones are to be opened
 
@@ -95,7 +95,8 @@ func newStore(ctx context.Context, path string, c clock, opts ...Option) (*Store
 		return nil, failed("new", err)
 	}
 	if o.interval < time.Millisecond || o.interval > time.Second {
-		return nil, failed("new", fmt.Errorf("sqlite.WithPollInterval: %w: %v, must be 1ms to 1s", lease.ErrInvalid, o.interval))
+		return nil, failed("new",
+			fmt.Errorf("sqlite.WithPollInterval: %w: %v, must be 1ms to 1s", lease.ErrInvalid, o.interval))
 	}
 	p, err := locate(path)
 	if err != nil {
@@ -108,6 +109,7 @@ func newStore(ctx context.Context, path string, c clock, opts ...Option) (*Store
 	ctx, cancel := context.WithTimeout(ctx, 2*joinPatience)
 	defer cancel()
 	if err := p.join(ctx, func(begin bool, id string) (string, error) { return s.open(ctx, begin, id) }); err != nil {
+		s.closeWriter() // join may fail after it was opened
 		return nil, failed("new", fmt.Errorf("%s: %w", p.path, denied(err)))
 	}
 	s.turn <- struct{}{}
@@ -119,7 +121,7 @@ func newStore(ctx context.Context, path string, c clock, opts ...Option) (*Store
 
 // open opens the file, of the generation that has the ID or, with begin, for a new one.
 func (s *Store) open(ctx context.Context, begin bool, id string) (is string, err error) {
-	l, err := openLink(s.place.path, begin)
+	l, err := openLink(ctx, s.place.path, begin)
 	if err != nil {
 		return "", err
 	}
@@ -131,13 +133,13 @@ func (s *Store) open(ctx context.Context, begin bool, id string) (is string, err
 		s.writer, s.id = l, is
 	}()
 	var encoding, mode string
-	if err := l.wait(ctx, func() error { return l.get("PRAGMA encoding", nil, &encoding) }); err != nil {
+	if err := waitFor(ctx, func() error { return l.get("PRAGMA encoding", nil, &encoding) }); err != nil {
 		return "", err
 	}
 	if encoding != "UTF-8" {
 		return "", fmt.Errorf("%w: the database's encoding is %s, must be UTF-8", lease.ErrUnsupported, encoding)
 	}
-	if err := l.wait(ctx, func() error { return l.get("PRAGMA journal_mode = WAL", nil, &mode) }); err != nil {
+	if err := waitFor(ctx, func() error { return l.get("PRAGMA journal_mode = WAL", nil, &mode) }); err != nil {
 		return "", fmt.Errorf("the write-ahead log: %w", err)
 	}
 	if mode != "wal" {
@@ -173,7 +175,9 @@ func (s *Store) open(ctx context.Context, begin bool, id string) (is string, err
 		if err != nil {
 			return "", err
 		}
-	case m.id != id || m.boot != s.clock.boot:
+	case m.boot != s.clock.boot:
+		return "", fmt.Errorf("%w: %w", errOtherGeneration, m.otherMachine(s))
+	case m.id != id:
 		return "", errOtherGeneration
 	default:
 		is = id
@@ -217,9 +221,7 @@ func (s *Store) Close() error {
 	s.follow.endLocked(failed("watch", errClosed))
 	s.mu.Unlock()
 	s.running.Wait()
-	if s.writer != nil {
-		s.writer.close()
-	}
+	s.closeWriter()
 	for range readerCount {
 		if l := <-s.readers; l != nil {
 			l.close()
@@ -229,6 +231,12 @@ func (s *Store) Close() error {
 	defer s.mu.Unlock()
 	s.place.leave()
 	return nil
+}
+
+func (s *Store) closeWriter() {
+	if s.writer != nil {
+		s.writer.close()
+	}
 }
 
 // enter begins f on a goroutine of its own, which Close waits for.

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// tx is a transaction that writes, at one moment: now is read when nobody else can write.
+// tx is a transaction that writes, at one moment: now is read when no other can write.
 type tx struct {
 	*link
 	s   *Store
@@ -64,23 +64,28 @@ const graceToSay = 5 * time.Millisecond
 // is on the disk before write returns. f may have run though write returns an error.
 func (s *Store) write(ctx context.Context, op string, synced bool, f func(t *tx) error) error {
 	return s.run(ctx, op, func() error {
-		select {
-		case <-s.turn:
-		case <-ctx.Done():
-			return fmt.Errorf("%w: other calls of this store are under way", ended(ctx))
-		}
-		defer func() { s.turn <- struct{}{} }()
-		return s.transact(ctx, synced, f)
+		return s.taking(ctx, func() error { return s.transact(ctx, synced, f) })
 	})
 }
 
-// transact is write for who has the turn.
+// taking runs f in this Store's turn to write.
+func (s *Store) taking(ctx context.Context, f func() error) error {
+	select {
+	case <-s.turn:
+	case <-ctx.Done():
+		return fmt.Errorf("%w: other calls of this store are under way", ended(ctx))
+	}
+	defer func() { s.turn <- struct{}{} }()
+	return f()
+}
+
+// transact is write for the call that has the turn.
 func (s *Store) transact(ctx context.Context, synced bool, f func(t *tx) error) (err error) {
 	if err := s.stands(); err != nil {
 		return err
 	}
 	if s.writer == nil {
-		if s.writer, err = openLink(s.place.path, false); err != nil {
+		if s.writer, err = openLink(ctx, s.place.path, false); err != nil {
 			return denied(err)
 		}
 	}
@@ -123,7 +128,8 @@ func (s *Store) transact(ctx context.Context, synced bool, f func(t *tx) error) 
 	}
 	changed := m.last > s.seen.Load()
 	if changed {
-		if err := l.exec("DELETE FROM holdfast_change WHERE seq <= (SELECT max(seq) FROM holdfast_change) - ?", kept); err != nil {
+		const old = "DELETE FROM holdfast_change WHERE seq <= (SELECT max(seq) FROM holdfast_change) - ?"
+		if err := l.exec(old, kept); err != nil {
 			return err
 		}
 	}
@@ -139,60 +145,6 @@ func (s *Store) transact(ctx context.Context, synced bool, f func(t *tx) error) 
 		s.kick()
 	}
 	return nil
-}
-
-// read runs f on a connection, in a transaction that sees one moment. now is one before it:
-// what stands in the transaction and has not ended by then stood at some moment of the call.
-func (s *Store) read(ctx context.Context, op string, f func(l *link, now time.Duration) error) error {
-	return s.run(ctx, op, func() error {
-		var l *link
-		select {
-		case l = <-s.readers:
-		case <-ctx.Done():
-			return ended(ctx)
-		}
-		l, err := s.readWith(ctx, l, f)
-		s.readers <- l
-		return err
-	})
-}
-
-// readWith is read with a link, which may be nil; it returns one that may be nil.
-func (s *Store) readWith(ctx context.Context, l *link, f func(l *link, now time.Duration) error) (_ *link, err error) {
-	if err := s.stands(); err != nil {
-		return l, err
-	}
-	if l == nil {
-		if l, err = openLink(s.place.path, false); err != nil {
-			return nil, denied(err)
-		}
-	}
-	now, seen := s.clock.now(), s.seen.Load()
-	err = l.begin(ctx, "BEGIN")
-	if err == nil {
-		// The first statement that reads takes the snapshot, and may find the file locked.
-		var m meta
-		err = l.wait(ctx, func() (err error) { m, err = readMeta(l); return err })
-		if err == nil {
-			if err = m.is(s, seen); err != nil {
-				err = s.died(err)
-			}
-		}
-	}
-	if err == nil {
-		err = f(l, now)
-	}
-	if err == nil {
-		err = l.exec("COMMIT")
-	}
-	if err == nil {
-		return l, nil
-	}
-	if !l.rollback() {
-		l.close()
-		l = nil
-	}
-	return l, denied(err)
 }
 
 // stands returns an error if the file is not the one that was opened.
@@ -227,7 +179,7 @@ func (s *Store) trust(now, ttl time.Duration) {
 	}
 }
 
-// leaveReplaced makes room for others at the path, if the file was replaced and nobody can
+// leaveReplaced makes room for others at the path, if the file was replaced and no holder can
 // believe any more in what was held in it through this Store.
 func (s *Store) leaveReplaced() {
 	s.mu.Lock()

@@ -43,7 +43,8 @@ func (w *watcher) push(e change) {
 		return
 	}
 	if len(w.queue) >= watchBuffer {
-		w.queue, w.err = nil, failed("watch", fmt.Errorf("%w: more than %d changes under %q waited", ErrWatchOverrun, watchBuffer, w.prefix))
+		w.queue, w.err = nil, failed("watch",
+			fmt.Errorf("%w: more than %d changes under %q waited", ErrWatchOverrun, watchBuffer, w.prefix))
 	} else {
 		w.queue = append(w.queue, e)
 	}
@@ -92,8 +93,8 @@ func (w *watcher) take(ctx context.Context) ([]change, error) {
 
 // Watch yields the records under prefix as they stood when the iteration began,
 // lease.EventSynced, and then every change, in the order in which they were made, over all
-// names, by whatever process. Who watches also removes what has expired, so that it is told
-// when it happens.
+// names, by whatever process. A Store that is watched also removes what has expired, so that it is
+// told when it happens.
 //
 // The iteration ends with the context's error, with ErrWatchOverrun, or when the Store ends. The
 // loop's body may call the Store.
@@ -173,14 +174,14 @@ func (s *Store) subscribe(ctx context.Context, w *watcher) (snapshot []change, f
 // snapshot reads what stands. What has expired is removed before, so that no deletion is told
 // of what was not in the snapshot.
 func (s *Store) snapshot(ctx context.Context, w *watcher) ([]change, int64, error) {
-	var found []change // not a result: who leaves early must not write what the transaction writes
+	var found []change // not a result: the caller may have left when the transaction writes it
 	var from, last int64
 	err := s.write(ctx, "watch", false, func(t *tx) error {
 		if err := t.sweep(math.MaxInt64); err != nil {
 			return err
 		}
 		if !w.deletions {
-			rows, err := t.under(w.prefix, t.now)
+			rows, err := t.under(w.prefix, t.now, func(r row) bool { return r.stands })
 			if err != nil {
 				return err
 			}
@@ -188,7 +189,8 @@ func (s *Store) snapshot(ctx context.Context, w *watcher) ([]change, int64, erro
 				found = append(found, change{Event: r.event()})
 			}
 		}
-		if err := t.get("SELECT coalesce((SELECT max(seq) FROM holdfast_change), 0), last FROM holdfast_meta", nil, &from, &last); err != nil {
+		const end = "SELECT coalesce((SELECT max(seq) FROM holdfast_change), 0), last FROM holdfast_meta"
+		if err := t.get(end, nil, &from, &last); err != nil {
 			return err
 		}
 		found = append(found, change{Event: lease.Event{Kind: lease.EventSynced, Revision: lease.Token(last)}})

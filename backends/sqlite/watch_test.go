@@ -36,7 +36,7 @@ func follow(t *testing.T, s *Store) (events <-chan lease.Event, ended <-chan err
 	return told, end
 }
 
-// What is done by hand, with any program, is told to who watches.
+// What is done by hand, with any program, is told to watches.
 func TestADeletionByHandIsTold(t *testing.T) {
 	s := openAt(t, file(t))
 	db := users(t, s.Path(), "")

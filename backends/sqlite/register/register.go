@@ -49,7 +49,8 @@ func parse(rest string) (path string, opts []sqlite.Option, err error) {
 	}
 	if host, ok := strings.CutPrefix(rest, "//"); ok {
 		if !strings.HasPrefix(host, "/") {
-			return "", nil, fmt.Errorf("%w: %.64q is a host: sqlite:///path is absolute, sqlite:path is relative", lease.ErrInvalid, host)
+			return "", nil, fmt.Errorf("%w: %.64q is a host: sqlite:///path is absolute, sqlite:path is relative",
+				lease.ErrInvalid, host)
 		}
 		rest = host
 	}

@@ -14,7 +14,8 @@
 //     says, remember accounts by backends/postgres/entities, and write behind postgres.Guard.
 //   - sqlite: nodes are processes on one file. Another program takes the write lock and keeps it,
 //     keeps a transaction that reads, so that the log can't be emptied, or writes all the time, and
-//     empties the log in between. Nodes write behind sqlite.Guard, in the file of the leases.
+//     empties the log in between. A node is cut off from the file: its calls hang, and those of the
+//     others don't. Nodes write behind sqlite.Guard, in the file of the leases.
 //
 // What nodes write goes to a table, under a lock for each name, so that its positions are the order
 // of the commits. That table is the history that is judged. No overlap is laid to the store's

@@ -14,8 +14,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if torture.Spawned() { // what a test started
-		main()
+	if torture.Spawned() || os.Getenv(programEnv) != "" { // what a test started
+		torture.Main(overPostgres, overSQLite, earlySQLite)
 	}
 	// A race in a node ends it: a violation.
 	if err := os.Setenv("GORACE", "halt_on_error=1 "+os.Getenv("GORACE")); err != nil {

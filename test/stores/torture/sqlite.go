@@ -32,6 +32,13 @@ func openSQLite(ctx context.Context, path string) (torture.Client, error) {
 
 // connectSQLite makes the connections of the store, and those by which a node writes.
 func connectSQLite(ctx context.Context, path string) (c torture.Client, end func() error, err error) {
+	return connectSQLiteOver(ctx, path, func(s *sqlite.Store) lease.Store { return s })
+}
+
+// connectSQLiteOver is connectSQLite with another store over that of the file.
+func connectSQLiteOver(
+	ctx context.Context, path string, over func(*sqlite.Store) lease.Store,
+) (c torture.Client, end func() error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var store *sqlite.Store
@@ -48,7 +55,14 @@ func connectSQLite(ctx context.Context, path string) (c torture.Client, end func
 	if err != nil {
 		return c, nil, errors.Join(err, store.Close())
 	}
+	way, err := newWay(ways(path), over(store))
+	if err != nil {
+		return c, nil, errors.Join(err, db.Close(), store.Close())
+	}
 	write := func(ctx context.Context, o lease.Ownership, name int, text string) (bool, error) {
+		if err := way.await(ctx); err != nil {
+			return false, err
+		}
 		tx, err := db.BeginTx(ctx, nil)
 		if err != nil {
 			return false, err
@@ -67,8 +81,12 @@ func connectSQLite(ctx context.Context, path string) (c torture.Client, end func
 		err = tx.Commit()
 		return err == nil, err
 	}
-	return torture.Client{Leases: store, Write: write}, func() error { return errors.Join(db.Close(), store.Close()) }, nil
+	end = func() error { return errors.Join(way.close(), db.Close(), store.Close()) }
+	return torture.Client{Leases: way.store, Write: write}, end, nil
 }
+
+// ways is the folder of the nodes' ways to a file.
+func ways(path string) string { return path + ".ways" }
 
 const sqliteWrite = "INSERT INTO torture_write (name, text) VALUES (?, ?)"
 
@@ -119,6 +137,9 @@ func (f *file) Addresses() []string { return nil }
 
 func (f *file) URL([]string) string { return f.path }
 
+// cutOff is the trouble of one node.
+const cutOff = "node cut off from the file"
+
 func (f *file) Troubles() []torture.Trouble {
 	type undo = func(context.Context) error
 	return []torture.Trouble{
@@ -129,6 +150,9 @@ func (f *file) Troubles() []torture.Trouble {
 		{Name: "long read by another program", Weight: 2, Least: 0.5, Most: 5, Do: func(ctx context.Context, _ uint64) (string, undo, error) {
 			end, err := f.hold("BEGIN", "SELECT count(*) FROM holdfast_lease")
 			return "", end, err
+		}},
+		{Name: cutOff, Weight: 4, Least: 0.5, Most: 3, Do: func(_ context.Context, pick uint64) (string, undo, error) {
+			return cut(ways(f.path), pick)
 		}},
 		{Name: "another program writes all the time", Weight: 3, Least: 0.5, Most: 3, Do: func(context.Context, uint64) (string, undo, error) {
 			return "", f.busy(), nil

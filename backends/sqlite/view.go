@@ -1,0 +1,100 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// view is a transaction that reads, so one moment of the file.
+type view struct {
+	*link
+	now   time.Duration
+	final bool // it has the write lock: what is over can't be renewed any more
+	over  bool // it has met what is over and may be renewed
+}
+
+// tells reports whether a row is told.
+func (v *view) tells(r row) bool {
+	v.over = v.over || r.over && !v.final
+	return r.stands
+}
+
+// read reads with f on a connection, in a transaction that sees one moment. A session that a
+// reader finds over may be renewed nevertheless: by a transaction that began in time and is being
+// committed. So that what is told as gone is gone for good, what has met such a session is read
+// again under the write lock.
+func (s *Store) read(ctx context.Context, op string, f func(v *view) ([]row, error)) ([]row, error) {
+	var rows []row // not a result: the caller may have left when it is written
+	err := s.run(ctx, op, func() (err error) {
+		var l *link
+		select {
+		case l = <-s.readers:
+		case <-ctx.Done():
+			return ended(ctx)
+		}
+		v := &view{}
+		rows, l, err = s.readWith(ctx, l, v, f)
+		if v.over && (err == nil || errors.Is(err, lease.ErrSessionGone)) {
+			rows, l, err = s.readWith(ctx, l, &view{final: true}, f)
+		}
+		s.readers <- l
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return rows, nil
+}
+
+// readWith is one read with a link, which may be nil; it returns one that may be nil. Without the
+// lock the view's now is a moment before it: what stands in the transaction and has not ended by
+// then stood at some moment of the call.
+func (s *Store) readWith(
+	ctx context.Context, l *link, v *view, f func(v *view) ([]row, error),
+) (rows []row, _ *link, err error) {
+	if err := s.stands(); err != nil {
+		return nil, l, err
+	}
+	if l == nil {
+		if l, err = openLink(ctx, s.place.path, false); err != nil {
+			return nil, nil, denied(err)
+		}
+	}
+	how := "BEGIN"
+	if v.final {
+		how = "BEGIN IMMEDIATE"
+	}
+	v.link, v.now = l, s.clock.now()
+	seen := s.seen.Load()
+	err = l.begin(ctx, how)
+	if err == nil {
+		// The first statement that reads takes the snapshot, and may find the file locked.
+		var m meta
+		err = waitFor(ctx, func() (err error) { m, err = readMeta(l); return err })
+		if err == nil {
+			if err = m.is(s, seen); err != nil {
+				err = s.died(err)
+			}
+		}
+	}
+	if err == nil {
+		if v.final {
+			v.now = s.clock.now()
+		}
+		rows, err = f(v)
+	}
+	if err == nil {
+		err = l.exec("COMMIT")
+	}
+	if err == nil {
+		return rows, l, nil
+	}
+	if !l.rollback() {
+		l.close()
+		l = nil
+	}
+	return nil, l, denied(err)
+}
