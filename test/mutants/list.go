@@ -5,6 +5,7 @@ type mutant struct {
 	name, does string
 	edits      []edit
 	hunters    []check // tried in this order, the simulations first
+	spares     check   // passes with it planted: for edits that no compiler sees
 }
 
 // edit replaces one passage of a file, of whichever module.

@@ -111,6 +111,11 @@ func (h *hunter) try(m mutant) error {
 		return err
 	}
 	defer planted.remove()
+	if m.spares != (check{}) {
+		if found, _, err := h.run(m.spares, planted); err != nil || found != "" {
+			return fmt.Errorf("it is no bug but a breakage: %s fails: %s%v", m.spares, found, err)
+		}
+	}
 	for _, c := range m.hunters {
 		if !h.passed[c] {
 			if found, _, err := h.run(c, h.clean); err != nil {

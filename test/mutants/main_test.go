@@ -38,6 +38,7 @@ func TestMutantsFitTheSource(t *testing.T) {
 			require.NoError(t, err)
 			for file, text := range files {
 				if filepath.Ext(file) != ".go" {
+					require.NotEmpty(t, m.spares, "%s: no compiler sees whether it is broken", file)
 					continue
 				}
 				_, err := parser.ParseFile(token.NewFileSet(), file, text, parser.AllErrors)
@@ -45,7 +46,11 @@ func TestMutantsFitTheSource(t *testing.T) {
 				_, err = format.Source([]byte(text))
 				require.NoError(t, err, file)
 			}
-			for _, c := range m.hunters {
+			checks := m.hunters
+			if m.spares != (check{}) {
+				checks = append(slices.Clone(checks), m.spares)
+			}
+			for _, c := range checks {
 				test, _, _ := strings.Cut(c.run, "/") // what follows is of its subtests
 				require.True(t, slices.ContainsFunc(tests(t, c.pkg), regexp.MustCompile(test).MatchString), "%s: there is no such test", c)
 			}
@@ -214,6 +219,10 @@ func TestLeast(t *testing.T) {
 	require.ErrorContains(t, try("return none", "TestAnswer"), "undefined: none")
 	require.ErrorContains(t, try("return 43", "TestFails"), "fails with nothing planted: TestFails")
 	require.ErrorContains(t, try("return 43", "TestNone"), "there is no such test")
+	m := mutant{edits: []edit{{"p/p.go", "return 42", "return 43"}}, hunters: []check{{"p", "TestAnswer"}}, spares: check{"p", "TestSaid"}}
+	require.NoError(t, h.try(m))
+	m.spares = check{"p", "TestAnswer"}
+	require.ErrorContains(t, h.try(m), "no bug but a breakage")
 }
 
 func TestChoice(t *testing.T) {
