@@ -39,15 +39,15 @@ func TestARenewalUnderWayAtTheEnd(t *testing.T) {
 	p := pool(t)
 	s := fresh(t, p)
 	began := time.Now()
-	a, b := session(t, s, "a", 3*time.Second), session(t, s, "b", lasting)
+	a, b := session(t, s, "a", 5*time.Second), session(t, s, "b", lasting)
 	r := win(t, s, a, "job")
 	tx := opened(t, p)
-	time.Sleep(time.Until(began.Add(2 * time.Second)))
+	time.Sleep(time.Until(began.Add(3 * time.Second)))
 	var ttl int64
 	require.NoError(t, tx.QueryRow(t.Context(), "SELECT ttl FROM "+s.SchemaName()+".renew(ARRAY[$1]::bigint[], ARRAY[$2]::text[])",
 		int64(a.ID), a.Owner.Incarnation).Scan(&ttl))
-	require.EqualValues(t, 3000, ttl)
-	time.Sleep(time.Until(began.Add(3200 * time.Millisecond))) // what others see has run out
+	require.EqualValues(t, 5000, ttl)
+	time.Sleep(time.Until(began.Add(5300 * time.Millisecond))) // what others see has run out
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
