@@ -104,6 +104,10 @@ type hunter struct {
 	passed map[check]bool // with nothing planted
 }
 
+// rounds is how often all checks of a mutant are run until one finds it: what checks random
+// histories may miss it once.
+const rounds = 3
+
 // try runs the checks until one finds the mutant.
 func (h *hunter) try(m mutant) error {
 	planted, err := plant(h.root, m.edits)
@@ -116,7 +120,7 @@ func (h *hunter) try(m mutant) error {
 			return fmt.Errorf("it is no bug but a breakage: %s fails: %s%v", m.spares, found, err)
 		}
 	}
-	for _, c := range m.hunters {
+	for _, c := range slices.Repeat(m.hunters, rounds) {
 		if !h.passed[c] {
 			if found, _, err := h.run(c, h.clean); err != nil {
 				return fmt.Errorf("with nothing planted: %w", err)

@@ -18,14 +18,14 @@ var ofPostgres = []mutant{
 		name: "pg-expiry-not-final", does: "a name is taken over from a session that ran out, whose renewal may be under way",
 		edits: []edit{{"backends/postgres/sql/acquire.sql", "WHEN l.session IS NULL OR s.id IS NULL OR s.ends = '-infinity' THEN 'done'",
 			"WHEN l.session IS NULL OR s.id IS NULL OR s.ends <= clock_timestamp() THEN 'done'"}},
-		hunters: []check{kit(pg, "churn"), pgRenewal},
+		hunters: []check{pgRenewal},
 		spares:  pgWorks,
 	},
 	{
 		name: "pg-expiry-without-lock", does: "a session is ended by what was read before its row was locked",
 		edits: []edit{{"backends/postgres/sql/base.sql", "AND s.ends <= clock_timestamp() AND s.ends > '-infinity' FOR UPDATE SKIP LOCKED);",
 			"AND s.ends <= clock_timestamp() AND s.ends > '-infinity');"}},
-		hunters: []check{kit(pg, "churn"), pgRenewal},
+		hunters: []check{pgRenewal},
 		spares:  pgWorks,
 	},
 	{
@@ -167,7 +167,7 @@ var ofPostgres = []mutant{
 	{
 		name: "pg-session-not-pinned", does: "a session may end while something is acquired under it",
 		edits:   []edit{{"backends/postgres/sql/base.sql", "AND x.ends > clock_timestamp() FOR KEY SHARE;", "AND x.ends > clock_timestamp();"}},
-		hunters: []check{kit(pg, "churn"), {pg, "^TestSweepBesideAcquire$"}},
+		hunters: []check{{pg, "^TestSweepBesideAcquire$"}},
 		spares:  pgWorks,
 	},
 	{
