@@ -111,7 +111,7 @@ var ofEngine = []mutant{
 	{
 		name: "overtaken-believed", does: "a renewal that another has overtaken ends the session",
 		edits:   []edit{{"lease/pool.go", "case sent.Mono < s.renewed:", "case false:"}},
-		hunters: []check{leaseSim},
+		hunters: []check{leaseSim, {"lease", "^TestAnOvertaken"}}, // it slipped through one of eight runs of the simulation
 	},
 	{
 		name: "long-attempts", does: "a session of a short TTL is renewed by requests that take longer",

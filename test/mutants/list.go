@@ -5,13 +5,25 @@ type mutant struct {
 	name, does string
 	edits      []edit
 	hunters    []check // tried in this order, the simulations first
+	spares     check   // passes with it planted: for edits that no compiler sees
 }
 
-// edit replaces one passage of a file of the module.
+// edit replaces one passage of a file, of whichever module.
 type edit struct{ file, old, new string }
 
-// check is some tests of one package.
+// check is some tests of one package, which may be another module's.
 type check struct{ pkg, run string }
+
+// kit is some groups of the cases of leasetest that wait for nothing, run over a store. Without
+// capabilities it would leave out what a store need not have.
+func kit(pkg, groups string) check {
+	return check{pkg, "^TestConformance$/^(capabilities|" + groups + ")$"}
+}
+
+// waiting is kit for groups of cases that wait for time to pass.
+func waiting(pkg, groups string) check {
+	return check{pkg, "^TestConformance$/^(capabilities|waiting)$/^(" + groups + ")$"}
+}
 
 func (c check) String() string { return c.pkg + " " + c.run }
 

@@ -1,14 +1,15 @@
 // Mutants plants known bugs, one at a time, and tells which check finds each. It exits
 // 1 if no check finds a bug, or if a check fails with nothing planted.
 //
-//	go run ./test/mutants [-only name] [-within 2m]
+//	go run ./test/mutants [-only names] [-in folder] [-from name] [-within 2m]
 //
-// A bug is a list of edits to the library's source. The product has no code for it: an
-// overlay (go help build) puts edited copies in the place of the files while a check is
-// built. The text that an edit replaces must occur exactly once in its file.
+// A bug is a list of edits to the library's source, of whichever module of this repository. The
+// product has no code for it: an overlay (go help build) puts edited copies in the place of the
+// files while a check is built, also of files that are embedded. The text that an edit replaces
+// must occur exactly once in its file.
 //
-// The checks are simulations and scenario tests. A check that hangs has found the bug
-// too.
+// The checks are simulations, kits, fault and scenario tests; each is built in the module that its
+// package is in. A check that hangs has found the bug too.
 package main
 
 import (
@@ -19,34 +20,57 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
 
 func main() {
-	only := flag.String("only", "", "one mutant")
+	var c choice
+	flag.StringVar(&c.only, "only", "", "regular expression that matches the whole name of each")
+	flag.StringVar(&c.in, "in", "", "folder in which each has an edit, as backends/postgres")
+	flag.StringVar(&c.from, "from", "", "the first of them, in the order of the list")
 	within := flag.Duration("within", 2*time.Minute, "time for each check")
 	flag.Parse()
-	if err := hunt(*only, *within); err != nil {
+	chosen, err := c.of(mutants)
+	if err == nil {
+		err = hunt(chosen, *within)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
 }
 
-func hunt(only string, within time.Duration) error {
-	var chosen []mutant
+// choice says which mutants to plant; the zero choice is all.
+type choice struct{ only, in, from string }
+
+// of returns the mutants of a list that are chosen.
+func (c choice) of(list []mutant) (chosen []mutant, err error) {
+	only, err := regexp.Compile("^(?:" + c.only + ")$")
+	if err != nil {
+		return nil, fmt.Errorf("-only: %w", err)
+	}
+	began := c.from == ""
 	var names []string
-	for _, m := range mutants {
+	for _, m := range list {
 		names = append(names, m.name)
-		if only == "" || m.name == only {
+		began = began || m.name == c.from
+		in := c.in == "" || slices.ContainsFunc(m.edits, func(e edit) bool { return strings.HasPrefix(e.file, path.Clean(c.in)+"/") })
+		if began && in && (c.only == "" || only.MatchString(m.name)) {
 			chosen = append(chosen, m)
 		}
 	}
 	if len(chosen) == 0 {
-		return fmt.Errorf("-only: no mutant is called %q; there are %s", only, strings.Join(names, ", "))
+		return nil, fmt.Errorf("no mutant is chosen by %+v; there are %s", c, strings.Join(names, ", "))
 	}
+	return chosen, nil
+}
+
+func hunt(chosen []mutant, within time.Duration) error {
 	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {
 		return fmt.Errorf("go list: %w", err)
@@ -59,7 +83,8 @@ func hunt(only string, within time.Duration) error {
 	defer os.RemoveAll(dir)
 	h.root, h.clean = strings.TrimSpace(string(root)), &builder{root: strings.TrimSpace(string(root)), dir: dir}
 	var bad []string
-	for _, m := range chosen {
+	for i, m := range chosen {
+		fmt.Printf("%d/%d ", i+1, len(chosen))
 		if err := h.try(m); err != nil {
 			fmt.Printf("%-22s %v\n", m.name, err)
 			bad = append(bad, m.name)
@@ -79,6 +104,10 @@ type hunter struct {
 	passed map[check]bool // with nothing planted
 }
 
+// rounds is how often all checks of a mutant are run until one finds it: what checks random
+// histories may miss it once.
+const rounds = 3
+
 // try runs the checks until one finds the mutant.
 func (h *hunter) try(m mutant) error {
 	planted, err := plant(h.root, m.edits)
@@ -86,7 +115,12 @@ func (h *hunter) try(m mutant) error {
 		return err
 	}
 	defer planted.remove()
-	for _, c := range m.hunters {
+	if m.spares != (check{}) {
+		if found, _, err := h.run(m.spares, planted); err != nil || found != "" {
+			return fmt.Errorf("it is no bug but a breakage: %s fails: %s%v", m.spares, found, err)
+		}
+	}
+	for _, c := range slices.Repeat(m.hunters, rounds) {
 		if !h.passed[c] {
 			if found, _, err := h.run(c, h.clean); err != nil {
 				return fmt.Errorf("with nothing planted: %w", err)
@@ -139,8 +173,14 @@ func (h *hunter) run(c check, b *builder) (found string, took time.Duration, err
 	case !errors.As(err, &exit):
 		return "", took, err
 	}
-	if m := failed.FindStringSubmatch(out.String()); m != nil {
-		return m[1], took, nil
+	for _, m := range failed.FindAllStringSubmatch(out.String(), -1) {
+		if found != "" && !strings.HasPrefix(m[1], found+"/") {
+			break
+		}
+		found = m[1] // of the first test, the first of its subtests, and so on
+	}
+	if found != "" {
+		return found, took, nil
 	}
 	first, _, _ := strings.Cut(out.String(), "\n")
 	return first, took, nil

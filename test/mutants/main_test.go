@@ -37,12 +37,20 @@ func TestMutantsFitTheSource(t *testing.T) {
 			files, err := mutate(root, m.edits)
 			require.NoError(t, err)
 			for file, text := range files {
+				if filepath.Ext(file) != ".go" {
+					require.NotEmpty(t, m.spares, "%s: no compiler sees whether it is broken", file)
+					continue
+				}
 				_, err := parser.ParseFile(token.NewFileSet(), file, text, parser.AllErrors)
 				require.NoError(t, err)
 				_, err = format.Source([]byte(text))
 				require.NoError(t, err, file)
 			}
-			for _, c := range m.hunters {
+			checks := m.hunters
+			if m.spares != (check{}) {
+				checks = append(slices.Clone(checks), m.spares)
+			}
+			for _, c := range checks {
 				test, _, _ := strings.Cut(c.run, "/") // what follows is of its subtests
 				require.True(t, slices.ContainsFunc(tests(t, c.pkg), regexp.MustCompile(test).MatchString), "%s: there is no such test", c)
 			}
@@ -69,42 +77,61 @@ func tests(t *testing.T, pkg string) (names []string) {
 
 // Every package that a mutant edits still compiles: edits rot as the source changes.
 func TestMutantsCompile(t *testing.T) {
-	cmd := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}")
-	cmd.Dir = root
+	dirs := map[string][]string{} // of each module, with an edit in Go
 	for _, m := range mutants {
 		for _, e := range m.edits {
-			cmd.Args = append(cmd.Args, "./"+filepath.Dir(e.file))
-		}
-	}
-	out, err := cmd.Output()
-	require.NoError(t, err)
-	exports := map[string]string{}
-	for line := range strings.Lines(string(out)) {
-		pkg, export, _ := strings.Cut(strings.TrimSpace(line), " ")
-		exports[pkg] = export
-	}
-	set := token.NewFileSet()
-	config := types.Config{Importer: importer.ForCompiler(set, "gc", func(pkg string) (io.ReadCloser, error) { return os.Open(exports[pkg]) })}
-	for _, m := range mutants {
-		files, err := mutate(root, m.edits)
-		require.NoError(t, err)
-		for edited := range files {
-			dir := filepath.Dir(edited)
-			pkg, err := build.ImportDir(filepath.Join(root, dir), 0)
-			require.NoError(t, err)
-			var parsed []*ast.File
-			for _, name := range pkg.GoFiles {
-				var text any // nil: as it is on disk
-				if mutated, ok := files[filepath.Join(dir, name)]; ok {
-					text = mutated
-				}
-				file, err := parser.ParseFile(set, filepath.Join(root, dir, name), text, parser.SkipObjectResolution)
-				require.NoError(t, err)
-				parsed = append(parsed, file)
+			if filepath.Ext(e.file) == ".go" {
+				module, at := moduleOf(root, filepath.Dir(e.file))
+				dirs[module] = append(dirs[module], "./"+at)
 			}
-			_, err = config.Check("github.com/holdfast-go/holdfast/"+dir, set, parsed, nil)
-			require.NoError(t, err, m.name)
 		}
+	}
+	for module, dirs := range dirs {
+		t.Run(module, func(t *testing.T) {
+			if testing.Short() && module != "." {
+				t.Skip("it needs what other modules depend on")
+			}
+			cmd := exec.Command("go", append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}, dirs...)...)
+			cmd.Dir, cmd.Stderr = filepath.Join(root, module), os.Stderr
+			out, err := cmd.Output()
+			require.NoError(t, err)
+			exports := map[string]string{}
+			for line := range strings.Lines(string(out)) {
+				pkg, export, _ := strings.Cut(strings.TrimSpace(line), " ")
+				exports[pkg] = export
+			}
+			set := token.NewFileSet()
+			config := types.Config{Importer: importer.ForCompiler(set, "gc", func(pkg string) (io.ReadCloser, error) { return os.Open(exports[pkg]) })}
+			for _, m := range mutants {
+				compiles(t, m, module, set, config)
+			}
+		})
+	}
+}
+
+// compiles checks the packages of a module that m edits.
+func compiles(t *testing.T, m mutant, module string, set *token.FileSet, config types.Config) {
+	files, err := mutate(root, m.edits)
+	require.NoError(t, err)
+	for edited := range files {
+		dir := filepath.Dir(edited)
+		if of, _ := moduleOf(root, dir); of != module || filepath.Ext(edited) != ".go" {
+			continue
+		}
+		pkg, err := build.ImportDir(filepath.Join(root, dir), 0)
+		require.NoError(t, err)
+		var parsed []*ast.File
+		for _, name := range pkg.GoFiles {
+			var text any // nil: as it is on disk
+			if mutated, ok := files[filepath.Join(dir, name)]; ok {
+				text = mutated
+			}
+			file, err := parser.ParseFile(set, filepath.Join(root, dir, name), text, parser.SkipObjectResolution)
+			require.NoError(t, err)
+			parsed = append(parsed, file)
+		}
+		_, err = config.Check("github.com/holdfast-go/holdfast/"+dir, set, parsed, nil)
+		require.NoError(t, err, m.name)
 	}
 }
 
@@ -134,7 +161,8 @@ func TestTry(t *testing.T) {
 	dir := t.TempDir()
 	for file, text := range map[string]string{
 		"go.mod": "module planted\n",
-		"p/p.go": "package p\n\nfunc answer() int { return 42 }\n",
+		"p/p.go": "package p\n\nimport _ \"embed\"\n\n//go:embed said\nvar said string\n\nfunc answer() int { return 42 }\n",
+		"p/said": "yes",
 		"p/p_test.go": `package p
 
 import "testing"
@@ -145,8 +173,32 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
+func TestSaid(t *testing.T) {
+	if said != "yes" {
+		t.Fail()
+	}
+}
+
 func TestFails(t *testing.T) { t.Fail() }
 `,
+		// A module of its own, which uses the first.
+		"of/other/go.mod":   "module other\n\nrequire planted v0.0.0\n\nreplace planted => ../..\n",
+		"of/other/sub/o.go": "package sub\n\nvar least = 1\n",
+		"of/other/sub/o_test.go": `package sub
+
+import (
+	"testing"
+
+	"planted/q"
+)
+
+func TestLeast(t *testing.T) {
+	if q.Answer() < least {
+		t.Fail()
+	}
+}
+`,
+		"q/q.go": "package q\n\nfunc Answer() int { return 1 }\n",
 	} {
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, file)), 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600))
@@ -156,9 +208,36 @@ func TestFails(t *testing.T) { t.Fail() }
 		return h.try(mutant{edits: []edit{{"p/p.go", "return 42", instead}}, hunters: []check{{"p", test}}})
 	}
 	require.NoError(t, try("return 43", "TestAnswer"))
+	for _, e := range []edit{{"p/said", "yes", "no"}, {"q/q.go", "return 1", "return 0"}, {"of/other/sub/o.go", "= 1", "= 2"}} {
+		for _, c := range []check{{"p", "TestSaid"}, {"of/other/sub", "TestLeast"}} {
+			err := h.try(mutant{edits: []edit{e}, hunters: []check{c}})
+			require.Equal(t, (c.pkg == "p") == (e.file == "p/said"), err == nil, "%v by %v: %v", e, c, err)
+		}
+	}
 	require.NoError(t, try("for {}", "TestAnswer"), "it hangs")
 	require.ErrorContains(t, try("return 6*7", "TestAnswer"), "NOT FOUND")
 	require.ErrorContains(t, try("return none", "TestAnswer"), "undefined: none")
 	require.ErrorContains(t, try("return 43", "TestFails"), "fails with nothing planted: TestFails")
 	require.ErrorContains(t, try("return 43", "TestNone"), "there is no such test")
+	m := mutant{edits: []edit{{"p/p.go", "return 42", "return 43"}}, hunters: []check{{"p", "TestAnswer"}}, spares: check{"p", "TestSaid"}}
+	require.NoError(t, h.try(m))
+	m.spares = check{"p", "TestAnswer"}
+	require.ErrorContains(t, h.try(m), "no bug but a breakage")
+}
+
+func TestChoice(t *testing.T) {
+	list := []mutant{{name: "a"}, {name: "b", edits: []edit{{file: "x/y.go"}, {file: "m/z.sql"}}}, {name: "b-2", edits: []edit{{file: "mm/z.go"}}}}
+	for want, c := range map[string]choice{"a b b-2": {}, "b b-2": {from: "b"}, "b": {only: "b"}, "a b": {only: "a|b"}, " b": {in: "m/"}} {
+		chosen, err := c.of(list)
+		require.NoError(t, err)
+		var names []string
+		for _, m := range chosen {
+			names = append(names, m.name)
+		}
+		require.Equal(t, strings.Fields(want), names)
+	}
+	for _, c := range []choice{{only: "c"}, {from: "c"}, {in: "z"}, {only: "a", from: "b"}, {only: "("}} {
+		_, err := c.of(list)
+		require.Error(t, err)
+	}
 }

@@ -65,7 +65,7 @@ func (b *builder) write(files map[string]string) error {
 	var o struct{ Replace map[string]string }
 	o.Replace = map[string]string{}
 	for file, text := range files {
-		to := filepath.Join(b.dir, strconv.Itoa(len(o.Replace))+".go")
+		to := filepath.Join(b.dir, strconv.Itoa(len(o.Replace))+filepath.Ext(file))
 		if err := os.WriteFile(to, []byte(text), 0o600); err != nil {
 			return err
 		}
@@ -80,14 +80,26 @@ func (b *builder) write(files map[string]string) error {
 
 func (b *builder) remove() { _ = os.RemoveAll(b.dir) }
 
+// moduleOf returns the folder of the module that a package is in, of all modules under root, and
+// the package's folder there.
+func moduleOf(root, pkg string) (module, at string) {
+	for module, at = pkg, "."; module != "."; module, at = filepath.Dir(module), filepath.Join(filepath.Base(module), at) {
+		if _, err := os.Stat(filepath.Join(root, module, "go.mod")); err == nil {
+			break
+		}
+	}
+	return module, at
+}
+
 // build makes the test binary of a package, once.
 func (b *builder) build(pkg string) (string, error) {
 	bin := filepath.Join(b.dir, strings.ReplaceAll(pkg, "/", "-")+".test")
 	if _, err := os.Stat(bin); err == nil {
 		return bin, nil
 	}
-	cmd := exec.Command("go", "test", "-c", "-overlay", b.overlay, "-o", bin, "./"+pkg)
-	cmd.Dir = b.root
+	module, at := moduleOf(b.root, pkg)
+	cmd := exec.Command("go", "test", "-c", "-overlay", b.overlay, "-o", bin, "./"+at)
+	cmd.Dir = filepath.Join(b.root, module)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go test -c ./%s: %w\n%s", pkg, err, out)
 	}
