@@ -4,7 +4,7 @@ const sqlite = "backends/sqlite"
 
 var (
 	sqliteTorture = check{sqlite, "^TestTorture$"}
-	sqliteFencing = check{sqlite, "^TestGuardAgainstTakeovers$"}
+	sqliteFencing = check{sqlite + "/test/takeovers", "^TestTakeovers$"}
 	sqliteCopies  = check{sqlite, "^TestAFileThatIsReplaced$|^TestACopy"}
 )
 
@@ -15,7 +15,7 @@ var ofSQLite = []mutant{
 		edits: []edit{
 			{"backends/sqlite/schema.go", "if m.id != \"\" && m.file == file && m.boot == boot {", "if m.id != \"\" && m.file == file {"},
 			{"backends/sqlite/schema.go", "case m.boot != s.clock.boot:", "case false:"},
-			{"backends/sqlite/store.go", "case m.id != id || m.boot != s.clock.boot:", "case m.id != id:"},
+			{"backends/sqlite/store.go", "case m.boot != s.clock.boot:\n\t\treturn \"\"", "case false:\n\t\treturn \"\""},
 		},
 		hunters: []check{{sqlite, "^TestABootEndsEverySession$"}},
 	},
