@@ -5,6 +5,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/remote"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/outside"
@@ -18,12 +19,13 @@ import (
 
 // deliver hands a batch to the actors that it is for, in order, as far as what remote must
 // hear of itself: that an actor that is watched has ended. It returns that, as a batch of its
-// own, and leaves what comes behind it in b; nil if nothing is left.
-func (n *Node) deliver(b *remote.MessageBatch, who *identity, unknown map[int32]bool) (forRemote *remote.MessageBatch) {
+// own, and leaves what comes behind it in b; nil if nothing is left. types are those of the
+// batch's TypeNames.
+func (n *Node) deliver(b *remote.MessageBatch, who *identity, types []protoreflect.MessageType) (forRemote *remote.MessageBatch) {
 	for len(b.Envelopes) > 0 {
 		e := b.Envelopes[0]
 		b.Envelopes = b.Envelopes[1:]
-		switch msg := n.read(b, e, who, unknown).(type) {
+		switch msg := n.read(b, e, who, types).(type) {
 		case nil: // it was refused
 		case *actor.Terminated:
 			target, _ := ends(b, e)
@@ -68,13 +70,13 @@ func (n *Node) post(b *remote.MessageBatch, e *remote.MessageEnvelope, msg any) 
 
 // read decodes a message; nil if it was refused. The ways of mail past Envelopes tell its
 // sender what became of it, as for an Envelope that can't be opened.
-func (n *Node) read(b *remote.MessageBatch, e *remote.MessageEnvelope, who *identity, unknown map[int32]bool) any {
-	name := b.TypeNames[e.TypeId]
-	if e.SerializerId == 0 && unknown[e.TypeId] {
+func (n *Node) read(b *remote.MessageBatch, e *remote.MessageEnvelope, who *identity, types []protoreflect.MessageType) any {
+	name, typ := b.TypeNames[e.TypeId], types[e.TypeId]
+	if e.SerializerId == 0 && typ == nil {
 		n.counters.unknownType.Add(1)
 		return &wire.Unread{Type: name, Payload: e.MessageData}
 	}
-	msg, err := decode(e, name)
+	msg, err := decode(e, name, typ)
 	switch {
 	case err == nil:
 		return msg
@@ -88,11 +90,13 @@ func (n *Node) read(b *remote.MessageBatch, e *remote.MessageEnvelope, who *iden
 
 // decode reads a message as remote does. What the code of its type panics with is an error;
 // a serializer that does not exist panics, which ends the stream.
-func decode(e *remote.MessageEnvelope, typeName string) (msg any, err error) {
+func decode(e *remote.MessageEnvelope, typeName string, typ protoreflect.MessageType) (msg any, err error) {
 	if e.SerializerId == 0 {
 		defer routines.Contain(&err)
+		msg, err = wire.ReadProto(typ, e.MessageData)
+	} else {
+		msg, err = remote.Deserialize(e.MessageData, typeName, e.SerializerId)
 	}
-	msg, err = remote.Deserialize(e.MessageData, typeName, e.SerializerId)
 	if s, ok := msg.(remote.RootSerialized); ok && err == nil {
 		msg, err = s.Deserialize()
 	}

@@ -7,8 +7,6 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/remote"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
@@ -53,12 +51,12 @@ func (id *identity) forged(b *remote.MessageBatch, e *remote.MessageEnvelope) bo
 	if id.check == nil {
 		return false
 	}
-	typ, err := protoregistry.GlobalTypes.FindMessageByName(protoreflect.FullName(b.TypeNames[e.TypeId]))
-	if err != nil {
+	typ := typeOf(b.TypeNames[e.TypeId])
+	if typ == nil {
 		return false
 	}
-	m := typ.New().Interface()
-	if proto.Unmarshal(e.MessageData, m) != nil {
+	m, err := wire.ReadProto(typ, e.MessageData)
+	if err != nil {
 		return false
 	}
 	return slices.ContainsFunc(names(m), func(address string) bool { return !id.is(address) })

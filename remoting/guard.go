@@ -91,8 +91,8 @@ type inbound struct {
 	guard  *guard
 	broken bool // receiving failed; used by the handler's goroutine only, as are:
 	who    identity
-	rest   *remote.MessageBatch // what is yet to be delivered of a batch, and
-	lacks  map[int32]bool       // its types that this process lacks
+	rest   *remote.MessageBatch       // what is yet to be delivered of a batch, and
+	types  []protoreflect.MessageType // what its TypeNames stand for
 
 	send  sync.Mutex // a stream takes one sender at a time
 	ended bool
@@ -133,10 +133,10 @@ func (s *inbound) RecvMsg(m any) error {
 		if err := s.refusing(s.who.known()); err != nil {
 			return err
 		}
-		lacks := s.guard.inspect(b, &s.who)
+		types := s.guard.inspect(b, &s.who)
 		if n := s.guard.node.Load(); n != nil {
 			n.direct(b)
-			s.rest, s.lacks = b, lacks
+			s.rest, s.types = b, types
 			s.deliver(rm)
 		}
 	}
@@ -146,9 +146,9 @@ func (s *inbound) RecvMsg(m any) error {
 // deliver delivers a batch up to what of it is for remote, and leaves that in rm. The rest
 // comes when remote asks for more, so that all is in the order in which it was sent.
 func (s *inbound) deliver(rm *remote.RemoteMessage) {
-	forRemote := s.guard.node.Load().deliver(s.rest, &s.who, s.lacks)
+	forRemote := s.guard.node.Load().deliver(s.rest, &s.who, s.types)
 	if forRemote == nil {
-		forRemote, s.rest, s.lacks = s.rest, nil, nil // nothing is left of it
+		forRemote, s.rest, s.types = s.rest, nil, nil // nothing is left of it
 	}
 	rm.MessageType = &remote.RemoteMessage_MessageBatch{MessageBatch: forRemote}
 }
@@ -170,27 +170,17 @@ func (s *inbound) refusing(err error) error {
 // never writes them: it takes a minute for 4 MiB that are nested a hundred deep.
 const jsonSerializer = 1
 
-// inspect takes out of b what remote must not see. It returns the types that this process
-// lacks: what is of those, and left, goes to processes that tell its sender more.
-func (g *guard) inspect(b *remote.MessageBatch, who *identity) (unknown map[int32]bool) {
+// inspect takes out of b what remote must not see. It returns what the TypeNames stand for, nil
+// where this process lacks the type: what is of those, and left, goes to processes that tell its
+// sender more.
+func (g *guard) inspect(b *remote.MessageBatch, who *identity) (types []protoreflect.MessageType) {
 	n := g.node.Load()
-	var looked map[int32]bool
-	mark := func(m map[int32]bool, i int) map[int32]bool {
-		if m == nil {
-			m = map[int32]bool{}
-		}
-		m[int32(i)] = true
-		return m
-	}
+	types = make([]protoreflect.MessageType, len(b.TypeNames))
+	clean := true
 	for i, name := range b.TypeNames {
-		switch {
-		case !known(name):
-			unknown = mark(unknown, i)
-		case suspicious(name):
-			looked = mark(looked, i)
-		}
+		types[i] = typeOf(name)
+		clean = clean && types[i] != nil && !suspicious(name)
 	}
-	clean := len(unknown)+len(looked) == 0
 	own := ""
 	if n != nil {
 		own = n.system.Address()
@@ -202,25 +192,25 @@ func (g *guard) inspect(b *remote.MessageBatch, who *identity) (unknown map[int3
 		clean = clean && e.SerializerId != jsonSerializer
 	}
 	if clean {
-		return nil
+		return types
 	}
 	kept := b.Envelopes[:0]
 	for _, e := range b.Envelopes {
 		switch {
-		case e.SerializerId == 0 && unknown[e.TypeId] && n != nil && strings.HasPrefix(b.Targets[e.Target].Id, actors.FamilyPrefix):
+		case e.SerializerId == 0 && types[e.TypeId] == nil && n != nil && strings.HasPrefix(b.Targets[e.Target].Id, actors.FamilyPrefix):
 			kept = append(kept, e)
-		case e.SerializerId == 0 && unknown[e.TypeId], e.SerializerId == jsonSerializer:
+		case e.SerializerId == 0 && types[e.TypeId] == nil, e.SerializerId == jsonSerializer:
 			n.refuse(b, e, unknownType, who.address)
 		case n != nil && (b.Targets[e.Target].Address != own || internal(b.Targets[e.Target].Id)):
 			n.refuse(b, e, misaddressed, who.address)
-		case n.forbidden(b.TypeNames[e.TypeId], b.Targets[e.Target].Id), looked[e.TypeId] && who.forged(b, e):
+		case n.forbidden(b.TypeNames[e.TypeId], b.Targets[e.Target].Id), suspicious(b.TypeNames[e.TypeId]) && who.forged(b, e):
 			n.refuse(b, e, forged, who.address)
 		default:
 			kept = append(kept, e)
 		}
 	}
 	b.Envelopes = kept
-	return unknown
+	return types
 }
 
 // direct marks the targets, so that resolve finds their processes, and what stands for those
@@ -283,9 +273,10 @@ func internal(id string) bool {
 	return ok && (rest == "" || rest[0] == '/')
 }
 
-func known(name string) bool {
-	_, err := protoregistry.GlobalTypes.FindMessageByName(protoreflect.FullName(name))
-	return err == nil
+// typeOf returns the type of that name; nil if this process lacks it.
+func typeOf(name string) protoreflect.MessageType {
+	typ, _ := protoregistry.GlobalTypes.FindMessageByName(protoreflect.FullName(name))
+	return typ
 }
 
 // fault is why a message that came in is refused.
@@ -323,7 +314,7 @@ func (n *Node) refuse(b *remote.MessageBatch, e *remote.MessageEnvelope, why fau
 		n.warn("remoting: forged message", "type", typeName, "target", quiet.Cut(target.Id), "peer", quiet.Cut(peer))
 	}
 	if why != unknownType && why != undecodable {
-		if m, err := decode(e, typeName); err == nil {
+		if m, err := decode(e, typeName, typeOf(typeName)); err == nil {
 			msg = m
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/holdfast-go/holdfast/internal/fastpath"
-	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -81,31 +80,31 @@ func (r *Region) routeMail(id string, envelope any) {
 // holds it up.
 func (s *shard) forwardFast(id string, envelope any) bool {
 	// Outside of the lock: others may encode meanwhile.
-	m, ok := fastpath.Encode(id, envelope, s.r.payload, s.encode)
-	if !ok {
+	var m fastpath.Mail
+	if !m.Encode(id, envelope, s.r.payload, s.encode) {
 		return false // Accept refuses it
 	}
-	parcel, ok := s.straight(&m)
-	if ok {
-		parcel.Flush()
+	if !s.straight(&m) {
+		return false
 	}
-	return ok
+	m.Flush()
+	return true
 }
 
 // straight queues a message for the node that hosts the shard; false if something holds
 // it up.
-func (s *shard) straight(m *fastpath.Mail) (transport.Parcel, bool) {
+func (s *shard) straight(m *fastpath.Mail) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	node, token, ok := s.router.Through()
 	if !ok {
-		return transport.Parcel{}, false
+		return false
 	}
-	parcel, ok := s.r.short.Send(&s.path, &s.out, &s.asked, m, "", node, token)
+	ok = s.r.short.Send(&s.path, &s.out, &s.asked, m, "", node, token)
 	if ok {
 		s.router.Went()
 	}
-	return parcel, ok
+	return ok
 }
 
 // direct gives a message to an entity that is active here, without passing another

@@ -147,28 +147,29 @@ func (d *door) hand(message any, routed lease.Token, remote bool) bool {
 // not open that way, or there is no room.
 func (d *door) send(message any) bool {
 	// Outside of the lock: others may encode meanwhile.
-	m, ok := fastpath.Encode("", message, d.p.payload, func(_ string, envelope any) (*wire.Envelope, error) {
+	var m fastpath.Mail
+	if !m.Encode("", message, d.p.payload, func(_ string, envelope any) (*wire.Envelope, error) {
 		return wire.Default.Envelop(envelope, d.p.payload)
-	})
-	if !ok {
+	}) {
 		return false // the Router refuses it
 	}
-	parcel, ok := d.straight(&m)
-	if ok {
-		parcel.Flush()
+	if !d.straight(&m) {
+		return false
 	}
-	return ok
+	m.Flush()
+	return true
 }
 
-func (d *door) straight(m *fastpath.Mail) (transport.Parcel, bool) {
+// straight queues a message for the node that hosts; false if something holds it up.
+func (d *door) straight(m *fastpath.Mail) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.there == nil {
-		return transport.Parcel{}, false
+		return false
 	}
-	parcel, ok := d.short.Send(&d.path, &d.out, &d.p.asked, m, d.p.lname, d.there, d.token)
+	ok := d.short.Send(&d.path, &d.out, &d.p.asked, m, d.p.lname, d.there, d.token)
 	d.went = d.went || ok
-	return parcel, ok
+	return ok
 }
 
 // arrived takes an envelope of another node.

@@ -28,31 +28,36 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// Mail is a message that is about to be sent. It was encoded under no lock.
+// Mail is a message that is about to be sent: encoded under no lock, given to a channel under
+// that of its name (Sender.Send), and flushed under none.
 type Mail struct {
 	key      string
 	envelope any
 	plain    *wire.Encoded
 	enclosed *wire.Envelope
 	size     int
+	parcel   transport.Parcel
 }
 
-// Encode prepares a message, or an *actor.MessageEnvelope, for the key's actor of a name;
+// Encode makes m a message, or an *actor.MessageEnvelope, for the key's actor of a name;
 // enclose makes the Envelope of what does not travel plainly, without name and token.
 // false if there is none: that is for the Router to refuse. No payload is longer than limit.
-func Encode(key string, envelope any, limit int, enclose func(key string, envelope any) (*wire.Envelope, error)) (m Mail, ok bool) {
-	m = Mail{key: key, envelope: envelope}
+func (m *Mail) Encode(key string, envelope any, limit int, enclose func(key string, envelope any) (*wire.Envelope, error)) (ok bool) {
+	m.key, m.envelope = key, envelope
 	if m.plain, m.size = plain(envelope, limit); m.plain != nil {
 		m.size += len(key)
-		return m, true
+		return true
 	}
 	e, err := enclose(key, envelope)
 	if err != nil {
-		return Mail{}, false
+		return false
 	}
 	m.enclosed, m.size = e, e.Footprint()
-	return m, true
+	return true
 }
+
+// Flush sends what Sender.Send has queued; under no lock.
+func (m *Mail) Flush() { m.parcel.Flush() }
 
 // plain encodes a message that may travel in no Envelope; nil if it may not. size is what
 // it takes with its headers and its sender, in bytes.
@@ -96,8 +101,8 @@ type Path struct {
 const pidsMost = 128
 
 // Send queues m for node, which hosts the name by token; false if there is no room. The
-// caller flushes the Parcel, under no lock.
-func (s *Sender) Send(p *Path, out *transport.Outbox, asked *asker.InFlight, m *Mail, name string, node *wire.Node, token lease.Token) (transport.Parcel, bool) {
+// caller flushes m.
+func (s *Sender) Send(p *Path, out *transport.Outbox, asked *asker.InFlight, m *Mail, name string, node *wire.Node, token lease.Token) (ok bool) {
 	peer := out.Channel(node.Address)
 	pid, msg := (*actor.PID)(nil), any(nil)
 	from := actor.UnwrapEnvelopeSender(m.envelope)
@@ -118,11 +123,11 @@ func (s *Sender) Send(p *Path, out *transport.Outbox, asked *asker.InFlight, m *
 		e.Name, e.Token, e.Left = name, uint64(token), s.left(from)
 		pid, msg = out.PID(node.Address), e
 	}
-	parcel, ok := peer.Straight(pid, msg, m.size, s.Lost)
+	ok = peer.Straight(&m.parcel, pid, msg, m.size, s.Lost)
 	if ok && from != nil {
-		asked.Went(s.System, from, node.Address, parcel.Link())
+		asked.Went(s.System, from, node.Address, m.parcel.Link())
 	}
-	return parcel, ok
+	return ok
 }
 
 // pid is where the key's actor takes plain messages; nil if it does not.

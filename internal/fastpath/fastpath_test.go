@@ -21,8 +21,8 @@ func TestHeadersAndSendersTakeRoom(t *testing.T) {
 			Header: map[string]string{"h": strings.Repeat("h", 1<<20), "i": "j"}},
 		&actor.MessageEnvelope{Message: wrapperspb.String("x"), Sender: actor.NewPID("a:1", strings.Repeat("s", 500))},
 	} {
-		short, ok := Encode("key", e, 4<<20, nil)
-		require.True(t, ok)
+		var short Mail
+		require.True(t, short.Encode("key", e, 4<<20, nil))
 		require.NotNil(t, short.plain)
 		long, err := wire.Default.Envelop(e, 4<<20)
 		require.NoError(t, err)
@@ -40,7 +40,8 @@ func TestWhatGoesPlainlyFitsAnEnvelope(t *testing.T) {
 	plainly, refused := 0, 0
 	for n := wire.Headroom/2 - 100; n <= wire.Headroom/2; n++ {
 		e := &actor.MessageEnvelope{Message: payload, Header: map[string]string{"h": strings.Repeat("h", n)}}
-		m, ok := Encode("", e, limit, enclose)
+		var m Mail
+		ok := m.Encode("", e, limit, enclose)
 		_, err := wire.Default.Envelop(e, limit)
 		require.Equal(t, ok, err == nil, "a header of %d bytes: %v", n, err)
 		switch {

@@ -15,7 +15,7 @@ type (
 // result to an actor behind a gate only; others can't read it.
 //
 // Marking twice is marking once; nil stays nil. A message that is no envelope
-// costs one allocation.
+// costs one allocation; Post needs no mark, unless Inner made the mailbox.
 //
 // Marked mail is one message: an actor.MessageBatch inside is handed over as it
 // is. protoactor's mailboxes queue the messages of a batch one by one and then

@@ -112,3 +112,29 @@ func TestMarkingTwiceIsMarkingOnce(t *testing.T) {
 		assert.Nil(t, gate.FrontDoor(nil))
 	})
 }
+
+// What is posted is front-door mail without a mark, and one that it has goes; of nothing, the
+// actor sees nothing.
+func TestPostNeedsNoMark(t *testing.T) {
+	perform(t, func(s *stage) {
+		s.spawn()
+		for _, nothing := range []any{nil, (*actor.MessageEnvelope)(nil)} {
+			assert.True(t, s.gate.Post(nothing))
+		}
+		s.post(gate.FrontDoor(num(0)))
+		s.expectScript("*actor.Started", "0")
+		s.gate.Drain()
+		s.post(num(0))
+		s.post(gate.FrontDoor(num(1)))
+		s.expectDiverted(0, 2)
+	})
+}
+
+func TestPostTakesNoMemoryOfItsOwn(t *testing.T) {
+	perform(t, func(s *stage) {
+		s.spawn()
+		s.block()
+		message := any(&tick{})
+		assert.Zero(t, testing.AllocsPerRun(2000, func() { s.gate.Post(message) }))
+	})
+}

@@ -172,7 +172,7 @@ func (g *Gate) Post(envelope any) bool {
 	if m == nil {
 		return false
 	}
-	m.PostUserMessage(FrontDoor(envelope))
+	m.postFront(envelope)
 	return true
 }
 

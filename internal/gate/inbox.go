@@ -17,37 +17,45 @@ import (
 // system's go, all that there are.
 type inbox struct {
 	mu      sync.Mutex
-	full    [][]any // before in, each of chunk
-	in      []any
+	full    [][]letter // before in, each of chunk
+	in      []letter
 	system  []any
 	running bool // the goroutine runs, or is about to
 	_       [64]byte
 
 	urgent  atomic.Bool  // there is something in system
 	left    atomic.Int64 // of out
-	out     []any        // of the goroutine alone, as what follows
+	out     []letter     // of the goroutine alone, as what follows
 	at      int
 	halted  bool // by SuspendMailbox
 	invoker actor.MessageInvoker
+	gate    *mailbox // the same, if it is one
 	actor.Dispatcher
 	work func() // made once
 }
 
+// letter is a message in an inbox. One from the front door needs no mark of FrontDoor, which
+// costs an allocation.
+type letter struct {
+	message any
+	front   bool
+}
+
 const (
 	chunk    = 1024 // how much is taken at once, at most
-	least    = 4    // room for messages, to begin with
+	least    = 2    // room for messages, to begin with
 	mostOwn  = 128  // beyond which room is borrowed, for a chunk
 	mostIdle = 16   // which is kept where none waits
 )
 
 // chunks are the rooms of past bursts.
-var chunks = sync.Pool{New: func() any { return new([chunk]any) }}
+var chunks = sync.Pool{New: func() any { return new([chunk]letter) }}
 
 // roomier returns room for a chunk with what is in b.
-func roomier(b []any) []any { return append(chunks.Get().(*[chunk]any)[:0], b...) }
+func roomier(b []letter) []letter { return append(chunks.Get().(*[chunk]letter)[:0], b...) }
 
 // idle returns what is kept of b where none waits.
-func idle(b []any) []any {
+func idle(b []letter) []letter {
 	if b = giveBack(b); cap(b) > mostIdle {
 		return nil
 	}
@@ -55,11 +63,11 @@ func idle(b []any) []any {
 }
 
 // giveBack returns b, emptied, for what comes next; nothing if it was borrowed. All of it was taken.
-func giveBack(b []any) []any {
+func giveBack(b []letter) []letter {
 	if cap(b) < chunk {
 		return b[:0]
 	}
-	chunks.Put((*[chunk]any)(b[:chunk]))
+	chunks.Put((*[chunk]letter)(b[:chunk]))
 	return nil
 }
 
@@ -72,6 +80,7 @@ func newInbox() actor.Mailbox {
 // RegisterHandlers implements actor.Mailbox.
 func (b *inbox) RegisterHandlers(invoker actor.MessageInvoker, d actor.Dispatcher) {
 	b.invoker, b.Dispatcher = invoker, d
+	b.gate, _ = invoker.(*mailbox)
 }
 
 // Start implements actor.Mailbox.
@@ -91,17 +100,23 @@ func (b *inbox) PostUserMessage(message any) {
 			b.PostUserMessage(m)
 		}
 	}
+	b.post(letter{message: message})
+}
+
+// post queues a message. One from the front door is for a gate, and is one message whatever
+// is in it.
+func (b *inbox) post(l letter) {
 	b.mu.Lock()
 	switch {
 	case b.in == nil:
-		b.in = make([]any, 0, least)
+		b.in = make([]letter, 0, least)
 	case len(b.in) == chunk:
 		b.full = append(b.full, b.in)
 		b.in = roomier(nil)
 	case len(b.in) >= mostOwn && len(b.in) == cap(b.in):
 		b.in = roomier(b.in)
 	}
-	b.in = append(b.in, message)
+	b.in = append(b.in, l)
 	b.wake()
 }
 
@@ -163,11 +178,16 @@ func (b *inbox) run() (done bool) {
 			}
 			continue
 		}
-		message = b.out[b.at]
-		b.out[b.at] = nil
+		next := &b.out[b.at]
+		front := next.front
+		message, *next = next.message, letter{}
 		b.at++
 		b.left.Store(int64(len(b.out) - b.at))
-		b.invoker.InvokeUserMessage(message)
+		if front {
+			b.gate.invoke(message, true)
+		} else {
+			b.invoker.InvokeUserMessage(message)
+		}
 	}
 }
 

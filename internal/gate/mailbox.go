@@ -22,8 +22,9 @@ import (
 // goroutine once RegisterHandlers returned.
 type mailbox struct {
 	inner  actor.Mailbox
-	child  bool // refused mail goes to the dead letters, and Drain means nothing
-	plain  bool // to post runs no code of users
+	own    *inbox // inner, if it is one
+	child  bool   // refused mail goes to the dead letters, and Drain means nothing
+	plain  bool   // to post runs no code of users
 	totals *totals
 	_      [64]byte
 
@@ -59,6 +60,7 @@ func newMailbox(g *Gate, inner actor.MailboxProducer, child bool) *mailbox {
 	if m.inner == nil {
 		m.inner = newInbox()
 	}
+	m.own, _ = m.inner.(*inbox)
 	return m
 }
 
@@ -70,6 +72,16 @@ func (m *mailbox) PostUserMessage(message any) {
 		return
 	}
 	m.inner.PostUserMessage(message)
+}
+
+// postFront is PostUserMessage of what FrontDoor marks, without the mark where none is needed.
+func (m *mailbox) postFront(envelope any) {
+	if e, ok := envelope.(*actor.MessageEnvelope); m.own == nil || envelope == nil || ok && e == nil {
+		m.PostUserMessage(FrontDoor(envelope))
+		return
+	}
+	envelope, _ = unmark(envelope)
+	m.own.post(letter{envelope, true})
 }
 
 func (m *mailbox) PostSystemMessage(message any) { m.inner.PostSystemMessage(message) }
@@ -88,10 +100,9 @@ func (m *mailbox) RegisterHandlers(invoker actor.MessageInvoker, dispatcher acto
 	if m.ctx == nil || (!m.child && !m.gate.bound.CompareAndSwap(false, true)) {
 		m.gate = m.gate.spent()
 	}
-	_, own := m.inner.(*inbox)
 	known := reflect.TypeOf(dispatcher) == defaultDispatcher
 	aside := m.gate.opts.Aside && !m.child && !known
-	m.plain = own && (known || aside)
+	m.plain = m.own != nil && (known || aside)
 	m.totals.enlist(m)
 	m.inner.RegisterHandlers(m, newDriver(dispatcher, m, aside))
 }
@@ -120,27 +131,26 @@ func (m *mailbox) known() {
 func (m *mailbox) resume() { m.inner.PostSystemMessage(&actor.ResumeMailbox{}) }
 
 // InvokeUserMessage passes or refuses one message that was taken from the
-// mailbox. This is the path that has to be fast.
+// mailbox.
 func (m *mailbox) InvokeUserMessage(message any) {
+	envelope, front := unmark(message)
+	m.invoke(envelope, front)
+}
+
+// invoke is InvokeUserMessage without marks. This is the path that has to be fast.
+func (m *mailbox) invoke(envelope any, front bool) {
 	at, alive := m.term.Check()
 	if !alive || m.life > running || m.gate.mode.mode() != Open {
-		m.decide(message, at, alive)
+		m.decide(envelope, front, at, alive)
 		return
 	}
-	switch w := message.(type) {
-	case *frontEnvelope:
-		message = (*actor.MessageEnvelope)(w)
-		if reflect.TypeOf(w.Message) != m.seen {
-			m.look(w.Message)
-		}
-	case *frontMessage:
-		message = w.message
-		if reflect.TypeOf(message) != m.seen {
-			m.look(message)
+	if front {
+		if msg := actor.UnwrapEnvelopeMessage(envelope); reflect.TypeOf(msg) != m.seen {
+			m.look(msg)
 		}
 	}
 	m.pass(at)
-	m.next.InvokeUserMessage(message)
+	m.next.InvokeUserMessage(envelope)
 	m.returned()
 }
 
@@ -164,13 +174,12 @@ func (m *mailbox) look(message any) {
 // noAddress is what protoactor calls a system without remote.
 const noAddress = "nonhost"
 
-// decide is InvokeUserMessage where something stands against passing.
-func (m *mailbox) decide(message any, at time.Duration, alive bool) {
-	if _, ok := message.(*endMark); ok {
+// decide is invoke where something stands against passing.
+func (m *mailbox) decide(envelope any, front bool, at time.Duration, alive bool) {
+	if _, ok := envelope.(*endMark); ok {
 		m.done()
 		return
 	}
-	envelope, front := unmark(message)
 	if m.life == ended {
 		m.refuse(envelope, front)
 		return

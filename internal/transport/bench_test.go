@@ -36,7 +36,8 @@ func BenchmarkStraight(b *testing.B) {
 	var lost atomic.Int64
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		if parcel, ok := p.Straight(to, m, 10, &lost); ok {
+		var parcel Parcel
+		if p.Straight(&parcel, to, m, 10, &lost) {
 			parcel.Flush()
 		}
 		if i%(MaxMessages/4) == 0 {

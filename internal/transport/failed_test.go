@@ -45,7 +45,10 @@ func TestASendThatFailsIsCounted(t *testing.T) {
 								p.Send(actor.NewPID("b", "x"), &wire.Envelope{Key: "before"}, 10, &lost)
 								p.Send(actor.NewPID("b", "x"), msg, 10, &lost)
 								p.Flush()
-							} else if parcel, ok := p.Straight(actor.NewPID("b", "x"), msg, 10, &lost); ok {
+								return
+							}
+							var parcel Parcel
+							if p.Straight(&parcel, actor.NewPID("b", "x"), msg, 10, &lost) {
 								parcel.Flush()
 							}
 						}()

@@ -88,7 +88,8 @@ func (s *station) keep(o Owner, address, to, key string) {
 }
 
 func (s *station) straight(address, key string, lost *atomic.Int64) bool {
-	parcel, ok := s.To(address).Straight(actor.NewPID(address, "x"), &wire.Envelope{Key: key}, 10, lost)
+	var parcel Parcel
+	ok := s.To(address).Straight(&parcel, actor.NewPID(address, "x"), &wire.Envelope{Key: key}, 10, lost)
 	if ok {
 		parcel.Flush()
 	}
@@ -313,8 +314,8 @@ func TestTheLinkOfAMessage(t *testing.T) {
 	bubble(t, func(t *testing.T, net *memnet.Net, a, b *station) {
 		var lost atomic.Int64
 		send := func() uint64 {
-			parcel, ok := a.To("b").Straight(actor.NewPID("b", "x"), &wire.Envelope{Key: "x"}, 10, &lost)
-			require.True(t, ok)
+			var parcel Parcel
+			require.True(t, a.To("b").Straight(&parcel, actor.NewPID("b", "x"), &wire.Envelope{Key: "x"}, 10, &lost))
 			parcel.Flush()
 			return parcel.Link()
 		}

@@ -111,8 +111,8 @@ func stressed(t *testing.T, seed uint64) {
 					sent := make(chan struct{})
 					go func() { // which may be ended
 						defer close(sent)
-						parcel, ok := a.To("b").Straight(actor.NewPID("b", "x"), &wire.Envelope{Key: fmt.Sprint("s", g, " ", k)}, 10, &lost)
-						if ok {
+						var parcel Parcel
+						if a.To("b").Straight(&parcel, actor.NewPID("b", "x"), &wire.Envelope{Key: fmt.Sprint("s", g, " ", k)}, 10, &lost) {
 							straight.Add(1)
 							if rand.IntN(4) == 0 {
 								runtime.Gosched()

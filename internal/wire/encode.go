@@ -198,9 +198,16 @@ func decodeProto(typeName string, payload []byte) (any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %.64q", ErrUnknownType, typeName)
 	}
-	m := mt.New().Interface()
-	if err := contain(func() error { return proto.Unmarshal(payload, m) }); err != nil {
+	var m proto.Message
+	if err := contain(func() (err error) { m, err = ReadProto(mt, payload); return err }); err != nil {
 		return nil, fmt.Errorf("%w: %.64q: %w", ErrUndecodable, typeName, err)
 	}
 	return m, nil
+}
+
+// ReadProto reads a message of type mt; code of the type may panic. The message is new: to reset
+// it first, as proto.Unmarshal does, takes a third of the time of a small one.
+func ReadProto(mt protoreflect.MessageType, payload []byte) (proto.Message, error) {
+	m := mt.New().Interface()
+	return m, proto.UnmarshalOptions{Merge: true}.Unmarshal(payload, m)
 }

@@ -165,7 +165,7 @@ var ofMail = []mutant{
 	},
 	{
 		name: "type-ends-the-link", does: "what a type's own code panics with, as it is read, ends the stream",
-		edits:   []edit{{"remoting/deliver.go", "\tif e.SerializerId == 0 {\n\t\tdefer", "\tif false {\n\t\tdefer"}},
+		edits:   []edit{{"remoting/deliver.go", "defer routines.Contain(&err)", "_ = routines.Contain"}},
 		hunters: []check{{"remoting", "^TestATypeThatPanics"}},
 	},
 }

@@ -61,7 +61,7 @@ var ofShards = []mutant{
 	},
 	{
 		name: "askers-not-noted", does: "where a question went that nothing held up is not noted",
-		edits:   []edit{{"internal/fastpath/fastpath.go", "		asked.Went(s.System, from, node.Address, parcel.Link())\n", ""}},
+		edits:   []edit{{"internal/fastpath/fastpath.go", "		asked.Went(s.System, from, node.Address, m.parcel.Link())\n", ""}},
 		hunters: []check{shardSim},
 	},
 }
