@@ -5,7 +5,6 @@ package postgres_test
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"testing"
 	"time"
 
@@ -29,19 +28,18 @@ func TestConformanceOverDB(t *testing.T) {
 	handle.SetMaxOpenConns(60)
 	handle.SetMaxIdleConns(60)
 	t.Cleanup(func() { require.NoError(t, handle.Close()) })
+	cases := &recycled{
+		open: func(opts ...postgres.Option) (*postgres.Store, error) {
+			return postgres.NewDB(handle, opts...)
+		},
+		exec: func(ctx context.Context, query string) error {
+			_, err := handle.ExecContext(ctx, query)
+			return err
+		},
+	}
 	leasetest.Run(t, func(tb leasetest.TB) func() lease.Store {
-		schema := postgres.WithSchema(fmt.Sprintf("case_%d", schemas.Add(1)))
-		open := func() *postgres.Store {
-			s, err := postgres.NewDB(handle, schema)
-			if err != nil {
-				tb.Fatalf("%v", err)
-			}
-			return s
-		}
-		if err := open().Migrate(tb.Context()); err != nil {
-			tb.Fatalf("%v", err)
-		}
-		return func() lease.Store { return open() }
+		schema := cases.schema(tb)
+		return func() lease.Store { return cases.client(tb, schema) }
 	}, leasetest.TTL(2*time.Second))
 }
 
@@ -54,8 +52,9 @@ func TestConformanceThroughPgBouncer(t *testing.T) {
 	require.NoError(t, err)
 	pool := postgrestest.PoolOf(t, bouncer.URL(), func(c *pgxpool.Config) { c.MaxConns = 60 })
 	listener := postgres.WithListener(func(ctx context.Context) (*pgx.Conn, error) { return pgx.Connect(ctx, server.URL()) })
+	cases := recycledOf(pool)
 	leasetest.Run(t, func(tb leasetest.TB) func() lease.Store {
-		first := fresh(tb, pool)
-		return func() lease.Store { return again(tb, pool, first, listener) }
+		schema := cases.schema(tb)
+		return func() lease.Store { return cases.client(tb, schema, listener) }
 	}, leasetest.TTL(2*time.Second))
 }
