@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/backends/postgres"
+	"github.com/holdfast-go/holdfast/backends/postgres/internal/recycled"
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/leasetest"
@@ -28,18 +29,14 @@ func TestConformanceOverDB(t *testing.T) {
 	handle.SetMaxOpenConns(60)
 	handle.SetMaxIdleConns(60)
 	t.Cleanup(func() { require.NoError(t, handle.Close()) })
-	cases := &recycled{
-		open: func(opts ...postgres.Option) (*postgres.Store, error) {
-			return postgres.NewDB(handle, opts...)
-		},
-		exec: func(ctx context.Context, query string) error {
-			_, err := handle.ExecContext(ctx, query)
-			return err
-		},
-	}
+	open := func(opts ...postgres.Option) (*postgres.Store, error) { return postgres.NewDB(handle, opts...) }
+	cases := recycled.New(0, open, func(ctx context.Context, query string) error {
+		_, err := handle.ExecContext(ctx, query)
+		return err
+	})
 	leasetest.Run(t, func(tb leasetest.TB) func() lease.Store {
-		schema := cases.schema(tb)
-		return func() lease.Store { return cases.client(tb, schema) }
+		schema := cases.Name(tb)
+		return func() lease.Store { return cases.Client(tb, schema) }
 	}, leasetest.TTL(2*time.Second))
 }
 
@@ -52,9 +49,9 @@ func TestConformanceThroughPgBouncer(t *testing.T) {
 	require.NoError(t, err)
 	pool := postgrestest.PoolOf(t, bouncer.URL(), func(c *pgxpool.Config) { c.MaxConns = 60 })
 	listener := postgres.WithListener(func(ctx context.Context) (*pgx.Conn, error) { return pgx.Connect(ctx, server.URL()) })
-	cases := recycledOf(pool)
+	cases := recycled.Of(pool, 0)
 	leasetest.Run(t, func(tb leasetest.TB) func() lease.Store {
-		schema := cases.schema(tb)
-		return func() lease.Store { return cases.client(tb, schema, listener) }
+		schema := cases.Name(tb)
+		return func() lease.Store { return cases.Client(tb, schema, listener) }
 	}, leasetest.TTL(2*time.Second))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-go/holdfast/backends/postgres"
+	"github.com/holdfast-go/holdfast/backends/postgres/internal/recycled"
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/leasetest"
@@ -45,28 +46,28 @@ func again(tb leasetest.TB, pool *pgxpool.Pool, of *postgres.Store, opts ...post
 func TestConformance(t *testing.T) {
 	server := postgrestest.Start(t)
 	pool := server.Pool(t, func(c *pgxpool.Config) { c.MaxConns = 60 })
-	cases := recycledOf(pool)
+	cases := recycled.Of(pool, 0)
 	leasetest.Run(t, func(tb leasetest.TB) func() lease.Store {
-		schema := cases.schema(tb)
-		return func() lease.Store { return cases.client(tb, schema) }
+		schema := cases.Name(tb)
+		return func() lease.Store { return cases.Client(tb, schema) }
 	},
 		leasetest.TTL(time.Second),
 		leasetest.Unreachable(func(tb leasetest.TB) func() lease.Store {
-			schema := cases.schema(tb)
+			schema := cases.Name(tb)
 			route, err := server.NewRoute()
 			if err != nil {
 				tb.Fatalf("%v", err)
 			}
 			cut := route.Pool(t)
 			route.Cut()
-			return func() lease.Store { return recycledOf(cut).client(tb, schema) }
+			return func() lease.Store { return recycled.Of(cut, 0).Client(tb, schema) }
 		}),
 		leasetest.BadRecords(func(tb leasetest.TB) (func() lease.Store, func(string)) {
-			schema := cases.schema(tb)
+			schema := cases.Name(tb)
 			n := 0
-			return func() lease.Store { return cases.client(tb, schema) }, func(name string) {
+			return func() lease.Store { return cases.Client(tb, schema) }, func(name string) {
 				n++
-				spoil(tb, pool, cases.client(tb, schema), name, n)
+				spoil(tb, pool, cases.Client(tb, schema), name, n)
 			}
 		}),
 		leasetest.Restart(func(tb leasetest.TB) (func() lease.Store, func()) {
