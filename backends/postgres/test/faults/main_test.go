@@ -15,7 +15,7 @@ func TestMain(m *testing.M) {
 	chosen := false
 	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
 	if !chosen {
-		if err := flag.Set("test.parallel", "7"); err != nil {
+		if err := flag.Set("test.parallel", "5"); err != nil {
 			panic(err)
 		}
 	}
