@@ -13,6 +13,15 @@ import (
 // schemaVersion is the version of the schema that this code makes and needs.
 const schemaVersion = 1
 
+// functionsEdition is the edition of the functions that this code needs and makes. It grows with each
+// change of them, also over versions of the schema.
+const functionsEdition = 1
+
+// edition is the SQL of the edition of the functions of a schema, read from the catalog, as one that
+// is older has no such function; then it is 0.
+const edition = `coalesce((SELECT substring(f.prosrc FROM '[0-9]+')::bigint FROM pg_catalog.pg_proc f
+	WHERE f.pronamespace = to_regnamespace(%s) AND f.proname = 'edition' AND f.pronargs = 0), 0)`
+
 // minServer is the oldest server, as server_version_num has it: 13.0.
 const minServer = 130000
 
@@ -23,41 +32,67 @@ func (s *Store) Check(ctx context.Context) error {
 	if err := s.made(ctx); err != nil {
 		return err
 	}
-	return s.explain(ctx, "check", s.check(ctx))
+	_, err := s.check(ctx)
+	return s.explain(ctx, "check", s.standby(ctx, err))
 }
 
-func (s *Store) check(ctx context.Context) error {
+// check asks server and schema, and returns the timeline for which they are fit.
+func (s *Store) check(ctx context.Context) (timeline int64, err error) {
 	const facts = `SELECT current_setting('server_version_num')::bigint, pg_is_in_recovery()::int::bigint,
+		(SELECT system_identifier FROM pg_control_system()), CASE WHEN pg_is_in_recovery() THEN 0
+			ELSE ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint END,
 		current_setting('fsync'), current_setting('full_page_writes'), current_setting('server_encoding'),
 		(to_regnamespace($1::text) IS NOT NULL)::int::bigint,
 		coalesce((SELECT string_agg(c.relname, ', ' ORDER BY c.relname) FROM pg_catalog.pg_class c
-			WHERE c.relnamespace = to_regnamespace($1::text) AND c.relkind IN ('r', 'S') AND c.relpersistence <> 'p'), '')`
-	var server, standby, exists int64
+			WHERE c.relnamespace = to_regnamespace($1::text) AND c.relkind IN ('r', 'S') AND c.relpersistence <> 'p'), ''), `
+	var server, standby, system, exists, has int64
 	var fsync, pages, encoding, unlogged string
-	err := s.db.Run(ctx, facts, []any{s.schema}, func(scan db.Scan) error {
-		return scan(&server, &standby, &fsync, &pages, &encoding, &exists, &unlogged)
+	err = s.db.Run(ctx, facts+fmt.Sprintf(edition, "$1::text"), []any{s.schema}, func(scan db.Scan) error {
+		return scan(&server, &standby, &system, &timeline, &fsync, &pages, &encoding, &exists, &unlogged, &has)
 	})
 	if err != nil {
-		return err
+		return 0, err
 	}
+	if err := s.fit(server, standby != 0, fsync, pages, encoding, exists != 0, unlogged); err != nil {
+		return 0, err
+	}
+	if err := s.primary.older(system, timeline); err != nil {
+		return 0, err
+	}
+	if err := s.checkVersion(ctx); err != nil {
+		return 0, err
+	}
+	if has < functionsEdition {
+		return 0, denied(ErrSchema,
+			"%s has functions of edition %d, which is older than %d: call Migrate, or apply Functions",
+			s.schema, has, functionsEdition)
+	}
+	return timeline, s.primary.use(system, timeline)
+}
+
+// fit judges what a server said of itself.
+func (s *Store) fit(server int64, standby bool, fsync, pages, encoding string, exists bool, unlogged string) error {
 	off := func(setting, value string) bool { return value == "off" && !slices.Contains(s.unsafe, setting) }
 	switch {
 	case server < minServer:
 		return denied(ErrUnsafeServer, "server_version_num is %d, must be %d (version 13) or above", server, minServer)
-	case standby != 0:
-		return denied(ErrReadOnly, "the server is a standby (pg_is_in_recovery): connect to the primary, as with target_session_attrs=read-write")
+	case standby:
+		return denied(ErrReadOnly, "the server is a standby (pg_is_in_recovery): "+
+			"connect to the primary, as with target_session_attrs=read-write")
 	case off("fsync", fsync):
 		return denied(ErrUnsafeServer, "fsync is off, must be on: a crash of the machine would take leases back")
 	case off("full_page_writes", pages):
-		return denied(ErrUnsafeServer, "full_page_writes is off, must be on unless the file system can't tear a page (postgres.WithUnsafe)")
+		return denied(ErrUnsafeServer, "full_page_writes is off, "+
+			"must be on unless the file system can't tear a page (postgres.WithUnsafe)")
 	case !strings.EqualFold(encoding, "UTF8"):
 		return denied(ErrUnsafeServer, "server_encoding is %s, must be UTF8", encoding)
-	case exists == 0:
+	case !exists:
 		return denied(ErrSchema, "%s is missing: call Migrate, or apply Schema", s.schema)
 	case unlogged != "":
-		return denied(ErrUnsafeServer, "not logged, must be (ALTER TABLE … SET LOGGED), in schema %s: %s", s.schema, unlogged)
+		return denied(ErrUnsafeServer, "not logged, must be (ALTER TABLE … SET LOGGED), in schema %s: %s",
+			s.schema, unlogged)
 	}
-	return s.checkVersion(ctx)
+	return nil
 }
 
 func (s *Store) checkVersion(ctx context.Context) error {
@@ -74,9 +109,11 @@ func (s *Store) checkVersion(ctx context.Context) error {
 func (s *Store) judge(version, oldest int64) error {
 	switch {
 	case version < schemaVersion:
-		return denied(ErrSchema, "%s has version %d, which is older than %d: call Migrate, or apply Schema", s.schema, version, schemaVersion)
+		return denied(ErrSchema, "%s has version %d, which is older than %d: call Migrate, or apply Schema",
+			s.schema, version, schemaVersion)
 	case oldest > schemaVersion:
-		return denied(ErrSchema, "%s has version %d, which is too new: it needs a program that knows version %d, this one knows %d",
+		return denied(ErrSchema,
+			"%s has version %d, which is too new: it needs a program that knows version %d, this one knows %d",
 			s.schema, version, oldest, schemaVersion)
 	}
 	return nil
@@ -105,17 +142,24 @@ func (s *Store) call(ctx context.Context, op, query string, args []any, row func
 	if ctx.Err() != nil {
 		return s.explain(ctx, op, ctx.Err())
 	}
-	var err error
-	if !s.checked.Load() {
-		if err = s.check(ctx); err == nil {
-			s.checked.Store(true)
-		}
-	}
-	if err == nil {
-		err = s.db.Run(ctx, query, args, row)
+	err := s.send(ctx, query, args, row)
+	if db.StateOf(err) == stateTimeline { // before anything was asked of it: it is not the server that was checked
+		s.primary.forget()
+		err = s.send(ctx, query, args, row)
 	}
 	if err != nil {
-		s.checked.Store(false) // the next call may reach another server, or another schema
+		s.primary.forget() // the next call may reach another server, or another schema
 	}
-	return s.explain(ctx, op, err)
+	return s.explain(ctx, op, s.standby(ctx, err))
+}
+
+func (s *Store) send(ctx context.Context, query string, args []any, row func(db.Scan) error) (err error) {
+	timeline := s.primary.checked()
+	if timeline == 0 {
+		if timeline, err = s.check(ctx); err != nil {
+			return err
+		}
+	}
+	query, args = s.on(timeline, timeline, query, args)
+	return s.db.Run(ctx, query, args, row)
 }

@@ -5,7 +5,6 @@ package postgres_test
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"testing"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/backends/postgres"
+	"github.com/holdfast-go/holdfast/backends/postgres/internal/recycled"
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/leasetest"
@@ -29,19 +29,14 @@ func TestConformanceOverDB(t *testing.T) {
 	handle.SetMaxOpenConns(60)
 	handle.SetMaxIdleConns(60)
 	t.Cleanup(func() { require.NoError(t, handle.Close()) })
+	open := func(opts ...postgres.Option) (*postgres.Store, error) { return postgres.NewDB(handle, opts...) }
+	cases := recycled.New(0, open, func(ctx context.Context, query string) error {
+		_, err := handle.ExecContext(ctx, query)
+		return err
+	})
 	leasetest.Run(t, func(tb leasetest.TB) func() lease.Store {
-		schema := postgres.WithSchema(fmt.Sprintf("case_%d", schemas.Add(1)))
-		open := func() *postgres.Store {
-			s, err := postgres.NewDB(handle, schema)
-			if err != nil {
-				tb.Fatalf("%v", err)
-			}
-			return s
-		}
-		if err := open().Migrate(tb.Context()); err != nil {
-			tb.Fatalf("%v", err)
-		}
-		return func() lease.Store { return open() }
+		schema := cases.Name(tb)
+		return func() lease.Store { return cases.Client(tb, schema) }
 	}, leasetest.TTL(2*time.Second))
 }
 
@@ -54,8 +49,9 @@ func TestConformanceThroughPgBouncer(t *testing.T) {
 	require.NoError(t, err)
 	pool := postgrestest.PoolOf(t, bouncer.URL(), func(c *pgxpool.Config) { c.MaxConns = 60 })
 	listener := postgres.WithListener(func(ctx context.Context) (*pgx.Conn, error) { return pgx.Connect(ctx, server.URL()) })
+	cases := recycled.Of(pool, 0)
 	leasetest.Run(t, func(tb leasetest.TB) func() lease.Store {
-		first := fresh(tb, pool)
-		return func() lease.Store { return again(tb, pool, first, listener) }
+		schema := cases.Name(tb)
+		return func() lease.Store { return cases.Client(tb, schema, listener) }
 	}, leasetest.TTL(2*time.Second))
 }

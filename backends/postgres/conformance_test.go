@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-go/holdfast/backends/postgres"
+	"github.com/holdfast-go/holdfast/backends/postgres/internal/recycled"
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/leasetest"
@@ -41,32 +42,32 @@ func again(tb leasetest.TB, pool *pgxpool.Pool, of *postgres.Store, opts ...post
 	return s
 }
 
-// Runs of the kit are not beside each other: each of their cases makes a schema, whose functions
-// every connection plans anew, and two processors have no time for several at once.
+// Runs of the kit are not beside each other: two processors have no time for several at once.
 func TestConformance(t *testing.T) {
 	server := postgrestest.Start(t)
 	pool := server.Pool(t, func(c *pgxpool.Config) { c.MaxConns = 60 })
+	cases := recycled.Of(pool, 0)
 	leasetest.Run(t, func(tb leasetest.TB) func() lease.Store {
-		first := fresh(tb, pool)
-		return func() lease.Store { return again(tb, pool, first) }
+		schema := cases.Name(tb)
+		return func() lease.Store { return cases.Client(tb, schema) }
 	},
 		leasetest.TTL(time.Second),
 		leasetest.Unreachable(func(tb leasetest.TB) func() lease.Store {
-			first := fresh(tb, pool)
+			schema := cases.Name(tb)
 			route, err := server.NewRoute()
 			if err != nil {
 				tb.Fatalf("%v", err)
 			}
 			cut := route.Pool(t)
 			route.Cut()
-			return func() lease.Store { return again(tb, cut, first) }
+			return func() lease.Store { return recycled.Of(cut, 0).Client(tb, schema) }
 		}),
 		leasetest.BadRecords(func(tb leasetest.TB) (func() lease.Store, func(string)) {
-			first := fresh(tb, pool)
+			schema := cases.Name(tb)
 			n := 0
-			return func() lease.Store { return again(tb, pool, first) }, func(name string) {
+			return func() lease.Store { return cases.Client(tb, schema) }, func(name string) {
 				n++
-				spoil(tb, pool, first, name, n)
+				spoil(tb, pool, cases.Client(tb, schema), name, n)
 			}
 		}),
 		leasetest.Restart(func(tb leasetest.TB) (func() lease.Store, func()) {

@@ -18,7 +18,7 @@
 //
 //	session: ends > now ──renew──▶ ends = now + TTL
 //	            │
-//	            └─ now ≥ ends ──▶ whoever wants a name of it, reads it or sweeps writes
+//	            └─ now ≥ ends ──▶ who wants a name of it, reads it or sweeps writes
 //	                              ends = -infinity, under the row's lock: it is over for good,
 //	                              and its names are freed one by one
 //
@@ -39,5 +39,5 @@
 // # Guard
 //
 // Guard is what other stores can't have: it locks a lease's row for the rest of a transaction of
-// the user's, so that whoever takes the lease over comes after its commit.
+// the user's, so that a take-over of the lease comes after its commit.
 package postgres

@@ -26,9 +26,15 @@ var (
 	ErrPermission = errors.New("postgres permission denied")
 	// ErrReadOnly: the server is a standby, or takes no writes. It comes with lease.ErrDenied.
 	ErrReadOnly = errors.New("postgres is read-only")
-	// ErrUnsafeServer: a setting or a table of the database breaks what leases rely on; the text
-	// names it. It comes with lease.ErrDenied.
+	// ErrUnsafeServer: a setting or a table of the database breaks what leases rely on, or the
+	// server, or a pooler before it, does not support what the Store sends; the text names it. It
+	// comes with lease.ErrDenied.
 	ErrUnsafeServer = errors.New("postgres is not safe for leases")
+	// ErrOldPrimary: the server is on an earlier timeline than one that this Store has used, as an
+	// old primary is that came back beside the standby that took its place. Nothing was asked of
+	// it, and the next call that reaches the other server is answered. It comes with
+	// lease.ErrDenied. See Store.AcceptHistory.
+	ErrOldPrimary = errors.New("postgres is an old primary")
 	// ErrWatchOverrun ends a watch whose consumer fell further behind than WithWatchBuffer.
 	ErrWatchOverrun = errors.New("postgres store watch overrun")
 	// ErrWatchLost ends a watch that can't go on without a gap: the log of changes does not
@@ -51,15 +57,18 @@ func (s *Store) explain(ctx context.Context, op string, err error) error {
 	}
 	state := db.StateOf(err)
 	switch {
+	case errors.Is(err, lease.ErrDenied): // it says why
 	case state == db.StateReadOnly:
 		err = denied(ErrReadOnly, "a standby or default_transaction_read_only: %w", err)
-	case state == "0A000": // feature_not_supported: a standby begins no transaction that is serializable, or writes
-		err = denied(ErrReadOnly, "a standby: %w", err)
+	case state == db.StateUnsupported:
+		err = denied(ErrUnsafeServer, "the server, or a pooler before it, does not support what is sent: %w", err)
+	case state == stateTimeline:
+		err = denied(ErrOldPrimary, "several servers take writes, on different timelines: %w", err)
 	case state == db.StateIsolation:
 		err = denied(ErrUnsafeServer, "%w", err)
 	case state == "42501": // insufficient_privilege
-		err = denied(ErrPermission, "GRANT USAGE ON SCHEMA %[1]s TO <role>; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA %[1]s TO <role>: %[2]w",
-			s.schema, err)
+		err = denied(ErrPermission, "GRANT USAGE ON SCHEMA %[1]s TO <role>; "+
+			"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA %[1]s TO <role>: %[2]w", s.schema, err)
 	case strings.HasPrefix(state, "28"): // invalid_authorization_specification
 		err = denied(ErrPermission, "%w", err)
 	case state == "3D000": // invalid_catalog_name
@@ -76,6 +85,19 @@ func (s *Store) explain(ctx context.Context, op string, err error) error {
 		err = fmt.Errorf("%w: %w", ended, err)
 	}
 	return fmt.Errorf("postgres %s: %w", op, err)
+}
+
+// standby says of an error of the client that the server is a standby, if that is why.
+func (s *Store) standby(ctx context.Context, err error) error {
+	if db.StateOf(err) != db.StateUnsupported {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, asking)
+	defer cancel()
+	if s.db.Standby(ctx) {
+		return denied(ErrReadOnly, "a standby: %w", err)
+	}
+	return err
 }
 
 // partly is err, which is definite only if nothing of the call was applied.

@@ -140,7 +140,7 @@ func (y *tally) takeOvers(names, each int) {
 				over := make(chan struct{})
 				holders.Go(func() { y.holder(own(r), over) })
 				time.Sleep(time.Duration(rand.IntN(8000)) * time.Microsecond)
-				// It ends by somebody else's hand: the holder is not told. What it guards at this
+				// It ends by another client's hand: the holder is not told. What it guards at this
 				// moment is waited for.
 				for {
 					err := y.store.CloseSession(ctx, x)

@@ -32,7 +32,8 @@ import (
 // The error is ErrFenced if the lease is not held with that token, also if it has run out and is
 // nobody's yet, or if o is nil, its name no lease name, or its token 0: it fails closed. tx can't
 // be committed then. In a transaction that is REPEATABLE READ or SERIALIZABLE a lease that
-// changed hands since it began is an error with SQLSTATE 40001. Other errors are those of tx.
+// changed hands since it began is an error with SQLSTATE 40001; on a server of an earlier timeline
+// than one that this Store has used, ErrOldPrimary. Other errors are those of tx.
 //
 // Guards of one lease don't wait for each other, and the renewal of a session waits for none. A
 // transaction that hangs keeps its leases from everybody until it ends: bound it by
@@ -73,7 +74,9 @@ func (s *Store) guard(ctx context.Context, o lease.Ownership, exec func(query st
 	if lease.ValidateName(name) != nil || token > math.MaxInt64 {
 		name, token = "", 0 // of nobody: the transaction must fail all the same
 	}
-	err := exec("SELECT "+s.function("guard")+"($1::text, $2::bigint)", name, int64(token))
+	query, args := s.on(s.primary.highest(), anyTimeline,
+		"SELECT "+s.function("guard")+"($1::text, $2::bigint)", []any{name, int64(token)})
+	err := exec(query, args...)
 	if db.StateOf(err) == FencedState {
 		return fmt.Errorf("postgres: guard %q, token %d: %w: %w", name, token, ErrFenced, err)
 	}

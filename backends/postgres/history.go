@@ -27,12 +27,14 @@ func (h *history) saw(rev *int64) {
 }
 
 // AcceptHistory implements lease.Historian: tokens may go back to what the server's rows and clock
-// make them. It asks nothing of the server.
+// make them, and servers of any timeline are accepted (ErrOldPrimary). It asks nothing of the
+// server.
 func (s *Store) AcceptHistory(ctx context.Context) error {
 	if err := s.made(ctx); err != nil {
 		return err
 	}
 	s.history.seen.Store(0)
+	s.primary.accept()
 	s.history.accepted.Add(1)
 	return nil
 }

@@ -15,8 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// This file reads the log of changes for all watches of a Store, and keeps the house meanwhile:
-// what has run out is made final, and what nobody needs is removed.
+// This file reads the log of changes for all watches of a Store.
 //
 //	first watch ─▶ run ─▶ begin: wait for the writers of that moment
 //	                 │
@@ -33,13 +32,6 @@ const (
 	failing = 10 * time.Second
 	// listening is the time between looks while the bell is heard.
 	listening = time.Second
-	// sweepMost is the longest time between sweeps, sweepGuarded that while a guard holds up one,
-	// and sweepPage how many names one frees.
-	sweepMost    = time.Second
-	sweepGuarded = 50 * time.Millisecond
-	sweepPage    = 2000
-	purging      = time.Minute
-	purgePage    = 5000
 )
 
 // hub has the run of the present watches, if there are any.
@@ -304,9 +296,12 @@ func (r *run) page(ctx context.Context) (more bool, err error) {
 	var found []int64
 	var changes []change
 	above := 0
-	query := "SELECT kind, coalesce(seq, 0), coalesce(put, false)::int::bigint, coalesce(at_us, 0), coalesce(name, ''), coalesce(format, 0)::bigint, " +
-		"session, rev, nonce, meta, owner, incarnation, address, ttl FROM " + r.s.function("watch_read") + "($1::bigint, $2::bigint[], $3::int)"
-	err = r.s.call(ctx, "watch", query, []any{r.gaps.last, db.Numbers(missing, func(n int64) int64 { return n }), int64(pageChanges)},
+	query := "SELECT kind, coalesce(seq, 0), coalesce(put, false)::int::bigint, coalesce(at_us, 0), " +
+		"coalesce(name, ''), coalesce(format, 0)::bigint, " +
+		"session, rev, nonce, meta, owner, incarnation, address, ttl FROM " +
+		r.s.function("watch_read") + "($1::bigint, $2::bigint[], $3::int)"
+	numbers := db.Numbers(missing, func(n int64) int64 { return n })
+	err = r.s.call(ctx, "watch", query, []any{r.gaps.last, numbers, int64(pageChanges)},
 		func(scan db.Scan) error {
 			var kind string
 			var seq, put, at int64
@@ -352,9 +347,11 @@ func (r *run) page(ctx context.Context) (more bool, err error) {
 	defer h.mu.Unlock()
 	switch {
 	case state.trimmed > r.gaps.floor(): // what is missing may have been told, and removed
-		return false, fmt.Errorf("%w: the log of changes begins behind %d, and was read up to %d", ErrWatchLost, state.trimmed, r.gaps.floor())
+		return false, fmt.Errorf("%w: the log of changes begins behind %d, and was read up to %d",
+			ErrWatchLost, state.trimmed, r.gaps.floor())
 	case state.last < r.gaps.last:
-		return false, fmt.Errorf("%w: the log of changes ends with %d, and was read up to %d", ErrWatchLost, state.last, r.gaps.last)
+		return false, fmt.Errorf("%w: the log of changes ends with %d, and was read up to %d",
+			ErrWatchLost, state.last, r.gaps.last)
 	}
 	if err := r.gaps.read(state.writers, found); err != nil {
 		return false, err
@@ -367,41 +364,4 @@ func (r *run) page(ctx context.Context) (more bool, err error) {
 		}
 	}
 	return above >= pageChanges, nil
-}
-
-// sweep makes it final for what has run out, and returns when to do so again.
-func (r *run) sweep() time.Duration {
-	var freed, next, more int64
-	ok := r.attempt(func(ctx context.Context) error {
-		return r.s.call(ctx, "sweep", "SELECT freed::bigint, coalesce(next_ms, -1), more::int::bigint FROM "+r.s.function("sweep")+"($1::int)",
-			[]any{int64(sweepPage)}, func(scan db.Scan) error { return scan(&freed, &next, &more) })
-	})
-	if freed > 0 {
-		r.s.changed()
-	}
-	switch {
-	case !ok:
-		return r.s.poll
-	case freed >= sweepPage:
-		return 0
-	case more != 0:
-		return sweepGuarded
-	case next < 0:
-		return sweepMost
-	}
-	// Sweepers that wait for the same session are kept apart.
-	return min(time.Duration(next)*time.Millisecond+time.Duration(mrand.Int64N(int64(20*time.Millisecond))), sweepMost)
-}
-
-// purge removes what nobody needs any more, and returns when to do so again.
-func (r *run) purge() time.Duration {
-	var n int64
-	ok := r.attempt(func(ctx context.Context) error {
-		return r.s.call(ctx, "purge", "SELECT "+r.s.function("purge")+"($1::int)::bigint", []any{int64(purgePage)},
-			func(scan db.Scan) error { return scan(&n) })
-	})
-	if ok && n >= purgePage {
-		return r.s.poll
-	}
-	return time.Duration(float64(purging) * (0.75 + mrand.Float64()/2))
 }

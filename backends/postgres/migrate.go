@@ -15,7 +15,7 @@ var files embed.FS
 // The files of the schema, in order.
 var (
 	tables    = []string{"schema"}
-	functions = []string{"base", "session", "acquire", "read", "watch", "entities", "guard"}
+	functions = []string{"base", "session", "acquire", "read", "watch", "entities", "guard", "edition"}
 )
 
 // Schema returns the statements that make the schema in an empty database: for those who apply
@@ -25,6 +25,16 @@ func (s *Store) Schema() string {
 		return ""
 	}
 	return fmt.Sprintf("CREATE SCHEMA IF NOT EXISTS \"%s\";\n\n", s.schema) + s.text(tables) + "\n" + s.text(functions)
+}
+
+// Functions returns the statements that bring the functions of a schema of this version to those of
+// this package, and change nothing else: for those who apply them by themselves, as one
+// transaction, in place of Migrate.
+func (s *Store) Functions() string {
+	if s.db == nil {
+		return ""
+	}
+	return s.text(functions)
 }
 
 // text is what the files say, of this Store's schema.
@@ -44,7 +54,8 @@ func (s *Store) text(names []string) string {
 		return b.String()
 	}
 	quoted := `"` + s.schema + `"`
-	return strings.NewReplacer("holdfast.", quoted+".", "SCHEMA holdfast", "SCHEMA "+quoted, "'holdfast'", "'"+quoted+"'").Replace(b.String())
+	return strings.NewReplacer("holdfast.", quoted+".", "SCHEMA holdfast", "SCHEMA "+quoted,
+		"'holdfast'", "'"+quoted+"'").Replace(b.String())
 }
 
 // statements are what text says, one by one: they are separated by empty lines.
@@ -52,10 +63,11 @@ func statements(text string) []string {
 	return strings.Split(strings.TrimSpace(text), "\n\n")
 }
 
-// Migrate makes the schema, or brings an older one to this version, in one transaction and under
-// a lock, so that any number of processes may call it at once. One that has this version, or a
-// newer one that this version can use, is left as it is. The role needs CREATE on the database, or
-// on a schema that is there; it becomes the owner, with whose rights the functions run.
+// Migrate makes the schema, or brings an older one, or its functions if they are older, to this
+// version, in one transaction and under a lock, so that any number of processes may call it at
+// once. One that has this version, or a newer one that this version can use, is left as it is. The
+// role needs CREATE on the database, or on a schema that is there; it becomes the owner, with whose
+// rights the functions run. An older schema must be its own.
 //
 // Errors are those of Check, and of the connection.
 func (s *Store) Migrate(ctx context.Context) error {
@@ -64,20 +76,28 @@ func (s *Store) Migrate(ctx context.Context) error {
 	}
 	err := s.db.Script(ctx,
 		fmt.Sprintf("SELECT pg_advisory_xact_lock(1215261798, hashtext('%s'))", s.schema),
-		fmt.Sprintf(`SELECT (to_regnamespace('"%[1]s"') IS NOT NULL)::int::bigint, (to_regclass('"%[1]s".version') IS NOT NULL)::int::bigint`, s.schema),
+		fmt.Sprintf(`SELECT (to_regnamespace('"%[1]s"') IS NOT NULL)::int::bigint,
+			(to_regclass('"%[1]s".version') IS NOT NULL)::int::bigint, %[2]s`,
+			s.schema, fmt.Sprintf(edition, `'"`+s.schema+`"'`)),
 		func(scan db.Scan) ([]string, error) {
-			var schema, table int64
-			if err := scan(&schema, &table); err != nil || table != 0 {
+			var schema, table, has int64
+			if err := scan(&schema, &table, &has); err != nil {
 				return nil, err
 			}
 			var all []string
+			switch {
+			case table != 0 && has < functionsEdition:
+				return statements(s.text(functions)), nil
+			case table != 0:
+				return nil, nil
+			}
 			if schema == 0 {
 				all = append(all, fmt.Sprintf(`CREATE SCHEMA "%s"`, s.schema))
 			}
 			return append(all, append(statements(s.text(tables)), statements(s.text(functions))...)...), nil
 		})
 	if err == nil {
-		err = s.check(ctx)
+		_, err = s.check(ctx)
 	}
-	return s.explain(ctx, "migrate", err)
+	return s.explain(ctx, "migrate", s.standby(ctx, err))
 }

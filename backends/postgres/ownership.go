@@ -21,8 +21,9 @@ func (d *decided) dest() []any {
 	return append([]any{&d.ord, &d.answer, &d.replaced}, d.row.dest()...)
 }
 
-const decidedColumns = "ord::bigint, answer, coalesce(replaced, 0), coalesce(name, ''), coalesce(format, 0)::bigint, " +
-	"session, rev, nonce, meta, owner, incarnation, address, ttl, left_ms, since_us"
+const decidedColumns = "ord::bigint, answer, coalesce(replaced, 0), " +
+	"coalesce(name, ''), coalesce(format, 0)::bigint, session, rev, nonce, meta, " +
+	"owner, incarnation, address, ttl, left_ms, since_us"
 
 // ask decides what is asked of names, in rounds: a name that comes twice is asked for in two of
 // them, and one for which another request is under way once more. request sends those of the
@@ -129,14 +130,16 @@ func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.
 		names[i], pending = c.Name, append(pending, i)
 	}
 	query := "SELECT " + decidedColumns + " FROM " + s.function("acquire") +
-		"($1::bigint, $2::text, $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::bigint[], $9::bigint[], $10::bigint)"
+		"($1::bigint, $2::text, $3::text[], $4::bigint[], $5::bigint[], $6::text[], " +
+		"$7::text[], $8::bigint[], $9::bigint[], $10::bigint)"
 	request := func(pending []int, row func(db.Scan) error) error {
 		num := func(f func(lease.Claim) int64) string {
 			return db.Numbers(pending, func(i int) int64 { return f(claims[i]) })
 		}
 		return s.call(ctx, "acquire", query, []any{int64(want.ID), db.Escape(want.Owner.Incarnation),
 			db.Texts(pending, func(i int) string { return names[i] }),
-			num(func(c lease.Claim) int64 { return int64(c.Nonce) }), num(func(c lease.Claim) int64 { return int64(c.Supersedes) }),
+			num(func(c lease.Claim) int64 { return int64(c.Nonce) }),
+			num(func(c lease.Claim) int64 { return int64(c.Supersedes) }),
 			db.Array(len(pending), func(k int) *string { return metas[pending[k]] }),
 			db.Array(len(pending), func(k int) *string {
 				if on := claims[pending[k]].While; on != (lease.Held{}) {
@@ -144,7 +147,8 @@ func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.
 				}
 				return nil
 			}),
-			num(func(c lease.Claim) int64 { return int64(c.While.Token) }), num(func(c lease.Claim) int64 { return int64(c.While.Nonce) }),
+			num(func(c lease.Claim) int64 { return int64(c.While.Token) }),
+			num(func(c lease.Claim) int64 { return int64(c.While.Nonce) }),
 			s.history.seen.Load(),
 		}, row)
 	}
@@ -154,7 +158,8 @@ func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.
 			rec, err := d.record()
 			outs[i] = lease.Outcome{OK: err == nil, Record: rec, Replaced: lease.Token(d.replaced), Err: err}
 		case "parent":
-			outs[i] = lease.Outcome{Err: fmt.Errorf("postgres: acquire %q: %w: %q", names[i], lease.ErrParentLost, claims[i].While.Name)}
+			err := fmt.Errorf("postgres: acquire %q: %w: %q", names[i], lease.ErrParentLost, claims[i].While.Name)
+			outs[i] = lease.Outcome{Err: err}
 		default:
 			outs[i] = d.refusal("acquire")
 		}
@@ -234,7 +239,8 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.O
 			return db.Numbers(pending, func(i int) int64 { return f(moves[i]) })
 		}
 		return s.call(ctx, "transfer", query, []any{db.Texts(pending, func(i int) string { return names[i] }),
-			num(func(m lease.Transfer) int64 { return int64(m.Token) }), num(func(m lease.Transfer) int64 { return int64(m.Nonce) }),
+			num(func(m lease.Transfer) int64 { return int64(m.Token) }),
+			num(func(m lease.Transfer) int64 { return int64(m.Nonce) }),
 			num(func(m lease.Transfer) int64 { return int64(m.To.Session) }),
 			db.Texts(pending, func(i int) string { return db.Escape(moves[i].To.Owner.Incarnation) }),
 			num(func(m lease.Transfer) int64 { return int64(m.To.Nonce) }),

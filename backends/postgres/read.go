@@ -66,8 +66,8 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[lease.Record,
 
 // ListSession implements lease.SessionLister, by an index, with one request for each 2000 records.
 func (s *Store) ListSession(ctx context.Context, want lease.Session) iter.Seq2[lease.Record, error] {
-	return s.pages(ctx, "list session", "SELECT "+columns+" FROM "+s.function("list_session")+"($1::bigint, $2::text, $3::int)",
-		int64(want.ID), func(*row) bool { return true })
+	query := "SELECT " + columns + " FROM " + s.function("list_session") + "($1::bigint, $2::text, $3::int)"
+	return s.pages(ctx, "list session", query, int64(want.ID), func(*row) bool { return true })
 }
 
 // longestText is the longest beginning of prefix that a text of the database can have: what has
@@ -87,7 +87,8 @@ func longestText(prefix string) string {
 }
 
 // pages reads what of begins, page by page, each behind the last name of the one before.
-func (s *Store) pages(ctx context.Context, op, query string, of any, wanted func(*row) bool) iter.Seq2[lease.Record, error] {
+func (s *Store) pages(ctx context.Context, op, query string, of any,
+	wanted func(*row) bool) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) {
 		for after, more := "", true; more; {
 			var page []row

@@ -48,8 +48,9 @@ func (r *row) record() (lease.Record, error) {
 		return bad(err.Error())
 	}
 	rec := lease.Record{
-		Name:    r.name,
-		Owner:   lease.Owner{ID: db.Unescape(text(r.owner)), Incarnation: db.Unescape(text(r.incarnation)), Address: db.Unescape(text(r.address))},
+		Name: r.name,
+		Owner: lease.Owner{ID: db.Unescape(text(r.owner)), Incarnation: db.Unescape(text(r.incarnation)),
+			Address: db.Unescape(text(r.address))},
 		Session: lease.SessionID(*r.session), Token: lease.Token(*r.rev), Nonce: uint64(*r.nonce),
 		TTL: time.Duration(*r.ttl) * time.Millisecond, Metadata: meta,
 	}

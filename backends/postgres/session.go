@@ -45,8 +45,8 @@ func gone(want lease.Session) error {
 const closing = 5000
 
 // CloseSession implements lease.Store: with one request for each 5000 records. When the first was
-// applied the session is over for good, and what is left of it is removed by whoever watches. The
-// error is ErrGuarded if that is so of a name that a transaction guards.
+// applied the session is over for good, and what is left of it is removed by the Stores that watch.
+// The error is ErrGuarded if that is so of a name that a transaction guards.
 func (s *Store) CloseSession(ctx context.Context, want lease.Session) error {
 	if err := s.made(ctx); err != nil {
 		return err
@@ -79,42 +79,62 @@ func (s *Store) CloseSession(ctx context.Context, want lease.Session) error {
 }
 
 // Renew implements lease.Store: one request for all sessions, which waits for no transaction of a
-// user.
+// user. Sessions of one id and several incarnations, of which one at the most can live, take a
+// request for each of these.
 func (s *Store) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Grant, error) {
 	if err := s.made(ctx); err != nil || len(sessions) == 0 {
 		return nil, err
 	}
-	ttls := make(map[lease.SessionID]int64, len(sessions))
 	grants := make([]lease.Grant, len(sessions))
-	var ours []lease.Session
+	var pending []int
 	for i, want := range sessions {
-		if grants[i].Err = lease.ValidateNoHandle(want.Handle); grants[i].Err == nil {
-			ours = append(ours, want)
+		if err := lease.ValidateNoHandle(want.Handle); err != nil {
+			grants[i].Err = fmt.Errorf("postgres: renew: %w", err)
+			continue
 		}
+		pending = append(pending, i)
 	}
+	for len(pending) > 0 {
+		var now, later []int
+		incarnations := make(map[lease.SessionID]string, len(pending))
+		for _, i := range pending {
+			of := sessions[i]
+			if is, ok := incarnations[of.ID]; ok && is != of.Owner.Incarnation {
+				later = append(later, i)
+				continue
+			}
+			incarnations[of.ID] = of.Owner.Incarnation
+			now = append(now, i)
+		}
+		ttls, err := s.renew(ctx, sessions, now)
+		if err != nil {
+			return nil, err
+		}
+		for _, i := range now {
+			if ttl := ttls[sessions[i].ID]; ttl != 0 {
+				grants[i].TTL = time.Duration(ttl) * time.Millisecond
+			} else {
+				grants[i].Err = fmt.Errorf("postgres: renew: %w", gone(sessions[i]))
+			}
+		}
+		pending = later
+	}
+	return grants, nil
+}
+
+// renew renews those of the indices, and returns the TTLs of those that live, by id.
+func (s *Store) renew(ctx context.Context, sessions []lease.Session, now []int) (map[lease.SessionID]int64, error) {
+	ttls := make(map[lease.SessionID]int64, len(now))
 	err := s.call(ctx, "renew", "SELECT id, ttl FROM "+s.function("renew")+"($1::bigint[], $2::text[])",
-		[]any{db.Numbers(ours, func(x lease.Session) int64 { return int64(x.ID) }),
-			db.Texts(ours, func(x lease.Session) string { return db.Escape(x.Owner.Incarnation) })},
+		[]any{db.Numbers(now, func(i int) int64 { return int64(sessions[i].ID) }),
+			db.Texts(now, func(i int) string { return db.Escape(sessions[i].Owner.Incarnation) })},
 		func(scan db.Scan) error {
 			var id, ttl int64
 			err := scan(&id, &ttl)
 			ttls[lease.SessionID(id)] = ttl
 			return err
 		})
-	if err != nil {
-		return nil, err
-	}
-	for i, want := range sessions {
-		switch ttl := ttls[want.ID]; {
-		case grants[i].Err != nil:
-			grants[i].Err = fmt.Errorf("postgres: renew: %w", grants[i].Err)
-		case ttl == 0:
-			grants[i].Err = fmt.Errorf("postgres: renew: %w", gone(want))
-		default:
-			grants[i].TTL = time.Duration(ttl) * time.Millisecond
-		}
-	}
-	return grants, nil
+	return ttls, err
 }
 
 // backoff are pauses that grow, between looks at what is locked.

@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -42,8 +41,7 @@ type Store struct {
 	log       *zap.Logger
 	endpoints []string
 
-	checked atomic.Bool // the server and the schema, since the last error
-
+	primary primary
 	hub     hub
 	bell    bell
 	history history
@@ -145,7 +143,8 @@ func (s *Store) init(op string, opts []Option) (*Store, error) {
 	}
 	switch {
 	case !validSchema.MatchString(s.schema) || len(s.schema) > 2 && s.schema[:3] == "pg_":
-		return nil, bad("WithSchema", fmt.Sprintf("%.64q", s.schema), `1 to 48 of a-z, 0-9 and '_', not beginning with a digit or "pg_"`)
+		return nil, bad("WithSchema", fmt.Sprintf("%.64q", s.schema),
+			`1 to 48 of a-z, 0-9 and '_', not beginning with a digit or "pg_"`)
 	case s.poll < 10*time.Millisecond || s.poll > time.Minute:
 		return nil, bad("WithPoll", s.poll, "10ms to 1m")
 	case s.buffer < 1 || s.buffer > input.MaxCount:
@@ -172,7 +171,8 @@ const maxBatch = 500
 
 // Limits implements lease.Limiter.
 func (s *Store) Limits() lease.StoreLimits {
-	return lease.StoreLimits{Name: "postgres", MaxTTL: maxTTL, MaxMetadata: maxMetadata, While: true, Batch: maxBatch, Prompt: s.db != nil && s.db.Prompt()}
+	return lease.StoreLimits{Name: "postgres", MaxTTL: maxTTL, MaxMetadata: maxMetadata,
+		While: true, Batch: maxBatch, Prompt: s.db != nil && s.db.Prompt()}
 }
 
 // Endpoints implements lease.Located.

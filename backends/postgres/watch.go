@@ -80,8 +80,8 @@ func (w *watcher) take(ctx context.Context) ([]change, error) {
 
 // Watch implements lease.Watcher: a snapshot as of one moment, in one request, and then the log of
 // changes, which all watches of a Store read together. Changes of one name come in their order,
-// those of several names in any. Expiries are told by whoever watches: soon after the end if the
-// Store's watch runs, as it makes them final itself.
+// those of several names in any. Expiries are made final, and told, by the Stores that watch: soon
+// after the end if this one's watch runs.
 //
 // The iteration ends with the context's error, ErrWatchOverrun, ErrWatchLost, one that is
 // lease.ErrDenied, or when the database could not be asked for 10 s. The loop's body may call the
@@ -170,13 +170,15 @@ func (s *Store) watch(ctx context.Context, prefix string, deletions bool) iter.S
 
 // snapshot reads the records under the watch's prefix, unless deletions alone are told, and which
 // changes after floor they include.
-func (s *Store) snapshot(ctx context.Context, w *watcher, floor int64) (told map[int64]bool, recs []lease.Event, err error) {
+func (s *Store) snapshot(ctx context.Context, w *watcher, floor int64) (
+	told map[int64]bool, recs []lease.Event, err error) {
 	told = map[int64]bool{}
 	records := "true"
 	if w.deletions {
 		records = "false"
 	}
-	query := "SELECT coalesce(seq, 0), coalesce(name, ''), coalesce(format, 0)::bigint, session, rev, nonce, meta, owner, incarnation, address, ttl, " +
+	query := "SELECT coalesce(seq, 0), coalesce(name, ''), coalesce(format, 0)::bigint, " +
+		"session, rev, nonce, meta, owner, incarnation, address, ttl, " +
 		"left_ms, since_us FROM " + s.function("watch_snapshot") + "($1::text, $2::boolean, $3::bigint)"
 	err = s.call(ctx, "watch", query, []any{longestText(w.prefix), records, floor}, func(scan db.Scan) error {
 		var seq int64

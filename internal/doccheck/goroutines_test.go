@@ -53,8 +53,8 @@ var alone = map[string]struct {
 
 // kits are what only tests and benchmarks are made of.
 var kits = []string{
-	"backends/etcd/etcdtest", "backends/postgres/postgrestest", "examples", "internal/apicheck", "internal/authority",
-	"internal/barelease", "internal/child", "internal/compared", "internal/doccheck",
+	"backends/etcd/etcdtest", "backends/postgres/internal/recycled", "backends/postgres/postgrestest", "examples", "internal/apicheck", "internal/authority",
+	"internal/barelease", "internal/child", "internal/churn", "internal/compared", "internal/doccheck",
 	"internal/explore", "internal/faultlink", "internal/handover/world", "internal/inputtest", "internal/labelled", "internal/memnet",
 	"internal/settler", "internal/simulate", "lease/faultclock", "lease/faultstore", "lease/leasetest", "sharding/remembertest", "test", "tools",
 }

@@ -97,7 +97,7 @@ var ofPostgres = []mutant{
 			{"backends/postgres/session.go", "$4::text, $5::bigint)\",", "$4::text, $5::bigint, $6::timestamptz)\","},
 			{"backends/postgres/session.go", "int64((want.TTL-1)/time.Millisecond) + 1},", "int64((want.TTL-1)/time.Millisecond) + 1, time.Now().Format(time.RFC3339Nano)},"},
 			{"backends/postgres/session.go", "\"($1::bigint[], $2::text[])\",", "\"($1::bigint[], $2::text[], $3::timestamptz)\","},
-			{"backends/postgres/session.go", "return db.Escape(x.Owner.Incarnation) })},", "return db.Escape(x.Owner.Incarnation) }), time.Now().Format(time.RFC3339Nano)},"},
+			{"backends/postgres/session.go", "return db.Escape(sessions[i].Owner.Incarnation) })},", "return db.Escape(sessions[i].Owner.Incarnation) }), time.Now().Format(time.RFC3339Nano)},"},
 		},
 		hunters: []check{waiting(pg, "session"), {pg, "^TestTheServersClockDecides$"}},
 		spares:  pgWorks,

@@ -62,7 +62,8 @@ func over(op string, d *db.DB, store *postgres.Store) (*Store, error) {
 
 // enter checks the arguments, waits for its turn with the shard, and returns how to end it. name
 // and token are those of o at that moment.
-func (s *Store) enter(ctx context.Context, o lease.Ownership) (sh *shard, name string, token lease.Token, leave func(), err error) {
+func (s *Store) enter(ctx context.Context, o lease.Ownership) (
+	sh *shard, name string, token lease.Token, leave func(), err error) {
 	if s.db == nil {
 		return nil, "", 0, nil, fmt.Errorf("%w: the store was made by nobody, must come from entities.New", lease.ErrInvalid)
 	}
@@ -77,7 +78,8 @@ func (s *Store) enter(ctx context.Context, o lease.Ownership) (sh *shard, name s
 		return nil, name, token, nil, err
 	}
 	if token == 0 || token > math.MaxInt64 {
-		return nil, name, token, nil, fmt.Errorf("token: %w: %d, must be that of a lease in PostgreSQL", lease.ErrInvalid, token)
+		return nil, name, token, nil, fmt.Errorf("token: %w: %d, must be that of a lease in PostgreSQL",
+			lease.ErrInvalid, token)
 	}
 	s.mu.Lock()
 	sh = s.shards[name]
@@ -121,7 +123,8 @@ func (s *Store) Load(ctx context.Context, o lease.Ownership) ([]string, error) {
 	}
 	defer leave()
 	var ids []string
-	err = s.db.Run(ctx, "SELECT mark, id FROM "+s.function("entities_load")+"($1::text, $2::bigint)", []any{name, int64(token)},
+	query := "SELECT mark, id FROM " + s.function("entities_load") + "($1::text, $2::bigint)"
+	err = s.db.Run(ctx, query, []any{name, int64(token)},
 		func(scan db.Scan) error {
 			var mark int64
 			var id *string
@@ -155,8 +158,9 @@ func (s *Store) Update(ctx context.Context, o lease.Ownership, add, remove []str
 	defer leave()
 	for {
 		applied, mark := false, int64(0)
-		err := s.db.Run(ctx, "SELECT applied, mark FROM "+s.function("entities_update")+"($1::text, $2::bigint, $3::bigint, $4::text[], $5::text[])",
-			[]any{name, int64(token), sh.mark, db.Texts(add, db.Escape), db.Texts(remove, db.Escape)},
+		query := "SELECT applied, mark FROM " + s.function("entities_update") +
+			"($1::text, $2::bigint, $3::bigint, $4::text[], $5::text[])"
+		err := s.db.Run(ctx, query, []any{name, int64(token), sh.mark, db.Texts(add, db.Escape), db.Texts(remove, db.Escape)},
 			func(scan db.Scan) error { return scan(&applied, &mark) })
 		if err != nil {
 			return explain(ctx, "update", name, token, err)

@@ -229,7 +229,8 @@ func (b *Bouncer) end() error {
 	defer b.op.Unlock()
 	if b.up && b.proc.Exited() {
 		b.up = false
-		return fmt.Errorf("postgrestest: %s ended by itself: %w; the last lines of its log:\n%s", b.name, b.proc.Err(), tail(b.log))
+		return fmt.Errorf("postgrestest: %s ended by itself: %w; the last lines of its log:\n%s",
+			b.name, b.proc.Err(), tail(b.log))
 	}
 	return b.kill()
 }

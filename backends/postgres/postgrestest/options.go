@@ -57,7 +57,8 @@ const minDisk = 128 << 20
 func (o Options) complete() (Options, error) {
 	for name, value := range o.Settings {
 		if !validSetting(name) {
-			return o, fmt.Errorf("postgrestest: Settings: %w: the name %q, must be letters, digits, _ and dots", lease.ErrInvalid, name)
+			return o, fmt.Errorf("postgrestest: Settings: %w: the name %q, must be letters, digits, _ and dots",
+				lease.ErrInvalid, name)
 		}
 		if strings.ContainsAny(value, "\n\x00") {
 			return o, fmt.Errorf("postgrestest: Settings: %w: %s is %q, must be one line", lease.ErrInvalid, name, value)

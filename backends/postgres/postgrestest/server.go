@@ -283,7 +283,8 @@ func (s *Server) settings() map[string]string {
 
 // start runs the server and waits until it answers.
 func (s *Server) start(ctx context.Context) error {
-	err := os.WriteFile(filepath.Join(s.data, "postgresql.conf"), configuration(s.settings(), s.opts.Settings, s.following()), 0o600)
+	text := configuration(s.settings(), s.opts.Settings, s.following())
+	err := os.WriteFile(filepath.Join(s.data, "postgresql.conf"), text, 0o600)
 	if err != nil {
 		return fmt.Errorf("start %s: %w", s.name, err)
 	}

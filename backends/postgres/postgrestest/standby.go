@@ -54,7 +54,8 @@ func (s *Server) Follow(ctx context.Context, primary *Server) error {
 	s.op.Lock()
 	defer s.op.Unlock()
 	if s == primary || s.g != primary.g {
-		return fmt.Errorf("postgrestest: %s can't follow %s: they must be two servers begun by one Start", s.name, primary.name)
+		return fmt.Errorf("postgrestest: %s can't follow %s: they must be two servers begun by one Start",
+			s.name, primary.name)
 	}
 	if s.state.Load() != down {
 		if err := s.kill(); err != nil {
@@ -159,7 +160,8 @@ func (s *Server) Synchronous(ctx context.Context, standbys ...*Server) error {
 	return s.withConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		for {
 			var n int
-			err := conn.QueryRow(ctx, "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'quorum' AND state = 'streaming'").Scan(&n)
+			err := conn.QueryRow(ctx, `SELECT count(*) FROM pg_stat_replication
+				WHERE sync_state = 'quorum' AND state = 'streaming'`).Scan(&n)
 			if err == nil && n == len(standbys) {
 				return nil
 			}

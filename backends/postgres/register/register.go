@@ -36,7 +36,7 @@ import (
 func init() {
 	for _, scheme := range []string{"postgres", "postgresql"} {
 		if err := open.Register(scheme, opener); err != nil {
-			panic(err) // somebody else has taken the name
+			panic(err) // other code has taken the name
 		}
 	}
 }
@@ -88,7 +88,8 @@ func parse(rest string) (*pgxpool.Config, settings, error) {
 	authority, database, _ := strings.Cut(base[len("//"):], "/")
 	if strings.Contains(authority, "#") || strings.ContainsAny(database, "@#") {
 		// The piece of a password would be a port, and the rest of it a database that errors name.
-		return invalid("'#', or '@' behind the hosts: in a user, a password and a database '@', '/', '?' and '#' must be escaped")
+		return invalid("'#', or '@' behind the hosts: " +
+			"in a user, a password and a database '@', '/', '?' and '#' must be escaped")
 	}
 	values, err := url.ParseQuery(query)
 	if err != nil {

@@ -15,6 +15,27 @@ BEGIN
   END IF;
 END $$;
 
+-- The timeline that the server writes.
+CREATE OR REPLACE FUNCTION holdfast.timeline() RETURNS bigint LANGUAGE sql VOLATILE AS $$
+  SELECT ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint
+$$;
+
+-- True, or an error: the server is on another timeline than a client expects. Calls ask it in a
+-- condition that comes before all else; an error undoes all else, too.
+CREATE OR REPLACE FUNCTION holdfast.on_timeline(p_least bigint, p_most bigint) RETURNS boolean LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE is_on bigint;
+BEGIN
+  IF pg_is_in_recovery() THEN
+    RAISE EXCEPTION 'the server is a standby' USING ERRCODE = '25006';
+  END IF;
+  is_on := holdfast.timeline();
+  IF is_on < p_least OR is_on > p_most THEN
+    RAISE EXCEPTION 'the server is on timeline %, must be % to %', is_on, p_least, p_most USING ERRCODE = 'HF004';
+  END IF;
+  RETURN true;
+END $$;
+
 -- Asks for what a lease needs of a commit.
 CREATE OR REPLACE FUNCTION holdfast.durable() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -52,7 +73,7 @@ CREATE OR REPLACE FUNCTION holdfast.writers() RETURNS text[] LANGUAGE sql VOLATI
     AND k.pid <> pg_backend_pid()
 $$;
 
--- Makes it final for those of the sessions that are over. One that is being renewed, or under
+-- Makes it final for the sessions that are over. One that is being renewed, or under
 -- which something is being acquired, is passed over: it lives.
 CREATE OR REPLACE FUNCTION holdfast.finish(p_ids bigint[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE ids bigint[];

@@ -1,6 +1,6 @@
 -- Entities that are remembered for shards, each by the holder of the shard's lease.
 
--- Advances the fence: what was sent before, whoever by, is not applied any more. One row has the
+-- Advances the fence: what was sent before, by any client, is not applied any more. One row has the
 -- mark, and no id.
 CREATE OR REPLACE FUNCTION holdfast.entities_load(p_lease text, p_token bigint) RETURNS TABLE (mark bigint, id text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

@@ -13,5 +13,3 @@ BEGIN
     RAISE EXCEPTION 'lease "%" is not held with token %', p_name, coalesce(p_token::text, 'NULL') USING ERRCODE = 'HF002';
   END IF;
 END $$;
-
-REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA holdfast FROM PUBLIC;

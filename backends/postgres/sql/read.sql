@@ -39,7 +39,7 @@ BEGIN
     PERFORM holdfast.enter();
     PERFORM holdfast.pin(p_id, (SELECT s.incarnation FROM holdfast.session s WHERE s.id = p_id));
     IF NOT EXISTS (SELECT FROM holdfast.session s WHERE s.id = p_id AND s.ends > '-infinity') THEN
-      -- Portions of what is over are freed by whoever asks, until nothing is left.
+      -- Portions of what is over are freed by each that asks, until nothing is left.
       PERFORM holdfast.free(ARRAY(SELECT l.name FROM holdfast.lease l WHERE l.session = p_id LIMIT 10000));
       IF NOT EXISTS (SELECT FROM holdfast.lease l WHERE l.session = p_id AND l.format = 1) THEN
         RETURN QUERY SELECT '' COLLATE "C", 100001, NULL::bigint, NULL::bigint, NULL::bigint, NULL, NULL, NULL, NULL, NULL::bigint, NULL::bigint, NULL::bigint;

@@ -96,8 +96,8 @@ BEGIN
     FROM holdfast.session s WHERE s.ends > clock_timestamp();
 END $$;
 
--- Removes what nobody needs any more: changes of ten minutes ago, and names that were free for an
--- hour. Once a minute, whoever calls. The answer is how many rows were removed.
+-- Removes what is of no use any more: changes of ten minutes ago, and names that were free for an
+-- hour. Once a minute, by the first that calls. The answer is how many rows were removed.
 CREATE OR REPLACE FUNCTION holdfast.purge(p_limit int) RETURNS int LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE last bigint; top bigint; names text[]; n int := 0; m int;

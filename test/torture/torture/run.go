@@ -263,7 +263,7 @@ func (t *torture) sweep(ctx context.Context, i, n int, healed time.Duration) err
 
 // calm does planned moves, with no fault before or after it for a while.
 func (t *torture) calm(ctx context.Context, n int, moves []fault) error {
-	if err := cluster.Pause(ctx, time.Second); err != nil { // answers that are under way have come
+	if err := cluster.Pause(ctx, calmPause); err != nil { // answers that are under way have come
 		return err
 	}
 	from := cluster.Now()

@@ -21,6 +21,8 @@ type client interface {
 	// explicit: the transaction says that it is READ COMMITTED and writes, for two more round
 	// trips; else it has the defaults of the database.
 	run(ctx context.Context, explicit bool, query string, args []any, row func(Scan) error) error
+	// reads is run in a transaction that is READ COMMITTED and only reads.
+	reads(ctx context.Context, query string, row func(Scan) error) error
 	// script runs statements in one transaction, in which row is called first; it returns those
 	// that are to follow.
 	script(ctx context.Context, first, query string, row func(Scan) ([]string, error)) error
@@ -46,6 +48,17 @@ const (
 	StateIsolation = "HF003" // of the functions: it is not READ COMMITTED
 	StateReadOnly  = "25006"
 )
+
+// StateUnsupported is feature_not_supported: a standby says so of a transaction that is to write or
+// to be serializable, and poolers say so of what they can't do.
+const StateUnsupported = "0A000"
+
+// Standby reports whether the server says that it is a standby.
+func (d *DB) Standby(ctx context.Context) bool {
+	var is bool
+	err := d.client.reads(ctx, "SELECT pg_is_in_recovery()", func(scan Scan) error { return scan(&is) })
+	return err == nil && is
+}
 
 // Run makes one statement in a transaction of its own, which is READ COMMITTED and may write, and
 // gives each of its rows to row. It takes one round trip, or three where that is not the
@@ -90,8 +103,15 @@ func (p pooled) run(ctx context.Context, explicit bool, query string, args []any
 		rows, err := p.pool.Query(ctx, query, args...)
 		return eachRow(rows, err, row)
 	}
-	return p.within(ctx, func(tx pgx.Tx) error {
+	return p.within(ctx, pgx.ReadWrite, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, query, args...)
+		return eachRow(rows, err, row)
+	})
+}
+
+func (p pooled) reads(ctx context.Context, query string, row func(Scan) error) error {
+	return p.within(ctx, pgx.ReadOnly, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, query, pgx.QueryExecModeExec)
 		return eachRow(rows, err, row)
 	})
 }
@@ -109,8 +129,8 @@ func eachRow(rows pgx.Rows, err error, row func(Scan) error) error {
 	return rows.Err()
 }
 
-func (p pooled) within(ctx context.Context, f func(pgx.Tx) error) error {
-	tx, err := p.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite})
+func (p pooled) within(ctx context.Context, mode pgx.TxAccessMode, f func(pgx.Tx) error) error {
+	tx, err := p.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: mode})
 	if err != nil {
 		return err
 	}
@@ -124,7 +144,7 @@ func (p pooled) within(ctx context.Context, f func(pgx.Tx) error) error {
 }
 
 func (p pooled) script(ctx context.Context, first, query string, row func(Scan) ([]string, error)) error {
-	return p.within(ctx, func(tx pgx.Tx) error {
+	return p.within(ctx, pgx.ReadWrite, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, first, pgx.QueryExecModeExec); err != nil {
 			return err
 		}
@@ -146,8 +166,15 @@ func (d std) run(ctx context.Context, explicit bool, query string, args []any, r
 		rows, err := d.db.QueryContext(ctx, query, args...)
 		return eachStdRow(rows, err, row)
 	}
-	return d.within(ctx, func(tx *sql.Tx) error {
+	return d.within(ctx, false, func(tx *sql.Tx) error {
 		rows, err := tx.QueryContext(ctx, query, args...)
+		return eachStdRow(rows, err, row)
+	})
+}
+
+func (d std) reads(ctx context.Context, query string, row func(Scan) error) error {
+	return d.within(ctx, true, func(tx *sql.Tx) error {
+		rows, err := tx.QueryContext(ctx, query)
 		return eachStdRow(rows, err, row)
 	})
 }
@@ -164,12 +191,15 @@ func eachStdRow(rows *sql.Rows, err error, row func(Scan) error) error {
 	return errors.Join(rows.Err(), rows.Close())
 }
 
-func (d std) within(ctx context.Context, f func(*sql.Tx) error) error {
-	tx, err := d.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+func (d std) within(ctx context.Context, readOnly bool, f func(*sql.Tx) error) error {
+	tx, err := d.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted, ReadOnly: readOnly})
 	if err != nil {
 		return err
 	}
-	if _, err = tx.ExecContext(ctx, "SET TRANSACTION READ WRITE"); err == nil {
+	if !readOnly {
+		_, err = tx.ExecContext(ctx, "SET TRANSACTION READ WRITE")
+	}
+	if err == nil {
 		err = f(tx)
 	}
 	if err != nil {
@@ -180,7 +210,7 @@ func (d std) within(ctx context.Context, f func(*sql.Tx) error) error {
 }
 
 func (d std) script(ctx context.Context, first, query string, row func(Scan) ([]string, error)) error {
-	return d.within(ctx, func(tx *sql.Tx) error {
+	return d.within(ctx, false, func(tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, first); err != nil {
 			return err
 		}

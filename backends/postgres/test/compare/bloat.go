@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -47,41 +48,58 @@ func (b *bed) growOurs(ctx context.Context, p plan, schema string, sessions, n i
 	if err != nil {
 		return g, err
 	}
-	var all []lease.Session
-	for i := range sessions {
-		s := lease.Session{ID: lease.SessionID(rand.Int64()>>1 + 1), TTL: time.Hour,
-			Owner: lease.Owner{ID: "n", Incarnation: fmt.Sprint(schema, "-", i)}}
-		d, err := timed(ctx, p.patience, func(ctx context.Context) error {
-			_, err := store.OpenSession(ctx, s)
-			return err
-		})
-		if err != nil {
-			return g, fmt.Errorf("open a session, after %v: %w", d, err)
-		}
-		all = append(all, s)
+	all, err := openSessions(ctx, p, store, schema, sessions)
+	if err != nil {
+		return g, err
 	}
 	if err := b.admin.QueryRow(ctx, sizeOurs, schema).Scan(&g.before); err != nil {
 		return g, err
 	}
 	began := time.Now()
 	for g.renewals < n {
-		var grants []lease.Grant
-		d, err := timed(ctx, p.patience, func(ctx context.Context) (err error) {
-			grants, err = store.Renew(ctx, all)
-			return err
-		})
-		if err != nil {
-			return g, fmt.Errorf("renew, after %v: %w", d, err)
+		if _, err := renewAll(ctx, p, store, all); err != nil {
+			return g, err
 		}
-		for _, got := range grants {
-			if got.Err != nil {
-				return g, got.Err
-			}
-		}
-		g.renewals += len(grants)
+		g.renewals += len(all)
 	}
 	g.took = time.Since(began)
 	return g, b.admin.QueryRow(ctx, sizeOurs, schema).Scan(&g.after)
+}
+
+// openSessions opens so many sessions.
+func openSessions(ctx context.Context, p plan, store *postgres.Store, of string, n int) (all []lease.Session, err error) {
+	for i := range n {
+		s := lease.Session{ID: lease.SessionID(rand.Int64()>>1 + 1), TTL: time.Hour,
+			Owner: lease.Owner{ID: "n", Incarnation: fmt.Sprint(of, "-", i)}}
+		d, err := timed(ctx, p.patience, func(ctx context.Context) error {
+			_, err := store.OpenSession(ctx, s)
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("open a session, after %v: %w", d, err)
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// renewAll renews them in one request.
+func renewAll(ctx context.Context, p plan, store *postgres.Store, all []lease.Session) (time.Duration, error) {
+	var grants []lease.Grant
+	d, err := timed(ctx, p.patience, func(ctx context.Context) (err error) {
+		grants, err = store.Renew(ctx, all)
+		return err
+	})
+	for _, got := range grants {
+		err = errors.Join(err, got.Err)
+	}
+	if err == nil && len(grants) != len(all) {
+		err = fmt.Errorf("%d answers for %d sessions", len(grants), len(all))
+	}
+	if err != nil {
+		err = fmt.Errorf("renew, after %v: %w", d, err)
+	}
+	return d, err
 }
 
 // growTable renews the row of a leader table n times, each in a transaction of its own, in a loop

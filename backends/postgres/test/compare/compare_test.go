@@ -99,3 +99,55 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		require.ErrorContains(t, f.check(p), "broken", what)
 	}
 }
+
+// TestBeside: calls are made for all of the time for which a transaction is idle.
+func TestBeside(t *testing.T) {
+	postgrestest.Skip(t)
+	p := tiny()
+	const idle = sections * 250 * time.Millisecond
+	var out strings.Builder
+	require.NoError(t, measureBeside(t.Context(), p, idle, &out))
+	t.Log(out.String())
+	require.Len(t, strings.Split(strings.Split(out.String(), "\n\n")[0], "\n"), 2+1+sections, "title, before, sections")
+	require.Contains(t, out.String(), "| none yet |")
+
+	p.patience, p.holds = 2*time.Second, "LOCK TABLE holdfast.session"
+	require.ErrorContains(t, measureBeside(t.Context(), p, idle, &out), "beside an idle transaction: ")
+}
+
+// TestBesideFindsWhatIsBroken: each bound of it.
+func TestBesideFindsWhatIsBroken(t *testing.T) {
+	p := whole()
+	good := func() *steadiness {
+		var s steadiness
+		for n := range sections + 1 {
+			x := section{latency: newLatency(), idle: time.Duration(n) * time.Minute}
+			r, one := newRound(), []time.Duration{time.Millisecond}
+			for _, way := range ways {
+				r.acquired[way], r.renewed[way] = one, one
+			}
+			r.told = one
+			x.latency.add(r)
+			x.many.add(one)
+			s.all = append(s.all, x)
+		}
+		return &s
+	}
+	require.NoError(t, good().check(p, sections*time.Minute))
+	require.ErrorContains(t, good().check(p, time.Hour), "idle for 12m0s only")
+	for what, breaks := range map[string]func(x *section){
+		"acquire":    func(x *section) { x.acquire[holdfast].longest = p.patience },
+		"renew":      func(x *section) { x.renew[holdfast].longest = p.patience },
+		"renew 100":  func(x *section) { x.many.longest = p.patience },
+		"watch":      func(x *section) { x.watch.longest = p.patience },
+		"no call":    func(x *section) { x.watch = calls{} },
+		"no renewal": func(x *section) { x.many = calls{} },
+	} {
+		s := good()
+		breaks(&s.all[3])
+		require.ErrorContains(t, s.check(p, sections*time.Minute), "broken", what)
+	}
+	s := good()
+	s.all = s.all[1:]
+	require.ErrorContains(t, s.check(p, time.Minute), "12 sections")
+}

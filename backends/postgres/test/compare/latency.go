@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -45,63 +46,120 @@ func timed(ctx context.Context, patience time.Duration, f func(context.Context) 
 	return time.Since(began), err
 }
 
-// measureLatency has each way acquire, renew and release a free name, in turns.
-func measureLatency(ctx context.Context, p plan, url string) (latency, error) {
-	l := latency{acquire: map[string]*calls{}, renew: map[string]*calls{}}
-	all := map[string]candidate{}
+// turns has each way acquire, renew and release a free name, in turns, and another node of ours
+// watch that name.
+type turns struct {
+	p     plan
+	all   map[string]candidate
+	seen  func(context.Context) (time.Time, error)
+	close func()
+}
+
+func newTurns(ctx context.Context, p plan, url string) (_ *turns, err error) {
+	t := &turns{p: p, all: map[string]candidate{}}
+	t.close = func() {
+		for _, c := range t.all {
+			c.close()
+		}
+	}
+	defer func() {
+		if err != nil {
+			t.close()
+		}
+	}()
 	for _, way := range ways {
 		c, err := newCandidate(ctx, way, url, "latency", "latency", p.ttl)
 		if err != nil {
-			return l, err
+			return nil, err
 		}
-		defer c.close()
-		all[way], l.acquire[way], l.renew[way] = c, &calls{}, &calls{}
+		t.all[way] = c
 	}
 	seen, stop, err := watching(ctx, p, url, "latency")
 	if err != nil {
+		return nil, err
+	}
+	hangUp := t.close
+	t.seen, t.close = seen, func() { stop(); hangUp() }
+	return t, nil
+}
+
+// round is how long the calls of some turns took.
+type round struct {
+	acquired, renewed map[string][]time.Duration
+	told              []time.Duration
+}
+
+func newRound() *round {
+	return &round{acquired: map[string][]time.Duration{}, renewed: map[string][]time.Duration{}}
+}
+
+// turn adds one turn to r.
+func (t *turns) turn(ctx context.Context, r *round) error {
+	for _, way := range ways {
+		c, began := t.all[way], time.Now()
+		d, err := timed(ctx, t.p.patience, func(ctx context.Context) error {
+			ok, err := c.try(ctx)
+			if err == nil && !ok {
+				err = errors.New("it is another's")
+			}
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("%s: acquire, after %v: %w", way, d, err)
+		}
+		r.acquired[way] = append(r.acquired[way], d)
+		if way == holdfast {
+			at, err := t.seen(ctx)
+			if err != nil {
+				return err
+			}
+			r.told = append(r.told, at.Sub(began))
+		}
+		if d, err = timed(ctx, t.p.patience, c.renew); err != nil {
+			return fmt.Errorf("%s: renew, after %v: %w", way, d, err)
+		}
+		r.renewed[way] = append(r.renewed[way], d)
+		if d, err = timed(ctx, t.p.patience, c.release); err != nil {
+			return fmt.Errorf("%s: release, after %v: %w", way, d, err)
+		}
+	}
+	return nil
+}
+
+func newLatency() latency {
+	l := latency{acquire: map[string]*calls{}, renew: map[string]*calls{}}
+	for _, way := range ways {
+		l.acquire[way], l.renew[way] = &calls{}, &calls{}
+	}
+	return l
+}
+
+func (l *latency) add(r *round) {
+	for _, way := range ways {
+		l.acquire[way].add(r.acquired[way])
+		l.renew[way].add(r.renewed[way])
+	}
+	l.watch.add(r.told)
+}
+
+// measureLatency makes rounds of turns.
+func measureLatency(ctx context.Context, p plan, url string) (latency, error) {
+	l := newLatency()
+	t, err := newTurns(ctx, p, url)
+	if err != nil {
 		return l, err
 	}
-	defer stop()
-	for r := range p.rounds + 1 { // the first is not counted: what is planned anew, and opened
-		acquired, renewed, told := map[string][]time.Duration{}, map[string][]time.Duration{}, []time.Duration{}
+	defer t.close()
+	for n := range p.rounds + 1 { // the first is not counted: what is planned anew, and opened
+		r := newRound()
 		for range p.ops {
-			for _, way := range ways {
-				c, began := all[way], time.Now()
-				d, err := timed(ctx, p.patience, func(ctx context.Context) error {
-					ok, err := c.try(ctx)
-					if err == nil && !ok {
-						err = fmt.Errorf("it is another's")
-					}
-					return err
-				})
-				if err != nil {
-					return l, fmt.Errorf("%s: acquire, after %v: %w", way, d, err)
-				}
-				acquired[way] = append(acquired[way], d)
-				if way == holdfast {
-					at, err := seen(ctx)
-					if err != nil {
-						return l, err
-					}
-					told = append(told, at.Sub(began))
-				}
-				if d, err = timed(ctx, p.patience, c.renew); err != nil {
-					return l, fmt.Errorf("%s: renew, after %v: %w", way, d, err)
-				}
-				renewed[way] = append(renewed[way], d)
-				if d, err = timed(ctx, p.patience, c.release); err != nil {
-					return l, fmt.Errorf("%s: release, after %v: %w", way, d, err)
-				}
+			if err := t.turn(ctx, r); err != nil {
+				return l, err
 			}
 		}
-		if r == 0 {
-			continue
+		if n > 0 {
+			l.add(r)
 		}
-		for _, way := range ways {
-			l.acquire[way].add(acquired[way])
-			l.renew[way].add(renewed[way])
-		}
-		l.watch.add(told)
 	}
 	return l, nil
 }

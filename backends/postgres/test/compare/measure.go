@@ -101,18 +101,14 @@ func measure(ctx context.Context, p plan) (f figures, err error) {
 	return f, err
 }
 
-// besideIdle has somebody else's transaction, with a snapshot and a write, do nothing; makes an
+// besideIdle has another client's transaction, with a snapshot and a write, do nothing; makes an
 // hour's renewals, and measures calls again when it is old enough.
 func (b *bed) besideIdle(ctx context.Context, p plan, f *figures) error {
-	old, err := b.server.Conn(ctx)
+	old, err := b.open(ctx, p)
 	if err != nil {
 		return err
 	}
 	defer hangUp(old)
-	sql := "BEGIN ISOLATION LEVEL REPEATABLE READ; CREATE TABLE others (n int); SELECT txid_current();" + p.holds
-	if _, err := old.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol); err != nil {
-		return err
-	}
 	began := time.Now()
 	// The latter in the schema in which calls are measured then.
 	for _, x := range []struct {
@@ -136,13 +132,36 @@ func (b *bed) besideIdle(ctx context.Context, p plan, f *figures) error {
 	if f.beside, err = measureLatency(ctx, p, b.url); err != nil {
 		return fmt.Errorf("beside an idle transaction: %w", err)
 	}
-	f.idle = time.Since(began)
-	var open bool
-	err = b.admin.QueryRow(ctx, "SELECT state = 'idle in transaction' FROM pg_stat_activity WHERE pid = $1", old.PgConn().PID()).Scan(&open)
-	if err == nil && !open {
-		err = errors.New("the idle transaction had ended")
-	}
+	f.idle, err = b.openFor(ctx, old)
 	return err
+}
+
+// open begins another client's transaction, which has a snapshot and a write, and then does nothing.
+func (b *bed) open(ctx context.Context, p plan) (*pgx.Conn, error) {
+	conn, err := b.server.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	sql := "BEGIN ISOLATION LEVEL REPEATABLE READ; CREATE TABLE others (n int); SELECT txid_current();" + p.holds
+	if _, err := conn.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+		hangUp(conn)
+		return nil, err
+	}
+	return conn, nil
+}
+
+// openFor is for how long the server has had the transaction of that connection open, and idle since
+// it began.
+func (b *bed) openFor(ctx context.Context, conn *pgx.Conn) (time.Duration, error) {
+	var state string
+	var idle float64
+	err := b.admin.QueryRow(ctx, `SELECT coalesce(state, 'gone'), extract(epoch FROM
+		clock_timestamp() - greatest(xact_start, state_change))::float8 FROM pg_stat_activity WHERE pid = $1`,
+		conn.PgConn().PID()).Scan(&state, &idle)
+	if err == nil && state != "idle in transaction" {
+		err = fmt.Errorf("the transaction that was to be idle is %q", state)
+	}
+	return time.Duration(idle * float64(time.Second)), err
 }
 
 func machineLoad() string {

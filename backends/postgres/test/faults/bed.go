@@ -38,6 +38,7 @@ type bed struct {
 	names   map[string]time.Duration
 
 	want func(name string, hold time.Duration) error // has all nodes contend for another
+	join func(n *node) error                         // has another node contend for all
 	stop func()
 	end  []func()
 
@@ -51,6 +52,7 @@ type node struct {
 	id     string
 	pool   *pgxpool.Pool
 	routes []*postgrestest.Route // its own ways to the servers; none if it goes by another
+	store  *postgres.Store
 	keeper *lease.Keeper
 }
 
@@ -114,7 +116,8 @@ func (b *bed) ownRoute(i int) (string, error) {
 
 // populate adds n nodes.
 func (b *bed) populate(ctx context.Context, n int) error {
-	for i := range n {
+	for range n {
+		i := len(b.nodes)
 		nd := &node{id: fmt.Sprintf("node-%d", i+1)}
 		b.nodes = append(b.nodes, nd)
 		url, err := b.url(i)
@@ -136,11 +139,10 @@ func (b *bed) populate(ctx context.Context, n int) error {
 				return pgx.ConnectConfig(ctx, nd.pool.Config().ConnConfig)
 			}))
 		}
-		store, err := postgres.New(nd.pool, opts...)
-		if err != nil {
+		if nd.store, err = postgres.New(nd.pool, opts...); err != nil {
 			return err
 		}
-		nd.keeper, err = lease.NewKeeper(store, lease.Config{ID: nd.id, TTL: b.ttl, Logger: zap.NewNop()})
+		nd.keeper, err = lease.NewKeeper(nd.store, lease.Config{ID: nd.id, TTL: b.ttl, Logger: zap.NewNop()})
 		if err != nil {
 			return err
 		}
@@ -158,15 +160,24 @@ func (b *bed) contend(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var all sync.WaitGroup
 	b.stop = sync.OnceFunc(func() { cancel(); all.Wait() })
-	b.want = func(name string, hold time.Duration) error {
-		for _, n := range b.nodes {
-			h, err := n.keeper.Lease(name)
-			if err != nil {
-				return err
-			}
+	one := func(n *node, name string, hold time.Duration) error {
+		h, err := n.keeper.Lease(name)
+		if err == nil {
 			all.Go(func() { b.journal.contend(ctx, n.id, h, hold) })
 		}
-		return nil
+		return err
+	}
+	b.want = func(name string, hold time.Duration) (err error) {
+		for _, n := range b.nodes {
+			err = errors.Join(err, one(n, name, hold))
+		}
+		return err
+	}
+	b.join = func(n *node) (err error) {
+		for name, hold := range b.names {
+			err = errors.Join(err, one(n, name, hold))
+		}
+		return err
 	}
 	for name, hold := range b.names {
 		if err := b.want(name, hold); err != nil {

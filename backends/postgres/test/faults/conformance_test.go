@@ -16,7 +16,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/backends/postgres"
+	"github.com/holdfast-go/holdfast/backends/postgres/internal/recycled"
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
+	"github.com/holdfast-go/holdfast/internal/churn"
 	"github.com/holdfast-go/holdfast/internal/settler"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/leasetest"
@@ -39,46 +41,12 @@ const (
 	churnTTL = 8 * time.Second
 	// churnStall is generous for a call that meets an outage on a machine that is busy.
 	churnStall = 5 * time.Second
-	// longest is what a disturbance takes, its end included, on a machine that is not busy with
-	// other things.
-	longest = 2500 * time.Millisecond
 	// mostRounds is how often the kit runs at most so that enough happens.
 	mostRounds = 4
 )
 
 // hasty is the patience of settlers on servers under disturbance.
 var hasty = settler.Patience{Attempt: 400 * time.Millisecond, Pause: 20 * time.Millisecond, All: 25 * time.Second}
-
-// schemas gives every case its own fresh, empty store in one database.
-var schemas atomic.Int64
-
-// newSchema makes a store that did not exist; however long the servers take.
-func newSchema(tb leasetest.TB, pool *pgxpool.Pool) *postgres.Store {
-	tb.Helper()
-	s := client(tb, pool, fmt.Sprintf("case_%d", schemas.Add(1)))
-	deadline := time.Now().Add(time.Minute)
-	for {
-		ctx, cancel := context.WithTimeout(tb.Context(), 20*time.Second)
-		err := s.Migrate(ctx)
-		cancel()
-		if err == nil {
-			return s
-		}
-		if time.Now().After(deadline) || tb.Context().Err() != nil {
-			tb.Fatalf("%v", err)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-}
-
-func client(tb leasetest.TB, pool *pgxpool.Pool, schema string) *postgres.Store {
-	tb.Helper()
-	s, err := postgres.New(pool, postgres.WithSchema(schema), postgres.WithLogger(zap.NewNop()))
-	if err != nil {
-		tb.Fatalf("%v", err)
-	}
-	return s
-}
 
 // spoiled is what stands under a name and is no record of this version, with a change.
 const spoiled = `WITH l AS (INSERT INTO %[1]s.lease (name, rev, nonce, format) VALUES ($1, 1, 1, 2)
@@ -93,26 +61,24 @@ func wide(c *pgxpool.Config) { c.MaxConns = 60 }
 func TestConformanceWhileTheServerDies(t *testing.T) {
 	t.Parallel()
 	s := postgrestest.Start(t)
-	conformWhile(t, churn{
-		what: "servers killed and restarted",
-		url:  s.URL(),
-		fault: func(ctx context.Context, r *rand.Rand) error {
+	conformWhile(t, s.URL(), churn.Churn{
+		What: "servers killed and restarted",
+		Fault: func(ctx context.Context, r *rand.Rand) error {
 			end := []func() error{s.Kill, s.KillPostmaster, s.StopImmediate}[r.IntN(3)]
 			if err := end(); err != nil {
 				return err
 			}
-			time.Sleep(between(r, 0, 500*time.Millisecond))
+			time.Sleep(churn.Between(r, 0, 500*time.Millisecond))
 			return s.Restart(ctx)
 		},
 		// In every other pause there is time for sessions to end.
-		pause: func(n int, r *rand.Rand) time.Duration {
+		Pause: func(n int, r *rand.Rand) time.Duration {
 			if n%2 == 1 {
 				return churnTTL + 2*time.Second
 			}
-			return between(r, time.Second, 3*time.Second)
+			return churn.Between(r, time.Second, 3*time.Second)
 		},
-		slack: churnTTL + 10*time.Second,
-		least: figures{faults: 3, settled: 50},
+		Least: churn.Least{Faults: 3, Settled: 50},
 	})
 }
 
@@ -126,10 +92,9 @@ func TestConformanceWhileStandbysArePromoted(t *testing.T) {
 	require.NoError(t, a.Synchronous(t.Context(), b))
 	var primary atomic.Pointer[postgrestest.Server]
 	primary.Store(a)
-	conformWhile(t, churn{
-		what: "synchronous standbys promoted",
-		url:  postgrestest.ReadWriteURL(a, b),
-		fault: func(ctx context.Context, _ *rand.Rand) error {
+	conformWhile(t, postgrestest.ReadWriteURL(a, b), churn.Churn{
+		What: "synchronous standbys promoted",
+		Fault: func(ctx context.Context, _ *rand.Rand) error {
 			from := primary.Load()
 			to := map[*postgrestest.Server]*postgrestest.Server{a: b, b: a}[from]
 			if err := from.Kill(); err != nil {
@@ -144,105 +109,45 @@ func TestConformanceWhileStandbysArePromoted(t *testing.T) {
 			}
 			return to.Synchronous(ctx, from)
 		},
-		pause: func(n int, r *rand.Rand) time.Duration {
+		Pause: func(n int, r *rand.Rand) time.Duration {
 			if n%2 == 1 {
 				return churnTTL + 2*time.Second
 			}
-			return between(r, time.Second, 2*time.Second)
+			return churn.Between(r, time.Second, 2*time.Second)
 		},
-		slack: churnTTL + 10*time.Second,
-		least: figures{faults: 2, settled: 20},
+		Least: churn.Least{Faults: 2, Settled: 20},
 	})
 }
 
-// churn is what happens to servers all the while.
-type churn struct {
-	what  string
-	url   string
-	fault func(context.Context, *rand.Rand) error // and its end
-	pause func(n int, r *rand.Rand) time.Duration // before the n-th fault, from 0
-	slack time.Duration                           // leasetest.ExpirySlack
-	least figures
-}
-
-// figures are the least that must have happened for the run to mean something.
-type figures struct {
-	faults  int64 // that the servers met
-	settled int64 // calls that met them
-}
-
-func (f figures) reached(faults int64, t *settler.Tally) bool {
-	return faults >= f.faults && t.Settled.Load() >= f.settled
-}
-
-func between(r *rand.Rand, a, b time.Duration) time.Duration {
-	return a + time.Duration(r.Int64N(int64(b-a)+1))
-}
-
-func conformWhile(t *testing.T, ch churn) {
-	seed := *churnSeed
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
-	t.Logf("seed %d (-postgres.seed repeats it)", seed)
-	began := time.Now()
-	ended, stop := make(chan struct{}), make(chan struct{})
-	var faults atomic.Int64
-	go func() {
-		defer close(ended)
-		r := rand.New(rand.NewPCG(seed, 0))
-		slow := 1.0 // a machine on which servers take long to recover gets longer pauses
-		for n := 0; ; n++ {
-			select {
-			case <-time.After(time.Duration(slow * float64(ch.pause(n, r)))):
-			case <-stop:
-				return
-			}
-			at := time.Since(began)
-			if err := ch.fault(context.WithoutCancel(t.Context()), r); err != nil {
-				t.Errorf("after %v: %v", at, err)
-				return
-			}
-			t.Logf("disturbed from %v to %v", at.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
-			faults.Add(1)
-			slow = min(max((time.Since(began)-at).Seconds()/longest.Seconds(), 1), 4)
-		}
-	}()
-
+// conformWhile runs the kit on the servers at url while ch goes on.
+func conformWhile(t *testing.T, url string, ch churn.Churn) {
+	ch.Rounds, ch.Most, ch.Seed, ch.SeedFlag = *churnRounds, mostRounds, *churnSeed, "postgres.seed"
 	var counts settler.Tally
-	pool := postgrestest.PoolOf(t, ch.url, wide)
+	pool := postgrestest.PoolOf(t, url, wide)
+	cases := recycled.Of(pool, time.Minute) // however long the servers take
 	settled := func(tb leasetest.TB) (func() lease.Store, string) {
-		known, schema := settler.NewLedger(&counts), newSchema(tb, pool).SchemaName()
-		return func() lease.Store { return settler.New(client(tb, pool, schema), known, hasty) }, schema
+		known, schema := settler.NewLedger(&counts), cases.Name(tb)
+		return func() lease.Store {
+			return settler.New(cases.Client(tb, schema, postgres.WithLogger(zap.NewNop())), known, hasty)
+		}, schema
 	}
-	for i := 0; i < *churnRounds || i < mostRounds && !ch.least.reached(faults.Load(), &counts); i++ {
-		ok := t.Run(fmt.Sprintf("round-%d", i), func(t *testing.T) {
-			leasetest.Run(t, func(tb leasetest.TB) func() lease.Store {
-				clients, _ := settled(tb)
-				return clients
-			}, leasetest.TTL(churnTTL), leasetest.ExpirySlack(ch.slack), leasetest.Disturbed(churnStall), leasetest.Seed(seed+uint64(i)),
-				leasetest.BadRecords(func(tb leasetest.TB) (func() lease.Store, func(string)) {
-					clients, schema := settled(tb)
-					return clients, func(name string) {
-						for tb.Context().Err() == nil {
-							ctx, cancel := context.WithTimeout(tb.Context(), time.Second)
-							_, err := pool.Exec(ctx, fmt.Sprintf(spoiled, schema), name)
-							cancel()
-							if err == nil {
-								return
-							}
+	ch.Run(t, &counts, func(t *testing.T, seed uint64) {
+		leasetest.Run(t, func(tb leasetest.TB) func() lease.Store {
+			clients, _ := settled(tb)
+			return clients
+		}, leasetest.TTL(churnTTL), leasetest.ExpirySlack(churnTTL+10*time.Second), leasetest.Disturbed(churnStall), leasetest.Seed(seed),
+			leasetest.BadRecords(func(tb leasetest.TB) (func() lease.Store, func(string)) {
+				clients, schema := settled(tb)
+				return clients, func(name string) {
+					for tb.Context().Err() == nil {
+						ctx, cancel := context.WithTimeout(tb.Context(), time.Second)
+						_, err := pool.Exec(ctx, fmt.Sprintf(spoiled, schema), name)
+						cancel()
+						if err == nil {
+							return
 						}
 					}
-				}))
-		})
-		if !ok {
-			break
-		}
-	}
-	close(stop)
-	<-ended
-	t.Logf("%d %s in %v; %s", faults.Load(), ch.what, time.Since(began).Round(time.Second), &counts)
-	if !t.Failed() {
-		require.True(t, ch.least.reached(faults.Load(), &counts), "hardly anything happened to the servers, or hardly any request met it: want %+v", ch.least)
-	}
+				}
+			}))
+	})
 }

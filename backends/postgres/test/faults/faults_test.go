@@ -43,6 +43,10 @@ func TestFaults(t *testing.T) {
 			}
 			require.NoError(t, r.err)
 			require.Equal(t, 2, r.held, "the long names were not held when it began")
+			if f.twice {
+				require.NotZero(t, r.doubles, "two stores, and no name was held in both")
+				return
+			}
 			require.Zero(t, r.backward, "tokens: %v", r.verdict)
 			if !f.clock {
 				require.NoError(t, r.verdict.err())

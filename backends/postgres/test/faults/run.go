@@ -29,6 +29,8 @@ type fault struct {
 	loses bool
 	// clock: the fault is one of the server's clock, so that two may believe.
 	clock bool
+	// twice: there are two stores, so that two do believe, and for how long is measured.
+	twice bool
 	// check asserts more.
 	check func(b *bed, f finding) error
 }

@@ -1,0 +1,172 @@
+//go:build unix
+
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/backends/postgres"
+	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// steered is a pool of a server whose new connections go to whatever server to has.
+func steered(t *testing.T, of *postgrestest.Server, to *atomic.Pointer[postgrestest.Server]) *pgxpool.Pool {
+	t.Helper()
+	return of.Pool(t, func(c *pgxpool.Config) {
+		c.ConnConfig.Fallbacks = nil
+		c.BeforeConnect = func(_ context.Context, cc *pgx.ConnConfig) error {
+			at, err := pgx.ParseConfig(to.Load().URL())
+			if err == nil {
+				cc.Host, cc.Port = at.Host, at.Port
+			}
+			return err
+		}
+	})
+}
+
+// twoPrimaries are an old primary that came back as one, and the standby that took its place.
+func twoPrimaries(t *testing.T) (old, present *postgrestest.Server) {
+	t.Helper()
+	old = postgrestest.Start(t)
+	require.NoError(t, silent(t, old.Pool(t)).Migrate(t.Context()))
+	present, err := old.NewStandby(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, old.Kill())
+	require.NoError(t, present.Promote(t.Context()))
+	require.NoError(t, old.Restart(t.Context()))
+	return old, present
+}
+
+// TestOldPrimary: a Store that has used the server that took an old primary's place does not go back
+// to that one, and goes on as soon as the right one answers. One that has not does not know better.
+func TestOldPrimary(t *testing.T) {
+	t.Parallel()
+	old, present := twoPrimaries(t)
+	var to atomic.Pointer[postgrestest.Server]
+	to.Store(present)
+	p := steered(t, old, &to)
+	s := silent(t, p)
+	sess := session(t, s, "a", lasting)
+	held := win(t, s, sess, "job")
+
+	to.Store(old)
+	p.Reset()
+	deniedBy(t, s, postgres.ErrOldPrimary, "is on timeline 1, and this store has used timeline 2")
+	_, err := s.Renew(t.Context(), []lease.Session{sess}) // which the old one does not know
+	require.NotErrorIs(t, err, lease.ErrSessionGone)
+	_, err = s.Release(t.Context(), []lease.Held{held.Held()})
+	require.ErrorIs(t, err, postgres.ErrOldPrimary)
+	require.ErrorIs(t, s.CloseSession(t.Context(), sess), postgres.ErrOldPrimary)
+	for _, err := range s.ListSession(t.Context(), sess) {
+		require.ErrorIs(t, err, postgres.ErrOldPrimary)
+	}
+	tx, err := p.Begin(t.Context())
+	require.NoError(t, err)
+	require.ErrorIs(t, s.Guard(t.Context(), tx, own(held)), postgres.ErrOldPrimary)
+	require.NoError(t, tx.Rollback(t.Context()))
+
+	other := silent(t, p) // the same name, held twice
+	require.NotEqual(t, held.Token, win(t, other, session(t, other, "b", lasting), "job").Token)
+
+	to.Store(present)
+	p.Reset()
+	works(t, s)
+	grants, err := s.Renew(t.Context(), []lease.Session{sess})
+	require.NoError(t, err)
+	require.NoError(t, grants[0].Err)
+	works(t, other) // it learns of the later one
+	to.Store(old)
+	p.Reset()
+	deniedBy(t, other, postgres.ErrOldPrimary, "timeline 1")
+	require.NoError(t, other.AcceptHistory(t.Context()))
+	works(t, other)
+}
+
+// TestBothPrimariesInOnePool: connections of one pool lead to both, and no error comes in between.
+func TestBothPrimariesInOnePool(t *testing.T) {
+	t.Parallel()
+	old, present := twoPrimaries(t)
+	var to atomic.Pointer[postgrestest.Server]
+	to.Store(old)
+	p := steered(t, old, &to)
+	s := silent(t, p)
+	works(t, s)
+	// hold takes all connections out of the pool, so that the next call makes another.
+	held := map[int]int{} // how many, by hold
+	hold := func() (release func()) {
+		time.Sleep(100 * time.Millisecond) // the bell takes one, soon after a call
+		eventually(t, 10*time.Second, "no connection in use", func() bool {
+			n := 0
+			for _, c := range held {
+				n += c
+			}
+			return int(p.Stat().AcquiredConns()) == n
+		})
+		conns := p.AcquireAllIdle(t.Context())
+		id := rand.Int()
+		held[id] = len(conns)
+		require.NotEmpty(t, conns)
+		release = sync.OnceFunc(func() {
+			for _, c := range conns {
+				c.Release()
+			}
+			delete(held, id)
+		})
+		t.Cleanup(release)
+		return release
+	}
+	olds := hold()
+	to.Store(present)
+	works(t, s) // by another connection, which leads to the later one: it goes on there
+	presents := hold()
+	olds()
+	_, err := s.Get(t.Context(), "a")
+	require.ErrorIs(t, err, postgres.ErrOldPrimary)
+	olds = hold()
+	presents()
+	works(t, s)
+	olds()
+
+	// What was checked on one server is not asked of the other.
+	handle, err := sql.Open("pgx", present.URL())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, handle.Close()) }()
+	std, err := postgres.NewDB(handle)
+	require.NoError(t, err)
+	works(t, std)
+}
+
+// TestUnsupported: what the server, or a pooler before it, does not support is no standby.
+func TestUnsupported(t *testing.T) {
+	t.Parallel()
+	p := pool(t)
+	s := fresh(t, p)
+	_, err := p.Exec(t.Context(), strings.ReplaceAll(`CREATE OR REPLACE FUNCTION holdfast.get(p_names text[]) RETURNS SETOF holdfast.record LANGUAGE plpgsql AS
+		'BEGIN RAISE EXCEPTION ''no such thing here'' USING ERRCODE = ''0A000''; END'`, "holdfast", s.SchemaName()))
+	require.NoError(t, err)
+	handle, err := sql.Open("pgx", server(t).URL())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, handle.Close()) }()
+	std, err := postgres.NewDB(handle, postgres.WithSchema(s.SchemaName()))
+	require.NoError(t, err)
+	for _, s := range []*postgres.Store{s, std} {
+		_, err = s.Get(t.Context(), "a")
+		require.ErrorIs(t, err, lease.ErrDenied)
+		require.ErrorIs(t, err, postgres.ErrUnsafeServer)
+		require.ErrorContains(t, err, "does not support what is sent")
+		require.ErrorContains(t, err, "no such thing here")
+		require.NotErrorIs(t, err, postgres.ErrReadOnly)
+	}
+}

@@ -1,0 +1,37 @@
+//go:build unix
+
+package postgres_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// TestRenewOfSeveralIncarnations: of sessions with one id the one that lives is told so, and no
+// other, in whatever order they come.
+func TestRenewOfSeveralIncarnations(t *testing.T) {
+	t.Parallel()
+	s := fresh(t, pool(t))
+	lives, more := session(t, s, "a", lasting), session(t, s, "b", lasting)
+	other := lives
+	other.Owner.Incarnation += "-before"
+	third := lives
+	third.Owner.Incarnation += "-after"
+	for _, order := range [][]lease.Session{{lives, other}, {other, lives}, {other, more, third, lives, lives, other, more}} {
+		grants, err := s.Renew(t.Context(), order)
+		require.NoError(t, err)
+		require.Len(t, grants, len(order))
+		for i, x := range order {
+			if x.Owner == lives.Owner || x.Owner == more.Owner {
+				require.NoError(t, grants[i].Err, i)
+				require.Equal(t, lives.TTL, grants[i].TTL, i)
+			} else {
+				require.ErrorIs(t, grants[i].Err, lease.ErrSessionGone, i)
+				require.Zero(t, grants[i].TTL, i)
+			}
+		}
+	}
+}
