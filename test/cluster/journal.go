@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -93,7 +94,8 @@ func OpenJournal[E any](path string) (*Journal[E], error) {
 		return nil, err
 	}
 	if size := int(unsafe.Sizeof(slot[E]{})); len(s.Bytes) < journalHead+size || (len(s.Bytes)-journalHead)%size != 0 {
-		return nil, fmt.Errorf("%s: %d bytes, not of entries of %d: %w", path, len(s.Bytes), size, s.Close())
+		err := fmt.Errorf("%s: %d bytes, not of entries of %d", path, len(s.Bytes), size)
+		return nil, errors.Join(err, s.Close())
 	}
 	return journalIn[E](s), nil
 }

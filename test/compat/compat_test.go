@@ -194,12 +194,13 @@ func (n *nodes) judge(senders []*one) (inOrder bool) {
 	}
 	require.Len(n.t, sent, len(peer.Entities())+1)
 	var ledgers map[string]peer.Ledger
+	var late []string
 	for _, s := range senders {
 		require.Eventually(n.t, func() bool { // what was sent last may be on its way
 			ledgers = s.do(peer.Ledgers).Ledgers
 			for to, streams := range sent {
 				for stream, count := range streams {
-					if ledgers[to].Last[stream] < count {
+					if ledgers[to].Last[stream] < count || len(ledgers[to].Missing[stream]) > 0 {
 						return false
 					}
 				}
@@ -207,16 +208,18 @@ func (n *nodes) judge(senders []*one) (inOrder bool) {
 			return true
 		}, patience, 100*time.Millisecond, "messages are missing")
 		for to, streams := range sent {
-			if wrong := ledgers[to].Wrong; len(wrong) > 0 && n.unordered() {
-				n.t.Log("a node says that the order of mail was not kept:", to, wrong)
-				return false
-			}
+			late = append(late, ledgers[to].Late...)
 			require.Empty(n.t, ledgers[to].Wrong, "%s", to)
 			require.Zero(n.t, ledgers[to].Others, "%s was sent what is not understood", to)
 			require.Equal(n.t, streams, ledgers[to].Last, "%s", to)
 		}
 	}
 	n.onePlace()
+	if n.unordered() && len(late) > 0 {
+		n.t.Log("a node says that the order of mail was not kept:", late)
+		return false
+	}
+	require.Empty(n.t, late, "out of order")
 	return true
 }
 

@@ -3,6 +3,7 @@ package peer
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,9 +29,11 @@ type (
 	Tell struct{}
 	// Ledger is what an actor has handled, on all its hosts: it moves as its state.
 	Ledger struct {
-		Last   map[string]uint64 // of each stream
-		Wrong  []string          // what was not the number after the last
-		Others int               // messages that it does not know
+		Last    map[string]uint64   // the highest number of each stream
+		Missing map[string][]uint64 // those below it that have not come
+		Late    []string            // those that came out of order
+		Wrong   []string            // those that came twice, and what is no number
+		Others  int                 // messages that it does not know
 	}
 )
 
@@ -44,7 +47,7 @@ type keeper struct {
 
 func (p *peer) actors(whose func(actor.Context) (string, lease.Token)) *actor.Props {
 	return actor.PropsFromProducer(func() actor.Actor {
-		return &keeper{Ledger: Ledger{Last: map[string]uint64{}}, whose: whose, tell: func(l Lifespan) { p.say(Report{Did: LifeSays, Lifespan: &l}) }}
+		return &keeper{Ledger: Ledger{Last: map[string]uint64{}, Missing: map[string][]uint64{}}, whose: whose, tell: func(l Lifespan) { p.say(Report{Did: LifeSays, Lifespan: &l}) }}
 	})
 }
 
@@ -68,7 +71,7 @@ func (k *keeper) Receive(c actor.Context) {
 		stream, number, _ := strings.Cut(m.GetValue(), " ")
 		_, err := fmt.Sscan(number, &n)
 		if err != nil {
-			k.wrong("%q: %v", m.GetValue(), err)
+			note(&k.Wrong, "%q: %v", m.GetValue(), err)
 			return
 		}
 		k.take(stream, n)
@@ -80,15 +83,25 @@ func (k *keeper) Receive(c actor.Context) {
 }
 
 func (k *keeper) take(stream string, n uint64) {
-	if last := k.Last[stream]; n != last+1 {
-		k.wrong("%s: %d after %d, at token %d", stream, n, last, k.life.Token)
+	last := k.Last[stream]
+	if n > last {
+		for x := last + 1; x < n; x++ {
+			k.Missing[stream] = append(k.Missing[stream], x)
+		}
+		k.Last[stream] = n
+		return
 	}
-	k.Last[stream] = n
+	to := &k.Wrong
+	if i := slices.Index(k.Missing[stream], n); i >= 0 {
+		k.Missing[stream] = slices.Delete(k.Missing[stream], i, i+1)
+		to = &k.Late
+	}
+	note(to, "%s: %d after %d, at token %d", stream, n, last, k.life.Token)
 }
 
-func (k *keeper) wrong(format string, args ...any) {
-	if len(k.Wrong) < 20 {
-		k.Wrong = append(k.Wrong, fmt.Sprintf(format, args...))
+func note(to *[]string, format string, args ...any) {
+	if len(*to) < 20 {
+		*to = append(*to, fmt.Sprintf(format, args...))
 	}
 }
 
