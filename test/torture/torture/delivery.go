@@ -9,9 +9,9 @@ import (
 )
 
 // A calm has planned moves only, by the plan. On a machine that is starved a lease may run out in
-// it all the same, for want of a processor: then it was a loss, by the journal of the node itself,
-// that cost an ask, and no planned move. What is broken in such a calm is excused, and counted. It
-// can't excuse everything: see ruleCalm.
+// it all the same, for want of a processor: then it was that, by the journal of the node itself,
+// that cost an ask, and no planned move. What is broken in such a calm is excused, and counted, in
+// few of all calms: see mostExcused. Losses of other kinds excuse nothing.
 
 // calmPause is the time between the last answer that was waited for after a storm and a calm.
 const calmPause = time.Second
@@ -119,7 +119,7 @@ func (j *judgement) delivery(ev evidence) {
 	j.blame(ev, breaches)
 }
 
-// expired are the losses that were noted, and the sessions that ended for their node as it had no
+// expired are the leases that were noted as having run out, and the sessions that ended for their node as it had no
 // confirmation in time: under these, too, where nothing was at work that would note its loss. The
 // time is that of the loss.
 func expired(ev evidence) (all []seen) {
@@ -129,6 +129,7 @@ func expired(ev evidence) (all []seen) {
 		id uint64
 	}
 	trusted := map[session]seen{} // at: until when
+	over := map[session]bool{}    // closed: what is confirmed late is nothing
 	going := map[process]time.Duration{}
 	for _, e := range ev.entries { // in the order of time
 		p := process{e.node, e.life}
@@ -136,10 +137,16 @@ func expired(ev evidence) (all []seen) {
 		of := session{p, e.token}
 		switch e.kind {
 		case lost:
-			all = append(all, e)
+			if e.seq == ranOut {
+				all = append(all, e)
+			}
 		case closed:
 			delete(trusted, of)
+			over[of] = true
 		case confirmed:
+			if over[of] {
+				continue
+			}
 			was, until := trusted[of], e
 			if was.at > 0 && e.at > was.at {
 				all = append(all, was)
@@ -158,7 +165,10 @@ func expired(ev evidence) (all []seen) {
 	return all
 }
 
-// blame excuses the breaches of calms in which a lease was lost, and no more than half of all calms.
+// mostExcused is in how many of so many calms something may be excused: a tenth; but in one of four.
+func mostExcused(calms int) int { return max(calms/10, min(1, calms/4)) }
+
+// blame excuses the breaches of calms in which a lease ran out, if these are few.
 func (j *judgement) blame(ev evidence, breaches []breach) {
 	j.calms = len(ev.calms)
 	losses := make([][]seen, len(ev.calms)) // by number
@@ -183,11 +193,12 @@ func (j *judgement) blame(ev evidence, breaches []breach) {
 		j.excused++
 		excused[b.calm] = true
 	}
-	if 2*len(excused) > len(ev.calms) {
+	if most := mostExcused(len(ev.calms)); len(excused) > most {
 		var lines []seen
 		for n := range excused {
 			lines = append(lines, losses[n][0])
 		}
-		j.violate(ruleCalm, fmt.Sprintf("%d of %d would be excused, as a lease was lost in them: %d breaches of I5", len(excused), len(ev.calms), j.excused), lines...)
+		j.violate(ruleCalm, fmt.Sprintf("%d of %d would be excused, as a lease ran out in them, %d may be: %d breaches of I5",
+			len(excused), len(ev.calms), most, j.excused), lines...)
 	}
 }

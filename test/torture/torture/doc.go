@@ -31,9 +31,9 @@
 //   - The fenced journal, by the store's own history: no token is followed by a lower one.
 //     Its writers do not ask whether they may.
 //   - I5: what was asked in calm is handled once, and in order. Where a move said that it
-//     could not keep order that is counted apart. A calm in which a node noted that a lease was
-//     lost, as happens where the machine has no processor for it, is none: what is broken in it
-//     is counted, and excused, in half of the calms at the most.
+//     could not keep order that is counted apart. A calm in which a node noted that a lease ran
+//     out, as happens where the machine has no processor for it, is none: what is broken in it
+//     is counted, and excused, in a tenth of the calms at the most, or in one of four.
 //   - State: what an account begins with was left by an account before it, under a lower
 //     token, and nobody else begins with it. Accounts are remembered, and stopped when
 //     they are idle.

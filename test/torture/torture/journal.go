@@ -19,7 +19,7 @@ const (
 	answered                   // an ask had its answer
 	swept                      // an ask of a sweep had its answer
 	began                      // an actor was started under a token, and its lease was alive
-	lost                       // the context of an actor is done, as its lease was lost
+	lost                       // the context of an actor is done, as its lease was lost; seq is 1 if it ran out
 	confirmed                  // the store confirmed a session, which is the token: request sent, reply at, seq is the TTL granted
 	disordered                 // a move after which order is not known to be kept
 	wrote                      // the store took a write with the token

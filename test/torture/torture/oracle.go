@@ -54,7 +54,7 @@ const (
 	ruleState    = "state: what an account begins with was left by one before it, and goes to nobody else"
 	ruleI7       = "I7: every name answers again"
 	ruleProcess  = "a node ends only when it is told to"
-	ruleCalm     = "calm: half of the calms are calm at the least"
+	ruleCalm     = "calm: but for a few, calms are calm"
 	ruleDeparted = "a node that leaves in calm leaves in order, and in time"
 )
 
@@ -73,7 +73,7 @@ type judgement struct {
 	passes, terms, overruns          int
 	asked, handled, answered, twice  int
 	calm, calmUnanswered, unordered  int // asks in calm; those without an answer; out of order after a move that said so
-	calms, unquiet, excused          int // calms; in how many a lease was lost; breaches of I5 in these
+	calms, unquiet, excused          int // calms; in how many a lease ran out; breaches of I5 in these
 	wrote, refused, records, moments int // moments: lost under a living process
 	confirmed                        int
 	left, got                        int // states of accounts

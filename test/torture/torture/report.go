@@ -61,7 +61,7 @@ func (t *torture) report(ctx context.Context) (*judgement, error) {
 	t.printf("asks: %d sent, %d handled (%d of them again), %d answered", j.asked, j.handled, j.twice, j.answered)
 	t.printf("states of accounts: %d left for the next host, %d taken up", j.left, j.got)
 	t.printf("in calm: %d asks, %d handled without an answer at the asker, %d out of order or twice after a move that had said so", j.calm, j.calmUnanswered, j.unordered)
-	t.printf("calms: %d, in %d of which a lease was lost under work that went on; lost, doubled or overtaken in these, and excused: %d", j.calms, j.unquiet, j.excused)
+	t.printf("calms: %d, in %d of which a lease ran out under work that went on; lost, doubled or overtaken in these, and excused: %d", j.calms, j.unquiet, j.excused)
 	t.printf("told to leave in a storm, and had not left within %v, or not in order: %d", leaveBound, t.slowGone)
 	t.printf("after a storm, each name's first answer:     p50 %v, p99 %v, longest %v (n=%d), bound %v", percentile(j.back, 50), percentile(j.back, 99),
 		percentile(j.back, 100), len(j.back), t.ttl+nameBound)

@@ -316,6 +316,9 @@ func (t *torture) meanwhile(ctx context.Context) error {
 		if v.rule == ruleState && cluster.Now()-t.began > 2*time.Minute {
 			continue // what was left may be older
 		}
+		if v.rule == ruleCalm {
+			continue // of the calms of two minutes
+		}
 		t.say("so far: %s: %s", v.rule, v.text)
 	}
 	return nil

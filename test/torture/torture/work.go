@@ -38,6 +38,9 @@ type worker struct {
 // A worker writes with the first message and with every writeEvery-th from then on.
 const writeEvery = 5
 
+// ranOut says of a loss that the lease's time had run out.
+const ranOut = 1
+
 // losses are why a lease may end against its holder's will.
 var losses = []error{lease.ErrExpired, lease.ErrTakenOver, lease.ErrRecordGone, lease.ErrInconsistent}
 
@@ -74,9 +77,15 @@ func (w *worker) begin(ctx actor.Context) {
 	}
 	done := w.own.Context()
 	context.AfterFunc(done, func() {
-		if cause := context.Cause(done); slices.ContainsFunc(losses, func(l error) bool { return errors.Is(cause, l) }) {
-			w.note(entry{at: cluster.Now(), kind: lost})
+		cause := context.Cause(done)
+		if !slices.ContainsFunc(losses, func(l error) bool { return errors.Is(cause, l) }) {
+			return
 		}
+		e := entry{at: cluster.Now(), kind: lost}
+		if errors.Is(cause, lease.ErrExpired) {
+			e.seq = ranOut
+		}
+		w.note(e)
 	})
 }
 
