@@ -35,9 +35,8 @@ import (
 // Errors: lease.ErrInvalid for a bad name, type or option, nil arguments, and if the
 // Keeper's address is not the system's; ErrNameInUse; ErrShardCount, with both
 // numbers; ErrProtocol, if a node that takes part is of a version too far from this one;
-// lease.ErrUnsupported for a store that can neither watch nor list; lease.ErrParentLost if the
-// membership was lost just then, so that Start may be tried again; and the store's, if it
-// can't be reached.
+// lease.ErrUnsupported for a store that can neither watch nor list; lease.ErrParentLost if this
+// node has not been a member for 10 s, or has left; and the store's, if it can't be reached.
 func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...Option) (*Region, error) {
 	fail := func(err error) (*Region, error) {
 		if errors.Is(err, ErrShardCount) { // it names the type
@@ -160,9 +159,17 @@ func (r *Region) launch() (err error) {
 	return nil
 }
 
-// enroll registers this node, and goes on doing so.
+// enroll registers this node, and goes on doing so. A membership that was lost just now begins
+// anew by itself: it is waited for.
 func (r *Region) enroll() error {
-	won, err := r.regionLease.Acquire(r.life)
+	var won bool
+	var err error
+	for until := r.elapsed() + startWithin; ; r.sleep(memberWait) {
+		won, err = r.regionLease.Acquire(r.life)
+		if !errors.Is(err, lease.ErrParentLost) || errors.Is(err, lease.ErrClosed) || r.elapsed() >= until {
+			break
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -229,7 +236,7 @@ func (r *Region) listen() error {
 	}
 }
 
-// startWithin bounds how long Start waits for the records.
+// startWithin bounds how long Start waits for the membership, and then for the records.
 const startWithin = 10 * time.Second
 
 // holdRegion registers this node anew when its registration was lost, and not before it is a

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
 )
 
@@ -48,5 +49,59 @@ func TestEveryNodeReachesEveryEntity(t *testing.T) {
 		got, err := sharding.Ask[done](context.Background(), ns[0].region, "id7", job{"ask", 1})
 		require.NoError(t, err)
 		require.Equal(t, "id7", got.ID)
+	})
+}
+
+// expelled has an operator take the node's membership away, and returns the lease's name.
+func expelled(n *node) string {
+	n.c.t.Helper()
+	term, member := n.group.Term()
+	require.True(n.c.t, member)
+	recs, err := n.c.store.Get(context.Background(), term.Name())
+	require.NoError(n.c.t, err)
+	_, err = n.c.store.Release(context.Background(), []lease.Held{recs[0].Held()})
+	require.NoError(n.c.t, err)
+	synctest.Wait()
+	_, member = n.group.Term()
+	require.False(n.c.t, member)
+	return term.Name()
+}
+
+// A membership that was lost begins anew by itself: a Start in between waits for it.
+func TestStartWaitsForTheMembership(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		n := c.node("a")
+		expelled(n)
+		n.start(8)
+		_, member := n.group.Term()
+		require.True(t, member)
+		c.settled(30*time.Second, n)
+	})
+}
+
+// One that does not, and one that was given up, is an error.
+func TestStartWithoutAMembership(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		n := c.node("a")
+		start := func() (time.Duration, error) {
+			began := time.Now()
+			_, err := sharding.Start(n.system, n.group, sharding.Type{Name: "account", Props: n.props(), Shards: 4})
+			return time.Since(began), err
+		}
+		other, err := c.node("b").keeper.Lease(expelled(n))
+		require.NoError(t, err)
+		won, err := other.Acquire(context.Background())
+		require.NoError(t, err)
+		require.True(t, won)
+		took, err := start()
+		require.ErrorIs(t, err, lease.ErrParentLost)
+		require.NotErrorIs(t, err, lease.ErrClosed)
+		require.InDelta(t, 10, took.Seconds(), 0.1)
+		require.NoError(t, other.Release(context.Background()))
+		time.Sleep(ttl)
+		require.NoError(t, n.group.Leave(context.Background()))
+		took, err = start()
+		require.ErrorIs(t, err, lease.ErrClosed)
+		require.Less(t, took, time.Second)
 	})
 }

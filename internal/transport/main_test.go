@@ -29,11 +29,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(calm{m}) }
 // holder is an Owner that notes what it is told.
 type holder struct {
 	held   atomic.Int64
-	linked int
+	linked atomic.Int64 // told by any goroutine
 	back   []any
 }
 
-func (h *holder) Linked(string)               { h.linked++ }
+func (h *holder) Linked(string)               { h.linked.Add(1) }
 func (h *holder) Returned(_ string, it []any) { h.back = append(h.back, it...) }
 func (h *holder) Held() *atomic.Int64         { return &h.held }
 

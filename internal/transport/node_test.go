@@ -205,11 +205,11 @@ func TestAPeerThatDoesNotRead(t *testing.T) {
 		o := &holder{}
 		a.To("b").Wait(o)
 		rest(time.Minute)
-		require.Zero(t, o.linked)
+		require.Zero(t, o.linked.Load())
 		require.Less(t, net.Stats().Sent, uint64(MaxMessages+100))
 		net.Thaw("b")
 		rest(20 * time.Second)
-		require.NotZero(t, o.linked)
+		require.NotZero(t, o.linked.Load())
 		require.Len(t, b.seen(), n)
 	})
 }
