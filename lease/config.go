@@ -189,8 +189,8 @@ func (c Config) checkTTL(field string, ttl time.Duration, lim StoreLimits, r Ren
 	if least, most := lim.ttls(); ttl < least || ttl > most {
 		return fmt.Errorf("%s: %w: %v, must be at least %v and at most %v", field, ErrInvalid, ttl, least, most)
 	}
-	if c.Margin < 0 || c.Margin > longest {
-		return invalid("Margin", c.Margin, fmt.Sprintf("at least 0 (0: max(TTL/10, 100ms)) and at most %v", longest))
+	if c.Margin < 0 {
+		return invalid("Margin", c.Margin, "at least 0 (0: max(TTL/10, 100ms)) and below the TTL")
 	}
 	return c.checkRenewal(field, r, ttl)
 }

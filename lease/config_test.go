@@ -36,7 +36,7 @@ func TestConfigIsValidated(t *testing.T) {
 		{"jitter too wide", func(c *lease.Config) { c.Jitter = 1 }, []string{"Jitter", "below 1"}},
 		{"jitter no number", func(c *lease.Config) { c.Jitter = math.NaN() }, []string{"Jitter"}},
 		{"margin negative", func(c *lease.Config) { c.Margin = -1 }, []string{"Margin", "at least 0"}},
-		{"margin too long", func(c *lease.Config) { c.Margin = math.MaxInt64 }, []string{"Margin", "at most 8760h"}},
+		{"margin too long", func(c *lease.Config) { c.Margin = math.MaxInt64 }, []string{"Margin", "must be below the TTL of 10s"}},
 		{"margin leaves no time", func(c *lease.Config) { c.Margin = 8 * time.Second }, []string{"TTL", "margin", "below the TTL of 10s"}},
 		{"renewal, jitter and margin together", func(c *lease.Config) { c.RenewFraction, c.Jitter = 0.85, 0.1 }, []string{"renewal × (1 + jitter) + margin"}},
 		{"attempt negative", func(c *lease.Config) { c.AttemptTimeout = -1 }, []string{"AttemptTimeout", "at least 1ms"}},

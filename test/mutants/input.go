@@ -12,11 +12,6 @@ var (
 // ofInput are bugs of what is checked when something is made.
 var ofInput = []mutant{
 	{
-		name: "margin-unbounded", does: "a margin that runs over when it is added to is taken",
-		edits:   []edit{{"lease/config.go", "if c.Margin < 0 || c.Margin > longest {", "if c.Margin < 0 {"}},
-		hunters: []check{leaseInput},
-	},
-	{
 		name: "no-context-passes", does: "a nil context is taken for one",
 		edits:   []edit{{"lease/valid.go", "	if ctx == nil {\n		return fmt.Errorf(\"ctx:", "	if false {\n		return fmt.Errorf(\"ctx:"}},
 		hunters: []check{leaseInput, singletonInput, shardInput, groupInput, nodeInput},

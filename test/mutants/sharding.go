@@ -86,10 +86,9 @@ var ofSharding = []mutant{
 		hunters: []check{ownLease},
 	},
 	{
-		name: "lease-on-the-timer", does: "a lease of the user's is looked at on the goroutine of a timer, where a panic ends the process",
-		edits: []edit{{"sharding/internal/coordinator/coordinator.go", "func() { c.tell(&prepareDue{}) }",
-			"func() {\n\t\tif c.g.CheckAlive() {\n\t\t\tc.prepare()\n\t\t}\n\t}"}},
-		hunters: []check{{"sharding", "^TestACoordinatorsLeaseThatPanics"}},
+		name: "lease-panics-through", does: "a lease of the user's that panics when it is asked ends the process",
+		edits:   []edit{{"lease/asked.go", "if !returned {", "if returned {"}},
+		hunters: []check{{"sharding", "^TestACoordinatorsLeaseThatPanics"}, {"singleton", "^TestALeaseThatCanNeverBeAsked"}},
 	},
 	{
 		name: "token-of-another-lease", does: "with a coordinator's lease of the user's, orders are held against the token of a record of the default one",
