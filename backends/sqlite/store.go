@@ -37,6 +37,7 @@ type Store struct {
 	turn    chan struct{} // the call that has it has the writer
 	writer  *link         // nil: to be opened
 	readers chan *link    // nil ones are to be opened
+	past    chan *past    // the call that has it may have the write lock for a moment
 
 	mu      sync.Mutex
 	closed  bool
@@ -104,7 +105,7 @@ func newStore(ctx context.Context, path string, c clock, opts ...Option) (*Store
 	}
 	s := &Store{
 		place: p, clock: c, wall: time.Now, interval: o.interval,
-		turn: make(chan struct{}, 1), readers: make(chan *link, readerCount),
+		turn: make(chan struct{}, 1), readers: make(chan *link, readerCount), past: make(chan *past, 1),
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*joinPatience)
 	defer cancel()
@@ -116,6 +117,7 @@ func newStore(ctx context.Context, path string, c clock, opts ...Option) (*Store
 	for range readerCount {
 		s.readers <- nil
 	}
+	s.past <- &past{}
 	return s, nil
 }
 
@@ -226,6 +228,9 @@ func (s *Store) Close() error {
 		if l := <-s.readers; l != nil {
 			l.close()
 		}
+	}
+	if p := <-s.past; p.link != nil {
+		p.link.close()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

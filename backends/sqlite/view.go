@@ -12,7 +12,7 @@ import (
 type view struct {
 	*link
 	now   time.Duration
-	final bool // it has the write lock: what is over can't be renewed any more
+	final bool // what is over by now can't be renewed any more
 	over  bool // it has met what is over and may be renewed
 }
 
@@ -25,7 +25,7 @@ func (v *view) tells(r row) bool {
 // read reads with f on a connection, in a transaction that sees one moment. A session that a
 // reader finds over may be renewed nevertheless: by a transaction that began in time and is being
 // committed. So that what is told as gone is gone for good, what has met such a session is read
-// again under the write lock.
+// again, as of a moment whose past is final: see passed.
 func (s *Store) read(ctx context.Context, op string, f func(v *view) ([]row, error)) ([]row, error) {
 	var rows []row // not a result: the caller may have left when it is written
 	err := s.run(ctx, op, func() (err error) {
@@ -38,7 +38,10 @@ func (s *Store) read(ctx context.Context, op string, f func(v *view) ([]row, err
 		v := &view{}
 		rows, l, err = s.readWith(ctx, l, v, f)
 		if v.over && (err == nil || errors.Is(err, lease.ErrSessionGone)) {
-			rows, l, err = s.readWith(ctx, l, &view{final: true}, f)
+			v = &view{final: true}
+			if v.now, err = s.passed(ctx); err == nil {
+				rows, l, err = s.readWith(ctx, l, v, f)
+			}
 		}
 		s.readers <- l
 		return err
@@ -49,9 +52,9 @@ func (s *Store) read(ctx context.Context, op string, f func(v *view) ([]row, err
 	return rows, nil
 }
 
-// readWith is one read with a link, which may be nil; it returns one that may be nil. Without the
-// lock the view's now is a moment before it: what stands in the transaction and has not ended by
-// then stood at some moment of the call.
+// readWith is one read with a link, which may be nil; it returns one that may be nil. The view's
+// now is a moment before it: what stands in the transaction and has not ended by then stood at
+// some moment of the call.
 func (s *Store) readWith(
 	ctx context.Context, l *link, v *view, f func(v *view) ([]row, error),
 ) (rows []row, _ *link, err error) {
@@ -63,13 +66,12 @@ func (s *Store) readWith(
 			return nil, nil, denied(err)
 		}
 	}
-	how := "BEGIN"
-	if v.final {
-		how = "BEGIN IMMEDIATE"
+	v.link = l
+	if !v.final {
+		v.now = s.clock.now()
 	}
-	v.link, v.now = l, s.clock.now()
 	seen := s.seen.Load()
-	err = l.begin(ctx, how)
+	err = l.begin(ctx, "BEGIN")
 	if err == nil {
 		// The first statement that reads takes the snapshot, and may find the file locked.
 		var m meta
@@ -81,9 +83,6 @@ func (s *Store) readWith(
 		}
 	}
 	if err == nil {
-		if v.final {
-			v.now = s.clock.now()
-		}
 		rows, err = f(v)
 	}
 	if err == nil {
