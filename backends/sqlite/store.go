@@ -117,7 +117,7 @@ func newStore(ctx context.Context, path string, c clock, opts ...Option) (*Store
 	for range readerCount {
 		s.readers <- nil
 	}
-	s.past <- &past{}
+	s.past <- &past{now: always}
 	return s, nil
 }
 

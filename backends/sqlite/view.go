@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/holdfast-go/holdfast/lease"
@@ -29,21 +30,16 @@ func (v *view) tells(r row) bool {
 func (s *Store) read(ctx context.Context, op string, f func(v *view) ([]row, error)) ([]row, error) {
 	var rows []row // not a result: the caller may have left when it is written
 	err := s.run(ctx, op, func() (err error) {
-		var l *link
-		select {
-		case l = <-s.readers:
-		case <-ctx.Done():
-			return ended(ctx)
-		}
 		v := &view{}
-		rows, l, err = s.readWith(ctx, l, v, f)
-		if v.over && (err == nil || errors.Is(err, lease.ErrSessionGone)) {
-			v = &view{final: true}
-			if v.now, err = s.passed(ctx); err == nil {
-				rows, l, err = s.readWith(ctx, l, v, f)
-			}
+		rows, err = s.readWith(ctx, v, f)
+		if !v.over || err != nil && !errors.Is(err, lease.ErrSessionGone) {
+			return err
 		}
-		s.readers <- l
+		// No connection of the readers' is kept meanwhile: others read what stands.
+		now, err := s.passed(ctx, v.now)
+		if err == nil {
+			rows, err = s.readWith(ctx, &view{now: now, final: true}, f)
+		}
 		return err
 	})
 	if err != nil {
@@ -52,18 +48,24 @@ func (s *Store) read(ctx context.Context, op string, f func(v *view) ([]row, err
 	return rows, nil
 }
 
-// readWith is one read with a link, which may be nil; it returns one that may be nil. The view's
-// now is a moment before it: what stands in the transaction and has not ended by then stood at
-// some moment of the call.
+// readWith is one read. The view's now is a moment before it: what stands in the transaction and
+// has not ended by then stood at some moment of the call.
 func (s *Store) readWith(
-	ctx context.Context, l *link, v *view, f func(v *view) ([]row, error),
-) (rows []row, _ *link, err error) {
+	ctx context.Context, v *view, f func(v *view) ([]row, error),
+) (rows []row, err error) {
+	var l *link
+	select {
+	case l = <-s.readers:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: other reads of this store are under way", ended(ctx))
+	}
+	defer func() { s.readers <- l }()
 	if err := s.stands(); err != nil {
-		return nil, l, err
+		return nil, err
 	}
 	if l == nil {
 		if l, err = openLink(ctx, s.place.path, false); err != nil {
-			return nil, nil, denied(err)
+			return nil, denied(err)
 		}
 	}
 	v.link = l
@@ -89,11 +91,11 @@ func (s *Store) readWith(
 		err = l.exec("COMMIT")
 	}
 	if err == nil {
-		return rows, l, nil
+		return rows, nil
 	}
 	if !l.rollback() {
 		l.close()
 		l = nil
 	}
-	return nil, l, denied(err)
+	return nil, denied(err)
 }
