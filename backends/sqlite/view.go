@@ -29,7 +29,7 @@ func (v *view) tells(r row) bool {
 // again, as of a moment whose past is final: see passed.
 func (s *Store) read(ctx context.Context, op string, f func(v *view) ([]row, error)) ([]row, error) {
 	var rows []row // not a result: the caller may have left when it is written
-	err := s.run(ctx, op, func() (err error) {
+	err := s.run(ctx, op, func(ctx context.Context) (err error) {
 		v := &view{}
 		rows, err = s.readWith(ctx, v, f)
 		if !v.over || err != nil && !errors.Is(err, lease.ErrSessionGone) {
