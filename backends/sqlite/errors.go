@@ -48,10 +48,10 @@ func denied(err error) error {
 	return err
 }
 
-// ended is the error of a call whose context is done.
+// ended is the error of a call whose context is done; see also Store.whileOpen.
 func ended(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) {
+	if errors.Is(cause, err) || errors.Is(cause, errClosed) {
 		return cause
 	}
 	return fmt.Errorf("%w: %w", err, cause)

@@ -37,7 +37,10 @@ type Store struct {
 	turn    chan struct{} // the call that has it has the writer
 	writer  *link         // nil: to be opened
 	readers chan *link    // nil ones are to be opened
+	past    chan *past    // the call that has it may have the write lock for a moment
 
+	life    context.Context // Close ends it
+	end     context.CancelFunc
 	mu      sync.Mutex
 	closed  bool
 	dead    error // why the file is not the one that was opened
@@ -104,8 +107,9 @@ func newStore(ctx context.Context, path string, c clock, opts ...Option) (*Store
 	}
 	s := &Store{
 		place: p, clock: c, wall: time.Now, interval: o.interval,
-		turn: make(chan struct{}, 1), readers: make(chan *link, readerCount),
+		turn: make(chan struct{}, 1), readers: make(chan *link, readerCount), past: make(chan *past, 1),
 	}
+	s.life, s.end = context.WithCancel(context.Background())
 	ctx, cancel := context.WithTimeout(ctx, 2*joinPatience)
 	defer cancel()
 	if err := p.join(ctx, func(begin bool, id string) (string, error) { return s.open(ctx, begin, id) }); err != nil {
@@ -116,6 +120,7 @@ func newStore(ctx context.Context, path string, c clock, opts ...Option) (*Store
 	for range readerCount {
 		s.readers <- nil
 	}
+	s.past <- &past{now: always}
 	return s, nil
 }
 
@@ -205,8 +210,9 @@ func (s *Store) Path() string {
 	return s.place.path
 }
 
-// Close ends the Store and waits for what it does, which is no more than the disk takes. Watches end with
-// an error. Sessions are left to end by themselves. It may be called more than once.
+// Close ends the Store and waits for what it does, which is no more than the disk takes: calls that
+// wait for a lock, or for others, end with an error, as Watches do; those that have begun to write are
+// completed. Sessions are left to end by themselves. It may be called more than once.
 func (s *Store) Close() error {
 	if s.place == nil {
 		return failed("close", errUnmade)
@@ -218,6 +224,7 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.closed = true
+	s.end()
 	s.follow.endLocked(failed("watch", errClosed))
 	s.mu.Unlock()
 	s.running.Wait()
@@ -226,6 +233,9 @@ func (s *Store) Close() error {
 		if l := <-s.readers; l != nil {
 			l.close()
 		}
+	}
+	if p := <-s.past; p.link != nil {
+		p.link.close()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

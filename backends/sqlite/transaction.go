@@ -18,8 +18,9 @@ type tx struct {
 }
 
 // run runs f on a goroutine of its own, which Close waits for: its caller leaves when ctx is done,
-// also where a disk hangs. What f assigns is not to be looked at after an error.
-func (s *Store) run(ctx context.Context, op string, f func() error) error {
+// also where a disk hangs. What f assigns is not to be looked at after an error. The context that f
+// gets is for what waits: it is done when ctx is, and when Close has begun.
+func (s *Store) run(ctx context.Context, op string, f func(ctx context.Context) error) error {
 	if err := lease.ValidateContext(ctx); err != nil {
 		return failed(op, err)
 	}
@@ -34,7 +35,9 @@ func (s *Store) run(ctx context.Context, op string, f func() error) error {
 		err := routines.ErrEnded
 		defer func() { done <- err }()
 		defer routines.Contain(&err)
-		err = f()
+		waits, cancel := s.whileOpen(ctx)
+		defer cancel()
+		err = f(waits)
 	}); err != nil {
 		s.leaveReplaced()
 		return failed(op, err)
@@ -57,14 +60,32 @@ func (s *Store) run(ctx context.Context, op string, f func() error) error {
 	return nil
 }
 
+// whileOpen returns a context that is done when ctx is, and with errClosed when Close has begun.
+func (s *Store) whileOpen(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(s.life, func() { cancel(errClosed) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
 // graceToSay is for what waits for a lock to say so when its context has ended.
 const graceToSay = 5 * time.Millisecond
 
 // write runs f in a transaction, after it has removed some of what has expired. With synced it
 // is on the disk before write returns. f may have run though write returns an error.
 func (s *Store) write(ctx context.Context, op string, synced bool, f func(t *tx) error) error {
-	return s.run(ctx, op, func() error {
-		return s.taking(ctx, func() error { return s.transact(ctx, synced, f) })
+	return s.run(ctx, op, func(waits context.Context) error {
+		return s.taking(waits, func() error {
+			return s.transact(waits, synced, func(t *tx) error {
+				err := f(t)
+				if err == nil && ctx.Err() != nil {
+					err = ended(ctx)
+				}
+				return err
+			})
+		})
 	})
 }
 
@@ -79,7 +100,8 @@ func (s *Store) taking(ctx context.Context, f func() error) error {
 	return f()
 }
 
-// transact is write for the call that has the turn.
+// transact is write for the call that has the turn. ctx is for its waits: once it has the lock, it
+// goes on to its end.
 func (s *Store) transact(ctx context.Context, synced bool, f func(t *tx) error) (err error) {
 	if err := s.stands(); err != nil {
 		return err
@@ -132,9 +154,6 @@ func (s *Store) transact(ctx context.Context, synced bool, f func(t *tx) error) 
 		if err := l.exec(old, kept); err != nil {
 			return err
 		}
-	}
-	if ctx.Err() != nil {
-		return ended(ctx)
 	}
 	committing = true
 	if err := l.exec("COMMIT"); err != nil {

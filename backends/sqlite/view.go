@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/holdfast-go/holdfast/lease"
@@ -12,7 +13,7 @@ import (
 type view struct {
 	*link
 	now   time.Duration
-	final bool // it has the write lock: what is over can't be renewed any more
+	final bool // what is over by now can't be renewed any more
 	over  bool // it has met what is over and may be renewed
 }
 
@@ -25,22 +26,20 @@ func (v *view) tells(r row) bool {
 // read reads with f on a connection, in a transaction that sees one moment. A session that a
 // reader finds over may be renewed nevertheless: by a transaction that began in time and is being
 // committed. So that what is told as gone is gone for good, what has met such a session is read
-// again under the write lock.
+// again, as of a moment whose past is final: see passed.
 func (s *Store) read(ctx context.Context, op string, f func(v *view) ([]row, error)) ([]row, error) {
 	var rows []row // not a result: the caller may have left when it is written
-	err := s.run(ctx, op, func() (err error) {
-		var l *link
-		select {
-		case l = <-s.readers:
-		case <-ctx.Done():
-			return ended(ctx)
-		}
+	err := s.run(ctx, op, func(ctx context.Context) (err error) {
 		v := &view{}
-		rows, l, err = s.readWith(ctx, l, v, f)
-		if v.over && (err == nil || errors.Is(err, lease.ErrSessionGone)) {
-			rows, l, err = s.readWith(ctx, l, &view{final: true}, f)
+		rows, err = s.readWith(ctx, v, f)
+		if !v.over || err != nil && !errors.Is(err, lease.ErrSessionGone) {
+			return err
 		}
-		s.readers <- l
+		// No connection of the readers' is kept meanwhile: others read what stands.
+		now, err := s.passed(ctx, v.now)
+		if err == nil {
+			rows, err = s.readWith(ctx, &view{now: now, final: true}, f)
+		}
 		return err
 	})
 	if err != nil {
@@ -49,27 +48,32 @@ func (s *Store) read(ctx context.Context, op string, f func(v *view) ([]row, err
 	return rows, nil
 }
 
-// readWith is one read with a link, which may be nil; it returns one that may be nil. Without the
-// lock the view's now is a moment before it: what stands in the transaction and has not ended by
-// then stood at some moment of the call.
+// readWith is one read. The view's now is a moment before it: what stands in the transaction and
+// has not ended by then stood at some moment of the call.
 func (s *Store) readWith(
-	ctx context.Context, l *link, v *view, f func(v *view) ([]row, error),
-) (rows []row, _ *link, err error) {
+	ctx context.Context, v *view, f func(v *view) ([]row, error),
+) (rows []row, err error) {
+	var l *link
+	select {
+	case l = <-s.readers:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: other reads of this store are under way", ended(ctx))
+	}
+	defer func() { s.readers <- l }()
 	if err := s.stands(); err != nil {
-		return nil, l, err
+		return nil, err
 	}
 	if l == nil {
 		if l, err = openLink(ctx, s.place.path, false); err != nil {
-			return nil, nil, denied(err)
+			return nil, denied(err)
 		}
 	}
-	how := "BEGIN"
-	if v.final {
-		how = "BEGIN IMMEDIATE"
+	v.link = l
+	if !v.final {
+		v.now = s.clock.now()
 	}
-	v.link, v.now = l, s.clock.now()
 	seen := s.seen.Load()
-	err = l.begin(ctx, how)
+	err = l.begin(ctx, "BEGIN")
 	if err == nil {
 		// The first statement that reads takes the snapshot, and may find the file locked.
 		var m meta
@@ -81,20 +85,17 @@ func (s *Store) readWith(
 		}
 	}
 	if err == nil {
-		if v.final {
-			v.now = s.clock.now()
-		}
 		rows, err = f(v)
 	}
 	if err == nil {
 		err = l.exec("COMMIT")
 	}
 	if err == nil {
-		return rows, l, nil
+		return rows, nil
 	}
 	if !l.rollback() {
 		l.close()
 		l = nil
 	}
-	return nil, l, denied(err)
+	return nil, denied(err)
 }
