@@ -60,6 +60,16 @@ var ofSQLite = []mutant{
 		hunters: []check{{sqlite, "^TestWhatGuardRefuses$"}},
 	},
 	{
+		name: "sqlite-past-unlocked", does: "what has run out is told as free while a renewal of it is being committed",
+		edits:   []edit{{"backends/sqlite/past.go", "p.link.begin(ctx, \"BEGIN IMMEDIATE\")", "p.link.begin(ctx, \"BEGIN\")"}},
+		hunters: []check{{sqlite, "^TestAReadWaitsForARenewalThatIsBeingCommitted$|^TestTheClockIsReadUnderTheWriteLock$"}},
+	},
+	{
+		name: "sqlite-past-of-others", does: "a read takes for final what was found before it began to wait",
+		edits:   []edit{{"backends/sqlite/past.go", "if p.now < at {", "if p.now == always {"}},
+		hunters: []check{{sqlite, "^TestAPast|^TestAReadWaits"}},
+	},
+	{
 		name: "sqlite-network-disk", does: "a file on another machine is taken, whose locks do not reach everybody",
 		edits:   []edit{{"backends/sqlite/place_linux.go", "\tif err := p.local(); err != nil {\n\t\treturn nil, err\n\t}\n", ""}},
 		hunters: []check{{sqlite, "^TestBadInput$"}},
