@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -162,5 +163,15 @@ func (s *Store) send(ctx context.Context, query string, args []any, row func(db.
 		}
 	}
 	query, args = s.on(at.timeline, at.timeline, query, args)
-	return s.db.Run(ctx, query, args, row)
+	err = s.db.Run(ctx, query, args, row)
+	if err != nil && !errors.Is(err, errSessionOver) { // which is an answer
+		return err
+	}
+	// It may have waited for a connection, and been answered by the old primary after another call
+	// had used the new one: a renewal, say, that the new one knows nothing of.
+	if latest := s.primary.latest(at.system); latest > at.timeline {
+		return fmt.Errorf("the answer is of timeline %d, and meanwhile this store has used timeline %d of the same "+
+			"database system, which may not have what was done", at.timeline, latest)
+	}
+	return err
 }

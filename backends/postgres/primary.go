@@ -50,6 +50,12 @@ func (p *primary) latestLocked(system int64) int64 {
 	return 0
 }
 
+func (p *primary) latest(system int64) int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.latestLocked(system)
+}
+
 // older is an error if a server is behind what was used.
 func (p *primary) older(at server) error {
 	p.mu.Lock()
