@@ -12,7 +12,7 @@ import (
 // a higher number, so a primary that was replaced, and comes back as one, has a lower one. A pool
 // with several hosts, a name that resolves to several, or a pooler may lead there: then there are
 // two stores, and what a Store was told by one is nothing to the other. So it remembers the
-// highest, and each of its calls says which timeline it is for.
+// highest, and each of its calls says which timeline it is for; so do those of the entities beside it.
 
 // stateTimeline is the SQLSTATE of the functions: the server is on another timeline.
 const stateTimeline = db.StateTimeline
@@ -97,6 +97,11 @@ func (p *primary) highest() int64 {
 	}
 	return p.used[len(p.used)-1].timeline
 }
+
+// Timeline is the highest timeline of a server that this Store has used, of the database system that
+// it used last; 0 if it has used none, also since AcceptHistory. It asks nothing of the server. It is
+// for what refuses earlier ones as Guard does, by the SQL function on_timeline.
+func (s *Store) Timeline() int64 { return s.primary.highest() }
 
 // accept forgets what was used.
 func (p *primary) accept() {
