@@ -70,7 +70,8 @@ func (p *primary) olderLocked(at server) error {
 	}
 	return denied(ErrOldPrimary, "the server is on timeline %d, and this store has used timeline %d of the same "+
 		"database system: stop the old primary, or let nothing lead there; if it is the right one, "+
-		"begin this process anew, or call AcceptHistory", at.timeline, latest)
+		"begin this process anew, or call AcceptHistory of the Store (not of a Keeper), which ends the terms of "+
+		"its Keepers", at.timeline, latest)
 }
 
 // use has calls go to such servers, unless one of a later timeline was used meanwhile.
