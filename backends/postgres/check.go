@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -36,8 +37,8 @@ func (s *Store) Check(ctx context.Context) error {
 	return s.explain(ctx, "check", s.standby(ctx, err))
 }
 
-// check asks server and schema, and returns the timeline for which they are fit.
-func (s *Store) check(ctx context.Context) (timeline int64, err error) {
+// check asks server and schema, and returns for which server they are fit.
+func (s *Store) check(ctx context.Context) (*server, error) {
 	const facts = `SELECT current_setting('server_version_num')::bigint, pg_is_in_recovery()::int::bigint,
 		(SELECT system_identifier FROM pg_control_system()), CASE WHEN pg_is_in_recovery() THEN 0
 			ELSE ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint END,
@@ -45,29 +46,30 @@ func (s *Store) check(ctx context.Context) (timeline int64, err error) {
 		(to_regnamespace($1::text) IS NOT NULL)::int::bigint,
 		coalesce((SELECT string_agg(c.relname, ', ' ORDER BY c.relname) FROM pg_catalog.pg_class c
 			WHERE c.relnamespace = to_regnamespace($1::text) AND c.relkind IN ('r', 'S') AND c.relpersistence <> 'p'), ''), `
-	var server, standby, system, exists, has int64
+	var at server
+	var version, standby, exists, has int64
 	var fsync, pages, encoding, unlogged string
-	err = s.db.Run(ctx, facts+fmt.Sprintf(edition, "$1::text"), []any{s.schema}, func(scan db.Scan) error {
-		return scan(&server, &standby, &system, &timeline, &fsync, &pages, &encoding, &exists, &unlogged, &has)
+	err := s.db.Run(ctx, facts+fmt.Sprintf(edition, "$1::text"), []any{s.schema}, func(scan db.Scan) error {
+		return scan(&version, &standby, &at.system, &at.timeline, &fsync, &pages, &encoding, &exists, &unlogged, &has)
 	})
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	if err := s.fit(server, standby != 0, fsync, pages, encoding, exists != 0, unlogged); err != nil {
-		return 0, err
+	if err := s.fit(version, standby != 0, fsync, pages, encoding, exists != 0, unlogged); err != nil {
+		return nil, err
 	}
-	if err := s.primary.older(system, timeline); err != nil {
-		return 0, err
+	if err := s.primary.older(at); err != nil {
+		return nil, err
 	}
 	if err := s.checkVersion(ctx); err != nil {
-		return 0, err
+		return nil, err
 	}
 	if has < functionsEdition {
-		return 0, denied(ErrSchema,
+		return nil, denied(ErrSchema,
 			"%s has functions of edition %d, which is older than %d: call Migrate, or apply Functions",
 			s.schema, has, functionsEdition)
 	}
-	return timeline, s.primary.use(system, timeline)
+	return &at, s.primary.use(at)
 }
 
 // fit judges what a server said of itself.
@@ -154,12 +156,22 @@ func (s *Store) call(ctx context.Context, op, query string, args []any, row func
 }
 
 func (s *Store) send(ctx context.Context, query string, args []any, row func(db.Scan) error) (err error) {
-	timeline := s.primary.checked()
-	if timeline == 0 {
-		if timeline, err = s.check(ctx); err != nil {
+	at := s.primary.checked()
+	if at == nil {
+		if at, err = s.check(ctx); err != nil {
 			return err
 		}
 	}
-	query, args = s.on(timeline, timeline, query, args)
-	return s.db.Run(ctx, query, args, row)
+	query, args = s.on(at.timeline, at.timeline, query, args)
+	err = s.db.Run(ctx, query, args, row)
+	if err != nil && !errors.Is(err, errSessionOver) { // which is an answer
+		return err
+	}
+	// It may have waited for a connection, and been answered by the old primary after another call
+	// had used the new one: a renewal, say, that the new one knows nothing of.
+	if latest := s.primary.latest(at.system); latest > at.timeline {
+		return fmt.Errorf("the answer is of timeline %d, and meanwhile this store has used timeline %d of the same "+
+			"database system, which may not have what was done", at.timeline, latest)
+	}
+	return err
 }

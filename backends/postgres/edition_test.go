@@ -19,7 +19,7 @@ func TestEdition(t *testing.T) {
 	t.Parallel()
 	s := silent(t, nowhere(t))
 	require.Contains(t, s.Functions(), "SELECT 1 $$;")
-	require.Equal(t, "b0e489673c705c26", fmt.Sprintf("%x", sha256.Sum256([]byte(s.Functions())))[:16])
+	require.Equal(t, "feada2c78e13dfdb", fmt.Sprintf("%x", sha256.Sum256([]byte(s.Functions())))[:16])
 	require.NotContains(t, s.Functions(), "CREATE TABLE")
 	require.Contains(t, s.Schema(), s.Functions())
 	require.Empty(t, new(postgres.Store).Functions())
@@ -63,4 +63,53 @@ func TestFunctionsOfAnotherEdition(t *testing.T) {
 	exec("CREATE OR REPLACE FUNCTION %s.edition() RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 41'")
 	require.NoError(t, silent(t, p, schema).Migrate(t.Context()))
 	require.Zero(t, stands(), "a newer one was replaced")
+}
+
+// TestGrantsStay: new functions in place of older ones take no rights from those who have them, as
+// programs are at work by these; and PUBLIC has none on functions that are made anew.
+func TestGrantsStay(t *testing.T) {
+	t.Parallel()
+	p := pool(t)
+	role := fmt.Sprintf("grants_%d", schemas.Add(1))
+	_, err := p.Exec(t.Context(), "CREATE ROLE "+role)
+	require.NoError(t, err)
+	for i, migrate := range []bool{true, false} {
+		s := fresh(t, p)
+		exec := func(q string) {
+			t.Helper()
+			_, err := p.Exec(t.Context(), fmt.Sprintf(q, s.SchemaName(), role))
+			require.NoError(t, err)
+		}
+		may := func(who, function string) (yes bool) {
+			t.Helper()
+			const q = `SELECT EXISTS (SELECT FROM pg_proc f, aclexplode(coalesce(f.proacl, acldefault('f', f.proowner))) a
+				WHERE f.pronamespace = to_regnamespace($1) AND f.proname = $2 AND a.privilege_type = 'EXECUTE'
+				AND a.grantee = CASE $3 WHEN 'PUBLIC' THEN 0 ELSE $3::regrole::oid END)`
+			require.NoError(t, p.QueryRow(t.Context(), q, s.SchemaName(), function, who).Scan(&yes))
+			return yes
+		}
+		require.False(t, may("PUBLIC", "renew"), "of a new schema")
+		exec("GRANT EXECUTE ON FUNCTION %[1]s.renew(bigint[], text[]) TO PUBLIC")
+		exec("GRANT EXECUTE ON FUNCTION %s.guard(text, bigint) TO %s")
+		exec("DROP FUNCTION %[1]s.edition()")
+		exec("DROP FUNCTION %[1]s.purge(int)")
+		exec("DROP FUNCTION %[1]s.ring()")
+		if i == 0 {
+			exec("ALTER DEFAULT PRIVILEGES IN SCHEMA %s GRANT EXECUTE ON FUNCTIONS TO %s")
+		}
+		if migrate {
+			require.NoError(t, silent(t, p, postgres.WithSchema(s.SchemaName())).Migrate(t.Context()))
+		} else {
+			require.NoError(t, server(t).Exec(t.Context(), s.Functions()))
+		}
+		require.True(t, may("PUBLIC", "renew"), "it had it")
+		require.True(t, may(role, "guard"))
+		require.False(t, may("PUBLIC", "guard"))
+		require.False(t, may("PUBLIC", "open"))
+		for _, anew := range []string{"edition", "purge", "ring"} {
+			require.False(t, may("PUBLIC", anew), anew)
+			require.Equal(t, i == 0, may(role, anew), anew)
+		}
+		works(t, silent(t, p, postgres.WithSchema(s.SchemaName())))
+	}
 }

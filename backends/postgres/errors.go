@@ -102,8 +102,15 @@ func (s *Store) standby(ctx context.Context, err error) error {
 
 // partly is err, which is definite only if nothing of the call was applied.
 func partly(err error, outs []lease.Outcome) error {
-	if (errors.Is(err, lease.ErrDenied) || errors.Is(err, lease.ErrSessionGone)) &&
-		slices.ContainsFunc(outs, func(o lease.Outcome) bool { return o.OK }) {
+	if slices.ContainsFunc(outs, func(o lease.Outcome) bool { return o.OK }) {
+		return indefinite(err)
+	}
+	return err
+}
+
+// indefinite is err of a call of which a part was applied before.
+func indefinite(err error) error {
+	if errors.Is(err, lease.ErrDenied) || errors.Is(err, lease.ErrSessionGone) {
 		return fmt.Errorf("postgres: after a part was applied: %v", err)
 	}
 	return err

@@ -74,7 +74,7 @@ func (s *Store) guard(ctx context.Context, o lease.Ownership, exec func(query st
 	if lease.ValidateName(name) != nil || token > math.MaxInt64 {
 		name, token = "", 0 // of nobody: the transaction must fail all the same
 	}
-	query, args := s.on(s.primary.highest(), anyTimeline,
+	query, args := s.on(s.primary.highest(), db.AnyTimeline,
 		"SELECT "+s.function("guard")+"($1::text, $2::bigint)", []any{name, int64(token)})
 	err := exec(query, args...)
 	if db.StateOf(err) == FencedState {

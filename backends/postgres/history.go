@@ -28,7 +28,9 @@ func (h *history) saw(rev *int64) {
 
 // AcceptHistory implements lease.Historian: tokens may go back to what the server's rows and clock
 // make them, and servers of any timeline are accepted (ErrOldPrimary). It asks nothing of the
-// server.
+// server. The Keepers of this Store take it for a setback: each ends its terms with the next answer,
+// and acquires no sooner than a TTL later. lease.Keeper.AcceptHistory is of no help against
+// ErrOldPrimary: it asks the Store first, and fails with that.
 func (s *Store) AcceptHistory(ctx context.Context) error {
 	if err := s.made(ctx); err != nil {
 		return err

@@ -15,7 +15,7 @@ var files embed.FS
 // The files of the schema, in order.
 var (
 	tables    = []string{"schema"}
-	functions = []string{"base", "session", "acquire", "read", "watch", "entities", "guard", "edition"}
+	functions = []string{"begin", "base", "session", "acquire", "read", "watch", "entities", "guard", "edition"}
 )
 
 // Schema returns the statements that make the schema in an empty database: for those who apply
@@ -28,7 +28,8 @@ func (s *Store) Schema() string {
 }
 
 // Functions returns the statements that bring the functions of a schema of this version to those of
-// this package, and change nothing else: for those who apply them by themselves, as one
+// this package, and change nothing else: grants of what is there stay, and PUBLIC may not
+// execute what is made anew. They are for those who apply them by themselves, as one
 // transaction, in place of Migrate.
 func (s *Store) Functions() string {
 	if s.db == nil {

@@ -1,86 +1,118 @@
 package postgres
 
 import (
-	"fmt"
-	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
 )
 
 // This file is about which server a call reaches. Each promotion of a standby begins a timeline with
 // a higher number, so a primary that was replaced, and comes back as one, has a lower one. A pool
 // with several hosts, a name that resolves to several, or a pooler may lead there: then there are
 // two stores, and what a Store was told by one is nothing to the other. So it remembers the
-// highest, and each of its calls says which timeline it is for.
+// highest, and each of its calls says which timeline it is for; so do those of the entities beside it.
 
 // stateTimeline is the SQLSTATE of the functions: the server is on another timeline.
-const stateTimeline = "HF004"
+const stateTimeline = db.StateTimeline
 
-// anyTimeline is above all.
-const anyTimeline = math.MaxUint32
+// server is one that takes writes, or took some.
+type server struct {
+	system   int64 // the identifier of the database system; timelines of two have nothing to do with each other
+	timeline int64
+}
+
+// systems is of how many database systems the highest timeline is remembered.
+const systems = 8
 
 // primary is what a Store knows of the servers that take its writes.
 type primary struct {
-	// found is the timeline for which server and schema were found fit; 0: since the last error
-	// none was.
-	found atomic.Int64
+	// found is what was found fit, with its schema; nil: since the last error nothing was.
+	found atomic.Pointer[server]
 
-	mu     sync.Mutex
-	system int64 // the identifier of the database system; timelines of two have nothing to do with each other
-	latest int64 // its highest timeline that was used
+	mu sync.Mutex
+	// used has a database system once, with its highest timeline that was used: the one that was
+	// used last is the last.
+	used []server
 }
 
-func (p *primary) checked() int64 { return p.found.Load() }
-func (p *primary) forget()        { p.found.Store(0) }
+func (p *primary) checked() *server { return p.found.Load() }
+func (p *primary) forget()          { p.found.Store(nil) }
 
-// older is an error if a server is behind what was used.
-func (p *primary) older(system, timeline int64) error {
+// latestLocked is the highest timeline of a system that was used; 0 if none was.
+func (p *primary) latestLocked(system int64) int64 {
+	for _, u := range p.used {
+		if u.system == system {
+			return u.timeline
+		}
+	}
+	return 0
+}
+
+func (p *primary) latest(system int64) int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.olderLocked(system, timeline)
+	return p.latestLocked(system)
 }
 
-func (p *primary) olderLocked(system, timeline int64) error {
-	if system != p.system || timeline >= p.latest {
+// older is an error if a server is behind what was used.
+func (p *primary) older(at server) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.olderLocked(at)
+}
+
+func (p *primary) olderLocked(at server) error {
+	latest := p.latestLocked(at.system)
+	if at.timeline >= latest {
 		return nil
 	}
 	return denied(ErrOldPrimary, "the server is on timeline %d, and this store has used timeline %d of the same "+
 		"database system: stop the old primary, or let nothing lead there; if it is the right one, "+
-		"begin this process anew, or call AcceptHistory", timeline, p.latest)
+		"begin this process anew, or call AcceptHistory of the Store (not of a Keeper), which ends the terms of "+
+		"its Keepers", at.timeline, latest)
 }
 
 // use has calls go to such servers, unless one of a later timeline was used meanwhile.
-func (p *primary) use(system, timeline int64) error {
+func (p *primary) use(at server) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.olderLocked(system, timeline); err != nil {
+	if err := p.olderLocked(at); err != nil {
 		return err
 	}
-	p.system, p.latest = system, timeline
-	p.found.Store(timeline)
+	p.used = slices.DeleteFunc(p.used, func(u server) bool { return u.system == at.system })
+	if p.used = append(p.used, at); len(p.used) > systems {
+		p.used = slices.Delete(p.used, 0, 1)
+	}
+	p.found.Store(&at)
 	return nil
 }
 
-// highest is the highest timeline that was used; 0 if none was.
+// highest is the highest timeline that was used of the system that was used last; 0 if none was.
 func (p *primary) highest() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.latest
+	if len(p.used) == 0 {
+		return 0
+	}
+	return p.used[len(p.used)-1].timeline
 }
+
+// Timeline is the highest timeline of a server that this Store has used, of the database system that
+// it used last; 0 if it has used none, also since AcceptHistory. It asks nothing of the server. It is
+// for what refuses earlier ones as Guard does, by the SQL function on_timeline.
+func (s *Store) Timeline() int64 { return s.primary.highest() }
 
 // accept forgets what was used.
 func (p *primary) accept() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.system, p.latest = 0, 0
+	p.used = nil
 	p.forget()
 }
 
-// on has a query, which has no condition of its own, fail on servers of other timelines. The
-// condition is decided before anything else of it (a one-time filter), and if it were not, its
-// error would still undo the rest.
+// on has a query fail on servers of other timelines (db.On).
 func (s *Store) on(least, most int64, query string, args []any) (string, []any) {
-	n := len(args)
-	query += fmt.Sprintf(" WHERE (SELECT %s($%d::bigint, $%d::bigint))", s.function("on_timeline"), n+1, n+2)
-	return query, append(args[:n:n], least, most)
+	return db.On(s.function("on_timeline"), least, most, query, args)
 }

@@ -24,10 +24,15 @@ import (
 // steered is a pool of a server whose new connections go to whatever server to has.
 func steered(t *testing.T, of *postgrestest.Server, to *atomic.Pointer[postgrestest.Server]) *pgxpool.Pool {
 	t.Helper()
+	return steeredBy(t, of, func(context.Context) *postgrestest.Server { return to.Load() })
+}
+
+func steeredBy(t *testing.T, of *postgrestest.Server, to func(context.Context) *postgrestest.Server) *pgxpool.Pool {
+	t.Helper()
 	return of.Pool(t, func(c *pgxpool.Config) {
 		c.ConnConfig.Fallbacks = nil
-		c.BeforeConnect = func(_ context.Context, cc *pgx.ConnConfig) error {
-			at, err := pgx.ParseConfig(to.Load().URL())
+		c.BeforeConnect = func(ctx context.Context, cc *pgx.ConnConfig) error {
+			at, err := pgx.ParseConfig(to(ctx).URL())
 			if err == nil {
 				cc.Host, cc.Port = at.Host, at.Port
 			}

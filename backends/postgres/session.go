@@ -54,7 +54,8 @@ func (s *Store) CloseSession(ctx context.Context, want lease.Session) error {
 	if err := lease.ValidateNoHandle(want.Handle); err != nil {
 		return fmt.Errorf("postgres: close session: %w", err)
 	}
-	for pause := (backoff{}); ; {
+	var pause backoff
+	for applied := false; ; applied = true {
 		var freed, standing int64
 		err := s.call(ctx, "close session",
 			"SELECT freed::bigint, standing::bigint FROM "+s.function("close")+"($1::bigint, $2::text, $3::int)",
@@ -62,6 +63,9 @@ func (s *Store) CloseSession(ctx context.Context, want lease.Session) error {
 			func(scan db.Scan) error { return scan(&freed, &standing) })
 		if freed > 0 {
 			s.changed()
+		}
+		if err != nil && applied {
+			err = indefinite(err)
 		}
 		switch {
 		case err != nil || standing == 0:
@@ -94,7 +98,7 @@ func (s *Store) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Gr
 		}
 		pending = append(pending, i)
 	}
-	for len(pending) > 0 {
+	for applied := false; len(pending) > 0; applied = true {
 		var now, later []int
 		incarnations := make(map[lease.SessionID]string, len(pending))
 		for _, i := range pending {
@@ -107,6 +111,9 @@ func (s *Store) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Gr
 			now = append(now, i)
 		}
 		ttls, err := s.renew(ctx, sessions, now)
+		if err != nil && applied {
+			err = indefinite(err)
+		}
 		if err != nil {
 			return nil, err
 		}

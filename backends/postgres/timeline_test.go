@@ -8,27 +8,47 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// TestTimelines: of one database system only later ones are used; of two none is compared.
+// TestTimelines: of one database system only later ones are used; of two none is compared, and what
+// was used of the one is remembered beside the other.
 func TestTimelines(t *testing.T) {
 	t.Parallel()
 	var p primary
-	require.NoError(t, p.use(7, 3))
-	require.NoError(t, p.use(7, 3))
-	require.EqualValues(t, 3, p.checked())
+	require.NoError(t, p.use(server{7, 3}))
+	require.NoError(t, p.use(server{7, 3}))
+	require.Equal(t, server{7, 3}, *p.checked())
 	p.forget()
-	require.Zero(t, p.checked())
-	err := p.use(7, 2)
+	require.Nil(t, p.checked())
+	err := p.use(server{7, 2})
 	require.ErrorIs(t, err, ErrOldPrimary)
 	require.ErrorIs(t, err, lease.ErrDenied)
-	require.ErrorIs(t, p.older(7, 2), ErrOldPrimary)
-	require.Zero(t, p.checked(), "of what was refused")
+	require.ErrorIs(t, p.older(server{7, 2}), ErrOldPrimary)
+	require.Nil(t, p.checked(), "of what was refused")
 	require.EqualValues(t, 3, p.highest())
-	require.NoError(t, p.use(7, 4))
-	require.EqualValues(t, 4, p.checked())
-	require.NoError(t, p.use(8, 1), "another system")
+	require.NoError(t, p.use(server{7, 4}))
+	require.Equal(t, server{7, 4}, *p.checked())
+	require.NoError(t, p.use(server{8, 1}), "another system")
 	require.EqualValues(t, 1, p.highest())
-	require.NoError(t, p.use(7, 2), "what was forgotten with it")
+	require.ErrorIs(t, p.use(server{7, 3}), ErrOldPrimary, "after a visit to another system")
+	require.EqualValues(t, 1, p.highest(), "of what was refused")
+	require.NoError(t, p.use(server{7, 4}))
+	require.EqualValues(t, 4, p.highest())
 	p.accept()
-	require.Zero(t, p.checked())
-	require.NoError(t, p.use(7, 1))
+	require.Nil(t, p.checked())
+	require.Zero(t, p.highest())
+	require.NoError(t, p.use(server{7, 1}))
+}
+
+// TestManySystems: those that were used last are remembered, and no more than a few.
+func TestManySystems(t *testing.T) {
+	t.Parallel()
+	var p primary
+	require.NoError(t, p.use(server{7, 3}))
+	for i := range int64(100) {
+		require.NoError(t, p.use(server{100 + i, 2}))
+		require.NoError(t, p.use(server{7, 3}))
+		require.LessOrEqual(t, len(p.used), systems)
+	}
+	require.ErrorIs(t, p.older(server{7, 2}), ErrOldPrimary)
+	require.ErrorIs(t, p.older(server{199, 1}), ErrOldPrimary)
+	require.NoError(t, p.older(server{100, 1}), "used too long ago")
 }

@@ -17,6 +17,11 @@
 // that token any more, also if it has run out and is nobody's yet, and the next owner gets the
 // lease only once it has ended. Token 0 is lease.ErrInvalid.
 //
+// A server of an earlier timeline than one that the leases' Store has used, such as an old primary
+// that came back, is asked for nothing: the error is postgres.ErrOldPrimary, and lease.ErrDenied. If
+// the leases' Store goes to another timeline while a request is under way, the error says nothing
+// definite.
+//
 // An Update is also conditional on the mark, which each Load and Update changes: a request that
 // lingered on its way, and was given up by its sender, is not applied any more once a later one
 // was. The requests of a shard are therefore sent one after another, and Stores that write under

@@ -21,6 +21,7 @@ import (
 // use.
 type Store struct {
 	db     *db.DB
+	leases *postgres.Store
 	schema string
 
 	mu     sync.Mutex
@@ -57,7 +58,7 @@ func over(op string, d *db.DB, store *postgres.Store) (*Store, error) {
 	if store == nil || store.SchemaName() == "" {
 		return nil, fmt.Errorf("%s: store: %w: nil, or made by nobody, must come from postgres.New", op, lease.ErrInvalid)
 	}
-	return &Store{db: d, schema: store.SchemaName(), shards: map[string]*shard{}}, nil
+	return &Store{db: d, leases: store, schema: store.SchemaName(), shards: map[string]*shard{}}, nil
 }
 
 // enter checks the arguments, waits for its turn with the shard, and returns how to end it. name
@@ -106,8 +107,11 @@ func explain(ctx context.Context, what, name string, token lease.Token, err erro
 	if err == nil {
 		return nil
 	}
-	if db.StateOf(err) == postgres.FencedState {
+	switch db.StateOf(err) {
+	case postgres.FencedState:
 		err = fmt.Errorf("the lease has not token %d: %w", token, sharding.ErrStaleOwner)
+	case db.StateTimeline:
+		err = fmt.Errorf("%w: %w: %w", lease.ErrDenied, postgres.ErrOldPrimary, err)
 	}
 	if ctx != nil && ctx.Err() != nil {
 		err = fmt.Errorf("%w: %w", ctx.Err(), err)
@@ -124,7 +128,7 @@ func (s *Store) Load(ctx context.Context, o lease.Ownership) ([]string, error) {
 	defer leave()
 	var ids []string
 	query := "SELECT mark, id FROM " + s.function("entities_load") + "($1::text, $2::bigint)"
-	err = s.db.Run(ctx, query, []any{name, int64(token)},
+	err = s.run(ctx, query, []any{name, int64(token)},
 		func(scan db.Scan) error {
 			var mark int64
 			var id *string
@@ -160,7 +164,7 @@ func (s *Store) Update(ctx context.Context, o lease.Ownership, add, remove []str
 		applied, mark := false, int64(0)
 		query := "SELECT applied, mark FROM " + s.function("entities_update") +
 			"($1::text, $2::bigint, $3::bigint, $4::text[], $5::text[])"
-		err := s.db.Run(ctx, query, []any{name, int64(token), sh.mark, db.Texts(add, db.Escape), db.Texts(remove, db.Escape)},
+		err := s.run(ctx, query, []any{name, int64(token), sh.mark, db.Texts(add, db.Escape), db.Texts(remove, db.Escape)},
 			func(scan db.Scan) error { return scan(&applied, &mark) })
 		if err != nil {
 			return explain(ctx, "update", name, token, err)
@@ -171,6 +175,19 @@ func (s *Store) Update(ctx context.Context, o lease.Ownership, add, remove []str
 		}
 		// Changed by a write of ours whose answer did not come, or by another Store: again from there.
 	}
+}
+
+// run makes one statement on a server that the leases' store would use: what an old primary says of a
+// lease, or was told to remember, is nothing to the one that took its place.
+func (s *Store) run(ctx context.Context, query string, args []any, row func(db.Scan) error) error {
+	least := s.leases.Timeline()
+	query, args = db.On(s.function("on_timeline"), least, db.AnyTimeline, query, args)
+	err := s.db.Run(ctx, query, args, row)
+	if now := s.leases.Timeline(); err == nil && now != least {
+		return fmt.Errorf("the answer may be of timeline %d, and meanwhile the leases' store has used timeline %d, "+
+			"which may not have what was done", least, now)
+	}
+	return err
 }
 
 // function is the name of a function of the schema.

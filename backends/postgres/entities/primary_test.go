@@ -1,0 +1,107 @@
+//go:build unix
+
+package entities_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/backends/postgres"
+	"github.com/holdfast-go/holdfast/backends/postgres/entities"
+	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/sharding"
+)
+
+// won is a lease that is held for minutes, with no renewals.
+func won(t *testing.T, s lease.Store, id lease.SessionID, name string) owned {
+	t.Helper()
+	sess := lease.Session{ID: id, TTL: 10 * time.Minute, Owner: lease.Owner{ID: "a", Incarnation: name}}
+	_, err := s.OpenSession(t.Context(), sess)
+	require.NoError(t, err)
+	outs, err := s.Acquire(t.Context(), sess, []lease.Claim{{Name: name, Nonce: 1}})
+	require.NoError(t, err)
+	require.True(t, outs[0].OK)
+	return owned{name, outs[0].Record.Token}
+}
+
+// TestOldPrimary: once the leases' store has used the server that took an old primary's place, nothing
+// is remembered by the old one, and nothing is believed of it; also if a request is on its way there.
+func TestOldPrimary(t *testing.T) {
+	old := postgrestest.Start(t)
+	before, err := postgres.New(old.Pool(t))
+	require.NoError(t, err)
+	require.NoError(t, before.Migrate(t.Context()))
+	both := won(t, before, 1, "shard/g/t/1") // also in the new one
+	present, err := old.NewStandby(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, old.Kill())
+	require.NoError(t, present.Promote(t.Context()))
+	require.NoError(t, old.Restart(t.Context()))
+
+	// The leases' store goes to where to leads, and the entities' store to the old one.
+	var to atomic.Pointer[postgrestest.Server]
+	to.Store(old)
+	pool := old.Pool(t, func(c *pgxpool.Config) {
+		c.BeforeConnect = func(_ context.Context, cc *pgx.ConnConfig) error {
+			at, err := pgx.ParseConfig(to.Load().URL())
+			if err == nil {
+				cc.Host, cc.Port, cc.Fallbacks = at.Host, at.Port, nil
+			}
+			return err
+		}
+	})
+	leases, err := postgres.New(pool)
+	require.NoError(t, err)
+	require.Zero(t, leases.Timeline())
+	require.NoError(t, leases.Check(t.Context()))
+	require.EqualValues(t, 1, leases.Timeline())
+	reached, open := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	slow, err := entities.New(old.Pool(t, func(c *pgxpool.Config) {
+		c.BeforeConnect = func(ctx context.Context, _ *pgx.ConnConfig) error {
+			once.Do(func() { close(reached) })
+			<-open
+			return nil
+		}
+	}), leases)
+	require.NoError(t, err)
+	answer := make(chan error, 1)
+	go func() { answer <- slow.Update(context.Background(), both, []string{"late"}, nil) }()
+	<-reached
+	to.Store(present)
+	pool.Reset()
+	later := won(t, leases, 2, "shard/g/t/2")
+	require.EqualValues(t, 2, leases.Timeline())
+	close(open)
+	err = <-answer
+	require.ErrorContains(t, err, "of timeline 1, and meanwhile the leases' store has used timeline 2")
+	require.NotErrorIs(t, err, lease.ErrDenied, "it may have been applied there")
+	require.NotErrorIs(t, err, sharding.ErrStaleOwner)
+
+	astray, err := entities.New(old.Pool(t), leases)
+	require.NoError(t, err)
+	for _, o := range []owned{both, later} {
+		err := astray.Update(t.Context(), o, []string{"lost"}, nil)
+		require.ErrorIs(t, err, postgres.ErrOldPrimary)
+		require.ErrorIs(t, err, lease.ErrDenied)
+		_, err = astray.Load(t.Context(), o)
+		require.ErrorIs(t, err, postgres.ErrOldPrimary)
+		require.NotErrorIs(t, err, sharding.ErrStaleOwner, "it is held")
+	}
+	right, err := entities.New(present.Pool(t), leases)
+	require.NoError(t, err)
+	for _, o := range []owned{both, later} {
+		require.NoError(t, right.Update(t.Context(), o, []string{"stays"}, nil))
+		ids, err := right.Load(t.Context(), o)
+		require.NoError(t, err)
+		require.Equal(t, []string{"stays"}, ids)
+	}
+}

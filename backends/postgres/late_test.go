@@ -1,0 +1,103 @@
+//go:build unix
+
+package postgres_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/backends/postgres"
+	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// gate holds whoever connects for a call with a context of through, until it is opened.
+type gate struct{ reached, open chan struct{} }
+
+type gateKey struct{}
+
+func newGate() *gate { return &gate{make(chan struct{}), make(chan struct{})} }
+
+func (g *gate) through(ctx context.Context) context.Context {
+	return context.WithValue(ctx, gateKey{}, g)
+}
+
+func pass(ctx context.Context) {
+	if g, ok := ctx.Value(gateKey{}).(*gate); ok {
+		close(g.reached)
+		select {
+		case <-g.open:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// TestAnsweredByTheOldPrimaryMeanwhile: a call that waits for a connection is answered by the old
+// primary, once another call has used the new one. Whatever it was told is not passed on, and nothing
+// definite is said: it may have been applied there.
+func TestAnsweredByTheOldPrimaryMeanwhile(t *testing.T) {
+	t.Parallel()
+	old, present := twoPrimaries(t)
+	for what, call := range map[string]func(ctx context.Context, s *postgres.Store, sess lease.Session, r lease.Record) error{
+		"renew": func(ctx context.Context, s *postgres.Store, sess lease.Session, _ lease.Record) error {
+			_, err := s.Renew(ctx, []lease.Session{sess})
+			return err
+		},
+		"acquire": func(ctx context.Context, s *postgres.Store, sess lease.Session, _ lease.Record) error {
+			_, err := s.Acquire(ctx, sess, []lease.Claim{claim("meanwhile")})
+			return err
+		},
+		"release": func(ctx context.Context, s *postgres.Store, _ lease.Session, r lease.Record) error {
+			_, err := s.Release(ctx, []lease.Held{r.Held()})
+			return err
+		},
+		"list of a session that is over there": func(ctx context.Context, s *postgres.Store, _ lease.Session, _ lease.Record) error {
+			var last error
+			for _, last = range s.ListSession(ctx, lease.Session{ID: lease.SessionID(ids.Add(1)),
+				Owner: lease.Owner{ID: "z", Incarnation: "z-1"}}) {
+			}
+			return last
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			var to atomic.Pointer[postgrestest.Server]
+			to.Store(old)
+			p := steeredBy(t, old, func(ctx context.Context) *postgrestest.Server {
+				at := to.Load()
+				pass(ctx)
+				return at
+			})
+			s := silent(t, p)
+			sess := session(t, s, "a", lasting)
+			r := win(t, s, sess, "job/"+what)
+			time.Sleep(100 * time.Millisecond) // the bell takes a connection, soon after a call
+			eventually(t, 10*time.Second, "no connection in use", func() bool { return p.Stat().AcquiredConns() == 0 })
+			p.Reset() // the next call makes a connection
+
+			g := newGate()
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			answer := make(chan error, 1)
+			go func() { answer <- call(g.through(ctx), s, sess, r) }()
+			select {
+			case <-g.reached:
+			case err := <-answer:
+				t.Fatalf("it made no connection: %v", err)
+			}
+			to.Store(present)
+			_, err := s.Get(t.Context(), "any")
+			require.NoError(t, err)
+			close(g.open)
+			err = <-answer
+			require.ErrorContains(t, err, "the answer is of timeline 1, and meanwhile this store has used timeline 2")
+			require.NotErrorIs(t, err, lease.ErrDenied)
+			require.NotErrorIs(t, err, lease.ErrSessionGone)
+			p.Reset()
+			works(t, s)
+		})
+	}
+}
