@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	sqlite3 "modernc.org/sqlite"
@@ -35,17 +36,24 @@ func init() {
 
 // Guard makes a transaction on data in the file of leases depend on an ownership: it returns nil
 // if o is held, and from then until the transaction ends no other can hold its name, not even
-// after o has expired. On an error roll the transaction back. Call it first in the
-// transaction, or at least before the first write:
+// after o has expired. Call it first in the transaction, or at least before the first write:
 //
 //	tx, err := db.BeginTx(ctx, nil)
 //	…
+//	defer tx.Rollback() // of no effect after the commit
 //	if err := sqlite.Guard(ctx, tx, term); err != nil {
-//		tx.Rollback()
 //		return err
 //	}
-//	tx.ExecContext(ctx, "UPDATE account SET …")
+//	if _, err := tx.ExecContext(ctx, "UPDATE account SET …"); err != nil {
+//		return err
+//	}
 //	return tx.Commit()
+//
+// After any statement that fails, Guard or another, roll the transaction back and write nothing more
+// with tx: SQLite may have ended it (OR ROLLBACK, RAISE(ROLLBACK), a context that interrupts a
+// write, a full disk), of which database/sql knows nothing. The guard is over then, and what
+// follows would be written at once, by itself, though Commit fails. Guard returns an error for
+// a transaction that has ended so; what ends after it it can't know.
 //
 // It takes the file's write lock, in a transaction of whatever mode: one that has read before, and
 // since which another has written, can't have it any more, so that what it read is not written back
@@ -53,8 +61,8 @@ func init() {
 // transaction that has read before does not wait at all (SQLITE_BUSY). While the transaction lasts
 // nothing in the file is renewed or acquired: let it be far shorter than a TTL.
 //
-// The error is lease.ErrStale if o is not held, lease.ErrInvalid if o or tx is nothing or
-// has no token, ErrSchema if the main database of the connection is no file of leases of this
+// The error is lease.ErrStale if o is not held, lease.ErrInvalid if o or tx is nothing, o has
+// no token or SQLite has ended the transaction, ErrSchema if the main database of the connection is no file of leases of this
 // version, ErrOtherMachine if its leases are of another machine or boot, lease.ErrUnsupported
 // where New would refuse, and for a connection of another driver than modernc.org/sqlite: two libraries of
 // SQLite in one process take each other's locks away. Data in an attached database is not
@@ -84,6 +92,9 @@ func guard(ctx context.Context, tx *sql.Tx, o lease.Ownership, boot string) erro
 	if token == 0 || token > math.MaxInt64 {
 		return failed("guard",
 			fmt.Errorf("%q: token: %w: %d, must be one that this store issued", name, lease.ErrInvalid, token))
+	}
+	if err := isOpen(ctx, tx); err != nil {
+		return failed("guard", fmt.Errorf("%q: %w", name, err))
 	}
 	// Nothing is changed, but the lock is taken: a transaction that only read so far becomes one
 	// that writes, if what it read is still what stands.
@@ -121,6 +132,21 @@ func guard(ctx context.Context, tx *sql.Tx, o lease.Ownership, boot string) erro
 		return failed("guard", fmt.Errorf("%w: %q, token %d, expired %v ago", lease.ErrStale, name, token, ago))
 	}
 	return nil
+}
+
+// isOpen returns an error if SQLite has ended the transaction: then one can be begun.
+func isOpen(ctx context.Context, tx *sql.Tx) error {
+	ctx = context.WithoutCancel(ctx) // it waits for nothing; one that is begun is to be known of
+	_, err := tx.ExecContext(ctx, "BEGIN")
+	switch {
+	case err == nil:
+		_, err = tx.ExecContext(ctx, "ROLLBACK")
+		return errors.Join(fmt.Errorf("tx: %w: no transaction is open any more: a statement in it failed, "+
+			"and SQLite has rolled all of it back: roll back, and begin anew", lease.ErrInvalid), err)
+	case code(err) == lib.SQLITE_ERROR && strings.Contains(err.Error(), "within a transaction"):
+		return nil
+	}
+	return guardError(err)
 }
 
 // guardError says what to do about an error of the user's connection.
