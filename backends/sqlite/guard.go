@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"strings"
 	"time"
@@ -63,7 +64,8 @@ func init() {
 //
 // The error is lease.ErrStale if o is not held, lease.ErrInvalid if o or tx is nothing, o has
 // no token or SQLite has ended the transaction, ErrSchema if the main database of the connection is no file of leases of this
-// version, ErrOtherMachine if its leases are of another machine or boot, lease.ErrUnsupported
+// version, ErrReplaced if that is gone from its path or a copy that no New has opened,
+// ErrOtherMachine if its leases are of another machine or boot, lease.ErrUnsupported
 // where New would refuse, and for a connection of another driver than modernc.org/sqlite: two libraries of
 // SQLite in one process take each other's locks away. Data in an attached database is not
 // guarded.
@@ -102,9 +104,10 @@ func guard(ctx context.Context, tx *sql.Tx, o lease.Ownership, boot string) erro
 		return failed("guard", fmt.Errorf("%q: %w", name, guardError(err)))
 	}
 	var is int
-	var of string
+	var of, file string
 	var now int64
-	err := tx.QueryRowContext(ctx, "SELECT version, boot, "+bootFunction+"() FROM main.holdfast_meta").Scan(&is, &of, &now)
+	err := tx.QueryRowContext(ctx, "SELECT version, boot, file, "+bootFunction+"() FROM main.holdfast_meta").
+		Scan(&is, &of, &file, &now)
 	if err != nil {
 		return failed("guard", fmt.Errorf("%q: %w", name, guardError(err)))
 	}
@@ -113,6 +116,9 @@ func guard(ctx context.Context, tx *sql.Tx, o lease.Ownership, boot string) erro
 		return failed("guard", fmt.Errorf("%w: %d, this program knows %d", ErrSchema, is, version))
 	case of != boot:
 		return failed("guard", fmt.Errorf("%w: it is used under the boot %.36s, this is %.36s", ErrOtherMachine, of, boot))
+	}
+	if err := isFile(ctx, tx, file); err != nil {
+		return failed("guard", fmt.Errorf("%q: %w", name, err))
 	}
 	var stands lease.Token
 	var ends sql.NullInt64
@@ -147,6 +153,27 @@ func isOpen(ctx context.Context, tx *sql.Tx) error {
 		return nil
 	}
 	return guardError(err)
+}
+
+// isFile returns an error unless the main database of the connection stands in that file: a copy
+// of it says the same of itself.
+func isFile(ctx context.Context, tx *sql.Tx, file string) error {
+	var seq int
+	var main, path string
+	if err := tx.QueryRowContext(ctx, "PRAGMA database_list").Scan(&seq, &main, &path); err != nil { // it comes first
+		return guardError(err)
+	}
+	stands, err := (&place{path: path}).look()
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w: %w", ErrReplaced, err)
+	case err != nil:
+		return err
+	case stands.String() != file:
+		return fmt.Errorf("%w: %s is a copy that no Store has opened, or came instead of the file that the connection has",
+			ErrReplaced, path)
+	}
+	return nil
 }
 
 // guardError says what to do about an error of the user's connection.

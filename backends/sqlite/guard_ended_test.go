@@ -4,6 +4,8 @@ package sqlite
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -78,4 +80,46 @@ func TestGuardOfATransactionThatGoesOn(t *testing.T) {
 	var n int
 	require.NoError(t, db.QueryRow("SELECT count(*) FROM account WHERE id = 2 AND balance = 5").Scan(&n))
 	require.Equal(t, 1, n)
+}
+
+// What a copy says of leases is of the file that was copied; so is a file that was moved away from
+// under its connection.
+func TestGuardOnACopy(t *testing.T) {
+	ctx := t.Context()
+	path := file(t)
+	s, err := New(ctx, path)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	mine := win(t, s, open(t, s, 1, owner("a"), time.Minute), "job")
+	db := users(t, path, "")
+	other := path + ".copy"
+	_, err = db.Exec("VACUUM INTO ?", other)
+	require.NoError(t, err)
+	copied := users(t, other, "")
+	tx := begin(t, copied)
+	err = Guard(ctx, tx, of(mine))
+	require.ErrorIs(t, err, ErrReplaced)
+	require.ErrorContains(t, err, other)
+	require.NoError(t, tx.Rollback())
+	again := openAt(t, other)
+	tx = begin(t, copied)
+	require.ErrorIs(t, Guard(ctx, tx, of(mine)), lease.ErrStale, "its sessions have ended")
+	require.NoError(t, tx.Rollback())
+	theirs := win(t, again, open(t, again, 1, owner("a"), time.Minute), "job")
+	tx = begin(t, copied)
+	require.NoError(t, Guard(ctx, tx, of(theirs)))
+	require.NoError(t, tx.Rollback())
+
+	link := filepath.Join(t.TempDir(), "link")
+	require.NoError(t, os.Symlink(path, link))
+	tx = begin(t, users(t, link, ""))
+	require.NoError(t, Guard(ctx, tx, of(mine)), "by another path")
+	require.NoError(t, tx.Rollback())
+	tx = begin(t, db)
+	require.NoError(t, Guard(ctx, tx, of(mine)))
+	require.NoError(t, os.Rename(path, path+".moved"))
+	require.ErrorIs(t, Guard(ctx, tx, of(mine)), ErrReplaced)
+	require.NoError(t, os.Rename(path+".moved", path))
+	require.NoError(t, Guard(ctx, tx, of(mine)))
+	require.NoError(t, tx.Rollback())
 }
