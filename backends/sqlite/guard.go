@@ -6,7 +6,9 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
+	"strings"
 	"time"
 
 	sqlite3 "modernc.org/sqlite"
@@ -35,17 +37,24 @@ func init() {
 
 // Guard makes a transaction on data in the file of leases depend on an ownership: it returns nil
 // if o is held, and from then until the transaction ends no other can hold its name, not even
-// after o has expired. On an error roll the transaction back. Call it first in the
-// transaction, or at least before the first write:
+// after o has expired. Call it first in the transaction, or at least before the first write:
 //
 //	tx, err := db.BeginTx(ctx, nil)
 //	…
+//	defer tx.Rollback() // of no effect after the commit
 //	if err := sqlite.Guard(ctx, tx, term); err != nil {
-//		tx.Rollback()
 //		return err
 //	}
-//	tx.ExecContext(ctx, "UPDATE account SET …")
+//	if _, err := tx.ExecContext(ctx, "UPDATE account SET …"); err != nil {
+//		return err
+//	}
 //	return tx.Commit()
+//
+// After any statement that fails, Guard or another, roll the transaction back and write nothing more
+// with tx: SQLite may have ended it (OR ROLLBACK, RAISE(ROLLBACK), a context that interrupts a
+// write, a full disk), of which database/sql knows nothing. The guard is over then, and what
+// follows would be written at once, by itself, though Commit fails. Guard returns an error for
+// a transaction that has ended so; what ends after it it can't know.
 //
 // It takes the file's write lock, in a transaction of whatever mode: one that has read before, and
 // since which another has written, can't have it any more, so that what it read is not written back
@@ -53,9 +62,10 @@ func init() {
 // transaction that has read before does not wait at all (SQLITE_BUSY). While the transaction lasts
 // nothing in the file is renewed or acquired: let it be far shorter than a TTL.
 //
-// The error is lease.ErrStale if o is not held, lease.ErrInvalid if o or tx is nothing or
-// has no token, ErrSchema if the main database of the connection is no file of leases of this
-// version, ErrOtherMachine if its leases are of another machine or boot, lease.ErrUnsupported
+// The error is lease.ErrStale if o is not held, lease.ErrInvalid if o or tx is nothing, o has
+// no token or SQLite has ended the transaction, ErrSchema if the main database of the connection is no file of leases of this
+// version, ErrReplaced if that is gone from its path or a copy that no New has opened,
+// ErrOtherMachine if its leases are of another machine or boot, lease.ErrUnsupported
 // where New would refuse, and for a connection of another driver than modernc.org/sqlite: two libraries of
 // SQLite in one process take each other's locks away. Data in an attached database is not
 // guarded.
@@ -85,15 +95,19 @@ func guard(ctx context.Context, tx *sql.Tx, o lease.Ownership, boot string) erro
 		return failed("guard",
 			fmt.Errorf("%q: token: %w: %d, must be one that this store issued", name, lease.ErrInvalid, token))
 	}
+	if err := isOpen(ctx, tx); err != nil {
+		return failed("guard", fmt.Errorf("%q: %w", name, err))
+	}
 	// Nothing is changed, but the lock is taken: a transaction that only read so far becomes one
 	// that writes, if what it read is still what stands.
 	if _, err := tx.ExecContext(ctx, "UPDATE main.holdfast_meta SET last = last WHERE 0"); err != nil {
 		return failed("guard", fmt.Errorf("%q: %w", name, guardError(err)))
 	}
 	var is int
-	var of string
+	var of, file string
 	var now int64
-	err := tx.QueryRowContext(ctx, "SELECT version, boot, "+bootFunction+"() FROM main.holdfast_meta").Scan(&is, &of, &now)
+	err := tx.QueryRowContext(ctx, "SELECT version, boot, file, "+bootFunction+"() FROM main.holdfast_meta").
+		Scan(&is, &of, &file, &now)
 	if err != nil {
 		return failed("guard", fmt.Errorf("%q: %w", name, guardError(err)))
 	}
@@ -102,6 +116,9 @@ func guard(ctx context.Context, tx *sql.Tx, o lease.Ownership, boot string) erro
 		return failed("guard", fmt.Errorf("%w: %d, this program knows %d", ErrSchema, is, version))
 	case of != boot:
 		return failed("guard", fmt.Errorf("%w: it is used under the boot %.36s, this is %.36s", ErrOtherMachine, of, boot))
+	}
+	if err := isFile(ctx, tx, file); err != nil {
+		return failed("guard", fmt.Errorf("%q: %w", name, err))
 	}
 	var stands lease.Token
 	var ends sql.NullInt64
@@ -119,6 +136,42 @@ func guard(ctx context.Context, tx *sql.Tx, o lease.Ownership, boot string) erro
 	case ends.Int64 <= now:
 		ago := time.Duration(now - ends.Int64)
 		return failed("guard", fmt.Errorf("%w: %q, token %d, expired %v ago", lease.ErrStale, name, token, ago))
+	}
+	return nil
+}
+
+// isOpen returns an error if SQLite has ended the transaction: then one can be begun.
+func isOpen(ctx context.Context, tx *sql.Tx) error {
+	ctx = context.WithoutCancel(ctx) // it waits for nothing; one that is begun is to be known of
+	_, err := tx.ExecContext(ctx, "BEGIN")
+	switch {
+	case err == nil:
+		_, err = tx.ExecContext(ctx, "ROLLBACK")
+		return errors.Join(fmt.Errorf("tx: %w: no transaction is open any more: a statement in it failed, "+
+			"and SQLite has rolled all of it back: roll back, and begin anew", lease.ErrInvalid), err)
+	case code(err) == lib.SQLITE_ERROR && strings.Contains(err.Error(), "within a transaction"):
+		return nil
+	}
+	return guardError(err)
+}
+
+// isFile returns an error unless the main database of the connection stands in that file: a copy
+// of it says the same of itself.
+func isFile(ctx context.Context, tx *sql.Tx, file string) error {
+	var seq int
+	var main, path string
+	if err := tx.QueryRowContext(ctx, "PRAGMA database_list").Scan(&seq, &main, &path); err != nil { // it comes first
+		return guardError(err)
+	}
+	stands, err := (&place{path: path}).look()
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w: %w", ErrReplaced, err)
+	case err != nil:
+		return err
+	case stands.String() != file:
+		return fmt.Errorf("%w: %s is a copy that no Store has opened, or came instead of the file that the connection has",
+			ErrReplaced, path)
 	}
 	return nil
 }

@@ -55,6 +55,9 @@ func locate(path string) (*place, error) {
 	}
 	real, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
+		if to, bad := os.Readlink(path); bad == nil {
+			return nil, fmt.Errorf("path: %w: %s is a symbolic link to %s, and nothing is there", lease.ErrInvalid, path, to)
+		}
 		var dir string
 		if dir, err = filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
 			real = filepath.Join(dir, filepath.Base(path))

@@ -44,7 +44,7 @@ func TestBadInput(t *testing.T) {
 		{at("none/leases"), s(), lease.ErrInvalid, "no such file"},
 		{dir, s(), lease.ErrInvalid, "is no file"},
 		{at("fifo"), s(), lease.ErrInvalid, "is no file"},
-		{at("dangling"), s(), lease.ErrInvalid, "is no file"},
+		{at("dangling"), s(), lease.ErrInvalid, "is a symbolic link to " + at("nothing")},
 		{at("two"), s(), lease.ErrInvalid, "hard links"},
 		{at("text"), s(), lease.ErrDenied, "not a database"},
 		{"/proc/self/leases", s(), lease.ErrUnsupported, "local disk"},

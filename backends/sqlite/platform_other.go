@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"time"
 
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -14,6 +15,8 @@ func machineClock() (clock, error) {
 	return clock{}, fmt.Errorf("%w: on %s; it needs Linux, for a clock that the machine's processes share",
 		lease.ErrUnsupported, runtime.GOOS)
 }
+
+func doze(d time.Duration) { time.Sleep(d) }
 
 // place is nowhere.
 type place struct{ path string }
