@@ -44,7 +44,8 @@ func (s *Store) check(ctx context.Context) (*server, error) {
 			ELSE ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint END,
 		current_setting('fsync'), current_setting('full_page_writes'), current_setting('server_encoding'),
 		(to_regnamespace($1::text) IS NOT NULL)::int::bigint,
-		coalesce((SELECT string_agg(c.relname, ', ' ORDER BY c.relname) FROM pg_catalog.pg_class c
+		coalesce((SELECT string_agg(c.relname, ', ' ORDER BY c.relname)
+			FROM (SELECT * FROM pg_catalog.pg_class WHERE relname IN (` + relations + `)) c
 			WHERE c.relnamespace = to_regnamespace($1::text) AND c.relkind IN ('r', 'S') AND c.relpersistence <> 'p'), ''), `
 	var at server
 	var version, standby, exists, has int64
