@@ -73,7 +73,8 @@ func statements(text string) []string {
 // A schema may have other things in it, but nothing under the names that Schema gives to its tables,
 // sequence, view and index: then it is refused as ErrSchema, and nothing is changed.
 //
-// Errors are those of Check, and of the connection.
+// Errors are those of Check, and of the connection. The text of ErrPermission says what to grant, or
+// who has to call it.
 func (s *Store) Migrate(ctx context.Context) error {
 	if err := s.made(ctx); err != nil {
 		return err
@@ -83,7 +84,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 		fmt.Sprintf("SELECT pg_advisory_xact_lock(1215261798, hashtext('%s'))", s.schema),
 		fmt.Sprintf(state, s.schema)+fmt.Sprintf(edition, `'"`+s.schema+`"'`),
 		func(scan db.Scan) ([]string, error) {
-			if err := scan(&at.schema, &at.version, &at.names, &at.edition); err != nil {
+			if err := scan(&at.schema, &at.version, &at.names, &at.owner, &at.role, &at.database, &at.edition); err != nil {
 				return nil, err
 			}
 			var all []string
@@ -104,7 +105,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 	if err == nil {
 		_, err = s.check(ctx)
 	} else {
-		err = s.unmade(err)
+		err = s.unmade(at, err)
 	}
 	return s.explain(ctx, "migrate", s.standby(ctx, err))
 }
