@@ -44,7 +44,8 @@ func (s *Store) check(ctx context.Context) (*server, error) {
 			ELSE ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint END,
 		current_setting('fsync'), current_setting('full_page_writes'), current_setting('server_encoding'),
 		(to_regnamespace($1::text) IS NOT NULL)::int::bigint,
-		coalesce((SELECT string_agg(c.relname, ', ' ORDER BY c.relname) FROM pg_catalog.pg_class c
+		coalesce((SELECT string_agg(c.relname, ', ' ORDER BY c.relname)
+			FROM (SELECT * FROM pg_catalog.pg_class WHERE relname IN (` + relations + `)) c
 			WHERE c.relnamespace = to_regnamespace($1::text) AND c.relkind IN ('r', 'S') AND c.relpersistence <> 'p'), ''), `
 	var at server
 	var version, standby, exists, has int64
@@ -97,12 +98,18 @@ func (s *Store) fit(server int64, standby bool, fsync, pages, encoding string, e
 	return nil
 }
 
+// checkVersion asks for the version, and for what the server makes of the arrays that it is sent.
 func (s *Store) checkVersion(ctx context.Context) error {
 	var version, oldest int64
-	err := s.db.Run(ctx, "SELECT version::bigint, oldest::bigint FROM "+s.function("schema_version")+"()", nil,
-		func(scan db.Scan) error { return scan(&version, &oldest) })
+	var nulls string
+	err := s.db.Run(ctx, "SELECT version::bigint, oldest::bigint, current_setting('array_nulls') FROM "+
+		s.function("schema_version")+"()", nil, func(scan db.Scan) error { return scan(&version, &oldest, &nulls) })
 	if err != nil {
 		return err
+	}
+	if nulls == "off" {
+		return denied(ErrUnsafeServer, "array_nulls is off, must be on (ALTER ROLE … SET array_nulls = on): "+
+			"what is left out of a request would be the text NULL")
 	}
 	return s.judge(version, oldest)
 }

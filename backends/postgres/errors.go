@@ -59,7 +59,7 @@ func (s *Store) explain(ctx context.Context, op string, err error) error {
 	switch {
 	case errors.Is(err, lease.ErrDenied): // it says why
 	case state == db.StateReadOnly:
-		err = denied(ErrReadOnly, "a standby or default_transaction_read_only: %w", err)
+		err = denied(ErrReadOnly, "a standby, default_transaction_read_only, or a transaction that is READ ONLY itself: %w", err)
 	case state == db.StateUnsupported:
 		err = denied(ErrUnsafeServer, "the server, or a pooler before it, does not support what is sent: %w", err)
 	case state == stateTimeline:

@@ -31,9 +31,15 @@ import (
 //
 // The error is ErrFenced if the lease is not held with that token, also if it has run out and is
 // nobody's yet, or if o is nil, its name no lease name, or its token 0: it fails closed. tx can't
-// be committed then. In a transaction that is REPEATABLE READ or SERIALIZABLE a lease that
-// changed hands since it began is an error with SQLSTATE 40001; on a server of an earlier timeline
-// than one that this Store has used, ErrOldPrimary. Other errors are those of tx.
+// be committed then. In a transaction that is READ ONLY it is ErrReadOnly, and on a server of an
+// earlier timeline than one that this Store has used ErrOldPrimary. Other errors are those of tx.
+//
+// In a transaction that is REPEATABLE READ or SERIALIZABLE Guard has to be the first statement,
+// right behind BEGIN, as the first one takes the snapshot. A lease that was given back or changed
+// hands since then is an error with SQLSTATE 40001. If Guard comes later, ErrFenced may be wrong,
+// though never the other way: a name that nobody had acquired before the snapshot is unknown to
+// it, and a session that was renewed since has run out once the end that the snapshot saw is past.
+// After either error, try again in a new transaction, with Guard first.
 //
 // Guards of one lease don't wait for each other, and the renewal of a session waits for none. A
 // transaction that hangs keeps its leases from everybody until it ends: bound it by

@@ -70,35 +70,42 @@ func statements(text string) []string {
 // role needs CREATE on the database, or on a schema that is there; it becomes the owner, with whose
 // rights the functions run. An older schema must be its own.
 //
-// Errors are those of Check, and of the connection.
+// A schema may have other things in it, but nothing under the names that Schema gives to its tables,
+// sequence, view and index: then it is refused as ErrSchema, and nothing is changed.
+//
+// Errors are those of Check, and of the connection. The text of ErrPermission says what to grant, or
+// who has to call it.
 func (s *Store) Migrate(ctx context.Context) error {
 	if err := s.made(ctx); err != nil {
 		return err
 	}
+	var at found
 	err := s.db.Script(ctx,
 		fmt.Sprintf("SELECT pg_advisory_xact_lock(1215261798, hashtext('%s'))", s.schema),
-		fmt.Sprintf(`SELECT (to_regnamespace('"%[1]s"') IS NOT NULL)::int::bigint,
-			(to_regclass('"%[1]s".version') IS NOT NULL)::int::bigint, %[2]s`,
-			s.schema, fmt.Sprintf(edition, `'"`+s.schema+`"'`)),
+		fmt.Sprintf(state, s.schema)+fmt.Sprintf(edition, `'"`+s.schema+`"'`),
 		func(scan db.Scan) ([]string, error) {
-			var schema, table, has int64
-			if err := scan(&schema, &table, &has); err != nil {
+			if err := scan(&at.schema, &at.version, &at.names, &at.owner, &at.role, &at.database, &at.edition); err != nil {
 				return nil, err
 			}
 			var all []string
 			switch {
-			case table != 0 && has < functionsEdition:
+			case at.version != 0 && at.edition < functionsEdition:
 				return statements(s.text(functions)), nil
-			case table != 0:
+			case at.version != 0:
 				return nil, nil
+			case at.names != "":
+				return nil, denied(ErrSchema, "%s has a table, or what else is named as one of the store's, "+
+					"that is not ours (WithSchema names another schema): %s", s.schema, at.names)
 			}
-			if schema == 0 {
+			if at.schema == 0 {
 				all = append(all, fmt.Sprintf(`CREATE SCHEMA "%s"`, s.schema))
 			}
 			return append(all, append(statements(s.text(tables)), statements(s.text(functions))...)...), nil
 		})
 	if err == nil {
 		_, err = s.check(ctx)
+	} else {
+		err = s.unmade(at, err)
 	}
 	return s.explain(ctx, "migrate", s.standby(ctx, err))
 }

@@ -202,6 +202,14 @@ func TestServersThatAreNotSafe(t *testing.T) {
 		works(t, silent(t, p, postgres.WithUnsafe(setting)))
 		require.NoError(t, srv.Reset(t.Context(), setting))
 	}
+	for _, by := range []string{"DATABASE postgres", "ROLE " + postgrestest.Superuser} {
+		require.NoError(t, srv.Exec(t.Context(), "ALTER "+by+" SET array_nulls = off"))
+		other := srv.Pool(t)
+		deniedBy(t, silent(t, other), postgres.ErrUnsafeServer, "array_nulls is off, must be on")
+		require.NoError(t, srv.Exec(t.Context(), "ALTER "+by+" RESET array_nulls"))
+		other.Reset()
+		works(t, silent(t, other))
+	}
 	require.NoError(t, srv.Exec(t.Context(), "ALTER TABLE holdfast.change SET UNLOGGED"))
 	deniedBy(t, silent(t, p), postgres.ErrUnsafeServer, "in schema holdfast: change")
 	require.NoError(t, srv.Exec(t.Context(), "ALTER TABLE holdfast.change SET LOGGED"))

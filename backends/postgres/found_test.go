@@ -1,0 +1,69 @@
+//go:build unix
+
+package postgres_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/backends/postgres"
+)
+
+// TestASchemaOfTheUsers may be where leases are, with what else is in it; what has a name that is
+// needed is refused by it, and left alone.
+func TestASchemaOfTheUsers(t *testing.T) {
+	t.Parallel()
+	p := pool(t)
+	exec := func(format string, args ...any) {
+		t.Helper()
+		_, err := p.Exec(t.Context(), fmt.Sprintf(format, args...))
+		require.NoError(t, err)
+	}
+	exec("CREATE SCHEMA users")
+	exec("CREATE UNLOGGED TABLE users.mine (v int)")
+	s := silent(t, p, postgres.WithSchema("users"))
+	require.NoError(t, s.Migrate(t.Context()))
+	works(t, s)
+	require.NoError(t, s.Migrate(t.Context()))
+	rows, err := p.Query(t.Context(), `SELECT relname::text, relkind::text FROM pg_class WHERE relnamespace = 'users'::regnamespace
+		AND relname <> 'mine' AND relname NOT LIKE '%_pkey'`)
+	require.NoError(t, err)
+	type relation struct{ Name, Kind string }
+	ours, err := pgx.CollectRows(rows, pgx.RowToStructByPos[relation])
+	require.NoError(t, err)
+	require.Len(t, ours, 10)
+	for i, r := range ours {
+		if r.Kind == "r" {
+			exec("ALTER TABLE users.%s SET UNLOGGED", r.Name)
+			deniedBy(t, silent(t, p, postgres.WithSchema("users")), postgres.ErrUnsafeServer, "in schema users: "+r.Name)
+			exec("ALTER TABLE users.%s SET LOGGED", r.Name)
+		}
+		for j, made := range []string{
+			"TABLE %s.%s (v int)", "TABLE %s.%s (version int, oldest int)", "VIEW %s.%s AS SELECT 1 AS one, 2 AS version, 3 AS oldest",
+		} {
+			schema := fmt.Sprintf("users_%d_%d", i, j)
+			exec("CREATE SCHEMA %s", schema)
+			exec("CREATE "+made, schema, r.Name)
+			err = silent(t, p, postgres.WithSchema(schema)).Migrate(t.Context())
+			require.ErrorIs(t, err, postgres.ErrSchema)
+			require.ErrorContains(t, err, "that is not ours (WithSchema names another schema): "+r.Name)
+			var n int
+			require.NoError(t, p.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM pg_class WHERE relnamespace = to_regnamespace($1))
+				+ (SELECT count(*) FROM pg_proc WHERE pronamespace = to_regnamespace($1))`, schema).Scan(&n))
+			require.Equal(t, 1, n, "something was made")
+			exec("DROP SCHEMA %s CASCADE", schema)
+		}
+	}
+	for i, q := range []string{"CREATE DOMAIN %s.session AS int", "CREATE FUNCTION %s.us(timestamptz) RETURNS text LANGUAGE sql AS 'SELECT 1::text'"} {
+		schema := fmt.Sprintf("users_type_%d", i)
+		exec("CREATE SCHEMA %s", schema)
+		exec(q, schema)
+		require.ErrorIs(t, silent(t, p, postgres.WithSchema(schema)).Migrate(t.Context()), postgres.ErrSchema)
+	}
+	exec("DROP FUNCTION users.edition()")
+	exec("DROP TABLE users.lease CASCADE")
+	require.ErrorIs(t, silent(t, p, postgres.WithSchema("users")).Migrate(t.Context()), postgres.ErrSchema)
+}

@@ -1,0 +1,97 @@
+//go:build unix
+
+package postgres_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/backends/postgres"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// TestGuardBehindASnapshot: what is said of it holds. It never lets a former holder through, refuses
+// the true one behind an old snapshot, and not if it comes first.
+func TestGuardBehindASnapshot(t *testing.T) {
+	t.Parallel()
+	p := pool(t)
+	for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable} {
+		s := fresh(t, p)
+		begin := func(first string) pgx.Tx {
+			t.Helper()
+			tx, err := p.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+			if first != "" {
+				_, err = tx.Exec(t.Context(), first)
+				require.NoError(t, err)
+			}
+			return tx
+		}
+		again := func(r lease.Record) {
+			t.Helper()
+			tx := begin("")
+			require.NoError(t, s.Guard(t.Context(), tx, own(r)))
+			require.NoError(t, tx.Commit(t.Context()))
+		}
+		const snapshot = "SELECT count(*) FROM pg_catalog.pg_class"
+		a, b := session(t, s, "a", time.Second), session(t, s, "b", lasting)
+
+		// Acquired for the first time since.
+		tx, idle := begin(snapshot), begin("")
+		first := win(t, s, b, "first")
+		require.ErrorIs(t, s.Guard(t.Context(), tx, own(first)), postgres.ErrFenced)
+		require.Error(t, tx.Commit(t.Context()))
+		require.NoError(t, s.Guard(t.Context(), idle, own(first)), "it had begun, but had no snapshot")
+		require.NoError(t, idle.Commit(t.Context()))
+		again(first)
+
+		// Renewed since, by more than what was left.
+		r := win(t, s, a, "renewed")
+		tx = begin(snapshot)
+		for range 4 {
+			time.Sleep(300 * time.Millisecond)
+			grants, err := s.Renew(t.Context(), []lease.Session{a})
+			require.NoError(t, err)
+			require.NoError(t, grants[0].Err)
+		}
+		require.ErrorIs(t, s.Guard(t.Context(), tx, own(r)), postgres.ErrFenced)
+		again(r)
+
+		// Changed hands since: of neither the former nor the new holder.
+		former := win(t, s, b, "changed")
+		one, other := begin(snapshot), begin(snapshot)
+		outs, err := s.Release(t.Context(), []lease.Held{former.Held()})
+		require.NoError(t, err)
+		require.True(t, outs[0].OK)
+		now := win(t, s, b, "changed")
+		for tx, r := range map[pgx.Tx]lease.Record{one: former, other: now} {
+			err := s.Guard(t.Context(), tx, own(r))
+			var pe *pgconn.PgError
+			require.ErrorAs(t, err, &pe)
+			require.Equal(t, "40001", pe.Code)
+			require.NotErrorIs(t, err, postgres.ErrFenced)
+			require.Error(t, tx.Commit(t.Context()))
+		}
+		again(now)
+	}
+}
+
+// TestGuardThatMayNotWrite says that it is for the transaction's own mode.
+func TestGuardThatMayNotWrite(t *testing.T) {
+	t.Parallel()
+	p := pool(t)
+	s := fresh(t, p)
+	r := win(t, s, session(t, s, "a", lasting), "job")
+	tx, err := p.BeginTx(t.Context(), pgx.TxOptions{AccessMode: pgx.ReadOnly})
+	require.NoError(t, err)
+	err = s.Guard(t.Context(), tx, own(r))
+	require.ErrorIs(t, err, postgres.ErrReadOnly)
+	require.ErrorContains(t, err, "or a transaction that is READ ONLY itself")
+	require.NoError(t, tx.Rollback(t.Context()))
+}
