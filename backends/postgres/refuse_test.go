@@ -205,6 +205,7 @@ func TestServersThatAreNotSafe(t *testing.T) {
 	for _, by := range []string{"DATABASE postgres", "ROLE " + postgrestest.Superuser} {
 		require.NoError(t, srv.Exec(t.Context(), "ALTER "+by+" SET array_nulls = off"))
 		other := srv.Pool(t)
+		require.ErrorIs(t, silent(t, other).Check(t.Context()), postgres.ErrUnsafeServer)
 		deniedBy(t, silent(t, other), postgres.ErrUnsafeServer, "array_nulls is off, must be on")
 		require.NoError(t, srv.Exec(t.Context(), "ALTER "+by+" RESET array_nulls"))
 		other.Reset()

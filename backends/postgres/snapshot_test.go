@@ -90,8 +90,8 @@ func TestGuardThatMayNotWrite(t *testing.T) {
 	r := win(t, s, session(t, s, "a", lasting), "job")
 	tx, err := p.BeginTx(t.Context(), pgx.TxOptions{AccessMode: pgx.ReadOnly})
 	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	err = s.Guard(t.Context(), tx, own(r))
 	require.ErrorIs(t, err, postgres.ErrReadOnly)
 	require.ErrorContains(t, err, "or a transaction that is READ ONLY itself")
-	require.NoError(t, tx.Rollback(t.Context()))
 }
