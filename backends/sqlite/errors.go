@@ -21,7 +21,7 @@ var (
 	// ErrOtherMachine: another machine, or the same after a boot that this process outlived,
 	// has begun to use the file. It is a lease.ErrSetback, too.
 	ErrOtherMachine = fmt.Errorf("the file of leases is used by another machine: %w", lease.ErrSetback)
-	// ErrSchema: the file's tables are not those of this version. It is a lease.ErrDenied.
+	// ErrSchema: the file's tables are not those of this version, or not all there. It is a lease.ErrDenied.
 	ErrSchema = fmt.Errorf("the tables of leases have another version: %w", lease.ErrDenied)
 
 	// errOtherGeneration: the file is not of the generation that was asked for.

@@ -18,8 +18,9 @@ const format = 1
 // kept is how many changes are kept for watches.
 const kept = 20_000
 
-// schema makes the tables. Triggers write the log of changes, so that one by hand is told, too:
-// DELETE FROM holdfast_lease WHERE name = 'job' is a release, under any program.
+// schema makes the tables. Triggers write the log of changes, so that a row that is put or deleted
+// by hand is told, too: DELETE FROM holdfast_lease WHERE name = 'job' is a release,
+// under any program.
 const schema = `
 CREATE TABLE holdfast_meta (
 	one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -79,9 +80,29 @@ func prepare(l *link) error {
 		return nil
 	}
 	if _, err := l.conn.ExecContext(background, schema); err != nil {
-		return fmt.Errorf("the tables can't be made: %w", err)
+		err = fmt.Errorf("the tables can't be made: %w", err)
+		if code(err) == lib.SQLITE_ERROR { // some are there, without the one that tells their version
+			err = fmt.Errorf("%w: %w", ErrSchema, err)
+		}
+		return err
 	}
 	return l.exec("INSERT INTO holdfast_meta VALUES (1, ?, '', '', '', 0)", version)
+}
+
+// whole returns an error that is ErrSchema if a table or a trigger is missing.
+func whole(l *link) error {
+	const missing = `SELECT coalesce(group_concat(column1 || ' ' || column2, ', '), '') FROM (VALUES
+		('table', 'holdfast_meta'), ('table', 'holdfast_session'), ('table', 'holdfast_lease'), ('table', 'holdfast_change'),
+		('trigger', 'holdfast_put'), ('trigger', 'holdfast_bad'), ('trigger', 'holdfast_delete'))
+		WHERE NOT EXISTS (SELECT 1 FROM main.sqlite_schema WHERE type = column1 AND name = column2)`
+	var names string
+	if err := l.get(missing, nil, &names); err != nil {
+		return err
+	}
+	if names != "" {
+		return fmt.Errorf("%w: of them are missing: %s", ErrSchema, names)
+	}
+	return nil
 }
 
 var errNoVersion = errors.New("they have none")

@@ -77,10 +77,10 @@ const joinPatience = 5 * time.Second
 //
 // The file must be on a local disk of a Linux machine, and the process must have the machine's
 // clock: else the error is lease.ErrUnsupported. It is lease.ErrInvalid for a path or an option
-// that can't be, ErrSchema for tables of another version, ErrReplaced if the file was replaced
-// and processes are left that use the former one, lease.ErrDenied for a file that is no
-// database, is damaged, or can't be written. New waits for others' locks until ctx is done, and some seconds at
-// most.
+// that can't be, ErrSchema for tables of another version or of which some are missing, ErrReplaced if
+// the file was replaced and processes are left that use the former one, lease.ErrDenied for a file
+// that is no database, is damaged, or can't be written. New waits for others' locks until ctx is
+// done, and some seconds at most.
 func New(ctx context.Context, path string, opts ...Option) (*Store, error) {
 	c, err := machineClock()
 	if err != nil {
@@ -167,6 +167,9 @@ func (s *Store) open(ctx context.Context, begin bool, id string) (is string, err
 		}
 	}
 	m, err := readMeta(l)
+	if err == nil {
+		err = whole(l)
+	}
 	switch {
 	case !begin && errors.Is(err, errNoVersion): // the tables are gone
 		return "", errOtherGeneration

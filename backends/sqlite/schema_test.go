@@ -1,0 +1,36 @@
+//go:build linux
+
+package sqlite
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Tables of which some are missing are refused, named, and left as they are.
+func TestATableThatIsMissing(t *testing.T) {
+	for _, what := range []string{"TABLE holdfast_meta", "TABLE holdfast_session", "TABLE holdfast_lease", "TABLE holdfast_change",
+		"TRIGGER holdfast_put", "TRIGGER holdfast_bad", "TRIGGER holdfast_delete"} {
+		path := file(t)
+		s, err := New(context.Background(), path)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, s.Close()) }()
+		_, err = users(t, path, "").Exec("DROP " + what)
+		require.NoError(t, err)
+		brief, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+		defer cancel()
+		_, err = New(brief, path) // beside another
+		require.Error(t, err, what)
+		require.NoError(t, s.Close())
+		_, err = New(context.Background(), path)
+		require.ErrorIs(t, err, ErrSchema, what)
+		require.ErrorContains(t, err, "holdfast_")
+		if what != "TABLE holdfast_meta" {
+			require.ErrorContains(t, err, strings.ToLower(what))
+		}
+	}
+}
