@@ -63,8 +63,8 @@ func init() {
 // nothing in the file is renewed or acquired: let it be far shorter than a TTL.
 //
 // The error is lease.ErrStale if o is not held, lease.ErrInvalid if o or tx is nothing, o has
-// no token or SQLite has ended the transaction, ErrSchema if the main database of the connection is no file of leases of this
-// version, ErrReplaced if that is gone from its path or a copy that no New has opened,
+// no token or SQLite has ended the transaction, ErrSchema if the main database of the connection is
+// no file of leases of this version, ErrReplaced if that is gone from its path or a copy that no New has opened,
 // ErrOtherMachine if its leases are of another machine or boot, lease.ErrUnsupported
 // where New would refuse, and for a connection of another driver than modernc.org/sqlite: two libraries of
 // SQLite in one process take each other's locks away. Data in an attached database is not
