@@ -43,6 +43,7 @@ func bare(tb leasetest.TB) leasetest.Bare {
 		Crash: func(l lease.Lease) {
 			nodes[l].clock.Freeze()
 			nodes[l].Cut()
+			tb.Cleanup(nodes[l].Heal) // a request that was under way would wait for ever
 		},
 		Pause: func(l lease.Lease, d time.Duration, waking func()) {
 			nodes[l].clock.Freeze()

@@ -45,7 +45,11 @@ func flawedBare(flaw barelease.Flaw) BareMaker {
 					nodes[l].Heal()
 				}
 			},
-			Crash: func(l lease.Lease) { nodes[l].clock.Freeze(); nodes[l].Cut() },
+			Crash: func(l lease.Lease) {
+				nodes[l].clock.Freeze()
+				nodes[l].Cut()
+				tb.Cleanup(nodes[l].Heal) // a request that was under way would wait for ever
+			},
 			Pause: func(l lease.Lease, d time.Duration, waking func()) {
 				nodes[l].clock.Freeze()
 				time.Sleep(d)
