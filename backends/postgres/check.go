@@ -152,7 +152,7 @@ func (s *Store) call(ctx context.Context, op, query string, args []any, row func
 		return s.explain(ctx, op, ctx.Err())
 	}
 	err := s.send(ctx, query, args, row)
-	if db.StateOf(err) == stateTimeline { // before anything was asked of it: it is not the server that was checked
+	if db.StateOf(err) == db.StateTimeline { // before anything was asked of it: it is not the server that was checked
 		s.primary.forget()
 		err = s.send(ctx, query, args, row)
 	}

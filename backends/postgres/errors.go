@@ -62,7 +62,7 @@ func (s *Store) explain(ctx context.Context, op string, err error) error {
 		err = denied(ErrReadOnly, "a standby, default_transaction_read_only, or a transaction that is READ ONLY itself: %w", err)
 	case state == db.StateUnsupported:
 		err = denied(ErrUnsafeServer, "the server, or a pooler before it, does not support what is sent: %w", err)
-	case state == stateTimeline:
+	case state == db.StateTimeline:
 		err = denied(ErrOldPrimary, "several servers take writes, on different timelines: %w", err)
 	case state == db.StateIsolation:
 		err = denied(ErrUnsafeServer, "%w", err)

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// gate holds whoever connects for a call with a context of through, until it is opened.
+// gate holds a connection that is made for a call with a context of through, until it is opened.
 type gate struct{ reached, open chan struct{} }
 
 type gateKey struct{}

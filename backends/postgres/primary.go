@@ -14,9 +14,6 @@ import (
 // two stores, and what a Store was told by one is nothing to the other. So it remembers the
 // highest, and each of its calls says which timeline it is for; so do those of the entities beside it.
 
-// stateTimeline is the SQLSTATE of the functions: the server is on another timeline.
-const stateTimeline = db.StateTimeline
-
 // server is one that takes writes, or took some.
 type server struct {
 	system   int64 // the identifier of the database system; timelines of two have nothing to do with each other

@@ -129,7 +129,7 @@ func (s *Store) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Gr
 	return grants, nil
 }
 
-// renew renews those of the indices, and returns the TTLs of those that live, by id.
+// renew renews the sessions at the indices now, and returns the TTL of each that lives, by its id.
 func (s *Store) renew(ctx context.Context, sessions []lease.Session, now []int) (map[lease.SessionID]int64, error) {
 	ttls := make(map[lease.SessionID]int64, len(now))
 	err := s.call(ctx, "renew", "SELECT id, ttl FROM "+s.function("renew")+"($1::bigint[], $2::text[])",

@@ -64,8 +64,8 @@ func init() {
 //
 // The error is lease.ErrStale if o is not held, lease.ErrInvalid if o or tx is nothing, o has
 // no token or SQLite has ended the transaction, ErrSchema if the main database of the connection is
-// no file of leases of this version, ErrReplaced if that is gone from its path or a copy that no New has opened,
-// ErrOtherMachine if its leases are of another machine or boot, lease.ErrUnsupported
+// no file of leases of this version, ErrReplaced if that is gone from its path or is a copy that no
+// New has opened, ErrOtherMachine if its leases are of another machine or boot, lease.ErrUnsupported
 // where New would refuse, and for a connection of another driver than modernc.org/sqlite: two libraries of
 // SQLite in one process take each other's locks away. Data in an attached database is not
 // guarded.

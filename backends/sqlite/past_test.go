@@ -197,7 +197,7 @@ func TestReadsAreBounded(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A moment whose past is final serves whoever asks for none later, and no other: what has ended
+// A moment whose past is final serves the reads that ask for none later, and no other: what has ended
 // since would be told as held.
 func TestAPastIsSharedByThoseWhoWaited(t *testing.T) {
 	t.Parallel()

@@ -14,7 +14,7 @@ import (
 )
 
 // Writers that follow each other with microseconds between them leave renewals their turn: some 70 in
-// 3 s. Of those that look every 4 ms five get one.
+// 3 s. Where a wait looks every 4 ms, they get five at most.
 func TestARenewalBesideAQueueOfWriters(t *testing.T) {
 	ctx := t.Context()
 	path := quickFile(t)
