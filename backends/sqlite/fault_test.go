@@ -63,11 +63,7 @@ func TestAFileThatMayNotBeWritten(t *testing.T) {
 // A full disk is an error of what does not fit; nothing of that was applied, what is held can be
 // read, and when there is room again all goes on.
 func TestAFullDisk(t *testing.T) {
-	dir := t.TempDir()
-	if err := unix.Mount("none", dir, "tmpfs", 0, "size=1m"); err != nil {
-		t.Skipf("no file system of a size can be mounted here: %v", err)
-	}
-	t.Cleanup(func() { require.NoError(t, unix.Unmount(dir, 0)) })
+	dir := mounted(t, "1m")
 	ctx := context.Background()
 	s := openAt(t, filepath.Join(dir, "leases.db"))
 	sess := open(t, s, 1, owner("a"), time.Minute)

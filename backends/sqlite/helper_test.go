@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // This file runs Stores in processes of their own: this program again, which serves them on a
@@ -79,4 +80,16 @@ func again(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.Contains(t, string(out), "--- PASS: "+t.Name())
+}
+
+// mounted is a file system of that size in memory, which must not be in use when the test ends. The
+// test is skipped where none can be mounted.
+func mounted(t *testing.T, size string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := unix.Mount("none", dir, "tmpfs", 0, "size="+size); err != nil {
+		t.Skipf("no file system of a size can be mounted here: %v", err)
+	}
+	t.Cleanup(func() { require.NoError(t, unix.Unmount(dir, 0)) })
+	return dir
 }

@@ -191,11 +191,7 @@ func TestVacuum(t *testing.T) {
 // A file system that becomes read-only fails writes with lease.ErrDenied and answers reads; when it
 // can be written again all goes on.
 func TestAFileSystemThatBecomesReadOnly(t *testing.T) {
-	dir := t.TempDir()
-	if err := unix.Mount("none", dir, "tmpfs", 0, "size=4m"); err != nil {
-		t.Skipf("no file system can be mounted here: %v", err)
-	}
-	t.Cleanup(func() { require.NoError(t, unix.Unmount(dir, unix.MNT_DETACH)) })
+	dir := mounted(t, "4m")
 	ctx := t.Context()
 	s := openAt(t, filepath.Join(dir, "leases.db"))
 	sess := open(t, s, 1, owner("a"), time.Hour)
@@ -219,11 +215,7 @@ func TestAFileSystemThatBecomesReadOnly(t *testing.T) {
 
 // New on a disk without room is an error, and goes on where there is some.
 func TestNewOnAFullDisk(t *testing.T) {
-	dir := t.TempDir()
-	if err := unix.Mount("none", dir, "tmpfs", 0, "size=64k"); err != nil {
-		t.Skipf("no file system of a size can be mounted here: %v", err)
-	}
-	t.Cleanup(func() { require.NoError(t, unix.Unmount(dir, unix.MNT_DETACH)) })
+	dir := mounted(t, "64k")
 	ctx := t.Context()
 	filler := filepath.Join(dir, "filler")
 	_ = os.WriteFile(filler, make([]byte, 1<<20), 0o600)
