@@ -21,8 +21,8 @@ func twoPrimaries(stranger bool) func(context.Context, *bed) error {
 		if err := promoted(ctx, b); err != nil {
 			return err
 		}
-		if _, err := b.held(ctx, now(), most(b.ttl)); err != nil {
-			return fmt.Errorf("after the fail-over: %w", err)
+		if err := b.moved(ctx, most(b.ttl)); err != nil {
+			return err
 		}
 		b.gone, b.returning = 0, 0 // it goes on
 		for _, n := range b.nodes[1:] {
