@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -46,12 +47,15 @@ func drifting(t *testing.T, seed uint64, hours int, r lease.Renewal) (c driftCos
 		a := start(t, memory.New(), "a")
 		began, random := time.Now(), rand.New(rand.NewPCG(seed, 5))
 		var requests atomic.Int64
+		var mu sync.Mutex // guards random: a renewal and an acquisition may be sent at one moment
 		a.store.SetRule(func(x faultstore.Call) faultstore.Fault {
 			if x.Op == faultstore.Renew {
 				requests.Add(1)
 			} else if x.Op == faultstore.Watch {
 				return faultstore.Fault{}
 			}
+			mu.Lock()
+			defer mu.Unlock()
 			if random.IntN(100) == 0 {
 				return faultstore.Fault{Kind: faultstore.Drop, Hang: true}
 			}
