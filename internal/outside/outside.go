@@ -44,6 +44,11 @@ const moment = Patience / 10
 // the dead letters their room.
 const Limit = 1000
 
+// Hung is for how long code of users must not have returned before anything is dropped. Where
+// Limit is reached earlier, what comes waits until then, once for all: on a busy machine code
+// that hangs can't be told from code that is not given a processor, and that returns.
+const Hung = time.Second
+
 // kind is what is told: each has a bound of its own.
 type kind int
 
@@ -131,6 +136,16 @@ type call struct {
 	done chan struct{}
 }
 
+// over reports whether it has returned.
+func (c *call) over() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
 var worldID = extensions.NextExtensionID()
 
 // ExtensionID implements extensions.Extension.
@@ -166,8 +181,9 @@ func (w *World) Send(pid *actor.PID, message any) {
 
 // Do runs f, one after the other, on a goroutine that belongs to the world, and returns
 // when it has, or after Patience. Once one that goes before has been seen not to return
-// for that long it does not wait at all, and f is run later; beyond Limit of these it is
-// not, which is logged. Events are not among these.
+// for that long it does not wait at all, and f is run later; beyond Limit of these it waits
+// until there is room, and if that one does not return for Hung in all, f is not run, which
+// is logged. Events are not among these.
 func (w *World) Do(f func()) { w.tell(letter, f) }
 
 func (w *World) tell(k kind, f func()) {
@@ -194,7 +210,7 @@ func (w *World) tell(k kind, f func()) {
 	case <-t.C:
 	}
 	w.mu.Lock()
-	first := !w.stuck && w.runs == runs && runs != nil && time.Since(w.since) >= Patience
+	first := !w.stuck && w.runs == runs && runs != nil && !runs.over() && time.Since(w.since) >= Patience
 	w.stuck = w.stuck || first
 	w.mu.Unlock()
 	if first {
@@ -206,9 +222,13 @@ func (w *World) tell(k kind, f func()) {
 func (w *World) add(k kind, f func()) (c *call, late bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.stuck && w.waits[k] >= Limit {
-		w.dropped[k]++
-		return nil, true
+	for w.stuck && w.waits[k] >= Limit {
+		left := Hung - time.Since(w.since)
+		if left <= 0 {
+			w.dropped[k]++
+			return nil, true
+		}
+		w.awaitLocked(w.runs, left)
 	}
 	c = &call{kind: k, f: f, done: make(chan struct{})}
 	w.waiting = append(w.waiting, c)
@@ -218,6 +238,18 @@ func (w *World) add(k kind, f func()) (c *call, late bool) {
 		go w.run()
 	}
 	return c, w.stuck
+}
+
+// awaitLocked gives the lock away until a call has returned, or for that long.
+func (w *World) awaitLocked(c *call, most time.Duration) {
+	w.mu.Unlock()
+	defer w.mu.Lock()
+	t := time.NewTimer(most)
+	defer t.Stop()
+	select {
+	case <-c.done:
+	case <-t.C:
+	}
 }
 
 // run does what waits, and ends.
@@ -249,6 +281,9 @@ func (w *World) call(c *call) {
 	returned := false
 	defer func() {
 		p := recover()
+		w.mu.Lock()
+		w.stuck = false
+		w.mu.Unlock()
 		close(c.done)
 		switch {
 		case p != nil:

@@ -3,6 +3,7 @@ package outside_test
 import (
 	"errors"
 	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -81,10 +82,14 @@ func TestOneThatHangsHoldsUpNobody(t *testing.T) {
 			got = append(got, e)
 		})
 		began := time.Now()
-		for i := range outside.Limit + 100 {
+		for i := range outside.Limit + 1 {
 			w.Publish(i)
 		}
 		require.Equal(t, outside.Patience, time.Since(began))
+		for i := range 1000 {
+			w.Publish(outside.Limit + 1 + i)
+		}
+		require.Equal(t, outside.Hung, time.Since(began), "there is no room: once for all of them")
 		require.Empty(t, got)
 		close(release)
 		synctest.Wait()
@@ -97,11 +102,40 @@ func TestOneThatHangsHoldsUpNobody(t *testing.T) {
 	})
 }
 
+// One that returns within Hung, whatever kept it, costs nothing that is told meanwhile, however
+// much that is.
+func TestOneThatReturnsLateCostsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		got := map[int]int{}
+		w := stream(t, func(any) {})
+		var all sync.WaitGroup
+		const each = 3 * outside.Limit
+		for from := range 3 {
+			all.Go(func() {
+				for i := range each {
+					n := from*each + i
+					w.Do(func() {
+						if got[n]++; n == 0 || n == 1000 {
+							time.Sleep(outside.Hung - time.Millisecond)
+						}
+					})
+				}
+			})
+		}
+		all.Wait()
+		time.Sleep(outside.Hung)
+		require.Len(t, got, 3*each)
+		for e, n := range got {
+			require.Equal(t, 1, n, "what was told as number %d", e)
+		}
+	})
+}
+
 // Events that nobody takes leave the dead letters, and what actors are told, their room;
 // and these the events. In what order they came is kept.
 func TestEventsDisplaceNoDeadLetters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		defer time.Sleep(2 * time.Second) // protoactor's log of dead letters ends a second later
+		defer time.Sleep(2 * outside.Hung) // protoactor's log of dead letters ends a second later
 		var events, letters, got []any
 		release := make(chan struct{})
 		w := stream(t, func(e any) {
@@ -173,7 +207,7 @@ func TestOneThatCallsBackIsNotWaitedForByItself(t *testing.T) {
 		})
 		w.Publish("outer")
 		synctest.Wait()
-		time.Sleep(time.Second)
+		time.Sleep(outside.Hung)
 		require.Equal(t, []any{"outer", "inner"}, got)
 	})
 }
