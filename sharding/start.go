@@ -29,7 +29,8 @@ import (
 // Start runs this node's part of a type of entities among the members of group. It
 // holds the lease "region/<group>/<type>/<id>/<incarnation>" (escaped) as long as it
 // lives, and those of the shards it hosts, "shard/<group>/<type>/<n>". It returns
-// when it is registered, and what others know is known; bounded by
+// when it is registered, and what others know is known. It waits for each of the records
+// and the membership for 10 s at the most; else it is bounded by
 // lease.Config.OperationTimeout and a few seconds.
 //
 // Errors: lease.ErrInvalid for a bad name, type or option, nil arguments, and if the
@@ -85,10 +86,7 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 	if set.stateLimit > r.payload {
 		return fail(fmt.Errorf("WithStateLimit: %w: %d, must be at most %d, what one message carries (remoting.WithMaxMessageSize)", lease.ErrInvalid, set.stateLimit, r.payload))
 	}
-	r.hosts = !set.proxyOnly
-	if self, ok := group.Self(); len(set.roles) > 0 {
-		r.hosts = r.hosts && ok && !slices.ContainsFunc(set.roles, func(role string) bool { return !self.HasRole(role) })
-	}
+	r.hosts = !set.proxyOnly && !slices.ContainsFunc(set.roles, func(role string) bool { return !group.HasRole(role) })
 	if r.hosts {
 		r.props = t.Props.Clone(actor.WithGuardian(nil), actor.WithSenderMiddleware(reply.Middleware(system)))
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/sharding"
 )
 
@@ -86,6 +87,18 @@ func TestStartWaitsForTheMembership(t *testing.T) {
 		_, member := n.group.Term()
 		require.True(t, member)
 		c.settled(30*time.Second, n)
+	})
+}
+
+// What a node is to host goes by the roles that it joined with, whatever has become of that.
+func TestStartBetweenMembershipsHostsByRoles(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		n := c.node("a", membership.WithRoles("worker"))
+		expelled(n)
+		n.start(8, sharding.WithRoles("worker"))
+		c.settled(30*time.Second, n)
+		_, err := ask(n, "x", 1)
+		require.NoError(t, err)
 	})
 }
 
