@@ -37,7 +37,8 @@ import (
 // Keeper's address is not the system's; ErrNameInUse; ErrShardCount, with both
 // numbers; ErrProtocol, if a node that takes part is of a version too far from this one;
 // lease.ErrUnsupported for a store that can neither watch nor list; lease.ErrParentLost if this
-// node has not been a member for 10 s, or has left; and the store's, if it can't be reached.
+// node has not been a member for 10 s; lease.ErrClosed if it has left the group, or the Keeper was
+// closed; and the store's, if it can't be reached.
 func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...Option) (*Region, error) {
 	fail := func(err error) (*Region, error) {
 		if errors.Is(err, ErrShardCount) { // it names the type
@@ -234,7 +235,7 @@ func (r *Region) listen() error {
 	}
 }
 
-// startWithin bounds how long Start waits for the membership, and then for the records.
+// startWithin bounds how long Start waits for the records, and then for the membership.
 const startWithin = 10 * time.Second
 
 // holdRegion registers this node anew when its registration was lost, and not before it is a

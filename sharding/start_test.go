@@ -128,3 +128,23 @@ func TestStartWithoutAMembership(t *testing.T) {
 		require.Less(t, took, time.Second)
 	})
 }
+
+// One that is given up while Start waits for it is the end of that.
+func TestStartWhileTheGroupIsLeft(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		n := c.node("a")
+		other, err := c.node("b").keeper.Lease(expelled(n))
+		require.NoError(t, err)
+		won, err := other.Acquire(context.Background())
+		require.NoError(t, err)
+		require.True(t, won)
+		after(time.Second, func() { _ = n.group.Leave(context.Background()) })
+		began := time.Now()
+		_, err = sharding.Start(n.system, n.group, sharding.Type{Name: "account", Props: n.props(), Shards: 4})
+		require.ErrorIs(t, err, lease.ErrClosed)
+		require.ErrorIs(t, err, lease.ErrParentLost)
+		require.Less(t, time.Since(began), 3*time.Second)
+		_, err = sharding.Start(n.system, n.group, sharding.Type{Name: "account", Props: n.props(), Shards: 4})
+		require.ErrorIs(t, err, lease.ErrClosed, "and at once")
+	})
+}
