@@ -91,6 +91,9 @@ func (g *Group) Members() Snapshot {
 // membership, has left, or a later incarnation of its ID has joined.
 func (g *Group) Self() (m Member, ok bool) { return g.Members().Self() }
 
+// HasRole reports whether this node joined with the role (WithRoles), also while it is no member.
+func (g *Group) HasRole(role string) bool { return slices.Contains(g.set.roles, role) }
+
 // Term returns the term of this node's membership; ok is false while there is
 // none that lives. Its context is done when the membership ends.
 func (g *Group) Term() (t lease.Term, ok bool) {

@@ -38,6 +38,7 @@ func TestJoin(t *testing.T) {
 		require.Equal(t, a.keeper.Owner(), m.Owner())
 		require.Equal(t, []string{"front", "worker"}, m.Roles)
 		require.True(t, m.HasRole("worker") && !m.HasRole("x"))
+		require.True(t, a.group.HasRole("worker") && !a.group.HasRole("x"))
 		require.Equal(t, 7, m.Capacity)
 		term, ok := a.group.Term()
 		require.True(t, ok)

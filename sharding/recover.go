@@ -195,6 +195,7 @@ var (
 
 // persist repeats a call to the store until it is done; false if the shard has gone.
 func (s *shard) persist(h *tenure, what string, f func(context.Context) error) bool {
+	defer s.failed(h, nil)
 	for n := 0; ; n++ {
 		over, err := s.attempt(h, what, min(storeWithin<<min(n, 10), storeMost), f)
 		if err == nil && !over {
@@ -266,7 +267,15 @@ func (x storeCall) try(within time.Duration, f func(context.Context) error) (ove
 	}
 }
 
+// failed notes what stands between h and its store, for who asks an entity in vain.
+func (s *shard) failed(h *tenure, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h.rem.failure = err
+}
+
 func (s *shard) notRemembered(h *tenure, what string, why error) {
+	s.failed(h, why)
 	s.r.log.Warn("the store of remembered entities failed", zap.String("shard", s.name), zap.String("call", what), zap.Error(why))
 	s.r.event(Event{Kind: NotRemembered, Shard: s.number, Token: h.term.Token(), Reason: why})
 }

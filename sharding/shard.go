@@ -147,6 +147,8 @@ type remembered struct {
 	remove  []string
 	writing bool
 	leaving bool // what is being written is a removal
+
+	failure error // of the last call, which is repeated; nil: it did not fail
 }
 
 // unsaid reports whether the store has yet to be told of what was forgotten: the

@@ -29,14 +29,16 @@ import (
 // Start runs this node's part of a type of entities among the members of group. It
 // holds the lease "region/<group>/<type>/<id>/<incarnation>" (escaped) as long as it
 // lives, and those of the shards it hosts, "shard/<group>/<type>/<n>". It returns
-// when it is registered, and what others know is known; bounded by
+// when it is registered, and what others know is known. It waits for each of the records
+// and the membership for 10 s at the most; else it is bounded by
 // lease.Config.OperationTimeout and a few seconds.
 //
 // Errors: lease.ErrInvalid for a bad name, type or option, nil arguments, and if the
 // Keeper's address is not the system's; ErrNameInUse; ErrShardCount, with both
 // numbers; ErrProtocol, if a node that takes part is of a version too far from this one;
 // lease.ErrUnsupported for a store that can neither watch nor list; lease.ErrParentLost if this
-// node has not been a member for 10 s, or has left; and the store's, if it can't be reached.
+// node has not been a member for 10 s; lease.ErrClosed if it has left the group, or the Keeper was
+// closed; and the store's, if it can't be reached.
 func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...Option) (*Region, error) {
 	fail := func(err error) (*Region, error) {
 		if errors.Is(err, ErrShardCount) { // it names the type
@@ -85,10 +87,7 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 	if set.stateLimit > r.payload {
 		return fail(fmt.Errorf("WithStateLimit: %w: %d, must be at most %d, what one message carries (remoting.WithMaxMessageSize)", lease.ErrInvalid, set.stateLimit, r.payload))
 	}
-	r.hosts = !set.proxyOnly
-	if self, ok := group.Self(); len(set.roles) > 0 {
-		r.hosts = r.hosts && ok && !slices.ContainsFunc(set.roles, func(role string) bool { return !self.HasRole(role) })
-	}
+	r.hosts = !set.proxyOnly && !slices.ContainsFunc(set.roles, func(role string) bool { return !group.HasRole(role) })
 	if r.hosts {
 		r.props = t.Props.Clone(actor.WithGuardian(nil), actor.WithSenderMiddleware(reply.Middleware(system)))
 	}
@@ -236,7 +235,7 @@ func (r *Region) listen() error {
 	}
 }
 
-// startWithin bounds how long Start waits for the membership, and then for the records.
+// startWithin bounds how long Start waits for the records, and then for the membership.
 const startWithin = 10 * time.Second
 
 // holdRegion registers this node anew when its registration was lost, and not before it is a

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/sharding"
 )
 
@@ -89,6 +90,18 @@ func TestStartWaitsForTheMembership(t *testing.T) {
 	})
 }
 
+// What a node is to host goes by the roles that it joined with, whatever has become of that.
+func TestStartBetweenMembershipsHostsByRoles(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		n := c.node("a", membership.WithRoles("worker"))
+		expelled(n)
+		n.start(8, sharding.WithRoles("worker"))
+		c.settled(30*time.Second, n)
+		_, err := ask(n, "x", 1)
+		require.NoError(t, err)
+	})
+}
+
 // One that does not, and one that was given up, is an error.
 func TestStartWithoutAMembership(t *testing.T) {
 	bubble(t, func(c *cluster) {
@@ -113,5 +126,25 @@ func TestStartWithoutAMembership(t *testing.T) {
 		took, err = start()
 		require.ErrorIs(t, err, lease.ErrClosed)
 		require.Less(t, took, time.Second)
+	})
+}
+
+// One that is given up while Start waits for it is the end of that.
+func TestStartWhileTheGroupIsLeft(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		n := c.node("a")
+		other, err := c.node("b").keeper.Lease(expelled(n))
+		require.NoError(t, err)
+		won, err := other.Acquire(context.Background())
+		require.NoError(t, err)
+		require.True(t, won)
+		after(time.Second, func() { _ = n.group.Leave(context.Background()) })
+		began := time.Now()
+		_, err = sharding.Start(n.system, n.group, sharding.Type{Name: "account", Props: n.props(), Shards: 4})
+		require.ErrorIs(t, err, lease.ErrClosed)
+		require.ErrorIs(t, err, lease.ErrParentLost)
+		require.Less(t, time.Since(began), 3*time.Second)
+		_, err = sharding.Start(n.system, n.group, sharding.Type{Name: "account", Props: n.props(), Shards: 4})
+		require.ErrorIs(t, err, lease.ErrClosed, "and at once")
 	})
 }

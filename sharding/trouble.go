@@ -33,8 +33,14 @@ func (r *Region) why(id string, since time.Duration) string {
 			in.Since.Format(time.RFC3339), in.Failure))
 	}
 	s.mu.RLock()
-	waits := s.waiting
+	waits, failure := s.waiting, error(nil)
+	if s.last != nil {
+		failure = s.last.rem.failure
+	}
 	s.mu.RUnlock()
+	if failure != nil {
+		all = append(all, fmt.Sprintf("the store of remembered entities: %.256s", failure))
+	}
 	if waits > 0 {
 		all = append(all, fmt.Sprintf("%d messages wait here for the shard", waits))
 	}

@@ -2,12 +2,15 @@ package sharding_test
 
 import (
 	"context"
+	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/hosting"
+	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
 )
 
@@ -44,5 +47,41 @@ func TestAskSaysWhyThereWasNoAnswer(t *testing.T) {
 		ns[1].store.Partition()
 		time.Sleep(ttl)
 		require.ErrorContains(t, asked(time.Second), "the store has not been reached since ")
+	})
+}
+
+// closable is a store of remembered entities that fails while err is set.
+type closable struct {
+	sharding.EntityStore
+	err atomic.Pointer[error]
+}
+
+func (b *closable) Update(ctx context.Context, o lease.Ownership, add, remove []string) error {
+	if err := b.err.Load(); err != nil {
+		return *err
+	}
+	return b.EntityStore.Update(ctx, o, add, remove)
+}
+
+// An entity that can't be remembered does not start.
+func TestAskSaysThatTheEntityIsNotRemembered(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		store := &closable{EntityStore: sharding.NewMemoryEntities()}
+		n := c.node("a")
+		n.start(1, sharding.WithRemember(store, 0))
+		c.settled(5*time.Second, n)
+		err := errors.New("the store is closed")
+		store.err.Store(&err)
+		_, err = ask(n, "x", 1)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "(the store of remembered entities: the store is closed, 1 messages wait here for the shard)")
+		store.err.Store(nil)
+		time.Sleep(5 * time.Second)
+		_, err = ask(n, "x", 2)
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_, err = sharding.Ask[done](ctx, n.region, "x", job{"s", 3})
+		require.NotContains(t, err.Error(), "remembered", "it is over")
 	})
 }
