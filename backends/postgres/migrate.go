@@ -71,7 +71,8 @@ func statements(text string) []string {
 // rights the functions run. An older schema must be its own.
 //
 // A schema may have other things in it, but nothing under the names that Schema gives to its tables,
-// sequence, view and index: then it is refused as ErrSchema, and nothing is changed.
+// sequence, view and index, and no function of the name and the arguments of one of these: then it is
+// refused as ErrSchema, and nothing is changed.
 //
 // Errors are those of Check, and of the connection. The text of ErrPermission says what to grant, or
 // who has to call it.
@@ -100,7 +101,9 @@ func (s *Store) Migrate(ctx context.Context) error {
 			if at.schema == 0 {
 				all = append(all, fmt.Sprintf(`CREATE SCHEMA "%s"`, s.schema))
 			}
-			return append(all, append(statements(s.text(tables)), statements(s.text(functions))...)...), nil
+			all = append(all, statements(s.text(tables))...)
+			// A function of the users' is not replaced.
+			return append(all, statements(strings.ReplaceAll(s.text(functions), "CREATE OR REPLACE", "CREATE"))...), nil
 		})
 	if err == nil {
 		_, err = s.check(ctx)
