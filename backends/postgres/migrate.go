@@ -67,8 +67,8 @@ func statements(text string) []string {
 // Migrate makes the schema, or brings an older one, or its functions if they are older, to this
 // version, in one transaction and under a lock, so that any number of processes may call it at
 // once. One that has this version, or a newer one that this version can use, is left as it is. The
-// role needs CREATE on the database, or on a schema that is there; it becomes the owner, with whose
-// rights the functions run. An older schema must be its own.
+// role needs CREATE on the database, or USAGE and CREATE on a schema that is there; it becomes the
+// owner, with whose rights the functions run. An older schema must be its own.
 //
 // A schema may have other things in it, but nothing under the names that Schema gives to its tables,
 // sequence, view and index, and no function of the name and the arguments of one of these: then it is
