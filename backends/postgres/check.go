@@ -97,14 +97,20 @@ func (s *Store) fit(server int64, standby bool, fsync, pages, encoding string, e
 	return nil
 }
 
-// checkVersion asks for the version, and for what the server makes of the arrays that it is sent.
+// checkVersion asks for the version, and for what the server makes of the arrays and the texts that it
+// is sent.
 func (s *Store) checkVersion(ctx context.Context) error {
 	var version, oldest int64
-	var nulls string
-	err := s.db.Run(ctx, "SELECT version::bigint, oldest::bigint, current_setting('array_nulls') FROM "+
-		s.function("schema_version")+"()", nil, func(scan db.Scan) error { return scan(&version, &oldest, &nulls) })
+	var nulls, encoding string
+	err := s.db.Run(ctx, "SELECT version::bigint, oldest::bigint, current_setting('array_nulls'), pg_client_encoding() FROM "+
+		s.function("schema_version")+"()", nil,
+		func(scan db.Scan) error { return scan(&version, &oldest, &nulls, &encoding) })
 	if err != nil {
 		return err
+	}
+	if encoding != "UTF8" && encoding != "SQL_ASCII" { // which leaves bytes as they are
+		return denied(ErrUnsafeServer, "client_encoding is %s, must be UTF8 (ALTER ROLE … SET client_encoding = 'UTF8'): "+
+			"names would be other ones than those of other clients", encoding)
 	}
 	if nulls == "off" {
 		return denied(ErrUnsafeServer, "array_nulls is off, must be on (ALTER ROLE … SET array_nulls = on): "+
