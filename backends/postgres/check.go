@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -28,7 +27,7 @@ const minServer = 130000
 
 // Check asks whether leases can be kept here, as every Store does with its first call: it is for
 // programs that want to know when they start. Errors are lease.ErrDenied and one of ErrSchema,
-// ErrPermission, ErrReadOnly and ErrUnsafeServer, or those of the connection.
+// ErrPermission, ErrReadOnly, ErrOldPrimary and ErrUnsafeServer, or those of the connection.
 func (s *Store) Check(ctx context.Context) error {
 	if err := s.made(ctx); err != nil {
 		return err
@@ -98,14 +97,20 @@ func (s *Store) fit(server int64, standby bool, fsync, pages, encoding string, e
 	return nil
 }
 
-// checkVersion asks for the version, and for what the server makes of the arrays that it is sent.
+// checkVersion asks for the version, and for what the server makes of the arrays and the texts that it
+// is sent.
 func (s *Store) checkVersion(ctx context.Context) error {
 	var version, oldest int64
-	var nulls string
-	err := s.db.Run(ctx, "SELECT version::bigint, oldest::bigint, current_setting('array_nulls') FROM "+
-		s.function("schema_version")+"()", nil, func(scan db.Scan) error { return scan(&version, &oldest, &nulls) })
+	var nulls, encoding string
+	err := s.db.Run(ctx, "SELECT version::bigint, oldest::bigint, current_setting('array_nulls'), pg_client_encoding() FROM "+
+		s.function("schema_version")+"()", nil,
+		func(scan db.Scan) error { return scan(&version, &oldest, &nulls, &encoding) })
 	if err != nil {
 		return err
+	}
+	if encoding != "UTF8" && encoding != "SQL_ASCII" { // which leaves bytes as they are
+		return denied(ErrUnsafeServer, "client_encoding is %s, must be UTF8 (ALTER ROLE … SET client_encoding = 'UTF8'): "+
+			"names would be other ones than those of other clients", encoding)
 	}
 	if nulls == "off" {
 		return denied(ErrUnsafeServer, "array_nulls is off, must be on (ALTER ROLE … SET array_nulls = on): "+
@@ -171,7 +176,7 @@ func (s *Store) send(ctx context.Context, query string, args []any, row func(db.
 	}
 	query, args = s.on(at.timeline, at.timeline, query, args)
 	err = s.db.Run(ctx, query, args, row)
-	if err != nil && !errors.Is(err, errSessionOver) { // which is an answer
+	if err != nil {
 		return err
 	}
 	// It may have waited for a connection, and been answered by the old primary after another call
@@ -180,5 +185,5 @@ func (s *Store) send(ctx context.Context, query string, args []any, row func(db.
 		return fmt.Errorf("the answer is of timeline %d, and meanwhile this store has used timeline %d of the same "+
 			"database system, which may not have what was done", at.timeline, latest)
 	}
-	return err
+	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/backends/postgres"
+	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
 )
 
 // TestEdition: functions that were changed have another edition. If this fails, raise the edition in
@@ -19,7 +20,7 @@ func TestEdition(t *testing.T) {
 	t.Parallel()
 	s := silent(t, nowhere(t))
 	require.Contains(t, s.Functions(), "SELECT 1 $$;")
-	require.Equal(t, "feada2c78e13dfdb", fmt.Sprintf("%x", sha256.Sum256([]byte(s.Functions())))[:16])
+	require.Equal(t, "632c1ed585f244a0", fmt.Sprintf("%x", sha256.Sum256([]byte(s.Functions())))[:16])
 	require.NotContains(t, s.Functions(), "CREATE TABLE")
 	require.Contains(t, s.Schema(), s.Functions())
 	require.Empty(t, new(postgres.Store).Functions())
@@ -111,5 +112,38 @@ func TestGrantsStay(t *testing.T) {
 			require.Equal(t, i == 0, may(role, anew), anew)
 		}
 		works(t, silent(t, p, postgres.WithSchema(s.SchemaName())))
+	}
+}
+
+// TestFunctionsAreTheOwners: functions that a superuser adds run with the rights of the schema's owner,
+// as those that are there, and not with the superuser's: the owner can change what they call.
+func TestFunctionsAreTheOwners(t *testing.T) {
+	t.Parallel()
+	srv := server(t)
+	p := pool(t)
+	for i, migrate := range []bool{true, false} {
+		role, schema := fmt.Sprintf("owner_%d", i), fmt.Sprintf("owned_%d", i)
+		exec := func(q string) { t.Helper(); require.NoError(t, srv.Exec(t.Context(), q)) }
+		exec(fmt.Sprintf(`CREATE ROLE %s LOGIN; CREATE SCHEMA %s; GRANT USAGE, CREATE ON SCHEMA %[2]s TO %[1]s;
+			CREATE FUNCTION %[2]s.another() RETURNS int LANGUAGE sql AS 'SELECT 1'`, role, schema))
+		owner := silent(t, postgrestest.PoolOf(t, srv.Route().URLOf(role, "postgres")), postgres.WithSchema(schema))
+		require.NoError(t, owner.Migrate(t.Context()))
+		older := func() {
+			exec(fmt.Sprintf("DROP FUNCTION %[1]s.edition(); DROP FUNCTION %[1]s.timeline(); DROP FUNCTION %[1]s.on_timeline(bigint, bigint)", schema))
+		}
+		older()
+		if migrate {
+			require.NoError(t, silent(t, p, postgres.WithSchema(schema)).Migrate(t.Context()))
+		} else {
+			exec(owner.Functions())
+		}
+		var others string
+		require.NoError(t, p.QueryRow(t.Context(), `SELECT coalesce(string_agg(proname, ' ' ORDER BY proname), '') FROM pg_proc
+			WHERE pronamespace = to_regnamespace($1) AND proowner <> to_regrole($2)`, schema, role).Scan(&others))
+		require.Equal(t, "another", others)
+		works(t, owner)
+		older()
+		require.NoError(t, owner.Migrate(t.Context()), "what a superuser has replaced")
+		works(t, owner)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/lease"
@@ -53,5 +54,28 @@ func TestSweepBesideAcquire(t *testing.T) {
 			AND NOT EXISTS (SELECT FROM %[1]s.session s WHERE s.id = l.session)`, s.SchemaName())).Scan(&orphans))
 		require.Zero(t, orphans, name)
 		sweep()
+	}
+}
+
+// TestWhatIsOverIsFinal: of a session that was said to be over nothing is left, also where each call
+// is a transaction of several statements.
+func TestWhatIsOverIsFinal(t *testing.T) {
+	t.Parallel()
+	first := fresh(t, pool(t))
+	for _, level := range []string{"read committed", "serializable"} {
+		p := server(t).Pool(t, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["default_transaction_isolation"] = level })
+		s := again(t, p, first)
+		x := session(t, s, "a", 300*time.Millisecond)
+		name := fmt.Sprintf("job/%d", ids.Add(1))
+		win(t, s, x, name)
+		time.Sleep(400 * time.Millisecond)
+		var err error
+		for _, err = range s.ListSession(t.Context(), x) {
+		}
+		require.ErrorIs(t, err, lease.ErrSessionGone)
+		var left int
+		require.NoError(t, p.QueryRow(t.Context(), fmt.Sprintf(`SELECT (SELECT count(*) FROM %[1]s.lease WHERE name = $1 AND session IS NOT NULL)
+			+ (SELECT count(*) FROM %[1]s.session WHERE id = $2 AND ends > '-infinity')`, s.SchemaName()), name, int64(x.ID)).Scan(&left))
+		require.Zero(t, left, level)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/backends/postgres"
+	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
 )
 
 // TestASchemaOfTheUsers may be where leases are, with what else is in it; what has a name that is
@@ -66,4 +67,35 @@ func TestASchemaOfTheUsers(t *testing.T) {
 	exec("DROP FUNCTION users.edition()")
 	exec("DROP TABLE users.lease CASCADE")
 	require.ErrorIs(t, silent(t, p, postgres.WithSchema("users")).Migrate(t.Context()), postgres.ErrSchema)
+}
+
+// TestWhatElseIsInASchemaStays: what PUBLIC may do with the tables of others that are in it, also those
+// of another role, and what their functions do, under whatever names.
+func TestWhatElseIsInASchemaStays(t *testing.T) {
+	t.Parallel()
+	srv := server(t)
+	p := pool(t)
+	exec := func(q string) { t.Helper(); require.NoError(t, srv.Exec(t.Context(), q)) }
+	exec(`CREATE ROLE stays_a LOGIN; CREATE ROLE stays_b; CREATE SCHEMA stays; GRANT USAGE, CREATE ON SCHEMA stays TO stays_a, stays_b;
+		CREATE TABLE stays.of_a (v int); ALTER TABLE stays.of_a OWNER TO stays_a; GRANT SELECT ON stays.of_a TO PUBLIC;
+		CREATE TABLE stays.of_b (v int); ALTER TABLE stays.of_b OWNER TO stays_b`)
+	s := silent(t, postgrestest.PoolOf(t, srv.Route().URLOf("stays_a", "postgres")), postgres.WithSchema("stays"))
+	require.NoError(t, s.Migrate(t.Context()))
+	works(t, s)
+	var public bool
+	require.NoError(t, p.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_class c, aclexplode(c.relacl) a
+		WHERE c.oid = 'stays.of_a'::regclass AND a.grantee = 0 AND a.privilege_type = 'SELECT')`).Scan(&public))
+	require.True(t, public)
+
+	exec(`CREATE SCHEMA stays_too; GRANT USAGE, CREATE ON SCHEMA stays_too TO stays_a;
+		CREATE FUNCTION stays_too.timeline() RETURNS bigint LANGUAGE sql AS 'SELECT 77::bigint'; ALTER FUNCTION stays_too.timeline() OWNER TO stays_a`)
+	s = silent(t, postgrestest.PoolOf(t, srv.Route().URLOf("stays_a", "postgres")), postgres.WithSchema("stays_too"))
+	err := s.Migrate(t.Context())
+	require.ErrorIs(t, err, postgres.ErrSchema)
+	require.ErrorContains(t, err, "not ours under a name of ours")
+	var is, tables int
+	require.NoError(t, p.QueryRow(t.Context(), `SELECT stays_too.timeline(),
+		(SELECT count(*) FROM pg_class WHERE relnamespace = 'stays_too'::regnamespace)`).Scan(&is, &tables))
+	require.Equal(t, 77, is)
+	require.Zero(t, tables)
 }

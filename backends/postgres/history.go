@@ -35,9 +35,9 @@ func (s *Store) AcceptHistory(ctx context.Context) error {
 	if err := s.made(ctx); err != nil {
 		return err
 	}
+	s.history.accepted.Add(1) // first: what another server answers comes to Keepers that know of it
 	s.history.seen.Store(0)
 	s.primary.accept()
-	s.history.accepted.Add(1)
 	return nil
 }
 

@@ -28,9 +28,9 @@ func (s *Store) Schema() string {
 }
 
 // Functions returns the statements that bring the functions of a schema of this version to those of
-// this package, and change nothing else: grants of what is there stay, and PUBLIC may not
-// execute what is made anew. They are for those who apply them by themselves, as one
-// transaction, in place of Migrate.
+// this package, and change nothing else: grants of what is there stay, and what is made anew belongs
+// to the owner of the tables, and PUBLIC may not execute it. They are for those who apply them by
+// themselves, as one transaction, in place of Migrate.
 func (s *Store) Functions() string {
 	if s.db == nil {
 		return ""
@@ -67,11 +67,12 @@ func statements(text string) []string {
 // Migrate makes the schema, or brings an older one, or its functions if they are older, to this
 // version, in one transaction and under a lock, so that any number of processes may call it at
 // once. One that has this version, or a newer one that this version can use, is left as it is. The
-// role needs CREATE on the database, or on a schema that is there; it becomes the owner, with whose
-// rights the functions run. An older schema must be its own.
+// role needs CREATE on the database, or USAGE and CREATE on a schema that is there; it becomes the
+// owner, with whose rights the functions run. An older schema must be its own.
 //
 // A schema may have other things in it, but nothing under the names that Schema gives to its tables,
-// sequence, view and index: then it is refused as ErrSchema, and nothing is changed.
+// sequence, view and index, and no function of the name and the arguments of one of these: then it is
+// refused as ErrSchema, and nothing is changed.
 //
 // Errors are those of Check, and of the connection. The text of ErrPermission says what to grant, or
 // who has to call it.
@@ -100,7 +101,9 @@ func (s *Store) Migrate(ctx context.Context) error {
 			if at.schema == 0 {
 				all = append(all, fmt.Sprintf(`CREATE SCHEMA "%s"`, s.schema))
 			}
-			return append(all, append(statements(s.text(tables)), statements(s.text(functions))...)...), nil
+			all = append(all, statements(s.text(tables))...)
+			// A function of the users' is not replaced.
+			return append(all, statements(strings.ReplaceAll(s.text(functions), "CREATE OR REPLACE", "CREATE"))...), nil
 		})
 	if err == nil {
 		_, err = s.check(ctx)

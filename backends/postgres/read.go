@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -93,6 +92,7 @@ func (s *Store) pages(ctx context.Context, op, query string, of any,
 		for after, more := "", true; more; {
 			var page []row
 			more = false
+			over := false
 			err := s.call(ctx, op, query, []any{of, after, int64(pageSize)}, func(scan db.Scan) error {
 				var r row
 				if err := scan(r.dest()...); err != nil {
@@ -102,13 +102,13 @@ func (s *Store) pages(ctx context.Context, op, query string, of any,
 				case formatPage:
 					after, more = r.name, true
 				case formatOver:
-					return errSessionOver
+					over = true // no error: that could undo what has made it final
 				default:
 					page = append(page, r)
 				}
 				return nil
 			})
-			if errors.Is(err, errSessionOver) {
+			if err == nil && over {
 				err = fmt.Errorf("postgres: %s: %w", op, lease.ErrSessionGone)
 			}
 			if err != nil {
@@ -134,5 +134,3 @@ func (s *Store) pages(ctx context.Context, op, query string, of any,
 		}
 	}
 }
-
-var errSessionOver = errors.New("the session is over")

@@ -189,6 +189,29 @@ func TestPermissions(t *testing.T) {
 	deniedBy(t, silent(t, postgrestest.PoolOf(t, srv.Route().URLOf("app", "none"))), postgres.ErrSchema, "no such database")
 }
 
+// TestEncodingOfTheClient: by another than UTF-8 a name would be another one, and so held beside what
+// clients hold that have UTF-8.
+func TestEncodingOfTheClient(t *testing.T) {
+	t.Parallel()
+	first := fresh(t, pool(t))
+	by := func(encoding string) *postgres.Store {
+		return silent(t, server(t).Pool(t, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["client_encoding"] = encoding }),
+			postgres.WithSchema(first.SchemaName()))
+	}
+	for _, encoding := range []string{"LATIN1", "WIN1252", "EUC_JP"} {
+		require.ErrorIs(t, by(encoding).Check(t.Context()), postgres.ErrUnsafeServer)
+		deniedBy(t, by(encoding), postgres.ErrUnsafeServer, "client_encoding is "+encoding+", must be UTF8")
+	}
+	a := session(t, first, "a", lasting)
+	r := win(t, first, a, "käse")
+	for _, encoding := range []string{"UTF8", "utf-8", "UNICODE", "SQL_ASCII"} {
+		s := by(encoding)
+		out := ask(t, s, session(t, s, "b", lasting), claim("käse"))[0]
+		require.False(t, out.OK, encoding)
+		require.Equal(t, r.Token, out.Record.Token)
+	}
+}
+
 // TestServersThatAreNotSafe are refused by the name of the setting.
 func TestServersThatAreNotSafe(t *testing.T) {
 	t.Parallel()

@@ -1,8 +1,11 @@
 package postgres
 
 import (
+	"context"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/lease"
@@ -51,4 +54,29 @@ func TestManySystems(t *testing.T) {
 	require.ErrorIs(t, p.older(server{7, 2}), ErrOldPrimary)
 	require.ErrorIs(t, p.older(server{199, 1}), ErrOldPrimary)
 	require.NoError(t, p.older(server{100, 1}), "used too long ago")
+}
+
+// TestAcceptedIsToldFirst: no server that was refused before is used until the Keepers can learn, with
+// its first answer, that it was accepted.
+func TestAcceptedIsToldFirst(t *testing.T) {
+	t.Parallel()
+	pool, err := pgxpool.New(t.Context(), "postgres://127.0.0.1:1/none")
+	require.NoError(t, err)
+	defer pool.Close()
+	s, err := New(pool)
+	require.NoError(t, err)
+	require.NoError(t, s.primary.use(server{7, 2}))
+	s.primary.mu.Lock()
+	done := make(chan error, 1)
+	go func() { done <- s.AcceptHistory(context.Background()) }()
+	told := func() bool { return s.Accepted() == 1 }
+	for end := time.Now().Add(5 * time.Second); !told() && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	is, latest := told(), s.primary.latestLocked(7)
+	s.primary.mu.Unlock()
+	require.True(t, is)
+	require.EqualValues(t, 2, latest)
+	require.NoError(t, <-done)
+	require.NoError(t, s.primary.use(server{7, 1}))
 }

@@ -306,3 +306,27 @@ func TestWatchOfASchemaThatWasMadeAnew(t *testing.T) {
 	}
 	require.ErrorIs(t, w.err, postgres.ErrWatchLost)
 }
+
+// TestHistoryIsOfOneSystem: two database systems that were set up alike have all else of a history in
+// common; a watch that is led from one to the other ends by that.
+func TestHistoryIsOfOneSystem(t *testing.T) {
+	t.Parallel()
+	p := pool(t)
+	s := fresh(t, p)
+	var history, system, timeline, sequence string
+	require.NoError(t, p.QueryRow(t.Context(), fmt.Sprintf(`SELECT h.history, c.system_identifier::text,
+		lpad(to_hex(%[1]s.timeline()), 8, '0'), '%[1]s.change_seq'::regclass::oid::text
+		FROM %[1]s.watch_begin() h, pg_control_system() c`, s.SchemaName())).Scan(&history, &system, &timeline, &sequence))
+	require.Equal(t, []string{system, timeline, sequence}, strings.Split(history, "/"))
+
+	w := watch(t, again(t, p, s), "")
+	_, err := p.Exec(t.Context(), fmt.Sprintf("CREATE OR REPLACE FUNCTION %s.history() RETURNS text LANGUAGE sql AS $$ SELECT '%s1/%s/%s' $$",
+		s.SchemaName(), system, timeline, sequence))
+	require.NoError(t, err)
+	select {
+	case <-w.ended:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the watch goes on, in another system")
+	}
+	require.ErrorIs(t, w.err, postgres.ErrWatchLost)
+}

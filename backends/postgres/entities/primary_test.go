@@ -39,12 +39,14 @@ func TestOldPrimary(t *testing.T) {
 	before, err := postgres.New(old.Pool(t))
 	require.NoError(t, err)
 	require.NoError(t, before.Migrate(t.Context()))
-	both := won(t, before, 1, "shard/g/t/1") // also in the new one
+	both := won(t, before, 1, "shard/g/t/1")  // also in the new one
+	there := won(t, before, 3, "shard/g/t/3") // which the old one takes to be over
 	present, err := old.NewStandby(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, old.Kill())
 	require.NoError(t, present.Promote(t.Context()))
 	require.NoError(t, old.Restart(t.Context()))
+	require.NoError(t, old.Exec(t.Context(), "UPDATE holdfast.session SET ends = '-infinity' WHERE id = 3"))
 
 	// The leases' store goes to where to leads, and the entities' store to the old one.
 	var to atomic.Pointer[postgrestest.Server]
@@ -63,32 +65,39 @@ func TestOldPrimary(t *testing.T) {
 	require.Zero(t, leases.Timeline())
 	require.NoError(t, leases.Check(t.Context()))
 	require.EqualValues(t, 1, leases.Timeline())
-	reached, open := make(chan struct{}), make(chan struct{})
-	var once sync.Once
-	slow, err := entities.New(old.Pool(t, func(c *pgxpool.Config) {
-		c.BeforeConnect = func(ctx context.Context, _ *pgx.ConnConfig) error {
-			once.Do(func() { close(reached) })
-			<-open
-			return nil
-		}
-	}), leases)
-	require.NoError(t, err)
-	answer := make(chan error, 1)
-	go func() { answer <- slow.Update(context.Background(), both, []string{"late"}, nil) }()
-	<-reached
+	open := make(chan struct{})
+	letGo := sync.OnceFunc(func() { close(open) })
+	defer letGo()
+	answers := map[owned]chan error{both: make(chan error, 1), there: make(chan error, 1)}
+	for o, answer := range answers {
+		reached := make(chan struct{})
+		var once sync.Once
+		slow, err := entities.New(old.Pool(t, func(c *pgxpool.Config) {
+			c.BeforeConnect = func(ctx context.Context, _ *pgx.ConnConfig) error {
+				once.Do(func() { close(reached) })
+				<-open
+				return nil
+			}
+		}), leases)
+		require.NoError(t, err)
+		go func() { answer <- slow.Update(context.Background(), o, []string{"late"}, nil) }()
+		<-reached
+	}
 	to.Store(present)
 	pool.Reset()
 	later := won(t, leases, 2, "shard/g/t/2")
 	require.EqualValues(t, 2, leases.Timeline())
-	close(open)
-	err = <-answer
-	require.ErrorContains(t, err, "of timeline 1, and meanwhile the leases' store has used timeline 2")
-	require.NotErrorIs(t, err, lease.ErrDenied, "it may have been applied there")
-	require.NotErrorIs(t, err, sharding.ErrStaleOwner)
+	letGo()
+	for _, answer := range answers {
+		err := <-answer
+		require.ErrorContains(t, err, "of timeline 1, and meanwhile the leases' store has used timeline 2")
+		require.NotErrorIs(t, err, lease.ErrDenied, "it may have been applied there")
+		require.NotErrorIs(t, err, sharding.ErrStaleOwner, "it is held")
+	}
 
 	astray, err := entities.New(old.Pool(t), leases)
 	require.NoError(t, err)
-	for _, o := range []owned{both, later} {
+	for _, o := range []owned{both, there, later} {
 		err := astray.Update(t.Context(), o, []string{"lost"}, nil)
 		require.ErrorIs(t, err, postgres.ErrOldPrimary)
 		require.ErrorIs(t, err, lease.ErrDenied)
@@ -98,7 +107,7 @@ func TestOldPrimary(t *testing.T) {
 	}
 	right, err := entities.New(present.Pool(t), leases)
 	require.NoError(t, err)
-	for _, o := range []owned{both, later} {
+	for _, o := range []owned{both, there, later} {
 		require.NoError(t, right.Update(t.Context(), o, []string{"stays"}, nil))
 		ids, err := right.Load(t.Context(), o)
 		require.NoError(t, err)

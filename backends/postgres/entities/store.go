@@ -183,7 +183,8 @@ func (s *Store) run(ctx context.Context, query string, args []any, row func(db.S
 	least := s.leases.Timeline()
 	query, args = db.On(s.function("on_timeline"), least, db.AnyTimeline, query, args)
 	err := s.db.Run(ctx, query, args, row)
-	if now := s.leases.Timeline(); err == nil && now != least {
+	answered := err == nil || db.StateOf(err) == postgres.FencedState
+	if now := s.leases.Timeline(); answered && now != least {
 		return fmt.Errorf("the answer may be of timeline %d, and meanwhile the leases' store has used timeline %d, "+
 			"which may not have what was done", least, now)
 	}

@@ -84,4 +84,5 @@ CREATE VIEW holdfast.record AS
   FROM holdfast.lease l LEFT JOIN holdfast.session s ON s.id = l.session
   WHERE l.session IS NOT NULL OR l.format <> 1;
 
-REVOKE ALL ON ALL TABLES IN SCHEMA holdfast FROM PUBLIC;
+REVOKE ALL ON holdfast.version, holdfast.state, holdfast.session, holdfast.lease, holdfast.change, holdfast.entity,
+  holdfast.entity_mark, holdfast.record FROM PUBLIC;

@@ -2,10 +2,12 @@
 -- name are in order; those of several names become visible in any order. A number that is missing
 -- is that of a writer under way, or of one that was rolled back.
 
--- Which history the numbers are of: the server's timeline, and the sequence, which is another one
--- where the schema was made anew, as from a dump.
+-- Which history the numbers are of: the database system, the server's timeline, and the sequence, which
+-- is another one where the schema was made anew, as from a dump. Two systems that were set up alike
+-- have the same timeline, and sequences of the same oid.
 CREATE OR REPLACE FUNCTION holdfast.history() RETURNS text LANGUAGE sql VOLATILE AS $$
-  SELECT left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) || '/' || 'holdfast.change_seq'::regclass::oid
+  SELECT (SELECT c.system_identifier FROM pg_control_system() c) || '/' ||
+    left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) || '/' || 'holdfast.change_seq'::regclass::oid
 $$;
 
 -- Where a watch begins: the last number that was taken, the history, and the
