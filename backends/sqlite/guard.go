@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"math"
 	"strings"
+	"syscall"
 	"time"
 
 	sqlite3 "modernc.org/sqlite"
@@ -63,12 +64,12 @@ func init() {
 // nothing in the file is renewed or acquired: let it be far shorter than a TTL.
 //
 // The error is lease.ErrStale if o is not held, lease.ErrInvalid if o or tx is nothing, o has
-// no token or SQLite has ended the transaction, ErrSchema if the main database of the connection is
-// no file of leases of this version, ErrReplaced if that is gone from its path or is a copy that no
-// New has opened, ErrOtherMachine if its leases are of another machine or boot, lease.ErrUnsupported
-// where New would refuse, and for a connection of another driver than modernc.org/sqlite: two libraries of
-// SQLite in one process take each other's locks away. Data in an attached database is not
-// guarded.
+// no token, SQLite has ended the transaction or New would refuse the path (a hard link), ErrSchema if
+// the main database of the connection is no file of leases of this version, ErrReplaced if that is
+// gone from its path or is a copy that no New has opened, ErrOtherMachine if its leases are of
+// another machine or boot, lease.ErrUnsupported where New would refuse the clock, and for a
+// connection of another driver than modernc.org/sqlite: two libraries of SQLite in one process take
+// each other's locks away. Data in an attached database is not guarded.
 func Guard(ctx context.Context, tx *sql.Tx, o lease.Ownership) error {
 	c, err := machineClock()
 	if err != nil {
@@ -165,7 +166,7 @@ func isFile(ctx context.Context, tx *sql.Tx, file string) error {
 	}
 	stands, err := (&place{path: path}).look()
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		return fmt.Errorf("%w: %w", ErrReplaced, err)
 	case err != nil:
 		return err
@@ -182,6 +183,8 @@ func guardError(err error) error {
 	switch {
 	case errors.Is(err, sql.ErrTxDone), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
+	case errors.Is(err, sql.ErrNoRows): // of holdfast_meta
+		return fmt.Errorf("%w: %w: %w", ErrSchema, errNoVersion, err)
 	case !errors.As(err, &e):
 		return fmt.Errorf("%w: the connection must be one of modernc.org/sqlite, to the file of leases: %w",
 			lease.ErrUnsupported, err)

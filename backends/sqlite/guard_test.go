@@ -188,6 +188,11 @@ func TestWhatGuardRefuses(t *testing.T) {
 
 	_, err = db.Exec("UPDATE holdfast_meta SET version = 2")
 	require.NoError(t, err)
+	tx = begin(t, db)
+	require.ErrorIs(t, Guard(ctx, tx, of(mine)), ErrSchema)
+	require.NoError(t, tx.Rollback())
+	_, err = db.Exec("DELETE FROM holdfast_meta")
+	require.NoError(t, err)
 	require.ErrorIs(t, Guard(ctx, begin(t, db), of(mine)), ErrSchema)
 }
 

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/lease"
 )
 
 // Tables of which some are missing are refused, named, and left as they are.
@@ -19,12 +21,15 @@ func TestATableThatIsMissing(t *testing.T) {
 		s, err := New(context.Background(), path)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, s.Close()) }()
+		sess := open(t, s, 1, owner("a"), time.Minute)
 		_, err = users(t, path, "").Exec("DROP " + what)
 		require.NoError(t, err)
 		brief, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 		defer cancel()
 		_, err = New(brief, path) // beside another
 		require.Error(t, err, what)
+		_, err = s.Acquire(context.Background(), sess, []lease.Claim{{Name: "job", Nonce: 1}})
+		require.Equal(t, strings.HasPrefix(what, "TABLE"), err != nil, "%s: a Store that is open: %v", what, err)
 		require.NoError(t, s.Close())
 		_, err = New(context.Background(), path)
 		require.ErrorIs(t, err, ErrSchema, what)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"math"
 	"strings"
 	"sync"
 
@@ -110,7 +109,7 @@ func (s *Store) WatchDeletions(ctx context.Context, prefix string) iter.Seq2[lea
 func (s *Store) watch(ctx context.Context, prefix string, deletions bool) iter.Seq2[lease.Event, error] {
 	return func(yield func(lease.Event, error) bool) {
 		w := &watcher{prefix: prefix, deletions: deletions, ready: make(chan struct{}, 1)}
-		changes, from, err := s.subscribe(ctx, w)
+		changes, at, err := s.subscribe(ctx, w)
 		if err != nil {
 			yield(lease.Event{}, err)
 			return
@@ -123,8 +122,8 @@ func (s *Store) watch(ctx context.Context, prefix string, deletions bool) iter.S
 					return
 				}
 				changes[i] = change{} // a slow loop keeps no more records than it must
-				if c.seq > 0 && c.seq <= from {
-					continue // it is in the snapshot
+				if !at.news(c) {
+					continue
 				}
 				if !yield(c.Event, nil) {
 					return
@@ -138,8 +137,24 @@ func (s *Store) watch(ctx context.Context, prefix string, deletions bool) iter.S
 	}
 }
 
-// subscribe registers the watcher and returns its snapshot, with the last change that it has.
-func (s *Store) subscribe(ctx context.Context, w *watcher) (snapshot []change, from int64, err error) {
+// moment is that of a snapshot.
+type moment struct {
+	from int64           // the last change that is in it
+	over map[string]bool // names of what had ended, and had not been removed
+}
+
+// news reports whether a change is one of what the snapshot has told.
+func (m moment) news(c change) bool {
+	if c.seq > 0 && c.seq <= m.from {
+		return false
+	}
+	ended := m.over[c.Record.Name]
+	delete(m.over, c.Record.Name)
+	return !ended || c.Kind != lease.EventDelete // its end is none: it was not in the snapshot
+}
+
+// subscribe registers the watcher and returns its snapshot, with the moment of that.
+func (s *Store) subscribe(ctx context.Context, w *watcher) (snapshot []change, at moment, err error) {
 	for {
 		s.mu.Lock()
 		early := s.follow.stop != nil // what is told from now on waits for the snapshot
@@ -147,9 +162,9 @@ func (s *Store) subscribe(ctx context.Context, w *watcher) (snapshot []change, f
 			s.follow.watchers[w] = struct{}{}
 		}
 		s.mu.Unlock()
-		if snapshot, from, err = s.snapshot(ctx, w); err != nil {
+		if snapshot, at, err = s.snapshot(ctx, w); err != nil {
 			s.unsubscribe(w)
-			return nil, 0, err
+			return nil, at, err
 		}
 		s.mu.Lock()
 		switch {
@@ -159,47 +174,50 @@ func (s *Store) subscribe(ctx context.Context, w *watcher) (snapshot []change, f
 			err = failed("watch", s.dead)
 		case early: // or it has ended, and w with it
 		case s.follow.stop == nil:
-			s.follow.beginLocked(s, w, from)
-		case s.follow.cursor > from: // others began to be told meanwhile, of what is not in the snapshot
+			s.follow.beginLocked(s, w, at.from)
+		case s.follow.cursor > at.from: // others began to be told meanwhile, of what is not in the snapshot
 			s.mu.Unlock()
 			continue
 		default:
 			s.follow.watchers[w] = struct{}{}
 		}
 		s.mu.Unlock()
-		return snapshot, from, err
+		return snapshot, at, err
 	}
 }
 
-// snapshot reads what stands. What has expired is removed before, so that no deletion is told
-// of what was not in the snapshot.
-func (s *Store) snapshot(ctx context.Context, w *watcher) ([]change, int64, error) {
-	var found []change // not a result: the caller may have left when the transaction writes it
-	var from, last int64
-	err := s.write(ctx, "watch", false, func(t *tx) error {
-		if err := t.sweep(math.MaxInt64); err != nil {
-			return err
-		}
-		if !w.deletions {
-			rows, err := t.under(w.prefix, t.now, func(r row) bool { return r.stands })
-			if err != nil {
-				return err
-			}
-			for _, r := range rows {
-				found = append(found, change{Event: r.event()})
-			}
-		}
+// snapshot reads what stands, as any read does: however long that takes, it keeps nobody from
+// writing. No deletion is to be told of what has ended and is not in it: see moment.
+func (s *Store) snapshot(ctx context.Context, w *watcher) ([]change, moment, error) {
+	var at moment // not a result: the caller may have left when it is written
+	var last int64
+	rows, err := s.read(ctx, "watch", func(v *view) ([]row, error) {
+		at = moment{over: map[string]bool{}}
 		const end = "SELECT coalesce((SELECT max(seq) FROM holdfast_change), 0), last FROM holdfast_meta"
-		if err := t.get(end, nil, &from, &last); err != nil {
-			return err
+		if err := v.get(end, nil, &at.from, &last); err != nil {
+			return nil, err
 		}
-		found = append(found, change{Event: lease.Event{Kind: lease.EventSynced, Revision: lease.Token(last)}})
-		return nil
+		tells := func(r row) bool {
+			if r.over && strings.HasPrefix(r.Name, w.prefix) {
+				at.over[r.Name] = true
+			}
+			return v.tells(r)
+		}
+		if w.deletions {
+			const over = " WHERE l.session IN (SELECT id FROM holdfast_session WHERE ends <= ?)"
+			_, err := v.rows("SELECT "+columns+over, v.now, tells, int64(v.now))
+			return nil, err
+		}
+		return v.under(w.prefix, v.now, tells)
 	})
 	if err != nil {
-		return nil, 0, err
+		return nil, moment{}, err
 	}
-	return found, from, nil
+	var found []change
+	for _, r := range rows {
+		found = append(found, change{Event: r.event()})
+	}
+	return append(found, change{Event: lease.Event{Kind: lease.EventSynced, Revision: lease.Token(last)}}), at, nil
 }
 
 func (s *Store) unsubscribe(w *watcher) {

@@ -70,6 +70,11 @@ var ofSQLite = []mutant{
 		hunters: []check{{sqlite, "^TestAPast|^TestAReadWaits"}},
 	},
 	{
+		name: "sqlite-end-of-the-untold", does: "a watch tells the end of what it never told of, as that had run out before",
+		edits:   []edit{{"backends/sqlite/watch.go", "return !ended || c.Kind != lease.EventDelete", "return !ended || true"}},
+		hunters: []check{{sqlite, "^TestAWatchBegins"}},
+	},
+	{
 		name: "sqlite-network-disk", does: "a file on another machine is taken, whose locks do not reach everybody",
 		edits:   []edit{{"backends/sqlite/place_linux.go", "\tif err := p.local(); err != nil {\n\t\treturn nil, err\n\t}\n", ""}},
 		hunters: []check{{sqlite, "^TestBadInput$"}},
