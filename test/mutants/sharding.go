@@ -62,6 +62,11 @@ var ofSharding = []mutant{
 		hunters: []check{{"sharding", "^TestEventsOfManyShards"}},
 	},
 	{
+		name: "late-taken-for-hung", does: "where a subscriber is late, as on a busy machine, dead letters are dropped",
+		edits:   []edit{{"internal/outside/outside.go", "if left <= 0 {", "if left <= time.Second {"}},
+		hunters: []check{{"internal/outside", "^TestOneThatReturnsLate"}},
+	},
+	{
 		name: "dispatcher-under-lock", does: "a dispatcher of users' is called where mail is posted, with the shard locked",
 		edits:   []edit{{"sharding/guardian.go", "Aside:    true,", "Aside:    false,"}},
 		hunters: []check{shardSim},
