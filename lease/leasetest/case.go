@@ -169,9 +169,10 @@ func (t *T) random(n int) int {
 	return t.rand.IntN(n)
 }
 
-// eventually looks until ok is true; false when callBound passed.
+// eventually looks until ok is true; false when callBound passed, and what a store that is
+// disturbed may take on top of it.
 func (t *T) eventually(ok func() bool) bool {
-	for end := time.Now().Add(callBound); ; time.Sleep(t.tick()) {
+	for end := time.Now().Add(callBound + t.opts.stall); ; time.Sleep(t.tick()) {
 		if ok() {
 			return true
 		}

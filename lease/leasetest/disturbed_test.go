@@ -1,6 +1,8 @@
 package leasetest
 
 import (
+	"context"
+	"iter"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -132,4 +134,31 @@ func TestWatchThatWasEnded(t *testing.T) {
 			require.Equal(t, verdict, got.verdict.Load(), "%q", got.failures())
 		})
 	}
+}
+
+// A watch that begins while the servers are away may take as much longer as a call.
+func TestAWatchThatBeginsInADisturbance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const stall = 5 * time.Second
+		begins := func(after time.Duration) watchFunc {
+			return func(ctx context.Context, _ string) iter.Seq2[lease.Event, error] {
+				return func(yield func(lease.Event, error) bool) {
+					if time.Sleep(after); yield(lease.Event{Kind: lease.EventSynced}, nil) {
+						<-ctx.Done()
+					}
+				}
+			}
+		}
+		for _, c := range []struct {
+			after, stall time.Duration
+			fails        bool
+		}{{after: callBound + stall/2, stall: stall}, {after: callBound + stall/2, fails: true}, {after: callBound + 2*stall, stall: stall, fails: true}} {
+			r := record(t, "watch", func(tb TB) {
+				t := newT(tb, twins(flawless), options{stall: c.stall})
+				t.collect(tb.Context(), begins(c.after), "", 0).synced()
+			})
+			require.Equal(t, c.fails, r.Failed(), "%+v: %q", c, r.failures())
+			time.Sleep(time.Minute)
+		}
+	})
 }
