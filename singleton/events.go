@@ -59,8 +59,8 @@ func (k EventKind) String() string {
 
 // Event is published on the actor system's EventStream, as a value, on this node only. While
 // subscribers are told, Manager.Status may still be as it was before. A subscriber that
-// panics holds up no singleton. One that hangs does for 100 ms, and for 1 s in all where more
-// than 1000 events, or dead letters, follow: that many are told when it has returned.
+// panics holds up no singleton. One that hangs does for 100 ms, and for 1 s more where over
+// 1000 events, or dead letters, follow: that many are told when it has returned.
 //
 // Fields that the kind does not mention are zero.
 type Event struct {

@@ -44,9 +44,9 @@ const moment = Patience / 10
 // the dead letters their room.
 const Limit = 1000
 
-// Hung is for how long code of users must not have returned before anything is dropped. Where
-// Limit is reached earlier, what comes waits until then, once for all: on a busy machine code
-// that hangs can't be told from code that is not given a processor, and that returns.
+// Hung is for how long what comes waits for room where Limit is reached: once for all, until half
+// of the room is free again. Then it is dropped. On a busy machine code that hangs can't be told
+// from code that is not given a processor, and that returns.
 const Hung = time.Second
 
 // kind is what is told: each has a bound of its own.
@@ -127,6 +127,7 @@ type World struct {
 	since   time.Time // when that was called
 	stuck   bool      // it has been seen not to return
 	waits   [kinds]int
+	full    [kinds]time.Time // since when there is no room for more; zero: there is
 	dropped [kinds]int
 }
 
@@ -182,8 +183,8 @@ func (w *World) Send(pid *actor.PID, message any) {
 // Do runs f, one after the other, on a goroutine that belongs to the world, and returns
 // when it has, or after Patience. Once one that goes before has been seen not to return
 // for that long it does not wait at all, and f is run later; beyond Limit of these it waits
-// until there is room, and if that one does not return for Hung in all, f is not run, which
-// is logged. Events are not among these.
+// for room, for Hung in all, and without any f is not run, which is logged. Events are not
+// among these.
 func (w *World) Do(f func()) { w.tell(letter, f) }
 
 func (w *World) tell(k kind, f func()) {
@@ -223,7 +224,10 @@ func (w *World) add(k kind, f func()) (c *call, late bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for w.stuck && w.waits[k] >= Limit {
-		left := Hung - time.Since(w.since)
+		if w.full[k].IsZero() {
+			w.full[k] = time.Now()
+		}
+		left := Hung - time.Since(w.full[k])
 		if left <= 0 {
 			w.dropped[k]++
 			return nil, true
@@ -269,7 +273,9 @@ func (w *World) run() {
 		c := w.waiting[0]
 		w.waiting[0] = nil
 		w.waiting = w.waiting[1:]
-		w.waits[c.kind]--
+		if w.waits[c.kind]--; w.waits[c.kind] < Limit/2 {
+			w.full[c.kind] = time.Time{}
+		}
 		w.runs, w.since, w.stuck = c, time.Now(), false
 		w.mu.Unlock()
 		w.call(c)

@@ -89,7 +89,7 @@ func TestOneThatHangsHoldsUpNobody(t *testing.T) {
 		for i := range 1000 {
 			w.Publish(outside.Limit + 1 + i)
 		}
-		require.Equal(t, outside.Hung, time.Since(began), "there is no room: once for all of them")
+		require.Equal(t, outside.Patience+outside.Hung, time.Since(began), "there is no room: once for all of them")
 		require.Empty(t, got)
 		close(release)
 		synctest.Wait()
@@ -128,6 +128,19 @@ func TestOneThatReturnsLateCostsNothing(t *testing.T) {
 		for e, n := range got {
 			require.Equal(t, 1, n, "what was told as number %d", e)
 		}
+	})
+}
+
+// One that takes its time with everything is waited for once, too.
+func TestOneThatIsSlowHoldsUpForABoundedTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := stream(t, func(any) { time.Sleep(outside.Hung / 2) })
+		began := time.Now()
+		for i := range 10 * outside.Limit {
+			w.Publish(i)
+		}
+		require.Less(t, time.Since(began), outside.Hung+5*outside.Patience)
+		time.Sleep(3 * outside.Limit * outside.Hung)
 	})
 }
 

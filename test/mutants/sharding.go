@@ -67,6 +67,11 @@ var ofSharding = []mutant{
 		hunters: []check{{"internal/outside", "^TestOneThatReturnsLate"}},
 	},
 	{
+		name: "slow-waited-for-again", does: "where a subscriber is slow, what comes waits for it again and again",
+		edits:   []edit{{"internal/outside/outside.go", "w.waits[c.kind] < Limit/2 {", "true {"}},
+		hunters: []check{{"internal/outside", "^TestOneThatIsSlow"}},
+	},
+	{
 		name: "dispatcher-under-lock", does: "a dispatcher of users' is called where mail is posted, with the shard locked",
 		edits:   []edit{{"sharding/guardian.go", "Aside:    true,", "Aside:    false,"}},
 		hunters: []check{shardSim},
