@@ -123,7 +123,7 @@ type World struct {
 	mu      sync.Mutex
 	waiting []*call
 	running bool      // the goroutine runs, which it does while there is something to do
-	runs    *call     // by it
+	runs    *call     // by it; nil: none
 	since   time.Time // when that was called
 	stuck   bool      // it has been seen not to return
 	waits   [kinds]int
@@ -135,16 +135,6 @@ type call struct {
 	kind kind
 	f    func()
 	done chan struct{}
-}
-
-// over reports whether it has returned.
-func (c *call) over() bool {
-	select {
-	case <-c.done:
-		return true
-	default:
-		return false
-	}
 }
 
 var worldID = extensions.NextExtensionID()
@@ -211,7 +201,7 @@ func (w *World) tell(k kind, f func()) {
 	case <-t.C:
 	}
 	w.mu.Lock()
-	first := !w.stuck && w.runs == runs && runs != nil && !runs.over() && time.Since(w.since) >= Patience
+	first := !w.stuck && w.runs == runs && runs != nil && time.Since(w.since) >= Patience
 	w.stuck = w.stuck || first
 	w.mu.Unlock()
 	if first {
@@ -262,7 +252,7 @@ func (w *World) run() {
 		w.mu.Lock()
 		if len(w.waiting) == 0 {
 			dropped := w.dropped
-			w.waiting, w.running, w.runs, w.stuck, w.dropped = nil, false, nil, false, [kinds]int{}
+			w.waiting, w.running, w.dropped = nil, false, [kinds]int{}
 			w.mu.Unlock()
 			if dropped != [kinds]int{} {
 				w.log("events or dead letters were not told: a subscriber did not return",
@@ -276,7 +266,7 @@ func (w *World) run() {
 		if w.waits[c.kind]--; w.waits[c.kind] < Limit/2 {
 			w.full[c.kind] = time.Time{}
 		}
-		w.runs, w.since, w.stuck = c, time.Now(), false
+		w.runs, w.since = c, time.Now()
 		w.mu.Unlock()
 		w.call(c)
 	}
@@ -288,7 +278,7 @@ func (w *World) call(c *call) {
 	defer func() {
 		p := recover()
 		w.mu.Lock()
-		w.stuck = false
+		w.runs, w.stuck = nil, false
 		w.mu.Unlock()
 		close(c.done)
 		switch {

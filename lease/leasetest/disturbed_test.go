@@ -152,7 +152,11 @@ func TestAWatchThatBeginsInADisturbance(t *testing.T) {
 		for _, c := range []struct {
 			after, stall time.Duration
 			fails        bool
-		}{{after: callBound + stall/2, stall: stall}, {after: callBound + stall/2, fails: true}, {after: callBound + 2*stall, stall: stall, fails: true}} {
+		}{
+			{after: callBound + stall/2, stall: stall},
+			{after: callBound + stall/2, fails: true},
+			{after: callBound + 2*stall, stall: stall, fails: true},
+		} {
 			r := record(t, "watch", func(tb TB) {
 				t := newT(tb, twins(flawless), options{stall: c.stall})
 				t.collect(tb.Context(), begins(c.after), "", 0).synced()
