@@ -120,10 +120,11 @@ func (s *Store) lookFailed(ctx context.Context, n *news, err error) {
 	if busy(err) {
 		return
 	}
+	err = s.because(err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if ctx.Err() == nil { // else the watchers are another goroutine's
-		s.follow.endLocked(failed("watch", denied(err)))
+		s.follow.endLocked(failed("watch", err))
 	}
 }
 

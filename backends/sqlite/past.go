@@ -36,7 +36,7 @@ func (s *Store) passed(ctx context.Context, at time.Duration) (time.Duration, er
 	}
 	if p.now < at {
 		if err := p.take(ctx, s); err != nil {
-			return 0, denied(err)
+			return 0, s.because(err)
 		}
 	}
 	return p.now, nil

@@ -206,6 +206,37 @@ func TestAFileThatIsReplaced(t *testing.T) {
 	}
 }
 
+// Also a call that has found the file where it was, and opens it when another stands there, or none,
+// says that it was replaced, and not what SQLite finds there.
+func TestAFileThatIsReplacedUnderACall(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	replace := []func(path string) error{
+		os.Remove,
+		func(path string) error { return os.Rename(path+".new", path) },
+	}
+	for i := range 60 {
+		path := file(t)
+		s := openAt(t, path)
+		require.NoError(t, os.WriteFile(path+".new", nil, 0o600))
+		end := make(chan error, 1)
+		go func() {
+			time.Sleep(time.Duration(i) * 10 * time.Microsecond)
+			end <- replace[i%len(replace)](path)
+		}()
+		for _, prefix := range []string{"a", "b", "c"} { // each by a connection of its own
+			for _, err := range s.List(ctx, prefix) {
+				require.ErrorIs(t, err, ErrReplaced)
+				require.NotErrorIs(t, err, lease.ErrDenied)
+			}
+		}
+		require.NoError(t, <-end)
+		_, err := s.Get(ctx, "a")
+		require.ErrorIs(t, err, ErrReplaced)
+		require.NoError(t, s.Close())
+	}
+}
+
 // Without the file beside it the file is still the one that it was.
 func TestTheFileBesideItIsLost(t *testing.T) {
 	ctx := context.Background()

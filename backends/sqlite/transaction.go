@@ -108,7 +108,7 @@ func (s *Store) transact(ctx context.Context, synced bool, f func(t *tx) error) 
 	}
 	if s.writer == nil {
 		if s.writer, err = openLink(ctx, s.place.path, false); err != nil {
-			return denied(err)
+			return s.because(err)
 		}
 	}
 	l := s.writer
@@ -122,7 +122,7 @@ func (s *Store) transact(ctx context.Context, synced bool, f func(t *tx) error) 
 			s.writer = nil
 		}
 		if !committing {
-			err = denied(err)
+			err = s.because(err)
 		}
 	}()
 	if err := l.synced(synced); err != nil {
@@ -173,6 +173,15 @@ func (s *Store) stands() error {
 		return s.died(err)
 	}
 	return nil
+}
+
+// because returns why a transaction that was surely not applied has failed. The file may have been
+// replaced since it stood: what SQLite found at the path is then another's.
+func (s *Store) because(err error) error {
+	if is := s.stands(); errors.Is(is, ErrReplaced) && !errors.Is(err, lease.ErrSetback) {
+		return fmt.Errorf("%w: %v", is, err)
+	}
+	return denied(err)
 }
 
 // died notes for good an error that says that the file is not the one that was opened.

@@ -65,7 +65,7 @@ func (s *Store) readWith(
 	}
 	if l == nil {
 		if l, err = openLink(ctx, s.place.path, false); err != nil {
-			return nil, denied(err)
+			return nil, s.because(err)
 		}
 	}
 	v.link = l
@@ -97,5 +97,5 @@ func (s *Store) readWith(
 		l.close()
 		l = nil
 	}
-	return nil, denied(err)
+	return nil, s.because(err)
 }
