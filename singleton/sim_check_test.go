@@ -316,6 +316,15 @@ func (s *sim) started(n *node, m *singleton.Manager) {
 	s.all[n] = append(s.all[n], m)
 }
 
+// newest is the manager that a node started last, as far as Start has returned: nil before the
+// first; under mu.
+func (s *sim) newest(n *node) *singleton.Manager {
+	if all := s.all[n]; len(all) > 0 {
+		return all[len(all)-1]
+	}
+	return nil
+}
+
 func (s *sim) next(name string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

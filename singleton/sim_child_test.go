@@ -91,12 +91,12 @@ func (s *sim) beBad(n *node, salt uint64) {
 // manager says so, which it can't unless it goes on.
 func (s *sim) hang(n *node, d time.Duration) {
 	s.mu.Lock()
-	m, told, excused := s.all[n][len(s.all[n])-1], s.slow[n], s.excused
+	m, told, excused := s.newest(n), s.slow[n], s.excused
 	s.mu.Unlock()
 	s.logf("%s: its Props hang", n.id)
 	began := time.Now()
 	s.await(d)
-	over := ended(m)
+	over := m == nil || ended(m)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.log("%s: its Props return", n.id)
@@ -130,9 +130,9 @@ func (s *sim) misbehave(sl *slot, n *node, evt any) {
 	s.mu.Lock()
 	s.told++
 	what := s.odds(16, 32, uint64(s.told))
-	var m *singleton.Manager
-	if all := s.all[n]; len(all) > 0 && !s.out[n] {
-		m = all[len(all)-1]
+	m := s.newest(n)
+	if s.out[n] {
+		m = nil
 	}
 	j := job{Number: 1_000_000 + s.told}
 	s.mu.Unlock()
