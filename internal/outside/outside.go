@@ -44,8 +44,12 @@ const moment = Patience / 10
 // the dead letters their room.
 const Limit = 1000
 
-// Hung is for how long what comes waits for room where Limit is reached: once for all, until half
-// of the room is free again. Then it is dropped. On a busy machine code that hangs can't be told
+// Most bounds what waits behind code that is slow: each of its calls returns in time, but fewer
+// than come.
+const Most = 10 * Limit
+
+// Hung is for how long what comes waits for room where a bound is reached: once for all, until half
+// of Limit is free again. Then it is dropped. On a busy machine code that hangs can't be told
 // from code that is not given a processor, and that returns.
 const Hung = time.Second
 
@@ -57,6 +61,8 @@ const (
 	letter             // all that is heard of a message, or of an actor's end
 	kinds
 )
+
+func (k kind) String() string { return [kinds]string{event: "events", letter: "dead letters"}[k] }
 
 // StopFailing is the strategy of a supervisor that stops its children when they fail; it
 // is told why. The subscribers hear of it when the child has been stopped: protoactor's
@@ -173,8 +179,8 @@ func (w *World) Send(pid *actor.PID, message any) {
 // Do runs f, one after the other, on a goroutine that belongs to the world, and returns
 // when it has, or after Patience. Once one that goes before has been seen not to return
 // for that long it does not wait at all, and f is run later; beyond Limit of these it waits
-// for room, for Hung in all, and without any f is not run, which is logged. Events are not
-// among these.
+// for room, for Hung in all, and without any f is not run, which is logged when it begins and when
+// it is over. Events are not among these.
 func (w *World) Do(f func()) { w.tell(letter, f) }
 
 func (w *World) tell(k kind, f func()) {
@@ -213,16 +219,23 @@ func (w *World) tell(k kind, f func()) {
 func (w *World) add(k kind, f func()) (c *call, late bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for w.stuck && w.waits[k] >= Limit {
+	for w.stuck && w.waits[k] >= Limit || w.waits[k] >= Most {
 		if w.full[k].IsZero() {
 			w.full[k] = time.Now()
 		}
 		left := Hung - time.Since(w.full[k])
 		if left <= 0 {
-			w.dropped[k]++
+			if w.dropped[k]++; w.dropped[k] == 1 {
+				w.log("no more events or dead letters are told: a subscriber, or a mailbox, does not return, or is too slow",
+					slog.String("of", k.String()))
+			}
 			return nil, true
 		}
-		w.awaitLocked(w.runs, left)
+		next := w.runs
+		if next == nil {
+			next = w.waiting[0]
+		}
+		w.awaitLocked(next, left)
 	}
 	c = &call{kind: k, f: f, done: make(chan struct{})}
 	w.waiting = append(w.waiting, c)
@@ -246,50 +259,56 @@ func (w *World) awaitLocked(c *call, most time.Duration) {
 	}
 }
 
-// run does what waits, and ends.
+// run does what waits, and ends. It goes on where a call has ended its goroutine (runtime.Goexit).
 func (w *World) run() {
-	for {
-		w.mu.Lock()
-		if len(w.waiting) == 0 {
-			dropped := w.dropped
-			w.waiting, w.running, w.dropped = nil, false, [kinds]int{}
-			w.mu.Unlock()
-			if dropped != [kinds]int{} {
-				w.log("events or dead letters were not told: a subscriber did not return",
-					slog.Int("events", dropped[event]), slog.Int("letters", dropped[letter]))
-			}
-			return
+	over := false
+	defer func() {
+		if !over {
+			go w.run()
 		}
-		c := w.waiting[0]
-		w.waiting[0] = nil
-		w.waiting = w.waiting[1:]
-		if w.waits[c.kind]--; w.waits[c.kind] < Limit/2 {
-			w.full[c.kind] = time.Time{}
-		}
-		w.runs, w.since = c, time.Now()
-		w.mu.Unlock()
+	}()
+	for c := w.next(); c != nil; c = w.next() {
 		w.call(c)
 	}
+	over = true
 }
 
-// call survives a function that ends its goroutine (runtime.Goexit), too.
+// next takes the next call off the queue; nil if there is none, and run is to end.
+func (w *World) next() *call {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.waiting) == 0 {
+		w.waiting, w.running = nil, false
+		return nil
+	}
+	c := w.waiting[0]
+	w.waiting[0] = nil
+	w.waiting = w.waiting[1:]
+	k := c.kind
+	if w.waits[k]--; w.waits[k] < Limit/2 {
+		w.full[k] = time.Time{}
+		if w.dropped[k] > 0 {
+			w.log("events or dead letters were not told: a subscriber, or a mailbox, did not return, or was too slow",
+				slog.String("of", k.String()), slog.Int("count", w.dropped[k]))
+			w.dropped[k] = 0
+		}
+	}
+	w.runs, w.since = c, time.Now()
+	return c
+}
+
 func (w *World) call(c *call) {
-	returned := false
 	defer func() {
 		p := recover()
 		w.mu.Lock()
 		w.runs, w.stuck = nil, false
 		w.mu.Unlock()
 		close(c.done)
-		switch {
-		case p != nil:
+		if p != nil {
 			w.log("a subscriber of the EventStream, or a mailbox, panicked", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
-		case !returned:
-			go w.run()
 		}
 	}()
 	c.f()
-	returned = true
 }
 
 func (w *World) log(text string, attrs ...any) {

@@ -4,12 +4,15 @@ import (
 	"errors"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/remoting"
@@ -59,13 +62,16 @@ func TestWhatIsToldIsToldBeforeItReturnsAndInOrder(t *testing.T) {
 				panic("a bug")
 			case 2:
 				runtime.Goexit()
+			case 3:
+				defer panic("a bug at the end of a goroutine")
+				runtime.Goexit()
 			}
 		})
-		for i := range 5 {
+		for i := range 6 {
 			w.Publish(i)
 			require.Len(t, got, i+1)
 		}
-		require.Equal(t, []any{0, 1, 2, 3, 4}, got)
+		require.Equal(t, []any{0, 1, 2, 3, 4, 5}, got)
 	})
 }
 
@@ -75,12 +81,15 @@ func TestOneThatHangsHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []any
 		release := make(chan struct{})
-		w := stream(t, func(e any) {
+		core, lines := observer.New(zap.ErrorLevel)
+		system := actor.NewActorSystem(remoting.LogTo(zap.New(core)))
+		system.EventStream.Subscribe(func(e any) {
 			if e == 0 {
 				<-release
 			}
 			got = append(got, e)
 		})
+		w := outside.Of(system)
 		began := time.Now()
 		for i := range outside.Limit + 1 {
 			w.Publish(i)
@@ -91,12 +100,15 @@ func TestOneThatHangsHoldsUpNobody(t *testing.T) {
 		}
 		require.Equal(t, outside.Patience+outside.Hung, time.Since(began), "there is no room: once for all of them")
 		require.Empty(t, got)
+		synctest.Wait()
+		require.Equal(t, 1, lines.FilterMessageSnippet("no more events").Len(), "also where it never returns")
 		close(release)
 		synctest.Wait()
 		require.Len(t, got, outside.Limit+1, "the one that hung, and the bound")
 		for i, e := range got {
 			require.Equal(t, i, e)
 		}
+		require.Equal(t, 1, lines.FilterMessageSnippet("were not told").FilterField(zap.Int64("count", 1000)).Len())
 		w.Publish("later")
 		require.Equal(t, "later", got[len(got)-1], "it is waited for again")
 	})
@@ -141,6 +153,31 @@ func TestOneThatIsSlowHoldsUpForABoundedTime(t *testing.T) {
 		}
 		require.Less(t, time.Since(began), outside.Hung+5*outside.Patience)
 		time.Sleep(3 * outside.Limit * outside.Hung)
+	})
+}
+
+// One that returns in time each time, and takes less than comes from many, has a bound behind it too.
+func TestMoreThanOneThatIsSlowTakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const takes, lasts, tellers = outside.Patience / 2, 20 * time.Second, 500
+		var got atomic.Int64
+		w := stream(t, func(any) { time.Sleep(takes); got.Add(1) })
+		var all sync.WaitGroup
+		for range tellers {
+			all.Go(func() {
+				for began := time.Now(); time.Since(began) < lasts; {
+					w.Publish(1)
+					time.Sleep(10 * time.Millisecond)
+				}
+			})
+		}
+		all.Wait()
+		took := got.Load()
+		time.Sleep(10 * outside.Most * takes)
+		require.LessOrEqual(t, got.Load()-took, int64(outside.Most))
+		took = got.Load()
+		w.Publish("later")
+		require.Equal(t, took+1, got.Load(), "there is room again")
 	})
 }
 

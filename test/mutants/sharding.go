@@ -68,8 +68,18 @@ var ofSharding = []mutant{
 	},
 	{
 		name: "slow-waited-for-again", does: "where a subscriber is slow, what comes waits for it again and again",
-		edits:   []edit{{"internal/outside/outside.go", "w.waits[c.kind] < Limit/2 {", "true {"}},
+		edits:   []edit{{"internal/outside/outside.go", "w.waits[k] < Limit/2 {", "true {"}},
 		hunters: []check{{"internal/outside", "^TestOneThatIsSlow"}},
+	},
+	{
+		name: "slow-without-bound", does: "behind a subscriber that returns each time, and takes less than comes, any number waits",
+		edits:   []edit{{"internal/outside/outside.go", " || w.waits[k] >= Most {", " {"}},
+		hunters: []check{{"internal/outside", "^TestMoreThanOne"}},
+	},
+	{
+		name: "world-without-goroutine", does: "a subscriber that ends its goroutine ends all that is told",
+		edits:   []edit{{"internal/outside/outside.go", "if !over {", "if false && !over {"}},
+		hunters: []check{{"internal/outside", "^TestWhatIsTold"}},
 	},
 	{
 		name: "dispatcher-under-lock", does: "a dispatcher of users' is called where mail is posted, with the shard locked",
