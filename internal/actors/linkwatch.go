@@ -60,13 +60,22 @@ func LinkBroke(system *actor.ActorSystem, address string) (publish func()) {
 }
 
 // CutLinks has cut called, on a goroutine of its own, with the address of a link that a publisher
-// on the EventStream gives up: transport or a user, and not the link itself. It is to end in
-// LinkBroke.
+// on the EventStream gives up, as a user may, or GiveLinkUp, and not the link itself. It is to end
+// in LinkBroke.
 func CutLinks(system *actor.ActorSystem, cut func(address string)) {
 	l := linksOf(system)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.cut = cut
+}
+
+// GiveLinkUp has cut called for the link to address, on a goroutine of its own, whatever subscribers
+// of the EventStream do: these are told in LinkBroke. It is false if CutLinks was not called.
+func GiveLinkUp(system *actor.ActorSystem, address string) bool {
+	l := linksOf(system)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.cutLocked(address)
 }
 
 func (l *links) pass(e *remote.EndpointTerminatedEvent, begins bool) {
@@ -89,11 +98,18 @@ func (l *links) onPublished(evt any) {
 	defer l.mu.Unlock()
 	switch {
 	case l.passing[e]:
-	case l.cut != nil:
-		go l.cut(e.Address)
+	case l.cutLocked(e.Address):
 	default:
 		l.tellLocked(e.Address)
 	}
+}
+
+func (l *links) cutLocked(address string) bool {
+	if l.cut == nil {
+		return false
+	}
+	go l.cut(address)
+	return true
 }
 
 func (l *links) tellLocked(address string) {

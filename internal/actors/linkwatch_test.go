@@ -69,7 +69,11 @@ func TestLinksThatOthersSayBroke(t *testing.T) {
 		require.Equal(t, []string{"b:1"}, told.take())
 		require.Equal(t, []string{"b:1"}, heard.take())
 
+		require.False(t, actors.GiveLinkUp(system, "b:1"), "nobody cuts links")
 		actors.CutLinks(system, cut.add)
+		require.True(t, actors.GiveLinkUp(system, "b:1"))
+		require.Equal(t, []string{"b:1"}, cut.take())
+		require.Empty(t, heard.take())
 		system.EventStream.Publish(&remote.EndpointTerminatedEvent{Address: "b:2"})
 		require.Equal(t, []string{"b:2"}, cut.take())
 		require.Equal(t, []string{"b:2"}, heard.take())

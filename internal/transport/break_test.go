@@ -12,7 +12,9 @@ import (
 	"github.com/asynkron/protoactor-go/remote"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/memnet"
+	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
@@ -70,6 +72,28 @@ func TestASilentLinkIsTold(t *testing.T) {
 		rest(time.Minute)
 		require.EqualValues(t, 1, anew.Load())
 		require.Equal(t, []string{"straight 1", "straight 2", "kept 4"}, b.seen())
+	})
+}
+
+// It is made anew whatever subscribers of the EventStream do: who makes links is asked, not told
+// behind these.
+func TestASilentLinkIsMadeAnewBesideSubscribersThatHang(t *testing.T) {
+	bubble(t, func(t *testing.T, net *memnet.Net, a, b *station) {
+		release := make(chan struct{})
+		a.system.EventStream.Subscribe(func(any) { <-release })
+		outside.Of(a.system).Publish("anything")
+		var cut atomic.Int64
+		actors.CutLinks(a.system, func(address string) {
+			require.Equal(t, "b", address)
+			cut.Add(1)
+		})
+		net.Stall("b", "a")
+		a.keep(&holder{}, "b", "x", "1")
+		rest(silentFor + giveUpAfter + 2*downMost)
+		require.NotZero(t, cut.Load())
+		close(release)
+		net.Unstall("b", "a")
+		rest(time.Minute)
 	})
 }
 

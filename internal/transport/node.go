@@ -210,9 +210,12 @@ func (n *Node) broke(address string) {
 	}
 }
 
-// redial has remote make the link to address anew, by what it takes for the end of the link.
+// redial has remote make the link to address anew: where nobody cuts links, by what it takes for the
+// end of the link.
 func (n *Node) redial(address string) {
-	outside.Of(n.system).Publish(&remote.EndpointTerminatedEvent{Address: address})
+	if !actors.GiveLinkUp(n.system, address) {
+		outside.Of(n.system).Publish(&remote.EndpointTerminatedEvent{Address: address})
+	}
 }
 
 // inbound returns what is known of an origin.

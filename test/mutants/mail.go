@@ -18,6 +18,11 @@ var ofMail = []mutant{
 		hunters: []check{linkBreaks},
 	},
 	{
+		name: "anew-behind-subscribers", does: "a link that is not answered is made anew when subscribers of the EventStream have been told",
+		edits:   []edit{{"internal/transport/node.go", "if !actors.GiveLinkUp(n.system, address) {", "if _ = actors.GiveLinkUp; true {"}},
+		hunters: []check{linkBreaks},
+	},
+	{
 		name: "break-told-late", does: "who watches links is told of a break when the next one has been probed, which runs code of users",
 		edits: []edit{{"internal/transport/peer.go", "\tfor p.s.broke || p.s.redial {\n\t\tp = p.tellLocked()\n\t}\n",
 			"\tp.drainLocked()\n\tfor p.s.broke || p.s.redial {\n\t\tp = p.tellLocked()\n\t}\n"}},
