@@ -115,7 +115,7 @@ func pause(ctx context.Context, d time.Duration) {
 func (s *Store) lookFailed(ctx context.Context, n *news, err error) {
 	if n.link != nil && !n.link.rollback() {
 		n.link.close()
-		n.link = nil
+		n.link, n.version = nil, 0 // which is of that connection
 	}
 	if busy(err) {
 		return

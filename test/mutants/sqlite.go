@@ -45,6 +45,16 @@ var ofSQLite = []mutant{
 		hunters: []check{kit(sqlite, "acquire|batch|token|churn"), {sqlite, "^TestAPowerCut$"}},
 	},
 	{
+		name: "sqlite-told-twice", does: "what changed while a watch's snapshot was awaited is told by that, and again",
+		edits:   []edit{{"backends/sqlite/watch.go", "if c.seq > 0 && c.seq <= m.from {", "if false {"}},
+		hunters: []check{{sqlite, "^TestAChangeBefore"}},
+	},
+	{
+		name: "sqlite-change-untold", does: "a watch begins to be told of changes after some that are not in its snapshot",
+		edits:   []edit{{"backends/sqlite/watch.go", "case s.follow.cursor > at.from:", "case false:"}},
+		hunters: []check{{sqlite, "^TestAChangeBefore"}},
+	},
+	{
 		name: "sqlite-guard-by-name", does: "a guard asks whether the name is held, under whichever token",
 		edits:   []edit{{"backends/sqlite/guard.go", "case stands != token:", "case false:"}},
 		hunters: []check{sqliteFencing},
