@@ -40,7 +40,10 @@ func TestWhatCouldNotComeFromAnotherNodeIsWarnedOf(t *testing.T) {
 			s.system.ProcessRegistry.Address = address
 			s.spawn()
 			for range 2 {
-				for _, m := range []any{reflect.Zero(strangers).Interface(), reflect.Zero(strangers).Interface(), reflect.New(outsiders).Interface(), friend{}, &friend{}, wrapperspb.Int64(1)} {
+				for _, m := range []any{
+					reflect.Zero(strangers).Interface(), reflect.Zero(strangers).Interface(), reflect.New(outsiders).Interface(),
+					friend{}, &friend{}, wrapperspb.Int64(1),
+				} {
 					s.post(m)
 					s.post(&actor.MessageEnvelope{Message: m})
 				}
