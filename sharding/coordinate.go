@@ -40,7 +40,7 @@ func (r *Region) coordinate() error {
 		leadership = r.leadership
 	}
 	env := coordinator.Env{
-		Table: r.table, Members: r.group.Members, Clock: r.clock, Send: r.send, Emit: r.onNews, Prepare: r.prepare,
+		Table: r.table, Members: r.group.Members, Clock: r.clock, Send: r.send, Emit: r.onNews, Agree: r.agree, Arrange: r.arrange,
 		Go: r.ops.Go, Present: &r.coordinator, Asked: &r.asked, Log: r.log,
 		Type: r.names.Key, Shards: r.typ.Shards, Self: r.self, Strategy: r.set.strategy, Limits: r.set.limits,
 		Settle: r.set.settle, Stop: r.set.stopWithin,
@@ -56,17 +56,6 @@ func (r *Region) coordinate() error {
 	}
 	r.manager = m
 	return nil
-}
-
-// prepare finds out whether all that live agree on the number of shards: the nodes
-// first, then the shards. A node that is not registered any more takes up none, so
-// that what is found of its shards is all there is. Then it has what is remembered
-// where this number wants it.
-func (r *Region) prepare(ctx context.Context) (moved bool, err error) {
-	if err := r.agree(ctx); err != nil {
-		return false, err
-	}
-	return r.arrange(ctx)
 }
 
 // onNews tells what became of this node's coordinator.

@@ -45,56 +45,57 @@ const retryAfter = 300 * time.Millisecond
 // atOnce is how many calls are under way at a time.
 const atOnce = 64
 
-// arrange returns when what is remembered stands in the shards of this number; moved
-// says that leases of shards were held for that. An error leaves the rest to the next
+// arrange returns when what is remembered stands in the shards of this number; it calls
+// moving before it takes leases of shards for that. An error leaves the rest to the next
 // attempt.
-func (r *Region) arrange(ctx context.Context) (moved bool, err error) {
+func (r *Region) arrange(ctx context.Context, moving func()) error {
 	if r.set.store == nil {
-		return false, nil
+		return nil
 	}
 	l := &layout{r: r, ctx: ctx}
 	defer l.release()
 	lock, err := l.hold(r.names.Layout)
 	if err != nil {
-		return false, err
+		return err
 	}
 	numbers, err := l.load(lock)
 	if err != nil {
-		return false, err
+		return err
 	}
 	own := strconv.Itoa(r.typ.Shards)
 	switch {
 	case len(numbers) == 1 && numbers[0] == own:
-		return false, nil
+		return nil
 	case len(numbers) == 0:
-		return false, l.update(lock, []string{own}, nil)
+		return l.update(lock, []string{own}, nil)
 	}
 	// Nobody with another number begins from here on: it would find this node registered.
 	if err := cmp.Or(r.agree(ctx), r.whyNot()); err != nil {
-		return false, err
+		return err
 	}
 	if err := l.update(lock, []string{own}, nil); err != nil {
-		return false, err
+		return err
 	}
 	lists := r.typ.Shards
 	for _, n := range numbers {
 		i, err := strconv.Atoi(n)
 		if err != nil || directory.CheckShards(i) != nil {
-			return false, fmt.Errorf("remembered entities: %w: %.32q stands among the numbers of shards", lease.ErrBadRecord, n)
+			return fmt.Errorf("remembered entities: %w: %.32q stands among the numbers of shards", lease.ErrBadRecord, n)
 		}
 		lists = max(lists, i)
 	}
 	r.log.Info("the number of shards was changed: what is remembered is moved", zap.Strings("from", numbers),
 		zap.Int("to", r.typ.Shards))
+	moving()
 	if err := l.move(lists); err != nil {
-		return true, err
+		return err
 	}
 	others := slices.DeleteFunc(numbers, func(n string) bool { return n == own })
 	if err := l.update(lock, nil, others); err != nil {
-		return true, err
+		return err
 	}
 	r.log.Info("what is remembered was moved", zap.Int("entities", l.moved))
-	return true, nil
+	return nil
 }
 
 // move brings the ids of so many lists to their shards.

@@ -106,21 +106,27 @@ func newMemories(c *cluster, seed uint64) *memories {
 // shaky is a store of entities that is slow and fails.
 type shaky struct {
 	sharding.EntityStore
-	mu   sync.Mutex
-	r    *rand.Rand
-	bad  bool
-	trip int    // at which call from now on: 0 none
-	die  func() // its caller
+	mu     sync.Mutex
+	r      *rand.Rand
+	bad    bool
+	silent bool   // no call is answered
+	trip   int    // at which call from now on: 0 none
+	die    func() // its caller
 }
 
 func (s *shaky) do(ctx context.Context, f func() error) error {
 	s.mu.Lock()
 	trips, die := s.trip == 1, s.die
 	s.trip = max(0, s.trip-1)
+	silent := s.silent
 	fails, before, slow := s.bad && s.r.IntN(4) == 0, s.r.IntN(2) == 0, time.Duration(s.r.IntN(5))*time.Millisecond
 	s.mu.Unlock()
 	if trips {
 		die()
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	if silent {
 		<-ctx.Done()
 		return ctx.Err()
 	}
@@ -237,16 +243,33 @@ func (s *memories) generation(g int) {
 		time.Sleep(time.Duration(s.r.IntN(3000)) * time.Millisecond)
 	}
 	s.judge()
-	for _, n := range s.up() { // planned, or all at once
-		if s.r.IntN(3) > 0 {
-			require.NoError(s.t, n.region.Stop(context.Background()), "seed %d", s.seed)
-			require.NoError(s.t, n.group.Leave(context.Background()), "seed %d", s.seed)
-		} else {
+	silent := s.r.IntN(2) == 0
+	s.store.mu.Lock()
+	s.store.silent = silent
+	s.store.mu.Unlock()
+	calm := true
+	for i, n := range s.up() { // planned, or all at once
+		if s.r.IntN(3) == 0 {
 			s.crash(n)
+			calm = false
+			continue
 		}
+		began := time.Now()
+		require.NoError(s.t, n.region.Stop(context.Background()), "seed %d", s.seed)
+		if calm && len(s.up()) > i+1 {
+			require.Less(s.t, time.Since(began), plannedWithin, "seed %d, the store answers: %t", s.seed, !silent)
+		}
+		require.NoError(s.t, n.group.Leave(context.Background()), "seed %d", s.seed)
 	}
+	s.store.mu.Lock()
+	s.store.silent = false
+	s.store.mu.Unlock()
 	time.Sleep(2 * ttl)
 }
+
+// plannedWithin is how long a node takes to hand all over and to end, whether the store of
+// what is remembered answers or not.
+const plannedWithin = 6 * time.Second
 
 // act does one random thing.
 func (s *memories) act() {

@@ -3,6 +3,7 @@ package sharding_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -108,6 +109,38 @@ func TestStatesThatNobodyWasGivenMoveOn(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A planned move waits for no store of what is remembered, which a coordinator asks when it
+// begins: the shards that live move, warm.
+func TestMovesDoNotWaitForTheStoreOfEntities(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		k := &keepers{t: t}
+		var slow atomic.Bool
+		store := sharding.NewMemoryEntities()
+		ns := c.nodes("a", "b", "c")
+		for _, n := range ns {
+			k.start(n, 12, sharding.WithRemember(lateStore{store, &slow}, 0))
+		}
+		c.settled(5*time.Second, ns...)
+		time.Sleep(2 * time.Second)
+		require.Zero(t, k.ask(ns[1], 40, 0))
+		slow.Store(true)
+		for len(ns) > 1 { // the next coordinator begins
+			time.Sleep(time.Second)
+			i := slices.IndexFunc(ns, func(n *node) bool { return n.region.Info().Coordinator.ID == n.id })
+			require.GreaterOrEqual(t, i, 0)
+			began := time.Now()
+			require.NoError(t, ns[i].region.Stop(context.Background()))
+			require.Less(t, time.Since(began), 5*time.Second)
+			ns = slices.Delete(ns, i, i+1)
+		}
+		require.Equal(t, 12, ns[0].region.Info().Held)
+		slow.Store(false)
+		time.Sleep(5 * time.Second)
+		require.Zero(t, k.ask(ns[0], 40, 1))
+		k.require(0)
+	})
 }
 
 // States that come after the new host went on without them are told, one by one.

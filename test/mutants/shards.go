@@ -20,12 +20,22 @@ var ofShards = []mutant{
 	{
 		name: "move-believed-done", does: "a move of what is remembered counts as done when it begins",
 		edits: []edit{{"sharding/layout.go", `	if err := l.update(lock, []string{own}, nil); err != nil {
-		return false, err
+		return err
 	}
 `, `	if err := l.update(lock, []string{own}, slices.DeleteFunc(slices.Clone(numbers), func(n string) bool { return n == own })); err != nil {
-		return false, err
+		return err
 	}
 `}},
+		hunters: []check{rememberSim},
+	},
+	{
+		name: "moves-wait-for-remembered", does: "a coordinator that begins moves no shard before the store of what is remembered has answered",
+		edits:   []edit{{"sharding/internal/coordinator/coordinator.go", "\t\tc.tell(&prepared{agreed, nil})\n", ""}},
+		hunters: []check{rememberSim},
+	},
+	{
+		name: "free-before-arranged", does: "shards that are free are assigned before it is known where what is remembered of them stands",
+		edits:   []edit{{"sharding/internal/coordinator/decide.go", "!(k.arranged && l.assignedOnce)", "!l.assignedOnce"}},
 		hunters: []check{rememberSim},
 	},
 	{

@@ -26,7 +26,8 @@ type Coordinator struct {
 	gone   atomic.Bool
 	log    *zap.Logger
 
-	checked  bool // all that live agree on the number of shards
+	stage    stage
+	moved    bool // leases of shards were taken, and are seen to be free only in a moment
 	ledger   ledger
 	wakeAt   time.Duration
 	wake     lease.Timer
@@ -44,9 +45,18 @@ type (
 	decide     struct{ number int }
 	prepareDue struct{}
 	prepared   struct {
-		err   error
-		moved bool
+		stage stage
+		err   error // it goes no further for now
 	}
+)
+
+// stage is what a Coordinator may order by what it knows.
+type stage uint8
+
+const (
+	unprepared stage = iota // nothing: nodes, or shards, may count by another number
+	agreed                  // moves of shards that live: what is remembered is theirs already
+	arranged                // all
 )
 
 // decideSoon is how long changes are gathered.
@@ -125,20 +135,41 @@ func (c *Coordinator) begin(ctx actor.Context) {
 
 func (c *Coordinator) emit(what What, why error) { c.env.Emit(News{what, c.g.Token(), why}) }
 
-// prepare has what must be so before a shard is assigned made so.
+// prepare has what must be so before a shard is assigned made so. The store of what is
+// remembered may take its time, and no planned move waits for it.
 func (c *Coordinator) prepare() {
+	ctx := c.g.Context()
 	c.env.Go(func() {
-		moved, err := c.env.Prepare(c.g.Context())
-		c.tell(&prepared{err, moved})
+		if err := c.env.Agree(ctx); err != nil {
+			c.tell(&prepared{unprepared, err})
+			return
+		}
+		c.tell(&prepared{agreed, nil})
+		held := agreed
+		err := c.env.Arrange(ctx, func() {
+			held = unprepared
+			c.tell(&prepared{unprepared, nil})
+		})
+		if err == nil {
+			held = arranged
+		}
+		c.tell(&prepared{held, err})
 	})
 }
 
 func (c *Coordinator) onPrepared(msg *prepared) {
+	c.stage = msg.stage
+	switch {
+	case msg.err == nil && msg.stage == unprepared:
+		c.moved = true
+	case c.moved && msg.stage == agreed:
+		c.stage = unprepared // what it took is seen as shards that live
+	case c.moved && msg.stage == arranged:
+		c.moved = false
+		c.ledger.restart(c.now())
+	}
 	if msg.err == nil {
-		c.checked = true
-		if msg.moved {
-			c.ledger.restart(c.now()) // the leases it took are seen to be free only in a moment
-		}
+		c.still = nil
 		c.soon(0)
 		return
 	}
@@ -150,7 +181,7 @@ func (c *Coordinator) now() time.Duration { return c.env.Clock.Now().Mono }
 
 // present is what is known of the hosts.
 func (c *Coordinator) present() known {
-	return known{now: c.now(), members: c.env.Members().Members, hosts: c.env.Table.Participants(true)}
+	return known{now: c.now(), arranged: c.stage == arranged, members: c.env.Members().Members, hosts: c.env.Table.Participants(true)}
 }
 
 // known is what there is to decide on.
@@ -180,7 +211,7 @@ func (c *Coordinator) soon(d time.Duration) {
 }
 
 // inCharge reports whether it may decide at this moment.
-func (c *Coordinator) inCharge() bool { return c.checked && c.g.CheckAlive() }
+func (c *Coordinator) inCharge() bool { return c.stage > unprepared && c.g.CheckAlive() }
 
 // decide orders what is to be done next.
 func (c *Coordinator) decide() {

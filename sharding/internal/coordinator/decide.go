@@ -34,11 +34,12 @@ const LeaveEvery = 300 * time.Millisecond
 
 // known is what there is to decide on.
 type known struct {
-	now     time.Duration
-	members []membership.Member
-	hosts   []directory.Registration // nodes that take part, and host
-	seats   []directory.Seat         // the shards; they may be left out where only hosts count
-	version uint64                   // of the Table that seats are of
+	now      time.Duration
+	arranged bool // shards that are free may be assigned
+	members  []membership.Member
+	hosts    []directory.Registration // nodes that take part, and host
+	seats    []directory.Seat         // the shards; they may be left out where only hosts count
+	version  uint64                   // of the Table that seats are of
 }
 
 // owners are the nodes that host, by incarnation.
@@ -171,7 +172,7 @@ func (l *ledger) decide(k known, asked placement.View, target []string) (d decis
 		switch until, cools := l.coolingDown[o.Shard]; {
 		case cools && k.now < until:
 			d.wake.in(until - k.now)
-		case o.From == "" && !l.assignedOnce, o.From != "" && !stable && !leaving[o.From]:
+		case o.From == "" && !(k.arranged && l.assignedOnce), o.From != "" && !stable && !leaving[o.From]:
 		default:
 			delete(l.coolingDown, o.Shard)
 			patience := hostWithin

@@ -44,6 +44,7 @@ func newWorld(t *testing.T, r *rand.Rand, shards int) *world {
 	w := &world{t: t, r: r, limits: limits, l: newLedger(settle, stop, limits), failedAt: map[int]time.Duration{},
 		refusedAt: map[placing]time.Duration{}, silentAt: map[string]time.Duration{}}
 	w.k.now = -time.Hour // a clock may begin anywhere
+	w.k.arranged = true
 	w.l.restart(w.k.now)
 	w.k.seats = make([]directory.Seat, shards)
 	for range 1 + r.IntN(5) {
@@ -109,6 +110,7 @@ func (w *world) decide() []placement.Order {
 		}
 		if o.From == "" {
 			require.True(w.t, w.assigned, "free shards wait for the nodes that start together")
+			require.True(w.t, w.k.arranged, "and for what is remembered of them")
 			if at, ok := w.refusedAt[placing{o.Shard, o.To}]; ok && w.k.now-at < avoidFor {
 				require.False(w.t, w.otherThan(v, o), "shard %d went to %s, which had refused it", o.Shard, o.To)
 			}
@@ -169,6 +171,29 @@ func (w *world) obey(o placement.Order, faults bool) {
 	}
 }
 
+// Shards that live are moved while it is not known yet where what is remembered stands, and
+// free ones wait for that.
+func TestMovesDoNotWaitForWhatIsRemembered(t *testing.T) {
+	w := newWorld(t, rand.New(rand.NewPCG(1, 1)), 10)
+	for len(w.k.hosts) < 2 {
+		w.join()
+	}
+	w.k.arranged = false
+	leaver := w.k.hosts[0].Owner.Incarnation
+	for i := range 5 {
+		w.k.seats[i] = directory.Seat{Owner: leaver, Last: 1}
+	}
+	w.l.leaves(leaver, false, w.k.now)
+	orders := w.decide()
+	require.NotEmpty(t, orders)
+	for _, o := range orders {
+		require.Equal(t, leaver, o.From)
+	}
+	w.k.arranged = true
+	free := slices.DeleteFunc(w.decide(), func(o placement.Order) bool { return o.From != "" })
+	require.Len(t, free, 5)
+}
+
 // Whatever nodes make of orders, a decision keeps to what is known, to its limits and to its
 // pauses; and when they obey each shard is soon where it is to be.
 func TestDecisions(t *testing.T) {
@@ -183,6 +208,8 @@ func TestDecisions(t *testing.T) {
 		for range 300 {
 			w.k.now += time.Duration(w.r.IntN(400)) * time.Millisecond
 			switch w.r.IntN(25) {
+			case 4:
+				w.k.arranged = !w.k.arranged
 			case 0:
 				w.join()
 			case 1:
@@ -203,6 +230,7 @@ func TestDecisions(t *testing.T) {
 				w.obey(o, true)
 			}
 		}
+		w.k.arranged = true
 		until := w.k.now + stop + 5*time.Second + leavingFor + avoidFor // the longest an order may take
 		for w.k.now < until+time.Duration(len(w.k.seats))*100*time.Millisecond {
 			w.k.now += 100 * time.Millisecond

@@ -23,10 +23,12 @@ type Env struct {
 	// Send sends to the Region at an address. It does not block.
 	Send func(address string, msg any)
 	Emit func(News)
-	// Prepare returns when shards may be assigned: all that live agree on their number, and
-	// what is remembered is where that wants it. moved says that leases of shards were held
-	// for that. After an error it is called again in a second.
-	Prepare func(context.Context) (moved bool, err error)
+	// Agree returns when all that live agree on the number of shards: those that live may be
+	// moved. After an error, of either, it is called again in a second.
+	Agree func(context.Context) error
+	// Arrange returns when what is remembered is where that number wants it: shards that are
+	// free may be assigned. It calls moving before it takes leases of shards for that.
+	Arrange func(ctx context.Context, moving func()) error
 	// Go runs what the node waits for when it ends.
 	Go func(func())
 	// Present holds the Coordinator that is in charge here, if one is.
@@ -57,6 +59,6 @@ type What uint8
 
 const (
 	Began          What = iota // it is in charge
-	Unprepared                 // Prepare failed: no shard is assigned
+	Unprepared                 // Agree failed, or Arrange: no free shard is assigned
 	StrategyFailed             // told once for each time that the strategy begins to fail
 )
