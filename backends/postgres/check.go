@@ -15,7 +15,7 @@ const schemaVersion = 1
 
 // functionsEdition is the edition of the functions that this code needs and makes. It grows with each
 // change of them, also over versions of the schema.
-const functionsEdition = 1
+const functionsEdition = 2
 
 // edition is the SQL of the edition of the functions of a schema, read from the catalog, as one that
 // is older has no such function; then it is 0.
@@ -69,6 +69,11 @@ func (s *Store) check(ctx context.Context) (*server, error) {
 			"%s has functions of edition %d, which is older than %d: call Migrate, or apply Functions",
 			s.schema, has, functionsEdition)
 	}
+	// What a call asks by itself, too, as it may get another connection.
+	query, args := s.on(0, db.AnyTimeline, "SELECT 1", nil)
+	if err := s.db.Run(ctx, query, args, func(db.Scan) error { return nil }); err != nil {
+		return nil, err
+	}
 	return &at, s.primary.use(at)
 }
 
@@ -97,24 +102,13 @@ func (s *Store) fit(server int64, standby bool, fsync, pages, encoding string, e
 	return nil
 }
 
-// checkVersion asks for the version, and for what the server makes of the arrays and the texts that it
-// is sent.
+// checkVersion asks for the version of the schema.
 func (s *Store) checkVersion(ctx context.Context) error {
 	var version, oldest int64
-	var nulls, encoding string
-	err := s.db.Run(ctx, "SELECT version::bigint, oldest::bigint, current_setting('array_nulls'), pg_client_encoding() FROM "+
-		s.function("schema_version")+"()", nil,
-		func(scan db.Scan) error { return scan(&version, &oldest, &nulls, &encoding) })
+	err := s.db.Run(ctx, "SELECT version::bigint, oldest::bigint FROM "+s.function("schema_version")+"()", nil,
+		func(scan db.Scan) error { return scan(&version, &oldest) })
 	if err != nil {
 		return err
-	}
-	if encoding != "UTF8" && encoding != "SQL_ASCII" { // which leaves bytes as they are
-		return denied(ErrUnsafeServer, "client_encoding is %s, must be UTF8 (ALTER ROLE … SET client_encoding = 'UTF8'): "+
-			"names would be other ones than those of other clients", encoding)
-	}
-	if nulls == "off" {
-		return denied(ErrUnsafeServer, "array_nulls is off, must be on (ALTER ROLE … SET array_nulls = on): "+
-			"what is left out of a request would be the text NULL")
 	}
 	return s.judge(version, oldest)
 }

@@ -19,8 +19,8 @@ import (
 func TestEdition(t *testing.T) {
 	t.Parallel()
 	s := silent(t, nowhere(t))
-	require.Contains(t, s.Functions(), "SELECT 1 $$;")
-	require.Equal(t, "632c1ed585f244a0", fmt.Sprintf("%x", sha256.Sum256([]byte(s.Functions())))[:16])
+	require.Contains(t, s.Functions(), "SELECT 2 $$;")
+	require.Equal(t, "9bca320beedc0dde", fmt.Sprintf("%x", sha256.Sum256([]byte(s.Functions())))[:16])
 	require.NotContains(t, s.Functions(), "CREATE TABLE")
 	require.Contains(t, s.Schema(), s.Functions())
 	require.Empty(t, new(postgres.Store).Functions())
@@ -54,7 +54,7 @@ func TestFunctionsOfAnotherEdition(t *testing.T) {
 		} {
 			exec(none)
 			exec(older)
-			deniedBy(t, silent(t, p, schema), postgres.ErrSchema, "has functions of edition 0, which is older than 1: call Migrate")
+			deniedBy(t, silent(t, p, schema), postgres.ErrSchema, "has functions of edition 0, which is older than 2: call Migrate")
 			mend()
 			require.Equal(t, 1, stands())
 			works(t, silent(t, p, schema))

@@ -64,7 +64,7 @@ func (s *Store) explain(ctx context.Context, op string, err error) error {
 		err = denied(ErrUnsafeServer, "the server, or a pooler before it, does not support what is sent: %w", err)
 	case state == db.StateTimeline:
 		err = denied(ErrOldPrimary, "several servers take writes, on different timelines: %w", err)
-	case state == db.StateIsolation:
+	case state == db.StateIsolation || state == db.StateSettings:
 		err = denied(ErrUnsafeServer, "%w", err)
 	case state == "42501": // insufficient_privilege
 		err = denied(ErrPermission, "GRANT USAGE ON SCHEMA %[1]s TO <role>; "+

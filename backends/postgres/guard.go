@@ -32,7 +32,8 @@ import (
 // The error is ErrFenced if the lease is not held with that token, also if it has run out and is
 // nobody's yet, or if o is nil, its name no lease name, or its token 0: it fails closed. tx can't
 // be committed then. In a transaction that is READ ONLY it is ErrReadOnly, and on a server of an
-// earlier timeline than one that this Store has used ErrOldPrimary. Other errors are those of tx.
+// earlier timeline than one that this Store has used ErrOldPrimary; on a connection whose
+// client_encoding or array_nulls is not fit it is ErrUnsafeServer. Other errors are those of tx.
 //
 // In a transaction that is REPEATABLE READ or SERIALIZABLE Guard has to be the first statement,
 // right behind BEGIN, as the first one takes the snapshot. A lease that was given back or changed

@@ -109,7 +109,7 @@ func (p *primary) accept() {
 	p.forget()
 }
 
-// on has a query fail on servers of other timelines (db.On).
+// on has a query fail on servers of other timelines, and on connections that are not fit (db.On).
 func (s *Store) on(least, most int64, query string, args []any) (string, []any) {
 	return db.On(s.function("on_timeline"), least, most, query, args)
 }

@@ -20,7 +20,8 @@
 // A server of an earlier timeline than one that the leases' Store has used, such as an old primary
 // that came back, is asked for nothing: the error is postgres.ErrOldPrimary, and lease.ErrDenied. If
 // the leases' Store goes to another timeline while a request is under way, the error says nothing
-// definite.
+// definite. A connection whose client_encoding or array_nulls is not fit is refused likewise, as
+// postgres.ErrUnsafeServer.
 //
 // An Update is also conditional on the mark, which each Load and Update changes: a request that
 // lingered on its way, and was given up by its sender, is not applied any more once a later one

@@ -112,6 +112,8 @@ func explain(ctx context.Context, what, name string, token lease.Token, err erro
 		err = fmt.Errorf("the lease has not token %d: %w", token, sharding.ErrStaleOwner)
 	case db.StateTimeline:
 		err = fmt.Errorf("%w: %w: %w", lease.ErrDenied, postgres.ErrOldPrimary, err)
+	case db.StateSettings:
+		err = fmt.Errorf("%w: %w: %w", lease.ErrDenied, postgres.ErrUnsafeServer, err)
 	}
 	if ctx != nil && ctx.Err() != nil {
 		err = fmt.Errorf("%w: %w", ctx.Err(), err)

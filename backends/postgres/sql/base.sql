@@ -20,12 +20,22 @@ CREATE OR REPLACE FUNCTION holdfast.timeline() RETURNS bigint LANGUAGE sql VOLAT
   SELECT ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint
 $$;
 
--- True, or an error: the server is on another timeline than a client expects. Calls ask it in a
--- condition that comes before all else; an error undoes all else, too.
+-- True, or an error: the server is on another timeline than a client expects, or the connection makes
+-- something else of what a client sends, which is UTF-8 and has NULL in arrays. Settings of a role or
+-- of a pool change while programs run, and are of each connection. Calls ask it in a condition that
+-- comes before all else; an error undoes all else, too.
 CREATE OR REPLACE FUNCTION holdfast.on_timeline(p_least bigint, p_most bigint) RETURNS boolean LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE is_on bigint;
 BEGIN
+  IF pg_client_encoding() NOT IN ('UTF8', 'SQL_ASCII') THEN -- the latter leaves bytes as they are
+    RAISE EXCEPTION 'client_encoding is %, must be UTF8 (ALTER ROLE ... SET client_encoding = ''UTF8''): '
+      'names would be other ones than those of other clients', pg_client_encoding() USING ERRCODE = 'HF005';
+  END IF;
+  IF current_setting('array_nulls') <> 'on' THEN
+    RAISE EXCEPTION 'array_nulls is off, must be on (ALTER ROLE ... SET array_nulls = on): '
+      'what is left out of a request would be the text NULL' USING ERRCODE = 'HF005';
+  END IF;
   IF pg_is_in_recovery() THEN
     RAISE EXCEPTION 'the server is a standby' USING ERRCODE = '25006';
   END IF;

@@ -1,6 +1,6 @@
 -- The edition of these functions. It grows with each change of them, also over versions of the
 -- schema, so that Migrate can tell which are newer.
-CREATE OR REPLACE FUNCTION holdfast.edition() RETURNS int LANGUAGE sql IMMUTABLE AS $$ SELECT 1 $$;
+CREATE OR REPLACE FUNCTION holdfast.edition() RETURNS int LANGUAGE sql IMMUTABLE AS $$ SELECT 2 $$;
 
 -- Not everybody may execute what was made anew. It is given to the owner of the tables, also if a
 -- superuser made it: that role can change what it calls, and must not have that run with other rights.
