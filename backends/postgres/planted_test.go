@@ -1,0 +1,62 @@
+//go:build unix
+
+package postgres_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/backends/postgres"
+	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
+)
+
+// shareSchema is a schema with leases of an older edition, whose owner is a role; another role may make
+// functions in it. exec is a superuser's.
+func shareSchema(t *testing.T, name string) (owner *postgres.Store, exec func(q string)) {
+	t.Helper()
+	srv := server(t)
+	exec = func(q string) {
+		t.Helper()
+		require.NoError(t, srv.Exec(t.Context(), strings.ReplaceAll(q, "%s", name)))
+	}
+	exec(`CREATE ROLE %s_owner LOGIN; CREATE ROLE %s_other LOGIN;
+		CREATE SCHEMA %s; GRANT USAGE, CREATE ON SCHEMA %s TO %s_owner, %s_other`)
+	owner = silent(t, postgrestest.PoolOf(t, srv.Route().URLOf(name+"_owner", "postgres")), postgres.WithSchema(name))
+	require.NoError(t, owner.Migrate(t.Context()))
+	exec("DROP FUNCTION %s.edition(); DROP FUNCTION %s.purge(int)")
+	return owner, exec
+}
+
+// TestFunctionsMadeMeanwhile: what another role makes in the schema while functions are replaced is
+// neither given to the owner of the tables nor taken from PUBLIC.
+func TestFunctionsMadeMeanwhile(t *testing.T) {
+	t.Parallel()
+	owner, exec := shareSchema(t, "meanwhile")
+	p := pool(t)
+	before, after, ok := strings.Cut(owner.Functions(), "-- The edition of these functions.")
+	require.True(t, ok)
+	tx, err := p.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	_, err = tx.Conn().PgConn().Exec(t.Context(), before).ReadAll()
+	require.NoError(t, err)
+	exec("SET ROLE %s_other; CREATE FUNCTION %s.others() RETURNS int LANGUAGE sql AS 'SELECT 1'; RESET ROLE")
+	_, err = tx.Conn().PgConn().Exec(t.Context(), "-- "+after).ReadAll()
+	require.NoError(t, err)
+	require.NoError(t, tx.Commit(t.Context()))
+
+	is := map[string]string{}
+	for _, f := range []string{"others", "purge"} {
+		var of string
+		var public bool
+		require.NoError(t, p.QueryRow(t.Context(), `SELECT pg_get_userbyid(f.proowner), has_function_privilege('meanwhile_other', f.oid, 'EXECUTE')
+			AND (f.proacl IS NULL OR EXISTS (SELECT FROM aclexplode(f.proacl) a WHERE a.grantee = 0))
+			FROM pg_proc f WHERE f.pronamespace = to_regnamespace('meanwhile') AND f.proname = $1`, f).Scan(&of, &public))
+		is[f] = fmt.Sprintf("%s, public %v", of, public)
+	}
+	require.Equal(t, map[string]string{"others": "meanwhile_other, public true", "purge": "meanwhile_owner, public false"}, is)
+	works(t, owner)
+}
