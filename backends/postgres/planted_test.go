@@ -60,3 +60,34 @@ func TestFunctionsMadeMeanwhile(t *testing.T) {
 	require.Equal(t, map[string]string{"others": "meanwhile_other, public true", "purge": "meanwhile_owner, public false"}, is)
 	works(t, owner)
 }
+
+// TestPlantedFunctions: one of another role, under the name of one that is to come, is not left to that
+// role with the store's text in it: it could change it later. Nothing is changed until it is dropped.
+func TestPlantedFunctions(t *testing.T) {
+	t.Parallel()
+	owner, exec := shareSchema(t, "planted")
+	p := pool(t)
+	admin := silent(t, p, postgres.WithSchema("planted"))
+	exec(`SET ROLE %s_other; CREATE FUNCTION %s.purge(p_limit int) RETURNS int LANGUAGE sql AS 'SELECT 77'; RESET ROLE`)
+	for what, mend := range map[string]func() error{
+		"Migrate":              func() error { return admin.Migrate(t.Context()) },
+		"Functions":            func() error { return server(t).Exec(t.Context(), owner.Functions()) },
+		"Migrate of the owner": func() error { return owner.Migrate(t.Context()) },
+	} {
+		err := mend()
+		require.Error(t, err, what)
+		if what == "Migrate" {
+			require.ErrorIs(t, err, postgres.ErrSchema)
+		}
+		if what != "Migrate of the owner" { // who may not replace it
+			require.ErrorContains(t, err,
+				"the function planted.purge(integer) was there before, and belongs to planted_other, not to planted_owner as the tables do: drop it", what)
+		}
+		var is int
+		require.NoError(t, p.QueryRow(t.Context(), "SELECT planted.purge(1) - 77 + count(*) FROM pg_proc WHERE pronamespace = to_regnamespace('planted') AND proname = 'edition'").Scan(&is))
+		require.Zero(t, is, "something was changed")
+	}
+	exec("DROP FUNCTION %s.purge(int)")
+	require.NoError(t, admin.Migrate(t.Context()))
+	works(t, owner)
+}
