@@ -18,9 +18,11 @@ const schemaVersion = 1
 const functionsEdition = 2
 
 // edition is the SQL of the edition of the functions of a schema, read from the catalog, as one that
-// is older has no such function; then it is 0.
+// is older has no such function; then it is 0. All that it names is of pg_catalog, as a schema of the
+// search_path may have a function or an operator that fits the arguments better, and anybody's.
 const edition = `coalesce((SELECT substring(f.prosrc FROM '[0-9]+')::bigint FROM pg_catalog.pg_proc f
-	WHERE f.pronamespace = to_regnamespace(%s) AND f.proname = 'edition' AND f.pronargs = 0), 0)`
+	WHERE f.pronamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(%s)
+	AND f.proname OPERATOR(pg_catalog.=) 'edition' AND f.pronargs OPERATOR(pg_catalog.=) 0), 0)`
 
 // minServer is the oldest server, as server_version_num has it: 13.0.
 const minServer = 130000
@@ -38,18 +40,21 @@ func (s *Store) Check(ctx context.Context) error {
 
 // check asks server and schema, and returns for which server they are fit.
 func (s *Store) check(ctx context.Context) (*server, error) {
-	const facts = `SELECT current_setting('server_version_num')::bigint, pg_is_in_recovery()::int::bigint,
-		(SELECT system_identifier FROM pg_control_system()), CASE WHEN pg_is_in_recovery() THEN 0
-			ELSE ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint END,
-		current_setting('fsync'), current_setting('full_page_writes'), current_setting('server_encoding'),
-		(to_regnamespace($1::text) IS NOT NULL)::int::bigint,
-		coalesce((SELECT string_agg(c.relname, ', ' ORDER BY c.relname)
-			FROM (SELECT * FROM pg_catalog.pg_class WHERE relname IN (` + relations + `)) c
-			WHERE c.relnamespace = to_regnamespace($1::text) AND c.relkind IN ('r', 'S') AND c.relpersistence <> 'p'), ''), `
+	const facts = `SELECT pg_catalog.current_setting('server_version_num')::bigint, pg_catalog.pg_is_in_recovery()::int::bigint,
+		(SELECT system_identifier FROM pg_catalog.pg_control_system()), CASE WHEN pg_catalog.pg_is_in_recovery() THEN 0
+			ELSE ('x' OPERATOR(pg_catalog.||) pg_catalog.left(pg_catalog.pg_walfile_name(
+				pg_catalog.pg_current_wal_insert_lsn()), 8))::bit(32)::bigint END,
+		pg_catalog.current_setting('fsync'), pg_catalog.current_setting('full_page_writes'),
+		pg_catalog.current_setting('server_encoding'), (pg_catalog.to_regnamespace($1) IS NOT NULL)::int::bigint,
+		coalesce((SELECT pg_catalog.string_agg(c.relname::pg_catalog.text, ', ' ORDER BY c.relname)
+			FROM (SELECT * FROM pg_catalog.pg_class WHERE relname OPERATOR(pg_catalog.=) ANY (ARRAY[` + relations + `])) c
+			WHERE c.relnamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace($1)
+			AND c.relkind OPERATOR(pg_catalog.=) ANY (ARRAY['r', 'S']::pg_catalog."char"[])
+			AND c.relpersistence OPERATOR(pg_catalog.<>) 'p'), ''), `
 	var at server
 	var version, standby, exists, has int64
 	var fsync, pages, encoding, unlogged string
-	err := s.db.Run(ctx, facts+fmt.Sprintf(edition, "$1::text"), []any{s.schema}, func(scan db.Scan) error {
+	err := s.db.Run(ctx, facts+fmt.Sprintf(edition, "$1"), []any{s.schema}, func(scan db.Scan) error {
 		return scan(&version, &standby, &at.system, &at.timeline, &fsync, &pages, &encoding, &exists, &unlogged, &has)
 	})
 	if err != nil {

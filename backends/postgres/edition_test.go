@@ -5,6 +5,7 @@ package postgres_test
 import (
 	"crypto/sha256"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -20,9 +21,11 @@ func TestEdition(t *testing.T) {
 	t.Parallel()
 	s := silent(t, nowhere(t))
 	require.Contains(t, s.Functions(), "SELECT 2 $$;")
-	require.Equal(t, "10f3ab2dd460dd84", fmt.Sprintf("%x", sha256.Sum256([]byte(s.Functions())))[:16])
+	require.Equal(t, "4474833997a22b60", fmt.Sprintf("%x", sha256.Sum256([]byte(s.Functions())))[:16])
 	require.NotContains(t, s.Functions(), "CREATE TABLE")
-	require.Contains(t, s.Schema(), s.Functions())
+	for _, statement := range strings.Split(s.Functions(), "\n\n") {
+		require.Contains(t, s.Schema(), statement)
+	}
 	require.Empty(t, new(postgres.Store).Functions())
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"embed"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
@@ -24,7 +25,9 @@ func (s *Store) Schema() string {
 	if s.db == nil {
 		return ""
 	}
-	return fmt.Sprintf("CREATE SCHEMA IF NOT EXISTS \"%s\";\n\n", s.schema) + s.text(tables) + "\n" + s.text(functions)
+	// The first of the functions' says what names mean.
+	return fmt.Sprintf("CREATE SCHEMA IF NOT EXISTS \"%s\";\n\n", s.schema) +
+		s.text(slices.Concat(functions[:1], tables, functions[1:]))
 }
 
 // Functions returns the statements that bring the functions of a schema of this version to those of
@@ -82,7 +85,9 @@ func (s *Store) Migrate(ctx context.Context) error {
 	}
 	var at found
 	err := s.db.Script(ctx,
-		fmt.Sprintf("SELECT pg_advisory_xact_lock(1215261798, hashtext('%s'))", s.schema),
+		// Names are of pg_catalog from here on, whatever search_path the session has.
+		fmt.Sprintf("SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), "+
+			"pg_catalog.pg_advisory_xact_lock(1215261798, pg_catalog.hashtext('%s'))", s.schema),
 		fmt.Sprintf(state, s.schema)+fmt.Sprintf(edition, `'"`+s.schema+`"'`),
 		func(scan db.Scan) ([]string, error) {
 			if err := scan(&at.schema, &at.version, &at.names, &at.owner, &at.role, &at.database, &at.edition); err != nil {

@@ -3,6 +3,7 @@
 package postgres_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -40,7 +41,7 @@ func TestFunctionsMadeMeanwhile(t *testing.T) {
 	require.True(t, ok)
 	tx, err := p.Begin(t.Context())
 	require.NoError(t, err)
-	defer func() { _ = tx.Rollback(t.Context()) }()
+	defer func() { _ = tx.Rollback(context.Background()) }()
 	_, err = tx.Conn().PgConn().Exec(t.Context(), before).ReadAll()
 	require.NoError(t, err)
 	exec("SET ROLE %s_other; CREATE FUNCTION %s.others() RETURNS int LANGUAGE sql AS 'SELECT 1'; RESET ROLE")

@@ -25,4 +25,5 @@ BEGIN
       (SELECT pg_get_userbyid(p.proowner) FROM pg_catalog.pg_proc p WHERE p.oid = f), pg_get_userbyid(owner)
       USING ERRCODE = '42723';
   END LOOP;
+  PERFORM set_config('search_path', current_setting('hf.search_path', true), true);
 END $$;

@@ -56,7 +56,7 @@ const StateUnsupported = "0A000"
 // Standby reports whether the server says that it is a standby.
 func (d *DB) Standby(ctx context.Context) bool {
 	var is bool
-	err := d.client.reads(ctx, "SELECT pg_is_in_recovery()", func(scan Scan) error { return scan(&is) })
+	err := d.client.reads(ctx, "SELECT pg_catalog.pg_is_in_recovery()", func(scan Scan) error { return scan(&is) })
 	return err == nil && is
 }
 
