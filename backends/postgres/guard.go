@@ -33,7 +33,9 @@ import (
 // nobody's yet, or if o is nil, its name no lease name, or its token 0: it fails closed. tx can't
 // be committed then. In a transaction that is READ ONLY it is ErrReadOnly, and on a server of an
 // earlier timeline than one that this Store has used ErrOldPrimary; on a connection whose
-// client_encoding or array_nulls is not fit it is ErrUnsafeServer. Other errors are those of tx.
+// client_encoding or array_nulls is not fit it is ErrUnsafeServer. If this Store has gone to another
+// timeline while Guard was asked, it is none of these: try again in a new transaction. Other errors
+// are those of tx.
 //
 // In a transaction that is REPEATABLE READ or SERIALIZABLE Guard has to be the first statement,
 // right behind BEGIN, as the first one takes the snapshot. A lease that was given back or changed
@@ -81,10 +83,16 @@ func (s *Store) guard(ctx context.Context, o lease.Ownership, exec func(query st
 	if lease.ValidateName(name) != nil || token > math.MaxInt64 {
 		name, token = "", 0 // of nobody: the transaction must fail all the same
 	}
-	query, args := s.on(s.primary.highest(), db.AnyTimeline,
+	least := s.primary.highest()
+	query, args := s.on(least, db.AnyTimeline,
 		"SELECT "+s.function("guard")+"($1::text, $2::bigint)", []any{name, int64(token)})
 	err := exec(query, args...)
-	if db.StateOf(err) == FencedState {
+	fenced := db.StateOf(err) == FencedState
+	if now := s.primary.highest(); (err == nil || fenced) && now != least {
+		return fmt.Errorf("postgres: guard %q: the answer may be of timeline %d, and meanwhile this store has used "+
+			"timeline %d, by which the lease may be another's", name, least, now)
+	}
+	if fenced {
 		return fmt.Errorf("postgres: guard %q, token %d: %w: %w", name, token, ErrFenced, err)
 	}
 	return s.explain(ctx, "guard", err)

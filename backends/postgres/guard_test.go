@@ -5,13 +5,16 @@ package postgres_test
 import (
 	"context"
 	"math"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/backends/postgres"
+	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -128,6 +131,59 @@ func TestGuardsOfOneLeaseDoNotWait(t *testing.T) {
 	began := time.Now()
 	guarding(t, s, r)
 	require.Less(t, time.Since(began), 500*time.Millisecond)
+}
+
+// meanwhile is a transaction in which something comes between what the server answers and its answer.
+type meanwhile struct {
+	pgx.Tx
+	happens func()
+}
+
+func (m meanwhile) Exec(ctx context.Context, q string, args ...any) (pgconn.CommandTag, error) {
+	tag, err := m.Tx.Exec(ctx, q, args...)
+	m.happens()
+	return tag, err
+}
+
+// TestGuardByAnOldPrimary: what an old primary answers, while its Store goes to the server that took its
+// place, says nothing: there another may hold the lease, or the one that is refused may.
+func TestGuardByAnOldPrimary(t *testing.T) {
+	t.Parallel()
+	old, present := twoPrimaries(t)
+	var to atomic.Pointer[postgrestest.Server]
+	to.Store(old)
+	p := steered(t, old, &to)
+	olds := old.Pool(t)
+	for _, held := range []bool{true, false} {
+		to.Store(old)
+		p.Reset()
+		s := silent(t, p)
+		o := owned{"job", 1} // as the new one might have granted it
+		if held {
+			o = own(win(t, s, session(t, s, "a", lasting), "job"))
+		} else {
+			works(t, s)
+		}
+		tx, err := olds.Begin(t.Context())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+		err = s.Guard(t.Context(), meanwhile{tx, func() {
+			to.Store(present)
+			p.Reset()
+			works(t, s)
+			require.EqualValues(t, 2, s.Timeline())
+		}}, o)
+		require.ErrorContains(t, err, "of timeline 1, and meanwhile this store has used timeline 2")
+		require.NotErrorIs(t, err, postgres.ErrFenced)
+		require.NotErrorIs(t, err, lease.ErrStale)
+		require.NotErrorIs(t, err, lease.ErrDenied)
+		require.NoError(t, tx.Rollback(t.Context()))
+
+		tx, err = olds.Begin(t.Context())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+		require.ErrorIs(t, s.Guard(t.Context(), tx, o), postgres.ErrOldPrimary)
+	}
 }
 
 // TestGuardFailsClosed: without an ownership that holds now, the transaction can't be committed.

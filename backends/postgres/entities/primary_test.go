@@ -47,6 +47,10 @@ func TestOldPrimary(t *testing.T) {
 	require.NoError(t, present.Promote(t.Context()))
 	require.NoError(t, old.Restart(t.Context()))
 	require.NoError(t, old.Exec(t.Context(), "UPDATE holdfast.session SET ends = '-infinity' WHERE id = 3"))
+	formerly, err := entities.New(old.Pool(t), before) // which has used the old one alone
+	require.NoError(t, err)
+	require.NoError(t, formerly.Update(t.Context(), both, []string{"formerly"}, nil))
+	require.ErrorIs(t, formerly.Update(t.Context(), there, nil, nil), sharding.ErrStaleOwner, "the old one's answer")
 
 	// The leases' store goes to where to leads, and the entities' store to the old one.
 	var to atomic.Pointer[postgrestest.Server]
