@@ -176,4 +176,16 @@ var ofPostgres = []mutant{
 		hunters: []check{{pg + "/entities", "."}},
 		spares:  pgWorks,
 	},
+	{
+		name: "pg-encoding-unasked", does: "a connection that takes names for other ones is not told from those that don't",
+		edits:   []edit{{"backends/postgres/sql/base.sql", "IF pg_client_encoding() NOT IN ('UTF8', 'SQL_ASCII') THEN", "IF false AND pg_client_encoding() NOT IN ('UTF8', 'SQL_ASCII') THEN"}},
+		hunters: []check{{pg, "^TestSettingsChangeWhileItRuns$"}},
+		spares:  pgWorks,
+	},
+	{
+		name: "pg-guard-by-old-primary", does: "a guard by an old primary counts, though the store has used the new one meanwhile",
+		edits:   []edit{{"backends/postgres/guard.go", "(err == nil || fenced) && now != least", "fenced && now != least"}},
+		hunters: []check{{pg, "^TestGuardByAnOldPrimary$"}},
+		spares:  pgWorks,
+	},
 }
