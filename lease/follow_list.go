@@ -80,6 +80,9 @@ func (f *follower) poll(ctx context.Context) {
 	}
 }
 
+// lookWithin is the longest pause between listings.
+func lookWithin(least time.Duration) time.Duration { return least * 3 / 2 }
+
 // restFrom waits for the next look: after one that failed for PollMin, whatever is hinted;
 // after one that was hinted no longer than that, in case the hint was early.
 func (f *follower) restFrom(ctx context.Context, l *listener, failed, hinted bool) {

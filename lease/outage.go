@@ -103,6 +103,10 @@ type Info struct {
 	// Failure the last request's error; zero while it is reached and denies nothing.
 	Since   time.Time
 	Failure error
+	// LookEvery is the longest pause between looks at the records that are followed (Watch), where the
+	// store can't watch: one and a half PollMin. What hints tell of (Hinter) is seen sooner, if they
+	// are not early, nor missing. Zero where it watches, and while nothing is followed.
+	LookEvery time.Duration
 }
 
 // Info says how the Keeper stands, as far as it knows: it asks the store nothing.
@@ -116,6 +120,9 @@ func (k *Keeper) Info() Info {
 	i.TTL = max(k.cfg.TTL, k.granted)
 	i.Held, _ = k.heldLocked(k.Clock().Now())
 	i.Handles = len(k.handles)
+	if len(k.hinting.listeners) > 0 {
+		i.LookEvery = lookWithin(k.cfg.PollMin)
+	}
 	switch {
 	case k.outage.on:
 		i.Since, i.Failure = time.Unix(0, k.outage.since.Wall), k.outage.err

@@ -48,6 +48,9 @@ type controller struct {
 	quietPeriod lease.Timer
 	nextKnown   bool // when quietPeriod was set
 	quietOver   bool
+	quiets      int           // the number of quietPeriod
+	movedTo     *wire.Node    // to whom this node has handed over last; nil: to nobody
+	movedAt     time.Duration // and when
 	making      *making
 	started     time.Duration // when the child was
 	crash       any           // what it last panicked with
@@ -215,7 +218,7 @@ func (c *controller) Receive(ctx actor.Context) {
 	case *introduceDue:
 		c.introduce(false)
 	case *quietEnded:
-		c.quietOver = true
+		c.quietOver = c.quietOver || msg.number == c.quiets
 	case *lingerEnded:
 		c.onLingerEnded()
 	case *stopRequest:

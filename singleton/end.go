@@ -6,14 +6,40 @@ import (
 	"github.com/holdfast-go/holdfast/internal/gate"
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/transport"
+	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
 // This file is the manager's end.
 
-// noHostPeriod is for how long a manager that other nodes sent mail to goes on forwarding
-// if no node becomes the host. If there is a next host, it does for handover.QuietPeriod.
+// noHostPeriod is for how long a manager that other nodes sent mail to goes on forwarding, at
+// least, if no node becomes the host. If there is a next host, it does for handover.QuietPeriod
+// once others know that (newsWithin).
 const noHostPeriod = time.Second
+
+// newsWithin is how long it takes, at the most, until other nodes know of another host: where the
+// store can watch they are told at once.
+func (c *controller) newsWithin() time.Duration {
+	if c.dir == nil {
+		return lookUpEvery
+	}
+	return c.keeper.Info().LookEvery
+}
+
+// quietFor is for how long this node goes on forwarding from now on, though no mail waits.
+func (c *controller) quietFor(next bool) time.Duration {
+	if !next { // this node itself may be late to know
+		return max(noHostPeriod, c.newsWithin()+handover.QuietPeriod)
+	}
+	since := c.now()
+	if c.proxy.known && c.proxy.Holder().Is(wire.NodeOf(c.proxy.host.Owner)) { // else it said so itself
+		since = c.proxy.learned
+		if c.movedTo.Is(wire.NodeOf(c.proxy.host.Owner)) {
+			since = min(since, c.movedAt)
+		}
+	}
+	return handover.QuietPeriod + max(0, since+c.newsWithin()-c.now())
+}
 
 // linger ends the actor when nothing is left to forward.
 func (c *controller) linger() {
@@ -23,12 +49,10 @@ func (c *controller) linger() {
 		c.leave()
 	case c.quietPeriod == nil, next && !c.nextKnown:
 		halt(c.quietPeriod)
-		d := noHostPeriod
-		if next {
-			d = handover.QuietPeriod
-		}
 		c.nextKnown = next
-		c.quietPeriod = c.clock.AfterFunc(d, func() { c.proxy.post(&quietEnded{}) })
+		c.quiets++
+		n := c.quiets
+		c.quietPeriod = c.clock.AfterFunc(c.quietFor(next), func() { c.proxy.post(&quietEnded{n}) })
 	}
 }
 
@@ -46,7 +70,7 @@ func (c *controller) lingerOn() {
 // known: each candidate says so to the host, and has been asked.
 func (c *controller) last() bool {
 	_, can := lease.As[lease.TransferLease](c.lease)
-	return can && c.proxy.lives > 0 && len(c.certain()) == 0 && !c.proxy.Elsewhere()
+	return can && c.proxy.lives > 0 && c.movedTo == nil && len(c.certain()) == 0 && !c.proxy.Elsewhere()
 }
 
 // onLingerEnded goes on while the next host takes mail. Where it does not, it is handed
@@ -64,10 +88,16 @@ func (c *controller) onLingerEnded() {
 	}
 }
 
-// mayLeave: nothing waits, and no other node sent mail here, or all nodes had time to
-// learn of the next host.
+// mayLeave: nothing waits, and no other node sends mail here, or all nodes had time to learn of
+// the next host.
 func (c *controller) mayLeave() bool {
-	return c.proxy.Idle() && c.proxy.Held().Load() == 0 && c.handing() == 0 && (!c.proxy.Served() || c.quietOver)
+	return c.proxy.Idle() && c.proxy.Held().Load() == 0 && c.handing() == 0 && (c.quietOver || !c.soughtHere())
+}
+
+// soughtHere reports whether other nodes may send mail here: they did, or this node hosted, and
+// others have a part in the singleton.
+func (c *controller) soughtHere() bool {
+	return c.proxy.Served() || c.proxy.lives > 0 && (c.movedTo != nil || len(c.certain()) > 0 || c.proxy.Elsewhere())
 }
 
 // remaining counts what waits to be taken up by the next host.

@@ -143,11 +143,29 @@ func (c *controller) onTransferEnded(err error) {
 		c.fire(handover.NotTransferred)
 		return
 	}
+	c.movedTo, c.movedAt = inv.To, c.now()
 	c.endTerm()
 	took := c.clock.Now().Mono - inv.since
 	c.measure(func(i *instruments) { i.handOver.Record(took) })
 	c.event(Event{Kind: HandedOver, Token: token, After: c.clock.Now().Mono - inv.since, Peer: inv.Offer.Owner})
 	c.fire(handover.Transferred)
+	c.lookForNext()
+}
+
+// lookForNext looks at the record of a lease that was handed over, where the store would not tell of
+// it soon: what others send here meanwhile, and the markers behind it, need not wait.
+func (c *controller) lookForNext() {
+	if c.dir == nil || c.sign != nil || c.newsWithin() == 0 {
+		return
+	}
+	c.ops.Go(func() {
+		ctx, cancel := context.WithTimeout(c.life, handover.InviteWait)
+		defer cancel()
+		rec, err := c.keeper.Get(ctx, c.lname)
+		if err == nil && rec.Owner.Incarnation != c.proxy.Self.Incarnation {
+			c.proxy.post(&hostNoticed{record: rec, known: true})
+		}
+	})
 }
 
 // sendState sends the child's state to the next host, and then HandedOver.

@@ -62,7 +62,7 @@ type (
 	followDue     struct{}
 	peerGone      struct{ address string }
 	lingerEnded   struct{}
-	quietEnded    struct{}
+	quietEnded    struct{ number int }
 	stopRequest   struct{}
 	resumeRequest struct{}
 	routeDue      struct{ number int }

@@ -51,10 +51,11 @@ type proxy struct {
 	lives      int
 	collecting bool // the child is done; its mail is coming back
 
-	host   lease.Record // the holder of the lease, if known
-	known  bool
-	judged judgement            // of what the host says of itself
-	told   map[string][2]string // by incarnation: what hosts said that was told
+	host    lease.Record // the holder of the lease, if known
+	known   bool
+	learned time.Duration        // when it became the holder, as far as this node knew
+	judged  judgement            // of what the host says of itself
+	told    map[string][2]string // by incarnation: what hosts said that was told
 
 	warned        quiet.Line // of undeliverable messages
 	dropped       int
@@ -139,6 +140,9 @@ func (p *proxy) outbound(envelope any) {
 
 // setHost takes up the holder of the lease.
 func (p *proxy) setHost(r lease.Record, known bool) {
+	if known && !(p.known && p.host.Owner.Incarnation == r.Owner.Incarnation) {
+		p.learned = p.clock.Now().Mono
+	}
 	p.host, p.known = r, known
 	p.judge(r, known)
 	node := wire.NodeOf(r.Owner)

@@ -1,0 +1,80 @@
+package singleton_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/internal/handover"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/singleton"
+)
+
+// unwatched is a store that can't watch.
+type unwatched struct {
+	lease.Store
+	lease.TransferStore
+}
+
+// Where nodes learn of a move by looking now and then, the former host forwards until all have
+// looked: nothing that is sent meanwhile is lost.
+func TestAFormerHostForwardsUntilOthersHaveLooked(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		c.front = unwatched{c.store, c.store}
+		ns := c.nodes("a", "b", "d")
+		asker := ns[2].run("x", singleton.WithProxyOnly())
+		host := ns[0].run("x")
+		until(t, 10*time.Second, "hosts", active(host))
+		number := 0
+		for i := range 20 {
+			next := ns[(i+1)%2].run("x")
+			time.Sleep(5 * time.Second) // all know who hosts, and who may
+			ended := make(chan error, 1)
+			began := time.Now()
+			go func() { ended <- host.Stop(t.Context()) }()
+			for time.Since(began) < 5*time.Second {
+				number++
+				ns[2].system.Root.Send(asker.PID(), job{Sender: "d", Number: number})
+				time.Sleep(20 * time.Millisecond)
+			}
+			require.NoError(t, <-ended)
+			synctest.Wait()
+			require.Equal(t, singleton.Active, next.Status().Phase)
+			host = next
+		}
+		got := 0
+		for _, l := range c.log.snapshot() {
+			for _, j := range l.jobs {
+				got++
+				require.Equal(t, got, j.Number)
+			}
+		}
+		require.Equal(t, number, got)
+	})
+}
+
+// The first mail of another node may come when the lease has moved already.
+func TestAHostThatNobodySentToForwards(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		c.front = unwatched{c.store, c.store}
+		ns := c.nodes("a", "b")
+		host := ns[0].run("x")
+		until(t, 10*time.Second, "hosts", active(host))
+		next := ns[1].run("x")
+		time.Sleep(5 * time.Second)
+		look := ns[0].keeper.Info().LookEvery
+		require.Equal(t, 1500*time.Millisecond, look)
+		began := time.Now()
+		require.NoError(t, host.Stop(t.Context()))
+		require.Equal(t, singleton.Active, next.Status().Phase)
+		took := time.Since(began)
+		require.GreaterOrEqual(t, took, look+handover.QuietPeriod)
+		require.Less(t, took, look+2*handover.QuietPeriod)
+
+		began = time.Now()
+		require.NoError(t, next.Stop(t.Context()))
+		require.Less(t, time.Since(began), handover.QuietPeriod, "there is nobody else")
+	})
+}
