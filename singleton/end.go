@@ -26,6 +26,11 @@ func (c *controller) newsWithin() time.Duration {
 	return c.keeper.Info().LookEvery
 }
 
+// justMoved reports whether this node has handed over, and not all others may know that yet.
+func (c *controller) justMoved() bool {
+	return c.movedTo != nil && c.now() < c.movedAt+c.newsWithin()+handover.QuietPeriod
+}
+
 // quietFor is for how long this node goes on forwarding from now on, though no mail waits.
 func (c *controller) quietFor(next bool) time.Duration {
 	if !next { // this node itself may be late to know
@@ -70,7 +75,7 @@ func (c *controller) lingerOn() {
 // known: each candidate says so to the host, and has been asked.
 func (c *controller) last() bool {
 	_, can := lease.As[lease.TransferLease](c.lease)
-	return can && c.proxy.lives > 0 && c.movedTo == nil && len(c.certain()) == 0 && !c.proxy.Elsewhere()
+	return can && c.proxy.lives > 0 && !c.justMoved() && len(c.certain()) == 0 && !c.proxy.Elsewhere()
 }
 
 // onLingerEnded goes on while the next host takes mail. Where it does not, it is handed
@@ -97,7 +102,7 @@ func (c *controller) mayLeave() bool {
 // soughtHere reports whether other nodes may send mail here: they did, or this node hosted, and
 // others have a part in the singleton.
 func (c *controller) soughtHere() bool {
-	return c.proxy.Served() || c.proxy.lives > 0 && (c.movedTo != nil || len(c.certain()) > 0 || c.proxy.Elsewhere())
+	return c.proxy.Served() || c.proxy.lives > 0 && (c.justMoved() || len(c.certain()) > 0 || c.proxy.Elsewhere())
 }
 
 // remaining counts what waits to be taken up by the next host.

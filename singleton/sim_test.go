@@ -176,13 +176,22 @@ func (s *sim) upTo(d time.Duration) time.Duration { return time.Duration(s.r.Int
 
 func (s *sim) some() *slot { return s.slots[s.r.IntN(len(s.slots))] }
 
+// behind is the store of a slot's next life: in one of four histories it can't watch.
+func (s *sim) behind(sl *slot) lease.Store {
+	w := witness{dialect{s.c.store, s.speaks(sl)}, s}
+	if s.odds(4, 51) == 0 {
+		return unwatched{w, w}
+	}
+	return w
+}
+
 // restart brings a slot's next incarnation up.
 func (s *sim) restart(sl *slot) {
 	if !sl.gone {
 		return
 	}
 	sl.lives++
-	n := &node{c: s.c, id: sl.id, clock: faultclock.New(), store: faultstore.Wrap(witness{dialect{s.c.store, s.speaks(sl)}, s})}
+	n := &node{c: s.c, id: sl.id, clock: faultclock.New(), store: faultstore.Wrap(s.behind(sl))}
 	n.system = actor.NewActorSystem(remoting.LogTo(nil))
 	s.c.net.Join(n.system, sl.id+":1")
 	k, err := lease.NewKeeper(n.store, lease.Config{ID: sl.id, Address: n.system.Address(), TTL: ttl, Clock: n.clock, Logger: s.logger(sl)})
