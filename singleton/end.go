@@ -99,10 +99,10 @@ func (c *controller) mayLeave() bool {
 	return c.proxy.Idle() && c.proxy.Held().Load() == 0 && c.handing() == 0 && (c.quietOver || !c.soughtHere())
 }
 
-// soughtHere reports whether other nodes may send mail here: they did, or this node hosted, and
-// others have a part in the singleton.
+// soughtHere reports whether other nodes may send mail here: they did; or this node hosted,
+// another does now, and others are late to know.
 func (c *controller) soughtHere() bool {
-	return c.proxy.Served() || c.proxy.lives > 0 && (c.justMoved() || len(c.certain()) > 0 || c.proxy.Elsewhere())
+	return c.proxy.Served() || c.proxy.lives > 0 && c.newsWithin() > 0 && (c.justMoved() || c.proxy.Elsewhere())
 }
 
 // remaining counts what waits to be taken up by the next host.
