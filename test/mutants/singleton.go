@@ -112,4 +112,9 @@ var ofSingletons = []mutant{
 		edits:   []edit{{"singleton/child.go", "c.states.forgo()", "_ = c.states"}},
 		hunters: []check{candidateSim},
 	},
+	{
+		name: "former-host-leaves-early", does: "where the store can't watch, a former host ends before other nodes have looked",
+		edits:   []edit{{"singleton/end.go", "handover.QuietPeriod + max(0, since+c.newsWithin()-c.now())", "handover.QuietPeriod + 0*since"}},
+		hunters: []check{{"singleton", "^TestAFormerHostForwards"}, singletonSim},
+	},
 }
