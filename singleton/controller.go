@@ -185,12 +185,9 @@ func (c *controller) Receive(ctx actor.Context) {
 	case *holderStale:
 		c.proxy.stale()
 	case *hostNoticed:
-		if msg.reset {
-			c.proxy.Forget(c.proxy.token)
-		}
-		c.proxy.setHost(msg.record, msg.known)
-		c.take.Recorded(c.port(), msg.record, msg.known)
-		c.introduce(false)
+		c.onHost(msg)
+	case *nextFound:
+		c.onNextFound(msg)
 	case *leaderNoticed:
 		c.onLeader(msg.leaderChanged)
 	case *followFailed:

@@ -153,19 +153,37 @@ func (c *controller) onTransferEnded(err error) {
 }
 
 // lookForNext looks at the record of a lease that was handed over, where the store would not tell of
-// it soon: what others send here meanwhile, and the markers behind it, need not wait.
+// it soon: what others send here meanwhile, and the markers behind it, need not wait. What it finds
+// counts while nothing else was heard.
 func (c *controller) lookForNext() {
 	if c.dir == nil || c.sign != nil || c.newsWithin() == 0 {
 		return
 	}
+	found := &nextFound{heard: c.proxy.heard, moved: c.movedAt}
 	c.ops.Go(func() {
 		ctx, cancel := context.WithTimeout(c.life, handover.InviteWait)
 		defer cancel()
-		rec, err := c.keeper.Get(ctx, c.lname)
-		if err == nil && rec.Owner.Incarnation != c.proxy.Self.Incarnation {
-			c.proxy.post(&hostNoticed{record: rec, known: true})
+		var err error
+		if found.record, err = c.keeper.Get(ctx, c.lname); err == nil {
+			c.proxy.post(found)
 		}
 	})
+}
+
+func (c *controller) onNextFound(m *nextFound) {
+	if m.heard == c.proxy.heard && m.moved == c.movedAt && c.term == nil && m.record.Owner.Incarnation != c.proxy.Self.Incarnation {
+		c.onHost(&hostNoticed{record: m.record, known: true})
+	}
+}
+
+// onHost takes up who hosts, or that nobody does.
+func (c *controller) onHost(m *hostNoticed) {
+	if m.reset {
+		c.proxy.Forget(c.proxy.token)
+	}
+	c.proxy.setHost(m.record, m.known)
+	c.take.Recorded(c.port(), m.record, m.known)
+	c.introduce(false)
 }
 
 // sendState sends the child's state to the next host, and then HandedOver.

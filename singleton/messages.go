@@ -56,6 +56,11 @@ type (
 		known  bool
 		reset  bool // what was told before is of no account: the store's history went back
 	}
+	nextFound struct {
+		record lease.Record
+		heard  int           // of the host, when it was asked for
+		moved  time.Duration // and when this node had handed over
+	}
 	leaderNoticed struct{ leaderChanged }
 	leaderSettled struct{ number int }
 	followFailed  struct{ err error }

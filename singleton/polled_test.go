@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
@@ -76,5 +77,33 @@ func TestAHostThatNobodySentToForwards(t *testing.T) {
 		began = time.Now()
 		require.NoError(t, next.Stop(t.Context()))
 		require.Less(t, time.Since(began), handover.QuietPeriod, "there is nobody else")
+	})
+}
+
+// What a former host found when it looked for the next one counts for nothing once it has heard
+// of a later one.
+func TestAHostThatIsFoundLateIsForgotten(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		c.front = unwatched{c.store, c.store}
+		x := newTeam(c, 3)
+		x.lead(0)
+		x.hosts(0)
+		x.ns[0].store.SetRule(func(call faultstore.Call) faultstore.Fault {
+			if call.Op == faultstore.Get {
+				return faultstore.Fault{Kind: faultstore.ReplyLate, Delay: 900 * time.Millisecond}
+			}
+			return faultstore.Fault{}
+		})
+		for range 10 {
+			for _, i := range []int{1, 2} {
+				x.lead(i)
+				x.hosts(i)
+			}
+			time.Sleep(5 * time.Second)
+			require.Equal(t, x.ns[2].id, x.ms[0].Status().Host.ID)
+			x.lead(0)
+			x.hosts(0)
+			time.Sleep(5 * time.Second)
+		}
 	})
 }

@@ -54,6 +54,7 @@ type proxy struct {
 	host    lease.Record // the holder of the lease, if known
 	known   bool
 	learned time.Duration        // when it became the holder, as far as this node knew
+	heard   int                  // how often this node heard of it
 	judged  judgement            // of what the host says of itself
 	told    map[string][2]string // by incarnation: what hosts said that was told
 
@@ -144,6 +145,7 @@ func (p *proxy) setHost(r lease.Record, known bool) {
 		p.learned = p.clock.Now().Mono
 	}
 	p.host, p.known = r, known
+	p.heard++
 	p.judge(r, known)
 	node := wire.NodeOf(r.Owner)
 	p.Host(node, r.Token, known && p.judged.refused == nil)

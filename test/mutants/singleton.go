@@ -117,4 +117,9 @@ var ofSingletons = []mutant{
 		edits:   []edit{{"singleton/end.go", "handover.QuietPeriod + max(0, since+c.newsWithin()-c.now())", "handover.QuietPeriod + 0*since"}},
 		hunters: []check{{"singleton", "^TestAFormerHostForwards"}, singletonSim},
 	},
+	{
+		name: "late-find-believed", does: "a former host believes what it found when it looked for the next one, though it has heard of a later one since",
+		edits:   []edit{{"singleton/handover.go", "m.heard == c.proxy.heard && m.moved == c.movedAt && c.term == nil && ", ""}},
+		hunters: []check{{"singleton", "^TestAHostThatIsFoundLate"}},
+	},
 }
