@@ -103,13 +103,10 @@ type Info struct {
 	// Failure the last request's error; zero while it is reached and denies nothing.
 	Since   time.Time
 	Failure error
-	// LookEvery is the longest pause between looks at the records that are followed (Watch), where the
-	// store can't watch: one and a half PollMin. What hints tell of (Hinter) is seen sooner, if they
-	// are not early, nor missing. Zero where it watches, and while nothing is followed.
-	LookEvery time.Duration
 }
 
-// Info says how the Keeper stands, as far as it knows: it asks the store nothing.
+// Info says how the Keeper stands, as far as it knows: it asks the store where it is reached
+// (Located), and nothing else.
 func (k *Keeper) Info() Info {
 	i := Info{Owner: k.owner, Store: k.limits.Name}
 	if s, ok := k.store.(Located); ok {
@@ -120,9 +117,6 @@ func (k *Keeper) Info() Info {
 	i.TTL = max(k.cfg.TTL, k.granted)
 	i.Held, _ = k.heldLocked(k.Clock().Now())
 	i.Handles = len(k.handles)
-	if len(k.hinting.listeners) > 0 {
-		i.LookEvery = lookWithin(k.cfg.PollMin)
-	}
 	switch {
 	case k.outage.on:
 		i.Since, i.Failure = time.Unix(0, k.outage.since.Wall), k.outage.err
@@ -130,6 +124,20 @@ func (k *Keeper) Info() Info {
 		i.Since, i.Failure = time.Unix(0, k.denial.since.Wall), k.denial.err
 	}
 	return i
+}
+
+// LookEvery is the longest pause between two looks at the records that are followed (Watch), where
+// the store can't watch: one and a half of this Keeper's PollMin; zero where the store watches, and
+// while nothing is followed. A look itself may take longer, and where the store hints (Hinter) what
+// its hints miss is seen only within PollMax. It asks the store nothing. It is safe for concurrent
+// use.
+func (k *Keeper) LookEvery() time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.hinting.listeners) == 0 {
+		return 0
+	}
+	return lookWithin(k.cfg.PollMin)
 }
 
 // grantedLocked takes up the TTL that a session of p was granted, and tells, once for

@@ -284,7 +284,9 @@ func (c *controller) takeOne(envelope any) {
 	switch {
 	case !wire.Fits(message):
 		c.world.DeadLetter(c.ctx.Self(), message)
-	case !c.proxy.Receive(message, kept):
+	case c.proxy.Receive(message, kept):
+		c.proxy.lookUp() // it may wait here for the next host
+	default:
 		c.proxy.outbound(envelope)
 		c.answer(envelope)
 	}

@@ -17,13 +17,16 @@ import (
 // once others know that (newsWithin).
 const noHostPeriod = time.Second
 
-// newsWithin is how long it takes, at the most, until other nodes know of another host: where the
-// store can watch they are told at once.
+// newsWithin is how long it takes, as a rule, until other nodes know of another host: where the
+// store can watch they are told at once. What is part of something else has no mail of its own.
 func (c *controller) newsWithin() time.Duration {
-	if c.dir == nil {
+	switch {
+	case c.owned:
+		return 0
+	case c.dir == nil:
 		return lookUpEvery
 	}
-	return c.keeper.Info().LookEvery
+	return c.keeper.LookEvery()
 }
 
 // justMoved reports whether this node has handed over, and not all others may know that yet.
@@ -100,9 +103,10 @@ func (c *controller) mayLeave() bool {
 }
 
 // soughtHere reports whether other nodes may send mail here: they did; or this node hosted,
-// another does now, and others are late to know.
+// another does now or would, and others are late to know.
 func (c *controller) soughtHere() bool {
-	return c.proxy.Served() || c.proxy.lives > 0 && c.newsWithin() > 0 && (c.justMoved() || c.proxy.Elsewhere())
+	return c.proxy.Served() || c.proxy.lives > 0 && c.newsWithin() > 0 &&
+		(c.justMoved() || c.proxy.Elsewhere() || len(c.certain()) > 0)
 }
 
 // remaining counts what waits to be taken up by the next host.

@@ -173,8 +173,9 @@ func WithBufferBytes(limit int) Option { return func(s *settings) { s.bufferByte
 // WithLinger bounds for how long a manager that was stopped, and holds nothing any more,
 // goes on forwarding without progress: its own mail that the next host does not take, and
 // mail that other nodes still send it. While the next host takes mail it goes on. It ends
-// sooner if there is no such mail, and after a second if this node hosted and no other node
-// says that it would take over. At least 0. Default 5 s.
+// sooner if there is no such mail, and other nodes had time to learn of the next host
+// (lease.Keeper.LookEvery), and after a second if this node hosted and no other node says that it
+// would take over. At least 0. Default 5 s.
 func WithLinger(d time.Duration) Option { return func(s *settings) { s.linger = d } }
 
 // WithMailbox makes the child's mailbox; one in its Props is replaced by the guarded one.

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
@@ -65,7 +66,7 @@ func TestAHostThatNobodySentToForwards(t *testing.T) {
 		until(t, 10*time.Second, "hosts", active(host))
 		next := ns[1].run("x")
 		time.Sleep(5 * time.Second)
-		look := ns[0].keeper.Info().LookEvery
+		look := ns[0].keeper.LookEvery()
 		require.Equal(t, 1500*time.Millisecond, look)
 		began := time.Now()
 		require.NoError(t, host.Stop(t.Context()))
@@ -105,5 +106,88 @@ func TestAHostThatIsFoundLateIsForgotten(t *testing.T) {
 			x.hosts(0)
 			time.Sleep(5 * time.Second)
 		}
+	})
+}
+
+// A host that handed over before counts as that no more once it hosts again: it need not wait for
+// others when it stops last.
+func TestAHostThatIsBackWaitsForNobody(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		c.front = unwatched{c.store, c.store}
+		x := newTeam(c, 2)
+		x.lead(0)
+		x.hosts(0)
+		time.Sleep(5 * time.Second)
+		x.lead(1)
+		x.hosts(1)
+		x.lead(0)
+		x.hosts(0)
+		require.NoError(t, x.ms[1].Stop(t.Context()))
+		began := time.Now()
+		require.NoError(t, x.ms[0].Stop(t.Context()))
+		require.Less(t, time.Since(began), handover.QuietPeriod)
+	})
+}
+
+// A host that could only release its lease forwards what others first send meanwhile, too.
+func TestAHostThatReleasedForwards(t *testing.T) {
+	for after := 50 * time.Millisecond; after < 1500*time.Millisecond; after *= 2 {
+		bubble(t, func(t *testing.T, c *cluster) {
+			c.front = struct{ lease.Store }{c.store} // it can't transfer, nor watch
+			ns := c.nodes("a", "b", "d")
+			asker := ns[2].run("x", singleton.WithProxyOnly())
+			host := ns[0].run("x")
+			until(t, 10*time.Second, "hosts", active(host))
+			next := ns[1].run("x")
+			time.Sleep(5 * time.Second) // all know who hosts, and who may
+			ended := make(chan error, 1)
+			go func() { ended <- host.Stop(t.Context()) }()
+			time.Sleep(after)
+			ns[2].system.Root.Send(asker.PID(), job{Sender: "d", Number: 1})
+			require.NoError(t, <-ended)
+			until(t, 10*time.Second, "hosts", active(next))
+			ns[2].system.Root.Send(asker.PID(), job{Sender: "d", Number: 2})
+			time.Sleep(5 * time.Second)
+			require.Len(t, c.log.snapshot()[1].jobs, 2, "sent %v after", after)
+		})
+	}
+}
+
+// Where the record can't be followed, mail of others has a former host look for the next one.
+func TestAFormerHostLooksForOthersMail(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		ns := c.nodes("a", "b", "d")
+		var leaders []*membership.Static
+		var ms []*singleton.Manager
+		for _, n := range ns {
+			h, err := n.keeper.Lease("own")
+			require.NoError(t, err)
+			l := membership.NewStatic(n.keeper.Owner())
+			l.Set(ns[0].keeper.Owner())
+			leaders = append(leaders, l)
+			ms = append(ms, n.run("x", singleton.WithLease(h), singleton.WithLeadership(l)))
+		}
+		until(t, 10*time.Second, "hosts", active(ms[0]))
+		number := 0
+		for i := range 6 {
+			for _, l := range leaders {
+				l.Set(ns[(i+1)%2].keeper.Owner())
+			}
+			for began := time.Now(); time.Since(began) < 10*time.Second; time.Sleep(20 * time.Millisecond) {
+				number++
+				ns[2].system.Root.Send(ms[2].PID(), job{Sender: "d", Number: number})
+			}
+			require.Equal(t, singleton.Active, ms[(i+1)%2].Status().Phase)
+			require.Zero(t, ms[i%2].Status().Buffered)
+		}
+		time.Sleep(5 * time.Second)
+		got := 0
+		for _, l := range c.log.snapshot() {
+			for _, j := range l.jobs {
+				got++
+				require.Equal(t, got, j.Number)
+			}
+		}
+		require.Equal(t, number, got)
 	})
 }

@@ -17,6 +17,7 @@ func (c *controller) onAcquired(msg *acquired) {
 	switch {
 	case msg.won:
 		c.inVain = true // until a child has begun
+		c.movedTo = nil
 		// A loss may have been told before this result was: spawn asks the term
 		// itself whether it still is what it was.
 		c.try("the lease", func() { c.term, c.free = lease.TermOf(c.lease) })

@@ -39,6 +39,11 @@ var ofShards = []mutant{
 		hunters: []check{rememberSim},
 	},
 	{
+		name: "answer-while-unprepared", does: "what a strategy says is ordered while leases of shards are being taken",
+		edits:   []edit{{"sharding/internal/coordinator/question.go", "case !c.inCharge():", "case !c.g.CheckAlive():"}},
+		hunters: []check{{"sharding/internal/coordinator", "^TestAnAnswerOrders"}},
+	},
+	{
 		name: "superseded-stays", does: "a node whose ID another has taken keeps its shards",
 		edits:   []edit{{"sharding/leave.go", "case due && !d.rival:", "case due && !d.rival && false:"}},
 		hunters: []check{rememberSim},

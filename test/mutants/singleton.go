@@ -118,6 +118,16 @@ var ofSingletons = []mutant{
 		hunters: []check{{"singleton", "^TestAFormerHostForwards"}, singletonSim},
 	},
 	{
+		name: "released-leaves-early", does: "a former host that could only release ends before other nodes have looked",
+		edits:   []edit{{"singleton/end.go", " || len(c.certain()) > 0)", ")"}},
+		hunters: []check{{"singleton", "^TestAHostThatReleased"}},
+	},
+	{
+		name: "former-host-looks-for-none", does: "a former host that can't follow the record does not look for the next one on behalf of others' mail",
+		edits:   []edit{{"singleton/door.go", "		c.proxy.lookUp() // it may wait here for the next host\n", ""}},
+		hunters: []check{{"singleton", "^TestAFormerHostLooks"}},
+	},
+	{
 		name: "late-find-believed", does: "a former host believes what it found when it looked for the next one, though it has heard of a later one since",
 		edits:   []edit{{"singleton/handover.go", "m.heard == c.proxy.heard && m.moved == c.movedAt && c.term == nil && ", ""}},
 		hunters: []check{{"singleton", "^TestAHostThatIsFoundLate"}},

@@ -63,7 +63,7 @@ func (c *Coordinator) onAnswer(a *answered) {
 	late, again := c.now() >= a.to.until, c.changed
 	c.question, c.changed = nil, false
 	switch {
-	case !c.g.CheckAlive():
+	case !c.inCharge():
 		return
 	case a.err != nil:
 		v := c.ledger.view(c.known())
