@@ -15,6 +15,7 @@ type found struct {
 	names   string // the relations that have names of ours
 	owner   string // whom the table version belongs to
 	edition int64
+	may     int64 // 1: the role may make things in the schema
 
 	role, database string // that are connected
 }
@@ -29,7 +30,8 @@ const state = `SELECT (to_regnamespace('"%[1]s"') IS NOT NULL)::int::bigint,
 		WHERE c.relnamespace = to_regnamespace('"%[1]s"') AND c.relname IN (` + relations + `)), ''),
 	coalesce((SELECT quote_ident(pg_get_userbyid(c.relowner)) FROM pg_catalog.pg_class c
 		WHERE c.relnamespace = to_regnamespace('"%[1]s"') AND c.relname = 'version'), ''),
-	quote_ident(current_user), quote_ident(current_database()), `
+	coalesce(has_schema_privilege(to_regnamespace('"%[1]s"'), 'USAGE') AND has_schema_privilege(to_regnamespace('"%[1]s"'), 'CREATE'),
+		false)::int::bigint, quote_ident(current_user), quote_ident(current_database()), `
 
 // unmade says what a migration was refused for.
 func (s *Store) unmade(at found, err error) error {
@@ -40,12 +42,15 @@ func (s *Store) unmade(at found, err error) error {
 			return err
 		case at.schema == 0:
 			return denied(ErrPermission, "GRANT CREATE ON DATABASE %s TO %s: %w", at.database, at.role, err)
+		case at.version != 0 && at.owner == at.role && at.may != 0:
+			return denied(ErrSchema, "%[1]s has what %[2]s, whom the tables belong to, may not replace: "+
+				"a function of another role (drop it, or ALTER FUNCTION ... OWNER TO %[2]s): %[3]w", s.schema, at.role, err)
 		case at.version == 0 || at.owner == at.role:
 			return denied(ErrPermission, "GRANT USAGE, CREATE ON SCHEMA %s TO %s: %w", s.schema, at.role, err)
 		}
 		return denied(ErrPermission, "what is in schema %[1]s belongs to %[2]s: have %[2]s call Migrate or apply Functions, "+
 			"not %[3]s, with USAGE and CREATE on the schema: %[4]w", s.schema, at.owner, at.role, err)
-	case "42P07", "42710", "42723", "42P13", "42704", "42P01": // it is there, is of another kind, or is not there
+	case "42P07", "42710", "42723", "42P13", "42704", "42P01", "42809": // it is there, is of another kind, or is not there
 		return denied(ErrSchema, "%s was changed, or has something that is not ours under a name of ours: %w", s.schema, err)
 	}
 	return err

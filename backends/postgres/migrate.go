@@ -90,7 +90,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 			"pg_catalog.pg_advisory_xact_lock(1215261798, pg_catalog.hashtext('%s'))", s.schema),
 		fmt.Sprintf(state, s.schema)+fmt.Sprintf(edition, `'"`+s.schema+`"'`),
 		func(scan db.Scan) ([]string, error) {
-			if err := scan(&at.schema, &at.version, &at.names, &at.owner, &at.role, &at.database, &at.edition); err != nil {
+			if err := scan(&at.schema, &at.version, &at.names, &at.owner, &at.may, &at.role, &at.database, &at.edition); err != nil {
 				return nil, err
 			}
 			var all []string

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/backends/postgres"
@@ -73,22 +75,49 @@ func TestPlantedFunctions(t *testing.T) {
 	for what, mend := range map[string]func() error{
 		"Migrate":              func() error { return admin.Migrate(t.Context()) },
 		"Functions":            func() error { return server(t).Exec(t.Context(), owner.Functions()) },
+		"with savepoints":      func() error { return withSavepoints(t, p, owner.Functions()) },
 		"Migrate of the owner": func() error { return owner.Migrate(t.Context()) },
 	} {
 		err := mend()
 		require.Error(t, err, what)
-		if what == "Migrate" {
+		if strings.HasPrefix(what, "Migrate") {
 			require.ErrorIs(t, err, postgres.ErrSchema)
+			require.NotErrorIs(t, err, postgres.ErrPermission)
 		}
 		if what != "Migrate of the owner" { // who may not replace it
 			require.ErrorContains(t, err,
-				"the function planted.purge(integer) was there before, and belongs to planted_other, not to planted_owner as the tables do: drop it", what)
+				"the function planted.purge(integer) was there before, and belongs to planted_other, not to planted_owner as the tables do: drop it, or ALTER FUNCTION ... OWNER TO planted_owner", what)
+		} else {
+			require.ErrorContains(t, err, "drop it, or ALTER FUNCTION ... OWNER TO planted_owner")
 		}
 		var is int
 		require.NoError(t, p.QueryRow(t.Context(), "SELECT planted.purge(1) - 77 + count(*) FROM pg_proc WHERE pronamespace = to_regnamespace('planted') AND proname = 'edition'").Scan(&is))
 		require.Zero(t, is, "something was changed")
 	}
-	exec("DROP FUNCTION %s.purge(int)")
+	exec("DROP FUNCTION %s.purge(int); CREATE PROCEDURE %s.purge(p_limit int) LANGUAGE sql AS 'SELECT 77'")
+	require.ErrorIs(t, admin.Migrate(t.Context()), postgres.ErrSchema)
+	exec("DROP PROCEDURE %s.purge(int)")
+	require.NoError(t, withSavepoints(t, p, owner.Functions()))
+	works(t, owner)
+	exec("DROP FUNCTION %s.edition()")
 	require.NoError(t, admin.Migrate(t.Context()))
 	works(t, owner)
+}
+
+// withSavepoints applies statements in one transaction, each behind a savepoint of its own, as psql does
+// by ON_ERROR_ROLLBACK.
+func withSavepoints(t *testing.T, p *pgxpool.Pool, text string) error {
+	t.Helper()
+	return pgx.BeginFunc(t.Context(), p, func(tx pgx.Tx) error {
+		for _, statement := range strings.Split(strings.TrimSpace(text), "\n\n") {
+			err := pgx.BeginFunc(t.Context(), tx, func(tx pgx.Tx) error {
+				_, err := tx.Conn().PgConn().Exec(t.Context(), statement).ReadAll()
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }

@@ -19,10 +19,11 @@ BEGIN
     END IF;
   END LOOP;
   FOR f IN SELECT p.oid::regprocedure FROM pg_catalog.pg_proc p WHERE p.pronamespace = 'holdfast'::regnamespace
-    AND p.xmin = pg_current_xact_id()::xid AND p.proowner <> owner -- of this transaction
+    AND p.proowner <> owner AND (p.xmin = pg_current_xact_id()::xid -- of this transaction, or after a savepoint in it
+      OR p.oid = ANY (coalesce(there, '{}')::oid[]) AND age(p.xmin) < age(pg_current_xact_id()::xid))
   LOOP
-    RAISE EXCEPTION 'the function % was there before, and belongs to %, not to % as the tables do: drop it', f,
-      (SELECT pg_get_userbyid(p.proowner) FROM pg_catalog.pg_proc p WHERE p.oid = f), pg_get_userbyid(owner)
+    RAISE EXCEPTION 'the function % was there before, and belongs to %, not to % as the tables do: drop it, or ALTER FUNCTION ... OWNER TO %',
+      f, (SELECT pg_get_userbyid(p.proowner) FROM pg_catalog.pg_proc p WHERE p.oid = f), pg_get_userbyid(owner), pg_get_userbyid(owner)
       USING ERRCODE = '42723';
   END LOOP;
   PERFORM set_config('search_path', current_setting('hf.search_path', true), true);
