@@ -284,9 +284,7 @@ func (c *controller) takeOne(envelope any) {
 	switch {
 	case !wire.Fits(message):
 		c.world.DeadLetter(c.ctx.Self(), message)
-	case c.proxy.Receive(message, kept):
-		c.proxy.lookUp() // it may wait here for the next host
-	default:
+	case !c.proxy.Receive(message, kept):
 		c.proxy.outbound(envelope)
 		c.answer(envelope)
 	}

@@ -1,6 +1,7 @@
 package singleton_test
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -153,32 +154,118 @@ func TestAHostThatReleasedForwards(t *testing.T) {
 	}
 }
 
+// It forwards, too, if it gave the lease up before it was stopped, and has not looked since.
+func TestAHostThatReleasedBeforeItWasStoppedForwards(t *testing.T) {
+	for after := time.Duration(0); after < 1500*time.Millisecond; after += 300 * time.Millisecond {
+		bubble(t, func(t *testing.T, c *cluster) {
+			c.front = struct{ lease.Store }{c.store} // it can't transfer, nor watch
+			x := newTeam(c, 2)
+			d := c.node("d")
+			asker := d.run("x", singleton.WithProxyOnly())
+			x.lead(0)
+			x.hosts(0)
+			time.Sleep(5 * time.Second)
+			x.lead(1)
+			until(t, 10*time.Second, "released", func() bool { return x.ms[0].Status().Phase == singleton.Standby })
+			time.Sleep(after)
+			ended := make(chan error, 1)
+			go func() { ended <- x.ms[0].Stop(t.Context()) }()
+			time.Sleep(10 * time.Millisecond)
+			d.system.Root.Send(asker.PID(), job{Sender: "d", Number: 1})
+			require.NoError(t, <-ended)
+			x.hosts(1)
+			time.Sleep(15 * time.Second)
+			require.Len(t, c.log.snapshot()[1].jobs, 1, "stopped %v after", after)
+		})
+	}
+}
+
+// lent is three nodes whose singleton obeys a lease of a Keeper's that they made, so that its record
+// is not followed, and follows a leader.
+type lent struct {
+	ns      []*node
+	leases  []*lease.Handle
+	leaders []*membership.Static
+	ms      []*singleton.Manager
+}
+
+func newLent(t *testing.T, c *cluster) *lent {
+	t.Helper()
+	x := &lent{ns: c.nodes("a", "b", "d")}
+	for _, n := range x.ns {
+		h, err := n.keeper.Lease("own")
+		require.NoError(t, err)
+		l := membership.NewStatic(n.keeper.Owner())
+		x.leases, x.leaders = append(x.leases, h), append(x.leaders, l)
+	}
+	x.lead(0)
+	for i := range x.ns {
+		x.run(i)
+	}
+	until(t, 10*time.Second, "hosts", active(x.ms[0]))
+	return x
+}
+
+func (x *lent) run(i int) {
+	m := x.ns[i].run("x", singleton.WithLease(x.leases[i]), singleton.WithLeadership(x.leaders[i]))
+	x.ms = append(x.ms[:i], append([]*singleton.Manager{m}, x.ms[min(i+1, len(x.ms)):]...)...)
+}
+
+func (x *lent) lead(i int) {
+	for _, l := range x.leaders {
+		l.Set(x.ns[i].keeper.Owner())
+	}
+}
+
+// Where the record can't be followed, a former host that is idle looks for the next one for the
+// sake of others' order, so that neither they wait for it nor its end does.
+func TestAFormerHostLooksForOthersMarkers(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		x := newLent(t, c)
+		for i := range 8 {
+			x.ns[2].mustAsk(x.ms[2].PID(), 1)
+			x.lead((i + 1) % 2)
+			until(t, 10*time.Second, "hosts", active(x.ms[(i+1)%2]))
+			time.Sleep(5 * time.Second)
+			ended := make(chan error, 1)
+			ended <- nil
+			if i%4 > 1 { // the former host is being stopped
+				<-ended
+				go func() {
+					began := time.Now()
+					err := x.ms[i%2].Stop(t.Context())
+					if took := time.Since(began); err == nil && took > 3*time.Second {
+						err = fmt.Errorf("it took %v", took)
+					}
+					ended <- err
+				}()
+			}
+			began := time.Now()
+			x.ns[2].mustAsk(x.ms[2].PID(), 1)
+			require.Less(t, time.Since(began), 500*time.Millisecond)
+			require.Zero(t, x.ms[2].Status().Unordered)
+			require.NoError(t, <-ended)
+			if i%4 > 1 {
+				x.run(i % 2)
+				time.Sleep(time.Second)
+			}
+		}
+	})
+}
+
 // Where the record can't be followed, mail of others has a former host look for the next one.
 func TestAFormerHostLooksForOthersMail(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
-		ns := c.nodes("a", "b", "d")
-		var leaders []*membership.Static
-		var ms []*singleton.Manager
-		for _, n := range ns {
-			h, err := n.keeper.Lease("own")
-			require.NoError(t, err)
-			l := membership.NewStatic(n.keeper.Owner())
-			l.Set(ns[0].keeper.Owner())
-			leaders = append(leaders, l)
-			ms = append(ms, n.run("x", singleton.WithLease(h), singleton.WithLeadership(l)))
-		}
-		until(t, 10*time.Second, "hosts", active(ms[0]))
+		x := newLent(t, c)
 		number := 0
 		for i := range 6 {
-			for _, l := range leaders {
-				l.Set(ns[(i+1)%2].keeper.Owner())
-			}
+			x.lead((i + 1) % 2)
 			for began := time.Now(); time.Since(began) < 10*time.Second; time.Sleep(20 * time.Millisecond) {
 				number++
-				ns[2].system.Root.Send(ms[2].PID(), job{Sender: "d", Number: number})
+				x.ns[2].system.Root.Send(x.ms[2].PID(), job{Sender: "d", Number: number})
 			}
-			require.Equal(t, singleton.Active, ms[(i+1)%2].Status().Phase)
-			require.Zero(t, ms[i%2].Status().Buffered)
+			require.Equal(t, singleton.Active, x.ms[(i+1)%2].Status().Phase)
+			require.Zero(t, x.ms[i%2].Status().Buffered)
 		}
 		time.Sleep(5 * time.Second)
 		got := 0

@@ -167,7 +167,11 @@ func (p *proxy) Receive(msg any, kept bool) bool {
 			return true // it says that it hosts; what waits for the answer gives up
 		}
 	}
-	return p.Router.Receive(msg, size, kept)
+	if !p.Router.Receive(msg, size, kept) {
+		return false
+	}
+	p.lookUp() // it may wait here for the next host
+	return true
 }
 
 // Served reports whether other nodes sent mail here.
@@ -315,9 +319,9 @@ func (p *proxy) due(msg *routeDue) {
 const lookUpEvery = time.Second
 
 // lookUp asks for the holder of the lease, where records can't be followed, for as long as
-// mail waits. The answer is used for that mail, then forgotten.
+// mail waits, or a marker. The answer is used for that, then forgotten.
 func (p *proxy) lookUp() {
-	if p.dir != nil || p.looking || p.gate != nil || p.Stats().Buffered == 0 {
+	if p.dir != nil || p.looking || p.gate != nil || !p.Waits() {
 		return
 	}
 	f, ok := lease.As[lease.HolderFinder](p.lease)

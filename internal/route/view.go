@@ -59,7 +59,10 @@ func (r *Router) MovedFrom(address string) bool {
 func (r *Router) Served() bool { return r.served }
 
 // Idle reports whether nothing waits here.
-func (r *Router) Idle() bool { return r.phase == away && r.queue.empty() }
+func (r *Router) Idle() bool { return r.phase == away && !r.Waits() }
+
+// Waits reports whether mail waits here, or a marker of another node.
+func (r *Router) Waits() bool { return !r.queue.empty() }
 
 // Stats returns the counters.
 func (r *Router) Stats() Stats {

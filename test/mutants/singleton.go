@@ -124,7 +124,7 @@ var ofSingletons = []mutant{
 	},
 	{
 		name: "former-host-looks-for-none", does: "a former host that can't follow the record does not look for the next one on behalf of others' mail",
-		edits:   []edit{{"singleton/door.go", "		c.proxy.lookUp() // it may wait here for the next host\n", ""}},
+		edits:   []edit{{"singleton/proxy.go", "	p.lookUp() // it may wait here for the next host\n", ""}},
 		hunters: []check{{"singleton", "^TestAFormerHostLooks"}},
 	},
 	{
