@@ -49,7 +49,8 @@ type controller struct {
 	nextKnown   bool // when quietPeriod was set
 	quietOver   bool
 	quiets      int           // the number of quietPeriod
-	movedTo     *wire.Node    // to whom this node has handed over last; nil: to nobody
+	moved       bool          // this node hosted last for another to do so
+	movedTo     *wire.Node    // to whom it handed over then; nil: to nobody, as far as is known
 	movedAt     time.Duration // and when
 	making      *making
 	started     time.Duration // when the child was

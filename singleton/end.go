@@ -29,9 +29,13 @@ func (c *controller) newsWithin() time.Duration {
 	return c.keeper.LookEvery()
 }
 
-// justMoved reports whether this node has handed over, and not all others may know that yet.
+// gaveUp notes that this node hosts no more, and to whom that was handed over, if it was.
+func (c *controller) gaveUp(to *wire.Node) { c.moved, c.movedTo, c.movedAt = true, to, c.now() }
+
+// justMoved reports whether this node has given up hosting, for another to do so, and not all
+// others may know that yet.
 func (c *controller) justMoved() bool {
-	return c.movedTo != nil && c.now() < c.movedAt+c.newsWithin()+handover.QuietPeriod
+	return c.moved && c.now() < c.movedAt+c.newsWithin()+handover.QuietPeriod
 }
 
 // quietFor is for how long this node goes on forwarding from now on, though no mail waits.

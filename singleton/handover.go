@@ -143,8 +143,8 @@ func (c *controller) onTransferEnded(err error) {
 		c.fire(handover.NotTransferred)
 		return
 	}
-	c.movedTo, c.movedAt = inv.To, c.now()
 	c.endTerm()
+	c.gaveUp(inv.To)
 	took := c.clock.Now().Mono - inv.since
 	c.measure(func(i *instruments) { i.handOver.Record(took) })
 	c.event(Event{Kind: HandedOver, Token: token, After: c.clock.Now().Mono - inv.since, Peer: inv.Offer.Owner})

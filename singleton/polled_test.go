@@ -262,19 +262,24 @@ func TestAFormerHostLooksForOthersMail(t *testing.T) {
 			x.lead((i + 1) % 2)
 			for began := time.Now(); time.Since(began) < 10*time.Second; time.Sleep(20 * time.Millisecond) {
 				number++
-				x.ns[2].system.Root.Send(x.ms[2].PID(), job{Sender: "d", Number: number})
+				for j, n := range x.ns {
+					n.system.Root.Send(x.ms[j].PID(), job{Sender: n.id, Number: number})
+				}
 			}
 			require.Equal(t, singleton.Active, x.ms[(i+1)%2].Status().Phase)
 			require.Zero(t, x.ms[i%2].Status().Buffered)
 		}
 		time.Sleep(5 * time.Second)
-		got := 0
+		got := map[string]int{}
 		for _, l := range c.log.snapshot() {
 			for _, j := range l.jobs {
-				got++
-				require.Equal(t, got, j.Number)
+				got[j.Sender]++
+				require.Equal(t, got[j.Sender], j.Number)
 			}
 		}
-		require.Equal(t, number, got)
+		require.Equal(t, map[string]int{"a": number, "b": number, "d": number}, got)
+		for _, m := range x.ms {
+			require.Zero(t, m.Status().Unordered)
+		}
 	})
 }

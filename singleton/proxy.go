@@ -65,7 +65,7 @@ type proxy struct {
 	wake    lease.Timer
 	wakeAt  time.Duration
 	wakes   int
-	looking bool // a look-up of the holder is under way
+	looking bool // a look-up of the holder is under way, or what it found is of use yet
 }
 
 func (p *proxy) init(m *Manager) {
@@ -315,7 +315,7 @@ func (p *proxy) due(msg *routeDue) {
 }
 
 // lookUpEvery is the pause between looks for the holder where records can't be
-// followed.
+// followed; while nobody else is found, it is a quarter of that.
 const lookUpEvery = time.Second
 
 // lookUp asks for the holder of the lease, where records can't be followed, for as long as
@@ -343,8 +343,13 @@ func (p *proxy) lookUp() {
 }
 
 func (p *proxy) found(msg *holderFound) {
-	p.setHost(msg.record, msg.known)
-	p.clock.AfterFunc(lookUpEvery, func() { p.post(&holderStale{}) })
+	here := msg.known && msg.record.Owner.Address == p.system.Address()
+	p.setHost(msg.record, msg.known && !here) // nothing is sent from here to here
+	pause := lookUpEvery
+	if !msg.known || here { // another is about to be
+		pause = lookUpEvery / 4
+	}
+	p.clock.AfterFunc(pause, func() { p.post(&holderStale{}) })
 }
 
 func (p *proxy) stale() {

@@ -17,7 +17,7 @@ func (c *controller) onAcquired(msg *acquired) {
 	switch {
 	case msg.won:
 		c.inVain = true // until a child has begun
-		c.movedTo = nil
+		c.moved, c.movedTo = false, nil
 		// A loss may have been told before this result was: spawn asks the term
 		// itself whether it still is what it was.
 		c.try("the lease", func() { c.term, c.free = lease.TermOf(c.lease) })
@@ -41,6 +41,9 @@ func (c *controller) endTerm() {
 		c.term, c.free = nil, nil
 		c.try("the lease", free)
 		c.proxy.token = 0
+		if !c.closing() { // else there may be nobody else
+			c.gaveUp(nil)
+		}
 	}
 }
 

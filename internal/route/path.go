@@ -147,7 +147,7 @@ func (r *Router) mark(via hop) {
 // answered: the holder has taken up all that went before our marker.
 func (r *Router) answered(m *wire.MarkerAck) {
 	c := r.pending
-	at := hop{node: m.From, token: lease.Token(m.Token)}
+	at := r.named(hop{node: m.From, token: lease.Token(m.Token)})
 	if c == nil || m.Number != c.number {
 		return
 	}
@@ -173,7 +173,7 @@ func (r *Router) answered(m *wire.MarkerAck) {
 		r.path = path{}
 	case c.ask:
 		r.learn(at)
-		if r.path.node.GetIncarnation() == m.From.GetIncarnation() {
+		if r.path.node.GetIncarnation() == at.node.GetIncarnation() {
 			r.path.hop, r.path.confirmed = at, true
 		}
 	default:
@@ -181,6 +181,15 @@ func (r *Router) answered(m *wire.MarkerAck) {
 		r.path = path{hop: at, used: true, confirmed: true} // what went before is with it
 	}
 	r.flush()
+}
+
+// named is the holder as its record names it, if it is that: a lease of the users' may name one in
+// another way than its node does itself. A token is of one ownership.
+func (r *Router) named(at hop) hop {
+	if r.known && at.token == r.host.token && at.node.GetAddress() == r.host.node.GetAddress() {
+		return r.host
+	}
+	return at
 }
 
 // learn takes up a later ownership that its holder told of.
