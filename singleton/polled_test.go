@@ -258,7 +258,7 @@ func TestAFormerHostLooksForOthersMail(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		x := newLent(t, c)
 		number := 0
-		for i := range 6 {
+		for i := range 20 {
 			x.lead((i + 1) % 2)
 			for began := time.Now(); time.Since(began) < 10*time.Second; time.Sleep(20 * time.Millisecond) {
 				number++

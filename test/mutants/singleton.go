@@ -128,6 +128,11 @@ var ofSingletons = []mutant{
 		hunters: []check{{"singleton", "^TestAFormerHostLooks"}},
 	},
 	{
+		name: "looks-again-late", does: "who found nobody else to host looks again only after a second, as long as order is kept for",
+		edits:   []edit{{"singleton/proxy.go", "pause = lookUpEvery / 4", "pause = lookUpEvery"}},
+		hunters: []check{{"singleton", "^TestAFormerHostLooks"}},
+	},
+	{
 		name: "late-find-believed", does: "a former host believes what it found when it looked for the next one, though it has heard of a later one since",
 		edits:   []edit{{"singleton/handover.go", "m.heard == c.proxy.heard && m.moved == c.movedAt && c.term == nil && ", ""}},
 		hunters: []check{{"singleton", "^TestAHostThatIsFoundLate"}},
