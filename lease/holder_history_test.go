@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease/faultstore"
 )
 
-var holderHistories = simulate.New("lease-holders", 150, 50)
+var holderHistories = simulate.New("lease-holders", 100, 2500)
 
 // A name changes hands, and is followed over stores that watch, give hints that are missing or
 // wrong, or are asked, amid faults. What is told is what stood, in the order in which it did, with

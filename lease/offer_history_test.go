@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease/faultstore"
 )
 
-var offers = simulate.New("lease-offers", 100, 100)
+var offers = simulate.New("lease-offers", 60, 1000)
 
 // TestHistoriesOfOffers has a node give up an acquisition that never arrives, and offer to
 // take the name over, while the store is slow; the host transfers it, and its Keeper may be

@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease/faultstore"
 )
 
-var parentHistories = simulate.New("lease-parents", 150, 60)
+var parentHistories = simulate.New("lease-parents", 100, 1500)
 
 // TestHistoriesOfParents has a few nodes own trees of leases, each of a policy of renewal of its own,
 // over a store that loses, delays and repeats what it is asked, and that compares Claim.While or

@@ -20,7 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease/faultstore"
 )
 
-var runHistories = simulate.New("lease-runs", 150, 50)
+var runHistories = simulate.New("lease-runs", 100, 2500)
 
 // faulty has about odds of the node's calls go wrong.
 func (n *node) faulty(r *rand.Rand, odds float64) {

@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease/faultstore"
 )
 
-var histories = simulate.New("lease", 500, 150)
+var histories = simulate.New("lease", 300, 5000)
 
 // TestSimulation runs random histories of a few Keepers over one store under
 // every kind of fault, and checks the invariants at every step. A seed fixes the

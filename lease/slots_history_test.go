@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-var poolHistories = simulate.New("lease-pools", 250, 50)
+var poolHistories = simulate.New("lease-pools", 150, 3000)
 
 // Nodes work in the slots of a Pool, over a store that fails, waits or watches worse than it should;
 // nodes are cut off, and some for good. Never do more work at once than there are slots, nor two in

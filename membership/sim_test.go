@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/membership"
 )
 
-var histories = simulate.New("membership", 100, 30)
+var histories = simulate.New("membership", 60, 1500)
 
 // TestSimulation runs random histories of joins, leaves, crashes, restarts, pauses,
 // partitions, watches that are cut and store calls that go wrong, and checks that

@@ -1,32 +1,29 @@
 package sharding
 
 import (
-	"flag"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/internal/explore"
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/handover/world"
+	"github.com/holdfast-go/holdfast/internal/tier"
 )
 
-var exploring = flag.Int("sharding.explore", 0, "explore larger bounds, of level 1")
-
-// explorations are what is visited, by level.
-var explorations = [][]xmodel{
-	{
-		{Owner: ofShards{}, Nodes: 2, Bounds: xbudget{Crashes: 1, Losses: 1, Orders: 1}},
+// Models that are visited in the commit tier, and those of the nightly tier.
+var (
+	smallModels = []xmodel{
 		{Owner: ofShards{}, Nodes: 2, Bounds: xbudget{Unknowns: 1, Orders: 1}},
 		{Owner: ofShards{}, Nodes: 2, Bounds: xbudget{Links: 1, Orders: 1}},
-		{Owner: ofShards{}, Nodes: 2, Bounds: xbudget{Members: 1, Orders: 2}},
+		{Owner: ofShards{}, Nodes: 2, Bounds: xbudget{Members: 1, Orders: 1}},
 		{Owner: ofShards{yields: true}, Nodes: 2, Bounds: xbudget{Losses: 1, Orders: 1}},
-		{Owner: ofShards{}, Nodes: 2, Bounds: xbudget{Wishes: 1, Orders: 1}},
+		{Owner: ofShards{yields: true}, Nodes: 2, Bounds: xbudget{Wishes: 1}},
+		{Owner: ofShards{}, Nodes: 2, Bounds: xbudget{Crashes: 1, Losses: 1}},
+	}
+	largeModels = []xmodel{
+		{Owner: ofShards{}, Nodes: 2, Bounds: xbudget{Members: 1, Orders: 2}},
 		{Owner: ofShards{yields: true}, Nodes: 2, Bounds: xbudget{Wishes: 2}},
-		{Owner: ofShards{}, Nodes: 3, Bounds: xbudget{Orders: 1}},
-	},
-	{
 		{Owner: ofShards{}, Nodes: 2, Bounds: xbudget{Crashes: 1, Losses: 1, Wishes: 1, Orders: 1}},
 		{Owner: ofShards{}, Nodes: 2, Bounds: xbudget{Unknowns: 1, Losses: 1, Wishes: 1, Orders: 1}},
 		{Owner: ofShards{}, Nodes: 2, Bounds: xbudget{Links: 1, Losses: 1, Wishes: 1}},
@@ -37,8 +34,8 @@ var explorations = [][]xmodel{
 		{Owner: ofShards{}, Nodes: 3, Bounds: xbudget{Losses: 1, Orders: 1}},
 		{Owner: ofShards{}, Nodes: 3, Bounds: xbudget{Unknowns: 1, Orders: 1}},
 		{Owner: ofShards{}, Nodes: 3, Bounds: xbudget{Links: 1, Orders: 1}},
-	},
-}
+	}
+)
 
 // TestExplore visits all that some nodes can come to together about one shard, with a
 // coordinator that orders at will. In every state entities may pass at one host at
@@ -46,16 +43,9 @@ var explorations = [][]xmodel{
 // shut off a TTL before; and a way leads on to where one of the nodes that take shards
 // hosts and all is calm, by what comes about by itself.
 func TestExplore(t *testing.T) {
-	if *exploring < 0 || *exploring >= len(explorations) {
-		t.Fatalf("-sharding.explore=%d: there are levels up to %d", *exploring, len(explorations)-1)
-	}
-	list := explorations[*exploring]
-	if explore.Racing {
-		list = list[1:3]
-	}
-	all := world.Explore(t, list)
-	if *exploring > 0 || explore.Racing {
-		return
+	all := world.Explore(t, tier.Models(smallModels, largeModels))
+	if !tier.Nightly() || tier.Racing {
+		return // the small models do not come to everything
 	}
 	for p, n := range all.Phases {
 		require.NotZero(t, n, "%v is never come to", handover.Phase(p))

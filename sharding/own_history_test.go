@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease/faultstore"
 )
 
-var coordinators = simulate.New("sharding-coordinators", 12, 8)
+var coordinators = simulate.New("sharding-coordinators", 8, 300)
 
 // TestHistoriesWithALeaseOfItsOwn has coordinators whose lease no record tells of, in a store
 // of its own. There may have been nodes before with the default lease, which were killed, or

@@ -16,7 +16,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/hosting"
-	"github.com/holdfast-go/holdfast/internal/explore"
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
@@ -72,7 +72,7 @@ func (n *node) asker() (pid *actor.PID, refused func(hosting.Reason) int64) {
 // who sends it; its sender is told, though that is a Ref of the same shard. It runs on
 // real time, over the remote that refuses.
 func TestScenarioMail9DeadLettersOfTheSameShard(t *testing.T) {
-	if explore.Racing {
+	if tier.Racing {
 		t.Skip("protoactor's remote sets gRPC's logger whenever one starts, while others of the process log")
 	}
 	store := memory.New()

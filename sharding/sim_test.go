@@ -27,7 +27,7 @@ import (
 	"github.com/holdfast-go/holdfast/sharding/placement"
 )
 
-var suite = simulate.New("sharding", 16, 6)
+var suite = simulate.New("sharding", 8, 1500)
 
 // TestSimulation runs random histories of a type on a few nodes: trouble of all
 // kinds, a calm time in which shards move by plan, trouble again. In every other one

@@ -67,7 +67,7 @@ func TestAHostUnderABareLeaseIsReached(t *testing.T) {
 	})
 }
 
-var bares = simulate.New("singleton-bare", 40, 12)
+var bares = simulate.New("singleton-bare", 20, 500)
 
 // Random histories under bare leases: nodes stop, start, crash and lose their sessions;
 // then every node reaches the one host within a bound, and what one sent is in order.

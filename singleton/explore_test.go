@@ -1,38 +1,34 @@
 package singleton
 
 import (
-	"flag"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/internal/explore"
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/handover/world"
+	"github.com/holdfast-go/holdfast/internal/tier"
 )
 
-var exploring = flag.Int("singleton.explore", 0, "explore larger bounds, of level 1")
-
-// explorations are what is visited, by level.
-var explorations = [][]xmodel{
-	{
-		{Owner: ofSingletons{}, Nodes: 2, Bounds: xbudget{Crashes: 1, Losses: 1, Wishes: 1}},
-		{Owner: ofSingletons{}, Nodes: 2, Bounds: xbudget{Unknowns: 1, Wishes: 1}},
+// Models that are visited in the commit tier, and those of the nightly tier.
+var (
+	smallModels = []xmodel{
 		{Owner: ofSingletons{}, Nodes: 2, Bounds: xbudget{Unknowns: 1, Losses: 1}},
 		{Owner: ofSingletons{}, Nodes: 2, Bounds: xbudget{Links: 1, Wishes: 1}},
 		{Owner: ofSingletons{}, Nodes: 2, Bounds: xbudget{Wishes: 1, Ends: 1}},
-		{Owner: ofSingletons{slow: true}, Nodes: 2, Bounds: xbudget{Wishes: 1, Ends: 1}},
 		{Owner: ofSingletons{slow: true}, Nodes: 2, Bounds: xbudget{Losses: 1, Ends: 1}},
 		{Owner: ofSingletons{slow: true, leading: true}, Nodes: 2, Bounds: xbudget{Ends: 1}},
-		{Owner: ofSingletons{setting: newMachine(true, false)}, Nodes: 2, Bounds: xbudget{Wishes: 2, Ends: 1}},
-		{Owner: ofSingletons{setting: newMachine(false, true)}, Nodes: 2, Bounds: xbudget{Losses: 1, Wishes: 1}},
-		{Owner: ofSingletons{leading: true}, Nodes: 2, Bounds: xbudget{Wishes: 1}},
-		{Owner: ofSingletons{prefers: true}, Nodes: 2, Bounds: xbudget{Ends: 1}},
+		{Owner: ofSingletons{setting: newMachine(true, false)}, Nodes: 2, Bounds: xbudget{Ends: 1}},
+		{Owner: ofSingletons{setting: newMachine(false, true)}, Nodes: 2, Bounds: xbudget{Losses: 1}},
 		{Owner: ofSingletons{}, Nodes: 3, Bounds: xbudget{Crashes: 1}},
-	},
-	{
+	}
+	largeModels = []xmodel{
+		{Owner: ofSingletons{}, Nodes: 2, Bounds: xbudget{Unknowns: 1, Wishes: 1}},
+		{Owner: ofSingletons{slow: true}, Nodes: 2, Bounds: xbudget{Wishes: 1, Ends: 1}},
+		{Owner: ofSingletons{setting: newMachine(true, false)}, Nodes: 2, Bounds: xbudget{Wishes: 2, Ends: 1}},
 		{Owner: ofSingletons{}, Nodes: 2, Bounds: xbudget{Crashes: 1, Losses: 1, Unknowns: 1, Wishes: 1, Ends: 1}},
+		{Owner: ofSingletons{prefers: true}, Nodes: 2, Bounds: xbudget{Ends: 1}},
 		{Owner: ofSingletons{prefers: true}, Nodes: 2, Bounds: xbudget{Unknowns: 1, Losses: 1}},
 		{Owner: ofSingletons{setting: newMachine(false, true)}, Nodes: 2, Bounds: xbudget{Losses: 1, Links: 1, Wishes: 1}},
 		{Owner: ofSingletons{leading: true}, Nodes: 2, Bounds: xbudget{Crashes: 1, Links: 1, Wishes: 1}},
@@ -41,24 +37,17 @@ var explorations = [][]xmodel{
 		{Owner: ofSingletons{prefers: true}, Nodes: 2, Bounds: xbudget{Crashes: 1, Links: 1}},
 		{Owner: ofSingletons{}, Nodes: 3, Bounds: xbudget{Losses: 1}},
 		{Owner: ofSingletons{}, Nodes: 3, Bounds: xbudget{Crashes: 1, Losses: 1}},
-	},
-}
+	}
+)
 
 // TestExplore visits all that some managers can come to together. In every state at
 // most one child may pass, and none after one with a higher token; no lease is given
 // up under a child that was not shut off a TTL before; and a way leads on to where
 // one willing node hosts and all is calm, by what comes about by itself.
 func TestExplore(t *testing.T) {
-	if *exploring < 0 || *exploring >= len(explorations) {
-		t.Fatalf("-singleton.explore=%d: there are levels up to %d", *exploring, len(explorations)-1)
-	}
-	list := explorations[*exploring]
-	if explore.Racing {
-		list = list[2:4]
-	}
-	all := world.Explore(t, list)
-	if *exploring > 0 || explore.Racing {
-		return
+	all := world.Explore(t, tier.Models(smallModels, largeModels))
+	if !tier.Nightly() || tier.Racing {
+		return // the small models do not come to everything
 	}
 	for p, n := range all.Phases {
 		require.NotZero(t, n, "%v is never come to", handover.Phase(p))

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
-var candidacies = simulate.New("singleton-candidates", 60, 20)
+var candidacies = simulate.New("singleton-candidates", 15, 1000)
 
 // TestSimulationOfCandidates plays random histories of nodes that wait beside a host, which
 // stays until it is stopped: links to it break and heal, nodes die and others come, at other

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
-var setbacks = simulate.New("singleton-setbacks", 60, 20)
+var setbacks = simulate.New("singleton-setbacks", 30, 1000)
 
 // What becomes of the store of a history.
 const (

@@ -26,7 +26,7 @@ import (
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
-var histories = simulate.New("singleton", 120, 24)
+var histories = simulate.New("singleton", 40, 1500)
 
 // TestSimulation runs random histories of a singleton on a few nodes: trouble of
 // all kinds, a calm time in which it moves by plan, trouble again. In every other

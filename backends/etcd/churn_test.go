@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
 	"github.com/holdfast-go/holdfast/internal/churn"
 	"github.com/holdfast-go/holdfast/internal/settler"
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/leasetest"
 )
@@ -55,6 +56,7 @@ var hasty = settler.Patience{Attempt: 400 * time.Millisecond, Pause: 20 * time.M
 // TestConformanceWhileLeadersDie: the leader is killed, and restarted up to a
 // second later, all the while.
 func TestConformanceWhileLeadersDie(t *testing.T) {
+	tier.NightlyOnly(t, "TestConformance restarts its server")
 	t.Parallel()
 	conformWhile(t, churn.Churn{
 		What: "leaders killed and restarted",
@@ -86,6 +88,7 @@ func TestConformanceWhileLeadersDie(t *testing.T) {
 // two seconds later, all the while. What was sent to it lands then, if it lands,
 // when its sender has long turned to another member.
 func TestConformanceWhileFollowersStop(t *testing.T) {
+	tier.NightlyOnly(t, "TestConformance restarts its server")
 	t.Parallel()
 	conformWhile(t, churn.Churn{
 		What:  "followers stopped and continued",

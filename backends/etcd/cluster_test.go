@@ -11,12 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
+	"github.com/holdfast-go/holdfast/internal/tier"
 )
 
 // TestCluster: three nodes churn over a cluster of three, to which everything
 // that happens to a cluster happens. Never two believe at once, tokens only
 // grow, and after every fault all names are held again.
 func TestCluster(t *testing.T) {
+	tier.NightlyOnly(t, "TestOutage kills and restarts one server under holders")
 	t.Parallel()
 	alone(t)
 	c := etcdtest.Start(t, etcdtest.WithMembers(3))

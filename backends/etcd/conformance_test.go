@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/leasetest"
 )
@@ -64,6 +65,7 @@ func TestConformance(t *testing.T) {
 // TestConformanceOnThree runs the kit against a cluster, each store on a client
 // that knows all members.
 func TestConformanceOnThree(t *testing.T) {
+	tier.NightlyOnly(t, "TestConformance is the same on one server")
 	t.Parallel()
 	alone(t)
 	c := etcdtest.Start(t, etcdtest.WithMembers(3))

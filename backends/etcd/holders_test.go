@@ -15,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backends/etcd"
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -172,13 +173,17 @@ func (j *journal) check(t *testing.T) {
 	})
 	for i, b := range list[1:] {
 		if a := list[i]; a.name == b.name {
-			require.Less(t, a.token, b.token, "one token was issued twice: %+v, %+v", a, b)
+			if a.token == b.token {
+				tier.Unsafe(t, "one token was issued twice: %+v, %+v", a, b)
+			}
 			if a.last >= b.first && j.robbedBy(a) {
 				t.Logf("etcd gave a renewed lease away: %+v, %+v", a, b)
 				require.Less(t, a.last-b.first, time.Second, "and its holder was not told: %+v, %+v", a, b)
 				continue
 			}
-			require.Less(t, a.last, b.first, "two believed at once: %+v, %+v", a, b)
+			if a.last >= b.first {
+				tier.Unsafe(t, "two believed at once: %+v, %+v", a, b)
+			}
 		}
 	}
 }
@@ -187,7 +192,9 @@ func (j *journal) check(t *testing.T) {
 func (j *journal) silent(t *testing.T, from, to time.Duration) {
 	t.Helper()
 	for _, e := range j.all() {
-		require.False(t, e.last > from && e.first < to, "believed though it could not know, from %v to %v: %+v", from, to, e)
+		if e.last > from && e.first < to {
+			tier.Unsafe(t, "believed though it could not know, from %v to %v: %+v", from, to, e)
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -22,6 +23,7 @@ import (
 // those of the best of a few times, and not taken under the race detector, beside the
 // other tests that it slows down.
 func TestIdleRequests(t *testing.T) {
+	tier.NightlyOnly(t, "TestAHandOverTakesTwoRequests counts requests of a server")
 	t.Parallel()
 	c := etcdtest.Start(t)
 	prefix := fresh()

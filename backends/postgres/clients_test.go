@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/postgres"
 	"github.com/holdfast-go/holdfast/backends/postgres/internal/recycled"
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/leasetest"
 )
@@ -23,6 +24,7 @@ import (
 // TestConformanceOverDB runs the kit by database/sql, with statements that the driver prepares by
 // name as it does by default.
 func TestConformanceOverDB(t *testing.T) {
+	tier.NightlyOnly(t, "TestConformance is the same over pgx")
 	server := postgrestest.Start(t)
 	handle, err := sql.Open("pgx", server.URL())
 	require.NoError(t, err)
@@ -43,6 +45,7 @@ func TestConformanceOverDB(t *testing.T) {
 // TestConformanceThroughPgBouncer runs the kit through a pooler that gives each transaction another
 // connection, with a listener past it.
 func TestConformanceThroughPgBouncer(t *testing.T) {
+	tier.NightlyOnly(t, "TestConformance is the same without a pooler")
 	postgrestest.Skip(t, postgrestest.NeedBouncer)
 	server := postgrestest.Start(t)
 	bouncer, err := server.NewBouncer(t.Context(), map[string]string{"default_pool_size": "10"})

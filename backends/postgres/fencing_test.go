@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/backends/postgres"
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -200,21 +201,18 @@ func (y *tally) judge() (stale, lost int64) {
 	return stale, lost
 }
 
-// TestGuardAgainstTakeOvers: of 2000 take-overs at random moments amid slow transactions of the
+// TestGuardAgainstTakeOvers: of 2000 take-overs (200 in the commit tier) at random moments amid slow transactions of the
 // holder, through pgx and database/sql, none lets a stale write or a lost update through.
 func TestGuardAgainstTakeOvers(t *testing.T) {
 	t.Parallel()
-	names, each := 8, 250
-	if testing.Short() {
-		each = 25
-	}
+	names, each := 8, tier.Draws(25, 250)
 	y := newTally(t, true)
 	y.takeOvers(names, each)
 	stale, lost := y.judge()
 	t.Logf("%d take-overs, %d writes, %d refused by Guard: %d stale, %d lost", names*each, y.writes.Load(), y.fenced.Load(), stale, lost)
-	require.Zero(t, stale, "writes of a holder behind those of its successor")
-	require.Zero(t, lost, "updates that were overwritten unseen")
-	require.Zero(t, y.stale.Load(), "transactions that were committed, though the lease had ended before they began")
+	if late := y.stale.Load(); stale+lost > 0 || late > 0 {
+		tier.Unsafe(t, "%d writes of a holder behind those of its successor, %d updates overwritten unseen, %d transactions committed though the lease had ended before they began", stale, lost, late)
+	}
 	require.NotZero(t, y.writes.Load())
 	require.NotZero(t, y.fenced.Load(), "no former holder tried: the test shows nothing")
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/leasetest"
 )
@@ -288,7 +289,9 @@ func TestTorture(t *testing.T) {
 	for name := range passes {
 		violations, tokens := judge(passes[name])
 		t.Logf("name %d: %d passes under %d tokens; %d kills, %d stops", name, len(passes[name]), tokens, kills, stops)
-		require.Zero(t, violations)
+		if violations > 0 {
+			tier.Unsafe(t, "name %d: %d passes came after one of a later token", name, violations)
+		}
 		require.NotZero(t, tokens)
 		require.True(t, slices.ContainsFunc(passes[name], func(p pass) bool { return p.from > healed }), "name %d was not held again", name)
 	}

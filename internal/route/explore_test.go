@@ -2,7 +2,6 @@ package route
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"testing"
 	"time"
@@ -11,10 +10,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-go/holdfast/internal/explore"
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
-
-var exploring = flag.Int("route.explore", 0, "explore larger bounds, of level 1")
 
 var (
 	errDoubled  = errors.New("a message is handled twice")
@@ -151,20 +149,20 @@ func (x *xmodel) space() explore.Space[*xworld] {
 	return explore.Space[*xworld]{Start: []*xworld{x.start()}, Steps: x.steps, Key: (*xworld).key, Check: x.check, Goal: x.goal, Show: (*xworld).show}
 }
 
-// explorations are what is visited, by level. Nodes are 0, 1 and 2.
-var explorations = [][]xmodel{
-	{
-		{say: [xnodes]int{0, 0, 3}, moves: []int{0, 1}, limit: 10},
+// Models that are visited in the commit tier, and those of the nightly tier. Nodes are 0, 1 and 2.
+var (
+	smallModels = []xmodel{
 		{say: [xnodes]int{1, 0, 1}, moves: []int{0, 1}, limit: 10},
-		{say: [xnodes]int{0, 0, 2}, moves: []int{0, 1}, limit: 10, adopts: true},
 		{say: [xnodes]int{0, 0, 3}, moves: []int{0, 1}, limit: 1},
 		{say: [xnodes]int{0, 0, 1}, moves: []int{0, 1, 0}, limit: 10},
 		{say: [xnodes]int{0, 0, 1}, moves: []int{0, 1}, limit: 10, breaks: 1},
 		{say: [xnodes]int{0, 0, 1}, moves: []int{0, 1}, limit: 10, late: 1},
 		{say: [xnodes]int{0, 0, 2}, moves: []int{0, 1}, limit: 10, window: 1},
 		{say: [xnodes]int{1, 0, 1}, moves: []int{0, 1}, limit: 10, losses: 1},
-	},
-	{
+	}
+	largeModels = []xmodel{
+		{say: [xnodes]int{0, 0, 3}, moves: []int{0, 1}, limit: 10},
+		{say: [xnodes]int{0, 0, 2}, moves: []int{0, 1}, limit: 10, adopts: true},
 		{say: [xnodes]int{1, 0, 1}, moves: []int{0, 1}, limit: 10, adopts: true},
 		{say: [xnodes]int{1, 0, 2}, moves: []int{0, 1}, limit: 10},
 		{say: [xnodes]int{0, 0, 2}, moves: []int{0, 1, 0}, limit: 10},
@@ -172,8 +170,8 @@ var explorations = [][]xmodel{
 		{say: [xnodes]int{0, 0, 2}, moves: []int{0, 1}, limit: 10, breaks: 1},
 		{say: [xnodes]int{0, 0, 2}, moves: []int{0, 1}, limit: 10, late: 1},
 		{say: [xnodes]int{2, 0, 0}, moves: []int{0, 1, 0, 1}, limit: 10, window: 1},
-	},
-}
+	}
+)
 
 // String names the model's bounds.
 func (x *xmodel) String() string {
@@ -201,14 +199,8 @@ func (x *xmodel) String() string {
 // of order, and what a bound has no room for is counted; and a way always leads to
 // where all mail has arrived.
 func TestExplore(t *testing.T) {
-	if *exploring < 0 || *exploring >= len(explorations) {
-		t.Fatalf("-route.explore=%d: there are levels up to %d", *exploring, len(explorations)-1)
-	}
 	switches := 0
-	list := explorations[*exploring]
-	if explore.Racing {
-		list = list[:2]
-	}
+	list := tier.Models(smallModels, largeModels)
 	for i := range list {
 		x := &list[i]
 		t.Run(x.String(), func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	histories = simulate.New("route", 300, 100)
+	histories = simulate.New("route", 200, 1500)
 	verbose   = flag.Bool("route.v", false, "trace what travels")
 )
 

@@ -8,36 +8,37 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/tier"
 )
 
 // Suite is the histories of one package. Its flags begin with its name:
 //
 //	-NAME.seed=N        replay the one history of this seed
 //	-NAME.without=LIST  and leave these of its steps out, as "3,7-9"
-//	-NAME.histories=N   how many are made up
+//	-NAME.histories=N   how many are made up; 0: as many as the tier has
 //	-NAME.first=N       the seed of the first; 0: random
 type Suite struct {
-	name        string
-	usual, race int
-	seed, first *uint64
-	count       *int
-	without     steps
-	last        atomic.Int64 // steps of the history played last
+	name            string
+	commit, nightly int // histories of each tier
+	seed, first     *uint64
+	count           *int
+	without         steps
+	last            atomic.Int64 // steps of the history played last
 }
 
-// New makes the flags of a package's histories, of which usual are made up if
-// nobody says how many, and race under the race detector.
-func New(name string, usual, race int) *Suite {
-	s := &Suite{name: name, usual: usual, race: race,
+// New makes the flags of a package's histories. It takes how many are made up in the
+// commit tier and in the nightly tier; see tier.Draws.
+func New(name string, commit, nightly int) *Suite {
+	s := &Suite{name: name, commit: commit, nightly: nightly,
 		seed:  flag.Uint64(name+".seed", 0, "replay the one simulated history of this seed, with its logs"),
 		first: flag.Uint64(name+".first", 0, "the seed of the first simulated history; 0: random"),
-		count: flag.Int(name+".histories", 0, fmt.Sprintf("how many simulated histories of each kind are made up; 0: %d, or %d under the race detector", usual, race)),
+		count: flag.Int(name+".histories", 0, fmt.Sprintf("how many simulated histories of each kind are made up; 0: %d, or %d in the nightly tier", commit, nightly)),
 	}
 	flag.Var(&s.without, name+".without", "steps to leave out of a replay, as 3,7-9")
 	return s
@@ -58,11 +59,8 @@ func (s *Suite) Run(t *testing.T, play func(t *testing.T, seed uint64)) {
 		return
 	}
 	count := *s.count
-	switch {
-	case count == 0 && underRace():
-		count = s.race
-	case count == 0:
-		count = s.usual
+	if count == 0 {
+		count = tier.Draws(s.commit, s.nightly)
 	}
 	first := *s.first
 	if first == 0 {
@@ -80,11 +78,6 @@ func (s *Suite) Run(t *testing.T, play func(t *testing.T, seed uint64)) {
 			})
 		}
 	})
-}
-
-func underRace() bool {
-	info, ok := debug.ReadBuildInfo()
-	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
 // Random is a history's random numbers.

@@ -2,7 +2,6 @@ package transport
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,10 +13,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-go/holdfast/internal/explore"
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
-
-var exploring = flag.Int("transport.explore", 0, "explore larger bounds, of level 1")
 
 var errTwice = errors.New("one life takes a frame twice, or out of order, or after it returned")
 
@@ -245,15 +243,10 @@ func space(plant string, breaks, restarts, holes, forgets int) explore.Space[*xs
 // that break and deliver late, a peer that restarts, and a channel that is forgotten at rest: one life takes a frame once and
 // in order, and none that returned; and a way always leads to where each has met its fate.
 func TestExplore(t *testing.T) {
-	list := [][4]int{{2, 0, 0, 0}, {1, 1, 0, 0}, {1, 0, 1, 0}, {1, 0, 0, 1}}
-	if *exploring > 0 {
-		list = [][4]int{{2, 1, 0, 0}, {2, 0, 1, 0}, {1, 1, 1, 0}, {2, 0, 0, 1}, {1, 1, 0, 2}}
-	}
-	for _, c := range list {
+	small := [][4]int{{1, 0, 0, 1}, {1, 1, 0, 0}, {1, 0, 1, 0}}
+	large := [][4]int{{2, 1, 0, 0}, {2, 0, 1, 0}, {1, 1, 1, 0}, {2, 0, 0, 1}, {1, 1, 0, 2}}
+	for _, c := range tier.Models(small, large) {
 		t.Run(fmt.Sprintf("breaks %d, restarts %d, holes %d, forgotten %d", c[0], c[1], c[2], c[3]), func(t *testing.T) {
-			if explore.Racing {
-				c[0]--
-			}
 			rep := explore.Run(space("", c[0], c[1], c[2], c[3]))
 			t.Log(rep)
 			if rep.Violation != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
-var histories = simulate.New("transport", 1000, 300)
+var histories = simulate.New("transport", 500, 1500)
 
 // calm waits for what protoactor counts of dead letters.
 type calm struct{ *testing.M }

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -61,6 +62,10 @@ func (t *T) broken(r rule, format string, args ...any) {
 	t.notLanded()
 	if r, ok := t.TB.(*recorder); ok {
 		r.judged()
+	}
+	if safety[r] {
+		tier.Unsafe(t, "%s", r.broken(format, args...))
+		return
 	}
 	t.Errorf("%s", r.broken(format, args...))
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
 )
@@ -17,6 +18,7 @@ import (
 // TestRightStorePassesDisturbed: the option asks nothing of a store that it would
 // not keep anyway.
 func TestRightStorePassesDisturbed(t *testing.T) {
+	tier.NightlyOnly(t, "TestASilentStoreIsNotJudged disturbs the store on fake time")
 	Run(t, twins(flawless), append(extras(flawless), TTL(time.Second), ExpirySlack(time.Second), Disturbed(time.Second))...)
 }
 

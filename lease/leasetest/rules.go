@@ -4,6 +4,15 @@ package leasetest
 // author reads when it is broken.
 type rule string
 
+// safety are the rules that keep a name from having two holders at once, or a token from being used
+// twice.
+var safety = map[rule]bool{
+	ruleHeld: true, ruleOneWinner: true, ruleSupersedeBy: true, ruleSupersedeOf: true, ruleLinear: true,
+	ruleToken: true, ruleTokenZero: true, ruleReleaseToken: true, ruleReleaseNonce: true, ruleBatchTwice: true,
+	ruleEarly: true, ruleRevive: true, ruleGoneAcquire: true, ruleTransferRefused: true, ruleTransferAtomic: true,
+	ruleTransferOnce: true, ruleLateAcquire: true, ruleLateRelease: true, ruleLateTransfer: true,
+}
+
 // Who wins.
 const (
 	ruleFree        rule = "a name that is free is won by the first valid claim"

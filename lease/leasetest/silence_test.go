@@ -1,7 +1,6 @@
 package leasetest
 
 import (
-	"flag"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
 )
@@ -18,7 +18,6 @@ import (
 // For longer, since what a case takes for a verdict by mistake may need a rare moment:
 //
 //	go test ./lease/leasetest -run TestASilentStoreIsNotJudged -silences=1000
-var silencesEach = flag.Int("silences", 10, "how often each case runs on a store that is right, and silent now and then")
 
 // silence is when a store holds up what it is asked, for some seconds: a request on
 // its way there, or the answer on its way back.
@@ -103,10 +102,10 @@ func TestASilentStoreIsNotJudged(t *testing.T) {
 	var has needs
 	synctest.Test(t, func(t *testing.T) { has = probe(newT(t, twins(flawless), o)) })
 	run, _ := choose(allCases(), (has|o.has())&^(needRestart|needCalm))
-	passed := 0
+	passed, each := 0, tier.Draws(4, 40)
 	for _, c := range run {
 		t.Run(c.name, func(t *testing.T) {
-			for seed := range uint64(*silencesEach) {
+			for seed := range uint64(each) {
 				o.seed = seed
 				got := silent(t, c, o, func() *silence { return newSilence(seed) })
 				if got.verdict.Load() {
@@ -118,7 +117,7 @@ func TestASilentStoreIsNotJudged(t *testing.T) {
 			}
 		})
 	}
-	require.Greater(t, passed, len(run)**silencesEach/2, "of %d", len(run)**silencesEach)
+	require.Greater(t, passed, len(run)*each/2, "of %d", len(run)*each)
 }
 
 // TestOneSilence: whenever it comes, a lease that ran out in it is not one that two

@@ -22,7 +22,7 @@ import (
 
 const ttl = 10 * time.Second
 
-var histories = simulate.New("observed", 20, 20)
+var histories = simulate.New("observed", 10, 300)
 
 // Three holders on machines with clocks of their own compete for the same names over
 // objects that are slow, lose requests and replies, panic, end the goroutine, and apply some

@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease/observed/observedtest"
 )
 
-var keepers = simulate.New("observed-keepers", 20, 20)
+var keepers = simulate.New("observed-keepers", 10, 200)
 
 // Keepers on machines with clocks of their own compete over objects with faults, are
 // cut off and come back. At most one sees a name as its own, tokens grow, names

@@ -73,7 +73,7 @@ func hanging(hangs func(name string) bool) func(context.Context, string, string,
 	}
 }
 
-var hung = simulate.New("pername-hung", 20, 20)
+var hung = simulate.New("pername-hung", 10, 200)
 
 // A Keeper holds many names over a backend some of whose names hang, now these and
 // now those. A name that did not hang for a TTL is held all along.

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-var histories = simulate.New("pername", 60, 60)
+var histories = simulate.New("pername", 40, 1000)
 
 // Two holders compete for the same names over a backend that is slow, loses
 // requests and replies, panics, ends the goroutine, and applies some long after their callers

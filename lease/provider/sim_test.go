@@ -22,7 +22,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease/provider"
 )
 
-var histories = simulate.New("provider", 1000, 100)
+var histories = simulate.New("provider", 600, 10000)
 
 // Processes act in the names of three owners on two keys, over a store that is slow, loses requests
 // and replies, and applies some long after their callers gave up. What an owner was told to have no

@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease/runlock"
 )
 
-var histories = simulate.New("runlock", 60, 20)
+var histories = simulate.New("runlock", 40, 1000)
 
 // Workers resume runs whose ids are alike, several of a process at once, over a store that fails.
 // Never do two work on one run, by locks that live; and in the end every run can be had.

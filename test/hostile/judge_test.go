@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/internal/tier"
 )
 
 // Bounds of what may be left when all is over.
@@ -41,12 +43,12 @@ func (s *siege) judge(t *testing.T) {
 	require.LessOrEqual(t, r.Heap, s.before.Heap+moreHeap)
 
 	require.Equal(t, a.Asked, a.Answered, "every ask was answered")
-	require.Zero(t, a.Disorder, "in order")
-	require.Zero(t, r.Disorder)
+	if a.Disorder > 0 || r.Disorder > 0 || r.Twice > 0 {
+		tier.Unsafe(t, "%d answers and %d asks out of order, %d actors ran twice", a.Disorder, r.Disorder, r.Twice)
+	}
 	require.Zero(t, a.Lost, "over one link")
 	require.Zero(t, r.LostLinks[a.Address])
 
-	require.Zero(t, r.Twice, "nothing ran twice")
 	require.Zero(t, r.Errors, "nothing panicked")
 	require.Equal(t, shards, r.Hosted.Held)
 	require.Equal(t, s.before.Boss.Token, r.Boss.Token)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/internal/tier"
 )
 
 // What is needed to fail is found among much that is not.
@@ -74,6 +76,7 @@ func TestShares(t *testing.T) {
 
 // A planted bug is found, made smaller, and found again by what was printed.
 func TestAPlantedBugIsFoundAndMadeSmaller(t *testing.T) {
+	tier.NightlyOnly(t, "TestReduce makes histories smaller")
 	o := options{n: 1, times: 200, smaller: time.Minute, first: 1000}
 	o.overlay = overlay(t, "../../backends/memory/store.go", "r.token = s.counter", "if r.token = s.counter; old == nil {\n\t\tr.token = 1\n\t}")
 	p, err := newPlayer(o)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/test/torture/torture"
 )
 
@@ -16,6 +17,7 @@ import (
 // protoactor's remote sets gRPC's logger when it starts, while clients read it: hence
 // the build constraint.
 func TestShortForm(t *testing.T) {
+	tier.NightlyOnly(t, "test/demo/scheduler kills and stops processes on a real etcd")
 	etcdtest.Skip(t)
 	var out bytes.Buffer
 	violations, err := torture.Short(t.Context(), overEtcd, &out)
@@ -28,6 +30,7 @@ func TestShortForm(t *testing.T) {
 // Nodes that trust a slow clock, and write without a condition, are found out by what
 // they do when they are cut off from etcd.
 func TestBrokenNodesAreFoundOut(t *testing.T) {
+	tier.NightlyOnly(t, "TestEveryViolationIsFound judges broken journals")
 	etcdtest.Skip(t)
 	var found torture.Found
 	var out bytes.Buffer

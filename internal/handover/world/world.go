@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/explore"
 	"github.com/holdfast-go/holdfast/internal/handover"
+	"github.com/holdfast-go/holdfast/internal/tier"
 )
 
 // The messages between nodes. An Owner's own have kinds from OwnMail on.
@@ -209,7 +210,7 @@ type Planted[M, O comparable] struct {
 	what  string
 	model Model[M, O]
 	want  error
-	large bool // not for the race detector
+	large bool // nightly, and not for the race detector
 }
 
 // Plant is a mistake, and what it is to be found as.
@@ -221,7 +222,7 @@ func Plant[M, O comparable](what string, model Model[M, O], want error, large bo
 // nothing has to be one that would have.
 func Find[M, O comparable](t *testing.T, planted []Planted[M, O]) {
 	for _, p := range planted {
-		if explore.Racing && p.large {
+		if p.large && (tier.Racing || !tier.Nightly()) {
 			continue
 		}
 		t.Run(p.what, func(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/internal/explore"
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/sharding/internal/directory"
@@ -197,11 +197,7 @@ func TestMovesDoNotWaitForWhatIsRemembered(t *testing.T) {
 // Whatever nodes make of orders, a decision keeps to what is known, to its limits and to its
 // pauses; and when they obey each shard is soon where it is to be.
 func TestDecisions(t *testing.T) {
-	worlds := 200
-	if explore.Racing {
-		worlds = 20
-	}
-	for range worlds {
+	for range tier.Draws(200, 5000) {
 		seed := rand.Uint64()
 		w := newWorld(t, rand.New(rand.NewPCG(seed, 1)), 1+rand.New(rand.NewPCG(seed, 2)).IntN(60))
 		t.Logf("seed %d: %d shards", seed, len(w.k.seats))

@@ -4,6 +4,7 @@ package scheduler
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/test/demo/stage"
 )
 
@@ -23,6 +25,11 @@ func TestWithProcessesAndEtcdTheVerdictIsGood(t *testing.T) {
 	var out bytes.Buffer
 	v, err := runLocal(t.Context(), stage.Config{TTL: 2 * time.Second, Duration: 10 * time.Second}, &out)
 	require.NoError(t, err, "%s", &out)
+	for _, f := range v.Failed() {
+		if slices.Contains([]string{tokensGrow, overlaps, fenced, deadOnThaw, lostJobs, doneTwice, ticksInOrder}, f) {
+			tier.Unsafe(t, "%s\n%s", f, &out)
+		}
+	}
 	require.True(t, v.Good(), "%s", &out)
 	require.Len(t, v.Findings, 11)
 	last := -1

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/backends/sqlite"
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/test/torture/torture"
 )
@@ -74,6 +75,7 @@ func (e early) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Gra
 
 // What is planted in the store of a file is found out, though no network can be cut.
 func TestABrokenFileIsFoundOut(t *testing.T) {
+	tier.NightlyOnly(t, "TestEveryViolationIsFound judges broken journals")
 	const rule = "VIOLATION I1: a pass under a token is earlier than all under higher ones"
 	var all string
 	for _, seed := range []string{"3", "2", "3", "2"} { // a seed fixes the faults, and not which node hosts what

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/test/torture/torture"
 )
 
@@ -25,15 +26,20 @@ func short(t *testing.T, store torture.Store) {
 }
 
 func TestShortFormOnPostgres(t *testing.T) {
+	tier.NightlyOnly(t, "backends/postgres/test/faults, and TestTorture of backends/sqlite")
 	postgrestest.Skip(t)
 	short(t, overPostgres)
 }
 
-func TestShortFormOnSQLite(t *testing.T) { short(t, overSQLite) }
+func TestShortFormOnSQLite(t *testing.T) {
+	tier.NightlyOnly(t, "backends/postgres/test/faults, and TestTorture of backends/sqlite")
+	short(t, overSQLite)
+}
 
 // Nodes that trust a slow clock, and write without Guard, are found out by what they do when they
 // are cut off from PostgreSQL.
 func TestBrokenNodesAreFoundOut(t *testing.T) {
+	tier.NightlyOnly(t, "TestEveryViolationIsFound judges broken journals")
 	postgrestest.Skip(t)
 	var found torture.Found
 	var out bytes.Buffer

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/test/torture/torture"
 )
 
@@ -16,6 +17,7 @@ import (
 
 // A store of a test's own, with two troubles, without a watch and without history of records.
 func TestAnyStoreIsTortured(t *testing.T) {
+	tier.NightlyOnly(t, "test/demo/scheduler kills and stops processes on a real etcd")
 	var out bytes.Buffer
 	violations, err := torture.Short(t.Context(), shared, &out)
 	require.NoError(t, err, "%s", &out)

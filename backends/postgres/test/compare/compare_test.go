@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
+	"github.com/holdfast-go/holdfast/internal/tier"
 )
 
 func TestMain(m *testing.M) {
@@ -30,6 +31,7 @@ func tiny() plan {
 
 // TestCompare: every figure comes out, and no bound is broken.
 func TestCompare(t *testing.T) {
+	tier.NightlyOnly(t, "TestCheckFindsWhatIsBroken judges figures")
 	postgrestest.Skip(t)
 	p := tiny()
 	f, err := measure(t.Context(), p)
@@ -58,6 +60,7 @@ func TestCompare(t *testing.T) {
 
 // TestTransactionThatHoldsUp: a transaction that does keep calls waiting is found.
 func TestTransactionThatHoldsUp(t *testing.T) {
+	tier.NightlyOnly(t, "TestCheckFindsWhatIsBroken judges figures")
 	postgrestest.Skip(t)
 	p := tiny()
 	p.patience, p.holds = 2*time.Second, "LOCK TABLE holdfast.session"
@@ -102,6 +105,7 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 
 // TestBeside: calls are made for all of the time for which a transaction is idle.
 func TestBeside(t *testing.T) {
+	tier.NightlyOnly(t, "TestBesideFindsWhatIsBroken judges figures")
 	postgrestest.Skip(t)
 	p := tiny()
 	const idle = sections * 250 * time.Millisecond

@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
 	"github.com/holdfast-go/holdfast/internal/churn"
 	"github.com/holdfast-go/holdfast/internal/settler"
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/leasetest"
 )
@@ -59,6 +60,7 @@ func wide(c *pgxpool.Config) { c.MaxConns = 60 }
 // TestConformanceWhileTheServerDies: it is killed, in all ways there are, and started again up to
 // half a second later, all the while.
 func TestConformanceWhileTheServerDies(t *testing.T) {
+	tier.NightlyOnly(t, "TestConformance of the store, and TestFaults")
 	t.Parallel()
 	s := postgrestest.Start(t)
 	conformWhile(t, s.URL(), churn.Churn{
@@ -85,6 +87,7 @@ func TestConformanceWhileTheServerDies(t *testing.T) {
 // TestConformanceWhileStandbysArePromoted: the primary is killed and its synchronous standby
 // promoted, which the old one follows then, all the while. Nothing that was told is lost.
 func TestConformanceWhileStandbysArePromoted(t *testing.T) {
+	tier.NightlyOnly(t, "TestConformance of the store, and TestFaults")
 	t.Parallel()
 	a := postgrestest.Start(t)
 	b, err := a.NewStandby(t.Context())

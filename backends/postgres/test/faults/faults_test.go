@@ -3,12 +3,14 @@
 package main
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
+	"github.com/holdfast-go/holdfast/internal/tier"
 )
 
 // testTTL is long enough for a holder on a machine that is busy to lose nothing.
@@ -23,11 +25,17 @@ const attempts = 3
 // tenth.
 func (f fault) robbed(r finding) bool { return f.keeps && r.out < testTTL/2 && r.lost > 0 }
 
+// commitFaults are played in the commit tier, the others in the nightly tier only.
+var commitFaults = []string{"AllKilled", "SyncPromoted"}
+
 // TestFaults: whatever happens to the server, no two believe in a name at once and tokens grow,
 // unless its clock was stepped; nobody believes beyond the deadline; and soon after, every name is
 // held again, by the nodes that were there before.
 func TestFaults(t *testing.T) {
 	for _, f := range faults() {
+		if !tier.Nightly() && !slices.Contains(commitFaults, f.name) {
+			continue
+		}
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			postgrestest.Skip(t, f.needs...)
@@ -47,9 +55,11 @@ func TestFaults(t *testing.T) {
 				require.NotZero(t, r.doubles, "two stores, and no name was held in both")
 				return
 			}
-			require.Zero(t, r.backward, "tokens: %v", r.verdict)
-			if !f.clock {
-				require.NoError(t, r.verdict.err())
+			if r.backward > 0 {
+				tier.Unsafe(t, "%d tokens went back: %v", r.backward, r.verdict)
+			}
+			if err := r.verdict.err(); err != nil && !f.clock {
+				tier.Unsafe(t, "%v", err)
 			}
 			require.False(t, f.robbed(r), "lost though service was gone for %v only: %v", r.out, r.reasons)
 			if f.loses {
@@ -63,6 +73,7 @@ func TestFaults(t *testing.T) {
 // TestAsyncFailover: tokens grow over a fail-over that loses the last writes, as long as the
 // standby's clock is not behind; and two may hold a name, which only fencing makes up for.
 func TestAsyncFailover(t *testing.T) {
+	tier.NightlyOnly(t, "TestFaults kills and restarts a server")
 	t.Parallel()
 	postgrestest.Skip(t)
 	var all tallied
@@ -79,6 +90,7 @@ func TestAsyncFailover(t *testing.T) {
 // TestRenewalsLeaveNoBloat: renewals are updates within their page, and their dead rows are
 // reused without a vacuum.
 func TestRenewalsLeaveNoBloat(t *testing.T) {
+	tier.NightlyOnly(t, "it is about the size of tables")
 	t.Parallel()
 	postgrestest.Skip(t)
 	r, err := renewMany(t.Context(), 20_000, false, false)
