@@ -1,0 +1,203 @@
+//go:build unix
+
+package checks
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The test binary is the lane of the steps that the tests run.
+func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == LaneName {
+		fmt.Fprintln(os.Stderr, Lane())
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// repository makes a module with a test in each folder, and returns a run of it and its output.
+func repository(t *testing.T, tests map[string]string) (*Run, *bytes.Buffer) {
+	root := t.TempDir()
+	write(t, root, "go.mod", "module "+module+"\n\ngo 1.26\n")
+	for folder, body := range tests {
+		write(t, root, folder+"/x_test.go", "package x\n\nimport (\n\t\"os\"\n\t\"syscall\"\n\t\"testing\"\n)\n\nvar _, _ = os.Args, syscall.Getpid\n\nfunc TestIt(t *testing.T) {\n"+body+"\n}\n")
+	}
+	for _, args := range [][]string{{"init", "-q"}, {"add", "."}, {"-c", "user.name=x", "-c", "user.email=x@x", "commit", "-q", "-m", "x"}} {
+		cmd := exec.Command("git", args...)
+		cmd.Dir = root
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("git %v: %v\n%s", args, err, out)
+		}
+	}
+	var out bytes.Buffer
+	r, err := New(root, &out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	return r, &out
+}
+
+func write(t *testing.T, root, file, text string) {
+	t.Helper()
+	file = filepath.Join(root, file)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var all = Step{Name: "go test", Module: ".", Go: []string{"test"}, Packages: []string{"./..."}, Limit: time.Minute}
+
+// failsOnce fails when it runs first.
+const failsOnce = `	if _, err := os.Stat("ran"); err != nil {
+		os.WriteFile("ran", nil, 0o644)
+		%s
+	}`
+
+// Each kind of failure, of a package with real servers and of one on fake time. Only a test of real
+// servers that fails for no hard reason runs again.
+func TestWhatRunsAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		folder, body string
+		failed       string // part of the line; empty: none
+		flake        string
+	}{
+		"passes":               {"lease", "", "", ""},
+		"a flake":              {"remoting", fmt.Sprintf(failsOnce, `t.Fatal("slow")`), "", "TestIt"},
+		"fails twice":          {"backends/etcd", `t.Fatal("slow")`, "twice: TestIt", ""},
+		"fake time, once":      {"lease", fmt.Sprintf(failsOnce, `t.Fatal("slow")`), "TestIt", ""},
+		"safety":               {"remoting", fmt.Sprintf(failsOnce, `t.Fatal("SAFETY: two holders of x")`), "SAFETY: two holders of x", ""},
+		"a race":               {"remoting", fmt.Sprintf(failsOnce, `t.Fatal("WARNING: DATA RACE")`), "a data race", ""},
+		"a panic":              {"remoting", fmt.Sprintf(failsOnce, `panic("ours")`), "panic: ours", ""},
+		"compiles not":         {"remoting", "undefined()", "it does not compile", ""},
+		"the process is ended": {"node", fmt.Sprintf(failsOnce, `syscall.Kill(os.Getpid(), syscall.SIGKILL)`), "", "no test failed by name"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, out := repository(t, map[string]string{c.folder: c.body, "health": ""})
+			v := r.step(t.Context(), all)
+			for what, want := range map[string]string{strings.Join(v.Failed, "\n"): c.failed, strings.Join(v.Flakes, "\n"): c.flake} {
+				if (want == "") != (what == "") || !strings.Contains(what, want) {
+					t.Errorf("%q, want %q\n%s", what, want, out)
+				}
+			}
+			logs, _ := filepath.Glob(filepath.Join(r.logs, "*.log"))
+			if failing := c.failed+c.flake != ""; failing != (len(logs) > 0) {
+				t.Errorf("kept %v", logs)
+			}
+			if !strings.Contains(out.String(), "ok  \t"+module+"/health") {
+				t.Errorf("the other package did not run\n%s", out)
+			}
+		})
+	}
+}
+
+// All failures are reported, not the first alone, and a step that does not end is one.
+func TestAllFailuresAreReported(t *testing.T) {
+	r, out := repository(t, map[string]string{"lease": `t.Fatal("a")`, "health": `t.Fatal("b")`})
+	hangs := Step{Name: "hangs", Module: ".", Go: []string{"run", "./hangs"}, Limit: 2 * time.Second}
+	write(t, r.root, "hangs/main.go", "package main\n\nfunc main() { select {} }\n")
+	write(t, r.root, "hangs/more.go", "package main\n\nimport \"time\"\n\nfunc init() { go func() { time.Sleep(time.Hour) }() }\n")
+	if r.Lanes([]Step{all}, []Step{hangs}) {
+		t.Errorf("passed\n%s", out)
+	}
+	for _, want := range []string{"FAILED go test: " + module + "/lease: TestIt", "FAILED go test: " + module + "/health: TestIt", "FAILED hangs: ", "deadline exceeded"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("not printed: %s\n%s", want, out)
+		}
+	}
+}
+
+// Packages with real servers run one at a time at normal priority, the others at low priority, and no
+// test sees the flags of its lane.
+func TestLanes(t *testing.T) {
+	own, err := syscall.Getpriority(syscall.PRIO_PROCESS, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone := `	f := "` + filepath.Join(t.TempDir(), "alone") + `"
+	if err := os.Mkdir(f, 0o755); err != nil {
+		t.Fatal("another one runs")
+	}
+	for range 1 << 28 {
+	}
+	os.Remove(f)
+	if p, err := syscall.Getpriority(syscall.PRIO_PROCESS, 0); p != ` + fmt.Sprint(own) + ` || err != nil {
+		t.Fatal("priority", p, err)
+	}
+	if flags := os.Getenv("GOFLAGS"); flags == "" || len(flags) > 40 {
+		t.Fatal(flags)
+	}`
+	low := `	if p, err := syscall.Getpriority(syscall.PRIO_PROCESS, 0); p != 10 || err != nil {
+		t.Fatal("priority", p, err)
+	}`
+	r, out := repository(t, map[string]string{"remoting": alone, "node": alone, "backends/etcd": alone, "lease": low})
+	if v := r.round(t.Context(), all); len(v.Failed)+len(v.Flakes) > 0 {
+		t.Errorf("%+v\n%s", v, out)
+	}
+}
+
+// The nightly tier runs steps by name, goes on where it stopped, and appends a line for each.
+func TestNight(t *testing.T) {
+	r, out := repository(t, map[string]string{"lease": fmt.Sprintf(failsOnce, `t.Fatal("once")`), "health": ""})
+	step := func(name string) Step {
+		return Step{Name: name, Module: ".", Go: []string{"test"}, Packages: []string{"./" + name}, Limit: time.Minute}
+	}
+	steps := []Step{step("health"), step("lease")}
+	night := func(want bool, lines int, only []string, again bool, within time.Duration) {
+		t.Helper()
+		good, err := r.Night(steps, only, again, within)
+		if err != nil || good != want {
+			t.Errorf("%v %v, want %v\n%s", good, err, want, out)
+		}
+		report, err := os.ReadFile(filepath.Join(r.logs, "nightly.txt"))
+		if n := strings.Count(string(report), "\n"); err != nil || n != lines {
+			t.Errorf("%d lines, want %d: %v\n%s", n, lines, err, report)
+		}
+	}
+	night(true, 1, []string{"health"}, false, time.Hour)
+	night(false, 2, nil, false, time.Hour) // lease fails; health passed before
+	night(true, 3, nil, false, time.Hour)  // lease alone runs
+	night(true, 3, nil, false, time.Hour)
+	night(true, 5, nil, true, time.Hour)
+	night(false, 7, nil, true, time.Nanosecond) // no time is left for any
+	if _, err := r.Night(steps, []string{"nothing"}, false, time.Hour); err == nil {
+		t.Error("a step that does not exist")
+	}
+}
+
+// A step of several rounds counts the flakes of all of them.
+func TestRoundsCountFlakes(t *testing.T) {
+	r, out := repository(t, map[string]string{"remoting": `	if _, err := os.Stat("ran"); err == nil {
+		os.Remove("ran")
+		return
+	}
+	os.WriteFile("ran", nil, 0o644)
+	t.Fatal("every other time")`})
+	rounds := all
+	rounds.Rounds = 3
+	if v := r.step(context.Background(), rounds); len(v.Flakes) != 3 || len(v.Failed) != 0 {
+		t.Errorf("%+v\n%s", v, out)
+	}
+}
+
+// Every package that is listed as real exists.
+func TestRealPackagesExist(t *testing.T) {
+	for _, p := range append(realPackages, readers...) {
+		files, err := filepath.Glob(filepath.Join("../..", p, "*"))
+		if err != nil || len(files) == 0 {
+			t.Errorf("%s: %v", p, err)
+		}
+	}
+}

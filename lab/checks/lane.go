@@ -1,0 +1,53 @@
+//go:build unix
+
+package checks
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// LaneName is the name under which `go test -exec` runs this program in front of each test binary.
+const LaneName = "lane"
+
+// The environment of Lane.
+const (
+	laneRoot  = "HOLDFAST_LANE_ROOT"  // the repository
+	laneLock  = "HOLDFAST_LANE_LOCK"  // a file
+	laneFlags = "HOLDFAST_LANE_FLAGS" // GOFLAGS for the test binary
+)
+
+// Lane becomes the test binary that os.Args names, in its lane: packages that run real servers or
+// processes run one at a time at normal priority, and the others beside them at low priority.
+//
+// The lock is a POSIX record lock. It stays with the process over exec, the servers that the test
+// starts do not inherit it, and it ends with the process.
+func Lane() error {
+	dir, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	pkg, err := filepath.Rel(os.Getenv(laneRoot), dir)
+	if err != nil {
+		return err
+	}
+	if !Real(pkg) {
+		if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, 10); err != nil {
+			return fmt.Errorf("low priority: %w", err)
+		}
+	} else {
+		fd, err := syscall.Open(os.Getenv(laneLock), syscall.O_RDWR, 0) // stays open in the test binary
+		if err != nil {
+			return fmt.Errorf("the lane's lock: %w", err)
+		}
+		if err := syscall.FcntlFlock(uintptr(fd), syscall.F_SETLKW, &syscall.Flock_t{Type: syscall.F_WRLCK}); err != nil {
+			return fmt.Errorf("the lane's lock: %w", err)
+		}
+	}
+	if err := os.Setenv("GOFLAGS", os.Getenv(laneFlags)); err != nil {
+		return err
+	}
+	return syscall.Exec(os.Args[1], os.Args[1:], os.Environ())
+}

@@ -1,0 +1,204 @@
+//go:build unix
+
+package checks
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Step is one command of the checks.
+type Step struct {
+	Name     string
+	Module   string   // its folder, relative to the root
+	Go       []string // arguments of go, without packages
+	Packages []string // as ./lease; none where the command is no go test
+	Env      []string
+	Limit    time.Duration
+	Rounds   int  // how often it runs; 0: once
+	Low      bool // at low priority
+}
+
+// realPackages run servers, processes or links of the operating system, by folder below the root;
+// one that ends in / stands for all that is below it.
+var realPackages = []string{
+	"backends/etcd", "backends/etcd/etcdtest", "backends/open", "backends/postgres/", "backends/sqlite/",
+	"examples/", "internal/child", "internal/faultlink", "lab/", "node", "remoting", "sharding/etcdstore", "test/",
+}
+
+// readers read or compile source, and have nothing for the race detector to look at.
+var readers = []string{"internal/apicheck", "internal/doccheck", "test/mutants", "test/simulate"}
+
+// Real reports whether the tests of a package, by its folder, run real servers or processes.
+func Real(pkg string) bool {
+	return !slices.Contains(readers, pkg) && slices.ContainsFunc(realPackages, func(p string) bool {
+		return pkg == strings.TrimSuffix(p, "/") || strings.HasSuffix(p, "/") && strings.HasPrefix(pkg, p)
+	})
+}
+
+// kits are the small conformance kits of the stores.
+var kits = []Step{
+	{Module: ".", Packages: []string{"./backends/etcd"}},
+	{Module: "backends/postgres", Packages: []string{"."}},
+	{Module: "backends/sqlite", Packages: []string{"."}},
+}
+
+// Commit returns the steps of the commit tier: those with real servers and processes, one after the
+// other, and those on fake time under the race detector, which run beside them.
+func (r *Run) Commit() (servers, fake []Step, err error) {
+	servers = []Step{{Name: "go test", Module: ".", Go: []string{"test"}, Packages: []string{"./..."}, Limit: 15 * time.Minute}}
+	modules, err := r.Modules()
+	if err != nil {
+		return nil, nil, err
+	}
+	servers = append(servers, modules...)
+	for _, k := range kits {
+		k.Name, k.Go, k.Limit = "the kit under -race in "+k.Module, []string{"test", "-race", "-run", "^TestConformance$"}, 10*time.Minute
+		servers = append(servers, k)
+	}
+	fakes, err := r.fakePackages()
+	if err != nil {
+		return nil, nil, err
+	}
+	return servers, []Step{{Name: "go test -race on fake time", Module: ".", Go: []string{"test", "-race"}, Packages: fakes, Limit: 20 * time.Minute, Low: true}}, nil
+}
+
+// Modules returns a step for the tests of each module but the root.
+func (r *Run) Modules() ([]Step, error) {
+	modules, err := r.modules()
+	var steps []Step
+	for _, m := range modules {
+		steps = append(steps, Step{Name: "go test in " + m, Module: m, Go: []string{"test"}, Packages: []string{"./..."}, Limit: 15 * time.Minute})
+	}
+	return steps, err
+}
+
+// modules returns the folders of the other modules that have packages.
+func (r *Run) modules() (modules []string, err error) {
+	out, err := r.output("git", "ls-files", "go.mod", "*/go.mod")
+	for _, file := range strings.Fields(out) {
+		dir := filepath.Dir(file)
+		if dir == "." || strings.Contains(dir, "testdata") {
+			continue
+		}
+		packages, err := r.output("go", "-C", dir, "list", "./...")
+		if err != nil {
+			return nil, err
+		}
+		if packages != "" {
+			modules = append(modules, dir)
+		}
+	}
+	return modules, err
+}
+
+func (r *Run) fakePackages() (packages []string, err error) {
+	return r.rootPackages(func(pkg string) bool { return !Real(pkg) && !slices.Contains(readers, pkg) })
+}
+
+// rootPackages returns those packages of the root module that have tests, as ./lease, and are chosen by their folder.
+func (r *Run) rootPackages(choose func(pkg string) bool) (packages []string, err error) {
+	out, err := r.output("go", "list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}", "./...")
+	for _, dir := range strings.Fields(out) {
+		pkg, err := filepath.Rel(r.root, dir)
+		if err != nil {
+			return nil, err
+		}
+		if choose(pkg) {
+			packages = append(packages, "./"+pkg)
+		}
+	}
+	return packages, err
+}
+
+// Nightly returns the steps of the nightly tier.
+func (r *Run) Nightly() ([]Step, error) {
+	modules, err := r.modules()
+	if err != nil {
+		return nil, err
+	}
+	fakes, err := r.fakePackages()
+	if err != nil {
+		return nil, err
+	}
+	reals, err := r.rootPackages(Real)
+	if err != nil {
+		return nil, err
+	}
+	night := func(name, module string, limit time.Duration, packages []string, args ...string) Step {
+		return Step{Name: name, Module: module, Go: append([]string{"test"}, args...), Packages: packages, Limit: limit, Env: []string{nightly}}
+	}
+	program := func(name, module string, limit time.Duration, args ...string) Step {
+		return Step{Name: name, Module: module, Go: append([]string{"run"}, args...), Limit: limit, Env: []string{nightly}}
+	}
+	steps := []Step{
+		night("draws", ".", 100*time.Minute, fakes),                    // long draws, explorers to their full bounds
+		night("servers", ".", 40*time.Minute, reals),                   // conformance on three members, followers stop, leaders die, idle requests
+		night("race", ".", 40*time.Minute, []string{"./..."}, "-race"), // every package of the root
+	}
+	for _, m := range modules {
+		steps = append(steps, night("long-"+m, m, 30*time.Minute, []string{"./..."}),
+			night("race-"+m, m, 30*time.Minute, []string{"./..."}, "-race"))
+	}
+	steps = append(steps,
+		program("mutants", ".", 150*time.Minute, "./test/mutants"),
+		program("torture", ".", 15*time.Minute, "./test/torture", "-for", "10m"),
+		program("torture-postgres", "test/stores", 12*time.Minute, "./torture", "-store", "postgres", "-for", "5m"),
+		program("torture-sqlite", "test/stores", 12*time.Minute, "./torture", "-store", "sqlite", "-for", "5m"),
+		program("demo-singleton", ".", 5*time.Minute, "./test/demo", "singleton"),
+		program("demo-sharding", ".", 5*time.Minute, "./test/demo", "sharding"),
+	)
+	for _, soak := range []string{"names", "handovers", "kills", "many", "rolling", "load", "shardkills", "shards", "congestion", "backlog", "slowlink", "singletonload", "reshard", "serverless", "restore", "outage"} {
+		args := []string{"./test/soak", soak}
+		if soak == "load" {
+			args = append(args, "-for", "10m")
+		}
+		steps = append(steps, program("soak-"+soak, ".", 15*time.Minute, args...))
+	}
+	flakes := night("flakes", ".", 60*time.Minute, reals)
+	flakes.Env, flakes.Rounds = nil, 5
+	return append(steps, flakes), nil
+}
+
+// nightly is the switch that internal/tier reads.
+const nightly = "HOLDFAST_NIGHTLY=1"
+
+// List prints the steps of both tiers.
+func (r *Run) List() error {
+	servers, fake, err := r.Commit()
+	if err != nil {
+		return err
+	}
+	night, err := r.Nightly()
+	if err != nil {
+		return err
+	}
+	for _, tier := range []struct {
+		name  string
+		steps []Step
+	}{{"commit", append(servers, fake...)}, {"nightly", night}} {
+		for _, s := range tier.steps {
+			what := s.Packages
+			if len(what) > 3 {
+				what = []string{fmt.Sprint(len(what), " packages")}
+			}
+			fmt.Fprintf(r.out, "%-8s %-26s %6v  %s: go %s\n", tier.name, s.Name, s.Limit, s.Module, strings.Join(append(slices.Clone(s.Go), what...), " "))
+		}
+	}
+	return nil
+}
+
+// output returns what a command in the root prints.
+func (r *Run) output(name string, args ...string) (string, error) {
+	cmd := exec.Command(name, args...)
+	cmd.Dir = r.root
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w", name, strings.Join(args, " "), err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
