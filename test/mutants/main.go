@@ -1,7 +1,7 @@
 // Mutants plants known bugs, one at a time, and tells which check finds each. It exits
 // 1 if no check finds a bug, or if a check fails with nothing planted.
 //
-//	go run ./test/mutants [-only names] [-in folder] [-from name] [-within 2m]
+//	go run ./test/mutants [-only names] [-in folder] [-from name] [-within 6m]
 //
 // A bug is a list of edits to the library's source, of whichever module of this repository. The
 // product has no code for it: an overlay (go help build) puts edited copies in the place of the
@@ -24,6 +24,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -33,7 +34,7 @@ func main() {
 	flag.StringVar(&c.only, "only", "", "regular expression that matches the whole name of each")
 	flag.StringVar(&c.in, "in", "", "folder in which each has an edit, as backends/postgres")
 	flag.StringVar(&c.from, "from", "", "the first of them, in the order of the list")
-	within := flag.Duration("within", 2*time.Minute, "time for each check")
+	within := flag.Duration("within", 6*time.Minute, "time for each check")
 	flag.Parse()
 	chosen, err := c.of(mutants)
 	if err == nil {
@@ -142,6 +143,22 @@ func (h *hunter) try(m mutant) error {
 	return errors.New("NOT FOUND")
 }
 
+var suite = regexp.MustCompile(`simulate\.New\("([a-z-]+)", (\d+), \d+\)`)
+
+// draws are the flags by which a package's tests make up twice the histories of the commit tier. As
+// many as the nightly tier has would take too long for each bug.
+func (h *hunter) draws(pkg string) (flags []string) {
+	files, _ := filepath.Glob(filepath.Join(h.root, pkg, "*_test.go"))
+	for _, file := range files {
+		text, _ := os.ReadFile(file)
+		for _, m := range suite.FindAllStringSubmatch(string(text), -1) {
+			n, _ := strconv.Atoi(m[2])
+			flags = append(flags, fmt.Sprintf("-%s.histories=%d", m[1], 2*n))
+		}
+	}
+	return flags
+}
+
 var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 
 // run runs a check as b builds it; found says what failed, and is empty if all passed.
@@ -153,9 +170,11 @@ func (h *hunter) run(c check, b *builder) (found string, took time.Duration, err
 	ctx, cancel := context.WithTimeout(context.Background(), h.within)
 	defer cancel()
 	// A test that spins at one moment of fake time must not take all memory.
-	cmd := exec.CommandContext(ctx, "sh", "-c", "ulimit -v 12000000; exec \"$0\" \"$@\"", bin, "-test.run", c.run, "-test.failfast",
-		"-test.timeout", (h.within - time.Second).String())
+	args := append([]string{"-c", "ulimit -v 12000000; exec \"$0\" \"$@\"", bin, "-test.run", c.run, "-test.failfast",
+		"-test.timeout", (h.within - time.Second).String()}, h.draws(c.pkg)...)
+	cmd := exec.CommandContext(ctx, "sh", args...)
 	cmd.Dir = filepath.Join(h.root, c.pkg)
+	cmd.Env = append(os.Environ(), "HOLDFAST_NIGHTLY=1") // explorers to their full bounds, disturbed servers
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	began := time.Now()

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/internal/tier"
 )
 
 const root = "../.."
@@ -100,17 +102,17 @@ func TestMutantsCompile(t *testing.T) {
 				pkg, export, _ := strings.Cut(strings.TrimSpace(line), " ")
 				exports[pkg] = export
 			}
-			set := token.NewFileSet()
+			set, source := token.NewFileSet(), map[string]*ast.File{}
 			config := types.Config{Importer: importer.ForCompiler(set, "gc", func(pkg string) (io.ReadCloser, error) { return os.Open(exports[pkg]) })}
 			for _, m := range mutants {
-				compiles(t, m, module, set, config)
+				compiles(t, m, module, set, config, source)
 			}
 		})
 	}
 }
 
-// compiles checks the packages of a module that m edits.
-func compiles(t *testing.T, m mutant, module string, set *token.FileSet, config types.Config) {
+// compiles checks the packages of a module that m edits. source keeps files as they are on disk.
+func compiles(t *testing.T, m mutant, module string, set *token.FileSet, config types.Config, source map[string]*ast.File) {
 	files, err := mutate(root, m.edits)
 	require.NoError(t, err)
 	for edited := range files {
@@ -122,11 +124,14 @@ func compiles(t *testing.T, m mutant, module string, set *token.FileSet, config 
 		require.NoError(t, err)
 		var parsed []*ast.File
 		for _, name := range pkg.GoFiles {
-			var text any // nil: as it is on disk
-			if mutated, ok := files[filepath.Join(dir, name)]; ok {
-				text = mutated
+			at := filepath.Join(root, dir, name)
+			file, err := source[at], error(nil)
+			if text, mutated := files[filepath.Join(dir, name)]; mutated {
+				file, err = parser.ParseFile(set, at, text, parser.SkipObjectResolution)
+			} else if file == nil {
+				file, err = parser.ParseFile(set, at, nil, parser.SkipObjectResolution)
+				source[at] = file
 			}
-			file, err := parser.ParseFile(set, filepath.Join(root, dir, name), text, parser.SkipObjectResolution)
 			require.NoError(t, err)
 			parsed = append(parsed, file)
 		}
@@ -158,6 +163,7 @@ func TestMutate(t *testing.T) {
 
 // A check finds a bug if it passes without the edits, and with them fails or hangs.
 func TestTry(t *testing.T) {
+	tier.NightlyOnly(t, "TestMutantsCompile applies and type-checks each")
 	dir := t.TempDir()
 	for file, text := range map[string]string{
 		"go.mod": "module planted\n",
