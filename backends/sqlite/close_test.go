@@ -21,7 +21,7 @@ func closing(t *testing.T, s *Store) {
 	select {
 	case err := <-closed:
 		require.NoError(t, err)
-	case <-time.After(10 * time.Second):
+	case <-time.After(soon):
 		require.Fail(t, "Close waits for what waits for another's lock")
 	}
 }
@@ -123,7 +123,7 @@ func TestCloseCompletesWhatHasBegun(t *testing.T) {
 		select {
 		case err := <-waiting:
 			wasClosed(t, "waiting", err)
-		case <-time.After(10 * time.Second):
+		case <-time.After(soon):
 			close(goOn)
 			require.Fail(t, "what waits for other calls is not ended")
 		}

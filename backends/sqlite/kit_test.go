@@ -16,6 +16,10 @@ import (
 	"github.com/holdfast-go/holdfast/lease/leasetest"
 )
 
+// soon bounds, generously, how long things take on a machine that is busy: what has not happened by
+// then hangs.
+const soon = 30 * time.Second
+
 // file is a path at which nothing stands.
 func file(tb leasetest.TB) string { return filepath.Join(tb.TempDir(), "leases.db") }
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -159,10 +160,13 @@ func TestAFileThatIsReplaced(t *testing.T) {
 			t.Parallel()
 			ctx := context.Background()
 			path := file(t)
-			s := openAt(t, path)
-			ttl := 2 * time.Second
+			var now atomic.Int64
+			machine := clock{boot: "boot", now: func() time.Duration { return time.Hour + time.Duration(now.Load()) }}
+			s, err := newStore(ctx, path, machine)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, s.Close()) })
+			const ttl = time.Minute
 			sess := open(t, s, 1, owner("a"), ttl)
-			began := time.Now()
 			old := win(t, s, sess, "job")
 			watched := make(chan error, 1)
 			go func() {
@@ -173,16 +177,16 @@ func TestAFileThatIsReplaced(t *testing.T) {
 				watched <- last
 			}()
 			c.replace(t, path)
-			other := func(by time.Duration) error { // begins there, if it may
-				brief, cancel := context.WithDeadline(ctx, began.Add(by))
+			other := func() error { // begins there, if it may
+				brief, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 				defer cancel()
-				s, err := New(brief, path)
+				s, err := newStore(brief, path, machine)
 				if err == nil {
 					require.NoError(t, s.Close())
 				}
 				return err
 			}
-			err := other(ttl / 2) // the holder has perhaps not even noticed
+			err = other() // the holder has perhaps not even noticed
 			require.ErrorIs(t, err, ErrReplaced)
 			require.ErrorContains(t, err, "still use")
 			require.ErrorIs(t, <-watched, ErrReplaced)
@@ -192,13 +196,16 @@ func TestAFileThatIsReplaced(t *testing.T) {
 				require.ErrorIs(t, err, lease.ErrSetback, name)
 				require.ErrorContains(t, err, c.says, name)
 			}
-			require.ErrorIs(t, other(ttl-100*time.Millisecond), ErrReplaced, "it has noticed, and holders may believe in what it held")
-			time.Sleep(time.Until(began.Add(ttl + 100*time.Millisecond)))
+			now.Add(int64(ttl))
+			require.ErrorIs(t, other(), ErrReplaced, "it has noticed, and holders may believe in what it held")
+			now.Add(1)
 			require.ErrorIs(t, s.Probe(ctx), ErrReplaced) // no holder believes any more: it makes room
 			if _, err := s.Get(ctx); err == nil {
 				t.Fatal("it answers")
 			}
-			next := openAt(t, path)
+			next, err := newStore(ctx, path, machine)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, next.Close()) })
 			require.Greater(t, win(t, next, open(t, next, 2, owner("b"), time.Minute), "job").Token, old.Token)
 			_, err = s.Renew(ctx, []lease.Session{sess})
 			require.ErrorIs(t, err, ErrReplaced, "also when another stands there")

@@ -98,10 +98,10 @@ func TestAProcessThatIsKilledInATransaction(t *testing.T) {
 		require.Equal(t, "holding", said(t, out))
 		require.NoError(t, cmd.Process.Kill())
 		_ = cmd.Wait()
-		began := time.Now()
-		_, err := s.Renew(t.Context(), []lease.Session{sess})
+		ctx, cancel := context.WithTimeout(t.Context(), soon)
+		_, err := s.Renew(ctx, []lease.Session{sess})
+		cancel()
 		require.NoError(t, err)
-		require.Less(t, time.Since(began), 2*time.Second)
 		var balance int
 		require.NoError(t, db.QueryRow("SELECT balance FROM account").Scan(&balance))
 		require.Zero(t, balance)
@@ -109,12 +109,13 @@ func TestAProcessThatIsKilledInATransaction(t *testing.T) {
 }
 
 // A process that is stopped while it has the write lock holds up all: reads are answered, writes
-// end with their contexts and say why, and each holder loses at its own deadline. When it
-// goes on, so do all.
+// end with their contexts and say why, and each holder loses by its own deadline at the latest. When
+// it goes on, so do all.
 func TestAProcessThatIsStoppedInATransaction(t *testing.T) {
 	ctx := t.Context()
 	s := openAt(t, file(t))
-	k, err := lease.NewKeeper(s, lease.Config{ID: "k", TTL: time.Second})
+	const ttl = 4 * time.Second // the other process begins within it
+	k, err := lease.NewKeeper(s, lease.Config{ID: "k", TTL: ttl})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, k.Close(context.Background())) }()
 	l, err := k.Lease("job")
@@ -130,22 +131,29 @@ func TestAProcessThatIsStoppedInATransaction(t *testing.T) {
 
 	cmd, out := helper(t, "hold", "FILE="+s.Path(), fmt.Sprintf("TOKEN=%d", term.Token()))
 	require.Equal(t, "holding", said(t, out))
-	began := time.Now()
+	held := time.Now() // no renewal is applied from now on
 	require.NoError(t, cmd.Process.Signal(syscall.SIGSTOP))
+	for last := held; ; time.Sleep(time.Millisecond) {
+		at := time.Now()
+		if !l.CheckAlive() {
+			t.Logf("it believed for %v", last.Sub(held))
+			break
+		}
+		last = at
+		require.Less(t, last.Sub(held), ttl, "it believes beyond its deadline")
+	}
 	loss := <-lost
 	require.ErrorIs(t, loss.Reason, lease.ErrExpired)
-	require.Less(t, time.Since(began), time.Second)
-	require.False(t, l.CheckAlive())
 	found, err := s.Get(ctx, "other")
 	require.NoError(t, err, "reads of what stands go on")
 	require.Len(t, found, 1)
-	brief, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
-	defer cancel()
-	began = time.Now()
-	_, err = s.OpenSession(brief, lease.Session{ID: 7, Owner: owner("b"), TTL: time.Minute})
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.ErrorContains(t, err, "has locked the file")
-	require.Less(t, time.Since(began), 600*time.Millisecond)
+	for says := ""; !strings.Contains(says, "has locked the file"); says = err.Error() {
+		brief, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+		_, err = s.OpenSession(brief, lease.Session{ID: 7, Owner: owner("b"), TTL: time.Minute})
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Less(t, time.Since(held), 2*soon, "it does not say why: %v", err)
+	}
 
 	require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
 	require.NoError(t, cmd.Process.Kill()) // or it would stay in its transaction
@@ -249,7 +257,7 @@ func TestTorture(t *testing.T) {
 		workers[i] = start()
 	}
 	kills, stops := 0, 0
-	for end := time.Now().Add(span); time.Now().Before(end); {
+	for end := time.Now().Add(span); kills+stops < 4 || time.Now().Before(end); {
 		time.Sleep(time.Duration(r.IntN(150)) * time.Millisecond)
 		i := r.IntN(len(workers))
 		if r.IntN(3) == 0 {
@@ -266,26 +274,36 @@ func TestTorture(t *testing.T) {
 	c, err := machineClock()
 	require.NoError(t, err)
 	healed := c.now()
-	time.Sleep(2*tortureTTL + time.Second)
+	read := func() (passes [tortureNames][]pass) {
+		for _, j := range journals {
+			f, err := os.ReadFile(j)
+			if errors.Is(err, os.ErrNotExist) {
+				continue // it was killed before it began
+			}
+			require.NoError(t, err)
+			for line := range strings.Lines(string(f)) {
+				var name int
+				var p pass
+				if n, _ := fmt.Sscan(line, &name, &p.token, &p.from, &p.to); n == 4 && strings.HasSuffix(line, "\n") {
+					passes[name] = append(passes[name], p)
+				}
+			}
+		}
+		return passes
+	}
+	require.Eventually(t, func() bool {
+		passes := read()
+		for _, of := range passes {
+			if !slices.ContainsFunc(of, func(p pass) bool { return p.from > healed }) {
+				return false
+			}
+		}
+		return true
+	}, soon, tortureTTL/2, "a name was not held again")
 	for _, w := range workers {
 		w.stop()
 	}
-
-	var passes [tortureNames][]pass
-	for _, j := range journals {
-		f, err := os.ReadFile(j)
-		if errors.Is(err, os.ErrNotExist) {
-			continue // it was killed before it began
-		}
-		require.NoError(t, err)
-		for line := range strings.Lines(string(f)) {
-			var name int
-			var p pass
-			if n, _ := fmt.Sscan(line, &name, &p.token, &p.from, &p.to); n == 4 {
-				passes[name] = append(passes[name], p)
-			}
-		}
-	}
+	passes := read()
 	for name := range passes {
 		violations, tokens := judge(passes[name])
 		t.Logf("name %d: %d passes under %d tokens; %d kills, %d stops", name, len(passes[name]), tokens, kills, stops)
@@ -293,9 +311,7 @@ func TestTorture(t *testing.T) {
 			tier.Unsafe(t, "name %d: %d passes came after one of a later token", name, violations)
 		}
 		require.NotZero(t, tokens)
-		require.True(t, slices.ContainsFunc(passes[name], func(p pass) bool { return p.from > healed }), "name %d was not held again", name)
 	}
-	require.Greater(t, kills+stops, 3)
 }
 
 // pass is one moment at which a holder was alive, between two readings of the machine's clock.

@@ -5,6 +5,7 @@ package sqlite
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,8 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// Writers that follow each other with microseconds between them leave renewals their turn: some 70 in
-// 3 s. Where a wait looks every 4 ms, they get five at most.
+// Writers that follow each other with microseconds between them leave renewals their turn: one comes
+// behind some four transactions. Where a wait looks every 4 ms, it comes behind some 60.
 func TestARenewalBesideAQueueOfWriters(t *testing.T) {
 	ctx := t.Context()
 	path := quickFile(t)
@@ -22,12 +23,19 @@ func TestARenewalBesideAQueueOfWriters(t *testing.T) {
 	sess := open(t, s, 1, owner("a"), time.Minute)
 	mine := win(t, s, sess, "job")
 	db := users(t, path, "")
-	end := time.Now().Add(3 * time.Second)
+	const renewals, most = 30, 600
 	var writers sync.WaitGroup
-	var wrote [4]int
-	for i := range wrote {
+	var wrote atomic.Int64
+	enough := make(chan struct{})
+	stop := sync.OnceFunc(func() { close(enough) })
+	for range 4 {
 		writers.Go(func() {
-			for time.Now().Before(end) {
+			for {
+				select {
+				case <-enough:
+					return
+				default:
+				}
 				tx, err := db.BeginTx(ctx, nil)
 				if err != nil || Guard(ctx, tx, of(mine)) != nil {
 					t.Errorf("no transaction: %v", err)
@@ -39,21 +47,24 @@ func TestARenewalBesideAQueueOfWriters(t *testing.T) {
 					t.Errorf("not written: %v", err)
 					return
 				}
-				wrote[i]++
+				if wrote.Add(1) == most {
+					stop()
+				}
 			}
 		})
 	}
 	var worst, all time.Duration
 	n := 0
-	for time.Now().Before(end) {
+	for ; n < renewals && wrote.Load() < most; n++ {
 		began := time.Now()
 		_, err := s.Renew(context.Background(), []lease.Session{sess})
 		require.NoError(t, err)
 		took := time.Since(began)
-		worst, all, n = max(worst, took), all+took, n+1
+		worst, all = max(worst, took), all+took
 		time.Sleep(time.Millisecond)
 	}
+	stop()
 	writers.Wait()
-	t.Logf("%d renewals, on average after %v, at worst %v; the writers wrote %v", n, all/time.Duration(n), worst, wrote)
-	require.GreaterOrEqual(t, n, 15)
+	t.Logf("%d renewals, on average after %v, at worst %v; the writers wrote %d times", n, all/time.Duration(n), worst, wrote.Load())
+	require.Equal(t, renewals, n, "renewals beside %d transactions", most)
 }

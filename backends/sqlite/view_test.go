@@ -5,6 +5,7 @@ package sqlite
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,11 +38,19 @@ func reads(s *Store, name string, sess lease.Session) map[string]func(context.Co
 func TestAReadWaitsForARenewalThatIsBeingCommitted(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	holder := openAt(t, file(t))
-	reader := openAt(t, holder.Path())
-	long := open(t, holder, 2, owner("a"), time.Minute)
+	path := file(t)
+	var now atomic.Int64
+	c := clock{boot: "boot", now: func() time.Duration { return time.Hour + time.Duration(now.Load()) }}
+	at := func() *Store {
+		s, err := newStore(ctx, path, c)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, s.Close()) })
+		return s
+	}
+	holder, reader := at(), at()
+	long := open(t, holder, 2, owner("a"), time.Hour)
 	win(t, holder, long, "long")
-	sess := open(t, holder, 1, owner("a"), time.Second)
+	sess := open(t, holder, 1, owner("a"), time.Minute)
 	held := win(t, holder, sess, "job")
 	_, err := holder.Renew(ctx, []lease.Session{sess})
 	require.NoError(t, err)
@@ -52,7 +61,7 @@ func TestAReadWaitsForARenewalThatIsBeingCommitted(t *testing.T) {
 		renewed <- holder.write(ctx, "renew", false, func(tx *tx) error {
 			o, ok, err := tx.live(sess)
 			if err == nil {
-				o.TTL = time.Minute // so that it has not ended once more
+				o.TTL = time.Hour // so that it has not ended once more
 				err = tx.renew(o)
 			}
 			began <- ok
@@ -61,7 +70,7 @@ func TestAReadWaitsForARenewalThatIsBeingCommitted(t *testing.T) {
 		})
 	}()
 	require.True(t, <-began, "it is renewed in time")
-	time.Sleep(1010 * time.Millisecond)
+	now.Add(int64(time.Minute))
 	for name, read := range reads(reader, "job", sess) {
 		brief, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 		_, err := read(brief)

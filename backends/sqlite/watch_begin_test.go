@@ -40,7 +40,7 @@ func next(t *testing.T, told <-chan string) string {
 	select {
 	case e := <-told:
 		return e
-	case <-time.After(10 * time.Second):
+	case <-time.After(soon):
 		require.Fail(t, "nothing is told")
 		return ""
 	}

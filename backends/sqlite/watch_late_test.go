@@ -38,7 +38,7 @@ func TestAChangeBeforeASnapshot(t *testing.T) {
 	takeReaders(s)
 	second := stream(t, s, false)
 	registered := func() bool { s.mu.Lock(); defer s.mu.Unlock(); return len(s.follow.watchers) == 2 }
-	require.Eventually(t, registered, 10*time.Second, time.Millisecond)
+	require.Eventually(t, registered, soon, time.Millisecond)
 	mine := win(t, s, sess, "job")
 	put := fmt.Sprint(lease.EventPut, "job")
 	require.Equal(t, put, next(t, first), "the follower has told of it")
