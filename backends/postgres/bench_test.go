@@ -30,7 +30,7 @@ func benchStore(b *testing.B) (*postgres.Store, *pgxpool.Pool) {
 // BenchmarkAcquire: one name, acquired and released.
 func BenchmarkAcquire(b *testing.B) {
 	s, _ := benchStore(b)
-	x := session(b, s, "a", lasting)
+	x := session(b, s, "a")
 	b.ReportAllocs()
 	for b.Loop() {
 		r := win(b, s, x, "job")
@@ -42,8 +42,8 @@ func BenchmarkAcquire(b *testing.B) {
 // BenchmarkRefused: a name that is another's.
 func BenchmarkRefused(b *testing.B) {
 	s, _ := benchStore(b)
-	win(b, s, session(b, s, "a", lasting), "job")
-	x := session(b, s, "b", lasting)
+	win(b, s, session(b, s, "a"), "job")
+	x := session(b, s, "b")
 	b.ReportAllocs()
 	for b.Loop() {
 		require.False(b, ask(b, s, x, claim("job"))[0].OK)
@@ -57,7 +57,7 @@ func BenchmarkRenew(b *testing.B) {
 			s, _ := benchStore(b)
 			sessions := make([]lease.Session, n)
 			for i := range sessions {
-				sessions[i] = session(b, s, "a", lasting)
+				sessions[i] = session(b, s, "a")
 			}
 			b.ReportAllocs()
 			for b.Loop() {
@@ -72,7 +72,7 @@ func BenchmarkRenew(b *testing.B) {
 // BenchmarkBatch: 500 names that are free, in one call.
 func BenchmarkBatch(b *testing.B) {
 	s, _ := benchStore(b)
-	x := session(b, s, "a", lasting)
+	x := session(b, s, "a")
 	i := 0
 	b.ReportAllocs()
 	for b.Loop() {
@@ -90,7 +90,7 @@ func BenchmarkBatch(b *testing.B) {
 // BenchmarkGuard: a transaction with nothing in it but a guard.
 func BenchmarkGuard(b *testing.B) {
 	s, p := benchStore(b)
-	r := win(b, s, session(b, s, "a", lasting), "job")
+	r := win(b, s, session(b, s, "a"), "job")
 	b.ReportAllocs()
 	for b.Loop() {
 		tx, err := p.Begin(b.Context())

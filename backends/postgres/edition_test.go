@@ -36,7 +36,7 @@ func TestFunctionsOfAnotherEdition(t *testing.T) {
 	p := pool(t)
 	s := fresh(t, p)
 	schema := postgres.WithSchema(s.SchemaName())
-	held := win(t, s, session(t, s, "a", lasting), "job")
+	held := win(t, s, session(t, s, "a"), "job")
 	exec := func(q string) {
 		_, err := p.Exec(t.Context(), fmt.Sprintf(q, s.SchemaName()))
 		require.NoError(t, err)

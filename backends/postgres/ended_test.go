@@ -29,7 +29,7 @@ func TestSweepBesideAcquire(t *testing.T) {
 	// A look at the names under a session takes a while.
 	sql("INSERT INTO %[1]s.lease (name) SELECT 'free/' || i FROM generate_series(1, 100000) i; DROP INDEX %[1]s.lease_session")
 	for range 15 {
-		x := session(t, s, "a", lasting)
+		x := session(t, s, "a")
 		name := fmt.Sprintf("job/%d", ids.Add(1))
 		tx := acquiring(t, s, x, name)
 		// It runs out, and a renewal that comes too late makes that final.
@@ -65,10 +65,10 @@ func TestWhatIsOverIsFinal(t *testing.T) {
 	for _, level := range []string{"read committed", "serializable"} {
 		p := server(t).Pool(t, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["default_transaction_isolation"] = level })
 		s := again(t, p, first)
-		x := session(t, s, "a", 300*time.Millisecond)
+		x := session(t, s, "a")
 		name := fmt.Sprintf("job/%d", ids.Add(1))
 		win(t, s, x, name)
-		time.Sleep(400 * time.Millisecond)
+		lasts(t, p, s, x, 0)
 		var err error
 		for _, err = range s.ListSession(t.Context(), x) {
 		}

@@ -66,16 +66,17 @@ func TestAnsweredByTheOldPrimaryMeanwhile(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			var to atomic.Pointer[postgrestest.Server]
 			to.Store(old)
+			asked := &requests{n: map[string]int{}}
 			p := steeredBy(t, old, func(ctx context.Context) *postgrestest.Server {
 				at := to.Load()
 				pass(ctx)
 				return at
-			})
+			}, asked.count)
 			s := silent(t, p)
-			sess := session(t, s, "a", lasting)
+			sess := session(t, s, "a")
 			r := win(t, s, sess, "job/"+what)
-			time.Sleep(100 * time.Millisecond) // the bell takes a connection, soon after a call
-			eventually(t, 10*time.Second, "no connection in use", func() bool { return p.Stat().AcquiredConns() == 0 })
+			// The bell takes a connection, soon after a call.
+			eventually(t, "no connection in use", func() bool { return asked.of("ring") > 0 && p.Stat().AcquiredConns() == 0 })
 			p.Reset() // the next call makes a connection
 
 			g := newGate()

@@ -6,15 +6,19 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"regexp"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/holdfast-go/holdfast/backends/postgres"
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -63,22 +67,77 @@ func pool(tb testing.TB) *pgxpool.Pool {
 }
 
 // eventually waits until cond holds.
-func eventually(tb testing.TB, within time.Duration, what string, cond func() bool) {
+func eventually(tb testing.TB, what string, cond func() bool) {
 	tb.Helper()
-	for end := time.Now().Add(within); !cond(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(soon); !cond(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			tb.Fatalf("not within %v: %s", within, what)
+			tb.Fatalf("not within %v: %s", soon, what)
 		}
 	}
 }
 
-// lasting is a TTL long enough to need no renewal.
-const lasting = 10 * time.Minute
+const (
+	// lasting is a TTL long enough to need no renewal.
+	lasting = 10 * time.Minute
+	// soon bounds, generously, how long things take on a machine that is busy: what has not happened
+	// by then hangs.
+	soon = 30 * time.Second
+)
+
+// lasts has a session run out after that time, by the server's clock, whatever its TTL is.
+func lasts(tb testing.TB, p *pgxpool.Pool, s *postgres.Store, x lease.Session, left time.Duration) {
+	tb.Helper()
+	_, err := p.Exec(tb.Context(), fmt.Sprintf("UPDATE %s.session SET ends = clock_timestamp() + interval '%d us' WHERE id = %d",
+		s.SchemaName(), left.Microseconds(), x.ID))
+	require.NoError(tb, err)
+}
+
+// requests counts what the Stores of a pool ask for, by the function that they call.
+type requests struct {
+	mu   sync.Mutex
+	n    map[string]int
+	meet func(function string, n int) // called before the n-th of each
+}
+
+var called = regexp.MustCompile(`"\.(\w+)\(`)
+
+func (r *requests) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	if strings.Contains(q.SQL, "CREATE") { // which makes the functions
+		return ctx
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, of := range called.FindAllStringSubmatch(q.SQL, -1) {
+		r.n[of[1]]++
+		if r.meet != nil {
+			r.meet(of[1], r.n[of[1]])
+		}
+	}
+	return ctx
+}
+
+func (r *requests) count(c *pgxpool.Config) { c.ConnConfig.Tracer = r }
+
+func (r *requests) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// of returns how many there were.
+func (r *requests) of(function string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.n[function]
+}
+
+// counted is a pool of the shared server whose requests are counted.
+func counted(tb testing.TB) (*pgxpool.Pool, *requests) {
+	tb.Helper()
+	r := &requests{n: map[string]int{}}
+	return server(tb).Pool(tb, r.count), r
+}
 
 // session opens one for direct use of a store, with no renewals.
-func session(tb testing.TB, s lease.Store, owner string, ttl time.Duration) lease.Session {
+func session(tb testing.TB, s lease.Store, owner string) lease.Session {
 	tb.Helper()
-	sess := lease.Session{ID: lease.SessionID(ids.Add(1)), TTL: ttl,
+	sess := lease.Session{ID: lease.SessionID(ids.Add(1)), TTL: lasting,
 		Owner: lease.Owner{ID: owner, Incarnation: fmt.Sprintf("%s-%d", owner, ids.Add(1))}}
 	g, err := s.OpenSession(tb.Context(), sess)
 	require.NoError(tb, err)
@@ -95,7 +154,9 @@ func claim(name string) lease.Claim { return lease.Claim{Name: name, Nonce: uint
 // ask makes claims, and returns what came of them.
 func ask(tb testing.TB, s lease.Store, sess lease.Session, claims ...lease.Claim) []lease.Outcome {
 	tb.Helper()
-	outs, err := s.Acquire(tb.Context(), sess, claims)
+	ctx, cancel := context.WithTimeout(tb.Context(), soon)
+	defer cancel()
+	outs, err := s.Acquire(ctx, sess, claims)
 	require.NoError(tb, err)
 	require.Len(tb, outs, len(claims))
 	return outs

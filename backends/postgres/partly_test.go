@@ -46,7 +46,7 @@ func TestDeniedAfterAPart(t *testing.T) {
 		}
 		t.Run(fmt.Sprintf("close, request %d", n), func(t *testing.T) {
 			s := fresh(t, p)
-			sess := session(t, s, "a", lasting)
+			sess := session(t, s, "a")
 			free, guarded := win(t, s, sess, "free"), win(t, s, sess, "guarded")
 			tx, err := p.Begin(t.Context())
 			require.NoError(t, err)
@@ -62,7 +62,7 @@ func TestDeniedAfterAPart(t *testing.T) {
 		})
 		t.Run(fmt.Sprintf("renew, request %d", n), func(t *testing.T) {
 			s := fresh(t, p)
-			sess := session(t, s, "a", lasting)
+			sess := session(t, s, "a")
 			former := sess
 			former.Owner.Incarnation += "-former"
 			refuse(t, s, n, "renew", "p_ids bigint[], p_incarnations text[]",

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -22,14 +21,14 @@ import (
 )
 
 // steered is a pool of a server whose new connections go to whatever server to has.
-func steered(t *testing.T, of *postgrestest.Server, to *atomic.Pointer[postgrestest.Server]) *pgxpool.Pool {
+func steered(t *testing.T, of *postgrestest.Server, to *atomic.Pointer[postgrestest.Server], changes ...func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
-	return steeredBy(t, of, func(context.Context) *postgrestest.Server { return to.Load() })
+	return steeredBy(t, of, func(context.Context) *postgrestest.Server { return to.Load() }, changes...)
 }
 
-func steeredBy(t *testing.T, of *postgrestest.Server, to func(context.Context) *postgrestest.Server) *pgxpool.Pool {
+func steeredBy(t *testing.T, of *postgrestest.Server, to func(context.Context) *postgrestest.Server, changes ...func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
-	return of.Pool(t, func(c *pgxpool.Config) {
+	return of.Pool(t, append(changes, func(c *pgxpool.Config) {
 		c.ConnConfig.Fallbacks = nil
 		c.BeforeConnect = func(ctx context.Context, cc *pgx.ConnConfig) error {
 			at, err := pgx.ParseConfig(to(ctx).URL())
@@ -38,7 +37,7 @@ func steeredBy(t *testing.T, of *postgrestest.Server, to func(context.Context) *
 			}
 			return err
 		}
-	})
+	})...)
 }
 
 // twoPrimaries are an old primary that came back as one, and the standby that took its place.
@@ -63,7 +62,7 @@ func TestOldPrimary(t *testing.T) {
 	to.Store(present)
 	p := steered(t, old, &to)
 	s := silent(t, p)
-	sess := session(t, s, "a", lasting)
+	sess := session(t, s, "a")
 	held := win(t, s, sess, "job")
 
 	to.Store(old)
@@ -83,7 +82,7 @@ func TestOldPrimary(t *testing.T) {
 	require.NoError(t, tx.Rollback(t.Context()))
 
 	other := silent(t, p) // the same name, held twice
-	require.NotEqual(t, held.Token, win(t, other, session(t, other, "b", lasting), "job").Token)
+	require.NotEqual(t, held.Token, win(t, other, session(t, other, "b"), "job").Token)
 
 	to.Store(present)
 	p.Reset()
@@ -105,19 +104,20 @@ func TestBothPrimariesInOnePool(t *testing.T) {
 	old, present := twoPrimaries(t)
 	var to atomic.Pointer[postgrestest.Server]
 	to.Store(old)
-	p := steered(t, old, &to)
+	asked := &requests{n: map[string]int{}}
+	p := steered(t, old, &to, asked.count)
 	s := silent(t, p)
 	works(t, s)
-	// hold takes all connections out of the pool, so that the next call makes another.
+	// hold takes all connections out of the pool, so that the next call makes another, once the bell
+	// was rung that often: it takes one, soon after a call.
 	held := map[int]int{} // how many, by hold
-	hold := func() (release func()) {
-		time.Sleep(100 * time.Millisecond) // the bell takes one, soon after a call
-		eventually(t, 10*time.Second, "no connection in use", func() bool {
+	hold := func(rings int) (release func()) {
+		eventually(t, "no connection in use", func() bool {
 			n := 0
 			for _, c := range held {
 				n += c
 			}
-			return int(p.Stat().AcquiredConns()) == n
+			return asked.of("ring") >= rings && int(p.Stat().AcquiredConns()) == n
 		})
 		conns := p.AcquireAllIdle(t.Context())
 		id := rand.Int()
@@ -132,14 +132,14 @@ func TestBothPrimariesInOnePool(t *testing.T) {
 		t.Cleanup(release)
 		return release
 	}
-	olds := hold()
+	olds := hold(2) // for what was won, and for what was freed
 	to.Store(present)
 	works(t, s) // by another connection, which leads to the later one: it goes on there
-	presents := hold()
+	presents := hold(4)
 	olds()
 	_, err := s.Get(t.Context(), "a")
 	require.ErrorIs(t, err, postgres.ErrOldPrimary)
-	olds = hold()
+	olds = hold(4)
 	presents()
 	works(t, s)
 	olds()

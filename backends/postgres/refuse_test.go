@@ -84,7 +84,7 @@ func deniedBy(t *testing.T, s *postgres.Store, is error, says string) {
 // works shows that leases can be had.
 func works(t *testing.T, s *postgres.Store) {
 	t.Helper()
-	a := session(t, s, "a", lasting)
+	a := session(t, s, "a")
 	win(t, s, a, fmt.Sprint("works/", ids.Add(1)))
 	require.NoError(t, s.CloseSession(t.Context(), a))
 }
@@ -174,7 +174,7 @@ func TestPermissions(t *testing.T) {
 	require.NoError(t, srv.Exec(t.Context(), "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA perms TO app"))
 	app := as("app")
 	works(t, app)
-	r := win(t, app, session(t, app, "a", lasting), "job")
+	r := win(t, app, session(t, app, "a"), "job")
 	p := postgrestest.PoolOf(t, srv.Route().URLOf("app", "postgres"))
 	tx, err := p.Begin(t.Context())
 	require.NoError(t, err)
@@ -202,11 +202,11 @@ func TestEncodingOfTheClient(t *testing.T) {
 		require.ErrorIs(t, by(encoding).Check(t.Context()), postgres.ErrUnsafeServer)
 		deniedBy(t, by(encoding), postgres.ErrUnsafeServer, "client_encoding is "+encoding+", must be UTF8")
 	}
-	a := session(t, first, "a", lasting)
+	a := session(t, first, "a")
 	r := win(t, first, a, "käse")
 	for _, encoding := range []string{"UTF8", "utf-8", "UNICODE", "SQL_ASCII"} {
 		s := by(encoding)
-		out := ask(t, s, session(t, s, "b", lasting), claim("käse"))[0]
+		out := ask(t, s, session(t, s, "b"), claim("käse"))[0]
 		require.False(t, out.OK, encoding)
 		require.Equal(t, r.Token, out.Record.Token)
 	}

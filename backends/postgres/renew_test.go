@@ -15,7 +15,7 @@ import (
 func TestRenewOfSeveralIncarnations(t *testing.T) {
 	t.Parallel()
 	s := fresh(t, pool(t))
-	lives, more := session(t, s, "a", lasting), session(t, s, "b", lasting)
+	lives, more := session(t, s, "a"), session(t, s, "b")
 	other := lives
 	other.Owner.Incarnation += "-before"
 	third := lives

@@ -21,7 +21,7 @@ import (
 func TestSettingsChangeWhileItRuns(t *testing.T) {
 	t.Parallel()
 	first := fresh(t, pool(t))
-	r := win(t, first, session(t, first, "a", lasting), "käse")
+	r := win(t, first, session(t, first, "a"), "käse")
 	for says, set := range map[string]string{
 		"client_encoding is LATIN1, must be UTF8": "SET client_encoding = 'LATIN1'",
 		"array_nulls is off, must be on":          "SET array_nulls = off",
@@ -38,7 +38,7 @@ func TestSettingsChangeWhileItRuns(t *testing.T) {
 		})
 		s := silent(t, p, postgres.WithSchema(first.SchemaName()))
 		works(t, s)
-		b := session(t, s, "b", lasting)
+		b := session(t, s, "b")
 		tx, err := p.Begin(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, s.Guard(t.Context(), tx, own(r)))

@@ -4,6 +4,7 @@ package postgres_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -40,7 +41,7 @@ func TestGuardBehindASnapshot(t *testing.T) {
 			require.NoError(t, tx.Commit(t.Context()))
 		}
 		const snapshot = "SELECT count(*) FROM pg_catalog.pg_class"
-		a, b := session(t, s, "a", time.Second), session(t, s, "b", lasting)
+		b := session(t, s, "b")
 
 		// Acquired for the first time since.
 		tx, idle := begin(snapshot), begin("")
@@ -52,13 +53,16 @@ func TestGuardBehindASnapshot(t *testing.T) {
 		again(first)
 
 		// Renewed since, by more than what was left.
-		r := win(t, s, a, "renewed")
-		tx = begin(snapshot)
-		for range 4 {
-			time.Sleep(300 * time.Millisecond)
+		var r lease.Record
+		for left, renewed := 100*time.Millisecond, false; !renewed; left *= 2 { // on a machine that is busy it takes more
+			a := session(t, s, "a")
+			r = win(t, s, a, fmt.Sprint("renewed/", left))
+			lasts(t, p, s, a, left)
+			tx = begin(snapshot)
 			grants, err := s.Renew(t.Context(), []lease.Session{a})
 			require.NoError(t, err)
-			require.NoError(t, grants[0].Err)
+			renewed = grants[0].Err == nil
+			time.Sleep(left)
 		}
 		require.ErrorIs(t, s.Guard(t.Context(), tx, own(r)), postgres.ErrFenced)
 		again(r)
@@ -87,7 +91,7 @@ func TestGuardThatMayNotWrite(t *testing.T) {
 	t.Parallel()
 	p := pool(t)
 	s := fresh(t, p)
-	r := win(t, s, session(t, s, "a", lasting), "job")
+	r := win(t, s, session(t, s, "a"), "job")
 	tx, err := p.BeginTx(t.Context(), pgx.TxOptions{AccessMode: pgx.ReadOnly})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })

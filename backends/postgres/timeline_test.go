@@ -70,7 +70,7 @@ func TestAcceptedIsToldFirst(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- s.AcceptHistory(context.Background()) }()
 	told := func() bool { return s.Accepted() == 1 }
-	for end := time.Now().Add(5 * time.Second); !told() && time.Now().Before(end); {
+	for end := time.Now().Add(30 * time.Second); !told() && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
 	is, latest := told(), s.primary.latestLocked(7)

@@ -17,7 +17,7 @@ import (
 )
 
 // patience is how long a test waits for what must happen.
-const patience = 20 * time.Second
+const patience = 30 * time.Second
 
 func TestAServerStartsAndIsDurableUnlessToldOtherwise(t *testing.T) {
 	s := Start(t, WithSetting("work_mem", "5MB"))

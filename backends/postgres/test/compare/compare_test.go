@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 // tiny is a plan that takes some seconds.
 func tiny() plan {
 	return plan{ttl: 5 * time.Second, rounds: 1, ops: 3, handOvers: 1, some: 20, many: 500, windows: 1,
-		renewals: 1000, hourly: 10, idle: time.Second, patience: 10 * time.Second}
+		renewals: 1000, hourly: 10, idle: time.Second, patience: 30 * time.Second}
 }
 
 // TestCompare: every figure comes out, and no bound is broken.
