@@ -188,7 +188,7 @@ func TestStartChecksBeforeItChangesAnything(t *testing.T) {
 func TestTheActorSystemLogsToZap(t *testing.T) {
 	core, logs := observer.New(zap.InfoLevel)
 	system := actor.NewActorSystem(remoting.LogTo(zap.New(core)))
-	require.Eventually(t, func() bool { return logs.Len() == 1 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return logs.Len() == 1 }, deadline, time.Millisecond)
 	line := logs.All()[0]
 	require.Equal(t, "protoactor", line.LoggerName)
 	require.Equal(t, system.ID, line.ContextMap()["system"])

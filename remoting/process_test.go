@@ -175,17 +175,24 @@ func TestAnAliasOfTheAddressIsRefusedAndDoesNotLoop(t *testing.T) {
 func TestShutdownTellsWatchersAndMayBeCalledTwice(t *testing.T) {
 	for _, how := range []string{"graceful", "now"} {
 		t.Run(how, func(t *testing.T) {
-			a, b, c := start(t), start(t), start(t)
-			works(a, b)
-			works(b, a)
-			a.do("watch %s echo", b.addr)
-			a.do("watch %s nobody", b.addr)
-			require.Equal(t, "nobody Stopped", a.expect("terminated "), "so the watch before it arrived, too")
-			b.do("shutdown %s", how)
-			took, err := strconv.ParseFloat(b.expect("down "), 64)
-			require.NoError(t, err)
-			require.Less(t, took, 5.0, "peers that live hang up when asked")
-			require.Equal(t, "echo AddressTerminated", a.expect("terminated "))
+			a, c := start(t), start(t)
+			var b *proc
+			// It takes 5 s where peers do not hang up when asked, and also on a machine that is busy:
+			// not each time.
+			for tries, took := 3, 5.0; took >= 5; tries-- {
+				require.NotZero(t, tries, "peers that live hang up when asked")
+				b = start(t)
+				works(a, b)
+				works(b, a)
+				a.do("watch %s echo", b.addr)
+				a.do("watch %s nobody", b.addr)
+				require.Equal(t, "nobody Stopped", a.expect("terminated "), "so the watch before it arrived, too")
+				b.do("shutdown %s", how)
+				var err error
+				took, err = strconv.ParseFloat(b.expect("down "), 64)
+				require.NoError(t, err)
+				require.Equal(t, "echo AddressTerminated", a.expect("terminated "))
+			}
 			b.do("ask %s anyone", a.addr)
 			require.Contains(t, b.expect("answer "), "dead letter", "nothing goes out any more")
 			b.do("watch %s echo", a.addr)
