@@ -27,11 +27,11 @@ func TestCluster(t *testing.T) {
 		"short/1": 200 * time.Millisecond, "short/2": 300 * time.Millisecond, "short/3": 500 * time.Millisecond}
 	var nodes []*node
 	for i := range 3 {
-		nodes = append(nodes, newNode(t, c.Client(t), prefix, fmt.Sprintf("node-%d", i)))
+		nodes = append(nodes, newNode(t, c.Client(t), prefix, fmt.Sprintf("node-%d", i), ttl))
 	}
 	var j journal
 	stop := j.group(t, nodes, names)
-	j.held(t, now(), soon, names)
+	j.held(t, now(), names)
 	ctx := t.Context()
 
 	leader := func(not ...*etcdtest.Member) *etcdtest.Member {
@@ -98,7 +98,7 @@ func TestCluster(t *testing.T) {
 		var worst time.Duration
 		for range fault.times {
 			fault.do()
-			worst = max(worst, j.held(t, now(), soon, names))
+			worst = max(worst, j.held(t, now(), names))
 		}
 		t.Logf("%s: all held at most %v later; %d lost in %v", fault.name, worst.Round(time.Millisecond), j.lost(began),
 			(now() - began).Round(time.Millisecond))

@@ -28,19 +28,17 @@ func TestErrorsWithoutMajority(t *testing.T) {
 	for _, m := range c.Members()[:2] {
 		require.NoError(t, m.Kill())
 	}
-	ask := func() error {
+	ask := func() (err error, answered bool) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err := s.Acquire(ctx, sess, []lease.Claim{{Name: "a", Nonce: 1}})
-		return err
+		_, err = s.Acquire(ctx, sess, []lease.Claim{{Name: "a", Nonce: 1}})
+		return err, ctx.Err() == nil
 	}
 	var err error
-	var took time.Duration
 	eventually(t, soon, "the member noticed", func() bool {
-		began := time.Now()
-		err = ask()
-		took = time.Since(began)
-		return errors.Is(err, etcd.ErrNoLeader) && took < 500*time.Millisecond
+		var answered bool
+		err, answered = ask()
+		return errors.Is(err, etcd.ErrNoLeader) && answered
 	})
 	require.ErrorContains(t, err, "etcd acquire")
 	grants, err := s.Renew(t.Context(), []lease.Session{sess})
@@ -49,7 +47,7 @@ func TestErrorsWithoutMajority(t *testing.T) {
 	}
 	require.ErrorIs(t, err, etcd.ErrNoLeader)
 	require.NoError(t, c.Members()[2].Kill())
-	eventually(t, soon, "no endpoint", func() bool { err = ask(); return errors.Is(err, etcd.ErrUnreachable) })
+	eventually(t, soon, "no endpoint", func() bool { err, _ = ask(); return errors.Is(err, etcd.ErrUnreachable) })
 	for _, endpoint := range c.Endpoints() {
 		require.ErrorContains(t, err, endpoint)
 	}
@@ -69,7 +67,7 @@ func TestSilentEndpoints(t *testing.T) {
 	}
 	endpoints = append(endpoints, c.Endpoints()...)
 	s := newStore(t, c.Client(t, func(cfg *clientv3.Config) { cfg.Endpoints = endpoints }), fresh())
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
 	_, err := s.OpenSession(ctx, lease.Session{ID: lease.SessionID(ids.Add(1)), TTL: ttl, Owner: lease.Owner{Incarnation: "x"}})
 	require.NoError(t, err)
@@ -98,20 +96,21 @@ func TestErrorsOfLeases(t *testing.T) {
 	require.ErrorIs(t, outs[0].Err, lease.ErrSessionGone)
 	require.Equal(t, a, outs[0].Record)
 
-	// A client that its owner closed: errors, at once, and no panic.
+	// A client that its owner closed: errors, without an end of the context, and no panic.
 	require.NoError(t, client.Close())
-	began := time.Now()
-	defer func() { require.Less(t, time.Since(began), 2*time.Second) }()
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	defer func() { require.NoError(t, ctx.Err()) }()
 	for range 2 {
-		_, err = s.Get(t.Context(), "a")
+		_, err = s.Get(ctx, "a")
 		require.Error(t, err)
-		_, err = s.Acquire(t.Context(), stands, []lease.Claim{{Name: "b", Nonce: 1}})
+		_, err = s.Acquire(ctx, stands, []lease.Claim{{Name: "b", Nonce: 1}})
 		require.Error(t, err)
-		_, err = s.Renew(t.Context(), []lease.Session{stands})
+		_, err = s.Renew(ctx, []lease.Session{stands})
 		require.Error(t, err)
-		_, err = s.OpenSession(t.Context(), lease.Session{ID: 12, TTL: ttl, Owner: stands.Owner})
+		_, err = s.OpenSession(ctx, lease.Session{ID: 12, TTL: ttl, Owner: stands.Owner})
 		require.Error(t, err)
-		for _, err = range s.Watch(t.Context(), "") {
+		for _, err = range s.Watch(ctx, "") {
 			break
 		}
 		require.Error(t, err)

@@ -27,11 +27,11 @@ func TestOutage(t *testing.T) {
 		names := map[string]time.Duration{"long/1": 0, "long/2": 0, "short/1": 300 * time.Millisecond, "short/2": 400 * time.Millisecond}
 		var nodes []*node
 		for i := range 3 {
-			nodes = append(nodes, newNode(t, c.Client(t), prefix, fmt.Sprintf("node-%d", i)))
+			nodes = append(nodes, newNode(t, c.Client(t), prefix, fmt.Sprintf("node-%d", i), ttl))
 		}
 		var j journal
 		stop := j.group(t, nodes, names)
-		j.held(t, now(), soon, names)
+		j.held(t, now(), names)
 
 		outage := func(name string, lasts time.Duration, begin, end func() error) {
 			require.NoError(t, begin())
@@ -45,7 +45,7 @@ func TestOutage(t *testing.T) {
 			ending := now() // it may answer from here on
 			require.NoError(t, end())
 			back := now()
-			took := j.held(t, back, ttl+2*time.Second, names)
+			took := j.held(t, back, names)
 			if ending > began+trust {
 				j.silent(t, began+trust, ending)
 			}

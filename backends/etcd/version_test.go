@@ -78,10 +78,10 @@ func TestEveryEndpointIsAsked(t *testing.T) {
 	}
 }
 
-// A silent endpoint costs its time once, and is asked again after a while.
+// Silent endpoints cost their time once, all together, and are asked again after a while.
 func TestEndpointsThatAreSilentAndNew(t *testing.T) {
 	versioned(t, func(t *testing.T, s *Store, known *servers, _ *observer.ObservedLogs) {
-		endpoints := known.set(map[string]string{"a": "3.7.3", "b": ""})
+		endpoints := known.set(map[string]string{"a": "3.7.3", "b": "", "c": "", "d": ""})
 		began := time.Now()
 		s.askVersions(t.Context(), endpoints)
 		require.Equal(t, versionTimeout, time.Since(began))
@@ -94,7 +94,7 @@ func TestEndpointsThatAreSilentAndNew(t *testing.T) {
 		require.False(t, s.versions.due(endpoints), "they are asked")
 		s.versions.asking = false
 
-		s.askVersions(t.Context(), known.set(map[string]string{"a": "3.7.3", "b": "3.7.3"}))
+		s.askVersions(t.Context(), known.set(map[string]string{"a": "3.7.3", "b": "3.7.3", "c": "3.7.3", "d": "3.7.3"}))
 		time.Sleep(versionPause)
 		require.False(t, s.versions.due(endpoints), "all are known")
 		require.True(t, s.versions.due(append(endpoints, "new")), "but a new one")

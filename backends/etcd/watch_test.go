@@ -28,7 +28,7 @@ func TestWatchOverCompaction(t *testing.T) {
 	require.NoError(t, err)
 	prefix := fresh()
 	direct := newStore(t, c.Client(t), prefix)
-	broken := newNode(t, route.Client(t), prefix, "watcher")
+	broken := newNode(t, route.Client(t), prefix, "watcher", ttl)
 	sess := session(t, direct, "a")
 	first := win(t, direct, sess, "w/0")
 
@@ -113,7 +113,7 @@ func TestRevoked(t *testing.T) {
 	t.Parallel()
 	c := server(t)
 	prefix := fresh()
-	a, b := newNode(t, c.Client(t), prefix, "a"), newNode(t, c.Client(t), prefix, "b")
+	a, b := newNode(t, c.Client(t), prefix, "a", lasting), newNode(t, c.Client(t), prefix, "b", lasting)
 	h, bystander := a.lease(t, "job", lease.WithOwnSession()), a.lease(t, "other")
 	losses := make(chan lease.Loss, 10)
 	h.OnLost(func(l lease.Loss) { losses <- l })
@@ -129,7 +129,7 @@ func TestRevoked(t *testing.T) {
 
 	require.NoError(t, c.Revoke(t.Context(), clientv3.LeaseID(rec.Session)))
 	revoked := now()
-	eventually(t, trust/2, "the holder knows", func() bool { return !h.CheckAlive() })
+	eventually(t, soon, "the holder knows", func() bool { return !h.CheckAlive() }) // no renewal is due by then
 	t.Logf("the holder knew %v after the session was revoked", now()-revoked)
 	loss := <-losses
 	require.Equal(t, "job", loss.Name)

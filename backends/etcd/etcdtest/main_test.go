@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 // patience is how long a test waits for what must happen; silence, how long it
 // listens for what must not.
 const (
-	patience = 10 * time.Second
+	patience = 30 * time.Second
 	silence  = 100 * time.Millisecond
 )
 
