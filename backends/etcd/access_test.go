@@ -5,9 +5,11 @@ package etcd_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -176,11 +178,15 @@ func TestQuota(t *testing.T) {
 
 	sess := session(t, n.store, "direct")
 	require.NoError(t, c.FillQuota(ctx))
+	var refused sync.WaitGroup
 	for _, h := range []*lease.Handle{late, own} { // in a session that stands, and in one to be opened
-		won, err := h.Acquire(ctx)
-		require.False(t, won)
-		require.ErrorIs(t, err, lease.ErrUnknown)
+		refused.Go(func() {
+			won, err := h.Acquire(ctx)
+			assert.False(t, won)
+			assert.ErrorIs(t, err, lease.ErrUnknown)
+		})
 	}
+	refused.Wait()
 	_, inSession := n.store.Acquire(ctx, sess, []lease.Claim{{Name: "direct", Nonce: 1}})
 	for _, err := range []error{inSession, refusal(t, n.store, soon)} {
 		require.ErrorIs(t, err, etcd.ErrNoSpace)

@@ -75,8 +75,8 @@ func TestIdleRequests(t *testing.T) {
 	t.Logf("by a Keeper with %d watches, in a TTL: %.2f reads, %.2f messages to watches; %.1f requests/s in all; %v watches begun anew", watches, reads, watched,
 		(reads+watched)*keepers/ttl.Seconds(), again)
 	again /= keepers * ttls
-	require.LessOrEqual(t, reads, 1.5+2*again, "reads of a Keeper in a TTL: a listing in three, a probe in one and a half")
-	require.LessOrEqual(t, watched, 1.2+3*again, "messages to watches of a Keeper in a TTL: a probe in one and a half")
+	require.LessOrEqual(t, reads, 1.3+2*again, "reads of a Keeper in a TTL: a listing in three, a probe in one and a half")
+	require.LessOrEqual(t, watched, 0.9+3*again, "messages to watches of a Keeper in a TTL: a probe in one and a half")
 	require.Positive(t, watched, "none is probed")
 }
 

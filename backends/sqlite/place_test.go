@@ -197,6 +197,7 @@ func TestAFileThatIsReplaced(t *testing.T) {
 				require.ErrorContains(t, err, c.says, name)
 			}
 			now.Add(int64(ttl))
+			require.ErrorIs(t, s.Probe(ctx), ErrReplaced)
 			require.ErrorIs(t, other(), ErrReplaced, "it has noticed, and holders may believe in what it held")
 			now.Add(1)
 			require.ErrorIs(t, s.Probe(ctx), ErrReplaced) // no holder believes any more: it makes room
