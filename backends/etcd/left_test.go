@@ -58,7 +58,8 @@ func TestGetTellsWhatIsLeft(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
 	recs, err = s.Get(ctx, "job")
-	require.NoError(t, err, "it waits for what is left")
+	require.NoError(t, err)
+	require.NoError(t, ctx.Err(), "it waited for what is left")
 	require.Len(t, recs, 1)
 	require.Zero(t, recs[0].Left)
 }

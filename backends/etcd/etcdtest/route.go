@@ -109,7 +109,7 @@ func (r *Route) each(f func(*Link)) {
 // Keepalives of the clients that this package makes. gRPC sends them every 10 s
 // at most, and only while a request or a watch is open.
 const (
-	dialTimeout      = 2 * time.Second
+	dialTimeout      = 10 * time.Second
 	keepAliveTime    = 10 * time.Second
 	keepAliveTimeout = 2 * time.Second
 )
