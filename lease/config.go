@@ -82,7 +82,7 @@ type Config struct {
 
 	// PollMin and PollMax bound the jittered, exponentially growing pause
 	// between looks at a name that is waited for, where the store can't watch.
-	// Where it can, or gives hints, PollMax is the pause between looks that back that up.
+	// Where it can, PollMax is the pause between looks that back that up.
 	// Defaults 1 s and 10 s.
 	PollMin, PollMax time.Duration
 

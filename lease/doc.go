@@ -65,8 +65,6 @@
 //     is enough. A request that lands long after is found too: it is looked for as
 //     long as the session it was made under lives, up to 60 TTLs; what lands later
 //     still is found by listing.
-//   - A hint of a store that can't watch (Hinter) makes the Keeper look, no more: what
-//     it then reads decides, and polling goes on at PollMax.
 //   - An event of the watch is a hint: it can end a term if it is newer than the
 //     term's token; it never begins one. What is won at or below a deletion that was
 //     told while the acquisition was under way is won anew. Where only deletions are told of

@@ -16,8 +16,7 @@ import (
 // name, until stop or the end of the Keeper. After a failure of the store it
 // takes a new snapshot and tells only the differences, and so it does when it has not
 // heard for three TTLs that the watch still runs (Prober). Where the store can't watch
-// it lists, PollMin apart with jitter, or looks when it is hinted (Hinter) and lists PollMax
-// apart; changes that undo each other between two looks go unseen.
+// it lists, PollMin apart with jitter; changes that undo each other between two looks go unseen.
 //
 // f is called from one goroutine and must not block; a panic of it is logged.
 // stop may be called from f; it does not wait for a call of f that has begun,
@@ -181,7 +180,9 @@ func (f *follower) run(ctx context.Context) {
 	pause := f.k.cfg.RetryMax / 10
 	for ctx.Err() == nil {
 		if len(streams) == 0 {
-			f.unwatched(ctx)
+			if !f.forKeeper {
+				f.poll(ctx)
+			}
 			return
 		}
 		f.renew()
@@ -207,17 +208,6 @@ func (f *follower) run(ctx context.Context) {
 		f.sleep(ctx, time.Duration(float64(pause)*(0.5+mrand.Float64())))
 		pause = min(f.k.cfg.RetryMax, 2*pause)
 	}
-}
-
-// unwatched goes on where there is nothing to watch.
-func (f *follower) unwatched(ctx context.Context) {
-	if !f.forKeeper {
-		f.poll(ctx)
-		return
-	}
-	f.k.mu.Lock()
-	defer f.k.mu.Unlock()
-	f.k.hintsLocked()
 }
 
 // failed counts a failure, and reports whether it is to be logged: once, if nothing
@@ -317,11 +307,7 @@ func (f *follower) watch(ctx context.Context, s stream) (progress bool, err erro
 // list makes one listing into events.
 func (f *follower) list(ctx context.Context) error {
 	if f.name != "" {
-		if err := f.lookAt([]string{f.name}); err != nil {
-			return err
-		}
-		f.caught()
-		return nil
+		return f.look()
 	}
 	recs, err := call(f.k, func(call context.Context) ([]Record, error) {
 		var recs []Record
@@ -363,15 +349,14 @@ func (f *follower) judge(rec Record) error {
 	return f.k.oldLocked(rec.Name, rec.Token, last.token)
 }
 
-// renew takes up an era that has begun, and reports whether all is to be told anew.
-func (f *follower) renew() (anew bool) {
+// renew takes up an era that has begun.
+func (f *follower) renew() {
 	was := f.era
 	f.era = f.k.eraNow()
-	if anew = f.era.forget != was.forget; anew {
+	if f.era.forget != was.forget {
 		f.heard.forget()
 		f.emit(Event{Kind: EventReset})
 	}
-	return anew
 }
 
 func (f *follower) put(ev Event) {

@@ -13,7 +13,7 @@ import (
 // This file tells who holds one name.
 //
 //	follower ─▶ holding: what stands, once it is known ─▶ the latest alone waits ─▶ a goroutine of its own ─▶ f
-//	  (a watch, or looks: when hinted, or PollMin apart)
+//	  (a watch, or looks PollMin apart)
 
 // HolderState says what is known of a name's holder.
 type HolderState uint8
@@ -61,10 +61,9 @@ func (h Holding) is(other Holding) bool {
 // never what stands in the end. HolderUnknown is told when the store has not answered for a TTL (a
 // watch that is silent is found out within four); when it answers again, what then stands is told.
 //
-// It follows the watch of the store, or, if that can't, asks for the name: PollMin apart with
-// jitter, or when it is hinted (Hinter) and else PollMax apart. What it tells is past by the time
-// that f hears it: to decide by it is for people and routes. Who may act is for CheckAlive and the
-// token to say.
+// It follows the watch of the store, or, if that can't, asks for the name, PollMin apart with
+// jitter. What it tells is past by the time that f hears it: to decide by it is for people and
+// routes. Who may act is for CheckAlive and the token to say.
 //
 // f is called from a goroutine of its own, one call at a time; it may block, for as long as it does
 // no further call is made. A panic of it is logged. stop may be called from f; it does not wait for

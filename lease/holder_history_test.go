@@ -13,14 +13,13 @@ import (
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/internal/simulate"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
 )
 
 var holderHistories = simulate.New("lease-holders", 100, 2500)
 
-// A name changes hands, and is followed over stores that watch, give hints that are missing or
-// wrong, or are asked, amid faults. What is told is what stood, in the order in which it did, with
-// some left out; nothing is told twice in a row; and in the end it is what stands.
+// A name changes hands, and is followed over stores that watch, or are asked, amid faults. What is
+// told is what stood, in the order in which it did, with some left out; nothing is told twice in a
+// row; and in the end it is what stands.
 func TestHistoriesOfHolders(t *testing.T) {
 	holderHistories.Run(t, func(t *testing.T, seed uint64) {
 		bubble(t, func(t *testing.T, store *memory.Store) { holderHistory(t, store, holderHistories.Random(seed)) })
@@ -126,21 +125,10 @@ func holderHistory(t *testing.T, s *memory.Store, r *simulate.Random) {
 		}
 	})
 	synctest.Wait()
-	own := fork(r)
-	var mu sync.Mutex
-	odds := r.Float64()
-	hints := faultstore.NewHinting(s, func(h lease.Hint) []lease.Hint {
-		mu.Lock()
-		defer mu.Unlock()
-		if own.Float64() > odds {
-			return []lease.Hint{h}
-		}
-		return [][]lease.Hint{nil, {h, h}, {{}}, {{Name: name + "y"}}}[own.IntN(4)]
-	})
 	var views []*holderView
 	var watchers []*node
-	stores := []lease.Store{s, wordy{s, s, s, s}, hints, watchless{s, s, s}, listless{s}}
-	for i, what := range []string{"watch", "wordy", "hints", "watchless", "listless"} {
+	stores := []lease.Store{s, wordy{s, s, s, s}, watchless{s, s, s}, listless{s}}
+	for i, what := range []string{"watch", "wordy", "watchless", "listless"} {
 		n := start(t, stores[i], "w-"+what)
 		v := &holderView{t: t, what: what}
 		slow := r.IntN(3) == 0

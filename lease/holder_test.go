@@ -59,7 +59,6 @@ func TestFollowHolder(t *testing.T) {
 	for name, less := range map[string]func(s *memory.Store) lease.Store{
 		"every change is told": func(s *memory.Store) lease.Store { return wordy{s, s, s, s} },
 		"all is told":          func(s *memory.Store) lease.Store { return s },
-		"hints are given":      func(s *memory.Store) lease.Store { return faultstore.NewHinting(s, nil) },
 		"nothing is told":      func(s *memory.Store) lease.Store { return watchless{s, s, s} },
 		"nor listed":           func(s *memory.Store) lease.Store { return listless{s} },
 	} {
@@ -106,7 +105,6 @@ func TestFollowHolder(t *testing.T) {
 func TestFollowHolderTellsWhenItDoesNotKnow(t *testing.T) {
 	for name, less := range map[string]func(s *memory.Store) lease.Store{
 		"a watch":         func(s *memory.Store) lease.Store { return s },
-		"hints are given": func(s *memory.Store) lease.Store { return faultstore.NewHinting(s, nil) },
 		"nothing is told": func(s *memory.Store) lease.Store { return watchless{s, s, s} },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -63,7 +63,7 @@ type Keeper struct {
 	outage   outage
 	denial   denial
 	probing  probing
-	hinting  hinting
+	polling  int           // followers that poll, as the store can't watch
 	granted  time.Duration // the TTL of the default pool, by the store; 0: not known
 	slowest  time.Duration // that renewals of the session renewed last took of late
 	timer    Timer
@@ -135,7 +135,6 @@ func NewKeeper(store Store, cfg Config) (*Keeper, error) {
 	k.releases = &lane{send: k.sendReleases}
 	k.moves = &lane{send: k.sendMoves}
 	k.recon.init(k)
-	k.hinting.init(k.clock.Now().Mono)
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	k.newEraLocked(0)
 	k.accepted.Store(k.acceptedNow())
@@ -253,7 +252,6 @@ func (k *Keeper) tick(now Reading) time.Duration {
 	} else {
 		k.tickWarm(now, soon)
 		k.recon.tick(now, soon)
-		k.tickHints(now, soon)
 		k.tickWaiting(now, soon)
 		k.tickProbe(now, soon)
 	}

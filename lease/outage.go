@@ -128,13 +128,12 @@ func (k *Keeper) Info() Info {
 
 // LookEvery is how late at most a look at the records that are followed (Watch) begins after one of
 // them has changed, where the store can't watch: one and a half of this Keeper's PollMin; zero where
-// the store watches, and while nothing is followed. A look itself takes time, too, and where the
-// store hints (Hinter) what its hints miss is seen only within PollMax. It asks the store nothing. It
-// is safe for concurrent use.
+// the store watches, and while nothing is followed. A look itself takes time, too. It asks the store
+// nothing. It is safe for concurrent use.
 func (k *Keeper) LookEvery() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if len(k.hinting.listeners) == 0 {
+	if k.polling == 0 {
 		return 0
 	}
 	return lookWithin(k.cfg.PollMin)

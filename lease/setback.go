@@ -59,9 +59,6 @@ func (k *Keeper) newEraLocked(forget int) {
 	}
 	ctx, end := context.WithCancel(k.ctx)
 	k.era = era{ctx, end, forget}
-	for l := range k.hinting.listeners {
-		l.want("")
-	}
 }
 
 func (k *Keeper) eraNow() era {

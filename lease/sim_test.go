@@ -112,9 +112,7 @@ func newSim(t *testing.T, seed uint64) *sim {
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	base := spoilt{s.inner}
 	s.store = base
-	switch r.IntN(10) {
-	case 8, 9:
-		s.store = s.hinted(base)
+	switch r.IntN(8) {
 	case 0, 1:
 		s.store = watchless{base, base, base}
 	case 2:

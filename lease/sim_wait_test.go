@@ -7,7 +7,7 @@ import (
 )
 
 // waitInCalm: who waits for a name hears that it is free within the longest pause between
-// looks, whatever hints are missing. Clocks differ, and a herd may be spread over a second.
+// looks. Clocks differ, and a herd may be spread over a second.
 func (s *sim) waitInCalm() {
 	const bound = 10*time.Second*11/10 + 2*time.Second // PollMax
 	for _, name := range s.names {

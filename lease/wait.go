@@ -21,8 +21,6 @@ func (k *Keeper) watchLocked() {
 	f := &follower{k: k, emit: k.onEvent, forKeeper: true, up: k.watchBegan, down: k.watchDown}
 	if len(f.streams()) > 0 {
 		k.followLocked(k.ctx, func() {}, f)
-	} else {
-		k.hintsLocked()
 	}
 }
 
@@ -45,8 +43,8 @@ func (k *Keeper) watchDown() {
 	k.watchOK = false
 }
 
-// onEvent takes up one change of any name. It is a hint: it can end a term or
-// wake a waiter, never begin a term.
+// onEvent takes up one change of any name. It can end a term or wake a waiter, never
+// begin a term.
 func (k *Keeper) onEvent(ev Event) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -107,8 +105,8 @@ type waiter struct {
 }
 
 // OnFree implements Waiter. The first look is taken at once; then the watch
-// tells, or hints make it look (Hinter), or looks that grow apart from PollMin to
-// PollMax. After Close, the handle's or the Keeper's, f is not called any more.
+// tells, or looks that grow apart from PollMin to PollMax. After Close, the
+// handle's or the Keeper's, f is not called any more.
 func (h *Handle) OnFree(f func()) (stop func() bool) {
 	if f == nil || h.k == nil {
 		return func() bool { return false }
@@ -268,14 +266,11 @@ func (k *Keeper) look(names []string, marks map[string]Token) {
 	found, err := k.get(context.Background(), names)
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if err != nil {
+		return // the next look is soon, or a watch tells
+	}
 	for _, name := range names {
 		h := k.handles[name]
-		if err != nil {
-			if h != nil && k.hinting.on { // else the next look is soon, or a watch tells
-				k.lookInLocked(h, k.cfg.PollMin)
-			}
-			continue
-		}
 		rec, ok := found[name]
 		if ok {
 			k.readLocked(name, rec.Token, marks[name])
@@ -285,8 +280,6 @@ func (k *Keeper) look(names []string, marks map[string]Token) {
 		}
 		if !ok || rec.Owner.Incarnation == k.owner.Incarnation {
 			k.freeLocked(h)
-		} else {
-			k.expiryLocked(h, rec)
 		}
 	}
 }
@@ -302,7 +295,7 @@ func (k *Keeper) nextPoll(now time.Duration, polls int) time.Duration {
 // pollIn is the jittered exponential pause after a number of looks.
 func (k *Keeper) pollIn(polls int) time.Duration {
 	d := k.cfg.PollMax
-	if !k.watchOK && !k.hinting.on {
+	if !k.watchOK {
 		d = k.cfg.PollMin
 		for range min(polls, 62) {
 			if d >= k.cfg.PollMax/2 {

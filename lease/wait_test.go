@@ -157,15 +157,21 @@ func deafened(ctx context.Context, events iter.Seq2[lease.Event, error]) iter.Se
 // The looks of very many waiters go together.
 func TestLooksAreBatched(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
-		looks(b)
-		a.hold("anchor")
-		before := store.Stats().Get
-		for _, name := range manyNames(500) {
-			b.lease(name).OnFree(func() {})
+		const least = time.Second
+		a, b := start(t, store, "a"), start(t, store, "b", func(c *lease.Config) { c.PollMin = least })
+		at := looks(b)
+		for _, name := range manyNames(100) {
+			a.hold(name)
+			b.lease(name).OnFree(func() { t.Error("it never was") })
 		}
-		synctest.Wait()
-		require.Less(t, store.Stats().Get-before, uint64(50))
+		time.Sleep(least / 2) // the first looks are taken at once
+		first := len(at())
+		time.Sleep(time.Minute)
+		looked := at()[first:]
+		require.Greater(t, len(looked), 100, "each name at least once in 10 s, and that often at many moments")
+		for i, when := range looked[1:] {
+			require.GreaterOrEqual(t, when-looked[i], least/4, "one look at all that is due")
+		}
 	})
 }
 

@@ -176,13 +176,11 @@ var readCatches = []catch{
 	{watchLeaks, []by{
 		{"watch/leaves-nothing", ruleWatchEnd},
 		{"deletions/leaves-nothing", ruleWatchEnd},
-		{"hints/leaves-nothing", ruleWatchEnd},
 	}},
 	{watchOutlivesContext, []by{
 		{"watch/ends-with-context", ruleWatchEnd},
 		{"watch/ends-with-deadline", ruleWatchEnd},
 		{"deletions/ends-with-context", ruleWatchEnd},
-		{"hints/ends-with-context", ruleWatchEnd},
 	}},
 	{watchGivesUp, []by{
 		{"watch/expiry", ruleLate},
@@ -215,22 +213,6 @@ var readCatches = []catch{
 	{deletionsTellTransfers, []by{
 		{"deletions/transfer", ruleDeletions},
 	}},
-	{hintsSilent, []by{{"hints/begin", ruleHintFirst}}},
-	{hintsNameFirst, []by{{"hints/begin", ruleHintFirst}}},
-	{hintsOfDeletionsOnly, []by{
-		{"hints/changes", ruleHint},
-		{"hints/transfer", ruleHint},
-	}},
-	{hintsOfPutsOnly, []by{
-		{"hints/changes", ruleHint},
-		{"hints/wake", ruleHintWakes},
-	}},
-	{hintsMissTransfers, []by{
-		{"hints/changes", ruleHint},
-		{"hints/transfer", ruleHint},
-	}},
-	{hintsMissExpiry, []by{{"hints/expiry", ruleHint}}},
-	{hintsFold, []by{{"hints/changes", ruleHintName}}},
 	{badOverwritten, []by{
 		{"setup/bad-record", ruleBadAcquire},
 	}},

@@ -178,18 +178,6 @@ const (
 	deletionsUnsupported      flaw = "WatchDeletions is not supported" // which the contract allows
 )
 
-// Hints.
-const (
-	hintsSilent          flaw = "hints begin with the first change"
-	hintsOfDeletionsOnly flaw = "there are no hints of puts"
-	hintsOfPutsOnly      flaw = "there are no hints of deletions"
-	hintsMissTransfers   flaw = "there are no hints of what replaces a record"
-	hintsMissExpiry      flaw = "there are no hints of expiries, nor does Get tell what is left"
-	hintsFold            flaw = "hints bear the name in lower case"
-	hintsNameFirst       flaw = "hints begin with one that bears a name"
-	hintsUnsupported     flaw = "Hints is not supported" // which the contract allows
-)
-
 // Foreign values, restarts.
 const (
 	badOverwritten      flaw = "what is no record is overwritten"

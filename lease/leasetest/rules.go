@@ -138,14 +138,6 @@ const (
 	ruleDeletions     rule = "a watch of deletions tells of every deletion since it began, with no gap"
 )
 
-// Hints.
-const (
-	ruleHintFirst rule = "hints begin with one without a name, soon, once they are listened for"
-	ruleHint      rule = "a hint comes of each put, deletion and transfer under the prefix, and of an expiry unless Get tells what is left"
-	ruleHintName  rule = "a hint bears the very name that changed, or none"
-	ruleHintWakes rule = "who waits for a name over hints hears of its release in a round trip"
-)
-
 // Foreign values, restarts.
 const (
 	ruleBadAcquire rule = "a name under which stands no record is not won: the claim is answered with ErrBadRecord"

@@ -253,7 +253,6 @@ const (
 	needSessionList
 	needWhile
 	needNoWhile
-	needHinter
 )
 
 func (n needs) missing() (names []string) {
@@ -261,7 +260,7 @@ func (n needs) missing() (names []string) {
 		bit  needs
 		name string
 	}{
-		{needTransfer, "TransferStore"}, {needWatch, "Watcher"}, {needDeletions, "DeletionWatcher"}, {needProbe, "Prober"}, {needHinter, "Hinter"}, {needWhile, "Limits.While"}, {needList, "List"}, {needSessionList, "SessionLister"}, {needSessions, "sessions known to every client"},
+		{needTransfer, "TransferStore"}, {needWatch, "Watcher"}, {needDeletions, "DeletionWatcher"}, {needProbe, "Prober"}, {needWhile, "Limits.While"}, {needList, "List"}, {needSessionList, "SessionLister"}, {needSessions, "sessions known to every client"},
 		{needUnreachable, "Unreachable option"}, {needBadRecords, "BadRecords option"}, {needRestart, "Restart option"}, {needCalm, "calm"}, {needNames, "Names option"},
 	} {
 		if n&c.bit == 0 {
@@ -319,7 +318,7 @@ func allCases() []testCase {
 	for _, group := range [][]testCase{
 		acquireCases, claimCases, tokenCases, releaseCases, batchCases,
 		sessionCases, expiryCases, transferCases, transferRaceCases, lateCases,
-		contextCases, readCases, listedCases, watchCases, watchRaceCases, deletionCases, progressCases, hintCases, churnCases, setupCases, keeperCases,
+		contextCases, readCases, listedCases, watchCases, watchRaceCases, deletionCases, progressCases, churnCases, setupCases, keeperCases,
 		invalidCases, handsCases, nameCases, alikeCases, limitCases, whileCases, parentCases, handleCases,
 	} {
 		all = append(all, group...)
@@ -366,9 +365,6 @@ func probe(t *T) needs {
 	}
 	if n.listsSessions() {
 		has |= needSessionList
-	}
-	if _, ok := n.store.(lease.Hinter); ok && !errors.Is(t.firstError(hintsOf(n.store), "probe"), lease.ErrUnsupported) {
-		has |= needHinter
 	}
 	if _, err := t.listAll(n.store, "probe"); errors.Is(err, lease.ErrUnsupported) {
 		has |= needNoList

@@ -120,7 +120,7 @@ func TestEveryRuleIsReported(t *testing.T) {
 func TestEveryFlawIsListed(t *testing.T) {
 	listed := map[flaw]bool{
 		flawless: true, batchInterrupted: true, transferUnsupported: true, listUnsupported: true, watchUnsupported: true, deletionsUnsupported: true,
-		listedUnsupported: true, whileUnsupported: true, hintsUnsupported: true,
+		listedUnsupported: true, whileUnsupported: true,
 	}
 	for _, c := range catches {
 		listed[c.flaw] = true
@@ -166,7 +166,6 @@ func TestRightStoresPass(t *testing.T) {
 		{"no watch of deletions", deletionsUnsupported},
 		{"no listing by session", listedUnsupported},
 		{"no While", whileUnsupported},
-		{"no hints", hintsUnsupported},
 	} {
 		t.Run(c.name, func(t *testing.T) { Run(t, twins(c.flaw), append(extras(c.flaw), FakeTime())...) })
 	}

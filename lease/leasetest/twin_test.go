@@ -212,8 +212,6 @@ func (s *twin) public(e *entry) lease.Record {
 	switch s.flaw {
 	case noRecordTTL:
 		r.TTL = 0
-	case hintsMissExpiry:
-		r.Left = 0
 	case grantedOfReading:
 		r.Granted = time.Now()
 	case grantedOfRenewals:

@@ -22,7 +22,6 @@ type change struct {
 type watcher struct {
 	prefix    string
 	deletions bool // alone
-	hints     bool
 	queue     []change
 	more      chan struct{}
 	told      int
@@ -44,9 +43,6 @@ func (s *twin) tell(c change) {
 		if transferred := s.is(deletionsTellTransfers) && c.over; w.deletions && transferred {
 			c.kind = lease.EventDelete
 		} else if w.deletions && c.kind != lease.EventDelete && !s.is(deletionsTellPuts) {
-			continue
-		}
-		if w.hints && s.unhinted(c) {
 			continue
 		}
 		if s.is(watchBufferOverflows) && len(w.queue) >= 4 {

@@ -32,5 +32,5 @@
 //   - Claim.While is for the backend: lease.ErrUnsupported unless it is a lease.Limiter with
 //     StoreLimits.While.
 //   - There is no Watcher. List answers lease.ErrUnsupported unless the backend is a
-//     Lister, and so does Hints unless it is a lease.Hinter.
+//     Lister.
 package pername

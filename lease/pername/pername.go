@@ -18,7 +18,7 @@ import (
 // gone. An error always means that nothing is known: the call may or may not be
 // applied, now or later; but lease.ErrDenied, that it is not.
 //
-// It may also be a Transferer, a Lister, a lease.Hinter and a lease.Limiter.
+// It may also be a Transferer, a Lister and a lease.Limiter.
 type Backend interface {
 	// Acquire decides c, which is valid, as lease.Store.Acquire does. On success the record,
 	// with owner and session ID of s, expires s.TTL after the backend received the call.
@@ -91,7 +91,6 @@ func New(b Backend, opts ...Option) (lease.Store, error) {
 	if l, ok := b.(Lister); ok {
 		p.lister = carefulLister{l}
 	}
-	p.hinter, _ = b.(lease.Hinter)
 	if l, ok := b.(lease.Limiter); ok {
 		p.limits = l.Limits()
 	}
@@ -111,9 +110,8 @@ func New(b Backend, opts ...Option) (lease.Store, error) {
 // store is the Store that New returns. Its mutex is not held while the
 // backend is asked.
 type store struct {
-	names  Backend      // careful
-	lister Lister       // careful; nil: it can't list
-	hinter lease.Hinter // nil: it gives no hints
+	names  Backend // careful
+	lister Lister  // careful; nil: it can't list
 	clock  lease.Clock
 	width  int
 	limits lease.StoreLimits

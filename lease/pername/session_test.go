@@ -2,7 +2,6 @@ package pername_test
 
 import (
 	"context"
-	"iter"
 	"runtime"
 	"slices"
 	"sync"
@@ -138,13 +137,6 @@ func (l liar) Acquire(ctx context.Context, s lease.Session, c lease.Claim) (leas
 	return l.nameMap.Acquire(ctx, s, c)
 }
 
-// hintingNameMap gives one hint.
-type hintingNameMap struct{ *nameMap }
-
-func (hintingNameMap) Hints(context.Context, string) iter.Seq2[lease.Hint, error] {
-	return func(yield func(lease.Hint, error) bool) { yield(lease.Hint{Name: "x"}, nil) }
-}
-
 func TestCapabilitiesAreTheBackends(t *testing.T) {
 	withKit(t, func(t *testing.T, k *kit) {
 		plain := must(t, k.backend)
@@ -159,17 +151,6 @@ func TestCapabilitiesAreTheBackends(t *testing.T) {
 			n++
 		}
 		require.Equal(t, 1, n)
-		for _, err := range plain.(lease.Hinter).Hints(t.Context(), "") {
-			require.ErrorIs(t, err, lease.ErrUnsupported)
-			n++
-		}
-		require.Equal(t, 2, n)
-		for h, err := range must(t, hintingNameMap{k.backend}).(lease.Hinter).Hints(t.Context(), "") {
-			require.NoError(t, err)
-			require.Equal(t, "x", h.Name)
-			n++
-		}
-		require.Equal(t, 3, n)
 
 		limits := lease.StoreLimits{Name: "map", MinTTL: 2 * ttl, NamesPerSession: 7, Batch: 9, LocalSessions: true}
 		able := must(t, ableNameMap{k.backend, limits})

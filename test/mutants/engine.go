@@ -138,4 +138,12 @@ var ofEngine = []mutant{
 		edits:   []edit{{"lease/ops.go", "if o.sent && !errors.Is(why, ErrUnknown) {", "if false {"}},
 		hunters: []check{{"lease", "^TestHistoriesOfOffers$"}},
 	},
+	{
+		name: "granted-decides", does: "a term is as old as its record says, by another's time of day",
+		edits: []edit{
+			{"lease/settle.go", "since: k.clock.Now().Mono, continues", "since: mono(rec.Granted), continues"},
+			{"lease/term_info.go", "// origin is what is known", "func mono(t time.Time) time.Duration { return time.Duration(t.UnixNano()) }\n\n// origin is what is known"},
+		},
+		hunters: []check{leaseSim},
+	},
 }

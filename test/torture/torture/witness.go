@@ -140,14 +140,6 @@ func (w *witness) ListSession(ctx context.Context, s lease.Session) iter.Seq2[le
 	return unsupported[lease.Record]
 }
 
-// Hints implements lease.Hinter.
-func (w *witness) Hints(ctx context.Context, prefix string) iter.Seq2[lease.Hint, error] {
-	if x, ok := w.Store.(lease.Hinter); ok {
-		return x.Hints(ctx, prefix)
-	}
-	return unsupported[lease.Hint]
-}
-
 func unsupported[T any](yield func(T, error) bool) {
 	var none T
 	yield(none, lease.ErrUnsupported)
