@@ -313,9 +313,6 @@ func (k *Keeper) renew(ss []*session) {
 		if err == nil {
 			g = grants[i]
 		}
-		for _, gone := range g.Lost {
-			k.loseRecordLocked(gone)
-		}
 		switch {
 		case errors.Is(g.Err, ErrSessionGone):
 			k.measureRenewal("gone", left)
@@ -354,12 +351,5 @@ func (k *Keeper) renew(ss []*session) {
 			s.renewals.Add(1)
 			s.renewAt = sent.Mono + k.renewIn(s)
 		}
-	}
-}
-
-// loseRecordLocked ends the term that is exactly this ownership.
-func (k *Keeper) loseRecordLocked(gone Held) {
-	if h := k.handles[gone.Name]; h != nil && h.status == held && h.claim == gone {
-		k.loseLocked(h, ErrRecordGone)
 	}
 }

@@ -112,9 +112,6 @@ type Grant struct {
 	// to which Session.ID is enough leave it empty. A handle that is not the session's, so one
 	// of another store, is refused: ErrInvalid or ErrSessionGone, and nothing is applied.
 	Handle string
-	// Lost lists ownerships of the session that the store found gone or
-	// another's while renewing (only stores that renew name by name).
-	Lost []Held
 	// Err is nil, ErrSessionGone (definite: every record of it is gone or about
 	// to be, none can come back), or an error that means nothing is known.
 	Err error
@@ -248,9 +245,6 @@ type StoreLimits struct {
 	// quicker; a store that is not prompt is called on goroutines that can be left
 	// behind.
 	Prompt bool
-	// LocalSessions: a session lives in the client that opened it, and no other can renew
-	// what is held under it, as with those of package pername.
-	LocalSessions bool
 }
 
 // Limiter is implemented by stores that have bounds.

@@ -121,8 +121,8 @@ func TestWithoutTokensALateOrderIsObeyed(t *testing.T) {
 
 // The coordinator follows the leader over a store that can't transfer, too.
 func TestTheCoordinatorFollowsTheLeaderWithoutTransfers(t *testing.T) {
-	overNames(t, func(c *cluster, start func(string) *node) {
-		ns := []*node{start("a"), start("b")}
+	overLists(t, func(c *cluster) {
+		ns := c.nodes("a", "b")
 		var leaders []*membership.Static
 		lead := func(i int) {
 			for _, l := range leaders {
@@ -152,10 +152,10 @@ func TestTheCoordinatorFollowsTheLeaderWithoutTransfers(t *testing.T) {
 	})
 }
 
-// A node over such a store crashes: its shards are taken when their records have run out.
-func TestACrashOverNames(t *testing.T) {
-	overNames(t, func(c *cluster, start func(string) *node) {
-		ns := []*node{start("a"), start("b"), start("d")}
+// A node crashes where the store can't watch: its shards are taken when their records have run out.
+func TestACrashWithoutWatches(t *testing.T) {
+	overLists(t, func(c *cluster) {
+		ns := c.nodes("a", "b", "d")
 		for _, n := range ns {
 			n.start(12)
 		}

@@ -73,7 +73,6 @@ type request struct {
 type grant struct {
 	TTL    time.Duration
 	Handle string
-	Lost   []lease.Held
 }
 
 type outcome struct {
@@ -197,7 +196,7 @@ func answer(ctx context.Context, s *Store, r request, send func(reply) bool) {
 		}
 	}
 	for _, g := range grants {
-		last.Grants = append(last.Grants, grant{g.TTL, g.Handle, g.Lost})
+		last.Grants = append(last.Grants, grant{g.TTL, g.Handle})
 		last.Errs = append(last.Errs, toWire(g.Err))
 	}
 	for _, o := range outs {

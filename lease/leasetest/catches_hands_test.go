@@ -29,28 +29,4 @@ var handsCatches = []catch{
 		{"hands/release", ruleHands},
 		{"hands/transfer-by-another", ruleHands},
 	}},
-	{namesRenewByName, []by{
-		{"names/renew", ruleNameRenew},
-		{"names/renewal-of-another's", ruleNameRenew},
-		{"hands/revoke", ruleLost},
-		{"hands/supersede-elsewhere", ruleLost},
-		{"hands/transfer-by-another", ruleLost},
-		{"hands/renewal-of-another's", ruleRenewOnly},
-	}},
-	{namesRenewIgnoresToken, []by{
-		{"names/renew", ruleNameRenew},
-		{"hands/revoke", ruleLost}, // where the next has the same nonce
-	}},
-	{namesRenewIgnoresNonce, []by{{"names/renew", ruleNameRenew}}},
-	{namesRenewSays, []by{{"names/renewal-of-another's", ruleRenewOnly}}},
-	{namesReleaseByName, []by{
-		{"names/release", ruleNameRelease},
-		{"hands/release", ruleHands},
-	}},
-	{namesReleaseNoToken, []by{{"names/release", ruleNameRelease}}},
-	{namesTransferByName, []by{
-		{"names/transfer", ruleNameTransfer},
-		{"hands/transfer", ruleHands},
-	}},
-	{namesTransferNoNonce, []by{{"names/transfer", ruleNameTransfer}}},
 }

@@ -35,7 +35,6 @@
 //	invalid   what no record can be made of that everybody reads
 //	hands     what a former owner still tries, after each way in which a name
 //	          changes hands
-//	names     a pername.Backend itself, for stores that package pername made
 //
 // Cases that need what a store may lack (lease.TransferStore, lease.Watcher,
 // lease.DeletionWatcher, lease.SessionLister, listing) are left out for a store without it; in their place the store must

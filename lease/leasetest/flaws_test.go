@@ -207,18 +207,6 @@ const (
 	supersedesByNonce flaw = "a claim with the nonce of the record supersedes it"
 )
 
-// Of a pername.Backend.
-const (
-	namesRenewByName       flaw = "Backend: Renew goes by the name alone"
-	namesRenewIgnoresToken flaw = "Backend: Renew does not compare the token"
-	namesRenewIgnoresNonce flaw = "Backend: Renew does not compare the nonce"
-	namesReleaseByName     flaw = "Backend: Release goes by the name alone"
-	namesReleaseNoToken    flaw = "Backend: Release does not compare the token"
-	namesTransferByName    flaw = "Backend: Transfer goes by the name alone"
-	namesTransferNoNonce   flaw = "Backend: Transfer does not compare the nonce"
-	namesRenewSays         flaw = "Backend: Renew says false of what it extends"
-)
-
 // Of observed.Objects.
 const (
 	objectsPutAlways     flaw = "Objects: Put does not compare the version"

@@ -160,7 +160,7 @@ var lateCases = []testCase{
 		f.Wait()
 		other.stands(r, ruleLateTransfer)
 	}},
-	{name: "late/transfer-lands-on-closed-session", needs: needTransfer | needSessions, run: func(t *T) {
+	{name: "late/transfer-lands-on-closed-session", needs: needTransfer, run: func(t *T) {
 		f, n := t.faulty()
 		target := t.node()
 		r := n.win("a")

@@ -167,12 +167,4 @@ const (
 const (
 	ruleHands     rule = "an ownership that ended is not released, moved or superseded by what was known of it, and one that stands by nothing that differs in one field"
 	ruleRenewOnly rule = "a renewal extends no record of another session, also not under a name that was once its own"
-	ruleLost      rule = "a store that renews name by name tells in Grant.Lost of what ended by another's hand, and of nothing that stands"
-)
-
-// A pername.Backend itself.
-const (
-	ruleNameRenew    rule = "a pername.Backend renews that very ownership only, by name, token and nonce"
-	ruleNameRelease  rule = "a pername.Backend releases that very ownership only, by name, token and nonce"
-	ruleNameTransfer rule = "a pername.Backend transfers that very ownership only, by name, token and nonce"
 )

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/pername"
 )
 
 // TB is what the kit and a Factory need of a test; *testing.T is one.
@@ -44,12 +43,10 @@ type options struct {
 	slack       time.Duration
 	stall       time.Duration
 	seed        uint64
-	local       bool
 	observed    bool
 	unreachable Factory
 	bad         func(TB) (func() lease.Store, func(name string))
 	restart     func(TB) (func() lease.Store, func())
-	names       func(TB) func() pername.Backend
 }
 
 // FakeTime runs every case in its own testing/synctest bubble. The store must
@@ -99,25 +96,11 @@ func Restart(f func(tb TB) (client func() lease.Store, restart func())) Option {
 	return func(o *options) { o.restart = f }
 }
 
-// LocalSessions is for stores whose sessions live in the client, as those of
-// package pername do: what its documentation says to be different is not asked
-// for. ExpirySlack must then be at least a TTL, since a record may outlive its
-// session by that.
-func LocalSessions() Option { return func(o *options) { o.local = true } }
-
 // Observed is for stores that find out by looking that a session is not renewed, as those
 // of package observed do: what was not looked at has not expired yet. The session's
 // own client looks when it is asked to renew it. ExpirySlack must then be at least what
 // an observer waits.
 func Observed() Option { return func(o *options) { o.observed = true } }
-
-// Names adds the cases that ask a pername.Backend itself, for a store that
-// package pername made of it: that only renews what it won, so that a renewal or a
-// release by too little of an ownership would hardly be seen through it. f makes
-// clients of a fresh and empty backing store, like a Factory.
-func Names(f func(tb TB) (client func() pername.Backend)) Option {
-	return func(o *options) { o.names = f }
-}
 
 // calmSometime is how long a case is repeated at least, in a store that is
 // disturbed, if it gets no verdict.
@@ -207,9 +190,8 @@ func (o options) has() (has needs) {
 		bit needs
 		yes bool
 	}{
-		{needSessions, !o.local}, {needUnreachable, o.unreachable != nil},
+		{needUnreachable, o.unreachable != nil},
 		{needBadRecords, o.bad != nil}, {needRestart, o.restart != nil}, {needCalm, o.stall == 0},
-		{needNames, o.names != nil},
 	} {
 		if c.yes {
 			has |= c.bit
@@ -243,12 +225,10 @@ const (
 	needDeletions
 	needList
 	needNoList
-	needSessions // sessions that every client knows
 	needUnreachable
 	needBadRecords
 	needRestart
 	needCalm // nothing else goes on in the process
-	needNames
 	needProbe
 	needSessionList
 	needWhile
@@ -260,8 +240,8 @@ func (n needs) missing() (names []string) {
 		bit  needs
 		name string
 	}{
-		{needTransfer, "TransferStore"}, {needWatch, "Watcher"}, {needDeletions, "DeletionWatcher"}, {needProbe, "Prober"}, {needWhile, "Limits.While"}, {needList, "List"}, {needSessionList, "SessionLister"}, {needSessions, "sessions known to every client"},
-		{needUnreachable, "Unreachable option"}, {needBadRecords, "BadRecords option"}, {needRestart, "Restart option"}, {needCalm, "calm"}, {needNames, "Names option"},
+		{needTransfer, "TransferStore"}, {needWatch, "Watcher"}, {needDeletions, "DeletionWatcher"}, {needProbe, "Prober"}, {needWhile, "Limits.While"}, {needList, "List"}, {needSessionList, "SessionLister"},
+		{needUnreachable, "Unreachable option"}, {needBadRecords, "BadRecords option"}, {needRestart, "Restart option"}, {needCalm, "calm"},
 	} {
 		if n&c.bit == 0 {
 			names = append(names, c.name)
@@ -319,7 +299,7 @@ func allCases() []testCase {
 		acquireCases, claimCases, tokenCases, releaseCases, batchCases,
 		sessionCases, expiryCases, transferCases, transferRaceCases, lateCases,
 		contextCases, readCases, listedCases, watchCases, watchRaceCases, deletionCases, progressCases, churnCases, setupCases, keeperCases,
-		invalidCases, handsCases, nameCases, alikeCases, limitCases, whileCases, parentCases, handleCases,
+		invalidCases, handsCases, alikeCases, limitCases, whileCases, parentCases, handleCases,
 	} {
 		all = append(all, group...)
 	}

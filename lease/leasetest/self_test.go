@@ -39,9 +39,6 @@ func failuresOf(t *testing.T, name string, f flaw, seed uint64) (failures []stri
 
 // extras are the options for which a backend has to arrange something.
 func extras(f flaw) []Option {
-	if f.ofNames() {
-		return onNames(func() *names { return newNames(f) })
-	}
 	if f.ofObjects() {
 		return objectsOptions(f)
 	}

@@ -76,9 +76,6 @@ func tokenMany(t *T) {
 			if transfers {
 				r = n.give(r, other)
 				n, other = other, n
-				if t.opts.local { // it lives and ends with the session from here on
-					r = n.winClaim(t.supersede(r), ruleSupersede)
-				}
 			}
 		}
 		n.stands(r, ruleSeenByAll)

@@ -66,7 +66,7 @@ var transferCases = []testCase{
 		transferRefused(t, a, lease.Held{Name: "a", Token: 1, Nonce: 1}, b, lease.Record{Name: "a"})
 		b.win("a")
 	}},
-	{name: "transfer/mixed", needs: needTransfer | needSessions, run: transferMixed},
+	{name: "transfer/mixed", needs: needTransfer, run: transferMixed},
 	{name: "transfer/metadata", needs: needTransfer, run: func(t *T) {
 		a, b := t.node(), t.node()
 		c := t.claim("a")
@@ -83,7 +83,7 @@ var transferCases = []testCase{
 			kept = a.give(out.Record, b)
 		}
 	}},
-	{name: "transfer/follows-target's-close", needs: needTransfer | needSessions, run: func(t *T) {
+	{name: "transfer/follows-target's-close", needs: needTransfer, run: func(t *T) {
 		a, b, other := t.node(), t.node(), t.node()
 		r := a.give(a.win("a"), b)
 		a.close()
@@ -91,13 +91,13 @@ var transferCases = []testCase{
 		b.close()
 		other.free("a", ruleTransferExpiry)
 	}},
-	{name: "transfer/to-closed-session", needs: needTransfer | needSessions, run: func(t *T) {
+	{name: "transfer/to-closed-session", needs: needTransfer, run: func(t *T) {
 		a, b := t.node(), t.node()
 		r := a.win("a")
 		b.close()
 		transferGone(t, a, r, b)
 	}},
-	{name: "transfer/to-expired-session", needs: needTransfer | needSessions, waits: true, run: func(t *T) {
+	{name: "transfer/to-expired-session", needs: needTransfer, waits: true, run: func(t *T) {
 		a, b := t.node(), t.brief()
 		r := a.win("a")
 		b.outlive()
@@ -112,14 +112,14 @@ var transferCases = []testCase{
 		a.outlive()
 		other.stands(r, ruleTransferExpiry)
 	}},
-	{name: "transfer/expires-with-target", needs: needTransfer | needSessions, waits: true, run: func(t *T) {
+	{name: "transfer/expires-with-target", needs: needTransfer, waits: true, run: func(t *T) {
 		a, b, other := t.node(), t.brief(), t.node()
 		r := a.win("a")
 		b.pass(0.5)
 		a.give(r, b) // attaching renews nothing
 		b.letExpire(other, "a")
 	}},
-	{name: "transfer/renewed-by-target", needs: needTransfer | needSessions, waits: true, run: func(t *T) {
+	{name: "transfer/renewed-by-target", needs: needTransfer, waits: true, run: func(t *T) {
 		a, b, other := t.brief(), t.brief(), t.node()
 		r := a.give(a.win("a"), b)
 		for range 3 {

@@ -55,12 +55,6 @@ func newTwin(tb TB, f flaw) *twin {
 }
 
 func twins(f flaw) Factory {
-	if f.ofNames() {
-		return func(TB) func() lease.Store {
-			n := newNames(f)
-			return func() lease.Store { return stored(movingNames{n}) }
-		}
-	}
 	if f.ofObjects() {
 		return func(TB) func() lease.Store { return newFlawedObjects(f).client }
 	}

@@ -55,7 +55,7 @@ func (c *call) acquire(ttl time.Duration, free bool) (Result, error) {
 		switch {
 		case stands && !own, !free && (!own || marked):
 			return c.held(r), nil
-		case own && !marked && asked && !c.p.limits.LocalSessions:
+		case own && !marked && asked:
 			result, err = c.renew(r)
 		case own && !marked && !asked:
 			_, _, err = c.mark()

@@ -37,7 +37,7 @@
 // # Stores
 //
 // Over package observed an owner that died is found out by those who look for as long as its TTL:
-// a process must live so long. Over package pername each Acquire begins a new term.
+// a process must live so long.
 //
 // A Provider is safe for concurrent use. No call outlasts its context by more than the store does.
 package provider

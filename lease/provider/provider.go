@@ -70,9 +70,9 @@ func (p *Provider) Atomic() bool {
 }
 
 // Acquire takes the key for owner, or renews it. Who has it with the same TTL keeps the token; with
-// another TTL, after a Release or Transfer that did not succeed, or over a store whose sessions are
-// local (lease.StoreLimits.LocalSessions), a new term begins. ttl is 1 ms at least and a year at
-// most, and within the store's bounds (lease.StoreLimits); what is granted may be longer.
+// another TTL, or after a Release or Transfer that did not succeed, a new term begins. ttl is 1 ms at
+// least and a year at most, and within the store's bounds (lease.StoreLimits); what is granted may be
+// longer.
 //
 // That another has it is no error. Errors: lease.ErrInvalid; lease.ErrBadRecord; lease.ErrUnknown
 // if the key may be the owner's now or later; others if it is not known and nothing was changed.

@@ -17,7 +17,6 @@ import (
 	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/lease/observed"
 	"github.com/holdfast-go/holdfast/lease/observed/observedtest"
-	"github.com/holdfast-go/holdfast/lease/pername"
 	"github.com/holdfast-go/holdfast/lease/provider"
 )
 
@@ -168,29 +167,6 @@ func TestWhatLandsLate(t *testing.T) {
 			})
 		}
 	}
-}
-
-// Sessions of package pername can't be renewed from elsewhere: a new term begins each time.
-func TestLocalSessions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		names := &nameMap{records: map[string]record{}}
-		client := func() *provider.Provider {
-			s, err := pername.New(names)
-			require.NoError(t, err)
-			return over(t, s)
-		}
-		first := acquire(t, client(), "k", "a", time.Second)
-		time.Sleep(900 * time.Millisecond)
-		again := acquire(t, client(), "k", "a", time.Second)
-		require.Greater(t, again.Token, first.Token)
-		time.Sleep(900 * time.Millisecond)
-		require.False(t, acquire(t, client(), "k", "b", time.Second).Acquired, "it was renewed")
-		moved, err := client().Transfer(t.Context(), "k", "a", "b", time.Second)
-		require.NoError(t, err)
-		require.True(t, moved, "released, and acquired")
-		require.NoError(t, client().Release(t.Context(), "k", "b"))
-		require.True(t, acquire(t, client(), "k", "c", time.Second).Acquired)
-	})
 }
 
 func TestBadInput(t *testing.T) {

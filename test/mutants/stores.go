@@ -2,8 +2,6 @@ package main
 
 var (
 	parentsSim = check{"lease", "^TestHistoriesOfParents$"}
-	nameStores = check{"lease/leasetest", "^TestPerName$"}
-	namesSim   = check{"lease/pername", "^TestHistories$"}
 	renewals   = check{"backends/etcd", "^TestRenewal|^TestProving|^TestAStream|^TestALate"}
 	guards     = check{"backends/etcd", "^TestGuardsOfAllKinds$"}
 	endpoints  = check{"backends/etcd", "^TestEveryEndpoint|^TestEndpoints"}
@@ -34,42 +32,19 @@ var ofStores = []mutant{
 		hunters: []check{conformance},
 	},
 	{
-		name: "invalid-fails-all", does: "one claim that is invalid fails all others of its batch",
-		edits: []edit{{"lease/pername/ops.go", `			outs[i].Err = fmt.Errorf("%s: acquire: %w", p.limits.Name, err)
-			return`, `			errs[i] = err
-			return`}},
-		hunters: []check{nameStores},
-	},
-	{
 		name: "panics-pass-through", does: "a backend that panics ends the process",
 		edits:   []edit{{"internal/routines/routines.go", "*err = fmt.Errorf(\"it panicked: %v\", p)", "panic(fmt.Sprint(p))"}},
-		hunters: []check{namesSim, observedSim},
+		hunters: []check{observedSim},
 	},
 	{
 		name: "ended-is-an-answer", does: "a request that ended its goroutine has answered, with nothing",
 		edits:   []edit{{"internal/routines/routines.go", "err := ErrEnded", "var err error"}},
-		hunters: []check{namesSim, observedSim, {"lease/observed", "^TestALook"}},
-	},
-	{
-		name: "ended-backend-kept", does: "the backend of a store made of names is called on the goroutine that keeps its books",
-		edits: []edit{{"lease/pername/careful.go", "\terr = routines.Apart(func() (err error) { out, err = c.names.Acquire(ctx, s, claim); return err })\n\treturn out, err\n",
-			"\tdefer func() {\n\t\tif recover() != nil {\n\t\t\terr = lease.ErrUnknown\n\t\t}\n\t}()\n\treturn c.names.Acquire(ctx, s, claim)\n"}},
-		hunters: []check{namesSim, {"lease/pername", "Ends|Rude"}},
-	},
-	{
-		name: "listing-passes-through", does: "a listing that breaks off ends as if it were complete",
-		edits:   []edit{{"lease/pername/careful.go", "\t\t\t\tyield(lease.Record{}, err)\n\t\t\t\treturn\n", "\t\t\t\treturn\n"}},
-		hunters: []check{{"lease/pername", "^TestAListing"}},
+		hunters: []check{observedSim, {"lease/observed", "^TestALook"}},
 	},
 	{
 		name: "probe-overtakes", does: "a watch answers a probe ahead of what it has to tell",
 		edits:   []edit{{"backends/memory/watch.go", "\t\tw.queue = append(w.queue, c)\n", "\t\tif w.queue = append(w.queue, c); c.record == nil {\n\t\t\tw.queue = append([]change{c}, w.queue[:len(w.queue)-1]...)\n\t\t}\n"}},
 		hunters: []check{conformance},
-	},
-	{
-		name: "loss-untold", does: "a name that a renewal finds to be another's is not told as lost",
-		edits:   []edit{{"lease/pername/ops.go", "case !j.ok && o.leaving == 0:", "case false:"}},
-		hunters: []check{nameStores},
 	},
 	{
 		name: "renewal-of-another's", does: "a renewal extends what stands under the session's names, whosever it is",

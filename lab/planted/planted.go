@@ -1,0 +1,234 @@
+//go:build unix
+
+// Package planted plants known bugs in the library, one at a time, and tells which check finds each.
+//
+// A bug is a patch in bugs/: a few header lines, then a diff against the source of whichever module.
+//
+//	What: a release deletes by name, whatever the token
+//	Found-by: lease ^TestSimulation$
+//	Found-by: backends/memory ^TestConformanceOnFakeTime$
+//	Spared-by: backends/postgres ^TestEdition$
+//
+// Found-by names a package and the tests to run, in the order in which they are tried. The test of
+// Spared-by passes with the bug: it shows that a change that no compiler sees is no mere breakage. The
+// patched files take the place of the source by an overlay (go help build) while a check is built.
+package planted
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Check is some tests of a package.
+type Check struct{ Package, Run string }
+
+func (c Check) String() string { return c.Package + " " + c.Run }
+
+// Bug is a planted bug.
+type Bug struct {
+	Name, What string
+	FoundBy    []Check
+	SparedBy   *Check
+	Files      []string // that it changes, relative to the root
+	patch      []byte
+}
+
+var changed = regexp.MustCompile(`(?m)^\+\+\+ b/(\S+)`)
+
+// Load reads the bugs of a folder.
+func Load(dir string) (bugs []Bug, err error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.patch"))
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		b := Bug{Name: strings.TrimSuffix(filepath.Base(file), ".patch")}
+		header, _, ok := bytes.Cut(text, []byte("\n--- a/"))
+		if !ok {
+			return nil, fmt.Errorf("%s: there is no diff", file)
+		}
+		b.patch = text[len(header)+1:]
+		for _, m := range changed.FindAllSubmatch(b.patch, -1) {
+			b.Files = append(b.Files, string(m[1]))
+		}
+		for line := range strings.Lines(string(header)) {
+			key, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
+			pkg, run, _ := strings.Cut(value, " ")
+			switch key {
+			case "What":
+				b.What = value
+			case "Found-by":
+				b.FoundBy = append(b.FoundBy, Check{pkg, run})
+			case "Spared-by":
+				b.SparedBy = &Check{pkg, run}
+			default:
+				return nil, fmt.Errorf("%s: a header is What, Found-by or Spared-by, not %q", file, line)
+			}
+		}
+		bugs = append(bugs, b)
+	}
+	return bugs, err
+}
+
+// Plant writes the files that the bug changes, as they are with it, into dir, and returns their paths
+// there by the path below root.
+func (b Bug) Plant(root, dir string) (map[string]string, error) {
+	planted := map[string]string{}
+	for _, file := range b.Files {
+		planted[file] = filepath.Join(dir, file)
+		text, err := os.ReadFile(filepath.Join(root, file))
+		if err == nil {
+			err = os.MkdirAll(filepath.Dir(planted[file]), 0o755)
+		}
+		if err == nil {
+			err = os.WriteFile(planted[file], text, 0o644)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	cmd := exec.Command("git", "apply", "--whitespace=nowarn", "-")
+	cmd.Dir, cmd.Stdin = dir, bytes.NewReader(b.patch)
+	cmd.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir)) // dir is in no repository
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%s does not apply: %s", b.Name, bytes.TrimSpace(out))
+	}
+	return planted, nil
+}
+
+// Hunter runs checks with bugs planted.
+type Hunter struct {
+	Root   string
+	Within time.Duration // of a check
+	Out    io.Writer
+	passed map[Check]bool // with nothing planted
+}
+
+// rounds is how often all checks of a bug run until one finds it: those that draw may miss it once.
+const rounds = 3
+
+// Hunt plants the bugs and returns the names of those that no check finds, or whose check does not
+// pass with nothing planted.
+func (h *Hunter) Hunt(bugs []Bug) (missed []string) {
+	h.passed = map[Check]bool{}
+	for i, b := range bugs {
+		began := time.Now()
+		by, err := h.find(b)
+		verdict := fmt.Sprintf("found by %s", by)
+		if err != nil {
+			verdict = err.Error()
+			missed = append(missed, b.Name)
+		}
+		fmt.Fprintf(h.Out, "%d/%d %-26s %6.1f s  %s\n", i+1, len(bugs), b.Name, time.Since(began).Seconds(), verdict)
+	}
+	return missed
+}
+
+func (h *Hunter) find(b Bug) (by string, err error) {
+	dir, err := os.MkdirTemp("", "holdfast-planted")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
+	planted, err := b.Plant(h.Root, dir)
+	if err != nil {
+		return "", err
+	}
+	if b.SparedBy != nil {
+		if failed, err := h.run(*b.SparedBy, dir, planted); err != nil || failed != "" {
+			return "", fmt.Errorf("a breakage, and no bug: %s fails: %s %v", b.SparedBy, failed, err)
+		}
+	}
+	for _, c := range slices.Repeat(b.FoundBy, rounds) {
+		if !h.passed[c] {
+			if failed, err := h.run(c, dir, nil); err != nil || failed != "" {
+				return "", fmt.Errorf("%s fails with nothing planted: %s %v", c, failed, err)
+			}
+			h.passed[c] = true
+		}
+		if failed, err := h.run(c, dir, planted); err != nil {
+			return "", err
+		} else if failed != "" {
+			return fmt.Sprintf("%s: %s", c, failed), nil
+		}
+	}
+	return "", errors.New("NOT FOUND")
+}
+
+var (
+	failedTest = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
+	suite      = regexp.MustCompile(`simulate\.New\("([a-z-]+)", (\d+), \d+\)`)
+)
+
+// run builds and runs a check with planted files in place of the source. failed says which test
+// fails, and is empty if all pass.
+func (h *Hunter) run(c Check, dir string, planted map[string]string) (failed string, err error) {
+	pkg := filepath.Join(h.Root, c.Package)
+	replace := map[string]string{}
+	for file, path := range planted {
+		replace[filepath.Join(h.Root, file)] = path
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o644)
+	}
+	if err != nil {
+		return "", err
+	}
+	bin := filepath.Join(dir, "check.test")
+	build := exec.Command("go", "test", "-c", "-trimpath", "-vet=off", "-overlay", filepath.Join(dir, "overlay.json"), "-o", bin, ".")
+	build.Dir = pkg
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%s does not compile: %s", c.Package, out)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), h.Within)
+	defer cancel()
+	// A test that spins at one moment of fake time must not take all memory.
+	args := append([]string{"-c", `ulimit -v 12000000; exec "$0" "$@"`, bin, "-test.run", c.Run, "-test.failfast", "-test.v"}, draws(pkg)...)
+	cmd := exec.CommandContext(ctx, "sh", args...)
+	cmd.Dir, cmd.WaitDelay = pkg, 10*time.Second
+	cmd.Env = append(os.Environ(), "HOLDFAST_NIGHTLY=1") // explorers to their full bounds, disturbed servers
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	switch {
+	case ctx.Err() != nil:
+		return "it hangs", nil
+	case err == nil && !bytes.Contains(out, []byte("--- PASS: ")):
+		return "", fmt.Errorf("%s: no test ran", c)
+	case err != nil && !errors.As(err, &exit):
+		return "", err
+	case err == nil:
+		return "", nil
+	}
+	if m := failedTest.FindSubmatch(out); m != nil {
+		return string(m[1]), nil
+	}
+	return "it ends: " + exit.Error(), nil
+}
+
+// draws are the flags by which a package's tests make up twice the histories of the commit tier. As
+// many as the nightly tier has would take too long for each bug.
+func draws(pkg string) (flags []string) {
+	files, _ := filepath.Glob(filepath.Join(pkg, "*_test.go"))
+	for _, file := range files {
+		text, _ := os.ReadFile(file)
+		for _, m := range suite.FindAllStringSubmatch(string(text), -1) {
+			n, _ := strconv.Atoi(m[2])
+			flags = append(flags, fmt.Sprintf("-%s.histories=%d", m[1], 2*n))
+		}
+	}
+	return flags
+}
