@@ -23,6 +23,10 @@ const longest = input.Longest
 // nothing else.
 const leastRenewal = time.Millisecond
 
+// retryMax is the longest pause between retries of a failing store; they begin at a tenth of it.
+// Renewals are repeated at most a tenth of their TTL apart.
+const retryMax = time.Second
+
 // Config holds every setting of a Keeper. Zero values mean the defaults given
 // here; NewKeeper validates the whole.
 type Config struct {
@@ -61,18 +65,9 @@ type Config struct {
 	// background: at most opening or renewing a session, twice, and the request
 	// itself, each within its AttemptTimeout. Default: the TTL, at most 30 s.
 	OperationTimeout time.Duration
-	// RetryMax is the longest pause between retries of a failing store; they
-	// begin at a tenth of it. Default 1 s. Renewals are repeated at most a tenth of
-	// their TTL apart.
-	RetryMax time.Duration
 
-	// Warm keeps a session of the TTL open that has room, from the start and
-	// though nothing may be held, so that acquiring a free name costs one round
-	// trip. Default: sessions are opened when they are needed, and closed a TTL
-	// after they became empty.
-	Warm bool
-	// NamesPerSession bounds how many names share a session. Default 1000, or
-	// the store's bound if that is lower.
+	// NamesPerSession bounds how many names share a session. Default 1000. Sessions are
+	// opened when they are needed, and closed a TTL after they became empty.
 	NamesPerSession int
 
 	// AcceptSetbacks: a store whose history goes back (ErrSetback) is accepted as it
@@ -139,7 +134,6 @@ func (c Config) complete(lim StoreLimits) (Config, error) {
 	}
 	def(&c.AttemptTimeout, min(c.TTL/4, 5*time.Second))
 	def(&c.OperationTimeout, min(c.TTL, 30*time.Second))
-	def(&c.RetryMax, time.Second)
 	def(&c.PollMin, time.Second)
 	def(&c.PollMax, max(10*time.Second, c.PollMin))
 	for _, f := range []struct {
@@ -149,7 +143,6 @@ func (c Config) complete(lim StoreLimits) (Config, error) {
 	}{
 		{"AttemptTimeout", c.AttemptTimeout, time.Millisecond},
 		{"OperationTimeout", c.OperationTimeout, time.Millisecond},
-		{"RetryMax", c.RetryMax, time.Millisecond},
 		{"PollMin", c.PollMin, time.Millisecond},
 		{"PollMax", c.PollMax, c.PollMin},
 	} {
@@ -162,9 +155,6 @@ func (c Config) complete(lim StoreLimits) (Config, error) {
 		return c, invalid("NamesPerSession", c.NamesPerSession, "at least 1")
 	case c.NamesPerSession == 0:
 		c.NamesPerSession = 1000
-	}
-	if lim.NamesPerSession > 0 {
-		c.NamesPerSession = min(c.NamesPerSession, lim.NamesPerSession)
 	}
 	for field, v := range map[string]any{"MeterProvider": c.MeterProvider, "Clock": c.Clock} {
 		if v != nil && input.Nil(v) {
@@ -210,7 +200,7 @@ func (c Config) attempt(ttl time.Duration) time.Duration {
 // repeatIn is the pause, before jitter, after a number of failed renewals of a
 // session of ttl.
 func (c Config) repeatIn(ttl time.Duration, failures int) time.Duration {
-	most := min(c.RetryMax, ttl/10)
+	most := min(retryMax, ttl/10)
 	return min(most, most/10<<min(failures-1, 10))
 }
 

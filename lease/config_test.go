@@ -42,7 +42,6 @@ func TestConfigIsValidated(t *testing.T) {
 		{"attempt negative", func(c *lease.Config) { c.AttemptTimeout = -1 }, []string{"AttemptTimeout", "at least 1ms"}},
 		{"attempt too long", func(c *lease.Config) { c.AttemptTimeout = year + 1 }, []string{"AttemptTimeout", "at most"}},
 		{"operation negative", func(c *lease.Config) { c.OperationTimeout = -1 }, []string{"OperationTimeout", "at least 1ms"}},
-		{"retry negative", func(c *lease.Config) { c.RetryMax = -1 }, []string{"RetryMax", "at least 1ms"}},
 		{"poll too short", func(c *lease.Config) { c.PollMin = 1 }, []string{"PollMin", "at least 1ms"}},
 		{"poll maximum below its minimum", func(c *lease.Config) { c.PollMin, c.PollMax = 2*time.Second, time.Second }, []string{"PollMax", "at least 2s"}},
 		{"poll too long", func(c *lease.Config) { c.PollMin, c.PollMax = math.MaxInt64, math.MaxInt64 }, []string{"PollMin", "at most"}},

@@ -96,7 +96,7 @@ func TestWhatWasDeletedBetweenWatchesIsNoticed(t *testing.T) {
 
 		a.store.SetRule(nil)
 		back := time.Now()
-		time.Sleep(1500 * time.Millisecond) // a pause of RetryMax before it is watched again
+		time.Sleep(1500 * time.Millisecond) // a pause before it is watched again
 		require.False(t, mine.CheckAlive())
 		lost.one(t, lease.ErrRecordGone)
 		require.Len(t, free, 1)

@@ -158,7 +158,7 @@ func TestADeniedRenewalIsNoLossYet(t *testing.T) {
 func TestADenialIsOneLineAndOneWhenItIsOver(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
 		logged, logs := observed(zapcore.WarnLevel)
-		a := start(t, store, "a", logged, func(c *lease.Config) { c.Warm = true })
+		a := start(t, store, "a", logged)
 		a.hold("held", lease.WithOwnSession())
 		count := a.denies()
 		ctx, cancel := context.WithCancel(t.Context())

@@ -141,7 +141,7 @@ func (f *follower) follow(ctx context.Context, end func()) {
 		}
 		f.k.wg.Go(func() {
 			f.interrupted(errEnded)
-			f.sleep(ctx, f.k.cfg.RetryMax/10)
+			f.sleep(ctx, retryMax/10)
 			f.follow(ctx, end)
 		})
 	}()
@@ -177,7 +177,7 @@ func (f *follower) lapse() {
 
 func (f *follower) run(ctx context.Context) {
 	streams := f.streams()
-	pause := f.k.cfg.RetryMax / 10
+	pause := retryMax / 10
 	for ctx.Err() == nil {
 		if len(streams) == 0 {
 			if !f.forKeeper {
@@ -189,7 +189,7 @@ func (f *follower) run(ctx context.Context) {
 		progress, err := f.watch(ctx, streams[0])
 		if progress {
 			f.fails = 0
-			pause = f.k.cfg.RetryMax / 10
+			pause = retryMax / 10
 		}
 		if errors.Is(err, ErrUnsupported) {
 			streams = streams[1:]
@@ -206,7 +206,7 @@ func (f *follower) run(ctx context.Context) {
 			pause = max(pause, f.k.cfg.TTL)
 		}
 		f.sleep(ctx, time.Duration(float64(pause)*(0.5+mrand.Float64())))
-		pause = min(f.k.cfg.RetryMax, 2*pause)
+		pause = min(retryMax, 2*pause)
 	}
 }
 

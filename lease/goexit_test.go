@@ -29,7 +29,8 @@ func TestAStoreThatEndsItsCallersGoroutine(t *testing.T) {
 		for _, op := range []faultstore.Op{faultstore.Acquire, faultstore.Release, faultstore.Transfer} {
 			t.Run(op.String()+", "+kind.String(), func(t *testing.T) {
 				bubble(t, func(t *testing.T, store *memory.Store) {
-					a, b := start(t, store, "a", func(c *lease.Config) { c.Warm = true }), start(t, store, "b")
+					a, b := start(t, store, "a"), start(t, store, "b")
+					a.hold("other") // its session is open
 					mine, theirs := a.lease("job"), b.lease("job")
 					time.Sleep(time.Second)
 					if op != faultstore.Acquire {

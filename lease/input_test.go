@@ -21,7 +21,7 @@ func TestWhatNoConfigMayHave(t *testing.T) {
 	inputtest.Fields(t, lease.Config{ID: "a"}, typedNils, map[string]string{
 		"Jitter: -1":            "negative means none",
 		"Jitter: -Inf":          "negative means none",
-		"NamesPerSession: most": "the store's bound, if it has one, is less",
+		"NamesPerSession: most": "a session may have any number",
 	}, func(c lease.Config) error {
 		k, err := lease.NewKeeper(memory.New(), c)
 		if err == nil {

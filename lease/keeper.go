@@ -67,7 +67,6 @@ type Keeper struct {
 	granted  time.Duration // the TTL of the default pool, by the store; 0: not known
 	slowest  time.Duration // that renewals of the session renewed last took of late
 	timer    Timer
-	warmAt   time.Duration // when a session is opened ahead of need, at the earliest
 	watching bool          // the watch was started, if the store has one
 	watchOK  bool          // and tells of every change
 	closing  bool          // Close was called
@@ -138,7 +137,6 @@ func NewKeeper(store Store, cfg Config) (*Keeper, error) {
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	k.newEraLocked(0)
 	k.accepted.Store(k.acceptedNow())
-	k.warmAt = k.clock.Now().Mono
 	k.wg.Go(k.loop)
 	k.kick()
 	return k, nil
@@ -250,7 +248,6 @@ func (k *Keeper) tick(now Reading) time.Duration {
 	if k.setback != nil {
 		k.tickSetback(now, soon)
 	} else {
-		k.tickWarm(now, soon)
 		k.recon.tick(now, soon)
 		k.tickWaiting(now, soon)
 		k.tickProbe(now, soon)

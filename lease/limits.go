@@ -23,8 +23,6 @@ func (l StoreLimits) check() error {
 		return bad("MaxTTL", l.MaxTTL, "at least 0 (0: no bound)")
 	case l.MaxTTL > 0 && l.MaxTTL < max(MinTTL, l.MinTTL):
 		return bad("MaxTTL", l.MaxTTL, fmt.Sprintf("at least %v, or 0 for no bound", max(MinTTL, l.MinTTL)))
-	case l.NamesPerSession < 0:
-		return bad("NamesPerSession", l.NamesPerSession, "at least 0 (0: no bound)")
 	case l.Batch < 0:
 		return bad("Batch", l.Batch, "at least 0 (0: no bound)")
 	case l.MaxMetadata < 0:

@@ -84,7 +84,6 @@ func TestLimitsThatNoStoreHas(t *testing.T) {
 		"lease.StoreLimits.MaxTTL: invalid: -1s, must be at least 0":                                       {MaxTTL: -time.Second},
 		"lease.StoreLimits.MaxTTL: invalid: 299ms, must be at least 300ms, or 0 for no bound (store odd)":  {MaxTTL: 299 * time.Millisecond},
 		"lease.StoreLimits.MaxTTL: invalid: 4s, must be at least 5s":                                       {MinTTL: 5 * time.Second, MaxTTL: 4 * time.Second},
-		"lease.StoreLimits.NamesPerSession: invalid: -1":                                                   {NamesPerSession: -1},
 		"lease.StoreLimits.Batch: invalid: -7":                                                             {Batch: -7},
 		"lease.StoreLimits.MaxMetadata: invalid: -1, must be at least 0 (0: no bound) (store odd)":         {MaxMetadata: -1},
 	} {

@@ -252,7 +252,7 @@ func (k *Keeper) endOpLocked(o *op, ok bool, err error) {
 // reached: then it ends as unknown.
 func (k *Keeper) retryLocked(o *op, l *lane) {
 	now := k.clock.Now().Mono
-	o.pause = min(k.cfg.RetryMax, max(2*o.pause, k.cfg.RetryMax/10))
+	o.pause = min(retryMax, max(2*o.pause, retryMax/10))
 	pause := time.Duration(float64(o.pause) * (0.5 + mrand.Float64()/2))
 	switch {
 	case k.closed || k.closing && o.kind != opRelease:

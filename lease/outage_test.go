@@ -36,7 +36,7 @@ func TestAnOutageIsOneLineAndOneWhenItIsOver(t *testing.T) {
 			bubble(t, func(t *testing.T, store *memory.Store) {
 				logged, logs := observed(zapcore.WarnLevel)
 				kept := &located{Store: faultstore.Wrap(store), where: somewhere{store}}
-				k, err := lease.NewKeeper(kept, lease.Config{ID: "a", TTL: ttl, Warm: true, Jitter: -1, Logger: func() *zap.Logger {
+				k, err := lease.NewKeeper(kept, lease.Config{ID: "a", TTL: ttl, Jitter: -1, Logger: func() *zap.Logger {
 					var c lease.Config
 					logged(&c)
 					return c.Logger

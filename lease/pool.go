@@ -194,7 +194,7 @@ func (k *Keeper) tickSessions(now Reading, soon func(time.Duration)) {
 			continue
 		}
 		s.rewind(now)
-		if s.names() == 0 && !s.renewing && !k.spareLocked(s) {
+		if s.names() == 0 && !s.renewing {
 			over := s.idleAt
 			if s.pool.renewal.Automatic() { // or no other term is to have it
 				over += s.TTL

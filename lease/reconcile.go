@@ -191,7 +191,7 @@ func (r *reconciler) run(strays map[string]Record, names []string, full, behind 
 			k.asideLocked("reconciling fails, to be repeated", zap.Error(err))
 		}
 		if behind {
-			r.lag = min(k.cfg.TTL, max(2*r.lag, k.cfg.RetryMax/10))
+			r.lag = min(k.cfg.TTL, max(2*r.lag, retryMax/10))
 			r.behind, r.next = true, min(r.next, k.clock.Now().Mono+r.lag)
 		}
 	} else {

@@ -222,7 +222,7 @@ func (k *Keeper) tickSetback(now Reading, soon func(time.Duration)) {
 	case now.Mono < s.lookAt:
 		soon(s.lookAt)
 	default:
-		s.looking, s.lookAt = true, now.Mono+k.cfg.RetryMax
+		s.looking, s.lookAt = true, now.Mono+retryMax
 		decided := s.decided
 		k.wg.Go(func() { k.lookBack(s, decided) })
 	}

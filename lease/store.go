@@ -236,8 +236,6 @@ type StoreLimits struct {
 	// While: Acquire heeds Claim.While. Where it does not, the Keeper alone sees to it that
 	// leases which hang on others (WithParent) are claimed while these are alive.
 	While bool
-	// NamesPerSession bounds how many names share a session; 0: no bound.
-	NamesPerSession int
 	// Batch bounds how many names one call may carry; 0: no bound.
 	Batch int
 	// Prompt: every call returns as soon as its context ends, and ends no goroutine. The

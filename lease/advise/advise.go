@@ -260,7 +260,7 @@ func (in Input) losses(ttl float64) float64 {
 
 // lastSent is when the last renewal is sent, by a time, if none from r on is answered.
 func lastSent(ttl, r, by float64) float64 {
-	most := min(1, ttl/10) // between two of them, as lease.Config.RetryMax says
+	most := min(1, ttl/10) // between two of them, as a Keeper does
 	pause := most / 10
 	for at := r; ; pause = min(most, 2*pause) {
 		next := at + min(ttl/4, 5) + pause

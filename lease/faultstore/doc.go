@@ -41,9 +41,7 @@
 //
 // # Time
 //
-// Delays run on a lease.Clock. If a delay is not shorter than what the caller's
-// context has left, the context ends the wait, also if both end at one moment
-// (WithClock takes this rule away, since the clocks need not agree). No
-// goroutine stands by: late landings run on the goroutines of their timers, and
-// Wait waits for them.
+// If a delay is not shorter than what the caller's context has left, the context
+// ends the wait, also if both end at one moment. No goroutine stands by: late
+// landings run on the goroutines of their timers, and Wait waits for them.
 package faultstore

@@ -308,7 +308,7 @@ func TestWhatTheInnerStoreLacksIsUnsupported(t *testing.T) {
 }
 
 func TestWithoutAnInnerStoreEveryCallSaysSo(t *testing.T) {
-	s := faultstore.Wrap(nil, faultstore.WithClock(nil))
+	s := faultstore.Wrap(nil)
 	_, get := s.Get(t.Context())
 	_, transfer := s.Transfer(t.Context(), nil)
 	errs := []error{get, transfer, s.CloseSession(t.Context(), node)}
@@ -323,30 +323,6 @@ func TestWithoutAnInnerStoreEveryCallSaysSo(t *testing.T) {
 		require.ErrorIs(t, err, lease.ErrInvalid)
 	}
 	require.Zero(t, s.Limits())
-}
-
-// slowClock runs at half speed.
-type slowClock struct{ lease.Clock }
-
-func (c slowClock) AfterFunc(d time.Duration, f func()) lease.Timer { return c.Clock.AfterFunc(2*d, f) }
-
-func TestDelaysRunOnTheClock(t *testing.T) {
-	bubble(t, func(t *testing.T, k kit) {
-		s := faultstore.Wrap(k.inner, faultstore.WithClock(slowClock{lease.SystemClock()}))
-		s.SetRule(func(faultstore.Call) faultstore.Fault {
-			return faultstore.Fault{Kind: faultstore.Delay, Delay: time.Second}
-		})
-		_, err := s.Get(t.Context())
-		require.NoError(t, err)
-		k.after(t, 2*time.Second)
-		s.SetRule(func(faultstore.Call) faultstore.Fault {
-			return faultstore.Fault{Kind: faultstore.LandLate, Delay: time.Second}
-		})
-		_, err = s.Get(t.Context())
-		require.ErrorIs(t, err, faultstore.ErrInjected)
-		s.Wait()
-		k.after(t, 4*time.Second)
-	})
 }
 
 func TestCallsAndSwitchesMayMeetInAnyOrder(t *testing.T) {

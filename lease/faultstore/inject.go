@@ -130,12 +130,12 @@ func (t *trip) sleep(d time.Duration) error {
 	if d <= 0 {
 		return nil
 	}
-	if end, ok := t.ctx.Deadline(); ok && t.store.system && time.Until(end) <= d {
+	if end, ok := t.ctx.Deadline(); ok && time.Until(end) <= d {
 		<-t.ctx.Done()
 		return t.error()
 	}
 	over := make(chan struct{})
-	timer := t.store.clock.AfterFunc(d, func() { close(over) })
+	timer := time.AfterFunc(d, func() { close(over) })
 	defer timer.Stop()
 	return t.await(over)
 }
@@ -187,7 +187,7 @@ func (s *Store) land(ctx context.Context, in time.Duration, apply func(context.C
 	s.landing++
 	s.mu.Unlock()
 	ctx = context.WithoutCancel(ctx)
-	s.clock.AfterFunc(max(in, 0), func() {
+	time.AfterFunc(max(in, 0), func() {
 		defer func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()

@@ -3,6 +3,7 @@ package faultstore
 import (
 	"context"
 	"iter"
+	"time"
 
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -140,7 +141,7 @@ func (s *Store) lagBehind(ctx context.Context) {
 		return
 	}
 	told := make(chan struct{})
-	defer s.clock.AfterFunc(d, func() { close(told) }).Stop()
+	defer time.AfterFunc(d, func() { close(told) }).Stop()
 	select {
 	case <-told:
 	case <-ctx.Done():

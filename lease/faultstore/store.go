@@ -26,11 +26,9 @@ var (
 // It has every optional capability of a store; where the inner store lacks one,
 // the answer is lease.ErrUnsupported, without asking the rule.
 type Store struct {
-	inner  lease.Store
-	clock  lease.Clock
-	system bool // the clock is the one that contexts go by
-	label  string
-	gives  bool // handles of sessions, of its own
+	inner lease.Store
+	label string
+	gives bool // handles of sessions, of its own
 
 	mu       sync.Mutex
 	rule     func(Call) Fault
@@ -46,23 +44,10 @@ type Store struct {
 // Option changes a setting of Wrap.
 type Option func(*Store)
 
-// WithClock sets the clock on which delays run; lease.SystemClock() by default,
-// also if c is nil.
-func WithClock(c lease.Clock) Option {
-	return func(s *Store) {
-		if c != nil {
-			s.clock, s.system = c, false
-		}
-	}
-}
-
 // Wrap returns a Store that passes everything on to inner until it is told
 // otherwise. Without an inner store every call answers lease.ErrInvalid.
 func Wrap(inner lease.Store, opts ...Option) *Store {
-	s := &Store{
-		inner: inner, clock: lease.SystemClock(), system: true,
-		paused: make(chan struct{}), cuts: map[*cut]struct{}{},
-	}
+	s := &Store{inner: inner, paused: make(chan struct{}), cuts: map[*cut]struct{}{}}
 	s.landed = sync.NewCond(&s.mu)
 	for _, o := range opts {
 		o(s)

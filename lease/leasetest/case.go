@@ -131,14 +131,11 @@ func (t *T) limits(s lease.Store) lease.StoreLimits {
 	return lease.StoreLimits{}
 }
 
-// batch is how many names of want the store takes in one call and session.
+// batch is how many names of want the store takes in one call.
 func (t *T) batch(s lease.Store, want int) int {
 	l := t.limits(s)
 	if l.Batch > 0 {
 		want = min(want, l.Batch)
-	}
-	if l.NamesPerSession > 0 {
-		want = min(want, l.NamesPerSession)
 	}
 	return want
 }

@@ -260,5 +260,5 @@ func TestDefaults(t *testing.T) {
 type limited struct{ *twin }
 
 func (limited) Limits() lease.StoreLimits {
-	return lease.StoreLimits{Name: "limited", MinTTL: 2e9, NamesPerSession: 20, Batch: 7}
+	return lease.StoreLimits{Name: "limited", MinTTL: 2e9, Batch: 7}
 }

@@ -43,7 +43,7 @@
 // A holder trusts for less than the TTL since its renewal was sent. The version
 // changes after the sending, and an observer sees the change after that. So its wait
 // begins later than the trust, and is longer. Clocks may differ in rate by the
-// margin of the lease.Keeper and that of WithMargin together. Who wins meanwhile
+// margin of the lease.Keeper and a tenth together. Who wins meanwhile
 // needs either no record, or a session that is gone, or the holder's own
 // incarnation; and of two who found the same, one swaps. A record that lands under a
 // session that ended is of a life that is gone, so free at once.
@@ -67,7 +67,7 @@
 // # What it costs, and what it weakens
 //
 //   - A renewal is one request per session, whatever it holds. Acquire and Release
-//     are three requests per name (record, session, swap), at most WithConcurrency at
+//     are three requests per name (record, session, swap), at most 16 at
 //     once; the session's is shared by a batch. Get is two.
 //   - After a crash another acquires up to a TTL and the margin after its own first
 //     look, not after the last renewal. Waiters poll: there is no lease.Watcher.

@@ -25,21 +25,11 @@ func TestBadInput(t *testing.T) {
 		require.ErrorIs(t, err, lease.ErrInvalid)
 		require.ErrorContains(t, err, "observed.New: objects")
 	}
-	for bound, o := range map[string]observed.Option{
-		"observed.WithMargin: invalid: 101, must be 1 to 100 percent":    observed.WithMargin(101),
-		"observed.WithMargin: invalid: 0, must be 1 to 100 percent":      observed.WithMargin(0),
-		"observed.WithConcurrency: invalid: 0, must be 1 to 1024":        observed.WithConcurrency(0),
-		"observed.WithConcurrency: invalid: 1025, must be 1 to 1024":     observed.WithConcurrency(1025),
-		"observed.WithClock: invalid: nil, must be a clock such as leas": observed.WithClock(nil),
-	} {
-		_, err := observed.New(observedtest.NewMap(), o)
-		require.ErrorIs(t, err, lease.ErrInvalid)
-		require.ErrorContains(t, err, bound)
-	}
+	_, err = observed.New(observedtest.NewMap(), observed.WithClock(nil))
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	require.ErrorContains(t, err, "observed.WithClock: invalid: nil, must be a clock such as leas")
 	inputtest.Options(t, map[string][]any{
-		"WithClock":       {observed.WithClock, lease.SystemClock()},
-		"WithMargin":      {observed.WithMargin, 50},
-		"WithConcurrency": {observed.WithConcurrency, 1},
+		"WithClock": {observed.WithClock, lease.SystemClock()},
 	}, []any{(*faultclock.Clock)(nil)}, nil, func(o observed.Option) error {
 		_, err := observed.New(observedtest.NewMap(), o)
 		return err

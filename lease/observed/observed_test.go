@@ -313,7 +313,7 @@ func TestBoundsOfTheObjects(t *testing.T) {
 	require.ErrorContains(t, limits.CheckName("ÄÖÜß"), "has 32 bytes, at most 30", "as it is encoded")
 	limits.CheckName = nil
 	require.Equal(t, o.Limits(), limits)
-	require.Equal(t, observed.DefaultBatch, newPeer(t, observedtest.NewMap(), 1).store.Limits().Batch)
+	require.Equal(t, 128, newPeer(t, observedtest.NewMap(), 1).store.Limits().Batch)
 	g, err := a.store.OpenSession(t.Context(), lease.Session{ID: 2, Owner: lease.Owner{ID: "b", Incarnation: "b"}, TTL: 1})
 	require.NoError(t, err)
 	require.Equal(t, ttl, g.TTL)

@@ -174,7 +174,7 @@ func (c *leavingClock) Now() lease.Reading {
 func TestWhatDidNotReturnHasFailed(t *testing.T) {
 	m := observedtest.NewMap()
 	clock := &leavingClock{Clock: lease.SystemClock()}
-	a := newPeer(t, m, 1, observed.WithClock(clock), observed.WithConcurrency(2))
+	a := newPeer(t, m, 1, observed.WithClock(clock))
 	b, c := newPeer(t, m, 2), newPeer(t, m, 3)
 	a.win("x")
 	b.win("y")

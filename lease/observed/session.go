@@ -25,7 +25,7 @@ func (g sight) is(of lease.Session) bool { return g.Incarnation == of.Owner.Inca
 
 // left is the time until the session is dead if it stays unchanged.
 func (s *Store) left(g sight, now time.Duration) time.Duration {
-	return s.wait(g.TTL) - (now - g.since)
+	return wait(g.TTL) - (now - g.since)
 }
 
 // note remembers what was read or written. The clock is read after the reply, so
@@ -57,7 +57,7 @@ func (s *Store) sweepLocked(now time.Duration) {
 		return
 	}
 	for id, g := range s.sights {
-		if now-g.last > time.Hour && now-g.last > s.wait(g.TTL) {
+		if now-g.last > time.Hour && now-g.last > wait(g.TTL) {
 			delete(s.sights, id)
 		}
 	}

@@ -29,8 +29,6 @@ type Store struct {
 	longKey, longBody int                                       // bounds; 0: none
 	limits            lease.StoreLimits
 	clock             lease.Clock
-	margin            int // percent
-	width             int
 
 	mu      sync.Mutex
 	sights  map[lease.SessionID]sight
@@ -44,17 +42,16 @@ type Option func(*Store)
 // monotonic reading counts; lease.SystemClock() by default.
 func WithClock(c lease.Clock) Option { return func(s *Store) { s.clock = c } }
 
-// WithMargin sets how much longer than its TTL a session must have been unchanged to
-// be dead, in percent of the TTL: 1 to 100, by default 10. Clocks may differ in rate by that.
-func WithMargin(percent int) Option { return func(s *Store) { s.margin = percent } }
-
-// WithConcurrency bounds how many requests one call makes at once: 1 to 1024, by
-// default 16.
-func WithConcurrency(n int) Option { return func(s *Store) { s.width = n } }
-
-// DefaultBatch is how many names one call may carry unless the Objects are a
-// lease.Limiter that says otherwise.
-const DefaultBatch = 128
+const (
+	// margin is how much longer than its TTL a session must have been unchanged to be dead, in
+	// percent of the TTL. Clocks may differ in rate by that.
+	margin = 10
+	// width is how many requests one call makes at once.
+	width = 16
+	// batch is how many names one call may carry unless the Objects are a lease.Limiter that says
+	// otherwise.
+	batch = 128
+)
 
 // New returns a Store over objects. It sends nothing. An error is lease.ErrInvalid
 // and names what is out of its bounds.
@@ -65,25 +62,14 @@ func New(objects Objects, opts ...Option) (*Store, error) {
 	if input.Nil(objects) {
 		return nil, fmt.Errorf("observed.New: objects: %w: nil", lease.ErrInvalid)
 	}
-	s := &Store{
-		objects: careful{objects}, clock: lease.SystemClock(), margin: 10, width: 16,
-		sights: map[lease.SessionID]sight{},
-	}
+	s := &Store{objects: careful{objects}, clock: lease.SystemClock(), sights: map[lease.SessionID]sight{}}
 	for _, o := range opts {
 		if o != nil {
 			o(s)
 		}
 	}
-	bad := func(option string, got any, bound string) error {
-		return fmt.Errorf("observed.%s: %w: %v, must be %s", option, lease.ErrInvalid, got, bound)
-	}
-	switch {
-	case input.Nil(s.clock):
-		return nil, bad("WithClock", "nil", "a clock such as lease.SystemClock()")
-	case s.margin < 1 || s.margin > 100:
-		return nil, bad("WithMargin", s.margin, "1 to 100 percent")
-	case s.width < 1 || s.width > 1024:
-		return nil, bad("WithConcurrency", s.width, "1 to 1024")
+	if input.Nil(s.clock) {
+		return nil, fmt.Errorf("observed.WithClock: %w: nil, must be a clock such as lease.SystemClock()", lease.ErrInvalid)
 	}
 	if n, ok := objects.(Numbered); ok {
 		s.number = func(version string) (token lease.Token, err error) {
@@ -110,7 +96,7 @@ func New(objects Objects, opts ...Option) (*Store, error) {
 		}
 	}
 	s.limits.While = false // two objects are not compared in one write
-	s.limits.Batch = cmp.Or(s.limits.Batch, DefaultBatch)
+	s.limits.Batch = cmp.Or(s.limits.Batch, batch)
 	return s, nil
 }
 
@@ -163,7 +149,7 @@ func (s *Store) each(n int, f func(i int) error) error {
 	}
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	for range min(n, s.width) {
+	for range min(n, width) {
 		wg.Go(func() {
 			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
 				errs[i] = f(i)
@@ -202,9 +188,9 @@ func (s *Store) fits(op, key string, value []byte) error {
 }
 
 // wait is how long a session must have been unchanged to be dead.
-func (s *Store) wait(ttl time.Duration) time.Duration {
+func wait(ttl time.Duration) time.Duration {
 	if ttl > math.MaxInt64/2 {
 		return math.MaxInt64
 	}
-	return ttl + ttl/100*time.Duration(s.margin) + ttl%100*time.Duration(s.margin)/100
+	return ttl + ttl/100*margin + ttl%100*margin/100
 }

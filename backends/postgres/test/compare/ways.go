@@ -89,7 +89,7 @@ func newNode(ctx context.Context, url, schema, id string, ttl time.Duration, lis
 	}
 	n.store, err = postgres.New(n.pool, opts...)
 	if err == nil {
-		n.keeper, err = lease.NewKeeper(n.store, lease.Config{ID: id, TTL: ttl, Warm: true, Logger: zap.NewNop()})
+		n.keeper, err = lease.NewKeeper(n.store, lease.Config{ID: id, TTL: ttl, Logger: zap.NewNop()})
 	}
 	if err != nil {
 		n.pool.Close()
