@@ -3,7 +3,6 @@ package apicheck
 import (
 	"bytes"
 	"fmt"
-	"go/constant"
 	"go/importer"
 	"go/token"
 	"go/types"
@@ -46,7 +45,21 @@ func readCode(t *testing.T) {
 	}))
 }
 
-// exported returns what each public package exports, by its path within the module.
+// readLists reads the files under api of a repository.
+func readLists(repository fs.FS) (map[string][]string, error) {
+	lists := map[string][]string{}
+	err := fs.WalkDir(repository, "api", func(file string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := fs.ReadFile(repository, file)
+		lists[file] = strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+		return err
+	})
+	return lists, err
+}
+
+// exported returns the lists of all public packages, by their files: what each exports.
 func exported(t *testing.T) map[string][]string {
 	t.Helper()
 	readCode(t)
@@ -74,7 +87,9 @@ func exported(t *testing.T) map[string][]string {
 	for _, path := range paths {
 		pkg, err := imports.Import(module + path)
 		require.NoError(t, err)
-		api[path] = lines(pkg)
+		if l := lines(pkg); len(l) > 0 {
+			api["api/"+path+".txt"] = l
+		}
 	}
 	return api
 }
@@ -116,7 +131,7 @@ func lines(pkg *types.Package) []string {
 		}
 		switch o := o.(type) {
 		case *types.Const:
-			say("const %s %s = %s", name, text(o.Type()), value(o.Val()))
+			say("const %s %s = %s", name, text(o.Type()), o.Val().ExactString())
 		case *types.Var:
 			say("var %s %s", name, text(o.Type()))
 		case *types.Func:
@@ -143,13 +158,6 @@ func lines(pkg *types.Package) []string {
 	return all
 }
 
-func value(v constant.Value) string {
-	if v.Kind() == constant.String {
-		return v.ExactString()
-	}
-	return v.String()
-}
-
 // params are the type parameters of a type.
 func params(n *types.Named, text func(types.Type) string) string {
 	var all []string
@@ -162,8 +170,7 @@ func params(n *types.Named, text func(types.Type) string) string {
 	return "[" + strings.Join(all, ", ") + "]"
 }
 
-// nameless takes the names of parameters and results out of functions, wherever they
-// stand in a type, and all but the exported methods out of an interface.
+// nameless takes the names of parameters and results out of a function or an interface.
 func nameless(t types.Type) types.Type {
 	switch t := t.(type) {
 	case *types.Signature:
@@ -180,16 +187,6 @@ func nameless(t types.Type) types.Type {
 			typeParams = append(typeParams, types.NewTypeParam(obj, p.Constraint()))
 		}
 		return types.NewSignatureType(nil, nil, typeParams, tuple(t.Params()), tuple(t.Results()), t.Variadic())
-	case *types.Pointer:
-		return types.NewPointer(nameless(t.Elem()))
-	case *types.Slice:
-		return types.NewSlice(nameless(t.Elem()))
-	case *types.Array:
-		return types.NewArray(nameless(t.Elem()), t.Len())
-	case *types.Map:
-		return types.NewMap(nameless(t.Key()), nameless(t.Elem()))
-	case *types.Chan:
-		return types.NewChan(t.Dir(), nameless(t.Elem()))
 	case *types.Interface:
 		if t.IsImplicit() || !t.IsMethodSet() {
 			return t // a constraint

@@ -2,21 +2,22 @@ package apicheck
 
 import (
 	"go/ast"
-	"go/importer"
 	"go/parser"
 	"go/token"
 	"go/types"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
 const before = `package p
-import "context"
 type T struct { A int; hidden int; embedded }
 type embedded struct{}
 func (*embedded) Promoted(n int) error { return nil }
-func (T) M(ctx context.Context) {}
+func (T) M(n int) {}
 type I interface { M(a int) (err error) }
 type G[K comparable, V any] struct{ F func(k K) V }
 type N int
@@ -34,8 +35,7 @@ func parse(t *testing.T, source string) []string {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, "p.go", source, 0)
 	require.NoError(t, err)
-	cfg := types.Config{Importer: importer.ForCompiler(files, "source", nil)}
-	pkg, err := cfg.Check("p", files, []*ast.File{file}, nil)
+	pkg, err := (&types.Config{}).Check("p", files, []*ast.File{file}, nil)
 	require.NoError(t, err)
 	return lines(pkg)
 }
@@ -49,7 +49,7 @@ func TestWhatIsWrittenDown(t *testing.T) {
 		"func F(int, func(string)) (int, error)",
 		"func Of[A any](A) *T",
 		"method (*T) Promoted(int) error",
-		"method (T) M(context.Context)",
+		"method (T) M(int)",
 		"type G[K comparable, V any] struct",
 		"type I interface{M(int) error}",
 		"type N int",
@@ -59,27 +59,58 @@ func TestWhatIsWrittenDown(t *testing.T) {
 	}, parse(t, before))
 }
 
-// TestABreakMustBeTold: each line that goes, or is another now, is asked for until
-// CHANGELOG.md names it where it should, and until the next release.
-func TestABreakMustBeTold(t *testing.T) {
-	was := []string{"field T.A int", "func F(int)", "func G()", "method (*T) M()", "type T struct"}
-	now := []string{"func F(string)", "func G()", "func H()", "type T struct"}
-	recorded := next(was, now, false)
-	require.Equal(t, []string{"- field T.A int", "- func F(int)", "- method (*T) M()", "func F(string)", "func G()", "func H()", "type T struct"}, recorded)
-	require.Equal(t, recorded, next(recorded, now, false), "what was removed stays")
-	require.Equal(t, now, next(recorded, now, true), "until it is released")
-	require.NotContains(t, next(recorded, append(now, "field T.A int"), false), "- field T.A int", "it is back")
-
-	api := map[string][]string{"a/b": recorded}
-	require.Len(t, missing(api, nil), 3)
-	require.Contains(t, missing(api, nil)[1], "- `a/b.F`: …")
-	for changes, want := range map[string]int{
-		"## Unreleased\n### Breaks\n- `a/b.T.A` and `a/b.F` are gone\n- `a/b.T.M`, too\n": 0,
-		"## Unreleased\n### Breaks\n- `a/b.T` is another\n":                               1,
-		"## Unreleased\n- `a/b.F` is new\n":                                               3,
-		"## Unreleased\n### Breaks\n\n## 0.1\n### Breaks\n- `a/b.F`\n":                    3,
-		"## Unreleased\n### Breaks\n- `b.F`, `F`\n":                                       3,
-	} {
-		require.Len(t, missing(api, told(changes)), want, changes)
+// TestSinceTheLastRelease: without a tag nothing is compared. From a tag on, each line that
+// went or changed since must be named under "## Unreleased", or its type.
+func TestSinceTheLastRelease(t *testing.T) {
+	dir := t.TempDir()
+	run := func(args ...string) {
+		t.Helper()
+		_, err := git(dir, append([]string{"-c", "user.name=t", "-c", "user.email=t@localhost", "-c", "commit.gpgsign=false", "-c", "tag.gpgsign=false"}, args...)...)
+		require.NoError(t, err)
 	}
+	release := func(want string) {
+		t.Helper()
+		tag, err := LastRelease(dir)
+		require.NoError(t, err)
+		require.Equal(t, want, tag)
+	}
+	commit := func(lines string) {
+		t.Helper()
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, "api", "a"), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "api", "a", "b.txt"), []byte(lines), 0o644))
+		run("add", ".")
+		run("commit", "-m", "c")
+	}
+	left := map[string][]string{"api/a/b.txt": {"func F(string)", "func G()", "func H()", "type T struct"}}
+	check := func(changes string, want ...string) {
+		t.Helper()
+		names, err := unnamed(dir, left, changes)
+		require.NoError(t, err)
+		require.Equal(t, want, names, changes)
+	}
+
+	release("") // no clone
+	run("init", "--initial-branch=main")
+	commit("func Early()\n")
+	run("tag", "backends/sqlite/v0.9.0")
+	run("tag", "nightly")
+	release("")
+	check("")
+	run("tag", "-m", "v0.1.0", "v0.1.0")
+	commit("field T.A int\nfunc F(int)\nfunc G()\nmethod (*T) M()\ntype T struct\n")
+	release("v0.1.0")
+	check("", "a/b.Early")
+	run("tag", "v0.2.0")
+	run("tag", "v0.2.0-rc.1")
+	commit(strings.Join(left["api/a/b.txt"], "\n"))
+	release("v0.2.0")
+
+	all := []string{"a/b.T.A", "a/b.F", "a/b.T.M"}
+	check("", all...)
+	check("## Unreleased\n\n- `a/b.T.A` and `a/b.F` are gone\n- `a/b.T.M`, too\n")
+	check("# Changes\n\n## Unreleased\n- `a/b.T` is another\n", "a/b.F")
+	check("## Unreleased\n\n## v0.2.0\n- `a/b.F`, `a/b.T`\n", all...)
+	check("## Unreleased\n- `b.F`, `F`\n", all...)
+	run("checkout", "-q", "-b", "older", "v0.1.0")
+	release("v0.1.0")
 }
