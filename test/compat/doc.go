@@ -1,9 +1,10 @@
-// Package compat runs nodes of an older version of the library beside nodes of this one:
-// what one writes into records (leases, members, shards, the host of a singleton) and
-// sends (mail, asks, hand-overs, state) the other must understand, because a cluster is
-// upgraded node by node, and may go back by one version (docs/operations.md).
+// Package compat runs nodes of the last release of the library beside nodes of this version:
+// what one writes into records (leases, members, shards, the host of a singleton) and sends
+// (mail, asks, hand-overs, state) the other must understand, because a cluster is upgraded
+// node by node, and may go back by one version (docs/operations.md).
 //
-// The file landed has the commit that this version must understand. It is built from the
-// history of the repository; in a clone that lacks it the test is skipped, and says so.
-// The node (package peer) has one source for both, so it uses only what both export.
+// The release is the last version that is tagged in the repository's history. Before the
+// first one, and in a clone without tags, the test compares nothing: it prints one line and
+// passes. The node (package peer) has one source for both versions, so it uses only what both
+// export.
 package compat
