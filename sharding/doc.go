@@ -70,7 +70,7 @@
 //
 // # Who calls whom
 //
-//	Tell, Ask, Ref, PID ─▶ Region ──entity active here─────────────────────▶ its gate
+//	Tell, Ask, Ref ──────▶ Region ──entity active here─────────────────────▶ its gate
 //	                          │  └─▶ shard: Router (internal/route) ─▶ entry ─▶ its gate
 //	other nodes ─▶ frontDoor ─┘         │                                │ starts, stops, takes mail back:
 //	other nodes ◀─ internal/transport ◀─┘ (the short way)                │ internal/entities, guardian

@@ -182,10 +182,6 @@ func TestEnvelopesWithHeaders(t *testing.T) {
 			for k, send := range []func(e *actor.MessageEnvelope, to *actor.PID) error{
 				func(e *actor.MessageEnvelope, to *actor.PID) error { e.Sender = to; return r.Tell(id, e) },
 				func(e *actor.MessageEnvelope, to *actor.PID) error { return r.Request(id, e, to) },
-				func(e *actor.MessageEnvelope, to *actor.PID) error {
-					ns[0].system.Root.RequestWithCustomSender(r.PID(), sharding.To{ID: id, Message: e}, to)
-					return nil
-				},
 			} {
 				answer := actor.NewFuture(ns[0].system, time.Second)
 				require.NoError(t, send(&actor.MessageEnvelope{Message: job{"x", k},
@@ -194,16 +190,14 @@ func TestEnvelopesWithHeaders(t *testing.T) {
 				require.NoError(t, err, "way %d to %s", k, owners(ns[0])[i])
 				require.Equal(t, done{ID: "v", Number: k}, got)
 			}
-			f, err := r.RequestFuture(id, &actor.MessageEnvelope{Message: job{"x", 9},
-				Header: map[string]string{"h": "v"}}, time.Second)
-			require.NoError(t, err)
-			got, err := f.Result()
+			got, err := sharding.Ask[done](contextFor(t, time.Second), r, id, &actor.MessageEnvelope{Message: job{"x", 9},
+				Header: map[string]string{"h": "v"}})
 			require.NoError(t, err)
 			require.Equal(t, done{ID: "v", Number: 9}, got)
 			for _, empty := range []*actor.MessageEnvelope{nil, {}, {Header: map[string]string{"h": "v"}}} {
 				require.ErrorIs(t, r.Tell(id, empty), lease.ErrInvalid)
 				require.ErrorIs(t, r.Request(id, empty, nil), lease.ErrInvalid)
-				_, err := r.RequestFuture(id, empty, time.Second)
+				_, err := sharding.Ask[done](t.Context(), r, id, empty)
 				require.ErrorIs(t, err, lease.ErrInvalid)
 			}
 		}

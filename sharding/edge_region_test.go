@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/holdfast-go/holdfast/hosting"
+	"github.com/holdfast-go/holdfast/internal/asker"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultclock"
@@ -22,8 +23,11 @@ import (
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/sharding/placement"
-	"github.com/holdfast-go/holdfast/singleton"
 )
+
+func askPID[R any](ctx context.Context, system *actor.ActorSystem, to *actor.PID, msg any) (R, error) {
+	return asker.Ask[R](ctx, system, nil, func(e *actor.MessageEnvelope) { system.Root.Send(to, e) }, msg)
+}
 
 // Stop and Drain from many sides at once all end, the type can be started again on
 // the same system, and nothing is left behind.
@@ -53,7 +57,7 @@ func TestStopFromManySidesAndStartAgain(t *testing.T) {
 			require.ErrorIs(t, r.Tell("id1", job{"x", 1}), sharding.ErrClosed)
 			_, err = r.Ref("id1")
 			require.ErrorIs(t, err, sharding.ErrClosed)
-			_, err = singleton.AskPID[done](contextFor(t, time.Second), ns[0].system, old, job{"old", 1})
+			_, err = askPID[done](contextFor(t, time.Second), ns[0].system, old, job{"old", 1})
 			require.ErrorIs(t, err, hosting.ErrUndeliverable)
 			require.NoError(t, r.Stop(context.Background()))
 			ns[0].start(12)
@@ -62,7 +66,7 @@ func TestStopFromManySidesAndStartAgain(t *testing.T) {
 			require.NoError(t, err)
 			ref, err := ns[0].region.Ref("id1")
 			require.NoError(t, err)
-			_, err = singleton.AskPID[done](contextFor(t, time.Second), ns[0].system, ref, job{"new", 1})
+			_, err = askPID[done](contextFor(t, time.Second), ns[0].system, ref, job{"new", 1})
 			require.NoError(t, err)
 		}
 		f.end()
@@ -317,7 +321,7 @@ func TestARefStaysGood(t *testing.T) {
 			t.Helper()
 			for _, n := range ns {
 				pid := actor.NewPID(ref.Address, ref.Id)
-				got, err := singleton.AskPID[*wrapperspb.StringValue](contextFor(t, 2*time.Second), n.system, pid,
+				got, err := askPID[*wrapperspb.StringValue](contextFor(t, 2*time.Second), n.system, pid,
 					wrapperspb.String(n.id))
 				require.NoError(t, err, n.id)
 				require.Equal(t, n.id, got.Value)
@@ -359,7 +363,7 @@ func TestANodeAlone(t *testing.T) {
 				require.NoError(t, err)
 				ref, err := r.Ref(idOf(i, 4))
 				require.NoError(t, err)
-				_, err = singleton.AskPID[done](contextFor(t, time.Second), n.system, ref, job{"x", 2})
+				_, err = askPID[done](contextFor(t, time.Second), n.system, ref, job{"x", 2})
 				require.NoError(t, err)
 			}
 			began := time.Now()

@@ -14,7 +14,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
-	"github.com/holdfast-go/holdfast/singleton"
 )
 
 func (j *journal) living() int {
@@ -134,7 +133,7 @@ func TestAnEntityPassivatesItself(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, r.Tell("x", goAway{}))
 		time.Sleep(time.Second)
-		got, err := singleton.AskPID[int](contextFor(t, time.Second), n.system, ref, howMany{})
+		got, err := askPID[int](contextFor(t, time.Second), n.system, ref, howMany{})
 		require.NoError(t, err, "a Ref outlives the entity")
 		require.Equal(t, 1, got)
 	})

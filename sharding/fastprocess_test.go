@@ -151,13 +151,7 @@ func TestWhatIsNoTextIsRefused(t *testing.T) {
 			require.Zero(t, r.Info().Unconfirmed)
 			require.Zero(t, c.net.Stats().Broken)
 
-			// What is told of a user's error is text, and so is a name that is none.
-			answer := actor.NewFuture(ns[1].system, time.Second)
-			ns[0].system.Root.RequestWithCustomSender(r.PID(), sharding.To{ID: "no \xff text", Message: job{"x", 1}},
-				actor.NewPID(answer.PID().Address, answer.PID().Id))
-			got, err := answer.Result()
-			require.NoError(t, err)
-			require.Equal(t, "no \uFFFD text", got.(hosting.Undeliverable).Notice().Key)
+			// What is told of a user's error is text.
 			_, err = ask(broken{})
 			var u *hosting.UndeliverableError
 			require.ErrorAs(t, err, &u)

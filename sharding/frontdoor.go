@@ -1,8 +1,6 @@
 package sharding
 
 import (
-	"cmp"
-
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
@@ -14,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/sharding/internal/entities"
 )
 
-// This file is what takes mail from other nodes, and from actors of this one.
+// This file is what takes mail from other nodes.
 
 // noActor is what processes have in common that stand for no actor.
 type noActor struct{ r *Region }
@@ -28,7 +26,7 @@ func (p noActor) SendSystemMessage(pid *actor.PID, message any) {
 // Stop implements actor.Process: it can't be stopped.
 func (noActor) Stop(*actor.PID) {}
 
-// frontDoor is the process that other nodes, and actors of this one, send to.
+// frontDoor is the process that other nodes send to.
 type frontDoor struct{ noActor }
 
 // SendUserMessage implements actor.Process. It runs on the goroutine that read the
@@ -41,7 +39,7 @@ func (p *frontDoor) SendUserMessage(pid *actor.PID, message any) {
 			return
 		}
 	}
-	header, msg, sender := actor.UnwrapEnvelope(message)
+	_, msg, sender := actor.UnwrapEnvelope(message)
 	msg, kept := transport.Unwrap(msg)
 	if r.over.Load() || !wire.Fits(msg) {
 		outside.Of(r.system).DeadLetter(pid, wire.Local(msg, sender, nil))
@@ -59,17 +57,6 @@ func (p *frontDoor) SendUserMessage(pid *actor.PID, message any) {
 	case *wire.Invite, *wire.Offer, *wire.HandedOver, *wire.EntityState, *wire.Order, *wire.Report, *wire.Depart,
 		*wire.Stranded, *wire.Inquiry, *wire.Account:
 		r.post(msg)
-	case To:
-		if err := r.check(m.ID, m.Message); err != nil {
-			r.undeliverable(&wire.Nack{Type: wire.TypeName(m.Message), Name: r.names.Key, Key: wire.Text(m.ID),
-				Detail: err.Error()}, sender, m.Message)
-			return
-		}
-		to := enclose(m.Message, cmp.Or(sender, actor.UnwrapEnvelopeSender(m.Message)))
-		if len(to.Header) == 0 && header != nil {
-			to.Header = header.ToMap()
-		}
-		r.deliver(m.ID, to)
 	default:
 		outside.Of(r.system).DeadLetter(pid, message)
 	}

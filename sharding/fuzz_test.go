@@ -129,17 +129,17 @@ func FuzzPeer(f *testing.F) {
 			rest, text, _ := strings.Cut(string(b), "\x00")
 			m = wrapperspb.String(text)
 			if p, ok := actors.FamiliesOf(x.system).Resolve(actors.FamilyID("g/account", rest)); ok {
-				p.SendUserMessage(x.region.PID(), m)
+				p.SendUserMessage(processAt(x.system.Address()), m)
 			}
 		} else if m = kinds[kind](); proto.Unmarshal(b, m) != nil {
 			return
 		}
-		to := x.region.PID()
+		to := processAt(x.system.Address())
 		if r, ok := m.(*wire.Frame); ok {
 			to = actor.NewPID(x.system.Address(), "holdfast/mail")
 			x.system.Root.Send(to, &wire.Probe{From: &wire.Node{Address: "nowhere",
 				Incarnation: r.GetFrom().GetIncarnation()}, Link: r.Link, Number: 1})
-			r.To, r.From = x.region.PID().Id, &wire.Node{Address: "nowhere", Incarnation: r.GetFrom().GetIncarnation()}
+			r.To, r.From = processAt(x.system.Address()).Id, &wire.Node{Address: "nowhere", Incarnation: r.GetFrom().GetIncarnation()}
 		}
 		x.system.Root.Send(to, m)
 		if x.panicked.Load() > 0 {

@@ -166,10 +166,6 @@ func TestNoContextIsAnError(t *testing.T) {
 		c.settled(30*time.Second, n)
 		inputtest.Functions(t, map[string]func() error{
 			"Ask": func() error { _, err := sharding.Ask[int](inputtest.None, r, "x", job{}); return err },
-			"AskTyped": func() error {
-				_, err := sharding.AskTyped[int](inputtest.None, sharding.For[job](r), "x", job{})
-				return err
-			},
 		})
 		inputtest.Contexts(t, r)
 		inputtest.Contexts(t, sharding.NewMemoryEntities())
@@ -180,10 +176,9 @@ func TestNoContextIsAnError(t *testing.T) {
 func TestZeroValuesDoNotPanic(t *testing.T) {
 	inputtest.Zeros(t, map[string]string{
 		"Entity": "made by Of alone, which returns nil where there is none",
-	}, new(sharding.Region), new(sharding.Typed[job]), new(sharding.EventKind), new(sharding.ShardCountError))
+	}, new(sharding.Region), new(sharding.EventKind), new(sharding.ShardCountError))
 	var r sharding.Region
-	for _, err := range []error{r.Tell("x", job{}), sharding.For[job](nil).Tell("x", job{}), r.Stop(t.Context()),
-		r.Request("x", job{}, nil), sharding.Typed[job]{}.Request("x", job{}, nil)} {
+	for _, err := range []error{r.Tell("x", job{}), r.Stop(t.Context()), r.Request("x", job{}, nil)} {
 		require.ErrorIs(t, err, lease.ErrInvalid)
 		require.ErrorContains(t, err, "sharding.Start")
 	}

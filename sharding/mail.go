@@ -124,10 +124,3 @@ func (r *Region) Reconsider() {
 		r.tellCoordinator(&wire.Report{Type: r.names.Key, From: r.self})
 	}
 }
-
-// To is a message for an entity, to be sent to Region.PID. Message may be an
-// *actor.MessageEnvelope: its headers go before those that To was sent with.
-type To struct {
-	ID      string
-	Message any
-}

@@ -169,11 +169,6 @@ func (r *Region) post(msg any) {
 // Type returns what the Region was started for.
 func (r *Region) Type() Type { return r.typ }
 
-// PID is the front door for actors of this node: a To sent to it reaches the
-// entity, with its sender and headers. It is the same for every Region of the type on
-// this actor system, one after the other: it may be kept over a restart.
-func (r *Region) PID() *actor.PID { return r.pid }
-
 // onEnd has f called when the Region ends; the last first.
 func (r *Region) onEnd(f func()) { r.cleanUp = append(r.cleanUp, f) }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/sharding"
 )
@@ -112,27 +113,25 @@ func TestNothingIsTakenBeforeStartHasSucceeded(t *testing.T) {
 	})
 }
 
-// Region.PID outlives a Region: who kept it reaches the next one.
+// What other nodes send to the PID of one Region reaches the next.
 func TestThePIDSurvivesARestart(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		n := c.node("a")
 		n.start(4)
 		c.settled(5*time.Second, n)
-		pid := n.region.PID()
-		get := func(number int) (any, error) {
-			f := actor.NewFuture(n.system, 5*time.Second)
-			n.system.Root.Send(pid, &actor.MessageEnvelope{Message: sharding.To{ID: "x", Message: job{"s", number}},
-				Sender: f.PID()})
-			return f.Result()
-		}
+		pid := processAt("a:1")
 		for life := range 3 {
-			got, err := get(life)
+			typ, codec, payload, err := wire.Default.Encode(job{"s", life}, 1000)
+			require.NoError(t, err)
+			f := actor.NewFuture(n.system, 5*time.Second)
+			n.system.Root.Send(pid, &wire.Envelope{Key: "x", Type: typ, Codec: codec, Payload: payload,
+				Sender: &wire.Address{Address: f.PID().Address, Id: f.PID().Id, RequestId: f.PID().RequestId}})
+			got, err := f.Result()
 			require.NoError(t, err, "life %d", life)
 			require.Equal(t, life, got.(done).Number)
 			require.NoError(t, n.region.Stop(context.Background()))
 			n.start(4)
 		}
-		require.Equal(t, pid.String(), n.region.PID().String())
 	})
 }
 

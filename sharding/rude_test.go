@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
 )
@@ -44,7 +45,7 @@ func TestDeadLettersAreNotToldOnTheSendersGoroutine(t *testing.T) {
 		c.settled(5*time.Second, n)
 		ref, err := n.region.Ref("x")
 		require.NoError(t, err)
-		door, way := n.region.PID(), actors.FamilyID("g/account", "1/x")
+		door, way := processAt("a:1"), actors.FamilyID("g/account", "1/x")
 		short, ok := actors.FamiliesOf(n.system).Resolve(way)
 		require.True(t, ok)
 		heard := n.rude()
@@ -55,10 +56,6 @@ func TestDeadLettersAreNotToldOnTheSendersGoroutine(t *testing.T) {
 			require.Equal(t, want, heard.Load(), what)
 		}
 		send("nonsense to the door", func() { n.system.Root.Send(door, "nonsense") })
-		send("a system's message to the door", func() {
-			n.system.Root.Send(door, sharding.To{ID: "x",
-				Message: &actor.Started{}})
-		})
 		send("a system's message to a Ref", func() { n.system.Root.Send(ref, &actor.MessageEnvelope{Message: &actor.Started{}}) })
 		send("a system's message by the short way", func() {
 			short.SendUserMessage(actor.NewPID("a:1", way), &actor.MessageEnvelope{Message: &actor.Started{}})
@@ -69,7 +66,7 @@ func TestDeadLettersAreNotToldOnTheSendersGoroutine(t *testing.T) {
 		require.NoError(t, n.region.Stop(context.Background()))
 		heard.Store(0)
 		want = 0
-		send("to the door of a Region that has ended", func() { n.system.Root.Send(door, sharding.To{ID: "x", Message: job{}}) })
+		send("to the door of a Region that has ended", func() { n.system.Root.Send(door, job{}) })
 		send("to a Ref of it", func() { n.system.Root.Send(ref, job{}) })
 		send("by the short way", func() { short.SendUserMessage(actor.NewPID("a:1", way), wrapperspb.String("1 s")) })
 	})
@@ -280,8 +277,10 @@ func TestEventsOfManyShardsDisplaceNoDeadLetters(t *testing.T) {
 		})
 		n.start(shards)
 		c.settled(10*time.Second, n)
-		for i := range jobs {
-			n.system.Root.Send(n.region.PID(), sharding.To{Message: job{"x", i}}) // to no id
+		typ, codec, payload, err := wire.Default.Encode(job{"x", 1}, 1000)
+		require.NoError(t, err)
+		for range jobs {
+			n.system.Root.Send(processAt("a:1"), &wire.Envelope{Name: "none", Type: typ, Codec: codec, Payload: payload})
 		}
 		require.EqualValues(t, jobs, n.region.Info().Undeliverable)
 		time.Sleep(outside.Hung) // the shards whose events wait for room give up

@@ -39,7 +39,7 @@ func TestScenario14AProxyOnlyNode(t *testing.T) {
 		sender := p.system.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
 			switch m := ctx.Message().(type) {
 			case string:
-				ctx.Request(p.region.PID(), sharding.To{ID: m, Message: job{"s", 1}})
+				require.NoError(t, p.region.Request(m, job{"s", 1}, ctx.Self()))
 			case *actor.PID:
 				ctx.Request(m, job{"s", 2})
 			case done:
@@ -54,14 +54,7 @@ func TestScenario14AProxyOnlyNode(t *testing.T) {
 		require.Equal(t, "id4", (<-answers).ID)
 		require.Zero(t, p.region.Info().Held)
 
-		future, err := p.region.RequestFuture("id5", job{"f", 1}, time.Second)
-		require.NoError(t, err)
-		res, err := future.Result()
-		require.NoError(t, err)
-		require.Equal(t, "id5", res.(done).ID)
-
-		typed := sharding.For[job](p.region)
-		got, err := sharding.AskTyped[done](context.Background(), typed, "id6", job{"t", 1})
+		got, err := sharding.Ask[done](context.Background(), p.region, "id6", job{"t", 1})
 		require.NoError(t, err)
 		require.Equal(t, "id6", got.ID)
 	})

@@ -289,10 +289,9 @@ func (s *sim) talk(sl *slot) {
 	}
 	stop := make(chan struct{})
 	sl.stop = stop
-	r, system, pid := sl.n.region, sl.n.system, sl.door
+	r := sl.n.region
 	for range 1 + s.r.IntN(3) {
 		s.names++
-		door := s.r.IntN(3) == 0
 		name, draw := fmt.Sprintf("%s.%d", sl.id, s.names), rand.New(rand.NewPCG(s.r.Uint64(), 3))
 		sl.senders.Go(func() {
 			for n := 1; ; n++ {
@@ -304,9 +303,7 @@ func (s *sim) talk(sl *slot) {
 				for range 1 + draw.IntN(2)*draw.IntN(4) {
 					j, id := job{name, n}, fmt.Sprint("id", draw.IntN(s.ids))
 					s.sent(j, sl.id, id)
-					if door {
-						system.Root.Send(pid, sharding.To{ID: id, Message: formOf(j)})
-					} else if err := r.Tell(id, formOf(j)); err != nil {
+					if err := r.Tell(id, formOf(j)); err != nil {
 						s.failf("%s can't tell: %v", name, err)
 						return
 					}

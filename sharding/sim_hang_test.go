@@ -179,7 +179,6 @@ func (s *sim) forgeLife(sl *slot, id string) {
 	if err := sl.n.region.Tell(id, msg); !errors.Is(err, lease.ErrInvalid) {
 		s.failf("%s told %s %T: %v", sl.id, id, msg, err)
 	}
-	sl.n.system.Root.Send(sl.door, sharding.To{ID: id, Message: msg})
 }
 
 func isSystemLike(msg any) bool {

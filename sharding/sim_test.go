@@ -85,7 +85,6 @@ type slot struct {
 	frozen  bool
 	gone    bool          // crashed or left, and not yet restarted
 	left    chan struct{} // not nil: it is leaving; closed when it has
-	door    *actor.PID    // what its first Region told
 	again   bool          // only its Region leaves, and the next begins
 	drained bool
 	stop    chan struct{} // ends its senders
@@ -257,7 +256,7 @@ func (s *sim) start(sl *slot) {
 	r, err := sharding.Start(n.system, n.group, sharding.Type{Name: "account", Props: s.props(n), Shards: s.shards},
 		s.optionsOf(sl)...)
 	require.NoError(s.t, err, "seed %d", s.seed)
-	n.region, sl.door = r, r.PID()
+	n.region = r
 	s.started(n, r)
 }
 

@@ -23,7 +23,7 @@ func TestAnEntityRunsUnderItsOwnShardOnly(t *testing.T) {
 		typ, codec, payload, err := wire.Default.Encode(job{"stray", 1}, 1000)
 		require.NoError(t, err)
 		for i := range 4 {
-			n.system.Root.Send(n.region.PID(), &wire.Envelope{Name: fmt.Sprintf("shard/g/account/%d", i),
+			n.system.Root.Send(processAt("a:1"), &wire.Envelope{Name: fmt.Sprintf("shard/g/account/%d", i),
 				Key: "someone", Type: typ, Codec: codec, Payload: payload})
 		}
 		time.Sleep(time.Second)

@@ -62,19 +62,3 @@ func Ask[R any](ctx context.Context, m *Manager, msg any) (R, error) {
 	}
 	return answer, err
 }
-
-// AskPID is Ask for any actor: one of system, or one that system can reach. The
-// *PID must have been made for system and no other.
-func AskPID[R any](ctx context.Context, system *actor.ActorSystem, to *actor.PID, msg any) (answer R, err error) {
-	switch {
-	case system == nil:
-		return answer, fmt.Errorf("singleton.AskPID: system: %w: nil", lease.ErrInvalid)
-	case to == nil:
-		return answer, fmt.Errorf("singleton.AskPID: to: %w: nil", lease.ErrInvalid)
-	}
-	send := func(e *actor.MessageEnvelope) { system.Root.Send(to, e) }
-	if answer, err = asker.Ask[R](ctx, system, nil, send, msg); err != nil {
-		err = fmt.Errorf("actor %s/%s: %w", to.Address, to.Id, err)
-	}
-	return answer, err
-}

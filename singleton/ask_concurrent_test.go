@@ -77,7 +77,7 @@ func TestAskRacesItsAnswer(t *testing.T) {
 		answered := 0
 		for i := range n {
 			ctx, cancel := context.WithCancel(t.Context())
-			_, err := singleton.AskPID[done](ctx, a.system, []*actor.PID{echo, prompt}[i%2], cancel)
+			_, err := askPID[done](ctx, a.system, []*actor.PID{echo, prompt}[i%2], cancel)
 			cancel()
 			if err == nil {
 				answered++
@@ -134,7 +134,7 @@ func BenchmarkAsk(b *testing.B) {
 		ask  func() error
 	}{
 		{"actor/RequestFuture", func() error { return system.Root.RequestFuture(echo, j, time.Hour).Wait() }},
-		{"actor/AskPID", func() error { _, err := singleton.AskPID[*job](ctx, system, echo, j); return err }},
+		{"actor/AskPID", func() error { _, err := askPID[*job](ctx, system, echo, j); return err }},
 		{"singleton/RequestFuture", func() error { return system.Root.RequestFuture(m.PID(), j, time.Hour).Wait() }},
 		{"singleton/Ask", func() error { _, err := singleton.Ask[*job](ctx, m, j); return err }},
 	} {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/hosting"
+	"github.com/holdfast-go/holdfast/internal/asker"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/singleton"
@@ -234,7 +235,12 @@ func TestAskTakesOneAnswer(t *testing.T) {
 	})
 }
 
-func TestAskPIDReachesOtherNodes(t *testing.T) {
+// askPID asks any actor: what Ask has in common with asking an entity.
+func askPID[R any](ctx context.Context, system *actor.ActorSystem, to *actor.PID, msg any) (R, error) {
+	return asker.Ask[R](ctx, system, nil, func(e *actor.MessageEnvelope) { system.Root.Send(to, e) }, msg)
+}
+
+func TestAskReachesOtherNodes(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b := c.node("a"), c.node("b")
 		echo, err := b.system.Root.SpawnNamed(actor.PropsFromFunc(func(ctx actor.Context) {
@@ -247,11 +253,11 @@ func TestAskPIDReachesOtherNodes(t *testing.T) {
 		to := actor.NewPID(b.system.Address(), "echo")
 		envelope := &actor.MessageEnvelope{Message: wrapperspb.String("he"), Sender: to}
 		envelope.SetHeader("tail", "llo")
-		s, err := singleton.AskPID[*wrapperspb.StringValue](t.Context(), a.system, to, envelope)
+		s, err := askPID[*wrapperspb.StringValue](t.Context(), a.system, to, envelope)
 		require.NoError(t, err)
 		require.Equal(t, "hello", s.GetValue(), "headers are sent")
 		require.Same(t, to, envelope.Sender, "the caller's envelope is left alone")
-		_, err = singleton.AskPID[done](t.Context(), a.system, to, job{})
+		_, err = askPID[done](t.Context(), a.system, to, job{})
 		require.ErrorIs(t, err, hosting.ErrUndeliverable, "remote takes no plain Go value")
 	})
 }
@@ -311,7 +317,7 @@ func TestNoTwoLivesNameAQuestionAlike(t *testing.T) {
 				c.Respond(c.Sender().Id)
 			}
 		}))
-		name, err := singleton.AskPID[string](t.Context(), system, who, "who asks?")
+		name, err := askPID[string](t.Context(), system, who, "who asks?")
 		require.NoError(t, err)
 		require.False(t, seen[name], name)
 		seen[name] = true

@@ -182,7 +182,6 @@ func TestNoContextIsAnError(t *testing.T) {
 		until(t, time.Second, "hosts", active(m))
 		inputtest.Functions(t, map[string]func() error{
 			"Ask":     func() error { _, err := singleton.Ask[done](inputtest.None, m, job{}); return err },
-			"AskPID":  func() error { _, err := singleton.AskPID[done](inputtest.None, a.system, m.PID(), job{}); return err },
 			"StopAll": func() error { return singleton.StopAll(inputtest.None, a.system) },
 		})
 		inputtest.Contexts(t, m)

@@ -158,11 +158,9 @@ func entity() (a asker, err error) {
 		return err
 	}
 	a.entity = func() error {
-		f, err := region.RequestFuture("one", msg, 10*time.Second)
-		if err != nil {
-			return err
-		}
-		_, err = f.Result()
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_, err := sharding.Ask[*wrapperspb.StringValue](ctx, region, "one", msg)
 		return err
 	}
 	return a, errors.Join(a.bare(), a.entity())
