@@ -48,8 +48,8 @@ type timing struct {
 	renewal   *lease.Renewal
 }
 
-// MaxSettings is the largest file of settings, in bytes.
-const MaxSettings = 1 << 20
+// maxSettings is the largest file of settings, in bytes.
+const maxSettings = 1 << 20
 
 // mostErrors bounds how many mistakes an error lists.
 const mostErrors = 20
@@ -76,7 +76,7 @@ const mostErrors = 20
 //
 // Every mistake is an error, which is lease.ErrInvalid and names the file and the line: an unknown
 // key, a key that is given twice, a value that is no text, number or mapping as it must be or is
-// out of its bounds, several documents, more than MaxSettings bytes. Bounds that hang on the store
+// out of its bounds, several documents, more than maxSettings bytes. Bounds that hang on the store
 // and on Config are checked by Start. A file that can't be read is the error of that.
 func LoadSettings(path string) (*Settings, error) {
 	f, err := os.Open(path)
@@ -84,7 +84,7 @@ func LoadSettings(path string) (*Settings, error) {
 		return nil, fmt.Errorf("node.LoadSettings: %w", err)
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, MaxSettings+1))
+	data, err := io.ReadAll(io.LimitReader(f, maxSettings+1))
 	if err != nil {
 		return nil, fmt.Errorf("node.LoadSettings: %w", err)
 	}
@@ -94,8 +94,8 @@ func LoadSettings(path string) (*Settings, error) {
 // ParseSettings is LoadSettings of what is in memory. Errors name the file so.
 func ParseSettings(file string, data []byte) (*Settings, error) {
 	s := &Settings{file: file, parts: map[string]timings{}}
-	if len(data) > MaxSettings {
-		return nil, fmt.Errorf("%s: %w: more than %d bytes", file, lease.ErrInvalid, MaxSettings)
+	if len(data) > maxSettings {
+		return nil, fmt.Errorf("%s: %w: more than %d bytes", file, lease.ErrInvalid, maxSettings)
 	}
 	doc, err := document(data)
 	if err != nil {

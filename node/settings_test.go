@@ -15,6 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/node"
 )
 
+const maxSettingsBytes = 1 << 20
+
 func parse(t *testing.T, text string) *node.Settings {
 	t.Helper()
 	s, err := node.ParseSettings("s.yaml", []byte(text))
@@ -30,7 +32,7 @@ func TestSettingsThatAreTaken(t *testing.T) {
 		"leases: {a/b: {renewal: never}, a/: {renewal: activity}, 'c d': {renewal: manual}}",
 		"sharded: {account: {lease_ttl: 1m30s, heartbeat: 500ms}}", "group: {lease_ttl: 5s, renewal: adaptive}",
 		"singletons: {a: &slow {lease_ttl: 30s}, b: *slow}", "singletons: {7: {lease_ttl: 5s}, true: {}, a/b: {}}",
-		strings.Repeat("#", node.MaxSettings),
+		strings.Repeat("#", maxSettingsBytes),
 	} {
 		_, err := node.ParseSettings("s.yaml", []byte(text))
 		require.NoError(t, err, text[:min(len(text), 80)])
@@ -101,7 +103,7 @@ func TestSettingsThatAreRefused(t *testing.T) {
 		"a: *b":                                      {"s.yaml:1: invalid: unknown anchor"},
 		"lease_ttl: \"\xff\"":                        {"s.yaml: invalid: "},
 		strings.Repeat("[", 100000):                  {"s.yaml:1: invalid: exceeded max depth"},
-		strings.Repeat("#", node.MaxSettings) + "\n": {"more than 1048576 bytes"},
+		strings.Repeat("#", maxSettingsBytes) + "\n": {"more than 1048576 bytes"},
 		"a: 1\nb: 2\nsingletons:\n  c: {d: 1, renewal: x}": {"s.yaml:1: ", "s.yaml:2: ", `s.yaml:4: singletons "c": invalid: unknown key "d"`, `s.yaml:4: singletons "c": renewal: invalid: "x"`},
 	} {
 		s, err := node.ParseSettings("s.yaml", []byte(text))
@@ -161,7 +163,7 @@ func TestLoadSettings(t *testing.T) {
 	s, err := node.LoadSettings(path)
 	require.NoError(t, err)
 	require.NotNil(t, s)
-	require.NoError(t, os.WriteFile(path, []byte(strings.Repeat("#", node.MaxSettings+1)), 0o600))
+	require.NoError(t, os.WriteFile(path, []byte(strings.Repeat("#", maxSettingsBytes+1)), 0o600))
 	_, err = node.LoadSettings(path)
 	require.ErrorContains(t, err, "more than 1048576 bytes")
 	_, err = node.LoadSettings(t.TempDir())

@@ -210,7 +210,7 @@ func TestRegisterMakesATypeKnownToTheProcess(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, &parcel{3}, got)
 	_, _, _, err = wire.Default.Encode(1, 0)
-	require.ErrorIs(t, err, remoting.ErrUnknownType)
+	require.ErrorIs(t, err, wire.ErrUnknownType)
 }
 
 type label struct{}

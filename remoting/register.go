@@ -23,19 +23,6 @@ type Codec interface {
 	Unmarshal(data []byte, v any) error
 }
 
-// Errors of messages that can't travel.
-var (
-	// ErrUnknownType: the type is neither registered nor a Protocol Buffers
-	// message, on the node that says so.
-	ErrUnknownType = wire.ErrUnknownType
-	// ErrUndecodable: the bytes are no value of their type.
-	ErrUndecodable = wire.ErrUndecodable
-	// ErrUnencodable: the value is nil, or its codec failed on it.
-	ErrUnencodable = wire.ErrUnencodable
-	// ErrTooLarge: the message is over the limit.
-	ErrTooLarge = wire.ErrTooLarge
-)
-
 // RegisterOption changes how a type travels.
 type RegisterOption func(*registration)
 

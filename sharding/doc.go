@@ -58,8 +58,8 @@
 //
 // It is where the group's leader is, if that hosts the type. What it knows are the
 // records of leases and the members of the group, as every node knows them; a
-// placement.Strategy, a pure function, makes of it where each shard is to be, and
-// placement.Plan the next orders within MoveLimits. An order bears the coordinator's token
+// placement.Strategy, a pure function, makes of it where each shard is to be, and the
+// coordinator the next orders within MoveLimits. An order bears the coordinator's token
 // and the shard's; a node refuses one that is not about the present. What is true is what the
 // leases say: an order that is lost, late, or made twice changes nothing for safety.
 //

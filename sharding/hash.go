@@ -4,9 +4,6 @@ import (
 	"github.com/holdfast-go/holdfast/sharding/internal/directory"
 )
 
-// MaxShards bounds the number of shards of a type: 65 536.
-const MaxShards = directory.MaxShards
-
 // ShardOf returns the shard of an entity's id, of shards in all; of fewer than 1 it is
 // as of 1: shard 0. It is FNV-1a with 64 bits over the id's bytes, the result mixed by the
 // finalizer of MurmurHash3 (fmix64, so that ids which differ only at their end

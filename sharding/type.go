@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
+	"github.com/holdfast-go/holdfast/sharding/internal/coordinator"
 	"github.com/holdfast-go/holdfast/sharding/internal/directory"
 	"github.com/holdfast-go/holdfast/sharding/placement"
 )
@@ -28,7 +29,7 @@ type Type struct {
 	// the entity runs without. nil is WithProxyOnly.
 	Props *actor.Props
 	// Shards is how many shards there are: what moves from node to node, ten or
-	// more for each node that there may ever be. 1 to MaxShards, default 256. It
+	// more for each node that there may ever be. 1 to 65 536, default 256. It
 	// can be changed only when no node runs the type; what is remembered (WithRemember)
 	// is moved to its new shards then, before any is assigned.
 	Shards int
@@ -251,7 +252,7 @@ func complete(t *Type, opts []Option) (settings, error) {
 		s.proxyOnly = true
 	}
 	var err error
-	if s.limits, err = s.limits.Complete(t.Shards); err != nil {
+	if s.limits, err = coordinator.CompleteLimits(s.limits, t.Shards); err != nil {
 		return bad("WithMoveLimits: %v", err)
 	}
 	if s.recoverActive && s.store == nil {

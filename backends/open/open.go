@@ -71,8 +71,8 @@ func Register(scheme string, o Opener) error {
 	return nil
 }
 
-// Schemes returns the schemes that are known, in order.
-func Schemes() []string {
+// schemes returns the schemes that are known, in order.
+func schemes() []string {
 	mu.Lock()
 	defer mu.Unlock()
 	return slices.Sorted(maps.Keys(openers))
@@ -89,14 +89,14 @@ func Open(ctx context.Context, url string) (store lease.Store, close func() erro
 	scheme, rest, ok := strings.Cut(url, ":")
 	if !ok {
 		return nil, nil, fmt.Errorf("open.Open: %w: a URL without a scheme, must begin with one of %s", lease.ErrInvalid,
-			strings.Join(Schemes(), ":, ")+":")
+			strings.Join(schemes(), ":, ")+":")
 	}
 	mu.Lock()
 	o := openers[scheme]
 	mu.Unlock()
 	if o == nil {
 		return nil, nil, fmt.Errorf("open.Open: %w: scheme %.64q is not known, of %s; is the store's register package imported?",
-			lease.ErrInvalid, scheme, strings.Join(Schemes(), ", "))
+			lease.ErrInvalid, scheme, strings.Join(schemes(), ", "))
 	}
 	if store, close, err = o(ctx, rest); err != nil {
 		return nil, nil, fmt.Errorf("open.Open: %s: %w", scheme, err)

@@ -29,7 +29,7 @@ type layers struct {
 var layered = []layers{
 	{"sharding", []string{
 		// what users call, and the beginning
-		"doc.go", "typed.go", "handler.go", "start.go",
+		"doc.go", "ask.go", "handler.go", "start.go",
 		// what becomes of shards: the control loop and what it does
 		"loop.go", "history.go", "leave.go", "coordinate.go", "layout.go", "agree.go",
 		"hosting.go", "guardian.go", "orders.go", "handoff.go", "states.go", "passivate.go",

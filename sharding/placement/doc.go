@@ -1,8 +1,8 @@
 // Package placement decides on which host each shard of a type is to be. All of it is pure:
 // the same input gives the same answer.
 //
-//	View ──Strategy.Target──▶ target ──Plan──▶ orders
-//	hosts, who holds what      one host for each shard      what to begin now, within MoveLimits
+//	View ──Strategy.Target──▶ target
+//	hosts, who holds what      one host for each shard
 //
 // Balanced gives each host its part by capacity with the fewest moves, Pinned puts some
 // shards on hosts by name, and StrategyFunc is a strategy of your own. sharding.WithStrategy

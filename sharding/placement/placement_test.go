@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -162,62 +161,6 @@ func TestAJoinMovesItsPartOnly(t *testing.T) {
 	require.Equal(t, 2000, moved)
 }
 
-// The plan leads to the target in as many rounds as the limits make it, and
-// never goes beyond them.
-func TestPlanConvergesWithinItsLimits(t *testing.T) {
-	cases(t, 200, func(t *testing.T, r *rand.Rand) {
-		v := random(r, 2000)
-		l, err := MoveLimits{Moves: 1 + r.IntN(50), PerHost: 1 + r.IntN(20)}.Complete(8)
-		require.NoError(t, err)
-		for s, o := range v.Owners { // the leases of who is gone have run out
-			if o == "gone" {
-				v.Owners[s] = ""
-			}
-		}
-		target := Balanced{}.Target(v)
-		if capacity(v) == 0 {
-			return
-		}
-		inFlight := map[int]Order{}
-		rounds := 0
-		for ; !slices.Equal(v.Owners, target); rounds++ {
-			require.Less(t, rounds, 4*len(v.Owners)+10, "it converges")
-			for _, o := range Plan(v, target, inFlight, l) {
-				require.NotContains(t, inFlight, o.Shard)
-				require.Equal(t, v.Owners[o.Shard], o.From)
-				inFlight[o.Shard] = o
-			}
-			moves, busy := 0, map[string]int{}
-			for _, o := range inFlight {
-				if o.From != "" {
-					moves++
-					busy[o.From]++
-					busy[o.To]++
-				}
-			}
-			require.LessOrEqual(t, moves, l.Moves)
-			for h, n := range busy {
-				require.LessOrEqual(t, n, l.PerHost, "host %s", h)
-			}
-			require.NotEmpty(t, inFlight, "it goes on")
-			for s, o := range inFlight { // some are done
-				if r.IntN(2) == 0 {
-					v.Owners[s] = o.To
-					delete(inFlight, s)
-				}
-			}
-		}
-		require.Empty(t, Plan(v, target, inFlight, l))
-		require.Equal(t, target, Balanced{}.Target(v))
-	})
-}
-
-func TestPlanLeavesWhoIsGoneToItsLease(t *testing.T) {
-	v := View{Hosts: []Host{{ID: "a", Incarnation: "a", Capacity: 1}}, Owners: []string{"gone", "", "a"}}
-	l, _ := MoveLimits{}.Complete(256)
-	require.Equal(t, []Order{{1, "", "a"}}, Plan(v, []string{"a", "a", "a"}, nil, l))
-}
-
 func TestPinned(t *testing.T) {
 	v := View{Owners: make([]string, 9)}
 	for _, id := range []string{"a", "b", "c"} {
@@ -231,19 +174,11 @@ func TestPinned(t *testing.T) {
 	require.NotEqual(t, "c1", p.Target(v)[0])
 }
 
-func TestLimitsAreChecked(t *testing.T) {
-	_, err := MoveLimits{Moves: -1}.Complete(8)
-	require.ErrorContains(t, err, "Moves")
-	_, err = MoveLimits{PerHost: -1}.Complete(8)
-	require.ErrorContains(t, err, "PerHost")
-}
-
 func TestZeroValuesDoNotPanic(t *testing.T) {
-	inputtest.Zeros(t, nil, new(Host), new(MoveLimits), new(Balanced), new(Pinned), new(StrategyFunc))
+	inputtest.Zeros(t, nil, new(Host), new(Balanced), new(Pinned), new(StrategyFunc))
 	v := View{Hosts: []Host{{ID: "a", Incarnation: "i", Capacity: 1}}, Owners: []string{"", ""}}
 	require.Equal(t, []string{"i", "i"}, Pinned{Others: StrategyFunc(nil), Hosts: map[int]string{-1: "a", 9: "a"}}.Target(v))
 	require.Equal(t, []string{"", ""}, StrategyFunc(nil).Target(v))
-	require.Len(t, Plan(v, []string{"i", "i", "i"}, nil, MoveLimits{}), 2)
 }
 
 func BenchmarkBalanced(b *testing.B) {
@@ -253,16 +188,4 @@ func BenchmarkBalanced(b *testing.B) {
 	for b.Loop() {
 		Balanced{}.Target(v)
 	}
-}
-
-// Of very many shards more move at a time, unless it is said how many may.
-func TestDefaultLimitsFollowTheNumber(t *testing.T) {
-	for shards, want := range map[int]MoveLimits{1: {100, 25}, 5000: {100, 25}, 20000: {400, 100}, 1 << 16: {1310, 327}} {
-		l, err := MoveLimits{}.Complete(shards)
-		require.NoError(t, err)
-		require.Equal(t, want, l)
-	}
-	l, err := MoveLimits{Moves: 7, PerHost: 3}.Complete(20000)
-	require.NoError(t, err)
-	require.Equal(t, MoveLimits{7, 3}, l)
 }

@@ -181,3 +181,13 @@ func (f StrategyFunc) Target(v View) []string {
 	}
 	return f(v)
 }
+
+// MoveLimits bound how much a coordinator moves at a time.
+type MoveLimits struct {
+	// Moves of shards that live, at a time, in all. Default 100, or a fiftieth of all
+	// shards if that is more.
+	Moves int
+	// PerHost bounds how many of those leave, or come to, one host. Default 25, or a
+	// two-hundredth of all shards if that is more.
+	PerHost int
+}

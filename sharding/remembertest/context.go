@@ -54,7 +54,7 @@ func cancelledLate(k *kit) {
 
 func (k *kit) soon(since time.Time) {
 	k.Helper()
-	if took := time.Since(since); took > Soon {
+	if took := time.Since(since); took > soon {
 		k.Errorf("calls must end soon after their context: took %v", took)
 	}
 }

@@ -23,8 +23,8 @@ import (
 // the case. What has to be closed is closed with t.Cleanup.
 type Factory func(t *testing.T) (store sharding.EntityStore, own func(name string) lease.Ownership)
 
-// Soon is within what time a call must end after its context has.
-const Soon = 5 * time.Second
+// soon is within what time a call must end after its context has.
+const soon = 5 * time.Second
 
 // bound is for how long any one call may take.
 const bound = time.Minute

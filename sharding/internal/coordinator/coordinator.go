@@ -17,7 +17,7 @@ import (
 
 // Coordinator is the actor that decides.
 //
-//	records, members, Report, Depart ──soon──▶ decide: Strategy.Target ──▶ order: Plan ──▶ Order
+//	records, members, Report, Depart ──soon──▶ decide: Strategy.Target ──▶ order: plan ──▶ Order
 type Coordinator struct {
 	env    Env
 	g      singleton.Guarded
@@ -272,7 +272,7 @@ func (c *Coordinator) order(asked placement.View, target []string) (decision, ui
 }
 
 // give sends orders, while this node may give any.
-func (c *Coordinator) give(orders []placement.Order, k known) {
+func (c *Coordinator) give(orders []Order, k known) {
 	nodes := k.owners()
 	for _, m := range messages(orders, k) {
 		m.Type, m.From, m.Coordinator, m.Shards = c.env.Type, c.env.Self, uint64(c.g.Token()), uint32(c.env.Shards)

@@ -69,7 +69,7 @@ type ledger struct {
 
 // inFlight is an order that was given.
 type inFlight struct {
-	placement.Order
+	Order
 	by    lease.Token // decided on
 	until time.Duration
 }
@@ -132,8 +132,8 @@ func (l *ledger) anyTakes(k known) bool {
 // decision is what is to be done.
 type decision struct {
 	hosts  []placement.Host // as they are
-	orders []placement.Order
-	late   []placement.Order // that took too long
+	orders []Order
+	late   []Order // that took too long
 	wake   wake
 }
 
@@ -163,12 +163,12 @@ func (l *ledger) decide(k known, asked placement.View, target []string) (d decis
 	l.settleOrders(k, v, &d)
 	stable := l.stable(v, k.now, &d.wake)
 	l.reassign(v, target, k.now)
-	given := make(map[int]placement.Order, len(l.inFlight))
+	given := make(map[int]Order, len(l.inFlight))
 	for i, o := range l.inFlight {
 		given[i] = o.Order
 	}
 	leaving := leaversOf(v)
-	for _, o := range placement.Plan(v, target, given, l.limits) {
+	for _, o := range plan(v, target, given, l.limits) {
 		switch until, cools := l.coolingDown[o.Shard]; {
 		case cools && k.now < until:
 			d.wake.in(until - k.now)
@@ -320,7 +320,7 @@ func (l *ledger) leaves(incarnation string, back bool, now time.Duration) bool {
 
 // again returns the orders that may have been lost with the link to an address. Who has
 // taken one already is not troubled by another. They are due when they were.
-func (l *ledger) again(k known, address string) (orders []placement.Order) {
+func (l *ledger) again(k known, address string) (orders []Order) {
 	at := map[string]bool{}
 	for _, g := range k.hosts {
 		at[g.Owner.Incarnation] = g.Owner.Address == address
@@ -334,12 +334,12 @@ func (l *ledger) again(k known, address string) (orders []placement.Order) {
 			l.inFlight[i] = o
 		}
 	}
-	slices.SortFunc(orders, func(a, b placement.Order) int { return cmp.Compare(a.Shard, b.Shard) })
+	slices.SortFunc(orders, func(a, b Order) int { return cmp.Compare(a.Shard, b.Shard) })
 	return orders
 }
 
 // executor is the incarnation that an order goes to.
-func executor(o placement.Order) string {
+func executor(o Order) string {
 	if o.From != "" {
 		return o.From
 	}
@@ -351,7 +351,7 @@ const most = 1000
 
 // messages are orders as they are sent: to each node all of its own, in messages of bounded
 // size. Who sends them, and under which token, is for the sender to say.
-func messages(orders []placement.Order, k known) (all []*wire.Order) {
+func messages(orders []Order, k known) (all []*wire.Order) {
 	nodes, open := k.owners(), map[string]*wire.Order{}
 	for _, o := range orders {
 		a := &wire.Assignment{Shard: uint32(o.Shard), Token: uint64(k.seats[o.Shard].Last)}

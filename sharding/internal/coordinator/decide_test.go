@@ -39,7 +39,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T, r *rand.Rand, shards int) *world {
-	limits, err := placement.MoveLimits{Moves: 1 + r.IntN(20), PerHost: 1 + r.IntN(10)}.Complete(shards)
+	limits, err := CompleteLimits(placement.MoveLimits{Moves: 1 + r.IntN(20), PerHost: 1 + r.IntN(10)}, shards)
 	require.NoError(t, err)
 	w := &world{t: t, r: r, limits: limits, l: newLedger(settle, stop, limits), failedAt: map[int]time.Duration{},
 		refusedAt: map[placing]time.Duration{}, silentAt: map[string]time.Duration{}}
@@ -73,7 +73,7 @@ func (w *world) leave(i int) {
 }
 
 // decide makes a decision, and checks it.
-func (w *world) decide() []placement.Order {
+func (w *world) decide() []Order {
 	v := w.l.view(w.k)
 	var incs []string
 	for _, h := range v.Hosts {
@@ -138,7 +138,7 @@ func (w *world) decide() []placement.Order {
 }
 
 // otherThan reports whether a host other than the one of o may take its shard.
-func (w *world) otherThan(v placement.View, o placement.Order) bool {
+func (w *world) otherThan(v placement.View, o Order) bool {
 	return slices.ContainsFunc(v.Hosts, func(h placement.Host) bool {
 		at, refused := w.refusedAt[placing{o.Shard, h.Incarnation}]
 		silent, is := w.silentAt[h.Incarnation]
@@ -147,7 +147,7 @@ func (w *world) otherThan(v placement.View, o placement.Order) bool {
 }
 
 // obey does what was ordered, or says no, or nothing.
-func (w *world) obey(o placement.Order, faults bool) {
+func (w *world) obey(o Order, faults bool) {
 	x := 9
 	if faults {
 		x = w.r.IntN(10)
@@ -190,7 +190,7 @@ func TestMovesDoNotWaitForWhatIsRemembered(t *testing.T) {
 		require.Equal(t, leaver, o.From)
 	}
 	w.k.arranged = true
-	free := slices.DeleteFunc(w.decide(), func(o placement.Order) bool { return o.From != "" })
+	free := slices.DeleteFunc(w.decide(), func(o Order) bool { return o.From != "" })
 	require.Len(t, free, 5)
 }
 
@@ -242,9 +242,9 @@ func TestDecisions(t *testing.T) {
 
 func TestManyOrdersAreSentInMessagesOfBoundedSize(t *testing.T) {
 	w := newWorld(t, rand.New(rand.NewPCG(1, 1)), 2*most+1)
-	var orders []placement.Order
+	var orders []Order
 	for i := range w.k.seats {
-		orders = append(orders, placement.Order{Shard: i, To: w.k.hosts[0].Owner.Incarnation})
+		orders = append(orders, Order{Shard: i, To: w.k.hosts[0].Owner.Incarnation})
 	}
 	all := messages(orders, w.k)
 	require.Len(t, all, 3)

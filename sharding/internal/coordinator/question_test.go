@@ -77,7 +77,7 @@ func ordered(t *testing.T, taken bool) bool {
 	require.NoError(t, err)
 	defer stop()
 
-	limits, err := placement.MoveLimits{}.Complete(1)
+	limits, err := CompleteLimits(placement.MoveLimits{}, 1)
 	require.NoError(t, err)
 	asked, take, answer := make(chan struct{}, 100), make(chan struct{}), make(chan struct{})
 	var orders atomic.Int32

@@ -2,6 +2,7 @@ package directory
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -10,7 +11,7 @@ import (
 )
 
 // BenchmarkDecide says what a coordinator's decision takes, of 100 hosts of which one has
-// just come: what is known is copied, the strategy asked, and the next orders planned.
+// just come: what is known is copied, and the strategy asked.
 func BenchmarkDecide(b *testing.B) {
 	for _, shards := range []int{2_000, 20_000} {
 		b.Run(fmt.Sprint("shards=", shards), func(b *testing.B) {
@@ -24,7 +25,6 @@ func BenchmarkDecide(b *testing.B) {
 				t.shards[i] = ShardRecord{Record: lease.Record{Owner: lease.Owner{Incarnation: v.Hosts[i%99].Incarnation}},
 					Held: true, Last: lease.Token(i)}
 			}
-			limits, _ := placement.MoveLimits{}.Complete(shards)
 			b.ReportAllocs()
 			for b.Loop() {
 				v.Owners = make([]string, shards)
@@ -32,7 +32,7 @@ func BenchmarkDecide(b *testing.B) {
 				for i, s := range seats {
 					v.Owners[i] = s.Owner
 				}
-				if len(placement.Plan(v, placement.Balanced{}.Target(v), nil, limits)) == 0 {
+				if slices.Equal(v.Owners, placement.Balanced{}.Target(v)) {
 					b.Fatal("nothing is to be done")
 				}
 			}

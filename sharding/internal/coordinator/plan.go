@@ -1,25 +1,16 @@
-package placement
+package coordinator
 
 import (
 	"fmt"
 
 	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/sharding/placement"
 )
 
-// MoveLimits bound how much a coordinator moves at a time.
-type MoveLimits struct {
-	// Moves of shards that live, at a time, in all. Default 100, or a fiftieth of all
-	// shards if that is more.
-	Moves int
-	// PerHost bounds how many of those leave, or come to, one host. Default 25, or a
-	// two-hundredth of all shards if that is more.
-	PerHost int
-}
-
-// Complete returns l with the defaults for so many shards in place of zeros: of very many
+// CompleteLimits returns l with the defaults for so many shards in place of zeros: of very many
 // shards each has the less in it, and a join or a leave is to take about as many rounds as
 // that of a few. The error says which limit is out of its bounds, 1 to 2^31-1.
-func (l MoveLimits) Complete(shards int) (MoveLimits, error) {
+func CompleteLimits(l placement.MoveLimits, shards int) (placement.MoveLimits, error) {
 	if l.Moves == 0 {
 		l.Moves = max(100, shards/50)
 	}
@@ -35,18 +26,17 @@ func (l MoveLimits) Complete(shards int) (MoveLimits, error) {
 	return l, nil
 }
 
-// Order is one thing a coordinator wants done: To is to take Shard up, which
-// From (empty: nobody) is to hand off to it.
+// Order says that host To takes up a shard, which host From, if there is one, hands off to it.
 type Order struct {
 	Shard    int
 	From, To string // incarnations
 }
 
-// Plan returns the next orders that lead from a View to a target, in the order of
-// the shards. Shards that nobody holds are taken up without a bound; moves of
-// those that live are bounded by l, together with the ones under way, of which none is
-// ordered again; defaults are not filled in (MoveLimits.Complete). A shard whose owner is not there is left to its lease.
-func Plan(v View, target []string, inFlight map[int]Order, l MoveLimits) []Order {
+// plan returns the next orders that lead from a View to a target, in the order of the shards.
+// Free shards are taken up without a bound; moves of those that have a host are bounded by l,
+// together with the ones in flight, of which none is ordered again. A shard whose host is gone
+// is left to its lease.
+func plan(v placement.View, target []string, inFlight map[int]Order, l placement.MoveLimits) []Order {
 	there := make(map[string]bool, len(v.Hosts))
 	for _, h := range v.Hosts {
 		there[h.Incarnation] = true
