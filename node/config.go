@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
-	"os"
 	"reflect"
 	"strconv"
 	"time"
@@ -72,8 +71,6 @@ type Config struct {
 	// StopWithin bounds Stop when a signal, the end of a context or of the actor
 	// system causes it. Default 25 s, which is less than Kubernetes waits.
 	StopWithin time.Duration
-	// Signals end Run. Default os.Interrupt and SIGTERM.
-	Signals []os.Signal
 
 	// Logger gets a line for each step and transition. Default: warnings and errors
 	// go to slog.Default().
@@ -214,11 +211,6 @@ func (c *Config) complete() error {
 	for _, o := range c.Membership {
 		if o == nil {
 			return invalid("Membership", "a nil Option")
-		}
-	}
-	for _, s := range c.Signals {
-		if input.Nil(s) {
-			return invalid("Signals", "a nil Signal")
 		}
 	}
 	if c.MeterProvider != nil && input.Nil(c.MeterProvider) {

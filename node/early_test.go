@@ -4,7 +4,6 @@ package node_test
 
 import (
 	"context"
-	"os"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -39,12 +38,12 @@ func TestASignalInTheMiddleOfStart(t *testing.T) {
 	store := &slowToMake{Store: memory.New(), made: func() {
 		if !came {
 			came = true
-			raise(t, syscall.SIGUSR1)
+			raise(t, syscall.SIGTERM)
 			time.Sleep(300 * time.Millisecond)
 		}
 	}}
 	_, err := node.Start(t.Context(), node.Config{ID: "a", Store: store, Listen: "127.0.0.1:0", Plaintext: true, HTTP: http, Group: "bank",
-		Signals: []os.Signal{syscall.SIGUSR1}, StopWithin: soon, Logger: zap.NewNop()})
+		StopWithin: soon, Logger: zap.NewNop()})
 	require.ErrorIs(t, err, node.ErrStopped)
 	requireNobodyListens(t, http)
 }

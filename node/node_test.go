@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"syscall"
 	"testing"
 	"time"
@@ -239,7 +238,6 @@ func TestBadConfigs(t *testing.T) {
 		"HTTP: ":          {ID: "a", Store: store, HTTP: "9090"},
 		"Messages: ":      {ID: "a", Store: store, Messages: node.Types(nil)},
 		"Membership: ":    {ID: "a", Store: store, Group: "g", Membership: []membership.Option{nil}},
-		"Signals: ":       {ID: "a", Store: store, Signals: []os.Signal{nil}},
 		"TLS.Server: ":    {ID: "a", Store: store, Listen: "127.0.0.1:0", TLS: &node.TLS{Client: &tls.Config{}}},
 		"TLS.Client: ":    {ID: "a", Store: store, Listen: "127.0.0.1:0", TLS: &node.TLS{Server: &tls.Config{}}},
 		"Start: TLS: rem": {ID: "a", Store: store, Listen: "127.0.0.1:0", TLS: &node.TLS{Server: &tls.Config{}, Client: &tls.Config{}}},

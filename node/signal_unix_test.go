@@ -21,35 +21,33 @@ func raise(t *testing.T, s syscall.Signal) {
 	require.NoError(t, syscall.Kill(os.Getpid(), s))
 }
 
-func bySIGUSR1(c *node.Config) { c.Signals = []os.Signal{syscall.SIGUSR1} }
-
 func TestASignalEndsRun(t *testing.T) {
-	n := start(t, "a", memory.New(), bySIGUSR1)
+	n := start(t, "a", memory.New())
 	_, err := n.Singleton("cron", adders())
 	require.NoError(t, err)
-	go raise(t, syscall.SIGUSR1)
+	go raise(t, syscall.SIGTERM)
 	require.NoError(t, n.Run(t.Context()))
-	require.ErrorContains(t, n.Health(t.Context()), "user defined signal 1")
+	require.ErrorContains(t, n.Health(t.Context()), "terminated")
 }
 
 // TestASignalThatComesDuringStart ends it, and what waits for the group.
 func TestASignalThatComesDuringStart(t *testing.T) {
 	store := faultstore.Wrap(memory.New())
 	store.Partition()
-	timer := time.AfterFunc(300*time.Millisecond, func() { raise(t, syscall.SIGUSR1) })
+	timer := time.AfterFunc(300*time.Millisecond, func() { raise(t, syscall.SIGTERM) })
 	defer timer.Stop()
 	began := time.Now()
 	_, err := node.Start(t.Context(), node.Config{ID: "a", Store: store, Group: "bank", StoreRequired: true,
-		Signals: []os.Signal{syscall.SIGUSR1}, StopWithin: 2 * time.Second, Logger: zap.NewNop()})
+		StopWithin: 2 * time.Second, Logger: zap.NewNop()})
 	require.ErrorIs(t, err, node.ErrStopped)
-	require.ErrorContains(t, err, "user defined signal 1")
+	require.ErrorContains(t, err, "terminated")
 	require.Less(t, time.Since(began), soon)
 
-	n := start(t, "b", store, bySIGUSR1)
+	n := start(t, "b", store)
 	started := make(chan error, 1)
 	go func() { _, err := n.Sharded("account", adders()); started <- err }()
 	time.Sleep(50 * time.Millisecond)
-	raise(t, syscall.SIGUSR1)
+	raise(t, syscall.SIGTERM)
 	require.ErrorIs(t, <-started, node.ErrStopped)
 	_ = n.Run(t.Context()) // the store has something to say
 	require.NotEmpty(t, n.Steps())

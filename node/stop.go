@@ -32,12 +32,8 @@ const watchEvery = 250 * time.Millisecond
 // done what it does. interrupt ends what Start waits for. From the first signal on, signals do what they did before, so
 // that a second one ends the process.
 func (n *Node) watch(interrupt context.CancelCauseFunc) {
-	signals := n.cfg.Signals
-	if len(signals) == 0 {
-		signals = []os.Signal{os.Interrupt, syscall.SIGTERM}
-	}
 	came := make(chan os.Signal, 1)
-	signal.Notify(came, signals...)
+	signal.Notify(came, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		defer signal.Stop(came)
 		look := time.NewTicker(watchEvery)
@@ -73,7 +69,7 @@ func (n *Node) stopWithin(why string) {
 	_ = n.Stop(ctx) // Run returns it
 }
 
-// Run returns when the node has stopped: by Stop, by a signal, by the end of the actor
+// Run returns when the node has stopped: by Stop, by an interrupt or SIGTERM, by the end of the actor
 // system, or because ctx ended; in all but the first within Config.StopWithin. It
 // returns what Stop returned. Signals count from Start on: one that came earlier ends
 // the node too. A second signal does what it would do without the node; by default it
