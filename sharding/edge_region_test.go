@@ -25,6 +25,14 @@ import (
 	"github.com/holdfast-go/holdfast/sharding/placement"
 )
 
+// asRole are the options by which a node hosts only if it has a role.
+func asRole(role string, n *node) []sharding.Option {
+	if n.group.HasRole(role) {
+		return nil
+	}
+	return []sharding.Option{sharding.WithProxyOnly()}
+}
+
 func askPID[R any](ctx context.Context, system *actor.ActorSystem, to *actor.PID, msg any) (R, error) {
 	return asker.Ask[R](ctx, system, nil, func(e *actor.MessageEnvelope) { system.Root.Send(to, e) }, msg)
 }
@@ -118,7 +126,7 @@ func TestSeveralTypesUnderALeaderThatRunsNone(t *testing.T) {
 		regions := map[string]map[*node]*sharding.Region{"one": {}, "two": {}}
 		for name, rs := range regions {
 			for _, n := range []*node{p, b, a} {
-				rs[n] = n.startType(sharding.Type{Name: name, Props: n.props(), Shards: 16}, sharding.WithRoles("worker"))
+				rs[n] = n.startType(sharding.Type{Name: name, Props: n.props(), Shards: 16}, asRole("worker", n)...)
 			}
 		}
 		check := func(number int) {

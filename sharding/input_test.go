@@ -58,7 +58,6 @@ func TestBadInput(t *testing.T) {
 			{"most: 1000000, must be at least 2000000", good,
 				[]sharding.Option{sharding.WithBackoff(2*time.Millisecond, time.Millisecond)}},
 			{"WithLinger: -1", good, []sharding.Option{sharding.WithLinger(-1)}},
-			{"WithLeave: -1", good, []sharding.Option{sharding.WithLeave(-1)}},
 			{"WithSettle: -1", good, []sharding.Option{sharding.WithSettle(-1)}},
 			{"WithLeaseOptions: lease.WithRenewal: invalid: manual", good,
 				[]sharding.Option{sharding.WithLeaseOptions(lease.WithRenewal(lease.RenewByHand()))}},
@@ -109,7 +108,6 @@ func TestWhatNoOptionMayHave(t *testing.T) {
 		n := c.node("a")
 		inputtest.Options(t, map[string][]any{
 			"WithProxyOnly":        {sharding.WithProxyOnly},
-			"WithRoles":            {sharding.WithRoles, "r"},
 			"WithStrategy":         {sharding.WithStrategy, placement.Balanced{}},
 			"WithMoveLimits":       {sharding.WithMoveLimits, placement.MoveLimits{Moves: 1, PerHost: 1}},
 			"WithSettle":           {sharding.WithSettle, time.Second},
@@ -124,7 +122,6 @@ func TestWhatNoOptionMayHave(t *testing.T) {
 			"WithStateLimit":       {sharding.WithStateLimit, 1},
 			"WithBackoff":          {sharding.WithBackoff, time.Second, time.Second},
 			"WithLinger":           {sharding.WithLinger, time.Second},
-			"WithLeave":            {sharding.WithLeave, time.Second},
 			"WithLeadership":       {sharding.WithLeadership, membership.NewStatic(n.keeper.Owner())},
 			"WithCoordinatorLease": {sharding.WithCoordinatorLease, lease.Unguarded("c")},
 			"WithLeaseOptions":     {sharding.WithLeaseOptions, lease.WithTTL(time.Second)},

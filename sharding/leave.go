@@ -20,6 +20,10 @@ import (
 // the coordinator is told until nothing is held any more, or a time has passed.
 // Then what is left is stopped and released.
 
+// leaveWithin bounds how long Stop and Drain wait for the next shard to be handed over. Shards
+// that are left then are stopped and released.
+const leaveWithin = 10 * time.Second
+
 // Drain moves all shards off this node and takes none until Undrain: for a rolling
 // restart, or to find out whether the others can do without it. It returns when
 // none is held here, with ErrUndrained, or with ctx's error; the node goes on
@@ -29,8 +33,8 @@ func (r *Region) Drain(ctx context.Context) error { return r.leave(ctx, &leaveRe
 // Undrain ends what Drain began.
 func (r *Region) Undrain() { r.post(&returnRequest{}) }
 
-// Stop moves all shards off this node (WithLeave), forwards what is left
-// (WithLinger), and ends the Region. Entities that do not stop keep their shard, and
+// Stop moves all shards off this node, for as long as one is handed over every 10 s,
+// forwards what is left (WithLinger), and ends the Region. Entities that do not stop keep their shard, and
 // it, up (WithOverdue). It returns when all that is done, or ctx's error with what it
 // waits for; the Region goes on ending then. Stop can be called again.
 func (r *Region) Stop(ctx context.Context) error {
@@ -84,7 +88,7 @@ func (c *controller) onLeave(m *leaveRequest) {
 		return
 	}
 	d.on, d.quit = true, false
-	d.until, d.moved = c.clock.Now().Mono+c.set.leaveWithin, c.counts.moved.Load()
+	d.until, d.moved = c.clock.Now().Mono+leaveWithin, c.counts.moved.Load()
 	c.log.Info("giving up all shards")
 	c.sayLeaving()
 }
@@ -150,7 +154,7 @@ func (c *controller) sayLeaving() {
 	}
 	now := c.clock.Now().Mono
 	if moved := c.counts.moved.Load(); moved > d.moved {
-		d.moved, d.until = moved, now+c.set.leaveWithin
+		d.moved, d.until = moved, now+leaveWithin
 	}
 	if !d.quit && (now >= d.until || !c.othersHost()) {
 		d.quit = true

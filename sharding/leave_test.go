@@ -30,7 +30,7 @@ func TestALeaveLastsAsLongAsItGoesOn(t *testing.T) {
 		for _, n := range ns {
 			n.startType(sharding.Type{Name: "account", Shards: 32,
 				Props: actor.PropsFromProducer(func() actor.Actor { return slow{} })},
-				sharding.WithMoveLimits(placement.MoveLimits{PerHost: 1}), sharding.WithLeave(3*time.Second))
+				sharding.WithMoveLimits(placement.MoveLimits{PerHost: 1}))
 		}
 		c.settled(10*time.Second, ns...)
 		for i := range 200 {

@@ -95,7 +95,7 @@ func TestScenarioMail9DeadLettersOfTheSameShard(t *testing.T) {
 				if _, ok := ctx.Message().(*wrapperspb.BytesValue); ok && ctx.Sender() != nil {
 					ctx.Respond(wrapperspb.Bool(true))
 				}
-			})}, sharding.WithSettle(0), sharding.WithLeave(2*time.Second), sharding.WithLinger(time.Second))
+			})}, sharding.WithSettle(0), sharding.WithLinger(time.Second))
 		require.NoError(t, err)
 		regions = append(regions, r)
 	}

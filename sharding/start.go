@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	mrand "math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -87,7 +86,7 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 	if set.stateLimit > r.payload {
 		return fail(fmt.Errorf("WithStateLimit: %w: %d, must be at most %d, what one message carries (remoting.WithMaxMessageSize)", lease.ErrInvalid, set.stateLimit, r.payload))
 	}
-	r.hosts = !set.proxyOnly && !slices.ContainsFunc(set.roles, func(role string) bool { return !group.HasRole(role) })
+	r.hosts = !set.proxyOnly
 	if r.hosts {
 		r.props = t.Props.Clone(actor.WithGuardian(nil), actor.WithSenderMiddleware(reply.Middleware(system)))
 	}

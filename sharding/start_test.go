@@ -95,7 +95,7 @@ func TestStartBetweenMembershipsHostsByRoles(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		n := c.node("a", membership.WithRoles("worker"))
 		expelled(n)
-		n.start(8, sharding.WithRoles("worker"))
+		n.start(8, asRole("worker", n)...)
 		c.settled(30*time.Second, n)
 		_, err := ask(n, "x", 1)
 		require.NoError(t, err)

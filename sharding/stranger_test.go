@@ -16,13 +16,12 @@ import (
 // role, are given no shard, whatever becomes of the others, and take none.
 func TestANodeWithoutTheTypeTakesNone(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		roles := []sharding.Option{sharding.WithRoles("host")}
 		host, second := c.node("a", membership.WithRoles("host")), c.node("b", membership.WithRoles("host"))
 		stranger, without, outsider := c.node("c"), c.node("d", membership.WithRoles("host")), c.node("e")
-		host.start(4, roles...)
-		second.start(4, roles...)
-		without.startType(sharding.Type{Name: "account", Shards: 4}, roles...)
-		outsider.start(4, roles...)
+		host.start(4, asRole("host", host)...)
+		second.start(4, asRole("host", second)...)
+		without.startType(sharding.Type{Name: "account", Shards: 4}, asRole("host", without)...)
+		outsider.start(4, asRole("host", outsider)...)
 		c.settled(5*time.Second, host, second)
 		require.NoError(t, second.region.Stop(context.Background()))
 		c.settled(5*time.Second, host)
@@ -47,7 +46,7 @@ func TestANodeWithoutTheTypeTakesNone(t *testing.T) {
 				require.Regexp(t, "^region/", name)
 			}
 		}
-		second.start(4, roles...)
+		second.start(4, asRole("host", second)...)
 		c.settled(ttl, second)
 		for _, n := range []*node{second, without, outsider} {
 			got, err := ask(n, "x", 1)

@@ -61,22 +61,17 @@ type settings struct {
 	backoffMin    time.Duration
 	backoffMax    time.Duration
 	linger        time.Duration
-	leaveWithin   time.Duration
 	leadership    membership.Leadership
 	coordinator   lease.Lease
 	leaseOptions  []lease.Option
 	logger        *zap.Logger
 	meters        metric.MeterProvider
 	journal       func(name string, token lease.Token, at time.Duration)
-	roles         []string
 }
 
-// WithProxyOnly makes this node reach the entities and never host any.
+// WithProxyOnly makes this node reach the entities and never host any: for a node without the
+// role that the type needs (membership.Group.HasRole), or of callers.
 func WithProxyOnly() Option { return func(s *settings) { s.proxyOnly = true } }
-
-// WithRoles makes this node host entities only if it has all of the needed roles in the
-// group (membership.WithRoles), and reach them otherwise. Default: every node may host.
-func WithRoles(needed ...string) Option { return func(s *settings) { s.roles = needed } }
 
 // WithStrategy decides where shards are to be, while the coordinator is on this
 // node: give every node the same. Default placement.Balanced.
@@ -170,11 +165,6 @@ func WithBackoff(least, most time.Duration) Option {
 // Default 5 s.
 func WithLinger(d time.Duration) Option { return func(s *settings) { s.linger = d } }
 
-// WithLeave bounds how long Stop and Drain wait for the next shard of this node to be handed
-// over. The time begins anew with each hand-over, so that very many shards get the time they
-// need. Shards that are left then are stopped and released. Default 10 s.
-func WithLeave(within time.Duration) Option { return func(s *settings) { s.leaveWithin = within } }
-
 // WithLeadership says where the coordinator is to be: on the leader. Default: the
 // group's own leader, as long as it hosts the type, else the node that has hosted it for
 // the longest time.
@@ -231,8 +221,7 @@ const defaultStateLimit = 64 << 10
 func complete(t *Type, opts []Option) (settings, error) {
 	s := settings{strategy: placement.Balanced{}, settle: 500 * time.Millisecond, buffer: 1000, bufferBytes: 64 << 20,
 		total: 100_000, stopWithin: 10 * time.Second,
-		stateLimit: defaultStateLimit, backoffMin: 200 * time.Millisecond, backoffMax: 30 * time.Second, linger: 5 * time.Second,
-		leaveWithin: 10 * time.Second}
+		stateLimit: defaultStateLimit, backoffMin: 200 * time.Millisecond, backoffMax: 30 * time.Second, linger: 5 * time.Second}
 	bad := func(format string, args ...any) (settings, error) {
 		return s, fmt.Errorf("sharding type %.64q: %w: %s", t.Name, lease.ErrInvalid, fmt.Sprintf(format, args...))
 	}
@@ -280,7 +269,6 @@ func complete(t *Type, opts []Option) (settings, error) {
 		{"WithStop", int64(s.stopWithin), 1, longest}, {"WithSettle", int64(s.settle), 0, longest}, {"WithPassivation", int64(s.idle), 0, longest},
 		{"WithBackoff: least", int64(s.backoffMin), int64(time.Millisecond), longest},
 		{"WithBackoff: most", int64(s.backoffMax), int64(s.backoffMin), longest}, {"WithLinger", int64(s.linger), 0, longest},
-		{"WithLeave", int64(s.leaveWithin), 0, longest},
 	} {
 		if x.is < x.min {
 			return bad("%s: %d, must be at least %d", x.what, x.is, x.min)

@@ -294,15 +294,3 @@ func TestPreferredNodesHost(t *testing.T) {
 		c.log.check()
 	})
 }
-
-func TestRolesMakeProxies(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a, b := c.node("a"), c.node("b")
-		ma := a.run("x", singleton.WithRoles([]string{"frontend"}, "backend"))
-		time.Sleep(2 * time.Second)
-		require.False(t, active(ma)())
-		mb := b.run("x", singleton.WithRoles([]string{"backend", "frontend"}, "backend"))
-		until(t, 2*time.Second, "hosts", active(mb))
-		require.Equal(t, "b", a.mustAsk(ma.PID(), 1).Node)
-	})
-}

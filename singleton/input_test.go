@@ -135,7 +135,6 @@ func TestWhatNoOptionMayHave(t *testing.T) {
 			"WithLeaseOptions":  {singleton.WithLeaseOptions, lease.WithTTL(time.Second)},
 			"WithLeadership":    {singleton.WithLeadership, membership.NewStatic(a.keeper.Owner())},
 			"WithSettle":        {singleton.WithSettle, time.Second},
-			"WithRoles":         {singleton.WithRoles, []string{"r"}, "r"},
 			"WithPreferred":     {singleton.WithPreferred, "a"},
 			"WithStop":          {singleton.WithStop, func() any { return job{} }, time.Second},
 			"WithOverdue":       {singleton.WithOverdue, hosting.KeepLease},

@@ -2,7 +2,6 @@ package singleton
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -49,7 +48,6 @@ type settings struct {
 	stateLimit   int
 	stateLimited bool // by WithStateLimit
 	preferred    []string
-	ineligible   bool
 }
 
 // WithLease makes the singleton obey l in place of a lease of the Keeper, which may then be
@@ -94,17 +92,6 @@ func WithLeadership(l membership.Leadership) Option {
 // so that a source which flaps moves nothing. At least 0. Default 300 ms.
 func WithSettle(d time.Duration) Option { return func(s *settings) { s.settle = d } }
 
-// WithRoles lets this node host only if own has all of the needed roles; a node that lacks
-// one reaches the singleton (WithProxyOnly). own are this node's roles, such as those it
-// gives to membership.WithRoles. Default: every node may host.
-func WithRoles(own []string, needed ...string) Option {
-	return func(s *settings) {
-		for _, r := range needed {
-			s.ineligible = s.ineligible || !slices.Contains(own, r)
-		}
-	}
-}
-
 // WithPreferred names the nodes (lease.Config.ID) that should host, the most preferred
 // first; all others come after them. A host hands over to a node that is preferred to it,
 // and nodes that are not preferred wait up to half a second longer for a name that is free.
@@ -142,7 +129,8 @@ func WithStateLimit(bytes int) Option {
 	return func(s *settings) { s.stateLimit, s.stateLimited = bytes, true }
 }
 
-// WithProxyOnly makes this node reach the singleton and never host it.
+// WithProxyOnly makes this node reach the singleton and never host it: for a node without the
+// role that the singleton needs (membership.Group.HasRole), or of callers.
 func WithProxyOnly() Option { return func(s *settings) { s.proxyOnly = true } }
 
 // WithTerminal makes the child's own end, by stopping itself or by a panic, final for this
@@ -270,7 +258,6 @@ func (s *settings) complete(name string, keeper *lease.Keeper, payload int) erro
 			return fmt.Errorf("singleton %.64q: WithLease: %w", name, err)
 		}
 	}
-	s.proxyOnly = s.proxyOnly || s.ineligible
 	if s.meters == nil {
 		s.meters = otel.GetMeterProvider()
 	}
