@@ -30,7 +30,7 @@ func TestAStoreThatEndsItsCallersGoroutine(t *testing.T) {
 			t.Run(op.String()+", "+kind.String(), func(t *testing.T) {
 				bubble(t, func(t *testing.T, store *memory.Store) {
 					a, b := start(t, store, "a"), start(t, store, "b")
-					a.hold("other") // its session is open
+					require.NoError(t, a.hold("other").Release(t.Context())) // its session is open
 					mine, theirs := a.lease("job"), b.lease("job")
 					time.Sleep(time.Second)
 					if op != faultstore.Acquire {

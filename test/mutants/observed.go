@@ -12,7 +12,7 @@ var ofObserved = []mutant{
 		edits: []edit{
 			{"lease/observed/session.go", "Life: rand.Uint64(),", "Life: rand.Uint64(), Beat: uint64(s.clock.Now().Wall),"},
 			{"lease/observed/session.go", "next.Beat++", "next.Beat = uint64(s.clock.Now().Wall)"},
-			{"lease/observed/session.go", "return s.wait(g.TTL) - (now - g.since)", "return s.wait(g.TTL) - time.Duration(s.clock.Now().Wall-int64(g.Beat))"},
+			{"lease/observed/session.go", "return wait(g.TTL) - (now - g.since)", "return wait(g.TTL) - time.Duration(s.clock.Now().Wall-int64(g.Beat))"},
 		},
 		hunters: []check{observedSim, observedKit},
 	},
