@@ -7,6 +7,8 @@
 //	go run -C lab . nightly        the long checks of .ci/nightly; goes on where it stopped
 //	go run -C lab . nightly -only torture,soak-load -again
 //	go run -C lab . list           the steps of each
+//	go run -C lab . planted        known bugs, one at a time: which check finds each
+//	go run -C lab . planted -only 'pg-guard.*' -in backends/postgres -from NAME
 package main
 
 import (
@@ -18,6 +20,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/lab/checks"
+	"github.com/holdfast-go/holdfast/lab/planted"
 )
 
 func main() {
@@ -59,11 +62,24 @@ func main() {
 		}
 		passed, err = run.Night(steps, names, *again, *within)
 		fail(err)
+	case "planted":
+		only := flags.String("only", "", "regular expression that matches the whole name of each; empty: all")
+		in := flags.String("in", "", "folder in which each changes a file, as backends/postgres")
+		from := flags.String("from", "", "the first, in the order of names")
+		within := flags.Duration("within", 6*time.Minute, "time for each check")
+		_ = flags.Parse(args)
+		bugs, err := planted.Load("planted/bugs")
+		fail(err)
+		bugs, err = planted.Choose(bugs, *only, *in, *from)
+		fail(err)
+		missed := (&planted.Hunter{Root: root, Within: *within, Out: os.Stdout}).Hunt(bugs)
+		fmt.Printf("%d of %d planted bugs were found; missed: %v\n", len(bugs)-len(missed), len(bugs), missed)
+		passed = len(missed) == 0
 	case "list":
 		fail(run.List())
 		passed = true
 	default:
-		fail(fmt.Errorf("%q is no command: commit, all, nightly or list", command))
+		fail(fmt.Errorf("%q is no command: commit, all, nightly, planted or list", command))
 	}
 	if !passed {
 		run.Close()

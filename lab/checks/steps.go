@@ -31,7 +31,7 @@ var realPackages = []string{
 }
 
 // readers read or compile source, and have nothing for the race detector to look at.
-var readers = []string{"internal/apicheck", "internal/doccheck", "test/mutants", "test/simulate"}
+var readers = []string{"internal/apicheck", "internal/doccheck", "test/simulate"}
 
 // Real reports whether the tests of a package, by its folder, run real servers or processes.
 func Real(pkg string) bool {
@@ -145,7 +145,7 @@ func (r *Run) Nightly() ([]Step, error) {
 			night("race-"+m, m, 30*time.Minute, []string{"./..."}, "-race"))
 	}
 	steps = append(steps,
-		program("mutants", ".", 150*time.Minute, "./test/mutants"),
+		program("planted", "lab", 150*time.Minute, ".", "planted"),
 		program("torture", ".", 15*time.Minute, "./test/torture", "-for", "10m"),
 		program("torture-postgres", "test/stores", 12*time.Minute, "./torture", "-store", "postgres", "-for", "5m"),
 		program("torture-sqlite", "test/stores", 12*time.Minute, "./torture", "-store", "sqlite", "-for", "5m"),

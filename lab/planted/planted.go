@@ -83,6 +83,25 @@ func Load(dir string) (bugs []Bug, err error) {
 	return bugs, err
 }
 
+// Choose returns the bugs whose whole name matches only, that change a file in the folder in, from the
+// one named from on; an empty string chooses all. To choose none is an error.
+func Choose(bugs []Bug, only, in, from string) (chosen []Bug, err error) {
+	name, err := regexp.Compile("^(?:" + only + ")$")
+	if err != nil {
+		return nil, fmt.Errorf("-only: %w", err)
+	}
+	for _, b := range bugs {
+		inside := slices.ContainsFunc(b.Files, func(f string) bool { return in == "" || strings.HasPrefix(f, strings.TrimSuffix(in, "/")+"/") })
+		if b.Name >= from && inside && (only == "" || name.MatchString(b.Name)) {
+			chosen = append(chosen, b)
+		}
+	}
+	if len(chosen) == 0 {
+		return nil, fmt.Errorf("no planted bug is chosen by -only %q -in %q -from %q", only, in, from)
+	}
+	return chosen, nil
+}
+
 // Plant writes the files that the bug changes, as they are with it, into dir, and returns their paths
 // there by the path below root.
 func (b Bug) Plant(root, dir string) (map[string]string, error) {

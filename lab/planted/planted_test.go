@@ -165,6 +165,16 @@ func TestHunt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for want, c := range map[string][3]string{"found": {"fo.*", "", ""}, "missed nothing unclean": {"", "p", "missed"}, "": {"", "q", ""}} {
+		var names []string
+		chosen, err := Choose(bugs, c[0], c[1], c[2])
+		for _, b := range chosen {
+			names = append(names, b.Name)
+		}
+		if strings.Join(names, " ") != want || (err == nil) != (want != "") {
+			t.Errorf("%v chose %v: %v", c, names, err)
+		}
+	}
 	var out bytes.Buffer
 	h := &Hunter{Root: src, Within: 4 * time.Second, Out: &out}
 	if missed := strings.Join(h.Hunt(bugs), " "); missed != "breakage broken elsewhere missed nothing unclean" {
