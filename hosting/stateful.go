@@ -4,9 +4,8 @@ import "github.com/asynkron/protoactor-go/actor"
 
 // Stateful is implemented by actors whose state moves with a planned hand-over: a
 // singleton's child, or an entity. Every failure, and every change of host that was not
-// planned, is a cold start: an actor that was given nothing (the event ColdStart). A panic, or
-// the end of the goroutine (runtime.Goexit), is such a failure: both methods are called on a
-// goroutine of their own, for which the actor's waits.
+// planned, is a cold start: an actor that was given nothing (the event ColdStart). A panic is such a
+// failure.
 type Stateful interface {
 	actor.Actor
 	// HandOverState returns the state for the actor that the next host starts; nil for

@@ -3,7 +3,6 @@ package lease_test
 import (
 	"context"
 	"errors"
-	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -51,7 +50,7 @@ type deafTerm struct {
 func (t *deafTerm) Check() (time.Duration, bool) { return 0, t.d.CheckAlive() }
 
 func TestATermWhoseLeaseCantBeAskedHasEnded(t *testing.T) {
-	manners := map[string]func(){"panics": func() { panic("a user's bug") }, "leaves": runtime.Goexit}
+	manners := map[string]func(){"panics": func() { panic("a user's bug") }}
 	kinds := map[string]func(*deaf) lease.Lease{
 		"bare":     func(d *deaf) lease.Lease { return opaque{d} },
 		"wrapping": func(d *deaf) lease.Lease { return deafWrapper{d} },

@@ -9,8 +9,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/input"
-	"github.com/holdfast-go/holdfast/internal/teller"
 )
 
 // MinTTL is the shortest TTL a Keeper accepts.
@@ -162,7 +162,7 @@ func (c Config) complete(lim StoreLimits) (Config, error) {
 		}
 	}
 	if c.Logger == nil {
-		c.Logger = teller.Default()
+		c.Logger = boundary.Default()
 	}
 	if c.MeterProvider == nil {
 		c.MeterProvider = otel.GetMeterProvider()

@@ -120,7 +120,8 @@
 //	                            ├─▶ waiters: events and looks; streams of records
 //	                            └─▶ setbacks: what becomes of a store whose history goes back
 //
-// Loggers, meters and callbacks run on goroutines that the engine does not need.
+// Loggers and meters are called on a goroutine of the Keeper's that nothing else needs, callbacks on
+// goroutines of their own.
 //
 // Stores are tested with package leasetest; faultstore and faultclock make what
 // goes wrong. TestSimulation plays random histories of it all.

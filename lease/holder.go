@@ -4,10 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-
-	"go.uber.org/zap"
-
-	"github.com/holdfast-go/holdfast/internal/teller"
 )
 
 // This file tells who holds one name.
@@ -85,9 +81,6 @@ func (k *Keeper) FollowHolder(name string, f func(Holding)) (stop func(), err er
 	}
 	ctx, cancel := context.WithCancel(k.ctx)
 	h := &holderFeed{k: k, name: name, f: f, ctx: ctx}
-	h.teller.Lost = func(n int) {
-		k.log.Error("a callback did not return", zap.String("callback", "FollowHolder"), zap.String("name", name), zap.Int("calls", n))
-	}
 	k.followLocked(ctx, cancel, &follower{
 		k: k, prefix: name, name: name, emit: h.hear, caughtUp: h.known, lapsed: h.unknown,
 	})
@@ -105,12 +98,10 @@ type holderFeed struct {
 	stands  Holding // by what was heard
 	isKnown bool    // that is all there is
 
-	teller teller.Teller // calls f
-
 	mu      sync.Mutex
 	latest  Holding // to be told, or told
 	any     bool    // there is one
-	pending bool    // it is to be told
+	pending bool    // it is to be told, or is being
 	told    Holding // last
 	began   bool    // something was told
 	stopped bool
@@ -165,22 +156,27 @@ func (h *holderFeed) tell(latest Holding) {
 	h.latest, h.any = latest, true
 	if !h.pending {
 		h.pending = true
-		h.teller.Tell(h.call)
+		go h.run()
 	}
 }
 
-// call calls f with the latest, unless that was told.
-func (h *holderFeed) call() {
-	h.mu.Lock()
-	h.pending = false
-	latest := h.latest
-	if h.stopped || h.ctx.Err() != nil || h.began && h.told.is(latest) {
-		h.mu.Unlock()
-		return
+// run calls f with the latest, until that was told.
+func (h *holderFeed) run() {
+	for latest, ok := h.next(); ok; latest, ok = h.next() {
+		h.k.guard("FollowHolder", h.name, func() { h.f(latest) })
 	}
-	h.told, h.began = latest, true
-	h.mu.Unlock()
-	h.k.guard("FollowHolder", h.name, func() { h.f(latest) })
+}
+
+// next returns the latest; false if that was told, and run is to end.
+func (h *holderFeed) next() (latest Holding, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.stopped || h.ctx.Err() != nil || h.began && h.told.is(h.latest) {
+		h.pending = false
+		return Holding{}, false
+	}
+	h.told, h.began = h.latest, true
+	return h.latest, true
 }
 
 func (h *holderFeed) stop() {

@@ -16,10 +16,8 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/input"
-	"github.com/holdfast-go/holdfast/internal/meters"
-	"github.com/holdfast-go/holdfast/internal/routines"
-	"github.com/holdfast-go/holdfast/internal/teller"
 )
 
 // Keeper is the engine behind every lease of one node: it acquires, renews,
@@ -29,14 +27,14 @@ import (
 //
 // One loop serves all its leases; there is no goroutine per lease.
 type Keeper struct {
-	store  Store
-	limits StoreLimits
-	cfg    Config
-	clock  Clock
-	owner  Owner
-	log    *zap.Logger
-	logs   *teller.Teller // calls the user's logger
-	meters *meters.Told[*instruments]
+	store       Store
+	limits      StoreLimits
+	cfg         Config
+	clock       Clock
+	owner       Owner
+	log         *zap.Logger
+	later       later
+	instruments *instruments
 
 	ctx    context.Context // ends with the Keeper; parent of every store call
 	cancel context.CancelFunc
@@ -104,32 +102,31 @@ func NewKeeper(store Store, cfg Config) (*Keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	log, logs := teller.Logger(cfg.Logger)
 	m, err := newInstruments(cfg.MeterProvider, cfg.ID, lim.Name)
 	if err != nil {
 		return nil, fmt.Errorf("lease.NewKeeper: metrics: %w", err)
 	}
 	k := &Keeper{
-		store:    store,
-		limits:   lim,
-		cfg:      cfg,
-		clock:    cfg.Clock,
-		owner:    Owner{ID: cfg.ID, Incarnation: newIncarnation(), Address: cfg.Address},
-		logs:     logs,
-		meters:   meters.Call(log.With(zap.String("keeper", cfg.ID)), m),
-		wake:     make(chan struct{}, 1),
-		handles:  map[string]*Handle{},
-		leaving:  map[*Handle]struct{}{},
-		parting:  map[string]*Handle{},
-		sessions: map[SessionID]*session{},
-		bygone:   map[SessionID]*session{},
-		pools:    map[sharing]*pool{},
-		waiting:  map[*Handle]struct{}{},
-		offers:   map[string]*openOffer{},
-		idle:     make(chan struct{}),
-		ended:    make(chan struct{}),
+		store:       store,
+		limits:      lim,
+		cfg:         cfg,
+		clock:       cfg.Clock,
+		owner:       Owner{ID: cfg.ID, Incarnation: newIncarnation(), Address: cfg.Address},
+		later:       later{log: cfg.Logger.With(zap.String("keeper", cfg.ID))},
+		instruments: m,
+		wake:        make(chan struct{}, 1),
+		handles:     map[string]*Handle{},
+		leaving:     map[*Handle]struct{}{},
+		parting:     map[string]*Handle{},
+		sessions:    map[SessionID]*session{},
+		bygone:      map[SessionID]*session{},
+		pools:       map[sharing]*pool{},
+		waiting:     map[*Handle]struct{}{},
+		offers:      map[string]*openOffer{},
+		idle:        make(chan struct{}),
+		ended:       make(chan struct{}),
 	}
-	k.log = log.With(zap.String("keeper", k.owner.ID), zap.String("incarnation", k.owner.Incarnation),
+	k.log = k.later.logger().With(zap.String("incarnation", k.owner.Incarnation),
 		zap.String("store", lim.Name))
 	k.releases = &lane{send: k.sendReleases}
 	k.moves = &lane{send: k.sendMoves}
@@ -160,7 +157,7 @@ func (k *Keeper) StoreName() string { return k.limits.Name }
 // Logger returns the logger that this Keeper was given, or one that passes warnings and
 // errors on to slog.Default(): what is started on a Keeper logs there, too, unless it is
 // told otherwise.
-func (k *Keeper) Logger() *zap.Logger { return cmp.Or(k.cfg.Logger, teller.Default()) }
+func (k *Keeper) Logger() *zap.Logger { return cmp.Or(k.cfg.Logger, boundary.Default()) }
 
 // Clock returns the clock this Keeper sees time through.
 func (k *Keeper) Clock() Clock { return cmp.Or(k.clock, SystemClock()) }
@@ -315,8 +312,8 @@ func (k *Keeper) Close(ctx context.Context) error {
 		}
 	}
 	k.cancel()
-	if routines.Wait(ctx, &k.wg) == nil {
-		_ = routines.Wait(ctx, &k.calls) // a store that does not heed its context is left alone
+	if boundary.Wait(ctx, &k.wg) == nil {
+		_ = boundary.Wait(ctx, &k.calls) // a store that does not heed its context is left alone
 	}
 	if len(rest) > 0 {
 		k.log.Warn("closed with leases not released", zap.Int("count", len(rest)), zap.Strings("names", rest[:min(len(rest), 20)]))
@@ -324,7 +321,7 @@ func (k *Keeper) Close(ctx context.Context) error {
 			k.owner.ID, len(rest), abbreviate(rest), unknown(context.Cause(ctx)))
 	}
 	close(k.ended)
-	teller.Flush(k.meters.Teller, k.logs)
+	k.later.wait()
 	return k.closeErr
 }
 

@@ -39,8 +39,8 @@ func newInstruments(mp metric.MeterProvider, keeper, store string) (*instruments
 	return i, m.Err()
 }
 
-// measure has instruments called, aside.
-func (k *Keeper) measure(f func(*instruments)) { k.meters.Do(f) }
+// measure has instruments called, later.
+func (k *Keeper) measure(f func(*instruments)) { k.later.do(func() { f(k.instruments) }) }
 
 func (k *Keeper) measureRenewal(outcome string, left time.Duration) {
 	k.measure(func(i *instruments) {

@@ -9,8 +9,8 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/input"
-	"github.com/holdfast-go/holdfast/internal/teller"
 )
 
 // Run is the whole thing for code without actors: it waits until l is ours, runs
@@ -165,7 +165,7 @@ func warn(l Lease) func(string, ...zap.Field) {
 	if h, ok := inner.(*Handle); ok {
 		return h.k.aside
 	}
-	return teller.Default().Warn
+	return boundary.Default().Warn
 }
 
 // parentOf returns Handle.parentBegins of the innermost of l.

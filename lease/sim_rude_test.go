@@ -3,7 +3,6 @@ package lease_test
 import (
 	"context"
 	"math/rand/v2"
-	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -23,7 +22,7 @@ type rudeUser struct {
 	r  *rand.Rand
 }
 
-var manners = []string{"polite", "polite", "blocks", "panics", "leaves", "calls back"}
+var manners = []string{"polite", "polite", "blocks", "panics", "calls back"}
 
 func (s *sim) newUser() *rudeUser {
 	return &rudeUser{manner: manners[s.r.IntN(len(manners))], calm: s.polite, r: rand.New(rand.NewPCG(s.r.Uint64(), 3))}
@@ -50,8 +49,6 @@ func (u *rudeUser) act() {
 		<-u.calm
 	case "panics":
 		panic("a rude user")
-	case "leaves":
-		runtime.Goexit()
 	case "calls back":
 		done, cancel := context.WithCancel(context.Background())
 		cancel()

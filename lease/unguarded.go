@@ -8,7 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/internal/teller"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 )
 
 // Unguarded returns a lease that is always won: for a single process, where
@@ -84,7 +84,7 @@ func (u *unguarded) OnFree(f func()) func() bool {
 	t := time.AfterFunc(0, func() {
 		defer func() {
 			if p := recover(); p != nil {
-				teller.Default().Error("a callback panicked", zap.String("callback", "OnFree"),
+				boundary.Default().Error("a callback panicked", zap.String("callback", "OnFree"),
 					zap.String("name", u.name), zap.Any("panic", p))
 			}
 		}()

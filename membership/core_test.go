@@ -9,9 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/metric/noop"
-	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/internal/meters"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -172,7 +170,7 @@ func checkBallot(t *testing.T, self lease.Owner, h []ownership, order []step) {
 func TestElectionTellsNothingBeforeItIsKnown(t *testing.T) {
 	m, err := newInstruments(noop.NewMeterProvider(), "a", "g")
 	require.NoError(t, err)
-	e := &Election{g: &Group{meters: meters.Call(zap.NewNop(), m)}, ballot: ballot{name: "leader/g", self: owner("a")}}
+	e := &Election{g: &Group{metrics: m}, ballot: ballot{name: "leader/g", self: owner("a")}}
 	put := func(name, who string, token lease.Token) {
 		e.hear(lease.Event{Kind: lease.EventPut, Revision: token, Record: lease.Record{Name: name, Owner: owner(who), Token: token}})
 	}

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -205,13 +206,11 @@ func (e *Election) update(f func()) {
 	if !e.synced && e.term == nil || e.told && leader == e.leader {
 		return
 	}
-	changed, self := leader != e.leader, leader == e.ballot.self
-	e.g.measure(func(i *instruments) { i.leader(changed, self) })
 	e.told, e.leader = true, leader
 	e.feed.set(leader)
 }
 
-// report makes the log and the EventStream followers of the election.
+// report makes the log, the metrics and the EventStream followers of the election.
 func (e *Election) report() {
 	changes := func(f func(LeaderChanged)) {
 		e.Follow(func(c LeaderChanged) {
@@ -220,11 +219,19 @@ func (e *Election) report() {
 			}
 		})
 	}
+	e.Follow(func(c LeaderChanged) {
+		n := c.Skipped
+		if c.Leader != c.Previous {
+			n++
+		}
+		e.g.metrics.leader(n, c.IsSelf)
+	})
 	changes(func(c LeaderChanged) {
 		e.g.log.Info("leader changed", zap.String("leader", c.Leader.ID), zap.String("incarnation", c.Leader.Incarnation),
 			zap.String("previous", c.Previous.ID), zap.Bool("self", c.IsSelf), zap.Int("skipped", c.Skipped))
 	})
 	if s := e.g.set.system; s != nil {
-		changes(func(c LeaderChanged) { s.EventStream.Publish(c) })
+		out := outlet.Of(s)
+		changes(func(c LeaderChanged) { out.Latest(latest{"leader", c.Group}, c) })
 	}
 }

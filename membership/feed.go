@@ -5,7 +5,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/internal/routines"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 )
 
 // feed tells followers the newest state. Each follower has its own pace: it is
@@ -92,9 +92,9 @@ func (f *feed[S]) serve(x *follower[S]) {
 	}
 }
 
-// call runs a function of the user's: that it panics, or ends its goroutine, harms no other.
+// call runs a function of the user's, whose panic harms no other.
 func (f *feed[S]) call(x *follower[S], previous, state S, skipped int) {
-	if err := routines.Apart(func() error { x.tell(previous, state, skipped); return nil }); err != nil {
+	if err := boundary.Call(func() error { x.tell(previous, state, skipped); return nil }); err != nil {
 		log := zap.L
 		if f.log != nil {
 			log = f.log

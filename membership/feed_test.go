@@ -1,7 +1,6 @@
 package membership
 
 import (
-	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -79,7 +78,6 @@ func TestFeedSlowFollower(t *testing.T) {
 // within.
 func TestFeedPanicAndStop(t *testing.T) {
 	t.Run("panic", func(t *testing.T) { failingFollower(t, func() { panic("no") }) })
-	t.Run("Goexit", func(t *testing.T) { failingFollower(t, runtime.Goexit) })
 }
 
 func failingFollower(t *testing.T, fail func()) {

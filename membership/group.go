@@ -8,9 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/internal/meters"
-	"github.com/holdfast-go/holdfast/internal/outside"
-	"github.com/holdfast-go/holdfast/internal/teller"
+	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -29,13 +27,13 @@ type Group struct {
 	ready      chan struct{} // closed when it is a member and knows the others
 	member     *lease.Handle
 	stopMember context.CancelFunc
-	logs       *teller.Teller // calls the user's logger
-	meters     *meters.Told[*instruments]
+	metrics    *instruments
 
 	memberDone chan struct{}  // closed when the member lease is held no more, for good
 	holders    sync.WaitGroup // of the group's leases; none begins once life has ended
 
 	mu          sync.Mutex
+	after       []func() // log lines, to be written by unlock
 	roster      roster
 	term        lease.Term // the own membership; nil while there is none
 	now         Snapshot
@@ -133,7 +131,7 @@ func (g *Group) OnLost(f func(lease.Loss)) (stop func() bool) {
 // report makes the log, the metrics and the EventStream followers of the group.
 func (g *Group) report() {
 	g.Follow(func(c MembersChanged) {
-		g.measure(func(i *instruments) { i.members.Set(int64(len(c.Now.Members))) })
+		g.metrics.members.Set(int64(len(c.Now.Members)))
 		for _, x := range []struct {
 			what    string
 			members []Member
@@ -145,25 +143,39 @@ func (g *Group) report() {
 		}
 	})
 	if g.set.system != nil {
-		g.Follow(func(c MembersChanged) { g.set.system.EventStream.Publish(c) })
+		out := outlet.Of(g.set.system)
+		g.Follow(func(c MembersChanged) { out.Latest(latest{"members", g.names.group}, c) })
+	}
+}
+
+// latest is the key of an event of which the last counts.
+type latest struct{ of, group string }
+
+// unlock frees mu, and then writes what was noted to be logged: the logger is the user's.
+func (g *Group) unlock() {
+	after := g.after
+	g.after = nil
+	g.mu.Unlock()
+	for _, f := range after {
+		f()
 	}
 }
 
 // onLost is the member lease's.
 func (g *Group) onLost(l lease.Loss) {
-	g.measure(func(i *instruments) { i.losses.Add(1) })
+	g.metrics.losses.Add(1)
 	g.log.Warn("membership lost", zap.Uint64("token", uint64(l.Token)), zap.Error(l.Reason))
 	if g.set.system != nil {
-		outside.Of(g.set.system).Publish(Lost{Group: g.names.group, Loss: l})
+		outlet.Of(g.set.system).Publish(Lost{Group: g.names.group, Loss: l})
 	}
 }
 
 // hear takes up an event of a record.
 func (g *Group) hear(ev lease.Event, take func(lease.Event) error) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
+	defer g.unlock()
 	if err := take(ev); err != nil {
-		g.log.Warn("a record of the group can't be read, left alone", zap.Error(err))
+		g.after = append(g.after, func() { g.log.Warn("a record of the group can't be read, left alone", zap.Error(err)) })
 	}
 	g.settleLocked()
 }
@@ -177,7 +189,7 @@ func (g *Group) holdMember(ctx context.Context) {
 		g.ended(t)
 	})
 	g.mu.Lock()
-	defer g.mu.Unlock()
+	defer g.unlock()
 	g.ending = true // the Keeper may have been closed
 	g.settleLocked()
 }
@@ -185,7 +197,7 @@ func (g *Group) holdMember(ctx context.Context) {
 // began: this node is a member.
 func (g *Group) began(t lease.Term) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
+	defer g.unlock()
 	if g.ending {
 		g.stopMember()
 		return
@@ -197,7 +209,7 @@ func (g *Group) began(t lease.Term) {
 // ended: it is no more.
 func (g *Group) ended(t lease.Term) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
+	defer g.unlock()
 	g.endedLocked(t)
 }
 
@@ -215,7 +227,7 @@ func (g *Group) endedLocked(t lease.Term) {
 // notice finds out what the clock knows before anybody was told.
 func (g *Group) notice() {
 	g.mu.Lock()
-	defer g.mu.Unlock()
+	defer g.unlock()
 	if g.term != nil && !g.term.CheckAlive() {
 		g.endedLocked(g.term)
 	}

@@ -8,8 +8,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/internal/meters"
-	"github.com/holdfast-go/holdfast/internal/teller"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -60,9 +58,8 @@ func Join(ctx context.Context, keeper *lease.Keeper, group string, opts ...Optio
 		ready: make(chan struct{}), memberDone: make(chan struct{}), eligibility: make(chan struct{}),
 	}
 	g.feed.log = func() *zap.Logger { return g.log }
-	g.log, g.logs = teller.Logger(set.logger)
-	g.log = g.log.With(zap.String("group", group), zap.String("node", owner.ID))
-	g.meters = meters.Call(g.log, m)
+	g.log = set.logger.With(zap.String("group", group), zap.String("node", owner.ID))
+	g.metrics = m
 	g.feed.fresh = g.notice
 	g.life, g.end = context.WithCancel(context.Background())
 	var hold context.Context

@@ -7,8 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/internal/routines"
-	"github.com/holdfast-go/holdfast/internal/teller"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -43,10 +42,10 @@ func (g *Group) AnnounceLeaving(ctx context.Context) error {
 		}
 	}
 	g.mu.Lock()
-	defer g.mu.Unlock()
+	defer g.unlock()
 	if !g.roster.leaving {
 		g.roster.leaving = true
-		g.log.Info("leaving")
+		g.after = append(g.after, func() { g.log.Info("leaving") })
 	}
 	g.settleLocked()
 	if err != nil {
@@ -103,9 +102,7 @@ func (g *Group) Leave(ctx context.Context) error {
 		stopNotice()
 		wait(ctx, noticeDone)
 	}
-	err := g.shut(ctx)
-	teller.Flush(g.meters.Teller, g.logs)
-	if err != nil {
+	if err := g.shut(ctx); err != nil {
 		return fmt.Errorf("leave group %.64q: %w", g.names.group, err)
 	}
 	return nil
@@ -120,14 +117,14 @@ func (g *Group) shut(ctx context.Context) error {
 		handles[0] = g.election.lease
 	}
 	g.settleLocked()
-	g.mu.Unlock()
+	g.unlock()
 	var errs []error
 	for _, h := range handles {
 		if h != nil {
 			errs = append(errs, h.Close(ctx))
 		}
 	}
-	_ = routines.Wait(ctx, &g.holders) // what they left behind Close has told
+	_ = boundary.Wait(ctx, &g.holders) // what they left behind Close has told
 	return errors.Join(errs...)
 }
 

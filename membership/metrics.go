@@ -27,16 +27,11 @@ func newInstruments(mp metric.MeterProvider, keeper, group string) (*instruments
 	return i, m.Err()
 }
 
-// measure has instruments called, aside.
-func (g *Group) measure(f func(*instruments)) { g.meters.Do(f) }
-
-func (i *instruments) leader(change, leading bool) {
+func (i *instruments) leader(changes int, leading bool) {
 	n := int64(0)
 	if leading {
 		n = 1
 	}
 	i.leading.Set(n)
-	if change {
-		i.changes.Add(1)
-	}
+	i.changes.Add(int64(changes))
 }

@@ -44,10 +44,14 @@ func (g *Group) contestLocked() {
 		g.unobject = nil
 	}
 	if !is {
-		g.log.Info("listed again, or no member any more: no later incarnation of this ID is in its place")
+		g.after = append(g.after, func() {
+			g.log.Info("listed again, or no member any more: no later incarnation of this ID is in its place")
+		})
 		return
 	}
-	g.log.Error("not listed any more: a later incarnation of this ID has joined", zap.Error(g.inUse(rival)))
+	g.after = append(g.after, func() {
+		g.log.Error("not listed any more: a later incarnation of this ID has joined", zap.Error(g.inUse(rival)))
+	})
 	if g.roster.leaving {
 		return // it makes room
 	}

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/internal/teller"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/remoting"
@@ -27,8 +28,7 @@ var ErrStopped = errors.New("node stopped")
 // Node is one node of a cluster. It is safe for concurrent use.
 type Node struct {
 	cfg    Config
-	log    *zap.Logger    // the node's own lines; the parts get Config.Logger
-	logs   *teller.Teller // calls the user's logger
+	log    *zap.Logger // the node's own lines; the parts get Config.Logger
 	system *actor.ActorSystem
 	remote *remoting.Node
 	keeper *lease.Keeper
@@ -82,7 +82,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n := &Node{cfg: cfg, begun: make(chan struct{}), joined: make(chan struct{}), stopped: make(chan struct{}),
 		used: map[*timing]bool{}, told: map[*timing]bool{}}
 	n.life, n.end = context.WithCancelCause(context.WithoutCancel(ctx))
-	n.log, n.logs = teller.Logger(cfg.Logger)
+	n.log = cmp.Or(cfg.Logger, boundary.Default())
 	if n.system = cfg.System; n.system == nil {
 		n.system = actor.NewActorSystem(remoting.LogTo(cfg.Logger))
 	}

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/input"
-	"github.com/holdfast-go/holdfast/internal/routines"
 	"github.com/holdfast-go/holdfast/lease"
 	yaml "go.yaml.in/yaml/v4"
 )
@@ -121,7 +121,7 @@ func ParseSettings(file string, data []byte) (*Settings, error) {
 func document(data []byte) (root *yaml.Node, err error) {
 	var docs []yaml.Node
 	err = func() (err error) {
-		defer routines.Contain(&err)
+		defer boundary.Contain(&err)
 		return yaml.Load(data, &docs, yaml.WithAllDocuments())
 	}()
 	switch {

@@ -13,8 +13,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/internal/routines"
-	"github.com/holdfast-go/holdfast/internal/teller"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
@@ -130,7 +129,7 @@ func (n *Node) Steps() []Step {
 }
 
 func (n *Node) stop(ctx context.Context) {
-	n.step("what was being started", func() error { return routines.Wait(ctx, &n.starting) })
+	n.step("what was being started", func() error { return boundary.Wait(ctx, &n.starting) })
 	if !n.failed { // else there are none but those of a System that was given
 		n.step("sharded types and singletons", func() error { return n.stopParts(ctx) })
 	}
@@ -163,12 +162,11 @@ func (n *Node) stop(ctx context.Context) {
 	} else {
 		n.log.Info("the node has stopped", fields...)
 	}
-	teller.Flush(n.logs)
 }
 
 func (n *Node) step(name string, f func() error) {
 	began := time.Now()
-	err := routines.Apart(f)
+	err := boundary.Call(f)
 	n.steps = append(n.steps, Step{name, time.Since(began), err})
 }
 
@@ -179,9 +177,9 @@ func (n *Node) stopParts(ctx context.Context) error {
 	errs := make([]error, len(regions)+1)
 	var all sync.WaitGroup
 	for i, r := range regions {
-		all.Go(func() { errs[i] = routines.Apart(func() error { return r.Stop(ctx) }) })
+		all.Go(func() { errs[i] = boundary.Call(func() error { return r.Stop(ctx) }) })
 	}
-	errs[len(regions)] = routines.Apart(func() error { return singleton.StopAll(ctx, n.system) })
+	errs[len(regions)] = boundary.Call(func() error { return singleton.StopAll(ctx, n.system) })
 	all.Wait()
 	return errors.Join(errs...)
 }

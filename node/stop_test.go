@@ -2,15 +2,12 @@ package node_test
 
 import (
 	"context"
-	"io"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
@@ -82,24 +79,4 @@ func TestWhatWasGivenIsLeftAlone(t *testing.T) {
 	require.False(t, system.IsStopped())
 	require.NoError(t, keeper.Health(t.Context()))
 	require.NoError(t, keeper.Close(t.Context()))
-}
-
-// TestALogSinkThatPanics keeps no step from being done.
-func TestALogSinkThatPanics(t *testing.T) {
-	var armed atomic.Bool
-	core := zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(io.Discard), zap.DebugLevel)
-	log := zap.New(core, zap.Hooks(func(zapcore.Entry) error {
-		if armed.Load() {
-			panic("the disk is full")
-		}
-		return nil
-	}))
-	n := start(t, "a", memory.New(), func(c *node.Config) { c.Logger = log })
-	armed.Store(true)
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
-	defer cancel()
-	_ = n.Stop(ctx)
-	steps := n.Steps()
-	require.Equal(t, "actor system", steps[len(steps)-1].Name)
-	require.Len(t, steps, 6)
 }

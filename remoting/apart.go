@@ -7,14 +7,14 @@ import (
 	"github.com/asynkron/protoactor-go/remote"
 
 	"github.com/holdfast-go/holdfast/internal/actors"
-	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/internal/outlet"
 )
 
 // This file keeps what users do with their actor system apart from what remote does with it.
-// Remote hears of its own links by the EventStream, and publishes there while it makes them:
-// a subscriber that comes before it, and panics or hangs, would leave a dead link in use for
-// ever, and one that comes behind it would keep a link from being made. And a middleware of
-// users for what Root sends would wrap what remote tells its own actors, which they can't read.
+// Remote hears of its own links by the EventStream, and publishes there while it makes them: a
+// subscriber of users that panics or is slow would leave a dead link in use, or keep a link from
+// being made. And a middleware of users for what Root sends would wrap what remote tells its own
+// actors, which they can't read.
 
 // apart is the actor system as remote is to have it, with an EventStream and a Root of its own.
 // What is published on that goes on to the users.
@@ -38,22 +38,24 @@ func (n *Node) before(event any) {
 func (n *Node) after(event any) {
 	e, ok := event.(*remote.EndpointTerminatedEvent)
 	if !ok {
-		outside.Of(n.system).Publish(event)
+		outlet.Of(n.system).Publish(event)
 	} else if known, ok := n.endings.LoadAndDelete(e); ok {
 		close(known.(chan struct{}))
 	}
 }
 
-// ended tells of a link that ended, once remote knows, so that what is sent next makes it
-// anew. It may not come to know: what it does then makes dead letters, and their subscribers
-// may panic or hang.
+// knowsWithin is how long remote has to take up that a link has ended.
+const knowsWithin = 100 * time.Millisecond
+
+// ended tells of a link that ended, once remote knows, so that what is sent next makes a new one.
+// Remote may not come to know: a mailbox of users that it tells may panic.
 func (n *Node) ended(e *remote.EndpointTerminatedEvent, known <-chan struct{}) {
-	patience := time.NewTimer(outside.Patience)
+	patience := time.NewTimer(knowsWithin)
 	defer patience.Stop()
 	select {
 	case <-known:
 	case <-patience.C:
 		n.endings.Delete(e)
 	}
-	outside.Of(n.system).Do(actors.LinkBroke(n.system, e.Address))
+	outlet.Of(n.system).Do(actors.LinkBroke(n.system, e.Address))
 }

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -66,8 +65,6 @@ func failing(how string) func(any) {
 				panic("a subscriber's bug")
 			case "hang":
 				select {}
-			case "leave":
-				runtime.Goexit()
 			}
 		}
 	}
@@ -171,15 +168,6 @@ func runNode() int {
 			ctx.Stop(ctx.Self())
 		}
 	}, actor.WithDispatcher(actor.NewSynchronizedDispatcher(1))), "once"); err != nil {
-		c.say("error %v", err)
-		return 1
-	}
-	// It ends the goroutine that it runs on, which is the one that reads the link.
-	if _, err := c.system.Root.SpawnNamed(actor.PropsFromFunc(func(ctx actor.Context) {
-		if _, ok := ctx.Message().(*wrapperspb.StringValue); ok {
-			runtime.Goexit()
-		}
-	}, actor.WithDispatcher(actor.NewSynchronizedDispatcher(1))), "leaver"); err != nil {
 		c.say("error %v", err)
 		return 1
 	}

@@ -8,9 +8,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/holdfast-go/holdfast/internal/actors"
-	"github.com/holdfast-go/holdfast/internal/outside"
-	"github.com/holdfast-go/holdfast/internal/quiet"
-	"github.com/holdfast-go/holdfast/internal/routines"
+	"github.com/holdfast-go/holdfast/internal/boundary"
+	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
@@ -50,7 +49,7 @@ func (n *Node) deliver(b *remote.MessageBatch, who *identity, types []protorefle
 // signal tells an actor who watches it, or no longer does.
 func (n *Node) signal(b *remote.MessageBatch, e *remote.MessageEnvelope, msg any) {
 	target, _ := ends(b, e)
-	outside.Signal(n.system, n.addressee(target), msg)
+	outlet.Signal(n.system, n.addressee(target), msg)
 }
 
 // post sends a message to the actor that it is for, with its sender and headers. A mailbox or
@@ -62,7 +61,7 @@ func (n *Node) post(b *remote.MessageBatch, e *remote.MessageEnvelope, msg any) 
 	}
 	defer func() {
 		if r := recover(); r != nil {
-			n.warn("remoting: a mailbox panicked", "target", quiet.Cut(target.Id), "panic", r)
+			n.warn("remoting: a mailbox panicked", "target", boundary.Cut(target.Id), "panic", r)
 		}
 	}()
 	n.root.Send(target, msg)
@@ -92,7 +91,7 @@ func (n *Node) read(b *remote.MessageBatch, e *remote.MessageEnvelope, who *iden
 // a serializer that does not exist panics, which ends the stream.
 func decode(e *remote.MessageEnvelope, typeName string, typ protoreflect.MessageType) (msg any, err error) {
 	if e.SerializerId == 0 {
-		defer routines.Contain(&err)
+		defer boundary.Contain(&err)
 		msg, err = wire.ReadProto(typ, e.MessageData)
 	} else {
 		msg, err = remote.Deserialize(e.MessageData, typeName, e.SerializerId)

@@ -24,8 +24,7 @@
 // points nowhere ends the stream it came on and nothing else. Stats counts all of
 // it.
 //
-// Subscribers of the EventStream that panic or hang, whenever they subscribed, keep
-// no link from being made, given up or made anew. A link ends once: what is told of one that
+// Subscribers of the EventStream keep no link from being made or given up. A link ends once: what is told of one that
 // was given up does not end the next. Sender middleware of the system's
 // Root sees what is sent, not what comes in.
 //

@@ -17,8 +17,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/holdfast-go/holdfast/internal/actors"
-	"github.com/holdfast-go/holdfast/internal/outside"
-	"github.com/holdfast-go/holdfast/internal/quiet"
+	"github.com/holdfast-go/holdfast/internal/boundary"
+	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
@@ -38,10 +38,9 @@ type guard struct {
 
 var errMalformed = status.Error(codes.InvalidArgument, "malformed input")
 
-// contain runs a handler. One that panics, or ends its goroutine, which is that of gRPC no
-// more, ends its call or stream and no more: no peer waits for what is not read any more.
+// contain runs a handler. One that panics ends its call or stream and no more.
 func (g *guard) contain(method string, handle func() error) error {
-	err, gone := outside.Apart(func() (error, error) { return handle(), nil })
+	err, gone := boundary.Get(func() (error, error) { return handle(), nil })
 	if gone != nil {
 		g.malformed(method, gone)
 		return errMalformed
@@ -244,8 +243,7 @@ func (n *Node) resolve(pid *actor.PID) (actor.Process, bool) {
 	return p, true
 }
 
-// absent stands for an actor that mail came in for, and that there was none of. What its
-// dead letters' subscribers do must not end the stream that it came on.
+// absent stands for an actor that mail came in for, and that there was none of.
 type absent struct{ n *Node }
 
 // SendUserMessage implements actor.Process.
@@ -253,10 +251,10 @@ func (a absent) SendUserMessage(pid *actor.PID, message any) {
 	if _, msg, sender := actor.UnwrapEnvelope(message); wire.IsUnread(msg) {
 		u := msg.(*wire.Unread)
 		unknown := &actor.MessageEnvelope{Message: &UnknownMessage{Type: u.Type, Payload: u.Payload}, Sender: sender}
-		outside.Of(a.n.system).DeadLetter(a.n.addressee(pid), unknown)
+		outlet.Of(a.n.system).DeadLetter(a.n.addressee(pid), unknown)
 		return
 	}
-	outside.Tell(a.n.system, a.n.addressee(pid), message) // it may have come meanwhile
+	outlet.Tell(a.n.system, a.n.addressee(pid), message) // it may have come meanwhile
 }
 
 // SendSystemMessage implements actor.Process: none comes this way.
@@ -302,16 +300,16 @@ func (n *Node) refuse(b *remote.MessageBatch, e *remote.MessageEnvelope, why fau
 	switch why {
 	case unknownType:
 		n.counters.unknownType.Add(1)
-		n.warn("remoting: message of unknown type", "type", quiet.Cut(typeName), "target", quiet.Cut(target.Id))
+		n.warn("remoting: message of unknown type", "type", boundary.Cut(typeName), "target", boundary.Cut(target.Id))
 	case undecodable:
 		n.counters.undecodable.Add(1)
-		n.warn("remoting: message is no value of its type", "type", quiet.Cut(typeName), "target", quiet.Cut(target.Id))
+		n.warn("remoting: message is no value of its type", "type", boundary.Cut(typeName), "target", boundary.Cut(target.Id))
 	case misaddressed:
 		n.counters.misaddressed.Add(1)
-		n.warn("remoting: message for another address, or for remote itself, arrived here", "address", quiet.Cut(target.Address), "own", n.system.Address(), "target", quiet.Cut(target.Id))
+		n.warn("remoting: message for another address, or for remote itself, arrived here", "address", boundary.Cut(target.Address), "own", n.system.Address(), "target", boundary.Cut(target.Id))
 	case forged:
 		n.counters.forged.Add(1)
-		n.warn("remoting: forged message", "type", typeName, "target", quiet.Cut(target.Id), "peer", quiet.Cut(peer))
+		n.warn("remoting: forged message", "type", typeName, "target", boundary.Cut(target.Id), "peer", boundary.Cut(peer))
 	}
 	if why != unknownType && why != undecodable {
 		if m, err := decode(e, typeName, typeOf(typeName)); err == nil {
@@ -321,7 +319,7 @@ func (n *Node) refuse(b *remote.MessageBatch, e *remote.MessageEnvelope, why fau
 	if _, ok := msg.(actor.SystemMessage); !ok {
 		msg = &actor.MessageEnvelope{Message: msg, Sender: sender}
 	}
-	outside.Of(n.system).DeadLetter(n.addressee(target), msg)
+	outlet.Of(n.system).DeadLetter(n.addressee(target), msg)
 }
 
 func withRequest(pid *actor.PID, id uint32) *actor.PID {

@@ -9,7 +9,7 @@ import (
 	"github.com/asynkron/protoactor-go/remote"
 	"google.golang.org/grpc"
 
-	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 )
 
 // link is a stream to a peer, over which that says only that it has gone. Remote acts on it
@@ -110,7 +110,7 @@ func (l *link) RecvMsg(m any) error {
 // lost has remote give up the link to address, and all told that it is not to be used any
 // more: it broke, or the peer asked for it.
 func (n *Node) lost(address string) {
-	if err := outside.Call(func() error {
+	if err := boundary.Call(func() error {
 		n.events.Publish(&remote.EndpointTerminatedEvent{Address: address})
 		return nil
 	}); err != nil {

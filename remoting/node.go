@@ -11,8 +11,7 @@ import (
 	"github.com/asynkron/protoactor-go/remote"
 
 	"github.com/holdfast-go/holdfast/internal/actors"
-	"github.com/holdfast-go/holdfast/internal/outside"
-	"github.com/holdfast-go/holdfast/internal/quiet"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
@@ -41,7 +40,7 @@ type Node struct {
 	streams  *streams
 	links    links
 	counters counters
-	warned   quiet.Line
+	warned   boundary.Line
 	shutdown sync.Once
 }
 
@@ -204,7 +203,7 @@ func (n *Node) Shutdown(graceful bool) {
 			if r := recover(); r != nil {
 				// A peer hung up at that moment, and remote's own graceful end closed a
 				// channel twice: the listener is still open.
-				outside.Of(n.system).Log(func(l *slog.Logger) { l.Warn("remoting: shutdown", slog.Any("panic", r)) })
+				n.system.Logger().Warn("remoting: shutdown", slog.Any("panic", r))
 				n.stop()
 			}
 		}()
@@ -218,11 +217,12 @@ func (n *Node) stop() {
 	n.remote.Shutdown(false)
 }
 
-// warn runs where peers' messages come in, and where links end: a logger that fails must not
-// end more than its line.
+// warn logs what peers may cause: now and then. It runs where links are read: a logger that panics
+// ends its line alone.
 func (n *Node) warn(msg string, args ...any) {
+	defer func() { _ = recover() }()
 	if missed, ok := n.warned.Open(time.Since(processBegan)); ok {
-		outside.Of(n.system).Log(func(l *slog.Logger) { l.Warn(msg, append(args, "missed", missed)...) })
+		n.system.Logger().Warn(msg, append(args, "missed", missed)...)
 	}
 }
 

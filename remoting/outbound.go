@@ -11,7 +11,7 @@ import (
 	"github.com/asynkron/protoactor-go/remote"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
@@ -57,7 +57,7 @@ func (x *exit) pass(send func()) bool {
 func (o *outbound) SendUserMessage(pid *actor.PID, message any) {
 	n := o.node
 	if o.nowhere(pid) {
-		outside.Of(n.system).DeadLetter(pid, message)
+		outlet.Of(n.system).DeadLetter(pid, message)
 		return
 	}
 	header, msg, sender := actor.UnwrapEnvelope(message)
@@ -82,7 +82,7 @@ func (o *outbound) SendUserMessage(pid *actor.PID, message any) {
 	default:
 		n.counters.closed.Add(1)
 	}
-	outside.Of(n.system).DeadLetter(pid, message)
+	outlet.Of(n.system).DeadLetter(pid, message)
 }
 
 // nowhere reports whether pid has an address that no node can have.
@@ -138,18 +138,18 @@ func sendable(msg any) (out any, size int, err error) {
 
 func (o *outbound) SendSystemMessage(pid *actor.PID, message any) {
 	if o.nowhere(pid) {
-		outside.Of(o.node.system).DeadLetter(pid, message)
+		outlet.Of(o.node.system).DeadLetter(pid, message)
 		return
 	}
 	if err := signalText(pid, message); err != nil {
 		o.unsendable(pid, err)
-		outside.Of(o.node.system).DeadLetter(pid, message)
+		outlet.Of(o.node.system).DeadLetter(pid, message)
 		return
 	}
 	if !o.node.exit.pass(func() { o.inner.SendSystemMessage(pid, message) }) {
 		o.node.counters.closed.Add(1)
 		// A watcher gets its Terminated by this way.
-		outside.Of(o.node.system).DeadLetter(pid, message)
+		outlet.Of(o.node.system).DeadLetter(pid, message)
 	}
 }
 

@@ -8,8 +8,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/hosting"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/gate"
-	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/route"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/sharding/internal/entities"
@@ -310,7 +310,7 @@ func (s *shard) stopLocked(e *entry) {
 		return
 	}
 	pid, g := e.pid, e.gate
-	outside.Aside(func() (any, error) { return s.r.set.stopWith(), nil }, func(msg any, err error) {
+	boundary.Aside(func() (any, error) { return s.r.set.stopWith(), nil }, func(msg any, err error) {
 		if err != nil {
 			s.r.log.Error("WithStop's function failed: the entity is stopped at once", zap.Error(err))
 		}
@@ -330,7 +330,7 @@ func (s *shard) stopLocked(e *entry) {
 // there is no word, and no dead letter: subscribers would hear of that on this goroutine.
 func (r *Region) reach(pid *actor.PID, f func(actor.Process)) {
 	if p, ok := r.system.ProcessRegistry.Get(pid); ok {
-		_ = outside.Call(func() error { f(p); return nil })
+		_ = boundary.Call(func() error { f(p); return nil })
 	}
 }
 

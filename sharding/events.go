@@ -69,8 +69,8 @@ func (k EventKind) String() string {
 }
 
 // Event is published on the actor system's EventStream, as a value, on this node
-// only. Subscribers must not block, nor call a Region: the events that follow are told when
-// one that does has returned, the first 1000 of them, and so are dead letters.
+// only. Nothing waits for subscribers. Of over 10 000 events that wait for one which is slow, the
+// latest are dropped.
 type Event struct {
 	Kind  EventKind
 	Group string

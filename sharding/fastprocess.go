@@ -4,7 +4,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/holdfast-go/holdfast/internal/fastpath"
-	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -38,7 +38,7 @@ func (p *fastProcess) SendSystemMessage(pid *actor.PID, message any) {
 func (p *fastProcess) SendUserMessage(pid *actor.PID, message any) {
 	s := p.s
 	if s.r.over.Load() || !sendable(message) {
-		outside.Of(s.r.system).DeadLetter(fastpath.Addressee(s.r.system, pid), message)
+		outlet.Of(s.r.system).DeadLetter(fastpath.Addressee(s.r.system, pid), message)
 		return
 	}
 	s.touched()
@@ -47,7 +47,7 @@ func (p *fastProcess) SendUserMessage(pid *actor.PID, message any) {
 	}
 	e, err := s.encode(p.id, message)
 	if err != nil { // it came as a message that can be encoded
-		outside.Of(s.r.system).DeadLetter(fastpath.Addressee(s.r.system, pid), message)
+		outlet.Of(s.r.system).DeadLetter(fastpath.Addressee(s.r.system, pid), message)
 		return
 	}
 	e.Name, e.Token, e.Left = s.name, uint64(p.token), fastpath.Left(pid)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -176,6 +177,7 @@ func TestDeadLettersOfTheShortWay(t *testing.T) {
 			}
 		})
 		p.SendUserMessage(&actor.PID{Address: "holdfast:direct", Id: pid, RequestId: 77}, &actor.Started{})
+		synctest.Wait()
 		require.Len(t, dead, 1)
 		require.Equal(t, pid, dead[0].Id)
 		require.Equal(t, ns[1].system.Address(), dead[0].Address, "the mark by which a process is found is not shown")

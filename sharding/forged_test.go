@@ -77,6 +77,7 @@ func TestAForgedLifeIsNotBelieved(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		require.EqualValues(t, 4, seen.Load())
+		synctest.Wait()
 		require.EqualValues(t, want, letters.Load())
 		c.log.check()
 	})

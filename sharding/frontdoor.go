@@ -4,7 +4,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/internal/route"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
@@ -20,7 +20,7 @@ type noActor struct{ r *Region }
 // SendSystemMessage implements actor.Process: who watches is told that there is
 // none.
 func (p noActor) SendSystemMessage(pid *actor.PID, message any) {
-	outside.Of(p.r.system).DeadSignal(pid, message)
+	outlet.Of(p.r.system).DeadSignal(pid, message)
 }
 
 // Stop implements actor.Process: it can't be stopped.
@@ -42,7 +42,7 @@ func (p *frontDoor) SendUserMessage(pid *actor.PID, message any) {
 	_, msg, sender := actor.UnwrapEnvelope(message)
 	msg, kept := transport.Unwrap(msg)
 	if r.over.Load() || !wire.Fits(msg) {
-		outside.Of(r.system).DeadLetter(pid, wire.Local(msg, sender, nil))
+		outlet.Of(r.system).DeadLetter(pid, wire.Local(msg, sender, nil))
 		return
 	}
 	switch m := msg.(type) {
@@ -58,7 +58,7 @@ func (p *frontDoor) SendUserMessage(pid *actor.PID, message any) {
 		*wire.Stranded, *wire.Inquiry, *wire.Account:
 		r.post(msg)
 	default:
-		outside.Of(r.system).DeadLetter(pid, message)
+		outlet.Of(r.system).DeadLetter(pid, message)
 	}
 }
 
@@ -109,7 +109,7 @@ func (s *shard) arrived(m *wire.Envelope) bool {
 	if !s.here.Load() || ShardOf(m.Key, s.r.typ.Shards) != s.number {
 		return false
 	}
-	mail, err := s.openInTime(m)
+	mail, err := s.open(m)
 	if err != nil {
 		return false // the Router refuses it
 	}

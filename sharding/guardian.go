@@ -8,8 +8,9 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/gate"
-	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/sharding/internal/entities"
 )
 
@@ -28,7 +29,7 @@ type guardian struct {
 
 // SendUserMessage implements actor.Process: nobody has anything to say to it.
 func (g *guardian) SendUserMessage(pid *actor.PID, message any) {
-	outside.Of(g.r.system).DeadLetter(pid, message)
+	outlet.Of(g.r.system).DeadLetter(pid, message)
 }
 
 // SendSystemMessage implements actor.Process. It runs on the goroutine of an entity that
@@ -76,10 +77,10 @@ func (g *guardian) start(e *entry) {
 		return
 	}
 	s.r.active.Add(1)
-	outside.Then(func() (struct{}, error) { return struct{}{}, g.spawn(e, gt) }, func(_ struct{}, err error) { g.made(e, gt, err) })
+	g.made(e, gt, boundary.Call(func() error { return g.spawn(e, gt) }))
 }
 
-// made: what was to make the actor of e has returned, or ended its goroutine.
+// made: what was to make the actor of e has returned.
 func (g *guardian) made(e *entry, gt *gate.Gate, err error) {
 	defer g.contain()
 	s, pid := g.s, gt.Actor()
@@ -125,7 +126,7 @@ func (g *guardian) gateFor(e *entry, has bool) (gt *gate.Gate, err error) {
 	opts := gate.Options{
 		Term:     g.h.term,
 		Divert:   func(env any) { s.diverted(e, gt, env) },
-		Internal: func(env any) { outside.Of(s.r.system).DeadLetter(s.r.pid, env) },
+		Internal: func(env any) { outlet.Of(s.r.system).DeadLetter(s.r.pid, env) },
 		OnLost:   func(error) { s.r.post(&lossNoticed{s.number}) },
 		OnDone:   func() { s.collect(e, gt) },
 		OnEnd:    func(a actor.Actor, lost bool) { s.leaveState(e, g.h, a, lost) },

@@ -78,7 +78,7 @@ func (c *controller) onTransferEnded(s *shard, err error) {
 		return
 	}
 	c.counts.moved.Add(1)
-	c.measure(func(i *instruments) { i.handOff.Record(took) })
+	c.metrics.handOff.Record(took)
 	c.event(Event{Kind: HandedOff, Shard: s.number, After: took, Peer: inv.Offer.Owner})
 	c.moves.add(Transition{Shard: s.number, What: HandedOff, To: inv.Offer.Owner.ID, Took: took, At: c.now()})
 	c.fire(s, handover.Transferred)

@@ -57,7 +57,7 @@ func (c *controller) open(s *shard) {
 		}
 		s.routing().Open(t.Token())
 	})
-	c.countHosted(1)
+	c.metrics.hosted.Add(1)
 	c.log.Info("hosting", zap.String("shard", s.name), zap.Uint64("token", uint64(t.Token())))
 	c.event(Event{Kind: Hosted, Shard: s.number, Token: t.Token()})
 	c.moves.add(Transition{Shard: s.number, What: Hosted, Token: t.Token(), At: c.now()})
@@ -144,7 +144,7 @@ func (c *controller) onEmpty(s *shard, h *tenure) {
 	})
 	if h.guardian != nil {
 		c.system.ProcessRegistry.Remove(h.guardian.pid)
-		c.countHosted(-1)
+		c.metrics.hosted.Add(-1)
 	}
 	c.fire(s, handover.Ended)
 }

@@ -12,7 +12,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/internal/routines"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding/internal/directory"
 )
@@ -236,7 +236,7 @@ func each(n int, f func(i int) error) error {
 				if over {
 					return
 				}
-				if err := routines.Apart(func() error { return f(i) }); err != nil {
+				if err := boundary.Call(func() error { return f(i) }); err != nil {
 					mu.Lock()
 					first = cmp.Or(first, err)
 					mu.Unlock()

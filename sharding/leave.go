@@ -10,7 +10,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/handover"
-	"github.com/holdfast-go/holdfast/internal/teller"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/sharding/internal/coordinator"
@@ -51,7 +50,6 @@ func (r *Region) await(ctx context.Context, answer <-chan error) error {
 	case err := <-answer:
 		return err
 	case <-r.done:
-		teller.Flush(r.meters.Teller, r.logs)
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("sharding type %q still holds %d shards: %w", r.typ.Name, r.info(false).Held, context.Cause(ctx))

@@ -28,32 +28,22 @@ func newInstruments(r *Region) (*instruments, error) {
 	}
 	stop := m.Observe(entities, waiting, unconfirmed)
 	if m.Err() == nil {
-		r.onEnd(func() { r.measure(func(*instruments) { stop() }) })
+		r.onEnd(stop)
 	}
 	return i, m.Err()
-}
-
-// measure has instruments called, aside.
-func (r *Region) measure(f func(*instruments)) { r.meters.Do(f) }
-
-func (r *Region) count(c meters.Counter, n int) { r.measure(func(*instruments) { c.Add(int64(n)) }) }
-
-// countHosted notes that the entities of more shards may run here, or of fewer.
-func (r *Region) countHosted(more int64) {
-	r.measure(func(i *instruments) { i.hosted.Add(more) })
 }
 
 // counted notes what a shard's Router counted.
 func (r *Region) counted(shard, relayed, unordered int) {
 	if relayed > 0 {
 		r.counts.relayed.Add(int64(relayed))
-		r.count(r.metrics.relayed, relayed)
+		r.metrics.relayed.Add(int64(relayed))
 	}
 	if unordered > 0 {
 		r.counts.unordered.Add(int64(unordered))
-		r.count(r.metrics.unordered, unordered)
+		r.metrics.unordered.Add(int64(unordered))
 		r.log.Warn("mail went on before all that was sent the old way was known to have arrived", zap.Int("shard", shard))
-		go r.event(Event{Kind: OrderNotKept, Shard: shard})
+		r.event(Event{Kind: OrderNotKept, Shard: shard})
 	}
 }
 
@@ -61,14 +51,14 @@ func (r *Region) counted(shard, relayed, unordered int) {
 func (r *Region) overran(n uint64) {
 	if n > 0 {
 		r.counts.overruns.Add(int64(n))
-		r.count(r.metrics.overruns, int(n))
+		r.metrics.overruns.Add(int64(n))
 	}
 }
 
 // crashed notes that an entity panicked.
 func (r *Region) crashed(shard int, id string, reason any) {
 	r.counts.crashes.Add(1)
-	r.count(r.metrics.crashes, 1)
+	r.metrics.crashes.Add(1)
 	r.log.Warn("an entity panicked", zap.Int("shard", shard), zap.String("id", id), zap.Any("panic", reason))
 	r.event(Event{Kind: EntityCrashed, Shard: shard, ID: id, Panic: reason})
 }

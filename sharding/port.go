@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-go/holdfast/hosting"
-	"github.com/holdfast-go/holdfast/internal/outside"
-	"github.com/holdfast-go/holdfast/internal/quiet"
+	"github.com/holdfast-go/holdfast/internal/boundary"
+	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/internal/route"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
@@ -65,7 +65,7 @@ func (s *shard) Deliver(it *route.Item) {
 	m, ok := it.Local.(*mail)
 	if !ok {
 		var err error
-		if m, err = s.openInTime(it.Wire); err != nil {
+		if m, err = s.open(it.Wire); err != nil {
 			s.Refuse(it, wire.ReasonOf(err), wire.Why(err, s.r.self.Address))
 			return
 		}
@@ -180,7 +180,8 @@ func (s *shard) Held() *atomic.Int64 { return s.out.Held() }
 
 // Encode implements route.Port.
 func (s *shard) Encode(local any) (*wire.Envelope, error) {
-	return s.encodeLocked(local.(*mail))
+	m := local.(*mail)
+	return s.encode(m.id, m.envelope)
 }
 
 // encode makes an envelope of a message, without token, and in the short form
@@ -253,7 +254,7 @@ func (s *shard) nack(it *route.Item, reason wire.Reason, detail string) (nack *w
 // dropped: a message found a buffer full, or was left at the end.
 func (r *Region) dropped(nack *wire.Nack, sender *actor.PID, msg any) {
 	r.counts.dropped.Add(1)
-	r.count(r.metrics.dropped, 1)
+	r.metrics.dropped.Add(1)
 	r.answer(nack, sender, msg)
 }
 
@@ -261,10 +262,10 @@ func (r *Region) dropped(nack *wire.Nack, sender *actor.PID, msg any) {
 // sender, as with dropped, whom they would answer a second time.
 func (r *Region) undeliverable(nack *wire.Nack, sender *actor.PID, msg any) {
 	r.counts.undeliverable.Add(1)
-	r.count(r.metrics.undeliverable, 1)
+	r.metrics.undeliverable.Add(1)
 	if missed, ok := r.warned.Open(r.clock.Now().Mono); ok {
-		r.log.Warn("undeliverable message", zap.String("name", quiet.Cut(nack.Name)), zap.Stringer("reason", hosting.Reason(nack.Reason)),
-			zap.String("type", quiet.Cut(nack.Type)), zap.String("detail", nack.Detail), zap.Int("missed", missed))
+		r.log.Warn("undeliverable message", zap.String("name", boundary.Cut(nack.Name)), zap.Stringer("reason", hosting.Reason(nack.Reason)),
+			zap.String("type", boundary.Cut(nack.Type)), zap.String("detail", nack.Detail), zap.Int("missed", missed))
 	}
 	r.answer(nack, sender, msg)
 }
@@ -272,28 +273,9 @@ func (r *Region) undeliverable(nack *wire.Nack, sender *actor.PID, msg any) {
 // answer tells a sender that its message came to nobody, and the dead letters.
 func (r *Region) answer(nack *wire.Nack, sender *actor.PID, msg any) {
 	if sender != nil {
-		outside.Of(r.system).Send(sender, nack)
+		outlet.Tell(r.system, sender, nack)
 	}
 	if msg != nil {
-		outside.Of(r.system).DeadLetter(r.pid, msg)
+		outlet.Of(r.system).DeadLetter(r.pid, msg)
 	}
-}
-
-// openInTime is open where the shard is locked, or a link waits.
-func (s *shard) openInTime(e *wire.Envelope) (*mail, error) {
-	if e.Codec == "" || e.Codec == wire.CodecProto {
-		return s.open(e)
-	}
-	return outside.Code(&s.r.codecs, e.Type, wire.ErrUndecodable, func() (*mail, error) { return s.open(e) })
-}
-
-// encodeLocked is encode, with the shard locked.
-func (s *shard) encodeLocked(m *mail) (*wire.Envelope, error) {
-	msg := actor.UnwrapEnvelopeMessage(m.envelope)
-	if _, ok := msg.(proto.Message); ok {
-		return s.encode(m.id, m.envelope)
-	}
-	return outside.Code(&s.r.codecs, wire.TypeName(msg), wire.ErrUnencodable, func() (*wire.Envelope, error) {
-		return s.encode(m.id, m.envelope)
-	})
 }

@@ -9,8 +9,8 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/gate"
-	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding/internal/entities"
 )
@@ -237,7 +237,7 @@ func (x storeCall) try(within time.Duration, f func(context.Context) error) (ove
 	ctx, cancel := context.WithCancelCause(x.ctx)
 	defer cancel(nil)
 	done := make(chan error, 1)
-	outside.Aside(func() (struct{}, error) { return struct{}{}, f(ctx) }, func(_ struct{}, err error) { done <- err })
+	boundary.Aside(func() (struct{}, error) { return struct{}{}, f(ctx) }, func(_ struct{}, err error) { done <- err })
 	for {
 		timeout := make(chan struct{})
 		t := x.r.clock.AfterFunc(within, func() { close(timeout) })

@@ -5,7 +5,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
-	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/internal/outlet"
 )
 
 // This file is what stands for entities in protoactor's registry.
@@ -71,7 +71,7 @@ type refProcess struct{ noActor }
 func (p *refProcess) SendUserMessage(pid *actor.PID, message any) {
 	id, ok := strings.CutPrefix(pid.Id, p.r.names.Refs)
 	if !ok || p.r.over.Load() || !sendable(message) {
-		outside.Of(p.r.system).DeadLetter(pid, message)
+		outlet.Of(p.r.system).DeadLetter(pid, message)
 		return
 	}
 	if batch, ok := actor.UnwrapEnvelopeMessage(message).(actor.MessageBatch); ok { // as protoactor's mailboxes do

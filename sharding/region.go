@@ -11,11 +11,9 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/fastpath"
-	"github.com/holdfast-go/holdfast/internal/meters"
-	"github.com/holdfast-go/holdfast/internal/outside"
-	"github.com/holdfast-go/holdfast/internal/quiet"
-	"github.com/holdfast-go/holdfast/internal/teller"
+	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
@@ -26,8 +24,7 @@ import (
 
 // Region is one node's part in a Type: it hosts some of the shards, and routes
 // what is for entities of the others. Safe for concurrent use; but what runs on
-// the goroutine of a sender (a subscriber of the EventStream, a mailbox's producer)
-// must not call it.
+// the goroutine of a sender (a codec, a mailbox's producer) must not call it.
 type Region struct {
 	typ     Type
 	set     settings
@@ -36,8 +33,6 @@ type Region struct {
 	keeper  *lease.Keeper
 	clock   lease.Clock
 	log     *zap.Logger
-	logs    *teller.Teller // calls the user's logger
-	meters  *meters.Told[*instruments]
 	names   directory.Names
 	self    *wire.Node
 	hosts   bool
@@ -66,11 +61,10 @@ type Region struct {
 	evict    atomic.Bool // an eviction is asked for
 	asked    atomic.Bool // the strategy is, and has not answered
 	counts   tally
-	warned   quiet.Line // of undeliverable messages
-	surveyed surveys    // by the Handler
+	warned   boundary.Line // of undeliverable messages
+	surveyed surveys       // by the Handler
 	moves    moves
 	broke    breaks // links to other nodes
-	codecs   outside.Codecs
 	over     atomic.Bool
 	admitted atomic.Bool   // Start has succeeded: shards may be hosted
 	refs     actor.Process // of all Refs
@@ -156,7 +150,7 @@ func (r *Region) send(address string, msg any) {
 		}
 		r.peersMu.Unlock()
 	}
-	outside.Tell(r.system, pid, msg)
+	outlet.Tell(r.system, pid, msg)
 }
 
 // post tells the control loop something, until the Region has ended.
@@ -209,7 +203,7 @@ func halt(t lease.Timer) {
 
 func (r *Region) event(e Event) {
 	e.Group, e.Type = r.group.Name(), r.typ.Name
-	outside.Of(r.system).Publish(e)
+	outlet.Of(r.system).Publish(e)
 }
 
 // mayHost reports whether this node may host at all: it is a member, and is

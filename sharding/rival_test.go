@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -44,6 +45,7 @@ func TestASupersededNodeHandsItsShardsOver(t *testing.T) {
 		c.settled(0, two, three)
 		require.Zero(t, one.region.Info().Held)
 		require.EqualValues(t, 8, one.region.Info().HandedOff, "handed over, not released")
+		synctest.Wait()
 		require.EqualValues(t, 1, told.Load())
 		require.ErrorIs(t, one.region.Health(t.Context()), membership.ErrIDInUse)
 		require.NoError(t, two.region.Health(t.Context()))

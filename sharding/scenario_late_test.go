@@ -77,6 +77,7 @@ func TestScenario15BuffersAreBounded(t *testing.T) {
 		in := n.region.Info()
 		require.Equal(t, 25, in.Waiting)
 		require.EqualValues(t, 75, in.Dropped)
+		synctest.Wait()
 		require.Equal(t, 75, dead)
 		_, err := ask(n, "late", 1)
 		require.ErrorIs(t, err, hosting.ErrUndeliverable)

@@ -8,10 +8,10 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/holdfast-go/holdfast/internal/asker"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/fastpath"
 	"github.com/holdfast-go/holdfast/internal/gate"
 	"github.com/holdfast-go/holdfast/internal/handover"
-	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/route"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/lease"
@@ -76,7 +76,7 @@ func (s *shard) do(f func()) {
 		p.Flush()
 	}
 	for _, f := range after {
-		_ = outside.Call(func() error { f(); return nil }) // metrics are the user's, too
+		_ = boundary.Call(func() error { f(); return nil }) // metrics are the user's, too
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/remote"
 
-	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/sharding"
@@ -166,7 +166,7 @@ func (s *sim) behead(sl, peer *slot) {
 	for i, x := range sl.n.region.Info().Table {
 		if x.Owner == sl.id && s.r.IntN(4) == 0 {
 			s.logf("%s stops the guardian of shard %d on %s", peer.id, i, sl.id)
-			outside.Of(peer.n.system).Do(func() { // which may be a dead letter
+			outlet.Of(peer.n.system).Do(func() { // which may be a dead letter
 				peer.n.system.Root.Stop(actor.NewPID(sl.address(), fmt.Sprintf("%s/%d-%d", process, i, x.Token)))
 			})
 		}

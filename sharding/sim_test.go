@@ -267,9 +267,6 @@ func (s *sim) optionsOf(sl *slot) []sharding.Option {
 	if s.follow {
 		opts = append(opts, sharding.WithLeadership(sl.leader))
 	}
-	if s.rude {
-		opts = append(opts, sharding.WithMeterProvider(simulate.Rude{Good: s.good.Load, Longest: 30 * time.Second}.Meters()))
-	}
 	return opts
 }
 
@@ -277,9 +274,6 @@ func (s *sim) logger(sl *slot) *zap.Logger {
 	l := zap.NewNop()
 	if suite.Replays() {
 		l = zaptest.NewLogger(s.t).With(zap.String("at", fmt.Sprint(sl.id, ".", sl.lives)))
-	}
-	if s.rude {
-		l = l.WithOptions(simulate.Rude{Good: s.good.Load, Longest: 30 * time.Second}.Logger())
 	}
 	return l
 }

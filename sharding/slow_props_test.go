@@ -2,7 +2,6 @@ package sharding_test
 
 import (
 	"fmt"
-	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -67,10 +66,10 @@ func TestAnActorThatIsNotMade(t *testing.T) {
 	})
 }
 
-// A producer that panics, or ends its goroutine, has failed: the entity is tried again. So
+// A producer that panics has failed: the entity is tried again. So
 // has a SpawnFunc that does so when the actor has begun: that is stopped before.
-func TestPropsThatEndTheirGoroutine(t *testing.T) {
-	for how, f := range map[string]func(){"panic": func() { panic("a bug") }, "Goexit": runtime.Goexit} {
+func TestPropsThatPanic(t *testing.T) {
+	for how, f := range map[string]func(){"panic": func() { panic("a bug") }} {
 		for _, after := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, the actor had begun: %v", how, after), func(t *testing.T) {
 				bubble(t, func(c *cluster) {

@@ -14,9 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/fastpath"
 	"github.com/holdfast-go/holdfast/internal/handover"
-	"github.com/holdfast-go/holdfast/internal/meters"
+	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/internal/reply"
-	"github.com/holdfast-go/holdfast/internal/teller"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
@@ -77,8 +76,7 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 		peers: map[string]*actor.PID{}, pace: make(chan struct{}, 1),
 		payload: wire.PayloadLimit(system)}
 	r.refs = &refProcess{noActor{r}}
-	r.log, r.logs = teller.Logger(set.logger)
-	r.log = r.log.With(zap.String("type", t.Name), zap.String("node", owner.ID))
+	r.log = set.logger.With(zap.String("type", t.Name), zap.String("node", owner.ID))
 	if set.stateLimit == defaultStateLimit {
 		set.stateLimit = min(set.stateLimit, r.payload)
 		r.set.stateLimit = set.stateLimit
@@ -105,10 +103,12 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 		Reset:       func() { r.post(&historyReset{}) },
 	})
 	r.short = fastpath.Sender{System: system, Family: names.Key, Takes: r.table.Direct, Lost: &r.counts.unconfirmed}
-	if r.metrics, err = newInstruments(r); err != nil {
+	if r.metrics, err = newInstruments(r); err == nil {
+		err = outlet.Of(system).Measure(set.meters)
+	}
+	if err != nil {
 		return fail(fmt.Errorf("metrics: %w", err))
 	}
-	r.meters = meters.Call(r.log, r.metrics)
 	reg := registryOf(system)
 	if !reg.add(r) {
 		r.end()

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/asker"
-	"github.com/holdfast-go/holdfast/internal/quiet"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 )
 
 // This file is what stands between this node and an entity, as far as this node knows:
@@ -26,7 +26,7 @@ func (r *Region) why(id string, since time.Duration) string {
 		all = append(all, why)
 	}
 	if at := r.broke.of(seat.Record.Owner.Address); seat.Held && at > 0 && at >= since {
-		all = append(all, fmt.Sprintf("the link to the host at %s broke %v ago", quiet.Cut(seat.Record.Owner.Address), ago(at)))
+		all = append(all, fmt.Sprintf("the link to the host at %s broke %v ago", boundary.Cut(seat.Record.Owner.Address), ago(at)))
 	}
 	if in := r.keeper.Info(); in.Failure != nil {
 		all = append(all, fmt.Sprintf("the store has not been reached since %v: %.256s",

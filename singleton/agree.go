@@ -9,8 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/agree"
-	"github.com/holdfast-go/holdfast/internal/outside"
-	"github.com/holdfast-go/holdfast/internal/quiet"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -64,13 +63,13 @@ func (m *Manager) describe() error {
 	if !ok {
 		return nil
 	}
-	return outside.Call(func() error { return d.Describe(m.about()) })
+	return boundary.Call(func() error { return d.Describe(m.about()) })
 }
 
 // undescribe leaves a lease of the user's as it was.
 func (m *Manager) undescribe() {
 	if d, ok := lease.As[lease.Describer](m.lease); ok {
-		_ = outside.Call(func() error { return d.Describe(nil) }) // it can't be refused
+		_ = boundary.Call(func() error { return d.Describe(nil) }) // it can't be refused
 	}
 }
 
@@ -119,7 +118,7 @@ func (p *proxy) judge(r lease.Record, known bool) {
 		return // Status says it
 	}
 	if what.refused != nil {
-		p.log.Error("the host is not talked to", zap.String("node", quiet.Cut(r.Owner.ID)), zap.Error(what.refused), zap.Int("missed", missed))
+		p.log.Error("the host is not talked to", zap.String("node", boundary.Cut(r.Owner.ID)), zap.Error(what.refused), zap.Int("missed", missed))
 	}
 	if what.differs != "" {
 		agree.Tell(p.log, r, what.differs, zap.Int("missed", missed))

@@ -109,6 +109,7 @@ func TestAskIsAnsweredWithAnErrorFromAnotherNode(t *testing.T) {
 		_, err = singleton.Ask[done](ctx, m, job{Number: 2})
 		require.ErrorIs(t, err, hosting.ErrUndeliverable, "at once, and not when its time is over")
 		require.ErrorContains(t, err, "unknown type, sent as \"*errors.errorString\": the answer: on node a:1: *errors.errorString is not registered: call remoting.Register[")
+		synctest.Wait()
 		require.EqualValues(t, 1, dead.Load(), "it is a dead letter where it was sent")
 	})
 }

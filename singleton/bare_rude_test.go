@@ -3,7 +3,6 @@ package singleton_test
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -43,7 +42,7 @@ type deafTermed struct{ *deaf }
 func (d deafTermed) Unwrap() lease.Lease { return d.l }
 
 // ways are how a call of a user's code may end that does not return.
-var ways = map[string]func(){"panics": func() { panic("a user's bug") }, "ends its goroutine": runtime.Goexit}
+var ways = map[string]func(){"panics": func() { panic("a user's bug") }}
 
 // A lease that can't be asked whether it is alive counts as one that is not, from whichever
 // question on. The manager tries it again at growing pauses; it does not spin.

@@ -9,8 +9,8 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/handover"
-	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/stateful"
 )
 
@@ -63,7 +63,7 @@ func (c *controller) askToStop() {
 		return
 	}
 	g := c.proxy.gate
-	outside.Aside(func() (any, error) { return c.set.stopWith(), nil },
+	boundary.Aside(func() (any, error) { return c.set.stopWith(), nil },
 		func(msg any, err error) { c.proxy.post(&stopMade{g, msg, err}) })
 }
 
@@ -135,10 +135,10 @@ func (c *controller) onChildEnded() {
 	halt(c.deadline)
 	own := c.phase == Active || c.phase == Inviting
 	if overruns > 0 {
-		c.measure(func(i *instruments) { i.overruns.Add(int64(overruns)) })
+		c.metrics.overruns.Add(int64(overruns))
 	}
 	if own {
-		c.measure(func(i *instruments) { i.restarts.Add(1) })
+		c.metrics.restarts.Add(1)
 		if c.clock.Now().Mono-c.started >= c.set.backoffMax {
 			c.backoffs = 0
 		}

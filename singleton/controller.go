@@ -9,10 +9,10 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/hosting"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/handover"
-	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/internal/route"
-	"github.com/holdfast-go/holdfast/internal/routines"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
@@ -96,7 +96,19 @@ func newController(m *Manager) *controller {
 // supervisor stops a child that panics: starting it anew is the machine's
 // business.
 func (c *controller) supervisor() actor.SupervisorStrategy {
-	return outside.StopFailing(func(reason any) { c.crash = reason })
+	return stopFailing(func(reason any) { c.crash = reason })
+}
+
+// stopFailing is the strategy of a supervisor that stops its children when they fail. Subscribers
+// hear of it when the child has been stopped: protoactor's own strategies publish before, and a
+// subscriber that panics leaves the child suspended.
+type stopFailing func(reason any)
+
+// HandleFailure implements actor.SupervisorStrategy.
+func (failed stopFailing) HandleFailure(system *actor.ActorSystem, s actor.Supervisor, child *actor.PID, _ *actor.RestartStatistics, reason, _ any) {
+	failed(reason)
+	s.StopChildren(child)
+	outlet.Of(system).Publish(&actor.SupervisorEvent{Child: child, Reason: reason, Directive: actor.StopDirective})
 }
 
 // Receive implements actor.Actor.
@@ -113,7 +125,7 @@ func (c *controller) Receive(ctx actor.Context) {
 	c.proxy.door.shut()
 	message, kept := transport.Unwrap(ctx.Message())
 	if !wire.Fits(message) {
-		c.world.DeadLetter(ctx.Self(), message)
+		c.outlet.DeadLetter(ctx.Self(), message)
 		return
 	}
 	switch msg := message.(type) {
@@ -244,7 +256,7 @@ func (c *controller) Receive(ctx actor.Context) {
 		delete(c.sendings, msg.what)
 	default:
 		if !c.proxy.Receive(msg, kept) { // users' mail comes by the door
-			c.world.DeadLetter(ctx.Self(), msg)
+			c.outlet.DeadLetter(ctx.Self(), msg)
 		}
 	}
 	c.publish()
@@ -310,7 +322,7 @@ func (c *controller) carryOut(f effect) {
 		c.cancelAcq = cancel
 		c.async(func() any {
 			defer cancel()
-			ok, err := outside.Apart(func() (bool, error) { return c.lease.Acquire(ctx) })
+			ok, err := boundary.Get(func() (bool, error) { return c.lease.Acquire(ctx) })
 			return &acquired{ok, err}
 		})
 	case cancelAcquire:
@@ -374,7 +386,7 @@ func (c *controller) carryOut(f effect) {
 			c.event(Event{Kind: ColdStart, Token: c.token(), Reason: errNotRestored})
 		}
 		c.endTerm()
-		c.async(func() any { return &releaseEnded{routines.Apart(func() error { return c.lease.Release(c.life) })} })
+		c.async(func() any { return &releaseEnded{boundary.Call(func() error { return c.lease.Release(c.life) })} })
 	case finish:
 		c.finishing = true
 		c.introduce(true)

@@ -5,7 +5,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
-	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
@@ -19,9 +19,9 @@ type deadLetterMailbox struct {
 	door *door
 	over *atomic.Bool
 
-	world *outside.World
-	self  *actor.PID
-	next  actor.MessageInvoker
+	outlet *outlet.Outlet
+	self   *actor.PID
+	next   actor.MessageInvoker
 }
 
 func (b *deadLetterMailbox) RegisterHandlers(next actor.MessageInvoker, d actor.Dispatcher) {
@@ -32,7 +32,7 @@ func (b *deadLetterMailbox) RegisterHandlers(next actor.MessageInvoker, d actor.
 // PostUserMessage turns nil away: protoactor's mailboxes count it, and never find it.
 func (b *deadLetterMailbox) PostUserMessage(message any) {
 	if message == nil {
-		b.world.DeadLetter(b.self, message)
+		b.outlet.DeadLetter(b.self, message)
 		return
 	}
 	b.door.post(message)
@@ -41,25 +41,24 @@ func (b *deadLetterMailbox) PostUserMessage(message any) {
 func (b *deadLetterMailbox) InvokeUserMessage(message any) {
 	if b.over.Load() {
 		if mail := mailIn(message); mail != nil {
-			bury(b.world, b.self, mail)
+			bury(b.door.p.system, b.self, mail)
 		}
 		return
 	}
 	if wire.OfSystem(actor.UnwrapEnvelopeMessage(message)) {
-		b.world.DeadLetter(b.self, message)
+		b.outlet.DeadLetter(b.self, message)
 		return
 	}
 	b.next.InvokeUserMessage(message)
 }
 
-// bury makes a dead letter of mail to pid, and tells its sender. It does one after the other:
-// where protoactor's dead letters tell a sender that is gone, there is a dead letter within
-// theirs, and a subscriber that panics at it hides theirs from those behind it.
-func bury(world *outside.World, pid *actor.PID, mail any) {
+// bury makes a dead letter of mail to pid, and tells its sender, who does not wait for the
+// subscribers of the dead letters.
+func bury(system *actor.ActorSystem, pid *actor.PID, mail any) {
 	_, message, sender := actor.UnwrapEnvelope(mail)
-	world.DeadLetter(pid, message)
+	outlet.Of(system).DeadLetter(pid, message)
 	if sender != nil {
-		world.Send(sender, &actor.DeadLetterResponse{Target: pid})
+		outlet.Tell(system, sender, &actor.DeadLetterResponse{Target: pid})
 	}
 }
 

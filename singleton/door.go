@@ -7,9 +7,12 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/fastpath"
 	"github.com/holdfast-go/holdfast/internal/gate"
+	"github.com/holdfast-go/holdfast/internal/outlet"
+	"github.com/holdfast-go/holdfast/internal/route"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
@@ -40,9 +43,10 @@ type door struct {
 	plain   bool        // there: it takes plain messages, as far as is known
 	path    fastpath.Path
 	out     transport.Outbox
-	went    bool  // mail went there since it was opened
-	waiting []any // for the controller, in order
-	called  bool  // a mailDue is in its mailbox
+	went    bool      // mail went there since it was opened
+	waiting []waiting // for the controller, in order
+	bytes   int       // about
+	called  bool      // a mailDue is in its mailbox
 	short   fastpath.Sender
 
 	opened atomic.Int32 // what it was when it was reopened or shut last: a hint
@@ -53,6 +57,17 @@ const (
 	openHere
 	openThere
 )
+
+// mostAtDoor bounds how many messages wait for the controller, unless the buffer is larger. About
+// how large they are is bounded by WithBufferBytes, and what was handed over by another node by
+// maxCustody besides.
+const mostAtDoor = 10_000
+
+// waiting is a message that waits for the controller.
+type waiting struct {
+	message any
+	size    int
+}
 
 // mailDue has the controller take what waits at the door.
 type mailDue struct{}
@@ -174,10 +189,9 @@ func (d *door) straight(m *fastpath.Mail) bool {
 
 // arrived takes an envelope of another node.
 func (d *door) arrived(e *wire.Envelope) {
-	// Codecs of users must not hold up the link that it came over for long.
 	straight := d.opened.Load() == openHere && e.Name == d.p.lname && e.Hops == 0 && (e.Codec == wire.CodecProto || e.Codec == wire.CodecJSON)
 	if straight && wire.Fits(e) {
-		if msg, err := d.p.read(e); err == nil && !ofLife(msg) {
+		if msg, err := wire.Default.Open(e); err == nil && !ofLife(msg) {
 			d.p.asked.Came(d.p.system, e.Sender)
 			if d.hand(wire.Local(msg, e.Sender.PID(), e.Headers), lease.Token(e.Token), true) {
 				return
@@ -188,20 +202,60 @@ func (d *door) arrived(e *wire.Envelope) {
 }
 
 // wait shuts the door and leaves a message to the controller, which takes what waits in
-// its turn.
+// its turn. Where too much waits, one is dropped.
 func (d *door) wait(message any) {
+	if dropped := d.put(waiting{message, footprint(message)}); dropped != nil {
+		d.p.Drop(itemOf(dropped), "too much waits for the manager")
+	}
+}
+
+// put returns what there is no room for; nil if there is.
+func (d *door) put(w waiting) (dropped any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.shutLocked()
 	if d.p.over.Load() {
-		d.afterEnd(message)
-		return
+		d.afterEnd(w.message)
+		return nil
 	}
-	d.waiting = append(d.waiting, message)
+	most := d.p.set.bufferBytes
+	if _, kept := w.message.(*transport.Kept); kept {
+		most += maxCustody
+	}
+	if n := len(d.waiting); n > 0 && (n >= max(mostAtDoor, d.p.set.buffer) || d.bytes+w.size > most) {
+		if d.p.set.drop != hosting.DropOldest {
+			return w.message
+		}
+		dropped = d.waiting[0].message
+		d.bytes -= d.waiting[0].size
+		d.waiting[0] = waiting{}
+		d.waiting = d.waiting[1:]
+	}
+	d.waiting = append(d.waiting, w)
+	d.bytes += w.size
 	if !d.called { // what the mailbox gets later comes after it
 		d.called = true
 		d.inner.PostUserMessage(&mailDue{})
 	}
+	return dropped
+}
+
+// footprint is about how large a message is that waits.
+func footprint(message any) int {
+	message, _ = transport.Unwrap(message)
+	if e, ok := message.(*wire.Envelope); ok {
+		return e.Footprint()
+	}
+	return wire.Footprint(message)
+}
+
+// itemOf is a message that waits at the door, as the Router has it.
+func itemOf(message any) *route.Item {
+	what, _ := transport.Unwrap(actor.UnwrapEnvelopeMessage(message))
+	if e, ok := what.(*wire.Envelope); ok {
+		return &route.Item{Wire: e}
+	}
+	return &route.Item{Local: message}
 }
 
 // afterEnd has the mailbox of the controller, which has ended, make a dead letter of a message.
@@ -228,19 +282,19 @@ func (d *door) shut() {
 }
 
 // take returns what waits.
-func (d *door) take() (mail []any) {
+func (d *door) take() (mail []waiting) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	mail, d.waiting, d.called = d.waiting, nil, false
+	mail, d.waiting, d.bytes, d.called = d.waiting, nil, 0, false
 	return mail
 }
 
 // end returns what waits when the actor has ended; nothing does any more.
-func (d *door) end() []any {
+func (d *door) end() []waiting {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	mail := d.waiting
-	d.waiting = nil
+	d.waiting, d.bytes = nil, 0
 	d.shutLocked()
 	return mail
 }
@@ -268,8 +322,8 @@ func (d *door) reopen() {
 
 // takeMail routes what waits at the door.
 func (c *controller) takeMail() {
-	for _, m := range c.proxy.door.take() {
-		c.takeOne(m)
+	for _, w := range c.proxy.door.take() {
+		c.takeOne(w.message)
 	}
 }
 
@@ -283,7 +337,7 @@ func (c *controller) takeOne(envelope any) {
 	message, kept := transport.Unwrap(actor.UnwrapEnvelopeMessage(envelope))
 	switch {
 	case !wire.Fits(message):
-		c.world.DeadLetter(c.ctx.Self(), message)
+		c.outlet.DeadLetter(c.ctx.Self(), message)
 	case !c.proxy.Receive(message, kept):
 		c.proxy.outbound(envelope)
 		c.answer(envelope)
@@ -299,9 +353,9 @@ func (c *controller) answer(envelope any) {
 		return
 	}
 	if answer := m.GetAutoResponse(c.ctx); sender != nil {
-		c.world.Send(sender, answer)
+		outlet.Tell(c.system, sender, answer)
 	} else {
-		c.world.DeadLetter(nil, answer)
+		c.outlet.DeadLetter(nil, answer)
 	}
 }
 
@@ -324,7 +378,7 @@ func (s *fastProcess) SendUserMessage(pid *actor.PID, message any) {
 	d := s.d
 	msg := actor.UnwrapEnvelopeMessage(message)
 	if msg == nil || ofLife(msg) || d.p.over.Load() {
-		d.p.world.DeadLetter(fastpath.Addressee(d.p.system, pid), message)
+		d.p.outlet.DeadLetter(fastpath.Addressee(d.p.system, pid), message)
 		return
 	}
 	if d.opened.Load() == openHere && !wire.IsUnread(message) && d.hand(message, s.token, true) {
@@ -332,7 +386,7 @@ func (s *fastProcess) SendUserMessage(pid *actor.PID, message any) {
 	}
 	e, err := wire.Default.Envelop(message, d.p.payload) // it came as a message that can be encoded
 	if err != nil {
-		d.p.world.DeadLetter(fastpath.Addressee(d.p.system, pid), message)
+		d.p.outlet.DeadLetter(fastpath.Addressee(d.p.system, pid), message)
 		return
 	}
 	e.Name, e.Token, e.Left = d.p.lname, uint64(s.token), fastpath.Left(pid)
@@ -341,7 +395,7 @@ func (s *fastProcess) SendUserMessage(pid *actor.PID, message any) {
 
 // SendSystemMessage implements actor.Process: a watcher is told that there is no actor.
 func (s *fastProcess) SendSystemMessage(pid *actor.PID, message any) {
-	s.d.p.world.DeadSignal(fastpath.Addressee(s.d.p.system, pid), message)
+	s.d.p.outlet.DeadSignal(fastpath.Addressee(s.d.p.system, pid), message)
 }
 
 // Stop implements actor.Process: it can't be stopped.

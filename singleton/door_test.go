@@ -281,6 +281,7 @@ func TestDeadLettersOfPlainMessages(t *testing.T) {
 			}
 		})
 		p.SendUserMessage(&actor.PID{Address: "holdfast:direct", Id: id, RequestId: 77}, &actor.Started{})
+		synctest.Wait()
 		require.Len(t, dead, 1)
 		require.Equal(t, id, dead[0].Id)
 		require.Equal(t, "a:1", dead[0].Address, "the mark by which a process is found is not shown")

@@ -5,7 +5,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/internal/routines"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -58,9 +58,9 @@ func (k EventKind) String() string {
 }
 
 // Event is published on the actor system's EventStream, as a value, on this node only. While
-// subscribers are told, Manager.Status may still be as it was before. A subscriber that
-// panics holds up no singleton. One that hangs does for 100 ms, and for 1 s more where over
-// 1000 events, or dead letters, follow: that many are told when it has returned.
+// subscribers are told, Manager.Status may be as it was before, or as it is later: the manager does
+// not wait for them. Of over 10 000 events that wait for a subscriber which is slow, the latest are
+// dropped.
 //
 // Fields that the kind does not mention are zero.
 type Event struct {
@@ -76,17 +76,12 @@ type Event struct {
 
 func (c *controller) event(e Event) {
 	e.Singleton = c.name
-	c.world.Publish(e)
+	c.outlet.Publish(e)
 }
 
-// try runs code of the user's that is not called often, and breaks nothing off: it may end
-// its goroutine, too.
+// try runs code of users, whose panic breaks nothing off.
 func (c *controller) try(what string, f func()) {
-	c.told(what, routines.Apart(func() error { f(); return nil }))
-}
-
-func (c *controller) told(what string, err error) {
-	if err != nil {
+	if err := boundary.Call(func() error { f(); return nil }); err != nil {
 		c.log.Error(what+" failed", zap.Error(err))
 	}
 }

@@ -9,9 +9,9 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/route"
-	"github.com/holdfast-go/holdfast/internal/routines"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -120,7 +120,7 @@ func (c *controller) transfer() {
 	l, _ := lease.As[lease.TransferLease](c.lease) // checked by invite
 	offer := c.inv.Offer
 	c.async(func() any {
-		return &transferEnded{routines.Apart(func() error { return l.Transfer(c.life, offer) })}
+		return &transferEnded{boundary.Call(func() error { return l.Transfer(c.life, offer) })}
 	})
 }
 
@@ -146,7 +146,7 @@ func (c *controller) onTransferEnded(err error) {
 	c.endTerm()
 	c.gaveUp(inv.To)
 	took := c.clock.Now().Mono - inv.since
-	c.measure(func(i *instruments) { i.handOver.Record(took) })
+	c.metrics.handOver.Record(took)
 	c.event(Event{Kind: HandedOver, Token: token, After: c.clock.Now().Mono - inv.since, Peer: inv.Offer.Owner})
 	c.fire(handover.Transferred)
 	c.lookForNext()
@@ -240,7 +240,7 @@ func (c *controller) yield() {
 	c.event(Event{Kind: Yielded, Token: c.token()})
 	c.log.Warn("the lease is given up though the child still runs", zap.Uint64("token", uint64(c.token())))
 	c.ops.Go(func() {
-		if err := routines.Apart(func() error { return c.lease.Release(context.Background()) }); err != nil {
+		if err := boundary.Call(func() error { return c.lease.Release(context.Background()) }); err != nil {
 			c.log.Warn("release not confirmed, left to the keeper or the TTL", zap.Error(err))
 		}
 	})

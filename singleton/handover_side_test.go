@@ -3,6 +3,7 @@ package singleton_test
 import (
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -49,6 +50,7 @@ func TestALossWhileYieldingIsTold(t *testing.T) {
 		mb := b.run("x")
 		time.Sleep(time.Second)
 		a.system.Root.Send(ma.PID(), job{Sender: "a", Number: 1})
+		synctest.Wait() // the child has taken it
 		go func() { _ = ma.Stop(t.Context()) }()
 		until(t, 2*time.Second, "yields", func() bool { return ma.Status().Phase == singleton.Yielding })
 		a.store.Partition()

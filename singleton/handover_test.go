@@ -3,7 +3,6 @@ package singleton_test
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -187,8 +186,6 @@ func (m *keepsake) HandOverState() ([]byte, error) {
 		return nil, errors.New("not today")
 	case "panic":
 		panic("not today")
-	case "goexit":
-		runtime.Goexit()
 	}
 	return append([]byte(fmt.Sprint(m.last)), make([]byte, m.big)...), nil
 }
@@ -197,8 +194,6 @@ func (m *keepsake) RestoreState(state []byte) error {
 	switch m.fail {
 	case "restore":
 		return errors.New("not mine")
-	case "restore goexit":
-		runtime.Goexit()
 	}
 	_, err := fmt.Sscan(string(state), &m.last)
 	return err
@@ -214,8 +209,6 @@ func TestScenario10StateIsHandedOver(t *testing.T) {
 		"too large":          {keepsake{big: 1 << 20}, []string{"started with 0 on a", "started with 0 on b"}, "at most 1048576"},
 		"failing to hand it": {keepsake{fail: "hand over"}, []string{"started with 0 on a", "started with 0 on b"}, "not today"},
 		"panicking":          {keepsake{fail: "panic"}, []string{"started with 0 on a", "started with 0 on b"}, "HandOverState: it panicked"},
-		"ending":             {keepsake{fail: "goexit"}, []string{"started with 0 on a", "started with 0 on b"}, "HandOverState: it ended its goroutine"},
-		"ending on the way":  {keepsake{fail: "restore goexit"}, []string{"started with 0 on a", "started with 0 on b"}, "RestoreState: it ended its goroutine"},
 		"failing to restore": {keepsake{fail: "restore"}, []string{"started with 0 on a", "started with 0 on b"}, "not mine"},
 	} {
 		t.Run(what, func(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -23,7 +23,7 @@ type source struct {
 // tried again after a pause that grows.
 func (c *controller) follow() {
 	returned := c.calls.begin("its source of leadership has not returned from Follow")
-	outside.Aside(func() (func(), error) {
+	boundary.Aside(func() (func(), error) {
 		return c.set.leadership.Follow(func(ch leaderChanged) { c.proxy.post(&leaderNoticed{ch}) }), nil
 	}, func(stop func(), err error) {
 		returned()
@@ -59,7 +59,7 @@ func (s *source) leave() {
 	s.stop, s.left = nil, true
 	s.mu.Unlock()
 	if stop != nil {
-		outside.Aside(func() (struct{}, error) { stop(); return struct{}{}, nil }, func(struct{}, error) {})
+		boundary.Aside(func() (struct{}, error) { stop(); return struct{}{}, nil }, func(struct{}, error) {})
 	}
 }
 

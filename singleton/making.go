@@ -10,15 +10,15 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/gate"
 	"github.com/holdfast-go/holdfast/internal/handover"
-	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/reply"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// This file makes the child: aside, as its Props are the user's and may take their time,
-// hang, panic or end their goroutine.
+// This file makes the child: aside, as its Props are the user's and may take their time, hang or
+// panic.
 
 // makingMost is for how long Props may be at making a child. After that the child is given
 // up, and the lease with it, so that another node can host.
@@ -53,7 +53,7 @@ func (c *controller) spawn() {
 	opts := gate.Options{
 		Term:     c.term,
 		Divert:   func(envelope any) { c.proxy.divert(g, envelope) },
-		Internal: func(envelope any) { c.world.DeadLetter(c.proxy.self, envelope) },
+		Internal: func(envelope any) { c.outlet.DeadLetter(c.proxy.self, envelope) },
 		OnLost:   func(error) { c.proxy.post(&lossNoticed{}) },
 		OnDone:   func() { c.proxy.post(&childDone{g}) },
 		OnEnd:    c.states.leave,
@@ -82,7 +82,7 @@ func (c *controller) spawn() {
 	mk.late = c.clock.AfterFunc(makingMost, func() { c.proxy.post(&makingLate{mk}) })
 	c.remindOfMaking(&stillMaking{mk, firstReminder})
 	name := fmt.Sprintf("%s/%d-%d", c.proxy.self.Id, c.term.Token(), c.proxy.lives)
-	outside.Aside(func() (struct{}, error) {
+	boundary.Aside(func() (struct{}, error) {
 		return struct{}{}, g.Spawn(c.system, c.proxy.self, name, c.props, actor.WithSenderMiddleware(reply.Middleware(c.system)))
 	}, func(_ struct{}, err error) {
 		mk.returned()
@@ -93,7 +93,7 @@ func (c *controller) spawn() {
 	})
 }
 
-// onMade: Props have returned, or ended their goroutine.
+// onMade: Props have returned.
 func (c *controller) onMade(msg *childMade) {
 	mk := msg.of
 	if !mk.dropped && !c.alive() {

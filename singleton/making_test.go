@@ -2,7 +2,6 @@ package singleton_test
 
 import (
 	"context"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -75,9 +74,9 @@ func hung(t *testing.T, c *cluster, at string) (a *node, m *singleton.Manager, r
 	return a, m, release
 }
 
-// Props that panic or end their goroutine are a start that failed: told, and tried again.
-func TestPropsThatPanicOrEndTheirGoroutine(t *testing.T) {
-	for how, f := range map[string]func(){"panic": func() { panic("a bug") }, "Goexit": runtime.Goexit} {
+// Props that panic are a start that failed: told, and tried again.
+func TestPropsThatPanic(t *testing.T) {
+	for how, f := range map[string]func(){"panic": func() { panic("a bug") }} {
 		for _, at := range placesOfProps {
 			t.Run(how+" in "+at, func(t *testing.T) {
 				bubble(t, func(t *testing.T, c *cluster) {
@@ -316,7 +315,7 @@ func (l *moody) Follow(f func(membership.LeaderChanged)) func() {
 
 // A source of leadership that fails is followed again; one that hangs holds up nothing.
 func TestSourcesOfLeadershipThatMisbehave(t *testing.T) {
-	for how, f := range map[string]func(){"panic": func() { panic("a bug") }, "Goexit": runtime.Goexit, "hang": nil} {
+	for how, f := range map[string]func(){"panic": func() { panic("a bug") }, "hang": nil} {
 		for _, at := range []string{"Follow", "stop"} {
 			t.Run(how+" in "+at, func(t *testing.T) {
 				bubble(t, func(t *testing.T, c *cluster) {

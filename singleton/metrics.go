@@ -44,12 +44,9 @@ func newInstruments(mp metric.MeterProvider, node string) (*instruments, error) 
 	return i, m.Err()
 }
 
-// measure has instruments called, aside.
-func (c *controller) measure(f func(*instruments)) { c.meters.Do(f) }
-
 // meter tells what changed from one status to the next.
 func (c *controller) meter(old, now Status) {
-	c.measure(func(i *instruments) { i.changed(old, now) })
+	c.metrics.changed(old, now)
 	if now.Unordered > old.Unordered {
 		c.log.Warn("mail went on before all that was sent the old way was known to have arrived")
 		c.event(Event{Kind: OrderNotKept, Token: now.Token})
@@ -98,7 +95,7 @@ func (c *controller) meterHost() {
 	case routable && c.hostlessAt != 0:
 		d := c.clock.Now().Mono - c.hostlessAt + time.Nanosecond
 		c.hostlessAt = 0
-		c.measure(func(i *instruments) { i.hostless.Record(d) })
+		c.metrics.hostless.Record(d)
 	case !routable && c.hostlessAt == 0:
 		c.hostlessAt = c.clock.Now().Mono
 	}

@@ -10,8 +10,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/hosting"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/input"
-	"github.com/holdfast-go/holdfast/internal/teller"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 )
@@ -262,7 +262,7 @@ func (s *settings) complete(name string, keeper *lease.Keeper, payload int) erro
 		s.meters = otel.GetMeterProvider()
 	}
 	if s.logger == nil {
-		s.logger = teller.Default()
+		s.logger = boundary.Default()
 		if keeper != nil {
 			s.logger = keeper.Logger()
 		}

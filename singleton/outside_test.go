@@ -3,15 +3,13 @@ package singleton_test
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/lease"
@@ -146,68 +144,6 @@ func TestASubscriberOfDeadLettersThatPanics(t *testing.T) {
 	})
 }
 
-// angryCore is a zap core that panics.
-type angryCore struct{ lines *atomic.Int32 }
-
-func (angryCore) Enabled(zapcore.Level) bool          { return true }
-func (a angryCore) With([]zapcore.Field) zapcore.Core { return a }
-func (angryCore) Sync() error                         { return nil }
-func (a angryCore) Write(zapcore.Entry, []zapcore.Field) error {
-	a.lines.Add(1)
-	panic("a logger's bug")
-}
-func (a angryCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	return ce.AddCore(e, a)
-}
-
-// A logger that does not return, where it writes or where it says which lines it takes,
-// holds up neither a singleton, nor its move, nor its end.
-func TestALoggerThatHangs(t *testing.T) {
-	for _, where := range []string{"Write", "Enabled"} {
-		t.Run(where, func(t *testing.T) {
-			bubble(t, func(t *testing.T, c *cluster) {
-				core := hangingCore{make(chan struct{}), where}
-				defer close(core.release)
-				hangs := singleton.WithLogger(zap.New(core))
-				a, b := c.node("a"), c.node("b")
-				ma := a.run("x", hangs)
-				until(t, time.Second, "hosts", active(ma))
-				mb := b.run("x", hangs)
-				_, err := singleton.Ask[done](t.Context(), mb, job{"b", 0})
-				require.NoError(t, err)
-				began := time.Now()
-				require.NoError(t, ma.Stop(t.Context()))
-				until(t, time.Second, "took over", active(mb))
-				require.NoError(t, mb.Stop(t.Context()))
-				require.Less(t, time.Since(began), 3*time.Second)
-			})
-		})
-	}
-}
-
-// hangingCore is a zap core that does not return from what is named.
-type hangingCore struct {
-	release chan struct{}
-	where   string
-}
-
-func (h hangingCore) hang(where string) {
-	if where == h.where {
-		<-h.release
-	}
-}
-
-func (h hangingCore) Enabled(zapcore.Level) bool                 { h.hang("Enabled"); return true }
-func (h hangingCore) With([]zapcore.Field) zapcore.Core          { return h }
-func (hangingCore) Sync() error                                  { return nil }
-func (h hangingCore) Write(zapcore.Entry, []zapcore.Field) error { h.hang("Write"); return nil }
-func (h hangingCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if h.Enabled(e.Level) {
-		return ce.AddCore(e, h)
-	}
-	return ce
-}
-
 // angryBox is a mailbox that panics once it is used.
 type angryBox struct {
 	actor.Mailbox
@@ -221,13 +157,12 @@ func (b angryBox) PostUserMessage(m any) {
 	b.Mailbox.PostUserMessage(m)
 }
 
-func TestLoggersJournalsAndMailboxesThatPanic(t *testing.T) {
-	var lines, passes, posts atomic.Int32
+func TestJournalsAndMailboxesThatPanic(t *testing.T) {
+	var passes, posts atomic.Int32
 	for name, x := range map[string]struct {
 		calls  *atomic.Int32
 		option singleton.Option
 	}{
-		"logger": {&lines, singleton.WithLogger(zap.New(angryCore{&lines}))},
 		"journal": {&passes, singleton.WithJournal(func(string, lease.Token, time.Duration) {
 			passes.Add(1)
 			panic("a journal's bug")
@@ -259,16 +194,11 @@ func TestLoggersJournalsAndMailboxesThatPanic(t *testing.T) {
 type rude struct {
 	lease.Lease
 	at    string
-	exits bool // ends its goroutine instead
 	calls atomic.Int32
 }
 
 func (r *rude) boom(at string) {
-	switch {
-	case at != r.at || r.calls.Add(1) > 1:
-	case r.exits:
-		runtime.Goexit()
-	default:
+	if at == r.at && r.calls.Add(1) == 1 {
 		panic("a bug of " + at)
 	}
 }
@@ -299,11 +229,7 @@ func (r *rude) Holder(ctx context.Context) (lease.Record, bool, error) {
 	return h.Holder(ctx)
 }
 
-func TestLeasesThatPanic(t *testing.T) { leasesThatFail(t, false) }
-
-func TestLeasesThatEndTheirGoroutine(t *testing.T) { leasesThatFail(t, true) }
-
-func leasesThatFail(t *testing.T, exits bool) {
+func TestLeasesThatPanic(t *testing.T) {
 	for _, at := range []string{"Acquire", "Release", "OnLost", "OnFree", "Term", "Holder"} {
 		t.Run(at, func(t *testing.T) {
 			bubble(t, func(t *testing.T, c *cluster) {
@@ -311,7 +237,7 @@ func leasesThatFail(t *testing.T, exits bool) {
 				rudely := func(n *node) (*rude, *singleton.Manager) {
 					h, err := n.keeper.Lease("singleton/x")
 					require.NoError(t, err)
-					r := &rude{Lease: h, at: at, exits: exits}
+					r := &rude{Lease: h, at: at}
 					return r, n.run("x", singleton.WithLease(r), singleton.WithBackoff(100*time.Millisecond, time.Second))
 				}
 				ra, ma := rudely(a)
@@ -343,6 +269,7 @@ func TestASubscriberThatPanicsWhenAManagerHasEnded(t *testing.T) {
 		m.Resume()
 		require.NoError(t, m.Stop(t.Context()))
 		require.NoError(t, singleton.StopAll(t.Context(), a.system))
+		synctest.Wait()
 		require.NotZero(t, called.Load())
 	})
 }

@@ -11,11 +11,10 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-go/holdfast/hosting"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/gate"
-	"github.com/holdfast-go/holdfast/internal/outside"
-	"github.com/holdfast-go/holdfast/internal/quiet"
+	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/internal/route"
-	"github.com/holdfast-go/holdfast/internal/routines"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
@@ -39,8 +38,7 @@ type proxy struct {
 	door door
 	over atomic.Bool // the actor has ended
 
-	payload int // bound of a message between nodes
-	codecs  outside.Codecs
+	payload int         // bound of a message between nodes
 	served  atomic.Bool // other nodes' mail passed the door
 
 	began time.Duration // for Now
@@ -58,8 +56,8 @@ type proxy struct {
 	judged  judgement            // of what the host says of itself
 	told    map[string][2]string // by incarnation: what hosts said that was told
 
-	warned        quiet.Line // of undeliverable messages
-	dropped       int
+	warned        boundary.Line // of undeliverable messages
+	dropped       atomic.Int64
 	undeliverable int
 
 	wake    lease.Timer
@@ -90,7 +88,7 @@ func (p *proxy) post(msg any) {
 }
 
 // tell sends to the actor, which may have ended just now.
-func (p *proxy) tell(msg any) { outside.Tell(p.system, p.self, &told{msg}) }
+func (p *proxy) tell(msg any) { outlet.Tell(p.system, p.self, &told{msg}) }
 
 // divert sends the actor what a gate refused. If it has ended, as one that is stopped by
 // force may before the mailbox of its child is empty, that is a dead letter.
@@ -99,7 +97,7 @@ func (p *proxy) divert(g *gate.Gate, envelope any) {
 	if actor, ok := p.system.ProcessRegistry.GetLocal(p.self.Id); ok {
 		actor.SendUserMessage(p.self, &told{msg})
 	} else if mail := mailIn(msg); mail != nil {
-		bury(p.world, p.self, mail)
+		bury(p.system, p.self, mail)
 	}
 }
 
@@ -190,7 +188,7 @@ func (p *proxy) until(envelope any) time.Duration {
 func (p *proxy) Deliver(it *route.Item) {
 	envelopeHere := it.Local
 	if e := it.Wire; e != nil {
-		msg, err := p.read(e)
+		msg, err := wire.Default.Open(e)
 		if err != nil {
 			p.Refuse(it, wire.ReasonOf(err), wire.Why(err, p.system.Address()))
 			return
@@ -208,7 +206,7 @@ func (p *proxy) Deliver(it *route.Item) {
 
 // hand puts it into the child's mailbox, which may be the user's (WithMailbox).
 func (p *proxy) hand(envelope any) (err error) {
-	defer routines.Contain(&err)
+	defer boundary.Contain(&err)
 	p.gate.Post(envelope)
 	return nil
 }
@@ -271,22 +269,7 @@ func (p *proxy) Held() *atomic.Int64 { return p.out.Held() }
 
 // Encode implements route.Port.
 func (p *proxy) Encode(local any) (*wire.Envelope, error) {
-	msg := actor.UnwrapEnvelopeMessage(local)
-	if _, ok := msg.(proto.Message); ok {
-		return wire.Default.Envelop(local, p.payload)
-	}
-	return outside.Code(&p.codecs, wire.TypeName(msg), wire.ErrUnencodable, func() (*wire.Envelope, error) {
-		return wire.Default.Envelop(local, p.payload)
-	})
-}
-
-// read opens an envelope of another node, while the link that it came over waits, or the
-// controller.
-func (p *proxy) read(e *wire.Envelope) (any, error) {
-	if e.Codec == wire.CodecProto {
-		return wire.Default.Open(e)
-	}
-	return outside.Code(&p.codecs, e.Type, wire.ErrUndecodable, func() (any, error) { return wire.Default.Open(e) })
+	return wire.Default.Envelop(local, p.payload)
 }
 
 // Now implements route.Port. It is above 0, which stands for never, though the clock may
@@ -334,7 +317,7 @@ func (p *proxy) lookUp() {
 		defer cancel()
 		var rec lease.Record
 		var known bool
-		err := routines.Apart(func() (err error) { rec, known, err = f.Holder(ctx); return err })
+		err := boundary.Call(func() (err error) { rec, known, err = f.Holder(ctx); return err })
 		if err != nil {
 			p.log.Debug("who hosts is not known", zap.Error(err))
 		}
@@ -368,9 +351,10 @@ func (p *proxy) Refuse(it *route.Item, reason wire.Reason, detail string) {
 	p.answer(it, reason, detail)
 }
 
-// Drop implements route.Port: it goes to the dead letters, with word to its sender.
+// Drop implements route.Port: it goes to the dead letters, with word to its sender. The door calls
+// it, too, from anywhere.
 func (p *proxy) Drop(it *route.Item, why string) {
-	p.dropped++
+	p.dropped.Add(1)
 	p.answer(it, wire.Reason_REASON_OVERFLOW, why)
 }
 
@@ -386,9 +370,9 @@ func (p *proxy) answer(it *route.Item, reason wire.Reason, detail string) {
 		nack.Type = wire.TypeName(msg)
 	}
 	if sender != nil && reason != wire.Reason_REASON_EXPIRED { // that is about to hear from its context
-		p.world.Send(sender, nack)
+		outlet.Tell(p.system, sender, nack)
 	}
-	p.world.DeadLetter(p.self, msg)
+	p.outlet.DeadLetter(p.pid, msg)
 }
 
 // deadLetter is for what is left when the actor has ended.
@@ -398,7 +382,7 @@ func (p *proxy) deadLetter(it *route.Item) {
 		msg = wire.Local(it.Wire, it.Wire.Sender.PID(), nil)
 	}
 	if msg != nil {
-		p.world.DeadLetter(p.self, msg)
+		p.outlet.DeadLetter(p.self, msg)
 	}
 }
 
@@ -408,8 +392,8 @@ func (p *proxy) shut() {
 	halt(p.wake)
 	p.gate, p.child, p.token, p.collecting = nil, nil, 0, false
 	p.Shut()
-	for _, m := range p.door.end() {
-		p.door.afterEnd(m)
+	for _, w := range p.door.end() {
+		p.door.afterEnd(w.message)
 	}
 	p.flush()
 	p.out.Leave()
@@ -417,7 +401,7 @@ func (p *proxy) shut() {
 
 func (p *proxy) status() Status {
 	st := p.Stats()
-	s := Status{Token: p.token, Lives: p.lives, Buffered: st.Buffered + int(p.Held().Load()), Dropped: p.dropped,
+	s := Status{Token: p.token, Lives: p.lives, Buffered: st.Buffered + int(p.Held().Load()), Dropped: int(p.dropped.Load()),
 		Undeliverable: p.undeliverable, Unconfirmed: int(p.lost.Load()), Relayed: st.Relayed, Unordered: st.Unordered}
 	if p.known {
 		s.Host, s.Differs, s.Refused = p.host.Owner, p.judged.differs, p.judged.refused

@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/holdfast-go/holdfast/internal/actors"
-	"github.com/holdfast-go/holdfast/internal/quiet"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -20,7 +20,7 @@ type registry struct {
 	managers map[string]*Manager
 	dirs     map[followed]*directory
 	metrics  *instruments
-	odds     quiet.Line // of hosts that are at odds with this node
+	odds     boundary.Line // of hosts that are at odds with this node
 }
 
 var registryID = extensions.NextExtensionID()

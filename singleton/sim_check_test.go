@@ -253,9 +253,9 @@ func (s *sim) gone(is bool, token lease.Token, how string) {
 }
 
 // shutOff reports whether a child that may be left behind was shut off a TTL ago, by the
-// fastest clock: of its node's event that says so, a subscriber that hangs knows alone.
+// fastest clock: its node's event that says so may come later.
 func (s *sim) shutOff(l *simLife) bool {
-	return s.rude && s.yields && !l.doneAt.IsZero() && time.Since(l.doneAt) >= ttl*9/10
+	return s.yields && !l.doneAt.IsZero() && time.Since(l.doneAt) >= ttl*9/10
 }
 
 // watchRecords checks I2, and I4 for records that expire.

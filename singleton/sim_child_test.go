@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -80,8 +79,6 @@ func (s *sim) beBad(n *node, salt uint64) {
 	switch s.odds(30, salt, number) {
 	case 0, 1:
 		panic("bad props")
-	case 2:
-		runtime.Goexit()
 	case 3, 4:
 		s.hang(n, time.Duration(s.odds(60000, 38, number))*time.Millisecond)
 	}

@@ -1,15 +1,6 @@
 package singleton_test
 
 import (
-	"testing"
-	"testing/synctest"
-	"time"
-
-	"github.com/stretchr/testify/require"
-
-	"github.com/holdfast-go/holdfast/backends/memory"
-	"github.com/holdfast-go/holdfast/internal/memnet"
-	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/singleton"
 )
@@ -78,41 +69,4 @@ func (s *sim) checkAgreement() {
 			s.mu.Unlock()
 		}
 	}
-}
-
-// TestNobodyHostsWithoutAChild is of the histories' judgement: while a subscriber holds up
-// the event that says that the child has ended, the manager's Status is of before.
-func TestNobodyHostsWithoutAChild(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		defer func() { time.Sleep(2 * ttl); synctest.Wait() }() // protoactor's log of dead letters ends a second later
-		s := &sim{t: t, seed: 1, r: histories.Random(1), c: &cluster{t: t, store: memory.New(), net: memnet.New()},
-			slots: []*slot{{id: "n0", gone: true}, {id: "n1", gone: true}}, opts: []singleton.Option{singleton.WithTerminal()}}
-		defer s.end()
-		for _, sl := range s.slots {
-			s.restart(sl)
-		}
-		s.good.Store(true)
-		s.settle()
-		h := s.host()
-		h.n.system.EventStream.Subscribe(func(e any) {
-			if e, ok := e.(singleton.Event); ok && e.Kind == singleton.ChildEnded {
-				time.Sleep(outside.Patience / 2)
-			}
-		})
-		j := job{Number: 1}
-		for s.odds(40, 6, uint64(j.Number)) != 1 { // at which a child stops itself
-			j.Number++
-		}
-		s.good.Store(false)
-		h.n.system.Root.Send(h.m.PID(), j)
-		for ; s.runs(h); time.Sleep(time.Millisecond) {
-		}
-		s.good.Store(true)
-		require.Equal(t, singleton.Active, h.m.Status().Phase)
-		require.False(t, s.stable())
-		time.Sleep(outside.Patience)
-		require.True(t, h.m.Status().Down)
-		s.settle()
-		require.True(t, s.runs(s.host()))
-	})
 }

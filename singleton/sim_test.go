@@ -226,9 +226,6 @@ func (s *sim) logger(sl *slot) *zap.Logger {
 	if histories.Replays() {
 		l = zaptest.NewLogger(s.t).With(zap.String("at", fmt.Sprint(sl.id, ".", sl.lives)))
 	}
-	if s.rude {
-		l = l.WithOptions(simulate.Rude{Good: s.good.Load, Longest: 30 * time.Second}.Logger())
-	}
 	return l
 }
 
@@ -241,9 +238,6 @@ func (s *sim) start(sl *slot) {
 	opts := append(slices.Clone(s.opts), singleton.WithLogger(s.logger(sl)), users(sl), singleton.WithJournal(func(_ string, token lease.Token, _ time.Duration) { s.pass(n, token) }))
 	if s.follow {
 		opts = append(opts, singleton.WithLeadership(sl.leader))
-	}
-	if s.rude {
-		opts = append(opts, singleton.WithMeterProvider(simulate.Rude{Good: s.good.Load, Longest: 30 * time.Second}.Meters()))
 	}
 	m, err := singleton.Start(n.system, n.keeper, "x", s.child(n), opts...)
 	require.NoError(s.t, err, "seed %d", s.seed)

@@ -12,12 +12,10 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/asker"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/input"
-	"github.com/holdfast-go/holdfast/internal/meters"
-	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/internal/reply"
-	"github.com/holdfast-go/holdfast/internal/routines"
-	"github.com/holdfast-go/holdfast/internal/teller"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -28,23 +26,22 @@ var ErrNameInUse = errors.New("singleton name in use on this actor system")
 // Manager is one node's part in a singleton: it hosts the child, or forwards mail to the
 // host. Safe for concurrent use.
 type Manager struct {
-	name   string
-	lname  string // of the lease
-	system *actor.ActorSystem
-	keeper *lease.Keeper // nil with WithLease and no Keeper
-	lease  lease.Lease
-	own    *lease.Handle // made by Start, to be closed
-	sign   *lease.Handle // tells where the host is, if the lease can't; made by Start, to be closed
-	set    settings
-	owned  bool // part of something that stops it: StopAll does not
-	props  *actor.Props
-	clock  lease.Clock
-	log    *zap.Logger
-	logs   *teller.Teller // calls the user's logger
-	meters *meters.Told[*instruments]
-	world  *outside.World
-	dir    *directory
-	pid    *actor.PID
+	name    string
+	lname   string // of the lease
+	system  *actor.ActorSystem
+	keeper  *lease.Keeper // nil with WithLease and no Keeper
+	lease   lease.Lease
+	own     *lease.Handle // made by Start, to be closed
+	sign    *lease.Handle // tells where the host is, if the lease can't; made by Start, to be closed
+	set     settings
+	owned   bool // part of something that stops it: StopAll does not
+	props   *actor.Props
+	clock   lease.Clock
+	log     *zap.Logger
+	metrics *instruments
+	outlet  *outlet.Outlet
+	dir     *directory
+	pid     *actor.PID
 
 	status  atomic.Pointer[Status]
 	trouble atomic.Pointer[trouble]
@@ -97,7 +94,7 @@ type Status struct {
 // a child made from props.
 //
 // Props make a child on a goroutine of their own, outside the lease: what needs the lease
-// belongs into Started. Props that panic or end their goroutine are tried again after the
+// belongs into Started. Props that panic are tried again after the
 // pause of WithBackoff (StartFailed). Props that have not returned after 30 s, or WithStop's
 // time after the manager was stopped, are given up: the lease is released, so that another
 // node can host, and this node does not host until they have returned. A child that they
@@ -140,9 +137,8 @@ func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *
 	}
 	m := &Manager{name: name, pid: system.NewLocalPID(managerID(name)), lname: lname, system: system, keeper: keeper,
 		lease: set.lease, set: set, owned: actors.PartsOf(system).Has(name), props: props,
-		clock: lease.SystemClock(), world: outside.Of(system), done: make(chan struct{})}
-	m.log, m.logs = teller.Logger(set.logger)
-	m.log = m.log.With(zap.String("singleton", name))
+		clock: lease.SystemClock(), outlet: outlet.Of(system), done: make(chan struct{})}
+	m.log = set.logger.With(zap.String("singleton", name))
 	m.life, m.endLife = context.WithCancel(context.Background())
 	if keeper != nil {
 		m.clock = keeper.Clock()
@@ -151,11 +147,12 @@ func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *
 	m.trouble.Store(&trouble{})
 
 	reg := registryOf(system)
-	metrics, err := reg.instruments(set.meters, system.Address())
+	if m.metrics, err = reg.instruments(set.meters, system.Address()); err == nil {
+		err = m.outlet.Measure(set.meters)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("singleton %.64q: metrics: %w", name, err)
 	}
-	m.meters = meters.Call(m.log, metrics)
 	if !reg.add(m) {
 		return nil, fmt.Errorf("singleton %.64q: %w", name, ErrNameInUse)
 	}
@@ -208,7 +205,7 @@ func (m *Manager) launch(reg *registry) error {
 		actor.WithSupervisor(c.supervisor()),
 		actor.WithMailbox(func() actor.Mailbox {
 			c.proxy.door.inner = actor.Unbounded()()
-			return &deadLetterMailbox{Mailbox: c.proxy.door.inner, door: &c.proxy.door, over: &c.proxy.over, world: m.world,
+			return &deadLetterMailbox{Mailbox: c.proxy.door.inner, door: &c.proxy.door, over: &c.proxy.over, outlet: m.outlet,
 				self: actor.NewPID(m.system.Address(), managerID(m.name))}
 		}),
 	), managerID(m.name))
@@ -293,7 +290,6 @@ func (m *Manager) Stop(ctx context.Context) error {
 func (m *Manager) wait(ctx context.Context) error {
 	select {
 	case <-m.done:
-		teller.Flush(m.meters.Teller, m.logs)
 		return m.left
 	case <-ctx.Done():
 		return fmt.Errorf("singleton %q is still %v: %w", m.name, m.Status().Phase, context.Cause(ctx))
@@ -314,7 +310,7 @@ func (m *Manager) tell(msg any) {
 	if m.system == nil { // a zero Manager
 		return
 	}
-	outside.Tell(m.system, m.pid, &told{msg})
+	outlet.Tell(m.system, m.pid, &told{msg})
 }
 
 // cleanUp runs when the actor, and with it every child, has ended, however that
@@ -332,7 +328,7 @@ func (m *Manager) cleanUp() {
 	if m.own != nil {
 		err = m.own.Close(ctx)
 	} else {
-		err = routines.Apart(func() error { return m.lease.Release(ctx) })
+		err = boundary.Call(func() error { return m.lease.Release(ctx) })
 		m.undescribe()
 	}
 	if err != nil {

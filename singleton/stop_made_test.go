@@ -2,14 +2,12 @@ package singleton_test
 
 import (
 	"context"
-	"runtime"
 	"testing"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
@@ -17,7 +15,7 @@ import (
 // heard of.
 func TestAStopMessageThatIsNotMade(t *testing.T) {
 	const within = 2 * time.Second
-	for name, lost := range map[string]bool{"hangs": false, "hangs, and the lease is lost": true, "goexits": false, "panics": false} {
+	for name, lost := range map[string]bool{"hangs": false, "hangs, and the lease is lost": true, "panics": false} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, c *cluster) {
 				release := make(chan struct{})
@@ -27,8 +25,6 @@ func TestAStopMessageThatIsNotMade(t *testing.T) {
 					switch name {
 					case "panics":
 						panic("a bug")
-					case "goexits":
-						runtime.Goexit()
 					}
 					<-release
 					return bye{}
@@ -64,7 +60,7 @@ func TestNilIsADeadLetter(t *testing.T) {
 		m := a.run("x")
 		until(t, time.Second, "hosts", active(m))
 		a.system.Root.Send(m.PID(), nil)
-		time.Sleep(2 * outside.Patience)
+		time.Sleep(time.Second)
 		require.Equal(t, 1, letters)
 	})
 }

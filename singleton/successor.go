@@ -7,8 +7,8 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/handover"
-	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -112,7 +112,7 @@ func (c *controller) adopt() {
 	c.cancelAcq = cancel
 	c.async(func() any {
 		defer cancel()
-		ok, err := outside.Apart(func() (bool, error) { return l.Adopt(ctx, offer) })
+		ok, err := boundary.Get(func() (bool, error) { return l.Adopt(ctx, offer) })
 		return &acquired{ok, err}
 	})
 }
@@ -137,6 +137,6 @@ func (p port) Aside(f func() func())                { p.c.async(func() any { ret
 func (p port) Offers() func(context.Context) (lease.Offer, error) {
 	l, _ := lease.As[lease.TransferLease](p.c.lease) // checked by onInvite
 	return func(ctx context.Context) (lease.Offer, error) {
-		return outside.Apart(func() (lease.Offer, error) { return l.Offer(ctx) })
+		return boundary.Get(func() (lease.Offer, error) { return l.Offer(ctx) })
 	}
 }

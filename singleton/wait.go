@@ -6,7 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/internal/routines"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -23,7 +23,7 @@ func (c *controller) waitFree() {
 	c.stopWaiting()
 	n := c.waiting
 	d := c.delay()
-	err := routines.Apart(func() error {
+	err := boundary.Call(func() error {
 		c.unwait = w.OnFree(func() {
 			if d == 0 {
 				c.proxy.post(&freeNoticed{n})

@@ -148,19 +148,26 @@ func (s *Store) mend(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h := &s.history
+	mended, err := s.history.mend(hd)
+	if mended {
+		s.log.Warn("etcd's revisions are above all that were seen before", zap.Int64("revision", hd.Revision))
+	}
+	return err
+}
+
+// mend is Store.mend, once etcd has answered.
+func (h *history) mend(hd *pb.ResponseHeader) (mended bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.lost == nil || hd.Revision < h.highest || h.former[hd.ClusterId] {
-		return h.lost
+		return false, h.lost
 	}
 	if hd.ClusterId != h.cluster {
 		h.succeeded(hd.ClusterId)
 	}
 	h.lost, h.highest = nil, hd.Revision
 	h.age++
-	s.log.Warn("etcd's revisions are above all that were seen before", zap.Int64("revision", hd.Revision))
-	return nil
+	return true, nil
 }
 
 // AcceptHistory implements lease.Historian. It does nothing if the history is in order,
@@ -175,16 +182,25 @@ func (s *Store) AcceptHistory(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	after, accepted, err := h.accept(m, hd)
+	if accepted {
+		s.log.Warn("etcd's history is accepted: tokens may go back", zap.Int64("revision", hd.Revision), zap.Int64("after", after))
+	}
+	return err
+}
+
+// accept is AcceptHistory, once etcd has answered: after is the highest revision that was seen.
+func (h *history) accept(m mark, hd *pb.ResponseHeader) (after int64, accepted bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if m.age != h.age || h.lost == nil && hd.ClusterId == h.cluster && hd.Revision >= m.highest {
-		return h.lost
+		return 0, false, h.lost
 	}
-	s.log.Warn("etcd's history is accepted: tokens may go back", zap.Int64("revision", hd.Revision), zap.Int64("after", h.highest))
+	after = h.highest
 	h.cluster, h.former, h.highest, h.lost = hd.ClusterId, nil, hd.Revision, nil
 	h.age++
 	h.accepted++
-	return nil
+	return after, true, nil
 }
 
 // Accepted implements lease.Historian.

@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,8 +13,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/input"
-	"github.com/holdfast-go/holdfast/internal/teller"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -94,7 +95,7 @@ func New(client *clientv3.Client, opts ...Option) (*Store, error) {
 	if s.prefix == "" || len(s.prefix) > 512 || !utf8.ValidString(s.prefix) {
 		return nil, fmt.Errorf("etcd.WithPrefix: %w: %.64q, must be 1 to 512 bytes of UTF-8", lease.ErrInvalid, s.prefix)
 	}
-	s.log, _ = teller.Logger(s.log)
+	s.log = cmp.Or(s.log, boundary.Default())
 	return s, nil
 }
 

@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
-	"github.com/holdfast-go/holdfast/internal/routines"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 )
 
 // This file tells other processes that there are changes, and hears of theirs. A bell that is not
@@ -126,7 +126,7 @@ func (r *run) connect(ctx context.Context) (*pgx.Conn, error) {
 	back := make(chan made)
 	go func() {
 		var m made
-		m.err = routines.Apart(func() (err error) {
+		m.err = boundary.Call(func() (err error) {
 			m.conn, err = r.s.listener(ctx)
 			return err
 		})

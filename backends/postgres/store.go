@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -15,8 +16,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/input"
-	"github.com/holdfast-go/holdfast/internal/teller"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -155,7 +156,7 @@ func (s *Store) init(op string, opts []Option) (*Store, error) {
 			return nil, bad("WithUnsafe", fmt.Sprintf("%.64q", u), `"fsync" or "full_page_writes"`)
 		}
 	}
-	s.log, _ = teller.Logger(s.log)
+	s.log = cmp.Or(s.log, boundary.Default())
 	s.hub.s, s.bell.s = s, s
 	return s, nil
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/routines"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -32,9 +32,9 @@ func (s *Store) run(ctx context.Context, op string, f func(ctx context.Context) 
 	}
 	done := make(chan error, 1)
 	if err := s.enter(func() {
-		err := routines.ErrEnded
+		var err error
 		defer func() { done <- err }()
-		defer routines.Contain(&err)
+		defer boundary.Contain(&err)
 		waits, cancel := s.whileOpen(ctx)
 		defer cancel()
 		err = f(waits)

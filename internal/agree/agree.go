@@ -13,7 +13,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/internal/quiet"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -79,7 +79,7 @@ func (k Keys) Differs(r lease.Record, settings string) string {
 	for _, f := range strings.Fields(theirs[:min(len(theirs), maxSettings)]) {
 		name, v, _ := strings.Cut(f, "=")
 		if own, ok := here[name]; ok && own != v {
-			all = append(all, fmt.Sprintf("%s is %s here, %s there", name, own, quiet.Cut(v)))
+			all = append(all, fmt.Sprintf("%s is %s here, %s there", name, own, boundary.Cut(v)))
 			delete(here, name) // once is enough
 		}
 	}
@@ -89,7 +89,7 @@ func (k Keys) Differs(r lease.Record, settings string) string {
 // Tell writes of a node that has other settings to a log.
 func Tell(log *zap.Logger, r lease.Record, differs string, more ...zap.Field) {
 	log.Warn("a node has other settings, which should be the same on every node",
-		append(more, zap.String("node", quiet.Cut(r.Owner.ID)), zap.String("differs", differs))...)
+		append(more, zap.String("node", boundary.Cut(r.Owner.ID)), zap.String("differs", differs))...)
 }
 
 // maxWord bounds a Word, in bytes.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
-	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -84,7 +84,7 @@ func (q *Question) Unconfirmed() { q.take(Unconfirmed{}) }
 // SendUserMessage implements actor.Process.
 func (q *Question) SendUserMessage(pid *actor.PID, message any) {
 	if !q.take(actor.UnwrapEnvelopeMessage(message)) {
-		outside.Of(q.system).DeadLetter(pid, message) // on the goroutine that reads a link
+		outlet.Of(q.system).DeadLetter(pid, message) // on the goroutine that reads a link
 	}
 }
 
@@ -100,10 +100,10 @@ func (q *Question) take(answer any) bool {
 // SendSystemMessage implements actor.Process. A Question is no actor: who watches
 // it is told that there is none.
 func (q *Question) SendSystemMessage(pid *actor.PID, message any) {
-	outside.Of(q.system).DeadSignal(pid, message)
+	outlet.Of(q.system).DeadSignal(pid, message)
 }
 
 // Stop implements actor.Process: only the asker ends a Question.
 func (q *Question) Stop(pid *actor.PID) {
-	outside.Of(q.system).Do(func() { q.system.DeadLetter.Stop(pid) })
+	outlet.Of(q.system).DeadSignal(pid, &actor.Stop{})
 }

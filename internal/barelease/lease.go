@@ -10,7 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/internal/teller"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -161,7 +161,7 @@ func (l *Lease) drop(reason error) {
 func (l *Lease) tell(f func(lease.Loss), loss lease.Loss) {
 	defer func() {
 		if p := recover(); p != nil {
-			teller.Default().Error("a callback panicked", zap.String("lease", l.name), zap.Any("panic", p))
+			boundary.Default().Error("a callback panicked", zap.String("lease", l.name), zap.Any("panic", p))
 		}
 	}()
 	f(loss)

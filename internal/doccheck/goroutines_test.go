@@ -21,21 +21,20 @@ var alone = map[string]struct {
 	n   int
 	why string
 }{
-	"backends/etcd/keepalive.go":   {1, "receives until its stream ends, with the client or its last user"},
-	"backends/etcd/version.go":     {2, "a question to a server, that the client's end ends; the client is the user's"},
-	"backends/postgres/bell.go":    {2, "rings for who has changed something, and does not wait; a listener of users, that may not return"},
-	"backends/postgres/hub.go":     {2, "looks for changes, and hears the bell, until the last watch has ended; a Store has no end"},
-	"health/health.go":             {1, "a check may not return"},
-	"internal/gate/drive.go":       {1, "a dispatcher of users, that may not return"},
-	"internal/gate/lifecycle.go":   {1, "posts to a mailbox that may be full, which the goroutine that began it empties"},
-	"internal/actors/linkwatch.go": {2, "runs inside of Publish, which it must not hold up; who watches holds up no other"},
-	"internal/outside/outside.go": {3, "code of users, that may not return: a World's goroutine, another in its place, " +
-		"and Aside"},
-	"internal/routines/routines.go": {1, "waits for the others"},
-	"internal/teller/teller.go":     {2, "loggers and instruments of users, that may not return; Flush waits for a moment"},
-	"internal/reply/lanes.go":       {2, "mailboxes and dispatchers of users, that may not return, and another in its place"},
-	"internal/transport/drain.go":   {2, "sends what is queued, for a caller that ended or has sent enough; remote may hold it up"},
+	"backends/etcd/keepalive.go":    {1, "receives until its stream ends, with the client or its last user"},
+	"backends/etcd/version.go":      {2, "a question to a server, that the client's end ends; the client is the user's"},
+	"backends/postgres/bell.go":     {2, "rings for who has changed something, and does not wait; a listener of users, that may not return"},
+	"backends/postgres/hub.go":      {2, "looks for changes, and hears the bell, until the last watch has ended; a Store has no end"},
+	"health/health.go":              {1, "a check may not return"},
+	"internal/gate/lifecycle.go":    {1, "posts to a mailbox that may be full, which the goroutine that began it empties"},
+	"internal/actors/linkwatch.go":  {2, "runs inside of Publish, which it must not hold up; who watches holds up no other"},
+	"internal/boundary/boundary.go": {2, "work of users, that may not return; waits for the others"},
+	"internal/outlet/outlet.go":     {1, "publishes what waits, to subscribers of users, and ends"},
+	"internal/transport/drain.go":   {1, "sends what is queued, for a caller that has sent enough"},
+	"internal/transport/node.go":    {1, "has remote give a link up; subscribers of users come before it"},
 	"internal/transport/peer.go":    {2, "sends what is queued, for a caller that reads a link; remote may hold it up"},
+	"lease/holder.go":               {1, "FollowHolder's function of users, which may not return"},
+	"lease/later.go":                {1, "loggers and instruments of users; Close waits for it"},
 	"lease/handle.go":               {1, "OnLost of users, which may not return"},
 	"lease/wait.go":                 {1, "OnFree of users, which may not return"},
 	"membership/feed.go":            {1, "followers of users, that may not return"},
@@ -45,7 +44,6 @@ var alone = map[string]struct {
 	"remoting/streams.go":           {1, "a peer that reads nothing holds it up until its connection is closed"},
 	"sharding/leave.go":             {1, "the last of a Region, which Stop waits for by a channel"},
 	"sharding/entry.go":             {1, "Props of users, that may not return"},
-	"sharding/metrics.go":           {1, "an event, told with a shard's lock held: subscribers may not return"},
 	"sharding/start.go":             {1, "the control loop, whose end Start's clean-up waits for by a channel"},
 	"singleton/end.go":              {1, "the last of a manager, which Stop waits for by a channel"},
 	"singleton/shutdown.go":         {1, "StopAll takes each Stop's result from a channel"},
@@ -118,7 +116,7 @@ func TestGoroutinesHaveAnOwner(t *testing.T) {
 				switch of := last(s.X); {
 				case s.Sel.Name == "Go" || s.Sel.Name == "Add":
 					begun[key(of)] = true
-				case s.Sel.Name == "Wait" && of == "routines":
+				case s.Sel.Name == "Wait" && of == "boundary":
 					waited[key(last(n.Args[1]))] = true
 				case s.Sel.Name == "Wait":
 					waited[key(of)] = true

@@ -16,17 +16,16 @@ var bare = regexp.MustCompile(`[Rr]oot\.(Send|Request|RequestWithCustomSender|St
 
 // contained are the lines that do it nevertheless, in a way that contains it.
 var contained = map[string]int{
-	"internal/actors/linkwatch.go": 1, // by World.Do of who makes links
-	"internal/asker/question.go":   1, // by World.Do
+	"internal/actors/linkwatch.go": 1, // by Outlet.Do of who makes links
 	"internal/transport/drain.go":  1, // a panic is logged, and the next message sent
-	"internal/transport/peer.go":   1, // likewise
+	"internal/transport/node.go":   1, // by publish
 	"remoting/deliver.go":          1, // a panic is logged, and the next message delivered
 }
 
-// TestMailTellsUsersByOutside: what carries mail runs on goroutines that all mail of a
+// TestMailTellsUsersByTheOutlet: what carries mail runs on goroutines that all mail of a
 // node depends on, and that end the process if they panic. It tells users something by
-// way of internal/outside.
-func TestMailTellsUsersByOutside(t *testing.T) {
+// way of internal/outlet.
+func TestMailTellsUsersByTheOutlet(t *testing.T) {
 	found := map[string]int{}
 	for _, dir := range []string{"remoting", "internal/actors", "internal/asker", "internal/gate", "internal/handover",
 		"internal/reply", "internal/route", "internal/transport", "internal/wire"} {

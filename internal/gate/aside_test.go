@@ -1,7 +1,6 @@
 package gate_test
 
 import (
-	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,7 +29,6 @@ func TestADispatcherThatIsCalledAside(t *testing.T) {
 		"panics":                      func(func(), chan struct{}) { panic("the pool is closed") },
 		"panics when it has begun":    func(run func(), _ chan struct{}) { go run(); panic("a bug") },
 		"panics when it has run":      func(run func(), _ chan struct{}) { run(); panic("a bug") },
-		"ends the goroutine":          func(func(), chan struct{}) { runtime.Goexit() },
 		"runs it in place":            func(run func(), _ chan struct{}) { run() },
 		"runs it twice":               func(run func(), _ chan struct{}) { go run(); go run() },
 		"waits":                       func(run func(), _ chan struct{}) { time.Sleep(time.Minute); go run() },
@@ -66,21 +64,6 @@ func TestADispatcherThatIsCalledAside(t *testing.T) {
 		})
 	}
 }
-
-// One that can't say how much to do at a time runs its actor all the same.
-func TestADispatcherWithoutThroughput(t *testing.T) {
-	perform(t, func(s *stage) {
-		s.spawn(actor.WithDispatcher(unsaid{actor.NewDefaultDispatcher(300)}))
-		s.post(num(1))
-		s.expectScript("*actor.Started", "1")
-		s.stop()
-		s.expectDone()
-	}, aside)
-}
-
-type unsaid struct{ actor.Dispatcher }
-
-func (unsaid) Throughput() int { panic("a bug") }
 
 // Elsewhere it is called where mail is posted, which says so.
 func TestADispatcherThatIsNotCalledAside(t *testing.T) {

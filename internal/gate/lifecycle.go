@@ -8,8 +8,8 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
-	"github.com/holdfast-go/holdfast/internal/outside"
-	"github.com/holdfast-go/holdfast/internal/routines"
+	"github.com/holdfast-go/holdfast/internal/boundary"
+	"github.com/holdfast-go/holdfast/internal/outlet"
 )
 
 // life is where the actor stands, as far as its gate let it come.
@@ -291,18 +291,17 @@ func (m *mailbox) stopped() {
 	m.next.InvokeUserMessage(&actor.Stopped{})
 }
 
-// noticeEnd notices that the actor has ended, once: also if OnEnd ends the goroutine, which
-// the driver takes for a handler that failed.
+// noticeEnd notices that the actor has ended, once.
 func (m *mailbox) noticeEnd() {
 	if m.life != stopping || !m.gone() {
 		return
 	}
 	m.life = ended
-	defer m.ended()
 	if f := m.gate.opts.OnEnd; f != nil && !m.child && m.born {
 		lost := m.gate.mode.mode() >= Lost
 		_ = m.call("OnEnd", func(a actor.Actor) error { f(a, lost); return nil })
 	}
+	m.ended()
 }
 
 // ended has the mail diverted that is left, and then says that the actor is done with.
@@ -320,7 +319,7 @@ func (m *mailbox) ended() {
 // mark tells when all that was in the mailbox has been diverted. A mailbox that does not
 // take the word is done without.
 func (m *mailbox) mark() {
-	if err := routines.Apart(func() error { m.inner.PostUserMessage(&endMark{}); return nil }); err != nil {
+	if err := boundary.Call(func() error { m.inner.PostUserMessage(&endMark{}); return nil }); err != nil {
 		m.done()
 		m.log("gate: the mailbox failed", err)
 	}
@@ -361,13 +360,12 @@ func (m *mailbox) tell() {
 	}
 }
 
-// send reaches an actor whose mailbox may be a user's, and end the goroutine: the others are
-// told all the same.
+// send reaches an actor whose mailbox may be a user's.
 func (m *mailbox) send(pid *actor.PID, message any) {
 	if m.ctx == nil || pid == nil {
 		return
 	}
-	_ = routines.Apart(func() error { outside.Signal(m.ctx.ActorSystem(), pid, message); return nil })
+	outlet.Signal(m.ctx.ActorSystem(), pid, message)
 }
 
 func (m *mailbox) self() *actor.PID {
@@ -377,15 +375,13 @@ func (m *mailbox) self() *actor.PID {
 	return m.ctx.Self()
 }
 
-// log survives a logger that panics, ends its goroutine or does not return: what is behind it
-// has to come to its end.
+// log is called on the way to an actor's end: a logger that panics ends its line alone.
 func (m *mailbox) log(text string, reason any) {
+	defer func() { _ = recover() }()
 	if m.ctx == nil {
 		return
 	}
 	system, self := m.ctx.ActorSystem(), m.self()
-	outside.Of(system).Do(func() {
-		system.Logger().Error(text, slog.String("lease", m.gate.name),
-			slog.Uint64("token", uint64(m.gate.token)), slog.Any("self", self), slog.Any("reason", reason))
-	})
+	system.Logger().Error(text, slog.String("lease", m.gate.name),
+		slog.Uint64("token", uint64(m.gate.token)), slog.Any("self", self), slog.Any("reason", reason))
 }

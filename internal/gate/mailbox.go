@@ -9,7 +9,8 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
-	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/internal/boundary"
+	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -104,7 +105,10 @@ func (m *mailbox) RegisterHandlers(invoker actor.MessageInvoker, dispatcher acto
 	aside := m.gate.opts.Aside && !m.child && !known
 	m.plain = m.own != nil && (known || aside)
 	m.totals.enlist(m)
-	m.inner.RegisterHandlers(m, newDriver(dispatcher, m, aside))
+	if aside {
+		dispatcher = &driver{Dispatcher: dispatcher, mailbox: m}
+	}
+	m.inner.RegisterHandlers(m, dispatcher)
 }
 
 // defaultDispatcher is what protoactor takes where users choose none: it runs nothing on
@@ -164,10 +168,8 @@ func (m *mailbox) look(message any) {
 	}
 	if err := wire.Default.Overlooked(message); err != nil {
 		typ, why := fmt.Sprintf("%T", message), wire.Why(err, system.Address())
-		outside.Of(system).Log(func(l *slog.Logger) {
-			l.Warn("gate: a message that could not have come from another node", slog.String("lease", m.gate.name),
-				slog.String("type", typ), slog.String("why", why))
-		})
+		system.Logger().Warn("gate: a message that could not have come from another node", slog.String("lease", m.gate.name),
+			slog.String("type", typ), slog.String("why", why))
 	}
 }
 
@@ -217,7 +219,7 @@ func (m *mailbox) pass(at time.Duration) {
 
 // note tells the journal. What it panics with harms neither the actor nor the message.
 func (m *mailbox) note(at time.Duration) {
-	if err := outside.Call(func() error { m.journal(m.gate.name, m.gate.token, at); return nil }); err != nil {
+	if err := boundary.Call(func() error { m.journal(m.gate.name, m.gate.token, at); return nil }); err != nil {
 		m.log("gate: the journal failed", err)
 	}
 }
@@ -235,7 +237,7 @@ func (m *mailbox) refuse(envelope any, front bool) {
 	if m.child {
 		m.totals.deadLettered.Add(1)
 		if m.ctx != nil {
-			outside.Of(m.ctx.ActorSystem()).DeadLetter(m.ctx.Self(), envelope)
+			outlet.Of(m.ctx.ActorSystem()).DeadLetter(m.ctx.Self(), envelope)
 		}
 		return
 	}

@@ -2,7 +2,6 @@ package gate_test
 
 import (
 	"fmt"
-	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -25,7 +24,6 @@ func TestAStopThatPanicsComesToItsEnd(t *testing.T) {
 				for _, lost := range []bool{false, true} {
 					name := fmt.Sprintf("%s/%T/child=%v/lost=%v", supervisor.name, where, child, lost)
 					t.Run(name, func(t *testing.T) { aStopThatFails(t, bug, supervisor.strategy, where, child, lost) })
-					t.Run(name+"/goexit", func(t *testing.T) { aStopThatFails(t, runtime.Goexit, supervisor.strategy, where, child, lost) })
 				}
 			}
 		}
@@ -82,7 +80,7 @@ func aStopThatFails(t *testing.T, fail func(), supervisor actor.SupervisorStrate
 // The guardian's own part in the end fails, be it that of a good actor: it is called once, and
 // the end comes as it would have.
 func TestAnEndThatFailsComesToItsEnd(t *testing.T) {
-	for how, fail := range map[string]func(){"panic": bug, "goexit": runtime.Goexit} {
+	for how, fail := range map[string]func(){"panic": bug} {
 		for _, lost := range []bool{false, true} {
 			for _, stopped := range []bool{false, true} { // Stopped fails, too
 				t.Run(fmt.Sprintf("%s/lost=%v/stopped=%v", how, lost, stopped), func(t *testing.T) {
@@ -152,7 +150,7 @@ func (m failingMailbox) PostSystemMessage(message any) {
 // Who watches may have a mailbox of their own that fails: the others are told, and the end is one,
 // whoever tells of it.
 func TestAnEndThatAWatchersMailboxFailsAt(t *testing.T) {
-	for how, fail := range map[string]func(){"panic": bug, "goexit": runtime.Goexit} {
+	for how, fail := range map[string]func(){"panic": bug} {
 		for _, stopped := range []bool{false, true} { // Stopped fails, so that the gate tells
 			t.Run(fmt.Sprintf("%s/stopped=%v", how, stopped), func(t *testing.T) {
 				perform(t, func(s *stage) {
@@ -210,7 +208,7 @@ func (m lastMailbox) PostUserMessage(message any) {
 
 // An actor whose own mailbox fails last of all has ended, once.
 func TestAnEndThatTheActorsMailboxFailsAt(t *testing.T) {
-	for how, fail := range map[string]func(){"panic": bug, "goexit": runtime.Goexit} {
+	for how, fail := range map[string]func(){"panic": bug} {
 		for _, takes := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/takes=%v", how, takes), func(t *testing.T) {
 				inner := actor.Unbounded()
@@ -226,33 +224,6 @@ func TestAnEndThatTheActorsMailboxFailsAt(t *testing.T) {
 				})
 			})
 		}
-	}
-}
-
-// A handler that ends its goroutine has failed: the supervisor decides, and what comes
-// next is handled.
-func TestAHandlerThatEndsItsGoroutine(t *testing.T) {
-	for name, in := range map[string]any{"Started": &actor.Started{}, "a message": num(1)} {
-		t.Run(name, func(t *testing.T) {
-			perform(t, func(s *stage) {
-				once := true
-				s.pid = s.system.Root.Spawn(s.gate.Props(actor.PropsFromFunc(func(ctx actor.Context) {
-					s.receive(ctx)
-					if once && fmt.Sprintf("%T", ctx.Message()) == fmt.Sprintf("%T", in) {
-						once = false
-						runtime.Goexit()
-					}
-				}, actor.WithSupervisor(restartFailing))))
-				for i := range 5 {
-					s.post(num(i))
-				}
-				synctest.Wait()
-				assert.Equal(t, 0, s.gate.Waiting())
-				lines := s.script.list()
-				assert.Contains(t, lines, "*actor.Restarting")
-				assert.Equal(t, fmt.Sprint(num(4)), lines[len(lines)-1])
-			})
-		})
 	}
 }
 

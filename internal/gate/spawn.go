@@ -5,7 +5,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
-	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 )
 
 // errNotMade and errUnguarded are failures of Props.
@@ -32,7 +32,7 @@ func (p *parent) Self() *actor.PID { return p.self }
 
 // Spawn makes the actor behind the gate, of p as Props would have it, changed by opts:
 // with that name, and as a child of the actor by. Code of p runs on the caller's goroutine
-// and may hold it up or end it (runtime.Goexit); a panic of its is an error.
+// and may hold it up; a panic of its is an error.
 //
 // Whatever became of the call, Actor says whether there is an actor now: also where p
 // failed once it had begun, so that it has to be stopped. Where there is none the gate is
@@ -50,7 +50,7 @@ func (g *Gate) Spawn(system *actor.ActorSystem, by *actor.PID, name string, p *a
 			g.Close()
 		}
 	}()
-	pid, err := outside.Get(func() (pid *actor.PID, err error) {
+	pid, err := boundary.Get(func() (pid *actor.PID, err error) {
 		pid, err = spawn(system, name, g.Props(p).Configure(opts...), &parent{system.Root, by})
 		returned = true
 		return pid, err
@@ -61,7 +61,7 @@ func (g *Gate) Spawn(system *actor.ActorSystem, by *actor.PID, name string, p *a
 		err = errNotMade
 	case g.Actor() == nil:
 		if p, ok := system.ProcessRegistry.Get(pid); ok {
-			_ = outside.Call(func() error { p.Stop(pid); return nil })
+			_ = boundary.Call(func() error { p.Stop(pid); return nil })
 		}
 		err = errUnguarded
 	}
@@ -80,6 +80,6 @@ func (g *Gate) Actor() *actor.PID {
 // Stop stops the guarded actor, if one has begun.
 func (g *Gate) Stop() {
 	if m := g.main.Load(); m != nil {
-		_ = outside.Call(func() error { m.PostSystemMessage(stop); return nil })
+		_ = boundary.Call(func() error { m.PostSystemMessage(stop); return nil })
 	}
 }

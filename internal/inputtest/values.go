@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -28,7 +28,7 @@ const patience = 10 * time.Second
 func guarded(t *testing.T, what string, f func() error) (err error) {
 	t.Helper()
 	done := make(chan error, 1)
-	go func() { done <- outside.Call(f) }()
+	go func() { done <- boundary.Call(f) }()
 	select {
 	case err = <-done:
 	case <-time.After(patience):

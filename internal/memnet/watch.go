@@ -4,7 +4,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/holdfast-go/holdfast/internal/actors"
-	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/internal/outlet"
 )
 
 // notice is an AddressTerminated that a watcher is owed; without a watcher it is
@@ -54,7 +54,7 @@ func (me *node) tried(addr string) {
 func tell(notices []notice) {
 	for _, t := range notices {
 		if t.w.watcher == "" {
-			outside.Of(t.to.system).Do(actors.LinkBroke(t.to.system, t.w.addr)) // as package remoting does
+			outlet.Of(t.to.system).Do(actors.LinkBroke(t.to.system, t.w.addr)) // as package remoting does
 			continue
 		}
 		t.to.terminated(t.w.watcher, actor.NewPID(t.w.addr, t.w.watchee), actor.TerminatedReason_AddressTerminated)

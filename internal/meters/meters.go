@@ -1,24 +1,17 @@
-// Package meters makes instruments and calls them. They are code of the user's: they may
-// block, panic or call back. So they are made where an error can be returned, and called
-// aside, by a Teller, with a lock of ours held or not.
+// Package meters makes instruments. They are code of users, to be called under no lock of ours.
 //
 //	m := meters.New(provider, "lease", attribute.String("holdfast.keeper", id))
 //	i := &instruments{losses: m.Counter("losses", "Terms that ended against their holder's will.")}
 //	if err := m.Err(); err != nil { … }
-//	told := meters.Call(log, i)
-//	told.Do(func(i *instruments) { i.losses.Add(1) })
+//	i.losses.Add(1)
 package meters
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
-	"go.uber.org/zap"
-
-	"github.com/holdfast-go/holdfast/internal/teller"
 )
 
 const module = "github.com/holdfast-go/holdfast/"
@@ -36,7 +29,7 @@ type Maker struct {
 // "holdfast.<part>.…". What they measure carries attrs.
 func New(p metric.MeterProvider, part string, attrs ...attribute.KeyValue) *Maker {
 	m := &Maker{prefix: "holdfast." + part + ".", attrs: attrs}
-	m.meter = of(m, func() (metric.Meter, error) { return p.Meter(module + part), nil })
+	m.meter = p.Meter(module + part)
 	return m
 }
 
@@ -48,11 +41,6 @@ func of[T any](m *Maker, ask func() (T, error)) (made T) {
 	if m.err != nil {
 		return made
 	}
-	defer func() {
-		if p := recover(); p != nil {
-			m.err = fmt.Errorf("the MeterProvider panicked: %v", p)
-		}
-	}()
 	made, m.err = ask()
 	return made
 }
@@ -161,7 +149,7 @@ func (m *Maker) ObservedCounter(name, what string, now func() int64) Observed {
 	}), now}
 }
 
-// Observe has the numbers asked for until stop, which is the user's code, too.
+// Observe has the numbers asked for until stop.
 func (m *Maker) Observe(all ...Observed) (stop func()) {
 	instruments := make([]metric.Observable, len(all))
 	for i, o := range all {
@@ -178,20 +166,3 @@ func (m *Maker) Observe(all ...Observed) (stop func()) {
 	})
 	return func() { _ = reg.Unregister() } // what fails in it is none of ours
 }
-
-// Told calls instruments I. Its Teller is what calls them.
-type Told[I any] struct {
-	*teller.Teller
-	instruments I
-}
-
-// Call returns what calls instruments: aside and in order, as a Teller does. What they do
-// not keep up with is dropped, and log is told of how much.
-func Call[I any](log *zap.Logger, instruments I) *Told[I] {
-	return &Told[I]{&teller.Teller{Lost: func(n int) {
-		log.Warn("measurements were dropped: the meter is too slow, or panicked", zap.Int("count", n))
-	}}, instruments}
-}
-
-// Do has f called with the instruments. The caller may hold a lock.
-func (t *Told[I]) Do(f func(I)) { t.Tell(func() { f(t.instruments) }) }

@@ -1,22 +1,16 @@
 package meters_test
 
 import (
-	"context"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/metric"
-	"go.opentelemetry.io/otel/metric/noop"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/holdfast-go/holdfast/internal/meters"
-	"github.com/holdfast-go/holdfast/internal/teller"
 )
 
 func TestInstruments(t *testing.T) {
@@ -70,53 +64,4 @@ func attributes(set attribute.Set, n int64) (text string) {
 		text += string(a.Key) + "=" + a.Value.String() + " "
 	}
 	return text + strconv.FormatInt(n, 10)
-}
-
-// rude is a MeterProvider that panics, or whose Meter does.
-type rude struct {
-	noop.MeterProvider
-	meter bool
-}
-
-func (r rude) Meter(string, ...metric.MeterOption) metric.Meter {
-	if r.meter {
-		panic("no meter")
-	}
-	return rudeMeter{}
-}
-
-type rudeMeter struct{ noop.Meter }
-
-func (rudeMeter) Int64Gauge(string, ...metric.Int64GaugeOption) (metric.Int64Gauge, error) {
-	panic("no gauge")
-}
-
-func TestWhatPanicsIsAnError(t *testing.T) {
-	for _, meter := range []bool{true, false} {
-		m := meters.New(rude{meter: meter}, "part")
-		m.Counter("a", "A.")
-		m.Gauge("b", "B.")
-		m.Times("c", "C.")
-		m.Observe(m.ObservedUpDown("d", "D.", nil))
-		require.ErrorContains(t, m.Err(), "the MeterProvider panicked: no ")
-	}
-}
-
-// stuck is an instrument that does not return.
-type stuck struct{ release chan struct{} }
-
-func (s *stuck) Add(context.Context) { <-s.release }
-
-func TestInstrumentsAreCalledAside(t *testing.T) {
-	core, lines := observer.New(zap.WarnLevel)
-	s := &stuck{make(chan struct{})}
-	told := meters.Call(zap.New(core), s)
-	for range 10_003 {
-		told.Do(func(s *stuck) { s.Add(t.Context()) })
-	}
-	close(s.release)
-	require.Eventually(t, func() bool {
-		teller.Flush(told.Teller)
-		return lines.FilterMessage("measurements were dropped: the meter is too slow, or panicked").Len() == 1
-	}, 10*time.Second, time.Millisecond)
 }

@@ -24,8 +24,8 @@ import (
 	"github.com/asynkron/protoactor-go/remote"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/holdfast-go/holdfast/internal/outside"
-	"github.com/holdfast-go/holdfast/internal/quiet"
+	"github.com/holdfast-go/holdfast/internal/boundary"
+	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
@@ -35,18 +35,11 @@ const gatewayID = "holdfast/replies"
 // Start makes sure that system has a gateway.
 func Start(system *actor.ActorSystem) {
 	// A name that is taken means that it runs already.
-	_, _ = system.Root.SpawnNamed(actor.PropsFromFunc((&gateway{}).receive), gatewayID)
+	_, _ = system.Root.SpawnNamed(actor.PropsFromFunc(receive), gatewayID)
 }
 
-// gateway is the actor that answers come to. Code of the user's that it runs, codecs and
-// mailboxes, holds up no answer but its own for more than a second.
-type gateway struct {
-	codecs outside.Codecs
-	lanes  lanes
-}
-
-// receive is the gateway: one envelope in, one message out.
-func (g *gateway) receive(ctx actor.Context) {
+// receive is the gateway, the actor that answers come to: one envelope in, one message out.
+func receive(ctx actor.Context) {
 	e, ok := ctx.Message().(*wire.Envelope)
 	if !ok {
 		return
@@ -61,31 +54,29 @@ func (g *gateway) receive(ctx actor.Context) {
 		refuse(system, target, e, "it would have passed the checks of what comes in")
 		return
 	}
-	msg, err := outside.Code(&g.codecs, e.Type, wire.ErrUndecodable, func() (any, error) { return wire.Default.Open(e) })
+	msg, err := wire.Default.Open(e)
 	if err != nil {
 		refuse(system, target, e, err.Error())
 		if nack := refusal(system, target, e.Type, err); nack != nil {
-			g.lanes.post(system, target, nack)
+			outlet.Tell(system, target, nack)
 		}
 		return
 	}
-	g.lanes.post(system, target, &actor.MessageEnvelope{
+	outlet.Tell(system, target, &actor.MessageEnvelope{
 		Message: msg, Sender: e.Sender.PID(), Header: e.Headers})
 }
 
 var (
 	began  = time.Now()
-	warned quiet.Line // for the whole process
+	warned boundary.Line // for the whole process
 )
 
 func refuse(system *actor.ActorSystem, target *actor.PID, msg any, why string) {
 	if missed, ok := warned.Open(time.Since(began)); ok {
-		to := quiet.Cut(target.String())
-		outside.Of(system).Log(func(l *slog.Logger) {
-			l.Warn("reply not handed over", slog.String("target", to), slog.String("why", why), slog.Int("missed", missed))
-		})
+		system.Logger().Warn("reply not handed over", slog.String("target", boundary.Cut(target.String())),
+			slog.String("why", why), slog.Int("missed", missed))
 	}
-	outside.Of(system).DeadLetter(target, msg)
+	outlet.Of(system).DeadLetter(target, msg)
 }
 
 // refusal is what an asker that waits for one answer is told at once: that it does not come.
@@ -115,7 +106,7 @@ func Middleware(system *actor.ActorSystem) actor.SenderMiddleware {
 			if err != nil {
 				refuse(system, target, envelope, err.Error())
 				if nack := refusal(system, target, wire.TypeName(envelope.Message), err); nack != nil {
-					outside.Tell(system, target, nack)
+					outlet.Tell(system, target, nack)
 				}
 				return
 			}

@@ -124,6 +124,7 @@ func TestWhatCannotTravelIsADeadLetter(t *testing.T) {
 		got, err := b.Root.RequestFuture(pid, wrapperspb.Int64(1), time.Second).Result()
 		require.NoError(t, err)
 		require.IsType(t, &wire.Nack{}, got)
+		synctest.Wait()
 		require.EqualValues(t, 1, dead.Load())
 	})
 }
@@ -148,6 +149,7 @@ func TestWhatIsNoTextIsADeadLetter(t *testing.T) {
 		for n := int64(1); n <= 3; n++ {
 			dead := deadLetters(a)
 			got, err := b.Root.RequestFuture(pid, wrapperspb.Int64(n), time.Second).Result()
+			synctest.Wait()
 			require.NotZero(t, dead.Load(), n)
 			if n == 3 {
 				require.ErrorIs(t, err, actor.ErrTimeout)
@@ -245,7 +247,7 @@ func TestSubscribersThatPanicEndNothing(t *testing.T) {
 	})
 }
 
-// A subscriber that does not return holds up the gateway for a moment, once.
+// A subscriber that does not return holds up no answer.
 func TestASubscriberThatHangsHoldsUpNoAnswer(t *testing.T) {
 	respond := func(ctx actor.Context) {
 		if m, ok := ctx.Message().(*wrapperspb.Int64Value); ok {

@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -13,7 +12,8 @@ import (
 	"github.com/asynkron/protoactor-go/remote"
 
 	"github.com/holdfast-go/holdfast/internal/actors"
-	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/internal/boundary"
+	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
@@ -214,7 +214,7 @@ func (n *Node) broke(address string) {
 // end of the link.
 func (n *Node) redial(address string) {
 	if !actors.GiveLinkUp(n.system, address) {
-		outside.Of(n.system).Publish(&remote.EndpointTerminatedEvent{Address: address})
+		go publish(n.system, &remote.EndpointTerminatedEvent{Address: address}) // to remote, beside others who may be slow
 	}
 }
 
@@ -263,13 +263,13 @@ func (p *process) SendUserMessage(pid *actor.PID, message any) {
 			peer.hear(m)
 		}
 	default:
-		outside.Of(n.system).DeadLetter(pid, message)
+		outlet.Of(n.system).DeadLetter(pid, message)
 	}
 }
 
 // SendSystemMessage implements actor.Process.
 func (p *process) SendSystemMessage(pid *actor.PID, message any) {
-	outside.Of(p.n.system).DeadLetter(pid, message)
+	outlet.Of(p.n.system).DeadLetter(pid, message)
 }
 
 // Stop implements actor.Process: it can't be stopped.
@@ -285,7 +285,7 @@ func (n *Node) answer(m *wire.Probe) {
 	ok, taken := in.recv.probe(m), in.recv.taken
 	in.mu.Unlock()
 	if ok {
-		outside.Tell(n.system, actor.NewPID(m.From.Address, mailID), &wire.Ack{
+		outlet.Tell(n.system, actor.NewPID(m.From.Address, mailID), &wire.Ack{
 			From: &wire.Node{Address: n.system.Address(), Incarnation: n.life}, Link: m.Link, Number: m.Number, Taken: taken})
 	}
 }
@@ -296,18 +296,22 @@ func (n *Node) take(m *wire.Frame) {
 	if in == nil {
 		return // no probe went before it
 	}
-	if what, sender := in.take(n, m); what != nil {
-		outside.Of(n.system).DeadLetter(actor.NewPID(n.system.Address(), m.To), wire.Local(what, sender, nil))
+	what, sender, failed := in.take(n, m)
+	if failed != nil {
+		logPanic(n.system, "a frame was not delivered", failed)
+	}
+	if what != nil {
+		outlet.Of(n.system).DeadLetter(actor.NewPID(n.system.Address(), m.To), wire.Local(what, sender, nil))
 	}
 }
 
 // take hands a frame to its actor if it is the next. It returns what no actor is there
 // for, which is a dead letter here: this node has custody of it.
-func (in *inbound) take(n *Node, m *wire.Frame) (dead any, sender *actor.PID) {
+func (in *inbound) take(n *Node, m *wire.Frame) (dead any, sender *actor.PID, failed error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if !in.recv.frame(m) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	var what any
 	switch w := m.What.(type) {
@@ -321,19 +325,16 @@ func (in *inbound) take(n *Node, m *wire.Frame) (dead any, sender *actor.PID) {
 		what = w.HandedOver
 	}
 	if what == nil {
-		return nil, nil // of a newer version
+		return nil, nil, nil // of a newer version
 	}
 	p, ok := n.system.ProcessRegistry.GetLocal(m.To)
 	if !ok {
-		return what, sender
+		return what, sender, nil
 	}
-	if err := outside.Call(func() error {
+	return nil, nil, boundary.Call(func() error {
 		p.SendUserMessage(actor.NewPID(n.system.Address(), m.To), &Kept{what})
 		return nil
-	}); err != nil {
-		logPanic(n.system, "a frame was not delivered", err)
-	}
-	return nil, nil
+	})
 }
 
 // Kept is what an actor gets that was kept by its sender until now: it is this node's
@@ -348,14 +349,15 @@ func Unwrap(message any) (what any, kept bool) {
 	return message, false
 }
 
-func logHang(system *actor.ActorSystem, address string) {
-	outside.Of(system).Log(func(l *slog.Logger) {
-		l.Error("transport: a send does not return, in a sender middleware, a logger or a subscriber: "+
-			"nothing goes to its node until it does", slog.String("address", address))
-	})
+// logPanic logs on goroutines that nothing else contains: a logger that panics ends its line alone.
+func logPanic(system *actor.ActorSystem, what string, reason any) {
+	defer func() { _ = recover() }()
+	system.Logger().Error("transport: "+what, slog.Any("panic", reason))
 }
 
-func logPanic(system *actor.ActorSystem, what string, reason any) {
-	text := fmt.Sprint(reason)
-	outside.Of(system).Log(func(l *slog.Logger) { l.Error("transport: "+what, slog.String("panic", text)) })
+// publish publishes an event to subscribers that may panic.
+func publish(system *actor.ActorSystem, e any) {
+	if err := boundary.Call(func() error { system.EventStream.Publish(e); return nil }); err != nil {
+		logPanic(system, "a subscriber of the EventStream failed", err)
+	}
 }

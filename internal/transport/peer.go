@@ -39,7 +39,6 @@ type Peer struct {
 	used     time.Duration // when To returned it last; under Node.mu
 	timer    *time.Timer
 	timerAt  time.Duration
-	hang     hang
 
 	back     []returned // by answers; for settle
 	heard    bool       // settle has to run
@@ -94,10 +93,9 @@ func (p *Peer) Straight(c *Parcel, to *actor.PID, msg any, size int, lost *atomi
 	}
 	// Nothing is before it: the sender need not queue it.
 	p.draining = true
-	p.hang.sends++
 	c.mail.to, c.mail.msg, c.mail.lost, c.mail.leg = to, msg, lost, p.s.begun
 	c.link = p.straightLocked(nil, nil, size, lost)
-	p.armLocked() // the send may not return
+	p.armLocked() // the send may take long
 	return true
 }
 
@@ -108,17 +106,8 @@ func (c *Parcel) Flush() {
 		p.Flush()
 		return
 	}
-	returned := false
-	defer func() { // whatever becomes of the goroutine
-		if !returned {
-			defer p.sent()
-			p.undone(&c.mail, recover())
-			return
-		}
-		p.sent()
-	}()
-	p.node.system.Root.Send(c.mail.to, c.mail.msg)
-	returned = true
+	p.send(&c.mail)
+	p.sent()
 }
 
 // sent goes on with what was queued while a Parcel was sent.
@@ -201,7 +190,7 @@ func (p *Peer) Recall(o Owner) (items []any) {
 	return items
 }
 
-// Flush sends what was queued. Code of users that runs within a send does not end its goroutine.
+// Flush sends what was queued.
 func (p *Peer) Flush() { p.do(nil) }
 
 // do feeds the sender, if f is given, tells that the link broke, sends what is queued, and tells
@@ -215,7 +204,7 @@ func (p *Peer) do(f func(s *sender, now time.Duration) []returned) {
 	for p.s.broke || p.s.redial {
 		p = p.tellLocked()
 	}
-	p.armLocked() // a send may not return
+	p.armLocked() // a send may take long
 	p.drainLocked()
 	owners := p.s.roomy()
 	p.armLocked()
@@ -227,7 +216,7 @@ func (p *Peer) do(f func(s *sender, now time.Duration) []returned) {
 }
 
 // tellLocked tells that the link broke, with mu free meanwhile: before anything is sent over
-// the next one, as a send may not return. It returns the channel that it has locked.
+// the next one, as a send may take long. It returns the channel that it has locked.
 func (p *Peer) tellLocked() *Peer {
 	broke, redial := p.s.broke, p.s.redial && !p.draining // a send that hangs here says nothing of the link
 	p.s.broke, p.s.redial = false, false
@@ -257,7 +246,7 @@ func (p *Peer) hear(m *wire.Ack) {
 // settle does what answers lead to: one goroutine at a time, so that what returns does so in
 // order.
 func (p *Peer) settle() {
-	defer func() { // whatever becomes of the goroutine
+	defer func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.settling = p.heard; p.settling {
@@ -278,12 +267,9 @@ func (p *Peer) give(back []returned) {
 	}
 }
 
-// armLocked sets the timer for what is due next: while anything is sent, to look after that, too.
+// armLocked sets the timer for what is due next.
 func (p *Peer) armLocked() {
 	at := p.s.due()
-	if at < 0 && (p.draining || len(p.s.out) > 0) {
-		at = p.node.now() + hangAfter
-	}
 	if p.armed(at) {
 		return
 	}
@@ -292,17 +278,12 @@ func (p *Peer) armLocked() {
 	}
 	var t *time.Timer
 	t = time.AfterFunc(max(0, at-p.node.now()), func() {
-		hangs := false
 		p.do(func(s *sender, now time.Duration) []returned {
 			if p.timer == t {
 				p.timer = nil
 			}
-			hangs = p.hang.look(p.draining, now)
 			return s.tick(now)
 		})
-		if hangs {
-			logHang(p.node.system, p.address)
-		}
 	})
 	p.timer, p.timerAt = t, at
 }

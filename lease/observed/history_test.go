@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -191,9 +190,6 @@ func (w *world) fault(ctx context.Context, _, _ string, apply func()) error {
 	case 6: // a fault of the objects' own, applied or not
 		if w.n(2) == 0 {
 			apply()
-		}
-		if w.n(2) == 0 {
-			runtime.Goexit()
 		}
 		panic("rude")
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"iter"
 
-	"github.com/holdfast-go/holdfast/internal/routines"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -53,30 +53,29 @@ type Sized interface {
 	Sizes() (key, value int)
 }
 
-// careful is Objects that answer, or fail: a panic is an error, and so is the end of the
-// goroutine, after which a result that was never written would say that nothing is there.
+// careful is Objects that answer, or fail: a panic is an error.
 type careful struct{ objects Objects }
 
 func (c careful) Get(ctx context.Context, key string) (o Object, ok bool, err error) {
-	err = routines.Apart(func() (err error) { o, ok, err = c.objects.Get(ctx, key); return err })
+	err = boundary.Call(func() (err error) { o, ok, err = c.objects.Get(ctx, key); return err })
 	return o, ok, err
 }
 
 func (c careful) Put(
 	ctx context.Context, key string, value []byte, ifVersion string,
 ) (version string, ok bool, err error) {
-	err = routines.Apart(func() (err error) { version, ok, err = c.objects.Put(ctx, key, value, ifVersion); return err })
+	err = boundary.Call(func() (err error) { version, ok, err = c.objects.Put(ctx, key, value, ifVersion); return err })
 	return version, ok, err
 }
 
 func (c careful) Delete(ctx context.Context, key, ifVersion string) (ok bool, err error) {
-	err = routines.Apart(func() (err error) { ok, err = c.objects.Delete(ctx, key, ifVersion); return err })
+	err = boundary.Call(func() (err error) { ok, err = c.objects.Delete(ctx, key, ifVersion); return err })
 	return ok, err
 }
 
 // all is List whole.
 func (c careful) all(ctx context.Context, prefix string) (all []Object, err error) {
-	err = routines.Apart(func() error {
+	err = boundary.Call(func() error {
 		for o, err := range c.objects.List(ctx, prefix) {
 			if err != nil {
 				return err

@@ -17,20 +17,20 @@ import (
 	"github.com/holdfast-go/holdfast/lease/observed/observedtest"
 )
 
-// leaves makes objects end the goroutine of each op about a key with that prefix.
-func leaves(m *observedtest.Map, op, prefix string) {
+// fails makes objects panic at each op about a key with that prefix.
+func fails(m *observedtest.Map, op, prefix string) {
 	m.SetFault(func(_ context.Context, o, key string, apply func()) error {
 		if o == op && strings.HasPrefix(key, prefix) {
-			runtime.Goexit()
+			panic("rude")
 		}
 		apply()
 		return nil
 	})
 }
 
-// A look at a session that ended its goroutine does not say that the session is gone: what
+// A look at a session that panicked does not say that the session is gone: what
 // stands under it is not taken, though its owner is looked at beside the claimant.
-func TestALookThatEndsItsGoroutineTakesNothing(t *testing.T) {
+func TestALookThatPanicsTakesNothing(t *testing.T) {
 	for _, k := range kits {
 		t.Run(k.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -49,9 +49,9 @@ func TestALookThatEndsItsGoroutineTakesNothing(t *testing.T) {
 				require.True(t, won)
 				r, _, err := ha.Holder(t.Context())
 				require.NoError(t, err)
-				leaves(m, "get", fmt.Sprint("sessions/", int64(r.Session)))
+				fails(m, "get", fmt.Sprint("sessions/", int64(r.Session)))
 				won, err = hb.Acquire(t.Context())
-				require.ErrorContains(t, err, "ended its goroutine")
+				require.ErrorContains(t, err, "panicked")
 				require.False(t, won)
 				m.SetFault(nil)
 				time.Sleep(3 * ttl)
@@ -65,9 +65,9 @@ func TestALookThatEndsItsGoroutineTakesNothing(t *testing.T) {
 	}
 }
 
-// A request whose goroutine ended has no answer, be it alone or one of several, and whichever it
+// A request that panicked has no answer, be it alone or one of several, and whichever it
 // is of those that a call consists of.
-func TestAGoroutineThatEndsIsNoAnswer(t *testing.T) {
+func TestAPanicIsNoAnswer(t *testing.T) {
 	names := []string{"x", "y", "z"}
 	for _, k := range kits {
 		for what, n := range map[string]int{"alone": 1, "several": 3} {
@@ -126,10 +126,10 @@ func TestAGoroutineThatEndsIsNoAnswer(t *testing.T) {
 						return failed
 					}},
 				} {
-					leaves(m, x.op, x.prefix)
+					fails(m, x.op, x.prefix)
 					err := x.do()
 					m.SetFault(nil)
-					require.ErrorContains(t, err, "ended its goroutine", call)
+					require.ErrorContains(t, err, "panicked", call)
 					require.NotErrorIs(t, err, lease.ErrSessionGone, call)
 					require.Len(t, a.get(names[:n]...), n, "%s: nothing was done", call)
 				}
@@ -138,16 +138,16 @@ func TestAGoroutineThatEndsIsNoAnswer(t *testing.T) {
 	}
 }
 
-// leaver are objects that end the goroutine where they are asked for a number.
-type leaver struct{ *observedtest.Map }
+// numberless are objects that panic where they are asked for a number.
+type numberless struct{ *observedtest.Map }
 
-func (leaver) Number(string) (lease.Token, error) { runtime.Goexit(); return 0, nil }
+func (numberless) Number(string) (lease.Token, error) { panic("rude") }
 
-func TestANumberThatEndsItsGoroutineIsNone(t *testing.T) {
-	a := newPeer(t, leaver{observedtest.NewMap()}, 1)
+func TestANumberThatPanicsIsNone(t *testing.T) {
+	a := newPeer(t, numberless{observedtest.NewMap()}, 1)
 	for _, claims := range [][]lease.Claim{{{Name: "l"}}, {{Name: "m"}, {Name: "n"}}} {
 		_, err := a.store.Acquire(t.Context(), a.session, claims)
-		require.ErrorContains(t, err, "ended its goroutine")
+		require.ErrorContains(t, err, "panicked")
 	}
 	bad := 0
 	for r, err := range a.store.List(t.Context(), "") {

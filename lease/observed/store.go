@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/input"
-	"github.com/holdfast-go/holdfast/internal/routines"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -56,7 +56,7 @@ const (
 // New returns a Store over objects. It sends nothing. An error is lease.ErrInvalid
 // and names what is out of its bounds.
 //
-// A request in which the objects panic, or end its goroutine (runtime.Goexit), is one that
+// A request in which the objects panic is one that
 // failed.
 func New(objects Objects, opts ...Option) (*Store, error) {
 	if input.Nil(objects) {
@@ -73,7 +73,7 @@ func New(objects Objects, opts ...Option) (*Store, error) {
 	}
 	if n, ok := objects.(Numbered); ok {
 		s.number = func(version string) (token lease.Token, err error) {
-			err = routines.Apart(func() (err error) { token, err = n.Number(version); return err })
+			err = boundary.Call(func() (err error) { token, err = n.Number(version); return err })
 			return token, err
 		}
 	}

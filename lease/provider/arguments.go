@@ -7,7 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/holdfast-go/holdfast/internal/routines"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -58,7 +58,7 @@ func checkOwner(field, owner string) error {
 
 // heedLimits asks the store for its limits, and refuses those under which no call could succeed.
 func (p *Provider) heedLimits() (err error) {
-	defer routines.Contain(&err)
+	defer boundary.Contain(&err)
 	if l, ok := p.store.(lease.Limiter); ok {
 		p.limits = l.Limits()
 	}

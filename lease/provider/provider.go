@@ -7,8 +7,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/input"
-	"github.com/holdfast-go/holdfast/internal/routines"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -152,7 +152,7 @@ func (p *Provider) call(ctx context.Context, what string, a arguments, f func(*c
 		c.owner = of(a.owners[0])
 	}
 	err = func() (err error) {
-		defer routines.Contain(&err)
+		defer boundary.Contain(&err)
 		r, err = f(c)
 		return err
 	}()

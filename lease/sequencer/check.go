@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/input"
-	"github.com/holdfast-go/holdfast/internal/routines"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -89,7 +89,7 @@ func (s Sequencer) Check(ctx context.Context, r Reader) error {
 		return err
 	}
 	var rec lease.Record
-	err := routines.Apart(func() (err error) { rec, err = r.Get(ctx, s.Name); return err })
+	err := boundary.Call(func() (err error) { rec, err = r.Get(ctx, s.Name); return err })
 	switch {
 	case errors.Is(err, lease.ErrNotHeld):
 		return &StaleError{Sequencer: s}

@@ -3,7 +3,6 @@ package sequencer_test
 import (
 	"context"
 	"errors"
-	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -141,7 +140,6 @@ func TestReadersThatMisbehave(t *testing.T) {
 	s := seq("job", 7)
 	for says, r := range map[string]readerFunc{
 		"panicked: oops":        func(context.Context, string) (lease.Record, error) { panic("oops") },
-		"Goexit":                func(context.Context, string) (lease.Record, error) { runtime.Goexit(); panic("") },
 		"a record of \"other\"": func(context.Context, string) (lease.Record, error) { return lease.Record{Name: "other", Token: 7}, nil },
 		"under token 0":         func(context.Context, string) (lease.Record, error) { return lease.Record{Name: "job"}, nil },
 		"disk":                  func(context.Context, string) (lease.Record, error) { return lease.Record{}, errors.New("disk") },

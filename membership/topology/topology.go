@@ -25,6 +25,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/cluster"
 
+	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 )
@@ -58,7 +59,7 @@ func New(system *actor.ActorSystem) (*Source, error) {
 	})
 	unfollow := s.leaders.Follow(func(c membership.LeaderChanged) {
 		if c.Leader != c.Previous || c.Skipped > 0 { // not that nobody leads yet
-			system.EventStream.Publish(c)
+			outlet.Of(system).Latest(s, c)
 		}
 	})
 	s.stop = sync.OnceFunc(func() { system.EventStream.Unsubscribe(sub); unfollow() })

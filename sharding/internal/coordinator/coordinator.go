@@ -8,7 +8,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/internal/outside"
+	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding/placement"
@@ -82,7 +82,7 @@ func (c *Coordinator) PeerGone(address string) { c.tell(&peerGone{address}) }
 
 func (c *Coordinator) tell(msg any) {
 	if !c.gone.Load() {
-		outside.Tell(c.system, c.self, msg)
+		outlet.Tell(c.system, c.self, msg)
 	}
 }
 

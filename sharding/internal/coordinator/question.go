@@ -9,8 +9,8 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/input"
-	"github.com/holdfast-go/holdfast/internal/outside"
 	"github.com/holdfast-go/holdfast/sharding/placement"
 )
 
@@ -49,7 +49,7 @@ func (c *Coordinator) ask(v placement.View, version uint64, now time.Duration) {
 	q := &question{v, version, now + answersWithin}
 	c.question = q
 	st := c.env.Strategy
-	outside.Aside(func() ([]string, error) { return target(st, v) }, func(target []string, err error) {
+	boundary.Aside(func() ([]string, error) { return target(st, v) }, func(target []string, err error) {
 		c.env.Asked.Store(false)
 		c.tell(&answered{q, target, err})
 	})

@@ -8,7 +8,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/holdfast-go/holdfast/internal/quiet"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -26,11 +26,11 @@ func TestLinesOfAnotherNumberOfShards(t *testing.T) {
 	for i := range 256 {
 		put(i)
 	}
-	require.Len(t, lines.All(), quiet.Burst)
-	now += quiet.Every
+	require.Len(t, lines.All(), boundary.Burst)
+	now += boundary.Every
 	put(1)
 	all := lines.All()
-	require.Len(t, all, quiet.Burst+1)
-	require.EqualValues(t, 256-quiet.Burst, all[quiet.Burst].ContextMap()["missed"])
+	require.Len(t, all, boundary.Burst+1)
+	require.EqualValues(t, 256-boundary.Burst, all[boundary.Burst].ContextMap()["missed"])
 	require.False(t, table.Shard(1).Held, "such a record does not count")
 }

@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/agree"
-	"github.com/holdfast-go/holdfast/internal/quiet"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -18,7 +18,7 @@ import (
 // each shard, who takes part, and who coordinates. Safe for concurrent use.
 type Table struct {
 	c      Config
-	others quiet.Line // of records with another number of shards
+	others boundary.Line // of records with another number of shards
 
 	mu          sync.Mutex
 	shards      []ShardRecord

@@ -1,4 +1,4 @@
-package teller
+package boundary
 
 import (
 	"context"

@@ -1,5 +1,4 @@
-// Package quiet keeps what a peer sends from flooding a log.
-package quiet
+package boundary
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package quiet_test
+package boundary_test
 
 import (
 	"strings"
@@ -7,11 +7,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/internal/quiet"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 )
 
 func TestALineComesInABurstThenOnceASecond(t *testing.T) {
-	var l quiet.Line
+	var l boundary.Line
 	written, told := 0, 0
 	for i := range 10_000 {
 		missed, ok := l.Open(time.Hour + time.Duration(i)*time.Millisecond)
@@ -20,11 +20,11 @@ func TestALineComesInABurstThenOnceASecond(t *testing.T) {
 			told += missed + 1
 		}
 	}
-	require.Equal(t, quiet.Burst+9, written)
+	require.Equal(t, boundary.Burst+9, written)
 	missed, ok := l.Open(2 * time.Hour)
 	require.True(t, ok)
 	require.Equal(t, 10_000, told+missed, "none is lost without being told")
-	for range quiet.Burst - 1 {
+	for range boundary.Burst - 1 {
 		_, ok = l.Open(2 * time.Hour)
 		require.True(t, ok)
 	}
@@ -33,6 +33,6 @@ func TestALineComesInABurstThenOnceASecond(t *testing.T) {
 }
 
 func TestALongTextIsCut(t *testing.T) {
-	require.Equal(t, "short", quiet.Cut("short"))
-	require.Less(t, len(quiet.Cut(strings.Repeat("x", 1<<20))), 160)
+	require.Equal(t, "short", boundary.Cut("short"))
+	require.Less(t, len(boundary.Cut(strings.Repeat("x", 1<<20))), 160)
 }
