@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -194,7 +195,7 @@ func TestRoundsCountFlakes(t *testing.T) {
 
 // Every package that is listed as real exists.
 func TestRealPackagesExist(t *testing.T) {
-	for _, p := range append(realPackages, readers...) {
+	for _, p := range slices.Concat(realPackages, readers, single) {
 		files, err := filepath.Glob(filepath.Join("../..", p, "*"))
 		if err != nil || len(files) == 0 {
 			t.Errorf("%s: %v", p, err)

@@ -33,6 +33,16 @@ var realPackages = []string{
 // readers read or compile source, and have nothing for the race detector to look at.
 var readers = []string{"internal/apicheck", "internal/doccheck", "test/simulate"}
 
+// single are packages on fake time that have one goroutine, or test the kit: the race detector finds
+// nothing there that it does not find in the packages that use them.
+var single = []string{
+	"internal/explore", "internal/handover", "lease/advise", "lease/leasetest",
+	"sharding/internal/coordinator", "sharding/internal/entities", "sharding/placement",
+}
+
+// slowUnderRace are tests of one goroutine, or of figures, in packages that run under -race.
+const slowUnderRace = "^(TestAdaptiveAgainstFixed|TestRenewalsArePerSession|TestHeapPerLease|TestExploreFindsWhatIsPlanted|TestExpiryOfManyRecordsIsQuick)$"
+
 // Real reports whether the tests of a package, by its folder, run real servers or processes.
 func Real(pkg string) bool {
 	return !slices.Contains(readers, pkg) && slices.ContainsFunc(realPackages, func(p string) bool {
@@ -64,7 +74,9 @@ func (r *Run) Commit() (servers, fake []Step, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return servers, []Step{{Name: "go test -race on fake time", Module: ".", Go: []string{"test", "-race"}, Packages: fakes, Limit: 20 * time.Minute, Low: true}}, nil
+	fakes = slices.DeleteFunc(fakes, func(p string) bool { return slices.Contains(single, strings.TrimPrefix(p, "./")) })
+	return servers, []Step{{Name: "go test -race on fake time", Module: ".", Go: []string{"test", "-race", "-skip", slowUnderRace},
+		Packages: fakes, Limit: 45 * time.Minute, Low: true}}, nil
 }
 
 // Modules returns a step for the tests of each module but the root.
