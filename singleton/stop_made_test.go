@@ -3,6 +3,7 @@ package singleton_test
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -61,6 +62,7 @@ func TestNilIsADeadLetter(t *testing.T) {
 		until(t, time.Second, "hosts", active(m))
 		a.system.Root.Send(m.PID(), nil)
 		time.Sleep(time.Second)
+		synctest.Wait()
 		require.Equal(t, 1, letters)
 	})
 }
