@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -182,7 +183,7 @@ func (r *Run) command(ctx context.Context, s Step) ([]outcome, error) {
 	args := append(slices.Clone(s.Go), s.Packages...)
 	name := "go"
 	if s.Low {
-		name, args = "nice", append([]string{"-n", "10", "go"}, args...)
+		name, args = "nice", append([]string{"-n", strconv.Itoa(lowest), "go"}, args...)
 	}
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = filepath.Join(r.root, s.Module)

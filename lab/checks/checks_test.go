@@ -140,7 +140,7 @@ func TestLanes(t *testing.T) {
 	if flags := os.Getenv("GOFLAGS"); flags == "" || len(flags) > 40 {
 		t.Fatal(flags)
 	}`
-	low := `	if p, err := syscall.Getpriority(syscall.PRIO_PROCESS, 0); p != 10 || err != nil {
+	low := `	if p, err := syscall.Getpriority(syscall.PRIO_PROCESS, 0); p != 20-` + fmt.Sprint(lowest) + ` || err != nil {
 		t.Fatal("priority", p, err)
 	}`
 	r, out := repository(t, map[string]string{"remoting": alone, "node": alone, "backends/etcd": alone, "lease": low})

@@ -6,11 +6,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"syscall"
 )
 
 // LaneName is the name under which `go test -exec` runs this program in front of each test binary.
 const LaneName = "lane"
+
+// lowest is the nice value of what runs beside real servers: it takes what processor time they leave.
+const lowest = 19
 
 // The environment of Lane.
 const (
@@ -25,6 +29,7 @@ const (
 // The lock is a POSIX record lock. It stays with the process over exec, the servers that the test
 // starts do not inherit it, and it ends with the process.
 func Lane() error {
+	runtime.LockOSThread() // Linux has a priority for each thread, and exec keeps that of the caller
 	dir, err := os.Getwd()
 	if err != nil {
 		return err
@@ -34,7 +39,7 @@ func Lane() error {
 		return err
 	}
 	if !Real(pkg) {
-		if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, 10); err != nil {
+		if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, lowest); err != nil {
 			return fmt.Errorf("low priority: %w", err)
 		}
 	} else {
