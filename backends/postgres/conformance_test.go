@@ -51,7 +51,7 @@ func TestConformance(t *testing.T) {
 		schema := cases.Name(tb)
 		return func() lease.Store { return cases.Client(tb, schema) }
 	},
-		leasetest.TTL(time.Second),
+		leasetest.TTL(3*time.Second),
 		leasetest.Unreachable(func(tb leasetest.TB) func() lease.Store {
 			schema := cases.Name(tb)
 			route, err := server.NewRoute()

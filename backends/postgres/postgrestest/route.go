@@ -96,8 +96,12 @@ func urlOf(role, database, more string, routes ...*Route) string {
 	for _, r := range routes {
 		hosts = append(hosts, r.Addr())
 	}
-	return fmt.Sprintf("postgres://%s@%s/%s?sslmode=disable&connect_timeout=2%s",
-		url.UserPassword(role, ""), strings.Join(hosts, ","), url.PathEscape(database), more)
+	timeout := 10 // many connections at once take seconds on a busy machine
+	if len(hosts) > 1 {
+		timeout = 2 // then the next host is tried
+	}
+	return fmt.Sprintf("postgres://%s@%s/%s?sslmode=disable&connect_timeout=%d%s",
+		url.UserPassword(role, ""), strings.Join(hosts, ","), url.PathEscape(database), timeout, more)
 }
 
 // Pool is a pool of connections through the route, closed with the test. Each change is applied to
