@@ -92,7 +92,7 @@ func (f *feed[S]) serve(x *follower[S]) {
 	}
 }
 
-// call runs a function of the user's, whose panic harms no other.
+// call runs a follower's function. A panic in it is logged, and the other followers go on.
 func (f *feed[S]) call(x *follower[S], previous, state S, skipped int) {
 	if err := boundary.Call(func() error { x.tell(previous, state, skipped); return nil }); err != nil {
 		log := zap.L

@@ -211,7 +211,8 @@ func TestGuardAgainstTakeOvers(t *testing.T) {
 	stale, lost := y.judge()
 	t.Logf("%d take-overs, %d writes, %d refused by Guard: %d stale, %d lost", names*each, y.writes.Load(), y.fenced.Load(), stale, lost)
 	if late := y.stale.Load(); stale+lost > 0 || late > 0 {
-		tier.Unsafe(t, "%d writes of a holder behind those of its successor, %d updates overwritten unseen, %d transactions committed though the lease had ended before they began", stale, lost, late)
+		tier.Unsafe(t, "%d writes of a holder behind those of its successor, %d updates overwritten unseen, "+
+			"%d transactions committed though the lease had ended before they began", stale, lost, late)
 	}
 	require.NotZero(t, y.writes.Load())
 	require.NotZero(t, y.fenced.Load(), "no former holder tried: the test shows nothing")

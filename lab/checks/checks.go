@@ -262,7 +262,7 @@ const module = "github.com/holdfast-go/holdfast"
 // folder is the package's, relative to the root.
 func (p outcome) folder() string { return strings.TrimPrefix(strings.TrimPrefix(p.name, module), "/") }
 
-// path is the package as the go command is told of it in a module.
+// path is the argument by which the go command finds the package from a module.
 func (p outcome) path(in string) string {
 	folder, err := filepath.Rel(in, p.folder())
 	if err != nil {

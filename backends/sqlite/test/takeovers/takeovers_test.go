@@ -23,7 +23,8 @@ func TestMain(m *testing.M) {
 
 // With Guard no write is of a former holder and none is lost; without, such writes are seen.
 func TestTakeovers(t *testing.T) {
-	broken, err := run(t.Context(), options{takeovers: tier.Draws(60, 600), processes: 3, names: 5, dir: t.TempDir(), seed: 1, within: 5 * time.Minute})
+	broken, err := run(t.Context(), options{takeovers: tier.Draws(60, 600), processes: 3, names: 5,
+		dir: t.TempDir(), seed: 1, within: 5 * time.Minute})
 	require.NoError(t, err)
 	for _, b := range broken {
 		if !strings.Contains(b, "this shows nothing") {
