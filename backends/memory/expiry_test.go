@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -339,11 +340,16 @@ func TestAStoreThatNobodyRefersToIsCollected(t *testing.T) {
 	t.Fatal("the store is still referred to")
 }
 
-// Times are compared with one another, so that load does not matter: each is the least of three.
-func TestExpiryOfManyRecordsIsQuick(t *testing.T) {
+// Many records expire at once, each with its event. The nightly tier compares the time that few and many
+// take; beside other work on the processor the ratio says nothing.
+func TestExpiryOfManyRecords(t *testing.T) {
 	for name, each := range map[string]bool{"one session": false, "a session each": true} {
 		t.Run(name, func(t *testing.T) {
 			const few, many = 2_000, 64_000
+			if !tier.Nightly() {
+				expire(t, few, each)
+				return
+			}
 			least := func(n int) time.Duration {
 				return min(expire(t, n, each), expire(t, n, each), expire(t, n, each))
 			}
