@@ -41,9 +41,9 @@ func main() {
 	switch command {
 	case "commit":
 		_ = flags.Parse(args)
-		servers, fake, err := run.Commit()
+		lanes, err := run.Commit()
 		fail(err)
-		passed = run.Lanes(servers, fake)
+		passed = run.Lanes(lanes...)
 	case "all":
 		_ = flags.Parse(args)
 		steps, err := run.Modules()

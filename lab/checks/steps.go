@@ -31,7 +31,7 @@ var realPackages = []string{
 }
 
 // readers read or compile source, and have nothing for the race detector to look at.
-var readers = []string{"internal/apicheck", "internal/doccheck", "test/simulate"}
+var readers = []string{"internal/apicheck", "internal/doccheck", "lab/planted", "test/simulate"}
 
 // single are packages on fake time that have one goroutine, or test the kit: the race detector finds
 // nothing there that it does not find in the packages that use them.
@@ -50,33 +50,40 @@ func Real(pkg string) bool {
 	})
 }
 
-// kits are the small conformance kits of the stores.
+// kits are where stores run their small conformance kits under the race detector.
 var kits = []Step{
 	{Module: ".", Packages: []string{"./backends/etcd"}},
-	{Module: "backends/postgres", Packages: []string{"."}},
-	{Module: "backends/sqlite", Packages: []string{"."}},
+	{Module: "backends/postgres", Packages: []string{"./..."}},
+	{Module: "backends/sqlite", Packages: []string{"./..."}},
 }
 
-// Commit returns the steps of the commit tier: those with real servers and processes, one after the
-// other, and those on fake time under the race detector, which run beside them.
-func (r *Run) Commit() (servers, fake []Step, err error) {
-	servers = []Step{{Name: "go test", Module: ".", Go: []string{"test"}, Packages: []string{"./..."}, Limit: 15 * time.Minute}}
+// kit is the test that a kit runs.
+const kit = "^TestConformance$"
+
+// Commit returns the steps of the commit tier in lanes that run side by side: the root's tests, those of
+// the other modules with the kits of the stores, and the packages on fake time under the race detector.
+// Packages of real servers run one at a time, in whatever lane they are.
+func (r *Run) Commit() ([][]Step, error) {
+	root := Step{Name: "go test", Module: ".", Go: []string{"test"}, Packages: []string{"./..."}, Limit: 25 * time.Minute}
 	modules, err := r.Modules()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	servers = append(servers, modules...)
 	for _, k := range kits {
-		k.Name, k.Go, k.Limit = "the kit under -race in "+k.Module, []string{"test", "-race", "-run", "^TestConformance$"}, 10*time.Minute
-		servers = append(servers, k)
+		if i := slices.IndexFunc(modules, func(m Step) bool { return m.Module == k.Module }); i >= 0 {
+			modules[i].Go = append(modules[i].Go, "-skip", kit) // it runs under the race detector
+		}
+		k.Name, k.Go, k.Limit = "the kit under -race in "+k.Module, []string{"test", "-race", "-run", kit}, 20*time.Minute
+		modules = append(modules, k)
 	}
 	fakes, err := r.fakePackages()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	fakes = slices.DeleteFunc(fakes, func(p string) bool { return slices.Contains(single, strings.TrimPrefix(p, "./")) })
-	return servers, []Step{{Name: "go test -race on fake time", Module: ".", Go: []string{"test", "-race", "-skip", slowUnderRace},
-		Packages: fakes, Limit: 45 * time.Minute, Low: true}}, nil
+	race := Step{Name: "go test -race on fake time", Module: ".", Go: []string{"test", "-race", "-skip", slowUnderRace},
+		Packages: fakes, Limit: 45 * time.Minute, Low: true}
+	return [][]Step{{root}, modules, {race}}, nil
 }
 
 // Modules returns a step for the tests of each module but the root.
@@ -84,7 +91,7 @@ func (r *Run) Modules() ([]Step, error) {
 	modules, err := r.modules()
 	var steps []Step
 	for _, m := range modules {
-		steps = append(steps, Step{Name: "go test in " + m, Module: m, Go: []string{"test"}, Packages: []string{"./..."}, Limit: 15 * time.Minute})
+		steps = append(steps, Step{Name: "go test in " + m, Module: m, Go: []string{"test"}, Packages: []string{"./..."}, Limit: 20 * time.Minute})
 	}
 	return steps, err
 }
@@ -181,7 +188,7 @@ const nightly = "HOLDFAST_NIGHTLY=1"
 
 // List prints the steps of both tiers.
 func (r *Run) List() error {
-	servers, fake, err := r.Commit()
+	lanes, err := r.Commit()
 	if err != nil {
 		return err
 	}
@@ -192,7 +199,7 @@ func (r *Run) List() error {
 	for _, tier := range []struct {
 		name  string
 		steps []Step
-	}{{"commit", append(servers, fake...)}, {"nightly", night}} {
+	}{{"commit", slices.Concat(lanes...)}, {"nightly", night}} {
 		for _, s := range tier.steps {
 			what := s.Packages
 			if len(what) > 3 {
