@@ -23,12 +23,12 @@ func documents(t *testing.T) []string {
 	require.NoError(t, err)
 	more, err := filepath.Glob(root + "/docs/*.md")
 	require.NoError(t, err)
-	runs, err := filepath.Glob(root + "/docs/runs/*.md")
+	reports, err := filepath.Glob(root + "/lab/reports/*.md")
 	require.NoError(t, err)
 	require.NotEmpty(t, pages)
 	require.NotEmpty(t, more)
-	require.NotEmpty(t, runs)
-	return slices.Concat(pages, more, runs)
+	require.NotEmpty(t, reports)
+	return slices.Concat(pages, more, reports)
 }
 
 func read(t *testing.T, path string) string {

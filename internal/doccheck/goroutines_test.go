@@ -54,7 +54,7 @@ var kits = []string{
 	"backends/etcd/etcdtest", "backends/postgres/internal/recycled", "backends/postgres/postgrestest", "examples", "internal/apicheck", "internal/authority",
 	"internal/barelease", "internal/child", "internal/churn", "internal/compared", "internal/doccheck",
 	"internal/explore", "internal/faultlink", "internal/handover/world", "internal/inputtest", "internal/labelled", "internal/memnet",
-	"internal/settler", "internal/simulate", "lease/faultclock", "lease/faultstore", "lease/leasetest", "sharding/remembertest", "test", "tools",
+	"internal/settler", "internal/simulate", "lab", "lease/faultclock", "lease/faultstore", "lease/leasetest", "sharding/remembertest", "test", "tools",
 }
 
 // product calls f with each file of code that runs in users' processes, by its path in the
@@ -76,7 +76,7 @@ func product(t *testing.T, f func(file string, code *ast.File)) {
 			return nil
 		}
 		if strings.HasSuffix(rel, ".go") && !strings.HasSuffix(rel, "_test.go") {
-			code, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+			code, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments|parser.SkipObjectResolution)
 			require.NoError(t, err)
 			f(rel, code)
 			files++
