@@ -6,21 +6,32 @@
 //	go run -C lab . all            the tests of every module but the root
 //	go run -C lab . nightly        the long checks of .ci/nightly; goes on where it stopped
 //	go run -C lab . nightly -only torture,soak-load -again
-//	go run -C lab . list           the steps of each
+//	go run -C lab . run grains     scenarios by name, or all: something is started, broken and judged
+//	go run -C lab . run all -short -seed 7
+//	go run -C lab . simulate       many histories on fake time; see package simulate
+//	go run -C lab . etcd           an etcd to develop with, on 127.0.0.1:2379
+//	go run -C lab . list           the steps of commit and nightly, and the scenarios
 //	go run -C lab . planted        known bugs, one at a time: which check finds each
 //	go run -C lab . planted -only 'pg-guard.*' -in backends/postgres -from NAME
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/holdfast-go/holdfast/lab/checks"
+	"github.com/holdfast-go/holdfast/lab/leases"
 	"github.com/holdfast-go/holdfast/lab/planted"
+	"github.com/holdfast-go/holdfast/lab/scene"
+	"github.com/holdfast-go/holdfast/lab/simulate"
 )
 
 func main() {
@@ -37,6 +48,8 @@ func main() {
 		command, args = os.Args[1], os.Args[2:]
 	}
 	flags := flag.NewFlagSet("lab "+command, flag.ExitOnError)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	passed := false
 	switch command {
 	case "commit":
@@ -75,17 +88,45 @@ func main() {
 		missed := (&planted.Hunter{Root: root, Within: *within, Out: os.Stdout}).Hunt(bugs)
 		fmt.Printf("%d of %d planted bugs were found; missed: %v\n", len(bugs)-len(missed), len(bugs), missed)
 		passed = len(missed) == 0
+	case "run":
+		r := &scene.Run{Out: os.Stdout}
+		flags.BoolVar(&r.Short, "short", false, "the size of the commit tier")
+		flags.Uint64Var(&r.Seed, "seed", 0, "of everything that is drawn; 0: another each time")
+		flags.DurationVar(&r.For, "for", 0, "how long load lasts; 0: as long as the scenario says")
+		flags.StringVar(&r.Store, "store", "", "etcd, postgres or sqlite; empty: the scenario's own")
+		var names []string
+		for ; len(args) > 0 && !strings.HasPrefix(args[0], "-"); args = args[1:] {
+			names = append(names, args[0])
+		}
+		_ = flags.Parse(args)
+		passed, err = scene.Play(ctx, scenarios(), append(names, flags.Args()...), r)
+		fail(err)
+	case "simulate":
+		o := simulate.Flags(flags, root)
+		_ = flags.Parse(args)
+		fail(o.Play(ctx))
+		passed = true
+	case "etcd":
+		listen := flags.String("listen", "127.0.0.1:2379", "host:port for clients; port 0 is any that is free")
+		_ = flags.Parse(args)
+		fail(leases.ServeEtcd(ctx, *listen))
+		passed = true
 	case "list":
 		fail(run.List())
+		for _, s := range scenarios() {
+			fmt.Printf("scenario %-26s %s\n", s.Name, s.About)
+		}
 		passed = true
 	default:
-		fail(fmt.Errorf("%q is no command: commit, all, nightly, planted or list", command))
+		fail(fmt.Errorf("%q is no command: commit, all, nightly, run, simulate, etcd, planted or list", command))
 	}
 	if !passed {
 		run.Close()
 		os.Exit(1)
 	}
 }
+
+func scenarios() []scene.Scenario { return slices.Concat(leases.Scenarios()) }
 
 func fail(err error) {
 	if err != nil {

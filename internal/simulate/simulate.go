@@ -1,7 +1,7 @@
 // Package simulate runs histories that are made up from seeds: tests on fake time
 // in which random things happen. It has the flags they share, and makes a history
 // of steps that do not depend on one another, so that a failing one can be made
-// smaller by leaving steps out (package test/simulate does that).
+// smaller by leaving steps out (`go run -C lab . simulate` does that).
 package simulate
 
 import (

@@ -31,7 +31,7 @@ var realPackages = []string{
 }
 
 // readers read or compile source, and have nothing for the race detector to look at.
-var readers = []string{"internal/apicheck", "internal/doccheck", "lab/planted", "test/simulate"}
+var readers = []string{"internal/apicheck", "internal/doccheck", "lab/planted", "lab/scene", "lab/simulate"}
 
 // single are packages on fake time that have one goroutine, or test the kit: the race detector finds
 // nothing there that it does not find in the packages that use them.

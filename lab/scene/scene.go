@@ -4,8 +4,14 @@ package scene
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -29,6 +35,58 @@ type Run struct {
 
 	mu         sync.Mutex
 	violations []string
+}
+
+// Play runs scenarios by name, or all of them, and reports whether all passed.
+func Play(ctx context.Context, all []Scenario, names []string, r *Run) (bool, error) {
+	var chosen []Scenario
+	for _, name := range names {
+		i := slices.IndexFunc(all, func(s Scenario) bool { return s.Name == name })
+		switch {
+		case name == "all":
+			chosen = all
+		case i < 0:
+			return false, fmt.Errorf("there is no scenario %q; see the command list", name)
+		default:
+			chosen = append(chosen, all[i])
+		}
+	}
+	if len(chosen) == 0 {
+		return false, errors.New("no scenario is named; see the command list")
+	}
+	passed := true
+	for _, s := range chosen {
+		one := &Run{Short: r.Short, Seed: r.Seed, For: r.For, Store: r.Store, Out: r.Out}
+		if err := s.Play(ctx, one); err != nil {
+			one.Printf("FAILED %s: %v", s.Name, err)
+			passed = false
+		}
+	}
+	return passed, ctx.Err()
+}
+
+// Play runs the scenario in a folder of its own, which stays if the run fails. An error says
+// what must hold and did not, or what kept the run from being judged.
+func (s Scenario) Play(ctx context.Context, r *Run) (err error) {
+	if r.Seed == 0 {
+		r.Seed = uint64(rand.Uint32()) + 1
+	}
+	if r.Dir, err = os.MkdirTemp("", "holdfast-"+s.Name+"-"); err != nil {
+		return err
+	}
+	load, _ := os.ReadFile("/proc/loadavg") // only printed
+	r.Printf("== %s: %s\n   seed %d; %s, %d processors, load %.14s, %s", s.Name, s.About, r.Seed,
+		time.Now().UTC().Format("2006-01-02 15:04"), runtime.NumCPU(), load, runtime.Version())
+	began := time.Now()
+	err = s.Do(ctx, r)
+	for _, v := range r.Violations() {
+		err = errors.Join(err, errors.New(v))
+	}
+	if err != nil {
+		return fmt.Errorf("seed %d, files in %s: %w", r.Seed, r.Dir, err)
+	}
+	r.Printf("-- %s: ok (%v)", s.Name, time.Since(began).Round(time.Second))
+	return os.RemoveAll(r.Dir)
 }
 
 // Printf prints a line.
@@ -57,4 +115,46 @@ func (r *Run) Violations() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append([]string(nil), r.violations...)
+}
+
+// AtMost prints a figure, and is a violation if it is above its bound, or no number.
+func (r *Run) AtMost(what string, got, bound float64, unit string) {
+	if got <= bound {
+		r.Figure(what, "%.4g%s, at most %.4g%s", got, unit, bound, unit)
+	} else {
+		r.Violation("%s: %.4g%s, at most %.4g%s", what, got, unit, bound, unit)
+	}
+}
+
+// Within is AtMost for durations.
+func (r *Run) Within(what string, got, bound time.Duration) {
+	r.AtMost(what, got.Seconds(), bound.Seconds(), " s")
+}
+
+// Spread prints how durations are distributed.
+func (r *Run) Spread(what string, samples []time.Duration) {
+	if len(samples) == 0 {
+		r.Figure(what, "no samples")
+		return
+	}
+	r.Figure(what, "p50 %-10v p99 %-10v max %-10v n=%d", Short(Percentile(samples, 50)), Short(Percentile(samples, 99)),
+		Short(Percentile(samples, 100)), len(samples))
+}
+
+// Percentile is the smallest sample that at least so many percent of all do not exceed. Of no
+// samples it is the longest duration, which keeps no bound.
+func Percentile(samples []time.Duration, percent float64) time.Duration {
+	if len(samples) == 0 {
+		return math.MaxInt64
+	}
+	sorted := slices.Sorted(slices.Values(samples))
+	return sorted[max(0, int(math.Ceil(percent/100*float64(len(sorted))))-1)]
+}
+
+// Short rounds d to as many digits as mean anything.
+func Short(d time.Duration) time.Duration {
+	if d < time.Second {
+		return d.Round(time.Microsecond)
+	}
+	return d.Round(time.Millisecond)
 }

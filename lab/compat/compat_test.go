@@ -14,9 +14,9 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
 	"github.com/holdfast-go/holdfast/internal/apicheck"
+	"github.com/holdfast-go/holdfast/lab/compat/peer"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/test/cluster"
-	"github.com/holdfast-go/holdfast/test/compat/peer"
 )
 
 const patience = 30 * time.Second // for a step that takes seconds at most

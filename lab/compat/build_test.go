@@ -36,10 +36,10 @@ func former(t *testing.T, repository, release string, peer fs.FS) string {
 	require.NoError(t, os.Mkdir(source, 0o755))
 	run(t, repository, "git", "archive", "--output="+archive, release)
 	run(t, source, "tar", "-xf", archive)
-	place := filepath.Join(source, "test", "compat", "peer")
+	place := filepath.Join(source, "lab", "compat", "peer")
 	require.NoError(t, os.RemoveAll(place))
 	require.NoError(t, os.CopyFS(place, peer))
-	run(t, source, "go", "build", "-trimpath", "-buildvcs=false", "-o", program, "./test/compat/peer/cmd")
+	run(t, source, "go", "build", "-C", "lab", "-trimpath", "-buildvcs=false", "-o", program, "./compat/peer/cmd")
 	return program
 }
 
@@ -50,9 +50,9 @@ func TestFormerIsTheRelease(t *testing.T) {
 	commit := func(version string) {
 		t.Helper()
 		for file, text := range map[string]string{
-			"go.mod":                       "module example.com/library\n\ngo 1.26\n",
-			"library.go":                   "package library\n\nconst Version = \"" + version + "\"\n",
-			"test/compat/peer/cmd/main.go": "package main\n\nfunc main() { println(\"the node of \" + \"" + version + "\") }\n",
+			"go.mod":                      "module example.com/library\n\ngo 1.26\n",
+			"library.go":                  "package library\n\nconst Version = \"" + version + "\"\n",
+			"lab/compat/peer/cmd/main.go": "package main\n\nfunc main() { println(\"the node of \" + \"" + version + "\") }\n",
 		} {
 			path := filepath.Join(dir, filepath.FromSlash(file))
 			require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))

@@ -6,7 +6,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/holdfast-go/holdfast/test/compat/peer"
+	"github.com/holdfast-go/holdfast/lab/compat/peer"
 )
 
 func TestMain(m *testing.M) {

@@ -1,4 +1,4 @@
-// Package peer is a node of test/compat. Its source is built twice: with this version of
+// Package peer is a node of lab/compat. Its source is built twice: with this version of
 // the library, and with an older one. So it uses only what both export.
 package peer
 

@@ -1,19 +1,10 @@
-// Grains compares, in one run, requests to an actor on another node by three ways:
-// its bare PID, an entity of package sharding, and a grain of protoactor's cluster.
-// Two nodes in this process, connected over loopback; 64 callers.
-//
-//	cd test/grains && go run . [-asks 200000] [-rounds 5]
-//
-// It prints the rates and exits 1 if the entity's is below 0.6 of the bare PID's.
-package main
+package leases
 
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -26,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
+	"github.com/holdfast-go/holdfast/lab/scene"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/remoting"
@@ -33,16 +25,6 @@ import (
 )
 
 const callers = 64
-
-func main() {
-	asks := flag.Int("asks", 200_000, "requests of each kind in a round")
-	rounds := flag.Int("rounds", 5, "rounds, of which the median counts")
-	flag.Parse()
-	if err := compare(*asks, *rounds); err != nil {
-		fmt.Fprintln(os.Stderr, "grains:", err)
-		os.Exit(1)
-	}
-}
 
 // echo answers what it is asked.
 func echo() *actor.Props {
@@ -53,11 +35,14 @@ func echo() *actor.Props {
 	})
 }
 
-func compare(asks, rounds int) error {
-	if asks < callers || rounds < 1 {
-		return fmt.Errorf("-asks must be at least %d, -rounds at least 1", callers)
+// grainsScenario compares requests to an actor on another node: by its bare PID, as an entity of
+// package sharding, and as a grain of protoactor's cluster.
+func grainsScenario(_ context.Context, r *scene.Run) error {
+	asks, rounds := 200_000, 5 // the median of the rounds counts
+	if r.Short {
+		asks, rounds = 5000, 3
 	}
-	ask, err := entity()
+	pid, entity, err := entities()
 	if err != nil {
 		return err
 	}
@@ -69,7 +54,7 @@ func compare(asks, rounds int) error {
 		name  string
 		ask   func() error
 		rates []float64
-	}{{name: "bare PID", ask: ask.bare}, {name: "entity", ask: ask.entity}, {name: "grain", ask: grain}}
+	}{{name: "bare PID", ask: pid}, {name: "entity", ask: entity}, {name: "grain", ask: grain}}
 	for range rounds {
 		for i := range kinds {
 			rate, err := measure(kinds[i].ask, asks)
@@ -79,17 +64,18 @@ func compare(asks, rounds int) error {
 			kinds[i].rates = append(kinds[i].rates, rate)
 		}
 	}
-	median := map[string]float64{}
+	var median []float64
 	for _, k := range kinds {
 		slices.Sort(k.rates)
-		median[k.name] = k.rates[len(k.rates)/2]
-		fmt.Printf("%-10s %8.0f asks/s (%.0f to %.0f)\n", k.name, median[k.name], k.rates[0], k.rates[len(k.rates)-1])
+		median = append(median, k.rates[len(k.rates)/2])
+		r.Figure("asks a second, "+k.name, "%.0f (%.0f to %.0f)", k.rates[len(k.rates)/2], k.rates[0], k.rates[len(k.rates)-1])
 	}
-	toPID, toGrain := median["entity"]/median["bare PID"], median["entity"]/median["grain"]
-	fmt.Printf("entity to bare PID: %.2f, to grain: %.2f; grain to bare PID: %.2f\n", toPID, toGrain, median["grain"]/median["bare PID"])
-	if toPID < 0.6 {
-		return errors.New("slower than it should be")
+	r.Figure("entity to grain; grain to bare PID", "%.2f; %.2f", median[1]/median[2], median[2]/median[0])
+	most := 1 / 0.6
+	if r.Short {
+		most = 4 // few asks, beside whatever else the machine does
 	}
+	r.AtMost("bare PID to entity", median[0]/median[1], most, "")
 	return nil
 }
 
@@ -117,10 +103,8 @@ func measure(ask func() error, asks int) (float64, error) {
 	}
 }
 
-type asker struct{ bare, entity func() error }
-
-// entity starts two nodes, one of which hosts.
-func entity() (a asker, err error) {
+// entities starts two nodes, one of which hosts.
+func entities() (bare, entity func() error, err error) {
 	store := memory.New()
 	node := func(id string, props *actor.Props) (*actor.ActorSystem, *sharding.Region, error) {
 		system := actor.NewActorSystem(remoting.LogTo(nil))
@@ -145,25 +129,25 @@ func entity() (a asker, err error) {
 	}
 	there, _, err := node("host", echo())
 	if err != nil {
-		return a, err
+		return nil, nil, err
 	}
 	here, region, err := node("proxy", nil)
 	if err != nil {
-		return a, err
+		return nil, nil, err
 	}
 	plain := there.Root.Spawn(echo())
 	pid, msg := actor.NewPID(plain.Address, plain.Id), wrapperspb.String("hello")
-	a.bare = func() error {
+	bare = func() error {
 		_, err := here.Root.RequestFuture(pid, msg, 10*time.Second).Result()
 		return err
 	}
-	a.entity = func() error {
+	entity = func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		_, err := sharding.Ask[*wrapperspb.StringValue](ctx, region, "one", msg)
 		return err
 	}
-	return a, errors.Join(a.bare(), a.entity())
+	return bare, entity, errors.Join(bare(), entity())
 }
 
 // grains starts two members of a cluster of protoactor, of which one has the kind.

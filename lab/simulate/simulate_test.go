@@ -1,4 +1,4 @@
-package main
+package simulate
 
 import (
 	"encoding/json"
@@ -48,8 +48,8 @@ func TestReplaysAreRead(t *testing.T) {
 		_, err := parse(s)
 		require.Error(t, err, s)
 	}
-	require.Error(t, run(t.Context(), options{n: 0, times: 1}))
-	require.Error(t, run(t.Context(), options{n: 1, times: 1, only: "nothing"}))
+	require.Error(t, Options{n: 0, times: 1}.Play(t.Context()))
+	require.Error(t, Options{n: 1, times: 1, only: "nothing"}.Play(t.Context()))
 }
 
 func TestFailuresAreToldApart(t *testing.T) {
@@ -77,8 +77,10 @@ func TestShares(t *testing.T) {
 // A planted bug is found, made smaller, and found again by what was printed.
 func TestAPlantedBugIsFoundAndMadeSmaller(t *testing.T) {
 	tier.NightlyOnly(t, "TestReduce makes histories smaller")
-	o := options{n: 1, times: 200, smaller: time.Minute, first: 1000}
-	o.overlay = overlay(t, "../../backends/memory/store.go", "r.token = s.counter", "if r.token = s.counter; old == nil {\n\t\tr.token = 1\n\t}")
+	root, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	o := Options{root: root, n: 1, times: 200, smaller: time.Minute, first: 1000}
+	o.overlay = overlay(t, filepath.Join(root, "backends/memory/store.go"), "r.token = s.counter", "if r.token = s.counter; old == nil {\n\t\tr.token = 1\n\t}")
 	p, err := newPlayer(o)
 	require.NoError(t, err)
 	defer p.close()
