@@ -19,6 +19,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -34,6 +35,10 @@ import (
 	"github.com/holdfast-go/holdfast/lab/simulate"
 )
 
+// programs start servers and nodes, break something, and judge: by name. Each has flags of its own, and
+// returns its exit status.
+var programs = map[string]func(args []string) int{}
+
 func main() {
 	if filepath.Base(os.Args[0]) == checks.LaneName {
 		fail(checks.Lane())
@@ -46,6 +51,10 @@ func main() {
 	command, args := "", []string(nil)
 	if len(os.Args) > 1 {
 		command, args = os.Args[1], os.Args[2:]
+	}
+	if command == "run" && len(args) > 0 && programs[args[0]] != nil {
+		run.Close()
+		os.Exit(programs[args[0]](args[1:]))
 	}
 	flags := flag.NewFlagSet("lab "+command, flag.ExitOnError)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -115,6 +124,9 @@ func main() {
 		fail(run.List())
 		for _, s := range scenarios() {
 			fmt.Printf("scenario %-26s %s\n", s.Name, s.About)
+		}
+		for _, name := range slices.Sorted(maps.Keys(programs)) {
+			fmt.Printf("scenario %-26s has flags of its own: -h\n", name)
 		}
 		passed = true
 	default:

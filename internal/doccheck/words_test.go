@@ -96,10 +96,10 @@ var longDocs = map[string]int{
 	"remoting":                       69,
 	"sharding":                       86,
 	"singleton":                      129,
-	"test/demo/bank":                 51,
-	"test/demo/scheduler":            52,
-	"test/soak":                      83,
-	"test/torture/torture":           72,
+	"lab/demo/bank":                  51,
+	"lab/demo/scheduler":             52,
+	"lab/soak":                       83,
+	"lab/torture":                    72,
 }
 
 func TestPackageDocsAreShort(t *testing.T) {

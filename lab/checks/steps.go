@@ -151,8 +151,8 @@ func (r *Run) Nightly() ([]Step, error) {
 	night := func(name, module string, limit time.Duration, packages []string, args ...string) Step {
 		return Step{Name: name, Module: module, Go: append([]string{"test"}, args...), Packages: packages, Limit: limit, Env: []string{nightly}}
 	}
-	program := func(name, module string, limit time.Duration, args ...string) Step {
-		return Step{Name: name, Module: module, Go: append([]string{"run"}, args...), Limit: limit, Env: []string{nightly}}
+	program := func(name string, limit time.Duration, args ...string) Step {
+		return Step{Name: name, Module: "lab", Go: append([]string{"run", ".", "run"}, args...), Limit: limit, Env: []string{nightly}}
 	}
 	steps := []Step{
 		night("draws", ".", 100*time.Minute, fakes),                    // long draws, explorers to their full bounds
@@ -164,19 +164,16 @@ func (r *Run) Nightly() ([]Step, error) {
 			night("race-"+m, m, 30*time.Minute, []string{"./..."}, "-race"))
 	}
 	steps = append(steps,
-		program("planted", "lab", 150*time.Minute, ".", "planted"),
-		program("torture", ".", 15*time.Minute, "./test/torture", "-for", "10m"),
-		program("torture-postgres", "test/stores", 12*time.Minute, "./torture", "-store", "postgres", "-for", "5m"),
-		program("torture-sqlite", "test/stores", 12*time.Minute, "./torture", "-store", "sqlite", "-for", "5m"),
-		program("demo-singleton", ".", 5*time.Minute, "./test/demo", "singleton"),
-		program("demo-sharding", ".", 5*time.Minute, "./test/demo", "sharding"),
+		Step{Name: "planted", Module: "lab", Go: []string{"run", ".", "planted"}, Limit: 150 * time.Minute, Env: []string{nightly}},
+		program("torture", 15*time.Minute, "torture", "-for", "10m"),
+		program("torture-postgres", 12*time.Minute, "torture", "-store", "postgres", "-for", "5m"),
+		program("torture-sqlite", 12*time.Minute, "torture", "-store", "sqlite", "-for", "5m"),
+		program("demo-singleton", 5*time.Minute, "singleton"),
+		program("demo-sharding", 5*time.Minute, "sharding"),
+		program("soak-load", 15*time.Minute, "load", "-for", "10m"),
 	)
-	for _, soak := range []string{"names", "handovers", "kills", "many", "rolling", "load", "shardkills", "shards", "congestion", "backlog", "slowlink", "singletonload", "reshard", "serverless", "restore", "outage"} {
-		args := []string{"./test/soak", soak}
-		if soak == "load" {
-			args = append(args, "-for", "10m")
-		}
-		steps = append(steps, program("soak-"+soak, ".", 15*time.Minute, args...))
+	for _, soak := range []string{"names", "handovers", "kills", "many", "rolling", "shardkills", "shards", "congestion", "backlog", "slowlink", "singletonload", "reshard", "serverless", "restore", "outage"} {
+		steps = append(steps, program("soak-"+soak, 15*time.Minute, soak))
 	}
 	flakes := night("flakes", ".", 60*time.Minute, reals)
 	flakes.Env, flakes.Rounds = nil, 5

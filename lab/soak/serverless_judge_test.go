@@ -1,0 +1,198 @@
+//go:build linux
+
+package soak
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// tale is what functions noted, made up; times are in milliseconds, TTLs 2 s.
+type tale struct {
+	entries []entry
+	history []keyChange
+	calls   map[uint32]uint16
+}
+
+// call notes a call of a process; a token above 0: it is told, or what the store moved from and to.
+func (s *tale) call(process uint32, from, to int, o callOp, owner, target uint16, out callOutcome, tokens ...uint64) {
+	if s.calls == nil {
+		s.calls = map[uint32]uint16{}
+	}
+	s.calls[process]++
+	at := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+	n, ttl := s.calls[process], 2*time.Second
+	s.entries = append(s.entries, entry{at: at(from), kind: callBegan, sender: process, name: 3, sent: ttl, seq: packBegan(n, o, owner, target)})
+	e := entry{at: at(to), kind: callEnded, sender: process, name: 3, seq: packEnded(n, out), sent: at(from) + ttl}
+	if o == opAcquire && len(tokens) > 0 {
+		e.token = tokens[0]
+	}
+	if o == opTransfer && len(tokens) > 1 {
+		s.entries = append(s.entries, entry{at: at(to) - 1, kind: recordMoved, sender: process, name: 3, token: tokens[0], seq: tokens[1]})
+	}
+	if out != 0 {
+		s.entries = append(s.entries, e)
+	}
+}
+
+func (s *tale) dies(process uint32, at int) {
+	s.entries = append(s.entries, entry{at: time.Duration(at) * time.Millisecond, kind: functionDead, sender: process, name: 3, seq: 1})
+}
+
+func (s *tale) put(revision uint64, owner uint16) {
+	s.history = append(s.history, keyChange{revision, ownerName(owner)})
+}
+
+func (s *tale) gone(revision uint64) {
+	s.history = append(s.history, keyChange{revision: revision})
+}
+
+func (s *tale) judge() *functionVerdict {
+	return judgeFunctions(functionEvidence{slices.Clone(s.entries), map[uint16][]keyChange{3: s.history}})
+}
+
+// soundTale is a run in which nothing is wrong: owner 1 has the key, renews it, hands it to owner
+// 2, who is queued; that one's process dies as it releases it, and owner 1 has it again when the
+// TTL is over.
+func soundTale() *tale {
+	s := &tale{}
+	s.call(1, 10, 20, opAcquire, 1, 0, isYes, 5)
+	s.call(2, 15, 25, opAcquire, 2, 0, isNo)
+	s.call(1, 500, 510, opRenew, 1, 0, isYes)
+	s.call(1, 600, 620, opTransfer, 1, 2, isYes, 6, 7)
+	s.call(2, 630, 640, opAcquire, 2, 0, isYes, 7)
+	s.call(2, 700, 0, opRelease, 2, 0, 0)
+	s.dies(2, 720)
+	s.dies(1, 800)
+	s.call(3, 2700, 2710, opAcquire, 1, 0, isYes, 11)
+	s.put(5, 1)
+	s.put(6, 1)
+	s.put(7, 2)
+	s.gone(10)
+	s.put(11, 1)
+	return s
+}
+
+func TestASoundTaleBreaksNothing(t *testing.T) {
+	v := soundTale().judge()
+	require.Empty(t, slices.Concat(v.overlaps, v.shrunk, v.gaps, v.untrue))
+	require.Equal(t, []int{5, 5, 1, 2, 1, 2, 0}, []int{v.promises, v.stood, v.moves, v.changes, v.diedInCalls, v.died, v.broken})
+	require.Equal(t, []time.Duration{20 * time.Millisecond}, v.followed)
+	require.Equal(t, map[callOutcome]int{isYes: 3, isNo: 1}, v.calls[opAcquire])
+}
+
+// Every planted overlap, gap and token is found, and what may be is not.
+func TestWhatIsPlantedInATale(t *testing.T) {
+	overlap := func(v *functionVerdict) []string { return v.overlaps }
+	shrunk := func(v *functionVerdict) []string { return v.shrunk }
+	gap := func(v *functionVerdict) []string { return v.gaps }
+	untrue := func(v *functionVerdict) []string { return v.untrue }
+	for name, c := range map[string]struct {
+		plant func(*tale)
+		found func(*functionVerdict) []string // nil: nothing is
+	}{
+		"another has it at once": {func(s *tale) {
+			s.call(4, 100, 110, opAcquire, 3, 0, isYes, 6)
+			s.history = slices.Insert(s.history, 1, keyChange{6, ownerName(3)})
+			s.history[2].revision = 6
+		}, overlap},
+		"another has it before the promise after a renewal ends": {func(s *tale) {
+			s.call(2, 1000, 1010, opAcquire, 2, 0, isYes, 8)
+			s.call(5, 1020, 1030, opAcquire, 5, 0, isYes, 9)
+			s.history = slices.Insert(s.history, 3, keyChange{8, ownerName(2)}, keyChange{9, ownerName(5)})
+		}, overlap},
+		"another renews what it does not have": {func(s *tale) { s.call(4, 100, 110, opRenew, 3, 0, isYes) }, overlap},
+		"it is moved to a third": {func(s *tale) {
+			s.call(4, 2750, 2760, opTransfer, 5, 4, isYes, 11, 12)
+			s.put(12, 4)
+		}, overlap},
+		"it was given up in that name, in vain, by who had died before": {func(s *tale) {
+			s.call(6, 2600, 0, opRelease, 1, 0, 0)
+			s.dies(6, 2699)
+			s.call(4, 2800, 2810, opAcquire, 3, 0, isYes, 13)
+			s.put(13, 3)
+		}, overlap},
+		"it was given up in that name by who has died since": {func(s *tale) {
+			s.call(6, 2600, 0, opRelease, 1, 0, 0)
+			s.dies(6, 2701)
+			s.call(4, 2800, 2810, opAcquire, 3, 0, isYes, 13)
+			s.put(13, 3)
+		}, nil},
+		"it was given up": {func(s *tale) {
+			s.call(3, 2720, 2725, opRelease, 1, 0, isYes)
+			s.call(4, 2800, 2810, opAcquire, 3, 0, isYes, 13)
+			s.put(13, 3)
+		}, nil},
+		"a lower token": {func(s *tale) {
+			s.call(4, 4900, 4910, opAcquire, 3, 0, isYes, 9)
+			s.history = slices.Insert(s.history, 3, keyChange{9, ownerName(3)})
+		}, shrunk},
+		"the same token after a change of owner": {func(s *tale) { s.call(4, 4900, 4910, opAcquire, 2, 0, isYes, 11) }, shrunk},
+		"no token":                               {func(s *tale) { s.call(3, 2720, 2730, opAcquire, 1, 0, isYes, 0) }, shrunk},
+		"two owners of a token, at no known order": {func(s *tale) {
+			s.call(4, 2700, 2711, opAcquire, 3, 0, isYes, 11)
+		}, shrunk},
+		"a gap before what was moved": {func(s *tale) { s.history = slices.Insert(s.history, 2, keyChange{revision: 6}) }, gap},
+		"a third before what was moved": {func(s *tale) {
+			s.history = slices.Insert(s.history, 2, keyChange{6, ownerName(4)})
+		}, gap},
+		"moved to another":   {func(s *tale) { s.history[2].owner = ownerName(4) }, gap},
+		"never moved at all": {func(s *tale) { s.history = slices.Delete(s.history, 2, 3) }, gap},
+		"a transfer that removes": {func(s *tale) {
+			s.entries = append(s.entries, entry{at: 610 * time.Millisecond, kind: recordFreed, sender: 1, name: 3, token: 6})
+		}, gap},
+		"a release that removes": {func(s *tale) {
+			s.entries = append(s.entries, entry{at: 710 * time.Millisecond, kind: recordFreed, sender: 2, name: 3, token: 7})
+		}, nil},
+		"a token of nobody": {func(s *tale) { s.history[4].revision = 12 }, untrue},
+		"another's record":  {func(s *tale) { s.history[4].owner = ownerName(9) }, untrue},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := soundTale()
+			c.plant(s)
+			v := s.judge()
+			if c.found == nil {
+				require.Empty(t, slices.Concat(v.overlaps, v.shrunk, v.gaps, v.untrue))
+				return
+			}
+			require.NotEmpty(t, c.found(v), "%+v", v)
+		})
+	}
+}
+
+func TestOwnersOfRecords(t *testing.T) {
+	owner, err := ownerIn(`hf1 00000000000000aa {"id":"run-7","inc":"owner:run-7","ttl":2000,"at":1}`)
+	require.NoError(t, err)
+	require.Equal(t, "run-7", owner)
+	for _, bad := range []string{"", "hf1", `hf1 {"inc":"x"}`, `hf1 {"id":`} {
+		_, err := ownerIn(bad)
+		require.Error(t, err)
+	}
+}
+
+func TestTheBoardIsShared(t *testing.T) {
+	path := t.TempDir() + "/board"
+	a, err := newBoard(path, 3)
+	require.NoError(t, err)
+	b, err := openBoard(path)
+	require.NoError(t, err)
+	a.enqueue(1, 0)
+	a.enqueue(1, 7)
+	owner, ok := b.next(1)
+	require.True(t, ok)
+	require.Zero(t, owner, "who came first")
+	_, ok = a.next(1)
+	require.False(t, ok)
+	require.NoError(t, a.Close())
+	require.NoError(t, b.Close())
+}
+
+func TestBadFlagsOfServerless(t *testing.T) {
+	for _, args := range [][]string{{"-for", "1ms"}, {"-for", "3h"}, {"-processes", "0"}, {"-processes", "1001"}, {"-etcd", ""}} {
+		require.ErrorContains(t, serverless(t.Context(), args, &report{out: &bytes.Buffer{}}), "must be 1s to 2h")
+	}
+}
