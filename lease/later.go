@@ -43,7 +43,7 @@ func (l *later) do(f func()) {
 
 func (l *later) run() {
 	for f := l.next(); f != nil; f = l.next() {
-		_ = boundary.Call(func() error { f(); return nil }) // what panicked is where it would be logged
+		_ = boundary.Contained(f) // what panicked is where it would be logged
 	}
 }
 

@@ -82,13 +82,9 @@ func (u *unguarded) OnFree(f func()) func() bool {
 		return func() bool { return false }
 	}
 	t := time.AfterFunc(0, func() {
-		defer func() {
-			if p := recover(); p != nil {
-				boundary.Default().Error("a callback panicked", zap.String("callback", "OnFree"),
-					zap.String("name", u.name), zap.Any("panic", p))
-			}
-		}()
-		f()
+		if err := boundary.Contained(f); err != nil {
+			boundary.Default().Error("a callback panicked", zap.String("callback", "OnFree"), zap.String("name", u.name), zap.Error(err))
+		}
 	})
 	return t.Stop
 }

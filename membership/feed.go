@@ -94,7 +94,7 @@ func (f *feed[S]) serve(x *follower[S]) {
 
 // call runs a follower's function. A panic in it is logged, and the other followers go on.
 func (f *feed[S]) call(x *follower[S], previous, state S, skipped int) {
-	if err := boundary.Call(func() error { x.tell(previous, state, skipped); return nil }); err != nil {
+	if err := boundary.Contained(func() { x.tell(previous, state, skipped) }); err != nil {
 		log := zap.L
 		if f.log != nil {
 			log = f.log

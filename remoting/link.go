@@ -110,10 +110,7 @@ func (l *link) RecvMsg(m any) error {
 // lost has remote give up the link to address, and all told that it is not to be used any
 // more: it broke, or the peer asked for it.
 func (n *Node) lost(address string) {
-	if err := boundary.Call(func() error {
-		n.events.Publish(&remote.EndpointTerminatedEvent{Address: address})
-		return nil
-	}); err != nil {
+	if err := boundary.Contained(func() { n.events.Publish(&remote.EndpointTerminatedEvent{Address: address}) }); err != nil {
 		n.warn("remoting: a subscriber of dead letters failed", "error", err)
 	}
 }

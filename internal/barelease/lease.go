@@ -153,18 +153,12 @@ func (l *Lease) drop(reason error) {
 		return
 	}
 	for _, f := range handlers {
-		go l.tell(*f, lease.Loss{Name: l.name, Reason: reason})
+		go func() {
+			if err := boundary.Contained(func() { (*f)(lease.Loss{Name: l.name, Reason: reason}) }); err != nil {
+				boundary.Default().Error("a callback panicked", zap.String("lease", l.name), zap.Error(err))
+			}
+		}()
 	}
-}
-
-// tell calls code of a user's, which may panic.
-func (l *Lease) tell(f func(lease.Loss), loss lease.Loss) {
-	defer func() {
-		if p := recover(); p != nil {
-			boundary.Default().Error("a callback panicked", zap.String("lease", l.name), zap.Any("panic", p))
-		}
-	}()
-	f(loss)
 }
 
 // forget ends the present ownership, and returns it.

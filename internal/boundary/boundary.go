@@ -1,11 +1,16 @@
-// Package boundary is where this module meets code of users: it makes errors of their panics at
-// the edge of a goroutine of ours, waits for work of theirs for a bounded time, and has the logger
-// of those who give none.
+// Package boundary calls users' code: it turns a panic into an error, at the edge of a goroutine of
+// ours, and has the logger that serves where the user gives none.
 //
-// A goroutine has an owner, which begins it by the Go of a sync.WaitGroup and waits for its end
-// when it is itself ended: by the group's Wait, or by Wait here where a store or work of users may
-// take longer than the caller does. A bare go statement needs a line in internal/doccheck, with the
-// reason.
+//	err := boundary.Contained(callback)            // f has no result
+//	err = boundary.Call(store.Flush)               // f has an error
+//	v, err := boundary.Get(store.Load)             // f has a value and an error
+//
+// Users' code is trusted to return, but for Aside, which calls what may hang. It may not end its
+// goroutine (runtime.Goexit).
+//
+// Each goroutine has an owner, which starts it by the Go of a sync.WaitGroup and waits for it at its
+// own end: by the group's Wait, or by Wait here if the goroutine may take longer than the caller
+// wants to wait. A bare go statement needs a line in internal/doccheck, with the reason.
 package boundary
 
 import (
@@ -14,31 +19,37 @@ import (
 	"sync"
 )
 
-// Contain, when it is deferred, makes a panic an error.
+// Contain, when it is deferred, turns a panic into an error.
 func Contain(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("it panicked: %v", p)
 	}
 }
 
-// Call runs f and returns its error, or one that says what it panicked with.
+// Contained runs f. The error is nil unless f panicked.
+func Contained(f func()) (err error) {
+	defer Contain(&err)
+	f()
+	return nil
+}
+
+// Call runs f. The error is f's, or says what f panicked with.
 func Call(f func() error) (err error) {
 	defer Contain(&err)
 	return f()
 }
 
-// Get is Call for a function with a result; after a panic that is the zero value.
+// Get is Call for a function with a result, which is the zero value after a panic.
 func Get[T any](f func() (T, error)) (v T, err error) {
 	defer Contain(&err)
 	return f()
 }
 
-// Aside runs f, which may hang, on a goroutine of its own, and done there with its result. Where f
-// hangs, done is not called.
+// Aside runs f, which may hang, on a goroutine of its own, and then done there, with f's result.
 func Aside[T any](f func() (T, error), done func(T, error)) { go func() { done(Get(f)) }() }
 
-// Wait returns nil when all goroutines of g have ended, or the cause of ctx's end when that comes
-// first. None of g may begin meanwhile.
+// Wait returns nil when all goroutines of g have ended, or the cause of ctx's end if that comes
+// first. No goroutine of g may start meanwhile.
 func Wait(ctx context.Context, g *sync.WaitGroup) error {
 	ended := make(chan struct{})
 	go func() { g.Wait(); close(ended) }()

@@ -18,6 +18,8 @@ func TestAPanicIsAnError(t *testing.T) {
 	want := errors.New("plain")
 	require.Equal(t, want, boundary.Call(func() error { return want }))
 	require.ErrorContains(t, boundary.Call(func() error { panic("boom") }), "panicked: boom")
+	require.NoError(t, boundary.Contained(func() {}))
+	require.ErrorContains(t, boundary.Contained(func() { panic("boom") }), "panicked: boom")
 	told := make(chan error)
 	boundary.Aside(func() (int, error) { panic("boom") }, func(v int, err error) { require.Zero(t, v); told <- err })
 	require.ErrorContains(t, <-told, "boom")

@@ -6,24 +6,24 @@ import (
 	"time"
 )
 
-// Every is how often one line of a kind may come, once Burst have.
+// Burst lines of a kind may be logged at once, and then one every Every.
 const (
 	Every = time.Second
 	Burst = 5
 )
 
-// Line is one kind of line in a log. Its zero value is ready, and it is safe for
-// concurrent use. What it keeps back is to be counted elsewhere, too.
+// Line limits how often one kind of line is logged. Its zero value is ready to use, and it is safe
+// for concurrent use.
 type Line struct {
 	mu     sync.Mutex
 	room   int
-	since  time.Duration // when room was looked at last
+	since  time.Duration // when room grew last
 	began  bool
 	missed int
 }
 
-// Open reports whether a line may be written at a time, of any clock that does not go
-// back, and how many were not since the last that was.
+// Open reports whether a line may be logged now, and how many were left out since the last one. now
+// is a reading of any clock that does not go back.
 func (l *Line) Open(now time.Duration) (missed int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -42,10 +42,10 @@ func (l *Line) Open(now time.Duration) (missed int, ok bool) {
 	return missed, true
 }
 
-// most is how much a log has of a text that a peer chose, in bytes.
+// most bounds what Cut returns, in bytes.
 const most = 128
 
-// Cut is what a log has of a text that a peer chose.
+// Cut shortens a text that a peer chose, for a log.
 func Cut(s string) string {
 	if len(s) <= most {
 		return s

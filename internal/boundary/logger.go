@@ -10,13 +10,13 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// defaultLevel is the least that Default passes on.
+// defaultLevel is the lowest level that Default passes on.
 const defaultLevel = zapcore.WarnLevel
 
 var defaultLogger = zap.New(&slogCore{})
 
-// Default is the logger where the user gives none: it passes warnings and what is
-// worse on to slog.Default(), as that is at that moment.
+// Default is the logger where the user gives none. It passes warnings and errors on to the
+// slog.Default() of that moment.
 func Default() *zap.Logger { return defaultLogger }
 
 // slogCore is a zapcore.Core over slog.Default().
@@ -37,7 +37,7 @@ func (c *slogCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Che
 	return ce
 }
 
-// Write makes attributes of the fields, in their order; what is nested stays so.
+// Write turns fields into attributes, in their order. Nested fields stay nested.
 func (c *slogCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	text := e.Message
 	if e.LoggerName != "" {
