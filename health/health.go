@@ -128,7 +128,6 @@ func (p *probe) start() *attempt {
 	p.last = a
 	go func() {
 		defer close(a.done)
-		a.lines = []string{fmt.Sprintf("check %d ended its goroutine", p.number)} // unless it returns
 		defer func() {
 			if v := recover(); v != nil {
 				a.lines = []string{fmt.Sprintf("check %d panicked: %v", p.number, v)}

@@ -71,9 +71,7 @@ func TestATermWhoseLeaseCantBeAskedHasEnded(t *testing.T) {
 							require.True(t, term.CheckAlive())
 							require.NoError(t, term.Context().Err())
 							d.bad.Store(true)
-							alive := false
-							aside(func() { alive = term.CheckAlive() })
-							require.False(t, alive)
+							require.False(t, term.CheckAlive())
 						}
 						asked := d.asked.Load()
 						require.False(t, term.CheckAlive())

@@ -2,14 +2,21 @@ package lease
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"time"
 )
 
 // This file takes single requests to the store.
 
-// errEnded is the error of a request whose goroutine did not come to its end.
-var errEnded = errors.New("the store ended its goroutine")
+// contained calls the store, whose panic is an error.
+func contained[T any](f func() (T, error)) (v T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the store panicked: %v", p)
+		}
+	}()
+	return f()
+}
 
 // call runs one request to the store: bounded by AttemptTimeout, by the Keeper's
 // life, and safe from a store that panics or does not honour its context. It
@@ -30,14 +37,8 @@ func callWithin[T any](k *Keeper, limit time.Duration, f func(context.Context) (
 	defer k.clock.AfterFunc(limit, func() { cancel(noAnswer(limit)) }).Stop()
 	ch := make(chan reply, 1)
 	k.calls.Go(func() {
-		r := reply{err: errEnded}
-		defer func() {
-			if p := recover(); p != nil {
-				r.err = panicked(p)
-			}
-			ch <- r
-		}()
-		r.v, r.err = f(ctx)
+		v, err := contained(func() (T, error) { return f(ctx) })
+		ch <- reply{v, err}
 	})
 	select {
 	case r := <-ch:

@@ -38,38 +38,28 @@ func (l *lane) directLocked(k *Keeper, o *op) bool {
 	return true
 }
 
-// sendDirect makes the first attempt of o, for its caller. A store that ends the goroutine
-// ends the caller's: then o goes on without it.
+// sendDirect makes the first attempt of o, for its caller.
 func (k *Keeper) sendDirect(ctx context.Context, o *op) {
 	defer k.wg.Done()
 	l := o.direct
 	o.caller = ctx
-	returned := false
-	defer func() {
-		if !returned {
-			k.leave(o, unknown(errEnded))
-		}
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		l.active--
-		l.pump(k)
-	}()
 	l.send([]*op{o})
-	returned = true
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	l.active--
+	l.pump(k)
 }
 
 // callFor is call for an attempt of ops, on this goroutine if that is the caller
-// of the one op there is. It bears the values of the first of them. What came of it is
-// for settle, whatever the store does.
-func callFor[T any](k *Keeper, ops []*op, f func(context.Context) (T, error), settle func(T, error)) {
+// of the one op there is. It bears the values of the first of them.
+func callFor[T any](k *Keeper, ops []*op, f func(context.Context) (T, error)) (v T, err error) {
 	caller := ops[0].caller
 	sent := k.clock.Now()
 	if caller == nil {
 		values := ops[0].values
-		v, err := call(k, func(ctx context.Context) (T, error) { return f(bear(ctx, values)) })
+		v, err = call(k, func(ctx context.Context) (T, error) { return f(bear(ctx, values)) })
 		k.heard(ofRecords, sent, err)
-		settle(v, err)
-		return
+		return v, err
 	}
 	ops[0].caller = nil // only the first attempt
 	ctx, cancel := context.WithCancelCause(k.ctx)
@@ -79,23 +69,14 @@ func callFor[T any](k *Keeper, ops []*op, f func(context.Context) (T, error), se
 	if caller.Done() != nil {
 		defer context.AfterFunc(caller, func() { cancel(caller.Err()) })()
 	}
-	var v T
-	err := errEnded
-	defer func() {
-		if p := recover(); p != nil {
-			err = panicked(p)
-		}
-		k.heed(err)
-		if caller.Err() == nil {
-			k.heard(ofRecords, sent, err)
-		}
-		settle(v, err)
-	}()
-	v, err = f(bear(ctx, caller))
+	v, err = contained(func() (T, error) { return f(bear(ctx, caller)) })
+	k.heed(err)
+	if caller.Err() == nil {
+		k.heard(ofRecords, sent, err)
+	}
+	return v, err
 }
 
 func noAnswer(within time.Duration) error {
 	return fmt.Errorf("no answer within %v: %w", within, context.DeadlineExceeded)
 }
-
-func panicked(p any) error { return fmt.Errorf("the store panicked: %v", p) }

@@ -128,25 +128,7 @@ func (f *follower) streams() (ss []stream) {
 func (k *Keeper) followLocked(ctx context.Context, end func(), f *follower) {
 	f.heard.forget()
 	f.era = k.era
-	k.wg.Go(func() { f.follow(ctx, end) })
-}
-
-// follow is run, and again if what it called ended the goroutine.
-func (f *follower) follow(ctx context.Context, end func()) {
-	returned := false
-	defer func() {
-		if returned || ctx.Err() != nil {
-			end()
-			return
-		}
-		f.k.wg.Go(func() {
-			f.interrupted(errEnded)
-			f.sleep(ctx, retryMax/10)
-			f.follow(ctx, end)
-		})
-	}()
-	f.run(ctx)
-	returned = true
+	k.wg.Go(func() { defer end(); f.run(ctx) })
 }
 
 // interrupted: the stream is. That is logged if it lasts.
@@ -229,11 +211,10 @@ func (f *follower) sleep(ctx context.Context, d time.Duration) { f.k.rest(ctx, d
 
 // watch passes one watch on; progress if it came as far as EventSynced.
 func (f *follower) watch(ctx context.Context, s stream) (progress bool, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = panicked(p)
-		}
-	}()
+	return contained(func() (bool, error) { return f.follow(ctx, s) })
+}
+
+func (f *follower) follow(ctx context.Context, s stream) (progress bool, err error) {
 	// A watch that falls silent would be waited for in vain. As it begins that is
 	// noticed; later there may be nothing to tell, so it is begun anew now and then,
 	// unless it answers probes.

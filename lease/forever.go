@@ -32,7 +32,7 @@ func WithBackoff(least, most time.Duration) RunOption {
 //   - nil, and the term stood: f's work is over for good, and RunForever returns nil;
 //   - another error: it is logged, the lease is released, so that another may try, and after a
 //     pause this one does, too;
-//   - a panic, or runtime.Goexit, is passed on after the release.
+//   - a panic is passed on after the release.
 //
 // Pauses grow, with jitter (WithBackoff), and begin anew after a term that lasted longer than the
 // longest. Between terms other calls of Run for l have their turn.

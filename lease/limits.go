@@ -73,7 +73,7 @@ func (l StoreLimits) checkName(name string) error {
 	if l.CheckName == nil {
 		return nil
 	}
-	err := l.askName(name)
+	_, err := contained(func() (struct{}, error) { return struct{}{}, l.CheckName(name) })
 	if err == nil {
 		return nil
 	}
@@ -81,16 +81,6 @@ func (l StoreLimits) checkName(name string) error {
 		err = fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	return fmt.Errorf("lease name %.64q: %w (a bound of store %s)", name, err, l.Name)
-}
-
-// askName is CheckName, which may panic: it is code of the store's.
-func (l StoreLimits) askName(name string) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = panicked(p)
-		}
-	}()
-	return l.CheckName(name)
 }
 
 // checkMetadata returns an error that is ErrInvalid if the store can't hold the metadata of

@@ -3,7 +3,6 @@ package lease_test
 import (
 	"context"
 	"errors"
-	"runtime"
 	"testing"
 	"time"
 
@@ -72,7 +71,7 @@ func (f *fickleStore) Acquire(ctx context.Context, s lease.Session, claims []lea
 	return f.Store.Acquire(ctx, s, claims)
 }
 
-// rudeStore panics, ends its goroutine, or never comes back, whatever its context says.
+// rudeStore panics or never returns, whatever its context says.
 type rudeStore struct {
 	lease.Store
 	manner string
@@ -80,18 +79,15 @@ type rudeStore struct {
 }
 
 func (r *rudeStore) Renew(ctx context.Context, s []lease.Session) ([]lease.Grant, error) {
-	switch r.manner {
-	case "panics":
+	if r.manner == "panics" {
 		panic("rude")
-	case "leaves":
-		runtime.Goexit()
 	}
 	<-r.hang
 	return nil, errors.New("late")
 }
 
 func TestARudeStoreHarmsNobody(t *testing.T) {
-	for _, manner := range []string{"panics", "leaves", "hangs"} {
+	for _, manner := range []string{"panics", "hangs"} {
 		bubble(t, func(t *testing.T, store *memory.Store) {
 			hang := make(chan struct{})
 			a := start(t, &rudeStore{Store: store, manner: manner, hang: hang}, "a")
@@ -106,24 +102,21 @@ func TestARudeStoreHarmsNobody(t *testing.T) {
 	}
 }
 
-// leavingStore ends its goroutine when it is to read.
-type leavingStore struct{ lease.Store }
+// panickingStore panics when it is read.
+type panickingStore struct{ lease.Store }
 
-func (leavingStore) Get(context.Context, ...string) ([]lease.Record, error) {
-	runtime.Goexit()
-	return nil, nil
-}
+func (panickingStore) Get(context.Context, ...string) ([]lease.Record, error) { panic("rude") }
 
-// A request whose goroutine ended has no answer: least of all that a name is free.
-func TestAGoroutineThatEndsIsNoAnswer(t *testing.T) {
+// A request that panicked has no answer: least of all that a name is free.
+func TestAPanicIsNoAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
-		k, err := lease.NewKeeper(leavingStore{store}, lease.Config{ID: "a", TTL: ttl})
+		k, err := lease.NewKeeper(panickingStore{store}, lease.Config{ID: "a", TTL: ttl})
 		require.NoError(t, err)
 		defer func() { require.NoError(t, k.Close(context.Background())) }()
 		h, err := k.Lease("job")
 		require.NoError(t, err)
 		_, _, err = h.Holder(t.Context())
-		require.ErrorContains(t, err, "ended its goroutine")
+		require.ErrorContains(t, err, "the store panicked: rude")
 		require.Error(t, k.Health(t.Context()))
 	})
 }

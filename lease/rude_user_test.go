@@ -208,7 +208,7 @@ func TestACallbackOfAnUnguardedLeaseMayPanic(t *testing.T) {
 		w.OnFree(func() { panic("rude") })
 		require.False(t, w.OnFree(nil)())
 		time.Sleep(time.Second)
-		require.Contains(t, l.read(), "a callback panicked callback=OnFree name=job panic=rude")
+		require.Contains(t, l.read(), "a callback panicked callback=OnFree name=job error=it panicked: rude")
 	})
 }
 

@@ -26,8 +26,7 @@ import (
 // acquisition that fails is tried again, and so is one that another wins;
 // ErrClosed, ErrBadRecord, ErrInvalid and the end of ctx make Run return
 // without calling f; the end of ctx together with why the last attempt failed, if it
-// did. The first of several attempts that fail is logged. A panic of f, or its runtime.Goexit, is passed on after the
-// release.
+// did. The first of several attempts that fail is logged. A panic of f is passed on after the release.
 func Run(ctx context.Context, l Lease, f func(ctx context.Context, t Term) error) error {
 	o, err := runTerm(ctx, "lease.Run", l, nil, f)
 	if err != nil {
@@ -93,7 +92,7 @@ func runUnder(ctx context.Context, l Lease, f func(ctx context.Context, t Term) 
 		// What f held must be given up even if ctx is done.
 		o.release = l.Release(context.WithoutCancel(ctx))
 	}
-	// Also if f panics, or ends its goroutine.
+	// Also if f panics.
 	defer release()
 	if t.CheckAlive() { // else it was lost before the work began
 		o.err = f(work, t)
@@ -189,9 +188,8 @@ func nameOf(l Lease) string {
 // the outermost's OnLost as well. For a lease that
 // has none (As finds no Termed) it makes one from CheckAlive and OnLost: its
 // token is 0, and its clock is the system's. If the lease is not alive any more
-// the term is one that has ended. A CheckAlive of l, or a Check of its own Term, that panics or
-// ends its goroutine ends the term, with a cause that is ErrInconsistent, and is not called for
-// it again. stop frees what it registered.
+// the term has ended. A CheckAlive of l, or a Check of its own Term, that panics ends the term, with
+// a cause that is ErrInconsistent, and is not called again. stop frees what it registered.
 func TermOf(l Lease) (t Term, stop func()) {
 	if td, ok := As[Termed](l); ok {
 		var outer Lease

@@ -3,7 +3,6 @@ package lease_test
 import (
 	"context"
 	"errors"
-	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -99,14 +98,6 @@ func TestRunPassesAPanicOnAfterTheRelease(t *testing.T) {
 		require.PanicsWithValue(t, "oops", func() {
 			lease.Run(t.Context(), la, func(context.Context, lease.Term) error { panic("oops") })
 		})
-		requireFree(t, store, "job")
-
-		exited := make(chan struct{})
-		go func() {
-			defer close(exited)
-			lease.Run(context.Background(), la, func(context.Context, lease.Term) error { runtime.Goexit(); return nil })
-		}()
-		<-exited
 		requireFree(t, store, "job")
 	})
 }

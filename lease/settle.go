@@ -48,8 +48,8 @@ func (k *Keeper) sendAcquires(p *pool, ops []*op) {
 		sess := s.Session
 		k.mu.Unlock()
 
-		callFor(k, batch, func(ctx context.Context) ([]Outcome, error) { return k.store.Acquire(ctx, sess, claims) },
-			func(outs []Outcome, err error) { k.acquired(s, batch, outs, err) })
+		outs, err := callFor(k, batch, func(ctx context.Context) ([]Outcome, error) { return k.store.Acquire(ctx, sess, claims) })
+		k.acquired(s, batch, outs, err)
 		ops = ops[n:]
 	}
 }
@@ -283,8 +283,8 @@ func (k *Keeper) sendReleases(ops []*op) {
 	if len(batch) == 0 {
 		return
 	}
-	callFor(k, batch, func(ctx context.Context) ([]Outcome, error) { return k.store.Release(ctx, held) },
-		func(outs []Outcome, err error) { k.released(batch, outs, err) })
+	outs, err := callFor(k, batch, func(ctx context.Context) ([]Outcome, error) { return k.store.Release(ctx, held) })
+	k.released(batch, outs, err)
 }
 
 // released takes up what came of a batch.
@@ -337,8 +337,8 @@ func (k *Keeper) sendMoves(ops []*op) {
 	}
 	k.mu.Unlock()
 	t := k.store.(TransferStore) // checked by Handle.Transfer
-	callFor(k, ops, func(ctx context.Context) ([]Outcome, error) { return t.Transfer(ctx, moves) },
-		func(outs []Outcome, err error) { k.moved(ops, outs, err) })
+	outs, err := callFor(k, ops, func(ctx context.Context) ([]Outcome, error) { return t.Transfer(ctx, moves) })
+	k.moved(ops, outs, err)
 }
 
 // moved takes up what came of a batch.

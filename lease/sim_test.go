@@ -218,7 +218,6 @@ func (n *simNode) rule(c faultstore.Call) faultstore.Fault {
 		Kind:  kinds[n.r.IntN(len(kinds))],
 		Delay: time.Duration(n.r.Float64() * n.r.Float64() * float64(n.s.cfg.TTL)),
 		Hang:  n.r.IntN(2) == 0,
-		Exit:  n.r.IntN(8) == 0,
 	}
 	if c.Op == faultstore.Acquire && f.Kind == faultstore.ReplyLate && n.r.IntN(2) == 0 {
 		// What is won is taken away before anybody hears that it was.

@@ -152,12 +152,10 @@ func (p *Pool) acquire(ctx context.Context, i int) (won bool, err error) {
 	}
 	p.busy[i] = true
 	p.mu.Unlock()
-	defer func() {
-		if !won { // also if the store ended the goroutine
-			p.unuse(i)
-		}
-	}()
-	return p.slots[i].Acquire(ctx)
+	if won, err = p.slots[i].Acquire(ctx); !won {
+		p.unuse(i)
+	}
+	return won, err
 }
 
 // waiting: the one that has the turn waits, until end is called.

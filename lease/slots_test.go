@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -177,12 +176,6 @@ func TestAPoolKeepsTheRulesOfRun(t *testing.T) {
 		require.PanicsWithValue(t, "oops", func() {
 			p.Run(t.Context(), func(context.Context, int, lease.Term) error { panic("oops") })
 		})
-		exited := make(chan struct{})
-		go func() {
-			defer close(exited)
-			p.Run(context.Background(), func(context.Context, int, lease.Term) error { runtime.Goexit(); return nil })
-		}()
-		<-exited
 		requireFree(t, store, "import/0")
 
 		// Nothing is released under work that does not stop.

@@ -238,7 +238,7 @@ type StoreLimits struct {
 	While bool
 	// Batch bounds how many names one call may carry; 0: no bound.
 	Batch int
-	// Prompt: every call returns as soon as its context ends, and ends no goroutine. The
+	// Prompt: every call returns as soon as its context ends. The
 	// Keeper then makes first attempts on the goroutine of their caller, which is
 	// quicker; a store that is not prompt is called on goroutines that can be left
 	// behind.

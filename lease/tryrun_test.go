@@ -3,7 +3,6 @@ package lease_test
 import (
 	"context"
 	"errors"
-	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -86,13 +85,6 @@ func TestTryRunKeepsTheRulesOfRun(t *testing.T) {
 		require.PanicsWithValue(t, "oops", func() {
 			lease.TryRun(t.Context(), la, func(context.Context, lease.Term) error { panic("oops") })
 		})
-		requireFree(t, store, "job")
-		exited := make(chan struct{})
-		go func() {
-			defer close(exited)
-			lease.TryRun(context.Background(), la, func(context.Context, lease.Term) error { runtime.Goexit(); return nil })
-		}()
-		<-exited
 		requireFree(t, store, "job")
 
 		done := make(chan error, 1)

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -67,14 +68,7 @@ func runUntil(ctx context.Context, timeout time.Duration, stop func(context.Cont
 	defer expire()
 	result := make(chan error, 1)
 	go func() {
-		err := errors.New("stop ended its goroutine") // unless it returns
-		defer func() {
-			if v := recover(); v != nil {
-				err = fmt.Errorf("stop panicked: %v", v)
-			}
-			result <- err
-		}()
-		err = stop(life)
+		result <- boundary.Call(func() error { return stop(life) })
 	}()
 	late := time.NewTimer(timeout + timeout/10)
 	defer late.Stop()

@@ -212,7 +212,7 @@ func (s *sim) faults() func(faultstore.Call) faultstore.Fault {
 		}
 		return faultstore.Fault{
 			Kind: kinds[r.IntN(len(kinds))], Delay: time.Duration(r.Int64N(int64(ttl))),
-			Hang: r.IntN(2) == 0, Exit: c.Op == faultstore.Watch && r.IntN(2) == 0,
+			Hang: r.IntN(2) == 0,
 		}
 	}
 }

@@ -121,12 +121,6 @@ func (s *Store) ask(endpoint string) *question {
 	q := &question{done: make(chan struct{})}
 	v.open[endpoint] = q
 	go func() {
-		defer func() { // also where an interceptor of the user's ends the goroutine
-			v.mu.Lock()
-			defer v.mu.Unlock()
-			delete(v.open, endpoint)
-			close(q.done)
-		}()
 		ctx, cancel := context.WithTimeout(s.client.Ctx(), versionTimeout)
 		defer cancel()
 		st, err := s.client.Maintenance.Status(ctx, endpoint)
@@ -135,6 +129,10 @@ func (s *Store) ask(endpoint string) *question {
 				q.refused = fmt.Errorf("%s: %w", endpoint, err)
 			}
 		}
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		delete(v.open, endpoint)
+		close(q.done)
 	}()
 	return q
 }

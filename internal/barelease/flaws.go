@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,7 +36,6 @@ const (
 	AliveWaits      Flaw = "CheckAlive waits until there is a link"
 	AliveAllocates  Flaw = "CheckAlive allocates"
 	AlivePanics     Flaw = "CheckAlive panics"
-	AliveExits      Flaw = "CheckAlive ends its goroutine"
 	AliveIsFlag     Flaw = "CheckAlive is a flag that a timer clears"
 	TrustsTooLong   Flaw = "CheckAlive is true for three TTLs after the last renewal"
 	TrustsReply     Flaw = "CheckAlive is true for as long as the record, and half a TTL more"
@@ -63,7 +61,7 @@ const (
 // Flaws are all of them.
 var Flaws = []Flaw{WinsAlways, WinsInTwoSteps, RefusedIsError, AgainIsRefused, RefusedFrees, WinsAfterEnd, WaitsForEver,
 	SilenceIsNo, SilenceIsYes, WinsLate, ReleasesNothing, ReleasesByName, ReleaseNotHeld, ReleaseTrusts, ReleaseGivesUp,
-	ReleaseSaysDone, ReleasedForEver, AliveAsks, AliveWaits, AliveAllocates, AlivePanics, AliveExits, AliveIsFlag, TrustsTooLong,
+	ReleaseSaysDone, ReleasedForEver, AliveAsks, AliveWaits, AliveAllocates, AlivePanics, AliveIsFlag, TrustsTooLong,
 	TrustsReply, NeverRenews, FirstErrorEnds, ComesBack, RecordShort, RecordLong, ToldTwice, ToldNever, ToldFirst, ToldBefore,
 	ToldNoReason, ToldRelease, ToldPast, StopSaysYes, StopDoesNothing, PanicEndsOthers, CallbacksQueue, CallbacksLocked}
 
@@ -247,8 +245,6 @@ func (x *flawed) CheckAlive() bool {
 		kept.Store(&s)
 	case AlivePanics:
 		panic("barelease: a flaw")
-	case AliveExits:
-		runtime.Goexit()
 	case AliveIsFlag:
 		return x.lingers.Load()
 	}

@@ -68,7 +68,7 @@
 // that reads it, either.
 //
 // Code of users runs within a send: a sender middleware, a logger, subscribers of dead
-// letters. Where it panics, or ends its goroutine, the message may not have been sent: straight
+// letters. Where it panics, the message may not have been sent: straight
 // mail is counted as if its link had broken, and who asked is told. The channel goes on with
 // what is behind. Where it hangs, order has all of that wait; it is told of after 5 s, and
 // counts as a link that is not answered.

@@ -102,7 +102,4 @@ type Fault struct {
 	// caller's context ends, as from a peer that fell silent; else it comes at
 	// once. A context without an end then waits for ever.
 	Hang bool
-	// Exit ends the goroutine that made the call (runtime.Goexit), where Drop,
-	// ApplyThenFail and LandLate would give it an error.
-	Exit bool
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"time"
 
 	"github.com/holdfast-go/holdfast/lease"
@@ -144,9 +143,6 @@ func (t *trip) sleep(d time.Duration) error {
 func (t *trip) fail() error {
 	if t.fault.Hang {
 		<-t.ctx.Done()
-	}
-	if t.fault.Exit {
-		runtime.Goexit()
 	}
 	return t.error()
 }

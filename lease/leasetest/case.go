@@ -184,23 +184,12 @@ func (t *T) eventually(ok func() bool) bool {
 	}
 }
 
-// beside runs f on a goroutine of g. A call that ends it has broken a rule: what f was to find
-// is not what it would have found.
-func (t *T) beside(g *sync.WaitGroup, f func()) {
-	g.Go(func() {
-		returned := false
-		defer func() { t.check(returned || t.Failed(), ruleReturns, "a call ended a goroutine of the case") }()
-		f()
-		returned = true
-	})
-}
-
 // together runs f(0) … f(n-1) at one moment and waits for all.
 func (t *T) together(n int, f func(i int)) {
 	var wg sync.WaitGroup
 	start := make(chan struct{})
 	for i := range n {
-		t.beside(&wg, func() {
+		wg.Go(func() {
 			<-start
 			f(i)
 		})

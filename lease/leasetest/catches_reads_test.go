@@ -23,14 +23,6 @@ var readCatches = []catch{
 	{goneUnreachable, []by{
 		{"context/unreachable", ruleUnknown},
 	}},
-	{claimLeaves, []by{
-		{"acquire/held", ruleReturns},
-		{"acquire/two-at-once", ruleReturns},
-		{"churn/hammer", ruleReturns},
-	}},
-	{getLeaves, []by{
-		{"release/removes", ruleReturns},
-	}},
 	{listEndsSilently, []by{
 		{"context/cancelled", ruleContextDone},
 		{"context/deadline-passed", ruleContextDone},

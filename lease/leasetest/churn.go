@@ -175,7 +175,7 @@ func churnHammer(t *T) {
 	has := probe(t)
 	for i := range 8 {
 		n := t.node()
-		t.beside(&wg, func() {
+		wg.Go(func() {
 			for j := range 25 {
 				name := fmt.Sprintf("h/%d", t.random(5))
 				ctx, cancel := t.context()

@@ -169,7 +169,7 @@ func deletionsNoGap(t *T) {
 		ns[i] = t.node()
 	}
 	for i, n := range ns {
-		t.beside(&wg, func() {
+		wg.Go(func() {
 			for j := 0; j < 400 && !stop.Load(); j++ {
 				out, err := n.tryCtx(fmt.Sprintf("w/%d", (i+j)%names))
 				if err != nil {

@@ -122,8 +122,6 @@ const (
 	hangsWatching            flaw = "a watch that gets no answer outlasts its context"
 	refusesUnreachable       flaw = "claims that get no answer are refused as if the name was held"
 	goneUnreachable          flaw = "calls that get no answer say ErrSessionGone"
-	claimLeaves              flaw = "a claim that is refused ends its caller's goroutine"
-	getLeaves                flaw = "Get ends its caller's goroutine if it finds nothing"
 	listEndsSilently         flaw = "List that is cancelled ends as if it was complete"
 	staleGet                 flaw = "Get sometimes reads an old copy"
 	getsByPrefix             flaw = "Get also returns names that begin with the one asked for"

@@ -24,7 +24,7 @@ const (
 	bareWaking     bareRule = "a process that was stopped for longer than the TTL is told so by its first CheckAlive"
 	bareQuick      bareRule = "CheckAlive does not wait"
 	bareAllocates  bareRule = "CheckAlive does not allocate"
-	bareAsked      bareRule = "CheckAlive answers: it neither panics nor ends its goroutine"
+	bareAsked      bareRule = "CheckAlive answers: it does not panic"
 	bareTold       bareRule = "each who registered is told once of each loss"
 	bareToldLate   bareRule = "CheckAlive is false before OnLost is told"
 	bareReason     bareRule = "a loss says why: its reason is one of those of lease.Loss"

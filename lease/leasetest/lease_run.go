@@ -216,19 +216,18 @@ func (t *bareT) cut(l lease.Lease) (heal func()) {
 // within runs f, which must return in time.
 func (t *bareT) within(d time.Duration, what string, f func()) {
 	t.Helper()
-	done, returned := make(chan struct{}), false
+	done := make(chan struct{})
 	var panicked any
 	go func() {
 		defer close(done)
 		defer func() { panicked = recover() }()
 		f()
-		returned = true
 	}()
 	timer := time.NewTimer(d + t.grace())
 	defer timer.Stop()
 	select {
 	case <-done:
-		t.check(returned, bareReturns, "%s did not: it panicked with %v, or ended its goroutine", what, panicked)
+		t.check(panicked == nil, bareReturns, "%s did not: it panicked with %v", what, panicked)
 	case <-timer.C:
 		t.check(false, bareReturns, "%s did not within %v", what, d)
 	}
@@ -293,13 +292,12 @@ func (t *bareT) free(l lease.Lease) {
 // alive is CheckAlive, which must answer. That it is quick is asked elsewhere.
 func (t *bareT) alive(l lease.Lease) (alive bool) {
 	t.Helper()
-	done, returned := make(chan struct{}), false
+	done := make(chan struct{})
 	var panicked any
 	go func() {
 		defer close(done)
 		defer func() { panicked = recover() }()
 		alive = l.CheckAlive()
-		returned = true
 	}()
 	timer := time.NewTimer(t.w.TTL + t.grace())
 	defer timer.Stop()
@@ -308,7 +306,7 @@ func (t *bareT) alive(l lease.Lease) (alive bool) {
 	case <-timer.C:
 		t.check(false, bareQuick, "it has not returned after %v", t.w.TTL)
 	}
-	t.check(returned, bareAsked, "it panicked with %v, or ended its goroutine", panicked)
+	t.check(panicked == nil, bareAsked, "it panicked with %v", panicked)
 	return alive
 }
 

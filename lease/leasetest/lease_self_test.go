@@ -103,7 +103,6 @@ var bareCatches = map[barelease.Flaw]bareCatch{
 	barelease.AliveWaits:      {"alive/cut-off", bareQuick},
 	barelease.AliveAllocates:  {"alive/allocates-nothing", bareAllocates},
 	barelease.AlivePanics:     {"acquire/free", bareAsked},
-	barelease.AliveExits:      {"acquire/free", bareAsked},
 	barelease.AliveIsFlag:     {"pause/beyond-the-ttl", bareWaking},
 	barelease.TrustsTooLong:   {"partition/ends-in-time", bareDeadline},
 	barelease.TrustsReply:     {"partition/both-renew", bareExclusive},

@@ -177,7 +177,7 @@ func listedChanging(t *T) {
 	names := n.many(30)
 	var wg sync.WaitGroup
 	for i := range 4 {
-		t.beside(&wg, func() {
+		wg.Go(func() {
 			for j := range 30 {
 				out, err := n.tryCtx(fmt.Sprintf("many/%d/x/%d", j, i))
 				if err != nil {

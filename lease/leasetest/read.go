@@ -143,7 +143,7 @@ func readListChanging(t *T) {
 	var wg sync.WaitGroup
 	for i := range 4 {
 		other := t.node()
-		t.beside(&wg, func() {
+		wg.Go(func() {
 			for j := range 40 {
 				out, err := other.tryCtx(fmt.Sprintf("many/%d/x/%d", (i*40+j)%30, i))
 				if err != nil {

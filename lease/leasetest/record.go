@@ -47,24 +47,18 @@ func record(parent TB, name string, f func(TB)) *recorder {
 	}
 }
 
-// alone runs f where FailNow ends nothing else, and a panic is a failure, as is the end of the
-// goroutine by anything but FailNow.
+// alone runs f where FailNow ends nothing else, and a panic is a failure.
 func (r *recorder) alone(f func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		returned := false
 		defer func() {
 			if p := recover(); p != nil {
 				r.judged()
 				r.Errorf("panic: %v\n%s", p, debug.Stack())
-			} else if !returned && !r.Failed() {
-				r.judged()
-				r.Errorf("%s", ruleReturns.broken("a call ended the goroutine of the case"))
 			}
 		}()
 		f()
-		returned = true
 	}()
 	<-done
 }

@@ -105,7 +105,6 @@ const (
 	ruleContextDone  rule = "a call with a context that is done fails promptly and applies nothing"
 	ruleDeadline     rule = "a call ends soon after its context's deadline"
 	ruleUnknown      rule = "a call that got no answer returns an error that claims nothing: neither a refusal nor ErrSessionGone"
-	ruleReturns      rule = "a call comes back with an answer or an error: it does not end its caller's goroutine"
 	ruleUnsupported  rule = "what the store can't do it says with ErrUnsupported"
 	ruleWholeListing rule = "a listing that ended early says so with an error"
 )

@@ -32,7 +32,7 @@ func transferNoGap(t *T) {
 	}()
 	for range 3 {
 		third := t.node()
-		t.beside(&others, func() {
+		others.Go(func() {
 			for ctx.Err() == nil && !t.Failed() {
 				out, err := third.tryCtx("a")
 				if err != nil {

@@ -2,7 +2,6 @@ package leasetest
 
 import (
 	"context"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -70,9 +69,6 @@ func (s *twin) Acquire(ctx context.Context, want lease.Session, claims []lease.C
 			break
 		}
 		outs[i] = s.claim(sess, c)
-		if s.is(claimLeaves) && !outs[i].OK {
-			runtime.Goexit()
-		}
 		if s.is(batchStopsAtRefusal) && !outs[i].OK {
 			break
 		}

@@ -39,7 +39,7 @@ func watchNoGap(t *T, slow time.Duration) {
 		ns[i] = t.node()
 	}
 	for i, n := range ns {
-		t.beside(&wg, func() {
+		wg.Go(func() {
 			for j := 0; j < 120 && !end.Load(); j++ {
 				name := fmt.Sprintf("w/%d", t.random(names))
 				if !watchWrite(t, n, ns[(i+1)%writers], name, transfers, func(c told) {

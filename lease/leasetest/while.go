@@ -202,7 +202,7 @@ func whileGoing(t *T) {
 		var free atomic.Bool
 		var out lease.Outcome
 		var wg sync.WaitGroup
-		t.beside(&wg, func() {
+		wg.Go(func() {
 			t.pace()
 			ctx, cancel := t.context()
 			defer cancel()
@@ -213,7 +213,7 @@ func whileGoing(t *T) {
 			found, err := t.getCtx(ctx, a.store, child)
 			free.Store(err == nil && len(found) == 0)
 		})
-		t.beside(&wg, func() {
+		wg.Go(func() {
 			t.pace()
 			ctx, cancel := t.context()
 			defer cancel()

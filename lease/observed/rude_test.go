@@ -3,9 +3,7 @@ package observed_test
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/observed"
 	"github.com/holdfast-go/holdfast/lease/observed/observedtest"
 )
 
@@ -155,40 +152,4 @@ func TestANumberThatPanicsIsNone(t *testing.T) {
 		bad++
 	}
 	require.Equal(t, 3, bad)
-}
-
-// leavingClock ends the goroutine that looks at it, when it is told to.
-type leavingClock struct {
-	lease.Clock
-	leaves atomic.Bool
-}
-
-func (c *leavingClock) Now() lease.Reading {
-	if c.leaves.Load() {
-		runtime.Goexit()
-	}
-	return c.Clock.Now()
-}
-
-// Of several requests at once each has failed until it returns, whatever ends its goroutine.
-func TestWhatDidNotReturnHasFailed(t *testing.T) {
-	m := observedtest.NewMap()
-	clock := &leavingClock{Clock: lease.SystemClock()}
-	a := newPeer(t, m, 1, observed.WithClock(clock))
-	b, c := newPeer(t, m, 2), newPeer(t, m, 3)
-	a.win("x")
-	b.win("y")
-	c.win("z")
-	clock.leaves.Store(true)
-	_, err := a.store.Get(t.Context(), "x", "y", "z")
-	require.ErrorContains(t, err, "was ended")
-	for range 2 {
-		grants, err := a.store.Renew(t.Context(), []lease.Session{a.session, b.session, c.session})
-		require.NoError(t, err)
-		for _, g := range grants {
-			require.ErrorContains(t, g.Err, "was ended")
-		}
-	}
-	clock.leaves.Store(false)
-	require.Len(t, a.get("x", "y", "z"), 3)
 }

@@ -172,9 +172,6 @@ func (s *Store) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Gr
 		return nil, err
 	}
 	grants := make([]lease.Grant, len(sessions))
-	for i := range grants {
-		grants[i].Err = errEnded // until something is known
-	}
 	_ = s.each(len(sessions), func(i int) error {
 		grants[i] = s.renew(ctx, sessions[i])
 		return nil

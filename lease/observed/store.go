@@ -137,16 +137,12 @@ func (s *Store) gone(op string, of lease.Session) error {
 	return fmt.Errorf("%s: %s: session %d of %s: %w", s.limits.Name, op, of.ID, of.Owner.ID, lease.ErrSessionGone)
 }
 
-// each runs f(0) … f(n-1), at most width at once, and returns all of their errors: what did
-// not return, as its goroutine was ended, has failed.
+// each runs f(0) … f(n-1), at most width at once, and returns all of their errors.
 func (s *Store) each(n int, f func(i int) error) error {
 	if n == 1 {
 		return f(0)
 	}
 	errs := make([]error, n)
-	for i := range errs {
-		errs[i] = errEnded
-	}
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range min(n, width) {
@@ -159,8 +155,6 @@ func (s *Store) each(n int, f func(i int) error) error {
 	wg.Wait()
 	return errors.Join(errs...)
 }
-
-var errEnded = errors.New("the goroutine of a request was ended")
 
 // put writes an object, if that is not too long.
 func (s *Store) put(ctx context.Context, op, key string, value []byte, ifVersion string) (string, bool, error) {

@@ -3,7 +3,6 @@ package runlock_test
 import (
 	"context"
 	"errors"
-	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -287,13 +286,6 @@ func TestAroundKeepsTheRulesOfRun(t *testing.T) {
 		require.PanicsWithValue(t, "oops", func() {
 			a.Around(t.Context(), "order", "42", func(context.Context, lease.Term) error { panic("oops") })
 		})
-		free()
-		exited := make(chan struct{})
-		go func() {
-			defer close(exited)
-			a.Around(context.Background(), "order", "42", func(context.Context, lease.Term) error { runtime.Goexit(); return nil })
-		}()
-		<-exited
 		free()
 
 		done := make(chan error, 1)

@@ -138,7 +138,7 @@ func (f *Fences) Advance(ctx context.Context, s Sequencer) error {
 //     ctx's error, too.
 //   - ErrFull, lease.ErrInvalid, and that of ctx.
 //
-// A panic of work, or its runtime.Goexit, is passed on. work must not call Do or Advance of
+// A panic of work is passed on. work must not call Do or Advance of
 // the same name: under a later token that would wait for itself.
 func (f *Fences) Do(ctx context.Context, s Sequencer, work func(ctx context.Context) error) error {
 	if err := f.check(ctx, s); err != nil {
