@@ -129,7 +129,7 @@ func logIn(ctx context.Context, k *lease.Keeper, user string, ended func(user st
 	return &session{l, term}, nil
 }
 
-// request is one of the user's.
+// request is one from the user.
 func (s *session) request(do func(ctx context.Context) error) error {
 	if !s.term.CheckAlive() {
 		return context.Cause(s.term.Context())

@@ -92,7 +92,7 @@ func ExampleRunForever() {
 	// no more to do: not to be run again
 }
 
-// migrated returns when the schema is up to date, whichever process brought it there. m has the
+// migrated returns when the schema is up to date, by this process or another. m has the
 // methods of a *goose.Provider, and R is its *goose.MigrationResult.
 func migrated[R any](ctx context.Context, keeper *lease.Keeper, m interface {
 	HasPending(ctx context.Context) (bool, error)
@@ -184,7 +184,7 @@ func ExampleOnce() {
 // imports runs an import when fewer than three of them run in the cluster.
 func imports(ctx context.Context, pool *lease.Pool, file string, load func(context.Context, string) error) error {
 	return pool.Run(ctx, func(ctx context.Context, slot int, t lease.Term) error {
-		return load(ctx, fmt.Sprintf("staging_%d/%s", slot, file)) // nobody else has the slot
+		return load(ctx, fmt.Sprintf("staging_%d/%s", slot, file)) // no other has the slot
 	})
 }
 

@@ -16,8 +16,7 @@ import (
 
 // This file holds the code of docs/recipes.md; recipes_run_test.go runs it.
 
-// after sends msg to the actor of ctx after d. The timer is to be stopped when
-// the actor is.
+// after sends msg to the actor of ctx after d. Stop the timer when the actor stops.
 func after(ctx actor.Context, d time.Duration, msg any) *time.Timer {
 	root, self := ctx.ActorSystem().Root, ctx.Self()
 	return time.AfterFunc(d, func() { root.Send(self, msg) })
@@ -40,7 +39,7 @@ func (c *cron) Receive(ctx actor.Context) {
 		last, err := c.table.begin(held.Token()) // the fence first, then read
 		if err != nil {
 			log.Print("cron: ", err)
-			ctx.Stop(ctx.Self()) // and be started anew, after a pause that grows
+			ctx.Stop(ctx.Self()) // and be started again, after a pause that grows
 			return
 		}
 		c.timer = after(ctx, time.Until(last.Add(c.every)), slotDue{}) // at once, if it was missed
@@ -116,7 +115,7 @@ func (c *consumer) Receive(ctx actor.Context) {
 		}()
 	case consumed:
 		log.Print("consumer: ", msg.err)
-		ctx.Stop(ctx.Self()) // and be started anew, after a pause that grows
+		ctx.Stop(ctx.Self()) // and be started again, after a pause that grows
 	case *actor.Stopping:
 		if c.cancel != nil {
 			c.cancel()
@@ -173,7 +172,7 @@ func (d *dispatcher) Receive(ctx actor.Context) {
 		switch {
 		case err != nil:
 			log.Print("outbox: ", err)
-			ctx.Stop(ctx.Self()) // and be started anew, after a pause that grows
+			ctx.Stop(ctx.Self()) // and be started again, after a pause that grows
 		case n == batchSize:
 			d.timer = after(ctx, 0, look{})
 		default:

@@ -50,7 +50,7 @@ func (w *worker) work(ctx context.Context, key, run string) error {
 	if waits {
 		r, err := w.leases.Acquire(ctx, key, run, invocation)
 		if err != nil || !r.Acquired {
-			return err // lease.ErrUnknown: the same run asks again, and is told what it has
+			return err // lease.ErrUnknown: the same run asks again, and learns what it has
 		}
 		until, cancel := context.WithDeadline(ctx, r.Expires)
 		defer cancel()
