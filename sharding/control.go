@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
@@ -21,70 +22,12 @@ type control struct {
 	seen     lease.Token
 	since    time.Duration
 	away     time.Duration // since when nothing is done with the lease
-	deadline lease.Timer
-	reminder lease.Timer
+	deadline actors.Alarm  // for entities that were told to stop
+	reminder actors.Alarm  // of entities that do not
 	inv      handover.Giving
 	take     handover.Accepting
 	rest     rest
 }
-
-// ofHosting is a shard, and a hosting of it.
-type ofHosting struct {
-	shard int
-	h     *tenure
-}
-
-// What the control loop is told, besides messages of other nodes.
-type (
-	acquired struct {
-		shard int
-		won   bool
-		err   error
-	}
-	lossNoticed    struct{ shard int }
-	hostingEnded   ofHosting
-	deadlinePassed ofHosting
-	yieldEnded     ofHosting
-	stillRunning   struct {
-		shard       int
-		h           *tenure
-		since, next time.Duration
-	}
-	transferEnded struct {
-		shard int
-		err   error
-	}
-	releaseEnded struct {
-		shard int
-		err   error
-	}
-	due     struct{ do func() } // what package handover put off
-	restDue struct {
-		shard int
-		of    *handover.Taking
-	}
-	sent          struct{ what *handover.Sending } // a hand-over's states
-	recordNoticed struct {
-		shard  int
-		record lease.Record
-		known  bool
-	}
-	peerGone           struct{ address string }
-	coordinatorNoticed struct{}
-	idleDue            struct{}
-	evictDue           struct{}
-	leaveRequest       struct {
-		stop  bool
-		rival bool // nobody asked: a later life of the node's ID has joined
-		done  chan error
-	}
-	membershipChanged struct{ due bool } // of this node in the group
-	returnRequest     struct{}
-	leaveDue          struct{ number int }
-	lingerDue         struct{}
-	handlesWanted     struct{}
-	handlesUnneeded   struct{}
-)
 
 // controller is the control loop.
 type controller struct {
@@ -97,8 +40,8 @@ type controller struct {
 	early     map[string]*wire.Order // by address: they came before the record of their coordinator
 	failed    []*wire.Failure
 	leaving   leaving
-	busy      int         // shards that are not Away
-	tidying   lease.Timer // until handles that are not needed are closed; nil: there is none
+	busy      int          // shards that are not Away
+	tidying   actors.Alarm // until handles that are not needed are closed
 
 	sendings map[*handover.Sending]struct{} // states on their way to other nodes
 }
@@ -126,29 +69,41 @@ func (c *controller) fire(s *shard, e handover.Event) {
 	}
 }
 
-// async runs f elsewhere and tells its result.
-func (c *controller) async(f func() any) {
-	c.ops.Go(func() { c.post(f()) })
+// lossNoticed has the loop ask the term, as the loss may be of an earlier one.
+func (s *shard) lossNoticed() {
+	s.r.post(func() {
+		if s.term != nil && !s.term.CheckAlive() {
+			s.r.loop.fire(s, handover.Lost)
+		}
+	})
+}
+
+// async runs f on a goroutine of its own, and what it returns in a turn of the loop.
+func (c *controller) async(f func() func()) { c.ops.Go(func() { c.post(f()) }) }
+
+// later sets an alarm whose function runs in a turn of the loop.
+func (c *controller) later(a *actors.Alarm, d time.Duration, f func()) {
+	a.Set(c.clock, func(f func()) { c.post(f) }, d, f)
 }
 
 func (c *controller) acquire(s *shard, f func(context.Context, *lease.Handle) (bool, error)) {
 	h, err := c.leaseOf(s)
 	if err != nil {
-		c.async(func() any { return &acquired{s.number, false, err} })
+		c.post(func() { c.onAcquired(s, false, err) })
 		return
 	}
-	c.async(func() any {
+	c.async(func() func() {
 		won, err := f(c.life, h)
-		return &acquired{s.number, won, err}
+		return func() { c.onAcquired(s, won, err) }
 	})
 }
 
-func (c *controller) onAcquired(s *shard, msg *acquired) {
-	if msg.err != nil && !errors.Is(msg.err, context.Canceled) {
-		c.log.Warn("a shard could not be acquired", zap.String("shard", s.name), zap.Error(msg.err))
+func (c *controller) onAcquired(s *shard, won bool, err error) {
+	if err != nil && !errors.Is(err, context.Canceled) {
+		c.log.Warn("a shard could not be acquired", zap.String("shard", s.name), zap.Error(err))
 	}
-	if !msg.won {
-		if msg.err != nil && s.handle != nil {
+	if !won {
+		if err != nil && s.handle != nil {
 			h := s.handle // what may have been applied is given back
 			c.ops.Go(func() { _ = h.Release(c.life) })
 		}
@@ -166,13 +121,12 @@ type leaving struct {
 	on        bool // it takes none
 	asked     bool // Drain was called, and not Undrain
 	rival     bool // a later life of the node's ID is a member in its place
-	alarm     lease.Timer
-	stop      bool // and ends when it has none
-	number    int
+	alarm     actors.Alarm
+	stop      bool          // and ends when it has none
 	until     time.Duration // unless more is handed over until then
 	moved     int64         // handed over so far, as last seen
-	timer     lease.Timer
-	quit      bool // what is left was told to end
+	again     actors.Alarm  // until the coordinator is told again
+	quit      bool          // what is left was told to end
 	waiters   []chan error
 	lingers   bool
 	quietOver bool
@@ -182,6 +136,3 @@ type leaving struct {
 	pushed    bool   // what is left was handed over to nodes that are not open yet
 	finished  bool
 }
-
-// historyReset tells the control actor to forget.
-type historyReset struct{}

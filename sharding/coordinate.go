@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-go/holdfast/internal/actors"
+	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/sharding/internal/coordinator"
 	"github.com/holdfast-go/holdfast/sharding/internal/directory"
 	"github.com/holdfast-go/holdfast/singleton"
@@ -94,6 +95,14 @@ func (r *Region) tellCoordinator(m proto.Message) {
 		for _, g := range r.table.Participants(true) {
 			r.send(g.Owner.Address, m)
 		}
+	}
+}
+
+// Reconsider has the coordinator, wherever it is, ask the strategy again: for a
+// strategy that asks elsewhere. It does so by itself once a second.
+func (r *Region) Reconsider() {
+	if r.made() {
+		r.tellCoordinator(&wire.Report{Type: r.names.Key, From: r.self})
 	}
 }
 

@@ -127,7 +127,7 @@ func (g *guardian) gateFor(e *entry, has bool) (gt *gate.Gate, err error) {
 		Term:     g.h.term,
 		Divert:   func(env any) { s.diverted(e, gt, env) },
 		Internal: func(env any) { outlet.Of(s.r.system).DeadLetter(s.r.pid, env) },
-		OnLost:   func(error) { s.r.post(&lossNoticed{s.number}) },
+		OnLost:   func(error) { s.lossNoticed() },
 		OnDone:   func() { s.collect(e, gt) },
 		OnEnd:    func(a actor.Actor, lost bool) { s.leaveState(e, g.h, a, lost) },
 		Journal:  s.r.set.journal,

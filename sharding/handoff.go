@@ -51,7 +51,10 @@ func (c *controller) transfer(s *shard) {
 	s.inv.Halt()
 	h, offer := s.handle, s.inv.Offer
 	s.term = nil
-	c.async(func() any { return &transferEnded{s.number, h.Transfer(c.life, offer)} })
+	c.async(func() func() {
+		err := h.Transfer(c.life, offer)
+		return func() { c.onTransferEnded(s, err) }
+	})
 }
 
 // onTransferEnded tells the new owner. If it is not known whether it is that, it
@@ -129,8 +132,8 @@ func (p port) Life() context.Context                { return p.c.life }
 func (p port) State() handover.Machine              { return p.s.m }
 func (p port) Fire(e handover.Event)                { p.c.fire(p.s, e) }
 func (p port) Send(address string, m proto.Message) { p.c.send(address, m) }
-func (p port) Post(f func())                        { p.c.post(&due{f}) }
-func (p port) Aside(f func() func())                { p.c.async(func() any { return &due{f()} }) }
+func (p port) Post(f func())                        { p.c.post(f) }
+func (p port) Aside(f func() func())                { p.c.async(f) }
 
 // Offers returns what makes an offer.
 func (p port) Offers() func(context.Context) (lease.Offer, error) {

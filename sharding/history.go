@@ -21,7 +21,7 @@ func (c *controller) onHistoryReset() {
 			}
 		})
 		if known {
-			c.onRecord(s, &recordNoticed{i, rec, true})
+			c.onRecord(s, rec, true)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding/internal/coordinator"
+	"github.com/holdfast-go/holdfast/sharding/internal/directory"
 )
 
 // This file begins, ends and guards what a node hosts, for the control loop.
@@ -81,8 +82,8 @@ func (c *controller) drain(s *shard) {
 		s.routing().Ending(false)
 		s.endAllLocked(h)
 	})
-	s.deadline = c.clock.AfterFunc(c.set.stopWithin, func() { c.post(&deadlinePassed{s.number, h}) })
-	c.remind(s, &stillRunning{s.number, h, s.since, firstReminder})
+	c.later(&s.deadline, c.set.stopWithin, func() { c.fire(s, handover.Overdue) })
+	c.remind(s, firstReminder)
 }
 
 // lose shuts the entities of a shard off that was lost.
@@ -95,7 +96,7 @@ func (c *controller) lose(s *shard) {
 	if errors.Is(cause, lease.ErrParentLost) {
 		cause = fmt.Errorf("%w: %w", ErrNotHosting, cause)
 	}
-	halt(s.deadline)
+	s.deadline.Stop()
 	s.since = c.clock.Now().Mono
 	s.do(func() {
 		s.tenure = nil
@@ -106,7 +107,7 @@ func (c *controller) lose(s *shard) {
 	c.log.Warn("a shard was lost", zap.String("shard", s.name), zap.Uint64("token", uint64(h.term.Token())), zap.Error(cause))
 	c.event(Event{Kind: Lost, Shard: s.number, Token: h.term.Token(), Reason: cause})
 	c.moves.add(Transition{Shard: s.number, What: Lost, Token: h.term.Token(), At: c.now(), Reason: cause.Error()})
-	c.remind(s, &stillRunning{s.number, h, s.since, firstReminder})
+	c.remind(s, firstReminder)
 }
 
 // forceStop shuts entities off that did not stop in time.
@@ -135,8 +136,8 @@ func (c *controller) onEmpty(s *shard, h *tenure) {
 	if s.last != h {
 		return
 	}
-	halt(s.deadline)
-	halt(s.reminder)
+	s.deadline.Stop()
+	s.reminder.Stop()
 	s.keepStates(h)
 	s.do(func() {
 		s.routing().Closed()
@@ -161,9 +162,8 @@ func (c *controller) onReleased(s *shard, err error) {
 // forget ends what belonged to a hold that is over. Timers that were stopped still have what
 // they were for: the hosting that is gone, and with it what is remembered of the shard.
 func (c *controller) forget(s *shard) {
-	halt(s.deadline)
-	halt(s.reminder)
-	s.deadline, s.reminder = nil, nil
+	s.deadline.Stop()
+	s.reminder.Stop()
 	s.inv.Halt()
 	s.loseStates(c.begin(s), errNotTaken)
 	s.inv, s.take, s.term = handover.Giving{}, handover.Accepting{}, nil
@@ -173,17 +173,17 @@ func (c *controller) forget(s *shard) {
 }
 
 // onRecord takes up who holds a shard.
-func (c *controller) onRecord(s *shard, msg *recordNoticed) {
-	if msg.known {
-		s.seen = max(s.seen, msg.record.Token)
+func (c *controller) onRecord(s *shard, record lease.Record, known bool) {
+	if known {
+		s.seen = max(s.seen, record.Token)
 	}
-	node := wire.NodeOf(msg.record.Owner)
-	s.do(func() { s.routing().Host(node, msg.record.Token, msg.known) })
-	if msg.known {
+	node := wire.NodeOf(record.Owner)
+	s.do(func() { s.routing().Host(node, record.Token, known) })
+	if known {
 		transport.Of(c.system).Expect(node)
 	}
 	if s.m.Phase == handover.Offered {
-		s.take.Recorded(port{c, s}, msg.record, msg.known)
+		s.take.Recorded(port{c, s}, record, known)
 	}
 }
 
@@ -204,22 +204,15 @@ func (c *controller) onPeerGone(address string) {
 // intervals that double.
 const firstReminder = 5 * time.Second
 
-func (c *controller) remind(s *shard, r *stillRunning) {
-	halt(s.reminder)
-	s.reminder = c.clock.AfterFunc(r.next, func() { c.post(r) })
-}
-
-func (c *controller) onStillRunning(r *stillRunning) {
-	s := &c.shards[r.shard]
-	if s.last != r.h || !s.m.Phase.Runs() {
-		return
-	}
-	took := c.clock.Now().Mono - r.since
-	n := 0
-	s.do(func() { n = len(s.entries) })
-	c.log.Warn("entities do not stop", zap.String("shard", s.name), zap.Int("entities", n), zap.Duration("since", took))
-	c.event(Event{Kind: NotStopping, Shard: s.number, Token: r.h.term.Token(), After: took})
-	c.remind(s, &stillRunning{r.shard, r.h, r.since, min(2*r.next, time.Hour)})
+func (c *controller) remind(s *shard, next time.Duration) {
+	c.later(&s.reminder, next, func() {
+		took := c.clock.Now().Mono - s.since
+		n := 0
+		s.do(func() { n = len(s.entries) })
+		c.log.Warn("entities do not stop", zap.String("shard", s.name), zap.Int("entities", n), zap.Duration("since", took))
+		c.event(Event{Kind: NotStopping, Shard: s.number, Token: s.last.term.Token(), After: took})
+		c.remind(s, min(2*next, time.Hour))
+	})
 }
 
 // ttl is that of the shard's lease, as far as is known.
@@ -228,4 +221,53 @@ func (c *controller) ttl(s *shard) time.Duration {
 		return rec.TTL
 	}
 	return c.leaseTTL()
+}
+
+// leaseOf returns the handle of the shard's lease. It hangs on the node's registration for the
+// type, and that on its membership: with either, this node has lost all its shards.
+func (c *controller) leaseOf(s *shard) (*lease.Handle, error) {
+	if s.handle != nil {
+		return s.handle, nil
+	}
+	h, err := c.keeper.Lease(s.name, append(c.options(directory.Metadata(c.typ.Shards, true)), lease.WithParent(c.regionLease))...)
+	if err != nil {
+		return nil, err
+	}
+	h.OnLost(func(lease.Loss) { s.lossNoticed() })
+	s.handle = h
+	return h, nil
+}
+
+// keepHandles is for how long the handle of a shard's lease is kept that is away: the shard
+// may come back, and what was asked for under it ends meanwhile.
+const keepHandles = time.Minute
+
+// closeHandles closes those of shards that have been away for so long; more if there are
+// others.
+func (c *controller) closeHandles(after time.Duration) (more bool) {
+	now := c.clock.Now().Mono
+	for i := range c.shards {
+		s := &c.shards[i]
+		switch h := s.handle; {
+		case h == nil || s.m.Phase != handover.Away:
+		case now < s.away+after:
+			more = true
+		default:
+			s.handle = nil
+			c.ops.Go(func() { _ = h.Close(context.Background()) }) // bounded by the lease's own bounds
+		}
+	}
+	return more
+}
+
+// tidyLater has handles closed that are not needed: else a node would keep those of all shards
+// that it has ever hosted.
+func (c *controller) tidyLater() {
+	if !c.tidying.Pending() {
+		c.later(&c.tidying, keepHandles, func() {
+			if c.closeHandles(keepHandles) {
+				c.tidyLater()
+			}
+		})
+	}
 }

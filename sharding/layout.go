@@ -133,7 +133,7 @@ func (l *layout) move(lists int) error {
 func (l *layout) hold(name string) (lease.Term, error) {
 	h, err := l.r.keeper.Lease(name, l.r.options(directory.Metadata(l.r.typ.Shards, true))...)
 	if errors.Is(err, lease.ErrNameInUse) && name != l.r.names.Layout {
-		l.r.post(&handlesWanted{}) // it hosted before others changed the number, and back
+		l.r.post(func() { l.r.loop.closeHandles(0) }) // it hosted before others changed the number, and back
 	}
 	if err != nil {
 		return nil, err

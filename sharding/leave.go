@@ -27,10 +27,26 @@ const leaveWithin = 10 * time.Second
 // restart, or to find out whether the others can do without it. It returns when
 // none is held here, with ErrUndrained, or with ctx's error; the node goes on
 // draining then. It goes on routing.
-func (r *Region) Drain(ctx context.Context) error { return r.leave(ctx, &leaveRequest{}) }
+func (r *Region) Drain(ctx context.Context) error {
+	if err := r.may(ctx); err != nil {
+		return err
+	}
+	drained := make(chan error, 1)
+	r.post(func() {
+		d := &r.loop.leaving
+		d.asked, d.waiters = true, append(d.waiters, drained)
+		r.loop.leave()
+	})
+	return r.await(ctx, drained)
+}
 
 // Undrain ends what Drain began.
-func (r *Region) Undrain() { r.post(&returnRequest{}) }
+func (r *Region) Undrain() {
+	r.post(func() {
+		r.loop.leaving.asked = false
+		r.loop.onReturn()
+	})
+}
 
 // Stop moves all shards off this node, for as long as one is handed over every 10 s,
 // forwards what is left (WithLinger), and ends the Region. Entities that do not stop keep their shard, and
@@ -40,7 +56,11 @@ func (r *Region) Stop(ctx context.Context) error {
 	if err := r.may(ctx); err != nil {
 		return err
 	}
-	r.post(&leaveRequest{stop: true})
+	r.post(func() {
+		d := &r.loop.leaving
+		d.asked, d.stop = true, true
+		r.loop.leave()
+	})
 	return r.await(ctx, nil)
 }
 
@@ -66,22 +86,9 @@ func (r *Region) Done() <-chan struct{} {
 	return r.done
 }
 
-func (r *Region) leave(ctx context.Context, m *leaveRequest) error {
-	if err := r.may(ctx); err != nil {
-		return err
-	}
-	m.done = make(chan error, 1)
-	r.post(m)
-	return r.await(ctx, m.done)
-}
-
-func (c *controller) onLeave(m *leaveRequest) {
+// leave begins to give all shards up.
+func (c *controller) leave() {
 	d := &c.leaving
-	d.asked = d.asked || !m.rival
-	if m.done != nil {
-		d.waiters = append(d.waiters, m.done)
-	}
-	d.stop = d.stop || m.stop
 	if d.on {
 		return
 	}
@@ -96,8 +103,7 @@ func (c *controller) onReturn() {
 	if !d.on || d.stop || d.rival {
 		return
 	}
-	halt(d.timer)
-	d.number++
+	d.again.Stop()
 	d.on = false
 	for _, w := range d.waiters {
 		w <- fmt.Errorf("sharding type %q: %w", c.typ.Name, ErrUndrained)
@@ -124,8 +130,7 @@ func (c *controller) onMembership(due bool) {
 	err := c.group.Superseded()
 	switch {
 	case err == nil:
-		halt(d.alarm)
-		d.alarm = nil
+		d.alarm.Stop()
 		if d.rival {
 			d.rival = false
 			c.log.Info("a member again")
@@ -137,9 +142,9 @@ func (c *controller) onMembership(due bool) {
 		d.rival = true
 		c.log.Error("superseded: all shards are given up", zap.Error(err))
 		c.event(Event{Kind: Superseded, Shard: -1, Reason: err})
-		c.onLeave(&leaveRequest{rival: true})
-	case d.alarm == nil:
-		d.alarm = c.clock.AfterFunc(supersededFor, func() { c.post(&membershipChanged{due: true}) })
+		c.leave()
+	case !d.rival && !d.alarm.Pending():
+		c.later(&d.alarm, supersededFor, func() { c.onMembership(true) })
 	}
 }
 
@@ -161,9 +166,7 @@ func (c *controller) sayLeaving() {
 		}
 	}
 	c.tellCoordinator(c.departure(false))
-	d.number++
-	n := d.number
-	d.timer = c.clock.AfterFunc(coordinator.LeaveEvery, func() { c.post(&leaveDue{n}) })
+	c.later(&d.again, coordinator.LeaveEvery, c.sayLeaving)
 }
 
 // onStranded does not wait any longer: all others leave, too.
@@ -175,7 +178,6 @@ func (c *controller) onStranded(m *wire.Stranded) {
 	}
 	c.log.Info("nobody takes the shards of this node")
 	d.until = c.clock.Now().Mono
-	halt(d.timer)
 	c.sayLeaving()
 }
 
@@ -223,7 +225,7 @@ func (c *controller) goOnLeaving() {
 			if served {
 				c.sleep(max(0, min(handover.QuietPeriod, left)))
 			}
-			c.post(&lingerDue{})
+			c.post(func() { d.quietOver = true })
 		})
 	}
 	left, arrived := c.left(), c.arrivals()
@@ -242,15 +244,15 @@ func (c *controller) goOnLeaving() {
 		}
 	}
 	if !d.quietOver || left > 0 && now < d.leaveAt {
-		return // looked at again with the next leaveDue
+		return // looked at again when the coordinator is told again
 	}
 	d.finished = true
-	halt(d.timer)
-	halt(d.alarm)
+	d.again.Stop()
+	d.alarm.Stop()
 	for i := range c.shards {
 		c.endRest(&c.shards[i])
 	}
-	halt(c.tidying)
+	c.tidying.Stop()
 	c.closeHandles(0) // side by side: each may take as long as the store is away
 	go c.finish(slices.Collect(maps.Keys(c.sendings)))
 }
@@ -306,7 +308,7 @@ func (r *Region) shut() {
 			if used = s.router != nil; used {
 				s.router.Shut()
 			}
-			halt(s.wake)
+			s.wake.Stop()
 			s.direct = false
 		})
 		if used {

@@ -38,70 +38,10 @@ func (c *controller) handle(msg any) {
 
 func (c *controller) take(message any) {
 	switch msg := message.(type) {
-	case *acquired:
-		c.onAcquired(&c.shards[msg.shard], msg)
-	case *lossNoticed:
-		if s := &c.shards[msg.shard]; s.term != nil && !s.term.CheckAlive() {
-			c.fire(s, handover.Lost)
-		}
-	case *hostingEnded:
-		c.onEmpty(&c.shards[msg.shard], msg.h)
-	case *deadlinePassed:
-		if s := &c.shards[msg.shard]; s.last == msg.h {
-			c.fire(s, handover.Overdue)
-		}
-	case *yieldEnded:
-		if s := &c.shards[msg.shard]; s.last == msg.h {
-			c.fire(s, handover.YieldOver)
-		}
-	case *stillRunning:
-		c.onStillRunning(msg)
-	case *transferEnded:
-		c.onTransferEnded(&c.shards[msg.shard], msg.err)
-	case *releaseEnded:
-		c.onReleased(&c.shards[msg.shard], msg.err)
-	case *due:
-		msg.do()
-	case *restDue:
-		if s := &c.shards[msg.shard]; s.rest.of == msg.of {
-			c.endRest(s)
-		}
-	case *sent:
-		c.onSent(msg.what)
-	case *recordNoticed:
-		c.onRecord(&c.shards[msg.shard], msg)
-	case *historyReset:
-		c.onHistoryReset()
-	case *coordinatorNoticed:
-		c.onCoordinatorRecord()
-	case *peerGone:
-		c.onPeerGone(msg.address)
+	case func():
+		msg()
 	case *toSelf:
 		c.toSelf(msg.msg)
-	case *idleDue:
-		c.passivateIdle()
-	case *evictDue:
-		c.evictOldest()
-	case *leaveRequest:
-		c.onLeave(msg)
-	case *returnRequest:
-		c.leaving.asked = false
-		c.onReturn()
-	case *membershipChanged:
-		c.onMembership(msg.due)
-	case *leaveDue:
-		if msg.number == c.leaving.number {
-			c.sayLeaving()
-		}
-	case *lingerDue:
-		c.leaving.quietOver = true
-	case *handlesWanted:
-		c.closeHandles(0)
-	case *handlesUnneeded:
-		c.tidying = nil
-		if c.closeHandles(keepHandles) {
-			c.tidyLater()
-		}
 	case *wire.Order:
 		c.onOrder(msg)
 	case *wire.Invite:
@@ -159,8 +99,7 @@ func (c *controller) carryOut(s *shard, f handover.Effect) {
 	case handover.ForceStop:
 		c.forceStop(s)
 	case handover.StartYield:
-		h := s.last
-		s.deadline = c.clock.AfterFunc(c.ttl(s), func() { c.post(&yieldEnded{s.number, h}) })
+		c.later(&s.deadline, c.ttl(s), func() { c.fire(s, handover.YieldOver) })
 	case handover.DoYield:
 		c.yield(s)
 	case handover.DoTransfer:
@@ -169,7 +108,10 @@ func (c *controller) carryOut(s *shard, f handover.Effect) {
 		c.loseStates(s, errNotTaken)
 		h := s.handle
 		s.term = nil
-		c.async(func() any { return &releaseEnded{s.number, h.Release(c.life)} })
+		c.async(func() func() {
+			err := h.Release(c.life)
+			return func() { c.onReleased(s, err) }
+		})
 	case handover.DoOffer:
 		s.take.Make(port{c, s})
 	case handover.SendOffer:

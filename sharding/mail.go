@@ -6,7 +6,6 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/holdfast-go/holdfast/internal/fastpath"
-	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -115,12 +114,4 @@ func (r *Region) direct(id string, envelope any) bool {
 	}
 	s := &r.shards[ShardOf(id, len(r.shards))]
 	return s.here.Load() && s.deliverFast(0, id, envelope)
-}
-
-// Reconsider has the coordinator, wherever it is, ask the strategy again: for a
-// strategy that asks elsewhere. It does so by itself once a second.
-func (r *Region) Reconsider() {
-	if r.made() {
-		r.tellCoordinator(&wire.Report{Type: r.names.Key, From: r.self})
-	}
 }

@@ -29,7 +29,7 @@ func (r *Region) tick() {
 	for r.life.Err() == nil {
 		r.sleep(r.set.idle / quarters)
 		r.epoch.Add(1)
-		r.post(&idleDue{})
+		r.post(r.loop.passivateIdle)
 	}
 }
 
@@ -75,7 +75,7 @@ func (c *controller) passivateIdle() {
 // tooMany has the oldest stopped if more entities run than may.
 func (r *Region) tooMany() {
 	if m := r.set.maxActive; m > 0 && r.active.Load() > int64(m) && r.evict.CompareAndSwap(false, true) {
-		r.post(&evictDue{})
+		r.post(r.loop.evictOldest)
 	}
 }
 

@@ -204,22 +204,8 @@ func (s *shard) Now() time.Duration { return s.r.elapsed() }
 // Wake implements route.Port: of several the earliest counts, and Tick asks again
 // for the rest.
 func (s *shard) Wake(d time.Duration) {
-	at := s.Now() + d
-	if s.wake != nil && s.wakeAt <= at {
-		return
-	}
-	halt(s.wake)
-	s.wakes++
-	n := s.wakes
-	s.wakeAt = at
-	s.wake = s.r.clock.AfterFunc(d, func() {
-		s.do(func() {
-			if n == s.wakes && s.router != nil {
-				s.wake = nil
-				s.router.Tick()
-			}
-		})
-	})
+	now := s.Now()
+	s.wake.SetBy(s.r.clock, s.do, now, now+d, s.router.Tick)
 }
 
 // Refuse implements route.Port: a message is given up for good, to the dead

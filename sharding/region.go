@@ -42,6 +42,7 @@ type Region struct {
 
 	pid     *actor.PID // the front door
 	control inbox
+	loop    *controller
 	ended   chan struct{} // closed when the control loop has
 	shards  []shard
 	byName  map[string]*shard

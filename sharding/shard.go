@@ -7,6 +7,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/asker"
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/fastpath"
@@ -41,9 +42,7 @@ type shard struct {
 	path         fastpath.Path
 	asked        asker.InFlight
 	after        []func() // to be called once mu is free
-	wakes        int
-	wake         lease.Timer
-	wakeAt       time.Duration
+	wake         actors.Alarm
 
 	// What direct and the Router said last, for those who do not hold mu: a hint.
 	here, elsewhere atomic.Bool
@@ -135,7 +134,7 @@ func (s *shard) tellEmptyLocked() {
 		return
 	}
 	h.told = true
-	s.r.post(&hostingEnded{s.number, h})
+	s.r.post(func() { s.r.loop.onEmpty(s, h) })
 }
 
 // remembered is what one shard's hosting knows of the store. It is guarded by the

@@ -98,9 +98,11 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 	r.part, r.withdraw = context.WithCancel(r.life)
 	r.table = directory.New(directory.Config{Names: names, Shards: t.Shards, Name: func(i int) string { return r.shards[i].name },
 		Self: r.self.Incarnation, Settings: r.agreement(), Log: r.log, Elapsed: r.elapsed,
-		Shard:       func(i int, rec lease.Record, known bool) { r.post(&recordNoticed{i, rec, known}) },
-		Coordinator: func() { r.post(&coordinatorNoticed{}) },
-		Reset:       func() { r.post(&historyReset{}) },
+		Shard: func(i int, rec lease.Record, known bool) {
+			r.post(func() { r.loop.onRecord(&r.shards[i], rec, known) })
+		},
+		Coordinator: func() { r.post(func() { r.loop.onCoordinatorRecord() }) },
+		Reset:       func() { r.post(func() { r.loop.onHistoryReset() }) },
 	})
 	r.short = fastpath.Sender{System: system, Family: names.Key, Takes: r.table.Direct, Lost: &r.counts.unconfirmed}
 	if r.metrics, err = newInstruments(r); err == nil {
@@ -188,6 +190,7 @@ func (r *Region) enroll() error {
 func (r *Region) spawn() (err error) {
 	c := &controller{Region: r, invites: mrand.Uint64(), early: map[string]*wire.Order{},
 		sendings: map[*handover.Sending]struct{}{}}
+	r.loop = c
 	quit := make(chan struct{})
 	go c.run(quit)
 	r.onEnd(func() { close(quit); <-r.ended })
@@ -217,10 +220,10 @@ func (r *Region) listen() error {
 	r.onEnd(stop)
 	r.onEnd(transport.Of(r.system).Watch(func(address string) {
 		r.broke.note(address, r.elapsed())
-		r.post(&peerGone{address})
+		r.post(func() { r.loop.onPeerGone(address) })
 	}))
 	r.onEnd(r.group.Follow(func(membership.MembersChanged) {
-		r.post(&membershipChanged{})
+		r.post(func() { r.loop.onMembership(false) })
 		r.coordinating((*coordinator.Coordinator).Changed)
 	}))
 	timeout := make(chan struct{})

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/hosting"
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/stateful"
 	"github.com/holdfast-go/holdfast/internal/wire"
@@ -138,7 +139,7 @@ func (c *controller) sendStates(s *shard) {
 			return ok && rec.Owner.Incarnation == inv.To.Incarnation
 		},
 		Cold: func(id string, why error) { s.coldStart(id, why) },
-		Done: func(x *handover.Sending) { c.post(&sent{x}) },
+		Done: func(x *handover.Sending) { c.post(func() { c.onSent(x) }) },
 	}, states)
 	c.sendings[x] = struct{}{}
 }
@@ -181,7 +182,7 @@ func (c *controller) onState(m *wire.EntityState) {
 type rest struct {
 	of    *handover.Taking
 	ours  bool // the record said that the shard was handed over
-	timer lease.Timer
+	timer actors.Alarm
 }
 
 // begin ends the present hand-over, and returns what came of it.
@@ -195,8 +196,8 @@ func (c *controller) begin(s *shard) *handover.States {
 	states := t.Begin()
 	if !t.Complete() {
 		c.endRest(s)
-		s.rest = rest{t, s.take.Ours() && c.set.stateLimit > 0, c.clock.AfterFunc(handover.LateFor,
-			func() { c.post(&restDue{s.number, t}) })}
+		s.rest.of, s.rest.ours = t, s.take.Ours() && c.set.stateLimit > 0
+		c.later(&s.rest.timer, handover.LateFor, func() { c.endRest(s) })
 	}
 	return states
 }
@@ -204,7 +205,7 @@ func (c *controller) begin(s *shard) *handover.States {
 // endRest does not wait any longer for what did not come of a hand-over.
 func (c *controller) endRest(s *shard) {
 	t, ours := s.rest.of, s.rest.ours
-	halt(s.rest.timer)
+	s.rest.timer.Stop()
 	s.rest = rest{}
 	if t == nil {
 		return

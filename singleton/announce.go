@@ -40,7 +40,7 @@ func (c *controller) announce() {
 		}
 		for ctx.Err() == nil {
 			err := lease.Run(ctx, c.sign, func(ctx context.Context, t lease.Term) error {
-				c.proxy.post(&announced{over, t.Token()})
+				c.post(func() { c.onAnnounced(over, t.Token()) })
 				<-ctx.Done()
 				return nil
 			})
@@ -64,12 +64,12 @@ func (c *controller) endAnnouncement() {
 }
 
 // onAnnounced: other nodes route by the token from now on.
-func (c *controller) onAnnounced(msg *announced) {
-	if msg.over != c.signed || c.endSign == nil {
+func (c *controller) onAnnounced(over chan struct{}, token lease.Token) {
+	if over != c.signed || c.endSign == nil {
 		return
 	}
-	c.signedAs = msg.token
+	c.signedAs = token
 	if c.phase.hosts() && c.proxy.gate != nil {
-		c.proxy.announcedAs(msg.token)
+		c.proxy.announcedAs(token)
 	}
 }

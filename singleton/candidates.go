@@ -167,7 +167,7 @@ func (c *controller) doubt(address string) {
 		x.broke = true
 		c.candidates[address] = x
 	}
-	if c.introduceTimer == nil || c.hostAt != address {
+	if !c.introduction.Pending() || c.hostAt != address {
 		return
 	}
 	// It may doubt this node, too. Of links that break time and again the first counts.
@@ -179,7 +179,7 @@ func (c *controller) doubt(address string) {
 // introduce tells the host that this node would take over, and sees to it that it is told
 // again.
 func (c *controller) introduce(gone bool) {
-	halt(c.introduceTimer)
+	c.introduction.Stop()
 	if _, ok := lease.As[lease.TransferLease](c.lease); !ok || c.set.proxyOnly {
 		return
 	}
@@ -207,9 +207,8 @@ func (c *controller) introduce(gone bool) {
 }
 
 func (c *controller) introduceIn(d time.Duration) {
-	halt(c.introduceTimer)
 	c.introduceAt = c.now() + d
-	c.introduceTimer = c.clock.AfterFunc(d, func() { c.proxy.post(&introduceDue{}) })
+	c.later(&c.introduction, d, func() { c.introduce(false) })
 }
 
 // pace is how long this node takes until it introduces itself again. Nodes that heard of a

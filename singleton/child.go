@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
+	"github.com/holdfast-go/holdfast/internal/gate"
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/stateful"
 )
@@ -50,9 +51,9 @@ func (c *controller) stopChild() {
 			c.states.forgo()
 		}
 		c.askToStop()
-		c.deadline = c.clock.AfterFunc(c.set.stopWithin, func() { c.proxy.post(&deadlinePassed{g}) })
+		c.later(&c.deadline, c.set.stopWithin, func() { c.fire(handover.Overdue) })
 	}
-	c.remind(&stillRunning{gate: g, since: c.clock.Now().Mono, next: firstReminder})
+	c.remind(c.now(), firstReminder)
 }
 
 // askToStop tells a child to stop in the way its user chose. Their function may hang: the
@@ -64,19 +65,19 @@ func (c *controller) askToStop() {
 	}
 	g := c.proxy.gate
 	boundary.Aside(func() (any, error) { return c.set.stopWith(), nil },
-		func(msg any, err error) { c.proxy.post(&stopMade{g, msg, err}) })
+		func(msg any, err error) { c.post(func() { c.onStopMade(g, msg, err) }) })
 }
 
-func (c *controller) onStopMade(made *stopMade) {
+func (c *controller) onStopMade(g *gate.Gate, message any, err error) {
 	switch {
-	case made.gate != c.proxy.gate || c.phase != HandingOver || !made.gate.CheckAlive(): // too late: it was stopped otherwise
-	case made.err != nil:
-		c.log.Error("WithStop's function failed: the child is stopped at once", zap.Error(made.err))
+	case g != c.proxy.gate || c.phase != HandingOver || !g.CheckAlive(): // too late: it was stopped otherwise
+	case err != nil:
+		c.log.Error("WithStop's function failed: the child is stopped at once", zap.Error(err))
 		c.ctx.Stop(c.proxy.child)
-	case made.message == nil:
+	case message == nil:
 		c.ctx.Stop(c.proxy.child)
 	default:
-		c.ctx.Send(c.proxy.child, made.message)
+		c.ctx.Send(c.proxy.child, message)
 	}
 }
 
@@ -92,8 +93,7 @@ func (c *controller) forceStop() {
 
 // startYield waits for one TTL: after it no node trusts what passed the gate before.
 func (c *controller) startYield() {
-	g := c.proxy.gate
-	c.deadline = c.clock.AfterFunc(c.ttl(), func() { c.proxy.post(&yieldEnded{g}) })
+	c.later(&c.deadline, c.ttl(), func() { c.fire(handover.YieldOver) })
 }
 
 // ttl is that of the lease, as far as is known: a Keeper writes it into the record.
@@ -111,19 +111,14 @@ const defaultTTL = 10 * time.Second
 // intervals that double.
 const firstReminder = 5 * time.Second
 
-func (c *controller) remind(r *stillRunning) {
-	halt(c.reminder) // of a planned stop that a loss has overtaken
-	c.reminder = c.clock.AfterFunc(r.next, func() { c.proxy.post(r) })
-}
-
-func (c *controller) onStillRunning(r *stillRunning) {
-	if c.proxy.gate != r.gate {
-		return
-	}
-	took := c.clock.Now().Mono - r.since
-	c.log.Warn("the child does not stop", zap.Stringer("phase", c.phase), zap.Duration("since", took))
-	c.event(Event{Kind: NotStopping, Token: c.proxy.token, After: took})
-	c.remind(&stillRunning{gate: r.gate, since: r.since, next: min(2*r.next, time.Hour)})
+// remind reports, in next and then again and again, a child that was told to stop at since.
+func (c *controller) remind(since, next time.Duration) {
+	c.later(&c.reminder, next, func() {
+		took := c.now() - since
+		c.log.Warn("the child does not stop", zap.Stringer("phase", c.phase), zap.Duration("since", took))
+		c.event(Event{Kind: NotStopping, Token: c.proxy.token, After: took})
+		c.remind(since, min(2*next, time.Hour))
+	})
 }
 
 // onChildEnded: the child is gone and all its mail is back.
@@ -131,8 +126,8 @@ func (c *controller) onChildEnded() {
 	token := c.proxy.token
 	overruns := c.proxy.gate.Counters().Overruns
 	c.proxy.close()
-	halt(c.reminder)
-	halt(c.deadline)
+	c.reminder.Stop()
+	c.deadline.Stop()
 	own := c.phase == Active || c.phase == Inviting
 	if overruns > 0 {
 		c.metrics.overruns.Add(int64(overruns))

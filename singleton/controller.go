@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/hosting"
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/outlet"
@@ -34,24 +35,24 @@ type controller struct {
 	signedAs lease.Token        // of it
 
 	cancelAcq   context.CancelFunc
-	waiting     int // number of the present wait; what an earlier one tells is stale
+	waiting     int // number of the present wait
 	unwait      func() bool
-	failures    int  // acquisitions in a row of which no child came
-	inVain      bool // the last was won, and was lost before a child had begun
+	failures    int  // failed acquisitions in a row
+	unused      bool // the last acquisition was won, and lost before a child had begun
 	backoffs    int
-	backoff     lease.Timer
-	reminder    lease.Timer
-	lingering   lease.Timer
+	backoff     actors.Alarm // until the child is started again
+	reminder    actors.Alarm // of a child that does not stop
+	deadline    actors.Alarm // for a child that was told to stop
+	lingering   actors.Alarm
 	pushed      bool
 	lingers     int    // how many messages were left when lingering was set
 	arrived     uint64 // as it was then
-	quietPeriod lease.Timer
+	quietPeriod actors.Alarm
 	nextKnown   bool // when quietPeriod was set
 	quietOver   bool
-	quiets      int           // the number of quietPeriod
-	moved       bool          // this node hosted last for another to do so
-	movedTo     *wire.Node    // to whom it handed over then; nil: to nobody, as far as is known
-	movedAt     time.Duration // and when
+	moved       bool          // this node gave up hosting, so that another node hosts
+	movedTo     *wire.Node    // the node it handed over to; nil: not known
+	movedAt     time.Duration // when it did
 	making      *making
 	started     time.Duration // when the child was
 	crash       any           // what it last panicked with
@@ -59,37 +60,34 @@ type controller struct {
 	left        bool
 	unfollow    []func()
 
-	candidates     map[string]candidate // by address
-	invites        uint64               // the number of the last hand-over; begins anywhere, as another manager was here before
-	inv            invitation
-	take           handover.Accepting
-	late           *handover.Taking // of the last hand-over that was given up without word
-	introduceTimer lease.Timer      // introduces this node again
-	introduceAt    time.Duration    // when that is due
-	hostAt         string           // where the host is that this node introduces itself to
-	states         *handoverState
-	sendings       map[*handover.Sending]struct{} // states on their way to other nodes
-	deadline       lease.Timer                    // for a child that was told to stop
-	ends           []time.Duration                // of children, recently
+	candidates   map[string]candidate // by address
+	invites      uint64               // number of the last hand-over; begins at random, so that it differs from an earlier manager's
+	inv          invitation
+	take         handover.Accepting
+	late         *handover.Taking // of the last hand-over that this node gave up without a word of the host
+	introduction actors.Alarm     // introduces this node again
+	introduceAt  time.Duration    // when that is due
+	hostAt       string           // address of the host that this node introduces itself to
+	states       *handoverState
+	sendings     map[*handover.Sending]struct{} // states on their way to other nodes
+	ends         []time.Duration                // when children ended recently
 
-	known      trouble       // but for hostlessAt
-	hostlessAt time.Duration // since when mail can go nowhere; 0: it can
+	known      trouble       // without hostless
+	hostlessAt time.Duration // since when no host is known; 0: one is
 
 	source    source
-	followers int         // calls of Follow that failed
-	again     lease.Timer // until it is called anew
+	followers int          // calls of Follow that failed
+	again     actors.Alarm // until Follow is called again
 
 	leader   lease.Owner
-	leads    bool   // it is this node
-	settled  func() // what is to be done if nothing changes
-	settling lease.Timer
-	settles  int
+	leads    bool         // this node is the leader
+	settling actors.Alarm // until a change counts that has lasted
 }
 
 func newController(m *Manager) *controller {
 	c := &controller{Manager: m, machine: newMachine(m.set.terminal, m.set.overdue == hosting.ReleaseAfterTTL),
 		candidates: map[string]candidate{}, invites: rand.Uint64(), states: newHandoverState(m), sendings: map[*handover.Sending]struct{}{}}
-	c.proxy.init(m)
+	c.proxy.init(c)
 	return c
 }
 
@@ -136,47 +134,11 @@ func (c *controller) Receive(ctx actor.Context) {
 	case *actor.Restarting, *actor.Terminated:
 	case *actor.Stopped:
 		c.ended()
-	case *mailDue:
-		c.takeMail()
-	case *acquired:
-		c.onAcquired(msg)
-	case *lossNoticed:
-		if c.term != nil && !c.alive() {
-			c.fire(handover.Lost)
-		}
-	case *freeNoticed:
-		switch {
-		case msg.number != c.waiting:
-		case c.phase == Offered:
-			c.take.Await(c.port()) // free for us: it may have been handed over
-		default:
-			c.fire(free)
-		}
-	case *backoffEnded:
-		if msg.number == c.backoffs {
-			c.fire(backoffOver)
-		}
-	case *announced:
-		c.onAnnounced(msg)
-	case *releaseEnded:
-		if msg.err != nil {
-			c.log.Warn("release not confirmed, left to the keeper or the TTL", zap.Error(msg.err))
-		}
-		c.event(Event{Kind: Released, Reason: msg.err})
-		c.fire(handover.Released)
-	case *childMade:
-		c.onMade(msg)
-	case *makingLate:
-		if msg.of == c.making && !msg.of.dropped {
-			c.fire(unmade)
-		}
-	case *stillMaking:
-		c.onStillMaking(msg)
-	case *childDone:
-		if mk := c.making; mk != nil && mk.gate == msg.gate {
-			mk.done = true
-		}
-		c.proxy.collect(msg.gate)
+	case command:
+		msg()
+	case event: // of the Manager
+		c.fire(msg)
+		c.introduce(false)
 	case *diverted:
 		_, mark := msg.envelope.(*flushMark)
 		switch {
@@ -189,59 +151,8 @@ func (c *controller) Receive(ctx actor.Context) {
 		default:
 			c.proxy.Back(route.Item{Local: msg.envelope, Size: wire.Footprint(msg.envelope)})
 		}
-	case *stillRunning:
-		c.onStillRunning(msg)
-	case *holderFound:
-		c.storeSaid(msg.err)
-		c.proxy.found(msg)
-		c.introduce(false)
-	case *holderStale:
-		c.proxy.stale()
-	case *hostNoticed:
-		c.onHost(msg)
-	case *nextFound:
-		c.onNextFound(msg)
-	case *leaderNoticed:
-		c.onLeader(msg.leaderChanged)
-	case *followFailed:
-		c.onFollowFailed(msg)
-	case *followDue:
-		c.follow()
-	case *leaderSettled:
-		c.onSettled(msg)
-	case *peerGone:
-		c.peerLost(msg.address)
-	case *deadlinePassed:
-		if msg.gate == c.proxy.gate {
-			c.fire(handover.Overdue)
-		}
-	case *stopMade:
-		c.onStopMade(msg)
-	case *yieldEnded:
-		if msg.gate == c.proxy.gate {
-			c.fire(handover.YieldOver)
-		}
-	case *due:
-		msg.do()
-	case *transferEnded:
-		c.onTransferEnded(msg.err)
-	case *introduceDue:
-		c.introduce(false)
-	case *quietEnded:
-		c.quietOver = c.quietOver || msg.number == c.quiets
-	case *lingerEnded:
-		c.onLingerEnded()
-	case *stopRequest:
-		c.fire(stop)
-	case *resumeRequest:
-		c.fire(resume)
-		c.introduce(false)
-	case *routeDue:
-		c.proxy.due(msg)
-	case *linked:
-		c.proxy.Router.Linked(msg.address)
 	case *cameBack:
-		c.cameBack(msg)
+		c.proxy.Router.Returned(route.ItemsOf(msg.kept))
 	case *wire.Candidate:
 		c.onCandidate(msg)
 	case *wire.Invite:
@@ -252,8 +163,6 @@ func (c *controller) Receive(ctx actor.Context) {
 		c.onHandedOver(msg)
 	case *wire.EntityState:
 		c.onState(msg)
-	case *sent:
-		delete(c.sendings, msg.what)
 	default:
 		if !c.proxy.Receive(msg, kept) { // users' mail comes by the door
 			c.outlet.DeadLetter(ctx.Self(), msg)
@@ -270,17 +179,17 @@ func (c *controller) begin() {
 	c.proxy.self = c.ctx.Self()
 	c.unfollow = append(c.unfollow, c.proxy.door.serve())
 	c.try("the lease's OnLost", func() {
-		stop := c.lease.OnLost(func(lease.Loss) { c.proxy.post(&lossNoticed{}) })
+		stop := c.lease.OnLost(func(lease.Loss) { c.post(c.lossNoticed) })
 		c.unfollow = append(c.unfollow, func() { stop() })
 	})
 	c.unfollow = append(c.unfollow,
-		transport.Of(c.system).Watch(func(address string) { c.proxy.post(&peerGone{address}) }))
+		transport.Of(c.system).Watch(func(address string) { c.post(func() { c.peerLost(address) }) }))
 	if c.dir != nil {
 		name := c.lname
 		if c.sign != nil {
 			name = c.sign.Name()
 		}
-		c.unfollow = append(c.unfollow, c.dir.follow(name, func(h hostNoticed) { c.proxy.post(&h) }))
+		c.unfollow = append(c.unfollow, c.dir.follow(name, func(h hostNoticed) { c.post(func() { c.onHost(&h) }) }))
 	}
 	if c.set.proxyOnly {
 		return
@@ -320,10 +229,10 @@ func (c *controller) carryOut(f effect) {
 	case handover.DoAcquire:
 		ctx, cancel := context.WithCancel(c.life)
 		c.cancelAcq = cancel
-		c.async(func() any {
+		c.async(func() func() {
 			defer cancel()
 			ok, err := boundary.Get(func() (bool, error) { return c.lease.Acquire(ctx) })
-			return &acquired{ok, err}
+			return func() { c.onAcquired(ok, err) }
 		})
 	case cancelAcquire:
 		c.cancelAcq()
@@ -348,8 +257,7 @@ func (c *controller) carryOut(f effect) {
 	case startBackoff:
 		c.startBackoff()
 	case cancelBackoff:
-		c.backoffs++
-		halt(c.backoff)
+		c.backoff.Stop()
 	case handover.ForceStop:
 		c.forceStop()
 	case handover.StartYield:
@@ -386,7 +294,10 @@ func (c *controller) carryOut(f effect) {
 			c.event(Event{Kind: ColdStart, Token: c.token(), Reason: errNotRestored})
 		}
 		c.endTerm()
-		c.async(func() any { return &releaseEnded{boundary.Call(func() error { return c.lease.Release(c.life) })} })
+		c.async(func() func() {
+			err := boundary.Call(func() error { return c.lease.Release(c.life) })
+			return func() { c.onReleased(err) }
+		})
 	case finish:
 		c.finishing = true
 		c.introduce(true)
@@ -396,16 +307,33 @@ func (c *controller) carryOut(f effect) {
 	}
 }
 
-// async runs f elsewhere and tells its result.
-func (c *controller) async(f func() any) {
-	c.ops.Go(func() { c.proxy.post(f()) })
+// post has f called in a turn of the actor, unless that has ended. It may be called anywhere.
+func (c *controller) post(f func()) { c.proxy.post(command(f)) }
+
+// async runs f on a goroutine of its own, and what it returns in a turn of the actor.
+func (c *controller) async(f func() func()) { c.ops.Go(func() { c.post(f()) }) }
+
+// later sets an alarm whose function runs in a turn of the actor.
+func (c *controller) later(a *actors.Alarm, d time.Duration, f func()) { a.Set(c.clock, c.post, d, f) }
+
+// lossNoticed asks the term, as the loss may be of an earlier one.
+func (c *controller) lossNoticed() {
+	if c.term != nil && !c.alive() {
+		c.fire(handover.Lost)
+	}
+}
+
+func (c *controller) onReleased(err error) {
+	if err != nil {
+		c.log.Warn("release not confirmed, left to the keeper or the TTL", zap.Error(err))
+	}
+	c.event(Event{Kind: Released, Reason: err})
+	c.fire(handover.Released)
 }
 
 func (c *controller) startBackoff() {
-	d := pause(c.backoffs, c.set.backoffMin, c.set.backoffMax)
+	c.later(&c.backoff, pause(c.backoffs, c.set.backoffMin, c.set.backoffMax), func() { c.fire(backoffOver) })
 	c.backoffs++
-	n := c.backoffs
-	c.backoff = c.clock.AfterFunc(d, func() { c.proxy.post(&backoffEnded{n}) })
 }
 
 func (c *controller) publish() {

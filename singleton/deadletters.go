@@ -66,8 +66,8 @@ func bury(system *actor.ActorSystem, pid *actor.PID, mail any) {
 // none in it.
 func mailIn(message any) any {
 	switch m := message.(type) {
-	case *mailDue:
-		return nil // what waits is taken from the door
+	case command, event:
+		return nil // what waits at the door is taken from there
 	case *diverted:
 		if _, mark := m.envelope.(*flushMark); mark {
 			return nil

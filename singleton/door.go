@@ -46,7 +46,7 @@ type door struct {
 	went    bool      // mail went there since it was opened
 	waiting []waiting // for the controller, in order
 	bytes   int       // about
-	called  bool      // a mailDue is in its mailbox
+	called  bool      // it was told to take them
 	short   fastpath.Sender
 
 	opened atomic.Int32 // what it was when it was reopened or shut last: a hint
@@ -68,9 +68,6 @@ type waiting struct {
 	message any
 	size    int
 }
-
-// mailDue has the controller take what waits at the door.
-type mailDue struct{}
 
 // told is what a manager tells its own actor: it passes the door.
 type told struct{ what any }
@@ -235,7 +232,7 @@ func (d *door) put(w waiting) (dropped any) {
 	d.bytes += w.size
 	if !d.called { // what the mailbox gets later comes after it
 		d.called = true
-		d.inner.PostUserMessage(&mailDue{})
+		d.inner.PostUserMessage(command(d.p.c.takeMail))
 	}
 	return dropped
 }

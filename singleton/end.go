@@ -3,6 +3,7 @@ package singleton
 import (
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/gate"
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/transport"
@@ -59,12 +60,9 @@ func (c *controller) linger() {
 	switch {
 	case c.mayLeave():
 		c.leave()
-	case c.quietPeriod == nil, next && !c.nextKnown:
-		halt(c.quietPeriod)
+	case !c.quietOver && (!c.quietPeriod.Pending() || next && !c.nextKnown):
 		c.nextKnown = next
-		c.quiets++
-		n := c.quiets
-		c.quietPeriod = c.clock.AfterFunc(c.quietFor(next), func() { c.proxy.post(&quietEnded{n}) })
+		c.later(&c.quietPeriod, c.quietFor(next), func() { c.quietOver = true })
 	}
 }
 
@@ -75,7 +73,7 @@ func (c *controller) lingerOn() {
 	if c.last() {
 		d = min(d, noHostPeriod/2)
 	}
-	c.lingering = c.clock.AfterFunc(d, func() { c.proxy.post(&lingerEnded{}) })
+	c.later(&c.lingering, d, c.onLingerEnded)
 }
 
 // last reports whether this node hosted and no other node would take over, as far as is
@@ -135,19 +133,15 @@ func (c *controller) ended() {
 		c.try("what followed", f)
 	}
 	c.source.leave()
-	halt(c.again)
 	c.stopWaiting()
-	halt(c.backoff)
-	halt(c.reminder)
-	halt(c.lingering)
-	halt(c.deadline)
-	halt(c.settling)
-	halt(c.introduceTimer)
+	for _, a := range []*actors.Alarm{&c.again, &c.backoff, &c.reminder, &c.lingering, &c.deadline, &c.settling, &c.introduction, &c.quietPeriod} {
+		a.Stop()
+	}
 	c.inv.Halt()
 	c.abandon(errManagerStopped)
 	var made *gate.Gate
 	if mk := c.making; mk != nil {
-		halt(mk.reminder)
+		mk.reminder.Stop()
 		if mk.stop() {
 			made = mk.gate
 		}
@@ -158,7 +152,6 @@ func (c *controller) ended() {
 	}
 	c.states.take().Drop()
 	c.states.takeGiven()
-	halt(c.quietPeriod)
 	c.endTerm()
 	c.phase = Closed
 	c.proxy.shut()
@@ -169,11 +162,4 @@ func (c *controller) ended() {
 		}
 		c.cleanUp()
 	}()
-}
-
-// halt stops a timer that may never have been set.
-func halt(t lease.Timer) {
-	if t != nil {
-		t.Stop()
-	}
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/handover"
-	"github.com/holdfast-go/holdfast/internal/route"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -119,8 +118,9 @@ func (c *controller) transfer() {
 	c.inv.Halt()
 	l, _ := lease.As[lease.TransferLease](c.lease) // checked by invite
 	offer := c.inv.Offer
-	c.async(func() any {
-		return &transferEnded{boundary.Call(func() error { return l.Transfer(c.life, offer) })}
+	c.async(func() func() {
+		err := boundary.Call(func() error { return l.Transfer(c.life, offer) })
+		return func() { c.onTransferEnded(err) }
 	})
 }
 
@@ -159,21 +159,17 @@ func (c *controller) lookForNext() {
 	if c.dir == nil || c.sign != nil || c.newsWithin() == 0 {
 		return
 	}
-	found := &nextFound{heard: c.proxy.heard, moved: c.movedAt}
-	c.ops.Go(func() {
+	heard, moved := c.proxy.heard, c.movedAt
+	c.async(func() func() {
 		ctx, cancel := context.WithTimeout(c.life, handover.InviteWait)
 		defer cancel()
-		var err error
-		if found.record, err = c.keeper.Get(ctx, c.lname); err == nil {
-			c.proxy.post(found)
+		record, err := c.keeper.Get(ctx, c.lname)
+		return func() {
+			if err == nil && heard == c.proxy.heard && moved == c.movedAt && c.term == nil && record.Owner.Incarnation != c.proxy.Self.Incarnation {
+				c.onHost(&hostNoticed{record: record, known: true})
+			}
 		}
 	})
-}
-
-func (c *controller) onNextFound(m *nextFound) {
-	if m.heard == c.proxy.heard && m.moved == c.movedAt && c.term == nil && m.record.Owner.Incarnation != c.proxy.Self.Incarnation {
-		c.onHost(&hostNoticed{record: m.record, known: true})
-	}
 }
 
 // onHost takes up who hosts, or that nobody does.
@@ -197,7 +193,7 @@ func (c *controller) sendState(inv invitation, states *handover.States) {
 			c.log.Warn("the state that was handed over is lost", zap.Error(why))
 			c.event(Event{Kind: ColdStart, Reason: why})
 		},
-		Done: func(x *handover.Sending) { c.proxy.post(&sent{x}) },
+		Done: func(x *handover.Sending) { c.post(func() { delete(c.sendings, x) }) },
 	}, states)
 	c.sendings[x] = struct{}{}
 }
@@ -228,11 +224,6 @@ func (c *controller) peerLost(address string) {
 	case c.phase == Asking && c.inv.To.GetAddress() == address:
 		c.fire(handover.Declined)
 	}
-}
-
-// cameBack takes back the mail that was kept for a node and never taken by it.
-func (c *controller) cameBack(msg *cameBack) {
-	c.proxy.Router.Returned(route.ItemsOf(msg.kept))
 }
 
 // yield gives the lease up under a child that still runs.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/membership"
 )
 
 // This file follows a source of leadership, calmly.
@@ -24,20 +25,20 @@ type source struct {
 func (c *controller) follow() {
 	returned := c.calls.begin("its source of leadership has not returned from Follow")
 	boundary.Aside(func() (func(), error) {
-		return c.set.leadership.Follow(func(ch leaderChanged) { c.proxy.post(&leaderNoticed{ch}) }), nil
+		return c.set.leadership.Follow(func(ch membership.LeaderChanged) { c.post(func() { c.onLeader(ch) }) }), nil
 	}, func(stop func(), err error) {
 		returned()
 		if err != nil {
-			c.proxy.post(&followFailed{err})
+			c.post(func() { c.onFollowFailed(err) })
 			return
 		}
 		c.source.followed(stop)
 	})
 }
 
-func (c *controller) onFollowFailed(msg *followFailed) {
-	c.log.Error("the source of leadership failed: it is tried again", zap.Error(msg.err))
-	c.again = c.clock.AfterFunc(pause(c.followers, c.set.backoffMin, c.set.backoffMax), func() { c.proxy.post(&followDue{}) })
+func (c *controller) onFollowFailed(err error) {
+	c.log.Error("the source of leadership failed: it is tried again", zap.Error(err))
+	c.later(&c.again, pause(c.followers, c.set.backoffMin, c.set.backoffMax), c.follow)
 	c.followers++
 }
 
@@ -67,17 +68,17 @@ func (s *source) leave() {
 // name is not free. That another node leads counts for a host only if it stays so
 // (WithSettle). That no node leads counts neither for a host nor for a node that is about
 // to be one: there is no successor.
-func (c *controller) onLeader(ch leaderChanged) {
+func (c *controller) onLeader(ch membership.LeaderChanged) {
 	c.leader, c.leads = ch.Leader, ch.IsSelf
 	switch {
 	case ch.IsSelf:
-		c.unsettle()
+		c.settling.Stop()
 		c.fire(wanted)
 		c.introduce(false) // a host that can't hear of it otherwise hears it from us
 	case ch.Leader == lease.Owner{} && (c.hosting() || c.takingOver()):
-		c.unsettle()
+		c.settling.Stop()
 	case !c.hosting():
-		c.unsettle()
+		c.settling.Stop()
 		c.fire(unwanted)
 	default:
 		c.settleIn(func() { c.fire(unwanted) })
@@ -112,25 +113,8 @@ func (c *controller) takingOver() bool {
 func (c *controller) settleIn(f func()) { c.settleAfter(c.set.settle, f) }
 
 func (c *controller) settleAfter(d time.Duration, f func()) {
-	if c.settled != nil {
-		return
-	}
-	c.settled = f
-	c.settles++
-	n := c.settles
-	c.settling = c.clock.AfterFunc(d, func() { c.proxy.post(&leaderSettled{n}) })
-}
-
-func (c *controller) unsettle() {
-	halt(c.settling)
-	c.settled = nil
-	c.settles++
-}
-
-func (c *controller) onSettled(msg *leaderSettled) {
-	if f := c.settled; msg.number == c.settles && f != nil {
-		c.settled = nil
-		f()
+	if !c.settling.Pending() {
+		c.later(&c.settling, d, f)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/gate"
 	"github.com/holdfast-go/holdfast/internal/handover"
@@ -33,8 +34,8 @@ var errManagerStopped = errors.New("the manager's actor was stopped")
 type making struct {
 	gate     *gate.Gate
 	since    time.Duration
-	late     lease.Timer // until the child is given up
-	reminder lease.Timer
+	late     actors.Alarm // until the child is given up
+	reminder actors.Alarm
 	returned func() // for Health
 	done     bool   // the child has ended already
 	dropped  bool   // it was given up
@@ -54,8 +55,8 @@ func (c *controller) spawn() {
 		Term:     c.term,
 		Divert:   func(envelope any) { c.proxy.divert(g, envelope) },
 		Internal: func(envelope any) { c.outlet.DeadLetter(c.proxy.self, envelope) },
-		OnLost:   func(error) { c.proxy.post(&lossNoticed{}) },
-		OnDone:   func() { c.proxy.post(&childDone{g}) },
+		OnLost:   func(error) { c.post(c.lossNoticed) },
+		OnDone:   func() { c.post(func() { c.onChildDone(g) }) },
 		OnEnd:    c.states.leave,
 		Journal:  c.set.journal,
 		Inner:    c.set.mailbox,
@@ -77,16 +78,16 @@ func (c *controller) spawn() {
 	}
 	c.proxy.lives++
 	c.crash = nil
-	mk := &making{gate: g, since: c.clock.Now().Mono, returned: c.calls.begin("its Props have been making the child")}
+	mk := &making{gate: g, since: c.now(), returned: c.calls.begin("its Props have been making the child")}
 	c.making = mk
-	mk.late = c.clock.AfterFunc(makingMost, func() { c.proxy.post(&makingLate{mk}) })
-	c.remindOfMaking(&stillMaking{mk, firstReminder})
+	c.later(&mk.late, makingMost, func() { c.fire(unmade) })
+	c.remindOfMaking(mk, firstReminder)
 	name := fmt.Sprintf("%s/%d-%d", c.proxy.self.Id, c.term.Token(), c.proxy.lives)
 	boundary.Aside(func() (struct{}, error) {
 		return struct{}{}, g.Spawn(c.system, c.proxy.self, name, c.props, actor.WithSenderMiddleware(reply.Middleware(c.system)))
 	}, func(_ struct{}, err error) {
 		mk.returned()
-		c.proxy.post(&childMade{mk, err})
+		c.post(func() { c.onMade(mk, err) })
 		if g.Mode() == gate.Ended { // it was given up, perhaps by a manager that has ended
 			g.Stop()
 		}
@@ -94,23 +95,22 @@ func (c *controller) spawn() {
 }
 
 // onMade: Props have returned.
-func (c *controller) onMade(msg *childMade) {
-	mk := msg.of
+func (c *controller) onMade(mk *making, err error) {
 	if !mk.dropped && !c.alive() {
 		c.fire(handover.Lost)
 	}
 	c.making = nil
-	halt(mk.late)
-	halt(mk.reminder)
+	mk.late.Stop()
+	mk.reminder.Stop()
 	if mk.dropped {
 		c.log.Info("what was to make a child that was given up has returned",
-			zap.Duration("after", c.clock.Now().Mono-mk.since), zap.NamedError("with", msg.err))
+			zap.Duration("after", c.clock.Now().Mono-mk.since), zap.NamedError("with", err))
 		c.fire(unstuck)
 		c.introduce(false)
 		return
 	}
 	if mk.gate.Actor() == nil {
-		c.notMade(msg.err)
+		c.notMade(err)
 		return
 	}
 	c.began(mk)
@@ -124,9 +124,9 @@ func (c *controller) onMade(msg *childMade) {
 		c.proxy.Open(c.term.Token())
 	}
 	c.fire(handover.Opened)
-	if msg.err != nil {
-		c.log.Error("the child's Props failed when it had begun: it is stopped", zap.Error(msg.err))
-		c.crash = msg.err
+	if err != nil {
+		c.log.Error("the child's Props failed when it had begun: it is stopped", zap.Error(err))
+		c.crash = err
 		mk.gate.Stop()
 	}
 	c.reap(mk)
@@ -137,9 +137,17 @@ func (c *controller) onMade(msg *childMade) {
 func (c *controller) began(mk *making) {
 	pid := mk.gate.Actor()
 	c.addChild(pid)
-	c.started, c.failures, c.inVain = c.clock.Now().Mono, 0, false
+	c.started, c.failures, c.unused = c.clock.Now().Mono, 0, false
 	c.proxy.open(mk.gate, pid, c.term.Token())
 	c.event(Event{Kind: BecameHost, Token: c.term.Token()})
+}
+
+// onChildDone: the child has ended; its mail is still to be taken back.
+func (c *controller) onChildDone(g *gate.Gate) {
+	if mk := c.making; mk != nil && mk.gate == g {
+		mk.done = true
+	}
+	c.proxy.collect(g)
 }
 
 // reap takes up that a child has ended before its Props returned.
@@ -173,8 +181,7 @@ func (c *controller) notMade(why error) {
 func (c *controller) hurrySpawn() {
 	mk := c.making
 	left := mk.since + makingMost - c.clock.Now().Mono
-	halt(mk.late)
-	mk.late = c.clock.AfterFunc(max(0, min(left, c.set.stopWithin)), func() { c.proxy.post(&makingLate{mk}) })
+	c.later(&mk.late, max(0, min(left, c.set.stopWithin)), func() { c.fire(unmade) })
 }
 
 // dropSpawn gives a child up that is being made: nothing passes to what comes of that.
@@ -198,7 +205,7 @@ func (c *controller) dropSpawn() {
 	}
 	// It runs, and something of its Props that was called around that does not return.
 	c.began(mk)
-	c.remind(&stillRunning{gate: mk.gate, since: c.clock.Now().Mono, next: firstReminder})
+	c.remind(c.now(), firstReminder)
 	c.reap(mk)
 }
 
@@ -216,23 +223,18 @@ func (mk *making) stop() bool {
 func (c *controller) abandon(why error) {
 	if mk := c.making; mk != nil && !mk.dropped {
 		mk.dropped = true
-		halt(mk.late)
+		mk.late.Stop()
 		mk.gate.Lose(why)
 		mk.gate.Close()
 	}
 }
 
 // remindOfMaking tells of Props that do not return, at growing intervals.
-func (c *controller) remindOfMaking(r *stillMaking) {
-	r.of.reminder = c.clock.AfterFunc(r.next, func() { c.proxy.post(r) })
-}
-
-func (c *controller) onStillMaking(r *stillMaking) {
-	if c.making != r.of {
-		return
-	}
-	took := c.clock.Now().Mono - r.of.since
-	c.log.Warn("the child's Props do not return", zap.Stringer("phase", c.phase), zap.Duration("since", took))
-	c.event(Event{Kind: NotStarting, Token: r.of.gate.Token(), After: took})
-	c.remindOfMaking(&stillMaking{r.of, min(2*r.next, time.Hour)})
+func (c *controller) remindOfMaking(mk *making, next time.Duration) {
+	c.later(&mk.reminder, next, func() {
+		took := c.now() - mk.since
+		c.log.Warn("the child's Props do not return", zap.Stringer("phase", c.phase), zap.Duration("since", took))
+		c.event(Event{Kind: NotStarting, Token: mk.gate.Token(), After: took})
+		c.remindOfMaking(mk, min(2*next, time.Hour))
+	})
 }

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-go/holdfast/hosting"
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/gate"
 	"github.com/holdfast-go/holdfast/internal/outlet"
@@ -33,6 +34,7 @@ const maxCustody = 64 << 20
 type proxy struct {
 	*Manager
 	*route.Router
+	c    *controller
 	out  transport.Outbox
 	self *actor.PID
 	door door
@@ -60,14 +62,13 @@ type proxy struct {
 	dropped       atomic.Int64
 	undeliverable int
 
-	wake    lease.Timer
-	wakeAt  time.Duration
-	wakes   int
+	wake    actors.Alarm
 	looking bool // a look-up of the holder is under way, or what it found is of use yet
 }
 
-func (p *proxy) init(m *Manager) {
-	p.Manager, p.began = m, m.clock.Now().Mono-1
+func (p *proxy) init(c *controller) {
+	m := c.Manager
+	p.c, p.Manager, p.began = c, m, m.clock.Now().Mono-1
 	self := &wire.Node{Address: m.system.Address(), Incarnation: m.system.ID}
 	if m.keeper != nil {
 		self.Incarnation = m.keeper.Owner().Incarnation
@@ -248,13 +249,13 @@ func (p *proxy) flush() {
 // The following implement transport.Owner.
 
 // Linked implements transport.Owner.
-func (p *proxy) Linked(address string) { p.post(&linked{address}) }
+func (p *proxy) Linked(address string) { p.c.post(func() { p.Router.Linked(address) }) }
 
 // Returned implements transport.Owner. What is not taken up again goes to the dead
 // letters.
 func (p *proxy) Returned(address string, kept []any) {
 	if !p.over.Load() {
-		p.post(&cameBack{address, kept})
+		p.post(&cameBack{kept})
 		return
 	}
 	for _, it := range route.ItemsOf(kept) {
@@ -279,22 +280,8 @@ func (p *proxy) Now() time.Duration { return p.clock.Now().Mono - p.began }
 // Wake implements route.Port: of several the earliest counts, and Tick asks
 // again for the rest.
 func (p *proxy) Wake(d time.Duration) {
-	at := p.Now() + d
-	if p.wake != nil && p.wakeAt <= at {
-		return
-	}
-	halt(p.wake)
-	p.wakes++
-	n := p.wakes
-	p.wakeAt = at
-	p.wake = p.clock.AfterFunc(d, func() { p.post(&routeDue{n}) })
-}
-
-func (p *proxy) due(msg *routeDue) {
-	if msg.number == p.wakes {
-		p.wake = nil
-		p.Tick()
-	}
+	now := p.Now()
+	p.wake.SetBy(p.clock, p.c.post, now, now+d, p.Tick)
 }
 
 // lookUpEvery is the pause between looks for the holder where records can't be
@@ -321,18 +308,22 @@ func (p *proxy) lookUp() {
 		if err != nil {
 			p.log.Debug("who hosts is not known", zap.Error(err))
 		}
-		p.post(&holderFound{rec, known && err == nil, err})
+		p.c.post(func() {
+			p.c.storeSaid(err)
+			p.found(rec, known && err == nil)
+			p.c.introduce(false)
+		})
 	})
 }
 
-func (p *proxy) found(msg *holderFound) {
-	here := msg.known && msg.record.Owner.Address == p.system.Address()
-	p.setHost(msg.record, msg.known && !here) // nothing is sent from here to here
+func (p *proxy) found(record lease.Record, known bool) {
+	here := known && record.Owner.Address == p.system.Address()
+	p.setHost(record, known && !here) // nothing is sent from here to here
 	pause := lookUpEvery
-	if !msg.known || here { // another is about to be
+	if !known || here { // another is about to be
 		pause = lookUpEvery / 4
 	}
-	p.clock.AfterFunc(pause, func() { p.post(&holderStale{}) })
+	p.clock.AfterFunc(pause, func() { p.c.post(p.stale) })
 }
 
 func (p *proxy) stale() {
@@ -389,7 +380,7 @@ func (p *proxy) deadLetter(it *route.Item) {
 // shut gives up everything that is left.
 func (p *proxy) shut() {
 	p.over.Store(true)
-	halt(p.wake)
+	p.wake.Stop()
 	p.gate, p.child, p.token, p.collecting = nil, nil, 0, false
 	p.Shut()
 	for _, w := range p.door.end() {

@@ -87,7 +87,7 @@ func StopAll(ctx context.Context, system *actor.ActorSystem) error {
 // stopNamed is Stop for a manager that was found in the registry. It is there
 // before Start has set its PID.
 func (m *Manager) stopNamed(ctx context.Context) error {
-	outlet.Tell(m.system, actor.NewPID(m.system.Address(), managerID(m.name)), &told{&stopRequest{}})
+	outlet.Tell(m.system, actor.NewPID(m.system.Address(), managerID(m.name)), &told{stop})
 	return m.wait(ctx)
 }
 

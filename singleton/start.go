@@ -264,7 +264,7 @@ func (m *Manager) Status() Status {
 }
 
 // Resume brings a singleton up again that WithTerminal brought down.
-func (m *Manager) Resume() { m.tell(&resumeRequest{}) }
+func (m *Manager) Resume() { m.tell(resume) }
 
 // Stop ends the manager. A child that runs here is told to stop (WithStop); its lease, and
 // its state if it is hosting.Stateful, is handed over to another node that runs a manager,
@@ -282,7 +282,7 @@ func (m *Manager) Stop(ctx context.Context) error {
 	if err := m.check(ctx); err != nil {
 		return err
 	}
-	m.tell(&stopRequest{})
+	m.tell(stop)
 	return m.wait(ctx)
 }
 

@@ -110,10 +110,10 @@ func (c *controller) adopt() {
 	offer := c.take.Offer
 	ctx, cancel := context.WithCancel(c.life)
 	c.cancelAcq = cancel
-	c.async(func() any {
+	c.async(func() func() {
 		defer cancel()
 		ok, err := boundary.Get(func() (bool, error) { return l.Adopt(ctx, offer) })
-		return &acquired{ok, err}
+		return func() { c.onAcquired(ok, err) }
 	})
 }
 
@@ -130,8 +130,8 @@ func (p port) Life() context.Context                { return p.c.life }
 func (p port) State() handover.Machine              { return p.c.hold }
 func (p port) Fire(e handover.Event)                { p.c.fire(e) }
 func (p port) Send(address string, m proto.Message) { p.c.proxy.Send(address, m) }
-func (p port) Post(f func())                        { p.c.proxy.post(&due{f}) }
-func (p port) Aside(f func() func())                { p.c.async(func() any { return &due{f()} }) }
+func (p port) Post(f func())                        { p.c.post(f) }
+func (p port) Aside(f func() func())                { p.c.async(f) }
 
 // Offers returns what makes an offer, whose lease may be the user's.
 func (p port) Offers() func(context.Context) (lease.Offer, error) {

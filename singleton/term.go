@@ -12,23 +12,23 @@ import (
 
 // This file is the term that the child works under.
 
-func (c *controller) onAcquired(msg *acquired) {
-	c.storeSaid(msg.err)
+func (c *controller) onAcquired(won bool, err error) {
+	c.storeSaid(err)
 	switch {
-	case msg.won:
-		c.inVain = true // until a child has begun
+	case won:
+		c.unused = true // until a child has begun
 		c.moved, c.movedTo = false, nil
 		// A loss may have been told before this result was: spawn asks the term
 		// itself whether it still is what it was.
 		c.try("the lease", func() { c.term, c.free = lease.TermOf(c.lease) })
 		c.fire(handover.Won)
-	case msg.err != nil:
-		if !errors.Is(msg.err, context.Canceled) {
-			c.log.Warn("acquiring failed", zap.Error(msg.err))
+	case err != nil:
+		if !errors.Is(err, context.Canceled) {
+			c.log.Warn("acquiring failed", zap.Error(err))
 		}
 		c.fire(failed)
 	default:
-		c.inVain = false
+		c.unused = false
 		c.fire(handover.NotWon)
 	}
 }

@@ -16,7 +16,7 @@ import (
 // won and was lost at once may be so again: it is not asked for without a pause.
 func (c *controller) waitFree() {
 	w, ok := lease.As[lease.Waiter](c.lease)
-	if !ok || c.inVain && c.phase == Standby {
+	if !ok || c.unused && c.phase == Standby {
 		c.retryLater(pollMost) // tries again where others would be told
 		return
 	}
@@ -26,10 +26,10 @@ func (c *controller) waitFree() {
 	err := boundary.Call(func() error {
 		c.unwait = w.OnFree(func() {
 			if d == 0 {
-				c.proxy.post(&freeNoticed{n})
+				c.post(func() { c.onFree(n) })
 				return
 			}
-			c.clock.AfterFunc(d, func() { c.proxy.post(&freeNoticed{n}) })
+			c.clock.AfterFunc(d, func() { c.post(func() { c.onFree(n) }) })
 		})
 		return nil
 	})
@@ -49,9 +49,20 @@ const (
 func (c *controller) retryLater(most time.Duration) {
 	c.stopWaiting()
 	n := c.waiting
-	t := c.clock.AfterFunc(pause(c.failures, min(c.set.backoffMin, most), most), func() { c.proxy.post(&freeNoticed{n}) })
+	t := c.clock.AfterFunc(pause(c.failures, min(c.set.backoffMin, most), most), func() { c.post(func() { c.onFree(n) }) })
 	c.failures++
 	c.unwait = t.Stop
+}
+
+// onFree: the wait of that number is over. What an earlier one says is stale.
+func (c *controller) onFree(n int) {
+	switch {
+	case n != c.waiting:
+	case c.phase == Offered:
+		c.take.Await(c.port()) // free for us: it may have been handed over
+	default:
+		c.fire(free)
+	}
 }
 
 func (c *controller) stopWaiting() {

@@ -38,7 +38,7 @@ var layered = []layers{
 		// mail, from where it comes in to the entity
 		"fastprocess.go", "ref.go", "frontdoor.go", "mail.go", "port.go", "entry.go", "recover.go",
 		// what a node keeps: of a shard, and of the type
-		"handles.go", "control.go", "shard.go", "registry.go", "metrics.go", "region.go",
+		"control.go", "shard.go", "registry.go", "metrics.go", "region.go",
 		// what knows neither
 		"moves.go", "instruments.go", "inbox.go", "events.go", "remember_memory.go",
 		"errors.go", "breaks.go", "surveys.go", "hash.go", "type.go", "remember.go",
