@@ -10,26 +10,23 @@ package health
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/boundary"
 )
 
 // defaultTimeout is Handler's for a timeout of 0 or less.
 const defaultTimeout = 5 * time.Second
 
 // Handler answers probes with the result of checks: status 200 and the text "ok" if all return nil, else 503
-// and their errors, one per line, in the order of the checks. With "application/json"
-// in the request's Accept header it is {"status":"ok"}, or {"status":"failing",
-// "errors":[…]}. GET and HEAD are answered, other methods with 405. Without checks
-// it says that the process lives.
+// and their errors, one per line, in the order of the checks. GET and HEAD are answered, other
+// methods with 405. Without checks it says that the process lives.
 //
 // The checks run side by side, and the answer takes timeout at the most (5 s if
 // that is 0 or less); their contexts end a tenth before. A check runs once at a
@@ -65,17 +62,11 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	failures := h.run(r.Context())
-	header.Set("Vary", "Accept")
 	status, body := http.StatusOK, "ok"
 	if len(failures) > 0 {
 		status, body = http.StatusServiceUnavailable, strings.Join(failures, "\n")+"\n"
 	}
-	if wantsJSON(r.Header) {
-		header.Set("Content-Type", "application/json")
-		body = asJSON(failures)
-	} else {
-		header.Set("Content-Type", "text/plain; charset=utf-8")
-	}
+	header.Set("Content-Type", "text/plain; charset=utf-8")
 	header.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
 	if r.Method != http.MethodHead {
@@ -128,12 +119,9 @@ func (p *probe) start() *attempt {
 	p.last = a
 	go func() {
 		defer close(a.done)
-		defer func() {
-			if v := recover(); v != nil {
-				a.lines = []string{fmt.Sprintf("check %d panicked: %v", p.number, v)}
-			}
-		}()
-		a.lines = p.do()
+		if err := boundary.Contained(func() { a.lines = p.do() }); err != nil {
+			a.lines = []string{fmt.Sprintf("check %d: %v", p.number, err)}
+		}
 	}()
 	return a
 }
@@ -177,51 +165,4 @@ func (a *attempt) wait(ctx context.Context, most time.Duration) []string {
 	default:
 		return []string{fmt.Sprintf("check %d has not returned for %v", a.number, time.Since(a.began).Round(time.Millisecond))}
 	}
-}
-
-func asJSON(failures []string) string {
-	answer := struct {
-		Status string   `json:"status"`
-		Errors []string `json:"errors,omitempty"`
-	}{"ok", failures}
-	if len(failures) > 0 {
-		answer.Status = "failing"
-	}
-	b, err := json.Marshal(answer)
-	if err != nil { // strings always can be marshalled
-		return `{"status":"failing"}` + "\n"
-	}
-	return string(b) + "\n"
-}
-
-// wantsJSON reports whether the request asks for JSON by name, and for text no
-// more than for that.
-func wantsJSON(h http.Header) bool {
-	quality := map[string]float64{}
-	for _, accept := range h.Values("Accept") {
-		for part := range strings.SplitSeq(accept, ",") {
-			media, params, err := mime.ParseMediaType(part)
-			if err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter) {
-				continue
-			}
-			q := 1.0
-			if s, ok := params["q"]; ok {
-				if q, err = strconv.ParseFloat(s, 64); err != nil || !(q >= 0 && q <= 1) {
-					continue
-				}
-			}
-			quality[media] = max(quality[media], q)
-		}
-	}
-	// The most specific range counts.
-	of := func(ranges ...string) float64 {
-		for _, r := range ranges {
-			if q, ok := quality[r]; ok {
-				return q
-			}
-		}
-		return 0
-	}
-	json := of("application/json", "application/*")
-	return json > 0 && json >= of("text/plain", "text/*", "*/*")
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // Handle is a Keeper's lease of one name. It implements Lease, Termed,
-// HolderFinder, Waiter, TransferLease, Describer and Renewer.
+// HolderFinder, Waiter, TransferLease, and Describer.
 type Handle struct {
 	k        *Keeper
 	name     string

@@ -150,10 +150,6 @@ func newID() int64 { return mrand.Int64N(1<<62) + 1 }
 // Owner returns this Keeper as records have it.
 func (k *Keeper) Owner() Owner { return k.owner }
 
-// StoreName returns the name of this Keeper's store, as errors and metrics have it: that of its
-// StoreLimits, or of its type.
-func (k *Keeper) StoreName() string { return k.limits.Name }
-
 // Logger returns the logger that this Keeper was given, or one that passes warnings and
 // errors on to slog.Default(): what is started on a Keeper logs there, too, unless it is
 // told otherwise.

@@ -9,19 +9,7 @@ import (
 
 // This file renews leases at their owners' wish.
 
-// Renewer is implemented by leases whose owner has a say in their renewal.
-type Renewer interface {
-	// Renewal is the policy that the lease was made with.
-	Renewal() Renewal
-	// Renew asks the store to extend the lease from now on.
-	Renew(ctx context.Context) error
-	// Touch says that the lease is in use: RenewOnActivity.
-	Touch()
-}
-
-var _ Renewer = (*Handle)(nil)
-
-// Renewal implements Renewer.
+// Renewal returns the policy that the lease was made with.
 func (h *Handle) Renewal() Renewal {
 	if h.k == nil {
 		return Renewal{}

@@ -104,8 +104,8 @@ type Type struct {
 
 // Types returns the types of values; a pointer stands for what it points to. Each is named
 // by its package and its own name, such as "main.AddJob": nodes that are to understand each
-// other must have it in a package of one path. Named and remoting.Register give names that
-// outlive a move of the code. Values travel as JSON.
+// other must have it in a package of one path. remoting.Register gives names that outlive a move of
+// the code. Values travel as JSON.
 //
 // A type that got a name before, in this process, keeps that name and its codec.
 func Types(values ...any) []Type {
@@ -127,10 +127,6 @@ func Types(values ...any) []Type {
 	}
 	return all
 }
-
-// Named returns the type of value, with a name of the user's: 1 to 256 bytes of UTF-8. It is
-// ignored if the type got a name before: see Types.
-func Named(name string, value any) Type { return Type{name, reflect.TypeOf(value)} }
 
 // Defaults and bounds.
 const (

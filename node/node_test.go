@@ -269,9 +269,6 @@ func TestBadConfigs(t *testing.T) {
 	require.NoError(t, err)
 	inputtest.Functions(t, map[string]func() error{
 		"Start": func() error { _, err := node.Start(inputtest.None, node.Config{ID: "b", Store: store}); return err },
-		"RunUntilSignal": func() error {
-			return node.RunUntilSignal(inputtest.None, time.Second, func(context.Context) error { return nil })
-		},
 	})
 	inputtest.Contexts(t, n)
 	require.NoError(t, n.Health(t.Context()), "what is refused has changed nothing")

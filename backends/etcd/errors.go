@@ -29,8 +29,6 @@ var (
 	// ErrProxied: renewals go through etcd's grpc-proxy, which answers them with
 	// older answers of its own, so that a deadline counted by them comes too late.
 	ErrProxied = errors.New("etcd is behind its grpc-proxy")
-	// ErrTTLRaised: the server's floor is above the TTL (WithStrictTTL).
-	ErrTTLRaised = errors.New("etcd raised the TTL")
 )
 
 // explain puts an error of the client into the user's terms. ctx is that of the

@@ -31,9 +31,8 @@ func TestBadInput(t *testing.T) {
 	require.Equal(t, never, s.Guard((*owner)(nil)), "a nil pointer is no ownership, and nothing is applied")
 
 	inputtest.Options(t, map[string][]any{
-		"WithPrefix":    {etcd.WithPrefix, "p/"},
-		"WithStrictTTL": {etcd.WithStrictTTL},
-		"WithLogger":    {etcd.WithLogger, zap.NewNop()},
+		"WithPrefix": {etcd.WithPrefix, "p/"},
+		"WithLogger": {etcd.WithLogger, zap.NewNop()},
 	}, nil, map[string]string{"WithLogger(nil)": "the default"}, func(o etcd.Option) error {
 		_, err := etcd.New(client, o)
 		return err

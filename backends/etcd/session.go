@@ -16,8 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// OpenSession implements lease.Store. Errors besides: ErrServerTooOld, ErrProxied,
-// ErrTTLRaised (with WithStrictTTL).
+// OpenSession implements lease.Store. Errors besides: ErrServerTooOld, ErrProxied.
 func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Grant, error) {
 	ctx, err := s.begin(ctx)
 	if err != nil {
@@ -41,24 +40,17 @@ func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Gran
 		if err != nil {
 			return lease.Grant{}, err
 		}
-		return s.granted(ctx, want, asked, int64(g.TTL/time.Second))
+		return s.granted(asked, int64(g.TTL/time.Second))
 	}
 	if err = s.explain(ctx, "grant", err); err != nil {
 		return lease.Grant{}, err
 	}
-	return s.granted(ctx, want, asked, resp.TTL)
+	return s.granted(asked, resp.TTL)
 }
 
-// granted judges the TTL that an opened session was given, in seconds.
-func (s *Store) granted(ctx context.Context, want lease.Session, asked, got int64) (lease.Grant, error) {
+// granted is the TTL that an opened session was given, in seconds.
+func (s *Store) granted(asked, got int64) (lease.Grant, error) {
 	if got > asked {
-		if s.strict {
-			if err := s.CloseSession(ctx, want); err != nil {
-				s.log.Warn("a refused session is left to expire", zap.Error(err))
-			}
-			return lease.Grant{}, fmt.Errorf("etcd session: %w from %ds to %ds, the server's floor (1.5 × its election timeout)",
-				ErrTTLRaised, asked, got)
-		}
 		s.log.Info("etcd raised the TTL to its floor", zap.Int64("asked_s", asked), zap.Int64("granted_s", got))
 	}
 	return lease.Grant{TTL: time.Duration(got) * time.Second}, nil

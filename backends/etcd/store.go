@@ -28,7 +28,6 @@ const maxOps = 128
 type Store struct {
 	client *clientv3.Client
 	prefix string
-	strict bool
 	log    *zap.Logger
 
 	renewals keepalives
@@ -60,10 +59,6 @@ type Option func(*Store)
 // WithPrefix replaces DefaultPrefix. Stores of one prefix are one store; a
 // prefix must not be the beginning of another's.
 func WithPrefix(p string) Option { return func(s *Store) { s.prefix = p } }
-
-// WithStrictTTL refuses sessions whose TTL the server raised to its floor, in
-// place of a warning.
-func WithStrictTTL() Option { return func(s *Store) { s.strict = true } }
 
 // WithLogger gets what a Keeper does not tell: warnings, and at info what is of interest
 // to a reader who looks for something. It is called by a goroutine of its own, in order, as a

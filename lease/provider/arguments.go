@@ -48,8 +48,8 @@ func checkOwner(field, owner string) error {
 	switch {
 	case owner == "":
 		return fmt.Errorf("%s: %w: empty", field, lease.ErrInvalid)
-	case len(owner) > MaxOwner:
-		return fmt.Errorf("%s %.32q…: %w: %d bytes, at most %d", field, owner, lease.ErrInvalid, len(owner), MaxOwner)
+	case len(owner) > maxOwner:
+		return fmt.Errorf("%s %.32q…: %w: %d bytes, at most %d", field, owner, lease.ErrInvalid, len(owner), maxOwner)
 	case !utf8.ValidString(owner):
 		return fmt.Errorf("%s %q: %w: not UTF-8", field, owner, lease.ErrInvalid)
 	}

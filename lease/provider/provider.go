@@ -34,8 +34,8 @@ type Result struct {
 	Expires time.Time
 }
 
-// MaxOwner is the longest name of an owner, in bytes.
-const MaxOwner = 256
+// maxOwner is the longest name of an owner, in bytes.
+const maxOwner = 256
 
 // Metadata of the records.
 const (
@@ -168,31 +168,4 @@ func of(owner string) lease.Owner { return lease.Owner{ID: owner, Incarnation: i
 // session is a new one.
 func session(o lease.Owner, ttl time.Duration) lease.Session {
 	return lease.Session{ID: lease.SessionID(rand.Int64N(1<<63-1) + 1), Owner: o, TTL: ttl}
-}
-
-// Leases is what a Provider does, for those who take one of users.
-type Leases interface {
-	Acquire(ctx context.Context, key, owner string, ttl time.Duration) (Result, error)
-	Owner(ctx context.Context, key string) (string, error)
-	Renew(ctx context.Context, key, owner string, ttl time.Duration) (bool, error)
-	Release(ctx context.Context, key, owner string) error
-	Transfer(ctx context.Context, key, from, to string, ttl time.Duration) (bool, error)
-	Atomic() bool
-}
-
-// Detect returns x as Leases if it has their methods, or if it has a method Leases that returns
-// them; else None, and false.
-func Detect(x any) (Leases, bool) {
-	if input.Nil(x) {
-		return None(), false
-	}
-	switch x := x.(type) {
-	case Leases:
-		return x, true
-	case interface{ Leases() Leases }:
-		if l := x.Leases(); !input.Nil(l) {
-			return l, true
-		}
-	}
-	return None(), false
 }

@@ -26,7 +26,7 @@ func over(t *testing.T, s lease.Store) *provider.Provider {
 	return p
 }
 
-func acquire(t *testing.T, p provider.Leases, key, owner string, ttl time.Duration) provider.Result {
+func acquire(t *testing.T, p *provider.Provider, key, owner string, ttl time.Duration) provider.Result {
 	t.Helper()
 	r, err := p.Acquire(t.Context(), key, owner, ttl)
 	require.NoError(t, err)
@@ -174,7 +174,7 @@ func TestBadInput(t *testing.T) {
 	require.ErrorIs(t, err, lease.ErrInvalid)
 	require.False(t, (*provider.Provider)(nil).Atomic())
 	p := over(t, memory.New(memory.WithMinTTL(time.Second)))
-	for name, l := range map[string]provider.Leases{"provider": p, "none": provider.None(), "zero": new(provider.Provider)} {
+	for name, l := range map[string]*provider.Provider{"provider": p, "zero": new(provider.Provider)} {
 		for field, args := range map[string]struct {
 			key, owner string
 			ttl        time.Duration
@@ -206,26 +206,6 @@ func TestBadInput(t *testing.T) {
 	}
 	_, err = p.Acquire(t.Context(), "k", "a", time.Millisecond)
 	require.ErrorContains(t, err, "must be at least 1s")
-}
-
-// wraps has Leases.
-type wraps struct{ l provider.Leases }
-
-func (w wraps) Leases() provider.Leases { return w.l }
-
-func TestDetect(t *testing.T) {
-	p := over(t, memory.New())
-	for _, x := range []any{p, wraps{p}} {
-		l, ok := provider.Detect(x)
-		require.True(t, ok)
-		require.Same(t, p, l)
-	}
-	for _, x := range []any{nil, 1, (*provider.Provider)(nil), wraps{}} {
-		l, ok := provider.Detect(x)
-		require.False(t, ok)
-		require.True(t, acquire(t, l, "k", "a", time.Second).Acquired)
-		require.True(t, acquire(t, l, "k", "b", time.Second).Acquired, "everybody wins")
-	}
 }
 
 // A store that panics, and one that denies.

@@ -31,9 +31,16 @@ type runs interface {
 	Invoke(ctx context.Context, run string) error
 }
 
+// leases is what a worker needs of a provider.Provider.
+type leases interface {
+	Acquire(ctx context.Context, key, owner string, ttl time.Duration) (provider.Result, error)
+	Release(ctx context.Context, key, owner string) error
+	Transfer(ctx context.Context, key, from, to string, ttl time.Duration) (bool, error)
+}
+
 // worker works on keys in functions that live for a moment.
 type worker struct {
-	leases provider.Leases
+	leases leases
 	runs   runs
 	do     func(ctx context.Context, key string, token lease.Token) error
 }
@@ -154,7 +161,7 @@ var errDied = errors.New("the function died")
 // unsteady are leases that take their time, and whose callers die, before what they ask for is done
 // or behind it.
 type unsteady struct {
-	provider.Leases
+	leases
 	dies func() bool
 }
 
@@ -162,7 +169,7 @@ func (u unsteady) Acquire(ctx context.Context, key, owner string, ttl time.Durat
 	if u.dies() {
 		return provider.Result{}, errDied
 	}
-	r, err := u.Leases.Acquire(ctx, key, owner, ttl)
+	r, err := u.leases.Acquire(ctx, key, owner, ttl)
 	if u.dies() {
 		return provider.Result{}, errDied
 	}
@@ -173,7 +180,7 @@ func (u unsteady) Release(ctx context.Context, key, owner string) error {
 	if u.dies() {
 		return errDied
 	}
-	err := u.Leases.Release(ctx, key, owner)
+	err := u.leases.Release(ctx, key, owner)
 	if u.dies() {
 		return errDied
 	}
@@ -184,7 +191,7 @@ func (u unsteady) Transfer(ctx context.Context, key, from, to string, ttl time.D
 	if u.dies() {
 		return false, errDied
 	}
-	ok, err := u.Leases.Transfer(ctx, key, from, to, ttl)
+	ok, err := u.leases.Transfer(ctx, key, from, to, ttl)
 	if u.dies() {
 		return false, errDied
 	}

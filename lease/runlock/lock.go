@@ -39,7 +39,7 @@ func (k *Lock) Renew(ctx context.Context, ttl time.Duration) error {
 	if !k.term.CheckAlive() {
 		return fmt.Errorf("runlock %q: %w", k.h.Name(), lease.ErrNotHeld)
 	}
-	ctx, cancel := context.WithTimeout(ctx, k.l.timeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return k.h.Renew(ctx)
 }
@@ -51,7 +51,7 @@ func (k *Lock) Release(ctx context.Context) error {
 	if err := k.check(ctx); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, k.l.timeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return k.h.Close(ctx)
 }
@@ -87,7 +87,7 @@ func (l *Locks) Around(ctx context.Context, workflow, run string, f func(ctx con
 		return err
 	}
 	defer drop(lock.h)
-	return lease.TryRun(ctx, bounded{lock.h, l.timeout}, func(ctx context.Context, t lease.Term) error {
+	return lease.TryRun(ctx, bounded{lock.h}, func(ctx context.Context, t lease.Term) error {
 		return f(context.WithValue(ctx, at, t), t)
 	})
 }
@@ -99,25 +99,22 @@ type key struct {
 }
 
 // bounded is a handle whose requests take no longer than the timeout.
-type bounded struct {
-	*lease.Handle
-	timeout time.Duration
-}
+type bounded struct{ *lease.Handle }
 
 func (b bounded) Acquire(ctx context.Context) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return b.Handle.Acquire(ctx)
 }
 
 func (b bounded) Release(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return b.Handle.Release(ctx)
 }
 
 func (b bounded) Holder(ctx context.Context) (lease.Record, bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return b.Handle.Holder(ctx)
 }

@@ -10,56 +10,32 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// Defaults.
 const (
-	TTL       = 30 * time.Minute
-	Heartbeat = 10 * time.Minute
-	Timeout   = 10 * time.Second
+	defaultTTL = 30 * time.Minute
+	timeout    = 10 * time.Second // of each call, but for the work itself
 )
-
-// longest bounds every duration.
-const longest = input.Longest
 
 // Option sets something of all locks.
 type Option func(*options)
 
-type options struct {
-	ttl, heartbeat, timeout time.Duration
-	lease                   []lease.Option
-}
+type options struct{ ttl time.Duration }
 
 // WithTTL says for how long a lock outlives the last heartbeat of its worker. Default 30 minutes;
 // the bounds are those of lease.WithTTL.
 func WithTTL(d time.Duration) Option { return func(o *options) { o.ttl = d } }
 
-// WithHeartbeat sets the time between renewals, before jitter. Default: a third of the TTL. With
-// jitter and margin it must be below the TTL (lease.RenewAt).
-func WithHeartbeat(d time.Duration) Option { return func(o *options) { o.heartbeat = d } }
-
-// WithTimeout bounds each call, but for the work itself: Try, Renew, Get, Release, and what Around
-// does before and after f. Default 10 s; at least 1 ms and at most a year. The Keeper's
-// OperationTimeout bounds it, too.
-func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
-
-// WithLease sets options of the leases, such as lease.WithMetadata or lease.WithParent. Default:
-// none. The TTL and the renewal are set by WithTTL and WithHeartbeat, whatever these say.
-func WithLease(opts ...lease.Option) Option {
-	return func(o *options) { o.lease = append(o.lease, opts...) }
-}
-
 // Locks are the locks of one Keeper. Make them with New. Safe for concurrent use; they have nothing
 // to close but what was taken.
 type Locks struct {
-	k       *lease.Keeper
-	timeout time.Duration
-	ttl     time.Duration
-	lease   []lease.Option
+	k     *lease.Keeper
+	ttl   time.Duration
+	lease []lease.Option
 }
 
 // New returns the locks of k. An error is lease.ErrInvalid, and names the setting and its bound, or
 // lease.ErrClosed.
 func New(k *lease.Keeper, opts ...Option) (*Locks, error) {
-	o := options{ttl: TTL, timeout: Timeout}
+	o := options{ttl: defaultTTL}
 	refused := func(err error) (*Locks, error) { return nil, fmt.Errorf("runlock.New: %w", err) }
 	if k == nil {
 		return refused(fmt.Errorf("keeper: %w: nil", lease.ErrInvalid))
@@ -67,18 +43,7 @@ func New(k *lease.Keeper, opts ...Option) (*Locks, error) {
 	if err := input.Apply(&o, nil, lease.ErrInvalid, opts); err != nil {
 		return refused(err)
 	}
-	if o.timeout < time.Millisecond || o.timeout > longest {
-		return refused(fmt.Errorf("WithTimeout: %w: %v, must be at least 1ms and at most %v", lease.ErrInvalid, o.timeout, longest))
-	}
-	fraction := 1.0 / 3
-	if o.heartbeat != 0 {
-		if o.heartbeat < 0 || o.heartbeat >= o.ttl {
-			return refused(fmt.Errorf("WithHeartbeat: %w: %v, must be above 0 and below the TTL of %v", lease.ErrInvalid, o.heartbeat, o.ttl))
-		}
-		fraction = float64(o.heartbeat) / float64(o.ttl)
-	}
-	l := &Locks{k: k, timeout: o.timeout, ttl: o.ttl}
-	l.lease = append(o.lease, lease.WithTTL(o.ttl), lease.WithRenewal(lease.RenewAt(fraction)))
+	l := &Locks{k: k, ttl: o.ttl, lease: []lease.Option{lease.WithTTL(o.ttl), lease.WithRenewal(lease.RenewAt(1.0 / 3))}}
 	// What the Keeper or its store refuses is to be known now, and not when a run is resumed.
 	name, err := lease.Name("runlock-options", fmt.Sprintf("%p", l))
 	if err != nil {
@@ -120,8 +85,6 @@ type Holder struct {
 	// Expires is when the lock ends if it is not renewed, by this process's clock: as the store says,
 	// or a TTL from now where it does not, so then at the latest.
 	Expires time.Time
-	// Backend is the name of the store (lease.Keeper.StoreName).
-	Backend string
 }
 
 // Get tells who works on a run; nil if nobody does. The errors are those of lease.Keeper.Get, but
@@ -143,12 +106,12 @@ func (l *Locks) Get(ctx context.Context, workflow, run string) (*Holder, error) 
 		left = rec.Left
 	}
 	return &Holder{
-		Owner: rec.Owner, Token: rec.Token, Since: rec.Granted, Expires: time.Now().Add(left), Backend: l.k.StoreName(),
+		Owner: rec.Owner, Token: rec.Token, Since: rec.Granted, Expires: time.Now().Add(left),
 	}, nil
 }
 
 func (l *Locks) get(ctx context.Context, name string) (lease.Record, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.timeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return l.k.Get(ctx, name)
 }
@@ -164,7 +127,7 @@ func (l *Locks) Try(ctx context.Context, workflow, run string) (*Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	bound, cancel := context.WithTimeout(ctx, l.timeout)
+	bound, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	won := false
 	defer func() {

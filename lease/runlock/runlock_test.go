@@ -82,7 +82,7 @@ func TestOneWorkerHasARun(t *testing.T) {
 			holder, err := w.Get(t.Context(), "order", "42")
 			require.NoError(t, err)
 			require.Equal(t, runlock.Holder{
-				Owner: a.keeper.Owner(), Token: lock.Term().Token(), Since: holder.Since, Expires: time.Now().Add(30 * time.Minute), Backend: "memory",
+				Owner: a.keeper.Owner(), Token: lock.Term().Token(), Since: holder.Since, Expires: time.Now().Add(30 * time.Minute),
 			}, *holder)
 		}
 		other, err := b.Try(t.Context(), "order", "43")
@@ -186,12 +186,12 @@ func TestHeartbeats(t *testing.T) {
 		a.store.Heal()
 		require.NoError(t, lock.Release(t.Context()))
 
-		quick := start(t, store, "quick", nil, runlock.WithTTL(time.Minute), runlock.WithHeartbeat(6*time.Second))
+		quick := start(t, store, "quick", nil, runlock.WithTTL(time.Minute))
 		lock, err = quick.Try(t.Context(), "order", "43")
 		require.NoError(t, err)
 		before = store.Stats().Renew
 		time.Sleep(10 * time.Minute)
-		require.InDelta(t, 100, store.Stats().Renew-before, 12)
+		require.InDelta(t, 30, store.Stats().Renew-before, 4)
 		require.NoError(t, lock.Release(t.Context()))
 	})
 }
@@ -355,17 +355,10 @@ func TestWhatNewRefuses(t *testing.T) {
 		k, err := lease.NewKeeper(store, lease.Config{ID: "a", Logger: zap.NewNop()})
 		require.NoError(t, err)
 		for what, opts := range map[string][]runlock.Option{
-			"an option that is nil":    {nil},
-			"a TTL that is too short":  {runlock.WithTTL(time.Millisecond)},
-			"too long":                 {runlock.WithTTL(366 * 24 * time.Hour)},
-			"below zero":               {runlock.WithTTL(-1)},
-			"heartbeats below zero":    {runlock.WithHeartbeat(-1)},
-			"the TTL":                  {runlock.WithHeartbeat(30 * time.Minute)},
-			"too near to the TTL":      {runlock.WithHeartbeat(28 * time.Minute)},
-			"no time":                  {runlock.WithTimeout(0)},
-			"too much":                 {runlock.WithTimeout(366 * 24 * time.Hour)},
-			"metadata that can't be":   {runlock.WithLease(lease.WithMetadata(map[string]string{"k": "\xff"}))},
-			"an option of a lease nil": {runlock.WithLease(nil)},
+			"an option that is nil":   {nil},
+			"a TTL that is too short": {runlock.WithTTL(time.Millisecond)},
+			"too long":                {runlock.WithTTL(366 * 24 * time.Hour)},
+			"below zero":              {runlock.WithTTL(-1)},
 		} {
 			_, err := runlock.New(k, opts...)
 			require.ErrorIs(t, err, lease.ErrInvalid, what)
@@ -375,13 +368,12 @@ func TestWhatNewRefuses(t *testing.T) {
 		require.ErrorIs(t, err, lease.ErrInvalid)
 		_, err = runlock.New(new(lease.Keeper))
 		require.ErrorIs(t, err, lease.ErrInvalid)
-		l, err := runlock.New(k, runlock.WithLease(lease.WithTTL(time.Second), lease.WithPurpose("resume")))
+		l, err := runlock.New(k)
 		require.NoError(t, err)
 		require.NoError(t, l.Around(t.Context(), "w", "r", func(context.Context, lease.Term) error {
 			recs, err := store.Get(t.Context(), "runlock/w/r")
 			require.NoError(t, err)
-			require.Equal(t, "resume", recs[0].Purpose())
-			require.Equal(t, 30*time.Minute, recs[0].TTL, "that is not for these")
+			require.Equal(t, 30*time.Minute, recs[0].TTL)
 			return nil
 		}))
 		require.ErrorIs(t, l.Around(t.Context(), "w", "r", nil), lease.ErrInvalid)

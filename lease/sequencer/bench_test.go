@@ -82,16 +82,10 @@ func BenchmarkCheck(b *testing.B) {
 	defer h.Release(ctx)
 	s, err := sequencer.Of(term)
 	require.NoError(b, err)
-	stored, err := sequencer.FromStore(store)
-	require.NoError(b, err)
-	for name, r := range map[string]sequencer.Reader{"Store": stored, "Keeper": k} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := s.Check(ctx, r); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := s.Check(ctx, k); err != nil {
+			b.Fatal(err)
+		}
 	}
 }

@@ -10,35 +10,11 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// Reader asks the store for one record. A *lease.Keeper is one; FromStore makes one of a Store.
+// Reader asks the store for one record. A *lease.Keeper is one.
 type Reader interface {
 	// Get returns the record that stands under name, or an error that is lease.ErrNotHeld if
 	// nobody holds it. After any other error nothing is known. It returns when ctx ends.
 	Get(ctx context.Context, name string) (lease.Record, error)
-}
-
-// FromStore returns a Reader for those who have no Keeper. It bounds nothing: the caller's context
-// does. The error is lease.ErrInvalid if store is nil.
-func FromStore(store lease.Store) (Reader, error) {
-	if input.Nil(store) {
-		return nil, fmt.Errorf("sequencer.FromStore: store: %w: nil", lease.ErrInvalid)
-	}
-	return stored{store}, nil
-}
-
-type stored struct{ store lease.Store }
-
-func (s stored) Get(ctx context.Context, name string) (lease.Record, error) {
-	switch recs, err := s.store.Get(ctx, name); {
-	case err != nil:
-		return lease.Record{}, err
-	case len(recs) == 0:
-		return lease.Record{}, lease.ErrNotHeld
-	case recs[0].Token == 0:
-		return lease.Record{}, lease.ErrBadRecord
-	default:
-		return recs[0], nil
-	}
 }
 
 // StaleError says that a sequencer's ownership is not the present one. It is lease.ErrStale; that

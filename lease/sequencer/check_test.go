@@ -51,22 +51,14 @@ func TestCheckAsksTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
 		a, b := keep(t, store, "a"), keep(t, store, "b")
-		stored, err := sequencer.FromStore(store)
-		require.NoError(t, err)
-		// judged by the store and by a Keeper, which say the same
-		check := func(s sequencer.Sequencer) error {
-			err := s.Check(t.Context(), stored)
-			byKeeper := s.Check(t.Context(), b)
-			require.Equal(t, err, byKeeper)
-			return err
-		}
+		check := func(s sequencer.Sequencer) error { return s.Check(t.Context(), b) }
 		h, term := hold(t, a, "job")
 		first := of(t, term)
 		require.NoError(t, check(first))
 		require.NoError(t, check(first))
 
 		var stale *sequencer.StaleError
-		err = check(seq("job", first.Token+5))
+		err := check(seq("job", first.Token+5))
 		require.ErrorIs(t, err, lease.ErrStale, "the store did not give that token")
 		require.ErrorAs(t, err, &stale)
 		require.False(t, stale.Superseded())
@@ -120,14 +112,12 @@ func TestCheckDoesNotGuess(t *testing.T) {
 		require.ErrorIs(t, s.Check(t.Context(), k), lease.ErrUnknown)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		stored, err := sequencer.FromStore(link)
-		require.NoError(t, err)
-		err = s.Check(ctx, stored)
+		err := s.Check(ctx, k)
 		require.ErrorIs(t, err, lease.ErrUnknown)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.NotErrorIs(t, err, lease.ErrStale)
 		link.Heal()
-		require.NoError(t, s.Check(t.Context(), stored))
+		require.NoError(t, s.Check(t.Context(), k))
 	})
 }
 
@@ -160,16 +150,13 @@ func (unreadable) Get(context.Context, ...string) ([]lease.Record, error) {
 }
 
 func TestARecordThatCanNotBeReadTellsNothing(t *testing.T) {
-	r, err := sequencer.FromStore(unreadable{memory.New()})
-	require.NoError(t, err)
-	err = seq("job", 7).Check(t.Context(), r)
+	err := seq("job", 7).Check(t.Context(), keep(t, unreadable{memory.New()}, "a"))
 	require.ErrorIs(t, err, lease.ErrUnknown)
 	require.ErrorIs(t, err, lease.ErrBadRecord)
 }
 
 func TestBadInput(t *testing.T) {
-	reader, err := sequencer.FromStore(memory.New())
-	require.NoError(t, err)
+	reader := keep(t, memory.New(), "a")
 	good := seq("job", 1)
 	nothing := func(context.Context) error { return nil }
 	fences, err := sequencer.NewFences()
@@ -199,9 +186,6 @@ func TestBadInput(t *testing.T) {
 	require.False(t, ok)
 	_, ok = sequencer.FromContext(sequencer.NewContext(inputtest.None, owned{"job", 1}))
 	require.True(t, ok)
-	var none *memory.Store
-	_, err = sequencer.FromStore(none)
-	require.ErrorIs(t, err, lease.ErrInvalid)
 	for says, opt := range map[string]sequencer.Option{
 		"nil Option":     nil,
 		"WithReader":     sequencer.WithReader(nil),

@@ -94,8 +94,7 @@ func TestFencesBelieveWhatTheStoreHas(t *testing.T) {
 		link := faultstore.Wrap(store)
 		k := keep(t, store, "a")
 		asked := 0
-		stored, err := sequencer.FromStore(link)
-		require.NoError(t, err)
+		stored := keep(t, link, "reader")
 		f := newFences(t, sequencer.WithReader(readerFunc(func(ctx context.Context, name string) (lease.Record, error) {
 			asked++
 			return stored.Get(ctx, name)
@@ -117,7 +116,7 @@ func TestFencesBelieveWhatTheStoreHas(t *testing.T) {
 
 		require.NoError(t, h.Release(t.Context()))
 		require.NoError(t, f.Advance(t.Context(), first), "nobody came after it")
-		term, err = h.AcquireTerm(t.Context())
+		term, err := h.AcquireTerm(t.Context())
 		require.NoError(t, err)
 		second := of(t, term)
 		link.Partition()

@@ -53,12 +53,7 @@ func (s Sequencer) Validate() error {
 
 // String returns the text, which Parse takes if s is valid.
 func (s Sequencer) String() string {
-	b, _ := s.AppendText(make([]byte, 0, len(s.Name)+24))
-	return string(b)
-}
-
-// AppendText appends the text of s to b, whether s is valid or not. It never fails.
-func (s Sequencer) AppendText(b []byte) ([]byte, error) {
+	b := make([]byte, 0, len(s.Name)+24)
 	const hex = "0123456789ABCDEF"
 	for i := range len(s.Name) {
 		if c := s.Name[i]; plain(c) {
@@ -67,7 +62,7 @@ func (s Sequencer) AppendText(b []byte) ([]byte, error) {
 			b = append(b, '%', hex[c>>4], hex[c&15])
 		}
 	}
-	return strconv.AppendUint(append(b, '@'), uint64(s.Token), 10), nil
+	return string(strconv.AppendUint(append(b, '@'), uint64(s.Token), 10))
 }
 
 // plain reports whether a byte of a name stands for itself.
@@ -80,7 +75,7 @@ func (s Sequencer) MarshalText() ([]byte, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
-	return s.AppendText(nil)
+	return []byte(s.String()), nil
 }
 
 // UnmarshalText is Parse. After an error s is as before.

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/open"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/node"
+	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/singleton"
 )
@@ -119,10 +121,12 @@ func (p *peer) run() error {
 		return err
 	}
 	defer closeStore()
+	if err := errors.Join(remoting.Register[Numbered]("compat.Numbered"), remoting.Register[Accepted]("compat.Accepted"),
+		remoting.Register[Tell]("compat.Tell"), remoting.Register[Ledger]("compat.Ledger")); err != nil {
+		return err
+	}
 	p.node, err = node.Start(ctx, node.Config{
 		ID: p.settings.ID, Store: store, Listen: "127.0.0.1:0", Plaintext: true, Group: "compat", StoreRequired: true,
-		Messages: []node.Type{node.Named("compat.Numbered", Numbered{}), node.Named("compat.Accepted", Accepted{}),
-			node.Named("compat.Tell", Tell{}), node.Named("compat.Ledger", Ledger{})},
 		Logger: zap.NewNop(),
 	})
 	if err != nil {

@@ -23,7 +23,7 @@ const (
 	Unknown       = "unknown"
 	Busy          = "busy"
 	Full          = "full"
-	Misconfigured = "misconfigured"
+	misconfigured = "misconfigured"
 )
 
 // problemType begins the type of the problems that a Guard tells of; the reason ends it.

@@ -7,6 +7,9 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -14,12 +17,11 @@ import (
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/health"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/node"
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
-// One node of a program: probes ask whether it is well, and it stops in good order.
-func ExampleRunUntilSignal() {
+// A program without a Node: probes ask whether it is well, and it stops in good order.
+func Example_withoutANode() {
 	keeper, err := lease.NewKeeper(memory.New(), lease.Config{ID: "a"})
 	if err != nil {
 		log.Fatal(err)
@@ -35,14 +37,15 @@ func ExampleRunUntilSignal() {
 	mux.Handle("/readyz", health.Handler(5*time.Second, keeper.Health, singleton.Health(system)))
 	probes := httptest.NewServer(mux) // a program: http.Server, on a port of its own
 
-	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond) // no signal comes here
+	ctx, done := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	time.AfterFunc(100*time.Millisecond, done) // no signal comes here
+	<-ctx.Done()
+	done() // a second signal ends the process
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	err = node.RunUntilSignal(ctx, 20*time.Second, func(ctx context.Context) error {
-		err := singleton.StopAll(ctx, system) // first what works under leases
-		err = errors.Join(err, keeper.Close(ctx))
-		probes.Close()
-		return err
-	})
+	err = singleton.StopAll(ctx, system) // first what works under leases
+	err = errors.Join(err, keeper.Close(ctx))
+	probes.Close()
 	fmt.Println("stopped:", err)
 	// Output:
 	// stopped: <nil>
