@@ -3,7 +3,8 @@ package lease
 import (
 	"context"
 	"fmt"
-	"sync"
+
+	"github.com/holdfast-go/holdfast/internal/feed"
 )
 
 // This file tells who holds one name.
@@ -80,31 +81,29 @@ func (k *Keeper) FollowHolder(name string, f func(Holding)) (stop func(), err er
 		return nil, k.errorf(name, ErrClosed)
 	}
 	ctx, cancel := context.WithCancel(k.ctx)
-	h := &holderFeed{k: k, name: name, f: f, ctx: ctx}
+	h := &holderFeed{}
+	first := true
+	unfollow := h.feed.Follow(func(previous, latest Holding, _ int) {
+		if ctx.Err() != nil || !first && previous.is(latest) { // what changed in between was undone
+			return
+		}
+		first = false
+		k.guard("FollowHolder", name, func() { f(latest) })
+	})
 	k.followLocked(ctx, cancel, &follower{
 		k: k, prefix: name, name: name, emit: h.hear, caughtUp: h.known, lapsed: h.unknown,
 	})
-	return func() { h.stop(); cancel() }, nil
+	return func() { unfollow(); cancel() }, nil
 }
 
-// holderFeed is one FollowHolder.
+// holderFeed is one FollowHolder: the follower's goroutine alone uses it, but for feed.
 type holderFeed struct {
-	k    *Keeper
-	name string
-	f    func(Holding)
-	ctx  context.Context
-
-	// For the follower's goroutine alone.
 	stands  Holding // by what was heard
 	isKnown bool    // that is all there is
 
-	mu      sync.Mutex
-	latest  Holding // to be told, or told
-	any     bool    // there is one
-	pending bool    // it is to be told, or is being
-	told    Holding // last
-	began   bool    // something was told
-	stopped bool
+	latest Holding // that was passed on
+	any    bool    // there is one
+	feed   feed.Latest[Holding]
 }
 
 // hear takes up an event of the name.
@@ -146,41 +145,11 @@ func (h *holderFeed) unknown() {
 	h.tell(Holding{})
 }
 
-// tell has f told of what is the latest.
+// tell passes on what is the latest, unless it is as before.
 func (h *holderFeed) tell(latest Holding) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.stopped || h.any && h.latest.is(latest) {
+	if h.any && h.latest.is(latest) {
 		return
 	}
 	h.latest, h.any = latest, true
-	if !h.pending {
-		h.pending = true
-		go h.run()
-	}
-}
-
-// run calls f with the latest, until that was told.
-func (h *holderFeed) run() {
-	for latest, ok := h.next(); ok; latest, ok = h.next() {
-		h.k.guard("FollowHolder", h.name, func() { h.f(latest) })
-	}
-}
-
-// next returns the latest; false if that was told, and run is to end.
-func (h *holderFeed) next() (latest Holding, ok bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.stopped || h.ctx.Err() != nil || h.began && h.told.is(h.latest) {
-		h.pending = false
-		return Holding{}, false
-	}
-	h.told, h.began = h.latest, true
-	return h.latest, true
-}
-
-func (h *holderFeed) stop() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.stopped = true
+	h.feed.Set(latest)
 }

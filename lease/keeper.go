@@ -33,7 +33,7 @@ type Keeper struct {
 	clock       Clock
 	owner       Owner
 	log         *zap.Logger
-	later       later
+	later       *later
 	instruments *instruments
 
 	ctx    context.Context // ends with the Keeper; parent of every store call
@@ -112,7 +112,7 @@ func NewKeeper(store Store, cfg Config) (*Keeper, error) {
 		cfg:         cfg,
 		clock:       cfg.Clock,
 		owner:       Owner{ID: cfg.ID, Incarnation: newIncarnation(), Address: cfg.Address},
-		later:       later{log: cfg.Logger.With(zap.String("keeper", cfg.ID))},
+		later:       newLater(cfg.Logger.With(zap.String("keeper", cfg.ID))),
 		instruments: m,
 		wake:        make(chan struct{}, 1),
 		handles:     map[string]*Handle{},

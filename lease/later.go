@@ -1,90 +1,51 @@
 package lease
 
 import (
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
+	"github.com/holdfast-go/holdfast/internal/feed"
 )
 
-// laterMost bounds what waits to be logged or measured. What comes on top of it is dropped, and
-// how much that was is logged.
+// laterMost bounds what waits to be logged or measured.
 const laterMost = 10_000
 
-// later has log lines written and instruments called in order, on a goroutine of its own: they are
-// noted under Keeper.mu, and code of users must not run there. Nor may a logger that hangs hold up
-// renewals.
+// later writes log lines and calls instruments in order, on a goroutine of its own: they are
+// noted under Keeper.mu, where no code of users may run.
 type later struct {
-	log *zap.Logger // the user's
-
-	mu      sync.Mutex
-	queue   []func()
-	dropped int
-	idle    chan struct{} // closed when its goroutine ends; nil: it does not run
+	log   *zap.Logger // the user's
+	queue feed.Queue
 }
 
-// do has f called.
-func (l *later) do(f func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.queue) >= laterMost {
-		l.dropped++
-		return
-	}
-	l.queue = append(l.queue, f)
-	if l.idle == nil {
-		l.idle = make(chan struct{})
-		go l.run()
-	}
+func newLater(log *zap.Logger) *later {
+	l := &later{log: log}
+	l.queue = feed.Queue{Limit: laterMost,
+		Call: func(f func()) { _ = boundary.Contained(f) }, // it would have to be logged
+		Dropped: func(_ int, n int64, first bool) {
+			if first {
+				_ = boundary.Contained(func() {
+					l.log.Warn("lines or measurements were dropped: the logger or meter is too slow", zap.Int64("count", n))
+				})
+			}
+		}}
+	return l
 }
 
-func (l *later) run() {
-	for f := l.next(); f != nil; f = l.next() {
-		_ = boundary.Contained(f) // what panicked is where it would be logged
-	}
-}
+// do calls f later.
+func (l *later) do(f func()) { l.queue.Put(0, feed.Item{Do: f}) }
 
-func (l *later) next() (f func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch n := l.dropped; {
-	case n > 0 && len(l.queue) <= laterMost/2:
-		l.dropped = 0
-		return func() {
-			l.log.Warn("lines or measurements were dropped: the logger or meter is too slow", zap.Int("count", n))
-		}
-	case len(l.queue) == 0:
-		close(l.idle)
-		l.queue, l.idle = nil, nil
-		return nil
-	}
-	f, l.queue = l.queue[0], l.queue[1:]
-	return f
-}
-
-// laterWithin is how long wait waits.
-const laterWithin = 100 * time.Millisecond
-
-// wait waits until nothing is left to do, for a moment: a logger that hangs does not hold up Close.
+// wait waits for a moment until nothing is left to do.
 func (l *later) wait() {
-	l.mu.Lock()
-	idle := l.idle
-	l.mu.Unlock()
-	if idle == nil {
-		return
-	}
-	t := time.NewTimer(laterWithin)
-	defer t.Stop()
 	select {
-	case <-idle:
-	case <-t.C:
+	case <-l.queue.Idle():
+	case <-time.After(100 * time.Millisecond):
 	}
 }
 
-// logger returns the user's logger, written later. It is asked for its level then, too; that of
+// logger returns the user's logger, written later. Its level is asked for then, too; that of
 // the default logger is known.
 func (l *later) logger() *zap.Logger {
 	least := zapcore.DebugLevel

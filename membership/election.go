@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/feed"
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/lease"
@@ -21,7 +22,7 @@ type Election struct {
 	g     *Group
 	roles []string
 	lease *lease.Handle // nil if this node is no candidate
-	feed  feed[lease.Owner]
+	feed  feed.Latest[lease.Owner]
 	done  chan struct{} // closed when this node will not lead any more
 
 	mu     sync.Mutex
@@ -77,8 +78,8 @@ func (g *Group) Leadership(opts ...LeadershipOption) (*Election, error) {
 	}
 	e := &Election{g: g, roles: roles, done: make(chan struct{}),
 		ballot: ballot{name: g.names.leader, self: g.keeper.Owner()}}
-	e.feed.log = func() *zap.Logger { return g.log }
-	e.feed.fresh = e.notice
+	e.feed.Log = g.log
+	e.feed.Fresh = e.notice
 	if len(roles) == 0 || slices.ContainsFunc(roles, func(r string) bool { return slices.Contains(g.set.roles, r) }) {
 		if e.lease, err = g.keeper.Lease(g.names.leader, append(g.leaseOptions(nil), g.AsParent())...); err != nil {
 			return fail(err)
@@ -121,7 +122,7 @@ func (g *Group) adopt(e *Election) bool {
 
 // Follow implements Leadership. A panic of f is logged.
 func (e *Election) Follow(f func(LeaderChanged)) (stop func()) {
-	return e.feed.follow(func(previous, leader lease.Owner, skipped int) {
+	return e.feed.Follow(func(previous, leader lease.Owner, skipped int) {
 		f(changed(e.g.names.group, e.ballot.self, previous, leader, skipped))
 	})
 }
@@ -207,7 +208,7 @@ func (e *Election) update(f func()) {
 		return
 	}
 	e.told, e.leader = true, leader
-	e.feed.set(leader)
+	e.feed.Set(leader)
 }
 
 // report makes the log, the metrics and the EventStream followers of the election.

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/feed"
 	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -20,7 +21,7 @@ type Group struct {
 	keeper     *lease.Keeper
 	set        settings
 	log        *zap.Logger
-	feed       feed[Snapshot]
+	feed       feed.Latest[Snapshot]
 
 	life       context.Context // ends with the Group
 	end        context.CancelFunc
@@ -112,7 +113,7 @@ func (g *Group) AsParent() lease.Option { return lease.WithParent(g.member) }
 // it does not wait for a call that has begun, and none begins after it. A panic of
 // f is logged. Nothing is told after Leave.
 func (g *Group) Follow(f func(MembersChanged)) (stop func()) {
-	return g.feed.follow(func(previous, now Snapshot, skipped int) {
+	return g.feed.Follow(func(previous, now Snapshot, skipped int) {
 		c := MembersChanged{Now: now, Skipped: skipped}
 		c.Joined, c.Left, c.Leaving = diff(previous.Members, now.Members)
 		f(c)
@@ -249,7 +250,7 @@ func (g *Group) settleLocked() {
 	members, bad := g.roster.list(), len(g.roster.unreadable)
 	if joining || bad != g.now.Unreadable || !slices.EqualFunc(members, g.now.Members, same) {
 		g.now = Snapshot{Group: g.names.group, Version: g.now.Version + 1, Members: members, Unreadable: bad}
-		g.feed.set(g.now)
+		g.feed.Set(g.now)
 	}
 	if joining {
 		close(g.ready)

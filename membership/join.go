@@ -57,10 +57,10 @@ func Join(ctx context.Context, keeper *lease.Keeper, group string, opts ...Optio
 		roster: newRoster(names, self), now: Snapshot{Group: group},
 		ready: make(chan struct{}), memberDone: make(chan struct{}), eligibility: make(chan struct{}),
 	}
-	g.feed.log = func() *zap.Logger { return g.log }
 	g.log = set.logger.With(zap.String("group", group), zap.String("node", owner.ID))
 	g.metrics = m
-	g.feed.fresh = g.notice
+	g.feed.Log = g.log
+	g.feed.Fresh = g.notice
 	g.life, g.end = context.WithCancel(context.Background())
 	var hold context.Context
 	hold, g.stopMember = context.WithCancel(g.life)

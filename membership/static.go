@@ -3,6 +3,7 @@ package membership
 import (
 	"sync"
 
+	"github.com/holdfast-go/holdfast/internal/feed"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -14,13 +15,13 @@ type Static struct {
 
 	mu     sync.Mutex
 	leader lease.Owner
-	feed   feed[lease.Owner]
+	feed   feed.Latest[lease.Owner]
 }
 
 // NewStatic returns a source for the node self, which has no leader yet.
 func NewStatic(self lease.Owner) *Static {
 	s := &Static{self: self}
-	s.feed.set(lease.Owner{})
+	s.feed.Set(lease.Owner{})
 	return s
 }
 
@@ -31,13 +32,13 @@ func (s *Static) Set(leader lease.Owner) {
 	defer s.mu.Unlock()
 	if leader != s.leader {
 		s.leader = leader
-		s.feed.set(leader)
+		s.feed.Set(leader)
 	}
 }
 
-// Follow implements Leadership. A panic of f is logged with zap's global logger.
+// Follow implements Leadership. A panic of f is logged by slog.Default().
 func (s *Static) Follow(f func(LeaderChanged)) (stop func()) {
-	return s.feed.follow(func(previous, leader lease.Owner, skipped int) {
+	return s.feed.Follow(func(previous, leader lease.Owner, skipped int) {
 		f(changed("", s.self, previous, leader, skipped))
 	})
 }

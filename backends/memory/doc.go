@@ -30,6 +30,6 @@
 // and hold the mutex for that, but never while they yield.
 //
 // A watcher that is slow is not waited for. Changes wait for it in a queue of
-// its own, bounded by WithWatchBuffer; when that is full its iteration ends
+// its own, bounded; when that is full its iteration ends
 // with ErrWatchOverrun, and it watches again for a new snapshot.
 package memory

@@ -21,18 +21,14 @@ func TestBadInput(t *testing.T) {
 	require.ErrorContains(t, err, "memory.New")
 
 	inputtest.Options(t, map[string][]any{
-		"WithClock":       {memory.WithClock, lease.SystemClock()},
-		"WithMinTTL":      {memory.WithMinTTL, time.Second},
-		"WithWatchBuffer": {memory.WithWatchBuffer, 1},
+		"WithClock":  {memory.WithClock, lease.SystemClock()},
+		"WithMinTTL": {memory.WithMinTTL, time.Second},
 	}, []any{(*faultclock.Clock)(nil)}, map[string]string{
 		"WithClock(nil)":                     "the default",
 		"WithClock(a nil *faultclock.Clock)": "the default",
 		"WithMinTTL(least)":                  "no bound",
 		"WithMinTTL(-1)":                     "no bound",
 		"WithMinTTL(most)":                   "every session lives for ever",
-		"WithWatchBuffer(least)":             "the default",
-		"WithWatchBuffer(-1)":                "the default",
-		"WithWatchBuffer(most)":              "as many as there is memory for",
 	}, func(o memory.Option) error {
 		s, ctx := memory.New(o), context.Background()
 		in := lease.Session{ID: 1, Owner: lease.Owner{ID: "a", Incarnation: "i"}, TTL: time.Second}

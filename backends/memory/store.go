@@ -30,9 +30,8 @@ var (
 // Every method returns the context's error, with nothing applied, if the
 // context is done when its turn comes.
 type Store struct {
-	clock       lease.Clock
-	minTTL      time.Duration
-	watchBuffer int
+	clock  lease.Clock
+	minTTL time.Duration
 
 	mu       sync.Mutex
 	counter  lease.Token // the last token or revision that was issued
@@ -63,29 +62,13 @@ func WithMinTTL(d time.Duration) Option {
 	return func(s *Store) { s.minTTL = max(d, 0) }
 }
 
-// DefaultWatchBuffer is how many changes wait for one watcher by default.
-const DefaultWatchBuffer = 1 << 17
-
-// WithWatchBuffer sets how many changes may wait for one watcher before its
-// iteration ends with ErrWatchOverrun; DefaultWatchBuffer by default, also if n
-// is not positive. A waiting change takes 24 bytes; as many again may have been
-// taken from the queue and not been yielded yet.
-func WithWatchBuffer(n int) Option {
-	return func(s *Store) {
-		if n > 0 {
-			s.watchBuffer = n
-		}
-	}
-}
-
 // New returns an empty Store.
 func New(opts ...Option) *Store {
 	s := &Store{
-		clock:       lease.SystemClock(),
-		watchBuffer: DefaultWatchBuffer,
-		records:     map[string]*record{},
-		sessions:    map[lease.SessionID]*session{},
-		watchers:    map[*watcher]struct{}{},
+		clock:    lease.SystemClock(),
+		records:  map[string]*record{},
+		sessions: map[lease.SessionID]*session{},
+		watchers: map[*watcher]struct{}{},
 	}
 	for _, o := range opts {
 		if o != nil {

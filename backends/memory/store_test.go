@@ -198,7 +198,7 @@ func TestBadInputIsRefusedWithItsName(t *testing.T) {
 	require.ErrorIs(t, out[1].Err, lease.ErrInvalid)
 	require.True(t, out[2].OK)
 
-	odd := memory.New(memory.WithClock(nil), memory.WithMinTTL(-1), memory.WithWatchBuffer(-1))
+	odd := memory.New(memory.WithClock(nil), memory.WithMinTTL(-1))
 	require.Equal(t, lease.StoreLimits{Name: "memory", While: true, Prompt: true}, odd.Limits())
 	require.Equal(t, time.Nanosecond, open(t, odd, 1, owner("a"), 1).TTL)
 }

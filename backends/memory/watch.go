@@ -2,19 +2,19 @@ package memory
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"iter"
-	"strings"
-	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/feed"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// ErrWatchOverrun ends a Watch whose consumer fell further behind than the
-// watch buffer reaches. Watch again for a new snapshot.
-var ErrWatchOverrun = errors.New("memory store watch overrun")
+// ErrWatchOverrun ends a Watch whose consumer fell further behind than 131 072 changes. Watch again
+// for a new snapshot.
+var ErrWatchOverrun = feed.ErrOverrun
+
+// watchBuffer is how many changes may wait for one watch. One takes 24 bytes.
+const watchBuffer = 1 << 17
 
 // change is one thing to tell, and one record of a snapshot.
 type change struct {
@@ -36,60 +36,15 @@ func (c change) event() lease.Event {
 }
 
 // watcher is one running Watch. Its mutex is taken after the Store's.
-type watcher struct {
-	prefix    string
-	deletions bool // tell of nothing else
-	bound     int
-	ready     chan struct{} // has room for one: something waits
-
-	mu      sync.Mutex
-	queue   []change
-	overrun bool
-}
+type watcher = feed.Watch[change]
 
 // tell queues c for each watcher of its name.
 func (s *Store) tell(c change) {
 	for w := range s.watchers {
-		if strings.HasPrefix(c.record.name, w.prefix) && (c.deleted != 0 || !w.deletions) {
-			w.push(c)
+		if w.Concerns(c.record.name, c.deleted != 0) {
+			w.Push(c)
 		}
 	}
-}
-
-func (w *watcher) push(c change) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch {
-	case w.overrun:
-		return
-	case len(w.queue) >= w.bound:
-		w.overrun, w.queue = true, nil
-	default:
-		w.queue = append(w.queue, c)
-	}
-	select {
-	case w.ready <- struct{}{}:
-	default:
-	}
-}
-
-// take waits for changes and returns all that are queued.
-func (w *watcher) take(ctx context.Context) ([]change, error) {
-	select {
-	case <-w.ready:
-	case <-ctx.Done():
-	}
-	if ctx.Err() != nil {
-		return nil, ctxError(ctx, "watch")
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.overrun {
-		return nil, fmt.Errorf("%w: more than %d changes under %q waited", ErrWatchOverrun, w.bound, w.prefix)
-	}
-	q := w.queue
-	w.queue = nil
-	return q, nil
 }
 
 // Probe has every watch yield lease.EventProgress behind all that is queued for it.
@@ -100,7 +55,7 @@ func (s *Store) Probe(ctx context.Context) error {
 	defer s.mu.Unlock()
 	s.stats.Probe++
 	for w := range s.watchers {
-		w.push(change{})
+		w.Push(change{})
 	}
 	return nil
 }
@@ -146,8 +101,11 @@ func (s *Store) watch(ctx context.Context, prefix string, deletions bool) iter.S
 			return
 		}
 		for {
-			changes, err := w.take(ctx)
+			changes, err := w.Take(ctx)
 			if err != nil {
+				if ctx.Err() != nil {
+					err = ctxError(ctx, "watch")
+				}
 				yield(lease.Event{}, err)
 				return
 			}
@@ -167,7 +125,7 @@ func (s *Store) subscribe(ctx context.Context, prefix string, deletions bool) (*
 	}
 	defer s.mu.Unlock()
 	s.stats.Watch++
-	w := &watcher{prefix: prefix, deletions: deletions, bound: s.watchBuffer, ready: make(chan struct{}, 1)}
+	w := feed.NewWatch[change](prefix, deletions, watchBuffer)
 	s.watchers[w] = struct{}{}
 	s.arm(now)
 	if deletions {

@@ -61,7 +61,7 @@ func TestAWatchYieldsTheSnapshotAndThenEveryChange(t *testing.T) {
 
 func TestAWatchOfDeletionsYieldsNothingElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := memory.New(memory.WithWatchBuffer(2))
+		s := memory.New()
 		ctx := t.Context()
 		a, b := open(t, s, 1, owner("a"), time.Minute), open(t, s, 2, owner("b"), time.Second)
 		stands := win(t, s, a, "x/1")
@@ -69,7 +69,7 @@ func TestAWatchOfDeletionsYieldsNothingElse(t *testing.T) {
 		for e, err := range s.WatchDeletions(ctx, "x/") {
 			require.NoError(t, err)
 			if events = append(events, e); e.Kind == lease.EventSynced {
-				for i := range 5 { // what is left out fills no buffer
+				for i := range 1<<17 + 1 { // what is left out fills no buffer
 					win(t, s, a, fmt.Sprint("x/a", i))
 				}
 				win(t, s, b, "y/1")
@@ -114,7 +114,7 @@ func TestAWatchEndsWithItsContextEvenIfChangesWait(t *testing.T) {
 }
 
 func TestASlowWatcherIsCutOffAndDelaysNobody(t *testing.T) {
-	s := memory.New(memory.WithWatchBuffer(10))
+	s := memory.New()
 	a := open(t, s, 1, owner("a"), time.Minute)
 	var slow []lease.Event
 	var end error
@@ -130,7 +130,7 @@ func TestASlowWatcherIsCutOffAndDelaysNobody(t *testing.T) {
 			}
 		}
 		if len(slow) == 11 {
-			for i := range 11 {
+			for i := range 1<<17 + 1 {
 				win(t, s, a, fmt.Sprint("too many/", i))
 			}
 		}
@@ -147,7 +147,7 @@ func TestASlowWatcherIsCutOffAndDelaysNobody(t *testing.T) {
 		}
 		again++
 	}
-	require.Equal(t, 21, again, "a new snapshot has all")
+	require.Equal(t, 10+1<<17+1, again, "a new snapshot has all")
 }
 
 // Watchers that begin at any moment of a churn each come to hold exactly what

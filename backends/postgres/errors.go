@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
+	"github.com/holdfast-go/holdfast/internal/feed"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -35,8 +36,8 @@ var (
 	// it, and the next call that reaches the other server is answered. It comes with
 	// lease.ErrDenied. See Store.AcceptHistory.
 	ErrOldPrimary = errors.New("postgres is an old primary")
-	// ErrWatchOverrun ends a watch whose consumer fell further behind than WithWatchBuffer.
-	ErrWatchOverrun = errors.New("postgres store watch overrun")
+	// ErrWatchOverrun ends a watch whose consumer fell further behind than 65 536 changes.
+	ErrWatchOverrun = feed.ErrOverrun
 	// ErrWatchLost ends a watch that can't go on without a gap: the log of changes does not
 	// reach back far enough, or the history of the database is another one.
 	ErrWatchLost = errors.New("postgres store watch lost")

@@ -127,7 +127,7 @@ func (r *run) fail(err error) {
 		h.run = nil
 	}
 	for w := range r.watchers {
-		w.fail(err)
+		w.Fail(err)
 	}
 	r.end()
 }
@@ -279,7 +279,7 @@ func (r *run) read() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		for w := range r.watchers {
-			w.push(change{event: lease.Event{Kind: lease.EventProgress}})
+			w.Push(change{event: lease.Event{Kind: lease.EventProgress}})
 		}
 	}
 	return true
@@ -358,8 +358,8 @@ func (r *run) page(ctx context.Context) (more bool, err error) {
 	}
 	for _, c := range changes {
 		for w := range r.watchers {
-			if strings.HasPrefix(c.event.Record.Name, w.prefix) && (c.event.Kind == lease.EventDelete || !w.deletions) {
-				w.push(c)
+			if w.Concerns(c.event.Record.Name, c.event.Kind == lease.EventDelete) {
+				w.Push(c)
 			}
 		}
 	}

@@ -44,7 +44,6 @@ func TestBadInput(t *testing.T) {
 		`postgres.WithSchema: invalid: "A"`:             postgres.WithSchema("A"),
 		"postgres.WithPoll: invalid: 1ms, must be 10ms": postgres.WithPoll(time.Millisecond),
 		"postgres.WithPoll: invalid: 1h0m0s":            postgres.WithPoll(time.Hour),
-		"postgres.WithWatchBuffer: invalid: 0":          postgres.WithWatchBuffer(0),
 		`postgres.WithUnsafe: invalid: "autovacuum"`:    postgres.WithUnsafe("fsync", "autovacuum"),
 		"a nil Option": nil,
 	} {

@@ -27,8 +27,8 @@ const DefaultSchema = "holdfast"
 // DefaultPoll is the time between looks for changes while something watches.
 const DefaultPoll = 250 * time.Millisecond
 
-// DefaultWatchBuffer is how many changes may wait for one watch.
-const DefaultWatchBuffer = 1 << 16
+// watchBuffer is how many changes may wait for one watch.
+const watchBuffer = 1 << 16
 
 // Store keeps leases in PostgreSQL. Make one with New or NewDB. It is safe for concurrent use
 // and needs no closing: what it runs in the background ends with the last watch.
@@ -36,7 +36,6 @@ type Store struct {
 	db        *db.DB
 	schema    string
 	poll      time.Duration
-	buffer    int
 	listener  func(context.Context) (*pgx.Conn, error)
 	unsafe    []string
 	log       *zap.Logger
@@ -82,10 +81,6 @@ func WithListener(connect func(context.Context) (*pgx.Conn, error)) Option {
 
 // WithPoll sets the time between looks for changes, 10 ms to a minute; DefaultPoll by default.
 func WithPoll(d time.Duration) Option { return func(s *Store) { s.poll = d } }
-
-// WithWatchBuffer sets how many changes may wait for one watch before it ends with
-// ErrWatchOverrun: 1 to 2³¹-1, DefaultWatchBuffer by default.
-func WithWatchBuffer(n int) Option { return func(s *Store) { s.buffer = n } }
 
 // WithUnsafe accepts a server with those settings, "fsync" or "full_page_writes", off: after a
 // crash of its machine leases may be held twice, and tokens may come twice. It is for servers of
@@ -135,7 +130,7 @@ func NewDB(handle *sql.DB, opts ...Option) (*Store, error) {
 var validSchema = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
 
 func (s *Store) init(op string, opts []Option) (*Store, error) {
-	s.schema, s.poll, s.buffer = DefaultSchema, DefaultPoll, DefaultWatchBuffer
+	s.schema, s.poll = DefaultSchema, DefaultPoll
 	if err := input.Apply(s, nil, lease.ErrInvalid, opts); err != nil {
 		return nil, fmt.Errorf("%s: %w", op, err)
 	}
@@ -148,8 +143,6 @@ func (s *Store) init(op string, opts []Option) (*Store, error) {
 			`1 to 48 of a-z, 0-9 and '_', not beginning with a digit or "pg_"`)
 	case s.poll < 10*time.Millisecond || s.poll > time.Minute:
 		return nil, bad("WithPoll", s.poll, "10ms to 1m")
-	case s.buffer < 1 || s.buffer > input.MaxCount:
-		return nil, bad("WithWatchBuffer", s.buffer, fmt.Sprintf("1 to %d", input.MaxCount))
 	}
 	for _, u := range s.unsafe {
 		if u != "fsync" && u != "full_page_writes" {

@@ -2,12 +2,11 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"strings"
-	"sync"
 
 	"github.com/holdfast-go/holdfast/backends/postgres/internal/db"
+	"github.com/holdfast-go/holdfast/internal/feed"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -18,65 +17,7 @@ type change struct {
 }
 
 // watcher is one running watch. Its mutex is taken after the hub's.
-type watcher struct {
-	prefix    string
-	deletions bool // tell of nothing else
-	bound     int
-	ready     chan struct{} // has room for one: something waits
-
-	mu    sync.Mutex
-	queue []change
-	err   error // ends the watch
-}
-
-func (w *watcher) push(c change) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch {
-	case w.err != nil:
-		return
-	case len(w.queue) >= w.bound:
-		w.err, w.queue = fmt.Errorf("%w: more than %d changes under %q waited", ErrWatchOverrun, w.bound, w.prefix), nil
-	default:
-		w.queue = append(w.queue, c)
-	}
-	w.signal()
-}
-
-// fail ends the watch behind what is queued.
-func (w *watcher) fail(err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.err == nil {
-		w.err = err
-	}
-	w.signal()
-}
-
-func (w *watcher) signal() {
-	select {
-	case w.ready <- struct{}{}:
-	default:
-	}
-}
-
-// take waits for changes and returns all that are queued; then, or at the end of ctx, an error.
-func (w *watcher) take(ctx context.Context) ([]change, error) {
-	select {
-	case <-w.ready:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	q := w.queue
-	w.queue = nil
-	if len(q) > 0 && w.err != nil {
-		w.signal()
-		return q, nil
-	}
-	return q, w.err
-}
+type watcher = feed.Watch[change]
 
 // Watch implements lease.Watcher: a snapshot as of one moment, in one request, and then the log of
 // changes, which all watches of a Store read together. Changes of one name come in their order,
@@ -119,7 +60,7 @@ func (s *Store) watch(ctx context.Context, prefix string, deletions bool) iter.S
 			failed(ctx.Err())
 			return
 		}
-		w := &watcher{prefix: prefix, deletions: deletions, bound: s.buffer, ready: make(chan struct{}, 1)}
+		w := feed.NewWatch[change](prefix, deletions, watchBuffer)
 		r := s.hub.subscribe(w)
 		defer s.hub.unsubscribe(r, w)
 		select {
@@ -147,7 +88,7 @@ func (s *Store) watch(ctx context.Context, prefix string, deletions bool) iter.S
 			return
 		}
 		for {
-			changes, err := w.take(ctx)
+			changes, err := w.Take(ctx)
 			if err != nil {
 				failed(err)
 				return
@@ -174,13 +115,13 @@ func (s *Store) snapshot(ctx context.Context, w *watcher, floor int64) (
 	told map[int64]bool, recs []lease.Event, err error) {
 	told = map[int64]bool{}
 	records := "true"
-	if w.deletions {
+	if w.Deletions {
 		records = "false"
 	}
 	query := "SELECT coalesce(seq, 0), coalesce(name, ''), coalesce(format, 0)::bigint, " +
 		"session, rev, nonce, meta, owner, incarnation, address, ttl, " +
 		"left_ms, since_us FROM " + s.function("watch_snapshot") + "($1::text, $2::boolean, $3::bigint)"
-	err = s.call(ctx, "watch", query, []any{longestText(w.prefix), records, floor}, func(scan db.Scan) error {
+	err = s.call(ctx, "watch", query, []any{longestText(w.Prefix), records, floor}, func(scan db.Scan) error {
 		var seq int64
 		var r row
 		if err := scan(append([]any{&seq}, r.dest()...)...); err != nil {
@@ -188,7 +129,7 @@ func (s *Store) snapshot(ctx context.Context, w *watcher, floor int64) (
 		}
 		if seq != 0 {
 			told[seq] = true
-		} else if strings.HasPrefix(r.name, w.prefix) {
+		} else if strings.HasPrefix(r.name, w.Prefix) {
 			if r.format == format {
 				s.history.saw(r.rev)
 			}

@@ -43,7 +43,7 @@ func (f *follower) removeLocked(w *watcher) {
 // endLocked ends every watch.
 func (f *follower) endLocked(err error) {
 	for w := range f.watchers {
-		w.fail(err)
+		w.Fail(err)
 	}
 	clear(f.watchers)
 	if f.stop != nil {
@@ -124,7 +124,7 @@ func (s *Store) lookFailed(ctx context.Context, n *news, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if ctx.Err() == nil { // else the watchers are another goroutine's
-		s.follow.endLocked(failed("watch", err))
+		s.follow.endLocked(err)
 	}
 }
 
@@ -217,8 +217,7 @@ func (s *Store) lookOn(ctx context.Context, n *news) (more bool, err error) {
 		return false, nil
 	}
 	if first := found[0].seq; first != cursor+1 {
-		s.follow.endLocked(failed("watch",
-			fmt.Errorf("%w: changes %d to %d are not kept any more", ErrWatchOverrun, cursor+1, first-1)))
+		s.follow.endLocked(fmt.Errorf("%w: changes %d to %d are not kept any more", ErrWatchOverrun, cursor+1, first-1))
 		return false, nil
 	}
 	for _, c := range found {
@@ -230,8 +229,8 @@ func (s *Store) lookOn(ctx context.Context, n *news) (more bool, err error) {
 
 func (s *Store) tellLocked(c change) {
 	for w := range s.follow.watchers {
-		if w.concerns(c.Event) {
-			w.push(c)
+		if c.Kind == lease.EventProgress || w.Concerns(c.Record.Name, c.Kind == lease.EventDelete) {
+			w.Push(c)
 		}
 	}
 }

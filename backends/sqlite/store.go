@@ -228,7 +228,7 @@ func (s *Store) Close() error {
 	}
 	s.closed = true
 	s.end()
-	s.follow.endLocked(failed("watch", errClosed))
+	s.follow.endLocked(errClosed)
 	s.mu.Unlock()
 	s.running.Wait()
 	s.closeWriter()

@@ -190,7 +190,7 @@ func (s *Store) died(err error) error {
 		s.mu.Lock()
 		if s.dead == nil {
 			s.dead = err
-			s.follow.endLocked(failed("watch", err))
+			s.follow.endLocked(err)
 		}
 		s.mu.Unlock()
 	}

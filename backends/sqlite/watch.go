@@ -2,92 +2,27 @@ package sqlite
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"iter"
 	"strings"
-	"sync"
 
+	"github.com/holdfast-go/holdfast/internal/feed"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
 // ErrWatchOverrun ends a Watch that fell further behind than changes are kept. Watch again for
 // a new snapshot.
-var ErrWatchOverrun = errors.New("sqlite store watch overrun")
+var ErrWatchOverrun = feed.ErrOverrun
 
 // watchBuffer bounds how many events wait for one watcher.
 const watchBuffer = 1 << 17
 
 // watcher is one running Watch. Its mutex is taken after the Store's.
-type watcher struct {
-	prefix    string
-	deletions bool          // tell of nothing else
-	ready     chan struct{} // has room for one: something waits
-
-	mu    sync.Mutex
-	queue []change
-	err   error // it ends with that, once the queue is empty
-}
+type watcher = feed.Watch[change]
 
 // change is an event with its number; 0: it has none, as that of a snapshot.
 type change struct {
 	seq int64
 	lease.Event
-}
-
-func (w *watcher) push(e change) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.err != nil {
-		return
-	}
-	if len(w.queue) >= watchBuffer {
-		w.queue, w.err = nil, failed("watch",
-			fmt.Errorf("%w: more than %d changes under %q waited", ErrWatchOverrun, watchBuffer, w.prefix))
-	} else {
-		w.queue = append(w.queue, e)
-	}
-	w.ring()
-}
-
-func (w *watcher) fail(err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.err == nil {
-		w.err = err
-	}
-	w.ring()
-}
-
-func (w *watcher) ring() {
-	select {
-	case w.ready <- struct{}{}:
-	default:
-	}
-}
-
-// take waits for events and returns all that are queued, or why there will be no more.
-func (w *watcher) take(ctx context.Context) ([]change, error) {
-	for {
-		select {
-		case <-w.ready:
-		case <-ctx.Done():
-			return nil, failed("watch", ended(ctx))
-		}
-		w.mu.Lock()
-		q, err := w.queue, w.err
-		w.queue = nil
-		if len(q) > 0 && err != nil {
-			w.ring()
-		}
-		w.mu.Unlock()
-		switch {
-		case len(q) > 0:
-			return q, nil
-		case err != nil:
-			return nil, err
-		}
-	}
 }
 
 // Watch yields the records under prefix as they stood when the iteration began,
@@ -108,7 +43,7 @@ func (s *Store) WatchDeletions(ctx context.Context, prefix string) iter.Seq2[lea
 
 func (s *Store) watch(ctx context.Context, prefix string, deletions bool) iter.Seq2[lease.Event, error] {
 	return func(yield func(lease.Event, error) bool) {
-		w := &watcher{prefix: prefix, deletions: deletions, ready: make(chan struct{}, 1)}
+		w := feed.NewWatch[change](prefix, deletions, watchBuffer)
 		changes, at, err := s.subscribe(ctx, w)
 		if err != nil {
 			yield(lease.Event{}, err)
@@ -129,7 +64,11 @@ func (s *Store) watch(ctx context.Context, prefix string, deletions bool) iter.S
 					return
 				}
 			}
-			if changes, err = w.take(ctx); err != nil {
+			if changes, err = w.Take(ctx); err != nil {
+				if ctx.Err() != nil {
+					err = ended(ctx)
+				}
+				err = failed("watch", err)
 				yield(lease.Event{}, err)
 				return
 			}
@@ -198,17 +137,17 @@ func (s *Store) snapshot(ctx context.Context, w *watcher) ([]change, moment, err
 			return nil, err
 		}
 		tells := func(r row) bool {
-			if r.over && strings.HasPrefix(r.Name, w.prefix) {
+			if r.over && strings.HasPrefix(r.Name, w.Prefix) {
 				at.over[r.Name] = true
 			}
 			return v.tells(r)
 		}
-		if w.deletions {
+		if w.Deletions {
 			const over = " WHERE l.session IN (SELECT id FROM holdfast_session WHERE ends <= ?)"
 			_, err := v.rows("SELECT "+columns+over, v.now, tells, int64(v.now))
 			return nil, err
 		}
-		return v.under(w.prefix, v.now, tells)
+		return v.under(w.Prefix, v.now, tells)
 	})
 	if err != nil {
 		return nil, moment{}, err
@@ -263,12 +202,4 @@ func (s *Store) kick() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.follow.kick()
-}
-
-// concerns reports whether a watcher is to be told of an event.
-func (w *watcher) concerns(e lease.Event) bool {
-	if e.Kind == lease.EventProgress {
-		return true
-	}
-	return strings.HasPrefix(e.Record.Name, w.prefix) && (!w.deletions || e.Kind == lease.EventDelete)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/internal/feed"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -70,7 +71,7 @@ func TestAChangeBeforeARegistration(t *testing.T) {
 	}
 	giveReaders(s, readerCount-1)
 	win(t, other, open(t, other, 1, owner("b"), time.Minute), "job")
-	first := &watcher{ready: make(chan struct{}, 1)}
+	first := feed.NewWatch[change]("", false, watchBuffer)
 	_, at, err := other.snapshot(t.Context(), first)
 	require.NoError(t, err)
 	s.follow.beginLocked(s, first, at.from)

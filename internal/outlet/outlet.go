@@ -17,8 +17,7 @@ import (
 	"context"
 	"log/slog"
 	"runtime/debug"
-	"slices"
-	"sync"
+	"sync/atomic"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/extensions"
@@ -26,6 +25,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/holdfast-go/holdfast/internal/actors"
+	"github.com/holdfast-go/holdfast/internal/feed"
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
@@ -39,28 +39,17 @@ const (
 // Outlet is the outlet of one actor system. Safe for concurrent use.
 type Outlet struct {
 	system *actor.ActorSystem
-
-	mu      sync.Mutex
-	events  queue
-	letters queue
-	running bool // its goroutine runs, as long as something waits
-	lost    metric.Int64Counter
+	queue  feed.Queue
+	lost   atomic.Pointer[metric.Int64Counter]
 }
 
-// queue is one of an Outlet, guarded by its mu.
-type queue struct {
-	name    string
-	waiting []item
-	bytes   int
-	dropped int64 // since the goroutine looked last
-	said    bool  // that some were, since the queue was empty
-}
+// The classes of the queue, and their names.
+const (
+	events = iota
+	letters
+)
 
-type item struct {
-	key     any // nil: none
-	publish func()
-	size    int
-}
+var names = [...]string{"events", "dead letters"}
 
 var extensionID = extensions.NextExtensionID()
 
@@ -70,8 +59,25 @@ func (*Outlet) ExtensionID() extensions.ExtensionID { return extensionID }
 // Of returns the outlet of a system.
 func Of(system *actor.ActorSystem) *Outlet {
 	return actors.Extension(system, extensionID, func() *Outlet {
-		return &Outlet{system: system, events: queue{name: "events"}, letters: queue{name: "dead letters"}}
+		o := &Outlet{system: system}
+		o.queue = feed.Queue{Limit: Limit, Bytes: limitBytes, Dropped: o.dropped,
+			Call: func(publish func()) { guard(system, "a subscriber of the EventStream", publish) }}
+		return o
 	})
+}
+
+// dropped counts what was dropped, and logs it once until the queue is empty again.
+func (o *Outlet) dropped(of int, n int64, first bool) {
+	if lost := o.lost.Load(); lost != nil {
+		guard(o.system, "a meter", func() {
+			(*lost).Add(context.Background(), n, metric.WithAttributes(attribute.String("of", names[of])))
+		})
+	}
+	if first {
+		guard(o.system, "a logger", func() {
+			o.system.Logger().Error(names[of]+" are dropped: a subscriber of the EventStream is too slow", slog.Int("limit", Limit))
+		})
+	}
 }
 
 // Measure counts what is dropped by the first MeterProvider that it is called with.
@@ -81,11 +87,7 @@ func (o *Outlet) Measure(p metric.MeterProvider) error {
 	if err != nil {
 		return err
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.lost == nil {
-		o.lost = c
-	}
+	o.lost.CompareAndSwap(nil, &c)
 	return nil
 }
 
@@ -99,12 +101,12 @@ func (o *Outlet) Publish(e any) {
 }
 
 // Do has publish called among the events.
-func (o *Outlet) Do(publish func()) { o.put(&o.events, item{publish: publish}) }
+func (o *Outlet) Do(publish func()) { o.queue.Put(events, feed.Item{Do: publish}) }
 
 // Latest publishes an event, of which the last of its key always arrives: where the queue is full
 // it takes the place of the one that waits.
 func (o *Outlet) Latest(key, e any) {
-	o.put(&o.events, item{key: key, publish: func() { o.system.EventStream.Publish(e) }})
+	o.queue.Put(events, feed.Item{Key: key, Do: func() { o.system.EventStream.Publish(e) }})
 }
 
 // DeadLetter makes a dead letter of a message to pid.
@@ -121,7 +123,7 @@ func (o *Outlet) DeadSignal(pid *actor.PID, message any) {
 // letter queues a dead letter. Where it is dropped, a sender or a watcher that waits for what
 // protoactor's own subscriber answers is answered here.
 func (o *Outlet) letter(pid *actor.PID, message any, sender *actor.PID, publish func()) {
-	if o.put(&o.letters, item{publish: publish, size: wire.Footprint(message)}) {
+	if o.queue.Put(letters, feed.Item{Do: publish, Size: wire.Footprint(message)}) {
 		return
 	}
 	if sender != nil {
@@ -130,74 +132,6 @@ func (o *Outlet) letter(pid *actor.PID, message any, sender *actor.PID, publish 
 	if w, ok := message.(*actor.Watch); ok {
 		Signal(o.system, w.Watcher, &actor.Terminated{Who: pid, Why: actor.TerminatedReason_NotFound})
 	}
-}
-
-// put queues an item; false if it is dropped.
-func (o *Outlet) put(q *queue, it item) (fits bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if full := len(q.waiting) >= Limit || q.bytes > 0 && q.bytes+it.size > limitBytes; full {
-		q.dropped++
-		if it.key == nil {
-			return false
-		}
-		if i := slices.IndexFunc(q.waiting, func(x item) bool { return x.key == it.key }); i >= 0 {
-			q.waiting = slices.Delete(q.waiting, i, i+1)
-		} else {
-			q.dropped-- // one for each key has room
-		}
-	}
-	q.waiting = append(q.waiting, it)
-	q.bytes += it.size
-	if !o.running {
-		o.running = true
-		go o.run()
-	}
-	return true
-}
-
-// run publishes what waits, and ends.
-func (o *Outlet) run() {
-	for {
-		it, q, dropped, say, lost := o.next()
-		if dropped > 0 && lost != nil {
-			guard(o.system, "a meter", func() { lost.Add(context.Background(), dropped, metric.WithAttributes(attribute.String("of", q.name))) })
-		}
-		if say {
-			guard(o.system, "a logger", func() {
-				o.system.Logger().Error(q.name+" are dropped: a subscriber of the EventStream is too slow", slog.Int("limit", Limit))
-			})
-		}
-		if it.publish == nil {
-			return
-		}
-		guard(o.system, "a subscriber of the EventStream", it.publish)
-	}
-}
-
-// next takes the next item off its queue, with what was dropped there; none if nothing waits, and
-// run is to end.
-func (o *Outlet) next() (it item, q *queue, dropped int64, say bool, lost metric.Int64Counter) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	q = &o.events
-	if len(q.waiting) == 0 {
-		q = &o.letters
-	}
-	if len(q.waiting) == 0 {
-		o.running = false
-		return item{}, q, 0, false, nil
-	}
-	it, q.waiting[0] = q.waiting[0], item{}
-	q.waiting = q.waiting[1:]
-	q.bytes -= it.size
-	dropped, q.dropped = q.dropped, 0
-	say = dropped > 0 && !q.said
-	q.said = q.said || say
-	if len(q.waiting) == 0 {
-		q.waiting, q.said = nil, false
-	}
-	return it, q, dropped, say, o.lost
 }
 
 // guard calls code of users, and logs what it panics with.

@@ -1,4 +1,4 @@
-package membership
+package feed_test
 
 import (
 	"testing"
@@ -10,60 +10,59 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/internal/feed"
 )
 
 type tale struct{ previous, state, skipped int }
 
-func newFeed() (*feed[int], *observer.ObservedLogs) {
+func newLatest() (*feed.Latest[int], *observer.ObservedLogs) {
 	core, logs := observer.New(zapcore.DebugLevel)
-	return &feed[int]{log: func() *zap.Logger { return zap.New(core) }}, logs
+	return &feed.Latest[int]{Log: zap.New(core)}, logs
 }
 
 // A follower is told the present state, if there is one, and then every change.
-func TestFeed(t *testing.T) {
+func TestLatestTellsEachState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f, _ := newFeed()
+		f, _ := newLatest()
 		var told []tale
-		stop := f.follow(func(p, s, n int) { told = append(told, tale{p, s, n}) })
+		stop := f.Follow(func(p, s, n int) { told = append(told, tale{p, s, n}) })
 		synctest.Wait()
 		require.Empty(t, told, "there is nothing to tell yet")
 		for s := 1; s <= 3; s++ {
-			f.set(s)
+			f.Set(s)
 			synctest.Wait()
 		}
 		require.Equal(t, []tale{{0, 1, 0}, {1, 2, 0}, {2, 3, 0}}, told)
 		var late []tale
-		f.follow(func(p, s, n int) { late = append(late, tale{p, s, n}) })
+		f.Follow(func(p, s, n int) { late = append(late, tale{p, s, n}) })
 		synctest.Wait()
 		require.Equal(t, []tale{{0, 3, 0}}, late)
 		stop()
 		stop()
-		f.set(4)
+		f.Set(4)
 		synctest.Wait()
 		require.Len(t, told, 3)
 		require.Equal(t, tale{3, 4, 0}, late[1])
-		require.Len(t, f.followers, 1)
 	})
 }
 
 // A slow follower is told the newest, and holds up neither the source nor others.
-func TestFeedSlowFollower(t *testing.T) {
+func TestASlowFollowerGetsTheLatest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f, _ := newFeed()
+		f, _ := newLatest()
 		var slow, quick []tale
 		running := false
-		f.follow(func(p, s, n int) {
+		f.Follow(func(p, s, n int) {
 			require.False(t, running, "one call at a time")
 			running = true
 			time.Sleep(10300 * time.Millisecond)
 			running = false
 			slow = append(slow, tale{p, s, n})
 		})
-		f.follow(func(p, s, n int) { quick = append(quick, tale{p, s, n}) })
+		f.Follow(func(p, s, n int) { quick = append(quick, tale{p, s, n}) })
 		began := time.Now()
 		for s := 1; s <= 25; s++ {
-			f.set(s)
+			f.Set(s)
 			time.Sleep(time.Second)
 		}
 		require.Equal(t, 25*time.Second, time.Since(began))
@@ -75,24 +74,24 @@ func TestFeedSlowFollower(t *testing.T) {
 }
 
 // A panic of a follower is logged, and it goes on to be told. stop works from within.
-func TestFeedPanicAndStop(t *testing.T) {
+func TestAFollowerPanicsAndStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f, logs := newFeed()
+		f, logs := newLatest()
 		calls := 0
 		var stop func()
-		stop = f.follow(func(_, s, _ int) {
+		stop = f.Follow(func(_, s, _ int) {
 			calls++
 			if s == 2 {
 				stop()
-				f.set(3)
+				f.Set(3)
 			}
 			panic("no")
 		})
-		f.set(1)
+		f.Set(1)
 		synctest.Wait()
-		f.set(2)
+		f.Set(2)
 		synctest.Wait()
-		f.set(4)
+		f.Set(4)
 		synctest.Wait()
 		require.Equal(t, 2, calls, "none begins after stop")
 		require.Equal(t, 2, logs.FilterMessage("a follower failed").Len())
@@ -100,42 +99,20 @@ func TestFeedPanicAndStop(t *testing.T) {
 }
 
 // What is told is what is true when it is told.
-func TestFeedIsFresh(t *testing.T) {
+func TestFreshIsCalledFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f, _ := newFeed()
-		f.set(1)
-		f.fresh = func() {
-			if f.state == 1 {
-				f.set(2)
+		f, _ := newLatest()
+		f.Set(1)
+		first := true
+		f.Fresh = func() {
+			if first {
+				first = false
+				f.Set(2)
 			}
 		}
 		var told []tale
-		f.follow(func(p, s, n int) { told = append(told, tale{p, s, n}) })
+		f.Follow(func(p, s, n int) { told = append(told, tale{p, s, n}) })
 		synctest.Wait()
 		require.Equal(t, []tale{{0, 2, 0}}, told)
-	})
-}
-
-func TestStatic(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, b := owner("a"), owner("b")
-		s := NewStatic(a)
-		var told []LeaderChanged
-		stop := s.Follow(func(c LeaderChanged) { told = append(told, c) })
-		for _, l := range []lease.Owner{a, a, b, {}} {
-			synctest.Wait()
-			s.Set(l)
-		}
-		synctest.Wait()
-		require.Equal(t, []LeaderChanged{
-			{},
-			{Leader: a, IsSelf: true},
-			{Leader: b, Previous: a},
-			{Previous: b},
-		}, told)
-		stop()
-		s.Set(a)
-		synctest.Wait()
-		require.Len(t, told, 4)
 	})
 }

@@ -1,0 +1,93 @@
+// Package feed passes values on to those who may be slow. The giver never waits for them, and what
+// waits is bounded.
+//
+//	Queue   functions, called in order on a goroutine that runs while any waits: events, log lines
+//	Latest  the newest state, to each follower at its own pace; states in between may be skipped
+//	Watch   changes of a store, taken by the loop of one watch, which ends with an error if it is too slow
+package feed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+)
+
+// ErrOverrun ends a Watch whose consumer fell too far behind.
+var ErrOverrun = errors.New("lease watch overrun")
+
+// Watch is what waits for one running watch of a store: changes C of the names under a prefix.
+type Watch[C any] struct {
+	Prefix    string
+	Deletions bool // only deletions are wanted
+
+	bound int
+	ready chan struct{} // has room for one: something waits
+
+	mu    sync.Mutex
+	queue []C
+	err   error // ends the watch, once the queue is empty
+}
+
+// NewWatch returns a Watch for which up to bound changes may wait.
+func NewWatch[C any](prefix string, deletions bool, bound int) *Watch[C] {
+	return &Watch[C]{Prefix: prefix, Deletions: deletions, bound: bound, ready: make(chan struct{}, 1)}
+}
+
+// Concerns reports whether a change of name is wanted.
+func (w *Watch[C]) Concerns(name string, deleted bool) bool {
+	return strings.HasPrefix(name, w.Prefix) && (deleted || !w.Deletions)
+}
+
+// Push queues a change. A full queue is dropped, and ends the watch with ErrOverrun.
+func (w *Watch[C]) Push(c C) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.err != nil:
+		return
+	case len(w.queue) >= w.bound:
+		w.queue, w.err = nil, fmt.Errorf("%w: more than %d changes under %q waited", ErrOverrun, w.bound, w.Prefix)
+	default:
+		w.queue = append(w.queue, c)
+	}
+	w.signal()
+}
+
+// Fail ends the watch with err, behind what is queued.
+func (w *Watch[C]) Fail(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err == nil {
+		w.err = err
+	}
+	w.signal()
+}
+
+func (w *Watch[C]) signal() {
+	select {
+	case w.ready <- struct{}{}:
+	default:
+	}
+}
+
+// Take waits for changes and returns all that are queued; then, or at the end of ctx, an error.
+func (w *Watch[C]) Take(ctx context.Context) ([]C, error) {
+	select {
+	case <-w.ready:
+	case <-ctx.Done():
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	q := w.queue
+	w.queue = nil
+	if len(q) > 0 && w.err != nil {
+		w.signal()
+		return q, nil
+	}
+	return q, w.err
+}

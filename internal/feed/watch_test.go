@@ -1,0 +1,78 @@
+package feed_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/internal/feed"
+)
+
+func TestAWatchTakesWhatWaits(t *testing.T) {
+	w := feed.NewWatch[int]("a/", true, 3)
+	require.True(t, w.Concerns("a/1", true))
+	require.False(t, w.Concerns("a/1", false), "deletions alone")
+	require.False(t, w.Concerns("b/1", true))
+	w.Push(1)
+	w.Push(2)
+	got, err := w.Take(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []int{1, 2}, got)
+	synctest.Test(t, func(t *testing.T) {
+		w := feed.NewWatch[int]("", false, 3)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := w.Take(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		w.Push(1)
+		_, err = w.Take(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded, "a context that is done comes first")
+	})
+}
+
+func TestAWatchThatIsTooSlowEnds(t *testing.T) {
+	w := feed.NewWatch[int]("a/", false, 3)
+	for i := range 5 {
+		w.Push(i)
+	}
+	for range 2 {
+		got, err := w.Take(t.Context())
+		require.Empty(t, got)
+		require.ErrorIs(t, err, feed.ErrOverrun)
+		require.EqualError(t, err, `lease watch overrun: more than 3 changes under "a/" waited`)
+		w.Fail(errors.New("later"))
+	}
+}
+
+func TestAWatchFailsBehindWhatWaits(t *testing.T) {
+	w := feed.NewWatch[int]("", false, 3)
+	w.Push(1)
+	failure := errors.New("disk")
+	w.Fail(failure)
+	w.Fail(errors.New("later"))
+	w.Push(2)
+	got, err := w.Take(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []int{1}, got)
+	_, err = w.Take(t.Context())
+	require.Equal(t, failure, err)
+}
+
+func TestAQueueIsInOrderAndEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got []int
+		q := &feed.Queue{Limit: 10, Call: func(f func()) { f() }}
+		<-q.Idle()
+		add := func(n int) feed.Item { return feed.Item{Do: func() { time.Sleep(time.Second); got = append(got, n) }} }
+		require.True(t, q.Put(1, add(1)))
+		time.Sleep(time.Millisecond)
+		q.Put(1, add(3))
+		q.Put(0, add(2))
+		<-q.Idle()
+		require.Equal(t, []int{1, 2, 3}, got, "those of the first class first")
+	})
+}
