@@ -1,8 +1,6 @@
 package remoting
 
 import (
-	"time"
-
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/remote"
 
@@ -10,14 +8,12 @@ import (
 	"github.com/holdfast-go/holdfast/internal/outlet"
 )
 
-// This file keeps what users do with their actor system apart from what remote does with it.
-// Remote hears of its own links by the EventStream, and publishes there while it makes them: a
-// subscriber of users that panics or is slow would leave a dead link in use, or keep a link from
-// being made. And a middleware of users for what Root sends would wrap what remote tells its own
-// actors, which they can't read.
+// This file gives remote an EventStream and a Root of its own. Remote hears of its own links by the
+// EventStream: a subscriber of users that panics or is slow would leave a dead link in use. And a
+// middleware of users for what Root sends would wrap what remote sends to its own actors.
 
-// apart is the actor system as remote is to have it, with an EventStream and a Root of its own.
-// What is published on that goes on to the users.
+// apart is the actor system that remote gets. What is published on its EventStream goes on to the
+// users'.
 func (n *Node) apart() *actor.ActorSystem {
 	inner := *n.system
 	inner.EventStream, inner.Root = n.events, n.root
@@ -28,34 +24,17 @@ func (n *Node) apart() *actor.ActorSystem {
 func (n *Node) before(event any) {
 	if e, ok := event.(*remote.EndpointTerminatedEvent); ok {
 		n.links.told(e.Address)
-		known := make(chan struct{})
-		n.endings.Store(e, known)
-		go n.ended(e, known)
 	}
 }
 
-// after is a subscriber that comes after remote itself.
+// after is a subscriber that comes after remote itself: what is sent now makes a new link.
 func (n *Node) after(event any) {
-	e, ok := event.(*remote.EndpointTerminatedEvent)
-	if !ok {
+	if e, ok := event.(*remote.EndpointTerminatedEvent); ok {
+		n.ended(e.Address)
+	} else {
 		outlet.Of(n.system).Publish(event)
-	} else if known, ok := n.endings.LoadAndDelete(e); ok {
-		close(known.(chan struct{}))
 	}
 }
 
-// knowsWithin is how long remote has to take up that a link has ended.
-const knowsWithin = 100 * time.Millisecond
-
-// ended tells of a link that ended, once remote knows, so that what is sent next makes a new one.
-// Remote may not come to know: a mailbox of users that it tells may panic.
-func (n *Node) ended(e *remote.EndpointTerminatedEvent, known <-chan struct{}) {
-	patience := time.NewTimer(knowsWithin)
-	defer patience.Stop()
-	select {
-	case <-known:
-	case <-patience.C:
-		n.endings.Delete(e)
-	}
-	outlet.Of(n.system).Do(actors.LinkBroke(n.system, e.Address))
-}
+// ended publishes that the link to address ended.
+func (n *Node) ended(address string) { outlet.Of(n.system).Do(actors.LinkBroke(n.system, address)) }

@@ -111,6 +111,7 @@ func (l *link) RecvMsg(m any) error {
 // more: it broke, or the peer asked for it.
 func (n *Node) lost(address string) {
 	if err := boundary.Contained(func() { n.events.Publish(&remote.EndpointTerminatedEvent{Address: address}) }); err != nil {
-		n.warn("remoting: a subscriber of dead letters failed", "error", err)
+		n.warn("remoting: a link's end was not taken up", "error", err)
+		n.ended(address)
 	}
 }

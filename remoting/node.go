@@ -22,7 +22,7 @@ const noAddress = "nonhost"
 // batch is checked to where its messages are posted. No peer may use it.
 const familyAddress = "holdfast:direct"
 
-// leaveTimeout is how long Shutdown waits for peers to hang up, and for sends under way.
+// leaveTimeout is how long Shutdown waits for peers to hang up.
 const leaveTimeout = 5 * time.Second
 
 // Node is an actor system that others can reach. Its methods are safe for
@@ -34,7 +34,6 @@ type Node struct {
 	families       *actors.Families
 	events         *eventstream.EventStream // remote's own, see apart
 	root           *actor.RootContext       // without users' middleware
-	endings        sync.Map                 // by *remote.EndpointTerminatedEvent: chan struct{}, closed once remote knows of it
 
 	exit     exit
 	streams  *streams

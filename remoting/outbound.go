@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/remote"
@@ -28,30 +26,25 @@ type outbound struct {
 // exit lets messages out until it is closed. Remote must not be used once its
 // shutdown began.
 type exit struct {
-	mu     sync.RWMutex // held by sends, of which some may tell subscribers of dead letters
-	closed atomic.Bool
+	mu     sync.RWMutex // held by sends
+	closed bool
 }
 
-// close waits for sends under way, for a time: a subscriber may not return.
+// close waits for sends under way.
 func (x *exit) close() {
-	x.closed.Store(true)
-	for began := time.Now(); !x.mu.TryLock(); time.Sleep(time.Millisecond) {
-		if time.Since(began) >= leaveTimeout {
-			return
-		}
-	}
-	x.mu.Unlock()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.closed = true
 }
 
 // pass runs send unless the exit is closed.
 func (x *exit) pass(send func()) bool {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	if x.closed.Load() {
-		return false
+	if !x.closed {
+		send()
 	}
-	send()
-	return true
+	return !x.closed
 }
 
 func (o *outbound) SendUserMessage(pid *actor.PID, message any) {
