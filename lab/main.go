@@ -108,7 +108,7 @@ func main() {
 			names = append(names, args[0])
 		}
 		_ = flags.Parse(args)
-		passed, err = scene.Play(ctx, scenarios(), append(names, flags.Args()...), r)
+		passed, err = scene.Play(ctx, scenarios, append(names, flags.Args()...), r)
 		fail(err)
 	case "simulate":
 		o := simulate.Flags(flags, root)
@@ -122,7 +122,7 @@ func main() {
 		passed = true
 	case "list":
 		fail(run.List())
-		for _, s := range scenarios() {
+		for _, s := range scenarios {
 			fmt.Printf("scenario %-26s %s\n", s.Name, s.About)
 		}
 		for _, name := range slices.Sorted(maps.Keys(programs)) {
@@ -138,7 +138,8 @@ func main() {
 	}
 }
 
-func scenarios() []scene.Scenario { return slices.Concat(leases.Scenarios()) }
+// scenarios are those of this system.
+var scenarios []scene.Scenario
 
 func fail(err error) {
 	if err != nil {

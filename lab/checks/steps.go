@@ -172,8 +172,12 @@ func (r *Run) Nightly() ([]Step, error) {
 		program("demo-sharding", 5*time.Minute, "sharding"),
 		program("soak-load", 15*time.Minute, "load", "-for", "10m"),
 	)
-	for _, soak := range []string{"names", "handovers", "kills", "many", "rolling", "shardkills", "shards", "congestion", "backlog", "slowlink", "singletonload", "reshard", "serverless", "restore", "outage"} {
+	for _, soak := range []string{"handovers", "kills", "many", "rolling", "shardkills", "shards", "congestion", "backlog", "slowlink", "singletonload", "reshard", "restore"} {
 		steps = append(steps, program("soak-"+soak, 15*time.Minute, soak))
+	}
+	// Of leases and stores; PostgreSQL's faults are in TestFaults, many at a time.
+	for _, name := range []string{"names", "compare", "stops", "outage", "renewal", "serverless", "guard", "grains", "bloat", "pg-idle"} {
+		steps = append(steps, program(name, 20*time.Minute, name))
 	}
 	flakes := night("flakes", ".", 60*time.Minute, reals)
 	flakes.Env, flakes.Rounds = nil, 5

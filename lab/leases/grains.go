@@ -1,3 +1,5 @@
+//go:build linux
+
 package leases
 
 import (
@@ -24,7 +26,7 @@ import (
 	"github.com/holdfast-go/holdfast/sharding"
 )
 
-const callers = 64
+const grainCallers = 64
 
 // echo answers what it is asked.
 func echo() *actor.Props {
@@ -79,14 +81,14 @@ func grainsScenario(_ context.Context, r *scene.Run) error {
 	return nil
 }
 
-// measure has all callers ask, and returns asks per second.
+// measure has all grainCallers ask, and returns asks per second.
 func measure(ask func() error, asks int) (float64, error) {
 	var wg sync.WaitGroup
-	failed := make(chan error, callers)
+	failed := make(chan error, grainCallers)
 	began := time.Now()
-	for range callers {
+	for range grainCallers {
 		wg.Go(func() {
-			for range asks / callers {
+			for range asks / grainCallers {
 				if err := ask(); err != nil {
 					failed <- err
 					return
@@ -99,7 +101,7 @@ func measure(ask func() error, asks int) (float64, error) {
 	case err := <-failed:
 		return 0, err
 	default:
-		return float64(asks/callers*callers) / time.Since(began).Seconds(), nil
+		return float64(asks/grainCallers*grainCallers) / time.Since(began).Seconds(), nil
 	}
 }
 

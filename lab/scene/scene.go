@@ -10,6 +10,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"path"
 	"runtime"
 	"slices"
 	"strings"
@@ -37,18 +38,18 @@ type Run struct {
 	violations []string
 }
 
-// Play runs scenarios by name, or all of them, and reports whether all passed.
+// Play runs scenarios by name, as "names" or "pg-*", or all of them, and reports whether all passed.
 func Play(ctx context.Context, all []Scenario, names []string, r *Run) (bool, error) {
 	var chosen []Scenario
 	for _, name := range names {
-		i := slices.IndexFunc(all, func(s Scenario) bool { return s.Name == name })
-		switch {
-		case name == "all":
-			chosen = all
-		case i < 0:
+		found := false
+		for _, s := range all {
+			if is, err := path.Match(name, s.Name); name == "all" || is && err == nil {
+				chosen, found = append(chosen, s), true
+			}
+		}
+		if !found {
 			return false, fmt.Errorf("there is no scenario %q; see the command list", name)
-		default:
-			chosen = append(chosen, all[i])
 		}
 	}
 	if len(chosen) == 0 {
@@ -110,6 +111,10 @@ func (r *Run) Violation(format string, args ...any) {
 	r.violations = append(r.violations, line)
 }
 
+// Unsafe is Violation for a promise of safety: two holders, a token that is not higher, a stale write
+// accepted, mail lost. The checks never run a test again that prints this word.
+func (r *Run) Unsafe(format string, args ...any) { r.Violation("SAFETY: "+format, args...) }
+
 // Violations returns the violations until now.
 func (r *Run) Violations() []string {
 	r.mu.Lock()
@@ -126,19 +131,28 @@ func (r *Run) AtMost(what string, got, bound float64, unit string) {
 	}
 }
 
-// Within is AtMost for durations.
+// Within is AtMost for durations. A short run only prints them: the machine does other things, too.
 func (r *Run) Within(what string, got, bound time.Duration) {
+	if r.Short && got != math.MaxInt64 {
+		r.Figure(what, "%v", Short(got))
+		return
+	}
 	r.AtMost(what, got.Seconds(), bound.Seconds(), " s")
 }
 
-// Spread prints how durations are distributed.
+// Spread prints how durations are distributed; the longest that there can be is never.
 func (r *Run) Spread(what string, samples []time.Duration) {
 	if len(samples) == 0 {
 		r.Figure(what, "no samples")
 		return
 	}
-	r.Figure(what, "p50 %-10v p99 %-10v max %-10v n=%d", Short(Percentile(samples, 50)), Short(Percentile(samples, 99)),
-		Short(Percentile(samples, 100)), len(samples))
+	at := func(percent float64) string {
+		if d := Percentile(samples, percent); d < math.MaxInt64 {
+			return Short(d).String()
+		}
+		return "never"
+	}
+	r.Figure(what, "p50 %-10s p99 %-10s max %-10s n=%d", at(50), at(99), at(100), len(samples))
 }
 
 // Percentile is the smallest sample that at least so many percent of all do not exceed. Of no

@@ -14,10 +14,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/holdfast-go/holdfast/backends/etcd"
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
 	"github.com/holdfast-go/holdfast/lease"
-	lab "github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // bed is a running server, and what is closed with it.
@@ -71,19 +69,6 @@ func (b *bed) keep(c *clientv3.Client, err error) (*clientv3.Client, error) {
 	return c, err
 }
 
-// keeper makes a Keeper over client.
-func (b *bed) keeper(client *clientv3.Client, id string, ttl time.Duration) (*lease.Keeper, error) {
-	store, err := etcd.New(client)
-	if err != nil {
-		return nil, err
-	}
-	k, err := lease.NewKeeper(store, lease.Config{ID: id, TTL: ttl})
-	if err == nil {
-		b.closers = append(b.closers, func() error { abandon(k); return nil })
-	}
-	return k, err
-}
-
 // abandon ends a Keeper as its process's death would: nothing is given back.
 func abandon(k *lease.Keeper) {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -125,27 +110,4 @@ func heap() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
-}
-
-// hold acquires l, however often that must be tried, and says when it had it.
-func hold(ctx context.Context, l *lease.Handle) (time.Time, error) {
-	for {
-		ok, err := l.Acquire(ctx)
-		switch {
-		case ok:
-			return time.Now(), nil
-		case ctx.Err() != nil:
-			return time.Time{}, context.Cause(ctx)
-		case err != nil && !errors.Is(err, lease.ErrUnknown):
-			return time.Time{}, err
-		}
-		if err == nil {
-			err = l.Wait(ctx)
-		}
-		if err != nil {
-			if err := lab.Pause(ctx, 10*time.Millisecond); err != nil {
-				return time.Time{}, err
-			}
-		}
-	}
 }

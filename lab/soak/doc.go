@@ -1,11 +1,6 @@
 // Command soak measures holdfast on a real etcd, which it starts by itself on
 // this machine, and holds the figures to their bounds:
 //
-//			go run -C lab . run names     [-n 100000] [-ttl 10s] [-ttls 3] [-claims 2048]
-//			go run -C lab . run compare   [-rounds 1000] [-crashes 20]
-//			go run -C lab . run stops     [-rounds 100] [-holders 10] [-ttl 2s]
-//			go run -C lab . run outage    [-for 2m] [-names 200] [-nodes 2] [-ttl 10s]
-//			go run -C lab . run renewal  [-for 6m] [-ttl 4s] [-leases 10] [-cycles 3]
 //			go run -C lab . run handovers [-n 50] [-rate 10000] [-nodes 3] [-buffer 10000]
 //			go run -C lab . run kills     [-n 20] [-ttl 2s] [-nodes 3]
 //			go run -C lab . run many      [-n 5000] [-ttl 10s] [-nodes 3]
@@ -19,19 +14,7 @@
 //			go run -C lab . run slowlink      [-entities 10000] [-for 30s] [-only narrow] [-seed N]
 //			go run -C lab . run singletonload [-for 10m] [-busy 30s] [-rate 5000]
 //			go run -C lab . run restore       [-nodes 3] [-n 20] [-ttl 4s]
-//			go run -C lab . run serverless    [-for 5m] [-processes 200] [-etcd local]
 //
-//		  - names: one process holds very many names for several TTLs. What it sends,
-//		    by the server's own count, and what it needs; then it dies, and another
-//		    process's worth of waiters takes all of them over.
-//		  - compare: acquisition, hand-over and fail-over beside the etcd client's own
-//		    package concurrency and beside the bare requests, in turns on one server.
-//		  - stops: holders in processes of their own are stopped (SIGSTOP) for three
-//		    TTLs while another takes their name, and go on.
-//		  - outage: etcd is killed for minutes under running holders, and comes back
-//		    with its data.
-//		  - renewal: leases of each policy of renewal over links to one etcd whose delay drifts,
-//		    side by side: how many are lost, how long nobody has them, what is asked.
 //		  - handovers: a singleton goes round nodes in processes of their own, which
 //		    all send to it. What was lost, doubled or reordered, and how long nothing
 //		    was handled.
@@ -66,10 +49,6 @@
 //	  - restore: etcd's data is lost, put back to an older copy, and put back with its
 //	    revision beyond all that was, under nodes with singletons. Whether Health says so,
 //	    how long names are dark after the operator's decision, and whether tokens go back.
-//	  - serverless: very many processes at a time, each for a moment, acquire, renew, hand over
-//	    and release 20 keys by their owners' names (package provider), and two of five die by
-//	    SIGKILL. Whether a key ever had two owners, tokens grew, and a queued owner followed
-//	    without a gap.
 //
 // Between the nodes of congestion, backlog, slowlink and singletonload stand proxies of
 // package test/cluster, and the judges are its own.

@@ -11,11 +11,6 @@ import (
 	lab "github.com/holdfast-go/holdfast/test/cluster"
 )
 
-// perRound is how many of n messages in a window fall on one round of so long.
-func perRound(n float64, window, round time.Duration) float64 {
-	return n / (float64(window) / float64(round))
-}
-
 // report prints figures and judges bounds.
 type report struct {
 	out          io.Writer
@@ -57,6 +52,13 @@ func short(d time.Duration) time.Duration {
 		return d.Round(time.Microsecond)
 	}
 	return d.Round(time.Millisecond)
+}
+
+func count(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // ratio of two durations; not a number if the second is none.

@@ -17,18 +17,16 @@ import (
 // check measures into r. An error means that it could not.
 type check func(ctx context.Context, args []string, r *report) error
 
-var checks = map[string]check{"names": names, "compare": compare, "stops": stops, "outage": outage, "renewal": renewalCheck,
-	"handovers": handovers, "kills": kills, "many": many, "rolling": rolling, "shardkills": shardKills, "shards": shardsCheck, "load": loadCheck,
-	"congestion": congestion, "backlog": backlog, "slowlink": slowLink, "singletonload": singletonLoad, "reshard": reshard, "restore": restoreCheck,
-	"serverless": serverless}
+var checks = map[string]check{"handovers": handovers, "kills": kills, "many": many, "rolling": rolling, "shardkills": shardKills, "shards": shardsCheck, "load": loadCheck,
+	"congestion": congestion, "backlog": backlog, "slowlink": slowLink, "singletonload": singletonLoad, "reshard": reshard, "restore": restoreCheck}
 
 // Names are those of the checks.
 func Names() []string { return slices.Sorted(maps.Keys(checks)) }
 
-// Child runs the node, holder or function that this process is, if it was started to be one: 0 or
+// Child runs the node that this process is, if it was started to be one: 0 or
 // 2 is how it ended.
 func Child() (code int, is bool) {
-	for env, run := range map[string]func(string) error{holderEnv: holder, clusterEnv: runNode, mailEnv: runMailNode, functionEnv: runFunction} {
+	for env, run := range map[string]func(string) error{clusterEnv: runNode, mailEnv: runMailNode} {
 		arg := os.Getenv(env)
 		if arg == "" {
 			continue

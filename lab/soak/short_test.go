@@ -42,7 +42,6 @@ var nightlyForms = []shortCheck{
 	{"shardkills", shardKills, []string{"-n", "1", "-nodes", "3", "-shards", "32", "-rate", "300"}, 4},
 	{"shards", shardsCheck, []string{"-n", "200", "-nodes", "3", "-ttl", "2s"}, 12},
 	{"reshard", reshard, []string{"-entities", "120", "-nodes", "2", "-changes", "8,32,2"}, 6},
-	{"serverless", serverless, []string{"-for", "15s", "-processes", "40"}, 6},
 	{"load", loadCheck, []string{"-for", "20s", "-rate", "400"}, 14},
 }
 

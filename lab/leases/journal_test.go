@@ -1,9 +1,8 @@
 //go:build linux
 
-package main
+package leases
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -13,9 +12,9 @@ import (
 )
 
 func TestJudgeSeesDoublesAndTokensThatGoBack(t *testing.T) {
-	a := tenure{name: "x", node: "a", token: 10, first: 0, last: 5 * time.Second}
+	a := tenure{Name: "x", Node: "a", Token: 10, First: 0, Last: 5 * time.Second}
 	next := func(node string, token lease.Token, first time.Duration) tenure {
-		return tenure{name: "x", node: node, token: token, first: first, last: first + time.Second}
+		return tenure{Name: "x", Node: node, Token: token, First: first, Last: first + time.Second}
 	}
 	good := next("b", 11, 6*time.Second)
 	require.NoError(t, judge([]tenure{a, good}).err())
@@ -36,15 +35,15 @@ func TestJudgeSeesDoublesAndTokensThatGoBack(t *testing.T) {
 	require.Error(t, v.err())
 
 	other := double
-	other.name = "y"
+	other.Name = "y"
 	require.NoError(t, judge([]tenure{a, other}).err(), "another name")
 }
 
 func TestSilenceSeesWhoBelievesTooLong(t *testing.T) {
 	b := &bed{ttl: 10 * time.Second, gone: time.Second, returning: 30 * time.Second}
-	b.journal.list = []*tenure{{name: "x", last: 9 * time.Second}}
+	b.journal.list = []*tenure{{Name: "x", Last: 9 * time.Second}}
 	require.NoError(t, b.silence())
-	b.journal.list = []*tenure{{name: "x", last: 11 * time.Second}}
+	b.journal.list = []*tenure{{Name: "x", Last: 11 * time.Second}}
 	require.Error(t, b.silence())
 	b.returning = 9 * time.Second
 	require.NoError(t, b.silence(), "it may have been renewed")
@@ -53,10 +52,10 @@ func TestSilenceSeesWhoBelievesTooLong(t *testing.T) {
 func TestFindCountsWhatWasLost(t *testing.T) {
 	b := &bed{ttl: time.Second, names: map[string]time.Duration{"long": 0, "kept": 0, "short": 1}, gone: 2 * time.Second}
 	b.journal.list = []*tenure{
-		{name: "long", node: "a", token: 1, first: 0, last: 3 * time.Second, over: true, reason: errors.New("lease expired")},
-		{name: "kept", node: "a", token: 1, first: 0, last: 9 * time.Second},
-		{name: "short", node: "a", token: 1, first: 0, last: 3 * time.Second, over: true, reason: errors.New("lease expired")},
-		{name: "long", node: "b", token: 2, first: 4 * time.Second, last: 9 * time.Second},
+		{Name: "long", Node: "a", Token: 1, First: 0, Last: 3 * time.Second, Over: true, Reason: "expired"},
+		{Name: "kept", Node: "a", Token: 1, First: 0, Last: 9 * time.Second},
+		{Name: "short", Node: "a", Token: 1, First: 0, Last: 3 * time.Second, Over: true, Reason: "expired"},
+		{Name: "long", Node: "b", Token: 2, First: 4 * time.Second, Last: 9 * time.Second},
 	}
 	r := b.find(2*time.Second, 5*time.Second)
 	require.Equal(t, 2, r.held)

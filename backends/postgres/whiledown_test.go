@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package postgres_test
 
 import (
 	"context"
@@ -29,8 +29,8 @@ import (
 // repeats what got no answer, and settles it to the one outcome that it knows of, or to none. For
 // longer, and to draw the same again:
 //
-//	go test ./test/faults -run TestConformanceWhile -postgres.rounds=20 -timeout 30m
-//	go test ./test/faults -run TestConformanceWhile -postgres.seed=12345
+//	go test . -run TestConformanceWhile -postgres.rounds=20 -timeout 30m
+//	go test . -run TestConformanceWhile -postgres.seed=12345
 var (
 	churnRounds = flag.Int("postgres.rounds", 1, "how often the kit runs at least on servers under disturbance")
 	churnSeed   = flag.Uint64("postgres.seed", 0, "repeats the draws of a run on servers under disturbance; 0: new ones")

@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package leases
 
 import (
 	"cmp"
@@ -8,29 +8,29 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// now is the clock that every Keeper of this process goes by.
-func now() time.Duration { return lease.SystemClock().Now().Mono }
-
-// tenure is one term as its holder saw it: alive at first, at last, and whenever it looked
-// between. The times are those that the checks went by.
+// tenure is one term as its holder saw it: alive at First, at Last, and whenever it looked
+// between. The times are those that the checks went by, of the machine's clock.
 type tenure struct {
-	name, node  string
-	token       lease.Token
-	first, last time.Duration
-	over        bool
-	reason      error // of a loss
+	Name, Node  string
+	Token       lease.Token
+	First, Last time.Duration
+	Over        bool
+	Reason      string // of a loss, without "lease "
 }
 
 // journal collects tenures of all nodes of one bed. It judges from outside: all go by one clock.
 type journal struct {
 	mu   sync.Mutex
 	list []*tenure
+	tell func(tenure) // of a process: when a tenure begins, and when it is over
+	look time.Duration
 }
 
 // contend wants the lease until ctx ends: it holds it for a while (0: as long as it can),
@@ -52,29 +52,34 @@ func (j *journal) follow(ctx context.Context, node string, t lease.Term, hold ti
 	if !alive {
 		return
 	}
-	e := &tenure{name: t.Name(), node: node, token: t.Token(), first: at, last: at}
-	j.mu.Lock()
-	j.list = append(j.list, e)
-	j.mu.Unlock()
-	for alive && ctx.Err() == nil && (hold == 0 || at < e.first+hold) {
-		time.Sleep(2 * time.Millisecond)
+	e := &tenure{Name: t.Name(), Node: node, Token: t.Token(), First: at, Last: at}
+	note := func(change func()) {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		change()
+		if j.tell != nil && (e.Over || e.First == e.Last) {
+			j.tell(*e)
+		}
+	}
+	note(func() { j.list = append(j.list, e) })
+	for alive && ctx.Err() == nil && (hold == 0 || at < e.First+hold) {
+		time.Sleep(max(j.look, 2*time.Millisecond))
 		if at, alive = t.Check(); alive {
 			j.mu.Lock()
-			e.last = at
+			e.Last = at
 			j.mu.Unlock()
 		}
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	e.over = true
-	if !alive || t.Context().Err() != nil { // and was not given back
-		if e.reason = context.Cause(t.Context()); e.reason == nil {
-			e.reason = lease.ErrExpired // the timer that says so is late
+	note(func() {
+		e.Over = true
+		if !alive || t.Context().Err() != nil { // and was not given back
+			err := cmp.Or(context.Cause(t.Context()), error(lease.ErrExpired)) // the timer that says so may be late
+			e.Reason = strings.TrimPrefix(err.Error(), "lease ")
 		}
-	}
+	})
 }
 
-// all is a copy, by name and token.
+// all is a copy, by name and time.
 func (j *journal) all() []tenure {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -82,14 +87,17 @@ func (j *journal) all() []tenure {
 	for i, e := range j.list {
 		list[i] = *e
 	}
-	slices.SortStableFunc(list, func(a, b tenure) int { return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.first, b.first)) })
+	return inOrder(list)
+}
+
+func inOrder(list []tenure) []tenure {
+	slices.SortStableFunc(list, func(a, b tenure) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.First, b.First)) })
 	return list
 }
 
 // verdict is what a journal shows of "one holder" and of growing tokens.
 type verdict struct {
 	terms    int
-	robbed   int           // terms that the store took away: the record was gone, or another's
 	doubles  int           // terms that began while an earlier one of the name was believed in
 	longest  time.Duration // for which two believed, at the most
 	backward int           // terms whose token is not above that of an earlier one
@@ -100,19 +108,16 @@ type verdict struct {
 func judge(list []tenure) (v verdict) {
 	v.terms = len(list)
 	for i, b := range list {
-		if errors.Is(b.reason, lease.ErrRecordGone) || errors.Is(b.reason, lease.ErrTakenOver) {
-			v.robbed++
-		}
 		double, back := false, false
-		for k := i - 1; k >= 0 && list[k].name == b.name; k-- {
+		for k := i - 1; k >= 0 && list[k].Name == b.Name; k-- {
 			a := list[k]
-			if a.last >= b.first && a.node != b.node {
+			if a.Last >= b.First && a.Node != b.Node {
 				double = true
-				v.longest = max(v.longest, min(a.last, b.last)-b.first)
+				v.longest = max(v.longest, min(a.Last, b.Last)-b.First)
 			}
-			if a.token >= b.token {
+			if a.Token >= b.Token {
 				back = true
-				v.furthest = max(v.furthest, a.token-b.token)
+				v.furthest = max(v.furthest, a.Token-b.Token)
 			}
 		}
 		if double {

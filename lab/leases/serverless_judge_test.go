@@ -1,9 +1,8 @@
 //go:build linux
 
-package soak
+package leases
 
 import (
-	"bytes"
 	"slices"
 	"testing"
 	"time"
@@ -11,36 +10,41 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// tale is what functions noted, made up; times are in milliseconds, TTLs 2 s.
+// tale is what processes said, made up; times are in milliseconds, TTLs 2 s.
 type tale struct {
-	entries []entry
+	said    map[uint32][]functionCall
+	ended   map[uint32]time.Duration
 	history []keyChange
-	calls   map[uint32]uint16
 }
 
-// call notes a call of a process; a token above 0: it is told, or what the store moved from and to.
+// call says a call of a process; a token above 0: what it was told, or what the store moved from and
+// to. A call that ends at 0 never returns.
 func (s *tale) call(process uint32, from, to int, o callOp, owner, target uint16, out callOutcome, tokens ...uint64) {
-	if s.calls == nil {
-		s.calls = map[uint32]uint16{}
-	}
-	s.calls[process]++
 	at := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
-	n, ttl := s.calls[process], 2*time.Second
-	s.entries = append(s.entries, entry{at: at(from), kind: callBegan, sender: process, name: 3, sent: ttl, seq: packBegan(n, o, owner, target)})
-	e := entry{at: at(to), kind: callEnded, sender: process, name: 3, seq: packEnded(n, out), sent: at(from) + ttl}
+	c := functionCall{Process: process, Op: o, Key: 3, Owner: owner, To: target, TTL: 2 * time.Second, Sent: at(from)}
+	s.said[process] = append(s.said[process], c)
+	if to == 0 {
+		return
+	}
+	c.End, c.Out, c.Expires = at(to), out, at(from)+c.TTL
 	if o == opAcquire && len(tokens) > 0 {
-		e.token = tokens[0]
+		c.Token = tokens[0]
 	}
 	if o == opTransfer && len(tokens) > 1 {
-		s.entries = append(s.entries, entry{at: at(to) - 1, kind: recordMoved, sender: process, name: 3, token: tokens[0], seq: tokens[1]})
+		c.Old, c.New = tokens[0], tokens[1]
 	}
-	if out != 0 {
-		s.entries = append(s.entries, e)
-	}
+	s.said[process] = append(s.said[process], c)
 }
 
-func (s *tale) dies(process uint32, at int) {
-	s.entries = append(s.entries, entry{at: time.Duration(at) * time.Millisecond, kind: functionDead, sender: process, name: 3, seq: 1})
+func (s *tale) dies(process uint32, at int) { s.ended[process] = time.Duration(at) * time.Millisecond }
+
+// frees has the store say, in the first call of a kind of a process, that it removed the record.
+func (s *tale) frees(process uint32, o callOp) {
+	for i := range s.said[process] {
+		if c := &s.said[process][i]; c.Op == o {
+			c.Freed = true
+		}
+	}
 }
 
 func (s *tale) put(revision uint64, owner uint16) {
@@ -52,14 +56,18 @@ func (s *tale) gone(revision uint64) {
 }
 
 func (s *tale) judge() *functionVerdict {
-	return judgeFunctions(functionEvidence{slices.Clone(s.entries), map[uint16][]keyChange{3: s.history}})
+	var calls []functionCall
+	for process, said := range s.said {
+		calls = append(calls, callsOf(said, s.ended[process])...)
+	}
+	return judgeFunctions(calls, map[uint16][]keyChange{3: s.history})
 }
 
 // soundTale is a run in which nothing is wrong: owner 1 has the key, renews it, hands it to owner
 // 2, who is queued; that one's process dies as it releases it, and owner 1 has it again when the
 // TTL is over.
 func soundTale() *tale {
-	s := &tale{}
+	s := &tale{said: map[uint32][]functionCall{}, ended: map[uint32]time.Duration{}}
 	s.call(1, 10, 20, opAcquire, 1, 0, isYes, 5)
 	s.call(2, 15, 25, opAcquire, 2, 0, isNo)
 	s.call(1, 500, 510, opRenew, 1, 0, isYes)
@@ -80,7 +88,8 @@ func soundTale() *tale {
 func TestASoundTaleBreaksNothing(t *testing.T) {
 	v := soundTale().judge()
 	require.Empty(t, slices.Concat(v.overlaps, v.shrunk, v.gaps, v.untrue))
-	require.Equal(t, []int{5, 5, 1, 2, 1, 2, 0}, []int{v.promises, v.stood, v.moves, v.changes, v.diedInCalls, v.died, v.broken})
+	require.Equal(t, []int{5, 5, 1, 2, 0}, []int{v.promises, v.stood, v.moves, v.changes, len(v.broken)})
+	require.Equal(t, map[callOutcome]int{isUnknown: 1}, v.calls[opRelease])
 	require.Equal(t, []time.Duration{20 * time.Millisecond}, v.followed)
 	require.Equal(t, map[callOutcome]int{isYes: 3, isNo: 1}, v.calls[opAcquire])
 }
@@ -143,10 +152,10 @@ func TestWhatIsPlantedInATale(t *testing.T) {
 		"moved to another":   {func(s *tale) { s.history[2].owner = ownerName(4) }, gap},
 		"never moved at all": {func(s *tale) { s.history = slices.Delete(s.history, 2, 3) }, gap},
 		"a transfer that removes": {func(s *tale) {
-			s.entries = append(s.entries, entry{at: 610 * time.Millisecond, kind: recordFreed, sender: 1, name: 3, token: 6})
+			s.frees(1, opTransfer)
 		}, gap},
 		"a release that removes": {func(s *tale) {
-			s.entries = append(s.entries, entry{at: 710 * time.Millisecond, kind: recordFreed, sender: 2, name: 3, token: 7})
+			s.frees(2, opRelease)
 		}, nil},
 		"a token of nobody": {func(s *tale) { s.history[4].revision = 12 }, untrue},
 		"another's record":  {func(s *tale) { s.history[4].owner = ownerName(9) }, untrue},
@@ -171,28 +180,5 @@ func TestOwnersOfRecords(t *testing.T) {
 	for _, bad := range []string{"", "hf1", `hf1 {"inc":"x"}`, `hf1 {"id":`} {
 		_, err := ownerIn(bad)
 		require.Error(t, err)
-	}
-}
-
-func TestTheBoardIsShared(t *testing.T) {
-	path := t.TempDir() + "/board"
-	a, err := newBoard(path, 3)
-	require.NoError(t, err)
-	b, err := openBoard(path)
-	require.NoError(t, err)
-	a.enqueue(1, 0)
-	a.enqueue(1, 7)
-	owner, ok := b.next(1)
-	require.True(t, ok)
-	require.Zero(t, owner, "who came first")
-	_, ok = a.next(1)
-	require.False(t, ok)
-	require.NoError(t, a.Close())
-	require.NoError(t, b.Close())
-}
-
-func TestBadFlagsOfServerless(t *testing.T) {
-	for _, args := range [][]string{{"-for", "1ms"}, {"-for", "3h"}, {"-processes", "0"}, {"-processes", "1001"}, {"-etcd", ""}} {
-		require.ErrorContains(t, serverless(t.Context(), args, &report{out: &bytes.Buffer{}}), "must be 1s to 2h")
 	}
 }

@@ -1,0 +1,374 @@
+//go:build linux
+
+package leases
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/backends/etcd"
+	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
+	"github.com/holdfast-go/holdfast/backends/open"
+	"github.com/holdfast-go/holdfast/backends/postgres"
+	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
+	"github.com/holdfast-go/holdfast/internal/faultlink"
+	"github.com/holdfast-go/holdfast/lab/scene"
+	"github.com/holdfast-go/holdfast/lease"
+	lab "github.com/holdfast-go/holdfast/test/cluster"
+)
+
+// The kinds of stores with a server.
+const (
+	onEtcd     = "etcd"
+	onPostgres = "postgres"
+)
+
+// role is who nodes of PostgreSQL connect as: no superuser, and with no more rights than the store
+// needs.
+const role = "app"
+
+const rights = `CREATE ROLE app LOGIN;
+	GRANT USAGE ON SCHEMA holdfast TO app;
+	GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA holdfast TO app`
+
+// bed is a store's server, and nodes over it that contend for names.
+type bed struct {
+	ttl     time.Duration
+	etcd    *etcdtest.Cluster    // or
+	server  *postgrestest.Server // with, for some faults,
+	standby *postgrestest.Server
+	bouncer *postgrestest.Bouncer
+	url     func(n *node) (string, error) // of PostgreSQL
+	listens bool                          // the first node listens for notifications
+
+	nodes   []*node
+	place   *lab.Place // of processes
+	journal journal
+	names   map[string]time.Duration // that all contend for: how long a holder keeps one; 0: as long as it can
+
+	want func(name string, hold time.Duration) error // has all nodes contend for another name
+	join func(n *node) error                         // has another node contend for all names
+	stop func()
+	end  []func()
+
+	// By lab.Now: when the fault began; since when service is surely gone, and when its return was
+	// begun. A fault that does not end service sets neither of these.
+	began, gone, returning time.Duration
+}
+
+// newBed runs a server, and no nodes.
+func newBed(ctx context.Context, store string, ttl time.Duration, opts ...postgrestest.Option) (b *bed, err error) {
+	b = &bed{ttl: ttl, listens: true, stop: func() {}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.close())
+		}
+	}()
+	switch store {
+	case onEtcd:
+		b.etcd, err = etcdtest.Run(ctx, etcdtest.Options{})
+		return b, err
+	case onPostgres:
+	default:
+		return b, fmt.Errorf("this scenario has no store %q: etcd or postgres", store)
+	}
+	var o postgrestest.Options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if b.server, err = postgrestest.Run(ctx, o); err != nil {
+		return b, err
+	}
+	b.url = b.ownRoute
+	return b, errors.Join(b.migrate(ctx), b.server.Exec(ctx, rights))
+}
+
+// storeOf is the store that the run asks for, or etcd.
+func storeOf(r *scene.Run) string {
+	if r.Store != "" {
+		return r.Store
+	}
+	return onEtcd
+}
+
+// migrate makes the schema of the store.
+func (b *bed) migrate(ctx context.Context) error {
+	_, closeStore, err := open.Open(ctx, b.server.URL()+"&holdfast_migrate=true")
+	if err != nil {
+		return err
+	}
+	return closeStore()
+}
+
+// ownRoute gives the node a way of its own to the server.
+func (b *bed) ownRoute(n *node) (string, error) {
+	r, err := b.server.NewRoute()
+	if err != nil {
+		return "", err
+	}
+	n.links = append(n.links, r.Link)
+	return r.URLOf(role, "postgres"), nil
+}
+
+// address is a URL of package open that leads past all faults, for a process.
+func (b *bed) address() string {
+	if b.etcd != nil {
+		return "etcd://" + b.etcd.Endpoints()[0]
+	}
+	return b.server.Route().URLOf(role, "postgres")
+}
+
+// member is the only one of etcd.
+func (b *bed) member() *etcdtest.Member { return b.etcd.Members()[0] }
+
+// kill ends the server with SIGKILL; restart starts it again with its data.
+func (b *bed) kill() error {
+	if b.etcd != nil {
+		return b.member().Kill()
+	}
+	return b.server.Kill()
+}
+
+func (b *bed) restart(ctx context.Context) error {
+	if b.etcd != nil {
+		return b.member().Restart(ctx)
+	}
+	return b.server.Restart(ctx)
+}
+
+// direct makes a client of etcd past all faults.
+func (b *bed) direct() (*clientv3.Client, error) {
+	return b.keep(b.etcd.NewClient(func(c *clientv3.Config) { c.Endpoints = []string{b.member().Direct()} }))
+}
+
+func (b *bed) keep(c *clientv3.Client, err error) (*clientv3.Client, error) {
+	if err == nil {
+		b.end = append(b.end, func() { _ = c.Close() }) // one of a link that is cut may complain
+	}
+	return c, err
+}
+
+// node is a store over a client of its own, and a Keeper over that.
+type node struct {
+	id     string
+	pool   *pgxpool.Pool     // of PostgreSQL
+	links  []*faultlink.Link // its own ways to the servers; none if it goes by another
+	store  lease.Store
+	keeper *lease.Keeper
+}
+
+// cut cuts the node off from the servers; heal undoes that, and slow.
+func (n *node) cut()  { n.each((*faultlink.Link).Cut) }
+func (n *node) heal() { n.each((*faultlink.Link).Heal) }
+
+func (n *node) each(do func(*faultlink.Link)) {
+	for _, l := range n.links {
+		do(l)
+	}
+}
+
+// newNode adds a node. over changes the store that its Keeper is over; nil does not.
+func (b *bed) newNode(ctx context.Context, id string, over func(lease.Store) lease.Store) (n *node, err error) {
+	n = &node{id: id}
+	if b.etcd != nil {
+		err = b.etcdStore(n)
+	} else {
+		err = b.postgresStore(ctx, n)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if over != nil {
+		n.store = over(n.store)
+	}
+	if n.keeper, err = newKeeper(n.store, n.id, b.ttl); err != nil {
+		return nil, err
+	}
+	b.end = append(b.end, func() { abandon(n.keeper) }) // what is left ends with the server
+	b.nodes = append(b.nodes, n)
+	return n, nil
+}
+
+func (b *bed) etcdStore(n *node) error {
+	route, err := b.etcd.NewRoute()
+	if err != nil {
+		return err
+	}
+	n.links = append(n.links, route.Link(b.member()))
+	client, err := b.keep(route.NewClient())
+	if err != nil {
+		return err
+	}
+	n.store, err = etcd.New(client, etcd.WithLogger(zap.NewNop()))
+	return err
+}
+
+func (b *bed) postgresStore(ctx context.Context, n *node) error {
+	url, err := b.url(n)
+	if err != nil {
+		return err
+	}
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return err
+	}
+	config.MaxConns = 8
+	if n.pool, err = pgxpool.NewWithConfig(context.WithoutCancel(ctx), config); err != nil {
+		return err
+	}
+	b.end = append(b.end, n.pool.Close)
+	opts := []postgres.Option{postgres.WithLogger(zap.NewNop())}
+	if b.listens && len(b.nodes) == 0 { // the others look for changes
+		opts = append(opts, postgres.WithListener(func(ctx context.Context) (*pgx.Conn, error) {
+			return pgx.ConnectConfig(ctx, n.pool.Config().ConnConfig)
+		}))
+	}
+	n.store, err = postgres.New(n.pool, opts...)
+	return err
+}
+
+// abandon ends a Keeper as its process's death would: nothing is given back.
+func abandon(k *lease.Keeper) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = k.Close(ctx) // the error says that it left everything standing
+}
+
+// populate adds n nodes.
+func (b *bed) populate(ctx context.Context, n int) error {
+	for range n {
+		if _, err := b.newNode(ctx, fmt.Sprintf("node-%d", len(b.nodes)+1), nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// contend starts contenders for every name on every node.
+func (b *bed) contend(ctx context.Context) (err error) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var all sync.WaitGroup
+	b.stop = sync.OnceFunc(func() { cancel(); all.Wait() })
+	one := func(n *node, name string, hold time.Duration) error {
+		h, err := n.keeper.Lease(name)
+		if err == nil {
+			all.Go(func() { b.journal.contend(ctx, n.id, h, hold) })
+		}
+		return err
+	}
+	b.want = func(name string, hold time.Duration) (err error) {
+		for _, n := range b.nodes {
+			err = errors.Join(err, one(n, name, hold))
+		}
+		return err
+	}
+	b.join = func(n *node) (err error) {
+		for name, hold := range b.names {
+			err = errors.Join(err, one(n, name, hold))
+		}
+		return err
+	}
+	for _, n := range b.nodes {
+		err = errors.Join(err, b.join(n))
+	}
+	return err
+}
+
+// await calls is every 5 ms until it is true, and returns how long after since that was.
+func await(ctx context.Context, since, within time.Duration, what string, is func() bool) (time.Duration, error) {
+	for deadline := lab.Now() + within; !is(); {
+		if lab.Now() > deadline {
+			return 0, fmt.Errorf("%s: not within %v", what, within)
+		}
+		if err := lab.Pause(ctx, 5*time.Millisecond); err != nil {
+			return 0, err
+		}
+	}
+	return lab.Now() - since, nil
+}
+
+// held waits until every name was believed to be held after since, and returns how long after
+// since that was.
+func (b *bed) held(ctx context.Context, since, within time.Duration) (took time.Duration, err error) {
+	_, err = await(ctx, since, within, fmt.Sprintf("all %d names are held", len(b.names)), func() bool {
+		seen := map[string]time.Duration{}
+		for _, e := range b.journal.all() {
+			if at := max(e.First, since); e.Last > since && (seen[e.Name] == 0 || at < seen[e.Name]) {
+				seen[e.Name] = at
+			}
+		}
+		took = 0
+		for _, at := range seen {
+			took = max(took, at-since)
+		}
+		return len(seen) == len(b.names)
+	})
+	return took, err
+}
+
+// won waits until a name was acquired after since, and returns how long after since that was.
+func (b *bed) won(ctx context.Context, since, within time.Duration) (took time.Duration, err error) {
+	_, err = await(ctx, since, within, "a name is acquired", func() bool {
+		took = 0
+		for _, e := range b.journal.all() {
+			if e.First > since && (took == 0 || e.First-since < took) {
+				took = e.First - since
+			}
+		}
+		return took != 0
+	})
+	return took, err
+}
+
+// close ends contenders, nodes, processes and servers.
+func (b *bed) close() error {
+	for _, n := range b.nodes { // else what is sent into a link that is cut is waited for
+		n.heal()
+	}
+	b.stop()
+	for i := len(b.end) - 1; i >= 0; i-- {
+		b.end[i]()
+	}
+	if b.place != nil {
+		b.place.End()
+	}
+	var err error
+	if b.etcd != nil {
+		err = b.etcd.Close()
+	}
+	if b.server != nil {
+		err = errors.Join(err, b.server.Close())
+	}
+	return err
+}
+
+// hold acquires h, however often that must be tried.
+func hold(ctx context.Context, h *lease.Handle) error {
+	for {
+		ok, err := h.Acquire(ctx)
+		switch {
+		case ok:
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil && !errors.Is(err, lease.ErrUnknown):
+			return err
+		}
+		if err == nil {
+			err = h.Wait(ctx)
+		}
+		if err != nil {
+			if err := lab.Pause(ctx, 10*time.Millisecond); err != nil {
+				return err
+			}
+		}
+	}
+}

@@ -1,0 +1,303 @@
+//go:build linux
+
+package leases
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
+	"github.com/holdfast-go/holdfast/lab/scene"
+	lab "github.com/holdfast-go/holdfast/test/cluster"
+)
+
+// fault is one that a bed meets.
+type fault struct {
+	name    string
+	title   string
+	store   string                   // empty: postgres
+	nodes   int                      // 0: 3
+	names   map[string]time.Duration // nil: contended
+	look    time.Duration            // from one look of a holder to the next; 0: as journal has it
+	needs   []string
+	options []postgrestest.Option
+	// prepare adds to the server what the fault needs, before there are nodes.
+	prepare func(ctx context.Context, b *bed) error
+	// inflict returns once the fault is over, and sets b.gone and b.returning.
+	inflict func(ctx context.Context, b *bed) error
+	// keeps: if the fault took less than half a TTL, no holder loses what it holds.
+	keeps bool
+	// loses: service is gone for more than a TTL, so that every holder loses what it holds.
+	loses bool
+	// clock: two may believe, as the server's clock is stepped or what it told was lost; back: and
+	// tokens may go back.
+	clock, back bool
+	// twice: there are two stores, so that two do believe, and for how long is measured.
+	twice bool
+	// check asserts more.
+	check func(b *bed, f finding) error
+}
+
+// names that nodes contend for: by how long each holder keeps one; 0: as long as it can.
+func contended() map[string]time.Duration {
+	return map[string]time.Duration{"long/1": 0, "long/2": 0, "short/1": 300 * time.Millisecond, "short/2": 400 * time.Millisecond}
+}
+
+// finding is what a bed showed of a fault.
+type finding struct {
+	verdict
+	began     time.Duration // the fault
+	out       time.Duration // how long service was gone; 0: it was not
+	took      time.Duration // the fault
+	held      int           // terms of long names that were alive when the fault began
+	lost      int           // of these
+	reasons   map[string]int
+	believed  time.Duration // how long after the fault began the last of the lost was believed in
+	heldAgain time.Duration // after the fault's end, until every name was believed to be held
+	acquired  time.Duration // after the fault's end, until something was acquired
+	handOvers int           // terms that began while the fault lasted
+	silence   error         // a holder believed while no renewal can have succeeded
+	err       error         // of check
+}
+
+// most is how long recovery may take, on a machine that is busy.
+func most(ttl time.Duration) time.Duration { return ttl + 20*time.Second }
+
+// once plays the fault on a bed of its own.
+func (f fault) once(ctx context.Context, ttl time.Duration) (r finding, err error) {
+	b, err := newBed(ctx, cmp.Or(f.store, onPostgres), ttl, f.options...)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	b.names, b.journal.look = maps.Clone(f.names), f.look
+	if f.names == nil {
+		b.names = contended()
+	}
+	if f.prepare != nil {
+		if err := f.prepare(ctx, b); err != nil {
+			return r, fmt.Errorf("prepare: %w", err)
+		}
+	}
+	if err := errors.Join(b.populate(ctx, cmp.Or(f.nodes, 3)), b.contend(ctx)); err != nil {
+		return r, err
+	}
+	if _, err := b.held(ctx, lab.Now(), most(ttl)); err != nil {
+		return r, fmt.Errorf("before the fault: %w", err)
+	}
+	if err := lab.Pause(ctx, ttl/2); err != nil {
+		return r, err
+	}
+	b.began = lab.Now()
+	if err := f.inflict(ctx, b); err != nil {
+		return r, fmt.Errorf("inflict: %w", err)
+	}
+	over := lab.Now()
+	heldAgain, err := b.held(ctx, over, most(ttl))
+	if err != nil {
+		return r, fmt.Errorf("after the fault: %w", err)
+	}
+	acquired, err := time.Duration(0), error(nil)
+	if !f.lasting() {
+		if acquired, err = b.won(ctx, over, most(ttl)); err != nil {
+			return r, fmt.Errorf("after the fault: %w", err)
+		}
+	}
+	if err := lab.Pause(ctx, ttl/2); err != nil { // what is noticed late
+		return r, err
+	}
+	b.stop()
+	r = b.find(b.began, over)
+	r.heldAgain, r.acquired, r.silence = heldAgain, acquired, b.silence()
+	if f.check != nil {
+		r.err = f.check(b, r)
+	}
+	return r, nil
+}
+
+// lasting reports whether every holder keeps a name for as long as it can.
+func (f fault) lasting() bool { return f.names != nil }
+
+// attempts is how often a fault is played that should have cost no holder a term, and did: a machine
+// that is busy with other things may have.
+const attempts = 3
+
+// robbed reports whether a holder lost what it should have kept. Half a TTL without service ends
+// no holder's trust: the last renewal was sent at most a third of a TTL before, and the margin is a
+// tenth.
+func (f fault) robbed(r finding, ttl time.Duration) bool {
+	return f.keeps && r.out < ttl/2 && r.lost > 0
+}
+
+// play plays the fault and judges it: no two believe in a name at once and tokens grow, unless the
+// server's clock was stepped; no holder believes beyond its deadline; and soon after, every name is
+// held again.
+func (f fault) play(ctx context.Context, ttl time.Duration, run *scene.Run) (r finding, err error) {
+	for range attempts {
+		if r, err = f.once(ctx, ttl); err != nil {
+			return r, err
+		}
+		run.Printf("%s; %s; %v", r.beliefs(), r.recovery(), r.verdict)
+		if !f.robbed(r, ttl) {
+			break
+		}
+	}
+	if f.twice {
+		if r.doubles == 0 {
+			run.Violation("two stores, and no name was held in both")
+		}
+		return r, r.err
+	}
+	if r.backward > 0 && !f.back || r.doubles > 0 && (!f.clock || r.longest > ttl) {
+		run.Unsafe("%v", r.verdict)
+	}
+	if r.silence != nil {
+		run.Unsafe("%v", r.silence)
+	}
+	if f.robbed(r, ttl) {
+		run.Violation("lost though service was gone for %v only: %v", r.out, r.reasons)
+	}
+	if f.loses && r.held != r.lost {
+		run.Unsafe("%d of %d were kept though no renewal can have succeeded", r.held-r.lost, r.held)
+	}
+	if f.loses && r.believed >= ttl {
+		run.Unsafe("believed for longer than the TTL: %v", r.believed)
+	}
+	return r, r.err
+}
+
+// scenario is the fault alone, with leases of 5 s: long enough for a holder on a machine that is busy
+// to lose nothing.
+func (f fault) scenario() scene.Scenario {
+	return scene.Scenario{Name: f.name, About: f.title, Do: func(ctx context.Context, run *scene.Run) error {
+		r, err := f.play(ctx, 5*time.Second, run)
+		if err == nil && r.held != 2 {
+			err = fmt.Errorf("%d of the 2 long names were held when it began", r.held)
+		}
+		return err
+	}}
+}
+
+// find looks at the journal.
+func (b *bed) find(began, over time.Duration) finding {
+	list := b.journal.all()
+	r := finding{verdict: judge(list), began: began, took: over - began, reasons: map[string]int{}}
+	if b.gone != 0 {
+		r.out = over - b.gone
+	}
+	for _, e := range list {
+		if e.First > began && e.First < over {
+			r.handOvers++
+		}
+		if b.names[e.Name] != 0 || e.First > began || e.Last < began {
+			continue
+		}
+		r.held++
+		if e.Reason != "" {
+			r.lost++
+			r.reasons[e.Reason]++
+			r.believed = max(r.believed, e.Last-began)
+		}
+	}
+	return r
+}
+
+// silence is an error if anybody believed between when all must have stopped and when service
+// began to return.
+func (b *bed) silence() error {
+	trust := b.ttl - max(b.ttl/10, 100*time.Millisecond)
+	if b.gone == 0 || b.returning < b.gone+trust {
+		return nil
+	}
+	for _, e := range b.journal.all() {
+		if e.Last > b.gone+trust && e.First < b.returning {
+			return fmt.Errorf("believed %v after the service had gone, and no renewal can have succeeded: %+v", e.Last-b.gone, e)
+		}
+	}
+	return nil
+}
+
+func round(d time.Duration) time.Duration {
+	if d >= 100*time.Millisecond {
+		return d.Round(10 * time.Millisecond)
+	}
+	return d.Round(time.Millisecond)
+}
+
+// beliefs says what holders believed.
+func (r finding) beliefs() string {
+	s := fmt.Sprintf("all %d kept", r.held)
+	if r.lost > 0 {
+		var why []string
+		for reason, n := range r.reasons {
+			why = append(why, fmt.Sprintf("%d %s", n, reason))
+		}
+		sort.Strings(why)
+		s = fmt.Sprintf("%d of %d lost (%s), the last %v after it began", r.lost, r.held, strings.Join(why, ", "), round(r.believed))
+	}
+	if r.doubles > 0 {
+		s += fmt.Sprintf("; %d terms began while another believed, for %v at most", r.doubles, round(r.longest))
+	}
+	if r.backward > 0 {
+		s += fmt.Sprintf("; %d tokens went back, by %v at most", r.backward, round(time.Duration(r.furthest)*time.Microsecond))
+	}
+	return s
+}
+
+// recovery says how long it took.
+func (r finding) recovery() string {
+	s := "no pause"
+	if r.out > 0 {
+		s = fmt.Sprintf("gone for %v", round(r.out))
+	}
+	return fmt.Sprintf("%s; all held %v, the first acquired %v after", s, round(r.heldAgain), round(r.acquired))
+}
+
+// outage has the server away for minutes, under holders of many names.
+func outage(ctx context.Context, run *scene.Run) error {
+	n, ttl, away := 200, 10*time.Second, cmp.Or(run.For, 2*time.Minute)
+	if run.Short {
+		n, ttl, away = 50, 2*time.Second, 5*time.Second
+	}
+	if away < 2*ttl {
+		return fmt.Errorf("-for must be at least %v", 2*ttl)
+	}
+	f := fault{store: storeOf(run), nodes: 2, names: map[string]time.Duration{}, look: 20 * time.Millisecond, loses: true}
+	for i := range n {
+		f.names[fmt.Sprint("outage/", i)] = 0
+	}
+	var early, late int // goroutines at most, in the halves of the outage
+	f.inflict = func(ctx context.Context, b *bed) error {
+		if err := b.kill(); err != nil {
+			return err
+		}
+		b.lost()
+		for since := lab.Now(); lab.Now() < since+away; {
+			to := &early
+			if lab.Now() > since+away/2 {
+				to = &late
+			}
+			*to = max(*to, runtime.NumGoroutine())
+			if err := lab.Pause(ctx, 20*time.Millisecond); err != nil {
+				return err
+			}
+		}
+		b.returns()
+		return b.restart(ctx)
+	}
+	r, err := f.play(ctx, ttl, run)
+	if err != nil {
+		return err
+	}
+	run.AtMost("names that were not held before", float64(n-r.held), 0, "")
+	run.AtMost("goroutines in the second half of the outage", float64(late), float64(early+30), "")
+	run.Within("all held again after its return", r.heldAgain, ttl+2*time.Second)
+	return nil
+}

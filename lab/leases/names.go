@@ -1,0 +1,306 @@
+//go:build linux
+
+package leases
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
+	"github.com/holdfast-go/holdfast/lab/scene"
+	"github.com/holdfast-go/holdfast/lease"
+	lab "github.com/holdfast-go/holdfast/test/cluster"
+)
+
+// perSession is lease.Config's default.
+const perSession = 1000
+
+// callers is how many goroutines acquire and release at a time.
+const callers = 2048
+
+// names has one process hold very many names for several TTLs: what it sends, by the server's own
+// count, and what it needs. Then it dies, and another process's worth of waiters takes them all.
+func names(ctx context.Context, run *scene.Run) error {
+	n, ttl, ttls := 100_000, 10*time.Second, 3
+	if run.Short {
+		n, ttl, ttls = 3000, 2*time.Second, 1
+	}
+	b, err := newBed(ctx, storeOf(run), ttl, postgrestest.WithSetting("shared_preload_libraries", "pg_stat_statements"))
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	first, err := b.newNode(ctx, "first", nil)
+	if err != nil {
+		return err
+	}
+	each := make([]string, n)
+	for i := range each {
+		each[i] = fmt.Sprintf("names/%06d", i)
+	}
+	before := heap()
+	handles, err := handlesOf(first, each)
+	if err != nil {
+		return err
+	}
+	var lost atomic.Int64
+	for _, h := range handles {
+		h.OnLost(func(lease.Loss) { lost.Add(1) })
+	}
+	acquired, err := forAll(handles, callers, func(h *lease.Handle) error { return hold(ctx, h) })
+	if err != nil {
+		return err
+	}
+	grown := float64(heap()) - float64(before)
+	run.Figure("names acquired", "%d in %v (%v a name), %d goroutines", n, scene.Short(acquired), scene.Short(acquired/time.Duration(n)), runtime.NumGoroutine())
+	run.Figure("heap a name, its name not counted", "%.0f bytes", grown/float64(n))
+	if err := holdAll(ctx, b, run, n, ttls); err != nil {
+		return err
+	}
+	for _, h := range handles {
+		if !h.CheckAlive() {
+			lost.Add(1)
+		}
+	}
+	run.AtMost("names lost while holding", float64(lost.Load()), 0, "")
+	heirs, err := takeOver(ctx, b, run, first, each, acquired)
+	if err != nil {
+		return err
+	}
+	took, err := forAll(heirs, callers, func(h *lease.Handle) error { return h.Release(ctx) })
+	run.Figure("names released", "%d in %v (%v a name)", n, scene.Short(took), scene.Short(took/time.Duration(n)))
+	return err
+}
+
+// handlesOf makes the handles of names on a node.
+func handlesOf(n *node, names []string) (hs []*lease.Handle, err error) {
+	for _, name := range names {
+		h, e := n.keeper.Lease(name)
+		hs, err = append(hs, h), errors.Join(err, e)
+	}
+	return hs, err
+}
+
+// forAll runs f for all, so many at a time.
+func forAll[T any](of []T, atATime int, f func(T) error) (time.Duration, error) {
+	began := time.Now()
+	var next atomic.Int64
+	var all sync.WaitGroup
+	errs := make([]error, atATime)
+	for c := range errs {
+		all.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(of)) && errs[c] == nil; i = next.Add(1) - 1 {
+				errs[c] = f(of[i])
+			}
+		})
+	}
+	all.Wait()
+	return time.Since(began), errors.Join(errs...)
+}
+
+// renewals is how many renewals the server has had, by its own count: etcd's of messages, in which
+// the end of each stream is one, and PostgreSQL's of updates of sessions.
+func (b *bed) renewals(ctx context.Context) (n float64, err error) {
+	if b.etcd != nil {
+		got, err := b.member().Metrics(ctx)
+		if err != nil {
+			return 0, err
+		}
+		of := func(name string) float64 { return got.Sum(name, `grpc_method="LeaseKeepAlive"`) }
+		n = of("grpc_server_msg_received_total") - of("grpc_server_handled_total")
+	} else if err = b.count(ctx, "SELECT n_tup_upd::float8 FROM pg_stat_user_tables WHERE relname = 'session'", &n); err != nil {
+		return 0, err
+	}
+	if n <= 0 {
+		return 0, errors.New("the server counts no renewals: another name for the metric?")
+	}
+	return n, nil
+}
+
+// count asks PostgreSQL for a number.
+func (b *bed) count(ctx context.Context, sql string, to any) error {
+	conn, err := b.server.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer hangUp(conn)
+	return conn.QueryRow(ctx, sql).Scan(to)
+}
+
+// maxStatements is what holding or waiting for names may ask of PostgreSQL each second: a statement
+// renews a session, of up to 1000 names, and watches look for changes.
+const maxStatements = 60.0
+
+// statements judges what the nodes asked of PostgreSQL since start, which it returns.
+func (b *bed) statements(ctx context.Context, run *scene.Run, doing string) (end func() error, err error) {
+	const asked = "SELECT coalesce(sum(s.calls), 0)::float8 FROM pg_stat_statements s JOIN pg_roles r ON r.oid = s.userid WHERE r.rolname = '" + role + "'"
+	if b.server == nil {
+		return func() error { return nil }, nil
+	}
+	if err := b.server.Exec(ctx, "CREATE EXTENSION IF NOT EXISTS pg_stat_statements"); err != nil {
+		return nil, err
+	}
+	var before, after float64
+	began := time.Now()
+	return func() error {
+		err := b.count(ctx, asked, &after)
+		if rate := (after - before) / time.Since(began).Seconds(); err == nil {
+			run.AtMost("statements a second while "+doing, rate, maxStatements, "")
+		}
+		return err
+	}, b.count(ctx, asked, &before)
+}
+
+// holdAll measures while nothing is done but to hold.
+func holdAll(ctx context.Context, b *bed, run *scene.Run, n, ttls int) error {
+	round := b.ttl / 3
+	if err := lab.Pause(ctx, 2*round); err != nil { // something is counted by now
+		return err
+	}
+	before, err := b.renewals(ctx)
+	if err != nil {
+		return err
+	}
+	stated, err := b.statements(ctx, run, "holding")
+	if err != nil {
+		return err
+	}
+	began, used := time.Now(), processor()
+	if err := lab.Pause(ctx, time.Duration(ttls)*b.ttl); err != nil {
+		return err
+	}
+	window, used := time.Since(began), processor()-used
+	after, err := b.renewals(ctx)
+	if err != nil {
+		return err
+	}
+	if err := stated(); err != nil {
+		return err
+	}
+	run.Figure("held for", "%v: %.0f renewals by the server's own count", scene.Short(window), after-before)
+	run.Figure("holding took, of one processor", "%.2f %%", 100*float64(used)/float64(window))
+	run.AtMost(fmt.Sprintf("renewals in a round of %v, on average", scene.Short(round)), perRound(after-before, window, round),
+		float64((n+perSession-1)/perSession+1), "")
+	return nil
+}
+
+// perRound is how many of n messages in a window fall on one round of so long.
+func perRound(n float64, window, round time.Duration) float64 {
+	return n / (float64(window) / float64(round))
+}
+
+// processor is the processor time of this program.
+func processor() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// heap is what lives on the heap now.
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC() // what finalizers and pools held on to
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// heirs wait for names and note when they had each.
+type heirs struct {
+	ctx    context.Context
+	room   chan struct{} // bounds the acquisitions at a time
+	mu     sync.Mutex
+	got    []time.Time
+	left   atomic.Int64
+	failed atomic.Int64
+	all    chan struct{}
+}
+
+// wait acquires h as soon as it is free, without a goroutine while it is not.
+func (w *heirs) wait(h *lease.Handle) {
+	h.OnFree(func() {
+		w.room <- struct{}{}
+		ok, err := h.Acquire(w.ctx)
+		<-w.room
+		switch {
+		case w.ctx.Err() != nil:
+		case err != nil: // as lease.Run does: not at once again
+			w.failed.Add(1)
+			time.AfterFunc(time.Second/2+rand.N(time.Second/2), func() { w.wait(h) })
+		case !ok:
+			w.wait(h)
+		default:
+			w.mu.Lock()
+			w.got = append(w.got, time.Now())
+			w.mu.Unlock()
+			if w.left.Add(-1) == 0 {
+				close(w.all)
+			}
+		}
+	})
+}
+
+// takeOver lets the process that holds names die, as far as the server can tell, while another node
+// waits for them all, which took the first so long to acquire. It returns who holds them then.
+func takeOver(ctx context.Context, b *bed, run *scene.Run, first *node, names []string, acquired time.Duration) ([]*lease.Handle, error) {
+	second, err := b.newNode(ctx, "second", nil)
+	if err != nil {
+		return nil, err
+	}
+	hs, err := handlesOf(second, names)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
+	w := &heirs{ctx: ctx, room: make(chan struct{}, callers), all: make(chan struct{})}
+	w.left.Store(int64(len(hs)))
+	began := time.Now()
+	for _, h := range hs {
+		w.wait(h)
+	}
+	run.Figure("waiters registered", "%d in %v", len(hs), scene.Short(time.Since(began)))
+	if err := lab.Pause(ctx, b.ttl/2); err != nil { // the first looks are taken, the watch is up
+		return nil, err
+	}
+	stated, err := b.statements(ctx, run, "holding and waiting")
+	if err == nil {
+		err = lab.Pause(ctx, b.ttl)
+	}
+	if err == nil {
+		err = stated()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if left := w.left.Load(); left != int64(len(hs)) {
+		return nil, fmt.Errorf("SAFETY: %d names were taken over from a living holder", int64(len(hs))-left)
+	}
+	died := time.Now()
+	first.cut()
+	abandon(first.keeper)
+	select {
+	case <-w.all:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%d of %d names not taken over, %d acquisitions failed: %w", w.left.Load(), len(hs), w.failed.Load(), context.Cause(ctx))
+	}
+	after := make([]time.Duration, len(w.got))
+	for i, at := range w.got {
+		after[i] = at.Sub(died)
+	}
+	run.Figure("acquisitions of heirs without a definite answer", "%d", w.failed.Load())
+	run.Spread("taken over after the holder's death", after)
+	// The TTL, and twice what acquiring them all takes on this machine: the server has to
+	// delete as much as it then writes.
+	run.Within("all taken over", scene.Percentile(after, 100), b.ttl+2*acquired+5*time.Second)
+	return hs, nil
+}

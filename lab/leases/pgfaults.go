@@ -1,0 +1,590 @@
+//go:build linux
+
+package leases
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/holdfast-go/holdfast/backends/postgres"
+	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
+	"github.com/holdfast-go/holdfast/lease"
+	lab "github.com/holdfast-go/holdfast/test/cluster"
+)
+
+// faults are what Postgres, and what stands before it, does to a store.
+func faults() []fault {
+	return []fault{
+		{name: "pg-postmaster-killed", title: "kill -9 of the postmaster, started again", keeps: true,
+			inflict: down((*postgrestest.Server).KillPostmaster)},
+		{name: "pg-all-killed", title: "kill -9 of all processes, started again", keeps: true,
+			inflict: down((*postgrestest.Server).Kill)},
+		{name: "pg-immediate-stop-under-load", title: "immediate stop under load of writes, crash recovery", keeps: true,
+			inflict: immediateUnderLoad},
+		{name: "pg-stopped", title: "all processes stopped (SIGSTOP) for 3 TTLs", loses: true, inflict: paused},
+		{name: "pg-backends-terminated", title: "`pg_terminate_backend` of every connection", keeps: true,
+			inflict: terminated},
+		{name: "pg-sync-promoted", title: "primary killed, synchronous standby promoted", keeps: true,
+			prepare: withStandby(true), inflict: promoted},
+		{name: "pg-old-primary-back", title: "the same; the old primary comes back as standby, and takes over again",
+			prepare: withStandby(true), inflict: andBack},
+		{name: "pg-two-primaries", title: "the same; the old primary comes back as a second primary, which one of three nodes reaches, for 2 TTLs",
+			prepare: withStandby(true), inflict: twoPrimaries(false)},
+		{name: "pg-two-primaries-stranger", title: "the same, and a process begins that reaches the second primary only", twice: true,
+			prepare: withStandby(true), inflict: twoPrimaries(true), check: onlyByStranger},
+		{name: "pg-bouncer-restarted", title: "PgBouncer (transaction mode) killed, started again", keeps: true, needs: []string{postgrestest.NeedBouncer},
+			prepare: withBouncer, inflict: bouncerRestarted},
+		{name: "pg-server-killed-behind-bouncer", title: "kill -9 of the server behind PgBouncer, started again", needs: []string{postgrestest.NeedBouncer},
+			prepare: withBouncer, inflict: down((*postgrestest.Server).Kill)},
+		{name: "pg-too-many-connections", title: "every connection ended, and none given (53300), for 2 TTLs",
+			loses: true, inflict: tooManyConnections},
+		{name: "pg-statement-timeout", title: "`statement_timeout` = 20 ms for 2 TTLs",
+			inflict: setting("statement_timeout", "20ms", 2)},
+		{name: "pg-table-locked", title: "`lock_timeout` = 50 ms, and sessions locked by another (55P03) for 2 TTLs",
+			loses: true, inflict: tableLocked},
+		{name: "pg-read-only", title: "`default_transaction_read_only` = on (25006) for 2 TTLs", keeps: true,
+			inflict: setting("default_transaction_read_only", "on", 2)},
+		{name: "pg-serializable", title: "`default_transaction_isolation` = serializable for 2 TTLs", keeps: true,
+			inflict: setting("default_transaction_isolation", "serializable", 2)},
+		{name: "pg-disk-full", title: "no room on the disk for data (53100) for 2 TTLs", keeps: true, needs: []string{postgrestest.NeedTmpfs},
+			options: []postgrestest.Option{postgrestest.WithDisk(256 << 20)}, inflict: diskFull},
+		{name: "pg-log-disk-full", title: "no room on the disk for the log, the server panics, for 2 TTLs", needs: []string{postgrestest.NeedTmpfs},
+			options: []postgrestest.Option{postgrestest.WithDisk(256 << 20)}, inflict: logDiskFull},
+		{name: "pg-foreign-row", title: "a row of a newer format stands under a name", keeps: true,
+			inflict: foreignRow},
+		{name: "pg-clock-forward", title: "the server's clock steps forward by TTL/2", clock: true, needs: []string{postgrestest.NeedFaketime},
+			options: []postgrestest.Option{postgrestest.WithFaketime()},
+			inflict: clockStep(func(ttl time.Duration) time.Duration { return ttl / 2 })},
+		{name: "pg-clock-far-forward", title: "the server's clock steps forward by 10 TTLs", clock: true, needs: []string{postgrestest.NeedFaketime},
+			options: []postgrestest.Option{postgrestest.WithFaketime()},
+			inflict: clockStep(func(ttl time.Duration) time.Duration { return 10 * ttl })},
+		{name: "pg-clock-back", title: "the server's clock steps back by an hour", keeps: true, needs: []string{postgrestest.NeedFaketime},
+			options: []postgrestest.Option{postgrestest.WithFaketime()},
+			inflict: clockStep(func(time.Duration) time.Duration { return -time.Hour })},
+		{name: "pg-clock-back-holder-dead", title: "the server's clock steps back by 2 TTLs, and a holder is cut off then", needs: []string{postgrestest.NeedFaketime},
+			options: []postgrestest.Option{postgrestest.WithFaketime()}, inflict: clockBackHolderDead},
+		{name: "pg-idle-transaction", title: "a user's idle transaction with a snapshot and a write, for 3 TTLs", keeps: true,
+			inflict: idleTransaction, check: handsOverAsBefore},
+		gap{lag: 300 * time.Millisecond}.failover("pg-failover", "primary killed, asynchronous standby promoted that is 300 ms behind"),
+		gap{lag: 300 * time.Millisecond, cut: true}.failover("pg-failover-cut", "the same, and one of three nodes is cut off for a TTL"),
+		gap{lag: 200 * time.Millisecond, cut: true, behind: 5 * time.Second}.failover("pg-failover-behind", "the same, and the standby's clock is 5 s behind"),
+		{name: "pg-node-cut-off", title: "one node's link cut for 2 TTLs", inflict: nodeCutOff},
+	}
+}
+
+// begins is called when a fault begins after its inflict, lost once service is surely gone, returns
+// before what may make it answer again.
+func (b *bed) begins()  { b.began = lab.Now() }
+func (b *bed) lost()    { b.gone = lab.Now() }
+func (b *bed) returns() { b.returning = lab.Now() }
+
+// down ends the server and starts it again at once.
+func down(end func(*postgrestest.Server) error) func(context.Context, *bed) error {
+	return func(ctx context.Context, b *bed) error {
+		b.begins()
+		if err := end(b.server); err != nil {
+			return err
+		}
+		b.lost()
+		b.returns()
+		return b.server.Restart(ctx)
+	}
+}
+
+// writers load the server with transactions of their own until stop is called, which returns how
+// many were committed.
+func writers(ctx context.Context, s *postgrestest.Server) (stop func() int64, err error) {
+	if err := s.Exec(ctx, "CREATE TABLE IF NOT EXISTS load (n serial, t text)"); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	var done atomic.Int64
+	for range 4 {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				conn, err := s.Conn(ctx)
+				if err != nil {
+					time.Sleep(10 * time.Millisecond)
+					continue
+				}
+				for err == nil && ctx.Err() == nil {
+					if _, err = conn.Exec(ctx, "INSERT INTO load (t) SELECT repeat('x', 500) FROM generate_series(1, 20)"); err == nil {
+						done.Add(1)
+					}
+				}
+				_ = conn.Close(context.WithoutCancel(ctx)) // it may have ended with the server
+			}
+		})
+	}
+	return func() int64 { cancel(); all.Wait(); return done.Load() }, nil
+}
+
+func immediateUnderLoad(ctx context.Context, b *bed) error {
+	stop, err := writers(ctx, b.server)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(lab.Pause(ctx, b.ttl/2), down((*postgrestest.Server).StopImmediate)(ctx, b))
+	if n := stop(); n < 10 {
+		err = errors.Join(err, fmt.Errorf("hardly any load: %d transactions", n))
+	}
+	return err
+}
+
+func paused(ctx context.Context, b *bed) error {
+	if err := b.server.Pause(); err != nil {
+		return err
+	}
+	b.lost()
+	err := lab.Pause(ctx, 3*b.ttl)
+	b.returns()
+	return errors.Join(err, b.server.Resume())
+}
+
+func terminated(ctx context.Context, b *bed) error {
+	n, err := b.server.TerminateBackends(ctx)
+	if err == nil && n < len(b.nodes) {
+		err = fmt.Errorf("%d backends of %d nodes", n, len(b.nodes))
+	}
+	return err
+}
+
+// withStandby adds a standby; nodes look for the one that takes writes.
+func withStandby(sync bool) func(context.Context, *bed) error {
+	return func(ctx context.Context, b *bed) (err error) {
+		if b.standby, err = b.server.NewStandby(ctx); err != nil {
+			return err
+		}
+		b.listens = false
+		b.url = func(n *node) (string, error) {
+			var routes []*postgrestest.Route
+			for _, s := range []*postgrestest.Server{b.server, b.standby} {
+				r, err := s.NewRoute()
+				if err != nil {
+					return "", err
+				}
+				routes, n.links = append(routes, r), append(n.links, r.Link)
+			}
+			return postgrestest.ReadWriteURLOf(role, "postgres", routes...), nil
+		}
+		if sync {
+			return b.server.Synchronous(ctx, b.standby)
+		}
+		return nil
+	}
+}
+
+func promoted(ctx context.Context, b *bed) error {
+	b.begins()
+	if err := b.server.Kill(); err != nil {
+		return err
+	}
+	b.lost()
+	b.returns()
+	return b.standby.Promote(ctx)
+}
+
+// moved waits until every node has used the server that was promoted. Names may be held long before:
+// a term that began at the old one goes on without any server.
+func (b *bed) moved(ctx context.Context, within time.Duration) error {
+	for _, n := range b.nodes {
+		if _, err := await(ctx, 0, within, n.id+" uses the promoted server", func() bool { return n.store.(*postgres.Store).Timeline() >= 2 }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func andBack(ctx context.Context, b *bed) error {
+	if err := promoted(ctx, b); err != nil {
+		return err
+	}
+	if err := b.moved(ctx, most(b.ttl)); err != nil {
+		return err
+	}
+	if err := errors.Join(b.server.Follow(ctx, b.standby), b.standby.Synchronous(ctx, b.server)); err != nil {
+		return err
+	}
+	b.begins()
+	if err := b.standby.Kill(); err != nil {
+		return err
+	}
+	b.lost()
+	b.returns()
+	return b.server.Promote(ctx)
+}
+
+func withBouncer(ctx context.Context, b *bed) (err error) {
+	b.bouncer, err = b.server.NewBouncer(ctx, map[string]string{"default_pool_size": "4"}, role)
+	b.listens = false // LISTEN does nothing there
+	b.url = func(*node) (string, error) { return b.bouncer.Route().URLOf(role, "postgres"), nil }
+	return err
+}
+
+func bouncerRestarted(ctx context.Context, b *bed) error {
+	b.begins()
+	if err := b.bouncer.Kill(); err != nil {
+		return err
+	}
+	b.lost()
+	b.returns()
+	return b.bouncer.Restart(ctx)
+}
+
+// tooManyConnections ends the connections of nodes and gives them no other.
+func tooManyConnections(ctx context.Context, b *bed) error {
+	if err := b.server.Exec(ctx, "ALTER ROLE app CONNECTION LIMIT 0"); err != nil {
+		return err
+	}
+	b.begins()
+	for quiet := 0; quiet < 20; quiet++ { // one may be connecting
+		n, err := b.server.TerminateBackends(ctx)
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			quiet = 0
+			b.lost()
+		}
+		if err := lab.Pause(ctx, 10*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	refused, err := pgx.Connect(ctx, b.server.Route().URLOf(role, "postgres"))
+	var e *pgconn.PgError
+	if !errors.As(err, &e) || e.Code != "53300" {
+		return errors.Join(fmt.Errorf("a connection was to be refused by 53300: %v, %w", refused, err))
+	}
+	err = lab.Pause(ctx, 2*b.ttl)
+	b.returns()
+	return errors.Join(err, b.server.Exec(ctx, "ALTER ROLE app CONNECTION LIMIT -1"))
+}
+
+// setting changes a setting of the server for so many TTLs. Service may go on.
+func setting(name, value string, ttls int) func(context.Context, *bed) error {
+	return func(ctx context.Context, b *bed) error {
+		if err := b.server.Set(ctx, name, value); err != nil {
+			return err
+		}
+		return errors.Join(lab.Pause(ctx, time.Duration(ttls)*b.ttl), b.server.Reset(ctx, name))
+	}
+}
+
+func tableLocked(ctx context.Context, b *bed) error {
+	if err := b.server.Set(ctx, "lock_timeout", "50ms"); err != nil {
+		return err
+	}
+	conn, err := b.server.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	if _, err := conn.Exec(ctx, "BEGIN"); err != nil {
+		return err
+	}
+	if _, err := conn.Exec(ctx, "LOCK TABLE holdfast.session IN SHARE MODE"); err != nil {
+		return err
+	}
+	b.lost()
+	err = lab.Pause(ctx, 2*b.ttl)
+	b.returns()
+	_, rolled := conn.Exec(ctx, "ROLLBACK")
+	return errors.Join(err, rolled, b.server.Reset(ctx, "lock_timeout"))
+}
+
+// diskFull leaves no room for data. What leases write fits where rows have ended before.
+func diskFull(ctx context.Context, b *bed) error {
+	if err := b.server.Exec(ctx, "CREATE TABLE filler (b text); ALTER TABLE filler ALTER b SET STORAGE EXTERNAL"); err != nil {
+		return err
+	}
+	if err := b.server.FillDisk(0); err != nil {
+		return err
+	}
+	full, cancel := context.WithTimeout(ctx, 2*b.ttl)
+	defer cancel()
+	refused := 0
+	for full.Err() == nil {
+		err := b.server.Exec(full, "INSERT INTO filler SELECT repeat('x', 100000) FROM generate_series(1, 10)")
+		var e *pgconn.PgError
+		if errors.As(err, &e) && e.Code == "53100" {
+			refused++
+		}
+		if err := lab.Pause(ctx, b.ttl/5); err != nil {
+			return err
+		}
+	}
+	if refused < 3 {
+		return fmt.Errorf("the disk was hardly full: %d writes were refused", refused)
+	}
+	return b.server.FreeDisk()
+}
+
+// logDiskFull writes to the log until it has no room, upon which the server panics, and can't
+// recover until there is.
+func logDiskFull(ctx context.Context, b *bed) error {
+	if err := b.server.FillDisk(0); err != nil {
+		return err
+	}
+	for i := 0; ; i++ {
+		err := b.server.Exec(ctx, "SELECT pg_logical_emit_message(false, 'filler', repeat('x', 1000000))")
+		if err != nil {
+			break
+		}
+		if i > 500 {
+			return errors.New("the log never was full")
+		}
+	}
+	b.begins()
+	b.lost()
+	b.returning = b.gone // it may answer for a moment, between two panics
+	if err := lab.Pause(ctx, 2*b.ttl); err != nil {
+		return err
+	}
+	if err := b.server.FreeDisk(); err != nil {
+		return err
+	}
+	return b.server.Restart(ctx) // as an operator, or what supervises it, does
+}
+
+// foreignRow: the row is refused, and holds up no other name.
+func foreignRow(ctx context.Context, b *bed) error {
+	if err := b.server.Exec(ctx, "INSERT INTO holdfast.lease (name, format, session, rev) VALUES ('foreign', 2, 1, 1)"); err != nil {
+		return err
+	}
+	h, err := b.nodes[0].keeper.Lease("foreign")
+	if err != nil {
+		return err
+	}
+	if ok, err := h.Acquire(ctx); ok || !errors.Is(err, lease.ErrBadRecord) {
+		return fmt.Errorf("acquiring a row of a newer format: %v, %w", ok, err)
+	}
+	if err := lab.Pause(ctx, b.ttl); err != nil {
+		return err
+	}
+	if err := b.server.Exec(ctx, "DELETE FROM holdfast.lease WHERE name = 'foreign'"); err != nil {
+		return err
+	}
+	if ok, err := h.Acquire(ctx); !ok || err != nil {
+		return fmt.Errorf("acquiring the name once the row was deleted: %v, %w", ok, err)
+	}
+	return h.Release(ctx)
+}
+
+// idleTransaction leaves one open that has a snapshot, and has written.
+func idleTransaction(ctx context.Context, b *bed) error {
+	conn, err := b.server.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	for _, sql := range []string{"CREATE TABLE users_own (n int)", "BEGIN ISOLATION LEVEL REPEATABLE READ",
+		"INSERT INTO users_own VALUES (1)", "SELECT count(*) FROM holdfast.lease"} {
+		if _, err := conn.Exec(ctx, sql); err != nil {
+			return err
+		}
+	}
+	if err := lab.Pause(ctx, 3*b.ttl); err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, "COMMIT")
+	return err
+}
+
+// handsOverAsBefore: names change hands many times while the fault lasts, which they do as soon
+// as a watch tells of a release; without it, each PollMax.
+func handsOverAsBefore(b *bed, f finding) error {
+	if want := int(f.took / time.Second); f.handOvers < want {
+		return fmt.Errorf("%d hand-overs within %v, want %d at least", f.handOvers, f.took, want)
+	}
+	return nil
+}
+
+// clockStep steps the clock, and lets it stay so.
+func clockStep(by func(ttl time.Duration) time.Duration) func(context.Context, *bed) error {
+	return func(ctx context.Context, b *bed) error {
+		if err := b.server.SetClock(by(b.ttl)); err != nil {
+			return err
+		}
+		return lab.Pause(ctx, 2*b.ttl)
+	}
+}
+
+// nodeCutOff cuts off the node that holds the first name.
+func nodeCutOff(ctx context.Context, b *bed) error {
+	holder := b.holder("long/1")
+	holder.cut()
+	began := lab.Now()
+	if err := lab.Pause(ctx, 2*b.ttl); err != nil {
+		return err
+	}
+	for _, e := range b.journal.all() {
+		if e.Node == holder.id && e.Last > began+b.ttl {
+			return fmt.Errorf("a node that was cut off believed for longer than a TTL: %+v", e)
+		}
+	}
+	if _, err := b.held(ctx, began+b.ttl, most(b.ttl)); err != nil {
+		return fmt.Errorf("the others don't take over: %w", err)
+	}
+	holder.heal()
+	return nil
+}
+
+// holder is the node that last held a name.
+func (b *bed) holder(name string) (holder *node) {
+	for _, e := range b.journal.all() {
+		for _, n := range b.nodes {
+			if e.Name == name && e.Node == n.id {
+				holder = n
+			}
+		}
+	}
+	return holder
+}
+
+// clockBackHolderDead returns once another has the name of the node that is cut off: its session
+// lives for as much longer as the clock went back.
+func clockBackHolderDead(ctx context.Context, b *bed) error {
+	holder := b.holder("long/1")
+	holder.cut()
+	if err := b.server.SetClock(-2 * b.ttl); err != nil {
+		return err
+	}
+	b.lost()
+	b.returning = b.gone // for the others service goes on
+	for {
+		for _, e := range b.journal.all() {
+			if e.Name != "long/1" || e.First < b.gone {
+				continue
+			}
+			holder.heal()
+			// Its last renewal was sent a third of a TTL before, at most, and a tenth for jitter.
+			if after := e.First - b.gone; after < 2*b.ttl+b.ttl/2 {
+				return fmt.Errorf("the name of a holder that was cut off was free after %v: the session has not lived longer", after)
+			}
+			return nil
+		}
+		if lab.Now() > b.gone+3*b.ttl+most(b.ttl) {
+			return errors.New("the name of the holder that was cut off never was free")
+		}
+		if err := lab.Pause(ctx, 5*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// twoPrimaries: the synchronous standby takes the primary's place, which then comes back as a
+// primary, too. All connections to the new one end, and those of one node, which tries the old one
+// first, lead there from then on; the others can't reach it. After 2 TTLs the old one is gone. With
+// stranger a process begins meanwhile that knows the old one only.
+func twoPrimaries(stranger bool) func(context.Context, *bed) error {
+	return func(ctx context.Context, b *bed) error {
+		b.begins()
+		if err := promoted(ctx, b); err != nil {
+			return err
+		}
+		if err := b.moved(ctx, most(b.ttl)); err != nil {
+			return err
+		}
+		b.gone, b.returning = 0, 0 // it goes on
+		for _, n := range b.nodes[1:] {
+			n.links[0].Cut()
+		}
+		err := errors.Join(b.server.Restart(ctx), b.server.Synchronous(ctx))
+		if err != nil {
+			return err
+		}
+		if _, err := b.standby.TerminateBackends(ctx); err != nil {
+			return err
+		}
+		b.began = lab.Now()
+		if stranger {
+			if err := b.beginsAtOld(ctx); err != nil {
+				return err
+			}
+		}
+		if err := lab.Pause(ctx, 2*b.ttl); err != nil {
+			return err
+		}
+		if _, err := b.nodes[0].store.Get(ctx, "any"); !errors.Is(err, postgres.ErrOldPrimary) {
+			return fmt.Errorf("a node that reaches the old primary was answered: %w", err)
+		}
+		return b.server.Kill()
+	}
+}
+
+// beginsAtOld adds a node that reaches no server but the old primary.
+func (b *bed) beginsAtOld(ctx context.Context) error {
+	b.url = b.ownRoute
+	if err := b.populate(ctx, 1); err != nil {
+		return err
+	}
+	return b.join(b.nodes[len(b.nodes)-1])
+}
+
+// onlyByStranger: among the nodes that had used the new primary there was one holder at a time.
+func onlyByStranger(b *bed, _ finding) error {
+	stranger := b.nodes[len(b.nodes)-1].id
+	return judge(slices.DeleteFunc(b.journal.all(), func(e tenure) bool { return e.Node == stranger })).err()
+}
+
+// fresh is how many names are acquired in the second before the primary dies.
+const fresh = 100
+
+// gap is what a fail-over is made worse by.
+type gap struct {
+	behind time.Duration // how far the standby's clock is
+	lag    time.Duration // how long its replication takes
+	cut    bool          // one of the nodes is cut off from all servers for a TTL
+}
+
+// failover kills a primary and promotes its asynchronous standby, which lacks the last of what was
+// told to holders: two may believe then, for a TTL at most, which only fencing makes up for. Tokens
+// grow as long as the standby's clock is not behind.
+func (g gap) failover(name, title string) fault {
+	f := fault{name: name, title: title, clock: true, back: g.behind != 0, prepare: func(ctx context.Context, b *bed) error {
+		if err := withStandby(false)(ctx, b); err != nil {
+			return err
+		}
+		b.standby.Replication().Delay(g.lag)
+		if g.behind == 0 {
+			return nil
+		}
+		return b.standby.SetClock(-g.behind)
+	}, inflict: func(ctx context.Context, b *bed) error {
+		for i := range fresh { // the last of them are lost, and are held on
+			name := fmt.Sprintf("fresh/%d", i)
+			b.names[name] = 0
+			if err := errors.Join(b.want(name, 0), lab.Pause(ctx, 10*time.Millisecond)); err != nil {
+				return err
+			}
+		}
+		if g.cut {
+			b.nodes[0].cut()
+		}
+		b.standby.Replication().Refuse() // what is under way is lost with its sender
+		if err := b.server.Kill(); err != nil {
+			return err
+		}
+		b.lost()
+		b.returns()
+		if err := b.standby.Promote(ctx); err != nil || !g.cut {
+			return err
+		}
+		err := lab.Pause(ctx, b.ttl)
+		b.nodes[0].heal()
+		return err
+	}}
+	if g.behind != 0 {
+		f.options, f.needs = []postgrestest.Option{postgrestest.WithFaketime()}, []string{postgrestest.NeedFaketime}
+	}
+	return f
+}

@@ -1,0 +1,451 @@
+//go:build linux
+
+package leases
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/backends/etcd"
+	"github.com/holdfast-go/holdfast/lab/scene"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/provider"
+	lab "github.com/holdfast-go/holdfast/test/cluster"
+)
+
+const (
+	functionKeys   = 20
+	ownersOfAKey   = 8
+	leastLife      = 50 * time.Millisecond
+	mostLife       = 2 * time.Second
+	crashesOf10    = 4
+	functionBound  = 3 * time.Second  // beyond the TTL, until what was left behind can be had
+	settlePatience = 30 * time.Second // until it is given up
+)
+
+// functions is a run of serverless.
+type functions struct {
+	*bed
+	name   string // begins the names of keys
+	client *clientv3.Client
+	since  int64 // the revision before the run
+
+	numbers atomic.Uint32 // of processes
+	mu      sync.Mutex
+	calls   []functionCall
+	died    int // with SIGKILL
+	inCalls int // of all, in the middle of a call
+	overdue int // killed, as they did not end
+	errs    []error
+}
+
+// serverless runs many processes at a time, each for a moment, which acquire, renew, hand over and
+// release keys by their owners' names (package provider); two of five die by SIGKILL. No key may ever
+// have two owners, tokens grow, and a transfer leaves no gap.
+func serverless(ctx context.Context, run *scene.Run) (err error) {
+	length, processes := cmp.Or(run.For, 5*time.Minute), 200
+	if run.Short {
+		length, processes = cmp.Or(run.For, 5*time.Second), 15
+	}
+	b, err := newBed(ctx, onEtcd, functionTTLs[0])
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	if b.place, err = lab.NewPlace(false); err != nil {
+		return err
+	}
+	f := &functions{bed: b, name: "serverless-" + strconv.FormatUint(run.Seed, 36)}
+	if f.client, err = b.direct(); err != nil {
+		return err
+	}
+	now, err := f.client.Get(ctx, "now")
+	if err != nil {
+		return err
+	}
+	f.since = now.Header.Revision
+	began := lab.Now()
+	end := began + length
+	var all sync.WaitGroup
+	for i := range processes {
+		rng := rand.New(rand.NewPCG(run.Seed, uint64(i)))
+		all.Go(func() {
+			for err := error(nil); err == nil && lab.Now() < end && ctx.Err() == nil; {
+				if err = f.one(ctx, rng); err != nil {
+					f.mu.Lock()
+					f.errs = append(f.errs, err)
+					f.mu.Unlock()
+				}
+			}
+		})
+	}
+	all.Wait()
+	took := lab.Now() - began
+	if err := cmp.Or(context.Cause(ctx), errors.Join(f.errs...)); err != nil {
+		return err
+	}
+	free, err := f.settle(ctx)
+	if err != nil {
+		return err
+	}
+	history, err := f.history(ctx)
+	if err != nil {
+		return err
+	}
+	n := f.numbers.Load()
+	run.Figure("processes", "%d in %v, %.1f a second, %d at a time", n, took.Round(time.Second), float64(n)/took.Seconds(), processes)
+	run.Figure("died by SIGKILL; in a call; killed late", "%d; %d; %d", f.died, f.inCalls, f.overdue)
+	v := judgeFunctions(f.calls, history)
+	v.report(run)
+	run.Within("longest until a key is free when all are gone", scene.Percentile(free, 100), slices.Max(functionTTLs)+functionBound)
+	if v.moves == 0 || f.died == 0 || v.changes == 0 {
+		return fmt.Errorf("%d moves, %d crashes, %d changes of owner: this shows nothing", v.moves, f.died, v.changes)
+	}
+	return nil
+}
+
+// one starts a process, waits until it is gone, and keeps its calls.
+func (f *functions) one(ctx context.Context, rng *rand.Rand) error {
+	n := f.numbers.Add(1)
+	key := uint16(n % functionKeys)
+	set := functionSettings{Process: n, Endpoints: []string{f.member().Direct()}, Run: f.name,
+		Key: key, Owner: key*ownersOfAKey + uint16(rng.IntN(ownersOfAKey)), Life: leastLife + upTo(rng, mostLife-leastLife),
+		Crash: rng.IntN(10) < crashesOf10, Seed: rng.Uint64()}
+	p, err := start[functionCall](f.place, "function", fmt.Sprint("function-", n), set)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-p.Done():
+	case <-ctx.Done():
+		return p.Kill()
+	}
+	calls := callsOf(p.Said(), lab.Now())
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls = append(f.calls, calls...)
+	switch err := p.Err(); {
+	case err == nil:
+		return nil
+	case err.Error() != "signal: killed":
+		return fmt.Errorf("process %d ended by itself, of a life of %v: %w", n, set.Life, err)
+	case set.Crash:
+		f.died++
+	default: // it had not come to its end in time, on a busy machine
+		f.overdue++
+	}
+	if said := p.Said(); len(said) > 0 && said[len(said)-1].End == 0 {
+		f.inCalls++
+	}
+	return nil
+}
+
+// settle takes every key for an owner of its own, and returns how long that took.
+func (f *functions) settle(ctx context.Context) ([]time.Duration, error) {
+	store, err := etcd.New(f.client)
+	if err != nil {
+		return nil, err
+	}
+	p, err := provider.New(store)
+	if err != nil {
+		return nil, err
+	}
+	began := lab.Now()
+	took := make([]time.Duration, functionKeys)
+	errs := make([]error, functionKeys)
+	var all sync.WaitGroup
+	for key := range functionKeys {
+		all.Go(func() {
+			for took[key] == 0 && errs[key] == nil {
+				r, err := p.Acquire(ctx, keyName(f.name, uint16(key)), "last", functionTTLs[0])
+				switch {
+				case r.Acquired:
+					took[key] = lab.Now() - began
+				case lab.Now()-began > settlePatience:
+					errs[key] = fmt.Errorf("key %d is not free after %v: %+v, %w", key, settlePatience, r, err)
+				default:
+					errs[key] = lab.Pause(ctx, 50*time.Millisecond)
+				}
+			}
+		})
+	}
+	all.Wait()
+	return took, errors.Join(errs...)
+}
+
+// history reads what became of the keys off etcd's own history.
+func (f *functions) history(ctx context.Context) (map[uint16][]keyChange, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	numbers := map[string]uint16{}
+	for key := range uint16(functionKeys) {
+		name, err := provider.Name(keyName(f.name, key))
+		if err != nil {
+			return nil, err
+		}
+		numbers[etcd.DefaultPrefix+name] = key
+	}
+	last, err := f.client.Put(ctx, f.name+"/end", "")
+	if err != nil {
+		return nil, err
+	}
+	history := map[uint16][]keyChange{}
+	for w := range f.client.Watch(clientv3.WithRequireLeader(ctx), "", clientv3.WithPrefix(), clientv3.WithRev(f.since+1)) {
+		if err := w.Err(); err != nil {
+			return nil, err
+		}
+		for _, e := range w.Events {
+			if e.Kv.ModRevision == last.Header.Revision {
+				return history, nil
+			}
+			key, ok := numbers[string(e.Kv.Key)]
+			if !ok {
+				continue
+			}
+			c := keyChange{revision: uint64(e.Kv.ModRevision)}
+			if e.Type == clientv3.EventTypePut {
+				if c.owner, err = ownerIn(string(e.Kv.Value)); err != nil {
+					return nil, fmt.Errorf("the key %q: %w", e.Kv.Key, err)
+				}
+			}
+			history[key] = append(history[key], c)
+		}
+	}
+	return nil, fmt.Errorf("etcd's history ends: %w", ctx.Err())
+}
+
+// ownerIn reads the owner's name off a record's value, on its own.
+func ownerIn(value string) (string, error) {
+	_, text, ok := strings.Cut(value, "{")
+	if !ok {
+		return "", fmt.Errorf("no record: %q", value)
+	}
+	var r struct{ ID string }
+	if err := json.Unmarshal([]byte("{"+text), &r); err != nil || r.ID == "" {
+		return "", fmt.Errorf("no owner: %q: %w", value, err)
+	}
+	return r.ID, nil
+}
+
+// functionSettings are what such a process is started with.
+type functionSettings struct {
+	Process   uint32 // its number, from 1
+	Endpoints []string
+	Run       string // part of the keys' names
+	Key       uint16
+	Owner     uint16        // of all keys, by number: an owner has one key
+	Life      time.Duration // from its first instruction on
+	Crash     bool          // it ends with SIGKILL then, whatever it is doing
+	Seed      uint64
+}
+
+// keyName is what a key is called.
+func keyName(run string, key uint16) string { return fmt.Sprintf("%s/key-%d", run, key) }
+
+// ownerName is what an owner is called.
+func ownerName(owner uint16) string { return fmt.Sprintf("run-%d", owner) }
+
+// callOp is what a call does.
+type callOp uint8
+
+const (
+	opAcquire callOp = iota + 1
+	opRenew
+	opRelease
+	opTransfer
+	opOwner
+)
+
+func (o callOp) String() string {
+	return [...]string{"?", "acquire", "renew", "release", "transfer", "owner"}[o]
+}
+
+// callOutcome is what a call returned.
+type callOutcome uint8
+
+const (
+	isNo callOutcome = iota + 1
+	isYes
+	isUnknown // an error; or none, as the process died over it
+)
+
+// TTLs of terms. Mostly it is the first; an owner that changes it gets a new term.
+var functionTTLs = []time.Duration{2 * time.Second, 3 * time.Second}
+
+const (
+	// functionTimeout bounds one call.
+	functionTimeout = 2 * time.Second
+	// functionGrace is how long a process may outlive its life, to end a call and give up.
+	functionGrace = 8 * time.Second
+)
+
+// oneFunction is what runs in a process of serverless: it lives shortly, and acts in the name of an
+// owner that others may act for as well.
+type oneFunction struct {
+	functionSettings
+	out      *json.Encoder
+	leases   *provider.Provider
+	random   *rand.Rand
+	deadline time.Duration
+	now      functionCall // the call that is made
+}
+
+// function is such a process.
+func function(arg json.RawMessage) error {
+	at := lab.Now()
+	runtime.GOMAXPROCS(1)
+	f := &oneFunction{out: json.NewEncoder(os.Stdout)}
+	if err := json.Unmarshal(arg, &f.functionSettings); err != nil {
+		return err
+	}
+	life := f.Life
+	if !f.Crash {
+		life += functionGrace
+	}
+	time.AfterFunc(life, func() { _ = syscall.Kill(os.Getpid(), syscall.SIGKILL) })
+	f.deadline, f.random = at+f.Life, rand.New(rand.NewPCG(f.Seed, uint64(f.Process)))
+	client, err := clientv3.New(clientv3.Config{Endpoints: f.Endpoints, DialTimeout: functionTimeout, Logger: zap.NewNop()})
+	if err != nil {
+		return err
+	}
+	store, err := etcd.New(client, etcd.WithLogger(zap.NewNop()))
+	if err != nil {
+		return err
+	}
+	if f.leases, err = provider.New(functionStore{store, f}); err != nil {
+		return err
+	}
+	f.live()
+	return client.Close()
+}
+
+// live tries to have the key, works under it, and gives it up in one way or another, until its life
+// is over.
+func (f *oneFunction) live() {
+	for lab.Now() < f.deadline {
+		ttl := functionTTLs[0]
+		if f.random.IntN(10) == 0 {
+			ttl = functionTTLs[1]
+		}
+		if f.acquire(ttl) {
+			f.work(ttl)
+		} else if f.random.IntN(8) == 0 {
+			f.call(opOwner, 0, ttl, func(ctx context.Context) (provider.Result, bool, error) {
+				owner, err := f.leases.Owner(ctx, f.key())
+				return provider.Result{}, owner == ownerName(f.Owner), err
+			})
+		}
+		f.pause(20*time.Millisecond, 150*time.Millisecond)
+	}
+}
+
+// work is what the key is for: it renews now and then, and gives the key up, or leaves it behind
+// for who acts in this owner's name next.
+func (f *oneFunction) work(ttl time.Duration) {
+	for range f.random.IntN(4) {
+		f.pause(20*time.Millisecond, 300*time.Millisecond)
+		if lab.Now() > f.deadline || !f.call(opRenew, 0, ttl, func(ctx context.Context) (provider.Result, bool, error) {
+			sent := time.Now()
+			ok, err := f.leases.Renew(ctx, f.key(), ownerName(f.Owner), ttl)
+			return provider.Result{Expires: sent.Add(ttl)}, ok, err
+		}) {
+			break
+		}
+	}
+	to := f.Key*ownersOfAKey + uint16(f.random.IntN(ownersOfAKey)) // another of this key
+	switch x := f.random.IntN(10); {
+	case to != f.Owner && x < 6:
+		f.call(opTransfer, to, ttl, func(ctx context.Context) (provider.Result, bool, error) {
+			sent := time.Now()
+			ok, err := f.leases.Transfer(ctx, f.key(), ownerName(f.Owner), ownerName(to), ttl)
+			return provider.Result{Expires: sent.Add(ttl)}, ok, err
+		})
+	case x < 9:
+		f.call(opRelease, 0, ttl, func(ctx context.Context) (provider.Result, bool, error) {
+			err := f.leases.Release(ctx, f.key(), ownerName(f.Owner))
+			return provider.Result{}, err == nil, err
+		})
+	}
+}
+
+func (f *oneFunction) key() string { return keyName(f.Run, f.Key) }
+
+func (f *oneFunction) acquire(ttl time.Duration) bool {
+	return f.call(opAcquire, 0, ttl, func(ctx context.Context) (provider.Result, bool, error) {
+		r, err := f.leases.Acquire(ctx, f.key(), ownerName(f.Owner), ttl)
+		return r, r.Acquired, err
+	})
+}
+
+// call makes a call, and says so before and after.
+func (f *oneFunction) call(o callOp, to uint16, ttl time.Duration, do func(context.Context) (provider.Result, bool, error)) bool {
+	f.now = functionCall{Process: f.Process, Op: o, Key: f.Key, Owner: f.Owner, To: to, TTL: ttl, Sent: lab.Now()}
+	_ = f.out.Encode(f.now) // an error: no reader is left
+	ctx, cancel := context.WithTimeout(context.Background(), functionTimeout)
+	defer cancel()
+	r, ok, err := do(ctx)
+	switch {
+	case errors.Is(err, lease.ErrInvalid), errors.Is(err, lease.ErrBadRecord), errors.Is(err, lease.ErrInconsistent):
+		f.now.Broken = fmt.Sprintf("process %d: %v: %v", f.Process, o, err)
+		f.now.Out = isUnknown
+	case err != nil:
+		f.now.Out = isUnknown
+	case ok:
+		f.now.Out = isYes
+	default:
+		f.now.Out = isNo
+	}
+	f.now.End, f.now.Token = lab.Now(), uint64(r.Token)
+	f.now.Expires = f.now.End + time.Until(r.Expires) // by the machine's clock
+	_ = f.out.Encode(f.now)
+	return ok && err == nil
+}
+
+func (f *oneFunction) pause(least, most time.Duration) {
+	d := least + time.Duration(f.random.Int64N(int64(most-least)))
+	time.Sleep(min(d, max(0, f.deadline-lab.Now())))
+}
+
+// functionStore notes what the store moved and removed: a judge that does not trust the provider.
+type functionStore struct {
+	*etcd.Store
+	f *oneFunction
+}
+
+// Transfer implements lease.TransferStore.
+func (s functionStore) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.Outcome, error) {
+	out, err := s.Store.Transfer(ctx, moves)
+	for i := range out {
+		if err == nil && out[i].OK {
+			s.f.now.Old, s.f.now.New = uint64(moves[i].Token), uint64(out[i].Record.Token)
+		}
+	}
+	return out, err
+}
+
+// Release implements lease.Store.
+func (s functionStore) Release(ctx context.Context, held []lease.Held) ([]lease.Outcome, error) {
+	out, err := s.Store.Release(ctx, held)
+	for i := range out {
+		if err == nil && out[i].OK {
+			s.f.now.Freed = true
+		}
+	}
+	return out, err
+}

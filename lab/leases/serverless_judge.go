@@ -1,0 +1,276 @@
+//go:build linux
+
+package leases
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lab/scene"
+	"strings"
+)
+
+// functionCall is one call of one process, in the name of an owner.
+type functionCall struct {
+	Process        uint32
+	Op             callOp
+	Out            callOutcome
+	Key, Owner, To uint16 // To: of a transfer
+	TTL, Sent      time.Duration
+	End            time.Duration // when it returned, or its process was gone
+	Expires        time.Duration // of isYes: for how long it was promised
+	Token          uint64        // of an acquire
+	Old, New       uint64        // tokens, if the store said that it moved the record
+	Freed          bool          // the store said that it removed the record
+	Broken         string        // an error that must not be
+}
+
+func (c functionCall) String() string {
+	return fmt.Sprintf("%.6f to %.6f, process %d: %v of key %d by %s to %s for %v: %d, token %d until %.6f, moved %d to %d", c.Sent.Seconds(),
+		c.End.Seconds(), c.Process, c.Op, c.Key, ownerName(c.Owner), ownerName(c.To), c.TTL, c.Out, c.Token, c.Expires.Seconds(), c.Old, c.New)
+}
+
+// winner is who has the key by the call.
+func (c functionCall) winner() (owner uint16, ok bool) {
+	switch {
+	case c.Out != isYes:
+		return 0, false
+	case c.Op == opTransfer:
+		return c.To, true
+	}
+	return c.Owner, c.Op == opAcquire || c.Op == opRenew
+}
+
+// ends reports whether the call, which is made in owner's name or hands over to it, may end what
+// that owner was promised for a TTL.
+func (c functionCall) ends(owner uint16, ttl time.Duration) bool {
+	switch c.Op {
+	case opRelease:
+		return c.Owner == owner
+	case opTransfer:
+		return c.Owner == owner || c.To == owner && c.TTL != ttl
+	case opAcquire, opRenew:
+		return c.Owner == owner && c.TTL != ttl
+	}
+	return false
+}
+
+// keyChange is what became of a key's record, by etcd's own history.
+type keyChange struct {
+	revision uint64
+	owner    string // empty: it is gone
+}
+
+// functionVerdict is what it shows.
+type functionVerdict struct {
+	overlaps []string // two owners of a key at one time
+	shrunk   []string // tokens that did not grow
+	gaps     []string // transfers that left a moment in which the key was nobody's
+	untrue   []string // what was told to be held, and etcd never had
+	broken   []string // calls that failed as none may
+
+	calls           map[callOp]map[callOutcome]int
+	promises, stood int             // to have a key; those that no call ended at once in that owner's name
+	moves, repeated int             // transfers that moved a record; that found it moved
+	changes         int             // of owner, one after the other
+	followed        []time.Duration // from a move until its receiver knew that it has the key
+	took            map[callOp][]time.Duration
+}
+
+// judgeFunctions applies all rules to the calls, and to etcd's history of each key.
+func judgeFunctions(calls []functionCall, history map[uint16][]keyChange) *functionVerdict {
+	v := &functionVerdict{calls: map[callOp]map[callOutcome]int{}, took: map[callOp][]time.Duration{}}
+	calls = slices.SortedStableFunc(slices.Values(calls), func(a, b functionCall) int { return cmp.Compare(a.Sent, b.Sent) })
+	byKey := map[uint16][]functionCall{}
+	for _, c := range calls {
+		byKey[c.Key] = append(byKey[c.Key], c)
+		if v.calls[c.Op] == nil {
+			v.calls[c.Op] = map[callOutcome]int{}
+		}
+		v.calls[c.Op][c.Out]++
+		if c.Out != isUnknown {
+			v.took[c.Op] = append(v.took[c.Op], c.End-c.Sent)
+		}
+		if c.Broken != "" {
+			v.broken = append(v.broken, c.Broken)
+		}
+	}
+	for key, calls := range byKey {
+		v.exclusive(calls)
+		v.growing(calls)
+		v.gapless(calls, history[key])
+	}
+	return v
+}
+
+// callsOf makes calls of what a process said, which ended at some time: each call is said when it
+// begins, and again when it has returned. One that never returned ends with its process.
+func callsOf(said []functionCall, ended time.Duration) (calls []functionCall) {
+	for i, c := range said {
+		switch {
+		case c.End != 0:
+			calls = append(calls, c)
+		case i+1 == len(said):
+			c.Out, c.End = isUnknown, ended
+			calls = append(calls, c)
+		}
+	}
+	return calls
+}
+
+// belief is when an owner may count on a key.
+type belief struct {
+	from, until time.Duration
+	owner       uint16
+	by          functionCall
+}
+
+// exclusive: while one owner may count on the key no other may. What is promised ends early if
+// somebody, in that owner's name, began to give it up afterwards, or was at it meanwhile. A call
+// that had returned or whose process was gone before the promise was asked for changes nothing of
+// it, though its request may land yet.
+func (v *functionVerdict) exclusive(calls []functionCall) {
+	byOwner := map[uint16][]functionCall{} // those that may end something
+	for _, c := range calls {
+		if c.Op != opOwner {
+			byOwner[c.Owner] = append(byOwner[c.Owner], c)
+		}
+		if c.Op == opTransfer && c.To != c.Owner {
+			byOwner[c.To] = append(byOwner[c.To], c)
+		}
+	}
+	var all []belief
+	for _, c := range calls {
+		owner, ok := c.winner()
+		if !ok {
+			continue
+		}
+		v.promises++
+		b := belief{from: c.End, until: c.Expires, owner: owner, by: c}
+		for _, g := range byOwner[owner] {
+			if g != c && g.End > c.Sent && g.ends(owner, c.TTL) {
+				b.until = min(b.until, max(g.Sent, b.from))
+			}
+		}
+		if b.until > b.from {
+			v.stood++
+			all = append(all, b)
+		}
+	}
+	slices.SortFunc(all, func(a, b belief) int { return cmp.Compare(a.from, b.from) })
+	last := map[uint16]belief{}
+	for _, b := range all {
+		for owner, l := range last {
+			if owner != b.owner && l.until > b.from {
+				v.overlaps = append(v.overlaps, fmt.Sprintf("%v\n    and\n  %v", l.by, b.by))
+			}
+		}
+		if l, ok := last[b.owner]; !ok || b.until > l.until {
+			last[b.owner] = b
+		}
+	}
+}
+
+// growing: what is asked for after another was told has no lower token, and a higher one if it is
+// another's.
+func (v *functionVerdict) growing(calls []functionCall) {
+	var told []functionCall
+	for _, c := range calls {
+		if c.Op == opAcquire && c.Out == isYes {
+			told = append(told, c)
+		}
+	}
+	byEnd := slices.Clone(told)
+	slices.SortFunc(byEnd, func(a, b functionCall) int { return cmp.Compare(a.End, b.End) })
+	var highest functionCall
+	n := 0
+	for _, c := range told { // in the order in which they were asked
+		for ; n < len(byEnd) && byEnd[n].End < c.Sent; n++ {
+			if byEnd[n].Token > highest.Token {
+				highest = byEnd[n]
+			}
+		}
+		if c.Token == 0 || c.Token < highest.Token || c.Token == highest.Token && c.Owner != highest.Owner {
+			v.shrunk = append(v.shrunk, fmt.Sprintf("%v\n    and then\n  %v", highest, c))
+		}
+	}
+	owners := map[uint64]functionCall{}
+	for _, c := range told {
+		if o, ok := owners[c.Token]; ok && o.Owner != c.Owner {
+			v.shrunk = append(v.shrunk, fmt.Sprintf("one token of two owners: %v\n    and\n  %v", o, c))
+		}
+		owners[c.Token] = c
+	}
+}
+
+// gapless: in etcd's history what is moved stands directly behind what it was moved from, and each
+// token that an owner was told is of a record of its own.
+func (v *functionVerdict) gapless(calls []functionCall, history []keyChange) {
+	at := map[uint64]int{}
+	for i, x := range history {
+		if x.owner != "" {
+			at[x.revision] = i
+		}
+		if i > 0 && x.owner != "" && x.owner != lastOwner(history[:i]) {
+			v.changes++
+		}
+	}
+	for _, c := range calls {
+		switch {
+		case c.Op == opTransfer && c.Freed:
+			v.gaps = append(v.gaps, "the record was removed: "+c.String())
+		case c.Op == opTransfer && c.New > 0:
+			v.moves++
+			i, ok := at[c.New]
+			if !ok || i == 0 || history[i].owner != ownerName(c.To) || history[i-1].revision != c.Old || history[i-1].owner != ownerName(c.Owner) {
+				v.gaps = append(v.gaps, "not from the one to the other: "+c.String())
+				continue
+			}
+			for _, f := range calls { // who finds itself the owner, by the token that the move gave it
+				if f.Op == opAcquire && f.Out == isYes && f.Token == c.New {
+					v.followed = append(v.followed, f.End-c.End)
+					break
+				}
+			}
+		case c.Op == opTransfer && c.Out == isYes:
+			v.repeated++
+		case c.Op == opAcquire && c.Out == isYes:
+			if i, ok := at[c.Token]; !ok || history[i].owner != ownerName(c.Owner) {
+				v.untrue = append(v.untrue, c.String())
+			}
+		}
+	}
+}
+
+// lastOwner is the one whose record stood last, also if it is gone.
+func lastOwner(history []keyChange) string {
+	for _, x := range slices.Backward(history) {
+		if x.owner != "" {
+			return x.owner
+		}
+	}
+	return ""
+}
+
+// report prints the figures and judges them.
+func (v *functionVerdict) report(run *scene.Run) {
+	for o := opAcquire; o <= opOwner; o++ {
+		n := v.calls[o]
+		run.Figure(o.String(), "%d yes, %d no, %d unknown", n[isYes], n[isNo], n[isUnknown])
+		run.Spread(o.String(), v.took[o])
+	}
+	run.Figure("promises of a key; that stood; changes of owner", "%d; %d; %d", v.promises, v.stood, v.changes)
+	run.Figure("moves; transfers that found it done", "%d; %d", v.moves, v.repeated)
+	run.Spread("from a move until the receiver knew", v.followed)
+	for _, x := range []struct {
+		what  string
+		lines []string
+	}{{"two owners of a key at one time", v.overlaps}, {"tokens that did not grow", v.shrunk}, {"transfers that left a gap", v.gaps},
+		{"promises that etcd's history does not have", v.untrue}, {"calls that failed in a way that they must not", v.broken}} {
+		if len(x.lines) > 0 {
+			run.Unsafe("%d %s:\n  %s", len(x.lines), x.what, strings.Join(x.lines[:min(len(x.lines), 10)], "\n  "))
+		}
+	}
+}

@@ -1,0 +1,527 @@
+//go:build linux
+
+package leases
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	_ "modernc.org/sqlite"
+
+	"github.com/holdfast-go/holdfast/backends/sqlite"
+	"github.com/holdfast-go/holdfast/lab/scene"
+	"github.com/holdfast-go/holdfast/lease"
+	lab "github.com/holdfast-go/holdfast/test/cluster"
+)
+
+// takeovers are settings of processes that take leases from each other in a file of SQLite, at random
+// moments, while each of them writes to the same file in slow transactions and does not ask whether it
+// still holds. No lease is released: each is taken over when its session has run out, of a holder that
+// renewed a few times and writes on.
+type takeovers struct {
+	Path    string
+	Names   int
+	Guarded bool
+	Seed    uint64
+}
+
+// guard has processes killed and stopped meanwhile, also in their transactions, with sqlite.Guard and
+// without. With it no write may come after a takeover from its writer; without, some must.
+func guard(ctx context.Context, run *scene.Run) error {
+	n, processes, names, within := 2000, 4, 6, 20*time.Minute
+	if run.Short {
+		n, processes, names, within = 60, 3, 5, 5*time.Minute
+	}
+	var half [2]takeoverFigures
+	for i, guarded := range []bool{true, false} {
+		var err error
+		t := takeovers{Path: filepath.Join(run.Dir, fmt.Sprint(guarded)+".db"), Names: names, Guarded: guarded, Seed: run.Seed}
+		if half[i], err = t.race(ctx, n, processes, within); err != nil {
+			return err
+		}
+		run.Printf("Guard %t: %v", guarded, half[i])
+		n = max(50, n/10)
+	}
+	return half[0].check(half[1], run)
+}
+
+// check judges what was seen with Guard, and without. An error says that it shows nothing.
+func (f takeoverFigures) check(without takeoverFigures, run *scene.Run) error {
+	for _, b := range []struct {
+		n    int
+		what string
+	}{
+		{f.stale, "writes came after a takeover from their writer"}, {f.lost, "updates were lost"},
+		{f.missing + without.missing, "confirmed writes are missing"}, {f.backwards + without.backwards, "tokens did not grow"},
+	} {
+		if b.n > 0 {
+			run.Unsafe("%d %s", b.n, b.what)
+		}
+	}
+	switch {
+	case f.writes == 0 || f.refused == 0:
+		return errors.New("with Guard nothing was written, or nothing refused: this shows nothing")
+	case f.during == 0:
+		return errors.New("no takeover was asked for in a transaction of the former holder: this shows nothing")
+	case without.stale == 0:
+		return errors.New("without Guard no stale write was seen: this shows nothing")
+	}
+	return nil
+}
+
+// takeoverTables are the data, and the one history of writes and takeovers: a trigger notes the
+// latter, so that the file itself says which came first. There is one write lock, so the order of seq
+// is that of the commits.
+const takeoverTables = `
+	CREATE TABLE account (name TEXT PRIMARY KEY, balance INTEGER NOT NULL) STRICT;
+	CREATE TABLE history (seq INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, kind TEXT NOT NULL,
+		token INTEGER NOT NULL, before INTEGER, after INTEGER) STRICT;
+	CREATE TRIGGER takeover AFTER INSERT ON holdfast_lease BEGIN
+		INSERT INTO history (name, kind, token) VALUES (NEW.name, 'take', NEW.token);
+	END;`
+
+// ended kills a process, and returns an error if it had ended by itself.
+func ended(p *lab.Process[heard]) error {
+	if err := p.Kill(); err != nil {
+		return err
+	}
+	if err := p.Err(); err == nil || err.Error() != "signal: killed" {
+		return fmt.Errorf("%s ended by itself: %v", p.ID, err)
+	}
+	return nil
+}
+
+func accountName(i int) string { return fmt.Sprintf("job/%d", i) }
+
+// race runs one half, until there were enough takeovers.
+func (t takeovers) race(ctx context.Context, n, processes int, within time.Duration) (f takeoverFigures, err error) {
+	store, err := sqlite.New(ctx, t.Path) // makes the tables of leases
+	if err != nil {
+		return f, err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	db, err := sql.Open("sqlite", "file:"+t.Path+"?_pragma=busy_timeout(10000)")
+	if err != nil {
+		return f, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	if _, err := db.ExecContext(ctx, takeoverTables); err != nil {
+		return f, err
+	}
+	for i := range t.Names {
+		if _, err := db.ExecContext(ctx, "INSERT INTO account VALUES (?, 0)", accountName(i)); err != nil {
+			return f, err
+		}
+	}
+	place, err := lab.NewPlace(false)
+	if err != nil {
+		return f, err
+	}
+	defer place.End()
+	began := time.Now()
+	var all []*lab.Process[heard] // those that were killed come first
+	defer func() {
+		for _, p := range all {
+			_ = p.Kill()
+		}
+	}()
+	add := func() error {
+		t.Seed++
+		p, err := start[heard](place, "writer", fmt.Sprint("writer-", t.Seed), t)
+		if err == nil {
+			all = append(all, p)
+		}
+		return err
+	}
+	for range processes {
+		if err := add(); err != nil {
+			return f, err
+		}
+	}
+	rng := rand.New(rand.NewPCG(t.Seed, 1))
+	kills, stops, taken := 0, 0, 0
+	for taken < n {
+		if err := lab.Pause(ctx, upTo(rng, 400*time.Millisecond)); err != nil {
+			return f, err
+		}
+		if err := db.QueryRowContext(ctx, `SELECT count(*) - count(DISTINCT name) FROM history WHERE kind = 'take'`).Scan(&taken); err != nil {
+			return f, err
+		}
+		if time.Since(began) > within {
+			return f, fmt.Errorf("%d takeovers within %v, wanted %d", taken, within, n)
+		}
+		i := kills + rng.IntN(processes)
+		if rng.IntN(3) == 0 {
+			all[kills], all[i] = all[i], all[kills]
+			if err := errors.Join(ended(all[kills]), add()); err != nil {
+				return f, err
+			}
+			kills++
+			continue
+		}
+		stops++
+		if err := all[i].Signal(syscall.SIGSTOP); err != nil {
+			return f, err
+		}
+		err := lab.Pause(ctx, upTo(rng, 200*time.Millisecond))
+		if err := errors.Join(err, all[i].Signal(syscall.SIGCONT)); err != nil {
+			return f, err
+		}
+	}
+	var said []heard
+	for _, p := range all {
+		if err := ended(p); err != nil {
+			return f, err
+		}
+		said = append(said, p.Said()...)
+	}
+	f, err = judgeFile(ctx, db, said)
+	f.took, f.kills, f.stops = time.Since(began), kills, stops
+	return f, err
+}
+
+// writing is one process that writes under what it holds. For each name it waits until that is free, acquires it, and writes.
+type writing struct {
+	takeovers
+	store *sqlite.Store
+	// Connections of the user's own, by how their transactions begin.
+	deferred, immediate *sql.DB
+
+	mu  sync.Mutex
+	out *json.Encoder
+}
+
+// writer is such a process. It ends when its input does.
+func writer(arg json.RawMessage) error {
+	h := &writing{out: json.NewEncoder(os.Stdout)}
+	ctx, cancel := untilTold()
+	defer cancel()
+	if err := h.run(ctx, arg); err != nil && ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+func (h *writing) run(ctx context.Context, arg json.RawMessage) (err error) {
+	if err := json.Unmarshal(arg, &h.takeovers); err != nil {
+		return err
+	}
+	for h.store == nil {
+		if h.store, err = sqlite.New(ctx, h.Path); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			return err
+		}
+	}
+	open := func(how string) (*sql.DB, error) {
+		return sql.Open("sqlite", "file:"+h.Path+"?_pragma=busy_timeout(2000)&_pragma=synchronous(NORMAL)&_txlock="+how)
+	}
+	if h.deferred, err = open("deferred"); err != nil {
+		return err
+	}
+	if h.immediate, err = open("immediate"); err != nil {
+		return err
+	}
+	var all sync.WaitGroup
+	for i := range h.Names {
+		rng := rand.New(rand.NewPCG(h.Seed, uint64(i)))
+		all.Go(func() {
+			for ctx.Err() == nil {
+				h.term(ctx, accountName(i), rng)
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(h.deferred.Close(), h.immediate.Close(), h.store.Close())
+}
+
+func (h *writing) say(s heard) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.out.Encode(s); err != nil {
+		os.Exit(0) // no reader is left
+	}
+}
+
+func upTo(rng *rand.Rand, d time.Duration) time.Duration { return time.Duration(rng.Int64N(int64(d))) }
+
+// term is one ownership: it is renewed up to three times, and then left to run out, while the
+// writes go on beyond its end.
+func (h *writing) term(ctx context.Context, name string, rng *rand.Rand) {
+	time.Sleep(upTo(rng, 10*time.Millisecond))
+	if found, err := h.store.Get(ctx, name); err != nil || len(found) > 0 {
+		return
+	}
+	session := lease.Session{ID: lease.SessionID(rng.Int64N(1<<62) + 1), TTL: 40*time.Millisecond + upTo(rng, 120*time.Millisecond),
+		Owner: lease.Owner{ID: "holder", Incarnation: fmt.Sprint(rng.Uint64())}}
+	if _, err := h.store.OpenSession(ctx, session); err != nil {
+		return
+	}
+	asked := lab.Now()
+	out, err := h.store.Acquire(ctx, session, []lease.Claim{{Name: name, Nonce: rng.Uint64()}})
+	if err != nil || !out[0].OK {
+		return
+	}
+	own := owned{name, out[0].Record.Token}
+	h.say(heard{Name: name, Token: int64(own.token), From: asked, To: lab.Now(), Take: true})
+	end := time.Now().Add(session.TTL)
+	var renewing sync.WaitGroup
+	defer renewing.Wait()
+	if n := rng.IntN(4); n > 0 {
+		end = end.Add(time.Duration(n) * session.TTL / 2)
+		renewing.Go(func() {
+			for range n {
+				time.Sleep(session.TTL / 2)
+				_, _ = h.store.Renew(ctx, []lease.Session{session}) // one that comes too late is refused
+			}
+		})
+	}
+	w := &ownership{writing: h, own: own, rng: rng}
+	for end = end.Add(upTo(rng, 100*time.Millisecond)); time.Now().Before(end) && ctx.Err() == nil; {
+		w.write(ctx)
+	}
+}
+
+type owned struct {
+	name  string
+	token lease.Token
+}
+
+func (o owned) Name() string       { return o.name }
+func (o owned) Token() lease.Token { return o.token }
+
+// ownership writes under one term. It keeps the balance in memory, as actors do.
+type ownership struct {
+	*writing
+	own     owned
+	rng     *rand.Rand
+	known   bool
+	balance int64
+}
+
+// think is what makes transactions slow; now and then one lasts longer than what is left of any TTL.
+func (w *ownership) think() {
+	d := upTo(w.rng, 4*time.Millisecond)
+	if w.rng.IntN(60) == 0 {
+		d = upTo(w.rng, 150*time.Millisecond)
+	}
+	time.Sleep(d)
+}
+
+func (w *ownership) write(ctx context.Context) {
+	said := heard{Name: w.own.name, Token: int64(w.own.token), From: lab.Now()}
+	after, err := w.transaction(ctx)
+	said.To = lab.Now()
+	switch {
+	case err == nil:
+		w.known, w.balance = true, after
+		said.Result, said.After = confirmed, after
+	case ctx.Err() != nil:
+		return
+	case errors.Is(err, lease.ErrStale):
+		said.Result = refused
+	default:
+		w.known = false
+		said.Result = fmt.Sprintf("%.60s", root(err))
+	}
+	w.say(said)
+}
+
+// root is the innermost error.
+func root(err error) error {
+	for errors.Unwrap(err) != nil {
+		err = errors.Unwrap(err)
+	}
+	return err
+}
+
+// transaction adds one to the balance, in a transaction of one of three kinds.
+func (w *ownership) transaction(ctx context.Context) (after int64, err error) {
+	db, early := w.deferred, false
+	switch w.rng.IntN(3) {
+	case 0:
+		db = w.immediate
+	case 1:
+		early = true // it reads before Guard, which must refuse it if another has written since
+	}
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = tx.Rollback() }() // none is left after a commit
+	balance := w.balance
+	read := func() error {
+		return tx.QueryRowContext(ctx, "SELECT balance FROM account WHERE name = ?", w.own.name).Scan(&balance)
+	}
+	if early {
+		if err := read(); err != nil {
+			return 0, err
+		}
+		w.think()
+	}
+	if w.Guarded {
+		if err := sqlite.Guard(ctx, tx, w.own); err != nil {
+			return 0, err
+		}
+	}
+	if !early && !w.known {
+		if err := read(); err != nil {
+			return 0, err
+		}
+	}
+	w.think()
+	if _, err := tx.ExecContext(ctx, "INSERT INTO history (name, kind, token, before, after) VALUES (?, 'write', ?, ?, ?)",
+		w.own.name, int64(w.own.token), balance, balance+1); err != nil {
+		return 0, err
+	}
+	if _, err := tx.ExecContext(ctx, "UPDATE account SET balance = ? WHERE name = ?", balance+1, w.own.name); err != nil {
+		return 0, err
+	}
+	return balance + 1, tx.Commit()
+}
+
+// heard is what a process said of one transaction, or of one takeover, by the machine's clock.
+type heard struct {
+	Name     string
+	Token    int64
+	From, To time.Duration
+	Take     bool  // else a transaction
+	After    int64 // what it wrote, if it was confirmed
+	Result   string
+}
+
+// The results of transactions.
+const (
+	confirmed = "confirmed"
+	refused   = "refused by Guard"
+)
+
+// takeoverFigures are what one half shows.
+type takeoverFigures struct {
+	taken     int // from a holder whose session ran out
+	during    int // asked for while a transaction of the former holder was open
+	writes    int
+	stale     int // writes after a takeover from their writer
+	lost      int // writes by a balance that was not the last one
+	missing   int // writes that were confirmed and are not in the file
+	backwards int // takeovers under a token that is not higher than the last one
+	refused   int
+	others    map[string]int // errors by their texts
+	longest   time.Duration  // transaction that was confirmed
+
+	kills, stops int
+	took         time.Duration
+}
+
+func (f takeoverFigures) String() string {
+	return fmt.Sprintf("%d takeovers, %d of them asked for in a transaction of the former holder; %d writes, the longest in %v, %d refused: "+
+		"%d stale, %d lost, %d missing. %d kills, %d stops; %v. Other errors: %v",
+		f.taken, f.during, f.writes, f.longest.Round(time.Millisecond), f.refused,
+		f.stale, f.lost, f.missing, f.kills, f.stops, f.took.Round(100*time.Millisecond), f.others)
+}
+
+// step is one row of the history.
+type step struct {
+	name          string
+	take          bool
+	token         int64
+	before, after int64
+}
+
+// judgeFile reads the history and compares it with what the processes said.
+func judgeFile(ctx context.Context, db *sql.DB, said []heard) (f takeoverFigures, err error) {
+	rows, err := db.QueryContext(ctx, "SELECT name, kind = 'take', token, coalesce(before, 0), coalesce(after, 0) FROM history ORDER BY seq")
+	if err != nil {
+		return f, err
+	}
+	defer rows.Close()
+	var steps []step
+	for rows.Next() {
+		var s step
+		if err := rows.Scan(&s.name, &s.take, &s.token, &s.before, &s.after); err != nil {
+			return f, err
+		}
+		steps = append(steps, s)
+	}
+	if err := rows.Err(); err != nil {
+		return f, err
+	}
+	return judgeTakeovers(steps, said), nil
+}
+
+func judgeTakeovers(steps []step, said []heard) takeoverFigures {
+	f := takeoverFigures{others: map[string]int{}}
+	type own struct {
+		name  string
+		token int64
+	}
+	type write struct {
+		own
+		after int64
+	}
+	former := map[own]own{} // who was taken over
+	top, balance := map[string]int64{}, map[string]int64{}
+	written := map[write]bool{}
+	for _, s := range steps {
+		h := own{s.name, s.token}
+		switch {
+		case s.take:
+			if top[s.name] > 0 {
+				f.taken++
+				former[h] = own{s.name, top[s.name]}
+			}
+			if s.token <= top[s.name] {
+				f.backwards++
+			}
+			top[s.name] = max(top[s.name], s.token)
+		default:
+			f.writes++
+			if s.token < top[s.name] {
+				f.stale++
+			}
+			if s.before != balance[s.name] {
+				f.lost++
+			}
+			balance[s.name] = s.after
+			written[write{h, s.after}] = true
+		}
+	}
+	transactions := map[own][]heard{}
+	for _, h := range said {
+		if h.Take {
+			continue
+		}
+		is := own{h.Name, h.Token}
+		transactions[is] = append(transactions[is], h)
+		switch h.Result {
+		case confirmed:
+			f.longest = max(f.longest, h.To-h.From)
+			if !written[write{is, h.After}] {
+				f.missing++
+			}
+		case refused:
+			f.refused++
+		default:
+			f.others[h.Result]++
+		}
+	}
+	for _, h := range said {
+		if !h.Take {
+			continue
+		}
+		for _, t := range transactions[former[own{h.Name, h.Token}]] {
+			if t.From <= h.From && h.From < t.To {
+				f.during++
+				break
+			}
+		}
+	}
+	return f
+}

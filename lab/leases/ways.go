@@ -1,0 +1,289 @@
+//go:build linux
+
+package leases
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-go/holdfast/backends/etcd"
+	"github.com/holdfast-go/holdfast/backends/open"
+	_ "github.com/holdfast-go/holdfast/backends/postgres/register" // its URLs
+	"github.com/holdfast-go/holdfast/lease"
+	lab "github.com/holdfast-go/holdfast/test/cluster"
+)
+
+// The ways to hold a name: ours, those of etcd's client, and those that people use on PostgreSQL.
+const (
+	holdfast   = "holdfast"
+	mutex      = "concurrency.Mutex"
+	ownSession = "Mutex, a session each"
+	election   = "concurrency.Election"
+	bare       = "bare requests"
+	advisory   = "advisory lock"
+	table      = "leader table"
+)
+
+// waysOn are those of a store. Ours is the first.
+func waysOn(store string) []string {
+	if store == onEtcd {
+		return []string{holdfast, mutex, ownSession, election, bare}
+	}
+	return []string{holdfast, advisory, table}
+}
+
+// candidate is one process's way to one name. It is used by one goroutine at a time.
+type candidate struct {
+	try     func(context.Context) (bool, error) // asks once
+	await   func(context.Context) error         // returns once the name is its own
+	renew   func(context.Context) error         // does once what keeps the name
+	release func(context.Context) error
+	close   func()
+}
+
+// holding says which name is held, in which way. URL leads past all faults.
+type holding struct {
+	Store, Way, URL, Name string
+	TTL                   time.Duration
+}
+
+// keeper makes a Keeper over a client of its own. end leaves what it holds to expire.
+func (h holding) keeper(ctx context.Context, id string) (k *lease.Keeper, end func(), err error) {
+	var store lease.Store
+	var closeStore func() error
+	if h.Store == onPostgres {
+		store, closeStore, err = open.Open(ctx, h.URL+"&holdfast_listen=true")
+	} else {
+		var client *clientv3.Client
+		if client, err = h.etcd(); err == nil {
+			closeStore = client.Close
+			store, err = etcd.New(client, etcd.WithLogger(zap.NewNop()))
+		}
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	k, err = newKeeper(store, id, h.TTL)
+	return k, func() { abandon(k); _ = closeStore() }, err
+}
+
+// newKeeper makes a Keeper by the machine's clock.
+func newKeeper(store lease.Store, id string, ttl time.Duration) (*lease.Keeper, error) {
+	return lease.NewKeeper(store, lease.Config{ID: id, TTL: ttl, Clock: lab.Clock{}, Logger: zap.NewNop()})
+}
+
+func (h holding) etcd() (*clientv3.Client, error) {
+	return clientv3.New(clientv3.Config{Endpoints: []string{h.URL}, DialTimeout: 10 * time.Second, Logger: zap.NewNop()})
+}
+
+// candidate returns one.
+func (h holding) candidate(ctx context.Context, id string) (candidate, error) {
+	switch {
+	case h.Way == holdfast:
+		k, end, err := h.keeper(ctx, id)
+		if err != nil {
+			return candidate{}, err
+		}
+		l, err := k.Lease(h.Name)
+		return candidate{l.Acquire, func(ctx context.Context) error { return hold(ctx, l) }, l.Renew, l.Release, end}, err
+	case h.Store == onPostgres:
+		conn, err := pgx.Connect(ctx, h.URL)
+		if h.Way == advisory {
+			return h.lock(conn), err
+		}
+		return h.leader(conn, id), err
+	}
+	return h.theirs()
+}
+
+// theirs is a way of etcd's client, or the requests that a lock takes at the least.
+func (h holding) theirs() (candidate, error) {
+	client, err := h.etcd()
+	if err != nil {
+		return candidate{}, err
+	}
+	key := h.Way + "/" + h.Name
+	var s *concurrency.Session
+	session := func() (err error) {
+		s, err = concurrency.NewSession(client, concurrency.WithTTL(int(h.TTL/time.Second)))
+		return err
+	}
+	if h.Way != ownSession {
+		if err := session(); err != nil {
+			return candidate{}, errors.Join(err, client.Close())
+		}
+	}
+	c := candidate{
+		renew: func(ctx context.Context) error {
+			_, err := client.KeepAliveOnce(ctx, s.Lease())
+			return err
+		},
+		close: func() {
+			if s != nil {
+				s.Orphan() // what is held is left to expire
+			}
+			_ = client.Close()
+		},
+	}
+	switch h.Way {
+	case mutex:
+		m := concurrency.NewMutex(s, key)
+		c.try = func(ctx context.Context) (bool, error) { err := m.TryLock(ctx); return err == nil, err }
+		c.await, c.release = m.Lock, m.Unlock
+	case ownSession:
+		var m *concurrency.Mutex
+		begin := func(lock func(*concurrency.Mutex, context.Context) error) func(context.Context) error {
+			return func(ctx context.Context) error {
+				if err := session(); err != nil {
+					return err
+				}
+				m = concurrency.NewMutex(s, key)
+				return lock(m, ctx)
+			}
+		}
+		try := begin((*concurrency.Mutex).TryLock)
+		c.try = func(ctx context.Context) (bool, error) { err := try(ctx); return err == nil, err }
+		c.await = begin((*concurrency.Mutex).Lock)
+		c.release = func(ctx context.Context) error { return errors.Join(m.Unlock(ctx), s.Close()) }
+	case election:
+		e := concurrency.NewElection(s, key)
+		c.await = func(ctx context.Context) error { return e.Campaign(ctx, "candidate") }
+		c.try = func(ctx context.Context) (bool, error) { err := c.await(ctx); return err == nil, err }
+		c.release = e.Resign
+	default:
+		put := func(ctx context.Context) (*clientv3.TxnResponse, error) {
+			return client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
+				Then(clientv3.OpPut(key, "held", clientv3.WithLease(s.Lease()))).Commit()
+		}
+		c.try = func(ctx context.Context) (bool, error) {
+			resp, err := put(ctx)
+			return err == nil && resp.Succeeded, err
+		}
+		c.await = func(ctx context.Context) error {
+			for {
+				resp, err := put(ctx)
+				if err != nil || resp.Succeeded {
+					return err
+				}
+				watching, cancel := context.WithCancel(ctx)
+				for w := range client.Watch(watching, key, clientv3.WithRev(resp.Header.Revision+1)) {
+					if err = w.Err(); err != nil || len(w.Events) > 0 {
+						break
+					}
+				}
+				cancel()
+				if err = errors.Join(err, ctx.Err()); err != nil {
+					return err
+				}
+			}
+		}
+		c.release = func(ctx context.Context) error { _, err := client.Delete(ctx, key); return err }
+	}
+	return c, nil
+}
+
+// poll is the time between tries of an advisory lock.
+const poll = time.Second
+
+// lock is a session advisory lock, on a connection that is kept for it.
+func (h holding) lock(conn *pgx.Conn) candidate {
+	ask := func(ctx context.Context, sql string) (ok bool, err error) {
+		err = conn.QueryRow(ctx, "SELECT "+sql+"(hashtextextended($1, 0))", h.Name).Scan(&ok)
+		return ok, err
+	}
+	c := candidate{try: func(ctx context.Context) (bool, error) { return ask(ctx, "pg_try_advisory_lock") }, close: func() { hangUp(conn) }}
+	c.await = func(ctx context.Context) error {
+		for {
+			if ok, err := c.try(ctx); ok || err != nil {
+				return err
+			}
+			if err := lab.Pause(ctx, poll); err != nil {
+				return err
+			}
+		}
+	}
+	// Nothing but the connection tells that the lock is lost.
+	c.renew = func(ctx context.Context) error { _, err := conn.Exec(ctx, "SELECT 1"); return err }
+	c.release = func(ctx context.Context) error { return held(ask(ctx, "pg_advisory_unlock")) }
+	return c
+}
+
+// held is an error unless what was to be renewed or released was held.
+func held(ok bool, err error) error {
+	if err == nil && !ok {
+		err = errors.New("the name was not held")
+	}
+	return err
+}
+
+// leaderSchema is the table of a leader, as River has it: one row for each name, not logged.
+const leaderSchema = `CREATE UNLOGGED TABLE leader (
+	name text PRIMARY KEY, id text NOT NULL, elected_at timestamptz NOT NULL, expires_at timestamptz NOT NULL)`
+
+// What the leader table is asked: each try and each renewal is a transaction that removes a row
+// that ran out, and then puts one or extends its own; who resigns notifies the others.
+const (
+	removeOld = "DELETE FROM leader WHERE name = $1 AND expires_at < now()"
+	elect     = "INSERT INTO leader (name, id, elected_at, expires_at) VALUES ($1, $2, now(), now() + $3::interval) ON CONFLICT (name) "
+	electNew  = elect + "DO NOTHING"
+	electOld  = elect + "DO UPDATE SET expires_at = excluded.expires_at WHERE leader.id = excluded.id"
+	resign    = "WITH mine AS (DELETE FROM leader WHERE name = $1 AND id = $2 RETURNING name) SELECT pg_notify('leader', name) FROM mine"
+)
+
+// leader is a row of the leader table.
+func (h holding) leader(conn *pgx.Conn, id string) candidate {
+	put := func(ctx context.Context, statement string) (ok bool, err error) {
+		err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, removeOld, h.Name); err != nil {
+				return err
+			}
+			tag, err := tx.Exec(ctx, statement, h.Name, id, h.TTL)
+			ok = tag.RowsAffected() == 1
+			return err
+		})
+		return ok && err == nil, err
+	}
+	c := candidate{try: func(ctx context.Context) (bool, error) { return put(ctx, electNew) }, close: func() { hangUp(conn) }}
+	// await tries each third of the TTL, and a fifth of that later at the most; a notification has it
+	// try within 50 ms.
+	c.await = func(ctx context.Context) error {
+		if _, err := conn.Exec(ctx, "LISTEN leader"); err != nil {
+			return err
+		}
+		for {
+			if ok, err := c.try(ctx); ok || err != nil {
+				return err
+			}
+			pause, cancel := context.WithTimeout(ctx, h.TTL/3+rand.N(h.TTL/15))
+			for told := false; pause.Err() == nil && !told; {
+				n, err := conn.WaitForNotification(pause)
+				if told = err == nil && n.Payload == h.Name; told {
+					_ = lab.Pause(pause, rand.N(50*time.Millisecond))
+				}
+			}
+			cancel()
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+		}
+	}
+	c.renew = func(ctx context.Context) error { return held(put(ctx, electOld)) }
+	c.release = func(ctx context.Context) error {
+		tag, err := conn.Exec(ctx, resign, h.Name, id)
+		return held(tag.RowsAffected() == 1, err)
+	}
+	return c
+}
+
+func hangUp(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	_ = conn.Close(ctx)
+}
