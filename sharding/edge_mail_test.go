@@ -15,6 +15,7 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/sharding"
@@ -120,7 +121,7 @@ func TestNothingIsLostWhateverEntitiesDo(t *testing.T) {
 					n.startType(sharding.Type{Name: "account", Shards: 9, Props: props}, opts...)
 				}
 				c.settled(5*time.Second, ns...)
-				const each = 200
+				each := tier.Draws(200, 200)
 				done := make(chan struct{}, len(ns))
 				for i, n := range ns {
 					go func() {

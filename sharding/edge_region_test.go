@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/asker"
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultclock"
@@ -90,7 +91,7 @@ func TestStopFromManySidesAndStartAgain(t *testing.T) {
 
 // Stop with an end to its patience at any moment of a start: it ends all the same.
 func TestStopAtAnyMomentOfTheStart(t *testing.T) {
-	for at := time.Duration(0); at < 700*time.Millisecond; at += 23 * time.Millisecond {
+	for at := time.Duration(0); at < 700*time.Millisecond; at += 700 * time.Millisecond / time.Duration(tier.Draws(31, 31)) {
 		bubble(t, func(c *cluster) {
 			ns := c.nodes("a", "b")
 			for _, n := range ns {

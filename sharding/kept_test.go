@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/internal/memnet"
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/sharding"
 )
 
@@ -66,7 +67,7 @@ func TestARefKeepsItsName(t *testing.T) {
 	defer c.cleanUp()
 	n := c.node("a")
 	r := n.startType(sharding.Type{Name: "account", Shards: 4, Props: actor.PropsFromProducer(func() actor.Actor { return new(bulky) })})
-	const ids = 200_000
+	ids := tier.Draws(200_000, 200_000)
 	before := heap()
 	for range 2 {
 		for i := range ids {
@@ -74,7 +75,7 @@ func TestARefKeepsItsName(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	require.Less(t, (int64(heap())-int64(before))/ids, int64(200), "bytes for each id")
+	require.Less(t, (int64(heap())-int64(before))/int64(ids), int64(200), "bytes for each id")
 	require.NoError(t, r.Stop(t.Context()))
-	require.Less(t, (int64(heap())-int64(before))/ids, int64(100), "bytes for each id, once the Region has ended")
+	require.Less(t, (int64(heap())-int64(before))/int64(ids), int64(100), "bytes for each id, once the Region has ended")
 }

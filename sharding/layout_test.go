@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
 )
@@ -78,7 +79,7 @@ func (c *cluster) runs(within time.Duration, ids ...string) {
 
 // After the number of shards was changed every remembered entity runs again, once.
 func TestRememberedEntitiesOutliveAChangeOfTheNumber(t *testing.T) {
-	for _, change := range [][]int{{8, 32}, {16, 2}, {8, 32, 5}, {8, 3, 8}, {1, 256, 1}} {
+	for _, change := range tier.Sample([][]int{{8, 32}, {16, 2}, {8, 32, 5}, {8, 3, 8}, {1, 256, 1}}) {
 		t.Run(fmt.Sprint(change), func(t *testing.T) {
 			bubble(t, func(c *cluster) {
 				store := sharding.NewMemoryEntities()
@@ -104,7 +105,7 @@ func TestRememberedEntitiesOutliveAChangeOfTheNumber(t *testing.T) {
 // write; and if the number is changed again before it was done.
 func TestAChangeOfTheNumberMayBeInterrupted(t *testing.T) {
 	for _, next := range []int{32, 8, 2} {
-		for _, at := range []int{1, 2, 3, 10, 25, 34, 36, 39, 40} {
+		for _, at := range tier.Sample([]int{1, 2, 3, 10, 25, 34, 36, 39, 40}) {
 			t.Run(fmt.Sprint(next, " at ", at), func(t *testing.T) {
 				bubble(t, func(c *cluster) {
 					store := &tripping{EntityStore: sharding.NewMemoryEntities()}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/internal/memnet"
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/sharding"
 )
 
@@ -18,6 +19,10 @@ import (
 // more than what was before its mail is waited for.
 func TestScenarioMail4ARegionThatStopsBehindOthersMail(t *testing.T) {
 	const linger = 3 * time.Second
+	every := 5 * time.Millisecond // eight times what the link carries; four times under the race detector
+	if tier.Racing {
+		every *= 2
+	}
 	bubble(t, func(c *cluster) {
 		x := c.crew(nil, sharding.WithLinger(linger))
 		mine := x.s.region
@@ -37,7 +42,7 @@ func TestScenarioMail4ARegionThatStopsBehindOthersMail(t *testing.T) {
 				select {
 				case <-quit:
 					return
-				case <-time.After(5 * time.Millisecond):
+				case <-time.After(every):
 					i++
 					_ = other.Tell(fmt.Sprint("id", i), job{padding, 1})
 				}

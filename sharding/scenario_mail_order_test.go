@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/memnet"
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/sharding"
 )
 
@@ -35,7 +36,7 @@ func TestScenarioMail4ALongMailbox(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 			require.GreaterOrEqual(t, x.a.region.Info().Waiting, n-3, "what waits in mailboxes counts")
 			before, _ := c.net.Wire("a:1", "b:1")
-			c.net.Shape("a:1", "b:1", memnet.Link{Delay: 5 * time.Millisecond, Bandwidth: 600_000})
+			c.net.Shape("a:1", "b:1", memnet.Link{Delay: 5 * time.Millisecond, Bandwidth: tier.Draws(600_000, 600_000)})
 			began := time.Now()
 			require.NoError(t, x.a.region.Stop(context.Background()))
 			took = time.Since(began)
@@ -50,13 +51,14 @@ func TestScenarioMail4ALongMailbox(t *testing.T) {
 		})
 		return messages, took
 	}
-	few, _ := effort(7_500)
-	many, took := effort(30_000)
+	n := tier.Draws(7_500, 7_500)
+	few, _ := effort(n)
+	many, took := effort(4 * n)
 	require.Greater(t, took, 2*linger)
-	t.Logf("messages on the link: %d for 7500, %d for 30000", few, many)
+	t.Logf("messages on the link: %d for %d, %d for %d", few, n, many, 4*n)
 	require.Less(t, many, 4*few+200)
-	require.Greater(t, many, uint64(29_900))
-	require.Less(t, many, uint64(30_000*11/10))
+	require.Greater(t, many, uint64(4*n-100))
+	require.Less(t, many, uint64(4*n*11/10))
 }
 
 // 5: the newest message of a sender is never first, wherever older ones of it wait.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/handover"
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/sharding"
 )
@@ -70,8 +71,8 @@ const manyStates = 600 // three windows
 func TestTheLinkBreaksInTheMidstOfTheStates(t *testing.T) {
 	for name, heal := range map[string]time.Duration{"shortly": 0, "for a while": 5 * time.Second,
 		"for longer than frames are kept": 80 * time.Second} {
-		for _, after := range []time.Duration{200 * time.Millisecond, 900 * time.Millisecond, 1700 * time.Millisecond,
-			2300 * time.Millisecond} {
+		for _, after := range tier.Sample([]time.Duration{200 * time.Millisecond, 900 * time.Millisecond, 1700 * time.Millisecond,
+			2300 * time.Millisecond}) {
 			t.Run(fmt.Sprint(name, " after ", after), func(t *testing.T) {
 				// Acknowledgements that are lost for good leave both nodes to tell.
 				exact := heal < time.Minute || after != 900*time.Millisecond

@@ -12,6 +12,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/singleton"
 )
@@ -120,6 +121,7 @@ func (e *events) of(k singleton.EventKind) (found []singleton.Event) {
 
 func TestScenario09HandOverLosesNothingAndKeepsOrder(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
+		each := tier.Draws(700, 700)
 		x := newTeam(c, 3)
 		for i, a := range x.ns { // links take time, each its own
 			for j, b := range x.ns {
@@ -130,10 +132,10 @@ func TestScenario09HandOverLosesNothingAndKeepsOrder(t *testing.T) {
 		x.lead(0)
 		x.hosts(0)
 		for round := 1; round <= 20; round++ {
-			for i := range 700 {
+			for i := range each {
 				x.send()
-				time.Sleep(time.Millisecond)
-				if i == 100 {
+				time.Sleep(700 * time.Millisecond / time.Duration(each))
+				if i == each/7 {
 					x.lead(round % 3)
 				}
 			}

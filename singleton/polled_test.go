@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/internal/handover"
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/membership"
@@ -258,7 +259,7 @@ func TestAFormerHostLooksForOthersMail(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		x := newLent(t, c)
 		number := 0
-		for i := range 20 {
+		for i := range tier.Draws(20, 20) {
 			x.lead((i + 1) % 2)
 			for began := time.Now(); time.Since(began) < 10*time.Second; time.Sleep(20 * time.Millisecond) {
 				number++

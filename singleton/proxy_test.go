@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/holdfast-go/holdfast/hosting"
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/remoting"
@@ -279,7 +280,7 @@ func TestGuardedChildrenObeyTheLease(t *testing.T) {
 // A message that comes while a manager ends is handled, forwarded or a dead
 // letter: none vanishes.
 func TestNothingVanishesWhileAManagerEnds(t *testing.T) {
-	for range 30 {
+	for range tier.Draws(30, 30) {
 		system := actor.NewActorSystem(remoting.LogTo(nil))
 		var sent, met atomic.Int64
 		system.EventStream.Subscribe(func(evt any) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/memnet"
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/singleton"
 )
@@ -212,7 +213,7 @@ func TestScenarioMail4ALongMailboxOfAChild(t *testing.T) {
 			}
 			time.Sleep(100 * time.Millisecond)
 			before, _ := c.net.Wire("n0:1", "n1:1")
-			x.shape(memnet.Link{Delay: 5 * time.Millisecond, Bandwidth: 600_000})
+			x.shape(memnet.Link{Delay: 5 * time.Millisecond, Bandwidth: tier.Draws(600_000, 600_000)})
 			x.lead(1)
 			began := time.Now()
 			require.NoError(t, x.ms[0].Stop(context.Background()))
@@ -226,13 +227,14 @@ func TestScenarioMail4ALongMailboxOfAChild(t *testing.T) {
 		})
 		return messages, took
 	}
-	few, _ := effort(7_500)
-	many, took := effort(30_000)
-	t.Logf("messages on the link: %d for 7500, %d for 30000", few, many)
+	n := tier.Draws(7_500, 7_500)
+	few, _ := effort(n)
+	many, took := effort(4 * n)
+	t.Logf("messages on the link: %d for %d, %d for %d", few, n, many, 4*n)
 	require.Greater(t, took, 2*linger)
-	require.Greater(t, many, uint64(29_900))
+	require.Greater(t, many, uint64(4*n-100))
 	require.Less(t, many, 4*few+200)
-	require.Less(t, many, uint64(30_000*11/10))
+	require.Less(t, many, uint64(4*n*11/10))
 }
 
 // 4: mail that waits for room on a slow link is not given up while what is before it

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/hosting"
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/membership"
@@ -285,7 +286,7 @@ func TestScenario14ThousandsAndOddNames(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b := c.node("a"), c.node("b")
 		names := []string{"a/b", "a%2Fb", " ", "日本語", "x\ty", "%", "singleton/x", "..", "'\"", "A", "a"}
-		for i := range 2000 {
+		for i := range tier.Draws(2000, 2000) {
 			names = append(names, fmt.Sprint("many-", i))
 		}
 		var as, bs []*singleton.Manager

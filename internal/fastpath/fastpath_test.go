@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
@@ -38,7 +39,7 @@ func TestWhatGoesPlainlyFitsAnEnvelope(t *testing.T) {
 	payload := wrapperspb.String(strings.Repeat("x", limit-5)) // with its tag and length
 	enclose := func(_ string, e any) (*wire.Envelope, error) { return wire.Default.Envelop(e, limit) }
 	plainly, refused := 0, 0
-	for n := wire.Headroom/2 - 100; n <= wire.Headroom/2; n++ {
+	for n := wire.Headroom/2 - 100; n <= wire.Headroom/2; n += 202 / tier.Draws(200, 200) {
 		e := &actor.MessageEnvelope{Message: payload, Header: map[string]string{"h": strings.Repeat("h", n)}}
 		var m Mail
 		ok := m.Encode("", e, limit, enclose)

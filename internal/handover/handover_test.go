@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/memnet"
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
@@ -120,7 +121,7 @@ func (k *taker) Receive(ctx actor.Context) {
 // Random cuts, deaths and delays: each state is had by the next host or told, and
 // nothing stays in a Budget.
 func TestEveryStateIsTakenOrTold(t *testing.T) {
-	for seed := range uint64(150) {
+	for seed := range uint64(tier.Draws(150, 150)) {
 		synctest.Test(t, func(t *testing.T) { history(t, seed) })
 	}
 }

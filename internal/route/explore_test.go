@@ -240,7 +240,7 @@ var planted = []struct {
 
 // A model that finds nothing has to be one that would have.
 func TestExploreFindsWhatIsPlanted(t *testing.T) {
-	for _, p := range planted {
+	for _, p := range tier.Models(planted, nil) {
 		t.Run(p.what, func(t *testing.T) {
 			p.model.plant = p.what
 			rep := explore.Run(p.model.space())

@@ -31,6 +31,19 @@ func Draws(commit, nightly int) int {
 	return commit
 }
 
+// Sample is which of many cases a test takes: all, or under the race detector a tenth, and at
+// least the first and the last.
+func Sample[T any](all []T) []T {
+	if n := max(2, len(all)/10); Racing && len(all) > n {
+		some := make([]T, n)
+		for i := range some {
+			some[i] = all[i*(len(all)-1)/(n-1)]
+		}
+		return some
+	}
+	return all
+}
+
 // Models is what an explorer visits: the small models in the commit tier, the large ones as well in
 // the nightly tier, and the first alone under the race detector, since an explorer has one goroutine.
 func Models[M any](small, large []M) []M {

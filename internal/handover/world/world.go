@@ -221,8 +221,8 @@ func Plant[M, O comparable](what string, model Model[M, O], want error, large bo
 // Find requires that what is planted is found, as the violation it is. A model that finds
 // nothing has to be one that would have.
 func Find[M, O comparable](t *testing.T, planted []Planted[M, O]) {
-	for _, p := range planted {
-		if p.large && (tier.Racing || !tier.Nightly()) {
+	for _, p := range tier.Models(planted, nil) {
+		if p.large && !tier.Nightly() {
 			continue
 		}
 		t.Run(p.what, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/sharding/placement"
 )
 
@@ -15,7 +16,7 @@ import (
 // never goes beyond them.
 func TestPlanConvergesWithinItsLimits(t *testing.T) {
 	base := rand.Uint64()
-	for i := range 200 {
+	for i := range tier.Draws(200, 200) {
 		r := rand.New(rand.NewPCG(base, uint64(i)))
 		v := placement.View{Owners: make([]string, 1+r.IntN(2000))}
 		for i := range 1 + r.IntN(100) {
