@@ -34,7 +34,6 @@ type controller struct {
 	*Region
 	invites   uint64                 // the number of the last hand-over; begins anywhere, as another Region was here before
 	highest   uint64                 // token of a coordinator whose orders were taken
-	heard     time.Duration          // when such were taken last
 	lastOrder *wire.Order            // the last that were
 	obeying   bool                   // and are being taken
 	early     map[string]*wire.Order // by address: they came before the record of their coordinator

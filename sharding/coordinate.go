@@ -21,15 +21,11 @@ import (
 
 // coordinate runs this node's manager of the coordinator.
 func (r *Region) coordinate() error {
-	l := r.set.coordinator
-	if l == nil {
-		h, err := r.keeper.Lease(r.names.Coordinator, r.options(directory.Metadata(r.typ.Shards, true))...)
-		if err != nil {
-			return err
-		}
-		r.onEnd(func() { _ = h.Close(context.Background()) })
-		l = h
+	l, err := r.keeper.Lease(r.names.Coordinator, r.options(directory.Metadata(r.typ.Shards, true))...)
+	if err != nil {
+		return err
 	}
+	r.onEnd(func() { _ = l.Close(context.Background()) })
 	leadership := r.set.leadership
 	if leadership == nil {
 		e, err := r.group.Leadership()
@@ -81,20 +77,12 @@ func (r *Region) onNews(n coordinator.News) {
 	}
 }
 
-// tellCoordinator sends to the coordinator, wherever it is. Where its lease is not among the
-// records (WithCoordinatorLease) that is known of one that gave orders, and it may have
-// left since: whichever node has the coordinator takes it.
+// tellCoordinator sends to the coordinator, on this node or another.
 func (r *Region) tellCoordinator(m proto.Message) {
-	record, ok := r.coordinatorRecord()
-	switch {
-	case r.coordinator.Load() != nil:
+	if r.coordinator.Load() != nil {
 		r.post(m)
-	case ok:
+	} else if record, ok := r.table.Coordinator(); ok {
 		r.send(record.Owner.Address, m)
-	case r.set.coordinator != nil:
-		for _, g := range r.table.Participants(true) {
-			r.send(g.Owner.Address, m)
-		}
 	}
 }
 

@@ -49,7 +49,7 @@ func (r *Region) Handler() http.Handler {
 				return
 			}
 		}
-		serve(w, r.located(r.info(table)))
+		serve(w, r.info(table))
 	})
 }
 

@@ -69,16 +69,7 @@ func (k *EventKind) UnmarshalText(text []byte) error {
 }
 
 // Info returns a snapshot. It takes each shard's lock for a moment.
-func (r *Region) Info() Info { return r.located(r.info(true)) }
-
-// located fills in a coordinator whose lease is not among the records
-// (WithCoordinatorLease): it announces itself. For after Start.
-func (r *Region) located(in Info) Info {
-	if in.Coordinator == (lease.Owner{}) && r.manager != nil {
-		in.Coordinator = r.manager.Status().Host
-	}
-	return in
-}
+func (r *Region) Info() Info { return r.info(true) }
 
 // info is Info, with or without its Table.
 func (r *Region) info(table bool) Info {
@@ -90,7 +81,7 @@ func (r *Region) info(table bool) Info {
 		Waiting: int(r.waiting.Load()), Dropped: r.counts.dropped.Load(), Undeliverable: r.counts.undeliverable.Load(),
 		Unconfirmed: r.counts.unconfirmed.Load(), Relayed: r.counts.relayed.Load(), Unordered: r.counts.unordered.Load(), Overruns: r.counts.overruns.Load(),
 		Crashes: r.counts.crashes.Load(), Passivated: r.counts.passivated.Load(), HandedOff: r.counts.moved.Load(), Recent: r.moves.all()}
-	if record, ok := r.coordinatorRecord(); ok {
+	if record, ok := r.table.Coordinator(); ok {
 		in.Coordinator, in.Token = record.Owner, record.Token
 	}
 	held := map[string]int{}

@@ -30,8 +30,6 @@ func TestBadInput(t *testing.T) {
 		n := c.node("a")
 		props := actor.PropsFromFunc(func(actor.Context) {})
 		good := sharding.Type{Name: "x", Props: props, Shards: 4}
-		ending, err := n.keeper.Lease("ending", lease.WithRenewal(lease.RenewNever()))
-		require.NoError(t, err)
 		for _, x := range []struct {
 			why  string
 			typ  sharding.Type
@@ -61,7 +59,6 @@ func TestBadInput(t *testing.T) {
 			{"WithSettle: -1", good, []sharding.Option{sharding.WithSettle(-1)}},
 			{"WithLeaseOptions: lease.WithRenewal: invalid: manual", good,
 				[]sharding.Option{sharding.WithLeaseOptions(lease.WithRenewal(lease.RenewByHand()))}},
-			{"WithCoordinatorLease: lease.WithRenewal: invalid: never", good, []sharding.Option{sharding.WithCoordinatorLease(ending)}},
 		} {
 			_, err := sharding.Start(n.system, n.group, x.typ, x.opts...)
 			require.ErrorIs(t, err, lease.ErrInvalid, x.why)
@@ -69,7 +66,7 @@ func TestBadInput(t *testing.T) {
 				require.ErrorContains(t, err, x.why)
 			}
 		}
-		_, err = sharding.Start(nil, n.group, good)
+		_, err := sharding.Start(nil, n.group, good)
 		require.ErrorContains(t, err, "system")
 		_, err = sharding.Start(n.system, nil, good)
 		require.ErrorContains(t, err, "group")
@@ -123,7 +120,6 @@ func TestWhatNoOptionMayHave(t *testing.T) {
 			"WithBackoff":          {sharding.WithBackoff, time.Second, time.Second},
 			"WithLinger":           {sharding.WithLinger, time.Second},
 			"WithLeadership":       {sharding.WithLeadership, membership.NewStatic(n.keeper.Owner())},
-			"WithCoordinatorLease": {sharding.WithCoordinatorLease, lease.Unguarded("c")},
 			"WithLeaseOptions":     {sharding.WithLeaseOptions, lease.WithTTL(time.Second)},
 			"WithLogger":           {sharding.WithLogger, zap.NewNop()},
 			"WithMeterProvider":    {sharding.WithMeterProvider, noop.NewMeterProvider()},

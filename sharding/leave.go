@@ -172,8 +172,8 @@ func (c *controller) sayLeaving() {
 // onStranded does not wait any longer: all others leave, too.
 func (c *controller) onStranded(m *wire.Stranded) {
 	d := &c.leaving
-	record, ok := c.coordinatorRecord()
-	if m.Type != c.names.Key || !d.on || d.quit || c.past(m.From, m.Coordinator) || ok && !c.speaksFor(m.From, record.Owner) {
+	record, ok := c.table.Coordinator()
+	if m.Type != c.names.Key || !d.on || d.quit || m.Coordinator < c.newest() || ok && !c.speaksFor(m.From, record.Owner) {
 		return
 	}
 	c.log.Info("nobody takes the shards of this node")

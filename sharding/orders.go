@@ -2,14 +2,12 @@ package sharding
 
 import (
 	"fmt"
-	"slices"
 
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/membership"
 )
 
 // This file takes the coordinator's orders. An order that is not about the present
@@ -30,10 +28,8 @@ const (
 )
 
 func (c *controller) commander(m *wire.Order) commander {
-	record, ok := c.coordinatorRecord()
+	record, ok := c.table.Coordinator()
 	switch {
-	case c.set.coordinator != nil: // the records do not tell
-		return fromCoordinator
 	case m.Coordinator > uint64(record.Token):
 		return fromUnknown
 	case ok && c.speaksFor(m.From, record.Owner):
@@ -42,36 +38,12 @@ func (c *controller) commander(m *wire.Order) commander {
 	return notFromCoordinator
 }
 
-// beside reports whether an order is of the coordinator that the records tell of, where this
-// node's obey a lease of the user's. It is of the present, whatever the tokens of that lease,
-// and says nothing of these.
-func (c *controller) beside(m *wire.Order) bool {
-	record, ok := c.table.Coordinator()
-	return c.set.coordinator != nil && ok && uint64(record.Token) == m.Coordinator && c.speaksFor(m.From, record.Owner)
-}
-
-// newest is the highest token of a coordinator that is known of, by its orders or by the
+// newest is the highest token of a coordinator that this node knows, by its orders or by the
 // records: it may not have ordered anything here yet.
 func (c *controller) newest() uint64 {
-	record, _ := c.coordinatorRecord()
+	record, _ := c.table.Coordinator()
 	return max(c.highest, uint64(record.Token))
 }
-
-// past reports whether a token is of a coordinator of the past. Of a lease of the user's nobody
-// tells that its store lost its data, and its tokens begin anew. So there a member's counts if
-// none as high was heard of for heardFor TTLs: a late message takes less.
-func (c *controller) past(from *wire.Node, token uint64) bool {
-	switch {
-	case token >= c.newest():
-		return false
-	case c.set.coordinator == nil || c.clock.Now().Mono-c.heard < heardFor*c.leaseTTL():
-		return true
-	}
-	of := func(m membership.Member) bool { return m.Incarnation == from.GetIncarnation() }
-	return !slices.ContainsFunc(c.group.Members().Members, of)
-}
-
-const heardFor = 2
 
 // speaksFor reports whether a message is from the owner of a record. The records of a
 // node without remote have no address.
@@ -101,9 +73,8 @@ func (c *controller) onOrder(m *wire.Order) {
 	if m.Type != c.names.Key || m.From == nil {
 		return
 	}
-	beside := c.beside(m)
 	switch {
-	case !beside && c.past(m.From, m.Coordinator):
+	case m.Coordinator < c.newest():
 		refuse(fmt.Sprintf("of a coordinator with token %d, after one with %d", m.Coordinator, c.newest()))
 		return
 	case c.commander(m) == notFromCoordinator:
@@ -124,15 +95,7 @@ func (c *controller) onOrder(m *wire.Order) {
 		refuse("this node hosts nothing")
 		return
 	}
-	// Only what the records confirm is remembered: a token that was made up
-	// must not shut the true ones out. Where they do not tell, nothing else protects
-	// from a coordinator of the past.
-	switch {
-	case c.set.coordinator == nil:
-		c.highest = min(m.Coordinator, c.newest())
-	case !beside:
-		c.highest, c.heard = m.Coordinator, c.clock.Now().Mono
-	}
+	c.highest = m.Coordinator // the records confirm it: a token that was made up must not shut the true ones out
 	c.lastOrder = m
 	c.failed = nil
 	for _, a := range m.Assignments {

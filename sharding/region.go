@@ -233,13 +233,3 @@ func (r *Region) coordinating(f func(*coordinator.Coordinator)) {
 		f(c)
 	}
 }
-
-// coordinatorRecord is what the records tell of who coordinates: nothing where coordinators
-// obey a lease of the user's (WithCoordinatorLease). A record that stands all the same is of a
-// node that was not started anew with that lease yet, and its token is of another lease.
-func (r *Region) coordinatorRecord() (record lease.Record, ok bool) {
-	if r.set.coordinator == nil {
-		record, ok = r.table.Coordinator()
-	}
-	return record, ok
-}

@@ -260,51 +260,6 @@ func TestScenario21AContinuationFinishes(t *testing.T) {
 	})
 }
 
-// The coordinator may obey any lease, and it need not be among the records.
-func TestACoordinatorWithALeaseOfItsOwn(t *testing.T) {
-	bubble(t, func(c *cluster) {
-		ns := c.nodes("a", "b", "c")
-		for _, n := range ns {
-			l, err := n.keeper.Lease("elsewhere/boss")
-			require.NoError(t, err)
-			n.start(12, sharding.WithCoordinatorLease(l))
-		}
-		c.settled(10*time.Second, ns...)
-		f := c.traffic(20*time.Millisecond, ns[1:]...)
-		time.Sleep(time.Second)
-		began := time.Now()
-		require.NoError(t, ns[2].region.Stop(context.Background()))
-		require.Less(t, time.Since(began), 5*time.Second, "its shards were moved, not left to the end")
-		require.NoError(t, ns[0].region.Drain(contextFor(t, 5*time.Second)))
-		f.end()
-		c.whole(ns...)
-	})
-}
-
-// mute is a lease that has the contract's four methods and no more.
-type mute struct{ l lease.Lease }
-
-func (m mute) Acquire(ctx context.Context) (bool, error)    { return m.l.Acquire(ctx) }
-func (m mute) Release(ctx context.Context) error            { return m.l.Release(ctx) }
-func (m mute) CheckAlive() bool                             { return m.l.CheckAlive() }
-func (m mute) OnLost(f func(lease.Loss)) (stop func() bool) { return m.l.OnLost(f) }
-
-// Who coordinates is known of a lease that tells nothing, too.
-func TestACoordinatorWithABareLeaseIsTold(t *testing.T) {
-	bubble(t, func(c *cluster) {
-		ns := c.nodes("a", "b")
-		for _, n := range ns {
-			l, err := n.keeper.Lease("elsewhere/boss")
-			require.NoError(t, err)
-			n.start(12, sharding.WithCoordinatorLease(mute{l}))
-		}
-		time.Sleep(15 * time.Second)
-		first := ns[0].region.Info().Coordinator
-		require.NotEmpty(t, first.ID)
-		require.Equal(t, first, ns[1].region.Info().Coordinator)
-	})
-}
-
 // An order with a token that nobody has is no reason to refuse the true coordinator's.
 func TestAForgedOrderShutsNobodyOut(t *testing.T) {
 	bubble(t, func(c *cluster) {

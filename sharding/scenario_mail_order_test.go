@@ -98,7 +98,7 @@ func TestScenarioMail5NothingIsOvertaken(t *testing.T) {
 				v.say()
 			}
 			require.NotZero(t, x.s.region.Info().Waiting, "the window is full")
-			for range 10_000 { // as it gets room
+			for range tier.Draws(10_000, 10_000) { // as it gets room
 				v.say()
 				time.Sleep(2 * time.Millisecond)
 			}

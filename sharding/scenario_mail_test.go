@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/hosting"
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/sharding/placement"
 )
@@ -215,6 +216,9 @@ func (v *voice) are(got []int) {
 func TestScenarioMail1APlannedMoveWhileALinkHangs(t *testing.T) {
 	for _, link := range [][2]string{{"a:1", "b:1"}, {"s:1", "a:1"}} {
 		for name, moved := range map[string]bool{"before": false, "after": true} {
+			if tier.Racing && moved != (link[0] == "s:1") {
+				continue // each link and each moment once
+			}
 			t.Run(fmt.Sprintf("%s to %s %s", link[0], link[1], name), func(t *testing.T) {
 				run := func(hangs bool) (bytes uint64) {
 					bubble(t, func(c *cluster) {

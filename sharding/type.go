@@ -62,7 +62,6 @@ type settings struct {
 	backoffMax    time.Duration
 	linger        time.Duration
 	leadership    membership.Leadership
-	coordinator   lease.Lease
 	leaseOptions  []lease.Option
 	logger        *zap.Logger
 	meters        metric.MeterProvider
@@ -172,21 +171,10 @@ func WithLeadership(l membership.Leadership) Option {
 	return func(s *settings) { s.missing.Check("WithLeadership", l); s.leadership = l }
 }
 
-// WithCoordinatorLease makes the coordinator obey l in place of the Keeper's lease
-// "coordinator/<group>/<type>". It must be this Region's alone, and be the same
-// right on every node. Nodes refuse the orders of an earlier coordinator by the token of
-// its term: by that of a lease without tokens they can't. If tokens begin anew, as l's store
-// has lost its data, they take a lower one when a higher gave no orders for two TTLs of the
-// Region's leases.
-func WithCoordinatorLease(l lease.Lease) Option {
-	return func(s *settings) { s.missing.Check("WithCoordinatorLease", l); s.coordinator = l }
-}
-
 // WithLeaseOptions are for the leases of shards, of the region and of the
 // coordinator, such as lease.WithTTL. Of metadata, sharding's own keys count: shards,
 // hosts, protocol, settings and plain; of parents, shards have the region's lease, and that the
-// membership's. A policy of renewal (lease.WithRenewal) must be Automatic, here as of
-// WithCoordinatorLease.
+// membership's. A policy of renewal (lease.WithRenewal) must be Automatic.
 func WithLeaseOptions(o ...lease.Option) Option {
 	return func(s *settings) {
 		for _, x := range o {
@@ -252,11 +240,6 @@ func complete(t *Type, opts []Option) (settings, error) {
 	}
 	if err := lease.RenewalOf(s.leaseOptions...).ValidateAutomatic(); err != nil {
 		return s, fmt.Errorf("sharding type %.64q: WithLeaseOptions: %w", t.Name, err)
-	}
-	if h, ok := lease.As[*lease.Handle](s.coordinator); ok {
-		if err := h.Renewal().ValidateAutomatic(); err != nil {
-			return s, fmt.Errorf("sharding type %.64q: WithCoordinatorLease: %w", t.Name, err)
-		}
 	}
 	const longest = int64(input.Longest)
 	for _, x := range []struct {

@@ -8,7 +8,6 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/singleton"
 )
@@ -136,7 +135,7 @@ func TestACandidateThatSpeaksOnceIsKept(t *testing.T) {
 // However many singletons a node has, it introduces itself at a bounded rate.
 func TestIntroductionsAreFew(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
-		names := tier.Draws(1000, 1000)
+		const names = 1000
 		a, b := c.node("a"), c.node("b")
 		for i := range names {
 			ma := a.run(fmt.Sprint("s", i))
