@@ -55,7 +55,7 @@ const (
 	// ReasonTooLarge: it is larger than one message between nodes may be
 	// (remoting.WithMaxMessageSize).
 	ReasonTooLarge
-	// ReasonOverflow: a buffer was full (WithBuffer, WithBufferBytes).
+	// ReasonOverflow: a buffer was full (WithBuffer).
 	ReasonOverflow
 	// ReasonNoHolder: the node it came to does not host, and knows no host.
 	ReasonNoHolder

@@ -27,7 +27,7 @@ func (s *shard) handOverLocked(m *mail, custody bool) {
 		s.pendLocked(e, m.envelope)
 	case e.Phase == entities.Active:
 		s.give(e, m.envelope)
-	case !custody && (s.pending >= s.r.set.buffer && len(e.pending) >= s.share() || s.pendingBytes >= s.r.set.bufferBytes),
+	case !custody && (s.pending >= s.r.set.buffer && len(e.pending) >= s.share() || s.pendingBytes >= maxBuffered),
 		custody && s.pendingBytes >= maxCustody:
 		s.overflowLocked(e, m)
 	default:

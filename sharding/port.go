@@ -21,7 +21,7 @@ import (
 // routing returns the shard's Router.
 func (s *shard) routing() *route.Router {
 	if s.router == nil {
-		s.router = route.New(route.Config{Name: s.name, Self: s.r.self, Limit: s.r.set.buffer, Bytes: s.r.set.bufferBytes,
+		s.router = route.New(route.Config{Name: s.name, Self: s.r.self, Limit: s.r.set.buffer, Bytes: maxBuffered,
 			Custody: maxCustody, Policy: s.r.set.policy, Patience: patience, TTL: s.r.leaseTTL()}, s)
 		s.out.Init(transport.Of(s.r.system), s, s.r.names.Process, s.r.payload+wire.Headroom, &s.r.counts.unconfirmed)
 	}
@@ -31,6 +31,9 @@ func (s *shard) routing() *route.Router {
 // patience is how long a move of a shard may hold mail back for the sake of its order,
 // without a sign of progress.
 const patience = time.Second
+
+// maxBuffered bounds what waits for one shard, in bytes.
+const maxBuffered = 64 << 20
 
 // maxCustody bounds what waits in one shard that other nodes handed over, in bytes.
 const maxCustody = 64 << 20

@@ -46,7 +46,6 @@ type settings struct {
 	limits        placement.MoveLimits
 	settle        time.Duration
 	buffer        int
-	bufferBytes   int
 	total         int
 	policy        hosting.DropPolicy
 	stopWith      func() any
@@ -91,17 +90,14 @@ func WithSettle(d time.Duration) Option { return func(s *settings) { s.settle = 
 // it. The policy says which message is dropped when a shard's bound is reached; among messages
 // that wait for an entity to start, it is one for the same entity. A twentieth of a shard's
 // bound is reserved for each entity, so that an entity which does not start leaves room for the
-// others. When the total is reached the newest message is dropped. Messages that another node
+// others. When the total is reached the newest message is dropped. What waits for one shard
+// takes 64 MiB at most: about, as messages of this node are not encoded while they wait. Messages that another node
 // accepted, and hands over with a shard, have their own bounds: 64 MiB for a shard, and four
 // times the total. A dropped message goes to the dead letters and is counted, and its sender
 // is told. Default 1000, 100 000, DropNewest.
 func WithBuffer(shard, total int, p hosting.DropPolicy) Option {
 	return func(s *settings) { s.buffer, s.total, s.policy = shard, total, p }
 }
-
-// WithBufferBytes bounds the size of the messages that wait for one shard, in bytes. The size
-// is approximate: messages of this node are not encoded while they wait. Default 64 MiB.
-func WithBufferBytes(shard int) Option { return func(s *settings) { s.bufferBytes = shard } }
 
 // WithStop sets how an entity is told of a planned stop. New mail is turned away; then the
 // entity gets the message that make returns, behind the messages it has begun. It ends itself
@@ -207,7 +203,7 @@ const defaultStateLimit = 64 << 10
 
 // complete checks the settings, and fills in defaults.
 func complete(t *Type, opts []Option) (settings, error) {
-	s := settings{strategy: placement.Balanced{}, settle: 500 * time.Millisecond, buffer: 1000, bufferBytes: 64 << 20,
+	s := settings{strategy: placement.Balanced{}, settle: 500 * time.Millisecond, buffer: 1000,
 		total: 100_000, stopWithin: 10 * time.Second,
 		stateLimit: defaultStateLimit, backoffMin: 200 * time.Millisecond, backoffMax: 30 * time.Second, linger: 5 * time.Second}
 	bad := func(format string, args ...any) (settings, error) {
@@ -247,7 +243,7 @@ func complete(t *Type, opts []Option) (settings, error) {
 		is, min, max int64
 	}{
 		{"WithBuffer: the bound of a shard", int64(s.buffer), 1, input.MaxCount}, {"WithBuffer: the bound in all", int64(s.total), 1, input.MaxCount},
-		{"WithBufferBytes", int64(s.bufferBytes), 1, input.MaxBytes}, {"WithStateLimit", int64(s.stateLimit), 0, input.MaxBytes},
+		{"WithStateLimit", int64(s.stateLimit), 0, input.MaxBytes},
 		{"WithMaxActive", int64(s.maxActive), 0, input.MaxCount}, {"WithRemember: entities a second", int64(s.recoverEvery), 1, input.MaxCount},
 		{"WithStop", int64(s.stopWithin), 1, longest}, {"WithSettle", int64(s.settle), 0, longest}, {"WithPassivation", int64(s.idle), 0, longest},
 		{"WithBackoff: least", int64(s.backoffMin), int64(time.Millisecond), longest},

@@ -59,7 +59,7 @@ const (
 )
 
 // mostAtDoor bounds how many messages wait for the controller, unless the buffer is larger. About
-// how large they are is bounded by WithBufferBytes, and what was handed over by another node by
+// how large they are is bounded by maxBuffered, and what was handed over by another node by
 // maxCustody besides.
 const mostAtDoor = 10_000
 
@@ -215,7 +215,7 @@ func (d *door) put(w waiting) (dropped any) {
 		d.afterEnd(w.message)
 		return nil
 	}
-	most := d.p.set.bufferBytes
+	most := maxBuffered
 	if _, kept := w.message.(*transport.Kept); kept {
 		most += maxCustody
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
@@ -87,13 +86,13 @@ func TestHealthFailsWhileAChildDoesNotStop(t *testing.T) {
 				}
 				m := a.run("scheduler")
 				until(t, time.Second, "hosts", active(m))
-				health := singleton.Health(a.system, singleton.WithStoppingBound(time.Minute))
+				health := singleton.Health(a.system)
 				end(a, m)
 				synctest.Wait()
 				after, err := every(5*time.Minute, health)
 				require.ErrorContains(t, err, `singleton "scheduler" is `)
-				require.ErrorContains(t, err, "for 1m1s its child was told to stop and has not")
-				require.Equal(t, 61*time.Second, after, "longer than the bound")
+				require.ErrorContains(t, err, "for 31s its child was told to stop and has not")
+				require.Equal(t, 31*time.Second, after, "longer than the bound")
 				require.Error(t, health(t.Context()), "for as long as that lasts")
 				close(release)
 				a.store.Heal()
@@ -161,10 +160,10 @@ func TestHealthFailsWhileNobodyHosts(t *testing.T) {
 		d.crash()
 		c.log.crashed(d)
 		time.Sleep(2 * ttl)
-		health = singleton.Health(a.system, singleton.WithHostlessBound(5*time.Second))
+		health = singleton.Health(a.system)
 		after, err = every(time.Hour, health)
 		require.Error(t, err)
-		require.Equal(t, 6*time.Second, after)
+		require.Equal(t, 31*time.Second, after)
 	})
 }
 
@@ -267,18 +266,8 @@ func TestHealthWhileSingletonsComeAndGo(t *testing.T) {
 	})
 }
 
-func TestHealthRefusesBadInput(t *testing.T) {
-	system := actor.NewActorSystem(remoting.LogTo(nil))
-	for field, health := range map[string]func(context.Context) error{
-		"system":            singleton.Health(nil),
-		"option":            singleton.Health(system, nil),
-		"WithStoppingBound": singleton.Health(system, singleton.WithStoppingBound(0)),
-		"WithHostlessBound": singleton.Health(system, singleton.WithHostlessBound(-time.Second)),
-	} {
-		for range 2 {
-			err := health(t.Context())
-			require.ErrorIs(t, err, lease.ErrInvalid)
-			require.ErrorContains(t, err, field)
-		}
-	}
+func TestHealthRefusesNoSystem(t *testing.T) {
+	err := singleton.Health(nil)(t.Context())
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	require.ErrorContains(t, err, "system")
 }

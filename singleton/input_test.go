@@ -144,7 +144,6 @@ func TestWhatNoOptionMayHave(t *testing.T) {
 			"WithTerminal":      {singleton.WithTerminal},
 			"WithBackoff":       {singleton.WithBackoff, time.Second, time.Second},
 			"WithBuffer":        {singleton.WithBuffer, 1, hosting.DropNewest},
-			"WithBufferBytes":   {singleton.WithBufferBytes, 1},
 			"WithLinger":        {singleton.WithLinger, time.Second},
 			"WithMailbox":       {singleton.WithMailbox, actor.Unbounded()},
 			"WithLogger":        {singleton.WithLogger, zap.NewNop()},
@@ -161,15 +160,6 @@ func TestWhatNoOptionMayHave(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 			return m.Stop(context.Background())
-		})
-		inputtest.Options(t, map[string][]any{
-			"WithStoppingBound": {singleton.WithStoppingBound, time.Second},
-			"WithHostlessBound": {singleton.WithHostlessBound, time.Second},
-		}, nil, map[string]string{
-			"WithStoppingBound(most)": "it may take for ever",
-			"WithHostlessBound(most)": "it may take for ever",
-		}, func(o singleton.HealthOption) error {
-			return singleton.Health(a.system, o)(context.Background())
 		})
 	})
 }

@@ -31,7 +31,6 @@ type settings struct {
 	backoffMin   time.Duration
 	backoffMax   time.Duration
 	buffer       int
-	bufferBytes  int
 	drop         hosting.DropPolicy
 	linger       time.Duration
 	mailbox      actor.MailboxProducer
@@ -149,14 +148,11 @@ func WithBackoff(least, most time.Duration) Option {
 
 // WithBuffer bounds how many messages wait while no host is known, 1 to 2³¹-1, and says
 // which gives way beyond that; it goes to the dead letters and is counted. Default 1000,
-// hosting.DropNewest.
+// hosting.DropNewest. They take 64 MiB at most: about, as messages of this node are not encoded
+// while they wait.
 func WithBuffer(limit int, policy hosting.DropPolicy) Option {
 	return func(s *settings) { s.buffer, s.drop = limit, policy }
 }
-
-// WithBufferBytes bounds what waits while no host is known in bytes, too, 1 to 1 TiB:
-// about, as messages of this node are not encoded while they wait. Default 64 MiB.
-func WithBufferBytes(limit int) Option { return func(s *settings) { s.bufferBytes = limit } }
 
 // WithLinger bounds for how long a manager that was stopped, and holds nothing any more,
 // goes on forwarding without progress: its own mail that the next host does not take, and
@@ -200,7 +196,7 @@ func WithJournal(f func(name string, token lease.Token, at time.Duration)) Optio
 func defaults() settings {
 	return settings{settle: 300 * time.Millisecond, stopWithin: 10 * time.Second, stateLimit: 1 << 20,
 		backoffMin: 200 * time.Millisecond, backoffMax: 30 * time.Second,
-		buffer: 1000, bufferBytes: 64 << 20, linger: 5 * time.Second}
+		buffer: 1000, linger: 5 * time.Second}
 }
 
 // complete checks the settings and fills in the defaults that depend on others. payload is
@@ -225,16 +221,9 @@ func (s *settings) complete(name string, keeper *lease.Keeper, payload int) erro
 			return invalid(x.field, x.is, fmt.Sprintf("at least %v and at most %v", x.least, input.Longest))
 		}
 	}
-	for _, x := range []struct {
-		field string
-		is    int
-		most  int64
-	}{{"WithBuffer limit", s.buffer, input.MaxCount}, {"WithBufferBytes", s.bufferBytes, input.MaxBytes}} {
-		if x.is < 1 || int64(x.is) > x.most {
-			return invalid(x.field, x.is, fmt.Sprintf("at least 1 and at most %d", x.most))
-		}
-	}
 	switch {
+	case s.buffer < 1 || s.buffer > input.MaxCount:
+		return invalid("WithBuffer limit", s.buffer, fmt.Sprintf("at least 1 and at most %d", input.MaxCount))
 	case s.stateLimit < 0 || s.stateLimit > payload:
 		return invalid("WithStateLimit", s.stateLimit,
 			fmt.Sprintf("0 to %d, what one message carries (remoting.WithMaxMessageSize)", payload))

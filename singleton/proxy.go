@@ -25,6 +25,9 @@ import (
 // order, without a sign of progress.
 const patience = time.Second
 
+// maxBuffered bounds what waits for a host, in bytes.
+const maxBuffered = 64 << 20
+
 // maxCustody bounds what waits here that other nodes handed over, in bytes.
 const maxCustody = 64 << 20
 
@@ -73,7 +76,7 @@ func (p *proxy) init(c *controller) {
 	if m.keeper != nil {
 		self.Incarnation = m.keeper.Owner().Incarnation
 	}
-	p.Router = route.New(route.Config{Name: m.lname, Self: self, Limit: m.set.buffer, Bytes: m.set.bufferBytes, Custody: maxCustody,
+	p.Router = route.New(route.Config{Name: m.lname, Self: self, Limit: m.set.buffer, Bytes: maxBuffered, Custody: maxCustody,
 		Policy: m.set.drop, Patience: patience, TTL: defaultTTL}, p)
 	p.payload = wire.PayloadLimit(m.system)
 	p.out.Init(transport.Of(m.system), p, managerID(m.name), p.payload+wire.Headroom, &p.lost)

@@ -5,12 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 
-	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -35,60 +35,42 @@ func StopAll(ctx context.Context, system *actor.ActorSystem) error {
 	if err := lease.ValidateContext(ctx); err != nil {
 		return fmt.Errorf("singleton.StopAll: %w", err)
 	}
-	type stopping struct {
-		m   *Manager
-		err error
-	}
-	told := map[*Manager]*stopping{}
-	ended, running := make(chan *stopping), 0
-	again := time.NewTicker(lookAgain)
-	defer again.Stop()
+	told := map[*Manager]bool{}
 	for {
-		absent := 0 // their actors are still being made, or have just ended
+		var open *Manager
 		for _, m := range managersOf(system) {
-			if told[m] != nil || m.owned {
+			if m.owned {
 				continue
 			}
-			if _, ok := system.ProcessRegistry.GetLocal(managerID(m.name)); !ok && ctx.Err() == nil {
-				absent++
-				continue
+			if open = m; !told[m] {
+				told[m] = true
+				m.askToStop()
 			}
-			s := &stopping{m: m}
-			told[m] = s
-			running++
-			go func() { s.err = m.stopNamed(ctx); ended <- s }()
 		}
-		if running+absent == 0 {
+		if open == nil || ctx.Err() != nil {
 			break
 		}
-		for look := false; !look; {
-			select {
-			case <-ended:
-				running--
-				look = running == 0
-			case <-again.C:
-				look = true
-			}
+		select {
+		case <-open.done:
+		case <-time.After(lookAgain):
+		case <-ctx.Done():
 		}
 	}
-	var late []*stopping
-	for _, s := range told {
-		if hasEnded(s.m) { // it may have at the last moment
-			s.err = s.m.left
-		}
-		if s.err != nil {
-			late = append(late, s)
+	var late []error
+	for _, m := range slices.SortedFunc(maps.Keys(told), byName) {
+		if err := m.wait(ctx); err != nil {
+			late = append(late, err)
 		}
 	}
-	slices.SortFunc(late, func(a, b *stopping) int { return cmp.Compare(a.m.Name(), b.m.Name()) })
-	return boundedJoin(late, func(s *stopping) error { return s.err })
+	return boundedJoin(late)
 }
 
-// stopNamed is Stop for a manager that was found in the registry. It is there
-// before Start has set its PID.
-func (m *Manager) stopNamed(ctx context.Context) error {
-	outlet.Tell(m.system, actor.NewPID(m.system.Address(), managerID(m.name)), &told{stop})
-	return m.wait(ctx)
+// askToStop has the manager stop, though its actor may not have begun.
+func (m *Manager) askToStop() {
+	m.stopping.Store(true)
+	if _, ok := m.system.ProcessRegistry.GetLocal(m.pid.Id); ok {
+		m.tell(stop)
+	}
 }
 
 // lookAgain is the pause between looks for managers that were started meanwhile.
@@ -97,17 +79,15 @@ const lookAgain = 100 * time.Millisecond
 // mostLines is how many singletons one error names.
 const mostLines = 20
 
-// boundedJoin joins the errors of items, and counts those beyond mostLines.
-func boundedJoin[T any](items []T, errorOf func(T) error) error {
-	var errs []error
-	for _, it := range items[:min(len(items), mostLines)] {
-		errs = append(errs, errorOf(it))
-	}
-	if more := len(items) - mostLines; more > 0 {
-		errs = append(errs, fmt.Errorf("and %d more singletons", more))
+// boundedJoin joins errors, and counts those beyond mostLines.
+func boundedJoin(errs []error) error {
+	if more := len(errs) - mostLines; more > 0 {
+		errs = append(errs[:mostLines:mostLines], fmt.Errorf("and %d more singletons", more))
 	}
 	return errors.Join(errs...)
 }
+
+func byName(a, b *Manager) int { return cmp.Compare(a.name, b.name) }
 
 // managersOf returns the managers of system that have not ended, by name.
 func managersOf(system *actor.ActorSystem) []*Manager {
@@ -116,11 +96,11 @@ func managersOf(system *actor.ActorSystem) []*Manager {
 	defer r.mu.Unlock()
 	ms := make([]*Manager, 0, len(r.managers))
 	for _, m := range r.managers {
-		if m != nil && !hasEnded(m) {
+		if !hasEnded(m) {
 			ms = append(ms, m)
 		}
 	}
-	slices.SortFunc(ms, func(a, b *Manager) int { return cmp.Compare(a.Name(), b.Name()) })
+	slices.SortFunc(ms, byName)
 	return ms
 }
 

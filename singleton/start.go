@@ -53,6 +53,8 @@ type Manager struct {
 	ops     sync.WaitGroup // calls to the lease under way
 	life    context.Context
 	endLife context.CancelFunc
+
+	stopping atomic.Bool // StopAll was called: the actor looks when it begins
 }
 
 // Status is a snapshot of a manager.
@@ -159,6 +161,7 @@ func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *
 	if err := m.launch(reg); err != nil {
 		reg.remove(m)
 		m.endLife()
+		close(m.done)
 		return nil, err
 	}
 	return m, nil
@@ -288,6 +291,9 @@ func (m *Manager) Stop(ctx context.Context) error {
 
 // wait waits until the manager has ended.
 func (m *Manager) wait(ctx context.Context) error {
+	if hasEnded(m) { // ctx may be done as well
+		return m.left
+	}
 	select {
 	case <-m.done:
 		return m.left
