@@ -42,7 +42,6 @@ var alone = map[string]struct {
 	"sharding/entry.go":             {1, "Props of users, that may not return"},
 	"sharding/start.go":             {1, "the control loop, whose end Start's clean-up waits for by a channel"},
 	"singleton/end.go":              {1, "the last of a manager, which Stop waits for by a channel"},
-	"singleton/shutdown.go":         {1, "StopAll takes each Stop's result from a channel"},
 }
 
 // kits are what only tests and benchmarks are made of.

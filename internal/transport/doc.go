@@ -67,9 +67,7 @@
 // sent, dead-lettered or told under a lock. What an answer lets go is not sent on the goroutine
 // that reads it, either.
 //
-// Code of users runs within a send: a sender middleware, a logger, subscribers of dead
-// letters. Where it panics, the message may not have been sent: straight
-// mail is counted as if its link had broken, and who asked is told. The channel goes on with
-// what is behind. Where it hangs, order has all of that wait; it is told of after 5 s, and
-// counts as a link that is not answered.
+// A sender middleware runs within a send, and so do subscribers of dead letters. If one panics, the
+// message may not have been sent: straight mail is counted, and the channel goes on with what is
+// behind it.
 package transport

@@ -1,12 +1,6 @@
 package transport
 
-import (
-	"github.com/asynkron/protoactor-go/actor"
-
-	"github.com/holdfast-go/holdfast/internal/wire"
-)
-
-// This file hands what a Peer has queued to remote. Code of users runs within a send.
+// This file hands what a Peer has queued to remote.
 
 // maxSpare is the largest queue whose memory is kept for the next burst.
 const maxSpare = 1024
@@ -55,41 +49,16 @@ func (p *Peer) resume() {
 	p.Flush()
 }
 
-// send sends one message. What code of users within it panics with is logged.
+// send sends one message. A sender middleware, or a subscriber of dead letters, may panic within:
+// the message may not have been sent, and the channel goes on with those behind it.
 func (p *Peer) send(o *outgoing) {
-	returned := false
 	defer func() {
-		if !returned {
-			p.undone(o, recover())
+		if r := recover(); r != nil {
+			if o.lost != nil {
+				o.lost.Add(1)
+			}
+			p.node.log("a message was not sent", r)
 		}
 	}()
 	p.node.system.Root.Send(o.to, o.msg)
-	returned = true
-}
-
-// undone is called when code of users panicked within a send: a sender middleware, or a subscriber
-// of dead letters.
-func (p *Peer) undone(o *outgoing, r any) {
-	if o.lost != nil {
-		p.failed(o)
-	}
-	logPanic(p.node.system, "a message was not sent", r)
-}
-
-// failed counts a straight message that may not have been sent, and tells who asked.
-func (p *Peer) failed(o *outgoing) {
-	p.mu.Lock()
-	p.s.failed(o.leg, o.lost)
-	p.mu.Unlock()
-	system := p.node.system
-	var asker wire.Asker
-	if e, ok := o.msg.(*wire.Envelope); ok {
-		asker, _ = wire.AskerOf(system, e.Sender.GetAddress(), e.Sender.GetId())
-	} else {
-		from := actor.UnwrapEnvelopeSender(o.msg)
-		asker, _ = wire.AskerOf(system, from.GetAddress(), from.GetId())
-	}
-	if asker != nil {
-		asker.Unconfirmed()
-	}
 }

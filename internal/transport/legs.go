@@ -37,30 +37,5 @@ func (s *sender) lose() {
 			t.lost.Add(int64(t.n))
 		}
 	}
-	s.legs, s.flying = nil, leg{}
-	s.nextLeg()
-}
-
-func (s *sender) nextLeg() {
-	s.open = leg{}
-	s.begun++
-}
-
-// failed: a straight message of that leg may not have been sent. It is counted now, and not
-// again when the link breaks. The leg was not answered: its probe goes behind the message.
-func (s *sender) failed(number uint64, lost *atomic.Int64) {
-	l := &s.open
-	switch behind := s.begun - number; {
-	case behind > uint64(len(s.legs)):
-		return // of a link that broke: it was counted
-	case behind > 0:
-		l = &s.legs[uint64(len(s.legs))-behind]
-	}
-	for i := range l.straight {
-		if t := &l.straight[i]; t.lost == lost && t.n > 0 {
-			t.n--
-			lost.Add(1)
-			return
-		}
-	}
+	s.legs, s.open, s.flying = nil, leg{}, leg{}
 }

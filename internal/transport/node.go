@@ -213,9 +213,17 @@ func (n *Node) broke(address string) {
 // redial has remote make the link to address anew: where nobody cuts links, by what it takes for the
 // end of the link.
 func (n *Node) redial(address string) {
-	if !actors.GiveLinkUp(n.system, address) {
-		go publish(n.system, &remote.EndpointTerminatedEvent{Address: address}) // to remote, beside others who may be slow
+	if actors.GiveLinkUp(n.system, address) {
+		return
 	}
+	go func() { // remote hears of it beside subscribers that may be slow, or panic
+		if err := boundary.Call(func() error {
+			n.system.EventStream.Publish(&remote.EndpointTerminatedEvent{Address: address})
+			return nil
+		}); err != nil {
+			n.log("a subscriber of the EventStream failed", err)
+		}
+	}()
 }
 
 // inbound returns what is known of an origin.
@@ -298,7 +306,7 @@ func (n *Node) take(m *wire.Frame) {
 	}
 	what, sender, failed := in.take(n, m)
 	if failed != nil {
-		logPanic(n.system, "a frame was not delivered", failed)
+		n.log("a frame was not delivered", failed)
 	}
 	if what != nil {
 		outlet.Of(n.system).DeadLetter(actor.NewPID(n.system.Address(), m.To), wire.Local(what, sender, nil))
@@ -349,15 +357,6 @@ func Unwrap(message any) (what any, kept bool) {
 	return message, false
 }
 
-// logPanic logs on goroutines that nothing else contains: a logger that panics ends its line alone.
-func logPanic(system *actor.ActorSystem, what string, reason any) {
-	defer func() { _ = recover() }()
-	system.Logger().Error("transport: "+what, slog.Any("panic", reason))
-}
-
-// publish publishes an event to subscribers that may panic.
-func publish(system *actor.ActorSystem, e any) {
-	if err := boundary.Call(func() error { system.EventStream.Publish(e); return nil }); err != nil {
-		logPanic(system, "a subscriber of the EventStream failed", err)
-	}
+func (n *Node) log(what string, reason any) {
+	n.system.Logger().Error("transport: "+what, slog.Any("panic", reason))
 }

@@ -93,7 +93,7 @@ func (p *Peer) Straight(c *Parcel, to *actor.PID, msg any, size int, lost *atomi
 	}
 	// Nothing is before it: the sender need not queue it.
 	p.draining = true
-	c.mail.to, c.mail.msg, c.mail.lost, c.mail.leg = to, msg, lost, p.s.begun
+	c.mail.to, c.mail.msg, c.mail.lost = to, msg, lost
 	c.link = p.straightLocked(nil, nil, size, lost)
 	p.armLocked() // the send may take long
 	return true

@@ -35,7 +35,6 @@ type outgoing struct {
 	to   *actor.PID
 	msg  any
 	lost *atomic.Int64 // of straight mail: where it counts
-	leg  uint64        // and the number of its leg
 }
 
 // late is a message about mail that waits for the link.
@@ -67,7 +66,6 @@ type sender struct {
 	probes  uint64
 	legs    []leg              // behind each went a probe that was not answered yet
 	open    leg                // what went since
-	begun   uint64             // legs before open
 	flying  leg                // the messages and bytes of all of these
 	since   time.Duration      // when the first of open went
 	asked   time.Duration      // when the last probe went
@@ -113,7 +111,7 @@ func (s *sender) straight(to *actor.PID, msg any, size int, lost *atomic.Int64, 
 	}
 	s.open.add(lost)
 	if to != nil {
-		s.out = append(s.out, outgoing{to, msg, lost, s.begun})
+		s.out = append(s.out, outgoing{to, msg, lost})
 	}
 	s.count(size, now)
 	return s.link
@@ -169,7 +167,7 @@ func (s *sender) probe(now time.Duration) {
 		s.heard = now
 	}
 	s.legs = append(s.legs, s.open)
-	s.nextLeg()
+	s.open = leg{}
 	s.asked, s.pause = now, silentAfter
 	s.ask()
 }

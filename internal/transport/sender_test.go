@@ -227,39 +227,6 @@ func TestWhatIsLostIsCounted(t *testing.T) {
 	require.EqualValues(t, 2, b.Load())
 }
 
-// What could not be sent is counted once: then, and not when its link breaks.
-func TestWhatWasNotSentIsCountedOnce(t *testing.T) {
-	s := newSender()
-	var a, b atomic.Int64
-	fail := func(i int) {
-		s.straight(s.mail, i, 1, &a, 0)
-		o := s.out[len(s.out)-1]
-		if _, ok := o.msg.(*wire.Probe); ok { // it filled the leg
-			o = s.out[len(s.out)-2]
-		}
-		s.failed(o.leg, o.lost)
-		require.EqualValues(t, i+1, a.Load())
-	}
-	s.straight(s.mail, -1, 1, &b, 0)
-	fail(0)
-	s.straight(s.mail, -1, 1, &b, 0)
-	fail(1)
-	old := s.out[len(s.out)-2]
-	require.Equal(t, 1, old.msg)
-	s.gone(0)
-	require.EqualValues(t, 2, a.Load())
-	require.EqualValues(t, 2, b.Load())
-	s.failed(old.leg, old.lost) // it hung until the link broke
-	require.EqualValues(t, 2, a.Load())
-	s.ack(ackOf("b1", 2, s.probes, 0), 0)
-	for range s.window / 2 {
-		s.straight(s.mail, -1, 1, &b, 0)
-	}
-	s.failed(old.leg, old.lost)
-	require.EqualValues(t, 2, a.Load())
-	require.EqualValues(t, 2, b.Load())
-}
-
 // A frame returns, past those behind it, when links that live have lost it again and again. How
 // often its link broke is of no account.
 func TestOnlyWhatVanishesReturns(t *testing.T) {
