@@ -7,29 +7,17 @@ import (
 	"github.com/holdfast-go/holdfast/lab/demo/bank"
 	"github.com/holdfast-go/holdfast/lab/demo/scheduler"
 	"github.com/holdfast-go/holdfast/lab/demo/stage"
-	"github.com/holdfast-go/holdfast/lab/soak"
-	"github.com/holdfast-go/holdfast/lab/torture"
-	"github.com/holdfast-go/holdfast/test/cluster"
+	"github.com/holdfast-go/holdfast/lab/nodes"
 )
 
 func init() {
-	if cluster.IsBurner() {
-		cluster.Burn()
-	}
-	for _, child := range []func() (int, bool){torture.Child, soak.Child} {
-		if code, is := child(); is {
-			os.Exit(code)
-		}
-	}
-	programs["torture"] = torture.Main
+	nodes.Child()
+	scenarios = append(scenarios, nodes.Scenarios()...)
 	for name, main := range map[string]func(context.Context, []string) int{"singleton": schedulerMain, "sharding": bankMain} {
 		programs[name] = func(args []string) int { return main(context.Background(), args) }
 		if os.Getenv(stage.NodeEnv) != "" && len(os.Args) > 1 && os.Args[1] == name {
 			os.Exit(programs[name](os.Args[2:]))
 		}
-	}
-	for _, name := range soak.Names() {
-		programs[name] = func(args []string) int { return soak.Main(name, args) }
 	}
 }
 

@@ -98,8 +98,6 @@ var longDocs = map[string]int{
 	"singleton":                      129,
 	"lab/demo/bank":                  51,
 	"lab/demo/scheduler":             52,
-	"lab/soak":                       83,
-	"lab/torture":                    72,
 }
 
 func TestPackageDocsAreShort(t *testing.T) {

@@ -1,5 +1,5 @@
 // Package cluster is a laboratory of real processes (Linux): what the checks in
-// lab/soak and lab/torture need to start nodes, to stand between them, and to judge
+// lab/nodes and lab/leases need to start nodes, to stand between them, and to judge
 // what they noted.
 //
 //   - Place and Process: children that die with their parent, take orders and tell

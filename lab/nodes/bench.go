@@ -1,0 +1,503 @@
+//go:build linux
+
+package nodes
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lab/scene"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/test/cluster"
+)
+
+// roomForLife is how many entries a process may note, if nothing else is said; the file is sparse.
+const roomForLife = 1 << 20
+
+// slot is one node of the cluster: the process that it has now, and the evidence of
+// those it had.
+type slot struct {
+	index int
+
+	op sync.Mutex // one fault at a time
+
+	mu     sync.Mutex
+	life   int
+	proc   *process // nil: none
+	book   *journal // of proc
+	past   []seen   // of those that are gone
+	viewed int      // entries of the book that the view has
+}
+
+// seen is an entry, and who noted it.
+type seen struct {
+	entry
+	node, life int
+}
+
+func (e seen) String() string {
+	return fmt.Sprintf("%.6f node-%d.%d %v name=%d token=%d target=%d sender=%d seq=%d sent=%.6f",
+		e.at.Seconds(), e.node, e.life, e.kind, e.name, e.token, e.target, e.sender, e.seq, e.sent.Seconds())
+}
+
+// crew is servers of a store and all nodes, in processes of their own.
+type crew struct {
+	*scene.Run
+	net      network
+	servers  Servers
+	dir      string
+	settings settings // of each, but for what differs
+	room     int      // entries of a process
+	slots    []*slot
+	numbers  atomic.Int64 // of orders
+	resident cluster.Peaks
+
+	viewing sync.Mutex
+	view    view
+}
+
+// kindOf is the store of that name.
+func kindOf(name string) (Store, error) {
+	i := slices.IndexFunc(Stores, func(s Store) bool { return s.Name == name })
+	if i < 0 {
+		return Store{}, fmt.Errorf("%w: there is no store %q", lease.ErrInvalid, name)
+	}
+	return Stores[i], nil
+}
+
+// newCrew starts servers and makes a network for n nodes, which start starts. Their store is that of
+// the run, or etcd.
+func newCrew(ctx context.Context, r *scene.Run, n, members int, wires func(servers []string) (network, error), s settings) (c *crew, err error) {
+	s.Store = cmp.Or(r.Store, "etcd")
+	store, err := kindOf(s.Store)
+	if err != nil {
+		return nil, err
+	}
+	c = &crew{Run: r, settings: s, room: roomForLife}
+	if c.dir, err = os.MkdirTemp(r.Dir, "nodes-"); err != nil {
+		return nil, err
+	}
+	if c.servers, err = store.Start(ctx, members); err != nil {
+		return nil, fmt.Errorf("%s: %w", store.Name, err)
+	}
+	if c.net, err = wires(c.servers.Addresses()); err != nil {
+		return nil, errors.Join(err, c.end())
+	}
+	for i := range n {
+		c.slots = append(c.slots, &slot{index: i})
+	}
+	r.Printf("   %v; %v", c.servers, c.net)
+	return c, nil
+}
+
+// start starts a process for a node, unless it has one.
+func (c *crew) start(i int) error {
+	s := c.slots[i]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc != nil {
+		return nil
+	}
+	set := c.settings
+	set.Index, set.Life = i, s.life
+	set.Host, set.Port = c.net.host(i)
+	set.Dials, set.URL = c.net.dials(i), c.servers.URL(c.net.endpoints(i))
+	set.Journal = filepath.Join(c.dir, fmt.Sprintf("%d-%d", i, s.life))
+	book, err := cluster.MakeJournal[entry](set.Journal, c.room)
+	if err != nil {
+		return err
+	}
+	p, err := startProcess(c.net.place(i), set)
+	if err != nil {
+		return errors.Join(err, book.Close())
+	}
+	s.proc, s.book, s.viewed = p, book, 0
+	go cluster.Watch(context.Background(), p.Process, heapEvery, &c.resident) // until it ends
+	return nil
+}
+
+// current is the process of a node; nil if it has none.
+func (s *slot) current() *process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.proc
+}
+
+// gone takes up what a process left that has ended.
+func (c *crew) gone(s *slot) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc == nil {
+		return nil
+	}
+	es, err := s.book.Read()
+	if err != nil {
+		return err
+	}
+	c.viewing.Lock()
+	for i, e := range es {
+		s.past = append(s.past, seen{e, s.index, s.life})
+		if i >= s.viewed {
+			c.view.take(seen{e, s.index, s.life})
+		}
+	}
+	c.view.died(s.index, s.life)
+	c.viewing.Unlock()
+	err = errors.Join(s.book.Close(), os.Remove(s.book.Path))
+	s.proc, s.book = nil, nil
+	s.life++
+	return err
+}
+
+// check is an error if the process ended though nobody made it.
+func (s *slot) check() error {
+	p := s.current()
+	if p == nil {
+		return nil
+	}
+	select {
+	case <-p.Done():
+		return fmt.Errorf("%s ended by itself: %v", p.ID, p.Err())
+	default:
+		return nil
+	}
+}
+
+// kill ends the process with SIGKILL.
+func (c *crew) kill(s *slot) error {
+	p := s.current()
+	if p == nil {
+		return nil
+	}
+	if err := s.check(); err != nil {
+		return errors.Join(err, c.gone(s))
+	}
+	if err := p.Kill(); err != nil {
+		return err
+	}
+	return c.gone(s)
+}
+
+// errTooLong: a node was told to leave and did not.
+var errTooLong = errors.New("has not left in time")
+
+// leave tells the process to leave in order, and kills it if that takes too long.
+func (c *crew) leaveBy(s *slot, within time.Duration) error {
+	p := s.current()
+	if p == nil {
+		return nil
+	}
+	if err := s.check(); err != nil {
+		return errors.Join(err, c.gone(s))
+	}
+	if err := p.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	select {
+	case <-p.Done():
+		if p.Err() != nil && p.isUp() { // one that has not begun may not know the signal yet
+			return errors.Join(fmt.Errorf("%s, told to leave: %w", p.ID, p.Err()), c.gone(s))
+		}
+		return c.gone(s)
+	case <-time.After(within):
+		return errors.Join(fmt.Errorf("%s %w, %v", p.ID, errTooLong, within), c.kill(s))
+	}
+}
+
+// evidence is what all nodes noted.
+func (c *crew) evidence() (all []seen, err error) {
+	for _, s := range c.slots {
+		s.mu.Lock()
+		all = append(all, s.past...)
+		if s.proc != nil {
+			es, err := s.book.Read()
+			if err != nil {
+				s.mu.Unlock()
+				return nil, err
+			}
+			for _, e := range es {
+				all = append(all, seen{e, s.index, s.life})
+			}
+		}
+		s.mu.Unlock()
+	}
+	return all, nil
+}
+
+// end kills what still runs, and ends the servers.
+func (c *crew) end() error {
+	var errs []error
+	for _, s := range c.slots {
+		if p := s.current(); p != nil {
+			errs = append(errs, p.Kill())
+		}
+		s.mu.Lock()
+		if s.book != nil {
+			errs = append(errs, s.book.Close())
+			s.proc, s.book = nil, nil
+		}
+		s.mu.Unlock()
+	}
+	if c.net != nil {
+		errs = append(errs, c.net.close())
+	}
+	return errors.Join(append(errs, c.servers.Close())...)
+}
+
+// process is one node's.
+type process struct {
+	*cluster.Process[said]
+}
+
+func startProcess(at *cluster.Place, s settings) (*process, error) {
+	p, err := cluster.Start[said](at, fmt.Sprintf("%s.%d", s.id(), s.Life), nodeEnv, s)
+	return &process{p}, err
+}
+
+// isUp reports whether the process takes part.
+func (p *process) isUp() bool {
+	_, ok := p.Find(func(r said) bool { return r.What == isUp })
+	return ok
+}
+
+// awaitUp waits until a node takes part, and returns what it said then.
+func (c *crew) awaitUp(ctx context.Context, i int) (said, error) {
+	p := c.slots[i].current()
+	if p == nil {
+		return said{}, fmt.Errorf("node-%d has no process", i)
+	}
+	return p.Await(ctx, patience+10*time.Second, isUp, func(r said) bool { return r.What == isUp })
+}
+
+// up starts nodes, and waits until all take part.
+func (c *crew) up(ctx context.Context, nodes ...int) (err error) {
+	for _, i := range nodes {
+		err = errors.Join(err, c.start(i))
+	}
+	for _, i := range nodes {
+		if err == nil {
+			_, err = c.awaitUp(ctx, i)
+		}
+	}
+	return err
+}
+
+// all are the nodes that have processes, without some.
+func (c *crew) all(but ...int) (nodes []int) {
+	for _, s := range c.slots {
+		if s.current() != nil && !slices.Contains(but, s.index) {
+			nodes = append(nodes, s.index)
+		}
+	}
+	return nodes
+}
+
+// order gives nodes an order, all of them if none is named, and waits until each says that it is
+// done. A node that has failed is an error.
+func (c *crew) order(ctx context.Context, o order, within time.Duration, nodes ...int) (got []said, err error) {
+	if len(nodes) == 0 {
+		nodes = c.all()
+	}
+	o.Number = int(c.numbers.Add(1))
+	for _, i := range nodes {
+		p := c.slots[i].current()
+		if p == nil {
+			return nil, fmt.Errorf("%s: node-%d has no process", o.Do, i)
+		}
+		if err := p.Tell(o); err != nil {
+			return nil, err
+		}
+	}
+	for _, i := range nodes {
+		r, err := c.slots[i].current().Await(ctx, within, o.Do, func(r said) bool { return r.Number == o.Number })
+		if err == nil && r.Err != "" {
+			err = fmt.Errorf("node-%d: %s: %s", i, o.Do, r.Err)
+		}
+		if err != nil {
+			return got, err
+		}
+		got = append(got, r)
+	}
+	return got, nil
+}
+
+// lead makes a node the leader for all, those too that are started later.
+func (c *crew) lead(ctx context.Context, i int) error {
+	r, err := c.awaitUp(ctx, i)
+	if err != nil {
+		return err
+	}
+	c.settings.Leader = r.Owner
+	_, err = c.order(ctx, order{Do: doLead, Leader: r.Owner}, patience)
+	return err
+}
+
+// weights are what nodes need, all of them if none is named.
+func (c *crew) weights(ctx context.Context, nodes ...int) (all []weight, err error) {
+	got, err := c.order(ctx, order{Do: doWeigh}, patience, nodes...)
+	for _, r := range got {
+		all = append(all, *r.Weight)
+	}
+	return all, err
+}
+
+// noted is how many entries there are in the journals of living processes.
+func (c *crew) noted() (n int) {
+	for _, s := range c.slots {
+		s.mu.Lock()
+		if s.book != nil {
+			n += s.book.Len()
+		}
+		s.mu.Unlock()
+	}
+	return n
+}
+
+// quiet ends the load, and waits until nothing has been noted for some time, or for too long.
+func (c *crew) quiet(ctx context.Context, calm, within time.Duration) error {
+	if _, err := c.order(ctx, order{Do: doQuiet}, patience); err != nil {
+		return err
+	}
+	end := cluster.Now() + within
+	for was, since := -1, cluster.Now(); cluster.Now() < end && cluster.Now()-since < calm; {
+		if n := c.noted(); n > was+len(c.slots) { // sessions are confirmed, now and then
+			was, since = n, cluster.Now()
+		}
+		if err := cluster.Pause(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// view is which name is where, as the journals have it.
+type view struct {
+	homes map[uint16]home
+	boss  home // the coordinator
+	dead  map[[2]int]bool
+	began int // entries that tell of a name that is hosted by another
+}
+
+// home is where a name is, or was last.
+type home struct {
+	node, life int
+	token      uint64
+	at         time.Duration // since when
+	hosted     bool
+}
+
+func (v *view) take(e seen) {
+	if v.homes == nil {
+		v.homes, v.dead = map[uint16]home{}, map[[2]int]bool{}
+	}
+	switch h := v.homes[e.name]; {
+	case e.kind == coordinating && e.token > v.boss.token:
+		v.boss = home{e.node, e.life, e.token, e.at, true}
+	case e.kind == hosted && e.token > h.token:
+		v.homes[e.name] = home{e.node, e.life, e.token, e.at, !v.dead[[2]int{e.node, e.life}]}
+		v.began++
+	case e.kind == unhosted && h.node == e.node && h.life == e.life:
+		h.hosted = false
+		v.homes[e.name] = h
+	}
+}
+
+// died says that a process is gone.
+func (v *view) died(node, life int) {
+	if v.dead == nil {
+		v.homes, v.dead = map[uint16]home{}, map[[2]int]bool{}
+	}
+	v.dead[[2]int{node, life}] = true
+	for name, h := range v.homes {
+		if h.node == node && h.life == life {
+			h.hosted = false
+			v.homes[name] = h
+		}
+	}
+}
+
+// look calls f with a view that is up to date.
+func (c *crew) look(f func(v *view)) {
+	for _, s := range c.slots {
+		s.mu.Lock()
+		c.viewing.Lock()
+		for s.book != nil {
+			e, ok := s.book.At(s.viewed)
+			if !ok {
+				break // not begun, or being written
+			}
+			c.view.take(seen{e, s.index, s.life})
+			s.viewed++
+		}
+		c.viewing.Unlock()
+		s.mu.Unlock()
+	}
+	c.viewing.Lock()
+	defer c.viewing.Unlock()
+	f(&c.view)
+}
+
+// hosts are how many names each node hosts, and since when all are hosted; 0 if they are not.
+func (c *crew) hosts() (has []int, since time.Duration) {
+	has = make([]int, len(c.slots))
+	c.look(func(v *view) {
+		for name := range c.settings.Names.count() {
+			h := v.homes[uint16(name)]
+			if !h.hosted {
+				since = -1
+				continue
+			}
+			has[h.node]++
+			if since >= 0 {
+				since = max(since, h.at)
+			}
+		}
+	})
+	return has, max(since, 0)
+}
+
+// until waits for cond. cluster.ErrNever says that it took too long.
+func (c *crew) until(ctx context.Context, within time.Duration, what string, cond func() bool) error {
+	for end := cluster.Now() + within; !cond(); {
+		if cluster.Now() >= end {
+			has, _ := c.hosts()
+			return fmt.Errorf("%s: %w within %v; the nodes host %v of %d", what, cluster.ErrNever, within, has, c.settings.Names.count())
+		}
+		if err := cluster.Pause(ctx, 5*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settled waits until these nodes host all shards evenly, and have for a while, and returns since
+// when.
+func (c *crew) settled(ctx context.Context, within, calm time.Duration, among ...int) (since time.Duration, err error) {
+	err = c.until(ctx, within, fmt.Sprintf("the shards are even among %v", among), func() bool {
+		var has []int
+		has, since = c.hosts()
+		return since > 0 && even(has, c.settings.Names, among) && cluster.Now()-since >= calm
+	})
+	return since, err
+}
+
+// even reports whether all names are hosted by these nodes, each having its part of the shards.
+func even(has []int, n names, among []int) bool {
+	sum := 0
+	for _, i := range among {
+		if has[i] < n.Shards/len(among) || has[i] > (n.Shards+len(among)-1)/len(among)+n.Singletons {
+			return false
+		}
+		sum += has[i]
+	}
+	return sum == n.count()
+}

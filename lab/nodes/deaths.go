@@ -1,0 +1,333 @@
+//go:build linux
+
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lab/scene"
+	"github.com/holdfast-go/holdfast/test/cluster"
+)
+
+// deaths is a scenario whose nodes are killed and replaced. After each kill every name must answer
+// every survivor in time.
+type deaths struct {
+	nodes  int
+	names  names
+	ttl    time.Duration
+	asks   float64 // a second, of all nodes together
+	kills  int
+	target role
+	back   time.Duration // bound of the answers after a kill, beside the TTL
+
+	start time.Duration                                  // bound of the answers after the start; 0: none
+	idle  *needs                                         // bounds of what nodes need while nothing is asked; nil: none
+	then  func(context.Context, *crew, *rand.Rand) error // what is done besides
+}
+
+// role is what a node is chosen by.
+type role int
+
+const (
+	anyNode     role = iota
+	host             // of the first name
+	coordinator      // of the shards
+	busiest          // hosts the most names
+)
+
+// needs bounds what nodes need, beside what they need before they host anything.
+type needs struct {
+	heap       float64 // MiB of each node
+	goroutines float64 // of each node
+	requests   float64 // to etcd, a second, of all nodes
+}
+
+// pick chooses a node that runs.
+func (c *crew) pick(by role, random *rand.Rand) (node int) {
+	all := c.all()
+	has, _ := c.hosts()
+	c.look(func(v *view) {
+		switch by {
+		case anyNode:
+			node = all[random.IntN(len(all))]
+		case host:
+			node = v.homes[0].node
+		case coordinator:
+			node = v.boss.node
+		case busiest:
+			node = slices.Index(has, slices.Max(has))
+		}
+	})
+	return node
+}
+
+// sweepWithin is an ask's deadline: what was sent to a node that died is not
+// answered, and asked again.
+const sweepWithin = 250 * time.Millisecond
+
+func upTo(n int) (all []int) {
+	for i := range n {
+		all = append(all, i)
+	}
+	return all
+}
+
+func (d deaths) play(ctx context.Context, r *scene.Run) (err error) {
+	random := rand.New(rand.NewPCG(r.Seed, 0))
+	spare := 0
+	if d.then != nil {
+		spare = 1
+	}
+	c, err := newCrew(ctx, r, d.nodes+spare, 1, func(servers []string) (network, error) { return newLoopback(servers, d.nodes+spare) },
+		settings{TTL: d.ttl, Names: d.names})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.end()) }()
+	c.room = 200*d.names.count() + int(3*(d.asks+1000)*(120+float64(d.kills)*(60+d.ttl.Seconds())))
+	began := cluster.Now()
+	if err := c.up(ctx, upTo(d.nodes)...); err != nil {
+		return err
+	}
+	if err := c.answered(ctx, "start until all names answered every node", began, d.start, 10*patience); err != nil {
+		return err
+	}
+	if _, err := c.settled(ctx, patience, 0, c.all()...); err != nil && d.names.Shards > 0 {
+		return err
+	}
+	if d.idle != nil {
+		if err := d.idle.hold(ctx, c); err != nil {
+			return err
+		}
+	}
+	if d.asks > 0 {
+		if _, err := c.order(ctx, order{Do: doLoad, Asks: d.asks / float64(d.nodes)}, patience); err != nil {
+			return err
+		}
+	}
+	var times recoveries
+	for range d.kills {
+		if err := cluster.Pause(ctx, d.ttl/2+time.Duration(random.Int64N(int64(d.ttl/2)))); err != nil {
+			return err
+		}
+		if err := d.kill(ctx, c, c.pick(d.target, random), &times); err != nil {
+			return err
+		}
+	}
+	if d.then != nil {
+		if err := d.then(ctx, c, random); err != nil {
+			return err
+		}
+	}
+	r.Spread("kill to all names hosted", times.hosted)
+	r.Spread("kill to all answers at every survivor", times.back)
+	r.Spread("kill to all answers at the new process", times.healed)
+	if len(times.back) > 0 {
+		r.Within("longest from a kill to all answers at every survivor", slices.Max(times.back), d.ttl+d.back)
+	}
+	_, _, err = c.judged(func(*evidence) {})
+	return err
+}
+
+// answered has nodes ask every name until it answers, all of them if none is named. bound is for the time
+// since then; 0 is none.
+func (c *crew) answered(ctx context.Context, what string, since, bound, within time.Duration, nodes ...int) error {
+	got, err := c.order(ctx, order{Do: doSweep, Within: sweepWithin}, within, nodes...)
+	if err != nil {
+		return err
+	}
+	at := slices.MaxFunc(got, func(a, b said) int { return int(a.At - b.At) }).At
+	if bound > 0 {
+		c.Within(what, at-since, bound)
+	} else {
+		c.Figure(what, "%v", scene.Short(at-since))
+	}
+	return nil
+}
+
+// recoveries are the times after kills.
+type recoveries struct{ hosted, back, healed []time.Duration }
+
+// kill ends a node's process, starts another in its place, and waits until all names answer all nodes.
+func (d deaths) kill(ctx context.Context, c *crew, i int, times *recoveries) error {
+	has, _ := c.hosts()
+	boss := ""
+	c.look(func(v *view) {
+		if v.boss.hosted && v.boss.node == i {
+			boss = ", which coordinated,"
+		}
+	})
+	at := cluster.Now()
+	if err := c.kill(c.slots[i]); err != nil {
+		return err
+	}
+	swept := make(chan error, 1)
+	var got []said
+	go func() {
+		var err error
+		got, err = c.order(ctx, order{Do: doSweep, Within: sweepWithin}, 5*d.ttl+patience, c.all(i)...)
+		swept <- err
+	}()
+	if err := errors.Join(c.replace(ctx, i, d.asks/float64(d.nodes)), <-swept); err != nil {
+		return fmt.Errorf("kill of node-%d: %w", i, err)
+	}
+	back := slices.MaxFunc(got, func(a, b said) int { return int(a.At - b.At) }).At - at
+	again, err := c.order(ctx, order{Do: doSweep, Within: sweepWithin}, 5*d.ttl+patience, i)
+	if err != nil {
+		return fmt.Errorf("after the kill of node-%d: %w", i, err)
+	}
+	times.back, times.healed = append(times.back, back), append(times.healed, again[0].At-at)
+	if _, since := c.hosts(); since > at {
+		times.hosted = append(times.hosted, since-at)
+	}
+	c.Printf("   node-%d%s was killed, which hosted %d: all answer the survivors after %v", i, boss, has[i], scene.Short(back))
+	if c.settings.Names.Shards > 0 {
+		_, err = c.settled(ctx, patience, 0, c.all()...)
+	}
+	return err
+}
+
+// replace starts a process for a node, which asks at a rate.
+func (c *crew) replace(ctx context.Context, i int, asks float64) error {
+	err := c.up(ctx, i)
+	if err == nil && asks > 0 {
+		_, err = c.order(ctx, order{Do: doLoad, Asks: asks}, patience, i)
+	}
+	return err
+}
+
+// etcdMethods are what a node may ask etcd for.
+var etcdMethods = []string{"Range", "Put", "DeleteRange", "Txn", "Watch", "LeaseGrant", "LeaseRevoke", "LeaseKeepAlive", "LeaseTimeToLive"}
+
+// hold takes what nodes need while nothing is asked, and what etcd is asked for.
+func (n needs) hold(ctx context.Context, c *crew) error {
+	if err := cluster.Pause(ctx, c.settings.TTL); err != nil { // what the start left behind goes
+		return err
+	}
+	before, err := c.received(ctx)
+	if err != nil {
+		return err
+	}
+	was, err := c.weights(ctx)
+	if err != nil {
+		return err
+	}
+	began := cluster.Now()
+	if err := cluster.Pause(ctx, 2*c.settings.TTL); err != nil {
+		return err
+	}
+	after, err := c.received(ctx)
+	if err != nil {
+		return err
+	}
+	took := (cluster.Now() - began).Seconds()
+	sum, text := 0.0, ""
+	for i, method := range etcdMethods {
+		sum += (after[i] - before[i]) / took
+		text += fmt.Sprintf(" %s %.2f", method, (after[i]-before[i])/took)
+	}
+	c.Printf("   idle, requests to etcd a second:%s", text)
+	c.AtMost("requests to etcd a second while all is idle", sum, n.requests, "")
+	is, err := c.weights(ctx)
+	if err != nil {
+		return err
+	}
+	for i, w := range is {
+		up, err := c.awaitUp(ctx, c.all()[i])
+		if err != nil {
+			return err
+		}
+		c.Printf("   node-%d hosts %d: heap %.1f MiB, resident %.1f MiB, %d goroutines, %.2f %% of a processor", i, w.Hosted,
+			mib(w.Heap), mib(w.RSS), w.Goroutines, 100*(w.CPU-was[i].CPU).Seconds()/took)
+		c.AtMost(fmt.Sprintf("node-%d, heap of all it hosts", i), mib(w.Heap)-mib(up.Weight.Heap), n.heap, " MiB")
+		if n.goroutines > 0 {
+			c.AtMost(fmt.Sprintf("node-%d, goroutines of all it hosts", i), float64(w.Goroutines-up.Weight.Goroutines), n.goroutines, "")
+		}
+	}
+	return nil
+}
+
+// received is how many messages of each kind etcd has had.
+func (c *crew) received(ctx context.Context) ([]float64, error) {
+	servers, ok := c.servers.(etcdServers)
+	if !ok {
+		return nil, errors.New("this scenario counts requests to etcd, and has another store")
+	}
+	got, err := servers.Members()[0].Metrics(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if got.Sum("grpc_server_msg_received_total") == 0 {
+		return nil, errors.New("the server counts no requests: another name for the metric?")
+	}
+	out := make([]float64, len(etcdMethods))
+	for i, method := range etcdMethods {
+		out[i] = got.Sum("grpc_server_msg_received_total", fmt.Sprintf("grpc_method=%q", method))
+	}
+	return out, nil
+}
+
+// Bounds of shards.
+const (
+	assignBound = 5 * time.Second
+	bossBound   = 2 * time.Second
+	stillFor    = 2 * time.Second // nothing must have moved for so long before the next thing is done
+)
+
+// succession has the node that coordinates leave, and come back, and then one more join.
+func succession(ctx context.Context, c *crew, random *rand.Rand) error {
+	nodes := c.all()
+	if _, err := c.settled(ctx, patience, stillFor, nodes...); err != nil {
+		return err
+	}
+	leaves, old, at := c.pick(coordinator, random), uint64(0), cluster.Now()
+	c.look(func(v *view) { old = v.boss.token })
+	if err := c.leaveBy(c.slots[leaves], patience); err != nil {
+		return err
+	}
+	left := cluster.Now()
+	var boss home
+	if err := c.until(ctx, patience, "another node coordinates", func() bool {
+		c.look(func(v *view) { boss = v.boss })
+		return boss.token > old && boss.node != leaves
+	}); err != nil {
+		return err
+	}
+	last := at
+	c.slots[leaves].mu.Lock()
+	for _, e := range only(c.slots[leaves].past, unhosted) {
+		last = max(last, e.at)
+	}
+	c.slots[leaves].mu.Unlock()
+	c.Printf("   node-%d, which coordinated, was told to leave: all its shards are handed over after %v, node-%d coordinates after %v, it has left after %v",
+		leaves, scene.Short(last-at), boss.node, scene.Short(boss.at-at), scene.Short(left-at))
+	c.Within("last hand-over of the leaving coordinator's node until another coordinates", max(0, boss.at-last), bossBound)
+	if _, err := c.settled(ctx, patience, stillFor, c.all()...); err != nil {
+		return err
+	}
+	if err := c.up(ctx, leaves); err != nil {
+		return err
+	}
+	if _, err := c.settled(ctx, 2*patience, stillFor, nodes...); err != nil {
+		return err
+	}
+	before, moved, one := 0, 0, len(nodes)
+	c.look(func(v *view) { before = v.began })
+	at = cluster.Now()
+	if err := c.up(ctx, one); err != nil {
+		return err
+	}
+	settled, err := c.settled(ctx, 2*patience, 2*stillFor, append(nodes, one)...)
+	if err != nil {
+		return err
+	}
+	c.look(func(v *view) { moved = v.began - before })
+	c.Figure("a node joined: until it has its part", "%v", scene.Short(settled-at))
+	c.AtMost("shards that moved when a node joined", float64(moved), float64((c.settings.Names.Shards+one)/(one+1)+1), "")
+	return c.answered(ctx, "all shards answer all nodes", cluster.Now(), 0, 2*patience)
+}

@@ -1,0 +1,350 @@
+//go:build linux
+
+package nodes
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"runtime"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/singleton"
+	"github.com/holdfast-go/holdfast/test/cluster"
+)
+
+// load is what a node sends. The senders are numbered: see senderOf.
+type load struct {
+	end     chan struct{} // nil: nothing is sent
+	running sync.WaitGroup
+	asker   *actor.PID
+	tellers []*actor.PID // those that are actors
+
+	mu  sync.Mutex
+	seq [senders][]uint64 // of each sender, to each target
+}
+
+// pace is between looks at what is due.
+const pace = 5 * time.Millisecond
+
+// answerWithin is for how long an asker waits for answers before it stops.
+const answerWithin = 5 * time.Second
+
+// next notes the next letter of a sender.
+func (n *node) next(sender uint32, target int) letter {
+	n.load.mu.Lock()
+	seqs := &n.load.seq[sender%senders]
+	if *seqs == nil {
+		*seqs = make([]uint64, n.Names.targets())
+	}
+	(*seqs)[target]++
+	l := letter{Sender: sender, Target: uint16(target), Seq: (*seqs)[target], Sent: int64(cluster.Now()), Fill: max(0, n.Size-letterSize)}
+	n.load.mu.Unlock()
+	n.journal.Note(entry{at: time.Duration(l.Sent), kind: asked, seq: l.Seq, sender: sender, target: l.Target, name: uint16(n.Names.of(target))})
+	return l
+}
+
+// post sends the next letter of a sender that is no actor.
+func (n *node) post(sender uint32, target int) {
+	l := n.next(sender, target)
+	if target < n.Names.Singletons {
+		n.system.Root.Send(n.managers[target].PID(), l)
+	} else {
+		_ = n.region.Tell(n.accounts[target-n.Names.Singletons], l) // one that is refused is not handled: it is judged
+	}
+}
+
+// request sends the next letter of an actor.
+func (n *node) request(ctx actor.Context, sender uint32, target int) letter {
+	l := n.next(sender, target)
+	if target < n.Names.Singletons {
+		ctx.Request(n.managers[target].PID(), l)
+	} else {
+		_ = n.region.Request(n.accounts[target-n.Names.Singletons], l, ctx.Self()) // likewise
+	}
+	return l
+}
+
+// begin begins to send.
+func (n *node) begin(o order) {
+	n.load.end = make(chan struct{})
+	id := func(k int) uint32 { return senderOf(n.Index, n.Life, k) }
+	tellers := senders - 1
+	if n.Names.Shards > 0 {
+		tellers = plain // accounts are told from outside of actors
+	}
+	for k := 1; k <= tellers && o.Rate > 0; k++ {
+		rate, count := o.Rate/float64(tellers), o.Count/tellers
+		if k <= plain {
+			n.load.running.Go(func() {
+				d := &due{rate: rate, count: count}
+				for tick := time.NewTicker(pace); d.left(); {
+					d.each(func() { n.post(id(k), rand.IntN(n.Names.targets())) })
+					select {
+					case <-tick.C:
+					case <-n.load.end:
+						return
+					}
+				}
+			})
+			continue
+		}
+		n.load.tellers = append(n.load.tellers, n.system.Root.Spawn(actor.PropsFromProducer(func() actor.Actor {
+			return &sender{node: n, number: id(k), due: due{rate: rate, count: count}, pick: n.pick(rate)}
+		})))
+	}
+	if o.Asks > 0 {
+		n.load.asker = n.system.Root.Spawn(actor.PropsFromProducer(func() actor.Actor {
+			return &sender{node: n, number: id(0), due: due{rate: o.Asks}, pick: n.pick(o.Asks), open: map[askKey]time.Duration{}}
+		}))
+	}
+}
+
+// quiet ends the load, and waits for answers.
+func (n *node) quiet() {
+	if n.load.end == nil {
+		return
+	}
+	close(n.load.end)
+	n.load.running.Wait()
+	for _, pid := range append(n.load.tellers, n.load.asker) {
+		if pid != nil {
+			q := &quieting{until: cluster.Now() + answerWithin, done: make(chan struct{})}
+			n.system.Root.Send(pid, q)
+			<-q.done
+		}
+	}
+	n.load.end, n.load.asker, n.load.tellers = nil, nil, nil
+}
+
+// due says what is to be sent by now. A sender that was held up for long does not make up for it:
+// that would be another load than the one asked for.
+type due struct {
+	rate  float64
+	count int // in all; 0: no bound
+	began time.Duration
+	done  int
+	sent  int
+}
+
+func (d *due) left() bool { return d.count == 0 || d.sent < d.count }
+
+func (d *due) each(f func()) {
+	if d.began == 0 {
+		d.began = cluster.Now()
+	}
+	due := int((cluster.Now() - d.began).Seconds() * d.rate)
+	for d.done = max(d.done, due-int(d.rate/10)-1); d.done < due && d.left(); d.done++ {
+		f()
+		d.sent++
+	}
+}
+
+type (
+	// beat is what a sender tells itself.
+	beat struct{}
+	// quieting tells a sender that it is to send no more, and to close done when all is answered.
+	quieting struct {
+		until time.Duration
+		done  chan struct{}
+	}
+	askKey struct {
+		target uint16
+		seq    uint64
+	}
+)
+
+// sender is an actor that sends, without waiting for answers, and notes these.
+type sender struct {
+	*node
+	number uint32
+	due    due
+	pick   func() int
+	open   map[askKey]time.Duration // what was asked; nil: answers are not waited for
+	quiet  *quieting
+}
+
+// Receive implements actor.Actor.
+func (s *sender) Receive(ctx actor.Context) {
+	switch msg := ctx.Message().(type) {
+	case *actor.Started, beat:
+		s.beat(ctx)
+	case receipt:
+		key := askKey{msg.Target, msg.Seq}
+		if at, ok := s.open[key]; ok {
+			delete(s.open, key)
+			s.journal.Note(entry{at: cluster.Now(), kind: answered, sent: at, token: msg.Token, seq: msg.Seq,
+				sender: s.number, target: msg.Target, name: uint16(s.Names.of(int(msg.Target)))})
+		}
+	case *quieting:
+		s.quiet = msg
+	}
+}
+
+func (s *sender) beat(ctx actor.Context) {
+	for key, at := range s.open {
+		if cluster.Now()-at > 2*answerWithin {
+			delete(s.open, key)
+		}
+	}
+	if q := s.quiet; q == nil {
+		s.due.each(func() {
+			l := s.request(ctx, s.number, s.pick())
+			if s.open != nil {
+				s.open[askKey{l.Target, l.Seq}] = time.Duration(l.Sent)
+			}
+		})
+	} else if len(s.open) == 0 || cluster.Now() > q.until {
+		close(q.done)
+		s.quiet, s.due.rate = nil, 0
+		return
+	}
+	system, self := ctx.ActorSystem(), ctx.Self()
+	time.AfterFunc(pace, func() { system.Root.Send(self, beat{}) })
+}
+
+// pick says whom an asker asks next: any target. Where accounts are stopped for idleness it is of eight
+// asks one a singleton, two the same as before, two an account that was asked so long ago that it is
+// about to be stopped, and three any.
+func (n *node) pick(rate float64) func() int {
+	any := func() int { return rand.IntN(n.Names.targets()) }
+	if n.MaxActive == 0 {
+		return any
+	}
+	any = func() int { return n.Names.Singletons + rand.IntN(len(n.accounts)) }
+	past := make([]int, max(4, int(rate*1.25*n.Idle.Seconds())))
+	for i := range past {
+		past[i] = any()
+	}
+	last, at := past[0], 0
+	return func() int {
+		switch rand.IntN(8) {
+		case 0, 1:
+		case 2, 3:
+			last = past[(at+rand.IntN(len(past)/4))%len(past)] // of the oldest quarter
+		case 4:
+			if n.Names.Singletons > 0 {
+				return rand.IntN(n.Names.Singletons)
+			}
+			fallthrough
+		default:
+			last = any()
+		}
+		past[at%len(past)] = last
+		at++
+		return last
+	}
+}
+
+// atOnce is how many asks of a sweep are on the way at a time, at least.
+const atOnce = 256
+
+// sweep asks every name, or every target, until it answers, or for so long that it was judged.
+func (n *node) sweep(within time.Duration, every bool) {
+	var targets []int
+	if every {
+		targets = upTo(n.Names.targets())
+	} else {
+		for name := range n.Names.count() {
+			targets = append(targets, n.Names.first(name))
+		}
+	}
+	var all sync.WaitGroup
+	room := make(chan struct{}, max(atOnce, len(targets)/8)) // all of a dead node's
+	end := cluster.Now() + patience
+	for _, target := range targets {
+		room <- struct{}{}
+		all.Go(func() {
+			for from := cluster.Now(); !n.askOnce(target, within) && cluster.Now() < end; from = cluster.Now() {
+				time.Sleep(within/10 - (cluster.Now() - from)) // it may have failed at once
+			}
+			<-room
+		})
+	}
+	all.Wait()
+}
+
+func (n *node) askOnce(target int, within time.Duration) bool {
+	l := letter{Sender: senderOf(n.Index, n.Life, 0), Target: uint16(target), Sent: int64(cluster.Now())}
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	var got receipt
+	var err error
+	if target < n.Names.Singletons {
+		got, err = singleton.Ask[receipt](ctx, n.managers[target], l)
+	} else {
+		got, err = sharding.Ask[receipt](ctx, n.region, n.accounts[target-n.Names.Singletons], l)
+	}
+	if err != nil {
+		return false
+	}
+	n.journal.Note(entry{at: cluster.Now(), kind: swept, name: uint16(n.Names.of(target)), target: uint16(target), token: got.Token, sent: time.Duration(l.Sent)})
+	return true
+}
+
+// weigh takes what the node needs.
+func (n *node) weigh() weight {
+	runtime.GC()
+	runtime.GC() // what finalizers and pools held on to
+	w := weight{Heap: cluster.Heap(), RSS: resident(), Goroutines: runtime.NumGoroutine(), Active: int(n.active.Load()), Counted: map[string]int64{}}
+	var used syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &used) // of this process: it has no reason to fail
+	w.CPU = time.Duration(used.Utime.Nano() + used.Stime.Nano())
+	files, _ := os.ReadDir("/proc/self/fd") // likewise
+	w.Files, w.Sessions = len(files), n.witness.sessions()
+	for _, m := range n.managers {
+		s := m.Status()
+		if s.Token != 0 {
+			w.Hosted++
+		}
+		givenUp("", s, w.Counted)
+	}
+	if n.region != nil {
+		in := n.region.Info()
+		w.Hosted += in.Held
+		w.Entries, w.Passivated, w.HandedOff = in.Entities, in.Passivated, in.HandedOff
+		givenUp("", in, w.Counted)
+	}
+	givenUp("remoting.", n.remote.Stats(), w.Counted)
+	w.Counted["dead letters"], w.Counted["order not kept"] = n.counts.dead.Load(), n.counts.order.Load()
+	return w
+}
+
+// resident is the memory of this process that is its own, in bytes: the mapped journal is not.
+func resident() uint64 {
+	status, _ := os.ReadFile("/proc/self/status")
+	_, rest, _ := bytes.Cut(status, []byte("RssAnon:"))
+	var kib uint64
+	if fields := bytes.Fields(rest); len(fields) > 0 {
+		kib, _ = strconv.ParseUint(string(fields[0]), 10, 64)
+	}
+	return kib << 10
+}
+
+// givesUp are the names of counters that say that a message was given up.
+var givesUp = regexp.MustCompile(`(?i)dropped|undeliverable|lost|expired|refused`)
+
+// givenUp adds the numbers in a struct of the product whose names say that messages were given up,
+// whatever it calls them.
+func givenUp(prefix string, of any, into map[string]int64) {
+	text, err := json.Marshal(of)
+	var all map[string]any
+	if err != nil || json.Unmarshal(text, &all) != nil {
+		panic(fmt.Sprintf("%T has no JSON: %v", of, err))
+	}
+	for name, v := range all {
+		if n, ok := v.(float64); ok && givesUp.MatchString(name) {
+			into[prefix+name] += int64(n)
+		}
+	}
+}

@@ -1,0 +1,479 @@
+//go:build linux
+
+package nodes
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lab/scene"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/test/cluster"
+)
+
+// heapMost bounds what is on the heap of a process at any time, in MiB.
+const heapMost = 300
+
+// Of slow links.
+const (
+	farDelay  = 50 * time.Millisecond
+	farJitter = 250 * time.Millisecond
+)
+
+// newLinked starts nodes over links that can be slowed down, and waits until all names have answered
+// all nodes.
+func newLinked(ctx context.Context, r *scene.Run, n, room int, s settings) (c *crew, links *cluster.Links, err error) {
+	if c, err = newCrew(ctx, r, n, 1, func(servers []string) (network, error) {
+		p, err := newProxies(servers, n, r.Seed)
+		if err == nil {
+			links = p.Links
+		}
+		return p, err
+	}, s); err != nil {
+		return nil, nil, err
+	}
+	c.room = room
+	for i := range n { // the first comes first
+		if err = c.up(ctx, i); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		_, err = c.order(ctx, order{Do: doWake, Within: time.Second}, 2*patience)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, c.end())
+	}
+	return c, links, nil
+}
+
+// settleMail ends the load, and judges: what was lost must have been counted.
+func (c *crew) settleMail(ctx context.Context, what string, quiet time.Duration) (es []seen, j *judgement, err error) {
+	if err := c.quiet(ctx, quiet, time.Minute); err != nil {
+		return nil, nil, err
+	}
+	ws, err := c.weights(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	sum, givenUp := counted(ws)
+	c.Printf("   %scounted by the product: %v", what, sum)
+	es, j, err = c.judged(func(ev *evidence) {
+		ev.calms, ev.loose, ev.counted = []span{{0, cluster.Now()}}, true, givenUp
+	})
+	if err == nil {
+		c.holdHeap(what, heapMost)
+	}
+	return es, j, err
+}
+
+// window is a part of a run, and how many bytes went over the links in it.
+type window struct {
+	span
+	bytes int64
+}
+
+// watched lets time pass.
+func watched(ctx context.Context, links *cluster.Links, d time.Duration) (w window, err error) {
+	w.from, w.bytes = cluster.Now(), links.Bytes()
+	err = cluster.Pause(ctx, d)
+	w.to, w.bytes = cluster.Now(), links.Bytes()-w.bytes
+	return w, err
+}
+
+// perLetter is how many bytes went over the links for each letter that was sent in the window, and
+// handled.
+func (w window) perLetter(es []seen) float64 {
+	return float64(w.bytes) / float64(len(transit(es, w.span)))
+}
+
+// congestion has links become slow under a load while shards move, and looks at what is sent over them
+// and how soon all is well again; then a link is stalled in the middle of a move.
+func congestion(ctx context.Context, r *scene.Run) error {
+	length, rate := cmp.Or(r.For, 55*time.Second), 1500.0
+	if r.Short {
+		length, rate = cmp.Or(r.For, 11*time.Second), 300
+	}
+	const nodes, asks = 4, 100.0
+	set := settings{TTL: 10 * time.Second, Names: names{Shards: 32, Each: 8}, Size: 100}
+	c, links, err := newLinked(ctx, r, nodes, int(4*(rate+asks)*(length.Seconds()+60))+100_000, set)
+	if err != nil {
+		return err
+	}
+	err = func() error {
+		if _, err := c.order(ctx, order{Do: doLoad, Rate: rate / nodes, Asks: asks / nodes}, patience); err != nil {
+			return err
+		}
+		end := c.drainOn(ctx, 2*time.Second)
+		if err := cluster.Pause(ctx, 3*time.Second); err != nil {
+			return err
+		}
+		var well, slow, healed window
+		for _, step := range []struct {
+			shape cluster.Shape
+			share int // of eleven
+			w     *window
+		}{{cluster.Shape{}, 4, &well}, {cluster.Shape{Delay: farDelay, Jitter: farJitter}, 3, &slow}, {cluster.Shape{}, 4, &healed}} {
+			links.Shape(step.shape)
+			if *step.w, err = watched(ctx, links, length*time.Duration(step.share)/11); err != nil {
+				return err
+			}
+		}
+		drained, undone, err := end()
+		if err != nil {
+			return err
+		}
+		if drained == 0 {
+			return errNothing
+		}
+		es, _, err := c.settleMail(ctx, "", 2*time.Second)
+		if err != nil {
+			return err
+		}
+		r.Printf("   %d drains begun, %d not done in time", drained, undone)
+		later := span{healed.from + 2*time.Second, healed.to}
+		r.Spread("asks while well", answers(es, well.span))
+		r.Spread("asks while slow", answers(es, slow.span))
+		r.Spread("asks from 2 s after healing on", answers(es, later))
+		reference := well.perLetter(es)
+		r.Figure("bytes on the wire for each letter", "well %.0f, slow %.0f, healed %.0f", reference, slow.perLetter(es), healed.perLetter(es))
+		r.AtMost("bytes for each letter while slow, of the reference", slow.perLetter(es)/reference, 1.5, "")
+		r.AtMost("bytes for each letter after healing, of the reference", healed.perLetter(es)/reference, 1.5, "")
+		r.AtMost("p99 of asks from 2 s after healing on, of the reference",
+			float64(scene.Percentile(answers(es, later), 99))/float64(scene.Percentile(answers(es, well.span), 99)), 2, "")
+		return nil
+	}()
+	if err := errors.Join(err, c.end()); err != nil {
+		return err
+	}
+	return stalledMove(ctx, r, set)
+}
+
+// drainOn drains a node, has it take part again, and goes on to the next, with a planned move each time.
+// What it returns ends that, and tells how many drains there were, and how many were not done when
+// they were undone.
+func (c *crew) drainOn(ctx context.Context, every time.Duration) (end func() (drained, undone int, err error)) {
+	moving, stop := context.WithCancel(ctx)
+	done := make(chan struct{})
+	var drained, undone int
+	var failed error
+	go func() {
+		defer close(done)
+		for i := 0; failed == nil; i = (i + 1) % len(c.slots) {
+			p, number := c.slots[i].current(), int(c.numbers.Add(1))
+			if failed = p.Tell(order{Do: doDrain, Number: number}); failed != nil || cluster.Pause(moving, every) != nil {
+				break
+			}
+			drained++
+			if _, ok := p.Find(func(r said) bool { return r.Number == number }); !ok {
+				undone++
+			}
+			if failed = p.Tell(order{Do: doUndrain}); failed != nil || cluster.Pause(moving, every) != nil {
+				break
+			}
+		}
+	}()
+	return func() (int, int, error) {
+		stop()
+		<-done
+		return drained, undone, failed
+	}
+}
+
+// swapAfter is how long a node takes part again before the other is drained: long enough for the
+// coordinator to know, and too short for it to move shards for balance. A node that is drained while
+// there is no other gives its shards up without a successor.
+const swapAfter = 400 * time.Millisecond
+
+// swap has the second node take all that the first one hosts. It returns what the drain said, once it
+// has.
+func (c *crew) swap(ctx context.Context) (drained <-chan said, err error) {
+	if _, err := c.order(ctx, order{Do: doUndrain}, patience, 1); err != nil {
+		return nil, err
+	}
+	if err := cluster.Pause(ctx, swapAfter); err != nil {
+		return nil, err
+	}
+	out := make(chan said, 1)
+	go func() {
+		got, err := c.order(ctx, order{Do: doDrain}, 2*patience, 0)
+		if err != nil {
+			got = []said{{Err: err.Error(), At: cluster.Now()}}
+		}
+		out <- got[0]
+	}()
+	return out, nil
+}
+
+// stalledMove has two nodes host and two send; what the old host sends to the new one waits from the
+// moment on when the first shard has moved.
+func stalledMove(ctx context.Context, r *scene.Run, set settings) (err error) {
+	count, stall := 30_000, 8*time.Second
+	if r.Short {
+		count, stall = 3000, 2*time.Second
+	}
+	set.Hosts = 2
+	c, links, err := newLinked(ctx, r, 4, 6*count+100_000, set)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.end()) }()
+	// All is on the first node, and will be on the second.
+	if _, err := c.order(ctx, order{Do: doDrain}, patience, 1); err != nil {
+		return err
+	}
+	bytes := links.Bytes()
+	if _, err := c.order(ctx, order{Do: doLoad, Rate: 1500, Count: count / 2}, patience, 2, 3); err != nil {
+		return err
+	}
+	if err := cluster.Pause(ctx, time.Second); err != nil {
+		return err
+	}
+	at := cluster.Now()
+	drained, err := c.swap(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.until(ctx, patience, "a shard was handed off", func() (moved bool) {
+		c.look(func(v *view) {
+			for _, h := range v.homes {
+				moved = moved || h.node == 1 && h.at >= at
+			}
+		})
+		return moved
+	}); err != nil {
+		return err
+	}
+	links.Link(0, 1).Set(cluster.Shape{Stall: true})
+	if err := cluster.Pause(ctx, stall); err != nil {
+		return err
+	}
+	links.Link(0, 1).Heal()
+	healed, d := cluster.Now(), <-drained
+	if err := cluster.Pause(ctx, at+time.Duration(count)*time.Second/3000-cluster.Now()); err != nil {
+		return err
+	}
+	es, j, err := c.settleMail(ctx, "stalled: ", 3*time.Second)
+	if err != nil {
+		return err
+	}
+	last := healed
+	for _, e := range only(es, handled) {
+		last = max(last, e.at)
+	}
+	r.Printf("   one move of all shards, its link stalled for %v from the first one handed off; drained after %v %s; the last letter was handled %v after healing; %.0f bytes on the wire for each letter",
+		stall, scene.Short(d.At-at), d.Err, scene.Short(last-healed), float64(links.Bytes()-bytes)/float64(j.asked))
+	return nil
+}
+
+// backlog has very many letters wait in one mailbox when its node is stopped.
+func backlog(ctx context.Context, r *scene.Run) error {
+	runs, sizes := 3, []int{300_000, 10_000, 1_000_000}
+	if r.Short {
+		runs, sizes = 1, []int{20_000}
+	}
+	for _, n := range []names{{Shards: 1, Each: 1}, {Singletons: 1}} {
+		took := map[int]time.Duration{}
+		for _, size := range sizes {
+			var each []time.Duration
+			for range runs {
+				d, err := backlogOnce(ctx, r, n, size)
+				if err != nil {
+					return err
+				}
+				each = append(each, d)
+			}
+			took[size] = scene.Percentile(each, 50)
+			r.Figure(fmt.Sprintf("%s: %d letters", n.text(0), size), "%v, %v each", scene.Short(took[size]), took[size]/time.Duration(size))
+		}
+		r.Within(fmt.Sprintf("%s: %d letters, from the stop to the last one handled", n.text(0), sizes[0]), took[sizes[0]], 10*time.Second)
+		if len(sizes) > 2 {
+			r.AtMost(fmt.Sprintf("%s: time for each of %d letters, of that for each of %d", n.text(0), sizes[2], sizes[1]),
+				float64(took[sizes[2]])/float64(sizes[2])/(float64(took[sizes[1]])/float64(sizes[1])), backlogGrowth, "")
+		}
+	}
+	return nil
+}
+
+// backlogGrowth bounds how much longer each of very many letters takes.
+const backlogGrowth = 1.5
+
+// backlogOnce moves a mailbox once, and returns how long it took from the stop to the last letter.
+func backlogOnce(ctx context.Context, r *scene.Run, n names, size int) (took time.Duration, err error) {
+	c, _, err := newLinked(ctx, r, 2, 4*size+10_000, settings{TTL: 10 * time.Second, Names: n, Size: 100, Buffer: 2*size + 10_000})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, c.end()) }()
+	if _, err := c.order(ctx, order{Do: doHold}, patience, 0); err != nil {
+		return 0, err
+	}
+	if _, err := c.order(ctx, order{Do: doBurst, Count: size}, 10*patience, 0); err != nil {
+		return 0, err
+	}
+	at := cluster.Now()
+	if _, err := c.order(ctx, order{Do: doStop}, 2*patience, 0); err != nil {
+		return 0, err
+	}
+	es, j, err := c.settleMail(ctx, "", 2*time.Second)
+	if err != nil {
+		return 0, err
+	}
+	last, there := at, 0
+	for _, e := range only(es, handled) {
+		last = max(last, e.at)
+		if e.node == 1 && e.seq > 0 {
+			there++
+		}
+	}
+	c.AtMost("letters out of order", float64(j.unordered), 0, "")
+	c.AtMost("letters handled before the stop, or not at all", float64(size-there), float64(size/2), "")
+	return last - at, nil
+}
+
+// slowCase is one kind of link, and a load that is more than it carries.
+type slowCase struct {
+	name  string
+	shape cluster.Shape
+	rate  float64 // letters a second
+	large int     // bytes of the state of one account; 0: as all others
+}
+
+var slowCases = []slowCase{
+	{"open", cluster.Shape{}, 1000, 0}, // a reference: here every state must arrive
+	{"narrow", cluster.Shape{Rate: 50_000}, 1000, 0},
+	{"far", cluster.Shape{Rate: 1 << 20, Delay: farDelay, Jitter: farJitter}, 4000, 20 << 20},
+}
+
+// slowLink moves accounts with state over links that carry less than what is sent: two nodes host, the
+// third sends.
+func slowLink(ctx context.Context, r *scene.Run) error {
+	accounts, length, cases := 10_000, cmp.Or(r.For, 30*time.Second), slowCases
+	if r.Short {
+		accounts, length, cases = 400, cmp.Or(r.For, 6*time.Second), slowCases[1:2]
+	}
+	for _, s := range cases {
+		if err := s.play(ctx, r, accounts, length); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	return nil
+}
+
+func (s slowCase) play(ctx context.Context, r *scene.Run, accounts int, length time.Duration) (err error) {
+	const shards, asks, lead, after = 40, 20.0, 3 * time.Second, 15 * time.Second
+	c, links, err := newLinked(ctx, r, 3, int(4*(s.rate+asks)*(length+after).Seconds())+10*accounts+100_000, settings{TTL: 10 * time.Second,
+		Names: names{Shards: shards, Each: accounts / shards}, Hosts: 2, Size: 400, State: 1 << 10, Large: s.large})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.end()) }()
+	if _, err := c.order(ctx, order{Do: doDrain}, patience, 1); err != nil {
+		return err
+	}
+	if _, err := c.order(ctx, order{Do: doWake, Within: time.Second}, 2*patience, 2); err != nil {
+		return err
+	}
+	before, err := c.weights(ctx)
+	if err != nil {
+		return err
+	}
+	links.Shape(s.shape)
+	if _, err := c.order(ctx, order{Do: doLoad, Rate: s.rate, Asks: asks}, patience, 2); err != nil {
+		return err
+	}
+	if err := cluster.Pause(ctx, lead); err != nil {
+		return err
+	}
+	moved := cluster.Now()
+	drained, err := c.swap(ctx)
+	if err != nil {
+		return err
+	}
+	if err := cluster.Pause(ctx, length-lead); err != nil {
+		return err
+	}
+	links.Shape(cluster.Shape{})
+	healed := span{cluster.Now() + 5*time.Second, cluster.Now() + after}
+	if err := cluster.Pause(ctx, after); err != nil {
+		return err
+	}
+	if err := c.quiet(ctx, 3*time.Second, time.Minute); err != nil {
+		return err
+	}
+	ws, err := c.weights(ctx)
+	if err != nil {
+		return err
+	}
+	_, was := counted(before)
+	sum, givenUp := counted(ws)
+	givenUp -= was
+	select {
+	case d := <-drained:
+		r.Printf("   %s: the node was drained after %v %s", s.name, scene.Short(d.Took), d.Err)
+	default:
+		r.Printf("   %s: the node was not drained", s.name)
+	}
+	if _, err := c.order(ctx, order{Do: doWake, Within: time.Second}, 4*patience, 2); err != nil {
+		return err
+	}
+	r.Printf("   %s: counted by the product: %v", s.name, sum)
+	es, j, err := c.judged(func(ev *evidence) {
+		ev.calms, ev.loose, ev.counted = []span{{0, cluster.Now()}}, true, givenUp
+	})
+	if err != nil {
+		return err
+	}
+	r.AtMost(s.name+": letters counted as given up beyond those that were", float64(givenUp-int64(j.lost)), 0, "")
+	cold(r, s.name+": ", moved, es)
+	r.Spread(s.name+": asks from 5 s after healing", answers(es, healed))
+	r.Within(s.name+": p99 of asks from 5 s after healing on", scene.Percentile(answers(es, healed), 99), time.Second)
+	c.holdHeap(s.name+": ", heapMost)
+	return nil
+}
+
+// cold holds the accounts that began without their state since a time to the events that told so.
+func cold(r *scene.Run, what string, since time.Duration, es []seen) {
+	type life struct {
+		target uint16
+		token  lease.Token
+	}
+	given := map[life]int{}
+	starts, events, unnamed, warm := map[uint16]int{}, map[uint16]int{}, 0, 0
+	for _, e := range es {
+		if e.kind == gotState && e.at >= since {
+			given[life{e.target, lease.Token(e.token)}]++
+			warm++
+		}
+	}
+	for _, e := range es {
+		switch l := (life{e.target, lease.Token(e.token)}); {
+		case e.at < since:
+		case e.kind == began && given[l] > 0:
+			given[l]--
+		case e.kind == began:
+			starts[e.target]++
+		case e.kind == coldStart && e.seq > 0:
+			unnamed += int(e.seq)
+		case e.kind == coldStart:
+			events[e.target]++
+		}
+	}
+	missing, untold, made := 0, 0, 0
+	for t, n := range starts {
+		missing += n
+		untold += max(0, n-events[t])
+	}
+	for t := range events {
+		if starts[t] == 0 {
+			made++
+		}
+	}
+	r.Printf("   %s%d accounts began with their state, %d without it; cold starts of %d accounts were told by name, and %d by number", what, warm,
+		missing, len(events), unnamed)
+	r.AtMost(what+"states lost that no event told", float64(max(0, untold-unnamed)), 0, "")
+	r.AtMost(what+"cold starts told of accounts that had their state", float64(made), 0, "")
+}

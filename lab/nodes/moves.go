@@ -1,0 +1,359 @@
+//go:build linux
+
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lab/scene"
+	"github.com/holdfast-go/holdfast/test/cluster"
+)
+
+// moves is a scenario of planned moves under a load. What is sent must be handled once and in order,
+// and asks be answered in time.
+type moves struct {
+	nodes   int // that host
+	clients int // more, which host nothing, and send four fifths of the load
+	set     settings
+	rate    float64 // letters a second without an answer, of all nodes together
+	asks    float64 // asks a second
+	size    int     // how many moves; 0: as many as the length has room for
+	length  time.Duration
+	every   time.Duration // between the beginnings of moves
+	deck    []move        // drawn from the seed, each card once before all come again
+
+	gap  time.Duration // bound of p50 of silences at moves; 0: none
+	busy time.Duration // in the middle the processors are busy for so long
+	heap float64       // MiB, bound of each process at any time; 0: none
+	grow bool          // nothing may grow
+}
+
+// move is one planned move. A process that ends notes what it needs before.
+type move struct {
+	what string
+	do   func(x *moving, ctx context.Context) error
+}
+
+var (
+	handOver = move{"hand-over of the singletons", (*moving).handOver}
+	restart  = move{"restart of a node", (*moving).restart}
+	drain    = move{"drain of a node", (*moving).drain}
+)
+
+// moving is a run of moves.
+type moving struct {
+	moves
+	*crew
+	random *rand.Rand
+	next   int // the node that is moved, or to, next
+	spans  []span
+	series map[string]*series
+	last   map[string]weight // of each process
+}
+
+// warmUp is how long a load lasts before the first move.
+const warmUp = 2 * time.Second
+
+// changeWithin is how long a move may take, or there are no more.
+const changeWithin = 10 * time.Second
+
+// shortBound is the share of the load that a busy machine may fail to send.
+const shortBound = 0.1
+
+func (m moves) play(ctx context.Context, r *scene.Run) (err error) {
+	n := m.nodes + m.clients
+	m.length = max(m.length, time.Duration(m.size)*m.every)
+	m.set.Hosts = m.nodes
+	c, err := newCrew(ctx, r, n, 1, func(servers []string) (network, error) { return newLoopback(servers, n) }, m.set)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.end()) }()
+	// Four entries for each letter, all on one node at the worst; the file is sparse.
+	c.room = int(4*(m.rate+m.asks)*(m.length+6*changeWithin).Seconds()) + 100_000
+	x := &moving{moves: m, crew: c, random: rand.New(rand.NewPCG(r.Seed, 1)), series: map[string]*series{}, last: map[string]weight{}}
+	if err := c.up(ctx, upTo(n)...); err != nil {
+		return err
+	}
+	if m.set.Follows {
+		if err := c.lead(ctx, 0); err != nil {
+			return err
+		}
+	}
+	if err := c.answered(ctx, "all names answer all nodes", cluster.Now(), 0, patience); err != nil {
+		return err
+	}
+	began := cluster.Now()
+	for i := range n {
+		if err := x.send(ctx, i); err != nil {
+			return err
+		}
+	}
+	made, planned, err := x.all(ctx, began)
+	if err != nil {
+		return err
+	}
+	if err := x.weighed(ctx, c.all()...); err != nil {
+		return err
+	}
+	end := cluster.Now()
+	if err := c.quiet(ctx, 2*time.Second, patience); err != nil {
+		return err
+	}
+	if made == 0 {
+		return errNothing
+	}
+	r.AtMost("moves that did not come about", float64(planned-made), 0, "")
+	return x.judge(ctx, span{began, end})
+}
+
+// send has a node send its part of the load.
+func (x *moving) send(ctx context.Context, i int) error {
+	share := 1 / float64(x.nodes)
+	if x.clients > 0 {
+		if share /= 5; i >= x.nodes {
+			share = 0.8 / float64(x.clients)
+		}
+	}
+	_, err := x.order(ctx, order{Do: doLoad, Rate: x.rate * share, Asks: x.asks * share}, patience, i)
+	return err
+}
+
+// all makes moves until the length has passed, or there were enough. It stops at the first that does
+// not come about.
+func (x *moving) all(ctx context.Context, began time.Duration) (made, planned int, err error) {
+	busy := make(chan error, 1)
+	go func() { busy <- x.beBusy(ctx, began+(x.length-x.busy)/2) }()
+	var deck []move
+	if err := cluster.Pause(ctx, warmUp); err != nil {
+		return 0, 0, err
+	}
+	for at := cluster.Now(); cluster.Now()-began < x.length+warmUp && (x.size == 0 || made < x.size); at += x.every {
+		if len(deck) == 0 {
+			deck = slices.Clone(x.deck)
+			x.random.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
+		}
+		planned++
+		from := cluster.Now()
+		err := deck[0].do(x, ctx)
+		x.spans = append(x.spans, span{from, cluster.Now()})
+		if errors.Is(err, cluster.ErrNever) {
+			x.Printf("   %s: %v", deck[0].what, err)
+			break
+		} else if err != nil {
+			return made, planned, fmt.Errorf("%s: %w", deck[0].what, err)
+		}
+		made++
+		deck = deck[1:]
+		for next := at + x.every; ; {
+			if x.grow {
+				if err := x.weighed(ctx, x.crew.all()...); err != nil {
+					return made, planned, err
+				}
+			}
+			if err := cluster.Pause(ctx, min(next-cluster.Now(), x.length/40)); err != nil {
+				return made, planned, err
+			}
+			if cluster.Now() >= next {
+				break
+			}
+		}
+	}
+	return made, planned, <-busy
+}
+
+// beBusy has the machine busy from a time on.
+func (x *moving) beBusy(ctx context.Context, from time.Duration) error {
+	if x.busy == 0 {
+		return nil
+	}
+	if err := cluster.Pause(ctx, from-cluster.Now()); err != nil {
+		return err
+	}
+	at, err := cluster.NewPlace(false)
+	if err != nil {
+		return err
+	}
+	defer at.End()
+	end, err := cluster.Burners(at, 4)
+	if err != nil {
+		return err
+	}
+	return errors.Join(cluster.Pause(ctx, x.busy), end())
+}
+
+// weighed takes what nodes need.
+func (x *moving) weighed(ctx context.Context, nodes ...int) error {
+	ws, err := x.weights(ctx, nodes...)
+	for k, w := range ws {
+		id := fmt.Sprintf("node-%d.%d", nodes[k], x.slots[nodes[k]].life)
+		if x.series[id] == nil {
+			x.series[id] = &series{id: id}
+		}
+		x.series[id].samples = append(x.series[id].samples, sample{cluster.Now(), w})
+		x.last[id] = w
+	}
+	return err
+}
+
+// handOver makes another node the leader, and waits until it has handled something: only then the
+// next change can be told from this one.
+func (x *moving) handOver(ctx context.Context) error {
+	x.next = (x.next + 1) % x.nodes
+	to, at := x.next, cluster.Now()
+	if err := x.lead(ctx, to); err != nil {
+		return err
+	}
+	from := 0
+	return x.until(ctx, changeWithin, "a letter at the next host", func() bool {
+		s := x.slots[to]
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.book == nil {
+			return false
+		}
+		for ; from < s.book.Len(); from++ {
+			e, ok := s.book.At(from)
+			if !ok {
+				return false // being written
+			}
+			if e.kind == handled && e.at >= at && int(e.name) < x.settings.Names.Singletons {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// restart has a node leave, starts another process in its place, and waits until that has its part. A
+// node that leads hands that over first.
+func (x *moving) restart(ctx context.Context) error {
+	i := x.next
+	if x.set.Follows {
+		if i = 0; x.next == 0 {
+			if err := x.handOver(ctx); err != nil {
+				return err
+			}
+		}
+	} else {
+		x.next = (x.next + 1) % x.nodes
+	}
+	if _, err := x.order(ctx, order{Do: doQuiet}, patience, i); err != nil {
+		return err
+	}
+	if err := x.weighed(ctx, i); err != nil {
+		return err
+	}
+	if err := x.leaveBy(x.slots[i], leaveBound); err != nil {
+		return err
+	}
+	if err := x.up(ctx, i); err != nil {
+		return err
+	}
+	if err := x.send(ctx, i); err != nil {
+		return err
+	}
+	_, err := x.settled(ctx, patience, 0, upTo(x.nodes)...)
+	return err
+}
+
+// drain has a node give up its shards, and take its part again.
+func (x *moving) drain(ctx context.Context) error {
+	i := x.random.IntN(x.nodes)
+	if _, err := x.order(ctx, order{Do: doDrain}, patience, i); err != nil {
+		return err
+	}
+	if err := cluster.Pause(ctx, x.every/4); err != nil {
+		return err
+	}
+	if _, err := x.order(ctx, order{Do: doUndrain}, patience, i); err != nil {
+		return err
+	}
+	_, err := x.settled(ctx, patience, 0, upTo(x.nodes)...)
+	return err
+}
+
+func (x *moving) judge(ctx context.Context, run span) error {
+	var ws []weight
+	for _, w := range x.last {
+		ws = append(ws, w)
+	}
+	sum, givenUp := counted(ws)
+	es, j, err := x.judged(func(ev *evidence) {
+		ev.calms = []span{{0, run.to + time.Hour}}
+		ev.loose, ev.counted = x.busy > 0, givenUp // a machine that is busy may fill a buffer
+	})
+	if err != nil {
+		return err
+	}
+	took := (run.to - run.from).Seconds()
+	x.Printf("   %d moves in %.0f s, %.0f letters a second; counted by the product: %v", len(x.spans), took, float64(j.asked)/took, sum)
+	x.AtMost("share of the load that was not sent", 1-float64(j.asked)/((x.rate+x.asks)*took), shortBound, "")
+	x.AtMost(fmt.Sprintf("asks not answered within %v", answerWithin), float64(j.calmUnanswered), 0, "")
+	calm := between(run, x.spans)
+	x.Spread("an ask's answer, nothing moving", answers(es, calm...))
+	x.Spread("an ask's answer, during a move", answers(es, x.spans...))
+	x.Spread("a letter's way, nothing moving", transit(es, calm...))
+	x.Spread("a letter's way, during a move", transit(es, x.spans...))
+	periods := slices.Clone(x.spans) // from each move to the next
+	for i := range periods {
+		if periods[i].to = run.to; i+1 < len(periods) {
+			periods[i].to = periods[i+1].from
+		}
+	}
+	silent := gaps(es, periods)
+	x.Spread("old host's last to new host's first", silent)
+	if x.gap > 0 {
+		quiet := silences(es, periods)
+		x.Spread("longest silence, by sender's node", quiet)
+		x.Within("p50 from old host's last to new host's first", scene.Percentile(silent, 50), x.gap)
+		x.Within("p50 of the longest silence of a sender's node", scene.Percentile(quiet, 50), x.gap)
+	}
+	if x.heap > 0 {
+		x.holdHeap("", x.heap)
+	}
+	if !x.grow {
+		return nil
+	}
+	var all []series
+	var passivated int64
+	for id, s := range x.series {
+		all = append(all, *s)
+		passivated += x.last[id].Passivated
+	}
+	grown := judgeGrowth(all, span{run.from + x.length/10, run.to}, x.length/10)
+	holdGrowth(x.Run, grown)
+	if passivated == 0 || len(grown) < x.nodes-1 {
+		return fmt.Errorf("%w: %d accounts were stopped, and %d processes lived long enough", errNothing, passivated, len(grown))
+	}
+	if err := cluster.Pause(ctx, 2*x.set.Idle); err != nil {
+		return err
+	}
+	rest, err := x.weights(ctx)
+	left := 0
+	for _, w := range rest {
+		left += w.Entries + w.Active
+	}
+	x.AtMost("accounts kept or running after the load", float64(left), 0, "")
+	return err
+}
+
+// holdHeap holds what was on the heap of each process at any time to a bound.
+func (c *crew) holdHeap(what string, most float64) {
+	var highest uint64
+	for _, s := range c.slots {
+		if p := s.current(); p != nil {
+			for _, r := range p.Said() {
+				highest = max(highest, r.Heap)
+			}
+		}
+	}
+	_, rss := c.resident.Highest()
+	c.Figure(what+"resident memory of a process, at most", "%.0f MiB", mib(rss))
+	c.AtMost(what+"heap of a process at any time", mib(highest), most, " MiB")
+}

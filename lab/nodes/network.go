@@ -1,0 +1,216 @@
+//go:build linux
+
+package nodes
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+
+	"github.com/holdfast-go/holdfast/test/cluster"
+)
+
+// network is how the nodes reach each other and the store, and what can be cut.
+type network interface {
+	// String says what it is made of.
+	String() string
+	// place is where node i is started.
+	place(i int) *cluster.Place
+	// host is where node i listens.
+	host(i int) (string, int)
+	// dials tells node i what to dial for an address; empty: the address itself.
+	dials(i int) map[string]string
+	// endpoints are where node i reaches the store's addresses, in their order.
+	endpoints(i int) []string
+	// link lets through what node i sends to node j, or does not.
+	link(i, j int, open bool) error
+	// shapes reports whether links can be slowed down and held up.
+	shapes() bool
+	// shape slows down what node i sends to node j, or holds it up.
+	shape(i, j int, s cluster.Shape) error
+	// store lets through what node i sends to the store, and what that replies.
+	store(i int, requests, replies bool) error
+	// shapeStore slows both down.
+	shapeStore(i int, s cluster.Shape) error
+	close() error
+}
+
+// newNetwork makes namespaces if that is permitted, else proxies.
+func newNetwork(servers []string, n int, proxied bool, seed uint64) (network, error) {
+	if !proxied {
+		spaces, err := newNamespaces(servers, n)
+		if err == nil {
+			return spaces, nil
+		}
+		p, err2 := newProxies(servers, n, seed)
+		if err2 != nil {
+			return nil, errors.Join(err, err2)
+		}
+		p.why = err
+		return p, nil
+	}
+	return newProxies(servers, n, seed)
+}
+
+// namespaces: every node has a network namespace of its own, with one cable to a
+// bridge in the hub, a namespace too. A link is cut by the address that the
+// sender's neighbour table has for the receiver: what is sent then reaches nobody,
+// as if it were lost on the way.
+type namespaces struct {
+	hub    *cluster.Place
+	places []*cluster.Place
+	ports  []net.Listener // to the store, in the hub
+	all    sync.WaitGroup
+}
+
+const (
+	subnet     = "10.77.0."
+	hubMAC     = "02:77:00:00:00:01"
+	nobodysMAC = "02:77:00:00:00:fe"
+	nodePort   = 7000
+	storePort  = 2379
+)
+
+func nodeIP(i int) string  { return fmt.Sprintf("%s%d", subnet, 10+i) }
+func nodeMAC(i int) string { return fmt.Sprintf("02:77:00:00:01:%02x", i) }
+
+func newNamespaces(servers []string, n int) (s *namespaces, err error) {
+	s = &namespaces{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	if s.hub, err = cluster.NewPlace(true); err != nil {
+		s.hub = nil
+		return s, err
+	}
+	err = s.hub.IP("link set lo up", "link add hub type bridge", "link set hub address "+hubMAC,
+		"addr add "+subnet+"1/24 dev hub", "link set hub up")
+	for i := 0; i < n && err == nil; i++ {
+		err = s.addNode(i, n)
+	}
+	if err != nil {
+		return s, err
+	}
+	for k, server := range servers {
+		var ln net.Listener
+		err = s.hub.Do(func() (err error) {
+			ln, err = net.Listen("tcp", fmt.Sprintf("%s1:%d", subnet, storePort+k))
+			return err
+		})
+		if err != nil {
+			return s, err
+		}
+		s.ports = append(s.ports, ln)
+		s.all.Go(func() { s.forward(ln, server) })
+	}
+	return s, nil
+}
+
+// addNode makes the namespace of node i of n, and its cable.
+func (s *namespaces) addNode(i, n int) error {
+	p, err := cluster.NewPlace(true)
+	if err != nil {
+		return err
+	}
+	s.places = append(s.places, p)
+	err = s.hub.IP(fmt.Sprintf("link add node%d type veth peer name eth0 netns %s", i, p.Path()),
+		fmt.Sprintf("link set node%d master hub", i), fmt.Sprintf("link set node%d up", i),
+		fmt.Sprintf("neigh replace %s lladdr %s dev hub nud permanent", nodeIP(i), nodeMAC(i)))
+	if err != nil {
+		return err
+	}
+	setUp := []string{"link set lo up", "link set eth0 address " + nodeMAC(i), "addr add " + nodeIP(i) + "/24 dev eth0", "link set eth0 up",
+		"neigh replace " + subnet + "1 lladdr " + hubMAC + " dev eth0 nud permanent"}
+	for j := range n {
+		if j != i {
+			setUp = append(setUp, "neigh replace "+nodeIP(j)+" lladdr "+nodeMAC(j)+" dev eth0 nud permanent")
+		}
+	}
+	return p.IP(setUp...)
+}
+
+// forward carries connections of nodes to a server.
+func (s *namespaces) forward(ln net.Listener, server string) {
+	for {
+		conn, err := ln.Accept()
+		if err != nil {
+			return // closed: nothing else ends a listener here
+		}
+		s.all.Go(func() {
+			defer conn.Close()
+			network, to := cluster.Network(server)
+			member, err := net.Dial(network, to)
+			if err != nil {
+				return
+			}
+			defer member.Close()
+			both := make(chan struct{}, 2)
+			go func() { _, _ = io.Copy(member, conn); both <- struct{}{} }()
+			go func() { _, _ = io.Copy(conn, member); both <- struct{}{} }()
+			<-both
+			conn.Close()
+			member.Close()
+			<-both
+		})
+	}
+}
+
+func (s *namespaces) String() string { return "network namespaces, a bridge between them" }
+
+func (s *namespaces) place(i int) *cluster.Place { return s.places[i] }
+
+func (s *namespaces) host(i int) (string, int) { return nodeIP(i), nodePort }
+
+func (s *namespaces) dials(int) map[string]string { return nil }
+
+func (s *namespaces) endpoints(int) (all []string) {
+	for _, ln := range s.ports {
+		all = append(all, ln.Addr().String())
+	}
+	return all
+}
+
+func pick(open bool, mac string) string {
+	if open {
+		return mac
+	}
+	return nobodysMAC
+}
+
+func (s *namespaces) link(i, j int, open bool) error {
+	return s.places[i].IP("neigh replace " + nodeIP(j) + " lladdr " + pick(open, nodeMAC(j)) + " dev eth0 nud permanent")
+}
+
+// shapes: a kernel without netem can't, and whether it has it shows only when it is
+// too late.
+func (s *namespaces) shapes() bool { return false }
+
+func (s *namespaces) shape(int, int, cluster.Shape) error {
+	return errors.New("links between namespaces on a bridge have no shape")
+}
+
+func (s *namespaces) shapeStore(int, cluster.Shape) error {
+	return errors.New("ways between namespaces on a bridge have no shape")
+}
+
+func (s *namespaces) store(i int, requests, replies bool) error {
+	return errors.Join(s.places[i].IP("neigh replace "+subnet+"1 lladdr "+pick(requests, hubMAC)+" dev eth0 nud permanent"),
+		s.hub.IP("neigh replace "+nodeIP(i)+" lladdr "+pick(replies, nodeMAC(i))+" dev hub nud permanent"))
+}
+
+func (s *namespaces) close() error {
+	for _, ln := range s.ports {
+		ln.Close()
+	}
+	for _, p := range s.places {
+		p.End()
+	}
+	if s.hub != nil {
+		s.hub.End()
+	}
+	return nil
+}

@@ -1,0 +1,322 @@
+//go:build linux
+
+package nodes
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// span is a part of a run.
+type span struct{ from, to time.Duration }
+
+func (s span) has(at time.Duration) bool { return at >= s.from && at < s.to }
+
+// healing is the end of a storm: when the last fault was undone.
+type healing struct {
+	round int
+	at    time.Duration
+}
+
+// record is one write in the fenced journal, by the store's history.
+type record struct {
+	name     int
+	revision int64
+	token    uint64
+	text     string
+}
+
+// evidence is all that the oracle goes by.
+type evidence struct {
+	entries []seen
+	names   names
+	ttl     time.Duration
+	margin  time.Duration // before the end of a session that its holder no longer trusts it
+	calms   []span        // in which there were planned moves only: see calmFor
+	heals   []healing
+	back    time.Duration // bound of a name's silence beyond the TTL after a healing
+	records []record
+	holds   []hold
+
+	whole   bool  // the entries are all there ever were
+	loose   bool  // order may be given up, and letters too, if that was counted:
+	counted int64 // so many
+}
+
+// The rules.
+const (
+	ruleI1       = "I1: a pass under a token is earlier than all under higher ones"
+	ruleI2       = "I2: tokens grow with each change of owner"
+	ruleI3       = "I3: no pass after the end of its term"
+	ruleFence    = "fence: no stale write is accepted"
+	ruleLost     = "I5: a planned move loses nothing"
+	ruleDoubled  = "I5: nothing is handled twice"
+	ruleOrder    = "I5: order is kept"
+	ruleUnknown  = "I5: what is handled was sent"
+	ruleState    = "state: what an account begins with was left by one before it, and goes to nobody else"
+	ruleI7       = "I7: every name answers again"
+	ruleProcess  = "a node ends only when it is told to"
+	ruleCalm     = "calm: but for a few, calms are calm"
+	ruleDeparted = "a node that leaves in calm leaves in order, and in time"
+)
+
+// violation is a rule that was broken, and the lines that show it.
+type violation struct {
+	rule  string
+	text  string
+	lines []seen
+}
+
+// slow reports whether all that was wrong is that something took too long, as it does on a machine
+// that does other things, too.
+func (v violation) slow() bool { return v.rule == ruleI7 || v.rule == ruleDeparted }
+
+// judgement is what the evidence shows.
+type judgement struct {
+	violations []violation
+	more       map[string]int // violations of a rule beyond those that are listed
+
+	passes, terms, overruns          int
+	asked, handled, answered, twice  int
+	calm, calmUnanswered, unordered  int // letters in calm; asks without an answer; out of order after a move that said so
+	lost                             int // letters in calm that were never handled
+	calms, unquiet, excused          int // calms; in how many a lease ran out; breaches of I5 in these
+	wrote, refused, records, moments int // moments: lost under a living process
+	confirmed                        int
+	left, got                        int // states of accounts
+	revoked                          []revocation
+	back                             []time.Duration // of every name after each healing
+}
+
+// most is how many violations of one rule are listed.
+const most = 20
+
+func (j *judgement) violate(rule, text string, lines ...seen) {
+	n := 0
+	for _, v := range j.violations {
+		if v.rule == rule {
+			n++
+		}
+	}
+	if n >= most {
+		if j.more == nil {
+			j.more = map[string]int{}
+		}
+		j.more[rule]++
+		return
+	}
+	j.violations = append(j.violations, violation{rule, text, lines})
+}
+
+// judge applies all rules.
+func judge(ev evidence) *judgement {
+	j := &judgement{}
+	history := newHolds(ev)
+	slices.SortStableFunc(ev.entries, func(a, b seen) int { return cmp.Compare(a.at, b.at) })
+	byName := make([][]seen, ev.names.count())
+	for _, e := range ev.entries {
+		switch e.kind {
+		case passed, handled, overran, began, lost:
+			if int(e.name) >= len(byName) {
+				j.violate(ruleI1, "a name that there is not", e)
+				continue
+			}
+			byName[e.name] = append(byName[e.name], e)
+		case confirmed:
+			j.confirmed++
+		case wrote:
+			j.wrote++
+		case refused:
+			j.refused++
+		}
+	}
+	for name, es := range byName {
+		j.exclusive(history, name, ev.names.text(name), es)
+		j.growing(ev.names.text(name), es)
+		j.ended(ev.names.text(name), es)
+	}
+	j.deadlines(ev)
+	j.fence(ev)
+	j.delivery(ev)
+	j.recovery(ev)
+	j.states(ev)
+	return j
+}
+
+// exclusive is I1, of the entries of one name in the order of time. What an actor
+// has while its lease is alive counts like a pass. What the store is to blame for is
+// counted apart.
+func (j *judgement) exclusive(history holds, number int, name string, es []seen) {
+	first, last := map[uint64]seen{}, map[uint64]seen{}
+	for _, e := range es {
+		switch e.kind {
+		case passed:
+			j.passes++
+		case overran:
+			j.overruns++
+			continue
+		case handled:
+		default:
+			continue
+		}
+		if e.token == 0 {
+			j.violate(ruleI1, name+": a pass without a token", e)
+			continue
+		}
+		f, ok := first[e.token]
+		if !ok {
+			first[e.token] = e
+		} else if f.node != e.node || f.life != e.life {
+			j.violate(ruleI1, name+": two processes under one token", f, e)
+		}
+		last[e.token] = e
+	}
+	j.terms += len(first)
+	tokens := slices.Sorted(maps.Keys(first))
+	// The earliest pass under any higher token, from the highest one down.
+	for i := len(tokens) - 2; i >= 0; i-- {
+		next := first[tokens[i+1]]
+		if i+2 < len(tokens) {
+			if f := first[tokens[i+2]]; f.at < next.at {
+				next = f
+			}
+		}
+		switch l := last[tokens[i]]; {
+		case l.at < next.at:
+		case history.revoked(number, l, next):
+			j.revoked = append(j.revoked, revocation{name, l, next})
+		default:
+			j.violate(ruleI1, name+": a pass that is not earlier than one under a higher token", l, next)
+		}
+		first[tokens[i+1]] = next
+	}
+}
+
+// growing is I2.
+func (j *judgement) growing(name string, es []seen) {
+	var newest seen
+	for _, e := range es {
+		if e.kind != began {
+			continue
+		}
+		same := newest.node == e.node && newest.life == e.life
+		if newest.at > 0 && (e.token < newest.token || e.token == newest.token && !same) {
+			j.violate(ruleI2, name+": a term whose token is not higher than an earlier one's", newest, e)
+		}
+		if e.token >= newest.token {
+			newest = e
+		}
+	}
+}
+
+// ended is the half of I3 that the terms tell themselves: who was told that its lease
+// is lost lets nothing pass.
+func (j *judgement) ended(name string, es []seen) {
+	type term struct {
+		token      uint64
+		node, life int
+	}
+	over := map[term]seen{}
+	for _, e := range es {
+		t := term{e.token, e.node, e.life}
+		l, was := over[t]
+		switch {
+		case e.kind == lost && !was:
+			over[t] = e
+			j.moments++
+		case (e.kind == passed || e.kind == handled) && was && e.at > l.at:
+			j.violate(ruleI3, name+": a pass after the loss was told", l, e)
+		}
+	}
+}
+
+// deadlines is the other half: nothing passes on a node later than the TTL, less the
+// margin, after the last request to the store that was confirmed until then.
+func (j *judgement) deadlines(ev evidence) {
+	type process struct{ node, life int }
+	until, by := map[process]time.Duration{}, map[process]seen{}
+	for _, e := range ev.entries {
+		p := process{e.node, e.life}
+		switch e.kind {
+		case confirmed:
+			if end := e.sent + time.Duration(e.seq) - ev.margin; end > until[p] {
+				until[p], by[p] = end, e
+			}
+		case passed, handled:
+			if e.at > until[p] {
+				j.violate(ruleI3, fmt.Sprintf("%s: a pass %v after the last confirmed session has ended", ev.names.text(int(e.name)), e.at-until[p]), by[p], e)
+			}
+		}
+	}
+}
+
+// fence looks at the store's history of the journal.
+func (j *judgement) fence(ev evidence) {
+	rs := slices.Clone(ev.records)
+	slices.SortFunc(rs, func(a, b record) int { return cmp.Compare(a.revision, b.revision) })
+	highest := map[int]record{}
+	for _, r := range rs {
+		j.records++
+		if h := highest[r.name]; r.token < h.token || r.token == 0 {
+			j.violate(ruleFence, fmt.Sprintf("%s: revision %d has %q, after revision %d with %q", ev.names.text(r.name), r.revision, r.text, h.revision, h.text))
+			continue
+		}
+		highest[r.name] = r
+	}
+}
+
+// recovery is I7.
+func (j *judgement) recovery(ev evidence) {
+	for _, h := range ev.heals {
+		first := make([]time.Duration, ev.names.count())
+		for _, e := range ev.entries {
+			if e.kind == swept && e.sent >= h.at && int(e.name) < len(first) && first[e.name] == 0 {
+				first[e.name] = e.at
+			}
+		}
+		for name, at := range first {
+			switch {
+			case at == 0:
+				j.violate(ruleI7, fmt.Sprintf("%s never answered after storm %d, healed at %.6f", ev.names.text(name), h.round, h.at.Seconds()))
+			case at-h.at > ev.ttl+ev.back:
+				j.violate(ruleI7, fmt.Sprintf("%s answered only %v after storm %d was healed at %.6f", ev.names.text(name), at-h.at, h.round, h.at.Seconds()))
+				fallthrough
+			default:
+				j.back = append(j.back, at-h.at)
+			}
+		}
+	}
+}
+
+// states judges what was handed over. One account may leave several states under one
+// token, when it was started again before the shard moved: the last one counts.
+func (j *judgement) states(ev evidence) {
+	type key struct {
+		target        uint16
+		token, number uint64
+	}
+	left, got := map[key]seen{}, map[key]seen{}
+	for _, e := range ev.entries {
+		switch e.kind {
+		case leftState:
+			j.left++
+			left[key{e.target, e.token, e.seq}] = e
+		case gotState:
+			j.got++
+			k := key{e.target, e.seq, uint64(e.sender)}
+			from, ok := left[k]
+			switch before, again := got[k]; {
+			case !ok:
+				j.violate(ruleState, fmt.Sprintf("target %d begins with a state that nobody left before", e.target), e)
+			case e.token <= e.seq:
+				j.violate(ruleState, fmt.Sprintf("target %d begins with a state of the same or a later host", e.target), from, e)
+			case again:
+				j.violate(ruleState, fmt.Sprintf("target %d begins with a state that another began with", e.target), from, before, e)
+			}
+			got[k] = e
+		}
+	}
+}

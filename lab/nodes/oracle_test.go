@@ -1,0 +1,195 @@
+//go:build linux
+
+package nodes
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const ms = time.Millisecond
+
+// sound is a run in which nothing is wrong: singleton 0 and shard 0 (number 1) move
+// from node 0 to node 1; an ask is on the way meanwhile.
+func sound() evidence {
+	e := func(node int, at time.Duration, x entry) seen { x.at = at; return seen{x, node, 0} }
+	return evidence{
+		names: names{Singletons: 1, Shards: 1, Each: 1}, ttl: 2 * time.Second, margin: 200 * ms, back: time.Second,
+		calms: []span{{100 * ms, 900 * ms}},
+		heals: []healing{{1, 50 * ms}},
+		entries: []seen{
+			e(0, 2*ms, entry{kind: confirmed, sent: 1 * ms, seq: uint64(2 * time.Second)}),
+			e(1, 2*ms, entry{kind: confirmed, sent: 1 * ms, seq: uint64(2 * time.Second)}),
+			e(0, 10*ms, entry{kind: began, name: 0, token: 5}),
+			e(0, 10*ms, entry{kind: began, name: 1, token: 6}),
+			e(0, 60*ms, entry{kind: swept, name: 0, token: 5, sent: 55 * ms}),
+			e(0, 60*ms, entry{kind: swept, name: 1, token: 6, sent: 55 * ms}),
+			e(0, 100*ms, entry{kind: asked, sender: 3, target: 1, name: 1, seq: 1}),
+			e(0, 110*ms, entry{kind: passed, name: 1, token: 6}),
+			e(0, 111*ms, entry{kind: handled, name: 1, token: 6, sender: 3, target: 1, seq: 1}),
+			e(0, 112*ms, entry{kind: answered, name: 1, token: 6, sender: 3, target: 1, seq: 1}),
+			e(0, 300*ms, entry{kind: asked, sender: 3, target: 1, name: 1, seq: 2}),
+			e(1, 400*ms, entry{kind: began, name: 1, token: 9}),
+			e(1, 410*ms, entry{kind: passed, name: 1, token: 9}),
+			e(1, 411*ms, entry{kind: handled, name: 1, token: 9, sender: 3, target: 1, seq: 2}),
+			e(0, 412*ms, entry{kind: answered, name: 1, token: 9, sender: 3, target: 1, seq: 2}),
+			e(1, 500*ms, entry{kind: began, name: 0, token: 8}),
+			e(1, 510*ms, entry{kind: passed, name: 0, token: 8}),
+		},
+		records: []record{{1, 7, 6, "6"}, {1, 10, 9, "9"}, {0, 11, 8, "8"}},
+	}
+}
+
+func TestASoundRunBreaksNothing(t *testing.T) {
+	j := judge(sound())
+	require.Empty(t, j.violations)
+	require.Equal(t, []int{3, 2, 2, 2, 2, 0, 3}, []int{j.passes, j.calm, j.asked, j.handled, j.answered, j.twice, j.records})
+	require.Len(t, j.back, 2)
+}
+
+func TestEveryViolationIsFound(t *testing.T) {
+	add := func(node, life int, at time.Duration, x entry) func(*evidence) {
+		return func(ev *evidence) { x.at = at; ev.entries = append(ev.entries, seen{x, node, life}) }
+	}
+	remove := func(k kind, last bool) func(*evidence) {
+		return func(ev *evidence) {
+			at := -1
+			for i, e := range ev.entries {
+				if e.kind == k && (at < 0 || last) {
+					at = i
+				}
+			}
+			ev.entries = append(ev.entries[:at:at], ev.entries[at+1:]...)
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		broken func(*evidence)
+		rule   string
+		text   string
+	}{
+		{"a pass after one under a higher token", add(0, 0, 420*ms, entry{kind: passed, name: 1, token: 6}), ruleI1, "not earlier"},
+		{"a pass at the time of one under a higher token", add(0, 0, 410*ms, entry{kind: passed, name: 1, token: 6}), ruleI1, "not earlier"},
+		{"far below the highest token", func(ev *evidence) {
+			add(1, 0, 600*ms, entry{kind: passed, name: 1, token: 12})(ev)
+			add(1, 0, 605*ms, entry{kind: passed, name: 1, token: 14})(ev)
+			add(0, 0, 602*ms, entry{kind: passed, name: 1, token: 6})(ev)
+		}, ruleI1, "not earlier"},
+		{"an actor at work while another is", add(0, 0, 430*ms, entry{kind: handled, name: 1, token: 6}), ruleI1, "not earlier"},
+		{"two processes under one token", add(0, 0, 500*ms, entry{kind: passed, name: 1, token: 9}), ruleI1, "two processes"},
+		{"two lives of a node under one token", func(ev *evidence) {
+			add(1, 1, 499*ms, entry{kind: confirmed, sent: 498 * ms, seq: uint64(2 * time.Second)})(ev)
+			add(1, 1, 500*ms, entry{kind: passed, name: 1, token: 9})(ev)
+		}, ruleI1, "two processes"},
+		{"no token", add(1, 0, 500*ms, entry{kind: passed, name: 1}), ruleI1, "without a token"},
+		{"a name that there is not", add(1, 0, 500*ms, entry{kind: passed, name: 7, token: 9}), ruleI1, "there is not"},
+		{"a lower token begins", add(0, 0, 600*ms, entry{kind: began, name: 0, token: 7}), ruleI2, "not higher"},
+		{"a token begins twice", add(0, 0, 600*ms, entry{kind: began, name: 0, token: 8}), ruleI2, "not higher"},
+		{"a pass after the loss was told", func(ev *evidence) {
+			add(0, 0, 200*ms, entry{kind: lost, name: 0, token: 5})(ev)
+			add(0, 0, 210*ms, entry{kind: passed, name: 0, token: 5})(ev)
+		}, ruleI3, "after the loss"},
+		{"a pass after the session's end", add(1, 0, 1802*ms, entry{kind: passed, name: 0, token: 8}), ruleI3, "1ms after the last confirmed"},
+		{"a pass without a session", add(0, 1, 700*ms, entry{kind: passed, name: 0, token: 10}), ruleI3, "after the last confirmed"},
+		{"a reply that came after the pass", func(ev *evidence) {
+			add(1, 0, 1900*ms, entry{kind: passed, name: 0, token: 8})(ev)
+			add(1, 0, 1901*ms, entry{kind: confirmed, sent: 1000 * ms, seq: uint64(2 * time.Second)})(ev)
+		}, ruleI3, "after the last confirmed"},
+		{"a stale write", func(ev *evidence) { ev.records = append(ev.records, record{1, 12, 6, "6"}) }, ruleFence, "revision 12"},
+		{"a write without a token", func(ev *evidence) { ev.records = append(ev.records, record{1, 12, 0, ""}) }, ruleFence, "revision 12"},
+		{"a lost ask", remove(handled, true), ruleLost, "never handled"},
+		{"an ask handled twice", add(1, 0, 450*ms, entry{kind: handled, name: 1, token: 9, sender: 3, target: 1, seq: 2}), ruleDoubled, "twice"},
+		{"an overtaken ask", func(ev *evidence) {
+			add(0, 0, 299*ms, entry{kind: asked, sender: 3, target: 1, name: 1, seq: 3})(ev)
+			add(1, 0, 410*ms, entry{kind: handled, name: 1, token: 9, sender: 3, target: 1, seq: 3})(ev)
+		}, ruleOrder, "overtaken"},
+		{"a name that is silent for ever", remove(swept, true), ruleI7, "shard-0 never answered after storm 1"},
+		{"a name that is silent for too long", func(ev *evidence) {
+			remove(swept, true)(ev)
+			add(0, 0, 3051*ms, entry{kind: swept, name: 1, sent: 3000 * ms})(ev)
+		}, ruleI7, "answered only 3.001s after"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ev := sound()
+			c.broken(&ev)
+			j := judge(ev)
+			require.Len(t, j.violations, 1, "%v", j.violations)
+			require.Equal(t, c.rule, j.violations[0].rule)
+			require.Contains(t, j.violations[0].text, c.text)
+		})
+	}
+}
+
+// What is no violation: late work that was known to be late, and what the sharding
+// said it could not order.
+func TestWhatIsCountedApart(t *testing.T) {
+	ev := sound()
+	x := entry{at: 420 * ms, kind: overran, name: 1, token: 6, sender: 9, target: 1, seq: 1}
+	ev.entries = append(ev.entries, seen{x, 0, 0})
+	x.at, x.kind = 430*ms, disordered
+	ev.entries = append(ev.entries, seen{x, 0, 0})
+	ev.entries = append(ev.entries, seen{entry{at: 440 * ms, kind: handled, name: 1, token: 9, sender: 3, target: 1, seq: 2}, 1, 0})
+	j := judge(ev)
+	require.Empty(t, j.violations)
+	require.Equal(t, []int{1, 1, 1}, []int{j.overruns, j.unordered, j.twice})
+}
+
+// Two at work at once, as etcd had ended a lease that it had confirmed: counted apart,
+// but for everything that could have been a node's fault.
+func TestWhatEtcdIsToBlameFor(t *testing.T) {
+	overlap := func() evidence {
+		ev := sound()
+		for i := range ev.entries {
+			if e := &ev.entries[i]; e.kind == confirmed {
+				e.token = uint64(70 + e.node)
+			}
+		}
+		ev.entries = append(ev.entries, seen{entry{at: 430 * ms, kind: handled, name: 1, token: 6}, 0, 0})
+		ev.holds = []hold{{1, 2, 68}, {1, 3, 0}, {1, 6, 70}, {1, 8, 0}, {1, 9, 71}, {0, 5, 70}, {0, 7, 0}}
+		return ev
+	}
+	j := judge(overlap())
+	require.Empty(t, j.violations)
+	require.Len(t, j.revoked, 1)
+	require.Equal(t, 20*ms, j.revoked[0].last.at-j.revoked[0].next.at)
+
+	add := func(node int, x entry) func(*evidence) {
+		return func(ev *evidence) { ev.entries = append(ev.entries, seen{x, node, 0}) }
+	}
+	for name, broken := range map[string]func(*evidence){
+		"written over":                 func(ev *evidence) { ev.holds = append(ev.holds[:3:3], ev.holds[4:]...) },
+		"removed only later":           func(ev *evidence) { ev.holds[3].revision = 10 },
+		"no history":                   func(ev *evidence) { ev.holds = nil },
+		"a record without a session":   func(ev *evidence) { ev.holds[2].session = 0 },
+		"another session's record":     func(ev *evidence) { ev.holds[2].session = 71 },
+		"confirmed for long enough":    func(ev *evidence) { ev.entries[0].seq = uint64(400 * ms) },
+		"its holder gave it up":        add(0, entry{at: 300 * ms, kind: gaveUp, name: 1, token: 6}),
+		"its holder gave it up, later": add(0, entry{at: 900 * ms, kind: gaveUp, name: 1, token: 6}),
+		"another gave one up":          add(1, entry{at: 300 * ms, kind: gaveUp, name: 1, token: 2}),
+		"its session was closed":       add(0, entry{at: 300 * ms, kind: closed, token: 70}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			ev := overlap()
+			broken(&ev)
+			j := judge(ev)
+			require.Empty(t, j.revoked)
+			require.Contains(t, []string{ruleI1, ruleI3}, j.violations[0].rule)
+		})
+	}
+	ev := overlap()
+	add(1, entry{at: 300 * ms, kind: gaveUp, name: 0, token: 5})(&ev) // of another name
+	add(1, entry{at: 300 * ms, kind: closed, token: 71})(&ev)
+	require.Len(t, judge(ev).revoked, 1)
+}
+
+func TestManyViolationsAreCounted(t *testing.T) {
+	ev := sound()
+	for i := range 100 {
+		ev.entries = append(ev.entries, seen{entry{at: 500*ms + time.Duration(i), kind: passed, name: 1}, 1, 0})
+	}
+	j := judge(ev)
+	require.Len(t, j.violations, most)
+	require.Equal(t, 100-most, j.more[ruleI1])
+}

@@ -1,0 +1,122 @@
+//go:build linux
+
+package nodes
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/test/cluster"
+)
+
+func sizes() options {
+	return options{nodes: 4, ttl: 2 * time.Second, storm: 12 * time.Second, faults: 14}
+}
+
+var someTroubles = []Trouble{{Name: "stop of a server", Weight: 3, Least: 0.5, Most: 3}, {Name: "kill of a server", Weight: 1, Least: 0.1, Most: 1}}
+
+func TestASeedIsASequenceOfFaults(t *testing.T) {
+	draw := func(seed uint64) (rs []round) {
+		p := newPlan(sizes(), seed, true, true, someTroubles)
+		for range 50 {
+			rs = append(rs, p.next())
+		}
+		return rs
+	}
+	require.Equal(t, draw(7), draw(7))
+	require.NotEqual(t, draw(7), draw(8))
+}
+
+func TestEveryKindIsDrawnAndNoTargetTwiceAtATime(t *testing.T) {
+	p := newPlan(sizes(), 1, true, true, someTroubles)
+	kinds := map[faultKind]int{}
+	for range 100 {
+		r := p.next()
+		busy := map[string]time.Duration{}
+		for _, f := range r.Storm {
+			kinds[f.Kind]++
+			require.Less(t, f.After, 12*time.Second)
+			for _, on := range f.targets() {
+				require.GreaterOrEqual(t, f.After, busy[on], "%v", r)
+				busy[on] = f.After + f.For
+			}
+			switch f.Kind {
+			case cutPair, cutOneWay, delayLink, throttleLink, stallLink:
+				require.NotEqual(t, f.Node, f.Other)
+			}
+		}
+		require.NotEmpty(t, r.Calm)
+		for _, f := range r.Calm {
+			require.True(t, f.Kind.planned())
+		}
+	}
+	for k := range faultKinds + faultKind(len(someTroubles)) {
+		require.NotZero(t, kinds[k], p.name(k))
+		require.NotEmpty(t, p.name(k))
+	}
+}
+
+func TestLinksAreSlowedDownWithinBounds(t *testing.T) {
+	p := newPlan(sizes(), 2, true, true, someTroubles)
+	for range 1000 {
+		d := p.draw(delayLink)
+		require.Equal(t, cluster.Shape{Delay: 50 * time.Millisecond, Jitter: d.Shape.Jitter}, d.Shape)
+		require.LessOrEqual(t, d.Shape.Jitter, 250*time.Millisecond)
+		r := p.draw(throttleLink)
+		require.Equal(t, cluster.Shape{Rate: r.Shape.Rate}, r.Shape)
+		require.GreaterOrEqual(t, r.Shape.Rate, 50_000)
+		require.LessOrEqual(t, r.Shape.Rate, 1_000_000)
+		s := p.draw(stallLink)
+		require.Equal(t, cluster.Shape{Stall: true}, s.Shape)
+		require.LessOrEqual(t, s.For, 8*time.Second)
+	}
+}
+
+func TestLinksThatHaveNoShapeAreSpared(t *testing.T) {
+	p := newPlan(sizes(), 3, false, true, someTroubles)
+	for range 100 {
+		for _, f := range p.next().Storm {
+			require.Zero(t, f.Shape, "%v", f)
+		}
+	}
+}
+
+// A store without servers has no troubles, and no way to it is cut.
+func TestAStoreWithoutServersIsSpared(t *testing.T) {
+	p := newPlan(sizes(), 4, true, false, nil)
+	for range 200 {
+		for _, f := range p.next().Storm {
+			require.NotContains(t, []faultKind{cutStore, cutRequests, cutReplies, slowStore}, f.Kind)
+			require.Less(t, f.Kind, faultKinds)
+		}
+	}
+}
+
+func TestTroublesLastAsLongAsTheyMay(t *testing.T) {
+	p := newPlan(sizes(), 5, true, true, someTroubles)
+	picks := map[uint64]bool{}
+	for range 100 {
+		f := p.draw(faultKinds + 1)
+		require.Equal(t, "kill of a server", f.Name)
+		require.GreaterOrEqual(t, f.For, 200*time.Millisecond)
+		require.LessOrEqual(t, f.For, 2*time.Second)
+		picks[f.Pick] = true
+	}
+	require.Len(t, picks, 100)
+}
+
+func TestBadTroubles(t *testing.T) {
+	good := Trouble{Name: "x", Weight: 1, Least: 0.1, Most: 1, Do: func(context.Context, uint64) (string, func(context.Context) error, error) { return "", nil, nil }}
+	require.NoError(t, checkTroubles([]Trouble{good}))
+	for _, broken := range []func(*Trouble){
+		func(x *Trouble) { x.Name = "" }, func(x *Trouble) { x.Weight = 0 }, func(x *Trouble) { x.Least = 0 },
+		func(x *Trouble) { x.Most = 0.05 }, func(x *Trouble) { x.Most = 11 }, func(x *Trouble) { x.Do = nil },
+	} {
+		bad := good
+		broken(&bad)
+		require.ErrorContains(t, checkTroubles([]Trouble{good, bad}), "number 1")
+	}
+}

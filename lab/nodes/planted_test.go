@@ -1,0 +1,79 @@
+//go:build linux
+
+package nodes
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/backends/sqlite"
+	"github.com/holdfast-go/holdfast/internal/tier"
+	"github.com/holdfast-go/holdfast/lab/scene"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// earlySQLite has sessions that end 1.2 s before what their holders are told.
+var earlySQLite = Store{Name: "early", Start: startCutSQLite, Open: func(ctx context.Context, path string) (Client, error) {
+	c, _, err := connectSQLiteOver(ctx, path, func(s *sqlite.Store) lease.Store { return early{s} })
+	return c, err
+}}
+
+// startCutSQLite is startSQLite, with nodes cut off from the file more often than anything else.
+func startCutSQLite(ctx context.Context, _ int) (Servers, error) {
+	s, err := startSQLite(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	return often{s}, nil
+}
+
+type often struct{ Servers }
+
+func (o often) Troubles() []Trouble {
+	all := o.Servers.Troubles()
+	for i := range all {
+		if all[i].Name == cutOff {
+			all[i].Weight, all[i].Least, all[i].Most = 100, 1, 1.5
+		}
+	}
+	return all
+}
+
+const tooEarly = 1200 * time.Millisecond
+
+type early struct{ *sqlite.Store }
+
+func (e early) OpenSession(ctx context.Context, want lease.Session) (lease.Grant, error) {
+	want.TTL -= tooEarly
+	g, err := e.Store.OpenSession(ctx, want)
+	g.TTL += tooEarly
+	return g, err
+}
+
+func (e early) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Grant, error) {
+	gs, err := e.Store.Renew(ctx, sessions)
+	for i := range gs {
+		gs[i].TTL += tooEarly
+	}
+	return gs, err
+}
+
+// What is planted in the store of a file is found out, though no network can be cut.
+func TestABrokenFileIsFoundOut(t *testing.T) {
+	tier.NightlyOnly(t, "TestEveryViolationIsFound judges broken journals")
+	var out bytes.Buffer
+	for _, seed := range []uint64{3, 2, 3, 2} { // a seed fixes the faults, and not which node hosts what
+		r := &scene.Run{Seed: seed, Store: earlySQLite.Name, Dir: t.TempDir(), Out: &out}
+		j, err := play(t.Context(), r, options{length: time.Second, nodes: 3, ttl: 2 * time.Second, rate: 200, storm: 8 * time.Second, faults: 12})
+		require.NoError(t, err, "%s", &out)
+		if slices.ContainsFunc(j.violations, func(v violation) bool { return v.rule == ruleI1 }) {
+			return
+		}
+	}
+	t.Fatal(out.String())
+}

@@ -1,0 +1,116 @@
+//go:build linux
+
+package nodes
+
+import (
+	"github.com/holdfast-go/holdfast/test/cluster"
+)
+
+// proxies: nodes reach each other and the store over TCP proxies of this process. What is
+// sent over a cut link waits, as on a network that comes back.
+type proxies struct {
+	*cluster.Links
+	why  error            // there are no namespaces with a bridge; nil: nobody asked for them
+	ways [][]*cluster.Way // of each node, to each server
+}
+
+func newProxies(servers []string, n int, seed uint64) (p *proxies, err error) {
+	p = &proxies{ways: make([][]*cluster.Way, n)}
+	if p.Links, err = cluster.NewLinks(n, seed); err != nil {
+		return nil, err
+	}
+	for i := range n {
+		for _, server := range servers {
+			w, err := p.NewWay(i, server)
+			if err != nil {
+				p.Links.Close()
+				return nil, err
+			}
+			p.ways[i] = append(p.ways[i], w)
+		}
+	}
+	return p, nil
+}
+
+func (p *proxies) String() string {
+	if p.why != nil {
+		return p.Links.String() + ", as there is no bridge: " + p.why.Error()
+	}
+	return p.Links.String()
+}
+
+func (p *proxies) place(i int) *cluster.Place { return p.Place(i) }
+
+func (p *proxies) host(i int) (string, int) { return p.Host(i) }
+
+func (p *proxies) dials(i int) map[string]string { return p.Dials(i) }
+
+func (p *proxies) endpoints(i int) (all []string) {
+	for _, w := range p.ways[i] {
+		all = append(all, w.Address)
+	}
+	return all
+}
+
+func (p *proxies) link(i, j int, open bool) error {
+	p.Link(i, j).Set(cluster.Shape{Stall: !open})
+	return nil
+}
+
+func (p *proxies) shapes() bool { return true }
+
+func (p *proxies) shape(i, j int, s cluster.Shape) error {
+	p.Link(i, j).Set(s)
+	return nil
+}
+
+func (p *proxies) store(i int, requests, replies bool) error {
+	for _, w := range p.ways[i] {
+		w.Requests.Set(cluster.Shape{Stall: !requests})
+		w.Replies.Set(cluster.Shape{Stall: !replies})
+	}
+	return nil
+}
+
+func (p *proxies) shapeStore(i int, s cluster.Shape) error {
+	for _, w := range p.ways[i] {
+		w.Requests.Set(s)
+		w.Replies.Set(s)
+	}
+	return nil
+}
+
+func (p *proxies) close() error {
+	p.Links.Close()
+	return nil
+}
+
+// loopback: nodes listen on the loopback device, and nothing is between them.
+type loopback struct {
+	network // that links can't be cut is the scenario's mistake
+	here    *cluster.Place
+	ports   []int
+	servers []string
+}
+
+func newLoopback(servers []string, n int) (network, error) {
+	l := &loopback{servers: servers}
+	for range n {
+		port, err := cluster.FreePort()
+		if err != nil {
+			return nil, err
+		}
+		l.ports = append(l.ports, port)
+	}
+	var err error
+	l.here, err = cluster.NewPlace(false)
+	return l, err
+}
+
+func (*loopback) String() string                 { return "the loopback device" }
+func (l *loopback) place(int) *cluster.Place     { return l.here }
+func (l *loopback) host(i int) (string, int)     { return "127.0.0.1", l.ports[i] }
+func (*loopback) dials(int) map[string]string    { return nil }
+func (l *loopback) endpoints(int) (all []string) { return l.servers }
+func (*loopback) shapes() bool                   { return false }
+func (l *loopback) close() error                 { l.here.End(); return nil }

@@ -1,0 +1,253 @@
+//go:build linux
+
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/lab/scene"
+	"github.com/holdfast-go/holdfast/sharding"
+	"github.com/holdfast-go/holdfast/sharding/etcdstore"
+	"github.com/holdfast-go/holdfast/test/cluster"
+)
+
+// rememberedBound is how long it may take, beside the TTL, until all accounts run after
+// the last node of a new number has started.
+const rememberedBound = 5 * time.Second
+
+// numbersKey is where the numbers of shards stand that lists of remembered accounts are for.
+const numbersKey = etcdstore.DefaultPrefix + "layout/lab/account/"
+
+// resharding is a run of reshard.
+type resharding struct {
+	*crew
+	client *clientv3.Client
+
+	epochs      []epoch // of each number but the present one
+	began       time.Duration
+	ends        map[[2]int]time.Duration // of processes: node, life
+	took        []time.Duration          // until all ran again
+	interrupted int                      // kills that left two numbers
+	missing     int                      // accounts that did not run again
+}
+
+// reshard changes the number of shards of a type whose accounts are remembered while no node runs it,
+// several times. Whoever moves what is remembered is killed in the middle.
+func reshard(ctx context.Context, r *scene.Run) (err error) {
+	nodes, accounts, numbers := 3, 400, []int{8, 32, 16, 2}
+	if r.Short {
+		nodes, accounts, numbers = 2, 120, []int{8, 32, 2}
+	}
+	c, err := newCrew(ctx, r, nodes, 1, func(servers []string) (network, error) { return newLoopback(servers, nodes) },
+		settings{TTL: 2 * time.Second, Names: names{Shards: numbers[0], Accounts: accounts}, Remember: true})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.end()) }()
+	servers, ok := c.servers.(etcdServers)
+	if !ok {
+		return errors.New("reshard looks into etcd, and has another store")
+	}
+	x := &resharding{crew: c, ends: map[[2]int]time.Duration{}, began: cluster.Now()}
+	if x.client, err = servers.NewClient(); err != nil {
+		return err
+	}
+	defer x.client.Close()
+	if err := c.up(ctx, upTo(nodes)...); err != nil {
+		return err
+	}
+	if _, err := c.order(ctx, order{Do: doWake, Within: time.Second}, patience, 0); err != nil {
+		return err
+	}
+	for _, n := range numbers[1:] {
+		if err := x.change(ctx, n); err != nil {
+			return err
+		}
+	}
+	x.epochs = append(x.epochs, epoch{c.settings.Names.Shards, span{x.began, cluster.Now()}})
+	all, err := x.existences()
+	if err != nil {
+		return err
+	}
+	r.Spread("last node's start until all remembered accounts run", x.took)
+	r.Within("longest until all remembered accounts run", slices.Max(x.took), c.settings.TTL+rememberedBound)
+	r.AtMost("changes of the number that were not interrupted", float64(len(x.took)-x.interrupted), float64(len(x.took)-1), "")
+	r.AtMost("remembered accounts that did not run again", float64(x.missing), 0, "")
+	if n := twice(all); n > 0 {
+		r.Violation("SAFETY: %d accounts ran in two places", n)
+	}
+	if n := elsewhere(all, x.epochs); n > 0 {
+		r.Violation("SAFETY: %d accounts ran in a shard that is not theirs", n)
+	}
+	_, _, err = c.judged(func(ev *evidence) { ev.names.Shards = slices.Max(numbers) })
+	return err
+}
+
+// change ends all nodes and starts them with another number; who begins to move what
+// is remembered is killed meanwhile.
+func (x *resharding) change(ctx context.Context, shards int) error {
+	nodes := x.all()
+	for _, i := range nodes {
+		life := x.slots[i].life
+		if err := x.leaveBy(x.slots[i], patience); err != nil {
+			return err
+		}
+		x.ends[[2]int{i, life}] = cluster.Now()
+	}
+	was, old := x.settings.Names.Shards, uint64(0)
+	x.epochs, x.began = append(x.epochs, epoch{was, span{x.began, cluster.Now()}}), cluster.Now()
+	x.settings.Names.Shards = shards
+	x.look(func(v *view) { v.homes, old = map[uint16]home{}, v.boss.token })
+	now, err := x.client.Get(ctx, numbersKey, clientv3.WithCountOnly())
+	if err != nil {
+		return err
+	}
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	moves := x.client.Watch(watching, numbersKey+strconv.Itoa(shards), clientv3.WithRev(now.Header.Revision+1))
+	for _, i := range nodes {
+		if err := x.start(i); err != nil {
+			return err
+		}
+	}
+	select {
+	case <-moves: // both numbers stand: ids are about to be moved
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(patience):
+		return fmt.Errorf("from %d to %d shards: nobody began to move what is remembered: %w within %v", was, shards, cluster.ErrNever, patience)
+	}
+	if err := x.until(ctx, patience, "a node coordinates", func() (is bool) {
+		x.look(func(v *view) { is = v.boss.token > old })
+		return is
+	}); err != nil {
+		return err
+	}
+	dies, at := x.pick(coordinator, rand.New(rand.NewPCG(1, 1))), cluster.Now()
+	life := x.slots[dies].life
+	if err := x.kill(x.slots[dies]); err != nil {
+		return err
+	}
+	x.ends[[2]int{dies, life}] = cluster.Now()
+	stands, err := x.client.Get(ctx, numbersKey, clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err != nil {
+		return err
+	}
+	in := stands.Count > 2 // the mark, and two numbers
+	if in {
+		x.interrupted++
+	}
+	if err := x.up(ctx, nodes...); err != nil {
+		return err
+	}
+	last, err := x.awaitUp(ctx, dies)
+	if err != nil {
+		return err
+	}
+	if err := x.until(ctx, x.settings.TTL+10*rememberedBound, "all remembered accounts run", func() bool { return x.absent() == 0 }); err != nil {
+		x.Printf("   %v", err)
+	}
+	x.took = append(x.took, cluster.Now()-max(last.At, at))
+	x.missing += x.absent()
+	x.Printf("   %d to %d shards; node-%d, which moved what is remembered, was killed (in the middle: %v): all but %d accounts run after %v",
+		was, shards, dies, in, x.absent(), scene.Short(x.took[len(x.took)-1]))
+	return cluster.Pause(ctx, stillFor) // somebody else might come
+}
+
+// absent is how many accounts do not run.
+func (x *resharding) absent() int {
+	all, err := x.existences()
+	run := map[uint16]bool{}
+	for _, e := range all {
+		if err == nil && e.to == 0 {
+			run[e.target] = true
+		}
+	}
+	return x.settings.Names.Accounts - len(run)
+}
+
+// existence is an account's on a node, from its start to its end, or to the process's.
+type existence struct {
+	target uint16
+	shard  int
+	span   // to is 0 while it runs
+}
+
+// existences are those of all processes.
+func (x *resharding) existences() ([]existence, error) {
+	es, err := x.evidence()
+	if err != nil {
+		return nil, err
+	}
+	return existences(es, x.ends), nil
+}
+
+// existences are all that was noted; ends is when processes did.
+func existences(es []seen, ends map[[2]int]time.Duration) (out []existence) {
+	type where struct {
+		node, life int
+		target     uint16
+	}
+	runs := map[where]int{}
+	for _, e := range es {
+		w := where{e.node, e.life, e.target}
+		switch e.kind {
+		case began:
+			runs[w] = len(out)
+			out = append(out, existence{e.target, int(e.name), span{e.at, ends[[2]int{e.node, e.life}]}})
+		case ended:
+			if i, ok := runs[w]; ok {
+				out[i].to = e.at
+				delete(runs, w)
+			}
+		}
+	}
+	return out
+}
+
+// twice is how many accounts ran in two places at a time.
+func twice(all []existence) (n int) {
+	by := map[uint16][]existence{}
+	for _, x := range all {
+		by[x.target] = append(by[x.target], x)
+	}
+	for _, xs := range by {
+		slices.SortFunc(xs, func(a, b existence) int { return int(a.from - b.from) })
+		over := false
+		for i, x := range xs {
+			for _, before := range xs[:i] {
+				over = over || before.to == 0 || x.from < before.to
+			}
+		}
+		if over {
+			n++
+		}
+	}
+	return n
+}
+
+// epoch is the time in which there was one number of shards.
+type epoch struct {
+	shards int
+	span
+}
+
+// elsewhere is how many times an account began in a shard that was not its own then.
+func elsewhere(all []existence, epochs []epoch) (n int) {
+	for _, x := range all {
+		for _, e := range epochs {
+			if e.has(x.from) && sharding.ShardOf(accountID(int(x.target)), e.shards) != x.shard {
+				n++
+			}
+		}
+	}
+	return n
+}

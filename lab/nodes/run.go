@@ -1,0 +1,339 @@
+//go:build linux
+
+package nodes
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lab/scene"
+	"github.com/holdfast-go/holdfast/test/cluster"
+)
+
+// options are the sizes of a torture.
+type options struct {
+	length  time.Duration
+	nodes   int // besides the spare one that joins and leaves
+	ttl     time.Duration
+	rate    float64 // asks a second, of each node
+	storm   time.Duration
+	faults  int // of a storm, at most
+	proxied bool
+	broken  bool // the nodes are, so that the oracle has something to find
+}
+
+// tortureScenario breaks nodes and their servers by faults that are drawn; over proxies, which also
+// delay, throttle and stall what is sent, if proxied.
+func tortureScenario(proxied bool) func(context.Context, *scene.Run) error {
+	return func(ctx context.Context, r *scene.Run) error {
+		o := options{length: cmp.Or(r.For, 5*time.Minute), nodes: 4, ttl: 2 * time.Second, rate: 25, storm: 12 * time.Second, faults: 16, proxied: proxied}
+		if r.Short {
+			o.length, o.nodes, o.rate, o.storm, o.faults = cmp.Or(r.For, time.Second), 3, 20, 4*time.Second, 5
+		}
+		_, err := play(ctx, r, o)
+		return err
+	}
+}
+
+// play is one torture, from the start of the store to the report.
+func play(ctx context.Context, r *scene.Run, o options) (j *judgement, err error) {
+	t, err := newTorture(ctx, r, o)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, t.close()) }()
+	if err := t.run(ctx); err != nil {
+		return nil, err
+	}
+	return t.report(ctx)
+}
+
+// The bounds of I7, beyond the TTL. A name's is for its lease to end late, to be
+// acquired, and for nodes to find the store and each other again. A node's is longer: what
+// TCP has not delivered over a link that was cut it tries again after a pause that has
+// doubled each time.
+const (
+	nameBound = 5 * time.Second
+	nodeBound = 20 * time.Second
+)
+
+// idle is how long an account may have nothing to do: about as long as the mean time
+// between two asks of it, so that many are stopped and started again.
+const idle = 300 * time.Millisecond
+
+// leaveBound is how long a node that is told to leave may take.
+const leaveBound = 25 * time.Second
+
+// done is a fault that was done.
+type done struct {
+	fault
+	round    int
+	calm     bool
+	from, to time.Duration
+}
+
+// torture is a run.
+type torture struct {
+	options
+	*crew
+	troubles []Trouble
+	plan     *plan
+	burners  *cluster.Place
+	began    time.Duration
+
+	storeOp sync.Mutex // one trouble of the store at a time
+
+	mu       sync.Mutex
+	done     []done
+	evils    []violation // that this process saw by itself
+	slowGone int         // nodes told to leave in a storm that did not, or not well
+	calms    []span
+	heals    []healing
+	nodeBack []time.Duration // until a node had an answer of every name
+	ended    time.Duration
+}
+
+// newTorture starts the store's servers and the nodes.
+func newTorture(ctx context.Context, r *scene.Run, o options) (t *torture, err error) {
+	t = &torture{options: o}
+	set := settings{TTL: o.ttl, Names: names{Singletons: 2, Shards: 16, Each: 2}, Broken: o.broken,
+		Idle: idle, Remember: true, State: stateSize, Writes: true}
+	t.crew, err = newCrew(ctx, r, o.nodes+1, 3, func(servers []string) (network, error) {
+		return newNetwork(servers, o.nodes+1, o.proxied, r.Seed)
+	}, set)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, t.close())
+		}
+	}()
+	t.troubles = t.servers.Troubles()
+	if err = checkTroubles(t.troubles); err != nil {
+		return t, err
+	}
+	if t.burners, err = cluster.NewPlace(false); err != nil {
+		return t, err
+	}
+	t.began = cluster.Now()
+	t.plan = newPlan(o, r.Seed, t.net.shapes(), len(t.servers.Addresses()) > 0, t.troubles)
+	t.Printf("   %d nodes and a spare one, TTL %v, %d singletons, %d shards, %d accounts, %.0f asks a second of each node",
+		o.nodes, o.ttl, set.Names.Singletons, set.Names.Shards, set.Names.Shards*set.Names.Each, o.rate)
+	for i := range o.nodes {
+		if err = t.start(i); err != nil {
+			return t, err
+		}
+	}
+	for i := range o.nodes {
+		if _, err = t.awaitUp(ctx, i); err != nil {
+			return t, err
+		}
+	}
+	return t, nil
+}
+
+// start starts a process for a node, which asks.
+func (t *torture) start(i int) error {
+	if t.slots[i].current() != nil {
+		return nil
+	}
+	if err := t.crew.start(i); err != nil {
+		return err
+	}
+	return t.slots[i].current().Tell(order{Do: doLoad, Asks: t.rate}) // once it is up
+}
+
+func (t *torture) close() error {
+	if t.burners != nil {
+		t.burners.End()
+	}
+	return t.crew.end()
+}
+
+// say prints with the time since the run began.
+func (t *torture) say(format string, args ...any) {
+	t.Printf("%9.3f  "+format, append([]any{(cluster.Now() - t.began).Seconds()}, args...)...)
+}
+
+// evil is a violation that needs no journal.
+func (t *torture) evil(rule string, err error) {
+	t.say("VIOLATION %s: %v", rule, err)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.evils = append(t.evils, violation{rule: rule, text: err.Error()})
+}
+
+// run tortures until the time has passed.
+func (t *torture) run(ctx context.Context) error {
+	if err := t.heal(ctx, 0); err != nil {
+		return err
+	}
+	for n := 1; n == 1 || cluster.Now()-t.began < t.length; n++ {
+		r := t.plan.next()
+		if err := t.weather(ctx, n, r.Storm); err != nil {
+			return err
+		}
+		if err := t.heal(ctx, n); err != nil {
+			return err
+		}
+		if err := t.calm(ctx, n, r.Calm); err != nil {
+			return err
+		}
+		if err := t.meanwhile(ctx); err != nil {
+			return err
+		}
+	}
+	t.ended = cluster.Now()
+	return nil
+}
+
+// weather is a storm: it returns when all its faults were undone.
+func (t *torture) weather(ctx context.Context, n int, storm []fault) error {
+	t.say("storm %d: %d faults", n, len(storm))
+	began := cluster.Now()
+	errs := make([]error, len(storm))
+	var all sync.WaitGroup
+	for i, f := range storm {
+		all.Go(func() {
+			if errs[i] = cluster.Pause(ctx, began+f.After-cluster.Now()); errs[i] == nil {
+				errs[i] = t.inflict(ctx, n, f, false)
+			}
+		})
+	}
+	all.Wait()
+	for _, s := range t.slots {
+		if err := s.check(); err != nil {
+			t.evil(ruleProcess, err)
+			if err := t.gone(s); err != nil {
+				return err
+			}
+			if s.index < t.nodes {
+				errs = append(errs, t.start(s.index))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// heal waits until every node runs, and has had an answer of every name.
+func (t *torture) heal(ctx context.Context, n int) error {
+	at := cluster.Now()
+	if n > 0 { // the first time nothing has been healed
+		t.mu.Lock()
+		t.heals = append(t.heals, healing{n, at})
+		t.mu.Unlock()
+	}
+	errs := make([]error, t.nodes)
+	var all sync.WaitGroup
+	for i := range t.nodes {
+		all.Go(func() { errs[i] = t.sweep(ctx, i, n, at) })
+	}
+	all.Wait()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	for _, err := range errs {
+		if err != nil {
+			t.evil(ruleI7, err)
+		}
+	}
+	t.say("storm %d is over: every name has answered every node after %v", n, (cluster.Now() - at).Round(time.Millisecond))
+	return nil
+}
+
+// askWithin bounds each ask of a sweep, which is repeated.
+const askWithin = 700 * time.Millisecond
+
+func (t *torture) sweep(ctx context.Context, i, n int, healed time.Duration) error {
+	up, err := t.awaitUp(ctx, i)
+	if err != nil {
+		return err
+	}
+	p := t.slots[i].current()
+	got, err := t.order(ctx, order{Do: doSweep, Within: askWithin}, patience+10*time.Second, i)
+	if err != nil || n == 0 {
+		return err
+	}
+	r := got[0]
+	took := r.At - max(healed, up.At)
+	t.mu.Lock()
+	t.nodeBack = append(t.nodeBack, took)
+	t.mu.Unlock()
+	if took > t.ttl+nodeBound {
+		return fmt.Errorf("%s had an answer of every name only %v after storm %d", p.ID, took, n)
+	}
+	return nil
+}
+
+// calm does planned moves, with no fault before or after it for a while.
+func (t *torture) calm(ctx context.Context, n int, moves []fault) error {
+	if err := cluster.Pause(ctx, calmPause); err != nil { // answers that are under way have come
+		return err
+	}
+	from := cluster.Now()
+	for _, f := range moves {
+		if err := t.inflict(ctx, n, f, true); err != nil {
+			return err
+		}
+		if err := cluster.Pause(ctx, 2*time.Second); err != nil { // shards move to who has come
+			return err
+		}
+	}
+	t.mu.Lock()
+	t.calms = append(t.calms, span{from, cluster.Now()})
+	t.mu.Unlock()
+	return cluster.Pause(ctx, calmAnswer)
+}
+
+// meanwhile judges what there is so far, for who looks on.
+func (t *torture) meanwhile(ctx context.Context) error {
+	ev, err := t.evidence()
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	calms, heals := t.calms, t.heals
+	t.mu.Unlock()
+	// Of the journals' last minutes: all of it is judged in the end.
+	since := cluster.Now() - 2*time.Minute
+	recent := make([]seen, 0, len(ev))
+	for _, e := range ev {
+		if e.at >= since {
+			recent = append(recent, e)
+		}
+	}
+	for len(heals) > 0 && heals[0].at < since {
+		heals = heals[1:]
+	}
+	for len(calms) > 0 && calms[0].from < since {
+		calms = calms[1:]
+	}
+	_, hs, err := t.history(ctx)
+	if err != nil {
+		return err
+	}
+	j := judge(t.bring(recent, calms, heals, nil, hs))
+	for _, v := range j.violations {
+		if v.rule == ruleI3 && cluster.Now()-t.began > 2*time.Minute && len(v.lines) > 0 && v.lines[0].at == 0 {
+			continue // its sessions' confirmations may be older
+		}
+		if v.rule == ruleState && cluster.Now()-t.began > 2*time.Minute {
+			continue // what was left may be older
+		}
+		if v.rule == ruleCalm {
+			continue // of the calms of two minutes
+		}
+		t.say("so far: %s: %s", v.rule, v.text)
+	}
+	return nil
+}
+
+func (t *torture) bring(es []seen, calms []span, heals []healing, rs []record, hs []hold) evidence {
+	return evidence{entries: es, names: t.settings.Names, ttl: t.ttl, margin: max(t.ttl/10, 100*time.Millisecond),
+		calms: calms, heals: heals, back: nameBound, records: rs, holds: hs}
+}

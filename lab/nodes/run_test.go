@@ -1,0 +1,130 @@
+//go:build linux && !race
+
+package nodes
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/test/cluster"
+)
+
+// What a network cuts does not arrive, and arrives when it is open again.
+func TestNetworksCutAndHeal(t *testing.T) {
+	for _, proxied := range []bool{false, true} {
+		server, err := net.Listen("unix", filepath.Join(t.TempDir(), "socket"))
+		require.NoError(t, err)
+		defer server.Close()
+		n, err := newNetwork([]string{"unix://" + server.Addr().String()}, 2, proxied, 1)
+		require.NoError(t, err)
+		t.Run(n.String(), func(t *testing.T) {
+			defer func() { require.NoError(t, n.close()) }()
+			host, port := n.host(1)
+			address := fmt.Sprintf("%s:%d", host, port)
+			dial := address
+			if to := n.dials(0)[address]; to != "" {
+				dial = to
+			}
+			var ln net.Listener
+			var a, b net.Conn
+			require.NoError(t, n.place(1).Do(func() (err error) { ln, err = net.Listen("tcp", address); return err }))
+			defer ln.Close()
+			require.NoError(t, n.place(0).Do(func() (err error) { a, err = net.Dial("tcp", dial); return err }))
+			defer a.Close()
+			b, err = ln.Accept()
+			require.NoError(t, err)
+			defer b.Close()
+
+			sends := func(from, to net.Conn, text string) {
+				_, err := from.Write([]byte(text))
+				require.NoError(t, err)
+				hears(t, to, text)
+			}
+			silent := func(from, to net.Conn, text string) {
+				_, err := from.Write([]byte(text))
+				require.NoError(t, err)
+				require.NoError(t, to.SetReadDeadline(time.Now().Add(300*time.Millisecond)))
+				_, err = to.Read(make([]byte, 10))
+				require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+			}
+			sends(a, b, "one")
+			sends(b, a, "two")
+			require.NoError(t, n.link(0, 1, false))
+			silent(a, b, "three")
+			require.NoError(t, n.link(0, 1, true))
+			hears(t, b, "three")
+			require.NoError(t, n.link(1, 0, false))
+			silent(b, a, "four")
+			require.NoError(t, n.link(1, 0, true))
+			hears(t, a, "four")
+			sends(a, b, "five")
+
+			// And the way to the store.
+			var x, y net.Conn
+			require.NoError(t, n.place(0).Do(func() (err error) { x, err = net.Dial("tcp", n.endpoints(0)[0]); return err }))
+			defer x.Close()
+			y, err = server.Accept()
+			require.NoError(t, err)
+			defer y.Close()
+			sends(x, y, "one")
+			sends(y, x, "two")
+			require.NoError(t, n.store(0, false, true))
+			silent(x, y, "three")
+			require.NoError(t, n.store(0, true, true))
+			hears(t, y, "three")
+			require.NoError(t, n.store(0, true, false))
+			silent(y, x, "four")
+			require.NoError(t, n.store(0, true, true))
+			hears(t, x, "four")
+			if n.shapes() {
+				require.NoError(t, n.shapeStore(0, cluster.Shape{Delay: 500 * time.Millisecond}))
+				silent(x, y, "late")
+				hears(t, y, "late")
+				require.NoError(t, n.shapeStore(0, cluster.Shape{}))
+				sends(x, y, "five")
+			} else {
+				require.Error(t, n.shapeStore(0, cluster.Shape{}))
+			}
+		})
+	}
+}
+
+func hears(t *testing.T, conn net.Conn, text string) {
+	t.Helper()
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(20*time.Second)))
+	buf := make([]byte, 10)
+	n, err := conn.Read(buf)
+	require.NoError(t, err)
+	require.Equal(t, text, string(buf[:n]))
+}
+
+// A node that can't begin is noticed.
+func TestANodeThatEndsIsNoticed(t *testing.T) {
+	p, err := cluster.NewPlace(false)
+	require.NoError(t, err)
+	defer p.End()
+	node, err := startProcess(p, settings{Journal: "/nowhere", Host: "127.0.0.1"})
+	require.NoError(t, err)
+	<-node.Done()
+	s := &slot{proc: node}
+	require.ErrorContains(t, s.check(), "node-0.0 ended by itself: exit status 2")
+}
+
+func TestANodeOfAStoreThatIsNotThere(t *testing.T) {
+	n := &node{settings: settings{Store: "x", Host: "127.0.0.1", Names: names{Singletons: 1, Shards: 1, Each: 1}}}
+	path := filepath.Join(t.TempDir(), "journal")
+	j, err := cluster.MakeJournal[entry](path, 10)
+	require.NoError(t, err)
+	defer j.Close()
+	n.Journal = path
+	err = n.open(nil)
+	require.ErrorContains(t, err, `a store "x" that this program does not have`)
+	n.remote.Shutdown(true)
+	require.NoError(t, n.journal.Close())
+}

@@ -1,0 +1,186 @@
+//go:build linux
+
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/holdfast-go/holdfast/backends/postgres"
+	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
+)
+
+// servers are a primary and its synchronous standby.
+type servers struct {
+	both [2]*postgrestest.Server // in the order of the addresses
+
+	mu      sync.Mutex
+	primary int // of both
+}
+
+func startPostgres(ctx context.Context, _ int) (_ Servers, err error) {
+	s := &servers{}
+	if s.both[0], err = postgrestest.Run(ctx, postgrestest.Options{}); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	if err := s.migrate(ctx); err != nil {
+		return nil, err
+	}
+	if s.both[1], err = s.both[0].NewStandby(ctx); err != nil {
+		return nil, err
+	}
+	return s, s.settle(ctx)
+}
+
+// migrate makes the tables, of the leases and of the journal.
+func (s *servers) migrate(ctx context.Context) error {
+	pool, err := pgxpool.New(ctx, s.both[0].URL())
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	store, err := postgres.New(pool)
+	if err != nil {
+		return err
+	}
+	if err := store.Migrate(ctx); err != nil {
+		return err
+	}
+	return s.both[0].Exec(ctx, postgresTables)
+}
+
+func (s *servers) String() string {
+	return "PostgreSQL, a primary and a synchronous standby, with fsync"
+}
+
+func (s *servers) Addresses() (all []string) {
+	for _, one := range s.both {
+		all = append(all, one.Route().Addr())
+	}
+	return all
+}
+
+func (s *servers) URL(addresses []string) string { return postgresURL(addresses) }
+
+func (s *servers) roles() (primary, standby *postgrestest.Server) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.both[s.primary], s.both[1-s.primary]
+}
+
+// settle returns once the standby has what the primary has, and commits wait for it.
+func (s *servers) settle(ctx context.Context) error {
+	primary, standby := s.roles()
+	return primary.Synchronous(ctx, standby)
+}
+
+// failOver makes the standby the primary, and what was that its standby.
+func (s *servers) failOver(ctx context.Context) error {
+	former, next := s.roles()
+	if err := next.Promote(ctx); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.primary = 1 - s.primary
+	s.mu.Unlock()
+	if err := former.Follow(ctx, next); err != nil {
+		return err
+	}
+	return s.settle(ctx)
+}
+
+func (s *servers) Troubles() []Trouble {
+	type undo = func(context.Context) error
+	type server = *postgrestest.Server
+	// of makes a trouble of what is done to the primary and undone; then commits wait for the
+	// standby again.
+	of := func(name string, weight int, least, most float64, do func(primary, standby server) error, end func(context.Context, server, server) error) Trouble {
+		return Trouble{Name: name, Weight: weight, Least: least, Most: most, Do: func(context.Context, uint64) (string, undo, error) {
+			primary, standby := s.roles()
+			return primary.Name(), func(ctx context.Context) error {
+				return errors.Join(end(ctx, primary, standby), s.settle(ctx))
+			}, do(primary, standby)
+		}}
+	}
+	restart := func(ctx context.Context, primary, _ server) error { return primary.Restart(ctx) }
+	heal := func(_ context.Context, primary, _ server) error { primary.Route().Heal(); return nil }
+	rejoin := func(_ context.Context, _, standby server) error { standby.Replication().Heal(); return nil }
+	return []Trouble{
+		of("kill -9 of PostgreSQL's primary", 2, 0.1, 2, func(p, _ server) error { return p.Kill() }, restart),
+		of("kill -9 of the primary's first process", 1, 0.1, 1, func(p, _ server) error { return p.KillPostmaster() }, restart),
+		of("immediate stop of the primary", 1, 0.1, 2, func(p, _ server) error { return p.StopImmediate() }, restart),
+		of("restart of the primary in order", 1, 0.1, 1, func(p, _ server) error { return p.Stop() }, restart),
+		of("stop of all the primary's processes", 2, 0.5, 3, func(p, _ server) error { return p.Pause() },
+			func(_ context.Context, p, _ server) error { return p.Resume() }),
+		of("primary cut off from all nodes", 1, 0.5, 3, func(p, _ server) error { p.Route().Cut(); return nil }, heal),
+		of("primary's replies to all nodes lost", 2, 0.5, 2, func(p, _ server) error { p.Route().CutReplies(); return nil }, heal),
+		of("all nodes' connections to the primary reset", 1, 0.1, 1, func(p, _ server) error { p.Route().Refuse(); return nil }, heal),
+		{Name: "all nodes' ways to the primary delayed", Weight: 1, Least: 0.5, Most: 3, Do: func(_ context.Context, pick uint64) (string, undo, error) {
+			primary, _ := s.roles()
+			delay := time.Duration(20+pick%130) * time.Millisecond
+			primary.Route().Delay(delay)
+			return fmt.Sprintf("%s, %v each way", primary.Name(), delay), func(context.Context) error { primary.Route().Heal(); return nil }, nil
+		}},
+		{Name: "backends of all clients terminated, again and again", Weight: 2, Least: 0.1, Most: 1, Do: func(_ context.Context, pick uint64) (string, undo, error) {
+			return s.terminate(time.Duration(50+pick%450) * time.Millisecond)
+		}},
+		of("stop of the synchronous standby", 2, 0.2, 3, func(_, standby server) error { return standby.Pause() },
+			func(_ context.Context, _, standby server) error { return standby.Resume() }),
+		of("standby cut off from its primary", 1, 0.2, 3, func(_, standby server) error { standby.Replication().Cut(); return nil }, rejoin),
+		{Name: "kill -9 of the primary, and its standby promoted", Weight: 3, Least: 0.05, Most: 1.5, Do: func(context.Context, uint64) (string, undo, error) {
+			primary, standby := s.roles()
+			return primary.Name() + " by " + standby.Name(), s.failOver, primary.Kill()
+		}},
+	}
+}
+
+// terminate ends all backends of clients, with so long a pause in between, until it is undone.
+func (s *servers) terminate(pause time.Duration) (string, func(context.Context) error, error) {
+	primary, _ := s.roles()
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	var failed error
+	all.Go(func() {
+		for {
+			if _, err := primary.TerminateBackends(ctx); err != nil && ctx.Err() == nil {
+				failed = err
+				return
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(pause):
+			}
+		}
+	})
+	return fmt.Sprintf("%s, every %v", primary.Name(), pause), func(context.Context) error {
+		cancel()
+		all.Wait()
+		return failed
+	}, nil
+}
+
+// History implements Servers, by what the primary has. What it confirmed it keeps: it is
+// excused from no overlap, so there are no Changes.
+func (s *servers) History(ctx context.Context) (History, error) {
+	primary, _ := s.roles()
+	conn, err := primary.Conn(ctx)
+	if err != nil {
+		return History{}, err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	return readWrites(ctx, conn)
+}
+
+// Close implements Servers.
+func (s *servers) Close() error { return s.both[0].Close() }

@@ -1,0 +1,233 @@
+//go:build linux
+
+package nodes
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	_ "modernc.org/sqlite"
+
+	"github.com/holdfast-go/holdfast/backends/sqlite"
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// overSQLite is a file of SQLite.
+var overSQLite = Store{Name: "sqlite", Start: startSQLite, Open: openSQLite}
+
+// filePatience is how long a node tries to open the file while others have it locked.
+const filePatience = 50 * time.Second
+
+// openSQLite makes a node's connections, which end with its process.
+func openSQLite(ctx context.Context, path string) (Client, error) {
+	c, _, err := connectSQLite(ctx, path)
+	return c, err
+}
+
+// connectSQLite makes the connections of the store, and those by which a node writes.
+func connectSQLite(ctx context.Context, path string) (c Client, end func() error, err error) {
+	return connectSQLiteOver(ctx, path, func(s *sqlite.Store) lease.Store { return s })
+}
+
+// connectSQLiteOver is connectSQLite with another store over that of the file.
+func connectSQLiteOver(
+	ctx context.Context, path string, over func(*sqlite.Store) lease.Store,
+) (c Client, end func() error, err error) {
+	ctx, cancel := context.WithTimeout(ctx, filePatience)
+	defer cancel()
+	var store *sqlite.Store
+	for {
+		store, err = sqlite.New(ctx, path)
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) { // nothing that passes with a lock
+			return c, nil, err
+		}
+	}
+	db, err := openDB(path)
+	if err != nil {
+		return c, nil, errors.Join(err, store.Close())
+	}
+	way, err := newWay(ways(path), over(store))
+	if err != nil {
+		return c, nil, errors.Join(err, db.Close(), store.Close())
+	}
+	write := func(ctx context.Context, o lease.Ownership, name int, text string) (bool, error) {
+		if err := way.await(ctx); err != nil {
+			return false, err
+		}
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return false, err
+		}
+		defer func() { _ = tx.Rollback() }() // none is left after a commit
+		if o != nil {
+			if err := sqlite.Guard(ctx, tx, o); errors.Is(err, lease.ErrStale) {
+				return false, nil
+			} else if err != nil {
+				return false, err
+			}
+		}
+		if _, err := tx.ExecContext(ctx, sqliteWrite, name, text); err != nil {
+			return false, err
+		}
+		err = tx.Commit()
+		return err == nil, err
+	}
+	end = func() error { return errors.Join(way.close(), db.Close(), store.Close()) }
+	return Client{Leases: way.store, Write: write}, end, nil
+}
+
+// ways is the folder of the nodes' ways to a file.
+func ways(path string) string { return path + ".ways" }
+
+const sqliteWrite = "INSERT INTO torture_write (name, text) VALUES (?, ?)"
+
+// openDB makes a program's own connections to the file.
+func openDB(path string) (*sql.DB, error) {
+	u := url.URL{Scheme: "file", Path: path, RawQuery: "mode=rw&_pragma=busy_timeout(1500)&_pragma=synchronous(NORMAL)"}
+	return sql.Open("sqlite", u.String())
+}
+
+// file is a file of SQLite for one torture.
+type file struct {
+	dir, path string
+	db        *sql.DB
+}
+
+func startSQLite(ctx context.Context, _ int) (_ Servers, err error) {
+	f := &file{}
+	if f.dir, err = os.MkdirTemp("", "holdfast-torture-"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.Close())
+		}
+	}()
+	f.path = filepath.Join(f.dir, "leases.db")
+	store, err := sqlite.New(ctx, f.path) // makes the tables
+	if err != nil {
+		return nil, err
+	}
+	if err := store.Close(); err != nil {
+		return nil, err
+	}
+	if f.db, err = openDB(f.path); err != nil {
+		return nil, err
+	}
+	// AUTOINCREMENT: no position is given twice. There is one write lock, so their order is that of
+	// the commits.
+	_, err = f.db.ExecContext(ctx, `CREATE TABLE torture_write (position INTEGER PRIMARY KEY AUTOINCREMENT, name INTEGER NOT NULL, text TEXT NOT NULL);
+		CREATE TABLE torture_busy (n INTEGER)`)
+	return f, err
+}
+
+func (f *file) String() string { return "SQLite, one file, a disk with fsync" }
+
+// Addresses: there is no server.
+func (f *file) Addresses() []string { return nil }
+
+func (f *file) URL([]string) string { return f.path }
+
+// cutOff is the trouble of one node.
+const cutOff = "node cut off from the file"
+
+func (f *file) Troubles() []Trouble {
+	type undo = func(context.Context) error
+	return []Trouble{
+		{Name: "write lock held by another program", Weight: 4, Least: 0.1, Most: 3, Do: func(ctx context.Context, _ uint64) (string, undo, error) {
+			end, err := f.hold("BEGIN IMMEDIATE", "INSERT INTO torture_busy VALUES (1)")
+			return "", end, err
+		}},
+		{Name: "long read by another program", Weight: 2, Least: 0.5, Most: 5, Do: func(ctx context.Context, _ uint64) (string, undo, error) {
+			end, err := f.hold("BEGIN", "SELECT count(*) FROM holdfast_lease")
+			return "", end, err
+		}},
+		{Name: cutOff, Weight: 4, Least: 0.5, Most: 3, Do: func(_ context.Context, pick uint64) (string, undo, error) {
+			return cut(ways(f.path), pick)
+		}},
+		{Name: "another program writes all the time", Weight: 3, Least: 0.5, Most: 3, Do: func(context.Context, uint64) (string, undo, error) {
+			return "", f.busy(), nil
+		}},
+	}
+}
+
+// hold runs statements in a transaction that lasts until it is undone, and is then rolled back.
+func (f *file) hold(statements ...string) (end func(context.Context) error, err error) {
+	ctx := context.Background() // what the connection does ends with end
+	conn, err := f.db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i, q := range statements {
+		for began := time.Now(); ; {
+			if _, err = conn.ExecContext(ctx, q); err == nil || i > 0 || time.Since(began) > filePatience {
+				break // only the first one waits for a lock
+			}
+		}
+		if err != nil {
+			_, _ = conn.ExecContext(ctx, "ROLLBACK") // there may be none
+			return nil, errors.Join(fmt.Errorf("%s: %w", q, err), conn.Close())
+		}
+	}
+	return func(context.Context) error {
+		_, err := conn.ExecContext(ctx, "ROLLBACK")
+		return errors.Join(err, conn.Close())
+	}, nil
+}
+
+// busy commits one small transaction after the other, and empties the log now and then, until it is
+// undone.
+func (f *file) busy() (end func(context.Context) error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	all.Go(func() {
+		for n := 0; ctx.Err() == nil; n++ { // what the others' locks refuse is not wanted for itself
+			_, _ = f.db.ExecContext(ctx, "INSERT INTO torture_busy VALUES (?)", n)
+			if n%50 == 49 {
+				_, _ = f.db.ExecContext(ctx, "DELETE FROM torture_busy")
+				_, _ = f.db.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
+			}
+		}
+	})
+	return func(context.Context) error {
+		cancel()
+		all.Wait()
+		return nil
+	}
+}
+
+// History implements Servers. What the file has confirmed it keeps: it is excused from no
+// overlap, so there are no Changes.
+func (f *file) History(ctx context.Context) (h History, err error) {
+	rows, err := f.db.QueryContext(ctx, "SELECT name, position, text FROM torture_write")
+	if err != nil {
+		return h, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var w Write
+		if err := rows.Scan(&w.Name, &w.Position, &w.Text); err != nil {
+			return h, err
+		}
+		h.Writes = append(h.Writes, w)
+	}
+	return h, rows.Err()
+}
+
+// Close implements Servers.
+func (f *file) Close() (err error) {
+	if f.db != nil {
+		err = f.db.Close()
+	}
+	return errors.Join(err, os.RemoveAll(f.dir))
+}

@@ -1,0 +1,258 @@
+//go:build linux
+
+package nodes
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/remoting"
+	"github.com/holdfast-go/holdfast/sharding"
+)
+
+// nodeEnv makes this program one node of the cluster: settings as JSON. It obeys
+// orders on its standard input, one line of JSON each, tells reports on its
+// standard output, leaves in order on SIGTERM, and ends at once when its input does.
+const nodeEnv = "HOLDFAST_LAB_NODE"
+
+// logEnv, if it is set, has nodes write their logs to standard error.
+const logEnv = "HOLDFAST_LAB_LOG"
+
+// settings are what a node is started with.
+type settings struct {
+	Index, Life int
+	Journal     string // path of the file
+	Host        string
+	Port        int
+	Store       string            // the name of its kind
+	URL         string            // for Store.Open
+	Dials       map[string]string // what to dial for an address, if not that
+	TTL         time.Duration
+	Names       names
+
+	Hosts   int         // nodes from this index on host nothing; 0: all host
+	Follows bool        // singletons follow the leader that the orders name; else their leases elect
+	Leader  lease.Owner // at first, if they follow
+	Buffer  int         // messages that wait for a singleton, or for a shard; 0: the default
+
+	Idle      time.Duration // accounts without work for so long are stopped; 0: none
+	MaxActive int           // accounts that run on a node; 0: no bound
+	Remember  bool          // accounts are remembered, if the store can
+	State     int           // bytes that each account hands over; 0: none
+	Large     int           // bytes that the first account hands over; 0: State
+	Size      int           // bytes of each letter, at least
+	Writes    bool          // workers write to the fenced journal
+
+	Broken bool   // its clock is slow and its writes have no condition: the oracle must find it
+	Leaks  string // what each account that starts leaks: goroutines, heap, or both
+}
+
+func (s settings) id() string { return fmt.Sprintf("node-%d", s.Index) }
+
+// names are all names and all that is asked, by number: first the singletons, then
+// the shards and, as targets, the accounts.
+type names struct {
+	Singletons, Shards int
+	Each               int // accounts of a shard
+	Accounts           int // in place of Each: accounts in all, in whatever shard they are
+}
+
+func (n names) count() int { return n.Singletons + n.Shards }
+
+func (n names) targets() int {
+	if n.Accounts > 0 {
+		return n.Singletons + n.Accounts
+	}
+	return n.Singletons + n.Shards*n.Each
+}
+
+// of is the name that a target runs under.
+func (n names) of(target int) int {
+	switch {
+	case target < n.Singletons:
+		return target
+	case n.Accounts > 0:
+		return n.Singletons + sharding.ShardOf(accountID(target-n.Singletons), n.Shards)
+	}
+	return n.Singletons + (target-n.Singletons)/n.Each
+}
+
+// first is the first target of a name. Where accounts are not made for their shards there is none.
+func (n names) first(name int) int {
+	if name < n.Singletons {
+		return name
+	}
+	return n.Singletons + (name-n.Singletons)*n.Each
+}
+
+// text is how people call it.
+func (n names) text(name int) string {
+	if name < n.Singletons {
+		return fmt.Sprintf("singleton-%d", name)
+	}
+	return fmt.Sprintf("shard-%d", name-n.Singletons)
+}
+
+func accountID(k int) string { return fmt.Sprintf("account-%d", k) }
+
+// accounts are the ids of the accounts, in the order of targets.
+func (n names) accounts() []string {
+	if n.Accounts > 0 {
+		ids := make([]string, n.Accounts)
+		for k := range ids {
+			ids[k] = accountID(k)
+		}
+		return ids
+	}
+	ids, has, missing := make([]string, n.Shards*n.Each), make([]int, n.Shards), n.Shards*n.Each
+	for k := 0; missing > 0; k++ {
+		id := accountID(k)
+		if i := sharding.ShardOf(id, n.Shards); has[i] < n.Each {
+			ids[i*n.Each+has[i]] = id
+			has[i]++
+			missing--
+		}
+	}
+	return ids
+}
+
+// Each life of a node has so many senders: the first asks, the others tell, and of these the first
+// ones from outside of any actor. Order is that of what one sender sends to one target.
+const (
+	maxNodes = 16
+	senders  = 5
+	plain    = 2
+)
+
+func senderOf(node, life, number int) uint32 { return uint32((life*maxNodes+node)*senders + number) }
+
+// asks reports whether a sender waits for answers.
+func asks(sender uint32) bool { return sender%senders == 0 }
+
+// nodeOf is the node that a sender is on.
+func nodeOf(sender uint32) int { return int(sender/senders) % maxNodes }
+
+// order is what a node is to do. It reports when that is done.
+type order struct {
+	Number int
+	Do     string
+	Rate   float64 // load: messages a second, without an answer
+	Asks   float64 // load: asks a second
+	Count  int     // load and burst: messages in all; load: 0 is no bound
+	Within time.Duration
+	Leader lease.Owner // lead
+}
+
+// What is ordered.
+const (
+	doSweep   = "sweep"   // asks every name until it answers, each time with Within for an answer
+	doWake    = "wake"    // likewise every target
+	doLoad    = "load"    // begins to send and to ask
+	doQuiet   = "quiet"   // sends no more, and waits for answers
+	doLead    = "lead"    // Leader leads from now on
+	doHold    = "hold"    // the next letter blocks its worker
+	doBurst   = "burst"   // sends Count letters to the first target at once
+	doStop    = "stop"    // hosts no more, by Stop; a worker that is held goes on once its mail is turned away
+	doDrain   = "drain"   // moves all shards off this node
+	doUndrain = "undrain" // takes part again
+	doWeigh   = "weigh"   // tells what it needs
+)
+
+// said is what a node reports.
+type said struct {
+	What   string // isUp, hasHeap, or what was ordered
+	Number int    // of the order
+	At     time.Duration
+	Took   time.Duration
+	Owner  lease.Owner // isUp
+	Weight *weight     // isUp: before anything was hosted; doWeigh
+	Heap   uint64      // hasHeap: what is allocated
+	Err    string      // how it failed
+}
+
+const (
+	isUp    = "up"
+	hasHeap = "heap"
+)
+
+// weight is what a node needs, and what went wrong on it.
+type weight struct {
+	Heap, RSS             uint64 // bytes
+	Goroutines            int
+	CPU                   time.Duration // used so far
+	Hosted                int           // names that run here
+	Entries, Active       int           // accounts that are kept track of, and that run
+	Files, Sessions       int           // that are open
+	Passivated, HandedOff int64
+	Counted               map[string]int64 // what the product says that it gave up
+}
+
+// letter is number Seq of its sender to its target; 0: of a sweep. If it was asked, a receipt
+// answers it.
+type (
+	letter struct {
+		Sender uint32
+		Target uint16
+		Seq    uint64
+		Sent   int64
+		Fill   int // bytes that it has besides
+	}
+	receipt struct {
+		Target uint16
+		Seq    uint64
+		Token  uint64
+	}
+)
+
+func register() error {
+	if err := remoting.Register[letter]("lab.letter", remoting.WithCodec(letterCodec{})); err != nil {
+		return err
+	}
+	return remoting.Register[receipt]("lab.receipt", remoting.WithCodec(receiptCodec{}))
+}
+
+type (
+	letterCodec  struct{}
+	receiptCodec struct{}
+)
+
+const letterSize, receiptSize = 22, 18
+
+func (letterCodec) Name() string  { return "lab.letters" }
+func (receiptCodec) Name() string { return "lab.receipts" }
+
+func (letterCodec) Marshal(v any) ([]byte, error) {
+	l := v.(*letter)
+	b := make([]byte, letterSize, letterSize+l.Fill)
+	binary.LittleEndian.PutUint32(b, l.Sender)
+	binary.LittleEndian.PutUint16(b[4:], l.Target)
+	binary.LittleEndian.PutUint64(b[6:], l.Seq)
+	binary.LittleEndian.PutUint64(b[14:], uint64(l.Sent))
+	return b[:letterSize+l.Fill], nil
+}
+
+func (letterCodec) Unmarshal(b []byte, v any) error {
+	if len(b) < letterSize {
+		return fmt.Errorf("a letter of %d bytes", len(b))
+	}
+	*v.(*letter) = letter{binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint16(b[4:]), binary.LittleEndian.Uint64(b[6:]),
+		int64(binary.LittleEndian.Uint64(b[14:])), len(b) - letterSize}
+	return nil
+}
+
+func (receiptCodec) Marshal(v any) ([]byte, error) {
+	r := v.(*receipt)
+	b := binary.LittleEndian.AppendUint16(make([]byte, 0, receiptSize), r.Target)
+	b = binary.LittleEndian.AppendUint64(b, r.Seq)
+	return binary.LittleEndian.AppendUint64(b, r.Token), nil
+}
+
+func (receiptCodec) Unmarshal(b []byte, v any) error {
+	if len(b) != receiptSize {
+		return fmt.Errorf("a receipt of %d bytes", len(b))
+	}
+	*v.(*receipt) = receipt{binary.LittleEndian.Uint16(b), binary.LittleEndian.Uint64(b[2:]), binary.LittleEndian.Uint64(b[10:])}
+	return nil
+}
