@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"runtime"
 	"sync"
@@ -19,11 +18,12 @@ import (
 const callBound = 15 * time.Second
 
 // T is what a case works with: the test, one backing store, and the parameters
-// of the run. Its methods may be called from any goroutine unless they fail
-// fatally (said where they do).
+// of the run. Fatal methods end the goroutine that calls them: that of the case, or one
+// that background started, and then the case ends where it waits for that.
 type T struct {
 	TB
 	opts   options
+	has    needs
 	client func() lease.Store // fatal
 
 	ttl    time.Duration // what cases about expiry ask for
@@ -52,6 +52,9 @@ func newT(tb TB, f Factory, o options) *T {
 		t.slack = t.ttl / 10
 	} else if t.slack == 0 {
 		t.slack = t.ttl + 2*time.Second
+	}
+	if t.has = o.able; t.has == 0 {
+		t.has = probe(t)
 	}
 	return t
 }
@@ -84,16 +87,17 @@ func (t *T) require(ok bool, r rule, format string, args ...any) {
 	}
 }
 
-// check is broken unless ok.
-func (t *T) check(ok bool, r rule, format string, args ...any) {
+// check is broken unless ok, which it returns.
+func (t *T) check(ok bool, r rule, format string, args ...any) bool {
 	t.Helper()
 	if !ok {
 		t.broken(r, format, args...)
 	}
+	return ok
 }
 
 // inTime is require for what time must have brought about. A store that is
-// disturbed may take longer: etcd gives sessions their whole TTL anew whenever its
+// disturbed may take longer: etcd gives sessions their whole TTL again whenever its
 // leader changes.
 func (t *T) inTime(ok bool, r rule, format string, args ...any) {
 	t.Helper()
@@ -184,18 +188,55 @@ func (t *T) eventually(ok func() bool) bool {
 	}
 }
 
-// together runs f(0) … f(n-1) at one moment and waits for all.
-func (t *T) together(n int, f func(i int)) {
+// can tells whether the store has all of these.
+func (t *T) can(n needs) bool { return t.has&n == n }
+
+// start runs f(0) … f(n-1) from one moment on. The case does not end before them.
+func (t *T) start(n int, f func(i int)) *sync.WaitGroup {
 	var wg sync.WaitGroup
-	start := make(chan struct{})
+	begin := make(chan struct{})
 	for i := range n {
 		wg.Go(func() {
-			<-start
+			<-begin
 			f(i)
 		})
 	}
-	close(start)
-	wg.Wait()
+	close(begin)
+	t.Cleanup(wg.Wait)
+	return &wg
+}
+
+// background is start, and returns what waits for the end and ends a case that has failed.
+func (t *T) background(n int, f func(i int)) (wait func()) {
+	wg := t.start(n, f)
+	return func() {
+		wg.Wait()
+		if t.Failed() {
+			t.FailNow()
+		}
+	}
+}
+
+// together runs f(0) … f(n-1) at one moment and waits for all.
+func (t *T) together(n int, f func(i int)) { t.background(n, f)() }
+
+// oneOf makes n requests at one moment, of which exactly one must be granted. It is fatal.
+func (t *T) oneOf(n int, why rule, request func(i int) lease.Outcome) (winner int, outs []lease.Outcome) {
+	t.Helper()
+	outs = make([]lease.Outcome, n)
+	t.start(n, func(i int) { outs[i] = request(i) }).Wait()
+	won := 0
+	for i, out := range outs {
+		if out.OK {
+			winner = i
+			won++
+		}
+	}
+	t.check(won == 1 || won == 0 && t.Failed(), why, "%d of %d requests at once were granted: %+v", won, n, outs)
+	if t.Failed() {
+		t.FailNow()
+	}
+	return winner, outs
 }
 
 // node is one participant: a client of the backing store, an owner and an open
@@ -211,6 +252,14 @@ type node struct {
 // node opens a client and a session long enough to outlast the case. It is
 // fatal.
 func (t *T) node() *node { return t.nodeOn(t.client()) }
+
+func (t *T) nodes(n int) []*node {
+	ns := make([]*node, n)
+	for i := range ns {
+		ns[i] = t.node()
+	}
+	return ns
+}
 
 // nodeOn is node over a given client. It is fatal.
 func (t *T) nodeOn(s lease.Store) *node { return t.open(s, t.owner(), max(30*t.ttl, time.Minute)) }
@@ -303,9 +352,15 @@ func (t *T) renewAll(nodes ...*node) []lease.Grant {
 // close closes the node's session. It is fatal.
 func (n *node) close() {
 	n.t.Helper()
+	n.closes(n)
+}
+
+// closes closes of's session through the node's client. It is fatal.
+func (n *node) closes(of *node) {
+	n.t.Helper()
 	ctx, cancel := n.t.context()
 	defer cancel()
-	err := n.store.CloseSession(ctx, n.session)
+	err := n.store.CloseSession(ctx, of.session)
 	n.t.require(!errors.Is(err, lease.ErrSessionGone), ruleCloseTwice, "%v", err)
 	if err != nil {
 		n.t.Fatalf("CloseSession: %v", err)
@@ -327,5 +382,3 @@ func (n *node) offer(name string) lease.Offer {
 		Nonce: nonce(), Handle: n.session.Handle, Lifetime: time.Minute,
 	}
 }
-
-func sameMetadata(a, b map[string]string) bool { return maps.Equal(a, b) }

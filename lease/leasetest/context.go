@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/holdfast-go/holdfast/lease"
@@ -13,15 +14,23 @@ import (
 const prompt = 2 * time.Second
 
 var contextCases = []testCase{
-	{name: "context/cancelled", run: func(t *T) {
-		ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-		cancel()
-		contextDone(t, ctx)
-	}},
-	{name: "context/deadline-passed", run: func(t *T) {
-		ctx, cancel := context.WithDeadline(context.WithoutCancel(t.Context()), time.Now().Add(-time.Second))
-		defer cancel()
-		contextDone(t, ctx)
+	{name: "context/done", run: func(t *T) {
+		n, b := t.node(), t.node()
+		r := n.win("a")
+		for _, ago := range []time.Duration{0, time.Second} { // cancelled, and past its deadline
+			n.callAll(r, b, prompt, ruleContextDone, ruleContextDone, func(ctx context.Context) (context.Context, context.CancelFunc) {
+				if ago == 0 {
+					done, cancel := context.WithCancel(ctx)
+					cancel()
+					return done, cancel
+				}
+				return context.WithDeadline(ctx, time.Now().Add(-ago))
+			})
+		}
+		time.Sleep(10 * t.tick()) // for what was sent all the same
+		n.stands(r, ruleContextDone)
+		n.free("free", ruleContextDone)
+		n.freed(r)
 	}},
 	{name: "context/cancelled-in-a-list", needs: needList, run: func(t *T) {
 		n := t.node()
@@ -39,181 +48,130 @@ var contextCases = []testCase{
 		t.check(failed || seen == len(names), ruleWholeListing, "cancelled after the first record, List ended after %d of %d without an error", seen, len(names))
 	}},
 	{name: "context/short-deadlines", run: contextShort},
-	{name: "context/unreachable", needs: needUnreachable, run: contextUnreachable},
+	{name: "context/unreachable", needs: needUnreachable, run: func(t *T) {
+		n := &node{t: t, store: t.opts.unreachable(t)(), session: t.newSession(t.owner(), max(t.ttl, time.Second))}
+		r := lease.Record{Name: "a", Owner: n.session.Owner, Session: n.session.ID, Token: 1, Nonce: 1}
+		const patience = 100 * time.Millisecond
+		n.callAll(r, n, patience+prompt, ruleDeadline, ruleUnknown, func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, patience)
+		})
+	}},
 }
 
-// storeCall is one method of a store, called somehow; it returns whether the
-// answer said anything definite about a name or session.
-type storeCall struct {
-	name string
-	do   func(context.Context) (definite bool, err error)
-}
-
-// said is how a call came back.
+// said is how a call came back: whether it said anything definite about a name or session.
 type said struct {
 	definite bool
 	err      error
 }
 
-// within makes the call and waits for it, but not for ever; ok is false if it
-// has not come back at the limit. The case's end waits for it a while longer.
-func (t *T) within(ctx context.Context, c storeCall, limit time.Duration) (s said, ok bool) {
-	back := make(chan said, 1)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		definite, err := c.do(ctx)
-		back <- said{definite, err}
-	}()
-	t.Cleanup(func() {
-		select {
-		case <-ended:
-		case <-time.After(callBound):
-		}
-	})
-	select {
-	case s = <-back:
-		return s, true
-	case <-time.After(limit):
-		return s, false
-	}
-}
-
 // calls are all calls of a store, about what the node owns as r and what it does
 // not own: "free".
-func (n *node) calls(r lease.Record, to *node) []storeCall {
-	outcome := func(outs []lease.Outcome, err error) (bool, error) { return len(outs) > 0 && err == nil, err }
-	all := []storeCall{
-		{"OpenSession", func(ctx context.Context) (bool, error) {
+func (n *node) calls(r lease.Record, to *node) map[string]func(context.Context) said {
+	outcome := func(outs []lease.Outcome, err error) said { return said{len(outs) > 0 && err == nil, err} }
+	session := func(err error) said { return said{errors.Is(err, lease.ErrSessionGone), err} }
+	all := map[string]func(context.Context) said{
+		"OpenSession": func(ctx context.Context) said {
 			g, err := n.store.OpenSession(ctx, n.t.newSession(n.t.owner(), n.session.TTL))
-			return errors.Is(g.Err, lease.ErrSessionGone), errors.Join(err, g.Err)
-		}},
-		{"CloseSession", func(ctx context.Context) (bool, error) { return false, n.store.CloseSession(ctx, n.session) }},
-		{"Acquire", func(ctx context.Context) (bool, error) {
+			return session(errors.Join(err, g.Err))
+		},
+		"CloseSession": func(ctx context.Context) said { return said{err: n.store.CloseSession(ctx, n.session)} },
+		"Acquire": func(ctx context.Context) said {
 			return outcome(n.store.Acquire(ctx, n.session, []lease.Claim{n.t.claim("free")}))
-		}},
-		{"Acquire (superseding)", func(ctx context.Context) (bool, error) {
+		},
+		"Acquire (superseding)": func(ctx context.Context) said {
 			return outcome(n.store.Acquire(ctx, n.session, []lease.Claim{n.t.supersede(r)}))
-		}},
-		{"Renew", func(ctx context.Context) (bool, error) {
+		},
+		"Renew": func(ctx context.Context) said {
 			gs, err := n.store.Renew(ctx, []lease.Session{n.session})
 			for _, g := range gs { // a failure may be told call by call or grant by grant
 				err = errors.Join(err, g.Err)
 			}
-			return errors.Is(err, lease.ErrSessionGone), err
-		}},
-		{"Release", func(ctx context.Context) (bool, error) { return outcome(n.store.Release(ctx, []lease.Held{r.Held()})) }},
-		{"Get", func(ctx context.Context) (bool, error) {
+			return session(err)
+		},
+		"Release": func(ctx context.Context) said { return outcome(n.store.Release(ctx, []lease.Held{r.Held()})) },
+		"Get": func(ctx context.Context) said {
 			rs, err := n.store.Get(ctx, r.Name)
-			return len(rs) > 0 && err == nil, err
-		}},
+			return said{len(rs) > 0 && err == nil, err}
+		},
+		"List": func(ctx context.Context) said { return first(n.store.List(ctx, ""), nil) },
 	}
-	if tr, ok := n.store.(lease.TransferStore); ok && to != nil {
-		all = append(all, storeCall{"Transfer", func(ctx context.Context) (bool, error) {
-			outs, err := tr.Transfer(ctx, []lease.Transfer{{Held: r.Held(), To: to.offer(r.Name)}})
-			if err == nil && len(outs) == 1 && outs[0].Err != nil {
+	if tr, ok := n.store.(lease.TransferStore); ok {
+		all["Transfer"] = func(ctx context.Context) said {
+			outs, err := tr.Transfer(ctx, []lease.Transfer{to.taking(r.Held())})
+			if err == nil && len(outs) == 1 {
 				err = outs[0].Err
 			}
 			return outcome(outs, err)
-		}})
+		}
 	}
 	if l, ok := n.store.(lease.SessionLister); ok {
-		all = append(all, storeCall{"ListSession", func(ctx context.Context) (bool, error) {
-			for _, err := range l.ListSession(ctx, n.session) {
-				return err == nil || errors.Is(err, lease.ErrSessionGone), err
-			}
-			return false, nil
-		}})
+		all["ListSession"] = func(ctx context.Context) said { return first(l.ListSession(ctx, n.session), nil) }
 	}
-	return append(all, storeCall{"List", func(ctx context.Context) (bool, error) {
-		for _, err := range n.store.List(ctx, "") {
-			return err == nil, err
-		}
-		return false, nil
-	}})
+	for name, watch := range n.watches() {
+		all[name] = func(ctx context.Context) said { return first(watch(ctx, ""), ctx) }
+	}
+	return all
 }
 
-func contextDone(t *T, done context.Context) {
-	n, b := t.node(), t.node()
-	r := n.win("a")
-	for _, c := range n.calls(r, b) {
-		got, ok := t.within(done, c, prompt)
-		if !ok {
-			t.broken(ruleContextDone, "%s has not returned after %v", c.name, prompt)
-			continue
-		}
-		t.check(got.err != nil, ruleContextDone, "%s succeeded", c.name)
-		t.check(!got.definite && !errors.Is(got.err, lease.ErrSessionGone), ruleContextDone, "%s gave a definite answer, error %v", c.name, got.err)
+// first is how an iterator began: a watch may end with its context without a word.
+func first[V any](all iter.Seq2[V, error], watch context.Context) said {
+	for _, err := range all {
+		return said{err == nil || errors.Is(err, lease.ErrSessionGone), err}
 	}
-	if _, ok := n.store.(lease.Watcher); ok {
-		w := t.watchWith(done, n.store, "", 0)
+	if watch != nil {
+		return said{err: watch.Err()}
+	}
+	return said{}
+}
+
+// callAll makes every call with a context of the case. It must come back within the limit by the rule
+// late, and with an error that claims nothing by the rule why.
+func (n *node) callAll(r lease.Record, to *node, limit time.Duration, late, why rule, begin func(context.Context) (context.Context, context.CancelFunc)) {
+	n.t.Helper()
+	t := n.t
+	for name, call := range n.calls(r, to) {
+		ctx, cancel := begin(context.WithoutCancel(t.Context()))
+		back, ended := make(chan said, 1), make(chan struct{})
+		go func() {
+			defer close(ended)
+			back <- call(ctx)
+		}()
+		t.Cleanup(func() {
+			select {
+			case <-ended:
+			case <-time.After(callBound):
+			}
+		})
 		select {
-		case <-w.done:
-		case <-time.After(prompt):
-			t.broken(ruleContextDone, "Watch goes on %v later", prompt)
+		case got := <-back:
+			definite := got.definite || errors.Is(got.err, lease.ErrSessionGone) || errors.Is(got.err, lease.ErrBadRecord)
+			t.check(got.err != nil && !definite, why, "%s: definite answer %v, error %v", name, definite, got.err)
+		case <-time.After(limit):
+			t.broken(late, "%s has not returned after %v", name, limit)
 		}
+		cancel()
 	}
-	time.Sleep(10 * t.tick()) // for what was sent all the same
-	n.stands(r, ruleContextDone)
-	n.free("free", ruleContextDone)
-	n.freed(r)
 }
 
 // contextShort makes calls with hardly any time. Each gets its answer or an
-// error, soon; a refusal of a name that nobody has is a lie.
+// error, soon; a refusal of a name that is free is a lie.
 func contextShort(t *T) {
 	n := t.node()
 	for i := range 60 {
-		name := fmt.Sprintf("short/%d", i)
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Duration(i*i)*time.Microsecond)
+		deadline := time.Duration(i*i) * time.Microsecond
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), deadline)
 		began := time.Now()
-		outs, err := n.acquireCtx(ctx, t.claim(name))
+		outs, err := n.acquireCtx(ctx, t.claim(fmt.Sprintf("short/%d", i)))
 		cancel()
 		took := time.Since(began)
-		t.check(took < prompt, ruleDeadline, "Acquire with a deadline of %v took %v", time.Duration(i*i)*time.Microsecond, took)
+		t.check(took < prompt, ruleDeadline, "Acquire with a deadline of %v took %v", deadline, took)
 		switch {
 		case err != nil:
 			t.check(!errors.Is(err, lease.ErrSessionGone), ruleUnknown, "Acquire under a live session: %v", err)
-		case outs[0].Err != nil:
-			t.broken(ruleUnknown, "Acquire of a free name with too little time: Outcome.Err %v", outs[0].Err)
-		case !outs[0].OK:
-			t.broken(ruleUnknown, "Acquire of a free name with too little time was refused by %+v", outs[0].Record)
-		default:
+		case outs[0].OK:
 			n.stands(outs[0].Record, ruleSeenByAll)
+		default:
+			t.broken(ruleUnknown, "Acquire of a free name with too little time: %+v", outs[0])
 		}
 	}
-}
-
-func contextUnreachable(t *T) {
-	s := t.opts.unreachable(t)()
-	owner := t.owner()
-	n := &node{t: t, store: s, session: t.newSession(owner, max(t.ttl, time.Second))}
-	r := lease.Record{Name: "a", Owner: owner, Session: n.session.ID, Token: 1, Nonce: 1}
-	const patience = 100 * time.Millisecond
-	for _, c := range n.calls(r, n) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
-		got, ok := t.within(ctx, c, patience+prompt)
-		cancel()
-		if !ok {
-			t.broken(ruleDeadline, "%s with a deadline of %v has not returned %v after it", c.name, patience, prompt)
-			continue
-		}
-		if errors.Is(got.err, lease.ErrUnsupported) {
-			continue
-		}
-		t.check(got.err != nil && !got.definite, ruleUnknown, "%s: definite answer %v, error %v", c.name, got.definite, got.err)
-		t.check(!errors.Is(got.err, lease.ErrSessionGone) && !errors.Is(got.err, lease.ErrBadRecord), ruleUnknown, "%s: %v", c.name, got.err)
-	}
-	if _, ok := s.(lease.Watcher); !ok {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
-	defer cancel()
-	w := t.watchWith(ctx, s, "", 0)
-	select {
-	case <-w.done:
-	case <-time.After(patience + prompt):
-		t.broken(ruleDeadline, "Watch with a deadline of %v goes on", patience)
-	}
-	t.check(len(w.all()) == 0, ruleUnknown, "Watch told of %s", show(w.all()))
 }

@@ -1,65 +1,72 @@
 package leasetest
 
 import (
+	"errors"
 	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// passage is a way in which a name changes hands.
+// passage is a way in which a name may change hands.
 type passage struct {
 	name  string
 	needs needs
 	waits bool
 	brief bool // a's session is to end by itself
 	over  bool // a's session is over then
-	// take ends r, which is a's, and returns what stands then. b, on a client of its
-	// own, claims with nonce if the name is free.
-	take func(t *T, a, b *node, r lease.Record, nonce uint64) lease.Record
+	// take does it to r, which is a's, and returns what stands then, and whose it is: nil if
+	// the name is free. A claim or move bears the nonce.
+	take func(t *T, a, b *node, r lease.Record, nonce uint64) (*node, lease.Record)
 }
 
 var passages = []passage{
-	{name: "release", take: func(t *T, a, b *node, r lease.Record, nonce uint64) lease.Record {
+	{name: "nothing", take: func(_ *T, a, _ *node, r lease.Record, _ uint64) (*node, lease.Record) { return a, r }},
+	{name: "release", take: func(_ *T, a, _ *node, r lease.Record, _ uint64) (*node, lease.Record) {
 		a.freed(r)
-		return b.winNonce(r.Name, nonce)
+		return nil, r
 	}},
-	{name: "revoke", take: func(t *T, a, b *node, r lease.Record, nonce uint64) lease.Record {
+	{name: "revoke", take: func(_ *T, _, b *node, r lease.Record, _ uint64) (*node, lease.Record) {
 		b.freed(r)
-		return b.winNonce(r.Name, nonce)
+		return nil, r
 	}},
-	{name: "close", over: true, take: func(t *T, a, b *node, r lease.Record, nonce uint64) lease.Record {
+	{name: "close", over: true, take: func(_ *T, a, _ *node, r lease.Record, _ uint64) (*node, lease.Record) {
 		a.close()
-		return b.winNonce(r.Name, nonce)
+		return nil, r
 	}},
-	{name: "close-by-another", over: true, take: func(t *T, a, b *node, r lease.Record, nonce uint64) lease.Record {
-		ctx, cancel := t.context()
-		defer cancel()
-		if err := b.store.CloseSession(ctx, a.session); err != nil {
-			t.Fatalf("CloseSession through another client: %v", err)
-		}
-		return b.winNonce(r.Name, nonce)
+	{name: "close-by-another", over: true, take: func(_ *T, a, b *node, r lease.Record, _ uint64) (*node, lease.Record) {
+		b.closes(a)
+		return nil, r
 	}},
-	{name: "expiry", waits: true, brief: true, over: true, take: func(t *T, a, b *node, r lease.Record, nonce uint64) lease.Record {
+	{name: "expiry", waits: true, brief: true, over: true, take: func(_ *T, a, b *node, r lease.Record, _ uint64) (*node, lease.Record) {
 		a.letExpire(b, r.Name)
-		return b.winNonce(r.Name, nonce)
+		return nil, r
 	}},
-	{name: "supersede", take: func(t *T, a, b *node, r lease.Record, nonce uint64) lease.Record {
+	{name: "supersede", take: func(t *T, a, _ *node, r lease.Record, nonce uint64) (*node, lease.Record) {
 		c := t.supersede(r)
 		c.Nonce = nonce
-		return a.winClaim(c, ruleSupersede)
+		return a, a.winClaim(c, ruleSupersede)
 	}},
-	{name: "supersede-elsewhere", take: func(t *T, a, b *node, r lease.Record, nonce uint64) lease.Record {
+	{name: "supersede-elsewhere", take: func(t *T, a, _ *node, r lease.Record, nonce uint64) (*node, lease.Record) {
+		c := t.supersede(r)
+		c.Nonce = nonce
 		sibling := t.open(t.client(), a.session.Owner, a.session.TTL)
-		c := t.supersede(r)
-		c.Nonce = nonce
-		return sibling.winClaim(c, ruleSupersede)
+		return sibling, sibling.winClaim(c, ruleSupersede)
 	}},
-	{name: "transfer", needs: needTransfer, take: func(t *T, a, b *node, r lease.Record, nonce uint64) lease.Record {
-		return a.giveNonce(r, b, nonce)
+	{name: "transfer", needs: needTransfer, take: func(_ *T, a, b *node, r lease.Record, nonce uint64) (*node, lease.Record) {
+		m := b.taking(r.Held())
+		m.To.Nonce = nonce
+		return b, a.given(m, b)
 	}},
-	{name: "transfer-by-another", needs: needTransfer, take: func(t *T, a, b *node, r lease.Record, nonce uint64) lease.Record {
-		return b.giveNonce(r, b, nonce)
+	{name: "transfer-by-another", needs: needTransfer, take: func(_ *T, _, b *node, r lease.Record, nonce uint64) (*node, lease.Record) {
+		m := b.taking(r.Held())
+		m.To.Nonce = nonce
+		return b, b.given(m, b)
+	}},
+	{name: "transfer-and-back", needs: needTransfer, take: func(_ *T, a, b *node, r lease.Record, nonce uint64) (*node, lease.Record) {
+		m := a.taking(a.give(r, b).Held())
+		m.To.Nonce = nonce
+		return a, b.given(m, a)
 	}},
 }
 
@@ -71,28 +78,11 @@ var handsCases = func() (all []testCase) {
 	return append(all, testCase{name: "hands/renewal-of-another's", waits: true, run: renewalOfAnothers})
 }()
 
-// winNonce wins a free name with a nonce that is given. It is fatal.
-func (n *node) winNonce(name string, nonce uint64) lease.Record {
-	n.t.Helper()
-	return n.winClaim(lease.Claim{Name: name, Nonce: nonce}, ruleFree)
-}
-
-// giveNonce moves r to another node's offer with that nonce. It is fatal.
-func (n *node) giveNonce(r lease.Record, to *node, nonce uint64) lease.Record {
-	n.t.Helper()
-	o := to.offer(r.Name)
-	o.Nonce = nonce
-	out := n.transfer(lease.Transfer{Held: r.Held(), To: o})[0]
-	n.t.require(out.OK && out.Err == nil, ruleTransfer, "%q token %d was refused: %+v", r.Name, r.Token, out)
-	return out.Record
-}
-
 // run takes a name from a in the one way, and then tries all that a may still
 // believe, and all that differs in one field from what stands.
 func (p passage) run(t *T) {
 	for _, same := range []bool{false, true} { // the nonce: then only the token tells the two apart
 		a, b := t.node(), t.node()
-		transfers := b.transfers()
 		if p.brief {
 			a = t.brief()
 		}
@@ -101,80 +91,177 @@ func (p passage) run(t *T) {
 		if same {
 			again = old.Nonce
 		}
-		now := p.take(t, a, b, old, again)
-		if !p.over {
-			p.after(t, a, old, now)
-			b.stands(now, ruleHands)
+		holder, now := p.take(t, a, b, old, again)
+		if p.over {
+			t.sessionGone(a)
 		}
-		for _, h := range mistaken(old, now, beside.Name) {
-			out := a.release(h)[0]
-			t.require(!out.OK, ruleHands, "%+v released, after %s, what stood as %+v", h, p.name, now.Held())
-			if transfers {
-				out = b.transfer(lease.Transfer{Held: h, To: b.offer(h.Name), Metadata: map[string]string{"x": "y"}})[0]
-				t.require(!out.OK, ruleHands, "%+v moved, after %s, what stood as %+v", h, p.name, now.Held())
+		if holder == nil {
+			if p.over {
+				b.free(name, ruleClose)
 			}
-			b.stands(now, ruleHands)
+			b.free(name, ruleRelease)
+			t.mistaken(a, b, old, lease.Record{Name: name}, beside)
+			holder, now = b, b.winClaim(lease.Claim{Name: name, Nonce: again}, ruleFree)
 		}
-		b.stands(beside, ruleHands)
-		b.freed(now)
+		t.mistaken(a, b, old, now, beside)
+		t.refusedAll(b, old, now)
+		if !p.over {
+			t.refusedAll(a, old, now)
+			t.check(a.renew().Err == nil, ruleRenew, "after %s a live session is not renewed", p.name)
+		}
+		if holder != a {
+			a.close()
+			b.stands(now, ruleCloseOnly)
+		}
 		b.freed(beside)
-	}
-}
-
-// after is what a, whose session lives, still tries: to renew, and to go on as if
-// nothing had been.
-func (p passage) after(t *T, a *node, old, now lease.Record) {
-	t.Helper()
-	for _, over := range []lease.Token{old.Token, now.Token} {
-		if own := now.Owner == a.session.Owner; own && over == now.Token {
-			continue // which it may
+		if same {
+			holder.freed(now)
+		} else {
+			holder.close()
+			t.node().free(name, ruleClose)
 		}
-		c := t.claim(old.Name)
-		c.Supersedes, c.Nonce = over, old.Nonce
-		a.refused(c, now, ruleHands)
 	}
-	g := a.renew()
-	t.check(g.Err == nil, ruleRenew, "after %s a live session is not renewed: %v", p.name, g.Err)
 }
 
-// mistaken are what was known of old, and what differs in one field from now.
-func mistaken(old, now lease.Record, beside string) (all []lease.Held) {
+// refusedAll claims what stands as n, as a sibling of the holder, and as one that has the holder's
+// ID and address, each with everything that does not suffice.
+func (t *T) refusedAll(n *node, old, now lease.Record) {
+	t.Helper()
+	restarted := t.owner()
+	restarted.ID, restarted.Address = now.Owner.ID, now.Owner.Address
+	for _, n := range []*node{n, t.open(n.store, restarted, time.Minute), t.open(n.store, now.Owner, time.Minute)} {
+		own := n.session.Owner.Incarnation == now.Owner.Incarnation
+		for _, over := range []lease.Token{0, old.Token, now.Token, now.Token - 1, now.Token + 1, 1 << 40} {
+			why := ruleSupersedeBy
+			switch {
+			case over == 0:
+				why = ruleHeld
+			case own && over == now.Token:
+				continue
+			case !own:
+				why = ruleSupersedeOf
+			}
+			for _, nonce := range []uint64{nonce(), now.Nonce} {
+				n.refused(lease.Claim{Name: now.Name, Nonce: nonce, Supersedes: over}, now, why)
+			}
+		}
+	}
+}
+
+// mistaken releases and moves by what was known of old, and by what differs in one field from now:
+// nothing of that is applied.
+func (t *T) mistaken(a, b *node, old, now, beside lease.Record) {
+	t.Helper()
+	free, around := now.Token == 0, now
+	if free {
+		around = old
+	}
+	var tried []lease.Held
 	for _, h := range []lease.Held{
 		old.Held(),
-		{Name: now.Name, Token: now.Token, Nonce: old.Nonce},
-		{Name: now.Name, Token: old.Token, Nonce: now.Nonce},
-		{Name: now.Name, Token: now.Token - 1, Nonce: now.Nonce},
-		{Name: now.Name, Token: now.Token + 1, Nonce: now.Nonce},
-		{Name: now.Name, Token: 0, Nonce: now.Nonce},
-		{Name: now.Name, Token: now.Token, Nonce: now.Nonce - 1},
-		{Name: now.Name, Token: now.Token, Nonce: now.Nonce + 1},
-		{Name: now.Name, Token: now.Token, Nonce: 0},
-		{Name: beside, Token: now.Token, Nonce: now.Nonce},
+		{Name: around.Name, Token: around.Token, Nonce: old.Nonce},
+		{Name: around.Name, Token: old.Token, Nonce: around.Nonce},
+		{Name: around.Name, Token: around.Token - 1, Nonce: around.Nonce},
+		{Name: around.Name, Token: around.Token + 1, Nonce: around.Nonce},
+		{Name: around.Name, Token: 0, Nonce: around.Nonce},
+		{Name: around.Name, Token: around.Token, Nonce: around.Nonce - 1},
+		{Name: around.Name, Token: around.Token, Nonce: around.Nonce + 1},
+		{Name: around.Name, Token: around.Token, Nonce: 0},
+		{Name: beside.Name, Token: around.Token, Nonce: around.Nonce},
+		{Name: "hands/never", Token: old.Token, Nonce: old.Nonce},
 	} {
-		if h != now.Held() && !slices.Contains(all, h) {
-			all = append(all, h)
+		if !free && h == now.Held() || slices.Contains(tried, h) {
+			continue
+		}
+		tried = append(tried, h)
+		unchanged := b.unchanged(now.Name, mistake(h, now))
+		out := a.release(h)[0]
+		t.require(!out.OK, mistake(h, now), "by %+v something was released; what stood: %+v", h, now.Held())
+		unchanged()
+		if t.can(needTransfer) {
+			m := b.taking(h)
+			m.Metadata = map[string]string{"x": "y"}
+			out = b.transfer(m)[0]
+			t.require(!out.OK, ruleTransferRefused, "by %+v something was moved; what stood: %+v", h, now.Held())
+			if out.Err == nil && !free && h.Name == now.Name {
+				t.sameRecord(out.Record, now, ruleHolder)
+			}
+			unchanged()
 		}
 	}
-	return all
+	b.stands(beside, ruleReleaseOnly)
+	b.free("hands/never", ruleTransferRefused)
+}
+
+// mistake is the rule that a release by h breaks.
+func mistake(h lease.Held, now lease.Record) rule {
+	switch {
+	case h.Name != now.Name:
+		return ruleReleaseOnly
+	case now.Token == 0:
+		return ruleReleaseOnce
+	case h.Token != now.Token:
+		return ruleReleaseToken
+	}
+	return ruleReleaseNonce
+}
+
+// sessionGone checks that nothing can be done under a session that is gone, also among live ones.
+func (t *T) sessionGone(gone *node) {
+	t.Helper()
+	other, live := t.node(), t.nodeOn(gone.store)
+	t.require(errors.Is(gone.renew().Err, lease.ErrSessionGone), ruleGoneRenew, "the renewal was granted")
+	t.goneAmongLive(live, gone)
+	names := []string{"gone/a", "gone/b"}[:t.batch(gone.store, 2)]
+	var claims []lease.Claim
+	for _, name := range names {
+		claims = append(claims, t.claim(name))
+	}
+	outs, err := gone.acquires(claims...)
+	t.require(errors.Is(err, lease.ErrSessionGone), ruleGoneAcquire, "outcomes %+v, error %v", outs, err)
+	for _, name := range names {
+		other.free(name, ruleGoneAcquire)
+	}
+	t.check(errors.Is(gone.renew().Err, lease.ErrSessionGone), ruleGoneRenew, "a second renewal was granted")
+	gone.close() // no error
+	if t.can(needTransfer) {
+		r := live.win("gone/given")
+		live.deniedMove(gone.taking(r.Held()), ruleTransferGone, lease.ErrSessionGone)
+		live.freed(r) // it is the mover's as before
+	}
+	if t.can(needSessionList) {
+		gone.listsGone(gone)
+		other.listsGone(gone)
+	}
+}
+
+// goneAmongLive renews a gone session in one call with a live one.
+func (t *T) goneAmongLive(live, gone *node) {
+	t.Helper()
+	r := live.win("live")
+	grants := t.renewAll(live, gone, live)
+	for i, wantGone := range []bool{false, true, false} {
+		t.check(errors.Is(grants[i].Err, lease.ErrSessionGone) == wantGone && (wantGone || grants[i].Err == nil),
+			ruleGoneRenew, "grant %d is %+v; the session is gone: %v", i, grants[i], wantGone)
+	}
+	live.stands(r, ruleRenew)
+	live.freed(r)
 }
 
 // renewalOfAnothers: a goes on renewing its session while what once was its own is
 // b's, who does not. However it came to b, it ends with b's session.
 func renewalOfAnothers(t *T) {
 	a, observer := t.node(), t.node()
-	released, revoked := a.win("released"), a.win("revoked")
-	a.freed(released)
-	observer.freed(revoked)
+	names := []string{"released", "revoked"}
+	a.freed(a.win("released"))
+	observer.freed(a.win("revoked"))
 	b := t.brief()
-	names := []string{"released", "revoked"}[:t.batch(a.store, 2)]
-	for _, name := range names {
-		b.win(name)
-	}
+	b.winAll(names, ruleFree)
 	for latest := b.acked.Add(b.session.TTL + t.slack); ; time.Sleep(t.tick()) {
 		asked := time.Now()
 		g := a.renew()
 		t.require(g.Err == nil, ruleRenew, "a live session is not renewed: %v", g.Err)
-		left := observer.get(names...)
+		left := observer.get(names[:t.batch(a.store, 2)]...)
 		if len(left) == 0 {
 			return
 		}

@@ -21,6 +21,7 @@ var keeperCases = []testCase{
 	{name: "keeper/transfer", needs: needTransfer, run: keeperTransfer},
 	{name: "keeper/settles-what-went-astray", waits: true, run: keeperSettles},
 	{name: "keeper/contention-astray", waits: true, run: keeperContention},
+	{name: "keeper/parent", needs: needWhile, run: keeperParent},
 }
 
 // keeper starts an engine over a store, with the run's TTL. It is fatal.
@@ -300,7 +301,7 @@ func keeperTransfer(t *T) {
 }
 
 // keeperSettles lets an acquire land when its caller has given up: the name is
-// not held for nobody.
+// not held without an owner.
 func keeperSettles(t *T) {
 	f := t.faults()
 	k := t.keeper(f)
@@ -320,7 +321,7 @@ func keeperSettles(t *T) {
 	time.Sleep(ttl / 2)
 	f.SetRule(nil)
 	f.Wait()
-	t.inTime(t.acquires(other, 4*ttl+t.slack), ruleKeeper, "a name whose acquire landed late is held for nobody")
+	t.inTime(t.acquires(other, 4*ttl+t.slack), ruleKeeper, "a name whose acquire landed late stays held, and has no owner")
 	if !kept.CheckAlive() {
 		t.expired(kept)
 		t.broken(ruleKeeper, "another lease of the keeper was lost")
@@ -360,7 +361,7 @@ func keeperContention(t *T) {
 				holders[i] = hs[i]
 				mu.Unlock()
 				time.Sleep(time.Duration(t.random(20)) * time.Millisecond)
-				_ = hs[i].Release(ctx) // its fate may be unknown; what is checked is that nobody else trusts
+				_ = hs[i].Release(ctx) // its fate may be unknown; no other may trust meanwhile
 			}
 			cancel()
 			time.Sleep(time.Duration(t.random(20)) * time.Millisecond)
@@ -369,6 +370,50 @@ func keeperContention(t *T) {
 	for i := range fs {
 		fs[i].SetRule(nil)
 	}
-	t.inTime(wins.Load() > 0, ruleKeeper, "nobody ever won")
+	t.inTime(wins.Load() > 0, ruleKeeper, "none ever won")
 	t.inTime(t.acquires(hs[0], 4*ttl+t.slack), ruleKeeper, "when requests arrive again, the name can't be acquired")
+}
+
+// plain is a store that tells nothing, so that an engine over it finds out by asking.
+type plain struct{ lease.Store }
+
+func (p plain) Limits() lease.StoreLimits {
+	l, _ := p.Store.(lease.Limiter)
+	return l.Limits()
+}
+
+// keeperParent takes a parent's record away behind its Keeper's back: the store alone knows.
+func keeperParent(t *T) {
+	other := t.node()
+	k := t.keeper(plain{other.store})
+	parent := t.handle(k, "k/parent")
+	child, err := k.Lease("k/child", lease.WithParent(parent))
+	if err != nil {
+		t.Fatalf("Lease under a parent: %v", err)
+	}
+	ctx, cancel := t.context()
+	defer cancel()
+	won, err := child.Acquire(ctx)
+	t.require(!won && errors.Is(err, lease.ErrParentLost), ruleKeeper, "acquired before its parent: %v, error %v", won, err)
+	t.wins(parent, ruleFree)
+	term := t.wins(child, ruleWhile)
+	released := make(chan error, 1)
+	go func() { released <- parent.Release(ctx) }()
+	<-term.Context().Done()
+	t.check(!term.CheckAlive() && errors.Is(context.Cause(term.Context()), lease.ErrParentLost), ruleKeeper, "after its parent's release: alive %v, %v", term.CheckAlive(), context.Cause(term.Context()))
+	t.check(other.get(parent.Name())[parent.Name()].Name != "", ruleKeeper, "its parent was given up before it")
+	t.releases(child)
+	err = <-released
+	t.unknown(err)
+	t.check(err == nil, ruleKeeper, "its parent was not given up after it: %v", err)
+
+	above := t.wins(parent, ruleFree)
+	other.freed(other.get(parent.Name())[parent.Name()])
+	won, err = child.Acquire(ctx)
+	if !above.CheckAlive() {
+		t.noVerdict("the parent was found out about before it was claimed under")
+	}
+	t.unknown(err)
+	t.require(!won && errors.Is(err, lease.ErrParentLost), ruleKeeper, "acquired while the parent's record is gone: %v, error %v", won, err)
+	other.free(child.Name(), ruleKeeper)
 }

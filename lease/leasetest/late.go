@@ -19,203 +19,175 @@ func (t *T) landing() time.Duration {
 	return 400*time.Millisecond + t.opts.stall
 }
 
-// The requests of these cases go astray on their way (package faultstore). What
-// is tested is what the store makes of them when they come.
-var lateCases = []testCase{
-	{name: "late/acquire-unanswered", run: func(t *T) {
-		f, n := t.faulty()
-		f.once(faultstore.Acquire, faultstore.Fault{Kind: faultstore.ApplyThenFail})
-		c := t.claim("a")
-		n.lost(c)
-		r, held := n.get("a")["a"]
-		t.require(held && r.Nonce == c.Nonce, ruleSeenByAll, "an acquire that was applied is not to be seen: %+v", r)
-		n.refused(t.claim("a"), r, ruleHeld) // the same caller's next claim does not take it for its own
-		settled := n.winClaim(t.supersede(r), ruleSupersede)
-		n.stands(settled, ruleSupersede)
-	}},
-	{name: "late/acquire-lands-on-free", run: func(t *T) {
-		f, n := t.faulty()
-		f.once(faultstore.Acquire, t.late())
-		c := t.claim("a")
-		n.lost(c)
-		n.free("a", ruleFree) // a read settles nothing
-		f.Wait()
-		r := n.get("a")["a"]
-		t.require(r.Nonce == c.Nonce && r.Session == n.session.ID, ruleFree, "it landed on a free name, and there stands %+v", r)
-	}},
-	{name: "late/acquire-lands-on-another's", run: func(t *T) {
-		f, n := t.faulty()
-		other := t.node()
-		f.once(faultstore.Acquire, t.late())
-		sent := time.Now()
-		n.lost(t.claim("a"))
-		out := other.try("a")
-		if !out.OK && time.Since(sent) >= t.landing() {
-			t.noVerdict("the machine was too slow to claim within %v", t.landing())
-		}
-		t.require(out.OK, ruleFree, "%q was free, and is refused by %+v", "a", out.Record)
-		r := out.Record
-		f.Wait()
-		other.stands(r, ruleLateAcquire)
-		other.freed(r)
-		other.free("a", ruleLateAcquire)
-	}},
-	{name: "late/acquire-lands-after-settling", run: func(t *T) {
-		f, n := t.faulty()
-		f.once(faultstore.Acquire, t.late())
-		n.lost(t.claim("a"))
-		r := n.win("a") // the same owner, the same session
-		f.Wait()
-		n.stands(r, ruleLateAcquire)
-	}},
-	{name: "late/superseding-lands-after-settling", run: func(t *T) {
-		f, n := t.faulty()
-		first := n.win("a")
-		f.once(faultstore.Acquire, t.late())
-		n.lost(t.supersede(first))
-		r := n.winClaim(t.supersede(first), ruleSupersede)
-		f.Wait()
-		n.stands(r, ruleLateAcquire)
-	}},
-	{name: "late/superseding-lands-on-another's", run: func(t *T) {
-		f, n := t.faulty()
-		other := t.node()
-		first := n.win("a")
-		f.once(faultstore.Acquire, t.late())
-		n.lost(t.supersede(first))
-		n.freed(first)
-		r := other.win("a")
-		f.Wait()
-		other.stands(r, ruleLateAcquire)
-	}},
-	{name: "late/acquire-lands-under-closed-session", run: func(t *T) {
-		f, n := t.faulty()
-		other := t.node()
-		f.once(faultstore.Acquire, t.late())
-		n.lost(t.claim("a"))
-		n.close()
-		f.Wait()
-		other.free("a", ruleGoneAcquire)
-		other.win("a")
-	}},
-	{name: "late/release-unanswered", run: func(t *T) {
-		f, n := t.faulty()
-		r := n.win("a")
-		f.once(faultstore.Release, faultstore.Fault{Kind: faultstore.ApplyThenFail})
-		n.lostRelease(r)
-		out := n.release(r.Held())[0] // sent again
-		t.check(!out.OK, ruleReleaseOnce, "token %d was released twice", r.Token)
-		n.win("a")
-	}},
-	{name: "late/release-lands-on-own-next", run: func(t *T) {
-		f, n := t.faulty()
-		first := n.win("a")
-		f.once(faultstore.Release, t.late())
-		n.lostRelease(first)
-		r := n.winClaim(t.supersede(first), ruleSupersede)
-		f.Wait()
-		n.stands(r, ruleLateRelease)
-	}},
-	{name: "late/release-lands-on-another's", run: func(t *T) {
-		f, n := t.faulty()
-		other := t.node()
-		first := n.win("a")
-		f.once(faultstore.Release, t.late())
-		n.lostRelease(first)
-		n.freed(first)
-		r := other.win("a")
-		f.Wait()
-		other.stands(r, ruleLateRelease)
-	}},
-	{name: "late/transfer-unanswered", needs: needTransfer, run: func(t *T) {
-		f, n := t.faulty()
-		other := t.node()
-		first := n.win("a")
-		f.once(faultstore.Transfer, faultstore.Fault{Kind: faultstore.ApplyThenFail})
-		to := other.offer("a")
-		n.lostTransfer(first, to)
-		r := other.get("a")["a"]
-		t.require(r.Nonce == to.Nonce && r.Owner == to.Owner, ruleTransfer, "it was applied, and there stands %+v", r)
-		n.refused(t.supersede(first), r, ruleSupersedeOf) // the mover settles: it is the target's
-		other.winClaim(t.supersede(r), ruleSupersede)
-	}},
-	{name: "late/transfer-lands-after-settling", needs: needTransfer, run: func(t *T) {
-		f, n := t.faulty()
-		other := t.node()
-		first := n.win("a")
-		f.once(faultstore.Transfer, t.late())
-		n.lostTransfer(first, other.offer("a"))
-		r := n.winClaim(t.supersede(first), ruleSupersede)
-		f.Wait()
-		n.stands(r, ruleLateTransfer)
-	}},
-	{name: "late/transfer-lands-on-another's", needs: needTransfer, run: func(t *T) {
-		f, n := t.faulty()
-		target, other := t.node(), t.node()
-		first := n.win("a")
-		f.once(faultstore.Transfer, t.late())
-		n.lostTransfer(first, target.offer("a"))
-		n.freed(first)
-		r := other.win("a")
-		f.Wait()
-		other.stands(r, ruleLateTransfer)
-	}},
-	{name: "late/transfer-lands-on-closed-session", needs: needTransfer, run: func(t *T) {
-		f, n := t.faulty()
-		target := t.node()
-		r := n.win("a")
-		f.once(faultstore.Transfer, t.late())
-		n.lostTransfer(r, target.offer("a"))
-		target.close()
-		f.Wait()
-		n.stands(r, ruleTransferGone)
-	}},
-	{name: "late/close-lands-on-another's", run: func(t *T) {
-		f, n := t.faulty()
-		other := t.node()
-		first := n.win("a")
-		f.once(faultstore.CloseSession, t.late())
-		ctx, cancel := t.context()
-		err := n.store.CloseSession(ctx, n.session)
-		cancel()
-		t.mustBeLost(err)
-		n.freed(first)
-		r := other.win("a")
-		f.Wait()
-		other.stands(r, ruleCloseOnly)
-	}},
-	{name: "late/renewal-lands-after-expiry", waits: true, run: func(t *T) {
-		f := t.faults()
-		n, other := t.open(f, t.owner(), t.ttl), t.node()
-		n.win("a")
-		f.once(faultstore.Renew, faultstore.Fault{
-			Kind: faultstore.LandLate, Delay: time.Until(n.acked.Add(n.session.TTL + t.slack + 10*time.Millisecond)),
-		})
-		ctx, cancel := t.context()
-		_, err := n.store.Renew(ctx, []lease.Session{n.session})
-		cancel()
-		t.mustBeLost(err)
-		f.Wait()
-		got, held := other.get("a")["a"]
-		t.inTime(!held, ruleRevive, "\"a\" should be free; it stands: %+v", got)
-		other.win("a")
-		sessionGone(t, n)
-	}},
-	{name: "late/reply-after-deadline", run: func(t *T) {
-		f, n := t.faulty()
-		f.once(faultstore.Acquire, faultstore.Fault{Kind: faultstore.ReplyLate, Delay: time.Minute})
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), t.landing())
-		defer cancel()
-		c := t.claim("a")
-		_, err := n.acquireCtx(ctx, c)
-		t.mustBeLost(err)
-		r := n.get("a")["a"]
-		t.inTime(r.Nonce == c.Nonce, ruleSeenByAll, "an acquire that was applied is not to be seen: %+v", r)
-		n.freed(r)
-	}},
+// late is a case of a request that goes astray on its way (package faultstore), and lands when
+// something else has happened.
+type late struct {
+	name  string
+	op    faultstore.Op
+	held  bool // the sender holds the name already
+	then  meanwhile
+	rule  rule // by which what stands then is not touched
+	needs needs
 }
 
-func (t *T) late() faultstore.Fault {
+// meanwhile happens before the request lands. It returns what stands then: nothing, if its token is 0.
+// first is what the sender n holds, if it does.
+type meanwhile func(t *T, n, other *node, first lease.Record) lease.Record
+
+// settles: the sender sends another claim.
+func settles(_ *T, n, _ *node, first lease.Record) lease.Record {
+	if first.Token == 0 {
+		return n.win("a")
+	}
+	return n.superseded(first)
+}
+
+// passes: another has the name.
+func passes(t *T, n, other *node, first lease.Record) lease.Record {
+	if first.Token != 0 {
+		n.freed(first)
+		return other.win("a")
+	}
+	sent, out := time.Now(), other.try("a")
+	if !out.OK && time.Since(sent) >= t.landing() {
+		t.noVerdict("the machine was too slow to claim within %v", t.landing())
+	}
+	t.require(out.OK, ruleFree, "%q was free, and is refused by %+v", "a", out.Record)
+	return out.Record
+}
+
+// closes: the sender's session is closed.
+func closes(_ *T, n, _ *node, _ lease.Record) lease.Record {
+	n.close()
+	return lease.Record{}
+}
+
+var lates = []late{
+	{"acquire-lands-on-another's", faultstore.Acquire, false, passes, ruleLateAcquire, 0},
+	{"acquire-lands-after-settling", faultstore.Acquire, false, settles, ruleLateAcquire, 0},
+	{"acquire-lands-under-closed-session", faultstore.Acquire, false, closes, ruleGoneAcquire, 0},
+	{"superseding-lands-after-settling", faultstore.Acquire, true, settles, ruleLateAcquire, 0},
+	{"superseding-lands-on-another's", faultstore.Acquire, true, passes, ruleLateAcquire, 0},
+	{"release-lands-on-own-next", faultstore.Release, true, settles, ruleLateRelease, 0},
+	{"release-lands-on-another's", faultstore.Release, true, passes, ruleLateRelease, 0},
+	{"transfer-lands-after-settling", faultstore.Transfer, true, settles, ruleLateTransfer, needTransfer},
+	{"transfer-lands-on-another's", faultstore.Transfer, true, passes, ruleLateTransfer, needTransfer},
+	{"transfer-lands-on-closed-session", faultstore.Transfer, true, func(_ *T, _, other *node, first lease.Record) lease.Record {
+		other.close()
+		return first
+	}, ruleTransferGone, needTransfer},
+	{"close-lands-on-another's", faultstore.CloseSession, true, passes, ruleCloseOnly, 0},
+}
+
+func (l late) run(t *T) {
+	f, n := t.faulty()
+	other := t.node()
+	var first lease.Record
+	c := t.claim("a")
+	if l.held {
+		first = n.win("a")
+		c = t.supersede(first)
+	}
+	f.once(l.op, t.landsLate())
+	switch l.op {
+	case faultstore.Acquire:
+		t.lost(errOf(n.acquires(c)))
+	case faultstore.Release:
+		t.lost(errOf(n.releases(first.Held())))
+	case faultstore.Transfer:
+		t.lost(errOf(n.transfers(other.taking(first.Held()))))
+	default:
+		ctx, cancel := t.context()
+		t.lost(n.store.CloseSession(ctx, n.session))
+		cancel()
+	}
+	then := l.then(t, n, other, first)
+	f.Wait()
+	observer := t.node()
+	if then.Token == 0 {
+		observer.free("a", l.rule)
+		observer.win("a")
+		return
+	}
+	observer.stands(then, l.rule)
+}
+
+var lateCases = func() (all []testCase) {
+	for _, l := range lates {
+		all = append(all, testCase{name: "late/" + l.name, needs: l.needs, run: l.run})
+	}
+	return append(all, []testCase{
+		{name: "late/acquire-lands-on-free", run: func(t *T) {
+			f, n := t.faulty()
+			f.once(faultstore.Acquire, t.landsLate())
+			c := t.claim("a")
+			t.lost(errOf(n.acquires(c)))
+			n.free("a", ruleFree) // a read settles nothing
+			f.Wait()
+			r := n.get("a")["a"]
+			t.require(r.Nonce == c.Nonce && r.Session == n.session.ID, ruleFree, "it landed on a free name, and there stands %+v", r)
+		}},
+		{name: "late/acquire-unanswered", run: func(t *T) {
+			f, n := t.faulty()
+			f.once(faultstore.Acquire, faultstore.Fault{Kind: faultstore.ApplyThenFail})
+			c := t.claim("a")
+			t.lost(errOf(n.acquires(c)))
+			r, held := n.get("a")["a"]
+			t.require(held && r.Nonce == c.Nonce, ruleSeenByAll, "an acquire that was applied is not to be seen: %+v", r)
+			n.refused(t.claim("a"), r, ruleHeld) // the same caller's next claim does not take it for its own
+			n.stands(n.superseded(r), ruleSupersede)
+		}},
+		{name: "late/release-unanswered", run: func(t *T) {
+			f, n := t.faulty()
+			r := n.win("a")
+			f.once(faultstore.Release, faultstore.Fault{Kind: faultstore.ApplyThenFail})
+			t.lost(errOf(n.releases(r.Held())))
+			t.check(!n.release(r.Held())[0].OK, ruleReleaseOnce, "token %d was released twice", r.Token) // sent again
+			n.win("a")
+		}},
+		{name: "late/transfer-unanswered", needs: needTransfer, run: func(t *T) {
+			f, n := t.faulty()
+			other := t.node()
+			first := n.win("a")
+			f.once(faultstore.Transfer, faultstore.Fault{Kind: faultstore.ApplyThenFail})
+			m := other.taking(first.Held())
+			t.lost(errOf(n.transfers(m)))
+			r := other.get("a")["a"]
+			t.require(r.Nonce == m.To.Nonce && r.Owner == m.To.Owner, ruleTransfer, "it was applied, and there stands %+v", r)
+			n.refused(t.supersede(first), r, ruleSupersedeOf) // the mover settles: it is the target's
+			other.superseded(r)
+		}},
+		{name: "late/renewal-lands-after-expiry", waits: true, run: func(t *T) {
+			f := t.faults()
+			n, other := t.open(f, t.owner(), t.ttl), t.node()
+			n.win("a")
+			f.once(faultstore.Renew, faultstore.Fault{
+				Kind: faultstore.LandLate, Delay: time.Until(n.acked.Add(n.session.TTL + t.slack + 10*time.Millisecond)),
+			})
+			ctx, cancel := t.context()
+			t.lost(errOf(n.store.Renew(ctx, []lease.Session{n.session})))
+			cancel()
+			f.Wait()
+			got, held := other.get("a")["a"]
+			t.inTime(!held, ruleRevive, "\"a\" should be free; it stands: %+v", got)
+			other.win("a")
+			t.require(errors.Is(n.renew().Err, lease.ErrSessionGone), ruleGoneRenew, "the renewal was granted")
+		}},
+		{name: "late/reply-after-deadline", run: func(t *T) {
+			f, n := t.faulty()
+			f.once(faultstore.Acquire, faultstore.Fault{Kind: faultstore.ReplyLate, Delay: time.Minute})
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), t.landing())
+			defer cancel()
+			c := t.claim("a")
+			t.lost(errOf(n.acquireCtx(ctx, c)))
+			r := n.get("a")["a"]
+			t.inTime(r.Nonce == c.Nonce, ruleSeenByAll, "an acquire that was applied is not to be seen: %+v", r)
+			n.freed(r)
+		}},
+	}...)
+}()
+
+func (t *T) landsLate() faultstore.Fault {
 	return faultstore.Fault{Kind: faultstore.LandLate, Delay: t.landing()}
 }
 
@@ -268,37 +240,12 @@ func (t *T) notLanded() {
 	}
 }
 
-// mustBeLost checks that a request went astray as the case planned.
-func (t *T) mustBeLost(err error) {
+func errOf[A any](_ A, err error) error { return err }
+
+// lost checks that a request went astray as the case planned.
+func (t *T) lost(err error) {
 	t.Helper()
 	if !errors.Is(err, faultstore.ErrInjected) {
 		t.Fatalf("the request was to go astray, its error is %v", err)
 	}
-}
-
-// lost sends a claim whose reply does not come. It is fatal.
-func (n *node) lost(c lease.Claim) {
-	n.t.Helper()
-	ctx, cancel := n.t.context()
-	defer cancel()
-	_, err := n.acquireCtx(ctx, c)
-	n.t.mustBeLost(err)
-}
-
-// lostRelease sends a release whose reply does not come. It is fatal.
-func (n *node) lostRelease(r lease.Record) {
-	n.t.Helper()
-	ctx, cancel := n.t.context()
-	defer cancel()
-	_, err := n.t.releaseCtx(ctx, n.store, r.Held())
-	n.t.mustBeLost(err)
-}
-
-// lostTransfer sends a transfer whose reply does not come. It is fatal.
-func (n *node) lostTransfer(r lease.Record, to lease.Offer) {
-	n.t.Helper()
-	ctx, cancel := n.t.context()
-	defer cancel()
-	_, err := n.t.transferCtx(ctx, n.store, lease.Transfer{Held: r.Held(), To: to})
-	n.t.mustBeLost(err)
 }

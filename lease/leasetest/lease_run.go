@@ -63,9 +63,9 @@ func RunLease(t *testing.T, f BareMaker, opts ...Option) {
 	if !probed {
 		return
 	}
-	run, left := chooseBare(bareCases(), has)
+	run, left := choose(bareCases(), has, 0)
 	if len(left) > 0 {
-		t.Logf("leasetest: LEFT OUT, as the Bare has no %s: %s", strings.Join((^has).names(), ", no "), strings.Join(left, " "))
+		t.Logf("leasetest: LEFT OUT, as the Bare has no %s: %s", strings.Join(lacking(has, bareNeedNames), ", no "), strings.Join(left, " "))
 	}
 	do := func(t *testing.T, c bareCase, beside bool) {
 		t.Run(c.name, func(t *testing.T) {
@@ -93,7 +93,7 @@ func RunLease(t *testing.T, f BareMaker, opts ...Option) {
 }
 
 // bareNeeds is a set of things that a case needs.
-type bareNeeds uint
+type bareNeeds uint32
 
 const (
 	needCut bareNeeds = 1 << iota
@@ -106,15 +106,6 @@ const (
 
 var bareNeedNames = []string{"Cut", "Crash", "Pause", "lease.Termed", "lease.Waiter", "lease.HolderFinder"}
 
-func (n bareNeeds) names() (all []string) {
-	for i, name := range bareNeedNames {
-		if n&(1<<i) != 0 {
-			all = append(all, name)
-		}
-	}
-	return all
-}
-
 type bareCase struct {
 	name  string
 	needs bareNeeds
@@ -126,16 +117,7 @@ func bareCases() []bareCase {
 	return slices.Concat(bareAcquireCases, bareReleaseCases, bareAliveCases, bareTroubleCases, bareLostCases, bareMoreCases)
 }
 
-func chooseBare(all []bareCase, has bareNeeds) (run []bareCase, left []string) {
-	for _, c := range all {
-		if c.needs&^has == 0 {
-			run = append(run, c)
-		} else {
-			left = append(left, c.name)
-		}
-	}
-	return run, left
-}
+func (c bareCase) what() (string, bareNeeds) { return c.name, c.needs }
 
 // bareT is what a case works with.
 type bareT struct {
@@ -162,18 +144,15 @@ func newBareT(tb TB, f BareMaker, o options) *bareT {
 	return t
 }
 
-func (t *bareT) has() (has bareNeeds) {
+func (t *bareT) has() bareNeeds {
 	l := t.lease()
 	_, term := lease.As[lease.Termed](l)
 	_, waiter := lease.As[lease.Waiter](l)
 	_, holder := lease.As[lease.HolderFinder](l)
-	for bit, yes := range map[bareNeeds]bool{needCut: t.w.Cut != nil, needCrash: t.w.Crash != nil, needPause: t.w.Pause != nil,
-		needTerm: term, needWaiter: waiter, needHolder: holder} {
-		if yes {
-			has |= bit
-		}
-	}
-	return has
+	return set(map[bareNeeds]bool{
+		needCut: t.w.Cut != nil, needCrash: t.w.Crash != nil, needPause: t.w.Pause != nil,
+		needTerm: term, needWaiter: waiter, needHolder: holder,
+	})
 }
 
 // check fails the case unless ok. The message begins with the rule that was broken.
@@ -344,3 +323,43 @@ func (t *bareT) soon(d time.Duration, ok func() bool) bool {
 		}
 	}
 }
+
+// bareRule is one promise of lease.Lease, in the words its author reads when it is broken.
+type bareRule string
+
+const (
+	bareFree       bareRule = "a name that is free is won, and CheckAlive is true then"
+	bareHeld       bareRule = "a name that another holds is not won: false, and no error"
+	bareAgain      bareRule = "Acquire of a lease that is held returns true and changes nothing"
+	bareOneWinner  bareRule = "of all who acquire a free name at once, exactly one wins"
+	bareUndone     bareRule = "who is refused, or gives up, leaves the holder as it was"
+	bareContext    bareRule = "a call ends soon after its context, with an error"
+	bareClaims     bareRule = "a call that got no answer claims nothing: neither a win nor a refusal"
+	bareGivenBack  bareRule = "what was won for a caller that gave up is given back"
+	bareRelease    bareRule = "a release frees the name, and returns nil then"
+	bareReleaseNo  bareRule = "a release of what is not held returns nil and frees nothing of another's"
+	bareEndsTrust  bareRule = "CheckAlive is false from the moment that Release is called"
+	bareRenewed    bareRule = "a lease that is held stays held, and is renewed by itself"
+	bareExclusive  bareRule = "CheckAlive is true of one lease of a name at a time"
+	bareDeadline   bareRule = "CheckAlive is true for no longer than a TTL after the last renewal"
+	bareEarly      bareRule = "a name is not won before the TTL of who held it has passed"
+	bareLate       bareRule = "a name whose holder is gone is won soon after its TTL"
+	bareRevived    bareRule = "what was lost does not come back by itself"
+	bareWaking     bareRule = "a process that was stopped for longer than the TTL sees false from its first CheckAlive"
+	bareQuick      bareRule = "CheckAlive does not wait"
+	bareAllocates  bareRule = "CheckAlive does not allocate"
+	bareAsked      bareRule = "CheckAlive answers: it does not panic"
+	bareTold       bareRule = "OnLost calls each registered function once for each loss"
+	bareToldLate   bareRule = "CheckAlive is false before OnLost calls"
+	bareReason     bareRule = "a loss says why: its reason is one of those of lease.Loss"
+	bareNotTold    bareRule = "a release is no loss: OnLost is not told"
+	bareStopped    bareRule = "stop reports whether the function was registered until now, and it is not called after that"
+	barePast       bareRule = "a loss before the registration is not told"
+	bareOthers     bareRule = "a function that panics, hangs or calls back holds up neither the others nor the lease"
+	bareReturns    bareRule = "a call returns"
+	bareToken      bareRule = "tokens are not 0, and grow with every owner"
+	bareTermEnds   bareRule = "a term ends with its ownership, its context says why, and it does not come back"
+	bareTermNone   bareRule = "there is a term while the lease is held, and none else"
+	bareWaits      bareRule = "a waiter hears when the name is free, and its wait ends with its context"
+	bareHolderSays bareRule = "Holder finds a record while the name is held, and none else"
+)

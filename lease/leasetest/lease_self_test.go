@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/internal/barelease"
@@ -126,7 +127,7 @@ var bareCatches = map[barelease.Flaw]bareCatch{
 }
 
 func TestRunLeaseFindsEveryFlaw(t *testing.T) {
-	run, left := chooseBare(bareCases(), needCut|needCrash|needPause)
+	run, left := choose(bareCases(), needCut|needCrash|needPause, 0)
 	require.Len(t, left, 7)
 	noticed := map[string]bool{}
 	for _, flaw := range barelease.Flaws {
@@ -196,7 +197,7 @@ func TestRunLeaseFindsFlawsOfWhatIsOptional(t *testing.T) {
 		{func(h *lease.Handle) lease.Lease { return everHeld{h} }, bareCatch{"holder/says", bareHolderSays}},
 		{func(h *lease.Handle) lease.Lease { return slowHolder{h} }, bareCatch{"holder/says", bareReturns}},
 	} {
-		run, _ := chooseBare(bareMoreCases, ^bareNeeds(0))
+		run, _ := choose(bareMoreCases, ^bareNeeds(0), 0)
 		found := findings(t, handles(x.with), run)
 		require.Contains(t, found, x.name+": "+string(x.rule))
 	}
@@ -249,7 +250,57 @@ func TestEveryRuleOfRunLeaseIsBroken(t *testing.T) {
 	for _, c := range bareCatches {
 		broken[string(c.rule)] = true
 	}
-	for name, text := range constants(t, "lease_rules.go") {
+	for name, text := range constants(t, "lease_run.go") {
 		require.True(t, broken[text], name)
+	}
+}
+
+// child is a lease that hangs on another, which is acquired with it.
+type child struct {
+	*lease.Handle
+	parent *lease.Handle
+}
+
+func (c child) Acquire(ctx context.Context) (bool, error) {
+	if won, err := c.parent.Acquire(ctx); !won {
+		return false, err
+	}
+	return c.Handle.Acquire(ctx)
+}
+
+// TestALossByAParentHasAReason: ErrParentLost is one of those of lease.Loss.
+func TestALossByAParentHasAReason(t *testing.T) {
+	parents := func(tb TB) Bare {
+		const ttl = 10 * time.Second
+		shared, cut := memory.New(), map[lease.Lease]*lease.Handle{}
+		return Bare{
+			TTL: ttl,
+			Lease: func() lease.Lease {
+				k, err := lease.NewKeeper(shared, lease.Config{ID: "n", TTL: ttl, Logger: zap.NewNop()})
+				if err != nil {
+					tb.Fatalf("%v", err)
+				}
+				tb.Cleanup(func() {
+					ctx, cancel := context.WithTimeout(context.Background(), ttl)
+					defer cancel()
+					_ = k.Close(ctx)
+				})
+				parent, _ := k.Lease("parent")
+				h, _ := k.Lease("job", lease.WithParent(parent))
+				l := child{h, parent}
+				cut[l] = parent
+				return l
+			},
+			Cut: func(l lease.Lease, on bool) { // what the child hangs on ends
+				if on {
+					_ = cut[l].Release(context.Background())
+				}
+			},
+		}
+	}
+	for _, c := range bareLostCases {
+		if c.name == "lost/told-once" || c.name == "lost/each-loss" {
+			require.Empty(t, findings(t, parents, []bareCase{c}))
+		}
 	}
 }

@@ -15,28 +15,10 @@ import (
 
 // ofObjects tells whether f is one that observed.Objects have: the mistakes of those
 // who write such for a service. That those without one pass is tested where they are.
-func (f flaw) ofObjects() bool { return strings.HasPrefix(string(f), "Objects: ") }
-
-// objectsCatches are the flaws of observed.Objects. A Store over them breaks the rules
-// of a lease.Store.
-var objectsCatches = []catch{
-	{objectsPutAlways, []by{
-		{"acquire/two-at-once", ruleOneWinner},
-		{"acquire/supersedes-at-once", ""},
-	}},
-	{objectsPutAgain, []by{{"session/close-through-another-client", ruleGoneRenew}}},
-	{objectsDeleteNothing, []by{
-		{"session/close-removes-its-records", ruleClose},
-		{"session/expired-harms-no-successor", ruleFree},
-	}},
-	{objectsForget, []by{{"token/over-release", ruleToken}}},
-	{objectsNumberAnew, []by{{"token/over-release", ruleToken}}},
-	{objectsSilentMiss, []by{{"context/unreachable", ruleUnknown}}},
-	{objectsListPage, []by{{"read/list-many", ruleList}}},
-}
+func (f *flaw) ofObjects() bool { return f != nil && strings.HasPrefix(f.text, "Objects: ") }
 
 // objectsOptions are those for stores that observed.New makes.
-func objectsOptions(f flaw) []Option {
+func objectsOptions(f *flaw) []Option {
 	return []Option{Observed(), ExpirySlack(1350 * time.Millisecond), Unreachable(func(TB) func() lease.Store {
 		o := newFlawedObjects(f)
 		o.Map.SetFault(func(ctx context.Context, _, _ string, _ func()) error {
@@ -50,14 +32,14 @@ func objectsOptions(f flaw) []Option {
 // flawedObjects are an observedtest.Map, or a Numbered, but for one flaw.
 type flawedObjects struct {
 	*observedtest.Map
-	flaw flaw
+	flaw *flaw
 
 	mu    sync.Mutex
 	puts  map[string]int // of a key, since it was made
 	named map[string]int // numbers of versions
 }
 
-func newFlawedObjects(f flaw) *flawedObjects {
+func newFlawedObjects(f *flaw) *flawedObjects {
 	return &flawedObjects{Map: observedtest.NewMap(), flaw: f, puts: map[string]int{}, named: map[string]int{}}
 }
 
@@ -136,4 +118,64 @@ func (n numberedAnew) Number(version string) (lease.Token, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return lease.Token(n.named[version]), nil
+}
+
+// dead is a store whose backing does not answer.
+type dead struct{ flaw *flaw }
+
+func unreachable(f *flaw) Factory {
+	return func(TB) func() lease.Store { return func() lease.Store { return dead{f} } }
+}
+
+func (d dead) wait(ctx context.Context) error {
+	<-ctx.Done()
+	switch d.flaw {
+	case hangs:
+		time.Sleep(10 * time.Second)
+	case goneUnreachable:
+		return lease.ErrSessionGone
+	}
+	return ctx.Err()
+}
+
+func (d dead) OpenSession(ctx context.Context, _ lease.Session) (lease.Grant, error) {
+	return lease.Grant{}, d.wait(ctx)
+}
+
+func (d dead) CloseSession(ctx context.Context, _ lease.Session) error { return d.wait(ctx) }
+
+func (d dead) Acquire(ctx context.Context, _ lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
+	err := d.wait(ctx)
+	if d.flaw == refusesUnreachable {
+		return make([]lease.Outcome, len(claims)), nil
+	}
+	return nil, err
+}
+
+func (d dead) Renew(ctx context.Context, _ []lease.Session) ([]lease.Grant, error) {
+	return nil, d.wait(ctx)
+}
+
+func (d dead) Release(ctx context.Context, _ []lease.Held) ([]lease.Outcome, error) {
+	return nil, d.wait(ctx)
+}
+
+func (d dead) Transfer(ctx context.Context, _ []lease.Transfer) ([]lease.Outcome, error) {
+	return nil, d.wait(ctx)
+}
+
+func (d dead) Get(ctx context.Context, _ ...string) ([]lease.Record, error) { return nil, d.wait(ctx) }
+
+func (d dead) List(ctx context.Context, _ string) iter.Seq2[lease.Record, error] {
+	return func(yield func(lease.Record, error) bool) { yield(lease.Record{}, d.wait(ctx)) }
+}
+
+func (d dead) Watch(ctx context.Context, _ string) iter.Seq2[lease.Event, error] {
+	return func(yield func(lease.Event, error) bool) {
+		<-ctx.Done()
+		if d.flaw == hangsWatching {
+			time.Sleep(10 * time.Second)
+		}
+		yield(lease.Event{}, ctx.Err())
+	}
 }

@@ -3,28 +3,26 @@ package leasetest
 import (
 	"context"
 	"errors"
+	"fmt"
+	"iter"
+	"maps"
 	"time"
 
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// floors remembers, before a call, the highest token known of each name: what
-// the call is given must be higher.
-func (t *T) floors(names []string) []lease.Token {
+// tokens are, before a call, the highest tokens known: what the call is given must be higher.
+func (t *T) tokens() map[string]lease.Token {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	floors := make([]lease.Token, len(names))
-	for i, name := range names {
-		floors[i] = t.top[name]
-	}
-	return floors
+	return maps.Clone(t.top)
 }
 
 // won checks the record of a success against what was asked for.
-func (t *T) won(r lease.Record, floor lease.Token, want lease.Record, why rule) {
+func (t *T) won(r lease.Record, before map[string]lease.Token, want lease.Record, why rule) {
 	t.Helper()
 	t.check(r.Token != 0, ruleTokenZero, "%q", want.Name)
-	t.check(r.Token > floor, ruleToken, "%q was won with token %d after token %d", want.Name, r.Token, floor)
+	t.check(r.Token > before[want.Name], ruleToken, "%q was won with token %d after token %d", want.Name, r.Token, before[want.Name])
 	t.mu.Lock()
 	t.top[want.Name] = max(t.top[want.Name], r.Token)
 	t.mu.Unlock()
@@ -37,41 +35,49 @@ func (t *T) won(r lease.Record, floor lease.Token, want lease.Record, why rule) 
 func (t *T) sameRecord(got, want lease.Record, why rule) {
 	t.Helper()
 	same := got.Name == want.Name && got.Owner == want.Owner && got.Session == want.Session &&
-		got.Token == want.Token && got.Nonce == want.Nonce && sameMetadata(got.Metadata, want.Metadata)
+		got.Token == want.Token && got.Nonce == want.Nonce && maps.Equal(got.Metadata, want.Metadata)
 	t.check(same, why, "got  %+v\n\twant %+v", got, want)
 	t.check(!same || got.TTL == want.TTL, ruleRecordTTL, "%q: TTL %v, its session was granted %v", got.Name, got.TTL, want.TTL)
 	t.check(want.Granted.IsZero() || got.Granted.Equal(want.Granted), ruleGranted, "%q: Granted is %v, and was %v", got.Name, got.Granted, want.Granted)
 	t.check(got.Left >= 0, ruleRecordTTL, "%q: Left is %v", got.Name, got.Left)
 }
 
+// must is fatal if a call got no answer.
+func (t *T) must(err error, call string, args ...any) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%s: %v", fmt.Sprintf(call, args...), err)
+	}
+}
+
+// answered checks that a call answered each of its arguments.
+func answered(t *T, call string, outs []lease.Outcome, asked int, err error) ([]lease.Outcome, error) {
+	t.Helper()
+	if err == nil && len(outs) != asked {
+		t.broken(ruleOrder, "%s of %d names gave %d outcomes", call, asked, len(outs))
+		err = errors.New("wrong number of outcomes")
+	}
+	return outs, err
+}
+
 // acquireCtx sends claims under the node's session and checks all that holds of
 // any reply.
 func (n *node) acquireCtx(ctx context.Context, claims ...lease.Claim) ([]lease.Outcome, error) {
 	n.t.Helper()
-	t := n.t
-	names := make([]string, len(claims))
-	for i, c := range claims {
-		names[i] = c.Name
-	}
-	floors := t.floors(names)
+	t, before := n.t, n.t.tokens()
 	outs, err := n.store.Acquire(ctx, n.session, claims)
-	if err != nil {
+	if outs, err = answered(t, "Acquire", outs, len(claims), err); err != nil {
 		return outs, err
 	}
-	if len(outs) != len(claims) {
-		t.broken(ruleOrder, "Acquire of %d claims gave %d outcomes", len(claims), len(outs))
-		return outs, errors.New("wrong number of outcomes")
-	}
 	for i, out := range outs {
-		c := claims[i]
+		c, r := claims[i], out.Record
 		switch {
 		case out.OK:
-			t.won(out.Record, floors[i], lease.Record{
+			t.won(r, before, lease.Record{
 				Name: c.Name, Owner: n.session.Owner, Session: n.session.ID,
 				Nonce: c.Nonce, TTL: n.session.TTL, Metadata: c.Metadata,
 			}, ruleRecord)
 		case out.Err == nil:
-			r := out.Record
 			t.check(r.Name == c.Name && r.Token != 0 && r.Owner.Incarnation != "", ruleHolder,
 				"claim %d of %q was refused with record %+v", i, c.Name, r)
 		}
@@ -79,22 +85,24 @@ func (n *node) acquireCtx(ctx context.Context, claims ...lease.Claim) ([]lease.O
 	return outs, nil
 }
 
-// acquire is acquireCtx that must get its reply. It is fatal.
-func (n *node) acquire(claims ...lease.Claim) []lease.Outcome {
+// acquires is acquireCtx within the bound of a call.
+func (n *node) acquires(claims ...lease.Claim) ([]lease.Outcome, error) {
 	n.t.Helper()
 	ctx, cancel := n.t.context()
 	defer cancel()
-	outs, err := n.acquireCtx(ctx, claims...)
+	return n.acquireCtx(ctx, claims...)
+}
+
+// acquire is acquires that must get its reply. It is fatal.
+func (n *node) acquire(claims ...lease.Claim) []lease.Outcome {
+	n.t.Helper()
+	outs, err := n.acquires(claims...)
 	if errors.Is(err, lease.ErrSessionGone) && n.overdue() {
 		n.t.noVerdict("the machine was too slow to acquire within the TTL of %v", n.session.TTL)
 	}
-	if err != nil {
-		n.t.Fatalf("Acquire of %d claims: %v", len(claims), err)
-	}
+	n.t.must(err, "Acquire of %d claims", len(claims))
 	for i, out := range outs {
-		if out.Err != nil {
-			n.t.Fatalf("Acquire of %q: Outcome.Err %v", claims[i].Name, out.Err)
-		}
+		n.t.must(out.Err, "Acquire of %q: Outcome.Err", claims[i].Name)
 	}
 	return outs
 }
@@ -103,22 +111,6 @@ func (n *node) acquire(claims ...lease.Claim) []lease.Outcome {
 func (n *node) try(name string) lease.Outcome {
 	n.t.Helper()
 	return n.acquire(n.t.claim(name))[0]
-}
-
-// tryCtx is try for other goroutines: failures are reported, not fatal.
-func (n *node) tryCtx(name string) (lease.Outcome, error) {
-	n.t.Helper()
-	ctx, cancel := n.t.context()
-	defer cancel()
-	outs, err := n.acquireCtx(ctx, n.t.claim(name))
-	if err != nil {
-		n.t.Errorf("Acquire of %q: %v", name, err)
-		return lease.Outcome{}, err
-	}
-	if outs[0].Err != nil {
-		n.t.Errorf("Acquire of %q: Outcome.Err %v", name, outs[0].Err)
-	}
-	return outs[0], outs[0].Err
 }
 
 // win claims a name that must be free. It is fatal.
@@ -138,6 +130,22 @@ func (n *node) winClaim(c lease.Claim, why rule) lease.Record {
 	return out.Record
 }
 
+// winAll wins free names by as few calls as the store's limits allow. It is fatal.
+func (n *node) winAll(names []string, why rule) (won []lease.Record) {
+	n.t.Helper()
+	for len(won) < len(names) {
+		claims := make([]lease.Claim, n.t.batch(n.store, len(names)-len(won)))
+		for i := range claims {
+			claims[i] = n.t.claim(names[len(won)+i])
+		}
+		for i, out := range n.acquire(claims...) {
+			n.t.require(out.OK, why, "%+q was claimed, and refused by %+q, which stands", claims[i].Name, out.Record.Name)
+			won = append(won, out.Record)
+		}
+	}
+	return won
+}
+
 // refused sends a claim that must be refused by the rule why, because of the
 // record that stands. It is fatal.
 func (n *node) refused(c lease.Claim, standing lease.Record, why rule) {
@@ -148,6 +156,71 @@ func (n *node) refused(c lease.Claim, standing lease.Record, why rule) {
 	n.t.sameRecord(out.Record, standing, ruleHolder)
 }
 
+// denied sends a claim between two that are granted. It must be answered with the error want
+// by the rule why, and change nothing. It is fatal.
+func (n *node) denied(c lease.Claim, want error, why rule) {
+	n.t.Helper()
+	claims := []lease.Claim{n.t.claim("granted/1"), c, n.t.claim("granted/2")}
+	if n.t.batch(n.store, len(claims)) < len(claims) {
+		claims = claims[1:2]
+	}
+	unchanged := n.unchanged(c.Name, why)
+	outs, err := n.acquires(claims...)
+	n.t.require(err == nil, ruleOnly, "Acquire with a claim %s that is denied: error %v", short(c), err)
+	for i, out := range outs {
+		if claims[i].Nonce == c.Nonce {
+			n.t.require(!out.OK && errors.Is(out.Err, want), why, "a claim %s: OK %v, error %v, want %v", short(c), out.OK, out.Err, want)
+			continue
+		}
+		n.t.require(out.OK, ruleOnly, "%q beside a claim %s that is denied: %+v", claims[i].Name, short(c), out)
+		n.freed(out.Record)
+	}
+	unchanged()
+}
+
+// deniedMove is denied for a transfer, beside one of another name. Any of the errors will do, and
+// a refusal without one if none is given.
+func (n *node) deniedMove(m lease.Transfer, why rule, want ...error) {
+	n.t.Helper()
+	moves := []lease.Transfer{m}
+	if n.t.batch(n.store, 2) == 2 {
+		moves = append(moves, n.taking(n.win("granted").Held()))
+	}
+	unchanged := n.unchanged(m.Name, why)
+	outs, err := n.transfers(moves...)
+	n.t.require(err == nil, ruleOnly, "Transfer with a move %s that is denied: error %v", short(m), err)
+	denied := len(want) == 0
+	for _, err := range want {
+		denied = denied || errors.Is(outs[0].Err, err)
+	}
+	n.t.require(!outs[0].OK && denied, why, "a move %s: OK %v, error %v, want %v", short(m), outs[0].OK, outs[0].Err, want)
+	if len(outs) > 1 {
+		n.t.require(outs[1].OK, ruleOnly, "a move beside %s, which is denied: %+v", short(m), outs[1])
+		n.freed(outs[1].Record)
+	}
+	unchanged()
+}
+
+// short is what a message tells of a request, which may be large.
+func short(request any) string { return fmt.Sprintf("%.300s", fmt.Sprintf("%+v", request)) }
+
+// unchanged returns the check that what stands under a name still does then. It is fatal.
+func (n *node) unchanged(name string, why rule) (check func()) {
+	n.t.Helper()
+	if lease.ValidateName(name) != nil {
+		return func() {}
+	}
+	before, held := n.get(name)[name]
+	return func() {
+		n.t.Helper()
+		if held {
+			n.stands(before, why)
+		} else {
+			n.free(name, why)
+		}
+	}
+}
+
 // supersede is a claim that replaces r.
 func (t *T) supersede(r lease.Record) lease.Claim {
 	c := t.claim(r.Name)
@@ -155,25 +228,25 @@ func (t *T) supersede(r lease.Record) lease.Claim {
 	return c
 }
 
-func (t *T) releaseCtx(ctx context.Context, s lease.Store, held ...lease.Held) ([]lease.Outcome, error) {
-	t.Helper()
-	outs, err := s.Release(ctx, held)
-	if err == nil && len(outs) != len(held) {
-		t.broken(ruleOrder, "Release of %d names gave %d outcomes", len(held), len(outs))
-		return outs, errors.New("wrong number of outcomes")
-	}
-	return outs, err
+// superseded replaces r, which must work. It is fatal.
+func (n *node) superseded(r lease.Record) lease.Record {
+	n.t.Helper()
+	return n.winClaim(n.t.supersede(r), ruleSupersede)
 }
 
-// release releases through the node's client. It is fatal.
-func (n *node) release(held ...lease.Held) []lease.Outcome {
+func (n *node) releases(held ...lease.Held) ([]lease.Outcome, error) {
 	n.t.Helper()
 	ctx, cancel := n.t.context()
 	defer cancel()
-	outs, err := n.t.releaseCtx(ctx, n.store, held...)
-	if err != nil {
-		n.t.Fatalf("Release of %d names: %v", len(held), err)
-	}
+	outs, err := n.store.Release(ctx, held)
+	return answered(n.t, "Release", outs, len(held), err)
+}
+
+// release is releases that must get its reply. It is fatal.
+func (n *node) release(held ...lease.Held) []lease.Outcome {
+	n.t.Helper()
+	outs, err := n.releases(held...)
+	n.t.must(err, "Release of %d names", len(held))
 	return outs
 }
 
@@ -184,20 +257,15 @@ func (n *node) freed(r lease.Record) {
 	n.t.require(out.OK && out.Err == nil, ruleRelease, "%q token %d: outcome %+v", r.Name, r.Token, out)
 }
 
-func (t *T) transferCtx(ctx context.Context, s lease.Store, moves ...lease.Transfer) ([]lease.Outcome, error) {
-	t.Helper()
-	names := make([]string, len(moves))
-	for i, m := range moves {
-		names[i] = m.Name
-	}
-	floors := t.floors(names)
-	outs, err := s.(lease.TransferStore).Transfer(ctx, moves)
-	if err != nil {
+// transfers sends moves and checks all that holds of any reply.
+func (n *node) transfers(moves ...lease.Transfer) ([]lease.Outcome, error) {
+	n.t.Helper()
+	t, before := n.t, n.t.tokens()
+	ctx, cancel := t.context()
+	defer cancel()
+	outs, err := n.store.(lease.TransferStore).Transfer(ctx, moves)
+	if outs, err = answered(t, "Transfer", outs, len(moves), err); err != nil {
 		return outs, err
-	}
-	if len(outs) != len(moves) {
-		t.broken(ruleOrder, "Transfer of %d names gave %d outcomes", len(moves), len(outs))
-		return outs, errors.New("wrong number of outcomes")
 	}
 	for i, out := range outs {
 		if out.OK {
@@ -205,7 +273,7 @@ func (t *T) transferCtx(ctx context.Context, s lease.Store, moves ...lease.Trans
 			if want == nil { // kept: what it was, the case knows
 				want = out.Record.Metadata
 			}
-			t.won(out.Record, floors[i], lease.Record{
+			t.won(out.Record, before, lease.Record{
 				Name: moves[i].Name, Owner: to.Owner, Session: to.Session, Nonce: to.Nonce, TTL: to.TTL, Metadata: want,
 			}, ruleTransfer)
 		}
@@ -213,57 +281,61 @@ func (t *T) transferCtx(ctx context.Context, s lease.Store, moves ...lease.Trans
 	return outs, nil
 }
 
-// transfer sends moves through the node's client. It is fatal.
+// transfer is transfers that must get its reply. It is fatal.
 func (n *node) transfer(moves ...lease.Transfer) []lease.Outcome {
 	n.t.Helper()
-	ctx, cancel := n.t.context()
-	defer cancel()
-	outs, err := n.t.transferCtx(ctx, n.store, moves...)
-	if err != nil {
-		n.t.Fatalf("Transfer of %d names: %v", len(moves), err)
-	}
+	outs, err := n.transfers(moves...)
+	n.t.must(err, "Transfer of %d names", len(moves))
 	return outs
+}
+
+// taking is the transfer of an ownership to the node.
+func (n *node) taking(h lease.Held) lease.Transfer {
+	return lease.Transfer{Held: h, To: n.offer(h.Name)}
 }
 
 // give moves r to another node, which must work. It is fatal.
 func (n *node) give(r lease.Record, to *node) lease.Record {
 	n.t.Helper()
-	out := n.transfer(lease.Transfer{Held: r.Held(), To: to.offer(r.Name)})[0]
+	return n.given(to.taking(r.Held()), to)
+}
+
+// given sends a move to another node, which must work. It is fatal.
+func (n *node) given(m lease.Transfer, to *node) lease.Record {
+	n.t.Helper()
+	out := n.transfer(m)[0]
 	if !out.OK && (n.overdue() || to.overdue()) {
 		n.t.noVerdict("the machine was too slow to transfer within a TTL of %v", min(n.session.TTL, to.session.TTL))
 	}
-	n.t.require(out.OK && out.Err == nil, ruleTransfer, "%q token %d was refused: %+v", r.Name, r.Token, out)
+	n.t.require(out.OK && out.Err == nil, ruleTransfer, "%q token %d was refused: %+v", m.Name, m.Token, out)
 	return out.Record
 }
 
-func (t *T) getCtx(ctx context.Context, s lease.Store, names ...string) (map[string]lease.Record, error) {
-	t.Helper()
-	records, err := s.Get(ctx, names...)
+// gets reads names through the node's client.
+func (n *node) gets(names ...string) (map[string]lease.Record, error) {
+	n.t.Helper()
+	ctx, cancel := n.t.context()
+	defer cancel()
+	records, err := n.store.Get(ctx, names...)
 	if err != nil {
 		return nil, err
 	}
-	found := make(map[string]lease.Record, len(records))
-	asked := make(map[string]bool, len(names))
+	asked, found := make(map[string]bool, len(names)), make(map[string]lease.Record, len(records))
 	for _, name := range names {
 		asked[name] = true
 	}
 	for _, r := range records {
-		_, twice := found[r.Name]
-		t.check(asked[r.Name] && !twice, ruleGet, "asked for %d names, got %q, which was not asked for or came twice", len(names), r.Name)
-		found[r.Name] = r
+		n.t.check(asked[r.Name], ruleGet, "asked for %d names, got %q, which was not asked for or came twice", len(names), r.Name)
+		found[r.Name], asked[r.Name] = r, false
 	}
 	return found, nil
 }
 
-// get reads names through the node's client. It is fatal.
+// get is gets that must get its reply. It is fatal.
 func (n *node) get(names ...string) map[string]lease.Record {
 	n.t.Helper()
-	ctx, cancel := n.t.context()
-	defer cancel()
-	found, err := n.t.getCtx(ctx, n.store, names...)
-	if err != nil {
-		n.t.Fatalf("Get of %d names: %v", len(names), err)
-	}
+	found, err := n.gets(names...)
+	n.t.must(err, "Get of %d names", len(names))
 	return found
 }
 
@@ -282,17 +354,35 @@ func (n *node) free(name string, why rule) {
 	n.t.require(!held, why, "%q should be free; it stands: %+v", name, got)
 }
 
-func (t *T) listAll(s lease.Store, prefix string) (map[string]lease.Record, error) {
+// listing is what a store lists within a context: a prefix, or a session.
+type listing struct {
+	rule rule
+	of   func(context.Context) iter.Seq2[lease.Record, error]
+}
+
+func (n *node) prefix(prefix string) listing {
+	return listing{ruleList, func(ctx context.Context) iter.Seq2[lease.Record, error] { return n.store.List(ctx, prefix) }}
+}
+
+// records are those of of's session, listed through the node's client.
+func (n *node) records(of *node) listing {
+	return listing{ruleListed, func(ctx context.Context) iter.Seq2[lease.Record, error] {
+		return n.store.(lease.SessionLister).ListSession(ctx, of.session)
+	}}
+}
+
+// all lists up to the end, or to an error.
+func (l listing) all(t *T) (map[string]lease.Record, error) {
 	t.Helper()
 	ctx, cancel := t.context()
 	defer cancel()
 	found := make(map[string]lease.Record)
-	for r, err := range s.List(ctx, prefix) {
+	for r, err := range l.of(ctx) {
 		if err != nil {
 			return found, err
 		}
 		_, twice := found[r.Name]
-		t.check(!twice, ruleList, "prefix %q: %q came twice", prefix, r.Name)
+		t.check(!twice, l.rule, "%q came twice", r.Name)
 		found[r.Name] = r
 	}
 	return found, nil
@@ -301,10 +391,8 @@ func (t *T) listAll(s lease.Store, prefix string) (map[string]lease.Record, erro
 // list lists a prefix through the node's client. It is fatal.
 func (n *node) list(prefix string) map[string]lease.Record {
 	n.t.Helper()
-	found, err := n.t.listAll(n.store, prefix)
-	if err != nil {
-		n.t.Fatalf("List of %q: %v", prefix, err)
-	}
+	found, err := n.prefix(prefix).all(n.t)
+	n.t.must(err, "List of %q", prefix)
 	return found
 }
 

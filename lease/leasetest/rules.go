@@ -126,7 +126,7 @@ const (
 const (
 	ruleWatchSnapshot rule = "a watch begins with a put for each record that stands"
 	ruleWatchSynced   rule = "a watch yields EventSynced exactly once, after its snapshot"
-	ruleWatchChange   rule = "a watch tells of every change since its snapshot, with no gap"
+	ruleWatchChange   rule = "a watch tells of every change since its snapshot, or of every deletion, with no gap"
 	ruleWatchOrder    rule = "a watch tells the changes of a name in their order, and nothing that did not happen"
 	ruleWatchRevision rule = "an event's revision compares with tokens: of a put it is the record's token, of a deletion at least the removed token and below the next"
 	ruleWatchPrefix   rule = "a watch tells of names with its prefix and of no other"
@@ -134,13 +134,11 @@ const (
 	ruleWatchRecord   rule = "the record in a put is the whole record"
 	ruleDeletionsOnly rule = "a watch of deletions yields EventSynced once, first, and then nothing but deletions"
 	ruleProgress      rule = "after a probe each watch yields EventProgress, behind all that had happened when it was called"
-	ruleDeletions     rule = "a watch of deletions tells of every deletion since it began, with no gap"
 )
 
 // Foreign values, restarts.
 const (
 	ruleBadAcquire rule = "a name under which stands no record is not won: the claim is answered with ErrBadRecord"
-	ruleBadOther   rule = "what is no record under one name harms no other"
 	ruleBadList    rule = "List yields what is no record with its name and ErrBadRecord, and goes on"
 	ruleBadRead    rule = "what is no record is never returned as one"
 	ruleBadGet     rule = "what is no record holds its name: Get returns it with the name, and without a token or an owner"
@@ -155,15 +153,14 @@ const (
 
 // What is out of its bounds.
 const (
-	ruleInvalid     rule = "a claim, session or move that lease.ValidateClaim, ValidateSession or ValidateTransfer refuses is answered with ErrInvalid, and nothing of it is applied"
-	ruleLimits      rule = "what is beyond the store's Limits is answered with ErrInvalid, and nothing of it is applied"
-	ruleWithin      rule = "what is within the store's Limits is taken"
-	ruleBadMove     rule = "what is no record is not transferred"
-	ruleInvalidOnly rule = "a claim or move that is refused as invalid harms no other of its call"
+	ruleInvalid rule = "a claim, session or move that lease.ValidateClaim, ValidateSession or ValidateTransfer refuses is answered with ErrInvalid, and nothing of it is applied"
+	ruleLimits  rule = "what is beyond the store's Limits is answered with ErrInvalid, and nothing of it is applied"
+	ruleWithin  rule = "what is within the store's Limits is taken"
+	ruleBadMove rule = "what is no record is not transferred"
+	ruleOnly    rule = "a claim or move that is refused, and what is no record, harms no other name of the call"
 )
 
 // After a name has changed hands.
 const (
-	ruleHands     rule = "an ownership that ended is not released, moved or superseded by what was known of it, and one that stands by nothing that differs in one field"
 	ruleRenewOnly rule = "a renewal extends no record of another session, also not under a name that was once its own"
 )

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -44,6 +45,7 @@ type options struct {
 	stall       time.Duration
 	seed        uint64
 	observed    bool
+	able        needs // 0: not known yet
 	unreachable Factory
 	bad         func(TB) (func() lease.Store, func(name string))
 	restart     func(TB) (func() lease.Store, func())
@@ -129,17 +131,16 @@ func Run(t *testing.T, f Factory, opts ...Option) {
 	}
 	t.Logf("leasetest: seed %d (leasetest.Seed repeats it)", o.seed)
 
-	var has needs
 	probed := t.Run("capabilities", func(t *testing.T) {
-		o.bubble(t, func(t *testing.T) { has = probe(newT(t, f, o)) })
+		o.bubble(t, func(t *testing.T) { o.able = newT(t, f, o).has | o.has() })
 	})
 	if !probed {
 		return
 	}
-	has |= o.has()
-	run, left := choose(allCases(), has)
+	has := o.able
+	run, left := choose(allCases(), has, needNoTransfer|needNoWatch|needNoList|needNoWhile)
 	if len(left) > 0 {
-		t.Logf("leasetest: the store has no %s; left out: %s", strings.Join(has.missing(), ", no "), strings.Join(left, " "))
+		t.Logf("leasetest: the store has no %s; left out: %s", strings.Join(lacking(has, needNames), ", no "), strings.Join(left, " "))
 	}
 	for _, c := range run {
 		if o.fake || !o.atOnce(c) {
@@ -185,19 +186,10 @@ func (o options) atOnce(c testCase) bool { return c.waits || o.stall > 0 }
 func (o options) exact() bool { return o.fake && o.stall == 0 }
 
 // has is what the options say of the store.
-func (o options) has() (has needs) {
-	for _, c := range []struct {
-		bit needs
-		yes bool
-	}{
-		{needUnreachable, o.unreachable != nil},
-		{needBadRecords, o.bad != nil}, {needRestart, o.restart != nil}, {needCalm, o.stall == 0},
-	} {
-		if c.yes {
-			has |= c.bit
-		}
-	}
-	return has
+func (o options) has() needs {
+	return set(map[needs]bool{
+		needUnreachable: o.unreachable != nil, needBadRecords: o.bad != nil, needRestart: o.restart != nil, needCalm: o.stall == 0,
+	})
 }
 
 // bubble runs f on fake or on real time. A bubble has to be opened below t.Run,
@@ -219,35 +211,46 @@ type needs uint32
 
 const (
 	needTransfer needs = 1 << iota
-	needNoTransfer
 	needWatch
-	needNoWatch
 	needDeletions
+	needProbe
+	needWhile
 	needList
-	needNoList
+	needSessionList
 	needUnreachable
 	needBadRecords
 	needRestart
 	needCalm // nothing else goes on in the process
-	needProbe
-	needSessionList
-	needWhile
+	// What a store lacks it must refuse.
+	needNoTransfer
+	needNoWatch
+	needNoList
 	needNoWhile
 )
 
-func (n needs) missing() (names []string) {
-	for _, c := range []struct {
-		bit  needs
-		name string
-	}{
-		{needTransfer, "TransferStore"}, {needWatch, "Watcher"}, {needDeletions, "DeletionWatcher"}, {needProbe, "Prober"}, {needWhile, "Limits.While"}, {needList, "List"}, {needSessionList, "SessionLister"},
-		{needUnreachable, "Unreachable option"}, {needBadRecords, "BadRecords option"}, {needRestart, "Restart option"}, {needCalm, "calm"},
-	} {
-		if n&c.bit == 0 {
-			names = append(names, c.name)
+var needNames = []string{
+	"TransferStore", "Watcher", "DeletionWatcher", "Prober", "Limits.While", "List", "SessionLister",
+	"Unreachable option", "BadRecords option", "Restart option", "calm",
+}
+
+// lacking are the names of what is not in has, of those that bear one.
+func lacking[N ~uint32](has N, all []string) (names []string) {
+	for i, name := range all {
+		if has&(1<<i) == 0 {
+			names = append(names, name)
 		}
 	}
 	return names
+}
+
+// set is the set of those that are true.
+func set[N ~uint32](has map[N]bool) (all N) {
+	for bit, yes := range has {
+		if yes {
+			all |= bit
+		}
+	}
+	return all
 }
 
 // testCase is one case of the kit.
@@ -258,13 +261,14 @@ type testCase struct {
 	run   func(*T)
 }
 
+func (c testCase) what() (string, needs) { return c.name, c.needs }
+
 func (c testCase) do(tb TB, f Factory, o options) { c.run(newT(tb, f, o)) }
 
 // patiently does the case on real time, and again if there was no verdict. That
 // the machine was too slow is remedied by twice the TTL, twice. A store that is
 // disturbed gets the same again, since the next disturbance comes at another
-// moment; there an attempt that only failed for want of an answer has no verdict
-// either.
+// moment; there an attempt that only missed an answer has no verdict either.
 func (c testCase) patiently(t *testing.T, f Factory, o options) *recorder {
 	var before []string
 	for began := time.Now(); ; {
@@ -294,26 +298,19 @@ func (c testCase) patiently(t *testing.T, f Factory, o options) *recorder {
 }
 
 func allCases() []testCase {
-	var all []testCase
-	for _, group := range [][]testCase{
-		acquireCases, claimCases, tokenCases, releaseCases, batchCases,
-		sessionCases, expiryCases, transferCases, transferRaceCases, lateCases,
-		contextCases, readCases, listedCases, watchCases, watchRaceCases, deletionCases, progressCases, churnCases, setupCases, keeperCases,
-		invalidCases, handsCases, alikeCases, limitCases, whileCases, parentCases, handleCases,
-	} {
-		all = append(all, group...)
-	}
-	return all
+	return slices.Concat(acquireCases, batchCases, handsCases, sessionCases, transferCases, lateCases, contextCases,
+		readCases, nameCases, whileCases, watchCases, churnCases, setupCases, keeperCases)
 }
 
-// choose splits the cases into those to run and the names of those left out.
-func choose(all []testCase, has needs) (run []testCase, left []string) {
+// choose splits the cases into those to run and the names of those left out, but for those that are
+// for stores without something.
+func choose[C interface{ what() (string, N) }, N ~uint32](all []C, has, without N) (run []C, left []string) {
 	for _, c := range all {
-		switch {
-		case c.needs&^has == 0:
+		switch name, needs := c.what(); {
+		case needs&^has == 0:
 			run = append(run, c)
-		case c.needs&(needNoTransfer|needNoWatch|needNoList|needNoWhile) == 0:
-			left = append(left, c.name)
+		case needs&without == 0:
+			left = append(left, name)
 		}
 	}
 	return run, left
@@ -323,63 +320,45 @@ func choose(all []testCase, has needs) (run []testCase, left []string) {
 // having it.
 func probe(t *T) needs {
 	n := t.node()
-	has := needNoTransfer
-	if n.transfers() {
-		has = needTransfer
+	can := func(err error) bool { return !errors.Is(err, lease.ErrUnsupported) }
+	watches := n.watches()
+	transfer, watch, while := n.canTransfer(), can(t.watchError(watches["Watch"], "probe")), t.limits(n.store).While
+	_, err := n.prefix("probe").all(t)
+	lists := can(err)
+	_, deletions := watches["WatchDeletions"]
+	p, prober := n.store.(lease.Prober)
+	_, lister := n.store.(lease.SessionLister)
+	if lister {
+		_, err = n.records(n).all(t)
 	}
-	if t.limits(n.store).While {
-		has |= needWhile
-	} else {
-		has |= needNoWhile
-	}
-	if err := t.watchError(n.store, "probe"); errors.Is(err, lease.ErrUnsupported) {
-		has |= needNoWatch
-	} else {
-		has |= needWatch
-	}
-	if d, ok := n.store.(lease.DeletionWatcher); ok && !errors.Is(t.firstError(d.WatchDeletions, "probe"), lease.ErrUnsupported) {
-		has |= needDeletions
-	}
-	if p, ok := n.store.(lease.Prober); ok && !errors.Is(p.Probe(t.Context()), lease.ErrUnsupported) {
-		has |= needProbe
-	}
-	if n.listsSessions() {
-		has |= needSessionList
-	}
-	if _, err := t.listAll(n.store, "probe"); errors.Is(err, lease.ErrUnsupported) {
-		has |= needNoList
-	} else {
-		has |= needList
-	}
-	return has
+	return set(map[needs]bool{
+		needTransfer: transfer, needNoTransfer: !transfer, needWatch: watch, needNoWatch: !watch,
+		needWhile: while, needNoWhile: !while, needList: lists, needNoList: !lists,
+		needDeletions:   deletions && can(t.watchError(watches["WatchDeletions"], "probe")),
+		needProbe:       prober && can(p.Probe(t.Context())),
+		needSessionList: lister && can(err),
+	})
 }
 
-// transfers tells whether the node's store can transfer.
-func (n *node) transfers() bool {
+// canTransfer tells whether the node's store can.
+func (n *node) canTransfer() bool {
 	tr, ok := n.store.(lease.TransferStore)
 	if !ok {
 		return false
 	}
 	ctx, cancel := n.t.context()
 	defer cancel()
-	move := lease.Transfer{Held: lease.Held{Name: "probe", Token: 1, Nonce: 1}, To: n.offer("probe")}
-	outs, err := tr.Transfer(ctx, []lease.Transfer{move})
+	outs, err := tr.Transfer(ctx, []lease.Transfer{n.taking(lease.Held{Name: "probe", Token: 1, Nonce: 1})})
 	return !errors.Is(err, lease.ErrUnsupported) && (len(outs) == 0 || !errors.Is(outs[0].Err, lease.ErrUnsupported))
 }
 
 // watchError starts a watch and returns how it failed before its first event;
-// nil if it did not, ErrUnsupported if the store is no Watcher.
-func (t *T) watchError(s lease.Store, prefix string) error {
-	w, ok := s.(lease.Watcher)
-	if !ok {
+// nil if it did not, ErrUnsupported if there is none.
+func (t *T) watchError(f watchFunc, prefix string) error {
+	if f == nil {
 		return lease.ErrUnsupported
 	}
-	return t.firstError(w.Watch, prefix)
-}
-
-// firstError is how a watch failed before its first event.
-func (t *T) firstError(f watchFunc, prefix string) error {
-	w := t.watchOf(context.WithoutCancel(t.Context()), f, prefix, 0)
+	w := t.collect(context.WithoutCancel(t.Context()), f, prefix, 0)
 	w.until(func(events []seen) bool { return len(events) > 0 })
 	w.stop()
 	if len(w.all()) > 0 {

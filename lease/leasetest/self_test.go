@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -22,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // failuresOf runs one case on fake time over a flawed store and returns what
 // it says.
-func failuresOf(t *testing.T, name string, f flaw, seed uint64) (failures []string) {
+func failuresOf(t *testing.T, name string, f *flaw, seed uint64) (failures []string) {
 	t.Helper()
 	all := allCases()
 	i := slices.IndexFunc(all, func(c testCase) bool { return c.name == name })
@@ -38,7 +39,7 @@ func failuresOf(t *testing.T, name string, f flaw, seed uint64) (failures []stri
 }
 
 // extras are the options for which a backend has to arrange something.
-func extras(f flaw) []Option {
+func extras(f *flaw) []Option {
 	if f.ofObjects() {
 		return objectsOptions(f)
 	}
@@ -58,16 +59,16 @@ func extras(f flaw) []Option {
 // TestFlawsAreCaught breaks a store in every way listed and names the cases that
 // must notice, with the rule each must report.
 func TestFlawsAreCaught(t *testing.T) {
-	for _, c := range catches {
-		for _, by := range c.by {
-			t.Run(string(c.flaw)+"/"+by.name, func(t *testing.T) {
+	for _, f := range flaws {
+		for _, by := range f.by {
+			t.Run(f.text+"/"+by.name, func(t *testing.T) {
 				attempts := uint64(1)
-				if slices.Contains(byChance, c.flaw) {
+				if f.chance {
 					attempts = 10
 				}
 				var all []string
 				for seed := uint64(1); seed <= attempts; seed++ {
-					if all = failuresOf(t, by.name, c.flaw, seed); reported(all, by.rule) {
+					if all = failuresOf(t, by.name, f, seed); reported(all, by.rule) {
 						return
 					}
 				}
@@ -84,46 +85,23 @@ func reported(failures []string, r rule) bool {
 	})
 }
 
-// TestEveryCaseCatches: a case that notices no flaw is no check.
-func TestEveryCaseCatches(t *testing.T) {
-	caught := make(map[string]bool)
-	for _, c := range catches {
-		for _, by := range c.by {
-			caught[by.name] = true
+// TestNothingIsUnchecked: a case that notices no flaw is no check, a rule that no flaw breaks is
+// not checked, and a flaw that nothing catches is a hole.
+func TestNothingIsUnchecked(t *testing.T) {
+	caught, broken := make(map[string]bool), make(map[rule]bool)
+	for _, f := range flaws {
+		require.NotEmpty(t, f.by, "no case is listed that catches %q", f.text)
+		for _, by := range f.by {
+			caught[by.name], broken[by.rule] = true, true
 		}
 	}
 	for _, c := range allCases() {
-		require.True(t, caught[c.name], "no flaw is listed that the case %q catches", c.name)
-	}
-}
-
-// TestEveryRuleIsReported: a rule that no flaw breaks is not checked.
-func TestEveryRuleIsReported(t *testing.T) {
-	reported := make(map[rule]bool)
-	for _, c := range catches {
-		for _, by := range c.by {
-			reported[by.rule] = true
-		}
+		assert.True(t, caught[c.name], "no flaw is listed that the case %q catches", c.name)
 	}
 	all := constants(t, "rules.go")
 	require.NotEmpty(t, all)
 	for name, text := range all {
-		require.True(t, reported[rule(text)], "no flaw is listed that breaks %s", name)
-	}
-}
-
-// TestEveryFlawIsListed: a flaw that nothing catches is a hole, unless the
-// contract allows it.
-func TestEveryFlawIsListed(t *testing.T) {
-	listed := map[flaw]bool{
-		flawless: true, batchInterrupted: true, transferUnsupported: true, listUnsupported: true, watchUnsupported: true, deletionsUnsupported: true,
-		listedUnsupported: true, whileUnsupported: true,
-	}
-	for _, c := range catches {
-		listed[c.flaw] = true
-	}
-	for name, text := range constants(t, "flaws_test.go", "flaws_listed_test.go", "twin_names_test.go", "twin_limits_test.go", "twin_while_test.go", "twin_handles_test.go") {
-		require.True(t, listed[flaw(text)], "no case is listed that catches %s", name)
+		assert.True(t, broken[rule(text)], "no flaw is listed that breaks %s", name)
 	}
 }
 
@@ -151,20 +129,8 @@ func constants(t *testing.T, files ...string) map[string]string {
 // TestRightStoresPass runs the whole kit over stores that keep the contract,
 // with and without what it leaves open.
 func TestRightStoresPass(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		flaw flaw
-	}{
-		{"whole", flawless},
-		{"batches interrupted between names", batchInterrupted},
-		{"no transfer", transferUnsupported},
-		{"no list", listUnsupported},
-		{"no watch", watchUnsupported},
-		{"no watch of deletions", deletionsUnsupported},
-		{"no listing by session", listedUnsupported},
-		{"no While", whileUnsupported},
-	} {
-		t.Run(c.name, func(t *testing.T) { Run(t, twins(c.flaw), append(extras(c.flaw), FakeTime())...) })
+	for _, f := range append(lawful, &flaw{text: "whole"}) {
+		t.Run(f.text, func(t *testing.T) { Run(t, twins(f), append(extras(f), FakeTime())...) })
 	}
 	if tier.Nightly() { // in the commit tier backends/memory runs the kit on real time
 		t.Run("real time", func(t *testing.T) { Run(t, twins(flawless), TTL(time.Second), ExpirySlack(time.Second)) })

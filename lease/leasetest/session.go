@@ -3,68 +3,28 @@ package leasetest
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
+	"time"
+	"unicode/utf8"
 
 	"github.com/holdfast-go/holdfast/lease"
 )
 
+// What ends with a session, and what is left to its owner then, is asked by the cases hands/close
+// and hands/expiry too.
 var sessionCases = []testCase{
-	{name: "session/close-removes-its-records", run: func(t *T) {
-		n, other := t.node(), t.node()
-		names := n.many(20)
-		n.close()
-		t.check(len(other.get(names...)) == 0, ruleClose, "%d of %d records stand after the session was closed", len(other.get(names...)), len(names))
-		for _, name := range names {
-			other.win(name)
-		}
-	}},
-	{name: "session/close-removes-no-others", run: func(t *T) {
+	{name: "session/close", run: func(t *T) {
 		n, other := t.node(), t.node()
 		sibling := n.again() // of the same owner
-		n.win("a")
+		names := n.many(20)
 		b, c := sibling.win("b"), other.win("c")
 		n.close()
+		t.check(len(other.get(names...)) == 0, ruleClose, "%d of %d records stand after the session was closed", len(other.get(names...)), len(names))
 		other.stands(b, ruleCloseOnly)
 		other.stands(c, ruleCloseOnly)
-		other.free("a", ruleClose)
-	}},
-	{name: "session/close-spares-what-came-after", run: func(t *T) {
-		n, other := t.node(), t.node()
-		n.freed(n.win("a"))
-		r := other.win("a") // was once n's
-		n.close()
-		other.stands(r, ruleCloseOnly)
-	}},
-	{name: "session/close-twice", run: func(t *T) {
-		n, other := t.node(), t.node()
-		n.win("a")
-		n.close()
-		r := other.win("a")
-		for range 2 {
-			ctx, cancel := t.context()
-			err := n.store.CloseSession(ctx, n.session)
-			cancel()
-			t.check(err == nil, ruleCloseTwice, "%v", err)
-		}
-		other.stands(r, ruleCloseOnly)
-	}},
-	{name: "session/close-through-another-client", run: func(t *T) {
-		n, other := t.node(), t.node()
-		n.win("a")
-		ctx, cancel := t.context()
-		defer cancel()
-		if err := other.store.CloseSession(ctx, n.session); err != nil {
-			t.Fatalf("CloseSession through another client: %v", err)
-		}
-		other.free("a", ruleClose)
-		sessionGone(t, n)
-	}},
-	{name: "session/closed-is-gone", run: func(t *T) {
-		n := t.node()
-		n.win("a")
-		n.close()
-		sessionGone(t, n)
-		goneAmongLive(t, t.nodeOn(n.store), n)
+		other.winAll(names, ruleFree)
 	}},
 	{name: "session/renew-together", run: func(t *T) {
 		a := t.node()
@@ -73,70 +33,137 @@ var sessionCases = []testCase{
 			t.check(g.Err == nil, ruleRenew, "renewal %d of live sessions: %+v", i, g)
 		}
 		b.close()
-		goneAmongLive(t, a, b)
-	}},
-	{name: "session/open-again", run: func(t *T) {
-		n := t.node()
-		r := n.win("a")
-		n.reopen()
-		n.stands(r, ruleReopen)
-		n.freed(r)
-		n.win("a")
+		t.goneAmongLive(a, b)
 	}},
 	{name: "session/close-against-acquire", run: sessionCloseRace},
+	{name: "handles/granted", run: func(t *T) {
+		n := t.node()
+		r := n.win("h/a")
+		with := n.session.Handle
+		n.reopen()
+		n.stands(r, ruleReopen)
+		n.session.Handle = ""
+		n.reopen() // as after an answer that was lost
+		t.check(n.session.Handle == with, ruleHandle, "opened again it is %+q, not %+q", n.session.Handle, with)
+		n.renew()
+		n.stands(r, ruleHandle)
+		n.freed(r)
+	}},
+	{name: "handles/foreign", run: foreignHandles},
+	{name: "handles/foreign-offer", needs: needTransfer, run: func(t *T) {
+		a, b := t.node(), t.node()
+		r := a.win("h/a")
+		for _, h := range b.foreign(a) {
+			m := b.taking(r.Held())
+			m.To.Handle = h
+			a.deniedMove(m, ruleForeign, lease.ErrInvalid, lease.ErrSessionGone)
+		}
+		a.give(r, b)
+	}},
+
+	{name: "session/expires", waits: true, run: func(t *T) {
+		n := t.brief()
+		n.win("a")
+		n.letExpire(t.node(), "a")
+	}},
+	{name: "session/expires-for-acquirers", waits: true, run: func(t *T) {
+		n, other := t.brief(), t.node()
+		n.win("a")
+		n.watchExpiry(func() bool { return other.try("a").OK }, "a")
+	}},
+	{name: "session/expires-from-lists", needs: needList, waits: true, run: func(t *T) {
+		n, other := t.brief(), t.node()
+		n.win("a")
+		n.watchExpiry(func() bool { return len(other.list("a")) == 0 }, "a")
+	}},
+	{name: "session/acquire-does-not-renew", waits: true, run: func(t *T) {
+		n, other := t.brief(), t.node()
+		n.win("a")
+		n.pass(0.6)
+		n.win("b")
+		n.letExpire(other, "a")
+		n.letExpire(other, "b")
+	}},
+	{name: "session/renewal-extends", waits: true, run: func(t *T) {
+		n, other := t.brief(), t.node()
+		r := n.win("a")
+		for range 3 {
+			n.pass(0.6)
+			n.renewed()
+			n.lives(other, r, ruleRenew)
+		}
+		n.letExpire(other, "a")
+	}},
+	{name: "session/open-again-extends", waits: true, run: func(t *T) {
+		n, other := t.brief(), t.node()
+		r := n.win("a")
+		n.pass(0.6)
+		last := *n
+		n.reopen()
+		if last.overdue() {
+			t.noVerdict("the machine was too slow to open a session with a TTL of %v again in time", last.session.TTL)
+		}
+		n.pass(0.6)
+		n.lives(other, r, ruleReopen)
+		n.letExpire(other, "a")
+	}},
+	{name: "session/renewals-keep-all", waits: true, run: sessionKeepsAll},
+	{name: "session/expires-alone", waits: true, run: func(t *T) {
+		n, lasting, other := t.brief(), t.brief(), t.node()
+		n.win("a")
+		r := lasting.win("b")
+		n.watchExpiry(func() bool {
+			if time.Since(lasting.opened) > lasting.session.TTL/3 {
+				lasting.renewed()
+			}
+			_, held := other.get("a")["a"]
+			return !held
+		}, "a")
+		lasting.lives(other, r, ruleEarly)
+	}},
+	// A store that removes expired records as it meets them has met none in these cases: after the
+	// TTL, the store is first called by the owner of the session.
+	{name: "session/expired-unseen-is-gone", waits: true, run: func(t *T) {
+		n, other := t.brief(), t.node()
+		n.win("a")
+		n.outlive()
+		g := n.renew()
+		t.inTime(errors.Is(g.Err, lease.ErrSessionGone), ruleRevive, "a renewal after expiry gave %+v", g)
+		other.free("a", ruleRevive)
+	}},
+	{name: "session/expired-acquires-nothing", waits: true, run: func(t *T) {
+		n, other := t.brief(), t.node()
+		r := n.win("a")
+		n.outlive()
+		outs, err := n.acquires(t.supersede(r))
+		t.inTime(errors.Is(err, lease.ErrSessionGone), ruleGoneAcquire, "outcomes %+v, error %v", outs, err)
+		other.free("a", ruleGoneAcquire)
+		other.win("a")
+	}},
+	{name: "session/expiry-frees-supersedes", waits: true, run: func(t *T) {
+		// What expired is free for everybody, its incarnation's other sessions
+		// included, whatever they claim to supersede.
+		n, other := t.brief(), t.node()
+		sibling := t.open(t.client(), n.session.Owner, time.Minute)
+		old := n.win("a")
+		n.letExpire(other, "a")
+		sibling.winClaim(t.supersede(old), ruleFree)
+	}},
 }
 
-// many wins some names in one batch, as many as the store takes.
+// many wins some names, as many as the store takes in one call.
 func (n *node) many(want int) []string {
 	n.t.Helper()
 	names := make([]string, n.t.batch(n.store, want))
-	claims := make([]lease.Claim, len(names))
 	for i := range names {
 		names[i] = fmt.Sprintf("many/%d", i)
-		claims[i] = n.t.claim(names[i])
 	}
-	for i, out := range n.acquire(claims...) {
-		n.t.require(out.OK, ruleFree, "%q: %+v", names[i], out)
-	}
+	n.winAll(names, ruleFree)
 	return names
 }
 
-// sessionGone checks that nothing can be done under a session that is gone:
-// neither renewing nor acquiring.
-func sessionGone(t *T, n *node) {
-	t.Helper()
-	observer := t.node()
-	t.require(errors.Is(n.renew().Err, lease.ErrSessionGone), ruleGoneRenew, "the renewal was granted")
-	names := []string{"gone/a", "gone/b"}[:t.batch(n.store, 2)]
-	claims := make([]lease.Claim, len(names))
-	for i, name := range names {
-		claims[i] = t.claim(name)
-	}
-	ctx, cancel := t.context()
-	defer cancel()
-	outs, err := n.acquireCtx(ctx, claims...)
-	t.require(errors.Is(err, lease.ErrSessionGone), ruleGoneAcquire, "outcomes %+v, error %v", outs, err)
-	for _, name := range names {
-		observer.free(name, ruleGoneAcquire)
-	}
-	t.check(errors.Is(n.renew().Err, lease.ErrSessionGone), ruleGoneRenew, "a second renewal was granted")
-}
-
-// goneAmongLive renews a gone session in one call with a live one.
-func goneAmongLive(t *T, live, gone *node) {
-	t.Helper()
-	r := live.win("live")
-	grants := t.renewAll(live, gone, live)
-	for i, wantGone := range []bool{false, true, false} {
-		t.check(errors.Is(grants[i].Err, lease.ErrSessionGone) == wantGone && (wantGone || grants[i].Err == nil),
-			ruleGoneRenew, "grant %d is %+v; the session is gone: %v", i, grants[i], wantGone)
-	}
-	live.stands(r, ruleRenew)
-	live.freed(r)
-}
-
 // sessionCloseRace closes a session while claims are made under it: a claim that
-// won before leaves nothing, one that came after is told so.
+// won before leaves nothing, and one that came after is refused with ErrSessionGone.
 func sessionCloseRace(t *T) {
 	observer := t.node()
 	for round := range 15 {
@@ -146,36 +173,135 @@ func sessionCloseRace(t *T) {
 		t.together(4, func(i int) {
 			if i == 0 {
 				t.pace()
-				ctx, cancel := t.context()
-				defer cancel()
-				if err := n.store.CloseSession(ctx, n.session); err != nil {
-					t.Errorf("CloseSession: %v", err)
-				}
+				n.close()
 				return
 			}
 			for j := range 20 {
 				name := fmt.Sprintf("%d/%d/%d", round, i, j)
-				ctx, cancel := t.context()
-				_, err := n.acquireCtx(ctx, t.claim(name))
-				cancel()
+				_, err := n.acquires(t.claim(name))
 				mu.Lock()
 				names = append(names, name)
 				mu.Unlock()
 				if errors.Is(err, lease.ErrSessionGone) {
 					return
 				}
-				if err != nil {
-					t.Errorf("Acquire while the session is closed: %v", err)
-					return
-				}
+				t.must(err, "Acquire while the session is closed")
 				t.pace()
 			}
 		})
-		for start := 0; start < len(names); {
-			end := start + t.batch(observer.store, len(names)-start)
-			left := observer.get(names[start:end]...)
+		for batch := range slices.Chunk(names, t.batch(observer.store, len(names))) {
+			left := observer.get(batch...)
 			t.require(len(left) == 0, ruleClose, "records of a closed session stand: %+v", left)
-			start = end
 		}
+	}
+}
+
+// granted checks a handle. It is fatal.
+func (n *node) granted(g lease.Grant) {
+	n.t.Helper()
+	n.t.require(len(g.Handle) <= lease.MaxHandle && utf8.ValidString(g.Handle), ruleHandle, "%d bytes, %+.64q", len(g.Handle), g.Handle)
+	n.session.Handle = g.Handle
+}
+
+// foreign are handles that are not the node's session's.
+func (n *node) foreign(another *node) (handles []string) {
+	for _, h := range []string{
+		another.session.Handle, "another-store/17", n.session.Handle + "x", strings.ToUpper(n.session.Handle), " " + n.session.Handle,
+		n.session.Handle[:len(n.session.Handle)/2], strings.Repeat("h", lease.MaxHandle), strings.Repeat("h", lease.MaxHandle+1), "\xff",
+	} {
+		if h != n.session.Handle && h != "" {
+			handles = append(handles, h)
+		}
+	}
+	return handles
+}
+
+// foreignHandles calls with handles that are not the session's. What a store grants under one
+// comes back with every call of every other case.
+func foreignHandles(t *T) {
+	n := t.node()
+	another := t.nodeOn(n.store)
+	r := n.win("h/a")
+	for _, h := range n.foreign(another) {
+		bad := *n
+		bad.session.Handle = h
+		refused := func(call string, err error) {
+			t.Helper()
+			t.check(errors.Is(err, lease.ErrInvalid) || errors.Is(err, lease.ErrSessionGone), ruleForeign, "%s with %+.64q: error %v", call, h, err)
+		}
+		_, err := bad.acquires(t.claim("h/b"))
+		refused("Acquire", err)
+		ctx, cancel := t.context()
+		grants, err := n.store.Renew(ctx, []lease.Session{another.session, bad.session})
+		if t.check(err == nil && len(grants) == 2, ruleForeign, "Renew with %+.64q beside another: %d grants, error %v", h, len(grants), err) && t.batch(n.store, 2) == 2 {
+			t.check(grants[0].Err == nil, ruleForeign, "Renew with %+.64q beside another: %+v", h, grants)
+			refused("Renew", grants[1].Err)
+		}
+		g, err := n.store.OpenSession(ctx, bad.session)
+		refused("OpenSession", errors.Join(err, g.Err))
+		if err = n.store.CloseSession(ctx, bad.session); err != nil {
+			refused("CloseSession", err)
+		}
+		cancel()
+		n.free("h/b", ruleForeign)
+		n.stands(r, ruleForeign)
+	}
+	t.check(n.renew().Err == nil, ruleForeign, "then it is gone")
+	n.freed(r)
+}
+
+// pass sleeps a part of the node's TTL.
+func (n *node) pass(part float64) { time.Sleep(time.Duration(part * float64(n.session.TTL))) }
+
+// outlive sleeps until the node's session must be gone.
+func (n *node) outlive() {
+	time.Sleep(time.Until(n.acked.Add(n.session.TTL + n.t.slack + time.Millisecond)))
+}
+
+// renewed renews a session that must still be live. It is fatal.
+func (n *node) renewed() {
+	n.t.Helper()
+	t, sent := n.t, n.opened
+	ttl := n.session.TTL
+	g := n.renew()
+	if g.Err != nil && n.overdue() {
+		t.noVerdict("the machine was too slow to renew a TTL of %v in time", ttl)
+	}
+	t.require(g.Err == nil, ruleEarly, "%v after its last renewal was sent, a session with a TTL of %v could not be renewed: %v",
+		time.Since(sent), ttl, g.Err)
+}
+
+// lives checks that r stands, as it must while the node's session does. It is
+// fatal.
+func (n *node) lives(observer *node, r lease.Record, why rule) {
+	n.t.Helper()
+	got, held := observer.get(r.Name)[r.Name]
+	if !held && n.overdue() {
+		n.t.noVerdict("the machine was too slow to look at a record within its TTL of %v", n.session.TTL)
+	}
+	n.t.require(held, why, "%q is gone %v after the last renewal was sent, of a TTL of %v", r.Name, time.Since(n.opened), n.session.TTL)
+	n.t.sameRecord(got, r, why)
+}
+
+// sessionKeepsAll renews one session over many TTLs: every record under it
+// stays what it was, those won on the way too.
+func sessionKeepsAll(t *T) {
+	n, other := t.brief(), t.node()
+	names := n.many(50)
+	was := other.get(names...)
+	ttls := 3
+	if t.opts.fake {
+		ttls = 30
+	}
+	for end := time.Now().Add(time.Duration(ttls) * n.session.TTL); time.Now().Before(end); {
+		n.pass(0.3)
+		n.renewed()
+	}
+	left := other.get(names...)
+	if len(left) < len(names) && n.overdue() {
+		t.noVerdict("the machine was too slow to look at records within their TTL of %v", n.session.TTL)
+	}
+	for name, r := range was {
+		t.sameRecord(left[name], r, ruleRenew)
 	}
 }

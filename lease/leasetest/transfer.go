@@ -2,70 +2,15 @@ package leasetest
 
 import (
 	"errors"
+	"maps"
+	"sync/atomic"
+	"time"
 
 	"github.com/holdfast-go/holdfast/lease"
 )
 
+// Moves by what is no ownership, and to sessions that are gone, are made by the cases hands, too.
 var transferCases = []testCase{
-	{name: "transfer/moves", needs: needTransfer, run: func(t *T) {
-		a, b, other := t.node(), t.node(), t.node()
-		old := a.win("a")
-		r := a.give(old, b)
-		other.stands(r, ruleTransfer)
-		other.refused(t.claim("a"), r, ruleHeld)
-		out := a.release(old.Held())[0]
-		t.check(!out.OK, ruleReleaseToken, "token %d, transferred as %d, was released", old.Token, r.Token)
-		a.refused(t.supersede(old), r, ruleSupersedeOf)
-		b.winClaim(t.supersede(r), ruleSupersede)
-	}},
-	{name: "transfer/through-any-client", needs: needTransfer, run: func(t *T) {
-		a, b, c := t.node(), t.node(), t.node()
-		r := c.give(a.win("a"), b)
-		a.stands(r, ruleTransfer)
-		b.freed(r)
-	}},
-	{name: "transfer/there-and-back", needs: needTransfer, run: func(t *T) {
-		a, b := t.node(), t.node()
-		first := a.win("a")
-		r := b.give(a.give(first, b), a)
-		out := a.release(first.Held())[0]
-		t.check(!out.OK, ruleReleaseToken, "token %d was released by %d, of an ownership before", r.Token, first.Token)
-		a.stands(r, ruleReleaseToken)
-		a.freed(r)
-	}},
-	{name: "transfer/wrong-token", needs: needTransfer, run: func(t *T) {
-		a, b := t.node(), t.node()
-		r := a.win("a")
-		for _, token := range []lease.Token{0, r.Token - 1, r.Token + 1} {
-			held := r.Held()
-			held.Token = token
-			transferRefused(t, a, held, b, r)
-		}
-	}},
-	{name: "transfer/wrong-nonce", needs: needTransfer, run: func(t *T) {
-		a, b := t.node(), t.node()
-		r := a.win("a")
-		for _, nonce := range []uint64{0, r.Nonce - 1, r.Nonce + 1} {
-			held := r.Held()
-			held.Nonce = nonce
-			transferRefused(t, a, held, b, r)
-		}
-	}},
-	{name: "transfer/stale", needs: needTransfer, run: func(t *T) {
-		a, b, c := t.node(), t.node(), t.node()
-		old := a.win("a")
-		r := a.give(old, b)
-		transferRefused(t, a, old.Held(), c, r) // given away before
-		b.freed(r)
-		transferRefused(t, b, r.Held(), c, lease.Record{Name: "a"}) // released
-		r2 := c.win("a")
-		transferRefused(t, b, r.Held(), a, r2) // another's by now
-	}},
-	{name: "transfer/unheld", needs: needTransfer, run: func(t *T) {
-		a, b := t.node(), t.node()
-		transferRefused(t, a, lease.Held{Name: "a", Token: 1, Nonce: 1}, b, lease.Record{Name: "a"})
-		b.win("a")
-	}},
 	{name: "transfer/mixed", needs: needTransfer, run: transferMixed},
 	{name: "transfer/metadata", needs: needTransfer, run: func(t *T) {
 		a, b := t.node(), t.node()
@@ -73,29 +18,16 @@ var transferCases = []testCase{
 		c.Metadata = map[string]string{"shards": "32", "odd": "ü%/ "}
 		r := a.winClaim(c, ruleFree)
 		kept := a.give(r, b)
-		t.check(sameMetadata(kept.Metadata, c.Metadata), ruleTransferMeta, "was %v, is %v", c.Metadata, kept.Metadata)
+		t.check(maps.Equal(kept.Metadata, c.Metadata), ruleTransferMeta, "was %v, is %v", c.Metadata, kept.Metadata)
 		a.stands(kept, ruleTransferMeta)
 		for _, m := range []map[string]string{{"new": "1"}, {}} {
-			out := b.transfer(lease.Transfer{Held: kept.Held(), To: a.offer("a"), Metadata: m})[0]
-			t.require(out.OK, ruleTransfer, "refused: %+v", out)
-			t.check(sameMetadata(out.Record.Metadata, m), ruleTransferMeta, "given %v, is %v", m, out.Record.Metadata)
-			a.stands(out.Record, ruleTransferMeta)
-			kept = a.give(out.Record, b)
+			move := a.taking(kept.Held())
+			move.Metadata = m
+			given := b.given(move, a)
+			t.check(maps.Equal(given.Metadata, m), ruleTransferMeta, "given %v, is %v", m, given.Metadata)
+			a.stands(given, ruleTransferMeta)
+			kept = a.give(given, b)
 		}
-	}},
-	{name: "transfer/follows-target's-close", needs: needTransfer, run: func(t *T) {
-		a, b, other := t.node(), t.node(), t.node()
-		r := a.give(a.win("a"), b)
-		a.close()
-		other.stands(r, ruleTransferExpiry)
-		b.close()
-		other.free("a", ruleTransferExpiry)
-	}},
-	{name: "transfer/to-closed-session", needs: needTransfer, run: func(t *T) {
-		a, b := t.node(), t.node()
-		r := a.win("a")
-		b.close()
-		transferGone(t, a, r, b)
 	}},
 	{name: "transfer/to-expired-session", needs: needTransfer, waits: true, run: func(t *T) {
 		a, b := t.node(), t.brief()
@@ -104,7 +36,9 @@ var transferCases = []testCase{
 		if t.opts.stall > 0 || t.opts.observed {
 			t.inTime(errors.Is(b.renew().Err, lease.ErrSessionGone), ruleRevive, "a renewal after expiry was granted")
 		}
-		transferGone(t, a, r, b)
+		out := a.transfer(b.taking(r.Held()))[0] // the first call after its end
+		t.require(!out.OK && errors.Is(out.Err, lease.ErrSessionGone), ruleTransferGone, "outcome %+v", out)
+		a.stands(r, ruleTransferGone)
 	}},
 	{name: "transfer/outlives-mover", needs: needTransfer, waits: true, run: func(t *T) {
 		a, b, other := t.brief(), t.node(), t.node()
@@ -128,12 +62,6 @@ var transferCases = []testCase{
 		}
 		b.lives(other, r, ruleTransferExpiry)
 	}},
-	{name: "transfer/expired", needs: needTransfer, waits: true, run: func(t *T) {
-		a, b, other := t.brief(), t.node(), t.node()
-		r := a.win("a")
-		a.letExpire(other, "a")
-		transferRefused(t, a, r.Held(), b, lease.Record{Name: "a"})
-	}},
 	{name: "transfer/unsupported", needs: needNoTransfer, run: func(t *T) {
 		n, b := t.node(), t.node()
 		tr, ok := n.store.(lease.TransferStore)
@@ -143,36 +71,63 @@ var transferCases = []testCase{
 		ctx, cancel := t.context()
 		defer cancel()
 		r := n.win("a")
-		outs, err := tr.Transfer(ctx, []lease.Transfer{{Held: r.Held(), To: b.offer("a")}})
+		outs, err := tr.Transfer(ctx, []lease.Transfer{b.taking(r.Held())})
 		said := errors.Is(err, lease.ErrUnsupported) || len(outs) == 1 && errors.Is(outs[0].Err, lease.ErrUnsupported)
 		t.check(said, ruleUnsupported, "Transfer: %+v, error %v", outs, err)
 		n.stands(r, ruleUnsupported)
 	}},
-}
-
-// transferRefused sends a move that is no ownership and checks that it changed
-// nothing: standing (or nothing, if its token is 0) stands. It is fatal.
-func transferRefused(t *T, from *node, held lease.Held, to *node, standing lease.Record) {
-	t.Helper()
-	out := from.transfer(lease.Transfer{Held: held, To: to.offer(held.Name), Metadata: map[string]string{"x": "y"}})[0]
-	t.require(!out.OK, ruleTransferRefused, "%+v was moved, there stood %+v", held, standing)
-	if standing.Token == 0 {
-		from.free(held.Name, ruleTransferRefused)
-		return
-	}
-	from.stands(standing, ruleTransferRefused)
-	if out.Err == nil {
-		t.sameRecord(out.Record, standing, ruleHolder)
-	}
-}
-
-// transferGone sends a move to a session that is gone. It is fatal.
-func transferGone(t *T, from *node, r lease.Record, to *node) {
-	t.Helper()
-	out := from.transfer(lease.Transfer{Held: r.Held(), To: to.offer(r.Name), Metadata: map[string]string{"x": "y"}})[0]
-	t.require(!out.OK && errors.Is(out.Err, lease.ErrSessionGone), ruleTransferGone, "outcome %+v", out)
-	from.stands(r, ruleTransferGone)
-	from.freed(r) // it is the mover's as before
+	{name: "transfer/no-gap", needs: needTransfer, run: transferNoGap},
+	{name: "transfer/two-targets-at-once", needs: needTransfer, run: func(t *T) {
+		ns := t.nodes(4)
+		r := ns[0].win("a")
+		for range 20 {
+			i, outs := t.oneOf(len(ns), ruleTransferOnce, func(i int) lease.Outcome { return ns[i].transfer(ns[i].taking(r.Held()))[0] })
+			r = outs[i].Record
+			ns[0].stands(r, ruleTransferOnce)
+		}
+	}},
+	{name: "transfer/against-release", needs: needTransfer, run: func(t *T) {
+		a, b := t.node(), t.node()
+		for range 25 {
+			r := a.win("a")
+			i, outs := t.oneOf(2, ruleTransferOnce, func(i int) lease.Outcome {
+				t.pace()
+				if i == 0 {
+					return a.transfer(b.taking(r.Held()))[0]
+				}
+				return b.release(r.Held())[0]
+			})
+			if i == 0 {
+				b.stands(outs[0].Record, ruleTransferOnce)
+				b.freed(outs[0].Record)
+			} else {
+				b.free("a", ruleTransferOnce)
+			}
+		}
+	}},
+	{name: "transfer/against-close", needs: needTransfer, run: func(t *T) {
+		// The record is the mover's or gone: it does not stand under a session that is closed.
+		a := t.node()
+		for range 25 {
+			b := t.node()
+			r := a.win("a")
+			var moved lease.Outcome
+			t.together(2, func(i int) {
+				t.pace()
+				if i == 0 {
+					moved = a.transfer(b.taking(r.Held()))[0]
+				} else {
+					b.close()
+				}
+			})
+			if moved.OK {
+				a.free("a", ruleClose)
+			} else {
+				a.stands(r, ruleTransferGone)
+				a.freed(r)
+			}
+		}
+	}},
 }
 
 // transferMixed: one call with moves that apply and moves that do not, each
@@ -183,16 +138,10 @@ func transferMixed(t *T) {
 	w, x, y, z := a.win("w"), a.win("x"), b.win("y"), a.win("z")
 	stale := x.Held()
 	stale.Nonce++
-	moves := []lease.Transfer{
-		{Held: z.Held(), To: b.offer("z")},
-		{Held: stale, To: b.offer("x")},
-		{Held: w.Held(), To: gone.offer("w")},
-		{Held: y.Held(), To: a.offer("y")},
-	}
+	moves := []lease.Transfer{b.taking(z.Held()), b.taking(stale), gone.taking(w.Held()), a.taking(y.Held())}
 	moves = moves[:t.batch(a.store, len(moves))]
 	want := []bool{true, false, false, true}
-	outs := a.transfer(moves...)
-	for i, out := range outs {
+	for i, out := range a.transfer(moves...) {
 		t.require(out.OK == want[i], ruleOrder, "move %d, of %q: %+v, want OK %v", i, moves[i].Name, out, want[i])
 		t.check(errors.Is(out.Err, lease.ErrSessionGone) == (i == 2), ruleTransferGone, "move %d, of %q: Err %v", i, moves[i].Name, out.Err)
 		if out.OK {
@@ -201,4 +150,31 @@ func transferMixed(t *T) {
 	}
 	a.stands(w, ruleTransferGone)
 	a.stands(x, ruleTransferRefused)
+}
+
+// transferNoGap passes a name to and fro while others claim it and look: no
+// claim ever wins, and no read finds it free.
+func transferNoGap(t *T) {
+	a, b := t.node(), t.node()
+	r := a.win("a")
+	var stop atomic.Bool
+	thirds := t.nodes(3)
+	wait := t.background(len(thirds), func(i int) {
+		for !stop.Load() && !t.Failed() {
+			out := thirds[i].try("a")
+			t.check(!out.OK, ruleTransferAtomic, "a third won token %d", out.Record.Token)
+			t.check(len(thirds[i].get("a")) == 1, ruleTransferAtomic, "a third saw the name free")
+			t.pace()
+		}
+	})
+	const within = 300 * time.Millisecond
+	for end := time.Now().Add(within); time.Now().Before(end) && !t.Failed(); {
+		out := a.transfer(b.taking(r.Held()))[0]
+		t.require(out.OK, ruleTransfer, "token %d, which nothing else moves, was refused: %+v", r.Token, out)
+		r = out.Record
+		a, b = b, a
+		t.pace()
+	}
+	stop.Store(true)
+	wait()
 }

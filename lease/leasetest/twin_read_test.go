@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -50,7 +52,7 @@ func (s *twin) Get(ctx context.Context, names ...string) ([]lease.Record, error)
 }
 
 // sweepFor removes what expired where a flaw has kept it from being removed.
-func (s *twin) sweepFor(f flaw) {
+func (s *twin) sweepFor(f *flaw) {
 	if s.is(f) {
 		s.sweep()
 	}
@@ -149,4 +151,391 @@ func (s *twin) matches(name, prefix string) bool {
 		return strings.HasPrefix(name, prefix) && !strings.HasPrefix(name[len(prefix):], "\u0301")
 	}
 	return strings.HasPrefix(name, prefix)
+}
+
+func (s *twin) ListSession(ctx context.Context, want lease.Session) iter.Seq2[lease.Record, error] {
+	return func(yield func(lease.Record, error) bool) {
+		if s.is(listedUnsupported) {
+			yield(lease.Record{}, fmt.Errorf("list session: %w", lease.ErrUnsupported))
+			return
+		}
+		if err := s.begin(ctx); err != nil {
+			if !s.is(listedSilent) {
+				yield(lease.Record{}, err)
+			}
+			return
+		}
+		found, err := s.listed(want)
+		s.mu.Unlock()
+		if err != nil {
+			yield(lease.Record{}, err)
+			return
+		}
+		for _, r := range found {
+			if !yield(r, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (s *twin) listed(want lease.Session) (found []lease.Record, err error) {
+	s.sweepFor(expiryUnseen)
+	sess := s.sessions[want.ID]
+	if sess == nil || sess.gone {
+		if s.is(listedGoneUnsaid) {
+			return nil, nil
+		}
+		return nil, lease.ErrSessionGone
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.records)) {
+		e := s.records[name]
+		of := e.sess == sess
+		switch s.flaw {
+		case listedOthers:
+			of = e.Owner.Incarnation == want.Owner.Incarnation
+		case listedByClaimant:
+			of = s.once[name][want.ID]
+		case listedStale:
+			if old := s.previous[name]; of && old != nil && old.sess == sess {
+				e = old
+			}
+		}
+		if of {
+			found = append(found, s.public(e))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.previous)) {
+		if e := s.previous[name]; s.is(listedReleased) && s.records[name] == nil && e.sess == sess {
+			found = append(found, s.public(e))
+		}
+	}
+	switch {
+	case s.is(listedLeavesOut) && len(found) > 2:
+		found = found[1:]
+	case s.is(listedPage):
+		found = found[:min(len(found), 500)]
+	}
+	return found, nil
+}
+
+// composed is the normal form C of the letters that the kit uses.
+var composed = strings.NewReplacer("e\u0301", "é", "A\u030a", "\u00c5", "\u212b", "\u00c5", "\u1112\u1161\u11ab", "한")
+
+// spelt is what becomes of a claimed name.
+func (s *twin) spelt(name string) string {
+	switch s.flaw {
+	case foldsCase:
+		return strings.ToLower(name)
+	case truncatesNames:
+		return name[:min(len(name), 255)]
+	case trimsNames:
+		return strings.TrimRight(name, " ")
+	case normalisesNames:
+		return composed.Replace(name)
+	}
+	return name
+}
+
+// standing is the record that a claim of the name meets.
+func (s *twin) standing(name string) *entry {
+	if e := s.records[name]; e != nil {
+		return e
+	}
+	for other, e := range s.records {
+		if s.is(collatesCase) && strings.EqualFold(name, other) ||
+			s.is(collatesPadding) && strings.TrimRight(name, " ") == strings.TrimRight(other, " ") ||
+			s.is(collatesForms) && composed.Replace(name) == composed.Replace(other) {
+			return e
+		}
+	}
+	return nil
+}
+
+func foldedPrefix(name, prefix string) bool {
+	return len(name) >= len(prefix) && strings.EqualFold(name[:len(prefix)], prefix)
+}
+
+// like matches with a pattern of SQL to which % was added, without an escape.
+func like(name, prefix string) bool {
+	p := regexp.QuoteMeta(prefix)
+	return matched("^"+strings.NewReplacer("%", ".*", "_", ".").Replace(p), name)
+}
+
+// glob matches with a pattern of a shell to which * was added.
+func glob(name, prefix string) bool {
+	p := strings.NewReplacer(".", `\.`, "+", `\+`, "(", `\(`, ")", `\)`, "|", `\|`, "$", `\$`, "{", `\{`, "}", `\}`,
+		"*", ".*", "?", ".").Replace(prefix)
+	return matched("^"+p, name)
+}
+
+// matched is false also for what is no pattern.
+func matched(pattern, name string) bool {
+	ok, err := regexp.MatchString("(?s)"+pattern, name)
+	return err == nil && ok
+}
+
+// watched tells whether a watch of prefix is told of a name.
+func (s *twin) watched(name, prefix string) bool {
+	switch s.flaw {
+	case watchesByLike:
+		return like(name, prefix)
+	case watchesByGlob:
+		return glob(name, prefix)
+	case watchesFolded:
+		return foldedPrefix(name, prefix)
+	case watchesEscaped:
+		prefix = strings.ReplaceAll(prefix, `\`, "")
+	case watchIgnoresPrefix:
+		return true
+	}
+	return strings.HasPrefix(name, prefix)
+}
+
+// change is what the twin tells its watchers.
+type change struct {
+	kind lease.EventKind
+	e    *entry
+	over bool // the put replaced a record
+	rev  lease.Token
+}
+
+type watcher struct {
+	prefix    string
+	deletions bool // alone
+	queue     []change
+	more      chan struct{}
+	told      int
+}
+
+func (s *twin) tell(c change) {
+	s.calls++
+	switch {
+	case s.is(watchDropsOne) && s.calls%7 == 0,
+		s.is(watchMissesReplacing) && c.over,
+		s.is(watchMissesDeletions) && c.kind == lease.EventDelete,
+		s.is(badUntold) && c.kind == lease.EventBad:
+		return
+	}
+	for w := range s.watchers {
+		if !s.watched(c.e.Name, w.prefix) {
+			continue
+		}
+		if transferred := s.is(deletionsTellTransfers) && c.over; w.deletions && transferred {
+			c.kind = lease.EventDelete
+		} else if w.deletions && c.kind != lease.EventDelete && !s.is(deletionsTellPuts) {
+			continue
+		}
+		if s.is(watchBufferOverflows) && len(w.queue) >= 4 {
+			continue
+		}
+		w.queue = append(w.queue, c)
+		if n := len(w.queue); s.is(watchSwaps) && n >= 2 {
+			w.queue[n-1], w.queue[n-2] = w.queue[n-2], w.queue[n-1]
+		}
+		select {
+		case w.more <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (s *twin) event(c change) lease.Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.kind == lease.EventDelete {
+		return lease.Event{Kind: c.kind, Record: lease.Record{Name: c.e.Name}, Revision: c.rev}
+	}
+	if c.kind == lease.EventProgress {
+		return lease.Event{Kind: c.kind}
+	}
+	if c.kind == lease.EventBad {
+		return lease.Event{Kind: c.kind, Record: lease.Record{Name: c.e.Name}}
+	}
+	r := s.public(c.e)
+	rev := r.Token
+	switch s.flaw {
+	case watchNamesOnly:
+		r.Metadata = nil
+	case putRevisionAhead:
+		rev++
+	case putRevisionZero:
+		rev = 0
+	}
+	return lease.Event{Kind: c.kind, Record: r, Revision: rev}
+}
+
+func (s *twin) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+	return func(yield func(lease.Event, error) bool) {
+		if s.is(watchUnsupported) || s.is(watchUnsupportedSometimes) && prefix == "probe" {
+			yield(lease.Event{}, lease.ErrUnsupported)
+			return
+		}
+		if err := s.begin(ctx); err != nil {
+			yield(lease.Event{}, err)
+			return
+		}
+		w := &watcher{prefix: prefix, more: make(chan struct{}, 1)}
+		s.watchers[w] = true
+		var first []change
+		for _, name := range slices.Sorted(maps.Keys(s.records)) {
+			if s.watched(name, prefix) {
+				first = append(first, change{kind: lease.EventPut, e: s.records[name]})
+			}
+		}
+		for name := range s.bad {
+			if strings.HasPrefix(name, prefix) && !s.is(badUntold) {
+				first = append(first, change{kind: lease.EventBad, e: &entry{Record: lease.Record{Name: name}}})
+			}
+		}
+		if s.is(watchStartsLate) {
+			delete(s.watchers, w)
+			s.gap(watchStartsLate)
+			s.watchers[w] = true
+		}
+		s.mu.Unlock()
+		if s.is(watchLeaks) {
+			go func() {
+				<-s.quit
+			}()
+		}
+		defer func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			delete(s.watchers, w)
+		}()
+		if s.is(watchNoSnapshot) {
+			first = nil
+		}
+		if s.is(watchSnapshotTwice) {
+			first = append(first, first...)
+		}
+		if s.is(watchSyncedFirst) && !yield(lease.Event{Kind: lease.EventSynced}, nil) {
+			return
+		}
+		for _, c := range first {
+			if !yield(s.event(c), nil) {
+				return
+			}
+		}
+		if !s.is(watchSyncedFirst) && !s.is(watchNeverSynced) && !yield(lease.Event{Kind: lease.EventSynced}, nil) {
+			return
+		}
+		s.follow(ctx, w, yield)
+	}
+}
+
+func (s *twin) WatchDeletions(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+	return func(yield func(lease.Event, error) bool) {
+		if s.is(deletionsUnsupported) {
+			yield(lease.Event{}, lease.ErrUnsupported)
+			return
+		}
+		synced := func() bool {
+			return s.is(watchNeverSynced) || s.is(deletionsSyncedLast) || yield(lease.Event{Kind: lease.EventSynced}, nil)
+		}
+		if s.is(deletionsStartLate) && ctx.Err() == nil {
+			if !synced() {
+				return
+			}
+			time.Sleep(50 * time.Microsecond)
+		}
+		if err := s.begin(ctx); err != nil {
+			yield(lease.Event{}, err)
+			return
+		}
+		w := &watcher{prefix: prefix, deletions: true, more: make(chan struct{}, 1)}
+		s.watchers[w] = true
+		if s.is(deletionsSnapshot) {
+			for _, name := range slices.Sorted(maps.Keys(s.records)) {
+				if strings.HasPrefix(name, prefix) {
+					w.queue = append(w.queue, change{kind: lease.EventPut, e: s.records[name]})
+				}
+			}
+		}
+		s.mu.Unlock()
+		if s.is(watchLeaks) {
+			go func() { <-s.quit }()
+		}
+		defer func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			delete(s.watchers, w)
+		}()
+		if !s.is(deletionsStartLate) && !synced() {
+			return
+		}
+		s.follow(ctx, w, yield)
+	}
+}
+
+func (s *twin) Probe(ctx context.Context) error {
+	if err := s.begin(ctx); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	for w := range s.watchers {
+		c := change{kind: lease.EventProgress}
+		switch {
+		case s.is(probeUnheard):
+			continue
+		case s.is(probeAhead):
+			w.queue = append([]change{c}, w.queue...)
+		default:
+			w.queue = append(w.queue, c)
+		}
+		select {
+		case w.more <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}
+
+func (s *twin) follow(ctx context.Context, w *watcher, yield func(lease.Event, error) bool) {
+	done := ctx.Done()
+	if s.is(watchOutlivesContext) {
+		done = s.quit
+	}
+	for {
+		s.mu.Lock()
+		var next *change
+		if len(w.queue) > 0 {
+			next = &w.queue[0]
+			w.queue = w.queue[1:]
+		}
+		s.mu.Unlock()
+		if next == nil {
+			select {
+			case <-w.more:
+				continue
+			case <-done:
+				yield(lease.Event{}, ctx.Err())
+				return
+			case <-s.watchEnds():
+				return
+			}
+		}
+		if w.told++; s.is(watchSyncedOften) && w.told%3 == 0 {
+			if !yield(lease.Event{Kind: lease.EventSynced}, nil) {
+				return
+			}
+		}
+		if s.is(watchInventsDeletions) && !yield(lease.Event{
+			Kind: lease.EventDelete, Record: lease.Record{Name: w.prefix + "x"}, Revision: next.rev,
+		}, nil) {
+			return
+		}
+		if !yield(s.event(*next), nil) {
+			return
+		}
+	}
+}
+
+// watchEnds is a moment after which a flawed watch ends without a word.
+func (s *twin) watchEnds() <-chan time.Time {
+	if s.is(watchGivesUp) {
+		return time.After(20 * time.Millisecond)
+	}
+	return nil
 }

@@ -3,18 +3,23 @@ package leasetest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
+	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/faultstore"
 )
 
 // twin is a small store that keeps the contract, or breaks it in one chosen way
 // (flaws_test.go lists them).
 type twin struct {
-	flaw flaw
+	flaw *flaw
 	quit chan struct{} // ends what a flaw left running
 
 	mu       sync.Mutex
@@ -44,7 +49,7 @@ type sitting struct {
 	zombies  []*entry // what it had when it expired
 }
 
-func newTwin(tb TB, f flaw) *twin {
+func newTwin(tb TB, f *flaw) *twin {
 	s := &twin{
 		flaw: f, quit: make(chan struct{}), perName: map[string]lease.Token{}, records: map[string]*entry{},
 		previous: map[string]*entry{}, sessions: map[lease.SessionID]*sitting{}, watchers: map[*watcher]bool{},
@@ -54,7 +59,7 @@ func newTwin(tb TB, f flaw) *twin {
 	return s
 }
 
-func twins(f flaw) Factory {
+func twins(f *flaw) Factory {
 	if f.ofObjects() {
 		return func(TB) func() lease.Store { return newFlawedObjects(f).client }
 	}
@@ -64,10 +69,10 @@ func twins(f flaw) Factory {
 	}
 }
 
-func (s *twin) is(f flaw) bool { return s.flaw == f }
+func (s *twin) is(f *flaw) bool { return s.flaw == f }
 
 // gap lets others in where the store should be in one piece.
-func (s *twin) gap(f flaw) {
+func (s *twin) gap(f *flaw) {
 	if s.is(f) {
 		s.mu.Unlock()
 		time.Sleep(50 * time.Microsecond)
@@ -421,4 +426,434 @@ func (s *twin) restart() {
 	case restartLosesRecords:
 		clear(s.records)
 	}
+}
+
+func (s *twin) Acquire(ctx context.Context, want lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
+	if ctx.Err() != nil && s.is(refusesInDoubt) {
+		return make([]lease.Outcome, len(claims)), nil
+	}
+	if err := s.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	if len(claims) == 0 && s.is(emptyFails) {
+		return nil, errFlawed
+	}
+	if err := s.misnamed(want.ID, want.Handle, handleAnyAcquire); err != nil {
+		return nil, err
+	}
+	sess := s.sessions[want.ID]
+	outs := make([]lease.Outcome, len(claims))
+	if sess == nil || sess.gone {
+		switch s.flaw {
+		case goneIsRefusal:
+			return outs, nil
+		case goneUnsaid:
+			return nil, errFlawed
+		case goneApplies:
+			sess = &sitting{Session: want, deadline: time.Now().Add(want.TTL)}
+			for _, c := range claims {
+				s.claim(sess, c)
+			}
+		case goneAcquires:
+			sess = &sitting{Session: want, deadline: time.Now().Add(want.TTL)}
+			for i, c := range claims {
+				outs[i] = s.claim(sess, c)
+			}
+			return outs, nil
+		}
+		return nil, lease.ErrSessionGone
+	}
+	if s.is(acquireRenews) {
+		s.extend(sess)
+	}
+	for _, c := range claims {
+		if s.bad[c.Name] && s.is(badFailsBatch) {
+			return nil, lease.ErrBadRecord
+		}
+		if err := lease.ValidateClaim(c); err != nil && s.is(badClaimFailsAll) {
+			return nil, err
+		}
+	}
+	free := make(map[string]bool)
+	for i, c := range claims {
+		if s.is(batchTwiceWins) {
+			if s.records[c.Name] == nil {
+				free[c.Name] = true
+			} else if free[c.Name] {
+				s.remove(s.records[c.Name])
+			}
+		}
+		if s.is(batchTruncates) && i >= 128 {
+			break
+		}
+		outs[i] = s.claim(sess, c)
+		if s.is(batchStopsAtRefusal) && !outs[i].OK {
+			break
+		}
+		s.gap(batchInterrupted)
+	}
+	if err := failsBatch(outs); s.is(whileFailsBatch) && err != nil {
+		return nil, err
+	}
+	if s.is(batchOrder) {
+		slices.SortFunc(outs, func(a, b lease.Outcome) int { return strings.Compare(a.Record.Name, b.Record.Name) })
+	}
+	return outs, nil
+}
+
+func (s *twin) claim(sess *sitting, c lease.Claim) lease.Outcome {
+	c.Name = s.spelt(c.Name)
+	if s.bad[c.Name] && !s.is(badOverwritten) {
+		return lease.Outcome{Err: lease.ErrBadRecord}
+	}
+	if out, refused := s.refuses(sess, c); refused {
+		return out
+	}
+	if out, refused := s.orphan(sess, c); refused {
+		return out
+	}
+	old := s.standing(c.Name)
+	s.gap(acquireRaces)
+	wins := old == nil
+	if old != nil {
+		own := old.Owner.Incarnation == sess.Owner.Incarnation
+		if s.is(identityByID) {
+			own = old.Owner.ID == sess.Owner.ID
+		}
+		wins = own && c.Supersedes == old.Token && c.Supersedes != 0
+		switch {
+		case s.is(grantsTwice):
+			wins = true
+		case s.is(ownAgain) && own && c.Supersedes == 0:
+			return lease.Outcome{OK: true, Record: s.public(old)}
+		case s.is(ownTakesOver) && own && c.Supersedes == 0:
+			wins = true
+		case s.is(supersedesAnybody):
+			wins = c.Supersedes == old.Token
+		case s.is(supersedesAnyToken):
+			wins = own && c.Supersedes != 0
+		case s.is(supersedesByNonce):
+			wins = wins || c.Nonce == old.Nonce && c.Supersedes != 0
+		case s.is(supersedesNever):
+			wins = false
+		case s.is(supersedeRaces):
+			s.gap(supersedeRaces)
+		}
+	} else if s.is(supersedesOnlyHeld) && c.Supersedes != 0 || s.is(expiredBlocks) && s.expired[c.Name] {
+		return lease.Outcome{Record: lease.Record{Name: c.Name, Token: 1, Owner: sess.Owner}}
+	}
+	if !wins {
+		if s.is(holderHidden) {
+			return lease.Outcome{}
+		}
+		if before := s.previous[c.Name]; before != nil && s.is(holderStale) {
+			old = before
+		}
+		return lease.Outcome{Record: s.public(old)}
+	}
+	r := lease.Record{
+		Name: c.Name, Owner: sess.Owner, Session: sess.ID, Nonce: c.Nonce, Metadata: c.Metadata, Token: s.nextToken(c.Name),
+	}
+	if old != nil {
+		switch s.flaw {
+		case supersedeKeepsToken:
+			r.Token = old.Token
+		case supersedeKeepsSession:
+			e := s.put(r, old.sess)
+			out := s.public(e)
+			out.TTL = sess.TTL
+			return lease.Outcome{OK: true, Record: out}
+		case supersedeKeepsMetadata:
+			r.Metadata = old.Metadata
+		}
+	}
+	out := lease.Outcome{OK: true, Record: s.public(s.put(r, sess))}
+	if old != nil || s.is(supersedesUnseen) {
+		out.Replaced = c.Supersedes
+	}
+	return out
+}
+
+func (s *twin) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.Outcome, error) {
+	if s.is(transferUnsupported) {
+		return nil, lease.ErrUnsupported
+	}
+	if err := s.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	outs := make([]lease.Outcome, len(moves))
+	for i, m := range moves {
+		if err := lease.ValidateTransfer(m); err != nil && s.is(badMoveFailsAll) {
+			return nil, err
+		}
+		outs[i] = s.move(m)
+		if s.is(transferUnsupportedApplies) {
+			outs[i] = lease.Outcome{Err: lease.ErrUnsupported}
+		}
+	}
+	if s.is(transferOrder) {
+		slices.Reverse(outs)
+	}
+	return outs, nil
+}
+
+func (s *twin) move(m lease.Transfer) lease.Outcome {
+	if err := s.movable(m); err != nil {
+		return lease.Outcome{Err: err}
+	}
+	if err := s.misnamed(m.To.Session, m.To.Handle, handleAnyOffer); err != nil && !s.is(movesUnchecked) {
+		return lease.Outcome{Err: err}
+	}
+	if s.bad[m.Name] && !s.is(movesBad) {
+		return lease.Outcome{Err: lease.ErrBadRecord}
+	}
+	old := s.records[m.Name]
+	if old == nil {
+		if s.is(transfersFree) || s.bad[m.Name] {
+			old = &entry{Record: lease.Record{Name: m.Name, Token: m.Token, Nonce: m.Nonce}}
+		} else {
+			return lease.Outcome{}
+		}
+	}
+	match := old.Held() == m.Held
+	switch s.flaw {
+	case transfersAnything:
+		match = true
+	case transferIgnoresNonce:
+		match = old.Token == m.Token
+	case transferIgnoresToken:
+		match = old.Nonce == m.Nonce
+	case movesByEither:
+		match = old.Token == m.Token || old.Nonce == m.Nonce
+	}
+	if !match {
+		return lease.Outcome{Record: s.public(old)}
+	}
+	target := s.sessions[m.To.Session]
+	s.gap(transferCloseRaces)
+	s.gap(transferRaces)
+	if now := s.records[m.Name]; s.is(transferCloseRaces) && now != old {
+		return lease.Outcome{}
+	}
+	if target == nil || target.gone && !s.is(transferCloseRaces) {
+		switch s.flaw {
+		case transfersToGone:
+			target = &sitting{Session: lease.Session{ID: m.To.Session, Owner: m.To.Owner, TTL: m.To.TTL}, deadline: time.Now().Add(m.To.TTL)}
+		case transferGoneRemoves:
+			s.remove(old)
+			return lease.Outcome{Err: lease.ErrSessionGone}
+		case transferGoneUnsaid:
+			return lease.Outcome{Record: s.public(old)}
+		default:
+			return lease.Outcome{Record: s.public(old), Err: lease.ErrSessionGone}
+		}
+	}
+	r := lease.Record{
+		Name: m.Name, Owner: m.To.Owner, Session: m.To.Session, Nonce: m.To.Nonce,
+		Token: s.nextToken(m.Name), Metadata: old.Metadata,
+	}
+	if m.Metadata != nil && !s.is(transferKeepsMetadata) {
+		r.Metadata = m.Metadata
+	}
+	switch s.flaw {
+	case transferDropsMetadata:
+		r.Metadata = m.Metadata
+	case transferKeepsToken:
+		r.Token = old.Token
+	case transferKeepsNonce:
+		r.Nonce = old.Nonce
+	case transferKeepsSession:
+		target = old.sess
+	case transferRenews:
+		s.extend(target)
+	case transferHides:
+		s.hidden = m.Name
+		s.gap(transferHides)
+		s.hidden = ""
+	case transferLeavesGap:
+		s.remove(old)
+		s.gap(transferLeavesGap)
+		r.Token = s.nextToken(m.Name)
+	}
+	return lease.Outcome{OK: true, Record: s.public(s.put(r, target))}
+}
+
+// handleOf is what the session was granted under.
+func (s *twin) handleOf(id lease.SessionID) string {
+	h := fmt.Sprintf("row/%x", int64(id))
+	switch s.flaw {
+	case handleLong:
+		h = strings.Repeat(h, 100)
+	case handleBytes:
+		h += "\xff"
+	case handleChanges:
+		s.calls++
+		h = fmt.Sprint(h, s.calls)
+	}
+	return h
+}
+
+// misnamed is what is said of a session that came with a handle that is not its own; of is the
+// flaw that lets it pass.
+func (s *twin) misnamed(id lease.SessionID, handle string, of *flaw) error {
+	want := s.handleOf(id)
+	switch {
+	case want == handle, s.is(handleAny), s.is(of), s.is(handleChanges),
+		s.is(handleFolded) && strings.EqualFold(want, handle), s.is(handlePrefix) && strings.HasPrefix(handle, want):
+		return nil
+	case s.is(handleUnsaid):
+		return errFlawed
+	}
+	return fmt.Errorf("%w: session %d has no handle %.64q", lease.ErrInvalid, id, handle)
+}
+
+// TestRightHandlesPass runs the kit over a store that was given handles, of which each client
+// knows those of all.
+func TestRightHandlesPass(t *testing.T) {
+	Run(t, func(TB) func() lease.Store {
+		inner := memory.New()
+		return func() lease.Store { return faultstore.Wrap(inner, faultstore.WithHandles("store/ä")) }
+	}, FakeTime())
+}
+
+const (
+	twinMaxTTL      = 1000 * time.Hour
+	twinMaxMetadata = 64 << 10
+)
+
+// Limits are those of a store that keeps its names in XML.
+func (s *twin) Limits() lease.StoreLimits {
+	l := lease.StoreLimits{Name: "twin", While: !s.is(whileUnsupported) && !s.is(whileUnsupportedIgnored), MaxTTL: twinMaxTTL, MaxMetadata: twinMaxMetadata, CheckName: func(name string) error {
+		if strings.ContainsAny(name, "\uffff\ufffe") {
+			return errors.New("U+FFFE and U+FFFF are no characters")
+		}
+		return nil
+	}}
+	return l
+}
+
+// bounds are those that s keeps to.
+func (s *twin) bounds() lease.StoreLimits {
+	l := s.Limits()
+	l.While = true // orphan answers
+	switch s.flaw {
+	case limitTTLUnkept:
+		l.MaxTTL = 0
+	case limitNameUnkept:
+		l.CheckName = nil
+	case limitNameTight:
+		l.CheckName = func(name string) error {
+			if strings.Contains(name, "..") {
+				return errFlawed
+			}
+			return nil
+		}
+	case limitMetadataUnkept:
+		l.MaxMetadata = 0
+	case limitMetadataTight:
+		l.MaxMetadata--
+	}
+	return l
+}
+
+// refuses is the answer to a claim that is out of bounds; ok is false if it is within.
+func (s *twin) refuses(sess *sitting, c lease.Claim) (out lease.Outcome, ok bool) {
+	if s.is(limitMetadataCoded) {
+		if v := c.Metadata["k"]; len(v) > 100 && (len(v)+5*strings.Count(v, "\x01")) > twinMaxMetadata {
+			return lease.Outcome{Err: lease.ErrInvalid}, true
+		}
+	}
+	if s.is(whileUnchecked) && c.While != (lease.Held{}) && lease.ValidateClaim(lease.Claim{Name: c.Name, While: c.While}) != nil {
+		return lease.Outcome{Err: lease.ErrParentLost}, true
+	}
+	err := s.bounds().ValidateClaim(c)
+	switch {
+	case err == nil, s.is(claimsUnchecked):
+		return lease.Outcome{}, false
+	case s.is(limitNameSilent) && lease.ValidateClaim(c) == nil:
+		return lease.Outcome{Record: lease.Record{Name: c.Name, Token: 1, Owner: sess.Owner}}, true
+	}
+	return lease.Outcome{Err: err}, true
+}
+
+// movable is what is wrong with a move.
+func (s *twin) movable(m lease.Transfer) error {
+	l := s.bounds()
+	switch s.flaw {
+	case movesUnchecked:
+		return nil
+	case limitMoveUnkept:
+		l.MaxMetadata = 0
+	case limitMoveTight:
+		l.MaxMetadata--
+	}
+	return l.ValidateTransfer(m)
+}
+
+// orphan is the answer to a claim whose While does not stand; ok is false if it does.
+func (s *twin) orphan(sess *sitting, c lease.Claim) (out lease.Outcome, ok bool) {
+	if e := s.records[c.Name]; s.is(whileSticks) && e != nil && c.While == (lease.Held{}) {
+		c.While = s.hung[c.Name]
+	}
+	if c.While == (lease.Held{}) {
+		return lease.Outcome{}, false
+	}
+	on := s.records[c.While.Name]
+	var is lease.Held
+	if on != nil {
+		is = on.Held()
+	}
+	switch s.flaw {
+	case whileIgnored, whileUnsupportedIgnored:
+		is = c.While
+	case whileUnsupported:
+		return lease.Outcome{Err: lease.ErrUnsupported}, true
+	case whileByName:
+		is.Token, is.Nonce = c.While.Token, c.While.Nonce
+	case whileNoToken:
+		is.Token = c.While.Token
+	case whileNoNonce:
+		is.Nonce = c.While.Nonce
+	case whileOwnOnly:
+		if on != nil && on.Owner != sess.Owner {
+			is = lease.Held{}
+		}
+	case whileHolderFirst:
+		if e := s.records[c.Name]; e != nil && e.Owner != sess.Owner {
+			return lease.Outcome{Record: s.public(e)}, true
+		}
+	case whileFreeOnly:
+		if c.Supersedes != 0 {
+			is = c.While
+		}
+	}
+	if is != c.While {
+		if s.is(whileUnsaid) {
+			return lease.Outcome{Record: lease.Record{Name: c.Name, Token: 1, Owner: sess.Owner}}, true
+		}
+		return lease.Outcome{Err: lease.ErrParentLost}, true
+	}
+	s.gap(whileRaces)
+	s.hung[c.Name] = c.While
+	return lease.Outcome{}, false
+}
+
+// dropHung removes what hangs on e, which is released.
+func (s *twin) dropHung(e *entry) {
+	for name, on := range s.hung {
+		if child := s.records[name]; s.is(whileTakesAlong) && on == e.Held() && child != nil {
+			s.remove(child)
+		}
+	}
+}
+
+func failsBatch(outs []lease.Outcome) error {
+	for _, out := range outs {
+		if errors.Is(out.Err, lease.ErrParentLost) {
+			return out.Err
+		}
+	}
+	return nil
 }

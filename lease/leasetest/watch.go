@@ -5,250 +5,246 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/labelled"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-var watchCases = []testCase{
-	{name: "watch/snapshot", needs: needWatch, run: watchSnapshot},
-	{name: "watch/empty", needs: needWatch, run: func(t *T) {
-		w := t.watch(t.client(), "none/")
-		w.synced()
-		n := t.node()
-		r := n.win("none/a")
-		w.sees(lease.EventPut, "none/a", r.Token)
-		w.check()
-	}},
-	{name: "watch/changes", needs: needWatch, run: watchChanges},
-	{name: "watch/transfer", needs: needWatch | needTransfer, run: func(t *T) {
-		a, b := t.node(), t.node()
-		w := t.watch(t.client(), "w/")
-		w.synced()
-		r := a.win("w/a")
-		for range 5 {
-			r = a.give(r, b)
-			a, b = b, a
+// watchCases are the same for a watch of all changes and for one of deletions alone, and some
+// of snapshots and records.
+var watchCases = func() (all []testCase) {
+	for _, k := range []watchKind{ofChanges, ofDeletions} {
+		for _, c := range []testCase{
+			{name: "changes", run: k.changes},
+			{name: "transfer", needs: needTransfer, run: func(t *T) {
+				var j journal
+				a, b := t.node(), t.node()
+				w := k.watch(t, "w/")
+				r := j.put(a.win("w/a"))
+				for range 5 {
+					r = j.put(a.give(r, b))
+					a, b = b, a
+				}
+				j.freed(a, r)
+				w.tells(j)
+			}},
+			{name: "close", run: func(t *T) {
+				var j journal
+				n := t.node()
+				w := k.watch(t, "many/")
+				names := numbered("many/%d", t.batch(n.store, 10))
+				won := n.winAll(names, ruleFree)
+				for _, r := range won {
+					j.put(r)
+				}
+				n.close()
+				j.gone(won...)
+				again := t.node()
+				for _, name := range names { // tokens after the deletions' revisions
+					j.put(again.win(name))
+				}
+				w.tells(j)
+			}},
+			{name: "expiry", waits: true, run: func(t *T) {
+				var j journal
+				n, other := t.brief(), t.node()
+				w := k.watch(t, "w/")
+				a, b := j.put(n.win("w/a")), j.put(n.win("w/b"))
+				n.watchExpiry(func() bool { // the watch tells, and nothing else calls the store
+					w.interrupted()
+					events := w.all()
+					return has(events, lease.EventDelete, "w/a", 0) && has(events, lease.EventDelete, "w/b", 0)
+				}, "w/a (by its watch)")
+				j.gone(a, b)
+				j.put(other.win("w/a"))
+				w.tells(j)
+			}},
+			{name: "prefix", run: k.prefixes},
+			{name: "no-gap", run: func(t *T) { k.noGap(t, 0) }},
+			{name: "ends-with-context", run: k.ends},
+			{name: "leaves-nothing", needs: needCalm, run: func(t *T) {
+				labelled.Do(t.Context(), t.Name(), func(context.Context) {
+					n := t.node()
+					n.win("w/a")
+					t.leavesFew(k.of(n.store))
+				})
+			}},
+			{name: "probe", needs: needProbe, run: k.progress},
+			{name: "alike", run: k.alike},
+		} {
+			c.name, c.needs = k.name+"/"+c.name, c.needs|k.needs
+			all = append(all, c)
 		}
-		w.sees(lease.EventPut, "w/a", r.Token)
-		w.expect(6, 0, ruleWatchChange)
-		t.sameRecord(w.check()["w/a"], r, ruleWatchRecord)
-	}},
-	{name: "watch/close", needs: needWatch, run: func(t *T) {
-		n := t.node()
-		names := n.many(10)
-		before := t.watch(t.client(), "many/")
-		before.synced()
-		n.close()
-		for _, name := range names {
-			before.sees(lease.EventDelete, name, 0)
-		}
-		t.check(len(before.check()) == 0, ruleWatchChange, "left standing: %v", before.check())
-		again := t.node()
-		for _, name := range names { // tokens after the deletions' revisions
-			before.sees(lease.EventPut, name, again.win(name).Token)
-		}
-		before.check()
-	}},
-	{name: "watch/expiry", needs: needWatch, waits: true, run: func(t *T) {
-		n, other := t.brief(), t.node()
-		w := t.watch(t.client(), "w/")
-		n.win("w/a")
-		n.win("w/b")
-		w.synced()
-		n.watchExpiry(func() bool { // nobody asks the store: the watch tells
-			w.interrupted()
-			events := w.all()
-			return has(events, lease.EventDelete, "w/a", 0) && has(events, lease.EventDelete, "w/b", 0)
-		}, "w/a (by its watch)")
-		w.sees(lease.EventPut, "w/a", other.win("w/a").Token)
-		w.check()
-	}},
-	{name: "watch/prefix", needs: needWatch, run: watchPrefix},
-	{name: "watch/record", needs: needWatch, run: func(t *T) {
-		n := t.node()
-		before := t.watch(t.client(), "w/")
-		before.synced()
-		c := t.claim("w/ä %2F")
-		c.Metadata = map[string]string{"k": "v", "ü": "\"%\n"}
-		r := n.winClaim(c, ruleFree)
-		before.sees(lease.EventPut, r.Name, r.Token)
-		t.sameRecord(before.check()[r.Name], r, ruleWatchRecord)
-		after := t.watch(t.client(), "w/")
-		after.synced()
-		t.sameRecord(after.check()[r.Name], r, ruleWatchRecord)
-		r.Metadata = maps.Clone(c.Metadata)
-		for _, w := range []*watching{before, after} { // what a consumer does to a record is its own affair
-			if m := w.all()[0].Record.Metadata; m != nil {
-				m["k"] = "changed"
+	}
+	return append(all, []testCase{
+		{name: "watch/snapshot", needs: needWatch, run: func(t *T) {
+			var j journal
+			n := t.node()
+			for i := range 20 {
+				j.put(n.win(fmt.Sprintf("w/%d", i)))
 			}
-		}
-		n.stands(r, ruleMapShared)
-	}},
-	{name: "watch/ends-with-context", needs: needWatch, run: func(t *T) {
-		n := t.node()
-		n.win("w/a")
-		w := t.watch(n.store, "w/")
-		w.synced()
-		w.stop()
-		w.ends()
-		quiet := t.watch(n.store, "quiet/")
-		quiet.stop() // perhaps before it began
-		quiet.ends()
-	}},
-	{name: "watch/ends-with-deadline", needs: needWatch, run: func(t *T) {
-		n := t.node()
-		const quiet = 100 * time.Millisecond
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), quiet)
-		defer cancel()
-		w := t.watchWith(ctx, n.store, "w/", 0)
-		select {
-		case <-w.done:
+			j.freed(n, j[3].Record)
+			n.win("v/outside")
+			w := ofChanges.watch(t, "w/")
+			events := w.all()
+			t.check(events[len(events)-1].Kind == lease.EventSynced, ruleWatchSynced, "it is not the last: %s", show(events))
+			w.from = len(j)
+			w.tells(j)
+		}},
+		{name: "watch/empty", needs: needWatch, run: func(t *T) {
+			var j journal
+			w := ofChanges.watch(t, "none/")
+			j.put(t.node().win("none/a"))
+			w.tells(j)
+		}},
+		{name: "watch/record", needs: needWatch, run: func(t *T) {
+			var j journal
+			n := t.node()
+			before := ofChanges.watch(t, "w/")
+			c := t.claim("w/ä %2F")
+			c.Metadata = map[string]string{"k": "v", "ü": "\"%\n"}
+			r := j.put(n.winClaim(c, ruleFree))
+			before.tells(j)
+			after := ofChanges.watch(t, "w/")
+			after.from = len(j)
+			after.tells(j)
+			r.Metadata = maps.Clone(c.Metadata)
+			for _, w := range []*watching{before, after} { // what a consumer does to a record is its own affair
+				for _, ev := range w.all() {
+					if ev.Record.Metadata != nil {
+						ev.Record.Metadata["k"] = "changed"
+					}
+				}
+			}
+			n.stands(r, ruleMapShared)
+		}},
+		{name: "watch/slow-consumer", needs: needWatch, run: func(t *T) { ofChanges.noGap(t, time.Millisecond) }},
+		{name: "watch/ends-with-deadline", needs: needWatch, run: func(t *T) {
+			const quiet = 100 * time.Millisecond
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), quiet)
+			defer cancel()
+			w := ofChanges.begin(ctx, t, t.client(), "w/", 0)
+			w.ends(quiet)
 			t.check(ctx.Err() != nil || w.failure() != nil, ruleWatchEnd, "before its deadline, without an error, it ended")
-		case <-time.After(quiet + prompt):
-			t.broken(ruleWatchEnd, "it goes on %v after its deadline", prompt)
-		}
-	}},
-	{name: "watch/leaves-nothing", needs: needWatch | needCalm, run: watchLeavesNothing},
-	{name: "watch/unsupported", needs: needNoWatch, run: func(t *T) {
-		n := t.node()
-		n.win("w/a")
-		for _, prefix := range []string{"", "w/", "none/"} {
-			err := t.watchError(n.store, prefix)
-			t.check(errors.Is(err, lease.ErrUnsupported), ruleUnsupported, "Watch of %q: %v", prefix, err)
-		}
-	}},
-}
+		}},
+		{name: "watch/unsupported", needs: needNoWatch, run: func(t *T) {
+			n := t.node()
+			n.win("w/a")
+			for _, prefix := range []string{"", "w/", "none/"} {
+				err := t.watchError(n.watches()["Watch"], prefix)
+				t.check(errors.Is(err, lease.ErrUnsupported), ruleUnsupported, "Watch of %q: %v", prefix, err)
+			}
+		}},
+	}...)
+}()
 
-// expect checks how many puts and deletions the events after the snapshot hold.
-func (w *watching) expect(puts, deletes int, why rule) {
-	w.t.Helper()
-	gotPuts, gotDeletes := 0, 0
-	for _, ev := range w.all() {
-		switch ev.Kind {
-		case lease.EventPut:
-			gotPuts++
-		case lease.EventDelete:
-			gotDeletes++
-		}
-	}
-	w.t.check(gotPuts == puts && gotDeletes == deletes, why, "%d puts and %d deletions, want %d and %d: %s",
-		gotPuts, gotDeletes, puts, deletes, show(w.all()))
-}
-
-func describeEvent(ev lease.Event) string {
-	return fmt.Sprintf("%s(%s token=%d rev=%d)", kindName(ev.Kind), ev.Record.Name, ev.Record.Token, ev.Revision)
-}
-
-func watchSnapshot(t *T) {
-	n := t.node()
-	held := make(map[string]lease.Record)
-	for i := range 20 {
-		r := n.win(fmt.Sprintf("w/%d", i))
-		held[r.Name] = r
-	}
-	gone := held["w/3"]
-	n.freed(gone)
-	delete(held, "w/3")
-	n.win("v/outside")
-	w := t.watch(t.client(), "w/")
-	w.synced()
-	events := w.all()
-	t.check(len(events) == len(held)+1, ruleWatchSnapshot, "%d records stand, the snapshot has %d events", len(held), len(events))
-	t.check(events[len(events)-1].Kind == lease.EventSynced, ruleWatchSynced, "it is not the last: %s", show(events))
-	standing := w.check()
-	for name, r := range held {
-		t.sameRecord(standing[name], r, ruleWatchSnapshot)
-	}
-}
-
-// watchChanges makes every kind of change there is, one by one, and expects
-// exactly their events.
-func watchChanges(t *T) {
+// changes makes every kind of change there is, one by one, and expects exactly their events.
+func (k watchKind) changes(t *T) {
+	var j journal
 	n, other := t.node(), t.node()
-	first := n.win("w/a")
-	w := t.watch(t.client(), "w/")
-	w.synced()
-	want := []lease.Event{
-		{Kind: lease.EventPut, Record: first}, {Kind: lease.EventSynced},
-	}
-	put := func(r lease.Record) lease.Record {
-		want = append(want, lease.Event{Kind: lease.EventPut, Record: r})
-		return r
-	}
-	free := func(by *node, r lease.Record) {
-		by.freed(r)
-		want = append(want, lease.Event{Kind: lease.EventDelete, Record: lease.Record{Name: r.Name}})
-	}
-	r := put(n.winClaim(t.supersede(first), ruleSupersede))
-	free(n, r)
+	first := j.put(n.win("w/a"))
+	j.freed(n, j.put(n.win("w/before")))
+	w := k.watch(t, "w/")
+	w.from = len(j)
+	j.freed(n, j.put(n.superseded(first)))
 	for range 3 { // refusals and renewals are no changes
-		r = put(other.win("w/a"))
+		r := j.put(other.win("w/a"))
 		n.refused(t.claim("w/a"), r, ruleHeld)
 		n.release(lease.Held{Name: "w/a", Token: r.Token + 1, Nonce: r.Nonce})
 		n.renew()
 		other.renew()
-		free(other, r)
+		j.freed(other, r)
 	}
-	put(n.win("w/a"))
+	j.gone(j.put(n.win("w/a")))
 	n.close()
-	want = append(want, lease.Event{Kind: lease.EventDelete, Record: lease.Record{Name: "w/a"}})
-	r = put(other.win("w/a"))
-	w.sees(lease.EventPut, "w/a", r.Token)
-	got := w.all()
-	t.require(len(got) == len(want), ruleWatchChange, "%d events, want %d: %s", len(got), len(want), show(got))
-	for i, ev := range want {
-		same := got[i].Kind == ev.Kind && got[i].Record.Name == ev.Record.Name && (ev.Kind != lease.EventPut || got[i].Record.Token == ev.Record.Token)
-		t.check(same, ruleWatchOrder, "event %d is %s, want %s", i, describeEvent(got[i].Event), describeEvent(ev))
-	}
-	w.check()
+	r := j.put(other.win("w/a"))
+	w.tells(j)
+	j.freed(other, r)
+	w.tells(j)
 }
 
-func watchPrefix(t *T) {
+func (k watchKind) prefixes(t *T) {
+	var j journal
 	n := t.node()
-	before := []string{"w/a", "w", "wx", "v/w/a", "W/a"}
-	for _, name := range before {
-		n.win(name)
+	for _, name := range []string{"w/a", "w", "wx", "v/w/a", "W/a"} {
+		j.put(n.win(name))
 	}
-	inside, all, byte1 := t.watch(t.client(), "w/"), t.watch(t.client(), ""), t.watch(t.client(), "w")
-	for _, w := range []*watching{inside, all, byte1} {
-		w.synced()
+	ws := []*watching{k.watch(t, "w/"), k.watch(t, ""), k.watch(t, "w")}
+	for _, w := range ws {
+		w.from = len(j)
 	}
 	for _, name := range []string{"w/b", "w2", "w/a/c", "x"} {
-		n.win(name)
+		j.put(n.win(name))
 	}
-	end := n.win("w/z")
-	for w, want := range map[*watching]int{inside: 4, all: 10, byte1: 7} {
-		w.sees(lease.EventPut, "w/z", end.Token)
-		t.check(len(w.check()) == want, ruleWatchPrefix, "prefix %q: %d names, want %d: %s", w.prefix, len(w.check()), want, show(w.all()))
+	for _, c := range slices.Clone(j) {
+		j.freed(n, c.Record)
+	}
+	for _, w := range ws {
+		w.tells(j)
 	}
 }
 
-func watchLeavesNothing(t *T) {
-	t.leavesNothing(func() watchFunc {
-		n := t.node()
-		n.win("w/a")
-		return n.store.(lease.Watcher).Watch
-	})
+// alike watches prefixes that another would read as something else, from amid the changes.
+func (k watchKind) alike(t *T) {
+	var j journal
+	names := t.alikeNames()
+	half := len(names) / 2
+	win := func(names []string) {
+		for _, r := range t.winAlike(names) {
+			j.put(r)
+		}
+	}
+	win(names[:half])
+	var ws []*watching
+	for _, prefix := range alikeWatched() {
+		w := k.watch(t, prefix)
+		w.from = half
+		ws = append(ws, w)
+	}
+	win(names[half:])
+	other := t.node()
+	for _, c := range slices.Clone(j) {
+		j.freed(other, c.Record)
+	}
+	for _, w := range ws {
+		w.tells(j)
+		w.stop()
+	}
 }
 
-// leavesNothing begins and ends many watches in every way and counts the
+func (k watchKind) ends(t *T) {
+	n := t.node()
+	n.win("w/a")
+	w := k.watch(t, "w/")
+	w.stop()
+	w.ends(0)
+	quiet := k.begin(context.WithoutCancel(t.Context()), t, n.store, "quiet/", 0)
+	quiet.stop() // perhaps before it began
+	quiet.ends(0)
+}
+
+// ends checks that the watch ends promptly after a while. It is fatal.
+func (w *watching) ends(after time.Duration) {
+	w.t.Helper()
+	select {
+	case <-w.done:
+	case <-time.After(after + prompt):
+		w.t.require(false, ruleWatchEnd, "it goes on %v later", prompt)
+	}
+}
+
+// leavesFew begins and ends many watches in every way and counts the
 // goroutines that these, and the making of the store, have left.
-func (t *T) leavesNothing(begin func() watchFunc) {
-	labelled.Do(t.Context(), t.Name(), func(context.Context) { t.leavesFew(begin()) })
-}
-
 func (t *T) leavesFew(f watchFunc) {
 	const watches = 64
 	once := func(i int) {
 		ctx, cancel := t.context()
 		defer cancel()
 		for ev, err := range f(ctx, "w/") {
-			if err != nil {
-				t.Errorf("Watch: %v", err)
-				return
-			}
+			t.must(err, "Watch")
 			if i%2 == 0 || ev.Kind == lease.EventSynced { // amid the snapshot, or after it
 				return
 			}
@@ -265,4 +261,179 @@ func (t *T) leavesFew(f watchFunc) {
 	left := 0
 	ok := t.eventually(func() bool { left = t.goroutines() - before; return left < watches/4 })
 	t.check(ok, ruleWatchEnd, "%d watches that ended left %d goroutines", watches, left)
+}
+
+// progress probes a watch amid changes: behind each answer nothing comes that had happened when
+// it was asked for.
+func (k watchKind) progress(t *T) {
+	n := t.node()
+	w := t.collect(context.WithoutCancel(t.Context()), k.of(n.store), "w/", 0)
+	w.synced()
+	for round := range 5 {
+		var last lease.Record
+		met := false
+		// A watch that is behind when it is asked need not answer: it is asked again, after other changes.
+		for wait := time.Second; !met && wait <= 8*time.Second; wait *= 2 {
+			for i := range 20 {
+				last = n.win(fmt.Sprintf("w/%d-%s-%d", round, wait, i))
+				n.freed(last)
+			}
+			err := n.store.(lease.Prober).Probe(context.WithoutCancel(t.Context()))
+			if err != nil && t.opts.stall > 0 {
+				t.noVerdict("the probe failed: %v", err)
+			}
+			t.require(err == nil, ruleProgress, "Probe: %v", err)
+			asked := time.Now()
+			w.until(func(events []seen) bool {
+				met = answeredBehind(events, last)
+				return met || time.Since(asked) >= wait
+			})
+		}
+		t.require(met, ruleProgress, "none behind the deletion of %q; the watch's error is %v; events: %s", last.Name, w.failure(), show(w.all()))
+	}
+}
+
+// answeredBehind reports whether an EventProgress came behind the deletion of a record. Another
+// case may probe the same Store: of several answers one must be.
+func answeredBehind(events []seen, last lease.Record) bool {
+	deleted := slices.IndexFunc(events, func(ev seen) bool { return ev.Kind == lease.EventDelete && ev.Record.Name == last.Name })
+	return deleted >= 0 && slices.ContainsFunc(events[deleted:], func(ev seen) bool { return ev.Kind == lease.EventProgress })
+}
+
+// told is a change that a writer was told it had made.
+type told struct {
+	lease.Event
+	began int64 // the case's clock before the call
+	fresh bool  // a win of a free name: a deletion precedes it
+}
+
+// noGap lets watches begin at odd moments among changes. Each must tell of
+// all that happened after its snapshot and of nothing else, and end up with what
+// stands.
+func (k watchKind) noGap(t *T, slow time.Duration) {
+	const names, writers, watches = 6, 6, 5
+	var mu sync.Mutex
+	var log []told
+	ns := t.nodes(writers)
+	wait := t.background(writers, func(i int) {
+		for range 120 {
+			t.change(ns[i], ns[(i+1)%writers], fmt.Sprintf("w/%d", t.random(names)), func(c told) {
+				mu.Lock()
+				defer mu.Unlock()
+				log = append(log, c)
+			})
+		}
+	})
+	var ws []*watching
+	for range watches {
+		w := k.begin(context.WithoutCancel(t.Context()), t, t.client(), "w/", slow)
+		if k.deletions {
+			w.synced()
+		}
+		ws = append(ws, w)
+		for range 5 {
+			t.pace()
+		}
+	}
+	wait()
+	n := t.node()
+	last := n.win("w/end")
+	log = append(log, told{Event: lease.Event{Kind: lease.EventPut, Record: last}, fresh: true})
+	standing := n.get(append(numbered("w/%d", names), "w/end")...)
+	kind := lease.EventPut
+	if k.deletions {
+		kind = lease.EventDelete
+		n.freed(last)
+	}
+	for _, w := range ws {
+		w.until(func(events []seen) bool { return has(events, kind, last.Name, last.Token) })
+		if ended := w.failure(); ended != nil && slow > 0 {
+			t.Logf("a watch that fell behind was ended: %v", ended) // allowed: the consumer knows
+			continue
+		}
+		w.sees(kind, last.Name, last.Token)
+		folded := w.check()
+		if !k.deletions {
+			t.check(len(folded) == len(standing), ruleWatchChange, "%d names stand, by the events %d", len(standing), len(folded))
+			for name, r := range standing {
+				t.check(folded[name].Held() == r.Held(), ruleWatchChange, "%q: by the events %+v, stands %+v", name, folded[name].Held(), r.Held())
+			}
+		}
+		w.against(log)
+	}
+}
+
+// change makes one change, or two, to a name: win, then release, supersede
+// or transfer.
+func (t *T) change(n, to *node, name string, log func(told)) {
+	did := func(kind lease.EventKind, fresh bool, do func() lease.Record) lease.Record {
+		began := t.clock.Add(1)
+		r := do()
+		if r.Token != 0 {
+			log(told{lease.Event{Kind: kind, Record: r}, began, fresh})
+		}
+		return r
+	}
+	r := did(lease.EventPut, true, func() lease.Record {
+		if out := n.try(name); out.OK {
+			return out.Record
+		}
+		return lease.Record{}
+	})
+	if r.Token == 0 {
+		t.pace()
+		return
+	}
+	switch t.random(4) {
+	case 0:
+		if t.can(needTransfer) {
+			r = did(lease.EventPut, false, func() lease.Record { return n.give(r, to) })
+		}
+	case 1:
+		r = did(lease.EventPut, false, func() lease.Record { return n.superseded(r) })
+	}
+	t.pace()
+	did(lease.EventDelete, false, func() lease.Record { n.release(r.Held()); return r })
+}
+
+// against compares a watch with what the writers know.
+func (w *watching) against(log []told) {
+	w.t.Helper()
+	t := w.t
+	var j journal
+	fresh := make(map[lease.Held]bool)
+	for _, c := range log {
+		j = append(j, c.Event)
+		if c.Kind == lease.EventPut {
+			fresh[c.Record.Held()] = c.fresh
+		}
+	}
+	var synced int64
+	put := make(map[lease.Held]bool)
+	before := make(map[string]lease.EventKind)
+	events := w.all()
+	for i, ev := range events {
+		r := ev.Record
+		switch ev.Kind {
+		case lease.EventSynced:
+			synced = ev.at
+		case lease.EventPut:
+			won, made := fresh[r.Held()]
+			t.check(made, ruleWatchOrder, "event %d tells of %+v, which was not made", i, r)
+			t.check(!won || before[r.Name] != lease.EventPut, ruleWatchChange,
+				"event %d: %q was won when free (token %d), and no deletion was told before", i, r.Name, r.Token)
+			put[r.Held()] = true
+		}
+		before[r.Name] = ev.Kind
+	}
+	for _, c := range log {
+		r := c.Record
+		told := put[r.Held()] || w.deletions
+		if next := j.next(r); c.Kind == lease.EventDelete {
+			told = slices.ContainsFunc(events, func(ev seen) bool {
+				return ev.Kind == lease.EventDelete && ev.Record.Name == r.Name && ev.Revision >= r.Token && ev.Revision < next
+			})
+		}
+		t.check(told || c.began <= synced, ruleWatchChange, "the %s of %q token %d, made after EventSynced was told, is missing", kindName(c.Kind), r.Name, r.Token)
+	}
 }

@@ -3,8 +3,11 @@ package leasetest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
+	"math"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -21,11 +24,12 @@ type seen struct {
 
 // watching is a running watch whose events are collected.
 type watching struct {
-	t      *T
-	prefix string
-	stop   context.CancelFunc
-	done   chan struct{} // closed when the watch ended
-	slow   time.Duration
+	t         *T
+	prefix    string
+	deletions bool // it is one of deletions alone
+	from      int  // how many changes of the case's journal were before it
+	stop      context.CancelFunc
+	done      chan struct{} // closed when the watch ended
 
 	mu     sync.Mutex
 	events []seen
@@ -33,23 +37,39 @@ type watching struct {
 	ended  bool
 }
 
-// watch begins to watch a prefix through a store that can. The case's end stops
-// it.
-func (t *T) watch(s lease.Store, prefix string) *watching {
-	return t.watchWith(context.WithoutCancel(t.Context()), s, prefix, 0)
-}
-
-// watchWith watches within a context of the caller, pausing after each event.
-func (t *T) watchWith(ctx context.Context, s lease.Store, prefix string, slow time.Duration) *watching {
-	return t.watchOf(ctx, s.(lease.Watcher).Watch, prefix, slow)
-}
-
 // watchFunc is a store's Watch or WatchDeletions.
 type watchFunc = func(context.Context, string) iter.Seq2[lease.Event, error]
 
-// watchOf leaves out what a probe leads to: another case may probe the same Store.
-func (t *T) watchOf(ctx context.Context, f watchFunc, prefix string, slow time.Duration) *watching {
-	return t.collect(ctx, func(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+// watches are those of the node's store.
+func (n *node) watches() map[string]watchFunc {
+	all := map[string]watchFunc{}
+	if w, ok := n.store.(lease.Watcher); ok {
+		all["Watch"] = w.Watch
+	}
+	if w, ok := n.store.(lease.DeletionWatcher); ok {
+		all["WatchDeletions"] = w.WatchDeletions
+	}
+	return all
+}
+
+// watchKind is a watch of all changes, or one of deletions alone.
+type watchKind struct {
+	name      string
+	needs     needs
+	deletions bool
+	of        func(lease.Store) watchFunc
+}
+
+var (
+	ofChanges   = watchKind{"watch", needWatch, false, func(s lease.Store) watchFunc { return s.(lease.Watcher).Watch }}
+	ofDeletions = watchKind{"deletions", needDeletions, true, func(s lease.Store) watchFunc { return s.(lease.DeletionWatcher).WatchDeletions }}
+)
+
+// begin watches a prefix within a context of the caller, pausing after each event. Events of probes are
+// left out: another case may probe the same Store.
+func (k watchKind) begin(ctx context.Context, t *T, s lease.Store, prefix string, slow time.Duration) *watching {
+	f := k.of(s)
+	w := t.collect(ctx, func(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
 		return func(yield func(lease.Event, error) bool) {
 			for ev, err := range f(ctx, prefix) {
 				if (err != nil || ev.Kind != lease.EventProgress) && !yield(ev, err) {
@@ -58,11 +78,28 @@ func (t *T) watchOf(ctx context.Context, f watchFunc, prefix string, slow time.D
 			}
 		}
 	}, prefix, slow)
+	w.deletions = k.deletions
+	return w
 }
 
+// watch begins to watch a prefix on a client of its own, and waits for the end of the
+// snapshot. It is fatal.
+func (k watchKind) watch(t *T, prefix string) *watching {
+	t.Helper()
+	w := k.begin(context.WithoutCancel(t.Context()), t, t.client(), prefix, 0)
+	w.synced()
+	return w
+}
+
+// watch is a watch of all changes, which may not have begun yet. The case's end stops it.
+func (t *T) watch(s lease.Store, prefix string) *watching {
+	return ofChanges.begin(context.WithoutCancel(t.Context()), t, s, prefix, 0)
+}
+
+// collect collects the events of a watch until the end of the case.
 func (t *T) collect(ctx context.Context, f watchFunc, prefix string, slow time.Duration) *watching {
 	ctx, cancel := context.WithCancel(ctx)
-	w := &watching{t: t, prefix: prefix, stop: cancel, done: make(chan struct{}), slow: slow}
+	w := &watching{t: t, prefix: prefix, stop: cancel, done: make(chan struct{})}
 	t.Cleanup(func() {
 		cancel()
 		select {
@@ -83,9 +120,7 @@ func (t *T) collect(ctx context.Context, f watchFunc, prefix string, slow time.D
 			if err != nil {
 				break
 			}
-			if w.slow > 0 {
-				time.Sleep(w.slow)
-			}
+			time.Sleep(slow)
 		}
 		w.mu.Lock()
 		w.ended = true
@@ -129,14 +164,7 @@ func (w *watching) interrupted() {
 // synced waits for the end of the snapshot. It is fatal.
 func (w *watching) synced() {
 	w.t.Helper()
-	ok := w.until(func(events []seen) bool {
-		for _, ev := range events {
-			if ev.Kind == lease.EventSynced {
-				return true
-			}
-		}
-		return false
-	})
+	ok := w.until(func(events []seen) bool { return has(events, lease.EventSynced, "", 0) })
 	w.t.require(ok, ruleWatchSynced, "no EventSynced; the watch's error is %v; events: %s", w.failure(), show(w.all()))
 }
 
@@ -155,12 +183,9 @@ func (w *watching) sees(kind lease.EventKind, name string, token lease.Token) {
 }
 
 func has(events []seen, kind lease.EventKind, name string, token lease.Token) bool {
-	for _, ev := range events {
-		if ev.Kind == kind && ev.Record.Name == name && (kind == lease.EventDelete || ev.Record.Token == token) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(events, func(ev seen) bool {
+		return ev.Kind == kind && ev.Record.Name == name && (kind != lease.EventPut || ev.Record.Token == token)
+	})
 }
 
 // check judges all that holds of any watch, and returns what its events leave
@@ -176,6 +201,7 @@ func (w *watching) check() map[string]lease.Record {
 		was, stands := standing[name]
 		if ev.Kind != lease.EventSynced {
 			t.check(strings.HasPrefix(name, w.prefix), ruleWatchPrefix, "prefix %q gave event %d of %q", w.prefix, i, name)
+			t.check(!w.deletions || synced > 0 && ev.Kind == lease.EventDelete, ruleDeletionsOnly, "event %d is a %s of %q", i, kindName(ev.Kind), name)
 		}
 		switch ev.Kind {
 		case lease.EventSynced:
@@ -188,7 +214,8 @@ func (w *watching) check() map[string]lease.Record {
 			standing[name] = r
 		case lease.EventDelete:
 			t.check(synced > 0, ruleWatchSnapshot, "event %d, before EventSynced, is a deletion of %q", i, name)
-			t.check(stands, ruleWatchOrder, "event %d: deletion of %q, which did not stand", i, name)
+			t.check(stands || w.deletions, ruleWatchOrder, "event %d: deletion of %q, which did not stand", i, name)
+			t.check(ev.Revision > deleted[name], ruleWatchOrder, "event %d: deletion of %q has revision %d after %d", i, name, ev.Revision, deleted[name])
 			t.check(!stands || ev.Revision >= was.Token, ruleWatchRevision, "event %d: deletion of %q token %d has revision %d", i, name, was.Token, ev.Revision)
 			deleted[name] = ev.Revision
 			delete(standing, name)
@@ -202,30 +229,99 @@ func (w *watching) check() map[string]lease.Record {
 	return standing
 }
 
-// ends checks that the watch ends soon. It is fatal.
-func (w *watching) ends() {
-	w.t.Helper()
-	select {
-	case <-w.done:
-	case <-time.After(prompt):
-		w.t.require(false, ruleWatchEnd, "it goes on %v later", prompt)
+// journal is what a case did to names, in the order of each.
+type journal []lease.Event
+
+func (j *journal) put(r lease.Record) lease.Record {
+	*j = append(*j, lease.Event{Kind: lease.EventPut, Record: r})
+	return r
+}
+
+func (j *journal) gone(records ...lease.Record) {
+	for _, r := range records {
+		*j = append(*j, lease.Event{Kind: lease.EventDelete, Record: r})
 	}
 }
 
+// freed releases r. It is fatal.
+func (j *journal) freed(by *node, r lease.Record) {
+	by.t.Helper()
+	by.freed(r)
+	j.gone(r)
+}
+
+// wanted are the events of each name that the watch owes, and their number.
+func (w *watching) wanted(j journal) (want map[string][]lease.Event, count int) {
+	want = map[string][]lease.Event{}
+	for i, c := range j {
+		name := c.Record.Name
+		if i < w.from { // of the snapshot, if it is the last
+			delete(want, name)
+		}
+		if strings.HasPrefix(name, w.prefix) && (c.Kind == lease.EventDelete && i >= w.from || c.Kind == lease.EventPut && !w.deletions) {
+			want[name] = append(want[name], c)
+		}
+	}
+	for _, events := range want {
+		count += len(events)
+	}
+	return want, count
+}
+
+// tells waits for what happened, and checks that the watch tells exactly that. It is fatal.
+func (w *watching) tells(j journal) {
+	w.t.Helper()
+	t := w.t
+	want, count := w.wanted(j)
+	w.until(func(events []seen) bool { return len(events) > count })
+	w.check()
+	got := map[string][]seen{}
+	for _, ev := range w.all() {
+		if ev.Kind != lease.EventSynced {
+			got[ev.Record.Name] = append(got[ev.Record.Name], ev)
+			_, owed := want[ev.Record.Name]
+			t.check(owed, ruleWatchOrder, "a %s of %q, which has not changed: %s", kindName(ev.Kind), ev.Record.Name, show(w.all()))
+		}
+	}
+	for name, events := range want {
+		t.require(len(got[name]) == len(events), ruleWatchChange, "%d events of %q, want %d; the watch's error is %v: %s",
+			len(got[name]), name, len(events), w.failure(), show(w.all()))
+		for i, ev := range events {
+			told, r := got[name][i], ev.Record
+			t.require(told.Kind == ev.Kind, ruleWatchOrder, "event %d of %q is %s, want a %s", i, name, describeEvent(told.Event), kindName(ev.Kind))
+			if ev.Kind == lease.EventPut {
+				t.sameRecord(told.Record, r, ruleWatchRecord)
+				continue
+			}
+			t.check(told.Revision >= r.Token && told.Revision < j.next(r), ruleWatchRevision,
+				"event %d: deletion of %q token %d has revision %d, and the next token is %d", i, name, r.Token, told.Revision, j.next(r))
+		}
+	}
+}
+
+// next is the token of the ownership after r.
+func (j journal) next(r lease.Record) lease.Token {
+	next := lease.Token(math.MaxUint64)
+	for _, ev := range j {
+		if token := ev.Record.Token; ev.Kind == lease.EventPut && ev.Record.Name == r.Name && token > r.Token {
+			next = min(next, token)
+		}
+	}
+	return next
+}
+
 func kindName(k lease.EventKind) string {
-	switch k {
-	case lease.EventPut:
-		return "put"
-	case lease.EventDelete:
-		return "deletion"
-	case lease.EventSynced:
-		return "synced"
-	case lease.EventBad:
-		return "bad"
-	case lease.EventProgress:
-		return "progress"
+	names := [...]string{
+		lease.EventPut: "put", lease.EventDelete: "deletion", lease.EventSynced: "synced", lease.EventBad: "bad", lease.EventProgress: "progress",
+	}
+	if int(k) < len(names) {
+		return names[k]
 	}
 	return "unknown kind"
+}
+
+func describeEvent(ev lease.Event) string {
+	return fmt.Sprintf("%s(%s token=%d rev=%d)", kindName(ev.Kind), ev.Record.Name, ev.Record.Token, ev.Revision)
 }
 
 // show writes the last events of a watch.

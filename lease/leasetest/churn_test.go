@@ -95,7 +95,7 @@ func TestHistories(t *testing.T) {
 			did(3, 4, releases(5, 1), done(nothing)),
 			did(5, 6, claims(bert, 2, 0), standing(anna, 5, 1)),
 		}},
-		{"a refusal that names nobody", false, []porcupine.Operation{
+		{"a refusal without a holder", false, []porcupine.Operation{
 			did(1, 2, claims(anna, 1, 0), done(standing(anna, 5, 1))),
 			did(3, 4, claims(bert, 2, 0), nothing),
 		}},
