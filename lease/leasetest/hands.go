@@ -104,13 +104,16 @@ func (p passage) run(t *T) {
 			holder, now = b, b.winClaim(lease.Claim{Name: name, Nonce: again}, ruleFree)
 		}
 		t.mistaken(a, b, old, now, beside)
-		t.refusedAll(b, old, now)
+		restarted := t.owner()
+		restarted.ID, restarted.Address = now.Owner.ID, now.Owner.Address
+		claimants := []*node{b, t.open(b.store, restarted, b.session.TTL), t.open(b.store, now.Owner, b.session.TTL)}
 		if !p.over {
-			t.refusedAll(a, old, now)
+			claimants = append(claimants, a)
 			t.check(a.renew().Err == nil, ruleRenew, "after %s a live session is not renewed", p.name)
 		}
+		t.refusedAll(claimants, old, now)
 		if holder != a {
-			a.close()
+			a.close() // perhaps again
 			b.stands(now, ruleCloseOnly)
 		}
 		b.freed(beside)
@@ -123,13 +126,10 @@ func (p passage) run(t *T) {
 	}
 }
 
-// refusedAll claims what stands as n, as a sibling of the holder, and as one that has the holder's
-// ID and address, each with everything that does not suffice.
-func (t *T) refusedAll(n *node, old, now lease.Record) {
+// refusedAll claims what stands with everything that does not suffice.
+func (t *T) refusedAll(claimants []*node, old, now lease.Record) {
 	t.Helper()
-	restarted := t.owner()
-	restarted.ID, restarted.Address = now.Owner.ID, now.Owner.Address
-	for _, n := range []*node{n, t.open(n.store, restarted, time.Minute), t.open(n.store, now.Owner, time.Minute)} {
+	for _, n := range claimants {
 		own := n.session.Owner.Incarnation == now.Owner.Incarnation
 		for _, over := range []lease.Token{0, old.Token, now.Token, now.Token - 1, now.Token + 1, 1 << 40} {
 			why := ruleSupersedeBy
@@ -156,6 +156,14 @@ func (t *T) mistaken(a, b *node, old, now, beside lease.Record) {
 	if free {
 		around = old
 	}
+	unchanged := func(why rule) {
+		t.Helper()
+		if free {
+			b.free(now.Name, why)
+		} else {
+			b.stands(now, why)
+		}
+	}
 	var tried []lease.Held
 	for _, h := range []lease.Held{
 		old.Held(),
@@ -174,10 +182,10 @@ func (t *T) mistaken(a, b *node, old, now, beside lease.Record) {
 			continue
 		}
 		tried = append(tried, h)
-		unchanged := b.unchanged(now.Name, mistake(h, now))
+		why := mistake(h, now)
 		out := a.release(h)[0]
-		t.require(!out.OK, mistake(h, now), "by %+v something was released; what stood: %+v", h, now.Held())
-		unchanged()
+		t.require(!out.OK, why, "by %+v something was released; what stood: %+v", h, now.Held())
+		unchanged(why)
 		if t.can(needTransfer) {
 			m := b.taking(h)
 			m.Metadata = map[string]string{"x": "y"}
@@ -186,7 +194,7 @@ func (t *T) mistaken(a, b *node, old, now, beside lease.Record) {
 			if out.Err == nil && !free && h.Name == now.Name {
 				t.sameRecord(out.Record, now, ruleHolder)
 			}
-			unchanged()
+			unchanged(ruleTransferRefused)
 		}
 	}
 	b.stands(beside, ruleReleaseOnly)

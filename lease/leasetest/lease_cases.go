@@ -22,7 +22,9 @@ var bareAcquireCases = []bareCase{
 	{name: "acquire/held", run: func(t *bareT) {
 		a, b := t.lease(), t.lease()
 		t.win(a)
-		t.refused(b)
+		for range 50 {
+			t.refused(b)
+		}
 		t.check(t.alive(a), bareUndone, "the holder is not alive after another was refused")
 	}},
 	{name: "acquire/again", run: func(t *bareT) {
@@ -42,48 +44,25 @@ var bareAcquireCases = []bareCase{
 			ls = append(ls, t.lease())
 		}
 		for range 20 {
-			var won, alive atomic.Int32
-			var winner atomic.Pointer[lease.Lease]
-			t.all(ls, func(l lease.Lease) {
-				ctx, cancel := context.WithTimeout(t.Context(), t.w.TTL)
-				defer cancel()
-				if ok, _ := l.Acquire(ctx); ok {
-					won.Add(1)
-					winner.Store(&l)
-				}
-			})
+			won := t.atOnce(8, func(ctx context.Context, i int) bool { ok, _ := ls[i].Acquire(ctx); return ok })
+			alive := 0
 			for _, l := range ls {
 				if t.alive(l) {
-					alive.Add(1)
+					alive++
 				}
 			}
-			t.check(won.Load() == 1 && alive.Load() == 1, bareOneWinner, "%d of 8 won, %d are alive", won.Load(), alive.Load())
-			t.free(*winner.Load())
+			t.check(len(won) == 1 && alive == 1, bareOneWinner, "%d of 8 won, %d are alive", len(won), alive)
+			t.free(ls[won[0]])
 		}
 	}},
 	{name: "acquire/one-lease-at-once", run: func(t *bareT) {
 		a, b := t.lease(), t.lease()
 		for range 10 {
-			var bad atomic.Int32
-			t.all(make([]lease.Lease, 8), func(lease.Lease) {
-				ctx, cancel := context.WithTimeout(t.Context(), t.w.TTL)
-				defer cancel()
-				if ok, err := a.Acquire(ctx); !ok || err != nil {
-					bad.Add(1)
-				}
-			})
-			t.check(bad.Load() == 0, bareAgain, "of 8 calls of Acquire of one lease at once %d did not win", bad.Load())
+			won := t.atOnce(8, func(ctx context.Context, _ int) bool { ok, err := a.Acquire(ctx); return ok && err == nil })
+			t.check(len(won) == 8, bareAgain, "of 8 calls of Acquire of one lease at once %d won", len(won))
 			t.refused(b)
 			t.free(a)
 		}
-	}},
-	{name: "acquire/many-refused", run: func(t *bareT) {
-		a, b := t.lease(), t.lease()
-		t.win(a)
-		for range 50 {
-			t.refused(b)
-		}
-		t.check(t.alive(a), bareUndone, "the holder is not alive after another was refused 50 times")
 	}},
 	{name: "acquire/context-done", run: func(t *bareT) {
 		a, b := t.lease(), t.lease()
@@ -94,8 +73,7 @@ var bareAcquireCases = []bareCase{
 		t.within(t.slack, "Acquire with a context that is done", func() { won, err = a.Acquire(ctx) })
 		t.check(!won && err != nil, bareContext, "Acquire with a context that is done: %v, %v", won, err)
 		t.check(!t.alive(a), bareContext, "CheckAlive is true")
-		_, ok := t.wonWithin(b, t.w.TTL+t.slack, nil)
-		t.check(ok, bareGivenBack, "another does not win the name within its TTL")
+		t.takes(b, bareGivenBack)
 	}},
 	{name: "acquire/unanswered", needs: needCut, run: func(t *bareT) {
 		a, b := t.lease(), t.lease()
@@ -110,8 +88,7 @@ var bareAcquireCases = []bareCase{
 		t.check(!won && err != nil, bareClaims, "Acquire without an answer: %v, %v", won, err)
 		heal()
 		t.during(t.w.TTL/2, func() { t.check(!t.alive(a), bareGivenBack, "who gave up holds the name later") })
-		_, ok := t.wonWithin(b, t.w.TTL+t.slack, nil)
-		t.check(ok, bareGivenBack, "another does not win the name within its TTL")
+		t.takes(b, bareGivenBack)
 		t.check(!t.alive(a), bareExclusive, "who gave up is alive beside another")
 	}},
 }
@@ -135,7 +112,7 @@ var bareReleaseCases = []bareCase{
 		t.refused(a)
 		err = t.release(a)
 		t.check(err == nil, bareReleaseNo, "Release by who was refused: %v", err)
-		t.stays(b)
+		t.spared(b)
 		won, err := t.acquire(t.lease())
 		t.check(!won, bareReleaseNo, "it freed the name of another: %v, %v", won, err)
 	}},
@@ -146,7 +123,7 @@ var bareReleaseCases = []bareCase{
 		t.win(b)
 		err := t.release(a)
 		t.check(err == nil, bareReleaseNo, "the second Release: %v", err)
-		t.stays(b)
+		t.spared(b)
 		won, _ := t.acquire(c)
 		t.check(!won, bareReleaseNo, "the second Release freed the name of the next holder")
 	}},
@@ -162,13 +139,8 @@ var bareReleaseCases = []bareCase{
 	{name: "release/at-once", run: func(t *bareT) {
 		a, b := t.lease(), t.lease()
 		t.win(a)
-		var bad atomic.Int32
-		t.all(make([]lease.Lease, 8), func(lease.Lease) {
-			if a.Release(t.Context()) != nil {
-				bad.Add(1)
-			}
-		})
-		t.check(bad.Load() == 0, bareRelease, "of 8 calls of Release at once %d failed", bad.Load())
+		done := t.atOnce(8, func(ctx context.Context, _ int) bool { return a.Release(ctx) == nil })
+		t.check(len(done) == 8, bareRelease, "of 8 calls of Release at once %d succeeded", len(done))
 		t.win(b)
 	}},
 	{name: "release/context-done", run: func(t *bareT) {
@@ -178,8 +150,7 @@ var bareReleaseCases = []bareCase{
 		cancel()
 		t.within(t.slack, "Release with a context that is done", func() { _ = a.Release(ctx) })
 		t.check(!t.alive(a), bareEndsTrust, "CheckAlive is true after a Release whose context was done")
-		_, ok := t.wonWithin(b, t.w.TTL+t.slack, nil)
-		t.check(ok, bareLate, "another does not win the name within its TTL")
+		t.takes(b, bareLate)
 	}},
 	{name: "release/unanswered", needs: needCut, run: func(t *bareT) {
 		a, b := t.lease(), t.lease()
@@ -196,8 +167,7 @@ var bareReleaseCases = []bareCase{
 		t.check(err != nil, bareClaims, "Release without an answer returned nil")
 		t.check(!t.alive(a), bareEndsTrust, "CheckAlive is true after it")
 		heal()
-		_, ok := t.wonWithin(b, t.w.TTL+t.slack, func() { t.check(!t.alive(a), bareRevived, "the lease is alive again") })
-		t.check(ok, bareLate, "another does not win the name within its TTL")
+		t.takes(b, bareLate, func() { t.check(!t.alive(a), bareRevived, "the lease is alive again") })
 	}},
 }
 
@@ -234,7 +204,7 @@ var bareAliveCases = []bareCase{
 	{name: "alive/renewed", run: func(t *bareT) {
 		a, b := t.lease(), t.lease()
 		t.win(a)
-		t.during(4*t.w.TTL, func() { t.check(t.alive(a), bareRenewed, "CheckAlive is false, and nothing happened") })
+		t.stays(a, 4*t.w.TTL, bareRenewed)
 		t.refused(b)
 		t.check(t.alive(a), bareRenewed, "CheckAlive is false, and nothing happened")
 	}},
@@ -276,8 +246,7 @@ var bareAliveCases = []bareCase{
 		for _, l := range ls {
 			_ = t.release(l)
 		}
-		_, ok := t.wonWithin(ls[0], t.w.TTL+t.slack, nil)
-		t.check(ok, bareGivenBack, "when all have released, the name is not won within its TTL")
+		t.takes(ls[0], bareGivenBack)
 	}},
 }
 
@@ -292,20 +261,45 @@ func both(a, b lease.Lease) bool {
 	return true
 }
 
-// all calls f for all at one moment, and waits.
-func (t *bareT) all(ls []lease.Lease, f func(lease.Lease)) {
+// atOnce makes n calls at one moment, and waits. It returns those that said yes.
+func (t *bareT) atOnce(n int, call func(ctx context.Context, i int) bool) (yes []int) {
 	t.Helper()
 	var g sync.WaitGroup
-	for _, l := range ls {
-		g.Go(func() { f(l) })
+	var mu sync.Mutex
+	for i := range n {
+		g.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), t.w.TTL)
+			defer cancel()
+			if call(ctx, i) {
+				mu.Lock()
+				defer mu.Unlock()
+				yes = append(yes, i)
+			}
+		})
 	}
 	t.within(3*t.w.TTL+t.slack, "what was called at once", g.Wait)
+	return yes
 }
 
-// stays looks at a holder for long enough to see its renewals.
-func (t *bareT) stays(l lease.Lease) {
+// stays looks whether a holder is alive for so long.
+func (t *bareT) stays(l lease.Lease, d time.Duration, why bareRule) {
 	t.Helper()
-	t.during(t.w.TTL+t.slack, func() { t.check(t.alive(l), bareReleaseNo, "the holder is not alive any more") })
+	t.during(d, func() { t.check(t.alive(l), why, "the holder is not alive any more") })
+}
+
+// spared checks that a holder stays: for long enough to see its renewals.
+func (t *bareT) spared(l lease.Lease) {
+	t.Helper()
+	t.stays(l, t.w.TTL+t.slack, bareReleaseNo)
+}
+
+// apart looks for so long whether a former holder is not alive, and the next one is.
+func (t *bareT) apart(former, holder lease.Lease, d time.Duration, why bareRule) {
+	t.Helper()
+	t.during(d, func() {
+		t.check(!t.alive(former), why, "the former holder is alive")
+		t.check(t.alive(holder), bareUndone, "the holder is not alive any more")
+	})
 }
 
 // What happens to a holder: its link is cut, it crashes, its process is stopped.
@@ -315,24 +309,17 @@ var bareTroubleCases = []bareCase{
 		t.win(a)
 		time.Sleep(t.w.TTL + t.w.TTL/7) // it has been renewed
 		t.check(t.alive(a), bareRenewed, "CheckAlive is false, and nothing happened")
-		defer t.cut(a)()
-		t.ends(a)
+		defer t.loses(a)()
 	}},
 	{name: "partition/both-renew", needs: needCut, run: func(t *bareT) {
 		a, b := t.lease(), t.lease()
 		t.win(a)
 		heal := t.cut(a)
-		_, ok := t.wonWithin(b, t.w.TTL+t.slack, nil)
-		t.check(!ok || !t.alive(a), bareExclusive, "another has won, and the holder that was cut off is alive")
-		t.check(ok, bareLate, "a holder that is cut off keeps the name for longer than %v", t.w.TTL+t.slack)
-		t.during(t.w.TTL/2, func() {
-			t.check(!t.alive(a), bareExclusive, "who was cut off is alive beside the next holder")
-		})
+		t.takes(b, bareLate)
+		t.check(!t.alive(a), bareExclusive, "another has won, and the holder that was cut off is alive")
+		t.apart(a, b, t.w.TTL/2, bareExclusive)
 		heal()
-		t.during(2*t.w.TTL, func() {
-			t.check(!t.alive(a), bareRevived, "who was cut off is alive again, without an Acquire")
-			t.check(t.alive(b), bareUndone, "the holder is not alive any more since the former one is back")
-		})
+		t.apart(a, b, 2*t.w.TTL, bareRevived)
 		t.refused(a)
 	}},
 	{name: "partition/never-two", needs: needCut, run: func(t *bareT) {
@@ -341,12 +328,12 @@ var bareTroubleCases = []bareCase{
 		for i := range 4 {
 			holder, next := ls[i%2], ls[(i+1)%2]
 			heal := t.cut(holder)
-			_, ok := t.wonWithin(next, t.w.TTL+t.slack, nil)
-			t.check(!ok || !t.alive(holder), bareExclusive, "another has won, and the holder that was cut off is alive")
-			t.check(ok, bareLate, "a holder that is cut off keeps the name for longer than %v", t.w.TTL+t.slack)
+			t.takes(next, bareLate)
+			t.check(!t.alive(holder), bareExclusive, "another has won, and the holder that was cut off is alive")
 			heal()
 			_ = t.release(holder)
-			t.stays(next)
+			t.spared(next)
+			t.refused(t.lease())
 		}
 	}},
 	{name: "partition/short", needs: needCut, run: func(t *bareT) {
@@ -376,50 +363,34 @@ var bareTroubleCases = []bareCase{
 	{name: "partition/acquire-after-loss", needs: needCut, run: func(t *bareT) {
 		a := t.lease()
 		t.win(a)
-		heal := t.cut(a)
-		t.ends(a)
+		heal := t.loses(a)
 		heal()
-		_, ok := t.wonWithin(a, t.w.TTL+t.slack, nil)
-		t.check(ok && t.alive(a), bareFree, "what was lost is not won again")
-		t.during(2*t.w.TTL, func() { t.check(t.alive(a), bareRenewed, "it is not renewed when it was won again") })
+		t.takes(a, bareFree)
+		t.stays(a, 2*t.w.TTL, bareRenewed)
 		t.refused(t.lease())
-	}},
-	{name: "partition/release-after-loss", needs: needCut, run: func(t *bareT) {
-		a, b := t.lease(), t.lease()
-		t.win(a)
-		heal := t.cut(a)
-		_, ok := t.wonWithin(b, t.w.TTL+t.slack, nil)
-		t.check(ok, bareLate, "a holder that is cut off keeps the name for longer than %v", t.w.TTL+t.slack)
-		heal()
-		_ = t.release(a)
-		t.stays(b)
-		won, _ := t.acquire(t.lease())
-		t.check(!won, bareReleaseNo, "a release after a loss freed the name of the next holder")
 	}},
 	{name: "crash/after-the-ttl", needs: needCrash, run: func(t *bareT) {
 		a, b := t.lease(), t.lease()
 		began := time.Now()
 		t.win(a)
 		t.w.Crash(a)
-		_, ok := t.wonWithin(b, t.w.TTL+t.slack, nil)
-		t.check(ok, bareLate, "who crashed keeps the name for longer than %v", t.w.TTL+t.slack)
+		t.takes(b, bareLate)
 		t.check(time.Since(began) >= t.w.TTL, bareEarly, "won %v after its holder had asked for %v", time.Since(began), t.w.TTL)
-		t.stays(b)
+		t.spared(b)
 	}},
 	{name: "crash/while-renewed", needs: needCrash, run: func(t *bareT) {
 		a, b := t.lease(), t.lease()
 		t.win(a)
 		time.Sleep(3 * t.w.TTL)
 		t.w.Crash(a)
-		_, ok := t.wonWithin(b, t.w.TTL+t.slack, nil)
-		t.check(ok, bareLate, "who crashed keeps the name for longer than %v", t.w.TTL+t.slack)
+		t.takes(b, bareLate)
 	}},
 	{name: "crash/of-who-was-refused", needs: needCrash, run: func(t *bareT) {
 		a, b := t.lease(), t.lease()
 		t.win(a)
 		t.refused(b)
 		t.w.Crash(b)
-		t.stays(a)
+		t.spared(a)
 	}},
 	{name: "pause/beyond-the-ttl", needs: needPause, run: func(t *bareT) {
 		a := t.lease()
@@ -432,18 +403,15 @@ var bareTroubleCases = []bareCase{
 	{name: "pause/another-took-it", needs: needPause, run: func(t *bareT) {
 		a, b := t.lease(), t.lease()
 		t.win(a)
-		won, alive := make(chan bool, 1), true
+		taken, alive := make(chan struct{}), true
 		go func() {
-			_, ok := t.wonWithin(b, 2*t.w.TTL, nil)
-			won <- ok
+			defer close(taken)
+			t.takes(b, bareLate)
 		}()
 		t.w.Pause(a, 2*t.w.TTL+t.slack, func() { alive = a.CheckAlive() })
-		t.check(<-won, bareLate, "who is stopped keeps the name for longer than two TTLs")
+		<-taken
 		t.check(!alive, bareWaking, "CheckAlive is true beside the next holder")
-		t.during(t.w.TTL, func() {
-			t.check(!t.alive(a), bareExclusive, "who was stopped is alive beside the next holder")
-			t.check(t.alive(b), bareUndone, "the holder is not alive any more since the former one goes on")
-		})
+		t.apart(a, b, t.w.TTL, bareExclusive)
 	}},
 	{name: "pause/short", needs: needPause, run: func(t *bareT) {
 		a := t.lease()
@@ -459,16 +427,18 @@ var bareTroubleCases = []bareCase{
 		a := t.lease()
 		t.w.Pause(a, t.w.TTL, func() {})
 		t.win(a)
-		t.during(2*t.w.TTL, func() { t.check(t.alive(a), bareRenewed, "CheckAlive is false, and nothing happened") })
+		t.stays(a, 2*t.w.TTL, bareRenewed)
 	}},
 }
 
-// ends waits until a lease that gets no answer any more is not alive.
-func (t *bareT) ends(l lease.Lease) {
+// loses cuts a holder off, and waits until its lease is not alive.
+func (t *bareT) loses(l lease.Lease) (heal func()) {
 	t.Helper()
+	heal = t.cut(l)
 	ok := t.soon(t.w.TTL, func() bool { return !t.alive(l) })
 	t.check(ok, bareDeadline, "CheckAlive is true %v after the link was cut", t.w.TTL)
 	t.during(t.w.TTL/4, func() { t.check(!t.alive(l), bareRevived, "CheckAlive is true again, with the link cut") })
+	return heal
 }
 
 // What OnLost tells.
@@ -478,8 +448,7 @@ var bareLostCases = []bareCase{
 		first := t.listen(a)
 		t.win(a)
 		second := t.listen(a)
-		defer t.cut(a)()
-		t.ends(a)
+		defer t.loses(a)()
 		first.told(1)
 		second.told(1)
 		time.Sleep(2 * t.w.TTL)
@@ -490,10 +459,8 @@ var bareLostCases = []bareCase{
 		a := t.lease()
 		l := t.listen(a)
 		for i := 1; i <= 3; i++ {
-			_, ok := t.wonWithin(a, t.w.TTL+t.slack, nil)
-			t.check(ok, bareFree, "what was lost is not won again")
-			heal := t.cut(a)
-			t.ends(a)
+			t.takes(a, bareFree)
+			heal := t.loses(a)
 			l.told(i)
 			heal()
 		}
@@ -503,8 +470,7 @@ var bareLostCases = []bareCase{
 		l := t.listen(a)
 		t.win(a)
 		heal := t.cut(a)
-		_, ok := t.wonWithin(b, t.w.TTL+t.slack, nil)
-		t.check(ok, bareLate, "a holder that is cut off keeps the name for longer than %v", t.w.TTL+t.slack)
+		t.takes(b, bareLate)
 		heal()
 		time.Sleep(t.w.TTL)
 		l.told(1)
@@ -535,8 +501,7 @@ var bareLostCases = []bareCase{
 		t.check(l.stop(), bareStopped, "stop says that it was not registered")
 		t.check(!l.stop(), bareStopped, "the second stop says that it was registered")
 		t.win(a)
-		defer t.cut(a)()
-		t.ends(a)
+		defer t.loses(a)()
 		other.told(1)
 		t.check(l.count() == 0, bareStopped, "it was called all the same")
 		t.check(other.stop(), bareStopped, "stop of who was told says that it was not registered")
@@ -544,8 +509,7 @@ var bareLostCases = []bareCase{
 	{name: "lost/registered-late", needs: needCut, run: func(t *bareT) {
 		a := t.lease()
 		t.win(a)
-		heal := t.cut(a)
-		t.ends(a)
+		heal := t.loses(a)
 		time.Sleep(t.w.TTL / 4)
 		l := t.listen(a)
 		time.Sleep(t.w.TTL)
@@ -583,12 +547,10 @@ var bareLostCases = []bareCase{
 		})
 		mu.Unlock()
 		t.win(a)
-		heal := t.cut(a)
-		t.ends(a)
+		heal := t.loses(a)
 		t.check(t.soon(t.slack, stopped.Load), bareStopped, "a callback can't stop itself")
 		heal()
-		_, ok := t.wonWithin(a, t.w.TTL+t.slack, nil)
-		t.check(ok, bareOthers, "a callback that stopped itself keeps the lease from being won again")
+		t.takes(a, bareOthers)
 	}},
 }
 
@@ -599,11 +561,9 @@ func (t *bareT) rudely(f func(lease.Lease)) {
 	a.OnLost(func(lease.Loss) { f(a) })
 	last := t.listen(a)
 	for i := 1; i <= 2; i++ {
-		_, ok := t.wonWithin(a, t.w.TTL+t.slack, nil)
-		t.check(ok, bareOthers, "the lease is not won again after a callback of it was rude")
-		heal := t.cut(a)
-		t.ends(a)
-		ok = t.soon(t.slack, func() bool { return first.count() == i && last.count() == i })
+		t.takes(a, bareOthers)
+		heal := t.loses(a)
+		ok := t.soon(t.slack, func() bool { return first.count() == i && last.count() == i })
 		t.check(ok, bareOthers, "with a rude callback between them, %d and %d were told of %d losses", first.count(), last.count(), i)
 		heal()
 	}
@@ -703,12 +663,10 @@ var bareMoreCases = []bareCase{
 		a := t.lease()
 		t.win(a)
 		term := t.term(a)
-		heal := t.cut(a)
-		t.ends(a)
+		heal := t.loses(a)
 		t.over(term)
 		heal()
-		_, ok := t.wonWithin(a, t.w.TTL+t.slack, nil)
-		t.check(ok, bareFree, "what was lost is not won again")
+		t.takes(a, bareFree)
 		t.over(term)
 		t.check(t.term(a).Token() > term.Token(), bareToken, "%d after %d", t.term(a).Token(), term.Token())
 	}},

@@ -195,6 +195,12 @@ func (t *bareT) cut(l lease.Lease) (heal func()) {
 // within runs f, which must return in time.
 func (t *bareT) within(d time.Duration, what string, f func()) {
 	t.Helper()
+	t.returns(d, what, bareReturns, bareReturns, f)
+}
+
+// returns runs f, which must return in time by the rule late, and not panic by the rule asked.
+func (t *bareT) returns(d time.Duration, what string, late, asked bareRule, f func()) {
+	t.Helper()
 	done := make(chan struct{})
 	var panicked any
 	go func() {
@@ -206,9 +212,9 @@ func (t *bareT) within(d time.Duration, what string, f func()) {
 	defer timer.Stop()
 	select {
 	case <-done:
-		t.check(panicked == nil, bareReturns, "%s did not: it panicked with %v", what, panicked)
+		t.check(panicked == nil, asked, "%s panicked with %v", what, panicked)
 	case <-timer.C:
-		t.check(false, bareReturns, "%s did not within %v", what, d)
+		t.check(false, late, "%s has not returned after %v", what, d)
 	}
 }
 
@@ -223,14 +229,20 @@ func (t *bareT) grace() time.Duration {
 // tick is the pace at which cases look again.
 func (t *bareT) tick() time.Duration { return t.w.TTL / 40 }
 
+// ask makes a call that gets its answer.
+func (t *bareT) ask(what string, call func(context.Context)) {
+	t.Helper()
+	t.within(2*t.w.TTL+t.slack, what, func() {
+		ctx, cancel := context.WithTimeout(t.Context(), t.w.TTL)
+		defer cancel()
+		call(ctx)
+	})
+}
+
 // acquire is Acquire that gets its answer.
 func (t *bareT) acquire(l lease.Lease) (won bool, err error) {
 	t.Helper()
-	t.within(2*t.w.TTL+t.slack, "Acquire", func() {
-		ctx, cancel := context.WithTimeout(t.Context(), t.w.TTL)
-		defer cancel()
-		won, err = l.Acquire(ctx)
-	})
+	t.ask("Acquire", func(ctx context.Context) { won, err = l.Acquire(ctx) })
 	return won, err
 }
 
@@ -253,11 +265,7 @@ func (t *bareT) refused(l lease.Lease) {
 // release is Release that gets its answer.
 func (t *bareT) release(l lease.Lease) (err error) {
 	t.Helper()
-	t.within(2*t.w.TTL+t.slack, "Release", func() {
-		ctx, cancel := context.WithTimeout(t.Context(), t.w.TTL)
-		defer cancel()
-		err = l.Release(ctx)
-	})
+	t.ask("Release", func(ctx context.Context) { err = l.Release(ctx) })
 	return err
 }
 
@@ -271,36 +279,22 @@ func (t *bareT) free(l lease.Lease) {
 // alive is CheckAlive, which must answer. That it is quick is asked elsewhere.
 func (t *bareT) alive(l lease.Lease) (alive bool) {
 	t.Helper()
-	done := make(chan struct{})
-	var panicked any
-	go func() {
-		defer close(done)
-		defer func() { panicked = recover() }()
-		alive = l.CheckAlive()
-	}()
-	timer := time.NewTimer(t.w.TTL + t.grace())
-	defer timer.Stop()
-	select {
-	case <-done:
-	case <-timer.C:
-		t.check(false, bareQuick, "it has not returned after %v", t.w.TTL)
-	}
-	t.check(panicked == nil, bareAsked, "it panicked with %v", panicked)
+	t.returns(t.w.TTL, "CheckAlive", bareQuick, bareAsked, func() { alive = l.CheckAlive() })
 	return alive
 }
 
-// wonWithin acquires until it is won. It returns how long that took; false if it was not in
-// time.
-func (t *bareT) wonWithin(l lease.Lease, d time.Duration, each func()) (took time.Duration, ok bool) {
+// takes acquires until it is won, which must be within the TTL and the slack by the rule why. each, if
+// any, looks in between.
+func (t *bareT) takes(l lease.Lease, why bareRule, each ...func()) {
 	t.Helper()
+	within := t.w.TTL + t.slack
 	for began := time.Now(); ; time.Sleep(t.tick()) {
-		won, _ := t.acquire(l)
-		took = time.Since(began)
-		if won || took > d+t.grace() {
-			return took, won
+		if won, _ := t.acquire(l); won {
+			return
 		}
-		if each != nil {
-			each()
+		t.check(time.Since(began) <= within+t.grace(), why, "it was not won within %v", within)
+		for _, look := range each {
+			look()
 		}
 	}
 }

@@ -87,7 +87,7 @@ var bareCatches = map[barelease.Flaw]bareCatch{
 	barelease.WinsInTwoSteps:  {"acquire/one-winner", bareOneWinner},
 	barelease.RefusedIsError:  {"acquire/held", bareHeld},
 	barelease.AgainIsRefused:  {"acquire/again", bareAgain},
-	barelease.RefusedFrees:    {"acquire/many-refused", bareHeld},
+	barelease.RefusedFrees:    {"acquire/held", bareHeld},
 	barelease.WinsAfterEnd:    {"acquire/context-done", bareContext},
 	barelease.WaitsForEver:    {"acquire/unanswered", bareReturns},
 	barelease.SilenceIsNo:     {"acquire/unanswered", bareClaims},
