@@ -336,9 +336,7 @@ func (t *T) renewAll(nodes ...*node) []lease.Grant {
 	sent := time.Now()
 	grants, err := nodes[0].store.Renew(ctx, sessions)
 	t.require(!errors.Is(err, lease.ErrSessionGone), ruleGoneRenew, "Renew of %d sessions failed whole: %v", len(nodes), err)
-	if err != nil {
-		t.Fatalf("Renew of %d sessions: %v", len(nodes), err)
-	}
+	t.must(err, "Renew of %d sessions", len(nodes))
 	t.require(len(grants) == len(nodes), ruleOrder, "Renew of %d sessions gave %d grants", len(nodes), len(grants))
 	for i, g := range grants {
 		if g.Err == nil {
@@ -362,9 +360,7 @@ func (n *node) closes(of *node) {
 	defer cancel()
 	err := n.store.CloseSession(ctx, of.session)
 	n.t.require(!errors.Is(err, lease.ErrSessionGone), ruleCloseTwice, "%v", err)
-	if err != nil {
-		n.t.Fatalf("CloseSession: %v", err)
-	}
+	n.t.must(err, "CloseSession")
 }
 
 // claim asks for a free name, with a nonce of its own.

@@ -30,9 +30,7 @@ func (t *T) keeper(s lease.Store) *lease.Keeper {
 	k, err := lease.NewKeeper(s, lease.Config{
 		ID: t.owner().ID, TTL: max(t.ttl, lease.MinTTL), PollMin: 50 * time.Millisecond, PollMax: 500 * time.Millisecond,
 	})
-	if err != nil {
-		t.Fatalf("NewKeeper: %v", err)
-	}
+	t.must(err, "NewKeeper")
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 100*time.Millisecond)
 		defer cancel()
@@ -45,11 +43,12 @@ func (t *T) keeper(s lease.Store) *lease.Keeper {
 func (t *T) handle(k *lease.Keeper, name string) *lease.Handle {
 	t.Helper()
 	h, err := k.Lease(name)
-	if err != nil {
-		t.Fatalf("Lease(%q): %v", name, err)
-	}
+	t.must(err, "Lease of %q", name)
 	return h
 }
+
+// contender makes a handle of k/a over an engine of its own. It is fatal.
+func (t *T) contender() *lease.Handle { return t.handle(t.keeper(t.client()), "k/a") }
 
 // unknown ends the case without a verdict if err says no more than that the store
 // did not answer within the engine's bounds. One that is disturbed may fail in any
@@ -143,7 +142,7 @@ func (t *T) acquires(h *lease.Handle, within time.Duration) bool {
 }
 
 func keeperOneHolder(t *T) {
-	a, b := t.handle(t.keeper(t.client()), "k/a"), t.handle(t.keeper(t.client()), "k/a")
+	a, b := t.contender(), t.contender()
 	var last lease.Token
 	for range 3 {
 		term := t.wins(a, ruleKeeper)
@@ -181,7 +180,7 @@ func keeperBatches(t *T) {
 }
 
 func keeperRenews(t *T) {
-	h, other := t.handle(t.keeper(t.client()), "k/a"), t.handle(t.keeper(t.client()), "k/a")
+	h, other := t.contender(), t.contender()
 	lost := make(chan lease.Loss, 8)
 	h.OnLost(func(l lease.Loss) { lost <- l })
 	term, ttl := t.wins(h, ruleKeeper), max(t.ttl, lease.MinTTL)
@@ -201,7 +200,7 @@ func keeperRenews(t *T) {
 // and another node wins.
 func keeperCrash(t *T) {
 	f := t.faults()
-	holder, other := t.handle(t.keeper(f), "k/a"), t.handle(t.keeper(t.client()), "k/a")
+	holder, other := t.handle(t.keeper(f), "k/a"), t.contender()
 	lost := make(chan lease.Loss, 8)
 	holder.OnLost(func(l lease.Loss) { lost <- l })
 	token, ttl := t.wins(holder, ruleKeeper).Token(), max(t.ttl, lease.MinTTL)
@@ -235,7 +234,7 @@ func keeperCrash(t *T) {
 }
 
 func keeperWait(t *T) {
-	holder, waiting := t.handle(t.keeper(t.client()), "k/a"), t.handle(t.keeper(t.client()), "k/a")
+	holder, waiting := t.contender(), t.contender()
 	term := t.wins(holder, ruleKeeper)
 	woken := make(chan error, 1)
 	ctx, cancel := t.context()
@@ -261,8 +260,8 @@ func keeperWait(t *T) {
 }
 
 func keeperTransfer(t *T) {
-	a, b := t.handle(t.keeper(t.client()), "k/a"), t.handle(t.keeper(t.client()), "k/a")
-	third := t.handle(t.keeper(t.client()), "k/a")
+	a, b := t.contender(), t.contender()
+	third := t.contender()
 	last := t.wins(a, ruleKeeper).Token()
 	for range 4 {
 		ctx, cancel := t.context()
@@ -305,7 +304,7 @@ func keeperTransfer(t *T) {
 func keeperSettles(t *T) {
 	f := t.faults()
 	k := t.keeper(f)
-	h, keep, other := t.handle(k, "k/a"), t.handle(k, "k/keep"), t.handle(t.keeper(t.client()), "k/a")
+	h, keep, other := t.handle(k, "k/a"), t.handle(k, "k/keep"), t.contender()
 	kept := t.wins(keep, ruleKeeper) // it shares the session, and keeps it alive
 	f.SetRule(func(c faultstore.Call) faultstore.Fault {
 		if c.Op == faultstore.Acquire {
@@ -388,9 +387,7 @@ func keeperParent(t *T) {
 	k := t.keeper(plain{other.store})
 	parent := t.handle(k, "k/parent")
 	child, err := k.Lease("k/child", lease.WithParent(parent))
-	if err != nil {
-		t.Fatalf("Lease under a parent: %v", err)
-	}
+	t.must(err, "Lease under a parent")
 	ctx, cancel := t.context()
 	defer cancel()
 	won, err := child.Acquire(ctx)

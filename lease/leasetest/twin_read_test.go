@@ -343,14 +343,11 @@ func (s *twin) tell(c change) {
 func (s *twin) event(c change) lease.Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.kind == lease.EventDelete {
-		return lease.Event{Kind: c.kind, Record: lease.Record{Name: c.e.Name}, Revision: c.rev}
-	}
-	if c.kind == lease.EventProgress {
+	switch c.kind {
+	case lease.EventProgress:
 		return lease.Event{Kind: c.kind}
-	}
-	if c.kind == lease.EventBad {
-		return lease.Event{Kind: c.kind, Record: lease.Record{Name: c.e.Name}}
+	case lease.EventDelete, lease.EventBad:
+		return lease.Event{Kind: c.kind, Record: lease.Record{Name: c.e.Name}, Revision: c.rev}
 	}
 	r := s.public(c.e)
 	rev := r.Token
@@ -366,75 +363,24 @@ func (s *twin) event(c change) lease.Event {
 }
 
 func (s *twin) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
-	return func(yield func(lease.Event, error) bool) {
-		if s.is(watchUnsupported) || s.is(watchUnsupportedSometimes) && prefix == "probe" {
-			yield(lease.Event{}, lease.ErrUnsupported)
-			return
-		}
-		if err := s.begin(ctx); err != nil {
-			yield(lease.Event{}, err)
-			return
-		}
-		w := &watcher{prefix: prefix, more: make(chan struct{}, 1)}
-		s.watchers[w] = true
-		var first []change
-		for _, name := range slices.Sorted(maps.Keys(s.records)) {
-			if s.watched(name, prefix) {
-				first = append(first, change{kind: lease.EventPut, e: s.records[name]})
-			}
-		}
-		for name := range s.bad {
-			if strings.HasPrefix(name, prefix) && !s.is(badUntold) {
-				first = append(first, change{kind: lease.EventBad, e: &entry{Record: lease.Record{Name: name}}})
-			}
-		}
-		if s.is(watchStartsLate) {
-			delete(s.watchers, w)
-			s.gap(watchStartsLate)
-			s.watchers[w] = true
-		}
-		s.mu.Unlock()
-		if s.is(watchLeaks) {
-			go func() {
-				<-s.quit
-			}()
-		}
-		defer func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			delete(s.watchers, w)
-		}()
-		if s.is(watchNoSnapshot) {
-			first = nil
-		}
-		if s.is(watchSnapshotTwice) {
-			first = append(first, first...)
-		}
-		if s.is(watchSyncedFirst) && !yield(lease.Event{Kind: lease.EventSynced}, nil) {
-			return
-		}
-		for _, c := range first {
-			if !yield(s.event(c), nil) {
-				return
-			}
-		}
-		if !s.is(watchSyncedFirst) && !s.is(watchNeverSynced) && !yield(lease.Event{Kind: lease.EventSynced}, nil) {
-			return
-		}
-		s.follow(ctx, w, yield)
-	}
+	return s.watch(ctx, prefix, false, s.is(watchUnsupported) || s.is(watchUnsupportedSometimes) && prefix == "probe")
 }
 
 func (s *twin) WatchDeletions(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
+	return s.watch(ctx, prefix, true, s.is(deletionsUnsupported))
+}
+
+func (s *twin) watch(ctx context.Context, prefix string, deletions, unsupported bool) iter.Seq2[lease.Event, error] {
 	return func(yield func(lease.Event, error) bool) {
-		if s.is(deletionsUnsupported) {
+		if unsupported {
 			yield(lease.Event{}, lease.ErrUnsupported)
 			return
 		}
 		synced := func() bool {
-			return s.is(watchNeverSynced) || s.is(deletionsSyncedLast) || yield(lease.Event{Kind: lease.EventSynced}, nil)
+			return s.is(watchNeverSynced) || s.is(deletionsSyncedLast) && deletions || yield(lease.Event{Kind: lease.EventSynced}, nil)
 		}
-		if s.is(deletionsStartLate) && ctx.Err() == nil {
+		early, first := s.is(deletionsStartLate) && deletions && ctx.Err() == nil, s.is(watchSyncedFirst) && !deletions
+		if early {
 			if !synced() {
 				return
 			}
@@ -444,14 +390,13 @@ func (s *twin) WatchDeletions(ctx context.Context, prefix string) iter.Seq2[leas
 			yield(lease.Event{}, err)
 			return
 		}
-		w := &watcher{prefix: prefix, deletions: true, more: make(chan struct{}, 1)}
+		w := &watcher{prefix: prefix, deletions: deletions, more: make(chan struct{}, 1)}
 		s.watchers[w] = true
-		if s.is(deletionsSnapshot) {
-			for _, name := range slices.Sorted(maps.Keys(s.records)) {
-				if strings.HasPrefix(name, prefix) {
-					w.queue = append(w.queue, change{kind: lease.EventPut, e: s.records[name]})
-				}
-			}
+		snapshot := s.snapshot(prefix, deletions)
+		if s.is(watchStartsLate) && !deletions {
+			delete(s.watchers, w)
+			s.gap(watchStartsLate)
+			s.watchers[w] = true
 		}
 		s.mu.Unlock()
 		if s.is(watchLeaks) {
@@ -462,11 +407,40 @@ func (s *twin) WatchDeletions(ctx context.Context, prefix string) iter.Seq2[leas
 			defer s.mu.Unlock()
 			delete(s.watchers, w)
 		}()
-		if !s.is(deletionsStartLate) && !synced() {
+		if first && !synced() {
+			return
+		}
+		for _, c := range snapshot {
+			if !yield(s.event(c), nil) {
+				return
+			}
+		}
+		if !first && !early && !synced() {
 			return
 		}
 		s.follow(ctx, w, yield)
 	}
+}
+
+// snapshot is what a watch begins with.
+func (s *twin) snapshot(prefix string, deletions bool) (all []change) {
+	if deletions && !s.is(deletionsSnapshot) || s.is(watchNoSnapshot) {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.records)) {
+		if s.watched(name, prefix) {
+			all = append(all, change{kind: lease.EventPut, e: s.records[name]})
+		}
+	}
+	for name := range s.bad {
+		if strings.HasPrefix(name, prefix) && !s.is(badUntold) {
+			all = append(all, change{kind: lease.EventBad, e: &entry{Record: lease.Record{Name: name}}})
+		}
+	}
+	if s.is(watchSnapshotTwice) {
+		all = append(all, all...)
+	}
+	return all
 }
 
 func (s *twin) Probe(ctx context.Context) error {
