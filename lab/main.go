@@ -5,7 +5,7 @@
 //	go run -C lab . commit         the tests of .ci/run: every module once, and -race where it finds something
 //	go run -C lab . all            the tests of every module but the root
 //	go run -C lab . nightly        the long checks of .ci/nightly; goes on where it stopped
-//	go run -C lab . nightly -only torture,soak-load -again
+//	go run -C lab . nightly -only torture,load -again
 //	go run -C lab . run grains     scenarios by name, or all: something is started, broken and judged
 //	go run -C lab . run all -short -seed 7
 //	go run -C lab . simulate       many histories on fake time; see package simulate
@@ -19,11 +19,9 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -34,10 +32,6 @@ import (
 	"github.com/holdfast-go/holdfast/lab/scene"
 	"github.com/holdfast-go/holdfast/lab/simulate"
 )
-
-// programs start servers and nodes, break something, and judge: by name. Each has flags of its own, and
-// returns its exit status.
-var programs = map[string]func(args []string) int{}
 
 func main() {
 	if filepath.Base(os.Args[0]) == checks.LaneName {
@@ -51,10 +45,6 @@ func main() {
 	command, args := "", []string(nil)
 	if len(os.Args) > 1 {
 		command, args = os.Args[1], os.Args[2:]
-	}
-	if command == "run" && len(args) > 0 && programs[args[0]] != nil {
-		run.Close()
-		os.Exit(programs[args[0]](args[1:]))
 	}
 	flags := flag.NewFlagSet("lab "+command, flag.ExitOnError)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -124,9 +114,6 @@ func main() {
 		fail(run.List())
 		for _, s := range scenarios {
 			fmt.Printf("scenario %-26s %s\n", s.Name, s.About)
-		}
-		for _, name := range slices.Sorted(maps.Keys(programs)) {
-			fmt.Printf("scenario %-26s has flags of its own: -h\n", name)
 		}
 		passed = true
 	default:

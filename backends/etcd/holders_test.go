@@ -26,7 +26,7 @@ const (
 	// succeeded: the TTL less the default margin.
 	trust = ttl - ttl/10
 	// soon bounds, generously, how long things take on a machine that is busy. How
-	// long they may take is asserted on fake time, and measured by lab/soak.
+	// long they may take is asserted on fake time, and measured by lab/leases.
 	soon = 30 * time.Second
 )
 

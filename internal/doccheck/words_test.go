@@ -96,8 +96,6 @@ var longDocs = map[string]int{
 	"remoting":                       69,
 	"sharding":                       86,
 	"singleton":                      129,
-	"lab/demo/bank":                  51,
-	"lab/demo/scheduler":             52,
 }
 
 func TestPackageDocsAreShort(t *testing.T) {

@@ -168,15 +168,11 @@ func (r *Run) Nightly() ([]Step, error) {
 		program("torture", 15*time.Minute, "torture", "-for", "10m"),
 		program("torture-postgres", 12*time.Minute, "torture", "-store", "postgres", "-for", "5m"),
 		program("torture-sqlite", 12*time.Minute, "torture", "-store", "sqlite", "-for", "5m"),
-		program("demo-singleton", 5*time.Minute, "singleton"),
-		program("demo-sharding", 5*time.Minute, "sharding"),
-		program("soak-load", 15*time.Minute, "load", "-for", "10m"),
+		program("load", 15*time.Minute, "load", "-for", "10m"),
 	)
-	for _, soak := range []string{"handovers", "kills", "many", "rolling", "shardkills", "shards", "congestion", "backlog", "slowlink", "singletonload", "reshard", "restore"} {
-		steps = append(steps, program("soak-"+soak, 15*time.Minute, soak))
-	}
 	// Of leases and stores; PostgreSQL's faults are in TestFaults, many at a time.
-	for _, name := range []string{"names", "compare", "stops", "outage", "renewal", "serverless", "guard", "grains", "bloat", "pg-idle"} {
+	for _, name := range []string{"torture-proxies", "scheduler", "bank", "handovers", "kills", "many", "rolling", "shardkills", "shards", "congestion",
+		"backlog", "slowlink", "singletonload", "reshard", "restore", "names", "compare", "stops", "outage", "renewal", "serverless", "guard", "grains", "bloat", "pg-idle"} {
 		steps = append(steps, program(name, 20*time.Minute, name))
 	}
 	flakes := night("flakes", ".", 60*time.Minute, reals)

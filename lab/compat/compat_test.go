@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
 	"github.com/holdfast-go/holdfast/internal/apicheck"
 	"github.com/holdfast-go/holdfast/lab/compat/peer"
+	"github.com/holdfast-go/holdfast/lab/machine"
 	"github.com/holdfast-go/holdfast/sharding"
-	"github.com/holdfast-go/holdfast/test/cluster"
 )
 
 const patience = 30 * time.Second // for a step that takes seconds at most
@@ -25,10 +25,10 @@ const patience = 30 * time.Second // for a step that takes seconds at most
 // joined. It invites no other, and a change of host without an invitation is a cold start.
 const candidacy = 2 * time.Second
 
-// nodes are those of one cluster.
+// nodes are those of one machine.
 type nodes struct {
 	t      *testing.T
-	place  *cluster.Place
+	place  *machine.Place
 	store  string
 	former string // a program
 	all    []*one
@@ -36,7 +36,7 @@ type nodes struct {
 
 // one is a node.
 type one struct {
-	*cluster.Process[peer.Report]
+	*machine.Process[peer.Report]
 	t    *testing.T
 	told map[string]int // how often it was told what
 }
@@ -48,7 +48,7 @@ func (n *nodes) start(id string, former, hosts bool) *one {
 	if former {
 		program = n.former
 	}
-	p, err := cluster.StartProgram[peer.Report](n.place, program, id, peer.Env, peer.Settings{ID: id, Store: n.store, Hosts: hosts})
+	p, err := machine.StartProgram[peer.Report](n.place, program, id, peer.Env, peer.Settings{ID: id, Store: n.store, Hosts: hosts})
 	require.NoError(n.t, err)
 	o := &one{Process: p, t: n.t, told: map[string]int{}}
 	n.all = append(n.all, o)
@@ -108,7 +108,7 @@ func TestLastReleaseBesideThisVersion(t *testing.T) {
 
 // upgraded does all of it with one cluster, and reports whether it tells anything of order.
 func upgraded(t *testing.T, program string) bool {
-	place, err := cluster.NewPlace(false)
+	place, err := machine.NewPlace(false)
 	require.NoError(t, err)
 	defer place.End()
 	n := &nodes{t: t, place: place, former: program, store: "etcd://" + strings.TrimPrefix(etcdtest.Start(t).Endpoints()[0], "http://")}

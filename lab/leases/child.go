@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"os"
 
-	lab "github.com/holdfast-go/holdfast/test/cluster"
+	lab "github.com/holdfast-go/holdfast/lab/machine"
 )
 
 // childEnv makes this program a process of a scenario: a childArg as JSON.

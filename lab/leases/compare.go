@@ -18,9 +18,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	lab "github.com/holdfast-go/holdfast/lab/machine"
 	"github.com/holdfast-go/holdfast/lab/scene"
 	"github.com/holdfast-go/holdfast/lease"
-	lab "github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // sizes say how much is compared.

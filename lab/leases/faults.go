@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
+	lab "github.com/holdfast-go/holdfast/lab/machine"
 	"github.com/holdfast-go/holdfast/lab/scene"
-	lab "github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // fault is one that a bed meets.

@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
+	lab "github.com/holdfast-go/holdfast/lab/machine"
 	"github.com/holdfast-go/holdfast/lab/scene"
 	"github.com/holdfast-go/holdfast/lease"
-	lab "github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // perSession is lease.Config's default.

@@ -16,9 +16,9 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/backends/open"
+	lab "github.com/holdfast-go/holdfast/lab/machine"
 	"github.com/holdfast-go/holdfast/lab/scene"
 	"github.com/holdfast-go/holdfast/lease"
-	lab "github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // contending is what a process that contends for names is told.

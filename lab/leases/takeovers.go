@@ -18,9 +18,9 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/holdfast-go/holdfast/backends/sqlite"
+	lab "github.com/holdfast-go/holdfast/lab/machine"
 	"github.com/holdfast-go/holdfast/lab/scene"
 	"github.com/holdfast-go/holdfast/lease"
-	lab "github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // takeovers are settings of processes that take leases from each other in a file of SQLite, at random

@@ -16,8 +16,8 @@ import (
 	"github.com/holdfast-go/holdfast/backends/etcd"
 	"github.com/holdfast-go/holdfast/backends/open"
 	_ "github.com/holdfast-go/holdfast/backends/postgres/register" // its URLs
+	lab "github.com/holdfast-go/holdfast/lab/machine"
 	"github.com/holdfast-go/holdfast/lease"
-	lab "github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // The ways to hold a name: ours, those of etcd's client, and those that people use on PostgreSQL.

@@ -15,9 +15,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/holdfast-go/holdfast/lab/machine"
 	"github.com/holdfast-go/holdfast/lab/scene"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // roomForLife is how many entries a process may note, if nothing else is said; the file is sparse.
@@ -59,7 +59,7 @@ type crew struct {
 	room     int      // entries of a process
 	slots    []*slot
 	numbers  atomic.Int64 // of orders
-	resident cluster.Peaks
+	resident machine.Peaks
 
 	viewing sync.Mutex
 	view    view
@@ -112,7 +112,7 @@ func (c *crew) start(i int) error {
 	set.Host, set.Port = c.net.host(i)
 	set.Dials, set.URL = c.net.dials(i), c.servers.URL(c.net.endpoints(i))
 	set.Journal = filepath.Join(c.dir, fmt.Sprintf("%d-%d", i, s.life))
-	book, err := cluster.MakeJournal[entry](set.Journal, c.room)
+	book, err := machine.MakeJournal[entry](set.Journal, c.room)
 	if err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func (c *crew) start(i int) error {
 		return errors.Join(err, book.Close())
 	}
 	s.proc, s.book, s.viewed = p, book, 0
-	go cluster.Watch(context.Background(), p.Process, heapEvery, &c.resident) // until it ends
+	go machine.Watch(context.Background(), p.Process, heapEvery, &c.resident) // until it ends
 	return nil
 }
 
@@ -255,11 +255,11 @@ func (c *crew) end() error {
 
 // process is one node's.
 type process struct {
-	*cluster.Process[said]
+	*machine.Process[said]
 }
 
-func startProcess(at *cluster.Place, s settings) (*process, error) {
-	p, err := cluster.Start[said](at, fmt.Sprintf("%s.%d", s.id(), s.Life), nodeEnv, s)
+func startProcess(at *machine.Place, s settings) (*process, error) {
+	p, err := machine.Start[said](at, fmt.Sprintf("%s.%d", s.id(), s.Life), nodeEnv, s)
 	return &process{p}, err
 }
 
@@ -367,12 +367,12 @@ func (c *crew) quiet(ctx context.Context, calm, within time.Duration) error {
 	if _, err := c.order(ctx, order{Do: doQuiet}, patience); err != nil {
 		return err
 	}
-	end := cluster.Now() + within
-	for was, since := -1, cluster.Now(); cluster.Now() < end && cluster.Now()-since < calm; {
+	end := machine.Now() + within
+	for was, since := -1, machine.Now(); machine.Now() < end && machine.Now()-since < calm; {
 		if n := c.noted(); n > was+len(c.slots) { // sessions are confirmed, now and then
-			was, since = n, cluster.Now()
+			was, since = n, machine.Now()
 		}
-		if err := cluster.Pause(ctx, 50*time.Millisecond); err != nil {
+		if err := machine.Pause(ctx, 50*time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -384,7 +384,8 @@ type view struct {
 	homes map[uint16]home
 	boss  home // the coordinator
 	dead  map[[2]int]bool
-	began int // entries that tell of a name that is hosted by another
+	held  map[int]time.Duration // when a worker of each node was last held in the middle of its work
+	began int                   // entries that tell of a name that is hosted by another
 }
 
 // home is where a name is, or was last.
@@ -397,9 +398,11 @@ type home struct {
 
 func (v *view) take(e seen) {
 	if v.homes == nil {
-		v.homes, v.dead = map[uint16]home{}, map[[2]int]bool{}
+		v.homes, v.dead, v.held = map[uint16]home{}, map[[2]int]bool{}, map[int]time.Duration{}
 	}
 	switch h := v.homes[e.name]; {
+	case e.kind == holding:
+		v.held[e.node] = e.at
 	case e.kind == coordinating && e.token > v.boss.token:
 		v.boss = home{e.node, e.life, e.token, e.at, true}
 	case e.kind == hosted && e.token > h.token:
@@ -414,7 +417,7 @@ func (v *view) take(e seen) {
 // died says that a process is gone.
 func (v *view) died(node, life int) {
 	if v.dead == nil {
-		v.homes, v.dead = map[uint16]home{}, map[[2]int]bool{}
+		v.homes, v.dead, v.held = map[uint16]home{}, map[[2]int]bool{}, map[int]time.Duration{}
 	}
 	v.dead[[2]int{node, life}] = true
 	for name, h := range v.homes {
@@ -465,14 +468,14 @@ func (c *crew) hosts() (has []int, since time.Duration) {
 	return has, max(since, 0)
 }
 
-// until waits for cond. cluster.ErrNever says that it took too long.
+// until waits for cond. machine.ErrNever says that it took too long.
 func (c *crew) until(ctx context.Context, within time.Duration, what string, cond func() bool) error {
-	for end := cluster.Now() + within; !cond(); {
-		if cluster.Now() >= end {
+	for end := machine.Now() + within; !cond(); {
+		if machine.Now() >= end {
 			has, _ := c.hosts()
-			return fmt.Errorf("%s: %w within %v; the nodes host %v of %d", what, cluster.ErrNever, within, has, c.settings.Names.count())
+			return fmt.Errorf("%s: %w within %v; the nodes host %v of %d", what, machine.ErrNever, within, has, c.settings.Names.count())
 		}
-		if err := cluster.Pause(ctx, 5*time.Millisecond); err != nil {
+		if err := machine.Pause(ctx, 5*time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -485,7 +488,7 @@ func (c *crew) settled(ctx context.Context, within, calm time.Duration, among ..
 	err = c.until(ctx, within, fmt.Sprintf("the shards are even among %v", among), func() bool {
 		var has []int
 		has, since = c.hosts()
-		return since > 0 && even(has, c.settings.Names, among) && cluster.Now()-since >= calm
+		return since > 0 && even(has, c.settings.Names, among) && machine.Now()-since >= calm
 	})
 	return since, err
 }

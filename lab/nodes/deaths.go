@@ -10,8 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/holdfast-go/holdfast/lab/machine"
 	"github.com/holdfast-go/holdfast/lab/scene"
-	"github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // deaths is a scenario whose nodes are killed and replaced. After each kill every name must answer
@@ -90,7 +90,7 @@ func (d deaths) play(ctx context.Context, r *scene.Run) (err error) {
 	}
 	defer func() { err = errors.Join(err, c.end()) }()
 	c.room = 200*d.names.count() + int(3*(d.asks+1000)*(120+float64(d.kills)*(60+d.ttl.Seconds())))
-	began := cluster.Now()
+	began := machine.Now()
 	if err := c.up(ctx, upTo(d.nodes)...); err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func (d deaths) play(ctx context.Context, r *scene.Run) (err error) {
 	}
 	var times recoveries
 	for range d.kills {
-		if err := cluster.Pause(ctx, d.ttl/2+time.Duration(random.Int64N(int64(d.ttl/2)))); err != nil {
+		if err := machine.Pause(ctx, d.ttl/2+time.Duration(random.Int64N(int64(d.ttl/2)))); err != nil {
 			return err
 		}
 		if err := d.kill(ctx, c, c.pick(d.target, random), &times); err != nil {
@@ -156,13 +156,13 @@ type recoveries struct{ hosted, back, healed []time.Duration }
 // kill ends a node's process, starts another in its place, and waits until all names answer all nodes.
 func (d deaths) kill(ctx context.Context, c *crew, i int, times *recoveries) error {
 	has, _ := c.hosts()
-	boss := ""
+	boss, old := "", uint64(0)
 	c.look(func(v *view) {
 		if v.boss.hosted && v.boss.node == i {
-			boss = ", which coordinated,"
+			boss, old = ", which coordinated,", v.boss.token
 		}
 	})
-	at := cluster.Now()
+	at := machine.Now()
 	if err := c.kill(c.slots[i]); err != nil {
 		return err
 	}
@@ -185,6 +185,12 @@ func (d deaths) kill(ctx context.Context, c *crew, i int, times *recoveries) err
 	if _, since := c.hosts(); since > at {
 		times.hosted = append(times.hosted, since-at)
 	}
+	if err := c.until(ctx, patience, "another coordinates", func() (is bool) {
+		c.look(func(v *view) { is = boss == "" || v.boss.token > old })
+		return is
+	}); err != nil {
+		return err
+	}
 	c.Printf("   node-%d%s was killed, which hosted %d: all answer the survivors after %v", i, boss, has[i], scene.Short(back))
 	if c.settings.Names.Shards > 0 {
 		_, err = c.settled(ctx, patience, 0, c.all()...)
@@ -206,7 +212,7 @@ var etcdMethods = []string{"Range", "Put", "DeleteRange", "Txn", "Watch", "Lease
 
 // hold takes what nodes need while nothing is asked, and what etcd is asked for.
 func (n needs) hold(ctx context.Context, c *crew) error {
-	if err := cluster.Pause(ctx, c.settings.TTL); err != nil { // what the start left behind goes
+	if err := machine.Pause(ctx, c.settings.TTL); err != nil { // what the start left behind goes
 		return err
 	}
 	before, err := c.received(ctx)
@@ -217,15 +223,15 @@ func (n needs) hold(ctx context.Context, c *crew) error {
 	if err != nil {
 		return err
 	}
-	began := cluster.Now()
-	if err := cluster.Pause(ctx, 2*c.settings.TTL); err != nil {
+	began := machine.Now()
+	if err := machine.Pause(ctx, 2*c.settings.TTL); err != nil {
 		return err
 	}
 	after, err := c.received(ctx)
 	if err != nil {
 		return err
 	}
-	took := (cluster.Now() - began).Seconds()
+	took := (machine.Now() - began).Seconds()
 	sum, text := 0.0, ""
 	for i, method := range etcdMethods {
 		sum += (after[i] - before[i]) / took
@@ -285,12 +291,12 @@ func succession(ctx context.Context, c *crew, random *rand.Rand) error {
 	if _, err := c.settled(ctx, patience, stillFor, nodes...); err != nil {
 		return err
 	}
-	leaves, old, at := c.pick(coordinator, random), uint64(0), cluster.Now()
+	leaves, old, at := c.pick(coordinator, random), uint64(0), machine.Now()
 	c.look(func(v *view) { old = v.boss.token })
 	if err := c.leaveBy(c.slots[leaves], patience); err != nil {
 		return err
 	}
-	left := cluster.Now()
+	left := machine.Now()
 	var boss home
 	if err := c.until(ctx, patience, "another node coordinates", func() bool {
 		c.look(func(v *view) { boss = v.boss })
@@ -318,7 +324,7 @@ func succession(ctx context.Context, c *crew, random *rand.Rand) error {
 	}
 	before, moved, one := 0, 0, len(nodes)
 	c.look(func(v *view) { before = v.began })
-	at = cluster.Now()
+	at = machine.Now()
 	if err := c.up(ctx, one); err != nil {
 		return err
 	}
@@ -329,5 +335,5 @@ func succession(ctx context.Context, c *crew, random *rand.Rand) error {
 	c.look(func(v *view) { moved = v.began - before })
 	c.Figure("a node joined: until it has its part", "%v", scene.Short(settled-at))
 	c.AtMost("shards that moved when a node joined", float64(moved), float64((c.settings.Names.Shards+one)/(one+1)+1), "")
-	return c.answered(ctx, "all shards answer all nodes", cluster.Now(), 0, 2*patience)
+	return c.answered(ctx, "all shards answer all nodes", machine.Now(), 0, 2*patience)
 }

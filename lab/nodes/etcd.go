@@ -55,7 +55,14 @@ func openEtcd(_ context.Context, url string) (c Client, err error) {
 		r, err := client.Txn(ctx).If(condition...).Then(clientv3.OpPut(journalKeys+strconv.Itoa(name), text)).Commit()
 		return err == nil && r.Succeeded, err
 	}
-	return Client{Leases: store, Entities: entities, Write: write}, nil
+	read := func(ctx context.Context, name int) (text string, err error) {
+		r, err := client.Get(ctx, journalKeys+strconv.Itoa(name))
+		if err == nil && len(r.Kvs) > 0 {
+			text = string(r.Kvs[0].Value)
+		}
+		return text, err
+	}
+	return Client{Leases: store, Entities: entities, Write: write, Read: read}, nil
 }
 
 // etcdServers are an etcd of three members.

@@ -10,9 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/lab/machine"
 	"github.com/holdfast-go/holdfast/lab/scene"
 	"github.com/holdfast-go/holdfast/sharding"
-	"github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // lived is a process that told what it needed every 10 s, from one second to another.
@@ -182,7 +182,7 @@ func TestWhatIsLostMustBeCounted(t *testing.T) {
 func TestTheViewFollowsWhoHosts(t *testing.T) {
 	c := &crew{settings: settings{Names: names{Shards: 2}}, slots: []*slot{{index: 0}, {index: 1}}}
 	for _, s := range c.slots {
-		j, err := cluster.MakeJournal[entry](t.TempDir()+"/journal", 10)
+		j, err := machine.MakeJournal[entry](t.TempDir()+"/journal", 10)
 		require.NoError(t, err)
 		defer j.Close()
 		s.book = j
@@ -217,11 +217,11 @@ func TestTheViewFollowsWhoHosts(t *testing.T) {
 
 func TestLettersTravel(t *testing.T) {
 	var to letter
-	data, err := letterCodec{}.Marshal(&letter{1, 2, 3, 4, 5})
+	data, err := letterCodec{}.Marshal(&letter{1, 2, 3, 4, 5, 6})
 	require.NoError(t, err)
 	require.NoError(t, letterCodec{}.Unmarshal(data, &to))
-	require.Equal(t, letter{1, 2, 3, 4, 5}, to)
-	require.Error(t, letterCodec{}.Unmarshal(data[:21], &to))
+	require.Equal(t, letter{1, 2, 3, 4, 5, 6}, to)
+	require.Error(t, letterCodec{}.Unmarshal(data[:29], &to))
 	var back receipt
 	data, err = receiptCodec{}.Marshal(&receipt{1, 2, 3})
 	require.NoError(t, err)

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/holdfast-go/holdfast/test/cluster"
+	"github.com/holdfast-go/holdfast/lab/machine"
 )
 
 // inflict does a fault, and undoes it. An error means that this process could not.
@@ -23,12 +23,12 @@ func (t *torture) inflict(ctx context.Context, n int, f fault, calm bool) (err e
 		t.storeOp.Lock()
 		defer t.storeOp.Unlock()
 	}
-	d := done{fault: f, round: n, calm: calm, from: cluster.Now()}
+	d := done{fault: f, round: n, calm: calm, from: machine.Now()}
 	if !f.Kind.ofStore() {
 		t.say("%v", f)
 	}
 	defer func() {
-		d.to = cluster.Now()
+		d.to = machine.Now()
 		t.mu.Lock()
 		t.done = append(t.done, d)
 		t.mu.Unlock()
@@ -40,7 +40,7 @@ func (t *torture) inflict(ctx context.Context, n int, f fault, calm bool) (err e
 		if err := t.kill(t.slots[f.Node]); err != nil {
 			t.evil(ruleProcess, err)
 		}
-		err := cluster.Pause(ctx, f.For)
+		err := machine.Pause(ctx, f.For)
 		return errors.Join(err, t.start(f.Node))
 	case pauseNode:
 		return t.pauseNode(ctx, f)
@@ -48,7 +48,7 @@ func (t *torture) inflict(ctx context.Context, n int, f fault, calm bool) (err e
 		if err := t.net.store(f.Node, f.Kind == cutReplies, f.Kind == cutRequests); err != nil {
 			return err
 		}
-		err := cluster.Pause(ctx, f.For)
+		err := machine.Pause(ctx, f.For)
 		return errors.Join(err, t.net.store(f.Node, true, true))
 	case cutPair, cutOneWay:
 		err := t.net.link(f.Node, f.Other, false)
@@ -56,21 +56,21 @@ func (t *torture) inflict(ctx context.Context, n int, f fault, calm bool) (err e
 			err = errors.Join(err, t.net.link(f.Other, f.Node, false))
 		}
 		if err == nil {
-			err = cluster.Pause(ctx, f.For)
+			err = machine.Pause(ctx, f.For)
 		}
 		return errors.Join(err, t.net.link(f.Node, f.Other, true), t.net.link(f.Other, f.Node, true))
 	case delayLink, throttleLink, stallLink:
 		err := t.net.shape(f.Node, f.Other, f.Shape)
 		if err == nil {
-			err = cluster.Pause(ctx, f.For)
+			err = machine.Pause(ctx, f.For)
 		}
-		return errors.Join(err, t.net.shape(f.Node, f.Other, cluster.Shape{}))
+		return errors.Join(err, t.net.shape(f.Node, f.Other, machine.Shape{}))
 	case slowStore:
 		err := t.net.shapeStore(f.Node, f.Shape)
 		if err == nil {
-			err = cluster.Pause(ctx, f.For)
+			err = machine.Pause(ctx, f.For)
 		}
-		return errors.Join(err, t.net.shapeStore(f.Node, cluster.Shape{}))
+		return errors.Join(err, t.net.shapeStore(f.Node, machine.Shape{}))
 	case starve:
 		return t.starve(ctx, f.For)
 	case restartNode:
@@ -91,7 +91,7 @@ func (t *torture) inflict(ctx context.Context, n int, f fault, calm bool) (err e
 				t.evil(ruleDeparted, err)
 			}
 		}
-		err := cluster.Pause(ctx, f.For)
+		err := machine.Pause(ctx, f.For)
 		t.leave(f.Node, calm)
 		return err
 	}
@@ -120,7 +120,7 @@ func (t *torture) pauseNode(ctx context.Context, f fault) error {
 		t.evil(ruleProcess, err)
 		return nil
 	}
-	err := cluster.Pause(ctx, f.For)
+	err := machine.Pause(ctx, f.For)
 	return errors.Join(err, p.Signal(syscall.SIGCONT))
 }
 
@@ -134,16 +134,16 @@ func (t *torture) troubleStore(ctx context.Context, f fault) error {
 	if err != nil {
 		return err
 	}
-	err = cluster.Pause(ctx, f.For)
+	err = machine.Pause(ctx, f.For)
 	return errors.Join(err, undo(ctx))
 }
 
 // starve keeps the processors busy, with twice as many processes.
 func (t *torture) starve(ctx context.Context, d time.Duration) error {
-	end, err := cluster.Burners(t.burners, 2*runtime.NumCPU())
+	end, err := machine.Burners(t.burners, 2*runtime.NumCPU())
 	if err != nil {
 		return err
 	}
-	err = cluster.Pause(ctx, d)
+	err = machine.Pause(ctx, d)
 	return errors.Join(err, end())
 }

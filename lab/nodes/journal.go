@@ -5,7 +5,7 @@ package nodes
 import (
 	"time"
 
-	"github.com/holdfast-go/holdfast/test/cluster"
+	"github.com/holdfast-go/holdfast/lab/machine"
 )
 
 // kind tells what an entry is about.
@@ -33,11 +33,14 @@ const (
 	hosted                       // the name may run here, as the product says
 	unhosted                     // it may no more
 	coordinating                 // the coordinator of all shards is in charge here
+	booked                       // a client sends a job, until
+	finished                     // it is answered
+	holding                      // a worker is in the middle of its work, and stays there
 	coldStart                    // the product says that an account, or, with seq, so many of a shard, began without its state
 )
 
 var kinds = [...]string{"?", "passed", "asked", "handled", "overran", "answered", "swept", "began", "ended", "lost", "confirmed", "disordered",
-	"wrote", "refused", "departed", "gave up", "closed", "left its state", "got a state", "hosted", "unhosted", "coordinating", "cold start"}
+	"wrote", "refused", "departed", "gave up", "closed", "left its state", "got a state", "hosted", "unhosted", "coordinating", "booked", "finished", "holding", "cold start"}
 
 func (k kind) String() string {
 	if int(k) < len(kinds) {
@@ -59,4 +62,4 @@ type entry struct {
 }
 
 // journal is what a node notes, and everybody reads.
-type journal = cluster.Journal[entry]
+type journal = machine.Journal[entry]

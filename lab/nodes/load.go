@@ -18,9 +18,9 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/holdfast-go/holdfast/lab/machine"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/singleton"
-	"github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // load is what a node sends. The senders are numbered: see senderOf.
@@ -48,7 +48,7 @@ func (n *node) next(sender uint32, target int) letter {
 		*seqs = make([]uint64, n.Names.targets())
 	}
 	(*seqs)[target]++
-	l := letter{Sender: sender, Target: uint16(target), Seq: (*seqs)[target], Sent: int64(cluster.Now()), Fill: max(0, n.Size-letterSize)}
+	l := letter{Sender: sender, Target: uint16(target), Seq: (*seqs)[target], Sent: int64(machine.Now()), Fill: max(0, n.Size-letterSize)}
 	n.load.mu.Unlock()
 	n.journal.Note(entry{at: time.Duration(l.Sent), kind: asked, seq: l.Seq, sender: sender, target: l.Target, name: uint16(n.Names.of(target))})
 	return l
@@ -119,7 +119,7 @@ func (n *node) quiet() {
 	n.load.running.Wait()
 	for _, pid := range append(n.load.tellers, n.load.asker) {
 		if pid != nil {
-			q := &quieting{until: cluster.Now() + answerWithin, done: make(chan struct{})}
+			q := &quieting{until: machine.Now() + answerWithin, done: make(chan struct{})}
 			n.system.Root.Send(pid, q)
 			<-q.done
 		}
@@ -141,9 +141,9 @@ func (d *due) left() bool { return d.count == 0 || d.sent < d.count }
 
 func (d *due) each(f func()) {
 	if d.began == 0 {
-		d.began = cluster.Now()
+		d.began = machine.Now()
 	}
-	due := int((cluster.Now() - d.began).Seconds() * d.rate)
+	due := int((machine.Now() - d.began).Seconds() * d.rate)
 	for d.done = max(d.done, due-int(d.rate/10)-1); d.done < due && d.left(); d.done++ {
 		f()
 		d.sent++
@@ -183,7 +183,7 @@ func (s *sender) Receive(ctx actor.Context) {
 		key := askKey{msg.Target, msg.Seq}
 		if at, ok := s.open[key]; ok {
 			delete(s.open, key)
-			s.journal.Note(entry{at: cluster.Now(), kind: answered, sent: at, token: msg.Token, seq: msg.Seq,
+			s.journal.Note(entry{at: machine.Now(), kind: answered, sent: at, token: msg.Token, seq: msg.Seq,
 				sender: s.number, target: msg.Target, name: uint16(s.Names.of(int(msg.Target)))})
 		}
 	case *quieting:
@@ -193,7 +193,7 @@ func (s *sender) Receive(ctx actor.Context) {
 
 func (s *sender) beat(ctx actor.Context) {
 	for key, at := range s.open {
-		if cluster.Now()-at > 2*answerWithin {
+		if machine.Now()-at > 2*answerWithin {
 			delete(s.open, key)
 		}
 	}
@@ -204,7 +204,7 @@ func (s *sender) beat(ctx actor.Context) {
 				s.open[askKey{l.Target, l.Seq}] = time.Duration(l.Sent)
 			}
 		})
-	} else if len(s.open) == 0 || cluster.Now() > q.until {
+	} else if len(s.open) == 0 || machine.Now() > q.until {
 		close(q.done)
 		s.quiet, s.due.rate = nil, 0
 		return
@@ -261,12 +261,12 @@ func (n *node) sweep(within time.Duration, every bool) {
 	}
 	var all sync.WaitGroup
 	room := make(chan struct{}, max(atOnce, len(targets)/8)) // all of a dead node's
-	end := cluster.Now() + patience
+	end := machine.Now() + patience
 	for _, target := range targets {
 		room <- struct{}{}
 		all.Go(func() {
-			for from := cluster.Now(); !n.askOnce(target, within) && cluster.Now() < end; from = cluster.Now() {
-				time.Sleep(within/10 - (cluster.Now() - from)) // it may have failed at once
+			for from := machine.Now(); !n.askOnce(target, within) && machine.Now() < end; from = machine.Now() {
+				time.Sleep(within/10 - (machine.Now() - from)) // it may have failed at once
 			}
 			<-room
 		})
@@ -275,28 +275,30 @@ func (n *node) sweep(within time.Duration, every bool) {
 }
 
 func (n *node) askOnce(target int, within time.Duration) bool {
-	l := letter{Sender: senderOf(n.Index, n.Life, 0), Target: uint16(target), Sent: int64(cluster.Now())}
-	ctx, cancel := context.WithTimeout(context.Background(), within)
-	defer cancel()
-	var got receipt
-	var err error
-	if target < n.Names.Singletons {
-		got, err = singleton.Ask[receipt](ctx, n.managers[target], l)
-	} else {
-		got, err = sharding.Ask[receipt](ctx, n.region, n.accounts[target-n.Names.Singletons], l)
-	}
+	l := letter{Sender: senderOf(n.Index, n.Life, 0), Target: uint16(target), Sent: int64(machine.Now())}
+	got, err := n.inquire(l, within)
 	if err != nil {
 		return false
 	}
-	n.journal.Note(entry{at: cluster.Now(), kind: swept, name: uint16(n.Names.of(target)), target: uint16(target), token: got.Token, sent: time.Duration(l.Sent)})
+	n.journal.Note(entry{at: machine.Now(), kind: swept, name: uint16(n.Names.of(target)), target: uint16(target), token: got.Token, sent: time.Duration(l.Sent)})
 	return true
+}
+
+// inquire sends one letter, and waits for its receipt.
+func (n *node) inquire(l letter, within time.Duration) (receipt, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	if target := int(l.Target); target >= n.Names.Singletons {
+		return sharding.Ask[receipt](ctx, n.region, n.accounts[target-n.Names.Singletons], l)
+	}
+	return singleton.Ask[receipt](ctx, n.managers[l.Target], l)
 }
 
 // weigh takes what the node needs.
 func (n *node) weigh() weight {
 	runtime.GC()
 	runtime.GC() // what finalizers and pools held on to
-	w := weight{Heap: cluster.Heap(), RSS: resident(), Goroutines: runtime.NumGoroutine(), Active: int(n.active.Load()), Counted: map[string]int64{}}
+	w := weight{Heap: machine.Heap(), RSS: resident(), Goroutines: runtime.NumGoroutine(), Active: int(n.active.Load()), Counted: map[string]int64{}}
 	var used syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &used) // of this process: it has no reason to fail
 	w.CPU = time.Duration(used.Utime.Nano() + used.Stime.Nano())

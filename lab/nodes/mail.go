@@ -9,9 +9,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-go/holdfast/lab/machine"
 	"github.com/holdfast-go/holdfast/lab/scene"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // heapMost bounds what is on the heap of a process at any time, in MiB.
@@ -25,7 +25,7 @@ const (
 
 // newLinked starts nodes over links that can be slowed down, and waits until all names have answered
 // all nodes.
-func newLinked(ctx context.Context, r *scene.Run, n, room int, s settings) (c *crew, links *cluster.Links, err error) {
+func newLinked(ctx context.Context, r *scene.Run, n, room int, s settings) (c *crew, links *machine.Links, err error) {
 	if c, err = newCrew(ctx, r, n, 1, func(servers []string) (network, error) {
 		p, err := newProxies(servers, n, r.Seed)
 		if err == nil {
@@ -62,7 +62,7 @@ func (c *crew) settleMail(ctx context.Context, what string, quiet time.Duration)
 	sum, givenUp := counted(ws)
 	c.Printf("   %scounted by the product: %v", what, sum)
 	es, j, err = c.judged(func(ev *evidence) {
-		ev.calms, ev.loose, ev.counted = []span{{0, cluster.Now()}}, true, givenUp
+		ev.calms, ev.loose, ev.counted = []span{{0, machine.Now()}}, true, givenUp
 	})
 	if err == nil {
 		c.holdHeap(what, heapMost)
@@ -77,10 +77,10 @@ type window struct {
 }
 
 // watched lets time pass.
-func watched(ctx context.Context, links *cluster.Links, d time.Duration) (w window, err error) {
-	w.from, w.bytes = cluster.Now(), links.Bytes()
-	err = cluster.Pause(ctx, d)
-	w.to, w.bytes = cluster.Now(), links.Bytes()-w.bytes
+func watched(ctx context.Context, links *machine.Links, d time.Duration) (w window, err error) {
+	w.from, w.bytes = machine.Now(), links.Bytes()
+	err = machine.Pause(ctx, d)
+	w.to, w.bytes = machine.Now(), links.Bytes()-w.bytes
 	return w, err
 }
 
@@ -108,15 +108,15 @@ func congestion(ctx context.Context, r *scene.Run) error {
 			return err
 		}
 		end := c.drainOn(ctx, 2*time.Second)
-		if err := cluster.Pause(ctx, 3*time.Second); err != nil {
+		if err := machine.Pause(ctx, 3*time.Second); err != nil {
 			return err
 		}
 		var well, slow, healed window
 		for _, step := range []struct {
-			shape cluster.Shape
+			shape machine.Shape
 			share int // of eleven
 			w     *window
-		}{{cluster.Shape{}, 4, &well}, {cluster.Shape{Delay: farDelay, Jitter: farJitter}, 3, &slow}, {cluster.Shape{}, 4, &healed}} {
+		}{{machine.Shape{}, 4, &well}, {machine.Shape{Delay: farDelay, Jitter: farJitter}, 3, &slow}, {machine.Shape{}, 4, &healed}} {
 			links.Shape(step.shape)
 			if *step.w, err = watched(ctx, links, length*time.Duration(step.share)/11); err != nil {
 				return err
@@ -164,14 +164,14 @@ func (c *crew) drainOn(ctx context.Context, every time.Duration) (end func() (dr
 		defer close(done)
 		for i := 0; failed == nil; i = (i + 1) % len(c.slots) {
 			p, number := c.slots[i].current(), int(c.numbers.Add(1))
-			if failed = p.Tell(order{Do: doDrain, Number: number}); failed != nil || cluster.Pause(moving, every) != nil {
+			if failed = p.Tell(order{Do: doDrain, Number: number}); failed != nil || machine.Pause(moving, every) != nil {
 				break
 			}
 			drained++
 			if _, ok := p.Find(func(r said) bool { return r.Number == number }); !ok {
 				undone++
 			}
-			if failed = p.Tell(order{Do: doUndrain}); failed != nil || cluster.Pause(moving, every) != nil {
+			if failed = p.Tell(order{Do: doUndrain}); failed != nil || machine.Pause(moving, every) != nil {
 				break
 			}
 		}
@@ -194,14 +194,14 @@ func (c *crew) swap(ctx context.Context) (drained <-chan said, err error) {
 	if _, err := c.order(ctx, order{Do: doUndrain}, patience, 1); err != nil {
 		return nil, err
 	}
-	if err := cluster.Pause(ctx, swapAfter); err != nil {
+	if err := machine.Pause(ctx, swapAfter); err != nil {
 		return nil, err
 	}
 	out := make(chan said, 1)
 	go func() {
 		got, err := c.order(ctx, order{Do: doDrain}, 2*patience, 0)
 		if err != nil {
-			got = []said{{Err: err.Error(), At: cluster.Now()}}
+			got = []said{{Err: err.Error(), At: machine.Now()}}
 		}
 		out <- got[0]
 	}()
@@ -229,10 +229,10 @@ func stalledMove(ctx context.Context, r *scene.Run, set settings) (err error) {
 	if _, err := c.order(ctx, order{Do: doLoad, Rate: 1500, Count: count / 2}, patience, 2, 3); err != nil {
 		return err
 	}
-	if err := cluster.Pause(ctx, time.Second); err != nil {
+	if err := machine.Pause(ctx, time.Second); err != nil {
 		return err
 	}
-	at := cluster.Now()
+	at := machine.Now()
 	drained, err := c.swap(ctx)
 	if err != nil {
 		return err
@@ -247,13 +247,13 @@ func stalledMove(ctx context.Context, r *scene.Run, set settings) (err error) {
 	}); err != nil {
 		return err
 	}
-	links.Link(0, 1).Set(cluster.Shape{Stall: true})
-	if err := cluster.Pause(ctx, stall); err != nil {
+	links.Link(0, 1).Set(machine.Shape{Stall: true})
+	if err := machine.Pause(ctx, stall); err != nil {
 		return err
 	}
 	links.Link(0, 1).Heal()
-	healed, d := cluster.Now(), <-drained
-	if err := cluster.Pause(ctx, at+time.Duration(count)*time.Second/3000-cluster.Now()); err != nil {
+	healed, d := machine.Now(), <-drained
+	if err := machine.Pause(ctx, at+time.Duration(count)*time.Second/3000-machine.Now()); err != nil {
 		return err
 	}
 	es, j, err := c.settleMail(ctx, "stalled: ", 3*time.Second)
@@ -314,7 +314,7 @@ func backlogOnce(ctx context.Context, r *scene.Run, n names, size int) (took tim
 	if _, err := c.order(ctx, order{Do: doBurst, Count: size}, 10*patience, 0); err != nil {
 		return 0, err
 	}
-	at := cluster.Now()
+	at := machine.Now()
 	if _, err := c.order(ctx, order{Do: doStop}, 2*patience, 0); err != nil {
 		return 0, err
 	}
@@ -337,15 +337,15 @@ func backlogOnce(ctx context.Context, r *scene.Run, n names, size int) (took tim
 // slowCase is one kind of link, and a load that is more than it carries.
 type slowCase struct {
 	name  string
-	shape cluster.Shape
+	shape machine.Shape
 	rate  float64 // letters a second
 	large int     // bytes of the state of one account; 0: as all others
 }
 
 var slowCases = []slowCase{
-	{"open", cluster.Shape{}, 1000, 0}, // a reference: here every state must arrive
-	{"narrow", cluster.Shape{Rate: 50_000}, 1000, 0},
-	{"far", cluster.Shape{Rate: 1 << 20, Delay: farDelay, Jitter: farJitter}, 4000, 20 << 20},
+	{"open", machine.Shape{}, 1000, 0}, // a reference: here every state must arrive
+	{"narrow", machine.Shape{Rate: 50_000}, 1000, 0},
+	{"far", machine.Shape{Rate: 1 << 20, Delay: farDelay, Jitter: farJitter}, 4000, 20 << 20},
 }
 
 // slowLink moves accounts with state over links that carry less than what is sent: two nodes host, the
@@ -385,20 +385,20 @@ func (s slowCase) play(ctx context.Context, r *scene.Run, accounts int, length t
 	if _, err := c.order(ctx, order{Do: doLoad, Rate: s.rate, Asks: asks}, patience, 2); err != nil {
 		return err
 	}
-	if err := cluster.Pause(ctx, lead); err != nil {
+	if err := machine.Pause(ctx, lead); err != nil {
 		return err
 	}
-	moved := cluster.Now()
+	moved := machine.Now()
 	drained, err := c.swap(ctx)
 	if err != nil {
 		return err
 	}
-	if err := cluster.Pause(ctx, length-lead); err != nil {
+	if err := machine.Pause(ctx, length-lead); err != nil {
 		return err
 	}
-	links.Shape(cluster.Shape{})
-	healed := span{cluster.Now() + 5*time.Second, cluster.Now() + after}
-	if err := cluster.Pause(ctx, after); err != nil {
+	links.Shape(machine.Shape{})
+	healed := span{machine.Now() + 5*time.Second, machine.Now() + after}
+	if err := machine.Pause(ctx, after); err != nil {
 		return err
 	}
 	if err := c.quiet(ctx, 3*time.Second, time.Minute); err != nil {
@@ -422,7 +422,7 @@ func (s slowCase) play(ctx context.Context, r *scene.Run, accounts int, length t
 	}
 	r.Printf("   %s: counted by the product: %v", s.name, sum)
 	es, j, err := c.judged(func(ev *evidence) {
-		ev.calms, ev.loose, ev.counted = []span{{0, cluster.Now()}}, true, givenUp
+		ev.calms, ev.loose, ev.counted = []span{{0, machine.Now()}}, true, givenUp
 	})
 	if err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"net"
 	"sync"
 
-	"github.com/holdfast-go/holdfast/test/cluster"
+	"github.com/holdfast-go/holdfast/lab/machine"
 )
 
 // network is how the nodes reach each other and the store, and what can be cut.
@@ -17,7 +17,7 @@ type network interface {
 	// String says what it is made of.
 	String() string
 	// place is where node i is started.
-	place(i int) *cluster.Place
+	place(i int) *machine.Place
 	// host is where node i listens.
 	host(i int) (string, int)
 	// dials tells node i what to dial for an address; empty: the address itself.
@@ -29,11 +29,11 @@ type network interface {
 	// shapes reports whether links can be slowed down and held up.
 	shapes() bool
 	// shape slows down what node i sends to node j, or holds it up.
-	shape(i, j int, s cluster.Shape) error
+	shape(i, j int, s machine.Shape) error
 	// store lets through what node i sends to the store, and what that replies.
 	store(i int, requests, replies bool) error
 	// shapeStore slows both down.
-	shapeStore(i int, s cluster.Shape) error
+	shapeStore(i int, s machine.Shape) error
 	close() error
 }
 
@@ -59,8 +59,8 @@ func newNetwork(servers []string, n int, proxied bool, seed uint64) (network, er
 // sender's neighbour table has for the receiver: what is sent then reaches nobody,
 // as if it were lost on the way.
 type namespaces struct {
-	hub    *cluster.Place
-	places []*cluster.Place
+	hub    *machine.Place
+	places []*machine.Place
 	ports  []net.Listener // to the store, in the hub
 	all    sync.WaitGroup
 }
@@ -83,7 +83,7 @@ func newNamespaces(servers []string, n int) (s *namespaces, err error) {
 			err = errors.Join(err, s.close())
 		}
 	}()
-	if s.hub, err = cluster.NewPlace(true); err != nil {
+	if s.hub, err = machine.NewPlace(true); err != nil {
 		s.hub = nil
 		return s, err
 	}
@@ -112,7 +112,7 @@ func newNamespaces(servers []string, n int) (s *namespaces, err error) {
 
 // addNode makes the namespace of node i of n, and its cable.
 func (s *namespaces) addNode(i, n int) error {
-	p, err := cluster.NewPlace(true)
+	p, err := machine.NewPlace(true)
 	if err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func (s *namespaces) forward(ln net.Listener, server string) {
 		}
 		s.all.Go(func() {
 			defer conn.Close()
-			network, to := cluster.Network(server)
+			network, to := machine.Network(server)
 			member, err := net.Dial(network, to)
 			if err != nil {
 				return
@@ -161,7 +161,7 @@ func (s *namespaces) forward(ln net.Listener, server string) {
 
 func (s *namespaces) String() string { return "network namespaces, a bridge between them" }
 
-func (s *namespaces) place(i int) *cluster.Place { return s.places[i] }
+func (s *namespaces) place(i int) *machine.Place { return s.places[i] }
 
 func (s *namespaces) host(i int) (string, int) { return nodeIP(i), nodePort }
 
@@ -189,11 +189,11 @@ func (s *namespaces) link(i, j int, open bool) error {
 // too late.
 func (s *namespaces) shapes() bool { return false }
 
-func (s *namespaces) shape(int, int, cluster.Shape) error {
+func (s *namespaces) shape(int, int, machine.Shape) error {
 	return errors.New("links between namespaces on a bridge have no shape")
 }
 
-func (s *namespaces) shapeStore(int, cluster.Shape) error {
+func (s *namespaces) shapeStore(int, machine.Shape) error {
 	return errors.New("ways between namespaces on a bridge have no shape")
 }
 

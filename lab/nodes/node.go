@@ -25,12 +25,12 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/holdfast-go/holdfast/hosting"
+	"github.com/holdfast-go/holdfast/lab/machine"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/singleton"
-	"github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // machineClock is the machine's, by which the entries of all nodes compare; at a
@@ -43,7 +43,7 @@ type machineClock struct {
 
 // Now implements lease.Clock.
 func (c machineClock) Now() lease.Reading {
-	r := lease.Reading{Mono: cluster.Now(), Wall: time.Now().UnixNano()}
+	r := lease.Reading{Mono: machine.Now(), Wall: time.Now().UnixNano()}
 	if c.slow {
 		r.Mono = c.began + (r.Mono-c.began)/4
 		r.Wall = c.wall + (r.Wall-c.wall)/4
@@ -54,7 +54,7 @@ func (c machineClock) Now() lease.Reading {
 // AfterFunc implements lease.Clock.
 func (machineClock) AfterFunc(d time.Duration, f func()) lease.Timer { return time.AfterFunc(d, f) }
 
-// node is what runs in a process of the cluster.
+// node is what runs in a process of the machine.
 type node struct {
 	settings
 	accounts []string
@@ -106,7 +106,7 @@ func runNode(arg string, stores []Store) error {
 		close(up)
 		n.say(said{What: isUp, Owner: n.keeper.Owner(), Weight: &n.empty})
 		for range time.Tick(heapEvery) {
-			n.say(said{What: hasHeap, Heap: cluster.Heap()})
+			n.say(said{What: hasHeap, Heap: machine.Heap()})
 		}
 	}()
 	orders := make(chan order)
@@ -149,7 +149,7 @@ func (n *node) obey(o order) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*patience)
 	defer cancel()
 	r := said{What: o.Do, Number: o.Number}
-	from := cluster.Now()
+	from := machine.Now()
 	var err error
 	switch o.Do {
 	case doSweep, doWake:
@@ -163,6 +163,12 @@ func (n *node) obey(o order) {
 	case doHold:
 		held := make(chan struct{})
 		n.held.Store(&held)
+	case doRelease:
+		if held := n.held.Swap(nil); held != nil {
+			close(*held)
+		}
+	case doBook:
+		n.book(o.Count, o.Within)
 	case doBurst:
 		for range o.Count {
 			n.post(senderOf(n.Index, n.Life, 1), 0)
@@ -179,7 +185,7 @@ func (n *node) obey(o order) {
 	default:
 		err = errors.New("unknown")
 	}
-	r.Took = cluster.Now() - from
+	r.Took = machine.Now() - from
 	if err != nil {
 		r.Err = err.Error()
 	}
@@ -191,7 +197,7 @@ func (n *node) open(stores []Store) (err error) {
 	if err := register(); err != nil {
 		return err
 	}
-	if n.journal, err = cluster.OpenJournal[entry](n.Journal); err != nil {
+	if n.journal, err = machine.OpenJournal[entry](n.Journal); err != nil {
 		return err
 	}
 	n.accounts, n.numbers, n.leaks.kinds = n.Names.accounts(), map[string]int{}, n.Leaks
@@ -232,7 +238,7 @@ func (n *node) open(stores []Store) (err error) {
 	var store lease.Store
 	store, n.witness = witnessed(n.client.Leases, n.journal, n.Names)
 	n.keeper, err = lease.NewKeeper(store, lease.Config{
-		ID: n.id(), Address: n.remote.Address(), TTL: n.TTL, Clock: machineClock{n.Broken, cluster.Now(), time.Now().UnixNano()}, Logger: n.log})
+		ID: n.id(), Address: n.remote.Address(), TTL: n.TTL, Clock: machineClock{n.Broken, machine.Now(), time.Now().UnixNano()}, Logger: n.log})
 	if err != nil {
 		return err
 	}
@@ -248,7 +254,7 @@ func (n *node) open(stores []Store) (err error) {
 func (n *node) pass(number func(string) int) func(string, lease.Token, time.Duration) {
 	return func(name string, token lease.Token, at time.Duration) {
 		if n.Broken {
-			at = cluster.Now() // the clock that was read is of no use
+			at = machine.Now() // the clock that was read is of no use
 		}
 		n.journal.Note(entry{at: at, kind: passed, name: uint16(number(name)), token: uint64(token)})
 	}
@@ -300,9 +306,9 @@ func (n *node) host() error {
 		}
 		return &worker{node: n, name: -1}
 	}
-	for end := cluster.Now() + patience; ; time.Sleep(100 * time.Millisecond) { // the store may be in trouble
+	for end := machine.Now() + patience; ; time.Sleep(100 * time.Millisecond) { // the store may be in trouble
 		err := n.join(sharding.Type{Name: "account", Shards: n.Names.Shards, Props: actor.PropsFromProducer(made)}, opts)
-		if err == nil || cluster.Now() > end {
+		if err == nil || machine.Now() > end {
 			return err
 		}
 	}
@@ -341,7 +347,7 @@ var (
 )
 
 func (n *node) onEvent(event any) {
-	x := entry{at: cluster.Now()}
+	x := entry{at: machine.Now()}
 	switch e := event.(type) {
 	case *actor.DeadLetterEvent:
 		if _, ok := e.Message.(letter); ok {
@@ -373,7 +379,7 @@ func (n *node) onEvent(event any) {
 
 // say reports s, at this time.
 func (n *node) say(s said) {
-	s.At = cluster.Now()
+	s.At = machine.Now()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err := n.out.Encode(s); err != nil {
@@ -428,6 +434,6 @@ func (n *node) leave() error {
 		return err
 	}
 	n.remote.Shutdown(true)
-	n.journal.Note(entry{at: cluster.Now(), kind: departed})
+	n.journal.Note(entry{at: machine.Now(), kind: departed})
 	return nil
 }

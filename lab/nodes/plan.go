@@ -9,10 +9,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/holdfast-go/holdfast/test/cluster"
+	"github.com/holdfast-go/holdfast/lab/machine"
 )
 
-// faultKind is what is done to the cluster.
+// faultKind is what is done to the machine.
 type faultKind int
 
 const (
@@ -56,7 +56,7 @@ type fault struct {
 	Other int           // the second node of a pair
 	After time.Duration // from the beginning of its storm
 	For   time.Duration // until it is undone
-	Shape cluster.Shape // of the link, for delayLink, throttleLink, stallLink and slowStore
+	Shape machine.Shape // of the link, for delayLink, throttleLink, stallLink and slowStore
 	Pick  uint64        // chooses among what a trouble of the store may be done to
 }
 

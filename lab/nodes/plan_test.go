@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/test/cluster"
+	"github.com/holdfast-go/holdfast/lab/machine"
 )
 
 func sizes() options {
@@ -63,14 +63,14 @@ func TestLinksAreSlowedDownWithinBounds(t *testing.T) {
 	p := newPlan(sizes(), 2, true, true, someTroubles)
 	for range 1000 {
 		d := p.draw(delayLink)
-		require.Equal(t, cluster.Shape{Delay: 50 * time.Millisecond, Jitter: d.Shape.Jitter}, d.Shape)
+		require.Equal(t, machine.Shape{Delay: 50 * time.Millisecond, Jitter: d.Shape.Jitter}, d.Shape)
 		require.LessOrEqual(t, d.Shape.Jitter, 250*time.Millisecond)
 		r := p.draw(throttleLink)
-		require.Equal(t, cluster.Shape{Rate: r.Shape.Rate}, r.Shape)
+		require.Equal(t, machine.Shape{Rate: r.Shape.Rate}, r.Shape)
 		require.GreaterOrEqual(t, r.Shape.Rate, 50_000)
 		require.LessOrEqual(t, r.Shape.Rate, 1_000_000)
 		s := p.draw(stallLink)
-		require.Equal(t, cluster.Shape{Stall: true}, s.Shape)
+		require.Equal(t, machine.Shape{Stall: true}, s.Shape)
 		require.LessOrEqual(t, s.For, 8*time.Second)
 	}
 }

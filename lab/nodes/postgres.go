@@ -73,7 +73,11 @@ func connectPostgres(ctx context.Context, url string) (c Client, end func() erro
 		}
 		return err == nil, err
 	}
-	return Client{Leases: store, Entities: remembered, Write: write}, end, nil
+	read := func(ctx context.Context, name int) (text string, err error) {
+		err = data.QueryRow(ctx, "SELECT coalesce((SELECT text FROM torture_write WHERE name = $1 ORDER BY position DESC LIMIT 1), '')", name).Scan(&text)
+		return text, err
+	}
+	return Client{Leases: store, Entities: remembered, Write: write, Read: read}, end, nil
 }
 
 // The fenced journal. The last position of a name is a row that each write to it locks until its

@@ -3,20 +3,20 @@
 package nodes
 
 import (
-	"github.com/holdfast-go/holdfast/test/cluster"
+	"github.com/holdfast-go/holdfast/lab/machine"
 )
 
 // proxies: nodes reach each other and the store over TCP proxies of this process. What is
 // sent over a cut link waits, as on a network that comes back.
 type proxies struct {
-	*cluster.Links
+	*machine.Links
 	why  error            // there are no namespaces with a bridge; nil: nobody asked for them
-	ways [][]*cluster.Way // of each node, to each server
+	ways [][]*machine.Way // of each node, to each server
 }
 
 func newProxies(servers []string, n int, seed uint64) (p *proxies, err error) {
-	p = &proxies{ways: make([][]*cluster.Way, n)}
-	if p.Links, err = cluster.NewLinks(n, seed); err != nil {
+	p = &proxies{ways: make([][]*machine.Way, n)}
+	if p.Links, err = machine.NewLinks(n, seed); err != nil {
 		return nil, err
 	}
 	for i := range n {
@@ -39,7 +39,7 @@ func (p *proxies) String() string {
 	return p.Links.String()
 }
 
-func (p *proxies) place(i int) *cluster.Place { return p.Place(i) }
+func (p *proxies) place(i int) *machine.Place { return p.Place(i) }
 
 func (p *proxies) host(i int) (string, int) { return p.Host(i) }
 
@@ -53,26 +53,26 @@ func (p *proxies) endpoints(i int) (all []string) {
 }
 
 func (p *proxies) link(i, j int, open bool) error {
-	p.Link(i, j).Set(cluster.Shape{Stall: !open})
+	p.Link(i, j).Set(machine.Shape{Stall: !open})
 	return nil
 }
 
 func (p *proxies) shapes() bool { return true }
 
-func (p *proxies) shape(i, j int, s cluster.Shape) error {
+func (p *proxies) shape(i, j int, s machine.Shape) error {
 	p.Link(i, j).Set(s)
 	return nil
 }
 
 func (p *proxies) store(i int, requests, replies bool) error {
 	for _, w := range p.ways[i] {
-		w.Requests.Set(cluster.Shape{Stall: !requests})
-		w.Replies.Set(cluster.Shape{Stall: !replies})
+		w.Requests.Set(machine.Shape{Stall: !requests})
+		w.Replies.Set(machine.Shape{Stall: !replies})
 	}
 	return nil
 }
 
-func (p *proxies) shapeStore(i int, s cluster.Shape) error {
+func (p *proxies) shapeStore(i int, s machine.Shape) error {
 	for _, w := range p.ways[i] {
 		w.Requests.Set(s)
 		w.Replies.Set(s)
@@ -88,7 +88,7 @@ func (p *proxies) close() error {
 // loopback: nodes listen on the loopback device, and nothing is between them.
 type loopback struct {
 	network // that links can't be cut is the scenario's mistake
-	here    *cluster.Place
+	here    *machine.Place
 	ports   []int
 	servers []string
 }
@@ -96,19 +96,19 @@ type loopback struct {
 func newLoopback(servers []string, n int) (network, error) {
 	l := &loopback{servers: servers}
 	for range n {
-		port, err := cluster.FreePort()
+		port, err := machine.FreePort()
 		if err != nil {
 			return nil, err
 		}
 		l.ports = append(l.ports, port)
 	}
 	var err error
-	l.here, err = cluster.NewPlace(false)
+	l.here, err = machine.NewPlace(false)
 	return l, err
 }
 
 func (*loopback) String() string                 { return "the loopback device" }
-func (l *loopback) place(int) *cluster.Place     { return l.here }
+func (l *loopback) place(int) *machine.Place     { return l.here }
 func (l *loopback) host(i int) (string, int)     { return "127.0.0.1", l.ports[i] }
 func (*loopback) dials(int) map[string]string    { return nil }
 func (l *loopback) endpoints(int) (all []string) { return l.servers }

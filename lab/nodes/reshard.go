@@ -13,10 +13,10 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/holdfast-go/holdfast/lab/machine"
 	"github.com/holdfast-go/holdfast/lab/scene"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/sharding/etcdstore"
-	"github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // rememberedBound is how long it may take, beside the TTL, until all accounts run after
@@ -56,7 +56,7 @@ func reshard(ctx context.Context, r *scene.Run) (err error) {
 	if !ok {
 		return errors.New("reshard looks into etcd, and has another store")
 	}
-	x := &resharding{crew: c, ends: map[[2]int]time.Duration{}, began: cluster.Now()}
+	x := &resharding{crew: c, ends: map[[2]int]time.Duration{}, began: machine.Now()}
 	if x.client, err = servers.NewClient(); err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func reshard(ctx context.Context, r *scene.Run) (err error) {
 			return err
 		}
 	}
-	x.epochs = append(x.epochs, epoch{c.settings.Names.Shards, span{x.began, cluster.Now()}})
+	x.epochs = append(x.epochs, epoch{c.settings.Names.Shards, span{x.began, machine.Now()}})
 	all, err := x.existences()
 	if err != nil {
 		return err
@@ -100,10 +100,10 @@ func (x *resharding) change(ctx context.Context, shards int) error {
 		if err := x.leaveBy(x.slots[i], patience); err != nil {
 			return err
 		}
-		x.ends[[2]int{i, life}] = cluster.Now()
+		x.ends[[2]int{i, life}] = machine.Now()
 	}
 	was, old := x.settings.Names.Shards, uint64(0)
-	x.epochs, x.began = append(x.epochs, epoch{was, span{x.began, cluster.Now()}}), cluster.Now()
+	x.epochs, x.began = append(x.epochs, epoch{was, span{x.began, machine.Now()}}), machine.Now()
 	x.settings.Names.Shards = shards
 	x.look(func(v *view) { v.homes, old = map[uint16]home{}, v.boss.token })
 	now, err := x.client.Get(ctx, numbersKey, clientv3.WithCountOnly())
@@ -123,7 +123,7 @@ func (x *resharding) change(ctx context.Context, shards int) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-time.After(patience):
-		return fmt.Errorf("from %d to %d shards: nobody began to move what is remembered: %w within %v", was, shards, cluster.ErrNever, patience)
+		return fmt.Errorf("from %d to %d shards: nobody began to move what is remembered: %w within %v", was, shards, machine.ErrNever, patience)
 	}
 	if err := x.until(ctx, patience, "a node coordinates", func() (is bool) {
 		x.look(func(v *view) { is = v.boss.token > old })
@@ -131,12 +131,12 @@ func (x *resharding) change(ctx context.Context, shards int) error {
 	}); err != nil {
 		return err
 	}
-	dies, at := x.pick(coordinator, rand.New(rand.NewPCG(1, 1))), cluster.Now()
+	dies, at := x.pick(coordinator, rand.New(rand.NewPCG(1, 1))), machine.Now()
 	life := x.slots[dies].life
 	if err := x.kill(x.slots[dies]); err != nil {
 		return err
 	}
-	x.ends[[2]int{dies, life}] = cluster.Now()
+	x.ends[[2]int{dies, life}] = machine.Now()
 	stands, err := x.client.Get(ctx, numbersKey, clientv3.WithPrefix(), clientv3.WithCountOnly())
 	if err != nil {
 		return err
@@ -155,11 +155,11 @@ func (x *resharding) change(ctx context.Context, shards int) error {
 	if err := x.until(ctx, x.settings.TTL+10*rememberedBound, "all remembered accounts run", func() bool { return x.absent() == 0 }); err != nil {
 		x.Printf("   %v", err)
 	}
-	x.took = append(x.took, cluster.Now()-max(last.At, at))
+	x.took = append(x.took, machine.Now()-max(last.At, at))
 	x.missing += x.absent()
 	x.Printf("   %d to %d shards; node-%d, which moved what is remembered, was killed (in the middle: %v): all but %d accounts run after %v",
 		was, shards, dies, in, x.absent(), scene.Short(x.took[len(x.took)-1]))
-	return cluster.Pause(ctx, stillFor) // somebody else might come
+	return machine.Pause(ctx, stillFor) // somebody else might come
 }
 
 // absent is how many accounts do not run.

@@ -19,11 +19,11 @@ import (
 	"github.com/holdfast-go/holdfast/backends/etcd"
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
 	"github.com/holdfast-go/holdfast/internal/memnet"
+	"github.com/holdfast-go/holdfast/lab/machine"
 	"github.com/holdfast-go/holdfast/lab/scene"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/singleton"
-	"github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // restoreSlack is what a machine that does other things may add to a bound.
@@ -272,13 +272,13 @@ func (s *restoreRun) once(ctx context.Context, what string, change func(string) 
 			if time.Since(began) > time.Minute {
 				return fmt.Errorf("node %s: Health says nothing: %v", n.system.Address(), n.keeper.Health(ctx))
 			}
-			if err := cluster.Pause(ctx, 20*time.Millisecond); err != nil {
+			if err := machine.Pause(ctx, 20*time.Millisecond); err != nil {
 				return err
 			}
 		}
 	}
 	s.r.Within(what+": until every Health said so", time.Since(began), s.ttl+restoreSlack)
-	if err := cluster.Pause(ctx, s.ttl); err != nil {
+	if err := machine.Pause(ctx, s.ttl); err != nil {
 		return err
 	}
 	held := 0
@@ -346,7 +346,7 @@ func (s *restoreRun) reached(ctx context.Context, most time.Duration) (time.Dura
 				if time.Since(began) > most {
 					return 0, fmt.Errorf("singleton s%d does not answer %s: %v, %v, %+v", j, n.system.Address(), answer, err, n.all[j].Status())
 				}
-				if err := cluster.Pause(ctx, 20*time.Millisecond); err != nil {
+				if err := machine.Pause(ctx, 20*time.Millisecond); err != nil {
 					return 0, err
 				}
 			}

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/lab/machine"
 	"github.com/holdfast-go/holdfast/lab/scene"
-	"github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // options are the sizes of a torture.
@@ -82,7 +82,7 @@ type torture struct {
 	*crew
 	troubles []Trouble
 	plan     *plan
-	burners  *cluster.Place
+	burners  *machine.Place
 	began    time.Duration
 
 	storeOp sync.Mutex // one trouble of the store at a time
@@ -117,10 +117,10 @@ func newTorture(ctx context.Context, r *scene.Run, o options) (t *torture, err e
 	if err = checkTroubles(t.troubles); err != nil {
 		return t, err
 	}
-	if t.burners, err = cluster.NewPlace(false); err != nil {
+	if t.burners, err = machine.NewPlace(false); err != nil {
 		return t, err
 	}
-	t.began = cluster.Now()
+	t.began = machine.Now()
 	t.plan = newPlan(o, r.Seed, t.net.shapes(), len(t.servers.Addresses()) > 0, t.troubles)
 	t.Printf("   %d nodes and a spare one, TTL %v, %d singletons, %d shards, %d accounts, %.0f asks a second of each node",
 		o.nodes, o.ttl, set.Names.Singletons, set.Names.Shards, set.Names.Shards*set.Names.Each, o.rate)
@@ -157,7 +157,7 @@ func (t *torture) close() error {
 
 // say prints with the time since the run began.
 func (t *torture) say(format string, args ...any) {
-	t.Printf("%9.3f  "+format, append([]any{(cluster.Now() - t.began).Seconds()}, args...)...)
+	t.Printf("%9.3f  "+format, append([]any{(machine.Now() - t.began).Seconds()}, args...)...)
 }
 
 // evil is a violation that needs no journal.
@@ -173,7 +173,7 @@ func (t *torture) run(ctx context.Context) error {
 	if err := t.heal(ctx, 0); err != nil {
 		return err
 	}
-	for n := 1; n == 1 || cluster.Now()-t.began < t.length; n++ {
+	for n := 1; n == 1 || machine.Now()-t.began < t.length; n++ {
 		r := t.plan.next()
 		if err := t.weather(ctx, n, r.Storm); err != nil {
 			return err
@@ -188,19 +188,19 @@ func (t *torture) run(ctx context.Context) error {
 			return err
 		}
 	}
-	t.ended = cluster.Now()
+	t.ended = machine.Now()
 	return nil
 }
 
 // weather is a storm: it returns when all its faults were undone.
 func (t *torture) weather(ctx context.Context, n int, storm []fault) error {
 	t.say("storm %d: %d faults", n, len(storm))
-	began := cluster.Now()
+	began := machine.Now()
 	errs := make([]error, len(storm))
 	var all sync.WaitGroup
 	for i, f := range storm {
 		all.Go(func() {
-			if errs[i] = cluster.Pause(ctx, began+f.After-cluster.Now()); errs[i] == nil {
+			if errs[i] = machine.Pause(ctx, began+f.After-machine.Now()); errs[i] == nil {
 				errs[i] = t.inflict(ctx, n, f, false)
 			}
 		})
@@ -222,7 +222,7 @@ func (t *torture) weather(ctx context.Context, n int, storm []fault) error {
 
 // heal waits until every node runs, and has had an answer of every name.
 func (t *torture) heal(ctx context.Context, n int) error {
-	at := cluster.Now()
+	at := machine.Now()
 	if n > 0 { // the first time nothing has been healed
 		t.mu.Lock()
 		t.heals = append(t.heals, healing{n, at})
@@ -242,7 +242,7 @@ func (t *torture) heal(ctx context.Context, n int) error {
 			t.evil(ruleI7, err)
 		}
 	}
-	t.say("storm %d is over: every name has answered every node after %v", n, (cluster.Now() - at).Round(time.Millisecond))
+	t.say("storm %d is over: every name has answered every node after %v", n, (machine.Now() - at).Round(time.Millisecond))
 	return nil
 }
 
@@ -272,22 +272,22 @@ func (t *torture) sweep(ctx context.Context, i, n int, healed time.Duration) err
 
 // calm does planned moves, with no fault before or after it for a while.
 func (t *torture) calm(ctx context.Context, n int, moves []fault) error {
-	if err := cluster.Pause(ctx, calmPause); err != nil { // answers that are under way have come
+	if err := machine.Pause(ctx, calmPause); err != nil { // answers that are under way have come
 		return err
 	}
-	from := cluster.Now()
+	from := machine.Now()
 	for _, f := range moves {
 		if err := t.inflict(ctx, n, f, true); err != nil {
 			return err
 		}
-		if err := cluster.Pause(ctx, 2*time.Second); err != nil { // shards move to who has come
+		if err := machine.Pause(ctx, 2*time.Second); err != nil { // shards move to who has come
 			return err
 		}
 	}
 	t.mu.Lock()
-	t.calms = append(t.calms, span{from, cluster.Now()})
+	t.calms = append(t.calms, span{from, machine.Now()})
 	t.mu.Unlock()
-	return cluster.Pause(ctx, calmAnswer)
+	return machine.Pause(ctx, calmAnswer)
 }
 
 // meanwhile judges what there is so far, for who looks on.
@@ -300,7 +300,7 @@ func (t *torture) meanwhile(ctx context.Context) error {
 	calms, heals := t.calms, t.heals
 	t.mu.Unlock()
 	// Of the journals' last minutes: all of it is judged in the end.
-	since := cluster.Now() - 2*time.Minute
+	since := machine.Now() - 2*time.Minute
 	recent := make([]seen, 0, len(ev))
 	for _, e := range ev {
 		if e.at >= since {
@@ -319,10 +319,10 @@ func (t *torture) meanwhile(ctx context.Context) error {
 	}
 	j := judge(t.bring(recent, calms, heals, nil, hs))
 	for _, v := range j.violations {
-		if v.rule == ruleI3 && cluster.Now()-t.began > 2*time.Minute && len(v.lines) > 0 && v.lines[0].at == 0 {
+		if v.rule == ruleI3 && machine.Now()-t.began > 2*time.Minute && len(v.lines) > 0 && v.lines[0].at == 0 {
 			continue // its sessions' confirmations may be older
 		}
-		if v.rule == ruleState && cluster.Now()-t.began > 2*time.Minute {
+		if v.rule == ruleState && machine.Now()-t.began > 2*time.Minute {
 			continue // what was left may be older
 		}
 		if v.rule == ruleCalm {

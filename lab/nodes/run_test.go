@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/test/cluster"
+	"github.com/holdfast-go/holdfast/lab/machine"
 )
 
 // What a network cuts does not arrive, and arrives when it is open again.
@@ -83,13 +83,13 @@ func TestNetworksCutAndHeal(t *testing.T) {
 			require.NoError(t, n.store(0, true, true))
 			hears(t, x, "four")
 			if n.shapes() {
-				require.NoError(t, n.shapeStore(0, cluster.Shape{Delay: 500 * time.Millisecond}))
+				require.NoError(t, n.shapeStore(0, machine.Shape{Delay: 500 * time.Millisecond}))
 				silent(x, y, "late")
 				hears(t, y, "late")
-				require.NoError(t, n.shapeStore(0, cluster.Shape{}))
+				require.NoError(t, n.shapeStore(0, machine.Shape{}))
 				sends(x, y, "five")
 			} else {
-				require.Error(t, n.shapeStore(0, cluster.Shape{}))
+				require.Error(t, n.shapeStore(0, machine.Shape{}))
 			}
 		})
 	}
@@ -106,7 +106,7 @@ func hears(t *testing.T, conn net.Conn, text string) {
 
 // A node that can't begin is noticed.
 func TestANodeThatEndsIsNoticed(t *testing.T) {
-	p, err := cluster.NewPlace(false)
+	p, err := machine.NewPlace(false)
 	require.NoError(t, err)
 	defer p.End()
 	node, err := startProcess(p, settings{Journal: "/nowhere", Host: "127.0.0.1"})
@@ -119,7 +119,7 @@ func TestANodeThatEndsIsNoticed(t *testing.T) {
 func TestANodeOfAStoreThatIsNotThere(t *testing.T) {
 	n := &node{settings: settings{Store: "x", Host: "127.0.0.1", Names: names{Singletons: 1, Shards: 1, Each: 1}}}
 	path := filepath.Join(t.TempDir(), "journal")
-	j, err := cluster.MakeJournal[entry](path, 10)
+	j, err := machine.MakeJournal[entry](path, 10)
 	require.NoError(t, err)
 	defer j.Close()
 	n.Journal = path

@@ -9,8 +9,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/holdfast-go/holdfast/lab/machine"
 	"github.com/holdfast-go/holdfast/lab/scene"
-	"github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // Stores are the kinds of store that nodes can run over; tests add theirs.
@@ -19,8 +19,8 @@ var Stores = []Store{overEtcd, overPostgres, overSQLite}
 // Child is the whole of a process that a scenario started; in any other it does nothing. A program
 // that plays scenarios calls it first.
 func Child() {
-	if cluster.IsBurner() {
-		cluster.Burn()
+	if machine.IsBurner() {
+		machine.Burn()
 	}
 	arg := os.Getenv(nodeEnv)
 	if arg == "" {
@@ -60,6 +60,10 @@ func Scenarios() []scene.Scenario {
 		{Name: "load", About: "accounts are asked, stopped for idleness and for room, and started again, while all moves, for 30 minutes; nothing lost, nothing grows",
 			Do: moves{nodes: 4, set: settings{TTL: 10 * time.Second, Names: names{Singletons: 2, Shards: 64, Each: 128}, Follows: true, Idle: 2 * time.Second,
 				MaxActive: 260}, asks: 800, length: 30 * time.Minute, every: 20 * time.Second, deck: []move{drain, drain, drain, handOver, handOver, restart}, grow: true}.sized(0, 0.5)},
+		{Name: "scheduler", About: "jobs and ticks of a singleton go into a fenced ledger; its host is killed, and the next stopped, in the middle of a job; each job is done once",
+			Do: books{hosts: 3, names: names{Singletons: 1}, clients: 2, target: host}.play},
+		{Name: "bank", About: "transfers between accounts go into a fenced ledger; a node joins, one leaves, one is killed and one stopped in the middle of a transfer; no money is lost",
+			Do: books{hosts: 4, names: names{Shards: 64, Each: 1}, joins: true, clients: 4, target: coordinator}.play},
 		{Name: "congestion", About: "shards move while all links are slow, and while one is stalled; what goes over them, what is lost uncounted, how soon it heals", Do: congestion},
 		{Name: "backlog", About: "a node is stopped over a mailbox of up to 1 000 000 letters; how long until the last is handled at the other, and how that grows", Do: backlog},
 		{Name: "slowlink", About: "accounts with state move over links that carry less than is sent; what was handled and what was counted make up what was sent", Do: slowLink},

@@ -82,8 +82,12 @@ func connectSQLiteOver(
 		err = tx.Commit()
 		return err == nil, err
 	}
+	read := func(ctx context.Context, name int) (text string, err error) {
+		err = db.QueryRowContext(ctx, "SELECT coalesce((SELECT text FROM torture_write WHERE name = ? ORDER BY rowid DESC LIMIT 1), '')", name).Scan(&text)
+		return text, err
+	}
 	end = func() error { return errors.Join(way.close(), db.Close(), store.Close()) }
-	return Client{Leases: way.store, Write: write}, end, nil
+	return Client{Leases: way.store, Write: write, Read: read}, end, nil
 }
 
 // ways is the folder of the nodes' ways to a file.

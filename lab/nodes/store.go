@@ -53,6 +53,8 @@ type Client struct {
 	// lease, as the store's guard has it: false if it does not, and then nothing is written. A nil
 	// o is no condition at all. An error means that it is not known, now or later.
 	Write func(ctx context.Context, o lease.Ownership, name int, text string) (bool, error)
+	// Read is the last text in the journal of name; empty if there is none.
+	Read func(ctx context.Context, name int) (string, error)
 }
 
 // Trouble is a fault of the store's servers.

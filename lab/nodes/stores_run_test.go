@@ -32,7 +32,7 @@ func skip(t *testing.T, s Store) {
 // can't be watched and has no history of records, too. protoactor's remote sets gRPC's logger when it
 // starts, while clients read it: hence the build constraint.
 func TestShortTorture(t *testing.T) {
-	tier.NightlyOnly(t, "TestShortForms has nodes that are killed")
+	tier.NightlyOnly(t, "TestShortForms kills and stops nodes")
 	for _, s := range []Store{overEtcd, overPostgres, overSQLite, shared} {
 		t.Run(s.Name, func(t *testing.T) {
 			skip(t, s)
@@ -69,9 +69,9 @@ func playShort(t *testing.T, name string, r *scene.Run) {
 
 // Each scenario in its short form: one of each kind in the commit tier, the rest at night.
 func TestShortForms(t *testing.T) {
-	short := []string{"rolling", "kills"}
+	short := []string{"rolling", "scheduler"}
 	if tier.Nightly() {
-		short = []string{"kills", "shardkills", "many", "shards", "handovers", "singletonload", "rolling", "load", "congestion", "backlog", "slowlink", "reshard"}
+		short = []string{"scheduler", "bank", "kills", "shardkills", "many", "shards", "handovers", "singletonload", "rolling", "load", "congestion", "backlog", "slowlink", "reshard"}
 	}
 	for _, name := range short {
 		t.Run(name, func(t *testing.T) {

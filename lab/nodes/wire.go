@@ -43,7 +43,8 @@ type settings struct {
 	State     int           // bytes that each account hands over; 0: none
 	Large     int           // bytes that the first account hands over; 0: State
 	Size      int           // bytes of each letter, at least
-	Writes    bool          // workers write to the fenced journal
+	Writes    bool          // workers write to the fenced journal, now and then
+	Ledger    bool          // workers write every job to it, and know by it which they did
 
 	Broken bool   // its clock is slow and its writes have no condition: the oracle must find it
 	Leaks  string // what each account that starts leaks: goroutines, heap, or both
@@ -153,6 +154,8 @@ const (
 	doQuiet   = "quiet"   // sends no more, and waits for answers
 	doLead    = "lead"    // Leader leads from now on
 	doHold    = "hold"    // the next letter blocks its worker
+	doRelease = "release" // it goes on
+	doBook    = "book"    // Count clients send a job each Within
 	doBurst   = "burst"   // sends Count letters to the first target at once
 	doStop    = "stop"    // hosts no more, by Stop; a worker that is held goes on once its mail is turned away
 	doDrain   = "drain"   // moves all shards off this node
@@ -197,7 +200,8 @@ type (
 		Target uint16
 		Seq    uint64
 		Sent   int64
-		Fill   int // bytes that it has besides
+		Amount int64 // of a job
+		Fill   int   // bytes that it has besides
 	}
 	receipt struct {
 		Target uint16
@@ -218,7 +222,7 @@ type (
 	receiptCodec struct{}
 )
 
-const letterSize, receiptSize = 22, 18
+const letterSize, receiptSize = 30, 18
 
 func (letterCodec) Name() string  { return "lab.letters" }
 func (receiptCodec) Name() string { return "lab.receipts" }
@@ -230,6 +234,7 @@ func (letterCodec) Marshal(v any) ([]byte, error) {
 	binary.LittleEndian.PutUint16(b[4:], l.Target)
 	binary.LittleEndian.PutUint64(b[6:], l.Seq)
 	binary.LittleEndian.PutUint64(b[14:], uint64(l.Sent))
+	binary.LittleEndian.PutUint64(b[22:], uint64(l.Amount))
 	return b[:letterSize+l.Fill], nil
 }
 
@@ -238,7 +243,7 @@ func (letterCodec) Unmarshal(b []byte, v any) error {
 		return fmt.Errorf("a letter of %d bytes", len(b))
 	}
 	*v.(*letter) = letter{binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint16(b[4:]), binary.LittleEndian.Uint64(b[6:]),
-		int64(binary.LittleEndian.Uint64(b[14:])), len(b) - letterSize}
+		int64(binary.LittleEndian.Uint64(b[14:])), int64(binary.LittleEndian.Uint64(b[22:])), len(b) - letterSize}
 	return nil
 }
 

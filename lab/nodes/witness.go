@@ -9,8 +9,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/holdfast-go/holdfast/lab/machine"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // witness is a store that notes what the real one confirmed, and when that was
@@ -60,7 +60,7 @@ func witnessed(s lease.Store, j *journal, n names) (lease.Store, *witness) {
 
 // OpenSession implements lease.Store.
 func (w *witness) OpenSession(ctx context.Context, s lease.Session) (lease.Grant, error) {
-	sent := cluster.Now()
+	sent := machine.Now()
 	g, err := w.Store.OpenSession(ctx, s)
 	if err == nil {
 		w.opened(s.ID, true)
@@ -71,7 +71,7 @@ func (w *witness) OpenSession(ctx context.Context, s lease.Session) (lease.Grant
 
 // Renew implements lease.Store.
 func (w *witness) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Grant, error) {
-	sent := cluster.Now()
+	sent := machine.Now()
 	gs, err := w.Store.Renew(ctx, sessions)
 	if err == nil {
 		for i, g := range gs {
@@ -83,14 +83,14 @@ func (w *witness) Renew(ctx context.Context, sessions []lease.Session) ([]lease.
 
 func (w *witness) confirm(s lease.Session, e entry, g lease.Grant) {
 	if g.Err == nil {
-		e.at, e.kind, e.token, e.seq = cluster.Now(), confirmed, uint64(s.ID), uint64(g.TTL)
+		e.at, e.kind, e.token, e.seq = machine.Now(), confirmed, uint64(s.ID), uint64(g.TTL)
 		w.journal.Note(e)
 	}
 }
 
 // CloseSession implements lease.Store.
 func (w *witness) CloseSession(ctx context.Context, s lease.Session) error {
-	w.journal.Note(entry{at: cluster.Now(), kind: closed, token: uint64(s.ID)})
+	w.journal.Note(entry{at: machine.Now(), kind: closed, token: uint64(s.ID)})
 	err := w.Store.CloseSession(ctx, s)
 	if err == nil {
 		w.opened(s.ID, false)
@@ -173,7 +173,7 @@ func unsupported[T any](yield func(T, error) bool) {
 
 func (w *witness) giveUp(h lease.Held) {
 	if i, ok := w.names.number(h.Name); ok {
-		w.journal.Note(entry{at: cluster.Now(), kind: gaveUp, name: uint16(i), token: uint64(h.Token)})
+		w.journal.Note(entry{at: machine.Now(), kind: gaveUp, name: uint16(i), token: uint64(h.Token)})
 	}
 }
 

@@ -15,10 +15,10 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/holdfast-go/holdfast/lab/machine"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/singleton"
-	"github.com/holdfast-go/holdfast/test/cluster"
 )
 
 // ownership is what a worker works under: singleton.Guarded or *sharding.Entity.
@@ -36,6 +36,7 @@ type worker struct {
 	own     ownership
 	n       int
 	writing atomic.Bool
+	bookkeeper
 }
 
 // A worker writes with the first letter and with every writeEvery-th from then on.
@@ -54,24 +55,30 @@ func (w *worker) Receive(ctx actor.Context) {
 		w.begin(ctx)
 	case *actor.Stopped:
 		if w.own != nil {
-			w.note(entry{at: cluster.Now(), kind: ended, target: w.target})
+			w.note(entry{at: machine.Now(), kind: ended, target: w.target})
 			if w.name >= w.node.Names.Singletons {
 				w.node.active.Add(-1)
 			}
 		}
+	case beat:
+		w.tick(ctx)
 	case letter:
 		if held := w.node.held.Load(); held != nil {
+			w.note(entry{at: machine.Now(), kind: holding, target: w.target})
 			<-*held
 		}
-		e := entry{at: cluster.Now(), kind: handled, sent: time.Duration(msg.Sent), sender: msg.Sender, seq: msg.Seq, target: msg.Target}
+		e := entry{at: machine.Now(), kind: handled, sent: time.Duration(msg.Sent), sender: msg.Sender, seq: msg.Seq, target: msg.Target}
 		if !w.own.CheckAlive() {
 			e.kind = overran
 		}
 		w.note(e)
 		if w.node.Writes && w.n%writeEvery == 0 && w.writing.CompareAndSwap(false, true) {
-			go w.write(w.n)
+			go w.jot(w.n)
 		}
 		w.n++
+		if w.node.Ledger && msg.Seq > 0 && !w.job(msg) {
+			return // not done, so not answered
+		}
 		if ctx.Sender() != nil {
 			ctx.Respond(receipt{Target: msg.Target, Seq: msg.Seq, Token: uint64(w.own.Token())})
 		}
@@ -88,9 +95,12 @@ func (w *worker) begin(ctx actor.Context) {
 	} else {
 		panic("a worker must run as a singleton or an entity")
 	}
-	at := cluster.Now()
+	at := machine.Now()
 	if w.own.CheckAlive() {
 		w.note(entry{at: at, kind: began, target: w.target})
+	}
+	if w.node.Ledger {
+		w.open(ctx)
 	}
 	done := w.own.Context()
 	context.AfterFunc(done, func() {
@@ -98,7 +108,7 @@ func (w *worker) begin(ctx actor.Context) {
 		if !slices.ContainsFunc(losses, func(l error) bool { return errors.Is(cause, l) }) {
 			return
 		}
-		e := entry{at: cluster.Now(), kind: lost}
+		e := entry{at: machine.Now(), kind: lost}
 		if errors.Is(cause, lease.ErrExpired) {
 			e.seq = ranOut
 		}
@@ -112,25 +122,37 @@ func (w *worker) note(e entry) {
 	w.node.journal.Note(e)
 }
 
-// write appends to the fenced journal. It asks nobody whether it may, as a careless
+// jot writes to the fenced journal. It asks nobody whether it may, as a careless
 // worker would: the condition of the write is all that stands between a stale one and
 // the data.
-func (w *worker) write(n int) {
+func (w *worker) jot(n int) {
 	defer w.writing.Store(false)
+	_ = w.append(writeText(uint64(w.own.Token()), w.node.Index, w.node.Life, n)) // what is not known the journal will show
+}
+
+// append writes to the fenced journal: of the worker's name, or, for a ledger, its own. lease.ErrStale:
+// the store refused it.
+func (w *worker) append(text string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	var condition lease.Ownership = w.own
 	if w.node.Broken {
 		condition = nil
 	}
-	ok, err := w.node.client.Write(ctx, condition, w.name, writeText(uint64(w.own.Token()), w.node.Index, w.node.Life, n))
-	switch {
-	case err != nil: // not known: the journal will show
-	case ok:
-		w.note(entry{at: cluster.Now(), kind: wrote})
-	default:
-		w.note(entry{at: cluster.Now(), kind: refused})
+	name := w.name
+	if w.node.Ledger {
+		name = int(w.target)
 	}
+	ok, err := w.node.client.Write(ctx, condition, name, text)
+	switch {
+	case err != nil:
+		return err
+	case !ok:
+		w.note(entry{at: machine.Now(), kind: refused, target: w.target})
+		return lease.ErrStale
+	}
+	w.note(entry{at: machine.Now(), kind: wrote, target: w.target})
+	return nil
 }
 
 // account is a worker that hands its state over: the token it ran under, and how many
@@ -145,7 +167,7 @@ type account struct {
 func (a *account) Receive(ctx actor.Context) {
 	a.worker.Receive(ctx)
 	if _, ok := ctx.Message().(*actor.Started); ok && a.from != 0 {
-		a.note(entry{at: cluster.Now(), kind: gotState, target: a.target, seq: a.from, sender: a.life})
+		a.note(entry{at: machine.Now(), kind: gotState, target: a.target, seq: a.from, sender: a.life})
 	}
 }
 
@@ -156,7 +178,7 @@ func (a *account) HandOverState() ([]byte, error) {
 	if a.own == nil {
 		return nil, nil // its lease ended before it could begin
 	}
-	a.note(entry{at: cluster.Now(), kind: leftState, target: a.target, seq: uint64(a.life + 1)})
+	a.note(entry{at: machine.Now(), kind: leftState, target: a.target, seq: uint64(a.life + 1)})
 	size := a.node.State
 	if int(a.target) == a.node.Names.Singletons && a.node.Large > 0 {
 		size = a.node.Large

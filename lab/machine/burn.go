@@ -1,0 +1,49 @@
+//go:build linux
+
+package machine
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+)
+
+// burnEnv makes a program that calls Burn use a processor until it is killed.
+const burnEnv = "HOLDFAST_CLUSTER_BURN"
+
+// IsBurner reports whether this process was started to Burn.
+func IsBurner() bool { return os.Getenv(burnEnv) != "" }
+
+// Burn uses a processor until it is killed.
+func Burn() {
+	for x := uint64(1); x != 0; x += 2 { // it is odd for ever
+	}
+}
+
+// Burners starts n processes of this program, which must Burn if it IsBurner, and
+// returns what ends them.
+func Burners(at *Place, n int) (end func() error, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	var all []*exec.Cmd
+	end = func() error {
+		var errs []error
+		for _, cmd := range all {
+			errs = append(errs, cmd.Process.Kill())
+			_ = cmd.Wait() // says that it was killed
+		}
+		all = nil
+		return errors.Join(errs...)
+	}
+	for range n {
+		cmd := exec.Command(self)
+		cmd.Env = append(os.Environ(), burnEnv+"=1", "GOMAXPROCS=1")
+		if err := at.Start(cmd); err != nil {
+			return nil, errors.Join(err, end())
+		}
+		all = append(all, cmd)
+	}
+	return end, nil
+}

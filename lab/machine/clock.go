@@ -1,0 +1,44 @@
+//go:build linux
+
+package machine
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-go/holdfast/lease"
+)
+
+// Now reads the machine's monotonic clock, which is the same for all processes.
+func Now() time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		panic(err) // every Linux has it
+	}
+	return time.Duration(ts.Nano())
+}
+
+// Clock is the machine's, so that the readings of all Keepers compare.
+type Clock struct{}
+
+// Now implements lease.Clock.
+func (Clock) Now() lease.Reading {
+	return lease.Reading{Mono: Now(), Wall: time.Now().UnixNano()}
+}
+
+// AfterFunc implements lease.Clock.
+func (Clock) AfterFunc(d time.Duration, f func()) lease.Timer { return time.AfterFunc(d, f) }
+
+// Pause waits for d or for ctx to end.
+func Pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return ctx.Err()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,13 @@
+// Package machine is a laboratory of real processes (Linux): what the checks in
+// lab/nodes and lab/leases need to start processes, to stand between them, and to
+// note what they see.
+//
+//   - Place and Process: children that die with their parent, take orders and tell
+//     reports over pipes, and whose memory is measured from outside.
+//   - Links: nodes reach each other through TCP proxies, one for each direction of each
+//     pair, which delay, throttle, hold back, cut and count.
+//   - Now and Clock: the machine's one monotonic clock, by which the notes of all
+//     processes compare.
+//   - Shared and Journal: files in the memory of several processes, and what a node notes in
+//     one, which outlives kill -9.
+package machine

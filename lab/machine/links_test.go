@@ -1,0 +1,220 @@
+//go:build linux
+
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// eachLinks runs f between two nodes, with namespaces where they are permitted, and
+// without.
+func eachLinks(t *testing.T, f func(t *testing.T, l *Links, dial func() net.Conn, ln net.Listener)) {
+	for _, isolated := range []bool{true, false} {
+		t.Run(fmt.Sprintf("namespaces %t", isolated), func(t *testing.T) {
+			l, err := newLinks(2, 1, isolated)
+			if isolated && err != nil {
+				t.Logf("not permitted, so not tested: %v", err)
+				return
+			}
+			require.NoError(t, err)
+			defer l.Close()
+			if !isolated {
+				l.why = errors.New("this test")
+			}
+			host, port := l.Host(1)
+			address := fmt.Sprintf("%s:%d", host, port)
+			var ln net.Listener
+			require.NoError(t, l.Place(1).Do(func() (err error) { ln, err = net.Listen("tcp", address); return err }))
+			defer ln.Close()
+			to := address
+			if other := l.Dials(0)[address]; other != "" {
+				to = other
+			}
+			f(t, l, func() (conn net.Conn) {
+				require.NoError(t, l.Place(0).Do(func() (err error) { conn, err = net.Dial("tcp", to); return err }))
+				t.Cleanup(func() { conn.Close() })
+				return conn
+			}, ln)
+		})
+	}
+}
+
+func accept(t *testing.T, ln net.Listener) net.Conn {
+	require.NoError(t, ln.(*net.TCPListener).SetDeadline(time.Now().Add(20*time.Second)))
+	conn, err := ln.Accept()
+	require.NoError(t, err)
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+func write(t *testing.T, conn net.Conn, text string) {
+	_, err := conn.Write([]byte(text))
+	require.NoError(t, err)
+}
+
+func hears(t *testing.T, conn net.Conn, text string) {
+	t.Helper()
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(20*time.Second)))
+	buf := make([]byte, len(text))
+	_, err := io.ReadFull(conn, buf)
+	require.NoError(t, err)
+	require.Equal(t, text, string(buf))
+}
+
+func silent(t *testing.T, conn net.Conn) {
+	t.Helper()
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(200*time.Millisecond)))
+	_, err := conn.Read(make([]byte, 10))
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+}
+
+func TestAStalledLinkHoldsEverythingAndClosesNothing(t *testing.T) {
+	eachLinks(t, func(t *testing.T, l *Links, dial func() net.Conn, ln net.Listener) {
+		a := dial()
+		b := accept(t, ln)
+		write(t, a, "one")
+		hears(t, b, "one")
+		l.Link(0, 1).Set(Shape{Stall: true})
+		write(t, a, "two")
+		silent(t, b)
+		write(t, b, "back")
+		hears(t, a, "back")
+		later := dial() // it is not made before it can be
+		l.Link(0, 1).Heal()
+		hears(t, b, "two")
+		c := accept(t, ln)
+		write(t, later, "three")
+		hears(t, c, "three")
+		require.EqualValues(t, len("onetwothree"), l.Link(0, 1).Bytes())
+		require.EqualValues(t, len("back"), l.Link(1, 0).Bytes())
+		require.EqualValues(t, len("onetwothreeback"), l.Bytes())
+	})
+}
+
+func TestADelayIsOfEachPieceAndKeepsOrder(t *testing.T) {
+	eachLinks(t, func(t *testing.T, l *Links, dial func() net.Conn, ln net.Listener) {
+		a := dial()
+		b := accept(t, ln)
+		const delay, jitter = 100 * time.Millisecond, 50 * time.Millisecond
+		l.Link(0, 1).Set(Shape{Delay: delay, Jitter: jitter})
+		began := time.Now()
+		text := ""
+		for i := range 20 {
+			part := fmt.Sprintf("%02d", i)
+			text += part
+			write(t, a, part)
+		}
+		hears(t, b, text)
+		took := time.Since(began)
+		require.GreaterOrEqual(t, took, delay)
+		require.Less(t, took, 10*delay) // they are not delayed one after the other
+		write(t, b, "back")
+		began = time.Now()
+		hears(t, a, "back")
+		require.Less(t, time.Since(began), delay)
+	})
+}
+
+func TestARateHoldsForAllAndASlowLinkHoldsItsSenderUp(t *testing.T) {
+	eachLinks(t, func(t *testing.T, l *Links, dial func() net.Conn, ln net.Listener) {
+		a := dial()
+		b := accept(t, ln)
+		const rate, size = 200_000, 100_000
+		l.Link(0, 1).Set(Shape{Rate: rate})
+		began := time.Now()
+		go func() { _, _ = a.Write(make([]byte, size)) }()
+		_, err := io.ReadFull(b, make([]byte, size))
+		require.NoError(t, err)
+		took := time.Since(began).Seconds()
+		require.Greater(t, took, 0.8*size/rate)
+		require.Less(t, took, 3.0*size/rate)
+
+		l.Link(0, 1).Set(Shape{Stall: true})
+		var wrote atomic.Int64
+		go func() {
+			for buf := make([]byte, 4<<10); ; {
+				n, err := a.Write(buf)
+				wrote.Add(int64(n))
+				if err != nil {
+					return
+				}
+			}
+		}()
+		require.Eventually(t, func() bool {
+			before := wrote.Load()
+			time.Sleep(300 * time.Millisecond)
+			return before > 0 && wrote.Load() == before
+		}, 20*time.Second, time.Millisecond)
+		require.Less(t, wrote.Load(), int64(5<<20)) // the sender's own socket is the system's to size
+		a.Close()
+	})
+}
+
+func TestACutResetsConnectionsAndMakesNone(t *testing.T) {
+	eachLinks(t, func(t *testing.T, l *Links, dial func() net.Conn, ln net.Listener) {
+		a := dial()
+		b := accept(t, ln)
+		write(t, a, "one")
+		hears(t, b, "one")
+		l.Link(1, 0).Set(Shape{Cut: true})
+		host, port := l.Host(1)
+		to := net.JoinHostPort(host, strconv.Itoa(port))
+		if other := l.Dials(0)[to]; other != "" {
+			to = other
+		}
+		ends := []net.Conn{a, b}
+		_ = l.Place(0).Do(func() error { // a reset may come before it is made
+			conn, err := net.Dial("tcp", to)
+			if err == nil {
+				ends = append(ends, conn)
+				t.Cleanup(func() { conn.Close() })
+			}
+			return err
+		})
+		for _, conn := range ends {
+			require.NoError(t, conn.SetReadDeadline(time.Now().Add(20*time.Second)))
+			_, err := conn.Read(make([]byte, 1))
+			require.Error(t, err)
+			require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
+		}
+		require.EqualValues(t, 1, l.Link(1, 0).Resets())
+		l.Link(1, 0).Heal()
+		a, b = dial(), accept(t, ln)
+		write(t, a, "two")
+		hears(t, b, "two")
+	})
+}
+
+func TestAnEndTravelsBehindItsBytes(t *testing.T) {
+	eachLinks(t, func(t *testing.T, l *Links, dial func() net.Conn, ln net.Listener) {
+		a := dial()
+		b := accept(t, ln)
+		l.Link(0, 1).Set(Shape{Delay: 50 * time.Millisecond, Rate: 100_000})
+		write(t, a, string(make([]byte, 20_000)))
+		require.NoError(t, a.(*net.TCPConn).CloseWrite())
+		require.NoError(t, b.SetReadDeadline(time.Now().Add(20*time.Second)))
+		got, err := io.ReadAll(b)
+		require.NoError(t, err)
+		require.Len(t, got, 20_000)
+		write(t, b, "still heard")
+		hears(t, a, "still heard")
+	})
+}
+
+func TestShapesBoundWhatIsKept(t *testing.T) {
+	require.Equal(t, buffered, Shape{Rate: 1000}.limit())
+	require.Equal(t, buffered+delayLine, Shape{Delay: time.Second}.limit())
+	require.Equal(t, buffered+15_000, Shape{Delay: 50 * time.Millisecond, Jitter: 250 * time.Millisecond, Rate: 50_000}.limit())
+	require.Equal(t, 1000, Shape{Rate: 50_000}.piece())
+	require.Equal(t, mostPiece, Shape{}.piece())
+}

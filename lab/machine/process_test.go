@@ -1,0 +1,84 @@
+//go:build linux
+
+package machine
+
+import (
+	"context"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func child(t *testing.T) *Process[report] {
+	at, err := NewPlace(false)
+	require.NoError(t, err)
+	p, err := Start[report](at, "child", childEnv, 1)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, p.Kill())
+		at.End()
+	})
+	_, err = p.Await(t.Context(), 10*time.Second, "up", func(r report) bool { return r.What == "up" && r.Heap > 0 })
+	require.NoError(t, err)
+	return p
+}
+
+func TestAProcessTakesOrdersAndReports(t *testing.T) {
+	p := child(t)
+	require.NoError(t, p.Tell("hello"))
+	_, err := p.Await(t.Context(), 10*time.Second, "its answer", func(r report) bool { return r.What == `"hello"` })
+	require.NoError(t, err)
+	require.Len(t, p.Said(), 2)
+	_, err = p.Await(t.Context(), 10*time.Millisecond, "more", func(r report) bool { return r.What == "more" })
+	require.ErrorIs(t, err, ErrNever)
+	require.Greater(t, p.RSS(), uint64(1<<20))
+}
+
+func TestTheEndOfAProcessEndsWhatWaitsForIt(t *testing.T) {
+	p := child(t)
+	require.NoError(t, p.Signal(syscall.SIGSTOP)) // one that is stopped can be killed as well
+	go func() { _ = p.Kill() }()
+	_, err := p.Await(t.Context(), 10*time.Second, "more", func(r report) bool { return r.What == "more" })
+	require.ErrorContains(t, err, "child ended by itself: signal: killed")
+	require.Zero(t, p.RSS())
+}
+
+func TestAPlacesEndEndsItsProcesses(t *testing.T) {
+	at, err := NewPlace(false)
+	require.NoError(t, err)
+	p, err := Start[report](at, "child", childEnv, 1)
+	require.NoError(t, err)
+	at.End()
+	select {
+	case <-p.Done():
+	case <-time.After(10 * time.Second):
+		t.Fatal("it lives on")
+	}
+}
+
+func TestPeaksAreOfEachProcess(t *testing.T) {
+	p := child(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	var peaks Peaks
+	Watch(ctx, p, 10*time.Millisecond, &peaks)
+	id, most := peaks.Highest()
+	require.Equal(t, "child", id)
+	require.Greater(t, most, uint64(1<<20))
+	peaks.Note("other", most+1)
+	peaks.Note("other", 1)
+	id, now := peaks.Highest()
+	require.Equal(t, "other", id)
+	require.Equal(t, most+1, now)
+}
+
+func TestBurnersUseTheProcessorUntilTheyAreEnded(t *testing.T) {
+	at, err := NewPlace(false)
+	require.NoError(t, err)
+	defer at.End()
+	end, err := Burners(at, 1)
+	require.NoError(t, err)
+	require.NoError(t, end())
+}
