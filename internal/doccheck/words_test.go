@@ -21,7 +21,7 @@ var odd = regexp.MustCompile(`(?i)\b(nobody|whoever|whosoever|anew|in vain|of us
 // The most odd words in 1000, of pages and of comments in code that ships. They only fall.
 const (
 	oddInPages    = 0.1
-	oddInComments = 3.5
+	oddInComments = 3.3
 )
 
 // frequency counts odd words.
@@ -86,7 +86,7 @@ var longDocs = map[string]int{
 	"internal/handover":              79,
 	"internal/memnet":                59,
 	"internal/route":                 95,
-	"internal/transport":             74,
+	"internal/transport":             72,
 	"lease":                          127,
 	"lease/faultstore":               46,
 	"lease/leasetest":                81,
@@ -115,5 +115,10 @@ func TestPackageDocsAreShort(t *testing.T) {
 	require.Greater(t, len(lines), 40)
 	for folder, n := range lines {
 		require.LessOrEqual(t, n, max(docLines, longDocs[folder]), "the documentation of %s has %d lines", folder, n)
+	}
+	for folder, n := range longDocs {
+		if lines[folder] < n {
+			t.Logf("%s has %d lines now: shorten the list", folder, lines[folder])
+		}
 	}
 }
