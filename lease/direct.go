@@ -50,16 +50,21 @@ func (k *Keeper) sendDirect(ctx context.Context, o *op) {
 	l.pump(k)
 }
 
-// callFor is call for an attempt of ops, on this goroutine if that is the caller
-// of the one op there is. It bears the values of the first of them.
-func callFor[T any](k *Keeper, ops []*op, f func(context.Context) (T, error)) (v T, err error) {
+// callFor is call for an attempt of ops, which has an outcome for each, on this goroutine if that is
+// the caller of the one op there is. It bears the values of the first of them.
+func (k *Keeper) callFor(ops []*op, f func(context.Context) ([]Outcome, error)) (outs []Outcome, err error) {
+	defer func() {
+		if err == nil && len(outs) != len(ops) {
+			err = fmt.Errorf("%d outcomes for %d names: %w", len(outs), len(ops), ErrInconsistent)
+		}
+	}()
 	caller := ops[0].caller
 	sent := k.clock.Now()
 	if caller == nil {
 		values := ops[0].values
-		v, err = call(k, func(ctx context.Context) (T, error) { return f(bear(ctx, values)) })
+		outs, err = call(k, func(ctx context.Context) ([]Outcome, error) { return f(bear(ctx, values)) })
 		k.heard(ofRecords, sent, err)
-		return v, err
+		return outs, err
 	}
 	ops[0].caller = nil // only the first attempt
 	ctx, cancel := context.WithCancelCause(k.ctx)
@@ -69,12 +74,12 @@ func callFor[T any](k *Keeper, ops []*op, f func(context.Context) (T, error)) (v
 	if caller.Done() != nil {
 		defer context.AfterFunc(caller, func() { cancel(caller.Err()) })()
 	}
-	v, err = contained(func() (T, error) { return f(bear(ctx, caller)) })
+	outs, err = contained(func() ([]Outcome, error) { return f(bear(ctx, caller)) })
 	k.heed(err)
 	if caller.Err() == nil {
 		k.heard(ofRecords, sent, err)
 	}
-	return v, err
+	return outs, err
 }
 
 func noAnswer(within time.Duration) error {

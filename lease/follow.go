@@ -75,7 +75,7 @@ func (k *Keeper) canFollow(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// refreshRounds: after so many TTLs at the latest a watch is begun anew that has not
+// refreshRounds: after so many TTLs at the latest a watch is restarted that has not
 // said that it runs.
 const refreshRounds = 3
 
@@ -143,7 +143,7 @@ func (f *follower) interrupted(err error) {
 	switch {
 	case err == nil:
 		f.fails = 0
-	case errors.Is(err, ErrSetback): // that is told once
+	case errors.Is(err, ErrSetback): // that is logged once
 		f.lapse()
 	case f.failed():
 		f.k.aside("following records was interrupted", zap.String("prefix", f.prefix), zap.Error(err))
@@ -192,7 +192,7 @@ func (f *follower) run(ctx context.Context) {
 	}
 }
 
-// failed counts a failure, and reports whether it is to be logged: once, if nothing
+// failed counts a failure, and reports whether to log it: once, if nothing
 // has succeeded for a TTL. What is shorter is made up for by the next snapshot.
 func (f *follower) failed() bool {
 	now := f.k.clock.Now().Mono
@@ -215,9 +215,8 @@ func (f *follower) watch(ctx context.Context, s stream) (progress bool, err erro
 }
 
 func (f *follower) follow(ctx context.Context, s stream) (progress bool, err error) {
-	// A watch that falls silent would be waited for in vain. As it begins that is
-	// noticed; later there may be nothing to tell, so it is begun anew now and then,
-	// unless it answers probes.
+	// A watch may fall silent. While it begins that is noticed; later there may be no changes, so
+	// it is restarted now and then unless it answers probes.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(f.era.ctx, func() { cancel(errRefresh) })()
@@ -290,19 +289,8 @@ func (f *follower) list(ctx context.Context) error {
 	if f.name != "" {
 		return f.look()
 	}
-	recs, err := call(f.k, func(call context.Context) ([]Record, error) {
-		var recs []Record
-		for rec, err := range f.k.store.List(call, f.prefix) {
-			switch {
-			case errors.Is(err, ErrBadRecord):
-				recs = append(recs, Record{Name: rec.Name})
-			case err != nil:
-				return nil, err
-			default:
-				recs = append(recs, rec)
-			}
-		}
-		return recs, call.Err()
+	recs, err := call(f.k, func(ctx context.Context) ([]Record, error) {
+		return gather(ctx, f.k.store.List(ctx, f.prefix), func(string, error) {}, everyRecord)
 	})
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -27,7 +28,7 @@ type Handle struct {
 	claim    Held                 // what stands, or may stand, under held and ended
 	sess     *session             // of the claim
 	last     Token                // the highest token this handle ever had
-	seen     Token                // the highest token of the name that was ever seen, whosoever
+	seen     Token                // the highest token of the name that was ever seen, of any owner
 	op       *op                  // in flight: at most one
 	queue    []*op                // behind it, in order
 	children map[*Handle]struct{} // handles made with this as their parent, until they are closed and at rest
@@ -207,23 +208,13 @@ func (k *Keeper) List(ctx context.Context, prefix string) ([]Record, error) {
 	if err := k.check(ctx); err != nil {
 		return nil, err
 	}
-	recs, err := ask(ctx, k, func(ctx context.Context) (recs []Record, err error) {
-		for rec, err := range k.store.List(ctx, prefix) {
-			switch {
-			case errors.Is(err, ErrBadRecord):
-				k.badRecord(rec.Name, err)
-			case err != nil:
-				return nil, err
-			default:
-				recs = append(recs, rec)
-			}
-		}
-		return recs, ctx.Err()
+	recs, err := ask(ctx, k, func(ctx context.Context) ([]Record, error) {
+		return gather(ctx, k.store.List(ctx, prefix), k.badRecord, everyRecord)
 	})
 	if err != nil {
 		return nil, k.errorf(prefix, err)
 	}
-	return recs, nil
+	return slices.DeleteFunc(recs, Record.bad), nil
 }
 
 // OnLost implements Lease.
@@ -374,7 +365,7 @@ func (k *Keeper) loseLocked(h *Handle, reason error) {
 	}
 }
 
-// guard runs a function of the user's: its panic harms nothing else.
+// guard runs a callback. A panic is logged.
 func (k *Keeper) guard(what, name string, f func()) {
 	defer func() {
 		if p := recover(); p != nil {

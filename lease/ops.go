@@ -17,8 +17,8 @@ const (
 	opTransfer
 )
 
-// op is one operation of a handle, from the call to its definite end. A handle
-// has one in flight; the others queue behind it in order.
+// op is one operation of a handle, from the call to its definite end. A handle has one in flight; the
+// others queue behind it.
 type op struct {
 	kind opKind
 	h    *Handle
@@ -26,35 +26,36 @@ type op struct {
 	ok   bool
 	err  error
 
-	until    time.Duration // no further attempt after this; its caller waits no longer
-	attempts int
-	sent     bool          // the store may have been asked: it may be applied
-	pause    time.Duration // before the next attempt
-	unknown  bool          // an attempt's outcome is not known: it may still land
-	lastErr  error
-	// abandoned: the caller is gone. An acquisition that wins is given back.
-	abandoned bool
-	finished  bool
+	until     time.Duration // no further attempt after this; its caller waits no longer
+	attempts  int
+	sent      bool          // a request was sent: it may be applied
+	pause     time.Duration // before the next attempt
+	unknown   bool          // the outcome of an attempt is unknown: it may still land
+	lastErr   error
+	abandoned bool // the caller has left: an acquisition that wins is given back
+	finished  bool // the caller has its answer
 
-	// The first attempt, where the caller makes it (direct.go).
+	// The first attempt, if the caller makes it (direct.go).
 	mayDirect bool
 	direct    *lane
 	caller    context.Context
-	values    context.Context // its values are for the requests
-	reserved  *session        // opAcquire: counts the op as pending
+	values    context.Context // the requests bear its values
+	reserved  *session        // the session that counts an acquisition as pending
 
-	mark       Token      // opAcquire: the highest token of the name that was seen before this attempt was sent
-	asked      []*session // opAcquire: those of attempts that may still land
-	nonce      uint64     // opAcquire
-	under      *term      // opAcquire: of the parent, when it began; nil: no parent
-	supersedes Token      // opAcquire: the token of a record of ours that stands
-	gone       Token      // opAcquire: up to which token the name's records are known to be gone
-	given      Token      // opAcquire: of the last record known to go on, with no break, from what came to our offer
-	term       *term      // opAcquire: that was won, or found to live
-	refused    *HeldError // opAcquire: that it was, and by what
-	held       Held       // opRelease, opTransfer: what to give up
-	offer      *Offer     // opTransfer; opAcquire that adopts
-	awaits     awaited    // opRelease, opTransfer: the children that stand; it is not sent before they rest
+	// Acquire and Adopt.
+	asked      []*session // sessions of attempts that may still land
+	nonce      uint64
+	mark       Token      // the highest token of the name before this attempt was sent
+	gone       Token      // the highest token that is known to have been deleted
+	supersedes Token      // the token of our own record, which the claim replaces
+	given      Token      // the token of the record that was transferred to our offer, or has replaced it since
+	under      *term      // the parent's term; nil: no parent
+	term       *term      // the result: won, or found alive
+	refused    *HeldError // the result: held by another
+
+	held   Held    // Release, Transfer: what to give up
+	offer  *Offer  // Transfer, Adopt
+	awaits awaited // Release, Transfer: children that still stand; it is sent after them
 }
 
 func (o *op) finish(ok bool, err error) {
@@ -203,7 +204,7 @@ func (k *Keeper) beginLocked(o *op) bool {
 			o.finish(true, nil)
 			return false
 		}
-		// Found dead before the loop looked: the loss is told all the same.
+		// Found dead before the loop looked: OnLost is called all the same.
 		k.loseLocked(h, ErrExpired)
 		if !h.underLocked(o) {
 			return o.kind == opRelease

@@ -43,8 +43,12 @@ func (r *reconciler) mine(waiters bool) (look, error) {
 		clear(r.k.bygone)
 		r.k.mu.Unlock()
 	}
-	found, err := r.k.list()
-	return look{found: found, all: true}, err
+	recs, err := r.k.list()
+	l := look{found: make(map[string]Record, len(recs)), all: true}
+	for _, rec := range recs {
+		l.found[rec.Name] = rec
+	}
+	return l, err
 }
 
 // bySession is mine by the records of the sessions that this Keeper has, or had and did not
@@ -61,7 +65,7 @@ func (r *reconciler) bySession(waiters bool) (look, error) {
 	now := k.clock.Now().Mono
 	for _, s := range k.bygone {
 		sessions = append(sessions, s.Session)
-		if now-s.renewed > max(lateRounds*k.cfg.TTL, 2*s.TTL) { // once more, whatever comes of it
+		if now-s.renewed > max(lateRounds*k.cfg.TTL, 2*s.TTL) { // this is the last time
 			delete(k.bygone, s.ID)
 		}
 	}
@@ -70,7 +74,7 @@ func (r *reconciler) bySession(waiters bool) (look, error) {
 	var failed error
 	for _, s := range sessions {
 		recs, err := call(k, func(ctx context.Context) ([]Record, error) {
-			return k.gather(ctx, lister.ListSession(ctx, s))
+			return gather(ctx, lister.ListSession(ctx, s), k.badRecord, everyRecord)
 		})
 		switch {
 		case errors.Is(err, ErrSessionGone):
@@ -107,18 +111,21 @@ func (r *reconciler) bySession(waiters bool) (look, error) {
 	return l, err
 }
 
-// gather collects records; of a value that is none its name alone.
-func (k *Keeper) gather(ctx context.Context, listing iter.Seq2[Record, error]) (recs []Record, err error) {
+// gather collects the records of a listing that keep wants; of a value that is no record its name
+// alone, after bad was called with it.
+func gather(ctx context.Context, listing iter.Seq2[Record, error], bad func(name string, err error), keep func(Record) bool) (recs []Record, err error) {
 	for rec, err := range listing {
 		switch {
 		case errors.Is(err, ErrBadRecord):
-			k.badRecord(rec.Name, err)
+			bad(rec.Name, err)
 			recs = append(recs, Record{Name: rec.Name})
 		case err != nil:
 			return nil, err
-		default:
+		case keep(rec):
 			recs = append(recs, rec)
 		}
 	}
 	return recs, ctx.Err()
 }
+
+func everyRecord(Record) bool { return true }

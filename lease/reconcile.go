@@ -13,7 +13,7 @@ import (
 
 // reconciler finds records of this incarnation that no handle claims (a late
 // acquire, a transfer that was not taken up) and releases them, so that a session keeps
-// nothing alive for nobody. All fields are guarded by Keeper.mu.
+// no record alive that is not claimed. All fields are guarded by Keeper.mu.
 type reconciler struct {
 	k       *Keeper
 	suspect map[string]*suspicion // by name
@@ -42,7 +42,7 @@ func (r *reconciler) init(k *Keeper) {
 	r.lister, _ = k.store.(SessionLister)
 }
 
-// strayLocked is told of a record of this incarnation by the watch.
+// strayLocked takes a record of this incarnation from the watch.
 func (r *reconciler) strayLocked(rec Record) {
 	if !r.claimedLocked(rec) {
 		r.stray[rec.Name] = rec
@@ -283,26 +283,13 @@ func (r *reconciler) release(held []Held) {
 
 // list reads every record that is this incarnation's or bears the name of one of
 // its handles, and what is no record.
-func (k *Keeper) list() (map[string]Record, error) {
-	return call(k, func(ctx context.Context) (map[string]Record, error) {
-		found := map[string]Record{}
-		for rec, err := range k.store.List(ctx, "") {
-			switch {
-			case errors.Is(err, ErrBadRecord):
-				k.badRecord(rec.Name, err)
-				found[rec.Name] = Record{Name: rec.Name}
-			case err != nil:
-				return nil, err
-			default:
-				k.mu.Lock()
-				known := k.handles[rec.Name] != nil
-				k.mu.Unlock()
-				if known || rec.Owner.Incarnation == k.owner.Incarnation {
-					found[rec.Name] = rec
-				}
-			}
-		}
-		return found, ctx.Err()
+func (k *Keeper) list() ([]Record, error) {
+	return call(k, func(ctx context.Context) ([]Record, error) {
+		return gather(ctx, k.store.List(ctx, ""), k.badRecord, func(rec Record) bool {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			return k.handles[rec.Name] != nil || rec.Owner.Incarnation == k.owner.Incarnation
+		})
 	})
 }
 

@@ -48,7 +48,7 @@ func (k *Keeper) sendAcquires(p *pool, ops []*op) {
 		sess := s.Session
 		k.mu.Unlock()
 
-		outs, err := callFor(k, batch, func(ctx context.Context) ([]Outcome, error) { return k.store.Acquire(ctx, sess, claims) })
+		outs, err := k.callFor(batch, func(ctx context.Context) ([]Outcome, error) { return k.store.Acquire(ctx, sess, claims) })
 		k.acquired(s, batch, outs, err)
 		ops = ops[n:]
 	}
@@ -56,9 +56,6 @@ func (k *Keeper) sendAcquires(p *pool, ops []*op) {
 
 // acquired takes up what came of a batch under s.
 func (k *Keeper) acquired(s *session, batch []*op, outs []Outcome, err error) {
-	if err == nil && len(outs) != len(batch) {
-		err = fmt.Errorf("%d outcomes for %d claims: %w", len(outs), len(batch), ErrInconsistent)
-	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if errors.Is(err, ErrSessionGone) {
@@ -130,7 +127,7 @@ func (k *Keeper) acquireAnsweredLocked(o *op, s *session, out Outcome) {
 	case out.OK:
 		k.wonLocked(o, s, out)
 	case rec.Owner.Incarnation == k.owner.Incarnation && rec.Token != o.supersedes:
-		// An earlier request of ours landed. Own it anew, so that whatever else
+		// An earlier request of ours landed. Own it again, so that whatever
 		// is still under way finds its condition broken.
 		o.supersedes, o.lastErr = rec.Token, errors.New("an earlier request's record stands")
 		if o.offer != nil && rec.Nonce == o.offer.Nonce {
@@ -227,7 +224,7 @@ func (k *Keeper) giveBackLocked(o *op, held Held, err error) {
 	k.giveUpAfterChildrenLocked(o)
 }
 
-// sendingLocked counts an attempt of each of ops, and reports whether it is to be made: not
+// sendingLocked counts an attempt of each of ops, and reports whether to make it: not
 // once their callers were told that the Keeper is closed, and that nothing was sent.
 func (k *Keeper) sendingLocked(ops []*op) bool {
 	if k.closed {
@@ -283,15 +280,12 @@ func (k *Keeper) sendReleases(ops []*op) {
 	if len(batch) == 0 {
 		return
 	}
-	outs, err := callFor(k, batch, func(ctx context.Context) ([]Outcome, error) { return k.store.Release(ctx, held) })
+	outs, err := k.callFor(batch, func(ctx context.Context) ([]Outcome, error) { return k.store.Release(ctx, held) })
 	k.released(batch, outs, err)
 }
 
 // released takes up what came of a batch.
 func (k *Keeper) released(batch []*op, outs []Outcome, err error) {
-	if err == nil && len(outs) != len(batch) {
-		err = fmt.Errorf("%d outcomes for %d releases: %w", len(outs), len(batch), ErrInconsistent)
-	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for i, o := range batch {
@@ -337,15 +331,12 @@ func (k *Keeper) sendMoves(ops []*op) {
 	}
 	k.mu.Unlock()
 	t := k.store.(TransferStore) // checked by Handle.Transfer
-	outs, err := callFor(k, ops, func(ctx context.Context) ([]Outcome, error) { return t.Transfer(ctx, moves) })
+	outs, err := k.callFor(ops, func(ctx context.Context) ([]Outcome, error) { return t.Transfer(ctx, moves) })
 	k.moved(ops, outs, err)
 }
 
 // moved takes up what came of a batch.
 func (k *Keeper) moved(ops []*op, outs []Outcome, err error) {
-	if err == nil && len(outs) != len(ops) {
-		err = fmt.Errorf("%d outcomes for %d moves: %w", len(outs), len(ops), ErrInconsistent)
-	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for i, o := range ops {

@@ -133,7 +133,7 @@ func (p *Pool) Holders(ctx context.Context) ([]Record, error) {
 
 // Close ends the calls that wait, and later ones, with ErrClosed, waits for those that work to
 // return, and frees the names on the Keeper. When ctx is done before, the error says how many work
-// yet; each slot of theirs is freed as it is given back.
+// yet; each of their slots is free once it is given back.
 func (p *Pool) Close(ctx context.Context) error {
 	if err := p.check(ctx); err != nil {
 		return err
@@ -155,14 +155,7 @@ func (p *Pool) Close(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n := 0
-	for _, busy := range p.busy {
-		if busy {
-			n++
-		}
-	}
+	n := len(p.slots) - len(p.unused())
 	if n == 0 {
 		return nil
 	}

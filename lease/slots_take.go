@@ -102,13 +102,7 @@ func (p *Pool) try(ctx context.Context, free int) (slot int, err error) {
 // open asks the store which slots are free, and returns them in random order. One that is this
 // Keeper's, and not in use, is what a release has left.
 func (p *Pool) open(ctx context.Context) (open []int, err error) {
-	p.mu.Lock()
-	for i, busy := range p.busy {
-		if !busy {
-			open = append(open, i)
-		}
-	}
-	p.mu.Unlock()
+	open = p.unused()
 	found, err := p.look(ctx, open)
 	if err != nil {
 		return nil, err
@@ -119,6 +113,18 @@ func (p *Pool) open(ctx context.Context) (open []int, err error) {
 	})
 	mrand.Shuffle(len(open), func(i, j int) { open[i], open[j] = open[j], open[i] })
 	return open, nil
+}
+
+// unused are the slots that are not in use here.
+func (p *Pool) unused() (slots []int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, busy := range p.busy {
+		if !busy {
+			slots = append(slots, i)
+		}
+	}
+	return slots
 }
 
 // look reads the records of slots, by their names.
@@ -172,16 +178,8 @@ func (p *Pool) waiting() (end func()) {
 
 // park waits until a slot is believed to be free, here or in the store, and returns it.
 func (p *Pool) park(ctx context.Context) (slot int, err error) {
-	p.mu.Lock()
-	var open []int
-	for i := range p.slots {
-		if !p.busy[i] {
-			open = append(open, i)
-		}
-	}
-	p.mu.Unlock()
 	free, gone := make(chan int, 1), make(chan struct{})
-	for n, i := range open {
+	for n, i := range p.unused() {
 		w := &waiter{ours: true, gone: make(chan struct{}), f: func() {
 			select {
 			case free <- i:

@@ -131,14 +131,14 @@ func (s *Store) look(ctx context.Context) (*pb.ResponseHeader, error) {
 	return resp.Header, nil
 }
 
-// confirm makes certain of what a keepalive has cast a doubt on.
-func (s *Store) confirm(ctx context.Context) error {
+// present returns the header of a linearizable answer, which the history takes up.
+func (s *Store) present(ctx context.Context) (*pb.ResponseHeader, error) {
 	m := s.history.mark()
 	hd, err := s.look(ctx)
-	if err != nil {
-		return err
+	if err == nil {
+		err = s.history.answered(m, hd)
 	}
-	return s.history.answered(m, hd)
+	return hd, err
 }
 
 // mend ends a setback if all tokens to come are above all that were seen. The error

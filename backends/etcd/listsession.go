@@ -56,11 +56,7 @@ func (s *Store) attached(ctx context.Context, want lease.Session) (names []strin
 		if err != nil {
 			return nil, err
 		}
-		m := s.history.mark()
-		hd, err := s.look(asked)
-		if err == nil {
-			err = s.history.answered(m, hd)
-		}
+		hd, err := s.present(asked)
 		if err != nil {
 			return nil, err
 		}

@@ -96,9 +96,8 @@ func (s *Store) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Gr
 		ours = slices.DeleteFunc(slices.Clone(sessions), theirs)
 	}
 	ttls, err := s.renewals.renew(ctx, ours)
-	s.recheckVersions(s.client.Endpoints())
 	if s.doubt.Swap(false) {
-		if err := s.confirm(ctx); err != nil {
+		if _, err := s.present(ctx); err != nil { // a keepalive has cast it
 			s.doubt.Store(true)
 			return nil, err
 		}

@@ -22,18 +22,15 @@ const (
 	versionPause = 10 * time.Second
 )
 
-// versions is what the servers behind the client's endpoints say theirs are. Each
-// endpoint is asked: before the first session, when it is new, and when there is a
-// new connection, as after a restart. A server that does not tell is not held
-// against anybody.
+// versions are those of the servers behind the client's endpoints. Each endpoint is asked: before the
+// first session, when it is new, and when there is a new connection, as after a restart. A server that
+// does not answer is not refused.
 type versions struct {
 	mu     sync.Mutex
 	known  map[string]error     // by endpoint that answered last time: nil, or why it is refused
 	asked  time.Time            // zero: never
-	asking bool                 // in the background
-	anew   bool                 // a connection was made since they were asked
+	again  bool                 // a connection was made since they were asked
 	open   map[string]*question // under way, by endpoint
-	told   string               // the refusal that was logged last
 	silent bool                 // that none told its version was logged
 }
 
@@ -41,7 +38,7 @@ type versions struct {
 func (v *versions) connected() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.anew = true
+	v.again = true
 }
 
 // judge tells whether any of endpoints is known, and the first refusal of one.
@@ -58,30 +55,22 @@ func (v *versions) judge(endpoints []string) (known bool, refused error) {
 	return known, refused
 }
 
-// due tells whether endpoints are to be asked in the background, and that they
-// then are.
+// due reports whether endpoints must be asked: none is known, one is refused, there was a new
+// connection, or one has not answered for a while.
 func (v *versions) due(endpoints []string) bool {
+	known, refused := v.judge(endpoints)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	unknown := slices.ContainsFunc(endpoints, func(ep string) bool { _, ok := v.known[ep]; return !ok })
-	if v.asking || v.asked.IsZero() || !v.anew && !(unknown && time.Since(v.asked) >= versionPause) {
-		return false
-	}
-	v.asking = true
-	return true
+	return !known || refused != nil || v.again || unknown && time.Since(v.asked) >= versionPause
 }
 
-// checkVersions refuses servers that are too old. It asks, and waits for the
-// answers, if none is known, or one is refused; else what is due is asked in the
-// background, for the next call.
+// checkVersions refuses servers that are too old. Where it must ask it waits for the answers.
 func (s *Store) checkVersions(ctx context.Context, endpoints []string) error {
-	known, refused := s.versions.judge(endpoints)
-	if known && refused == nil {
-		s.recheckVersions(endpoints)
-		return nil
+	if s.versions.due(endpoints) {
+		s.askVersions(ctx, endpoints)
 	}
-	s.askVersions(ctx, endpoints)
-	_, refused = s.versions.judge(endpoints)
+	_, refused := s.versions.judge(endpoints)
 	return refused
 }
 
@@ -137,36 +126,12 @@ func (s *Store) ask(endpoint string) *question {
 	return q
 }
 
-// recheckVersions asks in the background if that is due. What is too old then is
-// logged: sessions that are open are renewed all the same, and no new one is opened.
-func (s *Store) recheckVersions(endpoints []string) {
-	if !s.versions.due(endpoints) {
-		return
-	}
-	go func() {
-		s.askVersions(s.client.Ctx(), endpoints)
-		_, refused := s.versions.judge(endpoints)
-		text := ""
-		if refused != nil {
-			text = refused.Error()
-		}
-		s.versions.mu.Lock()
-		s.versions.asking = false
-		told := s.versions.told
-		s.versions.told = text
-		s.versions.mu.Unlock()
-		if refused != nil && text != told {
-			s.log.Error("an etcd server is too old: no further session is opened", zap.Error(refused))
-		}
-	}()
-}
-
 // askVersions asks all endpoints at once: those that are down must not eat up ctx.
 func (s *Store) askVersions(ctx context.Context, endpoints []string) {
 	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
 	defer cancel()
 	s.versions.mu.Lock()
-	s.versions.anew = false // from here on
+	s.versions.again = false // from here on
 	s.versions.mu.Unlock()
 	asked := make(map[string]*question, len(endpoints))
 	for _, ep := range endpoints {

@@ -49,16 +49,12 @@ func (s *Store) WatchDeletions(ctx context.Context, prefix string) iter.Seq2[lea
 			yield(lease.Event{}, err)
 			return
 		}
-		m := s.history.mark()
-		resp, err := s.client.Get(look, s.key(prefix), clientv3.WithCountOnly())
-		if err = s.explain(ctx, "watch", err); err == nil {
-			err = s.history.answered(m, resp.Header)
-		}
+		hd, err := s.present(look)
 		if err != nil {
 			yield(lease.Event{}, err)
 			return
 		}
-		s.follow(ctx, prefix, yield, clientv3.WithRev(resp.Header.Revision+1), clientv3.WithFilterPut(), clientv3.WithCreatedNotify())
+		s.follow(ctx, prefix, yield, clientv3.WithRev(hd.Revision+1), clientv3.WithFilterPut(), clientv3.WithCreatedNotify())
 	}
 }
 
@@ -108,11 +104,7 @@ func (s *Store) Probe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m := s.history.mark()
-	hd, err := s.look(asked)
-	if err == nil {
-		err = s.history.answered(m, hd)
-	}
+	hd, err := s.present(asked)
 	if err != nil {
 		return err
 	}

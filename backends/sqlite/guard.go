@@ -72,37 +72,39 @@ func init() {
 // each other's locks away. Data in an attached database is not guarded.
 func Guard(ctx context.Context, tx *sql.Tx, o lease.Ownership) error {
 	c, err := machineClock()
+	if err == nil {
+		err = guard(ctx, tx, o, c.boot)
+	}
 	if err != nil {
 		return failed("guard", err)
 	}
-	return guard(ctx, tx, o, c.boot)
+	return nil
 }
 
 func guard(ctx context.Context, tx *sql.Tx, o lease.Ownership, boot string) error {
 	if err := lease.ValidateContext(ctx); err != nil {
-		return failed("guard", err)
+		return err
 	}
 	switch {
 	case tx == nil:
-		return failed("guard", fmt.Errorf("tx: %w: nil", lease.ErrInvalid))
+		return fmt.Errorf("tx: %w: nil", lease.ErrInvalid)
 	case input.Nil(o):
-		return failed("guard", fmt.Errorf("ownership: %w: nil", lease.ErrInvalid))
+		return fmt.Errorf("ownership: %w: nil", lease.ErrInvalid)
 	}
 	name, token := o.Name(), o.Token() // once: they may change
 	if err := lease.ValidateName(name); err != nil {
-		return failed("guard", err)
+		return err
 	}
 	if token == 0 || token > math.MaxInt64 {
-		return failed("guard",
-			fmt.Errorf("%q: token: %w: %d, must be one that this store issued", name, lease.ErrInvalid, token))
+		return fmt.Errorf("%q: token: %w: %d, must be one that this store issued", name, lease.ErrInvalid, token)
 	}
 	if err := isOpen(ctx, tx); err != nil {
-		return failed("guard", fmt.Errorf("%q: %w", name, err))
+		return fmt.Errorf("%q: %w", name, err)
 	}
 	// Nothing is changed, but the lock is taken: a transaction that only read so far becomes one
 	// that writes, if what it read is still what stands.
 	if _, err := tx.ExecContext(ctx, "UPDATE main.holdfast_meta SET last = last WHERE 0"); err != nil {
-		return failed("guard", fmt.Errorf("%q: %w", name, guardError(err)))
+		return fmt.Errorf("%q: %w", name, guardError(err))
 	}
 	var is int
 	var of, file string
@@ -110,16 +112,16 @@ func guard(ctx context.Context, tx *sql.Tx, o lease.Ownership, boot string) erro
 	err := tx.QueryRowContext(ctx, "SELECT version, boot, file, "+bootFunction+"() FROM main.holdfast_meta").
 		Scan(&is, &of, &file, &now)
 	if err != nil {
-		return failed("guard", fmt.Errorf("%q: %w", name, guardError(err)))
+		return fmt.Errorf("%q: %w", name, guardError(err))
 	}
 	switch {
 	case is != version:
-		return failed("guard", fmt.Errorf("%w: %d, this program knows %d", ErrSchema, is, version))
+		return fmt.Errorf("%w: %d, this program knows %d", ErrSchema, is, version)
 	case of != boot:
-		return failed("guard", fmt.Errorf("%w: it is used under the boot %.36s, this is %.36s", ErrOtherMachine, of, boot))
+		return fmt.Errorf("%w: it is used under the boot %.36s, this is %.36s", ErrOtherMachine, of, boot)
 	}
 	if err := isFile(ctx, tx, file); err != nil {
-		return failed("guard", fmt.Errorf("%q: %w", name, err))
+		return fmt.Errorf("%q: %w", name, err)
 	}
 	var stands lease.Token
 	var ends sql.NullInt64
@@ -127,23 +129,23 @@ func guard(ctx context.Context, tx *sql.Tx, o lease.Ownership, boot string) erro
 		LEFT JOIN main.holdfast_session s ON s.id = l.session WHERE l.name = ? AND l.format = 1`, name).Scan(&stands, &ends)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return failed("guard", fmt.Errorf("%w: %q is not held, token %d is", lease.ErrStale, name, token))
+		return fmt.Errorf("%w: %q is not held, token %d is", lease.ErrStale, name, token)
 	case err != nil:
-		return failed("guard", fmt.Errorf("%q: %w", name, guardError(err)))
+		return fmt.Errorf("%q: %w", name, guardError(err))
 	case stands != token:
-		return failed("guard", fmt.Errorf("%w: %q is held under token %d, not %d", lease.ErrStale, name, stands, token))
+		return fmt.Errorf("%w: %q is held under token %d, not %d", lease.ErrStale, name, stands, token)
 	case !ends.Valid: // its session was taken away by hand
-		return failed("guard", fmt.Errorf("%w: %q, token %d, has no session", lease.ErrStale, name, token))
+		return fmt.Errorf("%w: %q, token %d, has no session", lease.ErrStale, name, token)
 	case ends.Int64 <= now:
 		ago := time.Duration(now - ends.Int64)
-		return failed("guard", fmt.Errorf("%w: %q, token %d, expired %v ago", lease.ErrStale, name, token, ago))
+		return fmt.Errorf("%w: %q, token %d, expired %v ago", lease.ErrStale, name, token, ago)
 	}
 	return nil
 }
 
 // isOpen returns an error if SQLite has ended the transaction: then one can be begun.
 func isOpen(ctx context.Context, tx *sql.Tx) error {
-	ctx = context.WithoutCancel(ctx) // it waits for nothing; one that is begun is to be known of
+	ctx = context.WithoutCancel(ctx) // it waits for nothing; the one that is begun must be found
 	_, err := tx.ExecContext(ctx, "BEGIN")
 	switch {
 	case err == nil:
@@ -177,7 +179,7 @@ func isFile(ctx context.Context, tx *sql.Tx, file string) error {
 	return nil
 }
 
-// guardError says what to do about an error of the user's connection.
+// guardError says what to do about an error of the user's transaction.
 func guardError(err error) error {
 	var e *sqlite3.Error
 	switch {

@@ -22,7 +22,7 @@ var alone = map[string]struct {
 	why string
 }{
 	"backends/etcd/keepalive.go":    {1, "receives until its stream ends, with the client or its last user"},
-	"backends/etcd/version.go":      {2, "a question to a server, that the client's end ends; the client is the user's"},
+	"backends/etcd/version.go":      {1, "a question to a server, that the client's end ends; the client is the user's"},
 	"backends/postgres/bell.go":     {2, "rings for who has changed something, and does not wait; a listener of users, that may not return"},
 	"backends/postgres/hub.go":      {2, "looks for changes, and hears the bell, until the last watch has ended; a Store has no end"},
 	"health/health.go":              {1, "a check may not return"},
