@@ -61,8 +61,8 @@ func (h *Handle) acquire(ctx context.Context) (*op, bool, error) {
 	return o, won, err
 }
 
-// Get asks the store for the record of name, whichever owner's it is: one request, bounded by
-// AttemptTimeout. Errors: ErrNotHeld if nobody holds it, ErrBadRecord if what stands there is no
+// Get asks the store for the record of name, of any owner: one request, bounded by
+// AttemptTimeout. Errors: ErrNotHeld if it is free, ErrBadRecord if what stands there is no
 // record, ErrInvalid (the name), ErrClosed, ctx's, and those of the store; of all but the
 // first two nothing is known.
 func (k *Keeper) Get(ctx context.Context, name string) (Record, error) {

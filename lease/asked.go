@@ -5,8 +5,7 @@ import (
 	"fmt"
 )
 
-// This file asks leases of users' whether they are alive. One that panics is not: who is asked
-// for every message would otherwise fail at every message.
+// This file asks bare leases whether they are alive. One that panics is not.
 
 // asked is what alive returns. If that panics it is false, and the term ends with the reason.
 func asked(alive func() bool, end context.CancelCauseFunc) (is bool) {

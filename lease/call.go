@@ -59,7 +59,7 @@ func callWithin[T any](k *Keeper, limit time.Duration, f func(context.Context) (
 	return v, context.Cause(ctx)
 }
 
-// ask is call for a goroutine of the user's, which may also go away.
+// ask is call for a caller that may leave before the answer.
 func ask[T any](ctx context.Context, k *Keeper, f func(context.Context) (T, error)) (T, error) {
 	type reply struct {
 		v   T

@@ -56,7 +56,7 @@ func (k *Keeper) giveUpAfterChildrenLocked(o *op) {
 	if _, ok := k.leaving[h]; ok {
 		k.parting[h.name] = h
 	}
-	if o.finished && len(h.queue) > 0 { // nobody waits for it, and others do behind it
+	if o.finished && len(h.queue) > 0 { // its caller has left, and others wait behind it
 		h.giveWayLocked()
 		k.nextLocked(h)
 	}

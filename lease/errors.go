@@ -11,7 +11,7 @@ var (
 	// succeeded.
 	ErrExpired = errors.New("lease expired")
 	// ErrLapsed: the deadline passed of a lease that its policy did not renew (RenewNever,
-	// RenewOnActivity, RenewByHand) and that nobody asked to have renewed: it ended on time. It is
+	// RenewOnActivity, RenewByHand) and that was not renewed on request: it ended on time. It is
 	// an ErrExpired.
 	ErrLapsed = fmt.Errorf("it was not to be renewed: %w", ErrExpired)
 	// ErrTakenOver: the store says that the name is another's.
@@ -43,7 +43,7 @@ var (
 	ErrNameInUse = errors.New("lease name in use on this keeper")
 	// ErrHeld: another holds the name; the error is a *HeldError.
 	ErrHeld = errors.New("lease held")
-	// ErrNotHeld: nobody holds the name; of an operation that needs a living term: there
+	// ErrNotHeld: the name is free; of an operation that needs a living term: there
 	// is none.
 	ErrNotHeld = errors.New("lease not held")
 	// ErrTransferRefused: the transfer was surely not applied.

@@ -48,7 +48,7 @@ func (f *Fence) Highest() Token {
 	return f.highest
 }
 
-// Ownership is what a store of other data is told of the owner that writes, so that it can
+// Ownership is what a store of other data gets from the owner that writes, so that it can
 // refuse an earlier one: a Term is one, and so are singleton.Guarded and *sharding.Entity.
 // Both methods are safe for concurrent use.
 type Ownership interface {

@@ -24,7 +24,7 @@ func WithBackoff(least, most time.Duration) RunOption {
 }
 
 // RunForever calls f under l, as Run does, again and again: it leads, and after a loss it waits and
-// leads again. What comes of a call of f decides what is next:
+// leads again. The result of f decides what is next:
 //
 //   - an error that is ErrStop: RunForever returns it;
 //   - the term had ended before f returned: again, after a pause, whatever else f returned. So it
@@ -34,7 +34,7 @@ func WithBackoff(least, most time.Duration) RunOption {
 //     pause this one does, too;
 //   - a panic is passed on after the release.
 //
-// Pauses grow, with jitter (WithBackoff), and begin anew after a term that lasted longer than the
+// Pauses grow, with jitter (WithBackoff), and start again after a term that lasted longer than the
 // longest. Between terms other calls of Run for l have their turn.
 //
 // It ends with ctx, and then returns what Run would: f's error, or that of ctx together with why

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// healthName is read to see that the store answers. Nobody holds it.
+// healthName is read to see that the store answers. It is never held.
 const healthName = "holdfast/health"
 
 // Health reports whether this node can count on its leases: nil if the store
@@ -45,7 +45,7 @@ func (k *Keeper) Health(ctx context.Context) error {
 	if err != nil && !errors.Is(err, ErrBadRecord) && !errors.Is(err, ErrSetback) { // which are answers, too
 		errs = append(errs, unwell(fmt.Errorf("the store does not answer: %w", err)))
 	}
-	if denied := k.deniedNow(); denied != nil && !errors.Is(err, ErrDenied) { // else it is told already
+	if denied := k.deniedNow(); denied != nil && !errors.Is(err, ErrDenied) { // else err says so
 		errs = append(errs, unwell(fmt.Errorf("the store denies: %w", denied)))
 	}
 	if names := k.unreleased(); len(names) > 0 {

@@ -19,7 +19,7 @@ const (
 	// HolderUnknown: the store has not answered for a TTL of the Keeper's, or its history went
 	// back (ErrSetback). What was told before may be past.
 	HolderUnknown HolderState = iota
-	// NameFree: nobody holds the name.
+	// NameFree: the name is free.
 	NameFree
 	// NameHeld: the name is held.
 	NameHeld
@@ -51,20 +51,20 @@ func (h Holding) is(other Holding) bool {
 	return h.State == other.State && markOf(h.Record) == markOf(other.Record)
 }
 
-// FollowHolder tells f who holds name: at first as soon as that is known, and then each change,
-// until stop or the end of the Keeper. A change is another ownership: the same owner under a new
-// token, too. It is told in the order in which it happened, and nothing older after what is newer;
-// what undid itself before f was called, as f is slow or the store can't watch, is left out, and
-// never what stands in the end. HolderUnknown is told when the store has not answered for a TTL (a
-// watch that is silent is found out within four); when it answers again, what then stands is told.
+// FollowHolder calls f with who holds name: as soon as that is known, and then with each change, until
+// stop or the end of the Keeper. A change is another ownership: the same owner under a new token, too.
+// Calls are in the order of the changes. A change that was undone before f was called, as f is slow or
+// the store can't watch, is left out; what stands in the end never is. f gets HolderUnknown when the
+// store has not answered for a TTL (a silent watch is found within four), and what stands when it
+// answers again.
 //
 // It follows the watch of the store, or, if that can't, asks for the name, PollMin apart with
-// jitter. What it tells is past by the time that f hears it: to decide by it is for people and
-// routes. Who may act is for CheckAlive and the token to say.
+// jitter. What f gets is past when it gets it: it is for people and routes. CheckAlive and the token
+// say who may act.
 //
-// f is called from a goroutine of its own, one call at a time; it may block, for as long as it does
-// no further call is made. A panic of it is logged. stop may be called from f; it does not wait for
-// a call that has begun, and none begins after it. Errors: ErrInvalid (the name, or no f), ErrClosed.
+// f is called from a goroutine of its own, one call at a time; it may block, and then no further call
+// is made. A panic of it is logged. stop may be called from f; it does not wait for a call that has
+// begun, and none begins after it. Errors: ErrInvalid (the name, or no f), ErrClosed.
 func (k *Keeper) FollowHolder(name string, f func(Holding)) (stop func(), err error) {
 	if err := ValidateName(name); err != nil {
 		return nil, err

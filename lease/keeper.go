@@ -259,7 +259,7 @@ func (k *Keeper) tick(now Reading) time.Duration {
 // then closes the sessions. Records are renewed while it waits. When ctx is done
 // before, the rest is abandoned, to expire by its TTL, and named in the error,
 // which is ErrUnknown; handles that were closed before are waited for, too, and
-// named, while an operation of theirs is in flight. Acquisitions are not waited for. An
+// named, while they have an operation in flight. Acquisitions are not waited for. An
 // operation that is cut off ends with ErrClosed, which is ErrUnknown, too, if the store
 // may have been asked. Of several calls the first whose ctx is done abandons for all, and
 // all return the same.

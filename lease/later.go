@@ -14,7 +14,7 @@ import (
 const laterMost = 10_000
 
 // later writes log lines and calls instruments in order, on a goroutine of its own: they are
-// noted under Keeper.mu, where no code of users may run.
+// noted under Keeper.mu, where no users' code may run.
 type later struct {
 	log   *zap.Logger // the user's
 	queue feed.Queue

@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/input"
 )
 
-// Token is a fencing token: a number that the store issues anew with every
+// Token is a fencing token: a number that the store issues with every
 // change of ownership of a name, strictly increasing per name, also across
 // release, deletion, expiry, transfer and restarts. 0 means "no token".
 type Token uint64

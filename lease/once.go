@@ -13,7 +13,7 @@ import (
 // wait until it has, and later callers find that it was done. It returns nil when it is done, by
 // this caller or another.
 //
-// That it was done is told by done, not by the lease: a lease ends with its holder, and what was
+// done, and not the lease, says that it was done: a lease ends with its holder, and what was
 // done outlasts that. done reads what f leaves behind, such as a schema's version, and says true if
 // nothing is left for f to do; f must have written that by the time it returns, best in the
 // transaction of its work. It must read that where it was written: a replica that lags says false,

@@ -76,7 +76,7 @@ type Located interface {
 	Endpoints() []string
 }
 
-// endpoints is evaluated where it is told: it calls the store.
+// endpoints is evaluated by the logger: it calls the store.
 func (k *Keeper) endpoints() zap.Field { return zap.Stringer("endpoint", located{k.store}) }
 
 type located struct{ store Store }
@@ -151,7 +151,7 @@ func (k *Keeper) grantedLocked(p *pool, ttl time.Duration) {
 	p.granted = ttl
 }
 
-// aside logs what is of no interest while an outage or a denial is told of, or about to be.
+// aside logs at a lower level while an outage or a denial has been logged, or is about to be.
 func (k *Keeper) asideLocked(msg string, fields ...zap.Field) {
 	if k.outage.on || k.denial.on {
 		k.log.Info(msg, fields...)

@@ -21,11 +21,11 @@ const maxAncestors = 100
 // won only while the parent's present term is alive and, where the store has
 // StoreLimits.While, only while the record of that term stands, by one conditional write. Its
 // term ends with that term at the latest: CheckAlive is false from the moment at which the
-// parent's is, with no word of the store, whatever the TTLs. The loss is told, ErrParentLost,
+// parent's is, with no word of the store, whatever the TTLs. OnLost gets ErrParentLost,
 // also if the parent was released or transferred.
 //
 // A parent that is given up, by Release, Transfer, Close or the end of its Run, ends the terms
-// of its children first. Then it waits until nothing of theirs stands any more: the owner of
+// of its children first. Then it waits until none of their records stands: the owner of
 // each knows when the work under it has stopped, and says so as after any loss, by Release,
 // Acquire or Close, after ErrLapsed, too. The end of a child's Run does that. Only then the parent's record is released
 // or moved. If that does not come to be in time the error is ErrChildHeld.

@@ -10,8 +10,8 @@ import (
 // silent is like one that has nothing to tell.
 
 // Prober is implemented by Watchers whose watches can be asked whether they run. A
-// Keeper asks so about every second TTL, for all of them at once, and begins none of
-// them anew that answers. Others it begins anew, for a snapshot each.
+// Keeper asks about every second TTL, for all of them at once, and restarts those that do not
+// answer, for a snapshot each.
 type Prober interface {
 	// Probe has every Watch and WatchDeletions of this Store that has yielded its
 	// EventSynced yield an EventProgress, once it has yielded all that had happened

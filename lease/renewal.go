@@ -60,7 +60,7 @@ func RenewAdaptive() Renewal { return Renewal{way: adaptively} }
 
 // RenewOnActivity renews, at the times of the default, only if Handle.Touch was called since the
 // last renewal, and at once if it is called later. So a lease that is used lives on, and one that
-// is not used for a TTL ends (ErrLapsed): sessions of users.
+// is not used for a TTL ends (ErrLapsed): web sessions.
 func RenewOnActivity() Renewal { return Renewal{way: onActivity} }
 
 // RenewByHand renews when Handle.Renew is called and never else; without that the lease ends on
@@ -291,7 +291,7 @@ func (k *Keeper) tookLocked(s *session, d time.Duration) {
 	k.slowest = s.slowest
 }
 
-// dueLocked is when s is to be renewed, by its policy or because that was asked for; never if by
+// dueLocked is when s is due for renewal, by its policy or because that was asked for; never if by
 // neither.
 func (s *session) dueLocked(now Reading) time.Duration {
 	r := s.pool.renewal
@@ -317,7 +317,7 @@ func (s *session) expiryLocked() error {
 	case r.Automatic(), s.failures > 0, s.wanted > s.renewed:
 		return ErrExpired
 	case r.way == onActivity && s.activity.Load() == touched:
-		return ErrExpired // it was in use, and nobody came to renew it
+		return ErrExpired // it was in use, and was not renewed in time
 	}
 	return ErrLapsed
 }

@@ -39,7 +39,7 @@ type session struct {
 	failure  error         // the last of them
 	wanted   time.Duration // when a renewal was asked for, last; not yet had if after renewed
 	slowest  time.Duration // that renewals took of late
-	answered chan struct{} // for those that wait; nil: nobody does
+	answered chan struct{} // for those that wait; nil: none does
 	renewed  time.Duration // when the latest request that extended it was sent
 	idleAt   time.Duration // since when nothing counts on it
 	dead     bool          // its terms have been ended; off the pool

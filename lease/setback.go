@@ -39,7 +39,7 @@ type setback struct {
 	err     error
 	until   time.Duration // not over before: others may believe in what they held
 	byStore bool          // the store said so, and says when it is over
-	decided bool          // what stands is to be accepted
+	decided bool          // accept what stands
 	forget  bool          // another Keeper of this Store has accepted one since
 	looking bool
 	lookAt  time.Duration

@@ -178,7 +178,7 @@ const (
 	EventBad
 	// EventReset, of Keeper.Watch alone: the store's history went back, and the one
 	// that stands was accepted (Keeper.AcceptHistory). Nothing that was told before
-	// counts any more, nor do its tokens; what stands now is told next.
+	// counts any more, nor do its tokens; what stands now follows.
 	EventReset
 	// EventProgress, after EventSynced and in answer to Prober.Probe alone: all that
 	// had happened when that was called has been told. Keeper.Watch does not pass it on.
@@ -205,7 +205,7 @@ type Watcher interface {
 
 // DeletionWatcher is implemented by stores that can tell of deletions alone, for
 // less than a Watch costs. The Keeper then follows the records of its own leases
-// by it: it knows what it put itself, and finds by listing what else stands.
+// by it: it knows what it put itself, and finds other records by listing.
 type DeletionWatcher interface {
 	// WatchDeletions yields one EventSynced when it has begun and, in order per
 	// name, an EventDelete for every deletion under prefix since, with no gap; no

@@ -12,7 +12,7 @@ import (
 )
 
 // Unguarded returns a lease that is always won: for a single process, where
-// there is nobody to guard against. Its tokens count up with every acquisition
+// there is no one to guard against. Its tokens count up with every acquisition
 // after a release, for this value alone; they mean nothing beyond it.
 func Unguarded(name string) Lease { return &unguarded{name: name} }
 

@@ -24,8 +24,8 @@ func (k *Keeper) watchLocked() {
 	}
 }
 
-// watchBegan: from now on every change is told. What came and went before is not; without
-// a snapshot, deletions are lost too.
+// watchBegan: events from before this are not delivered. Without a snapshot, earlier deletions are
+// lost too.
 func (k *Keeper) watchBegan(snapshot bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

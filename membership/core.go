@@ -22,7 +22,7 @@ type roster struct {
 	leaving bool   // this node is
 
 	members    map[string]Member // of others, by the end of the record's name
-	notices    map[string]notice // likewise
+	notices    map[string]notice // by name
 	unreadable map[string]bool   // names of records
 	synced     struct{ members, notices bool }
 }
@@ -71,7 +71,7 @@ func (r *roster) member(ev lease.Event) error {
 
 // notice takes up an event of a leaving record. An error says that it can't be
 // read. A member stays one that leaves when the record goes: the member's own goes
-// before, but the two are told of by different watches.
+// before, but they arrive by different watches.
 func (r *roster) notice(ev lease.Event) error {
 	name := ev.Record.Name
 	key, ours := r.names.leavingKey(name)

@@ -45,7 +45,7 @@ type Group struct {
 	// superseded is the later incarnation of the ID that is listed in place of this one.
 	superseded string
 	unobject   context.CancelFunc
-	// ending: a membership that ends is not begun anew. Before roster.leaving.
+	// ending: a membership that ends is not restarted. Before roster.leaving.
 	ending     bool
 	leaving    *lease.Handle
 	stopNotice context.CancelFunc
@@ -108,10 +108,10 @@ func (g *Group) AsParent() lease.Option { return lease.WithParent(g.member) }
 
 // Follow calls f with the present members, all of them in Joined, and then with
 // every change, in order and one call at a time, until stop. A slow follower
-// holds up nothing: it is told the newest snapshot, with the differences from what
+// holds up nothing: it gets the newest snapshot, with the differences from what
 // it was last told, and in Skipped how many it missed. stop may be called from f;
 // it does not wait for a call that has begun, and none begins after it. A panic of
-// f is logged. Nothing is told after Leave.
+// f is logged. No call follows Leave.
 func (g *Group) Follow(f func(MembersChanged)) (stop func()) {
 	return g.feed.Follow(func(previous, now Snapshot, skipped int) {
 		c := MembersChanged{Now: now, Skipped: skipped}

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// Between two attempts to hold a lease anew, with jitter and growing.
+// Between two attempts to hold a lease, with jitter and growing.
 const (
 	retryMin = 100 * time.Millisecond
 	retryMax = 5 * time.Second

@@ -23,14 +23,14 @@ type LeaderChanged struct {
 type Leadership interface {
 	// Follow calls f with the present leader, as soon as that is known, and then
 	// with every change, each once, in order and one call at a time, until stop. A
-	// follower that falls behind is told the newest only, and LeaderChanged.Skipped
+	// follower that falls behind gets the newest only, and LeaderChanged.Skipped
 	// how many it missed. The sources of this package are never held up by f, and
 	// stop may be called from it; it does not wait for a call that has begun, and
 	// none begins after it.
 	Follow(f func(LeaderChanged)) (stop func())
 }
 
-// changed makes what a follower is told when it last knew of previous.
+// changed makes the event for a follower that last got previous.
 func changed(group string, self, previous, leader lease.Owner, skipped int) LeaderChanged {
 	return LeaderChanged{Group: group, Leader: leader, Previous: previous, Skipped: skipped,
 		IsSelf: leader.Incarnation != "" && leader.Incarnation == self.Incarnation}

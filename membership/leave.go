@@ -76,7 +76,7 @@ func (g *Group) holdNoticeLocked(member lease.Term) (err error) {
 // member lease and then the announcement, each when the one before is confirmed.
 // It is bounded by ctx, and by a few times lease.Config.OperationTimeout.
 //
-// Afterwards nothing is told to followers any more. On an error (lease.ErrUnknown,
+// Afterwards followers are not called any more. On an error (lease.ErrUnknown,
 // or the context's) the node has left by its own account, and what may still stand
 // in the store is released in the background, or ends with its TTL. The work that
 // rested on the membership must have stopped before.

@@ -64,7 +64,7 @@ func (s Snapshot) Find(id string) (m Member, ok bool) {
 	return s.Members[i], true
 }
 
-// MembersChanged is what a follower of a Group is told, and what is published on
+// MembersChanged is what a follower of a Group gets, and what is published on
 // the actor system's EventStream, as a value.
 type MembersChanged struct {
 	// Now is the newest snapshot.

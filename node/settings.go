@@ -169,7 +169,7 @@ func (s *Settings) mapping(n *yaml.Node, what string, f func(key, value *yaml.No
 		return
 	}
 	seen := map[string]int{}
-	// What comes behind the last mistake that is told is not read: aliases may repeat it.
+	// Nothing is read behind the last mistake that is reported: aliases may repeat it.
 	for i := 0; i+1 < len(n.Content) && len(s.errors) < mostErrors; i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
 		if key = followed(key); key.Kind != yaml.ScalarNode {

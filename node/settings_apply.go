@@ -161,7 +161,7 @@ func (n *Node) Lease(name string, opts ...lease.Option) (*lease.Handle, error) {
 
 // UnusedSettings returns what Config.Settings name and this node has not started so far, in the
 // order of the file: a mistake in a name, most likely. Run warns of singletons, sharded types and a
-// group when it begins, Stop of all that is left; each is told once.
+// group when it begins, Stop of all that is left; each is logged once.
 func (n *Node) UnusedSettings() []string { return n.unused(func(*timing) bool { return true }) }
 
 func (n *Node) unused(of func(*timing) bool) (names []string) {

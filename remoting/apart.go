@@ -9,8 +9,8 @@ import (
 )
 
 // This file gives remote an EventStream and a Root of its own. Remote hears of its own links by the
-// EventStream: a subscriber of users that panics or is slow would leave a dead link in use. And a
-// middleware of users for what Root sends would wrap what remote sends to its own actors.
+// EventStream: a user's subscriber that panics or is slow would leave a dead link in use. And a
+// user's middleware for what Root sends would wrap what remote sends to its own actors.
 
 // apart is the actor system that remote gets. What is published on its EventStream goes on to the
 // users'.

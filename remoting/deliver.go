@@ -36,7 +36,7 @@ func (n *Node) deliver(b *remote.MessageBatch, who *identity, types []protorefle
 			}
 			n.signal(b, e, msg)
 		case *actor.Unwatch:
-			if msg.Watcher != nil { // nobody watches nothing
+			if msg.Watcher != nil { // else there is nothing to end
 				n.signal(b, e, msg)
 			}
 		default:
@@ -52,8 +52,8 @@ func (n *Node) signal(b *remote.MessageBatch, e *remote.MessageEnvelope, msg any
 	outlet.Signal(n.system, n.addressee(target), msg)
 }
 
-// post sends a message to the actor that it is for, with its sender and headers. A mailbox or
-// a dispatcher of users that panics ends no link.
+// post sends a message to the actor that it is for, with its sender and headers. A user's
+// mailbox or dispatcher that panics ends no link.
 func (n *Node) post(b *remote.MessageBatch, e *remote.MessageEnvelope, msg any) {
 	target, sender := ends(b, e)
 	if h := e.MessageHeader.GetHeaderData(); sender != nil || h != nil {
@@ -105,7 +105,7 @@ func decode(e *remote.MessageEnvelope, typeName string, typ protoreflect.Message
 	return msg, err
 }
 
-// addressee is a target as dead letters have it, which are told later: without the mark, and
+// addressee is a target as dead letters have it, which are published later: without the mark, and
 // without the number that goes along with mail past Envelopes, which is for its receiver.
 func (n *Node) addressee(target *actor.PID) *actor.PID {
 	pid := actor.NewPID(target.Address, target.Id)

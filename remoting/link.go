@@ -22,7 +22,7 @@ type link struct {
 	connected bool // there was an answer; from then on remote has a goroutine that receives
 }
 
-// links are those that nobody was told of that they ended. Remote knows a link by its address
+// links are those whose end has not been published. Remote knows a link by its address
 // alone: who told of the end of one that has been given up would end the one that follows.
 type links struct {
 	mu   sync.Mutex
@@ -38,7 +38,7 @@ func (s *links) add(l *link) {
 	s.open[l] = struct{}{}
 }
 
-// remove returns whether it was there: nobody was told yet.
+// remove returns whether it was there: its end was not published yet.
 func (s *links) remove(l *link) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,7 +47,7 @@ func (s *links) remove(l *link) bool {
 	return ok
 }
 
-// told is called before remote is told that the link to address ended.
+// told is called before remote hears that the link to address ended.
 func (s *links) told(address string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,7 +75,7 @@ func (g *guard) follow(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Clie
 	return l, nil
 }
 
-// SendMsg sends. Where the first message can't be, nobody receives.
+// SendMsg sends. Where the first message can't be, remote does not receive.
 func (l *link) SendMsg(m any) error {
 	err := l.ClientStream.SendMsg(m)
 	if err != nil && !l.connected {

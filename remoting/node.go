@@ -58,7 +58,7 @@ var (
 //
 // protoactor's remote sets gRPC's global logger to one that discards all, each time and
 // unguarded (grpclog.SetLoggerV2): set your own after Start, and make clients that log
-// through it, such as etcd's, after the first Start if the race detector is to be silent.
+// through it, such as etcd's, after the first Start to keep the race detector silent.
 func Start(system *actor.ActorSystem, config *remote.Config) (*Node, error) {
 	startMu.Lock()
 	defer startMu.Unlock()

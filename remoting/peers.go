@@ -55,7 +55,7 @@ type dialled struct {
 	name  string // that the TLS configuration verifies; empty: the address's host
 }
 
-// Info leaves the server's name out, so that ClientHandshake is told the address.
+// Info leaves the server's name out, so that ClientHandshake gets the address.
 func (d dialled) Info() credentials.ProtocolInfo {
 	return credentials.ProtocolInfo{SecurityProtocol: d.TransportCredentials.Info().SecurityProtocol}
 }

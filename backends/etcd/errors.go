@@ -54,7 +54,7 @@ func (s *Store) explain(ctx context.Context, op string, err error) error {
 			"etcdctl role grant-permission <role> readwrite %s --prefix",
 			s.prefix, clientv3.GetPrefixRangeEnd(s.prefix), s.prefix)
 	case errors.Is(err, rpctypes.ErrInvalidAuthToken) && (op == "keepalive" || op == "watch"):
-		// A stream is not begun anew by the client: the next has a new token.
+		// The client does not reopen a stream: the next has a new token.
 		return wrap(ErrPermission, "the token is not valid any more")
 	case errors.Is(err, rpctypes.ErrUserEmpty), errors.Is(err, rpctypes.ErrAuthFailed), errors.Is(err, rpctypes.ErrInvalidAuthToken):
 		return denied("etcd wants a user and password (clientv3.Config.Username)")

@@ -87,7 +87,7 @@ func (ks *keepalives) renew(ctx context.Context, sessions []lease.Session) (map[
 		ks.leave(k, err != nil)
 		if err == nil || len(ttls) > 0 || ctx.Err() != nil || !reused || !again {
 			return ttls, err
-		} // else it may have died while nobody used it: once more, by another
+		} // else it may have died while it was not used: once more, by another
 	}
 }
 

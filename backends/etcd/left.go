@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// leftWithin bounds how long is waited for what only people are told.
+// leftWithin bounds how long is waited for Record.Left, which is for people alone.
 const leftWithin = 250 * time.Millisecond
 
 // left fills in how long the record has left, in whole seconds and rounded down. That is a

@@ -14,7 +14,7 @@ import (
 
 // Get implements lease.Store. A value that is no record is returned with its name
 // alone; what is wrong with it is logged, and part of the error of List. Of a name that is
-// asked for alone Record.Left is told, for a second request; of several it is not known.
+// asked for alone there is Record.Left, for a second request; of several it is not known.
 func (s *Store) Get(ctx context.Context, names ...string) ([]lease.Record, error) {
 	recs, err := s.get(ctx, names)
 	if len(names) == 1 && len(recs) == 1 && recs[0].Token != 0 {

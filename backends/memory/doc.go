@@ -13,7 +13,7 @@
 // first:
 //
 //	OpenSession ─▶ session ──now ≥ deadline──▶ expired: its records are gone from that moment,
-//	                │  ▲                        and watchers are told by a timer, not by the next call
+//	                │  ▲                        and a timer tells watchers, not the next call
 //	                │  └─ Renew, OpenSession: deadline = now + granted TTL
 //	                └──── CloseSession ───────▶ closed: its records are gone
 //

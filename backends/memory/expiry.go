@@ -67,7 +67,7 @@ type alarm struct {
 
 // arm sees to it that the alarm goes off no later than the next expiry while
 // anybody watches. An alarm that goes off too early, since a session was
-// renewed, sets itself anew: cheaper than to do so at every renewal.
+// renewed, sets itself again: cheaper than at every renewal.
 func (s *Store) arm(now time.Duration) {
 	if len(s.watchers) == 0 || len(s.due) == 0 {
 		s.disarm()

@@ -158,7 +158,7 @@ func (s *Store) CloseSession(ctx context.Context, want lease.Session) error {
 	return nil
 }
 
-// Renew sets the deadline of each session anew; the time is one for all.
+// Renew moves the deadline of each session, all from one moment.
 func (s *Store) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Grant, error) {
 	now, err := s.begin(ctx, "renew")
 	if err != nil {

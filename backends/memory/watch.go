@@ -62,7 +62,7 @@ func (s *Store) Probe(ctx context.Context) error {
 
 // Watch yields the records under prefix as they stood when the iteration began,
 // lease.EventSynced, and then every change, in the order in which the Store
-// made them, over all names. Expiries are told when they happen. The revision
+// made them, over all names. Expiries are yielded when they happen. The revision
 // of lease.EventSynced is the last one that the snapshot covers.
 //
 // The iteration ends with the context's error or with ErrWatchOverrun. The

@@ -22,11 +22,11 @@
 //
 // Tokens come from one counter in the file, raised to the microseconds since 1970, so that they
 // grow also where an older copy of the file was put back, as far as the time of day did not go
-// back as well. What issues a token is on the disk before it is told (synchronous=FULL).
+// back as well. What issues a token is on the disk before the caller gets it (synchronous=FULL).
 // Renewals and releases are not: what a power cut takes of them is of a boot that is over.
 //
 // Changes are logged by triggers, in the transaction that makes them. A watch of the same
-// process is told at once; another process looks whether the file has changed, every 10 ms
+// process hears of it at once; another process looks whether the file has changed, every 10 ms
 // (WithPollInterval), and removes what has expired when it does.
 //
 // # The file
@@ -34,8 +34,8 @@
 // The file must be the same for all processes. A small one beside it, .NAME-holdfast, says which it
 // is and carries a lock of each process that uses it: while one is left of a file that was
 // deleted or replaced, New refuses the file that came instead, and a process that still uses the former
-// one is told (ErrReplaced, which ends every term).
+// one is noticed (ErrReplaced, which ends every term).
 //
-// Guard makes a transaction of the user's own, on data in the same file, fail if a lease is not
+// Guard makes a user's transaction, on data in the same file, fail if a lease is not
 // held.
 package sqlite

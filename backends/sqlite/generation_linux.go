@@ -18,7 +18,7 @@ import (
 
 // This file keeps the processes of one path to one file, also when that is deleted or replaced
 // while they run. Each keeps a shared lock on a small file beside it, which says which file and
-// generation of it they use. Another file, or the same anew, is begun only under the exclusive
+// generation of it they use. Another file, or the same again, is begun only under the exclusive
 // lock, so when no process is left that may hold something in the former one.
 //
 //	.NAME-holdfast: "ID DEV INODE BORN" ── is it what stands there? ──yes──▶ join: shared lock

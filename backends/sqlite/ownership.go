@@ -106,7 +106,7 @@ func (t *tx) claim(o session, c claim) (out lease.Outcome, err error) {
 		return lease.Outcome{Record: r.Record, Err: failed("acquire", r.err())}, nil
 	case r.stands && !own:
 		return lease.Outcome{Record: r.Record}, nil
-	case found && !r.stands: // it has expired, which is told before what comes after it
+	case found && !r.stands: // it has expired, which watches get before what comes after it
 		if err := t.remove(c.name); err != nil {
 			return out, err
 		}

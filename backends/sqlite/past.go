@@ -19,7 +19,7 @@ const always = time.Duration(math.MinInt64)
 // passed returns a moment, at or later, such that what has ended by then, in a transaction that
 // begins after passed has returned, can't be renewed any more. It reads the clock under the write
 // lock, and lets the lock go: who wrote before has committed, and is seen; who writes later reads
-// its clock later, under the lock, and renews nothing that is over by it. Who reads keeps nobody
+// its clock later, under the lock, and renews nothing that is over by it. A reader keeps no one
 // from writing. Calls that have waited for each other share what the first has found.
 func (s *Store) passed(ctx context.Context, at time.Duration) (time.Duration, error) {
 	var p *past

@@ -55,7 +55,7 @@ func (l *link) record(name string, now time.Duration) (r row, found bool, err er
 	return r, found, err
 }
 
-// err is what is told of a row that is no record.
+// err is the error for a row that is no record.
 func (r row) err() error {
 	if r.bad {
 		return fmt.Errorf("%q: %w", r.Name, lease.ErrBadRecord)

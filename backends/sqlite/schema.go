@@ -19,7 +19,7 @@ const format = 1
 const kept = 20_000
 
 // schema makes the tables. Triggers write the log of changes, so that a row that is put or deleted
-// by hand is told, too: DELETE FROM holdfast_lease WHERE name = 'job' is a release,
+// by hand reaches watches, too: DELETE FROM holdfast_lease WHERE name = 'job' is a release,
 // under any program.
 const schema = `
 CREATE TABLE holdfast_meta (

@@ -44,7 +44,7 @@ func (t *tx) renew(o session) error {
 	return t.exec("UPDATE holdfast_session SET ends = ? WHERE id = ?", int64(later(t.now, o.TTL)), int64(o.ID))
 }
 
-// sweep removes up to share records of sessions that are over, and these with the last of theirs.
+// sweep removes up to share records of sessions that are over, and these with the last of their records.
 func (t *tx) sweep(share int64) error {
 	var over []int64
 	err := t.each("SELECT id FROM holdfast_session WHERE ends <= ? ORDER BY ends LIMIT ?", []any{int64(t.now), share},

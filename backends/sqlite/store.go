@@ -62,7 +62,7 @@ const DefaultPollInterval = 10 * time.Millisecond
 
 // WithPollInterval sets how often a Store that is watched looks whether another process
 // has changed something, 1 ms to 1 s; DefaultPollInterval by default. Changes by this Store
-// are told at once.
+// hear at once.
 func WithPollInterval(d time.Duration) Option { return func(o *options) { o.interval = d } }
 
 // readerCount is how many reads run at a time.

@@ -17,7 +17,7 @@ type view struct {
 	over  bool // it has met what is over and may be renewed
 }
 
-// tells reports whether a row is told.
+// tells reports whether a row is yielded.
 func (v *view) tells(r row) bool {
 	v.over = v.over || r.over && !v.final
 	return r.stands
@@ -25,7 +25,7 @@ func (v *view) tells(r row) bool {
 
 // read reads with f on a connection, in a transaction that sees one moment. A session that a
 // reader finds over may be renewed nevertheless: by a transaction that began in time and is being
-// committed. So that what is told as gone is gone for good, what has met such a session is read
+// committed. So that what is reported as gone is gone for good, what has met such a session is read
 // again, as of a moment whose past is final: see passed.
 func (s *Store) read(ctx context.Context, op string, f func(v *view) ([]row, error)) ([]row, error) {
 	var rows []row // not a result: the caller may have left when it is written

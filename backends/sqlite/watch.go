@@ -96,7 +96,7 @@ func (m moment) news(c change) bool {
 func (s *Store) subscribe(ctx context.Context, w *watcher) (snapshot []change, at moment, err error) {
 	for {
 		s.mu.Lock()
-		early := s.follow.stop != nil // what is told from now on waits for the snapshot
+		early := s.follow.stop != nil // changes from now on wait for the snapshot
 		if early {
 			s.follow.watchers[w] = struct{}{}
 		}
@@ -125,8 +125,8 @@ func (s *Store) subscribe(ctx context.Context, w *watcher) (snapshot []change, a
 	}
 }
 
-// snapshot reads what stands, as any read does: however long that takes, it keeps nobody from
-// writing. No deletion is to be told of what has ended and is not in it: see moment.
+// snapshot reads what stands, as any read does: however long that takes, others may
+// write. No deletion may be yielded of what has ended and is not in it: see moment.
 func (s *Store) snapshot(ctx context.Context, w *watcher) ([]change, moment, error) {
 	var at moment // not a result: the caller may have left when it is written
 	var last int64

@@ -1,7 +1,7 @@
 // Package agree is what nodes must agree on, as the records of their leases say it. By
 // their versions they must understand each other, or the node that finds out refuses the
 // other. Settings that should be the same may differ while they are changed, node by
-// node: it is told.
+// node: it is logged.
 package agree
 
 import (

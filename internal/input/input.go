@@ -1,5 +1,4 @@
-// Package input applies options, and finds, in what users give, nothing in the guise of
-// something.
+// Package input applies options and refuses nil values hidden in interfaces.
 //
 //	option ─▶ Missing.Check ─▶ Apply, which New or Start begins with, refuses by its name
 package input
@@ -34,7 +33,7 @@ func Nil(v any) bool {
 	return false
 }
 
-// Missing remembers the first option that was given nothing. The zero value is ready.
+// Missing remembers the first option whose value was nil. The zero value is ready.
 type Missing struct{ option string }
 
 // Check notes option if v is Nil.
@@ -44,19 +43,18 @@ func (m *Missing) Check(option string, v any) {
 	}
 }
 
-// CheckTyped is Check for what may be left out: nil itself is nothing wrong.
+// CheckTyped is Check for an optional value: nil itself is accepted.
 func (m *Missing) CheckTyped(option string, v any) {
 	if v != nil {
 		m.Check(option, v)
 	}
 }
 
-// Option is the option that was given nothing; empty if none was.
+// Option is the option whose value was nil; empty if none was.
 func (m *Missing) Option() string { return m.option }
 
-// Apply has each option set something of s. An error is invalid, lease.ErrInvalid: an
-// option is nil or, by its name, was given nothing, as m has it, which may be nil. The caller
-// checks s for what else is out of its bounds.
+// Apply applies each option to s. The error is invalid: an option is nil, or m, which may be nil, has
+// an option whose value was. The caller checks s for values out of bounds.
 func Apply[S any, O ~func(*S)](s *S, m *Missing, invalid error, opts []O) error {
 	for _, o := range opts {
 		if o == nil {

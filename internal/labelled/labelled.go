@@ -1,7 +1,5 @@
-// Package labelled counts goroutines of one's own doing, whatever else goes on in
-// the process: those that bear a label of the profiler's, which every goroutine
-// passes on to the ones that it starts. Those that the runtime starts, for
-// time.AfterFunc, bear none.
+// Package labelled counts the goroutines that a test started, by profiler label: a goroutine
+// passes its labels on to those that it starts. Goroutines of time.AfterFunc have none.
 package labelled
 
 import (

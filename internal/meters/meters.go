@@ -1,4 +1,4 @@
-// Package meters makes instruments. They are code of users, to be called under no lock of ours.
+// Package meters makes instruments. They are users' code: call them under no lock.
 //
 //	m := meters.New(provider, "lease", attribute.String("holdfast.keeper", id))
 //	i := &instruments{losses: m.Counter("losses", "Terms that ended against their holder's will.")}

@@ -134,7 +134,7 @@ func (o *Outlet) letter(pid *actor.PID, message any, sender *actor.PID, publish 
 	}
 }
 
-// guard calls code of users, and logs what it panics with.
+// guard calls users' code, and logs a panic.
 func guard(system *actor.ActorSystem, what string, f func()) {
 	defer func() {
 		if p := recover(); p != nil {

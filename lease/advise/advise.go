@@ -72,7 +72,7 @@ type Advice struct {
 	// TTL is for lease.Config.TTL or lease.WithTTL, Renewal is the time between renewals, 0 for a
 	// lease that is not renewed, and Margin how much before the TTL's end a holder stops trusting.
 	TTL, Renewal, Margin time.Duration
-	// Outage is how long nobody holds the lease after a crash, in the mean, and Longest at the most.
+	// Outage is how long the lease is free after a crash, in the mean, and Longest at the most.
 	Outage, Longest time.Duration
 	// FalseLosses are to be expected per hour.
 	FalseLosses float64

@@ -1,10 +1,5 @@
-// Package faultstore puts faults between a Keeper and its store, as a network
-// and a busy server would: requests that are late, lost, or applied although
-// the caller was told that they failed.
-//
-// # Rules
-//
-// A rule looks at every call as it is made and picks a Fault, or none:
+// Package faultstore puts faults between a Keeper and its store, as a network and a busy server would:
+// requests that are late, lost, or applied although the caller was told that they failed.
 //
 //	s := faultstore.Wrap(memory.New())
 //	s.SetRule(func(c faultstore.Call) faultstore.Fault {
@@ -14,34 +9,26 @@
 //		return faultstore.Fault{}
 //	})
 //
-// What becomes of a call, with the moments at which it may have to wait:
+// A rule looks at every call as it is made and picks a Fault, or none. What becomes of a call, with the
+// moments at which it may have to wait:
 //
 //	call ─▶ rule ─▶ partition healed? ─▶ Delay · Pause ─▶ partition healed? ─▶ the store ─▶ ReplyLate ─▶ partition healed? ─▶ reply
 //	                                     Drop ──────────▶ ErrInjected        │
 //	                                     Deny ──────────▶ ErrInjected        │   and lease.ErrDenied
 //	                                     LandLate ──────▶ ErrInjected        └─ ApplyThenFail ─▶ ErrInjected
-//	                                        └─ a timer ──────────────────────▶ the store; nobody hears the reply
+//	                                        └─ a timer ──────────────────────▶ the store; the reply is dropped
 //
-// Every wait ends when the caller's context does, in an error. All errors made
-// here are ErrInjected, and the context's error and cause too where that ended
-// the wait. What the inner store answers is never changed.
+// Every wait ends when the caller's context does, in an error, also if both end at one moment. All
+// errors made here are ErrInjected, and the context's error and cause too where that ended the wait.
+// What the inner store answers is never changed.
 //
-// # Iterations
-//
-// List, ListSession and Watch apply nothing, so the kinds mean for them: Delay and Pause hold
-// up the beginning; ReplyLate holds up the first value; Drop, Deny and LandLate fail
-// before the first value; ApplyThenFail fails in the middle, a List after its
-// first record, a Watch after lease.EventSynced. Partition and CutWatches end
-// the watches that run; SetLag makes them lag behind. What was read before a partition may still be listed.
-//
-// # Handles
+// List, ListSession and Watch apply nothing, so the kinds mean for them: Delay and Pause hold up the
+// beginning; ReplyLate holds up the first value; Drop, Deny and LandLate fail before the first value;
+// ApplyThenFail fails in the middle, a List after its first record, a Watch after lease.EventSynced.
+// Partition and CutWatches end the watches that run; SetLag makes them lag behind. What was read before
+// a partition may still be listed.
 //
 // WithHandles makes a store that gives each session a handle (lease.Grant.Handle) of one that gives
-// none, so that those who carry handles can be tested without a database.
-//
-// # Time
-//
-// If a delay is not shorter than what the caller's context has left, the context
-// ends the wait, also if both end at one moment. No goroutine stands by: late
-// landings run on the goroutines of their timers, and Wait waits for them.
+// none, to test those who carry handles without a database. Late landings run on the goroutines of their
+// timers, and Wait waits for them.
 package faultstore

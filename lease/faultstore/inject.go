@@ -177,7 +177,7 @@ func (t *trip) error() error {
 	}
 }
 
-// land applies a call later, for nobody.
+// land applies a call later; its answer is dropped.
 func (s *Store) land(ctx context.Context, in time.Duration, apply func(context.Context)) {
 	s.mu.Lock()
 	s.landing++

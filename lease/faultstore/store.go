@@ -44,7 +44,7 @@ type Store struct {
 // Option changes a setting of Wrap.
 type Option func(*Store)
 
-// Wrap returns a Store that passes everything on to inner until it is told
+// Wrap returns a Store that passes everything on to inner until it gets
 // otherwise. Without an inner store every call answers lease.ErrInvalid.
 func Wrap(inner lease.Store, opts ...Option) *Store {
 	s := &Store{inner: inner, paused: make(chan struct{}), cuts: map[*cut]struct{}{}}

@@ -19,7 +19,7 @@ type plan struct {
 
 // swap makes of each name what decide plans, by compare-and-swap on the version that
 // was read, and tells done what was written. A name that was changed meanwhile is
-// read and planned anew. What decide and done are told of one name is in order; the
+// read and planned again. decide and done get what concerns one name in order; the
 // calls for several are one after the other. An error of decide ends it all:
 // wrote then tells whether something was written before.
 func (s *Store) swap(

@@ -51,7 +51,7 @@ func (s *Store) forget(id lease.SessionID) {
 }
 
 // sweepLocked forgets what was not looked at for long, each time the number of sights
-// has doubled. To forget a sight is safe: who looks again waits anew.
+// has doubled. To forget a sight is safe: the next look waits again.
 func (s *Store) sweepLocked(now time.Duration) {
 	if len(s.sights) < max(s.sweepAt, 64) {
 		return
@@ -150,7 +150,7 @@ func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Gran
 	}
 }
 
-// beat writes a session's object anew; false if it is not as it was seen.
+// beat rewrites a session's object; false if it is not as it was seen.
 func (s *Store) beat(ctx context.Context, op string, id lease.SessionID, g sight) (sight, bool, error) {
 	next := g.session
 	next.Beat++
@@ -236,7 +236,7 @@ func (s *Store) CloseSession(ctx context.Context, of lease.Session) error {
 	}
 }
 
-// tidy looks at every session, and so ends those that nobody renews.
+// tidy looks at every session, and so ends those that are not renewed.
 func (s *Store) tidy(ctx context.Context) error {
 	all, err := s.objects.all(ctx, sessionPrefix)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 
 // call is one of a Provider's, about one key.
 //
-// Nobody remembers what other calls of an owner's have sent, and some of it may land yet. So
+// Other calls of the same owner are not known, and their requests may still land. So
 // whatever shortens the life of a record goes in two steps: the record is marked, by a claim in its
 // own place and under its own session, which changes how long it lives by nothing; and what follows
 // is conditional on the token of the mark. An owner that acquires takes a mark away by a further
@@ -25,7 +25,7 @@ import (
 //
 // Every claim has a session of its own, and only a mark is written under one that stood before. So
 // a session may be closed, also late, by a call that saw that nothing stands under it: what may come
-// under it yet is a mark, of which nobody was told that it is held.
+// under it yet is a mark, and no caller was told that a mark is held.
 type call struct {
 	p     *Provider
 	ctx   context.Context
@@ -41,7 +41,7 @@ const rounds = 8
 
 var errRestless = fmt.Errorf("the key changed %d times meanwhile", rounds)
 
-// acquire takes the key, or renews it; with free it may be nobody's, and may be marked.
+// acquire takes the key, or renews it; with free it may be free, and may be marked.
 func (c *call) acquire(ttl time.Duration, free bool) (Result, error) {
 	for range rounds {
 		r, stands, err := c.get()
@@ -92,7 +92,7 @@ func (c *call) renew(r lease.Record) (Result, error) {
 	return Result{true, c.owner.ID, r.Token, sent.Add(grant.TTL)}, nil
 }
 
-// claim takes the key, which is nobody's or under the token over, under a session of its own.
+// claim takes the key, which is free or under the token over, under a session of its own.
 func (c *call) claim(over lease.Token, ttl time.Duration) (Result, error) {
 	sent, s := time.Now(), session(c.owner, ttl)
 	grant, err := c.open(s)
@@ -285,7 +285,7 @@ func (c *call) close(s lease.Session) {
 	_ = c.p.store.CloseSession(c.ctx, s)
 }
 
-// held tells of a record that is another's, or nobody's.
+// held is the Result for a record of another.
 func (c *call) held(r lease.Record) Result {
 	if !strings.HasPrefix(r.Owner.Incarnation, incarnation) {
 		return Result{}

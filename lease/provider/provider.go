@@ -29,7 +29,7 @@ type Result struct {
 	// Token is the fencing token of the term. It stays while the same owner acquires again with the
 	// same TTL, and grows else; 0 if another has the key.
 	Token lease.Token
-	// Expires is when the term ends if nobody renews it. Of another owner's it is an estimate, and
+	// Expires is when the term ends unless it is renewed. Of another owner's it is an estimate, and
 	// zero where the store does not tell.
 	Expires time.Time
 }
@@ -89,7 +89,7 @@ func (p *Provider) Renew(ctx context.Context, key, owner string, ttl time.Durati
 	return r.Acquired, err
 }
 
-// Owner returns who has the key; empty if nobody has, or who is no Provider's owner.
+// Owner returns who has the key; empty if it is free, or held through something other than a Provider.
 func (p *Provider) Owner(ctx context.Context, key string) (string, error) {
 	r, err := p.call(ctx, "owner", arguments{key: key}, func(c *call) (Result, error) {
 		r, stands, err := c.get()
@@ -101,7 +101,7 @@ func (p *Provider) Owner(ctx context.Context, key string) (string, error) {
 	return r.Owner, err
 }
 
-// Release gives the key up. It does nothing if another has it, or nobody. Errors are as of Acquire;
+// Release gives the key up. It does nothing if another has it, or none. Errors are as of Acquire;
 // lease.ErrUnknown means that it is free now, or later, or when its TTL is over.
 func (p *Provider) Release(ctx context.Context, key, owner string) error {
 	a := arguments{key: key, owners: []string{owner}}

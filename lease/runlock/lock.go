@@ -25,7 +25,7 @@ func (k *Lock) Term() lease.Term {
 	return k.term
 }
 
-// Renew makes sure that nobody else has the lock for ttl from now on, though no heartbeat should
+// Renew makes sure that no one else has the lock for ttl from now on, though no heartbeat should
 // follow: before work that may stop the process for long. It asks the store. ttl is above 0 and at
 // most the TTL of the locks, or the error is lease.ErrInvalid. Errors besides are those of
 // lease.Handle.Renew: lease.ErrNotHeld if the lock was lost or released. None of them ends the lock.

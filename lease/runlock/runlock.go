@@ -44,7 +44,7 @@ func New(k *lease.Keeper, opts ...Option) (*Locks, error) {
 		return refused(err)
 	}
 	l := &Locks{k: k, ttl: o.ttl, lease: []lease.Option{lease.WithTTL(o.ttl), lease.WithRenewal(lease.RenewAt(1.0 / 3))}}
-	// What the Keeper or its store refuses is to be known now, and not when a run is resumed.
+	// The Keeper or its store refuse bad settings now, and not when a run is resumed.
 	name, err := lease.Name("runlock-options", fmt.Sprintf("%p", l))
 	if err != nil {
 		return refused(err)
@@ -57,7 +57,7 @@ func New(k *lease.Keeper, opts ...Option) (*Locks, error) {
 	return l, nil
 }
 
-// drop closes a handle that holds nothing, or whose claim is to be given up in the background.
+// drop closes a handle that holds nothing, or gives its claim up in the background.
 func drop(h *lease.Handle) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -87,7 +87,7 @@ type Holder struct {
 	Expires time.Time
 }
 
-// Get tells who works on a run; nil if nobody does. The errors are those of lease.Keeper.Get, but
+// Get tells who works on a run; nil if none does. The errors are those of lease.Keeper.Get, but
 // for ErrNotHeld.
 func (l *Locks) Get(ctx context.Context, workflow, run string) (*Holder, error) {
 	name, err := l.check(ctx, workflow, run)

@@ -13,16 +13,16 @@ import (
 // Reader asks the store for one record. A *lease.Keeper is one.
 type Reader interface {
 	// Get returns the record that stands under name, or an error that is lease.ErrNotHeld if
-	// nobody holds it. After any other error nothing is known. It returns when ctx ends.
+	// it is free. After any other error nothing is known. It returns when ctx ends.
 	Get(ctx context.Context, name string) (lease.Record, error)
 }
 
 // StaleError says that a sequencer's ownership is not the present one. It is lease.ErrStale; that
-// of a name that nobody holds is lease.ErrNotHeld, too.
+// of a free name is lease.ErrNotHeld, too.
 type StaleError struct {
 	Sequencer Sequencer
 	// Seen is the token of the record that stands, or the highest that a fence has seen. 0:
-	// nobody holds the name, and no later ownership is known.
+	// the name is free, and no later ownership is known.
 	Seen lease.Token
 }
 
@@ -41,7 +41,7 @@ func (e *StaleError) Error() string {
 	return fmt.Sprintf("sequencer %v: %v: the store has given tokens up to %d", e.Sequencer, lease.ErrStale, e.Seen)
 }
 
-// Is reports whether target is lease.ErrStale or, if nobody holds the name, lease.ErrNotHeld.
+// Is reports whether target is lease.ErrStale or, if the name is free, lease.ErrNotHeld.
 func (e *StaleError) Is(target error) bool {
 	return target == lease.ErrStale || target == lease.ErrNotHeld && e.Seen == 0
 }

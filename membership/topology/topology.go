@@ -31,7 +31,7 @@ import (
 )
 
 // Source is a membership.Leadership that follows cluster.ClusterTopology events of
-// one actor system. Nobody leads before the first of them. Safe for concurrent
+// one actor system. There is no leader before the first of them. Safe for concurrent
 // use.
 type Source struct {
 	leaders *membership.Static
@@ -51,14 +51,14 @@ func New(system *actor.ActorSystem) (*Source, error) {
 	}
 	s := &Source{leaders: membership.NewStatic(lease.Owner{ID: system.ID, Incarnation: system.ID})}
 	// The event is published under the lock of the cluster's member list: nothing
-	// may be called back from here, and Set calls nobody.
+	// may be called back from here, and Set makes no calls.
 	sub := system.EventStream.Subscribe(func(ev any) {
 		if t, ok := ev.(*cluster.ClusterTopology); ok {
 			s.leaders.Set(leader(t))
 		}
 	})
 	unfollow := s.leaders.Follow(func(c membership.LeaderChanged) {
-		if c.Leader != c.Previous || c.Skipped > 0 { // not that nobody leads yet
+		if c.Leader != c.Previous || c.Skipped > 0 { // not the absence of a first leader
 			outlet.Of(system).Latest(s, c)
 		}
 	})
@@ -68,13 +68,13 @@ func New(system *actor.ActorSystem) (*Source, error) {
 
 // Follow implements membership.Leadership.
 func (s *Source) Follow(f func(membership.LeaderChanged)) (stop func()) {
-	if s.leaders == nil { // New did not make it: nobody ever leads
+	if s.leaders == nil { // New did not make it: it never has a leader
 		return func() {}
 	}
 	return s.leaders.Follow(f)
 }
 
-// Close ends the source; followers are told nothing more.
+// Close ends the source; followers are not called any more.
 func (s *Source) Close() {
 	if s.stop != nil {
 		s.stop()
