@@ -11,15 +11,15 @@ import (
 )
 
 var acquireCases = []testCase{
-	{name: "acquire/free", run: func(t *T) {
+	{name: "acquire/free", run: func(t *storeT) {
 		n := t.node()
 		r := n.win("a")
 		n.stands(r, ruleSeenByAll)
 		t.node().stands(r, ruleSeenByAll)
 	}},
-	{name: "acquire/two-at-once", run: func(t *T) { acquireAtOnce(t, 2, 40) }},
-	{name: "acquire/sixty-four-at-once", run: func(t *T) { acquireAtOnce(t, 64, 5) }},
-	{name: "acquire/one-owner-at-once", run: func(t *T) { // the nonce tells the claims of a session apart
+	{name: "acquire/two-at-once", run: func(t *storeT) { acquireAtOnce(t, 2, 40) }},
+	{name: "acquire/sixty-four-at-once", run: func(t *storeT) { acquireAtOnce(t, 64, 5) }},
+	{name: "acquire/one-owner-at-once", run: func(t *storeT) { // the nonce tells the claims of a session apart
 		n := t.node()
 		for round := range 10 {
 			name := fmt.Sprintf("a/%d", round)
@@ -27,7 +27,7 @@ var acquireCases = []testCase{
 			n.stands(outs[i].Record, ruleSeenByAll)
 		}
 	}},
-	{name: "acquire/supersedes-metadata", run: func(t *T) {
+	{name: "acquire/supersedes-metadata", run: func(t *storeT) {
 		n := t.node()
 		c := t.claim("a")
 		c.Metadata = map[string]string{"kept": "no"}
@@ -35,7 +35,7 @@ var acquireCases = []testCase{
 		c.Metadata = map[string]string{"new": "yes"}
 		t.node().stands(n.winClaim(c, ruleSupersede), ruleSupersede)
 	}},
-	{name: "acquire/supersedes-free", run: func(t *T) {
+	{name: "acquire/supersedes-free", run: func(t *storeT) {
 		n := t.node()
 		c := t.claim("a")
 		c.Supersedes = 7
@@ -43,7 +43,7 @@ var acquireCases = []testCase{
 		n.freed(r)
 		n.winClaim(t.supersede(r), ruleFree)
 	}},
-	{name: "acquire/supersedes-at-once", run: func(t *T) {
+	{name: "acquire/supersedes-at-once", run: func(t *storeT) {
 		n := t.node()
 		r := n.win("a")
 		for range 10 {
@@ -53,7 +53,7 @@ var acquireCases = []testCase{
 	}},
 	{name: "token/over-many-changes", run: tokenMany},
 	{name: "token/never-shared", run: tokenNeverShared},
-	{name: "release/at-once", run: func(t *T) {
+	{name: "release/at-once", run: func(t *storeT) {
 		n := t.node()
 		for range 20 {
 			r := n.win("a")
@@ -63,7 +63,7 @@ var acquireCases = []testCase{
 }
 
 // acquireAtOnce lets nodes claim one name at one moment, again and again.
-func acquireAtOnce(t *T, nodes, rounds int) {
+func acquireAtOnce(t *storeT, nodes, rounds int) {
 	clients := make([]lease.Store, min(nodes, 8))
 	for i := range clients {
 		clients[i] = t.client()
@@ -82,8 +82,8 @@ func acquireAtOnce(t *T, nodes, rounds int) {
 }
 
 // tokenMany takes one name through every way of changing hands, in drawn order. Every success
-// is compared with all earlier ones of its name (T.won).
-func tokenMany(t *T) {
+// is compared with all earlier ones of its name (won).
+func tokenMany(t *storeT) {
 	n, other := t.node(), t.node()
 	r := n.win("a")
 	for range 40 {
@@ -109,7 +109,7 @@ func tokenMany(t *T) {
 }
 
 // tokenNeverShared: over many clients at once, no token of a name appears twice.
-func tokenNeverShared(t *T) {
+func tokenNeverShared(t *storeT) {
 	const nodes, rounds = 8, 25
 	ns := t.nodes(nodes)
 	var owners sync.Map
@@ -139,7 +139,7 @@ var batchCases = []testCase{
 
 // batchMixed: a batch of free, held, own and superseding claims answers each in
 // its place.
-func batchMixed(t *T) {
+func batchMixed(t *storeT) {
 	n, other := t.node(), t.node()
 	if t.batch(n.store, 6) < 6 {
 		t.Logf("the store takes batches of %d: nothing to mix", t.batch(n.store, 6))
@@ -165,7 +165,7 @@ func batchMixed(t *T) {
 	n.stands(own, ruleHeld)
 }
 
-func batchLarge(t *T) {
+func batchLarge(t *storeT) {
 	n, other := t.node(), t.node()
 	size := t.batch(n.store, large)
 	claims := make([]lease.Claim, size)
@@ -203,7 +203,7 @@ func batchLarge(t *T) {
 
 // batchTwice: a store may refuse such a batch, whole or in part, but not let one
 // ownership be two.
-func batchTwice(t *T) {
+func batchTwice(t *storeT) {
 	n := t.node()
 	if t.batch(n.store, 3) < 3 {
 		t.Logf("the store takes batches of %d: no name fits in twice", t.batch(n.store, 3))
@@ -223,7 +223,7 @@ func batchTwice(t *T) {
 }
 
 // batchAtOnce: of overlapping batches, each name has one winner.
-func batchAtOnce(t *T) {
+func batchAtOnce(t *storeT) {
 	const nodes = 8
 	first := t.node()
 	size := t.batch(first.store, 20)
@@ -250,7 +250,7 @@ func batchAtOnce(t *T) {
 	}
 }
 
-func batchEmpty(t *T) {
+func batchEmpty(t *storeT) {
 	n := t.node()
 	r := n.win("a")
 	calls := map[string]func(context.Context) (answers int, err error){
@@ -280,8 +280,8 @@ func batchEmpty(t *T) {
 	n.stands(r, ruleEmpty)
 }
 
-// batchArguments: what callers do to what they gave, and were given, changes nothing.
-func batchArguments(t *T) {
+// batchArguments changes the maps that the store was given and returned: no record changes.
+func batchArguments(t *storeT) {
 	n := t.node()
 	given := map[string]string{"k": "v"}
 	c := t.claim("a")
@@ -304,21 +304,21 @@ var whileCases = []testCase{
 	{name: "while/stands", needs: needWhile, run: whileStands},
 	{name: "while/gone", needs: needWhile, run: whileGone},
 	{name: "while/superseding", needs: needWhile, run: whileSuperseding},
-	{name: "while/transferred", needs: needWhile | needTransfer, run: func(t *T) {
+	{name: "while/transferred", needs: needWhile | needTransfer, run: func(t *storeT) {
 		a, b := t.node(), t.node()
 		was := a.win("w/parent")
 		now := a.give(was, b)
 		a.orphaned(t.under("w/child", was))
 		b.freed(b.winClaim(t.under("w/child", now), ruleWhile))
 	}},
-	{name: "while/closed", needs: needWhile, run: func(t *T) {
+	{name: "while/closed", needs: needWhile, run: func(t *storeT) {
 		a, b := t.node(), t.node()
 		was := a.win("w/parent")
 		b.freed(b.winClaim(t.under("w/child", was), ruleWhile))
 		a.close()
 		b.orphaned(t.under("w/child", was))
 	}},
-	{name: "while/expired", needs: needWhile, waits: true, run: func(t *T) {
+	{name: "while/expired", needs: needWhile, waits: true, run: func(t *storeT) {
 		n, other := t.brief(), t.node()
 		was := n.win("w/parent")
 		n.letExpire(other, "w/parent")
@@ -326,7 +326,7 @@ var whileCases = []testCase{
 	}},
 	{name: "while/in-a-batch", needs: needWhile, run: whileBatch},
 	{name: "while/as-it-goes", needs: needWhile, run: whileGoing},
-	{name: "while/invalid", needs: needWhile, run: func(t *T) {
+	{name: "while/invalid", needs: needWhile, run: func(t *storeT) {
 		n := t.node()
 		p := n.win("w/parent")
 		for _, on := range []lease.Held{
@@ -338,21 +338,21 @@ var whileCases = []testCase{
 			n.denied(c, lease.ErrInvalid, ruleInvalid)
 		}
 	}},
-	{name: "while/unsupported", needs: needNoWhile, run: func(t *T) {
+	{name: "while/unsupported", needs: needNoWhile, run: func(t *storeT) {
 		n := t.node()
 		n.denied(t.under("w/child", n.win("w/parent")), lease.ErrUnsupported, ruleUnsupported)
 	}},
 }
 
 // under is a claim of name while r stands.
-func (t *T) under(name string, r lease.Record) lease.Claim {
+func (t *storeT) under(name string, r lease.Record) lease.Claim {
 	c := t.claim(name)
 	c.While = r.Held()
 	return c
 }
 
 // replacing is a claim under r that supersedes a token.
-func (t *T) replacing(child lease.Record, token lease.Token, r lease.Record) lease.Claim {
+func (t *storeT) replacing(child lease.Record, token lease.Token, r lease.Record) lease.Claim {
 	c := t.under(child.Name, r)
 	c.Supersedes = token
 	return c
@@ -364,7 +364,7 @@ func (n *node) orphaned(c lease.Claim) {
 	n.denied(c, lease.ErrParentLost, ruleWhile)
 }
 
-func whileStands(t *T) {
+func whileStands(t *storeT) {
 	a, b := t.node(), t.node()
 	p := a.win("w/parent")
 	own := a.winClaim(t.under("w/own", p), ruleWhile)
@@ -380,7 +380,7 @@ func whileStands(t *T) {
 	b.freed(a.superseded(own)) // the next claim has a condition of its own, or none
 }
 
-func whileGone(t *T) {
+func whileGone(t *storeT) {
 	a, b := t.node(), t.node()
 	p := a.win("w/parent")
 	beside := b.win("w/beside")
@@ -409,7 +409,7 @@ func whileGone(t *T) {
 	a.freed(a.win("w/child"))
 }
 
-func whileSuperseding(t *T) {
+func whileSuperseding(t *storeT) {
 	a, b := t.node(), t.node()
 	sibling := a.again()
 	p := a.win("w/parent")
@@ -427,7 +427,7 @@ func whileSuperseding(t *T) {
 	a.orphaned(t.replacing(child, child.Token, p)) // nothing stands any more
 }
 
-func whileBatch(t *T) {
+func whileBatch(t *storeT) {
 	a, b := t.node(), t.node()
 	p, q := a.win("w/p"), b.win("w/q")
 	gone := b.win("w/gone")
@@ -455,7 +455,7 @@ func whileBatch(t *T) {
 
 // whileGoing claims while the parent is being released. If the child's name was free after
 // that, nothing wins it later.
-func whileGoing(t *T) {
+func whileGoing(t *storeT) {
 	a, b := t.node(), t.node()
 	for i := range 40 {
 		p := a.win(fmt.Sprintf("w/parent/%d", i))

@@ -17,10 +17,10 @@ import (
 // callBound ends every call a case makes to a healthy store.
 const callBound = 15 * time.Second
 
-// T is what a case works with: the test, one backing store, and the parameters
-// of the run. Fatal methods end the goroutine that calls them: that of the case, or one
-// that background started, and then the case ends where it waits for that.
-type T struct {
+// storeT is what a case works with: the test, one backing store, and the parameters
+// of the run. A fatal method ends the goroutine that calls it. If that is one of background,
+// the case ends when it waits for it.
+type storeT struct {
 	TB
 	opts   options
 	has    needs
@@ -37,9 +37,9 @@ type T struct {
 	rand *rand.Rand
 }
 
-func newT(tb TB, f Factory, o options) *T {
+func newT(tb TB, f Factory, o options) *storeT {
 	tb.Helper()
-	t := &T{TB: tb, opts: o, client: f(tb), top: make(map[string]lease.Token)}
+	t := &storeT{TB: tb, opts: o, client: f(tb), top: make(map[string]lease.Token)}
 	t.rand = rand.New(rand.NewPCG(o.seed, 0))
 	t.ttl, t.slack = o.ttl, o.slack
 	if t.ttl == 0 {
@@ -60,7 +60,7 @@ func newT(tb TB, f Factory, o options) *T {
 }
 
 // broken fails the case. The message begins with the rule that the store broke.
-func (t *T) broken(r rule, format string, args ...any) {
+func (t *storeT) broken(r rule, format string, args ...any) {
 	t.Helper()
 	t.notLanded()
 	if r, ok := t.TB.(*recorder); ok {
@@ -73,13 +73,13 @@ func (t *T) broken(r rule, format string, args ...any) {
 	t.Errorf("%s", r.broken(format, args...))
 }
 
-// broken says that the rule is.
+// broken is the message of a rule that was broken.
 func (r rule) broken(format string, args ...any) string {
 	return fmt.Sprintf("broken rule: %s\n\t%s", r, fmt.Sprintf(format, args...))
 }
 
 // require is broken, and ends the case, unless ok.
-func (t *T) require(ok bool, r rule, format string, args ...any) {
+func (t *storeT) require(ok bool, r rule, format string, args ...any) {
 	t.Helper()
 	if !ok {
 		t.broken(r, format, args...)
@@ -88,7 +88,7 @@ func (t *T) require(ok bool, r rule, format string, args ...any) {
 }
 
 // check is broken unless ok, which it returns.
-func (t *T) check(ok bool, r rule, format string, args ...any) bool {
+func (t *storeT) check(ok bool, r rule, format string, args ...any) bool {
 	t.Helper()
 	if !ok {
 		t.broken(r, format, args...)
@@ -96,10 +96,10 @@ func (t *T) check(ok bool, r rule, format string, args ...any) bool {
 	return ok
 }
 
-// inTime is require for what time must have brought about. A store that is
+// inTime is require for what must have happened by now. A store that is
 // disturbed may take longer: etcd gives sessions their whole TTL again whenever its
 // leader changes.
-func (t *T) inTime(ok bool, r rule, format string, args ...any) {
+func (t *storeT) inTime(ok bool, r rule, format string, args ...any) {
 	t.Helper()
 	if !ok && t.opts.stall > 0 {
 		t.noVerdict("not in time: "+format, args...)
@@ -108,9 +108,8 @@ func (t *T) inTime(ok bool, r rule, format string, args ...any) {
 }
 
 // noVerdict ends the case because the machine, or a store that is disturbed, was too
-// slow to tell; Run repeats it. On fake time, over a store that is not, there is no
-// such excuse.
-func (t *T) noVerdict(format string, args ...any) {
+// slow to tell; Run repeats it. With exact time there is no such excuse.
+func (t *storeT) noVerdict(format string, args ...any) {
 	t.Helper()
 	if r, ok := t.TB.(*recorder); ok && !t.opts.exact() && !r.Failed() {
 		r.noVerdict.Store(true)
@@ -124,11 +123,11 @@ func (n *node) overdue() bool {
 }
 
 // context bounds one call. It outlives the test's own, for cleanups.
-func (t *T) context() (context.Context, context.CancelFunc) {
+func (t *storeT) context() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(t.Context()), callBound+t.opts.stall)
 }
 
-func (t *T) limits(s lease.Store) lease.StoreLimits {
+func (t *storeT) limits(s lease.Store) lease.StoreLimits {
 	if l, ok := s.(lease.Limiter); ok {
 		return l.Limits()
 	}
@@ -136,7 +135,7 @@ func (t *T) limits(s lease.Store) lease.StoreLimits {
 }
 
 // batch is how many names of want the store takes in one call.
-func (t *T) batch(s lease.Store, want int) int {
+func (t *storeT) batch(s lease.Store, want int) int {
 	l := t.limits(s)
 	if l.Batch > 0 {
 		want = min(want, l.Batch)
@@ -145,7 +144,7 @@ func (t *T) batch(s lease.Store, want int) int {
 }
 
 // tick is the pace at which cases look again.
-func (t *T) tick() time.Duration {
+func (t *storeT) tick() time.Duration {
 	if t.opts.exact() {
 		return max(t.slack/10, time.Millisecond)
 	}
@@ -155,9 +154,9 @@ func (t *T) tick() time.Duration {
 	return 20 * time.Millisecond
 }
 
-// pace is a short pause inside loops. The few lengths make that goroutines
-// often wake at one moment of fake time, and truly run at once.
-func (t *T) pace() {
+// pace is a short pause inside loops. It has few lengths, so that goroutines
+// often wake at one moment of fake time and run at once.
+func (t *storeT) pace() {
 	t.mu.Lock()
 	n := t.rand.IntN(4)
 	t.mu.Unlock()
@@ -169,15 +168,15 @@ func (t *T) pace() {
 }
 
 // random draws a number below n from the run's seed.
-func (t *T) random(n int) int {
+func (t *storeT) random(n int) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.rand.IntN(n)
 }
 
-// eventually looks until ok is true; false when callBound passed, and what a store that is
-// disturbed may take on top of it.
-func (t *T) eventually(ok func() bool) bool {
+// eventually looks until ok is true, for as long as a call may take. It returns false if ok
+// never was.
+func (t *storeT) eventually(ok func() bool) bool {
 	for end := time.Now().Add(callBound + t.opts.stall); ; time.Sleep(t.tick()) {
 		if ok() {
 			return true
@@ -189,10 +188,10 @@ func (t *T) eventually(ok func() bool) bool {
 }
 
 // can tells whether the store has all of these.
-func (t *T) can(n needs) bool { return t.has&n == n }
+func (t *storeT) can(n needs) bool { return t.has&n == n }
 
 // start runs f(0) … f(n-1) from one moment on. The case does not end before them.
-func (t *T) start(n int, f func(i int)) *sync.WaitGroup {
+func (t *storeT) start(n int, f func(i int)) *sync.WaitGroup {
 	var wg sync.WaitGroup
 	begin := make(chan struct{})
 	for i := range n {
@@ -206,8 +205,8 @@ func (t *T) start(n int, f func(i int)) *sync.WaitGroup {
 	return &wg
 }
 
-// background is start, and returns what waits for the end and ends a case that has failed.
-func (t *T) background(n int, f func(i int)) (wait func()) {
+// background is start. wait waits for the end of all, and ends a case that has failed.
+func (t *storeT) background(n int, f func(i int)) (wait func()) {
 	wg := t.start(n, f)
 	return func() {
 		wg.Wait()
@@ -218,10 +217,10 @@ func (t *T) background(n int, f func(i int)) (wait func()) {
 }
 
 // together runs f(0) … f(n-1) at one moment and waits for all.
-func (t *T) together(n int, f func(i int)) { t.background(n, f)() }
+func (t *storeT) together(n int, f func(i int)) { t.background(n, f)() }
 
 // oneOf makes n requests at one moment, of which exactly one must be granted. It is fatal.
-func (t *T) oneOf(n int, why rule, request func(i int) lease.Outcome) (winner int, outs []lease.Outcome) {
+func (t *storeT) oneOf(n int, why rule, request func(i int) lease.Outcome) (winner int, outs []lease.Outcome) {
 	t.Helper()
 	outs = make([]lease.Outcome, n)
 	t.start(n, func(i int) { outs[i] = request(i) }).Wait()
@@ -242,7 +241,7 @@ func (t *T) oneOf(n int, why rule, request func(i int) lease.Outcome) (winner in
 // node is one participant: a client of the backing store, an owner and an open
 // session.
 type node struct {
-	t       *T
+	t       *storeT
 	store   lease.Store
 	session lease.Session // with the TTL granted
 	opened  time.Time     // before the open was sent
@@ -251,9 +250,9 @@ type node struct {
 
 // node opens a client and a session long enough to outlast the case. It is
 // fatal.
-func (t *T) node() *node { return t.nodeOn(t.client()) }
+func (t *storeT) node() *node { return t.nodeOn(t.client()) }
 
-func (t *T) nodes(n int) []*node {
+func (t *storeT) nodes(n int) []*node {
 	ns := make([]*node, n)
 	for i := range ns {
 		ns[i] = t.node()
@@ -262,15 +261,15 @@ func (t *T) nodes(n int) []*node {
 }
 
 // nodeOn is node over a given client. It is fatal.
-func (t *T) nodeOn(s lease.Store) *node { return t.open(s, t.owner(), max(30*t.ttl, time.Minute)) }
+func (t *storeT) nodeOn(s lease.Store) *node { return t.open(s, t.owner(), max(30*t.ttl, time.Minute)) }
 
 // brief opens a session of the short TTL. It is fatal.
-func (t *T) brief() *node { return t.open(t.client(), t.owner(), t.ttl) }
+func (t *storeT) brief() *node { return t.open(t.client(), t.owner(), t.ttl) }
 
 // again opens another session of the same owner. It is fatal.
 func (n *node) again() *node { return n.t.open(n.store, n.session.Owner, n.session.TTL) }
 
-func (t *T) owner() lease.Owner {
+func (t *storeT) owner() lease.Owner {
 	i := t.serial.Add(1)
 	return lease.Owner{
 		ID:          fmt.Sprintf("node-%d", i),
@@ -280,11 +279,11 @@ func (t *T) owner() lease.Owner {
 }
 
 // newSession draws a session that is not opened.
-func (t *T) newSession(o lease.Owner, ttl time.Duration) lease.Session {
+func (t *storeT) newSession(o lease.Owner, ttl time.Duration) lease.Session {
 	return lease.Session{ID: lease.SessionID(rand.Int64N(1<<62) + 1), Owner: o, TTL: ttl}
 }
 
-func (t *T) open(s lease.Store, o lease.Owner, ttl time.Duration) *node {
+func (t *storeT) open(s lease.Store, o lease.Owner, ttl time.Duration) *node {
 	t.Helper()
 	n := &node{t: t, store: s, session: t.newSession(o, ttl)}
 	n.reopen()
@@ -325,7 +324,7 @@ func (n *node) renew() lease.Grant {
 
 // renewAll renews the sessions of nodes in one call, through the first's
 // client. It is fatal.
-func (t *T) renewAll(nodes ...*node) []lease.Grant {
+func (t *storeT) renewAll(nodes ...*node) []lease.Grant {
 	t.Helper()
 	ctx, cancel := t.context()
 	defer cancel()
@@ -364,7 +363,7 @@ func (n *node) closes(of *node) {
 }
 
 // claim asks for a free name, with a nonce of its own.
-func (t *T) claim(name string) lease.Claim {
+func (t *storeT) claim(name string) lease.Claim {
 	return lease.Claim{Name: name, Nonce: nonce()}
 }
 

@@ -15,9 +15,9 @@ import (
 )
 
 var churnCases = []testCase{
-	{name: "churn/thirty-clients", run: func(t *T) { churn(t, 30, 40, 6, false) }},
-	{name: "churn/one-name", run: func(t *T) { churn(t, 8, 40, 1, false) }},
-	{name: "churn/requests-astray", run: func(t *T) { churn(t, 30, 30, 8, true) }},
+	{name: "churn/thirty-clients", run: func(t *storeT) { churn(t, 30, 40, 6, false) }},
+	{name: "churn/one-name", run: func(t *storeT) { churn(t, 8, 40, 1, false) }},
+	{name: "churn/requests-astray", run: func(t *storeT) { churn(t, 30, 30, 8, true) }},
 	{name: "churn/hammer", run: churnHammer},
 }
 
@@ -32,7 +32,7 @@ type churner struct {
 
 // churn lets clients do random operations on few names and checks what they
 // were told.
-func churn(t *T, clients, rounds, names int, astray bool) {
+func churn(t *storeT, clients, rounds, names int, astray bool) {
 	h := &history{t: t}
 	stores := make([]lease.Store, min(clients, 8))
 	for i := range stores {
@@ -69,7 +69,7 @@ func churn(t *T, clients, rounds, names int, astray bool) {
 }
 
 // mishap is drawn for every call: most meet none.
-func (t *T) mishap() faultstore.Fault {
+func (t *storeT) mishap() faultstore.Fault {
 	soon := time.Duration(t.random(8)) * 100 * time.Microsecond
 	switch t.random(80) {
 	case 0:
@@ -156,7 +156,7 @@ func answer(outs []lease.Outcome, err error) reply {
 }
 
 // churnHammer calls everything at once, for the race detector and for deadlocks.
-func churnHammer(t *T) {
+func churnHammer(t *storeT) {
 	first, ns := t.node(), t.nodes(8)
 	var ws []*watching
 	for range 3 {
@@ -306,7 +306,7 @@ func (s state) step(in request, out reply) (state, bool) {
 
 // history records the operations on all names.
 type history struct {
-	t   *T
+	t   *storeT
 	mu  sync.Mutex
 	ops []porcupine.Operation
 }

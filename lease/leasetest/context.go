@@ -14,7 +14,7 @@ import (
 const prompt = 2 * time.Second
 
 var contextCases = []testCase{
-	{name: "context/done", run: func(t *T) {
+	{name: "context/done", run: func(t *storeT) {
 		n, b := t.node(), t.node()
 		r := n.win("a")
 		for _, ago := range []time.Duration{0, time.Second} { // cancelled, and past its deadline
@@ -32,7 +32,7 @@ var contextCases = []testCase{
 		n.free("free", ruleContextDone)
 		n.freed(r)
 	}},
-	{name: "context/cancelled-in-a-list", needs: needList, run: func(t *T) {
+	{name: "context/cancelled-in-a-list", needs: needList, run: func(t *storeT) {
 		n := t.node()
 		names := n.many(200)
 		ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -48,7 +48,7 @@ var contextCases = []testCase{
 		t.check(failed || seen == len(names), ruleWholeListing, "cancelled after the first record, List ended after %d of %d without an error", seen, len(names))
 	}},
 	{name: "context/short-deadlines", run: contextShort},
-	{name: "context/unreachable", needs: needUnreachable, run: func(t *T) {
+	{name: "context/unreachable", needs: needUnreachable, run: func(t *storeT) {
 		n := &node{t: t, store: t.opts.unreachable(t)(), session: t.newSession(t.owner(), max(t.ttl, time.Second))}
 		r := lease.Record{Name: "a", Owner: n.session.Owner, Session: n.session.ID, Token: 1, Nonce: 1}
 		const patience = 100 * time.Millisecond
@@ -155,7 +155,7 @@ func (n *node) callAll(r lease.Record, to *node, limit time.Duration, late, why 
 
 // contextShort makes calls with hardly any time. Each gets its answer or an
 // error, soon; a refusal of a name that is free is a lie.
-func contextShort(t *T) {
+func contextShort(t *storeT) {
 	n := t.node()
 	for i := range 60 {
 		deadline := time.Duration(i*i) * time.Microsecond

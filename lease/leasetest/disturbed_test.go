@@ -60,31 +60,31 @@ func TestFlawsAreCaughtDisturbed(t *testing.T) {
 // TestPatience: which attempts are repeated, and with what.
 func TestPatience(t *testing.T) {
 	calm, disturbed := options{ttl: time.Second}, options{ttl: time.Second, stall: time.Second}
-	broken := func(t *T) { t.broken(ruleHeld, "a reason") }
-	slow := func(t *T) { t.noVerdict("slow") }
-	unanswered := func(t *T) { t.Fatalf("Acquire: no answer") }
+	broken := func(t *storeT) { t.broken(ruleHeld, "a reason") }
+	slow := func(t *storeT) { t.noVerdict("slow") }
+	unanswered := func(t *storeT) { t.Fatalf("Acquire: no answer") }
 	for _, c := range []struct {
 		name     string
 		opts     options
-		attempts []func(*T) // the last one again and again
+		attempts []func(*storeT) // the last one again and again
 		ttls     []time.Duration
 		fails    bool
 	}{
-		{"a verdict is final", calm, []func(*T){broken}, []time.Duration{1}, true},
-		{"too slow, then not", calm, []func(*T){slow, func(*T) {}}, []time.Duration{1, 2}, false},
-		{"always too slow", calm, []func(*T){slow}, []time.Duration{1, 2, 4}, true},
-		{"no answer of a calm store", calm, []func(*T){unanswered}, []time.Duration{1}, true},
-		{"a verdict is final when disturbed", disturbed, []func(*T){broken}, []time.Duration{1}, true},
-		{"also if what follows has none", disturbed, []func(*T){func(t *T) { broken(t); slow(t) }}, []time.Duration{1}, true},
-		{"so is a panic", disturbed, []func(*T){func(*T) { panic("oh") }}, []time.Duration{1}, true},
-		{"a consequence is none", disturbed, []func(*T){func(t *T) { t.Errorf("no answer"); broken(t) }, func(*T) {}}, []time.Duration{1, 1}, false},
-		{"disturbed, then not", disturbed, []func(*T){slow, unanswered, func(*T) {}}, []time.Duration{1, 1, 1}, false},
-		{"always disturbed", disturbed, []func(*T){func(t *T) { time.Sleep(time.Minute); unanswered(t) }}, []time.Duration{1, 1, 1, 1, 1}, true},
+		{"a verdict is final", calm, []func(*storeT){broken}, []time.Duration{1}, true},
+		{"too slow, then not", calm, []func(*storeT){slow, func(*storeT) {}}, []time.Duration{1, 2}, false},
+		{"always too slow", calm, []func(*storeT){slow}, []time.Duration{1, 2, 4}, true},
+		{"no answer of a calm store", calm, []func(*storeT){unanswered}, []time.Duration{1}, true},
+		{"a verdict is final when disturbed", disturbed, []func(*storeT){broken}, []time.Duration{1}, true},
+		{"also if what follows has none", disturbed, []func(*storeT){func(t *storeT) { broken(t); slow(t) }}, []time.Duration{1}, true},
+		{"so is a panic", disturbed, []func(*storeT){func(*storeT) { panic("oh") }}, []time.Duration{1}, true},
+		{"a consequence is none", disturbed, []func(*storeT){func(t *storeT) { t.Errorf("no answer"); broken(t) }, func(*storeT) {}}, []time.Duration{1, 1}, false},
+		{"disturbed, then not", disturbed, []func(*storeT){slow, unanswered, func(*storeT) {}}, []time.Duration{1, 1, 1}, false},
+		{"always disturbed", disturbed, []func(*storeT){func(t *storeT) { time.Sleep(time.Minute); unanswered(t) }}, []time.Duration{1, 1, 1, 1, 1}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var ttls []time.Duration
-				got := testCase{run: func(t *T) {
+				got := testCase{run: func(t *storeT) {
 					ttls = append(ttls, t.ttl/time.Second)
 					c.attempts[min(len(ttls), len(c.attempts))-1](t)
 				}}.patiently(t, twins(flawless), c.opts)

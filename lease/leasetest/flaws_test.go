@@ -51,7 +51,7 @@ var (
 	ownTakesOver = breaks("a claim of the own incarnation always replaces its record",
 		by{"hands/nothing", ruleHeld}, by{"late/acquire-unanswered", ruleHeld},
 		by{"late/acquire-lands-after-settling", ruleLateAcquire})
-	identityByID = breaks("owners are told apart by ID, not by incarnation", by{"hands/nothing", ruleSupersedeOf})
+	identityByID = breaks("owners are compared by ID, not by incarnation", by{"hands/nothing", ruleSupersedeOf})
 	holderStale  = breaks("a refusal names the holder before this one",
 		by{"acquire/two-at-once", ruleHolder}, by{"acquire/sixty-four-at-once", ruleHolder},
 		by{"churn/one-name", ruleLinear})

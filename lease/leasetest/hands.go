@@ -15,55 +15,55 @@ type passage struct {
 	waits bool
 	brief bool // a's session is to end by itself
 	over  bool // a's session is over then
-	// take does it to r, which is a's, and returns what stands then, and whose it is: nil if
-	// the name is free. A claim or move bears the nonce.
-	take func(t *T, a, b *node, r lease.Record, nonce uint64) (*node, lease.Record)
+	// take does it to r, which is a's, and returns its holder and the record: no holder if the
+	// name is free. A claim or move of take bears the nonce.
+	take func(t *storeT, a, b *node, r lease.Record, nonce uint64) (*node, lease.Record)
 }
 
 var passages = []passage{
-	{name: "nothing", take: func(_ *T, a, _ *node, r lease.Record, _ uint64) (*node, lease.Record) { return a, r }},
-	{name: "release", take: func(_ *T, a, _ *node, r lease.Record, _ uint64) (*node, lease.Record) {
+	{name: "nothing", take: func(_ *storeT, a, _ *node, r lease.Record, _ uint64) (*node, lease.Record) { return a, r }},
+	{name: "release", take: func(_ *storeT, a, _ *node, r lease.Record, _ uint64) (*node, lease.Record) {
 		a.freed(r)
 		return nil, r
 	}},
-	{name: "revoke", take: func(_ *T, _, b *node, r lease.Record, _ uint64) (*node, lease.Record) {
+	{name: "revoke", take: func(_ *storeT, _, b *node, r lease.Record, _ uint64) (*node, lease.Record) {
 		b.freed(r)
 		return nil, r
 	}},
-	{name: "close", over: true, take: func(_ *T, a, _ *node, r lease.Record, _ uint64) (*node, lease.Record) {
+	{name: "close", over: true, take: func(_ *storeT, a, _ *node, r lease.Record, _ uint64) (*node, lease.Record) {
 		a.close()
 		return nil, r
 	}},
-	{name: "close-by-another", over: true, take: func(_ *T, a, b *node, r lease.Record, _ uint64) (*node, lease.Record) {
+	{name: "close-by-another", over: true, take: func(_ *storeT, a, b *node, r lease.Record, _ uint64) (*node, lease.Record) {
 		b.closes(a)
 		return nil, r
 	}},
-	{name: "expiry", waits: true, brief: true, over: true, take: func(_ *T, a, b *node, r lease.Record, _ uint64) (*node, lease.Record) {
+	{name: "expiry", waits: true, brief: true, over: true, take: func(_ *storeT, a, b *node, r lease.Record, _ uint64) (*node, lease.Record) {
 		a.letExpire(b, r.Name)
 		return nil, r
 	}},
-	{name: "supersede", take: func(t *T, a, _ *node, r lease.Record, nonce uint64) (*node, lease.Record) {
+	{name: "supersede", take: func(t *storeT, a, _ *node, r lease.Record, nonce uint64) (*node, lease.Record) {
 		c := t.supersede(r)
 		c.Nonce = nonce
 		return a, a.winClaim(c, ruleSupersede)
 	}},
-	{name: "supersede-elsewhere", take: func(t *T, a, _ *node, r lease.Record, nonce uint64) (*node, lease.Record) {
+	{name: "supersede-elsewhere", take: func(t *storeT, a, _ *node, r lease.Record, nonce uint64) (*node, lease.Record) {
 		c := t.supersede(r)
 		c.Nonce = nonce
 		sibling := t.open(t.client(), a.session.Owner, a.session.TTL)
 		return sibling, sibling.winClaim(c, ruleSupersede)
 	}},
-	{name: "transfer", needs: needTransfer, take: func(_ *T, a, b *node, r lease.Record, nonce uint64) (*node, lease.Record) {
+	{name: "transfer", needs: needTransfer, take: func(_ *storeT, a, b *node, r lease.Record, nonce uint64) (*node, lease.Record) {
 		m := b.taking(r.Held())
 		m.To.Nonce = nonce
 		return b, a.given(m, b)
 	}},
-	{name: "transfer-by-another", needs: needTransfer, take: func(_ *T, _, b *node, r lease.Record, nonce uint64) (*node, lease.Record) {
+	{name: "transfer-by-another", needs: needTransfer, take: func(_ *storeT, _, b *node, r lease.Record, nonce uint64) (*node, lease.Record) {
 		m := b.taking(r.Held())
 		m.To.Nonce = nonce
 		return b, b.given(m, b)
 	}},
-	{name: "transfer-and-back", needs: needTransfer, take: func(_ *T, a, b *node, r lease.Record, nonce uint64) (*node, lease.Record) {
+	{name: "transfer-and-back", needs: needTransfer, take: func(_ *storeT, a, b *node, r lease.Record, nonce uint64) (*node, lease.Record) {
 		m := a.taking(a.give(r, b).Held())
 		m.To.Nonce = nonce
 		return a, b.given(m, a)
@@ -78,9 +78,9 @@ var handsCases = func() (all []testCase) {
 	return append(all, testCase{name: "hands/renewal-of-another's", waits: true, run: renewalOfAnothers})
 }()
 
-// run takes a name from a in the one way, and then tries all that a may still
-// believe, and all that differs in one field from what stands.
-func (p passage) run(t *T) {
+// run takes a name from a in this way, and then tries what a may still believe, and what differs
+// in one field from the record that stands.
+func (p passage) run(t *storeT) {
 	for _, same := range []bool{false, true} { // the nonce: then only the token tells the two apart
 		a, b := t.node(), t.node()
 		if p.brief {
@@ -126,8 +126,8 @@ func (p passage) run(t *T) {
 	}
 }
 
-// refusedAll claims what stands with everything that does not suffice.
-func (t *T) refusedAll(claimants []*node, old, now lease.Record) {
+// refusedAll claims a held name with every token and nonce that does not suffice.
+func (t *storeT) refusedAll(claimants []*node, old, now lease.Record) {
 	t.Helper()
 	for _, n := range claimants {
 		own := n.session.Owner.Incarnation == now.Owner.Incarnation
@@ -148,9 +148,9 @@ func (t *T) refusedAll(claimants []*node, old, now lease.Record) {
 	}
 }
 
-// mistaken releases and moves by what was known of old, and by what differs in one field from now:
-// nothing of that is applied.
-func (t *T) mistaken(a, b *node, old, now, beside lease.Record) {
+// mistaken releases and moves by the old ownership, and by what differs in one field from now.
+// Nothing may be applied.
+func (t *storeT) mistaken(a, b *node, old, now, beside lease.Record) {
 	t.Helper()
 	free, around := now.Token == 0, now
 	if free {
@@ -214,8 +214,8 @@ func mistake(h lease.Held, now lease.Record) rule {
 	return ruleReleaseNonce
 }
 
-// sessionGone checks that nothing can be done under a session that is gone, also among live ones.
-func (t *T) sessionGone(gone *node) {
+// sessionGone makes every call under a session that is gone, alone and among live ones.
+func (t *storeT) sessionGone(gone *node) {
 	t.Helper()
 	other, live := t.node(), t.nodeOn(gone.store)
 	t.require(errors.Is(gone.renew().Err, lease.ErrSessionGone), ruleGoneRenew, "the renewal was granted")
@@ -244,7 +244,7 @@ func (t *T) sessionGone(gone *node) {
 }
 
 // goneAmongLive renews a gone session in one call with a live one.
-func (t *T) goneAmongLive(live, gone *node) {
+func (t *storeT) goneAmongLive(live, gone *node) {
 	t.Helper()
 	r := live.win("live")
 	grants := t.renewAll(live, gone, live)
@@ -256,9 +256,9 @@ func (t *T) goneAmongLive(live, gone *node) {
 	live.freed(r)
 }
 
-// renewalOfAnothers: a goes on renewing its session while what once was its own is
-// b's, who does not. However it came to b, it ends with b's session.
-func renewalOfAnothers(t *T) {
+// renewalOfAnothers: a renews its session, b does not, and b holds names that a once held. They
+// expire with b's session.
+func renewalOfAnothers(t *storeT) {
 	a, observer := t.node(), t.node()
 	names := []string{"released", "revoked"}
 	a.freed(a.win("released"))

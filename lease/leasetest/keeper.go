@@ -25,7 +25,7 @@ var keeperCases = []testCase{
 }
 
 // keeper starts an engine over a store, with the run's TTL. It is fatal.
-func (t *T) keeper(s lease.Store) *lease.Keeper {
+func (t *storeT) keeper(s lease.Store) *lease.Keeper {
 	t.Helper()
 	k, err := lease.NewKeeper(s, lease.Config{
 		ID: t.owner().ID, TTL: max(t.ttl, lease.MinTTL), PollMin: 50 * time.Millisecond, PollMax: 500 * time.Millisecond,
@@ -40,7 +40,7 @@ func (t *T) keeper(s lease.Store) *lease.Keeper {
 }
 
 // handle makes a handle. It is fatal.
-func (t *T) handle(k *lease.Keeper, name string) *lease.Handle {
+func (t *storeT) handle(k *lease.Keeper, name string) *lease.Handle {
 	t.Helper()
 	h, err := k.Lease(name)
 	t.must(err, "Lease of %q", name)
@@ -48,12 +48,12 @@ func (t *T) handle(k *lease.Keeper, name string) *lease.Handle {
 }
 
 // contender makes a handle of k/a over an engine of its own. It is fatal.
-func (t *T) contender() *lease.Handle { return t.handle(t.keeper(t.client()), "k/a") }
+func (t *storeT) contender() *lease.Handle { return t.handle(t.keeper(t.client()), "k/a") }
 
 // unknown ends the case without a verdict if err says no more than that the store
 // did not answer within the engine's bounds. One that is disturbed may fail in any
 // way; else there must have been no answer, as on a machine that is too slow.
-func (t *T) unknown(err error) {
+func (t *storeT) unknown(err error) {
 	t.Helper()
 	slow := !t.opts.fake && errors.Is(err, context.DeadlineExceeded)
 	if err == nil || t.opts.stall == 0 && !slow {
@@ -69,7 +69,7 @@ func (t *T) unknown(err error) {
 
 // expired ends the case without a verdict if a term that should be alive ended
 // because no renewal came through in time.
-func (t *T) expired(term lease.Term) {
+func (t *storeT) expired(term lease.Term) {
 	t.Helper()
 	cause := context.Cause(term.Context())
 	if !term.CheckAlive() && !t.opts.exact() && (cause == nil || errors.Is(cause, lease.ErrExpired)) {
@@ -78,7 +78,7 @@ func (t *T) expired(term lease.Term) {
 }
 
 // acquired claims through a handle; an error fails the case.
-func (t *T) acquired(h *lease.Handle) bool {
+func (t *storeT) acquired(h *lease.Handle) bool {
 	t.Helper()
 	ctx, cancel := t.context()
 	defer cancel()
@@ -90,7 +90,7 @@ func (t *T) acquired(h *lease.Handle) bool {
 	return ok && err == nil
 }
 
-func (t *T) releases(h *lease.Handle) {
+func (t *storeT) releases(h *lease.Handle) {
 	t.Helper()
 	ctx, cancel := t.context()
 	defer cancel()
@@ -100,7 +100,7 @@ func (t *T) releases(h *lease.Handle) {
 }
 
 // wins acquires a name that must be free and returns the term. It is fatal.
-func (t *T) wins(h *lease.Handle, why rule) lease.Term {
+func (t *storeT) wins(h *lease.Handle, why rule) lease.Term {
 	t.Helper()
 	began := time.Now()
 	t.require(t.acquired(h), why, "%q, a name that is free, was not acquired", h.Name())
@@ -108,7 +108,7 @@ func (t *T) wins(h *lease.Handle, why rule) lease.Term {
 }
 
 // term is the living one of a handle that acquired since began. It is fatal.
-func (t *T) term(h *lease.Handle, began time.Time) lease.Term {
+func (t *storeT) term(h *lease.Handle, began time.Time) lease.Term {
 	t.Helper()
 	term, ok := h.Term()
 	if took := time.Since(began); !ok && took >= max(t.ttl, lease.MinTTL)/4 && !t.opts.exact() {
@@ -120,7 +120,7 @@ func (t *T) term(h *lease.Handle, began time.Time) lease.Term {
 
 // keptFrom checks that another handle does not acquire what term holds, as long as
 // it does. It is fatal.
-func (t *T) keptFrom(other *lease.Handle, term lease.Term) {
+func (t *storeT) keptFrom(other *lease.Handle, term lease.Term) {
 	t.Helper()
 	if t.acquired(other) || other.CheckAlive() {
 		t.expired(term) // perhaps while the other was waiting for its answer
@@ -129,7 +129,7 @@ func (t *T) keptFrom(other *lease.Handle, term lease.Term) {
 }
 
 // acquires keeps trying through a handle until it wins; false if it never did.
-func (t *T) acquires(h *lease.Handle, within time.Duration) bool {
+func (t *storeT) acquires(h *lease.Handle, within time.Duration) bool {
 	for end := time.Now().Add(within); time.Now().Before(end); time.Sleep(t.tick()) {
 		ctx, cancel := t.context()
 		ok, _ := h.Acquire(ctx)
@@ -141,7 +141,7 @@ func (t *T) acquires(h *lease.Handle, within time.Duration) bool {
 	return false
 }
 
-func keeperOneHolder(t *T) {
+func keeperOneHolder(t *storeT) {
 	a, b := t.contender(), t.contender()
 	var last lease.Token
 	for range 3 {
@@ -165,7 +165,7 @@ func keeperOneHolder(t *T) {
 }
 
 // keeperBatches acquires many names at one moment, as a node that starts does.
-func keeperBatches(t *T) {
+func keeperBatches(t *storeT) {
 	const names = 150
 	k := t.keeper(t.client())
 	var hs [names]*lease.Handle
@@ -179,7 +179,7 @@ func keeperBatches(t *T) {
 	t.check(t.acquired(other), ruleRelease, "a name that was released was not acquired")
 }
 
-func keeperRenews(t *T) {
+func keeperRenews(t *storeT) {
 	h, other := t.contender(), t.contender()
 	lost := make(chan lease.Loss, 8)
 	h.OnLost(func(l lease.Loss) { lost <- l })
@@ -198,7 +198,7 @@ func keeperRenews(t *T) {
 
 // keeperCrash cuts a holder off: it stops trusting before anybody else can win,
 // and another node wins.
-func keeperCrash(t *T) {
+func keeperCrash(t *storeT) {
 	f := t.faults()
 	holder, other := t.handle(t.keeper(f), "k/a"), t.contender()
 	lost := make(chan lease.Loss, 8)
@@ -233,7 +233,7 @@ func keeperCrash(t *T) {
 	t.check(len(lost) == 0, ruleKeeper, "OnLost was called %d times more", len(lost))
 }
 
-func keeperWait(t *T) {
+func keeperWait(t *storeT) {
 	holder, waiting := t.contender(), t.contender()
 	term := t.wins(holder, ruleKeeper)
 	woken := make(chan error, 1)
@@ -259,7 +259,7 @@ func keeperWait(t *T) {
 	t.check(t.acquired(waiting), ruleKeeper, "a name that was waited for was not acquired")
 }
 
-func keeperTransfer(t *T) {
+func keeperTransfer(t *storeT) {
 	a, b := t.contender(), t.contender()
 	third := t.contender()
 	last := t.wins(a, ruleKeeper).Token()
@@ -301,7 +301,7 @@ func keeperTransfer(t *T) {
 
 // keeperSettles lets an acquire land when its caller has given up: the name is
 // not held without an owner.
-func keeperSettles(t *T) {
+func keeperSettles(t *storeT) {
 	f := t.faults()
 	k := t.keeper(f)
 	h, keep, other := t.handle(k, "k/a"), t.handle(k, "k/keep"), t.contender()
@@ -329,7 +329,7 @@ func keeperSettles(t *T) {
 
 // keeperContention lets keepers fight for one name while requests go astray.
 // A node that is alive is so alone.
-func keeperContention(t *T) {
+func keeperContention(t *storeT) {
 	const keepers = 4
 	var (
 		mu      sync.Mutex
@@ -382,7 +382,7 @@ func (p plain) Limits() lease.StoreLimits {
 }
 
 // keeperParent takes a parent's record away behind its Keeper's back: the store alone knows.
-func keeperParent(t *T) {
+func keeperParent(t *storeT) {
 	other := t.node()
 	k := t.keeper(plain{other.store})
 	parent := t.handle(k, "k/parent")

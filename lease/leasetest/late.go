@@ -12,30 +12,30 @@ import (
 
 // landing is how long after it was sent a late request reaches the store: long
 // enough for what the case does before.
-func (t *T) landing() time.Duration {
+func (t *storeT) landing() time.Duration {
 	if t.opts.exact() {
 		return 150 * time.Millisecond
 	}
 	return 400*time.Millisecond + t.opts.stall
 }
 
-// late is a case of a request that goes astray on its way (package faultstore), and lands when
-// something else has happened.
+// late is a case of a request that package faultstore holds up, and that lands when something else
+// has happened to its name.
 type late struct {
 	name  string
 	op    faultstore.Op
 	held  bool // the sender holds the name already
 	then  meanwhile
-	rule  rule // by which what stands then is not touched
+	rule  rule // why it must not change what stands then
 	needs needs
 }
 
 // meanwhile happens before the request lands. It returns what stands then: nothing, if its token is 0.
 // first is what the sender n holds, if it does.
-type meanwhile func(t *T, n, other *node, first lease.Record) lease.Record
+type meanwhile func(t *storeT, n, other *node, first lease.Record) lease.Record
 
 // settles: the sender sends another claim.
-func settles(_ *T, n, _ *node, first lease.Record) lease.Record {
+func settles(_ *storeT, n, _ *node, first lease.Record) lease.Record {
 	if first.Token == 0 {
 		return n.win("a")
 	}
@@ -43,7 +43,7 @@ func settles(_ *T, n, _ *node, first lease.Record) lease.Record {
 }
 
 // passes: another has the name.
-func passes(t *T, n, other *node, first lease.Record) lease.Record {
+func passes(t *storeT, n, other *node, first lease.Record) lease.Record {
 	if first.Token != 0 {
 		n.freed(first)
 		return other.win("a")
@@ -57,7 +57,7 @@ func passes(t *T, n, other *node, first lease.Record) lease.Record {
 }
 
 // closes: the sender's session is closed.
-func closes(_ *T, n, _ *node, _ lease.Record) lease.Record {
+func closes(_ *storeT, n, _ *node, _ lease.Record) lease.Record {
 	n.close()
 	return lease.Record{}
 }
@@ -72,14 +72,14 @@ var lates = []late{
 	{"release-lands-on-another's", faultstore.Release, true, passes, ruleLateRelease, 0},
 	{"transfer-lands-after-settling", faultstore.Transfer, true, settles, ruleLateTransfer, needTransfer},
 	{"transfer-lands-on-another's", faultstore.Transfer, true, passes, ruleLateTransfer, needTransfer},
-	{"transfer-lands-on-closed-session", faultstore.Transfer, true, func(_ *T, _, other *node, first lease.Record) lease.Record {
+	{"transfer-lands-on-closed-session", faultstore.Transfer, true, func(_ *storeT, _, other *node, first lease.Record) lease.Record {
 		other.close()
 		return first
 	}, ruleTransferGone, needTransfer},
 	{"close-lands-on-another's", faultstore.CloseSession, true, passes, ruleCloseOnly, 0},
 }
 
-func (l late) run(t *T) {
+func (l late) run(t *storeT) {
 	f, n := t.faulty()
 	other := t.node()
 	var first lease.Record
@@ -117,7 +117,7 @@ var lateCases = func() (all []testCase) {
 		all = append(all, testCase{name: "late/" + l.name, needs: l.needs, run: l.run})
 	}
 	return append(all, []testCase{
-		{name: "late/acquire-lands-on-free", run: func(t *T) {
+		{name: "late/acquire-lands-on-free", run: func(t *storeT) {
 			f, n := t.faulty()
 			f.once(faultstore.Acquire, t.landsLate())
 			c := t.claim("a")
@@ -127,7 +127,7 @@ var lateCases = func() (all []testCase) {
 			r := n.get("a")["a"]
 			t.require(r.Nonce == c.Nonce && r.Session == n.session.ID, ruleFree, "it landed on a free name, and there stands %+v", r)
 		}},
-		{name: "late/acquire-unanswered", run: func(t *T) {
+		{name: "late/acquire-unanswered", run: func(t *storeT) {
 			f, n := t.faulty()
 			f.once(faultstore.Acquire, faultstore.Fault{Kind: faultstore.ApplyThenFail})
 			c := t.claim("a")
@@ -137,7 +137,7 @@ var lateCases = func() (all []testCase) {
 			n.refused(t.claim("a"), r, ruleHeld) // the same caller's next claim does not take it for its own
 			n.stands(n.superseded(r), ruleSupersede)
 		}},
-		{name: "late/release-unanswered", run: func(t *T) {
+		{name: "late/release-unanswered", run: func(t *storeT) {
 			f, n := t.faulty()
 			r := n.win("a")
 			f.once(faultstore.Release, faultstore.Fault{Kind: faultstore.ApplyThenFail})
@@ -145,7 +145,7 @@ var lateCases = func() (all []testCase) {
 			t.check(!n.release(r.Held())[0].OK, ruleReleaseOnce, "token %d was released twice", r.Token) // sent again
 			n.win("a")
 		}},
-		{name: "late/transfer-unanswered", needs: needTransfer, run: func(t *T) {
+		{name: "late/transfer-unanswered", needs: needTransfer, run: func(t *storeT) {
 			f, n := t.faulty()
 			other := t.node()
 			first := n.win("a")
@@ -157,7 +157,7 @@ var lateCases = func() (all []testCase) {
 			n.refused(t.supersede(first), r, ruleSupersedeOf) // the mover settles: it is the target's
 			other.superseded(r)
 		}},
-		{name: "late/renewal-lands-after-expiry", waits: true, run: func(t *T) {
+		{name: "late/renewal-lands-after-expiry", waits: true, run: func(t *storeT) {
 			f := t.faults()
 			n, other := t.open(f, t.owner(), t.ttl), t.node()
 			n.win("a")
@@ -173,7 +173,7 @@ var lateCases = func() (all []testCase) {
 			other.win("a")
 			t.require(errors.Is(n.renew().Err, lease.ErrSessionGone), ruleGoneRenew, "the renewal was granted")
 		}},
-		{name: "late/reply-after-deadline", run: func(t *T) {
+		{name: "late/reply-after-deadline", run: func(t *storeT) {
 			f, n := t.faulty()
 			f.once(faultstore.Acquire, faultstore.Fault{Kind: faultstore.ReplyLate, Delay: time.Minute})
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), t.landing())
@@ -187,25 +187,25 @@ var lateCases = func() (all []testCase) {
 	}...)
 }()
 
-func (t *T) landsLate() faultstore.Fault {
+func (t *storeT) landsLate() faultstore.Fault {
 	return faultstore.Fault{Kind: faultstore.LandLate, Delay: t.landing()}
 }
 
 // faults is a client through which requests go astray.
 type faults struct {
 	*faultstore.Store
-	t *T
+	t *storeT
 }
 
-func (t *T) faults() faults {
+func (t *storeT) faults() faults {
 	f := faults{faultstore.Wrap(t.client()), t}
 	t.Cleanup(f.Store.Wait)
 	return f
 }
 
-// faulty opens a node on a client that can be told to let requests go astray.
+// faulty opens a node on a client through which requests can go astray.
 // It is fatal.
-func (t *T) faulty() (faults, *node) {
+func (t *storeT) faulty() (faults, *node) {
 	f := t.faults()
 	return f, t.nodeOn(f)
 }
@@ -224,7 +224,7 @@ func (f faults) once(op faultstore.Op, fault faultstore.Fault) {
 	})
 }
 
-// Wait waits for the late requests. All that was to happen before has happened.
+// Wait waits for the late requests. The case has done all that was to happen before.
 func (f faults) Wait() {
 	f.t.notLanded()
 	f.t.lands.Store(0)
@@ -233,7 +233,7 @@ func (f faults) Wait() {
 
 // notLanded ends the case without a verdict if calls to a store that is disturbed
 // took so long that a late request landed before its time.
-func (t *T) notLanded() {
+func (t *storeT) notLanded() {
 	t.Helper()
 	if at := t.lands.Load(); at != 0 && t.opts.stall > 0 && time.Now().UnixNano() >= at {
 		t.noVerdict("the store was too slow: a late request landed before the case was ready for it")
@@ -243,7 +243,7 @@ func (t *T) notLanded() {
 func errOf[A any](_ A, err error) error { return err }
 
 // lost checks that a request went astray as the case planned.
-func (t *T) lost(err error) {
+func (t *storeT) lost(err error) {
 	t.Helper()
 	if !errors.Is(err, faultstore.ErrInjected) {
 		t.Fatalf("the request was to go astray, its error is %v", err)

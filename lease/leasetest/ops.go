@@ -11,15 +11,15 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// tokens are, before a call, the highest tokens known: what the call is given must be higher.
-func (t *T) tokens() map[string]lease.Token {
+// tokens are the highest tokens known. A call that is made afterwards must issue higher ones.
+func (t *storeT) tokens() map[string]lease.Token {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return maps.Clone(t.top)
 }
 
 // won checks the record of a success against what was asked for.
-func (t *T) won(r lease.Record, before map[string]lease.Token, want lease.Record, why rule) {
+func (t *storeT) won(r lease.Record, before map[string]lease.Token, want lease.Record, why rule) {
 	t.Helper()
 	t.check(r.Token != 0, ruleTokenZero, "%q", want.Name)
 	t.check(r.Token > before[want.Name], ruleToken, "%q was won with token %d after token %d", want.Name, r.Token, before[want.Name])
@@ -30,9 +30,9 @@ func (t *T) won(r lease.Record, before map[string]lease.Token, want lease.Record
 	t.sameRecord(r, want, why)
 }
 
-// sameRecord checks every field of a record but the hint Left. Granted is asked for where
-// want has it.
-func (t *T) sameRecord(got, want lease.Record, why rule) {
+// sameRecord checks every field of a record but the hint Left. Granted is compared if want
+// has it.
+func (t *storeT) sameRecord(got, want lease.Record, why rule) {
 	t.Helper()
 	same := got.Name == want.Name && got.Owner == want.Owner && got.Session == want.Session &&
 		got.Token == want.Token && got.Nonce == want.Nonce && maps.Equal(got.Metadata, want.Metadata)
@@ -43,7 +43,7 @@ func (t *T) sameRecord(got, want lease.Record, why rule) {
 }
 
 // must is fatal if a call got no answer.
-func (t *T) must(err error, call string, args ...any) {
+func (t *storeT) must(err error, call string, args ...any) {
 	t.Helper()
 	if err != nil {
 		t.Fatalf("%s: %v", fmt.Sprintf(call, args...), err)
@@ -51,7 +51,7 @@ func (t *T) must(err error, call string, args ...any) {
 }
 
 // answered checks that a call answered each of its arguments.
-func answered(t *T, call string, outs []lease.Outcome, asked int, err error) ([]lease.Outcome, error) {
+func answered(t *storeT, call string, outs []lease.Outcome, asked int, err error) ([]lease.Outcome, error) {
 	t.Helper()
 	if err == nil && len(outs) != asked {
 		t.broken(ruleOrder, "%s of %d names gave %d outcomes", call, asked, len(outs))
@@ -156,8 +156,8 @@ func (n *node) refused(c lease.Claim, standing lease.Record, why rule) {
 	n.t.sameRecord(out.Record, standing, ruleHolder)
 }
 
-// denied sends a claim between two that are granted. It must be answered with the error want
-// by the rule why, and change nothing. It is fatal.
+// denied sends a claim between two that are granted. By the rule why it must be answered with the
+// error want and change nothing. It is fatal.
 func (n *node) denied(c lease.Claim, want error, why rule) {
 	n.t.Helper()
 	claims := []lease.Claim{n.t.claim("granted/1"), c, n.t.claim("granted/2")}
@@ -201,10 +201,10 @@ func (n *node) deniedMove(m lease.Transfer, why rule, want ...error) {
 	unchanged()
 }
 
-// short is what a message tells of a request, which may be large.
+// short is the text of a request, cut if it is large.
 func short(request any) string { return fmt.Sprintf("%.300s", fmt.Sprintf("%+v", request)) }
 
-// unchanged returns the check that what stands under a name still does then. It is fatal.
+// unchanged reads a name, and returns the check that it reads the same later. It is fatal.
 func (n *node) unchanged(name string, why rule) (check func()) {
 	n.t.Helper()
 	if lease.ValidateName(name) != nil {
@@ -222,7 +222,7 @@ func (n *node) unchanged(name string, why rule) (check func()) {
 }
 
 // supersede is a claim that replaces r.
-func (t *T) supersede(r lease.Record) lease.Claim {
+func (t *storeT) supersede(r lease.Record) lease.Claim {
 	c := t.claim(r.Name)
 	c.Supersedes = r.Token
 	return c
@@ -270,7 +270,7 @@ func (n *node) transfers(moves ...lease.Transfer) ([]lease.Outcome, error) {
 	for i, out := range outs {
 		if out.OK {
 			to, want := moves[i].To, moves[i].Metadata
-			if want == nil { // kept: what it was, the case knows
+			if want == nil { // kept, and the case knows what it was
 				want = out.Record.Metadata
 			}
 			t.won(out.Record, before, lease.Record{
@@ -372,7 +372,7 @@ func (n *node) records(of *node) listing {
 }
 
 // all lists up to the end, or to an error.
-func (l listing) all(t *T) (map[string]lease.Record, error) {
+func (l listing) all(t *storeT) (map[string]lease.Record, error) {
 	t.Helper()
 	ctx, cancel := t.context()
 	defer cancel()

@@ -11,9 +11,9 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// What reads return of odd names is asked by the cases alike and limits.
+// The cases alike/* and limits/names read odd names.
 var readCases = []testCase{
-	{name: "read/get", run: func(t *T) {
+	{name: "read/get", run: func(t *storeT) {
 		a, b := t.node(), t.node()
 		ra, rb := a.win("a"), b.win("b/c")
 		t.check(len(a.get("free")) == 0, ruleGet, "a name that is free: %+v", a.get("free"))
@@ -25,7 +25,7 @@ var readCases = []testCase{
 		a.freed(ra)
 		t.check(len(b.get("a", "b/c")) == 1, ruleGet, "one of two names is held, got %+v", b.get("a", "b/c"))
 	}},
-	{name: "read/after-every-write", run: func(t *T) {
+	{name: "read/after-every-write", run: func(t *storeT) {
 		n, other := t.node(), t.node()
 		for range 60 {
 			r := n.win("a")
@@ -37,11 +37,11 @@ var readCases = []testCase{
 		}
 	}},
 	{name: "read/list-many", needs: needList, run: readListMany},
-	{name: "read/list-among-changes", needs: needList, run: func(t *T) {
+	{name: "read/list-among-changes", needs: needList, run: func(t *storeT) {
 		n := t.node()
 		n.listsAmongChanges(t.nodes(4), n.prefix("many/"))
 	}},
-	{name: "read/list-unsupported", needs: needNoList, run: func(t *T) {
+	{name: "read/list-unsupported", needs: needNoList, run: func(t *storeT) {
 		n := t.node()
 		n.win("a")
 		for _, prefix := range []string{"", "a", "none"} {
@@ -49,7 +49,7 @@ var readCases = []testCase{
 			t.check(errors.Is(err, lease.ErrUnsupported), ruleUnsupported, "List of %q: %v", prefix, err)
 		}
 	}},
-	{name: "read/owners", run: func(t *T) {
+	{name: "read/owners", run: func(t *storeT) {
 		for i, o := range []lease.Owner{
 			{ID: "plain", Incarnation: "i", Address: "host:1"},
 			{ID: "no address", Incarnation: "inc"},
@@ -65,7 +65,7 @@ var readCases = []testCase{
 	}},
 	{name: "read/metadata", run: readMetadata},
 	{name: "read/granted", run: readGranted},
-	{name: "read/nonces", run: func(t *T) {
+	{name: "read/nonces", run: func(t *storeT) {
 		n := t.node()
 		for i, nonce := range []uint64{1, math.MaxInt64, math.MaxInt64 + 1, math.MaxUint64 - 1, math.MaxUint64} {
 			r := n.winClaim(lease.Claim{Name: fmt.Sprintf("nonce/%d", i), Nonce: nonce}, ruleFree)
@@ -73,7 +73,7 @@ var readCases = []testCase{
 			n.freed(r)
 		}
 	}},
-	{name: "read/ttl", run: func(t *T) {
+	{name: "read/ttl", run: func(t *storeT) {
 		short, long := t.brief(), t.node()
 		a, b := short.win("a"), long.win("b")  // their TTLs are checked here
 		if got, ok := long.get("a")["a"]; ok { // short may be over on a slow machine
@@ -83,7 +83,7 @@ var readCases = []testCase{
 	}},
 
 	{name: "listed/own", needs: needSessionList, run: listedOwn},
-	{name: "listed/after-every-write", needs: needSessionList, run: func(t *T) {
+	{name: "listed/after-every-write", needs: needSessionList, run: func(t *storeT) {
 		n, other := t.node(), t.node()
 		for i := range 30 {
 			r := n.win(fmt.Sprintf("a/%d", i%3))
@@ -94,7 +94,7 @@ var readCases = []testCase{
 			other.lists(n)
 		}
 	}},
-	{name: "listed/moved", needs: needSessionList, run: func(t *T) {
+	{name: "listed/moved", needs: needSessionList, run: func(t *storeT) {
 		a, b := t.node(), t.node()
 		again := a.again()
 		stays, goes := a.win("stays"), a.win("goes")
@@ -110,13 +110,13 @@ var readCases = []testCase{
 			b.lists(b)
 		}
 	}},
-	{name: "listed/many", needs: needSessionList, run: func(t *T) {
+	{name: "listed/many", needs: needSessionList, run: func(t *storeT) {
 		const size = 1000 // more than a request of any store carries
 		n, other := t.node(), t.node()
 		other.winAll(numbered("m/%d/other", size), ruleBatchAll)
 		other.lists(n, n.winAll(numbered("m/%d", size), ruleBatchAll)...)
 	}},
-	{name: "listed/among-changes", needs: needSessionList, run: func(t *T) {
+	{name: "listed/among-changes", needs: needSessionList, run: func(t *storeT) {
 		n := t.node()
 		n.listsAmongChanges([]*node{n, n, n, n}, n.records(n))
 	}},
@@ -132,7 +132,7 @@ func numbered(format string, count int) []string {
 }
 
 // readListMany lists more than a page of any store, whole and broken off.
-func readListMany(t *T) {
+func readListMany(t *storeT) {
 	n := t.node()
 	size := t.batch(n.store, large)
 	held := make(map[string]lease.Record)
@@ -184,7 +184,7 @@ func (n *node) listsAmongChanges(others []*node, l listing) {
 	wait()
 }
 
-func readMetadata(t *T) {
+func readMetadata(t *storeT) {
 	n, other := t.node(), t.node()
 	for i, m := range []map[string]string{
 		nil,
@@ -211,8 +211,8 @@ func readMetadata(t *T) {
 }
 
 // readGranted lets time pass between two ownerships, and looks at the first again and again.
-// A store that does not tell is asked for nothing.
-func readGranted(t *T) {
+// A store may leave Granted out.
+func readGranted(t *storeT) {
 	n, other := t.node(), t.node()
 	pause := max(t.tick(), 20*time.Millisecond)
 	r := n.win("a")
@@ -252,7 +252,7 @@ func (n *node) listsGone(of *node) {
 	n.t.inTime(gone, ruleListedGone, "the session is gone, and its records are listed")
 }
 
-func listedOwn(t *T) {
+func listedOwn(t *storeT) {
 	a, b, empty := t.node(), t.node(), t.node()
 	again := a.again() // of the same owner
 	var ofA, ofAgain, ofB []lease.Record

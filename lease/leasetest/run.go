@@ -69,10 +69,10 @@ func ExpirySlack(d time.Duration) Option { return func(o *options) { o.slack = d
 // links that break. The clients must then be ones that repeat what got no answer
 // until there is a definite outcome. stall bounds how long one of their calls may
 // take because of that; late requests land so much later. All cases run at once,
-// so that a disturbance meets many of them, and one that it robbed of its verdict
-// is repeated as it was, four times or for two minutes. What only a calm process
-// can tell is left out. With FakeTime too, the time that passes is exact, but not
-// what a store takes. The default is 0: not disturbed.
+// so that a disturbance meets many of them, and one without a verdict is repeated
+// as it was, four times or for two minutes. Cases that need a calm process are
+// left out. With FakeTime too, the time that passes is exact, but not what a store
+// takes. The default is 0: not disturbed.
 func Disturbed(stall time.Duration) Option { return func(o *options) { o.stall = stall } }
 
 // Seed repeats the random draws of an earlier run, whose log names its seed.
@@ -98,9 +98,9 @@ func Restart(f func(tb TB) (client func() lease.Store, restart func())) Option {
 	return func(o *options) { o.restart = f }
 }
 
-// Observed is for stores that find out by looking that a session is not renewed, as those
-// of package observed do: what was not looked at has not expired yet. The session's
-// own client looks when it is asked to renew it. ExpirySlack must then be at least what
+// Observed is for stores whose clients find out by looking that a session is not renewed, as those
+// of package observed do: a session that no client looked at has not expired yet. The session's
+// own client looks when it is asked to renew it. ExpirySlack must then be at least as long as
 // an observer waits.
 func Observed() Option { return func(o *options) { o.observed = true } }
 
@@ -192,9 +192,8 @@ func (o options) has() needs {
 	})
 }
 
-// bubble runs f on fake or on real time. A bubble has to be opened below t.Run,
-// which it does not allow inside. A request of a store that sleeps may be under way when f
-// returns: a bubble has to be left after it.
+// bubble runs f on fake or on real time. A bubble does not allow t.Run, so each case has its
+// own. It lasts a second longer than f, for requests of a store that still sleep.
 func (o options) bubble(t *testing.T, f func(*testing.T)) {
 	if o.fake {
 		synctest.Test(t, func(t *testing.T) {
@@ -233,7 +232,7 @@ var needNames = []string{
 	"Unreachable option", "BadRecords option", "Restart option", "calm",
 }
 
-// lacking are the names of what is not in has, of those that bear one.
+// lacking are those names whose bits are not in has.
 func lacking[N ~uint32](has N, all []string) (names []string) {
 	for i, name := range all {
 		if has&(1<<i) == 0 {
@@ -243,7 +242,7 @@ func lacking[N ~uint32](has N, all []string) (names []string) {
 	return names
 }
 
-// set is the set of those that are true.
+// set holds the bits that are true.
 func set[N ~uint32](has map[N]bool) (all N) {
 	for bit, yes := range has {
 		if yes {
@@ -258,17 +257,17 @@ type testCase struct {
 	name  string
 	needs needs
 	waits bool // it spends real time waiting, so all of these run at once
-	run   func(*T)
+	run   func(*storeT)
 }
 
 func (c testCase) what() (string, needs) { return c.name, c.needs }
 
 func (c testCase) do(tb TB, f Factory, o options) { c.run(newT(tb, f, o)) }
 
-// patiently does the case on real time, and again if there was no verdict. That
-// the machine was too slow is remedied by twice the TTL, twice. A store that is
-// disturbed gets the same again, since the next disturbance comes at another
-// moment; there an attempt that only missed an answer has no verdict either.
+// patiently does the case on real time, and again if there was no verdict. After a machine that
+// was too slow the TTL is doubled, up to twice. Over a store that is disturbed the case is repeated
+// as it was, since the next disturbance comes at another moment, and an attempt that only missed
+// an answer has no verdict either.
 func (c testCase) patiently(t *testing.T, f Factory, o options) *recorder {
 	var before []string
 	for began := time.Now(); ; {
@@ -302,8 +301,8 @@ func allCases() []testCase {
 		readCases, nameCases, whileCases, watchCases, churnCases, setupCases, keeperCases)
 }
 
-// choose splits the cases into those to run and the names of those left out, but for those that are
-// for stores without something.
+// choose splits the cases into those to run and those left out. It does not name cases for stores
+// that lack something (without).
 func choose[C interface{ what() (string, N) }, N ~uint32](all []C, has, without N) (run []C, left []string) {
 	for _, c := range all {
 		switch name, needs := c.what(); {
@@ -318,7 +317,7 @@ func choose[C interface{ what() (string, N) }, N ~uint32](all []C, has, without 
 
 // probe finds out what the store can do. Saying ErrUnsupported counts as not
 // having it.
-func probe(t *T) needs {
+func probe(t *storeT) needs {
 	n := t.node()
 	can := func(err error) bool { return !errors.Is(err, lease.ErrUnsupported) }
 	watches := n.watches()
@@ -354,7 +353,7 @@ func (n *node) canTransfer() bool {
 
 // watchError starts a watch and returns how it failed before its first event;
 // nil if it did not, ErrUnsupported if there is none.
-func (t *T) watchError(f watchFunc, prefix string) error {
+func (t *storeT) watchError(f watchFunc, prefix string) error {
 	if f == nil {
 		return lease.ErrUnsupported
 	}

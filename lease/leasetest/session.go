@@ -12,10 +12,9 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// What ends with a session, and what is left to its owner then, is asked by the cases hands/close
-// and hands/expiry too.
+// The cases hands/close and hands/expiry ask what can still be done under a session that is gone.
 var sessionCases = []testCase{
-	{name: "session/close", run: func(t *T) {
+	{name: "session/close", run: func(t *storeT) {
 		n, other := t.node(), t.node()
 		sibling := n.again() // of the same owner
 		names := n.many(20)
@@ -26,7 +25,7 @@ var sessionCases = []testCase{
 		other.stands(c, ruleCloseOnly)
 		other.winAll(names, ruleFree)
 	}},
-	{name: "session/renew-together", run: func(t *T) {
+	{name: "session/renew-together", run: func(t *storeT) {
 		a := t.node()
 		b, c := t.nodeOn(a.store), t.nodeOn(a.store)
 		for i, g := range t.renewAll(a, b, c) {
@@ -36,7 +35,7 @@ var sessionCases = []testCase{
 		t.goneAmongLive(a, b)
 	}},
 	{name: "session/close-against-acquire", run: sessionCloseRace},
-	{name: "handles/granted", run: func(t *T) {
+	{name: "handles/granted", run: func(t *storeT) {
 		n := t.node()
 		r := n.win("h/a")
 		with := n.session.Handle
@@ -50,7 +49,7 @@ var sessionCases = []testCase{
 		n.freed(r)
 	}},
 	{name: "handles/foreign", run: foreignHandles},
-	{name: "handles/foreign-offer", needs: needTransfer, run: func(t *T) {
+	{name: "handles/foreign-offer", needs: needTransfer, run: func(t *storeT) {
 		a, b := t.node(), t.node()
 		r := a.win("h/a")
 		for _, h := range b.foreign(a) {
@@ -61,22 +60,22 @@ var sessionCases = []testCase{
 		a.give(r, b)
 	}},
 
-	{name: "session/expires", waits: true, run: func(t *T) {
+	{name: "session/expires", waits: true, run: func(t *storeT) {
 		n := t.brief()
 		n.win("a")
 		n.letExpire(t.node(), "a")
 	}},
-	{name: "session/expires-for-acquirers", waits: true, run: func(t *T) {
+	{name: "session/expires-for-acquirers", waits: true, run: func(t *storeT) {
 		n, other := t.brief(), t.node()
 		n.win("a")
 		n.watchExpiry(func() bool { return other.try("a").OK }, "a")
 	}},
-	{name: "session/expires-from-lists", needs: needList, waits: true, run: func(t *T) {
+	{name: "session/expires-from-lists", needs: needList, waits: true, run: func(t *storeT) {
 		n, other := t.brief(), t.node()
 		n.win("a")
 		n.watchExpiry(func() bool { return len(other.list("a")) == 0 }, "a")
 	}},
-	{name: "session/acquire-does-not-renew", waits: true, run: func(t *T) {
+	{name: "session/acquire-does-not-renew", waits: true, run: func(t *storeT) {
 		n, other := t.brief(), t.node()
 		n.win("a")
 		n.pass(0.6)
@@ -84,7 +83,7 @@ var sessionCases = []testCase{
 		n.letExpire(other, "a")
 		n.letExpire(other, "b")
 	}},
-	{name: "session/renewal-extends", waits: true, run: func(t *T) {
+	{name: "session/renewal-extends", waits: true, run: func(t *storeT) {
 		n, other := t.brief(), t.node()
 		r := n.win("a")
 		for range 3 {
@@ -94,7 +93,7 @@ var sessionCases = []testCase{
 		}
 		n.letExpire(other, "a")
 	}},
-	{name: "session/open-again-extends", waits: true, run: func(t *T) {
+	{name: "session/open-again-extends", waits: true, run: func(t *storeT) {
 		n, other := t.brief(), t.node()
 		r := n.win("a")
 		n.pass(0.6)
@@ -108,7 +107,7 @@ var sessionCases = []testCase{
 		n.letExpire(other, "a")
 	}},
 	{name: "session/renewals-keep-all", waits: true, run: sessionKeepsAll},
-	{name: "session/expires-alone", waits: true, run: func(t *T) {
+	{name: "session/expires-alone", waits: true, run: func(t *storeT) {
 		n, lasting, other := t.brief(), t.brief(), t.node()
 		n.win("a")
 		r := lasting.win("b")
@@ -121,9 +120,9 @@ var sessionCases = []testCase{
 		}, "a")
 		lasting.lives(other, r, ruleEarly)
 	}},
-	// A store that removes expired records as it meets them has met none in these cases: after the
-	// TTL, the store is first called by the owner of the session.
-	{name: "session/expired-unseen-is-gone", waits: true, run: func(t *T) {
+	// In these cases the owner of the session makes the first call after its TTL: a store that removes
+	// expired records when it meets them has met none.
+	{name: "session/expired-unseen-is-gone", waits: true, run: func(t *storeT) {
 		n, other := t.brief(), t.node()
 		n.win("a")
 		n.outlive()
@@ -131,7 +130,7 @@ var sessionCases = []testCase{
 		t.inTime(errors.Is(g.Err, lease.ErrSessionGone), ruleRevive, "a renewal after expiry gave %+v", g)
 		other.free("a", ruleRevive)
 	}},
-	{name: "session/expired-acquires-nothing", waits: true, run: func(t *T) {
+	{name: "session/expired-acquires-nothing", waits: true, run: func(t *storeT) {
 		n, other := t.brief(), t.node()
 		r := n.win("a")
 		n.outlive()
@@ -140,9 +139,8 @@ var sessionCases = []testCase{
 		other.free("a", ruleGoneAcquire)
 		other.win("a")
 	}},
-	{name: "session/expiry-frees-supersedes", waits: true, run: func(t *T) {
-		// What expired is free for everybody, its incarnation's other sessions
-		// included, whatever they claim to supersede.
+	{name: "session/expiry-frees-supersedes", waits: true, run: func(t *storeT) {
+		// An expired name is free for every session, whatever its claim supersedes.
 		n, other := t.brief(), t.node()
 		sibling := t.open(t.client(), n.session.Owner, time.Minute)
 		old := n.win("a")
@@ -164,7 +162,7 @@ func (n *node) many(want int) []string {
 
 // sessionCloseRace closes a session while claims are made under it: a claim that
 // won before leaves nothing, and one that came after is refused with ErrSessionGone.
-func sessionCloseRace(t *T) {
+func sessionCloseRace(t *storeT) {
 	observer := t.node()
 	for round := range 15 {
 		n := t.node()
@@ -216,9 +214,9 @@ func (n *node) foreign(another *node) (handles []string) {
 	return handles
 }
 
-// foreignHandles calls with handles that are not the session's. What a store grants under one
-// comes back with every call of every other case.
-func foreignHandles(t *T) {
+// foreignHandles makes every call with handles that are not the session's. All other cases return the
+// handle that was granted.
+func foreignHandles(t *storeT) {
 	n := t.node()
 	another := t.nodeOn(n.store)
 	r := n.win("h/a")
@@ -284,8 +282,8 @@ func (n *node) lives(observer *node, r lease.Record, why rule) {
 }
 
 // sessionKeepsAll renews one session over many TTLs: every record under it
-// stays what it was, those won on the way too.
-func sessionKeepsAll(t *T) {
+// stays what it was.
+func sessionKeepsAll(t *storeT) {
 	n, other := t.brief(), t.node()
 	names := n.many(50)
 	was := other.get(names...)

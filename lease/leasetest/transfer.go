@@ -9,10 +9,10 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// Moves by what is no ownership, and to sessions that are gone, are made by the cases hands, too.
+// The cases hands/* move by what is no ownership, and to sessions that are gone.
 var transferCases = []testCase{
 	{name: "transfer/mixed", needs: needTransfer, run: transferMixed},
-	{name: "transfer/metadata", needs: needTransfer, run: func(t *T) {
+	{name: "transfer/metadata", needs: needTransfer, run: func(t *storeT) {
 		a, b := t.node(), t.node()
 		c := t.claim("a")
 		c.Metadata = map[string]string{"shards": "32", "odd": "ü%/ "}
@@ -29,7 +29,7 @@ var transferCases = []testCase{
 			kept = a.give(given, b)
 		}
 	}},
-	{name: "transfer/to-expired-session", needs: needTransfer, waits: true, run: func(t *T) {
+	{name: "transfer/to-expired-session", needs: needTransfer, waits: true, run: func(t *storeT) {
 		a, b := t.node(), t.brief()
 		r := a.win("a")
 		b.outlive()
@@ -40,20 +40,20 @@ var transferCases = []testCase{
 		t.require(!out.OK && errors.Is(out.Err, lease.ErrSessionGone), ruleTransferGone, "outcome %+v", out)
 		a.stands(r, ruleTransferGone)
 	}},
-	{name: "transfer/outlives-mover", needs: needTransfer, waits: true, run: func(t *T) {
+	{name: "transfer/outlives-mover", needs: needTransfer, waits: true, run: func(t *storeT) {
 		a, b, other := t.brief(), t.node(), t.node()
 		r := a.give(a.win("a"), b)
 		a.outlive()
 		other.stands(r, ruleTransferExpiry)
 	}},
-	{name: "transfer/expires-with-target", needs: needTransfer, waits: true, run: func(t *T) {
+	{name: "transfer/expires-with-target", needs: needTransfer, waits: true, run: func(t *storeT) {
 		a, b, other := t.node(), t.brief(), t.node()
 		r := a.win("a")
 		b.pass(0.5)
 		a.give(r, b) // attaching renews nothing
 		b.letExpire(other, "a")
 	}},
-	{name: "transfer/renewed-by-target", needs: needTransfer, waits: true, run: func(t *T) {
+	{name: "transfer/renewed-by-target", needs: needTransfer, waits: true, run: func(t *storeT) {
 		a, b, other := t.brief(), t.brief(), t.node()
 		r := a.give(a.win("a"), b)
 		for range 3 {
@@ -62,7 +62,7 @@ var transferCases = []testCase{
 		}
 		b.lives(other, r, ruleTransferExpiry)
 	}},
-	{name: "transfer/unsupported", needs: needNoTransfer, run: func(t *T) {
+	{name: "transfer/unsupported", needs: needNoTransfer, run: func(t *storeT) {
 		n, b := t.node(), t.node()
 		tr, ok := n.store.(lease.TransferStore)
 		if !ok {
@@ -77,7 +77,7 @@ var transferCases = []testCase{
 		n.stands(r, ruleUnsupported)
 	}},
 	{name: "transfer/no-gap", needs: needTransfer, run: transferNoGap},
-	{name: "transfer/two-targets-at-once", needs: needTransfer, run: func(t *T) {
+	{name: "transfer/two-targets-at-once", needs: needTransfer, run: func(t *storeT) {
 		ns := t.nodes(4)
 		r := ns[0].win("a")
 		for range 20 {
@@ -86,7 +86,7 @@ var transferCases = []testCase{
 			ns[0].stands(r, ruleTransferOnce)
 		}
 	}},
-	{name: "transfer/against-release", needs: needTransfer, run: func(t *T) {
+	{name: "transfer/against-release", needs: needTransfer, run: func(t *storeT) {
 		a, b := t.node(), t.node()
 		for range 25 {
 			r := a.win("a")
@@ -105,7 +105,7 @@ var transferCases = []testCase{
 			}
 		}
 	}},
-	{name: "transfer/against-close", needs: needTransfer, run: func(t *T) {
+	{name: "transfer/against-close", needs: needTransfer, run: func(t *storeT) {
 		// The record is the mover's or gone: it does not stand under a session that is closed.
 		a := t.node()
 		for range 25 {
@@ -132,7 +132,7 @@ var transferCases = []testCase{
 
 // transferMixed: one call with moves that apply and moves that do not, each
 // answered in its place.
-func transferMixed(t *T) {
+func transferMixed(t *storeT) {
 	a, b, gone := t.node(), t.node(), t.node()
 	gone.close()
 	w, x, y, z := a.win("w"), a.win("x"), b.win("y"), a.win("z")
@@ -154,7 +154,7 @@ func transferMixed(t *T) {
 
 // transferNoGap passes a name to and fro while others claim it and look: no
 // claim ever wins, and no read finds it free.
-func transferNoGap(t *T) {
+func transferNoGap(t *storeT) {
 	a, b := t.node(), t.node()
 	r := a.win("a")
 	var stop atomic.Bool

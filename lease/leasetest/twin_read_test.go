@@ -275,7 +275,7 @@ func matched(pattern, name string) bool {
 	return err == nil && ok
 }
 
-// watched tells whether a watch of prefix is told of a name.
+// watched tells whether a watch of prefix tells of a name.
 func (s *twin) watched(name, prefix string) bool {
 	switch s.flaw {
 	case watchesByLike:

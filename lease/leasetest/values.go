@@ -12,10 +12,9 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// Names are bytes. A database compares text by a collation, pads it, brings it to a normal
-// form, or takes what is asked for as a pattern, unless it is asked not to. And a store keeps to the
-// bounds that it states, and refuses what no record can be made of that everybody reads: a
-// Keeper does so before it asks, but there are callers without one.
+// Names are bytes. A database may compare text by a collation, pad it, bring it to a normal form, or
+// read it as a pattern. A store must also keep to the limits that it states, and refuse values that not
+// every reader can read: a Keeper refuses them itself, other callers do not.
 var nameCases = []testCase{
 	{name: "alike/claims", run: alikeClaims},
 	{name: "alike/list", needs: needList, run: alikeList},
@@ -24,7 +23,7 @@ var nameCases = []testCase{
 	{name: "limits/names", run: limitNames},
 	{name: "limits/metadata", run: limitMetadata},
 
-	{name: "invalid/claims", run: func(t *T) {
+	{name: "invalid/claims", run: func(t *storeT) {
 		n := t.node()
 		standing := n.win("stands")
 		bad := []lease.Claim{t.claim(""), t.claim("/a"), t.claim("a//b"), t.claim("a\xff"), t.claim("a\x00b"),
@@ -42,7 +41,7 @@ var nameCases = []testCase{
 	{name: "invalid/offers", needs: needTransfer, run: invalidOffers},
 }
 
-// alike are names that each differ in some byte, and that some store takes for one another.
+// alike are names that differ, and that a store may take for one another.
 var alike = []string{
 	// Case, also where it is of several letters or of one language.
 	"job", "Job", "JOB", "step", "\u017ftep", "kelvin", "\u212aelvin", "strasse", "straße", "STRASSE",
@@ -66,7 +65,7 @@ var alike = []string{
 const alikeUnder = "alike/"
 
 // alikeNames are those that the store holds.
-func (t *T) alikeNames() (names []string) {
+func (t *storeT) alikeNames() (names []string) {
 	for _, name := range alike {
 		if name = alikeUnder + name; t.holds(name) {
 			names = append(names, name)
@@ -75,8 +74,8 @@ func (t *T) alikeNames() (names []string) {
 	return names
 }
 
-// winAlike wins names that are free, as many under a session as it may have.
-func (t *T) winAlike(names []string) map[string]lease.Record {
+// winAlike wins free names, one batch under each session.
+func (t *storeT) winAlike(names []string) map[string]lease.Record {
 	t.Helper()
 	won := make(map[string]lease.Record, len(names))
 	for batch := range slices.Chunk(names, t.batch(t.client(), len(names))) {
@@ -87,13 +86,13 @@ func (t *T) winAlike(names []string) map[string]lease.Record {
 	return won
 }
 
-func alikeClaims(t *T) {
+func alikeClaims(t *storeT) {
 	names := t.alikeNames()
 	held := t.winAlike(names)
 	other := t.node()
 	stand := func() {
 		t.Helper()
-		for _, name := range names { // by one, too: what is asked for is not always asked for by a list
+		for _, name := range names { // one by one, and then in one call
 			if r, ok := held[name]; ok {
 				other.stands(r, ruleAlike)
 			} else {
@@ -123,7 +122,7 @@ func alikeClaims(t *T) {
 }
 
 // alikeList lists by each name, each without its last letter, and all.
-func alikeList(t *T) {
+func alikeList(t *storeT) {
 	names := t.alikeNames()
 	held := t.winAlike(names)
 	other := t.node()
@@ -148,7 +147,7 @@ func alikeList(t *T) {
 	}
 }
 
-// alikeWatched are prefixes that another would read as something else.
+// alikeWatched are prefixes that a store may take for patterns, or for one another.
 func alikeWatched() (prefixes []string) {
 	for _, p := range []string{"a", "a_", "a%", "a*", "a?", "a[b]", "a{b,d}", "a.", `a\`, "a'", `a"`, ":", "job", "JOB", "pad", "pad ", "e", "é", "A", "a/", "%"} {
 		prefixes = append(prefixes, alikeUnder+p)
@@ -157,7 +156,7 @@ func alikeWatched() (prefixes []string) {
 }
 
 // holds tells whether a name is within the store's limits.
-func (t *T) holds(name string) bool {
+func (t *storeT) holds(name string) bool {
 	check := t.limits(t.client()).CheckName
 	return check == nil || check(name) == nil
 }
@@ -173,7 +172,7 @@ func (n *node) within(observer *node, c lease.Claim) {
 	observer.free(c.Name, ruleRoundTrip)
 }
 
-func limitTTLs(t *T) {
+func limitTTLs(t *storeT) {
 	s := t.client()
 	most := t.limits(s).MaxTTL
 	if most == 0 {
@@ -192,7 +191,7 @@ func limitTTLs(t *T) {
 }
 
 // notOpened checks that a session is refused as invalid.
-func (t *T) notOpened(s lease.Store, x lease.Session, why rule) {
+func (t *storeT) notOpened(s lease.Store, x lease.Session, why rule) {
 	t.Helper()
 	ctx, cancel := t.context()
 	defer cancel()
@@ -200,7 +199,7 @@ func (t *T) notOpened(s lease.Store, x lease.Session, why rule) {
 	t.check(errors.Is(errors.Join(err, g.Err), lease.ErrInvalid), why, "session %+v: granted %+v, error %v", x, g, err)
 }
 
-// extremeNames are what keys of some store can't have, or not so many of.
+// extremeNames are names that the keys of a store may not allow.
 func extremeNames() []string {
 	names := []string{
 		".", "..", "a/..", "a/.", ".a", "a.", " ", "~", "-", "a\u2028b", "a\uffffb", "a\ufffeb", "\ufeffa", "a\U0010ffff", "con", "a:b",
@@ -214,7 +213,7 @@ func extremeNames() []string {
 	return append(names, alike...)
 }
 
-func limitNames(t *T) {
+func limitNames(t *storeT) {
 	n, other := t.node(), t.node()
 	for _, name := range extremeNames() {
 		if t.holds(name) {
@@ -235,7 +234,7 @@ func sized(bytes int) []map[string]string {
 	}
 }
 
-func limitMetadata(t *T) {
+func limitMetadata(t *storeT) {
 	n, other := t.node(), t.node()
 	most := t.limits(n.store).MaxMetadata
 	if most == 0 {
@@ -265,12 +264,12 @@ func limitMetadata(t *T) {
 	}
 }
 
-// notUTF8 are metadata that no text format keeps as it is.
+// notUTF8 are metadata that text formats do not keep.
 var notUTF8 = []map[string]string{
 	{"state": "\xff\xfe\x00\x80"}, {"\x80": "v"}, {"good": "v", "cut": "caf\xc3"}, {"surrogate": "\xed\xa0\x80"},
 }
 
-func invalidSessions(t *T) {
+func invalidSessions(t *storeT) {
 	s := t.client()
 	for _, spoil := range []func(*lease.Session){
 		func(x *lease.Session) { x.ID = 0 },
@@ -288,7 +287,7 @@ func invalidSessions(t *T) {
 	}
 }
 
-func invalidOffers(t *T) {
+func invalidOffers(t *storeT) {
 	a, b := t.node(), t.node()
 	r := a.win("a")
 	for _, spoil := range []func(*lease.Transfer){
@@ -320,13 +319,13 @@ var setupCases = []testCase{
 }
 
 // spoils makes a backing store that can be spoilt, and returns the function that does.
-func (t *T) spoils() (spoil func(name string)) {
+func (t *storeT) spoils() (spoil func(name string)) {
 	t.client, spoil = t.opts.bad(t)
 	return spoil
 }
 
 // badRecord claims, reads, releases and moves where something foreign stands.
-func badRecord(t *T) {
+func badRecord(t *storeT) {
 	spoil := t.spoils()
 	n := t.node()
 	spoil("b/bad")
@@ -354,7 +353,7 @@ func badRecord(t *T) {
 	t.node().win("b/good")
 }
 
-func badRecordListed(t *T) {
+func badRecordListed(t *storeT) {
 	spoil := t.spoils()
 	n := t.node()
 	for _, name := range []string{"b/1", "b/3", "b/5"} {
@@ -380,7 +379,7 @@ func badRecordListed(t *T) {
 	t.check(good == 3 && bad == 2, ruleBadList, "3 records and 2 others stand, listed were %d and %d", good, bad)
 }
 
-func badRecordWatched(t *T) {
+func badRecordWatched(t *storeT) {
 	spoil := t.spoils()
 	n := t.node()
 	n.win("b/1")
@@ -397,7 +396,7 @@ func badRecordWatched(t *T) {
 }
 
 // restarted takes tokens, restarts the backing store, and takes more.
-func restarted(t *T) {
+func restarted(t *storeT) {
 	client, restart := t.opts.restart(t)
 	t.client = client
 	n := t.node()

@@ -13,13 +13,13 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// watchCases are the same for a watch of all changes and for one of deletions alone, and some
-// of snapshots and records.
+// watchCases are the cases of both kinds of watches, and some of snapshots and records, which a
+// watch of deletions has none of.
 var watchCases = func() (all []testCase) {
 	for _, k := range []watchKind{ofChanges, ofDeletions} {
 		for _, c := range []testCase{
 			{name: "changes", run: k.changes},
-			{name: "transfer", needs: needTransfer, run: func(t *T) {
+			{name: "transfer", needs: needTransfer, run: func(t *storeT) {
 				var j journal
 				a, b := t.node(), t.node()
 				w := k.watch(t, "w/")
@@ -31,7 +31,7 @@ var watchCases = func() (all []testCase) {
 				j.freed(a, r)
 				w.tells(j)
 			}},
-			{name: "close", run: func(t *T) {
+			{name: "close", run: func(t *storeT) {
 				var j journal
 				n := t.node()
 				w := k.watch(t, "many/")
@@ -48,7 +48,7 @@ var watchCases = func() (all []testCase) {
 				}
 				w.tells(j)
 			}},
-			{name: "expiry", waits: true, run: func(t *T) {
+			{name: "expiry", waits: true, run: func(t *storeT) {
 				var j journal
 				n, other := t.brief(), t.node()
 				w := k.watch(t, "w/")
@@ -63,9 +63,9 @@ var watchCases = func() (all []testCase) {
 				w.tells(j)
 			}},
 			{name: "prefix", run: k.prefixes},
-			{name: "no-gap", run: func(t *T) { k.noGap(t, 0) }},
+			{name: "no-gap", run: func(t *storeT) { k.noGap(t, 0) }},
 			{name: "ends-with-context", run: k.ends},
-			{name: "leaves-nothing", needs: needCalm, run: func(t *T) {
+			{name: "leaves-nothing", needs: needCalm, run: func(t *storeT) {
 				labelled.Do(t.Context(), t.Name(), func(context.Context) {
 					n := t.node()
 					n.win("w/a")
@@ -80,7 +80,7 @@ var watchCases = func() (all []testCase) {
 		}
 	}
 	return append(all, []testCase{
-		{name: "watch/snapshot", needs: needWatch, run: func(t *T) {
+		{name: "watch/snapshot", needs: needWatch, run: func(t *storeT) {
 			var j journal
 			n := t.node()
 			for i := range 20 {
@@ -94,13 +94,13 @@ var watchCases = func() (all []testCase) {
 			w.from = len(j)
 			w.tells(j)
 		}},
-		{name: "watch/empty", needs: needWatch, run: func(t *T) {
+		{name: "watch/empty", needs: needWatch, run: func(t *storeT) {
 			var j journal
 			w := ofChanges.watch(t, "none/")
 			j.put(t.node().win("none/a"))
 			w.tells(j)
 		}},
-		{name: "watch/record", needs: needWatch, run: func(t *T) {
+		{name: "watch/record", needs: needWatch, run: func(t *storeT) {
 			var j journal
 			n := t.node()
 			before := ofChanges.watch(t, "w/")
@@ -112,7 +112,7 @@ var watchCases = func() (all []testCase) {
 			after.from = len(j)
 			after.tells(j)
 			r.Metadata = maps.Clone(c.Metadata)
-			for _, w := range []*watching{before, after} { // what a consumer does to a record is its own affair
+			for _, w := range []*watching{before, after} { // a consumer may change what it received
 				for _, ev := range w.all() {
 					if ev.Record.Metadata != nil {
 						ev.Record.Metadata["k"] = "changed"
@@ -121,8 +121,8 @@ var watchCases = func() (all []testCase) {
 			}
 			n.stands(r, ruleMapShared)
 		}},
-		{name: "watch/slow-consumer", needs: needWatch, run: func(t *T) { ofChanges.noGap(t, time.Millisecond) }},
-		{name: "watch/ends-with-deadline", needs: needWatch, run: func(t *T) {
+		{name: "watch/slow-consumer", needs: needWatch, run: func(t *storeT) { ofChanges.noGap(t, time.Millisecond) }},
+		{name: "watch/ends-with-deadline", needs: needWatch, run: func(t *storeT) {
 			const quiet = 100 * time.Millisecond
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), quiet)
 			defer cancel()
@@ -130,7 +130,7 @@ var watchCases = func() (all []testCase) {
 			w.ends(quiet)
 			t.check(ctx.Err() != nil || w.failure() != nil, ruleWatchEnd, "before its deadline, without an error, it ended")
 		}},
-		{name: "watch/unsupported", needs: needNoWatch, run: func(t *T) {
+		{name: "watch/unsupported", needs: needNoWatch, run: func(t *storeT) {
 			n := t.node()
 			n.win("w/a")
 			for _, prefix := range []string{"", "w/", "none/"} {
@@ -142,7 +142,7 @@ var watchCases = func() (all []testCase) {
 }()
 
 // changes makes every kind of change there is, one by one, and expects exactly their events.
-func (k watchKind) changes(t *T) {
+func (k watchKind) changes(t *storeT) {
 	var j journal
 	n, other := t.node(), t.node()
 	first := j.put(n.win("w/a"))
@@ -166,7 +166,7 @@ func (k watchKind) changes(t *T) {
 	w.tells(j)
 }
 
-func (k watchKind) prefixes(t *T) {
+func (k watchKind) prefixes(t *storeT) {
 	var j journal
 	n := t.node()
 	for _, name := range []string{"w/a", "w", "wx", "v/w/a", "W/a"} {
@@ -187,8 +187,9 @@ func (k watchKind) prefixes(t *T) {
 	}
 }
 
-// alike watches prefixes that another would read as something else, from amid the changes.
-func (k watchKind) alike(t *T) {
+// alike watches prefixes that a store may take for patterns. Half of the names are held when the
+// watches begin.
+func (k watchKind) alike(t *storeT) {
 	var j journal
 	names := t.alikeNames()
 	half := len(names) / 2
@@ -215,7 +216,7 @@ func (k watchKind) alike(t *T) {
 	}
 }
 
-func (k watchKind) ends(t *T) {
+func (k watchKind) ends(t *storeT) {
 	n := t.node()
 	n.win("w/a")
 	w := k.watch(t, "w/")
@@ -238,7 +239,7 @@ func (w *watching) ends(after time.Duration) {
 
 // leavesFew begins and ends many watches in every way and counts the
 // goroutines that these, and the making of the store, have left.
-func (t *T) leavesFew(f watchFunc) {
+func (t *storeT) leavesFew(f watchFunc) {
 	const watches = 64
 	once := func(i int) {
 		ctx, cancel := t.context()
@@ -263,9 +264,9 @@ func (t *T) leavesFew(f watchFunc) {
 	t.check(ok, ruleWatchEnd, "%d watches that ended left %d goroutines", watches, left)
 }
 
-// progress probes a watch amid changes: behind each answer nothing comes that had happened when
-// it was asked for.
-func (k watchKind) progress(t *T) {
+// progress probes a watch amid changes: all that happened before the probe comes before its
+// answer.
+func (k watchKind) progress(t *storeT) {
 	n := t.node()
 	w := t.collect(context.WithoutCancel(t.Context()), k.of(n.store), "w/", 0)
 	w.synced()
@@ -308,9 +309,9 @@ type told struct {
 }
 
 // noGap lets watches begin at odd moments among changes. Each must tell of
-// all that happened after its snapshot and of nothing else, and end up with what
-// stands.
-func (k watchKind) noGap(t *T, slow time.Duration) {
+// all that happened after its snapshot and of nothing else. In the end its events must leave
+// what stands.
+func (k watchKind) noGap(t *storeT, slow time.Duration) {
 	const names, writers, watches = 6, 6, 5
 	var mu sync.Mutex
 	var log []told
@@ -365,7 +366,7 @@ func (k watchKind) noGap(t *T, slow time.Duration) {
 
 // change makes one change, or two, to a name: win, then release, supersede
 // or transfer.
-func (t *T) change(n, to *node, name string, log func(told)) {
+func (t *storeT) change(n, to *node, name string, log func(told)) {
 	did := func(kind lease.EventKind, fresh bool, do func() lease.Record) lease.Record {
 		began := t.clock.Add(1)
 		r := do()

@@ -24,7 +24,7 @@ type seen struct {
 
 // watching is a running watch whose events are collected.
 type watching struct {
-	t         *T
+	t         *storeT
 	prefix    string
 	deletions bool // it is one of deletions alone
 	from      int  // how many changes of the case's journal were before it
@@ -67,7 +67,7 @@ var (
 
 // begin watches a prefix within a context of the caller, pausing after each event. Events of probes are
 // left out: another case may probe the same Store.
-func (k watchKind) begin(ctx context.Context, t *T, s lease.Store, prefix string, slow time.Duration) *watching {
+func (k watchKind) begin(ctx context.Context, t *storeT, s lease.Store, prefix string, slow time.Duration) *watching {
 	f := k.of(s)
 	w := t.collect(ctx, func(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
 		return func(yield func(lease.Event, error) bool) {
@@ -84,7 +84,7 @@ func (k watchKind) begin(ctx context.Context, t *T, s lease.Store, prefix string
 
 // watch begins to watch a prefix on a client of its own, and waits for the end of the
 // snapshot. It is fatal.
-func (k watchKind) watch(t *T, prefix string) *watching {
+func (k watchKind) watch(t *storeT, prefix string) *watching {
 	t.Helper()
 	w := k.begin(context.WithoutCancel(t.Context()), t, t.client(), prefix, 0)
 	w.synced()
@@ -92,12 +92,12 @@ func (k watchKind) watch(t *T, prefix string) *watching {
 }
 
 // watch is a watch of all changes, which may not have begun yet. The case's end stops it.
-func (t *T) watch(s lease.Store, prefix string) *watching {
+func (t *storeT) watch(s lease.Store, prefix string) *watching {
 	return ofChanges.begin(context.WithoutCancel(t.Context()), t, s, prefix, 0)
 }
 
 // collect collects the events of a watch until the end of the case.
-func (t *T) collect(ctx context.Context, f watchFunc, prefix string, slow time.Duration) *watching {
+func (t *storeT) collect(ctx context.Context, f watchFunc, prefix string, slow time.Duration) *watching {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &watching{t: t, prefix: prefix, stop: cancel, done: make(chan struct{})}
 	t.Cleanup(func() {
@@ -229,7 +229,7 @@ func (w *watching) check() map[string]lease.Record {
 	return standing
 }
 
-// journal is what a case did to names, in the order of each.
+// journal is what a case did to names, in the order in which it happened to each name.
 type journal []lease.Event
 
 func (j *journal) put(r lease.Record) lease.Record {
@@ -255,7 +255,7 @@ func (w *watching) wanted(j journal) (want map[string][]lease.Event, count int) 
 	want = map[string][]lease.Event{}
 	for i, c := range j {
 		name := c.Record.Name
-		if i < w.from { // of the snapshot, if it is the last
+		if i < w.from { // the last before the watch is in its snapshot
 			delete(want, name)
 		}
 		if strings.HasPrefix(name, w.prefix) && (c.Kind == lease.EventDelete && i >= w.from || c.Kind == lease.EventPut && !w.deletions) {
@@ -340,7 +340,7 @@ func show(events []seen) string {
 
 // goroutines counts those that the case and its store started: in a bubble all, else
 // those that bear the case's label, as other tests may run.
-func (t *T) goroutines() int {
+func (t *storeT) goroutines() int {
 	own := make([]byte, 256)
 	head, _, _ := strings.Cut(string(own[:runtime.Stack(own, false)]), "\n")
 	i := strings.Index(head, "synctest bubble ")
