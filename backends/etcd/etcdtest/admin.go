@@ -14,20 +14,22 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/holdfast-go/holdfast/internal/servertest"
 )
 
 // Leader waits until a majority of the members, the leader among them, agree on
 // who leads, and returns it. Right after a fault that may still be the old one;
 // a test that waits for another passes those it must not be.
 func (c *Cluster) Leader(ctx context.Context, not ...*Member) (*Member, error) {
-	ctx, cancel := c.bounded(ctx)
+	ctx, cancel := c.life.Bounded(ctx)
 	defer cancel()
 	for {
 		m, err := c.leaderNow(ctx)
 		if m != nil && !slices.Contains(not, m) {
 			return m, nil
 		}
-		if ended := pause(ctx, 20*time.Millisecond); ended != nil {
+		if ended := servertest.Pause(ctx, 20*time.Millisecond); ended != nil {
 			return nil, fmt.Errorf("etcdtest: no leader: %w", errors.Join(ended, err))
 		}
 	}
@@ -41,7 +43,7 @@ func (c *Cluster) leaderNow(ctx context.Context) (*Member, error) {
 	errs := make([]error, len(c.members))
 	var all sync.WaitGroup
 	for i, m := range c.members {
-		if m.state.Load() != running {
+		if !m.proc.Running() {
 			continue
 		}
 		all.Go(func() {
@@ -83,7 +85,7 @@ func majority(views []view, v view) bool {
 
 // withLeader runs f with a client of the leader, past all faults.
 func (c *Cluster) withLeader(ctx context.Context, what string, f func(context.Context, *clientv3.Client) error) error {
-	ctx, cancel := c.bounded(ctx)
+	ctx, cancel := c.life.Bounded(ctx)
 	defer cancel()
 	leader, err := c.Leader(ctx)
 	if err != nil {
@@ -103,7 +105,7 @@ func (c *Cluster) withLeader(ctx context.Context, what string, f func(context.Co
 // MoveLeader makes another member the leader, in an orderly way, and returns once
 // a majority agrees. No-op if it leads already.
 func (c *Cluster) MoveLeader(ctx context.Context, to *Member) error {
-	ctx, cancel := c.bounded(ctx)
+	ctx, cancel := c.life.Bounded(ctx)
 	defer cancel()
 	if leader, err := c.Leader(ctx); err == nil && leader == to {
 		return nil
@@ -189,7 +191,7 @@ func (c *Cluster) FreeQuota(ctx context.Context) error {
 	}
 	return c.withLeader(ctx, "free the quota", func(ctx context.Context, client *clientv3.Client) error {
 		for _, m := range c.members {
-			if m.state.Load() != running {
+			if !m.proc.Running() {
 				continue
 			}
 			if err := c.defragment(ctx, m); err != nil {
@@ -217,12 +219,12 @@ func (c *Cluster) defragment(ctx context.Context, m *Member) error {
 // none: members learn of it one after another.
 func (c *Cluster) awaitAlarm(ctx context.Context, raised bool) error {
 	for _, m := range c.members {
-		for m.state.Load() == running {
+		for m.proc.Running() {
 			on, err := m.hasAlarm(ctx)
 			if err == nil && on == raised {
 				break
 			}
-			if ended := pause(ctx, 20*time.Millisecond); ended != nil {
+			if ended := servertest.Pause(ctx, 20*time.Millisecond); ended != nil {
 				return fmt.Errorf("alarm on %s: %t, want %t: %w", m.name, on, raised, errors.Join(ended, err))
 			}
 		}

@@ -17,7 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.etcd.io/etcd/client/pkg/v3/fileutil"
+	"github.com/holdfast-go/holdfast/internal/servertest"
 )
 
 // Version is the etcd that Binary builds.
@@ -107,7 +107,7 @@ func cached(ctx context.Context, root string) (string, error) {
 	if runs(ctx, path) {
 		return path, nil
 	}
-	lock, err := lockFile(ctx, filepath.Join(dir, "lock"))
+	lock, err := servertest.LockFile(ctx, filepath.Join(dir, "lock"))
 	if err != nil {
 		return "", fmt.Errorf("waiting for another process that builds it: %w", err)
 	}
@@ -197,29 +197,4 @@ func etcdEnv() []string {
 		}
 	}
 	return env
-}
-
-// lockFile waits for the lock on a file. The system drops it with the process.
-func lockFile(ctx context.Context, path string) (*fileutil.LockedFile, error) {
-	for {
-		l, err := fileutil.TryLockFile(path, os.O_WRONLY|os.O_CREATE, 0o600)
-		if !errors.Is(err, fileutil.ErrLocked) {
-			return l, err
-		}
-		if err := pause(ctx, 100*time.Millisecond); err != nil {
-			return nil, err
-		}
-	}
-}
-
-// pause waits for the next look at a condition that can only be polled.
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-t.C:
-		return nil
-	}
 }

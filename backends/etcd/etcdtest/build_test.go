@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/holdfast-go/holdfast/internal/servertest"
 )
 
 func TestBinaryIsTheVersionAndIsKept(t *testing.T) {
@@ -70,14 +72,14 @@ func TestConcurrentCallersShareOneBuild(t *testing.T) {
 
 func TestWaitingForAnotherBuildEndsWithTheContext(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
-	held, err := lockFile(t.Context(), path)
+	held, err := servertest.LockFile(t.Context(), path)
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	_, err = lockFile(ctx, path)
+	_, err = servertest.LockFile(ctx, path)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.NoError(t, held.Close())
-	again, err := lockFile(t.Context(), path)
+	again, err := servertest.LockFile(t.Context(), path)
 	require.NoError(t, err)
 	require.NoError(t, again.Close())
 }

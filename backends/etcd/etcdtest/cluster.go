@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/child"
 	"github.com/holdfast-go/holdfast/internal/faultlink"
+	"github.com/holdfast-go/holdfast/internal/servertest"
 )
 
 var errClosed = errors.New("etcdtest: cluster is closed")
@@ -32,8 +32,7 @@ type Cluster struct {
 	auth    atomic.Bool
 	between map[[2]*Member]*Link // from, to
 
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
+	life servertest.Life // ends with Close
 
 	mu      sync.Mutex
 	closed  bool
@@ -41,11 +40,8 @@ type Cluster struct {
 	proxies []*child.Process // of GRPCProxy
 }
 
-// Timeouts that hold whatever the caller's context allows.
-const (
-	binaryTimeout = 10 * time.Minute // the build included
-	opTimeout     = time.Minute      // any one operation on a cluster, starting included
-)
+// binaryTimeout bounds getting the program, its build included, whatever the caller's context allows.
+const binaryTimeout = 10 * time.Minute
 
 // Start runs a cluster for a test and returns once every member serves. Its
 // processes end with the test; if the test failed, it logs the last warnings of
@@ -66,7 +62,7 @@ func Start(tb testing.TB, opts ...Option) *Cluster {
 	tb.Cleanup(func() {
 		if tb.Failed() {
 			for _, m := range c.members {
-				tb.Logf("etcdtest: the last warnings of %s:\n%s", m.name, m.tail())
+				tb.Logf("etcdtest: the last warnings of %s:\n%s", m.name, m.proc.LogEnd())
 			}
 		}
 		if err := c.Close(); err != nil {
@@ -80,27 +76,14 @@ func Start(tb testing.TB, opts ...Option) *Cluster {
 // HOLDFAST_SKIP_ETCD=1 asks for that. Start does so itself.
 func Skip(tb testing.TB) {
 	tb.Helper()
-	skip, err := skipped()
+	skip, err := servertest.Flag("HOLDFAST_SKIP_ETCD")
 	if err != nil {
-		tb.Fatal(err)
+		tb.Fatal(fmt.Errorf("etcdtest: %w", err))
 	}
 	if skip {
 		fmt.Fprintf(os.Stderr, "etcdtest: etcd skipped (HOLDFAST_SKIP_ETCD is set): %s\n", tb.Name())
 		tb.Skip("etcdtest: etcd skipped (HOLDFAST_SKIP_ETCD is set)")
 	}
-}
-
-// skipped reads HOLDFAST_SKIP_ETCD.
-func skipped() (bool, error) {
-	v := os.Getenv("HOLDFAST_SKIP_ETCD")
-	if v == "" {
-		return false, nil
-	}
-	skip, err := strconv.ParseBool(v)
-	if err != nil {
-		return false, fmt.Errorf("etcdtest: HOLDFAST_SKIP_ETCD: %q, must be 1, 0 or not set", v)
-	}
-	return skip, nil
 }
 
 // Run runs a cluster and returns once every member serves; Close it. ctx bounds
@@ -117,12 +100,11 @@ func Run(ctx context.Context, opts Options) (*Cluster, error) {
 			return nil, err
 		}
 	}
-	c := &Cluster{opts: opts, between: map[[2]*Member]*Link{}}
-	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c := &Cluster{opts: opts, between: map[[2]*Member]*Link{}, life: servertest.NewLife(errClosed)}
 	if err := c.prepare(); err != nil {
 		return nil, errors.Join(fmt.Errorf("etcdtest: %w", err), c.Close())
 	}
-	ctx, cancel := c.bounded(ctx)
+	ctx, cancel := c.life.Bounded(ctx)
 	defer cancel()
 	errs := make([]error, len(c.members))
 	var all sync.WaitGroup
@@ -163,8 +145,8 @@ func (c *Cluster) prepare() (err error) {
 			c: c, name: name,
 			dir:  filepath.Join(c.temp, name),
 			data: filepath.Join(root, name, "data"),
-			log:  filepath.Join(root, name, "log"),
 		}
+		m.proc.Name, m.proc.Log, m.proc.Tail = name, filepath.Join(root, name, "log"), notable
 		if err := errors.Join(os.MkdirAll(m.dir, 0o700), os.MkdirAll(m.data, 0o700)); err != nil {
 			return err
 		}
@@ -217,17 +199,14 @@ func (c *Cluster) Close() error {
 	c.closed = true
 	routes, proxies := c.routes, c.proxies
 	c.mu.Unlock()
-	c.cancel()
+	c.life.End()
 	var errs []error
 	for _, p := range proxies {
 		errs = append(errs, p.Kill())
 	}
 	for _, m := range c.members {
-		m.op.Lock() // an operation in flight ends with c.ctx
-		if m.state.Load() != down && m.proc.Exited() {
-			errs = append(errs, fmt.Errorf("etcdtest: %w", m.exitError()))
-		}
-		errs = append(errs, m.kill())
+		m.op.Lock() // an operation in flight ends with c.life
+		errs = append(errs, m.said("close", m.proc.Close()))
 		m.op.Unlock()
 	}
 	for _, m := range c.members {
@@ -250,14 +229,6 @@ func (c *Cluster) isClosed() bool {
 	return c.closed
 }
 
-// bounded is ctx with opTimeout and the cluster's end.
-func (c *Cluster) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, timeout := context.WithTimeout(ctx, opTimeout)
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(c.ctx, func() { cancel(errClosed) })
-	return ctx, func() { stop(); cancel(nil); timeout() }
-}
-
 // Members are the cluster's members, in a fixed order.
 func (c *Cluster) Members() []*Member { return append([]*Member(nil), c.members...) }
 
@@ -274,7 +245,7 @@ func (c *Cluster) index(m *Member) int {
 func (c *Cluster) majorityRuns() bool {
 	n := 0
 	for _, m := range c.members {
-		if m.state.Load() == running {
+		if m.proc.Running() {
 			n++
 		}
 	}

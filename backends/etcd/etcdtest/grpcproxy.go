@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/child"
+	"github.com/holdfast-go/holdfast/internal/servertest"
 )
 
 // GRPCProxy runs etcd's own grpc-proxy before the cluster's first route and returns
@@ -21,7 +22,7 @@ func (c *Cluster) GRPCProxy(ctx context.Context) (endpoint string, err error) {
 	if c.isClosed() {
 		return "", errClosed
 	}
-	ctx, cancel := c.bounded(ctx)
+	ctx, cancel := c.life.Bounded(ctx)
 	defer cancel()
 	for {
 		endpoint, err = c.grpcProxy(ctx)
@@ -56,7 +57,7 @@ func (c *Cluster) grpcProxy(ctx context.Context) (string, error) {
 		if conn, err := net.DialTimeout("tcp", addr, attempt); err == nil {
 			return addr, conn.Close()
 		}
-		if err := pause(ctx, 20*time.Millisecond); err != nil {
+		if err := servertest.Pause(ctx, 20*time.Millisecond); err != nil {
 			return "", fmt.Errorf("etcdtest: grpc-proxy on %s: %w", addr, err)
 		}
 	}

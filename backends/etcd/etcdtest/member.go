@@ -5,23 +5,20 @@ package etcdtest
 import (
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"github.com/holdfast-go/holdfast/internal/child"
 	"github.com/holdfast-go/holdfast/internal/faultlink"
+	"github.com/holdfast-go/holdfast/internal/servertest"
 )
 
 // Member is one etcd of a cluster.
@@ -38,22 +35,12 @@ type Member struct {
 	name  string
 	dir   string // sockets; the working directory of the process
 	data  string
-	log   string
 	peers *faultlink.Proxy // what the other members reach it through
 	id    atomic.Uint64
-	pid   atomic.Int64 // 0: down
 
-	op    sync.Mutex     // one operation on the process at a time
-	proc  *child.Process // nil before the first start
-	state atomic.Int32
+	op   sync.Mutex // one operation on the process at a time
+	proc servertest.Program
 }
-
-// States of a member's process, as this package left it.
-const (
-	down int32 = iota
-	running
-	stopped
-)
 
 // The sockets a member listens on, in dir. Their names are relative for etcd, so
 // that only our own paths to them must fit into a socket address.
@@ -78,13 +65,13 @@ func (m *Member) Addr() string { return m.c.first.proxies[m.c.index(m)].Addr() }
 func (m *Member) Direct() string { return "unix://" + filepath.Join(m.dir, directSocket) }
 
 // Pid is the process; 0 while there is none.
-func (m *Member) Pid() int { return int(m.pid.Load()) }
+func (m *Member) Pid() int { return m.proc.Pid() }
 
 // Proxy is the link to the member on the cluster's first route.
 func (m *Member) Proxy() *Link { return m.c.first.Link(m) }
 
 // LogPath is the file that holds all the member has logged.
-func (m *Member) LogPath() string { return m.log }
+func (m *Member) LogPath() string { return m.proc.Log }
 
 // Kill ends the process with SIGKILL and returns once it is gone. Its data stay,
 // for Restart. No-op when it is down.
@@ -94,16 +81,14 @@ func (m *Member) Kill() error {
 	return m.kill()
 }
 
-func (m *Member) kill() error {
-	if m.state.Load() == down {
-		return nil
+func (m *Member) kill() error { return m.said("kill", m.proc.Kill()) }
+
+// said is an error of an operation.
+func (m *Member) said(what string, err error) error {
+	if err != nil {
+		err = fmt.Errorf("etcdtest: %s %s: %w", what, m.name, err)
 	}
-	if err := m.proc.Kill(); err != nil {
-		return fmt.Errorf("etcdtest: kill %s: %w", m.name, err)
-	}
-	m.state.Store(down)
-	m.pid.Store(0)
-	return nil
+	return err
 }
 
 // Stop halts the process with SIGSTOP and returns once none of its threads runs.
@@ -111,30 +96,9 @@ func (m *Member) kill() error {
 func (m *Member) Stop(ctx context.Context) error {
 	m.op.Lock()
 	defer m.op.Unlock()
-	if m.state.Load() == stopped {
-		return nil
-	}
-	if err := m.alive(); err != nil {
-		return fmt.Errorf("etcdtest: stop: %w", err)
-	}
-	ctx, cancel := m.c.bounded(ctx)
+	ctx, cancel := m.c.life.Bounded(ctx)
 	defer cancel()
-	if err := m.proc.Signal(syscall.SIGSTOP); err != nil {
-		return fmt.Errorf("etcdtest: stop %s: %w", m.name, err)
-	}
-	m.state.Store(stopped)
-	for {
-		done, err := child.Halted(m.proc.Pid())
-		if done {
-			return nil
-		}
-		if err == nil {
-			err = pause(ctx, time.Millisecond)
-		}
-		if err != nil {
-			return fmt.Errorf("etcdtest: stop %s: %w", m.name, err)
-		}
-	}
+	return m.said("stop", m.proc.Halt(ctx))
 }
 
 // Cont lets a stopped process go on. No-op when it is running; an error when it
@@ -142,14 +106,7 @@ func (m *Member) Stop(ctx context.Context) error {
 func (m *Member) Cont() error {
 	m.op.Lock()
 	defer m.op.Unlock()
-	if err := m.alive(); err != nil {
-		return fmt.Errorf("etcdtest: cont: %w", err)
-	}
-	if err := m.proc.Signal(syscall.SIGCONT); err != nil {
-		return fmt.Errorf("etcdtest: cont %s: %w", m.name, err)
-	}
-	m.state.Store(running)
-	return nil
+	return m.said("cont", m.proc.Continue())
 }
 
 // Restart kills the process if there is one and starts it again with the data and
@@ -164,47 +121,21 @@ func (m *Member) Restart(ctx context.Context) error {
 	if err := m.kill(); err != nil {
 		return err
 	}
-	ctx, cancel := m.c.bounded(ctx)
+	ctx, cancel := m.c.life.Bounded(ctx)
 	defer cancel()
 	return m.start(ctx)
 }
 
-// alive is an error unless there is a process.
-func (m *Member) alive() error {
-	if m.state.Load() == down {
-		return fmt.Errorf("%s is down", m.name)
-	}
-	if m.proc.Exited() {
-		return m.exitError()
-	}
-	return nil
-}
-
-// exitError says that the process ended though nobody killed it.
-func (m *Member) exitError() error {
-	return fmt.Errorf("%s ended by itself: %v; the last warnings in its log:\n%s", m.name, m.proc.Err(), m.tail())
-}
-
 // start runs the process and waits until it is of use.
 func (m *Member) start(ctx context.Context) error {
-	out, err := os.OpenFile(m.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return fmt.Errorf("etcdtest: start %s: %w", m.name, err)
-	}
-	defer out.Close()
 	cmd := exec.Command(m.c.opts.Binary, m.args()...)
 	cmd.Dir = m.dir
 	cmd.Env = append(etcdEnv(), "PWD="+m.dir)
-	cmd.Stdout, cmd.Stderr = out, out
-	if m.proc, err = child.Start(cmd); err != nil {
-		return fmt.Errorf("etcdtest: start %s: %w", m.name, err)
+	err := m.proc.Start(cmd)
+	if err == nil {
+		err = m.proc.Await(ctx, 20*time.Millisecond, m.probe)
 	}
-	m.pid.Store(int64(m.proc.Pid()))
-	m.state.Store(running)
-	if err := m.await(ctx); err != nil {
-		return fmt.Errorf("etcdtest: start %s: %w", m.name, err)
-	}
-	return nil
+	return m.said("start", err)
 }
 
 func (m *Member) args() []string {
@@ -246,23 +177,6 @@ func (m *Member) args() []string {
 
 // attempt bounds one request of a wait that repeats it.
 const attempt = time.Second
-
-// await returns nil once the member is of use, and an error when it ended or ctx
-// did.
-func (m *Member) await(ctx context.Context) error {
-	for {
-		err := m.probe(ctx)
-		if err == nil {
-			return nil
-		}
-		if m.proc.Exited() {
-			return m.exitError()
-		}
-		if ended := pause(ctx, 20*time.Millisecond); ended != nil {
-			return fmt.Errorf("%w; last: %w; the last warnings in its log:\n%s", ended, err, m.tail())
-		}
-	}
-}
 
 // probe asks once: for a linearizable read where there can be a quorum.
 func (m *Member) probe(ctx context.Context) error {
@@ -354,39 +268,20 @@ const (
 	tailWidth = 200
 )
 
-// tail is the end of the member's log, without what is only informative.
-func (m *Member) tail() string {
-	f, err := os.Open(m.log)
-	if err != nil {
-		return err.Error()
-	}
-	defer f.Close()
-	const most = 256 << 10
-	if st, err := f.Stat(); err == nil && st.Size() > most {
-		_, _ = f.Seek(-most, io.SeekEnd) // from the start, then: longer, but no less
-	}
-	log, _ := io.ReadAll(io.LimitReader(f, 2*most)) // whatever there is
-	return notable(string(log))
-}
-
 // notable is the last of a log's warnings and errors, and the beginning of what the
 // process said after its log: that it crashed, or does not know an option.
 func notable(log string) string {
 	var lines []string
 	logged := 0 // lines up to the last that is of the log
-	for line := range strings.Lines(log) {
-		line = strings.TrimRight(line, "\r\n")
+	for _, line := range servertest.Lines(log, tailWidth) {
 		fields := strings.SplitN(line, "\t", 3) // time, level, the rest
-		if len(fields) == 3 && (fields[1] == "info" || fields[1] == "debug") || strings.TrimSpace(line) == "" {
+		if len(fields) == 3 && (fields[1] == "info" || fields[1] == "debug") {
 			continue
 		}
-		if len(fields) == 3 {
-			logged = len(lines) + 1
-		}
-		if len(line) > tailWidth {
-			line = strings.ToValidUTF8(line[:tailWidth], "") + " …"
-		}
 		lines = append(lines, line)
+		if len(fields) == 3 {
+			logged = len(lines)
+		}
 	}
 	end := min(logged+tailLines/2, len(lines))
 	return strings.Join(lines[max(0, end-tailLines):end], "\n")

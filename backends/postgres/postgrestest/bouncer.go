@@ -13,10 +13,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/child"
+	"github.com/holdfast-go/holdfast/internal/servertest"
 )
 
 // Bouncer is a PgBouncer before a server, in transaction mode: each transaction gets any of its
@@ -27,15 +26,13 @@ type Bouncer struct {
 	settings map[string]string
 	roles    []string
 	dir      string
-	log      string
 	path     string
 	route    *Route // from clients
 	onward   *Route // to the server
 	source   *upstream
 
 	op   sync.Mutex // one operation on the process at a time
-	proc *child.Process
-	up   bool
+	proc servertest.Program
 }
 
 // NewBouncer runs a PgBouncer before the server and returns once it listens. settings are those of
@@ -67,7 +64,7 @@ func (g *group) newBouncer(s *Server, settings map[string]string, roles []string
 	b := &Bouncer{g: g, settings: settings, roles: append([]string{Superuser}, roles...), path: path, source: &upstream{}}
 	b.name = fmt.Sprintf("bouncer%d", len(g.bouncers)+1)
 	b.dir = filepath.Join(g.temp, b.name)
-	b.log = filepath.Join(g.logs, b.name+".log")
+	b.proc.Name, b.proc.Log, b.proc.Tail = b.name, filepath.Join(g.logs, b.name+".log"), tail
 	b.source.to.Store(s)
 	g.bouncers = append(g.bouncers, b)
 	g.mu.Unlock()
@@ -88,7 +85,7 @@ func (b *Bouncer) dial(ctx context.Context) (net.Conn, error) {
 }
 
 func (b *Bouncer) start(ctx context.Context) error {
-	ctx, cancel := b.g.bounded(ctx)
+	ctx, cancel := b.g.life.Bounded(ctx)
 	defer cancel()
 	host, port, _ := strings.Cut(b.onward.Addr(), ":")
 	var users strings.Builder
@@ -117,29 +114,21 @@ func (b *Bouncer) start(ctx context.Context) error {
 			return fmt.Errorf("start %s: %w", b.name, err)
 		}
 	}
-	out, err := os.OpenFile(b.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	cmd := b.g.account.command(b.dir, b.path, "--quiet", filepath.Join(b.dir, "pgbouncer.ini"))
+	err := b.proc.Start(cmd)
+	if err == nil {
+		err = b.proc.Await(ctx, 5*time.Millisecond, func(ctx context.Context) error {
+			conn, err := b.dial(ctx)
+			if err != nil {
+				return err
+			}
+			return conn.Close()
+		})
+	}
 	if err != nil {
 		return fmt.Errorf("start %s: %w", b.name, err)
 	}
-	defer out.Close()
-	cmd := b.g.account.command(b.dir, b.path, "--quiet", filepath.Join(b.dir, "pgbouncer.ini"))
-	cmd.Stdout, cmd.Stderr = out, out
-	if b.proc, err = child.Start(cmd); err != nil {
-		return fmt.Errorf("start %s: %w", b.name, err)
-	}
-	b.up = true
-	for {
-		conn, err := b.dial(ctx)
-		if err == nil {
-			return conn.Close()
-		}
-		if b.proc.Exited() {
-			return fmt.Errorf("%s ended by itself: %w; the last lines of its log:\n%s", b.name, b.proc.Err(), tail(b.log))
-		}
-		if ended := pause(ctx, 5*time.Millisecond); ended != nil {
-			return fmt.Errorf("start %s: %w; last: %w", b.name, ended, err)
-		}
-	}
+	return nil
 }
 
 // Route is the way to the pooler.
@@ -175,13 +164,12 @@ func (b *Bouncer) Kill() error {
 }
 
 func (b *Bouncer) kill() error {
-	if !b.up {
+	if b.proc.Down() {
 		return nil
 	}
 	if err := b.proc.Kill(); err != nil {
 		return fmt.Errorf("postgrestest: kill %s: %w", b.name, err)
 	}
-	b.up = false
 	return os.Remove(filepath.Join(b.dir, fmt.Sprintf(".s.PGSQL.%d", bouncerPort)))
 }
 
@@ -192,7 +180,7 @@ func (b *Bouncer) Restart(ctx context.Context) error {
 	if err := b.kill(); err != nil {
 		return err
 	}
-	if b.g.ctx.Err() != nil {
+	if b.g.life.Err() != nil {
 		return errClosed
 	}
 	if err := b.start(ctx); err != nil {
@@ -202,23 +190,20 @@ func (b *Bouncer) Restart(ctx context.Context) error {
 }
 
 // Pause halts the process with SIGSTOP, Resume lets it go on.
-func (b *Bouncer) Pause() error { return b.signal(syscall.SIGSTOP) }
+func (b *Bouncer) Pause() error {
+	ctx, cancel := b.g.life.Bounded(context.Background())
+	defer cancel()
+	return b.signal("pause", func() error { return b.proc.Halt(ctx) })
+}
 
 // Resume lets a paused pooler go on.
-func (b *Bouncer) Resume() error { return b.signal(syscall.SIGCONT) }
+func (b *Bouncer) Resume() error { return b.signal("resume", b.proc.Continue) }
 
-func (b *Bouncer) signal(signal syscall.Signal) error {
+func (b *Bouncer) signal(what string, do func() error) error {
 	b.op.Lock()
 	defer b.op.Unlock()
-	if !b.up {
-		return fmt.Errorf("postgrestest: %v: %s is down", signal, b.name)
-	}
-	err := b.proc.Signal(signal)
-	if err == nil && signal == syscall.SIGSTOP {
-		err = awaitHalt(b.proc.Pid())
-	}
-	if err != nil {
-		return fmt.Errorf("postgrestest: %v: %s: %w", signal, b.name, err)
+	if err := do(); err != nil {
+		return fmt.Errorf("postgrestest: %s %s: %w", what, b.name, err)
 	}
 	return nil
 }
@@ -227,10 +212,8 @@ func (b *Bouncer) signal(signal syscall.Signal) error {
 func (b *Bouncer) end() error {
 	b.op.Lock()
 	defer b.op.Unlock()
-	if b.up && b.proc.Exited() {
-		b.up = false
-		return fmt.Errorf("postgrestest: %s ended by itself: %w; the last lines of its log:\n%s",
-			b.name, b.proc.Err(), tail(b.log))
+	if err := b.proc.Close(); err != nil {
+		return fmt.Errorf("postgrestest: %w", err)
 	}
-	return b.kill()
+	return nil
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/holdfast-go/holdfast/internal/servertest"
 )
 
 // settled are the settings of this package's own connections: faults that are settings don't
@@ -39,7 +41,7 @@ func (s *Server) Exec(ctx context.Context, sql string) error {
 }
 
 func (s *Server) withConn(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
-	ctx, cancel := s.g.bounded(ctx)
+	ctx, cancel := s.g.life.Bounded(ctx)
 	defer cancel()
 	conn, err := s.Conn(ctx)
 	if err != nil {
@@ -85,7 +87,7 @@ func (s *Server) alter(ctx context.Context, sql string) error {
 			if err != nil || !at.Equal(before) {
 				return err
 			}
-			if err := pause(ctx, 5*time.Millisecond); err != nil {
+			if err := servertest.Pause(ctx, 5*time.Millisecond); err != nil {
 				return err
 			}
 		}

@@ -57,16 +57,16 @@ func (s *Server) Stop() error {
 func (s *Server) ending(what string, end func() error) error {
 	s.op.Lock()
 	defer s.op.Unlock()
-	if s.state.Load() == down {
+	if s.proc.Down() {
 		return nil
 	}
 	if s.proc.Exited() {
-		return fmt.Errorf("postgrestest: %s: %w", what, s.exitError())
+		return fmt.Errorf("postgrestest: %s: %w", what, s.proc.ExitError())
 	}
 	if err := end(); err != nil {
 		return fmt.Errorf("postgrestest: %s %s: %w", what, s.name, err)
 	}
-	s.state.Store(down)
+	s.proc.Gone()
 	return nil
 }
 
@@ -100,10 +100,7 @@ func (s *Server) kill() error {
 	if s.proc.Exited() {
 		return nil
 	}
-	if err := s.proc.Signal(syscall.SIGSTOP); err != nil {
-		return err
-	}
-	if err := awaitHalt(s.proc.Pid()); err != nil {
+	if err := s.halt(); err != nil {
 		return err
 	}
 	backends, err := childrenOf(s.proc.Pid())
@@ -117,14 +114,26 @@ func (s *Server) kill() error {
 	return gone(backends)
 }
 
+// gone is kill, unless the server is down.
+func (s *Server) gone() error {
+	if s.proc.Down() {
+		return nil
+	}
+	if err := s.kill(); err != nil {
+		return err
+	}
+	s.proc.Gone()
+	return nil
+}
+
 // end is kill for good: it removes what is not in the server's directory.
 func (s *Server) end() error {
 	var errs []error
-	if s.state.Load() != down {
+	if !s.proc.Down() {
 		if !s.proc.Exited() {
 			errs = append(errs, s.shutDown(syscall.SIGQUIT))
 		}
-		s.state.Store(down)
+		s.proc.Gone()
 	}
 	s.guardNot()
 	removeSharedMemory(s.data)
@@ -134,15 +143,22 @@ func (s *Server) end() error {
 	return errors.Join(errs...)
 }
 
+// halt halts the postmaster.
+func (s *Server) halt() error {
+	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
+	defer cancel()
+	return s.proc.Halt(ctx)
+}
+
 // Pause halts every process of the server with SIGSTOP and returns once none runs. Connections
 // stay. No-op when it is paused; an error when it is down.
 func (s *Server) Pause() error {
 	s.op.Lock()
 	defer s.op.Unlock()
-	if s.state.Load() == paused {
+	if s.proc.Halted() {
 		return nil
 	}
-	err := s.alive()
+	err := s.proc.Alive()
 	if err == nil {
 		err = s.pause()
 	}
@@ -153,17 +169,13 @@ func (s *Server) Pause() error {
 }
 
 func (s *Server) pause() error {
-	if err := s.proc.Signal(syscall.SIGSTOP); err != nil {
-		return err
-	}
-	if err := awaitHalt(s.proc.Pid()); err != nil {
+	if err := s.halt(); err != nil {
 		return err
 	}
 	backends, err := childrenOf(s.proc.Pid()) // all there will be
 	if err != nil {
 		return err
 	}
-	s.state.Store(paused)
 	if s.watchdog, err = guardPids(append([]int{s.proc.Pid()}, backends...)); err != nil {
 		return err
 	}
@@ -180,7 +192,7 @@ func (s *Server) pause() error {
 func (s *Server) Resume() error {
 	s.op.Lock()
 	defer s.op.Unlock()
-	err := s.alive()
+	err := s.proc.Alive()
 	if err == nil {
 		err = s.resume()
 	}
@@ -191,7 +203,7 @@ func (s *Server) Resume() error {
 }
 
 func (s *Server) resume() error {
-	if s.state.Load() != paused {
+	if !s.proc.Halted() {
 		return nil
 	}
 	backends, err := childrenOf(s.proc.Pid())
@@ -199,10 +211,9 @@ func (s *Server) resume() error {
 		return err
 	}
 	signalAll(backends, syscall.SIGCONT)
-	if err := s.proc.Signal(syscall.SIGCONT); err != nil {
+	if err := s.proc.Continue(); err != nil {
 		return err
 	}
-	s.state.Store(running)
 	s.guardNot()
 	return nil
 }
@@ -212,16 +223,13 @@ func (s *Server) resume() error {
 func (s *Server) Restart(ctx context.Context) error {
 	s.op.Lock()
 	defer s.op.Unlock()
-	ctx, cancel := s.g.bounded(ctx)
+	ctx, cancel := s.g.life.Bounded(ctx)
 	defer cancel()
-	if s.g.ctx.Err() != nil {
+	if s.g.life.Err() != nil {
 		return errClosed
 	}
-	if s.state.Load() != down {
-		if err := s.kill(); err != nil {
-			return fmt.Errorf("postgrestest: restart %s: %w", s.name, err)
-		}
-		s.state.Store(down)
+	if err := s.gone(); err != nil {
+		return fmt.Errorf("postgrestest: restart %s: %w", s.name, err)
 	}
 	if err := s.start(ctx); err != nil {
 		return fmt.Errorf("postgrestest: %w", err)

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/servertest"
 )
 
 // Variables of the environment that this package reads.
@@ -39,9 +41,9 @@ const (
 // for what its options need.
 func Skip(tb testing.TB, needs ...string) {
 	tb.Helper()
-	skip, err := flagged(skipEnv)
+	skip, err := servertest.Flag(skipEnv)
 	if err != nil {
-		tb.Fatal(err)
+		tb.Fatal(fmt.Errorf("postgrestest: %w", err))
 	}
 	why := errors.New(skipEnv + " is set")
 	if !skip {
@@ -50,7 +52,7 @@ func Skip(tb testing.TB, needs ...string) {
 	if why == nil {
 		return
 	}
-	if ci, err := flagged(ciEnv); err != nil || ci && !skip {
+	if ci, err := servertest.Flag(ciEnv); err != nil || ci && !skip {
 		tb.Fatal(errors.Join(err, fmt.Errorf("postgrestest: %w", why)))
 	}
 	fmt.Fprintf(os.Stderr, "postgrestest: PostgreSQL skipped (%v): %s\n", why, tb.Name())
@@ -75,19 +77,6 @@ func missing(needs []string) error {
 		err = errors.Join(err, e)
 	}
 	return err
-}
-
-// flagged reads a variable that is 1, 0 or not set.
-func flagged(name string) (bool, error) {
-	v := os.Getenv(name)
-	if v == "" {
-		return false, nil
-	}
-	is, err := strconv.ParseBool(v)
-	if err != nil {
-		return false, fmt.Errorf("postgrestest: %s: %q, must be 1, 0 or not set", name, v)
-	}
-	return is, nil
 }
 
 // programs is where the server's programs are.

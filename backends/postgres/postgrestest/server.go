@@ -10,18 +10,15 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/child"
+	"github.com/holdfast-go/holdfast/internal/servertest"
 )
 
 var errClosed = errors.New("postgrestest: the server is closed")
-
-// opTimeout bounds any one operation on a server, whatever the caller's context allows.
-const opTimeout = time.Minute
 
 // Server is one PostgreSQL server.
 //
@@ -40,23 +37,14 @@ type Server struct {
 	dir    string // sockets; the working directory of the process
 	data   string
 	disk   string // where a file system of its own is mounted; "": none
-	log    string
 	first  *Route
 	feed   *Route // what the primary is reached through, of a server that follows or did
 	source *upstream
 
 	op       sync.Mutex // one operation on the process at a time
-	proc     *child.Process
-	state    atomic.Int32
+	proc     servertest.Program
 	watchdog *watchdog // while paused
 }
-
-// States of a server's processes, as this package left them.
-const (
-	down int32 = iota
-	running
-	paused
-)
 
 // group is a server with all that was started beside it: they end together.
 type group struct {
@@ -64,8 +52,7 @@ type group struct {
 	account  account
 	temp     string
 	logs     string
-	ctx      context.Context // ends with close
-	cancel   context.CancelFunc
+	life     servertest.Life // ends with close
 
 	mu       sync.Mutex
 	closed   bool
@@ -110,9 +97,8 @@ func Run(ctx context.Context, opts Options) (*Server, error) {
 	if err := missing(opts.needs()); err != nil {
 		return nil, fmt.Errorf("postgrestest: %w", err)
 	}
-	g := &group{}
-	g.ctx, g.cancel = context.WithCancel(context.Background())
-	ctx, cancel := g.bounded(ctx)
+	g := &group{life: servertest.NewLife(errClosed)}
+	ctx, cancel := g.life.Bounded(ctx)
 	defer cancel()
 	s, err := g.primary(ctx, opts)
 	if err != nil {
@@ -169,8 +155,8 @@ func (g *group) newServer(opts Options) (*Server, error) {
 		g: g, name: name, opts: opts,
 		dir:  filepath.Join(g.temp, name),
 		data: filepath.Join(g.temp, name, "data"),
-		log:  filepath.Join(g.logs, name+".log"),
 	}
+	s.proc.Name, s.proc.Log, s.proc.Tail = name, filepath.Join(g.logs, name+".log"), tail
 	if err := g.account.mkdir(s.dir); err != nil {
 		return nil, err
 	}
@@ -207,15 +193,15 @@ func (g *group) close() error {
 	g.closed = true
 	servers, bouncers, routes := g.servers, g.bouncers, g.routes
 	g.mu.Unlock()
-	g.cancel()
+	g.life.End()
 	var errs []error
 	for _, b := range bouncers {
 		errs = append(errs, b.end())
 	}
 	for _, s := range servers {
-		s.op.Lock() // an operation in flight ends with g.ctx
-		if s.state.Load() != down && s.proc.Exited() {
-			errs = append(errs, fmt.Errorf("postgrestest: %w", s.exitError()))
+		s.op.Lock() // an operation in flight ends with g.life
+		if !s.proc.Down() && s.proc.Exited() {
+			errs = append(errs, fmt.Errorf("postgrestest: %w", s.proc.ExitError()))
 		}
 		errs = append(errs, s.end())
 		s.op.Unlock()
@@ -229,29 +215,14 @@ func (g *group) close() error {
 	return errors.Join(errs...)
 }
 
-// bounded is ctx with opTimeout and the group's end.
-func (g *group) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, timeout := context.WithTimeout(ctx, opTimeout)
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(g.ctx, func() { cancel(errClosed) })
-	return ctx, func() { stop(); cancel(nil); timeout() }
-}
-
 // Name is s1, s2 and so on. A standby's replication has it as application_name.
 func (s *Server) Name() string { return s.name }
 
 // Pid is the postmaster's; 0 while there is none.
-func (s *Server) Pid() int {
-	s.op.Lock()
-	defer s.op.Unlock()
-	if s.state.Load() == down {
-		return 0
-	}
-	return s.proc.Pid()
-}
+func (s *Server) Pid() int { return s.proc.Pid() }
 
 // LogPath is the file that holds all the server has logged.
-func (s *Server) LogPath() string { return s.log }
+func (s *Server) LogPath() string { return s.proc.Log }
 
 const port = 5432 // of sockets in a directory of their own: it clashes with none
 
@@ -291,13 +262,7 @@ func (s *Server) start(ctx context.Context) error {
 	if err := s.g.account.give(filepath.Join(s.data, "postgresql.conf")); err != nil {
 		return fmt.Errorf("start %s: %w", s.name, err)
 	}
-	out, err := os.OpenFile(s.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return fmt.Errorf("start %s: %w", s.name, err)
-	}
-	defer out.Close()
 	cmd := s.g.account.command(s.dir, s.g.programs.path("postgres"), "-D", s.data)
-	cmd.Stdout, cmd.Stderr = out, out
 	if s.opts.Faketime {
 		env, err := s.clockEnv()
 		if err != nil {
@@ -308,11 +273,10 @@ func (s *Server) start(ctx context.Context) error {
 	// An immediate shutdown, which ends all backends too; their parent's death ends those of one
 	// that is killed.
 	child.EndWithParent(cmd, syscall.SIGQUIT)
-	if s.proc, err = child.Start(cmd); err != nil {
-		return fmt.Errorf("start %s: %w", s.name, err)
+	if err = s.proc.Start(cmd); err == nil {
+		err = s.proc.Await(ctx, 10*time.Millisecond, s.probe)
 	}
-	s.state.Store(running)
-	if err := s.await(ctx); err != nil {
+	if err != nil {
 		return fmt.Errorf("start %s: %w", s.name, err)
 	}
 	return nil
@@ -320,22 +284,6 @@ func (s *Server) start(ctx context.Context) error {
 
 // attempt bounds one request of a wait that repeats it.
 const attempt = 2 * time.Second
-
-// await returns nil once the server answers, and an error when it ended or ctx did.
-func (s *Server) await(ctx context.Context) error {
-	for {
-		err := s.probe(ctx)
-		if err == nil {
-			return nil
-		}
-		if s.proc.Exited() {
-			return s.exitError()
-		}
-		if ended := pause(ctx, 10*time.Millisecond); ended != nil {
-			return fmt.Errorf("%w; last: %w; the last warnings in its log:\n%s", ended, err, tail(s.log))
-		}
-	}
-}
 
 func (s *Server) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, attempt)
@@ -345,20 +293,4 @@ func (s *Server) probe(ctx context.Context) error {
 		return err
 	}
 	return conn.Close(ctx)
-}
-
-// alive is an error unless there is a process.
-func (s *Server) alive() error {
-	if s.state.Load() == down {
-		return fmt.Errorf("%s is down", s.name)
-	}
-	if s.proc.Exited() {
-		return s.exitError()
-	}
-	return nil
-}
-
-// exitError says that the server ended though nobody ended it.
-func (s *Server) exitError() error {
-	return fmt.Errorf("%s ended by itself: %v; the last warnings in its log:\n%s", s.name, s.proc.Err(), tail(s.log))
 }

@@ -127,7 +127,7 @@ func TestAServerThatEndsByItselfIsTold(t *testing.T) {
 	Skip(t)
 	s, err := Run(t.Context(), Options{})
 	require.NoError(t, err)
-	require.NoError(t, s.proc.Kill()) // not by a verb
+	require.NoError(t, s.proc.Process.Kill()) // not by a verb
 	require.ErrorContains(t, s.Pause(), "ended by itself")
 	require.ErrorContains(t, s.Kill(), "ended by itself")
 	dir := s.g.temp

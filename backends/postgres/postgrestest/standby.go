@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/holdfast-go/holdfast/internal/servertest"
 )
 
 // upstream is the server that a route leads to at present.
@@ -57,11 +59,8 @@ func (s *Server) Follow(ctx context.Context, primary *Server) error {
 		return fmt.Errorf("postgrestest: %s can't follow %s: they must be two servers begun by one Start",
 			s.name, primary.name)
 	}
-	if s.state.Load() != down {
-		if err := s.kill(); err != nil {
-			return fmt.Errorf("postgrestest: follow: %w", err)
-		}
-		s.state.Store(down)
+	if err := s.gone(); err != nil {
+		return fmt.Errorf("postgrestest: follow: %w", err)
 	}
 	if err := s.follow(ctx, primary); err != nil {
 		return fmt.Errorf("postgrestest: %s follows %s: %w", s.name, primary.name, err)
@@ -70,7 +69,7 @@ func (s *Server) Follow(ctx context.Context, primary *Server) error {
 }
 
 func (s *Server) follow(ctx context.Context, primary *Server) error {
-	ctx, cancel := s.g.bounded(ctx)
+	ctx, cancel := s.g.life.Bounded(ctx)
 	defer cancel()
 	if s.feed == nil {
 		s.source = &upstream{}
@@ -166,7 +165,7 @@ func (s *Server) Synchronous(ctx context.Context, standbys ...*Server) error {
 				return nil
 			}
 			if err == nil {
-				err = pause(ctx, 5*time.Millisecond)
+				err = servertest.Pause(ctx, 5*time.Millisecond)
 			}
 			if err != nil {
 				return fmt.Errorf("postgrestest: %d of %d standbys of %s are synchronous: %w", n, len(standbys), s.name, err)

@@ -15,6 +15,8 @@ import (
 	"runtime"
 	"syscall"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/servertest"
 )
 
 // A fresh database directory is what initdb makes. That takes seconds, so it is done once on a
@@ -37,7 +39,7 @@ func template(ctx context.Context, p programs, a account) (string, error) {
 		return "", err
 	}
 	dir := filepath.Join(base, fmt.Sprintf("%x", h.Sum(nil)[:8]))
-	lock, err := lockFile(ctx, dir+".lock")
+	lock, err := servertest.LockFile(ctx, dir+".lock")
 	if err != nil {
 		return "", fmt.Errorf("waiting for another process that runs initdb: %w", err)
 	}
@@ -133,36 +135,4 @@ func run(ctx context.Context, cmd *exec.Cmd) ([]byte, error) {
 		err = errors.Join(err, context.Cause(ctx))
 	}
 	return out.Bytes(), err
-}
-
-// lockFile waits for the lock on a file. The system drops it with the process.
-func lockFile(ctx context.Context, path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	for {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			return f, nil
-		}
-		if errors.Is(err, syscall.EWOULDBLOCK) || errors.Is(err, syscall.EINTR) {
-			err = pause(ctx, 20*time.Millisecond)
-		}
-		if err != nil {
-			return nil, errors.Join(err, f.Close())
-		}
-	}
-}
-
-// pause waits for the next look at a condition that can only be polled.
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-t.C:
-		return nil
-	}
 }
