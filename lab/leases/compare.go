@@ -210,11 +210,6 @@ func (t *turns) print(run *scene.Run) {
 	run.Spread("a watch is told", t.told)
 }
 
-// longest is the longest call of ours.
-func (t *turns) longest() time.Duration {
-	return max(scene.Percentile(t.acquired[holdfast], 100), scene.Percentile(t.renewed[holdfast], 100), scene.Percentile(t.told, 100))
-}
-
 // watching has a Keeper watch the name, and returns what waits until it was told once more that the
 // name is held.
 func watching(k *lease.Keeper, p sizes, name string) (seen func(context.Context) (time.Time, error), err error) {

@@ -124,14 +124,14 @@ func (b *bed) renewals(ctx context.Context) (n float64, err error) {
 	return n, nil
 }
 
-// count asks PostgreSQL for a number.
-func (b *bed) count(ctx context.Context, sql string, to any) error {
+// count asks PostgreSQL for a row of numbers.
+func (b *bed) count(ctx context.Context, sql string, to ...any) error {
 	conn, err := b.server.Conn(ctx)
 	if err != nil {
 		return err
 	}
 	defer hangUp(conn)
-	return conn.QueryRow(ctx, sql).Scan(to)
+	return conn.QueryRow(ctx, sql).Scan(to...)
 }
 
 // maxStatements is what holding or waiting for names may ask of PostgreSQL each second: a statement

@@ -86,16 +86,22 @@ func (b *bed) begins()  { b.began = lab.Now() }
 func (b *bed) lost()    { b.gone = lab.Now() }
 func (b *bed) returns() { b.returning = lab.Now() }
 
+// away ends service, leaves it so for a while, and brings it back.
+func (b *bed) away(ctx context.Context, end func() error, lasts time.Duration, back func(context.Context) error) error {
+	b.begins()
+	if err := end(); err != nil {
+		return err
+	}
+	b.lost()
+	err := lab.Pause(ctx, lasts)
+	b.returns()
+	return errors.Join(err, back(ctx))
+}
+
 // down ends the server and starts it again at once.
 func down(end func(*postgrestest.Server) error) func(context.Context, *bed) error {
 	return func(ctx context.Context, b *bed) error {
-		b.begins()
-		if err := end(b.server); err != nil {
-			return err
-		}
-		b.lost()
-		b.returns()
-		return b.server.Restart(ctx)
+		return b.away(ctx, func() error { return end(b.server) }, 0, b.server.Restart)
 	}
 }
 
@@ -141,13 +147,7 @@ func immediateUnderLoad(ctx context.Context, b *bed) error {
 }
 
 func paused(ctx context.Context, b *bed) error {
-	if err := b.server.Pause(); err != nil {
-		return err
-	}
-	b.lost()
-	err := lab.Pause(ctx, 3*b.ttl)
-	b.returns()
-	return errors.Join(err, b.server.Resume())
+	return b.away(ctx, b.server.Pause, 3*b.ttl, func(context.Context) error { return b.server.Resume() })
 }
 
 func terminated(ctx context.Context, b *bed) error {
@@ -184,13 +184,7 @@ func withStandby(sync bool) func(context.Context, *bed) error {
 }
 
 func promoted(ctx context.Context, b *bed) error {
-	b.begins()
-	if err := b.server.Kill(); err != nil {
-		return err
-	}
-	b.lost()
-	b.returns()
-	return b.standby.Promote(ctx)
+	return b.away(ctx, b.server.Kill, 0, b.standby.Promote)
 }
 
 // moved waits until every node has used the server that was promoted. Names may be held long before:
@@ -205,22 +199,17 @@ func (b *bed) moved(ctx context.Context, within time.Duration) error {
 }
 
 func andBack(ctx context.Context, b *bed) error {
-	if err := promoted(ctx, b); err != nil {
-		return err
+	for _, do := range []func() error{
+		func() error { return promoted(ctx, b) },
+		func() error { return b.moved(ctx, most(b.ttl)) },
+		func() error { return b.server.Follow(ctx, b.standby) },
+		func() error { return b.standby.Synchronous(ctx, b.server) },
+	} {
+		if err := do(); err != nil {
+			return err
+		}
 	}
-	if err := b.moved(ctx, most(b.ttl)); err != nil {
-		return err
-	}
-	if err := errors.Join(b.server.Follow(ctx, b.standby), b.standby.Synchronous(ctx, b.server)); err != nil {
-		return err
-	}
-	b.begins()
-	if err := b.standby.Kill(); err != nil {
-		return err
-	}
-	b.lost()
-	b.returns()
-	return b.server.Promote(ctx)
+	return b.away(ctx, b.standby.Kill, 0, b.server.Promote)
 }
 
 func withBouncer(ctx context.Context, b *bed) (err error) {
@@ -231,13 +220,7 @@ func withBouncer(ctx context.Context, b *bed) (err error) {
 }
 
 func bouncerRestarted(ctx context.Context, b *bed) error {
-	b.begins()
-	if err := b.bouncer.Kill(); err != nil {
-		return err
-	}
-	b.lost()
-	b.returns()
-	return b.bouncer.Restart(ctx)
+	return b.away(ctx, b.bouncer.Kill, 0, b.bouncer.Restart)
 }
 
 // tooManyConnections ends the connections of nodes and gives them no other.

@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -45,10 +46,10 @@ func guard(ctx context.Context, run *scene.Run) error {
 	for i, guarded := range []bool{true, false} {
 		var err error
 		t := takeovers{Path: filepath.Join(run.Dir, fmt.Sprint(guarded)+".db"), Names: names, Guarded: guarded, Seed: run.Seed}
-		if half[i], err = t.race(ctx, n, processes, within); err != nil {
+		if half[i], err = t.race(ctx, n, processes, within, run); err != nil {
 			return err
 		}
-		run.Printf("Guard %t: %v", guarded, half[i])
+		run.Figure(fmt.Sprintf("Guard %t", guarded), "%+v", half[i])
 		n = max(50, n/10)
 	}
 	return half[0].check(half[1], run)
@@ -103,7 +104,7 @@ func ended(p *lab.Process[heard]) error {
 func accountName(i int) string { return fmt.Sprintf("job/%d", i) }
 
 // race runs one half, until there were enough takeovers.
-func (t takeovers) race(ctx context.Context, n, processes int, within time.Duration) (f takeoverFigures, err error) {
+func (t takeovers) race(ctx context.Context, n, processes int, within time.Duration, run *scene.Run) (f takeoverFigures, err error) {
 	store, err := sqlite.New(ctx, t.Path) // makes the tables of leases
 	if err != nil {
 		return f, err
@@ -184,9 +185,8 @@ func (t takeovers) race(ctx context.Context, n, processes int, within time.Durat
 		}
 		said = append(said, p.Said()...)
 	}
-	f, err = judgeFile(ctx, db, said)
-	f.took, f.kills, f.stops = time.Since(began), kills, stops
-	return f, err
+	run.Figure("kills and stops", "%d and %d in %v", kills, stops, time.Since(began).Round(time.Second))
+	return judgeFile(ctx, db, said)
 }
 
 // writing is one process that writes under what it holds. For each name it waits until that is free, acquires it, and writes.
@@ -270,7 +270,7 @@ func (h *writing) term(ctx context.Context, name string, rng *rand.Rand) {
 		return
 	}
 	own := owned{name, out[0].Record.Token}
-	h.say(heard{Name: name, Token: int64(own.token), From: asked, To: lab.Now(), Take: true})
+	h.say(heard{owned: own, From: asked, To: lab.Now(), Take: true})
 	end := time.Now().Add(session.TTL)
 	var renewing sync.WaitGroup
 	defer renewing.Wait()
@@ -289,13 +289,14 @@ func (h *writing) term(ctx context.Context, name string, rng *rand.Rand) {
 	}
 }
 
+// owned is one term.
 type owned struct {
-	name  string
-	token lease.Token
+	Of string
+	No lease.Token
 }
 
-func (o owned) Name() string       { return o.name }
-func (o owned) Token() lease.Token { return o.token }
+func (o owned) Name() string       { return o.Of }
+func (o owned) Token() lease.Token { return o.No }
 
 // ownership writes under one term. It keeps the balance in memory, as actors do.
 type ownership struct {
@@ -316,30 +317,19 @@ func (w *ownership) think() {
 }
 
 func (w *ownership) write(ctx context.Context) {
-	said := heard{Name: w.own.name, Token: int64(w.own.token), From: lab.Now()}
+	said := heard{owned: w.own, From: lab.Now()}
 	after, err := w.transaction(ctx)
-	said.To = lab.Now()
+	said.To, w.known = lab.Now(), err == nil
 	switch {
 	case err == nil:
-		w.known, w.balance = true, after
+		w.balance = after
 		said.Result, said.After = confirmed, after
 	case ctx.Err() != nil:
 		return
 	case errors.Is(err, lease.ErrStale):
 		said.Result = refused
-	default:
-		w.known = false
-		said.Result = fmt.Sprintf("%.60s", root(err))
 	}
 	w.say(said)
-}
-
-// root is the innermost error.
-func root(err error) error {
-	for errors.Unwrap(err) != nil {
-		err = errors.Unwrap(err)
-	}
-	return err
 }
 
 // transaction adds one to the balance, in a transaction of one of three kinds.
@@ -358,7 +348,7 @@ func (w *ownership) transaction(ctx context.Context) (after int64, err error) {
 	defer func() { _ = tx.Rollback() }() // none is left after a commit
 	balance := w.balance
 	read := func() error {
-		return tx.QueryRowContext(ctx, "SELECT balance FROM account WHERE name = ?", w.own.name).Scan(&balance)
+		return tx.QueryRowContext(ctx, "SELECT balance FROM account WHERE name = ?", w.own.Of).Scan(&balance)
 	}
 	if early {
 		if err := read(); err != nil {
@@ -378,10 +368,10 @@ func (w *ownership) transaction(ctx context.Context) (after int64, err error) {
 	}
 	w.think()
 	if _, err := tx.ExecContext(ctx, "INSERT INTO history (name, kind, token, before, after) VALUES (?, 'write', ?, ?, ?)",
-		w.own.name, int64(w.own.token), balance, balance+1); err != nil {
+		w.own.Of, int64(w.own.No), balance, balance+1); err != nil {
 		return 0, err
 	}
-	if _, err := tx.ExecContext(ctx, "UPDATE account SET balance = ? WHERE name = ?", balance+1, w.own.name); err != nil {
+	if _, err := tx.ExecContext(ctx, "UPDATE account SET balance = ? WHERE name = ?", balance+1, w.own.Of); err != nil {
 		return 0, err
 	}
 	return balance + 1, tx.Commit()
@@ -389,18 +379,17 @@ func (w *ownership) transaction(ctx context.Context) (after int64, err error) {
 
 // heard is what a process said of one transaction, or of one takeover, by the machine's clock.
 type heard struct {
-	Name     string
-	Token    int64
+	owned
 	From, To time.Duration
 	Take     bool  // else a transaction
 	After    int64 // what it wrote, if it was confirmed
-	Result   string
+	Result   int
 }
 
-// The results of transactions.
+// The results of transactions, but for those of other errors.
 const (
-	confirmed = "confirmed"
-	refused   = "refused by Guard"
+	confirmed = iota + 1
+	refused   // by Guard
 )
 
 // takeoverFigures are what one half shows.
@@ -413,25 +402,13 @@ type takeoverFigures struct {
 	missing   int // writes that were confirmed and are not in the file
 	backwards int // takeovers under a token that is not higher than the last one
 	refused   int
-	others    map[string]int // errors by their texts
-	longest   time.Duration  // transaction that was confirmed
-
-	kills, stops int
-	took         time.Duration
-}
-
-func (f takeoverFigures) String() string {
-	return fmt.Sprintf("%d takeovers, %d of them asked for in a transaction of the former holder; %d writes, the longest in %v, %d refused: "+
-		"%d stale, %d lost, %d missing. %d kills, %d stops; %v. Other errors: %v",
-		f.taken, f.during, f.writes, f.longest.Round(time.Millisecond), f.refused,
-		f.stale, f.lost, f.missing, f.kills, f.stops, f.took.Round(100*time.Millisecond), f.others)
+	failed    int // transactions that failed otherwise
 }
 
 // step is one row of the history.
 type step struct {
-	name          string
+	owned
 	take          bool
-	token         int64
 	before, after int64
 }
 
@@ -445,7 +422,7 @@ func judgeFile(ctx context.Context, db *sql.DB, said []heard) (f takeoverFigures
 	var steps []step
 	for rows.Next() {
 		var s step
-		if err := rows.Scan(&s.name, &s.take, &s.token, &s.before, &s.after); err != nil {
+		if err := rows.Scan(&s.Of, &s.take, &s.No, &s.before, &s.after); err != nil {
 			return f, err
 		}
 		steps = append(steps, s)
@@ -456,71 +433,56 @@ func judgeFile(ctx context.Context, db *sql.DB, said []heard) (f takeoverFigures
 	return judgeTakeovers(steps, said), nil
 }
 
-func judgeTakeovers(steps []step, said []heard) takeoverFigures {
-	f := takeoverFigures{others: map[string]int{}}
-	type own struct {
-		name  string
-		token int64
-	}
+func judgeTakeovers(steps []step, said []heard) (f takeoverFigures) {
 	type write struct {
-		own
+		owned
 		after int64
 	}
-	former := map[own]own{} // who was taken over
-	top, balance := map[string]int64{}, map[string]int64{}
+	former := map[owned]owned{} // who was taken over
+	top, balance := map[string]owned{}, map[string]int64{}
 	written := map[write]bool{}
 	for _, s := range steps {
-		h := own{s.name, s.token}
+		last := top[s.Of]
 		switch {
 		case s.take:
-			if top[s.name] > 0 {
+			if last.No > 0 {
 				f.taken++
-				former[h] = own{s.name, top[s.name]}
+				former[s.owned] = last
 			}
-			if s.token <= top[s.name] {
+			if s.No <= last.No {
 				f.backwards++
+			} else {
+				top[s.Of] = s.owned
 			}
-			top[s.name] = max(top[s.name], s.token)
 		default:
 			f.writes++
-			if s.token < top[s.name] {
+			if s.No < last.No {
 				f.stale++
 			}
-			if s.before != balance[s.name] {
+			if s.before != balance[s.Of] {
 				f.lost++
 			}
-			balance[s.name] = s.after
-			written[write{h, s.after}] = true
+			balance[s.Of] = s.after
+			written[write{s.owned, s.after}] = true
 		}
 	}
-	transactions := map[own][]heard{}
+	transactions := map[owned][]heard{}
 	for _, h := range said {
-		if h.Take {
+		switch {
+		case h.Take:
 			continue
-		}
-		is := own{h.Name, h.Token}
-		transactions[is] = append(transactions[is], h)
-		switch h.Result {
-		case confirmed:
-			f.longest = max(f.longest, h.To-h.From)
-			if !written[write{is, h.After}] {
-				f.missing++
-			}
-		case refused:
+		case h.Result == 0:
+			f.failed++
+		case h.Result == refused:
 			f.refused++
-		default:
-			f.others[h.Result]++
+		case !written[write{h.owned, h.After}]:
+			f.missing++
 		}
+		transactions[h.owned] = append(transactions[h.owned], h)
 	}
 	for _, h := range said {
-		if !h.Take {
-			continue
-		}
-		for _, t := range transactions[former[own{h.Name, h.Token}]] {
-			if t.From <= h.From && h.From < t.To {
-				f.during++
-				break
-			}
+		if h.Take && slices.ContainsFunc(transactions[former[h.owned]], func(t heard) bool { return t.From <= h.From && h.From < t.To }) {
+			f.during++
 		}
 	}
 	return f
