@@ -283,7 +283,7 @@ func takeOver(ctx context.Context, b *bed, run *scene.Run, first *node, names []
 		return nil, err
 	}
 	if left := w.left.Load(); left != int64(len(hs)) {
-		return nil, fmt.Errorf("SAFETY: %d names were taken over from a living holder", int64(len(hs))-left)
+		return nil, fmt.Errorf("%d names were taken over from a holder that lived: it had lost them", int64(len(hs))-left)
 	}
 	died := time.Now()
 	first.cut()

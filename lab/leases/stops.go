@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -130,8 +131,14 @@ func stops(ctx context.Context, run *scene.Run) error {
 		if err := lab.Pause(ctx, upTo(rng, ttl/2)); err != nil { // anywhere between renewals
 			return err
 		}
-		before := all.holders()
-		victim := all[slices.IndexFunc(all, func(p *lab.Process[tenure]) bool { return p.ID == before[names[rng.IntN(len(names))]].Node })]
+		before, victim := all.holders(), all[rng.IntN(len(all))]
+		for i := 0; !slices.ContainsFunc(slices.Collect(maps.Values(before)), func(e tenure) bool { return e.Node == victim.ID }); i++ {
+			if i == 1000 {
+				return errors.New("no process holds a name")
+			}
+			before, victim = all.holders(), all[rng.IntN(len(all))]
+			_ = lab.Pause(ctx, 5*time.Millisecond)
+		}
 		stopped := lab.Now()
 		if err := victim.Signal(syscall.SIGSTOP); err != nil {
 			return err
