@@ -26,7 +26,6 @@ type fault struct {
 	nodes   int                      // 0: 3
 	names   map[string]time.Duration // nil: contended
 	look    time.Duration            // from one look of a holder to the next; 0: as journal has it
-	needs   []string
 	options []postgrestest.Option
 	// prepare adds to the server what the fault needs, before there are nodes.
 	prepare func(ctx context.Context, b *bed) error

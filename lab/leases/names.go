@@ -105,6 +105,14 @@ func forAll[T any](of []T, atATime int, f func(T) error) (time.Duration, error) 
 	return time.Since(began), errors.Join(errs...)
 }
 
+// indices are those of n things.
+func indices(n int) (all []int) {
+	for i := range n {
+		all = append(all, i)
+	}
+	return all
+}
+
 // renewals is how many renewals the server has had, by its own count: etcd's of messages, in which
 // the end of each stream is one, and PostgreSQL's of updates of sessions.
 func (b *bed) renewals(ctx context.Context) (n float64, err error) {

@@ -20,6 +20,12 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
+// What some faults need.
+var (
+	faketime  = []postgrestest.Option{postgrestest.WithFaketime()}
+	smallDisk = []postgrestest.Option{postgrestest.WithDisk(256 << 20)}
+)
+
 // faults are what Postgres, and what stands before it, does to a store.
 func faults() []fault {
 	return []fault{
@@ -40,9 +46,9 @@ func faults() []fault {
 			prepare: withStandby(true), inflict: twoPrimaries(false)},
 		{name: "pg-two-primaries-stranger", title: "the same, and a process begins that reaches the second primary only", twice: true,
 			prepare: withStandby(true), inflict: twoPrimaries(true), check: onlyByStranger},
-		{name: "pg-bouncer-restarted", title: "PgBouncer (transaction mode) killed, started again", keeps: true, needs: []string{postgrestest.NeedBouncer},
+		{name: "pg-bouncer-restarted", title: "PgBouncer (transaction mode) killed, started again", keeps: true,
 			prepare: withBouncer, inflict: bouncerRestarted},
-		{name: "pg-server-killed-behind-bouncer", title: "kill -9 of the server behind PgBouncer, started again", needs: []string{postgrestest.NeedBouncer},
+		{name: "pg-server-killed-behind-bouncer", title: "kill -9 of the server behind PgBouncer, started again",
 			prepare: withBouncer, inflict: down((*postgrestest.Server).Kill)},
 		{name: "pg-too-many-connections", title: "every connection ended, and none given (53300), for 2 TTLs",
 			loses: true, inflict: tooManyConnections},
@@ -54,23 +60,21 @@ func faults() []fault {
 			inflict: setting("default_transaction_read_only", "on", 2)},
 		{name: "pg-serializable", title: "`default_transaction_isolation` = serializable for 2 TTLs", keeps: true,
 			inflict: setting("default_transaction_isolation", "serializable", 2)},
-		{name: "pg-disk-full", title: "no room on the disk for data (53100) for 2 TTLs", keeps: true, needs: []string{postgrestest.NeedTmpfs},
-			options: []postgrestest.Option{postgrestest.WithDisk(256 << 20)}, inflict: diskFull},
-		{name: "pg-log-disk-full", title: "no room on the disk for the log, the server panics, for 2 TTLs", needs: []string{postgrestest.NeedTmpfs},
-			options: []postgrestest.Option{postgrestest.WithDisk(256 << 20)}, inflict: logDiskFull},
+		{name: "pg-disk-full", title: "no room on the disk for data (53100) for 2 TTLs", keeps: true,
+			options: smallDisk, inflict: diskFull},
+		{name: "pg-log-disk-full", title: "no room on the disk for the log, the server panics, for 2 TTLs",
+			options: smallDisk, inflict: logDiskFull},
 		{name: "pg-foreign-row", title: "a row of a newer format stands under a name", keeps: true,
 			inflict: foreignRow},
-		{name: "pg-clock-forward", title: "the server's clock steps forward by TTL/2", clock: true, needs: []string{postgrestest.NeedFaketime},
-			options: []postgrestest.Option{postgrestest.WithFaketime()},
+		{name: "pg-clock-forward", title: "the server's clock steps forward by TTL/2", clock: true, options: faketime,
 			inflict: clockStep(func(ttl time.Duration) time.Duration { return ttl / 2 })},
-		{name: "pg-clock-far-forward", title: "the server's clock steps forward by 10 TTLs", clock: true, needs: []string{postgrestest.NeedFaketime},
-			options: []postgrestest.Option{postgrestest.WithFaketime()},
+		{name: "pg-clock-far-forward", title: "the server's clock steps forward by 10 TTLs", clock: true, options: faketime,
 			inflict: clockStep(func(ttl time.Duration) time.Duration { return 10 * ttl })},
-		{name: "pg-clock-back", title: "the server's clock steps back by an hour", keeps: true, needs: []string{postgrestest.NeedFaketime},
-			options: []postgrestest.Option{postgrestest.WithFaketime()},
+		{name: "pg-clock-back", title: "the server's clock steps back by an hour", keeps: true,
+			options: faketime,
 			inflict: clockStep(func(time.Duration) time.Duration { return -time.Hour })},
-		{name: "pg-clock-back-holder-dead", title: "the server's clock steps back by 2 TTLs, and a holder is cut off then", needs: []string{postgrestest.NeedFaketime},
-			options: []postgrestest.Option{postgrestest.WithFaketime()}, inflict: clockBackHolderDead},
+		{name: "pg-clock-back-holder-dead", title: "the server's clock steps back by 2 TTLs, and a holder is cut off then",
+			options: faketime, inflict: clockBackHolderDead},
 		{name: "pg-idle-transaction", title: "a user's idle transaction with a snapshot and a write, for 3 TTLs", keeps: true,
 			inflict: idleTransaction, check: handsOverAsBefore},
 		gap{lag: 300 * time.Millisecond}.failover("pg-failover", "primary killed, asynchronous standby promoted that is 300 ms behind"),
@@ -567,7 +571,7 @@ func (g gap) failover(name, title string) fault {
 		return err
 	}}
 	if g.behind != 0 {
-		f.options, f.needs = []postgrestest.Option{postgrestest.WithFaketime()}, []string{postgrestest.NeedFaketime}
+		f.options = faketime
 	}
 	return f
 }

@@ -52,7 +52,6 @@ type functions struct {
 	died    int // with SIGKILL
 	inCalls int // of all, in the middle of a call
 	overdue int // killed, as they did not end
-	errs    []error
 }
 
 // serverless runs many processes at a time, each for a moment, which acquire, renew, hand over and
@@ -82,24 +81,18 @@ func serverless(ctx context.Context, run *scene.Run) (err error) {
 	f.since = now.Header.Revision
 	began := lab.Now()
 	end := began + length
-	var all sync.WaitGroup
-	for i := range processes {
+	if _, err = forAll(indices(processes), processes, func(i int) error {
 		rng := rand.New(rand.NewPCG(run.Seed, uint64(i)))
-		all.Go(func() {
-			for err := error(nil); err == nil && lab.Now() < end && ctx.Err() == nil; {
-				if err = f.one(ctx, rng); err != nil {
-					f.mu.Lock()
-					f.errs = append(f.errs, err)
-					f.mu.Unlock()
-				}
+		for lab.Now() < end && ctx.Err() == nil {
+			if err := f.one(ctx, rng); err != nil {
+				return err
 			}
-		})
-	}
-	all.Wait()
-	took := lab.Now() - began
-	if err := cmp.Or(context.Cause(ctx), errors.Join(f.errs...)); err != nil {
+		}
+		return ctx.Err()
+	}); err != nil {
 		return err
 	}
+	took := lab.Now() - began
 	free, err := f.settle(ctx)
 	if err != nil {
 		return err
@@ -168,25 +161,21 @@ func (f *functions) settle(ctx context.Context) ([]time.Duration, error) {
 	}
 	began := lab.Now()
 	took := make([]time.Duration, functionKeys)
-	errs := make([]error, functionKeys)
-	var all sync.WaitGroup
-	for key := range functionKeys {
-		all.Go(func() {
-			for took[key] == 0 && errs[key] == nil {
-				r, err := p.Acquire(ctx, keyName(f.name, uint16(key)), "last", functionTTLs[0])
-				switch {
-				case r.Acquired:
-					took[key] = lab.Now() - began
-				case lab.Now()-began > settlePatience:
-					errs[key] = fmt.Errorf("key %d is not free after %v: %+v, %w", key, settlePatience, r, err)
-				default:
-					errs[key] = lab.Pause(ctx, 50*time.Millisecond)
-				}
+	_, err = forAll(indices(functionKeys), functionKeys, func(key int) error {
+		for {
+			r, err := p.Acquire(ctx, keyName(f.name, uint16(key)), "last", functionTTLs[0])
+			if took[key] = lab.Now() - began; r.Acquired {
+				return nil
 			}
-		})
-	}
-	all.Wait()
-	return took, errors.Join(errs...)
+			if took[key] > settlePatience {
+				return fmt.Errorf("key %d is not free after %v: %+v, %w", key, settlePatience, r, err)
+			}
+			if err := lab.Pause(ctx, 50*time.Millisecond); err != nil {
+				return err
+			}
+		}
+	})
+	return took, err
 }
 
 // history reads what became of the keys off etcd's own history.
@@ -269,11 +258,10 @@ const (
 	opRenew
 	opRelease
 	opTransfer
-	opOwner
 )
 
 func (o callOp) String() string {
-	return [...]string{"?", "acquire", "renew", "release", "transfer", "owner"}[o]
+	return [...]string{"?", "acquire", "renew", "release", "transfer"}[o]
 }
 
 // callOutcome is what a call returned.
@@ -345,11 +333,6 @@ func (f *oneFunction) live() {
 		}
 		if f.acquire(ttl) {
 			f.work(ttl)
-		} else if f.random.IntN(8) == 0 {
-			f.call(opOwner, 0, ttl, func(ctx context.Context) (provider.Result, bool, error) {
-				owner, err := f.leases.Owner(ctx, f.key())
-				return provider.Result{}, owner == ownerName(f.Owner), err
-			})
 		}
 		f.pause(20*time.Millisecond, 150*time.Millisecond)
 	}

@@ -134,9 +134,7 @@ type belief struct {
 func (v *functionVerdict) exclusive(calls []functionCall) {
 	byOwner := map[uint16][]functionCall{} // those that may end something
 	for _, c := range calls {
-		if c.Op != opOwner {
-			byOwner[c.Owner] = append(byOwner[c.Owner], c)
-		}
+		byOwner[c.Owner] = append(byOwner[c.Owner], c)
 		if c.Op == opTransfer && c.To != c.Owner {
 			byOwner[c.To] = append(byOwner[c.To], c)
 		}
@@ -256,7 +254,7 @@ func lastOwner(history []keyChange) string {
 
 // report prints the figures and judges them.
 func (v *functionVerdict) report(run *scene.Run) {
-	for o := opAcquire; o <= opOwner; o++ {
+	for o := opAcquire; o <= opTransfer; o++ {
 		n := v.calls[o]
 		run.Figure(o.String(), "%d yes, %d no, %d unknown", n[isYes], n[isNo], n[isUnknown])
 		run.Spread(o.String(), v.took[o])
