@@ -296,7 +296,10 @@ func outage(ctx context.Context, run *scene.Run) error {
 		return err
 	}
 	run.AtMost("names that were not held before", float64(n-r.held), 0, "")
-	run.AtMost("goroutines in the second half of the outage", float64(late), float64(early+30), "")
+	run.Figure("goroutines at most, in the halves of the outage", "%d and %d", early, late)
+	if !run.Short { // beside others
+		run.AtMost("goroutines that the second half adds", float64(late-early), 30, "")
+	}
 	run.Within("all held again after its return", r.heldAgain, ttl+2*time.Second)
 	return nil
 }
