@@ -68,7 +68,7 @@ func (c *crew) pick(by role, random *rand.Rand) (node int) {
 
 // sweepWithin is an ask's deadline: what was sent to a node that died is not
 // answered, and asked again.
-const sweepWithin = 250 * time.Millisecond
+const sweepWithin = 400 * time.Millisecond
 
 func upTo(n int) (all []int) {
 	for i := range n {

@@ -24,16 +24,12 @@ type network interface {
 	dials(i int) map[string]string
 	// endpoints are where node i reaches the store's addresses, in their order.
 	endpoints(i int) []string
-	// link lets through what node i sends to node j, or does not.
-	link(i, j int, open bool) error
-	// shapes reports whether links can be slowed down and held up.
+	// link does something to what node i sends to node j; a stall is that it is lost, or waits.
+	link(i, j int, s machine.Shape) error
+	// store does it to what node i sends to the store, and to what that replies.
+	store(i int, requests, replies machine.Shape) error
+	// shapes reports whether there are other shapes than a stall.
 	shapes() bool
-	// shape slows down what node i sends to node j, or holds it up.
-	shape(i, j int, s machine.Shape) error
-	// store lets through what node i sends to the store, and what that replies.
-	store(i int, requests, replies bool) error
-	// shapeStore slows both down.
-	shapeStore(i int, s machine.Shape) error
 	close() error
 }
 
@@ -174,32 +170,37 @@ func (s *namespaces) endpoints(int) (all []string) {
 	return all
 }
 
-func pick(open bool, mac string) string {
-	if open {
-		return mac
+// pick is the address of who gets what is sent.
+func pick(s machine.Shape, mac string) (string, error) {
+	switch s {
+	case machine.Shape{}:
+		return mac, nil
+	case machine.Shape{Stall: true}:
+		return nobodysMAC, nil
 	}
-	return nobodysMAC
+	return "", errors.New("namespaces on a bridge have no such link")
 }
 
-func (s *namespaces) link(i, j int, open bool) error {
-	return s.places[i].IP("neigh replace " + nodeIP(j) + " lladdr " + pick(open, nodeMAC(j)) + " dev eth0 nud permanent")
+func (s *namespaces) link(i, j int, shape machine.Shape) error {
+	mac, err := pick(shape, nodeMAC(j))
+	if err != nil {
+		return err
+	}
+	return s.places[i].IP("neigh replace " + nodeIP(j) + " lladdr " + mac + " dev eth0 nud permanent")
 }
 
 // shapes: a kernel without netem can't, and whether it has it shows only when it is
 // too late.
 func (s *namespaces) shapes() bool { return false }
 
-func (s *namespaces) shape(int, int, machine.Shape) error {
-	return errors.New("links between namespaces on a bridge have no shape")
-}
-
-func (s *namespaces) shapeStore(int, machine.Shape) error {
-	return errors.New("ways between namespaces on a bridge have no shape")
-}
-
-func (s *namespaces) store(i int, requests, replies bool) error {
-	return errors.Join(s.places[i].IP("neigh replace "+subnet+"1 lladdr "+pick(requests, hubMAC)+" dev eth0 nud permanent"),
-		s.hub.IP("neigh replace "+nodeIP(i)+" lladdr "+pick(replies, nodeMAC(i))+" dev hub nud permanent"))
+func (s *namespaces) store(i int, requests, replies machine.Shape) error {
+	there, err1 := pick(requests, hubMAC)
+	back, err2 := pick(replies, nodeMAC(i))
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	return errors.Join(s.places[i].IP("neigh replace "+subnet+"1 lladdr "+there+" dev eth0 nud permanent"),
+		s.hub.IP("neigh replace "+nodeIP(i)+" lladdr "+back+" dev hub nud permanent"))
 }
 
 func (s *namespaces) close() error {

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"google.golang.org/grpc"
 
 	"github.com/holdfast-go/holdfast/hosting"
@@ -76,6 +78,7 @@ type node struct {
 	held   atomic.Pointer[chan struct{}] // what workers wait for
 	active atomic.Int64                  // accounts that run
 	counts struct{ dead, order atomic.Int64 }
+	errors atomic.Int64 // lines in the Keeper's log
 	leaks  leaks
 
 	mu  sync.Mutex
@@ -179,6 +182,13 @@ func (n *node) obey(o order) {
 		err = n.region.Drain(ctx)
 	case doUndrain:
 		n.region.Undrain()
+	case doSee:
+		_, err = n.keeper.List(ctx, "none")
+	case doHealth:
+		r.Lines = int(n.errors.Load())
+		r.Setback = errors.Is(n.keeper.Health(ctx), lease.ErrSetback) && errors.Is(singleton.Health(n.system)(ctx), lease.ErrSetback)
+	case doAccept:
+		err = n.keeper.AcceptHistory(ctx)
 	case doWeigh:
 		w := n.weigh()
 		r.Weight = &w
@@ -235,10 +245,14 @@ func (n *node) open(stores []Store) (err error) {
 	if n.client, err = stores[kind].Open(context.Background(), n.URL); err != nil {
 		return err
 	}
+	logged := n.log.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core {
+		errors := zapcore.NewCore(zapcore.NewJSONEncoder(zapcore.EncoderConfig{}), zapcore.AddSync(io.Discard), zapcore.ErrorLevel)
+		return zapcore.NewTee(c, zapcore.RegisterHooks(errors, func(zapcore.Entry) error { n.errors.Add(1); return nil }))
+	}))
 	var store lease.Store
 	store, n.witness = witnessed(n.client.Leases, n.journal, n.Names)
 	n.keeper, err = lease.NewKeeper(store, lease.Config{
-		ID: n.id(), Address: n.remote.Address(), TTL: n.TTL, Clock: machineClock{n.Broken, machine.Now(), time.Now().UnixNano()}, Logger: n.log})
+		ID: n.id(), Address: n.remote.Address(), TTL: n.TTL, Clock: machineClock{n.Broken, machine.Now(), time.Now().UnixNano()}, Logger: logged})
 	if err != nil {
 		return err
 	}

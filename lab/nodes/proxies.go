@@ -52,30 +52,17 @@ func (p *proxies) endpoints(i int) (all []string) {
 	return all
 }
 
-func (p *proxies) link(i, j int, open bool) error {
-	p.Link(i, j).Set(machine.Shape{Stall: !open})
+func (p *proxies) link(i, j int, s machine.Shape) error {
+	p.Link(i, j).Set(s)
 	return nil
 }
 
 func (p *proxies) shapes() bool { return true }
 
-func (p *proxies) shape(i, j int, s machine.Shape) error {
-	p.Link(i, j).Set(s)
-	return nil
-}
-
-func (p *proxies) store(i int, requests, replies bool) error {
+func (p *proxies) store(i int, requests, replies machine.Shape) error {
 	for _, w := range p.ways[i] {
-		w.Requests.Set(machine.Shape{Stall: !requests})
-		w.Replies.Set(machine.Shape{Stall: !replies})
-	}
-	return nil
-}
-
-func (p *proxies) shapeStore(i int, s machine.Shape) error {
-	for _, w := range p.ways[i] {
-		w.Requests.Set(s)
-		w.Replies.Set(s)
+		w.Requests.Set(requests)
+		w.Replies.Set(replies)
 	}
 	return nil
 }

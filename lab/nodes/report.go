@@ -26,24 +26,17 @@ func (t *torture) report(ctx context.Context) (*judgement, error) {
 	j := judge(t.bring(es, t.calms, t.heals, rs, hs))
 	j.violations = append(j.violations, t.evils...)
 
-	counts, shortest, longest := map[faultKind]int{}, map[faultKind]time.Duration{}, map[faultKind]time.Duration{}
-	unplanned, planned := 0, 0
+	times := map[string][]time.Duration{}
+	planned := 0
 	for _, d := range t.done {
-		counts[d.Kind]++
-		took := d.to - d.from
-		if was, ok := shortest[d.Kind]; !ok || took < was {
-			shortest[d.Kind] = took
-		}
-		longest[d.Kind] = max(longest[d.Kind], took)
-		if d.Kind.planned() {
+		times[d.kind.name] = append(times[d.kind.name], d.to-d.from)
+		if d.kind.planned {
 			planned++
-		} else {
-			unplanned++
 		}
 	}
-	t.Printf("   %d faults and %d planned moves in %d storms and calms, %v:", unplanned, planned, len(t.heals), (t.ended - t.began).Round(time.Second))
-	for _, k := range slices.Sorted(maps.Keys(counts)) {
-		t.Printf("  %-42s %5d   %v to %v", t.plan.name(k), counts[k], shortest[k].Round(10*time.Millisecond), longest[k].Round(10*time.Millisecond))
+	t.Printf("   %d faults and %d planned moves in %d storms and calms, %v:", len(t.done)-planned, planned, len(t.heals), (t.ended - t.began).Round(time.Second))
+	for _, name := range slices.Sorted(maps.Keys(times)) {
+		t.Spread(name, times[name])
 	}
 	t.Printf("journals: %d entries: %d passes under %d terms, %d sessions confirmed, %d losses under work that went on",
 		len(es), j.passes, j.terms, j.confirmed, j.moments)

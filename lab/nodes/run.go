@@ -71,8 +71,6 @@ const leaveBound = 25 * time.Second
 // done is a fault that was done.
 type done struct {
 	fault
-	round    int
-	calm     bool
 	from, to time.Duration
 }
 
@@ -184,9 +182,6 @@ func (t *torture) run(ctx context.Context) error {
 		if err := t.calm(ctx, n, r.Calm); err != nil {
 			return err
 		}
-		if err := t.meanwhile(ctx); err != nil {
-			return err
-		}
 	}
 	t.ended = machine.Now()
 	return nil
@@ -201,7 +196,7 @@ func (t *torture) weather(ctx context.Context, n int, storm []fault) error {
 	for i, f := range storm {
 		all.Go(func() {
 			if errs[i] = machine.Pause(ctx, began+f.After-machine.Now()); errs[i] == nil {
-				errs[i] = t.inflict(ctx, n, f, false)
+				errs[i] = t.inflict(ctx, f)
 			}
 		})
 	}
@@ -277,7 +272,7 @@ func (t *torture) calm(ctx context.Context, n int, moves []fault) error {
 	}
 	from := machine.Now()
 	for _, f := range moves {
-		if err := t.inflict(ctx, n, f, true); err != nil {
+		if err := t.inflict(ctx, f); err != nil {
 			return err
 		}
 		if err := machine.Pause(ctx, 2*time.Second); err != nil { // shards move to who has come
@@ -288,49 +283,6 @@ func (t *torture) calm(ctx context.Context, n int, moves []fault) error {
 	t.calms = append(t.calms, span{from, machine.Now()})
 	t.mu.Unlock()
 	return machine.Pause(ctx, calmAnswer)
-}
-
-// meanwhile judges what there is so far, for who looks on.
-func (t *torture) meanwhile(ctx context.Context) error {
-	ev, err := t.evidence()
-	if err != nil {
-		return err
-	}
-	t.mu.Lock()
-	calms, heals := t.calms, t.heals
-	t.mu.Unlock()
-	// Of the journals' last minutes: all of it is judged in the end.
-	since := machine.Now() - 2*time.Minute
-	recent := make([]seen, 0, len(ev))
-	for _, e := range ev {
-		if e.at >= since {
-			recent = append(recent, e)
-		}
-	}
-	for len(heals) > 0 && heals[0].at < since {
-		heals = heals[1:]
-	}
-	for len(calms) > 0 && calms[0].from < since {
-		calms = calms[1:]
-	}
-	_, hs, err := t.history(ctx)
-	if err != nil {
-		return err
-	}
-	j := judge(t.bring(recent, calms, heals, nil, hs))
-	for _, v := range j.violations {
-		if v.rule == ruleI3 && machine.Now()-t.began > 2*time.Minute && len(v.lines) > 0 && v.lines[0].at == 0 {
-			continue // its sessions' confirmations may be older
-		}
-		if v.rule == ruleState && machine.Now()-t.began > 2*time.Minute {
-			continue // what was left may be older
-		}
-		if v.rule == ruleCalm {
-			continue // of the calms of two minutes
-		}
-		t.say("so far: %s: %s", v.rule, v.text)
-	}
-	return nil
 }
 
 func (t *torture) bring(es []seen, calms []span, heals []healing, rs []record, hs []hold) evidence {

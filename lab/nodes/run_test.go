@@ -17,6 +17,7 @@ import (
 
 // What a network cuts does not arrive, and arrives when it is open again.
 func TestNetworksCutAndHeal(t *testing.T) {
+	open, cut, late := machine.Shape{}, machine.Shape{Stall: true}, machine.Shape{Delay: 500 * time.Millisecond}
 	for _, proxied := range []bool{false, true} {
 		server, err := net.Listen("unix", filepath.Join(t.TempDir(), "socket"))
 		require.NoError(t, err)
@@ -55,13 +56,13 @@ func TestNetworksCutAndHeal(t *testing.T) {
 			}
 			sends(a, b, "one")
 			sends(b, a, "two")
-			require.NoError(t, n.link(0, 1, false))
+			require.NoError(t, n.link(0, 1, cut))
 			silent(a, b, "three")
-			require.NoError(t, n.link(0, 1, true))
+			require.NoError(t, n.link(0, 1, open))
 			hears(t, b, "three")
-			require.NoError(t, n.link(1, 0, false))
+			require.NoError(t, n.link(1, 0, cut))
 			silent(b, a, "four")
-			require.NoError(t, n.link(1, 0, true))
+			require.NoError(t, n.link(1, 0, open))
 			hears(t, a, "four")
 			sends(a, b, "five")
 
@@ -74,22 +75,22 @@ func TestNetworksCutAndHeal(t *testing.T) {
 			defer y.Close()
 			sends(x, y, "one")
 			sends(y, x, "two")
-			require.NoError(t, n.store(0, false, true))
+			require.NoError(t, n.store(0, cut, open))
 			silent(x, y, "three")
-			require.NoError(t, n.store(0, true, true))
+			require.NoError(t, n.store(0, open, open))
 			hears(t, y, "three")
-			require.NoError(t, n.store(0, true, false))
+			require.NoError(t, n.store(0, open, cut))
 			silent(y, x, "four")
-			require.NoError(t, n.store(0, true, true))
+			require.NoError(t, n.store(0, open, open))
 			hears(t, x, "four")
 			if n.shapes() {
-				require.NoError(t, n.shapeStore(0, machine.Shape{Delay: 500 * time.Millisecond}))
+				require.NoError(t, n.store(0, late, late))
 				silent(x, y, "late")
 				hears(t, y, "late")
-				require.NoError(t, n.shapeStore(0, machine.Shape{}))
+				require.NoError(t, n.store(0, open, open))
 				sends(x, y, "five")
 			} else {
-				require.Error(t, n.shapeStore(0, machine.Shape{}))
+				require.Error(t, n.store(0, late, late))
 			}
 		})
 	}

@@ -57,19 +57,6 @@ type Client struct {
 	Read func(ctx context.Context, name int) (string, error)
 }
 
-// Trouble is a fault of the store's servers.
-type Trouble struct {
-	// Name is what it is called in the report: "kill -9 of etcd's leader".
-	Name string
-	// Weight is how often it is drawn, from 1 on: kill -9 of a node has 5.
-	Weight int
-	// Least and Most bound how long it lasts, in TTLs: above 0, and at most 10.
-	Least, Most float64
-	// Do does it: of pick it may make a choice, such as of the server. It returns what that was,
-	// for the report, and what undoes it, which returns when the servers can be used again.
-	Do func(ctx context.Context, pick uint64) (what string, undo func(context.Context) error, err error)
-}
-
 // History is what was ever written.
 type History struct {
 	// Writes are all appends to the fenced journal that were applied, in any order.

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
 	"github.com/holdfast-go/holdfast/internal/tier"
+	"github.com/holdfast-go/holdfast/lab/machine"
 	"github.com/holdfast-go/holdfast/lab/scene"
 )
 
@@ -114,7 +115,7 @@ func brokenNodes(ctx context.Context, r *scene.Run) (found map[string]int, err e
 	if err := t.heal(ctx, 0); err != nil {
 		return nil, err
 	}
-	cut := fault{Kind: cutRequests, Name: t.plan.name(cutRequests), For: 6 * time.Second}
+	cut := fault{kind: cutRequests, Shape: machine.Shape{Stall: true}, For: 6 * time.Second}
 	second := cut
 	second.Node, second.After = 1, 7*time.Second
 	if err := t.weather(ctx, 1, []fault{cut, second}); err != nil {

@@ -160,6 +160,9 @@ const (
 	doStop    = "stop"    // hosts no more, by Stop; a worker that is held goes on once its mail is turned away
 	doDrain   = "drain"   // moves all shards off this node
 	doUndrain = "undrain" // takes part again
+	doSee     = "see"     // reads from the store
+	doHealth  = "health"  // tells what Health says
+	doAccept  = "accept"  // accepts that the store's history went back
 	doWeigh   = "weigh"   // tells what it needs
 )
 
@@ -173,6 +176,9 @@ type said struct {
 	Weight *weight     // isUp: before anything was hosted; doWeigh
 	Heap   uint64      // hasHeap: what is allocated
 	Err    string      // how it failed
+
+	Setback bool // doHealth: the Keeper's, and of the singletons, is lease.ErrSetback
+	Lines   int  // doHealth: of errors in the Keeper's log
 }
 
 const (
