@@ -27,7 +27,7 @@ type Step struct {
 // one that ends in / stands for all that is below it.
 var realPackages = []string{
 	"backends/etcd", "backends/etcd/etcdtest", "backends/open", "backends/postgres/", "backends/sqlite/",
-	"examples/", "internal/child", "internal/faultlink", "lab/", "node", "remoting", "sharding/etcdstore", "test/",
+	"examples/", "internal/child", "internal/faultlink", "lab/", "node", "remoting", "sharding/etcdstore",
 }
 
 // readers read or compile source, and have nothing for the race detector to look at.

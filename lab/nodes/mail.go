@@ -50,24 +50,29 @@ func newLinked(ctx context.Context, r *scene.Run, n, room int, s settings) (c *c
 	return c, links, nil
 }
 
-// settleMail ends the load, and judges: what was lost must have been counted.
-func (c *crew) settleMail(ctx context.Context, what string, quiet time.Duration) (es []seen, j *judgement, err error) {
-	if err := c.quiet(ctx, quiet, time.Minute); err != nil {
-		return nil, nil, err
+// settleMail ends the load, and judges: what was lost must have been counted since before. then is done
+// in between.
+func (c *crew) settleMail(ctx context.Context, what string, before []weight, then func() error) (es []seen, j *judgement, givenUp int64, err error) {
+	if err := c.quiet(ctx, 2*time.Second, time.Minute); err != nil {
+		return nil, nil, 0, err
 	}
 	ws, err := c.weights(ctx)
-	if err != nil {
-		return nil, nil, err
+	if err == nil && then != nil {
+		err = then()
 	}
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	_, was := counted(before)
 	sum, givenUp := counted(ws)
 	c.Printf("   %scounted by the product: %v", what, sum)
 	es, j, err = c.judged(func(ev *evidence) {
-		ev.calms, ev.loose, ev.counted = []span{{0, machine.Now()}}, true, givenUp
+		ev.calms, ev.loose, ev.counted = []span{{0, machine.Now()}}, true, givenUp-was
 	})
 	if err == nil {
 		c.holdHeap(what, heapMost)
 	}
-	return es, j, err
+	return es, j, givenUp - was, err
 }
 
 // window is a part of a run, and how many bytes went over the links in it.
@@ -129,7 +134,7 @@ func congestion(ctx context.Context, r *scene.Run) error {
 		if drained == 0 {
 			return errNothing
 		}
-		es, _, err := c.settleMail(ctx, "", 2*time.Second)
+		es, _, _, err := c.settleMail(ctx, "", nil, nil)
 		if err != nil {
 			return err
 		}
@@ -256,7 +261,7 @@ func stalledMove(ctx context.Context, r *scene.Run, set settings) (err error) {
 	if err := machine.Pause(ctx, at+time.Duration(count)*time.Second/3000-machine.Now()); err != nil {
 		return err
 	}
-	es, j, err := c.settleMail(ctx, "stalled: ", 3*time.Second)
+	es, j, _, err := c.settleMail(ctx, "stalled: ", nil, nil)
 	if err != nil {
 		return err
 	}
@@ -318,7 +323,7 @@ func backlogOnce(ctx context.Context, r *scene.Run, n names, size int) (took tim
 	if _, err := c.order(ctx, order{Do: doStop}, 2*patience, 0); err != nil {
 		return 0, err
 	}
-	es, j, err := c.settleMail(ctx, "", 2*time.Second)
+	es, j, _, err := c.settleMail(ctx, "", nil, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -401,28 +406,15 @@ func (s slowCase) play(ctx context.Context, r *scene.Run, accounts int, length t
 	if err := machine.Pause(ctx, after); err != nil {
 		return err
 	}
-	if err := c.quiet(ctx, 3*time.Second, time.Minute); err != nil {
+	es, j, givenUp, err := c.settleMail(ctx, s.name+": ", before, func() error {
+		select {
+		case d := <-drained:
+			r.Printf("   %s: the node was drained after %v %s", s.name, scene.Short(d.Took), d.Err)
+		default:
+			r.Printf("   %s: the node was not drained", s.name)
+		}
+		_, err := c.order(ctx, order{Do: doWake, Within: time.Second}, 4*patience, 2)
 		return err
-	}
-	ws, err := c.weights(ctx)
-	if err != nil {
-		return err
-	}
-	_, was := counted(before)
-	sum, givenUp := counted(ws)
-	givenUp -= was
-	select {
-	case d := <-drained:
-		r.Printf("   %s: the node was drained after %v %s", s.name, scene.Short(d.Took), d.Err)
-	default:
-		r.Printf("   %s: the node was not drained", s.name)
-	}
-	if _, err := c.order(ctx, order{Do: doWake, Within: time.Second}, 4*patience, 2); err != nil {
-		return err
-	}
-	r.Printf("   %s: counted by the product: %v", s.name, sum)
-	es, j, err := c.judged(func(ev *evidence) {
-		ev.calms, ev.loose, ev.counted = []span{{0, machine.Now()}}, true, givenUp
 	})
 	if err != nil {
 		return err
@@ -431,7 +423,6 @@ func (s slowCase) play(ctx context.Context, r *scene.Run, accounts int, length t
 	cold(r, s.name+": ", moved, es)
 	r.Spread(s.name+": asks from 5 s after healing", answers(es, healed))
 	r.Within(s.name+": p99 of asks from 5 s after healing on", scene.Percentile(answers(es, healed), 99), time.Second)
-	c.holdHeap(s.name+": ", heapMost)
 	return nil
 }
 

@@ -4,21 +4,21 @@ package nodes
 
 import (
 	"context"
-	"iter"
 	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/holdfast-go/holdfast/lab/machine"
 	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/faultstore"
 )
 
 // witness is a store that notes what the real one confirmed, and when that was
 // asked, and what it was asked to end: a judge that does not trust the Keeper. It has every
-// optional capability of a store; where the real one lacks it, the answer is
-// lease.ErrUnsupported.
+// optional capability of a store, as faultstore has, which adds no fault here; where the real one lacks
+// it, the answer is lease.ErrUnsupported.
 type witness struct {
-	lease.Store
+	*faultstore.Store
 	journal *journal
 	names   names
 
@@ -51,7 +51,7 @@ type historian struct {
 
 // witnessed returns a witness of a store.
 func witnessed(s lease.Store, j *journal, n names) (lease.Store, *witness) {
-	w := &witness{Store: s, journal: j, names: n, open: map[lease.SessionID]bool{}}
+	w := &witness{Store: faultstore.Wrap(s), journal: j, names: n, open: map[lease.SessionID]bool{}}
 	if h, ok := s.(lease.Historian); ok {
 		return historian{w, h}, w
 	}
@@ -108,67 +108,10 @@ func (w *witness) Release(ctx context.Context, held []lease.Held) ([]lease.Outco
 
 // Transfer implements lease.TransferStore.
 func (w *witness) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.Outcome, error) {
-	t, ok := w.Store.(lease.TransferStore)
-	if !ok {
-		return nil, lease.ErrUnsupported
-	}
 	for _, m := range moves {
 		w.giveUp(m.Held)
 	}
-	return t.Transfer(ctx, moves)
-}
-
-// Limits implements lease.Limiter.
-func (w *witness) Limits() (none lease.StoreLimits) {
-	if l, ok := w.Store.(lease.Limiter); ok {
-		return l.Limits()
-	}
-	return none
-}
-
-// Endpoints implements lease.Located.
-func (w *witness) Endpoints() []string {
-	if l, ok := w.Store.(lease.Located); ok {
-		return l.Endpoints()
-	}
-	return nil
-}
-
-// Probe implements lease.Prober.
-func (w *witness) Probe(ctx context.Context) error {
-	if p, ok := w.Store.(lease.Prober); ok {
-		return p.Probe(ctx)
-	}
-	return lease.ErrUnsupported
-}
-
-// Watch implements lease.Watcher.
-func (w *witness) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
-	if x, ok := w.Store.(lease.Watcher); ok {
-		return x.Watch(ctx, prefix)
-	}
-	return unsupported[lease.Event]
-}
-
-// WatchDeletions implements lease.DeletionWatcher.
-func (w *witness) WatchDeletions(ctx context.Context, prefix string) iter.Seq2[lease.Event, error] {
-	if x, ok := w.Store.(lease.DeletionWatcher); ok {
-		return x.WatchDeletions(ctx, prefix)
-	}
-	return unsupported[lease.Event]
-}
-
-// ListSession implements lease.SessionLister.
-func (w *witness) ListSession(ctx context.Context, s lease.Session) iter.Seq2[lease.Record, error] {
-	if x, ok := w.Store.(lease.SessionLister); ok {
-		return x.ListSession(ctx, s)
-	}
-	return unsupported[lease.Record]
-}
-
-func unsupported[T any](yield func(T, error) bool) {
-	var none T
-	yield(none, lease.ErrUnsupported)
+	return w.Store.Transfer(ctx, moves)
 }
 
 func (w *witness) giveUp(h lease.Held) {
