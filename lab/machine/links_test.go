@@ -3,12 +3,10 @@
 package machine
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
-	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,37 +14,32 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// eachLinks runs f between two nodes, with namespaces where they are permitted, and
-// without.
-func eachLinks(t *testing.T, f func(t *testing.T, l *Links, dial func() net.Conn, ln net.Listener)) {
-	for _, isolated := range []bool{true, false} {
-		t.Run(fmt.Sprintf("namespaces %t", isolated), func(t *testing.T) {
-			l, err := newLinks(2, 1, isolated)
-			if isolated && err != nil {
-				t.Logf("not permitted, so not tested: %v", err)
-				return
-			}
-			require.NoError(t, err)
-			defer l.Close()
-			if !isolated {
-				l.why = errors.New("this test")
-			}
-			host, port := l.Host(1)
-			address := fmt.Sprintf("%s:%d", host, port)
-			var ln net.Listener
-			require.NoError(t, l.Place(1).Do(func() (err error) { ln, err = net.Listen("tcp", address); return err }))
-			defer ln.Close()
-			to := address
-			if other := l.Dials(0)[address]; other != "" {
-				to = other
-			}
-			f(t, l, func() (conn net.Conn) {
-				require.NoError(t, l.Place(0).Do(func() (err error) { conn, err = net.Dial("tcp", to); return err }))
-				t.Cleanup(func() { conn.Close() })
-				return conn
-			}, ln)
-		})
+// ports are free ones.
+func ports(t *testing.T, n int) (all []int) {
+	for range n {
+		port, err := FreePort()
+		require.NoError(t, err)
+		all = append(all, port)
 	}
+	return all
+}
+
+// eachLinks runs f between two nodes.
+func eachLinks(t *testing.T, f func(t *testing.T, l *Links, dial func() net.Conn, ln net.Listener)) {
+	all := ports(t, 2)
+	l, err := NewLinks(all, 1)
+	require.NoError(t, err)
+	defer l.Close()
+	address := fmt.Sprintf("127.0.0.1:%d", all[1])
+	ln, err := net.Listen("tcp", address)
+	require.NoError(t, err)
+	defer ln.Close()
+	f(t, l, func() net.Conn {
+		conn, err := net.Dial("tcp", l.Dials(0)[address])
+		require.NoError(t, err)
+		t.Cleanup(func() { conn.Close() })
+		return conn
+	}, ln)
 }
 
 func accept(t *testing.T, ln net.Listener) net.Conn {
@@ -167,20 +160,11 @@ func TestACutResetsConnectionsAndMakesNone(t *testing.T) {
 		write(t, a, "one")
 		hears(t, b, "one")
 		l.Link(1, 0).Set(Shape{Cut: true})
-		host, port := l.Host(1)
-		to := net.JoinHostPort(host, strconv.Itoa(port))
-		if other := l.Dials(0)[to]; other != "" {
-			to = other
-		}
 		ends := []net.Conn{a, b}
-		_ = l.Place(0).Do(func() error { // a reset may come before it is made
-			conn, err := net.Dial("tcp", to)
-			if err == nil {
-				ends = append(ends, conn)
-				t.Cleanup(func() { conn.Close() })
-			}
-			return err
-		})
+		if conn, err := net.Dial("tcp", l.Dials(0)[l.address(1)]); err == nil { // a reset may come before it is made
+			ends = append(ends, conn)
+			t.Cleanup(func() { conn.Close() })
+		}
 		for _, conn := range ends {
 			require.NoError(t, conn.SetReadDeadline(time.Now().Add(20*time.Second)))
 			_, err := conn.Read(make([]byte, 1))

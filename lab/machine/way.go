@@ -23,33 +23,24 @@ func Network(address string) (network, to string) {
 	return "tcp", address
 }
 
-// NewWay makes a way from node i to a server, "unix:///path" or "host:port" of this process's
-// network. It ends with Close.
+// NewWay makes a way from node i to a server, "unix:///path" or "host:port". It ends with Close.
 func (l *Links) NewWay(i int, server string) (*Way, error) {
-	var ln net.Listener
-	err := l.places[i].Do(func() (err error) { ln, err = net.Listen("tcp4", "127.0.0.1:0"); return err })
+	ln, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
 	l.others = append(l.others, ln)
 	w := &Way{Address: ln.Addr().String(), Requests: newLink(i, -1, 0), Replies: newLink(-1, i, 0)}
-	dial := func() (half, error) {
-		network, to := Network(server)
-		d := net.Dialer{Timeout: 2 * time.Second}
-		c, err := d.DialContext(l.ctx, network, to)
-		if err != nil {
-			return nil, err
-		}
-		return c.(half), nil
-	}
 	l.all.Go(func() {
-		for {
-			conn, err := ln.Accept()
+		l.accept(ln, w.Requests, w.Replies, func() (half, error) {
+			network, to := Network(server)
+			d := net.Dialer{Timeout: 2 * time.Second}
+			c, err := d.DialContext(l.ctx, network, to)
 			if err != nil {
-				return // closed: nothing else ends a listener here
+				return nil, err
 			}
-			l.all.Go(func() { carry(l.ctx, conn.(half), w.Requests, w.Replies, dial) })
-		}
+			return c.(half), nil
+		})
 	})
 	return w, nil
 }

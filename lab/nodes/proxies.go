@@ -3,12 +3,15 @@
 package nodes
 
 import (
+	"errors"
+
 	"github.com/holdfast-go/holdfast/lab/machine"
 )
 
 // proxies: nodes reach each other and the store over TCP proxies of this process. What is
 // sent over a cut link waits, as on a network that comes back.
 type proxies struct {
+	*loopback
 	*machine.Links
 	why  error            // there are no namespaces with a bridge; nil: nobody asked for them
 	ways [][]*machine.Way // of each node, to each server
@@ -16,15 +19,17 @@ type proxies struct {
 
 func newProxies(servers []string, n int, seed uint64) (p *proxies, err error) {
 	p = &proxies{ways: make([][]*machine.Way, n)}
-	if p.Links, err = machine.NewLinks(n, seed); err != nil {
+	if p.loopback, err = newLoopback(servers, n); err != nil {
 		return nil, err
+	}
+	if p.Links, err = machine.NewLinks(p.ports, seed); err != nil {
+		return nil, errors.Join(err, p.loopback.close())
 	}
 	for i := range n {
 		for _, server := range servers {
 			w, err := p.NewWay(i, server)
 			if err != nil {
-				p.Links.Close()
-				return nil, err
+				return nil, errors.Join(err, p.close())
 			}
 			p.ways[i] = append(p.ways[i], w)
 		}
@@ -38,10 +43,6 @@ func (p *proxies) String() string {
 	}
 	return p.Links.String()
 }
-
-func (p *proxies) place(i int) *machine.Place { return p.Place(i) }
-
-func (p *proxies) host(i int) (string, int) { return p.Host(i) }
 
 func (p *proxies) dials(i int) map[string]string { return p.Dials(i) }
 
@@ -69,7 +70,7 @@ func (p *proxies) store(i int, requests, replies machine.Shape) error {
 
 func (p *proxies) close() error {
 	p.Links.Close()
-	return nil
+	return p.loopback.close()
 }
 
 // loopback: nodes listen on the loopback device, and nothing is between them.
@@ -80,7 +81,7 @@ type loopback struct {
 	servers []string
 }
 
-func newLoopback(servers []string, n int) (network, error) {
+func newLoopback(servers []string, n int) (*loopback, error) {
 	l := &loopback{servers: servers}
 	for range n {
 		port, err := machine.FreePort()
