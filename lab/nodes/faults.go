@@ -120,6 +120,7 @@ func backAlone(s machine.Shape) (there, back machine.Shape) { return machine.Sha
 var (
 	cutRequests = &faultKind{name: "node's requests to the store lost", weight: 2, on: aWay, least: 0.5, most: 3, shape: stalled}
 	restartNode = &faultKind{name: "node restarted in order", weight: 2, do: (*torture).restartNode, planned: true}
+	cutFile     = &faultKind{name: "node cut off from the file", weight: 4, on: aWay, least: 0.5, most: 3, do: (*torture).cutFile}
 	joinLeave   = &faultKind{name: "node joins, and leaves in order", weight: 1, least: 0.5, most: 1.5, do: (*torture).joinAndLeave, planned: true}
 )
 
@@ -136,6 +137,7 @@ var faultKinds = []*faultKind{
 	{name: "one direction between two nodes delayed", weight: 4, on: aLink, least: 0.5, most: 4, shape: delayed},
 	{name: "one direction between two nodes throttled", weight: 3, on: aLink, least: 0.5, most: 4, shape: throttled},
 	{name: "processors busy", weight: 2, on: theCPU, least: 0.5, most: 1.5, do: (*torture).starve},
+	cutFile,
 	restartNode,
 	joinLeave,
 }
@@ -159,10 +161,11 @@ func newPlan(o options, seed uint64, shaped, ways bool, troubles []Trouble) *pla
 	p := &plan{options: o, rng: rand.New(rand.NewPCG(seed, 0x746f7274757265))}
 	for _, k := range faultKinds {
 		slow := k.shape != nil && !k.shape(rand.New(rand.NewPCG(1, 1))).Stall
-		if (shaped || !slow) && (ways || k.on != aWay) {
+		if (shaped || !slow) && (ways && k != cutFile || k.on != aWay || !ways && k == cutFile) {
 			p.kinds = append(p.kinds, k)
 		}
 	}
+	p.kinds = append(p.kinds, o.more...)
 	for _, t := range troubles {
 		p.kinds = append(p.kinds, &faultKind{name: t.Name, weight: t.Weight, on: theStore, least: t.Least, most: t.Most, do: (*torture).troubleStore, trouble: &t})
 	}
@@ -275,6 +278,17 @@ func (t *torture) killNode(ctx context.Context, f fault) error {
 		t.evil(ruleProcess, err)
 	}
 	return cmp.Or(machine.Pause(ctx, f.For), t.start(f.Node))
+}
+
+// cutFile cuts a node off from a file, which no network does.
+func (t *torture) cutFile(ctx context.Context, f fault) error {
+	p := t.slots[f.Node].current()
+	if p == nil || p.Tell(order{Do: doCut}) != nil {
+		return nil // it is gone
+	}
+	err := machine.Pause(ctx, f.For)
+	_ = p.Tell(order{Do: doMend}) // it may have been killed
+	return err
 }
 
 func (t *torture) pauseNode(ctx context.Context, f fault) error {

@@ -78,6 +78,7 @@ type node struct {
 	held   atomic.Pointer[chan struct{}] // what workers wait for
 	active atomic.Int64                  // accounts that run
 	counts struct{ dead, order atomic.Int64 }
+	cut    atomic.Bool  // what this node writes does not get to the store
 	errors atomic.Int64 // lines in the Keeper's log
 	leaks  leaks
 
@@ -182,6 +183,12 @@ func (n *node) obey(o order) {
 		err = n.region.Drain(ctx)
 	case doUndrain:
 		n.region.Undrain()
+	case doCut:
+		n.cut.Store(true)
+		n.witness.Partition()
+	case doMend:
+		n.witness.Heal()
+		n.cut.Store(false)
 	case doSee:
 		_, err = n.keeper.List(ctx, "none")
 	case doHealth:

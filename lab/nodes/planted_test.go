@@ -18,31 +18,10 @@ import (
 )
 
 // earlySQLite has sessions that end 1.2 s before what their holders are told.
-var earlySQLite = Store{Name: "early", Start: startCutSQLite, Open: func(ctx context.Context, path string) (Client, error) {
+var earlySQLite = Store{Name: "early", Start: startSQLite, Open: func(ctx context.Context, path string) (Client, error) {
 	c, _, err := connectSQLiteOver(ctx, path, func(s *sqlite.Store) lease.Store { return early{s} })
 	return c, err
 }}
-
-// startCutSQLite is startSQLite, with nodes cut off from the file more often than anything else.
-func startCutSQLite(ctx context.Context, _ int) (Servers, error) {
-	s, err := startSQLite(ctx, 1)
-	if err != nil {
-		return nil, err
-	}
-	return often{s}, nil
-}
-
-type often struct{ Servers }
-
-func (o often) Troubles() []Trouble {
-	all := o.Servers.Troubles()
-	for i := range all {
-		if all[i].Name == cutOff {
-			all[i].Weight, all[i].Least, all[i].Most = 100, 1, 1.5
-		}
-	}
-	return all
-}
 
 const tooEarly = 1200 * time.Millisecond
 
@@ -69,7 +48,10 @@ func TestABrokenFileIsFoundOut(t *testing.T) {
 	var out bytes.Buffer
 	for _, seed := range []uint64{3, 2, 3, 2} { // a seed fixes the faults, and not which node hosts what
 		r := &scene.Run{Seed: seed, Store: earlySQLite.Name, Dir: t.TempDir(), Out: &out}
-		j, err := play(t.Context(), r, options{length: time.Second, nodes: 3, ttl: 2 * time.Second, rate: 200, storm: 8 * time.Second, faults: 12})
+		// Nodes are cut off from the file more often than anything else.
+		often := &faultKind{name: cutFile.name, weight: 100, on: aWay, least: 1, most: 1.5, do: cutFile.do}
+		j, err := play(t.Context(), r, options{length: time.Second, nodes: 3, ttl: 2 * time.Second, rate: 200, storm: 8 * time.Second, faults: 12,
+			more: []*faultKind{often}})
 		require.NoError(t, err, "%s", &out)
 		if slices.ContainsFunc(j.violations, func(v violation) bool { return v.rule == ruleI1 }) {
 			return

@@ -23,7 +23,8 @@ type options struct {
 	storm   time.Duration
 	faults  int // of a storm, at most
 	proxied bool
-	broken  bool // the nodes are, so that the oracle has something to find
+	more    []*faultKind // drawn besides
+	broken  bool         // the nodes are, so that the oracle has something to find
 }
 
 // tortureScenario breaks nodes and their servers by faults that are drawn; over proxies, which also

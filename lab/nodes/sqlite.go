@@ -56,14 +56,7 @@ func connectSQLiteOver(
 	if err != nil {
 		return c, nil, errors.Join(err, store.Close())
 	}
-	way, err := newWay(ways(path), over(store))
-	if err != nil {
-		return c, nil, errors.Join(err, db.Close(), store.Close())
-	}
 	write := func(ctx context.Context, o lease.Ownership, name int, text string) (bool, error) {
-		if err := way.await(ctx); err != nil {
-			return false, err
-		}
 		tx, err := db.BeginTx(ctx, nil)
 		if err != nil {
 			return false, err
@@ -86,12 +79,9 @@ func connectSQLiteOver(
 		err = db.QueryRowContext(ctx, "SELECT coalesce((SELECT text FROM torture_write WHERE name = ? ORDER BY rowid DESC LIMIT 1), '')", name).Scan(&text)
 		return text, err
 	}
-	end = func() error { return errors.Join(way.close(), db.Close(), store.Close()) }
-	return Client{Leases: way.store, Write: write, Read: read}, end, nil
+	end = func() error { return errors.Join(db.Close(), store.Close()) }
+	return Client{Leases: over(store), Write: write, Read: read}, end, nil
 }
-
-// ways is the folder of the nodes' ways to a file.
-func ways(path string) string { return path + ".ways" }
 
 const sqliteWrite = "INSERT INTO torture_write (name, text) VALUES (?, ?)"
 
@@ -142,9 +132,6 @@ func (f *file) Addresses() []string { return nil }
 
 func (f *file) URL([]string) string { return f.path }
 
-// cutOff is the trouble of one node.
-const cutOff = "node cut off from the file"
-
 func (f *file) Troubles() []Trouble {
 	type undo = func(context.Context) error
 	return []Trouble{
@@ -155,9 +142,6 @@ func (f *file) Troubles() []Trouble {
 		{Name: "long read by another program", Weight: 2, Least: 0.5, Most: 5, Do: func(ctx context.Context, _ uint64) (string, undo, error) {
 			end, err := f.hold("BEGIN", "SELECT count(*) FROM holdfast_lease")
 			return "", end, err
-		}},
-		{Name: cutOff, Weight: 4, Least: 0.5, Most: 3, Do: func(_ context.Context, pick uint64) (string, undo, error) {
-			return cut(ways(f.path), pick)
 		}},
 		{Name: "another program writes all the time", Weight: 3, Least: 0.5, Most: 3, Do: func(context.Context, uint64) (string, undo, error) {
 			return "", f.busy(), nil

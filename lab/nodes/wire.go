@@ -163,6 +163,8 @@ const (
 	doSee     = "see"     // reads from the store
 	doHealth  = "health"  // tells what Health says
 	doAccept  = "accept"  // accepts that the store's history went back
+	doCut     = "cut"     // calls of the store hang, as on a disk that does not answer to this node, until
+	doMend    = "mend"    // they get there again
 	doWeigh   = "weigh"   // tells what it needs
 )
 

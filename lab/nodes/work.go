@@ -143,6 +143,11 @@ func (w *worker) append(text string) error {
 	if w.node.Ledger {
 		name = int(w.target)
 	}
+	for w.node.cut.Load() {
+		if err := machine.Pause(ctx, 5*time.Millisecond); err != nil {
+			return err
+		}
+	}
 	ok, err := w.node.client.Write(ctx, condition, name, text)
 	switch {
 	case err != nil:
