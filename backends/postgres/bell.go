@@ -61,7 +61,7 @@ func (b *bell) ring() {
 	}
 }
 
-// listen hears the bell until the run is over. The connection is made by code of the user's.
+// listen hears the bell until the run is over. The user's function makes the connection.
 func (r *run) listen() {
 	pause := r.s.poll
 	for r.ctx.Err() == nil {

@@ -135,7 +135,7 @@ func (s *Store) judge(version, oldest int64) error {
 // function is the name of a function of the schema.
 func (s *Store) function(name string) string { return `"` + s.schema + `".` + name }
 
-// made refuses a Store that nobody made, and a context that is none.
+// made refuses a Store that did not come from New, and a nil context.
 func (s *Store) made(ctx context.Context) error {
 	if s.db == nil {
 		return fmt.Errorf("postgres: %w: the store was made by nobody, must come from postgres.New", lease.ErrInvalid)

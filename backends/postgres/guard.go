@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// Guard fences tx by an ownership: from its return to the end of tx nobody else can come to hold
+// Guard fences tx by an ownership: from its return to the end of tx no one else can come to hold
 // the lease, whatever becomes of its holder; who takes it over waits for the end of tx. So what
 // tx writes is written by the holder, with no window between a check and the commit.
 //
@@ -30,7 +30,7 @@ import (
 // back to, so not in a nested transaction: that lifts the guard.
 //
 // The error is ErrFenced if the lease is not held with that token, also if it has run out and is
-// nobody's yet, or if o is nil, its name no lease name, or its token 0: it fails closed. tx can't
+// not taken over yet, or if o is nil, its name no lease name, or its token 0: it fails closed. tx can't
 // be committed then. In a transaction that is READ ONLY it is ErrReadOnly, and on a server of an
 // earlier timeline than one that this Store has used ErrOldPrimary; on a connection whose
 // client_encoding or array_nulls is not fit it is ErrUnsafeServer. If this Store has gone to another
@@ -40,7 +40,7 @@ import (
 // In a transaction that is REPEATABLE READ or SERIALIZABLE Guard has to be the first statement,
 // right behind BEGIN, as the first one takes the snapshot. A lease that was given back or changed
 // hands since then is an error with SQLSTATE 40001. If Guard comes later, ErrFenced may be wrong,
-// though never the other way: a name that nobody had acquired before the snapshot is unknown to
+// though never the other way: a name that had not been acquired before the snapshot is unknown to
 // it, and a session that was renewed since has run out once the end that the snapshot saw is past.
 // After either error, try again in a new transaction, with Guard first.
 //
@@ -81,7 +81,7 @@ func (s *Store) guard(ctx context.Context, o lease.Ownership, exec func(query st
 		name, token = o.Name(), o.Token() // once: they may change
 	}
 	if lease.ValidateName(name) != nil || token > math.MaxInt64 {
-		name, token = "", 0 // of nobody: the transaction must fail all the same
+		name, token = "", 0 // of no owner: the transaction must fail all the same
 	}
 	least := s.primary.highest()
 	query, args := s.on(least, db.AnyTimeline,

@@ -132,7 +132,7 @@ func (r *run) fail(err error) {
 	r.end()
 }
 
-// attempt makes a request of the run. Errors that pass are told of only when they last.
+// attempt makes a request of the run. Errors that pass are logged only when they last.
 func (r *run) attempt(f func(ctx context.Context) error) (ok bool) {
 	if r.ctx.Err() != nil {
 		return false

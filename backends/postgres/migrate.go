@@ -31,7 +31,7 @@ func (s *Store) Schema() string {
 }
 
 // Functions returns the statements that bring the functions of a schema of this version to those of
-// this package, and change nothing else: grants of what is there stay, and what is made anew belongs
+// this package, and change nothing else: grants of what is there stay, and what is new belongs
 // to the owner of the tables, and PUBLIC may not execute it. They are for those who apply them by
 // themselves, as one transaction, in place of Migrate.
 func (s *Store) Functions() string {

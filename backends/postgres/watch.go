@@ -109,7 +109,7 @@ func (s *Store) watch(ctx context.Context, prefix string, deletions bool) iter.S
 	}
 }
 
-// snapshot reads the records under the watch's prefix, unless deletions alone are told, and which
+// snapshot reads the records under the watch's prefix, unless deletions alone are wanted, and which
 // changes after floor they include.
 func (s *Store) snapshot(ctx context.Context, w *watcher, floor int64) (
 	told map[int64]bool, recs []lease.Event, err error) {

@@ -29,7 +29,7 @@ var table struct {
 	done  map[int64]bool
 }
 
-// job is what is to be done once a second.
+// job is what is done once a second.
 func job(t lease.Token, second int64) error {
 	return table.Do(t, func() error {
 		table.Lock()

@@ -211,7 +211,7 @@ func host(ctx context.Context, db *sql.DB) (id string, err error) {
 }
 
 // judge says what is not as it must be: a count of a former host, one that did not take over,
-// or a time in which nobody counted.
+// or a time in which none counted.
 func judge(ctx context.Context, db *sql.DB, killed, stopped string) error {
 	rows, err := db.QueryContext(ctx, "SELECT node, token, at FROM counted ORDER BY n")
 	if err != nil {

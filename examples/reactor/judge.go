@@ -15,7 +15,7 @@ import (
 
 const balance = 1_000_000
 
-// prepare makes the tables anew, and work for each reactor.
+// prepare makes new tables, and work for each reactor.
 func prepare(ctx context.Context, pool *pgxpool.Pool) error {
 	store, err := postgres.New(pool)
 	if err != nil {
@@ -43,7 +43,7 @@ func prepare(ctx context.Context, pool *pgxpool.Pool) error {
 	})
 }
 
-// inTheMiddle waits until the bank has paid what nobody has confirmed, after some work was done.
+// inTheMiddle waits until the bank has paid what is not confirmed, after some work was done.
 func inTheMiddle(ctx context.Context, pool *pgxpool.Pool) (process, key string, err error) {
 	for {
 		err = pool.QueryRow(ctx, `SELECT r.owner, e.key FROM reactor.effect e JOIN reactor.run r ON r.id = e.run

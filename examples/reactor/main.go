@@ -3,7 +3,7 @@
 // transaction that the lease guards. One process is killed while it waits for an effect outside.
 // Its successor goes through the journal, finds that the bank has paid, and does not pay again.
 //
-//	go run . -dsn postgres://user:password@localhost/db        # makes its tables anew; about 15 s
+//	go run . -dsn postgres://user:password@localhost/db        # makes new tables; about 15 s
 //	go run . -dsn … -as p4 -settings reactor.yaml              # one process more
 //
 // The exit status is 1 if money moved twice or not at all, or something is left undone.

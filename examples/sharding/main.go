@@ -32,7 +32,7 @@ const (
 	accounts = 40
 )
 
-// What an account is told, and what it answers.
+// What an account receives, and what it answers.
 type (
 	PayIn   struct{ Number, Amount int } // a number is paid in once, however often it comes
 	Receipt struct{ Number, Balance int }

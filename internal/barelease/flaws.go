@@ -78,7 +78,7 @@ type flawed struct {
 	one sync.Once
 }
 
-// With returns l with a flaw. It is to be used in place of l.
+// With returns l with a flaw. Use it in place of l.
 func With(l *Lease, f Flaw) lease.Lease {
 	x := &flawed{Lease: l, flaw: f}
 	switch f {

@@ -24,7 +24,7 @@ type Lease struct {
 	until atomic.Int64  // CheckAlive is true until then, by the node's monotonic clock; 0: it is not
 	turn  chan struct{} // one request at a time
 
-	mu       sync.Mutex // guards what follows. No request is made under it, and no code of users runs
+	mu       sync.Mutex // guards what follows. No request is made under it, and no users' code runs
 	own      uint64     // the present ownership; 0: there is none
 	timer    lease.Timer
 	handlers []*func(lease.Loss)

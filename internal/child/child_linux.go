@@ -10,7 +10,7 @@ import (
 )
 
 // EndWithParent makes signal what a child gets on Linux when this process ends, in place of
-// SIGKILL, if it is to be started by cmd.
+// SIGKILL, if cmd starts it.
 func EndWithParent(cmd *exec.Cmd, signal syscall.Signal) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}

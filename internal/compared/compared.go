@@ -1,6 +1,6 @@
 // Package compared is for benchmarks that compare one way of doing a thing with another, on
 // a machine that does other things as well: both run in turn, so that noise hits both, and
-// what is told is a ratio, with its spread.
+// the result is a ratio, with its spread.
 package compared
 
 import (
@@ -13,8 +13,8 @@ import (
 const pairs = 20
 
 // WithPlain reports how fast ours is compared with theirs, "of-plain", and how much of the
-// processors it takes, likewise inverted: "cpu-of-plain". They run in turn, in pairs, every
-// other one the other way round; what is told is the median pair, and of the speed the
+// processors it takes, inverted, too: "cpu-of-plain". They run in turn, in pairs, every
+// other one the other way round; the result is the median pair, and of the speed the
 // quarters below and above, too. Time and allocations of an operation are those of ours.
 func WithPlain(b *testing.B, ours, theirs func(n int)) {
 	b.Helper()

@@ -18,7 +18,7 @@ import (
 //
 // A claim that lands when its caller has been answered is not what anybody was
 // told: its record is hidden from readers, and removed when it is in another
-// claim's way, as a Keeper does with records of its own that nobody wants. No more
+// claim's way, as a Keeper does with its own records that no handle claims. No more
 // of these are taken for such than requests got no answer.
 type Ledger struct {
 	mu       sync.Mutex
@@ -48,7 +48,7 @@ type ask struct {
 	open   int                  // calls that have not told their caller an outcome
 	astray int                  // requests without an answer that may have landed, or may yet
 	mine   map[lease.Token]bool // what callers were told is theirs
-	late   map[lease.Token]bool // what landed when nobody waited for it
+	late   map[lease.Token]bool // what landed after its caller had left
 	shown  lease.Record         // what somebody was shown while a call was open
 }
 
@@ -109,7 +109,7 @@ func (l *Ledger) lost(a *ask) {
 	a.astray++
 }
 
-// answered ends a call: its caller is told that rec is its own, or, if rec is
+// answered ends a call: its caller gets rec as its own, or, if rec is
 // zero, that nothing is.
 func (l *Ledger) answered(a *ask, rec lease.Record) {
 	l.mu.Lock()
@@ -139,7 +139,7 @@ func (l *Ledger) landed(a *ask, met lease.Record) (lease.Record, bool) {
 }
 
 // show tells whether a reader, or who was refused, may be told of rec; false if it
-// landed when nobody waited for it any more.
+// landed after its caller had left.
 func (l *Ledger) show(rec lease.Record) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -245,7 +245,7 @@ func (l *Ledger) stick(e *ender) {
 }
 
 // decide settles a call that is stuck. If nothing but such calls can have ended
-// the ownership, one of them did. If there are several, all in flight, then nobody
+// the ownership, one of them did. If there are several, all in flight, then no one
 // can tell which: the one that began first was in flight whenever it was. So it
 // counts as the one. In every other case nothing is known.
 func (l *Ledger) decide(ctx context.Context, e *ender) enderState {

@@ -97,7 +97,7 @@ func (s *Store) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event,
 // returns how it ended; nil if yield did not want more.
 func (s *Store) watchOnce(ctx context.Context, prefix string, yield func(lease.Event, error) bool) (synced bool, err error) {
 	var snapshot []lease.Event
-	hidden := map[string]bool{} // what stands landed when nobody waited for it
+	hidden := map[string]bool{} // what stands landed after its caller had left
 	for ev, err := range s.inner.Watch(ctx, prefix) {
 		if err != nil {
 			return synced, err

@@ -10,7 +10,7 @@ import (
 )
 
 // Opening, renewing and closing may be repeated as they are. But an opening that
-// lands after the session was closed makes it anew: it is closed again before
+// lands after the session was closed reopens it: it is closed again before
 // anything is asked of it.
 
 func (s *Store) OpenSession(ctx context.Context, want lease.Session) (g lease.Grant, err error) {

@@ -39,7 +39,7 @@ func (s *Store) Inner() Whole { return s.inner }
 // Patience is how long a Store waits for one answer, and for all.
 type Patience struct {
 	Attempt time.Duration // for the first answer; then twice as long, up to eight times
-	Pause   time.Duration // between attempts, likewise
+	Pause   time.Duration // between attempts, as above
 	All     time.Duration // where the caller has no deadline
 }
 
@@ -50,7 +50,7 @@ type Tally struct {
 	Evident    atomic.Int64 // of these: by the nonces of records
 	Eliminated atomic.Int64 // of these: by elimination
 	Unsettled  atomic.Int64 // calls whose caller was told that nothing is known
-	Late       atomic.Int64 // records of requests that landed when nobody waited for them
+	Late       atomic.Int64 // records of requests that landed after their callers had left
 	Ended      atomic.Int64 // watches that ended in an error
 }
 

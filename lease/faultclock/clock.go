@@ -105,7 +105,7 @@ type timer struct {
 	t  *time.Timer
 }
 
-// arm sets the real timer anew. The caller holds the clock's lock.
+// arm sets the real timer again. The caller holds the clock's lock.
 func (t *timer) arm() {
 	if t.t != nil {
 		t.t.Stop()

@@ -124,7 +124,7 @@ func (c *Cluster) MoveLeader(ctx context.Context, to *Member) error {
 
 // Compact drops all history before the present revision, which it returns, and
 // returns once that is done on the leader's disk. Watches that ask for an older
-// one are told so.
+// one get its error.
 func (c *Cluster) Compact(ctx context.Context) (revision int64, err error) {
 	err = c.withLeader(ctx, "compact", func(ctx context.Context, client *clientv3.Client) error {
 		got, err := client.Get(ctx, "\x00")

@@ -46,7 +46,7 @@ const binaryTimeout = 10 * time.Minute
 // Start runs a cluster for a test and returns once every member serves. Its
 // processes end with the test; if the test failed, it logs the last warnings of
 // each member. It fails the test if etcd can't be built or run, and if a member
-// ended though nobody killed it. With HOLDFAST_SKIP_ETCD=1 in the environment it
+// ended without being killed. With HOLDFAST_SKIP_ETCD=1 in the environment it
 // skips the test instead.
 func Start(tb testing.TB, opts ...Option) *Cluster {
 	tb.Helper()
@@ -189,7 +189,7 @@ func tempDir() (string, error) {
 }
 
 // Close kills all members and closes all routes. The error tells of members that
-// had ended though nobody killed them. Later calls do nothing.
+// had ended without being killed. Later calls do nothing.
 func (c *Cluster) Close() error {
 	c.mu.Lock()
 	if c.closed {

@@ -29,7 +29,7 @@ import (
 //	  └◀───────────────Kill─────────────────┘
 //
 // Restart works in every state, and kills first. A process that ends though
-// nobody killed it is reported by the next operation and by Cluster.Close.
+// it was not killed is reported by the next operation and by Cluster.Close.
 type Member struct {
 	c     *Cluster
 	name  string

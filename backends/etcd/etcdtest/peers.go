@@ -13,7 +13,7 @@ import (
 // All that members say to each other goes through the peer proxy of the one that
 // is called. Which member calls can't be told from its address, since all are on
 // loopback, and not from what it says, since leases are renewed over other
-// requests than raft's: it is told from the process that owns the connection.
+// requests than raft's: it is found by the process that owns the connection.
 
 // peerLink finds the link of a connection to one member.
 func (c *Cluster) peerLink(to *Member) func(net.Conn) *Link {

@@ -179,7 +179,7 @@ func findAccount() (account, error) {
 	return account{}, fmt.Errorf("no user to run PostgreSQL, which refuses root: %w", errors.Join(errs...))
 }
 
-// command is a program run as the account, without settings of the user's own.
+// command is a program run as the account, without the user's own settings.
 func (a account) command(dir, path string, args ...string) *exec.Cmd {
 	cmd := exec.Command(path, args...)
 	cmd.Dir = dir

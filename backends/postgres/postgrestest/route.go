@@ -77,7 +77,7 @@ func (r *Route) URLOf(role, database string) string { return urlOf(role, databas
 func (s *Server) URL() string { return s.first.URL() }
 
 // ReadWriteURL names the first routes of several servers, for a client that is to find the one
-// that takes writes, whichever it is at present; for the superuser and the database postgres.
+// that takes writes at present; for the superuser and the database postgres.
 func ReadWriteURL(servers ...*Server) string {
 	var routes []*Route
 	for _, s := range servers {

@@ -28,7 +28,7 @@ var errClosed = errors.New("postgrestest: the server is closed")
 //	  │  StopImmediate, KillPostmaster      │
 //	  └◀───────────────Kill─────────────────┘
 //
-// Restart works in every state, and kills first. A server that ends though nobody ended it is
+// Restart works in every state, and kills first. A server that ends without being ended is
 // reported by the next operation and by Close.
 type Server struct {
 	g      *group
@@ -63,7 +63,7 @@ type group struct {
 
 // Start runs a server for a test and returns once it answers, after about a second. Its processes,
 // and those started beside it, end with the test; if the test failed, it logs the last warnings of
-// each. It fails the test if a server can't be run, and if one ended though nobody ended it. Where
+// each. It fails the test if a server can't be run, and if one ended without being ended. Where
 // the programs are missing it does what Skip says.
 func Start(tb testing.TB, opts ...Option) *Server {
 	tb.Helper()
@@ -181,7 +181,7 @@ func (g *group) newServer(opts Options) (*Server, error) {
 }
 
 // Close ends the server and all that was started beside it. The error tells of servers that had
-// ended though nobody ended them. Later calls do nothing.
+// ended by themselves. Later calls do nothing.
 func (s *Server) Close() error { return s.g.close() }
 
 func (g *group) close() error {

@@ -1,4 +1,4 @@
-// Package db sends statements to PostgreSQL by whichever client there is.
+// Package db sends statements to PostgreSQL by either client, pgx or database/sql.
 package db
 
 import (
@@ -43,7 +43,7 @@ func OfStd(d *sql.DB) *DB { return &DB{client: std{d}} }
 // Prompt reports whether every request ends as soon as its context does.
 func (d *DB) Prompt() bool { _, ok := d.client.(pooled); return ok }
 
-// The SQLSTATEs that say that a statement was not applied for want of such a transaction.
+// The SQLSTATEs that say that a statement was not applied because the transaction can't write.
 const (
 	StateIsolation = "HF003" // of the functions: it is not READ COMMITTED
 	StateReadOnly  = "25006"

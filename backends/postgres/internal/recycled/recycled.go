@@ -1,5 +1,5 @@
 // Package recycled is for tests that need an empty store each, and many of them. A schema has dozens
-// of functions, each of which every connection plans anew, so that a case which makes a schema
+// of functions, each of which every connection plans again, so that a case which makes a schema
 // costs more than all that it does. So each gets one that another has used: emptied, and rested.
 //
 // What was under way when that other case ended may come late. It does nothing then: the sessions
