@@ -45,10 +45,7 @@ func New(k *lease.Keeper, opts ...Option) (*Locks, error) {
 	}
 	l := &Locks{k: k, ttl: o.ttl, lease: []lease.Option{lease.WithTTL(o.ttl), lease.WithRenewal(lease.RenewAt(1.0 / 3))}}
 	// The Keeper or its store refuse bad settings now, and not when a run is resumed.
-	name, err := lease.Name("runlock-options", fmt.Sprintf("%p", l))
-	if err != nil {
-		return refused(err)
-	}
+	name, _ := lease.Name("runlock-options", fmt.Sprintf("%p", l)) // digits make a name
 	h, err := k.Lease(name, l.lease...)
 	if err != nil {
 		return refused(err)
