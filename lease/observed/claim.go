@@ -118,11 +118,7 @@ func (s *Store) write(ctx context.Context, op string, n standing, r record) (lea
 	} else if r.Session != 0 {
 		r.Token++
 	}
-	value, err := encode(r)
-	if err != nil {
-		return 0, err
-	}
-	version, ok, err := s.put(ctx, op, key, value, n.version)
+	version, ok, err := s.put(ctx, op, key, encode(r), n.version)
 	if err != nil || !ok {
 		return 0, err
 	}
@@ -136,11 +132,7 @@ func (s *Store) write(ctx context.Context, op string, n standing, r record) (lea
 // refuse tells whether r is too long to be written.
 func (s *Store) refuse(op string, r record) error {
 	r.Token, r.Granted = 1<<63-1, 1<<63-1 // no count is longer, and no time
-	value, err := encode(r)
-	if err != nil {
-		return err
-	}
-	return s.fits(op, recordKey(r.Name), value)
+	return s.fits(op, recordKey(r.Name), encode(r))
 }
 
 // Acquire decides each claim by a swap of its record. A claim that

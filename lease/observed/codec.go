@@ -47,12 +47,9 @@ type record struct {
 	Granted  int64             `json:"at,omitempty"` // milliseconds, by the wall clock of who claimed it: for people
 }
 
-func encode(v any) ([]byte, error) {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", lease.ErrInvalid, err)
-	}
-	return b, nil
+func encode(v any) []byte {
+	b, _ := json.Marshal(v) // texts and numbers always can be marshalled
+	return b
 }
 
 // decodeSession reads a session's object; an error is lease.ErrBadRecord.

@@ -117,11 +117,8 @@ func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Gran
 		TTL: max(want.TTL, s.limits.MinTTL), Life: rand.Uint64(),
 	}
 	key := sessionKey(want.ID)
-	value, err := encode(first)
-	if err == nil {
-		err = s.fits(op, key, value)
-	}
-	if err != nil {
+	value := encode(first)
+	if err := s.fits(op, key, value); err != nil {
 		return lease.Grant{}, err
 	}
 	for {
@@ -154,11 +151,7 @@ func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Gran
 func (s *Store) beat(ctx context.Context, op string, id lease.SessionID, g sight) (sight, bool, error) {
 	next := g.session
 	next.Beat++
-	value, err := encode(next)
-	if err != nil {
-		return sight{}, false, err
-	}
-	version, ok, err := s.put(ctx, op, sessionKey(id), value, g.version)
+	version, ok, err := s.put(ctx, op, sessionKey(id), encode(next), g.version)
 	if err != nil || !ok {
 		return sight{}, false, err
 	}
