@@ -61,18 +61,3 @@ func TestAWatchFailsBehindWhatWaits(t *testing.T) {
 	_, err = w.Take(t.Context())
 	require.Equal(t, failure, err)
 }
-
-func TestAQueueIsInOrderAndEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var got []int
-		q := &feed.Queue{Limit: 10, Call: func(f func()) { f() }}
-		<-q.Idle()
-		add := func(n int) feed.Item { return feed.Item{Do: func() { time.Sleep(time.Second); got = append(got, n) }} }
-		require.True(t, q.Put(1, add(1)))
-		time.Sleep(time.Millisecond)
-		q.Put(1, add(3))
-		q.Put(0, add(2))
-		<-q.Idle()
-		require.Equal(t, []int{1, 2, 3}, got, "those of the first class first")
-	})
-}
