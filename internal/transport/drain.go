@@ -1,5 +1,11 @@
 package transport
 
+import (
+	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/holdfast-go/holdfast/internal/wire"
+)
+
 // This file hands what a Peer has queued to remote.
 
 // maxSpare is the largest queue whose memory is kept for the next burst.
@@ -54,11 +60,24 @@ func (p *Peer) resume() {
 func (p *Peer) send(o *outgoing) {
 	defer func() {
 		if r := recover(); r != nil {
-			if o.lost != nil {
-				o.lost.Add(1)
-			}
-			p.node.log("a message was not sent", r)
+			p.unsent(o, r)
 		}
 	}()
 	p.node.system.Root.Send(o.to, o.msg)
+}
+
+// unsent counts a straight message that may not have been sent, and tells its asker: without a
+// deadline that would wait for ever.
+func (p *Peer) unsent(o *outgoing, reason any) {
+	if o.lost != nil {
+		o.lost.Add(1)
+		from := actor.UnwrapEnvelopeSender(o.msg)
+		if e, ok := o.msg.(*wire.Envelope); ok {
+			from = e.Sender.PID()
+		}
+		if asker, _ := wire.AskerOf(p.node.system, from.GetAddress(), from.GetId()); asker != nil {
+			asker.Unconfirmed()
+		}
+	}
+	p.node.log("a message was not sent", reason)
 }
