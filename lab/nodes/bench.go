@@ -302,32 +302,29 @@ func (c *crew) all(but ...int) (nodes []int) {
 }
 
 // order gives nodes an order, all of them if none is named, and waits until each says that it is
-// done. A node that has failed is an error.
-func (c *crew) order(ctx context.Context, o order, within time.Duration, nodes ...int) (got []said, err error) {
+// done. A node that has failed is an error, and says nothing.
+func (c *crew) order(ctx context.Context, o order, within time.Duration, nodes ...int) ([]said, error) {
 	if len(nodes) == 0 {
 		nodes = c.all()
 	}
 	o.Number = int(c.numbers.Add(1))
-	for _, i := range nodes {
-		p := c.slots[i].current()
-		if p == nil {
+	got, errs := make([]said, len(nodes)), make([]error, len(nodes))
+	procs := make([]*process, len(nodes))
+	for k, i := range nodes {
+		if procs[k] = c.slots[i].current(); procs[k] == nil {
 			return nil, fmt.Errorf("%s: node-%d has no process", o.Do, i)
 		}
-		if err := p.Tell(o); err != nil {
+		if err := procs[k].Tell(o); err != nil {
 			return nil, err
 		}
 	}
-	for _, i := range nodes {
-		r, err := c.slots[i].current().Await(ctx, within, o.Do, func(r said) bool { return r.Number == o.Number })
-		if err == nil && r.Err != "" {
-			err = fmt.Errorf("node-%d: %s: %s", i, o.Do, r.Err)
+	for k, p := range procs {
+		got[k], errs[k] = p.Await(ctx, within, o.Do, func(r said) bool { return r.Number == o.Number })
+		if got[k].Err != "" {
+			errs[k] = fmt.Errorf("%s: %s: %s", p.ID, o.Do, got[k].Err)
 		}
-		if err != nil {
-			return got, err
-		}
-		got = append(got, r)
 	}
-	return got, nil
+	return got, errors.Join(errs...)
 }
 
 // lead makes a node the leader for all, those too that are started later.
@@ -345,7 +342,9 @@ func (c *crew) lead(ctx context.Context, i int) error {
 func (c *crew) weights(ctx context.Context, nodes ...int) (all []weight, err error) {
 	got, err := c.order(ctx, order{Do: doWeigh}, patience, nodes...)
 	for _, r := range got {
-		all = append(all, *r.Weight)
+		if err == nil {
+			all = append(all, *r.Weight)
+		}
 	}
 	return all, err
 }

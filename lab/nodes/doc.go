@@ -3,10 +3,10 @@
 //
 //	go run -C lab . run torture [-for 5m] [-seed N] [-store etcd|postgres|sqlite]
 //
-// There is one node program. Its workers note in a journal, by the
-// machine's one clock and in a file that outlives kill -9, what passes a gate, what is sent, handled
-// and answered, what the store confirmed, and which state came from where. One oracle, which
-// shares no code with the library, judges the journals and the store's own history:
+// There is one node program. Its workers note in a journal, by the machine's one clock and in a file
+// that outlives kill -9, what passes a gate, what is sent, handled and answered, what the store
+// confirmed, and which state came from where. One oracle, which shares no code with the library, judges
+// the journals and the store's own history:
 //
 //   - I1: every pass under a token is earlier than all passes under higher ones of its
 //     name, and one token is one process's.
@@ -23,13 +23,13 @@
 //     an answer of every name within the TTL and 20 s.
 //   - No process ends that was not told to.
 //
-// Scenarios are data: of storms (torture), of deaths, of
-// planned moves under load, and of mail over slow links; reshard and restore are functions. A crew
-// is servers, a network and nodes. Over namespaces links are cut;
-// over proxies they are also delayed, throttled and stalled. A Store says how servers are
-// started and troubled, how a node opens them, and what was written.
+// Scenarios are data: of storms (torture), of deaths, of planned moves under load, and of jobs that go
+// into a fenced ledger (scheduler, bank); those of mail over slow links, reshard and restore are
+// functions. A crew is servers, a network and nodes. Over namespaces links are cut; over proxies they
+// are also delayed, throttled and stalled. A Store says how servers are started and troubled, how a node
+// opens them, and what was written.
 //
 // In torture, overlaps that came of a session that the store had confirmed and then ended are told
-// apart, and breaches in a calm in which a lease ran out, on a machine that has no
-// processor for its holder, are excused, in a tenth of the calms at the most.
+// apart, and breaches in a calm in which a lease ran out, on a machine that has no processor for its
+// holder, are excused, in a tenth of the calms at the most.
 package nodes

@@ -3,7 +3,6 @@
 package nodes
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -110,17 +109,4 @@ func TestTroublesLastAsLongAsTheyMay(t *testing.T) {
 		picks[f.Pick] = true
 	}
 	require.Len(t, picks, 100)
-}
-
-func TestBadTroubles(t *testing.T) {
-	good := Trouble{Name: "x", Weight: 1, Least: 0.1, Most: 1, Do: func(context.Context, uint64) (string, func(context.Context) error, error) { return "", nil, nil }}
-	require.NoError(t, checkTroubles([]Trouble{good}))
-	for _, broken := range []func(*Trouble){
-		func(x *Trouble) { x.Name = "" }, func(x *Trouble) { x.Weight = 0 }, func(x *Trouble) { x.Least = 0 },
-		func(x *Trouble) { x.Most = 0.05 }, func(x *Trouble) { x.Most = 11 }, func(x *Trouble) { x.Do = nil },
-	} {
-		bad := good
-		broken(&bad)
-		require.ErrorContains(t, checkTroubles([]Trouble{good, bad}), "number 1")
-	}
 }

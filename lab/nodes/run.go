@@ -113,9 +113,6 @@ func newTorture(ctx context.Context, r *scene.Run, o options) (t *torture, err e
 		}
 	}()
 	t.troubles = t.servers.Troubles()
-	if err = checkTroubles(t.troubles); err != nil {
-		return t, err
-	}
 	if t.burners, err = machine.NewPlace(false); err != nil {
 		return t, err
 	}
@@ -224,18 +221,28 @@ func (t *torture) heal(ctx context.Context, n int) error {
 		t.heals = append(t.heals, healing{n, at})
 		t.mu.Unlock()
 	}
-	errs := make([]error, t.nodes)
-	var all sync.WaitGroup
+	var nodes []int
+	var since []time.Duration
 	for i := range t.nodes {
-		all.Go(func() { errs[i] = t.sweep(ctx, i, n, at) })
+		if up, err := t.awaitUp(ctx, i); err != nil {
+			t.evil(ruleI7, err)
+		} else {
+			nodes, since = append(nodes, i), append(since, max(at, up.At))
+		}
 	}
-	all.Wait()
+	got, err := t.order(ctx, order{Do: doSweep, Within: askWithin}, patience+10*time.Second, nodes...)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	for _, err := range errs {
-		if err != nil {
-			t.evil(ruleI7, err)
+	if err != nil {
+		t.evil(ruleI7, err)
+	}
+	for k, r := range got {
+		if took := r.At - since[k]; n > 0 && r.At > 0 {
+			t.nodeBack = append(t.nodeBack, took)
+			if took > t.ttl+nodeBound {
+				t.evil(ruleI7, fmt.Errorf("node-%d had an answer of every name only %v after storm %d", nodes[k], took, n))
+			}
 		}
 	}
 	t.say("storm %d is over: every name has answered every node after %v", n, (machine.Now() - at).Round(time.Millisecond))
@@ -244,27 +251,6 @@ func (t *torture) heal(ctx context.Context, n int) error {
 
 // askWithin bounds each ask of a sweep, which is repeated.
 const askWithin = 700 * time.Millisecond
-
-func (t *torture) sweep(ctx context.Context, i, n int, healed time.Duration) error {
-	up, err := t.awaitUp(ctx, i)
-	if err != nil {
-		return err
-	}
-	p := t.slots[i].current()
-	got, err := t.order(ctx, order{Do: doSweep, Within: askWithin}, patience+10*time.Second, i)
-	if err != nil || n == 0 {
-		return err
-	}
-	r := got[0]
-	took := r.At - max(healed, up.At)
-	t.mu.Lock()
-	t.nodeBack = append(t.nodeBack, took)
-	t.mu.Unlock()
-	if took > t.ttl+nodeBound {
-		return fmt.Errorf("%s had an answer of every name only %v after storm %d", p.ID, took, n)
-	}
-	return nil
-}
 
 // calm does planned moves, with no fault before or after it for a while.
 func (t *torture) calm(ctx context.Context, n int, moves []fault) error {

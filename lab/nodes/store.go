@@ -4,7 +4,6 @@ package nodes
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
@@ -79,15 +78,4 @@ type Change struct {
 	Lease   string
 	Token   lease.Token // of the record that was written; of a deletion, one between that and the next
 	Session uint64      // of the record; 0: it was deleted, or has expired
-}
-
-// checkTroubles refuses those that are out of bounds.
-func checkTroubles(ts []Trouble) error {
-	for i, t := range ts {
-		if t.Name == "" || t.Weight < 1 || t.Least <= 0 || t.Most < t.Least || t.Most > 10 || t.Do == nil {
-			return fmt.Errorf("troubles: number %d, %q: Weight %d, Least %v, Most %v: must have a name, a weight from 1 on, 0 < Least <= Most <= 10, and Do",
-				i, t.Name, t.Weight, t.Least, t.Most)
-		}
-	}
-	return nil
 }

@@ -166,6 +166,7 @@ func TestTroubles(t *testing.T) {
 		}
 		// All of it, and once more the first one, whose servers may have changed places.
 		for i, x := range append(all, all[0]) {
+			require.True(t, x.Name != "" && x.Weight > 0 && x.Least > 0 && x.Least <= x.Most && x.Most <= 10, "%+v", x)
 			require.NoError(t, write(5*time.Second))
 			what, undo, err := x.Do(t.Context(), uint64(i))
 			require.NoError(t, err, x.Name)
