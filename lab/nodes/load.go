@@ -3,7 +3,6 @@
 package nodes
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"os"
 	"regexp"
 	"runtime"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -298,7 +296,7 @@ func (n *node) inquire(l letter, within time.Duration) (receipt, error) {
 func (n *node) weigh() weight {
 	runtime.GC()
 	runtime.GC() // what finalizers and pools held on to
-	w := weight{Heap: machine.Heap(), RSS: resident(), Goroutines: runtime.NumGoroutine(), Active: int(n.active.Load()), Counted: map[string]int64{}}
+	w := weight{Heap: machine.Heap(), RSS: machine.RSS(os.Getpid()), Goroutines: runtime.NumGoroutine(), Active: int(n.active.Load()), Counted: map[string]int64{}}
 	var used syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &used) // of this process: it has no reason to fail
 	w.CPU = time.Duration(used.Utime.Nano() + used.Stime.Nano())
@@ -320,17 +318,6 @@ func (n *node) weigh() weight {
 	givenUp("remoting.", n.remote.Stats(), w.Counted)
 	w.Counted["dead letters"], w.Counted["order not kept"] = n.counts.dead.Load(), n.counts.order.Load()
 	return w
-}
-
-// resident is the memory of this process that is its own, in bytes: the mapped journal is not.
-func resident() uint64 {
-	status, _ := os.ReadFile("/proc/self/status")
-	_, rest, _ := bytes.Cut(status, []byte("RssAnon:"))
-	var kib uint64
-	if fields := bytes.Fields(rest); len(fields) > 0 {
-		kib, _ = strconv.ParseUint(string(fields[0]), 10, 64)
-	}
-	return kib << 10
 }
 
 // givesUp are the names of counters that say that a message was given up.

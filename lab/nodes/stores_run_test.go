@@ -77,6 +77,9 @@ func TestShortForms(t *testing.T) {
 	for _, name := range short {
 		t.Run(name, func(t *testing.T) {
 			etcdtest.Skip(t)
+			if !tier.Nightly() {
+				t.Parallel() // they wait, mostly
+			}
 			playShort(t, name, &scene.Run{Short: true})
 		})
 	}

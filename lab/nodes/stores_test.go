@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
+	"github.com/holdfast-go/holdfast/internal/tier"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -146,11 +147,14 @@ func TestPositionsAreTheOrderOfCommits(t *testing.T) {
 var harmless = []string{"long read by another program", "another program writes all the time",
 	"all nodes' ways to the primary delayed", "backends of all clients terminated, again and again"}
 
-// Every trouble is one, and when it was undone the store works, with all that it has confirmed.
+// Every trouble (the first three in the commit tier) is one, and when it was undone the store works, with all that it has confirmed.
 func TestTroubles(t *testing.T) {
 	each(t, func(t *testing.T, s Servers) {
 		c := connected(t, s)
 		all := s.Troubles()
+		if !tier.Nightly() {
+			all = all[:min(3, len(all))]
+		}
 		var confirmed []string
 		n := 0
 		write := func(within time.Duration) error {
