@@ -55,12 +55,12 @@ func main() {
 		_ = flags.Parse(args)
 		lanes, err := run.Commit()
 		fail(err)
-		passed = run.Lanes(lanes...)
+		passed = run.Lanes(ctx, lanes...)
 	case "all":
 		_ = flags.Parse(args)
 		steps, err := run.Modules()
 		fail(err)
-		passed = run.Lanes(steps)
+		passed = run.Lanes(ctx, steps)
 	case "nightly":
 		only := flags.String("only", "", "names of steps, separated by commas; empty: all of them")
 		again := flags.Bool("again", false, "also run steps that passed on this commit before")
@@ -72,7 +72,7 @@ func main() {
 		if *only != "" {
 			names = strings.Split(*only, ",")
 		}
-		passed, err = run.Night(steps, names, *again, *within)
+		passed, err = run.Night(ctx, steps, names, *again, *within)
 		fail(err)
 	case "planted":
 		only := flags.String("only", "", "regular expression that matches the whole name of each; empty: all")
@@ -84,7 +84,7 @@ func main() {
 		fail(err)
 		bugs, err = planted.Choose(bugs, *only, *in, *from)
 		fail(err)
-		missed := (&planted.Hunter{Root: root, Within: *within, Out: os.Stdout}).Hunt(bugs)
+		missed := (&planted.Hunter{Root: root, Within: *within, Out: os.Stdout}).Hunt(ctx, bugs)
 		fmt.Printf("%d of %d planted bugs were found; missed: %v\n", len(bugs)-len(missed), len(bugs), missed)
 		passed = len(missed) == 0
 	case "run":

@@ -67,15 +67,15 @@ func New(root string, out io.Writer) (*Run, error) {
 func (r *Run) Close() { _ = os.RemoveAll(r.dir) }
 
 // Lanes runs lists of steps side by side, each list in order, and prints the outcome. It reports
-// whether all passed.
-func (r *Run) Lanes(lanes ...[]Step) bool {
+// whether all passed. The end of ctx ends what runs, and fails the rest.
+func (r *Run) Lanes(ctx context.Context, lanes ...[]Step) bool {
 	began := time.Now()
 	verdicts := make([]Verdict, len(lanes))
 	var running sync.WaitGroup
 	for i, steps := range lanes {
 		running.Go(func() {
 			for _, s := range steps {
-				verdicts[i].add(r.step(context.Background(), s))
+				verdicts[i].add(r.step(ctx, s))
 			}
 		})
 	}

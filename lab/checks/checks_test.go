@@ -110,7 +110,7 @@ func TestAllFailuresAreReported(t *testing.T) {
 	hangs := Step{Name: "hangs", Module: ".", Go: []string{"run", "./hangs"}, Limit: 2 * time.Second}
 	write(t, r.root, "hangs/main.go", "package main\n\nfunc main() { select {} }\n")
 	write(t, r.root, "hangs/more.go", "package main\n\nimport \"time\"\n\nfunc init() { go func() { time.Sleep(time.Hour) }() }\n")
-	if r.Lanes([]Step{all}, []Step{hangs}) {
+	if r.Lanes(t.Context(), []Step{all}, []Step{hangs}) {
 		t.Errorf("passed\n%s", out)
 	}
 	for _, want := range []string{"FAILED go test: " + module + "/lease: TestIt", "FAILED go test: " + module + "/health: TestIt", "FAILED hangs: ", "deadline exceeded"} {
@@ -158,7 +158,7 @@ func TestNight(t *testing.T) {
 	steps := []Step{step("health"), step("lease")}
 	night := func(want bool, lines int, only []string, again bool, within time.Duration) {
 		t.Helper()
-		good, err := r.Night(steps, only, again, within)
+		good, err := r.Night(t.Context(), steps, only, again, within)
 		if err != nil || good != want {
 			t.Errorf("%v %v, want %v\n%s", good, err, want, out)
 		}
@@ -173,8 +173,13 @@ func TestNight(t *testing.T) {
 	night(true, 3, nil, false, time.Hour)
 	night(true, 5, nil, true, time.Hour)
 	night(false, 7, nil, true, time.Nanosecond) // no time is left for any
-	if _, err := r.Night(steps, []string{"nothing"}, false, time.Hour); err == nil {
+	if _, err := r.Night(t.Context(), steps, []string{"nothing"}, false, time.Hour); err == nil {
 		t.Error("a step that does not exist")
+	}
+	ended, end := context.WithCancel(t.Context())
+	end() // as by Ctrl-C
+	if good, err := r.Night(ended, steps, nil, true, time.Hour); good || err == nil || r.Lanes(ended, steps) {
+		t.Error("passed though it was ended")
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 
 // Night runs steps in order, for at most within together, and appends a line for each to the report.
 // only names those to run; none: all. A step that passed on this commit is left out unless again is
-// set. It reports whether all that ran passed.
-func (r *Run) Night(steps []Step, only []string, again bool, within time.Duration) (bool, error) {
+// set. It reports whether all that ran passed; an error is that of ctx, too.
+func (r *Run) Night(ctx context.Context, steps []Step, only []string, again bool, within time.Duration) (bool, error) {
 	for _, name := range only {
 		if !slices.ContainsFunc(steps, func(s Step) bool { return s.Name == name }) {
 			return false, fmt.Errorf("there is no step %q; see the command list", name)
@@ -32,7 +32,7 @@ func (r *Run) Night(steps []Step, only []string, again bool, within time.Duratio
 		return false, err
 	}
 	passed := passedOn(commit, string(text))
-	ctx, cancel := context.WithTimeout(context.Background(), within)
+	night, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	good := true
 	for _, s := range steps {
@@ -41,10 +41,13 @@ func (r *Run) Night(steps []Step, only []string, again bool, within time.Duratio
 		}
 		began := time.Now()
 		var v Verdict
-		if ctx.Err() != nil {
+		if night.Err() != nil {
 			v.fail("no time was left for it")
 		} else {
-			v = r.step(ctx, s)
+			v = r.step(night, s)
+		}
+		if ctx.Err() != nil {
+			return false, context.Cause(ctx)
 		}
 		verdict := "ok"
 		if len(v.Failed) > 0 {

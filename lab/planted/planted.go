@@ -139,13 +139,13 @@ type Hunter struct {
 // rounds is how often all checks of a bug run until one finds it: those that draw may miss it once.
 const rounds = 3
 
-// Hunt plants the bugs and returns the names of those that no check finds, or whose check does not
-// pass with nothing planted.
-func (h *Hunter) Hunt(bugs []Bug) (missed []string) {
+// Hunt plants the bugs and returns the names of those that no check finds before ctx ends, or whose
+// check does not pass with nothing planted.
+func (h *Hunter) Hunt(ctx context.Context, bugs []Bug) (missed []string) {
 	h.passed = map[Check]bool{}
 	for i, b := range bugs {
 		began := time.Now()
-		by, err := h.find(b)
+		by, err := h.find(ctx, b)
 		verdict := fmt.Sprintf("found by %s", by)
 		if err != nil {
 			verdict = err.Error()
@@ -156,7 +156,10 @@ func (h *Hunter) Hunt(bugs []Bug) (missed []string) {
 	return missed
 }
 
-func (h *Hunter) find(b Bug) (by string, err error) {
+func (h *Hunter) find(ctx context.Context, b Bug) (by string, err error) {
+	if ctx.Err() != nil {
+		return "", context.Cause(ctx)
+	}
 	dir, err := os.MkdirTemp("", "holdfast-planted")
 	if err != nil {
 		return "", err
@@ -167,18 +170,18 @@ func (h *Hunter) find(b Bug) (by string, err error) {
 		return "", err
 	}
 	if b.SparedBy != nil {
-		if failed, err := h.run(*b.SparedBy, dir, planted); err != nil || failed != "" {
+		if failed, err := h.run(ctx, *b.SparedBy, dir, planted); err != nil || failed != "" {
 			return "", fmt.Errorf("a breakage, and no bug: %s fails: %s %v", b.SparedBy, failed, err)
 		}
 	}
 	for _, c := range slices.Repeat(b.FoundBy, rounds) {
 		if !h.passed[c] {
-			if failed, err := h.run(c, dir, nil); err != nil || failed != "" {
+			if failed, err := h.run(ctx, c, dir, nil); err != nil || failed != "" {
 				return "", fmt.Errorf("%s fails with nothing planted: %s %v", c, failed, err)
 			}
 			h.passed[c] = true
 		}
-		if failed, err := h.run(c, dir, planted); err != nil {
+		if failed, err := h.run(ctx, c, dir, planted); err != nil {
 			return "", err
 		} else if failed != "" {
 			return fmt.Sprintf("%s: %s", c, failed), nil
@@ -194,7 +197,7 @@ var (
 
 // run builds and runs a check with planted files in place of the source. failed says which test
 // fails, and is empty if all pass.
-func (h *Hunter) run(c Check, dir string, planted map[string]string) (failed string, err error) {
+func (h *Hunter) run(ctx context.Context, c Check, dir string, planted map[string]string) (failed string, err error) {
 	pkg := filepath.Join(h.Root, c.Package)
 	replace := map[string]string{}
 	for file, path := range planted {
@@ -208,22 +211,24 @@ func (h *Hunter) run(c Check, dir string, planted map[string]string) (failed str
 		return "", err
 	}
 	bin := filepath.Join(dir, "check.test")
-	build := exec.Command("go", "test", "-c", "-trimpath", "-vet=off", "-overlay", filepath.Join(dir, "overlay.json"), "-o", bin, ".")
+	build := exec.CommandContext(ctx, "go", "test", "-c", "-trimpath", "-vet=off", "-overlay", filepath.Join(dir, "overlay.json"), "-o", bin, ".")
 	build.Dir = pkg
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%s does not compile: %s", c.Package, out)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), h.Within)
+	within, cancel := context.WithTimeout(ctx, h.Within)
 	defer cancel()
 	// A test that spins at one moment of fake time must not take all memory.
 	args := append([]string{"-c", `ulimit -v 12000000; exec "$0" "$@"`, bin, "-test.run", c.Run, "-test.failfast", "-test.v"}, draws(pkg)...)
-	cmd := exec.CommandContext(ctx, "sh", args...)
+	cmd := exec.CommandContext(within, "sh", args...)
 	cmd.Dir, cmd.WaitDelay = pkg, 10*time.Second
 	cmd.Env = append(os.Environ(), "HOLDFAST_NIGHTLY=1") // explorers to their full bounds, disturbed servers
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	switch {
 	case ctx.Err() != nil:
+		return "", context.Cause(ctx)
+	case within.Err() != nil:
 		return "it hangs", nil
 	case err == nil && !bytes.Contains(out, []byte("--- PASS: ")):
 		return "", fmt.Errorf("%s: no test ran", c)

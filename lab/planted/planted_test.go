@@ -4,6 +4,7 @@ package planted
 
 import (
 	"bytes"
+	"context"
 	"go/ast"
 	"go/build"
 	"go/importer"
@@ -177,13 +178,18 @@ func TestHunt(t *testing.T) {
 	}
 	var out bytes.Buffer
 	h := &Hunter{Root: src, Within: 4 * time.Second, Out: &out}
-	if missed := strings.Join(h.Hunt(bugs), " "); missed != "breakage broken elsewhere missed nothing unclean" {
+	if missed := strings.Join(h.Hunt(t.Context(), bugs), " "); missed != "breakage broken elsewhere missed nothing unclean" {
 		t.Errorf("missed %s\n%s", missed, &out)
 	}
 	for _, want := range []string{"found by p ^TestAnswer$: TestAnswer", "it hangs", "NOT FOUND", "fails with nothing planted", "no test ran", "undefined: none", "a breakage, and no bug", "does not apply"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("not said: %s\n%s", want, &out)
 		}
+	}
+	ended, end := context.WithCancel(t.Context())
+	end() // as by Ctrl-C
+	if missed := h.Hunt(ended, bugs); len(missed) != len(bugs) {
+		t.Errorf("missed only %s of %d", missed, len(bugs))
 	}
 }
 
