@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -54,10 +56,11 @@ type bed struct {
 	journal journal
 	names   map[string]time.Duration // that all contend for: how long a holder keeps one; 0: as long as it can
 
-	want func(name string, hold time.Duration) error // has all nodes contend for another name
-	join func(n *node) error                         // has another node contend for all names
-	stop func()
-	end  []func()
+	contending sync.WaitGroup
+	running    context.Context // of those that contend
+	halt       func()
+
+	end []func()
 
 	// By lab.Now: when the fault began; since when service is surely gone, and when its return was
 	// begun. A fault that does not end service sets neither of these.
@@ -66,7 +69,8 @@ type bed struct {
 
 // newBed runs a server, and no nodes.
 func newBed(ctx context.Context, store string, ttl time.Duration, opts ...postgrestest.Option) (b *bed, err error) {
-	b = &bed{ttl: ttl, listens: true, stop: func() {}}
+	b = &bed{ttl: ttl, listens: true}
+	b.running, b.halt = context.WithCancel(context.WithoutCancel(ctx))
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, b.close())
@@ -118,14 +122,6 @@ func (b *bed) ownRoute(n *node) (string, error) {
 	return r.URLOf(role, "postgres"), nil
 }
 
-// address is a URL of package open that leads past all faults, for a process.
-func (b *bed) address() string {
-	if b.etcd != nil {
-		return "etcd://" + b.etcd.Endpoints()[0]
-	}
-	return b.server.Route().URLOf(role, "postgres")
-}
-
 // member is the only one of etcd.
 func (b *bed) member() *etcdtest.Member { return b.etcd.Members()[0] }
 
@@ -149,9 +145,12 @@ func (b *bed) direct() (*clientv3.Client, error) {
 	return b.keep(b.etcd.NewClient(func(c *clientv3.Config) { c.Endpoints = []string{b.member().Direct()} }))
 }
 
+// atEnd has f called when the bed is closed, those of later calls first.
+func (b *bed) atEnd(f func()) { b.end = append(b.end, f) }
+
 func (b *bed) keep(c *clientv3.Client, err error) (*clientv3.Client, error) {
 	if err == nil {
-		b.end = append(b.end, func() { _ = c.Close() }) // one of a link that is cut may complain
+		b.atEnd(func() { _ = c.Close() }) // one of a link that is cut may complain
 	}
 	return c, err
 }
@@ -175,8 +174,8 @@ func (n *node) each(do func(*faultlink.Link)) {
 	}
 }
 
-// newNode adds a node. over changes the store that its Keeper is over; nil does not.
-func (b *bed) newNode(ctx context.Context, id string, over func(lease.Store) lease.Store) (n *node, err error) {
+// newNode adds a node.
+func (b *bed) newNode(ctx context.Context, id string) (n *node, err error) {
 	n = &node{id: id}
 	if b.etcd != nil {
 		err = b.etcdStore(n)
@@ -186,13 +185,10 @@ func (b *bed) newNode(ctx context.Context, id string, over func(lease.Store) lea
 	if err != nil {
 		return nil, err
 	}
-	if over != nil {
-		n.store = over(n.store)
-	}
 	if n.keeper, err = newKeeper(n.store, n.id, b.ttl); err != nil {
 		return nil, err
 	}
-	b.end = append(b.end, func() { abandon(n.keeper) }) // what is left ends with the server
+	b.atEnd(func() { abandon(n.keeper) }) // what is left ends with the server
 	b.nodes = append(b.nodes, n)
 	return n, nil
 }
@@ -224,7 +220,7 @@ func (b *bed) postgresStore(ctx context.Context, n *node) error {
 	if n.pool, err = pgxpool.NewWithConfig(context.WithoutCancel(ctx), config); err != nil {
 		return err
 	}
-	b.end = append(b.end, n.pool.Close)
+	b.atEnd(n.pool.Close)
 	opts := []postgres.Option{postgres.WithLogger(zap.NewNop())}
 	if b.listens && len(b.nodes) == 0 { // the others look for changes
 		opts = append(opts, postgres.WithListener(func(ctx context.Context) (*pgx.Conn, error) {
@@ -245,41 +241,38 @@ func abandon(k *lease.Keeper) {
 // populate adds n nodes.
 func (b *bed) populate(ctx context.Context, n int) error {
 	for range n {
-		if _, err := b.newNode(ctx, fmt.Sprintf("node-%d", len(b.nodes)+1), nil); err != nil {
+		if _, err := b.newNode(ctx, fmt.Sprintf("node-%d", len(b.nodes)+1)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// contend starts contenders for every name on every node.
-func (b *bed) contend(ctx context.Context) (err error) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	var all sync.WaitGroup
-	b.stop = sync.OnceFunc(func() { cancel(); all.Wait() })
-	one := func(n *node, name string, hold time.Duration) error {
+// contend starts contenders for names on a node.
+func (b *bed) contend(n *node, names map[string]time.Duration) error {
+	for name, hold := range names {
 		h, err := n.keeper.Lease(name)
-		if err == nil {
-			all.Go(func() { b.journal.contend(ctx, n.id, h, hold) })
+		if err != nil {
+			return err
 		}
-		return err
+		b.contending.Go(func() { b.journal.contend(b.running, n.id, h, hold) })
 	}
-	b.want = func(name string, hold time.Duration) (err error) {
-		for _, n := range b.nodes {
-			err = errors.Join(err, one(n, name, hold))
-		}
-		return err
-	}
-	b.join = func(n *node) (err error) {
-		for name, hold := range b.names {
-			err = errors.Join(err, one(n, name, hold))
-		}
-		return err
-	}
+	return nil
+}
+
+// contendAll starts them on every node, for names that are new.
+func (b *bed) contendAll(names map[string]time.Duration) (err error) {
+	maps.Copy(b.names, names)
 	for _, n := range b.nodes {
-		err = errors.Join(err, b.join(n))
+		err = errors.Join(err, b.contend(n, names))
 	}
 	return err
+}
+
+// stop ends all contenders.
+func (b *bed) stop() {
+	b.halt()
+	b.contending.Wait()
 }
 
 // await calls is every 5 ms until it is true, and returns how long after since that was.
@@ -295,35 +288,19 @@ func await(ctx context.Context, since, within time.Duration, what string, is fun
 	return lab.Now() - since, nil
 }
 
-// held waits until every name was believed to be held after since, and returns how long after
-// since that was.
+// held waits until every name was believed to be held after since, those that change hands by a term
+// that began after it, and returns how long after since that was.
 func (b *bed) held(ctx context.Context, since, within time.Duration) (took time.Duration, err error) {
 	_, err = await(ctx, since, within, fmt.Sprintf("all %d names are held", len(b.names)), func() bool {
 		seen := map[string]time.Duration{}
 		for _, e := range b.journal.all() {
-			if at := max(e.First, since); e.Last > since && (seen[e.Name] == 0 || at < seen[e.Name]) {
+			at := max(e.First, since)
+			if e.Last > since && (b.names[e.Name] == 0 || e.First > since) && (seen[e.Name] == 0 || at < seen[e.Name]) {
 				seen[e.Name] = at
 			}
 		}
-		took = 0
-		for _, at := range seen {
-			took = max(took, at-since)
-		}
+		took = slices.Max(append(slices.Collect(maps.Values(seen)), since)) - since
 		return len(seen) == len(b.names)
-	})
-	return took, err
-}
-
-// won waits until a name was acquired after since, and returns how long after since that was.
-func (b *bed) won(ctx context.Context, since, within time.Duration) (took time.Duration, err error) {
-	_, err = await(ctx, since, within, "a name is acquired", func() bool {
-		took = 0
-		for _, e := range b.journal.all() {
-			if e.First > since && (took == 0 || e.First-since < took) {
-				took = e.First - since
-			}
-		}
-		return took != 0
 	})
 	return took, err
 }

@@ -8,12 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/holdfast-go/holdfast/backends/open"
 	"github.com/holdfast-go/holdfast/backends/postgres"
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
 	lab "github.com/holdfast-go/holdfast/lab/machine"
@@ -78,18 +76,16 @@ func grow(ctx context.Context, run *scene.Run, what string, vacuum, idle bool, n
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
-	store, closeStore, err := open.Open(ctx, b.address())
+	node, err := b.newNode(ctx, "renewing")
 	if err != nil {
 		return err
 	}
-	closeStore = sync.OnceValue(closeStore)
-	defer func() { err = errors.Join(err, closeStore()) }()
-	all, err := openSessions(ctx, store)
+	all, err := openSessions(ctx, node.store)
 	if err != nil {
 		return err
 	}
 	for i, s := range all {
-		if _, err := store.Acquire(ctx, s, []lease.Claim{{Name: fmt.Sprint("name/", i), Nonce: uint64(i + 1)}}); err != nil {
+		if _, err := node.store.Acquire(ctx, s, []lease.Claim{{Name: fmt.Sprint("name/", i), Nonce: uint64(i + 1)}}); err != nil {
 			return err
 		}
 	}
@@ -106,15 +102,13 @@ func grow(ctx context.Context, run *scene.Run, what string, vacuum, idle bool, n
 	}
 	began, renewed := time.Now(), 0
 	for renewed < n {
-		if err := renewAll(ctx, store, all); err != nil {
+		if err := renewAll(ctx, node.store, all); err != nil {
 			return err
 		}
 		renewed += len(all)
 	}
 	took := time.Since(began)
-	if err := closeStore(); err != nil { // its connections tell of their statistics when they end
-		return err
-	}
+	node.pool.Close() // connections tell of their statistics when they end
 	_, err = await(ctx, 0, 10*time.Second, "the server counts all updates", func() bool {
 		return b.count(ctx, "SELECT n_dead_tup, n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'session'",
 			&dead, &updates, &hot) == nil && updates >= int64(renewed)
@@ -136,16 +130,7 @@ func grow(ctx context.Context, run *scene.Run, what string, vacuum, idle bool, n
 // idle begins another client's transaction, which has a snapshot and a write, does what else is asked
 // for, and then nothing.
 func (b *bed) idle(ctx context.Context, then string) (*pgx.Conn, error) {
-	conn, err := b.server.Conn(ctx)
-	if err != nil {
-		return nil, err
-	}
-	sql := "BEGIN ISOLATION LEVEL REPEATABLE READ; CREATE TABLE others (n int); SELECT txid_current();" + then
-	if _, err := conn.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol); err != nil {
-		hangUp(conn)
-		return nil, err
-	}
-	return conn, nil
+	return b.opened(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ; CREATE TABLE others (n int); SELECT txid_current();"+then)
 }
 
 // sections is how many parts the time has for which a transaction is idle, each with figures of its own.
@@ -166,12 +151,12 @@ func besideIdle(ctx context.Context, run *scene.Run) error {
 func beside(ctx context.Context, run *scene.Run, lasts, each, patience time.Duration, before string) (err error) {
 	p := sizesOf(run)
 	p.patience = patience
-	b, of, err := compared(ctx, onPostgres, p)
+	b, of, err := compared(ctx, onPostgres, p.ttl)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
-	n, err := b.newNode(ctx, "steady", nil)
+	n, err := b.newNode(ctx, "steady")
 	if err != nil {
 		return err
 	}
@@ -187,12 +172,12 @@ func beside(ctx context.Context, run *scene.Run, lasts, each, patience time.Dura
 	if err != nil {
 		return err
 	}
+	t, err := newTurns(ctx, b, p, of)
+	if err != nil {
+		return err
+	}
 	section := func() error {
-		t, err := newTurns(ctx, p, of)
-		if err != nil {
-			return err
-		}
-		defer t.close()
+		t.acquired, t.renewed, t.told = map[string][]time.Duration{}, map[string][]time.Duration{}, nil
 		for next, until := time.Now(), time.Now().Add(lasts/sections); next.Before(until); next = next.Add(each) {
 			if err := lab.Pause(ctx, time.Until(next)); err != nil {
 				return err

@@ -15,14 +15,14 @@ import (
 // childEnv makes this program a process of a scenario: a childArg as JSON.
 const childEnv = "HOLDFAST_LAB_LEASES"
 
-type childArg struct {
+type childArg[A any] struct {
 	Kind string
-	Arg  json.RawMessage
+	Arg  A
 }
 
 // children are what such a process may be.
 var children = map[string]func(arg json.RawMessage) error{
-	"contender": contender, "holder": holder, "writer": writer, "function": function,
+	"holder": holder, "writer": writer, "function": function,
 }
 
 // Child is the whole of a process that a scenario started; in any other it does nothing. A program
@@ -32,7 +32,7 @@ func Child() {
 	if !is {
 		return
 	}
-	var c childArg
+	var c childArg[json.RawMessage]
 	err := json.Unmarshal([]byte(text), &c)
 	if err == nil {
 		err = children[c.Kind](c.Arg)
@@ -46,11 +46,7 @@ func Child() {
 
 // start starts a process that reports R.
 func start[R any](at *lab.Place, kind, id string, arg any) (*lab.Process[R], error) {
-	text, err := json.Marshal(arg)
-	if err != nil {
-		return nil, err
-	}
-	return lab.Start[R](at, id, childEnv, childArg{kind, text})
+	return lab.Start[R](at, id, childEnv, childArg[any]{kind, arg})
 }
 
 // untilTold returns a context that ends with the first line, or the end, of the input.

@@ -3,17 +3,11 @@
 package leases
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"net/url"
-	"os"
-	"sync"
-	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -28,14 +22,13 @@ type sizes struct {
 	ttl       time.Duration // of leases, sessions and the leader table, renewed each third of it
 	turns     int           // acquisitions by each way
 	handOvers int           // by each way
-	deaths    int           // of holders of each way, and as many stops
 	patience  time.Duration // what one call may take
 }
 
 func sizesOf(run *scene.Run) sizes {
-	s := sizes{ttl: 5 * time.Second, turns: 1000, handOvers: 200, deaths: 5, patience: 10 * time.Second}
+	s := sizes{ttl: 5 * time.Second, turns: 1000, handOvers: 200, patience: 10 * time.Second}
 	if run.Short {
-		s = sizes{ttl: 3 * time.Second, turns: 20, handOvers: 3, deaths: 1, patience: 30 * time.Second}
+		s = sizes{ttl: 3 * time.Second, turns: 20, handOvers: 3, patience: 30 * time.Second}
 	}
 	return s
 }
@@ -45,28 +38,26 @@ func sizesOf(run *scene.Run) sizes {
 // in the manner of River's.
 func compare(ctx context.Context, run *scene.Run) (err error) {
 	p := sizesOf(run)
-	b, of, err := compared(ctx, storeOf(run), p)
+	b, of, err := compared(ctx, storeOf(run), p.ttl)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
-	t, err := newTurns(ctx, p, of)
+	t, err := newTurns(ctx, b, p, of)
 	if err != nil {
 		return err
 	}
 	for range p.turns {
 		if err := t.turn(ctx); err != nil {
-			t.close()
 			return err
 		}
 	}
-	t.close()
 	t.print(run)
 	ratio := func(what string, took map[string][]time.Duration, way string, most float64) {
 		got := float64(scene.Percentile(took[holdfast], 50)) / float64(scene.Percentile(took[way], 50))
 		run.AtMost(fmt.Sprintf("%s p50, ours to %s", what, way), got, most, "")
 	}
-	over, err := handOvers(ctx, p, of)
+	over, err := handOvers(ctx, b, p, of)
 	if err != nil {
 		return err
 	}
@@ -78,28 +69,24 @@ func compare(ctx context.Context, run *scene.Run) (err error) {
 		ratio("acquire", t.acquired, ownSession, 0.5)
 		ratio("hand-over", over, bare, 1.5)
 	}
-	return deaths(ctx, b, p, of, run)
+	return nil
 }
 
 // compared runs a server for a comparison, and says how its names are held.
-func compared(ctx context.Context, store string, p sizes) (b *bed, of holding, err error) {
-	if b, err = newBed(ctx, store, p.ttl); err != nil {
+func compared(ctx context.Context, store string, ttl time.Duration) (b *bed, of holding, err error) {
+	if b, err = newBed(ctx, store, ttl); err != nil {
 		return nil, of, err
 	}
-	of = holding{Store: store, TTL: p.ttl}
+	of = holding{Store: store, TTL: ttl}
 	if b.etcd != nil {
 		of.URL = b.member().Direct()
 	} else {
 		var conn *pgx.Conn
-		if conn, err = b.server.Conn(ctx); err == nil {
+		if conn, err = b.opened(ctx, leaderSchema); err == nil {
 			c := conn.Config()
 			of.URL = fmt.Sprintf("postgres://%s@/%s?host=%s&port=%d&sslmode=disable", c.User, c.Database, url.QueryEscape(c.Host), c.Port)
-			_, err = conn.Exec(ctx, leaderSchema)
 			hangUp(conn)
 		}
-	}
-	if err == nil {
-		b.place, err = lab.NewPlace(false)
 	}
 	if err != nil {
 		return nil, of, errors.Join(err, b.close())
@@ -114,38 +101,25 @@ type turns struct {
 	ways              []string
 	all               map[string]candidate
 	seen              func(context.Context) (time.Time, error)
-	close             func()
 	acquired, renewed map[string][]time.Duration
 	told              []time.Duration // ours alone: from the call that acquires until another node was told
 }
 
-func newTurns(ctx context.Context, p sizes, of holding) (_ *turns, err error) {
+func newTurns(ctx context.Context, b *bed, p sizes, of holding) (_ *turns, err error) {
 	t := &turns{p: p, ways: waysOn(of.Store), all: map[string]candidate{}, acquired: map[string][]time.Duration{}, renewed: map[string][]time.Duration{}}
 	of.Name = "turns"
-	var end []func()
-	t.close = func() {
-		for _, f := range end {
-			f()
-		}
-	}
-	defer func() {
-		if err != nil {
-			t.close()
-		}
-	}()
 	for _, way := range t.ways {
 		of.Way = way
-		if t.all[way], err = of.candidate(ctx, "turns"); err != nil {
+		if t.all[way], err = b.candidate(ctx, of, "turns"); err != nil {
 			return nil, err
 		}
-		end = append(end, t.all[way].close)
 	}
 	k, stop, err := of.keeper(ctx, "watcher")
 	if err != nil {
 		return nil, err
 	}
-	end = append(end, stop)
-	t.seen, err = watching(k, p, of.Name)
+	b.atEnd(stop)
+	t.seen, err = watching(ctx, k, p, of.Name)
 	return t, err
 }
 
@@ -212,36 +186,30 @@ func (t *turns) print(run *scene.Run) {
 
 // watching has a Keeper watch the name, and returns what waits until it was told once more that the
 // name is held.
-func watching(k *lease.Keeper, p sizes, name string) (seen func(context.Context) (time.Time, error), err error) {
-	puts, synced := make(chan time.Time, 16), make(chan struct{})
+func watching(ctx context.Context, k *lease.Keeper, p sizes, name string) (seen func(context.Context) (time.Time, error), err error) {
+	told := make(chan time.Time, 16)
 	if _, err = k.Watch(name, func(e lease.Event) {
-		switch e.Kind {
-		case lease.EventSynced:
-			close(synced)
-		case lease.EventPut:
+		if e.Kind == lease.EventSynced || e.Kind == lease.EventPut {
 			select {
-			case puts <- time.Now():
+			case told <- time.Now():
 			default:
 			}
 		}
 	}); err != nil {
 		return nil, err
 	}
-	select {
-	case <-synced:
-	case <-time.After(p.patience):
-		return nil, fmt.Errorf("a watch did not begin within %v", p.patience)
-	}
-	return func(ctx context.Context) (time.Time, error) {
+	seen = func(ctx context.Context) (time.Time, error) {
+		ctx, cancel := context.WithTimeout(ctx, p.patience)
+		defer cancel()
 		select {
-		case at := <-puts:
+		case at := <-told:
 			return at, nil
 		case <-ctx.Done():
-			return time.Time{}, ctx.Err()
-		case <-time.After(p.patience):
-			return time.Time{}, fmt.Errorf("the watch was not told of an acquisition within %v", p.patience)
+			return time.Time{}, fmt.Errorf("the watch was told nothing within %v: %w", p.patience, ctx.Err())
 		}
-	}, nil
+	}
+	_, err = seen(ctx) // it is synced
+	return seen, err
 }
 
 // won is when a waiter had its name.
@@ -263,156 +231,55 @@ const settle = 200 * time.Millisecond
 
 // handOvers times from before a holder releases until the waiter has the name. The first rounds are
 // not counted.
-func handOvers(ctx context.Context, p sizes, of holding) (map[string][]time.Duration, error) {
+func handOvers(ctx context.Context, b *bed, p sizes, of holding) (map[string][]time.Duration, error) {
 	ways := waysOn(of.Store)
 	pairs, got := map[string][2]candidate{}, map[string][]time.Duration{}
 	for _, way := range ways {
 		of.Way, of.Name = way, "hand-over"
 		var pair [2]candidate
 		for i := range pair {
-			c, err := of.candidate(ctx, fmt.Sprint("candidate-", i))
-			if err != nil {
+			var err error
+			if pair[i], err = b.candidate(ctx, of, fmt.Sprint("candidate-", i)); err != nil {
 				return nil, err
 			}
-			defer c.close()
-			pair[i] = c
 		}
 		pairs[way] = pair
 	}
-	for round := range p.handOvers + 2 {
-		one, cancel := context.WithTimeout(ctx, time.Minute)
+	round := func() error {
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
 		waiting := map[string]<-chan won{}
-		err := error(nil)
 		for _, way := range ways {
-			err = errors.Join(err, pairs[way][0].await(one))
-			waiting[way] = waits(one, pairs[way][1])
+			if err := pairs[way][0].await(ctx); err != nil {
+				return err
+			}
+			waiting[way] = waits(ctx, pairs[way][1])
 		}
-		err = errors.Join(err, lab.Pause(one, settle))
+		if err := lab.Pause(ctx, settle); err != nil {
+			return err
+		}
 		for _, i := range rand.Perm(len(ways)) {
 			way := ways[i]
-			if err == nil && len(waiting[way]) > 0 {
-				err = fmt.Errorf("the waiter did not wait: %w", (<-waiting[way]).err)
-			}
-			if err != nil {
-				break
+			if len(waiting[way]) > 0 {
+				return fmt.Errorf("hand-over by %s: the waiter did not wait: %w", way, (<-waiting[way]).err)
 			}
 			began := time.Now()
-			err = pairs[way][0].release(one)
+			err := pairs[way][0].release(ctx)
 			w := <-waiting[way]
-			err = errors.Join(err, w.err, pairs[way][1].release(one))
-			if round >= 2 {
-				got[way] = append(got[way], w.at.Sub(began))
+			if err = errors.Join(err, w.err, pairs[way][1].release(ctx)); err != nil {
+				return fmt.Errorf("hand-over by %s: %w", way, err)
 			}
-			if err != nil {
-				err = fmt.Errorf("hand-over by %s: %w", way, err)
-			}
+			got[way] = append(got[way], w.at.Sub(began))
 		}
-		cancel()
-		if err != nil {
+		return nil
+	}
+	for i := range p.handOvers + 2 {
+		if i == 2 {
+			clear(got)
+		}
+		if err := round(); err != nil {
 			return nil, err
 		}
 	}
 	return got, nil
-}
-
-// holder acquires, says so, and keeps the name until it is killed.
-func holder(arg json.RawMessage) error {
-	var h holding
-	if err := json.Unmarshal(arg, &h); err != nil {
-		return err
-	}
-	ctx := context.Background()
-	c, err := h.candidate(ctx, fmt.Sprint("holder-", os.Getpid()))
-	if err != nil {
-		return err
-	}
-	if ok, err := c.try(ctx); err != nil || !ok {
-		return fmt.Errorf("%s: not acquired: %w", h.Name, err)
-	}
-	fmt.Println(`"held"`)
-	for lab.Pause(ctx, h.TTL/3) == nil {
-		if h.Store == onPostgres && h.Way != holdfast { // the others renew by themselves
-			if err := c.renew(ctx); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// never is a hand-over that did not come.
-const never = time.Duration(math.MaxInt64)
-
-// death has a process hold the name and another client wait for it, sends a signal to the holder at
-// some moment between two renewals, and returns how long after that the other had it.
-func (h holding) death(ctx context.Context, b *bed, s syscall.Signal, within time.Duration) (time.Duration, error) {
-	p, err := start[string](b.place, "holder", h.Name, h)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = p.Kill() }()
-	if _, err := p.Await(ctx, time.Minute, "held", func(string) bool { return true }); err != nil {
-		return 0, err
-	}
-	c, err := h.candidate(ctx, "waiter")
-	if err != nil {
-		return 0, err
-	}
-	defer c.close()
-	waiting, cancel := context.WithCancel(ctx)
-	defer cancel()
-	done := waits(waiting, c)
-	select {
-	case w := <-done:
-		return 0, fmt.Errorf("%s %s: the waiter had it before its holder ended: %w", h.Way, h.Name, w.err)
-	case <-time.After(time.Second + rand.N(h.TTL/3)):
-	}
-	began := time.Now()
-	if err := p.Signal(s); err != nil {
-		return 0, err
-	}
-	select {
-	case w := <-done:
-		return w.at.Sub(began), w.err
-	case <-time.After(within):
-		cancel()
-		<-done // before its client is closed
-		return never, nil
-	}
-}
-
-// deaths kills and stops holders of every way, all at once, on names of their own.
-func deaths(ctx context.Context, b *bed, p sizes, of holding, run *scene.Run) error {
-	overdue := 10 * time.Second // on a machine that is busy
-	took := map[string][]time.Duration{}
-	var mu sync.Mutex
-	var failed error
-	var all sync.WaitGroup
-	signals := map[syscall.Signal]string{syscall.SIGKILL: "kill -9 of the holder", syscall.SIGSTOP: "the holder stopped"}
-	for s, what := range signals {
-		for _, way := range waysOn(of.Store) {
-			for i := range p.deaths {
-				h := of
-				h.Way, h.Name = way, fmt.Sprintf("death/%s/%s/%d", way, what, i)
-				all.Go(func() {
-					d, err := h.death(ctx, b, s, p.ttl+overdue)
-					mu.Lock()
-					defer mu.Unlock()
-					failed, took[what+", "+way] = errors.Join(failed, err), append(took[what+", "+way], d)
-				})
-			}
-		}
-	}
-	all.Wait()
-	for _, s := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
-		for _, way := range waysOn(of.Store) {
-			run.Spread(signals[s]+", "+way, took[signals[s]+", "+way])
-		}
-		longest := scene.Percentile(took[signals[s]+", "+holdfast], 100)
-		run.Within("longest of ours, "+signals[s], longest, p.ttl+overdue)
-		if s == syscall.SIGKILL && failed == nil && longest < p.ttl/3 {
-			run.Unsafe("a name was taken over %v after its holder was killed: nothing but the end of the TTL tells that it is dead", longest)
-		}
-	}
-	return cmp.Or(failed, ctx.Err())
 }

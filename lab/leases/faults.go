@@ -7,10 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"runtime"
-	"sort"
-	"strings"
 	"time"
 
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
@@ -38,10 +35,6 @@ type fault struct {
 	// clock: two may believe, as the server's clock is stepped or what it told was lost; back: and
 	// tokens may go back.
 	clock, back bool
-	// twice: there are two stores, so that two do believe, and for how long is measured.
-	twice bool
-	// check asserts more.
-	check func(b *bed, f finding) error
 }
 
 // names that nodes contend for: by how long each holder keeps one; 0: as long as it can.
@@ -52,18 +45,13 @@ func contended() map[string]time.Duration {
 // finding is what a bed showed of a fault.
 type finding struct {
 	verdict
-	began     time.Duration // the fault
 	out       time.Duration // how long service was gone; 0: it was not
-	took      time.Duration // the fault
 	held      int           // terms of long names that were alive when the fault began
 	lost      int           // of these
 	reasons   map[string]int
 	believed  time.Duration // how long after the fault began the last of the lost was believed in
-	heldAgain time.Duration // after the fault's end, until every name was believed to be held
-	acquired  time.Duration // after the fault's end, until something was acquired
-	handOvers int           // terms that began while the fault lasted
+	heldAgain time.Duration // after the fault's end, until every name was held
 	silence   error         // a holder believed while no renewal can have succeeded
-	err       error         // of check
 }
 
 // most is how long recovery may take, on a machine that is busy.
@@ -76,16 +64,17 @@ func (f fault) once(ctx context.Context, ttl time.Duration) (r finding, err erro
 		return r, err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
-	b.names, b.journal.look = maps.Clone(f.names), f.look
-	if f.names == nil {
-		b.names = contended()
+	names := f.names
+	if names == nil {
+		names = contended()
 	}
+	b.names, b.journal.look = map[string]time.Duration{}, f.look
 	if f.prepare != nil {
 		if err := f.prepare(ctx, b); err != nil {
 			return r, fmt.Errorf("prepare: %w", err)
 		}
 	}
-	if err := errors.Join(b.populate(ctx, cmp.Or(f.nodes, 3)), b.contend(ctx)); err != nil {
+	if err := errors.Join(b.populate(ctx, cmp.Or(f.nodes, 3)), b.contendAll(names)); err != nil {
 		return r, err
 	}
 	if _, err := b.held(ctx, lab.Now(), most(ttl)); err != nil {
@@ -103,26 +92,14 @@ func (f fault) once(ctx context.Context, ttl time.Duration) (r finding, err erro
 	if err != nil {
 		return r, fmt.Errorf("after the fault: %w", err)
 	}
-	acquired, err := time.Duration(0), error(nil)
-	if !f.lasting() {
-		if acquired, err = b.won(ctx, over, most(ttl)); err != nil {
-			return r, fmt.Errorf("after the fault: %w", err)
-		}
-	}
 	if err := lab.Pause(ctx, ttl/2); err != nil { // what is noticed late
 		return r, err
 	}
 	b.stop()
 	r = b.find(b.began, over)
-	r.heldAgain, r.acquired, r.silence = heldAgain, acquired, b.silence()
-	if f.check != nil {
-		r.err = f.check(b, r)
-	}
+	r.heldAgain, r.silence = heldAgain, b.silence()
 	return r, nil
 }
-
-// lasting reports whether every holder keeps a name for as long as it can.
-func (f fault) lasting() bool { return f.names != nil }
 
 // attempts is how often a fault is played that should have cost no holder a term, and did: a machine
 // that is busy with other things may have.
@@ -143,16 +120,11 @@ func (f fault) play(ctx context.Context, ttl time.Duration, run *scene.Run) (r f
 		if r, err = f.once(ctx, ttl); err != nil {
 			return r, err
 		}
-		run.Printf("%s; %s; %v", r.beliefs(), r.recovery(), r.verdict)
+		run.Printf("%d of %d lost %v, the last %v after it began; gone for %v, all held %v after; %v", r.lost, r.held, r.reasons,
+			scene.Short(r.believed), scene.Short(r.out), scene.Short(r.heldAgain), r.verdict)
 		if !f.robbed(r, ttl) {
 			break
 		}
-	}
-	if f.twice {
-		if r.doubles == 0 {
-			run.Violation("two stores, and no name was held in both")
-		}
-		return r, r.err
 	}
 	if r.backward > 0 && !f.back || r.doubles > 0 && (!f.clock || r.longest > ttl) {
 		run.Unsafe("%v", r.verdict)
@@ -169,7 +141,7 @@ func (f fault) play(ctx context.Context, ttl time.Duration, run *scene.Run) (r f
 	if f.loses && r.believed >= ttl {
 		run.Unsafe("believed for longer than the TTL: %v", r.believed)
 	}
-	return r, r.err
+	return r, nil
 }
 
 // scenario is the fault alone, with leases of 5 s: long enough for a holder on a machine that is busy
@@ -187,14 +159,11 @@ func (f fault) scenario() scene.Scenario {
 // find looks at the journal.
 func (b *bed) find(began, over time.Duration) finding {
 	list := b.journal.all()
-	r := finding{verdict: judge(list), began: began, took: over - began, reasons: map[string]int{}}
+	r := finding{verdict: judge(list), reasons: map[string]int{}}
 	if b.gone != 0 {
 		r.out = over - b.gone
 	}
 	for _, e := range list {
-		if e.First > began && e.First < over {
-			r.handOvers++
-		}
 		if b.names[e.Name] != 0 || e.First > began || e.Last < began {
 			continue
 		}
@@ -221,42 +190,6 @@ func (b *bed) silence() error {
 		}
 	}
 	return nil
-}
-
-func round(d time.Duration) time.Duration {
-	if d >= 100*time.Millisecond {
-		return d.Round(10 * time.Millisecond)
-	}
-	return d.Round(time.Millisecond)
-}
-
-// beliefs says what holders believed.
-func (r finding) beliefs() string {
-	s := fmt.Sprintf("all %d kept", r.held)
-	if r.lost > 0 {
-		var why []string
-		for reason, n := range r.reasons {
-			why = append(why, fmt.Sprintf("%d %s", n, reason))
-		}
-		sort.Strings(why)
-		s = fmt.Sprintf("%d of %d lost (%s), the last %v after it began", r.lost, r.held, strings.Join(why, ", "), round(r.believed))
-	}
-	if r.doubles > 0 {
-		s += fmt.Sprintf("; %d terms began while another believed, for %v at most", r.doubles, round(r.longest))
-	}
-	if r.backward > 0 {
-		s += fmt.Sprintf("; %d tokens went back, by %v at most", r.backward, round(time.Duration(r.furthest)*time.Microsecond))
-	}
-	return s
-}
-
-// recovery says how long it took.
-func (r finding) recovery() string {
-	s := "no pause"
-	if r.out > 0 {
-		s = fmt.Sprintf("gone for %v", round(r.out))
-	}
-	return fmt.Sprintf("%s; all held %v, the first acquired %v after", s, round(r.heldAgain), round(r.acquired))
 }
 
 // outage has the server away for minutes, under holders of many names.

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -16,13 +15,12 @@ import (
 	"github.com/asynkron/protoactor-go/cluster/clusterproviders/test"
 	"github.com/asynkron/protoactor-go/cluster/identitylookup/disthash"
 	"github.com/asynkron/protoactor-go/remote"
+	"go.uber.org/zap"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lab/scene"
-	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/membership"
-	"github.com/holdfast-go/holdfast/remoting"
+	whole "github.com/holdfast-go/holdfast/node"
 	"github.com/holdfast-go/holdfast/sharding"
 )
 
@@ -39,12 +37,12 @@ func echo() *actor.Props {
 
 // grainsScenario compares requests to an actor on another node: by its bare PID, as an entity of
 // package sharding, and as a grain of protoactor's cluster.
-func grainsScenario(_ context.Context, r *scene.Run) error {
+func grainsScenario(ctx context.Context, r *scene.Run) error {
 	asks, rounds := 200_000, 5 // the median of the rounds counts
 	if r.Short {
 		asks, rounds = 5000, 3
 	}
-	pid, entity, err := entities()
+	pid, entity, err := entities(ctx)
 	if err != nil {
 		return err
 	}
@@ -52,25 +50,22 @@ func grainsScenario(_ context.Context, r *scene.Run) error {
 	if err != nil {
 		return err
 	}
-	kinds := []struct {
-		name  string
-		ask   func() error
-		rates []float64
-	}{{name: "bare PID", ask: pid}, {name: "entity", ask: entity}, {name: "grain", ask: grain}}
+	var rates [3][]float64
+	var median [3]float64
+	names := [3]string{"bare PID", "entity", "grain"}
 	for range rounds {
-		for i := range kinds {
-			rate, err := measure(kinds[i].ask, asks)
+		for i, ask := range []func() error{pid, entity, grain} {
+			rate, err := measure(ask, asks)
 			if err != nil {
-				return fmt.Errorf("%s: %w", kinds[i].name, err)
+				return fmt.Errorf("%s: %w", names[i], err)
 			}
-			kinds[i].rates = append(kinds[i].rates, rate)
+			rates[i] = append(rates[i], rate)
 		}
 	}
-	var median []float64
-	for _, k := range kinds {
-		slices.Sort(k.rates)
-		median = append(median, k.rates[len(k.rates)/2])
-		r.Figure("asks a second, "+k.name, "%.0f (%.0f to %.0f)", k.rates[len(k.rates)/2], k.rates[0], k.rates[len(k.rates)-1])
+	for i, all := range rates {
+		slices.Sort(all)
+		median[i] = all[rounds/2]
+		r.Figure("asks a second, "+names[i], "%.0f (%.0f to %.0f)", median[i], all[0], all[rounds-1])
 	}
 	r.Figure("entity to grain; grain to bare PID", "%.2f; %.2f", median[1]/median[2], median[2]/median[0])
 	most := 1 / 0.6
@@ -83,68 +78,37 @@ func grainsScenario(_ context.Context, r *scene.Run) error {
 
 // measure has all grainCallers ask, and returns asks per second.
 func measure(ask func() error, asks int) (float64, error) {
-	var wg sync.WaitGroup
-	failed := make(chan error, grainCallers)
-	began := time.Now()
-	for range grainCallers {
-		wg.Go(func() {
-			for range asks / grainCallers {
-				if err := ask(); err != nil {
-					failed <- err
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
-	select {
-	case err := <-failed:
-		return 0, err
-	default:
-		return float64(asks/grainCallers*grainCallers) / time.Since(began).Seconds(), nil
-	}
+	took, err := forAll(asks, grainCallers, func(int) error { return ask() })
+	return float64(asks) / took.Seconds(), err
 }
 
 // entities starts two nodes, one of which hosts.
-func entities() (bare, entity func() error, err error) {
+func entities(ctx context.Context) (bare, entity func() error, err error) {
 	store := memory.New()
-	node := func(id string, props *actor.Props) (*actor.ActorSystem, *sharding.Region, error) {
-		system := actor.NewActorSystem(remoting.LogTo(nil))
-		config, err := remoting.Configure("127.0.0.1", 0, remoting.WithPlaintext())
+	begin := func(id string, props *actor.Props) (*whole.Node, *sharding.Region, error) {
+		n, err := whole.Start(ctx, whole.Config{ID: id, Store: store, Listen: "127.0.0.1:0", Plaintext: true, Group: "grains", Logger: zap.NewNop()})
 		if err != nil {
 			return nil, nil, err
 		}
-		n, err := remoting.Start(system, config)
-		if err != nil {
-			return nil, nil, err
-		}
-		keeper, err := lease.NewKeeper(store, lease.Config{ID: id, Address: n.Address()})
-		if err != nil {
-			return nil, nil, err
-		}
-		group, err := membership.Join(context.Background(), keeper, "grains")
-		if err != nil {
-			return nil, nil, err
-		}
-		r, err := sharding.Start(system, group, sharding.Type{Name: "echo", Props: props, Shards: 16})
-		return system, r, err
+		r, err := n.ShardedType(sharding.Type{Name: "echo", Props: props, Shards: 16})
+		return n, r, err
 	}
-	there, _, err := node("host", echo())
+	there, _, err := begin("host", echo())
 	if err != nil {
 		return nil, nil, err
 	}
-	here, region, err := node("proxy", nil)
+	here, region, err := begin("proxy", nil)
 	if err != nil {
 		return nil, nil, err
 	}
-	plain := there.Root.Spawn(echo())
+	plain := there.System().Root.Spawn(echo())
 	pid, msg := actor.NewPID(plain.Address, plain.Id), wrapperspb.String("hello")
 	bare = func() error {
-		_, err := here.Root.RequestFuture(pid, msg, 10*time.Second).Result()
+		_, err := here.System().Root.RequestFuture(pid, msg, 10*time.Second).Result()
 		return err
 	}
 	entity = func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		_, err := sharding.Ask[*wrapperspb.StringValue](ctx, region, "one", msg)
 		return err

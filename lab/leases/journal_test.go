@@ -61,7 +61,6 @@ func TestFindCountsWhatWasLost(t *testing.T) {
 	require.Equal(t, 2, r.held)
 	require.Equal(t, 1, r.lost)
 	require.Equal(t, time.Second, r.believed)
-	require.Equal(t, 1, r.handOvers)
 	require.Equal(t, 3*time.Second, r.out)
 	require.Equal(t, map[string]int{"expired": 1}, r.reasons)
 }

@@ -37,7 +37,7 @@ func names(ctx context.Context, run *scene.Run) error {
 		return err
 	}
 	defer b.close()
-	first, err := b.newNode(ctx, "first", nil)
+	first, err := b.newNode(ctx, "first")
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func names(ctx context.Context, run *scene.Run) error {
 	for _, h := range handles {
 		h.OnLost(func(lease.Loss) { lost.Add(1) })
 	}
-	acquired, err := forAll(handles, callers, func(h *lease.Handle) error { return hold(ctx, h) })
+	acquired, err := forAll(n, callers, func(i int) error { return hold(ctx, handles[i]) })
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func names(ctx context.Context, run *scene.Run) error {
 	if err != nil {
 		return err
 	}
-	took, err := forAll(heirs, callers, func(h *lease.Handle) error { return h.Release(ctx) })
+	took, err := forAll(n, callers, func(i int) error { return heirs[i].Release(ctx) })
 	run.Figure("names released", "%d in %v (%v a name)", n, scene.Short(took), scene.Short(took/time.Duration(n)))
 	return err
 }
@@ -88,29 +88,21 @@ func handlesOf(n *node, names []string) (hs []*lease.Handle, err error) {
 	return hs, err
 }
 
-// forAll runs f for all, so many at a time.
-func forAll[T any](of []T, atATime int, f func(T) error) (time.Duration, error) {
+// forAll runs f for each of n things, so many at a time.
+func forAll(n, atATime int, f func(i int) error) (time.Duration, error) {
 	began := time.Now()
 	var next atomic.Int64
 	var all sync.WaitGroup
 	errs := make([]error, atATime)
 	for c := range errs {
 		all.Go(func() {
-			for i := next.Add(1) - 1; i < int64(len(of)) && errs[c] == nil; i = next.Add(1) - 1 {
-				errs[c] = f(of[i])
+			for i := int(next.Add(1)) - 1; i < n && errs[c] == nil; i = int(next.Add(1)) - 1 {
+				errs[c] = f(i)
 			}
 		})
 	}
 	all.Wait()
 	return time.Since(began), errors.Join(errs...)
-}
-
-// indices are those of n things.
-func indices(n int) (all []int) {
-	for i := range n {
-		all = append(all, i)
-	}
-	return all
 }
 
 // renewals is how many renewals the server has had, by its own count: etcd's of messages, in which
@@ -217,50 +209,13 @@ func processor() time.Duration {
 func heap() uint64 {
 	runtime.GC()
 	runtime.GC() // what finalizers and pools held on to
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
-}
-
-// heirs wait for names and note when they had each.
-type heirs struct {
-	ctx    context.Context
-	room   chan struct{} // bounds the acquisitions at a time
-	mu     sync.Mutex
-	got    []time.Time
-	left   atomic.Int64
-	failed atomic.Int64
-	all    chan struct{}
-}
-
-// wait acquires h as soon as it is free, without a goroutine while it is not.
-func (w *heirs) wait(h *lease.Handle) {
-	h.OnFree(func() {
-		w.room <- struct{}{}
-		ok, err := h.Acquire(w.ctx)
-		<-w.room
-		switch {
-		case w.ctx.Err() != nil:
-		case err != nil: // as lease.Run does: not at once again
-			w.failed.Add(1)
-			time.AfterFunc(time.Second/2+rand.N(time.Second/2), func() { w.wait(h) })
-		case !ok:
-			w.wait(h)
-		default:
-			w.mu.Lock()
-			w.got = append(w.got, time.Now())
-			w.mu.Unlock()
-			if w.left.Add(-1) == 0 {
-				close(w.all)
-			}
-		}
-	})
+	return lab.Heap()
 }
 
 // takeOver lets the process that holds names die, as far as the server can tell, while another node
 // waits for them all, which took the first so long to acquire. It returns who holds them then.
 func takeOver(ctx context.Context, b *bed, run *scene.Run, first *node, names []string, acquired time.Duration) ([]*lease.Handle, error) {
-	second, err := b.newNode(ctx, "second", nil)
+	second, err := b.newNode(ctx, "second")
 	if err != nil {
 		return nil, err
 	}
@@ -270,42 +225,63 @@ func takeOver(ctx context.Context, b *bed, run *scene.Run, first *node, names []
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	w := &heirs{ctx: ctx, room: make(chan struct{}, callers), all: make(chan struct{})}
-	w.left.Store(int64(len(hs)))
-	began := time.Now()
-	for _, h := range hs {
-		w.wait(h)
+	room, all := make(chan struct{}, callers), make(chan struct{}) // bounds the acquisitions at a time
+	var mu sync.Mutex
+	var got []time.Time
+	var wait func(h *lease.Handle) // acquires h as soon as it is free, without a goroutine while it is not
+	wait = func(h *lease.Handle) {
+		h.OnFree(func() {
+			room <- struct{}{}
+			ok, err := h.Acquire(ctx)
+			<-room
+			switch {
+			case ctx.Err() != nil:
+			case err != nil: // as lease.Run does: not at once again
+				time.AfterFunc(time.Second/2+rand.N(time.Second/2), func() { wait(h) })
+			case !ok:
+				wait(h)
+			default:
+				mu.Lock()
+				defer mu.Unlock()
+				if got = append(got, time.Now()); len(got) == len(hs) {
+					close(all)
+				}
+			}
+		})
 	}
-	run.Figure("waiters registered", "%d in %v", len(hs), scene.Short(time.Since(began)))
+	taken := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(got)
+	}
+	for _, h := range hs {
+		wait(h)
+	}
 	if err := lab.Pause(ctx, b.ttl/2); err != nil { // the first looks are taken, the watch is up
 		return nil, err
 	}
 	stated, err := b.statements(ctx, run, "holding and waiting")
-	if err == nil {
-		err = lab.Pause(ctx, b.ttl)
-	}
-	if err == nil {
+	if err = errors.Join(err, lab.Pause(ctx, b.ttl)); err == nil {
 		err = stated()
 	}
 	if err != nil {
 		return nil, err
 	}
-	if left := w.left.Load(); left != int64(len(hs)) {
-		return nil, fmt.Errorf("%d names were taken over from a holder that lived: it had lost them", int64(len(hs))-left)
+	if n := taken(); n > 0 {
+		return nil, fmt.Errorf("%d names were taken over from a holder that lived: it had lost them", n)
 	}
 	died := time.Now()
 	first.cut()
 	abandon(first.keeper)
 	select {
-	case <-w.all:
+	case <-all:
 	case <-ctx.Done():
-		return nil, fmt.Errorf("%d of %d names not taken over, %d acquisitions failed: %w", w.left.Load(), len(hs), w.failed.Load(), context.Cause(ctx))
+		return nil, fmt.Errorf("%d of %d names were taken over: %w", taken(), len(hs), context.Cause(ctx))
 	}
-	after := make([]time.Duration, len(w.got))
-	for i, at := range w.got {
+	after := make([]time.Duration, len(got))
+	for i, at := range got {
 		after[i] = at.Sub(died)
 	}
-	run.Figure("acquisitions of heirs without a definite answer", "%d", w.failed.Load())
 	run.Spread("taken over after the holder's death", after)
 	// The TTL, and twice what acquiring them all takes on this machine: the server has to
 	// delete as much as it then writes.

@@ -12,7 +12,6 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -42,16 +41,14 @@ const (
 // functions is a run of serverless.
 type functions struct {
 	*bed
-	name   string // begins the names of keys
+	keys   []string
 	client *clientv3.Client
 	since  int64 // the revision before the run
 
 	numbers atomic.Uint32 // of processes
 	mu      sync.Mutex
 	calls   []functionCall
-	died    int // with SIGKILL
-	inCalls int // of all, in the middle of a call
-	overdue int // killed, as they did not end
+	died    int // with SIGKILL, as they were to
 }
 
 // serverless runs many processes at a time, each for a moment, which acquire, renew, hand over and
@@ -70,7 +67,10 @@ func serverless(ctx context.Context, run *scene.Run) (err error) {
 	if b.place, err = lab.NewPlace(false); err != nil {
 		return err
 	}
-	f := &functions{bed: b, name: "serverless-" + strconv.FormatUint(run.Seed, 36)}
+	f := &functions{bed: b}
+	for i := range functionKeys {
+		f.keys = append(f.keys, fmt.Sprint("key-", i))
+	}
 	if f.client, err = b.direct(); err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func serverless(ctx context.Context, run *scene.Run) (err error) {
 	f.since = now.Header.Revision
 	began := lab.Now()
 	end := began + length
-	if _, err = forAll(indices(processes), processes, func(i int) error {
+	if _, err = forAll(processes, processes, func(i int) error {
 		rng := rand.New(rand.NewPCG(run.Seed, uint64(i)))
 		for lab.Now() < end && ctx.Err() == nil {
 			if err := f.one(ctx, rng); err != nil {
@@ -103,7 +103,7 @@ func serverless(ctx context.Context, run *scene.Run) (err error) {
 	}
 	n := f.numbers.Load()
 	run.Figure("processes", "%d in %v, %.1f a second, %d at a time", n, took.Round(time.Second), float64(n)/took.Seconds(), processes)
-	run.Figure("died by SIGKILL; in a call; killed late", "%d; %d; %d", f.died, f.inCalls, f.overdue)
+	run.Figure("died by SIGKILL", "%d", f.died)
 	v := judgeFunctions(f.calls, history)
 	v.report(run)
 	run.Within("longest until a key is free when all are gone", scene.Percentile(free, 100), slices.Max(functionTTLs)+functionBound)
@@ -116,9 +116,8 @@ func serverless(ctx context.Context, run *scene.Run) (err error) {
 // one starts a process, waits until it is gone, and keeps its calls.
 func (f *functions) one(ctx context.Context, rng *rand.Rand) error {
 	n := f.numbers.Add(1)
-	key := uint16(n % functionKeys)
-	set := functionSettings{Process: n, Endpoints: []string{f.member().Direct()}, Run: f.name,
-		Key: key, Owner: key*ownersOfAKey + uint16(rng.IntN(ownersOfAKey)), Life: leastLife + upTo(rng, mostLife-leastLife),
+	key := f.keys[n%functionKeys]
+	set := functionSettings{Process: n, URL: f.member().Direct(), Key: key, Owner: ownerOf(key, rng), Life: leastLife + upTo(rng, mostLife-leastLife),
 		Crash: rng.IntN(10) < crashesOf10, Seed: rng.Uint64()}
 	p, err := start[functionCall](f.place, "function", fmt.Sprint("function-", n), set)
 	if err != nil {
@@ -138,13 +137,8 @@ func (f *functions) one(ctx context.Context, rng *rand.Rand) error {
 		return nil
 	case err.Error() != "signal: killed":
 		return fmt.Errorf("process %d ended by itself, of a life of %v: %w", n, set.Life, err)
-	case set.Crash:
+	case set.Crash: // else it had not come to its end in time, on a busy machine
 		f.died++
-	default: // it had not come to its end in time, on a busy machine
-		f.overdue++
-	}
-	if said := p.Said(); len(said) > 0 && said[len(said)-1].End == 0 {
-		f.inCalls++
 	}
 	return nil
 }
@@ -161,9 +155,9 @@ func (f *functions) settle(ctx context.Context) ([]time.Duration, error) {
 	}
 	began := lab.Now()
 	took := make([]time.Duration, functionKeys)
-	_, err = forAll(indices(functionKeys), functionKeys, func(key int) error {
+	_, err = forAll(functionKeys, functionKeys, func(key int) error {
 		for {
-			r, err := p.Acquire(ctx, keyName(f.name, uint16(key)), "last", functionTTLs[0])
+			r, err := p.Acquire(ctx, f.keys[key], "last", functionTTLs[0])
 			if took[key] = lab.Now() - began; r.Acquired {
 				return nil
 			}
@@ -179,22 +173,22 @@ func (f *functions) settle(ctx context.Context) ([]time.Duration, error) {
 }
 
 // history reads what became of the keys off etcd's own history.
-func (f *functions) history(ctx context.Context) (map[uint16][]keyChange, error) {
+func (f *functions) history(ctx context.Context) (map[string][]keyChange, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	numbers := map[string]uint16{}
-	for key := range uint16(functionKeys) {
-		name, err := provider.Name(keyName(f.name, key))
+	keys := map[string]string{}
+	for _, key := range f.keys {
+		name, err := provider.Name(key)
 		if err != nil {
 			return nil, err
 		}
-		numbers[etcd.DefaultPrefix+name] = key
+		keys[etcd.DefaultPrefix+name] = key
 	}
-	last, err := f.client.Put(ctx, f.name+"/end", "")
+	last, err := f.client.Put(ctx, "end", "")
 	if err != nil {
 		return nil, err
 	}
-	history := map[uint16][]keyChange{}
+	history := map[string][]keyChange{}
 	for w := range f.client.Watch(clientv3.WithRequireLeader(ctx), "", clientv3.WithPrefix(), clientv3.WithRev(f.since+1)) {
 		if err := w.Err(); err != nil {
 			return nil, err
@@ -203,7 +197,7 @@ func (f *functions) history(ctx context.Context) (map[uint16][]keyChange, error)
 			if e.Kv.ModRevision == last.Header.Revision {
 				return history, nil
 			}
-			key, ok := numbers[string(e.Kv.Key)]
+			key, ok := keys[string(e.Kv.Key)]
 			if !ok {
 				continue
 			}
@@ -234,43 +228,37 @@ func ownerIn(value string) (string, error) {
 
 // functionSettings are what such a process is started with.
 type functionSettings struct {
-	Process   uint32 // its number, from 1
-	Endpoints []string
-	Run       string // part of the keys' names
-	Key       uint16
-	Owner     uint16        // of all keys, by number: an owner has one key
-	Life      time.Duration // from its first instruction on
-	Crash     bool          // it ends with SIGKILL then, whatever it is doing
-	Seed      uint64
+	Process uint32 // its number, from 1
+	URL     string // of etcd
+	Key     string
+	Owner   string
+	Life    time.Duration // from its first instruction on
+	Crash   bool          // it ends with SIGKILL then, whatever it is doing
+	Seed    uint64
 }
 
-// keyName is what a key is called.
-func keyName(run string, key uint16) string { return fmt.Sprintf("%s/key-%d", run, key) }
-
-// ownerName is what an owner is called.
-func ownerName(owner uint16) string { return fmt.Sprintf("run-%d", owner) }
+// ownerOf draws one of a key's owners: an owner has one key.
+func ownerOf(key string, r *rand.Rand) string {
+	return fmt.Sprintf("%s-owner-%d", key, r.IntN(ownersOfAKey))
+}
 
 // callOp is what a call does.
-type callOp uint8
+type callOp string
 
 const (
-	opAcquire callOp = iota + 1
-	opRenew
-	opRelease
-	opTransfer
+	opAcquire  callOp = "acquire"
+	opRenew    callOp = "renew"
+	opRelease  callOp = "release"
+	opTransfer callOp = "transfer"
 )
 
-func (o callOp) String() string {
-	return [...]string{"?", "acquire", "renew", "release", "transfer"}[o]
-}
-
 // callOutcome is what a call returned.
-type callOutcome uint8
+type callOutcome string
 
 const (
-	isNo callOutcome = iota + 1
-	isYes
-	isUnknown // an error; or none, as the process died over it
+	isNo      callOutcome = "no"
+	isYes     callOutcome = "yes"
+	isUnknown callOutcome = "unknown" // an error; or none, as the process died over it
 )
 
 // TTLs of terms. Mostly it is the first; an owner that changes it gets a new term.
@@ -308,7 +296,7 @@ func function(arg json.RawMessage) error {
 	}
 	time.AfterFunc(life, func() { _ = syscall.Kill(os.Getpid(), syscall.SIGKILL) })
 	f.deadline, f.random = at+f.Life, rand.New(rand.NewPCG(f.Seed, uint64(f.Process)))
-	client, err := clientv3.New(clientv3.Config{Endpoints: f.Endpoints, DialTimeout: functionTimeout, Logger: zap.NewNop()})
+	client, err := holding{URL: f.URL}.etcd()
 	if err != nil {
 		return err
 	}
@@ -343,56 +331,49 @@ func (f *oneFunction) live() {
 func (f *oneFunction) work(ttl time.Duration) {
 	for range f.random.IntN(4) {
 		f.pause(20*time.Millisecond, 300*time.Millisecond)
-		if lab.Now() > f.deadline || !f.call(opRenew, 0, ttl, func(ctx context.Context) (provider.Result, bool, error) {
-			sent := time.Now()
-			ok, err := f.leases.Renew(ctx, f.key(), ownerName(f.Owner), ttl)
-			return provider.Result{Expires: sent.Add(ttl)}, ok, err
+		if lab.Now() > f.deadline || !f.call(opRenew, "", ttl, func(ctx context.Context, _ *provider.Result) (bool, error) {
+			return f.leases.Renew(ctx, f.Key, f.Owner, ttl)
 		}) {
 			break
 		}
 	}
-	to := f.Key*ownersOfAKey + uint16(f.random.IntN(ownersOfAKey)) // another of this key
+	to := ownerOf(f.Key, f.random)
 	switch x := f.random.IntN(10); {
 	case to != f.Owner && x < 6:
-		f.call(opTransfer, to, ttl, func(ctx context.Context) (provider.Result, bool, error) {
-			sent := time.Now()
-			ok, err := f.leases.Transfer(ctx, f.key(), ownerName(f.Owner), ownerName(to), ttl)
-			return provider.Result{Expires: sent.Add(ttl)}, ok, err
+		f.call(opTransfer, to, ttl, func(ctx context.Context, _ *provider.Result) (bool, error) {
+			return f.leases.Transfer(ctx, f.Key, f.Owner, to, ttl)
 		})
 	case x < 9:
-		f.call(opRelease, 0, ttl, func(ctx context.Context) (provider.Result, bool, error) {
-			err := f.leases.Release(ctx, f.key(), ownerName(f.Owner))
-			return provider.Result{}, err == nil, err
+		f.call(opRelease, "", ttl, func(ctx context.Context, _ *provider.Result) (bool, error) {
+			return true, f.leases.Release(ctx, f.Key, f.Owner)
 		})
 	}
 }
 
-func (f *oneFunction) key() string { return keyName(f.Run, f.Key) }
-
 func (f *oneFunction) acquire(ttl time.Duration) bool {
-	return f.call(opAcquire, 0, ttl, func(ctx context.Context) (provider.Result, bool, error) {
-		r, err := f.leases.Acquire(ctx, f.key(), ownerName(f.Owner), ttl)
-		return r, r.Acquired, err
+	return f.call(opAcquire, "", ttl, func(ctx context.Context, r *provider.Result) (_ bool, err error) {
+		*r, err = f.leases.Acquire(ctx, f.Key, f.Owner, ttl)
+		return r.Acquired, err
 	})
 }
 
-// call makes a call, and says so before and after.
-func (f *oneFunction) call(o callOp, to uint16, ttl time.Duration, do func(context.Context) (provider.Result, bool, error)) bool {
+// call makes a call, and says so before and after. What it promises lasts for a TTL from now, unless it
+// says another time.
+func (f *oneFunction) call(o callOp, to string, ttl time.Duration, do func(context.Context, *provider.Result) (bool, error)) bool {
 	f.now = functionCall{Process: f.Process, Op: o, Key: f.Key, Owner: f.Owner, To: to, TTL: ttl, Sent: lab.Now()}
 	_ = f.out.Encode(f.now) // an error: no reader is left
 	ctx, cancel := context.WithTimeout(context.Background(), functionTimeout)
 	defer cancel()
-	r, ok, err := do(ctx)
-	switch {
-	case errors.Is(err, lease.ErrInvalid), errors.Is(err, lease.ErrBadRecord), errors.Is(err, lease.ErrInconsistent):
+	r := provider.Result{Expires: time.Now().Add(ttl)}
+	ok, err := do(ctx, &r)
+	if errors.Is(err, lease.ErrInvalid) || errors.Is(err, lease.ErrBadRecord) || errors.Is(err, lease.ErrInconsistent) {
 		f.now.Broken = fmt.Sprintf("process %d: %v: %v", f.Process, o, err)
-		f.now.Out = isUnknown
+	}
+	switch f.now.Out = isNo; {
 	case err != nil:
 		f.now.Out = isUnknown
 	case ok:
 		f.now.Out = isYes
-	default:
-		f.now.Out = isNo
 	}
 	f.now.End, f.now.Token = lab.Now(), uint64(r.Token)
 	f.now.Expires = f.now.End + time.Until(r.Expires) // by the machine's clock

@@ -17,7 +17,7 @@ type functionCall struct {
 	Process        uint32
 	Op             callOp
 	Out            callOutcome
-	Key, Owner, To uint16 // To: of a transfer
+	Key, Owner, To string // To: of a transfer
 	TTL, Sent      time.Duration
 	End            time.Duration // when it returned, or its process was gone
 	Expires        time.Duration // of isYes: for how long it was promised
@@ -28,15 +28,15 @@ type functionCall struct {
 }
 
 func (c functionCall) String() string {
-	return fmt.Sprintf("%.6f to %.6f, process %d: %v of key %d by %s to %s for %v: %d, token %d until %.6f, moved %d to %d", c.Sent.Seconds(),
-		c.End.Seconds(), c.Process, c.Op, c.Key, ownerName(c.Owner), ownerName(c.To), c.TTL, c.Out, c.Token, c.Expires.Seconds(), c.Old, c.New)
+	return fmt.Sprintf("%.6f to %.6f, process %d: %v of %s by %s to %s for %v: %v, token %d until %.6f, moved %d to %d", c.Sent.Seconds(),
+		c.End.Seconds(), c.Process, c.Op, c.Key, c.Owner, c.To, c.TTL, c.Out, c.Token, c.Expires.Seconds(), c.Old, c.New)
 }
 
 // winner is who has the key by the call.
-func (c functionCall) winner() (owner uint16, ok bool) {
+func (c functionCall) winner() (owner string, ok bool) {
 	switch {
 	case c.Out != isYes:
-		return 0, false
+		return "", false
 	case c.Op == opTransfer:
 		return c.To, true
 	}
@@ -45,7 +45,7 @@ func (c functionCall) winner() (owner uint16, ok bool) {
 
 // ends reports whether the call, which is made in owner's name or hands over to it, may end what
 // that owner was promised for a TTL.
-func (c functionCall) ends(owner uint16, ttl time.Duration) bool {
+func (c functionCall) ends(owner string, ttl time.Duration) bool {
 	switch c.Op {
 	case opRelease:
 		return c.Owner == owner
@@ -71,28 +71,20 @@ type functionVerdict struct {
 	untrue   []string // what was told to be held, and etcd never had
 	broken   []string // calls that failed as none may
 
-	calls           map[callOp]map[callOutcome]int
-	promises, stood int             // to have a key; those that no call ended at once in that owner's name
-	moves, repeated int             // transfers that moved a record; that found it moved
-	changes         int             // of owner, one after the other
-	followed        []time.Duration // from a move until its receiver knew that it has the key
-	took            map[callOp][]time.Duration
+	calls           map[string]int // by what they did and returned
+	promises, stood int            // to have a key; those that no call ended at once in that owner's name
+	moves           int            // transfers that moved a record
+	changes         int            // of owner, one after the other
 }
 
 // judgeFunctions applies all rules to the calls, and to etcd's history of each key.
-func judgeFunctions(calls []functionCall, history map[uint16][]keyChange) *functionVerdict {
-	v := &functionVerdict{calls: map[callOp]map[callOutcome]int{}, took: map[callOp][]time.Duration{}}
+func judgeFunctions(calls []functionCall, history map[string][]keyChange) *functionVerdict {
+	v := &functionVerdict{calls: map[string]int{}}
 	calls = slices.SortedStableFunc(slices.Values(calls), func(a, b functionCall) int { return cmp.Compare(a.Sent, b.Sent) })
-	byKey := map[uint16][]functionCall{}
+	byKey := map[string][]functionCall{}
 	for _, c := range calls {
 		byKey[c.Key] = append(byKey[c.Key], c)
-		if v.calls[c.Op] == nil {
-			v.calls[c.Op] = map[callOutcome]int{}
-		}
-		v.calls[c.Op][c.Out]++
-		if c.Out != isUnknown {
-			v.took[c.Op] = append(v.took[c.Op], c.End-c.Sent)
-		}
+		v.calls[string(c.Op)+" "+string(c.Out)]++
 		if c.Broken != "" {
 			v.broken = append(v.broken, c.Broken)
 		}
@@ -123,7 +115,7 @@ func callsOf(said []functionCall, ended time.Duration) (calls []functionCall) {
 // belief is when an owner may count on a key.
 type belief struct {
 	from, until time.Duration
-	owner       uint16
+	owner       string
 	by          functionCall
 }
 
@@ -132,7 +124,7 @@ type belief struct {
 // that had returned or whose process was gone before the promise was asked for changes nothing of
 // it, though its request may land yet.
 func (v *functionVerdict) exclusive(calls []functionCall) {
-	byOwner := map[uint16][]functionCall{} // those that may end something
+	byOwner := map[string][]functionCall{} // those that may end something
 	for _, c := range calls {
 		byOwner[c.Owner] = append(byOwner[c.Owner], c)
 		if c.Op == opTransfer && c.To != c.Owner {
@@ -158,7 +150,7 @@ func (v *functionVerdict) exclusive(calls []functionCall) {
 		}
 	}
 	slices.SortFunc(all, func(a, b belief) int { return cmp.Compare(a.from, b.from) })
-	last := map[uint16]belief{}
+	last := map[string]belief{}
 	for _, b := range all {
 		for owner, l := range last {
 			if owner != b.owner && l.until > b.from {
@@ -222,20 +214,11 @@ func (v *functionVerdict) gapless(calls []functionCall, history []keyChange) {
 		case c.Op == opTransfer && c.New > 0:
 			v.moves++
 			i, ok := at[c.New]
-			if !ok || i == 0 || history[i].owner != ownerName(c.To) || history[i-1].revision != c.Old || history[i-1].owner != ownerName(c.Owner) {
+			if !ok || i == 0 || history[i].owner != c.To || history[i-1].revision != c.Old || history[i-1].owner != c.Owner {
 				v.gaps = append(v.gaps, "not from the one to the other: "+c.String())
-				continue
 			}
-			for _, f := range calls { // who finds itself the owner, by the token that the move gave it
-				if f.Op == opAcquire && f.Out == isYes && f.Token == c.New {
-					v.followed = append(v.followed, f.End-c.End)
-					break
-				}
-			}
-		case c.Op == opTransfer && c.Out == isYes:
-			v.repeated++
 		case c.Op == opAcquire && c.Out == isYes:
-			if i, ok := at[c.Token]; !ok || history[i].owner != ownerName(c.Owner) {
+			if i, ok := at[c.Token]; !ok || history[i].owner != c.Owner {
 				v.untrue = append(v.untrue, c.String())
 			}
 		}
@@ -254,14 +237,8 @@ func lastOwner(history []keyChange) string {
 
 // report prints the figures and judges them.
 func (v *functionVerdict) report(run *scene.Run) {
-	for o := opAcquire; o <= opTransfer; o++ {
-		n := v.calls[o]
-		run.Figure(o.String(), "%d yes, %d no, %d unknown", n[isYes], n[isNo], n[isUnknown])
-		run.Spread(o.String(), v.took[o])
-	}
-	run.Figure("promises of a key; that stood; changes of owner", "%d; %d; %d", v.promises, v.stood, v.changes)
-	run.Figure("moves; transfers that found it done", "%d; %d", v.moves, v.repeated)
-	run.Spread("from a move until the receiver knew", v.followed)
+	run.Figure("calls", "%v", v.calls)
+	run.Figure("promises of a key; that stood; changes; moves", "%d; %d; %d; %d", v.promises, v.stood, v.changes, v.moves)
 	for _, x := range []struct {
 		what  string
 		lines []string

@@ -3,12 +3,10 @@
 package leases
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -16,48 +14,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/holdfast-go/holdfast/backends/open"
 	lab "github.com/holdfast-go/holdfast/lab/machine"
 	"github.com/holdfast-go/holdfast/lab/scene"
 	"github.com/holdfast-go/holdfast/lease"
 )
-
-// contending is what a process that contends for names is told.
-type contending struct {
-	ID, URL string
-	Names   []string
-	TTL     time.Duration
-}
-
-// contender contends for names, and prints each tenure when it begins and when it is over.
-func contender(arg json.RawMessage) error {
-	var c contending
-	if err := json.Unmarshal(arg, &c); err != nil {
-		return err
-	}
-	ctx, cancel := untilTold()
-	defer cancel()
-	store, closeStore, err := open.Open(ctx, c.URL)
-	if err != nil {
-		return err
-	}
-	k, err := newKeeper(store, c.ID, c.TTL)
-	if err != nil {
-		return err
-	}
-	out := json.NewEncoder(os.Stdout)
-	j := &journal{tell: func(e tenure) { _ = out.Encode(e) }} // an error: no reader is left
-	var all sync.WaitGroup
-	for _, name := range c.Names {
-		h, err := k.Lease(name)
-		if err != nil {
-			return err
-		}
-		all.Go(func() { j.contend(ctx, c.ID, h, 0) })
-	}
-	all.Wait()
-	return errors.Join(k.Close(context.Background()), closeStore())
-}
 
 // crew is processes that contend for the same names.
 type crew []*lab.Process[tenure]
@@ -94,14 +54,48 @@ func (c crew) holders() map[string]tenure {
 	return now
 }
 
-// stops has processes that contend for names stopped (SIGSTOP) for three TTLs, one after the other,
-// and go on. The others take what it held, and it must notice before its first look believes.
+// holder is a process that contends for names, and keeps each as long as it can, until it is told to
+// end. It prints each tenure when it begins and when it is over.
+func holder(arg json.RawMessage) error {
+	var h holding
+	if err := json.Unmarshal(arg, &h); err != nil {
+		return err
+	}
+	ctx, cancel := untilTold()
+	defer cancel()
+	k, end, err := h.keeper(ctx, h.ID)
+	if err != nil {
+		return err
+	}
+	defer end()
+	out := json.NewEncoder(os.Stdout)
+	j := &journal{tell: func(e tenure) { _ = out.Encode(e) }} // an error: no reader is left
+	var all sync.WaitGroup
+	for i := range stoppedNames {
+		l, err := k.Lease(stoppedName(i))
+		if err != nil {
+			return err
+		}
+		all.Go(func() { j.contend(ctx, h.ID, l, 0) })
+	}
+	all.Wait()
+	return nil
+}
+
+// stoppedNames is how many names processes contend for.
+const stoppedNames = 10
+
+func stoppedName(i int) string { return fmt.Sprint("stops/", i) }
+
+// stops has processes that contend for names killed, or stopped (SIGSTOP) for three TTLs, one after the
+// other. The others take what it held, and no sooner than it runs out; one that goes on must notice
+// before its first look believes.
 func stops(ctx context.Context, run *scene.Run) error {
 	rounds, ttl, processes := 40, 2*time.Second, 4
 	if run.Short {
-		rounds, ttl, processes = 1, time.Second, 2
+		rounds, ttl, processes = 2, time.Second, 2
 	}
-	b, err := newBed(ctx, storeOf(run), ttl)
+	b, of, err := compared(ctx, storeOf(run), ttl)
 	if err != nil {
 		return err
 	}
@@ -109,82 +103,89 @@ func stops(ctx context.Context, run *scene.Run) error {
 	if b.place, err = lab.NewPlace(false); err != nil {
 		return err
 	}
-	names := make([]string, 10)
-	for i := range names {
-		names[i] = fmt.Sprint("stops/", i)
+	var all crew // those that were killed come last
+	begin := func() error {
+		of.ID = fmt.Sprint("process-", len(all))
+		p, err := start[tenure](b.place, "holder", of.ID, of)
+		if err == nil {
+			all = append(crew{p}, all...)
+		}
+		return err
 	}
-	var all crew
-	for i := range processes {
-		id := fmt.Sprint("process-", i)
-		p, err := start[tenure](b.place, "contender", id, contending{id, b.address(), names, ttl})
-		if err != nil {
+	for range processes {
+		if err := begin(); err != nil {
 			return err
 		}
-		all = append(all, p)
 	}
 	rng := rand.New(rand.NewPCG(run.Seed, 0))
-	taken, believed := 0, 0
-	for range rounds {
-		if _, err := await(ctx, 0, time.Minute, "all names are held", func() bool { return len(all.holders()) == len(names) }); err != nil {
-			return err
-		}
+	took, believed := map[syscall.Signal][]time.Duration{}, 0
+	for round := range rounds {
 		if err := lab.Pause(ctx, upTo(rng, ttl/2)); err != nil { // anywhere between renewals
 			return err
 		}
-		before, victim := all.holders(), all[rng.IntN(len(all))]
-		for i := 0; !slices.ContainsFunc(slices.Collect(maps.Values(before)), func(e tenure) bool { return e.Node == victim.ID }); i++ {
-			if i == 1000 {
-				return errors.New("no process holds a name")
+		var before map[string]tenure
+		if _, err := await(ctx, 0, time.Minute, "all names are held", func() bool {
+			before = all.holders()
+			return len(before) == stoppedNames
+		}); err != nil {
+			return err
+		}
+		node, signal := before[stoppedName(rng.IntN(stoppedNames))].Node, []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL}[round%2]
+		at := slices.IndexFunc(all, func(p *lab.Process[tenure]) bool { return p.ID == node })
+		victim, stopped := all[at], lab.Now()
+		if err := errors.Join(victim.Signal(signal), lab.Pause(ctx, 3*ttl)); err != nil {
+			return err
+		}
+		terms, resumed := all.all(), lab.Now()
+		for name, e := range before {
+			if e.Node != node {
+				continue
 			}
-			before, victim = all.holders(), all[rng.IntN(len(all))]
-			_ = lab.Pause(ctx, 5*time.Millisecond)
+			next := slices.IndexFunc(terms, func(e tenure) bool { return e.Name == name && e.Node != node && e.First > stopped })
+			if next >= 0 {
+				took[signal] = append(took[signal], terms[next].First-stopped)
+			} else if all.holders()[name].Node == node {
+				run.Violation("no other process held %s %v after %v of its holder", name, 3*ttl, signal)
+			}
 		}
-		stopped := lab.Now()
-		if err := victim.Signal(syscall.SIGSTOP); err != nil {
-			return err
+		if signal == syscall.SIGKILL {
+			all = append(slices.Delete(all, at, at+1), victim)
+			if err := begin(); err != nil {
+				return err
+			}
+			continue
 		}
-		if err := lab.Pause(ctx, 3*ttl); err != nil {
-			return err
-		}
-		during, resumed := all.holders(), lab.Now()
 		if err := victim.Signal(syscall.SIGCONT); err != nil {
 			return err
 		}
-		held := 0
-		for name, e := range before {
-			if e.Node != victim.ID {
-				continue
-			}
-			held++
-			if other := during[name]; other.Node == victim.ID {
-				run.Violation("no other process held %s %v after its holder was stopped", name, 3*ttl)
-			}
-		}
-		if _, err := await(ctx, 0, time.Minute, victim.ID+" notices", func() bool {
-			return !slices.ContainsFunc(all.all(), func(e tenure) bool { return e.Node == victim.ID && e.First < stopped && !e.Over })
+		stale := func(e tenure) bool { return e.Node == node && e.First < stopped }
+		if _, err := await(ctx, 0, time.Minute, node+" notices", func() bool {
+			return !slices.ContainsFunc(all.all(), func(e tenure) bool { return stale(e) && !e.Over })
 		}); err != nil {
 			return err
 		}
 		for _, e := range all.all() {
-			if e.Node == victim.ID && e.First < stopped && e.Last >= resumed {
+			if stale(e) && e.Last >= resumed {
 				believed++
 			}
 		}
-		taken += held
 	}
-	for _, p := range all {
+	for _, p := range all[:processes] {
 		err = errors.Join(err, p.Tell("end"))
-	}
-	for _, p := range all {
 		<-p.Done()
-		err = cmp.Or(err, p.Err())
+		err = errors.Join(err, p.Err())
 	}
 	if err != nil {
 		return err
 	}
 	v := judge(all.all())
-	run.Figure("stops of 3 TTLs; names that were taken over", "%d, TTL %v, %d processes; %d", rounds, ttl, processes, taken)
-	run.Figure("all terms", "%v", v)
+	run.Figure("all terms", "TTL %v, %d processes: %v", ttl, processes, v)
+	for signal, took := range took {
+		run.Spread(fmt.Sprintf("%v: until another had a name", signal), took)
+		if first := scene.Percentile(took, 0); first < ttl/3 {
+			run.Unsafe("a name was taken over %v after %v of its holder: nothing but the end of the TTL tells of that", first, signal)
+		}
+	}
 	if v.err() != nil || believed > 0 {
 		run.Unsafe("%v; %d looks believed after the stop", v, believed)
 	}

@@ -88,7 +88,9 @@ const takeoverTables = `
 		token INTEGER NOT NULL, before INTEGER, after INTEGER) STRICT;
 	CREATE TRIGGER takeover AFTER INSERT ON holdfast_lease BEGIN
 		INSERT INTO history (name, kind, token) VALUES (NEW.name, 'take', NEW.token);
-	END;`
+	END;
+	WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?)
+		INSERT INTO account SELECT 'job/' || i, 0 FROM n`
 
 // ended kills a process, and returns an error if it had ended by itself.
 func ended(p *lab.Process[heard]) error {
@@ -100,8 +102,6 @@ func ended(p *lab.Process[heard]) error {
 	}
 	return nil
 }
-
-func accountName(i int) string { return fmt.Sprintf("job/%d", i) }
 
 // race runs one half, until there were enough takeovers.
 func (t takeovers) race(ctx context.Context, n, processes int, within time.Duration, run *scene.Run) (f takeoverFigures, err error) {
@@ -115,40 +115,28 @@ func (t takeovers) race(ctx context.Context, n, processes int, within time.Durat
 		return f, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	if _, err := db.ExecContext(ctx, takeoverTables); err != nil {
+	if _, err := db.ExecContext(ctx, takeoverTables, t.Names); err != nil {
 		return f, err
-	}
-	for i := range t.Names {
-		if _, err := db.ExecContext(ctx, "INSERT INTO account VALUES (?, 0)", accountName(i)); err != nil {
-			return f, err
-		}
 	}
 	place, err := lab.NewPlace(false)
 	if err != nil {
 		return f, err
 	}
 	defer place.End()
-	began := time.Now()
-	var all []*lab.Process[heard] // those that were killed come first
-	defer func() {
-		for _, p := range all {
-			_ = p.Kill()
-		}
-	}()
-	add := func() error {
+	live := make([]*lab.Process[heard], processes)
+	begin := func(i int) (err error) {
 		t.Seed++
-		p, err := start[heard](place, "writer", fmt.Sprint("writer-", t.Seed), t)
-		if err == nil {
-			all = append(all, p)
-		}
+		live[i], err = start[heard](place, "writer", fmt.Sprint("writer-", t.Seed), t)
 		return err
 	}
-	for range processes {
-		if err := add(); err != nil {
+	for i := range live {
+		if err := begin(i); err != nil {
 			return f, err
 		}
+		defer func() { _ = live[i].Kill() }()
 	}
-	rng := rand.New(rand.NewPCG(t.Seed, 1))
+	var said []heard
+	began, rng := time.Now(), rand.New(rand.NewPCG(t.Seed, 1))
 	kills, stops, taken := 0, 0, 0
 	for taken < n {
 		if err := lab.Pause(ctx, upTo(rng, 400*time.Millisecond)); err != nil {
@@ -160,41 +148,37 @@ func (t takeovers) race(ctx context.Context, n, processes int, within time.Durat
 		if time.Since(began) > within {
 			return f, fmt.Errorf("%d takeovers within %v, wanted %d", taken, within, n)
 		}
-		i := kills + rng.IntN(processes)
+		i := rng.IntN(processes)
+		p := live[i]
 		if rng.IntN(3) == 0 {
-			all[kills], all[i] = all[i], all[kills]
-			if err := errors.Join(ended(all[kills]), add()); err != nil {
-				return f, err
-			}
 			kills++
-			continue
+			err = ended(p)
+			said = append(said, p.Said()...)
+			err = errors.Join(err, begin(i))
+		} else {
+			stops++
+			err = errors.Join(p.Signal(syscall.SIGSTOP), lab.Pause(ctx, upTo(rng, 200*time.Millisecond)), p.Signal(syscall.SIGCONT))
 		}
-		stops++
-		if err := all[i].Signal(syscall.SIGSTOP); err != nil {
-			return f, err
-		}
-		err := lab.Pause(ctx, upTo(rng, 200*time.Millisecond))
-		if err := errors.Join(err, all[i].Signal(syscall.SIGCONT)); err != nil {
+		if err != nil {
 			return f, err
 		}
 	}
-	var said []heard
-	for _, p := range all {
+	for _, p := range live {
 		if err := ended(p); err != nil {
 			return f, err
 		}
 		said = append(said, p.Said()...)
 	}
 	run.Figure("kills and stops", "%d and %d in %v", kills, stops, time.Since(began).Round(time.Second))
-	return judgeFile(ctx, db, said)
+	steps, err := stepsIn(ctx, db)
+	return judgeTakeovers(steps, said), err
 }
 
 // writing is one process that writes under what it holds. For each name it waits until that is free, acquires it, and writes.
 type writing struct {
 	takeovers
 	store *sqlite.Store
-	// Connections of the user's own, by how their transactions begin.
-	deferred, immediate *sql.DB
+	begin [2]*sql.DB // connections of the user's own, whose transactions begin deferred, and immediate
 
 	mu  sync.Mutex
 	out *json.Encoder
@@ -203,30 +187,24 @@ type writing struct {
 // writer is such a process. It ends when its input does.
 func writer(arg json.RawMessage) error {
 	h := &writing{out: json.NewEncoder(os.Stdout)}
-	ctx, cancel := untilTold()
-	defer cancel()
-	if err := h.run(ctx, arg); err != nil && ctx.Err() == nil {
-		return err
-	}
-	return nil
-}
-
-func (h *writing) run(ctx context.Context, arg json.RawMessage) (err error) {
 	if err := json.Unmarshal(arg, &h.takeovers); err != nil {
 		return err
 	}
+	ctx, cancel := untilTold()
+	defer cancel()
 	for h.store == nil {
-		if h.store, err = sqlite.New(ctx, h.Path); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		var err error
+		if h.store, err = sqlite.New(ctx, h.Path); err != nil && ctx.Err() != nil {
+			return nil
+		} else if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			return err
 		}
 	}
-	open := func(how string) (*sql.DB, error) {
-		return sql.Open("sqlite", "file:"+h.Path+"?_pragma=busy_timeout(2000)&_pragma=synchronous(NORMAL)&_txlock="+how)
+	var err [2]error
+	for i, how := range []string{"deferred", "immediate"} {
+		h.begin[i], err[i] = sql.Open("sqlite", "file:"+h.Path+"?_pragma=busy_timeout(2000)&_pragma=synchronous(NORMAL)&_txlock="+how)
 	}
-	if h.deferred, err = open("deferred"); err != nil {
-		return err
-	}
-	if h.immediate, err = open("immediate"); err != nil {
+	if err := errors.Join(err[:]...); err != nil {
 		return err
 	}
 	var all sync.WaitGroup
@@ -234,12 +212,12 @@ func (h *writing) run(ctx context.Context, arg json.RawMessage) (err error) {
 		rng := rand.New(rand.NewPCG(h.Seed, uint64(i)))
 		all.Go(func() {
 			for ctx.Err() == nil {
-				h.term(ctx, accountName(i), rng)
+				h.term(ctx, fmt.Sprint("job/", i), rng)
 			}
 		})
 	}
 	all.Wait()
-	return errors.Join(h.deferred.Close(), h.immediate.Close(), h.store.Close())
+	return errors.Join(h.begin[0].Close(), h.begin[1].Close(), h.store.Close())
 }
 
 func (h *writing) say(s heard) {
@@ -274,15 +252,14 @@ func (h *writing) term(ctx context.Context, name string, rng *rand.Rand) {
 	end := time.Now().Add(session.TTL)
 	var renewing sync.WaitGroup
 	defer renewing.Wait()
-	if n := rng.IntN(4); n > 0 {
-		end = end.Add(time.Duration(n) * session.TTL / 2)
-		renewing.Go(func() {
-			for range n {
-				time.Sleep(session.TTL / 2)
-				_, _ = h.store.Renew(ctx, []lease.Session{session}) // one that comes too late is refused
-			}
-		})
-	}
+	n := rng.IntN(4)
+	end = end.Add(time.Duration(n) * session.TTL / 2)
+	renewing.Go(func() {
+		for range n {
+			time.Sleep(session.TTL / 2)
+			_, _ = h.store.Renew(ctx, []lease.Session{session}) // one that comes too late is refused
+		}
+	})
 	w := &ownership{writing: h, own: own, rng: rng}
 	for end = end.Add(upTo(rng, 100*time.Millisecond)); time.Now().Before(end) && ctx.Err() == nil; {
 		w.write(ctx)
@@ -334,14 +311,9 @@ func (w *ownership) write(ctx context.Context) {
 
 // transaction adds one to the balance, in a transaction of one of three kinds.
 func (w *ownership) transaction(ctx context.Context) (after int64, err error) {
-	db, early := w.deferred, false
-	switch w.rng.IntN(3) {
-	case 0:
-		db = w.immediate
-	case 1:
-		early = true // it reads before Guard, which must refuse it if another has written since
-	}
-	tx, err := db.BeginTx(ctx, nil)
+	kind := w.rng.IntN(3)
+	early := kind == 2 // it reads before Guard, which must refuse it if another has written since
+	tx, err := w.begin[kind%2].BeginTx(ctx, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -412,27 +384,22 @@ type step struct {
 	before, after int64
 }
 
-// judgeFile reads the history and compares it with what the processes said.
-func judgeFile(ctx context.Context, db *sql.DB, said []heard) (f takeoverFigures, err error) {
+// stepsIn reads the history.
+func stepsIn(ctx context.Context, db *sql.DB) (steps []step, err error) {
 	rows, err := db.QueryContext(ctx, "SELECT name, kind = 'take', token, coalesce(before, 0), coalesce(after, 0) FROM history ORDER BY seq")
 	if err != nil {
-		return f, err
+		return nil, err
 	}
 	defer rows.Close()
-	var steps []step
 	for rows.Next() {
 		var s step
-		if err := rows.Scan(&s.Of, &s.take, &s.No, &s.before, &s.after); err != nil {
-			return f, err
-		}
+		err = errors.Join(err, rows.Scan(&s.Of, &s.take, &s.No, &s.before, &s.after))
 		steps = append(steps, s)
 	}
-	if err := rows.Err(); err != nil {
-		return f, err
-	}
-	return judgeTakeovers(steps, said), nil
+	return steps, errors.Join(err, rows.Err())
 }
 
+// judgeTakeovers compares the history with what the processes said.
 func judgeTakeovers(steps []step, said []heard) (f takeoverFigures) {
 	type write struct {
 		owned

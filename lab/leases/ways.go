@@ -48,10 +48,19 @@ type candidate struct {
 	close   func()
 }
 
-// holding says which name is held, in which way. URL leads past all faults.
+// holding says who holds which name, and in which way. URL leads past all faults.
 type holding struct {
-	Store, Way, URL, Name string
-	TTL                   time.Duration
+	ID, Store, Way, URL, Name string
+	TTL                       time.Duration
+}
+
+// candidate returns one that ends with the bed.
+func (b *bed) candidate(ctx context.Context, h holding, id string) (candidate, error) {
+	c, err := h.candidate(ctx, id)
+	if err == nil {
+		b.atEnd(c.close)
+	}
+	return c, err
 }
 
 // keeper makes a Keeper over a client of its own. end leaves what it holds to expire.
