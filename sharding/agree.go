@@ -15,7 +15,7 @@ import (
 
 // This file is what the nodes of a type must agree on. On the number of shards they
 // must at any time, and by their versions they must understand each other: Start fails.
-// Other settings may differ while they are changed, node by node: it is told.
+// Other settings may differ while they are changed, node by node: that is logged.
 
 // withdrawWithin is how long a node waits for another to withdraw that registered
 // with another number of shards at the same time.
@@ -25,7 +25,7 @@ const withdrawWithin = 2 * time.Second
 // as this one: the nodes first. Of nodes that register at once the one whose record is
 // the lowest, by token and then incarnation, waits for the others, which see that as
 // well, to withdraw; so one of them stays. Who lives longer does not withdraw, and then
-// nobody may join it: who is the lowest is no reason to go on.
+// no node may join it: to be the lowest is no reason to go on.
 func (r *Region) agree(ctx context.Context) error {
 	for until := r.clock.Now().Mono + withdrawWithin; ; {
 		other, err := r.differs(ctx)

@@ -13,6 +13,26 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
+// # A shard on a node
+//
+//	        ordered                won
+//	Away ───────────▶ Acquiring ─────────▶ Active ◀────────── declined ──┐
+//	 │ ▲                                    │  │ ordered to another      │
+//	 │ │ invited                       lost │  └──────────────────▶ Inviting
+//	 ▼ │                                    │                            │ an offer came
+//	Offering ─▶ Offered ─▶ Adopting ─▶ Active                            ▼
+//	                                        │         ended, all     Draining ─too late─▶ Yielding
+//	                                        ▼                            │ ended, all       │
+//	                                    Stopping ─ended, all─▶ Releasing │            after a TTL
+//	                                        ▲                      ▲     ▼                  │
+//	                                        │                      └─ Transferring ─▶ Away  │
+//	                                        └───────────────────────────────────────────────┘
+//
+// handover.Machine has all of it as a pure function, and a test walks every order of
+// events; package entities does the same for each entity of a shard. A lease is given up
+// only when its entities have ended, hosting.ReleaseAfterTTL aside (Yielding). If the offer
+// is too old by then, a new one is asked for before the lease is transferred (Asking).
+
 // control is what a node decides about one shard. It belongs to the Region's
 // control loop, which feeds the machine with events and carries its effects out.
 type control struct {
@@ -45,7 +65,7 @@ type controller struct {
 	sendings map[*handover.Sending]struct{} // states on their way to other nodes
 }
 
-// fire feeds one event to a shard's machine and carries out what comes of it.
+// fire feeds one event to a shard's machine and carries out its effects.
 func (c *controller) fire(s *shard, e handover.Event) {
 	was := s.m.Phase
 	var effects []handover.Effect
@@ -124,7 +144,7 @@ type leaving struct {
 	stop      bool          // and ends when it has none
 	until     time.Duration // unless more is handed over until then
 	moved     int64         // handed over so far, as last seen
-	again     actors.Alarm  // until the coordinator is told again
+	again     actors.Alarm  // until it tells the coordinator again
 	quit      bool          // what is left was told to end
 	waiters   []chan error
 	lingers   bool

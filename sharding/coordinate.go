@@ -16,6 +16,20 @@ import (
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
+// # The coordinator
+//
+// It is where the group's leader is, if that hosts the type. What it knows are the
+// records of leases and the members of the group, as every node knows them; a
+// placement.Strategy, a pure function, decides from it where each shard should be, and the
+// coordinator the next orders within MoveLimits. An order bears the coordinator's token
+// and the shard's; a node refuses one that is not about the present. What is true is what the
+// leases say: an order that is lost, late, or made twice changes nothing for safety.
+//
+//	id ──ShardOf──▶ shard        View ──Strategy.Target──▶ target ──Plan──▶ orders
+//
+// A coordinator's node that is not the one with the most recent token can still send
+// what it decided before; regions and the store refuse it.
+
 // This file is this node's part in coordinating: where the coordinator may run, and what it
 // has of the node.
 

@@ -28,60 +28,9 @@
 //     number is changed, what is remembered moves to its new shards before any is
 //     assigned; a change that is interrupted is taken up again.
 //   - Every buffer, retry and wait is bounded, and so is what is on its way to another
-//     node. What falls out goes to the dead letters and is counted, and its sender is told.
+//     node. What falls out goes to the dead letters and is counted, and its sender hears of it.
 //     Mail that is lost with a link is counted (Info.Unconfirmed).
 //
 // What no lease can promise holds here as well: a handler that was running when the
 // deadline passed acts late. Give Entity.Token to whatever it writes to.
-//
-// # A shard on a node
-//
-//	        ordered                won
-//	Away ───────────▶ Acquiring ─────────▶ Active ◀────────── declined ──┐
-//	 │ ▲                                    │  │ ordered to another      │
-//	 │ │ invited                       lost │  └──────────────────▶ Inviting
-//	 ▼ │                                    │                            │ an offer came
-//	Offering ─▶ Offered ─▶ Adopting ─▶ Active                            ▼
-//	                                        │         ended, all     Draining ─too late─▶ Yielding
-//	                                        ▼                            │ ended, all       │
-//	                                    Stopping ─ended, all─▶ Releasing │            after a TTL
-//	                                        ▲                      ▲     ▼                  │
-//	                                        │                      └─ Transferring ─▶ Away  │
-//	                                        └───────────────────────────────────────────────┘
-//
-// handover.Machine has all of it as a pure function, and a test walks every order of
-// events; package entities does the same for each entity of a shard. A lease is given up
-// only when its entities have ended, hosting.ReleaseAfterTTL aside (Yielding). If the offer
-// is too old by then, a new one is asked for before the lease is transferred (Asking).
-//
-// # The coordinator
-//
-// It is where the group's leader is, if that hosts the type. What it knows are the
-// records of leases and the members of the group, as every node knows them; a
-// placement.Strategy, a pure function, makes of it where each shard is to be, and the
-// coordinator the next orders within MoveLimits. An order bears the coordinator's token
-// and the shard's; a node refuses one that is not about the present. What is true is what the
-// leases say: an order that is lost, late, or made twice changes nothing for safety.
-//
-//	id ──ShardOf──▶ shard        View ──Strategy.Target──▶ target ──Plan──▶ orders
-//
-// A coordinator's node that is not the one with the most recent token can still send
-// what it decided before; regions and the store refuse it.
-//
-// # Who calls whom
-//
-//	Tell, Ask, Ref ──────▶ Region ──entity active here─────────────────────▶ its gate
-//	                          │  └─▶ shard: Router (internal/route) ─▶ entry ─▶ its gate
-//	other nodes ─▶ frontDoor ─┘         │                                │ starts, stops, takes mail back:
-//	other nodes ◀─ internal/transport ◀─┘ (the short way)                │ internal/entities, guardian
-//	control loop ─▶ handover.Machine ─▶ hosting, hand-over, states                ▼
-//	   ▲  ▲                                                 guardian: parent of a shard's entities
-//	   │  └ Order ◀── internal/coordinator ──▶ the user's Strategy, beside it all
-//	   │                      ▲
-//	   └ internal/directory: Table ◀── Keeper.Watch
-//
-// Mail passes under a shard's lock, on the goroutine that brings it; what goes to other
-// nodes, to the dead letters and back to senders leaves when the lock is free. What becomes
-// of shards is decided by the control loop alone. Files use what files below them declare;
-// internal/doccheck has their order.
 package sharding

@@ -70,7 +70,7 @@ func (e *Entity) Guard(p *actor.Props) *actor.Props { return e.g.Guard(p) }
 func (e *Entity) Ref() *actor.PID { return e.s.r.ref(e.id) }
 
 // Passivate stops the entity when it is done with the message it works on. What was
-// sent to it and not handled, or comes later, starts it anew.
+// sent to it and not handled, or comes later, starts it again.
 func (e *Entity) Passivate() { e.s.passivate(e.id, e.g) }
 
 // Forget is Passivate, and the entity is not remembered any more (WithRemember).

@@ -1,13 +1,11 @@
 package sharding
 
 import (
-	mrand "math/rand/v2"
-	"time"
-
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/hosting"
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/gate"
 	"github.com/holdfast-go/holdfast/internal/route"
@@ -91,7 +89,7 @@ func (s *shard) overflowLocked(e *entry, m *mail) {
 }
 
 // give posts a message to an entity that is active, with mu held, for reading at least: its
-// gate is plain, so that no code of users runs.
+// gate is plain, so that no users' code runs.
 func (s *shard) give(e *entry, envelope any) {
 	s.use(e)
 	e.gate.Post(envelope)
@@ -138,7 +136,7 @@ func (s *shard) nowOfLocked(e *entry) entities.Now {
 	return now
 }
 
-// happensLocked feeds one event to an entity, and carries out what comes of it, which it returns.
+// happensLocked feeds one event to an entity, and carries out its effects, which it returns.
 func (s *shard) happensLocked(e *entry, ev entities.Event) []entities.Effect {
 	var effects []entities.Effect
 	e.Life, effects = e.Next(ev, s.nowOfLocked(e))
@@ -256,7 +254,7 @@ func (s *shard) collectedLocked(e *entry, g *gate.Gate) {
 // endedLocked: there is no actor any more, or none came to be, and its mail is back.
 func (s *shard) endedLocked(e *entry, how entities.Event) {
 	e.gate, e.pid = nil, nil
-	halt(e.timer)
+	e.timer.Stop()
 	s.happensLocked(e, how)
 	if back := e.back; len(back) > 0 { // it goes on: what was there first goes first
 		e.back = nil
@@ -266,19 +264,12 @@ func (s *shard) endedLocked(e *entry, how entities.Event) {
 
 // pauseLocked has an entity wait until it is started again.
 func (s *shard) pauseLocked(e *entry) {
-	d := pause(int(e.Tries)-1, s.r.set.backoffMin, s.r.set.backoffMax)
-	e.timer = s.r.clock.AfterFunc(d, func() {
-		s.do(func() {
-			if s.entries[e.id] == e {
-				s.happensLocked(e, entities.BackedOff)
-			}
-		})
-	})
+	d := actors.Backoff(int(e.Tries)-1, s.r.set.backoffMin, s.r.set.backoffMax)
+	e.timer.Set(s.r.clock, s.do, d, func() { s.happensLocked(e, entities.BackedOff) })
 }
 
 // requeueLocked ends the entry of a shard that ends; its mail goes to the next host.
 func (s *shard) requeueLocked(e *entry) {
-	halt(e.timer)
 	s.removeLocked(e)
 	mails := append(e.back, s.unpendLocked(e)...)
 	e.back = nil
@@ -289,6 +280,7 @@ func (s *shard) requeueLocked(e *entry) {
 
 // removeLocked takes an entry out. A map that is empty keeps the room that it once needed.
 func (s *shard) removeLocked(e *entry) {
+	e.timer.Stop()
 	if delete(s.entries, e.id); len(s.entries) == 0 {
 		s.entries = nil
 	}
@@ -330,7 +322,7 @@ func (s *shard) stopLocked(e *entry) {
 // there is no word, and no dead letter: subscribers would hear of that on this goroutine.
 func (r *Region) reach(pid *actor.PID, f func(actor.Process)) {
 	if p, ok := r.system.ProcessRegistry.Get(pid); ok {
-		_ = boundary.Call(func() error { f(p); return nil })
+		_ = boundary.Contained(func() { f(p) })
 	}
 }
 
@@ -350,21 +342,5 @@ func (s *shard) passivate(id string, g *gate.Gate) {
 
 // awaitLocked has an entity that was told to stop shut off if it has not by its deadline.
 func (s *shard) awaitLocked(e *entry) {
-	g := e.gate
-	e.timer = s.r.clock.AfterFunc(s.r.set.stopWithin, func() {
-		s.do(func() {
-			if s.entries[e.id] == e && e.gate == g {
-				s.happensLocked(e, entities.Overdue)
-			}
-		})
-	})
-}
-
-// pause is the jittered exponential backoff after n tries.
-func pause(n int, least, most time.Duration) time.Duration {
-	d := most
-	if n < 30 && least<<n < d {
-		d = least << n
-	}
-	return d/2 + time.Duration(mrand.Int64N(int64(d/2)+1))
+	e.timer.Set(s.r.clock, s.do, s.r.set.stopWithin, func() { s.happensLocked(e, entities.Overdue) })
 }

@@ -46,7 +46,7 @@ const (
 	// (lease.ErrInvalid), which are not started.
 	NotRemembered
 	// StrategyFailed: the Strategy panicked, gave no usable answer, or gave none within
-	// 2 s, as Reason says. Until it does, shards that nobody holds, and those of hosts
+	// 2 s, as Reason says. Until it does, shards that no node holds, and those of hosts
 	// that leave, are spread evenly, and no other is moved. Told once by a coordinator
 	// each time that this begins.
 	StrategyFailed

@@ -17,7 +17,7 @@ import (
 // noActor is what processes have in common that stand for no actor.
 type noActor struct{ r *Region }
 
-// SendSystemMessage implements actor.Process: who watches is told that there is
+// SendSystemMessage implements actor.Process: a watcher learns that there is
 // none.
 func (p noActor) SendSystemMessage(pid *actor.PID, message any) {
 	outlet.Of(p.r.system).DeadSignal(pid, message)
@@ -63,7 +63,7 @@ func (p *frontDoor) SendUserMessage(pid *actor.PID, message any) {
 }
 
 // arrived takes an envelope of another node, straight to its entity if that is
-// active and nothing is to be considered.
+// active and nothing has to be considered.
 func (r *Region) arrived(m *wire.Envelope, kept bool) {
 	var s *shard
 	switch {
@@ -103,7 +103,7 @@ func (s *shard) receive(m *wire.Envelope, kept bool) {
 	})
 }
 
-// arrived gives an envelope to its entity, if that is active and nothing is to be
+// arrived gives an envelope to its entity, if that is active and nothing has to be
 // considered.
 func (s *shard) arrived(m *wire.Envelope) bool {
 	if !s.here.Load() || ShardOf(m.Key, s.r.typ.Shards) != s.number {
@@ -117,7 +117,7 @@ func (s *shard) arrived(m *wire.Envelope) bool {
 }
 
 // deliverFast gives a message that was routed by token, 0 on this node, to an entity that is
-// active, if nothing is to be considered.
+// active, if nothing has to be considered.
 func (s *shard) deliverFast(token lease.Token, id string, envelope any) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

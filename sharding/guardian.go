@@ -27,7 +27,7 @@ type guardian struct {
 	pid *actor.PID
 }
 
-// SendUserMessage implements actor.Process: nobody has anything to say to it.
+// SendUserMessage implements actor.Process: no message is for it.
 func (g *guardian) SendUserMessage(pid *actor.PID, message any) {
 	outlet.Of(g.r.system).DeadLetter(pid, message)
 }
@@ -145,7 +145,7 @@ func (g *guardian) spawn(e *entry, gt *gate.Gate) error {
 	return gt.Spawn(g.r.system, g.pid, g.pid.Id+"/"+url.PathEscape(e.id), g.s.r.props, actor.WithOnInit(func(ctx actor.Context) { ctx.Set(self) }))
 }
 
-// failed has an entity end that has panicked; starting it anew is its entry's business.
+// failed has an entity end that has panicked; starting it again is its entry's business.
 func (g *guardian) failed(child *actor.PID, reason any) {
 	defer g.r.stopActor(child)
 	name := child.Id[strings.LastIndexByte(child.Id, '/')+1:]

@@ -14,8 +14,8 @@ import (
 // answer is missing. This node asks the others for one request at a time, and at most
 // once a second: more are answered 503, with Retry-After.
 //
-// It is not for the public: it tells ids, addresses and tokens of all nodes, and asks
-// nobody who wants to know. Serve it where only operators are let in.
+// It is not for the public: it tells ids, addresses and tokens of all nodes, and
+// lets anyone ask. Serve it where only operators are let in.
 func (r *Region) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.Method != http.MethodGet && req.Method != http.MethodHead {

@@ -25,7 +25,7 @@ import (
 //	   ───────────── backlog and stragglers ─────────▶  (package route)
 //
 // The entities run on until there is an offer. If there is none they are not
-// disturbed, and the coordinator is told.
+// disturbed, and the coordinator hears of it.
 
 // invite asks the node that is to host next for an offer.
 func (c *controller) invite(s *shard) {

@@ -65,7 +65,7 @@ func (c *controller) open(s *shard) {
 	s.recoverAll(h)
 }
 
-// loseStates tells of states that entities left, and that nobody gets.
+// loseStates reports states that entities left, and that no entity gets.
 func (c *controller) loseStates(s *shard, why error) {
 	if s.last != nil {
 		s.loseStates(s.last.handoverStates, why)

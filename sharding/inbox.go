@@ -4,8 +4,8 @@ import (
 	"sync"
 )
 
-// inbox is what the control loop is told, in order. It is no actor's mailbox: nobody
-// else can end the loop, or put anything into it.
+// inbox is what the control loop has to do, in order. It is no actor's mailbox: no other code can
+// end the loop, or put anything into it.
 type inbox struct {
 	mu    sync.Mutex
 	mail  []any

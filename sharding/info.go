@@ -16,7 +16,7 @@ type Info struct {
 	Node        string // the id of the node that was asked
 	Shards      int
 	// Coordinator is where the coordinator runs, and Token its fencing token; zero
-	// if nobody coordinates.
+	// if no node coordinates.
 	Coordinator lease.Owner
 	Token       lease.Token
 	// Nodes take part, by id.
@@ -26,7 +26,7 @@ type Info struct {
 	// Held is how many shards are, or may be, this node's; Entities how many run
 	// here, and Waiting how many messages wait here, in mailboxes of entities too.
 	Held, Entities, Waiting int
-	// Since Start, on this node: messages dropped for want of room, undeliverable ones,
+	// Since Start, on this node: messages dropped because a buffer was full, undeliverable ones,
 	// those that are not known to have arrived when their link broke, those forwarded for
 	// others; moves that may have broken the order; handlers that overran a loss; entities that panicked, and that were passivated;
 	// shards handed off.
@@ -50,11 +50,10 @@ type NodeInfo struct {
 // ShardInfo is one shard.
 type ShardInfo struct {
 	Shard int
-	Owner string // the node's id; empty if nobody holds it
+	Owner string // the node's id; empty if no node holds it
 	Token lease.Token
-	// Phase and Entities are those of the node that was asked. Phase is a phase of the package
-	// documentation's diagram, in lower case: "active" where the shard's entities run; empty
-	// for Away.
+	// Phase and Entities are those of the node that was asked. Phase is "active" where the
+	// shard's entities run, another word while that begins or ends, and empty elsewhere.
 	Phase    string `json:",omitempty"`
 	Entities int    `json:",omitempty"`
 }

@@ -26,7 +26,7 @@ import (
 //	lock ─▶ {8, 32} ─▶ leases of all 32 ─▶ load all ─▶ add where ids belong ─▶ remove where not ─▶ {32}
 //
 // More than one number says that a move was begun and did not end: the next
-// coordinator begins it anew, whatever its own number is. An id that was added already is
+// coordinator begins it again, whatever its own number is. An id that was added already is
 // added again, and is removed from where it was only when it has been added.
 
 // layout is one attempt of a coordinator.
@@ -69,7 +69,7 @@ func (r *Region) arrange(ctx context.Context, moving func()) error {
 	case len(numbers) == 0:
 		return l.update(lock, []string{own}, nil)
 	}
-	// Nobody with another number begins from here on: it would find this node registered.
+	// No node with another number begins from here on: it would find this node registered.
 	if err := cmp.Or(r.agree(ctx), r.whyNot()); err != nil {
 		return err
 	}

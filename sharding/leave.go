@@ -16,7 +16,7 @@ import (
 )
 
 // This file takes a node's shards off it, for a while (Drain) or for good (Stop):
-// the coordinator is told until nothing is held any more, or a time has passed.
+// the node tells the coordinator until nothing is held any more, or a time has passed.
 // Then what is left is stopped and released.
 
 // leaveWithin bounds how long Stop and Drain wait for the next shard to be handed over. Shards
@@ -244,7 +244,7 @@ func (c *controller) goOnLeaving() {
 		}
 	}
 	if !d.quietOver || left > 0 && now < d.leaveAt {
-		return // looked at again when the coordinator is told again
+		return // looked at again with the next sayLeaving
 	}
 	d.finished = true
 	d.again.Stop()

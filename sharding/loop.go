@@ -82,7 +82,7 @@ func (c *controller) carryOut(s *shard, f handover.Effect) {
 		c.acquire(s, func(ctx context.Context, h *lease.Handle) (bool, error) { return h.Acquire(ctx) })
 	case handover.DoAdopt:
 		offer := s.take.Offer
-		s.take.Halt() // what comes of states until it is open is taken still
+		s.take.Halt() // states that come until it is open are still taken
 		c.acquire(s, func(ctx context.Context, h *lease.Handle) (bool, error) { return h.Adopt(ctx, offer) })
 	case handover.DoOpen:
 		c.open(s)

@@ -196,7 +196,7 @@ func (s *shard) encode(id string, envelope any) (*wire.Envelope, error) {
 	}
 	e.Key = id
 	if e.Codec == wire.CodecProto {
-		e.Codec = "" // the short form, likewise
+		e.Codec = "" // the short form, too
 	}
 	return e, nil
 }
@@ -227,7 +227,7 @@ func (s *shard) Drop(it *route.Item, why string) {
 	s.after = append(s.after, func() { s.r.dropped(nack, sender, msg) })
 }
 
-// nack is what the sender of a message is told that comes to nobody.
+// nack tells a sender that its message was not delivered.
 func (s *shard) nack(it *route.Item, reason wire.Reason, detail string) (nack *wire.Nack, sender *actor.PID, msg any) {
 	nack = &wire.Nack{Reason: reason, Name: s.name, Detail: wire.Text(detail)}
 	if e := it.Wire; e != nil {
@@ -259,7 +259,7 @@ func (r *Region) undeliverable(nack *wire.Nack, sender *actor.PID, msg any) {
 	r.answer(nack, sender, msg)
 }
 
-// answer tells a sender that its message came to nobody, and the dead letters.
+// answer tells a sender, and the dead letters, that a message was not delivered.
 func (r *Region) answer(nack *wire.Nack, sender *actor.PID, msg any) {
 	if sender != nil {
 		outlet.Tell(r.system, sender, nack)

@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/gate"
 	"github.com/holdfast-go/holdfast/lease"
@@ -98,7 +99,7 @@ func (s *shard) recoverAll(h *tenure) {
 }
 
 // own tells what the store has of the shard's own from what it should not have: that is
-// another's to start, or nobody's.
+// another shard's to start, or no shard's.
 func (s *shard) own(ids []string) (own, strays []string) {
 	for _, id := range ids {
 		if ValidateEntityID(id) != nil || ShardOf(id, s.r.typ.Shards) != s.number {
@@ -143,15 +144,14 @@ func (s *shard) startAll(h *tenure, ids []string) {
 	}
 }
 
-// writeLocked sends the next batch, if none is under way; of a hosting that ends only what
-// is to be removed.
+// writeLocked sends the next batch, if none is under way; of a hosting that ends only removals.
 func (s *shard) writeLocked(h *tenure) {
 	m := &h.rem
 	if m.writing || h.cause != nil || len(m.remove) == 0 && (h.ending || len(m.add) == 0) {
 		return
 	}
 	m.writing, m.leaving = true, len(m.remove) > 0
-	// What is to be removed goes first: one that is in both came again later.
+	// Removals go first: one that is in both came again later.
 	var add, remove []string
 	if len(m.remove) > 0 {
 		n := min(len(m.remove), maxBatch)
@@ -166,7 +166,7 @@ func (s *shard) writeLocked(h *tenure) {
 			m.writing, m.leaving = false, false
 			if !ok {
 				if h.ending && h.term.Context().Err() == nil && s.r.life.Err() == nil {
-					s.writeLocked(h) // what is to be removed still is
+					s.writeLocked(h) // the removals are still due
 				}
 				return
 			}
@@ -205,7 +205,7 @@ func (s *shard) persist(h *tenure, what string, f func(context.Context) error) b
 			return false
 		}
 		s.notRemembered(h, what, err)
-		s.r.sleep(pause(n, 100*time.Millisecond, 5*time.Second))
+		s.r.sleep(actors.Backoff(n, 100*time.Millisecond, 5*time.Second))
 	}
 }
 
@@ -221,7 +221,7 @@ func (s *shard) attempt(h *tenure, what string, within time.Duration, f func(con
 }
 
 // storeCall is how the store of remembered entities is called for something that
-// lives as long as ctx, or until gone says so. tell is told that it hangs.
+// lives as long as ctx, or until gone says so. tell hears that it hangs.
 type storeCall struct {
 	r    *Region
 	ctx  context.Context
@@ -229,7 +229,7 @@ type storeCall struct {
 	tell func(error)
 }
 
-// try makes one call. One that does not come back though its time is over is told of,
+// try makes one call. One that does not come back though its time is over is reported,
 // and waited for, as two calls for one list must not run at once, while the hosting needs
 // it; then it is left behind, and over is true: it may hang for ever, so what it would
 // writeLocked must not be read.
@@ -267,7 +267,7 @@ func (x storeCall) try(within time.Duration, f func(context.Context) error) (ove
 	}
 }
 
-// failed notes what stands between h and its store, for who asks an entity in vain.
+// failed notes what stands between h and its store, for callers of Ask.
 func (s *shard) failed(h *tenure, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 // This file is what stands for entities in protoactor's registry.
 
 // Ref returns a PID of the entity id that may be kept, given to actors of other
-// nodes, watched by nobody, and sent to, wherever the entity is, runs or not. From
+// nodes, not watched, and sent to, wherever the entity is, runs or not. From
 // other nodes it carries what protoactor's remote does, their own Regions carry what
 // package remoting knows as well. It works while this Region does, and the name of each
 // id is kept until then, about 150 bytes. Those of one id are Equal. Errors: lease.ErrInvalid for a bad id, ErrClosed.
@@ -28,9 +28,9 @@ func (r *Region) Ref(id string) (*actor.PID, error) {
 	return r.ref(id), nil
 }
 
-// ref registers the PID that it returns: protoactor asks nobody about a PID of its own
+// ref registers the PID that it returns: protoactor asks no one about a PID of its own
 // address that is not in its registry. All that is kept is its name. A Region that has
-// ended registers none: the name may be the next one's, and nobody would take it out.
+// ended registers none: the name may be the next one's, and would stay.
 func (r *Region) ref(id string) *actor.PID {
 	name := r.names.Refs + id
 	registry := r.system.ProcessRegistry

@@ -22,6 +22,23 @@ import (
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
+// # Who calls whom
+//
+//	Tell, Ask, Ref ──────▶ Region ──entity active here─────────────────────▶ its gate
+//	                          │  └─▶ shard: Router (internal/route) ─▶ entry ─▶ its gate
+//	other nodes ─▶ frontDoor ─┘         │                                │ starts, stops, takes mail back:
+//	other nodes ◀─ internal/transport ◀─┘ (the short way)                │ internal/entities, guardian
+//	control loop ─▶ handover.Machine ─▶ hosting, hand-over, states                ▼
+//	   ▲  ▲                                                 guardian: parent of a shard's entities
+//	   │  └ Order ◀── internal/coordinator ──▶ the user's Strategy, beside it all
+//	   │                      ▲
+//	   └ internal/directory: Table ◀── Keeper.Watch
+//
+// Mail passes under a shard's lock, on the goroutine that brings it; what goes to other
+// nodes, to the dead letters and back to senders leaves when the lock is free. What becomes
+// of shards is decided by the control loop alone. Files use what files below them declare;
+// internal/doccheck has their order.
+
 // Region is one node's part in a Type: it hosts some of the shards, and routes
 // what is for entities of the others. Safe for concurrent use; but what runs on
 // the goroutine of a sender (a codec, a mailbox's producer) must not call it.
@@ -194,13 +211,6 @@ func (r *Region) regionName() string {
 }
 
 func (r *Region) now() time.Time { return time.Unix(0, r.clock.Now().Wall) }
-
-// halt stops a timer that may never have been set.
-func halt(t lease.Timer) {
-	if t != nil {
-		t.Stop()
-	}
-}
 
 func (r *Region) event(e Event) {
 	e.Group, e.Type = r.group.Name(), r.typ.Name

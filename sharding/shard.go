@@ -62,20 +62,20 @@ type tenure struct {
 	states         *handover.States // that entities are to begin with
 	collects       bool             // entities leave their state
 	handoverStates *handover.States
-	unasked        int  // entities that have ended were not asked for theirs, as nobody takes over
+	unasked        int  // entities that have ended were not asked for theirs, as no node takes over
 	told           bool // that it is empty
 	rem            remembered
 }
 
 // do runs f with the shard locked, and afterwards what must not be done then: what it
-// queued is sent, and what it had to tell is told.
+// queued is sent, and what it had to tell.
 func (s *shard) do(f func()) {
 	after, touched := s.locked(f)
 	for _, p := range touched {
 		p.Flush()
 	}
 	for _, f := range after {
-		_ = boundary.Call(func() error { f(); return nil }) // metrics are the user's, too
+		_ = boundary.Contained(f) // metrics are the user's, too
 	}
 }
 
@@ -110,7 +110,7 @@ func (s *shard) afterChangeLocked() {
 	s.tellEmptyLocked()
 }
 
-// recount counts what waits anew where other nodes have taken a part of it: a shard is
+// recount counts what waits again where other nodes have taken a part of it: a shard is
 // told only when they have taken all.
 func (r *Region) recount() {
 	for i := range r.shards {
@@ -167,7 +167,7 @@ type entry struct {
 	since   time.Duration // when its actor was made
 	pending []any         // came while it was not active
 	back    []any         // what its mailbox had left
-	timer   lease.Timer
+	timer   actors.Alarm
 }
 
 // mail is a message for an entity, as it waits on this node.

@@ -65,9 +65,8 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 		set.logger = keeper.Logger()
 	}
 	owner := keeper.Owner()
-	if is := system.Address(); is != owner.Address && (is != noAddress || owner.Address != "") {
-		return fail(fmt.Errorf("%w: the keeper's address (lease.Config.Address) is %q, must be the actor system's, %q: start remote before",
-			lease.ErrInvalid, owner.Address, is))
+	if err := actors.CheckAddress(system, owner.Address); err != nil {
+		return fail(fmt.Errorf("%w: %w", lease.ErrInvalid, err))
 	}
 	r := &Region{typ: t, set: set, system: system, group: group, keeper: keeper, clock: keeper.Clock(), names: names,
 		self:   &wire.Node{Address: system.Address(), Incarnation: owner.Incarnation},
@@ -125,9 +124,6 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 	return r, nil
 }
 
-// noAddress is what protoactor calls a system without remote.
-const noAddress = "nonhost"
-
 // launch takes part. Until all of it has succeeded nothing is acquired but the
 // registration, so that a Start that fails has no shard to give up.
 func (r *Region) launch() (err error) {
@@ -160,7 +156,7 @@ func (r *Region) launch() (err error) {
 }
 
 // enroll registers this node, and goes on doing so. A membership that was lost just now begins
-// anew by itself: it is waited for.
+// again by itself: it is waited for.
 func (r *Region) enroll() error {
 	var won bool
 	var err error
@@ -240,7 +236,7 @@ func (r *Region) listen() error {
 // startWithin bounds how long Start waits for the records, and then for the membership.
 const startWithin = 10 * time.Second
 
-// holdRegion registers this node anew when its registration was lost, and not before it is a
+// holdRegion registers this node again when its registration was lost, and not before it is a
 // member.
 func (r *Region) holdRegion() {
 	for r.part.Err() == nil {
@@ -282,7 +278,7 @@ func (r *Region) unregister() {
 	}
 }
 
-// register takes part anew, unless the others have agreed on another number of
+// register takes part again, unless the others have agreed on another number of
 // shards meanwhile: first as they are, then with this node among them.
 func (r *Region) register() (won bool, err error) {
 	if err = r.agree(r.part); err == nil {

@@ -80,8 +80,8 @@ func (s *shard) restoreState(e *entry, h *tenure, a actor.Actor) error {
 	return err
 }
 
-// keepStates packs what entities of a hosting that has ended were not given, too, or tells
-// that nobody is.
+// keepStates also packs states that were never restored, of a hosting that has ended. Without a
+// successor it reports cold starts.
 func (s *shard) keepStates(h *tenure) {
 	var lost []string
 	why, unasked := error(nil), 0
@@ -116,7 +116,7 @@ func (s *shard) missed(states int, why error) {
 	}
 }
 
-// loseStates tells of states that nobody gets.
+// loseStates reports states that no entity gets.
 func (s *shard) loseStates(states *handover.States, why error) {
 	var lost []string
 	s.do(func() { lost = states.Drop() })
@@ -177,8 +177,7 @@ func (c *controller) onState(m *wire.EntityState) {
 	}
 }
 
-// rest is a hand-over that this node went on without the end of: what comes of it is
-// told.
+// rest is a hand-over whose end this node did not wait for. States that come later are reported.
 type rest struct {
 	of    *handover.Taking
 	ours  bool // the record said that the shard was handed over
@@ -202,7 +201,7 @@ func (c *controller) begin(s *shard) *handover.States {
 	return states
 }
 
-// endRest does not wait any longer for what did not come of a hand-over.
+// endRest stops waiting for the states that a hand-over lacks.
 func (c *controller) endRest(s *shard) {
 	t, ours := s.rest.of, s.rest.ours
 	s.rest.timer.Stop()

@@ -21,7 +21,7 @@ type statusRequest struct {
 // Survey returns the Info of every node that takes part, by its id: this node's
 // with the table, those of others without, as they answer. A node that does not
 // answer before ctx ends is missing, and the error, which is ctx's, names one. A Region
-// that has ended asks nobody: ErrClosed.
+// that has ended asks no node: ErrClosed.
 func (r *Region) Survey(ctx context.Context) (map[string]Info, error) {
 	if err := r.may(ctx); err != nil {
 		return nil, err

@@ -10,7 +10,7 @@ import (
 )
 
 // This file is what stands between this node and an entity, as far as this node knows:
-// for who asked in vain.
+// for callers of Ask that got no answer.
 
 // why says what stood in the way of a question for an entity that was asked at the
 // reading since of elapsed; empty if nothing is known to have.

@@ -23,10 +23,9 @@ import (
 type Type struct {
 	// Name is the type's, unique in the group.
 	Name string
-	// Props make an entity; Of tells it which. Its mailbox and its guardian are
-	// replaced. A dispatcher of its own is called on a goroutine that nobody waits for:
-	// while that hangs the entity does not run, and where it panics, which is logged,
-	// the entity runs without. nil is WithProxyOnly.
+	// Props make an entity; Of tells it which. Its mailbox and its guardian are replaced.
+	// Its dispatcher is called on a goroutine of its own, and if it panics the entity runs
+	// without. nil is WithProxyOnly.
 	Props *actor.Props
 	// Shards is how many shards there are: what moves from node to node, ten or
 	// more for each node that there may ever be. 1 to 65 536, default 256. It
@@ -94,12 +93,12 @@ func WithSettle(d time.Duration) Option { return func(s *settings) { s.settle = 
 // takes 64 MiB at most: about, as messages of this node are not encoded while they wait. Messages that another node
 // accepted, and hands over with a shard, have their own bounds: 64 MiB for a shard, and four
 // times the total. A dropped message goes to the dead letters and is counted, and its sender
-// is told. Default 1000, 100 000, DropNewest.
+// hears of it. Default 1000, 100 000, DropNewest.
 func WithBuffer(shard, total int, p hosting.DropPolicy) Option {
 	return func(s *settings) { s.buffer, s.total, s.policy = shard, total, p }
 }
 
-// WithStop sets how an entity is told of a planned stop. New mail is turned away; then the
+// WithStop sets how an entity is asked to stop when that is planned. New mail is turned away; then the
 // entity gets the message that make returns, behind the messages it has begun. It ends itself
 // (ctx.Stop(ctx.Self())) when it is ready. After within, its context is cancelled and it is
 // stopped. With a nil make it is stopped at once, after the message it works on. After a loss
@@ -147,20 +146,20 @@ func WithRecoverActive() Option { return func(s *settings) { s.recoverActive = t
 // bounded, too, by 64 MiB each.
 func WithStateLimit(bytes int) Option { return func(s *settings) { s.stateLimit = bytes } }
 
-// WithBackoff bounds the pause before an entity that panicked is started anew, or one
+// WithBackoff bounds the pause before an entity that panicked is started again, or one
 // that ended itself in Started though it had mail. It doubles from least to most, with
-// jitter, and begins anew once an entity has lived for most. Default 200 ms and 30 s.
+// jitter, and begins again once an entity has lived for most. Default 200 ms and 30 s.
 func WithBackoff(least, most time.Duration) Option {
 	return func(s *settings) { s.backoffMin, s.backoffMax = least, most }
 }
 
 // WithLinger bounds how long a Region that was stopped, and holds no shard, goes on forwarding
-// the mail it has left and the mail that other nodes still send it. The time begins anew
+// the mail it has left and the mail that other nodes still send it. The time begins again
 // whenever a next host takes some of it. The Region ends sooner if there is no such mail.
 // Default 5 s.
 func WithLinger(d time.Duration) Option { return func(s *settings) { s.linger = d } }
 
-// WithLeadership says where the coordinator is to be: on the leader. Default: the
+// WithLeadership says where the coordinator runs: on the leader. Default: the
 // group's own leader, as long as it hosts the type, else the node that has hosted it for
 // the longest time.
 func WithLeadership(l membership.Leadership) Option {
@@ -194,7 +193,7 @@ func WithMeterProvider(p metric.MeterProvider) Option {
 
 // WithJournal has f called for every message that an entity gets, before the entity handles
 // it: with the name and token of the shard's lease, and the reading of the Keeper's monotonic
-// clock that decided it. f must not block; it is called from many goroutines.
+// clock that decided it. f must neither block nor panic; it is called from many goroutines.
 func WithJournal(f func(name string, token lease.Token, at time.Duration)) Option {
 	return func(s *settings) { s.missing.Check("WithJournal", f); s.journal = f }
 }

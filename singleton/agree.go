@@ -66,7 +66,7 @@ func (m *Manager) describe() error {
 	return boundary.Call(func() error { return d.Describe(m.about()) })
 }
 
-// undescribe leaves a lease of the user's as it was.
+// undescribe leaves a user's lease as it was.
 func (m *Manager) undescribe() {
 	if d, ok := lease.As[lease.Describer](m.lease); ok {
 		_ = boundary.Call(func() error { return d.Describe(nil) }) // it can't be refused

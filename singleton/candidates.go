@@ -43,7 +43,7 @@ type candidate struct {
 	broke bool          // the link to it has broken since
 }
 
-// doubtful reports whether it may be gone: it is asked when nobody else is left.
+// doubtful reports whether it may be gone: it is asked when no other candidate is left.
 func (x candidate) doubtful(now time.Duration) bool {
 	return x.broke || x.again > 0 && now-x.heard > x.again*3/2
 }
@@ -176,7 +176,7 @@ func (c *controller) doubt(address string) {
 	}
 }
 
-// introduce tells the host that this node would take over, and sees to it that it is told
+// introduce tells the host that this node would take over, and sees to it that it tells it
 // again.
 func (c *controller) introduce(gone bool) {
 	c.introduction.Stop()

@@ -19,6 +19,28 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
+// # Who calls whom
+//
+//	                                              ┌─▶ gate ─▶ child          this node hosts
+//	users ──▶ Manager.PID ─▶ controller ─▶ proxy ─┼─▶ transport ─▶ manager   another does
+//	                          │       ▲           └─▶ buffer                 no host known, or no room
+//	             machine.next ◀       │
+//	                          │       │
+//	                       effects ───┴── lease, timers, directory (who holds what),
+//	                                      links that break, the source of leadership
+//
+// The controller is the actor: it plays both sides of a hand-over, the one that hosts and
+// the one that takes over, follows the leader, and makes and stops the child. Package
+// handover sends the child's state. The proxy gives package route what it needs, and that
+// decides where mail goes: envelopes carry the fencing token they were routed by, so
+// nothing goes round in circles, and a marker, sent the old way behind all mail, tells when
+// the new way may be used. Package transport carries the mail, in a window for each node:
+// what a child had not taken is kept until the next node has custody of it. What nodes must
+// agree on, versions and settings, the host's record says.
+//
+// Beside the manager stand Ask, Health, and StopAll for the end of a program. Package node has
+// the whole of it in one call.
+
 // controller is the manager's actor: it feeds the machine with events, carries
 // its effects out, and routes mail.
 type controller struct {
@@ -91,7 +113,7 @@ func newController(m *Manager) *controller {
 	return c
 }
 
-// supervisor stops a child that panics: starting it anew is the machine's
+// supervisor stops a child that panics: starting it again is the machine's
 // business.
 func (c *controller) supervisor() actor.SupervisorStrategy {
 	return stopFailing(func(reason any) { c.crash = reason })
@@ -204,7 +226,7 @@ func (c *controller) begin() {
 	c.fire(wanted)
 }
 
-// fire feeds one event to the machine and carries out what comes of it.
+// fire feeds one event to the machine and carries out its effects.
 func (c *controller) fire(e event) {
 	was := c.phase
 	var effects []effect
@@ -335,7 +357,7 @@ func (c *controller) onReleased(err error) {
 }
 
 func (c *controller) startBackoff() {
-	c.later(&c.backoff, pause(c.backoffs, c.set.backoffMin, c.set.backoffMax), func() { c.fire(backoffOver) })
+	c.later(&c.backoff, actors.Backoff(c.backoffs, c.set.backoffMin, c.set.backoffMax), func() { c.fire(backoffOver) })
 	c.backoffs++
 }
 

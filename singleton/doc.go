@@ -17,7 +17,7 @@
 //     hosting.ReleaseAfterTTL is the one exception.)
 //   - A loss stops the child at once. Its context is done before the gate refuses the first
 //     message. Queued messages are taken back, in order.
-//   - A child that ends by itself is started anew after a growing pause, under the same
+//   - A child that ends by itself is started again after a growing pause, under the same
 //     lease, and finds the queued messages, in order; or its end is final (WithTerminal,
 //     WithRestartBudget).
 //   - Props, which make the child, run on a goroutine of their own and may hang: after 30 s
@@ -36,95 +36,4 @@
 // handler that was already running when the lease ended, or a process that was paused
 // between the check and the handler: that needs the fencing token, Guarded.Token.
 // docs/semantics.md has all of this at length, with bounds.
-//
-// # The manager
-//
-// Each node has one manager for a singleton, an actor. Its phases and transitions
-// are a pure function, around that of package handover. How a node becomes the host:
-//
-//	         free, or to host               won             made
-//	Standby ──────────────────▶ Acquiring ───────▶ Starting ─────▶ Active ⇄ Inviting
-//	   │ invited                                    ▲    ▲           │
-//	   └───────▶ Offering ─▶ Offered ─▶ Adopting ───┘    │           │ child ended
-//	                                              won    └─ Backoff ◀┘ by itself
-//	                                            pause over
-//
-// Every other outcome of Acquiring to Adopting (another node has the lease, the outcome is
-// not known, the hand-over was called off) leads back to Standby, to wait. A lease that was
-// won and is not wanted any more leads to Releasing. How a node ceases to be the host:
-//
-//	          an offer, or                      ended, with an offer
-//	Inviting ──────────────▶ HandingOver ─────────────────────▶ Transferring ─▶ Standby
-//	          no node to ask   │      │ ended, without one           │ failed
-//	           overdue, yields │      └──────────▶ Releasing ◀───────┘
-//	                           ▼                    ▲     └─ done ─▶ Standby
-//	                        Yielding                │
-//	             a TTL later   ▼                    │
-//	             lost ───▶ Stopping ─── ended ──────┘
-//
-// "Ended" means that the actor has ended and all its mail is back. If the offer is too old
-// by then, a new one is asked for before the lease is transferred (Asking). A lease that is
-// lost leads from every phase with a child to Stopping, and from Starting, too, as does a
-// child that is not made in time; from Backoff to Releasing, as does the end of a child
-// that is final (from Active) or on its way out (from Inviting). In Yielding the child may
-// still end, as in HandingOver. From every phase Manager.Stop leads to Closed, through the
-// same steps.
-//
-// # A planned change of host
-//
-// The host begins it: because it is stopped, because a source of leadership
-// (WithLeadership) has pointed elsewhere for the time of WithSettle, or because a
-// node that is preferred to it (WithPreferred) has told of itself. Without any of
-// these the lease elects and the host stays put. A node that may host tells the host so
-// (Candidate): whenever it learns of one, soon after the link to it broke, and every 15 s.
-// One that was not heard of for three such intervals is forgotten.
-//
-//	host                                            the other
-//	 │ ◀───────────────── Candidate ──────────────────  │
-//	 │  Inviting          Invite                        │  Offering
-//	 │ ────────────────────────────────────────────▶    │
-//	 │ ◀───────────────── Offer, or declined ─────────  │  Offered
-//	 │  HandingOver: gate draining, child stops, ends   │
-//	 │  Transferring: lease.Transfer                    │
-//	 │ ───────────────── state, HandedOver ──────────▶  │  Adopting, Starting
-//	 │ ───────────────── backlog, stragglers ────────▶  │
-//
-// The child works on until there is an offer. With a source of leadership the leader alone
-// is asked; without one, the nodes that are preferred, the best first. A manager that ends
-// asks the leader and then the candidates: preferred ones first, then those that were heard
-// of last, and those that are late, or whose link broke, at the end. A node that does not
-// answer within a second is passed over; after five of them the others are not asked. If
-// no node makes an offer:
-//
-//   - a manager that ends stops its child and releases the lease;
-//   - if the leader can't be reached, so does the host, and the lease decides;
-//   - if the leader says no (it can't reach the store, say), the child stays, and
-//     the host asks again every second: better here than nowhere;
-//   - a move to a better node is given up until that tells of itself again.
-//
-// A transfer that fails or is not known to have succeeded becomes a release, which
-// does nothing if the other has the lease. The other goes by its record, with or
-// without word, and starts cold without.
-//
-// # Who calls whom
-//
-//	                                              ┌─▶ gate ─▶ child          this node hosts
-//	users ──▶ Manager.PID ─▶ controller ─▶ proxy ─┼─▶ transport ─▶ manager   another does
-//	                          │       ▲           └─▶ buffer                 no host known, or no room
-//	             machine.next ◀       │
-//	                          │       │
-//	                       effects ───┴── lease, timers, directory (who holds what),
-//	                                      links that break, the source of leadership
-//
-// The controller is the actor: it plays both sides of a hand-over, the one that hosts and
-// the one that takes over, follows the leader, and makes and stops the child. Package
-// handover sends the child's state. The proxy gives package route what it needs, and that
-// decides where mail goes: envelopes carry the fencing token they were routed by, so
-// nothing goes round in circles, and a marker, sent the old way behind all mail, tells when
-// the new way may be used. Package transport carries the mail, in a window for each node:
-// what a child had not taken is kept until the next node has custody of it. What nodes must
-// agree on, versions and settings, the host's record says.
-//
-// Beside the manager stand Ask, Health, and StopAll for the end of a program. Package node has
-// the whole of it in one call.
 package singleton

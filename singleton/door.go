@@ -256,7 +256,7 @@ func itemOf(message any) *route.Item {
 }
 
 // afterEnd has the mailbox of the controller, which has ended, make a dead letter of a message.
-// It goes there in what the mailbox does not look into: so that calls no code of users, nor
+// It goes there in what the mailbox does not look into: so that calls no users' code, nor
 // takes a batch apart a second time.
 func (d *door) afterEnd(message any) { d.inner.PostUserMessage(&diverted{envelope: mailIn(message)}) }
 
@@ -390,7 +390,7 @@ func (s *fastProcess) SendUserMessage(pid *actor.PID, message any) {
 	d.wait(e)
 }
 
-// SendSystemMessage implements actor.Process: a watcher is told that there is no actor.
+// SendSystemMessage implements actor.Process: a watcher learns that there is no actor.
 func (s *fastProcess) SendSystemMessage(pid *actor.PID, message any) {
 	s.d.p.outlet.DeadSignal(fastpath.Addressee(s.d.p.system, pid), message)
 }

@@ -19,7 +19,7 @@ import (
 const noHostPeriod = time.Second
 
 // newsWithin is how long it takes, as a rule, until other nodes know of another host: where the
-// store can watch they are told at once. What is part of something else has no mail of its own.
+// store can watch they learn it at once. What is part of something else has no mail of its own.
 func (c *controller) newsWithin() time.Duration {
 	switch {
 	case c.owned:

@@ -58,7 +58,7 @@ func (k EventKind) String() string {
 }
 
 // Event is published on the actor system's EventStream, as a value, on this node only. While
-// subscribers are told, Manager.Status may be as it was before, or as it is later: the manager does
+// subscribers hear of it, Manager.Status may be as it was before, or as it is later: the manager does
 // not wait for them. Of over 10 000 events that wait for a subscriber which is slow, the latest are
 // dropped.
 //
@@ -79,9 +79,9 @@ func (c *controller) event(e Event) {
 	c.outlet.Publish(e)
 }
 
-// try runs code of users, whose panic breaks nothing off.
+// try runs users' code. A panic is logged.
 func (c *controller) try(what string, f func()) {
-	if err := boundary.Call(func() error { f(); return nil }); err != nil {
+	if err := boundary.Contained(f); err != nil {
 		c.log.Error(what+" failed", zap.Error(err))
 	}
 }

@@ -15,6 +15,42 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
+// # A planned change of host
+//
+// The host begins it: because it is stopped, because a source of leadership
+// (WithLeadership) has pointed elsewhere for the time of WithSettle, or because a
+// node that is preferred to it (WithPreferred) has told of itself. Without any of
+// these the lease elects and the host stays put. A node that may host tells the host so
+// (Candidate): whenever it learns of one, soon after the link to it broke, and every 15 s.
+// One that was not heard of for three such intervals is forgotten.
+//
+//	host                                            the other
+//	 │ ◀───────────────── Candidate ──────────────────  │
+//	 │  Inviting          Invite                        │  Offering
+//	 │ ────────────────────────────────────────────▶    │
+//	 │ ◀───────────────── Offer, or declined ─────────  │  Offered
+//	 │  HandingOver: gate draining, child stops, ends   │
+//	 │  Transferring: lease.Transfer                    │
+//	 │ ───────────────── state, HandedOver ──────────▶  │  Adopting, Starting
+//	 │ ───────────────── backlog, stragglers ────────▶  │
+//
+// The child works on until there is an offer. With a source of leadership the leader alone
+// is asked; without one, the nodes that are preferred, the best first. A manager that ends
+// asks the leader and then the candidates: preferred ones first, then those that were heard
+// of last, and those that are late, or whose link broke, at the end. A node that does not
+// answer within a second is passed over; after five of them the others are not asked. If
+// no node makes an offer:
+//
+//   - a manager that ends stops its child and releases the lease;
+//   - if the leader can't be reached, so does the host, and the lease decides;
+//   - if the leader says no (it can't reach the store, say), the child stays, and
+//     the host asks again every second: better here than nowhere;
+//   - a move to a better node is given up until that tells of itself again.
+//
+// A transfer that fails or is not known to have succeeded becomes a release, which
+// does nothing if the other has the lease. The other goes by its record, with or
+// without word, and starts cold without.
+
 // This file is the host's side of a planned hand-over:
 //
 //	host                                             candidate
@@ -38,7 +74,7 @@ type invitation struct {
 	handover.Giving
 	asking  []candidate   // the first is being asked
 	asked   []string      // addresses that were asked, and made no offer
-	all     bool          // nobody else is asked after these
+	all     bool          // no other node is asked after these
 	refused bool          // a candidate said no
 	silent  int           // how many did not answer
 	peer    string        // the ID of the node that made the offer
@@ -72,7 +108,7 @@ func (c *controller) askNext() {
 	c.inv.Ask(c.port(), c.invites, &wire.Node{Address: c.inv.asking[0].node.Address}, c.silence)
 }
 
-// silence: the candidate that was asked did not answer in time. It is told that a late
+// silence: the candidate that was asked did not answer in time. The host tells it that a late
 // offer is void.
 func (c *controller) silence() {
 	c.inv.Off(c.port())
@@ -172,7 +208,7 @@ func (c *controller) lookForNext() {
 	})
 }
 
-// onHost takes up who hosts, or that nobody does.
+// onHost takes up who hosts, or that no node does.
 func (c *controller) onHost(m *hostNoticed) {
 	if m.reset {
 		c.proxy.Forget(c.proxy.token)

@@ -22,7 +22,7 @@ const badAfter = 30 * time.Second
 //   - the child has ended for good here (WithTerminal), until Manager.Resume;
 //   - a child was told to stop and has not for 30 s;
 //   - its host is of a version that this node does not talk to (ErrProtocol);
-//   - code of the user's that makes a child (its Props), or follows the leader
+//   - users' code that makes a child (its Props), or follows the leader
 //     (Leadership.Follow), has not returned for 30 s: the error says what, and since when;
 //   - no host is known for 30 s. Where the records of the lease can't be followed (WithLease, or a store that neither
 //     watches nor lists) that is known only while messages wait for a host.

@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
@@ -38,7 +39,7 @@ func (c *controller) follow() {
 
 func (c *controller) onFollowFailed(err error) {
 	c.log.Error("the source of leadership failed: it is tried again", zap.Error(err))
-	c.later(&c.again, pause(c.followers, c.set.backoffMin, c.set.backoffMax), c.follow)
+	c.later(&c.again, actors.Backoff(c.followers, c.set.backoffMin, c.set.backoffMax), c.follow)
 	c.followers++
 }
 

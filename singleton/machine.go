@@ -2,13 +2,46 @@ package singleton
 
 import "github.com/holdfast-go/holdfast/internal/handover"
 
+// # The manager
+//
+// Each node has one manager for a singleton, an actor. Its phases and transitions
+// are a pure function, around that of package handover. How a node becomes the host:
+//
+//	         free, or to host               won             made
+//	Standby ──────────────────▶ Acquiring ───────▶ Starting ─────▶ Active ⇄ Inviting
+//	   │ invited                                    ▲    ▲           │
+//	   └───────▶ Offering ─▶ Offered ─▶ Adopting ───┘    │           │ child ended
+//	                                              won    └─ Backoff ◀┘ by itself
+//	                                            pause over
+//
+// Every other outcome of Acquiring to Adopting (another node has the lease, the outcome is
+// not known, the hand-over was called off) leads back to Standby, to wait. A lease that was
+// won and is not wanted any more leads to Releasing. How a node ceases to be the host:
+//
+//	          an offer, or                      ended, with an offer
+//	Inviting ──────────────▶ HandingOver ─────────────────────▶ Transferring ─▶ Standby
+//	          no node to ask   │      │ ended, without one           │ failed
+//	           overdue, yields │      └──────────▶ Releasing ◀───────┘
+//	                           ▼                    ▲     └─ done ─▶ Standby
+//	                        Yielding                │
+//	             a TTL later   ▼                    │
+//	             lost ───▶ Stopping ─── ended ──────┘
+//
+// "Ended" means that the actor has ended and all its mail is back. If the offer is too old
+// by then, a new one is asked for before the lease is transferred (Asking). A lease that is
+// lost leads from every phase with a child to Stopping, and from Starting, too, as does a
+// child that is not made in time; from Backoff to Releasing, as does the end of a child
+// that is final (from Active) or on its way out (from Inviting). In Yielding the child may
+// still end, as in HandingOver. From every phase Manager.Stop leads to Closed, through the
+// same steps.
+
 // This file is the manager's whole behaviour as a pure function: phases, events
 // and effects. What becomes of the lease, and of a hand-over, is handover.Machine's;
 // here is what a singleton has around that: seeking, wishes, and a child that is made,
-// ends by itself and is made anew. Nothing here does anything; controller.go carries
+// ends by itself and is made again. Nothing here does anything; controller.go carries
 // the effects out.
 
-// Phase is where a manager stands. The package documentation has the diagram.
+// Phase is where a manager stands. The diagram is above.
 type Phase uint8
 
 const (
@@ -28,7 +61,7 @@ const (
 	Active
 	// Inviting: the child runs here, and another node is asked to take over.
 	Inviting
-	// Backoff: the child ended; the lease is kept until it is started anew.
+	// Backoff: the child ended; the lease is kept until it is started again.
 	Backoff
 	// HandingOver: a planned end: the child was told to stop, the lease is kept.
 	HandingOver
@@ -79,7 +112,7 @@ const (
 	unmade                                               // Props have not returned by the deadline
 	unstuck                                              // Props that were given up have returned
 	exhausted                                            // the child has ended, and the restart budget is used up
-	backoffOver                                          // time to start the child anew
+	backoffOver                                          // time to start the child again
 	stop                                                 // the manager is to end
 	resume                                               // a singleton that is down may start again
 	unreachable                                          // no candidate could be asked to take over
@@ -165,7 +198,7 @@ func (s *turn) take(e event) {
 	case unstuck:
 		s.stuck = false
 	case stop:
-		if s.phase == Active { // others are asked before the child is told
+		if s.phase == Active { // others are asked before the child is
 			s.fire(handover.Move)
 		}
 		s.fire(handover.Quit)
@@ -239,8 +272,7 @@ func (s *turn) seek(e event) {
 	}
 }
 
-// begin is what is done while the lease is ours, and the child is being made or is to be
-// made.
+// begin is what is done while the lease is ours, and the child is being made, or will be.
 func (s *turn) begin(e event) {
 	if s.phase == Backoff {
 		switch {

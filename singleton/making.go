@@ -184,7 +184,7 @@ func (c *controller) hurrySpawn() {
 	c.later(&mk.late, max(0, min(left, c.set.stopWithin)), func() { c.fire(unmade) })
 }
 
-// dropSpawn gives a child up that is being made: nothing passes to what comes of that.
+// dropSpawn gives a child up that is being made: nothing passes to the child, if there will be one.
 func (c *controller) dropSpawn() {
 	mk := c.making
 	if mk == nil { // it was lost before that was begun
@@ -219,7 +219,7 @@ func (mk *making) stop() bool {
 	return true
 }
 
-// abandon shuts what is being made off: it is to be stopped then.
+// abandon shuts what is being made off: it is stopped once it exists.
 func (c *controller) abandon(why error) {
 	if mk := c.making; mk != nil && !mk.dropped {
 		mk.dropped = true

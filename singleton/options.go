@@ -97,7 +97,7 @@ func WithSettle(d time.Duration) Option { return func(s *settings) { s.settle = 
 // Not together with WithLeadership. Default: all are equal.
 func WithPreferred(ids ...string) Option { return func(s *settings) { s.preferred = ids } }
 
-// WithStop is how a child is told to stop when that is planned: with the message that make
+// WithStop is how a child is asked to stop when that is planned: with the message that make
 // returns, which reaches it behind what it has begun, after mail was turned away; it then
 // ends itself (ctx.Stop(ctx.Self())) when it is ready. make may be called on any goroutine.
 // If make is nil, protoactor stops the child after the message it works on. If the child
@@ -134,12 +134,12 @@ func WithProxyOnly() Option { return func(s *settings) { s.proxyOnly = true } }
 
 // WithTerminal makes the child's own end, by stopping itself or by a panic, final for this
 // node: the lease is released and the singleton stays down here until Manager.Resume.
-// Another node may take it up. Default: the child is started anew after a pause
+// Another node may take it up. Default: the child is started again after a pause
 // (WithBackoff), and the lease is kept meanwhile.
 func WithTerminal() Option { return func(s *settings) { s.terminal = true } }
 
-// WithBackoff bounds the pause before a child that ended is started anew. It doubles from
-// least to most, with jitter, and begins anew once a child has lived for most. least is at
+// WithBackoff bounds the pause before a child that ended is started again. It doubles from
+// least to most, with jitter, and begins again once a child has lived for most. least is at
 // least 1 ms, most at least that. Default 200 ms and 30 s. (An acquisition that failed is
 // tried again after least, growing to 1 s.)
 func WithBackoff(least, most time.Duration) Option {
@@ -184,10 +184,10 @@ func WithMeterProvider(p metric.MeterProvider) Option {
 	return func(s *settings) { s.missing.CheckTyped("WithMeterProvider", p); s.meters = p }
 }
 
-// WithJournal is told of every message that is let through to the child, before it is
+// WithJournal gets every message that is let through to the child, before it is
 // handled, with the lease's name, its token, and the reading of the Keeper's monotonic clock
 // that decided it: a record by which a user can check that no two nodes handled messages at
-// a time. f must not be nil nor block, and is called from several goroutines. Default: none.
+// a time. f must not be nil, nor block or panic, and is called from several goroutines. Default: none.
 func WithJournal(f func(name string, token lease.Token, at time.Duration)) Option {
 	return func(s *settings) { s.missing.Check("WithJournal", f); s.journal = f }
 }

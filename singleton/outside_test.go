@@ -157,37 +157,20 @@ func (b angryBox) PostUserMessage(m any) {
 	b.Mailbox.PostUserMessage(m)
 }
 
-func TestJournalsAndMailboxesThatPanic(t *testing.T) {
-	var passes, posts atomic.Int32
-	for name, x := range map[string]struct {
-		calls  *atomic.Int32
-		option singleton.Option
-	}{
-		"journal": {&passes, singleton.WithJournal(func(string, lease.Token, time.Duration) {
-			passes.Add(1)
-			panic("a journal's bug")
-		})},
-		"mailbox": {&posts, singleton.WithMailbox(func() actor.Mailbox { return angryBox{actor.Unbounded()(), &posts} })},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, c *cluster) {
-				a, b := c.node("a"), c.node("b")
-				ma := a.run("x", x.option)
-				until(t, time.Second, "hosts", active(ma))
-				mb := b.run("x", x.option)
-				_, err := singleton.Ask[done](t.Context(), ma, job{"a", 0})
-				if name == "mailbox" {
-					require.ErrorIs(t, err, hosting.ErrUndeliverable)
-					until(t, time.Second, "counts it", func() bool { return ma.Status().Undeliverable == 1 })
-				} else {
-					require.NoError(t, err, "the message is handled")
-					require.Equal(t, 1, ma.Status().Lives)
-				}
-				goesOn(t, c, a, b, ma, mb)
-				require.NotZero(t, x.calls.Load())
-			})
-		})
-	}
+func TestAMailboxThatPanics(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cluster) {
+		var posts atomic.Int32
+		option := singleton.WithMailbox(func() actor.Mailbox { return angryBox{actor.Unbounded()(), &posts} })
+		a, b := c.node("a"), c.node("b")
+		ma := a.run("x", option)
+		until(t, time.Second, "hosts", active(ma))
+		mb := b.run("x", option)
+		_, err := singleton.Ask[done](t.Context(), ma, job{"a", 0})
+		require.ErrorIs(t, err, hosting.ErrUndeliverable)
+		until(t, time.Second, "counts it", func() bool { return ma.Status().Undeliverable == 1 })
+		goesOn(t, c, a, b, ma, mb)
+		require.NotZero(t, posts.Load())
+	})
 }
 
 // rude is a lease of a user's that panics at one method, the first time.

@@ -288,7 +288,7 @@ func (p *proxy) Wake(d time.Duration) {
 }
 
 // lookUpEvery is the pause between looks for the holder where records can't be
-// followed; while nobody else is found, it is a quarter of that.
+// followed; while no other host is found, it is a quarter of that.
 const lookUpEvery = time.Second
 
 // lookUp asks for the holder of the lease, where records can't be followed, for as long as

@@ -133,7 +133,7 @@ func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *
 		return nil, invalid("keeper is nil, must be set unless WithLease is")
 	}
 	if keeper != nil {
-		if err := checkAddress(system, keeper.Owner().Address); err != nil {
+		if err := actors.CheckAddress(system, keeper.Owner().Address); err != nil {
 			return nil, invalid("%v", err)
 		}
 	}
@@ -165,19 +165,6 @@ func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *
 		return nil, err
 	}
 	return m, nil
-}
-
-// noAddress is what protoactor calls a system without remote.
-const noAddress = "nonhost"
-
-func checkAddress(system *actor.ActorSystem, address string) error {
-	switch is := system.Address(); {
-	case is == noAddress && address != "":
-		return fmt.Errorf("the keeper's address is %q and the actor system has none: start remote before", address)
-	case is != noAddress && address != is:
-		return fmt.Errorf("the keeper's address (lease.Config.Address) is %q, must be the actor system's, %q", address, is)
-	}
-	return nil
 }
 
 // launch makes the lease and spawns the actor.
@@ -269,7 +256,7 @@ func (m *Manager) Status() Status {
 // Resume brings a singleton up again that WithTerminal brought down.
 func (m *Manager) Resume() { m.tell(resume) }
 
-// Stop ends the manager. A child that runs here is told to stop (WithStop); its lease, and
+// Stop ends the manager. A child that runs here is asked to stop (WithStop); its lease, and
 // its state if it is hosting.Stateful, is handed over to another node that runs a manager,
 // or released if none takes it. Mail that is still buffered, or that other nodes still send
 // here, is forwarded to the new host for as long as WithLinger says. A child that does not

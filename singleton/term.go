@@ -41,7 +41,7 @@ func (c *controller) endTerm() {
 		c.term, c.free = nil, nil
 		c.try("the lease", free)
 		c.proxy.token = 0
-		if !c.closing() { // else there may be nobody else
+		if !c.closing() { // else there may be no other node
 			c.gaveUp(nil)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // trouble is what stands between this node and the singleton, as far as this node knows.
-// Callers of Ask are told.
+// Errors of Ask say it.
 type trouble struct {
 	hostless time.Duration // since when mail can go nowhere; 0: it can
 	store    string        // why the lease was not acquired, or its holder not looked up, at the last try

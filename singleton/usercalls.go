@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// userCalls are the calls of the user's code that a manager made and that have not
+// userCalls are a manager's calls to users' code that have not
 // returned. Safe for concurrent use.
 type userCalls struct {
 	mu    sync.Mutex

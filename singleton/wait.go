@@ -1,18 +1,18 @@
 package singleton
 
 import (
-	mrand "math/rand/v2"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
 // This file waits for a name that another node holds.
 
-// waitFree is told by the lease when the name may be free, or tries again. A lease that was
+// waitFree has the lease say when the name may be free, or tries again. A lease that was
 // won and was lost at once may be so again: it is not asked for without a pause.
 func (c *controller) waitFree() {
 	w, ok := lease.As[lease.Waiter](c.lease)
@@ -49,7 +49,7 @@ const (
 func (c *controller) retryLater(most time.Duration) {
 	c.stopWaiting()
 	n := c.waiting
-	t := c.clock.AfterFunc(pause(c.failures, min(c.set.backoffMin, most), most), func() { c.post(func() { c.onFree(n) }) })
+	t := c.clock.AfterFunc(actors.Backoff(c.failures, min(c.set.backoffMin, most), most), func() { c.post(func() { c.onFree(n) }) })
 	c.failures++
 	c.unwait = t.Stop
 }
@@ -71,13 +71,4 @@ func (c *controller) stopWaiting() {
 		c.unwait = nil
 		c.try("the lease", func() { stop() })
 	}
-}
-
-// pause is the jittered exponential backoff after n tries.
-func pause(n int, least, most time.Duration) time.Duration {
-	d := most
-	if n < 30 && least<<n < d {
-		d = least << n
-	}
-	return d/2 + time.Duration(mrand.Int64N(int64(d/2)+1))
 }

@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"math/rand/v2"
 	"time"
 
 	"github.com/holdfast-go/holdfast/lease"
@@ -49,3 +50,12 @@ func (a *Alarm) Stop() {
 
 // Pending reports whether it is set.
 func (a *Alarm) Pending() bool { return a.set != nil }
+
+// Backoff is the pause after n tries: it doubles from least to most, with jitter.
+func Backoff(n int, least, most time.Duration) time.Duration {
+	d := most
+	if n < 30 && least<<n < d {
+		d = least << n
+	}
+	return d/2 + rand.N(d/2+1)
+}

@@ -5,7 +5,7 @@
 //	WatchLinks   tells of links to other nodes that broke
 //
 // A process of Families need not register each id: messages to the ids from other nodes
-// reach it as they are, in no envelope, with all that is to be known of their way in the id.
+// reach it as they are, in no envelope, with all that their way needs in the id.
 //
 //	holdfast/at/<family>/<rest>       family: two segments; rest: the family's own
 //

@@ -13,7 +13,7 @@ type links struct {
 	mu      sync.Mutex
 	told    map[*int]func(address string)
 	passing map[*remote.EndpointTerminatedEvent]bool // they were told of already
-	cut     func(address string)                     // nil: there is nobody who makes links
+	cut     func(address string)                     // nil: nothing here makes links
 }
 
 var linksID = extensions.NextExtensionID()
@@ -45,7 +45,7 @@ func WatchLinks(system *actor.ActorSystem, f func(address string)) (stop func())
 }
 
 // LinkBroke is for who makes links: it tells those who watch of a link to address that broke,
-// whatever subscribers of the EventStream do. These, users among them, are told by what it returns.
+// whatever subscribers of the EventStream do. They hear of it by what it returns.
 func LinkBroke(system *actor.ActorSystem, address string) (publish func()) {
 	l := linksOf(system)
 	l.mu.Lock()
@@ -70,7 +70,7 @@ func CutLinks(system *actor.ActorSystem, cut func(address string)) {
 }
 
 // GiveLinkUp has cut called for the link to address, on a goroutine of its own, whatever subscribers
-// of the EventStream do: these are told in LinkBroke. It is false if CutLinks was not called.
+// of the EventStream do: they hear of it in LinkBroke. It is false if CutLinks was not called.
 func GiveLinkUp(system *actor.ActorSystem, address string) bool {
 	l := linksOf(system)
 	l.mu.Lock()

@@ -1,6 +1,6 @@
-// Package asker is the asker's end of a message that is to be answered: a process that
+// Package asker is the asker's end of a message that wants an answer: a process that
 // waits for one answer. The sender of the message to another node notes that (InFlight);
-// if the link it went over breaks, the asker is told that no answer is to be expected.
+// if the link it went over breaks, the asker hears that no answer will come.
 package asker
 
 import (
@@ -98,7 +98,7 @@ func (q *Question) take(answer any) bool {
 }
 
 // SendSystemMessage implements actor.Process. A Question is no actor: who watches
-// it is told that there is none.
+// it learns that there is none.
 func (q *Question) SendSystemMessage(pid *actor.PID, message any) {
 	outlet.Of(q.system).DeadSignal(pid, message)
 }

@@ -21,7 +21,7 @@ var odd = regexp.MustCompile(`(?i)\b(nobody|whoever|whosoever|anew|in vain|of us
 // The most odd words in 1000, of pages and of comments in code that ships. They only fall.
 const (
 	oddInPages    = 0.1
-	oddInComments = 1.9
+	oddInComments = 1.6
 )
 
 // frequency counts odd words.

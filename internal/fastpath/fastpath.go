@@ -8,7 +8,7 @@
 //	holdfast/at/<family>/<token>/<key>
 //
 // A node says in a record whether it takes these; to any other they go in an Envelope, as
-// does all that is no such message. Where anything is to be considered on arrival, an
+// does all that is no such message. Where anything has to be considered on arrival, an
 // Envelope is made of what came plainly.
 package fastpath
 

@@ -139,22 +139,6 @@ func TestAChildThatIsSpawnedAfterTheLossNeverStarts(t *testing.T) {
 	})
 }
 
-func TestAChildsMailboxMayBeChosen(t *testing.T) {
-	perform(t, func(s *stage) {
-		made := 0
-		s.spawn()
-		s.send(call(func(ctx actor.Context) {
-			child := ctx.Spawn(s.gate.GuardWith(actor.PropsFromFunc(s.receive), func() actor.Mailbox {
-				made++
-				return actor.Bounded(16)()
-			}))
-			ctx.Send(child, num(1))
-		}))
-		s.expectScript("*actor.Started", "*actor.Started", "1")
-		assert.Equal(t, 1, made)
-	})
-}
-
 func TestTheUsersPropsStayAsTheyAre(t *testing.T) {
 	perform(t, func(s *stage) {
 		var inits, guarded log[bool]

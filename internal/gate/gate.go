@@ -12,6 +12,25 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
+// # Who calls whom
+//
+//	senders ──▶ front door ──Post──▶ mailbox ──take──▶ gate ──pass──▶ actor
+//	                ▲                                   │
+//	                └──────────── guardian ◀── Divert ──┘
+//	                                 ▲── OnLost, OnDone
+//
+// The guardian makes a Gate for each life of an actor, spawns the actor with
+// Gate.Props and keeps its PID private. A planned end is: Drain, tell the actor
+// to stop, wait for Done. A loss is: OnLost, Stop, wait for Done. Done comes
+// after the actor has ended and all that was queued then has been diverted; it
+// needs no call of the guardian's, also for a crashed actor whose mailbox is
+// suspended. protoactor's Terminated is sent earlier, before the backlog has
+// been diverted.
+//
+// Mail that is posted after the end: through Post, or by a sender that had
+// resolved the PID before, it is diverted; by PID otherwise, protoactor sends
+// it to the dead letters. Use Post.
+
 // ErrEnded is the cause of a gate's context when the actor ended, or the gate
 // was closed, before the term did.
 var ErrEnded = errors.New("guarded actor ended")
@@ -49,16 +68,17 @@ type Options struct {
 	// OnEnd gets the actor once it has ended, if it saw Started, on its goroutine.
 	// lost: the gate was lost before.
 	OnEnd func(a actor.Actor, lost bool)
-	// Journal is told of every pass, before the handler runs, with the clock
-	// reading that decided it. Concurrently for actors under one gate.
+	// Journal hears of every pass, before the handler runs, with the clock
+	// reading that decided it. Concurrently for actors under one gate. If it panics, the
+	// actor has failed.
 	Journal func(name string, token lease.Token, at time.Duration)
 	// Inner makes the mailbox that holds the mail; it replaces the one of the
 	// user's Props, which can't be read from there. Default, also if it returns
 	// nil: one that does what actor.Unbounded does.
 	Inner actor.MailboxProducer
-	// Aside has the dispatcher of the user's Props called on a goroutine of its own, and
+	// Aside has the dispatcher of the Props called on a goroutine of its own, and
 	// does without it where it panics. So who posts, or stops the actor, or loses the
-	// gate, runs no code of users, unless Inner makes a mailbox of theirs, and may hold
+	// gate, runs no users' code, unless Inner makes the mailbox, and may hold
 	// a lock. A dispatcher that runs actors where they are posted to runs them elsewhere
 	// then. Order is the mailbox's, as ever. Children of the actor keep their ways.
 	Aside bool
@@ -176,8 +196,8 @@ func (g *Gate) Post(envelope any) bool {
 	return true
 }
 
-// Plain reports whether to post runs no code of users: neither a mailbox nor, unless Aside, a
-// dispatcher of theirs. Then it does not block either, and a lock may be held. false: no actor
+// Plain reports whether to post runs no users' code: neither a mailbox nor, unless Aside, a
+// dispatcher. Then it does not block either, and a lock may be held. false: no actor
 // was spawned yet, or it does.
 func (g *Gate) Plain() bool {
 	m := g.main.Load()

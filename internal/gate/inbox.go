@@ -13,8 +13,8 @@ import (
 // one lock is enough for many messages, and senders rarely meet it there. Mail takes no
 // memory but its place; a burst's is given back, to the next inbox that needs it.
 //
-// What is posted under mu is taken in that order; before each message of users the
-// system's go, all that there are.
+// What is posted under mu is taken in that order; system messages go before users'
+// messages, all that there are.
 type inbox struct {
 	mu      sync.Mutex
 	full    [][]letter // before in, each of chunk

@@ -1,7 +1,6 @@
 package gate
 
 import (
-	"fmt"
 	"log/slog"
 	"strings"
 	"time"
@@ -103,7 +102,7 @@ func (m *mailbox) started(msg *actor.Started) {
 	}
 	if f := m.gate.opts.OnStart; f != nil && !m.child {
 		m.gate.opts.OnStart = nil // a restart is not its first life
-		if err := m.call("OnStart", func(a actor.Actor) error { return f(a) }); err != nil {
+		if err := m.call("OnStart", f); err != nil {
 			m.withhold()
 			m.stop(stop)
 			return
@@ -113,15 +112,13 @@ func (m *mailbox) started(msg *actor.Started) {
 	m.hand(msg, at)
 }
 
-// call runs a function of the guardian's on the actor, and contains its panic.
-func (m *mailbox) call(what string, f func(actor.Actor) error) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			m.log("gate: "+what+" panicked", r)
-			err = fmt.Errorf("%s panicked: %v", what, r)
-		}
-	}()
-	return f(m.ctx.Actor())
+// call runs a function of the guardian on the actor.
+func (m *mailbox) call(what string, f func(actor.Actor) error) error {
+	err := boundary.Call(func() error { return f(m.ctx.Actor()) })
+	if err != nil {
+		m.log("gate: "+what+" failed", err)
+	}
+	return err
 }
 
 // stop hands a Stop on, whatever the mode.
@@ -170,7 +167,7 @@ func (m *mailbox) terminated(msg *actor.Terminated) {
 		m.withhold()
 	default:
 		// A restart may have been waiting for this child: a Stop before the
-		// child's end makes protoactor stop where it would have started anew.
+		// child's end makes protoactor stop where it would have started again.
 		if m.restarted {
 			m.stop(stop)
 		}
@@ -241,7 +238,7 @@ func (m *mailbox) EscalateFailure(reason any, message any) {
 	default:
 		m.next.EscalateFailure(reason, message)
 		if m.gate.mode.mode() >= Lost {
-			m.resume() // undoes the suspension: the mail is to be diverted
+			m.resume() // undoes the suspension: the mail has to be diverted
 		}
 	}
 }
@@ -263,7 +260,7 @@ func (m *mailbox) unwind() {
 }
 
 // finish ends the actor in protoactor's stead and order: the name is freed, then
-// Stopped, then the watchers and the parent are told. Stopped is for those that
+// Stopped, then the watchers and the parent hear of it. Stopped is for those that
 // saw Started.
 func (m *mailbox) finish() {
 	born := m.life != unborn
@@ -375,9 +372,7 @@ func (m *mailbox) self() *actor.PID {
 	return m.ctx.Self()
 }
 
-// log is called on the way to an actor's end: a logger that panics ends its line alone.
 func (m *mailbox) log(text string, reason any) {
-	defer func() { _ = recover() }()
 	if m.ctx == nil {
 		return
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
-	"github.com/holdfast-go/holdfast/internal/boundary"
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
@@ -25,7 +25,7 @@ type mailbox struct {
 	inner  actor.Mailbox
 	own    *inbox // inner, if it is one
 	child  bool   // refused mail goes to the dead letters, and Drain means nothing
-	plain  bool   // to post runs no code of users
+	plain  bool   // to post runs no users' code
 	totals *totals
 	_      [64]byte
 
@@ -163,7 +163,7 @@ func (m *mailbox) invoke(envelope any, front bool) {
 func (m *mailbox) look(message any) {
 	m.seen = reflect.TypeOf(message)
 	system := m.ctx.ActorSystem()
-	if system.Address() == noAddress {
+	if system.Address() == actors.NoAddress {
 		return // there are no other nodes
 	}
 	if err := wire.Default.Overlooked(message); err != nil {
@@ -172,9 +172,6 @@ func (m *mailbox) look(message any) {
 			slog.String("type", typ), slog.String("why", why))
 	}
 }
-
-// noAddress is what protoactor calls a system without remote.
-const noAddress = "nonhost"
 
 // decide is invoke where something stands against passing.
 func (m *mailbox) decide(envelope any, front bool, at time.Duration, alive bool) {
@@ -211,17 +208,10 @@ func (m *mailbox) admit(alive bool) (mode Mode, ok bool) {
 // pass notes that a handler is about to run by the clock reading at.
 func (m *mailbox) pass(at time.Duration) {
 	if m.journal != nil {
-		m.note(at)
+		m.journal(m.gate.name, m.gate.token, at)
 	}
 	m.passed.Add(1)
 	m.passing = true
-}
-
-// note tells the journal. What it panics with harms neither the actor nor the message.
-func (m *mailbox) note(at time.Duration) {
-	if err := boundary.Call(func() error { m.journal(m.gate.name, m.gate.token, at); return nil }); err != nil {
-		m.log("gate: the journal failed", err)
-	}
 }
 
 // returned notes that the handler is back.

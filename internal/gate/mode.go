@@ -5,7 +5,44 @@ import (
 	"sync/atomic"
 )
 
-// Mode says what a gate lets through; the package documentation has the table.
+// # Modes
+//
+//	        Drain
+//	open ─────────▶ draining
+//	  │                │
+//	  │ Lose, or term  │ Lose, or term
+//	  │ not alive      │ not alive
+//	  ▼                ▼             actor ended, or Close
+//	  └────────────▶ lost ──────────────────▶ ended
+//	                  (open and draining lead to ended as well)
+//
+//	what is taken                open     draining  lost      ended
+//	front-door mail              passes   diverted  diverted  diverted
+//	other mail, PoisonPill       passes   passes    diverted  diverted
+//	continuations                pass     pass      withheld  withheld
+//	Started                      passes   passes    withheld  withheld
+//	Restart                      passes   passes    → Stop    withheld
+//	Terminated of a child        passes   passes    lifecycle withheld
+//	Terminated of another        passes   passes    withheld  withheld
+//	Stop, Failure                ─────── lifecycle ───────    (see below)
+//	Watch, Unwatch               ─────── lifecycle ───────    (see below)
+//
+// "Passes" means: while the term is alive by the clock; the first check that
+// fails makes the mode lost. "Lifecycle" is what protoactor needs to end the
+// actor and its children; it is always handed on, so Stopping and Stopped
+// handlers run after a loss, under a context that is done, and may clean up. It
+// is handed on until the actor has ended; then a Watch is answered with
+// Terminated and the rest is dropped. An actor that outlives Close is treated as
+// lost until then.
+//
+// An actor whose Started was withheld never worked, so it sees neither Stopping
+// nor Stopped: the gate ends it by itself. After a loss a Restart is made a
+// Stop, and a restart that was waiting for children becomes a stop too, since a
+// new incarnation would run under a dead term. Once an actor has begun to stop,
+// front-door mail is diverted (its children may keep it waiting), a Restart is
+// withheld, and the rest passes until it ended.
+
+// Mode says what a gate lets through; the table is above.
 type Mode uint32
 
 const (

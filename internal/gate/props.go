@@ -26,11 +26,6 @@ func (g *Gate) Guard(p *actor.Props) *actor.Props {
 	return g.props(p, nil, true)
 }
 
-// GuardWith is Guard with a mailbox of the caller's choice.
-func (g *Gate) GuardWith(p *actor.Props, inner actor.MailboxProducer) *actor.Props {
-	return g.props(p, inner, true)
-}
-
 func (g *Gate) props(p *actor.Props, inner actor.MailboxProducer, child bool) *actor.Props {
 	return p.Clone(
 		actor.WithMailbox(func() actor.Mailbox { return newMailbox(g, inner, child) }),

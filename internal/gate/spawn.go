@@ -61,7 +61,7 @@ func (g *Gate) Spawn(system *actor.ActorSystem, by *actor.PID, name string, p *a
 		err = errNotMade
 	case g.Actor() == nil:
 		if p, ok := system.ProcessRegistry.Get(pid); ok {
-			_ = boundary.Call(func() error { p.Stop(pid); return nil })
+			_ = boundary.Contained(func() { p.Stop(pid) })
 		}
 		err = errUnguarded
 	}
@@ -80,6 +80,6 @@ func (g *Gate) Actor() *actor.PID {
 // Stop stops the guarded actor, if one has begun.
 func (g *Gate) Stop() {
 	if m := g.main.Load(); m != nil {
-		_ = boundary.Call(func() error { m.PostSystemMessage(stop); return nil })
+		_ = boundary.Contained(func() { m.PostSystemMessage(stop) })
 	}
 }

@@ -10,6 +10,12 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
+// # Waiting
+//
+// The next host waits for HandedOver before it takes up the lease, for Patience: most
+// of what is left of its offer's lifetime, or BrokenWait once the link is known to be
+// broken.
+
 // Accepting is the next host's side of a hand-over: who invited it, its offer, and what
 // comes before it takes up the lease. The zero value is none. It belongs to the owner's
 // loop.
@@ -27,7 +33,7 @@ type Accepting struct {
 	broken bool // the link to the old host broke
 }
 
-// Invited takes an invitation that the owner has nothing against. lost is told of states
+// Invited takes an invitation that the owner has nothing against. lost gets states
 // of an earlier hand-over that no actor gets.
 func (a *Accepting) Invited(p Port, b *Budget, m *wire.Invite, lost func(*States)) {
 	s := p.State()
@@ -202,7 +208,7 @@ func (a *Accepting) Halt() {
 	halt(a.word)
 }
 
-// Forget ends the hand-over. What came of it is dropped: it is to be told before.
+// Forget ends the hand-over. Its states are dropped: the owner reports them before.
 func (a *Accepting) Forget() {
 	a.Halt()
 	a.States.Begin().Drop()

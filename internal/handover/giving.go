@@ -16,7 +16,7 @@ type Giving struct {
 	To     *wire.Node  // the node that is asked, or made the offer
 	Offer  lease.Offer // the last that came
 	at     time.Duration
-	timer  lease.Timer // until no answer is waited for, or an offer is asked for anew
+	timer  lease.Timer // until no answer is waited for, or an offer is asked for again
 	again  bool        // a new offer was asked for with nothing running
 }
 
@@ -91,7 +91,7 @@ func (g *Giving) asked(from *wire.Node) bool {
 
 func (g *Giving) take(p Port, m *wire.Offer) { g.Offer, g.at = m.Lease(), now(p) }
 
-// keepFresh has the offer made anew while what runs takes its time to stop.
+// keepFresh has the offer made again while what runs takes its time to stop.
 func (g *Giving) keepFresh(p Port) {
 	n := g.Number
 	if s := p.State(); n == 0 || !s.Offer || !s.Phase.Waits() {

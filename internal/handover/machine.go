@@ -1,5 +1,41 @@
 package handover
 
+// # The machine
+//
+// A singleton's manager has a small machine of its own around this one:
+// it seeks the lease, and starts its child again when that ends by itself. A shard obeys the
+// orders of its coordinator.
+//
+//	phase         of a singleton      of a shard          what leads on
+//	Away          standby, closed     away                Host, Asked
+//	Acquiring     acquiring           acquiring           Won, NotWon
+//	Offering      offering            offering            OfferMade, OfferFailed, OfferOver
+//	Offered       offered             offered             Taken, OfferOver, Host
+//	Adopting      adopting            adopting            Won, NotWon
+//	Opening       starting, backoff   (within a step)     Opened, Ended, Lost
+//	Active        active              active              Move, Quit, Reopen, Ended, Lost
+//	Inviting      inviting            inviting            Invited, Declined, Resign, Keep, Lost
+//	Draining      handing over        draining            Ended, Overdue, Declined, Lost
+//	Asking        asking              asking              Invited, Declined, Lost
+//	Transferring  transferring        transferring        Transferred, Stale, NotTransferred
+//	Yielding      yielding            yielding            Ended, YieldOver, Lost
+//	Stopping      stopping            stopping            Ended
+//	Releasing     releasing           releasing           Released
+//
+// Orders come from a singleton's own machine (wanted, preferredElsewhere, stop), a shard's coordinator
+// (Host, Move) and its node (Quit, Stay). What both have in common:
+//
+//   - a node that can't make an offer within OfferWait says no, before it is taken for one
+//     that can't be reached (InviteWait); the host tells a node that did not answer that the
+//     invitation is off;
+//   - while what runs takes its time to stop the offer is made again, each third of its
+//     lifetime. If that fails the last one stands while it is good; then the host hears of it,
+//     and the offer stands until the host calls it off;
+//   - nothing is transferred to an offer that is older than half of its lifetime: a new one
+//     is asked for, once, with nothing running (Asking);
+//   - a loss is reported in every phase with something running, also when that was shut off;
+//   - a former host goes on forwarding for QuietPeriod.
+
 // This file is the protocol as a pure function: phases, events and effects. Nothing
 // here does anything; the owner of a Machine carries its effects out.
 
@@ -86,13 +122,13 @@ const (
 	Quit                // give it up, and take it no more
 	Stay                // take it again
 
-	// What comes of effects, and of the world.
+	// Answers to effects, and what happens around.
 
 	Won            // Acquire or Adopt: ours when it was answered
 	WonInVain      // the same, and it is not wanted any more
 	NotWon         // another's, or not known
 	Opened         // it runs
-	Reopen         // it ended by itself, and is to be begun anew
+	Reopen         // it ended by itself, and will be started again
 	Lost           // the term has ended, or the node may not host any more
 	Invited        // the node that was asked made an offer
 	Declined       // no node made one, or it was taken back

@@ -45,9 +45,9 @@ type Config struct {
 	Sole bool
 	// Holds reports whether the next host holds the name, as far as is known.
 	Holds func() bool
-	// Cold is told of each state that no actor gets, and that no other node tells of.
+	// Cold hears of each state that no actor gets, and that no other node tells of.
 	Cold func(key string, why error)
-	// Done is called once, when nothing is to be sent any more, and all was taken or
+	// Done is called once, when all was sent, and all was taken or
 	// came back.
 	Done func(*Sending)
 }
@@ -70,7 +70,7 @@ type Sending struct {
 	out     transport.Outbox
 	peer    *transport.Peer
 	lost    atomic.Int64
-	total   int // states that the next host is told of
+	total   int // states that this node announces
 	unsent  []*item
 	sent    []*item
 	backs   int // of sent
@@ -287,7 +287,7 @@ func (s *Sending) Returned(_ string, items []any) {
 // Held implements transport.Owner.
 func (s *Sending) Held() *atomic.Int64 { return s.out.Held() }
 
-// late: the next host does not wait any more. It is told how many there were.
+// late: the next host does not wait any more. This node tells it how many there were.
 func (s *Sending) late() {
 	s.mu.Lock()
 	if s.done {

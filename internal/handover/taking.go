@@ -6,6 +6,18 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
+// # The states
+//
+//	old host                                      next host
+//	  Budgets.Left ◀── States of ended actors
+//	  Send:  EntityState{1 of n}  ────────────▶   Taking ──▶ Budgets.Taken
+//	         …  in the channel's window
+//	         EntityState{n of n}  ────────────▶
+//	         HandedOver{n}        ────────────▶   complete: what is missing of n is reported
+//
+// All of these are kept frames (package transport): they come exactly once and in
+// order while both nodes live.
+
 var (
 	// ErrLate: a state came when its actor's next life had begun without it.
 	ErrLate = errors.New("the state came too late: the next host had gone on without it")
@@ -36,7 +48,7 @@ func (t *Taking) Is(from *wire.Node, number uint64) bool {
 	return t != nil && t.number == number && t.from.Is(from)
 }
 
-// State takes one. An error says why it can't be, and is to be told: ErrBudget, or
+// State takes one. An error says why it can't be, for the owner to report: ErrBudget, or
 // ErrLate after Begin. One that came already is ignored.
 func (t *Taking) State(m *wire.EntityState) error {
 	if t.states.Has(m.Key) || t.word {

@@ -79,7 +79,7 @@ func refuse(system *actor.ActorSystem, target *actor.PID, msg any, why string) {
 	outlet.Of(system).DeadLetter(target, msg)
 }
 
-// refusal is what an asker that waits for one answer is told at once: that it does not come.
+// refusal tells an asker that waits for one answer at once that it does not come.
 // nil for other actors, which would not know what to make of it.
 func refusal(system *actor.ActorSystem, target *actor.PID, typeName string, err error) *wire.Nack {
 	if !wire.IsAskID(target.Id) && !strings.HasPrefix(target.Id, futurePrefix) {

@@ -11,7 +11,7 @@ import (
 // This file bounds what waits here.
 
 // maxMarkers bounds how many nodes' markers wait. Of too many senders' the oldest
-// goes, and its sender waits in vain, for as long as it has patience.
+// goes, and its sender waits for nothing, for as long as it has patience.
 const maxMarkers = 256
 
 // aheadShare is the part of Limit that mail routed by tokens yet to come may take.

@@ -38,8 +38,8 @@ func (r *Router) accept(it *Item) {
 	}
 }
 
-// flush finds the way anew and sends what waits and can go, in order, after
-// anything changed. What was routed by a token yet to come is passed over: what else its
+// flush finds the way again and sends what waits and can go, in order, after
+// anything changed. What was routed by a token yet to come is passed over: other mail that its
 // sender has under way went by way of others, and comes later.
 func (r *Router) flush() {
 	if r.phase == ending {

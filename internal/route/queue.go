@@ -9,6 +9,16 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
+// # Order in the queue
+//
+// A lane holds what was routed by one token. Lanes go by token, the highest first: mail of
+// one sender that was routed by newer knowledge is older, because it came back from where
+// the sender's later mail does not go any more. What an actor here had has a lane before
+// that of its token: it is older than all that was routed to it since, but of a backlog the
+// first may have gone to another node, and be back by a later token while the rest still
+// waits. What came back from a node that is gone goes before all. Mail with a token yet to
+// come is passed over; it takes half of the bound at most, and is refused after TTL.
+
 // Item is one message on its way: Local, Wire or a marker.
 type Item struct {
 	// Local is a message of this node, or an *actor.MessageEnvelope.

@@ -12,6 +12,44 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
+// # States
+//
+//	phase    the actor here       mail from here and elsewhere
+//	away     none                 goes to the host of the records, or waits
+//	open     takes mail           is delivered
+//	ending   is done              waits, until Closed, or Left
+//
+//	path        what is known of the way that mail went last
+//	none        nothing went that may still be under way: the next way is taken at once
+//	used        something went: a new way needs a path switch
+//	dead        the link broke since: a new way needs none, and what is kept is recalled
+//	confirmed   the holder there has said that it is open: custody may be handed over
+//
+//	pending   what it waits for                                       ends by
+//	none
+//	switch    the answer of the holder to the marker on the old way   an answer, the marker itself, a broken link, Patience
+//	ask       the answer of the holder at the end of the path         an answer, a broken link, another path
+//
+//	event              phase           path                               pending
+//	Open               open            here, once nothing is under way    by path
+//	Ending             open → ending
+//	Ending(lost)       and away after Patience, if another hosts
+//	Closed             ending → away   here → none
+//	Left               ending → away   here → none, Unordered
+//	Host               -               unused: the new host's             used: none → switch
+//	forward            -               used
+//	Gone               -               used → dead, not confirmed         of that link → none
+//	Linked             -               dead → used
+//	Returned           -               not confirmed
+//	kept mail, path not confirmed                                         none → ask
+//	answer             -               the holder's, used, confirmed      → none
+//	answer, stale      -               the former holder's, used          → switch by way of that holder; an ask goes on
+//	the same again     -               none, Unordered                    → none
+//	answer, later      open            none, Unordered                    → none
+//	marker comes back  -               none                               → none
+//	MarkerWaits        -               -                                  the switch goes on for Patience
+//	Patience is over   -               none, Unordered                    → none; an ask is repeated, with pauses that double
+
 // Port is what a Router does to the world. It is called on the Router's own
 // goroutine and must not call back.
 type Port interface {

@@ -5,11 +5,19 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
+// # Tokens of a Router
+//
+//   - own is the token of the last actor that was open here. Mail goes to other nodes only
+//     by tokens above it.
+//   - floor is below own: the highest token known to be of an earlier ownership, this
+//     node's or another's. Mail that was routed to this node by a token between floor and
+//     own came by no old way: it is fresh, and waits for no path switch.
+
 // Routable reports whether mail can go somewhere, and nothing waits before it.
 func (r *Router) Routable() bool { _, ok := r.target(); return ok && r.queue.empty() }
 
 // Direct reports whether what senders of this node send goes to the actor here, and
-// nothing of theirs is under way or waits that it could overtake. It stays so until
+// none of their mail is under way or waits that it could overtake. It stays so until
 // another method of the Router is called.
 func (r *Router) Direct() bool {
 	return r.phase == open && r.path.is(hop{here: true, token: r.own})
@@ -18,7 +26,7 @@ func (r *Router) Direct() bool {
 // Own is the token of the last actor that was open here.
 func (r *Router) Own() lease.Token { return r.own }
 
-// Through returns where a message of this node is to be sent now, and by which
+// Through returns where a message of this node goes now, and by which
 // token, if it goes to another node and nothing waits that it could overtake; if the
 // caller sends it, Went is called. Else ok is false, and it is for Accept.
 func (r *Router) Through() (node *wire.Node, token lease.Token, ok bool) {

@@ -23,44 +23,9 @@
 //	  Probe{link 7}  ────────────────────────▶
 //	  ◀──────────────────  Ack{link 7, taken 43}  42 and 43 are the peer's from here on
 //
-// # States of a channel
-//
-//	         first mail                 link broke
-//	unused ─────────────▶ up ──────────────────────────────▶ down
-//	                      ▲  probes with back-off, while       │
-//	                      │  anything waits for the peer       │
-//	                      └────── answered on the new link ────┘
-//
-//	state  straight mail     kept mail                         probes
-//	up     goes, in window   goes, in window                   behind 64 KiB or 1024 messages, behind frames, after 50 ms; unanswered: 1 s, doubling to 8 s
-//	down   no room           no room; what was not taken waits 100 ms, doubling to 2 s
-//
-//	event in down                          what becomes of the frames that were not taken
-//	answered by the same life              those above the number it took are sent, in order
-//	answered by another life               they return to their owners
-//	no answer for a minute                 they return to their owners, and remote makes the link anew
-//
-// Frames of one link are numbered without gaps, and a receiver takes only the next one. So
-// a frame that a link swallows holds back those behind it; the answer shows it, and the
-// sender gives the link up. When the peer answers on a new link, it takes nothing of an
-// earlier one any more: only then does the sender number anew, or give frames back. An
-// answer of another life on a link that is up makes the sender give that link up first.
-//
-// Messages about mail (markers and their answers) take no room. In down they wait behind
-// the frames.
-//
-// A link breaks where remote says so, and where the answers do: none came for 15 s, a frame
-// vanished, another life answered. Who watches (Node.Watch) is told of each break before
-// anything is sent over the next link.
-//
-// A first link needs no answer: nothing was sent before it that could be taken twice. A
-// channel that was at rest for a minute may be forgotten. The next one to its address
-// begins down, on a link above all that were forgotten, and takes no word for frames that
-// it has not sent.
-//
 // # Structure
 //
-// sender and receiver are pure: they are told what happened and say what to send. A
+// sender and receiver are pure: they hear what happened and say what to send. A
 // peer is a sender with its lock, its timer and its queue of what is to go out; a Node
 // has the peers and the receivers of one actor system. Owners (routers, hand-overs) queue
 // mail while they hold their own locks, and call Flush when they do not: nothing is

@@ -195,7 +195,7 @@ func (n *Node) gone(address string) {
 	}
 	p.do(func(s *sender, now time.Duration) []returned {
 		back := s.gone(now)
-		s.broke = true // it may have been down, and is told of all the same
+		s.broke = true // it may have been down, and watchers hear it all the same
 		return back
 	})
 }
@@ -210,17 +210,14 @@ func (n *Node) broke(address string) {
 	}
 }
 
-// redial has remote make the link to address anew: where nobody cuts links, by what it takes for the
+// redial has remote make the link to address again: where no one cuts links, by what it takes for the
 // end of the link.
 func (n *Node) redial(address string) {
 	if actors.GiveLinkUp(n.system, address) {
 		return
 	}
 	go func() { // remote hears of it beside subscribers that may be slow, or panic
-		if err := boundary.Call(func() error {
-			n.system.EventStream.Publish(&remote.EndpointTerminatedEvent{Address: address})
-			return nil
-		}); err != nil {
+		if err := boundary.Contained(func() { n.system.EventStream.Publish(&remote.EndpointTerminatedEvent{Address: address}) }); err != nil {
 			n.log("a subscriber of the EventStream failed", err)
 		}
 	}()
@@ -339,10 +336,7 @@ func (in *inbound) take(n *Node, m *wire.Frame) (dead any, sender *actor.PID, fa
 	if !ok {
 		return what, sender, nil
 	}
-	return nil, nil, boundary.Call(func() error {
-		p.SendUserMessage(actor.NewPID(n.system.Address(), m.To), &Kept{what})
-		return nil
-	})
+	return nil, nil, boundary.Contained(func() { p.SendUserMessage(actor.NewPID(n.system.Address(), m.To), &Kept{what}) })
 }
 
 // Kept is what an actor gets that was kept by its sender until now: it is this node's

@@ -46,7 +46,7 @@ func (o *Outbox) PID(address string) *actor.PID {
 	return o.pid
 }
 
-// touch returns the channel to address, and notes that it is to be flushed.
+// touch returns the channel to address, and notes that it has to be flushed.
 func (o *Outbox) touch(address string) *Peer {
 	o.Channel(address)
 	for _, p := range o.touched {
@@ -58,7 +58,7 @@ func (o *Outbox) touch(address string) *Peer {
 	return o.peer
 }
 
-// Room reports whether mail may go to address; if not, the owner is told when it may.
+// Room reports whether mail may go to address; if not, the owner hears when it may.
 func (o *Outbox) Room(address string) bool {
 	p := o.touch(address)
 	if p.Room() {
@@ -111,7 +111,7 @@ func (o *Outbox) Leave() {
 // Held counts what no peer has taken custody of yet.
 func (o *Outbox) Held() *atomic.Int64 { return &o.held }
 
-// Touched returns the channels that were used since it was called last: each is to be
+// Touched returns the channels that were used since it was called last: each has to be
 // flushed, under no lock.
 func (o *Outbox) Touched() []*Peer {
 	t := o.touched

@@ -12,7 +12,7 @@ import (
 )
 
 // Owner has mail on a channel. Its methods are called on any goroutine, under no lock,
-// and must not block. It is told apart by ==.
+// and must not block. It is compared by ==.
 type Owner interface {
 	// Linked says that there is room on the channel to address, which the owner waited
 	// for; that a new link goes on with its frames; or that all of them were taken.
@@ -70,7 +70,7 @@ func (p *Peer) Room() bool {
 type Parcel struct {
 	peer *Peer
 	link uint64
-	mail outgoing // to nobody: it was queued
+	mail outgoing // without address: it was queued
 }
 
 // Link is the number of the link that it goes over: the present one of the channel is
@@ -230,8 +230,8 @@ func (p *Peer) tellLocked() *Peer {
 	return p.lock()
 }
 
-// hear takes an answer, on the goroutine that reads a link. What is to be sent then runs code of
-// users, and goes by another: a send that hangs must not end what is read.
+// hear takes an answer, on the goroutine that reads a link. Sending runs users' code, and goes by
+// another: a send that hangs must not end what is read.
 func (p *Peer) hear(m *wire.Ack) {
 	p = p.lock()
 	defer p.mu.Unlock()

@@ -18,7 +18,7 @@ func (r *receiver) probe(m *wire.Probe) bool {
 	return true
 }
 
-// frame reports whether a frame is to be taken: it is of the present link, and the next.
+// frame reports whether to take a frame: it is of the present link, and the next.
 // So a frame that a link lost is missed, and none behind it is taken before it.
 func (r *receiver) frame(m *wire.Frame) bool {
 	if m.Link != r.link || m.Number != r.taken+1 {

@@ -9,6 +9,41 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
+// # States of a channel
+//
+//	         first mail                 link broke
+//	unused ─────────────▶ up ──────────────────────────────▶ down
+//	                      ▲  probes with back-off, while       │
+//	                      │  anything waits for the peer       │
+//	                      └────── answered on the new link ────┘
+//
+//	state  straight mail     kept mail                         probes
+//	up     goes, in window   goes, in window                   behind 64 KiB or 1024 messages, behind frames, after 50 ms; unanswered: 1 s, doubling to 8 s
+//	down   no room           no room; what was not taken waits 100 ms, doubling to 2 s
+//
+//	event in down                          what becomes of the frames that were not taken
+//	answered by the same life              those above the number it took are sent, in order
+//	answered by another life               they return to their owners
+//	no answer for a minute                 they return to their owners, and remote makes the link again
+//
+// Frames of one link are numbered without gaps, and a receiver takes only the next one. So
+// a frame that a link swallows holds back those behind it; the answer shows it, and the
+// sender gives the link up. When the peer answers on a new link, it takes nothing of an
+// earlier one any more: only then does the sender number again, or give frames back. An
+// answer of another life on a link that is up makes the sender give that link up first.
+//
+// Messages about mail (markers and their answers) take no room. In down they wait behind
+// the frames.
+//
+// A link breaks where remote says so, and where the answers do: none came for 15 s, a frame
+// vanished, another life answered. Who watches (Node.Watch) hears of each break before
+// anything is sent over the next link.
+//
+// A first link needs no answer: nothing was sent before it that could be taken twice. A
+// channel that was at rest for a minute may be forgotten. The next one to its address
+// begins down, on a link above all that were forgotten, and takes no word for frames that
+// it has not sent.
+
 // The window of one peer, and how a sender waits.
 const (
 	// MaxMessages and MaxBytes bound what is on its way to one peer. One message
@@ -43,8 +78,8 @@ type late struct {
 	since time.Duration
 }
 
-// sender is the sending half of a channel, as a state machine: it is told what
-// happens, and leaves in out what is to be sent, in order. The zero value, with its
+// sender is the sending half of a channel, as a state machine: it hears what
+// happens, and leaves in out what to send, in order. The zero value, with its
 // first fields set, was never used.
 type sender struct {
 	self   *wire.Node // address and life of this node
@@ -60,8 +95,8 @@ type sender struct {
 	frames []frame
 	later  []late  // messages about mail, for when the link is up
 	told   []Owner // whose frames are taken, or go on
-	broke  bool    // the link did, and that is to be told
-	redial bool    // it has not been answered for long: remote is to make it anew
+	broke  bool    // the link did, and watchers have to hear it
+	redial bool    // it has not been answered for long: remote is to make it again
 
 	probes  uint64
 	legs    []leg              // behind each went a probe that was not answered yet
@@ -236,7 +271,7 @@ func (s *sender) ack(m *wire.Ack, now time.Duration) (back []returned) {
 }
 
 // linked: the peer, in some life, has opened the link, and takes nothing of an earlier
-// one any more. What it did not take goes on, numbered anew without gaps; but what was
+// one any more. What it did not take goes on, numbered again without gaps; but what was
 // meant for another life goes back.
 func (s *sender) linked(life string, taken uint64, now time.Duration) (back []returned) {
 	s.up = true
@@ -320,7 +355,7 @@ func (s *sender) leave(o Owner) (back []returned) {
 	return back
 }
 
-// hurry probes a link that is down, and was not probed for want of anything to send.
+// hurry probes a link that is down, and was not probed as there was nothing to send.
 func (s *sender) hurry(now time.Duration) {
 	if !s.up && s.link > 0 && now >= s.asked+s.pause {
 		s.again(now, downMost)
@@ -382,7 +417,7 @@ func (s *sender) tick(now time.Duration) (back []returned) {
 	return back
 }
 
-// due is when tick is to be called; below 0 for never.
+// due is when to call tick; below 0 for never.
 func (s *sender) due() time.Duration {
 	switch {
 	case !s.up && (s.link == 0 || !s.wanted()):

@@ -24,7 +24,7 @@ const (
 )
 
 // Encode turns msg into a payload of at most limit bytes (0 or less:
-// DefaultLimit), and says by which type name and codec it is to be read.
+// DefaultLimit), and says by which type name and codec to read it.
 //
 // Errors: ErrUnknownType if msg is neither of a registered type nor a Protocol
 // Buffers message; ErrUnencodable if it is nil or its codec failed or panicked;

@@ -110,7 +110,7 @@ var methods = protoiface.Methods{
 	Marshal: func(in protoiface.MarshalInput) (protoiface.MarshalOutput, error) {
 		p := in.Message.(*Encoded).payload
 		if in.Buf == nil {
-			return protoiface.MarshalOutput{Buf: p[:len(p):len(p)]}, nil // nobody writes to it, but may append
+			return protoiface.MarshalOutput{Buf: p[:len(p):len(p)]}, nil // no one writes to it, but may append
 		}
 		return protoiface.MarshalOutput{Buf: append(in.Buf, p...)}, nil
 	},

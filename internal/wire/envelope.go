@@ -83,7 +83,7 @@ func HeaderSize(local any) (n int) {
 }
 
 // Footprint is about what a message of this node takes in memory, in bytes, at least. It
-// calls no code of the user's.
+// calls no users' code.
 func Footprint(local any) int {
 	n := HeaderSize(local)
 	switch m := actor.UnwrapEnvelopeMessage(local).(type) {

@@ -24,7 +24,7 @@ var ErrTooNew = errors.New("message of a newer version")
 var texts = map[Reason]error{Reason_REASON_UNKNOWN_TYPE: ErrUnknownType, Reason_REASON_UNDECODABLE: ErrUndecodable,
 	Reason_REASON_TOO_LARGE: ErrTooLarge, Reason_REASON_TOO_NEW: ErrTooNew}
 
-// Why is what the sender of a message is told of an error of this package: without what
+// Why tells the sender of a message of an error of this package: without what
 // the reason says, and with the address of the node that says so.
 func Why(err error, address string) string {
 	text := err.Error()

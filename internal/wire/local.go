@@ -18,7 +18,7 @@ func (n *Node) Is(o *Node) bool {
 	return n.GetIncarnation() == o.GetIncarnation() && n.GetAddress() == o.GetAddress()
 }
 
-// TypeName is what people are told that msg is.
+// TypeName names the type of msg for people.
 func TypeName(msg any) string {
 	if m, ok := msg.(proto.Message); ok {
 		return string(proto.MessageName(m))

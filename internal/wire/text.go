@@ -36,5 +36,5 @@ func CheckPID(what string, pid *actor.PID) error {
 	return fmt.Errorf("%w: %s %.64q at %.64q: not UTF-8", ErrUnencodable, what, pid.Id, pid.Address)
 }
 
-// Text is what others are told for people to read, which may be the text of a user's error.
+// Text is what others get for people to read, which may be the text of a user's error.
 func Text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }

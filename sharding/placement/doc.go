@@ -1,4 +1,4 @@
-// Package placement decides on which host each shard of a type is to be. All of it is pure:
+// Package placement decides which host should have each shard of a type. All of it is pure:
 // the same input gives the same answer.
 //
 //	View ──Strategy.Target──▶ target

@@ -32,7 +32,7 @@ type View struct {
 	// Hosts that are there, in any order.
 	Hosts []Host
 	// Owners says for each shard the incarnation that holds its lease; empty if
-	// nobody does. It may be none of Hosts.
+	// no host does. It may be none of Hosts.
 	Owners []string
 }
 
@@ -157,7 +157,7 @@ func (p Pinned) Target(v View) []string {
 	if input.Nil(others) {
 		others = Balanced{}
 	}
-	target := slices.Clone(others.Target(v)) // it may be a table of theirs
+	target := slices.Clone(others.Target(v)) // it may be a table that the strategy keeps
 	newest := map[string]string{}
 	for _, h := range takers(v.Hosts) {
 		newest[h.ID] = h.Incarnation

@@ -8,9 +8,9 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/internal/wire"
-	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding/placement"
 	"github.com/holdfast-go/holdfast/singleton"
 )
@@ -29,26 +29,12 @@ type Coordinator struct {
 	stage    stage
 	moved    bool // leases of shards were taken, and are seen to be free only in a moment
 	ledger   ledger
-	wakeAt   time.Duration
-	wake     lease.Timer
-	number   int
-	question *question // that the strategy has not answered yet
-	changed  bool      // something has, since it was asked
-	failing  bool      // it did not answer the last time
-	still    *still    // nil: there may be something to do
+	wake     actors.Alarm // until it decides again
+	question *question    // that the strategy has not answered yet
+	changed  bool         // something has, since it was asked
+	failing  bool         // it did not answer the last time
+	still    *still       // nil: there may be something to do
 }
-
-// What the Coordinator is told, besides wire.Report and wire.Depart.
-type (
-	changed    struct{}
-	peerGone   struct{ address string }
-	decide     struct{ number int }
-	prepareDue struct{}
-	prepared   struct {
-		stage stage
-		err   error // it goes no further for now
-	}
-)
 
 // stage is what a Coordinator may order by what it knows.
 type stage uint8
@@ -75,11 +61,12 @@ func New(env Env) *Coordinator {
 func (c *Coordinator) Tell(msg any) { c.tell(msg) }
 
 // Changed tells it that the Table, or the members, have changed.
-func (c *Coordinator) Changed() { c.tell(&changed{}) }
+func (c *Coordinator) Changed() { c.tell(func() { c.soon(decideSoon) }) }
 
 // PeerGone tells it that the link to an address broke.
-func (c *Coordinator) PeerGone(address string) { c.tell(&peerGone{address}) }
+func (c *Coordinator) PeerGone(address string) { c.tell(func() { c.onPeerGone(address) }) }
 
+// tell sends it a message, or a function to run in its turn.
 func (c *Coordinator) tell(msg any) {
 	if !c.gone.Load() {
 		outlet.Tell(c.system, c.self, msg)
@@ -94,28 +81,13 @@ func (c *Coordinator) Receive(ctx actor.Context) {
 	case *actor.Stopping:
 		c.gone.Store(true)
 		c.env.Present.CompareAndSwap(c, nil)
-		c.halt()
-	case *changed:
-		c.soon(decideSoon)
-	case *prepareDue:
-		if c.g.CheckAlive() {
-			c.prepare()
-		}
-	case *prepared:
-		c.onPrepared(msg)
-	case *answered:
-		c.onAnswer(msg)
-	case *decide:
-		if msg.number == c.number {
-			c.wake = nil
-			c.decide()
-		}
+		c.wake.Stop()
+	case func():
+		msg()
 	case *wire.Report:
 		c.onReport(msg)
 	case *wire.Depart:
 		c.onLeave(msg)
-	case *peerGone:
-		c.onPeerGone(msg.address)
 	}
 }
 
@@ -139,42 +111,50 @@ func (c *Coordinator) emit(what What, why error) { c.env.Emit(News{what, c.g.Tok
 // remembered may take its time, and no planned move waits for it.
 func (c *Coordinator) prepare() {
 	ctx := c.g.Context()
+	reach := func(s stage, err error) { c.tell(func() { c.onPrepared(s, err) }) }
 	c.env.Go(func() {
 		if err := c.env.Agree(ctx); err != nil {
-			c.tell(&prepared{unprepared, err})
+			reach(unprepared, err)
 			return
 		}
-		c.tell(&prepared{agreed, nil})
+		reach(agreed, nil)
 		held := agreed
 		err := c.env.Arrange(ctx, func() {
 			held = unprepared
-			c.tell(&prepared{unprepared, nil})
+			reach(unprepared, nil)
 		})
 		if err == nil {
 			held = arranged
 		}
-		c.tell(&prepared{held, err})
+		reach(held, err)
 	})
 }
 
-func (c *Coordinator) onPrepared(msg *prepared) {
-	c.stage = msg.stage
+// onPrepared: it has come to a stage; with an error it goes no further for now.
+func (c *Coordinator) onPrepared(s stage, err error) {
+	c.stage = s
 	switch {
-	case msg.err == nil && msg.stage == unprepared:
+	case err == nil && s == unprepared:
 		c.moved = true
-	case c.moved && msg.stage == agreed:
+	case c.moved && s == agreed:
 		c.stage = unprepared // what it took is seen as shards that live
-	case c.moved && msg.stage == arranged:
+	case c.moved && s == arranged:
 		c.moved = false
 		c.ledger.restart(c.now())
 	}
-	if msg.err == nil {
+	if err == nil {
 		c.still = nil
 		c.soon(0)
 		return
 	}
-	c.emit(Unprepared, msg.err)
-	c.env.Clock.AfterFunc(time.Second, func() { c.tell(&prepareDue{}) }) // the lease may be a user's: it is looked at here
+	c.emit(Unprepared, err)
+	c.env.Clock.AfterFunc(time.Second, func() {
+		c.tell(func() {
+			if c.g.CheckAlive() {
+				c.prepare()
+			}
+		})
+	})
 }
 
 func (c *Coordinator) now() time.Duration { return c.env.Clock.Now().Mono }
@@ -191,29 +171,16 @@ func (c *Coordinator) known() known {
 	return k
 }
 
-func (c *Coordinator) halt() {
-	if c.wake != nil {
-		c.wake.Stop()
-	}
-}
-
 // soon decides after d, or earlier if that is due anyway.
 func (c *Coordinator) soon(d time.Duration) {
-	at := c.now() + d
-	if c.wake != nil && c.wakeAt <= at {
-		return
-	}
-	c.halt()
-	c.number++
-	n := c.number
-	c.wakeAt = at
-	c.wake = c.env.Clock.AfterFunc(d, func() { c.tell(&decide{n}) })
+	now := c.now()
+	c.wake.SetBy(c.env.Clock, func(f func()) { c.tell(f) }, now, now+d, c.decide)
 }
 
 // inCharge reports whether it may decide at this moment.
 func (c *Coordinator) inCharge() bool { return c.stage > unprepared && c.g.CheckAlive() }
 
-// decide orders what is to be done next.
+// decide gives the next orders.
 func (c *Coordinator) decide() {
 	if !c.inCharge() {
 		return
@@ -262,7 +229,7 @@ func (c *Coordinator) order(asked placement.View, target []string) (decision, ui
 	c.still = nil
 	d := c.ledger.decide(k, asked, target)
 	for _, o := range d.late {
-		c.log.Warn("an order took too long, and is given anew", zap.Int("shard", o.Shard), zap.String("to", o.To))
+		c.log.Warn("an order took too long, and is given again", zap.Int("shard", o.Shard), zap.String("to", o.To))
 	}
 	if d.wake.set {
 		c.soon(d.wake.after)
@@ -301,7 +268,7 @@ func (c *Coordinator) onReport(m *wire.Report) {
 	c.soon(cooling)
 }
 
-// onPeerGone gives orders anew that may have been lost with a link: to a
+// onPeerGone gives orders again that may have been lost with a link: to a
 // node that has just come back at the address of one that died, above all.
 func (c *Coordinator) onPeerGone(address string) {
 	if c.inCharge() {

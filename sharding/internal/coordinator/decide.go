@@ -119,7 +119,7 @@ func (l *ledger) view(k known) placement.View {
 	return v
 }
 
-// waits reports whether time alone may change what is to be done.
+// waits reports whether time alone may change the decision.
 func (l *ledger) waits() bool {
 	return len(l.inFlight)+len(l.leaving)+len(l.unresponsive)+len(l.refused) > 0
 }
@@ -129,7 +129,7 @@ func (l *ledger) anyTakes(k known) bool {
 	return slices.ContainsFunc(l.view(k).Hosts, func(h placement.Host) bool { return h.Takes() > 0 })
 }
 
-// decision is what is to be done.
+// decision is what to do next.
 type decision struct {
 	hosts  []placement.Host // as they are
 	orders []Order

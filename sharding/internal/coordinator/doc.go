@@ -11,5 +11,5 @@
 //	                       the user's Strategy, on a goroutine of its own
 //
 // Its own state, the ledger, is about orders in flight, and a new Coordinator does without
-// it. Leadership says on which node it is to be.
+// it. Leadership says on which node it runs.
 package coordinator

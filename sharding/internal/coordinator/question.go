@@ -33,13 +33,6 @@ type question struct {
 	until   time.Duration
 }
 
-// answered is what it said.
-type answered struct {
-	to     *question
-	target []string
-	err    error
-}
-
 // ask has the strategy asked.
 func (c *Coordinator) ask(v placement.View, version uint64, now time.Duration) {
 	if !c.env.Asked.CompareAndSwap(false, true) {
@@ -51,28 +44,28 @@ func (c *Coordinator) ask(v placement.View, version uint64, now time.Duration) {
 	st := c.env.Strategy
 	boundary.Aside(func() ([]string, error) { return target(st, v) }, func(target []string, err error) {
 		c.env.Asked.Store(false)
-		c.tell(&answered{q, target, err})
+		c.tell(func() { c.onAnswer(q, target, err) })
 	})
 }
 
 // onAnswer decides by what the strategy said, if that did not come too late.
-func (c *Coordinator) onAnswer(a *answered) {
-	if a.to != c.question {
+func (c *Coordinator) onAnswer(q *question, target []string, err error) {
+	if q != c.question {
 		return
 	}
-	late, again := c.now() >= a.to.until, c.changed
+	late, again := c.now() >= q.until, c.changed
 	c.question, c.changed = nil, false
 	switch {
 	case !c.inCharge():
 		return
-	case a.err != nil:
+	case err != nil:
 		v := c.ledger.view(c.known())
-		c.order(v, c.without(v, a.err))
+		c.order(v, c.without(v, err))
 	case late:
 		again = true
 	default:
 		c.failing = false
-		c.follow(a)
+		c.follow(q, target)
 	}
 	if again {
 		c.soon(0)
@@ -80,19 +73,18 @@ func (c *Coordinator) onAnswer(a *answered) {
 }
 
 // follow gives the orders that lead to what the strategy said, if there may be any.
-func (c *Coordinator) follow(a *answered) {
-	if c.unchanged() && slices.Equal(a.target, c.still.target) {
+func (c *Coordinator) follow(q *question, target []string) {
+	if c.unchanged() && slices.Equal(target, c.still.target) {
 		return
 	}
-	q := a.to
-	d, version := c.order(q.view, a.target)
+	d, version := c.order(q.view, target)
 	none := len(d.orders) == 0 && !d.wake.set && !c.ledger.waits()
 	if none && version == q.version && reflect.DeepEqual(d.hosts, q.view.Hosts) {
-		c.still = &still{q.view, version, a.target}
+		c.still = &still{q.view, version, target}
 	}
 }
 
-// constant reports whether a strategy has one answer to a View for ever: one of users may ask
+// constant reports whether a strategy has one answer to a View for ever: a user's may ask
 // elsewhere.
 func constant(s placement.Strategy) bool {
 	switch s := s.(type) {
@@ -116,8 +108,8 @@ func target(st placement.Strategy, v placement.View) ([]string, error) {
 }
 
 // without is the target where the strategy has none: what has a host that stays is left
-// there, and the rest goes where Balanced puts it, so that no shard is down for want of
-// an opinion. It is told once for each time that the strategy begins to fail.
+// there, and the rest goes where Balanced puts it, so that no shard is down because the
+// strategy has no answer. It reports once each time that the strategy begins to fail.
 func (c *Coordinator) without(v placement.View, why error) []string {
 	if !c.failing {
 		c.failing = true

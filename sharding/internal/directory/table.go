@@ -40,8 +40,8 @@ type Config struct {
 	Log      *zap.Logger
 	Elapsed  func() time.Duration // the time, since a fixed point
 
-	// What is told of changes, in their order, with the Table locked: it must not block,
-	// nor call the Table. Shard is told who holds a shard, known being false if nobody does;
+	// These hear of changes, in their order, with the Table locked: it must not block,
+	// nor call the Table. Shard hears who holds a shard, known being false if no node does;
 	// Coordinator that the record of the coordinator may be another; Reset that tokens to
 	// come may be lower than those that were seen.
 	Shard       func(shard int, rec lease.Record, known bool)
@@ -295,7 +295,7 @@ func (t *Table) All() []ShardRecord {
 
 // Seat is what decides about one shard.
 type Seat struct {
-	Owner string      // the incarnation that holds it; empty: nobody's
+	Owner string      // the incarnation that holds it; empty: no node holds it
 	Last  lease.Token // the highest that was seen
 }
 
@@ -355,7 +355,7 @@ func (t *Table) Here(n *wire.Node) bool {
 	return n != nil && (!known || g.Owner.Address == n.Address)
 }
 
-// Coordinator returns the record of who coordinates; false if nobody does.
+// Coordinator returns the record of who coordinates; false if no node does.
 func (t *Table) Coordinator() (lease.Record, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -10,5 +10,5 @@
 //	                                                                                   none: Gone ◀─┘
 //
 // While its actor is being made an entity is given up if its shard is not to wait any longer:
-// it is Gone then, and what comes of the actor is stopped.
+// it is Gone then, and the actor, if it begins after all, is stopped.
 package entities

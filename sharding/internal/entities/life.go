@@ -80,7 +80,7 @@ const (
 // Now is how things stand when something happens.
 type Now struct {
 	Ending    bool // the shard's entities were told to stop, or there is no host here
-	Lost      bool // the shard is lost, or its deadline has passed: nobody waits for entities
+	Lost      bool // the shard is lost, or its deadline has passed: no node waits for entities
 	Barred    bool // the entities were shut off, and the end is about to follow
 	Unwritten bool // the id has to be remembered, and is not
 	Forgotten bool // ids are remembered, and this one is not
@@ -91,7 +91,7 @@ type Now struct {
 	Long      bool // it has lived for so long that earlier failures do not count
 }
 
-// Life is an entity's state. The zero value is one whose id is to be remembered: see Begin.
+// Life is an entity's state. The zero value is one whose id will be remembered: see Begin.
 type Life struct {
 	Phase   Phase
 	Gate    bool  // its present life has a gate
@@ -155,7 +155,7 @@ func (l Life) Next(e Event, now Now) (Life, []Effect) {
 	return l, nil
 }
 
-// making is Next for what comes of making an actor.
+// making is Next while an actor is being made.
 func (l Life) making(e Event, now Now) (Life, []Effect) {
 	switch e {
 	case GateFailed:
@@ -232,7 +232,7 @@ func (l Life) end(now Now) (Life, []Effect) {
 }
 
 // giveUp goes on without what is to make the actor, which may hang: nothing passes to
-// what comes of it. If the actor has begun it is stopped.
+// the actor. If it has begun it is stopped.
 func (l Life) giveUp(now Now) (Life, []Effect) {
 	if now.Actor {
 		l.Actor = true
