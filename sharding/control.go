@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// # A shard on a node
+// A shard on a node:
 //
 //	        ordered                won
 //	Away ───────────▶ Acquiring ─────────▶ Active ◀────────── declined ──┐
@@ -28,10 +28,10 @@ import (
 //	                                        │                      └─ Transferring ─▶ Away  │
 //	                                        └───────────────────────────────────────────────┘
 //
-// handover.Machine has all of it as a pure function, and a test walks every order of
-// events; package entities does the same for each entity of a shard. A lease is given up
-// only when its entities have ended, hosting.ReleaseAfterTTL aside (Yielding). If the offer
-// is too old by then, a new one is asked for before the lease is transferred (Asking).
+// handover.Machine is all of it as a pure function; package entities is the same for each entity of
+// a shard. A node gives a lease up only when the entities have ended, hosting.ReleaseAfterTTL
+// aside (Yielding). If the offer is too old by then, it asks for a new one before it transfers the
+// lease (Asking).
 
 // control is what a node decides about one shard. It belongs to the Region's
 // control loop, which feeds the machine with events and carries its effects out.

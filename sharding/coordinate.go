@@ -16,22 +16,19 @@ import (
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
-// # The coordinator
-//
-// It is where the group's leader is, if that hosts the type. What it knows are the
-// records of leases and the members of the group, as every node knows them; a
-// placement.Strategy, a pure function, decides from it where each shard should be, and the
-// coordinator the next orders within MoveLimits. An order bears the coordinator's token
-// and the shard's; a node refuses one that is not about the present. What is true is what the
-// leases say: an order that is lost, late, or made twice changes nothing for safety.
+// The coordinator runs where the group's leader is, if that node hosts the type. It knows the
+// records of leases and the members of the group, as every node does. A placement.Strategy, a pure
+// function, decides from them where each shard should be, and the coordinator gives the next
+// orders, within MoveLimits. An order has the coordinator's token and the shard's; a node refuses
+// one that does not fit the present tokens. Only the leases make a node a host: an order that is
+// lost, late or repeated is safe.
 //
 //	id ──ShardOf──▶ shard        View ──Strategy.Target──▶ target ──Plan──▶ orders
 //
-// A coordinator's node that is not the one with the most recent token can still send
-// what it decided before; regions and the store refuse it.
+// A former coordinator can still send old orders; regions and the store refuse them.
 
-// This file is this node's part in coordinating: where the coordinator may run, and what it
-// has of the node.
+// This file is this node's part in coordinating: where the coordinator may run, and what the node
+// tells it.
 
 // coordinate runs this node's manager of the coordinator.
 func (r *Region) coordinate() error {

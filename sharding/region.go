@@ -22,7 +22,7 @@ import (
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
-// # Who calls whom
+// What calls what in a Region:
 //
 //	Tell, Ask, Ref ──────▶ Region ──entity active here─────────────────────▶ its gate
 //	                          │  └─▶ shard: Router (internal/route) ─▶ entry ─▶ its gate
@@ -34,14 +34,14 @@ import (
 //	   │                      ▲
 //	   └ internal/directory: Table ◀── Keeper.Watch
 //
-// Mail passes under a shard's lock, on the goroutine that brings it; what goes to other
-// nodes, to the dead letters and back to senders leaves when the lock is free. What becomes
-// of shards is decided by the control loop alone. Files use what files below them declare;
-// internal/doccheck has their order.
+// Mail passes under a shard's lock, on the goroutine that brings it. Mail to other nodes, to the
+// dead letters and back to senders leaves when the lock is free. The control loop alone decides
+// about shards. A file uses only declarations of the files below it; internal/doccheck has their
+// order.
 
-// Region is one node's part in a Type: it hosts some of the shards, and routes
-// what is for entities of the others. Safe for concurrent use; but what runs on
-// the goroutine of a sender (a codec, a mailbox's producer) must not call it.
+// Region is one node's part in a Type: it hosts some of the shards, and routes mail for entities
+// of the others. Safe for concurrent use, but code that runs on a sender's goroutine (a codec, a
+// mailbox's producer) must not call it.
 type Region struct {
 	typ     Type
 	set     settings

@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// # Who calls whom
+// What calls what in a manager:
 //
 //	                                              ┌─▶ gate ─▶ child          this node hosts
 //	users ──▶ Manager.PID ─▶ controller ─▶ proxy ─┼─▶ transport ─▶ manager   another does
@@ -29,17 +29,11 @@ import (
 //	                       effects ───┴── lease, timers, directory (who holds what),
 //	                                      links that break, the source of leadership
 //
-// The controller is the actor: it plays both sides of a hand-over, the one that hosts and
-// the one that takes over, follows the leader, and makes and stops the child. Package
-// handover sends the child's state. The proxy gives package route what it needs, and that
-// decides where mail goes: envelopes carry the fencing token they were routed by, so
-// nothing goes round in circles, and a marker, sent the old way behind all mail, tells when
-// the new way may be used. Package transport carries the mail, in a window for each node:
-// what a child had not taken is kept until the next node has custody of it. What nodes must
-// agree on, versions and settings, the host's record says.
-//
-// Beside the manager stand Ask, Health, and StopAll for the end of a program. Package node has
-// the whole of it in one call.
+// The controller plays both sides of a hand-over, follows the leader, and makes and stops the
+// child. Package handover sends the child's state. The proxy connects package route to the gate,
+// the network and the dead letters; route decides where mail goes. Package transport carries the
+// mail, in a window for each node, and keeps a backlog until the next node has custody of it. The
+// host's record has what nodes must agree on: versions and settings.
 
 // controller is the manager's actor: it feeds the machine with events, carries
 // its effects out, and routes mail.

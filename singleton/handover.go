@@ -15,14 +15,12 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// # A planned change of host
-//
-// The host begins it: because it is stopped, because a source of leadership
-// (WithLeadership) has pointed elsewhere for the time of WithSettle, or because a
-// node that is preferred to it (WithPreferred) has told of itself. Without any of
-// these the lease elects and the host stays put. A node that may host tells the host so
-// (Candidate): whenever it learns of one, soon after the link to it broke, and every 15 s.
-// One that was not heard of for three such intervals is forgotten.
+// This file is the host's side of a planned change of host. The host begins it when it is
+// stopped, when a source of leadership (WithLeadership) has pointed elsewhere for the time of
+// WithSettle, or when a preferred node (WithPreferred) has announced itself. Otherwise the lease
+// elects, and the host stays. A node that may host sends the host a Candidate when it learns of a
+// host, soon after the link to it broke, and every 15 s. The host forgets a candidate after three
+// such intervals without one.
 //
 //	host                                            the other
 //	 │ ◀───────────────── Candidate ──────────────────  │
@@ -34,36 +32,21 @@ import (
 //	 │ ───────────────── state, HandedOver ──────────▶  │  Adopting, Starting
 //	 │ ───────────────── backlog, stragglers ────────▶  │
 //
-// The child works on until there is an offer. With a source of leadership the leader alone
-// is asked; without one, the nodes that are preferred, the best first. A manager that ends
-// asks the leader and then the candidates: preferred ones first, then those that were heard
-// of last, and those that are late, or whose link broke, at the end. A node that does not
-// answer within a second is passed over; after five of them the others are not asked. If
-// no node makes an offer:
+// The child works until there is an offer. With a source of leadership the host asks the leader
+// alone, otherwise the preferred nodes, the best first. A manager that ends asks the leader and
+// then the candidates: preferred ones first, then those heard of last; those that are late, or
+// whose link broke, come at the end. The host passes over a node that does not answer within a
+// second, and stops asking after five of them. If no node makes an offer:
 //
 //   - a manager that ends stops its child and releases the lease;
-//   - if the leader can't be reached, so does the host, and the lease decides;
-//   - if the leader says no (it can't reach the store, say), the child stays, and
-//     the host asks again every second: better here than nowhere;
-//   - a move to a better node is given up until that tells of itself again.
+//   - a host whose leader can't be reached does the same, and the lease elects;
+//   - if the leader declines (it can't reach the store, say), the child stays, and the host asks
+//     again every second;
+//   - a move to a preferred node is given up until that node announces itself again.
 //
-// A transfer that fails or is not known to have succeeded becomes a release, which
-// does nothing if the other has the lease. The other goes by its record, with or
-// without word, and starts cold without.
-
-// This file is the host's side of a planned hand-over:
-//
-//	host                                             candidate
-//	   ◀──────────── Candidate{rank} ─────────────────  knows the host
-//	   ───────────── Invite ─────────────────────────▶
-//	   ◀──────────── Offer, or declined ──────────────  lease.Offer
-//	  gate draining, child told to stop, child ended
-//	  lease.Transfer
-//	   ───────────── EntityState, HandedOver ────────▶  lease.Adopt, child started
-//	   ───────────── backlog and stragglers ─────────▶  (package route)
-//
-// The child runs on until there is an offer. If no node makes one, the lease is released,
-// and a node that waits for it takes it.
+// A transfer that fails, or whose outcome is unknown, becomes a release, which does nothing if the
+// successor has the lease. The successor acts on its record, and starts cold if no HandedOver
+// came.
 
 // maxSilent bounds how many candidates in turn may leave an invitation unanswered. After
 // that the others are not asked.

@@ -2,8 +2,6 @@ package singleton
 
 import "github.com/holdfast-go/holdfast/internal/handover"
 
-// # The manager
-//
 // Each node has one manager for a singleton, an actor. Its phases and transitions
 // are a pure function, around that of package handover. How a node becomes the host:
 //
@@ -27,21 +25,18 @@ import "github.com/holdfast-go/holdfast/internal/handover"
 //	             a TTL later   ▼                    │
 //	             lost ───▶ Stopping ─── ended ──────┘
 //
-// "Ended" means that the actor has ended and all its mail is back. If the offer is too old
-// by then, a new one is asked for before the lease is transferred (Asking). A lease that is
-// lost leads from every phase with a child to Stopping, and from Starting, too, as does a
-// child that is not made in time; from Backoff to Releasing, as does the end of a child
-// that is final (from Active) or on its way out (from Inviting). In Yielding the child may
-// still end, as in HandingOver. From every phase Manager.Stop leads to Closed, through the
-// same steps.
+// "Ended" means that the actor has ended and all its mail is back. If the offer is too old by
+// then, the host asks for a new one before it transfers the lease (Asking). A lost lease leads to
+// Stopping from Starting and from every phase with a child, and to Releasing from Backoff. A child
+// that is not made in time leads from Starting to Stopping. The end of a child leads to Releasing
+// if it is final (from Active) or planned (from Inviting). In Yielding the child may still end, as
+// in HandingOver. Manager.Stop leads from every phase to Closed, through the same steps.
 
-// This file is the manager's whole behaviour as a pure function: phases, events
-// and effects. What becomes of the lease, and of a hand-over, is handover.Machine's;
-// here is what a singleton has around that: seeking, wishes, and a child that is made,
-// ends by itself and is made again. Nothing here does anything; controller.go carries
-// the effects out.
+// This file is the manager's behaviour as a pure function: phases, events and effects.
+// handover.Machine moves the lease. Around it a singleton seeks the lease, and makes and restarts
+// its child. controller.go carries the effects out.
 
-// Phase is where a manager stands. The diagram is above.
+// Phase is what a manager does about its singleton on this node.
 type Phase uint8
 
 const (

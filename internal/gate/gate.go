@@ -12,25 +12,6 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// # Who calls whom
-//
-//	senders ──▶ front door ──Post──▶ mailbox ──take──▶ gate ──pass──▶ actor
-//	                ▲                                   │
-//	                └──────────── guardian ◀── Divert ──┘
-//	                                 ▲── OnLost, OnDone
-//
-// The guardian makes a Gate for each life of an actor, spawns the actor with
-// Gate.Props and keeps its PID private. A planned end is: Drain, tell the actor
-// to stop, wait for Done. A loss is: OnLost, Stop, wait for Done. Done comes
-// after the actor has ended and all that was queued then has been diverted; it
-// needs no call of the guardian's, also for a crashed actor whose mailbox is
-// suspended. protoactor's Terminated is sent earlier, before the backlog has
-// been diverted.
-//
-// Mail that is posted after the end: through Post, or by a sender that had
-// resolved the PID before, it is diverted; by PID otherwise, protoactor sends
-// it to the dead letters. Use Post.
-
 // ErrEnded is the cause of a gate's context when the actor ended, or the gate
 // was closed, before the term did.
 var ErrEnded = errors.New("guarded actor ended")

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// # Modes
+// What a gate lets through:
 //
 //	        Drain
 //	open ─────────▶ draining

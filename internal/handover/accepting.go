@@ -10,12 +10,6 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// # Waiting
-//
-// The next host waits for HandedOver before it takes up the lease, for Patience: most
-// of what is left of its offer's lifetime, or BrokenWait once the link is known to be
-// broken.
-
 // Accepting is the next host's side of a hand-over: who invited it, its offer, and what
 // comes before it takes up the lease. The zero value is none. It belongs to the owner's
 // loop.

@@ -1,12 +1,9 @@
 package handover
 
-// # The machine
+// The phases of a Machine. A singleton's manager has a small machine of its own around this one:
+// it seeks the lease, and restarts its child. A shard obeys the orders of its coordinator.
 //
-// A singleton's manager has a small machine of its own around this one:
-// it seeks the lease, and starts its child again when that ends by itself. A shard obeys the
-// orders of its coordinator.
-//
-//	phase         of a singleton      of a shard          what leads on
+//	phase         of a singleton      of a shard          leaves on
 //	Away          standby, closed     away                Host, Asked
 //	Acquiring     acquiring           acquiring           Won, NotWon
 //	Offering      offering            offering            OfferMade, OfferFailed, OfferOver
@@ -22,19 +19,8 @@ package handover
 //	Stopping      stopping            stopping            Ended
 //	Releasing     releasing           releasing           Released
 //
-// Orders come from a singleton's own machine (wanted, preferredElsewhere, stop), a shard's coordinator
-// (Host, Move) and its node (Quit, Stay). What both have in common:
-//
-//   - a node that can't make an offer within OfferWait says no, before it is taken for one
-//     that can't be reached (InviteWait); the host tells a node that did not answer that the
-//     invitation is off;
-//   - while what runs takes its time to stop the offer is made again, each third of its
-//     lifetime. If that fails the last one stands while it is good; then the host hears of it,
-//     and the offer stands until the host calls it off;
-//   - nothing is transferred to an offer that is older than half of its lifetime: a new one
-//     is asked for, once, with nothing running (Asking);
-//   - a loss is reported in every phase with something running, also when that was shut off;
-//   - a former host goes on forwarding for QuietPeriod.
+// Orders come from a singleton's own machine (wanted, preferredElsewhere, stop), a shard's
+// coordinator (Host, Move) and its node (Quit, Stay).
 
 // This file is the protocol as a pure function: phases, events and effects. Nothing
 // here does anything; the owner of a Machine carries its effects out.

@@ -11,24 +11,22 @@ import (
 	"github.com/holdfast-go/holdfast/internal/actors"
 )
 
-// # Who tells of a cold start
+// If an actor's next life gets no state, one node reports the cold start, once:
 //
-// If an actor's next life does not get a state, one node tells it, once:
-//
-//	what became of it                               told by
-//	no room in a Budget, or too large               the node that had no room
-//	the hand-over was called off                    the old host
-//	it came, and could not be used                  the next host
-//	it came after the next host went on             the next host, as too late
-//	it did not come, and HandedOver did             the next host, by the count
-//	it did not come, nor did HandedOver, and …
+//	the state …                                     reported by
+//	was too large, or a Budget had no room          the node that had no room
+//	was left when the hand-over was called off      the old host
+//	came, and could not be used                     the next host
+//	came after the next host went on                the next host, as late
+//	did not come, and HandedOver did                the next host, by the count
+//	did not come, nor did HandedOver, and …
 //	  the next host is gone                         the old host: all of the hand-over
-//	  the next host lives and took a state          the next host, by the count of that one, after LateFor
+//	  the next host lives and took a state          the next host, by that one's count, after LateFor
 //	  the next host lives and took none             the old host: all
 //
-// If the old host dies before any state came, the number of states is not known: the
-// next host tells once, without a number. Where a link ends for good with states taken
-// whose acknowledgements were lost, one may be told on both nodes.
+// If the old host dies before any state came, the number of states is not known: the next host
+// reports once, without a number. If a link ends for good and acknowledgements are lost with it,
+// both nodes may report a state.
 
 // Most bounds the states in each of a node's two Budgets, in bytes.
 const Most = 64 << 20

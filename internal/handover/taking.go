@@ -6,18 +6,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
-// # The states
-//
-//	old host                                      next host
-//	  Budgets.Left ◀── States of ended actors
-//	  Send:  EntityState{1 of n}  ────────────▶   Taking ──▶ Budgets.Taken
-//	         …  in the channel's window
-//	         EntityState{n of n}  ────────────▶
-//	         HandedOver{n}        ────────────▶   complete: what is missing of n is reported
-//
-// All of these are kept frames (package transport): they come exactly once and in
-// order while both nodes live.
-
 var (
 	// ErrLate: a state came when its actor's next life had begun without it.
 	ErrLate = errors.New("the state came too late: the next host had gone on without it")

@@ -7,12 +7,6 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// # Limits
-//
-// Two nodes that cross by way of each other wait for each other until Patience is over.
-// It takes two moves of the name within one round trip. A link that carries nothing for
-// longer than Patience has path switches given up, and counted.
-
 // hop is where mail goes: to the actor here, or to the Router of a node.
 type hop struct {
 	here  bool

@@ -9,15 +9,13 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// # Order in the queue
-//
-// A lane holds what was routed by one token. Lanes go by token, the highest first: mail of
-// one sender that was routed by newer knowledge is older, because it came back from where
-// the sender's later mail does not go any more. What an actor here had has a lane before
-// that of its token: it is older than all that was routed to it since, but of a backlog the
-// first may have gone to another node, and be back by a later token while the rest still
-// waits. What came back from a node that is gone goes before all. Mail with a token yet to
-// come is passed over; it takes half of the bound at most, and is refused after TTL.
+// A lane holds the mail that was routed by one token. Lanes go by token, the highest first. Mail
+// of one sender that was routed by newer knowledge is older: it came back from a place where the
+// sender's later mail does not go any more. The backlog of an actor here has a lane before that of
+// its token. It is older than all mail that was routed to the actor since, but its first messages
+// may have gone to another node, and be back by a later token while the rest still waits. Mail that
+// came back from a node that is gone goes before all. Mail with a token that this node does not
+// know yet is passed over; it takes half of the bound at most, and is refused after TTL.
 
 // Item is one message on its way: Local, Wire or a marker.
 type Item struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// # States
+// The states of a Router:
 //
 //	phase    the actor here       mail from here and elsewhere
 //	away     none                 goes to the host of the records, or waits

@@ -5,13 +5,10 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 )
 
-// # Tokens of a Router
-//
-//   - own is the token of the last actor that was open here. Mail goes to other nodes only
-//     by tokens above it.
-//   - floor is below own: the highest token known to be of an earlier ownership, this
-//     node's or another's. Mail that was routed to this node by a token between floor and
-//     own came by no old way: it is fresh, and waits for no path switch.
+// A Router knows two tokens. own is that of the last actor that was open here: mail goes to
+// other nodes only by higher tokens. floor is below own: the highest token of an earlier
+// ownership, of this node or another. Mail that was routed to this node by a token between the
+// two came by no old way: it is new, and waits for no path switch.
 
 // Routable reports whether mail can go somewhere, and nothing waits before it.
 func (r *Router) Routable() bool { _, ok := r.target(); return ok && r.queue.empty() }

@@ -1,20 +1,22 @@
-// Package transport carries mail between two nodes: in order, within a window, and
-// what must not be lost exactly once while both nodes live.
+// Package transport carries mail between two nodes: in order, within a window, and kept
+// mail exactly once while both nodes live.
 //
-// One channel leads to each peer, for all names of the node. Two kinds of mail share
-// it, and its order:
+//	peer := transport.Of(system).To(address)      // one channel, for all names of the node
+//	peer.Send(pid, msg, size, &lost)              // straight
+//	ok := peer.Keep(owner, item, id, frame, limit) // kept
+//	peer.Flush()                                  // when no lock is held
 //
-//   - Straight mail is sent once and forgotten. If its link breaks it may be lost;
-//     then it is counted.
-//   - Kept mail travels in numbered frames. The sender keeps a frame until the peer
-//     has taken custody of it; on a new link the peer first says the highest number
-//     it took, and the sender goes on from there. So on one link nothing is sent
-//     twice, and nothing is taken twice by one life of a peer.
+// Two kinds of mail share a channel and its order:
 //
-// The window bounds what is on its way to one peer, in messages and in bytes. A probe
-// goes behind every 64 KiB or 1024 messages; the answer proves that everything before the
-// probe was read, and gives its room back. So nothing waits in remote's unbounded
-// queue beyond the window, also to a peer that does not read.
+//   - Straight mail is sent once. If its link breaks it may be lost; then it is counted.
+//   - Kept mail travels in numbered frames. The sender keeps a frame until the peer has
+//     taken custody of it. On a new link the peer first says the highest number it took,
+//     and the sender goes on from there. So one life of a peer takes no frame twice.
+//
+// The window bounds the mail under way to one peer, in messages and in bytes. A probe goes
+// behind every 64 KiB or 1024 messages. The answer proves that the peer read everything
+// before the probe, and frees its room. So remote's unbounded queue never holds more than
+// the window, even if a peer does not read.
 //
 //	sender                                       receiver
 //	  Probe{link 7}  ────────────────────────▶   opens link 7
@@ -23,16 +25,15 @@
 //	  Probe{link 7}  ────────────────────────▶
 //	  ◀──────────────────  Ack{link 7, taken 43}  42 and 43 are the peer's from here on
 //
-// # Structure
+// A receiver takes only the next frame of the present link. A link breaks when remote says
+// so, when no answer came for 15 s, when a frame vanished, and when another life of the peer
+// answered. Watchers (Node.Watch) hear of each break before the next link carries anything.
+// The states of a channel, and what becomes of frames, are listed above type sender.
 //
-// sender and receiver are pure: they hear what happened and say what to send. A
-// peer is a sender with its lock, its timer and its queue of what is to go out; a Node
-// has the peers and the receivers of one actor system. Owners (routers, hand-overs) queue
-// mail while they hold their own locks, and call Flush when they do not: nothing is
-// sent, dead-lettered or told under a lock. What an answer lets go is not sent on the goroutine
-// that reads it, either.
-//
-// A sender middleware runs within a send, and so do subscribers of dead letters. If one panics, the
-// message may not have been sent: straight mail is counted, and the channel goes on with what is
-// behind it.
+// sender and receiver are pure: the caller reports events, and they return messages to send.
+// A Peer is a sender with its lock, timer and queue; a Node has the peers and receivers of
+// one actor system. Owners queue mail under their own locks and call Flush outside of them:
+// the package sends, dead-letters and calls Owners under no lock. If a sender middleware
+// or a subscriber of dead letters panics, the message may not have been sent: straight mail
+// is counted, and the channel goes on with the next.
 package transport

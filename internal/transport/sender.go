@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
-// # States of a channel
+// The states of a channel:
 //
 //	         first mail                 link broke
 //	unused ─────────────▶ up ──────────────────────────────▶ down
@@ -35,14 +35,10 @@ import (
 // Messages about mail (markers and their answers) take no room. In down they wait behind
 // the frames.
 //
-// A link breaks where remote says so, and where the answers do: none came for 15 s, a frame
-// vanished, another life answered. Who watches (Node.Watch) hears of each break before
-// anything is sent over the next link.
-//
 // A first link needs no answer: nothing was sent before it that could be taken twice. A
 // channel that was at rest for a minute may be forgotten. The next one to its address
-// begins down, on a link above all that were forgotten, and takes no word for frames that
-// it has not sent.
+// begins down, on a link above all that were forgotten, and ignores acknowledgements of frames
+// that it has not sent.
 
 // The window of one peer, and how a sender waits.
 const (
