@@ -8,18 +8,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
-
-	"github.com/holdfast-go/holdfast/backends/etcd"
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
 	"github.com/holdfast-go/holdfast/backends/open"
-	"github.com/holdfast-go/holdfast/backends/postgres"
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
 	"github.com/holdfast-go/holdfast/internal/faultlink"
 	lab "github.com/holdfast-go/holdfast/lab/machine"
@@ -48,7 +42,7 @@ type bed struct {
 	server  *postgrestest.Server // with, for some faults,
 	standby *postgrestest.Server
 	bouncer *postgrestest.Bouncer
-	url     func(n *node) (string, error) // of PostgreSQL
+	url     func(n *node) (string, error) // of package open
 	listens bool                          // the first node listens for notifications
 
 	nodes   []*node
@@ -69,7 +63,7 @@ type bed struct {
 
 // newBed runs a server, and no nodes.
 func newBed(ctx context.Context, store string, ttl time.Duration, opts ...postgrestest.Option) (b *bed, err error) {
-	b = &bed{ttl: ttl, listens: true}
+	b = &bed{ttl: ttl}
 	b.running, b.halt = context.WithCancel(context.WithoutCancel(ctx))
 	defer func() {
 		if err != nil {
@@ -78,6 +72,7 @@ func newBed(ctx context.Context, store string, ttl time.Duration, opts ...postgr
 	}()
 	switch store {
 	case onEtcd:
+		b.url = b.etcdRoute
 		b.etcd, err = etcdtest.Run(ctx, etcdtest.Options{})
 		return b, err
 	case onPostgres:
@@ -91,7 +86,7 @@ func newBed(ctx context.Context, store string, ttl time.Duration, opts ...postgr
 	if b.server, err = postgrestest.Run(ctx, o); err != nil {
 		return b, err
 	}
-	b.url = b.ownRoute
+	b.url, b.listens = b.ownRoute, true
 	return b, errors.Join(b.migrate(ctx), b.server.Exec(ctx, rights))
 }
 
@@ -122,6 +117,15 @@ func (b *bed) ownRoute(n *node) (string, error) {
 	return r.URLOf(role, "postgres"), nil
 }
 
+func (b *bed) etcdRoute(n *node) (string, error) {
+	r, err := b.etcd.NewRoute()
+	if err != nil {
+		return "", err
+	}
+	n.links = append(n.links, r.Link(b.member()))
+	return "etcd://" + strings.TrimPrefix(r.Endpoints()[0], "http://"), nil
+}
+
 // member is the only one of etcd.
 func (b *bed) member() *etcdtest.Member { return b.etcd.Members()[0] }
 
@@ -140,27 +144,15 @@ func (b *bed) restart(ctx context.Context) error {
 	return b.server.Restart(ctx)
 }
 
-// direct makes a client of etcd past all faults.
-func (b *bed) direct() (*clientv3.Client, error) {
-	return b.keep(b.etcd.NewClient(func(c *clientv3.Config) { c.Endpoints = []string{b.member().Direct()} }))
-}
-
 // atEnd has f called when the bed is closed, those of later calls first.
 func (b *bed) atEnd(f func()) { b.end = append(b.end, f) }
-
-func (b *bed) keep(c *clientv3.Client, err error) (*clientv3.Client, error) {
-	if err == nil {
-		b.atEnd(func() { _ = c.Close() }) // one of a link that is cut may complain
-	}
-	return c, err
-}
 
 // node is a store over a client of its own, and a Keeper over that.
 type node struct {
 	id     string
-	pool   *pgxpool.Pool     // of PostgreSQL
 	links  []*faultlink.Link // its own ways to the servers; none if it goes by another
 	store  lease.Store
+	close  func() error // the store
 	keeper *lease.Keeper
 }
 
@@ -175,60 +167,28 @@ func (n *node) each(do func(*faultlink.Link)) {
 }
 
 // newNode adds a node.
-func (b *bed) newNode(ctx context.Context, id string) (n *node, err error) {
-	n = &node{id: id}
-	if b.etcd != nil {
-		err = b.etcdStore(n)
-	} else {
-		err = b.postgresStore(ctx, n)
-	}
+func (b *bed) newNode(ctx context.Context, id string) (*node, error) {
+	n := &node{id: id}
+	url, err := b.url(n)
 	if err != nil {
 		return nil, err
 	}
+	if b.server != nil {
+		url += "&pool_max_conns=8"
+	}
+	if b.listens && len(b.nodes) == 0 { // the others look for changes
+		url += "&holdfast_listen=true"
+	}
+	if n.store, n.close, err = open.Open(ctx, url); err != nil {
+		return nil, err
+	}
+	b.atEnd(func() { _ = n.close() }) // one of a link that is cut may complain
 	if n.keeper, err = newKeeper(n.store, n.id, b.ttl); err != nil {
 		return nil, err
 	}
 	b.atEnd(func() { abandon(n.keeper) }) // what is left ends with the server
 	b.nodes = append(b.nodes, n)
 	return n, nil
-}
-
-func (b *bed) etcdStore(n *node) error {
-	route, err := b.etcd.NewRoute()
-	if err != nil {
-		return err
-	}
-	n.links = append(n.links, route.Link(b.member()))
-	client, err := b.keep(route.NewClient())
-	if err != nil {
-		return err
-	}
-	n.store, err = etcd.New(client, etcd.WithLogger(zap.NewNop()))
-	return err
-}
-
-func (b *bed) postgresStore(ctx context.Context, n *node) error {
-	url, err := b.url(n)
-	if err != nil {
-		return err
-	}
-	config, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		return err
-	}
-	config.MaxConns = 8
-	if n.pool, err = pgxpool.NewWithConfig(context.WithoutCancel(ctx), config); err != nil {
-		return err
-	}
-	b.atEnd(n.pool.Close)
-	opts := []postgres.Option{postgres.WithLogger(zap.NewNop())}
-	if b.listens && len(b.nodes) == 0 { // the others look for changes
-		opts = append(opts, postgres.WithListener(func(ctx context.Context) (*pgx.Conn, error) {
-			return pgx.ConnectConfig(ctx, n.pool.Config().ConnConfig)
-		}))
-	}
-	n.store, err = postgres.New(n.pool, opts...)
-	return err
 }
 
 // abandon ends a Keeper as its process's death would: nothing is given back.

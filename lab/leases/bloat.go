@@ -108,7 +108,9 @@ func grow(ctx context.Context, run *scene.Run, what string, vacuum, idle bool, n
 		renewed += len(all)
 	}
 	took := time.Since(began)
-	node.pool.Close() // connections tell of their statistics when they end
+	if err := node.close(); err != nil { // connections tell of their statistics when they end
+		return err
+	}
 	_, err = await(ctx, 0, 10*time.Second, "the server counts all updates", func() bool {
 		return b.count(ctx, "SELECT n_dead_tup, n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'session'",
 			&dead, &updates, &hot) == nil && updates >= int64(renewed)

@@ -25,9 +25,9 @@ type fault struct {
 	look    time.Duration            // from one look of a holder to the next; 0: as journal has it
 	options []postgrestest.Option
 	// prepare adds to the server what the fault needs, before there are nodes.
-	prepare func(ctx context.Context, b *bed) error
+	prepare action
 	// inflict returns once the fault is over, and sets b.gone and b.returning.
-	inflict func(ctx context.Context, b *bed) error
+	inflict action
 	// keeps: if the fault took less than half a TTL, no holder loses what it holds.
 	keeps bool
 	// loses: service is gone for more than a TTL, so that every holder loses what it holds.

@@ -29,34 +29,36 @@ var (
 func faults() []fault {
 	return []fault{
 		{name: "pg-postmaster-killed", title: "kill -9 of the postmaster, started again", keeps: true,
-			inflict: down((*postgrestest.Server).KillPostmaster)},
-		{name: "pg-all-killed", title: "kill -9 of all processes, started again", keeps: true,
-			inflict: down((*postgrestest.Server).Kill)},
+			inflict: away(server((*postgrestest.Server).KillPostmaster), 0, restart)},
+		{name: "pg-all-killed", title: "kill -9 of all processes, started again", keeps: true, inflict: away(kill, 0, restart)},
 		{name: "pg-immediate-stop-under-load", title: "immediate stop under load of writes, crash recovery", keeps: true,
-			inflict: immediateUnderLoad},
-		{name: "pg-stopped", title: "all processes stopped (SIGSTOP) for 3 TTLs", loses: true, inflict: paused},
+			inflict: underLoad(away(server((*postgrestest.Server).StopImmediate), 0, restart))},
+		{name: "pg-stopped", title: "all processes stopped (SIGSTOP) for 3 TTLs", loses: true,
+			inflict: away(server((*postgrestest.Server).Pause), 3, server((*postgrestest.Server).Resume))},
 		{name: "pg-backends-terminated", title: "`pg_terminate_backend` of every connection", keeps: true,
 			inflict: terminated},
 		{name: "pg-sync-promoted", title: "primary killed, synchronous standby promoted", keeps: true,
 			prepare: withStandby(true), inflict: promoted},
 		{name: "pg-old-primary-back", title: "synchronous standby promoted; the old primary comes back as its standby, and takes over again",
-			prepare: withStandby(true), inflict: andBack},
+			prepare: withStandby(true), inflict: sequence(promoted, moved, follow, away(func(_ context.Context, b *bed) error { return b.standby.Kill() }, 0,
+				func(ctx context.Context, b *bed) error { return b.server.Promote(ctx) }))},
 		{name: "pg-two-primaries", title: "synchronous standby promoted; the old primary comes back as a primary that one of three nodes reaches, for 2 TTLs",
 			prepare: withStandby(true), inflict: twoPrimaries},
 		{name: "pg-bouncer-restarted", title: "PgBouncer (transaction mode) killed, started again", keeps: true,
-			prepare: withBouncer, inflict: bouncerRestarted},
+			prepare: withBouncer, inflict: away(func(_ context.Context, b *bed) error { return b.bouncer.Kill() }, 0,
+				func(ctx context.Context, b *bed) error { return b.bouncer.Restart(ctx) })},
 		{name: "pg-server-killed-behind-bouncer", title: "kill -9 of the server behind PgBouncer, started again",
-			prepare: withBouncer, inflict: down((*postgrestest.Server).Kill)},
+			prepare: withBouncer, inflict: away(kill, 0, restart)},
 		{name: "pg-too-many-connections", title: "every connection ended, and none given (53300), for 2 TTLs",
-			loses: true, inflict: tooManyConnections},
+			loses: true, inflict: away(noConnections, 2, exec("ALTER ROLE app CONNECTION LIMIT -1"))},
 		{name: "pg-statement-timeout", title: "`statement_timeout` = 20 ms for 2 TTLs",
-			inflict: setting("statement_timeout", "20ms", 2)},
+			inflict: setting("statement_timeout", "20ms")},
 		{name: "pg-table-locked", title: "`lock_timeout` = 50 ms, and sessions locked by another (55P03) for 2 TTLs",
-			loses: true, inflict: tableLocked},
+			loses: true, inflict: tableLocked()},
 		{name: "pg-read-only", title: "`default_transaction_read_only` = on (25006) for 2 TTLs", keeps: true,
-			inflict: setting("default_transaction_read_only", "on", 2)},
+			inflict: setting("default_transaction_read_only", "on")},
 		{name: "pg-serializable", title: "`default_transaction_isolation` = serializable for 2 TTLs", keeps: true,
-			inflict: setting("default_transaction_isolation", "serializable", 2)},
+			inflict: setting("default_transaction_isolation", "serializable")},
 		{name: "pg-disk-full", title: "no room on the disk for data (53100) for 2 TTLs", keeps: true,
 			options: smallDisk, inflict: diskFull},
 		{name: "pg-log-disk-full", title: "no room on the disk for the log, the server panics, for 2 TTLs",
@@ -76,62 +78,101 @@ func faults() []fault {
 	}
 }
 
-// begins is called when a fault begins after its inflict, lost once service is surely gone, returns
-// before what may make it answer again.
-func (b *bed) begins()  { b.began = lab.Now() }
+// action is something that is done to a bed.
+type action func(ctx context.Context, b *bed) error
+
+func server(do func(*postgrestest.Server) error) action {
+	return func(_ context.Context, b *bed) error { return do(b.server) }
+}
+
+func exec(sql string) action {
+	return func(ctx context.Context, b *bed) error { return b.server.Exec(ctx, sql) }
+}
+
+var kill = server((*postgrestest.Server).Kill)
+
+func restart(ctx context.Context, b *bed) error { return b.server.Restart(ctx) }
+
+// promoted has the standby take the place of the primary.
+var promoted = away(kill, 0, func(ctx context.Context, b *bed) error { return b.standby.Promote(ctx) })
+
+// follow has the old primary come back as the synchronous standby of the new one.
+func follow(ctx context.Context, b *bed) error {
+	if err := b.server.Follow(ctx, b.standby); err != nil {
+		return err
+	}
+	return b.standby.Synchronous(ctx, b.server)
+}
+
+func sequence(steps ...action) action {
+	return func(ctx context.Context, b *bed) error {
+		for _, do := range steps {
+			if err := do(ctx, b); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// during leaves what was done so for some TTLs. Service may go on.
+func during(do action, ttls int, undo action) action {
+	return func(ctx context.Context, b *bed) error {
+		if err := do(ctx, b); err != nil {
+			return err
+		}
+		return errors.Join(lab.Pause(ctx, time.Duration(ttls)*b.ttl), undo(ctx, b))
+	}
+}
+
+// away is during where service is gone from the end of what is done, if that does not say since when.
+func away(end action, ttls int, back action) action {
+	return during(func(ctx context.Context, b *bed) error {
+		b.began = lab.Now()
+		err := end(ctx, b)
+		if b.gone < b.began {
+			b.lost()
+		}
+		return err
+	}, ttls, func(ctx context.Context, b *bed) error {
+		b.returns()
+		return back(ctx, b)
+	})
+}
+
+// lost is called once service is surely gone, returns before what may make it answer again.
 func (b *bed) lost()    { b.gone = lab.Now() }
 func (b *bed) returns() { b.returning = lab.Now() }
 
-// away ends service, leaves it so for a while, and brings it back.
-func (b *bed) away(ctx context.Context, end func() error, lasts time.Duration, back func(context.Context) error) error {
-	b.begins()
-	if err := end(); err != nil {
-		return err
-	}
-	b.lost()
-	err := lab.Pause(ctx, lasts)
-	b.returns()
-	return errors.Join(err, back(ctx))
-}
-
-// down ends the server and starts it again at once.
-func down(end func(*postgrestest.Server) error) func(context.Context, *bed) error {
+// underLoad does something while others write.
+func underLoad(do action) action {
 	return func(ctx context.Context, b *bed) error {
-		return b.away(ctx, func() error { return end(b.server) }, 0, b.server.Restart)
-	}
-}
-
-// immediateUnderLoad stops the server while others write.
-func immediateUnderLoad(ctx context.Context, b *bed) error {
-	if err := b.server.Exec(ctx, "CREATE TABLE load (n serial, t text)"); err != nil {
+		if err := b.server.Exec(ctx, "CREATE TABLE load (n serial, t text)"); err != nil {
+			return err
+		}
+		writing, cancel := context.WithCancel(ctx)
+		defer cancel()
+		var writers sync.WaitGroup
+		var done atomic.Int64
+		for range 4 {
+			writers.Go(func() {
+				for writing.Err() == nil {
+					if b.server.Exec(writing, "INSERT INTO load (t) SELECT repeat('x', 500) FROM generate_series(1, 20)") == nil {
+						done.Add(1)
+					} else {
+						_ = lab.Pause(writing, 10*time.Millisecond)
+					}
+				}
+			})
+		}
+		err := errors.Join(lab.Pause(ctx, b.ttl/2), do(ctx, b))
+		cancel()
+		writers.Wait()
+		if n := done.Load(); n < 10 {
+			err = errors.Join(err, fmt.Errorf("hardly any load: %d transactions", n))
+		}
 		return err
 	}
-	writing, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var writers sync.WaitGroup
-	var done atomic.Int64
-	for range 4 {
-		writers.Go(func() {
-			for writing.Err() == nil {
-				if b.server.Exec(writing, "INSERT INTO load (t) SELECT repeat('x', 500) FROM generate_series(1, 20)") == nil {
-					done.Add(1)
-				} else {
-					_ = lab.Pause(writing, 10*time.Millisecond)
-				}
-			}
-		})
-	}
-	err := errors.Join(lab.Pause(ctx, b.ttl/2), down((*postgrestest.Server).StopImmediate)(ctx, b))
-	cancel()
-	writers.Wait()
-	if n := done.Load(); n < 10 {
-		err = errors.Join(err, fmt.Errorf("hardly any load: %d transactions", n))
-	}
-	return err
-}
-
-func paused(ctx context.Context, b *bed) error {
-	return b.away(ctx, b.server.Pause, 3*b.ttl, func(context.Context) error { return b.server.Resume() })
 }
 
 func terminated(ctx context.Context, b *bed) error {
@@ -143,7 +184,7 @@ func terminated(ctx context.Context, b *bed) error {
 }
 
 // withStandby adds a standby; nodes look for the one that takes writes.
-func withStandby(sync bool) func(context.Context, *bed) error {
+func withStandby(sync bool) action {
 	return func(ctx context.Context, b *bed) (err error) {
 		if b.standby, err = b.server.NewStandby(ctx); err != nil {
 			return err
@@ -167,33 +208,15 @@ func withStandby(sync bool) func(context.Context, *bed) error {
 	}
 }
 
-func promoted(ctx context.Context, b *bed) error {
-	return b.away(ctx, b.server.Kill, 0, b.standby.Promote)
-}
-
 // moved waits until every node has used the server that was promoted. Names may be held long before:
 // a term that began at the old one goes on without any server.
-func (b *bed) moved(ctx context.Context) error {
+func moved(ctx context.Context, b *bed) error {
 	for _, n := range b.nodes {
 		if _, err := await(ctx, 0, most(b.ttl), n.id+" uses the promoted server", func() bool { return n.store.(*postgres.Store).Timeline() >= 2 }); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func andBack(ctx context.Context, b *bed) error {
-	for _, do := range []func() error{
-		func() error { return promoted(ctx, b) },
-		func() error { return b.moved(ctx) },
-		func() error { return b.server.Follow(ctx, b.standby) },
-		func() error { return b.standby.Synchronous(ctx, b.server) },
-	} {
-		if err := do(); err != nil {
-			return err
-		}
-	}
-	return b.away(ctx, b.standby.Kill, 0, b.server.Promote)
 }
 
 func withBouncer(ctx context.Context, b *bed) (err error) {
@@ -203,16 +226,11 @@ func withBouncer(ctx context.Context, b *bed) (err error) {
 	return err
 }
 
-func bouncerRestarted(ctx context.Context, b *bed) error {
-	return b.away(ctx, b.bouncer.Kill, 0, b.bouncer.Restart)
-}
-
-// tooManyConnections ends the connections of nodes and gives them no other.
-func tooManyConnections(ctx context.Context, b *bed) error {
+// noConnections ends the connections of nodes and gives them no other.
+func noConnections(ctx context.Context, b *bed) error {
 	if err := b.server.Exec(ctx, "ALTER ROLE app CONNECTION LIMIT 0"); err != nil {
 		return err
 	}
-	b.begins()
 	for quiet := 0; quiet < 20; quiet++ { // one may be connecting
 		n, err := b.server.TerminateBackends(ctx)
 		if err != nil {
@@ -229,37 +247,29 @@ func tooManyConnections(ctx context.Context, b *bed) error {
 	refused, err := pgx.Connect(ctx, b.server.Route().URLOf(role, "postgres"))
 	var e *pgconn.PgError
 	if !errors.As(err, &e) || e.Code != "53300" {
-		return errors.Join(fmt.Errorf("a connection was to be refused by 53300: %v, %w", refused, err))
+		return fmt.Errorf("a connection was to be refused by 53300: %v, %w", refused, err)
 	}
-	err = lab.Pause(ctx, 2*b.ttl)
-	b.returns()
-	return errors.Join(err, b.server.Exec(ctx, "ALTER ROLE app CONNECTION LIMIT -1"))
+	return nil
 }
 
-// setting changes a setting of the server for so many TTLs. Service may go on.
-func setting(name, value string, ttls int) func(context.Context, *bed) error {
-	return func(ctx context.Context, b *bed) error {
-		if err := b.server.Set(ctx, name, value); err != nil {
-			return err
-		}
-		return errors.Join(lab.Pause(ctx, time.Duration(ttls)*b.ttl), b.server.Reset(ctx, name))
-	}
+// setting changes a setting of the server for two TTLs.
+func setting(name, value string) action {
+	return during(set(name, value), 2, func(ctx context.Context, b *bed) error { return b.server.Reset(ctx, name) })
 }
 
-func tableLocked(ctx context.Context, b *bed) error {
-	if err := b.server.Set(ctx, "lock_timeout", "50ms"); err != nil {
+func set(name, value string) action {
+	return func(ctx context.Context, b *bed) error { return b.server.Set(ctx, name, value) }
+}
+
+func tableLocked() action {
+	var conn *pgx.Conn
+	return sequence(set("lock_timeout", "50ms"), away(func(ctx context.Context, b *bed) (err error) {
+		conn, err = b.opened(ctx, "BEGIN; LOCK TABLE holdfast.session IN SHARE MODE")
 		return err
-	}
-	conn, err := b.opened(ctx, "BEGIN; LOCK TABLE holdfast.session IN SHARE MODE")
-	if err != nil {
-		return err
-	}
-	defer hangUp(conn)
-	b.lost()
-	err = lab.Pause(ctx, 2*b.ttl)
-	b.returns()
-	_, rolled := conn.Exec(ctx, "ROLLBACK")
-	return errors.Join(err, rolled, b.server.Reset(ctx, "lock_timeout"))
+	}, 2, func(ctx context.Context, b *bed) error {
+		hangUp(conn)
+		return b.server.Reset(ctx, "lock_timeout")
+	}))
 }
 
 // diskFull leaves no room for data. What leases write fits where rows have ended before.
@@ -304,7 +314,7 @@ func logDiskFull(ctx context.Context, b *bed) error {
 			return errors.New("the log never was full")
 		}
 	}
-	b.begins()
+	b.began = lab.Now()
 	b.lost()
 	b.returning = b.gone // it may answer for a moment, between two panics
 	if err := lab.Pause(ctx, 2*b.ttl); err != nil {
@@ -330,13 +340,8 @@ func (b *bed) opened(ctx context.Context, sql string) (*pgx.Conn, error) {
 }
 
 // clockStep steps the clock, and lets it stay so.
-func clockStep(by func(ttl time.Duration) time.Duration) func(context.Context, *bed) error {
-	return func(ctx context.Context, b *bed) error {
-		if err := b.server.SetClock(by(b.ttl)); err != nil {
-			return err
-		}
-		return lab.Pause(ctx, 2*b.ttl)
-	}
+func clockStep(by func(ttl time.Duration) time.Duration) action {
+	return during(func(_ context.Context, b *bed) error { return b.server.SetClock(by(b.ttl)) }, 2, sequence())
 }
 
 // holder is the node that last held a name.
@@ -375,10 +380,7 @@ func clockBackHolderDead(ctx context.Context, b *bed) error {
 // primary, too. All connections to the new one end, and those of one node, which tries the old one
 // first, lead there from then on; the others can't reach it. After 2 TTLs the old one is gone.
 func twoPrimaries(ctx context.Context, b *bed) error {
-	err := promoted(ctx, b)
-	if err == nil {
-		err = b.moved(ctx)
-	}
+	err := sequence(promoted, moved)(ctx, b)
 	b.gone, b.returning = 0, 0 // it goes on
 	for _, n := range b.nodes[1:] {
 		n.links[0].Cut()
@@ -389,7 +391,7 @@ func twoPrimaries(ctx context.Context, b *bed) error {
 	if _, err := b.standby.TerminateBackends(ctx); err != nil {
 		return err
 	}
-	b.begins()
+	b.began = lab.Now()
 	if err := lab.Pause(ctx, 2*b.ttl); err != nil {
 		return err
 	}

@@ -71,9 +71,10 @@ func serverless(ctx context.Context, run *scene.Run) (err error) {
 	for i := range functionKeys {
 		f.keys = append(f.keys, fmt.Sprint("key-", i))
 	}
-	if f.client, err = b.direct(); err != nil {
+	if f.client, err = (holding{URL: b.member().Direct()}).etcd(); err != nil {
 		return err
 	}
+	b.atEnd(func() { _ = f.client.Close() })
 	now, err := f.client.Get(ctx, "now")
 	if err != nil {
 		return err
@@ -296,7 +297,7 @@ func function(arg json.RawMessage) error {
 	}
 	time.AfterFunc(life, func() { _ = syscall.Kill(os.Getpid(), syscall.SIGKILL) })
 	f.deadline, f.random = at+f.Life, rand.New(rand.NewPCG(f.Seed, uint64(f.Process)))
-	client, err := holding{URL: f.URL}.etcd()
+	client, err := (holding{URL: f.URL}).etcd()
 	if err != nil {
 		return err
 	}

@@ -63,30 +63,34 @@ type keyChange struct {
 	owner    string // empty: it is gone
 }
 
+// The rules.
+const (
+	overlaps = "two owners of a key at one time"
+	shrunk   = "tokens that did not grow"
+	gaps     = "transfers that left a moment in which the key was nobody's"
+	untrue   = "promises that etcd's history does not have"
+	broken   = "calls that failed in a way that they must not"
+)
+
 // functionVerdict is what it shows.
 type functionVerdict struct {
-	overlaps []string // two owners of a key at one time
-	shrunk   []string // tokens that did not grow
-	gaps     []string // transfers that left a moment in which the key was nobody's
-	untrue   []string // what was told to be held, and etcd never had
-	broken   []string // calls that failed as none may
-
-	calls           map[string]int // by what they did and returned
-	promises, stood int            // to have a key; those that no call ended at once in that owner's name
-	moves           int            // transfers that moved a record
-	changes         int            // of owner, one after the other
+	wrong           map[string][]string // by rule
+	calls           map[string]int      // by what they did and returned
+	promises, stood int                 // to have a key; those that no call ended at once in that owner's name
+	moves           int                 // transfers that moved a record
+	changes         int                 // of owner, one after the other
 }
 
 // judgeFunctions applies all rules to the calls, and to etcd's history of each key.
 func judgeFunctions(calls []functionCall, history map[string][]keyChange) *functionVerdict {
-	v := &functionVerdict{calls: map[string]int{}}
+	v := &functionVerdict{calls: map[string]int{}, wrong: map[string][]string{}}
 	calls = slices.SortedStableFunc(slices.Values(calls), func(a, b functionCall) int { return cmp.Compare(a.Sent, b.Sent) })
 	byKey := map[string][]functionCall{}
 	for _, c := range calls {
 		byKey[c.Key] = append(byKey[c.Key], c)
 		v.calls[string(c.Op)+" "+string(c.Out)]++
 		if c.Broken != "" {
-			v.broken = append(v.broken, c.Broken)
+			v.breaks(broken, c.Broken)
 		}
 	}
 	for key, calls := range byKey {
@@ -96,6 +100,8 @@ func judgeFunctions(calls []functionCall, history map[string][]keyChange) *funct
 	}
 	return v
 }
+
+func (v *functionVerdict) breaks(rule, line string) { v.wrong[rule] = append(v.wrong[rule], line) }
 
 // callsOf makes calls of what a process said, which ended at some time: each call is said when it
 // begins, and again when it has returned. One that never returned ends with its process.
@@ -154,7 +160,7 @@ func (v *functionVerdict) exclusive(calls []functionCall) {
 	for _, b := range all {
 		for owner, l := range last {
 			if owner != b.owner && l.until > b.from {
-				v.overlaps = append(v.overlaps, fmt.Sprintf("%v\n    and\n  %v", l.by, b.by))
+				v.breaks(overlaps, fmt.Sprintf("%v\n    and\n  %v", l.by, b.by))
 			}
 		}
 		if l, ok := last[b.owner]; !ok || b.until > l.until {
@@ -183,13 +189,13 @@ func (v *functionVerdict) growing(calls []functionCall) {
 			}
 		}
 		if c.Token == 0 || c.Token < highest.Token || c.Token == highest.Token && c.Owner != highest.Owner {
-			v.shrunk = append(v.shrunk, fmt.Sprintf("%v\n    and then\n  %v", highest, c))
+			v.breaks(shrunk, fmt.Sprintf("%v\n    and then\n  %v", highest, c))
 		}
 	}
 	owners := map[uint64]functionCall{}
 	for _, c := range told {
 		if o, ok := owners[c.Token]; ok && o.Owner != c.Owner {
-			v.shrunk = append(v.shrunk, fmt.Sprintf("one token of two owners: %v\n    and\n  %v", o, c))
+			v.breaks(shrunk, fmt.Sprintf("one token of two owners: %v\n    and\n  %v", o, c))
 		}
 		owners[c.Token] = c
 	}
@@ -210,16 +216,16 @@ func (v *functionVerdict) gapless(calls []functionCall, history []keyChange) {
 	for _, c := range calls {
 		switch {
 		case c.Op == opTransfer && c.Freed:
-			v.gaps = append(v.gaps, "the record was removed: "+c.String())
+			v.breaks(gaps, "the record was removed: "+c.String())
 		case c.Op == opTransfer && c.New > 0:
 			v.moves++
 			i, ok := at[c.New]
 			if !ok || i == 0 || history[i].owner != c.To || history[i-1].revision != c.Old || history[i-1].owner != c.Owner {
-				v.gaps = append(v.gaps, "not from the one to the other: "+c.String())
+				v.breaks(gaps, "not from the one to the other: "+c.String())
 			}
 		case c.Op == opAcquire && c.Out == isYes:
 			if i, ok := at[c.Token]; !ok || history[i].owner != c.Owner {
-				v.untrue = append(v.untrue, c.String())
+				v.breaks(untrue, c.String())
 			}
 		}
 	}
@@ -239,13 +245,7 @@ func lastOwner(history []keyChange) string {
 func (v *functionVerdict) report(run *scene.Run) {
 	run.Figure("calls", "%v", v.calls)
 	run.Figure("promises of a key; that stood; changes; moves", "%d; %d; %d; %d", v.promises, v.stood, v.changes, v.moves)
-	for _, x := range []struct {
-		what  string
-		lines []string
-	}{{"two owners of a key at one time", v.overlaps}, {"tokens that did not grow", v.shrunk}, {"transfers that left a gap", v.gaps},
-		{"promises that etcd's history does not have", v.untrue}, {"calls that failed in a way that they must not", v.broken}} {
-		if len(x.lines) > 0 {
-			run.Unsafe("%d %s:\n  %s", len(x.lines), x.what, strings.Join(x.lines[:min(len(x.lines), 10)], "\n  "))
-		}
+	for rule, lines := range v.wrong {
+		run.Unsafe("%d %s:\n  %s", len(lines), rule, strings.Join(lines[:min(len(lines), 10)], "\n  "))
 	}
 }

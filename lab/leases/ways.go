@@ -118,13 +118,13 @@ func (h holding) theirs() (candidate, error) {
 	if err != nil {
 		return candidate{}, err
 	}
-	key := h.Way + "/" + h.Name
+	key, own := h.Way+"/"+h.Name, h.Way == ownSession
 	var s *concurrency.Session
 	session := func() (err error) {
 		s, err = concurrency.NewSession(client, concurrency.WithTTL(int(h.TTL/time.Second)))
 		return err
 	}
-	if h.Way != ownSession {
+	if !own {
 		if err := session(); err != nil {
 			return candidate{}, errors.Join(err, client.Close())
 		}
@@ -142,16 +142,14 @@ func (h holding) theirs() (candidate, error) {
 		},
 	}
 	switch h.Way {
-	case mutex:
-		m := concurrency.NewMutex(s, key)
-		c.try = func(ctx context.Context) (bool, error) { err := m.TryLock(ctx); return err == nil, err }
-		c.await, c.release = m.Lock, m.Unlock
-	case ownSession:
+	case mutex, ownSession:
 		var m *concurrency.Mutex
 		begin := func(lock func(*concurrency.Mutex, context.Context) error) func(context.Context) error {
 			return func(ctx context.Context) error {
-				if err := session(); err != nil {
-					return err
+				if own {
+					if err := session(); err != nil {
+						return err
+					}
 				}
 				m = concurrency.NewMutex(s, key)
 				return lock(m, ctx)
@@ -160,7 +158,13 @@ func (h holding) theirs() (candidate, error) {
 		try := begin((*concurrency.Mutex).TryLock)
 		c.try = func(ctx context.Context) (bool, error) { err := try(ctx); return err == nil, err }
 		c.await = begin((*concurrency.Mutex).Lock)
-		c.release = func(ctx context.Context) error { return errors.Join(m.Unlock(ctx), s.Close()) }
+		c.release = func(ctx context.Context) error {
+			err := m.Unlock(ctx)
+			if own {
+				err = errors.Join(err, s.Close())
+			}
+			return err
+		}
 	case election:
 		e := concurrency.NewElection(s, key)
 		c.await = func(ctx context.Context) error { return e.Campaign(ctx, "candidate") }
