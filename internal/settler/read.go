@@ -84,9 +84,6 @@ func (s *Store) Watch(ctx context.Context, prefix string) iter.Seq2[lease.Event,
 				}
 				continue
 			}
-			if ctx.Err() == nil {
-				s.ledger.tally.Ended.Add(1)
-			}
 			yield(lease.Event{}, err)
 			return
 		}

@@ -63,7 +63,6 @@ func (s *Store) toGhosts(ctx context.Context, moves []lease.Transfer, outs []lea
 		if err := s.repeat(ctx, func(ctx context.Context) error { return s.bury(ctx, to) }); err != nil {
 			return err
 		}
-		s.ledger.tally.Unsettled.Add(1)
 		return fmt.Errorf("%+v was moved to a session that was closed: %w", moves[i].Held, ErrUnsettled)
 	}
 	return nil

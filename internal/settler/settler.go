@@ -49,14 +49,12 @@ type Tally struct {
 	Settled    atomic.Int64 // calls that had such, and told their caller a definite outcome
 	Evident    atomic.Int64 // of these: by the nonces of records
 	Eliminated atomic.Int64 // of these: by elimination
-	Unsettled  atomic.Int64 // calls whose caller was told that nothing is known
 	Late       atomic.Int64 // records of requests that landed after their callers had left
-	Ended      atomic.Int64 // watches that ended in an error
 }
 
 func (t *Tally) String() string {
-	return fmt.Sprintf("%d requests got no answer; %d calls settled, %d by nonces, %d by elimination; %d not settled; %d late landings; %d watches ended",
-		t.Failed.Load(), t.Settled.Load(), t.Evident.Load(), t.Eliminated.Load(), t.Unsettled.Load(), t.Late.Load(), t.Ended.Load())
+	return fmt.Sprintf("%d requests got no answer; %d calls settled, %d by nonces, %d by elimination; %d late landings",
+		t.Failed.Load(), t.Settled.Load(), t.Evident.Load(), t.Eliminated.Load(), t.Late.Load())
 }
 
 // add counts a call that settled something so.
@@ -99,7 +97,6 @@ func (s *Store) repeat(ctx context.Context, attempt func(context.Context) error)
 			return err
 		}
 		if errors.Is(err, ErrUnsettled) {
-			s.ledger.tally.Unsettled.Add(1)
 			return err
 		}
 		if ctx.Err() == nil {
@@ -112,9 +109,6 @@ func (s *Store) repeat(ctx context.Context, attempt func(context.Context) error)
 			}
 		}
 		if ctx.Err() != nil {
-			if failed {
-				s.ledger.tally.Unsettled.Add(1)
-			}
 			return err
 		}
 	}
@@ -281,7 +275,6 @@ func (s *Store) decide(ctx context.Context, enders []*ender, counts, not func(i 
 		}
 	}
 	if err != nil {
-		s.ledger.tally.Unsettled.Add(1)
 		return err
 	}
 	s.ledger.tally.add(false, eliminated)
