@@ -3,12 +3,10 @@
 package compat
 
 import (
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"testing/fstest"
 
 	"github.com/stretchr/testify/require"
 
@@ -27,32 +25,27 @@ func run(t *testing.T, dir, name string, args ...string) string {
 	return string(out)
 }
 
-// former builds peer with the library as it is at the tag release of repository, and returns
-// the path of the program.
-func former(t *testing.T, repository, release string, peer fs.FS) string {
+// former builds the laboratory as it is at the tag release of repository, and returns the path of the
+// program.
+func former(t *testing.T, repository, release string) string {
 	t.Helper()
 	dir := t.TempDir()
 	source, archive, program := filepath.Join(dir, "source"), filepath.Join(dir, "source.tar"), filepath.Join(dir, "former")
 	require.NoError(t, os.Mkdir(source, 0o755))
 	run(t, repository, "git", "archive", "--output="+archive, release)
 	run(t, source, "tar", "-xf", archive)
-	place := filepath.Join(source, "lab", "compat", "peer")
-	require.NoError(t, os.RemoveAll(place))
-	require.NoError(t, os.CopyFS(place, peer))
-	run(t, source, "go", "build", "-C", "lab", "-trimpath", "-buildvcs=false", "-o", program, "./compat/peer/cmd")
+	run(t, source, "go", "build", "-C", "lab", "-trimpath", "-buildvcs=false", "-o", program, ".")
 	return program
 }
 
-// TestFormerIsTheRelease: with a tag, the former node is this node's source on the tagged
-// library.
+// TestFormerIsTheRelease: with a tag, the former node is that of the tag.
 func TestFormerIsTheRelease(t *testing.T) {
 	dir := t.TempDir()
 	commit := func(version string) {
 		t.Helper()
 		for file, text := range map[string]string{
-			"go.mod":                      "module example.com/library\n\ngo 1.26\n",
-			"library.go":                  "package library\n\nconst Version = \"" + version + "\"\n",
-			"lab/compat/peer/cmd/main.go": "package main\n\nfunc main() { println(\"the node of \" + \"" + version + "\") }\n",
+			"lab/go.mod":  "module example.com/library\n\ngo 1.26\n",
+			"lab/main.go": "package main\n\nfunc main() { print(\"" + version + "\") }\n",
 		} {
 			path := filepath.Join(dir, filepath.FromSlash(file))
 			require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
@@ -68,7 +61,5 @@ func TestFormerIsTheRelease(t *testing.T) {
 
 	release, err := apicheck.LastRelease(dir)
 	require.NoError(t, err)
-	program := former(t, dir, release, fstest.MapFS{"cmd/main.go": {Mode: 0o644, Data: []byte(
-		"package main\n\nimport \"example.com/library\"\n\nfunc main() { print(library.Version) }\n")}})
-	require.Equal(t, "released", run(t, dir, program))
+	require.Equal(t, "released", run(t, dir, former(t, dir, release)))
 }

@@ -5,6 +5,7 @@
 //
 // The release is the last version that is tagged in the repository's history. Before the
 // first one, and in a clone without tags, the test compares nothing: it prints one line and
-// passes. The node (package peer) has one source for both versions, so it uses only what both
-// export.
+// passes. Each version's nodes are those of its own lab/nodes. So what these are started with,
+// are told and write into their journals stays as it is from one release to the next, but for
+// fields of JSON that are added.
 package compat

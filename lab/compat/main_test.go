@@ -6,12 +6,11 @@ import (
 	"os"
 	"testing"
 
-	"github.com/holdfast-go/holdfast/lab/compat/peer"
+	"github.com/holdfast-go/holdfast/lab/nodes"
 )
 
+// The test binary is its own nodes.
 func TestMain(m *testing.M) {
-	if os.Getenv(peer.Env) != "" {
-		peer.Main()
-	}
+	nodes.Child()
 	os.Exit(m.Run())
 }

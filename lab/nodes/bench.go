@@ -259,7 +259,11 @@ type process struct {
 }
 
 func startProcess(at *machine.Place, s settings) (*process, error) {
-	p, err := machine.Start[said](at, fmt.Sprintf("%s.%d", s.id(), s.Life), nodeEnv, s)
+	program := ""
+	if (s.Index+s.Life)%2 == 1 {
+		program = s.Former
+	}
+	p, err := machine.StartProgram[said](at, program, fmt.Sprintf("%s.%d", s.id(), s.Life), nodeEnv, s)
 	return &process{p}, err
 }
 

@@ -72,6 +72,13 @@ func Scenarios() []scene.Scenario {
 	}
 }
 
+// Beside is a scenario with another version of this program: every other life of each node is one of it.
+func Beside(former string) scene.Scenario {
+	return scene.Scenario{Name: "beside", About: "nodes of two versions of the library; singletons and shards with state move between them under load, and nodes change their version",
+		Do: moves{nodes: 4, set: settings{TTL: 10 * time.Second, Names: names{Singletons: 1, Shards: 16, Each: 2}, Follows: true, State: 1000, Former: former},
+			rate: 200, asks: 200, size: 9, every: 2 * time.Second, deck: []move{handOver, drain, restart}}.play}
+}
+
 // sized is the scenario; short, it has so many kills, and names if that is not 0.
 func (d deaths) sized(kills, short, names int) func(context.Context, *scene.Run) error {
 	return func(ctx context.Context, r *scene.Run) error {

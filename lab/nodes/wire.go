@@ -46,6 +46,8 @@ type settings struct {
 	Writes    bool          // workers write to the fenced journal, now and then
 	Ledger    bool          // workers write every job to it, and know by it which they did
 
+	Former string `json:"-"` // a program: every other life of a node is one of that; empty: none is
+
 	Broken bool   // its clock is slow and its writes have no condition: the oracle must find it
 	Leaks  string // what each account that starts leaks: goroutines, heap, or both
 }
