@@ -3,7 +3,6 @@ package lease_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -64,25 +63,6 @@ func TestAcquireTermAfterLostAnswers(t *testing.T) {
 		_, err = lb.AcquireTerm(t.Context())
 		require.ErrorIs(t, err, lease.ErrUnknown)
 		require.NotErrorIs(t, err, lease.ErrHeld)
-	})
-}
-
-// Of two calls at once for one handle each is told the one term.
-func TestAcquireTermBehindAnother(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
-		a.rule(faultstore.Acquire, faultstore.Fault{Kind: faultstore.Delay, Delay: time.Second})
-		la := a.lease("job")
-		terms := make(chan lease.Term, 2)
-		for range 2 {
-			go func() {
-				term, _ := la.AcquireTerm(t.Context())
-				terms <- term
-			}()
-		}
-		first, second := <-terms, <-terms
-		require.NotNil(t, first)
-		require.Same(t, first, second)
 	})
 }
 

@@ -14,9 +14,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
-	objects "github.com/holdfast-go/holdfast/lease/observed"
-	"github.com/holdfast-go/holdfast/lease/observed/observedtest"
 )
 
 // ordered is a store that notes which records were given up, in which order.
@@ -71,8 +68,7 @@ func TestAParentIsGivenUpAfterItsChildren(t *testing.T) {
 		"released": func(t *testing.T, _ *node, parent *lease.Handle) error { return parent.Release(t.Context()) },
 		"closed":   func(t *testing.T, _ *node, parent *lease.Handle) error { return parent.Close(t.Context()) },
 		"transferred": func(t *testing.T, b *node, parent *lease.Handle) error {
-			to, err := b.lease("parent").Offer(t.Context())
-			require.NoError(t, err)
+			to := offerOf(t, b.lease("parent"))
 			return parent.Transfer(t.Context(), to)
 		},
 	} {
@@ -169,8 +165,7 @@ func TestAChildThatIsNotReleased(t *testing.T) {
 		// A transfer that could not be made in time is not made later.
 		mustWin(t, parent)
 		mustWin(t, child)
-		to, err := b.lease("moved").Offer(t.Context())
-		require.NoError(t, err)
+		to := offerOf(t, b.lease("moved"))
 		to.Name = "parent"
 		err = parent.Transfer(t.Context(), to)
 		require.ErrorIs(t, err, lease.ErrChildHeld)
@@ -213,8 +208,7 @@ func TestAParentIsAcquiredAnewBesideItsChild(t *testing.T) {
 		require.True(t, parent.CheckAlive() && child.CheckAlive(), "nothing is left of the release")
 
 		// Nor while its caller still waits: then the acquisition waits behind it.
-		released := make(chan error, 1)
-		go func() { released <- parent.Release(context.Background()) }()
+		released := meanwhile(func() error { return parent.Release(context.Background()) })
 		time.Sleep(time.Second)
 		acquired := make(chan bool, 1)
 		go func() { won, _ := parent.Acquire(context.Background()); acquired <- won }()
@@ -277,8 +271,7 @@ func TestAKeeperClosesFromTheLeaves(t *testing.T) {
 		a.hold("child", lease.WithParent(parent))
 		stopAfterClose := make(chan error, 1)
 		parent.OnLost(func(lease.Loss) { stopAfterClose <- parent.Release(context.Background()) })
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := within(t, time.Second)
 		err := a.Close(ctx)
 		require.ErrorIs(t, err, lease.ErrUnknown)
 		require.ErrorContains(t, err, "child, parent")
@@ -347,34 +340,5 @@ func TestDeepChains(t *testing.T) {
 		}
 		require.NoError(t, root.Release(t.Context()))
 		require.Equal(t, want, store.all())
-	})
-}
-
-// TestParentsWhereTheStoreCantCompare: what hangs is trusted no longer there either, and what
-// lands late is given back.
-func TestParentsWhereTheStoreCantCompare(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *memory.Store) {
-		bare, err := objects.New(observedtest.NewMap())
-		require.NoError(t, err)
-		require.False(t, bare.Limits().While)
-		a := start(t, bare, "a")
-		parent := a.hold("parent")
-		child := a.hold("child", lease.WithParent(parent))
-		lost := watchLosses(child)
-		stopAfter(t, child, time.Second)
-		require.NoError(t, parent.Release(t.Context()))
-		lost.one(t, lease.ErrParentLost)
-		require.False(t, stands(t, bare, "child"))
-
-		mustWin(t, parent)
-		a.rule(faultstore.Acquire, faultstore.Fault{Kind: faultstore.ReplyLate, Delay: 2 * time.Second})
-		got := make(chan error, 1)
-		go func() { _, err := child.Acquire(context.Background()); got <- err }()
-		time.Sleep(time.Second)
-		require.NoError(t, parent.Release(t.Context()), "it waits for what is under way")
-		require.ErrorIs(t, <-got, lease.ErrParentLost)
-		a.store.SetRule(nil)
-		require.False(t, child.CheckAlive())
-		require.False(t, stands(t, bare, "child"))
 	})
 }

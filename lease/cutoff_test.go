@@ -44,8 +44,7 @@ func TestWhatIsCutOffIsUnknownIfItWasSent(t *testing.T) {
 			bubble(t, func(t *testing.T, store *memory.Store) {
 				a, b := start(t, store, "a"), start(t, store, "b")
 				la := a.hold("job")
-				o, err := b.lease("job").Offer(t.Context())
-				require.NoError(t, err)
+				o := offerOf(t, b.lease("job"))
 				a.rule(op.op, slow)
 				got, next := make(chan error, 1), make(chan error, 1)
 				go func() { got <- op.do(a, la, o) }()
@@ -53,7 +52,7 @@ func TestWhatIsCutOffIsUnknownIfItWasSent(t *testing.T) {
 				go func() { next <- la.Transfer(context.Background(), o) }()
 				synctest.Wait()
 				_ = a.Close(within(t, time.Second))
-				err = <-got
+				err := <-got
 				require.ErrorIs(t, err, lease.ErrClosed)
 				require.ErrorIs(t, err, lease.ErrUnknown)
 				if what == "transfer" || what == "release" { // the other waited behind it
@@ -73,8 +72,7 @@ func TestAnAcquireThatIsReleasedIsUnknown(t *testing.T) {
 		a.hold("another")
 		la := a.lease("job")
 		a.rule(faultstore.Acquire, faultstore.Fault{Kind: faultstore.ReplyLate, Delay: time.Second})
-		got := make(chan error, 1)
-		go func() { _, err := la.Acquire(context.Background()); got <- err }()
+		got := meanwhile(func() error { _, err := la.Acquire(context.Background()); return err })
 		synctest.Wait()
 		require.NoError(t, la.Release(t.Context()))
 		err := <-got

@@ -68,42 +68,6 @@ func TestTheKeeperWatchesDeletionsAloneWhereItCan(t *testing.T) {
 	})
 }
 
-// What is deleted while there is no watch is noticed when there is one again, by
-// who held it and by who waits for it.
-func TestWhatWasDeletedBetweenWatchesIsNoticed(t *testing.T) {
-	watched(t, func(t *testing.T, store lease.Store) {
-		patient := func(c *lease.Config) { c.PollMin, c.PollMax = time.Hour, time.Hour }
-		a, b := start(t, store, "a", patient), start(t, store, "b")
-		mine, theirs := a.hold("mine"), b.hold("theirs")
-		waiting := a.lease("theirs")
-		lost := watchLosses(mine)
-		mustNotWin(t, waiting)
-		time.Sleep(time.Second)
-		free := make(chan time.Time, 1)
-		waiting.OnFree(func() { free <- time.Now() })
-		synctest.Wait()
-
-		a.rule(faultstore.Watch, faultstore.Fault{Kind: faultstore.Drop})
-		a.store.CutWatches()
-		synctest.Wait()
-		require.NoError(t, theirs.Release(t.Context()))
-		rec, _ := standing(t, store, "mine")
-		_, err := store.Release(t.Context(), []lease.Held{rec.Held()})
-		require.NoError(t, err)
-		synctest.Wait()
-		require.Empty(t, free)
-		require.True(t, mine.CheckAlive())
-
-		a.store.SetRule(nil)
-		back := time.Now()
-		time.Sleep(1500 * time.Millisecond) // a pause before it is watched again
-		require.False(t, mine.CheckAlive())
-		lost.one(t, lease.ErrRecordGone)
-		require.Len(t, free, 1)
-		require.LessOrEqual(t, (<-free).Sub(back), 1500*time.Millisecond)
-	})
-}
-
 // The look that follows the beginning of a watch is repeated until it succeeds,
 // soon and then less often.
 func TestTheLookAfterTheBeginningOfAWatchIsRepeated(t *testing.T) {
@@ -170,22 +134,6 @@ func TestALateClaimIsFoundHoweverLateItLands(t *testing.T) {
 			})
 		})
 	}
-}
-
-// So is a transfer to an offer that ended long ago.
-func TestALateTransferIsFoundHoweverLateItLands(t *testing.T) {
-	watched(t, func(t *testing.T, store lease.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
-		b.hold("another") // keeps the session alive
-		la, lb := a.hold("job"), b.lease("job")
-		o, err := lb.Offer(t.Context())
-		require.NoError(t, err)
-		time.Sleep(25 * ttl)
-		require.NoError(t, la.Transfer(t.Context(), o))
-		time.Sleep(ttl + time.Second)
-		requireFree(t, store, "job")
-		require.False(t, lb.CheckAlive())
-	})
 }
 
 // deletionsOnly can neither list nor tell of more than deletions.
@@ -283,8 +231,7 @@ func TestADeletionAmidAnAcquisitionIsNotForgotten(t *testing.T) {
 			synctest.Wait()
 			rec, ok := standing(t, store, "job")
 			require.True(t, ok)
-			_, err := store.Release(t.Context(), []lease.Held{rec.Held()})
-			require.NoError(t, err)
+			remove(t, store, rec)
 			if taken {
 				mustWin(t, lb)
 			}
@@ -311,14 +258,11 @@ func TestAnOverwrittenRecordIsFoundByListing(t *testing.T) {
 		la, lb := a.hold("job"), b.lease("job")
 		lost := watchLosses(la)
 		time.Sleep(time.Second)
-		o, err := lb.Offer(t.Context())
-		require.NoError(t, err)
+		o := offerOf(t, lb)
 		rec, _ := standing(t, store, "job")
-		_, err = store.Transfer(t.Context(), []lease.Transfer{{Held: rec.Held(), To: o}})
+		_, err := store.Transfer(t.Context(), []lease.Transfer{{Held: rec.Held(), To: o}})
 		require.NoError(t, err)
-		won, err := lb.Adopt(t.Context(), o)
-		require.NoError(t, err)
-		require.True(t, won)
+		mustAdopt(t, lb, o)
 		time.Sleep(4 * ttl)
 		require.False(t, la.CheckAlive())
 		lost.one(t, lease.ErrTakenOver)

@@ -64,8 +64,7 @@ func TestADescriptionIsNotHandedOver(t *testing.T) {
 					require.NoError(t, to.Describe(map[string]string{"version": "2"}))
 				}
 				mustWin(t, from)
-				o, err := to.Offer(t.Context())
-				require.NoError(t, err)
+				o := offerOf(t, to)
 				if described {
 					require.NoError(t, from.Describe(nil)) // what stands was written before
 				}
@@ -73,9 +72,7 @@ func TestADescriptionIsNotHandedOver(t *testing.T) {
 				rec, _ := standing(t, store, "job")
 				require.Equal(t, map[string]string{"k": "a"}, rec.Metadata)
 				require.Equal(t, "b", rec.Owner.ID)
-				won, err := to.Adopt(t.Context(), o)
-				require.NoError(t, err)
-				require.True(t, won)
+				mustAdopt(t, to, o)
 				rec, _ = standing(t, store, "job")
 				want := map[string]string{"k": "b"}
 				if described {

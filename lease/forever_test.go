@@ -21,14 +21,13 @@ func TestRunForeverLeadsAgainAfterALoss(t *testing.T) {
 		la := a.lease("job")
 		ctx, cancel := context.WithCancel(context.Background())
 		var tokens []lease.Token
-		done := make(chan error, 1)
-		go func() {
-			done <- lease.RunForever(ctx, la, func(ctx context.Context, term lease.Term) error {
+		done := meanwhile(func() error {
+			return lease.RunForever(ctx, la, func(ctx context.Context, term lease.Term) error {
 				tokens = append(tokens, term.Token())
 				<-ctx.Done()
 				return nil // a loss is a loss, though f says that it is content
 			})
-		}()
+		})
 		synctest.Wait()
 		for lost := range 3 {
 			require.Len(t, tokens, lost+1)
@@ -155,9 +154,8 @@ func TestAnErrorGivesOthersTheirChance(t *testing.T) {
 func TestHowRunForeverEnds(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
 		a, b := start(t, store, "a"), start(t, store, "b")
-		wait := func(ctx context.Context, h *lease.Handle, f func(context.Context, lease.Term) error) chan error {
-			done := make(chan error, 1)
-			go func() { done <- lease.RunForever(ctx, h, f) }()
+		wait := func(ctx context.Context, h *lease.Handle, f func(context.Context, lease.Term) error) <-chan error {
+			done := meanwhile(func() error { return lease.RunForever(ctx, h, f) })
 			synctest.Wait()
 			return done
 		}

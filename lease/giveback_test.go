@@ -31,8 +31,7 @@ func (n *node) slowToLook(acquiresLost bool) {
 func TestWhatWasTransferredIsNotGivenBack(t *testing.T) {
 	for how, acquire := range map[string]func(t *testing.T, lb *lease.Handle){
 		"its caller left": func(t *testing.T, lb *lease.Handle) {
-			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-			defer cancel()
+			ctx := within(t, 300*time.Millisecond)
 			_, err := lb.Acquire(ctx)
 			require.ErrorIs(t, err, lease.ErrUnknown)
 		},
@@ -52,12 +51,9 @@ func TestWhatWasTransferredIsNotGivenBack(t *testing.T) {
 				b.slowToLook(false)
 				synctest.Wait()
 				time.Sleep(300 * time.Millisecond) // it looks
-				o, err := lb.Offer(t.Context())
-				require.NoError(t, err)
+				o := offerOf(t, lb)
 				require.NoError(t, la.Transfer(t.Context(), o))
-				won, err := lb.Adopt(t.Context(), o)
-				require.NoError(t, err)
-				require.True(t, won)
+				mustAdopt(t, lb, o)
 				term, _ := lb.Term()
 				require.True(t, term.(lease.Continuing).Adopted(o), "nobody could win in between")
 			})
@@ -71,12 +67,10 @@ func TestWhatWasTransferredInVainIsReleased(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
 		a, b := start(t, store, "a"), start(t, store, "b")
 		la, lb := a.hold("job"), b.lease("job")
-		o, err := lb.Offer(t.Context())
-		require.NoError(t, err)
+		o := offerOf(t, lb)
 		b.rule(faultstore.Acquire, faultstore.Fault{Kind: faultstore.Drop})
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		defer cancel()
-		_, err = lb.Acquire(ctx)
+		ctx := within(t, 300*time.Millisecond)
+		_, err := lb.Acquire(ctx)
 		require.ErrorIs(t, err, lease.ErrUnknown)
 		require.NoError(t, la.Transfer(t.Context(), o))
 		require.NoError(t, lb.Release(t.Context()))

@@ -19,24 +19,6 @@ import (
 	"github.com/holdfast-go/holdfast/lease/faultstore"
 )
 
-func TestHealthOfAKeeperThatIsWell(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
-		require.NoError(t, a.Health(t.Context()), "that holds nothing")
-		for i := range 10 {
-			a.hold(fmt.Sprintf("job/%d", i))
-		}
-		mustNotWin(t, b.lease("job/1"))
-		for range 20 {
-			time.Sleep(ttl / 2)
-			require.NoError(t, a.Health(t.Context()))
-			require.NoError(t, b.Health(t.Context()), "that another holds a name is no trouble")
-		}
-		_, stands := standing(t, store, "holdfast/health")
-		require.False(t, stands, "it only reads")
-	})
-}
-
 func TestHealthSaysThatTheStoreDoesNotAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
 		refused := errors.New("connection refused")
@@ -52,8 +34,7 @@ func TestHealthSaysThatTheStoreDoesNotAnswer(t *testing.T) {
 		require.Len(t, lines(err), 1, "its leases are renewed and well")
 		require.Equal(t, 2*time.Second, time.Since(began), "within AttemptTimeout")
 
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := within(t, time.Second)
 		began = time.Now()
 		require.ErrorIs(t, a.Health(ctx), context.DeadlineExceeded)
 		require.Equal(t, time.Second, time.Since(began), "or until the caller's context ends")
@@ -213,8 +194,7 @@ func TestHealthAfterClose(t *testing.T) {
 		b.rule(faultstore.Get, faultstore.Fault{Kind: faultstore.Delay, Delay: time.Second})
 		asked := meanwhile(func() error { return b.Health(t.Context()) })
 		synctest.Wait()
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer cancel()
+		ctx := within(t, 100*time.Millisecond)
 		require.ErrorIs(t, b.Close(ctx), lease.ErrUnknown)
 		err = <-asked
 		require.ErrorIs(t, err, lease.ErrClosed)

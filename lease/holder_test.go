@@ -72,12 +72,9 @@ func TestFollowHolder(t *testing.T) {
 				near := a.hold("job2") // and what begins with its name
 				a.hold("job/1")
 				require.Equal(t, "a", soon())
-				o, err := lb.Offer(t.Context())
-				require.NoError(t, err)
+				o := offerOf(t, lb)
 				if la.Transfer(t.Context(), o) == nil { // its token, and then that of the adoption
-					won, err := lb.Adopt(t.Context(), o)
-					require.NoError(t, err)
-					require.True(t, won)
+					mustAdopt(t, lb, o)
 					require.Contains(t, []string{"b", "b b"}, soon())
 				} else {
 					require.NoError(t, la.Release(t.Context()))

@@ -112,6 +112,28 @@ func mustNotWin(t *testing.T, l lease.Lease) {
 	require.False(t, l.CheckAlive())
 }
 
+// offerOf is an offer of h's to take its name over.
+func offerOf(t *testing.T, h *lease.Handle) lease.Offer {
+	t.Helper()
+	o, err := h.Offer(t.Context())
+	require.NoError(t, err)
+	return o
+}
+
+func mustAdopt(t *testing.T, h *lease.Handle, o lease.Offer) {
+	t.Helper()
+	won, err := h.Adopt(t.Context(), o)
+	require.NoError(t, err)
+	require.True(t, won)
+}
+
+// remove deletes a record behind its owner's back.
+func remove(t *testing.T, store lease.Store, r lease.Record) {
+	t.Helper()
+	_, err := store.Release(t.Context(), []lease.Held{r.Held()})
+	require.NoError(t, err)
+}
+
 func token(t *testing.T, h *lease.Handle) lease.Token {
 	t.Helper()
 	term, ok := h.Term()

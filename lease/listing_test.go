@@ -105,8 +105,7 @@ func TestWhatIsNotUnderItsSessionIsAskedFor(t *testing.T) {
 		a.store.CutWatches()
 		for _, name := range []string{"gone", "taken"} {
 			rec, _ := standing(t, store, name)
-			_, err := store.Release(t.Context(), []lease.Held{rec.Held()})
-			require.NoError(t, err)
+			remove(t, store, rec)
 		}
 		start(t, store, "b").hold("taken")
 		time.Sleep(ttl + time.Second)

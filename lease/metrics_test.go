@@ -103,14 +103,12 @@ func TestMetricsCountWhatTheySay(t *testing.T) {
 		for name, how := range map[string]func(){
 			"record gone": func() {
 				rec, _ := standing(t, store, "x")
-				_, err := store.Release(t.Context(), []lease.Held{rec.Held()})
-				require.NoError(t, err)
+				remove(t, store, rec)
 			},
 			"taken over": func() {
 				require.NoError(t, lb.Release(t.Context()))
 				mustWin(t, taken)
-				o, err := lb.Offer(t.Context())
-				require.NoError(t, err)
+				o := offerOf(t, lb)
 				rec, _ := standing(t, store, "taken")
 				outs, err := store.Transfer(t.Context(), []lease.Transfer{{Held: rec.Held(), To: o}})
 				require.NoError(t, err)

@@ -28,8 +28,7 @@ func TestAnOfferIsCheckedBeforeAnythingIsTransferred(t *testing.T) {
 				a, b := start(t, store, "a"), start(t, store, "b")
 				la, lb := a.hold("job"), b.lease("job")
 				lost := watchLosses(la)
-				o, err := lb.Offer(t.Context())
-				require.NoError(t, err)
+				o := offerOf(t, lb)
 				require.NoError(t, o.Validate())
 				bad := o
 				spoil(&bad)
@@ -41,7 +40,7 @@ func TestAnOfferIsCheckedBeforeAnythingIsTransferred(t *testing.T) {
 					}
 					return faultstore.Fault{}
 				})
-				err = la.Transfer(t.Context(), bad)
+				err := la.Transfer(t.Context(), bad)
 				require.ErrorIs(t, err, lease.ErrInvalid)
 				require.ErrorContains(t, err, field)
 				require.Zero(t, asked)
@@ -49,9 +48,7 @@ func TestAnOfferIsCheckedBeforeAnythingIsTransferred(t *testing.T) {
 				require.Empty(t, lost.all())
 
 				require.NoError(t, la.Transfer(t.Context(), o))
-				won, err := lb.Adopt(t.Context(), o)
-				require.NoError(t, err)
-				require.True(t, won)
+				mustAdopt(t, lb, o)
 			})
 		})
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -65,59 +64,6 @@ func TestOnceOneRunsItAndTheOthersWait(t *testing.T) {
 	})
 }
 
-func TestOnceIsRunAgainWhereTheRunnerDied(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		var s schema
-		a, b := start(t, store, "a"), start(t, store, "b")
-		la, lb := a.lease("migrations"), b.lease("migrations")
-		dead, over := make(chan error, 1), make(chan struct{})
-		go func() {
-			dead <- lease.Once(context.Background(), la, s.done, func(context.Context, lease.Term) error { <-over; return errors.New("dead") })
-		}()
-		synctest.Wait()
-		other := make(chan error, 1)
-		go func() { other <- lease.Once(context.Background(), lb, s.done, s.migrate) }()
-		synctest.Wait()
-		began := time.Now()
-		a.crash()
-		require.NoError(t, <-other)
-		require.Less(t, time.Since(began), 3*ttl)
-		require.Equal(t, 1, s.runs)
-		// The dead one comes back to life, and finds that it was done.
-		a.clock.Thaw()
-		a.store.Heal()
-		close(over)
-		require.NoError(t, <-dead)
-		require.Equal(t, 1, s.runs)
-	})
-}
-
-func TestOnceGoesOnAfterALoss(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		var s schema
-		a := start(t, store, "a")
-		h := a.lease("migrations")
-		done := make(chan error, 1)
-		calls := 0
-		go func() {
-			done <- lease.Once(context.Background(), h, s.done, func(ctx context.Context, term lease.Term) error {
-				if calls++; calls == 1 {
-					<-ctx.Done()
-					return context.Cause(ctx)
-				}
-				return s.migrate(ctx, term)
-			})
-		}()
-		synctest.Wait()
-		a.store.Partition()
-		time.Sleep(ttl)
-		a.store.Heal()
-		require.NoError(t, <-done)
-		require.Equal(t, 2, calls)
-		requireFree(t, store, "migrations")
-	})
-}
-
 func TestWhatEndsOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
 		a := start(t, store, "a")
@@ -155,8 +101,7 @@ func TestWhatEndsOnce(t *testing.T) {
 		// While another has it.
 		b := start(t, store, "b")
 		b.hold("migrations")
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+		ctx := within(t, time.Minute)
 		require.ErrorIs(t, lease.Once(ctx, h, never, notCalled), context.DeadlineExceeded)
 		require.NoError(t, a.Close(t.Context()))
 		require.ErrorIs(t, lease.Once(t.Context(), h, never, notCalled), lease.ErrClosed)

@@ -87,8 +87,7 @@ func TestAContextThatIsDone(t *testing.T) {
 		require.Equal(t, before, after, "nothing is sent for one who is gone")
 
 		mustWin(t, la)
-		o, err := lb.Offer(t.Context())
-		require.NoError(t, err)
+		o := offerOf(t, lb)
 		require.ErrorIs(t, la.Transfer(done, o), context.Canceled)
 		require.True(t, la.CheckAlive(), "nothing was begun")
 		err = la.Release(done)
@@ -107,11 +106,9 @@ func TestAQueuedReleaseOutlivesItsCaller(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
 		a, b := start(t, store, "a"), start(t, store, "b")
 		la := a.hold("job")
-		o, err := b.lease("job").Offer(t.Context())
-		require.NoError(t, err)
+		o := offerOf(t, b.lease("job"))
 		a.rule(faultstore.Transfer, faultstore.Fault{Kind: faultstore.Drop})
-		moved := make(chan error, 1)
-		go func() { moved <- la.Transfer(context.Background(), o) }()
+		moved := meanwhile(func() error { return la.Transfer(context.Background(), o) })
 		synctest.Wait()
 		for range 3 {
 			require.ErrorIs(t, la.Release(within(t, time.Millisecond)), lease.ErrUnknown)
@@ -237,8 +234,7 @@ func TestAStrayDuringAnOperationIsReleasedAfterIt(t *testing.T) {
 		a.hold("another")
 		la := a.hold("job")
 		a.once(faultstore.Release, 1, faultstore.Fault{Kind: faultstore.ReplyLate, Delay: time.Second})
-		released := make(chan error, 1)
-		go func() { released <- la.Release(context.Background()) }()
+		released := meanwhile(func() error { return la.Release(context.Background()) })
 		synctest.Wait()
 		// Applied, but not yet answered: now an old claim of this Keeper's lands.
 		rec, _ := standing(t, store, "another")

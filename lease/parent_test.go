@@ -3,7 +3,6 @@ package lease_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
@@ -39,8 +38,7 @@ func TestWhatNoParentMayBe(t *testing.T) {
 // releasedBefore releases a parent whose children are not: their terms end, and its record stays.
 func releasedBefore(t *testing.T, parent *lease.Handle) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
+	ctx := within(t, time.Second)
 	require.ErrorIs(t, parent.Release(ctx), lease.ErrChildHeld)
 }
 
@@ -56,8 +54,7 @@ func TestAChildEndsWithItsParent(t *testing.T) {
 			return lease.ErrParentLost
 		},
 		"transferred": func(t *testing.T, _, b *node, parent *lease.Handle) error {
-			to, err := b.lease("parent").Offer(t.Context())
-			require.NoError(t, err)
+			to := offerOf(t, b.lease("parent"))
 			require.ErrorIs(t, parent.Transfer(t.Context(), to), lease.ErrChildHeld)
 			return lease.ErrParentLost
 		},
@@ -76,8 +73,7 @@ func TestAChildEndsWithItsParent(t *testing.T) {
 			return lease.ErrExpired
 		},
 		"the Keeper closed": func(t *testing.T, a, _ *node, _ *lease.Handle) error {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-			defer cancel()
+			ctx := within(t, time.Millisecond)
 			require.Error(t, a.Close(ctx))
 			return lease.ErrClosed
 		},
@@ -109,54 +105,6 @@ func TestAChildEndsWithItsParent(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestAChildsTrustIsNeverLongerThanItsParents: by the clock alone, with no loop that runs.
-func TestAChildsTrustIsNeverLongerThanItsParents(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
-		parent := a.hold("parent", lease.WithTTL(2*time.Second))
-		child := a.hold("child", lease.WithParent(parent), lease.WithTTL(time.Minute))
-		a.clock.Freeze() // the process stands still, and its timers
-		a.store.Partition()
-		time.Sleep(3 * time.Second)
-		a.clock.Thaw()
-		require.False(t, child.CheckAlive(), "its own session has a minute")
-		require.False(t, parent.CheckAlive())
-	})
-}
-
-func TestAChildIsWonOnlyUnderItsParent(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
-		parent := a.lease("parent")
-		child := a.lease("child", lease.WithParent(parent))
-		won, err := child.Acquire(t.Context())
-		require.False(t, won)
-		require.ErrorIs(t, err, lease.ErrParentLost)
-		require.NotErrorIs(t, err, lease.ErrUnknown, "nothing was sent")
-		require.Zero(t, store.Stats().Acquire)
-
-		mustWin(t, parent)
-		mustWin(t, child)
-		releasedBefore(t, parent)
-		r, ok := standing(t, store, "child")
-		require.True(t, ok, "work may be running under it, so its record stays")
-		mustNotWin(t, b.lease("child"))
-		mustWin(t, parent)
-		mustWin(t, child)
-		again, ok := standing(t, store, "child")
-		require.True(t, ok)
-		require.Greater(t, again.Token, r.Token, "a new term, of the parent's new one")
-
-		releasedBefore(t, parent)
-		won, err = child.Acquire(t.Context())
-		require.False(t, won)
-		require.ErrorIs(t, err, lease.ErrParentLost)
-		time.Sleep(ttl + time.Second)
-		_, ok = standing(t, store, "child")
-		require.False(t, ok, "who asked anew has nothing running under what stood")
-	})
 }
 
 // TestAnAcquisitionThatOutlastsItsParent is given back, whatever the store said.
@@ -198,48 +146,6 @@ func TestAnAcquisitionThatOutlastsItsParent(t *testing.T) {
 	}
 }
 
-// TestSettlingKeepsTheCondition: what settles an unknown outcome is sent under the same
-// ownership of the parent as what went before, and the store decides.
-func TestSettlingKeepsTheCondition(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		seen := &claims{Store: store}
-		a := start(t, seen, "a")
-		parent := a.hold("parent")
-		want, _ := standing(t, store, "parent")
-		child := a.lease("child", lease.WithParent(parent))
-		failures := 3
-		a.store.SetRule(func(c faultstore.Call) faultstore.Fault {
-			if c.Op == faultstore.Acquire && failures > 0 {
-				failures--
-				return faultstore.Fault{Kind: faultstore.ApplyThenFail}
-			}
-			return faultstore.Fault{}
-		})
-		mustWin(t, child)
-		n := 0
-		for _, c := range seen.all {
-			if c.Name == "child" {
-				require.Equal(t, want.Held(), c.While)
-				n++
-			} else {
-				require.Zero(t, c.While)
-			}
-		}
-		require.GreaterOrEqual(t, n, 4)
-	})
-}
-
-// claims is a store that notes what is claimed.
-type claims struct {
-	*memory.Store
-	all []lease.Claim
-}
-
-func (c *claims) Acquire(ctx context.Context, s lease.Session, asked []lease.Claim) ([]lease.Outcome, error) {
-	c.all = append(c.all, asked...)
-	return c.Store.Acquire(ctx, s, asked)
-}
-
 // TestAChildIsTransferred: its record moves, and is adopted under the parent of who adopts.
 func TestAChildIsTransferred(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
@@ -247,12 +153,9 @@ func TestAChildIsTransferred(t *testing.T) {
 		child := a.hold("child", lease.WithParent(a.hold("node/a")))
 		under := b.hold("node/b")
 		target := b.lease("child", lease.WithParent(under))
-		offer, err := target.Offer(t.Context())
-		require.NoError(t, err)
+		offer := offerOf(t, target)
 		require.NoError(t, child.Transfer(t.Context(), offer))
-		won, err := target.Adopt(t.Context(), offer)
-		require.NoError(t, err)
-		require.True(t, won)
+		mustAdopt(t, target, offer)
 		term, ok := target.Term()
 		require.True(t, ok)
 		require.True(t, term.(lease.Continuing).Adopted(offer))
@@ -262,35 +165,13 @@ func TestAChildIsTransferred(t *testing.T) {
 		// Who has no parent by then adopts nothing.
 		require.NoError(t, target.Release(t.Context()))
 		mustWin(t, child)
-		offer, err = target.Offer(t.Context())
-		require.NoError(t, err)
+		offer = offerOf(t, target)
 		require.NoError(t, child.Transfer(t.Context(), offer))
-		won, err = target.Adopt(t.Context(), offer)
+		won, err := target.Adopt(t.Context(), offer)
 		require.False(t, won)
 		require.ErrorIs(t, err, lease.ErrParentLost)
 		time.Sleep(2*ttl + time.Second)
 		_, ok = standing(t, store, "child")
 		require.False(t, ok, "nor does it keep it")
-	})
-}
-
-// TestManyChildren: a parent's end is told to each, and closed ones are forgotten.
-func TestManyChildren(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
-		parent := a.hold("parent")
-		var all []*losses
-		for i := range 300 {
-			h := a.hold(fmt.Sprintf("child/%d", i), lease.WithParent(parent))
-			if i%3 == 0 {
-				require.NoError(t, h.Close(t.Context()))
-				continue
-			}
-			all = append(all, watchLosses(h))
-		}
-		releasedBefore(t, parent)
-		for _, l := range all {
-			l.one(t, lease.ErrParentLost)
-		}
 	})
 }

@@ -48,8 +48,7 @@ func TestAContextMayCallTheKeeper(t *testing.T) {
 		{"Offer", func() error { _, err := other.Offer(ctx); return err }},
 		{"Close", func() error { return k.Close(ctx) }},
 	} {
-		done := make(chan error, 1)
-		go func() { done <- x.call() }()
+		done := meanwhile(func() error { return x.call() })
 		select {
 		case err := <-done:
 			require.NoError(t, err, x.name)

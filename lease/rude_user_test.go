@@ -116,8 +116,7 @@ func TestRudeLoggersAndMetersHoldNothingUp(t *testing.T) {
 				time.Sleep(time.Second) // the watch runs
 				lost := watchLosses(one)
 				rec, _ := standing(t, store, "one")
-				_, err := store.Release(t.Context(), []lease.Held{rec.Held()})
-				require.NoError(t, err)
+				remove(t, store, rec)
 				lost.one(t, lease.ErrRecordGone)
 				time.Sleep(5 * ttl)
 				require.True(t, two.CheckAlive(), "what is well is renewed")

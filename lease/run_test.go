@@ -18,17 +18,16 @@ func TestRunWaitsRunsAndReleases(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
 		a, b := start(t, store, "a"), start(t, store, "b")
 		la, lb := a.hold("job"), b.lease("job")
-		done := make(chan error, 1)
 		failure := errors.New("the work's own")
-		go func() {
-			done <- lease.Run(context.Background(), lb, func(ctx context.Context, term lease.Term) error {
+		done := meanwhile(func() error {
+			return lease.Run(context.Background(), lb, func(ctx context.Context, term lease.Term) error {
 				require.True(t, term.CheckAlive())
 				require.Equal(t, token(t, lb), term.Token())
 				require.Equal(t, "job", term.Name())
 				require.NoError(t, ctx.Err())
 				return failure
 			})
-		}()
+		})
 		time.Sleep(ttl)
 		require.Empty(t, done)
 		require.NoError(t, la.Release(t.Context()))
@@ -41,10 +40,9 @@ func TestRunCancelsOnLossAndWaitsForTheReturn(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
 		a := start(t, store, "a")
 		la := a.lease("job")
-		done := make(chan error, 1)
 		var cancelled, returned time.Time
-		go func() {
-			done <- lease.Run(context.Background(), la, func(ctx context.Context, term lease.Term) error {
+		done := meanwhile(func() error {
+			return lease.Run(context.Background(), la, func(ctx context.Context, term lease.Term) error {
 				<-ctx.Done()
 				cancelled = time.Now()
 				require.False(t, term.CheckAlive(), "CheckAlive is false before the context is done")
@@ -55,7 +53,7 @@ func TestRunCancelsOnLossAndWaitsForTheReturn(t *testing.T) {
 				returned = time.Now()
 				return nil
 			})
-		}()
+		})
 		synctest.Wait()
 		began := time.Now()
 		releases := store.Stats().Release
@@ -67,28 +65,6 @@ func TestRunCancelsOnLossAndWaitsForTheReturn(t *testing.T) {
 		require.ErrorIs(t, <-done, lease.ErrExpired)
 		require.Equal(t, 3*ttl, returned.Sub(cancelled))
 		require.LessOrEqual(t, store.Stats().Release, releases+1)
-	})
-}
-
-func TestRunEndsWithItsContext(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
-		la, lb := a.lease("job"), b.lease("job")
-		ctx, cancel := context.WithCancel(context.Background())
-		done, waiting := make(chan error, 1), make(chan error, 1)
-		go func() {
-			done <- lease.Run(ctx, la, func(ctx context.Context, _ lease.Term) error {
-				<-ctx.Done()
-				return context.Cause(ctx)
-			})
-		}()
-		synctest.Wait()
-		go func() { waiting <- lease.Run(ctx, lb, func(context.Context, lease.Term) error { panic("not called") }) }()
-		synctest.Wait()
-		cancel()
-		require.ErrorIs(t, <-done, context.Canceled)
-		require.ErrorIs(t, <-waiting, context.Canceled)
-		requireFree(t, store, "job")
 	})
 }
 
@@ -105,21 +81,6 @@ func TestRunPassesAPanicOnAfterTheRelease(t *testing.T) {
 func TestRunRefusesNothingToRun(t *testing.T) {
 	require.ErrorIs(t, lease.Run(t.Context(), nil, func(context.Context, lease.Term) error { return nil }), lease.ErrInvalid)
 	require.ErrorIs(t, lease.Run(t.Context(), lease.Unguarded("job"), nil), lease.ErrInvalid)
-}
-
-func TestRunOnAClosedKeeper(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
-		a.hold("job")
-		lb := b.lease("job")
-		done := make(chan error, 1)
-		go func() {
-			done <- lease.Run(context.Background(), lb, func(context.Context, lease.Term) error { panic("not called") })
-		}()
-		synctest.Wait()
-		require.NoError(t, b.Close(t.Context()))
-		require.ErrorIs(t, <-done, lease.ErrClosed)
-	})
 }
 
 // plain is a lease that has only what it must have.
@@ -158,9 +119,8 @@ func TestRunOverAPlainLease(t *testing.T) {
 		p := &plain{}
 		p.refuse.Store(5)
 		began := time.Now()
-		done := make(chan error, 1)
-		go func() {
-			done <- lease.Run(context.Background(), p, func(ctx context.Context, term lease.Term) error {
+		done := meanwhile(func() error {
+			return lease.Run(context.Background(), p, func(ctx context.Context, term lease.Term) error {
 				require.Zero(t, term.Token())
 				require.True(t, term.CheckAlive())
 				require.NotEmpty(t, term.Name())
@@ -168,7 +128,7 @@ func TestRunOverAPlainLease(t *testing.T) {
 				require.False(t, term.CheckAlive())
 				return nil
 			})
-		}()
+		})
 		time.Sleep(time.Minute)
 		require.EqualValues(t, 6, p.acquired.Load(), "tried again, at growing intervals of 1 s to 10 s")
 		require.Less(t, time.Since(began), 61*time.Second)
@@ -180,8 +140,7 @@ func TestRunOverAPlainLease(t *testing.T) {
 		require.NoError(t, lease.Run(context.Background(), p, func(context.Context, lease.Term) error { return nil }))
 
 		p.refuse.Store(1 << 30)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+		ctx := within(t, time.Minute)
 		require.ErrorIs(t, lease.Run(ctx, p, func(context.Context, lease.Term) error { return nil }), context.DeadlineExceeded)
 	})
 }

@@ -18,36 +18,6 @@ import (
 // less the margin, a tenth of it.
 const trusted = ttl - ttl/10
 
-func TestScenario04RenewalsOutliveManyTTLs(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
-		la, lb := a.hold("job"), b.lease("job")
-		first := token(t, la)
-		for range 50 {
-			time.Sleep(ttl)
-			require.True(t, la.CheckAlive())
-			mustNotWin(t, lb)
-		}
-		require.Equal(t, first, token(t, la))
-	})
-}
-
-func TestScenario04FailedRenewalIsRetried(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
-		la := a.hold("job")
-		lost := watchLosses(la)
-		a.rule(faultstore.Renew, faultstore.Fault{Kind: faultstore.Drop})
-		time.Sleep(trusted - 2*time.Second)
-		require.True(t, la.CheckAlive(), "a failed renewal is no loss")
-		require.Positive(t, a.store.Injected(faultstore.Renew))
-		a.store.SetRule(nil)
-		time.Sleep(3 * ttl)
-		require.True(t, la.CheckAlive(), "and the next one that succeeds makes up for it")
-		require.Empty(t, lost.all())
-	})
-}
-
 func TestScenario04DefiniteLossFiresOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
 		a := start(t, store, "a")
@@ -119,55 +89,6 @@ func TestScenario06FrozenHolderFirstCheckIsFalse(t *testing.T) {
 	})
 }
 
-func TestScenario07PartitionAtMostOneBelieves(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
-		la, lb := a.hold("job"), b.lease("job")
-		for round := range 4 {
-			holder, other, cut := la, lb, a
-			if round%2 == 1 {
-				holder, other, cut = lb, la, b
-			}
-			cut.store.Partition()
-			for {
-				require.False(t, holder.CheckAlive() && other.CheckAlive(), "two believers")
-				if won, err := other.Acquire(t.Context()); err == nil && won {
-					break
-				}
-				require.False(t, holder.CheckAlive() && other.CheckAlive(), "two believers")
-				time.Sleep(50 * time.Millisecond)
-			}
-			require.False(t, holder.CheckAlive())
-			cut.store.Heal()
-			time.Sleep(ttl)
-			require.False(t, holder.CheckAlive(), "a lost term is never resurrected")
-			require.True(t, other.CheckAlive())
-		}
-	})
-}
-
-func TestScenario08ReplyAfterTheDeadlineDoesNotRevive(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		patient := func(c *lease.Config) { c.AttemptTimeout = 5 * ttl }
-		a := start(t, store, "a", patient)
-		la := a.hold("job")
-		lost := watchLosses(la)
-		// The renewal is applied at once, but its reply comes after the deadline.
-		a.rule(faultstore.Renew, faultstore.Fault{Kind: faultstore.ReplyLate, Delay: 2 * ttl})
-		acquired := time.Now()
-		for time.Since(acquired) < trusted-time.Millisecond {
-			require.True(t, la.CheckAlive())
-			time.Sleep(10 * time.Millisecond)
-		}
-		time.Sleep(11 * time.Millisecond)
-		for range 400 {
-			require.False(t, la.CheckAlive(), "not alive from the old deadline on")
-			time.Sleep(100 * time.Millisecond)
-		}
-		lost.one(t, lease.ErrExpired)
-	})
-}
-
 func TestScenario08DeadlineCountsFromTheSendTime(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
 		patient := func(c *lease.Config) { c.AttemptTimeout = ttl }
@@ -231,8 +152,7 @@ func TestScenario14OnLostOrderAndIsolation(t *testing.T) {
 
 		// Nothing is told before an acquire completed, nor of a release.
 		a.store.Partition()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := within(t, time.Second)
 		_, err := la.Acquire(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		a.store.Heal()
@@ -365,27 +285,10 @@ func TestWatchEndsATermAtOnce(t *testing.T) {
 		})
 		synctest.Wait()
 		rec, _ := standing(t, store, "job")
-		_, err := store.Release(t.Context(), []lease.Held{rec.Held()})
-		require.NoError(t, err)
+		remove(t, store, rec)
 		synctest.Wait()
 		require.False(t, la.CheckAlive())
 		lost.one(t, lease.ErrRecordGone)
 		mustWin(t, lb)
-	})
-}
-
-func TestListingEndsATermWhereNoWatchTells(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
-		a.rule(faultstore.Watch, faultstore.Fault{Kind: faultstore.Drop})
-		la, lb := a.hold("job"), b.lease("job")
-		lost := watchLosses(la)
-		rec, _ := standing(t, store, "job")
-		_, err := store.Release(t.Context(), []lease.Held{rec.Held()})
-		require.NoError(t, err)
-		mustWin(t, lb)
-		time.Sleep(ttl + time.Second)
-		require.False(t, la.CheckAlive())
-		lost.one(t, lease.ErrTakenOver)
 	})
 }

@@ -134,9 +134,8 @@ func TestAnOfferKeepsItsSessionForItsLifetime(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
 		a := start(t, store, "a")
 		la := a.lease("job")
-		o, err := la.Offer(t.Context())
-		require.NoError(t, err)
-		_, err = la.Offer(t.Context()) // replaces it
+		o := offerOf(t, la)
+		_, err := la.Offer(t.Context()) // replaces it
 		require.NoError(t, err)
 		time.Sleep(o.Lifetime)
 		require.Zero(t, store.Stats().CloseSession)

@@ -295,8 +295,7 @@ func TestKeepersOfAStoreDoNotAcceptInTurns(t *testing.T) {
 				k, err := lease.NewKeeper(store, lease.Config{ID: fmt.Sprint(i), TTL: 3 * time.Second, AcceptSetbacks: true, Logger: zap.NewNop()})
 				require.NoError(t, err)
 				defer func() {
-					ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-					defer cancel()
+					ctx := within(t, time.Second)
 					_ = k.Close(ctx)
 				}()
 				h, err := k.Lease(fmt.Sprint("job/", i))

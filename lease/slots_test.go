@@ -3,11 +3,9 @@ package lease_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,42 +25,6 @@ func (n *node) pool(name string, slots int, opts ...lease.Option) *lease.Pool {
 }
 
 func noSlot(context.Context, int, lease.Term) error { panic("not called") }
-
-func TestAPoolHasSoManySlots(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		const slots, nodes, calls = 3, 3, 4
-		var working, most atomic.Int32
-		var mu sync.Mutex
-		used := map[int]int{}
-		var all sync.WaitGroup
-		began := time.Now()
-		for i := range nodes {
-			p := start(t, store, string(rune('a'+i))).pool("import", slots)
-			for range calls {
-				all.Go(func() {
-					require.NoError(t, p.Run(t.Context(), func(ctx context.Context, slot int, term lease.Term) error {
-						require.Equal(t, fmt.Sprint("import/", slot), term.Name())
-						require.NoError(t, ctx.Err())
-						most.Store(max(most.Load(), working.Add(1)))
-						mu.Lock()
-						used[slot]++
-						mu.Unlock()
-						time.Sleep(ttl)
-						working.Add(-1)
-						return nil
-					}))
-				})
-			}
-		}
-		all.Wait()
-		require.EqualValues(t, slots, most.Load())
-		require.Len(t, used, slots)
-		require.Less(t, time.Since(began), calls*ttl+time.Second, "a slot that is given up is taken at once")
-		for i := range slots {
-			requireFree(t, store, fmt.Sprint("import/", i))
-		}
-	})
-}
 
 func TestTheCallsOfAPoolHaveSlotsInTheirOrder(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
@@ -122,8 +84,7 @@ func TestTryRunOfAPool(t *testing.T) {
 		go func() { ended <- pa.Run(t.Context(), work) }()
 		synctest.Wait()
 		require.ErrorIs(t, pa.TryRun(t.Context(), noSlot), lease.ErrHeld, "others wait")
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := within(t, time.Second)
 		require.ErrorIs(t, pa.Run(ctx, noSlot), context.DeadlineExceeded)
 		close(end)
 		for range 3 {
@@ -134,37 +95,6 @@ func TestTryRunOfAPool(t *testing.T) {
 		require.Empty(t, holders)
 		require.NoError(t, pa.TryRun(t.Context(), func(context.Context, int, lease.Term) error { return nil }))
 	})
-}
-
-// A slot whose holder crashed comes back with its TTL; by whatever the store tells.
-func TestASlotComesBack(t *testing.T) {
-	for name, less := range map[string]func(s *memory.Store) lease.Store{
-		"every change is told": func(s *memory.Store) lease.Store { return wordy{s, s, s, s} },
-		"deletions are told":   func(s *memory.Store) lease.Store { return s },
-		"nothing is told":      func(s *memory.Store) lease.Store { return watchless{s, s, s} },
-		"nor listed":           func(s *memory.Store) lease.Store { return listless{s} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *memory.Store) {
-				store := less(s)
-				a, b := start(t, store, "a"), start(t, store, "b")
-				pa, pb := a.pool("import", 1), b.pool("import", 1)
-				over := make(chan error, 1)
-				go func() {
-					over <- pa.Run(context.Background(), func(ctx context.Context, _ int, term lease.Term) error { <-ctx.Done(); return nil })
-				}()
-				synctest.Wait()
-				began := time.Now()
-				a.store.Partition()
-				require.NoError(t, pb.Run(t.Context(), func(context.Context, int, lease.Term) error { return nil }))
-				require.GreaterOrEqual(t, time.Since(began), 2*ttl/3)
-				require.Less(t, time.Since(began), 2*ttl+time.Second)
-				a.store.Heal()
-				require.ErrorIs(t, <-over, lease.ErrExpired)
-				require.NoError(t, pa.Run(t.Context(), func(context.Context, int, lease.Term) error { return nil }))
-			})
-		})
-	}
 }
 
 func TestAPoolKeepsTheRulesOfRun(t *testing.T) {
@@ -179,9 +109,8 @@ func TestAPoolKeepsTheRulesOfRun(t *testing.T) {
 		requireFree(t, store, "import/0")
 
 		// Nothing is released under work that does not stop.
-		done := make(chan error, 1)
-		go func() {
-			done <- p.Run(context.Background(), func(ctx context.Context, _ int, term lease.Term) error {
+		done := meanwhile(func() error {
+			return p.Run(context.Background(), func(ctx context.Context, _ int, term lease.Term) error {
 				rec, ok := standing(t, store, "import/0")
 				require.True(t, ok)
 				require.Equal(t, "bulk", rec.Purpose())
@@ -191,7 +120,7 @@ func TestAPoolKeepsTheRulesOfRun(t *testing.T) {
 				require.ErrorIs(t, p.TryRun(t.Context(), noSlot), lease.ErrHeld, "here it is in use yet")
 				return nil
 			})
-		}()
+		})
 		synctest.Wait()
 		a.store.Partition()
 		time.Sleep(ttl)
@@ -207,10 +136,9 @@ func TestAPoolGoesOnWhenTheStoreDoes(t *testing.T) {
 		p := a.pool("import", 2)
 		a.rule(faultstore.Get, faultstore.Fault{Kind: faultstore.Drop})
 		require.ErrorIs(t, p.TryRun(t.Context(), noSlot), faultstore.ErrInjected)
-		done := make(chan error, 1)
-		go func() {
-			done <- p.Run(t.Context(), func(context.Context, int, lease.Term) error { return nil })
-		}()
+		done := meanwhile(func() error {
+			return p.Run(t.Context(), func(context.Context, int, lease.Term) error { return nil })
+		})
 		time.Sleep(time.Minute)
 		require.Empty(t, done)
 		require.Less(t, a.store.Injected(faultstore.Get), 200, "it does not spin")
@@ -219,8 +147,7 @@ func TestAPoolGoesOnWhenTheStoreDoes(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.Empty(t, done)
 		require.Less(t, a.store.Injected(faultstore.Acquire), 100, "it does not spin")
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+		ctx := within(t, time.Minute)
 		a.store.SetRule(nil)
 		require.NoError(t, <-done)
 		require.NoError(t, p.Run(ctx, func(context.Context, int, lease.Term) error { return nil }))
@@ -246,8 +173,7 @@ func TestAPoolIsClosed(t *testing.T) {
 			go func() { ended <- p.Run(context.Background(), noSlot) }()
 		}
 		synctest.Wait()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := within(t, time.Second)
 		err = p.Close(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, "1 slots are in use")

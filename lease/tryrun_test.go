@@ -22,8 +22,7 @@ func TestTryRunSkipsWhatAnotherHas(t *testing.T) {
 		la, lb := a.hold("job"), b.lease("job")
 		for name, l := range map[string]lease.Lease{"the handle": lb, "a wrapper": wrapped{lb}} {
 			began := time.Now()
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
+			ctx := within(t, time.Minute)
 			err := lease.TryRun(ctx, l, notCalled)
 			require.ErrorIs(t, err, lease.ErrHeld, name)
 			var held *lease.HeldError
@@ -87,10 +86,9 @@ func TestTryRunKeepsTheRulesOfRun(t *testing.T) {
 		})
 		requireFree(t, store, "job")
 
-		done := make(chan error, 1)
 		var cancelled, returned time.Time
-		go func() {
-			done <- lease.TryRun(context.Background(), la, func(ctx context.Context, term lease.Term) error {
+		done := meanwhile(func() error {
+			return lease.TryRun(context.Background(), la, func(ctx context.Context, term lease.Term) error {
 				<-ctx.Done()
 				cancelled = time.Now()
 				require.False(t, term.CheckAlive())
@@ -98,7 +96,7 @@ func TestTryRunKeepsTheRulesOfRun(t *testing.T) {
 				returned = time.Now()
 				return nil
 			})
-		}()
+		})
 		synctest.Wait()
 		a.store.Partition()
 		time.Sleep(ttl)

@@ -134,8 +134,7 @@ func TestTheValuesOfACallerReachTheStore(t *testing.T) {
 				}
 
 				lb := b.lease("job")
-				o, err := lb.Offer(t.Context())
-				require.NoError(t, err)
+				o := offerOf(t, lb)
 				require.NoError(t, la.Transfer(traced(t, "give"), o))
 				require.Equal(t, []any{"give"}, s.take("transfer"))
 

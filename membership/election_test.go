@@ -79,21 +79,6 @@ func checkChanges(t *testing.T, n *node) {
 // gone.
 var handedOn = []string{"a . b*", "a b*", "a b*(+1)"}
 
-// A leader that dies is replaced when its lease ends, and not before.
-func TestLeaderDies(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		a, b := w.member("a"), w.member("b")
-		a.crash()
-		began := time.Now()
-		until(t, ttl+time.Second, "b leads", b.leads)
-		require.GreaterOrEqual(t, time.Since(began), ttl*6/10, "not before the lease has ended")
-		require.Equal(t, "b*", b.sees())
-		require.False(t, a.leads(), "by its own clock")
-		require.Contains(t, handedOn, b.story())
-		checkChanges(t, b)
-	})
-}
-
 // A node that is cut off from the store stops believing before others see it gone,
 // in its leadership and in its membership; it comes back by itself.
 func TestCutOffFromTheStore(t *testing.T) {
@@ -147,19 +132,6 @@ func TestCutOffFromTheStore(t *testing.T) {
 	})
 }
 
-// A process that was stopped believes nothing at its first look.
-func TestStoppedProcess(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		a := w.member("a")
-		a.crash()
-		time.Sleep(2 * ttl)
-		_, self := a.election.Leader()
-		require.False(t, self)
-		require.Empty(t, a.group.Members().Members)
-		require.Equal(t, "a* .", a.story(), "and the followers are told by that look")
-	})
-}
-
 // The follower who was about to be told that this node leads is told the truth.
 func TestIsSelfIsCheckedWhenItIsTold(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
@@ -173,22 +145,6 @@ func TestIsSelfIsCheckedWhenItIsTold(t *testing.T) {
 		time.Sleep(2 * ttl) // no timer of the node fires; nothing has noticed
 		e.Follow(a.leaders.add)
 		require.Equal(t, ".", a.story())
-	})
-}
-
-// Losing the member lease alone gives leadership up.
-func TestMembershipLossEndsLeadership(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		a, b := w.member("a"), w.member("b")
-		self, _ := a.group.Self()
-		recs, err := w.store.Get(t.Context(), "member/g/a/"+self.Incarnation)
-		require.NoError(t, err)
-		_, err = w.store.Release(t.Context(), []lease.Held{recs[0].Held()})
-		require.NoError(t, err)
-		until(t, time.Second, "b leads", b.leads)
-		until(t, time.Second, "a is a member again", func() bool { return a.sees() == "a* b" })
-		require.Contains(t, []string{"a* . b", "a* b(+1)"}, a.story())
-		checkChanges(t, a)
 	})
 }
 
@@ -265,30 +221,6 @@ func TestSlowFollowerMissesAnInterruption(t *testing.T) {
 		require.Equal(t, 1, all[1].Skipped)
 		second, _ := a.election.Term()
 		require.Greater(t, second.Token(), first.Token())
-	})
-}
-
-// A watch that breaks again and again repeats no change and invents none.
-func TestFlappingWatch(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		a, b := w.member("a"), w.member("b")
-		flap := func() {
-			for range 50 {
-				b.store.CutWatches()
-				time.Sleep(30 * time.Millisecond)
-			}
-		}
-		flap()
-		require.Equal(t, "a", b.story())
-		require.Equal(t, "a b*", b.sees())
-		members := len(b.members.all())
-		go a.leave()
-		flap()
-		time.Sleep(2 * time.Second)
-		require.Contains(t, handedOn, b.story())
-		require.Equal(t, "b*", b.sees())
-		require.LessOrEqual(t, len(b.members.all()), members+2)
-		checkChanges(t, b)
 	})
 }
 

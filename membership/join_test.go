@@ -344,38 +344,3 @@ func TestJoinOnClosedKeeper(t *testing.T) {
 		require.ErrorIs(t, err, lease.ErrClosed)
 	})
 }
-
-// Fifty nodes at once: all agree, one leads.
-func TestMassJoin(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		const count = 50
-		var nodes []*node
-		joined := make(chan error, count)
-		for i := range count {
-			n := w.node(string(rune('A'+i/26)) + string(rune('a'+i%26)))
-			nodes = append(nodes, n)
-			go func() {
-				var err error
-				if n.group, err = membership.Join(t.Context(), n.keeper, "g"); err == nil {
-					n.election, err = n.group.Leadership()
-				}
-				joined <- err
-			}()
-		}
-		for range count {
-			require.NoError(t, <-joined)
-		}
-		synctest.Wait()
-		leading := 0
-		leader, _ := nodes[0].election.Leader()
-		for _, n := range nodes {
-			require.Len(t, n.group.Members().Members, count)
-			l, self := n.election.Leader()
-			require.Equal(t, leader, l)
-			if self {
-				leading++
-			}
-		}
-		require.Equal(t, 1, leading)
-	})
-}

@@ -61,40 +61,6 @@ func TestLeaveInOrder(t *testing.T) {
 	})
 }
 
-// A node that loses its membership while it leaves does not join again.
-func TestLeavingIsFinal(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		a, b := w.member("a"), w.member("b")
-		a.announce()
-		a.store.Partition()
-		time.Sleep(2 * ttl)
-		history := w.watch()
-		a.heal()
-		time.Sleep(2 * ttl)
-		for _, ev := range history() {
-			require.NotContains(t, ev, "+member", "not for a moment")
-		}
-		require.Equal(t, "b*", b.sees())
-		require.Equal(t, "b", a.sees())
-		a.leave()
-		require.Len(t, w.standing(), 2, "b's membership and leadership")
-	})
-}
-
-// To announce while no member: there is nothing to announce, and no way back.
-func TestAnnounceWhileLost(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		a, b := w.member("a"), w.member("b")
-		a.store.Partition()
-		until(t, ttl, "lost", func() bool { return a.sees() == "b" })
-		a.announce()
-		a.heal()
-		time.Sleep(2 * ttl)
-		require.Equal(t, "b*", b.sees())
-		a.leave()
-	})
-}
-
 // Leave is bounded, by its context and by the Keeper's bounds, whatever the store
 // does; what it could not confirm it says.
 func TestLeaveIsBounded(t *testing.T) {

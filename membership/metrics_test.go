@@ -100,29 +100,3 @@ func TestLog(t *testing.T) {
 		require.Positive(t, lines["leader changed"])
 	})
 }
-
-// A handler of the EventStream that panics or blocks harms nobody.
-func TestEventStreamHandlers(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		a := w.node("a")
-		block := make(chan struct{})
-		defer close(block)
-		a.system.EventStream.Subscribe(func(ev any) {
-			switch ev.(type) {
-			case membership.LeaderChanged:
-				<-block
-			case membership.MembersChanged, membership.Lost:
-				panic("a bad handler")
-			}
-		})
-		a.join().stand()
-		b := w.member("b")
-		require.Equal(t, "a* b", a.sees())
-		a.store.Partition()
-		time.Sleep(2 * ttl)
-		a.heal()
-		until(t, ttl, "it is back", func() bool { return a.sees() == "a* b" && b.sees() == "a b*" })
-		require.True(t, b.leads())
-		until(t, 2*time.Second, "a knows it", func() bool { return a.leaders.last().Leader == b.keeper.Owner() })
-	})
-}

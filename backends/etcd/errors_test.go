@@ -73,30 +73,13 @@ func TestSilentEndpoints(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestErrorsOfLeases: a session that is gone is told from everything else.
-func TestErrorsOfLeases(t *testing.T) {
+// TestClosedClient: a client that its owner closed gives errors, before the context ends, and no panic.
+func TestClosedClient(t *testing.T) {
 	t.Parallel()
-	c := server(t)
-	client, err := c.NewClient()
+	client, err := server(t).NewClient()
 	require.NoError(t, err)
 	s := newStore(t, client, fresh())
-	gone, stands := session(t, s, "a"), session(t, s, "b")
-	a := win(t, s, stands, "a")
-	require.NoError(t, s.CloseSession(t.Context(), gone))
-	require.NoError(t, s.CloseSession(t.Context(), gone), "closing twice")
-	_, err = s.Acquire(t.Context(), gone, []lease.Claim{{Name: "b", Nonce: 1}})
-	require.ErrorIs(t, err, lease.ErrSessionGone)
-	grants, err := s.Renew(t.Context(), []lease.Session{gone, stands})
-	require.NoError(t, err)
-	require.ErrorIs(t, grants[0].Err, lease.ErrSessionGone)
-	require.NoError(t, grants[1].Err)
-	offer := lease.Offer{Name: "a", Owner: gone.Owner, Session: gone.ID, TTL: ttl, Nonce: 2}
-	outs, err := s.Transfer(t.Context(), []lease.Transfer{{Held: a.Held(), To: offer}})
-	require.NoError(t, err)
-	require.ErrorIs(t, outs[0].Err, lease.ErrSessionGone)
-	require.Equal(t, a, outs[0].Record)
-
-	// A client that its owner closed: errors, without an end of the context, and no panic.
+	stands := session(t, s, "b")
 	require.NoError(t, client.Close())
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
@@ -115,4 +98,30 @@ func TestErrorsOfLeases(t *testing.T) {
 		}
 		require.Error(t, err)
 	}
+}
+
+// TestGRPCProxy: a session is not opened through etcd's grpc-proxy, and one that was
+// opened past it is not renewed through it.
+func TestGRPCProxy(t *testing.T) {
+	t.Parallel()
+	c := etcdtest.Start(t)
+	endpoint, err := c.GRPCProxy(t.Context())
+	require.NoError(t, err)
+	proxied := c.Client(t, func(cfg *clientv3.Config) { cfg.Endpoints = []string{endpoint} })
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	_, err = proxied.Get(ctx, "a")
+	require.NoError(t, err, "it works")
+
+	prefix := fresh()
+	through := newStore(t, proxied, prefix)
+	_, err = through.OpenSession(ctx, lease.Session{ID: 12, TTL: 2 * time.Second, Owner: lease.Owner{ID: "a", Incarnation: "a"}})
+	require.ErrorIs(t, err, etcd.ErrProxied)
+	require.ErrorContains(t, err, endpoint)
+	sess := session(t, newStore(t, c.Client(t), prefix), "a")
+	grants, err := through.Renew(ctx, []lease.Session{sess})
+	require.NoError(t, err)
+	require.ErrorIs(t, grants[0].Err, etcd.ErrProxied)
+	require.NotErrorIs(t, grants[0].Err, lease.ErrSessionGone)
+	require.Zero(t, grants[0].TTL)
 }

@@ -59,31 +59,3 @@ func TestHolderBehindABrokenLink(t *testing.T) {
 		})
 	}
 }
-
-// TestSlowLink: what is slow, but faster than an attempt may take, loses nothing.
-func TestSlowLink(t *testing.T) {
-	t.Parallel()
-	c := server(t)
-	route, err := c.NewRoute()
-	require.NoError(t, err)
-	const ttl = 10 * time.Second
-	prefix, name := fresh(), map[string]time.Duration{"job": 0}
-	a := newNode(t, route.Client(t), prefix, "a", ttl)
-	b := newNode(t, c.Client(t), prefix, "b", ttl)
-	var j journal
-	stopA := j.group(t, []*node{a}, name)
-	first := j.by(t, "a", 0)
-	stopB := j.group(t, []*node{b}, name)
-	route.Delay(60 * time.Millisecond)
-	slowed := now()
-	var list []tenure
-	eventually(t, soon, "held for longer than by what was renewed before", func() bool {
-		list = j.all()
-		return list[len(list)-1].last > slowed+ttl
-	})
-	require.Len(t, list, 1, "a slow link cost a lease")
-	require.Equal(t, first.token, list[0].token)
-	stopB()
-	stopA()
-	j.check(t)
-}

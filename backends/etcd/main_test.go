@@ -22,17 +22,7 @@ import (
 	"github.com/holdfast-go/holdfast/lease/leasetest"
 )
 
-// roles are what the test binary does in place of testing when it is its own
-// child process, by the variable of the environment that says so.
-var roles = map[string]func(){}
-
 func TestMain(m *testing.M) {
-	for env, role := range roles {
-		if os.Getenv(env) != "" {
-			role()
-			return
-		}
-	}
 	// Most of these tests wait most of the time.
 	flag.Parse()
 	chosen := false

@@ -12,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/holdfast-go/holdfast/backends/etcd/etcdtest"
 	"github.com/holdfast-go/holdfast/lease"
@@ -104,105 +103,4 @@ func TestWatchOverCompaction(t *testing.T) {
 	require.Equal(t, want, again)
 	eventually(t, soon, "the Keeper's stream has caught up", knows(want))
 	t.Logf("followed again %v after the link was healed", now()-healed)
-}
-
-// TestRevoked: a session revoked behind its owner's back. The holder knows by its
-// watch, long before its deadline; until then another may already hold the name,
-// and the token tells the two apart.
-func TestRevoked(t *testing.T) {
-	t.Parallel()
-	c := server(t)
-	prefix := fresh()
-	a, b := newNode(t, c.Client(t), prefix, "a", lasting), newNode(t, c.Client(t), prefix, "b", lasting)
-	h, bystander := a.lease(t, "job", lease.WithOwnSession()), a.lease(t, "other")
-	losses := make(chan lease.Loss, 10)
-	h.OnLost(func(l lease.Loss) { losses <- l })
-	bystander.OnLost(func(l lease.Loss) { losses <- l })
-	for _, h := range []*lease.Handle{h, bystander} {
-		won, err := h.Acquire(t.Context())
-		require.NoError(t, err)
-		require.True(t, won)
-	}
-	term, _ := h.Term()
-	rec, _, err := h.Holder(t.Context())
-	require.NoError(t, err)
-
-	require.NoError(t, c.Revoke(t.Context(), clientv3.LeaseID(rec.Session)))
-	revoked := now()
-	eventually(t, soon, "the holder knows", func() bool { return !h.CheckAlive() }) // no renewal is due by then
-	t.Logf("the holder knew %v after the session was revoked", now()-revoked)
-	loss := <-losses
-	require.Equal(t, "job", loss.Name)
-	require.ErrorIs(t, loss.Reason, lease.ErrRecordGone)
-	require.ErrorIs(t, context.Cause(term.Context()), lease.ErrRecordGone)
-
-	other := b.lease(t, "job")
-	won, err := other.Acquire(t.Context())
-	require.NoError(t, err)
-	require.True(t, won)
-	next, _ := other.Term()
-	require.Greater(t, next.Token(), term.Token())
-	require.True(t, bystander.CheckAlive(), "another session of the same Keeper was lost with it")
-	require.Empty(t, losses)
-	require.NoError(t, other.Release(t.Context()))
-	won, err = h.Acquire(t.Context()) // in a new session
-	require.NoError(t, err)
-	require.True(t, won)
-}
-
-// TestForeignKeys: what is no record is reported with its name, and hides
-// nothing else.
-func TestForeignKeys(t *testing.T) {
-	t.Parallel()
-	client := server(t).Client(t)
-	prefix := fresh()
-	s := newStore(t, client, prefix)
-	ctx := t.Context()
-	sess := session(t, s, "a")
-	good := win(t, s, sess, "f/2")
-	bad := map[string]bool{"f/1": true, "f/3": true}
-	for name := range bad {
-		_, err := client.Put(ctx, prefix+name, "somebody's")
-		require.NoError(t, err)
-	}
-	var listed, watched []string
-	for r, err := range s.List(ctx, "f/") {
-		require.Equal(t, bad[r.Name], err != nil, "%+v: %v", r, err)
-		if err != nil {
-			require.ErrorIs(t, err, lease.ErrBadRecord)
-		}
-		listed = append(listed, r.Name)
-	}
-	require.Equal(t, []string{"f/1", "f/2", "f/3"}, listed)
-	recs, err := s.Get(ctx, "f/1", "f/2", "f/0")
-	require.NoError(t, err)
-	require.Equal(t, []lease.Record{{Name: "f/1"}, good}, recs, "it holds its name")
-	for ev, err := range s.Watch(ctx, "f/") {
-		require.NoError(t, err)
-		switch ev.Kind {
-		case lease.EventSynced: // from here on, changes
-			_, err := client.Put(ctx, prefix+"f/4", "hf1 ")
-			require.NoError(t, err)
-			_, err = client.Delete(ctx, prefix+"f/4")
-			require.NoError(t, err)
-			continue
-		case lease.EventBad:
-			require.True(t, bad[ev.Record.Name] || ev.Record.Name == "f/4")
-		case lease.EventPut:
-			require.Equal(t, good, ev.Record)
-		}
-		if watched = append(watched, fmt.Sprint(ev.Kind, ev.Record.Name)); ev.Kind == lease.EventDelete {
-			break
-		}
-	}
-	require.Equal(t, fmt.Sprint([]string{fmt.Sprint(lease.EventBad, "f/1"), fmt.Sprint(lease.EventPut, "f/2"), fmt.Sprint(lease.EventBad, "f/3"),
-		fmt.Sprint(lease.EventBad, "f/4"), fmt.Sprint(lease.EventDelete, "f/4")}), fmt.Sprint(watched))
-	outs, err := s.Acquire(ctx, sess, []lease.Claim{{Name: "f/1", Nonce: 1}, {Name: "f/5", Nonce: 2}})
-	require.NoError(t, err)
-	require.ErrorIs(t, outs[0].Err, lease.ErrBadRecord)
-	require.ErrorContains(t, outs[0].Err, prefix+"f/1")
-	require.True(t, outs[1].OK)
-	kv, err := client.Get(ctx, prefix+"f/1")
-	require.NoError(t, err)
-	require.Equal(t, "somebody's", string(kv.Kvs[0].Value))
 }

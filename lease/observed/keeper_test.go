@@ -16,7 +16,6 @@ import (
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/lease/observed"
-	"github.com/holdfast-go/holdfast/lease/observed/observedtest"
 )
 
 var keepers = simulate.New("observed-keepers", 10, 200)
@@ -189,33 +188,4 @@ func (g *race) cutOff(r *rival, cut bool) {
 	} else {
 		r.link.Heal()
 	}
-}
-
-// What a store without news costs who waits: the name of a holder that is gone comes
-// a TTL, the margin and one look after the waiter's first.
-func TestAWaiterGetsWhatACrashedHolderHad(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := observedtest.NewMap()
-		a := newPeer(t, m, 1)
-		a.win("n")
-		s, err := observed.New(m)
-		require.NoError(t, err)
-		k, err := lease.NewKeeper(s, lease.Config{ID: "b", TTL: ttl, PollMax: time.Second})
-		require.NoError(t, err)
-		defer func() { require.NoError(t, k.Close(context.Background())) }()
-		h, err := k.Lease("n")
-		require.NoError(t, err)
-		won, err := h.Acquire(t.Context())
-		require.NoError(t, err)
-		require.False(t, won)
-		began := time.Now()
-		for !won {
-			require.NoError(t, h.Wait(t.Context()))
-			won, err = h.Acquire(t.Context())
-			require.NoError(t, err)
-		}
-		require.GreaterOrEqual(t, time.Since(began), wait)
-		require.LessOrEqual(t, time.Since(began), wait+2*time.Second)
-		require.NoError(t, h.Release(t.Context()))
-	})
 }
