@@ -3,6 +3,7 @@ package inputtest
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"reflect"
 	"slices"
@@ -44,6 +45,16 @@ func refused(t *testing.T, what, names string, err error) {
 	t.Helper()
 	require.ErrorIs(t, err, lease.ErrInvalid, what)
 	require.ErrorContains(t, err, names, what)
+}
+
+// judge fails unless what was tried is refused, or accepted where it is fine.
+func judge(t *testing.T, what, names string, fine map[string]string, err error) {
+	t.Helper()
+	if _, ok := fine[what]; ok {
+		require.NoError(t, err, what)
+		return
+	}
+	refused(t, what, names, err)
 }
 
 // None is no context.
@@ -222,10 +233,7 @@ func Options[O any](t *testing.T, table map[string][]any, typedNils []any, fine 
 		}
 	}
 	complete(t, "option", names, table)
-	unused := map[string]bool{}
-	for what := range fine {
-		unused[what] = true
-	}
+	unused := maps.Clone(fine)
 	for name, entry := range table {
 		option := reflect.ValueOf(entry[0])
 		good := make([]reflect.Value, 0, len(entry)-1)
@@ -248,12 +256,8 @@ func Options[O any](t *testing.T, table map[string][]any, typedNils []any, fine 
 				args := slices.Clone(good)
 				args[i] = v
 				what := fmt.Sprintf("%s(%s)", name, describe(v))
-				if _, ok := fine[what]; ok {
-					delete(unused, what)
-					require.NoError(t, try(what, args), what)
-					continue
-				}
-				refused(t, what, name, try(what, args))
+				judge(t, what, name, fine, try(what, args))
+				delete(unused, what)
 			}
 		}
 	}
@@ -266,10 +270,7 @@ func Options[O any](t *testing.T, table map[string][]any, typedNils []any, fine 
 func Fields[C any](t *testing.T, good C, typedNils []any, fine map[string]string, start func(C) error) {
 	t.Helper()
 	require.NoError(t, start(good))
-	unused := map[string]bool{}
-	for what := range fine {
-		unused[what] = true
-	}
+	unused := maps.Clone(fine)
 	of := reflect.TypeFor[C]()
 	for i := range of.NumField() {
 		field := of.Field(i)
@@ -284,12 +285,8 @@ func Fields[C any](t *testing.T, good C, typedNils []any, fine map[string]string
 			reflect.ValueOf(&c).Elem().Field(i).Set(v)
 			what := fmt.Sprintf("%s: %s", field.Name, describe(v))
 			err := guarded(t, what, func() error { return start(c) })
-			if _, ok := fine[what]; ok {
-				delete(unused, what)
-				require.NoError(t, err, what)
-				continue
-			}
-			refused(t, what, field.Name, err)
+			judge(t, what, field.Name, fine, err)
+			delete(unused, what)
 		}
 	}
 	require.Empty(t, unused, "nothing that was tried")

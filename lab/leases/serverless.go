@@ -43,7 +43,6 @@ type functions struct {
 	*bed
 	keys   []string
 	client *clientv3.Client
-	since  int64 // the revision before the run
 
 	numbers atomic.Uint32 // of processes
 	mu      sync.Mutex
@@ -75,11 +74,6 @@ func serverless(ctx context.Context, run *scene.Run) (err error) {
 		return err
 	}
 	b.atEnd(func() { _ = f.client.Close() })
-	now, err := f.client.Get(ctx, "now")
-	if err != nil {
-		return err
-	}
-	f.since = now.Header.Revision
 	began := lab.Now()
 	end := began + length
 	if _, err = forAll(processes, processes, func(i int) error {
@@ -156,19 +150,12 @@ func (f *functions) settle(ctx context.Context) ([]time.Duration, error) {
 	}
 	began := lab.Now()
 	took := make([]time.Duration, functionKeys)
-	_, err = forAll(functionKeys, functionKeys, func(key int) error {
-		for {
-			r, err := p.Acquire(ctx, f.keys[key], "last", functionTTLs[0])
-			if took[key] = lab.Now() - began; r.Acquired {
-				return nil
-			}
-			if took[key] > settlePatience {
-				return fmt.Errorf("key %d is not free after %v: %+v, %w", key, settlePatience, r, err)
-			}
-			if err := lab.Pause(ctx, 50*time.Millisecond); err != nil {
-				return err
-			}
-		}
+	_, err = forAll(functionKeys, functionKeys, func(key int) (err error) {
+		took[key], err = await(ctx, began, settlePatience, f.keys[key]+" is free", func() bool {
+			r, _ := p.Acquire(ctx, f.keys[key], "last", functionTTLs[0]) // an error: await says that it is not free
+			return r.Acquired
+		})
+		return err
 	})
 	return took, err
 }
@@ -190,7 +177,7 @@ func (f *functions) history(ctx context.Context) (map[string][]keyChange, error)
 		return nil, err
 	}
 	history := map[string][]keyChange{}
-	for w := range f.client.Watch(clientv3.WithRequireLeader(ctx), "", clientv3.WithPrefix(), clientv3.WithRev(f.since+1)) {
+	for w := range f.client.Watch(clientv3.WithRequireLeader(ctx), "", clientv3.WithPrefix(), clientv3.WithRev(1)) {
 		if err := w.Err(); err != nil {
 			return nil, err
 		}
