@@ -177,12 +177,7 @@ func TestVeryManySuspectsAreListed(t *testing.T) {
 		const names, late = 1500, 20 * ttl
 		a := start(t, store, "a", func(c *lease.Config) { c.NamesPerSession = 2 * names })
 		a.hold("another")
-		a.store.SetRule(func(c faultstore.Call) faultstore.Fault {
-			if c.Op == faultstore.Acquire {
-				return faultstore.Fault{Kind: faultstore.LandLate, Delay: late}
-			}
-			return faultstore.Fault{}
-		})
+		a.rule(faultstore.Acquire, faultstore.Fault{Kind: faultstore.LandLate, Delay: late})
 		began := time.Now()
 		var hs []*lease.Handle
 		errs := make(chan error, names)
@@ -212,59 +207,5 @@ func TestVeryManySuspectsAreListed(t *testing.T) {
 		for rec := range store.List(t.Context(), "many/") {
 			require.Fail(t, "stands", rec.Name)
 		}
-	})
-}
-
-// What is deleted before its winner was told that it has it is not believed: the
-// name is won anew, or it is another's by then.
-func TestADeletionAmidAnAcquisitionIsNotForgotten(t *testing.T) {
-	for _, taken := range []bool{false, true} {
-		watched(t, func(t *testing.T, store lease.Store) {
-			a, b := start(t, store, "a"), start(t, store, "b")
-			a.hold("another")
-			time.Sleep(time.Second)
-			a.once(faultstore.Acquire, 1, faultstore.Fault{Kind: faultstore.ReplyLate, Delay: time.Second})
-			la, lb := a.lease("job"), b.lease("job")
-			lost := watchLosses(la)
-			won := make(chan bool, 1)
-			go func() { won <- acquire(t, la) }()
-			synctest.Wait()
-			rec, ok := standing(t, store, "job")
-			require.True(t, ok)
-			remove(t, store, rec)
-			if taken {
-				mustWin(t, lb)
-			}
-			require.Equal(t, !taken, <-won)
-			for range 20 {
-				require.Equal(t, taken, lb.CheckAlive())
-				require.Equal(t, !taken, la.CheckAlive())
-				time.Sleep(ttl / 10)
-			}
-			if now, _ := standing(t, store, "job"); !taken {
-				require.Equal(t, now.Token, token(t, la))
-				require.Greater(t, now.Token, rec.Token)
-			}
-			require.Empty(t, lost.all(), "nothing was ever believed")
-		})
-	}
-}
-
-// A record of ours that somebody overwrote against the rules, without a deletion,
-// is missed by listing.
-func TestAnOverwrittenRecordIsFoundByListing(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
-		la, lb := a.hold("job"), b.lease("job")
-		lost := watchLosses(la)
-		time.Sleep(time.Second)
-		o := offerOf(t, lb)
-		rec, _ := standing(t, store, "job")
-		_, err := store.Transfer(t.Context(), []lease.Transfer{{Held: rec.Held(), To: o}})
-		require.NoError(t, err)
-		mustAdopt(t, lb, o)
-		time.Sleep(4 * ttl)
-		require.False(t, la.CheckAlive())
-		lost.one(t, lease.ErrTakenOver)
 	})
 }

@@ -17,12 +17,7 @@ func TestDoubtsFade(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
 		a := start(t, store, "a")
 		a.hold("kept") // and with it the session
-		a.store.SetRule(func(c faultstore.Call) faultstore.Fault {
-			if c.Op == faultstore.Acquire {
-				return faultstore.Fault{Kind: faultstore.Drop}
-			}
-			return faultstore.Fault{}
-		})
+		a.rule(faultstore.Acquire, faultstore.Fault{Kind: faultstore.Drop})
 		for i := range 1100 { // more than are kept by name, too
 			h := a.lease(fmt.Sprint("job/", i))
 			_, err := h.Acquire(within(t, time.Millisecond))

@@ -100,27 +100,6 @@ func TestAContextThatIsDone(t *testing.T) {
 	})
 }
 
-// Releases whose callers went away while another operation was in flight are
-// not forgotten.
-func TestAQueuedReleaseOutlivesItsCaller(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
-		la := a.hold("job")
-		o := offerOf(t, b.lease("job"))
-		a.rule(faultstore.Transfer, faultstore.Fault{Kind: faultstore.Drop})
-		moved := meanwhile(func() error { return la.Transfer(context.Background(), o) })
-		synctest.Wait()
-		for range 3 {
-			require.ErrorIs(t, la.Release(within(t, time.Millisecond)), lease.ErrUnknown)
-		}
-		before := store.Stats().Release
-		require.ErrorIs(t, <-moved, lease.ErrUnknown)
-		synctest.Wait()
-		requireFree(t, store, "job")
-		require.Equal(t, before+1, store.Stats().Release, "and one of them is enough")
-	})
-}
-
 func TestOperationsOfOneHandleGoOneAfterTheOther(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
 		a := start(t, store, "a")
@@ -226,26 +205,6 @@ func TestSuspectsAreLookedAtWithoutListing(t *testing.T) {
 	})
 }
 
-// A record that lands while another operation of its name is in flight is
-// nobody's once that has ended.
-func TestAStrayDuringAnOperationIsReleasedAfterIt(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, wordy{store, store, store, store}, "a")
-		a.hold("another")
-		la := a.hold("job")
-		a.once(faultstore.Release, 1, faultstore.Fault{Kind: faultstore.ReplyLate, Delay: time.Second})
-		released := meanwhile(func() error { return la.Release(context.Background()) })
-		synctest.Wait()
-		// Applied, but not yet answered: now an old claim of this Keeper's lands.
-		rec, _ := standing(t, store, "another")
-		_, err := store.Acquire(t.Context(), lease.Session{ID: rec.Session, Owner: rec.Owner, TTL: rec.TTL}, []lease.Claim{{Name: "job", Nonce: 7}})
-		require.NoError(t, err)
-		require.NoError(t, <-released)
-		time.Sleep(time.Second)
-		requireFree(t, store, "job")
-	})
-}
-
 // A closed handle that still looks for what it may have left behind does not take
 // what a later handle of the name has won.
 func TestAClosedHandleLeavesItsSuccessorAlone(t *testing.T) {
@@ -265,30 +224,5 @@ func TestAClosedHandleLeavesItsSuccessorAlone(t *testing.T) {
 		require.True(t, la.CheckAlive())
 		rec, _ := standing(t, store, "job")
 		require.Equal(t, token(t, la), rec.Token)
-	})
-}
-
-// A win whose answer comes after its session is over is owned anew, by a newer
-// token under another session.
-func TestAWinUnderASessionThatIsOverIsNotTrusted(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a", func(c *lease.Config) { c.AttemptTimeout, c.OperationTimeout = 5*ttl, 5*ttl })
-		a.hold("another")
-		first := store.Stats().Acquire
-		a.store.SetRule(func(c faultstore.Call) faultstore.Fault {
-			switch {
-			case c.Op == faultstore.Renew:
-				return faultstore.Fault{Kind: faultstore.Drop}
-			case c.Op == faultstore.Acquire && store.Stats().Acquire == first:
-				return faultstore.Fault{Kind: faultstore.ReplyLate, Delay: trusted + time.Second/2}
-			}
-			return faultstore.Fault{}
-		})
-		la := a.lease("job")
-		mustWin(t, la)
-		rec, ok := standing(t, store, "job")
-		require.True(t, ok)
-		require.Equal(t, rec.Token, token(t, la))
-		require.Equal(t, first+2, store.Stats().Acquire)
 	})
 }

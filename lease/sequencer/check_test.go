@@ -86,21 +86,6 @@ func TestCheckAsksTheStore(t *testing.T) {
 	})
 }
 
-func TestCheckOfALeaseThatExpired(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.New()
-		link := faultstore.Wrap(store)
-		a, b := keep(t, link, "a"), keep(t, store, "b")
-		_, term := hold(t, a, "job")
-		s := of(t, term)
-		link.Partition()
-		time.Sleep(11 * time.Second)
-		require.False(t, term.CheckAlive())
-		require.ErrorIs(t, s.Check(t.Context(), b), lease.ErrNotHeld)
-		link.Heal()
-	})
-}
-
 func TestCheckDoesNotGuess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
@@ -140,19 +125,6 @@ func TestReadersThatMisbehave(t *testing.T) {
 		require.NotErrorIs(t, err, lease.ErrStale, says)
 		require.ErrorContains(t, err, says)
 	}
-}
-
-// unreadable is a store whose records are no records.
-type unreadable struct{ lease.Store }
-
-func (unreadable) Get(context.Context, ...string) ([]lease.Record, error) {
-	return []lease.Record{{Name: "job"}}, nil
-}
-
-func TestARecordThatCanNotBeReadTellsNothing(t *testing.T) {
-	err := seq("job", 7).Check(t.Context(), keep(t, unreadable{memory.New()}, "a"))
-	require.ErrorIs(t, err, lease.ErrUnknown)
-	require.ErrorIs(t, err, lease.ErrBadRecord)
 }
 
 func TestBadInput(t *testing.T) {
