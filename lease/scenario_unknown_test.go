@@ -4,7 +4,6 @@ import (
 	"context"
 	"iter"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -158,29 +157,5 @@ func TestScenario22ALostTermStaysClaimed(t *testing.T) {
 		require.NoError(t, la.Release(t.Context()))
 		requireFree(t, store, "job")
 		mustWin(t, b.lease("job"))
-	})
-}
-
-func TestScenario10ReleaseDuringAcquireGivesTheWinBack(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memory.Store) {
-		a := start(t, store, "a")
-		la := a.lease("job")
-		a.once(faultstore.Acquire, 1, faultstore.Fault{Kind: faultstore.ReplyLate, Delay: time.Second})
-		got := meanwhile(func() error { _, err := la.Acquire(context.Background()); return err })
-		synctest.Wait()
-		_, ok := standing(t, store, "job")
-		require.True(t, ok, "the store has applied it already")
-		require.NoError(t, la.Release(t.Context()))
-		require.ErrorIs(t, <-got, lease.ErrReleased)
-		requireFree(t, store, "job")
-		require.False(t, la.CheckAlive())
-
-		// The same when the caller goes away.
-		a.once(faultstore.Acquire, 1, faultstore.Fault{Kind: faultstore.ReplyLate, Delay: time.Second})
-		_, err := la.Acquire(within(t, 500*time.Millisecond))
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		time.Sleep(600 * time.Millisecond)
-		requireFree(t, store, "job")
-		mustWin(t, la)
 	})
 }
