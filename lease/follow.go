@@ -81,7 +81,7 @@ const refreshRounds = 3
 
 var (
 	errSilent  = errors.New("the watch fell silent before it had begun")
-	errRefresh = errors.New("the watch is begun anew")
+	errRefresh = errors.New("the watch starts again")
 )
 
 // follower turns watches that end and lists that repeat into one stream.

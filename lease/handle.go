@@ -56,7 +56,7 @@ var (
 // no context.
 func (h *Handle) check(ctx context.Context) error {
 	if h.k == nil {
-		return fmt.Errorf("lease.Handle: %w: made by nobody, must come from Keeper.Lease", ErrInvalid)
+		return fmt.Errorf("lease.Handle: %w: the zero value, must come from Keeper.Lease", ErrInvalid)
 	}
 	if err := ValidateContext(ctx); err != nil {
 		return h.k.errorf(h.name, err)

@@ -31,7 +31,7 @@ func TestWhatNoConfigMayHave(t *testing.T) {
 	})
 }
 
-func TestWhatNoOptionMayHave(t *testing.T) {
+func TestOptionsRefuseBadValues(t *testing.T) {
 	k, err := lease.NewKeeper(memory.New(), lease.Config{ID: "a"})
 	require.NoError(t, err)
 	defer k.Close(t.Context())

@@ -31,7 +31,7 @@ func newInstruments(mp metric.MeterProvider, keeper, store string) (*instruments
 		renewals:    m.Counter("renewals", "Session renewals by outcome: ok, error, gone."),
 		losses:      m.Counter("losses", "Terms that ended against their holder's will, by reason; lapsed: on time, by their policy."),
 		settlements: m.Counter("settlements", "Terms that began by settling what an earlier operation had left."),
-		reconciled:  m.Counter("reconciled", "Records of this node that nobody claimed and that were released."),
+		reconciled:  m.Counter("reconciled", "Records of this node that no lease claimed and that were released."),
 		held:        m.UpDown("held", "Leases held."),
 		left: m.Times("renewal.left", "Time left to the deadline when a renewal was answered.",
 			0.1, 0.25, 0.5, 1, 2, 3, 4, 5, 6, 7, 8, 10, 15, 30, 60),

@@ -274,7 +274,7 @@ func (r *reconciler) release(held []Held) {
 			}
 			if i < len(outs) && outs[i].OK {
 				k.measure(func(i *instruments) { i.reconciled.Add(1) })
-				k.log.Info("released a record nobody claimed", zap.String("lease", h.Name), zap.Uint64("token", uint64(h.Token)))
+				k.log.Info("released a record that no lease claimed", zap.String("lease", h.Name), zap.Uint64("token", uint64(h.Token)))
 			}
 		}
 		k.mu.Unlock()

@@ -42,7 +42,7 @@ func NewPool(k *Keeper, name string, n int, opts ...Option) (*Pool, error) {
 	refused := func(err error) error { return fmt.Errorf("lease.NewPool %.64q: %w", name, err) }
 	switch {
 	case k == nil || k.store == nil:
-		return nil, refused(fmt.Errorf("%w: the Keeper was made by nobody, must come from NewKeeper", ErrInvalid))
+		return nil, refused(fmt.Errorf("%w: the Keeper is the zero value, must come from NewKeeper", ErrInvalid))
 	case n < 1 || n > MaxSlots:
 		return nil, refused(fmt.Errorf("%w: %d slots, must be at least 1 and at most %d", ErrInvalid, n, MaxSlots))
 	}
@@ -102,7 +102,7 @@ func (p *Pool) run(ctx context.Context, what string, waits bool, f func(ctx cont
 
 func (p *Pool) check(ctx context.Context) error {
 	if p == nil || p.k == nil {
-		return fmt.Errorf("lease.Pool: %w: made by nobody, must come from NewPool", ErrInvalid)
+		return fmt.Errorf("lease.Pool: %w: the zero value, must come from NewPool", ErrInvalid)
 	}
 	return ValidateContext(ctx)
 }

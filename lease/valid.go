@@ -21,7 +21,7 @@ func ValidateContext(ctx context.Context) error {
 }
 
 // errUnmade is what a Keeper answers that NewKeeper did not make.
-var errUnmade = fmt.Errorf("keeper: %w: made by nobody, must come from lease.NewKeeper", ErrInvalid)
+var errUnmade = fmt.Errorf("keeper: %w: the zero value, must come from lease.NewKeeper", ErrInvalid)
 
 // check is the beginning of the calls that a user may make of a zero Keeper, or with
 // no context.

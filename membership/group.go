@@ -56,7 +56,7 @@ type Group struct {
 }
 
 // errUnmade is what a Group answers that Join did not make.
-var errUnmade = fmt.Errorf("group: %w: made by nobody, must come from membership.Join", lease.ErrInvalid)
+var errUnmade = fmt.Errorf("group: %w: the zero value, must come from membership.Join", lease.ErrInvalid)
 
 // check is the beginning of the calls that a user may make of a zero Group, or with no
 // context.

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/membership"
 )
 
-func TestWhatNoOptionMayHave(t *testing.T) {
+func TestOptionsRefuseBadValues(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		n := w.node("a")
 		inputtest.Options(t, map[string][]any{

@@ -21,7 +21,7 @@ func newInstruments(mp metric.MeterProvider, keeper, group string) (*instruments
 	i := &instruments{
 		members: m.Gauge("members", "Members of the group, as this node sees it."),
 		losses:  m.Counter("losses", "Times that this node lost its own membership against its will."),
-		changes: m.Counter("leader.changes", "Changes of leader that this node saw, those from and to nobody included."),
+		changes: m.Counter("leader.changes", "Changes of leader that this node saw, including those from and to no leader."),
 		leading: m.Gauge("leading", "1 while this node leads, else 0."),
 	}
 	return i, m.Err()

@@ -157,7 +157,7 @@ func (c *Config) complete() error {
 	case !given && c.ID == "":
 		return invalid("ID", "empty, must be the node's name")
 	case given && c.Keeper.Owner().ID == "":
-		return invalid("Keeper", "made by nobody, must come from lease.NewKeeper")
+		return invalid("Keeper", "the zero value, must come from lease.NewKeeper")
 	case !given && input.Nil(c.Store):
 		return invalid("Store", "nil, must be the store of all nodes, such as open.Open returns")
 	case given && !c.Settings.empty():

@@ -257,7 +257,7 @@ func (n *Node) reach(ctx context.Context) (err error) {
 }
 
 // errUnmade is what a Node answers that Start did not make.
-var errUnmade = fmt.Errorf("node: %w: made by nobody, must come from node.Start", lease.ErrInvalid)
+var errUnmade = fmt.Errorf("node: %w: the zero value, must come from node.Start", lease.ErrInvalid)
 
 // check is the beginning of the calls that a user may make of a zero Node, or with no
 // context.

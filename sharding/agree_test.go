@@ -20,7 +20,7 @@ import (
 
 // Settings that should be the same on every node, and are not, are told on both: once,
 // and by name.
-func TestSettingsThatDifferAreTold(t *testing.T) {
+func TestDifferentSettingsAreReported(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		a, b := c.node("a"), c.node("b")
 		core, logs := observer.New(zapcore.WarnLevel)

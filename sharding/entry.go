@@ -200,7 +200,7 @@ func (s *shard) effectLocked(e *entry, f entities.Effect) {
 func (s *shard) deliverPendingLocked(e *entry) {
 	for _, env := range s.unpendLocked(e) {
 		if left, ok := wire.PatienceOf(s.r.system, actor.UnwrapEnvelopeSender(env)); ok && left == 0 {
-			s.Refuse(&route.Item{Local: &mail{e.id, env}}, wire.Reason_REASON_EXPIRED, "who asked does not wait any more")
+			s.Refuse(&route.Item{Local: &mail{e.id, env}}, wire.Reason_REASON_EXPIRED, "the asker does not wait any more")
 			continue
 		}
 		s.give(e, env)

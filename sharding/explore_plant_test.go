@@ -62,4 +62,4 @@ var planted = []xplanted{
 		Flaws: explore.Flaws{NoReconciliation: true}}, explore.ErrDeadEnd, false),
 }
 
-func TestExploreFindsWhatIsPlanted(t *testing.T) { world.Find(t, planted) }
+func TestExploreFindsPlantedMistakes(t *testing.T) { world.Find(t, planted) }

@@ -120,7 +120,7 @@ func init() {
 
 // A header or a sender that is not UTF-8 has its message refused where it is sent, by either
 // way. The link goes on, and nothing is lost with it.
-func TestWhatIsNoTextIsRefused(t *testing.T) {
+func TestInvalidUTF8IsRefused(t *testing.T) {
 	for _, takes := range []bool{true, false} {
 		bubble(t, func(c *cluster) {
 			ns, id, _ := shortWay(c, takes)
@@ -186,7 +186,7 @@ func TestDeadLettersOfTheShortWay(t *testing.T) {
 }
 
 // A node that does not say that it takes the short way gets envelopes.
-func TestTheShortWayIsForThoseWhoTakeIt(t *testing.T) {
+func TestTheShortWayIsForNodesThatTakeIt(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		ns, id, came := shortWay(c, false)
 		got, err := sharding.Ask[*wrapperspb.StringValue](contextFor(t, time.Second), ns[0].region, id, wrapperspb.String("x"))

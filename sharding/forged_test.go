@@ -84,7 +84,7 @@ func TestAForgedLifeIsNotBelieved(t *testing.T) {
 }
 
 // Who asks with a message that the entity's node does not know is told at once.
-func TestAnUnknownTypeIsToldAtOnce(t *testing.T) {
+func TestTheAskerHearsOfAnUnknownTypeAtOnce(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		ns := c.nodes("a", "b")
 		for _, n := range ns {

@@ -100,7 +100,7 @@ var typedNils = []any{(*lease.Handle)(nil), (*membership.Static)(nil), (*noop.Me
 
 type noEntities struct{ sharding.EntityStore }
 
-func TestWhatNoOptionMayHave(t *testing.T) {
+func TestOptionsRefuseBadValues(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		n := c.node("a")
 		inputtest.Options(t, map[string][]any{

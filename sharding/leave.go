@@ -176,7 +176,7 @@ func (c *controller) onStranded(m *wire.Stranded) {
 	if m.Type != c.names.Key || !d.on || d.quit || m.Coordinator < c.newest() || ok && !c.speaksFor(m.From, record.Owner) {
 		return
 	}
-	c.log.Info("nobody takes the shards of this node")
+	c.log.Info("no node takes the shards of this node")
 	d.until = c.clock.Now().Mono
 	c.sayLeaving()
 }

@@ -11,7 +11,7 @@ import (
 // What a node was to host is ordered again when the link to it broke: the order may
 // have been lost with it, as it is with protoactor's remote for two seconds after an
 // attempt to connect that failed.
-func TestOrdersLostWithALinkAreGivenAnew(t *testing.T) {
+func TestOrdersLostWithALinkAreRepeated(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		ns := c.nodes("a", "b")
 		var lost atomic.Int64
@@ -32,7 +32,7 @@ func TestOrdersLostWithALinkAreGivenAnew(t *testing.T) {
 }
 
 // So is what was to be handed over.
-func TestMovesLostWithALinkAreOrderedAnew(t *testing.T) {
+func TestMovesLostWithALinkAreOrderedAgain(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		ns := c.nodes("a", "b")
 		for _, n := range ns {

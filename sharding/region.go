@@ -109,7 +109,7 @@ type tally struct {
 }
 
 // errUnmade is what a Region answers that Start did not make.
-var errUnmade = fmt.Errorf("sharding: region: %w: nil, or made by nobody, must come from sharding.Start", lease.ErrInvalid)
+var errUnmade = fmt.Errorf("sharding: region: %w: nil or the zero value, must come from sharding.Start", lease.ErrInvalid)
 
 func (r *Region) made() bool { return r != nil && r.system != nil }
 

@@ -137,7 +137,7 @@ func TestThePIDSurvivesARestart(t *testing.T) {
 
 // Whatever of a Region's a peer ends by its name, every shard goes on being hosted, and
 // moved.
-func TestNobodyCanEndAPartOfARegion(t *testing.T) {
+func TestPartsOfARegionCanNotBeEnded(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		ns := c.nodes("a", "b", "evil")
 		for _, n := range ns[:2] {

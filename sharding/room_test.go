@@ -14,7 +14,7 @@ import (
 
 // What waited for a shard to open is not dropped on its way to entities that have to
 // be started, though as much waits as may.
-func TestWhatWaitsUpToTheBoundIsHandled(t *testing.T) {
+func TestMailWithinTheBoundIsHandled(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		n := c.nodes("a")[0]
 		n.start(4, sharding.WithSettle(5*time.Second), sharding.WithBuffer(100, 10, hosting.DropNewest))

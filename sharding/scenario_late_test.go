@@ -261,7 +261,7 @@ func TestScenario21AContinuationFinishes(t *testing.T) {
 }
 
 // An order with a token that nobody has is no reason to refuse the true coordinator's.
-func TestAForgedOrderShutsNobodyOut(t *testing.T) {
+func TestAForgedOrderShutsNoNodeOut(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		ns := c.nodes("a", "b")
 		for _, n := range ns {

@@ -285,7 +285,7 @@ func TestMailThatIsLostWithAPeerIsCounted(t *testing.T) {
 
 // What its asker has given up is not delivered later, from a buffer of this node or of
 // another one.
-func TestWhatItsAskerGaveUpIsNotDelivered(t *testing.T) {
+func TestMessagesOfAskersThatGaveUpAreNotDelivered(t *testing.T) {
 	giveUp := func(t *testing.T, n *node, id string, number int) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)

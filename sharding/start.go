@@ -54,7 +54,7 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 	case group == nil:
 		return fail(fmt.Errorf("group: %w: nil", lease.ErrInvalid))
 	case group.Keeper() == nil:
-		return fail(fmt.Errorf("group: %w: made by nobody, must come from membership.Join", lease.ErrInvalid))
+		return fail(fmt.Errorf("group: %w: the zero value, must come from membership.Join", lease.ErrInvalid))
 	}
 	names, err := directory.NamesOf(group.Name(), t.Name)
 	if err != nil {

@@ -79,7 +79,7 @@ func (s lateStore) Load(ctx context.Context, o lease.Ownership) ([]string, error
 
 // A state that was handed over and whose entity has not started yet moves on with the
 // shard, or is told where nobody takes that over.
-func TestStatesThatNobodyWasGivenMoveOn(t *testing.T) {
+func TestUnclaimedStatesMoveOn(t *testing.T) {
 	for name, x := range map[string]struct {
 		wait  time.Duration
 		moves bool
@@ -146,7 +146,7 @@ func TestMovesDoNotWaitForTheStoreOfEntities(t *testing.T) {
 }
 
 // States that come after the new host went on without them are told, one by one.
-func TestStatesThatComeTooLateAreTold(t *testing.T) {
+func TestLateStatesAreReported(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		k := &keepers{t: t}
 		ns := c.nodes("a", "b")

@@ -58,7 +58,7 @@ func TestANodeWithoutTheTypeTakesNone(t *testing.T) {
 }
 
 // A node that has hosted and begins anew without Props is given no shard any more.
-func TestANodeThatBeginsAnewWithoutPropsTakesNone(t *testing.T) {
+func TestANodeThatRestartsWithoutPropsTakesNoShard(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		ns := c.nodes("a", "b")
 		for _, n := range ns {

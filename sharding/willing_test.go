@@ -12,7 +12,7 @@ import (
 
 // A handler that hangs keeps the node that lost its shard from taking it up again. The
 // strategy wants it there all the same; a node that is willing gets it.
-func TestAFreeShardGoesToWhoIsWilling(t *testing.T) {
+func TestAFreeShardGoesToAWillingNode(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		hold := make(chan struct{})
 		defer close(hold)

@@ -137,7 +137,7 @@ func TestAKeyOfTheManagersIsRefused(t *testing.T) {
 
 // Settings that should be the same on every node, and are not, are told by who is not the
 // host: once, and by name.
-func TestSettingsThatDifferAreTold(t *testing.T) {
+func TestDifferentSettingsAreReported(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		core, logs := observer.New(zapcore.WarnLevel)
 		told := func() []observer.LoggedEntry {

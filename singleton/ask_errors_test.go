@@ -114,7 +114,7 @@ func TestAskIsAnsweredWithAnErrorFromAnotherNode(t *testing.T) {
 	})
 }
 
-func TestAskSaysWhatWasNotDelivered(t *testing.T) {
+func TestAskNamesTheUndeliveredMessage(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b := c.node("a"), c.node("b")
 		ma := a.run("scheduler", singleton.WithBuffer(1, hosting.DropNewest))
@@ -199,7 +199,7 @@ func TestAskRefusesBadInput(t *testing.T) {
 }
 
 // Who asked in vain is told what stood in the way.
-func TestAskSaysWhatHinderedIt(t *testing.T) {
+func TestAskSaysWhyItFailed(t *testing.T) {
 	ask := func(m *singleton.Manager) string {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()

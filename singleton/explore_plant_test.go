@@ -47,4 +47,4 @@ var planted = []xplanted{
 	world.Plant("records without a claim are not released", xmodel{Owner: ofSingletons{}, Nodes: 2, Bounds: xbudget{Unknowns: 1, Wishes: 1}, Flaws: explore.Flaws{NoReconciliation: true}}, explore.ErrDeadEnd, true),
 }
 
-func TestExploreFindsWhatIsPlanted(t *testing.T) { world.Find(t, planted) }
+func TestExploreFindsPlantedMistakes(t *testing.T) { world.Find(t, planted) }

@@ -79,7 +79,7 @@ func TestAFloodOfDeadLettersDelaysNoManager(t *testing.T) {
 
 // What waits at the door of a manager that is busy is bounded. What falls out, by the policy of the
 // buffer, is counted, answered and a dead letter.
-func TestWhatWaitsForTheManagerIsBounded(t *testing.T) {
+func TestMailForTheManagerIsBounded(t *testing.T) {
 	const most, sent = 10_000, 12_000
 	for policy, first := range map[hosting.DropPolicy]int{hosting.DropNewest: 1000, hosting.DropOldest: 1000 + sent - most} {
 		bubble(t, func(t *testing.T, c *cluster) {

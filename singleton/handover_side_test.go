@@ -17,7 +17,7 @@ import (
 
 // A candidate that did not answer in time is told that nothing comes of it: it can be
 // invited by others, or acquire, and does not wait until its offer is over.
-func TestACandidateThatIsPassedOverIsToldSo(t *testing.T) {
+func TestACandidateHearsThatItIsPassedOver(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b, d := c.node("a"), c.node("b"), c.node("d")
 		ma := a.run("x")
@@ -34,7 +34,7 @@ func TestACandidateThatIsPassedOverIsToldSo(t *testing.T) {
 }
 
 // A lease that is lost while its child is shut off, and waited for, is told as any other.
-func TestALossWhileYieldingIsTold(t *testing.T) {
+func TestALossWhileYieldingIsReported(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b := c.node("a"), c.node("b")
 		release := make(chan struct{})
@@ -83,7 +83,7 @@ func TestAFormerHostForwardsForTheQuietPeriod(t *testing.T) {
 
 // A candidate whose invitation was called off while its offer was being made takes the name
 // as soon as that is free.
-func TestACandidateThatIsCalledOffEarlyTakesWhatIsFree(t *testing.T) {
+func TestACandidateCalledOffEarlyTakesAFreeLease(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b := c.node("a"), c.node("b")
 		c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {

@@ -121,7 +121,7 @@ func TestHealthTimesEachChildByItself(t *testing.T) {
 	})
 }
 
-func TestHealthFailsWhileNobodyHosts(t *testing.T) {
+func TestHealthFailsWithoutAHost(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a := c.node("a")
 		m := a.run("scheduler", singleton.WithProxyOnly())
@@ -199,7 +199,7 @@ func TestHealthWhereTheHostIsNotFollowed(t *testing.T) {
 	})
 }
 
-func TestHealthTakesAChildThatIsStartedAnewForHosted(t *testing.T) {
+func TestHealthCountsARestartingChildAsHosted(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a := c.node("a")
 		c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {

@@ -127,7 +127,7 @@ func TestBadInput(t *testing.T) {
 // typedNils are interfaces that are not nil, and that panic when they are called.
 var typedNils = []any{(*lease.Handle)(nil), (*membership.Static)(nil), (*noop.MeterProvider)(nil)}
 
-func TestWhatNoOptionMayHave(t *testing.T) {
+func TestOptionsRefuseBadValues(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a := c.node("a")
 		inputtest.Options(t, map[string][]any{

@@ -51,7 +51,7 @@ func TestAStopMessageComesBeforeTheBacklog(t *testing.T) {
 }
 
 // That nobody leads moves nothing, however long it lasts.
-func TestAHostStaysWhileNobodyLeads(t *testing.T) {
+func TestAHostStaysWithoutALeader(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		x := newTeam(c, 2)
 		x.lead(0)
@@ -175,7 +175,7 @@ func TestTheRestartBudgetIsAWindow(t *testing.T) {
 
 // A child that has lived for long is started anew without a long pause, whatever
 // was before.
-func TestTheBackoffBeginsAnew(t *testing.T) {
+func TestTheBackoffStartsOver(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a := c.node("a")
 		c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
@@ -227,7 +227,7 @@ func TestStateIsNotKeptForALaterLease(t *testing.T) {
 
 // When a host has died, the preferred one of the waiting nodes gets the name, and
 // not after a detour.
-func TestThePreferredOfThoseWhoWaitIsFirst(t *testing.T) {
+func TestThePreferredOfWaitingNodesIsFirst(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		prefer := singleton.WithPreferred("best", "good")
 		best := c.node("best")

@@ -60,7 +60,7 @@ func TestAFormerHostForwardsUntilOthersHaveLooked(t *testing.T) {
 }
 
 // The first mail of another node may come when the lease has moved already.
-func TestAHostThatNobodySentToForwards(t *testing.T) {
+func TestAHostThatGotNoMailForwards(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		c.front = unwatched{c.store, c.store}
 		ns := c.nodes("a", "b")
@@ -113,7 +113,7 @@ func TestAHostThatIsFoundLateIsForgotten(t *testing.T) {
 
 // A host that handed over before counts as that no more once it hosts again: it need not wait for
 // others when it stops last.
-func TestAHostThatIsBackWaitsForNobody(t *testing.T) {
+func TestAHostThatIsBackDoesNotWait(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		c.front = unwatched{c.store, c.store}
 		x := newTeam(c, 2)

@@ -309,7 +309,7 @@ func (p *proxy) lookUp() {
 		var known bool
 		err := boundary.Call(func() (err error) { rec, known, err = f.Holder(ctx); return err })
 		if err != nil {
-			p.log.Debug("who hosts is not known", zap.Error(err))
+			p.log.Debug("the host is not known", zap.Error(err))
 		}
 		p.c.post(func() {
 			p.c.storeSaid(err)

@@ -109,7 +109,7 @@ func TestProxyFindsTheHostAfterARestartAtTheSameAddress(t *testing.T) {
 	})
 }
 
-func TestProxyForwardsWhatWasQueuedWhenTheHostLeaves(t *testing.T) {
+func TestProxyForwardsItsQueueWhenTheHostLeaves(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b := c.node("a"), c.node("b")
 		c.log.behave = func(n *node, ctx actor.Context, _ *life) bool {

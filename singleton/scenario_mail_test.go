@@ -310,7 +310,7 @@ func TestScenarioMail6ALongDrainOfAChild(t *testing.T) {
 
 // What its asker has given up is not delivered later, from a buffer of this node or of
 // another one.
-func TestWhatItsAskerGaveUpIsNotDelivered(t *testing.T) {
+func TestMessagesOfAskersThatGaveUpAreNotDelivered(t *testing.T) {
 	giveUp := func(t *testing.T, m *singleton.Manager, number int) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)

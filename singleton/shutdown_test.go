@@ -71,7 +71,7 @@ func TestStopAllStopsSideBySide(t *testing.T) {
 	})
 }
 
-func TestStopAllNamesWhatWasNotReleasedInTime(t *testing.T) {
+func TestStopAllNamesLeasesNotReleasedInTime(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a := c.node("a")
 		release := make(chan struct{})
@@ -132,7 +132,7 @@ func TestStopAllWithADoneContextTells(t *testing.T) {
 	})
 }
 
-func TestStopAllStopsWhatIsStartedMeanwhile(t *testing.T) {
+func TestStopAllStopsManagersStartedMeanwhile(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a := c.node("a")
 		release := make(chan struct{})

@@ -228,7 +228,7 @@ func managerID(name string) string {
 // no context.
 func (m *Manager) check(ctx context.Context) error {
 	if m.system == nil {
-		return fmt.Errorf("singleton: manager: %w: made by nobody, must come from singleton.Start", lease.ErrInvalid)
+		return fmt.Errorf("singleton: manager: %w: the zero value, must come from singleton.Start", lease.ErrInvalid)
 	}
 	if err := lease.ValidateContext(ctx); err != nil {
 		return fmt.Errorf("singleton %.64q: %w", m.name, err)
@@ -315,7 +315,7 @@ func (m *Manager) cleanUp() {
 	var err error
 	if m.sign != nil {
 		if err := m.sign.Close(ctx); err != nil {
-			m.log.Warn("who hosted is told until that expires", zap.Error(err))
+			m.log.Warn("the announcement of the host could not be withdrawn, and stands until it expires", zap.Error(err))
 		}
 	}
 	if m.own != nil {

@@ -57,7 +57,7 @@ func TestPlannedMovesOverSlowLinksStartWarm(t *testing.T) {
 
 // A state that comes when the next host has gone on is told once; so is one whose link
 // breaks, or whose host dies.
-func TestAStateThatDoesNotComeInTimeIsTold(t *testing.T) {
+func TestALateStateIsReported(t *testing.T) {
 	for what, x := range map[string]struct {
 		begun func(c *cluster, p *pair)
 		want  int
@@ -100,7 +100,7 @@ func TestAStateThatDoesNotComeInTimeIsTold(t *testing.T) {
 
 // A state that is sent when the next host's offer is over is told: the transfer took longer
 // than that.
-func TestAStateThatComesWhenTheOfferIsOverIsTold(t *testing.T) {
+func TestAStateAfterTheOfferIsReported(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		p, cold := moved(t, c, nothing, func(p *pair) {
 			over := time.Now().Add(ttl + 50*time.Millisecond)
@@ -138,7 +138,7 @@ func TestTheNextHostDiesBeforeItHasTheState(t *testing.T) {
 
 // A child that is shut off leaves nothing, and a state beyond the budget is not sent:
 // both are told.
-func TestAStateThatIsNotLeftIsTold(t *testing.T) {
+func TestAMissingStateIsReported(t *testing.T) {
 	for what, opts := range map[string][]singleton.Option{
 		"overdue": {singleton.WithStop(nil, 500*time.Millisecond)},
 		"budget":  nil,

@@ -165,7 +165,7 @@ func TestALeaderIsKnownByItsAddress(t *testing.T) {
 
 // The new host keeps what it is being handed though its leadership ends and nobody
 // else's begins.
-func TestNobodyLeadsInTheMidstOfAHandOver(t *testing.T) {
+func TestTheLeaderGoesDuringAHandOver(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		p := newPair(c, func(_ *node, _ int, k *keepsake) actor.Actor { return &slow{k, time.Second} }, keeperOwner)
 		p.lead(0, keeperOwner)
@@ -218,7 +218,7 @@ func TestStateThatIsTakenUpTooLateIsForgotten(t *testing.T) {
 }
 
 // What a child would have handed over is given up where no node takes over: that is told.
-func TestAStateThatNobodyTakesIsTold(t *testing.T) {
+func TestAStateWithoutSuccessorIsReported(t *testing.T) {
 	for _, stateful := range []bool{true, false} {
 		t.Run(fmt.Sprint(stateful), func(t *testing.T) {
 			bubble(t, func(t *testing.T, c *cluster) {

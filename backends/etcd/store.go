@@ -70,7 +70,7 @@ func WithLogger(l *zap.Logger) Option { return func(s *Store) { s.log = l } }
 // nothing. An error is lease.ErrInvalid.
 func New(client *clientv3.Client, opts ...Option) (*Store, error) {
 	if client == nil || client.Ctx() == nil {
-		return nil, fmt.Errorf("etcd.New: client: %w: nil, or made by nobody, must come from clientv3.New", lease.ErrInvalid)
+		return nil, fmt.Errorf("etcd.New: client: %w: nil or the zero value, must come from clientv3.New", lease.ErrInvalid)
 	}
 	s := &Store{client: client, prefix: DefaultPrefix}
 	s.ops.Store(maxOps)
@@ -125,7 +125,7 @@ var errClosed = errors.New("etcd: the client was closed")
 // check refuses what a call can't begin with.
 func (s *Store) check(ctx context.Context) error {
 	if s.client == nil {
-		return fmt.Errorf("etcd: %w: the store was made by nobody, must come from etcd.New", lease.ErrInvalid)
+		return fmt.Errorf("etcd: %w: the store is the zero value, must come from etcd.New", lease.ErrInvalid)
 	}
 	if err := lease.ValidateContext(ctx); err != nil {
 		return fmt.Errorf("etcd: %w", err)

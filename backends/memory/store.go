@@ -91,7 +91,7 @@ func (s *Store) begin(ctx context.Context, op string) (now time.Duration, err er
 		return 0, fmt.Errorf("memory store: %s: %w", op, err)
 	}
 	if s.records == nil {
-		return 0, fmt.Errorf("memory store: %s: %w: the store was made by nobody, must come from memory.New", op, lease.ErrInvalid)
+		return 0, fmt.Errorf("memory store: %s: %w: the store is the zero value, must come from memory.New", op, lease.ErrInvalid)
 	}
 	s.mu.Lock()
 	if ctx.Err() != nil {

@@ -138,7 +138,7 @@ func (s *Store) function(name string) string { return `"` + s.schema + `".` + na
 // made refuses a Store that did not come from New, and a nil context.
 func (s *Store) made(ctx context.Context) error {
 	if s.db == nil {
-		return fmt.Errorf("postgres: %w: the store was made by nobody, must come from postgres.New", lease.ErrInvalid)
+		return fmt.Errorf("postgres: %w: the store is the zero value, must come from postgres.New", lease.ErrInvalid)
 	}
 	if err := lease.ValidateContext(ctx); err != nil {
 		return fmt.Errorf("postgres: %w", err)

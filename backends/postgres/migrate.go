@@ -100,7 +100,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 			case at.version != 0:
 				return nil, nil
 			case at.names != "":
-				return nil, denied(ErrSchema, "%s has a table, or what else is named as one of the store's, "+
+				return nil, denied(ErrSchema, "%s has a table or another object that is named as one of the store's, "+
 					"that is not ours (WithSchema names another schema): %s", s.schema, at.names)
 			}
 			if at.schema == 0 {

@@ -67,7 +67,7 @@ func (p *primary) olderLocked(at server) error {
 	}
 	return denied(ErrOldPrimary, "the server is on timeline %d, and this store has used timeline %d of the same "+
 		"database system: stop the old primary, or let nothing lead there; if it is the right one, "+
-		"begin this process anew, or call AcceptHistory of the Store (not of a Keeper), which ends the terms of "+
+		"restart this process, or call AcceptHistory of the Store (not of a Keeper), which ends the terms of "+
 		"its Keepers", at.timeline, latest)
 }
 

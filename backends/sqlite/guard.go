@@ -151,7 +151,7 @@ func isOpen(ctx context.Context, tx *sql.Tx) error {
 	case err == nil:
 		_, err = tx.ExecContext(ctx, "ROLLBACK")
 		return errors.Join(fmt.Errorf("tx: %w: no transaction is open any more: a statement in it failed, "+
-			"and SQLite has rolled all of it back: roll back, and begin anew", lease.ErrInvalid), err)
+			"and SQLite has rolled all of it back: roll back, and begin again", lease.ErrInvalid), err)
 	case code(err) == lib.SQLITE_ERROR && strings.Contains(err.Error(), "within a transaction"):
 		return nil
 	}
@@ -192,7 +192,7 @@ func guardError(err error) error {
 			lease.ErrUnsupported, err)
 	case e.Code() == lib.SQLITE_BUSY_SNAPSHOT:
 		return fmt.Errorf("the transaction read before Guard, and another has written since: "+
-			"begin it anew, with Guard first: %w", err)
+			"begin it again, with Guard first: %w", err)
 	case e.Code()&0xff == lib.SQLITE_ERROR:
 		return fmt.Errorf("%w: the main database of the connection is no file of leases: %w", ErrSchema, err)
 	}

@@ -38,7 +38,7 @@ func (n *names) take() []string {
 
 // Who watches is told once by who makes links, whatever others that watch do, and subscribers
 // of the EventStream from before.
-func TestLinkBrokeTellsWhoWatches(t *testing.T) {
+func TestLinkBrokeTellsWatchers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		system := actor.NewActorSystem()
 		system.EventStream.Subscribe(func(any) { panic("a subscriber's bug") })

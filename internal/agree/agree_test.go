@@ -40,7 +40,7 @@ func TestVersionsOneApartUnderstandEachOther(t *testing.T) {
 	require.ErrorIs(t, keys.Check(record(map[string]string{"protocol": "1.0"})), lease.ErrBadRecord)
 }
 
-func TestWhatDiffersIsNamed(t *testing.T) {
+func TestDifferencesAreNamed(t *testing.T) {
 	for theirs, want := range map[string]string{
 		"":                     "",
 		"a=1 b=2":              "",

@@ -40,7 +40,7 @@ func parse(t *testing.T, source string) []string {
 	return lines(pkg)
 }
 
-func TestWhatIsWrittenDown(t *testing.T) {
+func TestListing(t *testing.T) {
 	require.Equal(t, []string{
 		"const C N = 3",
 		`const S untyped string = "x"`,

@@ -34,7 +34,7 @@ func TestHeadersAndSendersTakeRoom(t *testing.T) {
 
 // What travels plainly can be put in an Envelope where it arrives, whatever is in its headers;
 // what can't is refused where it is sent.
-func TestWhatGoesPlainlyFitsAnEnvelope(t *testing.T) {
+func TestPlainMessagesFitAnEnvelope(t *testing.T) {
 	limit := wire.DefaultLimit
 	payload := wrapperspb.String(strings.Repeat("x", limit-5)) // with its tag and length
 	enclose := func(_ string, e any) (*wire.Envelope, error) { return wire.Default.Envelop(e, limit) }

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/feed"
 )
 
-func TestAWatchTakesWhatWaits(t *testing.T) {
+func TestAWatchTakesWaitingEvents(t *testing.T) {
 	w := feed.NewWatch[int]("a/", true, 3)
 	require.True(t, w.Concerns("a/1", true))
 	require.False(t, w.Concerns("a/1", false), "deletions alone")
@@ -48,7 +48,7 @@ func TestAWatchThatIsTooSlowEnds(t *testing.T) {
 	}
 }
 
-func TestAWatchFailsBehindWhatWaits(t *testing.T) {
+func TestAWatchFailsBehindWaitingEvents(t *testing.T) {
 	w := feed.NewWatch[int]("", false, 3)
 	w.Push(1)
 	failure := errors.New("disk")

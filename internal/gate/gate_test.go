@@ -82,7 +82,7 @@ func TestEnvelopesKeepSenderAndHeaders(t *testing.T) {
 	})
 }
 
-func TestTheTermsEndIsToldWithoutAnyMessage(t *testing.T) {
+func TestOnLostNeedsNoMessage(t *testing.T) {
 	perform(t, func(s *stage) {
 		s.spawn()
 		s.term.end(errTakenOver)

@@ -131,7 +131,7 @@ func TestInboxGoesBySystemMessagesFirst(t *testing.T) {
 }
 
 // What is counted is what waits, whichever chunk it waits in.
-func TestInboxCountsWhatWaits(t *testing.T) {
+func TestInboxCountsWaitingMail(t *testing.T) {
 	step := make(chan struct{})
 	handling := make(chan struct{})
 	_, b := newTook(func(any) { handling <- struct{}{}; <-step })

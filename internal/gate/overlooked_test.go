@@ -26,7 +26,7 @@ var run int
 
 // A message that reaches its actor because that is on the sender's node is warned of once
 // for each type, with what cures it; on a node that no other can reach it is not.
-func TestWhatCouldNotComeFromAnotherNodeIsWarnedOf(t *testing.T) {
+func TestMailThatCanNotTravelIsWarnedOf(t *testing.T) {
 	require.NoError(t, wire.Register[friend](wire.Default, "gate.friend", nil))
 	run++ // once in a process: so they are other types in each run of the test
 	strangers, outsiders := reflect.ArrayOf(run, reflect.TypeFor[stranger]()), reflect.ArrayOf(run, reflect.TypeFor[outsider]())

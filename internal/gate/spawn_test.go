@@ -65,7 +65,7 @@ func TestMailForAnActorWhoseStartedRuns(t *testing.T) {
 
 // An actor may outlive who is told of its end: that is a dead letter, and a subscriber that
 // panics on it breaks nothing off.
-func TestTheEndIsToldToWhoHasEnded(t *testing.T) {
+func TestAnActorHearsOfItsEnd(t *testing.T) {
 	perform(t, func(s *stage) {
 		letters := 0
 		s.system.EventStream.Subscribe(func(e any) {

@@ -198,7 +198,7 @@ func TestAnOfferThatCanNotBeMadeIsDeclinedInTime(t *testing.T) {
 }
 
 // Who did not answer in time hears that an offer which is still to come is void.
-func TestASilentNodeIsToldThatItIsOff(t *testing.T) {
+func TestASilentNodeHearsThatItIsOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host, next := sides(t)
 		host.deaf = true // its answer is lost
@@ -235,7 +235,7 @@ func TestAnOfferStaysFreshWhileTheHostStops(t *testing.T) {
 
 // An offer that could not be kept fresh is asked for anew before anything is transferred
 // to it, once.
-func TestAnOfferThatIsTooOldIsAskedForAnew(t *testing.T) {
+func TestAnOldOfferIsAskedForAgain(t *testing.T) {
 	for _, answers := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			host, next := sides(t)
@@ -259,7 +259,7 @@ func TestAnOfferThatIsTooOldIsAskedForAnew(t *testing.T) {
 }
 
 // An offer without a lifetime is too old at once; it is not asked for for ever.
-func TestAnOfferWithoutLifetimeIsAskedForAnewOnce(t *testing.T) {
+func TestAnOfferWithoutLifetimeIsAskedForAgainOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host, next := sides(t)
 		next.offer = func(context.Context) (lease.Offer, error) { return lease.Offer{Name: "n"}, nil }
@@ -275,7 +275,7 @@ func TestAnOfferWithoutLifetimeIsAskedForAnewOnce(t *testing.T) {
 
 // A store that fails once, while the last offer is good still, costs nothing; one that
 // goes on failing is told of, and the offer stands until the host has called it off.
-func TestAnOfferOutlivesOneThatCanNotBeMadeAnew(t *testing.T) {
+func TestAnOfferOutlivesAFailedRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host, next := sides(t)
 		host.fire(handover.Move)
@@ -295,7 +295,7 @@ func TestAnOfferOutlivesOneThatCanNotBeMadeAnew(t *testing.T) {
 
 // A node with an offer out takes another invitation of the same host, as one host means
 // one hand-over, and tells of states of the one before.
-func TestAnInvitationAnewTakesThePlaceOfTheLast(t *testing.T) {
+func TestANewInvitationReplacesTheLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host, next := sides(t)
 		host.fire(handover.Move)
@@ -369,7 +369,7 @@ func TestALinkThatIsBackIsNotTakenForBroken(t *testing.T) {
 }
 
 // A node that is leaving has no new offer made, and tells why.
-func TestANodeThatLeavesMakesNoOfferAnew(t *testing.T) {
+func TestANodeThatLeavesRenewsNoOffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host, next := sides(t)
 		host.deaf = true

@@ -74,7 +74,7 @@ func TestTheOtherWayHasItsOwnBandwidth(t *testing.T) {
 	})
 }
 
-func TestWhatWaitsForBandwidthGoesByTheNewShape(t *testing.T) {
+func TestQueuedMailGoesByTheNewShape(t *testing.T) {
 	bubble(t, func(t *testing.T, net *memnet.Net, a, b *machine) {
 		var seen journal
 		b.clocked(&seen)
@@ -160,7 +160,7 @@ func TestAStallHoldsOneDirection(t *testing.T) {
 	})
 }
 
-func TestAStallInterruptsWhatLeaves(t *testing.T) {
+func TestAStallInterruptsSending(t *testing.T) {
 	bubble(t, func(t *testing.T, net *memnet.Net, a, b *machine) {
 		var seen journal
 		b.clocked(&seen)
@@ -187,7 +187,7 @@ func TestAStallInterruptsWhatLeaves(t *testing.T) {
 	})
 }
 
-func TestACutDuringAStallBreaksWhatIsQueued(t *testing.T) {
+func TestACutDuringAStallBreaksTheQueue(t *testing.T) {
 	bubble(t, func(t *testing.T, net *memnet.Net, a, b *machine) {
 		var seen, watcher journal
 		b.clocked(&seen)
@@ -320,7 +320,7 @@ func TestBytesAndPeaksAreCounted(t *testing.T) {
 
 // Who watches links hears of one that broke, as with package remoting, whatever a subscriber
 // of the EventStream does that came before.
-func TestWhoWatchesLinksHearsInSpiteOfSubscribers(t *testing.T) {
+func TestWatchersOfLinksHearInSpiteOfSubscribers(t *testing.T) {
 	for how, fails := range map[string]func(){
 		"panics": func() { panic("a subscriber's bug") },
 		"hangs":  func() { time.Sleep(time.Hour) },

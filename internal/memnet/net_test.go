@@ -97,7 +97,7 @@ func (p blocking) SendUserMessage(*actor.PID, any)   { <-p.gate }
 func (p blocking) SendSystemMessage(*actor.PID, any) { <-p.gate }
 func (p blocking) Stop(*actor.PID)                   {}
 
-func TestWhatTheDeadSendIsCountedApart(t *testing.T) {
+func TestMailOfTheDeadIsCountedApart(t *testing.T) {
 	bubble(t, func(t *testing.T, net *memnet.Net, a, b *machine) {
 		var seen journal
 		b.spawn("x", &seen)
@@ -111,7 +111,7 @@ func TestWhatTheDeadSendIsCountedApart(t *testing.T) {
 	})
 }
 
-func TestCutRefusesMailAndVanishesWhatIsUnderWay(t *testing.T) {
+func TestACutRefusesMailAndLosesMailUnderWay(t *testing.T) {
 	bubble(t, func(t *testing.T, net *memnet.Net, a, b *machine) {
 		var seen journal
 		b.spawn("x", &seen)
@@ -137,7 +137,7 @@ func TestCutRefusesMailAndVanishesWhatIsUnderWay(t *testing.T) {
 
 // What is not UTF-8 ends the link as remote's would end, with what waits for it; what is
 // sent later goes over the next one.
-func TestWhatIsNoTextEndsTheLink(t *testing.T) {
+func TestInvalidUTF8EndsTheLink(t *testing.T) {
 	bubble(t, func(t *testing.T, net *memnet.Net, a, b *machine) {
 		var seen journal
 		b.spawn("x", &seen)
@@ -223,7 +223,7 @@ func TestALinkThatWasNeverUsedBreaksUnheard(t *testing.T) {
 	})
 }
 
-func TestALinkThatComesAboutLateLostWhatWasSentBefore(t *testing.T) {
+func TestALateLinkLostEarlierMail(t *testing.T) {
 	bubble(t, func(t *testing.T, net *memnet.Net, a, b *machine) {
 		var atB journal
 		b.spawn("x", &atB)

@@ -105,7 +105,7 @@ type wireEuro struct{ *wrapperspb.StringValue }
 
 func (w *wireEuro) Deserialize() (remote.RootSerializable, error) { return euro{w.Value}, nil }
 
-func TestWhatCannotBeSentIsADeadLetterOfTheSender(t *testing.T) {
+func TestUnencodableMailIsADeadLetterOfTheSender(t *testing.T) {
 	bubble(t, func(t *testing.T, net *memnet.Net, a, b *machine) {
 		var seen journal
 		b.spawn("x", &seen)
@@ -123,7 +123,7 @@ func TestWhatCannotBeSentIsADeadLetterOfTheSender(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBeReadIsADeadLetterOfTheReceiver(t *testing.T) {
+func TestUnreadableMailIsADeadLetterOfTheReceiver(t *testing.T) {
 	for _, how := range []string{"fails", "panics"} {
 		t.Run(how, func(t *testing.T) {
 			bubble(t, func(t *testing.T, net *memnet.Net, a, b *machine) {
@@ -141,7 +141,7 @@ func TestWhatCannotBeReadIsADeadLetterOfTheReceiver(t *testing.T) {
 	}
 }
 
-func TestMailForNobodyIsADeadLetterOfTheReceiver(t *testing.T) {
+func TestMailForAnUnknownIDIsADeadLetterOfTheReceiver(t *testing.T) {
 	bubble(t, func(t *testing.T, net *memnet.Net, a, b *machine) {
 		_, err := a.Root.RequestFuture(a.to("b", "nobody"), text("?"), time.Minute).Result()
 		require.ErrorIs(t, err, actor.ErrDeadLetter)
@@ -151,7 +151,7 @@ func TestMailForNobodyIsADeadLetterOfTheReceiver(t *testing.T) {
 	})
 }
 
-func TestAProcessThatPanicsHarmsNobody(t *testing.T) {
+func TestAPanicOfAProcessIsContained(t *testing.T) {
 	bubble(t, func(t *testing.T, net *memnet.Net, a, b *machine) {
 		var seen journal
 		b.spawn("x", &seen)

@@ -65,7 +65,7 @@ func TestNoPublisherWaits(t *testing.T) {
 
 // What does not fit is dropped, counted and said once; and that is so again when all is published.
 // Dead letters leave events their room.
-func TestWhatDoesNotFitIsCounted(t *testing.T) {
+func TestEventsBeyondTheBoundAreCounted(t *testing.T) {
 	var events, letters atomic.Int64
 	with(t, func(e any) {
 		time.Sleep(2 * time.Millisecond)

@@ -113,7 +113,7 @@ func TestOrderSenderAndHeadersAreKept(t *testing.T) {
 	})
 }
 
-func TestWhatCannotTravelIsADeadLetter(t *testing.T) {
+func TestMailThatCanNotTravelIsADeadLetter(t *testing.T) {
 	respond := func(ctx actor.Context) {
 		if _, ok := ctx.Message().(*wrapperspb.Int64Value); ok {
 			ctx.Respond(secret{1})
@@ -130,7 +130,7 @@ func TestWhatCannotTravelIsADeadLetter(t *testing.T) {
 }
 
 // A header, a sender or a target that is not UTF-8 has its message refused where it is sent.
-func TestWhatIsNoTextIsADeadLetter(t *testing.T) {
+func TestInvalidUTF8IsADeadLetter(t *testing.T) {
 	pair(t, func(ctx actor.Context) {
 		if m, ok := ctx.Message().(*wrapperspb.Int64Value); ok {
 			to := ctx.Sender()
@@ -161,7 +161,7 @@ func TestWhatIsNoTextIsADeadLetter(t *testing.T) {
 	})
 }
 
-func TestTheGatewayRefusesWhatIsNotForItsNode(t *testing.T) {
+func TestTheGatewayRefusesMailForOtherNodes(t *testing.T) {
 	pair(t, func(actor.Context) {}, func(t *testing.T, a, b *actor.ActorSystem, pid *actor.PID) {
 		dead := deadLetters(a)
 		gateway := actor.NewPID("a:1", "holdfast/replies")
@@ -181,7 +181,7 @@ func TestTheGatewayRefusesWhatIsNotForItsNode(t *testing.T) {
 
 // Who asks on another node is told at once that the answer can't travel, and what cures
 // it, by its node or by that of who answered.
-func TestAnAnswerThatCannotTravelIsToldToTheAsker(t *testing.T) {
+func TestTheAskerHearsThatItsAnswerCanNotTravel(t *testing.T) {
 	respond := func(ctx actor.Context) {
 		if _, ok := ctx.Message().(*wrapperspb.StringValue); ok {
 			ctx.Respond(secret{1})

@@ -160,11 +160,11 @@ func (r *Router) expire(now time.Duration) {
 		case it.Until > 0 && it.Until <= now:
 			r.port.Refuse(it, wire.Reason_REASON_EXPIRED, gaveUp)
 		default:
-			r.port.Refuse(it, wire.Reason_REASON_NO_SUCH_TOKEN, "it was routed by an ownership that nobody has had")
+			r.port.Refuse(it, wire.Reason_REASON_NO_SUCH_TOKEN, "no node ever had the ownership that it was routed by")
 		}
 	}
 	r.queue.tidy()
 	r.dueBy(next)
 }
 
-const gaveUp = "who asked does not wait any more"
+const gaveUp = "the asker does not wait any more"

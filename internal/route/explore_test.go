@@ -239,7 +239,7 @@ var planted = []struct {
 }
 
 // A model that finds nothing has to be one that would have.
-func TestExploreFindsWhatIsPlanted(t *testing.T) {
+func TestExploreFindsPlantedMistakes(t *testing.T) {
 	for _, p := range tier.Models(planted, nil) {
 		t.Run(p.what, func(t *testing.T) {
 			p.model.plant = p.what

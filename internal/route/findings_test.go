@@ -272,7 +272,7 @@ func TestACrossingFollowsTheName(t *testing.T) {
 
 // What comes back goes before what never went, in order; what no node ever takes is
 // refused in the end.
-func TestWhatReturnsGoesFirst(t *testing.T) {
+func TestReturnedMailGoesFirst(t *testing.T) {
 	d := backlog(0, 10, 6)
 	d.r.Host(self(1), 2, true)
 	d.full = true

@@ -161,7 +161,7 @@ func TestCongestionLosesNothing(t *testing.T) {
 // When links break and nodes restart, only that is lost which was under way over one of
 // them and not kept, or was the restarted node's; nothing comes twice but what was taken
 // back from a node that had taken it. Actors that are lost and go on hold nobody up.
-func TestFaultsLoseOnlyWhatWasUnderWay(t *testing.T) {
+func TestFaultsLoseOnlyMailUnderWay(t *testing.T) {
 	var lost, left atomic.Int64
 	each(t, func(t *testing.T, seed uint64) {
 		w := newWorld(seed, 3+int(seed%2), 10000)

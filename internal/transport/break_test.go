@@ -37,7 +37,7 @@ func (s *station) breaks(t *testing.T) *atomic.Int64 {
 // A link that is silent counts as broken after a while, though remote says nothing of it: who
 // watches is told, as what went over it is not known to have arrived. If it is not answered for
 // long then, remote is to make it anew.
-func TestASilentLinkIsTold(t *testing.T) {
+func TestASilentLinkIsReported(t *testing.T) {
 	bubble(t, func(t *testing.T, net *memnet.Net, a, b *station) {
 		var lost, anew atomic.Int64
 		told := a.breaks(t)
@@ -76,7 +76,7 @@ func TestASilentLinkIsTold(t *testing.T) {
 
 // It is made anew whatever subscribers of the EventStream do: who makes links is asked, not told
 // behind these.
-func TestASilentLinkIsMadeAnewBesideSubscribersThatHang(t *testing.T) {
+func TestASilentLinkIsReplacedBesideHangingSubscribers(t *testing.T) {
 	bubble(t, func(t *testing.T, net *memnet.Net, a, b *station) {
 		release := make(chan struct{})
 		a.system.EventStream.Subscribe(func(any) { <-release })
@@ -98,7 +98,7 @@ func TestASilentLinkIsMadeAnewBesideSubscribersThatHang(t *testing.T) {
 
 // The next link is probed when one broke. That is told before code of the user's runs for it,
 // which may not return.
-func TestABreakIsToldBeforeAnythingIsSent(t *testing.T) {
+func TestABreakIsReportedBeforeTheNextSend(t *testing.T) {
 	for what, fail := range map[string]func(release chan struct{}){
 		"hangs":  func(release chan struct{}) { <-release },
 		"panics": func(chan struct{}) { panic("a middleware's bug") },
@@ -161,7 +161,7 @@ func TestASendThatHangsDoesNotEndReading(t *testing.T) {
 
 // What returns does so in the order in which answers say it, though others than the goroutine
 // that reads them give it back.
-func TestWhatAnswersReturnStaysInOrder(t *testing.T) {
+func TestReturnedFramesStayInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		defer time.Sleep(2 * time.Second)
 		a := join(memnet.New(), "a")
@@ -193,7 +193,7 @@ func ints(all []any) (n []int) {
 // However long a peer was away, its link is up as soon as a record tells that another life is
 // there: a process that was killed and started again may be the host by then. A record that says
 // what is known already makes no difference.
-func TestALinkIsUpAsSoonAsAnotherLifeIsTold(t *testing.T) {
+func TestALinkIsUpOnceAnotherLifeIsReported(t *testing.T) {
 	for _, away := range []time.Duration{100 * time.Millisecond, time.Second, 3 * time.Second, 20 * time.Second} {
 		for _, told := range []bool{true, false} {
 			bubble(t, func(t *testing.T, net *memnet.Net, a, b *station) {

@@ -257,7 +257,7 @@ func TestExplore(t *testing.T) {
 	}
 }
 
-func TestExploreFindsWhatIsPlanted(t *testing.T) {
+func TestExploreFindsPlantedMistakes(t *testing.T) {
 	for plant, want := range map[string]error{
 		"a new link forgets what was taken": errTwice,
 		"gaps are taken":                    explore.ErrDeadEnd,

@@ -269,7 +269,7 @@ func FuzzHostile(f *testing.F) {
 	})
 }
 
-func TestWhatIsRememberedIsBounded(t *testing.T) {
+func TestRememberedLinksAreBounded(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *memnet.Net, a, b *station) {
 		p := &process{a.Node}
 		for i := range 3 * maxSenders {

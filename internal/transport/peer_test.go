@@ -13,7 +13,7 @@ import (
 
 // A message that arrived between two others is asked for 50 ms after it went, also where the
 // timer was to repeat the probe before it much later.
-func TestWhatGoesAfterAnAnswerIsProbedInTime(t *testing.T) {
+func TestMailAfterAnAnswerIsProbedInTime(t *testing.T) {
 	bubble(t, func(t *testing.T, net *memnet.Net, a, b *station) {
 		var lost atomic.Int64
 		probes := func() uint64 {

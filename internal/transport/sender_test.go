@@ -123,7 +123,7 @@ func TestAFrameThatVanishes(t *testing.T) {
 
 // A peer that restarts unnoticed may take what is under way before its word is heard:
 // nothing of that goes back.
-func TestARestartThatNobodyNoticed(t *testing.T) {
+func TestAnUnnoticedRestart(t *testing.T) {
 	s, o := newSender(), &holder{}
 	s.begin(0)
 	s.ack(ackOf("b1", 1, 1, 0), 0)
@@ -159,7 +159,7 @@ func TestAChannelThatWasForgotten(t *testing.T) {
 }
 
 // Messages about mail that are sent while the link is down go behind what was kept.
-func TestControlDoesNotOvertakeWhatIsKept(t *testing.T) {
+func TestControlDoesNotOvertakeKeptMail(t *testing.T) {
 	s, o := newSender(), &holder{}
 	s.keepOne(o, 1, 0)
 	s.gone(0)
@@ -214,7 +214,7 @@ func TestAMessageAboutMailDoesNotWaitForLong(t *testing.T) {
 	require.Contains(t, s.take(), "answer")
 }
 
-func TestWhatIsLostIsCounted(t *testing.T) {
+func TestLostMailIsCounted(t *testing.T) {
 	s := newSender()
 	var a, b atomic.Int64
 	for i := range 3 {
@@ -229,7 +229,7 @@ func TestWhatIsLostIsCounted(t *testing.T) {
 
 // A frame returns, past those behind it, when links that live have lost it again and again. How
 // often its link broke is of no account.
-func TestOnlyWhatVanishesReturns(t *testing.T) {
+func TestOnlyVanishedFramesReturn(t *testing.T) {
 	s, o := newSender(), &holder{}
 	for i := range 2 {
 		s.keep(frame{owner: o, item: i, to: "x", msg: &wire.Frame{To: "x"}, size: 10}, 0)

@@ -58,7 +58,7 @@ func roundTrip(t *testing.T, r *wire.Registry, msg any) any {
 	return got
 }
 
-func TestWhatIsSentAsTArrivesAsTAndPointerAsPointer(t *testing.T) {
+func TestValuesArriveAsValuesAndPointersAsPointers(t *testing.T) {
 	r := wire.NewRegistry()
 	require.NoError(t, wire.Register[order](r, "order", nil))
 	require.NoError(t, wire.Register[string](r, "text", nil))
@@ -123,7 +123,7 @@ func TestAPanickingCodecIsContained(t *testing.T) {
 	require.ErrorContains(t, err, "panic: unmarshal")
 }
 
-func TestWhatCannotBeEncoded(t *testing.T) {
+func TestUnencodable(t *testing.T) {
 	r := wire.NewRegistry()
 	require.NoError(t, wire.Register[order](r, "order", nil))
 	require.NoError(t, wire.Register[any2](r, "any", nil))
@@ -177,7 +177,7 @@ func TestThePayloadIsBounded(t *testing.T) {
 	require.ErrorIs(t, err, wire.ErrTooLarge)
 }
 
-func TestWhatCannotBeDecoded(t *testing.T) {
+func TestUndecodable(t *testing.T) {
 	r := wire.NewRegistry()
 	require.NoError(t, wire.Register[order](r, "order", nil))
 	for _, c := range []struct {

@@ -41,7 +41,7 @@ var single = []string{
 }
 
 // slowUnderRace are tests of one goroutine, or of figures, in packages that run under -race.
-const slowUnderRace = "^(TestAdaptiveAgainstFixed|TestRenewalsArePerSession|TestHeapPerLease|TestExploreFindsWhatIsPlanted|TestExpiryOfManyRecords)$"
+const slowUnderRace = "^(TestAdaptiveAgainstFixed|TestRenewalsArePerSession|TestHeapPerLease|TestExploreFindsPlantedMistakes|TestExpiryOfManyRecords)$"
 
 // Real reports whether the tests of a package, by its folder, run real servers or processes.
 func Real(pkg string) bool {

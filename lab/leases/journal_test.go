@@ -39,7 +39,7 @@ func TestJudgeSeesDoublesAndTokensThatGoBack(t *testing.T) {
 	require.NoError(t, judge([]tenure{a, other}).err(), "another name")
 }
 
-func TestSilenceSeesWhoBelievesTooLong(t *testing.T) {
+func TestSilenceSeesBeliefsThatLastTooLong(t *testing.T) {
 	b := &bed{ttl: 10 * time.Second, gone: time.Second, returning: 30 * time.Second}
 	b.journal.list = []*tenure{{Name: "x", Last: 9 * time.Second}}
 	require.NoError(t, b.silence())
@@ -49,7 +49,7 @@ func TestSilenceSeesWhoBelievesTooLong(t *testing.T) {
 	require.NoError(t, b.silence(), "it may have been renewed")
 }
 
-func TestFindCountsWhatWasLost(t *testing.T) {
+func TestFindCountsLosses(t *testing.T) {
 	b := &bed{ttl: time.Second, names: map[string]time.Duration{"long": 0, "kept": 0, "short": 1}, gone: 2 * time.Second}
 	b.journal.list = []*tenure{
 		{Name: "long", Node: "a", Token: 1, First: 0, Last: 3 * time.Second, Over: true, Reason: "expired"},

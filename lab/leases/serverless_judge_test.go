@@ -96,7 +96,7 @@ func TestASoundTaleBreaksNothing(t *testing.T) {
 }
 
 // Every planted overlap, gap and token is found, and what may be is not.
-func TestWhatIsPlantedInATale(t *testing.T) {
+func TestPlantedTales(t *testing.T) {
 	for name, c := range map[string]struct {
 		plant func(*tale)
 		found string // the rule; empty: nothing is

@@ -29,7 +29,7 @@ func pairOf(t *testing.T, n int) (w, r *Journal[note]) {
 	return w, r
 }
 
-func TestWhatIsNotedIsReadByOthers(t *testing.T) {
+func TestNotesAreReadByOthers(t *testing.T) {
 	w, r := pairOf(t, 3)
 	es, err := r.Read()
 	require.NoError(t, err)

@@ -195,7 +195,7 @@ func TestAnEndTravelsBehindItsBytes(t *testing.T) {
 	})
 }
 
-func TestShapesBoundWhatIsKept(t *testing.T) {
+func TestShapesBoundTheQueue(t *testing.T) {
 	require.Equal(t, buffered, Shape{Rate: 1000}.limit())
 	require.Equal(t, buffered+delayLine, Shape{Delay: time.Second}.limit())
 	require.Equal(t, buffered+15_000, Shape{Delay: 50 * time.Millisecond, Jitter: 250 * time.Millisecond, Rate: 50_000}.limit())

@@ -36,7 +36,7 @@ func TestAProcessTakesOrdersAndReports(t *testing.T) {
 	require.Greater(t, p.RSS(), uint64(1<<20))
 }
 
-func TestTheEndOfAProcessEndsWhatWaitsForIt(t *testing.T) {
+func TestTheEndOfAProcessEndsItsWaiters(t *testing.T) {
 	p := child(t)
 	require.NoError(t, p.Signal(syscall.SIGSTOP)) // one that is stopped can be killed as well
 	go func() { _ = p.Kill() }()

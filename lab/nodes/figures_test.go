@@ -161,7 +161,7 @@ func TestColdStartsAreHeldToTheirEvents(t *testing.T) {
 	}
 }
 
-func TestWhatIsLostMustBeCounted(t *testing.T) {
+func TestLossesMustBeCounted(t *testing.T) {
 	for counted, want := range map[int64]int{0: 1, 1: 0} {
 		ev := sound()
 		for i, e := range ev.entries {
@@ -179,7 +179,7 @@ func TestWhatIsLostMustBeCounted(t *testing.T) {
 	require.Equal(t, ruleUnknown, judge(ev).violations[0].rule)
 }
 
-func TestTheViewFollowsWhoHosts(t *testing.T) {
+func TestTheViewFollowsTheHosts(t *testing.T) {
 	c := &crew{settings: settings{Names: names{Shards: 2}}, slots: []*slot{{index: 0}, {index: 1}}}
 	for _, s := range c.slots {
 		j, err := machine.MakeJournal[entry](t.TempDir()+"/journal", 10)

@@ -124,7 +124,7 @@ func TestEveryViolationIsFound(t *testing.T) {
 
 // What is no violation: late work that was known to be late, and what the sharding
 // said it could not order.
-func TestWhatIsCountedApart(t *testing.T) {
+func TestExcusesAreCountedApart(t *testing.T) {
 	ev := sound()
 	x := entry{at: 420 * ms, kind: overran, name: 1, token: 6, sender: 9, target: 1, seq: 1}
 	ev.entries = append(ev.entries, seen{x, 0, 0})
@@ -138,7 +138,7 @@ func TestWhatIsCountedApart(t *testing.T) {
 
 // Two at work at once, as etcd had ended a lease that it had confirmed: counted apart,
 // but for everything that could have been a node's fault.
-func TestWhatEtcdIsToBlameFor(t *testing.T) {
+func TestRevocationsByEtcd(t *testing.T) {
 	overlap := func() evidence {
 		ev := sound()
 		for i := range ev.entries {

@@ -69,7 +69,7 @@ var kinds = []kind{
 	{"internal/route", "TestMailStaysWholeAndInOrder", 0.05},
 	{"internal/route", "TestFastMovesLoseNothing", 0.05},
 	{"internal/route", "TestCongestionLosesNothing", 0.05},
-	{"internal/route", "TestFaultsLoseOnlyWhatWasUnderWay", 0.05},
+	{"internal/route", "TestFaultsLoseOnlyMailUnderWay", 0.05},
 	{"internal/route", "TestSmallBoundsLoseNothingUncounted", 0.05},
 	{"membership", "TestSimulation", 0.03},
 	{"singleton", "TestSimulation", 0.12},

@@ -38,7 +38,7 @@ func TestReduce(t *testing.T) {
 }
 
 func TestReplaysAreRead(t *testing.T) {
-	for _, s := range []string{"lease:TestSimulation:7", "internal/route:TestFaultsLoseOnlyWhatWasUnderWay:123:1-3,9"} {
+	for _, s := range []string{"lease:TestSimulation:7", "internal/route:TestFaultsLoseOnlyMailUnderWay:123:1-3,9"} {
 		h, err := parse(s)
 		require.NoError(t, err)
 		require.Equal(t, s, h.String())

@@ -107,7 +107,7 @@ func (s *Store) Limits() lease.StoreLimits { return s.limits }
 // check is the beginning of every call.
 func (s *Store) check(ctx context.Context, op string) error {
 	if s.sights == nil {
-		return fmt.Errorf("observed store: %s: %w: the store was made by nobody, must come from observed.New",
+		return fmt.Errorf("observed store: %s: %w: the store is the zero value, must come from observed.New",
 			op, lease.ErrInvalid)
 	}
 	if err := lease.ValidateContext(ctx); err != nil {

@@ -143,7 +143,7 @@ func (p *Provider) call(ctx context.Context, what string, a arguments, f func(*c
 		return r, err
 	}
 	if p == nil || p.store == nil {
-		return r, fmt.Errorf("%w: the Provider was made by nobody, must come from New", lease.ErrInvalid)
+		return r, fmt.Errorf("%w: the Provider is the zero value, must come from New", lease.ErrInvalid)
 	}
 	if err := p.limits.ValidateClaim(lease.Claim{Name: c.name}); err != nil {
 		return r, err

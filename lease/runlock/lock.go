@@ -58,7 +58,7 @@ func (k *Lock) Release(ctx context.Context) error {
 
 func (k *Lock) check(ctx context.Context) error {
 	if k == nil || k.h == nil || k.term == nil {
-		return fmt.Errorf("runlock.Lock: %w: made by nobody, must come from Locks.Try", lease.ErrInvalid)
+		return fmt.Errorf("runlock.Lock: %w: the zero value, must come from Locks.Try", lease.ErrInvalid)
 	}
 	return lease.ValidateContext(ctx)
 }

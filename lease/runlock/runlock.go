@@ -162,7 +162,7 @@ func (l *Locks) open(ctx context.Context, workflow, run string) (*Lock, error) {
 
 func (l *Locks) check(ctx context.Context, workflow, run string) (name string, err error) {
 	if l == nil || l.k == nil {
-		return "", fmt.Errorf("runlock.Locks: %w: made by nobody, must come from New", lease.ErrInvalid)
+		return "", fmt.Errorf("runlock.Locks: %w: the zero value, must come from New", lease.ErrInvalid)
 	}
 	if err := lease.ValidateContext(ctx); err != nil {
 		return "", fmt.Errorf("runlock: %w", err)

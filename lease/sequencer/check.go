@@ -36,7 +36,7 @@ func (e *StaleError) Error() string {
 	case e.Superseded():
 		return fmt.Sprintf("sequencer %v: %v: token %d has been seen", e.Sequencer, lease.ErrStale, e.Seen)
 	case e.Seen == 0:
-		return fmt.Sprintf("sequencer %v: %v: nobody holds the lease", e.Sequencer, lease.ErrStale)
+		return fmt.Sprintf("sequencer %v: %v: no owner holds the lease", e.Sequencer, lease.ErrStale)
 	}
 	return fmt.Sprintf("sequencer %v: %v: the store has given tokens up to %d", e.Sequencer, lease.ErrStale, e.Seen)
 }

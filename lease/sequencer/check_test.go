@@ -74,7 +74,7 @@ func TestCheckAsksTheStore(t *testing.T) {
 		require.ErrorIs(t, err, lease.ErrNotHeld)
 		require.ErrorAs(t, err, &stale)
 		require.Equal(t, sequencer.StaleError{Sequencer: first}, *stale)
-		require.ErrorContains(t, err, "nobody holds")
+		require.ErrorContains(t, err, "no owner holds")
 
 		_, term = hold(t, b, "job")
 		err = check(first)

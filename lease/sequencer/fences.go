@@ -216,7 +216,7 @@ func (f *Fences) check(ctx context.Context, s Sequencer) error {
 		return fmt.Errorf("sequencer: %w", err)
 	}
 	if f == nil || f.marks == nil {
-		return fmt.Errorf("sequencer: fences: %w: made by nobody, must come from NewFences", lease.ErrInvalid)
+		return fmt.Errorf("sequencer: fences: %w: the zero value, must come from NewFences", lease.ErrInvalid)
 	}
 	return s.Validate()
 }

@@ -63,9 +63,9 @@ func WithPrefix(p string) Option { return func(s *Store) { s.prefix = p } }
 func New(client *clientv3.Client, store *etcd.Store, opts ...Option) (*Store, error) {
 	switch {
 	case client == nil || client.Ctx() == nil:
-		return nil, fmt.Errorf("etcdstore.New: client: %w: nil, or made by nobody, must come from clientv3.New", lease.ErrInvalid)
+		return nil, fmt.Errorf("etcdstore.New: client: %w: nil or the zero value, must come from clientv3.New", lease.ErrInvalid)
 	case store == nil || store.Prefix() == "":
-		return nil, fmt.Errorf("etcdstore.New: store: %w: nil, or made by nobody, must come from etcd.New", lease.ErrInvalid)
+		return nil, fmt.Errorf("etcdstore.New: store: %w: nil or the zero value, must come from etcd.New", lease.ErrInvalid)
 	}
 	s := &Store{client: client, leases: store, prefix: DefaultPrefix, shards: map[string]*shard{}}
 	if err := input.Apply(s, nil, lease.ErrInvalid, opts); err != nil {
@@ -91,7 +91,7 @@ var errClosed = errors.New("the client was closed")
 // end it.
 func (s *Store) enter(ctx context.Context, o lease.Ownership) (sh *shard, leave func(), err error) {
 	if s.client == nil {
-		return nil, nil, fmt.Errorf("%w: the store was made by nobody, must come from etcdstore.New", lease.ErrInvalid)
+		return nil, nil, fmt.Errorf("%w: the store is the zero value, must come from etcdstore.New", lease.ErrInvalid)
 	}
 	if err := lease.ValidateContext(ctx); err != nil {
 		return nil, nil, err

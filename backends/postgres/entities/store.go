@@ -56,7 +56,7 @@ func NewDB(handle *sql.DB, store *postgres.Store) (*Store, error) {
 
 func over(op string, d *db.DB, store *postgres.Store) (*Store, error) {
 	if store == nil || store.SchemaName() == "" {
-		return nil, fmt.Errorf("%s: store: %w: nil, or made by nobody, must come from postgres.New", op, lease.ErrInvalid)
+		return nil, fmt.Errorf("%s: store: %w: nil or the zero value, must come from postgres.New", op, lease.ErrInvalid)
 	}
 	return &Store{db: d, leases: store, schema: store.SchemaName(), shards: map[string]*shard{}}, nil
 }
@@ -66,7 +66,7 @@ func over(op string, d *db.DB, store *postgres.Store) (*Store, error) {
 func (s *Store) enter(ctx context.Context, o lease.Ownership) (
 	sh *shard, name string, token lease.Token, leave func(), err error) {
 	if s.db == nil {
-		return nil, "", 0, nil, fmt.Errorf("%w: the store was made by nobody, must come from entities.New", lease.ErrInvalid)
+		return nil, "", 0, nil, fmt.Errorf("%w: the store is the zero value, must come from entities.New", lease.ErrInvalid)
 	}
 	if err := lease.ValidateContext(ctx); err != nil {
 		return nil, "", 0, nil, err

@@ -62,7 +62,7 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if g == nil || g.fences == nil || input.Nil(next) {
 			answer(w, r, &Refusal{Status: http.StatusInternalServerError, Reason: misconfigured,
-				Detail: "the guard was made by nobody, or guards nothing"})
+				Detail: "the guard is the zero value, or guards nothing"})
 			return
 		}
 		texts := r.Header.Values(Header)
@@ -126,7 +126,7 @@ func refused(s sequencer.Sequencer, err error) *Refusal {
 	case errors.Is(err, sequencer.ErrFull):
 		f.Reason, f.Detail = Full, sequencer.ErrFull.Error()
 	case errors.Is(err, lease.ErrInvalid): // the sequencer is valid
-		f.Status, f.Reason, f.Detail = http.StatusInternalServerError, misconfigured, "the guard's fences were made by nobody"
+		f.Status, f.Reason, f.Detail = http.StatusInternalServerError, misconfigured, "the guard's fences are the zero value"
 	}
 	return f
 }

@@ -173,7 +173,7 @@ func (w *world) obey(o Order, faults bool) {
 
 // Shards that live are moved while it is not known yet where what is remembered stands, and
 // free ones wait for that.
-func TestMovesDoNotWaitForWhatIsRemembered(t *testing.T) {
+func TestMovesDoNotWaitForTheEntityStore(t *testing.T) {
 	w := newWorld(t, rand.New(rand.NewPCG(1, 1)), 10)
 	for len(w.k.hosts) < 2 {
 		w.join()

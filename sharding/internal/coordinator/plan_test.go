@@ -68,7 +68,7 @@ func TestPlanConvergesWithinItsLimits(t *testing.T) {
 	}
 }
 
-func TestPlanLeavesWhoIsGoneToItsLease(t *testing.T) {
+func TestPlanLeavesGoneHostsToTheirLeases(t *testing.T) {
 	v := placement.View{Hosts: []placement.Host{{ID: "a", Incarnation: "a", Capacity: 1}}, Owners: []string{"gone", "", "a"}}
 	l, _ := CompleteLimits(placement.MoveLimits{}, 256)
 	require.Equal(t, []Order{{1, "", "a"}}, plan(v, []string{"a", "a", "a"}, nil, l))

@@ -385,7 +385,7 @@ func instead(e Event, in []Phase, do func(Life, Now) (Life, []Effect)) func(Life
 func ignored(l Life, _ Now) (Life, []Effect) { return l, nil }
 
 // A model that finds nothing has to be one that would have.
-func TestLifeFindsWhatIsPlanted(t *testing.T) {
+func TestLifeFindsPlantedMistakes(t *testing.T) {
 	all := budget{Mail: 2, Ends: 1, Asks: 1, Unneeded: 1, Panics: 1, Plans: 1, Losses: 1, Bars: 1}
 	for what, p := range map[string]struct {
 		x    model
