@@ -26,7 +26,7 @@ var ErrNotHosting = errors.New("the node may not host any more")
 // (WithStop).
 var ErrOverdue = errors.New("the entity did not stop in time")
 
-// ErrStaleOwner: the shard has, or had, a newer owner than the one who asks.
+// ErrStaleOwner: the shard has, or had, a newer owner than the caller.
 var ErrStaleOwner = errors.New("not the owner of the shard any more")
 
 // ErrShardCount: other nodes run the type with another number of shards.

@@ -172,7 +172,7 @@ func (c *controller) forget(s *shard) {
 	c.tidyLater()
 }
 
-// onRecord takes up who holds a shard.
+// onRecord notes the holder of a shard.
 func (c *controller) onRecord(s *shard, record lease.Record, known bool) {
 	if known {
 		s.seen = max(s.seen, record.Token)

@@ -129,7 +129,7 @@ func (l *layout) move(lists int) error {
 	return each(lists, func(i int) error { return l.update(terms[i], nil, strays[i]) })
 }
 
-// hold acquires a lease, waiting for who has it.
+// hold acquires a lease, and waits for its holder to give it up.
 func (l *layout) hold(name string) (lease.Term, error) {
 	h, err := l.r.keeper.Lease(name, l.r.options(directory.Metadata(l.r.typ.Shards, true))...)
 	if errors.Is(err, lease.ErrNameInUse) && name != l.r.names.Layout {

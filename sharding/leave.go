@@ -15,18 +15,18 @@ import (
 	"github.com/holdfast-go/holdfast/sharding/internal/coordinator"
 )
 
-// This file takes a node's shards off it, for a while (Drain) or for good (Stop):
-// the node tells the coordinator until nothing is held any more, or a time has passed.
-// Then what is left is stopped and released.
+// This file takes a node's shards off it, for a while (Drain) or for good (Stop). The node tells
+// the coordinator until it holds no shard any more, or a time has passed. Then it stops and
+// releases the shards that are left.
 
-// leaveWithin bounds how long Stop and Drain wait for the next shard to be handed over. Shards
-// that are left then are stopped and released.
+// leaveWithin bounds how long Stop and Drain wait for the next shard to be handed over. Then they
+// stop and release the shards that are left.
 const leaveWithin = 10 * time.Second
 
 // Drain moves all shards off this node and takes none until Undrain: for a rolling
-// restart, or to find out whether the others can do without it. It returns when
-// none is held here, with ErrUndrained, or with ctx's error; the node goes on
-// draining then. It goes on routing.
+// restart, or to find out whether the others can do without it. It returns when this node holds
+// no shard, with ErrUndrained, or with ctx's error; then the node goes on draining. It goes on
+// routing.
 func (r *Region) Drain(ctx context.Context) error {
 	if err := r.may(ctx); err != nil {
 		return err
@@ -117,8 +117,8 @@ func (c *controller) onReturn() {
 	}
 }
 
-// supersededFor is how long a later life of the node's ID must have been a member in its
-// place before the node gives up what it has: one that joins by mistake is refused soon.
+// supersededFor is how long a later life of the node's ID must have been a member in this node's
+// place before the node gives its shards up. A life that joins by mistake is refused sooner.
 const supersededFor = 3 * joinWait
 
 const joinWait = time.Second // how long a Join waits for an earlier life's word
@@ -148,8 +148,8 @@ func (c *controller) onMembership(due bool) {
 	}
 }
 
-// sayLeaving tells the coordinator, again and again, as another may have taken
-// its place.
+// sayLeaving tells the coordinator that this node leaves. It repeats that, because the next
+// coordinator has not heard it.
 func (c *controller) sayLeaving() {
 	d := &c.leaving
 	if !d.on {
@@ -169,7 +169,7 @@ func (c *controller) sayLeaving() {
 	c.later(&d.again, coordinator.LeaveEvery, c.sayLeaving)
 }
 
-// onStranded does not wait any longer: all others leave, too.
+// onStranded ends the wait for other hosts: all other nodes leave, too.
 func (c *controller) onStranded(m *wire.Stranded) {
 	d := &c.leaving
 	record, ok := c.table.Coordinator()
@@ -181,7 +181,7 @@ func (c *controller) onStranded(m *wire.Stranded) {
 	c.sayLeaving()
 }
 
-// othersHost reports whether there is anybody to move shards to.
+// othersHost reports whether another node can take shards.
 func (c *controller) othersHost() bool {
 	members := c.group.Members()
 	for _, g := range c.table.Participants(true) {
@@ -198,7 +198,7 @@ func (c *controller) departure(back bool) *wire.Depart {
 	return &wire.Depart{Type: c.names.Key, From: c.self, Back: back}
 }
 
-// goOnLeaving goes on when anything has changed.
+// goOnLeaving does the next step of leaving, after any change.
 func (c *controller) goOnLeaving() {
 	d := &c.leaving
 	if !d.on || d.finished || c.busy > 0 {
@@ -257,20 +257,20 @@ func (c *controller) goOnLeaving() {
 	go c.finish(slices.Collect(maps.Keys(c.sendings)))
 }
 
-// left counts what waits to be taken up by next hosts, and what they were not sent in
-// the end: to give it up is no progress.
+// left counts the messages and states that next hosts have not taken yet, and those that were
+// given up: giving up is no progress.
 func (c *controller) left() int64 {
 	c.recount()
 	return c.waiting.Load() + int64(c.handing())
 }
 
-// arrivals counts what arrives where mail of this Region waits for room.
+// arrivals counts the messages that arrived at nodes for which mail of this Region waits.
 func (c *controller) arrivals() uint64 {
 	return transport.Of(c.system).Arrived(func(o transport.Owner) bool { s, ok := o.(*shard); return ok && s.r == c.Region })
 }
 
-// awaitSeen waits until every node that answers has seen that this one holds no
-// shard, by the records as they know them.
+// awaitSeen waits until every node that answers has seen, in the records that it knows, that this
+// node holds no shard.
 func (r *Region) awaitSeen(within time.Duration) {
 	ctx, cancel := context.WithCancel(r.life)
 	defer cancel()

@@ -47,7 +47,7 @@ func (s *shard) item(m *mail) route.Item {
 	return it
 }
 
-// accept routes a message of this node.
+// accept routes a message that this node sends.
 func (s *shard) accept(m *mail) {
 	r, it := s.routing(), s.item(m)
 	switch {
@@ -60,7 +60,7 @@ func (s *shard) accept(m *mail) {
 	}
 }
 
-// full reports whether as much waits on this node as may.
+// full reports whether the buffers of this node have reached their bound.
 func (r *Region) full() bool { return r.waiting.Load() >= int64(r.set.total) }
 
 // Deliver implements route.Port.
@@ -97,8 +97,8 @@ func (s *shard) open(e *wire.Envelope) (*mail, error) {
 	return &mail{e.Key, wire.Local(msg, e.Sender.PID(), e.Headers)}, nil
 }
 
-// sendable reports whether an entity may be sent msg: it is something, and nothing that
-// only an actor system says.
+// sendable reports whether msg may be sent to an entity: it is not nil, and no message that only
+// an actor system sends.
 func sendable(msg any) bool {
 	if e, ok := msg.(*actor.MessageEnvelope); ok {
 		return e != nil && e.Message != nil && !wire.OfSystem(e.Message)
@@ -132,8 +132,8 @@ func (s *shard) Send(address string, msg proto.Message) {
 	}
 }
 
-// cutOff: the link to address broke. What was asked over it is not answered any more, unless
-// it has been forwarded.
+// cutOff: the link to address broke. Asks that went over it get no answer any more, unless they
+// have been forwarded.
 func (s *shard) cutOff(address string) {
 	s.do(func() {
 		if s.router == nil {
@@ -161,7 +161,7 @@ func (s *shard) Linked(address string) {
 	})
 }
 
-// Returned implements transport.Owner. What is not taken up again goes to the dead
+// Returned implements transport.Owner. Mail that the Router does not take back goes to the dead
 // letters.
 func (s *shard) Returned(address string, kept []any) {
 	s.do(func() {
@@ -211,8 +211,8 @@ func (s *shard) Wake(d time.Duration) {
 	s.wake.SetBy(s.r.clock, s.do, now, now+d, s.router.Tick)
 }
 
-// Refuse implements route.Port: a message is given up for good, to the dead
-// letters, and with word to its sender if that waits for a reply.
+// Refuse implements route.Port: it gives a message up for good, to the dead letters, and tells a
+// sender that waits for a reply.
 func (s *shard) Refuse(it *route.Item, reason wire.Reason, detail string) {
 	nack, sender, msg := s.nack(it, reason, detail)
 	if reason == wire.Reason_REASON_EXPIRED {
@@ -221,7 +221,7 @@ func (s *shard) Refuse(it *route.Item, reason wire.Reason, detail string) {
 	s.after = append(s.after, func() { s.r.undeliverable(nack, sender, msg) })
 }
 
-// Drop implements route.Port: it goes to the dead letters, with word to its sender.
+// Drop implements route.Port: the message goes to the dead letters, and its sender hears of it.
 func (s *shard) Drop(it *route.Item, why string) {
 	nack, sender, msg := s.nack(it, wire.Reason_REASON_OVERFLOW, why)
 	s.after = append(s.after, func() { s.r.dropped(nack, sender, msg) })
@@ -247,8 +247,8 @@ func (r *Region) dropped(nack *wire.Nack, sender *actor.PID, msg any) {
 	r.answer(nack, sender, msg)
 }
 
-// undeliverable: a message is given up for good. The dead letters get it without its
-// sender, as with dropped, whom they would answer a second time.
+// undeliverable gives a message up for good. Like dropped, it leaves the sender out of the dead
+// letter: protoactor would answer the sender a second time.
 func (r *Region) undeliverable(nack *wire.Nack, sender *actor.PID, msg any) {
 	r.counts.undeliverable.Add(1)
 	r.metrics.undeliverable.Add(1)

@@ -90,7 +90,7 @@ type Region struct {
 
 	surveyNumber atomic.Uint64
 	asking       sync.Map      // by number: statusRequest
-	pace         chan struct{} // has room for one: who starts remembered entities
+	pace         chan struct{} // has room for one: the shard that starts remembered entities
 
 	first    sync.Once
 	began    time.Duration // for elapsed
@@ -103,17 +103,17 @@ type Region struct {
 	done     chan struct{}
 }
 
-// tally is what happened here since Start.
+// tally counts events on this node since Start.
 type tally struct {
 	dropped, undeliverable, unconfirmed, relayed, unordered, overruns, crashes, passivated, moved atomic.Int64
 }
 
-// errUnmade is what a Region answers that Start did not make.
+// errUnmade is the answer of a Region that Start did not make.
 var errUnmade = fmt.Errorf("sharding: region: %w: nil or the zero value, must come from sharding.Start", lease.ErrInvalid)
 
 func (r *Region) made() bool { return r != nil && r.system != nil }
 
-// may is the beginning of the calls that take a context.
+// may checks the Region and ctx, for calls that take a context.
 func (r *Region) may(ctx context.Context) error {
 	if !r.made() {
 		return errUnmade
@@ -171,7 +171,7 @@ func (r *Region) send(address string, msg any) {
 	outlet.Tell(r.system, pid, msg)
 }
 
-// post tells the control loop something, until the Region has ended.
+// post queues a message for the control loop, until the Region has ended.
 func (r *Region) post(msg any) {
 	if r.made() && !r.over.Load() {
 		r.control.put(msg)

@@ -52,7 +52,7 @@ func (s *shard) leaveState(e *entry, h *tenure, a actor.Actor, lost bool) {
 	}
 }
 
-// handoverStatesOf returns what entities of a hosting left.
+// handoverStatesOf returns the states that entities of a hosting left.
 func (s *shard) handoverStatesOf(h *tenure) *handover.States {
 	if h.handoverStates == nil {
 		h.handoverStates = handover.NewStates(&handover.Of(s.r.system).Left)
@@ -60,14 +60,14 @@ func (s *shard) handoverStatesOf(h *tenure) *handover.States {
 	return h.handoverStates
 }
 
-// restoreState gives a new entity what was handed over; on its goroutine. If that
-// fails it ends, and the next one starts cold.
+// restoreState gives a new entity the state that was handed over, on the entity's goroutine. If
+// that fails the entity ends, and the next one starts cold.
 func (s *shard) restoreState(e *entry, h *tenure, a actor.Actor) error {
 	var state []byte
 	has := false
 	s.do(func() { state, has = h.states.Take(e.id) })
 	if !has {
-		return nil // told, as the shard is gone
+		return nil // the shard is gone: the loss of its states was reported
 	}
 	err := stateful.Give(a, state)
 	if err == nil {
@@ -108,7 +108,7 @@ func (s *shard) coldStart(id string, why error) {
 	s.r.event(Event{Kind: ColdStart, Shard: s.number, ID: id, States: 1, Reason: why})
 }
 
-// missed tells of states of entities that are not told one by one.
+// missed reports a number of states, without the ids of their entities.
 func (s *shard) missed(states int, why error) {
 	if states > 0 {
 		s.r.log.Warn("cold starts", zap.String("shard", s.name), zap.Int("states", states), zap.Error(why))
@@ -125,8 +125,7 @@ func (s *shard) loseStates(states *handover.States, why error) {
 	}
 }
 
-// sendStates sends what the entities left to the shard's next host, and then the word
-// that it is that.
+// sendStates sends the states that entities left to the shard's next host, and then HandedOver.
 func (c *controller) sendStates(s *shard) {
 	inv, states := s.inv, (*handover.States)(nil)
 	s.do(func() { states, s.last.handoverStates = s.last.handoverStates, nil })
@@ -144,7 +143,7 @@ func (c *controller) sendStates(s *shard) {
 	c.sendings[x] = struct{}{}
 }
 
-// handing counts states, and words, that other nodes have not taken yet, or will not.
+// handing counts the states and HandedOvers that other nodes have not taken yet, or will not take.
 func (c *controller) handing() (n int) {
 	for x := range c.sendings {
 		n += x.Left() + x.Missed()
@@ -152,7 +151,7 @@ func (c *controller) handing() (n int) {
 	return n
 }
 
-// onSent forgets a hand-over's states that are all taken, or given up.
+// onSent forgets a hand-over whose states were all taken or given up.
 func (c *controller) onSent(x *handover.Sending) {
 	if _, ok := c.sendings[x]; ok {
 		delete(c.sendings, x)
@@ -184,7 +183,7 @@ type rest struct {
 	timer actors.Alarm
 }
 
-// begin ends the present hand-over, and returns what came of it.
+// begin ends the present hand-over, and returns the states that came.
 func (c *controller) begin(s *shard) *handover.States {
 	s.take.Halt()
 	t := s.take.States

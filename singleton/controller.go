@@ -107,8 +107,7 @@ func newController(m *Manager) *controller {
 	return c
 }
 
-// supervisor stops a child that panics: starting it again is the machine's
-// business.
+// supervisor stops a child that panics. The machine restarts it.
 func (c *controller) supervisor() actor.SupervisorStrategy {
 	return stopFailing(func(reason any) { c.crash = reason })
 }
@@ -242,7 +241,7 @@ func (c *controller) fire(e event) {
 	}
 }
 
-// carryOut does one effect. What takes time runs elsewhere and tells later.
+// carryOut carries out one effect. Slow calls run on other goroutines and post their results.
 func (c *controller) carryOut(f effect) {
 	switch f {
 	case handover.DoAcquire:
@@ -326,10 +325,10 @@ func (c *controller) carryOut(f effect) {
 	}
 }
 
-// post has f called in a turn of the actor, unless that has ended. It may be called anywhere.
+// post runs f in a turn of the actor, unless the actor has ended. Any goroutine may call it.
 func (c *controller) post(f func()) { c.proxy.post(command(f)) }
 
-// async runs f on a goroutine of its own, and what it returns in a turn of the actor.
+// async runs f on a goroutine of its own, and the function that f returns in a turn of the actor.
 func (c *controller) async(f func() func()) { c.ops.Go(func() { c.post(f()) }) }
 
 // later sets an alarm whose function runs in a turn of the actor.

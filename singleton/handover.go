@@ -191,7 +191,7 @@ func (c *controller) lookForNext() {
 	})
 }
 
-// onHost takes up who hosts, or that no node does.
+// onHost notes the host, or that there is none.
 func (c *controller) onHost(m *hostNoticed) {
 	if m.reset {
 		c.proxy.Forget(c.proxy.token)

@@ -22,7 +22,7 @@ type (
 	flushMark struct{}
 )
 
-// hostNoticed says who hosts.
+// hostNoticed: the records name another host, or none.
 type hostNoticed struct {
 	record lease.Record
 	known  bool

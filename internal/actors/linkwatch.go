@@ -44,7 +44,7 @@ func WatchLinks(system *actor.ActorSystem, f func(address string)) (stop func())
 	}
 }
 
-// LinkBroke is for who makes links: it tells those who watch of a link to address that broke,
+// LinkBroke is for the maker of links: it tells watchers that the link to address broke,
 // whatever subscribers of the EventStream do. They hear of it by what it returns.
 func LinkBroke(system *actor.ActorSystem, address string) (publish func()) {
 	l := linksOf(system)

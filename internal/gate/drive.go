@@ -8,16 +8,16 @@ import (
 	"github.com/holdfast-go/holdfast/internal/boundary"
 )
 
-// driver is a dispatcher of a user's that is called on a goroutine of its own (Options.Aside):
-// who posts may hold a lock, and it may run the mailbox where it is called.
+// driver calls the dispatcher of the Props on a goroutine of its own (Options.Aside): a sender may
+// hold a lock, and the dispatcher may run the mailbox where it is called.
 type driver struct {
 	actor.Dispatcher
 	mailbox *mailbox
 	failed  atomic.Bool
 }
 
-// Schedule implements actor.Dispatcher. It has the user's dispatcher run the mailbox, and does so
-// itself where that panics: an actor that does not run can't be stopped either.
+// Schedule implements actor.Dispatcher. The Props' dispatcher runs the mailbox; if it panics, the
+// driver runs it, because an actor that does not run can't be stopped either.
 func (d *driver) Schedule(run func()) {
 	var begun atomic.Bool // one that panics may have run it, or may yet
 	drive := func() {

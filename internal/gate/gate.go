@@ -58,9 +58,8 @@ type Options struct {
 	// nil: one that does what actor.Unbounded does.
 	Inner actor.MailboxProducer
 	// Aside has the dispatcher of the Props called on a goroutine of its own, and
-	// does without it where it panics. So who posts, or stops the actor, or loses the
-	// gate, runs no users' code, unless Inner makes the mailbox, and may hold
-	// a lock. A dispatcher that runs actors where they are posted to runs them elsewhere
+	// does without it where it panics. So a caller that posts, stops the actor or loses
+	// the gate runs no users' code, unless Inner makes the mailbox, and may hold a lock. A dispatcher that runs actors where they are posted to runs them elsewhere
 	// then. Order is the mailbox's, as ever. Children of the actor keep their ways.
 	Aside bool
 }

@@ -89,7 +89,7 @@ type Config struct {
 	// Patience is how long a path switch may take without a sign of progress.
 	Patience time.Duration
 	// TTL is the lease's, and how long mail waits that was routed by a token yet to
-	// come: who holds the name has renewed it since, and so that token was never given.
+	// come: the holder has renewed the name since, and so that token was never given.
 	TTL time.Duration
 }
 
@@ -125,7 +125,7 @@ type Router struct {
 	own   lease.Token // of the last actor that was open here
 	floor lease.Token // below own: the highest token known to be of an earlier ownership
 
-	host  hop // who holds the name by the records
+	host  hop // the holder by the records
 	known bool
 
 	path    path

@@ -200,7 +200,7 @@ func (n *Node) gone(address string) {
 	})
 }
 
-// broke tells who watches that the link to address did.
+// broke tells watchers that the link to address broke.
 func (n *Node) broke(address string) {
 	n.mu.Lock()
 	told := slices.Collect(maps.Values(n.told))

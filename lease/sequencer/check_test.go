@@ -144,7 +144,7 @@ func TestBadInput(t *testing.T) {
 		"token 0, mu": fences.Do(t.Context(), seq("job", 0), nothing),
 		"lease name":  fences.Advance(t.Context(), sequencer.Sequencer{}),
 		"NewFences":   new(sequencer.Fences).Advance(t.Context(), good),
-		"by nobody":   (*sequencer.Fences)(nil).Do(t.Context(), good, nothing),
+		"zero value":  (*sequencer.Fences)(nil).Do(t.Context(), good, nothing),
 	} {
 		require.ErrorIs(t, err, lease.ErrInvalid, says)
 		require.ErrorContains(t, err, says)

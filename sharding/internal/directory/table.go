@@ -73,7 +73,7 @@ func New(c Config) *Table {
 	return t
 }
 
-// clearLocked forgets who holds the shards.
+// clearLocked forgets the holders of all shards.
 func (t *Table) clearLocked() {
 	now := t.c.Elapsed()
 	t.version++
@@ -273,7 +273,7 @@ func (t *Table) tell() {
 	}
 }
 
-// Record returns who holds a shard.
+// Record returns the record of a shard's holder.
 func (t *Table) Record(i int) (lease.Record, bool) {
 	s := t.Shard(i)
 	return s.Record, s.Held

@@ -37,7 +37,7 @@ type Event uint8
 
 const (
 	Remembered Event = iota // its id is in the store
-	Due                     // who makes actors has come to it
+	Due                     // its turn to be made has come
 	GateMade                // its gate is there, and its actor may be made
 	GateFailed              // it could not be
 	Made                    // its actor was made, and may have ended since
