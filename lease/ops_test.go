@@ -226,3 +226,28 @@ func TestAClosedHandleLeavesItsSuccessorAlone(t *testing.T) {
 		require.Equal(t, token(t, la), rec.Token)
 	})
 }
+
+// A win whose answer comes after its session is over is owned anew, by a newer
+// token under another session.
+func TestAWinUnderASessionThatIsOverIsNotTrusted(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memory.Store) {
+		a := start(t, store, "a", func(c *lease.Config) { c.AttemptTimeout, c.OperationTimeout = 5*ttl, 5*ttl })
+		a.hold("another")
+		first := store.Stats().Acquire
+		a.store.SetRule(func(c faultstore.Call) faultstore.Fault {
+			switch {
+			case c.Op == faultstore.Renew:
+				return faultstore.Fault{Kind: faultstore.Drop}
+			case c.Op == faultstore.Acquire && store.Stats().Acquire == first:
+				return faultstore.Fault{Kind: faultstore.ReplyLate, Delay: trusted + time.Second/2}
+			}
+			return faultstore.Fault{}
+		})
+		la := a.lease("job")
+		mustWin(t, la)
+		rec, ok := standing(t, store, "job")
+		require.True(t, ok)
+		require.Equal(t, rec.Token, token(t, la))
+		require.Equal(t, first+2, store.Stats().Acquire)
+	})
+}
