@@ -44,6 +44,34 @@ func TestNewRefusesBadInput(t *testing.T) {
 	require.Equal(t, etcd.DefaultPrefix, s.Prefix())
 }
 
+func TestCallsRefuseBadInput(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, server(t).Client(t), fresh())
+	ctx := t.Context()
+	good := session(t, s, "a")
+	_, err := s.OpenSession(ctx, lease.Session{ID: 0, TTL: ttl})
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	_, err = s.OpenSession(ctx, lease.Session{ID: 1})
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	refused := func(outs []lease.Outcome, err error, why string) {
+		t.Helper()
+		require.NoError(t, err)
+		require.Len(t, outs, 1)
+		require.False(t, outs[0].OK, why)
+		require.ErrorIs(t, outs[0].Err, lease.ErrInvalid, why)
+	}
+	outs, err := s.Acquire(ctx, good, []lease.Claim{{Name: "a//b", Nonce: 1}})
+	refused(outs, err, "the name has an empty segment")
+	_, err = s.Acquire(ctx, lease.Session{Owner: good.Owner, TTL: ttl}, []lease.Claim{{Name: "a", Nonce: 1}})
+	require.ErrorIs(t, err, lease.ErrInvalid, "a record under session 0 would never expire")
+	a := win(t, s, good, "a")
+	outs, err = s.Transfer(ctx, []lease.Transfer{{Held: a.Held(), To: lease.Offer{Name: "a", Nonce: 2}}})
+	refused(outs, err, "no client could read a record without an owner")
+	recs, err := s.Get(ctx, "a")
+	require.NoError(t, err)
+	require.Equal(t, a.Token, recs[0].Token, "something was applied")
+}
+
 // TestTTL: whole seconds, not below the server's floor, and never less than was
 // asked for.
 func TestTTL(t *testing.T) {
