@@ -210,6 +210,10 @@ func TestWatchThatFellBehind(t *testing.T) {
 	t.Parallel()
 	p := pool(t)
 	s := fresh(t, p)
+	a := session(t, s, "a")
+	for range 10 { // so that the log can go back
+		win(t, s, a, fmt.Sprintf("many/%d", ids.Add(1)))
+	}
 	for what, q := range map[string]string{
 		"trimmed":   "UPDATE %[1]s.state SET trimmed = (SELECT last_value + 1 FROM %[1]s.change_seq)",
 		"went back": "SELECT setval('%[1]s.change_seq', 1)",
