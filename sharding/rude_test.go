@@ -64,6 +64,7 @@ func TestDeadLettersAreNotToldOnTheSendersGoroutine(t *testing.T) {
 		require.True(t, ok)
 		send("a watch of the door", func() { p.SendSystemMessage(door, &actor.Watch{Watcher: actor.NewPID("b:1", "y")}) })
 		require.NoError(t, n.region.Stop(context.Background()))
+		synctest.Wait() // the coordinator's last messages are dead letters, too
 		heard.Store(0)
 		want = 0
 		send("to the door of a Region that has ended", func() { n.system.Root.Send(door, job{}) })

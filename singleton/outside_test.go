@@ -87,6 +87,7 @@ func TestSubscribersThatPanicHangOrCallBack(t *testing.T) {
 					} else {
 						goesOn(t, c, a, b, ma, mb)
 					}
+					synctest.Wait() // events are published on a goroutine of their own
 					require.NotZero(t, called.Load())
 				})
 			})

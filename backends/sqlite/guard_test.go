@@ -120,7 +120,7 @@ func TestATransactionThatReadTooEarlyIsRefused(t *testing.T) {
 	_, err := s.Renew(ctx, []lease.Session{sess}) // of whatever table
 	require.NoError(t, err)
 	err = Guard(ctx, tx, of(mine))
-	require.ErrorContains(t, err, "begin it anew")
+	require.ErrorContains(t, err, "begin it again")
 	require.NoError(t, tx.Rollback())
 
 	tx = begin(t, db) // nothing came between
