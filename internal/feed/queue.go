@@ -48,6 +48,7 @@ func (q *Queue) Put(of int, it Item) (fits bool) {
 		}
 		if i := slices.IndexFunc(c.waiting, func(x Item) bool { return x.Key == it.Key }); i >= 0 {
 			c.dropped++
+			c.bytes -= c.waiting[i].Size
 			c.waiting = slices.Delete(c.waiting, i, i+1)
 		}
 	}

@@ -40,10 +40,10 @@ func TestAFullQueueDropsAndCountsButTheLastOfAKey(t *testing.T) {
 		}
 		q.Put(0, say("runs", 0, nil))
 		time.Sleep(time.Millisecond)
-		require.True(t, q.Put(0, say("key 1", 0, "key")))
+		require.True(t, q.Put(0, say("key 1", 5, "key")))
 		require.True(t, q.Put(0, say("plain", 0, nil)))
 		require.False(t, q.Put(0, say("dropped", 0, nil)))
-		require.True(t, q.Put(0, say("key 2", 0, "key")))
+		require.True(t, q.Put(0, say("key 2", 5, "key")))
 		require.True(t, q.Put(0, say("other", 0, "other")), "one for each key has room")
 		require.True(t, q.Put(1, say("large", 100, nil)), "it passes alone")
 		require.False(t, q.Put(1, say("dropped", 1, nil)))
@@ -51,5 +51,7 @@ func TestAFullQueueDropsAndCountsButTheLastOfAKey(t *testing.T) {
 		require.Equal(t, []string{"runs", "plain", "key 2", "other", "large"}, got)
 		require.Equal(t, map[int]int64{0: 2, 1: 1}, dropped)
 		require.Equal(t, 2, firsts)
+		require.True(t, q.Put(0, say("six", 6, nil)), "what was replaced takes no room")
+		<-q.Idle()
 	})
 }
