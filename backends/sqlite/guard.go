@@ -179,7 +179,7 @@ func isFile(ctx context.Context, tx *sql.Tx, file string) error {
 	return nil
 }
 
-// guardError says what to do about an error of the user's transaction.
+// guardError adds to an error of the guarded transaction what its caller can do about it.
 func guardError(err error) error {
 	var e *sqlite3.Error
 	switch {

@@ -158,7 +158,7 @@ func (p *Program) Kill() error {
 	return nil
 }
 
-// Gone is told that the process was ended in another way.
+// Gone records that the process was ended by other means than Kill.
 func (p *Program) Gone() {
 	p.state.Store(down)
 	p.pid.Store(0)

@@ -5,7 +5,6 @@
 //
 // The release is the last version that is tagged in the repository's history. Before the
 // first one, and in a clone without tags, the test compares nothing: it prints one line and
-// passes. Each version's nodes are those of its own lab/nodes. So what these are started with,
-// are told and write into their journals stays as it is from one release to the next, but for
-// fields of JSON that are added.
+// passes. Each version's nodes are those of its own lab/nodes. So their settings, orders and
+// journals keep their form from one release to the next; a release may add fields to the JSON.
 package compat

@@ -129,8 +129,8 @@ func grow(ctx context.Context, run *scene.Run, what string, vacuum, idle bool, n
 	return nil
 }
 
-// idle begins another client's transaction, which has a snapshot and a write, does what else is asked
-// for, and then nothing.
+// idle begins a transaction of another client, which takes a snapshot, writes, runs the statements of
+// then, and stays open.
 func (b *bed) idle(ctx context.Context, then string) (*pgx.Conn, error) {
 	return b.opened(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ; CREATE TABLE others (n int); SELECT txid_current();"+then)
 }

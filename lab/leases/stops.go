@@ -54,8 +54,8 @@ func (c crew) holders() map[string]tenure {
 	return now
 }
 
-// holder is a process that contends for names, and keeps each as long as it can, until it is told to
-// end. It prints each tenure when it begins and when it is over.
+// holder is a process that contends for names and keeps each as long as it can, until its
+// input ends. It prints each tenure when it begins and when it is over.
 func holder(arg json.RawMessage) error {
 	var h holding
 	if err := json.Unmarshal(arg, &h); err != nil {

@@ -178,7 +178,7 @@ func (t takeovers) race(ctx context.Context, n, processes int, within time.Durat
 type writing struct {
 	takeovers
 	store *sqlite.Store
-	begin [2]*sql.DB // connections of the user's own, whose transactions begin deferred, and immediate
+	begin [2]*sql.DB // the application's connections: transactions begin deferred, and immediate
 
 	mu  sync.Mutex
 	out *json.Encoder

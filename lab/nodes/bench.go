@@ -158,7 +158,7 @@ func (c *crew) gone(s *slot) error {
 	return err
 }
 
-// check is an error if the process ended though nobody made it.
+// check returns an error if the process ended by itself.
 func (s *slot) check() error {
 	p := s.current()
 	if p == nil {

@@ -29,7 +29,7 @@
 // are also delayed, throttled and stalled. A Store says how servers are started and troubled, how a node
 // opens them, and what was written.
 //
-// In torture, overlaps that came of a session that the store had confirmed and then ended are told
-// apart, and breaches in a calm in which a lease ran out, on a machine that has no processor for its
-// holder, are excused, in a tenth of the calms at the most.
+// In torture, overlaps are counted apart where the store ended a session that it had confirmed. A
+// breach is excused in a calm in which a lease ran out, because the machine had no processor for its
+// holder; at most a tenth of the calms may be excused.
 package nodes

@@ -79,7 +79,7 @@ func (n *node) begin(o order) {
 	id := func(k int) uint32 { return senderOf(n.Index, n.Life, k) }
 	tellers := senders - 1
 	if n.Names.Shards > 0 {
-		tellers = plain // accounts are told from outside of actors
+		tellers = plain // all mail of accounts is sent outside of actors
 	}
 	for k := 1; k <= tellers && o.Rate > 0; k++ {
 		rate, count := o.Rate/float64(tellers), o.Count/tellers

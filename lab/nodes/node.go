@@ -404,7 +404,7 @@ func (n *node) say(s said) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err := n.out.Encode(s); err != nil {
-		os.Exit(2) // nobody listens any more
+		os.Exit(2) // the scenario has ended
 	}
 }
 
