@@ -173,10 +173,7 @@ func TestEnvelopesWithHeaders(t *testing.T) {
 				ctx.Respond(done{ID: ctx.MessageHeader().Get("h"), Number: m.Number})
 			}
 		})
-		for _, n := range ns {
-			n.startType(sharding.Type{Name: "account", Shards: 8, Props: echo})
-		}
-		c.settled(5*time.Second, ns...)
+		c.startAllType(ns, sharding.Type{Name: "account", Shards: 8, Props: echo})
 		r := ns[0].region
 		for i := range 8 {
 			id := idOf(i, 8)

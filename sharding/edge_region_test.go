@@ -42,11 +42,7 @@ func askPID[R any](ctx context.Context, system *actor.ActorSystem, to *actor.PID
 // the same system, and nothing is left behind.
 func TestStopFromManySidesAndStartAgain(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		ns := c.nodes("a", "b", "c")
-		for _, n := range ns {
-			n.start(12)
-		}
-		c.settled(5*time.Second, ns...)
+		ns := c.hosting("a b c", 12)
 		f := c.traffic(20*time.Millisecond, ns[1:]...)
 		for range 3 {
 			r := ns[0].region
@@ -170,11 +166,7 @@ func TestSeveralTypesUnderALeaderThatRunsNone(t *testing.T) {
 func TestPinnedShardsFollowTheirHost(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		strategy := sharding.WithStrategy(placement.Pinned{Hosts: map[int]string{0: "c", 1: "c", 99: "a", -1: "a"}})
-		ns := c.nodes("a", "b")
-		for _, n := range ns {
-			n.start(8, strategy)
-		}
-		c.settled(5*time.Second, ns...)
+		ns := c.hosting("a b", 8, strategy)
 		d := c.node("c")
 		d.start(8, strategy)
 		time.Sleep(3 * time.Second)
@@ -274,11 +266,7 @@ func TestEntitiesAmongThemselves(t *testing.T) {
 // node it is as good as any other.
 func TestMessagesThatAreTooLarge(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		ns := c.nodes("a", "b")
-		for _, n := range ns {
-			n.start(4)
-		}
-		c.settled(5*time.Second, ns...)
+		ns := c.hosting("a b", 4)
 		large := job{Sender: strings.Repeat("x", wire.PayloadLimit(ns[0].system)+1)}
 		for i, owner := range owners(ns[0]) {
 			_, err := sharding.Ask[done](contextFor(t, time.Second), ns[0].region, idOf(i, 4), large)
@@ -316,11 +304,7 @@ func TestARefStaysGood(t *testing.T) {
 				ctx.Respond(m)
 			}
 		})
-		ns := c.nodes("a", "b")
-		for _, n := range ns {
-			n.startType(sharding.Type{Name: "account", Shards: 4, Props: does})
-		}
-		c.settled(5*time.Second, ns...)
+		ns := c.hostingType("a b", sharding.Type{Name: "account", Shards: 4, Props: does})
 		ref, err := ns[0].region.Ref("x")
 		require.NoError(t, err)
 		again, err := ns[0].region.Ref("x")

@@ -195,11 +195,8 @@ func TestForgetWhileTheShardMoves(t *testing.T) {
 				}
 			})
 		})
-		for _, n := range ns {
-			n.startType(sharding.Type{Name: "account", Shards: 4, Props: props}, sharding.WithRemember(store, 0),
-				sharding.WithStop(func() any { return farewell{} }, time.Second))
-		}
-		c.settled(5*time.Second, ns...)
+		c.startAllType(ns, sharding.Type{Name: "account", Shards: 4, Props: props}, sharding.WithRemember(store, 0),
+			sharding.WithStop(func() any { return farewell{} }, time.Second))
 		for i := range 4 {
 			_, err := sharding.Ask[int](contextFor(t, time.Second), ns[0].region, idOf(i, 4), howMany{})
 			require.NoError(t, err)
@@ -246,12 +243,8 @@ func TestForgetWithoutTheStoreEndsByTheDeadline(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		store := &failing{EntityStore: sharding.NewMemoryEntities()}
 		var lives atomic.Int32
-		ns := c.nodes("a", "b")
-		for _, n := range ns {
-			n.startType(sharding.Type{Name: "account", Shards: 2, Props: guests(&lives)}, sharding.WithRemember(store, 0),
-				sharding.WithStop(nil, 2*time.Second))
-		}
-		c.settled(5*time.Second, ns...)
+		ns := c.hostingType("a b", sharding.Type{Name: "account", Shards: 2, Props: guests(&lives)}, sharding.WithRemember(store, 0),
+			sharding.WithStop(nil, 2*time.Second))
 		mine := idOf(slices.Index(owners(ns[0]), "a"), 2)
 		_, err := sharding.Ask[int](contextFor(t, time.Second), ns[0].region, mine, howMany{})
 		require.NoError(t, err)

@@ -46,10 +46,7 @@ func taker() *actor.Props {
 func shortWay(c *cluster, takes bool) (ns []*node, id string, came *atomic.Int64) {
 	ns = c.nodes("a", "b")
 	actors.FamiliesOf(ns[1].system).Enable(takes)
-	for _, n := range ns {
-		n.startType(sharding.Type{Name: "account", Shards: 4, Props: taker()})
-	}
-	c.settled(5*time.Second, ns...)
+	c.startAllType(ns, sharding.Type{Name: "account", Shards: 4, Props: taker()})
 	for i, owner := range owners(ns[0]) {
 		if owner == "b" {
 			id = idOf(i, 4)
@@ -199,11 +196,7 @@ func TestTheShortWayIsForNodesThatTakeIt(t *testing.T) {
 // What others send by the short way is checked as what they send in envelopes.
 func TestTheShortWayRefuses(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		ns := c.nodes("a", "b")
-		for _, n := range ns {
-			n.startType(sharding.Type{Name: "account", Shards: 4, Props: taker()})
-		}
-		c.settled(5*time.Second, ns...)
+		ns := c.hostingType("a b", sharding.Type{Name: "account", Shards: 4, Props: taker()})
 		var dead atomic.Int64
 		ns[1].system.EventStream.Subscribe(func(e any) {
 			if _, ok := e.(*actor.DeadLetterEvent); ok {

@@ -35,11 +35,7 @@ func TestAForgedLifeIsNotBelieved(t *testing.T) {
 				}
 			})
 		})
-		ns := c.nodes("a", "b")
-		for _, n := range ns {
-			n.startType(sharding.Type{Name: "account", Shards: 4, Props: props})
-		}
-		c.settled(5*time.Second, ns...)
+		ns := c.hostingType("a b", sharding.Type{Name: "account", Shards: 4, Props: props})
 		for i := range 4 {
 			_, err := ask(ns[0], idOf(i, 4), 1)
 			require.NoError(t, err)
@@ -86,11 +82,7 @@ func TestAForgedLifeIsNotBelieved(t *testing.T) {
 // Who asks with a message that the entity's node does not know is told at once.
 func TestTheAskerHearsOfAnUnknownTypeAtOnce(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		ns := c.nodes("a", "b")
-		for _, n := range ns {
-			n.start(4)
-		}
-		c.settled(5*time.Second, ns...)
+		ns := c.hosting("a b", 4)
 		began := time.Now()
 		for i := range 4 {
 			f := actor.NewFuture(ns[0].system, 20*time.Second)
@@ -107,11 +99,7 @@ func TestTheAskerHearsOfAnUnknownTypeAtOnce(t *testing.T) {
 // A Region that has ended, or ends, is not asked how others stand.
 func TestASurveyOfAClosedRegion(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		ns := c.nodes("a", "b")
-		for _, n := range ns {
-			n.start(4)
-		}
-		c.settled(5*time.Second, ns...)
+		ns := c.hosting("a b", 4)
 		c.net.Cut("a:1", "b:1")
 		ended := make(chan error, 1)
 		go func() {

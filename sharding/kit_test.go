@@ -209,6 +209,39 @@ func (c *cluster) logger(id string) *zap.Logger {
 	return zaptest.NewLogger(c.t).Named(id)
 }
 
+// hosting makes nodes, whose ids are apart by spaces, starts the type "account" on them, and
+// waits until they host all its shards.
+func (c *cluster) hosting(ids string, shards int, opts ...sharding.Option) []*node {
+	c.t.Helper()
+	return c.hostingType(ids, sharding.Type{Name: "account", Shards: shards}, opts...)
+}
+
+func (c *cluster) hostingType(ids string, t sharding.Type, opts ...sharding.Option) []*node {
+	c.t.Helper()
+	ns := c.nodes(strings.Fields(ids)...)
+	c.startAllType(ns, t, opts...)
+	return ns
+}
+
+func (c *cluster) startAll(ns []*node, shards int, opts ...sharding.Option) {
+	c.t.Helper()
+	c.startAllType(ns, sharding.Type{Name: "account", Shards: shards}, opts...)
+}
+
+// startAllType starts a type on nodes, with the journal's entity if it has no Props, and
+// waits until they host all its shards.
+func (c *cluster) startAllType(ns []*node, t sharding.Type, opts ...sharding.Option) {
+	c.t.Helper()
+	for _, n := range ns {
+		on := t
+		if on.Props == nil {
+			on.Props = n.props()
+		}
+		n.startType(on, opts...)
+	}
+	c.settled(5*time.Second, ns...)
+}
+
 // start runs the type "account" here, with the journal's entity.
 func (n *node) start(shards int, opts ...sharding.Option) *sharding.Region {
 	n.c.t.Helper()

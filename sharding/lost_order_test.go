@@ -34,11 +34,7 @@ func TestOrdersLostWithALinkAreRepeated(t *testing.T) {
 // So is what was to be handed over.
 func TestMovesLostWithALinkAreOrderedAgain(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		ns := c.nodes("a", "b")
-		for _, n := range ns {
-			n.start(12)
-		}
-		c.settled(5*time.Second, ns...)
+		ns := c.hosting("a b", 12)
 		d := c.node("d")
 		var lost atomic.Int64
 		c.net.SetLoss(func(string, string) bool { lost.Add(1); return true })

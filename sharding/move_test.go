@@ -87,11 +87,7 @@ func (c *cluster) whole(ns ...*node) {
 
 func TestAJoinMovesItsPart(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		ns := c.nodes("a", "b", "c")
-		for _, n := range ns {
-			n.start(60)
-		}
-		c.settled(5*time.Second, ns...)
+		ns := c.hosting("a b c", 60)
 		f := c.traffic(10*time.Millisecond, ns...)
 		time.Sleep(time.Second)
 		d := c.node("d")
@@ -112,11 +108,7 @@ func TestAJoinMovesItsPart(t *testing.T) {
 
 func TestANodeLeavesUnderTraffic(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		ns := c.nodes("a", "b", "c")
-		for _, n := range ns {
-			n.start(30)
-		}
-		c.settled(5*time.Second, ns...)
+		ns := c.hosting("a b c", 30)
 		f := c.traffic(10*time.Millisecond, ns[1:]...)
 		time.Sleep(time.Second)
 		began := time.Now()
@@ -131,11 +123,7 @@ func TestANodeLeavesUnderTraffic(t *testing.T) {
 
 func TestACrashedNodesShardsComeBack(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		ns := c.nodes("a", "b", "c")
-		for _, n := range ns {
-			n.start(30)
-		}
-		c.settled(5*time.Second, ns...)
+		ns := c.hosting("a b c", 30)
 		for i := range ids {
 			require.NoError(t, ns[2].region.Tell(fmt.Sprint("id", i), job{"x", 1}))
 		}

@@ -140,10 +140,7 @@ func TestThePIDSurvivesARestart(t *testing.T) {
 func TestPartsOfARegionCanNotBeEnded(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		ns := c.nodes("a", "b", "evil")
-		for _, n := range ns[:2] {
-			n.start(4)
-		}
-		c.settled(5*time.Second, ns[:2]...)
+		c.startAll(ns[:2], 4)
 		names := []string{process, process + "/control"}
 		for i, x := range ns[0].region.Info().Table {
 			names = append(names, fmt.Sprintf("%s/%d-%d", process, i, x.Token))

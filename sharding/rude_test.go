@@ -86,11 +86,8 @@ func TestTheParentOfEntitiesCannotBeEnded(t *testing.T) {
 				ctx.Respond(done{Number: j.Number})
 			}
 		})
-		for _, n := range ns {
-			n.startType(sharding.Type{Name: "account", Props: crashing, Shards: 2},
-				sharding.WithBackoff(10*time.Millisecond, time.Second))
-		}
-		c.settled(5*time.Second, ns...)
+		c.startAllType(ns, sharding.Type{Name: "account", Props: crashing, Shards: 2},
+			sharding.WithBackoff(10*time.Millisecond, time.Second))
 		before := tokens(ns[0])
 		for i, owner := range owners(ns[0]) {
 			host, peer := ns[0], ns[1]

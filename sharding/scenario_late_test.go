@@ -88,11 +88,7 @@ func TestScenario15BuffersAreBounded(t *testing.T) {
 // 17: what can't be sent or read is told to who asked, and harms nobody.
 func TestScenario17UnknownTypes(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		ns := c.nodes("a", "b")
-		for _, n := range ns {
-			n.start(8)
-		}
-		c.settled(5*time.Second, ns...)
+		ns := c.hosting("a b", 8)
 		there := ""
 		for i, o := range owners(ns[0]) {
 			if o == "b" {
@@ -120,11 +116,7 @@ func TestScenario17UnknownTypes(t *testing.T) {
 // 18: an order that was decided before the present is refused.
 func TestScenario18AnOrderOfThePastIsRefused(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		ns := c.nodes("a", "b")
-		for _, n := range ns {
-			n.start(4)
-		}
-		c.settled(5*time.Second, ns...)
+		ns := c.hosting("a b", 4)
 		in := ns[0].region.Info()
 		before := in.Table
 		for _, wrong := range []func(o *wire.Order){
@@ -165,11 +157,7 @@ func TestScenario19AChase(t *testing.T) {
 			}
 			return target
 		})
-		ns := c.nodes("a", "b", "c")
-		for _, n := range ns {
-			n.start(6, sharding.WithStrategy(chase), sharding.WithSettle(0))
-		}
-		c.settled(5*time.Second, ns...)
+		ns := c.hosting("a b c", 6, sharding.WithStrategy(chase), sharding.WithSettle(0))
 		f := c.traffic(2*time.Millisecond, ns...)
 		moves := tier.Draws(60, 60)
 		for range moves {
@@ -199,10 +187,7 @@ func TestScenario20TheMembershipIsLost(t *testing.T) {
 				lost.Add(1)
 			}
 		})
-		for _, n := range ns {
-			n.start(8)
-		}
-		c.settled(5*time.Second, ns...)
+		c.startAll(ns, 8)
 		for rec, err := range c.store.List(context.Background(), "member/g/b/") {
 			require.NoError(t, err)
 			_, err = c.store.Release(context.Background(), []lease.Held{rec.Held()})
@@ -242,12 +227,8 @@ func TestScenario21AContinuationFinishes(t *testing.T) {
 				}
 			})
 		})
-		ns := c.nodes("a", "b")
-		for _, n := range ns {
-			n.startType(sharding.Type{Name: "account", Shards: 4, Props: props},
-				sharding.WithStop(func() any { return finish{} }, 5*time.Second))
-		}
-		c.settled(5*time.Second, ns...)
+		ns := c.hostingType("a b", sharding.Type{Name: "account", Shards: 4, Props: props},
+			sharding.WithStop(func() any { return finish{} }, 5*time.Second))
 		for i := range 12 {
 			require.NoError(t, ns[0].region.Tell(fmt.Sprint("id", i), job{}))
 		}
@@ -263,11 +244,7 @@ func TestScenario21AContinuationFinishes(t *testing.T) {
 // An order with a token that nobody has is no reason to refuse the true coordinator's.
 func TestAForgedOrderShutsNoNodeOut(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		ns := c.nodes("a", "b")
-		for _, n := range ns {
-			n.start(8)
-		}
-		c.settled(5*time.Second, ns...)
+		ns := c.hosting("a b", 8)
 		for _, n := range ns {
 			ns[0].system.Root.Send(processAt(n.id+":1"), &wire.Order{Type: "g/account",
 				From: &wire.Node{Address: "evil:1"}, Coordinator: 1 << 60,

@@ -16,11 +16,7 @@ import (
 // 10: with the coordinator away, traffic goes on; the next one is in charge soon.
 func TestScenario10TheCoordinatorsNodeLeaves(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		ns := c.nodes("a", "b", "c")
-		for _, n := range ns {
-			n.start(30)
-		}
-		c.settled(5*time.Second, ns...)
+		ns := c.hosting("a b c", 30)
 		ns = coordinatorFirst(ns)
 		require.Equal(t, ns[0].id, ns[1].region.Info().Coordinator.ID)
 		f := c.traffic(20*time.Millisecond, ns[1:]...)
@@ -98,11 +94,7 @@ func TestScenario11ARollingRestart(t *testing.T) {
 // Region's to end.
 func TestScenario11SingletonsAreStoppedFirst(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		ns := c.nodes("a", "b", "c")
-		for _, n := range ns {
-			n.start(24)
-		}
-		c.settled(5*time.Second, ns...)
+		ns := c.hosting("a b c", 24)
 		f := c.traffic(10*time.Millisecond, ns[1], ns[2])
 		for _, n := range ns { // whichever coordinates
 			if n.region.Info().Coordinator.ID != n.id {

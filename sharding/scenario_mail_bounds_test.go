@@ -173,13 +173,9 @@ func TestTheOldHostsCallersReachTheNewHost(t *testing.T) {
 			bubble(t, func(c *cluster) {
 				hold := make(chan struct{})
 				defer close(hold)
-				ns := c.nodes("a", "b")
-				for _, n := range ns {
-					n.startType(sharding.Type{Name: "account", Shards: 4,
-						Props: actor.PropsFromProducer(func() actor.Actor { return &stubborn{c: c, hold: hold} })},
-						sharding.WithStop(nil, time.Second), sharding.WithOverdue(hosting.ReleaseAfterTTL))
-				}
-				c.settled(5*time.Second, ns...)
+				ns := c.hostingType("a b", sharding.Type{Name: "account", Shards: 4,
+					Props: actor.PropsFromProducer(func() actor.Actor { return &stubborn{c: c, hold: hold} })},
+					sharding.WithStop(nil, time.Second), sharding.WithOverdue(hosting.ReleaseAfterTTL))
 				mine := -1
 				for i, o := range owners(ns[0]) {
 					if o == "a" {

@@ -86,11 +86,7 @@ func TestScenario01AnotherShardCountIsRefused(t *testing.T) {
 // ordered before is refused by nodes that know of its successor.
 func TestScenario03AStaleCoordinatorIsRefused(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		ns := c.nodes("a", "b", "c")
-		for _, n := range ns {
-			n.start(12)
-		}
-		c.settled(5*time.Second, ns...)
+		ns := c.hosting("a b c", 12)
 		ns = coordinatorFirst(ns)
 		first := ns[0].region.Info()
 		require.Equal(t, ns[0].id, first.Coordinator.ID)
@@ -128,11 +124,7 @@ func TestScenario03AStaleCoordinatorIsRefused(t *testing.T) {
 // start them.
 func TestScenario05APartitionedRegionStopsByItsOwnClock(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		ns := c.nodes("a", "b", "c")
-		for _, n := range ns {
-			n.start(12)
-		}
-		c.settled(5*time.Second, ns...)
+		ns := c.hosting("a b c", 12)
 		for i := range ids {
 			_, err := ask(ns[0], fmt.Sprint("id", i), 1)
 			require.NoError(t, err)
@@ -161,11 +153,7 @@ func TestScenario05APartitionedRegionStopsByItsOwnClock(t *testing.T) {
 // shard; a third node that is dead, or does not answer, delays nobody.
 func TestScenario07NobodyElseDelaysAHandOff(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		ns := c.nodes("a", "b", "c", "d")
-		for _, n := range ns {
-			n.start(16)
-		}
-		c.settled(5*time.Second, ns...)
+		ns := c.hosting("a b c d", 16)
 		f := c.traffic(20*time.Millisecond, ns[:2]...)
 		c.net.Freeze("d:1") // it lives, by its lease, and answers nobody
 		began := time.Now()
@@ -269,13 +257,9 @@ func TestScenario07AStubbornEntity(t *testing.T) {
 func TestScenario08LeaseLostDuringAHandOff(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		hold := make(chan struct{})
-		ns := c.nodes("a", "b")
-		for _, n := range ns {
-			n.startType(sharding.Type{Name: "account", Shards: 2,
-				Props: actor.PropsFromProducer(func() actor.Actor { return &stubborn{c: c, hold: hold} })},
-				sharding.WithStop(nil, time.Hour))
-		}
-		c.settled(5*time.Second, ns...)
+		ns := c.hostingType("a b", sharding.Type{Name: "account", Shards: 2,
+			Props: actor.PropsFromProducer(func() actor.Actor { return &stubborn{c: c, hold: hold} })},
+			sharding.WithStop(nil, time.Hour))
 		mine := 0
 		if owners(ns[0])[1] == "a" {
 			mine = 1
@@ -302,11 +286,7 @@ func TestScenario08LeaseLostDuringAHandOff(t *testing.T) {
 // lease leaves its node's shards running.
 func TestScenario10ANewCoordinatorMovesNothing(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		ns := c.nodes("a", "b", "c")
-		for _, n := range ns {
-			n.start(30)
-		}
-		c.settled(5*time.Second, ns...)
+		ns := c.hosting("a b c", 30)
 		f := c.traffic(20*time.Millisecond, ns...)
 		before, boss := tokens(ns[0]), ns[0].region.Info()
 		recs, err := c.store.Get(context.Background(), "coordinator/g/account")
@@ -325,11 +305,7 @@ func TestScenario10ANewCoordinatorMovesNothing(t *testing.T) {
 // paused.
 func TestScenario07APausedCoordinatorDelaysNoHandOff(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		ns := c.nodes("a", "b", "c")
-		for _, n := range ns {
-			n.start(60)
-		}
-		c.settled(5*time.Second, ns...)
+		ns := c.hosting("a b c", 60)
 		ns = coordinatorFirst(ns)
 		a, b, z := ns[0].id, ns[1].id, ns[2].id
 		require.Equal(t, a, ns[1].region.Info().Coordinator.ID)

@@ -31,11 +31,7 @@ func (m calm) Run() int {
 
 func TestEveryNodeReachesEveryEntity(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		ns := c.nodes("a", "b", "c")
-		for _, n := range ns {
-			n.start(16)
-		}
-		c.settled(5*time.Second, ns...)
+		ns := c.hosting("a b c", 16)
 		for _, n := range ns {
 			for i := range 50 {
 				require.NoError(t, n.region.Tell(fmt.Sprint("id", i), job{n.id, 1}))

@@ -60,11 +60,7 @@ func TestANodeWithoutTheTypeTakesNone(t *testing.T) {
 // A node that has hosted and begins anew without Props is given no shard any more.
 func TestANodeThatRestartsWithoutPropsTakesNoShard(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		ns := c.nodes("a", "b")
-		for _, n := range ns {
-			n.start(4)
-		}
-		c.settled(5*time.Second, ns...)
+		ns := c.hosting("a b", 4)
 		require.NoError(t, ns[0].region.Stop(context.Background()))
 		ns[0].startType(sharding.Type{Name: "account", Shards: 4})
 		time.Sleep(2 * ttl)

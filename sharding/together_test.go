@@ -18,11 +18,7 @@ import (
 // When all nodes stop together, none waits for another to take its shards.
 func TestAllNodesStopTogether(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		ns := c.nodes("a", "b", "c")
-		for _, n := range ns {
-			n.start(24)
-		}
-		c.settled(5*time.Second, ns...)
+		ns := c.hosting("a b c", 24)
 		began := time.Now()
 		var wg sync.WaitGroup
 		for _, n := range ns {
@@ -138,11 +134,7 @@ func TestMetrics(t *testing.T) {
 // here one that is cut off from the store.
 func TestANodeThatLeavesWaitsUntilOthersKnow(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		ns := c.nodes("a", "b", "c")
-		for _, n := range ns {
-			n.start(12)
-		}
-		c.settled(5*time.Second, ns...)
+		ns := c.hosting("a b c", 12)
 		for i := range 12 {
 			require.NoError(t, ns[2].region.Tell(idOf(i, 12), job{"c", 1}))
 		}

@@ -16,13 +16,9 @@ func TestAFreeShardGoesToAWillingNode(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		hold := make(chan struct{})
 		defer close(hold)
-		ns := c.nodes("a", "b", "c")
-		for _, n := range ns {
-			n.startType(sharding.Type{Name: "account", Shards: 6,
-				Props: actor.PropsFromProducer(func() actor.Actor { return &stubborn{c: c, hold: hold} })},
-				sharding.WithStop(nil, time.Second))
-		}
-		c.settled(5*time.Second, ns...)
+		ns := c.hostingType("a b c", sharding.Type{Name: "account", Shards: 6,
+			Props: actor.PropsFromProducer(func() actor.Actor { return &stubborn{c: c, hold: hold} })},
+			sharding.WithStop(nil, time.Second))
 		require.Equal(t, []string{"a", "a", "b", "b", "c", "c"}, owners(ns[0]))
 		for _, shard := range []int{0, 1} { // all that a has
 			require.NoError(t, ns[0].region.Tell(idOf(shard, 6), block{}))

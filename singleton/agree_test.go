@@ -82,8 +82,7 @@ func TestAHostSaysItsVersionAndItsSettings(t *testing.T) {
 		opts := []singleton.Option{singleton.WithPreferred("a b", "c")}
 		own := lease.WithMetadata(map[string]string{"zone": "eu"})
 
-		m := a.run("x", append(opts, singleton.WithLeaseOptions(own))...)
-		until(t, time.Second, "hosts", active(m))
+		m := a.hosts("x", append(opts, singleton.WithLeaseOptions(own))...)
 		got := c.metadataOf("singleton/x")
 		want[keySettings] = got[keySettings]
 		require.Regexp(t, `^message=\d+ state=1048576 leadership=false preferred=a\+b,c$`, got[keySettings])
@@ -145,8 +144,7 @@ func TestDifferentSettingsAreReported(t *testing.T) {
 		}
 		a, b, p := c.node("a"), c.node("b"), c.node("p")
 		prefer := singleton.WithPreferred("b", "a")
-		ma := a.run("x", singleton.WithStateLimit(1000), prefer)
-		until(t, time.Second, "hosts", active(ma))
+		ma := a.hosts("x", singleton.WithStateLimit(1000), prefer)
 		mb := b.run("x", prefer, singleton.WithLogger(zap.New(core)))
 		mp := p.run("x", singleton.WithStateLimit(1000), singleton.WithProxyOnly())
 		until(t, 10*time.Second, "moves", active(mb)) // it is preferred
@@ -181,8 +179,7 @@ func TestAVersionTooFarApartIsNotTalkedTo(t *testing.T) {
 				la, lb := membership.NewStatic(a.keeper.Owner()), membership.NewStatic(b.keeper.Owner())
 				leads := func(n *node) { la.Set(n.keeper.Owner()); lb.Set(n.keeper.Owner()) }
 				leads(a)
-				ma := a.run("x", singleton.WithLeadership(la))
-				until(t, time.Second, "hosts", active(ma))
+				ma := a.hosts("x", singleton.WithLeadership(la))
 				mb := b.run("x", singleton.WithLeadership(lb), singleton.WithLogger(zap.New(core)))
 				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 				defer cancel()

@@ -29,9 +29,7 @@ func TestAskConcurrently(t *testing.T) {
 			}
 			return false
 		}
-		ma := a.run("scheduler")
-		until(t, time.Second, "hosts", active(ma))
-		mb := b.run("scheduler")
+		ma, mb := a.hosts("scheduler"), b.run("scheduler")
 		var wg sync.WaitGroup
 		errs := make(chan error, 400)
 		for i := range cap(errs) {

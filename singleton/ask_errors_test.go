@@ -117,8 +117,7 @@ func TestAskIsAnsweredWithAnErrorFromAnotherNode(t *testing.T) {
 func TestAskNamesTheUndeliveredMessage(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b := c.node("a"), c.node("b")
-		ma := a.run("scheduler", singleton.WithBuffer(1, hosting.DropNewest))
-		until(t, time.Second, "hosts", active(ma))
+		a.hosts("scheduler", singleton.WithBuffer(1, hosting.DropNewest))
 		mb := b.run("scheduler")
 		require.Equal(t, "a", b.mustAsk(mb.PID(), 1).Node)
 
@@ -266,9 +265,7 @@ func TestAskFailsWhenItsLinkBreaks(t *testing.T) {
 func TestAskOutlivesTheLinkToAFormerHost(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b, p := c.node("a"), c.node("b"), c.node("p")
-		ma := a.run("x")
-		until(t, time.Second, "hosts", active(ma))
-		mb := b.run("x")
+		ma, mb := a.hosts("x"), b.run("x")
 		mp := p.run("x", singleton.WithProxyOnly())
 		p.mustAsk(mp.PID(), 1)
 		require.NoError(t, ma.Stop(t.Context()))

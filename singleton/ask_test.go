@@ -115,9 +115,7 @@ func TestAskIsAnsweredWhereverTheSingletonRuns(t *testing.T) {
 			}
 			return false
 		}
-		ma := a.run("scheduler")
-		until(t, time.Second, "hosts", active(ma))
-		mb := b.run("scheduler")
+		ma, mb := a.hosts("scheduler"), b.run("scheduler")
 		for i := range 10 {
 			from = a
 			d, err := singleton.Ask[done](t.Context(), ma, job{Number: i})

@@ -26,8 +26,7 @@ func (c *cluster) mute(n *node) {
 func TestAskFailsWhenItsLinkBreaksWithoutADirectory(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, p := c.node("a"), c.node("p")
-		ma := a.run("x")
-		until(t, time.Second, "hosts", active(ma))
+		a.hosts("x")
 		h, err := p.keeper.Lease("singleton/x")
 		require.NoError(t, err)
 		mp := p.run("x", singleton.WithLease(h), singleton.WithProxyOnly())
@@ -50,8 +49,7 @@ func TestAskEndsWhenItsHostVanishes(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, func(t *testing.T, c *cluster) {
 				a, p := c.node("a"), c.node("p")
-				ma := a.run("x")
-				until(t, time.Second, "hosts", active(ma))
+				a.hosts("x")
 				mp := p.run("x", singleton.WithProxyOnly())
 				p.mustAsk(mp.PID(), 1)
 				c.mute(a)
@@ -84,8 +82,7 @@ func TestAskEndsWhenItsHostVanishes(t *testing.T) {
 func TestAskFailsOverALinkThatIsSilent(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, p := c.node("a"), c.node("p")
-		ma := a.run("x")
-		until(t, time.Second, "hosts", active(ma))
+		a.hosts("x")
 		mp := p.run("x", singleton.WithProxyOnly())
 		p.mustAsk(mp.PID(), 1)
 		c.mute(a)
@@ -106,8 +103,7 @@ func TestAskFailsOverALinkThatIsSilent(t *testing.T) {
 func TestAskFailsIfItsSendPanics(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, p := c.node("a"), c.node("p")
-		ma := a.run("x")
-		until(t, time.Second, "hosts", active(ma))
+		a.hosts("x")
 		mp := p.run("x", singleton.WithProxyOnly())
 		p.mustAsk(mp.PID(), 1)
 		panics := true

@@ -110,8 +110,7 @@ func TestCandidatesThatDiedAreForgotten(t *testing.T) {
 func TestACandidateThatSpeaksOnceIsKept(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b := c.node("a"), c.node("b")
-		ma := a.run("x")
-		until(t, time.Second, "hosts", active(ma))
+		ma := a.hosts("x")
 		invited := make(chan struct{}, 1)
 		_, err := b.system.Root.SpawnNamed(actor.PropsFromFunc(func(ctx actor.Context) {
 			if m, ok := ctx.Message().(*wire.Invite); ok {
@@ -138,8 +137,7 @@ func TestIntroductionsAreFew(t *testing.T) {
 		const names = 1000
 		a, b := c.node("a"), c.node("b")
 		for i := range names {
-			ma := a.run(fmt.Sprint("s", i))
-			until(t, time.Second, "hosts", active(ma))
+			a.hosts(fmt.Sprint("s", i))
 			b.run(fmt.Sprint("s", i))
 		}
 		time.Sleep(40 * time.Second)

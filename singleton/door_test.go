@@ -41,8 +41,7 @@ func TestPlainMessagesToTheHost(t *testing.T) {
 			bubble(t, func(t *testing.T, c *cluster) {
 				a, b := c.node("a"), c.node("b")
 				actors.FamiliesOf(a.system).Enable(takes)
-				ma := a.run("x")
-				until(t, time.Second, "hosts", active(ma))
+				a.hosts("x")
 				came := countPlain(a, "x")
 				mb := b.run("x")
 				for i, msg := range []any{job{"b", 9}, wrapperspb.String("1 b"), job{"b", 2}, wrapperspb.String("3 b"),
@@ -66,8 +65,7 @@ func TestPlainMessagesToTheHost(t *testing.T) {
 func TestPlainMessagesThatWereMadeUp(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b := c.node("a"), c.node("b")
-		ma := a.run("x")
-		until(t, time.Second, "hosts", active(ma))
+		ma := a.hosts("x")
 		dead := a.deadLetters()
 		for i, rest := range []string{"", "x", "/", "-1/", "99999999999999999999/", "1/x"} {
 			b.system.Root.Send(actor.NewPID("a:1", actors.FamilyID("%s/x", rest)), wrapperspb.String("1 b"))
@@ -89,8 +87,7 @@ func TestPlainMessagesThatWereMadeUp(t *testing.T) {
 func TestTheDoorKeepsOrder(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b := c.node("a"), c.node("b")
-		ma := a.run("x")
-		until(t, time.Second, "hosts", active(ma))
+		ma := a.hosts("x")
 		mb := b.run("x", singleton.WithBuffer(100_000, hosting.DropNewest))
 		b.mustAsk(mb.PID(), 0)
 		const each = 3000
@@ -147,8 +144,7 @@ func TestStraightMailTakesRoomInTheWindow(t *testing.T) {
 		t.Run(form, func(t *testing.T) {
 			bubble(t, func(t *testing.T, c *cluster) {
 				a, b := c.node("a"), c.node("b")
-				ma := a.run("x")
-				until(t, time.Second, "hosts", active(ma))
+				a.hosts("x")
 				mb := b.run("x", singleton.WithBuffer(50, hosting.DropNewest))
 				b.mustAsk(mb.PID(), 0)
 				time.Sleep(time.Second) // it takes no room any more
@@ -185,8 +181,7 @@ func (b batchOf) GetMessages() []any { return b }
 func TestAPlainMessageThatCannotBeRead(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a := c.node("a")
-		m := a.run("x")
-		until(t, time.Second, "hosts", active(m))
+		m := a.hosts("x")
 		p, ok := actors.FamiliesOf(a.system).Resolve(actors.FamilyID("%s/x", "1/"))
 		require.True(t, ok)
 		for reason, what := range map[hosting.Reason]*wire.Unread{
@@ -210,8 +205,7 @@ func TestAPlainMessageThatCannotBeRead(t *testing.T) {
 func TestScenarioMail3LargeHeaders(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b := c.node("a"), c.node("b")
-		ma := a.run("x")
-		until(t, time.Second, "hosts", active(ma))
+		a.hosts("x")
 		mb := b.run("x", singleton.WithBuffer(1000, hosting.DropNewest))
 		for _, msg := range []any{wrapperspb.String("1 b"), job{"b", 1}} { // by the short way, and in envelopes
 			b.mustAsk(mb.PID(), 0)
@@ -269,8 +263,7 @@ func TestTheChildrenOfAnActorCalledAsk(t *testing.T) {
 func TestDeadLettersOfPlainMessages(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a := c.node("a")
-		ma := a.run("x")
-		until(t, time.Second, "hosts", active(ma))
+		a.hosts("x")
 		id := actors.FamilyID("%s/x", "1/")
 		p, ok := actors.FamiliesOf(a.system).Resolve(id)
 		require.True(t, ok)

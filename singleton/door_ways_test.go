@@ -33,8 +33,7 @@ func (s slowTouch) GetAutoResponse(ctx actor.Context) any {
 func TestAMarkerDoesNotOvertakeMail(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b := c.node("a"), c.node("b")
-		ma := a.run("x")
-		until(t, time.Second, "hosts", active(ma))
+		ma := a.hosts("x")
 		var handled, answered time.Time
 		c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
 			if j, ok := ctx.Message().(job); ok && j.Sender == "b" {
@@ -141,8 +140,7 @@ func TestABatchIsTakenApartUnderNoLock(t *testing.T) {
 func TestABatchThatPanicsLosesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a := c.node("a")
-		ma := a.run("x")
-		until(t, time.Second, "hosts", active(ma))
+		ma := a.hosts("x")
 		a.system.Root.Send(ma.PID(), slowTouch{ma.PID().Id})
 		synctest.Wait()
 		func() {
@@ -170,8 +168,7 @@ func TestForgedLifeInAnEnvelope(t *testing.T) {
 					}
 					return false
 				}
-				ma := a.run("x", singleton.WithTerminal())
-				until(t, time.Second, "hosts", active(ma))
+				ma := a.hosts("x", singleton.WithTerminal())
 				payload, err := proto.Marshal(msg)
 				require.NoError(t, err)
 				b.system.Root.Send(actor.NewPID("a:1", ma.PID().Id), &wire.Envelope{Name: "singleton/x", Token: uint64(ma.Status().Token),
@@ -199,9 +196,7 @@ func TestADeadlineGoesWithAPlainMessage(t *testing.T) {
 					}
 					return false
 				}
-				ma := a.run("x")
-				until(t, time.Second, "hosts", active(ma))
-				mb := b.run("x")
+				ma, mb := a.hosts("x"), b.run("x")
 				b.mustAsk(mb.PID(), 0)
 				go func() { _ = ma.Stop(context.Background()) }()
 				time.Sleep(time.Second) // the child is on its way out

@@ -98,9 +98,8 @@ func TestMailForTheManagerIsBounded(t *testing.T) {
 				return false
 			}
 			core := zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(nowhere{}), zap.WarnLevel)
-			ma := a.run("x", singleton.WithBuffer(most, policy), singleton.WithLogger(zap.New(core, hang)),
+			ma := a.hosts("x", singleton.WithBuffer(most, policy), singleton.WithLogger(zap.New(core, hang)),
 				singleton.WithBackoff(100*time.Millisecond, time.Second))
-			until(t, time.Second, "hosts", active(ma))
 			dead := a.deadLetters()
 			a.system.Root.Send(ma.PID(), job{"a", 100})
 			synctest.Wait() // the manager waits for its logger

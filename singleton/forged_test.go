@@ -18,9 +18,7 @@ func TestForgedLife(t *testing.T) {
 		bubble(t, func(t *testing.T, c *cluster) {
 			require.True(t, wire.OfSystem(msg))
 			a, b := c.node("a"), c.node("b")
-			ma := a.run("x")
-			until(t, time.Second, "hosts", active(ma))
-			mb := b.run("x")
+			ma, mb := a.hosts("x"), b.run("x")
 			a.system.Root.Send(ma.PID(), msg)
 			a.system.Root.Send(ma.PID(), &actor.MessageEnvelope{Message: msg})
 			time.Sleep(time.Second)

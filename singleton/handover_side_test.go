@@ -20,8 +20,7 @@ import (
 func TestACandidateHearsThatItIsPassedOver(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b, d := c.node("a"), c.node("b"), c.node("d")
-		ma := a.run("x")
-		until(t, time.Second, "hosts", active(ma))
+		ma := a.hosts("x")
 		mb, md := b.run("x"), d.run("x")
 		time.Sleep(time.Second)
 		c.net.SetDelay("b:1", "a:1", 30*time.Second)
@@ -44,8 +43,7 @@ func TestALossWhileYieldingIsReported(t *testing.T) {
 			}
 			return false
 		}
-		ma := a.run("x", singleton.WithStop(func() any { return bye{} }, time.Second), singleton.WithOverdue(hosting.ReleaseAfterTTL))
-		until(t, time.Second, "hosts", active(ma))
+		ma := a.hosts("x", singleton.WithStop(func() any { return bye{} }, time.Second), singleton.WithOverdue(hosting.ReleaseAfterTTL))
 		ea := a.events()
 		mb := b.run("x")
 		time.Sleep(time.Second)
@@ -67,9 +65,7 @@ func TestALossWhileYieldingIsReported(t *testing.T) {
 func TestAFormerHostForwardsForTheQuietPeriod(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b := c.node("a"), c.node("b")
-		ma := a.run("x")
-		until(t, time.Second, "hosts", active(ma))
-		mb := b.run("x")
+		ma, mb := a.hosts("x"), b.run("x")
 		time.Sleep(time.Second)
 		b.mustAsk(mb.PID(), 1)
 		go func() { _ = ma.Stop(t.Context()) }()
@@ -92,9 +88,7 @@ func TestACandidateCalledOffEarlyTakesAFreeLease(t *testing.T) {
 			}
 			return false
 		}
-		ma := a.run("x")
-		until(t, time.Second, "hosts", active(ma))
-		mb := b.run("x")
+		ma, mb := a.hosts("x"), b.run("x")
 		time.Sleep(time.Second)
 		rule := func(f faultstore.Fault, ops ...faultstore.Op) {
 			b.store.SetRule(func(call faultstore.Call) faultstore.Fault {
@@ -125,8 +119,7 @@ func TestNothingIsHandedOverToANodeThatDiedMeanwhile(t *testing.T) {
 			}
 			return false
 		}
-		ma := a.run("x")
-		until(t, time.Second, "hosts", active(ma))
+		ma := a.hosts("x")
 		mb, md := b.run("x"), d.run("x")
 		time.Sleep(time.Second)
 		go func() { _ = ma.Stop(t.Context()) }()

@@ -152,9 +152,7 @@ func TestScenario09HandOverLosesNothingAndKeepsOrder(t *testing.T) {
 func TestScenario09AHostThatEndsHandsOver(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b := c.node("a"), c.node("b")
-		ma := a.run("x")
-		until(t, time.Second, "hosts", active(ma))
-		mb := b.run("x")
+		ma, mb := a.hosts("x"), b.run("x")
 		time.Sleep(time.Second)
 		ea := a.events()
 		require.NoError(t, ma.Stop(t.Context()))

@@ -32,10 +32,9 @@ func TestHealthOfSingletonsThatAreWell(t *testing.T) {
 		a, b := c.node("a"), c.node("b")
 		health := singleton.Health(a.system)
 		require.NoError(t, health(t.Context()), "none")
-		ma := a.run("scheduler")
+		ma := a.hosts("scheduler")
 		a.run("elsewhere", singleton.WithProxyOnly())
 		mb := b.run("elsewhere")
-		until(t, time.Second, "hosts", active(ma))
 		until(t, time.Second, "hosts", active(mb))
 		_, err := every(5*time.Minute, health)
 		require.NoError(t, err, "hosted here, and there")
@@ -55,9 +54,8 @@ func TestHealthFailsWhileASingletonIsDown(t *testing.T) {
 			return false
 		}
 		health := singleton.Health(a.system)
-		m := a.run("scheduler", singleton.WithTerminal())
+		m := a.hosts("scheduler", singleton.WithTerminal())
 		other := a.run("other", singleton.WithTerminal())
-		until(t, time.Second, "hosts", active(m))
 		until(t, time.Second, "hosts", active(other))
 		require.NoError(t, health(t.Context()))
 		a.system.Root.Send(m.PID(), job{})
@@ -84,8 +82,7 @@ func TestHealthFailsWhileAChildDoesNotStop(t *testing.T) {
 					}
 					return false
 				}
-				m := a.run("scheduler")
-				until(t, time.Second, "hosts", active(m))
+				m := a.hosts("scheduler")
 				health := singleton.Health(a.system)
 				end(a, m)
 				synctest.Wait()
@@ -107,8 +104,7 @@ func TestHealthTimesEachChildByItself(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a := c.node("a")
 		c.slowly(20 * time.Second) // each is slower than a bound's half, none than all of it
-		m := a.run("scheduler")
-		until(t, time.Second, "hosts", active(m))
+		m := a.hosts("scheduler")
 		health := singleton.Health(a.system)
 		for range 5 {
 			a.store.Partition()
@@ -133,8 +129,7 @@ func TestHealthFailsWithoutAHost(t *testing.T) {
 		require.Equal(t, 31*time.Second, after)
 
 		b := c.node("b")
-		mb := b.run("scheduler")
-		until(t, time.Second, "hosts", active(mb))
+		mb := b.hosts("scheduler")
 		require.NoError(t, health(t.Context()))
 
 		// Several gaps, each shorter than the bound, are not one long one.

@@ -197,6 +197,14 @@ func (n *node) run(name string, opts ...singleton.Option) *singleton.Manager {
 	return m
 }
 
+// hosts starts the singleton here, and waits until it is hosted here.
+func (n *node) hosts(name string, opts ...singleton.Option) *singleton.Manager {
+	n.c.t.Helper()
+	m := n.run(name, opts...)
+	until(n.c.t, time.Second, "hosts", active(m))
+	return m
+}
+
 // keeping starts the singleton x on a node, with a child that has a state.
 func (n *node) keeping(log *[]string) *singleton.Manager {
 	n.c.t.Helper()

@@ -56,8 +56,7 @@ func TestMetricsCountWhatTheySay(t *testing.T) {
 			return false
 		}
 		a, b := c.node("a"), c.node("b")
-		ma := a.run("x", metered(ra), singleton.WithStop(func() any { return bye{} }, time.Second))
-		until(t, time.Second, "hosts", active(ma))
+		ma := a.hosts("x", metered(ra), singleton.WithStop(func() any { return bye{} }, time.Second))
 		mb := b.run("x", metered(rb), singleton.WithBuffer(2, hosting.DropNewest))
 		a.system.Root.Send(ma.PID(), job{Number: 13})
 		time.Sleep(5 * time.Second)

@@ -72,9 +72,8 @@ func TestSubscribersThatPanicHangOrCallBack(t *testing.T) {
 						}
 						do(self.Load(), release)
 					})
-					ma := a.run("x", singleton.WithBackoff(100*time.Millisecond, time.Second))
+					ma := a.hosts("x", singleton.WithBackoff(100*time.Millisecond, time.Second))
 					self.Store(ma)
-					until(t, time.Second, "hosts", active(ma))
 					mb := b.run("x")
 					time.Sleep(time.Second)
 					if kind == singleton.Released {
@@ -106,9 +105,7 @@ func TestASubscriberOfFailuresThatPanics(t *testing.T) {
 			}
 			return false
 		}
-		ma := a.run("x")
-		until(t, time.Second, "hosts", active(ma))
-		mb := b.run("x")
+		ma, mb := a.hosts("x"), b.run("x")
 		a.system.Root.Send(ma.PID(), job{"a", 100})
 		time.Sleep(time.Second)
 		require.NotZero(t, called.Load())
@@ -163,9 +160,7 @@ func TestAMailboxThatPanics(t *testing.T) {
 		var posts atomic.Int32
 		option := singleton.WithMailbox(func() actor.Mailbox { return angryBox{actor.Unbounded()(), &posts} })
 		a, b := c.node("a"), c.node("b")
-		ma := a.run("x", option)
-		until(t, time.Second, "hosts", active(ma))
-		mb := b.run("x", option)
+		ma, mb := a.hosts("x", option), b.run("x", option)
 		_, err := singleton.Ask[done](t.Context(), ma, job{"a", 0})
 		require.ErrorIs(t, err, hosting.ErrUndeliverable)
 		until(t, time.Second, "counts it", func() bool { return ma.Status().Undeliverable == 1 })

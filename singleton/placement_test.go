@@ -105,8 +105,7 @@ func TestALossOvertakesAStopMessage(t *testing.T) {
 			}
 			return false
 		}
-		m := a.run("x", singleton.WithStop(func() any { return bye{} }, time.Hour))
-		until(t, time.Second, "hosts", active(m))
+		m := a.hosts("x", singleton.WithStop(func() any { return bye{} }, time.Hour))
 		seen := a.events()
 		a.system.Root.Send(m.PID(), job{Number: 1})
 		time.Sleep(time.Second)
@@ -135,8 +134,7 @@ func TestACandidateThatHasToGoTakesItsOfferBack(t *testing.T) {
 			}
 			return false
 		}
-		ma := a.run("x")
-		until(t, time.Second, "hosts", active(ma))
+		ma := a.hosts("x")
 		mb, md := b.run("x"), d.run("x")
 		time.Sleep(time.Second)
 		seen := a.events()

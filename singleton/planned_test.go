@@ -29,8 +29,7 @@ func TestAStopMessageComesBeforeTheBacklog(t *testing.T) {
 			}
 			return false
 		}
-		ma := a.run("x", singleton.WithStop(func() any { return bye{} }, 20*time.Second))
-		until(t, time.Second, "hosts", active(ma))
+		ma := a.hosts("x", singleton.WithStop(func() any { return bye{} }, 20*time.Second))
 		mb := b.run("x")
 		time.Sleep(time.Second)
 		for i := range 10 {
@@ -71,8 +70,7 @@ func TestAHostStaysWithoutALeader(t *testing.T) {
 func TestACandidateThatIsGoneIsPassedOver(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b, d := c.node("a"), c.node("b"), c.node("d")
-		ma := a.run("x")
-		until(t, time.Second, "hosts", active(ma))
+		ma := a.hosts("x")
 		mb, md := b.run("x"), d.run("x")
 		time.Sleep(time.Second)
 		c.net.SetDelay("a:1", "b:1", 5*time.Second) // b is asked first, and does not hear it
@@ -113,8 +111,7 @@ func TestALeaseOfAnotherNameIsTransferred(t *testing.T) {
 func TestCandidatesThatDoNotAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a := c.node("a")
-		ma := a.run("x")
-		until(t, time.Second, "hosts", active(ma))
+		ma := a.hosts("x")
 		dead := a.deadLetters()
 		forged := func(i int, id string) *wire.Candidate {
 			who := fmt.Sprintf("made-up-%d", i)
@@ -231,8 +228,7 @@ func TestThePreferredOfWaitingNodesIsFirst(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		prefer := singleton.WithPreferred("best", "good")
 		best := c.node("best")
-		mb := best.run("x", prefer)
-		until(t, time.Second, "hosts", active(mb))
+		best.hosts("x", prefer)
 		for _, id := range []string{"o1", "o2", "o3", "o4", "o5"} {
 			c.node(id).run("x", prefer)
 		}

@@ -68,9 +68,7 @@ func TestProxyBuffersWhileThereIsNoHost(t *testing.T) {
 func TestProxyKeepsOrderBetweenNodes(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b := c.node("a"), c.node("b")
-		ma := a.run("scheduler")
-		until(t, time.Second, "hosts", active(ma))
-		mb := b.run("scheduler")
+		ma, mb := a.hosts("scheduler"), b.run("scheduler")
 		until(t, time.Second, "the host is known", func() bool { return mb.Status().Host.ID == "a" })
 		for i := range 2000 {
 			b.system.Root.Send(mb.PID(), job{Sender: "b", Number: i})
@@ -89,8 +87,7 @@ func TestProxyKeepsOrderBetweenNodes(t *testing.T) {
 func TestProxyFindsTheHostAfterARestartAtTheSameAddress(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b := c.node("a"), c.node("b")
-		ma := a.run("scheduler")
-		until(t, time.Second, "hosts", active(ma))
+		a.hosts("scheduler")
 		mb := b.run("scheduler")
 		require.Equal(t, "a", b.mustAsk(mb.PID(), 1).Node)
 		first := b.mustAsk(mb.PID(), 2).Token
@@ -118,9 +115,7 @@ func TestProxyForwardsItsQueueWhenTheHostLeaves(t *testing.T) {
 			}
 			return false
 		}
-		ma := a.run("scheduler")
-		until(t, time.Second, "hosts", active(ma))
-		mb := b.run("scheduler")
+		ma, mb := a.hosts("scheduler"), b.run("scheduler")
 		time.Sleep(100 * time.Millisecond)
 		for i := range 500 {
 			a.system.Root.Send(ma.PID(), job{Sender: "a", Number: i})
@@ -149,9 +144,7 @@ type unregistered struct{ X int }
 func TestUndeliverableIsReportedAndHarmsNoLink(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b := c.node("a"), c.node("b")
-		ma := a.run("scheduler")
-		until(t, time.Second, "hosts", active(ma))
-		mb := b.run("scheduler")
+		ma, mb := a.hosts("scheduler"), b.run("scheduler")
 		require.Equal(t, "a", b.mustAsk(mb.PID(), 1).Node)
 		dead := b.deadLetters()
 
@@ -194,9 +187,7 @@ func TestUndeliverableIsReportedAndHarmsNoLink(t *testing.T) {
 func TestMailRoutedByNewerKnowledgeWaits(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b := c.node("a"), c.node("b")
-		ma := a.run("scheduler")
-		until(t, time.Second, "hosts", active(ma))
-		mb := b.run("scheduler")
+		ma, mb := a.hosts("scheduler"), b.run("scheduler")
 		time.Sleep(time.Second)
 		token := ma.Status().Token
 		send := func(to *node, m *singleton.Manager, routed lease.Token, number int) {
@@ -234,8 +225,7 @@ func TestMailRoutedByNewerKnowledgeWaits(t *testing.T) {
 func TestStoppingTheActorReleasesTheLease(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b := c.node("a"), c.node("b")
-		m := a.run("scheduler")
-		until(t, time.Second, "hosts", active(m))
+		m := a.hosts("scheduler")
 		a.system.Root.Stop(m.PID()) // not the way to do it, but nothing leaks
 		<-m.Done()
 		require.Zero(t, c.log.running())
@@ -263,8 +253,7 @@ func TestGuardedChildrenObeyTheLease(t *testing.T) {
 			}
 			return false
 		}
-		m := a.run("scheduler")
-		until(t, time.Second, "hosts", active(m))
+		a.hosts("scheduler")
 		a.system.Root.Send(child.Load(), job{})
 		synctest.Wait()
 		require.EqualValues(t, 1, handled.Load())

@@ -28,8 +28,7 @@ func TestScenario06AChildThatIgnoresStop(t *testing.T) {
 				reports = append(reports, ev)
 			}
 		})
-		ma := a.run("scheduler")
-		until(t, time.Second, "hosts", active(ma))
+		ma := a.hosts("scheduler")
 		a.system.Root.Send(ma.PID(), job{Number: -1})
 		synctest.Wait()
 		a.store.Partition()
@@ -94,8 +93,7 @@ func TestScenario07ACrashedChildIsRespawnedWithBackoff(t *testing.T) {
 			}
 			return false
 		}
-		m := a.run("scheduler", singleton.WithBackoff(time.Second, 8*time.Second))
-		until(t, time.Second, "hosts", active(m))
+		m := a.hosts("scheduler", singleton.WithBackoff(time.Second, 8*time.Second))
 		token := m.Status().Token
 		for i, kind := range []int{-1, -2, -1, -2, -1} {
 			a.system.Root.Send(m.PID(), job{Number: kind})
@@ -131,8 +129,7 @@ func TestScenario07TerminalReleasesAndStaysDown(t *testing.T) {
 			}
 			return false
 		}
-		m := a.run("scheduler", singleton.WithTerminal())
-		until(t, time.Second, "hosts", active(m))
+		m := a.hosts("scheduler", singleton.WithTerminal())
 		a.system.Root.Send(m.PID(), job{Number: -1})
 		time.Sleep(time.Second)
 		recs, err := c.store.Get(t.Context(), "singleton/scheduler")

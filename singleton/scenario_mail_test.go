@@ -138,8 +138,7 @@ func TestScenarioMail1AMoveWhileALinkHangs(t *testing.T) {
 func TestScenarioMail3AHostThatDoesNotRead(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b := c.node("a"), c.node("b")
-		ma := a.run("x")
-		until(t, time.Second, "hosts", active(ma))
+		a.hosts("x")
 		mb := b.run("x", singleton.WithBuffer(200, hosting.DropNewest))
 		var dead atomic.Int32
 		b.system.EventStream.Subscribe(func(e any) {

@@ -145,8 +145,7 @@ func TestScenario03LossStopsAtOnce(t *testing.T) {
 			}
 			return false
 		}
-		m := a.run("scheduler", singleton.WithBuffer(5000, hosting.DropNewest))
-		until(t, time.Second, "hosts", active(m))
+		m := a.hosts("scheduler", singleton.WithBuffer(5000, hosting.DropNewest))
 		a.store.Partition()
 		for i := range 1000 {
 			a.system.Root.Send(m.PID(), job{Number: i})
@@ -175,9 +174,7 @@ func TestScenario04ReleasedStrictlyAfterTerminated(t *testing.T) {
 			}
 			return false
 		}
-		ma := a.run("scheduler")
-		until(t, time.Second, "hosts", active(ma))
-		mb := b.run("scheduler")
+		ma, mb := a.hosts("scheduler"), b.run("scheduler")
 		began := time.Now()
 		stopped := make(chan error, 1)
 		go func() { stopped <- ma.Stop(context.Background()) }()

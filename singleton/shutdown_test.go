@@ -46,13 +46,11 @@ func TestStopAllStopsSideBySide(t *testing.T) {
 		c.slowly(2 * time.Second)
 		var mine []*singleton.Manager
 		for i := range 50 {
-			m := a.run(fmt.Sprintf("job/%d", i))
+			m := a.hosts(fmt.Sprintf("job/%d", i))
 			mine = append(mine, m)
-			until(t, time.Second, "hosts", active(m))
 		}
 		proxy := a.run("elsewhere", singleton.WithProxyOnly())
-		theirs := b.run("elsewhere")
-		until(t, time.Second, "hosts", active(theirs))
+		theirs := b.hosts("elsewhere")
 
 		began := time.Now()
 		require.NoError(t, singleton.StopAll(t.Context(), a.system))
@@ -83,12 +81,10 @@ func TestStopAllNamesLeasesNotReleasedInTime(t *testing.T) {
 		}
 		var stuck []*singleton.Manager
 		for i := range 25 {
-			m := a.run(fmt.Sprintf("stuck-%02d", i))
+			m := a.hosts(fmt.Sprintf("stuck-%02d", i))
 			stuck = append(stuck, m)
-			until(t, time.Second, "hosts", active(m))
 		}
-		good := a.run("good")
-		until(t, time.Second, "hosts", active(good))
+		good := a.hosts("good")
 
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
@@ -122,8 +118,7 @@ func TestStopAllWithADoneContextTells(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a := c.node("a")
 		c.slowly(time.Second)
-		m := a.run("scheduler")
-		until(t, time.Second, "hosts", active(m))
+		m := a.hosts("scheduler")
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		require.ErrorIs(t, singleton.StopAll(ctx, a.system), context.Canceled)
@@ -152,8 +147,7 @@ func TestStopAllStopsManagersStartedMeanwhile(t *testing.T) {
 			}
 			return false
 		}
-		stuck := a.run("stuck")
-		until(t, time.Second, "hosts", active(stuck))
+		a.hosts("stuck")
 		stopped := make(chan error, 1)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
@@ -188,9 +182,7 @@ func TestTheLastNodeToStopDoesNotLinger(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b := c.node("a"), c.node("b")
 		c.slowly(time.Second)
-		ma := a.run("x")
-		until(t, time.Second, "hosts", active(ma))
-		mb := b.run("x")
+		ma, mb := a.hosts("x"), b.run("x")
 		time.Sleep(time.Second)
 		require.NoError(t, mb.Stop(t.Context()), "it says that it would not take over any more")
 		ctx, cancel := context.WithCancel(t.Context())
@@ -213,9 +205,8 @@ func TestTheLastNodeToStopDoesNotLinger(t *testing.T) {
 func TestStopAllNamesLeasesThatWereNotReleased(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a := c.node("a")
-		m := a.run("x")
+		m := a.hosts("x")
 		free := a.run("y", singleton.WithProxyOnly())
-		until(t, time.Second, "hosts", active(m))
 		a.store.Partition()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -235,10 +226,9 @@ func TestStopAllLeavesPartsAlone(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a := c.node("a")
 		added := actors.PartsOf(a.system).Add("part")
-		part := a.run("part")
+		part := a.hosts("part")
 		added()
 		whole := a.run("whole")
-		until(t, time.Second, "hosts", active(part))
 		until(t, time.Second, "hosts", active(whole))
 		require.NoError(t, singleton.StopAll(t.Context(), a.system))
 		c.ended(whole)

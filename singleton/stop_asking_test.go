@@ -26,8 +26,7 @@ func TestAManagerStoppedWhileItAsksAPreferredNodeAsksTheOthers(t *testing.T) {
 			bubble(t, func(t *testing.T, c *cluster) {
 				a, b, p := c.node("a"), c.node("b"), c.node("p")
 				preferred := singleton.WithPreferred("p")
-				ma := a.run("x", preferred)
-				until(t, time.Second, "hosts", active(ma))
+				ma := a.hosts("x", preferred)
 				b.run("x", preferred)
 				time.Sleep(time.Second)
 				p.pretend("x", func() bool { return answers }, 300*time.Millisecond)
@@ -50,8 +49,7 @@ func TestAManagerStoppedWhileItAsksALeaderAsksTheCandidates(t *testing.T) {
 				la, lb := membership.NewStatic(a.keeper.Owner()), membership.NewStatic(b.keeper.Owner())
 				la.Set(a.keeper.Owner())
 				lb.Set(a.keeper.Owner())
-				ma := a.run("x", singleton.WithLeadership(la))
-				until(t, time.Second, "hosts", active(ma))
+				ma := a.hosts("x", singleton.WithLeadership(la))
 				b.run("x", singleton.WithLeadership(lb))
 				time.Sleep(time.Second)
 				la.Set(p.keeper.Owner()) // it has no manager of that name

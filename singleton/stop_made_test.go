@@ -58,8 +58,7 @@ func TestNilIsADeadLetter(t *testing.T) {
 				letters++
 			}
 		})
-		m := a.run("x")
-		until(t, time.Second, "hosts", active(m))
+		m := a.hosts("x")
 		a.system.Root.Send(m.PID(), nil)
 		time.Sleep(time.Second)
 		synctest.Wait()

@@ -29,8 +29,7 @@ func TestStopMessageWithADeadline(t *testing.T) {
 			}
 			return false
 		}
-		ma := a.run("x", singleton.WithStop(func() any { return bye{} }, 5*time.Second))
-		until(t, time.Second, "hosts", active(ma))
+		ma := a.hosts("x", singleton.WithStop(func() any { return bye{} }, 5*time.Second))
 		mb := b.run("x")
 		time.Sleep(time.Second)
 		require.NoError(t, ma.Stop(t.Context()))
@@ -50,8 +49,7 @@ func TestAChildThatMissesItsDeadlineIsShutOff(t *testing.T) {
 				}
 				return false
 			}
-			ma := a.run("x", singleton.WithStop(func() any { return bye{} }, 2*time.Second), singleton.WithOverdue(policy))
-			until(t, time.Second, "hosts", active(ma))
+			ma := a.hosts("x", singleton.WithStop(func() any { return bye{} }, 2*time.Second), singleton.WithOverdue(policy))
 			ea := a.events()
 			mb := b.run("x")
 			time.Sleep(time.Second)
@@ -101,8 +99,7 @@ func TestTheRestartBudget(t *testing.T) {
 			return false
 		}
 		ea := a.events()
-		m := a.run("x", singleton.WithRestartBudget(2, time.Minute), singleton.WithBackoff(10*time.Millisecond, 20*time.Millisecond))
-		until(t, time.Second, "hosts", active(m))
+		m := a.hosts("x", singleton.WithRestartBudget(2, time.Minute), singleton.WithBackoff(10*time.Millisecond, 20*time.Millisecond))
 		for i := range 3 {
 			require.False(t, m.Status().Down, "crash %d", i)
 			a.system.Root.Send(m.PID(), job{Number: i})
