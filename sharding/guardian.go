@@ -131,7 +131,6 @@ func (g *guardian) gateFor(e *entry, has bool) (gt *gate.Gate, err error) {
 		OnDone:   func() { s.collect(e, gt) },
 		OnEnd:    func(a actor.Actor, lost bool) { s.leaveState(e, g.h, a, lost) },
 		Journal:  s.r.set.journal,
-		Aside:    true, // mail is posted, and gates are lost, with mu held
 	}
 	if has {
 		opts.OnStart = func(a actor.Actor) error { return s.restoreState(e, g.h, a) }

@@ -305,7 +305,7 @@ func (d *door) reopen() {
 	if d.called || len(d.waiting) > 0 || p.over.Load() {
 		return
 	}
-	if p.gate != nil && p.gate.Plain() && p.Direct() {
+	if p.gate != nil && p.Direct() {
 		d.here, d.own = p.gate, p.Own()
 		d.opened.Store(openHere)
 	} else if node, token, ok := p.Through(); ok {

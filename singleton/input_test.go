@@ -145,7 +145,6 @@ func TestOptionsRefuseBadValues(t *testing.T) {
 			"WithBackoff":       {singleton.WithBackoff, time.Second, time.Second},
 			"WithBuffer":        {singleton.WithBuffer, 1, hosting.DropNewest},
 			"WithLinger":        {singleton.WithLinger, time.Second},
-			"WithMailbox":       {singleton.WithMailbox, actor.Unbounded()},
 			"WithLogger":        {singleton.WithLogger, zap.NewNop()},
 			"WithMeterProvider": {singleton.WithMeterProvider, noop.NewMeterProvider()},
 			"WithJournal":       {singleton.WithJournal, func(string, lease.Token, time.Duration) {}},

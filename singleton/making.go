@@ -59,7 +59,6 @@ func (c *controller) spawn() {
 		OnDone:   func() { c.post(func() { c.onChildDone(g) }) },
 		OnEnd:    c.states.leave,
 		Journal:  c.set.journal,
-		Inner:    c.set.mailbox,
 	}
 	if c.take.States != nil && !c.adopted() {
 		c.forgetState()

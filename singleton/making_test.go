@@ -16,7 +16,7 @@ import (
 
 // The places of Props where code of the user's runs as a child is made, each with f in it
 // for the first child.
-func propsWith(n *node, at string, f func()) (*actor.Props, []singleton.Option) {
+func propsWith(n *node, at string, f func()) *actor.Props {
 	var once atomic.Bool
 	do := func(here string) {
 		if here == at && once.CompareAndSwap(false, true) {
@@ -25,23 +25,20 @@ func propsWith(n *node, at string, f func()) (*actor.Props, []singleton.Option) 
 	}
 	worker := n.worker()
 	return worker.Clone(
-			actor.WithProducer(func() actor.Actor {
-				do("producer")
-				return actor.ReceiveFunc(func(ctx actor.Context) { n.c.log.receive(n, ctx) })
-			}),
-			actor.WithOnInit(func(actor.Context) { do("OnInit") }),
-			actor.WithSpawnFunc(func(system *actor.ActorSystem, id string, props *actor.Props, parent actor.SpawnerContext) (*actor.PID, error) {
-				do("SpawnFunc")
-				pid, err := actor.DefaultSpawner(system, id, props, parent)
-				do("SpawnFunc, after")
-				return pid, err
-			})), []singleton.Option{singleton.WithMailbox(func() actor.Mailbox {
-			do("mailbox")
-			return actor.Unbounded()()
-		})}
+		actor.WithProducer(func() actor.Actor {
+			do("producer")
+			return actor.ReceiveFunc(func(ctx actor.Context) { n.c.log.receive(n, ctx) })
+		}),
+		actor.WithOnInit(func(actor.Context) { do("OnInit") }),
+		actor.WithSpawnFunc(func(system *actor.ActorSystem, id string, props *actor.Props, parent actor.SpawnerContext) (*actor.PID, error) {
+			do("SpawnFunc")
+			pid, err := actor.DefaultSpawner(system, id, props, parent)
+			do("SpawnFunc, after")
+			return pid, err
+		}))
 }
 
-var placesOfProps = []string{"producer", "OnInit", "SpawnFunc", "mailbox", "SpawnFunc, after"}
+var placesOfProps = []string{"producer", "OnInit", "SpawnFunc", "SpawnFunc, after"}
 
 func (n *node) runProps(name string, props *actor.Props, opts ...singleton.Option) *singleton.Manager {
 	n.c.t.Helper()
@@ -67,8 +64,8 @@ func hung(t *testing.T, c *cluster, at string) (a *node, m *singleton.Manager, r
 		}
 	}
 	c.atEnd(release)
-	props, opts := propsWith(a, at, func() { <-hold })
-	m = a.runProps("x", props, opts...)
+	props := propsWith(a, at, func() { <-hold })
+	m = a.runProps("x", props)
 	until(t, time.Second, "is being made", func() bool { return m.Status().Phase == singleton.Starting })
 	c.atEnd(release)
 	return a, m, release
@@ -82,8 +79,8 @@ func TestPropsThatPanic(t *testing.T) {
 				bubble(t, func(t *testing.T, c *cluster) {
 					a, b := c.node("a"), c.node("b")
 					told := a.events()
-					props, opts := propsWith(a, at, f)
-					ma := a.runProps("x", props, opts...)
+					props := propsWith(a, at, f)
+					ma := a.runProps("x", props)
 					until(t, 2*time.Second, "hosts", active(ma))
 					mb := b.run("x")
 					time.Sleep(time.Second)
@@ -207,9 +204,9 @@ func TestALossWhilePropsHang(t *testing.T) {
 	}
 }
 
-// A dispatcher may run the child where it is spawned: while its Started runs it is given
-// up as any other, but not the lease under it.
-func TestAStartedThatHangsWhereItIsSpawned(t *testing.T) {
+// A child whose Started runs is given up as any other while its Props do not return, but not the
+// lease under it.
+func TestAStartedThatHangsUnderPropsThatHang(t *testing.T) {
 	for how, end := range map[string]func(a *node, m *singleton.Manager){
 		"too late": func(*node, *singleton.Manager) {},
 		"Stop": func(a *node, m *singleton.Manager) {
@@ -230,7 +227,11 @@ func TestAStartedThatHangsWhereItIsSpawned(t *testing.T) {
 					}
 					return false
 				}
-				ma := a.runProps("x", a.worker().Clone(actor.WithDispatcher(actor.NewSynchronizedDispatcher(300))))
+				ma := a.runProps("x", a.worker().Clone(
+					actor.WithSpawnFunc(func(system *actor.ActorSystem, id string, props *actor.Props, parent actor.SpawnerContext) (*actor.PID, error) {
+						defer func() { <-hold }()
+						return actor.DefaultSpawner(system, id, props, parent)
+					})))
 				c.atEnd(release)
 				until(t, time.Second, "runs", func() bool { return c.log.running() == 1 })
 				b := c.node("b")
@@ -254,17 +255,6 @@ func TestAStartedThatHangsWhereItIsSpawned(t *testing.T) {
 	}
 }
 
-// slowMailbox hangs where its actor comes to be behind the gate.
-type slowMailbox struct {
-	actor.Mailbox
-	hold <-chan struct{}
-}
-
-func (b slowMailbox) RegisterHandlers(next actor.MessageInvoker, d actor.Dispatcher) {
-	<-b.hold
-	b.Mailbox.RegisterHandlers(next, d)
-}
-
 // What begins when it has been given up sees nothing, and keeps no manager from ending,
 // though its Props hang again.
 func TestPropsThatHangOnceMoreWhenGivenUp(t *testing.T) {
@@ -273,8 +263,13 @@ func TestPropsThatHangOnceMoreWhenGivenUp(t *testing.T) {
 		first, second := make(chan struct{}), make(chan struct{})
 		release := sync.OnceFunc(func() { close(first) })
 		c.atEnd(func() { release(); close(second) })
-		props, _ := propsWith(a, "SpawnFunc, after", func() { <-second })
-		ma := a.runProps("x", props, singleton.WithMailbox(func() actor.Mailbox { return slowMailbox{actor.Unbounded()(), first} }))
+		ma := a.runProps("x", a.worker().Clone(
+			actor.WithSpawnFunc(func(system *actor.ActorSystem, id string, props *actor.Props, parent actor.SpawnerContext) (*actor.PID, error) {
+				<-first
+				pid, err := actor.DefaultSpawner(system, id, props, parent)
+				<-second
+				return pid, err
+			})))
 		until(t, time.Minute, "is given up", func() bool { return ma.Status().Phase == singleton.Standby })
 		release()
 		time.Sleep(time.Second)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/asynkron/protoactor-go/actor"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
@@ -33,7 +32,6 @@ type settings struct {
 	buffer       int
 	drop         hosting.DropPolicy
 	linger       time.Duration
-	mailbox      actor.MailboxProducer
 	logger       *zap.Logger
 	meters       metric.MeterProvider
 	journal      func(name string, token lease.Token, at time.Duration)
@@ -161,16 +159,6 @@ func WithBuffer(limit int, policy hosting.DropPolicy) Option {
 // (lease.Keeper.LookEvery), and after a second if this node hosted and no other node says that it
 // would take over. At least 0. Default 5 s.
 func WithLinger(d time.Duration) Option { return func(s *settings) { s.linger = d } }
-
-// WithMailbox makes the child's mailbox; one in its Props is replaced by the guarded one.
-// It must not be nil, and the mailbox must take every message at once: one that is bounded
-// and full holds up the manager, its Stop included, and the messages that one drops are not
-// counted. WithBuffer bounds what waits for a host. Mail for it passes the manager's actor,
-// one message after the other, and so it does where the Props have a dispatcher of their
-// own. Default: what actor.Unbounded does.
-func WithMailbox(p actor.MailboxProducer) Option {
-	return func(s *settings) { s.missing.Check("WithMailbox", p); s.mailbox = p }
-}
 
 // WithLogger gets one line per transition. Lines are written aside, in order: a logger that
 // hangs or panics holds nothing up, and what it does not keep up with is dropped, and

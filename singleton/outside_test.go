@@ -142,33 +142,6 @@ func TestASubscriberOfDeadLettersThatPanics(t *testing.T) {
 	})
 }
 
-// angryBox is a mailbox that panics once it is used.
-type angryBox struct {
-	actor.Mailbox
-	calls *atomic.Int32
-}
-
-func (b angryBox) PostUserMessage(m any) {
-	if b.calls.Add(1) == 1 {
-		panic("a mailbox's bug")
-	}
-	b.Mailbox.PostUserMessage(m)
-}
-
-func TestAMailboxThatPanics(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		var posts atomic.Int32
-		option := singleton.WithMailbox(func() actor.Mailbox { return angryBox{actor.Unbounded()(), &posts} })
-		a, b := c.node("a"), c.node("b")
-		ma, mb := a.hosts("x", option), b.run("x", option)
-		_, err := singleton.Ask[done](t.Context(), ma, job{"a", 0})
-		require.ErrorIs(t, err, hosting.ErrUndeliverable)
-		until(t, time.Second, "counts it", func() bool { return ma.Status().Undeliverable == 1 })
-		goesOn(t, c, a, b, ma, mb)
-		require.NotZero(t, posts.Load())
-	})
-}
-
 // rude is a lease of a user's that panics at one method, the first time.
 type rude struct {
 	lease.Lease

@@ -122,9 +122,7 @@ func (p *proxy) collect(g *gate.Gate) {
 	if g == p.gate && !p.collecting {
 		p.collecting = true
 		p.Ending(false)
-		if p.hand(&flushMark{}) != nil {
-			p.post(&diverted{g, &flushMark{}}) // what is in a mailbox that fails can't be waited for
-		}
+		g.Post(&flushMark{})
 	}
 }
 
@@ -203,16 +201,7 @@ func (p *proxy) Deliver(it *route.Item) {
 		}
 		envelopeHere = wire.Local(msg, e.Sender.PID(), e.Headers)
 	}
-	if err := p.hand(envelopeHere); err != nil {
-		p.Refuse(it, wire.Reason_REASON_UNSPECIFIED, "the child's mailbox: "+err.Error())
-	}
-}
-
-// hand puts it into the child's mailbox, which may be the user's (WithMailbox).
-func (p *proxy) hand(envelope any) (err error) {
-	defer boundary.Contain(&err)
-	p.gate.Post(envelope)
-	return nil
+	p.gate.Post(envelopeHere)
 }
 
 // Room implements route.Port.

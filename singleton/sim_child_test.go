@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync/atomic"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -39,32 +38,16 @@ type simChild struct {
 
 // child makes children, in times of trouble not always.
 func (s *sim) child(n *node) *actor.Props {
-	d := &spot{Dispatcher: actor.NewDefaultDispatcher(300)}
 	return actor.PropsFromProducer(func() actor.Actor {
 		s.beBad(n, 31)
-		d.here.Store(s.inPlace())
 		return &simChild{s: s, n: n}
-	}, actor.WithDispatcher(d), actor.WithSpawnFunc(func(system *actor.ActorSystem, id string, props *actor.Props, parent actor.SpawnerContext) (*actor.PID, error) {
+	}, actor.WithSpawnFunc(func(system *actor.ActorSystem, id string, props *actor.Props, parent actor.SpawnerContext) (*actor.PID, error) {
 		pid, err := actor.DefaultSpawner(system, id, props, parent)
 		if s.odds(4, 36, s.seed) == 0 { // it runs already
 			s.beBad(n, 37)
 		}
 		return pid, err
 	}))
-}
-
-// spot is a dispatcher that may run an actor's Started where it is spawned.
-type spot struct {
-	actor.Dispatcher
-	here atomic.Bool
-}
-
-func (d *spot) Schedule(run func()) {
-	if d.here.Swap(false) {
-		run()
-		return
-	}
-	d.Dispatcher.Schedule(run)
 }
 
 // beBad is what code does that makes children.
@@ -108,9 +91,6 @@ func (s *sim) await(d time.Duration) {
 		time.Sleep(100 * time.Millisecond)
 	}
 }
-
-// inPlace reports whether children begin where they are spawned.
-func (s *sim) inPlace() bool { return s.odds(3, 40, s.seed) == 0 }
 
 // toldAfter is when Props that hang have been told of, by the slowest clock.
 const toldAfter = 6 * time.Second
@@ -170,9 +150,6 @@ func (k *simChild) Receive(ctx actor.Context) {
 	switch ctx.Message().(type) {
 	case *actor.Started:
 		k.born(ctx)
-		if k.s.inPlace() && k.s.odds(8, 41, uint64(k.l.id)) == 0 {
-			k.s.await(time.Duration(k.s.odds(60000, 42, uint64(k.l.id))) * time.Millisecond) // while Props do not return
-		}
 	case bye:
 		if !k.s.good.Load() && k.s.odds(4, 1, uint64(k.l.id)) == 0 {
 			time.Sleep(time.Duration(k.s.odds(15000, 2, uint64(k.l.id))) * time.Millisecond)

@@ -26,7 +26,6 @@ var alone = map[string]struct {
 	"backends/postgres/bell.go":     {2, "rings for who has changed something, and does not wait; a listener of users, that may not return"},
 	"backends/postgres/hub.go":      {2, "looks for changes, and hears the bell, until the last watch has ended; a Store has no end"},
 	"health/health.go":              {1, "a check may not return"},
-	"internal/gate/lifecycle.go":    {1, "posts to a mailbox that may be full, which the goroutine that began it empties"},
 	"internal/actors/linkwatch.go":  {2, "runs inside of Publish, which it must not hold up; who watches holds up no other"},
 	"internal/boundary/boundary.go": {2, "work of users, that may not return; waits for the others"},
 	"internal/transport/drain.go":   {1, "sends what is queued, for a caller that has sent enough"},

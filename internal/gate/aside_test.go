@@ -2,14 +2,10 @@ package gate_test
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/holdfast-go/holdfast/internal/gate"
 )
 
 // pool is a dispatcher that does as it is told.
@@ -19,8 +15,6 @@ type pool struct {
 }
 
 func (p *pool) Schedule(run func()) { p.behave(run) }
-
-func aside(o *gate.Options) { o.Aside = true }
 
 // A dispatcher of users' may do what it likes: who posts, stops or loses holds a lock that it
 // comes to need, and every message is handled or diverted, once and in order.
@@ -53,27 +47,13 @@ func TestADispatcherThatIsCalledAside(t *testing.T) {
 					}
 				}
 				s.expectScript("*actor.Started", "0", "1", "2", "3", "4", "5")
-				require.True(t, s.gate.Plain())
 				locked(func() { s.gate.Lose(errOther) })
 				locked(func() { s.post(num(6)) })
 				locked(func() { s.gate.Stop() })
 				time.Sleep(2 * time.Minute)
 				s.expectDiverted(6, 7)
 				s.expectDone()
-			}, aside)
+			})
 		})
 	}
-}
-
-// Elsewhere it is called where mail is posted, which says so.
-func TestADispatcherThatIsNotCalledAside(t *testing.T) {
-	perform(t, func(s *stage) {
-		s.spawn(actor.WithDispatcher(actor.NewSynchronizedDispatcher(300)))
-		assert.False(t, s.gate.Plain())
-		s.post(num(1))
-		assert.Equal(t, []string{"*actor.Started", "1"}, s.script.list())
-		synctest.Wait()
-		s.stop()
-		s.expectDone()
-	})
 }

@@ -45,7 +45,7 @@ func TestGuardedChildrenPassWhileAliveAndDraining(t *testing.T) {
 		s.gate.Drain()
 		s.system.Root.Send(grandchild, num(2))
 		synctest.Wait()
-		s.system.Root.Send(child, gate.FrontDoor(num(3)))
+		s.system.Root.Send(child, num(3))
 		synctest.Wait()
 		s.expectScript("*actor.Started", "*actor.Started", "*actor.Started", "1", "2", "3")
 		assert.Empty(t, dead.list())

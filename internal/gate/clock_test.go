@@ -129,11 +129,15 @@ func TestTheGateAddsNoAllocation(t *testing.T) {
 	defer term.end(nil)
 	g, err := gate.New(gate.Options{Term: term, Divert: func(any) {}})
 	require.NoError(t, err)
-	// Handlers run within Send, so that all that a message costs is counted.
-	props := actor.PropsFromFunc(func(actor.Context) {}, actor.WithDispatcher(actor.NewSynchronizedDispatcher(300)))
+	handled := make(chan struct{}, 2) // waited for, so that all that a message costs is counted
+	props := actor.PropsFromFunc(func(ctx actor.Context) {
+		if _, ok := ctx.Message().(*tick); ok {
+			handled <- struct{}{}
+		}
+	})
 	plain, guarded := system.Root.Spawn(props), system.Root.Spawn(g.Props(props))
 	message, envelope := any(&tick{}), &actor.MessageEnvelope{Message: &tick{}}
-	cost := func(f func()) float64 { return testing.AllocsPerRun(1000, f) }
+	cost := func(send func()) float64 { return testing.AllocsPerRun(1000, func() { send(); <-handled }) }
 	base := cost(func() { system.Root.Send(plain, message) })
 	assert.Zero(t, cost(func() { system.Root.Send(guarded, message) }), "a plain one: %v", base)
 	assert.Zero(t, cost(func() { g.Post(envelope) }), "an envelope is marked without allocating")

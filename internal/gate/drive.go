@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/boundary"
 )
 
-// driver calls the dispatcher of the Props on a goroutine of its own (Options.Aside): a sender may
-// hold a lock, and the dispatcher may run the mailbox where it is called.
+// driver calls a dispatcher of the Props, other than protoactor's default, on a goroutine of its own:
+// the sender may hold a lock, and the dispatcher may run the mailbox where it is called.
 type driver struct {
 	actor.Dispatcher
 	mailbox *mailbox

@@ -26,7 +26,7 @@ type Options struct {
 	// Divert gets what was refused, as it was posted: the bare message or the
 	// *actor.MessageEnvelope with its sender and headers. In the mailbox's order,
 	// on the mailbox's goroutine, never twice for one message. The messages of a
-	// batch come one by one and then the batch itself, see FrontDoor. It may be
+	// batch come one by one and then the batch itself. It may be
 	// called after Done, for mail that was posted after the end. Required.
 	Divert func(envelope any)
 	// Internal gets what was refused and had not come through the front door, in
@@ -53,15 +53,6 @@ type Options struct {
 	// reading that decided it. Concurrently for actors under one gate. If it panics, the
 	// actor has failed.
 	Journal func(name string, token lease.Token, at time.Duration)
-	// Inner makes the mailbox that holds the mail; it replaces the one of the
-	// user's Props, which can't be read from there. Default, also if it returns
-	// nil: one that does what actor.Unbounded does.
-	Inner actor.MailboxProducer
-	// Aside has the dispatcher of the Props called on a goroutine of its own, and
-	// does without it where it panics. So a caller that posts, stops the actor or loses
-	// the gate runs no users' code, unless Inner makes the mailbox, and may hold a lock. A dispatcher that runs actors where they are posted to runs them elsewhere
-	// then. Order is the mailbox's, as ever. Children of the actor keep their ways.
-	Aside bool
 }
 
 // Gate guards one actor, and its children as far as it is asked to, for one
@@ -165,8 +156,10 @@ func (g *Gate) tell(cause error) {
 
 // Post puts an envelope from the front door into the guarded actor's mailbox.
 // Unlike a send to the PID it reaches the mailbox, and so the actor or Divert,
-// also after the actor ended. false: no actor was spawned yet, and nothing was
-// done. It blocks where Inner's mailbox does.
+// also after the actor ended. It does not block, and runs no users' code: the caller may hold
+// a lock. A batch (actor.MessageBatch) counts as one message: protoactor's mailboxes queue its
+// messages one by one before it, so the mailbox of the front door has done that already. false:
+// no actor was spawned yet, and nothing was done.
 func (g *Gate) Post(envelope any) bool {
 	m := g.main.Load()
 	if m == nil {
@@ -174,14 +167,6 @@ func (g *Gate) Post(envelope any) bool {
 	}
 	m.postFront(envelope)
 	return true
-}
-
-// Plain reports whether to post runs no users' code: neither a mailbox nor, unless Aside, a
-// dispatcher. Then it does not block either, and a lock may be held. false: no actor
-// was spawned yet, or it does.
-func (g *Gate) Plain() bool {
-	m := g.main.Load()
-	return m != nil && m.plain
 }
 
 // Waiting returns how many messages wait in the guarded actor's mailbox.

@@ -8,7 +8,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 )
 
-// inbox is the mailbox behind a gate unless Options.Inner makes another. It does what
+// inbox is the mailbox behind a gate. It does what
 // actor.Unbounded does, for less: its goroutine takes what was posted by the batch, so that
 // one lock is enough for many messages, and senders rarely meet it there. Mail takes no
 // memory but its place; a burst's is given back, to the next inbox that needs it.
@@ -34,8 +34,7 @@ type inbox struct {
 	work func() // made once
 }
 
-// letter is a message in an inbox. One from the front door needs no mark of FrontDoor, which
-// costs an allocation.
+// letter is a message in an inbox.
 type letter struct {
 	message any
 	front   bool
@@ -71,7 +70,7 @@ func giveBack(b []letter) []letter {
 	return nil
 }
 
-func newInbox() actor.Mailbox {
+func newInbox() *inbox {
 	b := &inbox{}
 	b.work = b.process
 	return b
@@ -82,9 +81,6 @@ func (b *inbox) RegisterHandlers(invoker actor.MessageInvoker, d actor.Dispatche
 	b.invoker, b.Dispatcher = invoker, d
 	b.gate, _ = invoker.(*mailbox)
 }
-
-// Start implements actor.Mailbox.
-func (b *inbox) Start() {}
 
 // UserMessageCount implements actor.Mailbox.
 func (b *inbox) UserMessageCount() int {

@@ -10,6 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// NewMailbox makes the mailbox of a guarded actor.
+func NewMailbox(g *Gate) actor.Mailbox { return newMailbox(g, false) }
+
 // took is what an inbox handed over, on its goroutine.
 type took struct {
 	all    []any
@@ -29,7 +32,7 @@ type (
 func (b batch) GetMessages() []any { return b }
 
 func newTook(on func(any)) (*took, *inbox) {
-	b := newInbox().(*inbox)
+	b := newInbox()
 	k := &took{on: on}
 	b.RegisterHandlers(k, actor.NewDefaultDispatcher(300))
 	return k, b

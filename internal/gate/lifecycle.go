@@ -222,7 +222,6 @@ func (m *mailbox) EscalateFailure(reason any, message any) {
 	if m.passing {
 		m.returned()
 	}
-	message, _ = unmark(message)
 	switch {
 	case m.life == ended:
 		m.log("gate: panic while mail was diverted", reason)
@@ -309,25 +308,15 @@ func (m *mailbox) ended() {
 		return
 	}
 	m.gate.end()
-	// A bounded mailbox may be full, and only this goroutine empties it.
-	go m.mark()
+	m.inner.PostUserMessage(&endMark{})
 }
 
-// mark tells when all that was in the mailbox has been diverted. A mailbox that does not
-// take the word is done without.
-func (m *mailbox) mark() {
-	if err := boundary.Call(func() error { m.inner.PostUserMessage(&endMark{}); return nil }); err != nil {
-		m.done()
-		m.log("gate: the mailbox failed", err)
-	}
-}
+// endMark is queued behind all mail when the actor has ended: when it is taken, everything before
+// it was diverted.
+type endMark struct{}
 
-// done says that the actor has ended and its mail is back: once, as a mailbox that failed may
-// have taken the word.
+// done says that the actor has ended and its mail is back.
 func (m *mailbox) done() {
-	if m.said.Swap(true) {
-		return
-	}
 	close(m.gate.done)
 	if m.gate.opts.OnDone != nil {
 		m.gate.opts.OnDone()

@@ -320,21 +320,6 @@ func (i *inspector) HandleFailure(_ *actor.ActorSystem, _ actor.Supervisor, _ *a
 	i.look(message)
 }
 
-// With a dispatcher that runs the mailbox on the sender's goroutine, a loss may
-// have to divert the backlog of a crashed actor by itself.
-func TestALossOnASynchronizedDispatcher(t *testing.T) {
-	perform(t, func(s *stage) {
-		s.spawn(actor.WithGuardian(ignoreFailing), actor.WithDispatcher(actor.NewSynchronizedDispatcher(300)))
-		s.send(crash{})
-		s.send(num(0))
-		s.send(num(1))
-		s.gate.Lose(errOther)
-		assert.Equal(t, numbers(0, 2), s.diverted.list())
-		s.stop()
-		s.expectDone()
-	})
-}
-
 func TestATermThatEndedBeforeTheGate(t *testing.T) {
 	var lost log[error]
 	synctest.Test(t, func(t *testing.T) {

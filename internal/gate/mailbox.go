@@ -22,10 +22,8 @@ import (
 // lie on different cache lines. All that is not atomic belongs to the mailbox's
 // goroutine once RegisterHandlers returned.
 type mailbox struct {
-	inner  actor.Mailbox
-	own    *inbox // inner, if it is one
-	child  bool   // refused mail goes to the dead letters, and Drain means nothing
-	plain  bool   // to post runs no users' code
+	inner  *inbox
+	child  bool // refused mail goes to the dead letters, and Drain means nothing
 	totals *totals
 	_      [64]byte
 
@@ -42,9 +40,8 @@ type mailbox struct {
 	ctx       actor.Context // of the actor; nil if protoactor gave something else
 	process   actor.Process // what the actor is registered as
 	watchers  actor.PIDSet
-	restarted bool        // a Restart passed
-	born      bool        // Started passed
-	said      atomic.Bool // that it has ended, and its mail is back
+	restarted bool // a Restart passed
+	born      bool // Started passed
 }
 
 var (
@@ -52,17 +49,8 @@ var (
 	_ actor.MessageInvoker = (*mailbox)(nil)
 )
 
-// newMailbox wraps what inner makes.
-func newMailbox(g *Gate, inner actor.MailboxProducer, child bool) *mailbox {
-	m := &mailbox{gate: g, totals: g.totals, term: g.opts.Term, journal: g.opts.Journal, child: child}
-	if inner != nil {
-		m.inner = inner()
-	}
-	if m.inner == nil {
-		m.inner = newInbox()
-	}
-	m.own, _ = m.inner.(*inbox)
-	return m
+func newMailbox(g *Gate, child bool) *mailbox {
+	return &mailbox{inner: newInbox(), gate: g, totals: g.totals, term: g.opts.Term, journal: g.opts.Journal, child: child}
 }
 
 // PostUserMessage queues a message. nil is dropped: it would keep protoactor's
@@ -75,14 +63,13 @@ func (m *mailbox) PostUserMessage(message any) {
 	m.inner.PostUserMessage(message)
 }
 
-// postFront is PostUserMessage of what FrontDoor marks, without the mark where none is needed.
+// postFront queues mail from the front door.
 func (m *mailbox) postFront(envelope any) {
-	if e, ok := envelope.(*actor.MessageEnvelope); m.own == nil || envelope == nil || ok && e == nil {
-		m.PostUserMessage(FrontDoor(envelope))
+	if e, ok := envelope.(*actor.MessageEnvelope); envelope == nil || ok && e == nil {
+		m.withhold()
 		return
 	}
-	envelope, _ = unmark(envelope)
-	m.own.post(letter{envelope, true})
+	m.inner.post(letter{envelope, true})
 }
 
 func (m *mailbox) PostSystemMessage(message any) { m.inner.PostSystemMessage(message) }
@@ -101,11 +88,8 @@ func (m *mailbox) RegisterHandlers(invoker actor.MessageInvoker, dispatcher acto
 	if m.ctx == nil || (!m.child && !m.gate.bound.CompareAndSwap(false, true)) {
 		m.gate = m.gate.spent()
 	}
-	known := reflect.TypeOf(dispatcher) == defaultDispatcher
-	aside := m.gate.opts.Aside && !m.child && !known
-	m.plain = m.own != nil && (known || aside)
 	m.totals.enlist(m)
-	if aside {
+	if !m.child && reflect.TypeOf(dispatcher) != defaultDispatcher {
 		dispatcher = &driver{Dispatcher: dispatcher, mailbox: m}
 	}
 	m.inner.RegisterHandlers(m, dispatcher)
@@ -117,10 +101,7 @@ var defaultDispatcher = reflect.TypeOf(actor.NewDefaultDispatcher(0))
 
 // Start is called when Started has been queued. It may have been taken long since, and
 // its handler may run yet: a dispatcher may run the mailbox where it is posted to.
-func (m *mailbox) Start() {
-	m.known()
-	m.inner.Start()
-}
+func (m *mailbox) Start() { m.known() }
 
 // known makes the actor one that Actor tells of, and Post reaches: Started is in the
 // mailbox, or was taken, so that nothing can be put before it.
@@ -134,14 +115,11 @@ func (m *mailbox) known() {
 // where nothing passes any more.
 func (m *mailbox) resume() { m.inner.PostSystemMessage(&actor.ResumeMailbox{}) }
 
-// InvokeUserMessage passes or refuses one message that was taken from the
-// mailbox.
-func (m *mailbox) InvokeUserMessage(message any) {
-	envelope, front := unmark(message)
-	m.invoke(envelope, front)
-}
+// InvokeUserMessage passes or refuses one message that was taken from the mailbox and had not come
+// through the front door.
+func (m *mailbox) InvokeUserMessage(message any) { m.invoke(message, false) }
 
-// invoke is InvokeUserMessage without marks. This is the path that has to be fast.
+// invoke passes or refuses one message. This is the path that has to be fast.
 func (m *mailbox) invoke(envelope any, front bool) {
 	at, alive := m.term.Check()
 	if !alive || m.life > running || m.gate.mode.mode() != Open {

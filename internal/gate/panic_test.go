@@ -188,45 +188,6 @@ func TestAnEndThatAWatchersMailboxFailsAt(t *testing.T) {
 	}
 }
 
-// lastMailbox fails where it is told that its actor has ended, behind all of the mail.
-type lastMailbox struct {
-	actor.Mailbox
-	takes bool
-	fail  func()
-}
-
-func (m lastMailbox) PostUserMessage(message any) {
-	if fmt.Sprintf("%T", message) != "*gate.endMark" {
-		m.Mailbox.PostUserMessage(message)
-		return
-	}
-	if m.takes {
-		m.Mailbox.PostUserMessage(message)
-	}
-	m.fail()
-}
-
-// An actor whose own mailbox fails last of all has ended, once.
-func TestAnEndThatTheActorsMailboxFailsAt(t *testing.T) {
-	for how, fail := range map[string]func(){"panic": bug} {
-		for _, takes := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/takes=%v", how, takes), func(t *testing.T) {
-				inner := actor.Unbounded()
-				perform(t, func(s *stage) {
-					s.spawn()
-					s.post(num(1))
-					synctest.Wait()
-					s.stop()
-					s.expectScript("*actor.Started", "1", "*actor.Stopping", "*actor.Stopped", "done")
-					s.expectDone()
-				}, func(o *gate.Options) {
-					o.Inner = func() actor.Mailbox { return lastMailbox{inner(), takes, fail} }
-				})
-			})
-		}
-	}
-}
-
 func TestAPanicAtTheLastChildsEndComesToItsEnd(t *testing.T) {
 	perform(t, func(s *stage) {
 		s.pid = s.system.Root.Spawn(s.gate.Props(actor.PropsFromFunc(func(ctx actor.Context) {

@@ -6,14 +6,14 @@ import (
 )
 
 // Props returns a copy of p whose actor is behind the gate; p stays as it is.
-// The mailbox of p is replaced, see Options.Inner; everything else is kept. The
+// The mailbox of p is replaced; everything else is kept. The
 // actor, also after a restart, finds the gate with Of; the OnInit functions of p
 // run before that.
 //
 // A gate guards one actor. To a second one spawned with its Props, and to any
 // after Close, nothing passes; all its mail is diverted.
 func (g *Gate) Props(p *actor.Props) *actor.Props {
-	return g.props(p, g.opts.Inner, false)
+	return g.props(p, false)
 }
 
 // Guard returns a copy of p for a child of the guarded actor, or of one of its
@@ -23,12 +23,12 @@ func (g *Gate) Props(p *actor.Props) *actor.Props {
 // mail is no front-door mail. p stays as it is, but for the copy's mailbox,
 // which does what actor.Unbounded does.
 func (g *Gate) Guard(p *actor.Props) *actor.Props {
-	return g.props(p, nil, true)
+	return g.props(p, true)
 }
 
-func (g *Gate) props(p *actor.Props, inner actor.MailboxProducer, child bool) *actor.Props {
+func (g *Gate) props(p *actor.Props, child bool) *actor.Props {
 	return p.Clone(
-		actor.WithMailbox(func() actor.Mailbox { return newMailbox(g, inner, child) }),
+		actor.WithMailbox(func() actor.Mailbox { return newMailbox(g, child) }),
 		actor.WithOnInit(func(ctx actor.Context) { ctx.Set(extension{g}) }),
 	)
 }

@@ -80,6 +80,6 @@ func (g *Gate) Actor() *actor.PID {
 // Stop stops the guarded actor, if one has begun.
 func (g *Gate) Stop() {
 	if m := g.main.Load(); m != nil {
-		_ = boundary.Contained(func() { m.PostSystemMessage(stop) })
+		m.PostSystemMessage(stop)
 	}
 }

@@ -10,8 +10,18 @@ import (
 	"github.com/holdfast-go/holdfast/internal/gate"
 )
 
-// begin spawns the stage's actor aside, on a dispatcher that runs it where it is posted
-// to: its Started hangs, and so does Spawn.
+// heldUp is a mailbox whose Start hangs, when Started has been queued.
+type heldUp struct {
+	actor.Mailbox
+	hold <-chan struct{}
+}
+
+func (m heldUp) Start() {
+	<-m.hold
+	m.Mailbox.Start()
+}
+
+// begin spawns the stage's actor: its Started hangs, and so does Spawn.
 func (s *stage) begin() (spawned <-chan error) {
 	over := make(chan error, 1)
 	props := actor.PropsFromFunc(func(ctx actor.Context) {
@@ -19,8 +29,11 @@ func (s *stage) begin() (spawned <-chan error) {
 		if _, ok := ctx.Message().(*actor.Started); ok {
 			<-s.hold
 		}
-	}, actor.WithDispatcher(actor.NewSynchronizedDispatcher(300)))
-	go func() { over <- s.gate.Spawn(s.system, actor.NewPID(s.system.Address(), "guardian"), "x", props) }()
+	})
+	go func() {
+		over <- s.gate.Spawn(s.system, actor.NewPID(s.system.Address(), "guardian"), "x", props,
+			actor.WithMailbox(func() actor.Mailbox { return heldUp{gate.NewMailbox(s.gate), s.hold} }))
+	}()
 	synctest.Wait()
 	require.Empty(s.t, over)
 	return over
