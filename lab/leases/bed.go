@@ -3,6 +3,7 @@
 package leases
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,13 +38,14 @@ const rights = `CREATE ROLE app LOGIN;
 
 // bed is a store's server, and nodes over it that contend for names.
 type bed struct {
+	*scene.Run
 	ttl     time.Duration
 	etcd    *etcdtest.Cluster    // or
 	server  *postgrestest.Server // with, for some faults,
 	standby *postgrestest.Server
 	bouncer *postgrestest.Bouncer
-	url     func(n *node) (string, error) // of package open
-	listens bool                          // the first node listens for notifications
+	url     func(n *node) string // of package open
+	listens bool                 // the first node listens for notifications
 
 	nodes   []*node
 	place   *lab.Place // of processes
@@ -62,68 +64,47 @@ type bed struct {
 }
 
 // newBed runs a server, and no nodes.
-func newBed(ctx context.Context, store string, ttl time.Duration, opts ...postgrestest.Option) (b *bed, err error) {
-	b = &bed{ttl: ttl}
+func newBed(ctx context.Context, run *scene.Run, store string, ttl time.Duration, opts ...postgrestest.Option) *bed {
+	b := &bed{Run: run, ttl: ttl}
 	b.running, b.halt = context.WithCancel(context.WithoutCancel(ctx))
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, b.close())
-		}
-	}()
 	switch store {
 	case onEtcd:
-		b.url = b.etcdRoute
-		b.etcd, err = etcdtest.Run(ctx, etcdtest.Options{})
-		return b, err
+		b.url, b.etcd = b.etcdRoute, scene.Must(etcdtest.Run(ctx, etcdtest.Options{}))
+		return b
 	case onPostgres:
 	default:
-		return b, fmt.Errorf("this scenario has no store %q: etcd or postgres", store)
+		scene.Check(fmt.Errorf("this scenario has no store %q: etcd or postgres", store))
 	}
 	var o postgrestest.Options
 	for _, opt := range opts {
 		opt(&o)
 	}
-	if b.server, err = postgrestest.Run(ctx, o); err != nil {
-		return b, err
+	b.url, b.listens, b.server = b.ownRoute, true, scene.Must(postgrestest.Run(ctx, o))
+	_, closeStore, err := open.Open(ctx, b.server.URL()+"&holdfast_migrate=true")
+	if err == nil {
+		err = errors.Join(closeStore(), b.server.Exec(ctx, rights))
 	}
-	b.url, b.listens = b.ownRoute, true
-	return b, errors.Join(b.migrate(ctx), b.server.Exec(ctx, rights))
+	if err != nil {
+		b.close()
+		scene.Check(err)
+	}
+	return b
 }
 
 // storeOf is the store that the run asks for, or etcd.
-func storeOf(r *scene.Run) string {
-	if r.Store != "" {
-		return r.Store
-	}
-	return onEtcd
-}
-
-// migrate makes the schema of the store.
-func (b *bed) migrate(ctx context.Context) error {
-	_, closeStore, err := open.Open(ctx, b.server.URL()+"&holdfast_migrate=true")
-	if err != nil {
-		return err
-	}
-	return closeStore()
-}
+func storeOf(r *scene.Run) string { return cmp.Or(r.Store, onEtcd) }
 
 // ownRoute gives the node a way of its own to the server.
-func (b *bed) ownRoute(n *node) (string, error) {
-	r, err := b.server.NewRoute()
-	if err != nil {
-		return "", err
-	}
+func (b *bed) ownRoute(n *node) string {
+	r := scene.Must(b.server.NewRoute())
 	n.links = append(n.links, r.Link)
-	return r.URLOf(role, "postgres"), nil
+	return r.URLOf(role, "postgres")
 }
 
-func (b *bed) etcdRoute(n *node) (string, error) {
-	r, err := b.etcd.NewRoute()
-	if err != nil {
-		return "", err
-	}
+func (b *bed) etcdRoute(n *node) string {
+	r := scene.Must(b.etcd.NewRoute())
 	n.links = append(n.links, r.Link(b.member()))
-	return "etcd://" + strings.TrimPrefix(r.Endpoints()[0], "http://"), nil
+	return "etcd://" + strings.TrimPrefix(r.Endpoints()[0], "http://")
 }
 
 // member is the only one of etcd.
@@ -167,28 +148,23 @@ func (n *node) each(do func(*faultlink.Link)) {
 }
 
 // newNode adds a node.
-func (b *bed) newNode(ctx context.Context, id string) (*node, error) {
+func (b *bed) newNode(ctx context.Context, id string) *node {
 	n := &node{id: id}
-	url, err := b.url(n)
-	if err != nil {
-		return nil, err
-	}
+	url := b.url(n)
 	if b.server != nil {
 		url += "&pool_max_conns=8"
 	}
 	if b.listens && len(b.nodes) == 0 { // the others look for changes
 		url += "&holdfast_listen=true"
 	}
-	if n.store, n.close, err = open.Open(ctx, url); err != nil {
-		return nil, err
-	}
+	var err error
+	n.store, n.close, err = open.Open(ctx, url)
+	scene.Check(err)
 	b.atEnd(func() { _ = n.close() }) // one of a link that is cut may complain
-	if n.keeper, err = newKeeper(n.store, n.id, b.ttl); err != nil {
-		return nil, err
-	}
+	n.keeper = newKeeper(n.store, n.id, b.ttl)
 	b.atEnd(func() { abandon(n.keeper) }) // what is left ends with the server
 	b.nodes = append(b.nodes, n)
-	return n, nil
+	return n
 }
 
 // abandon ends a Keeper as its process's death would: nothing is given back.
@@ -199,34 +175,21 @@ func abandon(k *lease.Keeper) {
 }
 
 // populate adds n nodes.
-func (b *bed) populate(ctx context.Context, n int) error {
+func (b *bed) populate(ctx context.Context, n int) {
 	for range n {
-		if _, err := b.newNode(ctx, fmt.Sprintf("node-%d", len(b.nodes)+1)); err != nil {
-			return err
-		}
+		b.newNode(ctx, fmt.Sprintf("node-%d", len(b.nodes)+1))
 	}
-	return nil
 }
 
-// contend starts contenders for names on a node.
-func (b *bed) contend(n *node, names map[string]time.Duration) error {
-	for name, hold := range names {
-		h, err := n.keeper.Lease(name)
-		if err != nil {
-			return err
-		}
-		b.contending.Go(func() { b.journal.contend(b.running, n.id, h, hold) })
-	}
-	return nil
-}
-
-// contendAll starts them on every node, for names that are new.
-func (b *bed) contendAll(names map[string]time.Duration) (err error) {
+// contend starts contenders on every node, for names that are new.
+func (b *bed) contend(names map[string]time.Duration) {
 	maps.Copy(b.names, names)
 	for _, n := range b.nodes {
-		err = errors.Join(err, b.contend(n, names))
+		for name, hold := range names {
+			h := scene.Must(n.keeper.Lease(name))
+			b.contending.Go(func() { b.journal.contend(b.running, n.id, h, hold) })
+		}
 	}
-	return err
 }
 
 // stop ends all contenders.
@@ -236,22 +199,20 @@ func (b *bed) stop() {
 }
 
 // await calls is every 5 ms until it is true, and returns how long after since that was.
-func await(ctx context.Context, since, within time.Duration, what string, is func() bool) (time.Duration, error) {
+func await(ctx context.Context, since, within time.Duration, what string, is func() bool) time.Duration {
 	for deadline := lab.Now() + within; !is(); {
 		if lab.Now() > deadline {
-			return 0, fmt.Errorf("%s: not within %v", what, within)
+			scene.Check(fmt.Errorf("%s: not within %v", what, within))
 		}
-		if err := lab.Pause(ctx, 5*time.Millisecond); err != nil {
-			return 0, err
-		}
+		scene.Check(lab.Pause(ctx, 5*time.Millisecond))
 	}
-	return lab.Now() - since, nil
+	return lab.Now() - since
 }
 
 // held waits until every name was believed to be held after since, those that change hands by a term
 // that began after it, and returns how long after since that was.
-func (b *bed) held(ctx context.Context, since, within time.Duration) (took time.Duration, err error) {
-	_, err = await(ctx, since, within, fmt.Sprintf("all %d names are held", len(b.names)), func() bool {
+func (b *bed) held(ctx context.Context, since, within time.Duration) (took time.Duration) {
+	await(ctx, since, within, fmt.Sprintf("all %d names are held", len(b.names)), func() bool {
 		seen := map[string]time.Duration{}
 		for _, e := range b.journal.all() {
 			at := max(e.First, since)
@@ -262,17 +223,17 @@ func (b *bed) held(ctx context.Context, since, within time.Duration) (took time.
 		took = slices.Max(append(slices.Collect(maps.Values(seen)), since)) - since
 		return len(seen) == len(b.names)
 	})
-	return took, err
+	return took
 }
 
 // close ends contenders, nodes, processes and servers.
-func (b *bed) close() error {
+func (b *bed) close() {
 	for _, n := range b.nodes { // else what is sent into a link that is cut is waited for
 		n.heal()
 	}
 	b.stop()
-	for i := len(b.end) - 1; i >= 0; i-- {
-		b.end[i]()
+	for _, end := range slices.Backward(b.end) {
+		end()
 	}
 	if b.place != nil {
 		b.place.End()
@@ -284,7 +245,9 @@ func (b *bed) close() error {
 	if b.server != nil {
 		err = errors.Join(err, b.server.Close())
 	}
-	return err
+	if err != nil {
+		b.Violation("the end of the server: %v", err)
+	}
 }
 
 // hold acquires h, however often that must be tried.
@@ -303,9 +266,7 @@ func hold(ctx context.Context, h *lease.Handle) error {
 			err = h.Wait(ctx)
 		}
 		if err != nil {
-			if err := lab.Pause(ctx, 10*time.Millisecond); err != nil {
-				return err
-			}
+			_ = lab.Pause(ctx, 10*time.Millisecond) // the next try says that ctx has ended
 		}
 	}
 }

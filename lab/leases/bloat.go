@@ -27,15 +27,13 @@ const sizeOurs = `SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint
 const manySessions = 100
 
 // openSessions opens many sessions.
-func openSessions(ctx context.Context, store lease.Store) (all []lease.Session, err error) {
+func openSessions(ctx context.Context, store lease.Store) (all []lease.Session) {
 	for i := range manySessions {
 		s := lease.Session{ID: lease.SessionID(rand.Int64()>>1 + 1), TTL: time.Hour, Owner: lease.Owner{ID: "n", Incarnation: fmt.Sprint("n-", i)}}
-		if _, err := store.OpenSession(ctx, s); err != nil {
-			return nil, err
-		}
+		scene.Must(store.OpenSession(ctx, s))
 		all = append(all, s)
 	}
-	return all, nil
+	return all
 }
 
 // renewAll renews them in one request.
@@ -50,7 +48,7 @@ func renewAll(ctx context.Context, store lease.Store, all []lease.Session) error
 // bloat renews many sessions a million times, and says what that makes of the tables: with autovacuum
 // and without, and beside a transaction that is idle, where no dead row is reused. Renewals are
 // updates within their page.
-func bloat(ctx context.Context, run *scene.Run) error {
+func bloat(ctx context.Context, run *scene.Run) {
 	n, hourly := 1_000_000, manySessions*3600*3/10 // with a TTL of 10 s
 	if run.Short {
 		n, hourly = 20_000, 2000
@@ -62,62 +60,36 @@ func bloat(ctx context.Context, run *scene.Run) error {
 	}{{"autovacuum on", true, false, n}, {"autovacuum off", false, false, n},
 		{"an hour of TTLs of 10 s, beside an idle transaction", true, true, min(n, hourly)},
 		{"the same without such a transaction", true, false, min(n, hourly)}} {
-		if err := grow(ctx, run, c.what, c.vacuum, c.idle, c.n); err != nil {
-			return fmt.Errorf("%s: %w", c.what, err)
-		}
+		grow(ctx, run, c.what, c.vacuum, c.idle, c.n)
 	}
-	return nil
 }
 
-func grow(ctx context.Context, run *scene.Run, what string, vacuum, idle bool, n int) (err error) {
-	b, err := newBed(ctx, onPostgres, time.Minute, postgrestest.WithSetting("autovacuum", fmt.Sprint(vacuum)),
+func grow(ctx context.Context, run *scene.Run, what string, vacuum, idle bool, n int) {
+	b := newBed(ctx, run, onPostgres, time.Minute, postgrestest.WithSetting("autovacuum", fmt.Sprint(vacuum)),
 		postgrestest.WithSetting("autovacuum_naptime", "1s"))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, b.close()) }()
-	node, err := b.newNode(ctx, "renewing")
-	if err != nil {
-		return err
-	}
-	all, err := openSessions(ctx, node.store)
-	if err != nil {
-		return err
-	}
+	defer b.close()
+	node := b.newNode(ctx, "renewing")
+	all := openSessions(ctx, node.store)
 	for i, s := range all {
-		if _, err := node.store.Acquire(ctx, s, []lease.Claim{{Name: fmt.Sprint("name/", i), Nonce: uint64(i + 1)}}); err != nil {
-			return err
-		}
+		scene.Must(node.store.Acquire(ctx, s, []lease.Claim{{Name: fmt.Sprint("name/", i), Nonce: uint64(i + 1)}}))
 	}
 	var before, after, dead, updates, hot int64
-	if err := b.count(ctx, sizeOurs, &before); err != nil {
-		return err
-	}
+	b.count(ctx, sizeOurs, &before)
 	if idle {
-		old, err := b.idle(ctx, "")
-		if err != nil {
-			return err
-		}
-		defer hangUp(old)
+		defer hangUp(b.idle(ctx, ""))
 	}
 	began, renewed := time.Now(), 0
 	for renewed < n {
-		if err := renewAll(ctx, node.store, all); err != nil {
-			return err
-		}
+		scene.Check(renewAll(ctx, node.store, all))
 		renewed += len(all)
 	}
 	took := time.Since(began)
-	if err := node.close(); err != nil { // connections tell of their statistics when they end
-		return err
-	}
-	_, err = await(ctx, 0, 10*time.Second, "the server counts all updates", func() bool {
-		return b.count(ctx, "SELECT n_dead_tup, n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'session'",
-			&dead, &updates, &hot) == nil && updates >= int64(renewed)
+	scene.Check(node.close()) // connections tell of their statistics when they end
+	await(ctx, 0, 10*time.Second, "the server counts all updates", func() bool {
+		b.count(ctx, "SELECT n_dead_tup, n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'session'", &dead, &updates, &hot)
+		return updates >= int64(renewed)
 	})
-	if err = errors.Join(err, b.count(ctx, sizeOurs, &after)); err != nil {
-		return err
-	}
+	b.count(ctx, sizeOurs, &after)
 	run.Figure(what, "%d renewals in %v (%.0f/s): the tables grew from %d KiB to %d KiB, %d dead rows; %.1f %% of %d updates were HOT", renewed,
 		took.Round(time.Second), float64(renewed)/took.Seconds(), before>>10, after>>10, dead, 100*float64(hot)/float64(max(updates, 1)), updates)
 	if !idle {
@@ -126,12 +98,11 @@ func grow(ctx context.Context, run *scene.Run, what string, vacuum, idle bool, n
 	if !idle && !vacuum { // a vacuum may hold a page
 		run.AtMost("updates out of their page, "+what, float64(updates-hot), float64(updates)/100, "")
 	}
-	return nil
 }
 
 // idle begins a transaction of another client, which takes a snapshot, writes, runs the statements of
 // then, and stays open.
-func (b *bed) idle(ctx context.Context, then string) (*pgx.Conn, error) {
+func (b *bed) idle(ctx context.Context, then string) *pgx.Conn {
 	return b.opened(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ; CREATE TABLE others (n int); SELECT txid_current();"+then)
 }
 
@@ -140,91 +111,55 @@ const sections = 6
 
 // besideIdle makes calls at a modest rate for all of the time for which another client's transaction is
 // idle, which may hold up none of them.
-func besideIdle(ctx context.Context, run *scene.Run) error {
+func besideIdle(ctx context.Context, run *scene.Run) {
 	lasts, each := 10*time.Minute, time.Second
 	if run.Short {
 		lasts, each = 3*time.Second, 100*time.Millisecond
 	}
-	return beside(ctx, run, cmp.Or(run.For, lasts), each, sizesOf(run).patience, "")
+	beside(ctx, run, cmp.Or(run.For, lasts), each, sizesOf(run).patience, "")
 }
 
 // beside takes a turn so often, and renews many sessions in one request, beside a transaction that is
 // idle for so long, and did something before. No call may take longer than patience.
-func beside(ctx context.Context, run *scene.Run, lasts, each, patience time.Duration, before string) (err error) {
+func beside(ctx context.Context, run *scene.Run, lasts, each, patience time.Duration, before string) {
 	p := sizesOf(run)
 	p.patience = patience
-	b, of, err := compared(ctx, onPostgres, p.ttl)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, b.close()) }()
-	n, err := b.newNode(ctx, "steady")
-	if err != nil {
-		return err
-	}
-	all, err := openSessions(ctx, n.store)
-	if err != nil {
-		return err
-	}
-	h, err := n.keeper.Lease("held")
-	if err != nil {
-		return err
-	}
-	term, err := h.AcquireTerm(ctx)
-	if err != nil {
-		return err
-	}
-	t, err := newTurns(ctx, b, p, of)
-	if err != nil {
-		return err
-	}
-	section := func() error {
+	b, of := compared(ctx, run, onPostgres, p.ttl)
+	defer b.close()
+	n := b.newNode(ctx, "steady")
+	all := openSessions(ctx, n.store)
+	term := scene.Must(scene.Must(n.keeper.Lease("held")).AcquireTerm(ctx))
+	t := newTurns(ctx, b, p, of)
+	section := func() {
 		t.acquired, t.renewed, t.told = map[string][]time.Duration{}, map[string][]time.Duration{}, nil
 		for next, until := time.Now(), time.Now().Add(lasts/sections); next.Before(until); next = next.Add(each) {
-			if err := lab.Pause(ctx, time.Until(next)); err != nil {
-				return err
-			}
-			took, err := t.timed(ctx, "renew all sessions", func(ctx context.Context) error { return renewAll(ctx, n.store, all) })
-			if err == nil {
-				t.renewed["100 sessions"] = append(t.renewed["100 sessions"], took)
-				err = t.turn(ctx)
-			}
-			if err != nil {
-				return err
-			}
+			scene.Check(lab.Pause(ctx, time.Until(next)))
+			took := t.timed(ctx, "renew all sessions", func(ctx context.Context) error { return renewAll(ctx, n.store, all) })
+			t.renewed["100 sessions"] = append(t.renewed["100 sessions"], took)
+			t.turn(ctx)
 		}
 		t.print(run)
 		run.Spread("renew, 100 sessions", t.renewed["100 sessions"])
 		if !term.CheckAlive() {
-			return fmt.Errorf("what was held all the time was lost: %w", context.Cause(term.Context()))
+			scene.Check(fmt.Errorf("what was held all the time was lost: %w", context.Cause(term.Context())))
 		}
 		var size, dead int64
-		err = errors.Join(b.count(ctx, sizeOurs, &size), b.count(ctx, "SELECT n_dead_tup FROM pg_stat_user_tables WHERE relname = 'session'", &dead))
+		b.count(ctx, sizeOurs, &size)
+		b.count(ctx, "SELECT n_dead_tup FROM pg_stat_user_tables WHERE relname = 'session'", &dead)
 		run.Figure("dead rows of sessions, tables", "%d, %d KiB", dead, size>>10)
-		return err
 	}
 	run.Printf("before there is an idle transaction")
-	if err := section(); err != nil {
-		return err
-	}
-	old, err := b.idle(ctx, before)
-	if err != nil {
-		return err
-	}
+	section()
+	old := b.idle(ctx, before)
 	defer hangUp(old)
 	for i := range sections {
 		run.Printf("idle for %v", (lasts * time.Duration(i+1) / sections).Round(time.Second))
-		if err := section(); err != nil {
-			return fmt.Errorf("beside an idle transaction: %w", err)
-		}
+		scene.Check(scene.Try(section), "beside an idle transaction")
 	}
 	var idle float64
-	if err := b.count(ctx, fmt.Sprintf(`SELECT coalesce(max(extract(epoch FROM clock_timestamp() - greatest(xact_start, state_change))), 0)::float8
-		FROM pg_stat_activity WHERE pid = %d AND state = 'idle in transaction'`, old.PgConn().PID()), &idle); err != nil {
-		return err
-	}
+	b.count(ctx, fmt.Sprintf(`SELECT coalesce(max(extract(epoch FROM clock_timestamp() - greatest(xact_start, state_change))), 0)::float8
+		FROM pg_stat_activity WHERE pid = %d AND state = 'idle in transaction'`, old.PgConn().PID()), &idle)
 	if idle < lasts.Seconds() {
-		return fmt.Errorf("the transaction that was to be idle for %v is so for %.0f s", lasts, idle)
+		scene.Check(fmt.Errorf("the transaction that was to be idle for %v is so for %.0f s", lasts, idle))
 	}
-	return nil
 }

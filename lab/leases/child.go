@@ -10,6 +10,7 @@ import (
 	"os"
 
 	lab "github.com/holdfast-go/holdfast/lab/machine"
+	"github.com/holdfast-go/holdfast/lab/scene"
 )
 
 // childEnv makes this program a process of a scenario: a childArg as JSON.
@@ -21,7 +22,7 @@ type childArg[A any] struct {
 }
 
 // children are what such a process may be.
-var children = map[string]func(arg json.RawMessage) error{
+var children = map[string]func(arg json.RawMessage){
 	"holder": holder, "writer": writer, "function": function,
 }
 
@@ -35,7 +36,7 @@ func Child() {
 	var c childArg[json.RawMessage]
 	err := json.Unmarshal([]byte(text), &c)
 	if err == nil {
-		err = children[c.Kind](c.Arg)
+		err = scene.Try(func() { children[c.Kind](c.Arg) })
 	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "leases, a %s: %v\n", c.Kind, err)

@@ -10,8 +10,6 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	lab "github.com/holdfast-go/holdfast/lab/machine"
 	"github.com/holdfast-go/holdfast/lab/scene"
 	"github.com/holdfast-go/holdfast/lease"
@@ -36,31 +34,20 @@ func sizesOf(run *scene.Run) sizes {
 // compare runs leases beside what people use on the same server: the etcd client's own package
 // concurrency and the bare requests, or session advisory locks that are polled for and a leader table
 // in the manner of River's.
-func compare(ctx context.Context, run *scene.Run) (err error) {
+func compare(ctx context.Context, run *scene.Run) {
 	p := sizesOf(run)
-	b, of, err := compared(ctx, storeOf(run), p.ttl)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, b.close()) }()
-	t, err := newTurns(ctx, b, p, of)
-	if err != nil {
-		return err
-	}
+	b, of := compared(ctx, run, storeOf(run), p.ttl)
+	defer b.close()
+	t := newTurns(ctx, b, p, of)
 	for range p.turns {
-		if err := t.turn(ctx); err != nil {
-			return err
-		}
+		t.turn(ctx)
 	}
 	t.print(run)
 	ratio := func(what string, took map[string][]time.Duration, way string, most float64) {
 		got := float64(scene.Percentile(took[holdfast], 50)) / float64(scene.Percentile(took[way], 50))
 		run.AtMost(fmt.Sprintf("%s p50, ours to %s", what, way), got, most, "")
 	}
-	over, err := handOvers(ctx, b, p, of)
-	if err != nil {
-		return err
-	}
+	over := handOvers(ctx, b, p, of)
 	for _, way := range waysOn(of.Store) {
 		run.Spread("hand-over by release, "+way, over[way])
 	}
@@ -69,29 +56,21 @@ func compare(ctx context.Context, run *scene.Run) (err error) {
 		ratio("acquire", t.acquired, ownSession, 0.5)
 		ratio("hand-over", over, bare, 1.5)
 	}
-	return nil
 }
 
 // compared runs a server for a comparison, and says how its names are held.
-func compared(ctx context.Context, store string, ttl time.Duration) (b *bed, of holding, err error) {
-	if b, err = newBed(ctx, store, ttl); err != nil {
-		return nil, of, err
-	}
-	of = holding{Store: store, TTL: ttl}
+func compared(ctx context.Context, run *scene.Run, store string, ttl time.Duration) (*bed, holding) {
+	b := newBed(ctx, run, store, ttl)
+	of := holding{Store: store, TTL: ttl}
 	if b.etcd != nil {
 		of.URL = b.member().Direct()
 	} else {
-		var conn *pgx.Conn
-		if conn, err = b.opened(ctx, leaderSchema); err == nil {
-			c := conn.Config()
-			of.URL = fmt.Sprintf("postgres://%s@/%s?host=%s&port=%d&sslmode=disable", c.User, c.Database, url.QueryEscape(c.Host), c.Port)
-			hangUp(conn)
-		}
+		conn := b.opened(ctx, leaderSchema)
+		c := conn.Config()
+		of.URL = fmt.Sprintf("postgres://%s@/%s?host=%s&port=%d&sslmode=disable", c.User, c.Database, url.QueryEscape(c.Host), c.Port)
+		hangUp(conn)
 	}
-	if err != nil {
-		return nil, of, errors.Join(err, b.close())
-	}
-	return b, of, nil
+	return b, of
 }
 
 // turns has each way acquire, renew and release a free name, in turns, and another node of ours
@@ -100,80 +79,61 @@ type turns struct {
 	p                 sizes
 	ways              []string
 	all               map[string]candidate
-	seen              func(context.Context) (time.Time, error)
+	seen              func(context.Context) time.Time
 	acquired, renewed map[string][]time.Duration
 	told              []time.Duration // ours alone: from the call that acquires until another node was told
 }
 
-func newTurns(ctx context.Context, b *bed, p sizes, of holding) (_ *turns, err error) {
+func newTurns(ctx context.Context, b *bed, p sizes, of holding) *turns {
 	t := &turns{p: p, ways: waysOn(of.Store), all: map[string]candidate{}, acquired: map[string][]time.Duration{}, renewed: map[string][]time.Duration{}}
 	of.Name = "turns"
 	for _, way := range t.ways {
 		of.Way = way
-		if t.all[way], err = b.candidate(ctx, of, "turns"); err != nil {
-			return nil, err
-		}
+		t.all[way] = b.candidate(ctx, of, "turns")
 	}
-	k, stop, err := of.keeper(ctx, "watcher")
-	if err != nil {
-		return nil, err
-	}
+	k, stop := of.keeper(ctx, "watcher")
 	b.atEnd(stop)
-	t.seen, err = watching(ctx, k, p, of.Name)
-	return t, err
+	t.seen = watching(ctx, k, p, of.Name)
+	return t
 }
 
 // timed calls f, which may take no longer than patience.
-func (t *turns) timed(ctx context.Context, what string, f func(context.Context) error) (time.Duration, error) {
+func (t *turns) timed(ctx context.Context, what string, f func(context.Context) error) time.Duration {
 	ctx, cancel := context.WithTimeout(ctx, t.p.patience)
 	defer cancel()
 	began := time.Now()
 	err := f(ctx)
 	took := time.Since(began)
-	if err != nil {
-		err = fmt.Errorf("%s, after %v: %w", what, took, err)
-	}
-	return took, err
+	scene.Check(err, fmt.Sprintf("%s, after %v", what, took))
+	return took
 }
 
 // turn has each way do it twice, in an order that is drawn, and the second time counts: the first
 // brings its connection and its code back into the processor's caches, after those of the others.
-func (t *turns) turn(ctx context.Context) error {
+func (t *turns) turn(ctx context.Context) {
 	for _, i := range rand.Perm(len(t.ways)) {
 		way, c := t.ways[i], t.all[t.ways[i]]
 		var acquired, renewed, told time.Duration
 		for range 2 {
-			var err error
 			began := time.Now()
-			if acquired, err = t.timed(ctx, way+": acquire", func(ctx context.Context) error {
+			acquired = t.timed(ctx, way+": acquire", func(ctx context.Context) error {
 				ok, err := c.try(ctx)
 				if err == nil && !ok {
 					err = errors.New("it is another's")
 				}
 				return err
-			}); err != nil {
-				return err
-			}
+			})
 			if way == holdfast {
-				at, err := t.seen(ctx)
-				if err != nil {
-					return err
-				}
-				told = at.Sub(began)
+				told = t.seen(ctx).Sub(began)
 			}
-			if renewed, err = t.timed(ctx, way+": renew", c.renew); err != nil {
-				return err
-			}
-			if _, err = t.timed(ctx, way+": release", c.release); err != nil {
-				return err
-			}
+			renewed = t.timed(ctx, way+": renew", c.renew)
+			t.timed(ctx, way+": release", c.release)
 		}
 		t.acquired[way], t.renewed[way] = append(t.acquired[way], acquired), append(t.renewed[way], renewed)
 		if way == holdfast {
 			t.told = append(t.told, told)
 		}
 	}
-	return nil
 }
 
 func (t *turns) print(run *scene.Run) {
@@ -186,30 +146,29 @@ func (t *turns) print(run *scene.Run) {
 
 // watching has a Keeper watch the name, and returns what waits until it was told once more that the
 // name is held.
-func watching(ctx context.Context, k *lease.Keeper, p sizes, name string) (seen func(context.Context) (time.Time, error), err error) {
+func watching(ctx context.Context, k *lease.Keeper, p sizes, name string) (seen func(context.Context) time.Time) {
 	told := make(chan time.Time, 16)
-	if _, err = k.Watch(name, func(e lease.Event) {
+	_, err := k.Watch(name, func(e lease.Event) {
 		if e.Kind == lease.EventSynced || e.Kind == lease.EventPut {
 			select {
 			case told <- time.Now():
 			default:
 			}
 		}
-	}); err != nil {
-		return nil, err
-	}
-	seen = func(ctx context.Context) (time.Time, error) {
+	})
+	scene.Check(err)
+	seen = func(ctx context.Context) (at time.Time) {
 		ctx, cancel := context.WithTimeout(ctx, p.patience)
 		defer cancel()
 		select {
-		case at := <-told:
-			return at, nil
+		case at = <-told:
 		case <-ctx.Done():
-			return time.Time{}, fmt.Errorf("the watch was told nothing within %v: %w", p.patience, ctx.Err())
+			scene.Check(ctx.Err(), fmt.Sprintf("the watch was told nothing within %v", p.patience))
 		}
+		return at
 	}
-	_, err = seen(ctx) // it is synced
-	return seen, err
+	seen(ctx) // it is synced
+	return seen
 }
 
 // won is when a waiter had its name.
@@ -231,55 +190,43 @@ const settle = 200 * time.Millisecond
 
 // handOvers times from before a holder releases until the waiter has the name. The first rounds are
 // not counted.
-func handOvers(ctx context.Context, b *bed, p sizes, of holding) (map[string][]time.Duration, error) {
+func handOvers(ctx context.Context, b *bed, p sizes, of holding) map[string][]time.Duration {
 	ways := waysOn(of.Store)
 	pairs, got := map[string][2]candidate{}, map[string][]time.Duration{}
 	for _, way := range ways {
 		of.Way, of.Name = way, "hand-over"
 		var pair [2]candidate
 		for i := range pair {
-			var err error
-			if pair[i], err = b.candidate(ctx, of, fmt.Sprint("candidate-", i)); err != nil {
-				return nil, err
-			}
+			pair[i] = b.candidate(ctx, of, fmt.Sprint("candidate-", i))
 		}
 		pairs[way] = pair
 	}
-	round := func() error {
+	round := func() {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
 		waiting := map[string]<-chan won{}
 		for _, way := range ways {
-			if err := pairs[way][0].await(ctx); err != nil {
-				return err
-			}
+			scene.Check(pairs[way][0].await(ctx))
 			waiting[way] = waits(ctx, pairs[way][1])
 		}
-		if err := lab.Pause(ctx, settle); err != nil {
-			return err
-		}
+		scene.Check(lab.Pause(ctx, settle))
 		for _, i := range rand.Perm(len(ways)) {
 			way := ways[i]
 			if len(waiting[way]) > 0 {
-				return fmt.Errorf("hand-over by %s: the waiter did not wait: %w", way, (<-waiting[way]).err)
+				scene.Check(fmt.Errorf("hand-over by %s: the waiter did not wait: %w", way, (<-waiting[way]).err))
 			}
 			began := time.Now()
 			err := pairs[way][0].release(ctx)
 			w := <-waiting[way]
-			if err = errors.Join(err, w.err, pairs[way][1].release(ctx)); err != nil {
-				return fmt.Errorf("hand-over by %s: %w", way, err)
-			}
+			scene.Check(errors.Join(err, w.err, pairs[way][1].release(ctx)), "hand-over by "+way)
 			got[way] = append(got[way], w.at.Sub(began))
 		}
-		return nil
 	}
 	for i := range p.handOvers + 2 {
 		if i == 2 {
 			clear(got)
 		}
-		if err := round(); err != nil {
-			return nil, err
-		}
+		round()
 	}
-	return got, nil
+	return got
 }

@@ -5,7 +5,6 @@ package leases
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"time"
@@ -58,47 +57,30 @@ type finding struct {
 func most(ttl time.Duration) time.Duration { return ttl + 20*time.Second }
 
 // once plays the fault on a bed of its own.
-func (f fault) once(ctx context.Context, ttl time.Duration) (r finding, err error) {
-	b, err := newBed(ctx, cmp.Or(f.store, onPostgres), ttl, f.options...)
-	if err != nil {
-		return r, err
-	}
-	defer func() { err = errors.Join(err, b.close()) }()
+func (f fault) once(ctx context.Context, run *scene.Run, ttl time.Duration) finding {
+	b := newBed(ctx, run, cmp.Or(f.store, onPostgres), ttl, f.options...)
+	defer b.close()
 	names := f.names
 	if names == nil {
 		names = contended()
 	}
 	b.names, b.journal.look = map[string]time.Duration{}, f.look
 	if f.prepare != nil {
-		if err := f.prepare(ctx, b); err != nil {
-			return r, fmt.Errorf("prepare: %w", err)
-		}
+		f.prepare(ctx, b)
 	}
-	if err := errors.Join(b.populate(ctx, cmp.Or(f.nodes, 3)), b.contendAll(names)); err != nil {
-		return r, err
-	}
-	if _, err := b.held(ctx, lab.Now(), most(ttl)); err != nil {
-		return r, fmt.Errorf("before the fault: %w", err)
-	}
-	if err := lab.Pause(ctx, ttl/2); err != nil {
-		return r, err
-	}
+	b.populate(ctx, cmp.Or(f.nodes, 3))
+	b.contend(names)
+	b.held(ctx, lab.Now(), most(ttl))
+	scene.Check(lab.Pause(ctx, ttl/2))
 	b.began = lab.Now()
-	if err := f.inflict(ctx, b); err != nil {
-		return r, fmt.Errorf("inflict: %w", err)
-	}
+	f.inflict(ctx, b)
 	over := lab.Now()
-	heldAgain, err := b.held(ctx, over, most(ttl))
-	if err != nil {
-		return r, fmt.Errorf("after the fault: %w", err)
-	}
-	if err := lab.Pause(ctx, ttl/2); err != nil { // what is noticed late
-		return r, err
-	}
+	heldAgain := b.held(ctx, over, most(ttl))
+	scene.Check(lab.Pause(ctx, ttl/2)) // what is noticed late
 	b.stop()
-	r = b.find(b.began, over)
+	r := b.find(b.began, over)
 	r.heldAgain, r.silence = heldAgain, b.silence()
-	return r, nil
+	return r
 }
 
 // attempts is how often a fault is played that should have cost no holder a term, and did: a machine
@@ -115,11 +97,9 @@ func (f fault) robbed(r finding, ttl time.Duration) bool {
 // play plays the fault and judges it: no two believe in a name at once and tokens grow, unless the
 // server's clock was stepped; no holder believes beyond its deadline; and soon after, every name is
 // held again.
-func (f fault) play(ctx context.Context, ttl time.Duration, run *scene.Run) (r finding, err error) {
+func (f fault) play(ctx context.Context, ttl time.Duration, run *scene.Run) (r finding) {
 	for range attempts {
-		if r, err = f.once(ctx, ttl); err != nil {
-			return r, err
-		}
+		r = f.once(ctx, run, ttl)
 		run.Printf("%d of %d lost %v, the last %v after it began; gone for %v, all held %v after; %v", r.lost, r.held, r.reasons,
 			scene.Short(r.believed), scene.Short(r.out), scene.Short(r.heldAgain), r.verdict)
 		if !f.robbed(r, ttl) {
@@ -141,18 +121,16 @@ func (f fault) play(ctx context.Context, ttl time.Duration, run *scene.Run) (r f
 	if f.loses && r.believed >= ttl {
 		run.Unsafe("believed for longer than the TTL: %v", r.believed)
 	}
-	return r, nil
+	return r
 }
 
 // scenario is the fault alone, with leases of 5 s: long enough for a holder on a machine that is busy
 // to lose nothing.
 func (f fault) scenario() scene.Scenario {
-	return scene.Scenario{Name: f.name, About: f.title, Do: func(ctx context.Context, run *scene.Run) error {
-		r, err := f.play(ctx, 5*time.Second, run)
-		if err == nil && r.held != 2 {
-			err = fmt.Errorf("%d of the 2 long names were held when it began", r.held)
+	return scene.Scenario{Name: f.name, About: f.title, Do: func(ctx context.Context, run *scene.Run) {
+		if r := f.play(ctx, 5*time.Second, run); r.held != 2 {
+			scene.Check(fmt.Errorf("%d of the 2 long names were held when it began", r.held))
 		}
-		return err
 	}}
 }
 
@@ -193,23 +171,21 @@ func (b *bed) silence() error {
 }
 
 // outage has the server away for minutes, under holders of many names.
-func outage(ctx context.Context, run *scene.Run) error {
+func outage(ctx context.Context, run *scene.Run) {
 	n, ttl, away := 200, 10*time.Second, cmp.Or(run.For, 2*time.Minute)
 	if run.Short {
 		n, ttl, away = 50, 2*time.Second, 5*time.Second
 	}
 	if away < 2*ttl {
-		return fmt.Errorf("-for must be at least %v", 2*ttl)
+		scene.Check(fmt.Errorf("-for must be at least %v", 2*ttl))
 	}
 	f := fault{store: storeOf(run), nodes: 2, names: map[string]time.Duration{}, look: 20 * time.Millisecond, loses: true}
 	for i := range n {
 		f.names[fmt.Sprint("outage/", i)] = 0
 	}
 	var early, late int // goroutines at most, in the halves of the outage
-	f.inflict = func(ctx context.Context, b *bed) error {
-		if err := b.kill(); err != nil {
-			return err
-		}
+	f.inflict = func(ctx context.Context, b *bed) {
+		scene.Check(b.kill())
 		b.lost()
 		for since := lab.Now(); lab.Now() < since+away; {
 			to := &early
@@ -217,22 +193,16 @@ func outage(ctx context.Context, run *scene.Run) error {
 				to = &late
 			}
 			*to = max(*to, runtime.NumGoroutine())
-			if err := lab.Pause(ctx, 20*time.Millisecond); err != nil {
-				return err
-			}
+			scene.Check(lab.Pause(ctx, 20*time.Millisecond))
 		}
 		b.returns()
-		return b.restart(ctx)
+		scene.Check(b.restart(ctx))
 	}
-	r, err := f.play(ctx, ttl, run)
-	if err != nil {
-		return err
-	}
+	r := f.play(ctx, ttl, run)
 	run.AtMost("names that were not held before", float64(n-r.held), 0, "")
 	run.Figure("goroutines at most, in the halves of the outage", "%d and %d", early, late)
 	if !run.Short { // beside others
 		run.AtMost("goroutines that the second half adds", float64(late-early), 30, "")
 	}
 	run.Within("all held again after its return", r.heldAgain, ttl+2*time.Second)
-	return nil
 }

@@ -37,29 +37,19 @@ func echo() *actor.Props {
 
 // grainsScenario compares requests to an actor on another node: by its bare PID, as an entity of
 // package sharding, and as a grain of protoactor's cluster.
-func grainsScenario(ctx context.Context, r *scene.Run) error {
+func grainsScenario(ctx context.Context, r *scene.Run) {
 	asks, rounds := 200_000, 5 // the median of the rounds counts
 	if r.Short {
 		asks, rounds = 5000, 3
 	}
-	pid, entity, err := entities(ctx)
-	if err != nil {
-		return err
-	}
-	grain, err := grains()
-	if err != nil {
-		return err
-	}
+	pid, entity := entities(ctx)
+	grain := grains()
 	var rates [3][]float64
 	var median [3]float64
 	names := [3]string{"bare PID", "entity", "grain"}
 	for range rounds {
 		for i, ask := range []func() error{pid, entity, grain} {
-			rate, err := measure(ask, asks)
-			if err != nil {
-				return fmt.Errorf("%s: %w", names[i], err)
-			}
-			rates[i] = append(rates[i], rate)
+			rates[i] = append(rates[i], float64(asks)/forAll(asks, grainCallers, func(int) error { return ask() }).Seconds())
 		}
 	}
 	for i, all := range rates {
@@ -73,34 +63,17 @@ func grainsScenario(ctx context.Context, r *scene.Run) error {
 		most = 4 // few asks, beside whatever else the machine does
 	}
 	r.AtMost("bare PID to entity", median[0]/median[1], most, "")
-	return nil
-}
-
-// measure has all grainCallers ask, and returns asks per second.
-func measure(ask func() error, asks int) (float64, error) {
-	took, err := forAll(asks, grainCallers, func(int) error { return ask() })
-	return float64(asks) / took.Seconds(), err
 }
 
 // entities starts two nodes, one of which hosts.
-func entities(ctx context.Context) (bare, entity func() error, err error) {
+func entities(ctx context.Context) (bare, entity func() error) {
 	store := memory.New()
-	begin := func(id string, props *actor.Props) (*whole.Node, *sharding.Region, error) {
-		n, err := whole.Start(ctx, whole.Config{ID: id, Store: store, Listen: "127.0.0.1:0", Plaintext: true, Group: "grains", Logger: zap.NewNop()})
-		if err != nil {
-			return nil, nil, err
-		}
-		r, err := n.ShardedType(sharding.Type{Name: "echo", Props: props, Shards: 16})
-		return n, r, err
+	begin := func(id string, props *actor.Props) (*whole.Node, *sharding.Region) {
+		n := scene.Must(whole.Start(ctx, whole.Config{ID: id, Store: store, Listen: "127.0.0.1:0", Plaintext: true, Group: "grains", Logger: zap.NewNop()}))
+		return n, scene.Must(n.ShardedType(sharding.Type{Name: "echo", Props: props, Shards: 16}))
 	}
-	there, _, err := begin("host", echo())
-	if err != nil {
-		return nil, nil, err
-	}
-	here, region, err := begin("proxy", nil)
-	if err != nil {
-		return nil, nil, err
-	}
+	there, _ := begin("host", echo())
+	here, region := begin("proxy", nil)
 	plain := there.System().Root.Spawn(echo())
 	pid, msg := actor.NewPID(plain.Address, plain.Id), wrapperspb.String("hello")
 	bare = func() error {
@@ -113,11 +86,12 @@ func entities(ctx context.Context) (bare, entity func() error, err error) {
 		_, err := sharding.Ask[*wrapperspb.StringValue](ctx, region, "one", msg)
 		return err
 	}
-	return bare, entity, errors.Join(bare(), entity())
+	scene.Check(errors.Join(bare(), entity()))
+	return bare, entity
 }
 
 // grains starts two members of a cluster of protoactor, of which one has the kind.
-func grains() (ask func() error, err error) {
+func grains() (ask func() error) {
 	quiet := actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) })
 	agent := test.NewInMemAgent()
 	member := func(kinds ...*cluster.Kind) *cluster.Cluster {
@@ -140,10 +114,10 @@ func grains() (ask func() error, err error) {
 		return err
 	}
 	for range 50 { // until the members know each other
-		if err = ask(); err == nil {
-			return ask, nil
+		if ask() == nil {
+			break
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	return nil, err
+	return ask
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/postgres"
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
 	lab "github.com/holdfast-go/holdfast/lab/machine"
+	"github.com/holdfast-go/holdfast/lab/scene"
 )
 
 // What some faults need.
@@ -40,13 +41,13 @@ func faults() []fault {
 		{name: "pg-sync-promoted", title: "primary killed, synchronous standby promoted", keeps: true,
 			prepare: withStandby(true), inflict: promoted},
 		{name: "pg-old-primary-back", title: "synchronous standby promoted; the old primary comes back as its standby, and takes over again",
-			prepare: withStandby(true), inflict: sequence(promoted, moved, follow, away(func(_ context.Context, b *bed) error { return b.standby.Kill() }, 0,
-				func(ctx context.Context, b *bed) error { return b.server.Promote(ctx) }))},
+			prepare: withStandby(true), inflict: sequence(promoted, moved, follow, away(func(_ context.Context, b *bed) { scene.Check(b.standby.Kill()) }, 0,
+				func(ctx context.Context, b *bed) { scene.Check(b.server.Promote(ctx)) }))},
 		{name: "pg-two-primaries", title: "synchronous standby promoted; the old primary comes back as a primary that one of three nodes reaches, for 2 TTLs",
 			prepare: withStandby(true), inflict: twoPrimaries},
 		{name: "pg-bouncer-restarted", title: "PgBouncer (transaction mode) killed, started again", keeps: true,
-			prepare: withBouncer, inflict: away(func(_ context.Context, b *bed) error { return b.bouncer.Kill() }, 0,
-				func(ctx context.Context, b *bed) error { return b.bouncer.Restart(ctx) })},
+			prepare: withBouncer, inflict: away(func(_ context.Context, b *bed) { scene.Check(b.bouncer.Kill()) }, 0,
+				func(ctx context.Context, b *bed) { scene.Check(b.bouncer.Restart(ctx)) })},
 		{name: "pg-server-killed-behind-bouncer", title: "kill -9 of the server behind PgBouncer, started again",
 			prepare: withBouncer, inflict: away(kill, 0, restart)},
 		{name: "pg-too-many-connections", title: "every connection ended, and none given (53300), for 2 TTLs",
@@ -79,64 +80,57 @@ func faults() []fault {
 }
 
 // action is something that is done to a bed.
-type action func(ctx context.Context, b *bed) error
+type action func(ctx context.Context, b *bed)
 
 func server(do func(*postgrestest.Server) error) action {
-	return func(_ context.Context, b *bed) error { return do(b.server) }
+	return func(_ context.Context, b *bed) { scene.Check(do(b.server)) }
 }
 
 func exec(sql string) action {
-	return func(ctx context.Context, b *bed) error { return b.server.Exec(ctx, sql) }
+	return func(ctx context.Context, b *bed) { scene.Check(b.server.Exec(ctx, sql)) }
 }
 
 var kill = server((*postgrestest.Server).Kill)
 
-func restart(ctx context.Context, b *bed) error { return b.server.Restart(ctx) }
+func restart(ctx context.Context, b *bed) { scene.Check(b.server.Restart(ctx)) }
 
 // promoted has the standby take the place of the primary.
-var promoted = away(kill, 0, func(ctx context.Context, b *bed) error { return b.standby.Promote(ctx) })
+var promoted = away(kill, 0, func(ctx context.Context, b *bed) { scene.Check(b.standby.Promote(ctx)) })
 
 // follow has the old primary come back as the synchronous standby of the new one.
-func follow(ctx context.Context, b *bed) error {
-	if err := b.server.Follow(ctx, b.standby); err != nil {
-		return err
-	}
-	return b.standby.Synchronous(ctx, b.server)
+func follow(ctx context.Context, b *bed) {
+	scene.Check(b.server.Follow(ctx, b.standby))
+	scene.Check(b.standby.Synchronous(ctx, b.server))
 }
 
 func sequence(steps ...action) action {
-	return func(ctx context.Context, b *bed) error {
+	return func(ctx context.Context, b *bed) {
 		for _, do := range steps {
-			if err := do(ctx, b); err != nil {
-				return err
-			}
+			do(ctx, b)
 		}
-		return nil
 	}
 }
 
 // during leaves what was done so for some TTLs. Service may go on.
 func during(do action, ttls int, undo action) action {
-	return func(ctx context.Context, b *bed) error {
-		if err := do(ctx, b); err != nil {
-			return err
-		}
-		return errors.Join(lab.Pause(ctx, time.Duration(ttls)*b.ttl), undo(ctx, b))
+	return func(ctx context.Context, b *bed) {
+		do(ctx, b)
+		scene.Check(lab.Pause(ctx, time.Duration(ttls)*b.ttl))
+		undo(ctx, b)
 	}
 }
 
 // away is during where service is gone from the end of what is done, if that does not say since when.
 func away(end action, ttls int, back action) action {
-	return during(func(ctx context.Context, b *bed) error {
+	return during(func(ctx context.Context, b *bed) {
 		b.began = lab.Now()
-		err := end(ctx, b)
+		end(ctx, b)
 		if b.gone < b.began {
 			b.lost()
 		}
-		return err
-	}, ttls, func(ctx context.Context, b *bed) error {
+	}, ttls, func(ctx context.Context, b *bed) {
 		b.returns()
-		return back(ctx, b)
+		back(ctx, b)
 	})
 }
 
@@ -146,10 +140,8 @@ func (b *bed) returns() { b.returning = lab.Now() }
 
 // underLoad does something while others write.
 func underLoad(do action) action {
-	return func(ctx context.Context, b *bed) error {
-		if err := b.server.Exec(ctx, "CREATE TABLE load (n serial, t text)"); err != nil {
-			return err
-		}
+	return func(ctx context.Context, b *bed) {
+		scene.Check(b.server.Exec(ctx, "CREATE TABLE load (n serial, t text)"))
 		writing, cancel := context.WithCancel(ctx)
 		defer cancel()
 		var writers sync.WaitGroup
@@ -165,121 +157,95 @@ func underLoad(do action) action {
 				}
 			})
 		}
-		err := errors.Join(lab.Pause(ctx, b.ttl/2), do(ctx, b))
+		scene.Check(lab.Pause(ctx, b.ttl/2))
+		do(ctx, b)
 		cancel()
 		writers.Wait()
 		if n := done.Load(); n < 10 {
-			err = errors.Join(err, fmt.Errorf("hardly any load: %d transactions", n))
+			scene.Check(fmt.Errorf("hardly any load: %d transactions", n))
 		}
-		return err
 	}
 }
 
-func terminated(ctx context.Context, b *bed) error {
-	n, err := b.server.TerminateBackends(ctx)
-	if err == nil && n < len(b.nodes) {
-		err = fmt.Errorf("%d backends of %d nodes", n, len(b.nodes))
+func terminated(ctx context.Context, b *bed) {
+	if n := scene.Must(b.server.TerminateBackends(ctx)); n < len(b.nodes) {
+		scene.Check(fmt.Errorf("%d backends of %d nodes", n, len(b.nodes)))
 	}
-	return err
 }
 
 // withStandby adds a standby; nodes look for the one that takes writes.
 func withStandby(sync bool) action {
-	return func(ctx context.Context, b *bed) (err error) {
-		if b.standby, err = b.server.NewStandby(ctx); err != nil {
-			return err
-		}
+	return func(ctx context.Context, b *bed) {
+		b.standby = scene.Must(b.server.NewStandby(ctx))
 		b.listens = false
-		b.url = func(n *node) (string, error) {
+		b.url = func(n *node) string {
 			var routes []*postgrestest.Route
 			for _, s := range []*postgrestest.Server{b.server, b.standby} {
-				r, err := s.NewRoute()
-				if err != nil {
-					return "", err
-				}
+				r := scene.Must(s.NewRoute())
 				routes, n.links = append(routes, r), append(n.links, r.Link)
 			}
-			return postgrestest.ReadWriteURLOf(role, "postgres", routes...), nil
+			return postgrestest.ReadWriteURLOf(role, "postgres", routes...)
 		}
 		if sync {
-			return b.server.Synchronous(ctx, b.standby)
+			scene.Check(b.server.Synchronous(ctx, b.standby))
 		}
-		return nil
 	}
 }
 
 // moved waits until every node has used the server that was promoted. Names may be held long before:
 // a term that began at the old one goes on without any server.
-func moved(ctx context.Context, b *bed) error {
+func moved(ctx context.Context, b *bed) {
 	for _, n := range b.nodes {
-		if _, err := await(ctx, 0, most(b.ttl), n.id+" uses the promoted server", func() bool { return n.store.(*postgres.Store).Timeline() >= 2 }); err != nil {
-			return err
-		}
+		await(ctx, 0, most(b.ttl), n.id+" uses the promoted server", func() bool { return n.store.(*postgres.Store).Timeline() >= 2 })
 	}
-	return nil
 }
 
-func withBouncer(ctx context.Context, b *bed) (err error) {
-	b.bouncer, err = b.server.NewBouncer(ctx, map[string]string{"default_pool_size": "4"}, role)
+func withBouncer(ctx context.Context, b *bed) {
+	b.bouncer = scene.Must(b.server.NewBouncer(ctx, map[string]string{"default_pool_size": "4"}, role))
 	b.listens = false // LISTEN does nothing there
-	b.url = func(*node) (string, error) { return b.bouncer.Route().URLOf(role, "postgres"), nil }
-	return err
+	b.url = func(*node) string { return b.bouncer.Route().URLOf(role, "postgres") }
 }
 
 // noConnections ends the connections of nodes and gives them no other.
-func noConnections(ctx context.Context, b *bed) error {
-	if err := b.server.Exec(ctx, "ALTER ROLE app CONNECTION LIMIT 0"); err != nil {
-		return err
-	}
+func noConnections(ctx context.Context, b *bed) {
+	scene.Check(b.server.Exec(ctx, "ALTER ROLE app CONNECTION LIMIT 0"))
 	for quiet := 0; quiet < 20; quiet++ { // one may be connecting
-		n, err := b.server.TerminateBackends(ctx)
-		if err != nil {
-			return err
-		}
-		if n > 0 {
+		if n := scene.Must(b.server.TerminateBackends(ctx)); n > 0 {
 			quiet = 0
 			b.lost()
 		}
-		if err := lab.Pause(ctx, 10*time.Millisecond); err != nil {
-			return err
-		}
+		scene.Check(lab.Pause(ctx, 10*time.Millisecond))
 	}
 	refused, err := pgx.Connect(ctx, b.server.Route().URLOf(role, "postgres"))
 	var e *pgconn.PgError
 	if !errors.As(err, &e) || e.Code != "53300" {
-		return fmt.Errorf("a connection was to be refused by 53300: %v, %w", refused, err)
+		scene.Check(fmt.Errorf("a connection was to be refused by 53300: %v, %w", refused, err))
 	}
-	return nil
 }
 
 // setting changes a setting of the server for two TTLs.
 func setting(name, value string) action {
-	return during(set(name, value), 2, func(ctx context.Context, b *bed) error { return b.server.Reset(ctx, name) })
+	return during(set(name, value), 2, func(ctx context.Context, b *bed) { scene.Check(b.server.Reset(ctx, name)) })
 }
 
 func set(name, value string) action {
-	return func(ctx context.Context, b *bed) error { return b.server.Set(ctx, name, value) }
+	return func(ctx context.Context, b *bed) { scene.Check(b.server.Set(ctx, name, value)) }
 }
 
 func tableLocked() action {
 	var conn *pgx.Conn
-	return sequence(set("lock_timeout", "50ms"), away(func(ctx context.Context, b *bed) (err error) {
-		conn, err = b.opened(ctx, "BEGIN; LOCK TABLE holdfast.session IN SHARE MODE")
-		return err
-	}, 2, func(ctx context.Context, b *bed) error {
+	return sequence(set("lock_timeout", "50ms"), away(func(ctx context.Context, b *bed) {
+		conn = b.opened(ctx, "BEGIN; LOCK TABLE holdfast.session IN SHARE MODE")
+	}, 2, func(ctx context.Context, b *bed) {
 		hangUp(conn)
-		return b.server.Reset(ctx, "lock_timeout")
+		scene.Check(b.server.Reset(ctx, "lock_timeout"))
 	}))
 }
 
 // diskFull leaves no room for data. What leases write fits where rows have ended before.
-func diskFull(ctx context.Context, b *bed) error {
-	if err := b.server.Exec(ctx, "CREATE TABLE filler (b text); ALTER TABLE filler ALTER b SET STORAGE EXTERNAL"); err != nil {
-		return err
-	}
-	if err := b.server.FillDisk(0); err != nil {
-		return err
-	}
+func diskFull(ctx context.Context, b *bed) {
+	scene.Check(b.server.Exec(ctx, "CREATE TABLE filler (b text); ALTER TABLE filler ALTER b SET STORAGE EXTERNAL"))
+	scene.Check(b.server.FillDisk(0))
 	full, cancel := context.WithTimeout(ctx, 2*b.ttl)
 	defer cancel()
 	refused := 0
@@ -289,59 +255,45 @@ func diskFull(ctx context.Context, b *bed) error {
 		if errors.As(err, &e) && e.Code == "53100" {
 			refused++
 		}
-		if err := lab.Pause(ctx, b.ttl/5); err != nil {
-			return err
-		}
+		scene.Check(lab.Pause(ctx, b.ttl/5))
 	}
 	if refused < 3 {
-		return fmt.Errorf("the disk was hardly full: %d writes were refused", refused)
+		scene.Check(fmt.Errorf("the disk was hardly full: %d writes were refused", refused))
 	}
-	return b.server.FreeDisk()
+	scene.Check(b.server.FreeDisk())
 }
 
 // logDiskFull writes to the log until it has no room, upon which the server panics, and can't
 // recover until there is.
-func logDiskFull(ctx context.Context, b *bed) error {
-	if err := b.server.FillDisk(0); err != nil {
-		return err
-	}
+func logDiskFull(ctx context.Context, b *bed) {
+	scene.Check(b.server.FillDisk(0))
 	for i := 0; ; i++ {
 		err := b.server.Exec(ctx, "SELECT pg_logical_emit_message(false, 'filler', repeat('x', 1000000))")
 		if err != nil {
 			break
 		}
 		if i > 500 {
-			return errors.New("the log never was full")
+			scene.Check(errors.New("the log never was full"))
 		}
 	}
 	b.began = lab.Now()
 	b.lost()
 	b.returning = b.gone // it may answer for a moment, between two panics
-	if err := lab.Pause(ctx, 2*b.ttl); err != nil {
-		return err
-	}
-	if err := b.server.FreeDisk(); err != nil {
-		return err
-	}
-	return b.server.Restart(ctx) // as an operator, or what supervises it, does
+	scene.Check(lab.Pause(ctx, 2*b.ttl))
+	scene.Check(b.server.FreeDisk())
+	scene.Check(b.server.Restart(ctx)) // as an operator, or what supervises it, does
 }
 
 // opened is a connection on which something was done: a transaction may be left open.
-func (b *bed) opened(ctx context.Context, sql string) (*pgx.Conn, error) {
-	conn, err := b.server.Conn(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := conn.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol); err != nil {
-		hangUp(conn)
-		return nil, err
-	}
-	return conn, nil
+func (b *bed) opened(ctx context.Context, sql string) *pgx.Conn {
+	conn := scene.Must(b.server.Conn(ctx)) // which ends with the server
+	scene.Must(conn.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol))
+	return conn
 }
 
 // clockStep steps the clock, and lets it stay so.
 func clockStep(by func(ttl time.Duration) time.Duration) action {
-	return during(func(_ context.Context, b *bed) error { return b.server.SetClock(by(b.ttl)) }, 2, sequence())
+	return during(func(_ context.Context, b *bed) { scene.Check(b.server.SetClock(by(b.ttl))) }, 2, sequence())
 }
 
 // holder is the node that last held a name.
@@ -357,48 +309,40 @@ func (b *bed) holder(name string) *node {
 
 // clockBackHolderDead returns once another has the name of the node that is cut off: its session
 // lives for as much longer as the clock went back.
-func clockBackHolderDead(ctx context.Context, b *bed) error {
+func clockBackHolderDead(ctx context.Context, b *bed) {
 	holder := b.holder("long/1")
 	holder.cut()
-	if err := b.server.SetClock(-2 * b.ttl); err != nil {
-		return err
-	}
+	scene.Check(b.server.SetClock(-2 * b.ttl))
 	b.lost()
 	b.returning = b.gone // for the others service goes on
-	after, err := await(ctx, b.gone, 3*b.ttl+most(b.ttl), "the name of the holder that was cut off is another's", func() bool {
+	after := await(ctx, b.gone, 3*b.ttl+most(b.ttl), "the name of the holder that was cut off is another's", func() bool {
 		return slices.ContainsFunc(b.journal.all(), func(e tenure) bool { return e.Name == "long/1" && e.First > b.gone })
 	})
 	holder.heal()
 	// Its last renewal was sent a third of a TTL before, at most, and a tenth for jitter.
-	if err == nil && after < 2*b.ttl+b.ttl/2 {
-		err = fmt.Errorf("the name of a holder that was cut off was free after %v: the session has not lived longer", after)
+	if after < 2*b.ttl+b.ttl/2 {
+		scene.Check(fmt.Errorf("the name of a holder that was cut off was free after %v: the session has not lived longer", after))
 	}
-	return err
 }
 
 // twoPrimaries: the synchronous standby takes the primary's place, which then comes back as a
 // primary, too. All connections to the new one end, and those of one node, which tries the old one
 // first, lead there from then on; the others can't reach it. After 2 TTLs the old one is gone.
-func twoPrimaries(ctx context.Context, b *bed) error {
-	err := sequence(promoted, moved)(ctx, b)
+func twoPrimaries(ctx context.Context, b *bed) {
+	promoted(ctx, b)
+	moved(ctx, b)
 	b.gone, b.returning = 0, 0 // it goes on
 	for _, n := range b.nodes[1:] {
 		n.links[0].Cut()
 	}
-	if err = errors.Join(err, b.server.Restart(ctx), b.server.Synchronous(ctx)); err != nil {
-		return err
-	}
-	if _, err := b.standby.TerminateBackends(ctx); err != nil {
-		return err
-	}
+	scene.Check(errors.Join(b.server.Restart(ctx), b.server.Synchronous(ctx)))
+	scene.Must(b.standby.TerminateBackends(ctx))
 	b.began = lab.Now()
-	if err := lab.Pause(ctx, 2*b.ttl); err != nil {
-		return err
-	}
+	scene.Check(lab.Pause(ctx, 2*b.ttl))
 	if _, err := b.nodes[0].store.Get(ctx, "any"); !errors.Is(err, postgres.ErrOldPrimary) {
-		return fmt.Errorf("a node that reaches the old primary was answered: %w", err)
+		scene.Check(fmt.Errorf("a node that reaches the old primary was answered: %w", err))
 	}
-	return b.server.Kill()
+	scene.Check(b.server.Kill())
 }
 
 // fresh is how many names are acquired in the second before the primary dies.
@@ -409,36 +353,29 @@ const fresh = 100
 // fencing makes up for. Tokens grow as long as the standby's clock is not behind. With cut one of the
 // nodes is cut off from all servers for a TTL.
 func failover(name, title string, lag, behind time.Duration, cut bool) fault {
-	f := fault{name: name, title: title, clock: true, back: behind != 0, prepare: func(ctx context.Context, b *bed) error {
-		if err := withStandby(false)(ctx, b); err != nil {
-			return err
-		}
+	f := fault{name: name, title: title, clock: true, back: behind != 0, prepare: func(ctx context.Context, b *bed) {
+		withStandby(false)(ctx, b)
 		b.standby.Replication().Delay(lag)
-		if behind == 0 {
-			return nil
+		if behind != 0 {
+			scene.Check(b.standby.SetClock(-behind))
 		}
-		return b.standby.SetClock(-behind)
-	}, inflict: func(ctx context.Context, b *bed) error {
+	}, inflict: func(ctx context.Context, b *bed) {
 		for i := range fresh { // the last of them are lost, and are held on
-			if err := errors.Join(b.contendAll(map[string]time.Duration{fmt.Sprintf("fresh/%d", i): 0}), lab.Pause(ctx, 10*time.Millisecond)); err != nil {
-				return err
-			}
+			b.contend(map[string]time.Duration{fmt.Sprintf("fresh/%d", i): 0})
+			scene.Check(lab.Pause(ctx, 10*time.Millisecond))
 		}
 		if cut {
 			b.nodes[0].cut()
 		}
 		b.standby.Replication().Refuse() // what is under way is lost with its sender
-		if err := b.server.Kill(); err != nil {
-			return err
-		}
+		scene.Check(b.server.Kill())
 		b.lost()
 		b.returns()
-		if err := b.standby.Promote(ctx); err != nil || !cut {
-			return err
+		scene.Check(b.standby.Promote(ctx))
+		if cut {
+			scene.Check(lab.Pause(ctx, b.ttl))
+			b.nodes[0].heal()
 		}
-		err := lab.Pause(ctx, b.ttl)
-		b.nodes[0].heal()
-		return err
 	}}
 	if behind != 0 {
 		f.options = faketime

@@ -53,49 +53,32 @@ type functions struct {
 // serverless runs many processes at a time, each for a moment, which acquire, renew, hand over and
 // release keys by their owners' names (package provider); two of five die by SIGKILL. No key may ever
 // have two owners, tokens grow, and a transfer leaves no gap.
-func serverless(ctx context.Context, run *scene.Run) (err error) {
+func serverless(ctx context.Context, run *scene.Run) {
 	length, processes := cmp.Or(run.For, 5*time.Minute), 200
 	if run.Short {
 		length, processes = cmp.Or(run.For, 5*time.Second), 15
 	}
-	b, err := newBed(ctx, onEtcd, functionTTLs[0])
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, b.close()) }()
-	if b.place, err = lab.NewPlace(false); err != nil {
-		return err
-	}
+	b := newBed(ctx, run, onEtcd, functionTTLs[0])
+	defer b.close()
+	b.place = scene.Must(lab.NewPlace(false))
 	f := &functions{bed: b}
 	for i := range functionKeys {
 		f.keys = append(f.keys, fmt.Sprint("key-", i))
 	}
-	if f.client, err = (holding{URL: b.member().Direct()}).etcd(); err != nil {
-		return err
-	}
+	f.client = holding{URL: b.member().Direct()}.etcd()
 	b.atEnd(func() { _ = f.client.Close() })
 	began := lab.Now()
 	end := began + length
-	if _, err = forAll(processes, processes, func(i int) error {
+	forAll(processes, processes, func(i int) error {
 		rng := rand.New(rand.NewPCG(run.Seed, uint64(i)))
 		for lab.Now() < end && ctx.Err() == nil {
-			if err := f.one(ctx, rng); err != nil {
-				return err
-			}
+			scene.Check(f.one(ctx, rng))
 		}
 		return ctx.Err()
-	}); err != nil {
-		return err
-	}
+	})
 	took := lab.Now() - began
-	free, err := f.settle(ctx)
-	if err != nil {
-		return err
-	}
-	history, err := f.history(ctx)
-	if err != nil {
-		return err
-	}
+	free := f.settle(ctx)
+	history := f.history(ctx)
 	n := f.numbers.Load()
 	run.Figure("processes", "%d in %v, %.1f a second, %d at a time", n, took.Round(time.Second), float64(n)/took.Seconds(), processes)
 	run.Figure("died by SIGKILL", "%d", f.died)
@@ -103,9 +86,8 @@ func serverless(ctx context.Context, run *scene.Run) (err error) {
 	v.report(run)
 	run.Within("longest until a key is free when all are gone", scene.Percentile(free, 100), slices.Max(functionTTLs)+functionBound)
 	if v.moves == 0 || f.died == 0 || v.changes == 0 {
-		return fmt.Errorf("%d moves, %d crashes, %d changes of owner: this shows nothing", v.moves, f.died, v.changes)
+		scene.Check(fmt.Errorf("%d moves, %d crashes, %d changes of owner: this shows nothing", v.moves, f.died, v.changes))
 	}
-	return nil
 }
 
 // one starts a process, waits until it is gone, and keeps its calls.
@@ -114,10 +96,7 @@ func (f *functions) one(ctx context.Context, rng *rand.Rand) error {
 	key := f.keys[n%functionKeys]
 	set := functionSettings{Process: n, URL: f.member().Direct(), Key: key, Owner: ownerOf(key, rng), Life: leastLife + upTo(rng, mostLife-leastLife),
 		Crash: rng.IntN(10) < crashesOf10, Seed: rng.Uint64()}
-	p, err := start[functionCall](f.place, "function", fmt.Sprint("function-", n), set)
-	if err != nil {
-		return err
-	}
+	p := scene.Must(start[functionCall](f.place, "function", fmt.Sprint("function-", n), set))
 	select {
 	case <-p.Done():
 	case <-ctx.Done():
@@ -139,51 +118,35 @@ func (f *functions) one(ctx context.Context, rng *rand.Rand) error {
 }
 
 // settle takes every key for an owner of its own, and returns how long that took.
-func (f *functions) settle(ctx context.Context) ([]time.Duration, error) {
-	store, err := etcd.New(f.client)
-	if err != nil {
-		return nil, err
-	}
-	p, err := provider.New(store)
-	if err != nil {
-		return nil, err
-	}
+func (f *functions) settle(ctx context.Context) []time.Duration {
+	p := scene.Must(provider.New(scene.Must(etcd.New(f.client))))
 	began := lab.Now()
 	took := make([]time.Duration, functionKeys)
-	_, err = forAll(functionKeys, functionKeys, func(key int) (err error) {
-		took[key], err = await(ctx, began, settlePatience, f.keys[key]+" is free", func() bool {
+	forAll(functionKeys, functionKeys, func(key int) error {
+		took[key] = await(ctx, began, settlePatience, f.keys[key]+" is free", func() bool {
 			r, _ := p.Acquire(ctx, f.keys[key], "last", functionTTLs[0]) // an error: await says that it is not free
 			return r.Acquired
 		})
-		return err
+		return nil
 	})
-	return took, err
+	return took
 }
 
 // history reads what became of the keys off etcd's own history.
-func (f *functions) history(ctx context.Context) (map[string][]keyChange, error) {
+func (f *functions) history(ctx context.Context) map[string][]keyChange {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	keys := map[string]string{}
 	for _, key := range f.keys {
-		name, err := provider.Name(key)
-		if err != nil {
-			return nil, err
-		}
-		keys[etcd.DefaultPrefix+name] = key
+		keys[etcd.DefaultPrefix+scene.Must(provider.Name(key))] = key
 	}
-	last, err := f.client.Put(ctx, "end", "")
-	if err != nil {
-		return nil, err
-	}
+	last := scene.Must(f.client.Put(ctx, "end", ""))
 	history := map[string][]keyChange{}
 	for w := range f.client.Watch(clientv3.WithRequireLeader(ctx), "", clientv3.WithPrefix(), clientv3.WithRev(1)) {
-		if err := w.Err(); err != nil {
-			return nil, err
-		}
+		scene.Check(w.Err())
 		for _, e := range w.Events {
 			if e.Kv.ModRevision == last.Header.Revision {
-				return history, nil
+				return history
 			}
 			key, ok := keys[string(e.Kv.Key)]
 			if !ok {
@@ -191,14 +154,13 @@ func (f *functions) history(ctx context.Context) (map[string][]keyChange, error)
 			}
 			c := keyChange{revision: uint64(e.Kv.ModRevision)}
 			if e.Type == clientv3.EventTypePut {
-				if c.owner, err = ownerIn(string(e.Kv.Value)); err != nil {
-					return nil, fmt.Errorf("the key %q: %w", e.Kv.Key, err)
-				}
+				c.owner = scene.Must(ownerIn(string(e.Kv.Value)))
 			}
 			history[key] = append(history[key], c)
 		}
 	}
-	return nil, fmt.Errorf("etcd's history ends: %w", ctx.Err())
+	scene.Check(fmt.Errorf("etcd's history ends: %w", ctx.Err()))
+	return nil
 }
 
 // ownerIn reads the owner's name off a record's value, on its own.
@@ -271,32 +233,22 @@ type oneFunction struct {
 }
 
 // function is such a process.
-func function(arg json.RawMessage) error {
+func function(arg json.RawMessage) {
 	at := lab.Now()
 	runtime.GOMAXPROCS(1)
 	f := &oneFunction{out: json.NewEncoder(os.Stdout)}
-	if err := json.Unmarshal(arg, &f.functionSettings); err != nil {
-		return err
-	}
+	scene.Check(json.Unmarshal(arg, &f.functionSettings))
 	life := f.Life
 	if !f.Crash {
 		life += functionGrace
 	}
 	time.AfterFunc(life, func() { _ = syscall.Kill(os.Getpid(), syscall.SIGKILL) })
 	f.deadline, f.random = at+f.Life, rand.New(rand.NewPCG(f.Seed, uint64(f.Process)))
-	client, err := (holding{URL: f.URL}).etcd()
-	if err != nil {
-		return err
-	}
-	store, err := etcd.New(client, etcd.WithLogger(zap.NewNop()))
-	if err != nil {
-		return err
-	}
-	if f.leases, err = provider.New(functionStore{store, f}); err != nil {
-		return err
-	}
+	client := holding{URL: f.URL}.etcd()
+	store := scene.Must(etcd.New(client, etcd.WithLogger(zap.NewNop())))
+	f.leases = scene.Must(provider.New(functionStore{store, f}))
 	f.live()
-	return client.Close()
+	scene.Check(client.Close())
 }
 
 // live tries to have the key, works under it, and gives it up in one way or another, until its life

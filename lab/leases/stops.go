@@ -56,30 +56,21 @@ func (c crew) holders() map[string]tenure {
 
 // holder is a process that contends for names and keeps each as long as it can, until its
 // input ends. It prints each tenure when it begins and when it is over.
-func holder(arg json.RawMessage) error {
+func holder(arg json.RawMessage) {
 	var h holding
-	if err := json.Unmarshal(arg, &h); err != nil {
-		return err
-	}
+	scene.Check(json.Unmarshal(arg, &h))
 	ctx, cancel := untilTold()
 	defer cancel()
-	k, end, err := h.keeper(ctx, h.ID)
-	if err != nil {
-		return err
-	}
+	k, end := h.keeper(ctx, h.ID)
 	defer end()
 	out := json.NewEncoder(os.Stdout)
 	j := &journal{tell: func(e tenure) { _ = out.Encode(e) }} // an error: no reader is left
 	var all sync.WaitGroup
 	for i := range stoppedNames {
-		l, err := k.Lease(stoppedName(i))
-		if err != nil {
-			return err
-		}
+		l := scene.Must(k.Lease(stoppedName(i)))
 		all.Go(func() { j.contend(ctx, h.ID, l, 0) })
 	}
 	all.Wait()
-	return nil
 }
 
 // stoppedNames is how many names processes contend for.
@@ -90,52 +81,35 @@ func stoppedName(i int) string { return fmt.Sprint("stops/", i) }
 // stops has processes that contend for names killed, or stopped (SIGSTOP) for three TTLs, one after the
 // other. The others take what it held, and no sooner than it runs out; one that goes on must notice
 // before its first look believes.
-func stops(ctx context.Context, run *scene.Run) error {
+func stops(ctx context.Context, run *scene.Run) {
 	rounds, ttl, processes := 40, 2*time.Second, 4
 	if run.Short {
 		rounds, ttl, processes = 2, time.Second, 2
 	}
-	b, of, err := compared(ctx, storeOf(run), ttl)
-	if err != nil {
-		return err
-	}
+	b, of := compared(ctx, run, storeOf(run), ttl)
 	defer b.close()
-	if b.place, err = lab.NewPlace(false); err != nil {
-		return err
-	}
+	b.place = scene.Must(lab.NewPlace(false))
 	var all crew // those that were killed come last
-	begin := func() error {
+	begin := func() {
 		of.ID = fmt.Sprint("process-", len(all))
-		p, err := start[tenure](b.place, "holder", of.ID, of)
-		if err == nil {
-			all = append(crew{p}, all...)
-		}
-		return err
+		all = append(crew{scene.Must(start[tenure](b.place, "holder", of.ID, of))}, all...)
 	}
 	for range processes {
-		if err := begin(); err != nil {
-			return err
-		}
+		begin()
 	}
 	rng := rand.New(rand.NewPCG(run.Seed, 0))
 	took, believed := map[syscall.Signal][]time.Duration{}, 0
 	for round := range rounds {
-		if err := lab.Pause(ctx, upTo(rng, ttl/2)); err != nil { // anywhere between renewals
-			return err
-		}
+		scene.Check(lab.Pause(ctx, upTo(rng, ttl/2))) // anywhere between renewals
 		var before map[string]tenure
-		if _, err := await(ctx, 0, time.Minute, "all names are held", func() bool {
+		await(ctx, 0, time.Minute, "all names are held", func() bool {
 			before = all.holders()
 			return len(before) == stoppedNames
-		}); err != nil {
-			return err
-		}
+		})
 		node, signal := before[stoppedName(rng.IntN(stoppedNames))].Node, []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL}[round%2]
 		at := slices.IndexFunc(all, func(p *lab.Process[tenure]) bool { return p.ID == node })
 		victim, stopped := all[at], lab.Now()
-		if err := errors.Join(victim.Signal(signal), lab.Pause(ctx, 3*ttl)); err != nil {
-			return err
-		}
+		scene.Check(errors.Join(victim.Signal(signal), lab.Pause(ctx, 3*ttl)))
 		terms, resumed := all.all(), lab.Now()
 		for name, e := range before {
 			if e.Node != node {
@@ -150,20 +124,14 @@ func stops(ctx context.Context, run *scene.Run) error {
 		}
 		if signal == syscall.SIGKILL {
 			all = append(slices.Delete(all, at, at+1), victim)
-			if err := begin(); err != nil {
-				return err
-			}
+			begin()
 			continue
 		}
-		if err := victim.Signal(syscall.SIGCONT); err != nil {
-			return err
-		}
+		scene.Check(victim.Signal(syscall.SIGCONT))
 		stale := func(e tenure) bool { return e.Node == node && e.First < stopped }
-		if _, err := await(ctx, 0, time.Minute, node+" notices", func() bool {
+		await(ctx, 0, time.Minute, node+" notices", func() bool {
 			return !slices.ContainsFunc(all.all(), func(e tenure) bool { return stale(e) && !e.Over })
-		}); err != nil {
-			return err
-		}
+		})
 		for _, e := range all.all() {
 			if stale(e) && e.Last >= resumed {
 				believed++
@@ -171,12 +139,9 @@ func stops(ctx context.Context, run *scene.Run) error {
 		}
 	}
 	for _, p := range all[:processes] {
-		err = errors.Join(err, p.Tell("end"))
+		scene.Check(p.Tell("end"))
 		<-p.Done()
-		err = errors.Join(err, p.Err())
-	}
-	if err != nil {
-		return err
+		scene.Check(p.Err())
 	}
 	v := judge(all.all())
 	run.Figure("all terms", "TTL %v, %d processes: %v", ttl, processes, v)
@@ -189,5 +154,4 @@ func stops(ctx context.Context, run *scene.Run) error {
 	if v.err() != nil || believed > 0 {
 		run.Unsafe("%v; %d looks believed after the stop", v, believed)
 	}
-	return nil
 }

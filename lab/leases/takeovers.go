@@ -37,22 +37,19 @@ type takeovers struct {
 
 // guard has processes killed and stopped meanwhile, also in their transactions, with sqlite.Guard and
 // without. With it no write may come after a takeover from its writer; without, some must.
-func guard(ctx context.Context, run *scene.Run) error {
+func guard(ctx context.Context, run *scene.Run) {
 	n, processes, names, within := 2000, 4, 6, 20*time.Minute
 	if run.Short {
 		n, processes, names, within = 60, 3, 5, 5*time.Minute
 	}
 	var half [2]takeoverFigures
 	for i, guarded := range []bool{true, false} {
-		var err error
 		t := takeovers{Path: filepath.Join(run.Dir, fmt.Sprint(guarded)+".db"), Names: names, Guarded: guarded, Seed: run.Seed}
-		if half[i], err = t.race(ctx, n, processes, within, run); err != nil {
-			return err
-		}
+		half[i] = t.race(ctx, n, processes, within, run)
 		run.Figure(fmt.Sprintf("Guard %t", guarded), "%+v", half[i])
 		n = max(50, n/10)
 	}
-	return half[0].check(half[1], run)
+	scene.Check(half[0].check(half[1], run))
 }
 
 // check judges what was seen with Guard, and without. An error says that it shows nothing.
@@ -104,74 +101,50 @@ func ended(p *lab.Process[heard]) error {
 }
 
 // race runs one half, until there were enough takeovers.
-func (t takeovers) race(ctx context.Context, n, processes int, within time.Duration, run *scene.Run) (f takeoverFigures, err error) {
-	store, err := sqlite.New(ctx, t.Path) // makes the tables of leases
-	if err != nil {
-		return f, err
-	}
-	defer func() { err = errors.Join(err, store.Close()) }()
-	db, err := sql.Open("sqlite", "file:"+t.Path+"?_pragma=busy_timeout(10000)")
-	if err != nil {
-		return f, err
-	}
-	defer func() { err = errors.Join(err, db.Close()) }()
-	if _, err := db.ExecContext(ctx, takeoverTables, t.Names); err != nil {
-		return f, err
-	}
-	place, err := lab.NewPlace(false)
-	if err != nil {
-		return f, err
-	}
+func (t takeovers) race(ctx context.Context, n, processes int, within time.Duration, run *scene.Run) takeoverFigures {
+	store := scene.Must(sqlite.New(ctx, t.Path)) // makes the tables of leases
+	defer store.Close()
+	db := scene.Must(sql.Open("sqlite", "file:"+t.Path+"?_pragma=busy_timeout(10000)"))
+	defer db.Close()
+	scene.Must(db.ExecContext(ctx, takeoverTables, t.Names))
+	place := scene.Must(lab.NewPlace(false))
 	defer place.End()
 	live := make([]*lab.Process[heard], processes)
-	begin := func(i int) (err error) {
+	begin := func(i int) {
 		t.Seed++
-		live[i], err = start[heard](place, "writer", fmt.Sprint("writer-", t.Seed), t)
-		return err
+		live[i] = scene.Must(start[heard](place, "writer", fmt.Sprint("writer-", t.Seed), t))
 	}
 	for i := range live {
-		if err := begin(i); err != nil {
-			return f, err
-		}
+		begin(i)
 		defer func() { _ = live[i].Kill() }()
 	}
 	var said []heard
 	began, rng := time.Now(), rand.New(rand.NewPCG(t.Seed, 1))
 	kills, stops, taken := 0, 0, 0
 	for taken < n {
-		if err := lab.Pause(ctx, upTo(rng, 400*time.Millisecond)); err != nil {
-			return f, err
-		}
-		if err := db.QueryRowContext(ctx, `SELECT count(*) - count(DISTINCT name) FROM history WHERE kind = 'take'`).Scan(&taken); err != nil {
-			return f, err
-		}
+		scene.Check(lab.Pause(ctx, upTo(rng, 400*time.Millisecond)))
+		scene.Check(db.QueryRowContext(ctx, `SELECT count(*) - count(DISTINCT name) FROM history WHERE kind = 'take'`).Scan(&taken))
 		if time.Since(began) > within {
-			return f, fmt.Errorf("%d takeovers within %v, wanted %d", taken, within, n)
+			scene.Check(fmt.Errorf("%d takeovers within %v, wanted %d", taken, within, n))
 		}
 		i := rng.IntN(processes)
 		p := live[i]
 		if rng.IntN(3) == 0 {
 			kills++
-			err = ended(p)
+			scene.Check(ended(p))
 			said = append(said, p.Said()...)
-			err = errors.Join(err, begin(i))
+			begin(i)
 		} else {
 			stops++
-			err = errors.Join(p.Signal(syscall.SIGSTOP), lab.Pause(ctx, upTo(rng, 200*time.Millisecond)), p.Signal(syscall.SIGCONT))
-		}
-		if err != nil {
-			return f, err
+			scene.Check(errors.Join(p.Signal(syscall.SIGSTOP), lab.Pause(ctx, upTo(rng, 200*time.Millisecond)), p.Signal(syscall.SIGCONT)))
 		}
 	}
 	for _, p := range live {
-		if err := ended(p); err != nil {
-			return f, err
-		}
+		scene.Check(ended(p))
 		said = append(said, p.Said()...)
 	}
 	run.Figure("kills and stops", "%d and %d in %v", kills, stops, time.Since(began).Round(time.Second))
-	steps, err := stepsIn(ctx, db)
-	return judgeTakeovers(steps, said), err
+	return judgeTakeovers(scene.Must(stepsIn(ctx, db)), said)
 }
 
 // writing is one process that writes under what it holds. For each name it waits until that is free, acquires it, and writes.
@@ -185,27 +158,21 @@ type writing struct {
 }
 
 // writer is such a process. It ends when its input does.
-func writer(arg json.RawMessage) error {
+func writer(arg json.RawMessage) {
 	h := &writing{out: json.NewEncoder(os.Stdout)}
-	if err := json.Unmarshal(arg, &h.takeovers); err != nil {
-		return err
-	}
+	scene.Check(json.Unmarshal(arg, &h.takeovers))
 	ctx, cancel := untilTold()
 	defer cancel()
 	for h.store == nil {
 		var err error
 		if h.store, err = sqlite.New(ctx, h.Path); err != nil && ctx.Err() != nil {
-			return nil
-		} else if err != nil && !errors.Is(err, context.DeadlineExceeded) {
-			return err
+			return
+		} else if !errors.Is(err, context.DeadlineExceeded) {
+			scene.Check(err)
 		}
 	}
-	var err [2]error
 	for i, how := range []string{"deferred", "immediate"} {
-		h.begin[i], err[i] = sql.Open("sqlite", "file:"+h.Path+"?_pragma=busy_timeout(2000)&_pragma=synchronous(NORMAL)&_txlock="+how)
-	}
-	if err := errors.Join(err[:]...); err != nil {
-		return err
+		h.begin[i] = scene.Must(sql.Open("sqlite", "file:"+h.Path+"?_pragma=busy_timeout(2000)&_pragma=synchronous(NORMAL)&_txlock="+how))
 	}
 	var all sync.WaitGroup
 	for i := range h.Names {
@@ -217,7 +184,7 @@ func writer(arg json.RawMessage) error {
 		})
 	}
 	all.Wait()
-	return errors.Join(h.begin[0].Close(), h.begin[1].Close(), h.store.Close())
+	scene.Check(errors.Join(h.begin[0].Close(), h.begin[1].Close(), h.store.Close()))
 }
 
 func (h *writing) say(s heard) {

@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/backends/open"
 	_ "github.com/holdfast-go/holdfast/backends/postgres/register" // its URLs
 	lab "github.com/holdfast-go/holdfast/lab/machine"
+	"github.com/holdfast-go/holdfast/lab/scene"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -55,69 +56,55 @@ type holding struct {
 }
 
 // candidate returns one that ends with the bed.
-func (b *bed) candidate(ctx context.Context, h holding, id string) (candidate, error) {
-	c, err := h.candidate(ctx, id)
-	if err == nil {
-		b.atEnd(c.close)
-	}
-	return c, err
+func (b *bed) candidate(ctx context.Context, h holding, id string) candidate {
+	c := h.candidate(ctx, id)
+	b.atEnd(c.close)
+	return c
 }
 
 // keeper makes a Keeper over a client of its own. end leaves what it holds to expire.
-func (h holding) keeper(ctx context.Context, id string) (k *lease.Keeper, end func(), err error) {
+func (h holding) keeper(ctx context.Context, id string) (k *lease.Keeper, end func()) {
 	var store lease.Store
 	var closeStore func() error
 	if h.Store == onPostgres {
+		var err error
 		store, closeStore, err = open.Open(ctx, h.URL+"&holdfast_listen=true")
+		scene.Check(err)
 	} else {
-		var client *clientv3.Client
-		if client, err = h.etcd(); err == nil {
-			closeStore = client.Close
-			store, err = etcd.New(client, etcd.WithLogger(zap.NewNop()))
-		}
+		client := h.etcd()
+		store, closeStore = scene.Must(etcd.New(client, etcd.WithLogger(zap.NewNop()))), client.Close
 	}
-	if err != nil {
-		return nil, nil, err
-	}
-	k, err = newKeeper(store, id, h.TTL)
-	return k, func() { abandon(k); _ = closeStore() }, err
+	k = newKeeper(store, id, h.TTL)
+	return k, func() { abandon(k); _ = closeStore() }
 }
 
 // newKeeper makes a Keeper by the machine's clock.
-func newKeeper(store lease.Store, id string, ttl time.Duration) (*lease.Keeper, error) {
-	return lease.NewKeeper(store, lease.Config{ID: id, TTL: ttl, Clock: lab.Clock{}, Logger: zap.NewNop()})
+func newKeeper(store lease.Store, id string, ttl time.Duration) *lease.Keeper {
+	return scene.Must(lease.NewKeeper(store, lease.Config{ID: id, TTL: ttl, Clock: lab.Clock{}, Logger: zap.NewNop()}))
 }
 
-func (h holding) etcd() (*clientv3.Client, error) {
-	return clientv3.New(clientv3.Config{Endpoints: []string{h.URL}, DialTimeout: 10 * time.Second, Logger: zap.NewNop()})
+func (h holding) etcd() *clientv3.Client {
+	return scene.Must(clientv3.New(clientv3.Config{Endpoints: []string{h.URL}, DialTimeout: 10 * time.Second, Logger: zap.NewNop()}))
 }
 
 // candidate returns one.
-func (h holding) candidate(ctx context.Context, id string) (candidate, error) {
+func (h holding) candidate(ctx context.Context, id string) candidate {
 	switch {
 	case h.Way == holdfast:
-		k, end, err := h.keeper(ctx, id)
-		if err != nil {
-			return candidate{}, err
-		}
-		l, err := k.Lease(h.Name)
-		return candidate{l.Acquire, func(ctx context.Context) error { return hold(ctx, l) }, l.Renew, l.Release, end}, err
-	case h.Store == onPostgres:
-		conn, err := pgx.Connect(ctx, h.URL)
-		if h.Way == advisory {
-			return h.lock(conn), err
-		}
-		return h.leader(conn, id), err
+		k, end := h.keeper(ctx, id)
+		l := scene.Must(k.Lease(h.Name))
+		return candidate{l.Acquire, func(ctx context.Context) error { return hold(ctx, l) }, l.Renew, l.Release, end}
+	case h.Way == advisory:
+		return h.lock(scene.Must(pgx.Connect(ctx, h.URL)))
+	case h.Way == table:
+		return h.leader(scene.Must(pgx.Connect(ctx, h.URL)), id)
 	}
 	return h.theirs()
 }
 
 // theirs is a way of etcd's client, or the requests that a lock takes at the least.
-func (h holding) theirs() (candidate, error) {
-	client, err := h.etcd()
-	if err != nil {
-		return candidate{}, err
-	}
+func (h holding) theirs() candidate {
+	client := h.etcd()
 	key, own := h.Way+"/"+h.Name, h.Way == ownSession
 	var s *concurrency.Session
 	session := func() (err error) {
@@ -125,9 +112,7 @@ func (h holding) theirs() (candidate, error) {
 		return err
 	}
 	if !own {
-		if err := session(); err != nil {
-			return candidate{}, errors.Join(err, client.Close())
-		}
+		scene.Check(session())
 	}
 	c := candidate{
 		renew: func(ctx context.Context) error {
@@ -199,7 +184,7 @@ func (h holding) theirs() (candidate, error) {
 		}
 		c.release = func(ctx context.Context) error { _, err := client.Delete(ctx, key); return err }
 	}
-	return c, nil
+	return c
 }
 
 // poll is the time between tries of an advisory lock.

@@ -66,37 +66,35 @@ type crew struct {
 }
 
 // kindOf is the store of that name.
-func kindOf(name string) (Store, error) {
-	i := slices.IndexFunc(Stores, func(s Store) bool { return s.Name == name })
+func kindOf(all []Store, name string) (Store, error) {
+	i := slices.IndexFunc(all, func(s Store) bool { return s.Name == name })
 	if i < 0 {
 		return Store{}, fmt.Errorf("%w: there is no store %q", lease.ErrInvalid, name)
 	}
-	return Stores[i], nil
+	return all[i], nil
 }
 
 // newCrew starts servers and makes a network for n nodes, which start starts. Their store is that of
 // the run, or etcd.
-func newCrew(ctx context.Context, r *scene.Run, n, members int, wires func(servers []string) (network, error), s settings) (c *crew, err error) {
+func newCrew(ctx context.Context, r *scene.Run, n, members int, wires func(servers []string) (network, error), s settings) *crew {
 	s.Store = cmp.Or(r.Store, "etcd")
-	store, err := kindOf(s.Store)
-	if err != nil {
-		return nil, err
-	}
-	c = &crew{Run: r, settings: s, room: roomForLife}
-	if c.dir, err = os.MkdirTemp(r.Dir, "nodes-"); err != nil {
-		return nil, err
-	}
-	if c.servers, err = store.Start(ctx, members); err != nil {
-		return nil, fmt.Errorf("%s: %w", store.Name, err)
-	}
+	store := scene.Must(kindOf(Stores, s.Store))
+	c := &crew{Run: r, settings: s, room: roomForLife, dir: scene.Must(os.MkdirTemp(r.Dir, "nodes-")), servers: scene.Must(store.Start(ctx, members))}
+	var err error
 	if c.net, err = wires(c.servers.Addresses()); err != nil {
-		return nil, errors.Join(err, c.end())
+		c.end()
+		scene.Check(err)
 	}
 	for i := range n {
 		c.slots = append(c.slots, &slot{index: i})
 	}
 	r.Printf("   %v; %v", c.servers, c.net)
-	return c, nil
+	return c
+}
+
+// newLocal is newCrew with one server, and nothing between nodes.
+func newLocal(ctx context.Context, r *scene.Run, n int, s settings) *crew {
+	return newCrew(ctx, r, n, 1, func(servers []string) (network, error) { return newLoopback(servers, n) }, s)
 }
 
 // start starts a process for a node, unless it has one.
@@ -214,27 +212,24 @@ func (c *crew) leaveBy(s *slot, within time.Duration) error {
 }
 
 // evidence is what all nodes noted.
-func (c *crew) evidence() (all []seen, err error) {
+func (c *crew) evidence() (all []seen) {
 	for _, s := range c.slots {
-		s.mu.Lock()
-		all = append(all, s.past...)
-		if s.proc != nil {
-			es, err := s.book.Read()
-			if err != nil {
-				s.mu.Unlock()
-				return nil, err
+		func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			all = append(all, s.past...)
+			if s.proc != nil {
+				for _, e := range scene.Must(s.book.Read()) {
+					all = append(all, seen{e, s.index, s.life})
+				}
 			}
-			for _, e := range es {
-				all = append(all, seen{e, s.index, s.life})
-			}
-		}
-		s.mu.Unlock()
+		}()
 	}
-	return all, nil
+	return all
 }
 
 // end kills what still runs, and ends the servers.
-func (c *crew) end() error {
+func (c *crew) end() {
 	var errs []error
 	for _, s := range c.slots {
 		if p := s.current(); p != nil {
@@ -250,7 +245,9 @@ func (c *crew) end() error {
 	if c.net != nil {
 		errs = append(errs, c.net.close())
 	}
-	return errors.Join(append(errs, c.servers.Close())...)
+	if err := errors.Join(append(errs, c.servers.Close())...); err != nil {
+		c.Violation("the end of nodes and servers: %v", err)
+	}
 }
 
 // process is one node's.
@@ -283,16 +280,13 @@ func (c *crew) awaitUp(ctx context.Context, i int) (said, error) {
 }
 
 // up starts nodes, and waits until all take part.
-func (c *crew) up(ctx context.Context, nodes ...int) (err error) {
+func (c *crew) up(ctx context.Context, nodes ...int) {
 	for _, i := range nodes {
-		err = errors.Join(err, c.start(i))
+		scene.Check(c.start(i))
 	}
 	for _, i := range nodes {
-		if err == nil {
-			_, err = c.awaitUp(ctx, i)
-		}
+		scene.Must(c.awaitUp(ctx, i))
 	}
-	return err
 }
 
 // all are the nodes that have processes, without some.
@@ -306,8 +300,13 @@ func (c *crew) all(but ...int) (nodes []int) {
 }
 
 // order gives nodes an order, all of them if none is named, and waits until each says that it is
-// done. A node that has failed is an error, and says nothing.
-func (c *crew) order(ctx context.Context, o order, within time.Duration, nodes ...int) ([]said, error) {
+// done.
+func (c *crew) order(ctx context.Context, o order, within time.Duration, nodes ...int) []said {
+	return scene.Must(c.ask(ctx, o, within, nodes...))
+}
+
+// ask is order that returns what failed. A node that has failed says nothing.
+func (c *crew) ask(ctx context.Context, o order, within time.Duration, nodes ...int) ([]said, error) {
 	if len(nodes) == 0 {
 		nodes = c.all()
 	}
@@ -332,25 +331,17 @@ func (c *crew) order(ctx context.Context, o order, within time.Duration, nodes .
 }
 
 // lead makes a node the leader for all, those too that are started later.
-func (c *crew) lead(ctx context.Context, i int) error {
-	r, err := c.awaitUp(ctx, i)
-	if err != nil {
-		return err
-	}
-	c.settings.Leader = r.Owner
-	_, err = c.order(ctx, order{Do: doLead, Leader: r.Owner}, patience)
-	return err
+func (c *crew) lead(ctx context.Context, i int) {
+	c.settings.Leader = scene.Must(c.awaitUp(ctx, i)).Owner
+	c.order(ctx, order{Do: doLead, Leader: c.settings.Leader}, patience)
 }
 
 // weights are what nodes need, all of them if none is named.
-func (c *crew) weights(ctx context.Context, nodes ...int) (all []weight, err error) {
-	got, err := c.order(ctx, order{Do: doWeigh}, patience, nodes...)
-	for _, r := range got {
-		if err == nil {
-			all = append(all, *r.Weight)
-		}
+func (c *crew) weights(ctx context.Context, nodes ...int) (all []weight) {
+	for _, r := range c.order(ctx, order{Do: doWeigh}, patience, nodes...) {
+		all = append(all, *r.Weight)
 	}
-	return all, err
+	return all
 }
 
 // noted is how many entries there are in the journals of living processes.
@@ -366,20 +357,15 @@ func (c *crew) noted() (n int) {
 }
 
 // quiet ends the load, and waits until nothing has been noted for some time, or for too long.
-func (c *crew) quiet(ctx context.Context, calm, within time.Duration) error {
-	if _, err := c.order(ctx, order{Do: doQuiet}, patience); err != nil {
-		return err
-	}
+func (c *crew) quiet(ctx context.Context, calm, within time.Duration) {
+	c.order(ctx, order{Do: doQuiet}, patience)
 	end := machine.Now() + within
 	for was, since := -1, machine.Now(); machine.Now() < end && machine.Now()-since < calm; {
 		if n := c.noted(); n > was+len(c.slots) { // sessions are confirmed, now and then
 			was, since = n, machine.Now()
 		}
-		if err := machine.Pause(ctx, 50*time.Millisecond); err != nil {
-			return err
-		}
+		scene.Check(machine.Pause(ctx, 50*time.Millisecond))
 	}
-	return nil
 }
 
 // view is which name is where, as the journals have it.
@@ -472,28 +458,25 @@ func (c *crew) hosts() (has []int, since time.Duration) {
 }
 
 // until waits for cond. machine.ErrNever says that it took too long.
-func (c *crew) until(ctx context.Context, within time.Duration, what string, cond func() bool) error {
+func (c *crew) until(ctx context.Context, within time.Duration, what string, cond func() bool) {
 	for end := machine.Now() + within; !cond(); {
 		if machine.Now() >= end {
 			has, _ := c.hosts()
-			return fmt.Errorf("%s: %w within %v; the nodes host %v of %d", what, machine.ErrNever, within, has, c.settings.Names.count())
+			scene.Check(fmt.Errorf("%s: %w within %v; the nodes host %v of %d", what, machine.ErrNever, within, has, c.settings.Names.count()))
 		}
-		if err := machine.Pause(ctx, 5*time.Millisecond); err != nil {
-			return err
-		}
+		scene.Check(machine.Pause(ctx, 5*time.Millisecond))
 	}
-	return nil
 }
 
 // settled waits until these nodes host all shards evenly, and have for a while, and returns since
 // when.
-func (c *crew) settled(ctx context.Context, within, calm time.Duration, among ...int) (since time.Duration, err error) {
-	err = c.until(ctx, within, fmt.Sprintf("the shards are even among %v", among), func() bool {
+func (c *crew) settled(ctx context.Context, within, calm time.Duration, among ...int) (since time.Duration) {
+	c.until(ctx, within, fmt.Sprintf("the shards are even among %v", among), func() bool {
 		var has []int
 		has, since = c.hosts()
 		return since > 0 && even(has, c.settings.Names, among) && machine.Now()-since >= calm
 	})
-	return since, err
+	return since
 }
 
 // even reports whether all names are hosted by these nodes, each having its part of the shards.

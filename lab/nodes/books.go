@@ -237,129 +237,72 @@ type books struct {
 	target  role
 }
 
-func (b books) play(ctx context.Context, r *scene.Run) (err error) {
+func (b books) play(ctx context.Context, r *scene.Run) {
 	stretch := 3 * time.Second
 	if r.Short {
 		stretch = time.Second
 	}
 	joins, client := b.hosts, b.hosts+1
-	c, err := newCrew(ctx, r, b.hosts+2, 1, func(servers []string) (network, error) { return newLoopback(servers, b.hosts+2) },
-		settings{TTL: 2 * time.Second, Names: b.names, Hosts: b.hosts + 1, Ledger: true})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, c.end()) }()
-	if err := c.up(ctx, append(upTo(b.hosts), client)...); err != nil {
-		return err
-	}
-	if err := c.answered(ctx, "start until all names answer", machine.Now(), 0, patience); err != nil {
-		return err
-	}
-	if _, err := c.order(ctx, order{Do: doBook, Count: b.clients, Within: 15 * time.Millisecond}, patience, client); err != nil {
-		return err
-	}
-	if err := machine.Pause(ctx, stretch); err != nil {
-		return err
-	}
+	c := newLocal(ctx, r, b.hosts+2, settings{TTL: 2 * time.Second, Names: b.names, Hosts: b.hosts + 1, Ledger: true})
+	defer c.end()
+	c.up(ctx, append(upTo(b.hosts), client)...)
+	c.answered(ctx, "start until all names answer", machine.Now(), 0, patience)
+	c.order(ctx, order{Do: doBook, Count: b.clients, Within: 15 * time.Millisecond}, patience, client)
+	scene.Check(machine.Pause(ctx, stretch))
 	if b.joins {
-		if err := c.up(ctx, joins); err != nil {
-			return err
-		}
-		if _, err := c.settled(ctx, patience, 0, append(upTo(b.hosts), joins)...); err != nil {
-			return err
-		}
-		if err := c.leaveBy(c.slots[0], leaveBound); err != nil {
-			return err
-		}
+		c.up(ctx, joins)
+		c.settled(ctx, patience, 0, append(upTo(b.hosts), joins)...)
+		scene.Check(c.leaveBy(c.slots[0], leaveBound))
 		r.Printf("   node-%d has joined, and node-0 has left in order", joins)
-		if err := machine.Pause(ctx, stretch); err != nil {
-			return err
-		}
+		scene.Check(machine.Pause(ctx, stretch))
 	}
 	random := rand.New(rand.NewPCG(r.Seed, 2))
 	bound := c.settings.TTL + nameBound
-	first, at, err := c.midWork(ctx, b.target, random)
-	if err != nil {
-		return err
-	}
+	first, at := c.midWork(ctx, b.target, random)
 	r.Printf("   node-%d is killed in the middle of a job", first)
-	if err := c.kill(c.slots[first]); err != nil {
-		return err
-	}
-	if err := c.answered(ctx, "kill until all names answer", at, bound, patience, client); err != nil {
-		return err
-	}
-	if err := machine.Pause(ctx, stretch); err != nil {
-		return err
-	}
-	second, at, err := c.midWork(ctx, b.target, random)
-	if err != nil {
-		return err
-	}
+	scene.Check(c.kill(c.slots[first]))
+	c.answered(ctx, "kill until all names answer", at, bound, patience, client)
+	scene.Check(machine.Pause(ctx, stretch))
+	second, at := c.midWork(ctx, b.target, random)
 	p := c.slots[second].current()
 	r.Printf("   node-%d is stopped (SIGSTOP) in the middle of a job", second)
-	if err := p.Signal(syscall.SIGSTOP); err != nil {
-		return err
-	}
-	if err := c.answered(ctx, "stop until all names answer", at, bound, patience, client); err != nil {
-		return err
-	}
-	if err := machine.Pause(ctx, at+5*c.settings.TTL/2-machine.Now()); err != nil {
-		return err
-	}
-	if err := p.Signal(syscall.SIGCONT); err != nil {
-		return err
-	}
-	if _, err := c.order(ctx, order{Do: doRelease}, patience, second); err != nil {
-		return err
-	}
-	if err := machine.Pause(ctx, stretch); err != nil {
-		return err
-	}
-	if _, err := c.order(ctx, order{Do: doQuiet}, patience, client); err != nil {
-		return err
-	}
+	scene.Check(p.Signal(syscall.SIGSTOP))
+	c.answered(ctx, "stop until all names answer", at, bound, patience, client)
+	scene.Check(machine.Pause(ctx, at+5*c.settings.TTL/2-machine.Now()))
+	scene.Check(p.Signal(syscall.SIGCONT))
+	c.order(ctx, order{Do: doRelease}, patience, second)
+	scene.Check(machine.Pause(ctx, stretch))
+	c.order(ctx, order{Do: doQuiet}, patience, client)
 	for _, i := range c.all() {
 		if err := c.leaveBy(c.slots[i], leaveBound); err != nil {
 			c.Violation("late: %s: %v", ruleDeparted, err)
 		}
 	}
-	return b.judge(ctx, c, r)
+	b.judge(ctx, c, r)
 }
 
 // midWork returns which node is in the middle of a job, where it stays, and since when.
-func (c *crew) midWork(ctx context.Context, by role, random *rand.Rand) (i int, at time.Duration, err error) {
-	i, at = c.pick(by, random), machine.Now()
-	if _, err := c.order(ctx, order{Do: doHold}, patience, i); err != nil {
-		return i, at, err
-	}
-	err = c.until(ctx, patience, fmt.Sprintf("node-%d gets a job", i), func() (is bool) {
+func (c *crew) midWork(ctx context.Context, by role, random *rand.Rand) (i int, since time.Duration) {
+	i, at := c.pick(by, random), machine.Now()
+	c.order(ctx, order{Do: doHold}, patience, i)
+	c.until(ctx, patience, fmt.Sprintf("node-%d gets a job", i), func() (is bool) {
 		c.look(func(v *view) { is = v.held[i] >= at })
 		return is
 	})
-	return i, machine.Now(), err
+	return i, machine.Now()
 }
 
-func (b books) judge(ctx context.Context, c *crew, r *scene.Run) error {
-	h, err := c.servers.History(ctx)
-	if err != nil {
-		return err
-	}
+func (b books) judge(ctx context.Context, c *crew, r *scene.Run) {
+	h := scene.Must(c.servers.History(ctx))
 	var pages []page
 	var rs []record
 	for _, w := range h.Writes {
-		p, err := pageOf(w.Text)
-		if err != nil {
-			return err
-		}
+		p := scene.Must(pageOf(w.Text))
 		p.Name, p.Place = w.Name, int(w.Position)
 		pages = append(pages, p)
 		rs = append(rs, record{b.names.of(w.Name), w.Position, p.Token, w.Text})
 	}
-	es, j, err := c.judged(func(ev *evidence) { ev.records, ev.whole = rs, false })
-	if err != nil {
-		return err
-	}
+	es, j := c.judged(func(ev *evidence) { ev.records, ev.whole = rs, false })
 	legs := 1
 	if b.names.Singletons == 0 {
 		legs = 2
@@ -382,7 +325,6 @@ func (b books) judge(ctx context.Context, c *crew, r *scene.Run) error {
 		r.Violation("the node that was stopped in the middle of a job was not refused what it wrote")
 	}
 	if l.jobs == 0 {
-		return errNothing
+		scene.Check(errNothing)
 	}
-	return nil
 }

@@ -25,9 +25,9 @@ type deaths struct {
 	target role
 	back   time.Duration // bound of the answers after a kill, beside the TTL
 
-	start time.Duration                                  // bound of the answers after the start; 0: none
-	idle  *needs                                         // bounds of what nodes need while nothing is asked; nil: none
-	then  func(context.Context, *crew, *rand.Rand) error // what is done besides
+	start time.Duration                            // bound of the answers after the start; 0: none
+	idle  *needs                                   // bounds of what nodes need while nothing is asked; nil: none
+	then  func(context.Context, *crew, *rand.Rand) // what is done besides
 }
 
 // role is what a node is chosen by.
@@ -77,52 +77,34 @@ func upTo(n int) (all []int) {
 	return all
 }
 
-func (d deaths) play(ctx context.Context, r *scene.Run) (err error) {
+func (d deaths) play(ctx context.Context, r *scene.Run) {
 	random := rand.New(rand.NewPCG(r.Seed, 0))
 	spare := 0
 	if d.then != nil {
 		spare = 1
 	}
-	c, err := newCrew(ctx, r, d.nodes+spare, 1, func(servers []string) (network, error) { return newLoopback(servers, d.nodes+spare) },
-		settings{TTL: d.ttl, Names: d.names})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, c.end()) }()
+	c := newLocal(ctx, r, d.nodes+spare, settings{TTL: d.ttl, Names: d.names})
+	defer c.end()
 	c.room = 200*d.names.count() + int(3*(d.asks+1000)*(120+float64(d.kills)*(60+d.ttl.Seconds())))
 	began := machine.Now()
-	if err := c.up(ctx, upTo(d.nodes)...); err != nil {
-		return err
-	}
-	if err := c.answered(ctx, "start until all names answered every node", began, d.start, 10*patience); err != nil {
-		return err
-	}
-	if _, err := c.settled(ctx, patience, 0, c.all()...); err != nil && d.names.Shards > 0 {
-		return err
+	c.up(ctx, upTo(d.nodes)...)
+	c.answered(ctx, "start until all names answered every node", began, d.start, 10*patience)
+	if err := scene.Try(func() { c.settled(ctx, patience, 0, c.all()...) }); d.names.Shards > 0 {
+		scene.Check(err)
 	}
 	if d.idle != nil {
-		if err := d.idle.hold(ctx, c); err != nil {
-			return err
-		}
+		d.idle.hold(ctx, c)
 	}
 	if d.asks > 0 {
-		if _, err := c.order(ctx, order{Do: doLoad, Asks: d.asks / float64(d.nodes)}, patience); err != nil {
-			return err
-		}
+		c.order(ctx, order{Do: doLoad, Asks: d.asks / float64(d.nodes)}, patience)
 	}
 	var times recoveries
 	for range d.kills {
-		if err := machine.Pause(ctx, d.ttl/2+time.Duration(random.Int64N(int64(d.ttl/2)))); err != nil {
-			return err
-		}
-		if err := d.kill(ctx, c, c.pick(d.target, random), &times); err != nil {
-			return err
-		}
+		scene.Check(machine.Pause(ctx, d.ttl/2+time.Duration(random.Int64N(int64(d.ttl/2)))))
+		d.kill(ctx, c, c.pick(d.target, random), &times)
 	}
 	if d.then != nil {
-		if err := d.then(ctx, c, random); err != nil {
-			return err
-		}
+		d.then(ctx, c, random)
 	}
 	r.Spread("kill to all names hosted", times.hosted)
 	r.Spread("kill to all answers at every survivor", times.back)
@@ -130,31 +112,26 @@ func (d deaths) play(ctx context.Context, r *scene.Run) (err error) {
 	if len(times.back) > 0 {
 		r.Within("longest from a kill to all answers at every survivor", slices.Max(times.back), d.ttl+d.back)
 	}
-	_, _, err = c.judged(func(*evidence) {})
-	return err
+	c.judged(func(*evidence) {})
 }
 
 // answered has nodes ask every name until it answers, all of them if none is named. bound is for the time
 // since then; 0 is none.
-func (c *crew) answered(ctx context.Context, what string, since, bound, within time.Duration, nodes ...int) error {
-	got, err := c.order(ctx, order{Do: doSweep, Within: sweepWithin}, within, nodes...)
-	if err != nil {
-		return err
-	}
+func (c *crew) answered(ctx context.Context, what string, since, bound, within time.Duration, nodes ...int) {
+	got := c.order(ctx, order{Do: doSweep, Within: sweepWithin}, within, nodes...)
 	at := slices.MaxFunc(got, func(a, b said) int { return int(a.At - b.At) }).At
 	if bound > 0 {
 		c.Within(what, at-since, bound)
 	} else {
 		c.Figure(what, "%v", scene.Short(at-since))
 	}
-	return nil
 }
 
 // recoveries are the times after kills.
 type recoveries struct{ hosted, back, healed []time.Duration }
 
 // kill ends a node's process, starts another in its place, and waits until all names answer all nodes.
-func (d deaths) kill(ctx context.Context, c *crew, i int, times *recoveries) error {
+func (d deaths) kill(ctx context.Context, c *crew, i int, times *recoveries) {
 	has, _ := c.hosts()
 	boss, old := "", uint64(0)
 	c.look(func(v *view) {
@@ -163,74 +140,48 @@ func (d deaths) kill(ctx context.Context, c *crew, i int, times *recoveries) err
 		}
 	})
 	at := machine.Now()
-	if err := c.kill(c.slots[i]); err != nil {
-		return err
-	}
+	scene.Check(c.kill(c.slots[i]))
 	swept := make(chan error, 1)
 	var got []said
 	go func() {
 		var err error
-		got, err = c.order(ctx, order{Do: doSweep, Within: sweepWithin}, 5*d.ttl+patience, c.all(i)...)
+		got, err = c.ask(ctx, order{Do: doSweep, Within: sweepWithin}, 5*d.ttl+patience, c.all(i)...)
 		swept <- err
 	}()
-	if err := errors.Join(c.replace(ctx, i, d.asks/float64(d.nodes)), <-swept); err != nil {
-		return fmt.Errorf("kill of node-%d: %w", i, err)
-	}
+	started := scene.Try(func() {
+		c.up(ctx, i)
+		if d.asks > 0 {
+			c.order(ctx, order{Do: doLoad, Asks: d.asks / float64(d.nodes)}, patience, i)
+		}
+	})
+	scene.Check(errors.Join(started, <-swept), fmt.Sprintf("kill of node-%d", i))
 	back := slices.MaxFunc(got, func(a, b said) int { return int(a.At - b.At) }).At - at
-	again, err := c.order(ctx, order{Do: doSweep, Within: sweepWithin}, 5*d.ttl+patience, i)
-	if err != nil {
-		return fmt.Errorf("after the kill of node-%d: %w", i, err)
-	}
+	again := c.order(ctx, order{Do: doSweep, Within: sweepWithin}, 5*d.ttl+patience, i)
 	times.back, times.healed = append(times.back, back), append(times.healed, again[0].At-at)
 	if _, since := c.hosts(); since > at {
 		times.hosted = append(times.hosted, since-at)
 	}
-	if err := c.until(ctx, patience, "another coordinates", func() (is bool) {
+	c.until(ctx, patience, "another coordinates", func() (is bool) {
 		c.look(func(v *view) { is = boss == "" || v.boss.token > old })
 		return is
-	}); err != nil {
-		return err
-	}
+	})
 	c.Printf("   node-%d%s was killed, which hosted %d: all answer the survivors after %v", i, boss, has[i], scene.Short(back))
 	if c.settings.Names.Shards > 0 {
-		_, err = c.settled(ctx, patience, 0, c.all()...)
+		c.settled(ctx, patience, 0, c.all()...)
 	}
-	return err
-}
-
-// replace starts a process for a node, which asks at a rate.
-func (c *crew) replace(ctx context.Context, i int, asks float64) error {
-	err := c.up(ctx, i)
-	if err == nil && asks > 0 {
-		_, err = c.order(ctx, order{Do: doLoad, Asks: asks}, patience, i)
-	}
-	return err
 }
 
 // etcdMethods are what a node may ask etcd for.
 var etcdMethods = []string{"Range", "Put", "DeleteRange", "Txn", "Watch", "LeaseGrant", "LeaseRevoke", "LeaseKeepAlive", "LeaseTimeToLive"}
 
 // hold takes what nodes need while nothing is asked, and what etcd is asked for.
-func (n needs) hold(ctx context.Context, c *crew) error {
-	if err := machine.Pause(ctx, c.settings.TTL); err != nil { // what the start left behind goes
-		return err
-	}
-	before, err := c.received(ctx)
-	if err != nil {
-		return err
-	}
-	was, err := c.weights(ctx)
-	if err != nil {
-		return err
-	}
+func (n needs) hold(ctx context.Context, c *crew) {
+	scene.Check(machine.Pause(ctx, c.settings.TTL)) // what the start left behind goes
+	before := c.received(ctx)
+	was := c.weights(ctx)
 	began := machine.Now()
-	if err := machine.Pause(ctx, 2*c.settings.TTL); err != nil {
-		return err
-	}
-	after, err := c.received(ctx)
-	if err != nil {
-		return err
-	}
+	scene.Check(machine.Pause(ctx, 2*c.settings.TTL))
+	after := c.received(ctx)
 	took := (machine.Now() - began).Seconds()
 	sum, text := 0.0, ""
 	for i, method := range etcdMethods {
@@ -239,15 +190,9 @@ func (n needs) hold(ctx context.Context, c *crew) error {
 	}
 	c.Printf("   idle, requests to etcd a second:%s", text)
 	c.AtMost("requests to etcd a second while all is idle", sum, n.requests, "")
-	is, err := c.weights(ctx)
-	if err != nil {
-		return err
-	}
+	is := c.weights(ctx)
 	for i, w := range is {
-		up, err := c.awaitUp(ctx, c.all()[i])
-		if err != nil {
-			return err
-		}
+		up := scene.Must(c.awaitUp(ctx, c.all()[i]))
 		c.Printf("   node-%d hosts %d: heap %.1f MiB, resident %.1f MiB, %d goroutines, %.2f %% of a processor", i, w.Hosted,
 			mib(w.Heap), mib(w.RSS), w.Goroutines, 100*(w.CPU-was[i].CPU).Seconds()/took)
 		c.AtMost(fmt.Sprintf("node-%d, heap of all it hosts", i), mib(w.Heap)-mib(up.Weight.Heap), n.heap, " MiB")
@@ -255,27 +200,27 @@ func (n needs) hold(ctx context.Context, c *crew) error {
 			c.AtMost(fmt.Sprintf("node-%d, goroutines of all it hosts", i), float64(w.Goroutines-up.Weight.Goroutines), n.goroutines, "")
 		}
 	}
-	return nil
+}
+
+// onEtcd is the servers of a scenario that looks into etcd.
+func (c *crew) onEtcd() etcdServers {
+	servers, ok := c.servers.(etcdServers)
+	if !ok {
+		scene.Check(errors.New("this scenario looks into etcd, and has another store"))
+	}
+	return servers
 }
 
 // received is how many messages of each kind etcd has had.
-func (c *crew) received(ctx context.Context) ([]float64, error) {
-	servers, ok := c.servers.(etcdServers)
-	if !ok {
-		return nil, errors.New("this scenario counts requests to etcd, and has another store")
-	}
-	got, err := servers.Members()[0].Metrics(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (c *crew) received(ctx context.Context) (out []float64) {
+	got := scene.Must(c.onEtcd().Members()[0].Metrics(ctx))
 	if got.Sum("grpc_server_msg_received_total") == 0 {
-		return nil, errors.New("the server counts no requests: another name for the metric?")
+		scene.Check(errors.New("the server counts no requests: another name for the metric?"))
 	}
-	out := make([]float64, len(etcdMethods))
-	for i, method := range etcdMethods {
-		out[i] = got.Sum("grpc_server_msg_received_total", fmt.Sprintf("grpc_method=%q", method))
+	for _, method := range etcdMethods {
+		out = append(out, got.Sum("grpc_server_msg_received_total", fmt.Sprintf("grpc_method=%q", method)))
 	}
-	return out, nil
+	return out
 }
 
 // Bounds of shards.
@@ -286,24 +231,18 @@ const (
 )
 
 // succession has the node that coordinates leave, and come back, and then one more join.
-func succession(ctx context.Context, c *crew, random *rand.Rand) error {
+func succession(ctx context.Context, c *crew, random *rand.Rand) {
 	nodes := c.all()
-	if _, err := c.settled(ctx, patience, stillFor, nodes...); err != nil {
-		return err
-	}
+	c.settled(ctx, patience, stillFor, nodes...)
 	leaves, old, at := c.pick(coordinator, random), uint64(0), machine.Now()
 	c.look(func(v *view) { old = v.boss.token })
-	if err := c.leaveBy(c.slots[leaves], patience); err != nil {
-		return err
-	}
+	scene.Check(c.leaveBy(c.slots[leaves], patience))
 	left := machine.Now()
 	var boss home
-	if err := c.until(ctx, patience, "another node coordinates", func() bool {
+	c.until(ctx, patience, "another node coordinates", func() bool {
 		c.look(func(v *view) { boss = v.boss })
 		return boss.token > old && boss.node != leaves
-	}); err != nil {
-		return err
-	}
+	})
 	last := at
 	c.slots[leaves].mu.Lock()
 	for _, e := range only(c.slots[leaves].past, unhosted) {
@@ -313,27 +252,16 @@ func succession(ctx context.Context, c *crew, random *rand.Rand) error {
 	c.Printf("   node-%d, which coordinated, was told to leave: all its shards are handed over after %v, node-%d coordinates after %v, it has left after %v",
 		leaves, scene.Short(last-at), boss.node, scene.Short(boss.at-at), scene.Short(left-at))
 	c.Within("last hand-over of the leaving coordinator's node until another coordinates", max(0, boss.at-last), bossBound)
-	if _, err := c.settled(ctx, patience, stillFor, c.all()...); err != nil {
-		return err
-	}
-	if err := c.up(ctx, leaves); err != nil {
-		return err
-	}
-	if _, err := c.settled(ctx, 2*patience, stillFor, nodes...); err != nil {
-		return err
-	}
+	c.settled(ctx, patience, stillFor, c.all()...)
+	c.up(ctx, leaves)
+	c.settled(ctx, 2*patience, stillFor, nodes...)
 	before, moved, one := 0, 0, len(nodes)
 	c.look(func(v *view) { before = v.began })
 	at = machine.Now()
-	if err := c.up(ctx, one); err != nil {
-		return err
-	}
-	settled, err := c.settled(ctx, 2*patience, 2*stillFor, append(nodes, one)...)
-	if err != nil {
-		return err
-	}
+	c.up(ctx, one)
+	settled := c.settled(ctx, 2*patience, 2*stillFor, append(nodes, one)...)
 	c.look(func(v *view) { moved = v.began - before })
 	c.Figure("a node joined: until it has its part", "%v", scene.Short(settled-at))
 	c.AtMost("shards that moved when a node joined", float64(moved), float64((c.settings.Names.Shards+one)/(one+1)+1), "")
-	return c.answered(ctx, "all shards answer all nodes", machine.Now(), 0, 2*patience)
+	c.answered(ctx, "all shards answer all nodes", machine.Now(), 0, 2*patience)
 }

@@ -3,7 +3,6 @@
 package nodes
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/lab/machine"
+	"github.com/holdfast-go/holdfast/lab/scene"
 )
 
 // Trouble is a fault of the store's servers.
@@ -46,11 +46,11 @@ type faultKind struct {
 	name        string
 	weight      int // how often it is drawn among others
 	on          what
-	least, most float64                                              // in TTLs
-	shape       func(rng *rand.Rand) machine.Shape                   // what happens to a link, or to a way
-	ends        func(s machine.Shape) (there, back machine.Shape)    // where; nil: there alone
-	do          func(t *torture, ctx context.Context, f fault) error // nil: the shape is all
-	planned     bool                                                 // part of a node's life: it loses nothing
+	least, most float64                                           // in TTLs
+	shape       func(rng *rand.Rand) machine.Shape                // what happens to a link, or to a way
+	ends        func(s machine.Shape) (there, back machine.Shape) // where; nil: there alone
+	do          func(t *torture, ctx context.Context, f fault)    // nil: the shape is all
+	planned     bool                                              // part of a node's life: it loses nothing
 	trouble     *Trouble
 }
 
@@ -233,8 +233,8 @@ func (p *plan) draw(k *faultKind) fault {
 	return f
 }
 
-// inflict does a fault, and undoes it. An error means that this process could not.
-func (t *torture) inflict(ctx context.Context, f fault) (err error) {
+// inflict does a fault, and undoes it.
+func (t *torture) inflict(ctx context.Context, f fault) {
 	switch f.kind.on {
 	case aNode:
 		s := t.slots[f.Node]
@@ -255,7 +255,8 @@ func (t *torture) inflict(ctx context.Context, f fault) (err error) {
 		t.say("%v", f)
 	}
 	if f.kind.do != nil {
-		return f.kind.do(t, ctx, f)
+		f.kind.do(t, ctx, f)
+		return
 	}
 	there, back := f.Shape, machine.Shape{}
 	if f.kind.ends != nil {
@@ -267,87 +268,81 @@ func (t *torture) inflict(ctx context.Context, f fault) (err error) {
 		}
 		return errors.Join(t.net.link(f.Node, f.Other, there), t.net.link(f.Other, f.Node, back))
 	}
-	if err = set(there, back); err == nil {
+	err := set(there, back)
+	if err == nil {
 		err = machine.Pause(ctx, f.For)
 	}
-	return errors.Join(err, set(machine.Shape{}, machine.Shape{}))
+	scene.Check(errors.Join(err, set(machine.Shape{}, machine.Shape{})))
 }
 
-func (t *torture) killNode(ctx context.Context, f fault) error {
+func (t *torture) killNode(ctx context.Context, f fault) {
 	if err := t.kill(t.slots[f.Node]); err != nil {
 		t.evil(ruleProcess, err)
 	}
-	return cmp.Or(machine.Pause(ctx, f.For), t.start(f.Node))
+	scene.Check(machine.Pause(ctx, f.For))
+	t.start(f.Node)
 }
 
 // cutFile cuts a node off from a file, which no network does.
-func (t *torture) cutFile(ctx context.Context, f fault) error {
+func (t *torture) cutFile(ctx context.Context, f fault) {
 	p := t.slots[f.Node].current()
 	if p == nil || p.Tell(order{Do: doCut}) != nil {
-		return nil // it is gone
+		return // it is gone
 	}
 	err := machine.Pause(ctx, f.For)
 	_ = p.Tell(order{Do: doMend}) // it may have been killed
-	return err
+	scene.Check(err)
 }
 
-func (t *torture) pauseNode(ctx context.Context, f fault) error {
+func (t *torture) pauseNode(ctx context.Context, f fault) {
 	p := t.slots[f.Node].current()
 	if p == nil {
-		return nil
+		return
 	}
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		t.evil(ruleProcess, err)
-		return nil
+		return
 	}
-	return errors.Join(machine.Pause(ctx, f.For), p.Signal(syscall.SIGCONT))
+	scene.Check(errors.Join(machine.Pause(ctx, f.For), p.Signal(syscall.SIGCONT)))
 }
 
 // starve keeps the processors busy, with twice as many processes.
-func (t *torture) starve(ctx context.Context, f fault) error {
-	end, err := machine.Burners(t.burners, 2*runtime.NumCPU())
-	if err != nil {
-		return err
-	}
-	return errors.Join(machine.Pause(ctx, f.For), end())
+func (t *torture) starve(ctx context.Context, f fault) {
+	end := scene.Must(machine.Burners(t.burners, 2*runtime.NumCPU()))
+	scene.Check(errors.Join(machine.Pause(ctx, f.For), end()))
 }
 
 // troubleStore does what the store's kit can.
-func (t *torture) troubleStore(ctx context.Context, f fault) error {
+func (t *torture) troubleStore(ctx context.Context, f fault) {
 	what, undo, err := f.kind.trouble.Do(ctx, f.Pick)
 	if what != "" {
 		what = ": " + what
 	}
 	t.say("%v%s, for %v", f.kind.name, what, f.For)
-	if err != nil {
-		return err
-	}
-	return errors.Join(machine.Pause(ctx, f.For), undo(ctx))
+	scene.Check(err)
+	scene.Check(errors.Join(machine.Pause(ctx, f.For), undo(ctx)))
 }
 
-func (t *torture) restartNode(ctx context.Context, f fault) error {
+func (t *torture) restartNode(ctx context.Context, f fault) {
 	t.leave(f.Node, f.Calm)
-	return t.begin(ctx, f)
+	t.join(ctx, f)
 }
 
-func (t *torture) joinAndLeave(ctx context.Context, f fault) error {
-	err := t.begin(ctx, f)
-	if err == nil {
-		err = machine.Pause(ctx, f.For)
-	}
+func (t *torture) joinAndLeave(ctx context.Context, f fault) {
+	t.join(ctx, f)
+	scene.Check(machine.Pause(ctx, f.For))
 	t.leave(f.Node, f.Calm)
-	return err
 }
 
-// begin starts a process; in calm it must begin.
-func (t *torture) begin(ctx context.Context, f fault) error {
-	if err := t.start(f.Node); err != nil || !f.Calm {
-		return err
+// join starts a process; in calm it must begin.
+func (t *torture) join(ctx context.Context, f fault) {
+	t.start(f.Node)
+	if f.Calm {
+		if _, err := t.awaitUp(ctx, f.Node); err != nil {
+			t.evil(ruleDeparted, err)
+		}
+		scene.Check(ctx.Err())
 	}
-	if _, err := t.awaitUp(ctx, f.Node); err != nil {
-		t.evil(ruleDeparted, err)
-	}
-	return ctx.Err()
 }
 
 // leave has a node leave; in calm it must.

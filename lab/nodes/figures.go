@@ -115,20 +115,18 @@ func silences(es []seen, in []span) (all []time.Duration) {
 
 // judged judges what all nodes noted, but for the store's history: rules, and who sent what when. All of
 // it is one calm, unless some are named.
-func (c *crew) judged(change func(*evidence)) (es []seen, j *judgement, err error) {
-	if es, err = c.evidence(); err != nil {
-		return nil, nil, err
-	}
+func (c *crew) judged(change func(*evidence)) ([]seen, *judgement) {
+	es := c.evidence()
 	ev := evidence{entries: es, names: c.settings.Names, ttl: c.settings.TTL, margin: max(c.settings.TTL/10, 100*time.Millisecond), whole: true}
 	change(&ev)
-	j = judge(ev)
+	j := judge(ev)
 	c.violated(j)
 	c.Printf("   %d passes under %d terms; %d letters sent, %d handled, %d lost, %d twice, %d out of order after a move that had said so; %d overruns",
 		j.passes, j.terms, j.asked, j.handled, j.lost, j.twice, j.unordered, j.overruns)
 	if j.passes == 0 {
-		return nil, nil, errNothing
+		scene.Check(errNothing)
 	}
-	return es, j, nil
+	return es, j
 }
 
 // counted sums what nodes say that they gave up, those of remoting apart: it may be the same ones.

@@ -5,7 +5,6 @@ package nodes
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -25,54 +24,34 @@ const (
 
 // newLinked starts nodes over links that can be slowed down, and waits until all names have answered
 // all nodes.
-func newLinked(ctx context.Context, r *scene.Run, n, room int, s settings) (c *crew, links *machine.Links, err error) {
-	if c, err = newCrew(ctx, r, n, 1, func(servers []string) (network, error) {
-		p, err := newProxies(servers, n, r.Seed)
-		if err == nil {
-			links = p.Links
-		}
-		return p, err
-	}, s); err != nil {
-		return nil, nil, err
-	}
+func newLinked(ctx context.Context, r *scene.Run, n, room int, s settings) (*crew, *machine.Links) {
+	c := newCrew(ctx, r, n, 1, func(servers []string) (network, error) { return newProxies(servers, n, r.Seed) }, s)
 	c.room = room
-	for i := range n { // the first comes first
-		if err = c.up(ctx, i); err != nil {
-			break
+	if err := scene.Try(func() {
+		for i := range n { // the first comes first
+			c.up(ctx, i)
 		}
+		c.order(ctx, order{Do: doWake, Within: time.Second}, 2*patience)
+	}); err != nil {
+		c.end()
+		scene.Check(err)
 	}
-	if err == nil {
-		_, err = c.order(ctx, order{Do: doWake, Within: time.Second}, 2*patience)
-	}
-	if err != nil {
-		return nil, nil, errors.Join(err, c.end())
-	}
-	return c, links, nil
+	return c, c.net.(*proxies).Links
 }
 
 // settleMail ends the load, and judges: what was lost must have been counted since before. then is done
 // in between.
-func (c *crew) settleMail(ctx context.Context, what string, before []weight, then func() error) (es []seen, j *judgement, givenUp int64, err error) {
-	if err := c.quiet(ctx, 2*time.Second, time.Minute); err != nil {
-		return nil, nil, 0, err
-	}
-	ws, err := c.weights(ctx)
-	if err == nil && then != nil {
-		err = then()
-	}
-	if err != nil {
-		return nil, nil, 0, err
-	}
+func (c *crew) settleMail(ctx context.Context, what string, before []weight, then func()) (es []seen, j *judgement, givenUp int64) {
+	c.quiet(ctx, 2*time.Second, time.Minute)
 	_, was := counted(before)
-	sum, givenUp := counted(ws)
+	sum, givenUp := counted(c.weights(ctx))
+	then()
 	c.Printf("   %scounted by the product: %v", what, sum)
-	es, j, err = c.judged(func(ev *evidence) {
+	es, j = c.judged(func(ev *evidence) {
 		ev.calms, ev.loose, ev.counted = []span{{0, machine.Now()}}, true, givenUp-was
 	})
-	if err == nil {
-		c.holdHeap(what, heapMost)
-	}
-	return es, j, givenUp - was, err
+	c.holdHeap(what, heapMost)
+	return es, j, givenUp - was
 }
 
 // window is a part of a run, and how many bytes went over the links in it.
@@ -82,11 +61,11 @@ type window struct {
 }
 
 // watched lets time pass.
-func watched(ctx context.Context, links *machine.Links, d time.Duration) (w window, err error) {
+func watched(ctx context.Context, links *machine.Links, d time.Duration) (w window) {
 	w.from, w.bytes = machine.Now(), links.Bytes()
-	err = machine.Pause(ctx, d)
+	scene.Check(machine.Pause(ctx, d))
 	w.to, w.bytes = machine.Now(), links.Bytes()-w.bytes
-	return w, err
+	return w
 }
 
 // perLetter is how many bytes went over the links for each letter that was sent in the window, and
@@ -97,25 +76,19 @@ func (w window) perLetter(es []seen) float64 {
 
 // congestion has links become slow under a load while shards move, and looks at what is sent over them
 // and how soon all is well again; then a link is stalled in the middle of a move.
-func congestion(ctx context.Context, r *scene.Run) error {
+func congestion(ctx context.Context, r *scene.Run) {
 	length, rate := cmp.Or(r.For, 55*time.Second), 1500.0
 	if r.Short {
 		length, rate = cmp.Or(r.For, 11*time.Second), 300
 	}
 	const nodes, asks = 4, 100.0
 	set := settings{TTL: 10 * time.Second, Names: names{Shards: 32, Each: 8}, Size: 100}
-	c, links, err := newLinked(ctx, r, nodes, int(4*(rate+asks)*(length.Seconds()+60))+100_000, set)
-	if err != nil {
-		return err
-	}
-	err = func() error {
-		if _, err := c.order(ctx, order{Do: doLoad, Rate: rate / nodes, Asks: asks / nodes}, patience); err != nil {
-			return err
-		}
+	func() {
+		c, links := newLinked(ctx, r, nodes, int(4*(rate+asks)*(length.Seconds()+60))+100_000, set)
+		defer c.end()
+		c.order(ctx, order{Do: doLoad, Rate: rate / nodes, Asks: asks / nodes}, patience)
 		end := c.drainOn(ctx, 2*time.Second)
-		if err := machine.Pause(ctx, 3*time.Second); err != nil {
-			return err
-		}
+		scene.Check(machine.Pause(ctx, 3*time.Second))
 		var well, slow, healed window
 		for _, step := range []struct {
 			shape machine.Shape
@@ -123,21 +96,13 @@ func congestion(ctx context.Context, r *scene.Run) error {
 			w     *window
 		}{{machine.Shape{}, 4, &well}, {machine.Shape{Delay: farDelay, Jitter: farJitter}, 3, &slow}, {machine.Shape{}, 4, &healed}} {
 			links.Shape(step.shape)
-			if *step.w, err = watched(ctx, links, length*time.Duration(step.share)/11); err != nil {
-				return err
-			}
+			*step.w = watched(ctx, links, length*time.Duration(step.share)/11)
 		}
-		drained, undone, err := end()
-		if err != nil {
-			return err
-		}
+		drained, undone := end()
 		if drained == 0 {
-			return errNothing
+			scene.Check(errNothing)
 		}
-		es, _, _, err := c.settleMail(ctx, "", nil, nil)
-		if err != nil {
-			return err
-		}
+		es, _, _ := c.settleMail(ctx, "", nil, func() {})
 		r.Printf("   %d drains begun, %d not done in time", drained, undone)
 		later := span{healed.from + 2*time.Second, healed.to}
 		r.Spread("asks while well", answers(es, well.span))
@@ -149,18 +114,14 @@ func congestion(ctx context.Context, r *scene.Run) error {
 		r.AtMost("bytes for each letter after healing, of the reference", healed.perLetter(es)/reference, 1.5, "")
 		r.AtMost("p99 of asks from 2 s after healing on, of the reference",
 			float64(scene.Percentile(answers(es, later), 99))/float64(scene.Percentile(answers(es, well.span), 99)), 2, "")
-		return nil
 	}()
-	if err := errors.Join(err, c.end()); err != nil {
-		return err
-	}
-	return stalledMove(ctx, r, set)
+	stalledMove(ctx, r, set)
 }
 
 // drainOn drains a node, has it take part again, and goes on to the next, with a planned move each time.
 // What it returns ends that, and tells how many drains there were, and how many were not done when
 // they were undone.
-func (c *crew) drainOn(ctx context.Context, every time.Duration) (end func() (drained, undone int, err error)) {
+func (c *crew) drainOn(ctx context.Context, every time.Duration) (end func() (drained, undone int)) {
 	moving, stop := context.WithCancel(ctx)
 	done := make(chan struct{})
 	var drained, undone int
@@ -181,10 +142,11 @@ func (c *crew) drainOn(ctx context.Context, every time.Duration) (end func() (dr
 			}
 		}
 	}()
-	return func() (int, int, error) {
+	return func() (int, int) {
 		stop()
 		<-done
-		return drained, undone, failed
+		scene.Check(failed)
+		return drained, undone
 	}
 }
 
@@ -195,87 +157,61 @@ const swapAfter = 400 * time.Millisecond
 
 // swap has the second node take all that the first one hosts. It returns what the drain said, once it
 // has.
-func (c *crew) swap(ctx context.Context) (drained <-chan said, err error) {
-	if _, err := c.order(ctx, order{Do: doUndrain}, patience, 1); err != nil {
-		return nil, err
-	}
-	if err := machine.Pause(ctx, swapAfter); err != nil {
-		return nil, err
-	}
+func (c *crew) swap(ctx context.Context) (drained <-chan said) {
+	c.order(ctx, order{Do: doUndrain}, patience, 1)
+	scene.Check(machine.Pause(ctx, swapAfter))
 	out := make(chan said, 1)
 	go func() {
-		got, err := c.order(ctx, order{Do: doDrain}, 2*patience, 0)
+		got, err := c.ask(ctx, order{Do: doDrain}, 2*patience, 0)
 		if err != nil {
 			got = []said{{Err: err.Error(), At: machine.Now()}}
 		}
 		out <- got[0]
 	}()
-	return out, nil
+	return out
 }
 
 // stalledMove has two nodes host and two send; what the old host sends to the new one waits from the
 // moment on when the first shard has moved.
-func stalledMove(ctx context.Context, r *scene.Run, set settings) (err error) {
+func stalledMove(ctx context.Context, r *scene.Run, set settings) {
 	count, stall := 30_000, 8*time.Second
 	if r.Short {
 		count, stall = 3000, 2*time.Second
 	}
 	set.Hosts = 2
-	c, links, err := newLinked(ctx, r, 4, 6*count+100_000, set)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, c.end()) }()
+	c, links := newLinked(ctx, r, 4, 6*count+100_000, set)
+	defer c.end()
 	// All is on the first node, and will be on the second.
-	if _, err := c.order(ctx, order{Do: doDrain}, patience, 1); err != nil {
-		return err
-	}
+	c.order(ctx, order{Do: doDrain}, patience, 1)
 	bytes := links.Bytes()
-	if _, err := c.order(ctx, order{Do: doLoad, Rate: 1500, Count: count / 2}, patience, 2, 3); err != nil {
-		return err
-	}
-	if err := machine.Pause(ctx, time.Second); err != nil {
-		return err
-	}
+	c.order(ctx, order{Do: doLoad, Rate: 1500, Count: count / 2}, patience, 2, 3)
+	scene.Check(machine.Pause(ctx, time.Second))
 	at := machine.Now()
-	drained, err := c.swap(ctx)
-	if err != nil {
-		return err
-	}
-	if err := c.until(ctx, patience, "a shard was handed off", func() (moved bool) {
+	drained := c.swap(ctx)
+	c.until(ctx, patience, "a shard was handed off", func() (moved bool) {
 		c.look(func(v *view) {
 			for _, h := range v.homes {
 				moved = moved || h.node == 1 && h.at >= at
 			}
 		})
 		return moved
-	}); err != nil {
-		return err
-	}
+	})
 	links.Link(0, 1).Set(machine.Shape{Stall: true})
-	if err := machine.Pause(ctx, stall); err != nil {
-		return err
-	}
+	scene.Check(machine.Pause(ctx, stall))
 	links.Link(0, 1).Heal()
 	healed, d := machine.Now(), <-drained
-	if err := machine.Pause(ctx, at+time.Duration(count)*time.Second/3000-machine.Now()); err != nil {
-		return err
-	}
-	es, j, _, err := c.settleMail(ctx, "stalled: ", nil, nil)
-	if err != nil {
-		return err
-	}
+	scene.Check(machine.Pause(ctx, at+time.Duration(count)*time.Second/3000-machine.Now()))
+	es, j, _ := c.settleMail(ctx, "stalled: ", nil, func() {})
 	last := healed
 	for _, e := range only(es, handled) {
 		last = max(last, e.at)
 	}
 	r.Printf("   one move of all shards, its link stalled for %v from the first one handed off; drained after %v %s; the last letter was handled %v after healing; %.0f bytes on the wire for each letter",
 		stall, scene.Short(d.At-at), d.Err, scene.Short(last-healed), float64(links.Bytes()-bytes)/float64(j.asked))
-	return nil
 }
 
 // backlog has very many letters wait in one mailbox when its node is stopped.
-func backlog(ctx context.Context, r *scene.Run) error {
+func backlog(ctx context.Context, r *scene.Run) {
 	runs, sizes := 3, []int{300_000, 10_000, 1_000_000}
 	if r.Short {
 		runs, sizes = 1, []int{20_000}
@@ -285,11 +221,7 @@ func backlog(ctx context.Context, r *scene.Run) error {
 		for _, size := range sizes {
 			var each []time.Duration
 			for range runs {
-				d, err := backlogOnce(ctx, r, n, size)
-				if err != nil {
-					return err
-				}
-				each = append(each, d)
+				each = append(each, backlogOnce(ctx, r, n, size))
 			}
 			took[size] = scene.Percentile(each, 50)
 			r.Figure(fmt.Sprintf("%s: %d letters", n.text(0), size), "%v, %v each", scene.Short(took[size]), took[size]/time.Duration(size))
@@ -300,33 +232,20 @@ func backlog(ctx context.Context, r *scene.Run) error {
 				float64(took[sizes[2]])/float64(sizes[2])/(float64(took[sizes[1]])/float64(sizes[1])), backlogGrowth, "")
 		}
 	}
-	return nil
 }
 
 // backlogGrowth bounds how much longer each of very many letters takes.
 const backlogGrowth = 1.5
 
 // backlogOnce moves a mailbox once, and returns how long it took from the stop to the last letter.
-func backlogOnce(ctx context.Context, r *scene.Run, n names, size int) (took time.Duration, err error) {
-	c, _, err := newLinked(ctx, r, 2, 4*size+10_000, settings{TTL: 10 * time.Second, Names: n, Size: 100, Buffer: 2*size + 10_000})
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, c.end()) }()
-	if _, err := c.order(ctx, order{Do: doHold}, patience, 0); err != nil {
-		return 0, err
-	}
-	if _, err := c.order(ctx, order{Do: doBurst, Count: size}, 10*patience, 0); err != nil {
-		return 0, err
-	}
+func backlogOnce(ctx context.Context, r *scene.Run, n names, size int) time.Duration {
+	c, _ := newLinked(ctx, r, 2, 4*size+10_000, settings{TTL: 10 * time.Second, Names: n, Size: 100, Buffer: 2*size + 10_000})
+	defer c.end()
+	c.order(ctx, order{Do: doHold}, patience, 0)
+	c.order(ctx, order{Do: doBurst, Count: size}, 10*patience, 0)
 	at := machine.Now()
-	if _, err := c.order(ctx, order{Do: doStop}, 2*patience, 0); err != nil {
-		return 0, err
-	}
-	es, j, _, err := c.settleMail(ctx, "", nil, nil)
-	if err != nil {
-		return 0, err
-	}
+	c.order(ctx, order{Do: doStop}, 2*patience, 0)
+	es, j, _ := c.settleMail(ctx, "", nil, func() {})
 	last, there := at, 0
 	for _, e := range only(es, handled) {
 		last = max(last, e.at)
@@ -336,7 +255,7 @@ func backlogOnce(ctx context.Context, r *scene.Run, n names, size int) (took tim
 	}
 	c.AtMost("letters out of order", float64(j.unordered), 0, "")
 	c.AtMost("letters handled before the stop, or not at all", float64(size-there), float64(size/2), "")
-	return last - at, nil
+	return last - at
 }
 
 // slowCase is one kind of link, and a load that is more than it carries.
@@ -355,75 +274,46 @@ var slowCases = []slowCase{
 
 // slowLink moves accounts with state over links that carry less than what is sent: two nodes host, the
 // third sends.
-func slowLink(ctx context.Context, r *scene.Run) error {
+func slowLink(ctx context.Context, r *scene.Run) {
 	accounts, length, cases := 10_000, cmp.Or(r.For, 30*time.Second), slowCases
 	if r.Short {
 		accounts, length, cases = 400, cmp.Or(r.For, 6*time.Second), slowCases[1:2]
 	}
 	for _, s := range cases {
-		if err := s.play(ctx, r, accounts, length); err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
-		}
+		s.play(ctx, r, accounts, length)
 	}
-	return nil
 }
 
-func (s slowCase) play(ctx context.Context, r *scene.Run, accounts int, length time.Duration) (err error) {
+func (s slowCase) play(ctx context.Context, r *scene.Run, accounts int, length time.Duration) {
 	const shards, asks, lead, after = 40, 20.0, 3 * time.Second, 15 * time.Second
-	c, links, err := newLinked(ctx, r, 3, int(4*(s.rate+asks)*(length+after).Seconds())+10*accounts+100_000, settings{TTL: 10 * time.Second,
+	c, links := newLinked(ctx, r, 3, int(4*(s.rate+asks)*(length+after).Seconds())+10*accounts+100_000, settings{TTL: 10 * time.Second,
 		Names: names{Shards: shards, Each: accounts / shards}, Hosts: 2, Size: 400, State: 1 << 10, Large: s.large})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, c.end()) }()
-	if _, err := c.order(ctx, order{Do: doDrain}, patience, 1); err != nil {
-		return err
-	}
-	if _, err := c.order(ctx, order{Do: doWake, Within: time.Second}, 2*patience, 2); err != nil {
-		return err
-	}
-	before, err := c.weights(ctx)
-	if err != nil {
-		return err
-	}
+	defer c.end()
+	c.order(ctx, order{Do: doDrain}, patience, 1)
+	c.order(ctx, order{Do: doWake, Within: time.Second}, 2*patience, 2)
+	before := c.weights(ctx)
 	links.Shape(s.shape)
-	if _, err := c.order(ctx, order{Do: doLoad, Rate: s.rate, Asks: asks}, patience, 2); err != nil {
-		return err
-	}
-	if err := machine.Pause(ctx, lead); err != nil {
-		return err
-	}
+	c.order(ctx, order{Do: doLoad, Rate: s.rate, Asks: asks}, patience, 2)
+	scene.Check(machine.Pause(ctx, lead))
 	moved := machine.Now()
-	drained, err := c.swap(ctx)
-	if err != nil {
-		return err
-	}
-	if err := machine.Pause(ctx, length-lead); err != nil {
-		return err
-	}
+	drained := c.swap(ctx)
+	scene.Check(machine.Pause(ctx, length-lead))
 	links.Shape(machine.Shape{})
 	healed := span{machine.Now() + 5*time.Second, machine.Now() + after}
-	if err := machine.Pause(ctx, after); err != nil {
-		return err
-	}
-	es, j, givenUp, err := c.settleMail(ctx, s.name+": ", before, func() error {
+	scene.Check(machine.Pause(ctx, after))
+	es, j, givenUp := c.settleMail(ctx, s.name+": ", before, func() {
 		select {
 		case d := <-drained:
 			r.Printf("   %s: the node was drained after %v %s", s.name, scene.Short(d.Took), d.Err)
 		default:
 			r.Printf("   %s: the node was not drained", s.name)
 		}
-		_, err := c.order(ctx, order{Do: doWake, Within: time.Second}, 4*patience, 2)
-		return err
+		c.order(ctx, order{Do: doWake, Within: time.Second}, 4*patience, 2)
 	})
-	if err != nil {
-		return err
-	}
 	r.AtMost(s.name+": letters counted as given up beyond those that were", float64(givenUp-int64(j.lost)), 0, "")
 	cold(r, s.name+": ", moved, es)
 	r.Spread(s.name+": asks from 5 s after healing", answers(es, healed))
 	r.Within(s.name+": p99 of asks from 5 s after healing on", scene.Percentile(answers(es, healed), 99), time.Second)
-	return nil
 }
 
 // cold holds the accounts that began without their state since a time to the events that told so.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -36,7 +37,7 @@ type moves struct {
 // move is one planned move. A process that ends notes what it needs before.
 type move struct {
 	what string
-	do   func(x *moving, ctx context.Context) error
+	do   func(x *moving, ctx context.Context)
 }
 
 var (
@@ -65,74 +66,53 @@ const changeWithin = 10 * time.Second
 // shortBound is the share of the load that a busy machine may fail to send.
 const shortBound = 0.1
 
-func (m moves) play(ctx context.Context, r *scene.Run) (err error) {
+func (m moves) play(ctx context.Context, r *scene.Run) {
 	n := m.nodes + m.clients
 	m.length = max(m.length, time.Duration(m.size)*m.every)
 	m.set.Hosts = m.nodes
-	c, err := newCrew(ctx, r, n, 1, func(servers []string) (network, error) { return newLoopback(servers, n) }, m.set)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, c.end()) }()
+	c := newLocal(ctx, r, n, m.set)
+	defer c.end()
 	// Four entries for each letter, all on one node at the worst; the file is sparse.
 	c.room = int(4*(m.rate+m.asks)*(m.length+6*changeWithin).Seconds()) + 100_000
 	x := &moving{moves: m, crew: c, random: rand.New(rand.NewPCG(r.Seed, 1)), series: map[string]*series{}, last: map[string]weight{}}
-	if err := c.up(ctx, upTo(n)...); err != nil {
-		return err
-	}
+	c.up(ctx, upTo(n)...)
 	if m.set.Follows {
-		if err := c.lead(ctx, 0); err != nil {
-			return err
-		}
+		c.lead(ctx, 0)
 	}
-	if err := c.answered(ctx, "all names answer all nodes", machine.Now(), 0, patience); err != nil {
-		return err
-	}
+	c.answered(ctx, "all names answer all nodes", machine.Now(), 0, patience)
 	began := machine.Now()
 	for i := range n {
-		if err := x.send(ctx, i); err != nil {
-			return err
-		}
+		x.send(ctx, i)
 	}
-	made, planned, err := x.all(ctx, began)
-	if err != nil {
-		return err
-	}
-	if err := x.weighed(ctx, c.all()...); err != nil {
-		return err
-	}
+	made, planned := x.all(ctx, began)
+	x.weighed(ctx, c.all()...)
 	end := machine.Now()
-	if err := c.quiet(ctx, 2*time.Second, patience); err != nil {
-		return err
-	}
+	c.quiet(ctx, 2*time.Second, patience)
 	if made == 0 {
-		return errNothing
+		scene.Check(errNothing)
 	}
 	r.AtMost("moves that did not come about", float64(planned-made), 0, "")
-	return x.judge(ctx, span{began, end})
+	x.judge(ctx, span{began, end})
 }
 
 // send has a node send its part of the load.
-func (x *moving) send(ctx context.Context, i int) error {
+func (x *moving) send(ctx context.Context, i int) {
 	share := 1 / float64(x.nodes)
 	if x.clients > 0 {
 		if share /= 5; i >= x.nodes {
 			share = 0.8 / float64(x.clients)
 		}
 	}
-	_, err := x.order(ctx, order{Do: doLoad, Rate: x.rate * share, Asks: x.asks * share}, patience, i)
-	return err
+	x.order(ctx, order{Do: doLoad, Rate: x.rate * share, Asks: x.asks * share}, patience, i)
 }
 
 // all makes moves until the length has passed, or there were enough. It stops at the first that does
 // not come about.
-func (x *moving) all(ctx context.Context, began time.Duration) (made, planned int, err error) {
+func (x *moving) all(ctx context.Context, began time.Duration) (made, planned int) {
 	busy := make(chan error, 1)
-	go func() { busy <- x.beBusy(ctx, began+(x.length-x.busy)/2) }()
+	go func() { busy <- scene.Try(func() { x.beBusy(ctx, began+(x.length-x.busy)/2) }) }()
 	var deck []move
-	if err := machine.Pause(ctx, warmUp); err != nil {
-		return 0, 0, err
-	}
+	scene.Check(machine.Pause(ctx, warmUp))
 	for at := machine.Now(); machine.Now()-began < x.length+warmUp && (x.size == 0 || made < x.size); at += x.every {
 		if len(deck) == 0 {
 			deck = slices.Clone(x.deck)
@@ -140,57 +120,44 @@ func (x *moving) all(ctx context.Context, began time.Duration) (made, planned in
 		}
 		planned++
 		from := machine.Now()
-		err := deck[0].do(x, ctx)
+		err := scene.Try(func() { deck[0].do(x, ctx) })
 		x.spans = append(x.spans, span{from, machine.Now()})
 		if errors.Is(err, machine.ErrNever) {
 			x.Printf("   %s: %v", deck[0].what, err)
 			break
-		} else if err != nil {
-			return made, planned, fmt.Errorf("%s: %w", deck[0].what, err)
 		}
+		scene.Check(err, deck[0].what)
 		made++
 		deck = deck[1:]
 		for next := at + x.every; ; {
 			if x.grow {
-				if err := x.weighed(ctx, x.crew.all()...); err != nil {
-					return made, planned, err
-				}
+				x.weighed(ctx, x.crew.all()...)
 			}
-			if err := machine.Pause(ctx, min(next-machine.Now(), x.length/40)); err != nil {
-				return made, planned, err
-			}
+			scene.Check(machine.Pause(ctx, min(next-machine.Now(), x.length/40)))
 			if machine.Now() >= next {
 				break
 			}
 		}
 	}
-	return made, planned, <-busy
+	scene.Check(<-busy)
+	return made, planned
 }
 
 // beBusy has the machine busy from a time on.
-func (x *moving) beBusy(ctx context.Context, from time.Duration) error {
+func (x *moving) beBusy(ctx context.Context, from time.Duration) {
 	if x.busy == 0 {
-		return nil
+		return
 	}
-	if err := machine.Pause(ctx, from-machine.Now()); err != nil {
-		return err
-	}
-	at, err := machine.NewPlace(false)
-	if err != nil {
-		return err
-	}
+	scene.Check(machine.Pause(ctx, from-machine.Now()))
+	at := scene.Must(machine.NewPlace(false))
 	defer at.End()
-	end, err := machine.Burners(at, 4)
-	if err != nil {
-		return err
-	}
-	return errors.Join(machine.Pause(ctx, x.busy), end())
+	end := scene.Must(machine.Burners(at, 4))
+	scene.Check(errors.Join(machine.Pause(ctx, x.busy), end()))
 }
 
 // weighed takes what nodes need.
-func (x *moving) weighed(ctx context.Context, nodes ...int) error {
-	ws, err := x.weights(ctx, nodes...)
-	for k, w := range ws {
+func (x *moving) weighed(ctx context.Context, nodes ...int) {
+	for k, w := range x.weights(ctx, nodes...) {
 		id := fmt.Sprintf("node-%d.%d", nodes[k], x.slots[nodes[k]].life)
 		if x.series[id] == nil {
 			x.series[id] = &series{id: id}
@@ -198,19 +165,16 @@ func (x *moving) weighed(ctx context.Context, nodes ...int) error {
 		x.series[id].samples = append(x.series[id].samples, sample{machine.Now(), w})
 		x.last[id] = w
 	}
-	return err
 }
 
 // handOver makes another node the leader, and waits until it has handled something: only then the
 // next change can be told from this one.
-func (x *moving) handOver(ctx context.Context) error {
+func (x *moving) handOver(ctx context.Context) {
 	x.next = (x.next + 1) % x.nodes
 	to, at := x.next, machine.Now()
-	if err := x.lead(ctx, to); err != nil {
-		return err
-	}
+	x.lead(ctx, to)
 	from := 0
-	return x.until(ctx, changeWithin, "a letter at the next host", func() bool {
+	x.until(ctx, changeWithin, "a letter at the next host", func() bool {
 		s := x.slots[to]
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -232,65 +196,38 @@ func (x *moving) handOver(ctx context.Context) error {
 
 // restart has a node leave, starts another process in its place, and waits until that has its part. A
 // node that leads hands that over first.
-func (x *moving) restart(ctx context.Context) error {
+func (x *moving) restart(ctx context.Context) {
 	i := x.next
 	if x.set.Follows {
 		if i = 0; x.next == 0 {
-			if err := x.handOver(ctx); err != nil {
-				return err
-			}
+			x.handOver(ctx)
 		}
 	} else {
 		x.next = (x.next + 1) % x.nodes
 	}
-	if _, err := x.order(ctx, order{Do: doQuiet}, patience, i); err != nil {
-		return err
-	}
-	if err := x.weighed(ctx, i); err != nil {
-		return err
-	}
-	if err := x.leaveBy(x.slots[i], leaveBound); err != nil {
-		return err
-	}
-	if err := x.up(ctx, i); err != nil {
-		return err
-	}
-	if err := x.send(ctx, i); err != nil {
-		return err
-	}
-	_, err := x.settled(ctx, patience, 0, upTo(x.nodes)...)
-	return err
+	x.order(ctx, order{Do: doQuiet}, patience, i)
+	x.weighed(ctx, i)
+	scene.Check(x.leaveBy(x.slots[i], leaveBound))
+	x.up(ctx, i)
+	x.send(ctx, i)
+	x.settled(ctx, patience, 0, upTo(x.nodes)...)
 }
 
 // drain has a node give up its shards, and take its part again.
-func (x *moving) drain(ctx context.Context) error {
+func (x *moving) drain(ctx context.Context) {
 	i := x.random.IntN(x.nodes)
-	if _, err := x.order(ctx, order{Do: doDrain}, patience, i); err != nil {
-		return err
-	}
-	if err := machine.Pause(ctx, x.every/4); err != nil {
-		return err
-	}
-	if _, err := x.order(ctx, order{Do: doUndrain}, patience, i); err != nil {
-		return err
-	}
-	_, err := x.settled(ctx, patience, 0, upTo(x.nodes)...)
-	return err
+	x.order(ctx, order{Do: doDrain}, patience, i)
+	scene.Check(machine.Pause(ctx, x.every/4))
+	x.order(ctx, order{Do: doUndrain}, patience, i)
+	x.settled(ctx, patience, 0, upTo(x.nodes)...)
 }
 
-func (x *moving) judge(ctx context.Context, run span) error {
-	var ws []weight
-	for _, w := range x.last {
-		ws = append(ws, w)
-	}
-	sum, givenUp := counted(ws)
-	es, j, err := x.judged(func(ev *evidence) {
+func (x *moving) judge(ctx context.Context, run span) {
+	sum, givenUp := counted(slices.Collect(maps.Values(x.last)))
+	es, j := x.judged(func(ev *evidence) {
 		ev.calms = []span{{0, run.to + time.Hour}}
 		ev.loose, ev.counted = x.busy > 0, givenUp // a machine that is busy may fill a buffer
 	})
-	if err != nil {
-		return err
-	}
 	took := (run.to - run.from).Seconds()
 	x.Printf("   %d moves in %.0f s, %.0f letters a second; counted by the product: %v", len(x.spans), took, float64(j.asked)/took, sum)
 	x.AtMost("share of the load that was not sent", 1-float64(j.asked)/((x.rate+x.asks)*took), shortBound, "")
@@ -324,7 +261,7 @@ func (x *moving) judge(ctx context.Context, run span) error {
 		x.holdHeap("", x.heap)
 	}
 	if !x.grow {
-		return nil
+		return
 	}
 	var all []series
 	var passivated int64
@@ -335,18 +272,14 @@ func (x *moving) judge(ctx context.Context, run span) error {
 	grown := judgeGrowth(all, span{run.from + x.length/10, run.to}, x.length/10)
 	holdGrowth(x.Run, grown)
 	if passivated == 0 || len(grown) < x.nodes-1 {
-		return fmt.Errorf("%w: %d accounts were stopped, and %d processes lived long enough", errNothing, passivated, len(grown))
+		scene.Check(fmt.Errorf("%w: %d accounts were stopped, and %d processes lived long enough", errNothing, passivated, len(grown)))
 	}
-	if err := machine.Pause(ctx, 2*x.set.Idle); err != nil {
-		return err
-	}
-	rest, err := x.weights(ctx)
+	scene.Check(machine.Pause(ctx, 2*x.set.Idle))
 	left := 0
-	for _, w := range rest {
+	for _, w := range x.weights(ctx) {
 		left += w.Entries + w.Active
 	}
 	x.AtMost("accounts kept or running after the load", float64(left), 0, "")
-	return err
 }
 
 // holdHeap holds what was on the heap of each process at any time to a bound.

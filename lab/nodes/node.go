@@ -13,7 +13,6 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -245,11 +244,11 @@ func (n *node) open(stores []Store) (err error) {
 	if n.remote, err = remoting.Start(n.system, config); err != nil {
 		return err
 	}
-	kind := slices.IndexFunc(stores, func(x Store) bool { return x.Name == n.Store })
-	if kind < 0 {
-		return fmt.Errorf("a store %q that this program does not have", n.Store)
+	kind, err := kindOf(stores, n.Store)
+	if err != nil {
+		return err
 	}
-	if n.client, err = stores[kind].Open(context.Background(), n.URL); err != nil {
+	if n.client, err = kind.Open(context.Background(), n.URL); err != nil {
 		return err
 	}
 	logged := n.log.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core {

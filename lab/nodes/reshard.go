@@ -4,7 +4,6 @@ package nodes
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -41,42 +40,22 @@ type resharding struct {
 
 // reshard changes the number of shards of a type whose accounts are remembered while no node runs it,
 // several times. Whoever moves what is remembered is killed in the middle.
-func reshard(ctx context.Context, r *scene.Run) (err error) {
+func reshard(ctx context.Context, r *scene.Run) {
 	nodes, accounts, numbers := 3, 400, []int{8, 32, 16, 2}
 	if r.Short {
 		nodes, accounts, numbers = 2, 120, []int{8, 32, 2}
 	}
-	c, err := newCrew(ctx, r, nodes, 1, func(servers []string) (network, error) { return newLoopback(servers, nodes) },
-		settings{TTL: 2 * time.Second, Names: names{Shards: numbers[0], Accounts: accounts}, Remember: true})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, c.end()) }()
-	servers, ok := c.servers.(etcdServers)
-	if !ok {
-		return errors.New("reshard looks into etcd, and has another store")
-	}
-	x := &resharding{crew: c, ends: map[[2]int]time.Duration{}, began: machine.Now()}
-	if x.client, err = servers.NewClient(); err != nil {
-		return err
-	}
+	c := newLocal(ctx, r, nodes, settings{TTL: 2 * time.Second, Names: names{Shards: numbers[0], Accounts: accounts}, Remember: true})
+	defer c.end()
+	x := &resharding{crew: c, client: scene.Must(c.onEtcd().NewClient()), ends: map[[2]int]time.Duration{}, began: machine.Now()}
 	defer x.client.Close()
-	if err := c.up(ctx, upTo(nodes)...); err != nil {
-		return err
-	}
-	if _, err := c.order(ctx, order{Do: doWake, Within: time.Second}, patience, 0); err != nil {
-		return err
-	}
+	c.up(ctx, upTo(nodes)...)
+	c.order(ctx, order{Do: doWake, Within: time.Second}, patience, 0)
 	for _, n := range numbers[1:] {
-		if err := x.change(ctx, n); err != nil {
-			return err
-		}
+		x.change(ctx, n)
 	}
 	x.epochs = append(x.epochs, epoch{c.settings.Names.Shards, span{x.began, machine.Now()}})
-	all, err := x.existences()
-	if err != nil {
-		return err
-	}
+	all := x.existences()
 	r.Spread("last node's start until all remembered accounts run", x.took)
 	r.Within("longest until all remembered accounts run", slices.Max(x.took), c.settings.TTL+rememberedBound)
 	r.AtMost("changes of the number that were not interrupted", float64(len(x.took)-x.interrupted), float64(len(x.took)-1), "")
@@ -87,87 +66,68 @@ func reshard(ctx context.Context, r *scene.Run) (err error) {
 	if n := elsewhere(all, x.epochs); n > 0 {
 		r.Violation("SAFETY: %d accounts ran in a shard that is not theirs", n)
 	}
-	_, _, err = c.judged(func(ev *evidence) { ev.names.Shards = slices.Max(numbers) })
-	return err
+	c.judged(func(ev *evidence) { ev.names.Shards = slices.Max(numbers) })
 }
 
 // change ends all nodes and starts them with another number; who begins to move what
 // is remembered is killed meanwhile.
-func (x *resharding) change(ctx context.Context, shards int) error {
+func (x *resharding) change(ctx context.Context, shards int) {
 	nodes := x.all()
 	for _, i := range nodes {
 		life := x.slots[i].life
-		if err := x.leaveBy(x.slots[i], patience); err != nil {
-			return err
-		}
+		scene.Check(x.leaveBy(x.slots[i], patience))
 		x.ends[[2]int{i, life}] = machine.Now()
 	}
 	was, old := x.settings.Names.Shards, uint64(0)
 	x.epochs, x.began = append(x.epochs, epoch{was, span{x.began, machine.Now()}}), machine.Now()
 	x.settings.Names.Shards = shards
 	x.look(func(v *view) { v.homes, old = map[uint16]home{}, v.boss.token })
-	now, err := x.client.Get(ctx, numbersKey, clientv3.WithCountOnly())
-	if err != nil {
-		return err
-	}
+	now := scene.Must(x.client.Get(ctx, numbersKey, clientv3.WithCountOnly()))
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	moves := x.client.Watch(watching, numbersKey+strconv.Itoa(shards), clientv3.WithRev(now.Header.Revision+1))
 	for _, i := range nodes {
-		if err := x.start(i); err != nil {
-			return err
-		}
+		scene.Check(x.start(i))
 	}
 	select {
 	case <-moves: // both numbers stand: ids are about to be moved
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		scene.Check(context.Cause(ctx))
 	case <-time.After(patience):
-		return fmt.Errorf("from %d to %d shards: nobody began to move what is remembered: %w within %v", was, shards, machine.ErrNever, patience)
+		scene.Check(fmt.Errorf("from %d to %d shards: nobody began to move what is remembered: %w within %v", was, shards, machine.ErrNever, patience))
 	}
-	if err := x.until(ctx, patience, "a node coordinates", func() (is bool) {
+	x.until(ctx, patience, "a node coordinates", func() (is bool) {
 		x.look(func(v *view) { is = v.boss.token > old })
 		return is
-	}); err != nil {
-		return err
-	}
+	})
 	dies, at := x.pick(coordinator, rand.New(rand.NewPCG(1, 1))), machine.Now()
 	life := x.slots[dies].life
-	if err := x.kill(x.slots[dies]); err != nil {
-		return err
-	}
+	scene.Check(x.kill(x.slots[dies]))
 	x.ends[[2]int{dies, life}] = machine.Now()
-	stands, err := x.client.Get(ctx, numbersKey, clientv3.WithPrefix(), clientv3.WithCountOnly())
-	if err != nil {
-		return err
-	}
+	stands := scene.Must(x.client.Get(ctx, numbersKey, clientv3.WithPrefix(), clientv3.WithCountOnly()))
 	in := stands.Count > 2 // the mark, and two numbers
 	if in {
 		x.interrupted++
 	}
-	if err := x.up(ctx, nodes...); err != nil {
-		return err
-	}
-	last, err := x.awaitUp(ctx, dies)
-	if err != nil {
-		return err
-	}
-	if err := x.until(ctx, x.settings.TTL+10*rememberedBound, "all remembered accounts run", func() bool { return x.absent() == 0 }); err != nil {
+	x.up(ctx, nodes...)
+	last := scene.Must(x.awaitUp(ctx, dies))
+	if err := scene.Try(func() {
+		x.until(ctx, x.settings.TTL+10*rememberedBound, "all remembered accounts run", func() bool { return x.absent() == 0 })
+	}); err != nil {
 		x.Printf("   %v", err)
 	}
 	x.took = append(x.took, machine.Now()-max(last.At, at))
 	x.missing += x.absent()
 	x.Printf("   %d to %d shards; node-%d, which moved what is remembered, was killed (in the middle: %v): all but %d accounts run after %v",
 		was, shards, dies, in, x.absent(), scene.Short(x.took[len(x.took)-1]))
-	return machine.Pause(ctx, stillFor) // somebody else might come
+	scene.Check(machine.Pause(ctx, stillFor)) // somebody else might come
 }
 
 // absent is how many accounts do not run.
 func (x *resharding) absent() int {
-	all, err := x.existences()
 	run := map[uint16]bool{}
-	for _, e := range all {
-		if err == nil && e.to == 0 {
+	for _, e := range x.existences() {
+		if e.to == 0 {
 			run[e.target] = true
 		}
 	}
@@ -182,13 +142,7 @@ type existence struct {
 }
 
 // existences are those of all processes.
-func (x *resharding) existences() ([]existence, error) {
-	es, err := x.evidence()
-	if err != nil {
-		return nil, err
-	}
-	return existences(es, x.ends), nil
-}
+func (x *resharding) existences() []existence { return existences(x.evidence(), x.ends) }
 
 // existences are all that was noted; ends is when processes did.
 func existences(es []seen, ends map[[2]int]time.Duration) (out []existence) {

@@ -32,35 +32,20 @@ type restoring struct {
 
 // restore has the data of a live etcd lost, put back to an older copy, and put
 // back with its revision beyond all that was, under nodes with singletons.
-func restore(ctx context.Context, r *scene.Run) (err error) {
+func restore(ctx context.Context, r *scene.Run) {
 	nodes, set := 3, settings{TTL: 4 * time.Second, Names: names{Singletons: 20}}
 	if r.Short {
 		nodes, set = 2, settings{TTL: 2 * time.Second, Names: names{Singletons: 3}}
 	}
-	c, err := newCrew(ctx, r, nodes, 1, func(servers []string) (network, error) { return newProxies(servers, nodes, r.Seed) }, set)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, c.end()) }()
-	servers, ok := c.servers.(etcdServers)
-	if !ok {
-		return errors.New("restore changes etcd's data, and has another store")
-	}
-	s := &restoring{crew: c, etcd: servers.Members()[0]}
-	if s.admin, err = servers.NewClient(func(o *clientv3.Config) { o.Endpoints = []string{s.etcd.Direct()} }); err != nil {
-		return err
-	}
+	c := newCrew(ctx, r, nodes, 1, func(servers []string) (network, error) { return newProxies(servers, nodes, r.Seed) }, set)
+	defer c.end()
+	s := &restoring{crew: c, etcd: c.onEtcd().Members()[0]}
+	s.admin = scene.Must(c.onEtcd().NewClient(func(o *clientv3.Config) { o.Endpoints = []string{s.etcd.Direct()} }))
 	defer s.admin.Close()
-	if err := c.up(ctx, upTo(nodes)...); err != nil {
-		return err
-	}
-	if err := s.reached(ctx, "start until all names answered every node", machine.Now(), time.Minute); err != nil {
-		return err
-	}
+	c.up(ctx, upTo(nodes)...)
+	s.reached(ctx, "start until all names answered every node", machine.Now(), time.Minute)
 	copied := filepath.Join(r.Dir, "copy")
-	if err := s.replace(ctx, func(data string) error { return os.CopyFS(copied, os.DirFS(data)) }); err != nil {
-		return err
-	}
+	s.replace(ctx, func(data string) error { return os.CopyFS(copied, os.DirFS(data)) })
 	lost := func(data string) error { return errors.Join(os.RemoveAll(data), os.MkdirAll(data, 0o700)) }
 	older := func(data string) error { return errors.Join(os.RemoveAll(data), os.CopyFS(data, os.DirFS(copied))) }
 	for _, x := range []struct {
@@ -68,128 +53,86 @@ func restore(ctx context.Context, r *scene.Run) (err error) {
 		change func(string) error
 		bump   bool
 	}{{"data lost", lost, false}, {"an older copy", older, false}, {"an older copy, bumped", older, true}} {
-		if err := s.once(ctx, x.what, x.change, x.bump); err != nil {
-			return fmt.Errorf("%s: %w", x.what, err)
-		}
+		s.once(ctx, x.what, x.change, x.bump)
 	}
-	return nil
 }
 
 // replace stops etcd, changes its data and starts it again.
-func (s *restoring) replace(ctx context.Context, change func(data string) error) error {
-	if err := s.etcd.Kill(); err != nil {
-		return err
-	}
-	if err := change(filepath.Join(filepath.Dir(strings.TrimPrefix(s.etcd.Direct(), "unix://")), "data")); err != nil {
-		return err
-	}
-	return s.etcd.Restart(ctx)
+func (s *restoring) replace(ctx context.Context, change func(data string) error) {
+	scene.Check(s.etcd.Kill())
+	scene.Check(change(filepath.Join(filepath.Dir(strings.TrimPrefix(s.etcd.Direct(), "unix://")), "data")))
+	scene.Check(s.etcd.Restart(ctx))
 }
 
 // write has the revision grow by so many, or until it is there.
-func (s *restoring) write(ctx context.Context, more, until int64) (rev int64, err error) {
+func (s *restoring) write(ctx context.Context, more, until int64) (rev int64) {
 	for first := int64(0); first == 0 || rev < max(first+more, until); {
-		resp, err := s.admin.Put(ctx, "lab/restore", "")
-		if err != nil {
-			return rev, err
-		}
+		resp := scene.Must(s.admin.Put(ctx, "lab/restore", ""))
 		if rev = resp.Header.Revision; first == 0 {
 			first = rev
 		}
 	}
-	return rev, nil
+	return rev
 }
 
 // reached has every node ask every singleton until it answers.
-func (s *restoring) reached(ctx context.Context, what string, since, bound time.Duration) error {
-	return s.answered(ctx, what, since, bound, 2*time.Minute)
+func (s *restoring) reached(ctx context.Context, what string, since, bound time.Duration) {
+	s.answered(ctx, what, since, bound, 2*time.Minute)
 }
 
 // once plays one setback.
-func (s *restoring) once(ctx context.Context, what string, change func(string) error, bump bool) error {
+func (s *restoring) once(ctx context.Context, what string, change func(string) error, bump bool) {
 	what += ": "
-	rev, err := s.write(ctx, 500, 0)
-	if err != nil {
-		return err
-	}
-	if _, err := s.order(ctx, order{Do: doSee}, patience); err != nil { // so that all have seen it
-		return err
-	}
-	if err := s.count(ctx, "", 0); err != nil {
-		return err
-	}
-	cut := func(is bool) (err error) {
+	rev := s.write(ctx, 500, 0)
+	s.order(ctx, order{Do: doSee}, patience) // so that all have seen it
+	s.count(ctx, "", 0)
+	cut := func(is bool) {
 		for i := range s.slots {
-			err = errors.Join(err, s.net.store(i, machine.Shape{Cut: is}, machine.Shape{Cut: is}))
+			scene.Check(s.net.store(i, machine.Shape{Cut: is}, machine.Shape{Cut: is}))
 		}
-		return err
 	}
-	if err := errors.Join(cut(true), s.replace(ctx, change)); err != nil {
-		return err
-	}
+	cut(true)
+	s.replace(ctx, change)
 	if bump {
-		if _, err := s.write(ctx, 0, rev+1000); err != nil {
-			return err
-		}
+		s.write(ctx, 0, rev+1000)
 	}
 	began := machine.Now()
-	if err := cut(false); err != nil {
-		return err
-	}
+	cut(false)
 	if bump {
-		if err := s.reached(ctx, what+"dark, no decision needed", began, 4*s.settings.TTL+restoreSlack); err != nil {
-			return err
-		}
-		return s.count(ctx, what, 0)
+		s.reached(ctx, what+"dark, no decision needed", began, 4*s.settings.TTL+restoreSlack)
+		s.count(ctx, what, 0)
+		return
 	}
 	for waits := true; waits; {
-		got, err := s.order(ctx, order{Do: doHealth}, patience)
-		if err != nil {
-			return err
-		}
+		got := s.order(ctx, order{Do: doHealth}, patience)
 		waits = false
 		for _, h := range got {
 			waits = waits || !h.Setback
 		}
 		if waits && machine.Now()-began > time.Minute {
-			return fmt.Errorf("health does not say that the store went back: %+v", got)
+			scene.Check(fmt.Errorf("health does not say that the store went back: %+v", got))
 		}
-		if err := machine.Pause(ctx, 20*time.Millisecond); err != nil {
-			return err
-		}
+		scene.Check(machine.Pause(ctx, 20*time.Millisecond))
 	}
 	s.Within(what+"until every Health said so", machine.Now()-began, s.settings.TTL+restoreSlack)
-	if err := machine.Pause(ctx, s.settings.TTL); err != nil {
-		return err
-	}
-	ws, err := s.weights(ctx)
-	if err != nil {
-		return err
-	}
+	scene.Check(machine.Pause(ctx, s.settings.TTL))
 	held := 0
-	for _, w := range ws {
+	for _, w := range s.weights(ctx) {
 		held += w.Hosted
 	}
 	s.AtMost(what+"hosted before a decision", float64(held), 0, "")
 	s.since = machine.Now()
-	if _, err := s.order(ctx, order{Do: doAccept}, patience); err != nil {
-		return err
-	}
-	if err := s.reached(ctx, what+"held and reached after the decision", s.since, s.settings.TTL+restoreSlack); err != nil {
-		return err
-	}
+	s.order(ctx, order{Do: doAccept}, patience)
+	s.reached(ctx, what+"held and reached after the decision", s.since, s.settings.TTL+restoreSlack)
 	s.Printf("   %sdark for %v from etcd's return, %v of it before the decision", what, scene.Short(machine.Now()-began), scene.Short(s.since-began))
-	return s.count(ctx, what, 1)
+	s.count(ctx, what, 1)
 }
 
 // count looks at what holds after every setback: each log has had so many lines about it, no node is set
 // back any more, and no name answered under a token that is lower than one before. An empty what only
 // counts.
-func (s *restoring) count(ctx context.Context, what string, lines int) error {
-	got, err := s.order(ctx, order{Do: doHealth}, patience)
-	if err != nil {
-		return err
-	}
+func (s *restoring) count(ctx context.Context, what string, lines int) {
+	got := s.order(ctx, order{Do: doHealth}, patience)
 	unsaid, still := 0, 0
 	for i, h := range got {
 		if len(s.said) <= i {
@@ -203,18 +146,13 @@ func (s *restoring) count(ctx context.Context, what string, lines int) error {
 		}
 	}
 	if what == "" {
-		return nil
+		return
 	}
 	s.AtMost(what+fmt.Sprintf("nodes whose log did not say it %d times", lines), float64(unsaid), 0, "")
 	s.AtMost(what+"nodes that are set back still", float64(still), 0, "")
-	es, err := s.evidence()
-	if err != nil {
-		return err
-	}
-	if n := goneBack(es, s.since); n > 0 {
+	if n := goneBack(s.evidence(), s.since); n > 0 {
 		s.Violation("SAFETY: %s%d answers under tokens that went back", what, n)
 	}
-	return nil
 }
 
 // goneBack counts answers, from a time on, under a token that is lower than one that answered before they

@@ -29,27 +29,21 @@ type options struct {
 
 // tortureScenario breaks nodes and their servers by faults that are drawn; over proxies, which also
 // delay, throttle and stall what is sent, if proxied.
-func tortureScenario(proxied bool) func(context.Context, *scene.Run) error {
-	return func(ctx context.Context, r *scene.Run) error {
+func tortureScenario(proxied bool) func(context.Context, *scene.Run) {
+	return func(ctx context.Context, r *scene.Run) {
 		o := options{length: cmp.Or(r.For, 5*time.Minute), nodes: 4, ttl: 2 * time.Second, rate: 25, storm: 12 * time.Second, faults: 16, proxied: proxied}
 		if r.Short {
 			o.length, o.nodes, o.rate, o.storm, o.faults = cmp.Or(r.For, time.Second), 3, 20, 4*time.Second, 5
 		}
-		_, err := play(ctx, r, o)
-		return err
+		play(ctx, r, o)
 	}
 }
 
 // play is one torture, from the start of the store to the report.
-func play(ctx context.Context, r *scene.Run, o options) (j *judgement, err error) {
-	t, err := newTorture(ctx, r, o)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, t.close()) }()
-	if err := t.run(ctx); err != nil {
-		return nil, err
-	}
+func play(ctx context.Context, r *scene.Run, o options) *judgement {
+	t := newTorture(ctx, r, o)
+	defer t.close()
+	t.run(ctx)
 	return t.report(ctx)
 }
 
@@ -79,10 +73,9 @@ type done struct {
 type torture struct {
 	options
 	*crew
-	troubles []Trouble
-	plan     *plan
-	burners  *machine.Place
-	began    time.Duration
+	plan    *plan
+	burners *machine.Place
+	began   time.Duration
 
 	storeOp sync.Mutex // one trouble of the store at a time
 
@@ -97,58 +90,31 @@ type torture struct {
 }
 
 // newTorture starts the store's servers and the nodes.
-func newTorture(ctx context.Context, r *scene.Run, o options) (t *torture, err error) {
-	t = &torture{options: o}
+func newTorture(ctx context.Context, r *scene.Run, o options) *torture {
+	t := &torture{options: o, burners: scene.Must(machine.NewPlace(false))}
 	set := settings{TTL: o.ttl, Names: names{Singletons: 2, Shards: 16, Each: 2}, Broken: o.broken,
 		Idle: idle, Remember: true, State: stateSize, Writes: true}
-	t.crew, err = newCrew(ctx, r, o.nodes+1, 3, func(servers []string) (network, error) {
+	t.crew = newCrew(ctx, r, o.nodes+1, 3, func(servers []string) (network, error) {
 		return newNetwork(servers, o.nodes+1, o.proxied, r.Seed)
 	}, set)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, t.close())
-		}
-	}()
-	t.troubles = t.servers.Troubles()
-	if t.burners, err = machine.NewPlace(false); err != nil {
-		return t, err
-	}
 	t.began = machine.Now()
-	t.plan = newPlan(o, r.Seed, t.net.shapes(), len(t.servers.Addresses()) > 0, t.troubles)
+	t.plan = newPlan(o, r.Seed, t.net.shapes(), len(t.servers.Addresses()) > 0, t.servers.Troubles())
 	t.Printf("   %d nodes and a spare one, TTL %v, %d singletons, %d shards, %d accounts, %.0f asks a second of each node",
 		o.nodes, o.ttl, set.Names.Singletons, set.Names.Shards, set.Names.Shards*set.Names.Each, o.rate)
-	for i := range o.nodes {
-		if err = t.start(i); err != nil {
-			return t, err
-		}
-	}
-	for i := range o.nodes {
-		if _, err = t.awaitUp(ctx, i); err != nil {
-			return t, err
-		}
-	}
-	return t, nil
+	return t
 }
 
 // start starts a process for a node, which asks.
-func (t *torture) start(i int) error {
-	if t.slots[i].current() != nil {
-		return nil
+func (t *torture) start(i int) {
+	if t.slots[i].current() == nil {
+		scene.Check(t.crew.start(i))
+		scene.Check(t.slots[i].current().Tell(order{Do: doLoad, Asks: t.rate})) // once it is up
 	}
-	if err := t.crew.start(i); err != nil {
-		return err
-	}
-	return t.slots[i].current().Tell(order{Do: doLoad, Asks: t.rate}) // once it is up
 }
 
-func (t *torture) close() error {
-	if t.burners != nil {
-		t.burners.End()
-	}
-	return t.crew.end()
+func (t *torture) close() {
+	t.burners.End()
+	t.crew.end()
 }
 
 // say prints with the time since the run began.
@@ -165,56 +131,57 @@ func (t *torture) evil(rule string, err error) {
 }
 
 // run tortures until the time has passed.
-func (t *torture) run(ctx context.Context) error {
-	if err := t.heal(ctx, 0); err != nil {
-		return err
-	}
+func (t *torture) run(ctx context.Context) {
+	t.begin(ctx)
 	for n := 1; n == 1 || machine.Now()-t.began < t.length; n++ {
 		r := t.plan.next()
-		if err := t.weather(ctx, n, r.Storm); err != nil {
-			return err
-		}
-		if err := t.heal(ctx, n); err != nil {
-			return err
-		}
-		if err := t.calm(ctx, n, r.Calm); err != nil {
-			return err
-		}
+		t.weather(ctx, n, r.Storm)
+		t.heal(ctx, n)
+		t.calm(ctx, n, r.Calm)
 	}
 	t.ended = machine.Now()
-	return nil
+}
+
+// begin starts the nodes, and waits until every name has answered each.
+func (t *torture) begin(ctx context.Context) {
+	for i := range t.nodes {
+		t.start(i)
+	}
+	for i := range t.nodes {
+		scene.Must(t.awaitUp(ctx, i))
+	}
+	t.heal(ctx, 0)
 }
 
 // weather is a storm: it returns when all its faults were undone.
-func (t *torture) weather(ctx context.Context, n int, storm []fault) error {
+func (t *torture) weather(ctx context.Context, n int, storm []fault) {
 	t.say("storm %d: %d faults", n, len(storm))
 	began := machine.Now()
 	errs := make([]error, len(storm))
 	var all sync.WaitGroup
 	for i, f := range storm {
 		all.Go(func() {
-			if errs[i] = machine.Pause(ctx, began+f.After-machine.Now()); errs[i] == nil {
-				errs[i] = t.inflict(ctx, f)
-			}
+			errs[i] = scene.Try(func() {
+				scene.Check(machine.Pause(ctx, began+f.After-machine.Now()))
+				t.inflict(ctx, f)
+			})
 		})
 	}
 	all.Wait()
 	for _, s := range t.slots {
 		if err := s.check(); err != nil {
 			t.evil(ruleProcess, err)
-			if err := t.gone(s); err != nil {
-				return err
-			}
+			scene.Check(t.gone(s))
 			if s.index < t.nodes {
-				errs = append(errs, t.start(s.index))
+				t.start(s.index)
 			}
 		}
 	}
-	return errors.Join(errs...)
+	scene.Check(errors.Join(errs...))
 }
 
 // heal waits until every node runs, and has had an answer of every name.
-func (t *torture) heal(ctx context.Context, n int) error {
+func (t *torture) heal(ctx context.Context, n int) {
 	at := machine.Now()
 	if n > 0 { // the first time nothing has been healed
 		t.mu.Lock()
@@ -230,10 +197,8 @@ func (t *torture) heal(ctx context.Context, n int) error {
 			nodes, since = append(nodes, i), append(since, max(at, up.At))
 		}
 	}
-	got, err := t.order(ctx, order{Do: doSweep, Within: askWithin}, patience+10*time.Second, nodes...)
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
+	got, err := t.ask(ctx, order{Do: doSweep, Within: askWithin}, patience+10*time.Second, nodes...)
+	scene.Check(ctx.Err())
 	if err != nil {
 		t.evil(ruleI7, err)
 	}
@@ -246,30 +211,23 @@ func (t *torture) heal(ctx context.Context, n int) error {
 		}
 	}
 	t.say("storm %d is over: every name has answered every node after %v", n, (machine.Now() - at).Round(time.Millisecond))
-	return nil
 }
 
 // askWithin bounds each ask of a sweep, which is repeated.
 const askWithin = 700 * time.Millisecond
 
 // calm does planned moves, with no fault before or after it for a while.
-func (t *torture) calm(ctx context.Context, n int, moves []fault) error {
-	if err := machine.Pause(ctx, calmPause); err != nil { // answers that are under way have come
-		return err
-	}
+func (t *torture) calm(ctx context.Context, n int, moves []fault) {
+	scene.Check(machine.Pause(ctx, calmPause)) // answers that are under way have come
 	from := machine.Now()
 	for _, f := range moves {
-		if err := t.inflict(ctx, f); err != nil {
-			return err
-		}
-		if err := machine.Pause(ctx, 2*time.Second); err != nil { // shards move to who has come
-			return err
-		}
+		t.inflict(ctx, f)
+		scene.Check(machine.Pause(ctx, 2*time.Second)) // shards move to who has come
 	}
 	t.mu.Lock()
 	t.calms = append(t.calms, span{from, machine.Now()})
 	t.mu.Unlock()
-	return machine.Pause(ctx, calmAnswer)
+	scene.Check(machine.Pause(ctx, calmAnswer))
 }
 
 func (t *torture) bring(es []seen, calms []span, heals []healing, rs []record, hs []hold) evidence {

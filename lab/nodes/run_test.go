@@ -125,7 +125,7 @@ func TestANodeOfAStoreThatIsNotThere(t *testing.T) {
 	defer j.Close()
 	n.Journal = path
 	err = n.open(nil)
-	require.ErrorContains(t, err, `a store "x" that this program does not have`)
+	require.ErrorContains(t, err, `there is no store "x"`)
 	n.remote.Shutdown(true)
 	require.NoError(t, n.journal.Close())
 }

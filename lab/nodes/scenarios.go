@@ -80,8 +80,8 @@ func Beside(former string) scene.Scenario {
 }
 
 // sized is the scenario; short, it has so many kills, and names if that is not 0.
-func (d deaths) sized(kills, short, names int) func(context.Context, *scene.Run) error {
-	return func(ctx context.Context, r *scene.Run) error {
+func (d deaths) sized(kills, short, names int) func(context.Context, *scene.Run) {
+	return func(ctx context.Context, r *scene.Run) {
 		d := d
 		d.kills = kills
 		if r.Short {
@@ -90,14 +90,14 @@ func (d deaths) sized(kills, short, names int) func(context.Context, *scene.Run)
 				d.names.Singletons, d.names.Shards = min(d.names.Singletons, names), min(d.names.Shards, names)
 			}
 		}
-		return d.play(ctx, r)
+		d.play(ctx, r)
 	}
 }
 
 // sized is the scenario, for as long as the run says; short, it has so many moves, if that is not 0, and
 // that share of the load.
-func (m moves) sized(short int, share float64) func(context.Context, *scene.Run) error {
-	return func(ctx context.Context, r *scene.Run) error {
+func (m moves) sized(short int, share float64) func(context.Context, *scene.Run) {
+	return func(ctx context.Context, r *scene.Run) {
 		m := m
 		if r.Short {
 			m.rate, m.asks, m.size = m.rate*share, m.asks*share, short
@@ -107,6 +107,6 @@ func (m moves) sized(short int, share float64) func(context.Context, *scene.Run)
 			}
 		}
 		m.length = cmp.Or(r.For, m.length)
-		return m.play(ctx, r)
+		m.play(ctx, r)
 	}
 }

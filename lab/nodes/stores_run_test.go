@@ -5,7 +5,6 @@ package nodes
 import (
 	"bytes"
 	"context"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -99,7 +98,7 @@ func TestLeaksOfNodesAreFoundOut(t *testing.T) {
 	r := &scene.Run{Seed: 1, Dir: t.TempDir(), Out: &out}
 	m := moves{nodes: 3, set: settings{TTL: 10 * time.Second, Names: names{Singletons: 2, Shards: 32, Each: 128}, Follows: true, Idle: 2 * time.Second,
 		MaxActive: 260, Leaks: "goroutines, heap"}, asks: 400, length: 20 * time.Second, every: 2500 * time.Millisecond, deck: []move{drain, handOver}, grow: true}
-	require.NoError(t, m.play(t.Context(), r), "%s", &out)
+	require.NoError(t, scene.Try(func() { m.play(t.Context(), r) }), "%s", &out)
 	all := strings.Join(r.Violations(), "; ")
 	require.Contains(t, all, "more goroutines")
 	require.Contains(t, all, "more MiB of heap")
@@ -109,34 +108,21 @@ func TestLeaksOfNodesAreFoundOut(t *testing.T) {
 // brokenNodes are nodes that trust a slow clock, and write without a condition: what they do when they
 // are cut off from the store must be found. A stale write must meet a newer one for the journal to
 // show it.
-func brokenNodes(ctx context.Context, r *scene.Run) (found map[string]int, err error) {
-	t, err := newTorture(ctx, r, options{length: time.Second, nodes: 2, ttl: 2 * time.Second, rate: 100, broken: true})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, t.close()) }()
-	if err := t.heal(ctx, 0); err != nil {
-		return nil, err
-	}
+func brokenNodes(ctx context.Context, r *scene.Run) map[string]int {
+	t := newTorture(ctx, r, options{length: time.Second, nodes: 2, ttl: 2 * time.Second, rate: 100, broken: true})
+	defer t.close()
+	t.begin(ctx)
 	cut := fault{kind: cutRequests, Shape: machine.Shape{Stall: true}, For: 6 * time.Second}
 	second := cut
 	second.Node, second.After = 1, 7*time.Second
-	if err := t.weather(ctx, 1, []fault{cut, second}); err != nil {
-		return nil, err
-	}
-	es, err := t.evidence()
-	if err != nil {
-		return nil, err
-	}
-	rs, hs, err := t.history(ctx)
-	if err != nil {
-		return nil, err
-	}
-	found = map[string]int{}
+	t.weather(ctx, 1, []fault{cut, second})
+	es := t.evidence()
+	rs, hs := t.history(ctx)
+	found := map[string]int{}
 	for _, v := range judge(t.bring(es, nil, nil, rs, hs)).violations {
 		found[v.rule]++
 	}
-	return found, nil
+	return found
 }
 
 func TestBrokenNodesAreFoundOut(t *testing.T) {
@@ -147,9 +133,9 @@ func TestBrokenNodesAreFoundOut(t *testing.T) {
 			var out bytes.Buffer
 			found := map[string]int{}
 			for try := 0; try < 3 && (found[ruleI1] == 0 || found[ruleI3] == 0 || found[ruleFence] == 0); try++ {
-				var err error
-				found, err = brokenNodes(t.Context(), &scene.Run{Seed: 1, Store: s.Name, Dir: t.TempDir(), Out: &out})
-				require.NoError(t, err, "%s", &out)
+				require.NoError(t, scene.Try(func() {
+					found = brokenNodes(t.Context(), &scene.Run{Seed: 1, Store: s.Name, Dir: t.TempDir(), Out: &out})
+				}), "%s", &out)
 			}
 			for _, rule := range []string{ruleI1, ruleI3, ruleFence} {
 				require.NotZero(t, found[rule], "%s: %s", rule, &out)

@@ -22,7 +22,8 @@ import (
 type Scenario struct {
 	Name  string
 	About string // in one line: what is started, what is broken, what must hold
-	Do    func(ctx context.Context, r *Run) error
+	// Do plays it, and ends it by Check when it can't go on.
+	Do func(ctx context.Context, r *Run)
 }
 
 // Run is one run of a scenario.
@@ -79,7 +80,7 @@ func (s Scenario) Play(ctx context.Context, r *Run) (err error) {
 	r.Printf("== %s: %s\n   seed %d; %s, %d processors, load %.14s, %s", s.Name, s.About, r.Seed,
 		time.Now().UTC().Format("2006-01-02 15:04"), runtime.NumCPU(), load, runtime.Version())
 	began := time.Now()
-	err = s.Do(ctx, r)
+	err = Try(func() { s.Do(ctx, r) })
 	for _, v := range r.Violations() {
 		err = errors.Join(err, errors.New(v))
 	}
@@ -88,6 +89,43 @@ func (s Scenario) Play(ctx context.Context, r *Run) (err error) {
 	}
 	r.Printf("-- %s: ok (%v)", s.Name, time.Since(began).Round(time.Second))
 	return os.RemoveAll(r.Dir)
+}
+
+// failure is what Check panics with.
+type failure struct{ error }
+
+// Check ends a scenario if there is an error, as require.NoError ends a test, with what it was about. On
+// a goroutine of its own, a scenario calls it within Try.
+func Check(err error, about ...string) {
+	for _, what := range about {
+		if err != nil {
+			err = fmt.Errorf("%s: %w", what, err)
+		}
+	}
+	if err != nil {
+		panic(failure{err})
+	}
+}
+
+// Must returns a value, unless Check ends the scenario by the error beside it.
+func Must[T any](v T, err error) T {
+	Check(err)
+	return v
+}
+
+// Try calls f, and returns the error by which Check ended it.
+func Try(f func()) (err error) {
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case failure:
+			err = p.error
+		default:
+			panic(p)
+		}
+	}()
+	f()
+	return nil
 }
 
 // Printf prints a line.

@@ -15,15 +15,14 @@ import (
 func TestPlayFailsOfViolationsAndErrors(t *testing.T) {
 	dirs := map[string]string{}
 	all := []Scenario{
-		{Name: "good", Do: func(_ context.Context, r *Run) error {
+		{Name: "good", Do: func(_ context.Context, r *Run) {
 			dirs["good"] = r.Dir
 			r.AtMost("what", 1, 1, "")
 			r.Within("wait", time.Second, 2*time.Second)
-			return nil
 		}},
-		{Name: "slow", Do: func(_ context.Context, r *Run) error { r.Within("wait", 3*time.Second, 2*time.Second); return nil }},
-		{Name: "unknown", Do: func(_ context.Context, r *Run) error { r.AtMost("ratio", math.NaN(), 1, ""); return nil }},
-		{Name: "broken", Do: func(_ context.Context, r *Run) error { dirs["broken"] = r.Dir; return errors.New("no server") }},
+		{Name: "slow", Do: func(_ context.Context, r *Run) { r.Within("wait", 3*time.Second, 2*time.Second) }},
+		{Name: "unknown", Do: func(_ context.Context, r *Run) { r.AtMost("ratio", math.NaN(), 1, "") }},
+		{Name: "broken", Do: func(_ context.Context, r *Run) { dirs["broken"] = r.Dir; Check(errors.New("no server")) }},
 	}
 	for _, c := range []struct {
 		names  []string
