@@ -9,8 +9,8 @@ import "github.com/asynkron/protoactor-go/actor"
 type Stateful interface {
 	actor.Actor
 	// HandOverState returns the state for the actor that the next host starts; nil for
-	// none. It is called after Stopped, when nothing else of the actor runs. It is
-	// bounded by WithStateLimit.
+	// none. It is called after Stopped, when nothing else of the actor runs. A child's is at
+	// most 1 MiB, an entity's 64 KiB, and less if a message between nodes is (remoting.WithMaxMessageSize).
 	HandOverState() ([]byte, error)
 	// RestoreState is called before Started. On an error this actor is ended without
 	// having seen any message, and another is made that starts cold.

@@ -38,8 +38,8 @@ func (m *Manager) agreement() string {
 		}
 		preferred = strings.Join(ids, ",")
 	}
-	return fmt.Sprintf("message=%d state=%d leadership=%t preferred=%s", wire.PayloadLimit(m.system)+wire.Headroom,
-		m.set.stateLimit, m.set.leadership != nil, agree.Word(preferred))
+	return fmt.Sprintf("message=%d leadership=%t preferred=%s", wire.PayloadLimit(m.system)+wire.Headroom,
+		m.set.leadership != nil, agree.Word(preferred))
 }
 
 // about is what the record of the lease says while this node hosts.

@@ -85,7 +85,7 @@ func TestAHostSaysItsVersionAndItsSettings(t *testing.T) {
 		m := a.hosts("x", append(opts, singleton.WithLeaseOptions(own))...)
 		got := c.metadataOf("singleton/x")
 		want[keySettings] = got[keySettings]
-		require.Regexp(t, `^message=\d+ state=1048576 leadership=false preferred=a\+b,c$`, got[keySettings])
+		require.Regexp(t, `^message=\d+ leadership=false preferred=a\+b,c$`, got[keySettings])
 		require.Equal(t, want, got)
 		require.NoError(t, m.Stop(t.Context()))
 
@@ -144,22 +144,22 @@ func TestDifferentSettingsAreReported(t *testing.T) {
 		}
 		a, b, p := c.node("a"), c.node("b"), c.node("p")
 		prefer := singleton.WithPreferred("b", "a")
-		ma := a.hosts("x", singleton.WithStateLimit(1000), prefer)
-		mb := b.run("x", prefer, singleton.WithLogger(zap.New(core)))
-		mp := p.run("x", singleton.WithStateLimit(1000), singleton.WithProxyOnly())
+		ma := a.hosts("x", prefer)
+		mb := b.run("x", singleton.WithPreferred("b"), singleton.WithLogger(zap.New(core)))
+		mp := p.run("x", singleton.WithProxyOnly())
 		until(t, 10*time.Second, "moves", active(mb)) // it is preferred
 		require.Len(t, told(), 1)
 		require.Equal(t, map[string]any{"singleton": "x", "node": "a", "missed": int64(0),
-			"differs": "state is 1048576 here, 1000 there"}, told()[0].ContextMap())
+			"differs": "preferred is b here, b,a there"}, told()[0].ContextMap())
 		require.Empty(t, mb.Status().Differs, "it is the host")
-		require.Equal(t, "state is 1000 here, 1048576 there", ma.Status().Differs)
-		require.Equal(t, ma.Status().Differs+"; preferred is none here, b,a there", mp.Status().Differs)
+		require.Equal(t, "preferred is b,a here, b there", ma.Status().Differs)
+		require.Equal(t, "preferred is none here, b there", mp.Status().Differs)
 		require.NoError(t, mp.Status().Refused)
 		p.mustAsk(mp.PID(), 1)
 		require.NoError(t, mb.Stop(t.Context()))
 		until(t, time.Second, "moves back", active(ma))
 		require.Equal(t, "preferred is none here, b,a there", mp.Status().Differs)
-		mb = b.run("x", singleton.WithStateLimit(1000), prefer, singleton.WithLogger(zap.New(core)))
+		mb = b.run("x", prefer, singleton.WithLogger(zap.New(core)))
 		until(t, 10*time.Second, "moves", active(mb))
 		time.Sleep(30 * time.Second)
 		require.Empty(t, ma.Status().Differs)

@@ -200,7 +200,7 @@ func (c *controller) introduce(gone bool) {
 		}
 		c.introduceIn(again)
 	}
-	if c.hostAt != "" && (gone || c.able()) {
+	if c.hostAt != "" && (gone || !c.stuck) {
 		c.proxy.Send(c.hostAt, &wire.Candidate{Name: c.lname, From: c.proxy.Self, Id: c.ownID(), Rank: c.rank(),
 			Gone: gone, Leads: c.leads, Again: int64(again)})
 	}

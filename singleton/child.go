@@ -3,7 +3,6 @@ package singleton
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -149,32 +148,5 @@ func (c *controller) onChildEnded() {
 			c.event(Event{Kind: ColdStart, Token: token, Reason: err})
 		}
 	}
-	if own && c.overBudget() {
-		c.fire(exhausted)
-		return
-	}
 	c.fire(handover.Ended)
-}
-
-// overBudget reports whether the child ended too often.
-func (c *controller) overBudget() bool {
-	if c.set.budget == 0 {
-		return false
-	}
-	now := c.clock.Now().Mono
-	recent := c.ends[:0]
-	for _, at := range c.ends {
-		if now-at < c.set.budgetWithin {
-			recent = append(recent, at)
-		}
-	}
-	c.ends = append(recent, now)
-	if len(c.ends) <= c.set.budget {
-		return false
-	}
-	err := fmt.Errorf("it ended %d times within %v", len(c.ends), c.set.budgetWithin)
-	c.log.Error("the child is not started any more", zap.Error(err))
-	c.event(Event{Kind: GaveUp, Reason: err})
-	c.ends = nil
-	return true
 }

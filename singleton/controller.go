@@ -86,7 +86,6 @@ type controller struct {
 	hostAt       string           // address of the host that this node introduces itself to
 	states       *handoverState
 	sendings     map[*handover.Sending]struct{} // states on their way to other nodes
-	ends         []time.Duration                // when children ended recently
 
 	known      trouble       // without hostless
 	hostlessAt time.Duration // since when no host is known; 0: one is
@@ -101,8 +100,8 @@ type controller struct {
 }
 
 func newController(m *Manager) *controller {
-	c := &controller{Manager: m, machine: newMachine(m.set.terminal, m.set.overdue == hosting.ReleaseAfterTTL),
-		candidates: map[string]candidate{}, invites: rand.Uint64(), states: newHandoverState(m), sendings: map[*handover.Sending]struct{}{}}
+	c := &controller{Manager: m, machine: machine{hold: handover.Machine{Policy: handover.Policy{Yields: m.set.overdue == hosting.ReleaseAfterTTL}}},
+		candidates: map[string]candidate{}, invites: rand.Uint64(), states: &handoverState{budget: &handover.Of(m.system).Left}, sendings: map[*handover.Sending]struct{}{}}
 	c.proxy.init(c)
 	return c
 }
@@ -356,7 +355,7 @@ func (c *controller) startBackoff() {
 
 func (c *controller) publish() {
 	s := c.proxy.status()
-	s.Name, s.Phase, s.Down = c.name, c.phase, c.down
+	s.Name, s.Phase = c.name, c.phase
 	if old := c.status.Load(); *old != s {
 		c.status.Store(&s)
 		c.meter(*old, s)

@@ -17,8 +17,8 @@
 //   - A loss stops the child at once. Its context is done before the gate refuses the first
 //     message. Queued messages are taken back, in order.
 //   - A child that ends by itself is restarted after a growing pause, under the same lease,
-//     with the queued messages; or its end is final (WithTerminal, WithRestartBudget). A
-//     child whose Props hang for 30 s is given up, and the lease is released.
+//     with the queued messages. A child whose Props hang for 30 s is given up, and the
+//     lease is released.
 //   - A planned change of host transfers the lease, and the child's state if it is
 //     hosting.Stateful. While links live and no bound is exceeded, it loses and doubles no
 //     message and keeps each sender's order.

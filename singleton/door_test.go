@@ -97,7 +97,7 @@ func TestTheDoorKeepsOrder(t *testing.T) {
 			m := ms[i]
 			all.Go(func() {
 				for range 2000 {
-					m.Resume() // which changes nothing
+					n.system.Root.Send(m.PID(), &wire.Candidate{}) // which changes nothing
 					runtime.Gosched()
 				}
 			})

@@ -168,14 +168,14 @@ func TestForgedLifeInAnEnvelope(t *testing.T) {
 					}
 					return false
 				}
-				ma := a.hosts("x", singleton.WithTerminal())
+				ma := a.hosts("x")
 				payload, err := proto.Marshal(msg)
 				require.NoError(t, err)
 				b.system.Root.Send(actor.NewPID("a:1", ma.PID().Id), &wire.Envelope{Name: "singleton/x", Token: uint64(ma.Status().Token),
 					Type: string(msg.ProtoReflect().Descriptor().FullName()), Codec: "proto", Payload: payload})
 				time.Sleep(time.Second)
 				require.Zero(t, seen.Load(), "the child was told")
-				require.False(t, ma.Status().Down)
+				require.Equal(t, 1, ma.Status().Lives)
 				require.Equal(t, 1, ma.Status().Undeliverable)
 				a.mustAsk(ma.PID(), 1)
 			})

@@ -33,8 +33,6 @@ const (
 	// ColdStart: a child should have handed its state over, or been given it, and that
 	// failed for Reason; or no node took over from a hosting.Stateful that was stopped.
 	ColdStart
-	// GaveUp: the child ended too often (WithRestartBudget); Reason says how often.
-	GaveUp
 	// OrderNotKept: a move took so long that mail went to the new host before earlier mail
 	// was known to have arrived.
 	OrderNotKept
@@ -47,7 +45,7 @@ const (
 )
 
 var eventNames = [...]string{"unknown", "became host", "lost", "not stopping", "child ended", "handed over", "released", "yielded", "cold start",
-	"gave up", "order not kept", "start failed", "not starting"}
+	"order not kept", "start failed", "not starting"}
 
 // String returns the kind's name in lower case.
 func (k EventKind) String() string {

@@ -64,14 +64,14 @@ type ofSingletons struct {
 	leading bool // a source of leadership decides who hosts
 	prefers bool // the earlier node is the better
 	slow    bool // Props take their time
-	setting machine
+	yields  bool
 }
 
 func (o ofSingletons) String() (s string) {
 	for _, part := range []struct {
 		what string
 		is   bool
-	}{{"a leader", o.leading}, {"a preference", o.prefers}, {"slow Props", o.slow}, {"yields", o.setting.hold.Yields}, {"terminal", o.setting.terminal}} {
+	}{{"a leader", o.leading}, {"a preference", o.prefers}, {"slow Props", o.slow}, {"yields", o.yields}} {
 		if part.is && s != "" {
 			s += ", "
 		}
@@ -109,7 +109,7 @@ func (o ofSingletons) Links(w *xworld, i, j int) bool {
 
 func (o ofSingletons) Start(r *xrun) {
 	for i := range r.Nodes {
-		r.W.N[i].M = o.setting
+		r.W.N[i].M.hold.Yields = o.yields
 	}
 	if !o.leading {
 		for i := range r.Nodes {

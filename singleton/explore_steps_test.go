@@ -36,7 +36,6 @@ func (o ofSingletons) child(s *xstepper, i int) {
 	}
 	if w.Left.Ends > 0 && n.Run != 0 && !n.Told {
 		s.Step("the child fails", a, 0, false, func(r *xrun) { r.W.Left.Ends--; r.Ended(i, handover.Ended) })
-		s.Step("the child fails once too often", a, 0, false, func(r *xrun) { r.W.Left.Ends--; r.Ended(i, exhausted) })
 	}
 	if w.Left.Ends > 0 && n.O.Unfit == 0 && (n.M.phase == Acquiring || n.M.phase == Adopting || n.M.phase == Backoff) {
 		s.Step("its props will panic", a, 0, false, func(r *xrun) { r.W.Left.Ends--; r.W.N[i].O.Unfit = badProps })
@@ -83,7 +82,7 @@ func (o ofSingletons) settled(r *xrun, i int) {
 func (o ofSingletons) introduce(s *xstepper, i int) {
 	w := &s.From
 	n, j := &w.N[i], int(w.L.Rec.Owner)-1
-	if j < 0 || j == i || !w.L.H[j].Up || n.Run != 0 || n.M.closing() || !n.M.able() || !s.Prompt(i) ||
+	if j < 0 || j == i || !w.L.H[j].Up || n.Run != 0 || n.M.closing() || n.M.stuck || !s.Prompt(i) ||
 		w.Q[i][j].Any(func(m world.Mail) bool { return m.Kind == mCandidate }) {
 		return
 	}
@@ -109,9 +108,6 @@ func (o ofSingletons) wishes(s *xstepper, i int) {
 	}
 	if !n.M.closing() {
 		s.Step("is told to stop", a, 0, false, func(r *xrun) { r.W.Left.Wishes--; r.Fire(i, stop) })
-	}
-	if n.M.down {
-		s.Step("is told to resume", a, 0, false, func(r *xrun) { r.W.Left.Wishes--; r.W.N[i].O.Said = false; r.Fire(i, resume) })
 	}
 }
 

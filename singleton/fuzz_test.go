@@ -119,11 +119,11 @@ func (c *errorsOnly) Write(zapcore.Entry, []zapcore.Field) error { c.n.Add(1); r
 // Options are refused, with the name of what is at fault, or a singleton works with
 // them: it answers, and ends.
 func FuzzOptions(f *testing.F) {
-	f.Add("s", 10, uint8(0), int64(1e9), uint8(0), 0, int64(0), 0, int64(1e6), int64(1e9), int64(0), int64(0), "")
-	f.Add("", 0, uint8(9), int64(0), uint8(9), -1, int64(-1), -1, int64(0), int64(-1), int64(-1), int64(-1), "a")
-	f.Add("a/b\x00", 1, uint8(1), int64(1e6), uint8(1), 1, int64(1), 1<<20, int64(1e6), int64(1e6), int64(1<<62), int64(1<<62), "b")
-	f.Fuzz(func(t *testing.T, name string, buffer int, policy uint8, within int64, stubborn uint8, budget int, budgetWithin int64,
-		stateLimit int, least, most, linger, settle int64, preferred string) {
+	f.Add("s", 10, uint8(0), int64(1e9), uint8(0), int64(1e6), int64(1e9), int64(0), int64(0), "")
+	f.Add("", 0, uint8(9), int64(0), uint8(9), int64(0), int64(-1), int64(-1), int64(-1), "a")
+	f.Add("a/b\x00", 1, uint8(1), int64(1e6), uint8(1), int64(1e6), int64(1e6), int64(1<<62), int64(1<<62), "b")
+	f.Fuzz(func(t *testing.T, name string, buffer int, policy uint8, within int64, stubborn uint8,
+		least, most, linger, settle int64, preferred string) {
 		synctest.Test(t, func(t *testing.T) {
 			defer func() { time.Sleep(2 * time.Second) }() // protoactor's log of dead letters
 			system := actor.NewActorSystem(remoting.LogTo(nil))
@@ -131,12 +131,9 @@ func FuzzOptions(f *testing.F) {
 			require.NoError(t, err)
 			defer func() { require.NoError(t, k.Close(context.Background())) }()
 			opts := []singleton.Option{singleton.WithBuffer(buffer, hosting.DropPolicy(policy)), singleton.WithStop(nil, time.Duration(within)),
-				singleton.WithOverdue(hosting.Overdue(stubborn)), singleton.WithStateLimit(stateLimit),
+				singleton.WithOverdue(hosting.Overdue(stubborn)),
 				singleton.WithBackoff(time.Duration(least), time.Duration(most)), singleton.WithLinger(time.Duration(linger)),
 				singleton.WithSettle(time.Duration(settle))}
-			if budget != 0 || budgetWithin != 0 {
-				opts = append(opts, singleton.WithRestartBudget(budget, time.Duration(budgetWithin)))
-			}
 			if preferred != "" {
 				opts = append(opts, singleton.WithPreferred(preferred, preferred))
 			}

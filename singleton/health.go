@@ -19,7 +19,6 @@ const badAfter = 30 * time.Second
 // Health makes a check of all singletons that run or are reached through system, as
 // health.Handler takes it. It fails while, of any of them,
 //
-//   - the child has ended for good here (WithTerminal), until Manager.Resume;
 //   - a child was told to stop and has not for 30 s;
 //   - its host is of a version that this node does not talk to (ErrProtocol);
 //   - users' code that makes a child (its Props), or follows the leader
@@ -92,8 +91,6 @@ func (h *health) judge(m *Manager, lasts func(sight) time.Duration) error {
 	s := m.Status()
 	call, calls := m.calls.longest()
 	switch {
-	case s.Down:
-		return fmt.Errorf("is down: its child has ended for good, here and until Resume")
 	case calls && time.Since(call.since) > badAfter:
 		return fmt.Errorf("is %v: %s since %s, for %v", s.Phase, call.what, call.since.Format(time.RFC3339), time.Since(call.since).Round(time.Millisecond))
 	case s.Phase == HandingOver, s.Phase == Yielding, s.Phase == Stopping:

@@ -43,30 +43,6 @@ func TestHealthOfSingletonsThatAreWell(t *testing.T) {
 	})
 }
 
-func TestHealthFailsWhileASingletonIsDown(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a := c.node("a")
-		c.log.behave = func(_ *node, ctx actor.Context, l *life) bool {
-			if _, ok := ctx.Message().(job); ok {
-				ctx.Stop(ctx.Self())
-				return true
-			}
-			return false
-		}
-		health := singleton.Health(a.system)
-		m := a.hosts("scheduler", singleton.WithTerminal())
-		other := a.run("other", singleton.WithTerminal())
-		until(t, time.Second, "hosts", active(other))
-		require.NoError(t, health(t.Context()))
-		a.system.Root.Send(m.PID(), job{})
-		until(t, time.Second, "is down", func() bool { return m.Status().Down })
-		require.EqualError(t, health(t.Context()), `singleton "scheduler" is down: its child has ended for good, here and until Resume`)
-		m.Resume()
-		until(t, time.Second, "hosts again", active(m))
-		require.NoError(t, health(t.Context()))
-	})
-}
-
 func TestHealthFailsWhileAChildDoesNotStop(t *testing.T) {
 	for name, end := range map[string]func(a *node, m *singleton.Manager){
 		"planned": func(a *node, m *singleton.Manager) { go func() { _ = m.Stop(context.Background()) }() },

@@ -28,9 +28,8 @@ import "github.com/holdfast-go/holdfast/internal/handover"
 // "Ended" means that the actor has ended and all its mail is back. If the offer is too old by
 // then, the host asks for a new one before it transfers the lease (Asking). A lost lease leads to
 // Stopping from Starting and from every phase with a child, and to Releasing from Backoff. A child
-// that is not made in time leads from Starting to Stopping. The end of a child leads to Releasing
-// if it is final (from Active) or planned (from Inviting). In Yielding the child may still end, as
-// in HandingOver. Manager.Stop leads from every phase to Closed, through the same steps.
+// that is not made in time leads from Starting to Stopping. The end of a child leads from Inviting
+// to Releasing. In Yielding the child may still end, as in HandingOver. Manager.Stop leads from every phase to Closed, through the same steps.
 
 // This file is the manager's behaviour as a pure function: phases, events and effects.
 // handover.Machine moves the lease. Around it a singleton seeks the lease, and makes and restarts
@@ -106,10 +105,8 @@ const (
 	spawnFailed                                          // the child could not be made
 	unmade                                               // Props have not returned by the deadline
 	unstuck                                              // Props that were given up have returned
-	exhausted                                            // the child has ended, and the restart budget is used up
 	backoffOver                                          // time to start the child again
 	stop                                                 // the manager is to end
-	resume                                               // a singleton that is down may start again
 	unreachable                                          // no candidate could be asked to take over
 )
 
@@ -132,17 +129,11 @@ const (
 // machine is a manager's state. The zero value is a manager that has just been
 // made and is not wanted.
 type machine struct {
-	hold     handover.Machine // of the lease; it quits when the manager is to end
-	phase    Phase            // by hold, and by the child
-	wanted   bool             // this node is to host
-	down     bool             // a terminal child has ended
-	stuck    bool             // Props that were given up have not returned
-	moving   bool             // a hand-over to a better place is being tried
-	terminal bool             // the child's own end is final (setting)
-}
-
-func newMachine(terminal, yields bool) machine {
-	return machine{hold: handover.Machine{Policy: handover.Policy{Yields: yields}}, terminal: terminal}
+	hold   handover.Machine // of the lease; it quits when the manager is to end
+	phase  Phase            // by hold, and by the child
+	wanted bool             // this node is to host
+	stuck  bool             // Props that were given up have not returned
+	moving bool             // a hand-over to a better place is being tried
 }
 
 // next is the transition function. An event that means nothing in a phase
@@ -159,13 +150,10 @@ func (m machine) next(e event) (machine, []effect) {
 	return s.machine, s.effects
 }
 
-func (m machine) willing() bool { return m.wanted && !m.closing() && m.able() }
+func (m machine) willing() bool { return m.wanted && !m.closing() && !m.stuck }
 
 // closing reports whether the manager is to end.
 func (m machine) closing() bool { return m.hold.Quitting }
-
-// able reports whether a child could be made here.
-func (m machine) able() bool { return !m.down && !m.stuck }
 
 // turn is one transition being made.
 type turn struct {
@@ -188,8 +176,6 @@ func (s *turn) take(e event) {
 		s.wanted = true
 	case unwanted:
 		s.wanted = false
-	case resume:
-		s.down = false
 	case unstuck:
 		s.stuck = false
 	case stop:
@@ -211,15 +197,15 @@ func (s *turn) take(e event) {
 		if e == handover.Asked {
 			s.fire(e)
 		}
-	default:
-		s.leave(e)
+	default: // the lease is to go, or has gone
+		s.fire(e)
 	}
 }
 
 // standby is what is done while nothing is held, nor tried.
 func (s *turn) standby(e event) {
 	switch {
-	case e == handover.Asked && (s.closing() || !s.able()):
+	case e == handover.Asked && (s.closing() || s.stuck):
 		s.add(handover.SendDecline)
 	case e == handover.Asked:
 		s.wanted = true // as far as the host knows, the source of leadership points here
@@ -230,7 +216,7 @@ func (s *turn) standby(e event) {
 		s.add(stopWaiting, finish)
 	case !s.willing():
 		s.add(stopWaiting)
-	case e == free, e == wanted, e == resume, e == unstuck:
+	case e == free, e == wanted, e == unstuck:
 		s.add(stopWaiting)
 		s.fire(handover.Host)
 	}
@@ -241,7 +227,7 @@ func (s *turn) seek(e event) {
 	acquiring := s.phase == Acquiring
 	switch e {
 	case handover.Won:
-		if acquiring && !s.willing() || s.down {
+		if acquiring && !s.willing() {
 			e = handover.WonInVain
 		} // handed over, and wanted elsewhere: from here it can be handed on
 		s.fire(e)
@@ -312,11 +298,9 @@ func (s *turn) backOff() {
 func (s *turn) host(e event) {
 	inviting := s.phase == Inviting
 	switch e {
-	case handover.Ended, exhausted: // by itself: it was not told to stop yet
-		final := s.terminal || e == exhausted
-		s.down = s.down || final
-		if inviting || final {
-			s.fire(handover.Ended)
+	case handover.Ended: // by itself: it was not told to stop yet
+		if inviting {
+			s.fire(e)
 			return
 		}
 		s.fire(handover.Reopen)
@@ -352,14 +336,6 @@ func (s *turn) host(e event) {
 	}
 }
 
-// leave is what is done while the lease is to go, or has gone.
-func (s *turn) leave(e event) {
-	if e == exhausted {
-		e = handover.Ended
-	}
-	s.fire(e)
-}
-
 // idle goes back to holding nothing, and waits if the node is still to host.
 func (s *turn) idle(e event) {
 	s.moving = false
@@ -367,7 +343,7 @@ func (s *turn) idle(e event) {
 	case s.closing():
 		s.phase = Closed
 		s.add(finish)
-	case !s.wanted || !s.able():
+	case !s.wanted || s.stuck:
 	case e == failed:
 		s.add(retryLater)
 	default:

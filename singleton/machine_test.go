@@ -35,7 +35,6 @@ type scene struct {
 	offered      bool // our offer is open
 	adopting     bool
 	asking       bool // somebody waits for our answer
-	final        bool // a child has ended for good, and nobody resumed it
 }
 
 // apply feeds one event and carries the effects out; err names a broken rule.
@@ -58,7 +57,7 @@ func (w scene) apply(e event) (scene, error) {
 		case stopWaiting:
 			w.waiting = false
 		case handover.DoOpen:
-			if w.child || !w.held || w.final || w.spawning || w.hung {
+			if w.child || !w.held || w.spawning || w.hung {
 				return w, fmt.Errorf("spawns while %+v", w)
 			}
 			w.spawning = true
@@ -150,7 +149,7 @@ type step struct {
 }
 
 func (w scene) steps() []step {
-	steps := []step{{"wanted", wanted, nil}, {"unwanted", unwanted, nil}, {"stop", stop, nil}, {"resume", resume, func(w *scene) { w.final = false }},
+	steps := []step{{"wanted", wanted, nil}, {"unwanted", unwanted, nil}, {"stop", stop, nil},
 		{"preferredElsewhere", preferredElsewhere, nil}}
 	if w.m.phase == Standby { // elsewhere the manager itself says no
 		steps = append(steps, step{"asked", handover.Asked, func(w *scene) { w.asking = true }})
@@ -182,11 +181,9 @@ func (w scene) progress() (steps []step) {
 	add(w.acquiring, "failed", failed, func(w *scene) { w.acquiring = false })
 	add(w.alive && !w.releasing && !w.transferring, "lost", handover.Lost, func(w *scene) { w.alive = false })
 	ended := func(w *scene) {
-		w.final = w.final || w.m.terminal && !w.stopping
 		w.child, w.stopping, w.overdue, w.yield, w.yielded = false, false, false, false, false
 	}
 	add(w.child, "child ended", handover.Ended, ended)
-	add(w.child && !w.stopping, "child ended once too often", exhausted, func(w *scene) { ended(w); w.final = true })
 	add(w.overdue && w.child, "overdue", handover.Overdue, func(w *scene) { w.overdue = false })
 	add(w.yield && w.child, "yield over", handover.YieldOver, func(w *scene) { w.yield = false })
 	add(w.inviting, "invited", handover.Invited, func(w *scene) { w.inviting = false })
@@ -209,7 +206,7 @@ func (w scene) progress() (steps []step) {
 // TestMachineExhaustively visits every state that any sequence of events can
 // lead to, and checks the rules on each transition.
 func TestMachineExhaustively(t *testing.T) {
-	for _, setting := range []machine{{}, newMachine(true, false), newMachine(false, true)} {
+	for _, setting := range []machine{{}, {hold: handover.Machine{Policy: handover.Policy{Yields: true}}}} {
 		start := scene{m: setting}
 		seen := map[scene]bool{start: true}
 		paths := map[scene]string{start: ""}
@@ -249,7 +246,7 @@ func TestMachineExhaustively(t *testing.T) {
 		}
 		// And a manager that is wanted always has something to wait for.
 		for w := range seen {
-			if w.m.wanted && !w.m.down && !w.m.stuck && !w.finished {
+			if w.m.wanted && !w.m.stuck && !w.finished {
 				require.NotEmpty(t, w.progress(), "stuck in %+v (%s)", w, paths[w])
 			}
 		}
@@ -274,7 +271,6 @@ func consistent(w scene) error {
 		{"the lease is given up in Releasing only", w.releasing == (p == Releasing)},
 		{"a backoff runs in Backoff only", w.backoff == (p == Backoff)},
 		{"nothing is held in Standby", p != Standby || !w.held},
-		{"a child that ended for good keeps the singleton down", w.m.down == w.final},
 		{"a child is being made in Starting only", w.spawning == (p == Starting)},
 		{"what was to make a child that was given up, and has not returned, is known", w.m.stuck == w.hung},
 		{"closed is finished", w.finished == (p == Closed)},

@@ -6,7 +6,7 @@ import (
 )
 
 // What a manager's actor gets besides mail for the child and messages of other managers (package
-// wire); and an event, which is a call of Stop or Resume.
+// wire); and an event, which is a call of Stop.
 type (
 	// command runs in a turn of the actor.
 	command func()

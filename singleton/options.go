@@ -25,7 +25,6 @@ type settings struct {
 	lease        lease.Lease
 	leaseOptions []lease.Option
 	leadership   membership.Leadership
-	terminal     bool
 	proxyOnly    bool
 	backoffMin   time.Duration
 	backoffMax   time.Duration
@@ -39,11 +38,6 @@ type settings struct {
 	stopWithin   time.Duration
 	overdue      hosting.Overdue
 	settle       time.Duration
-	budgeted     bool
-	budget       int
-	budgetWithin time.Duration
-	stateLimit   int
-	stateLimited bool // by WithStateLimit
 	preferred    []string
 }
 
@@ -111,32 +105,12 @@ func WithStop(make func() any, within time.Duration) Option {
 // Default hosting.KeepLease.
 func WithOverdue(o hosting.Overdue) Option { return func(s *settings) { s.overdue = o } }
 
-// WithRestartBudget ends the restarts of a child that ended more than n times within d: the
-// lease is released, the singleton stays down on this node until Manager.Resume, and
-// another node may take it up. n is 1 to 2³¹-1, d more than 0. Default: restarts do not
-// end.
-func WithRestartBudget(n int, d time.Duration) Option {
-	return func(s *settings) { s.budgeted, s.budget, s.budgetWithin = true, n, d }
-}
-
-// WithStateLimit bounds the state that a hosting.Stateful child hands over, in bytes; more
-// is a cold start. 0 hands nothing over. At most what one message between nodes carries,
-// remoting.WithMaxMessageSize less 64 KiB. Default 1 MiB, or that, if it is less.
-func WithStateLimit(bytes int) Option {
-	return func(s *settings) { s.stateLimit, s.stateLimited = bytes, true }
-}
-
 // WithProxyOnly makes this node reach the singleton and never host it: for a node without the
 // role that the singleton needs (membership.Group.HasRole), or of callers.
 func WithProxyOnly() Option { return func(s *settings) { s.proxyOnly = true } }
 
-// WithTerminal makes the child's own end, by stopping itself or by a panic, final for this
-// node: the lease is released and the singleton stays down here until Manager.Resume.
-// Another node may take it up. Default: the child is started again after a pause
-// (WithBackoff), and the lease is kept meanwhile.
-func WithTerminal() Option { return func(s *settings) { s.terminal = true } }
-
-// WithBackoff bounds the pause before a child that ended is started again. It doubles from
+// WithBackoff bounds the pause before a child that ended, by stopping itself or by a panic, is
+// started again. The lease is kept meanwhile. The pause doubles from
 // least to most, with jitter, and begins again once a child has lived for most. least is at
 // least 1 ms, most at least that. Default 200 ms and 30 s. (An acquisition that failed is
 // tried again after least, growing to 1 s.)
@@ -182,19 +156,15 @@ func WithJournal(f func(name string, token lease.Token, at time.Duration)) Optio
 
 // defaults are the settings of a singleton without options.
 func defaults() settings {
-	return settings{settle: 300 * time.Millisecond, stopWithin: 10 * time.Second, stateLimit: 1 << 20,
+	return settings{settle: 300 * time.Millisecond, stopWithin: 10 * time.Second,
 		backoffMin: 200 * time.Millisecond, backoffMax: 30 * time.Second,
 		buffer: 1000, linger: 5 * time.Second}
 }
 
-// complete checks the settings and fills in the defaults that depend on others. payload is
-// what one message between nodes carries.
-func (s *settings) complete(name string, keeper *lease.Keeper, payload int) error {
+// complete checks the settings and fills in the defaults that depend on others.
+func (s *settings) complete(name string, keeper *lease.Keeper) error {
 	invalid := func(field string, got any, bound string) error {
 		return fmt.Errorf("singleton %.64q: %s: %w: %v, must be %s", name, field, lease.ErrInvalid, got, bound)
-	}
-	if !s.stateLimited {
-		s.stateLimit = min(s.stateLimit, payload)
 	}
 	for _, x := range []struct {
 		field string
@@ -203,7 +173,6 @@ func (s *settings) complete(name string, keeper *lease.Keeper, payload int) erro
 	}{
 		{"WithBackoff least", s.backoffMin, time.Millisecond}, {"WithBackoff most", s.backoffMax, time.Millisecond},
 		{"WithLinger", s.linger, 0}, {"WithSettle", s.settle, 0}, {"WithStop within", s.stopWithin, time.Millisecond},
-		{"WithRestartBudget within", s.budgetWithin, 0},
 	} {
 		if x.is < x.least || x.is > input.Longest {
 			return invalid(x.field, x.is, fmt.Sprintf("at least %v and at most %v", x.least, input.Longest))
@@ -212,18 +181,12 @@ func (s *settings) complete(name string, keeper *lease.Keeper, payload int) erro
 	switch {
 	case s.buffer < 1 || s.buffer > input.MaxCount:
 		return invalid("WithBuffer limit", s.buffer, fmt.Sprintf("at least 1 and at most %d", input.MaxCount))
-	case s.stateLimit < 0 || s.stateLimit > payload:
-		return invalid("WithStateLimit", s.stateLimit,
-			fmt.Sprintf("0 to %d, what one message carries (remoting.WithMaxMessageSize)", payload))
 	case s.backoffMax < s.backoffMin:
 		return invalid("WithBackoff most", s.backoffMax, fmt.Sprintf("at least least, %v", s.backoffMin))
 	case s.drop > hosting.DropOldest:
 		return invalid("WithBuffer policy", s.drop, "DropNewest or DropOldest")
 	case s.overdue > hosting.ReleaseAfterTTL:
 		return invalid("WithOverdue", s.overdue, "KeepLease or ReleaseAfterTTL")
-	case s.budgeted && (s.budget < 1 || s.budget > input.MaxCount || s.budgetWithin == 0):
-		return invalid("WithRestartBudget", fmt.Sprint(s.budget, " within ", s.budgetWithin),
-			fmt.Sprintf("at least 1 and at most %d within more than 0", input.MaxCount))
 	case len(s.preferred) > 0 && s.leadership != nil:
 		return invalid("WithPreferred", s.preferred, "without WithLeadership: only one of them can decide")
 	}

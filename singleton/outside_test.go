@@ -52,7 +52,6 @@ func TestSubscribersThatPanicHangOrCallBack(t *testing.T) {
 		"panic": func(*singleton.Manager, chan struct{}) { panic("a subscriber's bug") },
 		"hang":  func(_ *singleton.Manager, release chan struct{}) { <-release },
 		"call back": func(m *singleton.Manager, _ chan struct{}) {
-			m.Resume()
 			_ = m.Status()
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
@@ -218,7 +217,6 @@ func TestASubscriberThatPanicsWhenAManagerHasEnded(t *testing.T) {
 		a.mustAsk(m.PID(), 1)
 		require.NoError(t, m.Stop(t.Context()))
 		called := subscribe(a, 10, func(e any) bool { _, ok := e.(*actor.DeadLetterEvent); return ok }, func() { panic("a subscriber's bug") })
-		m.Resume()
 		require.NoError(t, m.Stop(t.Context()))
 		require.NoError(t, singleton.StopAll(t.Context(), a.system))
 		synctest.Wait()

@@ -150,26 +150,6 @@ func TestTheWordOfTheOldHostIsLost(t *testing.T) {
 	})
 }
 
-// Ends of the child that are far apart do not add up.
-func TestTheRestartBudgetIsAWindow(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a := c.node("a")
-		c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
-			if _, ok := ctx.Message().(job); ok {
-				panic("a bad job")
-			}
-			return false
-		}
-		m := a.run("x", singleton.WithRestartBudget(2, time.Minute), singleton.WithBackoff(10*time.Millisecond, 20*time.Millisecond))
-		for i := range 10 {
-			until(t, time.Second, "hosts", active(m))
-			a.system.Root.Send(m.PID(), job{Number: i})
-			time.Sleep(31 * time.Second)
-		}
-		require.False(t, m.Status().Down)
-	})
-}
-
 // A child that has lived for long is started anew without a long pause, whatever
 // was before.
 func TestTheBackoffStartsOver(t *testing.T) {

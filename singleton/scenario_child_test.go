@@ -119,26 +119,3 @@ func TestScenario07ACrashedChildIsRespawnedWithBackoff(t *testing.T) {
 		c.log.check()
 	})
 }
-
-func TestScenario07TerminalReleasesAndStaysDown(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a := c.node("a")
-		c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
-			if j, ok := ctx.Message().(job); ok && j.Number == -1 {
-				ctx.Stop(ctx.Self())
-			}
-			return false
-		}
-		m := a.hosts("scheduler", singleton.WithTerminal())
-		a.system.Root.Send(m.PID(), job{Number: -1})
-		time.Sleep(time.Second)
-		recs, err := c.store.Get(t.Context(), "singleton/scheduler")
-		require.NoError(t, err)
-		require.Empty(t, recs, "no lease is kept with no child")
-		time.Sleep(10 * ttl)
-		require.True(t, m.Status().Down)
-		require.Equal(t, singleton.Standby, m.Status().Phase)
-		m.Resume()
-		until(t, time.Second, "told to", active(m))
-	})
-}

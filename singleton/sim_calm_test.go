@@ -29,9 +29,6 @@ func (s *sim) settle() {
 		time.Sleep(20 * time.Millisecond)
 		for _, sl := range s.slots {
 			s.start(sl)
-			if sl.m.Status().Down {
-				sl.m.Resume()
-			}
 		}
 	}
 	s.logf("stable after %v", time.Since(began))
@@ -73,7 +70,7 @@ func (s *sim) host() (host *slot) {
 			return nil
 		}
 		st := sl.m.Status()
-		if st.Host != host.owner() || st.Buffered > 0 || st.Down || sl != host && st.Phase != singleton.Standby {
+		if st.Host != host.owner() || st.Buffered > 0 || sl != host && st.Phase != singleton.Standby {
 			return nil
 		}
 	}

@@ -103,7 +103,7 @@ func (s *sim) report() {
 		if s.leads != nil {
 			leads = s.leads.id
 		}
-		s.t.Logf("seed %d: follow %v (at last %s) prefer %v small %v down %v yields %v\n%s%s", s.seed, s.follow, leads, s.prefer, s.small, s.down, s.yields,
+		s.t.Logf("seed %d: follow %v (at last %s) prefer %v small %v yields %v\n%s%s", s.seed, s.follow, leads, s.prefer, s.small, s.yields,
 			strings.Join(s.trace, "\n"), s.c.statuses())
 	}
 }

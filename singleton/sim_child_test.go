@@ -123,7 +123,6 @@ func (s *sim) misbehave(sl *slot, n *node, evt any) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_ = m.Status()
-		m.Resume()
 		s.sent(j)
 		_, err := singleton.Ask[done](ctx, m, j)
 		s.logf("%s: a subscriber asked %v at %v: %v", sl.id, j, event.Kind, err)

@@ -82,7 +82,6 @@ type sim struct {
 	prefer []string // or these are preferred
 	opts   []singleton.Option
 	small  bool // buffers are
-	down   bool // children may be given up
 	leads  *slot
 	jams   bool          // links get congested
 	rude   bool          // subscribers panic, hang and call back
@@ -156,14 +155,6 @@ func (s *sim) draw() {
 	if s.r.IntN(4) == 0 {
 		s.small = true
 		s.opts = append(s.opts, singleton.WithBuffer(1+s.r.IntN(40), hosting.DropPolicy(s.r.IntN(2))))
-	}
-	switch s.r.IntN(8) {
-	case 0:
-		s.down = true
-		s.opts = append(s.opts, singleton.WithTerminal())
-	case 1:
-		s.down = true
-		s.opts = append(s.opts, singleton.WithRestartBudget(2, 20*time.Second))
 	}
 	s.rude = s.odds(3, 30) == 0
 	s.within = 4 * time.Second

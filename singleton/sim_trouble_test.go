@@ -79,8 +79,6 @@ func (s *sim) act(sl *slot) {
 		s.failToStart(sl)
 	case s.follow:
 		s.flap()
-	case s.down && sl.serves():
-		sl.m.Resume()
 	}
 }
 

@@ -16,7 +16,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/internal/reply"
-	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -61,14 +60,12 @@ type Manager struct {
 type Status struct {
 	Name  string
 	Phase Phase
-	// Down: a terminal child has ended; Resume brings it up again.
-	Down bool
 	// Token is the fencing token this node hosts under; 0 while it does not.
 	Token lease.Token
 	// Host is the holder of the lease; zero if none is known.
 	Host lease.Owner
 	// Differs says in what the host's settings are not this node's, though they should
-	// be the same on every node (the message size, WithStateLimit, WithPreferred, and
+	// be the same on every node (the message size, WithPreferred, and
 	// whether there is a WithLeadership); empty if in nothing, or if the host does not say.
 	Differs string
 	// Refused says why this node does not talk to the host, whose version is too far from
@@ -122,7 +119,7 @@ func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *
 	if err := input.Apply(&set, &set.missing, lease.ErrInvalid, opts); err != nil {
 		return nil, fmt.Errorf("singleton %.64q: %w", name, err)
 	}
-	if err := set.complete(name, keeper, wire.PayloadLimit(system)); err != nil {
+	if err := set.complete(name, keeper); err != nil {
 		return nil, err
 	}
 	lname, err := lease.Name("singleton", name)
@@ -252,9 +249,6 @@ func (m *Manager) Status() Status {
 	s.Unconfirmed = int(m.lost.Load()) // a link may break when nothing else happens any more
 	return s
 }
-
-// Resume brings a singleton up again that WithTerminal brought down.
-func (m *Manager) Resume() { m.tell(resume) }
 
 // Stop ends the manager. A child that runs here is asked to stop (WithStop); its lease, and
 // its state if it is hosting.Stateful, is handed over to another node that runs a manager,

@@ -14,7 +14,6 @@ import (
 // handoverState is the state of a child on its way out of this node or into it. It is
 // written on the child's goroutine and by the controller.
 type handoverState struct {
-	limit  int
 	budget *handover.Budget
 
 	mu    sync.Mutex
@@ -25,9 +24,9 @@ type handoverState struct {
 	err   error
 }
 
-func newHandoverState(m *Manager) *handoverState {
-	return &handoverState{limit: m.set.stateLimit, budget: &handover.Of(m.system).Left}
-}
+// maxState bounds the state that a child hands over, in bytes. One that is larger than a message
+// between nodes may be is found when it is sent.
+const maxState = 1 << 20
 
 // sole is the key of a singleton's state.
 const sole = ""
@@ -36,14 +35,14 @@ const sole = ""
 func (b *handoverState) ask() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.want, b.err = b.limit > 0, nil
+	b.want, b.err = true, nil
 }
 
 // forgo says that no node takes over from the child that is about to end.
 func (b *handoverState) forgo() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.alone, b.err = b.limit > 0, nil
+	b.alone, b.err = true, nil
 }
 
 // leave takes the state of a child that has ended.
@@ -57,7 +56,7 @@ func (b *handoverState) leave(a actor.Actor, lost bool) {
 	var state []byte
 	var err error
 	if want && !lost {
-		state, err = stateful.Take(a, b.limit)
+		state, err = stateful.Take(a, maxState)
 	} else if _, ok := a.(hosting.Stateful); ok {
 		if err = errNoSuccessor; want {
 			err = errShutOff

@@ -1,8 +1,6 @@
 package singleton_test
 
 import (
-	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -10,8 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/internal/handover"
-	"github.com/holdfast-go/holdfast/internal/wire"
-	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/singleton"
 )
@@ -157,18 +153,4 @@ func TestAMissingStateIsReported(t *testing.T) {
 			})
 		})
 	}
-}
-
-// WithStateLimit is bounded by what the system's messages carry, not by what they do by
-// default.
-func TestTheStateLimitIsThatOfMessages(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		n := c.node("n")
-		limit := wire.PayloadLimit(n.system)
-		_, err := singleton.Start(n.system, n.keeper, "x", n.worker(), singleton.WithStateLimit(limit+1))
-		require.ErrorIs(t, err, lease.ErrInvalid)
-		require.ErrorContains(t, err, "WithStateLimit")
-		require.True(t, strings.Contains(err.Error(), fmt.Sprint(limit)))
-		n.run("x", singleton.WithStateLimit(limit))
-	})
 }

@@ -88,29 +88,3 @@ func TestAChildThatMissesItsDeadlineIsShutOff(t *testing.T) {
 }
 
 func contextCause(l life) error { return causeOf(l.ctx) }
-
-func TestTheRestartBudget(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a := c.node("a")
-		c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
-			if _, ok := ctx.Message().(job); ok {
-				panic("a bad job")
-			}
-			return false
-		}
-		ea := a.events()
-		m := a.hosts("x", singleton.WithRestartBudget(2, time.Minute), singleton.WithBackoff(10*time.Millisecond, 20*time.Millisecond))
-		for i := range 3 {
-			require.False(t, m.Status().Down, "crash %d", i)
-			a.system.Root.Send(m.PID(), job{Number: i})
-			time.Sleep(time.Second)
-		}
-		require.True(t, m.Status().Down)
-		require.Len(t, ea.of(singleton.GaveUp), 1)
-		recs, err := c.store.Get(t.Context(), "singleton/x")
-		require.NoError(t, err)
-		require.Empty(t, recs, "the lease is given up")
-		m.Resume()
-		until(t, 5*time.Second, "hosts again", active(m))
-	})
-}

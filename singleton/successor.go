@@ -78,7 +78,7 @@ func (c *controller) takeUp() *handover.States {
 	}
 	c.take.States = nil
 	states := t.Begin()
-	if c.take.Mute && !t.Complete() && states.Len() == 0 && c.set.stateLimit > 0 {
+	if c.take.Mute && !t.Complete() && states.Len() == 0 {
 		c.event(Event{Kind: ColdStart, Reason: handover.ErrNoWord})
 	}
 	return states

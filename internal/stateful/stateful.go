@@ -27,7 +27,7 @@ func Take(a actor.Actor, limit int) (state []byte, err error) {
 		return nil, fmt.Errorf("HandOverState: %w", err)
 	}
 	if len(state) > limit {
-		return nil, fmt.Errorf("%d bytes, at most %d (WithStateLimit)", len(state), limit)
+		return nil, fmt.Errorf("%d bytes, at most %d", len(state), limit)
 	}
 	return state, nil
 }
