@@ -131,7 +131,7 @@ func (s *shard) nowOfLocked(e *entry) entities.Now {
 		if now.Lost {
 			e.gate.Lose(h.cause) // before the look: an actor that it does not see begins no more
 		}
-		now.Actor, now.Unused = e.gate.Actor() != nil, e.gate.Counters().Passed == 1 // Started
+		now.Actor, now.Unused = e.gate.Actor() != nil, e.gate.Unused()
 	}
 	return now
 }
@@ -245,7 +245,7 @@ func (s *shard) collect(e *entry, g *gate.Gate) {
 // collectedLocked: the mail of an entity that is done is back.
 func (s *shard) collectedLocked(e *entry, g *gate.Gate) {
 	if s.entries[e.id] == e && e.gate == g {
-		s.after = append(s.after, func() { s.r.overran(g.Counters().Overruns) })
+		s.after = append(s.after, func() { s.r.overran(g.Overruns()) })
 		s.r.active.Add(-1)
 		s.endedLocked(e, entities.Collected)
 	}

@@ -123,7 +123,7 @@ func (c *controller) remind(since, next time.Duration) {
 // onChildEnded: the child is gone and all its mail is back.
 func (c *controller) onChildEnded() {
 	token := c.proxy.token
-	overruns := c.proxy.gate.Counters().Overruns
+	overruns := c.proxy.gate.Overruns()
 	c.proxy.close()
 	c.reminder.Stop()
 	c.deadline.Stop()

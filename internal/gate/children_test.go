@@ -49,7 +49,6 @@ func TestGuardedChildrenPassWhileAliveAndDraining(t *testing.T) {
 		synctest.Wait()
 		s.expectScript("*actor.Started", "*actor.Started", "*actor.Started", "1", "2", "3")
 		assert.Empty(t, dead.list())
-		assert.EqualValues(t, 8, s.gate.Counters().Passed)
 	})
 }
 
@@ -75,14 +74,12 @@ func TestGuardedChildrenAreLostTogether(t *testing.T) {
 		}
 		require.NotNil(t, two)
 		assert.Same(t, sender, two.Sender)
-		assert.Equal(t, gate.Counters{Passed: 5, Diverted: 1, DeadLettered: 2}, s.gate.Counters())
 		s.stop()
 		s.expectDone()
 		for _, pid := range []*actor.PID{child, grandchild} {
 			_, ok := s.system.ProcessRegistry.GetLocal(pid.Id)
 			assert.False(t, ok)
 		}
-		assert.EqualValues(t, 5, s.gate.Counters().Passed, "passes of ended children still count")
 	})
 }
 
@@ -196,7 +193,6 @@ func TestAGateGuardsOneActor(t *testing.T) {
 		s.send(num(1))
 		s.post(num(2))
 		s.expectScript("*actor.Started", "diverted gate_test.num", "1", "2")
-		assert.Equal(t, gate.Counters{Passed: 3, Diverted: 1, Withheld: 1}, s.gate.Counters())
 		require.NoError(t, s.system.Root.StopFuture(second).Wait())
 		assert.Equal(t, gate.Open, s.gate.Mode())
 		s.stop()
@@ -218,10 +214,8 @@ func TestTerminatedWhenLost(t *testing.T) {
 		s.term.expire()
 		s.system.Root.Stop(stranger)
 		s.expectScript("*actor.Started", "lost: lease expired")
-		assert.EqualValues(t, 1, s.gate.Counters().Withheld)
 		s.system.Root.Stop(child)
 		s.expectScript("*actor.Started", "lost: lease expired", "*actor.Terminated")
-		assert.EqualValues(t, 2, s.gate.Counters().Passed, "cleaning up is no pass")
 		s.stop()
 		s.expectDone()
 	})

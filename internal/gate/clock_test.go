@@ -27,7 +27,6 @@ func TestNextMessageAfterTheDeadlineIsRefused(t *testing.T) {
 		s.expectDiverted(2, 4)
 		assert.Equal(t, gate.Lost, s.gate.Mode())
 		assert.ErrorIs(t, context.Cause(s.gate.Context()), lease.ErrExpired)
-		assert.Equal(t, gate.Counters{Passed: 2, Diverted: 2}, s.gate.Counters())
 	})
 }
 
@@ -51,7 +50,6 @@ func TestTheClockIsReadForEveryMessage(t *testing.T) {
 			}
 			synctest.Wait()
 			assert.Equal(t, append(want, numbers(max(checks, 1), messages)...), messagesOf(s.diverted.list()))
-			assert.EqualValues(t, checks+1, s.gate.Counters().Passed)
 		}, func(o *gate.Options) { term.deadlineTerm = o.Term.(*deadlineTerm); o.Term = term })
 	}
 }
@@ -100,7 +98,6 @@ func TestTheJournalKeepsTheDeadline(t *testing.T) {
 				}
 			}
 			refused := len(s.diverted.list())
-			assert.EqualValues(t, len(journal), s.gate.Counters().Passed)
 			assert.Equal(t, 200-refused, max(0, len(journal)-1), "Started is a pass, too")
 			for _, e := range journal {
 				assert.Less(t, e.at, e.deadline)

@@ -72,7 +72,7 @@ type Gate struct {
 	bound atomic.Bool             // an actor took the gate
 	main  atomic.Pointer[mailbox] // its mailbox, once it may be posted to
 
-	totals *totals
+	overruns atomic.Uint64
 }
 
 // New returns an open gate, or one that is about to be lost if the term has
@@ -91,12 +91,11 @@ func New(o Options) (*Gate, error) {
 		o.Internal = o.Divert
 	}
 	g := &Gate{
-		name:   o.Term.Name(),
-		token:  o.Term.Token(),
-		opts:   o,
-		told:   make(chan struct{}),
-		done:   make(chan struct{}),
-		totals: &totals{live: make(map[*mailbox]struct{})},
+		name:  o.Term.Name(),
+		token: o.Term.Token(),
+		opts:  o,
+		told:  make(chan struct{}),
+		done:  make(chan struct{}),
 	}
 	g.ctx, g.cancel = context.WithCancelCause(o.Term.Context())
 	g.detach = context.AfterFunc(g.ctx, func() { g.Lose(nil) })
@@ -169,6 +168,17 @@ func (g *Gate) Post(envelope any) bool {
 	return true
 }
 
+// Unused reports whether Started, and nothing else, has passed to the guarded actor.
+func (g *Gate) Unused() bool {
+	m := g.main.Load()
+	return m != nil && m.passes.Load() == 1
+}
+
+// Overruns counts passes, to the actor or its guarded children, whose handler was still running
+// when the gate was lost. It is a lower bound: a handler that returned before the end was noticed
+// (the timer was late) is not among them.
+func (g *Gate) Overruns() uint64 { return g.overruns.Load() }
+
 // Waiting returns how many messages wait in the guarded actor's mailbox.
 func (g *Gate) Waiting() int {
 	if m := g.main.Load(); m != nil {
@@ -211,7 +221,7 @@ func (g *Gate) end() {
 func (g *Gate) spent() *Gate {
 	s := &Gate{name: g.name, token: g.token, opts: g.opts, ctx: g.ctx,
 		cancel: func(error) {}, detach: func() bool { return false },
-		told: make(chan struct{}), done: make(chan struct{}), totals: g.totals}
+		told: make(chan struct{}), done: make(chan struct{})}
 	s.opts.OnLost, s.opts.OnDone = nil, nil
 	s.end()
 	return s

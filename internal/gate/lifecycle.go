@@ -60,11 +60,9 @@ func (m *mailbox) InvokeSystemMessage(message any) {
 // run passes user code that came as a system message, or withholds it.
 func (m *mailbox) run(message any) {
 	at, ok := m.check()
-	if m.life == ended || !ok {
-		m.withhold()
-		return
+	if m.life != ended && ok {
+		m.hand(message, at)
 	}
-	m.hand(message, at)
 }
 
 // check reads the clock and reports whether user code may run by it.
@@ -81,9 +79,6 @@ func (m *mailbox) hand(message any, at time.Duration) {
 	m.returned()
 }
 
-// withhold counts what was refused and can't be diverted.
-func (m *mailbox) withhold() { m.totals.withheld.Add(1) }
-
 func (m *mailbox) watch(msg *actor.Watch) {
 	if m.life == ended {
 		m.send(msg.Watcher, &actor.Terminated{Who: m.self()})
@@ -97,13 +92,11 @@ func (m *mailbox) started(msg *actor.Started) {
 	m.known() // before the mode is looked at: who closes the gate first, and then sees no actor, has none
 	at, ok := m.check()
 	if m.life > running || !ok {
-		m.withhold()
 		return
 	}
 	if f := m.gate.opts.OnStart; f != nil && !m.child {
 		m.gate.opts.OnStart = nil // a restart is not its first life
 		if err := m.call("OnStart", f); err != nil {
-			m.withhold()
 			m.stop(stop)
 			return
 		}
@@ -141,12 +134,10 @@ func (m *mailbox) stop(msg *actor.Stop) {
 // to life.
 func (m *mailbox) restart(msg *actor.Restart) {
 	if m.life >= stopping {
-		m.withhold()
 		return
 	}
 	at, ok := m.check()
 	if !ok {
-		m.withhold()
 		m.stop(stop)
 		return
 	}
@@ -160,12 +151,9 @@ func (m *mailbox) terminated(msg *actor.Terminated) {
 	at, ok := m.check()
 	switch {
 	case m.life == ended:
-		m.withhold()
 	case ok:
 		m.hand(msg, at)
-	case !m.isChild(msg.Who):
-		m.withhold()
-	default:
+	case m.isChild(msg.Who):
 		// A restart may have been waiting for this child: a Stop before the
 		// child's end makes protoactor stop where it would have started again.
 		if m.restarted {
@@ -178,7 +166,6 @@ func (m *mailbox) terminated(msg *actor.Terminated) {
 
 func (m *mailbox) failure(msg *actor.Failure) {
 	if m.life == ended {
-		m.withhold()
 		return
 	}
 	m.check() // if it fails, the actor's own HandleFailure finds the context done
@@ -303,7 +290,6 @@ func (m *mailbox) noticeEnd() {
 // ended has the mail diverted that is left, and then says that the actor is done with.
 func (m *mailbox) ended() {
 	m.resume()
-	m.totals.discharge(m)
 	if m.child {
 		return
 	}

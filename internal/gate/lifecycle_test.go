@@ -92,7 +92,6 @@ func TestStartedIsWithheldUnderADeadTerm(t *testing.T) {
 		watcher := s.watch()
 		s.send(num(0))
 		s.expectDiverted(0, 1)
-		assert.Equal(t, gate.Counters{Diverted: 1, Withheld: 1}, s.gate.Counters())
 		s.stop()
 		assert.Equal(t, []string{"lost: lease expired", "diverted gate_test.num"}, dropTold(s.script.list()),
 			"who never saw Started sees neither Stopping nor Stopped")
@@ -151,7 +150,6 @@ func TestARestartPassesUnderALivingTerm(t *testing.T) {
 			assert.Same(t, s.gate, g)
 		})
 		s.expectScript("*actor.Started", "crash", "*actor.Restarting", "*actor.Started", "1")
-		assert.EqualValues(t, 5, s.gate.Counters().Passed, "Started, crash, the restart, 1 and the call")
 	})
 }
 
@@ -218,7 +216,6 @@ func TestARestartBehindAStopIsWithheld(t *testing.T) {
 		process.SendSystemMessage(s.pid, &actor.Terminated{Who: s.pid})
 		s.release()
 		s.expectScript("*actor.Started", "block", "*actor.Stopping", "*actor.Stopped", "done")
-		assert.EqualValues(t, 4, s.gate.Counters().Withheld)
 	})
 }
 
@@ -237,7 +234,6 @@ func TestAnActorThatWaitsForItsChildrenIsNotBroughtBack(t *testing.T) {
 		process.SendSystemMessage(s.pid, &actor.Restart{})
 		process.SendSystemMessage(s.pid, &actor.Started{})
 		synctest.Wait()
-		assert.EqualValues(t, 2, s.gate.Counters().Withheld)
 		s.release()
 		s.expectScript("*actor.Started", "*actor.Stopping", "*actor.Terminated", "*actor.Stopped", "done")
 		s.expectDone()

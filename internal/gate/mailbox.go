@@ -22,19 +22,18 @@ import (
 // lie on different cache lines. All that is not atomic belongs to the mailbox's
 // goroutine once RegisterHandlers returned.
 type mailbox struct {
-	inner  *inbox
-	child  bool // refused mail goes to the dead letters, and Drain means nothing
-	totals *totals
-	_      [64]byte
+	inner *inbox
+	child bool // refused mail goes to the dead letters, and Drain means nothing
+	_     [64]byte
 
 	next    actor.MessageInvoker
 	term    lease.Term
 	gate    *Gate
 	journal func(name string, token lease.Token, at time.Duration)
 	life    life
-	passing bool // a handler that was let through is running
-	passed  atomic.Uint64
-	seen    reflect.Type // of the front door's last message
+	passing bool          // a handler that was let through is running
+	passes  atomic.Uint32 // 2: or more
+	seen    reflect.Type  // of the front door's last message
 	_       [64]byte
 
 	ctx       actor.Context // of the actor; nil if protoactor gave something else
@@ -50,26 +49,22 @@ var (
 )
 
 func newMailbox(g *Gate, child bool) *mailbox {
-	return &mailbox{inner: newInbox(), gate: g, totals: g.totals, term: g.opts.Term, journal: g.opts.Journal, child: child}
+	return &mailbox{inner: newInbox(), gate: g, term: g.opts.Term, journal: g.opts.Journal, child: child}
 }
 
 // PostUserMessage queues a message. nil is dropped: it would keep protoactor's
 // mailboxes spinning for ever.
 func (m *mailbox) PostUserMessage(message any) {
-	if message == nil {
-		m.withhold()
-		return
+	if message != nil {
+		m.inner.PostUserMessage(message)
 	}
-	m.inner.PostUserMessage(message)
 }
 
 // postFront queues mail from the front door.
 func (m *mailbox) postFront(envelope any) {
-	if e, ok := envelope.(*actor.MessageEnvelope); envelope == nil || ok && e == nil {
-		m.withhold()
-		return
+	if e, ok := envelope.(*actor.MessageEnvelope); envelope != nil && (!ok || e != nil) {
+		m.inner.post(letter{envelope, true})
 	}
-	m.inner.post(letter{envelope, true})
 }
 
 func (m *mailbox) PostSystemMessage(message any) { m.inner.PostSystemMessage(message) }
@@ -88,7 +83,6 @@ func (m *mailbox) RegisterHandlers(invoker actor.MessageInvoker, dispatcher acto
 	if m.ctx == nil || (!m.child && !m.gate.bound.CompareAndSwap(false, true)) {
 		m.gate = m.gate.spent()
 	}
-	m.totals.enlist(m)
 	if !m.child && reflect.TypeOf(dispatcher) != defaultDispatcher {
 		dispatcher = &driver{Dispatcher: dispatcher, mailbox: m}
 	}
@@ -188,7 +182,9 @@ func (m *mailbox) pass(at time.Duration) {
 	if m.journal != nil {
 		m.journal(m.gate.name, m.gate.token, at)
 	}
-	m.passed.Add(1)
+	if n := m.passes.Load(); n < 2 {
+		m.passes.Store(n + 1)
+	}
 	m.passing = true
 }
 
@@ -196,20 +192,18 @@ func (m *mailbox) pass(at time.Duration) {
 func (m *mailbox) returned() {
 	m.passing = false
 	if m.gate.mode.mode() == Lost {
-		m.totals.overruns.Add(1)
+		m.gate.overruns.Add(1)
 	}
 }
 
 // refuse hands a message to the guardian, or a child's to the dead letters.
 func (m *mailbox) refuse(envelope any, front bool) {
 	if m.child {
-		m.totals.deadLettered.Add(1)
 		if m.ctx != nil {
 			outlet.Of(m.ctx.ActorSystem()).DeadLetter(m.ctx.Self(), envelope)
 		}
 		return
 	}
-	m.totals.diverted.Add(1)
 	if front {
 		m.gate.opts.Divert(envelope)
 		return

@@ -19,7 +19,7 @@ func (g *Gate) Props(p *actor.Props) *actor.Props {
 // Guard returns a copy of p for a child of the guarded actor, or of one of its
 // guarded children, as many of them as needed. The child works under the same
 // term: nothing passes to it once the gate is lost. What is refused goes to the
-// actor system's dead letters and is counted. Drain changes nothing for it: its
+// actor system's dead letters. Drain changes nothing for it: its
 // mail is no front-door mail. p stays as it is, but for the copy's mailbox,
 // which does what actor.Unbounded does.
 func (g *Gate) Guard(p *actor.Props) *actor.Props {
