@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -21,10 +22,10 @@ type Accepting struct {
 
 	number uint64
 	until  time.Duration // the offer lives
-	over   lease.Timer   // until then
-	word   lease.Timer   // until the old host's word is not waited for any more
-	wordAt time.Duration
-	broken bool // the link to the old host broke
+	over   actors.Alarm  // until then
+	word   actors.Alarm  // until the old host's word is not waited for any more
+	ours   bool          // the record said that the lease was handed over, before the old host did
+	broken bool          // the link to the old host broke
 }
 
 // Invited takes an invitation that the owner has nothing against. lost gets states
@@ -40,8 +41,8 @@ func (a *Accepting) Invited(p Port, b *Budget, m *wire.Invite, lost func(*States
 		if m.Number != a.number { // the last was called off, and that was lost
 			lost(a.States.Begin())
 			a.number, a.States = m.Number, Take(b, m.From, m.Number)
-			halt(a.word)
-			a.word = nil
+			a.word.Stop()
+			a.ours = false
 			a.endInTime(p) // unless there is a new one
 		}
 		a.Make(p)
@@ -105,25 +106,13 @@ func (a *Accepting) Send(p Port) {
 	a.endInTime(p)
 }
 
-// endInTime has the offer end when its time is over, unless another one is sent before:
-// the timer of the last may have fired, and wait in the loop behind that.
+// endInTime has the offer end when its time is over, unless another one is sent before.
 func (a *Accepting) endInTime(p Port) {
-	n := a.number
-	halt(a.over)
-	a.over = after(p, max(0, a.until-now(p)), func() {
-		switch {
-		case !a.current(p, n):
-		case now(p) < a.until:
-			a.endInTime(p)
-		default:
+	a.over.Set(p.Clock(), p.Post, max(0, a.until-now(p)), func() {
+		if p.State().Phase.Takes() {
 			p.Fire(OfferOver)
 		}
 	})
-}
-
-// current reports whether number is that of the hand-over under way.
-func (a *Accepting) current(p Port, number uint64) bool {
-	return number == a.number && p.State().Phase.Takes()
 }
 
 // Word takes the old host's word. missing counts the states that did not come before it,
@@ -132,7 +121,7 @@ func (a *Accepting) Word(p Port, m *wire.HandedOver, missing func(int)) (ok bool
 	if !a.States.Is(m.From, m.Number) {
 		return false
 	}
-	current := a.current(p, m.Number)
+	current := m.Number == a.number && p.State().Phase.Takes()
 	switch {
 	case m.Off:
 		if current {
@@ -165,16 +154,10 @@ func (a *Accepting) Await(p Port) {
 	if p.State().Phase != Offered {
 		return
 	}
+	a.ours = true
 	t := now(p)
-	d := Patience(a.until-t, a.broken)
-	if a.word != nil && a.wordAt <= t+d {
-		return
-	}
-	halt(a.word)
-	n := a.number
-	a.wordAt = t + d
-	a.word = after(p, d, func() {
-		if a.current(p, n) {
+	a.word.SetBy(p.Clock(), p.Post, t, t+Patience(a.until-t, a.broken), func() {
+		if p.State().Phase.Takes() {
 			p.Log().Warn("no word came from the old host")
 			a.Mute = true
 			p.Fire(Taken)
@@ -186,7 +169,7 @@ func (a *Accepting) Await(p Port) {
 func (a *Accepting) LinkBroke(p Port, address string) {
 	if a.From != nil && a.From.Address == address {
 		a.broken = true
-		if a.word != nil {
+		if a.ours {
 			a.Await(p)
 		}
 	}
@@ -194,12 +177,12 @@ func (a *Accepting) LinkBroke(p Port, address string) {
 
 // Ours reports whether the record said that the lease was handed over, before the old
 // host did.
-func (a *Accepting) Ours() bool { return a.word != nil }
+func (a *Accepting) Ours() bool { return a.ours }
 
 // Halt stops what is waited for.
 func (a *Accepting) Halt() {
-	halt(a.over)
-	halt(a.word)
+	a.over.Stop()
+	a.word.Stop()
 }
 
 // Forget ends the hand-over. Its states are dropped: the owner reports them before.

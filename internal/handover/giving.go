@@ -5,6 +5,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -16,14 +17,14 @@ type Giving struct {
 	To     *wire.Node  // the node that is asked, or made the offer
 	Offer  lease.Offer // the last that came
 	at     time.Duration
-	timer  lease.Timer // until no answer is waited for, or an offer is asked for again
-	again  bool        // a new offer was asked for with nothing running
+	timer  actors.Alarm // until no answer is waited for, or an offer is asked for again
+	again  bool         // a new offer was asked for with nothing running
 }
 
 // Ask asks a node for an offer, or, without incarnation, any life at its address. silent
 // is called if no answer comes.
 func (g *Giving) Ask(p Port, number uint64, to *wire.Node, silent func()) {
-	halt(g.timer)
+	g.Halt()
 	*g = Giving{Number: number, To: to}
 	g.invite(p)
 	g.await(p, silent)
@@ -32,7 +33,6 @@ func (g *Giving) Ask(p Port, number uint64, to *wire.Node, silent func()) {
 // AskAgain carries out the effect of that name: who made the offer is asked for a new
 // one, and nothing runs meanwhile.
 func (g *Giving) AskAgain(p Port) {
-	halt(g.timer)
 	g.again = true
 	g.invite(p)
 	g.await(p, func() {
@@ -46,9 +46,8 @@ func (g *Giving) invite(p Port) {
 }
 
 func (g *Giving) await(p Port, silent func()) {
-	n, to := g.Number, g.To
-	g.timer = after(p, InviteWait, func() {
-		if g.Number == n && g.To == to && p.State().Phase.Asks() {
+	g.timer.Set(p.Clock(), p.Post, InviteWait, func() {
+		if p.State().Phase.Asks() {
 			silent()
 		}
 	})
@@ -62,7 +61,7 @@ func (g *Giving) Answered(p Port, m *wire.Offer, refused func()) {
 	}
 	switch s := p.State(); {
 	case m.Declined != "":
-		halt(g.timer)
+		g.Halt()
 		p.Log().Info("an invitation was declined", zap.String("node", m.From.Address), zap.String("why", m.Declined))
 		if s.Phase == Inviting {
 			refused()
@@ -70,7 +69,7 @@ func (g *Giving) Answered(p Port, m *wire.Offer, refused func()) {
 		}
 		p.Fire(Declined)
 	case s.Phase.Asks():
-		halt(g.timer)
+		g.Halt()
 		g.To = m.From
 		g.take(p, m)
 		p.Fire(Invited)
@@ -93,12 +92,12 @@ func (g *Giving) take(p Port, m *wire.Offer) { g.Offer, g.at = m.Lease(), now(p)
 
 // keepFresh has the offer made again while what runs takes its time to stop.
 func (g *Giving) keepFresh(p Port) {
-	n := g.Number
-	if s := p.State(); n == 0 || !s.Offer || !s.Phase.Waits() {
+	waits := func() bool { s := p.State(); return s.Offer && s.Phase.Waits() }
+	if !waits() {
 		return
 	}
-	g.timer = after(p, max(g.Offer.Lifetime/3, time.Millisecond), func() {
-		if s := p.State(); g.Number == n && s.Offer && s.Phase.Waits() {
+	g.timer.Set(p.Clock(), p.Post, max(g.Offer.Lifetime/3, time.Millisecond), func() {
+		if waits() {
 			g.invite(p)
 			g.keepFresh(p)
 		}
@@ -128,9 +127,9 @@ func (g *Giving) Off(p Port) {
 
 // End ends the hand-over. To is left: it says what an order was about.
 func (g *Giving) End() {
-	halt(g.timer)
+	g.Halt()
 	*g = Giving{To: g.To}
 }
 
 // Halt stops what is waited for.
-func (g *Giving) Halt() { halt(g.timer) }
+func (g *Giving) Halt() { g.timer.Stop() }

@@ -45,19 +45,7 @@ type Port interface {
 	Fire(Event)
 }
 
-// after calls f on the loop, once d has passed.
-func after(p Port, d time.Duration, f func()) lease.Timer {
-	return p.Clock().AfterFunc(d, func() { p.Post(f) })
-}
-
 func now(p Port) time.Duration { return p.Clock().Now().Mono }
-
-// halt stops a timer that may never have been set.
-func halt(t lease.Timer) {
-	if t != nil {
-		t.Stop()
-	}
-}
 
 // Decline answers an invitation with no.
 func Decline(p Port, to *wire.Node, number uint64, why string) {
