@@ -9,7 +9,6 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/sharding/internal/coordinator"
 	"github.com/holdfast-go/holdfast/sharding/internal/directory"
@@ -54,7 +53,6 @@ func (r *Region) coordinate() error {
 		Settle: r.set.settle, Stop: r.set.stopWithin,
 	}
 	name := "sharding/" + r.names.Key
-	defer actors.PartsOf(r.system).Add(name)()
 	m, err := singleton.Start(r.system, r.keeper, name,
 		actor.PropsFromProducer(func() actor.Actor { return coordinator.New(env) }),
 		singleton.WithLease(l), singleton.WithLeadership(leadership), singleton.WithLogger(r.set.logger), singleton.WithMeterProvider(r.set.meters),

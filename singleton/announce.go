@@ -2,8 +2,6 @@ package singleton
 
 import (
 	"context"
-	"errors"
-	"time"
 
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -38,20 +36,11 @@ func (c *controller) announce() {
 		if before != nil {
 			<-before // one at a time
 		}
-		for ctx.Err() == nil {
-			err := lease.Run(ctx, c.sign, func(ctx context.Context, t lease.Term) error {
-				c.post(func() { c.onAnnounced(over, t.Token()) })
-				<-ctx.Done()
-				return nil
-			})
-			if errors.Is(err, lease.ErrClosed) || errors.Is(err, lease.ErrInvalid) {
-				return
-			}
-			select { // it was lost, or its record can't be read
-			case <-time.After(failingMost / 4):
-			case <-ctx.Done():
-			}
-		}
+		_ = lease.RunForever(ctx, c.sign, func(ctx context.Context, t lease.Term) error {
+			c.post(func() { c.onAnnounced(over, t.Token()) })
+			<-ctx.Done()
+			return nil
+		}, lease.WithBackoff(failingMost/4, failingMost/4))
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/gate"
 	"github.com/holdfast-go/holdfast/internal/handover"
@@ -52,7 +53,7 @@ func (c *controller) stopChild() {
 		c.askToStop()
 		c.later(&c.deadline, c.set.stopWithin, func() { c.fire(handover.Overdue) })
 	}
-	c.remind(c.now(), firstReminder)
+	c.remindOfStop()
 }
 
 // askToStop tells a child to stop in the way its user chose. Their function may hang: the
@@ -84,17 +85,6 @@ func (c *controller) onStopMade(g *gate.Gate, message any, err error) {
 // (WithStop).
 var ErrOverdue = errors.New("the child did not stop in time")
 
-// forceStop shuts a child off that did not stop in time.
-func (c *controller) forceStop() {
-	c.proxy.gate.Lose(ErrOverdue)
-	c.ctx.Stop(c.proxy.child)
-}
-
-// startYield waits for one TTL: after it no node trusts what passed the gate before.
-func (c *controller) startYield() {
-	c.later(&c.deadline, c.ttl(), func() { c.fire(handover.YieldOver) })
-}
-
 // ttl is that of the lease, as far as is known: a Keeper writes it into the record.
 func (c *controller) ttl() time.Duration {
 	if rec := c.proxy.host; c.proxy.known && rec.TTL > 0 {
@@ -110,14 +100,19 @@ const defaultTTL = 10 * time.Second
 // intervals that double.
 const firstReminder = 5 * time.Second
 
-// remind reports, in next and then again and again, a child that was told to stop at since.
-func (c *controller) remind(since, next time.Duration) {
-	c.later(&c.reminder, next, func() {
-		took := c.now() - since
-		c.log.Warn("the child does not stop", zap.Stringer("phase", c.phase), zap.Duration("since", took))
-		c.event(Event{Kind: NotStopping, Token: c.proxy.token, After: took})
-		c.remind(since, min(2*next, time.Hour))
+// remind reports, in next and then again and again, what has not ended since then.
+func (c *controller) remind(a *actors.Alarm, since, next time.Duration, what string, e Event) {
+	c.later(a, next, func() {
+		e.After = c.now() - since
+		c.log.Warn(what, zap.Stringer("phase", c.phase), zap.Duration("since", e.After))
+		c.event(e)
+		c.remind(a, since, min(2*next, time.Hour), what, e)
 	})
+}
+
+// remindOfStop reports a child that was told to stop now.
+func (c *controller) remindOfStop() {
+	c.remind(&c.reminder, c.now(), firstReminder, "the child does not stop", Event{Kind: NotStopping, Token: c.proxy.token})
 }
 
 // onChildEnded: the child is gone and all its mail is back.

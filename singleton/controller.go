@@ -90,7 +90,7 @@ type controller struct {
 	known      trouble       // without hostless
 	hostlessAt time.Duration // since when no host is known; 0: one is
 
-	source    source
+	following bool         // Follow has not returned
 	followers int          // calls of Follow that failed
 	again     actors.Alarm // until Follow is called again
 
@@ -272,13 +272,16 @@ func (c *controller) carryOut(f effect) {
 	case handover.DoLose:
 		c.stopChild()
 	case startBackoff:
-		c.startBackoff()
+		c.later(&c.backoff, actors.Backoff(c.backoffs, c.set.backoffMin, c.set.backoffMax), func() { c.fire(backoffOver) })
+		c.backoffs++
 	case cancelBackoff:
 		c.backoff.Stop()
 	case handover.ForceStop:
-		c.forceStop()
+		c.proxy.gate.Lose(ErrOverdue)
+		c.ctx.Stop(c.proxy.child)
 	case handover.StartYield:
-		c.startYield()
+		// After one TTL no node trusts what passed the gate before.
+		c.later(&c.deadline, c.ttl(), func() { c.fire(handover.YieldOver) })
 	case handover.DoYield:
 		c.yield()
 	case handover.DoInvite:
@@ -348,14 +351,10 @@ func (c *controller) onReleased(err error) {
 	c.fire(handover.Released)
 }
 
-func (c *controller) startBackoff() {
-	c.later(&c.backoff, actors.Backoff(c.backoffs, c.set.backoffMin, c.set.backoffMax), func() { c.fire(backoffOver) })
-	c.backoffs++
-}
-
 func (c *controller) publish() {
 	s := c.proxy.status()
 	s.Name, s.Phase = c.name, c.phase
+	c.timeTrouble(s)
 	if old := c.status.Load(); *old != s {
 		c.status.Store(&s)
 		c.meter(*old, s)

@@ -132,7 +132,6 @@ func (c *controller) ended() {
 	for _, f := range c.unfollow {
 		c.try("what followed", f)
 	}
-	c.source.leave()
 	c.stopWaiting()
 	for _, a := range []*actors.Alarm{&c.again, &c.backoff, &c.reminder, &c.lingering, &c.deadline, &c.settling, &c.introduction, &c.quietPeriod} {
 		a.Stop()

@@ -1,7 +1,7 @@
 package singleton
 
 import (
-	"sync"
+	"context"
 	"time"
 
 	"go.uber.org/zap"
@@ -14,54 +14,26 @@ import (
 
 // This file follows a source of leadership, calmly.
 
-// source is the way back from following one. Safe for concurrent use.
-type source struct {
-	mu   sync.Mutex
-	stop func()
-	left bool
-}
-
 // follow begins to follow it, aside: it is the user's, and may hang. If it fails it is
-// tried again after a pause that grows.
+// tried again after a pause that grows. What it returns is called, aside, when the manager ends.
 func (c *controller) follow() {
-	returned := c.calls.begin("its source of leadership has not returned from Follow")
+	c.following = true
 	boundary.Aside(func() (func(), error) {
 		return c.set.leadership.Follow(func(ch membership.LeaderChanged) { c.post(func() { c.onLeader(ch) }) }), nil
 	}, func(stop func(), err error) {
-		returned()
-		if err != nil {
-			c.post(func() { c.onFollowFailed(err) })
-			return
+		c.post(func() { c.onFollowing(err) })
+		if err == nil {
+			context.AfterFunc(c.life, func() { _ = boundary.Contained(stop) })
 		}
-		c.source.followed(stop)
 	})
 }
 
-func (c *controller) onFollowFailed(err error) {
-	c.log.Error("the source of leadership failed: it is tried again", zap.Error(err))
-	c.later(&c.again, actors.Backoff(c.followers, c.set.backoffMin, c.set.backoffMax), c.follow)
-	c.followers++
-}
-
-// followed keeps stop, or calls it if the manager has ended meanwhile.
-func (s *source) followed(stop func()) {
-	s.mu.Lock()
-	left := s.left
-	s.stop = stop
-	s.mu.Unlock()
-	if left {
-		s.leave()
-	}
-}
-
-// leave ends it, aside.
-func (s *source) leave() {
-	s.mu.Lock()
-	stop := s.stop
-	s.stop, s.left = nil, true
-	s.mu.Unlock()
-	if stop != nil {
-		boundary.Aside(func() (struct{}, error) { stop(); return struct{}{}, nil }, func(struct{}, error) {})
+func (c *controller) onFollowing(err error) {
+	c.following = false
+	if err != nil {
+		c.log.Error("the source of leadership failed: it is tried again", zap.Error(err))
+		c.later(&c.again, actors.Backoff(c.followers, c.set.backoffMin, c.set.backoffMax), c.follow)
+		c.followers++
 	}
 }
 

@@ -36,9 +36,8 @@ type making struct {
 	since    time.Duration
 	late     actors.Alarm // until the child is given up
 	reminder actors.Alarm
-	returned func() // for Health
-	done     bool   // the child has ended already
-	dropped  bool   // it was given up
+	done     bool // the child has ended already
+	dropped  bool // it was given up
 }
 
 // spawn has the child made, behind a gate of the present term.
@@ -77,15 +76,14 @@ func (c *controller) spawn() {
 	}
 	c.proxy.lives++
 	c.crash = nil
-	mk := &making{gate: g, since: c.now(), returned: c.calls.begin("its Props have been making the child")}
+	mk := &making{gate: g, since: c.now()}
 	c.making = mk
 	c.later(&mk.late, makingMost, func() { c.fire(unmade) })
-	c.remindOfMaking(mk, firstReminder)
+	c.remind(&mk.reminder, mk.since, firstReminder, "the child's Props do not return", Event{Kind: NotStarting, Token: g.Token()})
 	name := fmt.Sprintf("%s/%d-%d", c.proxy.self.Id, c.term.Token(), c.proxy.lives)
 	boundary.Aside(func() (struct{}, error) {
 		return struct{}{}, g.Spawn(c.system, c.proxy.self, name, c.props, actor.WithSenderMiddleware(reply.Middleware(c.system)))
 	}, func(_ struct{}, err error) {
-		mk.returned()
 		c.post(func() { c.onMade(mk, err) })
 		if g.Mode() == gate.Ended { // it was given up, perhaps by a manager that has ended
 			g.Stop()
@@ -204,7 +202,7 @@ func (c *controller) dropSpawn() {
 	}
 	// It runs, and something of its Props that was called around that does not return.
 	c.began(mk)
-	c.remind(c.now(), firstReminder)
+	c.remindOfStop()
 	c.reap(mk)
 }
 
@@ -226,14 +224,4 @@ func (c *controller) abandon(why error) {
 		mk.gate.Lose(why)
 		mk.gate.Close()
 	}
-}
-
-// remindOfMaking tells of Props that do not return, at growing intervals.
-func (c *controller) remindOfMaking(mk *making, next time.Duration) {
-	c.later(&mk.reminder, next, func() {
-		took := c.now() - mk.since
-		c.log.Warn("the child's Props do not return", zap.Stringer("phase", c.phase), zap.Duration("since", took))
-		c.event(Event{Kind: NotStarting, Token: mk.gate.Token(), After: took})
-		c.remindOfMaking(mk, min(2*next, time.Hour))
-	})
 }

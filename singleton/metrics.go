@@ -55,17 +55,12 @@ func (c *controller) meter(old, now Status) {
 
 func (i *instruments) changed(old, now Status) {
 	add := func(to meters.Counter, d int) {
-		if d > 0 {
-			to.Add(int64(d))
-		}
-	}
-	move := func(to meters.Counter, d int) {
 		if d != 0 {
 			to.Add(int64(d))
 		}
 	}
-	move(i.buffered, now.Buffered-old.Buffered)
-	move(i.hosted, one(now.Phase.hosts())-one(old.Phase.hosts()))
+	add(i.buffered, now.Buffered-old.Buffered)
+	add(i.hosted, one(now.Phase.hosts())-one(old.Phase.hosts()))
 	add(i.dropped, now.Dropped-old.Dropped)
 	add(i.undeliverable, now.Undeliverable-old.Undeliverable)
 	add(i.unconfirmed, now.Unconfirmed-old.Unconfirmed)

@@ -13,7 +13,6 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
-	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/singleton"
@@ -221,13 +220,13 @@ func TestStopAllNamesLeasesThatWereNotReleased(t *testing.T) {
 	})
 }
 
-// A singleton that is part of something else ends with that.
-func TestStopAllLeavesPartsAlone(t *testing.T) {
+// The coordinator of shards ends with them.
+func TestStopAllLeavesCoordinatorsAlone(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a := c.node("a")
-		added := actors.PartsOf(a.system).Add("part")
-		part := a.hosts("part")
-		added()
+		l, err := a.keeper.Lease("coordinator/g/part")
+		require.NoError(t, err)
+		part := a.hosts("part", singleton.WithLease(l))
 		whole := a.run("whole")
 		until(t, time.Second, "hosts", active(whole))
 		require.NoError(t, singleton.StopAll(t.Context(), a.system))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -33,7 +34,7 @@ type Manager struct {
 	own     *lease.Handle // made by Start, to be closed
 	sign    *lease.Handle // tells where the host is, if the lease can't; made by Start, to be closed
 	set     settings
-	owned   bool // part of something that stops it: StopAll does not
+	owned   bool // it coordinates shards, which stop it: StopAll does not
 	props   *actor.Props
 	clock   lease.Clock
 	log     *zap.Logger
@@ -44,7 +45,6 @@ type Manager struct {
 
 	status  atomic.Pointer[Status]
 	trouble atomic.Pointer[trouble]
-	calls   userCalls
 	asked   asker.InFlight
 	lost    atomic.Int64 // sent, and not known to have arrived when its link broke; grows when the manager has ended, too
 	done    chan struct{}
@@ -135,12 +135,15 @@ func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *
 		}
 	}
 	m := &Manager{name: name, pid: system.NewLocalPID(managerID(name)), lname: lname, system: system, keeper: keeper,
-		lease: set.lease, set: set, owned: actors.PartsOf(system).Has(name), props: props,
+		lease: set.lease, set: set, props: props,
 		clock: lease.SystemClock(), outlet: outlet.Of(system), done: make(chan struct{})}
 	m.log = set.logger.With(zap.String("singleton", name))
 	m.life, m.endLife = context.WithCancel(context.Background())
 	if keeper != nil {
 		m.clock = keeper.Clock()
+	}
+	if h, ok := lease.As[*lease.Handle](set.lease); ok {
+		m.owned = strings.HasPrefix(h.Name(), "coordinator/")
 	}
 	m.status.Store(&Status{Name: name})
 	m.trouble.Store(&trouble{})

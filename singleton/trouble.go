@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/asker"
+	"github.com/holdfast-go/holdfast/lease"
 )
 
 // trouble is what stands between this node and the singleton, as far as this node knows.
@@ -15,6 +16,12 @@ type trouble struct {
 	store    string        // why the lease was not acquired, or its holder not looked up, at the last try
 	broke    string        // the address of the host whose link broke last
 	brokeAt  time.Duration
+
+	// For Health, since when it lasts; 0: it does not.
+	making    time.Duration // Props that make a child have not returned
+	following time.Duration // nor has Follow of a source of leadership
+	stopping  time.Duration // the child was told to stop
+	waiting   time.Duration // there is no host, or none is known and mail waits for it
 }
 
 // why says what stood in the way of a question that was asked at the clock's reading since;
@@ -47,6 +54,23 @@ func (m *Manager) why(since time.Duration) string {
 		all = append(all, fmt.Sprintf("%d messages wait here", s.Buffered))
 	}
 	return strings.Join(all, ", ")
+}
+
+// timeTrouble notes since when what Health tells lasts.
+func (c *controller) timeTrouble(s Status) {
+	now := c.now()
+	since := func(at *time.Duration, lasts bool) {
+		if !lasts {
+			*at = 0
+		} else if *at == 0 {
+			*at = now
+		}
+	}
+	since(&c.known.making, c.making != nil)
+	since(&c.known.following, c.following)
+	since(&c.known.stopping, s.Phase == HandingOver || s.Phase == Yielding || s.Phase == Stopping)
+	// A host without this package announces nothing.
+	since(&c.known.waiting, s.Host == (lease.Owner{}) && (s.Buffered > 0 || c.dir != nil && c.sign == nil))
 }
 
 // tellTrouble makes what is known of it visible.
