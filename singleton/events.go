@@ -3,9 +3,12 @@ package singleton
 import (
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
+	"github.com/holdfast-go/holdfast/internal/meters"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -81,5 +84,92 @@ func (c *controller) event(e Event) {
 func (c *controller) try(what string, f func()) {
 	if err := boundary.Contained(f); err != nil {
 		c.log.Error(what+" failed", zap.Error(err))
+	}
+}
+
+// instruments are a node's metrics of its singletons, all of them together: one
+// series each, however many singletons there are. They carry holdfast.node.
+type instruments struct {
+	hosted        meters.Counter
+	buffered      meters.Counter
+	dropped       meters.Counter
+	undeliverable meters.Counter
+	unconfirmed   meters.Counter
+	relayed       meters.Counter
+	unordered     meters.Counter
+	overruns      meters.Counter
+	restarts      meters.Counter
+	hostless      meters.Times
+	handOver      meters.Times
+}
+
+func newInstruments(mp metric.MeterProvider, node string) (*instruments, error) {
+	m := meters.New(mp, "singleton", attribute.String("holdfast.node", node))
+	i := &instruments{
+		hosted:        m.UpDown("hosted", "Singletons whose child runs on this node."),
+		buffered:      m.UpDown("buffered", "Messages that wait on this node for a host, or to be taken up by it."),
+		dropped:       m.Counter("dropped", "Messages that found a buffer full, or were left when a manager ended."),
+		undeliverable: m.Counter("undeliverable", "Messages that could not be encoded, decoded or routed."),
+		unconfirmed:   m.Counter("unconfirmed", "Messages that are not known to have arrived when their link broke."),
+		relayed:       m.Counter("relayed", "Messages that were forwarded for others, each kept until it was taken up."),
+		unordered:     m.Counter("unordered", "Moves after which the order of messages was not guaranteed."),
+		overruns:      m.Counter("overruns", "Handlers that were running when the lease was lost."),
+		restarts:      m.Counter("restarts", "Children that ended by themselves."),
+		hostless:      m.Times("hostless", "Time without a host that this node's messages could go to."),
+		handOver: m.Times("handover",
+			"Planned hand-overs, from the child being told to stop until the lease was transferred."),
+	}
+	return i, m.Err()
+}
+
+// meter tells what changed from one status to the next.
+func (c *controller) meter(old, now Status) {
+	c.metrics.changed(old, now)
+	if now.Unordered > old.Unordered {
+		c.log.Warn("mail went on before all that was sent the old way was known to have arrived")
+		c.event(Event{Kind: OrderNotKept, Token: now.Token})
+	}
+}
+
+func (i *instruments) changed(old, now Status) {
+	add := func(to meters.Counter, d int) {
+		if d != 0 {
+			to.Add(int64(d))
+		}
+	}
+	add(i.buffered, now.Buffered-old.Buffered)
+	add(i.hosted, one(now.Phase.hosts())-one(old.Phase.hosts()))
+	add(i.dropped, now.Dropped-old.Dropped)
+	add(i.undeliverable, now.Undeliverable-old.Undeliverable)
+	add(i.unconfirmed, now.Unconfirmed-old.Unconfirmed)
+	add(i.relayed, now.Relayed-old.Relayed)
+	add(i.unordered, now.Unordered-old.Unordered)
+}
+
+// hosts reports whether there is a child in p.
+func (p Phase) hosts() bool {
+	switch p {
+	case Active, Inviting, HandingOver, Yielding, Stopping:
+		return true
+	}
+	return false
+}
+
+func one(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// meterHost measures for how long there was no host.
+func (c *controller) meterHost() {
+	switch routable := c.proxy.Routable(); {
+	case routable && c.hostlessAt != 0:
+		d := c.clock.Now().Mono - c.hostlessAt + time.Nanosecond
+		c.hostlessAt = 0
+		c.metrics.hostless.Record(d)
+	case !routable && c.hostlessAt == 0:
+		c.hostlessAt = c.clock.Now().Mono
 	}
 }

@@ -3,9 +3,12 @@ package singleton
 import (
 	"context"
 	"errors"
+	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-go/holdfast/internal/actors"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -60,4 +63,67 @@ func (c *controller) alive() (is bool) {
 		c.try("the lease", func() { is = c.term.CheckAlive() })
 	}
 	return is
+}
+
+// The following waits for a name that another node holds.
+
+// waitFree has the lease say when the name may be free, or tries again. A lease that was
+// won and was lost at once may be so again: it is not asked for without a pause.
+func (c *controller) waitFree() {
+	w, ok := lease.As[lease.Waiter](c.lease)
+	if !ok || c.unused && c.phase == Standby {
+		c.retryLater(pollMost) // tries again where others would be told
+		return
+	}
+	c.stopWaiting()
+	n := c.waiting
+	d := c.delay()
+	err := boundary.Call(func() error {
+		c.unwait = w.OnFree(func() {
+			if d == 0 {
+				c.post(func() { c.onFree(n) })
+				return
+			}
+			c.clock.AfterFunc(d, func() { c.post(func() { c.onFree(n) }) })
+		})
+		return nil
+	})
+	if err != nil {
+		c.log.Error("the lease's OnFree failed: it is tried again from time to time", zap.Error(err))
+		c.retryLater(pollMost)
+	}
+}
+
+// What the pauses between acquisitions grow to: if the store failed, and may be back any
+// moment; and if the lease does not tell that the name is free.
+const (
+	failingMost = time.Second
+	pollMost    = 10 * time.Second
+)
+
+func (c *controller) retryLater(most time.Duration) {
+	c.stopWaiting()
+	n := c.waiting
+	t := c.clock.AfterFunc(actors.Backoff(c.failures, min(c.set.backoffMin, most), most), func() { c.post(func() { c.onFree(n) }) })
+	c.failures++
+	c.unwait = t.Stop
+}
+
+// onFree: the wait of that number is over. What an earlier one says is stale.
+func (c *controller) onFree(n int) {
+	switch {
+	case n != c.waiting:
+	case c.phase == Offered:
+		c.take.Await(c.port()) // free for us: it may have been handed over
+	default:
+		c.fire(free)
+	}
+}
+
+func (c *controller) stopWaiting() {
+	c.waiting++
+	if stop := c.unwait; stop != nil {
+		c.unwait = nil
+		c.try("the lease", func() { stop() })
+	}
 }

@@ -5,11 +5,177 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 )
+
+// InviteWait is how long a node that was asked may take to answer with an offer.
+const InviteWait = time.Second
+
+// OfferWait is how long an offer may take to be made. It is shorter than InviteWait: a
+// node that can't reach its store says so, and is not taken for one that can't be
+// reached.
+const OfferWait = InviteWait / 2
+
+// QuietPeriod is for how long a former host that other nodes sent mail to goes on
+// forwarding once they can know the next host: what they sent before, and the markers
+// behind it, may be under way.
+const QuietPeriod = 500 * time.Millisecond
+
+// Port is what Giving and Accepting need of the owner of a Machine. Its functions are
+// called on the owner's loop, and those given to it are called there.
+type Port interface {
+	Name() string
+	Self() *wire.Node
+	Clock() lease.Clock
+	Log() *zap.Logger
+	Send(address string, m proto.Message)
+	// Post has f called on the loop.
+	Post(f func())
+	// Aside calls f elsewhere, and what it returns on the loop.
+	Aside(f func() (then func()))
+	// Offers returns what makes an offer, and is called aside. Its context ends
+	// OfferWait after it was called, or with the owner's life.
+	Offers() func(context.Context) (lease.Offer, error)
+	Life() context.Context
+	State() Machine
+	// Fire feeds the Machine, and carries its effects out.
+	Fire(Event)
+}
+
+func now(p Port) time.Duration { return p.Clock().Now().Mono }
+
+// Decline answers an invitation with no.
+func Decline(p Port, to *wire.Node, number uint64, why string) {
+	p.Send(to.Address, &wire.Offer{Name: p.Name(), From: p.Self(), Number: number, Declined: wire.Text(why)})
+}
+
+// Giving is the host's side of a hand-over: the node that is asked, and its offer. The
+// zero value is none. It belongs to the owner's loop.
+type Giving struct {
+	Number uint64      // of the hand-over, on this node; 0: there is none
+	To     *wire.Node  // the node that is asked, or made the offer
+	Offer  lease.Offer // the last that came
+	at     time.Duration
+	timer  actors.Alarm // until no answer is waited for, or an offer is asked for again
+	again  bool         // a new offer was asked for with nothing running
+}
+
+// Ask asks a node for an offer, or, without incarnation, any life at its address. silent
+// is called if no answer comes.
+func (g *Giving) Ask(p Port, number uint64, to *wire.Node, silent func()) {
+	g.Halt()
+	*g = Giving{Number: number, To: to}
+	g.invite(p)
+	g.await(p, silent)
+}
+
+// AskAgain carries out the effect of that name: who made the offer is asked for a new
+// one, and nothing runs meanwhile.
+func (g *Giving) AskAgain(p Port) {
+	g.again = true
+	g.invite(p)
+	g.await(p, func() {
+		p.Log().Info("no new offer came", zap.String("node", g.To.GetAddress()))
+		p.Fire(Declined)
+	})
+}
+
+func (g *Giving) invite(p Port) {
+	p.Send(g.To.GetAddress(), &wire.Invite{Name: p.Name(), From: p.Self(), Number: g.Number})
+}
+
+func (g *Giving) await(p Port, silent func()) {
+	g.timer.Set(p.Clock(), p.Post, InviteWait, func() {
+		if p.State().Phase.Asks() {
+			silent()
+		}
+	})
+}
+
+// Answered takes an answer of the node that is asked. A refusal while others may be
+// asked instead is refused's.
+func (g *Giving) Answered(p Port, m *wire.Offer, refused func()) {
+	if g.Number == 0 || m.Number != g.Number || !g.asked(m.From) {
+		return
+	}
+	switch s := p.State(); {
+	case m.Declined != "":
+		g.Halt()
+		p.Log().Info("an invitation was declined", zap.String("node", m.From.Address), zap.String("why", m.Declined))
+		if s.Phase == Inviting {
+			refused()
+			return
+		}
+		p.Fire(Declined)
+	case s.Phase.Asks():
+		g.Halt()
+		g.To = m.From
+		g.take(p, m)
+		p.Fire(Invited)
+		g.keepFresh(p)
+	case s.Offer && s.Phase.Waits():
+		g.take(p, m) // it lives longer than the one before
+	}
+}
+
+// asked reports whether a node is the one that was. Without incarnation that is any life
+// at its address.
+func (g *Giving) asked(from *wire.Node) bool {
+	if g.To.GetIncarnation() == "" {
+		return from != nil && from.Address == g.To.GetAddress()
+	}
+	return from.Is(g.To)
+}
+
+func (g *Giving) take(p Port, m *wire.Offer) { g.Offer, g.at = m.Lease(), now(p) }
+
+// keepFresh has the offer made again while what runs takes its time to stop.
+func (g *Giving) keepFresh(p Port) {
+	waits := func() bool { s := p.State(); return s.Offer && s.Phase.Waits() }
+	if !waits() {
+		return
+	}
+	g.timer.Set(p.Clock(), p.Post, max(g.Offer.Lifetime/3, time.Millisecond), func() {
+		if waits() {
+			g.invite(p)
+			g.keepFresh(p)
+		}
+	})
+}
+
+// TooOld reports whether the offer may be over before the lease is handed over to it. One
+// that was asked for with nothing running is as new as can be.
+func (g *Giving) TooOld(p Port) bool {
+	return !g.again && now(p)-g.at > g.Offer.Lifetime/2
+}
+
+// LinkBroke has the offer taken for too old until a new one comes: who made it may be gone.
+func (g *Giving) LinkBroke(p Port, address string) {
+	if s := p.State(); s.Offer && s.Phase.Waits() && g.To.GetAddress() == address {
+		g.at = now(p) - g.Offer.Lifetime - 1
+	}
+}
+
+// Off tells the node that was asked that the hand-over is off.
+func (g *Giving) Off(p Port) {
+	if g.To != nil && g.Number != 0 {
+		p.Send(g.To.Address, &wire.HandedOver{Name: p.Name(), From: p.Self(), Number: g.Number, Off: true})
+	}
+	g.End()
+}
+
+// End ends the hand-over. To is left: it says what an order was about.
+func (g *Giving) End() {
+	g.Halt()
+	*g = Giving{To: g.To}
+}
+
+// Halt stops what is waited for.
+func (g *Giving) Halt() { g.timer.Stop() }
 
 // Accepting is the next host's side of a hand-over: who invited it, its offer, and what
 // comes before it takes up the lease. The zero value is none. It belongs to the owner's
