@@ -3,7 +3,6 @@ package singleton
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -19,11 +18,8 @@ import (
 
 // restoreState gives a new child the state that was handed over; on the child's
 // goroutine. If that fails the child ends, and the next one starts cold.
-func (c *controller) restoreState(a actor.Actor) error {
-	state, ok := c.states.takeGiven()
-	if !ok {
-		return nil
-	}
+func (c *controller) restoreState(a actor.Actor, state []byte, given *handover.States) error {
+	c.post(func() { given.Drop() })
 	err := stateful.Give(a, state)
 	if err == nil {
 		return nil
@@ -48,10 +44,11 @@ func (c *controller) stopChild() {
 		c.ctx.Stop(c.proxy.child)
 	} else {
 		if c.hold.Offer {
-			c.states.ask()
+			c.asks.Store(askState)
 		} else {
-			c.states.forgo()
+			c.asks.Store(askAlone)
 		}
+		c.notLeft = nil
 		c.askToStop()
 		c.later(&c.deadline, c.set.stopWithin, func() { c.fire(handover.Overdue) })
 	}
@@ -136,129 +133,68 @@ func (c *controller) onChildEnded() {
 		c.log.Warn("the child ended by itself", zap.Any("panic", c.crash))
 	}
 	c.event(Event{Kind: ChildEnded, Token: token, Panic: c.crash, Overruns: int(overruns)})
-	if err := c.states.failure(); err != nil {
+	if err := c.notLeft; err != nil {
 		c.log.Warn("cold start: the child's state is not handed over", zap.Error(err))
 		c.event(Event{Kind: ColdStart, Token: token, Reason: err})
 	}
-	if !own && c.hold.Offer {
-		if err := c.states.passOn(); err != nil {
-			c.event(Event{Kind: ColdStart, Token: token, Reason: err})
-		}
+	// A state that the child was not given is left to the next host.
+	if !own && c.hold.Offer && len(c.leaves().Absorb(c.given)) > 0 {
+		c.event(Event{Kind: ColdStart, Token: token, Reason: handover.ErrBudget})
 	}
 	c.fire(handover.Ended)
 }
 
-// handoverState is the state of a child on its way out of this node or into it. It is
-// written on the child's goroutine and by the controller.
-type handoverState struct {
-	budget *handover.Budget
+// What a child that ends is asked for.
+const (
+	askNothing = iota
+	askState   // its state, for the next host
+	askAlone   // nothing, as no node takes over
+)
 
-	mu    sync.Mutex
-	want  bool             // the child that ends is to leave its state
-	alone bool             // it is to end, and no node is there to leave its state to
-	left  *handover.States // what it left
-	given *handover.States // what the next one is to begin with
-	err   error
-}
+// sole is the key of a singleton's state.
+const sole = ""
 
 // maxState bounds the state that a child hands over, in bytes. One that is larger than a message
 // between nodes may be is found when it is sent.
 const maxState = 1 << 20
 
-// sole is the key of a singleton's state.
-const sole = ""
-
-// ask asks the child that is about to end for its state.
-func (b *handoverState) ask() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.want, b.err = true, nil
-}
-
-// forgo says that no node takes over from the child that is about to end.
-func (b *handoverState) forgo() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.alone, b.err = true, nil
-}
-
-// leave takes the state of a child that has ended.
-func (b *handoverState) leave(a actor.Actor, lost bool) {
-	b.mu.Lock()
-	want, alone := b.want, b.alone
-	b.mu.Unlock()
-	if !want && !alone {
+// leaveState takes the state of a child that has ended, on the child's goroutine.
+func (c *controller) leaveState(a actor.Actor, lost bool) {
+	asked := c.asks.Load()
+	if asked == askNothing {
 		return
 	}
 	var state []byte
 	var err error
-	if want && !lost {
+	if asked == askState && !lost {
 		state, err = stateful.Take(a, maxState)
 	} else if _, ok := a.(hosting.Stateful); ok {
-		if err = errNoSuccessor; want {
+		if err = errNoSuccessor; asked == askState {
 			err = errShutOff
 		}
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if err == nil && state != nil {
-		b.left = handover.NewStates(b.budget)
-		err = b.left.Put(sole, state)
-	}
-	b.err = err
+	c.post(func() {
+		if err == nil && state != nil {
+			err = c.leaves().Put(sole, state)
+		}
+		c.notLeft = err
+	})
 }
 
-// take empties what was left.
-func (b *handoverState) take() *handover.States {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	left := b.left
-	b.want, b.alone, b.left, b.err = false, false, nil, nil
+// leaves is where what is left for the next host is kept.
+func (c *controller) leaves() *handover.States {
+	if c.leftState == nil {
+		c.leftState = handover.NewStates(&handover.Of(c.system).Left)
+	}
+	return c.leftState
+}
+
+// takeLeft empties what was left.
+func (c *controller) takeLeft() *handover.States {
+	left := c.leftState
+	c.asks.Store(askNothing)
+	c.leftState, c.notLeft = nil, nil
 	return left
-}
-
-// give keeps what was handed over for the next child.
-func (b *handoverState) give(s *handover.States) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.given = s
-}
-
-// hasGiven reports whether there is a state for the next child.
-func (b *handoverState) hasGiven() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.given.Len() > 0
-}
-
-// takeGiven takes the state for the next child out.
-func (b *handoverState) takeGiven() (state []byte, ok bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.given.Take(sole)
-}
-
-// passOn leaves a state that the child was not given.
-func (b *handoverState) passOn() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.given.Len() == 0 {
-		return nil
-	}
-	if b.left == nil {
-		b.left = handover.NewStates(b.budget)
-	}
-	if lost := b.left.Absorb(b.given); len(lost) > 0 {
-		return handover.ErrBudget
-	}
-	return nil
-}
-
-// failure says why a child that was to leave its state did not.
-func (b *handoverState) failure() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.err
 }
 
 var (

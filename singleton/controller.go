@@ -3,6 +3,7 @@ package singleton
 import (
 	"context"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -81,11 +82,14 @@ type controller struct {
 	invites      uint64               // number of the last hand-over; begins at random, so that it differs from an earlier manager's
 	inv          invitation
 	take         handover.Accepting
-	late         *handover.Taking // of the last hand-over that this node gave up without a word of the host
-	introduction actors.Alarm     // introduces this node again
-	introduceAt  time.Duration    // when that is due
-	hostAt       string           // address of the host that this node introduces itself to
-	states       *handoverState
+	late         *handover.Taking               // of the last hand-over that this node gave up without a word of the host
+	introduction actors.Alarm                   // introduces this node again
+	introduceAt  time.Duration                  // when that is due
+	hostAt       string                         // address of the host that this node introduces itself to
+	asks         atomic.Int32                   // what a child that ends is asked for; read on its goroutine
+	leftState    *handover.States               // what it left
+	notLeft      error                          // why it did not
+	given        *handover.States               // what the next child is to begin with
 	sendings     map[*handover.Sending]struct{} // states on their way to other nodes
 
 	known      trouble       // without hostless
@@ -102,7 +106,7 @@ type controller struct {
 
 func newController(m *Manager) *controller {
 	c := &controller{Manager: m, machine: machine{hold: handover.Machine{Policy: handover.Policy{Yields: m.set.overdue == hosting.ReleaseAfterTTL}}},
-		candidates: map[string]candidate{}, invites: rand.Uint64(), states: &handoverState{budget: &handover.Of(m.system).Left}, sendings: map[*handover.Sending]struct{}{}}
+		candidates: map[string]candidate{}, invites: rand.Uint64(), sendings: map[*handover.Sending]struct{}{}}
 	c.proxy.init(c)
 	return c
 }
@@ -308,10 +312,10 @@ func (c *controller) carryOut(f effect) {
 	case handover.DoAdopt:
 		c.adopt()
 	case handover.DoRelease:
-		if n := len(c.states.take().Drop()); n > 0 {
+		if n := len(c.takeLeft().Drop()); n > 0 {
 			c.event(Event{Kind: ColdStart, Token: c.token(), Reason: errOfferGone})
 		}
-		if _, ok := c.states.takeGiven(); ok {
+		if len(c.given.Drop()) > 0 {
 			c.event(Event{Kind: ColdStart, Token: c.token(), Reason: errNotRestored})
 		}
 		c.endTerm()

@@ -149,8 +149,8 @@ func (c *controller) ended() {
 	for x := range c.sendings {
 		x.Leave()
 	}
-	c.states.take().Drop()
-	c.states.takeGiven()
+	c.takeLeft().Drop()
+	c.given.Drop()
 	c.endTerm()
 	c.phase = Closed
 	c.proxy.shut()

@@ -148,7 +148,7 @@ func (c *controller) transfer() {
 // to adopt, and this node releases what may still be its own.
 func (c *controller) onTransferEnded(err error) {
 	token, inv := c.token(), c.inv
-	states := c.states.take()
+	states := c.takeLeft()
 	if err == nil || errors.Is(err, lease.ErrUnknown) {
 		c.sendState(inv, states)
 	} else {

@@ -56,18 +56,19 @@ func (c *controller) spawn() {
 		Internal: func(envelope any) { c.outlet.DeadLetter(c.proxy.self, envelope) },
 		OnLost:   func(error) { c.post(c.lossNoticed) },
 		OnDone:   func() { c.post(func() { c.onChildDone(g) }) },
-		OnEnd:    c.states.leave,
+		OnEnd:    c.leaveState,
 		Journal:  c.set.journal,
 	}
 	if c.take.States != nil && !c.adopted() {
 		c.forgetState()
 	}
 	if states := c.takeUp(); states.Len() > 0 {
-		c.states.give(states)
+		c.given = states
 	}
 	c.take.Forget()
-	if c.states.hasGiven() {
-		opts.OnStart = c.restoreState
+	if state, ok := c.given.Get(sole); ok {
+		given := c.given
+		opts.OnStart = func(a actor.Actor) error { return c.restoreState(a, state, given) }
 	}
 	g, err := gate.New(opts)
 	if err != nil {

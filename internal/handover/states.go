@@ -100,14 +100,16 @@ func (s *States) Put(key string, state []byte) error {
 	return nil
 }
 
-// Has reports whether there is a state with the key.
-func (s *States) Has(key string) bool {
-	if s == nil {
-		return false
+// Get returns the state with the key, if there is one, which stays.
+func (s *States) Get(key string) (state []byte, ok bool) {
+	if s != nil {
+		state, ok = s.m[key]
 	}
-	_, ok := s.m[key]
-	return ok
+	return state, ok
 }
+
+// Has reports whether there is a state with the key.
+func (s *States) Has(key string) bool { _, ok := s.Get(key); return ok }
 
 // Len counts them.
 func (s *States) Len() int {
@@ -131,10 +133,7 @@ func (s *States) Keys() []string {
 
 // Take takes a state out.
 func (s *States) Take(key string) (state []byte, ok bool) {
-	if s == nil {
-		return nil, false
-	}
-	if state, ok = s.m[key]; ok {
+	if state, ok = s.Get(key); ok {
 		delete(s.m, key)
 		s.budget.give(cost(key, state))
 	}
