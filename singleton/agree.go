@@ -178,7 +178,7 @@ func (c *controller) onAnnounced(over chan struct{}, token lease.Token) {
 		return
 	}
 	c.signedAs = token
-	if c.phase.hosts() && c.proxy.gate != nil {
-		c.proxy.announcedAs(token)
+	if c.phase.hosts() && c.proxy.gate != nil && !c.proxy.collecting {
+		c.proxy.Reopen(token)
 	}
 }

@@ -132,11 +132,7 @@ func (failed stopFailing) HandleFailure(system *actor.ActorSystem, s actor.Super
 func (c *controller) Receive(ctx actor.Context) {
 	c.ctx = ctx
 	// A restart by protoactor would stop the child behind the machine's back.
-	defer func() {
-		if r := recover(); r != nil {
-			c.log.Error("the manager panicked", zap.Any("panic", r), zap.Stack("stack"))
-		}
-	}()
+	defer c.survive("the manager panicked")
 	defer c.proxy.door.reopen()
 	defer c.proxy.flush()
 	c.proxy.door.shut()
@@ -193,6 +189,13 @@ func (c *controller) Receive(ctx actor.Context) {
 	c.publish()
 	if c.finishing {
 		c.linger()
+	}
+}
+
+// survive, when it is deferred, logs a panic.
+func (c *controller) survive(what string) {
+	if r := recover(); r != nil {
+		c.log.Error(what, zap.Any("panic", r), zap.Stack("stack"))
 	}
 }
 

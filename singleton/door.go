@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 
 	"github.com/asynkron/protoactor-go/actor"
-	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/actors"
@@ -326,11 +325,7 @@ func (c *controller) takeMail() {
 
 // takeOne survives what it panics with, for the sake of the rest.
 func (c *controller) takeOne(envelope any) {
-	defer func() {
-		if r := recover(); r != nil {
-			c.log.Error("a message was not routed", zap.Any("panic", r), zap.Stack("stack"))
-		}
-	}()
+	defer c.survive("a message was not routed")
 	message, kept := transport.Unwrap(actor.UnwrapEnvelopeMessage(envelope))
 	switch {
 	case !wire.Fits(message):
@@ -409,11 +404,11 @@ type deadLetterMailbox struct {
 
 	outlet *outlet.Outlet
 	self   *actor.PID
-	next   actor.MessageInvoker
+	actor.MessageInvoker
 }
 
 func (b *deadLetterMailbox) RegisterHandlers(next actor.MessageInvoker, d actor.Dispatcher) {
-	b.next = next
+	b.MessageInvoker = next
 	b.Mailbox.RegisterHandlers(b, d)
 }
 
@@ -437,7 +432,7 @@ func (b *deadLetterMailbox) InvokeUserMessage(message any) {
 		b.outlet.DeadLetter(b.self, message)
 		return
 	}
-	b.next.InvokeUserMessage(message)
+	b.MessageInvoker.InvokeUserMessage(message)
 }
 
 // bury makes a dead letter of mail to pid, and tells its sender, who does not wait for the
@@ -468,9 +463,4 @@ func mailIn(message any) any {
 		return m.What
 	}
 	return message
-}
-
-func (b *deadLetterMailbox) InvokeSystemMessage(message any) { b.next.InvokeSystemMessage(message) }
-func (b *deadLetterMailbox) EscalateFailure(reason, message any) {
-	b.next.EscalateFailure(reason, message)
 }

@@ -94,10 +94,9 @@ func (c *controller) settleAfter(d time.Duration, f func()) {
 // askAgain is the pause after which a host that found no successor asks again.
 const askAgain = time.Second
 
-// rankDelay is how much longer each rank waits for a free name (WithPreferred).
-const rankDelay = 100 * time.Millisecond
-
-// delay is how long this node holds back from a name that is free.
-func (c *controller) delay() time.Duration {
-	return min(time.Duration(c.rank())*rankDelay, 5*rankDelay)
-}
+// rankDelay is how much longer each rank, and mostRanks of them, waits for a free name
+// (WithPreferred).
+const (
+	rankDelay = 100 * time.Millisecond
+	mostRanks = 5
+)

@@ -110,13 +110,6 @@ func (p *proxy) open(g *gate.Gate, child *actor.PID, t lease.Token) {
 	p.gate, p.child, p.token = g, child, t
 }
 
-// announcedAs: other nodes have been told that the child is here, and route by t.
-func (p *proxy) announcedAs(t lease.Token) {
-	if !p.collecting {
-		p.Reopen(t)
-	}
-}
-
 // collect begins to take the backlog of a child that is done.
 func (p *proxy) collect(g *gate.Gate) {
 	if g == p.gate && !p.collecting {

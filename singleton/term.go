@@ -77,16 +77,9 @@ func (c *controller) waitFree() {
 	}
 	c.stopWaiting()
 	n := c.waiting
-	d := c.delay()
-	err := boundary.Call(func() error {
-		c.unwait = w.OnFree(func() {
-			if d == 0 {
-				c.post(func() { c.onFree(n) })
-				return
-			}
-			c.clock.AfterFunc(d, func() { c.post(func() { c.onFree(n) }) })
-		})
-		return nil
+	d := min(time.Duration(c.rank()), mostRanks) * rankDelay
+	err := boundary.Contained(func() {
+		c.unwait = w.OnFree(func() { c.clock.AfterFunc(d, func() { c.post(func() { c.onFree(n) }) }) })
 	})
 	if err != nil {
 		c.log.Error("the lease's OnFree failed: it is tried again from time to time", zap.Error(err))

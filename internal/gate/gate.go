@@ -76,16 +76,10 @@ type Gate struct {
 }
 
 // New returns an open gate, or one that is about to be lost if the term has
-// ended. It returns an error that is lease.ErrInvalid if a required option is
-// missing. A gate whose actor was never spawned must be closed.
+// ended. It returns an error that is lease.ErrInvalid if the term has no context. A gate whose actor was never spawned must be closed.
 func New(o Options) (*Gate, error) {
-	switch {
-	case o.Term == nil:
-		return nil, fmt.Errorf("gate: Term: %w: nil, must be a lease's term", lease.ErrInvalid)
-	case o.Term.Context() == nil:
+	if o.Term.Context() == nil { // of a user's lease
 		return nil, fmt.Errorf("gate: Term: %w: its context is nil", lease.ErrInvalid)
-	case o.Divert == nil:
-		return nil, fmt.Errorf("gate: Divert: %w: nil, refused mail must go somewhere", lease.ErrInvalid)
 	}
 	if o.Internal == nil {
 		o.Internal = o.Divert

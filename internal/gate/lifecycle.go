@@ -120,7 +120,7 @@ func (m *mailbox) stop(msg *actor.Stop) {
 		return // protoactor would ignore it, too
 	}
 	m.check() // if it fails, Stopping finds the context done
-	if m.life == unborn && (m.ctx == nil || len(m.ctx.Children()) == 0) {
+	if m.life == unborn && len(m.ctx.Children()) == 0 {
 		m.finish()
 		return
 	}
@@ -176,7 +176,7 @@ func (m *mailbox) failure(msg *actor.Failure) {
 // tell; the list of children, which is copied to be read, is for those that a
 // spawn middleware chose.
 func (m *mailbox) isChild(who *actor.PID) bool {
-	if who == nil || m.ctx == nil {
+	if who == nil {
 		return false
 	}
 	self := m.self()
@@ -232,9 +232,6 @@ func (m *mailbox) EscalateFailure(reason any, message any) {
 // unwind takes a stop on where a panic broke it off: in Stopping, before the
 // children were told, or in the handling of the last child's end.
 func (m *mailbox) unwind() {
-	if m.ctx == nil {
-		return
-	}
 	children := m.ctx.Children()
 	if len(children) == 0 {
 		m.finish()
@@ -251,11 +248,9 @@ func (m *mailbox) unwind() {
 func (m *mailbox) finish() {
 	born := m.life != unborn
 	m.life = stopping
-	if m.ctx != nil {
-		m.ctx.CancelReceiveTimeout()
-		if !m.gone() {
-			m.ctx.ActorSystem().ProcessRegistry.Remove(m.self())
-		}
+	m.ctx.CancelReceiveTimeout()
+	if !m.gone() {
+		m.ctx.ActorSystem().ProcessRegistry.Remove(m.self())
 	}
 	if born {
 		m.stopped()
@@ -312,9 +307,6 @@ func (m *mailbox) done() {
 // gone reports whether protoactor has forgotten the actor, which it does when it
 // ends it. A successor of the same name is another process.
 func (m *mailbox) gone() bool {
-	if m.ctx == nil {
-		return true
-	}
 	p, ok := m.ctx.ActorSystem().ProcessRegistry.GetLocal(m.self().Id)
 	return !ok || p != m.process
 }
@@ -322,9 +314,6 @@ func (m *mailbox) gone() bool {
 // tell tells all that protoactor would have told that the actor has
 // ended.
 func (m *mailbox) tell() {
-	if m.ctx == nil {
-		return
-	}
 	terminated := &actor.Terminated{Who: m.self()}
 	m.watchers.ForEach(func(_ int, pid *actor.PID) { m.send(pid, terminated) })
 	if parent := m.ctx.Parent(); parent != nil {
@@ -334,23 +323,14 @@ func (m *mailbox) tell() {
 
 // send reaches an actor whose mailbox may be a user's.
 func (m *mailbox) send(pid *actor.PID, message any) {
-	if m.ctx == nil || pid == nil {
-		return
+	if pid != nil {
+		outlet.Signal(m.ctx.ActorSystem(), pid, message)
 	}
-	outlet.Signal(m.ctx.ActorSystem(), pid, message)
 }
 
-func (m *mailbox) self() *actor.PID {
-	if m.ctx == nil {
-		return nil
-	}
-	return m.ctx.Self()
-}
+func (m *mailbox) self() *actor.PID { return m.ctx.Self() }
 
 func (m *mailbox) log(text string, reason any) {
-	if m.ctx == nil {
-		return
-	}
 	system, self := m.ctx.ActorSystem(), m.self()
 	system.Logger().Error(text, slog.String("lease", m.gate.name),
 		slog.Uint64("token", uint64(m.gate.token)), slog.Any("self", self), slog.Any("reason", reason))

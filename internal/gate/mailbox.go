@@ -37,7 +37,7 @@ type mailbox struct {
 	seen    reflect.Type  // of the front door's last message
 	_       [64]byte
 
-	ctx       actor.Context // of the actor; nil if protoactor gave something else
+	ctx       actor.Context // of the actor
 	process   actor.Process // what the actor is registered as
 	watchers  actor.PIDSet
 	restarted bool // a Restart passed
@@ -75,13 +75,9 @@ func (m *mailbox) UserMessageCount() int { return m.inner.UserMessageCount() }
 // RegisterHandlers is where an actor comes to be behind the gate: a spawn that
 // fails because its name is taken doesn't get here.
 func (m *mailbox) RegisterHandlers(invoker actor.MessageInvoker, dispatcher actor.Dispatcher) {
-	m.next = invoker
-	if ctx, ok := invoker.(actor.Context); ok {
-		m.ctx = ctx
-		m.process, _ = ctx.ActorSystem().ProcessRegistry.GetLocal(ctx.Self().Id)
-	}
-	// Without a context the end of the actor would go unnoticed.
-	if m.ctx == nil || (!m.child && !m.gate.bound.CompareAndSwap(false, true)) {
+	m.next, m.ctx = invoker, invoker.(actor.Context) // else the end of the actor would go unnoticed
+	m.process, _ = m.ctx.ActorSystem().ProcessRegistry.GetLocal(m.self().Id)
+	if !m.child && !m.gate.bound.CompareAndSwap(false, true) {
 		m.gate = m.gate.spent()
 	}
 	if !m.child && reflect.TypeOf(dispatcher) != defaultDispatcher {
@@ -200,9 +196,7 @@ func (m *mailbox) returned() {
 // refuse hands a message to the guardian, or a child's to the dead letters.
 func (m *mailbox) refuse(envelope any, front bool) {
 	if m.child {
-		if m.ctx != nil {
-			outlet.Of(m.ctx.ActorSystem()).DeadLetter(m.ctx.Self(), envelope)
-		}
+		outlet.Of(m.ctx.ActorSystem()).DeadLetter(m.self(), envelope)
 		return
 	}
 	if front {
