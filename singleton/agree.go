@@ -87,8 +87,11 @@ func (p *proxy) refuses(n *wire.Node) bool {
 	return p.judged.refused != nil && n.GetIncarnation() == p.judged.of
 }
 
-// maxTold bounds how many hosts are remembered as logged.
-const maxTold = 64
+// logged is what a host said of itself when that was logged.
+type logged struct {
+	of   string
+	said [2]string
+}
 
 // judge judges the present host, and logs once for each life of a host that is at odds
 // with this node; lines of many singletons are bounded together.
@@ -107,13 +110,10 @@ func (p *proxy) judge(r lease.Record, known bool) {
 	}
 	what.differs = said.Differs(r, p.agreement())
 	p.judged = what
-	if what.refused == nil && what.differs == "" || p.told[what.of] == what.said {
+	if what.refused == nil && what.differs == "" || p.told == (logged{what.of, what.said}) {
 		return
 	}
-	if p.told == nil || len(p.told) >= maxTold {
-		p.told = map[string][2]string{}
-	}
-	p.told[what.of] = what.said
+	p.told = logged{what.of, what.said}
 	missed, ok := registryOf(p.system).odds.Open(p.clock.Now().Mono)
 	if !ok {
 		return // Status says it
@@ -129,12 +129,6 @@ func (p *proxy) judge(r lease.Record, known bool) {
 // The following tells other nodes where the host is, if the lease can't tell its holder
 // (WithLease): the host holds a second lease, of the Keeper, whose record has its address.
 // Only the first lease says whether the child may run.
-
-// hostName is the name of the second lease.
-func hostName(name string) string {
-	n, _ := lease.Name("host", name) // checked by Start
-	return n
-}
 
 // silent reports whether the lease can't tell its holder.
 func silent(l lease.Lease) bool {

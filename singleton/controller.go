@@ -111,12 +111,8 @@ func newController(m *Manager) *controller {
 	return c
 }
 
-// supervisor stops a child that panics. The machine restarts it.
-func (c *controller) supervisor() actor.SupervisorStrategy {
-	return stopFailing(func(reason any) { c.crash = reason })
-}
-
-// stopFailing is the strategy of a supervisor that stops its children when they fail. Subscribers
+// stopFailing is the strategy of a supervisor that stops its children when they fail: the machine
+// restarts them. Subscribers
 // hear of it when the child has been stopped: protoactor's own strategies publish before, and a
 // subscriber that panics leaves the child suspended.
 type stopFailing func(reason any)
@@ -201,7 +197,6 @@ func (c *controller) survive(what string) {
 
 // begin runs first.
 func (c *controller) begin() {
-	c.proxy.self = c.ctx.Self()
 	c.unfollow = append(c.unfollow, c.proxy.door.serve())
 	c.try("the lease's OnLost", func() {
 		stop := c.lease.OnLost(func(lease.Loss) { c.post(c.lossNoticed) })
@@ -252,13 +247,7 @@ func (c *controller) fire(e event) {
 func (c *controller) carryOut(f effect) {
 	switch f {
 	case handover.DoAcquire:
-		ctx, cancel := context.WithCancel(c.life)
-		c.cancelAcq = cancel
-		c.async(func() func() {
-			defer cancel()
-			ok, err := boundary.Get(func() (bool, error) { return c.lease.Acquire(ctx) })
-			return func() { c.onAcquired(ok, err) }
-		})
+		c.acquire(c.lease.Acquire)
 	case cancelAcquire:
 		c.cancelAcq()
 	case waitFree:

@@ -73,16 +73,10 @@ type told struct{ what any }
 
 func (d *door) init(p *proxy) {
 	d.p = p
-	d.short = fastpath.Sender{System: p.system, Family: family(p.name), Codec: wire.CodecProto, Lost: &p.lost,
+	// No other family has the first segment: a % is of an escape, which goes on in another way.
+	d.short = fastpath.Sender{System: p.system, Family: named("%s", p.name), Codec: wire.CodecProto, Lost: &p.lost,
 		Takes: func(string) (can, known bool) { return d.plain, true }}
-	d.out.Init(transport.Of(p.system), p, managerID(p.name), p.payload+wire.Headroom, &p.lost)
-}
-
-// family is under what ids of actors.Families a singleton is reached. No other has the
-// first segment: a % is of an escape, which goes on in another way.
-func family(name string) string {
-	lname, _ := lease.Name("%s", name) // checked by Start
-	return lname
+	d.out.Init(transport.Of(p.system), p, p.pid.Id, p.payload+wire.Headroom, &p.lost)
 }
 
 // serve has other nodes reach the door by plain messages, until stop is called.
@@ -399,12 +393,8 @@ func (*fastProcess) Stop(*actor.PID) {}
 // silence. What only an actor system may say of an actor's life is turned away.
 type deadLetterMailbox struct {
 	actor.Mailbox
-	door *door
-	over *atomic.Bool
-
-	outlet *outlet.Outlet
-	self   *actor.PID
 	actor.MessageInvoker
+	door *door
 }
 
 func (b *deadLetterMailbox) RegisterHandlers(next actor.MessageInvoker, d actor.Dispatcher) {
@@ -415,21 +405,21 @@ func (b *deadLetterMailbox) RegisterHandlers(next actor.MessageInvoker, d actor.
 // PostUserMessage turns nil away: protoactor's mailboxes count it, and never find it.
 func (b *deadLetterMailbox) PostUserMessage(message any) {
 	if message == nil {
-		b.outlet.DeadLetter(b.self, message)
+		b.door.p.outlet.DeadLetter(b.door.p.pid, message)
 		return
 	}
 	b.door.post(message)
 }
 
 func (b *deadLetterMailbox) InvokeUserMessage(message any) {
-	if b.over.Load() {
+	if b.door.p.over.Load() {
 		if mail := mailIn(message); mail != nil {
-			bury(b.door.p.system, b.self, mail)
+			bury(b.door.p.system, b.door.p.pid, mail)
 		}
 		return
 	}
 	if wire.OfSystem(actor.UnwrapEnvelopeMessage(message)) {
-		b.outlet.DeadLetter(b.self, message)
+		b.door.p.outlet.DeadLetter(b.door.p.pid, message)
 		return
 	}
 	b.MessageInvoker.InvokeUserMessage(message)

@@ -124,14 +124,7 @@ func newInstruments(mp metric.MeterProvider, node string) (*instruments, error) 
 
 // meter tells what changed from one status to the next.
 func (c *controller) meter(old, now Status) {
-	c.metrics.changed(old, now)
-	if now.Unordered > old.Unordered {
-		c.log.Warn("mail went on before all that was sent the old way was known to have arrived")
-		c.event(Event{Kind: OrderNotKept, Token: now.Token})
-	}
-}
-
-func (i *instruments) changed(old, now Status) {
+	i := c.metrics
 	add := func(to meters.Counter, d int) {
 		if d != 0 {
 			to.Add(int64(d))
@@ -144,6 +137,10 @@ func (i *instruments) changed(old, now Status) {
 	add(i.unconfirmed, now.Unconfirmed-old.Unconfirmed)
 	add(i.relayed, now.Relayed-old.Relayed)
 	add(i.unordered, now.Unordered-old.Unordered)
+	if now.Unordered > old.Unordered {
+		c.log.Warn("mail went on before all that was sent the old way was known to have arrived")
+		c.event(Event{Kind: OrderNotKept, Token: now.Token})
+	}
 }
 
 // hosts reports whether there is a child in p.

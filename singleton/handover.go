@@ -205,7 +205,7 @@ func (c *controller) onHost(m *hostNoticed) {
 // sendState sends the child's state to the next host, and then HandedOver.
 func (c *controller) sendState(inv invitation, states *handover.States) {
 	x := handover.Send(handover.Config{
-		System: c.system, Clock: c.clock, Actor: managerID(c.name), Limit: wire.PayloadLimit(c.system) + wire.Headroom,
+		System: c.system, Clock: c.clock, Actor: c.pid.Id, Limit: wire.PayloadLimit(c.system) + wire.Headroom,
 		Name: c.lname, Number: inv.Number, Nonce: inv.Offer.Nonce, From: c.proxy.Self, To: inv.To, Within: inv.Offer.Lifetime,
 		Sole:  true,
 		Holds: func() bool { return c.Status().Host.Incarnation == inv.To.Incarnation },
@@ -353,13 +353,7 @@ func (c *controller) adopt() {
 	c.take.Halt()
 	l, _ := lease.As[lease.TransferLease](c.lease)
 	offer := c.take.Offer
-	ctx, cancel := context.WithCancel(c.life)
-	c.cancelAcq = cancel
-	c.async(func() func() {
-		defer cancel()
-		ok, err := boundary.Get(func() (bool, error) { return l.Adopt(ctx, offer) })
-		return func() { c.onAcquired(ok, err) }
-	})
+	c.acquire(func(ctx context.Context) (bool, error) { return l.Adopt(ctx, offer) })
 }
 
 // port is the manager as the two sides of a hand-over see it.

@@ -53,7 +53,7 @@ func (c *controller) spawn() {
 	opts := gate.Options{
 		Term:     c.term,
 		Divert:   func(envelope any) { c.proxy.divert(g, envelope) },
-		Internal: func(envelope any) { c.outlet.DeadLetter(c.proxy.self, envelope) },
+		Internal: func(envelope any) { c.outlet.DeadLetter(c.pid, envelope) },
 		OnLost:   func(error) { c.post(c.lossNoticed) },
 		OnDone:   func() { c.post(func() { c.onChildDone(g) }) },
 		OnEnd:    c.leaveState,
@@ -81,9 +81,9 @@ func (c *controller) spawn() {
 	c.making = mk
 	c.later(&mk.late, makingMost, func() { c.fire(unmade) })
 	c.remind(&mk.reminder, mk.since, firstReminder, "the child's Props do not return", Event{Kind: NotStarting, Token: g.Token()})
-	name := fmt.Sprintf("%s/%d-%d", c.proxy.self.Id, c.term.Token(), c.proxy.lives)
+	name := fmt.Sprintf("%s/%d-%d", c.pid.Id, c.term.Token(), c.proxy.lives)
 	boundary.Aside(func() (struct{}, error) {
-		return struct{}{}, g.Spawn(c.system, c.proxy.self, name, c.props, actor.WithSenderMiddleware(reply.Middleware(c.system)))
+		return struct{}{}, g.Spawn(c.system, c.pid, name, c.props, actor.WithSenderMiddleware(reply.Middleware(c.system)))
 	}, func(_ struct{}, err error) {
 		c.post(func() { c.onMade(mk, err) })
 		if g.Mode() == gate.Ended { // it was given up, perhaps by a manager that has ended

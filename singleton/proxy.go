@@ -39,7 +39,6 @@ type proxy struct {
 	*route.Router
 	c    *controller
 	out  transport.Outbox
-	self *actor.PID
 	door door
 	over atomic.Bool // the actor has ended
 
@@ -56,10 +55,10 @@ type proxy struct {
 
 	host    lease.Record // the holder of the lease, if known
 	known   bool
-	learned time.Duration        // when it became the holder, as far as this node knew
-	heard   int                  // how often this node heard of it
-	judged  judgement            // of what the host says of itself
-	told    map[string][2]string // by incarnation: what hosts said that was told
+	learned time.Duration // when it became the holder, as far as this node knew
+	heard   int           // how often this node heard of it
+	judged  judgement     // of what the host says of itself
+	told    logged
 
 	warned        boundary.Line // of undeliverable messages
 	dropped       atomic.Int64
@@ -79,29 +78,25 @@ func (p *proxy) init(c *controller) {
 	p.Router = route.New(route.Config{Name: m.lname, Self: self, Limit: m.set.buffer, Bytes: maxBuffered, Custody: maxCustody,
 		Policy: m.set.drop, Patience: patience, TTL: defaultTTL}, p)
 	p.payload = wire.PayloadLimit(m.system)
-	p.out.Init(transport.Of(m.system), p, managerID(m.name), p.payload+wire.Headroom, &p.lost)
+	p.out.Init(transport.Of(m.system), p, m.pid.Id, p.payload+wire.Headroom, &p.lost)
 	p.door.init(p)
 }
 
-// post sends to the actor from anywhere, until it has ended. (Manager.pid is set
-// by Start, which may not have returned yet.)
+// post sends to the actor from anywhere, until it has ended.
 func (p *proxy) post(msg any) {
 	if !p.over.Load() {
 		p.tell(msg)
 	}
 }
 
-// tell sends to the actor, which may have ended just now.
-func (p *proxy) tell(msg any) { outlet.Tell(p.system, p.self, &told{msg}) }
-
 // divert sends the actor what a gate refused. If it has ended, as one that is stopped by
 // force may before the mailbox of its child is empty, that is a dead letter.
 func (p *proxy) divert(g *gate.Gate, envelope any) {
 	msg := &diverted{g, envelope}
-	if actor, ok := p.system.ProcessRegistry.GetLocal(p.self.Id); ok {
-		actor.SendUserMessage(p.self, &told{msg})
+	if actor, ok := p.system.ProcessRegistry.GetLocal(p.pid.Id); ok {
+		actor.SendUserMessage(p.pid, &told{msg})
 	} else if mail := mailIn(msg); mail != nil {
-		bury(p.system, p.self, mail)
+		bury(p.system, p.pid, mail)
 	}
 }
 
@@ -358,7 +353,7 @@ func (p *proxy) deadLetter(it *route.Item) {
 		msg = wire.Local(it.Wire, it.Wire.Sender.PID(), nil)
 	}
 	if msg != nil {
-		p.outlet.DeadLetter(p.self, msg)
+		p.outlet.DeadLetter(p.pid, msg)
 	}
 }
 

@@ -135,7 +135,7 @@ func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *
 			return nil, invalid("%v", err)
 		}
 	}
-	m := &Manager{name: name, pid: system.NewLocalPID(managerID(name)), lname: lname, system: system, keeper: keeper,
+	m := &Manager{name: name, pid: system.NewLocalPID(named("holdfast/singleton", name)), lname: lname, system: system, keeper: keeper,
 		lease: set.lease, set: set, props: props,
 		clock: lease.SystemClock(), outlet: outlet.Of(system), done: make(chan struct{})}
 	m.log = set.logger.With(zap.String("singleton", name))
@@ -178,7 +178,7 @@ func (m *Manager) launch(reg *registry) error {
 		m.own, m.lease = h, h
 		reg.join(m)
 	} else if m.keeper != nil && silent(m.lease) {
-		h, err := m.keeper.Lease(hostName(m.name), lease.WithMetadata(m.about()))
+		h, err := m.keeper.Lease(named("host", m.name), lease.WithMetadata(m.about()))
 		if err != nil {
 			return fmt.Errorf("singleton %.64q: %w", m.name, err)
 		}
@@ -193,16 +193,15 @@ func (m *Manager) launch(reg *registry) error {
 	c := newController(m)
 	_, err := m.system.Root.SpawnNamed(actor.PropsFromProducer(
 		func() actor.Actor { return c },
-		actor.WithSupervisor(c.supervisor()),
+		actor.WithSupervisor(stopFailing(func(reason any) { c.crash = reason })),
 		actor.WithMailbox(func() actor.Mailbox {
 			c.proxy.door.inner = actor.Unbounded()()
-			return &deadLetterMailbox{Mailbox: c.proxy.door.inner, door: &c.proxy.door, over: &c.proxy.over, outlet: m.outlet,
-				self: actor.NewPID(m.system.Address(), managerID(m.name))}
+			return &deadLetterMailbox{Mailbox: c.proxy.door.inner, door: &c.proxy.door}
 		}),
-	), managerID(m.name))
+	), m.pid.Id)
 	if err != nil {
 		m.undoLaunch()
-		return fmt.Errorf("singleton %.64q: actor %q: %w", m.name, managerID(m.name), err)
+		return fmt.Errorf("singleton %.64q: actor %q: %w", m.name, m.pid.Id, err)
 	}
 	return nil
 }
@@ -219,10 +218,10 @@ func (m *Manager) undoLaunch() {
 	}
 }
 
-// managerID is the actor id of a singleton's manager, the same on every node.
-func managerID(name string) string {
-	lname, _ := lease.Name("holdfast/singleton", name) // checked by Start
-	return lname
+// named is lease.Name of a name that Start has checked.
+func named(kind, name string) string {
+	n, _ := lease.Name(kind, name)
+	return n
 }
 
 // check is the beginning of the calls that a user may make of a zero Manager, or with
@@ -298,9 +297,6 @@ func (m *Manager) Done() <-chan struct{} {
 
 // tell posts to the actor.
 func (m *Manager) tell(msg any) {
-	if m.system == nil { // a zero Manager
-		return
-	}
 	outlet.Tell(m.system, m.pid, &told{msg})
 }
 

@@ -15,6 +15,17 @@ import (
 
 // This file is the term that the child works under.
 
+// acquire calls Acquire, or Adopt, elsewhere.
+func (c *controller) acquire(f func(context.Context) (bool, error)) {
+	ctx, cancel := context.WithCancel(c.life)
+	c.cancelAcq = cancel
+	c.async(func() func() {
+		defer cancel()
+		ok, err := boundary.Get(func() (bool, error) { return f(ctx) })
+		return func() { c.onAcquired(ok, err) }
+	})
+}
+
 func (c *controller) onAcquired(won bool, err error) {
 	c.storeSaid(err)
 	switch {

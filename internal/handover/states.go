@@ -3,13 +3,19 @@ package handover
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/extensions"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-go/holdfast/internal/actors"
+	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/lease"
 )
 
 // If an actor's next life gets no state, one node reports the cold start, once:
@@ -238,4 +244,332 @@ func (t *Taking) End() (missing int, known bool) {
 	}
 	t.word = true
 	return t.missing(), t.of > 0
+}
+
+var (
+	// ErrTooLarge: a state does not fit in a message between nodes.
+	ErrTooLarge = errors.New("the state is larger than a message between nodes may be")
+	// ErrNotReached: the next host did not get it.
+	ErrNotReached = errors.New("the next host was not reached with the state")
+)
+
+// unsentFor is how long after the next host has gone on its old host tries to tell it
+// how many states there were.
+const unsentFor = time.Minute
+
+// Config says what is handed over, and to whom.
+type Config struct {
+	System *actor.ActorSystem
+	Clock  lease.Clock
+	Actor  string // that takes it on the next host
+	Limit  int    // of one message, in bytes
+	Name   string
+	Number uint64
+	Nonce  uint64
+	From   *wire.Node
+	To     *wire.Node
+	Within time.Duration // the offer's lifetime: afterwards the next host goes on without what has not come
+
+	// Sole: there is one state at most, and a next host that goes on without word
+	// tells of it.
+	Sole bool
+	// Holds reports whether the next host holds the name, as far as is known.
+	Holds func() bool
+	// Cold hears of each state that no actor gets, and that no other node tells of.
+	Cold func(key string, why error)
+	// Done is called once, when all was sent, and all was taken or
+	// came back.
+	Done func(*Sending)
+}
+
+// item is one state on its way.
+type item struct {
+	key   string
+	state []byte
+	back  bool // it was not taken
+	freed bool
+}
+
+// Sending is one hand-over on the side of the old host. It is safe for concurrent use,
+// and calls the Config's functions under no lock.
+type Sending struct {
+	Config
+	budget *Budget
+
+	mu      sync.Mutex
+	out     transport.Outbox
+	peer    *transport.Peer
+	lost    atomic.Int64
+	total   int // states that this node announces
+	unsent  []*item
+	sent    []*item
+	backs   int // of sent
+	at      int // how far in sent it is known what was taken
+	acked   int // of those before
+	said    bool
+	life    string // of the next host's system
+	done    bool   // no more is sent
+	missed  int    // what the next host will not have, the word included
+	told    bool
+	pumping bool
+	again   bool
+	timer   lease.Timer
+}
+
+// Send hands states over, which are empty afterwards, and says how many they were.
+func Send(c Config, states *States) *Sending {
+	s := &Sending{Config: c, budget: &Of(c.System).Left}
+	s.out.Init(transport.Of(c.System), s, c.Actor, c.Limit, &s.lost)
+	s.peer = s.out.Channel(c.To.Address)
+	keys := states.Keys()
+	slices.Sort(keys)
+	var large []string
+	for _, k := range keys {
+		if m := s.message(k, states.m[k]); proto.Size(m)+len(c.Actor)+2*overhead > c.Limit {
+			large = append(large, k)
+			states.Take(k)
+			continue
+		}
+		s.unsent = append(s.unsent, &item{key: k, state: states.m[k]})
+		delete(states.m, k) // what it takes of the Budget is the item's now
+	}
+	s.total = len(s.unsent)
+	s.mu.Lock()
+	s.timer = c.Clock.AfterFunc(c.Within, s.late)
+	s.mu.Unlock()
+	for _, k := range large {
+		c.Cold(k, fmt.Errorf("%w: %d bytes", ErrTooLarge, c.Limit))
+	}
+	s.pump()
+	return s
+}
+
+func (s *Sending) message(key string, state []byte) *wire.EntityState {
+	return &wire.EntityState{Name: s.Name, From: s.From, Number: s.Number, Key: key, State: state, States: uint32(s.total)}
+}
+
+// Left counts what the next host has not taken yet.
+func (s *Sending) Left() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.left()
+}
+
+// Missed counts what was given up: what the next host will not take any more.
+func (s *Sending) Missed() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.missed
+}
+
+func (s *Sending) left() int {
+	if s.done {
+		return 0
+	}
+	n := len(s.unsent) + int(s.Held().Load())
+	if !s.said {
+		n++
+	}
+	return n
+}
+
+// pump sends what there is room for, and notices what was taken.
+func (s *Sending) pump() {
+	s.mu.Lock()
+	if s.pumping {
+		s.again = true // who pumps comes to it
+		s.mu.Unlock()
+		return
+	}
+	s.pumping = true
+	for {
+		s.again = false
+		s.freeTaken()
+		for !s.done && !s.said && s.out.Room(s.To.Address) {
+			s.next()
+		}
+		touched := s.out.Touched()
+		s.mu.Unlock()
+		for _, p := range touched {
+			p.Flush()
+		}
+		s.mu.Lock()
+		if !s.again {
+			break
+		}
+	}
+	s.pumping = false
+	told := s.said && s.Held().Load() == 0 && s.end()
+	s.mu.Unlock()
+	if told {
+		s.Done(s)
+	}
+}
+
+// next queues one state, or the word.
+func (s *Sending) next() {
+	if len(s.unsent) == 0 {
+		s.said = true
+		s.out.Keep(s.To.Address, s, &wire.HandedOver{Name: s.Name, From: s.From, Number: s.Number, Nonce: s.Nonce, States: uint32(s.total)})
+		return
+	}
+	it := s.unsent[0]
+	s.unsent[0] = nil
+	s.unsent = s.unsent[1:]
+	if !s.out.Keep(s.To.Address, it, s.message(it.key, it.state)) {
+		it.back = true // the next host misses it
+		s.backs++
+		s.missed++
+		s.free(it)
+	}
+	s.sent = append(s.sent, it)
+}
+
+// freeTaken gives back what the next host has custody of. Frames of one owner are taken in
+// order.
+func (s *Sending) freeTaken() {
+	for n := s.taken(); s.acked < n && s.at < len(s.sent); s.at++ {
+		if it := s.sent[s.at]; !it.back {
+			s.acked++
+			s.free(it)
+		}
+	}
+}
+
+// taken counts the states that were acknowledged.
+func (s *Sending) taken() int {
+	held := int(s.Held().Load())
+	if s.said && held > 0 {
+		held-- // the word is the last
+	}
+	return max(0, len(s.sent)-s.backs-held)
+}
+
+func (s *Sending) free(it *item) {
+	if !it.freed {
+		it.freed = true
+		s.budget.give(cost(it.key, it.state))
+		it.state = nil
+	}
+}
+
+// end is the end of it; true once.
+func (s *Sending) end() bool {
+	if s.done {
+		return false
+	}
+	s.missed += s.left()
+	s.done = true
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+	for _, it := range s.unsent {
+		s.free(it)
+	}
+	for _, it := range s.sent {
+		s.free(it)
+	}
+	return true
+}
+
+// Linked implements transport.Owner.
+func (s *Sending) Linked(string) {
+	life, _ := s.peer.State()
+	s.mu.Lock()
+	gone := !s.done && s.life != "" && life != s.life
+	s.life = life
+	s.mu.Unlock()
+	if gone {
+		s.abandon(true, false)
+		return
+	}
+	s.pump()
+}
+
+// Returned implements transport.Owner.
+func (s *Sending) Returned(_ string, items []any) {
+	life, up := s.peer.State()
+	s.mu.Lock()
+	word := false
+	if !s.done {
+		s.missed += len(items)
+	}
+	for _, x := range items {
+		if it, ok := x.(*item); ok {
+			it.back = true
+			s.backs++
+			s.free(it)
+		} else {
+			word = true
+		}
+	}
+	// Frames come back while the link is up because another life has answered.
+	gone := up || s.life != "" && life != s.life
+	counted := s.said && !word && !gone
+	s.mu.Unlock()
+	if counted {
+		s.pump() // the word that is still under way says how many there are
+		return
+	}
+	s.abandon(gone, false)
+}
+
+// Held implements transport.Owner.
+func (s *Sending) Held() *atomic.Int64 { return s.out.Held() }
+
+// late: the next host does not wait any more. This node tells it how many there were.
+func (s *Sending) late() {
+	s.mu.Lock()
+	if s.done {
+		s.mu.Unlock()
+		return
+	}
+	for _, it := range s.unsent {
+		s.free(it)
+		it.back = true
+	}
+	s.missed += len(s.unsent)
+	s.sent, s.backs = append(s.sent, s.unsent...), s.backs+len(s.unsent)
+	s.unsent = nil
+	if !s.said {
+		s.timer = s.Clock.AfterFunc(unsentFor, func() { s.abandon(false, false) })
+	}
+	s.mu.Unlock()
+	s.pump()
+}
+
+// Leave gives up what was not sent: this node's part in the name has ended. What is
+// under way goes on.
+func (s *Sending) Leave() {
+	_, up := s.peer.State()
+	s.mu.Lock()
+	said := s.said
+	s.mu.Unlock()
+	if !said {
+		s.abandon(false, up)
+		return
+	}
+	s.out.Leave()
+}
+
+// abandon ends what can't be brought to its end, and tells of what no other node tells
+// of. gone: the next host's life has ended; live: what was sent is on its way to it.
+func (s *Sending) abandon(gone, live bool) {
+	gone = gone || !s.Holds()
+	s.mu.Lock()
+	known := s.Sole || s.taken() > 0 || live && len(s.sent) > s.backs
+	var all []*item
+	if tell := (gone || !known) && !s.told; tell {
+		s.told = true
+		all = append(slices.Clone(s.sent), s.unsent...)
+	}
+	first := s.end()
+	s.mu.Unlock()
+	for _, it := range all {
+		s.Cold(it.key, ErrNotReached)
+	}
+	if first {
+		s.out.Leave() // else the channel goes on looking for the node
+		s.Done(s)
+	}
 }
