@@ -35,7 +35,7 @@ func (r *Region) agree(ctx context.Context) error {
 		case other == nil:
 			return nil
 		case !other.yields || r.clock.Now().Mono >= until:
-			return &other.ShardCountError
+			return other.err
 		}
 		r.sleep(20 * time.Millisecond)
 		if err := ctx.Err(); err != nil {
@@ -46,8 +46,8 @@ func (r *Region) agree(ctx context.Context) error {
 
 // difference is a record by a node that has another number of shards.
 type difference struct {
-	ShardCountError
-	yields bool // it is to withdraw, if it came at the same time
+	err    error // an ErrShardCount, which says both numbers
+	yields bool  // it is to withdraw, if it came at the same time
 }
 
 // differs looks for records by nodes that have another number of shards.
@@ -72,7 +72,8 @@ func (r *Region) differs(ctx context.Context) (other *difference, err error) {
 			if n == r.typ.Shards {
 				continue
 			}
-			d := &difference{ShardCountError{r.typ.Name, r.typ.Shards, n, rec.Owner.ID},
+			d := &difference{fmt.Errorf("sharding type %q: %w: %d here, %d at node %q; it can be changed only when no node runs the type",
+				r.typ.Name, ErrShardCount, r.typ.Shards, n, rec.Owner.ID),
 				prefix == r.names.Regions && registered &&
 					cmp.Or(cmp.Compare(own.Token(), rec.Token), cmp.Compare(r.self.Incarnation, rec.Owner.Incarnation)) < 0}
 			if !d.yields {
@@ -88,7 +89,7 @@ func (r *Region) differs(ctx context.Context) (other *difference, err error) {
 func (r *Region) agreement() string {
 	s := &r.set
 	return fmt.Sprintf("message=%d remember=%t state=%d moves=%d perHost=%d strategy=%s",
-		r.payload+wire.Headroom, s.store != nil, s.stateLimit, s.limits.Moves, s.limits.PerHost, agree.Word(strategyWord(s.strategy)))
+		r.payload+wire.Headroom, s.store != nil, s.stateLimit, s.Limits.Moves, s.Limits.PerHost, agree.Word(strategyWord(s.Strategy)))
 }
 
 // strategyWord is what nodes compare of their strategies. Those of package placement go by

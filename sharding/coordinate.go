@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding/internal/coordinator"
 	"github.com/holdfast-go/holdfast/sharding/internal/directory"
 	"github.com/holdfast-go/holdfast/singleton"
@@ -49,8 +49,7 @@ func (r *Region) coordinate() error {
 	env := coordinator.Env{
 		Table: r.table, Members: r.group.Members, Clock: r.clock, Send: r.send, Emit: r.onNews, Agree: r.agree, Arrange: r.arrange,
 		Go: r.ops.Go, Present: &r.coordinator, Asked: &r.asked, Log: r.log,
-		Type: r.names.Key, Shards: r.typ.Shards, Self: r.self, Strategy: r.set.strategy, Limits: r.set.limits,
-		Settle: r.set.settle, Stop: r.set.stopWithin,
+		Type: r.names.Key, Shards: r.typ.Shards, Self: r.self, Settings: r.set.Settings,
 	}
 	name := "sharding/" + r.names.Key
 	m, err := singleton.Start(r.system, r.keeper, name,
@@ -65,22 +64,21 @@ func (r *Region) coordinate() error {
 }
 
 // onNews tells what became of this node's coordinator.
-func (r *Region) onNews(n coordinator.News) {
-	e := Event{Shard: -1, Token: n.Token, Reason: n.Why}
-	switch n.What {
+func (r *Region) onNews(what coordinator.What, token lease.Token, why error) {
+	e := Event{Shard: -1, Token: token, Reason: why}
+	switch what {
 	case coordinator.Began:
 		e.Kind = Coordinating
 		r.event(e)
-		r.moves.add(Transition{Shard: -1, What: Coordinating, Token: n.Token, At: r.now()})
 	case coordinator.StrategyFailed:
 		e.Kind = StrategyFailed
 		r.event(e)
 	case coordinator.Unprepared:
-		if !errors.Is(n.Why, ErrShardCount) {
-			r.log.Warn("the records, or what is remembered, could not be read or moved", zap.Error(n.Why))
+		if !errors.Is(why, ErrShardCount) {
+			r.log.Warn("the records, or what is remembered, could not be read or moved", zap.Error(why))
 			return
 		}
-		r.log.Error("no shard is assigned", zap.Error(n.Why))
+		r.log.Error("no shard is assigned", zap.Error(why))
 		e.Kind = CountMismatch
 		r.event(e)
 	}
@@ -92,14 +90,6 @@ func (r *Region) tellCoordinator(m proto.Message) {
 		r.post(m)
 	} else if record, ok := r.table.Coordinator(); ok {
 		r.send(record.Owner.Address, m)
-	}
-}
-
-// Reconsider has the coordinator, wherever it is, ask the strategy again: for a
-// strategy that asks elsewhere. It does so by itself once a second.
-func (r *Region) Reconsider() {
-	if r.made() {
-		r.tellCoordinator(&wire.Report{Type: r.names.Key, From: r.self})
 	}
 }
 

@@ -99,11 +99,7 @@ func TestStopAtAnyMomentOfTheStart(t *testing.T) {
 			if err := ns[0].region.Stop(ctx); err != nil { // it may have ended at that moment
 				require.ErrorIs(t, err, context.Canceled)
 			}
-			select {
-			case <-ns[0].region.Done():
-			case <-time.After(12 * time.Second):
-				require.Fail(t, "it does not end", "stopped after %v", at)
-			}
+			require.NoError(t, ns[0].region.Stop(contextFor(t, 12*time.Second)), "stopped after %v", at)
 			c.settled(5*time.Second, ns[1])
 			_, err := ask(ns[1], "x", 1)
 			require.NoError(t, err)
@@ -161,11 +157,18 @@ func TestSeveralTypesUnderALeaderThatRunsNone(t *testing.T) {
 	})
 }
 
-// Shards that are pinned go where they are to, and back to the others when that
-// host is away.
+// Shards that a strategy pins to a host go there, and back to the others when it is away.
 func TestPinnedShardsFollowTheirHost(t *testing.T) {
 	bubble(t, func(c *cluster) {
-		strategy := sharding.WithStrategy(placement.Pinned{Hosts: map[int]string{0: "c", 1: "c", 99: "a", -1: "a"}})
+		strategy := sharding.WithStrategy(placement.StrategyFunc(func(v placement.View) []string {
+			target := placement.Balanced{}.Target(v)
+			for _, h := range v.Hosts {
+				if h.ID == "c" && !h.Leaving {
+					target[0], target[1] = h.Incarnation, h.Incarnation
+				}
+			}
+			return target
+		}))
 		ns := c.hosting("a b", 8, strategy)
 		d := c.node("c")
 		d.start(8, strategy)

@@ -327,14 +327,12 @@ func TestAStrategyThatMisbehaves(t *testing.T) {
 		require.Equal(t, all("a"), owners(ns[0]))
 		for _, m := range []int32{1, 5, 2, 3} {
 			mood.Store(m)
-			ns[0].region.Reconsider()
 			time.Sleep(3 * time.Second)
 			require.Equal(t, all("a"), owners(ns[0]))
 			_, err := ask(ns[1], "x", 1)
 			require.NoError(t, err)
 		}
 		mood.Store(4)
-		ns[1].region.Reconsider()
 		time.Sleep(3 * time.Second)
 		require.Equal(t, all("b"), owners(ns[0]))
 		c.log.check()

@@ -25,7 +25,7 @@ func (s *shard) handOverLocked(m *mail, custody bool) {
 		s.pendLocked(e, m.envelope)
 	case e.Phase == entities.Active:
 		s.give(e, m.envelope)
-	case !custody && (s.pending >= s.r.set.buffer && len(e.pending) >= s.share() || s.pendingBytes >= maxBuffered),
+	case !custody && (s.pending >= s.r.set.mail.Limit && len(e.pending) >= s.share() || s.pendingBytes >= maxBuffered),
 		custody && s.pendingBytes >= maxCustody:
 		s.overflowLocked(e, m)
 	default:
@@ -58,7 +58,7 @@ func (s *shard) unpendLocked(e *entry) (envelopes []any) {
 // share is how many messages may wait for an entity though as many wait for others of
 // its shard as may: so that one which crashes again and again, or does not start, leaves
 // room for the others. In all they are bounded by the node's total.
-func (s *shard) share() int { return max(1, s.r.set.buffer/shares) }
+func (s *shard) share() int { return max(1, s.r.set.mail.Limit/shares) }
 
 const shares = 20
 
@@ -79,7 +79,7 @@ func (s *shard) fullLocked(custody bool) bool {
 
 // overflowLocked: there is no room for what waits for an entity.
 func (s *shard) overflowLocked(e *entry, m *mail) {
-	if s.r.set.policy == hosting.DropOldest && len(e.pending) > 0 {
+	if s.r.set.mail.Policy == hosting.DropOldest && len(e.pending) > 0 {
 		old := e.pending[0]
 		e.pending = append(e.pending[1:], m.envelope)
 		s.pendingBytes += wire.Footprint(m.envelope) - wire.Footprint(old)
@@ -117,7 +117,7 @@ func (s *shard) beginLocked(id string) *entry {
 
 // nowOfLocked is how things stand for an entity.
 func (s *shard) nowOfLocked(e *entry) entities.Now {
-	now := entities.Now{Only: s.r.set.recoverActive, Mail: len(e.pending)+len(e.back) > 0,
+	now := entities.Now{Mail: len(e.pending)+len(e.back) > 0,
 		Long: s.Now()-e.since >= s.r.set.backoffMax}
 	h := s.last
 	if now.Ending = h == nil || h.ending; h != nil {
@@ -161,7 +161,13 @@ func (s *shard) effectLocked(e *entry, f entities.Effect) {
 	case entities.MakeGate, entities.Spawn: // the guardian's, which asked
 	case entities.Deliver:
 		s.use(e) // it has just begun, however long its mail has waited
-		s.deliverPendingLocked(e)
+		for _, env := range s.unpendLocked(e) {
+			if left, ok := wire.PatienceOf(s.r.system, actor.UnwrapEnvelopeSender(env)); ok && left == 0 {
+				s.Refuse(&route.Item{Local: &mail{e.id, env}}, wire.Reason_REASON_EXPIRED, "the asker does not wait any more")
+				continue
+			}
+			s.give(e, env)
+		}
 	case entities.Drain:
 		e.gate.Drain()
 	case entities.Lose:
@@ -174,10 +180,10 @@ func (s *shard) effectLocked(e *entry, f entities.Effect) {
 		s.r.stopActor(e.pid)
 	case entities.StopMade:
 		s.after = append(s.after, e.gate.Stop)
-	case entities.Await:
-		s.awaitLocked(e)
+	case entities.Await: // its deadline
+		e.timer.Set(s.r.clock, s.do, s.r.set.Stop, func() { s.happensLocked(e, entities.Overdue) })
 	case entities.TellLate:
-		late := Event{Kind: NotStopping, Shard: s.number, ID: e.id, Token: e.gate.Token(), After: s.r.set.stopWithin}
+		late := Event{Kind: NotStopping, Shard: s.number, ID: e.id, Token: e.gate.Token(), After: s.r.set.Stop}
 		s.after = append(s.after, func() { s.r.event(late) })
 	case entities.GiveUp:
 		e.gate.Close()
@@ -186,24 +192,17 @@ func (s *shard) effectLocked(e *entry, f entities.Effect) {
 		}
 		h.guardian.sayLocked(e, "an entity is given up that was being made", h.cause)
 	case entities.Pause:
-		s.pauseLocked(e)
-	case entities.Requeue:
-		s.requeueLocked(e)
+		d := actors.Backoff(int(e.Tries)-1, s.r.set.backoffMin, s.r.set.backoffMax)
+		e.timer.Set(s.r.clock, s.do, d, func() { s.happensLocked(e, entities.BackedOff) })
+	case entities.Requeue: // its mail goes to the next host
+		s.removeLocked(e)
+		mails := append(e.back, s.unpendLocked(e)...)
+		e.back = nil
+		for _, env := range mails {
+			s.routing().Back(s.item(&mail{e.id, env}))
+		}
 	case entities.Remove:
 		s.removeLocked(e)
-	case entities.Unremember:
-		s.unrememberLocked(h, e.id)
-	}
-}
-
-// deliverPendingLocked gives an entity what waits for it.
-func (s *shard) deliverPendingLocked(e *entry) {
-	for _, env := range s.unpendLocked(e) {
-		if left, ok := wire.PatienceOf(s.r.system, actor.UnwrapEnvelopeSender(env)); ok && left == 0 {
-			s.Refuse(&route.Item{Local: &mail{e.id, env}}, wire.Reason_REASON_EXPIRED, "the asker does not wait any more")
-			continue
-		}
-		s.give(e, env)
 	}
 }
 
@@ -259,22 +258,6 @@ func (s *shard) endedLocked(e *entry, how entities.Event) {
 	if back := e.back; len(back) > 0 { // it goes on: what was there first goes first
 		e.back = nil
 		s.pendLocked(e, append(back, s.unpendLocked(e)...)...)
-	}
-}
-
-// pauseLocked has an entity wait until it is started again.
-func (s *shard) pauseLocked(e *entry) {
-	d := actors.Backoff(int(e.Tries)-1, s.r.set.backoffMin, s.r.set.backoffMax)
-	e.timer.Set(s.r.clock, s.do, d, func() { s.happensLocked(e, entities.BackedOff) })
-}
-
-// requeueLocked ends the entry of a shard that ends; its mail goes to the next host.
-func (s *shard) requeueLocked(e *entry) {
-	s.removeLocked(e)
-	mails := append(e.back, s.unpendLocked(e)...)
-	e.back = nil
-	for _, env := range mails {
-		s.routing().Back(s.item(&mail{e.id, env}))
 	}
 }
 
@@ -338,9 +321,4 @@ func (s *shard) passivate(id string, g *gate.Gate) {
 			s.happensLocked(e, entities.Asked)
 		}
 	})
-}
-
-// awaitLocked has an entity that was told to stop shut off if it has not by its deadline.
-func (s *shard) awaitLocked(e *entry) {
-	e.timer.Set(s.r.clock, s.do, s.r.set.stopWithin, func() { s.happensLocked(e, entities.Overdue) })
 }

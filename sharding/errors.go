@@ -2,7 +2,6 @@ package sharding
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/holdfast-go/holdfast/internal/agree"
 )
@@ -31,22 +30,6 @@ var ErrStaleOwner = errors.New("not the owner of the shard any more")
 
 // ErrShardCount: other nodes run the type with another number of shards.
 var ErrShardCount = errors.New("another number of shards is in use")
-
-// ShardCountError is an ErrShardCount.
-type ShardCountError struct {
-	Type        string
-	Here, There int
-	Where       string // the node's id
-}
-
-// Error says both numbers.
-func (e *ShardCountError) Error() string {
-	return fmt.Sprintf("sharding type %q: %v: %d here, %d at node %q; it can be changed only when no node runs the type",
-		e.Type, ErrShardCount, e.Here, e.There, e.Where)
-}
-
-// Is makes it an ErrShardCount.
-func (e *ShardCountError) Is(target error) bool { return target == ErrShardCount }
 
 // ErrProtocol: a node that takes part is of a version that this one does not talk to.
 var ErrProtocol = agree.ErrProtocol

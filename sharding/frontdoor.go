@@ -34,8 +34,8 @@ type frontDoor struct{ noActor }
 func (p *frontDoor) SendUserMessage(pid *actor.PID, message any) {
 	r := p.r
 	if r.over.Load() { // a PID goes on standing for the process it was first used for
-		if next := registryOf(r.system).region(r.names.Key); next != nil && next != r {
-			(&frontDoor{noActor{next}}).SendUserMessage(pid, message)
+		if next, ok := registryOf(r.system).Load(r.names.Key); ok && next != r {
+			(&frontDoor{noActor{next.(*Region)}}).SendUserMessage(pid, message)
 			return
 		}
 	}
@@ -48,12 +48,8 @@ func (p *frontDoor) SendUserMessage(pid *actor.PID, message any) {
 	switch m := msg.(type) {
 	case *wire.Envelope:
 		r.arrived(m, kept)
-	case *wire.Marker:
-		r.route(m.Name, m)
-	case *wire.MarkerAck:
-		r.route(m.Name, m)
-	case *wire.MarkerWaits:
-		r.route(m.Name, m)
+	case *wire.Marker, *wire.MarkerAck, *wire.MarkerWaits:
+		r.route(m)
 	case *wire.Invite, *wire.Offer, *wire.HandedOver, *wire.EntityState, *wire.Order, *wire.Report, *wire.Depart,
 		*wire.Stranded, *wire.Inquiry, *wire.Account:
 		r.post(msg)
@@ -133,7 +129,8 @@ func (s *shard) deliverFast(token lease.Token, id string, envelope any) bool {
 }
 
 // route gives a message of another node to the Router of a shard.
-func (r *Region) route(name string, m any) {
+func (r *Region) route(m any) {
+	name := m.(interface{ GetName() string }).GetName()
 	s := r.byName[name]
 	if s == nil {
 		r.log.Debug("a message about no shard of this type", zap.String("name", name))

@@ -2,11 +2,6 @@ package sharding_test
 
 import (
 	"context"
-	"encoding/json"
-	"net/http"
-	"net/http/httptest"
-	"net/url"
-	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -72,40 +67,5 @@ func FuzzOptions(f *testing.F) {
 				require.Equal(t, "pong", answer)
 			}
 		})
-	})
-}
-
-// Whatever is asked of the Handler, it answers: JSON that can be read, or the method
-// or the parameter that is wrong.
-func FuzzHandler(f *testing.F) {
-	x := hostile()
-	f.Cleanup(x.end)
-	h := x.region.Handler()
-	f.Add("GET", "")
-	f.Add("HEAD", "table=0&table=1")
-	f.Add("POST", "nodes=all")
-	f.Add("GET", "nodes=all&table=%zz;&=")
-	f.Fuzz(func(t *testing.T, method, query string) {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, (&http.Request{Method: method, URL: &url.URL{Path: "/",
-			RawQuery: query}}).WithContext(context.Background()))
-		q, _ := url.ParseQuery(query)
-		_, wrong := strconv.ParseBool(q.Get("table"))
-		switch {
-		case method != http.MethodGet && method != http.MethodHead:
-			require.Equal(t, http.StatusMethodNotAllowed, w.Code)
-		case q.Get("nodes") == "all":
-			require.Equal(t, http.StatusOK, w.Code)
-			var all map[string]sharding.Info
-			require.NoError(t, json.Unmarshal(w.Body.Bytes(), &all))
-			require.Len(t, all, 1)
-		case q.Has("table") && wrong != nil:
-			require.Equal(t, http.StatusBadRequest, w.Code)
-		default:
-			require.Equal(t, http.StatusOK, w.Code)
-			var in sharding.Info
-			require.NoError(t, json.Unmarshal(w.Body.Bytes(), &in))
-			require.Equal(t, "account", in.Type)
-		}
 	})
 }

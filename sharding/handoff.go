@@ -83,7 +83,6 @@ func (c *controller) onTransferEnded(s *shard, err error) {
 	c.counts.moved.Add(1)
 	c.metrics.handOff.Record(took)
 	c.event(Event{Kind: HandedOff, Shard: s.number, After: took, Peer: inv.Offer.Owner})
-	c.moves.add(Transition{Shard: s.number, What: HandedOff, To: inv.Offer.Owner.ID, Took: took, At: c.now()})
 	c.fire(s, handover.Transferred)
 }
 

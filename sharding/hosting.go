@@ -25,19 +25,16 @@ func (c *controller) open(s *shard) {
 		s.loseStates(states, errNotTaken) // others may have hosted since
 	}
 	s.take = handover.Accepting{}
-	if !t.CheckAlive() {
-		h := &tenure{term: t, ending: true}
-		s.do(func() { s.last = h })
-		s.loseStates(states, errNotTaken)
-		c.fire(s, handover.Lost)
-		return
-	}
 	h := &tenure{term: t, states: states}
 	g := &guardian{noActor: noActor{c.Region}, s: s, h: h}
-	pid, ok := c.system.ProcessRegistry.Add(g, fmt.Sprintf("%s/%d-%d", c.names.Process, s.number, t.Token()))
-	if g.pid = pid; !ok { // a token is used once
-		c.log.Error("a shard's guardian could not be made: an actor has its name", zap.String("shard", s.name),
-			zap.String("name", g.pid.Id))
+	ok := false
+	if t.CheckAlive() {
+		if g.pid, ok = c.system.ProcessRegistry.Add(g, fmt.Sprintf("%s/%d-%d", c.names.Process, s.number, t.Token())); !ok { // a token is used once
+			c.log.Error("a shard's guardian could not be made: an actor has its name", zap.String("shard", s.name),
+				zap.String("name", g.pid.Id))
+		}
+	}
+	if !ok {
 		s.do(func() { s.last = &tenure{term: t, ending: true} })
 		s.loseStates(states, errNotTaken)
 		c.fire(s, handover.Lost)
@@ -61,7 +58,6 @@ func (c *controller) open(s *shard) {
 	c.metrics.hosted.Add(1)
 	c.log.Info("hosting", zap.String("shard", s.name), zap.Uint64("token", uint64(t.Token())))
 	c.event(Event{Kind: Hosted, Shard: s.number, Token: t.Token()})
-	c.moves.add(Transition{Shard: s.number, What: Hosted, Token: t.Token(), At: c.now()})
 	s.recoverAll(h)
 }
 
@@ -82,7 +78,7 @@ func (c *controller) drain(s *shard) {
 		s.routing().Ending(false)
 		s.endAllLocked(h)
 	})
-	c.later(&s.deadline, c.set.stopWithin, func() { c.fire(s, handover.Overdue) })
+	c.later(&s.deadline, c.set.Stop, func() { c.fire(s, handover.Overdue) })
 	c.remind(s, firstReminder)
 }
 
@@ -106,7 +102,6 @@ func (c *controller) lose(s *shard) {
 	})
 	c.log.Warn("a shard was lost", zap.String("shard", s.name), zap.Uint64("token", uint64(h.term.Token())), zap.Error(cause))
 	c.event(Event{Kind: Lost, Shard: s.number, Token: h.term.Token(), Reason: cause})
-	c.moves.add(Transition{Shard: s.number, What: Lost, Token: h.term.Token(), At: c.now(), Reason: cause.Error()})
 	c.remind(s, firstReminder)
 }
 
@@ -155,7 +150,6 @@ func (c *controller) onReleased(s *shard, err error) {
 		c.log.Warn("release not confirmed, left to the keeper or the TTL", zap.String("shard", s.name), zap.Error(err))
 	}
 	c.event(Event{Kind: Released, Shard: s.number, Reason: err})
-	c.moves.add(Transition{Shard: s.number, What: Released, At: c.now()})
 	c.fire(s, handover.Released)
 }
 

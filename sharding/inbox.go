@@ -1,8 +1,6 @@
 package sharding
 
-import (
-	"sync"
-)
+import "sync"
 
 // inbox is what the control loop has to do, in order. It is no actor's mailbox: no other code can
 // end the loop, or put anything into it.
@@ -28,6 +26,3 @@ func (b *inbox) take() (mail []any) {
 	mail, b.mail = b.mail, nil
 	return mail
 }
-
-// toSelf is a message to this node that it sent as if it went to another.
-type toSelf struct{ msg any }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/holdfast-go/holdfast/internal/handover"
 	"github.com/holdfast-go/holdfast/lease"
@@ -31,8 +30,6 @@ type Info struct {
 	// others; moves that may have broken the order; handlers that overran a loss; entities that panicked, and that were passivated;
 	// shards handed off.
 	Dropped, Undeliverable, Unconfirmed, Relayed, Unordered, Overruns, Crashes, Passivated, HandedOff int64
-	// Recent are the last moves on this node, the newest last.
-	Recent []Transition
 }
 
 // NodeInfo is a node that takes part.
@@ -58,15 +55,6 @@ type ShardInfo struct {
 	Entities int    `json:",omitempty"`
 }
 
-// MarshalText makes an EventKind readable in JSON.
-func (k EventKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
-
-// UnmarshalText is the inverse; what it does not know is 0.
-func (k *EventKind) UnmarshalText(text []byte) error {
-	*k = EventKind(max(0, slices.Index(eventNames[:], string(text))))
-	return nil
-}
-
 // Info returns a snapshot. It takes each shard's lock for a moment.
 func (r *Region) Info() Info { return r.info(true) }
 
@@ -79,7 +67,7 @@ func (r *Region) info(table bool) Info {
 	in := Info{Group: r.group.Name(), Type: r.typ.Name, Node: r.keeper.Owner().ID, Shards: r.typ.Shards,
 		Waiting: int(r.waiting.Load()), Dropped: r.counts.dropped.Load(), Undeliverable: r.counts.undeliverable.Load(),
 		Unconfirmed: r.counts.unconfirmed.Load(), Relayed: r.counts.relayed.Load(), Unordered: r.counts.unordered.Load(), Overruns: r.counts.overruns.Load(),
-		Crashes: r.counts.crashes.Load(), Passivated: r.counts.passivated.Load(), HandedOff: r.counts.moved.Load(), Recent: r.moves.all()}
+		Crashes: r.counts.crashes.Load(), Passivated: r.counts.passivated.Load(), HandedOff: r.counts.moved.Load()}
 	if record, ok := r.table.Coordinator(); ok {
 		in.Coordinator, in.Token = record.Owner, record.Token
 	}

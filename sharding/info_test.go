@@ -1,10 +1,7 @@
 package sharding_test
 
 import (
-	"encoding/json"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -41,49 +38,17 @@ func TestAnyNodeTellsHowThingsStand(t *testing.T) {
 			require.Equal(t, map[string]int{"a": 6, "b": 2, "p": 0}, held, "by capacity")
 		}
 		require.Equal(t, 10, ns[0].region.Info().Entities+ns[1].region.Info().Entities)
-		require.NotEmpty(t, ns[0].region.Info().Recent)
-		for _, m := range ns[0].region.Info().Recent {
-			require.False(t, m.At.IsZero())
-		}
 
 		all, err := p.region.Survey(contextFor(t, time.Second))
 		require.NoError(t, err)
 		require.Len(t, all, 3)
 		require.Equal(t, 10, all["a"].Entities+all["b"].Entities)
 		require.Equal(t, 6, all["a"].Held)
-		require.NotEmpty(t, all["a"].Recent)
 		require.Len(t, all["p"].Table, 8)
 		c.net.Freeze("b:1")
 		all, err = p.region.Survey(contextFor(t, time.Second))
 		require.ErrorContains(t, err, `no answer from node "b"`)
 		require.Len(t, all, 2)
 		c.net.Thaw("b:1")
-
-		get := func(method, url string) *httptest.ResponseRecorder {
-			w := httptest.NewRecorder()
-			p.region.Handler().ServeHTTP(w, httptest.NewRequest(method, url, nil))
-			return w
-		}
-		w := get("GET", "/")
-		require.Equal(t, http.StatusOK, w.Code)
-		var in sharding.Info
-		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &in))
-		require.Len(t, in.Table, 8)
-		require.Equal(t, p.region.Info().Table, in.Table)
-		require.Contains(t, get("GET", "/?table=0").Body.String(), `"Table":null`)
-		require.Equal(t, http.StatusBadRequest, get("GET", "/?table=x").Code)
-		var told map[string]sharding.Info
-		require.NoError(t, json.Unmarshal(get("GET", "/?nodes=all").Body.Bytes(), &told))
-		require.Len(t, told, 3)
-		busy := get("GET", "/?nodes=all")
-		require.Equal(t, http.StatusServiceUnavailable, busy.Code, "who may ask can't have all nodes asked without bound")
-		require.Equal(t, "1", busy.Header().Get("Retry-After"))
-		time.Sleep(time.Second)
-		require.Equal(t, http.StatusOK, get("GET", "/?nodes=all").Code)
-		require.Equal(t, http.StatusMethodNotAllowed, get("POST", "/").Code)
-		w = httptest.NewRecorder()
-		ns[0].region.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
-		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &in), "moves can be read back")
-		require.Contains(t, w.Body.String(), `"What":"hosted"`)
 	})
 }

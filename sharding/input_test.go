@@ -3,9 +3,6 @@ package sharding_test
 import (
 	"context"
 	"math"
-	"net/http"
-	"net/http/httptest"
-	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -96,7 +93,7 @@ func TestBadInput(t *testing.T) {
 
 // typedNils are interfaces that are not nil, and that panic when they are called.
 var typedNils = []any{(*lease.Handle)(nil), (*membership.Static)(nil), (*noop.MeterProvider)(nil),
-	(*placement.Pinned)(nil), placement.StrategyFunc(nil), (*noEntities)(nil)}
+	(*placement.Balanced)(nil), placement.StrategyFunc(nil), (*noEntities)(nil)}
 
 type noEntities struct{ sharding.EntityStore }
 
@@ -114,7 +111,6 @@ func TestOptionsRefuseBadValues(t *testing.T) {
 			"WithPassivation":   {sharding.WithPassivation, time.Second},
 			"WithMaxActive":     {sharding.WithMaxActive, 1},
 			"WithRemember":      {sharding.WithRemember, sharding.NewMemoryEntities(), 1},
-			"WithRecoverActive": {func() sharding.Option { return remembering(sharding.WithRecoverActive()) }},
 			"WithStateLimit":    {sharding.WithStateLimit, 1},
 			"WithBackoff":       {sharding.WithBackoff, time.Second, time.Second},
 			"WithLinger":        {sharding.WithLinger, time.Second},
@@ -141,16 +137,6 @@ func TestOptionsRefuseBadValues(t *testing.T) {
 	})
 }
 
-// remembering is o, with what it needs.
-func remembering(o sharding.Option) sharding.Option {
-	with := reflect.MakeFunc(reflect.TypeOf(o), func(args []reflect.Value) []reflect.Value {
-		reflect.ValueOf(sharding.WithRemember(sharding.NewMemoryEntities(), 0)).Call(args)
-		reflect.ValueOf(o).Call(args)
-		return nil
-	})
-	return with.Interface().(sharding.Option)
-}
-
 func TestNoContextIsAnError(t *testing.T) {
 	bubble(t, func(c *cluster) {
 		n := c.node("a")
@@ -168,16 +154,12 @@ func TestNoContextIsAnError(t *testing.T) {
 func TestZeroValuesDoNotPanic(t *testing.T) {
 	inputtest.Zeros(t, map[string]string{
 		"Entity": "made by Of alone, which returns nil where there is none",
-	}, new(sharding.Region), new(sharding.EventKind), new(sharding.ShardCountError))
+	}, new(sharding.Region), new(sharding.EventKind))
 	var r sharding.Region
 	for _, err := range []error{r.Tell("x", job{}), r.Stop(t.Context()), r.Request("x", job{}, nil)} {
 		require.ErrorIs(t, err, lease.ErrInvalid)
 		require.ErrorContains(t, err, "sharding.Start")
 	}
-	<-r.Done()
-	w := httptest.NewRecorder()
-	r.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/?nodes=all", nil))
-	require.Equal(t, http.StatusServiceUnavailable, w.Code)
 
 	for _, shards := range []int{0, -1, math.MinInt} {
 		require.Zero(t, sharding.ShardOf("x", shards))

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -168,11 +169,10 @@ func (l *layout) release() {
 
 func (l *layout) load(t lease.Term) ([]string, error) {
 	var ids []string
-	err := l.call(t, "load", func(ctx context.Context) (err error) {
+	if err := l.call(t, "load", func(ctx context.Context) (err error) {
 		ids, err = l.r.set.store.Load(ctx, t)
 		return err
-	})
-	if err != nil {
+	}); err != nil {
 		return nil, err // a call that was left behind may write ids yet
 	}
 	return ids, nil
@@ -183,10 +183,7 @@ func (l *layout) update(t lease.Term, add, remove []string) error {
 	for _, x := range []struct{ add, remove []string }{{add: add}, {remove: remove}} {
 		for len(x.add)+len(x.remove) > 0 {
 			a, b := x.add[:min(len(x.add), maxBatch)], x.remove[:min(len(x.remove), maxBatch)]
-			if err := l.call(t, "update", func(ctx context.Context) error {
-				return l.r.set.store.Update(ctx, t, a,
-					b)
-			}); err != nil {
+			if err := l.call(t, "update", func(ctx context.Context) error { return l.r.set.store.Update(ctx, t, a, b) }); err != nil {
 				return err
 			}
 			x.add, x.remove = x.add[len(a):], x.remove[len(b):]
@@ -205,45 +202,36 @@ func (l *layout) call(t lease.Term, what string, f func(context.Context) error) 
 			what), zap.Error(err))
 		l.r.event(Event{Kind: NotRemembered, Shard: -1, Token: t.Token(), Reason: err})
 	}
-	over, err := storeCall{l.r, ctx, func() bool { return ctx.Err() != nil }, tell}.try(storeWithin, f)
+	err := storeCall{l.r, ctx, func() bool { return false }, tell}.try(storeWithin, f)
 	switch {
-	case over:
-		err = context.Cause(ctx)
-	case err != nil:
+	case err == nil:
+		return nil
+	case errors.Is(err, errStoreLeft):
+		err = cmp.Or(context.Cause(ctx), err)
+	default:
 		tell(err)
 	}
-	if over || err != nil {
-		return fmt.Errorf("remembered entities of %s: %s: %w", t.Name(), what, cmp.Or(err, errStoreHangs))
-	}
-	return nil
+	return fmt.Errorf("remembered entities of %s: %s: %w", t.Name(), what, err)
 }
 
 // each runs f for 0 to n-1, several at once, and returns the first error, after which
 // none is begun.
 func each(n int, f func(i int) error) error {
 	var wg sync.WaitGroup
-	var mu sync.Mutex
-	var first error
-	next := 0
+	var next atomic.Int64
+	var first atomic.Pointer[error]
 	for range min(n, atOnce) {
 		wg.Go(func() {
-			for {
-				mu.Lock()
-				i := next
-				next++
-				over := first != nil || i >= n
-				mu.Unlock()
-				if over {
-					return
-				}
+			for i := int(next.Add(1)) - 1; i < n && first.Load() == nil; i = int(next.Add(1)) - 1 {
 				if err := boundary.Call(func() error { return f(i) }); err != nil {
-					mu.Lock()
-					first = cmp.Or(first, err)
-					mu.Unlock()
+					first.CompareAndSwap(nil, &err)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	return first
+	if err := first.Load(); err != nil {
+		return *err
+	}
+	return nil
 }

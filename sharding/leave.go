@@ -76,16 +76,6 @@ func (r *Region) await(ctx context.Context, answer <-chan error) error {
 	}
 }
 
-// Done is closed when the Region has ended and holds nothing any more.
-func (r *Region) Done() <-chan struct{} {
-	if !r.made() {
-		none := make(chan struct{})
-		close(none) // it holds nothing
-		return none
-	}
-	return r.done
-}
-
 // leave begins to give all shards up.
 func (c *controller) leave() {
 	d := &c.leaving

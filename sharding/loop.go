@@ -40,8 +40,8 @@ func (c *controller) take(message any) {
 	switch msg := message.(type) {
 	case func():
 		msg()
-	case *toSelf:
-		c.toSelf(msg.msg)
+	case *wire.Envelope, *wire.Marker, *wire.MarkerAck, *wire.MarkerWaits: // a Router sent it to this node's address
+		c.route(msg)
 	case *wire.Order:
 		c.onOrder(msg)
 	case *wire.Invite:
@@ -61,18 +61,6 @@ func (c *controller) take(message any) {
 	case *wire.Report, *wire.Depart:
 		c.coordinating(func(co *coordinator.Coordinator) { co.Tell(msg) })
 	}
-}
-
-// toSelf is what a Router sent to this node's address.
-func (c *controller) toSelf(msg any) {
-	if name, ok := msg.(interface{ GetName() string }); ok {
-		switch msg.(type) {
-		case *wire.Envelope, *wire.Marker, *wire.MarkerAck, *wire.MarkerWaits:
-			c.route(name.GetName(), msg)
-			return
-		}
-	}
-	c.take(msg)
 }
 
 // carryOut does one effect. What takes time runs elsewhere and tells later.

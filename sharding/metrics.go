@@ -7,6 +7,12 @@ import (
 	"github.com/holdfast-go/holdfast/internal/meters"
 )
 
+// instruments are a Region's metrics. They carry holdfast.node and holdfast.type.
+type instruments struct {
+	hosted, dropped, undeliverable, relayed, unordered, overruns, crashes meters.Counter
+	handOff                                                               meters.Times
+}
+
 func newInstruments(r *Region) (*instruments, error) {
 	m := meters.New(r.set.meters, "sharding", attribute.String("holdfast.node", r.keeper.Owner().ID),
 		attribute.String("holdfast.type", r.typ.Name))

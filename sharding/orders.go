@@ -18,24 +18,11 @@ import (
 // maxEarly is how many nodes' orders wait for the record of a coordinator.
 const maxEarly = 8
 
-// commander is what the records say of who gives an order.
-type commander int
-
-const (
-	fromCoordinator    commander = iota
-	notFromCoordinator           // another node coordinates under that token, or none
-	fromUnknown                  // no record of that token has come yet
-)
-
-func (c *controller) commander(m *wire.Order) commander {
+// commands reports whether an order is from the node that coordinates under its token; known is
+// false until a record of that token has come.
+func (c *controller) commands(m *wire.Order) (is, known bool) {
 	record, ok := c.table.Coordinator()
-	switch {
-	case m.Coordinator > uint64(record.Token):
-		return fromUnknown
-	case ok && c.speaksFor(m.From, record.Owner):
-		return fromCoordinator
-	}
-	return notFromCoordinator
+	return ok && c.speaksFor(m.From, record.Owner), m.Coordinator <= uint64(record.Token)
 }
 
 // newest is the highest token of a coordinator that this node knows, by its orders or by the
@@ -54,7 +41,7 @@ func (r *Region) speaksFor(from *wire.Node, o lease.Owner) bool {
 // onCoordinatorRecord takes up orders that came before the record of their coordinator.
 func (c *controller) onCoordinatorRecord() {
 	for address, m := range c.early {
-		if c.commander(m) != fromUnknown {
+		if _, known := c.commands(m); known {
 			delete(c.early, address)
 			c.onOrder(m)
 		}
@@ -73,14 +60,14 @@ func (c *controller) onOrder(m *wire.Order) {
 	if m.Type != c.names.Key || m.From == nil {
 		return
 	}
-	switch {
+	switch is, known := c.commands(m); {
 	case m.Coordinator < c.newest():
 		refuse(fmt.Sprintf("of a coordinator with token %d, after one with %d", m.Coordinator, c.newest()))
 		return
-	case c.commander(m) == notFromCoordinator:
+	case known && !is:
 		refuse("of a node that does not coordinate")
 		return
-	case c.commander(m) == fromUnknown:
+	case !known:
 		if len(c.early) < maxEarly || c.early[m.From.Address] != nil {
 			c.early[m.From.Address] = m
 		}

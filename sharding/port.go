@@ -21,8 +21,9 @@ import (
 // routing returns the shard's Router.
 func (s *shard) routing() *route.Router {
 	if s.router == nil {
-		s.router = route.New(route.Config{Name: s.name, Self: s.r.self, Limit: s.r.set.buffer, Bytes: maxBuffered,
-			Custody: maxCustody, Policy: s.r.set.policy, Patience: patience, TTL: s.r.leaseTTL()}, s)
+		config := s.r.set.mail
+		config.Name, config.Self, config.TTL = s.name, s.r.self, s.r.leaseTTL()
+		s.router = route.New(config, s)
 		s.out.Init(transport.Of(s.r.system), s, s.r.names.Process, s.r.payload+wire.Headroom, &s.r.counts.unconfirmed)
 	}
 	return s.router
@@ -123,7 +124,7 @@ func (s *shard) Room(address string) bool {
 // Send implements route.Port.
 func (s *shard) Send(address string, msg proto.Message) {
 	if address == s.r.self.Address || address == "" { // without remote there is none
-		s.after = append(s.after, func() { s.r.post(&toSelf{msg}) })
+		s.after = append(s.after, func() { s.r.post(msg) })
 		return
 	}
 	link := s.out.Send(address, msg)
@@ -138,6 +139,9 @@ func (s *shard) cutOff(address string) {
 	s.do(func() {
 		if s.router == nil {
 			return
+		}
+		if s.router.Holder().GetAddress() == address {
+			s.broke, s.brokeAt = address, s.Now()
 		}
 		s.asked.Broke(s.r.clock, address, s.out.Link(address), s.router.MovedFrom(address))
 		s.router.Gone(address)

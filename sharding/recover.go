@@ -42,17 +42,10 @@ func (s *shard) forget(id string, g *gate.Gate) {
 		if e := s.entries[id]; e == nil || e.gate != g || h == nil || h.cause != nil || !h.rem.known[id] {
 			return
 		}
-		s.unrememberLocked(h, id)
-	})
-}
-
-// unrememberLocked has an id removed that is in the store.
-func (s *shard) unrememberLocked(h *tenure, id string) {
-	if h.rem.known[id] {
 		delete(h.rem.known, id)
 		h.rem.remove = append(h.rem.remove, id)
 		s.writeLocked(h)
-	}
+	})
 }
 
 // recoverAll loads what is remembered of a shard that was taken up, and starts it, no
@@ -191,18 +184,17 @@ const (
 var (
 	errStoreSlow  = errors.New("the store took too long")
 	errStoreHangs = errors.New("the store has not returned, though its context is done")
+	errStoreLeft  = errors.New("the store's answer is not waited for any longer")
 )
 
 // persist repeats a call to the store until it is done; false if the shard has gone.
 func (s *shard) persist(h *tenure, what string, f func(context.Context) error) bool {
 	defer s.failed(h, nil)
+	call := storeCall{s.r, h.term.Context(), func() bool { return s.gone(h) }, func(err error) { s.notRemembered(h, what, err) }}
 	for n := 0; ; n++ {
-		over, err := s.attempt(h, what, min(storeWithin<<min(n, 10), storeMost), f)
-		if err == nil && !over {
-			return true
-		}
-		if over || s.gone(h) {
-			return false
+		err := call.try(min(storeWithin<<min(n, 10), storeMost), f)
+		if err == nil || s.gone(h) {
+			return err == nil
 		}
 		s.notRemembered(h, what, err)
 		s.r.sleep(actors.Backoff(n, 100*time.Millisecond, 5*time.Second))
@@ -213,11 +205,6 @@ func (s *shard) persist(h *tenure, what string, f func(context.Context) error) b
 func (s *shard) gone(h *tenure) (over bool) {
 	s.do(func() { over = s.last != h || h.cause != nil || h.ending && !h.rem.leaving })
 	return over || h.term.Context().Err() != nil || s.r.life.Err() != nil
-}
-
-// attempt makes one call to the store for h.
-func (s *shard) attempt(h *tenure, what string, within time.Duration, f func(context.Context) error) (over bool, err error) {
-	return storeCall{s.r, h.term.Context(), func() bool { return s.gone(h) }, func(err error) { s.notRemembered(h, what, err) }}.try(within, f)
 }
 
 // storeCall is how the store of remembered entities is called for something that
@@ -231,9 +218,9 @@ type storeCall struct {
 
 // try makes one call. One that does not come back though its time is over is reported,
 // and waited for, as two calls for one list must not run at once, while the hosting needs
-// it; then it is left behind, and over is true: it may hang for ever, so what it would
-// writeLocked must not be read.
-func (x storeCall) try(within time.Duration, f func(context.Context) error) (over bool, err error) {
+// it; then it is left behind, with errStoreLeft: it may hang for ever, so what it would
+// write must not be read.
+func (x storeCall) try(within time.Duration, f func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(x.ctx)
 	defer cancel(nil)
 	done := make(chan error, 1)
@@ -247,18 +234,15 @@ func (x storeCall) try(within time.Duration, f func(context.Context) error) (ove
 			if err != nil && context.Cause(ctx) == errStoreSlow {
 				err = fmt.Errorf("%w: %w", errStoreSlow, err)
 			}
-			return false, err
+			return err
 		case <-x.ctx.Done():
-			t.Stop()
-			return true, nil
 		case <-x.r.life.Done():
-			t.Stop()
-			return true, nil
 		case <-timeout:
 		}
+		t.Stop()
 		switch {
-		case x.gone():
-			return true, nil
+		case x.ctx.Err() != nil, x.r.life.Err() != nil, x.gone():
+			return errStoreLeft
 		case ctx.Err() == nil:
 			cancel(errStoreSlow)
 		default:

@@ -13,61 +13,44 @@ import (
 	"github.com/holdfast-go/holdfast/sharding"
 )
 
-// Of remembered entities that were passivated all start again when their shard moves,
-// or with WithRecoverActive none does.
-func TestPassivatedEntitiesAreRecalledOrNot(t *testing.T) {
-	for _, active := range []bool{false, true} {
-		t.Run(fmt.Sprint(active), func(t *testing.T) {
-			bubble(t, func(c *cluster) {
-				store := sharding.NewMemoryEntities()
-				opts := []sharding.Option{sharding.WithRemember(store, 0), sharding.WithPassivation(4 * time.Second)}
-				if active {
-					opts = append(opts, sharding.WithRecoverActive())
-				}
-				ns := c.nodes("a", "b")
-				for _, n := range ns {
-					n.start(8, opts...)
-				}
-				c.settled(10*time.Second, ns...)
-				for i := range 40 {
-					require.NoError(t, ns[0].region.Tell(fmt.Sprint("id", i), job{"x", 1}))
-				}
-				for k := range 12 { // a quarter of them stays in use
-					time.Sleep(time.Second)
-					for i := range 10 {
-						require.NoError(t, ns[0].region.Tell(fmt.Sprint("id", i), job{"x", k + 2}))
-					}
-				}
-				c.runs(100*time.Millisecond, numbered(10)...)
-				synctest.Wait()
-				starts := c.log.starts
-				for i := range 10 {
-					require.NoError(t, ns[0].region.Tell(fmt.Sprint("id", i), job{"x", 14}))
-				}
-				ns[1].crash()
-				c.log.died("b")
-				time.Sleep(ttl + 2*time.Second)
-				synctest.Wait()
-				again := c.log.starts - starts
-				if active {
-					require.Less(t, again, 11, "none that was passivated")
-				} else {
-					require.Greater(t, again, 10, "of those that were passivated, too")
-				}
-				require.Positive(t, again)
-				for i := range 40 {
-					require.NoError(t, ns[0].region.Tell(fmt.Sprint("id", i), job{"y", 1}))
-				}
-				time.Sleep(time.Second)
-				for i := range 40 {
-					c.log.complete("y", fmt.Sprint("id", i), 1)
-				}
-				require.NoError(t, ns[0].region.Stop(context.Background()))
-			})
-		})
-	}
-	_, err := sharding.Start(nil, nil, sharding.Type{Name: "x"}, sharding.WithRecoverActive())
-	require.ErrorIs(t, err, lease.ErrInvalid)
+// Remembered entities start again when their shard moves, those that were passivated, too.
+func TestPassivatedEntitiesAreRecalled(t *testing.T) {
+	bubble(t, func(c *cluster) {
+		store := sharding.NewMemoryEntities()
+		ns := c.nodes("a", "b")
+		for _, n := range ns {
+			n.start(8, sharding.WithRemember(store, 0), sharding.WithPassivation(4*time.Second))
+		}
+		c.settled(10*time.Second, ns...)
+		for i := range 40 {
+			require.NoError(t, ns[0].region.Tell(fmt.Sprint("id", i), job{"x", 1}))
+		}
+		for k := range 12 { // a quarter of them stays in use
+			time.Sleep(time.Second)
+			for i := range 10 {
+				require.NoError(t, ns[0].region.Tell(fmt.Sprint("id", i), job{"x", k + 2}))
+			}
+		}
+		c.runs(100*time.Millisecond, numbered(10)...)
+		synctest.Wait()
+		starts := c.log.starts
+		for i := range 10 {
+			require.NoError(t, ns[0].region.Tell(fmt.Sprint("id", i), job{"x", 14}))
+		}
+		ns[1].crash()
+		c.log.died("b")
+		time.Sleep(ttl + 2*time.Second)
+		synctest.Wait()
+		require.Greater(t, c.log.starts-starts, 10, "of those that were passivated, too")
+		for i := range 40 {
+			require.NoError(t, ns[0].region.Tell(fmt.Sprint("id", i), job{"y", 1}))
+		}
+		time.Sleep(time.Second)
+		for i := range 40 {
+			c.log.complete("y", fmt.Sprint("id", i), 1)
+		}
+		require.NoError(t, ns[0].region.Stop(context.Background()))
+	})
 }
 
 func numbered(n int) (ids []string) {

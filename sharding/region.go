@@ -64,8 +64,6 @@ type Region struct {
 	shards  []shard
 	byName  map[string]*shard
 	table   *directory.Table
-	peersMu sync.RWMutex
-	peers   map[string]*actor.PID // by address
 
 	regionLease *lease.Handle
 	manager     *singleton.Manager // of the coordinator
@@ -80,9 +78,6 @@ type Region struct {
 	asked    atomic.Bool // the strategy is, and has not answered
 	counts   tally
 	warned   boundary.Line // of undeliverable messages
-	surveyed surveys       // by the Handler
-	moves    moves
-	broke    breaks // links to other nodes
 	over     atomic.Bool
 	admitted atomic.Bool   // Start has succeeded: shards may be hosted
 	refs     actor.Process // of all Refs
@@ -92,7 +87,6 @@ type Region struct {
 	asking       sync.Map      // by number: statusRequest
 	pace         chan struct{} // has room for one: the shard that starts remembered entities
 
-	first    sync.Once
 	began    time.Duration // for elapsed
 	life     context.Context
 	end      context.CancelFunc
@@ -137,38 +131,17 @@ func (r *Region) leaseTTL() time.Duration {
 // elapsed is the time since a fixed point. It is above 0, which stands for never, though
 // the clock may begin anywhere: for programs under testing/synctest it is below.
 func (r *Region) elapsed() time.Duration {
-	now := r.clock.Now().Mono
-	r.first.Do(func() { r.began = now - time.Second })
-	return now - r.began
+	return r.clock.Now().Mono - r.began
 }
-
-// maxPeers bounds how many nodes' PIDs are remembered.
-const maxPeers = 1024
 
 // send sends to the Region of another node. Messages to one address stay in order
 // while the link lives.
 func (r *Region) send(address string, msg any) {
 	if address == r.self.Address || address == "" { // without remote there is none
-		r.post(&toSelf{msg}) // not on this goroutine, which may hold a lock
+		r.post(msg) // not on this goroutine, which may hold a lock
 		return
 	}
-	r.peersMu.RLock()
-	pid := r.peers[address]
-	r.peersMu.RUnlock()
-	if pid == nil {
-		r.peersMu.Lock()
-		if pid = r.peers[address]; pid == nil {
-			if len(r.peers) >= maxPeers { // most are of the past, or were made up
-				clear(r.peers)
-			}
-			pid = actor.NewPID(address, r.names.Process)
-			if len(address) <= lease.MaxName { // else it was made up
-				r.peers[address] = pid
-			}
-		}
-		r.peersMu.Unlock()
-	}
-	outlet.Tell(r.system, pid, msg)
+	outlet.Tell(r.system, actor.NewPID(address, r.names.Process), msg)
 }
 
 // post queues a message for the control loop, until the Region has ended.
@@ -209,8 +182,6 @@ func (r *Region) regionName() string {
 	name, _ := r.names.Region(r.keeper.Owner()) // the group has checked the owner
 	return name
 }
-
-func (r *Region) now() time.Time { return time.Unix(0, r.clock.Now().Wall) }
 
 func (r *Region) event(e Event) {
 	e.Group, e.Type = r.group.Name(), r.typ.Name

@@ -162,7 +162,9 @@ func TestScenario19AChase(t *testing.T) {
 		moves := tier.Draws(60, 60)
 		for range moves {
 			turn.Add(1)
-			ns[0].region.Reconsider()
+			for _, n := range ns {
+				n.region.AskStrategy()
+			}
 			time.Sleep(30 * time.Millisecond)
 		}
 		f.end()

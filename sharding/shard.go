@@ -41,7 +41,9 @@ type shard struct {
 	stats        route.Stats
 	path         fastpath.Path
 	asked        asker.InFlight
-	after        []func() // to be called once mu is free
+	broke        string        // the address of the last host that the link to broke
+	brokeAt      time.Duration // by Now
+	after        []func()      // to be called once mu is free
 	wake         actors.Alarm
 
 	// What direct and the Router said last, for those who do not hold mu: a hint.

@@ -61,7 +61,6 @@ func (s *sim) misbehave(sl *slot, n *node, evt any) {
 		defer cancel()
 		s.holdUp(n, time.Second)
 		_ = r.Info()
-		r.Reconsider()
 		s.sent(j, sl.id, id)
 		if _, err := sharding.Ask[done](ctx, r, id, formOf(j)); errors.Is(err, sharding.ErrClosed) {
 			s.unsent(j)

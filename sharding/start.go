@@ -69,10 +69,11 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 		return fail(fmt.Errorf("%w: %w", lease.ErrInvalid, err))
 	}
 	r := &Region{typ: t, set: set, system: system, group: group, keeper: keeper, clock: keeper.Clock(), names: names,
+		began:  keeper.Clock().Now().Mono - time.Second,
 		self:   &wire.Node{Address: system.Address(), Incarnation: owner.Incarnation},
 		shards: make([]shard, t.Shards), byName: make(map[string]*shard, t.Shards),
 		control: inbox{ready: make(chan struct{}, 1)}, done: make(chan struct{}), ended: make(chan struct{}),
-		peers: map[string]*actor.PID{}, pace: make(chan struct{}, 1),
+		pace:    make(chan struct{}, 1),
 		payload: wire.PayloadLimit(system)}
 	r.refs = &refProcess{noActor{r}}
 	r.log = set.logger.With(zap.String("type", t.Name), zap.String("node", owner.ID))
@@ -111,12 +112,12 @@ func Start(system *actor.ActorSystem, group *membership.Group, t Type, opts ...O
 		return fail(fmt.Errorf("metrics: %w", err))
 	}
 	reg := registryOf(system)
-	if !reg.add(r) {
+	if _, taken := reg.LoadOrStore(names.Key, r); taken {
 		r.end()
 		r.clean()
 		return fail(ErrNameInUse)
 	}
-	r.onEnd(func() { reg.remove(r) })
+	r.onEnd(func() { reg.Delete(names.Key) })
 	if err := r.launch(); err != nil {
 		r.abort()
 		return fail(err)
@@ -204,7 +205,7 @@ func (r *Region) spawn() (err error) {
 
 // listen begins to follow what others do, and waits until what stands is known.
 func (r *Region) listen() error {
-	r.leadership = coordinator.NewLeadership(r.group.Name(), r.self.Incarnation, r.table)
+	r.leadership = coordinator.NewLeadership(r.keeper.Owner(), r.table)
 	r.table.OnChange(func() {
 		r.coordinating((*coordinator.Coordinator).Changed)
 		r.leadership.Noticed()
@@ -215,7 +216,6 @@ func (r *Region) listen() error {
 	}
 	r.onEnd(stop)
 	r.onEnd(transport.Of(r.system).Watch(func(address string) {
-		r.broke.note(address, r.elapsed())
 		r.post(func() { r.loop.onPeerGone(address) })
 	}))
 	r.onEnd(r.group.Follow(func(membership.MembersChanged) {

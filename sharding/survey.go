@@ -72,12 +72,7 @@ func (c *controller) onStatusRequest(m *wire.Inquiry) {
 	if m.Type != c.names.Key || m.From == nil {
 		return
 	}
-	in := c.info(false)
-	body, err := json.Marshal(in)
-	if err == nil && len(body) > c.payload {
-		in.Recent = nil
-		body, err = json.Marshal(in)
-	}
+	body, err := json.Marshal(c.info(false))
 	if err != nil {
 		c.log.Warn("a status request is not answered", zap.Error(err))
 		return

@@ -25,19 +25,19 @@ func (r *Region) why(id string, since time.Duration) string {
 	if why := asker.Unaddressed(r.keeper.Owner(), seat.Record.Owner); why != "" {
 		all = append(all, why)
 	}
-	if at := r.broke.of(seat.Record.Owner.Address); seat.Held && at > 0 && at >= since {
-		all = append(all, fmt.Sprintf("the link to the host at %s broke %v ago", boundary.Cut(seat.Record.Owner.Address), ago(at)))
+	s.mu.RLock()
+	waits, failure, broke, at := s.waiting, error(nil), s.broke, s.brokeAt
+	if s.last != nil {
+		failure = s.last.rem.failure
+	}
+	s.mu.RUnlock()
+	if seat.Held && broke == seat.Record.Owner.Address && at >= since {
+		all = append(all, fmt.Sprintf("the link to the host at %s broke %v ago", boundary.Cut(broke), ago(at)))
 	}
 	if in := r.keeper.Info(); in.Failure != nil {
 		all = append(all, fmt.Sprintf("the store has not been reached since %v: %.256s",
 			in.Since.Format(time.RFC3339), in.Failure))
 	}
-	s.mu.RLock()
-	waits, failure := s.waiting, error(nil)
-	if s.last != nil {
-		failure = s.last.rem.failure
-	}
-	s.mu.RUnlock()
 	if failure != nil {
 		all = append(all, fmt.Sprintf("the store of remembered entities: %.256s", failure))
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/input"
+	"github.com/holdfast-go/holdfast/internal/route"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/sharding/internal/coordinator"
@@ -39,31 +40,26 @@ type Type struct {
 type Option func(*settings)
 
 type settings struct {
-	missing       input.Missing
-	proxyOnly     bool
-	strategy      placement.Strategy
-	limits        placement.MoveLimits
-	settle        time.Duration
-	buffer        int
-	total         int
-	policy        hosting.DropPolicy
-	stopWith      func() any
-	stopWithin    time.Duration
-	overdue       hosting.Overdue
-	idle          time.Duration
-	maxActive     int
-	store         EntityStore
-	recoverEvery  int
-	recoverActive bool
-	stateLimit    int
-	backoffMin    time.Duration
-	backoffMax    time.Duration
-	linger        time.Duration
-	leadership    membership.Leadership
-	leaseOptions  []lease.Option
-	logger        *zap.Logger
-	meters        metric.MeterProvider
-	journal       func(name string, token lease.Token, at time.Duration)
+	coordinator.Settings
+	missing      input.Missing
+	proxyOnly    bool
+	mail         route.Config // of each shard
+	total        int          // messages that wait
+	stopWith     func() any
+	overdue      hosting.Overdue
+	idle         time.Duration
+	maxActive    int
+	store        EntityStore
+	recoverEvery int
+	stateLimit   int
+	backoffMin   time.Duration
+	backoffMax   time.Duration
+	linger       time.Duration
+	leadership   membership.Leadership
+	leaseOptions []lease.Option
+	logger       *zap.Logger
+	meters       metric.MeterProvider
+	journal      func(name string, token lease.Token, at time.Duration)
 }
 
 // WithProxyOnly makes this node reach the entities and never host any: for a node without the
@@ -73,16 +69,16 @@ func WithProxyOnly() Option { return func(s *settings) { s.proxyOnly = true } }
 // WithStrategy decides where shards are to be, while the coordinator is on this
 // node: give every node the same. Default placement.Balanced.
 func WithStrategy(st placement.Strategy) Option {
-	return func(s *settings) { s.missing.Check("WithStrategy", st); s.strategy = st }
+	return func(s *settings) { s.missing.Check("WithStrategy", st); s.Strategy = st }
 }
 
 // WithMoveLimits bounds how many shards are on the move at a time. Defaults: placement.MoveLimits.
-func WithMoveLimits(l placement.MoveLimits) Option { return func(s *settings) { s.limits = l } }
+func WithMoveLimits(l placement.MoveLimits) Option { return func(s *settings) { s.Limits = l } }
 
 // WithSettle sets how long the list of nodes must be unchanged before the coordinator moves
 // shards that have a host. After half of that it assigns free shards for the first time.
 // Default 500 ms.
-func WithSettle(d time.Duration) Option { return func(s *settings) { s.settle = d } }
+func WithSettle(d time.Duration) Option { return func(s *settings) { s.Settle = d } }
 
 // WithBuffer bounds how many messages wait on this node, for one shard and in total. A message
 // waits while its shard has no host, while its entity starts, or until the next host takes
@@ -95,7 +91,7 @@ func WithSettle(d time.Duration) Option { return func(s *settings) { s.settle = 
 // times the total. A dropped message goes to the dead letters and is counted, and its sender
 // hears of it. Default 1000, 100 000, DropNewest.
 func WithBuffer(shard, total int, p hosting.DropPolicy) Option {
-	return func(s *settings) { s.buffer, s.total, s.policy = shard, total, p }
+	return func(s *settings) { s.mail.Limit, s.total, s.mail.Policy = shard, total, p }
 }
 
 // WithStop sets how an entity is asked to stop when that is planned. New mail is turned away; then the
@@ -105,7 +101,7 @@ func WithBuffer(shard, total int, p hosting.DropPolicy) Option {
 // it is always stopped at once. make is called for each entity, on its own goroutine; the
 // entity goes on until make has returned. Default nil, 10 s.
 func WithStop(make func() any, within time.Duration) Option {
-	return func(s *settings) { s.stopWith, s.stopWithin = make, within }
+	return func(s *settings) { s.stopWith, s.Stop = make, within }
 }
 
 // WithOverdue says what becomes of a shard whose entities were told to stop and still run
@@ -127,18 +123,10 @@ func WithMaxActive(n int) Option { return func(s *settings) { s.maxActive = n } 
 // Entity.Forget. Give every node the same.
 //
 // An entity that was passivated, or ended itself, is still remembered. The shard's next host
-// starts it with all the others, and passivates it again if it is not used. WithRecoverActive
-// leaves such entities out.
+// starts it with all the others, and passivates it again if it is not used.
 func WithRemember(store EntityStore, perSecond int) Option {
 	return func(s *settings) { s.missing.Check("WithRemember", store); s.store, s.recoverEvery = store, perSecond }
 }
-
-// WithRecoverActive makes a new host start only the remembered entities that were active. An
-// entity that is passivated (WithPassivation, WithMaxActive, Entity.Passivate) or ends itself
-// is taken out of the store, and put back before the next message that starts it: one more
-// write for each passivation and each start. It needs WithRemember. Give every node the same.
-// Default: every entity that was ever active and is not forgotten.
-func WithRecoverActive() Option { return func(s *settings) { s.recoverActive = true } }
 
 // WithStateLimit bounds what a Stateful entity hands over, in bytes; more is a cold
 // start. 0 hands nothing over. Default 64 KiB; at most what one message between nodes
@@ -202,8 +190,8 @@ const defaultStateLimit = 64 << 10
 
 // complete checks the settings, and fills in defaults.
 func complete(t *Type, opts []Option) (settings, error) {
-	s := settings{strategy: placement.Balanced{}, settle: 500 * time.Millisecond, buffer: 1000,
-		total: 100_000, stopWithin: 10 * time.Second,
+	s := settings{Settings: coordinator.Settings{Strategy: placement.Balanced{}, Settle: 500 * time.Millisecond, Stop: 10 * time.Second},
+		mail: route.Config{Limit: 1000, Bytes: maxBuffered, Custody: maxCustody, Patience: patience}, total: 100_000,
 		stateLimit: defaultStateLimit, backoffMin: 200 * time.Millisecond, backoffMax: 30 * time.Second, linger: 5 * time.Second}
 	bad := func(format string, args ...any) (settings, error) {
 		return s, fmt.Errorf("sharding type %.64q: %w: %s", t.Name, lease.ErrInvalid, fmt.Sprintf(format, args...))
@@ -224,11 +212,8 @@ func complete(t *Type, opts []Option) (settings, error) {
 		s.proxyOnly = true
 	}
 	var err error
-	if s.limits, err = coordinator.CompleteLimits(s.limits, t.Shards); err != nil {
+	if s.Limits, err = coordinator.CompleteLimits(s.Limits, t.Shards); err != nil {
 		return bad("WithMoveLimits: %v", err)
-	}
-	if s.recoverActive && s.store == nil {
-		return bad("WithRecoverActive: without WithRemember")
 	}
 	if s.recoverEvery == 0 {
 		s.recoverEvery = 1000
@@ -241,10 +226,10 @@ func complete(t *Type, opts []Option) (settings, error) {
 		what         string
 		is, min, max int64
 	}{
-		{"WithBuffer: the bound of a shard", int64(s.buffer), 1, input.MaxCount}, {"WithBuffer: the bound in all", int64(s.total), 1, input.MaxCount},
+		{"WithBuffer: the bound of a shard", int64(s.mail.Limit), 1, input.MaxCount}, {"WithBuffer: the bound in all", int64(s.total), 1, input.MaxCount},
 		{"WithStateLimit", int64(s.stateLimit), 0, input.MaxBytes},
 		{"WithMaxActive", int64(s.maxActive), 0, input.MaxCount}, {"WithRemember: entities a second", int64(s.recoverEvery), 1, input.MaxCount},
-		{"WithStop", int64(s.stopWithin), 1, longest}, {"WithSettle", int64(s.settle), 0, longest}, {"WithPassivation", int64(s.idle), 0, longest},
+		{"WithStop", int64(s.Stop), 1, longest}, {"WithSettle", int64(s.Settle), 0, longest}, {"WithPassivation", int64(s.idle), 0, longest},
 		{"WithBackoff: least", int64(s.backoffMin), int64(time.Millisecond), longest},
 		{"WithBackoff: most", int64(s.backoffMax), int64(s.backoffMin), longest}, {"WithLinger", int64(s.linger), 0, longest},
 	} {
@@ -258,8 +243,8 @@ func complete(t *Type, opts []Option) (settings, error) {
 	if s.idle > 0 && s.idle < 10*time.Millisecond {
 		return bad("WithPassivation: %v, must be 0 or at least 10ms", s.idle)
 	}
-	if s.policy > hosting.DropOldest {
-		return bad("WithBuffer: unknown policy %d", s.policy)
+	if s.mail.Policy > hosting.DropOldest {
+		return bad("WithBuffer: unknown policy %d", s.mail.Policy)
 	}
 	if s.overdue > hosting.ReleaseAfterTTL {
 		return bad("WithOverdue: unknown policy %d", s.overdue)

@@ -161,24 +161,9 @@ func TestAJoinMovesItsPartOnly(t *testing.T) {
 	require.Equal(t, 2000, moved)
 }
 
-func TestPinned(t *testing.T) {
-	v := View{Owners: make([]string, 9)}
-	for _, id := range []string{"a", "b", "c"} {
-		v.Hosts = append(v.Hosts, Host{ID: id, Incarnation: id + "1", Capacity: 1})
-	}
-	p := Pinned{Hosts: map[int]string{0: "c", 1: "away", 77: "a", -1: "a"}}
-	target := p.Target(v)
-	require.Equal(t, "c1", target[0])
-	require.NotEmpty(t, target[1])
-	v.Hosts[2].Leaving = true
-	require.NotEqual(t, "c1", p.Target(v)[0])
-}
-
 func TestZeroValuesDoNotPanic(t *testing.T) {
-	inputtest.Zeros(t, nil, new(Host), new(Balanced), new(Pinned), new(StrategyFunc))
-	v := View{Hosts: []Host{{ID: "a", Incarnation: "i", Capacity: 1}}, Owners: []string{"", ""}}
-	require.Equal(t, []string{"i", "i"}, Pinned{Others: StrategyFunc(nil), Hosts: map[int]string{-1: "a", 9: "a"}}.Target(v))
-	require.Equal(t, []string{"", ""}, StrategyFunc(nil).Target(v))
+	inputtest.Zeros(t, nil, new(Host), new(Balanced), new(StrategyFunc))
+	require.Equal(t, []string{"", ""}, StrategyFunc(nil).Target(View{Owners: []string{"", ""}}))
 }
 
 func BenchmarkBalanced(b *testing.B) {

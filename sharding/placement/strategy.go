@@ -143,33 +143,6 @@ func parts(hosts []Host, has []int, shards int) []int {
 	return part
 }
 
-// Pinned puts the shards of its map on the host with that ID while it is there
-// and not leaving, and leaves the rest, and those whose host is away, to Others
-// (default Balanced).
-type Pinned struct {
-	Hosts  map[int]string // shard to host ID
-	Others Strategy
-}
-
-// Target implements Strategy.
-func (p Pinned) Target(v View) []string {
-	others := p.Others
-	if input.Nil(others) {
-		others = Balanced{}
-	}
-	target := slices.Clone(others.Target(v)) // it may be a table that the strategy keeps
-	newest := map[string]string{}
-	for _, h := range takers(v.Hosts) {
-		newest[h.ID] = h.Incarnation
-	}
-	for s, id := range p.Hosts {
-		if inc, ok := newest[id]; ok && s >= 0 && s < len(target) {
-			target[s] = inc
-		}
-	}
-	return target
-}
-
 // StrategyFunc makes a Strategy of a function, such as one that asks a table kept
 // elsewhere. It must be pure for as long as what it asks does not change.
 type StrategyFunc func(View) []string

@@ -54,7 +54,7 @@ const decideEvery = time.Second
 
 // New makes a Coordinator, to be the child of a singleton.
 func New(env Env) *Coordinator {
-	return &Coordinator{env: env, log: env.Log, ledger: newLedger(env.Settle, env.Stop, env.Limits)}
+	return &Coordinator{env: env, log: env.Log, ledger: newLedger(env.Settings)}
 }
 
 // Tell tells it a message of a node, a wire.Report or a wire.Depart, until it has ended.
@@ -105,7 +105,7 @@ func (c *Coordinator) begin(ctx actor.Context) {
 	c.prepare()
 }
 
-func (c *Coordinator) emit(what What, why error) { c.env.Emit(News{what, c.g.Token(), why}) }
+func (c *Coordinator) emit(what What, why error) { c.env.Emit(what, c.g.Token(), why) }
 
 // prepare has what must be so before a shard is assigned made so. The store of what is
 // remembered may take its time, and no planned move waits for it.
@@ -192,7 +192,7 @@ func (c *Coordinator) decide() {
 	}
 	switch q, now := c.question, c.now(); {
 	case q == nil && c.unchanged():
-		if !constant(c.env.Strategy) {
+		if _, constant := c.env.Strategy.(placement.Balanced); !constant { // a user's may ask elsewhere
 			c.ask(c.still.view, c.still.version, now)
 		}
 	case q == nil:
@@ -231,8 +231,8 @@ func (c *Coordinator) order(asked placement.View, target []string) (decision, ui
 	for _, o := range d.late {
 		c.log.Warn("an order took too long, and is given again", zap.Int("shard", o.Shard), zap.String("to", o.To))
 	}
-	if d.wake.set {
-		c.soon(d.wake.after)
+	if d.wake > 0 {
+		c.soon(time.Duration(d.wake))
 	}
 	c.give(d.orders, k)
 	return d, k.version
@@ -251,11 +251,6 @@ func (c *Coordinator) give(orders []Order, k known) {
 
 // onReport frees the orders that came to nothing.
 func (c *Coordinator) onReport(m *wire.Report) {
-	if len(m.Failures) == 0 {
-		c.still = nil
-		c.soon(0) // Reconsider
-		return
-	}
 	if m.Coordinator != uint64(c.g.Token()) || m.Type != c.env.Type {
 		return
 	}

@@ -53,9 +53,7 @@ func (k known) owners() map[string]lease.Owner {
 
 // ledger is what a Coordinator remembers of its orders, and of what nodes said.
 type ledger struct {
-	settle time.Duration // how long hosts must be the same before shards that live are moved
-	stop   time.Duration // how long entities have to stop
-	limits placement.MoveLimits
+	Settings
 
 	hosts        []string                  // the incarnations, as last seen
 	since        time.Duration             // since when they are these
@@ -80,8 +78,8 @@ type placing struct {
 	on    string // incarnation
 }
 
-func newLedger(settle, stop time.Duration, limits placement.MoveLimits) ledger {
-	return ledger{settle: settle, stop: stop, limits: limits, inFlight: map[int]inFlight{},
+func newLedger(s Settings) ledger {
+	return ledger{Settings: s, inFlight: map[int]inFlight{},
 		coolingDown: map[int]time.Duration{}, leaving: map[string]time.Duration{},
 		unresponsive: map[string]time.Duration{}, refused: map[placing]time.Duration{}}
 }
@@ -137,15 +135,12 @@ type decision struct {
 	wake   wake
 }
 
-// wake is when to decide again, if nothing changes before.
-type wake struct {
-	set   bool
-	after time.Duration
-}
+// wake is after how long to decide again, if nothing changes before; 0: that is not needed.
+type wake time.Duration
 
 func (w *wake) in(d time.Duration) {
-	if !w.set || d < w.after {
-		w.set, w.after = true, d
+	if *w == 0 || d < time.Duration(*w) {
+		*w = wake(max(d, 1))
 	}
 }
 
@@ -168,7 +163,7 @@ func (l *ledger) decide(k known, asked placement.View, target []string) (d decis
 		given[i] = o.Order
 	}
 	leaving := leaversOf(v)
-	for _, o := range plan(v, target, given, l.limits) {
+	for _, o := range plan(v, target, given, l.Limits) {
 		switch until, cools := l.coolingDown[o.Shard]; {
 		case cools && k.now < until:
 			d.wake.in(until - k.now)
@@ -177,7 +172,7 @@ func (l *ledger) decide(k known, asked placement.View, target []string) (d decis
 			delete(l.coolingDown, o.Shard)
 			patience := hostWithin
 			if o.From != "" {
-				patience = l.stop + 5*time.Second
+				patience = l.Stop + 5*time.Second
 			}
 			l.inFlight[o.Shard] = inFlight{o, k.seats[o.Shard].Last, k.now + patience}
 			d.orders = append(d.orders, o)
@@ -239,12 +234,12 @@ func (l *ledger) stable(v placement.View, now time.Duration, w *wake) bool {
 	}
 	if !l.assignedOnce {
 		held := slices.ContainsFunc(v.Owners, func(o string) bool { return o != "" })
-		if l.assignedOnce = len(incs) > 0 && (held || now-l.since >= l.settle/2); !l.assignedOnce && len(incs) > 0 {
-			w.in(l.settle/2 - (now - l.since))
+		if l.assignedOnce = len(incs) > 0 && (held || now-l.since >= l.Settle/2); !l.assignedOnce && len(incs) > 0 {
+			w.in(l.Settle/2 - (now - l.since))
 		}
 	}
-	if now-l.since < l.settle {
-		w.in(l.settle - (now - l.since))
+	if now-l.since < l.Settle {
+		w.in(l.Settle - (now - l.since))
 		return false
 	}
 	return true

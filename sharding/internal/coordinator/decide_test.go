@@ -41,7 +41,7 @@ type world struct {
 func newWorld(t *testing.T, r *rand.Rand, shards int) *world {
 	limits, err := CompleteLimits(placement.MoveLimits{Moves: 1 + r.IntN(20), PerHost: 1 + r.IntN(10)}, shards)
 	require.NoError(t, err)
-	w := &world{t: t, r: r, limits: limits, l: newLedger(settle, stop, limits), failedAt: map[int]time.Duration{},
+	w := &world{t: t, r: r, limits: limits, l: newLedger(Settings{Limits: limits, Settle: settle, Stop: stop}), failedAt: map[int]time.Duration{},
 		refusedAt: map[placing]time.Duration{}, silentAt: map[string]time.Duration{}}
 	w.k.now = -time.Hour // a clock may begin anywhere
 	w.k.arranged = true

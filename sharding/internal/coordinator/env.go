@@ -22,7 +22,8 @@ type Env struct {
 	Clock   lease.Clock
 	// Send sends to the Region at an address. It does not block.
 	Send func(address string, msg any)
-	Emit func(News)
+	// Emit tells what became of the Coordinator under a token.
+	Emit func(What, lease.Token, error)
 	// Agree returns when all that live agree on the number of shards: those that live may be
 	// moved. After an error, of either, it is called again in a second.
 	Agree func(context.Context) error
@@ -37,21 +38,19 @@ type Env struct {
 	Asked *atomic.Bool
 	Log   *zap.Logger
 
-	Type     string // its key: directory.Names
-	Shards   int
-	Self     *wire.Node
+	Type   string // its key: directory.Names
+	Shards int
+	Self   *wire.Node
+	Settings
+}
+
+// Settings are what users say of coordinating.
+type Settings struct {
 	Strategy placement.Strategy
 	Limits   placement.MoveLimits // complete
 	// Settle is how long hosts must be the same before shards that live are moved, and Stop
 	// how long entities have to stop.
 	Settle, Stop time.Duration
-}
-
-// News is what became of a Coordinator.
-type News struct {
-	What  What
-	Token lease.Token
-	Why   error
 }
 
 // What a Coordinator has to tell.

@@ -13,41 +13,16 @@ import (
 // that a leader which knows nothing of the type leaves it without a Coordinator
 // for no moment. Safe for concurrent use.
 type Leadership struct {
-	group string
-	self  string // incarnation
+	*membership.Static
 	table *directory.Table
 
-	mu        sync.Mutex
-	leader    lease.Owner // of the group
-	told      lease.Owner
-	followers map[*int]func(membership.LeaderChanged)
+	mu     sync.Mutex
+	leader lease.Owner // of the group
 }
 
-// NewLeadership makes one of a node of a group, by its incarnation.
-func NewLeadership(group, self string, table *directory.Table) *Leadership {
-	return &Leadership{group: group, self: self, table: table, followers: map[*int]func(membership.LeaderChanged){}}
-}
-
-// Follow implements membership.Leadership. f is called under a lock, and must not
-// block.
-func (l *Leadership) Follow(f func(membership.LeaderChanged)) (stop func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	key := new(int)
-	l.followers[key] = f
-	if l.told.Incarnation != "" {
-		f(l.change(lease.Owner{}, l.told))
-	}
-	return func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		delete(l.followers, key)
-	}
-}
-
-func (l *Leadership) change(previous, leader lease.Owner) membership.LeaderChanged {
-	return membership.LeaderChanged{Group: l.group, Leader: leader, Previous: previous,
-		IsSelf: leader.Incarnation == l.self && leader.Incarnation != ""}
+// NewLeadership makes one of the node self.
+func NewLeadership(self lease.Owner, table *directory.Table) *Leadership {
+	return &Leadership{Static: membership.NewStatic(self), table: table}
 }
 
 // Led takes up who leads the group.
@@ -72,12 +47,5 @@ func (l *Leadership) reconsiderLocked() {
 			next = g.Owner
 		}
 	}
-	if next == l.told {
-		return
-	}
-	previous := l.told
-	l.told = next
-	for _, f := range l.followers {
-		f(l.change(previous, next))
-	}
+	l.Set(next)
 }

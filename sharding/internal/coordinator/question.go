@@ -10,7 +10,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/boundary"
-	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/sharding/placement"
 )
 
@@ -78,22 +77,10 @@ func (c *Coordinator) follow(q *question, target []string) {
 		return
 	}
 	d, version := c.order(q.view, target)
-	none := len(d.orders) == 0 && !d.wake.set && !c.ledger.waits()
+	none := len(d.orders) == 0 && d.wake == 0 && !c.ledger.waits()
 	if none && version == q.version && reflect.DeepEqual(d.hosts, q.view.Hosts) {
 		c.still = &still{q.view, version, target}
 	}
-}
-
-// constant reports whether a strategy has one answer to a View for ever: a user's may ask
-// elsewhere.
-func constant(s placement.Strategy) bool {
-	switch s := s.(type) {
-	case placement.Balanced:
-		return true
-	case placement.Pinned:
-		return input.Nil(s.Others) || constant(s.Others)
-	}
-	return false
 }
 
 // target asks a strategy.

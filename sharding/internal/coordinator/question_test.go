@@ -90,7 +90,7 @@ func ordered(t *testing.T, taken bool) bool {
 					orders.Add(1)
 				}
 			},
-			Emit: func(News) {}, Agree: func(context.Context) error { return nil },
+			Emit: func(What, lease.Token, error) {}, Agree: func(context.Context) error { return nil },
 			Arrange: func(ctx context.Context, moving func()) error {
 				<-take
 				moving()
@@ -98,12 +98,12 @@ func ordered(t *testing.T, taken bool) bool {
 				return ctx.Err()
 			},
 			Go: func(f func()) { go f() }, Present: &present, Asked: new(atomic.Bool), Log: zap.NewNop(), Type: names.Key, Shards: 1,
-			Self: &wire.Node{Address: "a:1", Incarnation: a.Owner().Incarnation}, Limits: limits, Stop: time.Second,
-			Strategy: placement.StrategyFunc(func(v placement.View) []string {
-				asked <- struct{}{}
-				<-answer
-				return []string{keepers[1].Owner().Incarnation}
-			}),
+			Self: &wire.Node{Address: "a:1", Incarnation: a.Owner().Incarnation}, Settings: Settings{Limits: limits, Stop: time.Second,
+				Strategy: placement.StrategyFunc(func(v placement.View) []string {
+					asked <- struct{}{}
+					<-answer
+					return []string{keepers[1].Owner().Incarnation}
+				})},
 		})
 	}))
 	require.NoError(t, err)

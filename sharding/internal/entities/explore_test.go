@@ -43,12 +43,12 @@ type world struct {
 
 // model is what is explored.
 type model struct {
-	bounds            budget
-	store, only, hang bool // hang: what makes the actor may not return
-	next              func(Life, Event, Now) (Life, []Effect)
-	events            map[Event]int
-	effects           map[Effect]int
-	phases            map[Phase]int
+	bounds      budget
+	store, hang bool // hang: what makes the actor may not return
+	next        func(Life, Event, Now) (Life, []Effect)
+	events      map[Event]int
+	effects     map[Effect]int
+	phases      map[Phase]int
 }
 
 var (
@@ -74,7 +74,7 @@ func (r *run) rule(ok bool, err error, what string) {
 func (r *run) now() Now {
 	w := &r.w
 	return Now{Ending: w.Ending, Lost: w.Lost, Barred: w.Barred, Unwritten: r.store && !(w.Loaded && w.Known),
-		Forgotten: r.store && !w.Known, Only: r.only, Mail: w.Pending+w.Back > 0, Unused: !w.Used,
+		Forgotten: r.store && !w.Known, Mail: w.Pending+w.Back > 0, Unused: !w.Used,
 		Actor: w.Gate != noGate && (w.Alive || w.Over)}
 }
 
@@ -129,8 +129,6 @@ func (r *run) carryOut(effects []Effect) {
 		case Remove:
 			r.rule(w.Pending == 0, errMail, "the entity went with mail")
 			r.gone()
-		case Unremember:
-			w.Known = false
 		}
 	}
 }
@@ -322,7 +320,7 @@ var models = []model{
 	{bounds: budget{Mail: 2, Panics: 1, Ends: 1, Asks: 1, Unneeded: 1, Plans: 1, Losses: 1}},
 	{bounds: budget{Mail: 2, Ends: 2, MadeBadly: 1, Bars: 1, Losses: 1, Plans: 1}},
 	{bounds: budget{Mail: 2, Ends: 1, Asks: 1, Plans: 1, Losses: 1}, store: true},
-	{bounds: budget{Mail: 2, Ends: 1, Unneeded: 1, Panics: 1, Plans: 1, Losses: 1}, store: true, only: true},
+	{bounds: budget{Mail: 2, Ends: 1, Unneeded: 1, Panics: 1, Plans: 1, Losses: 1}, store: true},
 }
 
 // TestLifeExhaustively visits all that can happen to an entity, in every order, within
@@ -351,7 +349,7 @@ func TestLifeExhaustively(t *testing.T) {
 	for e := range Panicked + 1 {
 		require.NotZero(t, events[e], "event %d", e)
 	}
-	for f := range Unremember + 1 {
+	for f := range Remove + 1 {
 		require.NotZero(t, effects[f], "effect %d", f)
 	}
 	for p := range Gone {
@@ -410,7 +408,7 @@ func TestLifeFindsPlantedMistakes(t *testing.T) {
 			func(l Life, now Now) (Life, []Effect) {
 				now.Unwritten, now.Forgotten = false, false
 				return l.ended(now)
-			}), only: true}, errEarly},
+			})}, errEarly},
 	} {
 		t.Run(what, func(t *testing.T) {
 			p.x.bounds = all

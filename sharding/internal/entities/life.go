@@ -74,7 +74,6 @@ const (
 	Pause                    // BackedOff comes after a pause of Life.Tries
 	Requeue                  // its mail goes to the next host; the entity is gone
 	Remove                   // the entity is gone, and no mail waits
-	Unremember               // take its id out of the store
 )
 
 // Now is how things stand when something happens.
@@ -84,7 +83,6 @@ type Now struct {
 	Barred    bool // the entities were shut off, and the end is about to follow
 	Unwritten bool // the id has to be remembered, and is not
 	Forgotten bool // ids are remembered, and this one is not
-	Only      bool // those alone are that are active
 	Mail      bool // some waits
 	Unused    bool // Done: its actor had taken nothing but Started
 	Actor     bool // what makes its actor has come so far that there is one
@@ -258,8 +256,6 @@ func (l Life) ended(now Now) (Life, []Effect) {
 		return l.to(Backoff, Pause)
 	case now.Mail:
 		return l.again(now)
-	case now.Only:
-		return l.to(Gone, Remove, Unremember)
 	}
 	return l.to(Gone, Remove)
 }
