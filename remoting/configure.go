@@ -73,11 +73,13 @@ func (s *settings) grpcOptions() ([]grpc.ServerOption, []grpc.DialOption) {
 		server = append(server, grpc.Creds(credentials.NewTLS(s.serverTLS)))
 		creds = dialled{credentials.NewTLS(s.clientTLS), s.peerCheck, s.clientTLS.ServerName}
 	}
+	pauses := backoff.DefaultConfig
+	pauses.MaxDelay = 5 * time.Second
 	return server, []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
 		grpc.WithChainStreamInterceptor(g.follow),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoffConfig(), MinConnectTimeout: connectTimeout}),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: pauses, MinConnectTimeout: connectTimeout}),
 	}
 }
 
@@ -86,12 +88,6 @@ type hardened struct {
 	grpc.EmptyServerOption
 	guard          *guard
 	maxMessageSize int
-}
-
-func backoffConfig() backoff.Config {
-	c := backoff.DefaultConfig
-	c.MaxDelay = 5 * time.Second
-	return c
 }
 
 func invalid(setting, format string, args ...any) error {

@@ -72,7 +72,7 @@ func (n *Node) post(b *remote.MessageBatch, e *remote.MessageEnvelope, msg any) 
 func (n *Node) read(b *remote.MessageBatch, e *remote.MessageEnvelope, who *identity, types []protoreflect.MessageType) any {
 	name, typ := b.TypeNames[e.TypeId], types[e.TypeId]
 	if e.SerializerId == 0 && typ == nil {
-		n.counters.unknownType.Add(1)
+		n.count(&n.stats.UnknownType)
 		return &wire.Unread{Type: name, Payload: e.MessageData}
 	}
 	msg, err := decode(e, name, typ)
@@ -80,7 +80,7 @@ func (n *Node) read(b *remote.MessageBatch, e *remote.MessageEnvelope, who *iden
 	case err == nil:
 		return msg
 	case strings.HasPrefix(b.Targets[e.Target].Id, actors.FamilyPrefix):
-		n.counters.undecodable.Add(1)
+		n.count(&n.stats.Undecodable)
 		return &wire.Unread{Type: name, Payload: e.MessageData}
 	}
 	n.refuse(b, e, undecodable, who.address)

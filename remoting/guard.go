@@ -50,8 +50,7 @@ func (g *guard) contain(method string, handle func() error) error {
 
 func (g *guard) malformed(method string, err error) {
 	if n := g.node.Load(); n != nil {
-		n.counters.malformed.Add(1)
-		n.warn("remoting: malformed input", "method", method, "error", err)
+		n.fault(&n.stats.Malformed, "remoting: malformed input", "method", method, "error", err)
 	}
 }
 
@@ -159,8 +158,7 @@ func (s *inbound) refusing(err error) error {
 	}
 	s.broken = true
 	if n := s.guard.node.Load(); n != nil {
-		n.counters.forged.Add(1)
-		n.warn("remoting: a peer is not let in", "error", err)
+		n.fault(&n.stats.Forged, "remoting: a peer is not let in", "error", err)
 	}
 	return err
 }
@@ -299,17 +297,14 @@ func (n *Node) refuse(b *remote.MessageBatch, e *remote.MessageEnvelope, why fau
 	var msg any = &UnknownMessage{Type: typeName, Payload: e.MessageData}
 	switch why {
 	case unknownType:
-		n.counters.unknownType.Add(1)
-		n.warn("remoting: message of unknown type", "type", boundary.Cut(typeName), "target", boundary.Cut(target.Id))
+		n.fault(&n.stats.UnknownType, "remoting: message of unknown type", "type", boundary.Cut(typeName), "target", boundary.Cut(target.Id))
 	case undecodable:
-		n.counters.undecodable.Add(1)
-		n.warn("remoting: message is no value of its type", "type", boundary.Cut(typeName), "target", boundary.Cut(target.Id))
+		n.fault(&n.stats.Undecodable, "remoting: message is no value of its type", "type", boundary.Cut(typeName), "target", boundary.Cut(target.Id))
 	case misaddressed:
-		n.counters.misaddressed.Add(1)
-		n.warn("remoting: message for another address, or for remote itself, arrived here", "address", boundary.Cut(target.Address), "own", n.system.Address(), "target", boundary.Cut(target.Id))
+		n.fault(&n.stats.Misaddressed, "remoting: message for another address, or for remote itself, arrived here",
+			"address", boundary.Cut(target.Address), "own", n.system.Address(), "target", boundary.Cut(target.Id))
 	case forged:
-		n.counters.forged.Add(1)
-		n.warn("remoting: forged message", "type", typeName, "target", boundary.Cut(target.Id), "peer", boundary.Cut(peer))
+		n.fault(&n.stats.Forged, "remoting: forged message", "type", typeName, "target", boundary.Cut(target.Id), "peer", boundary.Cut(peer))
 	}
 	if why != unknownType && why != undecodable {
 		if m, err := decode(e, typeName, typeOf(typeName)); err == nil {

@@ -38,7 +38,8 @@ type Node struct {
 	exit     exit
 	streams  *streams
 	links    links
-	counters counters
+	counting sync.Mutex
+	stats    Stats
 	warned   boundary.Line
 	shutdown sync.Once
 }
@@ -169,7 +170,11 @@ func (n *Node) Address() string {
 }
 
 // Stats returns the counters as they are now.
-func (n *Node) Stats() Stats { return n.counters.read() }
+func (n *Node) Stats() Stats {
+	n.counting.Lock()
+	defer n.counting.Unlock()
+	return n.stats
+}
 
 // Shutdown ends the node's communication for good. The actor system itself goes
 // on. From then on messages to other nodes are dead letters of this system;

@@ -2,6 +2,7 @@ package remoting
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/asynkron/protoactor-go/remote"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
@@ -49,12 +51,11 @@ func (x *exit) pass(send func()) bool {
 
 func (o *outbound) SendUserMessage(pid *actor.PID, message any) {
 	n := o.node
-	if o.nowhere(pid) {
-		outlet.Of(n.system).DeadLetter(pid, message)
-		return
-	}
 	header, msg, sender := actor.UnwrapEnvelope(message)
 	msg, size, err := sendable(msg)
+	if err == nil {
+		err = somewhere(pid)
+	}
 	if _, ours := msg.(*wire.Encoded); !ours && err == nil { // these were checked when they were encoded
 		err = cmp.Or(wire.CheckText(message), wire.CheckPID("target", pid))
 	}
@@ -67,35 +68,31 @@ func (o *outbound) SendUserMessage(pid *actor.PID, message any) {
 	case err != nil:
 		o.unsendable(pid, err)
 	case size > n.maxMessageSize:
-		n.counters.tooLarge.Add(1)
-		n.warn("remoting: message too large", "target", pid.Id, "address", pid.Address,
+		n.fault(&n.stats.TooLarge, "remoting: message too large", "target", pid.Id, "address", pid.Address,
 			"type", fmt.Sprintf("%T", msg), "bytes", size, "limit", n.maxMessageSize)
 	case n.exit.pass(func() { n.remote.SendMessage(pid, header, msg, sender, -1) }):
 		return
 	default:
-		n.counters.closed.Add(1)
+		n.count(&n.stats.Closed)
 	}
 	outlet.Of(n.system).DeadLetter(pid, message)
 }
 
-// nowhere reports whether pid has an address that no node can have.
-func (o *outbound) nowhere(pid *actor.PID) bool {
-	if len(pid.Address) <= maxAddress {
-		return false
+// somewhere returns an error if pid has an address that no node can have.
+func somewhere(pid *actor.PID) error {
+	if len(pid.Address) > maxAddress {
+		return errors.New("no node can have this address")
 	}
-	o.node.counters.unsendable.Add(1)
-	o.node.warn("remoting: no node can have this address", "target", fmt.Sprintf("%.128s", pid.Id), "address", fmt.Sprintf("%.128s", pid.Address))
-	return true
+	return nil
 }
 
 // unsendable counts and tells of a message that remote could not write.
 func (o *outbound) unsendable(pid *actor.PID, err error) {
-	o.node.counters.unsendable.Add(1)
-	o.node.warn("remoting: message can't be sent", "target", pid.Id, "address", pid.Address, "error", err)
+	o.node.fault(&o.node.stats.Unsendable, "remoting: message can't be sent", "target", boundary.Cut(pid.Id), "address", boundary.Cut(pid.Address), "error", err)
 }
 
-// signalText returns an error if a PID of a system's message is not valid UTF-8: one such
-// target ends the link, and one such watcher its message.
+// signalText returns an error if a system's message can't be sent. A PID that is not valid UTF-8
+// ends the link if it is the target, and loses its message if it is the watcher.
 func signalText(pid *actor.PID, message any) error {
 	var watcher *actor.PID
 	switch m := message.(type) {
@@ -104,7 +101,7 @@ func signalText(pid *actor.PID, message any) error {
 	case *actor.Unwatch:
 		watcher = m.Watcher
 	}
-	return cmp.Or(wire.CheckPID("target", pid), wire.CheckPID("watcher", watcher))
+	return cmp.Or(somewhere(pid), wire.CheckPID("target", pid), wire.CheckPID("watcher", watcher))
 }
 
 // sendable returns msg as remote is to get it, and its size in bytes.
@@ -130,20 +127,16 @@ func sendable(msg any) (out any, size int, err error) {
 }
 
 func (o *outbound) SendSystemMessage(pid *actor.PID, message any) {
-	if o.nowhere(pid) {
-		outlet.Of(o.node.system).DeadLetter(pid, message)
-		return
-	}
-	if err := signalText(pid, message); err != nil {
+	err := signalText(pid, message)
+	switch {
+	case err != nil:
 		o.unsendable(pid, err)
-		outlet.Of(o.node.system).DeadLetter(pid, message)
+	case o.node.exit.pass(func() { o.inner.SendSystemMessage(pid, message) }):
 		return
+	default:
+		o.node.count(&o.node.stats.Closed)
 	}
-	if !o.node.exit.pass(func() { o.inner.SendSystemMessage(pid, message) }) {
-		o.node.counters.closed.Add(1)
-		// A watcher gets its Terminated by this way.
-		outlet.Of(o.node.system).DeadLetter(pid, message)
-	}
+	outlet.Of(o.node.system).DeadLetter(pid, message) // a watcher gets its Terminated by this way
 }
 
 func (o *outbound) Stop(pid *actor.PID) { o.SendSystemMessage(pid, &actor.Stop{}) }

@@ -1,7 +1,5 @@
 package remoting
 
-import "sync/atomic"
-
 // Stats counts what was kept from doing harm since Start.
 type Stats struct {
 	UnknownType  uint64 // messages that came in with a type this process lacks, or as JSON
@@ -14,19 +12,15 @@ type Stats struct {
 	Closed       uint64 // messages going out after Shutdown began
 }
 
-type counters struct {
-	unknownType, undecodable, misaddressed, malformed, forged, unsendable, tooLarge, closed atomic.Uint64
+// count adds one to a counter of n.stats.
+func (n *Node) count(c *uint64) {
+	n.counting.Lock()
+	defer n.counting.Unlock()
+	*c++
 }
 
-func (c *counters) read() Stats {
-	return Stats{
-		UnknownType:  c.unknownType.Load(),
-		Undecodable:  c.undecodable.Load(),
-		Misaddressed: c.misaddressed.Load(),
-		Malformed:    c.malformed.Load(),
-		Unsendable:   c.unsendable.Load(),
-		TooLarge:     c.tooLarge.Load(),
-		Forged:       c.forged.Load(),
-		Closed:       c.closed.Load(),
-	}
+// fault counts what went wrong, and logs it.
+func (n *Node) fault(c *uint64, msg string, args ...any) {
+	n.count(c)
+	n.warn(msg, args...)
 }

@@ -58,15 +58,5 @@ func (c *slogCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 
 func (c *slogCore) Sync() error { return nil }
 
-func slogLevel(l zapcore.Level) slog.Level {
-	switch {
-	case l < zapcore.InfoLevel:
-		return slog.LevelDebug
-	case l < zapcore.WarnLevel:
-		return slog.LevelInfo
-	case l < zapcore.ErrorLevel:
-		return slog.LevelWarn
-	default:
-		return slog.LevelError
-	}
-}
+// slogLevel is l for slog, whose levels are four apart.
+func slogLevel(l zapcore.Level) slog.Level { return 4 * slog.Level(min(l, zapcore.ErrorLevel)) }

@@ -20,10 +20,6 @@ type Link struct {
 	// Bandwidth is in bytes per second. A message occupies the link for its size
 	// over Bandwidth, once those before it have left. 0: unlimited.
 	Bandwidth int
-	// QueueMessages and QueueBytes bound the user messages on their way, travelling
-	// or waiting. What does not fit is a dead letter of the sender's system. 0: as
-	// many messages as NewQueue says, of any size.
-	QueueMessages, QueueBytes int
 }
 
 // ends is a direction between two addresses.

@@ -240,36 +240,6 @@ func TestARestartResetsTheQueueAndLeavesTheShape(t *testing.T) {
 	})
 }
 
-func TestALinkBoundsMessagesAndBytes(t *testing.T) {
-	bubble(t, func(t *testing.T, net *memnet.Net, a, b *machine) {
-		var seen, watcher journal
-		b.clocked(&seen)
-		net.Shape("a", "b", memnet.Link{Bandwidth: 1000, QueueBytes: 399})
-		a.hundreds(1, 5)
-		require.Len(t, a.dead.take(), 2)
-		w := a.spawn("w", &watcher)
-		a.Root.Send(w, watchIt{who: a.to("b", "x")}) // has a bound of its own
-		time.Sleep(150 * time.Millisecond)
-		a.hundreds(6, 7)
-		time.Sleep(time.Minute)
-		require.Len(t, a.dead.take(), 1)
-		require.Empty(t, watcher.take())
-		net.Shape("a", "b", memnet.Link{QueueMessages: 2})
-		net.Stall("a", "b")
-		a.hundreds(8, 10)
-		require.Len(t, a.dead.take(), 1)
-		net.Unstall("a", "b")
-		synctest.Wait()
-		var got []string
-		for _, line := range seen.take() {
-			n, _, _ := strings.Cut(line, " ")
-			got = append(got, n)
-		}
-		require.Equal(t, []string{"1", "2", "3", "6", "8", "9"}, got)
-		require.Equal(t, uint64(4), net.Stats().Overflown)
-	})
-}
-
 func TestBytesAndPeaksAreCounted(t *testing.T) {
 	bubble(t, func(t *testing.T, net *memnet.Net, a, b *machine) {
 		var seen journal

@@ -11,9 +11,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/actors"
 )
 
-// DefaultQueue is how many user messages a link holds, and how many system
+// mostQueued is how many user messages a link holds, and how many system
 // messages besides.
-const DefaultQueue = 1 << 16
+const mostQueued = 1 << 16
 
 // Net is a network of actor systems. Every method is safe for concurrent use.
 // A message that is being posted to its mailbox while a method breaks its link
@@ -84,13 +84,9 @@ type Stats struct {
 type Traffic struct{ Messages, Bytes int }
 
 // New returns an empty network.
-func New() *Net { return NewQueue(DefaultQueue) }
-
-// NewQueue returns an empty network whose links hold at most queue user
-// messages, and as many system messages besides.
-func NewQueue(queue int) *Net {
+func New() *Net {
 	return &Net{
-		queue:  max(queue, 1),
+		queue:  mostQueued,
 		nodes:  map[string]*node{},
 		wires:  map[ends]*wire{},
 		pipes:  map[ends]*pipe{},

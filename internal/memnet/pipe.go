@@ -1,9 +1,6 @@
 package memnet
 
-import (
-	"cmp"
-	"time"
-)
+import "time"
 
 // pipe is the queue of one link between two lives. All of it is under Net.mu.
 type pipe struct {
@@ -13,7 +10,6 @@ type pipe struct {
 	frames []frame
 	bytes  int         // of frames
 	user   int         // how many of frames are user messages
-	weight int         // the bytes of those
 	busy   bool        // a goroutine drains
 	timer  *time.Timer // starts the drain when the first frame is due
 }
@@ -53,7 +49,7 @@ func (me *node) send(e ends, f frame) (ok bool) {
 		p = &pipe{net: n, ends: e, wire: w}
 		n.pipes[e] = p
 	}
-	if !p.fits(f.system, size) {
+	if !p.fits(f.system) {
 		n.stats.Overflown++
 		return false
 	}
@@ -65,15 +61,12 @@ func (me *node) send(e ends, f frame) (ok bool) {
 	return true
 }
 
-// fits reports whether there is room. System messages have a bound of their own, in
-// messages.
-func (p *pipe) fits(system bool, size int) bool {
-	shape := p.wire.shape
-	most := cmp.Or(shape.QueueMessages, p.net.queue)
+// fits reports whether there is room. System messages have a bound of their own.
+func (p *pipe) fits(system bool) bool {
 	if system {
-		return len(p.frames)-p.user < most
+		return len(p.frames)-p.user < p.net.queue
 	}
-	return p.user < most && (shape.QueueBytes == 0 || p.weight+size <= shape.QueueBytes)
+	return p.user < p.net.queue
 }
 
 // push queues f.
@@ -83,7 +76,6 @@ func (p *pipe) push(f frame) {
 	p.bytes += size
 	if !f.system {
 		p.user++
-		p.weight += size
 	}
 	w.messages++
 	w.bytes += uint64(size)
@@ -190,14 +182,13 @@ func (p *pipe) next() (f frame, to *node, ok bool) {
 	p.bytes -= f.size()
 	if !f.system {
 		p.user--
-		p.weight -= f.size()
 	}
 	return f, n.nodes[p.ends.to], true
 }
 
 // clear drops every frame.
 func (p *pipe) clear() {
-	p.frames, p.bytes, p.user, p.weight = nil, 0, 0, 0
+	p.frames, p.bytes, p.user = nil, 0, 0
 	p.disarm()
 }
 

@@ -2,7 +2,6 @@ package memnet
 
 import (
 	"errors"
-	"fmt"
 	"time"
 	"unicode/utf8"
 
@@ -11,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-go/holdfast/internal/actors"
+	"github.com/holdfast-go/holdfast/internal/boundary"
 )
 
 // frame is a message on its way.
@@ -79,7 +79,7 @@ func (p *process) Stop(pid *actor.PID) { p.SendSystemMessage(pid, &actor.Stop{})
 
 // pack puts msg into f as bytes; it reports whether that was possible.
 func (me *node) pack(f *frame, msg any) bool {
-	err := contain(func() (err error) {
+	err := boundary.Call(func() (err error) {
 		if s, ok := msg.(remote.RootSerializable); ok {
 			if msg, err = s.Serialize(); err != nil {
 				return err
@@ -120,7 +120,7 @@ func (me *node) spoil(e ends) {
 
 // unpack is the inverse. On an error msg is what could be read.
 func unpack(f frame) (msg any, err error) {
-	err = contain(func() error {
+	err = boundary.Call(func() error {
 		m, err := remote.Deserialize(f.payload, f.typeName, remote.DefaultSerializerID)
 		msg = m
 		if err != nil {
@@ -138,15 +138,6 @@ func unpack(f frame) (msg any, err error) {
 	return msg, err
 }
 
-func contain(f func() error) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("panic: %v", r)
-		}
-	}()
-	return f()
-}
-
 var errAbsent = errors.New("no such actor")
 
 // deliver posts f to its target on this node.
@@ -154,14 +145,13 @@ func (me *node) deliver(f frame) {
 	msg, err := unpack(f)
 	if err != nil {
 		me.count(func(s *Stats) { s.Unread++ })
-		_ = contain(func() error {
+		_ = boundary.Contained(func() {
 			me.system.DeadLetter.SendUserMessage(f.target, &actor.MessageEnvelope{Message: msg, Sender: f.sender})
-			return nil
 		})
 		return
 	}
 	// A process may panic, as guardians do on user messages.
-	if contain(func() error { return me.post(f, msg) }) != nil {
+	if boundary.Call(func() error { return me.post(f, msg) }) != nil {
 		me.count(func(s *Stats) { s.Absent++ })
 	} else {
 		me.count(func(s *Stats) { s.Delivered++; s.BytesDelivered += uint64(f.size()) })

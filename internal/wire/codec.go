@@ -1,9 +1,6 @@
 package wire
 
-import (
-	"encoding/json"
-	"fmt"
-)
+import "encoding/json"
 
 // Codec is a remoting.Codec.
 type Codec interface {
@@ -26,13 +23,3 @@ type JSON struct{}
 func (JSON) Name() string                       { return CodecJSON }
 func (JSON) Marshal(v any) ([]byte, error)      { return json.Marshal(v) }
 func (JSON) Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
-
-// contain calls f and turns a panic into an error.
-func contain(f func() error) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("panic: %v", r)
-		}
-	}()
-	return f()
-}

@@ -10,6 +10,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/holdfast-go/holdfast/internal/boundary"
 )
 
 const (
@@ -90,7 +92,7 @@ func (e *entry) encode(msg any) (string, []byte, error) {
 		return "", nil, fmt.Errorf("%w: nil %s", ErrUnencodable, name)
 	}
 	var payload []byte
-	err := contain(func() (err error) { payload, err = e.codec.Marshal(msg); return err })
+	err := boundary.Call(func() (err error) { payload, err = e.codec.Marshal(msg); return err })
 	if err != nil {
 		return "", nil, fmt.Errorf("%w: %s by codec %s: %w", ErrUnencodable, name, e.codecName, err)
 	}
@@ -175,7 +177,7 @@ func (r *Registry) Decode(typeName, codec string, payload []byte) (any, error) {
 		return nil, fmt.Errorf("%w: %.64q was written by codec %.64q, here it has %q", ErrUnknownType, typeName, codec, e.codecName)
 	}
 	v := reflect.New(e.typ)
-	if err := contain(func() error { return c.Unmarshal(payload, v.Interface()) }); err != nil {
+	if err := boundary.Call(func() error { return c.Unmarshal(payload, v.Interface()) }); err != nil {
 		return nil, fmt.Errorf("%w: %.64q by codec %s: %w", ErrUndecodable, typeName, codec, err)
 	}
 	if pointer {
@@ -199,7 +201,7 @@ func decodeProto(typeName string, payload []byte) (any, error) {
 		return nil, fmt.Errorf("%w: %.64q", ErrUnknownType, typeName)
 	}
 	var m proto.Message
-	if err := contain(func() (err error) { m, err = ReadProto(mt, payload); return err }); err != nil {
+	if err := boundary.Call(func() (err error) { m, err = ReadProto(mt, payload); return err }); err != nil {
 		return nil, fmt.Errorf("%w: %.64q: %w", ErrUndecodable, typeName, err)
 	}
 	return m, nil

@@ -58,11 +58,12 @@ func Enclose(local any, typ, codec string, payload []byte) *Envelope {
 // Footprint is about what the Envelope takes on the wire and in memory, in bytes.
 func (x *Envelope) Footprint() int {
 	n := len(x.Name) + len(x.Key) + len(x.Type) + len(x.Codec) + len(x.Payload)
-	for k, v := range x.Headers {
+	return n + headerSize(x.Headers) + len(x.Sender.GetAddress()) + len(x.Sender.GetId())
+}
+
+func headerSize(headers map[string]string) (n int) {
+	for k, v := range headers {
 		n += len(k) + len(v) + 8
-	}
-	if s := x.Sender; s != nil {
-		n += len(s.Address) + len(s.Id)
 	}
 	return n
 }
@@ -73,13 +74,7 @@ func HeaderSize(local any) (n int) {
 	if !ok || e == nil {
 		return 0
 	}
-	for k, v := range e.Header {
-		n += len(k) + len(v) + 8
-	}
-	if e.Sender != nil {
-		n += len(e.Sender.Address) + len(e.Sender.Id)
-	}
-	return n
+	return headerSize(e.Header) + len(e.Sender.GetAddress()) + len(e.Sender.GetId())
 }
 
 // Footprint is about what a message of this node takes in memory, in bytes, at least. It

@@ -36,15 +36,10 @@ func Why(err error, address string) string {
 
 // ReasonOf returns the reason that a Nack gives for an error of this package.
 func ReasonOf(err error) Reason {
-	switch {
-	case errors.Is(err, ErrUnknownType):
-		return Reason_REASON_UNKNOWN_TYPE
-	case errors.Is(err, ErrUndecodable):
-		return Reason_REASON_UNDECODABLE
-	case errors.Is(err, ErrTooNew):
-		return Reason_REASON_TOO_NEW
-	case errors.Is(err, ErrTooLarge):
-		return Reason_REASON_TOO_LARGE
+	for reason, of := range texts { // an error is one of them
+		if errors.Is(err, of) {
+			return reason
+		}
 	}
 	return Reason_REASON_UNSPECIFIED
 }

@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-go/holdfast/internal/boundary"
 	"github.com/holdfast-go/holdfast/lease"
 )
 
@@ -102,7 +103,7 @@ func (r *Registry) register(typ reflect.Type, name string, codec Codec) error {
 			return fail("no JSON for it: %v", err)
 		}
 	} else if _, isJSON := codec.(JSON); !isJSON {
-		if err := contain(func() error { e.codecName = codec.Name(); return nil }); err != nil {
+		if err := boundary.Call(func() error { e.codecName = codec.Name(); return nil }); err != nil {
 			return fail("codec name: %v", err)
 		}
 		if err := checkName(e.codecName, maxCodecName); err != nil {
@@ -154,7 +155,7 @@ func isProto(typ reflect.Type) bool {
 		return false
 	}
 	own := false
-	_ = contain(func() error {
+	_ = boundary.Call(func() error {
 		m := reflect.New(typ).Interface().(proto.Message)
 		own = reflect.TypeOf(m.ProtoReflect().Interface()) == reflect.TypeOf(m)
 		return nil
@@ -166,7 +167,7 @@ func isProto(typ reflect.Type) bool {
 // zero value that fails for another reason proves nothing.
 func representable(typ reflect.Type) error {
 	var unsupported *json.UnsupportedTypeError
-	err := contain(func() error { _, err := json.Marshal(reflect.Zero(typ).Interface()); return err })
+	err := boundary.Call(func() error { _, err := json.Marshal(reflect.Zero(typ).Interface()); return err })
 	if errors.As(err, &unsupported) {
 		return err
 	}

@@ -117,10 +117,10 @@ func TestAPanickingCodecIsContained(t *testing.T) {
 	require.NoError(t, wire.Register[order](r, "order", panicking{}))
 	_, _, _, err := r.Encode(order{}, 0)
 	require.ErrorIs(t, err, wire.ErrUnencodable)
-	require.ErrorContains(t, err, "panic: marshal")
+	require.ErrorContains(t, err, "panicked: marshal")
 	_, err = r.Decode("order", "panicking", nil)
 	require.ErrorIs(t, err, wire.ErrUndecodable)
-	require.ErrorContains(t, err, "panic: unmarshal")
+	require.ErrorContains(t, err, "panicked: unmarshal")
 }
 
 func TestUnencodable(t *testing.T) {
@@ -222,22 +222,22 @@ func TestRegistrationIsChecked(t *testing.T) {
 	long := strings.Repeat("x", wire.MaxTypeName)
 	require.NoError(t, wire.Register[[7]int](r, long, nil))
 	for bound, err := range map[string]error{
-		"is taken by":                     wire.Register[invoice](r, "order", nil),
-		"registered as \"order\"":         wire.Register[order](r, "bestellung", nil),
-		"taken by wire_test.order":        wire.Register[order](r, "order", plain{"plain"}),
-		"has 0 bytes, must have 1 to 256": wire.Register[invoice](r, "", nil),
-		"has 257 bytes":                   wire.Register[invoice](r, long+"x", nil),
-		"not UTF-8":                       wire.Register[invoice](r, "\xff", nil),
-		"control character":               wire.Register[invoice](r, "a\nb", nil),
-		"begins with '*'":                 wire.Register[invoice](r, "*invoice", nil),
-		"is a pointer":                    wire.Register[*invoice](r, "invoice", nil),
-		"is an interface":                 wire.Register[error](r, "invoice", nil),
-		"needs no registration":           wire.Register[wire.Nack](r, "nack", nil),
-		"no JSON for it":                  wire.Register[func()](r, "f", nil),
-		"codec name \"json\" is taken":    wire.Register[invoice](r, "invoice", plain{"json"}),
-		"codec name \"proto\" is taken":   wire.Register[invoice](r, "invoice", plain{"proto"}),
-		"codec name has 0 bytes":          wire.Register[invoice](r, "invoice", plain{}),
-		"codec name: panic: value method": wire.Register[invoice](r, "invoice", (*plain)(nil)),
+		"is taken by":                           wire.Register[invoice](r, "order", nil),
+		"registered as \"order\"":               wire.Register[order](r, "bestellung", nil),
+		"taken by wire_test.order":              wire.Register[order](r, "order", plain{"plain"}),
+		"has 0 bytes, must have 1 to 256":       wire.Register[invoice](r, "", nil),
+		"has 257 bytes":                         wire.Register[invoice](r, long+"x", nil),
+		"not UTF-8":                             wire.Register[invoice](r, "\xff", nil),
+		"control character":                     wire.Register[invoice](r, "a\nb", nil),
+		"begins with '*'":                       wire.Register[invoice](r, "*invoice", nil),
+		"is a pointer":                          wire.Register[*invoice](r, "invoice", nil),
+		"is an interface":                       wire.Register[error](r, "invoice", nil),
+		"needs no registration":                 wire.Register[wire.Nack](r, "nack", nil),
+		"no JSON for it":                        wire.Register[func()](r, "f", nil),
+		"codec name \"json\" is taken":          wire.Register[invoice](r, "invoice", plain{"json"}),
+		"codec name \"proto\" is taken":         wire.Register[invoice](r, "invoice", plain{"proto"}),
+		"codec name has 0 bytes":                wire.Register[invoice](r, "invoice", plain{}),
+		"codec name: it panicked: value method": wire.Register[invoice](r, "invoice", (*plain)(nil)),
 	} {
 		require.ErrorIs(t, err, lease.ErrInvalid, bound)
 		require.ErrorContains(t, err, bound)
