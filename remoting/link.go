@@ -6,10 +6,13 @@ import (
 	"io"
 	"sync"
 
+	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/remote"
 	"google.golang.org/grpc"
 
+	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/internal/boundary"
+	"github.com/holdfast-go/holdfast/internal/outlet"
 )
 
 // link is a stream to a peer, over which that says only that it has gone. Remote acts on it
@@ -115,3 +118,85 @@ func (n *Node) lost(address string) {
 		n.ended(address)
 	}
 }
+
+// streams is the set of open inbound streams.
+type streams struct {
+	mu     sync.Mutex
+	open   map[*inbound]struct{}
+	closed bool
+	idle   chan struct{} // closed once closed is set and none is open
+}
+
+func newStreams() *streams {
+	return &streams{open: map[*inbound]struct{}{}, idle: make(chan struct{})}
+}
+
+func (s *streams) add(in *inbound) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.open[in] = struct{}{}
+	return true
+}
+
+func (s *streams) remove(in *inbound) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.open, in)
+	if s.closed && len(s.open) == 0 {
+		close(s.idle)
+	}
+}
+
+// leave lets no stream in any more and tells the peers of open ones to hang up.
+// The channel is closed when all have.
+func (s *streams) leave() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if len(s.open) == 0 {
+		close(s.idle)
+	}
+	for in := range s.open {
+		// A peer that reads nothing blocks this until its connection is closed.
+		go func() {
+			_ = in.SendMsg(&remote.RemoteMessage{MessageType: &remote.RemoteMessage_DisconnectRequest{
+				DisconnectRequest: &remote.DisconnectRequest{},
+			}})
+		}()
+	}
+	return s.idle
+}
+
+// This part gives remote an EventStream and a Root of its own. Remote hears of its own links by the
+// EventStream: a user's subscriber that panics or is slow would leave a dead link in use. And a
+// user's middleware for what Root sends would wrap what remote sends to its own actors.
+
+// apart is the actor system that remote gets. What is published on its EventStream goes on to the
+// users'.
+func (n *Node) apart() *actor.ActorSystem {
+	inner := *n.system
+	inner.EventStream, inner.Root = n.events, n.root
+	return &inner
+}
+
+// before is a subscriber that comes before remote itself.
+func (n *Node) before(event any) {
+	if e, ok := event.(*remote.EndpointTerminatedEvent); ok {
+		n.links.told(e.Address)
+	}
+}
+
+// after is a subscriber that comes after remote itself: what is sent now makes a new link.
+func (n *Node) after(event any) {
+	if e, ok := event.(*remote.EndpointTerminatedEvent); ok {
+		n.ended(e.Address)
+	} else {
+		outlet.Of(n.system).Publish(event)
+	}
+}
+
+// ended publishes that the link to address ended.
+func (n *Node) ended(address string) { outlet.Of(n.system).Do(actors.LinkBroke(n.system, address)) }

@@ -186,7 +186,16 @@ func WithJournal(f func(name string, token lease.Token, at time.Duration)) Optio
 	return func(s *settings) { s.missing.Check("WithJournal", f); s.journal = f }
 }
 
-const defaultStateLimit = 64 << 10
+const (
+	defaultStateLimit = 64 << 10
+	// patience is how long a move of a shard may hold mail back for the sake of its order,
+	// without a sign of progress.
+	patience = time.Second
+	// maxBuffered bounds what waits for one shard, in bytes.
+	maxBuffered = 64 << 20
+	// maxCustody bounds what waits in one shard that other nodes handed over, in bytes.
+	maxCustody = 64 << 20
+)
 
 // complete checks the settings, and fills in defaults.
 func complete(t *Type, opts []Option) (settings, error) {
@@ -254,3 +263,13 @@ func complete(t *Type, opts []Option) (settings, error) {
 	}
 	return s, nil
 }
+
+// ShardOf returns the shard of an entity's id, of shards in all; of fewer than 1 it is
+// as of 1: shard 0. It is FNV-1a with 64 bits over the id's bytes, the result mixed by the
+// finalizer of MurmurHash3 (fmix64, so that ids which differ only at their end
+// spread as well), modulo shards. It is the same on every machine, and will stay
+// so: records and remembered entities depend on it.
+//
+// FNV-1a: Fowler, Noll, Vo, http://www.isthe.com/chongo/tech/comp/fnv. fmix64:
+// Austin Appleby, https://github.com/aappleby/smhasher.
+func ShardOf(id string, shards int) int { return directory.ShardOf(id, shards) }

@@ -29,20 +29,18 @@ type layers struct {
 var layered = []layers{
 	{"sharding", []string{
 		// what users call, and the beginning
-		"doc.go", "ask.go", "handler.go", "start.go",
+		"doc.go", "ask.go", "start.go",
 		// what becomes of shards: the control loop and what it does
-		"loop.go", "history.go", "leave.go", "coordinate.go", "layout.go", "agree.go",
-		"hosting.go", "guardian.go", "orders.go", "handoff.go", "states.go", "passivate.go",
+		"loop.go", "leave.go", "coordinate.go", "layout.go", "hosting.go", "orders.go", "handoff.go", "passivate.go",
 		// what is told
-		"entity.go", "survey.go", "trouble.go", "info.go",
+		"entity.go", "info.go",
 		// mail, from where it comes in to the entity
-		"fastprocess.go", "ref.go", "frontdoor.go", "mail.go", "port.go", "entry.go", "recover.go",
+		"frontdoor.go", "mail.go", "entry.go", "recover.go",
 		// what a node keeps: of a shard, and of the type
-		"control.go", "shard.go", "registry.go", "metrics.go", "region.go",
+		"shard.go", "region.go",
 		// what knows neither
-		"moves.go", "instruments.go", "inbox.go", "events.go", "remember_memory.go",
-		"errors.go", "breaks.go", "surveys.go", "hash.go", "type.go", "remember.go",
-	}, 14},
+		"events.go", "type.go", "remember.go", "errors.go",
+	}, 10},
 }
 
 // TestFilesUseFilesBelowThem: a file that uses what a file above it declares makes a package

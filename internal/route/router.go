@@ -2,6 +2,7 @@ package route
 
 import (
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -356,4 +357,111 @@ func (r *Router) Shut() {
 			r.port.Drop(it, "the node's part in the name has ended")
 		}
 	}
+}
+
+// A Router knows two tokens. own is that of the last actor that was open here: mail goes to
+// other nodes only by higher tokens. floor is below own: the highest token of an earlier
+// ownership, of this node or another. Mail that was routed to this node by a token between the
+// two came by no old way: it is new, and waits for no path switch.
+
+// Routable reports whether mail can go somewhere, and nothing waits before it.
+func (r *Router) Routable() bool { _, ok := r.target(); return ok && r.queue.empty() }
+
+// Direct reports whether what senders of this node send goes to the actor here, and
+// none of their mail is under way or waits that it could overtake. It stays so until
+// another method of the Router is called.
+func (r *Router) Direct() bool {
+	return r.phase == open && r.path.is(hop{here: true, token: r.own})
+}
+
+// Own is the token of the last actor that was open here.
+func (r *Router) Own() lease.Token { return r.own }
+
+// Through returns where a message of this node goes now, and by which
+// token, if it goes to another node and nothing waits that it could overtake; if the
+// caller sends it, Went is called. Else ok is false, and it is for Accept.
+func (r *Router) Through() (node *wire.Node, token lease.Token, ok bool) {
+	if r.phase != away || !r.queue.empty() || !r.remote() || !r.path.is(r.host) {
+		return nil, 0, false
+	}
+	return r.host.node, r.host.token, true
+}
+
+// Went says that what Through let pass was sent.
+func (r *Router) Went() { r.path.used, r.path.dead = true, false }
+
+// Ahead reports whether mail that was routed by token would wait for an ownership yet to
+// come.
+func (r *Router) Ahead(token lease.Token) bool {
+	return r.ahead(&Item{Wire: &wire.Envelope{Token: uint64(token)}})
+}
+
+// Elsewhere reports whether another node is known to hold the name.
+func (r *Router) Elsewhere() bool { return r.Holder() != nil }
+
+// Holder returns the other node that is known to hold the name, by the records or by its
+// own word, which may be newer; nil if none is. It has an address.
+func (r *Router) Holder() *wire.Node {
+	if r.phase == open || !r.remote() {
+		return nil
+	}
+	return r.host.node
+}
+
+// MovedFrom reports whether the name is known to be held, and not at address: what went there
+// may have been forwarded.
+func (r *Router) MovedFrom(address string) bool {
+	return r.phase == open || r.known && r.host.node.GetAddress() != address
+}
+
+// Served reports whether other nodes sent mail here.
+func (r *Router) Served() bool { return r.served }
+
+// Idle reports whether nothing waits here.
+func (r *Router) Idle() bool { return r.phase == away && !r.Waits() }
+
+// Waits reports whether mail waits here, or a marker of another node.
+func (r *Router) Waits() bool { return !r.queue.empty() }
+
+// Stats returns the counters.
+func (r *Router) Stats() Stats {
+	s := r.stats
+	s.Buffered, s.Bytes = r.queue.waiting, r.queue.bytes+r.queue.kept
+	return s
+}
+
+// Forget drops all that was learnt by tokens, for those to come may be lower: the
+// store's history went back, and what stands now was accepted. own is the token of
+// the actor that is open here, if it works by what stands now; else 0. What waits
+// here goes on as if it had been sent now; in which order that comes to what was
+// under way is not known.
+func (r *Router) Forget(own lease.Token) {
+	if r.phase != open {
+		own = 0
+	}
+	if r.path.used && !r.path.here || r.pending != nil {
+		r.stats.Unordered++
+	}
+	r.own, r.floor = own, 0
+	r.host, r.known = hop{}, false
+	r.path, r.pending = path{}, nil
+	waits := r.queue.take()
+	first := false
+	for _, it := range slices.Backward(waits) { // what is older than what came back stays so
+		first = first || it.first
+		it.first, it.under = first, 0
+	}
+	for _, it := range waits {
+		if it.marker != nil {
+			continue // who sent it gives up, or has forgotten it
+		}
+		if it.Wire != nil {
+			e := &wire.Envelope{}
+			proto.Merge(e, it.Wire)
+			e.Token, it.Wire = 0, e
+		}
+		r.queue.add(it)
+		r.dueBy(r.deadline(it))
+	}
+	r.flush()
 }
