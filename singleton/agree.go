@@ -58,20 +58,13 @@ func (p *proxy) takesPlain(host *wire.Node) bool {
 	return p.known && p.host.Owner.Incarnation == host.GetIncarnation() && p.host.Metadata[keyPlain] == "1"
 }
 
-// describe has the record of the lease say it, if the lease can.
-func (m *Manager) describe() error {
+// describe has the record of the lease say it, if the lease can. nil leaves a user's lease as it was.
+func (m *Manager) describe(about map[string]string) error {
 	d, ok := lease.As[lease.Describer](m.lease)
 	if !ok {
 		return nil
 	}
-	return boundary.Call(func() error { return d.Describe(m.about()) })
-}
-
-// undescribe leaves a user's lease as it was.
-func (m *Manager) undescribe() {
-	if d, ok := lease.As[lease.Describer](m.lease); ok {
-		_ = boundary.Call(func() error { return d.Describe(nil) }) // it can't be refused
-	}
+	return boundary.Call(func() error { return d.Describe(about) })
 }
 
 // judgement is what this node makes of what a host says of itself.
@@ -143,16 +136,15 @@ func (c *controller) announce() {
 		return
 	}
 	ctx, cancel := context.WithCancel(c.life)
-	before, over := c.signed, make(chan struct{})
-	c.endSign, c.signed = cancel, over
+	c.endSign = cancel
 	c.ops.Go(func() {
-		defer close(over)
-		if before != nil {
-			<-before // one at a time
-		}
-		_ = lease.RunForever(ctx, c.sign, func(ctx context.Context, t lease.Term) error {
-			c.post(func() { c.onAnnounced(over, t.Token()) })
-			<-ctx.Done()
+		_ = lease.RunForever(ctx, c.sign, func(term context.Context, t lease.Term) error {
+			c.post(func() {
+				if ctx.Err() == nil {
+					c.onAnnounced(t.Token())
+				}
+			})
+			<-term.Done()
 			return nil
 		}, lease.WithBackoff(failingMost/4, failingMost/4))
 	})
@@ -167,10 +159,7 @@ func (c *controller) endAnnouncement() {
 }
 
 // onAnnounced: other nodes route by the token from now on.
-func (c *controller) onAnnounced(over chan struct{}, token lease.Token) {
-	if over != c.signed || c.endSign == nil {
-		return
-	}
+func (c *controller) onAnnounced(token lease.Token) {
 	c.signedAs = token
 	if c.phase.hosts() && c.proxy.gate != nil && !c.proxy.collecting {
 		c.proxy.Reopen(token)

@@ -49,8 +49,7 @@ type controller struct {
 	free func() // of the term that was made for a lease without one
 
 	endSign  context.CancelFunc // ends what is announced; nil if nothing is
-	signed   chan struct{}      // closed when the last announcement is over
-	signedAs lease.Token        // of it
+	signedAs lease.Token        // of the last announcement
 
 	cancelAcq   context.CancelFunc
 	waiting     int // number of the present wait

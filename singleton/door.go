@@ -279,16 +279,6 @@ func (d *door) take() (mail []waiting) {
 	return mail
 }
 
-// end returns what waits when the actor has ended; nothing does any more.
-func (d *door) end() []waiting {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	mail := d.waiting
-	d.waiting, d.bytes = nil, 0
-	d.shutLocked()
-	return mail
-}
-
 // reopen is called by the controller when it has done all: it opens the door if nothing
 // waits that mail could overtake.
 func (d *door) reopen() {

@@ -363,7 +363,7 @@ func (p *proxy) shut() {
 	p.wake.Stop()
 	p.gate, p.child, p.token, p.collecting = nil, nil, 0, false
 	p.Shut()
-	for _, w := range p.door.end() {
+	for _, w := range p.door.take() {
 		p.door.afterEnd(w.message)
 	}
 	p.flush()

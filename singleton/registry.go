@@ -43,24 +43,20 @@ func registryOf(system *actor.ActorSystem) *registry {
 // instruments makes the node's metrics with the first singleton. The provider is the
 // user's: it is asked under no lock, of two that are asked at once one counts.
 func (r *registry) instruments(mp metric.MeterProvider, node string) (*instruments, error) {
-	if i := r.made(nil); i != nil {
+	r.mu.Lock()
+	i := r.metrics
+	r.mu.Unlock()
+	if i != nil {
 		return i, nil
 	}
 	i, err := newInstruments(mp, node)
 	if err != nil {
 		return nil, err
 	}
-	return r.made(i), nil
-}
-
-// made returns the node's metrics: i, if there were none.
-func (r *registry) made(i *instruments) *instruments {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.metrics == nil {
-		r.metrics = i
-	}
-	return r.metrics
+	r.metrics = cmp.Or(r.metrics, i)
+	return r.metrics, nil
 }
 
 func (r *registry) add(m *Manager) bool {

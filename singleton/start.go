@@ -185,7 +185,7 @@ func (m *Manager) launch(reg *registry) error {
 		m.sign = h
 		reg.join(m)
 	}
-	if err := m.describe(); err != nil {
+	if err := m.describe(m.about()); err != nil {
 		m.undoLaunch()
 		return fmt.Errorf("singleton %.64q: %w", m.name, err)
 	}
@@ -214,7 +214,7 @@ func (m *Manager) undoLaunch() {
 		}
 	}
 	if m.own == nil {
-		m.undescribe()
+		_ = m.describe(nil) // it can't be refused
 	}
 }
 
@@ -316,7 +316,7 @@ func (m *Manager) cleanUp() {
 		err = m.own.Close(ctx)
 	} else {
 		err = boundary.Call(func() error { return m.lease.Release(ctx) })
-		m.undescribe()
+		_ = m.describe(nil) // it can't be refused
 	}
 	if err != nil {
 		m.log.Warn("the lease is left to expire", zap.Error(err))

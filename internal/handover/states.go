@@ -3,6 +3,7 @@ package handover
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -130,11 +131,7 @@ func (s *States) Keys() []string {
 	if s == nil {
 		return nil
 	}
-	keys := make([]string, 0, len(s.m))
-	for k := range s.m {
-		keys = append(keys, k)
-	}
-	return keys
+	return slices.Collect(maps.Keys(s.m))
 }
 
 // Take takes a state out.
