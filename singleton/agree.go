@@ -123,12 +123,6 @@ func (p *proxy) judge(r lease.Record, known bool) {
 // (WithLease): the host holds a second lease, of the Keeper, whose record has its address.
 // Only the first lease says whether the child may run.
 
-// silent reports whether the lease can't tell its holder.
-func silent(l lease.Lease) bool {
-	_, ok := lease.As[lease.HolderFinder](l)
-	return !ok
-}
-
 // announce begins to say that this node hosts, until endSign. It is called when a child was
 // made, and goes on over the child's ends.
 func (c *controller) announce() {

@@ -139,9 +139,6 @@ func (c *controller) Receive(ctx actor.Context) {
 	switch msg := message.(type) {
 	case *actor.Started:
 		c.begin()
-		if c.stopping.Load() {
-			c.fire(stop)
-		}
 	case *actor.Stopping:
 		c.abandon(errManagerStopped)
 	case *actor.Restarting, *actor.Terminated:

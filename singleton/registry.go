@@ -225,10 +225,12 @@ func StopAll(ctx context.Context, system *actor.ActorSystem) error {
 			if m.owned {
 				continue
 			}
-			if open = m; !told[m] {
-				told[m] = true
-				m.askToStop()
+			open = m
+			_, lives := system.ProcessRegistry.GetLocal(m.pid.Id) // else it is about to, or ends
+			if lives && !told[m] {
+				m.tell(stop)
 			}
+			told[m] = told[m] || lives
 		}
 		if open == nil || ctx.Err() != nil {
 			break
@@ -246,14 +248,6 @@ func StopAll(ctx context.Context, system *actor.ActorSystem) error {
 		}
 	}
 	return boundedJoin(late)
-}
-
-// askToStop has the manager stop, though its actor may not have begun.
-func (m *Manager) askToStop() {
-	m.stopping.Store(true)
-	if _, ok := m.system.ProcessRegistry.GetLocal(m.pid.Id); ok {
-		m.tell(stop)
-	}
 }
 
 // lookAgain is the pause between looks for managers that were started meanwhile.

@@ -53,8 +53,6 @@ type Manager struct {
 	ops     sync.WaitGroup // calls to the lease under way
 	life    context.Context
 	endLife context.CancelFunc
-
-	stopping atomic.Bool // StopAll was called: the actor looks when it begins
 }
 
 // Status is a snapshot of a manager.
@@ -170,19 +168,19 @@ func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *
 
 // launch makes the lease and spawns the actor.
 func (m *Manager) launch(reg *registry) error {
-	if m.lease == nil {
-		h, err := m.keeper.Lease(m.lname, m.set.leaseOptions...)
-		if err != nil {
-			return fmt.Errorf("singleton %.64q: %w", m.name, err)
-		}
-		m.own, m.lease = h, h
-		reg.join(m)
-	} else if m.keeper != nil && silent(m.lease) {
-		h, err := m.keeper.Lease(named("host", m.name), lease.WithMetadata(m.about()))
-		if err != nil {
-			return fmt.Errorf("singleton %.64q: %w", m.name, err)
-		}
-		m.sign = h
+	var err error
+	_, says := lease.As[lease.HolderFinder](m.lease)
+	switch {
+	case m.lease == nil:
+		m.own, err = m.keeper.Lease(m.lname, m.set.leaseOptions...)
+		m.lease = m.own
+	case m.keeper != nil && !says:
+		m.sign, err = m.keeper.Lease(named("host", m.name), lease.WithMetadata(m.about()))
+	}
+	if err != nil {
+		return fmt.Errorf("singleton %.64q: %w", m.name, err)
+	}
+	if m.own != nil || m.sign != nil {
 		reg.join(m)
 	}
 	if err := m.describe(m.about()); err != nil {
@@ -191,7 +189,7 @@ func (m *Manager) launch(reg *registry) error {
 	}
 	reply.Start(m.system)
 	c := newController(m)
-	_, err := m.system.Root.SpawnNamed(actor.PropsFromProducer(
+	_, err = m.system.Root.SpawnNamed(actor.PropsFromProducer(
 		func() actor.Actor { return c },
 		actor.WithSupervisor(stopFailing(func(reason any) { c.crash = reason })),
 		actor.WithMailbox(func() actor.Mailbox {
