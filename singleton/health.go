@@ -73,17 +73,18 @@ func (m *Manager) unwell() error {
 	if d, is := bad(t.stopping); is {
 		return fmt.Errorf("is %v: for %v its child was told to stop and has not", s.Phase, d)
 	}
-	switch s.Phase {
-	case Standby, Acquiring, Offering, Offered, Adopting, Releasing, Closed: // elsewhere it is hosted here, whatever is known of the record
-		if s.Refused != nil {
-			return fmt.Errorf("is not reached: %w", s.Refused)
-		}
-		if d, is := bad(t.waiting); is {
-			return fmt.Errorf("has had no host for %v, %d messages wait", d, s.Buffered)
-		}
+	if s.Phase.away() && s.Refused != nil {
+		return fmt.Errorf("is not reached: %w", s.Refused)
+	}
+	if d, is := bad(t.waiting); is {
+		return fmt.Errorf("has had no host for %v, %d messages wait", d, s.Buffered)
 	}
 	return nil
 }
+
+// away reports whether the singleton is not hosted here in p. Where it is, that counts, whatever is
+// known of the record.
+func (p Phase) away() bool { return p <= Adopting || p == Releasing || p == Closed }
 
 // trouble is what stands between this node and the singleton, as far as this node knows.
 // Errors of Ask say it.
@@ -146,7 +147,7 @@ func (c *controller) timeTrouble(s Status) {
 	since(&c.known.following, c.following)
 	since(&c.known.stopping, s.Phase == HandingOver || s.Phase == Yielding || s.Phase == Stopping)
 	// A host without this package announces nothing.
-	since(&c.known.waiting, s.Host == (lease.Owner{}) && (s.Buffered > 0 || c.dir != nil && c.sign == nil))
+	since(&c.known.waiting, s.Phase.away() && s.Host == (lease.Owner{}) && (s.Buffered > 0 || c.dir != nil && c.sign == nil))
 }
 
 // tellTrouble makes what is known of it visible.
