@@ -20,11 +20,7 @@ var holderHistories = simulate.New("lease-holders", 100, 2500)
 // A name changes hands, and is followed over stores that watch, or are asked, amid faults. What is
 // told is what stood, in the order in which it did, with some left out; nothing is told twice in a
 // row; and in the end it is what stands.
-func TestHistoriesOfHolders(t *testing.T) {
-	holderHistories.Run(t, func(t *testing.T, seed uint64) {
-		bubble(t, func(t *testing.T, store *memory.Store) { holderHistory(t, store, holderHistories.Random(seed)) })
-	})
-}
+func TestHistoriesOfHolders(t *testing.T) { play(t, holderHistories, holderHistory) }
 
 // past is all that ever stood under a name: tokens, and 0 for nothing.
 type past struct {
@@ -155,12 +151,9 @@ func holderHistory(t *testing.T, s *memory.Store, r *simulate.Random) {
 		n.lease(name + "y")
 	}
 	var ops sync.WaitGroup
-	for range 80 {
-		if !r.Step() {
-			continue
-		}
+	for range r.Each(80) {
 		h, to := handles[r.IntN(3)], handles[r.IntN(3)]
-		near, patience := nodes[r.IntN(3)], time.Duration(r.Int64N(int64(ttl)))
+		near, patience := nodes[r.IntN(3)], upTo(r, ttl)
 		ask := func(f func(ctx context.Context)) {
 			ops.Go(func() {
 				ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -190,7 +183,7 @@ func holderHistory(t *testing.T, s *memory.Store, r *simulate.Random) {
 		default:
 			watchers[r.IntN(len(watchers))].store.CutWatches()
 		}
-		time.Sleep(time.Duration(r.Int64N(int64(ttl / 4))))
+		time.Sleep(upTo(r, ttl/4))
 	}
 	ops.Wait()
 	for _, n := range append(nodes, watchers...) {

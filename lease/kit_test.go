@@ -185,10 +185,5 @@ func standing(t *testing.T, store lease.Store, name string) (lease.Record, bool)
 
 // rule disturbs calls of one kind.
 func (n *node) rule(op faultstore.Op, f faultstore.Fault) {
-	n.store.SetRule(func(c faultstore.Call) faultstore.Fault {
-		if c.Op == op {
-			return f
-		}
-		return faultstore.Fault{}
-	})
+	n.store.SetRule(faultstore.On(f, op))
 }

@@ -22,22 +22,17 @@ var offers = simulate.New("lease-offers", 60, 1000)
 // take the name over, while the store is slow; the host transfers it, and its Keeper may be
 // closed meanwhile. Whenever all that happens, the name is never free before the offer's
 // maker has it, and a Transfer whose error is not ErrUnknown was not applied.
-func TestHistoriesOfOffers(t *testing.T) {
-	offers.Run(t, func(t *testing.T, seed uint64) {
-		bubble(t, func(t *testing.T, store *memory.Store) { offerHistory(t, store, offers.Random(seed)) })
-	})
-}
+func TestHistoriesOfOffers(t *testing.T) { play(t, offers, offerHistory) }
 
 func offerHistory(t *testing.T, store *memory.Store, r *simulate.Random) {
-	upTo := func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
 	a, b := start(t, store, "a"), start(t, store, "b")
 	la, lb := a.hold("job"), b.lease("job")
 	b.hold("another") // so that it has a session
-	look, leave, offer, transfer := upTo(time.Second), upTo(2*time.Second), upTo(2*time.Second), upTo(time.Second)
-	releases, closes, closeAt, closeFor := r.IntN(2) == 0, r.IntN(2) == 0, upTo(time.Second), upTo(time.Second)
+	look, leave, offer, transfer := upTo(r, time.Second), upTo(r, 2*time.Second), upTo(r, 2*time.Second), upTo(r, time.Second)
+	releases, closes, closeAt, closeFor := r.IntN(2) == 0, r.IntN(2) == 0, upTo(r, time.Second), upTo(r, time.Second)
 	hang := r.IntN(2) == 0
 	kinds := []faultstore.Kind{faultstore.None, faultstore.ReplyLate, faultstore.ApplyThenFail, faultstore.Drop}
-	a.rule(faultstore.Transfer, faultstore.Fault{Kind: kinds[r.IntN(len(kinds))], Delay: upTo(2 * time.Second), Hang: hang})
+	a.rule(faultstore.Transfer, faultstore.Fault{Kind: kinds[r.IntN(len(kinds))], Delay: upTo(r, 2*time.Second), Hang: hang})
 	var mu sync.Mutex
 	left, invited := false, false
 	b.store.SetRule(func(c faultstore.Call) faultstore.Fault {
@@ -95,7 +90,7 @@ func offerHistory(t *testing.T, store *memory.Store, r *simulate.Random) {
 		require.True(t, errors.Is(err, lease.ErrUnknown) || !moved(), "it was moved: %v", err)
 		return
 	}
-	time.Sleep(upTo(time.Second))
+	time.Sleep(upTo(r, time.Second))
 	won, err := lb.Adopt(context.Background(), o)
 	require.NoError(t, err)
 	require.True(t, won)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -16,7 +15,6 @@ import (
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/internal/simulate"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
 )
 
 var parentHistories = simulate.New("lease-parents", 100, 1500)
@@ -27,11 +25,7 @@ var parentHistories = simulate.New("lease-parents", 100, 1500)
 // stand; no child is alive beside a parent that is not; no parent is given up, or said to be,
 // while work runs under one of its children, and where nothing fails, while its record stands; in
 // the end nothing stands that nobody has.
-func TestHistoriesOfParents(t *testing.T) {
-	parentHistories.Run(t, func(t *testing.T, seed uint64) {
-		bubble(t, func(t *testing.T, store *memory.Store) { parentHistory(t, store, parentHistories.Random(seed)) })
-	})
-}
+func TestHistoriesOfParents(t *testing.T) { play(t, parentHistories, parentHistory) }
 
 // isChild tells it by the name: roots have one segment.
 func isChild(name string) bool { return strings.Contains(name, "/") }
@@ -242,28 +236,16 @@ func (f *family) check(t *testing.T, s *parentWitness) {
 }
 
 func parentHistory(t *testing.T, inner *memory.Store, r *simulate.Random) {
-	upTo := func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
 	calm := r.IntN(4) == 0
 	s := newParentWitness(t, inner, r.IntN(3) > 0, calm)
 	names, on := tree(r)
 	var families []*family
-	kinds := []faultstore.Kind{faultstore.Delay, faultstore.Drop, faultstore.ApplyThenFail, faultstore.ReplyLate, faultstore.LandLate, faultstore.Deny}
 	for _, id := range []string{"a", "b", "c"}[:1+r.IntN(3)] {
 		n := start(t, s, id)
 		families = append(families, newFamily(s, n, r, names, on))
-		var mu sync.Mutex
-		own, odds := rand.New(rand.NewPCG(r.Uint64(), 2)), max(0, r.Float64()/3-0.1)
-		if calm {
-			odds = 0
+		if odds := max(0, r.Float64()/3-0.1); !calm {
+			n.faulty(fork(r), odds)
 		}
-		n.store.SetRule(func(faultstore.Call) faultstore.Fault {
-			mu.Lock()
-			defer mu.Unlock()
-			if own.Float64() >= odds {
-				return faultstore.Fault{}
-			}
-			return faultstore.Fault{Kind: kinds[own.IntN(len(kinds))], Delay: time.Duration(own.Int64N(int64(ttl / 2)))}
-		})
 	}
 	var owners sync.WaitGroup
 	for _, f := range families {
@@ -276,18 +258,15 @@ func parentHistory(t *testing.T, inner *memory.Store, r *simulate.Random) {
 			owners.Go(m.own)
 		}
 	}
-	for range 150 {
-		if !r.Step() {
-			continue
-		}
+	for range r.Each(150) {
 		f := families[r.IntN(len(families))]
 		m := f.of[r.IntN(len(f.of))]
-		w := wish{patience: upTo(2 * ttl), again: r.IntN(5) == 0}
+		w := wish{patience: upTo(r, 2*ttl), again: r.IntN(5) == 0}
 		switch r.IntN(8) {
 		case 0:
-			w.stop = upTo(3 * ttl)
+			w.stop = upTo(r, 3*ttl)
 		case 1, 2, 3:
-			w.stop = upTo(ttl / 2)
+			w.stop = upTo(r, ttl/2)
 		}
 		for p := m.parent; p != nil && r.IntN(4) > 0; p = p.parent {
 			if !p.h.CheckAlive() {
@@ -297,7 +276,7 @@ func parentHistory(t *testing.T, inner *memory.Store, r *simulate.Random) {
 		switch what := r.IntN(24); {
 		case what == 0 && !calm:
 			f.n.store.Partition()
-			time.AfterFunc(upTo(2*ttl), f.n.store.Heal)
+			time.AfterFunc(upTo(r, 2*ttl), f.n.store.Heal)
 		case what == 2 && !calm:
 			if rec, ok := standing(t, inner, m.h.Name()); ok && r.IntN(3) == 0 {
 				_, err := inner.Release(t.Context(), []lease.Held{rec.Held()})
@@ -307,7 +286,7 @@ func parentHistory(t *testing.T, inner *memory.Store, r *simulate.Random) {
 			owners.Go(func() { m.use(w.patience) })
 		case what == 3 && !calm:
 			f.n.clock.Freeze()
-			d := upTo(ttl)
+			d := upTo(r, ttl)
 			f.frozen = time.Now().Add(d + time.Second)
 			time.AfterFunc(d, f.n.clock.Thaw)
 		default:
@@ -323,7 +302,7 @@ func parentHistory(t *testing.T, inner *memory.Store, r *simulate.Random) {
 			}
 		}
 		if r.IntN(2) == 0 {
-			time.Sleep(upTo(ttl / 4))
+			time.Sleep(upTo(r, ttl/4))
 		}
 		synctest.Wait()
 		for _, f := range families {

@@ -22,18 +22,16 @@ import (
 
 var runHistories = simulate.New("lease-runs", 100, 2500)
 
+// play plays the histories of a suite, each on a store of its own.
+func play(t *testing.T, suite *simulate.Suite, history func(*testing.T, *memory.Store, *simulate.Random)) {
+	suite.Run(t, func(t *testing.T, seed uint64) {
+		bubble(t, func(t *testing.T, store *memory.Store) { history(t, store, suite.Random(seed)) })
+	})
+}
+
 // faulty has about odds of the node's calls go wrong.
 func (n *node) faulty(r *rand.Rand, odds float64) {
-	kinds := []faultstore.Kind{faultstore.Delay, faultstore.Drop, faultstore.ApplyThenFail, faultstore.ReplyLate, faultstore.LandLate, faultstore.Deny}
-	var mu sync.Mutex
-	n.store.SetRule(func(faultstore.Call) faultstore.Fault {
-		mu.Lock()
-		defer mu.Unlock()
-		if r.Float64() >= odds {
-			return faultstore.Fault{}
-		}
-		return faultstore.Fault{Kind: kinds[r.IntN(len(kinds))], Delay: time.Duration(r.Int64N(int64(ttl / 2))), Hang: r.IntN(2) == 0}
-	})
+	n.store.SetRule(simulate.Faults(r, odds, ttl/2, faultstore.Deny))
 }
 
 // calm ends all faults.
@@ -120,15 +118,13 @@ func (w *auditor) working() int {
 	return n
 }
 
-func upTo(r *rand.Rand, d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
+func upTo(r interface{ Int64N(int64) int64 }, d time.Duration) time.Duration {
+	return time.Duration(r.Int64N(int64(d)))
+}
 
 // Nodes lead by RunForever, over a store that fails. One works at a time, under growing tokens;
 // a call ends with its context alone; and soon after all is well somebody leads.
-func TestHistoriesOfLeading(t *testing.T) {
-	runHistories.Run(t, func(t *testing.T, seed uint64) {
-		bubble(t, func(t *testing.T, store *memory.Store) { leadingHistory(t, store, runHistories.Random(seed)) })
-	})
-}
+func TestHistoriesOfLeading(t *testing.T) { play(t, runHistories, leadingHistory) }
 
 func leadingHistory(t *testing.T, store *memory.Store, r *simulate.Random) {
 	w := newAuditor(t, 1)
@@ -169,10 +165,7 @@ func leadingHistory(t *testing.T, store *memory.Store, r *simulate.Random) {
 			})
 		}
 	}
-	for range 60 {
-		if !r.Step() {
-			continue
-		}
+	for range r.Each(60) {
 		n := nodes[r.IntN(len(nodes))]
 		switch r.IntN(6) {
 		case 0:
@@ -180,7 +173,7 @@ func leadingHistory(t *testing.T, store *memory.Store, r *simulate.Random) {
 		case 1, 2:
 			n.store.Heal()
 		}
-		time.Sleep(time.Duration(r.Int64N(int64(ttl / 2))))
+		time.Sleep(upTo(r, ttl/2))
 		w.check()
 	}
 	mu.Lock()
@@ -203,11 +196,7 @@ func leadingHistory(t *testing.T, store *memory.Store, r *simulate.Random) {
 // Processes begin by Once, over a store that fails; some die half way, and what tells whether it
 // was done is slow and fails, too. It is done once, by one at a time, and no other begins it
 // afterwards; and all that live find that it was done.
-func TestHistoriesOfOnce(t *testing.T) {
-	runHistories.Run(t, func(t *testing.T, seed uint64) {
-		bubble(t, func(t *testing.T, store *memory.Store) { onceHistory(t, store, runHistories.Random(seed)) })
-	})
-}
+func TestHistoriesOfOnce(t *testing.T) { play(t, runHistories, onceHistory) }
 
 func onceHistory(t *testing.T, store *memory.Store, r *simulate.Random) {
 	w := newAuditor(t, 1)
@@ -282,10 +271,7 @@ func onceHistory(t *testing.T, store *memory.Store, r *simulate.Random) {
 			}
 		})
 	}
-	for range 40 {
-		if !r.Step() {
-			continue
-		}
+	for range r.Each(40) {
 		i := r.IntN(len(nodes))
 		switch r.IntN(6) {
 		case 0:
@@ -296,7 +282,7 @@ func onceHistory(t *testing.T, store *memory.Store, r *simulate.Random) {
 			}
 			mu.Unlock()
 		}
-		time.Sleep(time.Duration(r.Int64N(int64(ttl / 2))))
+		time.Sleep(upTo(r, ttl/2))
 		w.check()
 	}
 	mu.Lock()

@@ -12,10 +12,7 @@ import (
 
 // run plays the history: a time of faults, then calm, then the end.
 func (s *sim) run() {
-	for range 30 + s.r.IntN(40) {
-		if !s.r.Step() {
-			continue
-		}
+	for range s.r.Each(30 + s.r.IntN(40)) {
 		s.act()
 		for rest := time.Duration(s.r.Float64() * s.r.Float64() * float64(s.cfg.TTL)); rest > 0; rest -= s.cfg.TTL / 10 {
 			time.Sleep(min(rest, s.cfg.TTL/10))

@@ -23,11 +23,7 @@ var poolHistories = simulate.New("lease-pools", 150, 3000)
 // Nodes work in the slots of a Pool, over a store that fails, waits or watches worse than it should;
 // nodes are cut off, and some for good. Never do more work at once than there are slots, nor two in
 // one; who waits has a slot soon after all is well; and in the end every slot can be had.
-func TestHistoriesOfPools(t *testing.T) {
-	poolHistories.Run(t, func(t *testing.T, seed uint64) {
-		bubble(t, func(t *testing.T, store *memory.Store) { poolHistory(t, store, poolHistories.Random(seed)) })
-	})
-}
+func TestHistoriesOfPools(t *testing.T) { play(t, poolHistories, poolHistory) }
 
 func poolHistory(t *testing.T, s *memory.Store, r *simulate.Random) {
 	store := []lease.Store{s, wordy{s, s, s, s}, watchless{s, s, s}, listless{s}}[r.IntN(4)]
@@ -65,10 +61,7 @@ func poolHistory(t *testing.T, s *memory.Store, r *simulate.Random) {
 			return nil
 		}
 	}
-	for range 60 {
-		if !r.Step() {
-			continue
-		}
+	for range r.Each(60) {
 		m, own := members[r.IntN(len(members))], fork(r)
 		switch k := r.IntN(14); {
 		case m.dead.Load():
@@ -106,7 +99,7 @@ func poolHistory(t *testing.T, s *memory.Store, r *simulate.Random) {
 				}
 			})
 		}
-		time.Sleep(time.Duration(r.Int64N(int64(ttl / 3))))
+		time.Sleep(upTo(r, ttl/3))
 		synctest.Wait()
 		w.check()
 	}

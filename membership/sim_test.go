@@ -63,10 +63,7 @@ func simulateOne(t *testing.T, seed uint64) {
 		for i := range 2 + s.r.IntN(4) {
 			s.slots = append(s.slots, &slot{id: fmt.Sprint("n", i)})
 		}
-		for range 60 {
-			if !s.r.Step() {
-				continue
-			}
+		for range s.r.Each(60) {
 			s.act()
 			for until := time.Now().Add(s.upTo(3 * time.Second)); ; {
 				s.check()
@@ -217,17 +214,7 @@ func (s *sim) freeze(sl *slot, on bool) {
 // faults makes a random share of the calls go wrong in random ways.
 func (s *sim) faults() func(faultstore.Call) faultstore.Fault {
 	r := rand.New(rand.NewPCG(s.r.Uint64(), 2))
-	share := r.Float64() / 2
-	kinds := []faultstore.Kind{faultstore.Delay, faultstore.Drop, faultstore.ApplyThenFail, faultstore.ReplyLate, faultstore.LandLate}
-	var mu sync.Mutex // calls come from many goroutines
-	return func(faultstore.Call) faultstore.Fault {
-		mu.Lock()
-		defer mu.Unlock()
-		if r.Float64() > share {
-			return faultstore.Fault{}
-		}
-		return faultstore.Fault{Kind: kinds[r.IntN(len(kinds))], Delay: time.Duration(r.Int64N(int64(ttl))), Hang: r.IntN(2) == 0}
-	}
+	return simulate.Faults(r, r.Float64()/2, ttl)
 }
 
 // check looks at what every node believes at this moment, crashed and frozen ones

@@ -1,69 +1,46 @@
 package sharding_test
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/internal/memnet"
-	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/internal/testkit"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultclock"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/membership"
-	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/sharding"
 )
 
-const ttl = 10 * time.Second
+const ttl = testkit.TTL
 
 // phaseActive is the Phase in Info of a shard whose entities run.
 const phaseActive = "active"
 
 // job is a Go value that travels between nodes.
-type job struct {
-	Sender string
-	Number int
-}
+type job testkit.Job
 
-// formOf returns j in one of the two forms in which messages travel between nodes:
-// as a Go value, in an envelope, or as a Protocol Buffers message, as it is.
-func formOf(j job) any {
-	if j.Number/3%2 == 0 {
-		return wrapperspb.String(fmt.Sprintf("%d %s", j.Number, j.Sender))
-	}
-	return j
-}
+// Job implements testkit.Worker.
+func (j job) Job() testkit.Job { return testkit.Job(j) }
+
+var formOf = testkit.FormOf
 
 // jobOf reads a job in whatever form.
-func jobOf(msg any) (j job, ok bool) {
-	switch m := msg.(type) {
-	case *wire.Envelope:
-		inner, _ := wire.Default.Decode(m.Type, cmp.Or(m.Codec, wire.CodecProto), m.Payload)
-		return jobOf(inner)
-	case *wire.Encoded:
-		return jobOf(m.Interface())
-	case *wrapperspb.StringValue:
-		number, sender, ok := strings.Cut(m.Value, " ")
-		n, err := strconv.Atoi(number)
-		return job{sender, n}, ok && err == nil
-	}
-	j, ok = msg.(job)
-	return j, ok
+func jobOf(msg any) (job, bool) {
+	j, ok := testkit.JobOf(msg)
+	return job(j), ok
 }
 
 // done answers a job.
@@ -75,24 +52,12 @@ type done struct {
 }
 
 func init() {
-	if err := remoting.Register[job]("sharding.test.job"); err != nil {
-		panic(err)
-	}
-	if err := remoting.Register[done]("sharding.test.done"); err != nil {
-		panic(err)
-	}
-	if err := remoting.Register[howMany]("sharding.test.howMany"); err != nil {
-		panic(err)
-	}
-	if err := remoting.Register[forget]("sharding.test.forget"); err != nil {
-		panic(err)
-	}
-	if err := remoting.Register[collapse]("sharding.test.collapse"); err != nil {
-		panic(err)
-	}
-	if err := remoting.Register[int]("sharding.test.int"); err != nil {
-		panic(err)
-	}
+	testkit.Register[job]("sharding.test.job")
+	testkit.Register[done]("sharding.test.done")
+	testkit.Register[howMany]("sharding.test.howMany")
+	testkit.Register[forget]("sharding.test.forget")
+	testkit.Register[collapse]("sharding.test.collapse")
+	testkit.Register[int]("sharding.test.int")
 }
 
 // cluster is some nodes on one store and one net, on fake time.
@@ -109,8 +74,7 @@ type cluster struct {
 // bubble runs a test on fake time.
 func bubble(t *testing.T, f func(c *cluster)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		defer func() { time.Sleep(2 * ttl); synctest.Wait() }() // protoactor's log of dead letters ends a second later
+	testkit.Bubble(t, func(t *testing.T) {
 		c := &cluster{t: t, store: memory.New(), net: memnet.New()}
 		c.log.t = t
 		defer c.cleanUp()
@@ -128,6 +92,7 @@ func (c *cluster) cleanUp() {
 
 // node is one actor system with its Keeper and its membership.
 type node struct {
+	*testkit.Node
 	c      *cluster
 	id     string
 	system *actor.ActorSystem
@@ -149,22 +114,9 @@ func (c *cluster) node(id string, opts ...membership.Option) *node {
 // nodeAt makes a node that has not joined the group.
 func (c *cluster) nodeAt(id, address string) *node {
 	c.t.Helper()
-	n := &node{c: c, id: id, clock: faultclock.New(), store: faultstore.Wrap(c.behind())}
-	n.system = actor.NewActorSystem(remoting.LogTo(nil))
-	c.net.Join(n.system, address)
-	k, err := lease.NewKeeper(n.store, lease.Config{ID: id, Address: n.system.Address(), TTL: ttl, Clock: n.clock})
-	require.NoError(c.t, err)
-	n.keeper = k
-	c.atEnd(func() {
-		n.clock.Thaw()
-		n.store.SetRule(nil)
-		n.store.Heal()
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		_ = k.Close(ctx)
-		n.store.Wait()
-	})
-	return n
+	k := testkit.NewNode(c.t, c.net, c.behind(), id, address)
+	c.atEnd(k.Close)
+	return &node{Node: k, c: c, id: id, system: k.System, keeper: k.Keeper, clock: k.Clock, store: k.Store}
 }
 
 func (n *node) join(opts ...membership.Option) {
@@ -197,9 +149,7 @@ func (c *cluster) behind() lease.Store {
 // crash makes the node vanish as a killed process does.
 func (n *node) crash() {
 	n.dead = true
-	n.clock.Freeze()
-	n.store.Partition()
-	n.c.net.Kill(n.system.Address())
+	n.Crash()
 }
 
 func (c *cluster) logger(id string) *zap.Logger {

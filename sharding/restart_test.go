@@ -180,12 +180,7 @@ func TestOfTwoNumbersOfShardsAtOnceOneWins(t *testing.T) {
 			}
 			results := make(chan result)
 			for i, n := range ns {
-				n.store.SetRule(func(call faultstore.Call) faultstore.Fault {
-					if call.Op == faultstore.List { // so that each has registered before any looks
-						return faultstore.Fault{Kind: faultstore.Delay, Delay: 50 * time.Millisecond}
-					}
-					return faultstore.Fault{}
-				})
+				n.store.SetRule(faultstore.On(faultstore.Fault{Kind: faultstore.Delay, Delay: 50 * time.Millisecond}, faultstore.List)) // so that each has registered before any looks
 				go func() {
 					shards := []int{64, 32, 16}[i]
 					r, err := sharding.Start(n.system, n.group, sharding.Type{Name: "account", Props: n.props(), Shards: shards})

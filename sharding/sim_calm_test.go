@@ -11,6 +11,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 
+	"github.com/holdfast-go/holdfast/internal/testkit"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/sharding"
 )
@@ -21,35 +22,35 @@ import (
 // nothing is given anew. Who lingers long sees within a minute what it handed to a node
 // that is gone come back, and lingers on.
 func (s *sim) bound() time.Duration {
-	return longest + 5*time.Second + max(s.stop, 4*time.Second) + s.linger + min(s.linger,
+	return longest + 5*time.Second + max(s.Stop, 4*time.Second) + s.Linger + min(s.Linger,
 		time.Minute) + ttl + 10*time.Second + 20*time.Second
 }
 
 // settle checks I7.
 func (s *sim) settle() {
-	s.good.Store(true)
+	s.Good.Store(true)
 	began, why := time.Now(), ""
 	for {
 		if why = s.unsettled(true); why == "" {
 			break
 		}
 		if time.Since(began) > s.bound() {
-			s.endf("I7: not settled %v after all trouble: %s", s.bound(), why)
+			s.Endf("I7: not settled %v after all trouble: %s", s.bound(), why)
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	s.logf("settled after %v", time.Since(began))
+	s.Logf("settled after %v", time.Since(began))
 	// What was late on its way to the store and from it has arrived, and watches
 	// that fell silent were begun anew.
 	time.Sleep(3*ttl + 2*time.Second)
 	if why := s.unsettled(true); why != "" {
-		s.endf("I7: it does not stay settled: %s", why)
+		s.Endf("I7: it does not stay settled: %s", why)
 	}
 	s.answers()
 	time.Sleep(max(2*s.idle, 200*time.Millisecond))
 	for _, sl := range s.slots {
-		if n := sl.n.region.Info().Entities; s.most > 0 && n > s.most || s.idle > 0 && n > 0 {
-			s.failf("%s has %d entities, idle %v, most %d", sl.id, n, s.idle, s.most)
+		if n := sl.region.Info().Entities; s.most > 0 && n > s.most || s.idle > 0 && n > 0 {
+			s.Failf("%s has %d entities, idle %v, most %d", sl.ID, n, s.idle, s.most)
 		}
 	}
 }
@@ -60,31 +61,24 @@ func (s *sim) answers() {
 		for i := range s.ids {
 			id := fmt.Sprint("id", i)
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-			s.jobs++
-			got, err := sharding.Ask[done](ctx, sl.n.region, id, formOf(job{Number: s.jobs}))
+			got, err := sharding.Ask[done](ctx, sl.region, id, testkit.FormOf(s.next()))
 			cancel()
 			if err != nil || got.ID != id {
-				s.failf("I7: %s asked %s: %+v, %v", sl.id, id, got, err)
+				s.Failf("I7: %s asked %s: %+v, %v", sl.ID, id, got, err)
 			}
 		}
 	}
 }
 
-// endf ends a history that would only go on failing.
-func (s *sim) endf(format string, args ...any) {
-	s.failf(format, args...)
-	s.t.FailNow()
-}
-
 // stubborn returns an entity that was asked to stop, and has until its deadline yet: what
 // comes for it waits so long.
-func (s *sim) stubborn() *simLife {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *sim) stubborn() *testkit.Life {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
 	for _, sl := range s.slots {
-		for _, lives := range s.living {
+		for _, lives := range s.Living {
 			for _, l := range lives {
-				if sl.serves() && l.on == sl.n && l.asked {
+				if sl.serves() && l.On == sl.On && l.Asked {
 					return l
 				}
 			}
@@ -97,18 +91,18 @@ func (s *sim) stubborn() *simLife {
 // spread evenly, all nodes knowing it; and nothing on its way, if nobody sends.
 func (s *sim) unsettled(quiet bool) string {
 	synctest.Wait()
-	if n := s.busy.Load(); n != 0 && quiet {
+	if n := s.Busy.Load(); n != 0 && quiet {
 		return fmt.Sprint(n, " handlers run")
 	}
 	if quiet {
 		if l := s.stubborn(); l != nil {
-			return fmt.Sprintf("%s on %s was asked to stop, and has not", l.id, l.on.id)
+			return fmt.Sprintf("%s on %s was asked to stop, and has not", l.ID, l.On.ID)
 		}
 	}
 	var infos []sharding.Info
 	var hosts []*slot
 	for _, sl := range s.which((*slot).serves) {
-		infos = append(infos, sl.n.region.Info())
+		infos = append(infos, sl.region.Info())
 		if sl.hosts() {
 			hosts = append(hosts, sl)
 		}
@@ -143,10 +137,10 @@ func (s *sim) unsettled(quiet bool) string {
 	}
 	for _, sl := range hosts {
 		least := s.shards / len(hosts)
-		if n := held[sl.id]; n < least || n > least+1 {
-			return fmt.Sprintf("%s has %d of %d shards, with %d hosts", sl.id, n, s.shards, len(hosts))
+		if n := held[sl.ID]; n < least || n > least+1 {
+			return fmt.Sprintf("%s has %d of %d shards, with %d hosts", sl.ID, n, s.shards, len(hosts))
 		}
-		delete(held, sl.id)
+		delete(held, sl.ID)
 	}
 	if len(held) > 0 {
 		return fmt.Sprintf("held elsewhere: %v", held)
@@ -158,36 +152,27 @@ func (s *sim) unsettled(quiet bool) string {
 // what it takes over by the totals of the others.
 func (s *sim) waitingOf() {
 	for _, sl := range s.which((*slot).serves) {
-		if n := sl.n.region.Info().Waiting; n > s.total*len(s.slots) {
-			s.failf("I6: %d messages wait on %s", n, sl.id)
+		if n := sl.region.Info().Waiting; n > s.total*len(s.slots) {
+			s.Failf("I6: %d messages wait on %s", n, sl.ID)
 		}
 	}
 }
 
 // calm has shards move by plan under steady traffic, and checks I5.
 func (s *sim) calm(moves int) {
-	for _, a := range s.slots {
-		for _, b := range s.slots {
-			if a != b {
-				s.c.net.SetDelay(a.address(), b.address(), s.upTo(2*time.Millisecond))
-			}
-		}
-	}
-	s.mu.Lock()
+	s.DelayLinks(2 * time.Millisecond)
+	s.Mu.Lock()
 	before, moved := s.count(), s.moved
 	clear(s.hasty)
-	s.mu.Unlock()
+	s.Mu.Unlock()
 	for _, sl := range s.slots {
 		s.talk(sl)
 	}
-	for range moves {
-		if !s.r.Step() {
-			continue
-		}
-		time.Sleep(20*time.Millisecond + s.upTo(200*time.Millisecond))
+	for range s.R.Each(moves) {
+		time.Sleep(20*time.Millisecond + s.UpTo(200*time.Millisecond))
 		s.plan()
-		if s.r.IntN(3) == 0 {
-			time.Sleep(s.upTo(100 * time.Millisecond))
+		if s.R.IntN(3) == 0 {
+			time.Sleep(s.UpTo(100 * time.Millisecond))
 			s.plan()
 		}
 		s.waitingOf()
@@ -205,62 +190,31 @@ func (s *sim) calm(moves int) {
 	}
 	for began := time.Now(); s.waits(); {
 		if time.Since(began) > 30*time.Second {
-			s.endf("I5: mail does not get through: %s", s.unsettled(true))
+			s.Endf("I5: mail does not get through: %s", s.unsettled(true))
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.judge(before)
-	s.log("calm: %d moves", s.moved-moved)
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	after := s.count()
+	// Where a shard was handed on in haste, or buffers are small, order may be given up.
+	s.Judge(before, after, func(name string) bool { return s.Small || s.hasty[name] })
+	if after.Unordered != before.Unordered && !s.Small && len(s.hasty) == 0 {
+		s.Fail("I5: %d moves gave order up", after.Unordered-before.Unordered)
+	}
+	s.Log("calm: %d moves", s.moved-moved)
 }
 
 // waits reports whether mail is still on its way.
 func (s *sim) waits() bool {
-	time.Sleep(5 * time.Second) // longer than any link, or crossing, takes
-	synctest.Wait()
-	if s.busy.Load() > 0 {
+	if s.Waits() {
 		return true
 	}
 	for _, sl := range s.which((*slot).serves) {
-		if sl.n.region.Info().Waiting > 0 {
+		if sl.region.Info().Waiting > 0 {
 			return true
 		}
 	}
 	return false
-}
-
-// judge checks I5 at the end of a calm time. Nothing may be handled twice, nor lost
-// without being counted. Where a shard was handed on in haste, or buffers are small,
-// order may have been given up, if that was counted.
-func (s *sim) judge(before sharding.Info) {
-	after := s.count()
-	dead := 0
-	excused := func(shard int) bool { return after.Unordered > before.Unordered && (s.small || s.hasty[shard]) }
-	for j, f := range s.fates {
-		if j.Sender == "" {
-			continue
-		}
-		dead += f.dead
-		if f.handled+f.dead != 1 || f.dead > 0 && !s.small {
-			s.fail("I5: %v to %s, sent at %v: %+v", j, f.id, f.sent.Format("04:05.000000"), *f)
-		}
-	}
-	for shard, what := range s.disorder {
-		for i := range s.shards {
-			if fmt.Sprint("shard/g/account/", i) == shard && !excused(i) {
-				s.fail("I5: %v", what)
-			}
-		}
-	}
-	if counted := after.Dropped - before.Dropped; dead != int(counted) {
-		s.fail("I6: %d dropped, %d counted", dead, counted)
-	}
-	if after.Unordered != before.Unordered && !s.small && len(s.hasty) == 0 {
-		s.fail("I5: %d moves gave order up", after.Unordered-before.Unordered)
-	}
-	if after.Undeliverable != before.Undeliverable || after.Crashes != before.Crashes {
-		s.fail("I5: %d undeliverable, %d crashes", after.Undeliverable-before.Undeliverable, after.Crashes-before.Crashes)
-	}
 }
 
 // within waits until all is where it is to be, under traffic.
@@ -272,11 +226,11 @@ func (s *sim) within(what string) {
 		leaving := s.which(func(sl *slot) bool { return sl.left != nil })
 		why := s.unsettled(false)
 		if why == "" && len(leaving) == 0 {
-			s.logf("%s took %v", what, time.Since(began))
+			s.Logf("%s took %v", what, time.Since(began))
 			return
 		}
 		if time.Since(began) > within {
-			s.endf("%s took more than %v: %s, %d are leaving", what, within, why, len(leaving))
+			s.Endf("%s took more than %v: %s, %d are leaving", what, within, why, len(leaving))
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
@@ -289,10 +243,10 @@ func (s *sim) talk(sl *slot) {
 	}
 	stop := make(chan struct{})
 	sl.stop = stop
-	r := sl.n.region
-	for range 1 + s.r.IntN(3) {
+	r := sl.region
+	for range 1 + s.R.IntN(3) {
 		s.names++
-		name, draw := fmt.Sprintf("%s.%d", sl.id, s.names), rand.New(rand.NewPCG(s.r.Uint64(), 3))
+		name, draw := fmt.Sprintf("%s.%d", sl.ID, s.names), rand.New(rand.NewPCG(s.R.Uint64(), 3))
 		sl.senders.Go(func() {
 			for n := 1; ; n++ {
 				select {
@@ -301,10 +255,10 @@ func (s *sim) talk(sl *slot) {
 				case <-time.After(time.Duration(draw.Int64N(int64(10 * time.Millisecond)))):
 				}
 				for range 1 + draw.IntN(2)*draw.IntN(4) {
-					j, id := job{name, n}, fmt.Sprint("id", draw.IntN(s.ids))
-					s.sent(j, sl.id, id)
-					if err := r.Tell(id, formOf(j)); err != nil {
-						s.failf("%s can't tell: %v", name, err)
+					j, id := testkit.Job{Sender: name, Number: n}, fmt.Sprint("id", draw.IntN(s.ids))
+					s.sent(j, sl.ID, id)
+					if err := r.Tell(id, testkit.FormOf(j)); err != nil {
+						s.Failf("%s can't tell: %v", name, err)
 						return
 					}
 					n++
@@ -326,25 +280,25 @@ func (s *sim) hush(sl *slot) {
 func (s *sim) plan() {
 	sl := s.some()
 	spare := len(s.which((*slot).hosts)) > 1 || !sl.hosts()
-	switch what := s.r.IntN(10); {
-	case sl.gone:
+	switch what := s.R.IntN(10); {
+	case sl.Gone:
 		s.restart(sl)
 		s.talk(sl)
 	case sl.left != nil:
 	case what <= 3 && spare:
 		s.hush(sl)
-		if s.follow && sl == s.leads {
+		if s.Follow && sl.Slot == s.Leads {
 			others := s.which(func(x *slot) bool { return x != sl && x.hosts() })
-			s.lead(others[s.r.IntN(len(others))], 5*time.Millisecond)
+			s.Lead(others[s.R.IntN(len(others))].Slot, 5*time.Millisecond)
 		}
 		s.leave(sl)
 	case what <= 5:
 		if sl.drained || spare {
 			s.drain(sl, !sl.drained)
 		}
-	case what <= 7 && s.follow:
+	case what <= 7 && s.Follow:
 		if sl.serves() {
-			s.lead(sl, 5*time.Millisecond)
+			s.Lead(sl.Slot, 5*time.Millisecond)
 		}
 	default:
 		s.forge(sl)
@@ -357,15 +311,15 @@ func (s *sim) forge(sl *slot) {
 	if len(others) == 0 || s.unsettled(false) != "" {
 		return
 	}
-	next := others[s.r.IntN(len(others))]
-	before := sl.n.region.Info()
-	forger := &wire.Node{Address: next.address(), Incarnation: next.owner().Incarnation}
+	next := others[s.R.IntN(len(others))]
+	before := sl.region.Info()
+	forger := &wire.Node{Address: next.Address(), Incarnation: next.Owner().Incarnation}
 	o := &wire.Order{Type: "g/account", From: wire.NodeOf(before.Coordinator),
-		Coordinator: uint64(before.Token), Shards: uint32(s.shards), To: sl.owner().Incarnation}
+		Coordinator: uint64(before.Token), Shards: uint32(s.shards), To: sl.Owner().Incarnation}
 	kind := []string{"of an old coordinator", "for an old token", "for another life", "of another node",
-		"of a coordinator to come"}[s.r.IntN(5)]
+		"of a coordinator to come"}[s.R.IntN(5)]
 	for i, x := range before.Table {
-		if x.Owner != sl.id {
+		if x.Owner != sl.ID {
 			continue
 		}
 		a := &wire.Assignment{Shard: uint32(i), Token: uint64(x.Token), Next: forger}
@@ -382,31 +336,31 @@ func (s *sim) forge(sl *slot) {
 			return
 		}
 	case strings.HasSuffix(kind, "to come"):
-		o.From, o.Coordinator = forger, o.Coordinator+1+s.r.Uint64N(1<<60)
+		o.From, o.Coordinator = forger, o.Coordinator+1+s.R.Uint64N(1<<60)
 	case strings.HasSuffix(kind, "life"):
 		o.To = "another"
 	}
-	s.logf("an order to %s %s", sl.id, kind)
-	next.n.system.Root.Send(actor.NewPID(sl.address(), process), o)
+	s.Logf("an order to %s %s", sl.ID, kind)
+	next.On.System.Root.Send(actor.NewPID(sl.Address(), process), o)
 	time.Sleep(100 * time.Millisecond)
-	for i, x := range sl.n.region.Info().Table {
+	for i, x := range sl.region.Info().Table {
 		if x.Token != before.Table[i].Token {
-			s.failf("an order %s moved shard %d", kind, i)
+			s.Failf("an order %s moved shard %d", kind, i)
 		}
 	}
 }
 
 // stopAll ends all Regions, and checks that nothing is held for nobody.
 func (s *sim) stopAll() {
-	for _, i := range s.r.Perm(len(s.slots)) {
-		ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
-		require.NoError(s.t, s.slots[i].n.region.Stop(ctx), "seed %d", s.seed)
+	for _, i := range s.R.Perm(len(s.slots)) {
+		ctx, cancel := context.WithTimeout(s.T.Context(), time.Minute)
+		require.NoError(s.T, s.slots[i].region.Stop(ctx), "seed %d", s.Seed)
 		cancel()
 	}
 	synctest.Wait()
 	time.Sleep(2 * ttl)
-	for rec, err := range s.c.store.List(s.t.Context(), "shard/") {
-		require.NoError(s.t, err)
-		s.t.Errorf("seed %d: %+v is held for nobody", s.seed, rec)
+	for rec, err := range s.Store.List(s.T.Context(), "shard/") {
+		require.NoError(s.T, err)
+		s.T.Errorf("seed %d: %+v is held for nobody", s.Seed, rec)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/hosting"
+	"github.com/holdfast-go/holdfast/internal/testkit"
 	"github.com/holdfast-go/holdfast/sharding"
 )
 
@@ -25,81 +26,72 @@ type simAsk struct {
 // are answered once the handlers go on.
 func (s *sim) severed() {
 	slots := s.which((*slot).serves)
-	if len(slots) < 2 || s.odds(2, 35) == 0 {
+	if len(slots) < 2 || s.Odds(2, 35) == 0 {
 		return
 	}
-	draw := rand.New(rand.NewPCG(s.seed, 36))
+	draw := rand.New(rand.NewPCG(s.Seed, 36))
 	draw.Shuffle(len(slots), func(i, j int) { slots[i], slots[j] = slots[j], slots[i] })
 	a, b := slots[0], slots[1]
 	goOn := make(chan struct{})
 	ids := draw.Perm(s.ids)[:min(s.ids, 10)]
 	for _, i := range ids {
-		s.jobs++
-		j, id := job{Number: s.jobs}, fmt.Sprint("id", i)
-		s.mu.Lock()
-		s.stays[j] = goOn
-		s.mu.Unlock()
-		s.sent(j, a.id, id)
-		if err := a.n.region.Tell(id, formOf(j)); err != nil {
-			s.failf("%s can't tell: %v", a.id, err)
-		}
+		s.tellNext(a, fmt.Sprint("id", i), goOn)
 	}
 	time.Sleep(time.Second)
-	table := a.n.region.Info().Table
+	table := a.region.Info().Table
 	var asks []*simAsk
 	for range 40 {
 		id := fmt.Sprint("id", ids[draw.IntN(len(ids))])
 		asks = append(asks, s.askFor(slots[draw.IntN(len(slots))], id, table[sharding.ShardOf(id, s.shards)].Owner))
 	}
 	time.Sleep(500 * time.Millisecond)
-	s.logf("%s - %s cut, while %d asks wait", a.id, b.id, len(asks))
-	s.broke()
+	s.Logf("%s - %s cut, while %d asks wait", a.ID, b.ID, len(asks))
+	s.Broke()
 	cut := time.Now()
-	s.c.net.Cut(a.address(), b.address())
+	s.Net.Cut(a.Address(), b.Address())
 	time.Sleep(2 * time.Second)
-	s.mu.Lock()
+	s.Mu.Lock()
 	clear(s.stays)
 	for _, q := range asks {
-		over := q.by == a.id && q.host == b.id || q.by == b.id && q.host == a.id
+		over := q.by == a.ID && q.host == b.ID || q.by == b.ID && q.host == a.ID
 		switch told := errors.Is(q.err, hosting.ErrUnconfirmed); {
-		case s.small && errors.Is(q.err, hosting.ErrUndeliverable):
+		case s.Small && errors.Is(q.err, hosting.ErrUndeliverable):
 		case over && (!told || q.ended.After(cut.Add(time.Second))):
-			s.fail("%s asked %s on %s over a link that broke, and was told at %v: %v", q.by, q.id, q.host,
+			s.Fail("%s asked %s on %s over a link that broke, and was told at %v: %v", q.by, q.id, q.host,
 				q.ended.Format("04:05.000"), q.err)
 		case !over && !q.ended.IsZero():
-			s.fail("%s asked %s on %s, which another link has broken for: %v", q.by, q.id, q.host, q.err)
+			s.Fail("%s asked %s on %s, which another link has broken for: %v", q.by, q.id, q.host, q.err)
 		}
 	}
-	s.mu.Unlock()
-	s.c.net.Heal(a.address(), b.address())
-	s.broke()
+	s.Mu.Unlock()
+	s.Net.Heal(a.Address(), b.Address())
+	s.Broke()
 	close(goOn)
 	s.settle()
 	for _, q := range asks {
 		<-q.over
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
 	for _, q := range asks {
 		if errors.Is(q.err, context.DeadlineExceeded) {
-			s.fail("%s asked %s on %s, and had no answer: %v", q.by, q.id, q.host, q.err)
+			s.Fail("%s asked %s on %s, and had no answer: %v", q.by, q.id, q.host, q.err)
 		}
 	}
 }
 
 // askFor has a node ask an entity.
 func (s *sim) askFor(sl *slot, id, host string) *simAsk {
-	s.jobs++
-	q, j, r := &simAsk{by: sl.id, host: host, id: id, over: make(chan struct{})}, job{Number: s.jobs}, sl.n.region
-	s.sent(j, sl.id, id)
+	q, j, r := &simAsk{by: sl.ID, host: host, id: id, over: make(chan struct{})}, s.next(), sl.region
+	s.sent(j, sl.ID, id)
 	go func() {
 		defer close(q.over)
 		// An entity takes its time for its last work, and for all that came before.
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 		defer cancel()
-		_, err := sharding.Ask[done](ctx, r, id, formOf(j))
-		s.mu.Lock()
-		defer s.mu.Unlock()
+		_, err := sharding.Ask[done](ctx, r, id, testkit.FormOf(j))
+		s.Mu.Lock()
+		defer s.Mu.Unlock()
 		q.err, q.ended = err, time.Now()
 	}()
 	return q
@@ -107,9 +99,9 @@ func (s *sim) askFor(sl *slot, id, host string) *simAsk {
 
 // cutSince reports whether a link of a node broke since then. All who watch its links are told
 // at the same moment, in any order.
-func (s *sim) cutSince(n *node, then time.Time) bool {
+func (s *sim) cutSince(n *testkit.Node, then time.Time) bool {
 	time.Sleep(time.Microsecond)
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
 	return !s.cuts[n].Before(then)
 }

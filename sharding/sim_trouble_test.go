@@ -4,34 +4,31 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/hosting"
-	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/internal/testkit"
 	"github.com/holdfast-go/holdfast/sharding"
 )
 
 // trouble does random things to the cluster.
 func (s *sim) trouble(steps int) {
-	s.good.Store(false)
+	s.Good.Store(false)
 	for range steps {
 		s.poll()
-		if !s.r.Step() {
+		if !s.R.Step() {
 			continue
 		}
 		sl := s.some()
-		if boss := s.boss(); boss != nil && s.r.IntN(4) == 0 {
+		if boss := s.boss(); boss != nil && s.R.IntN(4) == 0 {
 			sl = boss // in the middle of whatever it orders
 		}
 		s.act(sl)
-		if s.jams && s.r.IntN(4) == 0 {
-			s.jam()
+		if s.Jams && s.R.IntN(4) == 0 {
+			s.Jam()
 		}
-		time.Sleep(s.upTo([]time.Duration{20 * time.Millisecond, time.Second, 3 * time.Second}[s.r.IntN(3)]))
-		for range s.r.IntN(20) {
+		time.Sleep(s.UpTo([]time.Duration{20 * time.Millisecond, time.Second, 3 * time.Second}[s.R.IntN(3)]))
+		for range s.R.IntN(20) {
 			s.send(s.some())
 		}
 		s.waitingOf()
@@ -44,9 +41,9 @@ func (s *sim) boss() *slot {
 		if !sl.serves() {
 			continue
 		}
-		in := sl.n.region.Info()
+		in := sl.region.Info()
 		for _, x := range s.slots {
-			if x.owner().Incarnation == in.Coordinator.Incarnation && !x.gone {
+			if x.Owner().Incarnation == in.Coordinator.Incarnation && !x.Gone {
 				return x
 			}
 		}
@@ -66,9 +63,9 @@ func (s *sim) poll() {
 				s.begin(sl)
 				continue
 			}
-			s.logf("%s has left", sl.id)
-			s.c.net.Kill(sl.address()) // it exits
-			sl.gone, sl.left = true, nil
+			s.Logf("%s has left", sl.ID)
+			s.Net.Kill(sl.Address()) // it exits
+			sl.Gone, sl.left = true, nil
 		default:
 		}
 	}
@@ -77,79 +74,47 @@ func (s *sim) poll() {
 // act does one random thing.
 func (s *sim) act(sl *slot) {
 	other := s.some()
-	switch what := s.r.IntN(34); {
-	case what == 0 && !sl.gone:
+	switch what := s.R.IntN(testkit.Acts+18) - testkit.Acts; {
+	case what < 0 && s.Act(what+testkit.Acts, sl.Slot, other.Slot):
+	case what == 0 && !sl.Gone:
 		s.crash(sl)
-	case what <= 4:
+	case what >= 0 && what <= 4:
 		s.restart(sl)
-	case what == 5 && !sl.gone:
-		s.freeze(sl, true)
-	case what <= 7 && !sl.gone:
-		s.freeze(sl, false)
-	case what == 8 && sl.up():
-		s.logf("%s has no store", sl.id)
-		sl.n.store.Partition()
-	case what <= 10 && sl.up():
-		s.logf("%s has its store", sl.id)
-		sl.n.store.Heal()
-	case what <= 12 && !sl.gone:
-		s.logf("%s store faults", sl.id)
-		sl.n.store.SetRule(s.faults())
-	case what == 13 && other != sl:
-		s.logf("%s -> %s cut", sl.id, other.id)
-		s.broke()
-		s.c.net.CutOneWay(sl.address(), other.address())
-	case what == 14 && other != sl:
-		s.logf("%s - %s cut", sl.id, other.id)
-		s.broke()
-		s.c.net.Cut(sl.address(), other.address())
-	case what <= 17 && other != sl:
-		s.logf("%s - %s healed", sl.id, other.id)
-		s.broke()
-		s.c.net.Heal(sl.address(), other.address())
-	case what <= 19 && sl.serves():
+	case what >= 0 && what <= 6 && sl.serves():
 		s.leave(sl)
-	case what == 20 && other != sl:
-		s.c.net.SetDelay(sl.address(), other.address(), s.upTo(20*time.Millisecond))
-	case what == 21 && !sl.gone:
-		sl.n.clock.SetRate(0.94 + 0.12*s.r.Float64())
-	case what == 22 && !sl.gone:
-		sl.n.clock.StepWall(s.upTo(40*time.Second) - 20*time.Second)
-	case what == 23 && sl.serves():
+	case what == 7 && sl.serves():
 		s.drain(sl, true)
-	case what <= 25 && sl.serves():
+	case what >= 0 && what <= 9 && sl.serves():
 		s.drain(sl, false)
-	case what <= 28 && sl.up():
+	case what >= 0 && what <= 12 && sl.Up():
 		s.evict(sl)
-	case what <= 30 && sl.serves():
-		s.again(sl)
-	case what <= 32 && sl.serves() && other.serves():
+	case what >= 0 && what <= 14 && sl.serves():
+		s.relaunch(sl)
+	case what >= 0 && what <= 16 && sl.serves() && other.serves():
 		s.behead(sl, other)
-	case s.follow:
-		s.flap()
+	case s.Follow:
+		s.Flap()
 	}
 }
 
 func (s *sim) crash(sl *slot) {
-	s.logf("%s crashes", sl.id)
-	s.crashed(sl.n)
-	sl.n.crash()
-	sl.gone, sl.left, sl.again = true, nil, false
+	s.Crash(sl.Slot)
+	sl.left, sl.again = nil, false
 }
 
 // leave has a node stop its Region, leave the group and exit.
 func (s *sim) leave(sl *slot) {
-	s.logf("%s leaves", sl.id)
-	n, left := sl.n, make(chan struct{})
+	s.Logf("%s leaves", sl.ID)
+	n, r, g, left := sl.On, sl.region, sl.group, make(chan struct{})
 	sl.left = left
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute+s.stop+s.linger)
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute+s.Stop+s.Linger)
 		defer cancel()
-		if n.region.Stop(ctx) != nil {
+		if r.Stop(ctx) != nil {
 			return // settle looks for that
 		}
-		_ = n.group.Leave(ctx)
-		_ = n.keeper.Close(ctx)
+		_ = g.Leave(ctx)
+		_ = n.Keeper.Close(ctx)
 		time.Sleep(50 * time.Millisecond) // what it has sent is delivered
 		close(left)
 	}()
@@ -159,153 +124,58 @@ func (s *sim) drain(sl *slot, on bool) {
 	if sl.drained == on {
 		return
 	}
-	s.logf("%s drained: %v", sl.id, on)
+	s.Logf("%s drained: %v", sl.ID, on)
 	sl.drained = on
 	if !on {
-		sl.n.region.Undrain()
+		sl.region.Undrain()
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	_ = sl.n.region.Drain(ctx) // tells it
+	_ = sl.region.Drain(ctx) // tells it
 }
 
-// freeze pauses a node as SIGSTOP does, or lets it go on.
-func (s *sim) freeze(sl *slot, on bool) {
-	if sl.frozen == on {
-		return
-	}
-	sl.frozen = on
-	s.logf("%s frozen: %v", sl.id, on)
-	s.excuse(sl.n, on)
-	if on {
-		sl.n.clock.Freeze()
-		sl.n.store.Partition()
-		s.c.net.Freeze(sl.address())
-		return
-	}
-	sl.n.store.Heal()
-	sl.n.clock.Thaw()
-	s.c.net.Thaw(sl.address())
-}
-
-// faults makes a random share of the calls go wrong in random ways.
-func (s *sim) faults() func(faultstore.Call) faultstore.Fault {
-	if s.r.IntN(3) == 0 {
-		return nil
-	}
-	r := rand.New(rand.NewPCG(s.r.Uint64(), 2))
-	share := r.Float64() / 2
-	moves := r.IntN(2) == 0 // above all those
-	kinds := []faultstore.Kind{faultstore.Delay, faultstore.Drop, faultstore.ApplyThenFail, faultstore.ReplyLate,
-		faultstore.LandLate}
-	var mu sync.Mutex // calls come from many goroutines
-	return func(c faultstore.Call) faultstore.Fault {
-		mu.Lock()
-		defer mu.Unlock()
-		odds := share
-		if moves && (c.Op == faultstore.Transfer || c.Op == faultstore.Release || c.Op == faultstore.Acquire) {
-			odds = 0.7
-		}
-		if r.Float64() > odds {
-			return faultstore.Fault{}
-		}
-		return faultstore.Fault{
-			Kind: kinds[r.IntN(len(kinds))], Delay: time.Duration(r.Int64N(int64(ttl))),
-			Hang: r.IntN(2) == 0,
-		}
-	}
-}
-
-// flap makes nodes believe that another leads: all of them, each when it hears
-// of it, or some of them something else.
-func (s *sim) flap() {
-	owner := s.some().owner()
-	if s.r.IntN(8) == 0 {
-		owner = lease.Owner{}
-	}
-	late := []time.Duration{1, 50 * time.Millisecond, 2 * time.Second}[s.r.IntN(3)]
-	for _, sl := range s.slots {
-		believed := owner
-		if s.r.IntN(6) == 0 {
-			believed = s.some().owner()
-		}
-		if leader := sl.leader; leader != nil && s.r.IntN(8) > 0 {
-			sl.heard.After(s.upTo(late), func() { leader.Set(believed) })
-		}
-	}
-	s.logf("leader is %q", owner.ID)
-}
-
-// lead makes all nodes believe that sl leads.
-func (s *sim) lead(sl *slot, late time.Duration) {
-	s.logf("%s is to lead", sl.id)
-	s.leads = sl
-	for _, x := range s.slots {
-		if owner, leader := sl.owner(), x.leader; leader != nil {
-			x.heard.After(s.upTo(late), func() { leader.Set(owner) })
-		}
-	}
-}
-
-func (s *sim) id() string { return fmt.Sprint("id", s.r.IntN(s.ids)) }
+func (s *sim) id() string { return fmt.Sprint("id", s.R.IntN(s.ids)) }
 
 // send has a node send the next job of a time of trouble to some entity.
 func (s *sim) send(sl *slot) {
 	if !sl.serves() {
 		return
 	}
-	s.jobs++
-	j, id, r, first := job{Number: s.jobs}, s.id(), sl.n.region, sl.lives == 1
-	if s.r.IntN(20) == 0 {
+	j, id, r, first := s.next(), s.id(), sl.region, sl.Lives == 1
+	if s.R.IntN(20) == 0 {
 		s.forgeLife(sl, id)
 	}
-	s.sent(j, sl.id, id)
-	if s.r.IntN(8) > 0 {
-		if err := r.Tell(id, formOf(j)); err != nil {
-			s.failf("%s can't tell: %v", sl.id, err)
+	s.sent(j, sl.ID, id)
+	if s.R.IntN(8) > 0 {
+		if err := r.Tell(id, testkit.FormOf(j)); err != nil {
+			s.Failf("%s can't tell: %v", sl.ID, err)
 		}
 		return
 	}
-	n, began := sl.n, time.Now()
+	n, began := sl.On, time.Now()
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 		defer cancel()
-		switch got, err := sharding.Ask[done](ctx, r, id, formOf(j)); {
-		case errors.Is(err, hosting.ErrUnconfirmed) && !s.rude && !s.cutSince(n, began): // a rude user may fail a send
-			s.failf("%s asked %s, and no link has broken since: %v", sl.id, id, err)
+		switch got, err := sharding.Ask[done](ctx, r, id, testkit.FormOf(j)); {
+		case errors.Is(err, hosting.ErrUnconfirmed) && !s.Rude && !s.cutSince(n, began): // a rude user may fail a send
+			s.Failf("%s asked %s, and no link has broken since: %v", sl.ID, id, err)
 		case errors.Is(err, sharding.ErrClosed): // it has left at this moment
-			s.unsent(j)
+			s.Unsent(j)
 		// A node's next life gives its futures the same names, and may be answered what
 		// the last one asked.
 		case err == nil && first && (got.ID != id || got.Number != j.Number):
-			s.failf("%s asked %s for %d and got %+v", sl.id, id, j.Number, got)
+			s.Failf("%s asked %s for %d and got %+v", sl.ID, id, j.Number, got)
 		}
 	}()
 }
 
 // heal ends all trouble; nobody is left down, or drained.
 func (s *sim) heal() {
-	s.logf("healed")
-	s.good.Store(true)
-	s.broke()
-	for i, sl := range s.slots {
-		if !sl.gone {
-			s.freeze(sl, false)
-			sl.n.store.SetRule(nil)
-			sl.n.store.Heal()
-			sl.n.clock.SetRate(1)
-		}
-		if sl.serves() {
-			s.drain(sl, false)
-		}
-		for _, other := range s.slots[:i] {
-			s.c.net.Heal(sl.address(), other.address())
-			s.c.net.SetDelay(sl.address(), other.address(), 0)
-			s.c.net.SetDelay(other.address(), sl.address(), 0)
-		}
+	s.Heal()
+	for _, sl := range s.which((*slot).serves) {
+		s.drain(sl, false)
 	}
-	s.ease(s.slots...)
 	s.gather()
 }
 
@@ -314,7 +184,7 @@ func (s *sim) gather() {
 	began := time.Now()
 	for len(s.which(func(sl *slot) bool { return sl.left != nil })) > 0 {
 		if time.Since(began) > s.bound() {
-			s.endf("I7: not ended %v after all trouble", s.bound())
+			s.Endf("I7: not ended %v after all trouble", s.bound())
 		}
 		time.Sleep(20 * time.Millisecond)
 		s.poll()
@@ -322,8 +192,5 @@ func (s *sim) gather() {
 	for _, sl := range s.slots {
 		s.restart(sl)
 	}
-	if s.follow {
-		time.Sleep(2 * time.Second) // what is seen late has been seen
-		s.lead(s.some(), time.Second)
-	}
+	s.LeadAfterHeal()
 }

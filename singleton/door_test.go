@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/actors"
+	"github.com/holdfast-go/holdfast/internal/testkit"
 	"github.com/holdfast-go/holdfast/internal/transport"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/singleton"
@@ -169,6 +170,9 @@ func TestStraightMailTakesRoomInTheWindow(t *testing.T) {
 
 // touchJob is a job that protoactor answers in place of the actor that gets it.
 type touchJob job
+
+// Job implements testkit.Worker.
+func (t touchJob) Job() testkit.Job { return testkit.Job(t) }
 
 func (t touchJob) GetAutoResponse(actor.Context) any { return "touched" }
 

@@ -1,7 +1,6 @@
 package singleton_test
 
 import (
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -91,12 +90,7 @@ func TestACandidateCalledOffEarlyTakesAFreeLease(t *testing.T) {
 		ma, mb := a.hosts("x"), b.run("x")
 		time.Sleep(time.Second)
 		rule := func(f faultstore.Fault, ops ...faultstore.Op) {
-			b.store.SetRule(func(call faultstore.Call) faultstore.Fault {
-				if slices.Contains(ops, call.Op) {
-					return f
-				}
-				return faultstore.Fault{}
-			})
+			b.store.SetRule(faultstore.On(f, ops...))
 		}
 		rule(faultstore.Fault{Kind: faultstore.Drop}, faultstore.Renew, faultstore.OpenSession)
 		time.Sleep(2 * ttl)

@@ -3,8 +3,6 @@ package singleton_test
 import (
 	"context"
 	"fmt"
-	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -13,52 +11,30 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/internal/memnet"
-	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/internal/testkit"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/lease/faultclock"
 	"github.com/holdfast-go/holdfast/lease/faultstore"
-	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
-const ttl = 10 * time.Second
+const ttl = testkit.TTL
 
 // job is a Go value that travels between nodes.
-type job struct {
-	Sender string
-	Number int
-}
+type job testkit.Job
 
-// formOf returns j in one of the two forms in which messages travel between nodes:
-// as a Go value, in an envelope, or as a Protocol Buffers message, as it is.
-func formOf(j job) any {
-	if j.Number/3%2 == 0 {
-		return wrapperspb.String(fmt.Sprintf("%d %s", j.Number, j.Sender))
-	}
-	return j
-}
+// Job implements testkit.Worker.
+func (j job) Job() testkit.Job { return testkit.Job(j) }
+
+var formOf = testkit.FormOf
 
 // jobOf reads a job in whatever form.
-func jobOf(msg any) (j job, ok bool) {
-	switch m := msg.(type) {
-	case *wire.Envelope:
-		inner, _ := wire.Default.Decode(m.Type, m.Codec, m.Payload)
-		return jobOf(inner)
-	case touchJob:
-		return job(m), true
-	case *wire.Encoded:
-		return jobOf(m.Interface())
-	case *wrapperspb.StringValue:
-		number, sender, ok := strings.Cut(m.Value, " ")
-		n, err := strconv.Atoi(number)
-		return job{sender, n}, ok && err == nil
-	}
-	j, ok = msg.(job)
-	return j, ok
+func jobOf(msg any) (job, bool) {
+	j, ok := testkit.JobOf(msg)
+	return job(j), ok
 }
 
 // done answers a job.
@@ -69,15 +45,9 @@ type done struct {
 }
 
 func TestMain(m *testing.M) {
-	if err := remoting.Register[job]("test.job"); err != nil {
-		panic(err)
-	}
-	if err := remoting.Register[touchJob]("test.touch"); err != nil {
-		panic(err)
-	}
-	if err := remoting.Register[done]("test.done"); err != nil {
-		panic(err)
-	}
+	testkit.Register[job]("test.job")
+	testkit.Register[touchJob]("test.touch")
+	testkit.Register[done]("test.done")
 	goleak.VerifyTestMain(calm{m})
 }
 
@@ -106,10 +76,7 @@ type cluster struct {
 // bubble runs a test on fake time.
 func bubble(t *testing.T, f func(t *testing.T, c *cluster)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		// protoactor's log of dead letters ends a second after the last, which a
-		// timer of a frozen node's may bring about.
-		defer func() { time.Sleep(2 * ttl); synctest.Wait() }()
+	testkit.Bubble(t, func(t *testing.T) {
 		c := &cluster{t: t, store: memory.New(), net: memnet.New()}
 		c.log.t = t
 		defer c.cleanUp()
@@ -128,6 +95,7 @@ func (c *cluster) cleanUp() {
 
 // node is one actor system with its Keeper.
 type node struct {
+	*testkit.Node
 	c      *cluster
 	id     string
 	system *actor.ActorSystem
@@ -138,26 +106,9 @@ type node struct {
 
 func (c *cluster) node(id string, change ...func(*lease.Config)) *node {
 	c.t.Helper()
-	n := &node{c: c, id: id, clock: faultclock.New(), store: faultstore.Wrap(c.behind())}
-	n.system = actor.NewActorSystem(remoting.LogTo(nil))
-	c.net.Join(n.system, id+":1")
-	cfg := lease.Config{ID: id, Address: n.system.Address(), TTL: ttl, Clock: n.clock}
-	for _, f := range change {
-		f(&cfg)
-	}
-	k, err := lease.NewKeeper(n.store, cfg)
-	require.NoError(c.t, err)
-	n.keeper = k
-	c.atEnd(func() {
-		n.clock.Thaw()
-		n.store.SetRule(nil)
-		n.store.Heal()
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		_ = k.Close(ctx)
-		n.store.Wait()
-	})
-	return n
+	k := testkit.NewNode(c.t, c.net, c.behind(), id, id+":1", change...)
+	c.atEnd(k.Close)
+	return &node{Node: k, c: c, id: id, system: k.System, keeper: k.Keeper, clock: k.Clock, store: k.Store}
 }
 
 func (c *cluster) nodes(ids ...string) []*node {
@@ -177,11 +128,7 @@ func (c *cluster) behind() lease.Store {
 }
 
 // crash makes the node vanish as a killed process does.
-func (n *node) crash() {
-	n.clock.Freeze()
-	n.store.Partition()
-	n.c.net.Kill(n.system.Address())
-}
+func (n *node) crash() { n.Crash() }
 
 // run starts the singleton here with the journal's worker as child.
 func (n *node) run(name string, opts ...singleton.Option) *singleton.Manager {

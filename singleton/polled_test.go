@@ -91,12 +91,7 @@ func TestAHostThatIsFoundLateIsForgotten(t *testing.T) {
 		x := newTeam(c, 3)
 		x.lead(0)
 		x.hosts(0)
-		x.ns[0].store.SetRule(func(call faultstore.Call) faultstore.Fault {
-			if call.Op == faultstore.Get {
-				return faultstore.Fault{Kind: faultstore.ReplyLate, Delay: 900 * time.Millisecond}
-			}
-			return faultstore.Fault{}
-		})
+		x.ns[0].store.SetRule(faultstore.On(faultstore.Fault{Kind: faultstore.ReplyLate, Delay: 900 * time.Millisecond}, faultstore.Get))
 		for range 10 {
 			for _, i := range []int{1, 2} {
 				x.lead(i)

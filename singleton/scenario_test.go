@@ -256,12 +256,7 @@ func TestScenario08StoppedWhileAcquiring(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, c *cluster) {
 				a, b := c.node("a"), c.node("b")
-				a.store.SetRule(func(call faultstore.Call) faultstore.Fault {
-					if call.Op == faultstore.Acquire {
-						return f
-					}
-					return faultstore.Fault{}
-				})
+				a.store.SetRule(faultstore.On(f, faultstore.Acquire))
 				m := a.run("scheduler")
 				time.Sleep(500 * time.Millisecond)
 				require.Equal(t, singleton.Acquiring, m.Status().Phase)

@@ -89,10 +89,7 @@ func (s *candidateSim) run() {
 	s.ghost.pretend("x", s.says.Load, time.Duration(s.r.Int64N(int64(900*time.Millisecond))))
 	s.host = s.join()
 	until(s.t, time.Second, "hosts", active(s.host.m))
-	for range 10 + s.r.IntN(30) {
-		if !s.r.Step() {
-			continue
-		}
+	for range s.r.Each(10 + s.r.IntN(30)) {
 		s.act(s.r.IntN(20))
 		time.Sleep(simulate.Spread(s.r.Float64(), 10*time.Millisecond, time.Minute))
 	}

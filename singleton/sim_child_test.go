@@ -3,47 +3,31 @@ package singleton_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
-	"github.com/asynkron/protoactor-go/remote"
 
 	"github.com/holdfast-go/holdfast/internal/simulate"
-	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/internal/testkit"
 	"github.com/holdfast-go/holdfast/singleton"
 )
-
-// simLife is one child, from Started to Stopped.
-type simLife struct {
-	id     int
-	on     *node
-	token  lease.Token
-	g      singleton.Guarded
-	jobs   int
-	ended  bool
-	doneAt time.Time // when its context was, as far as it is
-	state  string    // that it left
-	warm   bool      // it began with one
-}
 
 // simChild is a Stateful child that misbehaves in times of trouble.
 type simChild struct {
 	s        *sim
-	n        *node
-	l        *simLife
+	n        *testkit.Node
+	l        *testkit.Life
 	restored string
 }
 
 // child makes children, in times of trouble not always.
-func (s *sim) child(n *node) *actor.Props {
+func (s *sim) child(n *testkit.Node) *actor.Props {
 	return actor.PropsFromProducer(func() actor.Actor {
 		s.beBad(n, 31)
 		return &simChild{s: s, n: n}
 	}, actor.WithSpawnFunc(func(system *actor.ActorSystem, id string, props *actor.Props, parent actor.SpawnerContext) (*actor.PID, error) {
 		pid, err := actor.DefaultSpawner(system, id, props, parent)
-		if s.odds(4, 36, s.seed) == 0 { // it runs already
+		if s.Odds(4, 36, s.Seed) == 0 { // it runs already
 			s.beBad(n, 37)
 		}
 		return pid, err
@@ -51,43 +35,43 @@ func (s *sim) child(n *node) *actor.Props {
 }
 
 // beBad is what code does that makes children.
-func (s *sim) beBad(n *node, salt uint64) {
-	if s.good.Load() {
+func (s *sim) beBad(n *testkit.Node, salt uint64) {
+	if s.Good.Load() {
 		return
 	}
-	s.mu.Lock()
+	s.Mu.Lock()
 	s.made++
 	number := uint64(s.made)
-	s.mu.Unlock()
-	switch s.odds(30, salt, number) {
+	s.Mu.Unlock()
+	switch s.Odds(30, salt, number) {
 	case 0, 1:
 		panic("bad props")
 	case 3, 4:
-		s.hang(n, time.Duration(s.odds(60000, 38, number))*time.Millisecond)
+		s.hang(n, time.Duration(s.Odds(60000, 38, number))*time.Millisecond)
 	}
 }
 
 // hang does not return for that long, or until trouble is over, and checks that its
 // manager says so, which it can't unless it goes on.
-func (s *sim) hang(n *node, d time.Duration) {
-	s.mu.Lock()
-	m, told, excused := s.newest(n), s.slow[n], s.excused
-	s.mu.Unlock()
-	s.logf("%s: its Props hang", n.id)
+func (s *sim) hang(n *testkit.Node, d time.Duration) {
+	s.Mu.Lock()
+	m, told, excused := s.newest(n), s.slow[n], s.Excused
+	s.Mu.Unlock()
+	s.Logf("%s: its Props hang", n.ID)
 	began := time.Now()
 	s.await(d)
 	over := m == nil || ended(m)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.log("%s: its Props return", n.id)
-	if time.Since(began) > toldAfter && !over && !s.rude && s.slow[n] == told && s.excused == excused && !s.out[n] {
-		s.fail("%s: nothing is said of Props that hung for %v", n.id, time.Since(began))
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	s.Log("%s: its Props return", n.ID)
+	if time.Since(began) > toldAfter && !over && !s.Rude && s.slow[n] == told && s.Excused == excused && !s.Out[n] {
+		s.Fail("%s: nothing is said of Props that hung for %v", n.ID, time.Since(began))
 	}
 }
 
 // await returns after that long, or when trouble is over.
 func (s *sim) await(d time.Duration) {
-	for began := time.Now(); time.Since(began) < d && !s.good.Load(); {
+	for began := time.Now(); time.Since(began) < d && !s.Good.Load(); {
 		time.Sleep(100 * time.Millisecond)
 	}
 }
@@ -95,102 +79,81 @@ func (s *sim) await(d time.Duration) {
 // toldAfter is when Props that hang have been told of, by the slowest clock.
 const toldAfter = 6 * time.Second
 
-// misbehave is a subscriber of the EventStream that does, in times of trouble.
-func (s *sim) misbehave(sl *slot, n *node, evt any) {
-	event, ours := evt.(singleton.Event)
-	_, letter := evt.(*actor.DeadLetterEvent)
-	_, failure := evt.(*actor.SupervisorEvent)
-	_, link := evt.(*remote.EndpointTerminatedEvent)
-	if s.good.Load() || !ours && !letter && !failure && !link {
+// callBack is a subscriber that calls the manager of its node.
+func (s *sim) callBack(n *testkit.Node, number int) {
+	s.Mu.Lock()
+	m := s.newest(n)
+	out := s.Out[n]
+	s.Mu.Unlock()
+	if m == nil || out {
 		return
 	}
-	s.mu.Lock()
-	s.told++
-	what := s.odds(16, 32, uint64(s.told))
-	m := s.newest(n)
-	if s.out[n] {
-		m = nil
-	}
-	j := job{Number: 1_000_000 + s.told}
-	s.mu.Unlock()
-	switch {
-	case what < 6:
-		panic("a subscriber's bug")
-	case what == 6 && (ours || link):
-		s.logf("%s: a subscriber hangs at %T %v", sl.id, evt, event.Kind)
-		time.Sleep(time.Duration(s.odds(5000, 33, uint64(event.Token))) * time.Millisecond)
-	case what == 7 && ours && m != nil:
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		_ = m.Status()
-		s.sent(j)
-		_, err := singleton.Ask[done](ctx, m, j)
-		s.logf("%s: a subscriber asked %v at %v: %v", sl.id, j, event.Kind, err)
-	}
-}
-
-// odds is a random number that is the same whenever the history is replayed.
-func (s *sim) odds(n int, what ...uint64) int {
-	h := s.seed
-	for _, w := range what {
-		h = rand.New(rand.NewPCG(h, w)).Uint64()
-	}
-	return int(h % uint64(n))
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = m.Status()
+	j := testkit.Job{Number: number}
+	s.sent(n.ID, j)
+	_, err := singleton.Ask[done](ctx, m, j)
+	s.Logf("%s: a subscriber asked %v: %v", n.ID, j, err)
 }
 
 // Receive implements actor.Actor.
 func (k *simChild) Receive(ctx actor.Context) {
-	k.s.busy.Add(1)
-	defer k.s.busy.Add(-1)
-	if j, ok := jobOf(ctx.Message()); ok {
+	s := k.s
+	s.Busy.Add(1)
+	defer s.Busy.Add(-1)
+	if j, ok := testkit.JobOf(ctx.Message()); ok {
 		k.handle(ctx, j)
 		return
 	}
+	bad, number := !s.Good.Load(), uint64(0)
+	if k.l != nil {
+		number = uint64(k.l.Number)
+	}
 	switch ctx.Message().(type) {
 	case *actor.Started:
-		k.born(ctx)
+		g, ok := singleton.Of(ctx)
+		if !ok {
+			s.Failf("a child without its gate")
+		}
+		k.l = s.Born(&testkit.Life{On: k.n, ID: "x", Lease: theLease, Token: g.Token(), Guard: g}, k.restored)
+		s.Logf("%s: child %d under %d begins with %q", k.n.ID, k.l.Number, k.l.Token, k.restored)
 	case bye:
-		if !k.s.good.Load() && k.s.odds(4, 1, uint64(k.l.id)) == 0 {
-			time.Sleep(time.Duration(k.s.odds(15000, 2, uint64(k.l.id))) * time.Millisecond)
+		if bad && s.Odds(4, 1, number) == 0 {
+			s.Nap(longest, 2, number)
 			return // nor does it stop
 		}
-		time.Sleep(k.s.lastWork(k.l))
-		k.s.part()
+		time.Sleep(s.LastWork(k.l, 2))
+		s.part()
 		ctx.Stop(ctx.Self())
 	case *actor.Stopping:
 		k.checkContext("Stopping")
-		k.s.part()
-		if !k.s.good.Load() && k.s.odds(3, 3, uint64(k.l.id)) == 0 {
-			time.Sleep(time.Duration(k.s.odds(5000, 4, uint64(k.l.id))) * time.Millisecond)
+		s.part()
+		if bad && s.Odds(3, 3, number) == 0 {
+			s.Nap(5*time.Second, 4, number)
 		}
 	case *actor.Stopped:
-		k.died()
+		k.checkContext("Stopped")
+		s.Died(k.l)
+		s.Logf("%s: child %d under %d ends", k.n.ID, k.l.Number, k.l.Token)
 	}
 }
 
-func (k *simChild) handle(ctx actor.Context, j job) {
-	s := k.s
-	s.mu.Lock()
-	k.l.jobs++
-	s.order = append(s.order, j)
-	if f := s.fates[j]; f != nil {
-		f.handled++
-		s.cameTo(f)
-	}
-	crowd := s.crowd
-	s.mu.Unlock()
+func (k *simChild) handle(ctx actor.Context, j testkit.Job) {
+	s, number := k.s, uint64(j.Number)
+	s.Handle(k.l, j)
 	if ctx.Sender() != nil {
-		ctx.Respond(done{Number: j.Number, Token: k.l.token, Node: k.n.id})
+		ctx.Respond(done{Number: j.Number, Token: k.l.Token, Node: k.n.ID})
 	}
-	if crowd {
-		time.Sleep(s.labour(j))
+	if d := s.Labour(j); d > 0 {
+		time.Sleep(d)
 		return
 	}
-	if s.good.Load() {
-		time.Sleep(time.Duration(s.odds(600, 5, uint64(j.Number))) * time.Microsecond)
+	if s.Good.Load() {
+		time.Sleep(time.Duration(s.Odds(600, 5, number)) * time.Microsecond)
 		return
 	}
-	switch s.odds(40, 6, uint64(j.Number)) {
+	switch s.Odds(40, 6, number) {
 	case 0:
 		panic("a bad job")
 	case 1:
@@ -198,91 +161,34 @@ func (k *simChild) handle(ctx actor.Context, j job) {
 	case 2, 3:
 		time.Sleep(1500 * time.Millisecond)
 	case 4:
-		time.Sleep(longest / 15000 * time.Duration(s.odds(15000, 7, uint64(j.Number))))
+		s.Nap(longest, 7, number)
 	}
 }
 
 // longest is for how long a child that misbehaves may do so at a stretch.
 const longest = 15 * time.Second
 
-// born checks that what was restored is what the last child left, all of it.
-func (k *simChild) born(ctx actor.Context) {
-	g, ok := singleton.Of(ctx)
-	k.s.mu.Lock()
-	defer k.s.mu.Unlock()
-	s := k.s
-	if !ok {
-		s.fail("a child without its gate")
-	}
-	l := &simLife{id: len(s.lives), on: k.n, token: g.Token(), g: g, warm: k.restored != ""}
-	k.l = l
-	var last *simLife
-	if len(s.lives) > 0 {
-		last = s.lives[len(s.lives)-1]
-		if last.on != k.n && last.token >= l.token {
-			s.fail("I2: a child under token %d after one under %d", l.token, last.token)
-		}
-	}
-	if k.restored != "" && (last == nil || !last.ended || last.state != k.restored || last.token >= l.token) {
-		s.fail("%s began with %q, but the last child was %+v", k.n.id, k.restored, last)
-	}
-	for _, x := range s.lives {
-		if x.on == k.n && !x.ended {
-			s.fail("I4: a second child on %s, under %d and %d", k.n.id, x.token, l.token)
-		}
-	}
-	s.lives = append(s.lives, l)
-	s.log("%s: child %d under %d begins with %q", k.n.id, l.id, l.token, k.restored)
-	if k.restored != "" {
-		s.warm++
-	}
-	context.AfterFunc(g.Context(), func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		l.doneAt = time.Now()
-	})
-}
-
-func (k *simChild) died() {
-	k.checkContext("Stopped")
-	k.s.mu.Lock()
-	defer k.s.mu.Unlock()
-	k.l.ended = true
-	k.s.log("%s: child %d under %d ends", k.n.id, k.l.id, k.l.token)
-}
-
 // checkContext checks I3: who is stopped for a loss finds its context done.
 func (k *simChild) checkContext(in string) {
-	if k.l.g.CheckAlive() || k.l.g.Context().Err() != nil {
+	if k.l.Guard.CheckAlive() || k.l.Guard.Context().Err() != nil {
 		return
 	}
 	time.Sleep(time.Nanosecond) // it may have been lost at this moment
-	k.s.mu.Lock()
-	defer k.s.mu.Unlock()
-	if k.l.g.Context().Err() == nil && !k.s.out[k.n] {
-		k.s.fail("I3: %s sees %s after a loss, and its context is not done", k.n.id, in)
+	k.s.Mu.Lock()
+	defer k.s.Mu.Unlock()
+	if k.l.Guard.Context().Err() == nil && !k.s.Out[k.n] {
+		k.s.Fail("I3: %s sees %s after a loss, and its context is not done", k.n.ID, in)
 	}
 }
 
 // HandOverState implements hosting.Stateful.
-func (k *simChild) HandOverState() ([]byte, error) {
-	k.s.mu.Lock()
-	defer k.s.mu.Unlock()
-	if !k.l.ended {
-		k.s.fail("asked for its state before it ended")
-	}
-	if !k.s.good.Load() {
-		simulate.Break(k.s.odds(10, 43, uint64(k.l.id)))
-	}
-	k.l.state = fmt.Sprintf("child %d, %d jobs", k.l.id, k.l.jobs)
-	return []byte(k.l.state), nil
-}
+func (k *simChild) HandOverState() ([]byte, error) { return k.s.Leave(k.l) }
 
 // RestoreState implements hosting.Stateful.
 func (k *simChild) RestoreState(state []byte) error {
 	k.restored = string(state)
-	if !k.s.good.Load() {
-		n := k.s.odds(15, 8, uint64(len(state)))
+	if !k.s.Good.Load() {
+		n := k.s.Odds(15, 8, uint64(len(state)))
 		if simulate.Break(n); n == 2 {
 			return errors.New("not today")
 		}

@@ -1,6 +1,8 @@
 package singleton_test
 
 import (
+	"slices"
+
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/singleton"
 )
@@ -11,7 +13,7 @@ import (
 // version draws by which version a life of a node speaks: this one's, those around it,
 // or that of before there was any word of it.
 func (s *sim) version(sl *slot) string {
-	return []string{"1", "", "0", "2"}[s.odds(4, 40, s.place(sl), uint64(sl.lives))]
+	return []string{"1", "", "0", "2"}[s.Odds(4, 40, uint64(slices.Index(s.slots, sl)), uint64(sl.Lives))]
 }
 
 // speaks is what that does to its records: the next version knows settings more, and one
@@ -26,19 +28,10 @@ func (s *sim) speaks(sl *slot) func(said map[string]string) {
 	}
 }
 
-func (s *sim) place(sl *slot) uint64 {
-	for i, x := range s.slots {
-		if x == sl {
-			return uint64(i)
-		}
-	}
-	return 0
-}
-
 // users is the metadata of the user's, given twice.
 func users(sl *slot) singleton.Option {
-	return singleton.WithLeaseOptions(lease.WithMetadata(map[string]string{"first": sl.id, "both": "no"}),
-		lease.WithMetadata(map[string]string{"both": sl.id}))
+	return singleton.WithLeaseOptions(lease.WithMetadata(map[string]string{"first": sl.ID, "both": "no"}),
+		lease.WithMetadata(map[string]string{"both": sl.ID}))
 }
 
 // checkSaid checks that a record has what the user says, and of a manager only what that
@@ -46,10 +39,10 @@ func users(sl *slot) singleton.Option {
 func (s *sim) checkSaid(rec lease.Record) {
 	m := rec.Metadata
 	if m["first"] == "" || m["both"] != m["first"] {
-		s.fail("the record of token %d lacks what the user says: %v", rec.Token, m)
+		s.Fail("the record of token %d lacks what the user says: %v", rec.Token, m)
 	}
 	if _, says := m[keyProtocol]; says && m["first"] != rec.Owner.ID {
-		s.fail("the record of token %d, of %s, says what %s said of itself: %v", rec.Token, rec.Owner.ID, m["first"], m)
+		s.Fail("the record of token %d, of %s, says what %s said of itself: %v", rec.Token, rec.Owner.ID, m["first"], m)
 	}
 }
 
@@ -64,9 +57,7 @@ func (s *sim) checkAgreement() {
 		st := sl.m.Status()
 		differs := sl != host && s.version(host) == "2"
 		if st.Refused != nil || differs != (st.Differs != "") {
-			s.mu.Lock()
-			s.fail("%s refuses its host, %s of version %q, or has not understood it: %v, %q", sl.id, host.id, s.version(host), st.Refused, st.Differs)
-			s.mu.Unlock()
+			s.Failf("%s refuses its host, %s of version %q, or has not understood it: %v, %q", sl.ID, host.ID, s.version(host), st.Refused, st.Differs)
 		}
 	}
 }

@@ -131,12 +131,7 @@ func TestStateArrivesAfterTheLease(t *testing.T) {
 		// The look at the name that begins with the offer sees it transferred.
 		c.net.SetDelay(p.ns[0].system.Address(), p.ns[1].system.Address(), 50*time.Millisecond)
 		c.net.SetDelay(p.ns[1].system.Address(), p.ns[0].system.Address(), 50*time.Millisecond)
-		p.ns[1].store.SetRule(func(call faultstore.Call) faultstore.Fault {
-			if call.Op == faultstore.Get {
-				return faultstore.Fault{Kind: faultstore.Delay, Delay: 75 * time.Millisecond}
-			}
-			return faultstore.Fault{}
-		})
+		p.ns[1].store.SetRule(faultstore.On(faultstore.Fault{Kind: faultstore.Delay, Delay: 75 * time.Millisecond}, faultstore.Get))
 		p.lead(1, keeperOwner)
 		until(t, time.Second, "hosts", active(p.ms[1]))
 		time.Sleep(time.Second)

@@ -69,10 +69,7 @@ func TestMailStaysWholeAndInOrder(t *testing.T) {
 		w.window = []int{1, 5, 8192}[w.r.IntN(3)]
 		w.move(0)
 		gap := []time.Duration{50 * time.Millisecond, 200 * time.Millisecond}[seed%2]
-		for range 20 {
-			if !w.r.Step() {
-				continue
-			}
+		for range w.r.Each(20) {
 			for range 15 {
 				w.run(w.upTo(gap / 15))
 				w.nodes[w.r.IntN(len(w.nodes))].say()
@@ -96,10 +93,7 @@ func TestFastMovesLoseNothing(t *testing.T) {
 		w.slow = 20 * time.Millisecond
 		w.window = 1 + w.r.IntN(50)
 		w.move(0)
-		for range 200 {
-			if !w.r.Step() {
-				continue
-			}
+		for range w.r.Each(200) {
 			w.run(w.upTo(4 * time.Millisecond))
 			w.nodes[w.r.IntN(len(w.nodes))].say()
 			if w.started(0) && w.r.IntN(3) == 0 {
@@ -123,10 +117,7 @@ func TestCongestionLosesNothing(t *testing.T) {
 		w.window = []int{4, 64, 1024}[w.r.IntN(3)]
 		w.pace = w.upTo(5 * time.Millisecond)
 		w.move(0)
-		for range 30 {
-			if !w.r.Step() {
-				continue
-			}
+		for range w.r.Each(30) {
 			w.run(w.upTo(200 * time.Millisecond))
 			burst := 5
 			if w.r.IntN(30) == 0 {
@@ -169,10 +160,7 @@ func TestFaultsLoseOnlyMailUnderWay(t *testing.T) {
 		w.slow = []time.Duration{5, 50}[w.r.IntN(2)] * time.Millisecond
 		restarts := seed%2 == 0
 		w.move(0)
-		for range 200 {
-			if !w.r.Step() {
-				continue
-			}
+		for range w.r.Each(200) {
 			w.run(w.upTo(2 * w.slow))
 			for range 1 + w.r.IntN(3) {
 				w.nodes[w.r.IntN(len(w.nodes))].say()
@@ -239,10 +227,7 @@ func TestSmallBoundsLoseNothingUncounted(t *testing.T) {
 		w.slow = time.Millisecond
 		w.window = 1 + w.r.IntN(8)
 		w.move(0)
-		for range 8 {
-			if !w.r.Step() {
-				continue
-			}
+		for range w.r.Each(8) {
 			for range 8 {
 				w.run(w.upTo(10 * time.Millisecond))
 				for range w.r.IntN(16) {

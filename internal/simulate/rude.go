@@ -1,8 +1,12 @@
 package simulate
 
 import (
+	"math/rand/v2"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lease/faultstore"
 )
 
 // Break breaks a call of a user's code off, by a panic, for an n of 0 or 1. For others it does
@@ -26,4 +30,19 @@ func Go(t testing.TB, g *sync.WaitGroup, f func()) {
 		f()
 		returned = true
 	})
+}
+
+// Faults has about odds of a store's calls go wrong, in random ways and in those of more, and
+// take up to most.
+func Faults(r *rand.Rand, odds float64, most time.Duration, more ...faultstore.Kind) func(faultstore.Call) faultstore.Fault {
+	kinds := append(more, faultstore.Delay, faultstore.Drop, faultstore.ApplyThenFail, faultstore.ReplyLate, faultstore.LandLate)
+	var mu sync.Mutex // calls come from many goroutines
+	return func(faultstore.Call) faultstore.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		if r.Float64() >= odds {
+			return faultstore.Fault{}
+		}
+		return faultstore.Fault{Kind: kinds[r.IntN(len(kinds))], Delay: time.Duration(r.Int64N(int64(most))), Hang: r.IntN(2) == 0}
+	}
 }

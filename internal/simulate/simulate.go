@@ -7,6 +7,7 @@ package simulate
 import (
 	"flag"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -102,6 +103,17 @@ func (r *Random) Step() bool {
 	r.suite.last.Store(int64(r.n))
 	r.pcg.Seed(r.seed, uint64(r.n)<<8|1)
 	return !(r.suite.Replays() && slices.Contains(r.suite.without, r.n))
+}
+
+// Each begins n steps, and yields the place of each that is not to be left out.
+func (r *Random) Each(n int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for i := range n {
+			if r.Step() && !yield(i) {
+				return
+			}
+		}
+	}
 }
 
 // Steps is how many have begun.

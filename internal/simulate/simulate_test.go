@@ -32,10 +32,7 @@ func TestStepsAreIndependent(t *testing.T) {
 	play := func(greed int) (drawn map[int]uint64) {
 		r := suite.Random(42)
 		drawn = map[int]uint64{}
-		for range 10 {
-			if !r.Step() {
-				continue
-			}
+		for range r.Each(10) {
 			drawn[r.Steps()] = r.Uint64()
 			for range greed * r.Steps() {
 				r.Uint64()

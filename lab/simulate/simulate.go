@@ -305,7 +305,7 @@ func tail(s string, lines int) string {
 }
 
 var (
-	said     = regexp.MustCompile(`(?m)(?:FAILED: |^\s+\w+_test\.go:\d+: |^\s+Error:\s+|^panic: )(.*\S)\s*$`)
+	said     = regexp.MustCompile(`(?m)(?:FAILED: |^\s+(?:\w+_test|judge)\.go:\d+: |^\s+Error:\s+|^panic: )(.*\S)\s*$`)
 	prefix   = regexp.MustCompile(`^seed \d+( at [\d:.]+)?: `)
 	changing = regexp.MustCompile(`0x[0-9a-f]+|[0-9a-f]{16,}|\d+(\.\d+)?`)
 )

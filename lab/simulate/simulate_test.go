@@ -54,7 +54,7 @@ func TestReplaysAreRead(t *testing.T) {
 
 func TestFailuresAreToldApart(t *testing.T) {
 	for output, want := range map[string]string{
-		"    sim_check_test.go:71: seed 4187643407 at 01:59.601: n0 began with \"child 0, 0 jobs\"\n":        "n# began with \"child #, # jobs\"",
+		"    judge.go:71: seed 4187643407 at 01:59.601: n0 began with \"child 0, 0 jobs\"\n":                 "n# began with \"child #, # jobs\"",
 		"    sim_test.go:9:    0.000s seed 7: ttl 1s\n   4.2s FAILED: job/1: both n1 with 5 and n2 with 7\n": "job/#: both n# with # and n# with #",
 		"panic: deadlock\n": "deadlock",
 		"nothing":           "?",

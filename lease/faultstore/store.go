@@ -65,6 +65,16 @@ func (s *Store) SetRule(rule func(Call) Fault) {
 	s.rule = rule
 }
 
+// On is a rule by which every call of these operations meets f.
+func On(f Fault, ops ...Op) func(Call) Fault {
+	return func(c Call) Fault {
+		if slices.Contains(ops, c.Op) {
+			return f
+		}
+		return Fault{}
+	}
+}
+
 // SetLag makes watches lag behind: lag picks for how long the next event of one, from
 // lease.EventSynced on, is held up, and with it those behind it. nil: for no time. It
 // runs on the goroutine of who watches, several at once.

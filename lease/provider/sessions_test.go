@@ -65,12 +65,7 @@ func TestNoSessionIsLeftBehind(t *testing.T) {
 			return 1
 		},
 		"of who is denied": func(t *testing.T, p *provider.Provider, s *faultstore.Store, _ *provider.Provider) int {
-			s.SetRule(func(c faultstore.Call) faultstore.Fault {
-				if c.Op == faultstore.Acquire {
-					return faultstore.Fault{Kind: faultstore.Deny}
-				}
-				return faultstore.Fault{}
-			})
+			s.SetRule(faultstore.On(faultstore.Fault{Kind: faultstore.Deny}, faultstore.Acquire))
 			_, err := p.Acquire(t.Context(), "k", "a", year)
 			require.ErrorIs(t, err, lease.ErrDenied)
 			return 0
@@ -176,12 +171,7 @@ func TestStoresThatDeny(t *testing.T) {
 				s := faultstore.Wrap(memory.New())
 				p := over(t, s)
 				acquire(t, p, "k", "a", time.Minute)
-				s.SetRule(func(c faultstore.Call) faultstore.Fault {
-					if c.Op == op {
-						return faultstore.Fault{Kind: faultstore.Deny}
-					}
-					return faultstore.Fault{}
-				})
+				s.SetRule(faultstore.On(faultstore.Fault{Kind: faultstore.Deny}, op))
 				var err error
 				switch call {
 				case "acquire":

@@ -13,7 +13,6 @@ import (
 	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/internal/simulate"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/lease/runlock"
 )
 
@@ -32,29 +31,16 @@ func history(t *testing.T, store *memory.Store, r *simulate.Random) {
 	runs := [][2]string{{"a/b", "c"}, {"a", "b/c"}, {"a", "b"}}
 	upTo := func(own *rand.Rand, d time.Duration) time.Duration { return time.Duration(own.Int64N(int64(d))) }
 	fork := func() *rand.Rand { return rand.New(rand.NewPCG(r.Uint64(), 1)) }
-	kinds := []faultstore.Kind{faultstore.Delay, faultstore.Drop, faultstore.ApplyThenFail, faultstore.ReplyLate, faultstore.LandLate}
 	var workers []*worker
 	for i := range 3 {
 		w := start(t, store, fmt.Sprint("w", i), nil, runlock.WithTTL(ttl))
-		var mu sync.Mutex
-		own, odds := fork(), r.Float64()/3
-		w.store.SetRule(func(faultstore.Call) faultstore.Fault {
-			mu.Lock()
-			defer mu.Unlock()
-			if own.Float64() >= odds {
-				return faultstore.Fault{}
-			}
-			return faultstore.Fault{Kind: kinds[own.IntN(len(kinds))], Delay: upTo(own, ttl/4), Hang: own.IntN(2) == 0}
-		})
+		w.store.SetRule(simulate.Faults(fork(), r.Float64()/3, ttl/4))
 		workers = append(workers, w)
 	}
 	var mu sync.Mutex
 	working := map[[2]string]map[lease.Term]bool{}
 	var all sync.WaitGroup
-	for range 60 {
-		if !r.Step() {
-			continue
-		}
+	for range r.Each(60) {
 		w, run, own := workers[r.IntN(len(workers))], runs[r.IntN(len(runs))], fork()
 		switch r.IntN(8) {
 		case 0:

@@ -1,0 +1,137 @@
+// Package testkit is what tests and random histories of singletons and of shards have in
+// common: nodes on one store and one net, on fake time, the messages that they are sent, the
+// trouble that is made for them, and the judge of what came of it.
+package testkit
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/holdfast-go/holdfast/internal/memnet"
+	"github.com/holdfast-go/holdfast/internal/wire"
+	"github.com/holdfast-go/holdfast/lease"
+	"github.com/holdfast-go/holdfast/lease/faultclock"
+	"github.com/holdfast-go/holdfast/lease/faultstore"
+	"github.com/holdfast-go/holdfast/remoting"
+)
+
+// TTL is that of all leases.
+const TTL = 10 * time.Second
+
+// Job is a Go value that travels between nodes.
+type Job struct {
+	Sender string
+	Number int
+}
+
+func init() { Register[Job]("testkit.job") }
+
+// Register makes the values of a type travel.
+func Register[T any](name string) {
+	if err := remoting.Register[T](name); err != nil {
+		panic(err)
+	}
+}
+
+// Job implements Worker.
+func (j Job) Job() Job { return j }
+
+// Worker is a Job, or a type of a test's own that is one.
+type Worker interface{ Job() Job }
+
+// FormOf returns w in one of the two forms in which messages travel between nodes:
+// as a Go value, in an envelope, or as a Protocol Buffers message, as it is.
+func FormOf(w Worker) any {
+	if j := w.Job(); j.Number/3%2 == 0 {
+		return wrapperspb.String(fmt.Sprintf("%d %s", j.Number, j.Sender))
+	}
+	return w
+}
+
+// JobOf reads a job in whatever form.
+func JobOf(msg any) (j Job, ok bool) {
+	switch m := msg.(type) {
+	case Worker:
+		return m.Job(), true
+	case *wire.Envelope:
+		inner, _ := wire.Default.Decode(m.Type, cmp.Or(m.Codec, wire.CodecProto), m.Payload)
+		return JobOf(inner)
+	case *wire.Encoded:
+		return JobOf(m.Interface())
+	case *wrapperspb.StringValue:
+		number, sender, ok := strings.Cut(m.Value, " ")
+		n, err := strconv.Atoi(number)
+		return Job{sender, n}, ok && err == nil
+	}
+	return Job{}, false
+}
+
+// Bubble runs a test on fake time.
+func Bubble(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		// protoactor's log of dead letters ends a second after the last, which a
+		// timer of a frozen node's may bring about.
+		defer func() { time.Sleep(2 * TTL); synctest.Wait() }()
+		f(t)
+	})
+}
+
+// Node is one actor system with its Keeper.
+type Node struct {
+	ID     string
+	System *actor.ActorSystem
+	Keeper *lease.Keeper
+	Clock  *faultclock.Clock
+	Store  *faultstore.Store
+	net    *memnet.Net
+}
+
+// NewNode makes a node, at an address of a net.
+func NewNode(t testing.TB, net *memnet.Net, store lease.Store, id, address string, change ...func(*lease.Config)) *Node {
+	t.Helper()
+	n := &Node{ID: id, System: actor.NewActorSystem(remoting.LogTo(nil)), Clock: faultclock.New(), Store: faultstore.Wrap(store), net: net}
+	net.Join(n.System, address)
+	cfg := lease.Config{ID: id, Address: n.System.Address(), TTL: TTL, Clock: n.Clock}
+	for _, f := range change {
+		f(&cfg)
+	}
+	var err error
+	n.Keeper, err = lease.NewKeeper(n.Store, cfg)
+	require.NoError(t, err)
+	return n
+}
+
+// Crash makes the node vanish as a killed process does.
+func (n *Node) Crash() {
+	n.Clock.Freeze()
+	n.Store.Partition()
+	n.net.Kill(n.System.Address())
+}
+
+// Mend ends all that is wrong with the node's clock, and with its way to the store.
+func (n *Node) Mend() {
+	n.Clock.Thaw()
+	n.Clock.SetRate(1)
+	n.Store.SetRule(nil)
+	n.Store.Heal()
+}
+
+// Close closes what is the node's.
+func (n *Node) Close() {
+	n.Mend()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = n.Keeper.Close(ctx)
+	n.Store.Wait()
+}
