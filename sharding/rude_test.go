@@ -15,7 +15,6 @@ import (
 	"go.uber.org/zap/zapcore"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/internal/actors"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/sharding"
@@ -111,45 +110,6 @@ func TestTheParentOfEntitiesCannotBeEnded(t *testing.T) {
 	})
 }
 
-// A node that has lost its membership lets nothing pass any more, though a subscriber
-// keeps it from telling so.
-func TestALossOfTheMembershipIsNotHeldUpBySubscribers(t *testing.T) {
-	bubble(t, func(c *cluster) {
-		n := c.node("a")
-		var lostAt atomic.Int64
-		var late atomic.Int32
-		n.group.OnLost(func(lease.Loss) { lostAt.Store(time.Now().UnixNano()) })
-		n.start(8, sharding.WithJournal(func(string, lease.Token, time.Duration) {
-			if at := lostAt.Load(); at != 0 && time.Now().UnixNano() > at && time.Now().UnixNano()-at < int64(time.Second) {
-				late.Add(1)
-			}
-		}))
-		c.settled(5*time.Second, n)
-		n.system.EventStream.Subscribe(func(e any) {
-			if x, ok := e.(sharding.Event); ok && x.Kind == sharding.Lost {
-				time.Sleep(time.Second)
-			}
-		})
-		for i := range 8 {
-			require.NoError(t, n.region.Tell(idOf(i, 8), job{"s", 1}))
-		}
-		time.Sleep(time.Second)
-		for rec, err := range c.store.List(context.Background(), "member/g/a/") {
-			require.NoError(t, err)
-			_, err = c.store.Release(context.Background(), []lease.Held{rec.Held()})
-			require.NoError(t, err)
-		}
-		for range 100 {
-			time.Sleep(time.Millisecond)
-			for i := range 8 {
-				require.NoError(t, n.region.Tell(idOf(i, 8), job{"s", 1}))
-			}
-		}
-		require.NotZero(t, lostAt.Load())
-		require.Zero(t, late.Load(), "messages that passed after the loss")
-	})
-}
-
 // The function that makes stop messages may take its time, and call the Region.
 func TestAStopMessageThatIsNotMadeHoldsNothingUp(t *testing.T) {
 	bubble(t, func(c *cluster) {
@@ -227,47 +187,5 @@ func TestALogMayCallTheRegion(t *testing.T) {
 		require.EqualValues(t, 2, differs.Load())
 		_, err = ask(n, "x", 1)
 		require.NoError(t, err)
-	})
-}
-
-// A subscriber that panics holds up no shard: neither one of events nor one of dead
-// letters.
-func TestASubscriberThatPanicsHoldsNothingUp(t *testing.T) {
-	bubble(t, func(c *cluster) {
-		ns := c.nodes("a", "b")
-		for _, n := range ns {
-			n.system.EventStream.Subscribe(func(e any) {
-				switch e.(type) {
-				case sharding.Event, *actor.DeadLetterEvent:
-					panic("no")
-				}
-			})
-			n.start(8, sharding.WithBuffer(1, 1000, hosting.DropNewest))
-		}
-		c.settled(5*time.Second, ns...)
-		for k, n := range ns {
-			for i := range 8 {
-				_, err := ask(ns[0], idOf(i, 8), k)
-				require.NoError(t, err)
-			}
-			require.NoError(t, n.region.Tell("x", job{n.id, 1}))
-			for range 10 { // while shards move, some find the buffer full
-				go func() {
-					for i := range 8 {
-						_ = n.region.Tell(idOf(i, 8), job{"y", 0})
-					}
-				}()
-			}
-			require.NoError(t, n.region.Drain(context.Background()))
-			n.region.Undrain()
-			c.settled(20*time.Second, ns...)
-			time.Sleep(5 * time.Second) // nothing waits for a move any more
-		}
-		type unregistered struct{}
-		for i := range 8 { // half of them can't be sent
-			require.NoError(t, ns[0].region.Tell(idOf(i, 8), unregistered{}))
-		}
-		require.EqualValues(t, 4, ns[0].region.Info().Undeliverable)
-		c.log.check()
 	})
 }

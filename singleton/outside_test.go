@@ -2,7 +2,6 @@ package singleton_test
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -30,10 +29,6 @@ func subscribe(n *node, times int32, is func(any) bool, f func()) (called *atomi
 	return called
 }
 
-func kindIs(k singleton.EventKind) func(any) bool {
-	return func(e any) bool { ev, ok := e.(singleton.Event); return ok && ev.Kind == k }
-}
-
 // goesOn checks that the singleton of a and b works, moves from a to b, and ends.
 func goesOn(t *testing.T, c *cluster, a, b *node, ma, mb *singleton.Manager) {
 	t.Helper()
@@ -45,52 +40,6 @@ func goesOn(t *testing.T, c *cluster, a, b *node, ma, mb *singleton.Manager) {
 	b.mustAsk(mb.PID(), 3)
 	require.NoError(t, mb.Stop(ctx), "%+v", mb.Status())
 	require.Zero(t, c.log.running())
-}
-
-func TestSubscribersThatPanicHangOrCallBack(t *testing.T) {
-	for name, do := range map[string]func(*singleton.Manager, chan struct{}){
-		"panic": func(*singleton.Manager, chan struct{}) { panic("a subscriber's bug") },
-		"hang":  func(_ *singleton.Manager, release chan struct{}) { <-release },
-		"call back": func(m *singleton.Manager, _ chan struct{}) {
-			_ = m.Status()
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-			defer cancel()
-			_, _ = singleton.Ask[done](ctx, m, job{"subscriber", 50})
-		},
-	} {
-		for _, kind := range []singleton.EventKind{singleton.BecameHost, singleton.ChildEnded, singleton.Released, singleton.HandedOver} {
-			t.Run(fmt.Sprint(name, " at ", kind), func(t *testing.T) {
-				bubble(t, func(t *testing.T, c *cluster) {
-					a, b := c.node("a"), c.node("b")
-					release := make(chan struct{})
-					c.atEnd(func() { close(release) })
-					var self atomic.Pointer[singleton.Manager]
-					called := subscribe(a, 1, kindIs(kind), func() {
-						for self.Load() == nil { // Start has not returned yet
-							time.Sleep(time.Millisecond)
-						}
-						do(self.Load(), release)
-					})
-					ma := a.hosts("x", singleton.WithBackoff(100*time.Millisecond, time.Second))
-					self.Store(ma)
-					mb := b.run("x")
-					time.Sleep(time.Second)
-					if kind == singleton.Released {
-						ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-						defer cancel()
-						require.NoError(t, mb.Stop(ctx))
-						require.NoError(t, ma.Stop(ctx), "%+v", ma.Status())
-						mb = b.run("x")
-						b.mustAsk(mb.PID(), 1)
-					} else {
-						goesOn(t, c, a, b, ma, mb)
-					}
-					synctest.Wait() // events are published on a goroutine of their own
-					require.NotZero(t, called.Load())
-				})
-			})
-		}
-	}
 }
 
 // protoactor tells of a child's failure before it stops the child.

@@ -65,25 +65,6 @@ func TestProxyBuffersWhileThereIsNoHost(t *testing.T) {
 	}
 }
 
-func TestProxyKeepsOrderBetweenNodes(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a, b := c.node("a"), c.node("b")
-		ma, mb := a.hosts("scheduler"), b.run("scheduler")
-		until(t, time.Second, "the host is known", func() bool { return mb.Status().Host.ID == "a" })
-		for i := range 2000 {
-			b.system.Root.Send(mb.PID(), job{Sender: "b", Number: i})
-			a.system.Root.Send(ma.PID(), job{Sender: "a", Number: i})
-		}
-		synctest.Wait()
-		next := map[string]int{}
-		for _, j := range c.log.snapshot()[0].jobs {
-			require.Equal(t, next[j.Sender], j.Number)
-			next[j.Sender]++
-		}
-		require.Equal(t, map[string]int{"a": 2000, "b": 2000}, next)
-	})
-}
-
 func TestProxyFindsTheHostAfterARestartAtTheSameAddress(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cluster) {
 		a, b := c.node("a"), c.node("b")
@@ -103,38 +84,6 @@ func TestProxyFindsTheHostAfterARestartAtTheSameAddress(t *testing.T) {
 		d := b.mustAsk(mb.PID(), 3)
 		require.Equal(t, "a", d.Node)
 		require.Greater(t, d.Token, first)
-	})
-}
-
-func TestProxyForwardsItsQueueWhenTheHostLeaves(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		a, b := c.node("a"), c.node("b")
-		c.log.behave = func(n *node, ctx actor.Context, _ *life) bool {
-			if j, ok := ctx.Message().(job); ok && j.Number == 0 {
-				time.Sleep(time.Second)
-			}
-			return false
-		}
-		ma, mb := a.hosts("scheduler"), b.run("scheduler")
-		time.Sleep(100 * time.Millisecond)
-		for i := range 500 {
-			a.system.Root.Send(ma.PID(), job{Sender: "a", Number: i})
-		}
-		require.NoError(t, ma.Stop(t.Context()))
-		until(t, time.Second, "the other hosts", active(mb))
-		var lives []life
-		var got []job
-		until(t, 5*time.Second, "all are handled", func() bool {
-			lives = c.log.snapshot()
-			got = append(lives[0].jobs[:len(lives[0].jobs):len(lives[0].jobs)], lives[1].jobs...)
-			return len(got) >= 500
-		})
-		require.Len(t, lives, 2)
-		require.Len(t, got, 500)
-		for i, j := range got {
-			require.Equal(t, i, j.Number)
-		}
-		require.NotEmpty(t, lives[1].jobs)
 	})
 }
 

@@ -2,8 +2,6 @@ package singleton_test
 
 import (
 	"context"
-	"fmt"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -83,53 +81,6 @@ func (t *team) shape(l memnet.Link) {
 		for _, to := range t.ns {
 			t.net.Shape(from.id+":1", to.id+":1", l)
 		}
-	}
-}
-
-// 1: a planned move while the link to the next host hangs.
-func TestScenarioMail1AMoveWhileALinkHangs(t *testing.T) {
-	for _, link := range [][2]string{{"n0:1", "n1:1"}, {"n2:1", "n0:1"}} {
-		t.Run(fmt.Sprint(link), func(t *testing.T) {
-			run := func(hangs bool) (bytes uint64) {
-				bubble(t, func(t *testing.T, c *cluster) {
-					c.slowAt(1, time.Second)
-					x := newTeam(c, 3, singleton.WithBuffer(4000, hosting.DropNewest))
-					x.lead(0)
-					x.hosts(0)
-					time.Sleep(time.Second)
-					x.shape(memnet.Link{Delay: 5 * time.Millisecond})
-					all := x.speakers(100)
-					talk := func(d time.Duration) {
-						for range d / (5 * time.Millisecond) {
-							for _, s := range all {
-								s.say()
-							}
-							time.Sleep(5 * time.Millisecond)
-						}
-					}
-					talk(500 * time.Millisecond)
-					x.lead(1)
-					x.hosts(1)
-					if hangs {
-						c.net.Stall(link[0], link[1])
-					}
-					talk(8 * time.Second)
-					c.net.Unstall(link[0], link[1])
-					talk(time.Second)
-					time.Sleep(10 * time.Second)
-					for _, s := range all {
-						got := s.handled()
-						slices.Sort(got)
-						s.are(got)
-					}
-					bytes = c.net.Stats().BytesSent
-				})
-				return bytes
-			}
-			calm, hung := run(false), run(true)
-			t.Logf("bytes: %d, with the stall %d", calm, hung)
-			require.LessOrEqual(t, hung, calm+calm/2+16<<10)
-		})
 	}
 }
 
@@ -256,54 +207,6 @@ func TestScenarioMail4AManagerThatStopsBehindASlowLink(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.Zero(t, x.ms[1].Status().Dropped)
 		s.inOrder()
-	})
-}
-
-// 5 and 6: nothing of a sender is overtaken, whatever the length of a drain, and however
-// soon the next move comes.
-func TestScenarioMail6ALongDrainOfAChild(t *testing.T) {
-	bubble(t, func(t *testing.T, c *cluster) {
-		c.log.behave = func(_ *node, ctx actor.Context, _ *life) bool {
-			if m, ok := jobOf(ctx.Message()); ok && m.Number == 1 {
-				time.Sleep(90 * time.Second)
-			}
-			switch ctx.Message().(type) {
-			case bye:
-				ctx.Stop(ctx.Self())
-				return true
-			}
-			return false
-		}
-		x := newTeam(c, 3, singleton.WithBuffer(20_000, hosting.DropNewest), singleton.WithStop(func() any { return bye{} }, 2*time.Minute))
-		x.lead(0)
-		x.hosts(0)
-		time.Sleep(time.Second)
-		all := x.speakers(100)
-		talk := func(every, d time.Duration) {
-			for range d / every {
-				for _, s := range all {
-					s.say()
-				}
-				time.Sleep(every)
-			}
-		}
-		x.shape(memnet.Link{Delay: 5 * time.Millisecond})
-		talk(time.Millisecond, time.Second)
-		x.lead(1)
-		talk(100*time.Millisecond, 95*time.Second)
-		x.hosts(1)
-		talk(100*time.Millisecond, 3*time.Minute) // the others' first
-		x.shape(memnet.Link{Delay: 50 * time.Millisecond, Bandwidth: 50_000})
-		for _, i := range []int{2, 0, 1} {
-			x.lead(i)
-			talk(20*time.Millisecond, time.Second)
-		}
-		x.hosts(1)
-		time.Sleep(5 * time.Minute)
-		for i, s := range all {
-			s.inOrder()
-			require.Zero(t, x.ms[i].Status().Unordered+x.ms[i].Status().Dropped)
-		}
 	})
 }
 
