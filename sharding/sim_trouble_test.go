@@ -73,26 +73,30 @@ func (s *sim) poll() {
 
 // act does one random thing.
 func (s *sim) act(sl *slot) {
-	other := s.some()
-	switch what := s.R.IntN(testkit.Acts+18) - testkit.Acts; {
-	case what < 0 && s.Act(what+testkit.Acts, sl.Slot, other.Slot):
+	other, what := s.some(), s.R.IntN(testkit.Acts+18)
+	if s.Act(what, sl.Slot, other.Slot) {
+		return
+	}
+	switch what -= testkit.Acts; {
+	case what < 0:
+		s.Flap()
 	case what == 0 && !sl.Gone:
 		s.crash(sl)
-	case what >= 0 && what <= 4:
+	case what <= 4:
 		s.restart(sl)
-	case what >= 0 && what <= 6 && sl.serves():
+	case what <= 6 && sl.serves():
 		s.leave(sl)
 	case what == 7 && sl.serves():
 		s.drain(sl, true)
-	case what >= 0 && what <= 9 && sl.serves():
+	case what <= 9 && sl.serves():
 		s.drain(sl, false)
-	case what >= 0 && what <= 12 && sl.Up():
+	case what <= 12 && sl.Up():
 		s.evict(sl)
-	case what >= 0 && what <= 14 && sl.serves():
+	case what <= 14 && sl.serves():
 		s.relaunch(sl)
-	case what >= 0 && what <= 16 && sl.serves() && other.serves():
+	case what <= 16 && sl.serves() && other.serves():
 		s.behead(sl, other)
-	case s.Follow:
+	default:
 		s.Flap()
 	}
 }

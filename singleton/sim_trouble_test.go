@@ -28,19 +28,24 @@ func (s *sim) trouble(steps int) {
 
 // act does one random thing.
 func (s *sim) act(sl *slot) {
-	switch what := s.R.IntN(testkit.Acts + 9); {
-	case what < testkit.Acts && s.Act(what, sl.Slot, s.Some()):
-	case what == testkit.Acts && !sl.Gone:
+	what := s.R.IntN(testkit.Acts + 9)
+	if s.Act(what, sl.Slot, s.Some()) {
+		return
+	}
+	switch what -= testkit.Acts; {
+	case what < 0:
+		s.Flap()
+	case what == 0 && !sl.Gone:
 		s.Crash(sl.Slot)
-	case what >= testkit.Acts && what <= testkit.Acts+3:
+	case what <= 3:
 		s.restart(sl)
 		s.start(sl)
-	case what > testkit.Acts && what <= testkit.Acts+5 && sl.serves():
+	case what <= 5 && sl.serves():
 		s.Logf("%s leaves", sl.ID)
 		s.leave(sl)
-	case what == testkit.Acts+6 && sl.serves():
+	case what == 6 && sl.serves():
 		s.failToStart(sl)
-	case s.Follow:
+	default:
 		s.Flap()
 	}
 }

@@ -82,8 +82,8 @@ func (s *Sim) Restart(sl *Slot, store func() lease.Store, change func(*lease.Con
 	return n
 }
 
-// Act does one of the random things that come to any node, by a number below Acts. It
-// reports whether it did.
+// Act does one of the random things that come to any node, by a number. It reports whether it
+// did: not from Acts on.
 func (s *Sim) Act(what int, sl, other *Slot) bool {
 	switch {
 	case what == 0 && !sl.Gone:
@@ -115,7 +115,7 @@ func (s *Sim) Act(what int, sl, other *Slot) bool {
 		s.Net.SetDelay(sl.Address(), other.Address(), s.UpTo(20*time.Millisecond))
 	case what == 15 && !sl.Gone:
 		sl.On.Clock.SetRate(0.94 + 0.12*s.R.Float64())
-	case what == 16 && !sl.Gone:
+	case what == Acts-1 && !sl.Gone:
 		sl.On.Clock.StepWall(s.UpTo(40*time.Second) - 20*time.Second)
 	default:
 		return false
@@ -179,8 +179,11 @@ func (s *Sim) faults() func(faultstore.Call) faultstore.Fault {
 }
 
 // Flap makes nodes believe that another leads: all of them, each when it hears
-// of it, or some of them something else.
+// of it, or some of them something else. It does so where the histories follow leaders.
 func (s *Sim) Flap() {
+	if !s.Follow {
+		return
+	}
 	owner := s.Some().Owner()
 	if s.R.IntN(8) == 0 {
 		owner = lease.Owner{}
