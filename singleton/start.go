@@ -142,7 +142,8 @@ func Start(system *actor.ActorSystem, keeper *lease.Keeper, name string, props *
 		m.clock = keeper.Clock()
 	}
 	if h, ok := lease.As[*lease.Handle](set.lease); ok {
-		m.owned = strings.HasPrefix(h.Name(), "coordinator/")
+		of, coordinates := strings.CutPrefix(name, "sharding/")
+		m.owned = coordinates && h.Name() == "coordinator/"+of
 	}
 	m.status.Store(&Status{Name: name})
 	m.trouble.Store(&trouble{})
