@@ -21,7 +21,6 @@ type tenure struct {
 	Name, Node  string
 	Token       lease.Token
 	First, Last time.Duration
-	Over        bool
 	Reason      string // of a loss, without "lease "
 }
 
@@ -29,7 +28,6 @@ type tenure struct {
 type journal struct {
 	mu   sync.Mutex
 	list []*tenure
-	tell func(tenure) // of a process: when a tenure begins, and when it is over
 	look time.Duration
 }
 
@@ -53,15 +51,9 @@ func (j *journal) follow(ctx context.Context, node string, t lease.Term, hold ti
 		return
 	}
 	e := &tenure{Name: t.Name(), Node: node, Token: t.Token(), First: at, Last: at}
-	note := func(change func()) {
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		change()
-		if j.tell != nil && (e.Over || e.First == e.Last) {
-			j.tell(*e)
-		}
-	}
-	note(func() { j.list = append(j.list, e) })
+	j.mu.Lock()
+	j.list = append(j.list, e)
+	j.mu.Unlock()
 	for alive && ctx.Err() == nil && (hold == 0 || at < e.First+hold) {
 		time.Sleep(max(j.look, 2*time.Millisecond))
 		if at, alive = t.Check(); alive {
@@ -70,13 +62,12 @@ func (j *journal) follow(ctx context.Context, node string, t lease.Term, hold ti
 			j.mu.Unlock()
 		}
 	}
-	note(func() {
-		e.Over = true
-		if !alive || t.Context().Err() != nil { // and was not given back
-			err := cmp.Or(context.Cause(t.Context()), error(lease.ErrExpired)) // the timer that says so may be late
-			e.Reason = strings.TrimPrefix(err.Error(), "lease ")
-		}
-	})
+	if !alive || t.Context().Err() != nil { // and was not given back
+		err := cmp.Or(context.Cause(t.Context()), error(lease.ErrExpired)) // the timer that says so may be late
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		e.Reason = strings.TrimPrefix(err.Error(), "lease ")
+	}
 }
 
 // all is a copy, by name and time.
@@ -87,10 +78,6 @@ func (j *journal) all() []tenure {
 	for i, e := range j.list {
 		list[i] = *e
 	}
-	return inOrder(list)
-}
-
-func inOrder(list []tenure) []tenure {
 	slices.SortStableFunc(list, func(a, b tenure) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.First, b.First)) })
 	return list
 }

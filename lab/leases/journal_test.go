@@ -52,9 +52,9 @@ func TestSilenceSeesBeliefsThatLastTooLong(t *testing.T) {
 func TestFindCountsLosses(t *testing.T) {
 	b := &bed{ttl: time.Second, names: map[string]time.Duration{"long": 0, "kept": 0, "short": 1}, gone: 2 * time.Second}
 	b.journal.list = []*tenure{
-		{Name: "long", Node: "a", Token: 1, First: 0, Last: 3 * time.Second, Over: true, Reason: "expired"},
+		{Name: "long", Node: "a", Token: 1, First: 0, Last: 3 * time.Second, Reason: "expired"},
 		{Name: "kept", Node: "a", Token: 1, First: 0, Last: 9 * time.Second},
-		{Name: "short", Node: "a", Token: 1, First: 0, Last: 3 * time.Second, Over: true, Reason: "expired"},
+		{Name: "short", Node: "a", Token: 1, First: 0, Last: 3 * time.Second, Reason: "expired"},
 		{Name: "long", Node: "b", Token: 2, First: 4 * time.Second, Last: 9 * time.Second},
 	}
 	r := b.find(2*time.Second, 5*time.Second)

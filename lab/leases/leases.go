@@ -9,10 +9,8 @@ func Scenarios() []scene.Scenario {
 	all := []scene.Scenario{
 		{Name: "names", About: "a process holds very many names, dies, and another takes them all", Do: names},
 		{Name: "compare", About: "leases beside etcd's package concurrency; with -store postgres, advisory locks and a leader table", Do: compare},
-		{Name: "stops", About: "processes that hold names are killed, or stopped (SIGSTOP) for 3 TTLs, and go on", Do: stops},
 		{Name: "outage", About: "the store's server is killed for minutes under holders, and comes back with its data", Do: outage},
 		{Name: "serverless", About: "very many processes, each for a moment, have keys by their owners' names; many are killed", Do: serverless},
-		{Name: "guard", About: "processes take leases in SQLite from each other and write by sqlite.Guard, or without", Do: guard},
 		{Name: "grains", About: "requests to another node's actor by its PID, as an entity and as a grain of protoactor's cluster", Do: grainsScenario},
 		{Name: "bloat", About: "renewals in PostgreSQL: how the tables grow, with autovacuum, without, and beside an idle transaction", Do: bloat},
 		{Name: "pg-idle", About: "calls for as long as another client's transaction is idle in PostgreSQL", Do: besideIdle},

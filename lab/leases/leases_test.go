@@ -36,7 +36,7 @@ func play(t *testing.T, s scene.Scenario, store string) {
 }
 
 // commit are the scenarios that the commit tier plays, in their short form.
-var commit = []string{"stops", "guard", "serverless"}
+var commit = []string{"serverless"}
 
 // TestShortForms plays scenarios in their short form. bloat and compare take more than ten seconds on
 // PostgreSQL.
@@ -49,7 +49,7 @@ func TestShortForms(t *testing.T) {
 			continue
 		}
 		t.Run(s.Name, func(t *testing.T) { play(t, s, "") })
-		if tier.Nightly() && slices.Contains([]string{"names", "stops", "outage", "compare"}, s.Name) {
+		if tier.Nightly() && slices.Contains([]string{"names", "outage", "compare"}, s.Name) {
 			t.Run(s.Name+" on PostgreSQL", func(t *testing.T) { play(t, s, onPostgres) })
 		}
 	}

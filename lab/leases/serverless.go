@@ -96,7 +96,7 @@ func (f *functions) one(ctx context.Context, rng *rand.Rand) error {
 	key := f.keys[n%functionKeys]
 	set := functionSettings{Process: n, URL: f.member().Direct(), Key: key, Owner: ownerOf(key, rng), Life: leastLife + upTo(rng, mostLife-leastLife),
 		Crash: rng.IntN(10) < crashesOf10, Seed: rng.Uint64()}
-	p := scene.Must(start[functionCall](f.place, "function", fmt.Sprint("function-", n), set))
+	p := scene.Must(lab.Start[functionCall](f.place, fmt.Sprint("function-", n), childEnv, set))
 	select {
 	case <-p.Done():
 	case <-ctx.Done():
@@ -232,12 +232,12 @@ type oneFunction struct {
 	now      functionCall // the call that is made
 }
 
-// function is such a process.
-func function(arg json.RawMessage) {
+// function is such a process, with functionSettings as JSON.
+func function(settings string) {
 	at := lab.Now()
 	runtime.GOMAXPROCS(1)
 	f := &oneFunction{out: json.NewEncoder(os.Stdout)}
-	scene.Check(json.Unmarshal(arg, &f.functionSettings))
+	scene.Check(json.Unmarshal([]byte(settings), &f.functionSettings))
 	life := f.Life
 	if !f.Crash {
 		life += functionGrace
@@ -353,3 +353,5 @@ func (s functionStore) Release(ctx context.Context, held []lease.Held) ([]lease.
 	}
 	return out, err
 }
+
+func upTo(rng *rand.Rand, d time.Duration) time.Duration { return time.Duration(rng.Int64N(int64(d))) }

@@ -51,8 +51,8 @@ type candidate struct {
 
 // holding says who holds which name, and in which way. URL leads past all faults.
 type holding struct {
-	ID, Store, Way, URL, Name string
-	TTL                       time.Duration
+	Store, Way, URL, Name string
+	TTL                   time.Duration
 }
 
 // candidate returns one that ends with the bed.

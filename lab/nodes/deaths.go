@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/holdfast-go/holdfast/lab/machine"
@@ -15,13 +16,14 @@ import (
 )
 
 // deaths is a scenario whose nodes are killed and replaced. After each kill every name must answer
-// every survivor in time.
+// every survivor in time, and none may be taken over before the TTL can have ended.
 type deaths struct {
 	nodes  int
 	names  names
 	ttl    time.Duration
 	asks   float64 // a second, of all nodes together
 	kills  int
+	stops  bool // every other one is a stop (SIGSTOP) for 3 TTLs
 	target role
 	back   time.Duration // bound of the answers after a kill, beside the TTL
 
@@ -98,19 +100,25 @@ func (d deaths) play(ctx context.Context, r *scene.Run) {
 	if d.asks > 0 {
 		c.order(ctx, order{Do: doLoad, Asks: d.asks / float64(d.nodes)}, patience)
 	}
-	var times recoveries
-	for range d.kills {
+	var times [2]recoveries // of kills, and of stops
+	for n := range d.kills {
 		scene.Check(machine.Pause(ctx, d.ttl/2+time.Duration(random.Int64N(int64(d.ttl/2)))))
-		d.kill(ctx, c, c.pick(d.target, random), &times)
+		kind := 0
+		if d.stops {
+			kind = n % 2
+		}
+		d.strike(ctx, c, c.pick(d.target, random), kind == 1, &times[kind])
 	}
 	if d.then != nil {
 		d.then(ctx, c, random)
 	}
-	r.Spread("kill to all names hosted", times.hosted)
-	r.Spread("kill to all answers at every survivor", times.back)
-	r.Spread("kill to all answers at the new process", times.healed)
-	if len(times.back) > 0 {
-		r.Within("longest from a kill to all answers at every survivor", slices.Max(times.back), d.ttl+d.back)
+	for i, what := range []string{"kill", "stop"} {
+		if t := times[i]; len(t.back) > 0 {
+			r.Spread(what+" to all names hosted", t.hosted)
+			r.Spread(what+" to all answers at every survivor", t.back)
+			r.Spread(what+" to all answers at the new process", t.healed)
+			r.Within("longest from a "+what+" to all answers at every survivor", slices.Max(t.back), d.ttl+d.back)
+		}
 	}
 	c.judged(func(*evidence) {})
 }
@@ -130,17 +138,29 @@ func (c *crew) answered(ctx context.Context, what string, since, bound, within t
 // recoveries are the times after kills.
 type recoveries struct{ hosted, back, healed []time.Duration }
 
-// kill ends a node's process, starts another in its place, and waits until all names answer all nodes.
-func (d deaths) kill(ctx context.Context, c *crew, i int, times *recoveries) {
+// strike ends a node's process and starts another in its place, or stops it for 3 TTLs, and waits until all
+// names answer all nodes.
+func (d deaths) strike(ctx context.Context, c *crew, i int, stop bool, times *recoveries) {
 	has, _ := c.hosts()
 	boss, old := "", uint64(0)
+	var had []uint16
 	c.look(func(v *view) {
 		if v.boss.hosted && v.boss.node == i {
 			boss, old = ", which coordinated,", v.boss.token
 		}
+		for name, h := range v.homes {
+			if h.hosted && h.node == i {
+				had = append(had, name)
+			}
+		}
 	})
-	at := machine.Now()
-	scene.Check(c.kill(c.slots[i]))
+	at, p, what := machine.Now(), c.slots[i].current(), "killed"
+	if stop {
+		what = "stopped"
+		scene.Check(p.Signal(syscall.SIGSTOP))
+	} else {
+		scene.Check(c.kill(c.slots[i]))
+	}
 	swept := make(chan error, 1)
 	var got []said
 	go func() {
@@ -149,12 +169,16 @@ func (d deaths) kill(ctx context.Context, c *crew, i int, times *recoveries) {
 		swept <- err
 	}()
 	started := scene.Try(func() {
+		if stop {
+			scene.Check(errors.Join(machine.Pause(ctx, 3*d.ttl), p.Signal(syscall.SIGCONT)))
+			return
+		}
 		c.up(ctx, i)
 		if d.asks > 0 {
 			c.order(ctx, order{Do: doLoad, Asks: d.asks / float64(d.nodes)}, patience, i)
 		}
 	})
-	scene.Check(errors.Join(started, <-swept), fmt.Sprintf("kill of node-%d", i))
+	scene.Check(errors.Join(started, <-swept), fmt.Sprintf("node-%d was %s", i, what))
 	back := slices.MaxFunc(got, func(a, b said) int { return int(a.At - b.At) }).At - at
 	again := c.order(ctx, order{Do: doSweep, Within: sweepWithin}, 5*d.ttl+patience, i)
 	times.back, times.healed = append(times.back, back), append(times.healed, again[0].At-at)
@@ -165,7 +189,14 @@ func (d deaths) kill(ctx context.Context, c *crew, i int, times *recoveries) {
 		c.look(func(v *view) { is = boss == "" || v.boss.token > old })
 		return is
 	})
-	c.Printf("   node-%d%s was killed, which hosted %d: all answer the survivors after %v", i, boss, has[i], scene.Short(back))
+	c.look(func(v *view) {
+		for _, name := range had { // nothing but the end of the TTL tells of that
+			if h := v.homes[name]; h.at > at && h.at < at+d.ttl/3 {
+				c.Unsafe("%s was taken over %v after its host was %s", d.names.text(int(name)), h.at-at, what)
+			}
+		}
+	})
+	c.Printf("   node-%d%s was %s, which hosted %d: all answer the survivors after %v", i, boss, what, has[i], scene.Short(back))
 	if c.settings.Names.Shards > 0 {
 		c.settled(ctx, patience, 0, c.all()...)
 	}

@@ -46,7 +46,7 @@ func (n *node) next(sender uint32, target int) letter {
 		*seqs = make([]uint64, n.Names.targets())
 	}
 	(*seqs)[target]++
-	l := letter{Sender: sender, Target: uint16(target), Seq: (*seqs)[target], Sent: int64(machine.Now()), Fill: max(0, n.Size-letterSize)}
+	l := letter{Sender: sender, Target: uint16(target), Seq: (*seqs)[target], Sent: int64(machine.Now()), Fill: uint32(max(0, n.Size-letterSize))}
 	n.load.mu.Unlock()
 	n.journal.Note(entry{at: time.Duration(l.Sent), kind: asked, seq: l.Seq, sender: sender, target: l.Target, name: uint16(n.Names.of(target))})
 	return l

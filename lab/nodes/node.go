@@ -27,6 +27,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/hosting"
 	"github.com/holdfast-go/holdfast/lab/machine"
+	"github.com/holdfast-go/holdfast/lab/scene"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/remoting"
@@ -102,7 +103,7 @@ func runNode(arg string, stores []Store) error {
 	failed := make(chan error, 1)
 	up := make(chan struct{})
 	go func() {
-		if err := n.open(stores); err != nil {
+		if err := scene.Try(func() { n.open(stores) }); err != nil {
 			failed <- fmt.Errorf("%s: %w", n.id(), err)
 			return
 		}
@@ -126,7 +127,7 @@ func runNode(arg string, stores []Store) error {
 		case <-terms:
 			select {
 			case <-up:
-				return n.leave()
+				return scene.Try(n.leave)
 			default:
 				return nil // it has not begun
 			}
@@ -177,7 +178,7 @@ func (n *node) obey(o order) {
 			n.post(senderOf(n.Index, n.Life, 1), 0)
 		}
 	case doStop:
-		err = n.stop(ctx)
+		err = scene.Try(func() { n.stop(ctx) })
 	case doDrain:
 		err = n.region.Drain(ctx)
 	case doUndrain:
@@ -209,29 +210,20 @@ func (n *node) obey(o order) {
 }
 
 // open starts everything.
-func (n *node) open(stores []Store) (err error) {
-	if err := register(); err != nil {
-		return err
-	}
-	if n.journal, err = machine.OpenJournal[entry](n.Journal); err != nil {
-		return err
-	}
+func (n *node) open(stores []Store) {
+	register()
+	n.journal = scene.Must(machine.OpenJournal[entry](n.Journal))
 	n.accounts, n.numbers, n.leaks.kinds = n.Names.accounts(), map[string]int{}, n.Leaks
 	for i, id := range n.accounts {
 		n.numbers[id] = n.Names.Singletons + i
 	}
 	n.log = zap.NewNop()
 	if os.Getenv(logEnv) != "" {
-		if n.log, err = zap.NewDevelopment(zap.Fields(zap.String("node", fmt.Sprintf("%s.%d", n.id(), n.Life)))); err != nil {
-			return err
-		}
+		n.log = scene.Must(zap.NewDevelopment(zap.Fields(zap.String("node", fmt.Sprintf("%s.%d", n.id(), n.Life)))))
 	}
 	n.system = actor.NewActorSystem(remoting.LogTo(zap.NewNop()))
 	n.system.EventStream.Subscribe(n.onEvent)
-	config, err := remoting.Configure(n.Host, n.Port, remoting.WithPlaintext())
-	if err != nil {
-		return err
-	}
+	config := scene.Must(remoting.Configure(n.Host, n.Port, remoting.WithPlaintext()))
 	if len(n.Dials) > 0 {
 		config.DialOptions = append(config.DialOptions, grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 			if to, ok := n.Dials[address]; ok {
@@ -241,33 +233,22 @@ func (n *node) open(stores []Store) (err error) {
 			return d.DialContext(ctx, "tcp", address)
 		}))
 	}
-	if n.remote, err = remoting.Start(n.system, config); err != nil {
-		return err
-	}
-	kind, err := kindOf(stores, n.Store)
-	if err != nil {
-		return err
-	}
-	if n.client, err = kind.Open(context.Background(), n.URL); err != nil {
-		return err
-	}
+	n.remote = scene.Must(remoting.Start(n.system, config))
+	n.client = scene.Must(scene.Must(kindOf(stores, n.Store)).Open(context.Background(), n.URL))
 	logged := n.log.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core {
 		errors := zapcore.NewCore(zapcore.NewJSONEncoder(zapcore.EncoderConfig{}), zapcore.AddSync(io.Discard), zapcore.ErrorLevel)
 		return zapcore.NewTee(c, zapcore.RegisterHooks(errors, func(zapcore.Entry) error { n.errors.Add(1); return nil }))
 	}))
 	var store lease.Store
 	store, n.witness = witnessed(n.client.Leases, n.journal, n.Names)
-	n.keeper, err = lease.NewKeeper(store, lease.Config{
-		ID: n.id(), Address: n.remote.Address(), TTL: n.TTL, Clock: machineClock{n.Broken, machine.Now(), time.Now().UnixNano()}, Logger: logged})
-	if err != nil {
-		return err
-	}
+	n.keeper = scene.Must(lease.NewKeeper(store, lease.Config{
+		ID: n.id(), Address: n.remote.Address(), TTL: n.TTL, Clock: machineClock{n.Broken, machine.Now(), time.Now().UnixNano()}, Logger: logged}))
 	if n.Follows {
 		n.leads = membership.NewStatic(n.keeper.Owner())
 		n.leads.Set(n.Leader)
 	}
 	n.empty = n.weigh()
-	return n.host()
+	n.host()
 }
 
 // pass notes what passes a gate.
@@ -281,7 +262,7 @@ func (n *node) pass(number func(string) int) func(string, lease.Token, time.Dura
 }
 
 // host takes part in everything.
-func (n *node) host() error {
+func (n *node) host() {
 	proxy := n.Hosts > 0 && n.Index >= n.Hosts
 	n.managers = make([]*singleton.Manager, n.Names.Singletons)
 	for _, i := range rand.Perm(n.Names.Singletons) { // so that each node comes first with some
@@ -294,15 +275,11 @@ func (n *node) host() error {
 		} else if n.leads != nil {
 			opts = append(opts, singleton.WithLeadership(n.leads))
 		}
-		m, err := singleton.Start(n.system, n.keeper, fmt.Sprintf("lab-%d", i),
-			actor.PropsFromProducer(func() actor.Actor { return &worker{node: n, name: i, target: uint16(i)} }), opts...)
-		if err != nil {
-			return err
-		}
-		n.managers[i] = m
+		n.managers[i] = scene.Must(singleton.Start(n.system, n.keeper, fmt.Sprintf("lab-%d", i),
+			actor.PropsFromProducer(func() actor.Actor { return &worker{node: n, name: i, target: uint16(i)} }), opts...))
 	}
 	if n.Names.Shards == 0 {
-		return nil
+		return
 	}
 	opts := []sharding.Option{sharding.WithLogger(n.log), sharding.WithJournal(n.pass(n.shardNumber))}
 	if n.Idle > 0 {
@@ -327,26 +304,22 @@ func (n *node) host() error {
 		return &worker{node: n, name: -1}
 	}
 	for end := machine.Now() + patience; ; time.Sleep(100 * time.Millisecond) { // the store may be in trouble
-		err := n.join(sharding.Type{Name: "account", Shards: n.Names.Shards, Props: actor.PropsFromProducer(made)}, opts)
-		if err == nil || machine.Now() > end {
-			return err
+		err := scene.Try(func() {
+			if n.group == nil {
+				ctx, cancel := context.WithTimeout(context.Background(), patience/2)
+				defer cancel()
+				n.group = scene.Must(membership.Join(ctx, n.keeper, "lab", membership.WithSystem(n.system), membership.WithLogger(n.log)))
+			}
+			t := sharding.Type{Name: "account", Shards: n.Names.Shards, Props: actor.PropsFromProducer(made)}
+			n.region = scene.Must(sharding.Start(n.system, n.group, t, opts...))
+		})
+		if err == nil {
+			return
+		}
+		if machine.Now() > end {
+			scene.Check(err)
 		}
 	}
-}
-
-// join joins the group and hosts the shards.
-func (n *node) join(t sharding.Type, opts []sharding.Option) (err error) {
-	if n.group == nil {
-		ctx, cancel := context.WithTimeout(context.Background(), patience/2)
-		defer cancel()
-		g, err := membership.Join(ctx, n.keeper, "lab", membership.WithSystem(n.system), membership.WithLogger(n.log))
-		if err != nil {
-			return err
-		}
-		n.group = g
-	}
-	n.region, err = sharding.Start(n.system, n.group, t, opts...)
-	return err
 }
 
 // shardNumber is the number of a shard's lease.
@@ -409,7 +382,7 @@ func (n *node) say(s said) {
 
 // stop ends what is hosted here. A worker that is held goes on when its mail was
 // turned away: it must not take any more of it.
-func (n *node) stop(ctx context.Context) error {
+func (n *node) stop(ctx context.Context) {
 	if held := n.held.Swap(nil); held != nil {
 		go func() {
 			for !n.turnsAway() && ctx.Err() == nil {
@@ -419,11 +392,9 @@ func (n *node) stop(ctx context.Context) error {
 		}()
 	}
 	if n.region != nil {
-		if err := n.region.Stop(ctx); err != nil { // before StopAll, which ends its coordinator as well
-			return err
-		}
+		scene.Check(n.region.Stop(ctx)) // before StopAll, which ends its coordinator as well
 	}
-	return singleton.StopAll(ctx, n.system)
+	scene.Check(singleton.StopAll(ctx, n.system))
 }
 
 // turnsAway reports whether the first target, which is hosted here, was told to stop.
@@ -438,22 +409,15 @@ func (n *node) turnsAway() bool {
 }
 
 // leave is how a node should go.
-func (n *node) leave() error {
+func (n *node) leave() {
 	n.quiet()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if err := n.stop(ctx); err != nil {
-		return err
-	}
+	n.stop(ctx)
 	if n.group != nil {
-		if err := n.group.Leave(ctx); err != nil {
-			return err
-		}
+		scene.Check(n.group.Leave(ctx))
 	}
-	if err := n.keeper.Close(ctx); err != nil {
-		return err
-	}
+	scene.Check(n.keeper.Close(ctx))
 	n.remote.Shutdown(true)
 	n.journal.Note(entry{at: machine.Now(), kind: departed})
-	return nil
 }

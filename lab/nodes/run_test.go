@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/holdfast-go/holdfast/lab/machine"
+	"github.com/holdfast-go/holdfast/lab/scene"
 )
 
 // What a network cuts does not arrive, and arrives when it is open again.
@@ -124,7 +125,7 @@ func TestANodeOfAStoreThatIsNotThere(t *testing.T) {
 	require.NoError(t, err)
 	defer j.Close()
 	n.Journal = path
-	err = n.open(nil)
+	err = scene.Try(func() { n.open(nil) })
 	require.ErrorContains(t, err, `there is no store "x"`)
 	n.remote.Shutdown(true)
 	require.NoError(t, n.journal.Close())

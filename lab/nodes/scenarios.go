@@ -40,6 +40,8 @@ func Scenarios() []scene.Scenario {
 		{Name: "torture-proxies", About: "torture over links that are also delayed, throttled and stalled", Do: tortureScenario(true)},
 		{Name: "kills", About: "the node that hosts a singleton is killed, again and again; every survivor has an answer in time",
 			Do: deaths{nodes: 3, names: names{Singletons: 1}, ttl: 2 * time.Second, kills: 20, target: host, back: time.Second}.sized(20, 1, 0)},
+		{Name: "stops", About: "nodes that host singletons are killed, or stopped (SIGSTOP) for 3 TTLs, and go on; the others take over in time, and no sooner than the TTL allows",
+			Do: deaths{nodes: 4, names: names{Singletons: 10}, ttl: 2 * time.Second, target: busiest, back: 4 * time.Second, stops: true}.sized(40, 2, 0)},
 		{Name: "shardkills", About: "a node that hosts shards is killed under load, again and again; all shards answer every survivor in time",
 			Do: deaths{nodes: 4, names: names{Shards: 256, Each: 2}, ttl: 2 * time.Second, asks: 2000, kills: 10, back: 2 * time.Second}.sized(10, 1, 32)},
 		{Name: "many", About: "5000 singletons, idle, and the death of a node: what they cost, and when all answer again",

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-go/holdfast/lab/scene"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/sharding"
@@ -210,8 +211,8 @@ type (
 		Target uint16
 		Seq    uint64
 		Sent   int64
-		Amount int64 // of a job
-		Fill   int   // bytes that it has besides
+		Amount int64  // of a job
+		Fill   uint32 // bytes that it has besides
 	}
 	receipt struct {
 		Target uint16
@@ -220,54 +221,27 @@ type (
 	}
 )
 
-func register() error {
-	if err := remoting.Register[letter]("lab.letter", remoting.WithCodec(letterCodec{})); err != nil {
-		return err
+var letterSize, receiptSize = binary.Size(letter{}), binary.Size(receipt{})
+
+func register() {
+	scene.Check(remoting.Register[letter]("lab.letter", remoting.WithCodec(codec("lab.letters"))))
+	scene.Check(remoting.Register[receipt]("lab.receipt", remoting.WithCodec(codec("lab.receipts"))))
+}
+
+// codec is that of letters and receipts.
+type codec string
+
+func (c codec) Name() string { return string(c) }
+
+func (codec) Marshal(v any) ([]byte, error) {
+	if l, ok := v.(*letter); ok {
+		b, err := binary.Append(make([]byte, 0, letterSize+int(l.Fill)), binary.LittleEndian, l)
+		return b[:cap(b)], err
 	}
-	return remoting.Register[receipt]("lab.receipt", remoting.WithCodec(receiptCodec{}))
+	return binary.Append(make([]byte, 0, receiptSize), binary.LittleEndian, v)
 }
 
-type (
-	letterCodec  struct{}
-	receiptCodec struct{}
-)
-
-const letterSize, receiptSize = 30, 18
-
-func (letterCodec) Name() string  { return "lab.letters" }
-func (receiptCodec) Name() string { return "lab.receipts" }
-
-func (letterCodec) Marshal(v any) ([]byte, error) {
-	l := v.(*letter)
-	b := make([]byte, letterSize, letterSize+l.Fill)
-	binary.LittleEndian.PutUint32(b, l.Sender)
-	binary.LittleEndian.PutUint16(b[4:], l.Target)
-	binary.LittleEndian.PutUint64(b[6:], l.Seq)
-	binary.LittleEndian.PutUint64(b[14:], uint64(l.Sent))
-	binary.LittleEndian.PutUint64(b[22:], uint64(l.Amount))
-	return b[:letterSize+l.Fill], nil
-}
-
-func (letterCodec) Unmarshal(b []byte, v any) error {
-	if len(b) < letterSize {
-		return fmt.Errorf("a letter of %d bytes", len(b))
-	}
-	*v.(*letter) = letter{binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint16(b[4:]), binary.LittleEndian.Uint64(b[6:]),
-		int64(binary.LittleEndian.Uint64(b[14:])), int64(binary.LittleEndian.Uint64(b[22:])), len(b) - letterSize}
-	return nil
-}
-
-func (receiptCodec) Marshal(v any) ([]byte, error) {
-	r := v.(*receipt)
-	b := binary.LittleEndian.AppendUint16(make([]byte, 0, receiptSize), r.Target)
-	b = binary.LittleEndian.AppendUint64(b, r.Seq)
-	return binary.LittleEndian.AppendUint64(b, r.Token), nil
-}
-
-func (receiptCodec) Unmarshal(b []byte, v any) error {
-	if len(b) != receiptSize {
-		return fmt.Errorf("a receipt of %d bytes", len(b))
-	}
-	*v.(*receipt) = receipt{binary.LittleEndian.Uint16(b), binary.LittleEndian.Uint64(b[2:]), binary.LittleEndian.Uint64(b[10:])}
-	return nil
+func (codec) Unmarshal(b []byte, v any) error {
+	_, err := binary.Decode(b, binary.LittleEndian, v)
+	return err
 }
