@@ -230,9 +230,10 @@ func TestAnOrderlyEndLosesNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, conn.(*net.TCPConn).CloseWrite())
 	require.Eventually(t, func() bool { // the proxy is done with it
-		e.link.mu.Lock()
-		defer e.link.mu.Unlock()
-		return e.conns.Load() == 1 && len(e.link.live) == 0
+		w := e.link.Requests
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return e.conns.Load() == 1 && len(w.over) == 0
 	}, patience, time.Millisecond)
 	require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
 	back, err := io.ReadAll(conn)
@@ -261,4 +262,12 @@ func TestClosingAProxyEndsItsConnections(t *testing.T) {
 	expectReset(t, cut)
 	_, err := net.Dial("tcp", e.proxy.Addr())
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
+}
+
+func TestShapesBoundTheQueue(t *testing.T) {
+	require.Equal(t, buffered, Shape{Rate: 1000}.limit())
+	require.Equal(t, most, Shape{Delay: time.Second}.limit())
+	require.Equal(t, buffered+15_000, Shape{Delay: 50 * time.Millisecond, Jitter: 250 * time.Millisecond, Rate: 50_000}.limit())
+	require.Equal(t, 1000, Shape{Rate: 50_000}.piece())
+	require.Equal(t, mostPiece, Shape{}.piece())
 }

@@ -3,8 +3,10 @@
 package faultlink
 
 import (
+	"bytes"
 	"context"
 	"io"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"time"
@@ -30,10 +32,15 @@ func Listen(pick func(net.Conn) *Link, dial func(context.Context) (net.Conn, err
 	if err != nil {
 		return nil, err
 	}
+	return On(ln, pick, dial), nil
+}
+
+// On is Listen on a listener that was made before.
+func On(ln net.Listener, pick func(net.Conn) *Link, dial func(context.Context) (net.Conn, error)) *Proxy {
 	p := &Proxy{ln: ln, pick: pick, dial: dial}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.wg.Go(p.accept)
-	return p, nil
+	return p
 }
 
 // Addr is where clients connect, as host:port.
@@ -71,16 +78,17 @@ func (p *Proxy) accept() {
 // refuses.
 func (p *Proxy) carry(client net.Conn) {
 	link := p.pick(client)
-	c := &pipe{link: link, reset: make(chan struct{})}
+	c := &pipe{reset: make(chan struct{})}
 	c.ctx, c.cancel = context.WithCancel(p.ctx)
 	defer c.cancel()
-	if link == nil || !link.enter(c) {
-		reset(client)
+	context.AfterFunc(c.ctx, func() { reset(client); close(c.reset) })
+	if link == nil {
 		return
 	}
-	defer link.leave(c)
-	context.AfterFunc(c.ctx, func() { reset(client); close(c.reset) })
-	if !link.pass(c.ctx, toServer, time.Now()) {
+	defer link.Requests.leave(c)
+	defer link.Replies.leave(c)
+	open := link.Requests.enter(c)
+	if open = link.Replies.enter(c) && open; !open || !link.Requests.pass(c.ctx, piece{sent: time.Now()}) {
 		return
 	}
 	server, err := p.dial(c.ctx)
@@ -89,8 +97,8 @@ func (p *Proxy) carry(client net.Conn) {
 	}
 	context.AfterFunc(c.ctx, func() { reset(server) })
 	var both sync.WaitGroup
-	both.Go(func() { c.pump(toServer, server, client) })
-	both.Go(func() { c.pump(fromServer, client, server) })
+	c.carry(&both, link.Requests, client, server)
+	c.carry(&both, link.Replies, server, client)
 	both.Wait()
 	if c.ctx.Err() == nil { // an orderly end: what is still in the buffers arrives
 		client.Close()
@@ -100,71 +108,96 @@ func (p *Proxy) carry(client net.Conn) {
 
 // pipe is one connection through a proxy. The end of ctx resets both sides.
 type pipe struct {
-	link   *Link
 	ctx    context.Context
 	cancel context.CancelFunc
 	reset  chan struct{} // closed once the client's side is
 }
 
-// chunk is what was read at once; err is how reading ended, in its place in the
+// piece is what was read at once; err is how reading ended, in its place in the
 // order of things: the end of a connection travels like its bytes.
-type chunk struct {
+type piece struct {
 	data []byte
 	sent time.Time
+	luck float64 // the share of the jitter that it gets
 	err  error
 }
 
-const (
-	chunkSize   = 16 << 10
-	chunksAhead = 64
-)
+// flow is one direction of a connection. It reads ahead of what dst has been given, so that a delay does
+// not narrow the link.
+type flow struct {
+	*pipe
+	way      *Way
+	src, dst net.Conn
 
-// pump reads from src ahead of what dst has been given, so that a delay does not
-// narrow the link.
-func (c *pipe) pump(d direction, dst, src net.Conn) {
-	queue := make(chan chunk, chunksAhead)
-	var reader sync.WaitGroup
-	defer reader.Wait()
-	reader.Go(func() {
-		for {
-			buf := make([]byte, chunkSize)
-			n, err := src.Read(buf)
-			select {
-			case queue <- chunk{data: buf[:n], sent: time.Now(), err: err}:
-			case <-c.ctx.Done():
+	mu     sync.Mutex
+	moved  *sync.Cond
+	pieces []piece
+	held   int // bytes
+}
+
+// carry begins to move bytes in one direction.
+func (c *pipe) carry(all *sync.WaitGroup, w *Way, src, dst net.Conn) {
+	f := &flow{pipe: c, way: w, src: src, dst: dst}
+	f.moved = sync.NewCond(&f.mu)
+	context.AfterFunc(c.ctx, func() { f.change(func() {}) })
+	all.Go(f.read)
+	all.Go(f.write)
+}
+
+func (f *flow) change(do func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	do()
+	f.moved.Broadcast()
+}
+
+// wait waits until is holds; false if the connection is over.
+func (f *flow) wait(is func() bool) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for f.ctx.Err() == nil && !is() {
+		f.moved.Wait()
+	}
+	return f.ctx.Err() == nil
+}
+
+// read takes up what is sent while there is room.
+func (f *flow) read() {
+	buf := make([]byte, mostPiece)
+	for f.wait(func() bool { return f.held < f.way.Shape().limit() }) {
+		n, err := f.src.Read(buf[:f.way.Shape().piece()])
+		p := piece{bytes.Clone(buf[:n]), time.Now(), rand.Float64(), err}
+		f.change(func() { f.pieces, f.held = append(f.pieces, p), f.held+n })
+		if err != nil {
+			return
+		}
+	}
+}
+
+// write delivers what is due.
+func (f *flow) write() {
+	var p piece
+	for f.wait(func() bool {
+		if len(f.pieces) > 0 {
+			p = f.pieces[0]
+		}
+		return len(f.pieces) > 0
+	}) {
+		if !f.way.pass(f.ctx, p) {
+			return
+		}
+		f.way.bytes.Add(int64(len(p.data))) // before anybody can have read them
+		_, err := f.dst.Write(p.data)
+		if err == nil && p.err == io.EOF {
+			if w, ok := f.dst.(interface{ CloseWrite() error }); ok && w.CloseWrite() == nil {
 				return
 			}
-			if err != nil {
-				return
-			}
 		}
-	})
-	for {
-		var next chunk
-		select {
-		case next = <-queue:
-		case <-c.ctx.Done():
+		if err != nil || p.err != nil {
+			f.cancel()
 			return
 		}
-		if !c.link.pass(c.ctx, d, next.sent) {
-			return
-		}
-		if len(next.data) > 0 {
-			if _, err := dst.Write(next.data); err != nil {
-				c.cancel()
-				return
-			}
-		}
-		if next.err == io.EOF {
-			if w, ok := dst.(interface{ CloseWrite() error }); !ok || w.CloseWrite() != nil {
-				c.cancel()
-			}
-			return
-		}
-		if next.err != nil {
-			c.cancel()
-			return
-		}
+		f.change(func() { f.pieces, f.held = f.pieces[1:], f.held-len(p.data) })
 	}
 }
 

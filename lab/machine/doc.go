@@ -4,8 +4,8 @@
 //
 //   - Place and Process: children that die with their parent, take orders and tell
 //     reports over pipes, and whose memory is measured from outside.
-//   - Links: nodes reach each other through TCP proxies, one for each direction of each
-//     pair, which delay, throttle, hold back, cut and count.
+//   - Links: nodes reach each other through the TCP proxies of package faultlink, which delay,
+//     throttle, hold back, cut and count.
 //   - Now and Clock: the machine's one monotonic clock, by which the notes of all
 //     processes compare.
 //   - Shared and Journal: files in the memory of several processes, and what a node notes in

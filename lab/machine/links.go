@@ -8,49 +8,66 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-go/holdfast/internal/faultlink"
 )
 
+// Shape is what is done to what is sent over a link in one direction.
+type Shape = faultlink.Shape
+
 // Links are how nodes that listen on ports of the loopback device reach each other: over TCP proxies
-// of this process, one Link for each direction of each pair. A node must dial what Dials says.
+// of this process, with a way for each direction of each pair. A node must dial what Dials says.
 type Links struct {
-	ports  []int
-	links  map[[2]int]*Link // from, to
-	lines  map[[2]int]net.Listener
-	others []net.Listener // to what is not a node
-	ctx    context.Context
-	cancel context.CancelFunc
-	all    sync.WaitGroup
+	ports []int
+	links map[[2]int]*faultlink.Way // from, to
+	lines map[[2]int]*faultlink.Proxy
+	ways  []*Way
 }
 
-// NewLinks makes the links between nodes by their ports; seed decides their jitter.
-func NewLinks(ports []int, seed uint64) (*Links, error) {
-	l := &Links{ports: ports, links: map[[2]int]*Link{}, lines: map[[2]int]net.Listener{}}
-	l.ctx, l.cancel = context.WithCancel(context.Background())
+// NewLinks makes the links between nodes by their ports.
+func NewLinks(ports []int) (*Links, error) {
+	l := &Links{ports: ports, links: map[[2]int]*faultlink.Way{}, lines: map[[2]int]*faultlink.Proxy{}}
 	for i := range ports {
 		for j := range ports {
 			if i != j {
-				l.links[[2]int{i, j}] = newLink(i, j, seed)
+				l.links[[2]int{i, j}] = faultlink.NewWay()
 			}
 		}
 	}
-	for key := range l.links {
-		if err := l.listen(key[0], key[1]); err != nil {
+	for key, there := range l.links {
+		config := net.ListenConfig{Control: narrow}
+		ln, err := config.Listen(context.Background(), "tcp4", "127.0.0.1:0")
+		if err != nil {
 			l.Close()
 			return nil, err
 		}
+		link := &faultlink.Link{Requests: there, Replies: l.links[[2]int{key[1], key[0]}]}
+		l.lines[key] = faultlink.On(ln, func(from net.Conn) *faultlink.Link { small(from); return link }, func(ctx context.Context) (net.Conn, error) {
+			d := net.Dialer{Timeout: 2 * time.Second, Control: narrow}
+			to, err := d.DialContext(ctx, "tcp4", l.address(key[1]))
+			if err == nil {
+				small(to)
+			}
+			return to, err
+		})
 	}
 	return l, nil
 }
 
-// segment is how much a packet carries on these links, as on a network. With segments as large as the
+// sockets is how large the buffers of each socket are that the system is asked for, and segment how much a
+// packet carries on these links, as on a network. With segments as large as the
 // loopback device's a receiver with a small buffer offers no window for half of one, and gets one each
 // 200 ms.
-const segment = 1400
+const (
+	sockets = 32 << 10
+	segment = 1400
+)
 
 // narrow is set on sockets before they connect or listen.
 func narrow(_, _ string, c syscall.RawConn) (err error) {
@@ -61,38 +78,14 @@ func narrow(_, _ string, c syscall.RawConn) (err error) {
 	return errors.Join(err, err2)
 }
 
-// listen takes connections of i to j.
-func (l *Links) listen(i, j int) error {
-	config := net.ListenConfig{Control: narrow}
-	ln, err := config.Listen(l.ctx, "tcp4", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	l.lines[[2]int{i, j}] = ln
-	dial := func() (half, error) {
-		d := net.Dialer{Timeout: 2 * time.Second, Control: narrow}
-		c, err := d.DialContext(l.ctx, "tcp4", l.address(j))
-		if err != nil {
-			return nil, err
-		}
-		return c.(half), nil
-	}
-	l.all.Go(func() { l.accept(ln, l.links[[2]int{i, j}], l.links[[2]int{j, i}], dial) })
-	return nil
+// small asks the system to keep little, so that a slow link is felt at its sender.
+func small(conn net.Conn) {
+	c := conn.(*net.TCPConn)
+	_ = c.SetReadBuffer(sockets) // a hint
+	_ = c.SetWriteBuffer(sockets)
 }
 
 func (l *Links) address(i int) string { return fmt.Sprintf("127.0.0.1:%d", l.ports[i]) }
-
-// accept takes connections until the listener is closed: nothing else ends one here.
-func (l *Links) accept(ln net.Listener, there, back *Link, dial func() (half, error)) {
-	for {
-		conn, err := ln.Accept()
-		if err != nil {
-			return
-		}
-		l.all.Go(func() { carry(l.ctx, conn.(half), there, back, dial) })
-	}
-}
 
 // String says what the links are made of.
 func (l *Links) String() string { return "TCP proxies" }
@@ -102,14 +95,14 @@ func (l *Links) Dials(i int) map[string]string {
 	to := map[string]string{}
 	for j := range l.ports {
 		if j != i {
-			to[l.address(j)] = l.lines[[2]int{i, j}].Addr().String()
+			to[l.address(j)] = l.lines[[2]int{i, j}].Addr()
 		}
 	}
 	return to
 }
 
 // Link is the direction from node i to node j.
-func (l *Links) Link(i, j int) *Link { return l.links[[2]int{i, j}] }
+func (l *Links) Link(i, j int) *faultlink.Way { return l.links[[2]int{i, j}] }
 
 // Shape gives every link the same shape.
 func (l *Links) Shape(s Shape) {
@@ -128,14 +121,44 @@ func (l *Links) Bytes() (n int64) {
 
 // Close ends all connections.
 func (l *Links) Close() {
-	l.cancel()
-	for _, ln := range l.lines {
-		ln.Close()
+	for _, p := range l.lines {
+		p.Close()
 	}
-	for _, ln := range l.others {
-		ln.Close()
+	for _, w := range l.ways {
+		w.proxy.Close()
 	}
-	l.all.Wait()
+}
+
+// Way is how a node reaches a server that is no node, over a proxy of this process.
+type Way struct {
+	*faultlink.Link
+	Address string // where the node dials
+	proxy   *faultlink.Proxy
+}
+
+// NewWay makes a way to a server, "unix:///path" or "host:port". It ends with Close.
+func (l *Links) NewWay(server string) (*Way, error) {
+	w := &Way{Link: faultlink.New()}
+	var err error
+	w.proxy, err = faultlink.Listen(func(net.Conn) *faultlink.Link { return w.Link }, func(ctx context.Context) (net.Conn, error) {
+		network, to := Network(server)
+		d := net.Dialer{Timeout: 2 * time.Second}
+		return d.DialContext(ctx, network, to)
+	})
+	if err != nil {
+		return nil, err
+	}
+	w.Address = w.proxy.Addr()
+	l.ways = append(l.ways, w)
+	return w, nil
+}
+
+// Network splits an address as net.Dial wants it: of "unix:///path" the socket, else of TCP.
+func Network(address string) (network, to string) {
+	if path, ok := strings.CutPrefix(address, "unix://"); ok {
+		return "unix", path
+	}
+	return "tcp", address
 }
 
 // FreePort finds a port of the loopback device that is free, below those that the

@@ -27,7 +27,7 @@ func ports(t *testing.T, n int) (all []int) {
 // eachLinks runs f between two nodes.
 func eachLinks(t *testing.T, f func(t *testing.T, l *Links, dial func() net.Conn, ln net.Listener)) {
 	all := ports(t, 2)
-	l, err := NewLinks(all, 1)
+	l, err := NewLinks(all)
 	require.NoError(t, err)
 	defer l.Close()
 	address := fmt.Sprintf("127.0.0.1:%d", all[1])
@@ -171,7 +171,6 @@ func TestACutResetsConnectionsAndMakesNone(t *testing.T) {
 			require.Error(t, err)
 			require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
 		}
-		require.EqualValues(t, 1, l.Link(1, 0).Resets())
 		l.Link(1, 0).Heal()
 		a, b = dial(), accept(t, ln)
 		write(t, a, "two")
@@ -193,12 +192,4 @@ func TestAnEndTravelsBehindItsBytes(t *testing.T) {
 		write(t, b, "still heard")
 		hears(t, a, "still heard")
 	})
-}
-
-func TestShapesBoundTheQueue(t *testing.T) {
-	require.Equal(t, buffered, Shape{Rate: 1000}.limit())
-	require.Equal(t, buffered+delayLine, Shape{Delay: time.Second}.limit())
-	require.Equal(t, buffered+15_000, Shape{Delay: 50 * time.Millisecond, Jitter: 250 * time.Millisecond, Rate: 50_000}.limit())
-	require.Equal(t, 1000, Shape{Rate: 50_000}.piece())
-	require.Equal(t, mostPiece, Shape{}.piece())
 }

@@ -14,7 +14,7 @@ import (
 
 // A way leads to a server of TCP, or of the file system, and each direction of it is cut by itself.
 func TestWaysToServers(t *testing.T) {
-	l, err := NewLinks(ports(t, 2), 1)
+	l, err := NewLinks(ports(t, 2))
 	require.NoError(t, err)
 	defer l.Close()
 	for _, network := range []string{"tcp4", "unix"} {
@@ -26,7 +26,7 @@ func TestWaysToServers(t *testing.T) {
 			server, err := net.Listen(network, at)
 			require.NoError(t, err)
 			defer server.Close()
-			w, err := l.NewWay(1, prefix+server.Addr().String())
+			w, err := l.NewWay(prefix + server.Addr().String())
 			require.NoError(t, err)
 			a, err := net.Dial("tcp", w.Address)
 			require.NoError(t, err)

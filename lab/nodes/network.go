@@ -34,20 +34,20 @@ type network interface {
 }
 
 // newNetwork makes namespaces if that is permitted, else proxies.
-func newNetwork(servers []string, n int, proxied bool, seed uint64) (network, error) {
+func newNetwork(servers []string, n int, proxied bool) (network, error) {
 	if !proxied {
 		spaces, err := newNamespaces(servers, n)
 		if err == nil {
 			return spaces, nil
 		}
-		p, err2 := newProxies(servers, n, seed)
+		p, err2 := newProxies(servers, n)
 		if err2 != nil {
 			return nil, errors.Join(err, err2)
 		}
 		p.why = err
 		return p, nil
 	}
-	return newProxies(servers, n, seed)
+	return newProxies(servers, n)
 }
 
 // namespaces: every node has a network namespace of its own, with one cable to a

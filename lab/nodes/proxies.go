@@ -17,17 +17,17 @@ type proxies struct {
 	ways [][]*machine.Way // of each node, to each server
 }
 
-func newProxies(servers []string, n int, seed uint64) (p *proxies, err error) {
+func newProxies(servers []string, n int) (p *proxies, err error) {
 	p = &proxies{ways: make([][]*machine.Way, n)}
 	if p.loopback, err = newLoopback(servers, n); err != nil {
 		return nil, err
 	}
-	if p.Links, err = machine.NewLinks(p.ports, seed); err != nil {
+	if p.Links, err = machine.NewLinks(p.ports); err != nil {
 		return nil, errors.Join(err, p.loopback.close())
 	}
 	for i := range n {
 		for _, server := range servers {
-			w, err := p.NewWay(i, server)
+			w, err := p.NewWay(server)
 			if err != nil {
 				return nil, errors.Join(err, p.close())
 			}

@@ -95,7 +95,7 @@ func newTorture(ctx context.Context, r *scene.Run, o options) *torture {
 	set := settings{TTL: o.ttl, Names: names{Singletons: 2, Shards: 16, Each: 2}, Broken: o.broken,
 		Idle: idle, Remember: true, State: stateSize, Writes: true}
 	t.crew = newCrew(ctx, r, o.nodes+1, 3, func(servers []string) (network, error) {
-		return newNetwork(servers, o.nodes+1, o.proxied, r.Seed)
+		return newNetwork(servers, o.nodes+1, o.proxied)
 	}, set)
 	t.began = machine.Now()
 	t.plan = newPlan(o, r.Seed, t.net.shapes(), len(t.servers.Addresses()) > 0, t.servers.Troubles())

@@ -23,7 +23,7 @@ func TestNetworksCutAndHeal(t *testing.T) {
 		server, err := net.Listen("unix", filepath.Join(t.TempDir(), "socket"))
 		require.NoError(t, err)
 		defer server.Close()
-		n, err := newNetwork([]string{"unix://" + server.Addr().String()}, 2, proxied, 1)
+		n, err := newNetwork([]string{"unix://" + server.Addr().String()}, 2, proxied)
 		require.NoError(t, err)
 		t.Run(n.String(), func(t *testing.T) {
 			defer func() { require.NoError(t, n.close()) }()
