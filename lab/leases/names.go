@@ -10,7 +10,6 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
@@ -39,14 +38,14 @@ func names(ctx context.Context, run *scene.Run) {
 	for i := range each {
 		each[i] = fmt.Sprintf("names/%06d", i)
 	}
-	before := heap()
+	before := lab.Live()
 	handles := handlesOf(first, each)
 	var lost atomic.Int64
 	for _, h := range handles {
 		h.OnLost(func(lease.Loss) { lost.Add(1) })
 	}
 	acquired := forAll(n, callers, func(i int) error { return hold(ctx, handles[i]) })
-	grown := float64(heap()) - float64(before)
+	grown := float64(lab.Live()) - float64(before)
 	run.Figure("names acquired", "%d in %v (%v a name), %d goroutines", n, scene.Short(acquired), scene.Short(acquired/time.Duration(n)), runtime.NumGoroutine())
 	run.Figure("heap a name, its name not counted", "%.0f bytes", grown/float64(n))
 	holdAll(ctx, b, n, ttls)
@@ -136,9 +135,9 @@ func holdAll(ctx context.Context, b *bed, n, ttls int) {
 	scene.Check(lab.Pause(ctx, 2*round)) // something is counted by now
 	before := b.renewals(ctx)
 	stated := b.statements(ctx, "holding")
-	began, used := time.Now(), processor()
+	began, used := time.Now(), lab.Processor()
 	scene.Check(lab.Pause(ctx, time.Duration(ttls)*b.ttl))
-	window, used := time.Since(began), processor()-used
+	window, used := time.Since(began), lab.Processor()-used
 	after := b.renewals(ctx)
 	stated()
 	b.Figure("held for", "%v: %.0f renewals by the server's own count", scene.Short(window), after-before)
@@ -150,22 +149,6 @@ func holdAll(ctx context.Context, b *bed, n, ttls int) {
 // perRound is how many of n messages in a window fall on one round of so long.
 func perRound(n float64, window, round time.Duration) float64 {
 	return n / (float64(window) / float64(round))
-}
-
-// processor is the processor time of this program.
-func processor() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// heap is what lives on the heap now.
-func heap() uint64 {
-	runtime.GC()
-	runtime.GC() // what finalizers and pools held on to
-	return lab.Heap()
 }
 
 // takeOver lets the process that holds names die, as far as the server can tell, while another node

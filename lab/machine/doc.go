@@ -8,6 +8,6 @@
 //     throttle, hold back, cut and count.
 //   - Now and Clock: the machine's one monotonic clock, by which the notes of all
 //     processes compare.
-//   - Shared and Journal: files in the memory of several processes, and what a node notes in
-//     one, which outlives kill -9.
+//   - Journal: what a node notes, in a file in the memory of several processes, which outlives
+//     kill -9.
 package machine

@@ -12,58 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Shared is a file that is mapped into the memory of several processes. What one of them
-// wrote the others read at once, and it outlives kill -9.
-type Shared struct {
-	Path  string
-	Bytes []byte
-}
-
-// MakeShared makes the file, of so many zero bytes, and maps it. It is an error if the file
-// exists.
-func MakeShared(path string, size int) (*Shared, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	if err := f.Truncate(int64(size)); err != nil {
-		return nil, err
-	}
-	return mapShared(f, size)
-}
-
-// OpenShared maps a file that another process made.
-func OpenShared(path string) (*Shared, error) {
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	return mapShared(f, int(info.Size()))
-}
-
-func mapShared(f *os.File, size int) (*Shared, error) {
-	mem, err := unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		return nil, fmt.Errorf("%s: mmap of %d bytes: %w", f.Name(), size, err)
-	}
-	return &Shared{f.Name(), mem}, nil
-}
-
-// Close unmaps the file. Bytes is not to be read after it.
-func (s *Shared) Close() error { return unix.Munmap(s.Bytes) }
-
-// Journal is a Shared file of entries that its node adds and others read: noting costs neither
+// Journal is a file of entries that its node adds and others read, mapped into the memory of all of
+// them: what one wrote the others read at once, it outlives kill -9, and noting costs neither
 // a lock nor a call of the system. It is as long as it was made; entries that find it full are
 // only counted. E holds no pointers. All methods but Close are safe for concurrent use by all
 // processes.
 type Journal[E any] struct {
-	*Shared
+	Path  string
+	bytes []byte
 	begun *uint64 // entries that were begun, which the file begins with
 	slots []slot[E]
 }
@@ -75,35 +31,43 @@ type slot[E any] struct {
 
 const journalHead = 8
 
-// MakeJournal makes the file, with room for n entries, and opens it.
+// MakeJournal makes the file, with room for n entries, and opens it. It is an error if the file exists.
 func MakeJournal[E any](path string, n int) (*Journal[E], error) {
 	if n < 1 {
 		return nil, fmt.Errorf("%s: no room for an entry: %d", path, n)
 	}
-	s, err := MakeShared(path, journalHead+n*int(unsafe.Sizeof(slot[E]{})))
-	if err != nil {
-		return nil, err
-	}
-	return journalIn[E](s), nil
+	return mapJournal[E](path, os.O_CREATE|os.O_EXCL, int64(n))
 }
 
 // OpenJournal opens a file that MakeJournal made.
-func OpenJournal[E any](path string) (*Journal[E], error) {
-	s, err := OpenShared(path)
+func OpenJournal[E any](path string) (*Journal[E], error) { return mapJournal[E](path, 0, 0) }
+
+func mapJournal[E any](path string, how int, n int64) (*Journal[E], error) {
+	f, err := os.OpenFile(path, os.O_RDWR|how, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if size := int(unsafe.Sizeof(slot[E]{})); len(s.Bytes) < journalHead+size || (len(s.Bytes)-journalHead)%size != 0 {
-		err := fmt.Errorf("%s: %d bytes, not of entries of %d", path, len(s.Bytes), size)
-		return nil, errors.Join(err, s.Close())
+	defer f.Close()
+	each := int64(unsafe.Sizeof(slot[E]{}))
+	if n > 0 {
+		err = f.Truncate(journalHead + n*each)
 	}
-	return journalIn[E](s), nil
+	info, err2 := f.Stat()
+	if err := errors.Join(err, err2); err != nil {
+		return nil, err
+	}
+	if n = (info.Size() - journalHead) / each; n < 1 || info.Size() != journalHead+n*each {
+		return nil, fmt.Errorf("%s: %d bytes, not of entries of %d", path, info.Size(), each)
+	}
+	mem, err := unix.Mmap(int(f.Fd()), 0, int(info.Size()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("%s: mmap of %d bytes: %w", path, info.Size(), err)
+	}
+	return &Journal[E]{path, mem, (*uint64)(unsafe.Pointer(&mem[0])), unsafe.Slice((*slot[E])(unsafe.Pointer(&mem[journalHead])), n)}, nil
 }
 
-func journalIn[E any](s *Shared) *Journal[E] {
-	n := (len(s.Bytes) - journalHead) / int(unsafe.Sizeof(slot[E]{}))
-	return &Journal[E]{s, (*uint64)(unsafe.Pointer(&s.Bytes[0])), unsafe.Slice((*slot[E])(unsafe.Pointer(&s.Bytes[journalHead])), n)}
-}
+// Close unmaps the file. Nothing is to be read after it.
+func (j *Journal[E]) Close() error { return unix.Munmap(j.bytes) }
 
 // Note adds e. It never blocks.
 func (j *Journal[E]) Note(e E) {

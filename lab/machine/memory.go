@@ -4,12 +4,11 @@ package machine
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"os"
 	"runtime"
 	"strconv"
-	"sync"
+	"syscall"
 	"time"
 )
 
@@ -29,54 +28,24 @@ func RSS(pid int) uint64 {
 	return (resident - min(resident, shared)) * uint64(os.Getpagesize())
 }
 
+// Live is Heap once what nobody uses any more is collected.
+func Live() uint64 {
+	runtime.GC()
+	runtime.GC() // what finalizers and pools held on to
+	return Heap()
+}
+
+// Processor is the processor time that this process has used.
+func Processor() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // of this process: it has no reason to fail
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
 // Heap is what is allocated on the heap of this process, what waits to be collected
 // included.
 func Heap() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
-}
-
-// Peaks keeps the highest figure that each process reached.
-type Peaks struct {
-	mu  sync.Mutex
-	max map[string]uint64
-}
-
-// Note takes a figure.
-func (p *Peaks) Note(id string, bytes uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.max == nil {
-		p.max = map[string]uint64{}
-	}
-	p.max[id] = max(p.max[id], bytes)
-}
-
-// Highest is the highest figure of all, and whose it was.
-func (p *Peaks) Highest() (id string, bytes uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i, b := range p.max {
-		if b > bytes {
-			id, bytes = i, b
-		}
-	}
-	return id, bytes
-}
-
-// Watch notes the resident memory of a process so often, until it or ctx ends.
-func Watch[R any](ctx context.Context, p *Process[R], every time.Duration, to *Peaks) {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		to.Note(p.ID, p.RSS())
-		select {
-		case <-tick.C:
-		case <-p.done:
-			return
-		case <-ctx.Done():
-			return
-		}
-	}
 }

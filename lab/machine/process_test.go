@@ -3,7 +3,6 @@
 package machine
 
 import (
-	"context"
 	"syscall"
 	"testing"
 	"time"
@@ -56,22 +55,6 @@ func TestAPlacesEndEndsItsProcesses(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("it lives on")
 	}
-}
-
-func TestPeaksAreOfEachProcess(t *testing.T) {
-	p := child(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	var peaks Peaks
-	Watch(ctx, p, 10*time.Millisecond, &peaks)
-	id, most := peaks.Highest()
-	require.Equal(t, "child", id)
-	require.Greater(t, most, uint64(1<<20))
-	peaks.Note("other", most+1)
-	peaks.Note("other", 1)
-	id, now := peaks.Highest()
-	require.Equal(t, "other", id)
-	require.Equal(t, most+1, now)
 }
 
 func TestBurnersUseTheProcessorUntilTheyAreEnded(t *testing.T) {

@@ -59,7 +59,6 @@ type crew struct {
 	room     int      // entries of a process
 	slots    []*slot
 	numbers  atomic.Int64 // of orders
-	resident machine.Peaks
 
 	viewing sync.Mutex
 	view    view
@@ -119,7 +118,6 @@ func (c *crew) start(i int) error {
 		return errors.Join(err, book.Close())
 	}
 	s.proc, s.book, s.viewed = p, book, 0
-	go machine.Watch(context.Background(), p.Process, heapEvery, &c.resident) // until it ends
 	return nil
 }
 
@@ -202,7 +200,7 @@ func (c *crew) leaveBy(s *slot, within time.Duration) error {
 	}
 	select {
 	case <-p.Done():
-		if p.Err() != nil && p.isUp() { // one that has not begun may not know the signal yet
+		if _, up := p.Find(tookPart); up && p.Err() != nil { // one that has not begun may not know the signal yet
 			return errors.Join(fmt.Errorf("%s, told to leave: %w", p.ID, p.Err()), c.gone(s))
 		}
 		return c.gone(s)
@@ -251,24 +249,18 @@ func (c *crew) end() {
 }
 
 // process is one node's.
-type process struct {
-	*machine.Process[said]
-}
+type process = machine.Process[said]
 
 func startProcess(at *machine.Place, s settings) (*process, error) {
 	program := ""
 	if (s.Index+s.Life)%2 == 1 {
 		program = s.Former
 	}
-	p, err := machine.StartProgram[said](at, program, fmt.Sprintf("%s.%d", s.id(), s.Life), nodeEnv, s)
-	return &process{p}, err
+	return machine.StartProgram[said](at, program, fmt.Sprintf("%s.%d", s.id(), s.Life), nodeEnv, s)
 }
 
-// isUp reports whether the process takes part.
-func (p *process) isUp() bool {
-	_, ok := p.Find(func(r said) bool { return r.What == isUp })
-	return ok
-}
+// tookPart says of a report that its node takes part.
+func tookPart(r said) bool { return r.What == isUp }
 
 // awaitUp waits until a node takes part, and returns what it said then.
 func (c *crew) awaitUp(ctx context.Context, i int) (said, error) {
@@ -276,7 +268,7 @@ func (c *crew) awaitUp(ctx context.Context, i int) (said, error) {
 	if p == nil {
 		return said{}, fmt.Errorf("node-%d has no process", i)
 	}
-	return p.Await(ctx, patience+10*time.Second, isUp, func(r said) bool { return r.What == isUp })
+	return p.Await(ctx, patience+10*time.Second, isUp, tookPart)
 }
 
 // up starts nodes, and waits until all take part.

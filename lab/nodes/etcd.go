@@ -41,11 +41,11 @@ func openEtcd(_ context.Context, url string) (c Client, err error) {
 	}
 	store, err := etcd.New(client)
 	if err != nil {
-		return c, errors.Join(err, client.Close())
+		return c, err
 	}
 	entities, err := etcdstore.New(client, store)
 	if err != nil {
-		return c, errors.Join(err, client.Close())
+		return c, err
 	}
 	write := func(ctx context.Context, o lease.Ownership, name int, text string) (bool, error) {
 		var condition []clientv3.Cmp
@@ -62,7 +62,7 @@ func openEtcd(_ context.Context, url string) (c Client, err error) {
 		}
 		return text, err
 	}
-	return Client{Leases: store, Entities: entities, Write: write, Read: read}, nil
+	return Client{Leases: store, Entities: entities, Write: write, Read: read, Close: client.Close}, nil
 }
 
 // etcdServers are an etcd of three members.

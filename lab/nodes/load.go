@@ -11,7 +11,6 @@ import (
 	"regexp"
 	"runtime"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -294,13 +293,9 @@ func (n *node) inquire(l letter, within time.Duration) (receipt, error) {
 
 // weigh takes what the node needs.
 func (n *node) weigh() weight {
-	runtime.GC()
-	runtime.GC() // what finalizers and pools held on to
-	w := weight{Heap: machine.Heap(), RSS: machine.RSS(os.Getpid()), Goroutines: runtime.NumGoroutine(), Active: int(n.active.Load()), Counted: map[string]int64{}}
-	var used syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &used) // of this process: it has no reason to fail
-	w.CPU = time.Duration(used.Utime.Nano() + used.Stime.Nano())
-	files, _ := os.ReadDir("/proc/self/fd") // likewise
+	w := weight{Heap: machine.Live(), RSS: machine.RSS(os.Getpid()), Goroutines: runtime.NumGoroutine(), CPU: machine.Processor(),
+		Active: int(n.active.Load()), Counted: map[string]int64{}}
+	files, _ := os.ReadDir("/proc/self/fd") // of this process: it has no reason to fail
 	w.Files, w.Sessions = len(files), n.witness.sessions()
 	for _, m := range n.managers {
 		s := m.Status()

@@ -284,15 +284,14 @@ func (x *moving) judge(ctx context.Context, run span) {
 
 // holdHeap holds what was on the heap of each process at any time to a bound.
 func (c *crew) holdHeap(what string, most float64) {
-	var highest uint64
+	var heap, resident uint64
 	for _, s := range c.slots {
 		if p := s.current(); p != nil {
 			for _, r := range p.Said() {
-				highest = max(highest, r.Heap)
+				heap, resident = max(heap, r.Heap), max(resident, r.RSS)
 			}
 		}
 	}
-	_, rss := c.resident.Highest()
-	c.Figure(what+"resident memory of a process, at most", "%.0f MiB", mib(rss))
-	c.AtMost(what+"heap of a process at any time", mib(highest), most, " MiB")
+	c.Figure(what+"resident memory of a process, at most", "%.0f MiB", mib(resident))
+	c.AtMost(what+"heap of a process at any time", mib(heap), most, " MiB")
 }

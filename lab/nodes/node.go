@@ -110,7 +110,7 @@ func runNode(arg string, stores []Store) error {
 		close(up)
 		n.say(said{What: isUp, Owner: n.keeper.Owner(), Weight: &n.empty})
 		for range time.Tick(heapEvery) {
-			n.say(said{What: hasHeap, Heap: machine.Heap()})
+			n.say(said{What: hasHeap, Heap: machine.Heap(), RSS: machine.RSS(os.Getpid())})
 		}
 	}()
 	orders := make(chan order)

@@ -19,8 +19,7 @@ import (
 
 // earlySQLite has sessions that end 1.2 s before what their holders are told.
 var earlySQLite = Store{Name: "early", Start: startSQLite, Open: func(ctx context.Context, path string) (Client, error) {
-	c, _, err := connectSQLiteOver(ctx, path, func(s *sqlite.Store) lease.Store { return early{s} })
-	return c, err
+	return openSQLiteOver(ctx, path, func(s *sqlite.Store) lease.Store { return early{s} })
 }}
 
 const tooEarly = 1200 * time.Millisecond

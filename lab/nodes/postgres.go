@@ -29,34 +29,26 @@ func postgresURL(addresses []string) string {
 		"/postgres?sslmode=disable&connect_timeout=2&target_session_attrs=read-write" + bounds
 }
 
-// openPostgres makes a node's connections, which end with its process.
-func openPostgres(ctx context.Context, url string) (Client, error) {
-	c, _, err := connectPostgres(ctx, url)
-	return c, err
-}
-
-// connectPostgres makes one pool for leases alone, as docs/postgres.md advises, and one for what a
-// node writes.
-func connectPostgres(ctx context.Context, url string) (c Client, end func() error, err error) {
+// openPostgres makes a node's connections: one pool for leases alone, as docs/postgres.md advises, and
+// one for what a node writes.
+func openPostgres(ctx context.Context, url string) (c Client, err error) {
 	pool, err := pgxpool.New(ctx, url)
 	if err != nil {
-		return c, nil, err
+		return c, err
 	}
 	data, err := pgxpool.New(ctx, url)
 	if err != nil {
-		pool.Close()
-		return c, nil, err
+		return c, err
 	}
-	end = func() error { pool.Close(); data.Close(); return nil }
 	store, err := postgres.New(pool, postgres.WithListener(func(ctx context.Context) (*pgx.Conn, error) {
 		return pgx.ConnectConfig(ctx, pool.Config().ConnConfig)
 	}))
 	if err != nil {
-		return c, nil, errors.Join(err, end())
+		return c, err
 	}
 	remembered, err := entities.New(data, store)
 	if err != nil {
-		return c, nil, errors.Join(err, end())
+		return c, err
 	}
 	write := func(ctx context.Context, o lease.Ownership, name int, text string) (bool, error) {
 		err := pgx.BeginFunc(ctx, data, func(tx pgx.Tx) error {
@@ -77,7 +69,7 @@ func connectPostgres(ctx context.Context, url string) (c Client, end func() erro
 		err = data.QueryRow(ctx, "SELECT coalesce((SELECT text FROM torture_write WHERE name = $1 ORDER BY position DESC LIMIT 1), '')", name).Scan(&text)
 		return text, err
 	}
-	return Client{Leases: store, Entities: remembered, Write: write, Read: read}, end, nil
+	return Client{Leases: store, Entities: remembered, Write: write, Read: read, Close: func() error { pool.Close(); data.Close(); return nil }}, nil
 }
 
 // The fenced journal. The last position of a name is a row that each write to it locks until its

@@ -9,10 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/holdfast-go/holdfast/backends/postgres"
+	"github.com/holdfast-go/holdfast/backends/open"
 	"github.com/holdfast-go/holdfast/backends/postgres/postgrestest"
+	_ "github.com/holdfast-go/holdfast/backends/postgres/register" // its URLs
 )
 
 // servers are a primary and its synchronous standby.
@@ -44,19 +43,11 @@ func startPostgres(ctx context.Context, _ int) (_ Servers, err error) {
 
 // migrate makes the tables, of the leases and of the journal.
 func (s *servers) migrate(ctx context.Context) error {
-	pool, err := pgxpool.New(ctx, s.both[0].URL())
+	_, closeStore, err := open.Open(ctx, s.both[0].URL()+"&holdfast_migrate=true")
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	store, err := postgres.New(pool)
-	if err != nil {
-		return err
-	}
-	if err := store.Migrate(ctx); err != nil {
-		return err
-	}
-	return s.both[0].Exec(ctx, postgresTables)
+	return errors.Join(closeStore(), s.both[0].Exec(ctx, postgresTables))
 }
 
 func (s *servers) String() string {

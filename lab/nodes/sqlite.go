@@ -25,21 +25,13 @@ var overSQLite = Store{Name: "sqlite", Start: startSQLite, Open: openSQLite}
 // filePatience is how long a node tries to open the file while others have it locked.
 const filePatience = 50 * time.Second
 
-// openSQLite makes a node's connections, which end with its process.
+// openSQLite makes a node's connections.
 func openSQLite(ctx context.Context, path string) (Client, error) {
-	c, _, err := connectSQLite(ctx, path)
-	return c, err
+	return openSQLiteOver(ctx, path, func(s *sqlite.Store) lease.Store { return s })
 }
 
-// connectSQLite makes the connections of the store, and those by which a node writes.
-func connectSQLite(ctx context.Context, path string) (c Client, end func() error, err error) {
-	return connectSQLiteOver(ctx, path, func(s *sqlite.Store) lease.Store { return s })
-}
-
-// connectSQLiteOver is connectSQLite with another store over that of the file.
-func connectSQLiteOver(
-	ctx context.Context, path string, over func(*sqlite.Store) lease.Store,
-) (c Client, end func() error, err error) {
+// openSQLiteOver is openSQLite with another store over that of the file.
+func openSQLiteOver(ctx context.Context, path string, over func(*sqlite.Store) lease.Store) (c Client, err error) {
 	ctx, cancel := context.WithTimeout(ctx, filePatience)
 	defer cancel()
 	var store *sqlite.Store
@@ -49,12 +41,12 @@ func connectSQLiteOver(
 			break
 		}
 		if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) { // nothing that passes with a lock
-			return c, nil, err
+			return c, err
 		}
 	}
 	db, err := openDB(path)
 	if err != nil {
-		return c, nil, errors.Join(err, store.Close())
+		return c, err
 	}
 	write := func(ctx context.Context, o lease.Ownership, name int, text string) (bool, error) {
 		tx, err := db.BeginTx(ctx, nil)
@@ -79,8 +71,7 @@ func connectSQLiteOver(
 		err = db.QueryRowContext(ctx, "SELECT coalesce((SELECT text FROM torture_write WHERE name = ? ORDER BY rowid DESC LIMIT 1), '')", name).Scan(&text)
 		return text, err
 	}
-	end = func() error { return errors.Join(db.Close(), store.Close()) }
-	return Client{Leases: over(store), Write: write, Read: read}, end, nil
+	return Client{Leases: over(store), Write: write, Read: read, Close: func() error { return errors.Join(db.Close(), store.Close()) }}, nil
 }
 
 const sqliteWrite = "INSERT INTO torture_write (name, text) VALUES (?, ?)"

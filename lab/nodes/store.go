@@ -54,6 +54,8 @@ type Client struct {
 	Write func(ctx context.Context, o lease.Ownership, name int, text string) (bool, error)
 	// Read is the last text in the journal of name; empty if there is none.
 	Read func(ctx context.Context, name int) (string, error)
+	// Close ends the connections. Those of a node end with its process.
+	Close func() error
 }
 
 // History is what was ever written.

@@ -35,13 +35,13 @@ func each(t *testing.T, f func(t *testing.T, s Servers)) {
 // connected is a node's connection, until the test ends.
 func connected(t *testing.T, s Servers) Client {
 	t.Helper()
-	connect := connectPostgres
+	open := openPostgres
 	if len(s.Addresses()) == 0 {
-		connect = connectSQLite
+		open = openSQLite
 	}
-	c, end, err := connect(t.Context(), s.URL(s.Addresses()))
+	c, err := open(t.Context(), s.URL(s.Addresses()))
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, end()) })
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	return c
 }
 

@@ -179,7 +179,8 @@ type said struct {
 	Took   time.Duration
 	Owner  lease.Owner // isUp
 	Weight *weight     // isUp: before anything was hosted; doWeigh
-	Heap   uint64      // hasHeap: what is allocated
+	Heap   uint64      // hasHeap: what is allocated, and
+	RSS    uint64      // what is resident
 	Err    string      // how it failed
 
 	Setback bool // doHealth: the Keeper's, and of the singletons, is lease.ErrSetback
