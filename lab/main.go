@@ -34,13 +34,23 @@ import (
 )
 
 func main() {
-	if filepath.Base(os.Args[0]) == checks.LaneName {
-		fail(checks.Lane())
+	passed := false
+	if err := scene.Try(func() { passed = carryOut() }); err != nil {
+		fmt.Fprintln(os.Stderr, "lab:", err)
+		os.Exit(2)
 	}
-	root, err := filepath.Abs("..")
-	fail(err)
-	run, err := checks.New(root, os.Stdout)
-	fail(err)
+	if !passed {
+		os.Exit(1)
+	}
+}
+
+// carryOut runs what the arguments say, and reports whether it passed.
+func carryOut() (passed bool) {
+	if filepath.Base(os.Args[0]) == checks.LaneName {
+		scene.Check(checks.Lane())
+	}
+	root := scene.Must(filepath.Abs(".."))
+	run := checks.New(root, os.Stdout)
 	defer run.Close()
 	command, args := "", []string(nil)
 	if len(os.Args) > 1 {
@@ -49,41 +59,31 @@ func main() {
 	flags := flag.NewFlagSet("lab "+command, flag.ExitOnError)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	passed := false
+	passed = true
 	switch command {
 	case "commit":
 		_ = flags.Parse(args)
-		lanes, err := run.Commit()
-		fail(err)
-		passed = run.Lanes(ctx, lanes...)
+		passed = run.Lanes(ctx, run.Commit()...)
 	case "all":
 		_ = flags.Parse(args)
-		steps, err := run.Modules()
-		fail(err)
-		passed = run.Lanes(ctx, steps)
+		passed = run.Lanes(ctx, run.Modules())
 	case "nightly":
 		only := flags.String("only", "", "names of steps, separated by commas; empty: all of them")
 		again := flags.Bool("again", false, "also run steps that passed on this commit before")
 		within := flags.Duration("within", 6*time.Hour, "time for all steps together")
 		_ = flags.Parse(args)
-		steps, err := run.Nightly()
-		fail(err)
 		var names []string
 		if *only != "" {
 			names = strings.Split(*only, ",")
 		}
-		passed, err = run.Night(ctx, steps, names, *again, *within)
-		fail(err)
+		passed = run.Night(ctx, run.Nightly(), names, *again, *within)
 	case "planted":
 		only := flags.String("only", "", "regular expression that matches the whole name of each; empty: all")
 		in := flags.String("in", "", "folder in which each changes a file, as backends/postgres")
 		from := flags.String("from", "", "the first, in the order of names")
 		within := flags.Duration("within", 6*time.Minute, "time for each check")
 		_ = flags.Parse(args)
-		bugs, err := planted.Load("planted/bugs")
-		fail(err)
-		bugs, err = planted.Choose(bugs, *only, *in, *from)
-		fail(err)
+		bugs := planted.Choose(planted.Load("planted/bugs"), *only, *in, *from)
 		missed := (&planted.Hunter{Root: root, Within: *within, Out: os.Stdout}).Hunt(ctx, bugs)
 		fmt.Printf("%d of %d planted bugs were found; missed: %v\n", len(bugs)-len(missed), len(bugs), missed)
 		passed = len(missed) == 0
@@ -98,39 +98,25 @@ func main() {
 			names = append(names, args[0])
 		}
 		_ = flags.Parse(args)
-		passed, err = scene.Play(ctx, scenarios, append(names, flags.Args()...), r)
-		fail(err)
+		passed = scene.Must(scene.Play(ctx, scenarios, append(names, flags.Args()...), r))
 	case "simulate":
 		o := simulate.Flags(flags, root)
 		_ = flags.Parse(args)
-		fail(o.Play(ctx))
-		passed = true
+		scene.Check(o.Play(ctx))
 	case "etcd":
 		listen := flags.String("listen", "127.0.0.1:2379", "host:port for clients; port 0 is any that is free")
 		_ = flags.Parse(args)
-		fail(leases.ServeEtcd(ctx, *listen))
-		passed = true
+		scene.Check(leases.ServeEtcd(ctx, *listen))
 	case "list":
-		fail(run.List())
+		run.List()
 		for _, s := range scenarios {
 			fmt.Printf("scenario %-26s %s\n", s.Name, s.About)
 		}
-		passed = true
 	default:
-		fail(fmt.Errorf("%q is no command: commit, all, nightly, run, simulate, etcd, planted or list", command))
+		scene.Check(fmt.Errorf("%q is no command: commit, all, nightly, run, simulate, etcd, planted or list", command))
 	}
-	if !passed {
-		run.Close()
-		os.Exit(1)
-	}
+	return passed
 }
 
 // scenarios are those of this system.
 var scenarios []scene.Scenario
-
-func fail(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "lab:", err)
-		os.Exit(2)
-	}
-}

@@ -1,7 +1,8 @@
 //go:build unix
 
 // Package checks runs the tests of all modules in steps, and judges them: a package of real servers
-// or processes that fails is run again once, unless its failure is one that no load explains.
+// or processes that fails is run again once, unless its failure is one that no load explains. What keeps
+// the checks themselves from running ends them by scene.Check.
 package checks
 
 import (
@@ -20,6 +21,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/holdfast-go/holdfast/lab/scene"
 )
 
 // Run is one run of the checks.
@@ -47,20 +50,12 @@ func (v *Verdict) add(other Verdict) {
 }
 
 // New returns a run of the checks of the repository at root. Close removes its files, but no logs.
-func New(root string, out io.Writer) (*Run, error) {
-	r := &Run{root: root, out: out, logs: filepath.Join(root, ".ci", "logs")}
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	if r.dir, err = os.MkdirTemp("", "holdfast-checks"); err != nil {
-		return nil, err
-	}
-	if r.flags, err = r.output("go", "env", "GOFLAGS"); err != nil {
-		return nil, err
-	}
-	return r, errors.Join(os.MkdirAll(r.logs, 0o755), os.Symlink(self, filepath.Join(r.dir, LaneName)),
-		os.WriteFile(filepath.Join(r.dir, "lock"), nil, 0o600))
+func New(root string, out io.Writer) *Run {
+	r := &Run{root: root, out: out, logs: filepath.Join(root, ".ci", "logs"), dir: scene.Must(os.MkdirTemp("", "holdfast-checks"))}
+	r.flags = r.output("go", "env", "GOFLAGS")
+	scene.Check(errors.Join(os.MkdirAll(r.logs, 0o755), os.Symlink(scene.Must(os.Executable()), filepath.Join(r.dir, LaneName)),
+		os.WriteFile(filepath.Join(r.dir, "lock"), nil, 0o600)))
+	return r
 }
 
 // Close removes the lane.

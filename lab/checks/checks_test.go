@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/lab/scene"
 )
 
 // The test binary is the lane of the steps that the tests run.
@@ -40,10 +42,7 @@ func repository(t *testing.T, tests map[string]string) (*Run, *bytes.Buffer) {
 		}
 	}
 	var out bytes.Buffer
-	r, err := New(root, &out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := New(root, &out)
 	t.Cleanup(r.Close)
 	return r, &out
 }
@@ -158,9 +157,8 @@ func TestNight(t *testing.T) {
 	steps := []Step{step("health"), step("lease")}
 	night := func(want bool, lines int, only []string, again bool, within time.Duration) {
 		t.Helper()
-		good, err := r.Night(t.Context(), steps, only, again, within)
-		if err != nil || good != want {
-			t.Errorf("%v %v, want %v\n%s", good, err, want, out)
+		if good := r.Night(t.Context(), steps, only, again, within); good != want {
+			t.Errorf("%v, want %v\n%s", good, want, out)
 		}
 		report, err := os.ReadFile(filepath.Join(r.logs, "nightly.txt"))
 		if n := strings.Count(string(report), "\n"); err != nil || n != lines {
@@ -173,12 +171,12 @@ func TestNight(t *testing.T) {
 	night(true, 3, nil, false, time.Hour)
 	night(true, 5, nil, true, time.Hour)
 	night(false, 7, nil, true, time.Nanosecond) // no time is left for any
-	if _, err := r.Night(t.Context(), steps, []string{"nothing"}, false, time.Hour); err == nil {
+	if err := scene.Try(func() { r.Night(t.Context(), steps, []string{"nothing"}, false, time.Hour) }); err == nil {
 		t.Error("a step that does not exist")
 	}
 	ended, end := context.WithCancel(t.Context())
 	end() // as by Ctrl-C
-	if good, err := r.Night(ended, steps, nil, true, time.Hour); good || err == nil || r.Lanes(ended, steps) {
+	if err := scene.Try(func() { r.Night(ended, steps, nil, true, time.Hour) }); err == nil || r.Lanes(ended, steps) {
 		t.Error("passed though it was ended")
 	}
 }

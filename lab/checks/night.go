@@ -11,25 +11,24 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/holdfast-go/holdfast/lab/scene"
 )
 
 // Night runs steps in order, for at most within together, and appends a line for each to the report.
 // only names those to run; none: all. A step that passed on this commit is left out unless again is
-// set. It reports whether all that ran passed; an error is that of ctx, too.
-func (r *Run) Night(ctx context.Context, steps []Step, only []string, again bool, within time.Duration) (bool, error) {
+// set. It reports whether all that ran passed, and ends by scene.Check if ctx does.
+func (r *Run) Night(ctx context.Context, steps []Step, only []string, again bool, within time.Duration) bool {
 	for _, name := range only {
 		if !slices.ContainsFunc(steps, func(s Step) bool { return s.Name == name }) {
-			return false, fmt.Errorf("there is no step %q; see the command list", name)
+			scene.Check(fmt.Errorf("there is no step %q; see the command list", name))
 		}
 	}
-	commit, err := r.output("git", "rev-parse", "--short=12", "HEAD")
-	if err != nil {
-		return false, err
-	}
+	commit := r.output("git", "rev-parse", "--short=12", "HEAD")
 	report := filepath.Join(r.logs, "nightly.txt")
 	text, err := os.ReadFile(report)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return false, err
+	if !errors.Is(err, os.ErrNotExist) {
+		scene.Check(err)
 	}
 	passed := passedOn(commit, string(text))
 	night, cancel := context.WithTimeout(ctx, within)
@@ -46,9 +45,7 @@ func (r *Run) Night(ctx context.Context, steps []Step, only []string, again bool
 		} else {
 			v = r.step(night, s)
 		}
-		if ctx.Err() != nil {
-			return false, context.Cause(ctx)
-		}
+		scene.Check(context.Cause(ctx))
 		verdict := "ok"
 		if len(v.Failed) > 0 {
 			verdict, good = "FAILED", false
@@ -60,13 +57,11 @@ func (r *Run) Night(ctx context.Context, steps []Step, only []string, again bool
 		for _, f := range v.Flakes {
 			line += "; FLAKE " + f
 		}
-		if err := appendTo(report, line+"\n"); err != nil {
-			return false, err
-		}
+		scene.Check(appendTo(report, line+"\n"))
 		r.printf("-- %s\n", line)
 	}
 	r.printf("-- report: %s\n", report)
-	return good, nil
+	return good
 }
 
 // passedOn returns the steps whose last line in a report, of this commit, says ok.

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/holdfast-go/holdfast/lab/scene"
 )
 
 // Step is one command of the checks.
@@ -63,12 +65,9 @@ const kit = "^TestConformance$"
 // Commit returns the steps of the commit tier in lanes that run side by side: the root's tests, those of
 // the other modules with the kits of the stores, and the packages on fake time under the race detector.
 // Packages of real servers run one at a time, in whatever lane they are.
-func (r *Run) Commit() ([][]Step, error) {
+func (r *Run) Commit() [][]Step {
 	root := Step{Name: "go test", Module: ".", Go: []string{"test"}, Packages: []string{"./..."}, Limit: 25 * time.Minute}
-	modules, err := r.Modules()
-	if err != nil {
-		return nil, err
-	}
+	modules := r.Modules()
 	for _, k := range kits {
 		if i := slices.IndexFunc(modules, func(m Step) bool { return m.Module == k.Module }); i >= 0 {
 			modules[i].Go = append(modules[i].Go, "-skip", kit) // it runs under the race detector
@@ -76,78 +75,48 @@ func (r *Run) Commit() ([][]Step, error) {
 		k.Name, k.Go, k.Limit = "the kit under -race in "+k.Module, []string{"test", "-race", "-run", kit}, 20*time.Minute
 		modules = append(modules, k)
 	}
-	fakes, err := r.fakePackages()
-	if err != nil {
-		return nil, err
-	}
-	fakes = slices.DeleteFunc(fakes, func(p string) bool { return slices.Contains(single, strings.TrimPrefix(p, "./")) })
+	fakes := slices.DeleteFunc(r.fakePackages(), func(p string) bool { return slices.Contains(single, strings.TrimPrefix(p, "./")) })
 	race := Step{Name: "go test -race on fake time", Module: ".", Go: []string{"test", "-race", "-skip", slowUnderRace},
 		Packages: fakes, Limit: 45 * time.Minute, Low: true}
-	return [][]Step{{root}, modules, {race}}, nil
+	return [][]Step{{root}, modules, {race}}
 }
 
 // Modules returns a step for the tests of each module but the root.
-func (r *Run) Modules() ([]Step, error) {
-	modules, err := r.modules()
-	var steps []Step
-	for _, m := range modules {
+func (r *Run) Modules() (steps []Step) {
+	for _, m := range r.modules() {
 		steps = append(steps, Step{Name: "go test in " + m, Module: m, Go: []string{"test"}, Packages: []string{"./..."}, Limit: 20 * time.Minute})
 	}
-	return steps, err
+	return steps
 }
 
 // modules returns the folders of the other modules that have packages.
-func (r *Run) modules() (modules []string, err error) {
-	out, err := r.output("git", "ls-files", "go.mod", "*/go.mod")
-	for _, file := range strings.Fields(out) {
+func (r *Run) modules() (modules []string) {
+	for _, file := range strings.Fields(r.output("git", "ls-files", "go.mod", "*/go.mod")) {
 		dir := filepath.Dir(file)
-		if dir == "." || strings.Contains(dir, "testdata") {
-			continue
-		}
-		packages, err := r.output("go", "-C", dir, "list", "./...")
-		if err != nil {
-			return nil, err
-		}
-		if packages != "" {
+		if dir != "." && !strings.Contains(dir, "testdata") && r.output("go", "-C", dir, "list", "./...") != "" {
 			modules = append(modules, dir)
 		}
 	}
-	return modules, err
+	return modules
 }
 
-func (r *Run) fakePackages() (packages []string, err error) {
+func (r *Run) fakePackages() []string {
 	return r.rootPackages(func(pkg string) bool { return !Real(pkg) && !slices.Contains(readers, pkg) })
 }
 
 // rootPackages returns those packages of the root module that have tests, as ./lease, and are chosen by their folder.
-func (r *Run) rootPackages(choose func(pkg string) bool) (packages []string, err error) {
-	out, err := r.output("go", "list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}", "./...")
-	for _, dir := range strings.Fields(out) {
-		pkg, err := filepath.Rel(r.root, dir)
-		if err != nil {
-			return nil, err
-		}
-		if choose(pkg) {
+func (r *Run) rootPackages(choose func(pkg string) bool) (packages []string) {
+	for _, dir := range strings.Fields(r.output("go", "list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}", "./...")) {
+		if pkg := scene.Must(filepath.Rel(r.root, dir)); choose(pkg) {
 			packages = append(packages, "./"+pkg)
 		}
 	}
-	return packages, err
+	return packages
 }
 
 // Nightly returns the steps of the nightly tier.
-func (r *Run) Nightly() ([]Step, error) {
-	modules, err := r.modules()
-	if err != nil {
-		return nil, err
-	}
-	fakes, err := r.fakePackages()
-	if err != nil {
-		return nil, err
-	}
-	reals, err := r.rootPackages(Real)
-	if err != nil {
-		return nil, err
-	}
+func (r *Run) Nightly() []Step {
+	reals := r.rootPackages(Real)
 	night := func(name, module string, limit time.Duration, packages []string, args ...string) Step {
 		return Step{Name: name, Module: module, Go: append([]string{"test"}, args...), Packages: packages, Limit: limit, Env: []string{nightly}}
 	}
@@ -155,11 +124,11 @@ func (r *Run) Nightly() ([]Step, error) {
 		return Step{Name: name, Module: "lab", Go: append([]string{"run", ".", "run"}, args...), Limit: limit, Env: []string{nightly}}
 	}
 	steps := []Step{
-		night("draws", ".", 100*time.Minute, fakes),                    // long draws, explorers to their full bounds
+		night("draws", ".", 100*time.Minute, r.fakePackages()),         // long draws, explorers to their full bounds
 		night("servers", ".", 40*time.Minute, reals),                   // conformance on three members, followers stop, leaders die, idle requests
 		night("race", ".", 40*time.Minute, []string{"./..."}, "-race"), // every package of the root
 	}
-	for _, m := range modules {
+	for _, m := range r.modules() {
 		steps = append(steps, night("long-"+m, m, 30*time.Minute, []string{"./..."}),
 			night("race-"+m, m, 30*time.Minute, []string{"./..."}, "-race"))
 	}
@@ -177,26 +146,18 @@ func (r *Run) Nightly() ([]Step, error) {
 	}
 	flakes := night("flakes", ".", 60*time.Minute, reals)
 	flakes.Env, flakes.Rounds = nil, 5
-	return append(steps, flakes), nil
+	return append(steps, flakes)
 }
 
 // nightly is the switch that internal/tier reads.
 const nightly = "HOLDFAST_NIGHTLY=1"
 
 // List prints the steps of both tiers.
-func (r *Run) List() error {
-	lanes, err := r.Commit()
-	if err != nil {
-		return err
-	}
-	night, err := r.Nightly()
-	if err != nil {
-		return err
-	}
+func (r *Run) List() {
 	for _, tier := range []struct {
 		name  string
 		steps []Step
-	}{{"commit", slices.Concat(lanes...)}, {"nightly", night}} {
+	}{{"commit", slices.Concat(r.Commit()...)}, {"nightly", r.Nightly()}} {
 		for _, s := range tier.steps {
 			what := s.Packages
 			if len(what) > 3 {
@@ -205,16 +166,13 @@ func (r *Run) List() error {
 			fmt.Fprintf(r.out, "%-8s %-26s %6v  %s: go %s\n", tier.name, s.Name, s.Limit, s.Module, strings.Join(append(slices.Clone(s.Go), what...), " "))
 		}
 	}
-	return nil
 }
 
 // output returns what a command in the root prints.
-func (r *Run) output(name string, args ...string) (string, error) {
+func (r *Run) output(name string, args ...string) string {
 	cmd := exec.Command(name, args...)
 	cmd.Dir = r.root
 	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("%s %s: %w", name, strings.Join(args, " "), err)
-	}
-	return strings.TrimSpace(string(out)), nil
+	scene.Check(err, name+" "+strings.Join(args, " "))
+	return strings.TrimSpace(string(out))
 }

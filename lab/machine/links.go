@@ -140,11 +140,7 @@ type Way struct {
 func (l *Links) NewWay(server string) (*Way, error) {
 	w := &Way{Link: faultlink.New()}
 	var err error
-	w.proxy, err = faultlink.Listen(func(net.Conn) *faultlink.Link { return w.Link }, func(ctx context.Context) (net.Conn, error) {
-		network, to := Network(server)
-		d := net.Dialer{Timeout: 2 * time.Second}
-		return d.DialContext(ctx, network, to)
-	})
+	w.proxy, err = faultlink.Listen(func(net.Conn) *faultlink.Link { return w.Link }, DialTo(server))
 	if err != nil {
 		return nil, err
 	}
@@ -153,12 +149,16 @@ func (l *Links) NewWay(server string) (*Way, error) {
 	return w, nil
 }
 
-// Network splits an address as net.Dial wants it: of "unix:///path" the socket, else of TCP.
-func Network(address string) (network, to string) {
-	if path, ok := strings.CutPrefix(address, "unix://"); ok {
-		return "unix", path
+// DialTo returns what connects to a server, "unix:///path" or "host:port".
+func DialTo(server string) func(context.Context) (net.Conn, error) {
+	network, to := "tcp", server
+	if path, ok := strings.CutPrefix(server, "unix://"); ok {
+		network, to = "unix", path
 	}
-	return "tcp", address
+	return func(ctx context.Context) (net.Conn, error) {
+		d := net.Dialer{Timeout: 2 * time.Second}
+		return d.DialContext(ctx, network, to)
+	}
 }
 
 // FreePort finds a port of the loopback device that is free, below those that the

@@ -5,10 +5,9 @@ package nodes
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"sync"
 
+	"github.com/holdfast-go/holdfast/internal/faultlink"
 	"github.com/holdfast-go/holdfast/lab/machine"
 )
 
@@ -57,8 +56,7 @@ func newNetwork(servers []string, n int, proxied bool) (network, error) {
 type namespaces struct {
 	hub    *machine.Place
 	places []*machine.Place
-	ports  []net.Listener // to the store, in the hub
-	all    sync.WaitGroup
+	ports  []*faultlink.Proxy // to the store, in the hub
 }
 
 const (
@@ -100,8 +98,8 @@ func newNamespaces(servers []string, n int) (s *namespaces, err error) {
 		if err != nil {
 			return s, err
 		}
-		s.ports = append(s.ports, ln)
-		s.all.Go(func() { s.forward(ln, server) })
+		link := faultlink.New() // without faults
+		s.ports = append(s.ports, faultlink.On(ln, func(net.Conn) *faultlink.Link { return link }, machine.DialTo(server)))
 	}
 	return s, nil
 }
@@ -129,32 +127,6 @@ func (s *namespaces) addNode(i, n int) error {
 	return p.IP(setUp...)
 }
 
-// forward carries connections of nodes to a server.
-func (s *namespaces) forward(ln net.Listener, server string) {
-	for {
-		conn, err := ln.Accept()
-		if err != nil {
-			return // closed: nothing else ends a listener here
-		}
-		s.all.Go(func() {
-			defer conn.Close()
-			network, to := machine.Network(server)
-			member, err := net.Dial(network, to)
-			if err != nil {
-				return
-			}
-			defer member.Close()
-			both := make(chan struct{}, 2)
-			go func() { _, _ = io.Copy(member, conn); both <- struct{}{} }()
-			go func() { _, _ = io.Copy(conn, member); both <- struct{}{} }()
-			<-both
-			conn.Close()
-			member.Close()
-			<-both
-		})
-	}
-}
-
 func (s *namespaces) String() string { return "network namespaces, a bridge between them" }
 
 func (s *namespaces) place(i int) *machine.Place { return s.places[i] }
@@ -164,8 +136,8 @@ func (s *namespaces) host(i int) (string, int) { return nodeIP(i), nodePort }
 func (s *namespaces) dials(int) map[string]string { return nil }
 
 func (s *namespaces) endpoints(int) (all []string) {
-	for _, ln := range s.ports {
-		all = append(all, ln.Addr().String())
+	for _, p := range s.ports {
+		all = append(all, p.Addr())
 	}
 	return all
 }
@@ -204,8 +176,8 @@ func (s *namespaces) store(i int, requests, replies machine.Shape) error {
 }
 
 func (s *namespaces) close() error {
-	for _, ln := range s.ports {
-		ln.Close()
+	for _, p := range s.ports {
+		p.Close()
 	}
 	for _, p := range s.places {
 		p.End()

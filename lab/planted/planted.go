@@ -29,6 +29,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/holdfast-go/holdfast/lab/scene"
 )
 
 // Check is some tests of a package.
@@ -48,17 +50,13 @@ type Bug struct {
 var changed = regexp.MustCompile(`(?m)^\+\+\+ b/(\S+)`)
 
 // Load reads the bugs of a folder.
-func Load(dir string) (bugs []Bug, err error) {
-	files, err := filepath.Glob(filepath.Join(dir, "*.patch"))
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return nil, err
-		}
+func Load(dir string) (bugs []Bug) {
+	for _, file := range scene.Must(filepath.Glob(filepath.Join(dir, "*.patch"))) {
+		text := scene.Must(os.ReadFile(file))
 		b := Bug{Name: strings.TrimSuffix(filepath.Base(file), ".patch")}
 		header, _, ok := bytes.Cut(text, []byte("\n--- a/"))
 		if !ok {
-			return nil, fmt.Errorf("%s: there is no diff", file)
+			scene.Check(fmt.Errorf("%s: there is no diff", file))
 		}
 		b.patch = text[len(header)+1:]
 		for _, m := range changed.FindAllSubmatch(b.patch, -1) {
@@ -75,21 +73,18 @@ func Load(dir string) (bugs []Bug, err error) {
 			case "Spared-by":
 				b.SparedBy = &Check{pkg, run}
 			default:
-				return nil, fmt.Errorf("%s: a header is What, Found-by or Spared-by, not %q", file, line)
+				scene.Check(fmt.Errorf("%s: a header is What, Found-by or Spared-by, not %q", file, line))
 			}
 		}
 		bugs = append(bugs, b)
 	}
-	return bugs, err
+	return bugs
 }
 
 // Choose returns the bugs whose whole name matches only, that change a file in the folder in, from the
 // one named from on; an empty string chooses all. To choose none is an error.
-func Choose(bugs []Bug, only, in, from string) (chosen []Bug, err error) {
-	name, err := regexp.Compile("^(?:" + only + ")$")
-	if err != nil {
-		return nil, fmt.Errorf("-only: %w", err)
-	}
+func Choose(bugs []Bug, only, in, from string) (chosen []Bug) {
+	name := scene.Must(regexp.Compile("^(?:" + only + ")$"))
 	for _, b := range bugs {
 		inside := slices.ContainsFunc(b.Files, func(f string) bool { return in == "" || strings.HasPrefix(f, strings.TrimSuffix(in, "/")+"/") })
 		if b.Name >= from && inside && (only == "" || name.MatchString(b.Name)) {
@@ -97,35 +92,28 @@ func Choose(bugs []Bug, only, in, from string) (chosen []Bug, err error) {
 		}
 	}
 	if len(chosen) == 0 {
-		return nil, fmt.Errorf("no planted bug is chosen by -only %q -in %q -from %q", only, in, from)
+		scene.Check(fmt.Errorf("no planted bug is chosen by -only %q -in %q -from %q", only, in, from))
 	}
-	return chosen, nil
+	return chosen
 }
 
 // Plant writes the files that the bug changes, as they are with it, into dir, and returns their paths
 // there by the path below root.
-func (b Bug) Plant(root, dir string) (map[string]string, error) {
+func (b Bug) Plant(root, dir string) map[string]string {
 	planted := map[string]string{}
 	for _, file := range b.Files {
 		planted[file] = filepath.Join(dir, file)
-		text, err := os.ReadFile(filepath.Join(root, file))
-		if err == nil {
-			err = os.MkdirAll(filepath.Dir(planted[file]), 0o755)
-		}
-		if err == nil {
-			err = os.WriteFile(planted[file], text, 0o644)
-		}
-		if err != nil {
-			return nil, err
-		}
+		text := scene.Must(os.ReadFile(filepath.Join(root, file)))
+		scene.Check(os.MkdirAll(filepath.Dir(planted[file]), 0o755))
+		scene.Check(os.WriteFile(planted[file], text, 0o644))
 	}
 	cmd := exec.Command("git", "apply", "--whitespace=nowarn", "-")
 	cmd.Dir, cmd.Stdin = dir, bytes.NewReader(b.patch)
 	cmd.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir)) // dir is in no repository
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("%s does not apply: %s", b.Name, bytes.TrimSpace(out))
+		scene.Check(fmt.Errorf("%s does not apply: %s", b.Name, bytes.TrimSpace(out)))
 	}
-	return planted, nil
+	return planted
 }
 
 // Hunter runs checks with bugs planted.
@@ -145,9 +133,8 @@ func (h *Hunter) Hunt(ctx context.Context, bugs []Bug) (missed []string) {
 	h.passed = map[Check]bool{}
 	for i, b := range bugs {
 		began := time.Now()
-		by, err := h.find(ctx, b)
-		verdict := fmt.Sprintf("found by %s", by)
-		if err != nil {
+		verdict := ""
+		if err := scene.Try(func() { verdict = "found by " + h.find(ctx, b) }); err != nil {
 			verdict = err.Error()
 			missed = append(missed, b.Name)
 		}
@@ -156,38 +143,29 @@ func (h *Hunter) Hunt(ctx context.Context, bugs []Bug) (missed []string) {
 	return missed
 }
 
-func (h *Hunter) find(ctx context.Context, b Bug) (by string, err error) {
-	if ctx.Err() != nil {
-		return "", context.Cause(ctx)
-	}
-	dir, err := os.MkdirTemp("", "holdfast-planted")
-	if err != nil {
-		return "", err
-	}
+func (h *Hunter) find(ctx context.Context, b Bug) (by string) {
+	scene.Check(context.Cause(ctx))
+	dir := scene.Must(os.MkdirTemp("", "holdfast-planted"))
 	defer os.RemoveAll(dir)
-	planted, err := b.Plant(h.Root, dir)
-	if err != nil {
-		return "", err
-	}
+	planted := b.Plant(h.Root, dir)
 	if b.SparedBy != nil {
-		if failed, err := h.run(ctx, *b.SparedBy, dir, planted); err != nil || failed != "" {
-			return "", fmt.Errorf("a breakage, and no bug: %s fails: %s %v", b.SparedBy, failed, err)
+		if failed := h.run(ctx, *b.SparedBy, dir, planted); failed != "" {
+			scene.Check(fmt.Errorf("a breakage, and no bug: %s fails: %s", b.SparedBy, failed))
 		}
 	}
 	for _, c := range slices.Repeat(b.FoundBy, rounds) {
 		if !h.passed[c] {
-			if failed, err := h.run(ctx, c, dir, nil); err != nil || failed != "" {
-				return "", fmt.Errorf("%s fails with nothing planted: %s %v", c, failed, err)
+			if failed := h.run(ctx, c, dir, nil); failed != "" {
+				scene.Check(fmt.Errorf("%s fails with nothing planted: %s", c, failed))
 			}
 			h.passed[c] = true
 		}
-		if failed, err := h.run(ctx, c, dir, planted); err != nil {
-			return "", err
-		} else if failed != "" {
-			return fmt.Sprintf("%s: %s", c, failed), nil
+		if failed := h.run(ctx, c, dir, planted); failed != "" {
+			return fmt.Sprintf("%s: %s", c, failed)
 		}
 	}
-	return "", errors.New("NOT FOUND")
+	scene.Check(errors.New("NOT FOUND"))
+	return ""
 }
 
 var (
@@ -197,24 +175,19 @@ var (
 
 // run builds and runs a check with planted files in place of the source. failed says which test
 // fails, and is empty if all pass.
-func (h *Hunter) run(ctx context.Context, c Check, dir string, planted map[string]string) (failed string, err error) {
+func (h *Hunter) run(ctx context.Context, c Check, dir string, planted map[string]string) (failed string) {
 	pkg := filepath.Join(h.Root, c.Package)
 	replace := map[string]string{}
 	for file, path := range planted {
 		replace[filepath.Join(h.Root, file)] = path
 	}
-	overlay, err := json.Marshal(map[string]any{"Replace": replace})
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o644)
-	}
-	if err != nil {
-		return "", err
-	}
+	overlay := scene.Must(json.Marshal(map[string]any{"Replace": replace}))
+	scene.Check(os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o644))
 	bin := filepath.Join(dir, "check.test")
 	build := exec.CommandContext(ctx, "go", "test", "-c", "-trimpath", "-vet=off", "-overlay", filepath.Join(dir, "overlay.json"), "-o", bin, ".")
 	build.Dir = pkg
 	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%s does not compile: %s", c.Package, out)
+		scene.Check(fmt.Errorf("%s does not compile: %s", c.Package, out))
 	}
 	within, cancel := context.WithTimeout(ctx, h.Within)
 	defer cancel()
@@ -225,22 +198,21 @@ func (h *Hunter) run(ctx context.Context, c Check, dir string, planted map[strin
 	cmd.Env = append(os.Environ(), "HOLDFAST_NIGHTLY=1") // explorers to their full bounds, disturbed servers
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
+	scene.Check(context.Cause(ctx))
 	switch {
-	case ctx.Err() != nil:
-		return "", context.Cause(ctx)
 	case within.Err() != nil:
-		return "it hangs", nil
+		return "it hangs"
 	case err == nil && !bytes.Contains(out, []byte("--- PASS: ")):
-		return "", fmt.Errorf("%s: no test ran", c)
+		scene.Check(fmt.Errorf("%s: no test ran", c))
 	case err != nil && !errors.As(err, &exit):
-		return "", err
+		scene.Check(err)
 	case err == nil:
-		return "", nil
+		return ""
 	}
 	if m := failedTest.FindSubmatch(out); m != nil {
-		return string(m[1]), nil
+		return string(m[1])
 	}
-	return "it ends: " + exit.Error(), nil
+	return "it ends: " + exit.Error()
 }
 
 // draws are the flags by which a package's tests make up twice the histories of the commit tier. As

@@ -19,15 +19,17 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/lab/scene"
 )
 
 const root = "../.."
 
 func load(t *testing.T) []Bug {
 	t.Helper()
-	bugs, err := Load("bugs")
-	if err != nil || len(bugs) < 100 {
-		t.Fatalf("%d bugs: %v", len(bugs), err)
+	bugs := Load("bugs")
+	if len(bugs) < 100 {
+		t.Fatalf("%d bugs", len(bugs))
 	}
 	return bugs
 }
@@ -40,8 +42,8 @@ func TestBugsFitTheSource(t *testing.T) {
 	source.config.Importer = importer.ForCompiler(source.set, "gc", func(pkg string) (io.ReadCloser, error) { return os.Open(source.exports[pkg]) })
 	dir := t.TempDir()
 	for _, b := range load(t) {
-		planted, err := b.Plant(root, dir)
-		if err != nil {
+		var planted map[string]string
+		if err := scene.Try(func() { planted = b.Plant(root, dir) }); err != nil {
 			t.Error(err)
 			continue
 		}
@@ -162,16 +164,14 @@ func TestHunt(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	bugs, err := Load(filepath.Join(src, "bugs"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	bugs := Load(filepath.Join(src, "bugs"))
 	for want, c := range map[string][3]string{"found": {"fo.*", "", ""}, "missed nothing unclean": {"", "p", "missed"}, "": {"", "q", ""}} {
 		var names []string
-		chosen, err := Choose(bugs, c[0], c[1], c[2])
-		for _, b := range chosen {
-			names = append(names, b.Name)
-		}
+		err := scene.Try(func() {
+			for _, b := range Choose(bugs, c[0], c[1], c[2]) {
+				names = append(names, b.Name)
+			}
+		})
 		if strings.Join(names, " ") != want || (err == nil) != (want != "") {
 			t.Errorf("%v chose %v: %v", c, names, err)
 		}

@@ -24,11 +24,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/simulate"
+	"github.com/holdfast-go/holdfast/lab/scene"
 )
 
 // Options say which histories are played, and of which repository.
@@ -109,17 +111,10 @@ func (o Options) Play(ctx context.Context) error {
 	if len(chosen) == 0 {
 		return fmt.Errorf("-only %q: no such package; there are %s", o.only, strings.Join(packages(), ", "))
 	}
-	p, err := newPlayer(o)
-	if err != nil {
-		return err
-	}
+	p := newPlayer(o)
 	defer p.close()
 	if o.replay != "" {
-		h, err := parse(o.replay)
-		if err != nil {
-			return fmt.Errorf("-replay: %w", err)
-		}
-		return p.again(ctx, h)
+		return p.again(ctx, scene.Must(parse(o.replay)))
 	}
 	began := time.Now()
 	var failing []history
@@ -129,10 +124,7 @@ func (o Options) Play(ctx context.Context) error {
 		if k == chosen[len(chosen)-1] {
 			n = max(1, o.n-played)
 		}
-		bad, took, err := p.play(ctx, k, n)
-		if err != nil {
-			return err
-		}
+		bad, took := p.play(ctx, k, n)
 		fmt.Printf("%-60s %7d histories, %d failed, %v\n", k, n, len(bad), took.Round(100*time.Millisecond))
 		failing, played = append(failing, bad...), played+n
 	}
@@ -143,21 +135,15 @@ func (o Options) Play(ctx context.Context) error {
 	for i, h := range failing {
 		fmt.Printf("\nFAILED %s seed %d: %s\n", h.kind, h.seed, h.what)
 		if i < mostSmaller && o.smaller > 0 {
-			if err := p.smaller(ctx, &h); err != nil {
-				return err
-			}
+			p.smaller(ctx, &h)
 		}
 		fmt.Printf("  replay: go run -C lab . simulate -replay %s\n", h)
 	}
 	return errors.New("some histories failed")
 }
 
-func newPlayer(o Options) (*player, error) {
-	bin, err := os.MkdirTemp("", "holdfast-simulate")
-	if err != nil {
-		return nil, err
-	}
-	return &player{Options: o, bin: bin, built: map[string]string{}}, nil
+func newPlayer(o Options) *player {
+	return &player{Options: o, bin: scene.Must(os.MkdirTemp("", "holdfast-simulate")), built: map[string]string{}}
 }
 
 // player runs test binaries.
@@ -219,11 +205,8 @@ type result struct {
 }
 
 // test runs the test of k.
-func (p *player) test(ctx context.Context, k kind, args ...string) (result, error) {
-	bin, err := p.build(k.pkg)
-	if err != nil {
-		return result{}, err
-	}
+func (p *player) test(ctx context.Context, k kind, args ...string) result {
+	bin := p.build(k.pkg)
 	ctx, cancel := context.WithTimeout(ctx, patience+time.Minute)
 	defer cancel()
 	// What spins for ever at one moment of fake time must not take all memory with it.
@@ -232,38 +215,37 @@ func (p *player) test(ctx context.Context, k kind, args ...string) (result, erro
 	cmd.Dir = filepath.Join(p.root, k.pkg)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	err = cmd.Run()
+	err := cmd.Run()
 	var exit *exec.ExitError
-	switch {
-	case ctx.Err() != nil:
-		return result{}, context.Cause(ctx)
-	case err != nil && !errors.As(err, &exit):
-		return result{}, err
-	case strings.Contains(out.String(), "no tests to run"):
-		return result{}, fmt.Errorf("%s: there is no such test", k)
+	scene.Check(context.Cause(ctx))
+	if err != nil && !errors.As(err, &exit) {
+		scene.Check(err)
 	}
-	return result{err != nil, out.String()}, nil
+	if strings.Contains(out.String(), "no tests to run") {
+		scene.Check(fmt.Errorf("%s: there is no such test", k))
+	}
+	return result{err != nil, out.String()}
 }
 
 // build makes the test binary of a package, once.
-func (p *player) build(pkg string) (string, error) {
+func (p *player) build(pkg string) string {
 	if bin := p.built[pkg]; bin != "" {
-		return bin, nil
+		return bin
 	}
 	bin := filepath.Join(p.bin, strings.ReplaceAll(pkg, "/", "-"))
 	cmd := exec.Command("go", "test", "-c", "-overlay", p.overlay, "-o", bin, "./"+pkg)
 	cmd.Dir = p.root
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go test -c ./%s: %w\n%s", pkg, err, out)
+		scene.Check(fmt.Errorf("go test -c ./%s: %w\n%s", pkg, err, out))
 	}
 	p.built[pkg] = bin
-	return bin, nil
+	return bin
 }
 
 var failedSeed = regexp.MustCompile(`(?m)^\s*--- FAIL: \S+/seed_(\d+)`)
 
 // play plays n histories of one kind, some in each process, and tells which failed.
-func (p *player) play(ctx context.Context, k kind, n int) (failing []history, took time.Duration, err error) {
+func (p *player) play(ctx context.Context, k kind, n int) (failing []history, took time.Duration) {
 	began := time.Now()
 	each := 200 // histories in one process
 	if k.share > 0.2 || k.pkg == "internal/route" {
@@ -276,16 +258,13 @@ func (p *player) play(ctx context.Context, k kind, n int) (failing []history, to
 	for done := 0; done < n; done += each {
 		count := min(each, n-done)
 		from := first + uint64(done)
-		r, err := p.test(ctx, k, "-"+k.flags()+".first="+strconv.FormatUint(from, 10), "-"+k.flags()+".histories="+strconv.Itoa(count))
-		if err != nil {
-			return nil, 0, err
-		}
+		r := p.test(ctx, k, "-"+k.flags()+".first="+strconv.FormatUint(from, 10), "-"+k.flags()+".histories="+strconv.Itoa(count))
 		if !r.failed {
 			continue
 		}
 		seeds := failedSeed.FindAllStringSubmatchIndex(r.output, -1)
 		if len(seeds) == 0 {
-			return nil, 0, fmt.Errorf("%s, seeds from %d: no history failed, but their process did:\n%s", k, from, tail(r.output, 40))
+			scene.Check(fmt.Errorf("%s, seeds from %d: no history failed, but their process did:\n%s", k, from, tail(r.output, 40)))
 		}
 		for i, at := range seeds {
 			seed, _ := strconv.ParseUint(r.output[at[2]:at[3]], 10, 64)
@@ -296,7 +275,7 @@ func (p *player) play(ctx context.Context, k kind, n int) (failing []history, to
 			failing = append(failing, history{kind: k, seed: seed, what: signature(r.output[at[0]:end])})
 		}
 	}
-	return failing, time.Since(began), nil
+	return failing, time.Since(began)
 }
 
 func tail(s string, lines int) string {
@@ -322,17 +301,14 @@ func signature(output string) string {
 }
 
 // fails repeats a replay until it fails, at most times times.
-func (p *player) fails(ctx context.Context, h history, times int) (result, error) {
+func (p *player) fails(ctx context.Context, h history, times int) result {
 	return p.test(ctx, h.kind, "-"+h.flags()+".seed="+strconv.FormatUint(h.seed, 10), "-"+h.flags()+".without="+h.without,
 		"-test.count="+strconv.Itoa(times), "-test.failfast", "-test.v")
 }
 
 // again replays a history and prints what the test says when it fails.
 func (p *player) again(ctx context.Context, h history) error {
-	r, err := p.fails(ctx, h, p.times)
-	if err != nil {
-		return err
-	}
+	r := p.fails(ctx, h, p.times)
 	if !r.failed {
 		fmt.Printf("%s did not fail, %d times\n", h, p.times)
 		return nil
@@ -356,19 +332,19 @@ var stepsLine = regexp.MustCompile(`(?m)simulate: (\d+) steps`)
 
 // smaller leaves steps out of a failing history while it still fails in the same
 // way, in halves, quarters and so on.
-func (p *player) smaller(ctx context.Context, h *history) error {
+func (p *player) smaller(ctx context.Context, h *history) {
 	ctx, cancel := context.WithTimeout(ctx, p.Options.smaller)
 	defer cancel()
-	r, err := p.fails(ctx, *h, p.times)
-	switch {
-	case ctx.Err() != nil:
+	var r result
+	err := scene.Try(func() { r = p.fails(ctx, *h, p.times) })
+	if ctx.Err() != nil {
 		fmt.Println("  not made smaller: no time left")
-		return nil
-	case err != nil:
-		return err
-	case !r.failed:
+		return
+	}
+	scene.Check(err)
+	if !r.failed {
 		fmt.Printf("  not made smaller: it did not fail again, %d times\n", p.times)
-		return nil
+		return
 	}
 	h.what = signature(lastRun(r.output))
 	total := 0
@@ -392,12 +368,15 @@ func (p *player) smaller(ctx context.Context, h *history) error {
 		tried++
 		smaller := *h
 		smaller.without = simulate.Format(others(total, kept))
-		r, err := p.fails(ctx, smaller, times)
-		return err == nil && r.failed && signature(lastRun(r.output)) == h.what
+		failed := false
+		_ = scene.Try(func() { // the end of ctx
+			r := p.fails(ctx, smaller, times)
+			failed = r.failed && signature(lastRun(r.output)) == h.what
+		})
+		return failed
 	})
 	h.without = simulate.Format(others(total, left))
 	fmt.Printf("  made smaller: %d of %d steps are enough (%d tries, %v)\n", len(left), total, tried, time.Since(began).Round(time.Second))
-	return nil
 }
 
 // reduce leaves out of steps what it can, in ever smaller pieces, so that fails
@@ -407,7 +386,7 @@ func reduce(steps []int, fails func(kept []int) bool) []int {
 		shrunk := false
 		for from := 0; from < len(steps); {
 			to := min(from+size, len(steps))
-			kept := append(append([]int(nil), steps[:from]...), steps[to:]...)
+			kept := slices.Concat(steps[:from], steps[to:])
 			if fails(kept) {
 				steps, shrunk = kept, true
 			} else {
@@ -426,12 +405,8 @@ func reduce(steps []int, fails func(kept []int) bool) []int {
 
 // others are the numbers from 1 to total that are not in kept.
 func others(total int, kept []int) (rest []int) {
-	in := make(map[int]bool, len(kept))
-	for _, n := range kept {
-		in[n] = true
-	}
 	for n := 1; n <= total; n++ {
-		if !in[n] {
+		if !slices.Contains(kept, n) {
 			rest = append(rest, n)
 		}
 	}
