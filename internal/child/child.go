@@ -76,9 +76,9 @@ func (p *Process) Signal(s syscall.Signal) error {
 	return err
 }
 
-const killTimeout = 10 * time.Second
+const killTimeout = 30 * time.Second
 
-// Kill ends the child with SIGKILL, also one that is stopped, and waits for it, for 10 s at most.
+// Kill ends the child with SIGKILL, also one that is stopped, and waits for it, for 30 s at most.
 func (p *Process) Kill() error {
 	if err := p.os.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err

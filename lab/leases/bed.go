@@ -48,7 +48,6 @@ type bed struct {
 	listens bool                 // the first node listens for notifications
 
 	nodes   []*node
-	place   *lab.Place // of processes
 	journal journal
 	names   map[string]time.Duration // that all contend for: how long a holder keeps one; 0: as long as it can
 
@@ -234,9 +233,6 @@ func (b *bed) close() {
 	b.stop()
 	for _, end := range slices.Backward(b.end) {
 		end()
-	}
-	if b.place != nil {
-		b.place.End()
 	}
 	var err error
 	if b.etcd != nil {

@@ -60,7 +60,6 @@ func serverless(ctx context.Context, run *scene.Run) {
 	}
 	b := newBed(ctx, run, onEtcd, functionTTLs[0])
 	defer b.close()
-	b.place = scene.Must(lab.NewPlace(false))
 	f := &functions{bed: b}
 	for i := range functionKeys {
 		f.keys = append(f.keys, fmt.Sprint("key-", i))
@@ -96,7 +95,7 @@ func (f *functions) one(ctx context.Context, rng *rand.Rand) error {
 	key := f.keys[n%functionKeys]
 	set := functionSettings{Process: n, URL: f.member().Direct(), Key: key, Owner: ownerOf(key, rng), Life: leastLife + upTo(rng, mostLife-leastLife),
 		Crash: rng.IntN(10) < crashesOf10, Seed: rng.Uint64()}
-	p := scene.Must(lab.Start[functionCall](f.place, fmt.Sprint("function-", n), childEnv, set))
+	p := scene.Must(lab.Start[functionCall](nil, "", fmt.Sprint("function-", n), childEnv, set))
 	select {
 	case <-p.Done():
 	case <-ctx.Done():

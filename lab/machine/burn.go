@@ -6,6 +6,8 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+
+	"github.com/holdfast-go/holdfast/internal/child"
 )
 
 // burnEnv makes a program that calls Burn use a processor until it is killed.
@@ -22,28 +24,26 @@ func Burn() {
 
 // Burners starts n processes of this program, which must Burn if it IsBurner, and
 // returns what ends them.
-func Burners(at *Place, n int) (end func() error, err error) {
+func Burners(n int) (end func() error, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	var all []*exec.Cmd
-	end = func() error {
-		var errs []error
-		for _, cmd := range all {
-			errs = append(errs, cmd.Process.Kill())
-			_ = cmd.Wait() // says that it was killed
+	var all []*child.Process
+	end = func() (err error) {
+		for _, p := range all {
+			err = errors.Join(err, p.Kill())
 		}
-		all = nil
-		return errors.Join(errs...)
+		return err
 	}
 	for range n {
 		cmd := exec.Command(self)
 		cmd.Env = append(os.Environ(), burnEnv+"=1", "GOMAXPROCS=1")
-		if err := at.Start(cmd); err != nil {
+		p, err := child.Start(cmd)
+		if err != nil {
 			return nil, errors.Join(err, end())
 		}
-		all = append(all, cmd)
+		all = append(all, p)
 	}
 	return end, nil
 }

@@ -2,8 +2,8 @@
 // lab/nodes and lab/leases need to start processes, to stand between them, and to
 // note what they see.
 //
-//   - Place and Process: children that die with their parent, take orders and tell
-//     reports over pipes, and whose memory is measured from outside.
+//   - Process: a child that dies with its parent, takes orders and tells reports over pipes; Place:
+//     a network namespace that it may be in.
 //   - Links: nodes reach each other through the TCP proxies of package faultlink, which delay,
 //     throttle, hold back, cut and count.
 //   - Now and Clock: the machine's one monotonic clock, by which the notes of all

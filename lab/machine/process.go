@@ -3,7 +3,7 @@
 package machine
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,39 +14,29 @@ import (
 	"sync"
 	"syscall"
 	"time"
-)
 
-// Patience is how long the end of a process may take once it was killed.
-const Patience = 30 * time.Second
+	"github.com/holdfast-go/holdfast/internal/child"
+)
 
 // ErrNever: a process did not say something in time.
 var ErrNever = errors.New("did not come")
 
 // Process is a child of this process, which obeys orders on its standard input, one
 // line of JSON each, and tells reports R on its standard output. It dies with this
-// process. Its methods are safe for concurrent use.
+// process. All it said is known once it is Done. Its methods are safe for concurrent use.
 type Process[R any] struct {
 	ID string
-
-	cmd  *exec.Cmd
-	in   io.WriteCloser
-	done chan struct{} // closed once it was waited for
-	err  error         // how it ended; read after done
+	*child.Process
+	in io.WriteCloser
 
 	mu   sync.Mutex
 	said []R
 	news chan struct{} // closed and replaced with every report
 }
 
-// Start starts this program once more at a place, with arg as JSON in the environment
-// variable env.
-func Start[R any](at *Place, id, env string, arg any) (*Process[R], error) {
-	return StartProgram[R](at, "", id, env, arg)
-}
-
-// StartProgram is Start with another program: the file of that path, or this one if it
-// is empty.
-func StartProgram[R any](at *Place, program, id, env string, arg any) (_ *Process[R], err error) {
+// Start starts this program once more, or another if its path is not empty, with arg as JSON in the
+// environment variable env; in the network namespace of a place, unless that is nil.
+func Start[R any](at *Place, program, id, env string, arg any) (_ *Process[R], err error) {
 	if program == "" {
 		if program, err = os.Executable(); err != nil {
 			return nil, err
@@ -56,39 +46,42 @@ func StartProgram[R any](at *Place, program, id, env string, arg any) (_ *Proces
 	if err != nil {
 		return nil, err
 	}
-	p := &Process[R]{ID: id, cmd: exec.Command(program), done: make(chan struct{}), news: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), env+"="+string(text))
-	p.cmd.Stderr = os.Stderr
-	if p.in, err = p.cmd.StdinPipe(); err != nil {
+	cmd := exec.Command(program)
+	if at != nil {
+		cmd = exec.Command("nsenter", "--net="+at.path, program) // which becomes the program
+	}
+	p := &Process[R]{ID: id, news: make(chan struct{})}
+	cmd.Env = append(os.Environ(), env+"="+string(text))
+	cmd.Stdout, cmd.Stderr = &reports[R]{Process: p}, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if p.in, err = cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := at.Start(p.cmd); err != nil {
+	if p.Process, err = child.Start(cmd); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", id, err)
 	}
-	go func() {
-		garbled := p.listen(out)
-		p.err = errors.Join(garbled, p.cmd.Wait())
-		close(p.done)
-	}()
 	return p, nil
 }
 
-// listen keeps what the process says, to its end.
-func (p *Process[R]) listen(from io.Reader) (garbled error) {
-	for lines := bufio.NewReader(from); ; {
-		line, err := lines.ReadBytes('\n')
-		if err != nil {
-			return garbled // a line that was cut off by a kill was no report yet
+// reports is what a process prints. What is no report ends the reading, and is how the process ended.
+type reports[R any] struct {
+	*Process[R]
+	rest []byte // a line that was cut off by a kill is no report
+}
+
+// Write implements io.Writer.
+func (p *reports[R]) Write(b []byte) (int, error) {
+	p.rest = append(p.rest, b...)
+	for {
+		line, rest, whole := bytes.Cut(p.rest, []byte("\n"))
+		if !whole {
+			return len(b), nil
 		}
 		var r R
 		if err := json.Unmarshal(line, &r); err != nil {
-			garbled = errors.Join(garbled, fmt.Errorf("%s said %.100q: %w", p.ID, line, err))
-			continue
+			return 0, fmt.Errorf("%s said %.100q: %w", p.ID, line, err)
 		}
+		p.rest = rest
 		p.mu.Lock()
 		p.said = append(p.said, r)
 		close(p.news)
@@ -140,11 +133,11 @@ func (p *Process[R]) Await(ctx context.Context, within time.Duration, what strin
 			}
 		}
 		if ended {
-			return none, fmt.Errorf("%s ended by itself: %w", p.ID, p.err)
+			return none, fmt.Errorf("%s ended by itself: %w", p.ID, p.Err())
 		}
 		select {
 		case <-news:
-		case <-p.done:
+		case <-p.Done():
 			ended = true // after one more look
 		case <-timeout.C:
 			return none, fmt.Errorf("%s: %q %w within %v", p.ID, what, ErrNever, within)
@@ -154,31 +147,6 @@ func (p *Process[R]) Await(ctx context.Context, within time.Duration, what strin
 	}
 }
 
-// Done is closed when the process is gone, and all it said is known.
-func (p *Process[R]) Done() <-chan struct{} { return p.done }
-
-// Err is how the process ended, once Done is closed.
-func (p *Process[R]) Err() error { return p.err }
-
-// Signal sends the process a signal.
-func (p *Process[R]) Signal(s syscall.Signal) error { return p.cmd.Process.Signal(s) }
-
-// Kill ends the process with SIGKILL, also one that is stopped, and returns when it is
-// gone.
-func (p *Process[R]) Kill() error {
-	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	timeout := time.NewTimer(Patience)
-	defer timeout.Stop()
-	select {
-	case <-p.done:
-		return nil
-	case <-timeout.C:
-		return fmt.Errorf("%s is not gone %v after kill -9", p.ID, Patience)
-	}
-}
-
 // RSS is the memory of the process that is its own, in bytes: what it shares, such as a
 // mapped journal, is not counted. 0: it has ended.
-func (p *Process[R]) RSS() uint64 { return RSS(p.cmd.Process.Pid) }
+func (p *Process[R]) RSS() uint64 { return RSS(p.Pid()) }

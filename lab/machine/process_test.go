@@ -10,22 +10,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func child(t *testing.T) *Process[report] {
-	at, err := NewPlace(false)
+func started(t *testing.T) *Process[report] {
+	p, err := Start[report](nil, "", "child", childEnv, 1)
 	require.NoError(t, err)
-	p, err := Start[report](at, "child", childEnv, 1)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		require.NoError(t, p.Kill())
-		at.End()
-	})
+	t.Cleanup(func() { require.NoError(t, p.Kill()) })
 	_, err = p.Await(t.Context(), 10*time.Second, "up", func(r report) bool { return r.What == "up" && r.Heap > 0 })
 	require.NoError(t, err)
 	return p
 }
 
 func TestAProcessTakesOrdersAndReports(t *testing.T) {
-	p := child(t)
+	p := started(t)
 	require.NoError(t, p.Tell("hello"))
 	_, err := p.Await(t.Context(), 10*time.Second, "its answer", func(r report) bool { return r.What == `"hello"` })
 	require.NoError(t, err)
@@ -36,7 +31,7 @@ func TestAProcessTakesOrdersAndReports(t *testing.T) {
 }
 
 func TestTheEndOfAProcessEndsItsWaiters(t *testing.T) {
-	p := child(t)
+	p := started(t)
 	require.NoError(t, p.Signal(syscall.SIGSTOP)) // one that is stopped can be killed as well
 	go func() { _ = p.Kill() }()
 	_, err := p.Await(t.Context(), 10*time.Second, "more", func(r report) bool { return r.What == "more" })
@@ -44,24 +39,8 @@ func TestTheEndOfAProcessEndsItsWaiters(t *testing.T) {
 	require.Zero(t, p.RSS())
 }
 
-func TestAPlacesEndEndsItsProcesses(t *testing.T) {
-	at, err := NewPlace(false)
-	require.NoError(t, err)
-	p, err := Start[report](at, "child", childEnv, 1)
-	require.NoError(t, err)
-	at.End()
-	select {
-	case <-p.Done():
-	case <-time.After(10 * time.Second):
-		t.Fatal("it lives on")
-	}
-}
-
 func TestBurnersUseTheProcessorUntilTheyAreEnded(t *testing.T) {
-	at, err := NewPlace(false)
-	require.NoError(t, err)
-	defer at.End()
-	end, err := Burners(at, 1)
+	end, err := Burners(1)
 	require.NoError(t, err)
 	require.NoError(t, end())
 }

@@ -256,7 +256,7 @@ func startProcess(at *machine.Place, s settings) (*process, error) {
 	if (s.Index+s.Life)%2 == 1 {
 		program = s.Former
 	}
-	return machine.StartProgram[said](at, program, fmt.Sprintf("%s.%d", s.id(), s.Life), nodeEnv, s)
+	return machine.Start[said](at, program, fmt.Sprintf("%s.%d", s.id(), s.Life), nodeEnv, s)
 }
 
 // tookPart says of a report that its node takes part.

@@ -308,7 +308,7 @@ func (t *torture) pauseNode(ctx context.Context, f fault) {
 
 // starve keeps the processors busy, with twice as many processes.
 func (t *torture) starve(ctx context.Context, f fault) {
-	end := scene.Must(machine.Burners(t.burners, 2*runtime.NumCPU()))
+	end := scene.Must(machine.Burners(2 * runtime.NumCPU()))
 	scene.Check(errors.Join(machine.Pause(ctx, f.For), end()))
 }
 

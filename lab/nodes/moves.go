@@ -149,9 +149,7 @@ func (x *moving) beBusy(ctx context.Context, from time.Duration) {
 		return
 	}
 	scene.Check(machine.Pause(ctx, from-machine.Now()))
-	at := scene.Must(machine.NewPlace(false))
-	defer at.End()
-	end := scene.Must(machine.Burners(at, 4))
+	end := scene.Must(machine.Burners(4))
 	scene.Check(errors.Join(machine.Pause(ctx, x.busy), end()))
 }
 

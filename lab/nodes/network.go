@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os/exec"
 
 	"github.com/holdfast-go/holdfast/internal/faultlink"
 	"github.com/holdfast-go/holdfast/lab/machine"
@@ -15,7 +16,7 @@ import (
 type network interface {
 	// String says what it is made of.
 	String() string
-	// place is where node i is started.
+	// place is the namespace of node i; nil is that of this process.
 	place(i int) *machine.Place
 	// host is where node i listens.
 	host(i int) (string, int)
@@ -77,8 +78,10 @@ func newNamespaces(servers []string, n int) (s *namespaces, err error) {
 			err = errors.Join(err, s.close())
 		}
 	}()
-	if s.hub, err = machine.NewPlace(true); err != nil {
-		s.hub = nil
+	if _, err = exec.LookPath("nsenter"); err != nil {
+		return s, err
+	}
+	if s.hub, err = machine.NewPlace(); err != nil {
 		return s, err
 	}
 	err = s.hub.IP("link set lo up", "link add hub type bridge", "link set hub address "+hubMAC,
@@ -106,7 +109,7 @@ func newNamespaces(servers []string, n int) (s *namespaces, err error) {
 
 // addNode makes the namespace of node i of n, and its cable.
 func (s *namespaces) addNode(i, n int) error {
-	p, err := machine.NewPlace(true)
+	p, err := machine.NewPlace()
 	if err != nil {
 		return err
 	}

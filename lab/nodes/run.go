@@ -42,7 +42,7 @@ func tortureScenario(proxied bool) func(context.Context, *scene.Run) {
 // play is one torture, from the start of the store to the report.
 func play(ctx context.Context, r *scene.Run, o options) *judgement {
 	t := newTorture(ctx, r, o)
-	defer t.close()
+	defer t.end()
 	t.run(ctx)
 	return t.report(ctx)
 }
@@ -73,9 +73,8 @@ type done struct {
 type torture struct {
 	options
 	*crew
-	plan    *plan
-	burners *machine.Place
-	began   time.Duration
+	plan  *plan
+	began time.Duration
 
 	storeOp sync.Mutex // one trouble of the store at a time
 
@@ -91,7 +90,7 @@ type torture struct {
 
 // newTorture starts the store's servers and the nodes.
 func newTorture(ctx context.Context, r *scene.Run, o options) *torture {
-	t := &torture{options: o, burners: scene.Must(machine.NewPlace(false))}
+	t := &torture{options: o}
 	set := settings{TTL: o.ttl, Names: names{Singletons: 2, Shards: 16, Each: 2}, Broken: o.broken,
 		Idle: idle, Remember: true, State: stateSize, Writes: true}
 	t.crew = newCrew(ctx, r, o.nodes+1, 3, func(servers []string) (network, error) {
@@ -110,11 +109,6 @@ func (t *torture) start(i int) {
 		scene.Check(t.crew.start(i))
 		scene.Check(t.slots[i].current().Tell(order{Do: doLoad, Asks: t.rate})) // once it is up
 	}
-}
-
-func (t *torture) close() {
-	t.burners.End()
-	t.crew.end()
 }
 
 // say prints with the time since the run began.

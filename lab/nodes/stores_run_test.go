@@ -110,7 +110,7 @@ func TestLeaksOfNodesAreFoundOut(t *testing.T) {
 // show it.
 func brokenNodes(ctx context.Context, r *scene.Run) map[string]int {
 	t := newTorture(ctx, r, options{length: time.Second, nodes: 2, ttl: 2 * time.Second, rate: 100, broken: true})
-	defer t.close()
+	defer t.end()
 	t.begin(ctx)
 	cut := fault{kind: cutRequests, Shape: machine.Shape{Stall: true}, For: 6 * time.Second}
 	second := cut
