@@ -5,7 +5,6 @@ package leases
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -37,12 +36,10 @@ func openSessions(ctx context.Context, store lease.Store) (all []lease.Session) 
 }
 
 // renewAll renews them in one request.
-func renewAll(ctx context.Context, store lease.Store, all []lease.Session) error {
-	grants, err := store.Renew(ctx, all)
-	for _, g := range grants {
-		err = errors.Join(err, g.Err)
+func renewAll(ctx context.Context, store lease.Store, all []lease.Session) {
+	for _, g := range scene.Must(store.Renew(ctx, all)) {
+		scene.Check(g.Err)
 	}
-	return err
 }
 
 // bloat renews many sessions a million times, and says what that makes of the tables: with autovacuum
@@ -80,7 +77,7 @@ func grow(ctx context.Context, run *scene.Run, what string, vacuum, idle bool, n
 	}
 	began, renewed := time.Now(), 0
 	for renewed < n {
-		scene.Check(renewAll(ctx, node.store, all))
+		renewAll(ctx, node.store, all)
 		renewed += len(all)
 	}
 	took := time.Since(began)
@@ -134,7 +131,7 @@ func beside(ctx context.Context, run *scene.Run, lasts, each, patience time.Dura
 		t.acquired, t.renewed, t.told = map[string][]time.Duration{}, map[string][]time.Duration{}, nil
 		for next, until := time.Now(), time.Now().Add(lasts/sections); next.Before(until); next = next.Add(each) {
 			scene.Check(lab.Pause(ctx, time.Until(next)))
-			took := t.timed(ctx, "renew all sessions", func(ctx context.Context) error { return renewAll(ctx, n.store, all) })
+			took := t.timed(ctx, "renew all sessions", func(ctx context.Context) { renewAll(ctx, n.store, all) })
 			t.renewed["100 sessions"] = append(t.renewed["100 sessions"], took)
 			t.turn(ctx)
 		}

@@ -98,11 +98,11 @@ func newTurns(ctx context.Context, b *bed, p sizes, of holding) *turns {
 }
 
 // timed calls f, which may take no longer than patience.
-func (t *turns) timed(ctx context.Context, what string, f func(context.Context) error) time.Duration {
+func (t *turns) timed(ctx context.Context, what string, f func(context.Context)) time.Duration {
 	ctx, cancel := context.WithTimeout(ctx, t.p.patience)
 	defer cancel()
 	began := time.Now()
-	err := f(ctx)
+	err := scene.Try(func() { f(ctx) })
 	took := time.Since(began)
 	scene.Check(err, fmt.Sprintf("%s, after %v", what, took))
 	return took
@@ -116,12 +116,10 @@ func (t *turns) turn(ctx context.Context) {
 		var acquired, renewed, told time.Duration
 		for range 2 {
 			began := time.Now()
-			acquired = t.timed(ctx, way+": acquire", func(ctx context.Context) error {
-				ok, err := c.try(ctx)
-				if err == nil && !ok {
-					err = errors.New("it is another's")
+			acquired = t.timed(ctx, way+": acquire", func(ctx context.Context) {
+				if !c.try(ctx) {
+					scene.Check(errors.New("it is another's"))
 				}
-				return err
 			})
 			if way == holdfast {
 				told = t.seen(ctx).Sub(began)
@@ -180,7 +178,7 @@ type won struct {
 // waits has a candidate wait for its name.
 func waits(ctx context.Context, c candidate) <-chan won {
 	done := make(chan won, 1)
-	go func() { err := c.await(ctx); done <- won{time.Now(), err} }()
+	go func() { err := scene.Try(func() { c.await(ctx) }); done <- won{time.Now(), err} }()
 	return done
 }
 
@@ -206,7 +204,7 @@ func handOvers(ctx context.Context, b *bed, p sizes, of holding) map[string][]ti
 		defer cancel()
 		waiting := map[string]<-chan won{}
 		for _, way := range ways {
-			scene.Check(pairs[way][0].await(ctx))
+			pairs[way][0].await(ctx)
 			waiting[way] = waits(ctx, pairs[way][1])
 		}
 		scene.Check(lab.Pause(ctx, settle))
@@ -216,9 +214,10 @@ func handOvers(ctx context.Context, b *bed, p sizes, of holding) map[string][]ti
 				scene.Check(fmt.Errorf("hand-over by %s: the waiter did not wait: %w", way, (<-waiting[way]).err))
 			}
 			began := time.Now()
-			err := pairs[way][0].release(ctx)
+			pairs[way][0].release(ctx)
 			w := <-waiting[way]
-			scene.Check(errors.Join(err, w.err, pairs[way][1].release(ctx)), "hand-over by "+way)
+			scene.Check(w.err, "hand-over by "+way)
+			pairs[way][1].release(ctx)
 			got[way] = append(got[way], w.at.Sub(began))
 		}
 	}

@@ -40,12 +40,12 @@ func waysOn(store string) []string {
 	return []string{holdfast, advisory, table}
 }
 
-// candidate is one process's way to one name. It is used by one goroutine at a time.
+// candidate is one process's way to one name. It is used by one goroutine at a time, and fails by scene.Check.
 type candidate struct {
-	try     func(context.Context) (bool, error) // asks once
-	await   func(context.Context) error         // returns once the name is its own
-	renew   func(context.Context) error         // does once what keeps the name
-	release func(context.Context) error
+	try     func(context.Context) bool // asks once
+	await   func(context.Context)      // returns once the name is its own
+	renew   func(context.Context)      // does once what keeps the name
+	release func(context.Context)
 	close   func()
 }
 
@@ -53,13 +53,6 @@ type candidate struct {
 type holding struct {
 	Store, Way, URL, Name string
 	TTL                   time.Duration
-}
-
-// candidate returns one that ends with the bed.
-func (b *bed) candidate(ctx context.Context, h holding, id string) candidate {
-	c := h.candidate(ctx, id)
-	b.atEnd(c.close)
-	return c
 }
 
 // keeper makes a Keeper over a client of its own. end leaves what it holds to expire.
@@ -87,19 +80,23 @@ func (h holding) etcd() *clientv3.Client {
 	return scene.Must(clientv3.New(clientv3.Config{Endpoints: []string{h.URL}, DialTimeout: 10 * time.Second, Logger: zap.NewNop()}))
 }
 
-// candidate returns one.
-func (h holding) candidate(ctx context.Context, id string) candidate {
-	switch {
-	case h.Way == holdfast:
+// candidate returns one that ends with the bed.
+func (b *bed) candidate(ctx context.Context, h holding, id string) (c candidate) {
+	switch h.Way {
+	case holdfast:
 		k, end := h.keeper(ctx, id)
 		l := scene.Must(k.Lease(h.Name))
-		return candidate{l.Acquire, func(ctx context.Context) error { return hold(ctx, l) }, l.Renew, l.Release, end}
-	case h.Way == advisory:
-		return h.lock(scene.Must(pgx.Connect(ctx, h.URL)))
-	case h.Way == table:
-		return h.leader(scene.Must(pgx.Connect(ctx, h.URL)), id)
+		c = candidate{func(ctx context.Context) bool { return scene.Must(l.Acquire(ctx)) }, func(ctx context.Context) { scene.Check(hold(ctx, l)) },
+			func(ctx context.Context) { scene.Check(l.Renew(ctx)) }, func(ctx context.Context) { scene.Check(l.Release(ctx)) }, end}
+	case advisory:
+		c = h.lock(scene.Must(pgx.Connect(ctx, h.URL)))
+	case table:
+		c = h.leader(scene.Must(pgx.Connect(ctx, h.URL)), id)
+	default:
+		c = h.theirs()
 	}
-	return h.theirs()
+	b.atEnd(c.close)
+	return c
 }
 
 // theirs is a way of etcd's client, or the requests that a lock takes at the least.
@@ -107,18 +104,12 @@ func (h holding) theirs() candidate {
 	client := h.etcd()
 	key, own := h.Way+"/"+h.Name, h.Way == ownSession
 	var s *concurrency.Session
-	session := func() (err error) {
-		s, err = concurrency.NewSession(client, concurrency.WithTTL(int(h.TTL/time.Second)))
-		return err
-	}
+	session := func() { s = scene.Must(concurrency.NewSession(client, concurrency.WithTTL(int(h.TTL/time.Second)))) }
 	if !own {
-		scene.Check(session())
+		session()
 	}
 	c := candidate{
-		renew: func(ctx context.Context) error {
-			_, err := client.KeepAliveOnce(ctx, s.Lease())
-			return err
-		},
+		renew: func(ctx context.Context) { scene.Must(client.KeepAliveOnce(ctx, s.Lease())) },
 		close: func() {
 			if s != nil {
 				s.Orphan() // what is held is left to expire
@@ -129,60 +120,47 @@ func (h holding) theirs() candidate {
 	switch h.Way {
 	case mutex, ownSession:
 		var m *concurrency.Mutex
-		begin := func(lock func(*concurrency.Mutex, context.Context) error) func(context.Context) error {
-			return func(ctx context.Context) error {
+		begin := func(lock func(*concurrency.Mutex, context.Context) error) func(context.Context) {
+			return func(ctx context.Context) {
 				if own {
-					if err := session(); err != nil {
-						return err
-					}
+					session()
 				}
 				m = concurrency.NewMutex(s, key)
-				return lock(m, ctx)
+				scene.Check(lock(m, ctx))
 			}
 		}
 		try := begin((*concurrency.Mutex).TryLock)
-		c.try = func(ctx context.Context) (bool, error) { err := try(ctx); return err == nil, err }
+		c.try = func(ctx context.Context) bool { try(ctx); return true }
 		c.await = begin((*concurrency.Mutex).Lock)
-		c.release = func(ctx context.Context) error {
-			err := m.Unlock(ctx)
+		c.release = func(ctx context.Context) {
+			scene.Check(m.Unlock(ctx))
 			if own {
-				err = errors.Join(err, s.Close())
+				scene.Check(s.Close())
 			}
-			return err
 		}
 	case election:
 		e := concurrency.NewElection(s, key)
-		c.await = func(ctx context.Context) error { return e.Campaign(ctx, "candidate") }
-		c.try = func(ctx context.Context) (bool, error) { err := c.await(ctx); return err == nil, err }
-		c.release = e.Resign
+		c.await = func(ctx context.Context) { scene.Check(e.Campaign(ctx, "candidate")) }
+		c.try = func(ctx context.Context) bool { c.await(ctx); return true }
+		c.release = func(ctx context.Context) { scene.Check(e.Resign(ctx)) }
 	default:
-		put := func(ctx context.Context) (*clientv3.TxnResponse, error) {
-			return client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
-				Then(clientv3.OpPut(key, "held", clientv3.WithLease(s.Lease()))).Commit()
+		put := func(ctx context.Context) *clientv3.TxnResponse {
+			return scene.Must(client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
+				Then(clientv3.OpPut(key, "held", clientv3.WithLease(s.Lease()))).Commit())
 		}
-		c.try = func(ctx context.Context) (bool, error) {
-			resp, err := put(ctx)
-			return err == nil && resp.Succeeded, err
-		}
-		c.await = func(ctx context.Context) error {
-			for {
-				resp, err := put(ctx)
-				if err != nil || resp.Succeeded {
-					return err
-				}
+		c.try = func(ctx context.Context) bool { return put(ctx).Succeeded }
+		c.await = func(ctx context.Context) {
+			for resp := put(ctx); !resp.Succeeded; resp = put(ctx) {
 				watching, cancel := context.WithCancel(ctx)
 				for w := range client.Watch(watching, key, clientv3.WithRev(resp.Header.Revision+1)) {
-					if err = w.Err(); err != nil || len(w.Events) > 0 {
+					if scene.Check(w.Err()); len(w.Events) > 0 {
 						break
 					}
 				}
 				cancel()
-				if err = errors.Join(err, ctx.Err()); err != nil {
-					return err
-				}
 			}
 		}
-		c.release = func(ctx context.Context) error { _, err := client.Delete(ctx, key); return err }
+		c.release = func(ctx context.Context) { scene.Must(client.Delete(ctx, key)) }
 	}
 	return c
 }
@@ -192,33 +170,27 @@ const poll = time.Second
 
 // lock is a session advisory lock, on a connection that is kept for it.
 func (h holding) lock(conn *pgx.Conn) candidate {
-	ask := func(ctx context.Context, sql string) (ok bool, err error) {
-		err = conn.QueryRow(ctx, "SELECT "+sql+"(hashtextextended($1, 0))", h.Name).Scan(&ok)
-		return ok, err
+	ask := func(ctx context.Context, sql string) (ok bool) {
+		scene.Check(conn.QueryRow(ctx, "SELECT "+sql+"(hashtextextended($1, 0))", h.Name).Scan(&ok))
+		return ok
 	}
-	c := candidate{try: func(ctx context.Context) (bool, error) { return ask(ctx, "pg_try_advisory_lock") }, close: func() { hangUp(conn) }}
-	c.await = func(ctx context.Context) error {
-		for {
-			if ok, err := c.try(ctx); ok || err != nil {
-				return err
-			}
-			if err := lab.Pause(ctx, poll); err != nil {
-				return err
-			}
+	c := candidate{try: func(ctx context.Context) bool { return ask(ctx, "pg_try_advisory_lock") }, close: func() { hangUp(conn) }}
+	c.await = func(ctx context.Context) {
+		for !c.try(ctx) {
+			scene.Check(lab.Pause(ctx, poll))
 		}
 	}
 	// Nothing but the connection tells that the lock is lost.
-	c.renew = func(ctx context.Context) error { _, err := conn.Exec(ctx, "SELECT 1"); return err }
-	c.release = func(ctx context.Context) error { return held(ask(ctx, "pg_advisory_unlock")) }
+	c.renew = func(ctx context.Context) { scene.Must(conn.Exec(ctx, "SELECT 1")) }
+	c.release = func(ctx context.Context) { held(ask(ctx, "pg_advisory_unlock")) }
 	return c
 }
 
-// held is an error unless what was to be renewed or released was held.
-func held(ok bool, err error) error {
-	if err == nil && !ok {
-		err = errors.New("the name was not held")
+// held fails unless what was to be renewed or released was held.
+func held(ok bool) {
+	if !ok {
+		scene.Check(errors.New("the name was not held"))
 	}
-	return err
 }
 
 // leaderSchema is the table of a leader, as River has it: one row for each name, not logged.
@@ -237,28 +209,23 @@ const (
 
 // leader is a row of the leader table.
 func (h holding) leader(conn *pgx.Conn, id string) candidate {
-	put := func(ctx context.Context, statement string) (ok bool, err error) {
-		err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+	put := func(ctx context.Context, statement string) (ok bool) {
+		scene.Check(pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 			if _, err := tx.Exec(ctx, removeOld, h.Name); err != nil {
 				return err
 			}
 			tag, err := tx.Exec(ctx, statement, h.Name, id, h.TTL)
 			ok = tag.RowsAffected() == 1
 			return err
-		})
-		return ok && err == nil, err
+		}))
+		return ok
 	}
-	c := candidate{try: func(ctx context.Context) (bool, error) { return put(ctx, electNew) }, close: func() { hangUp(conn) }}
+	c := candidate{try: func(ctx context.Context) bool { return put(ctx, electNew) }, close: func() { hangUp(conn) }}
 	// await tries each third of the TTL, and a fifth of that later at the most; a notification has it
 	// try within 50 ms.
-	c.await = func(ctx context.Context) error {
-		if _, err := conn.Exec(ctx, "LISTEN leader"); err != nil {
-			return err
-		}
-		for {
-			if ok, err := c.try(ctx); ok || err != nil {
-				return err
-			}
+	c.await = func(ctx context.Context) {
+		scene.Must(conn.Exec(ctx, "LISTEN leader"))
+		for !c.try(ctx) {
 			pause, cancel := context.WithTimeout(ctx, h.TTL/3+rand.N(h.TTL/15))
 			for told := false; pause.Err() == nil && !told; {
 				n, err := conn.WaitForNotification(pause)
@@ -267,16 +234,11 @@ func (h holding) leader(conn *pgx.Conn, id string) candidate {
 				}
 			}
 			cancel()
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
+			scene.Check(ctx.Err())
 		}
 	}
-	c.renew = func(ctx context.Context) error { return held(put(ctx, electOld)) }
-	c.release = func(ctx context.Context) error {
-		tag, err := conn.Exec(ctx, resign, h.Name, id)
-		return held(tag.RowsAffected() == 1, err)
-	}
+	c.renew = func(ctx context.Context) { held(put(ctx, electOld)) }
+	c.release = func(ctx context.Context) { held(scene.Must(conn.Exec(ctx, resign, h.Name, id)).RowsAffected() == 1) }
 	return c
 }
 

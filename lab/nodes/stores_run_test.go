@@ -69,9 +69,9 @@ func playShort(t *testing.T, name string, r *scene.Run) {
 
 // Each scenario in its short form: one of each kind in the commit tier, the rest at night.
 func TestShortForms(t *testing.T) {
-	short := []string{"rolling", "scheduler"}
+	short := []string{"rolling", "scheduler", "stops"}
 	if tier.Nightly() {
-		short = []string{"scheduler", "bank", "kills", "shardkills", "many", "shards", "handovers", "singletonload", "rolling", "load", "congestion", "backlog", "slowlink", "reshard"}
+		short = []string{"scheduler", "bank", "kills", "stops", "shardkills", "many", "shards", "handovers", "singletonload", "rolling", "load", "congestion", "backlog", "slowlink", "reshard"}
 	}
 	for _, name := range short {
 		t.Run(name, func(t *testing.T) {
