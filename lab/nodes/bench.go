@@ -75,12 +75,11 @@ func kindOf(all []Store, name string) (Store, error) {
 
 // newCrew starts servers and makes a network for n nodes, which start starts. Their store is that of
 // the run, or etcd.
-func newCrew(ctx context.Context, r *scene.Run, n, members int, wires func(servers []string) (network, error), s settings) *crew {
+func newCrew(ctx context.Context, r *scene.Run, n, members int, wires func(servers []string) network, s settings) *crew {
 	s.Store = cmp.Or(r.Store, "etcd")
 	store := scene.Must(kindOf(Stores, s.Store))
-	c := &crew{Run: r, settings: s, room: roomForLife, dir: scene.Must(os.MkdirTemp(r.Dir, "nodes-")), servers: scene.Must(store.Start(ctx, members))}
-	var err error
-	if c.net, err = wires(c.servers.Addresses()); err != nil {
+	c := &crew{Run: r, settings: s, room: roomForLife, view: newView(), dir: scene.Must(os.MkdirTemp(r.Dir, "nodes-")), servers: scene.Must(store.Start(ctx, members))}
+	if err := scene.Try(func() { c.net = wires(c.servers.Addresses()) }); err != nil {
 		c.end()
 		scene.Check(err)
 	}
@@ -93,7 +92,7 @@ func newCrew(ctx context.Context, r *scene.Run, n, members int, wires func(serve
 
 // newLocal is newCrew with one server, and nothing between nodes.
 func newLocal(ctx context.Context, r *scene.Run, n int, s settings) *crew {
-	return newCrew(ctx, r, n, 1, func(servers []string) (network, error) { return newLoopback(servers, n) }, s)
+	return newCrew(ctx, r, n, 1, func(servers []string) network { return newLoopback(servers, n) }, s)
 }
 
 // start starts a process for a node, unless it has one.
@@ -241,7 +240,7 @@ func (c *crew) end() {
 		s.mu.Unlock()
 	}
 	if c.net != nil {
-		errs = append(errs, c.net.close())
+		c.net.close()
 	}
 	if err := errors.Join(append(errs, c.servers.Close())...); err != nil {
 		c.Violation("the end of nodes and servers: %v", err)
@@ -336,24 +335,20 @@ func (c *crew) weights(ctx context.Context, nodes ...int) (all []weight) {
 	return all
 }
 
-// noted is how many entries there are in the journals of living processes.
-func (c *crew) noted() (n int) {
-	for _, s := range c.slots {
-		s.mu.Lock()
-		if s.book != nil {
-			n += s.book.Len()
-		}
-		s.mu.Unlock()
-	}
-	return n
-}
-
 // quiet ends the load, and waits until nothing has been noted for some time, or for too long.
 func (c *crew) quiet(ctx context.Context, calm, within time.Duration) {
 	c.order(ctx, order{Do: doQuiet}, patience)
 	end := machine.Now() + within
 	for was, since := -1, machine.Now(); machine.Now() < end && machine.Now()-since < calm; {
-		if n := c.noted(); n > was+len(c.slots) { // sessions are confirmed, now and then
+		n := 0
+		for _, s := range c.slots {
+			s.mu.Lock()
+			if s.book != nil {
+				n += s.book.Len()
+			}
+			s.mu.Unlock()
+		}
+		if n > was+len(c.slots) { // sessions are confirmed, now and then
 			was, since = n, machine.Now()
 		}
 		scene.Check(machine.Pause(ctx, 50*time.Millisecond))
@@ -365,8 +360,9 @@ type view struct {
 	homes map[uint16]home
 	boss  home // the coordinator
 	dead  map[[2]int]bool
-	held  map[int]time.Duration // when a worker of each node was last held in the middle of its work
-	began int                   // entries that tell of a name that is hosted by another
+	held  map[int]time.Duration    // when a worker of each node was last held in the middle of its work
+	heard map[[2]int]time.Duration // when a letter was last handled, by node and name
+	began int                      // entries that tell of a name that is hosted by another
 }
 
 // home is where a name is, or was last.
@@ -377,11 +373,14 @@ type home struct {
 	hosted     bool
 }
 
+func newView() view {
+	return view{homes: map[uint16]home{}, dead: map[[2]int]bool{}, held: map[int]time.Duration{}, heard: map[[2]int]time.Duration{}}
+}
+
 func (v *view) take(e seen) {
-	if v.homes == nil {
-		v.homes, v.dead, v.held = map[uint16]home{}, map[[2]int]bool{}, map[int]time.Duration{}
-	}
 	switch h := v.homes[e.name]; {
+	case e.kind == handled:
+		v.heard[[2]int{e.node, int(e.name)}] = e.at
 	case e.kind == holding:
 		v.held[e.node] = e.at
 	case e.kind == coordinating && e.token > v.boss.token:
@@ -397,9 +396,6 @@ func (v *view) take(e seen) {
 
 // died says that a process is gone.
 func (v *view) died(node, life int) {
-	if v.dead == nil {
-		v.homes, v.dead, v.held = map[uint16]home{}, map[[2]int]bool{}, map[int]time.Duration{}
-	}
 	v.dead[[2]int{node, life}] = true
 	for name, h := range v.homes {
 		if h.node == node && h.life == life {

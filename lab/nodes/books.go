@@ -34,7 +34,6 @@ type page struct {
 	Balance     int64             // with it
 	Tick        uint64            `json:",omitempty"` // of a singleton
 	Done        map[uint32]uint64 // the last job of each client
-	Token       uint64            `json:"-"`
 	Name, Place int               `json:"-"`
 }
 
@@ -114,12 +113,11 @@ func (w *worker) write(next page) bool {
 }
 
 func pageOf(text string) (p page, err error) {
-	head, rest, _ := strings.Cut(text, " {")
+	_, rest, _ := strings.Cut(text, " {")
 	if err := json.Unmarshal([]byte("{"+rest), &p); err != nil {
 		return p, fmt.Errorf("the page %q: %w", text, err)
 	}
-	_, err = fmt.Sscan(head, &p.Token)
-	return p, err
+	return p, nil
 }
 
 // book has clients send jobs until the load ends: to a singleton, or transfers between accounts, which
@@ -295,14 +293,14 @@ func (c *crew) midWork(ctx context.Context, by role, random *rand.Rand) (i int, 
 func (b books) judge(ctx context.Context, c *crew, r *scene.Run) {
 	h := scene.Must(c.servers.History(ctx))
 	var pages []page
-	var rs []record
+	var ws []Write
 	for _, w := range h.Writes {
 		p := scene.Must(pageOf(w.Text))
 		p.Name, p.Place = w.Name, int(w.Position)
 		pages = append(pages, p)
-		rs = append(rs, record{b.names.of(w.Name), w.Position, p.Token, w.Text})
+		ws = append(ws, Write{b.names.of(w.Name), w.Position, w.Text})
 	}
-	es, j := c.judged(func(ev *evidence) { ev.records, ev.whole = rs, false })
+	es, j := c.judged(func(ev *evidence) { ev.writes, ev.whole = ws, false })
 	legs := 1
 	if b.names.Singletons == 0 {
 		legs = 2

@@ -50,7 +50,7 @@ func TestTheLedgerIsJudged(t *testing.T) {
 	}
 	p, err := pageOf(writeText(7, 1, 2, 3) + ` {"Sender":1,"Seq":2,"Balance":-4,"Done":{"1":2}}`)
 	require.NoError(t, err)
-	require.Equal(t, page{Sender: 1, Seq: 2, Balance: -4, Done: map[uint32]uint64{1: 2}, Token: 7}, p)
+	require.Equal(t, page{Sender: 1, Seq: 2, Balance: -4, Done: map[uint32]uint64{1: 2}}, p)
 	_, err = pageOf("nothing")
 	require.Error(t, err)
 }

@@ -180,7 +180,7 @@ func TestLossesMustBeCounted(t *testing.T) {
 }
 
 func TestTheViewFollowsTheHosts(t *testing.T) {
-	c := &crew{settings: settings{Names: names{Shards: 2}}, slots: []*slot{{index: 0}, {index: 1}}}
+	c := &crew{view: newView(), settings: settings{Names: names{Shards: 2}}, slots: []*slot{{index: 0}, {index: 1}}}
 	for _, s := range c.slots {
 		j, err := machine.MakeJournal[entry](t.TempDir()+"/journal", 10)
 		require.NoError(t, err)

@@ -5,8 +5,6 @@ package nodes
 import (
 	"context"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/holdfast-go/holdfast/lab/scene"
@@ -14,13 +12,10 @@ import (
 
 // history is all that was ever written to the fenced journal, and what became of the leases'
 // records, by the store's own history.
-func (t *torture) history(ctx context.Context) (rs []record, hs []hold) {
+func (t *torture) history(ctx context.Context) (ws []Write, hs []hold) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	h := scene.Must(t.servers.History(ctx))
-	for _, w := range h.Writes {
-		rs = append(rs, scene.Must(recordOf(w)))
-	}
 	if h.Changes != nil {
 		hs = []hold{}
 	}
@@ -29,19 +24,10 @@ func (t *torture) history(ctx context.Context) (rs []record, hs []hold) {
 			hs = append(hs, hold{i, int64(c.Token), c.Session})
 		}
 	}
-	return rs, hs
+	return h.Writes, hs
 }
 
 // writeText is what a worker appends: its token, and who it is.
 func writeText(token uint64, index, life, n int) string {
 	return fmt.Sprintf("%d %d %d %d", token, index, life, n)
-}
-
-func recordOf(w Write) (record, error) {
-	first, _, _ := strings.Cut(w.Text, " ")
-	token, err := strconv.ParseUint(first, 10, 64)
-	if err != nil {
-		return record{}, fmt.Errorf("the write %q to the journal of %d: %w", w.Text, w.Name, err)
-	}
-	return record{w.Name, w.Position, token, w.Text}, nil
 }

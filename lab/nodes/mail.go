@@ -25,7 +25,7 @@ const (
 // newLinked starts nodes over links that can be slowed down, and waits until all names have answered
 // all nodes.
 func newLinked(ctx context.Context, r *scene.Run, n, room int, s settings) (*crew, *machine.Links) {
-	c := newCrew(ctx, r, n, 1, func(servers []string) (network, error) { return newProxies(servers, n) }, s)
+	c := newCrew(ctx, r, n, 1, func(servers []string) network { return newProxies(servers, n) }, s)
 	c.room = room
 	if err := scene.Try(func() {
 		for i := range n { // the first comes first

@@ -171,24 +171,13 @@ func (x *moving) handOver(ctx context.Context) {
 	x.next = (x.next + 1) % x.nodes
 	to, at := x.next, machine.Now()
 	x.lead(ctx, to)
-	from := 0
-	x.until(ctx, changeWithin, "a letter at the next host", func() bool {
-		s := x.slots[to]
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.book == nil {
-			return false
-		}
-		for ; from < s.book.Len(); from++ {
-			e, ok := s.book.At(from)
-			if !ok {
-				return false // being written
+	x.until(ctx, changeWithin, "a letter at the next host", func() (is bool) {
+		x.look(func(v *view) {
+			for name := range x.settings.Names.Singletons {
+				is = is || v.heard[[2]int{to, name}] >= at
 			}
-			if e.kind == handled && e.at >= at && int(e.name) < x.settings.Names.Singletons {
-				return true
-			}
-		}
-		return false
+		})
+		return is
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/faultlink"
 	"github.com/holdfast-go/holdfast/lab/machine"
+	"github.com/holdfast-go/holdfast/lab/scene"
 )
 
 // network is how the nodes reach each other and the store, and what can be cut.
@@ -30,24 +31,22 @@ type network interface {
 	store(i int, requests, replies machine.Shape) error
 	// shapes reports whether there are other shapes than a stall.
 	shapes() bool
-	close() error
+	close()
 }
 
 // newNetwork makes namespaces if that is permitted, else proxies.
-func newNetwork(servers []string, n int, proxied bool) (network, error) {
+func newNetwork(servers []string, n int, proxied bool) network {
+	var why error
 	if !proxied {
-		spaces, err := newNamespaces(servers, n)
-		if err == nil {
-			return spaces, nil
+		s := &namespaces{}
+		if why = scene.Try(func() { s.open(servers, n) }); why == nil {
+			return s
 		}
-		p, err2 := newProxies(servers, n)
-		if err2 != nil {
-			return nil, errors.Join(err, err2)
-		}
-		p.why = err
-		return p, nil
+		s.close()
 	}
-	return newProxies(servers, n)
+	p := newProxies(servers, n)
+	p.why = why
+	return p
 }
 
 // namespaces: every node has a network namespace of its own, with one cable to a
@@ -71,55 +70,32 @@ const (
 func nodeIP(i int) string  { return fmt.Sprintf("%s%d", subnet, 10+i) }
 func nodeMAC(i int) string { return fmt.Sprintf("02:77:00:00:01:%02x", i) }
 
-func newNamespaces(servers []string, n int) (s *namespaces, err error) {
-	s = &namespaces{}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.close())
-		}
-	}()
-	if _, err = exec.LookPath("nsenter"); err != nil {
-		return s, err
-	}
-	if s.hub, err = machine.NewPlace(); err != nil {
-		return s, err
-	}
-	err = s.hub.IP("link set lo up", "link add hub type bridge", "link set hub address "+hubMAC,
-		"addr add "+subnet+"1/24 dev hub", "link set hub up")
-	for i := 0; i < n && err == nil; i++ {
-		err = s.addNode(i, n)
-	}
-	if err != nil {
-		return s, err
+func (s *namespaces) open(servers []string, n int) {
+	scene.Must(exec.LookPath("nsenter"))
+	s.hub = scene.Must(machine.NewPlace())
+	scene.Check(s.hub.IP("link set lo up", "link add hub type bridge", "link set hub address "+hubMAC,
+		"addr add "+subnet+"1/24 dev hub", "link set hub up"))
+	for i := range n {
+		s.addNode(i, n)
 	}
 	for k, server := range servers {
 		var ln net.Listener
-		err = s.hub.Do(func() (err error) {
+		scene.Check(s.hub.Do(func() (err error) {
 			ln, err = net.Listen("tcp", fmt.Sprintf("%s1:%d", subnet, storePort+k))
 			return err
-		})
-		if err != nil {
-			return s, err
-		}
+		}))
 		link := faultlink.New() // without faults
 		s.ports = append(s.ports, faultlink.On(ln, func(net.Conn) *faultlink.Link { return link }, machine.DialTo(server)))
 	}
-	return s, nil
 }
 
 // addNode makes the namespace of node i of n, and its cable.
-func (s *namespaces) addNode(i, n int) error {
-	p, err := machine.NewPlace()
-	if err != nil {
-		return err
-	}
+func (s *namespaces) addNode(i, n int) {
+	p := scene.Must(machine.NewPlace())
 	s.places = append(s.places, p)
-	err = s.hub.IP(fmt.Sprintf("link add node%d type veth peer name eth0 netns %s", i, p.Path()),
+	scene.Check(s.hub.IP(fmt.Sprintf("link add node%d type veth peer name eth0 netns %s", i, p.Path()),
 		fmt.Sprintf("link set node%d master hub", i), fmt.Sprintf("link set node%d up", i),
-		fmt.Sprintf("neigh replace %s lladdr %s dev hub nud permanent", nodeIP(i), nodeMAC(i)))
-	if err != nil {
-		return err
-	}
+		fmt.Sprintf("neigh replace %s lladdr %s dev hub nud permanent", nodeIP(i), nodeMAC(i))))
 	setUp := []string{"link set lo up", "link set eth0 address " + nodeMAC(i), "addr add " + nodeIP(i) + "/24 dev eth0", "link set eth0 up",
 		"neigh replace " + subnet + "1 lladdr " + hubMAC + " dev eth0 nud permanent"}
 	for j := range n {
@@ -127,7 +103,7 @@ func (s *namespaces) addNode(i, n int) error {
 			setUp = append(setUp, "neigh replace "+nodeIP(j)+" lladdr "+nodeMAC(j)+" dev eth0 nud permanent")
 		}
 	}
-	return p.IP(setUp...)
+	scene.Check(p.IP(setUp...))
 }
 
 func (s *namespaces) String() string { return "network namespaces, a bridge between them" }
@@ -178,7 +154,7 @@ func (s *namespaces) store(i int, requests, replies machine.Shape) error {
 		s.hub.IP("neigh replace "+nodeIP(i)+" lladdr "+back+" dev hub nud permanent"))
 }
 
-func (s *namespaces) close() error {
+func (s *namespaces) close() {
 	for _, p := range s.ports {
 		p.Close()
 	}
@@ -188,5 +164,4 @@ func (s *namespaces) close() error {
 	if s.hub != nil {
 		s.hub.End()
 	}
-	return nil
 }

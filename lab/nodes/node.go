@@ -35,27 +35,6 @@ import (
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
-// machineClock is the machine's, by which the entries of all nodes compare; at a
-// quarter of its rate if slow.
-type machineClock struct {
-	slow  bool
-	began time.Duration
-	wall  int64
-}
-
-// Now implements lease.Clock.
-func (c machineClock) Now() lease.Reading {
-	r := lease.Reading{Mono: machine.Now(), Wall: time.Now().UnixNano()}
-	if c.slow {
-		r.Mono = c.began + (r.Mono-c.began)/4
-		r.Wall = c.wall + (r.Wall-c.wall)/4
-	}
-	return r
-}
-
-// AfterFunc implements lease.Clock.
-func (machineClock) AfterFunc(d time.Duration, f func()) lease.Timer { return time.AfterFunc(d, f) }
-
 // node is what runs in a process of the machine.
 type node struct {
 	settings
@@ -241,8 +220,11 @@ func (n *node) open(stores []Store) {
 	}))
 	var store lease.Store
 	store, n.witness = witnessed(n.client.Leases, n.journal, n.Names)
-	n.keeper = scene.Must(lease.NewKeeper(store, lease.Config{
-		ID: n.id(), Address: n.remote.Address(), TTL: n.TTL, Clock: machineClock{n.Broken, machine.Now(), time.Now().UnixNano()}, Logger: logged}))
+	clock := machine.Clock{}
+	if n.Broken {
+		clock.Slow = clock.Now()
+	}
+	n.keeper = scene.Must(lease.NewKeeper(store, lease.Config{ID: n.id(), Address: n.remote.Address(), TTL: n.TTL, Clock: clock, Logger: logged}))
 	if n.Follows {
 		n.leads = membership.NewStatic(n.keeper.Owner())
 		n.leads.Set(n.Leader)

@@ -21,14 +21,6 @@ type healing struct {
 	at    time.Duration
 }
 
-// record is one write in the fenced journal, by the store's history.
-type record struct {
-	name     int
-	revision int64
-	token    uint64
-	text     string
-}
-
 // evidence is all that the oracle goes by.
 type evidence struct {
 	entries []seen
@@ -38,7 +30,7 @@ type evidence struct {
 	calms   []span        // in which there were planned moves only: see calmFor
 	heals   []healing
 	back    time.Duration // bound of a name's silence beyond the TTL after a healing
-	records []record
+	writes  []Write       // to the fenced journal, by the store's history
 	holds   []hold
 
 	whole   bool  // the entries are all there ever were
@@ -253,18 +245,18 @@ func (j *judgement) deadlines(ev evidence) {
 	}
 }
 
-// fence looks at the store's history of the journal.
+// fence looks at the store's history of the journal: what is written begins with its token.
 func (j *judgement) fence(ev evidence) {
-	rs := slices.Clone(ev.records)
-	slices.SortFunc(rs, func(a, b record) int { return cmp.Compare(a.revision, b.revision) })
-	highest := map[int]record{}
-	for _, r := range rs {
+	ws := slices.SortedFunc(slices.Values(ev.writes), func(a, b Write) int { return cmp.Compare(a.Position, b.Position) })
+	highest := map[int]uint64{}
+	for _, w := range ws {
 		j.records++
-		if h := highest[r.name]; r.token < h.token || r.token == 0 {
-			j.violate(ruleFence, fmt.Sprintf("%s: revision %d has %q, after revision %d with %q", ev.names.text(r.name), r.revision, r.text, h.revision, h.text))
+		var token uint64
+		if _, err := fmt.Sscan(w.Text, &token); err != nil || token == 0 || token < highest[w.Name] {
+			j.violate(ruleFence, fmt.Sprintf("%s: revision %d has %q, after token %d", ev.names.text(w.Name), w.Position, w.Text, highest[w.Name]))
 			continue
 		}
-		highest[r.name] = r
+		highest[w.Name] = token
 	}
 }
 

@@ -38,7 +38,7 @@ func sound() evidence {
 			e(1, 500*ms, entry{kind: began, name: 0, token: 8}),
 			e(1, 510*ms, entry{kind: passed, name: 0, token: 8}),
 		},
-		records: []record{{1, 7, 6, "6"}, {1, 10, 9, "9"}, {0, 11, 8, "8"}},
+		writes: []Write{{1, 7, "6"}, {1, 10, "9"}, {0, 11, "8"}},
 	}
 }
 
@@ -97,8 +97,8 @@ func TestEveryViolationIsFound(t *testing.T) {
 			add(1, 0, 1900*ms, entry{kind: passed, name: 0, token: 8})(ev)
 			add(1, 0, 1901*ms, entry{kind: confirmed, sent: 1000 * ms, seq: uint64(2 * time.Second)})(ev)
 		}, ruleI3, "after the last confirmed"},
-		{"a stale write", func(ev *evidence) { ev.records = append(ev.records, record{1, 12, 6, "6"}) }, ruleFence, "revision 12"},
-		{"a write without a token", func(ev *evidence) { ev.records = append(ev.records, record{1, 12, 0, ""}) }, ruleFence, "revision 12"},
+		{"a stale write", func(ev *evidence) { ev.writes = append(ev.writes, Write{1, 12, "6"}) }, ruleFence, "revision 12"},
+		{"a write without a token", func(ev *evidence) { ev.writes = append(ev.writes, Write{1, 12, ""}) }, ruleFence, "revision 12"},
 		{"a lost ask", remove(handled, true), ruleLost, "never handled"},
 		{"an ask handled twice", add(1, 0, 450*ms, entry{kind: handled, name: 1, token: 9, sender: 3, target: 1, seq: 2}), ruleDoubled, "twice"},
 		{"an overtaken ask", func(ev *evidence) {

@@ -19,7 +19,11 @@ import (
 
 // earlySQLite has sessions that end 1.2 s before what their holders are told.
 var earlySQLite = Store{Name: "early", Start: startSQLite, Open: func(ctx context.Context, path string) (Client, error) {
-	return openSQLiteOver(ctx, path, func(s *sqlite.Store) lease.Store { return early{s} })
+	c, err := openSQLite(ctx, path)
+	if err == nil {
+		c.Leases = early{c.Leases.(*sqlite.Store)}
+	}
+	return c, err
 }}
 
 const tooEarly = 1200 * time.Millisecond

@@ -3,9 +3,8 @@
 package nodes
 
 import (
-	"errors"
-
 	"github.com/holdfast-go/holdfast/lab/machine"
+	"github.com/holdfast-go/holdfast/lab/scene"
 )
 
 // proxies: nodes reach each other and the store over TCP proxies of this process. What is
@@ -17,24 +16,15 @@ type proxies struct {
 	ways [][]*machine.Way // of each node, to each server
 }
 
-func newProxies(servers []string, n int) (p *proxies, err error) {
-	p = &proxies{ways: make([][]*machine.Way, n)}
-	if p.loopback, err = newLoopback(servers, n); err != nil {
-		return nil, err
-	}
-	if p.Links, err = machine.NewLinks(p.ports); err != nil {
-		return nil, errors.Join(err, p.loopback.close())
-	}
+func newProxies(servers []string, n int) *proxies {
+	l := newLoopback(servers, n)
+	p := &proxies{loopback: l, Links: scene.Must(machine.NewLinks(l.ports)), ways: make([][]*machine.Way, n)}
 	for i := range n {
 		for _, server := range servers {
-			w, err := p.NewWay(server)
-			if err != nil {
-				return nil, errors.Join(err, p.close())
-			}
-			p.ways[i] = append(p.ways[i], w)
+			p.ways[i] = append(p.ways[i], scene.Must(p.NewWay(server)))
 		}
 	}
-	return p, nil
+	return p
 }
 
 func (p *proxies) String() string {
@@ -68,10 +58,7 @@ func (p *proxies) store(i int, requests, replies machine.Shape) error {
 	return nil
 }
 
-func (p *proxies) close() error {
-	p.Links.Close()
-	return p.loopback.close()
-}
+func (p *proxies) close() { p.Links.Close() }
 
 // loopback: nodes listen on the loopback device, and nothing is between them.
 type loopback struct {
@@ -80,16 +67,12 @@ type loopback struct {
 	servers []string
 }
 
-func newLoopback(servers []string, n int) (*loopback, error) {
+func newLoopback(servers []string, n int) *loopback {
 	l := &loopback{servers: servers}
 	for range n {
-		port, err := machine.FreePort()
-		if err != nil {
-			return nil, err
-		}
-		l.ports = append(l.ports, port)
+		l.ports = append(l.ports, scene.Must(machine.FreePort()))
 	}
-	return l, nil
+	return l
 }
 
 func (*loopback) String() string                 { return "the loopback device" }
@@ -98,4 +81,4 @@ func (l *loopback) host(i int) (string, int)     { return "127.0.0.1", l.ports[i
 func (*loopback) dials(int) map[string]string    { return nil }
 func (l *loopback) endpoints(int) (all []string) { return l.servers }
 func (*loopback) shapes() bool                   { return false }
-func (*loopback) close() error                   { return nil }
+func (*loopback) close()                         {}

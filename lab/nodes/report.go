@@ -18,8 +18,8 @@ var errNothing = errors.New("nothing was judged")
 // report judges everything and prints it.
 func (t *torture) report(ctx context.Context) *judgement {
 	es := t.evidence()
-	rs, hs := t.history(ctx)
-	j := judge(t.bring(es, t.calms, t.heals, rs, hs))
+	ws, hs := t.history(ctx)
+	j := judge(t.bring(es, t.calms, t.heals, ws, hs))
 	j.violations = append(j.violations, t.evils...)
 
 	times := map[string][]time.Duration{}

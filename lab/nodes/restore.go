@@ -37,7 +37,7 @@ func restore(ctx context.Context, r *scene.Run) {
 	if r.Short {
 		nodes, set = 2, settings{TTL: 2 * time.Second, Names: names{Singletons: 3}}
 	}
-	c := newCrew(ctx, r, nodes, 1, func(servers []string) (network, error) { return newProxies(servers, nodes) }, set)
+	c := newCrew(ctx, r, nodes, 1, func(servers []string) network { return newProxies(servers, nodes) }, set)
 	defer c.end()
 	s := &restoring{crew: c, etcd: c.onEtcd().Members()[0]}
 	s.admin = scene.Must(c.onEtcd().NewClient(func(o *clientv3.Config) { o.Endpoints = []string{s.etcd.Direct()} }))

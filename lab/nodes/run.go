@@ -93,7 +93,7 @@ func newTorture(ctx context.Context, r *scene.Run, o options) *torture {
 	t := &torture{options: o}
 	set := settings{TTL: o.ttl, Names: names{Singletons: 2, Shards: 16, Each: 2}, Broken: o.broken,
 		Idle: idle, Remember: true, State: stateSize, Writes: true}
-	t.crew = newCrew(ctx, r, o.nodes+1, 3, func(servers []string) (network, error) {
+	t.crew = newCrew(ctx, r, o.nodes+1, 3, func(servers []string) network {
 		return newNetwork(servers, o.nodes+1, o.proxied)
 	}, set)
 	t.began = machine.Now()
@@ -224,7 +224,7 @@ func (t *torture) calm(ctx context.Context, n int, moves []fault) {
 	scene.Check(machine.Pause(ctx, calmAnswer))
 }
 
-func (t *torture) bring(es []seen, calms []span, heals []healing, rs []record, hs []hold) evidence {
+func (t *torture) bring(es []seen, calms []span, heals []healing, ws []Write, hs []hold) evidence {
 	return evidence{entries: es, names: t.settings.Names, ttl: t.ttl, margin: max(t.ttl/10, 100*time.Millisecond),
-		calms: calms, heals: heals, back: nameBound, records: rs, holds: hs}
+		calms: calms, heals: heals, back: nameBound, writes: ws, holds: hs}
 }

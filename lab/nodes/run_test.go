@@ -23,10 +23,9 @@ func TestNetworksCutAndHeal(t *testing.T) {
 		server, err := net.Listen("unix", filepath.Join(t.TempDir(), "socket"))
 		require.NoError(t, err)
 		defer server.Close()
-		n, err := newNetwork([]string{"unix://" + server.Addr().String()}, 2, proxied)
-		require.NoError(t, err)
+		n := newNetwork([]string{"unix://" + server.Addr().String()}, 2, proxied)
 		t.Run(n.String(), func(t *testing.T) {
-			defer func() { require.NoError(t, n.close()) }()
+			defer n.close()
 			host, port := n.host(1)
 			address := fmt.Sprintf("%s:%d", host, port)
 			dial := address

@@ -26,12 +26,7 @@ var overSQLite = Store{Name: "sqlite", Start: startSQLite, Open: openSQLite}
 const filePatience = 50 * time.Second
 
 // openSQLite makes a node's connections.
-func openSQLite(ctx context.Context, path string) (Client, error) {
-	return openSQLiteOver(ctx, path, func(s *sqlite.Store) lease.Store { return s })
-}
-
-// openSQLiteOver is openSQLite with another store over that of the file.
-func openSQLiteOver(ctx context.Context, path string, over func(*sqlite.Store) lease.Store) (c Client, err error) {
+func openSQLite(ctx context.Context, path string) (c Client, err error) {
 	ctx, cancel := context.WithTimeout(ctx, filePatience)
 	defer cancel()
 	var store *sqlite.Store
@@ -71,7 +66,7 @@ func openSQLiteOver(ctx context.Context, path string, over func(*sqlite.Store) l
 		err = db.QueryRowContext(ctx, "SELECT coalesce((SELECT text FROM torture_write WHERE name = ? ORDER BY rowid DESC LIMIT 1), '')", name).Scan(&text)
 		return text, err
 	}
-	return Client{Leases: over(store), Write: write, Read: read, Close: func() error { return errors.Join(db.Close(), store.Close()) }}, nil
+	return Client{Leases: store, Write: write, Read: read, Close: func() error { return errors.Join(db.Close(), store.Close()) }}, nil
 }
 
 const sqliteWrite = "INSERT INTO torture_write (name, text) VALUES (?, ?)"
