@@ -37,21 +37,13 @@ func Halted(pid int) (bool, error) {
 			return false, nil // a thread that has just ended: look again
 		}
 		// pid (name) state …, where the name may hold anything.
-		_, rest, ok := cutLast(stat, ") ")
-		if !ok || len(rest) == 0 {
+		end := bytes.LastIndex(stat, []byte(") "))
+		if end < 0 || end+2 == len(stat) {
 			return false, fmt.Errorf("%s: not understood: %.60q", path, stat)
 		}
-		if rest[0] != 'T' {
+		if stat[end+2] != 'T' {
 			return false, nil
 		}
 	}
 	return true, nil
-}
-
-func cutLast(s []byte, sep string) (before, after []byte, found bool) {
-	i := bytes.LastIndex(s, []byte(sep))
-	if i < 0 {
-		return s, nil, false
-	}
-	return s[:i], s[i+len(sep):], true
 }

@@ -173,13 +173,6 @@ func abandon(k *lease.Keeper) {
 	_ = k.Close(ctx) // the error says that it left everything standing
 }
 
-// populate adds n nodes.
-func (b *bed) populate(ctx context.Context, n int) {
-	for range n {
-		b.newNode(ctx, fmt.Sprintf("node-%d", len(b.nodes)+1))
-	}
-}
-
 // contend starts contenders on every node, for names that are new.
 func (b *bed) contend(names map[string]time.Duration) {
 	maps.Copy(b.names, names)

@@ -68,7 +68,9 @@ func (f fault) once(ctx context.Context, run *scene.Run, ttl time.Duration) find
 	if f.prepare != nil {
 		f.prepare(ctx, b)
 	}
-	b.populate(ctx, cmp.Or(f.nodes, 3))
+	for i := range cmp.Or(f.nodes, 3) {
+		b.newNode(ctx, fmt.Sprintf("node-%d", i+1))
+	}
 	b.contend(names)
 	b.held(ctx, lab.Now(), most(ttl))
 	scene.Check(lab.Pause(ctx, ttl/2))

@@ -71,7 +71,7 @@ func serverless(ctx context.Context, run *scene.Run) {
 	forAll(processes, processes, func(i int) error {
 		rng := rand.New(rand.NewPCG(run.Seed, uint64(i)))
 		for lab.Now() < end && ctx.Err() == nil {
-			scene.Check(f.one(ctx, rng))
+			f.one(ctx, rng)
 		}
 		return ctx.Err()
 	})
@@ -90,7 +90,7 @@ func serverless(ctx context.Context, run *scene.Run) {
 }
 
 // one starts a process, waits until it is gone, and keeps its calls.
-func (f *functions) one(ctx context.Context, rng *rand.Rand) error {
+func (f *functions) one(ctx context.Context, rng *rand.Rand) {
 	n := f.numbers.Add(1)
 	key := f.keys[n%functionKeys]
 	set := functionSettings{Process: n, URL: f.member().Direct(), Key: key, Owner: ownerOf(key, rng), Life: leastLife + upTo(rng, mostLife-leastLife),
@@ -99,7 +99,8 @@ func (f *functions) one(ctx context.Context, rng *rand.Rand) error {
 	select {
 	case <-p.Done():
 	case <-ctx.Done():
-		return p.Kill()
+		scene.Check(p.Kill())
+		return
 	}
 	calls := callsOf(p.Said(), lab.Now())
 	f.mu.Lock()
@@ -107,13 +108,11 @@ func (f *functions) one(ctx context.Context, rng *rand.Rand) error {
 	f.calls = append(f.calls, calls...)
 	switch err := p.Err(); {
 	case err == nil:
-		return nil
 	case err.Error() != "signal: killed":
-		return fmt.Errorf("process %d ended by itself, of a life of %v: %w", n, set.Life, err)
+		scene.Check(fmt.Errorf("process %d ended by itself, of a life of %v: %w", n, set.Life, err))
 	case set.Crash: // else it had not come to its end in time, on a busy machine
 		f.died++
 	}
-	return nil
 }
 
 // settle takes every key for an owner of its own, and returns how long that took.

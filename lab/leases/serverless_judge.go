@@ -6,10 +6,10 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/holdfast-go/holdfast/lab/scene"
-	"strings"
 )
 
 // functionCall is one call of one process, in the name of an owner.
@@ -204,14 +204,15 @@ func (v *functionVerdict) growing(calls []functionCall) {
 // gapless: in etcd's history what is moved stands directly behind what it was moved from, and each
 // token that an owner was told is of a record of its own.
 func (v *functionVerdict) gapless(calls []functionCall, history []keyChange) {
-	at := map[uint64]int{}
+	at, last := map[uint64]int{}, "" // the last owner, also if its record is gone
 	for i, x := range history {
-		if x.owner != "" {
-			at[x.revision] = i
+		if x.owner == "" {
+			continue
 		}
-		if i > 0 && x.owner != "" && x.owner != lastOwner(history[:i]) {
+		if i > 0 && x.owner != last {
 			v.changes++
 		}
+		at[x.revision], last = i, x.owner
 	}
 	for _, c := range calls {
 		switch {
@@ -229,16 +230,6 @@ func (v *functionVerdict) gapless(calls []functionCall, history []keyChange) {
 			}
 		}
 	}
-}
-
-// lastOwner is the one whose record stood last, also if it is gone.
-func lastOwner(history []keyChange) string {
-	for _, x := range slices.Backward(history) {
-		if x.owner != "" {
-			return x.owner
-		}
-	}
-	return ""
 }
 
 // report prints the figures and judges them.

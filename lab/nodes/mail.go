@@ -123,29 +123,28 @@ func congestion(ctx context.Context, r *scene.Run) {
 // they were undone.
 func (c *crew) drainOn(ctx context.Context, every time.Duration) (end func() (drained, undone int)) {
 	moving, stop := context.WithCancel(ctx)
-	done := make(chan struct{})
+	done := make(chan error, 1)
 	var drained, undone int
-	var failed error
 	go func() {
-		defer close(done)
-		for i := 0; failed == nil; i = (i + 1) % len(c.slots) {
-			p, number := c.slots[i].current(), int(c.numbers.Add(1))
-			if failed = p.Tell(order{Do: doDrain, Number: number}); failed != nil || machine.Pause(moving, every) != nil {
-				break
+		done <- scene.Try(func() {
+			for i := 0; moving.Err() == nil; i = (i + 1) % len(c.slots) {
+				p, number := c.slots[i].current(), int(c.numbers.Add(1))
+				scene.Check(p.Tell(order{Do: doDrain, Number: number}))
+				if machine.Pause(moving, every) != nil {
+					return
+				}
+				drained++
+				if _, ok := p.Find(func(r said) bool { return r.Number == number }); !ok {
+					undone++
+				}
+				scene.Check(p.Tell(order{Do: doUndrain}))
+				_ = machine.Pause(moving, every) // it may be the end
 			}
-			drained++
-			if _, ok := p.Find(func(r said) bool { return r.Number == number }); !ok {
-				undone++
-			}
-			if failed = p.Tell(order{Do: doUndrain}); failed != nil || machine.Pause(moving, every) != nil {
-				break
-			}
-		}
+		})
 	}()
 	return func() (int, int) {
 		stop()
-		<-done
-		scene.Check(failed)
+		scene.Check(<-done)
 		return drained, undone
 	}
 }

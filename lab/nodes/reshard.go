@@ -60,12 +60,8 @@ func reshard(ctx context.Context, r *scene.Run) {
 	r.Within("longest until all remembered accounts run", slices.Max(x.took), c.settings.TTL+rememberedBound)
 	r.AtMost("changes of the number that were not interrupted", float64(len(x.took)-x.interrupted), float64(len(x.took)-1), "")
 	r.AtMost("remembered accounts that did not run again", float64(x.missing), 0, "")
-	if n := twice(all); n > 0 {
-		r.Violation("SAFETY: %d accounts ran in two places", n)
-	}
-	if n := elsewhere(all, x.epochs); n > 0 {
-		r.Violation("SAFETY: %d accounts ran in a shard that is not theirs", n)
-	}
+	r.None("accounts that ran in two places", twice(all))
+	r.None("accounts that ran in a shard that is not theirs", elsewhere(all, x.epochs))
 	c.judged(func(ev *evidence) { ev.names.Shards = slices.Max(numbers) })
 }
 

@@ -153,6 +153,13 @@ func (r *Run) Violation(format string, args ...any) {
 // accepted, mail lost. The checks never run a test again that prints this word.
 func (r *Run) Unsafe(format string, args ...any) { r.Violation("SAFETY: "+format, args...) }
 
+// None prints how often something happened that must not, for safety.
+func (r *Run) None(what string, n int) {
+	if r.Figure(what, "%d", n); n > 0 {
+		r.Unsafe("%s: %d", what, n)
+	}
+}
+
 // Violations returns the violations until now.
 func (r *Run) Violations() []string {
 	r.mu.Lock()
