@@ -93,7 +93,7 @@ func serverless(ctx context.Context, run *scene.Run) {
 func (f *functions) one(ctx context.Context, rng *rand.Rand) {
 	n := f.numbers.Add(1)
 	key := f.keys[n%functionKeys]
-	set := functionSettings{Process: n, URL: f.member().Direct(), Key: key, Owner: ownerOf(key, rng), Life: leastLife + upTo(rng, mostLife-leastLife),
+	set := functionSettings{Process: n, URL: f.member().Direct(), Key: key, Owner: ownerOf(key, rng), Life: leastLife + time.Duration(rng.Int64N(int64(mostLife-leastLife))),
 		Crash: rng.IntN(10) < crashesOf10, Seed: rng.Uint64()}
 	p := scene.Must(lab.Start[functionCall](nil, "", fmt.Sprint("function-", n), childEnv, set))
 	select {
@@ -351,5 +351,3 @@ func (s functionStore) Release(ctx context.Context, held []lease.Held) ([]lease.
 	}
 	return out, err
 }
-
-func upTo(rng *rand.Rand, d time.Duration) time.Duration { return time.Duration(rng.Int64N(int64(d))) }

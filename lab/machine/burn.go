@@ -10,20 +10,17 @@ import (
 	"github.com/holdfast-go/holdfast/internal/child"
 )
 
-// burnEnv makes a program that calls Burn use a processor until it is killed.
+// burnEnv makes Burn burn.
 const burnEnv = "HOLDFAST_CLUSTER_BURN"
 
-// IsBurner reports whether this process was started to Burn.
-func IsBurner() bool { return os.Getenv(burnEnv) != "" }
-
-// Burn uses a processor until it is killed.
+// Burn uses a processor until it is killed, if this process was started for that.
 func Burn() {
-	for x := uint64(1); x != 0; x += 2 { // it is odd for ever
+	for os.Getenv(burnEnv) != "" {
 	}
 }
 
-// Burners starts n processes of this program, which must Burn if it IsBurner, and
-// returns what ends them.
+// Burners starts n processes of this program, which must call Burn first, and returns
+// what ends them.
 func Burners(n int) (end func() error, err error) {
 	self, err := os.Executable()
 	if err != nil {

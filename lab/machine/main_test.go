@@ -17,9 +17,7 @@ import (
 const childEnv = "HOLDFAST_CLUSTER_CHILD"
 
 func TestMain(m *testing.M) {
-	if IsBurner() {
-		Burn()
-	}
+	Burn()
 	if os.Getenv(childEnv) != "" {
 		out := json.NewEncoder(os.Stdout)
 		_ = out.Encode(report{What: "up", Heap: Heap()})

@@ -16,7 +16,7 @@ import (
 // Place is a thread with a network namespace of its own, for as long as it lives; nil is that of this process.
 type Place struct {
 	jobs  chan func()
-	path  string // of the namespace
+	Path  string // of the namespace
 	begun chan struct{}
 	done  chan struct{}
 }
@@ -39,7 +39,7 @@ func NewPlace() (*Place, error) {
 		close(p.begun)
 		defer close(p.done)
 		err := unix.Unshare(unix.CLONE_NEWNET)
-		p.path = fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), unix.Gettid())
+		p.Path = fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), unix.Gettid())
 		if ready <- err; err != nil {
 			return
 		}
@@ -53,9 +53,6 @@ func NewPlace() (*Place, error) {
 	}
 	return p, nil
 }
-
-// Path is that of the network namespace.
-func (p *Place) Path() string { return p.path }
 
 // Do runs f in the namespace and returns what it does.
 func (p *Place) Do(f func() error) error {

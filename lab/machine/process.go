@@ -48,7 +48,7 @@ func Start[R any](at *Place, program, id, env string, arg any) (_ *Process[R], e
 	}
 	cmd := exec.Command(program)
 	if at != nil {
-		cmd = exec.Command("nsenter", "--net="+at.path, program) // which becomes the program
+		cmd = exec.Command("nsenter", "--net="+at.Path, program) // which becomes the program
 	}
 	p := &Process[R]{ID: id, news: make(chan struct{})}
 	cmd.Env = append(os.Environ(), env+"="+string(text))

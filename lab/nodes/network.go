@@ -93,7 +93,7 @@ func (s *namespaces) open(servers []string, n int) {
 func (s *namespaces) addNode(i, n int) {
 	p := scene.Must(machine.NewPlace())
 	s.places = append(s.places, p)
-	scene.Check(s.hub.IP(fmt.Sprintf("link add node%d type veth peer name eth0 netns %s", i, p.Path()),
+	scene.Check(s.hub.IP(fmt.Sprintf("link add node%d type veth peer name eth0 netns %s", i, p.Path),
 		fmt.Sprintf("link set node%d master hub", i), fmt.Sprintf("link set node%d up", i),
 		fmt.Sprintf("neigh replace %s lladdr %s dev hub nud permanent", nodeIP(i), nodeMAC(i))))
 	setUp := []string{"link set lo up", "link set eth0 address " + nodeMAC(i), "addr add " + nodeIP(i) + "/24 dev eth0", "link set eth0 up",

@@ -19,9 +19,7 @@ var Stores = []Store{overEtcd, overPostgres, overSQLite}
 // Child is the whole of a process that a scenario started; in any other it does nothing. A program
 // that plays scenarios calls it first.
 func Child() {
-	if machine.IsBurner() {
-		machine.Burn()
-	}
+	machine.Burn()
 	arg := os.Getenv(nodeEnv)
 	if arg == "" {
 		return
