@@ -15,10 +15,13 @@ import "time"
 //	open ──Cut──▶ cut (nothing passes, connections stay) ──┐
 //	 │  ──CutReplies──▶ half cut (requests still arrive) ──┼─Heal─▶ open
 //	 └──Refuse──▶ refused (connections are reset) ─────────┘
-type Link struct{ Requests, Replies *Way }
+type Link struct{ requests, replies *Way }
 
 // New makes a link without faults.
-func New() *Link { return &Link{NewWay(), NewWay()} }
+func New() *Link { return Of(NewWay(), NewWay()) }
+
+// Of makes a link of two ways.
+func Of(requests, replies *Way) *Link { return &Link{requests, replies} }
 
 // Cut makes the link a black hole: connections stay open and can be made, and
 // nothing arrives at either end, not even their closing. As with a network that
@@ -29,7 +32,7 @@ func (l *Link) Cut() { l.change(func(s *Shape) { s.Stall = true }) }
 
 // CutReplies lets requests through and keeps the server's replies back, until
 // Heal: the request is done and the client does not know.
-func (l *Link) CutReplies() { l.Replies.change(func(s *Shape) { s.Stall = true }) }
+func (l *Link) CutReplies() { l.replies.change(func(s *Shape) { s.Stall = true }) }
 
 // Refuse resets every connection, and every new one as soon as it is made.
 func (l *Link) Refuse() { l.change(func(s *Shape) { s.Cut = true }) }
@@ -42,8 +45,8 @@ func (l *Link) Delay(d time.Duration) { l.change(func(s *Shape) { s.Delay = max(
 func (l *Link) Heal() { l.change(func(s *Shape) { *s = Shape{} }) }
 
 func (l *Link) change(f func(*Shape)) {
-	l.Requests.change(f)
-	l.Replies.change(f)
+	l.requests.change(f)
+	l.replies.change(f)
 }
 
 // Faults are those that are on a link.
@@ -55,6 +58,6 @@ type Faults struct {
 
 // Faults are those that are on the link now; the zero Faults of one without.
 func (l *Link) Faults() Faults {
-	there, back := l.Requests.Shape(), l.Replies.Shape()
+	there, back := l.requests.Shape(), l.replies.Shape()
 	return Faults{Requests: there.Stall, Replies: back.Stall, Refused: there.Cut, Delay: there.Delay}
 }

@@ -230,7 +230,7 @@ func TestAnOrderlyEndLosesNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, conn.(*net.TCPConn).CloseWrite())
 	require.Eventually(t, func() bool { // the proxy is done with it
-		w := e.link.Requests
+		w := e.link.requests
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return e.conns.Load() == 1 && len(w.over) == 0

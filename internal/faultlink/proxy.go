@@ -85,10 +85,10 @@ func (p *Proxy) carry(client net.Conn) {
 	if link == nil {
 		return
 	}
-	defer link.Requests.leave(c)
-	defer link.Replies.leave(c)
-	open := link.Requests.enter(c)
-	if open = link.Replies.enter(c) && open; !open || !link.Requests.pass(c.ctx, piece{sent: time.Now()}) {
+	defer link.requests.leave(c)
+	defer link.replies.leave(c)
+	open := link.requests.enter(c)
+	if open = link.replies.enter(c) && open; !open || !link.requests.pass(c.ctx, piece{sent: time.Now()}) {
 		return
 	}
 	server, err := p.dial(c.ctx)
@@ -97,8 +97,8 @@ func (p *Proxy) carry(client net.Conn) {
 	}
 	context.AfterFunc(c.ctx, func() { reset(server) })
 	var both sync.WaitGroup
-	c.carry(&both, link.Requests, client, server)
-	c.carry(&both, link.Replies, server, client)
+	c.carry(&both, link.requests, client, server)
+	c.carry(&both, link.replies, server, client)
 	both.Wait()
 	if c.ctx.Err() == nil { // an orderly end: what is still in the buffers arrives
 		client.Close()

@@ -165,10 +165,7 @@ func (h holding) theirs() candidate {
 	return c
 }
 
-// poll is the time between tries of an advisory lock.
-const poll = time.Second
-
-// lock is a session advisory lock, on a connection that is kept for it.
+// lock is a session advisory lock, on a connection that is kept for it, and tried for once a second.
 func (h holding) lock(conn *pgx.Conn) candidate {
 	ask := func(ctx context.Context, sql string) (ok bool) {
 		scene.Check(conn.QueryRow(ctx, "SELECT "+sql+"(hashtextextended($1, 0))", h.Name).Scan(&ok))
@@ -177,7 +174,7 @@ func (h holding) lock(conn *pgx.Conn) candidate {
 	c := candidate{try: func(ctx context.Context) bool { return ask(ctx, "pg_try_advisory_lock") }, close: func() { hangUp(conn) }}
 	c.await = func(ctx context.Context) {
 		for !c.try(ctx) {
-			scene.Check(lab.Pause(ctx, poll))
+			scene.Check(lab.Pause(ctx, time.Second))
 		}
 	}
 	// Nothing but the connection tells that the lock is lost.

@@ -47,7 +47,7 @@ func NewLinks(ports []int) (*Links, error) {
 			l.Close()
 			return nil, err
 		}
-		link := &faultlink.Link{Requests: there, Replies: l.links[[2]int{key[1], key[0]}]}
+		link := faultlink.Of(there, l.links[[2]int{key[1], key[0]}])
 		l.lines[key] = faultlink.On(ln, func(from net.Conn) *faultlink.Link { small(from); return link }, func(ctx context.Context) (net.Conn, error) {
 			d := net.Dialer{Timeout: 2 * time.Second, Control: narrow}
 			to, err := d.DialContext(ctx, "tcp4", l.address(key[1]))
@@ -86,9 +86,6 @@ func small(conn net.Conn) {
 }
 
 func (l *Links) address(i int) string { return fmt.Sprintf("127.0.0.1:%d", l.ports[i]) }
-
-// String says what the links are made of.
-func (l *Links) String() string { return "TCP proxies" }
 
 // Dials tells node i what to dial for the address of another.
 func (l *Links) Dials(i int) map[string]string {
@@ -131,16 +128,17 @@ func (l *Links) Close() {
 
 // Way is how a node reaches a server that is no node, over a proxy of this process.
 type Way struct {
-	*faultlink.Link
-	Address string // where the node dials
-	proxy   *faultlink.Proxy
+	Requests, Replies *faultlink.Way
+	Address           string // where the node dials
+	proxy             *faultlink.Proxy
 }
 
 // NewWay makes a way to a server, "unix:///path" or "host:port". It ends with Close.
 func (l *Links) NewWay(server string) (*Way, error) {
-	w := &Way{Link: faultlink.New()}
+	w := &Way{Requests: faultlink.NewWay(), Replies: faultlink.NewWay()}
+	link := faultlink.Of(w.Requests, w.Replies)
 	var err error
-	w.proxy, err = faultlink.Listen(func(net.Conn) *faultlink.Link { return w.Link }, DialTo(server))
+	w.proxy, err = faultlink.Listen(func(net.Conn) *faultlink.Link { return link }, DialTo(server))
 	if err != nil {
 		return nil, err
 	}
