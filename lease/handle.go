@@ -147,7 +147,7 @@ func (h *Handle) Offer(ctx context.Context) (Offer, error) {
 		return Offer{}, k.errorf(h.name, ErrClosed)
 	}
 	k.closeOfferLocked(h.name, 0)
-	o := Offer{Name: h.name, Owner: k.owner, Session: s.ID, TTL: s.TTL, Nonce: uint64(newID()), Handle: s.Handle, Lifetime: h.pool.ttl}
+	o := Offer{Name: h.name, Owner: k.owner, Session: s.ID, TTL: s.TTL, Nonce: uint64(newID()), Lifetime: h.pool.ttl}
 	k.offers[h.name] = &openOffer{nonce: o.Nonce, sess: s, expires: k.clock.Now().Mono + o.Lifetime}
 	k.watchLocked()
 	k.kick()

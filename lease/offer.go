@@ -13,7 +13,6 @@ type Offer struct {
 	Session SessionID
 	TTL     time.Duration
 	Nonce   uint64
-	Handle  string // of the session, as the store gave it; empty if it gives none
 	// Lifetime is how long after Offer returned its maker still takes up the
 	// name, by the maker's clock; a later transfer is reconciled away.
 	Lifetime time.Duration
@@ -22,9 +21,8 @@ type Offer struct {
 // Validate returns an error that is ErrInvalid, and says which field is out of its
 // bounds, unless a record can be made for the offer's maker: the name is valid, the
 // owner has an ID and an incarnation and is UTF-8, the session is positive, and so is the TTL,
-// a year at the most, and the handle is UTF-8 of at most MaxHandle bytes. What came from
-// another node is checked by this before any of it is written, as a record without an owner or
-// a TTL could not be read.
+// a year at the most. What came from another node is checked by this before any of it is written,
+// as a record without an owner or a TTL could not be read.
 func (o Offer) Validate() error {
 	bad := func(field string, got any, bound string) error {
 		return fmt.Errorf("lease.Offer.%s: %w: %v, must be %s", field, ErrInvalid, got, bound)
@@ -41,8 +39,6 @@ func (o Offer) Validate() error {
 		return bad("Session", o.Session, "positive")
 	case o.TTL <= 0 || o.TTL > longest:
 		return bad("TTL", o.TTL, fmt.Sprintf("above 0 and at most %v", longest))
-	case validateHandle(o.Handle) != nil:
-		return bad("Handle", fmt.Sprintf("%.64q (%d bytes)", o.Handle, len(o.Handle)), fmt.Sprintf("UTF-8 of at most %d bytes", MaxHandle))
 	}
 	if err := validateOwner(o.Owner); err != nil {
 		return fmt.Errorf("lease.Offer.Owner: %w", err)

@@ -3,7 +3,6 @@ package lease
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	mrand "math/rand/v2"
 	"slices"
@@ -152,9 +151,6 @@ func (k *Keeper) open(caller context.Context, p *pool) (*session, error) {
 	if err == nil {
 		err = g.Err
 	}
-	if err == nil && validateHandle(g.Handle) != nil {
-		err = fmt.Errorf("%w: %w", ErrInconsistent, validateHandle(g.Handle))
-	}
 	k.heard(ofSessions, sent, err)
 	if err != nil {
 		return nil, err // if it was opened all the same, it is empty and expires
@@ -164,7 +160,6 @@ func (k *Keeper) open(caller context.Context, p *pool) (*session, error) {
 	if g.TTL > 0 {
 		s.TTL = g.TTL
 	}
-	s.Handle = g.Handle
 	k.grantedLocked(p, s.TTL)
 	trust := k.cfg.window(s.TTL)
 	s.window.Store(&window{mono: sent.Mono + trust, wall: sent.Wall + int64(trust)})

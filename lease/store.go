@@ -23,8 +23,6 @@ type Session struct {
 	ID    SessionID
 	Owner Owner
 	TTL   time.Duration // asked for in OpenSession, granted afterwards
-	// Handle is what the store granted it under (Grant.Handle); empty before that.
-	Handle string
 }
 
 // Record is what a store knows of one held name.
@@ -106,12 +104,6 @@ type Grant struct {
 	// TTL is what the store granted, counted from a moment after the request was
 	// sent. It may be longer than asked for.
 	TTL time.Duration
-	// Handle, of OpenSession, is what the store wants to get back with every call on the
-	// session, and in offers of its owner: a row's ID, a lease that the store named itself. UTF-8 of
-	// at most MaxHandle bytes, the same each time that the session is opened again. Stores
-	// to which Session.ID is enough leave it empty. A handle that is not the session's, so one
-	// of another store, is refused: ErrInvalid or ErrSessionGone, and nothing is applied.
-	Handle string
 	// Err is nil, ErrSessionGone (definite: every record of it is gone or about
 	// to be, none can come back), or an error that means nothing is known.
 	Err error
@@ -129,8 +121,7 @@ type Grant struct {
 type Store interface {
 	// OpenSession makes s known, with records that expire together at the end of
 	// the granted TTL after its last renewal. Opening an ID of the same owner
-	// again is a renewal, with its Handle or without. What ValidateSession refuses is not
-	// opened: ErrInvalid.
+	// again is a renewal. What ValidateSession refuses is not opened: ErrInvalid.
 	OpenSession(ctx context.Context, s Session) (Grant, error)
 	// CloseSession ends s and removes every record under it. Closing a session
 	// that is gone is no error.

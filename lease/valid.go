@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"unicode/utf8"
@@ -64,8 +63,7 @@ func validateOwner(o Owner) error {
 }
 
 // ValidateSession returns an error that is ErrInvalid unless the ID and the TTL
-// are positive, the owner has an incarnation and is UTF-8, and the handle is UTF-8 of at most
-// MaxHandle bytes.
+// are positive, and the owner has an incarnation and is UTF-8.
 func ValidateSession(s Session) error {
 	switch {
 	case s.ID <= 0:
@@ -73,7 +71,7 @@ func ValidateSession(s Session) error {
 	case s.TTL <= 0:
 		return fmt.Errorf("session %d: %w: TTL %v, must be positive", s.ID, ErrInvalid, s.TTL)
 	}
-	if err := cmp.Or(validateOwner(s.Owner), validateHandle(s.Handle)); err != nil {
+	if err := validateOwner(s.Owner); err != nil {
 		return fmt.Errorf("session %d: %w", s.ID, err)
 	}
 	return nil

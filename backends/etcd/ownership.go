@@ -1,7 +1,6 @@
 package etcd
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -194,7 +193,7 @@ func (s *Store) Acquire(ctx context.Context, sess lease.Session, claims []lease.
 		return nil, err
 	}
 	// With ID 0 a record would never expire.
-	if err := cmp.Or(lease.ValidateSession(sess), lease.ValidateNoHandle(sess.Handle)); err != nil {
+	if err := lease.ValidateSession(sess); err != nil {
 		return nil, fmt.Errorf("etcd acquire: %w", err)
 	}
 	outs, limits := make([]lease.Outcome, len(claims)), s.Limits()
@@ -306,7 +305,7 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.O
 	var names []string
 	for i, m := range moves {
 		// What is no offer would be no record.
-		if err := cmp.Or(s.Limits().ValidateTransfer(m), lease.ValidateNoHandle(m.To.Handle)); err != nil {
+		if err := s.Limits().ValidateTransfer(m); err != nil {
 			outs[i].Err = fmt.Errorf("etcd transfer: %w", err)
 		} else if m.Metadata == nil {
 			names = append(names, m.Name)

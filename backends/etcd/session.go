@@ -1,11 +1,9 @@
 package etcd
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -22,7 +20,7 @@ func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Gran
 	if err != nil {
 		return lease.Grant{}, err
 	}
-	if err := cmp.Or(s.Limits().ValidateSession(want), lease.ValidateNoHandle(want.Handle)); err != nil {
+	if err := s.Limits().ValidateSession(want); err != nil {
 		return lease.Grant{}, fmt.Errorf("etcd: open session: %w", err)
 	}
 	if err := s.checkVersions(ctx, s.client.Endpoints()); err != nil {
@@ -71,9 +69,6 @@ func (s *Store) CloseSession(ctx context.Context, want lease.Session) error {
 	if err != nil {
 		return err
 	}
-	if err := lease.ValidateNoHandle(want.Handle); err != nil {
-		return fmt.Errorf("etcd: close session: %w", err)
-	}
 	_, err = s.client.Lease.Revoke(ctx, clientv3.LeaseID(want.ID))
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		err = nil
@@ -91,11 +86,7 @@ func (s *Store) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Gr
 	if len(sessions) == 0 {
 		return nil, nil
 	}
-	ours, theirs := sessions, func(x lease.Session) bool { return x.Handle != "" }
-	if slices.ContainsFunc(sessions, theirs) {
-		ours = slices.DeleteFunc(slices.Clone(sessions), theirs)
-	}
-	ttls, err := s.renewals.renew(ctx, ours)
+	ttls, err := s.renewals.renew(ctx, sessions)
 	if s.doubt.Swap(false) {
 		if _, err := s.present(ctx); err != nil { // a keepalive has cast it
 			s.doubt.Store(true)
@@ -107,8 +98,6 @@ func (s *Store) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Gr
 	for i, want := range sessions {
 		ttl, ok := ttls[want.ID]
 		switch {
-		case want.Handle != "":
-			grants[i].Err = fmt.Errorf("etcd keepalive: %w", lease.ValidateNoHandle(want.Handle))
 		case !ok && err == nil:
 			grants[i].Err = fmt.Errorf("etcd keepalive of session %d: no answer", want.ID)
 		case !ok:

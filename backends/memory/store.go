@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -120,7 +119,7 @@ func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Gran
 		return lease.Grant{}, err
 	}
 	defer s.mu.Unlock()
-	if err := cmp.Or(lease.ValidateSession(want), lease.ValidateNoHandle(want.Handle)); err != nil {
+	if err := lease.ValidateSession(want); err != nil {
 		return lease.Grant{}, fmt.Errorf("memory store: open session: %w", err)
 	}
 	s.stats.OpenSession++
@@ -148,9 +147,6 @@ func (s *Store) CloseSession(ctx context.Context, want lease.Session) error {
 	}
 	defer s.mu.Unlock()
 	s.stats.CloseSession++
-	if err := lease.ValidateNoHandle(want.Handle); err != nil {
-		return fmt.Errorf("memory store: close session: %w", err)
-	}
 	if own := s.live(want); own != nil {
 		s.due.remove(own)
 		s.end(own)
@@ -168,10 +164,6 @@ func (s *Store) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Gr
 	s.stats.Renew++
 	grants := make([]lease.Grant, len(sessions))
 	for i, want := range sessions {
-		if err := lease.ValidateNoHandle(want.Handle); err != nil {
-			grants[i].Err = fmt.Errorf("memory store: renew: %w", err)
-			continue
-		}
 		own := s.live(want)
 		if own == nil {
 			grants[i].Err = gone("renew", want)
@@ -208,9 +200,6 @@ func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.
 	}
 	defer s.mu.Unlock()
 	s.stats.Acquire++
-	if err := lease.ValidateNoHandle(want.Handle); err != nil {
-		return nil, fmt.Errorf("memory store: acquire: %w", err)
-	}
 	own := s.live(want)
 	if own == nil {
 		return nil, gone("acquire", want)
@@ -293,7 +282,7 @@ func (s *Store) move(now time.Duration, m lease.Transfer) lease.Outcome {
 	if old.held() != m.Held {
 		return refused
 	}
-	if err := cmp.Or(lease.ValidateTransfer(m), lease.ValidateNoHandle(m.To.Handle)); err != nil {
+	if err := lease.ValidateTransfer(m); err != nil {
 		refused.Err = fmt.Errorf("memory store: transfer: %w", err)
 		return refused
 	}

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 
@@ -112,9 +111,6 @@ func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.
 	if err := s.made(ctx); err != nil {
 		return nil, err
 	}
-	if err := lease.ValidateNoHandle(want.Handle); err != nil {
-		return nil, fmt.Errorf("postgres: acquire: %w", err)
-	}
 	limits := s.Limits()
 	outs, names, metas := make([]lease.Outcome, len(claims)), make([]string, len(claims)), make([]*string, len(claims))
 	var pending []int
@@ -219,7 +215,7 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.O
 	outs, names, metas := make([]lease.Outcome, len(moves)), make([]string, len(moves)), make([]*string, len(moves))
 	var pending []int
 	for i, m := range moves {
-		err := cmp.Or(limits.ValidateTransfer(m), lease.ValidateNoHandle(m.To.Handle))
+		err := limits.ValidateTransfer(m)
 		if err == nil && m.Metadata != nil {
 			if metas[i], err = pack(m.Metadata); metas[i] == nil && err == nil {
 				none := "{}"

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -16,7 +15,7 @@ func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Gran
 	if err := s.made(ctx); err != nil {
 		return lease.Grant{}, err
 	}
-	if err := cmp.Or(s.Limits().ValidateSession(want), lease.ValidateNoHandle(want.Handle)); err != nil {
+	if err := s.Limits().ValidateSession(want); err != nil {
 		return lease.Grant{}, fmt.Errorf("postgres: open session: %w", err)
 	}
 	var ttl int64
@@ -50,9 +49,6 @@ const closing = 5000
 func (s *Store) CloseSession(ctx context.Context, want lease.Session) error {
 	if err := s.made(ctx); err != nil {
 		return err
-	}
-	if err := lease.ValidateNoHandle(want.Handle); err != nil {
-		return fmt.Errorf("postgres: close session: %w", err)
 	}
 	var pause backoff
 	for applied := false; ; applied = true {
@@ -90,13 +86,9 @@ func (s *Store) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Gr
 		return nil, err
 	}
 	grants := make([]lease.Grant, len(sessions))
-	var pending []int
-	for i, want := range sessions {
-		if err := lease.ValidateNoHandle(want.Handle); err != nil {
-			grants[i].Err = fmt.Errorf("postgres: renew: %w", err)
-			continue
-		}
-		pending = append(pending, i)
+	pending := make([]int, len(sessions))
+	for i := range pending {
+		pending[i] = i
 	}
 	for applied := false; len(pending) > 0; applied = true {
 		var now, later []int

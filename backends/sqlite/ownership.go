@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -52,9 +51,6 @@ type claim struct {
 // means that the session is not open.
 func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.Claim) ([]lease.Outcome, error) {
 	const op = "acquire"
-	if err := lease.ValidateNoHandle(want.Handle); err != nil {
-		return nil, failed(op, err)
-	}
 	asked := make([]claim, len(claims)) // a copy: the caller may leave before it is read
 	for i, c := range claims {
 		asked[i] = claim{put{c.Name, c.Nonce, nil}, c.Supersedes, c.While, limits.ValidateClaim(c)}
@@ -161,7 +157,7 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.O
 	for i, m := range moves {
 		asked[i] = move{
 			held: m.Held, to: lease.Session{ID: m.To.Session, Owner: m.To.Owner}, put: put{m.Name, m.To.Nonce, nil},
-			keep: m.Metadata == nil, err: cmp.Or(limits.ValidateTransfer(m), lease.ValidateNoHandle(m.To.Handle)),
+			keep: m.Metadata == nil, err: limits.ValidateTransfer(m),
 		}
 		if asked[i].err == nil {
 			asked[i].metadata = pack(m.Metadata)

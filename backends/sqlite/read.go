@@ -52,7 +52,7 @@ func (s *Store) ListSession(ctx context.Context, want lease.Session) iter.Seq2[l
 		var ends int64
 		err := v.get("SELECT ends FROM holdfast_session WHERE id = ?", []any{int64(want.ID)}, &ends)
 		switch {
-		case errors.Is(err, sql.ErrNoRows), err == nil && want.Handle != "":
+		case errors.Is(err, sql.ErrNoRows):
 			return nil, gone(want)
 		case err != nil:
 			return nil, err

@@ -66,7 +66,7 @@ func (s *remote) one(ctx context.Context, r request) (a reply, err error) {
 
 func (a reply) grants() (out []lease.Grant) {
 	for i, g := range a.Grants {
-		out = append(out, lease.Grant{TTL: g.TTL, Handle: g.Handle, Err: a.Errs[i].err()})
+		out = append(out, lease.Grant{TTL: g.TTL, Err: a.Errs[i].err()})
 	}
 	return out
 }

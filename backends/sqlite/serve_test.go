@@ -71,8 +71,7 @@ type request struct {
 
 // grant and outcome are what of these can travel.
 type grant struct {
-	TTL    time.Duration
-	Handle string
+	TTL time.Duration
 }
 
 type outcome struct {
@@ -196,7 +195,7 @@ func answer(ctx context.Context, s *Store, r request, send func(reply) bool) {
 		}
 	}
 	for _, g := range grants {
-		last.Grants = append(last.Grants, grant{g.TTL, g.Handle})
+		last.Grants = append(last.Grants, grant{g.TTL})
 		last.Errs = append(last.Errs, toWire(g.Err))
 	}
 	for _, o := range outs {

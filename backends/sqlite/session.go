@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -36,7 +35,7 @@ func (t *tx) session(id lease.SessionID) (o session, stands bool, err error) {
 // live returns the open session that want means.
 func (t *tx) live(want lease.Session) (o session, ok bool, err error) {
 	o, stands, err := t.session(want.ID)
-	return o, stands && o.ends > t.now && o.Owner.Incarnation == want.Owner.Incarnation && want.Handle == "", err
+	return o, stands && o.ends > t.now && o.Owner.Incarnation == want.Owner.Incarnation, err
 }
 
 // renew has a session end a TTL from now.
@@ -80,7 +79,7 @@ func (t *tx) end(id, share int64) (removed int64, err error) {
 // lease.ValidateSession, longer than a year, or has the ID of one of another incarnation.
 func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Grant, error) {
 	const op = "open session"
-	if err := cmp.Or(limits.ValidateSession(want), lease.ValidateNoHandle(want.Handle)); err != nil {
+	if err := limits.ValidateSession(want); err != nil {
 		return lease.Grant{}, failed(op, err)
 	}
 	var grant lease.Grant
@@ -116,9 +115,6 @@ func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Gran
 // CloseSession ends the session, at one moment, and removes its records, 500 in a transaction.
 func (s *Store) CloseSession(ctx context.Context, want lease.Session) error {
 	const op = "close session"
-	if err := lease.ValidateNoHandle(want.Handle); err != nil {
-		return failed(op, err)
-	}
 	for begun := false; ; begun = true {
 		over := true
 		err := s.write(ctx, op, false, func(t *tx) error {
@@ -147,10 +143,6 @@ func (s *Store) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Gr
 	grants := make([]lease.Grant, len(sessions))
 	err := s.write(ctx, "renew", false, func(t *tx) error {
 		for i, want := range sessions {
-			if err := lease.ValidateNoHandle(want.Handle); err != nil {
-				grants[i].Err = failed("renew", err)
-				continue
-			}
 			o, ok, err := t.live(want)
 			if err != nil {
 				return err

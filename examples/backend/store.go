@@ -63,7 +63,7 @@ func (s *Store) Limits() lease.StoreLimits { return lease.StoreLimits{Name: "bbo
 
 // OpenSession implements lease.Store.
 func (s *Store) OpenSession(ctx context.Context, want lease.Session) (grant lease.Grant, err error) {
-	if err := cmp.Or(lease.ValidateSession(want), lease.ValidateNoHandle(want.Handle)); err != nil {
+	if err := lease.ValidateSession(want); err != nil {
 		return grant, err
 	}
 	err = s.write(ctx, func(v *view) error {
@@ -165,7 +165,7 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) (out []lea
 			if out[i].Record = r; !v.is(m.Held) {
 				continue
 			}
-			if out[i].Err = cmp.Or(lease.ValidateTransfer(m), lease.ValidateNoHandle(m.To.Handle)); out[i].Err != nil {
+			if out[i].Err = lease.ValidateTransfer(m); out[i].Err != nil {
 				continue
 			}
 			to := lease.Session{ID: m.To.Session, Owner: m.To.Owner}

@@ -71,7 +71,7 @@ func (v *view) session(id lease.SessionID) (o lease.Session, stands bool) {
 // live is session for one that must be of the same incarnation, and of this store.
 func (v *view) live(want lease.Session) (o lease.Session, ok bool) {
 	o, ok = v.session(want.ID)
-	return o, ok && o.Owner.Incarnation == want.Owner.Incarnation && want.Handle == ""
+	return o, ok && o.Owner.Incarnation == want.Owner.Incarnation
 }
 
 func (v *view) over(id lease.SessionID) bool {

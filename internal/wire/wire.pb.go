@@ -1137,14 +1137,12 @@ type Offer struct {
 	From   *Node                  `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
 	Number uint64                 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`
 	// Why there is none; empty if there is.
-	Declined string `protobuf:"bytes,4,opt,name=declined,proto3" json:"declined,omitempty"`
-	Id       string `protobuf:"bytes,5,opt,name=id,proto3" json:"id,omitempty"`
-	Session  int64  `protobuf:"varint,6,opt,name=session,proto3" json:"session,omitempty"`
-	Ttl      int64  `protobuf:"varint,7,opt,name=ttl,proto3" json:"ttl,omitempty"`
-	Nonce    uint64 `protobuf:"varint,8,opt,name=nonce,proto3" json:"nonce,omitempty"`
-	Lifetime int64  `protobuf:"varint,9,opt,name=lifetime,proto3" json:"lifetime,omitempty"`
-	// Of the session, for stores that give some.
-	Handle        string `protobuf:"bytes,10,opt,name=handle,proto3" json:"handle,omitempty"`
+	Declined      string `protobuf:"bytes,4,opt,name=declined,proto3" json:"declined,omitempty"`
+	Id            string `protobuf:"bytes,5,opt,name=id,proto3" json:"id,omitempty"`
+	Session       int64  `protobuf:"varint,6,opt,name=session,proto3" json:"session,omitempty"`
+	Ttl           int64  `protobuf:"varint,7,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	Nonce         uint64 `protobuf:"varint,8,opt,name=nonce,proto3" json:"nonce,omitempty"`
+	Lifetime      int64  `protobuf:"varint,9,opt,name=lifetime,proto3" json:"lifetime,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1240,13 +1238,6 @@ func (x *Offer) GetLifetime() int64 {
 		return x.Lifetime
 	}
 	return 0
-}
-
-func (x *Offer) GetHandle() string {
-	if x != nil {
-		return x.Handle
-	}
-	return ""
 }
 
 // HandedOver tells the maker of an offer what came of it.
@@ -2044,7 +2035,7 @@ const file_wire_proto_rawDesc = "" +
 	"\x06Invite\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12*\n" +
 	"\x04from\x18\x02 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12\x16\n" +
-	"\x06number\x18\x03 \x01(\x04R\x06number\"\x81\x02\n" +
+	"\x06number\x18\x03 \x01(\x04R\x06number\"\xe9\x01\n" +
 	"\x05Offer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12*\n" +
 	"\x04from\x18\x02 \x01(\v2\x16.holdfast.wire.v1.NodeR\x04from\x12\x16\n" +
@@ -2054,9 +2045,7 @@ const file_wire_proto_rawDesc = "" +
 	"\asession\x18\x06 \x01(\x03R\asession\x12\x10\n" +
 	"\x03ttl\x18\a \x01(\x03R\x03ttl\x12\x14\n" +
 	"\x05nonce\x18\b \x01(\x04R\x05nonce\x12\x1a\n" +
-	"\blifetime\x18\t \x01(\x03R\blifetime\x12\x16\n" +
-	"\x06handle\x18\n" +
-	" \x01(\tR\x06handle\"\xb0\x01\n" +
+	"\blifetime\x18\t \x01(\x03R\blifetime\"\xb0\x01\n" +
 	"\n" +
 	"HandedOver\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12*\n" +

@@ -28,7 +28,5 @@
 // Partition and CutWatches end the watches that run; SetLag makes them lag behind. What was read before
 // a partition may still be listed.
 //
-// WithHandles makes a store that gives each session a handle (lease.Grant.Handle) of one that gives
-// none, to test those who carry handles without a database. Late landings run on the goroutines of their
-// timers, and Wait waits for them.
+// Late landings run on the goroutines of their timers, and Wait waits for them.
 package faultstore

@@ -27,8 +27,6 @@ var (
 // the answer is lease.ErrUnsupported, without asking the rule.
 type Store struct {
 	inner lease.Store
-	label string
-	gives bool // handles of sessions, of its own
 
 	mu       sync.Mutex
 	rule     func(Call) Fault
@@ -152,16 +150,13 @@ func (s *Store) Limits() lease.StoreLimits {
 // OpenSession passes the call on as the rule says.
 func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Grant, error) {
 	return do(ctx, s, Call{Op: OpenSession, Session: want.ID}, func(ctx context.Context) (lease.Grant, error) {
-		return s.openHandled(ctx, want)
+		return s.inner.OpenSession(ctx, want)
 	})
 }
 
 // CloseSession passes the call on as the rule says.
 func (s *Store) CloseSession(ctx context.Context, want lease.Session) error {
 	_, err := do(ctx, s, Call{Op: CloseSession, Session: want.ID}, func(ctx context.Context) (struct{}, error) {
-		if err := s.takeHandle(&want); err != nil {
-			return struct{}{}, err
-		}
 		return struct{}{}, s.inner.CloseSession(ctx, want)
 	})
 	return err
@@ -176,9 +171,6 @@ func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.
 		call.Names = append(call.Names, claims[i].Name)
 	}
 	return do(ctx, s, call, func(ctx context.Context) ([]lease.Outcome, error) {
-		if err := s.takeHandle(&want); err != nil {
-			return nil, err
-		}
 		return s.inner.Acquire(ctx, want, claims)
 	})
 }
@@ -194,7 +186,7 @@ func (s *Store) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Gr
 		call.Session = sessions[0].ID
 	}
 	return do(ctx, s, call, func(ctx context.Context) ([]lease.Grant, error) {
-		return s.renewHandled(ctx, sessions)
+		return s.inner.Renew(ctx, sessions)
 	})
 }
 
@@ -223,7 +215,7 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.O
 		call.Names = append(call.Names, moves[i].Name)
 	}
 	return do(ctx, s, call, func(ctx context.Context) ([]lease.Outcome, error) {
-		return s.transferHandled(ctx, inner, moves)
+		return inner.Transfer(ctx, moves)
 	})
 }
 

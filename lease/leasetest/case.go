@@ -312,7 +312,6 @@ func (n *node) reopen() {
 		n.t.Fatalf("OpenSession for %v: error %v, Grant.Err %v", asked, err, g.Err)
 	}
 	n.t.require(g.TTL >= asked, ruleGrant, "asked for %v, granted %v", asked, g.TTL)
-	n.granted(g)
 	n.session.TTL, n.opened, n.acked = g.TTL, sent, time.Now()
 }
 
@@ -374,6 +373,6 @@ func nonce() uint64 { return rand.Uint64N(1<<62) | 1<<62 | 1 }
 func (n *node) offer(name string) lease.Offer {
 	return lease.Offer{
 		Name: name, Owner: n.session.Owner, Session: n.session.ID, TTL: n.session.TTL,
-		Nonce: nonce(), Handle: n.session.Handle, Lifetime: time.Minute,
+		Nonce: nonce(), Lifetime: time.Minute,
 	}
 }

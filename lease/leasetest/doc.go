@@ -12,7 +12,7 @@
 //
 // Every failure begins with the rule that was broken. The first part of a case's name says what it
 // is about: who wins (acquire, batch, while), tokens (token), what a former owner still tries
-// (hands, release), sessions (session, handles), transfers (transfer), late requests (late),
+// (hands, release), sessions (session), transfers (transfer), late requests (late),
 // contexts (context), reads (read, listed), names and bounds (alike, limits, invalid), watches (watch,
 // deletions), random histories (churn), what a backend arranges (setup), and the engine over the
 // store (keeper). Cases that need what a store may lack are left out, and the log says which; in

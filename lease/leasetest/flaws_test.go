@@ -173,7 +173,7 @@ var (
 		by{"transfer/renewed-by-target", ruleEarly}, by{"keeper/renews", ""})
 	reopenExtendsNothing = breaks("opening a session again does not extend it", by{"session/open-again-extends", ruleReopen})
 	reopenReplaces       = breaks("opening a session again removes its records",
-		by{"handles/granted", ruleReopen}, by{"session/open-again-extends", ruleReopen})
+		by{"session/reopen", ruleReopen}, by{"session/open-again-extends", ruleReopen})
 	acquireRenews = breaks("acquiring extends the session", by{"session/acquire-does-not-renew", ruleLate})
 	goneAcquires  = breaks("claims under a session that is gone succeed",
 		by{"session/close-against-acquire", ruleClose}, by{"late/acquire-lands-under-closed-session", ruleGoneAcquire})
@@ -449,21 +449,4 @@ var (
 	whileUnchecked          = breaks("a While that is no ownership is a condition that is not met", by{"while/invalid", ruleInvalid})
 	whileUnsupported        = allowed("While is not supported")
 	whileUnsupportedIgnored = breaks("While is not supported, and ignored", by{"while/unsupported", ruleUnsupported})
-)
-
-// Handles.
-var (
-	handleAny        = breaks("any handle will do", by{"handles/foreign", ruleForeign}, by{"handles/foreign-offer", ruleForeign})
-	handleAnyRenew   = breaks("any handle will do to renew", by{"handles/foreign", ruleForeign})
-	handleAnyOpen    = breaks("any handle will do to open a session again", by{"handles/foreign", ruleForeign})
-	handleAnyClose   = breaks("any handle will do to close", by{"handles/foreign", ruleForeign})
-	handleAnyAcquire = breaks("any handle will do to acquire", by{"handles/foreign", ruleForeign})
-	handleAnyOffer   = breaks("any handle will do in an offer", by{"handles/foreign-offer", ruleForeign})
-	handleFolded     = breaks("handles are compared without their case", by{"handles/foreign", ruleForeign})
-	handlePrefix     = breaks("of a handle the beginning is compared", by{"handles/foreign", ruleForeign})
-	handleUnsaid     = breaks("a handle that is not the session's is a failure", by{"handles/foreign", ruleForeign})
-	handleFailsAll   = breaks("a handle that is not the session's fails the whole renewal", by{"handles/foreign", ruleForeign})
-	handleChanges    = breaks("a session that is opened again gets another handle", by{"handles/granted", ""})
-	handleLong       = breaks("handles are longer than MaxHandle", by{"acquire/free", ruleHandle})
-	handleBytes      = breaks("handles are not UTF-8", by{"acquire/free", ruleHandle})
 )

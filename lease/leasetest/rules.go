@@ -76,12 +76,6 @@ const (
 	ruleCloseTwice  rule = "closing a session that is gone is no error"
 )
 
-// Handles.
-const (
-	ruleHandle  rule = "a session's handle is UTF-8 of at most lease.MaxHandle bytes, and the same each time it is opened again"
-	ruleForeign rule = "a call on a session with a handle that is not its own is answered with ErrInvalid or ErrSessionGone, nothing is applied, and no other session of the call is harmed"
-)
-
 // Transfer.
 const (
 	ruleTransfer        rule = "a transfer by token and nonce moves the record to the offer's owner, session and nonce"

@@ -4,10 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -35,29 +33,13 @@ var sessionCases = []testCase{
 		t.goneAmongLive(a, b)
 	}},
 	{name: "session/close-against-acquire", run: sessionCloseRace},
-	{name: "handles/granted", run: func(t *storeT) {
+	{name: "session/reopen", run: func(t *storeT) {
 		n := t.node()
 		r := n.win("h/a")
-		with := n.session.Handle
 		n.reopen()
-		n.stands(r, ruleReopen)
-		n.session.Handle = ""
-		n.reopen() // as after an answer that was lost
-		t.check(n.session.Handle == with, ruleHandle, "opened again it is %+q, not %+q", n.session.Handle, with)
 		n.renew()
-		n.stands(r, ruleHandle)
+		n.stands(r, ruleReopen)
 		n.freed(r)
-	}},
-	{name: "handles/foreign", run: foreignHandles},
-	{name: "handles/foreign-offer", needs: needTransfer, run: func(t *storeT) {
-		a, b := t.node(), t.node()
-		r := a.win("h/a")
-		for _, h := range b.foreign(a) {
-			m := b.taking(r.Held())
-			m.To.Handle = h
-			a.deniedMove(m, ruleForeign, lease.ErrInvalid, lease.ErrSessionGone)
-		}
-		a.give(r, b)
 	}},
 
 	{name: "session/expires", waits: true, run: func(t *storeT) {
@@ -192,60 +174,6 @@ func sessionCloseRace(t *storeT) {
 			t.require(len(left) == 0, ruleClose, "records of a closed session stand: %+v", left)
 		}
 	}
-}
-
-// granted checks a handle. It is fatal.
-func (n *node) granted(g lease.Grant) {
-	n.t.Helper()
-	n.t.require(len(g.Handle) <= lease.MaxHandle && utf8.ValidString(g.Handle), ruleHandle, "%d bytes, %+.64q", len(g.Handle), g.Handle)
-	n.session.Handle = g.Handle
-}
-
-// foreign are handles that are not the node's session's.
-func (n *node) foreign(another *node) (handles []string) {
-	for _, h := range []string{
-		another.session.Handle, "another-store/17", n.session.Handle + "x", strings.ToUpper(n.session.Handle), " " + n.session.Handle,
-		n.session.Handle[:len(n.session.Handle)/2], strings.Repeat("h", lease.MaxHandle), strings.Repeat("h", lease.MaxHandle+1), "\xff",
-	} {
-		if h != n.session.Handle && h != "" {
-			handles = append(handles, h)
-		}
-	}
-	return handles
-}
-
-// foreignHandles makes every call with handles that are not the session's. All other cases return the
-// handle that was granted.
-func foreignHandles(t *storeT) {
-	n := t.node()
-	another := t.nodeOn(n.store)
-	r := n.win("h/a")
-	for _, h := range n.foreign(another) {
-		bad := *n
-		bad.session.Handle = h
-		refused := func(call string, err error) {
-			t.Helper()
-			t.check(errors.Is(err, lease.ErrInvalid) || errors.Is(err, lease.ErrSessionGone), ruleForeign, "%s with %+.64q: error %v", call, h, err)
-		}
-		_, err := bad.acquires(t.claim("h/b"))
-		refused("Acquire", err)
-		ctx, cancel := t.context()
-		grants, err := n.store.Renew(ctx, []lease.Session{another.session, bad.session})
-		if t.check(err == nil && len(grants) == 2, ruleForeign, "Renew with %+.64q beside another: %d grants, error %v", h, len(grants), err) && t.batch(n.store, 2) == 2 {
-			t.check(grants[0].Err == nil, ruleForeign, "Renew with %+.64q beside another: %+v", h, grants)
-			refused("Renew", grants[1].Err)
-		}
-		g, err := n.store.OpenSession(ctx, bad.session)
-		refused("OpenSession", errors.Join(err, g.Err))
-		if err = n.store.CloseSession(ctx, bad.session); err != nil {
-			refused("CloseSession", err)
-		}
-		cancel()
-		n.free("h/b", ruleForeign)
-		n.stands(r, ruleForeign)
-	}
-	t.check(n.renew().Err == nil, ruleForeign, "then it is gone")
-	n.freed(r)
 }
 
 // pass sleeps a part of the node's TTL.

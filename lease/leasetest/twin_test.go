@@ -3,17 +3,13 @@ package leasetest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
-	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast/backends/memory"
 	"github.com/holdfast-go/holdfast/lease"
-	"github.com/holdfast-go/holdfast/lease/faultstore"
 )
 
 // twin is a small store that keeps the contract, or breaks it in one chosen way
@@ -234,12 +230,6 @@ func (s *twin) OpenSession(ctx context.Context, want lease.Session) (lease.Grant
 		return lease.Grant{}, err
 	}
 	defer s.mu.Unlock()
-	if want.Handle != "" {
-		if err := s.misnamed(want.ID, want.Handle, handleAnyOpen); err != nil {
-			return lease.Grant{}, err
-		}
-	}
-	handle := s.handleOf(want.ID)
 	sess := s.sessions[want.ID]
 	if sess != nil && s.is(reopenReplaces) {
 		s.end(sess, true)
@@ -252,10 +242,10 @@ func (s *twin) OpenSession(ctx context.Context, want lease.Session) (lease.Grant
 		}
 		s.sessions[want.ID] = sess
 	} else if s.is(reopenExtendsNothing) {
-		return lease.Grant{TTL: sess.TTL, Handle: handle}, nil
+		return lease.Grant{TTL: sess.TTL}, nil
 	}
 	s.extend(sess)
-	return lease.Grant{TTL: sess.TTL, Handle: handle}, nil
+	return lease.Grant{TTL: sess.TTL}, nil
 }
 
 func (s *twin) extend(sess *sitting) {
@@ -276,9 +266,6 @@ func (s *twin) CloseSession(ctx context.Context, want lease.Session) error {
 		return err
 	}
 	defer s.mu.Unlock()
-	if err := s.misnamed(want.ID, want.Handle, handleAnyClose); err != nil {
-		return err
-	}
 	sess := s.sessions[want.ID]
 	switch {
 	case sess != nil:
@@ -313,12 +300,6 @@ func (s *twin) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Gra
 	defer s.mu.Unlock()
 	grants := make([]lease.Grant, len(sessions))
 	for i, want := range sessions {
-		if err := s.misnamed(want.ID, want.Handle, handleAnyRenew); err != nil {
-			if grants[i].Err = err; s.is(handleFailsAll) {
-				return nil, err
-			}
-			continue
-		}
 		sess := s.sessions[want.ID]
 		switch {
 		case sess == nil || sess.gone && !s.is(revivesRecords):
@@ -438,9 +419,6 @@ func (s *twin) Acquire(ctx context.Context, want lease.Session, claims []lease.C
 	defer s.mu.Unlock()
 	if len(claims) == 0 && s.is(emptyFails) {
 		return nil, errFlawed
-	}
-	if err := s.misnamed(want.ID, want.Handle, handleAnyAcquire); err != nil {
-		return nil, err
 	}
 	sess := s.sessions[want.ID]
 	outs := make([]lease.Outcome, len(claims))
@@ -603,9 +581,6 @@ func (s *twin) move(m lease.Transfer) lease.Outcome {
 	if err := s.movable(m); err != nil {
 		return lease.Outcome{Err: err}
 	}
-	if err := s.misnamed(m.To.Session, m.To.Handle, handleAnyOffer); err != nil && !s.is(movesUnchecked) {
-		return lease.Outcome{Err: err}
-	}
 	if s.bad[m.Name] && !s.is(movesBad) {
 		return lease.Outcome{Err: lease.ErrBadRecord}
 	}
@@ -678,44 +653,6 @@ func (s *twin) move(m lease.Transfer) lease.Outcome {
 		r.Token = s.nextToken(m.Name)
 	}
 	return lease.Outcome{OK: true, Record: s.public(s.put(r, target))}
-}
-
-// handleOf is what the session was granted under.
-func (s *twin) handleOf(id lease.SessionID) string {
-	h := fmt.Sprintf("row/%x", int64(id))
-	switch s.flaw {
-	case handleLong:
-		h = strings.Repeat(h, 100)
-	case handleBytes:
-		h += "\xff"
-	case handleChanges:
-		s.calls++
-		h = fmt.Sprint(h, s.calls)
-	}
-	return h
-}
-
-// misnamed is what is said of a session that came with a handle that is not its own; of is the
-// flaw that lets it pass.
-func (s *twin) misnamed(id lease.SessionID, handle string, of *flaw) error {
-	want := s.handleOf(id)
-	switch {
-	case want == handle, s.is(handleAny), s.is(of), s.is(handleChanges),
-		s.is(handleFolded) && strings.EqualFold(want, handle), s.is(handlePrefix) && strings.HasPrefix(handle, want):
-		return nil
-	case s.is(handleUnsaid):
-		return errFlawed
-	}
-	return fmt.Errorf("%w: session %d has no handle %.64q", lease.ErrInvalid, id, handle)
-}
-
-// TestRightHandlesPass runs the kit over a store that was given handles, of which each client
-// knows those of all.
-func TestRightHandlesPass(t *testing.T) {
-	Run(t, func(TB) func() lease.Store {
-		inner := memory.New()
-		return func() lease.Store { return faultstore.Wrap(inner, faultstore.WithHandles("store/ä")) }
-	}, FakeTime())
 }
 
 const (

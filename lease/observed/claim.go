@@ -1,7 +1,6 @@
 package observed
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -144,9 +143,6 @@ func (s *Store) Acquire(ctx context.Context, want lease.Session, claims []lease.
 	if err := s.check(ctx, op); err != nil {
 		return nil, err
 	}
-	if err := lease.ValidateNoHandle(want.Handle); err != nil {
-		return nil, fmt.Errorf("%s: %s: %w", s.limits.Name, op, err)
-	}
 	outs := make([]lease.Outcome, len(claims))
 	var names []string
 	var of []int // which claim asks for each of names
@@ -266,7 +262,7 @@ func (s *Store) Transfer(ctx context.Context, moves []lease.Transfer) ([]lease.O
 			if m.Metadata == nil {
 				next.Metadata = n.Metadata
 			}
-			err := cmp.Or(s.limits.ValidateTransfer(m), lease.ValidateNoHandle(m.To.Handle))
+			err := s.limits.ValidateTransfer(m)
 			switch {
 			case err != nil:
 			case target.err != nil:

@@ -1,7 +1,6 @@
 package observed
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -109,7 +108,7 @@ func (s *Store) OpenSession(ctx context.Context, want lease.Session) (lease.Gran
 	if err := s.check(ctx, op); err != nil {
 		return lease.Grant{}, err
 	}
-	if err := cmp.Or(s.limits.ValidateSession(want), lease.ValidateNoHandle(want.Handle)); err != nil {
+	if err := s.limits.ValidateSession(want); err != nil {
 		return lease.Grant{}, fmt.Errorf("%s: %s: %w", s.limits.Name, op, err)
 	}
 	first := session{
@@ -174,9 +173,6 @@ func (s *Store) Renew(ctx context.Context, sessions []lease.Session) ([]lease.Gr
 
 func (s *Store) renew(ctx context.Context, of lease.Session) lease.Grant {
 	const op = "renew"
-	if err := lease.ValidateNoHandle(of.Handle); err != nil {
-		return lease.Grant{Err: fmt.Errorf("%s: %s: %w", s.limits.Name, op, err)}
-	}
 	now := s.clock.Now().Mono
 	s.mu.Lock()
 	g, known := s.sights[of.ID]
@@ -209,9 +205,6 @@ func (s *Store) CloseSession(ctx context.Context, of lease.Session) error {
 	const op = "close session"
 	if err := s.check(ctx, op); err != nil {
 		return err
-	}
-	if err := lease.ValidateNoHandle(of.Handle); err != nil {
-		return fmt.Errorf("%s: %s: %w", s.limits.Name, op, err)
 	}
 	for {
 		g, there, err := s.look(ctx, op, of.ID)

@@ -32,8 +32,6 @@ type call struct {
 	name  string
 	owner lease.Owner
 	wrote bool // something was sent that may be applied, or may have been
-
-	handles map[lease.SessionID]string // of sessions that it opened
 }
 
 // rounds bounds how often a call looks again as the key changed under it.
@@ -99,7 +97,6 @@ func (c *call) claim(over lease.Token, ttl time.Duration) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	s.Handle = grant.Handle
 	won, ok, err := c.take(s, over, map[string]string{askedKey: ttl.String()})
 	if err != nil || !ok {
 		if !c.wrote {
@@ -176,15 +173,13 @@ func (c *call) move(target *call, ttl time.Duration) (Result, error) {
 	}
 	c.wrote = true // the mark, as in release
 	s := session(target.owner, ttl)
-	grant, err := c.open(s)
-	if err != nil {
+	if _, err := c.open(s); err != nil {
 		return Result{}, err
 	}
-	s.Handle = grant.Handle
 	done, err := c.send(func() ([]lease.Outcome, error) {
 		return c.p.store.(lease.TransferStore).Transfer(c.ctx, []lease.Transfer{{
 			Held:     r.Held(),
-			To:       lease.Offer{Name: c.name, Owner: s.Owner, Session: s.ID, Handle: s.Handle, TTL: s.TTL, Nonce: rand.Uint64()},
+			To:       lease.Offer{Name: c.name, Owner: s.Owner, Session: s.ID, TTL: s.TTL, Nonce: rand.Uint64()},
 			Metadata: map[string]string{askedKey: ttl.String()},
 		}})
 	})
@@ -232,11 +227,9 @@ func (c *call) mark() (lease.Record, bool, error) {
 			return r, false, err
 		}
 		s = sessionOf(r)
-		grant, err := c.open(s) // for its handle, and where it is not known here
-		if err != nil {
+		if _, err := c.open(s); err != nil { // it may not be known here
 			return r, false, err
 		}
-		s.Handle = grant.Handle
 		metadata := map[string]string{askedKey: r.Metadata[askedKey], givingKey: "yes"}
 		marked, ok, err := c.take(s, r.Token, metadata)
 		if err != nil || ok {
@@ -270,18 +263,11 @@ func (c *call) open(s lease.Session) (lease.Grant, error) {
 	if err == nil {
 		err = grant.Err
 	}
-	if err == nil && grant.Handle != "" {
-		if c.handles == nil {
-			c.handles = map[lease.SessionID]string{}
-		}
-		c.handles[s.ID] = grant.Handle
-	}
 	return grant, err
 }
 
 // close ends a session under which nothing is held any more; else it ends with its TTL.
 func (c *call) close(s lease.Session) {
-	s.Handle = c.handles[s.ID]
 	_ = c.p.store.CloseSession(c.ctx, s)
 }
 

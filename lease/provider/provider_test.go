@@ -43,7 +43,6 @@ func TestOverStores(t *testing.T) {
 		moves  bool // by the same session
 	}{
 		"memory":   {func() lease.Store { return backing }, true},
-		"handles":  {func() lease.Store { return withHandles(backing) }, true},
 		"observed": {func() lease.Store { s, err := observed.New(objects); require.NoError(t, err); return s }, true},
 		"etcd":     {func() lease.Store { return opened(t, etcd) }, true},
 	} {
@@ -105,8 +104,6 @@ func opened(t *testing.T, url string) lease.Store {
 	t.Cleanup(func() { require.NoError(t, end()) })
 	return s
 }
-
-func withHandles(s lease.Store) lease.Store { return faultstore.Wrap(s, faultstore.WithHandles("row")) }
 
 // A call that lands late, after the same owner was told to have the key for longer, takes nothing
 // away from it: be it a claim for less time, a release or a transfer.
