@@ -221,7 +221,6 @@ type options struct {
 	ttl        time.Duration
 	renewal    Renewal
 	metadata   map[string]string
-	purpose    string
 	ownSession bool
 	parent     *Handle
 	hangs      bool // WithParent was given

@@ -16,7 +16,7 @@ import (
 type Handle struct {
 	k        *Keeper
 	name     string
-	metadata map[string]string // of WithMetadata and WithPurpose
+	metadata map[string]string // of WithMetadata
 	pool     *pool
 	parent   *Handle // of WithParent
 

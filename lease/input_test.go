@@ -42,7 +42,6 @@ func TestOptionsRefuseBadValues(t *testing.T) {
 		"WithTTL":        {lease.WithTTL, time.Second},
 		"WithMetadata":   {lease.WithMetadata, map[string]string{"k": "v"}},
 		"WithOwnSession": {lease.WithOwnSession},
-		"WithPurpose":    {lease.WithPurpose, "outbox"},
 		"WithRenewal":    {lease.WithRenewal, lease.RenewLazy()}, // its bad values: TestPoliciesThatCanNotBeKept
 	}, nil, nil, func(o lease.Option) error {
 		h, err := k.Lease("a", o)

@@ -49,9 +49,6 @@ func (k *Keeper) configure(name string, opts []Option) (options, error) {
 	if err := k.cfg.checkTTL("lease.WithTTL", o.ttl, k.limits, o.renewal); err != nil {
 		return o, err
 	}
-	if err := o.describePurpose(); err != nil {
-		return o, k.errorf(name, err)
-	}
 	if err := cmp.Or(validateMetadata(o.metadata), k.limits.checkMetadata(o.metadata), k.checkParent(name, o)); err != nil {
 		return o, k.errorf(name, err)
 	}

@@ -10,17 +10,12 @@ import (
 
 // policy is what the leases of a session have in common.
 type policy struct {
-	renewal string // as their purpose tells
+	renewal string // as their metadata tells
 	name    string // of the only one, if they are not renewed by themselves
 }
 
-// purposeOf tells the witness of a lease's policy, with its claims.
-func purposeOf(r lease.Renewal) string {
-	if r == lease.RenewDefault() {
-		return ""
-	}
-	return r.String()
-}
+// policyKey is where the witness of a lease finds its policy, in its claims.
+const policyKey = "policy"
 
 // drawRenewal picks the policy of a lease: most have none.
 func drawRenewal(r *simulate.Random) lease.Renewal {
@@ -38,7 +33,7 @@ func (n *simNode) judgeSharing(s lease.Session, claims []lease.Claim) {
 	n.seen.Lock()
 	defer n.seen.Unlock()
 	for _, c := range claims {
-		p := policy{renewal: lease.Record{Metadata: c.Metadata}.Purpose()}
+		p := policy{renewal: c.Metadata[policyKey]}
 		if !automatic(p.renewal) {
 			p.name = c.Name
 		}

@@ -188,7 +188,7 @@ func (n *simNode) open(name string, own bool) *held {
 		opts = append(opts, lease.WithTTL(n.s.cfg.TTL/time.Duration(short)))
 	}
 	renewal := drawRenewal(n.s.r)
-	opts = append(opts, lease.WithRenewal(renewal), lease.WithPurpose(purposeOf(renewal)))
+	opts = append(opts, lease.WithRenewal(renewal), lease.WithMetadata(map[string]string{policyKey: renewal.String()}))
 	h, err := n.Lease(name, opts...)
 	if err != nil {
 		n.s.t.Fatal(err)

@@ -100,7 +100,7 @@ func TestTryRunOfAPool(t *testing.T) {
 func TestAPoolKeepsTheRulesOfRun(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
 		a, b := start(t, store, "a"), start(t, store, "b")
-		p := a.pool("import", 1, lease.WithPurpose("bulk"))
+		p := a.pool("import", 1, lease.WithMetadata(map[string]string{"for": "bulk"}))
 		why := errors.New("the work's own")
 		require.ErrorIs(t, p.Run(t.Context(), func(context.Context, int, lease.Term) error { return why }), why)
 		require.PanicsWithValue(t, "oops", func() {
@@ -113,7 +113,7 @@ func TestAPoolKeepsTheRulesOfRun(t *testing.T) {
 			return p.Run(context.Background(), func(ctx context.Context, _ int, term lease.Term) error {
 				rec, ok := standing(t, store, "import/0")
 				require.True(t, ok)
-				require.Equal(t, "bulk", rec.Purpose())
+				require.Equal(t, "bulk", rec.Metadata["for"])
 				<-ctx.Done()
 				require.False(t, term.CheckAlive())
 				time.Sleep(3 * ttl)

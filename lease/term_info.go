@@ -1,10 +1,6 @@
 package lease
 
-import (
-	"fmt"
-	"time"
-	"unicode/utf8"
-)
+import "time"
 
 // This file is what terms and records tell of themselves, for people and tools. Nothing
 // decides by it.
@@ -20,8 +16,8 @@ type TermInfo struct {
 	// Renewals is how often the session was renewed since, Renewal by which policy.
 	Renewals int
 	Renewal  Renewal
-	// Store is the store's name (StoreLimits.Name), Purpose what WithPurpose said.
-	Store, Purpose string
+	// Store is the store's name (StoreLimits.Name).
+	Store string
 }
 
 // Informed is implemented by terms that tell of themselves; those of a Keeper do.
@@ -37,14 +33,14 @@ var (
 
 // origin is what is known of a term from its beginning.
 type origin struct {
-	granted        time.Time
-	renewals       int64 // of the session, until then
-	store, purpose string
+	granted  time.Time
+	renewals int64 // of the session, until then
+	store    string
 }
 
 // originLocked is that of a term that is won now, by the record.
 func (h *Handle) originLocked(rec Record, s *session) origin {
-	o := origin{granted: rec.Granted, renewals: s.renewals.Load(), store: h.k.limits.Name, purpose: h.metadata[purposeKey]}
+	o := origin{granted: rec.Granted, renewals: s.renewals.Load(), store: h.k.limits.Name}
 	if o.granted.IsZero() {
 		o.granted = time.Unix(0, h.k.clock.Now().Wall)
 	}
@@ -56,7 +52,7 @@ func (t *term) Info() TermInfo {
 	i := TermInfo{
 		Granted: t.origin.granted, Renewals: int(t.sess.renewals.Load() - t.origin.renewals),
 		Renewal: t.sess.pool.renewal,
-		Store:   t.origin.store, Purpose: t.origin.purpose,
+		Store:   t.origin.store,
 	}
 	now := t.sess.clock.Now()
 	left := t.sess.remaining(now)
@@ -78,31 +74,4 @@ func (t *narrowTerm) Info() (i TermInfo) {
 		i.TrustedUntil = time.Time{}
 	}
 	return i
-}
-
-// purposeKey is the key of the metadata under which records have their purpose.
-const purposeKey = "holdfast/purpose"
-
-// MaxPurpose bounds what WithPurpose takes, in bytes.
-const MaxPurpose = 128
-
-// WithPurpose says what the lease is for, such as "recovery" or "outbox": its record and its
-// terms tell. Default: nothing. It is UTF-8 and at most MaxPurpose bytes, or Keeper.Lease
-// returns ErrInvalid.
-func WithPurpose(purpose string) Option { return func(o *options) { o.purpose = purpose } }
-
-// Purpose is what the record's holder said by WithPurpose; empty if nothing.
-func (r Record) Purpose() string { return r.Metadata[purposeKey] }
-
-// describePurpose puts the purpose with the metadata.
-func (o *options) describePurpose() error {
-	switch {
-	case o.purpose == "":
-		return nil
-	case len(o.purpose) > MaxPurpose || !utf8.ValidString(o.purpose):
-		return fmt.Errorf("lease.WithPurpose: %w: %.64q (%d bytes), must be UTF-8 of at most %d bytes",
-			ErrInvalid, o.purpose, len(o.purpose), MaxPurpose)
-	}
-	o.metadata = merged(o.metadata, map[string]string{purposeKey: o.purpose})
-	return nil
 }

@@ -2,7 +2,6 @@ package lease_test
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"time"
 
@@ -26,18 +25,16 @@ func TestATermTellsOfItself(t *testing.T) {
 		n := start(t, s, "a")
 		n.hold("other") // the session is older than the term
 		time.Sleep(2 * ttl)
-		h := n.lease("job", lease.WithMetadata(map[string]string{"k": "v"}), lease.WithPurpose("outbox"))
+		h := n.lease("job", lease.WithMetadata(map[string]string{"k": "v"}))
 		won := time.Now()
 		mustWin(t, h)
 		i := info(t, h)
 		require.True(t, i.Granted.Equal(won), "%v", i.Granted)
 		require.Zero(t, i.Renewals)
 		require.Equal(t, "memory", i.Store)
-		require.Equal(t, "outbox", i.Purpose)
 		require.True(t, i.TrustedUntil.After(won))
 		require.False(t, i.TrustedUntil.After(won.Add(ttl)))
 		rec, _ := standing(t, s, "job")
-		require.Equal(t, "outbox", rec.Purpose())
 		require.Equal(t, "v", rec.Metadata["k"])
 		require.True(t, rec.Granted.Equal(won))
 
@@ -95,23 +92,6 @@ func TestATermKnowsWhenItHeard(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store) {
 		h := start(t, untold{watchless{s, s, s}}, "a").hold("job")
 		require.True(t, info(t, h).Granted.Equal(time.Now()))
-		require.Empty(t, info(t, h).Purpose)
-	})
-}
-
-func TestPurposesAreBounded(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memory.Store) {
-		n := start(t, s, "a")
-		for _, bad := range []string{strings.Repeat("x", lease.MaxPurpose+1), "\xff"} {
-			_, err := n.Lease("job", lease.WithPurpose(bad))
-			require.ErrorIs(t, err, lease.ErrInvalid)
-			require.ErrorContains(t, err, "WithPurpose")
-			require.ErrorContains(t, err, "128")
-		}
-		n.hold("job", lease.WithPurpose(strings.Repeat("x", lease.MaxPurpose)))
-		n.hold("none", lease.WithPurpose(""))
-		rec, _ := standing(t, s, "none")
-		require.Empty(t, rec.Metadata)
 	})
 }
 

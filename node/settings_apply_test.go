@@ -83,7 +83,7 @@ leases:
 	_, err := n.ShardedType(sharding.Type{Name: "account", Props: adders(), Shards: 2})
 	require.NoError(t, err)
 	hold := func(name string, get func(string, ...lease.Option) (*lease.Handle, error)) {
-		h, err := get(name, lease.WithPurpose("test"))
+		h, err := get(name, lease.WithMetadata(map[string]string{"for": "test"}))
 		require.NoError(t, err)
 		won, err := h.Acquire(t.Context())
 		require.NoError(t, err)
@@ -105,7 +105,7 @@ leases:
 	}
 	r, err := n.Keeper().Get(t.Context(), "other")
 	require.NoError(t, err)
-	require.Equal(t, "test", r.Purpose(), "options of code that the file does not speak of count")
+	require.Equal(t, "test", r.Metadata["for"], "options of code that the file does not speak of count")
 	for _, often := range []time.Duration{40 * time.Second, 43 * time.Second, 100 * time.Hour} {
 		require.Eventually(t, func() bool { return store.renewals(often) >= 3 }, soon, 5*time.Millisecond, "%v", often)
 	}
