@@ -3,13 +3,11 @@ package membership
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 
 	"go.uber.org/zap"
 
 	"github.com/holdfast-go/holdfast/internal/feed"
-	"github.com/holdfast-go/holdfast/internal/input"
 	"github.com/holdfast-go/holdfast/internal/outlet"
 	"github.com/holdfast-go/holdfast/lease"
 )
@@ -20,8 +18,7 @@ import (
 // concurrent use.
 type Election struct {
 	g     *Group
-	roles []string
-	lease *lease.Handle // nil if this node is no candidate
+	lease *lease.Handle
 	feed  feed.Latest[lease.Owner]
 	done  chan struct{} // closed when this node will not lead any more
 
@@ -35,55 +32,30 @@ type Election struct {
 
 var _ Leadership = (*Election)(nil)
 
-// LeadershipOption sets something of a Group's election, for this node.
-type LeadershipOption func(*candidacy)
-
-type candidacy struct{ roles []string }
-
-// WithCandidateRoles lets this node stand for leadership only if it has one of the
-// roles. Default: every member stands.
-func WithCandidateRoles(roles ...string) LeadershipOption {
-	return func(s *candidacy) { s.roles = append(s.roles, roles...) }
-}
-
 // Leadership returns the group's election. With the first call this node begins to
-// follow the leader and, if it may, to stand; later calls return the same.
+// follow the leader and to stand; later calls return the same.
 //
 // A member stands while its membership is alive and it has not announced that it
-// leaves. Errors: lease.ErrInvalid for a bad option, and for others than at the
-// first call; lease.ErrNameInUse if the Keeper's lease "leader/<group>" is taken;
+// leaves. Errors: lease.ErrNameInUse if the Keeper's lease "leader/<group>" is taken;
 // lease.ErrClosed after Leave.
-func (g *Group) Leadership(opts ...LeadershipOption) (*Election, error) {
+func (g *Group) Leadership() (*Election, error) {
 	fail := func(err error) (*Election, error) {
 		return nil, fmt.Errorf("leadership of group %.64q: %w", g.names.group, err)
 	}
 	if g.keeper == nil {
 		return nil, errUnmade
 	}
-	var set candidacy
-	if err := input.Apply(&set, nil, lease.ErrInvalid, opts); err != nil {
-		return fail(err)
-	}
-	roles, err := cleanRoles(set.roles)
-	if err != nil {
-		return fail(fmt.Errorf("WithCandidateRoles: %w", err))
-	}
 	g.electing.Lock()
 	defer g.electing.Unlock()
 	if e := g.present(); e != nil {
-		if len(opts) > 0 && !slices.Equal(roles, e.roles) {
-			return fail(fmt.Errorf("WithCandidateRoles: %w: %q, must be as at the first call, %q", lease.ErrInvalid, roles, e.roles))
-		}
 		return e, nil
 	}
-	e := &Election{g: g, roles: roles, done: make(chan struct{}),
-		ballot: ballot{name: g.names.leader, self: g.keeper.Owner()}}
+	e := &Election{g: g, done: make(chan struct{}), ballot: ballot{name: g.names.leader, self: g.keeper.Owner()}}
 	e.feed.Log = g.log
 	e.feed.Fresh = e.notice
-	if len(roles) == 0 || slices.ContainsFunc(roles, func(r string) bool { return slices.Contains(g.set.roles, r) }) {
-		if e.lease, err = g.keeper.Lease(g.names.leader, append(g.leaseOptions(nil), g.AsParent())...); err != nil {
-			return fail(err)
-		}
+	var err error
+	if e.lease, err = g.keeper.Lease(g.names.leader, append(g.leaseOptions(nil), g.AsParent())...); err != nil {
+		return fail(err)
 	}
 	stop, err := g.keeper.Watch(g.names.leader, e.hear)
 	if err == nil {
@@ -93,9 +65,7 @@ func (g *Group) Leadership(opts ...LeadershipOption) (*Election, error) {
 		}
 	}
 	if err != nil {
-		if e.lease != nil {
-			_ = e.lease.Close(context.Background()) // nothing was acquired
-		}
+		_ = e.lease.Close(context.Background()) // nothing was acquired
 		return fail(err)
 	}
 	return e, nil
@@ -148,9 +118,6 @@ func (e *Election) Term() (t lease.Term, ok bool) {
 // campaign stands for leadership whenever this node may.
 func (e *Election) campaign() {
 	defer close(e.done)
-	if e.lease == nil {
-		return
-	}
 	for {
 		ctx, ok := e.g.awaitEligible()
 		if !ok {

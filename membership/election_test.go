@@ -148,26 +148,12 @@ func TestIsSelfIsCheckedWhenItIsTold(t *testing.T) {
 	})
 }
 
-// Only who has the role stands; who has not follows all the same.
-func TestCandidateRoles(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		role := membership.WithCandidateRoles("main", "spare")
-		a := w.node("a").join(membership.WithRoles("other")).stand(role)
-		time.Sleep(2 * ttl)
-		require.Equal(t, ".", a.story(), "nobody is a leader, too")
-		b := w.node("b").join(membership.WithRoles("x", "spare")).stand(role)
-		require.Equal(t, "b", a.story())
-		b.leave()
-		require.Equal(t, "b .", a.story())
-		require.False(t, a.leads())
-		checkChanges(t, a)
-	})
-}
-
 // A slow follower holds up nobody and is told the newest, with what it missed.
 func TestSlowFollower(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		watcher := w.node("w").join().stand(membership.WithCandidateRoles("none"))
+		watcher := w.node("w").join()
+		watcher.announce() // it follows the leader and does not stand
+		watcher.stand()
 		hold := make(chan struct{})
 		var slow tape[membership.LeaderChanged]
 		slow.hook = func(membership.LeaderChanged) { <-hold }

@@ -35,11 +35,6 @@ func TestOptionsRefuseBadValues(t *testing.T) {
 			return g.Leave(context.Background())
 		})
 		n.join()
-		inputtest.Options(t, map[string][]any{"WithCandidateRoles": {membership.WithCandidateRoles}}, nil, nil,
-			func(o membership.LeadershipOption) error {
-				_, err := n.group.Leadership(o)
-				return err
-			})
 		n.leave()
 	})
 }

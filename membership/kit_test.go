@@ -141,9 +141,9 @@ func (n *node) join(opts ...membership.Option) *node {
 }
 
 // stand makes it follow the leader, and stand.
-func (n *node) stand(opts ...membership.LeadershipOption) *node {
+func (n *node) stand() *node {
 	n.w.t.Helper()
-	e, err := n.group.Leadership(opts...)
+	e, err := n.group.Leadership()
 	require.NoError(n.w.t, err)
 	n.election = e
 	e.Follow(n.leaders.add)
