@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/asynkron/protoactor-go/actor"
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
@@ -16,16 +15,14 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/lease"
 	"github.com/holdfast-go/holdfast/membership"
-	"github.com/holdfast-go/holdfast/remoting"
 )
 
 // Config says what a node is. What has no default and no remark may stay empty.
 type Config struct {
-	// ID names the node in records, logs and metrics. Required, unless Keeper is
-	// given. No two nodes of a group that live have one ID.
+	// ID names the node in records, logs and metrics. Required. No two nodes of a group that
+	// live have one ID.
 	ID string
-	// Store keeps the leases: one store for all nodes. Required, unless Keeper is
-	// given. The node does not close it.
+	// Store keeps the leases: one store for all nodes. Required. The node does not close it.
 	Store lease.Store
 
 	// Listen is host:port where other nodes reach this one; port 0 is any that is
@@ -55,8 +52,8 @@ type Config struct {
 
 	// Settings are TTLs and renewals from a file: see LoadSettings. What it says of a name counts
 	// more than options in code, so that it can be changed without a build; what stands at its top
-	// more than Lease, and less than options. The top can't be set beside a Keeper. A singleton with
-	// a lease of its own (singleton.WithLease) takes nothing from it. nil: none.
+	// more than Lease, and less than options. A singleton with a lease of its own
+	// (singleton.WithLease) takes nothing from it. nil: none.
 	Settings *Settings
 
 	// HTTP is host:port where /livez, /readyz and /info are served; port 0 is any
@@ -77,17 +74,6 @@ type Config struct {
 	Logger *zap.Logger
 	// MeterProvider for metrics. Default: OpenTelemetry's global one.
 	MeterProvider metric.MeterProvider
-
-	// System is an actor system to be used in place of a new one. Where Remoting is
-	// not given too, nothing may have been spawned on it. It is not shut down by Stop.
-	System *actor.ActorSystem
-	// Remoting is that of System, already started, with options that have no field here
-	// (WithMaxMessageSize, WithPeerCheck). Listen, Advertise, Plaintext and TLS must be
-	// empty then. It is not shut down by Stop.
-	Remoting *remoting.Node
-	// Keeper is used in place of a new one; its address must be the system's. ID,
-	// Store and Lease must be empty then. It is not closed by Stop.
-	Keeper *lease.Keeper
 }
 
 // TLS is how nodes authenticate each other.
@@ -148,32 +134,17 @@ func (c *Config) complete() error {
 	if c.StopWithin == 0 {
 		c.StopWithin = defaultStopWithin
 	}
-	given := c.Keeper != nil
 	switch {
-	case given && (c.ID != "" || c.Store != nil):
-		return invalid("Keeper", "has an ID and a store: ID and Store must be empty beside it")
-	case given && !reflect.ValueOf(c.Lease).IsZero():
-		return invalid("Lease", "must be empty beside a Keeper, which has its settings")
-	case !given && c.ID == "":
+	case c.ID == "":
 		return invalid("ID", "empty, must be the node's name")
-	case given && c.Keeper.Owner().ID == "":
-		return invalid("Keeper", "the zero value, must come from lease.NewKeeper")
-	case !given && input.Nil(c.Store):
+	case input.Nil(c.Store):
 		return invalid("Store", "nil, must be the store of all nodes, such as open.Open returns")
-	case given && !c.Settings.empty():
-		return invalid(c.Settings.at(c.Settings.all), "what stands at the top must be empty beside a Keeper, which has its settings")
 	case c.Lease.ID != "" && c.Lease.ID != c.ID:
 		return invalid("Lease.ID", "%.64q, must be empty: ID is the node's", c.Lease.ID)
 	case c.Lease.Address != "":
 		return invalid("Lease.Address", "%.64q, must be empty: the node knows its address", c.Lease.Address)
 	case c.StopWithin < 0 || c.StopWithin > longest:
 		return invalid("StopWithin", "%v, must be above 0 and at most %v", c.StopWithin, longest)
-	case c.Remoting != nil && c.System == nil:
-		return invalid("Remoting", "needs the System that it was started for")
-	case c.Remoting != nil && c.Remoting.Address() != c.System.Address():
-		return invalid("Remoting", "is not that of System: its address is %s, System's %s", c.Remoting.Address(), c.System.Address())
-	case c.Remoting != nil && (c.Listen != "" || c.Advertise != "" || c.Plaintext || c.TLS != nil):
-		return invalid("Remoting", "is started already: Listen, Advertise, Plaintext and TLS must be empty beside it")
 	case c.Listen == "" && (c.Advertise != "" || c.Plaintext || c.TLS != nil):
 		return invalid("Listen", "empty: Advertise, Plaintext and TLS mean nothing without it")
 	case c.Listen != "" && c.Plaintext == (c.TLS != nil):

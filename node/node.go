@@ -54,7 +54,7 @@ type Node struct {
 	used     map[*timing]bool // of Config.Settings
 	told     map[*timing]bool // that they are not used
 	stopped  chan struct{}    // closed when stop has ended
-	steps    []Step
+	steps    []step
 	err      error
 }
 
@@ -64,8 +64,7 @@ type Node struct {
 // trying until Stop, unless Config.StoreRequired is set.
 //
 // An error names the field of Config or the step, and what was started before has
-// been ended, which takes up to Config.StopWithin where the store does not answer; what runs
-// on a System that was given runs on.
+// been ended, which takes up to Config.StopWithin where the store does not answer.
 // Errors: lease.ErrInvalid for a Config that can't be; those of
 // remoting.Configure, remoting.Start, lease.NewKeeper and membership.Join; ctx's; and
 // that of an address that can't be listened on.
@@ -83,9 +82,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		used: map[*timing]bool{}, told: map[*timing]bool{}}
 	n.life, n.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	n.log = cmp.Or(cfg.Logger, boundary.Default())
-	if n.system = cfg.System; n.system == nil {
-		n.system = actor.NewActorSystem(remoting.LogTo(cfg.Logger))
-	}
+	n.system = actor.NewActorSystem(remoting.LogTo(cfg.Logger))
 	n.parts = singleton.Health(n.system)
 	ctx, interrupt := context.WithCancelCause(ctx)
 	defer interrupt(nil)
@@ -108,7 +105,7 @@ func (n *Node) start(ctx context.Context) error {
 	if err := n.cfg.register(); err != nil {
 		return err
 	}
-	if n.remote = n.cfg.Remoting; n.cfg.Listen != "" {
+	if n.cfg.Listen != "" {
 		if err := n.listen(); err != nil {
 			return err
 		}
@@ -152,12 +149,6 @@ func (n *Node) keep() (err error) {
 	address, ok := remoting.Address(n.system)
 	if !ok {
 		address = ""
-	}
-	if n.keeper = n.cfg.Keeper; n.keeper != nil {
-		if is := n.keeper.Owner().Address; is != address {
-			return invalid("Keeper", "its address (lease.Config.Address) is %.64q, must be the node's, %.64q", is, address)
-		}
-		return nil
 	}
 	c := n.cfg.Lease
 	c.ID, c.Address = n.cfg.ID, address
@@ -392,16 +383,6 @@ func (n *Node) Group() *membership.Group {
 	default:
 		return nil
 	}
-}
-
-// Joined is closed when the group is joined, or can't be: then Group is nil.
-func (n *Node) Joined() <-chan struct{} {
-	if n.joined == nil { // Start did not make it: it joins nothing
-		none := make(chan struct{})
-		close(none)
-		return none
-	}
-	return n.joined
 }
 
 // HTTPAddress returns where HTTP is served; empty if nowhere.

@@ -22,7 +22,6 @@ import (
 	"github.com/holdfast-go/holdfast/lease/faultstore"
 	"github.com/holdfast-go/holdfast/membership"
 	"github.com/holdfast-go/holdfast/node"
-	"github.com/holdfast-go/holdfast/remoting"
 	"github.com/holdfast-go/holdfast/sharding"
 	"github.com/holdfast-go/holdfast/singleton"
 )
@@ -146,7 +145,6 @@ func TestANodeStartsWithoutItsStore(t *testing.T) {
 	}
 	store.Heal()
 	require.NoError(t, <-started)
-	<-n.Joined()
 	require.NotNil(t, n.Group())
 	ask(t, func(ctx context.Context) (Sum, error) { return singleton.Ask[Sum](ctx, cron, Add{1}) })
 	require.Eventually(t, func() bool { return n.Health(t.Context()) == nil }, soon, 20*time.Millisecond)
@@ -218,14 +216,9 @@ func requireNobodyListens(t *testing.T, address string) {
 
 func TestBadConfigs(t *testing.T) {
 	store := memory.New()
-	keeper, err := lease.NewKeeper(store, lease.Config{ID: "k"})
-	require.NoError(t, err)
-	defer keeper.Close(t.Context())
 	for says, cfg := range map[string]node.Config{
 		"ID: ":            {Store: store},
 		"Store: ":         {ID: "a"},
-		"Keeper: ":        {ID: "a", Keeper: keeper},
-		"Lease: ":         {Keeper: keeper, Lease: lease.Config{TTL: time.Second}},
 		"Lease.ID: ":      {ID: "a", Store: store, Lease: lease.Config{ID: "b"}},
 		"Lease.Address: ": {ID: "a", Store: store, Lease: lease.Config{Address: "b:1"}},
 		"TTL":             {ID: "a", Store: store, Lease: lease.Config{TTL: time.Millisecond}},
@@ -243,8 +236,6 @@ func TestBadConfigs(t *testing.T) {
 		"Start: TLS: rem": {ID: "a", Store: store, Listen: "127.0.0.1:0", TLS: &node.TLS{Server: &tls.Config{}, Client: &tls.Config{}}},
 		"Advertise: inv":  {ID: "a", Store: store, Listen: "0.0.0.0:0", Plaintext: true},
 		"Advertise: rem":  {ID: "a", Store: store, Listen: "0.0.0.0:0", Advertise: "a", Plaintext: true},
-		"must be the nod": {Keeper: keeper, Listen: "127.0.0.1:0", Plaintext: true},
-		"lease.NewKeeper": {Keeper: &lease.Keeper{}},
 		"JSON":            {ID: "a", Store: store, Messages: node.Types(func() {})},
 		"Group: ":         {ID: "a", Store: store, Group: string([]byte{0xff})},
 	} {
@@ -253,8 +244,6 @@ func TestBadConfigs(t *testing.T) {
 		require.ErrorContains(t, err, says)
 		require.Nil(t, n)
 	}
-	_, err = node.Start(t.Context(), node.Config{ID: "a", Store: store, Remoting: &remoting.Node{}})
-	require.ErrorContains(t, err, "Remoting: ")
 
 	inputtest.Fields(t, node.Config{ID: "a", Store: store, Logger: zap.NewNop()}, []any{(*memory.Store)(nil), (*noop.MeterProvider)(nil)}, nil,
 		func(c node.Config) error {

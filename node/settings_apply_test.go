@@ -156,24 +156,6 @@ func TestCodeCountsMoreThanTheTopOfSettings(t *testing.T) {
 	}
 }
 
-func TestSettingsBesideAKeeper(t *testing.T) {
-	keeper, err := lease.NewKeeper(memory.New(), lease.Config{ID: "k", TTL: 2 * time.Second, Logger: zap.NewNop()})
-	require.NoError(t, err)
-	defer keeper.Close(t.Context())
-	_, err = node.Start(t.Context(), node.Config{Keeper: keeper, Logger: zap.NewNop(), Settings: parse(t, "\nlease_ttl: 10s")})
-	require.ErrorIs(t, err, lease.ErrInvalid)
-	require.ErrorContains(t, err, "Settings: s.yaml:2: ")
-	n, err := node.Start(t.Context(), node.Config{Keeper: keeper, Logger: zap.NewNop(), Settings: parse(t, "leases: {a: {renewal: 0.5}, b: {lease_ttl: 5s}}")})
-	require.NoError(t, err)
-	h, err := n.Lease("b")
-	require.NoError(t, err)
-	_, err = h.Acquire(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, 5*time.Second, ttlOf(t, n, "b"))
-	require.NoError(t, h.Release(t.Context()))
-	stop(t, n)
-}
-
 // floored is a store with a least TTL.
 type floored struct{ *memory.Store }
 

@@ -17,11 +17,11 @@ import (
 	"github.com/holdfast-go/holdfast/singleton"
 )
 
-// Step is one step of a Stop.
-type Step struct {
-	Name string
-	Took time.Duration
-	Err  error // what it left behind
+// step is one step of a Stop.
+type step struct {
+	name string
+	took time.Duration
+	err  error // what it left behind
 }
 
 // watchEvery is how often the end of the actor system is looked for.
@@ -88,12 +88,11 @@ func (n *Node) Run(ctx context.Context) error {
 }
 
 // Stop ends the node: its sharded types, and every singleton of its actor system, side
-// by side; then what the group, the Keeper, remoting and HTTP of the node are. What was
-// given to Start is left alone. Readiness fails from its beginning on.
+// by side; then the group, the Keeper, remoting and HTTP. Readiness fails from its beginning on.
 //
 // A step that ctx ends early does not keep the later ones from being done. The error
 // names the steps that left something behind, and what: leases that were not released
-// are free for others a TTL after. Steps tells what each took. Only the first call's
+// are free for others a TTL after. What each step took is logged. Only the first call's
 // ctx counts; a later call waits for the first, or until its own ctx ends.
 func (n *Node) Stop(ctx context.Context) error {
 	if err := n.check(ctx); err != nil {
@@ -118,42 +117,33 @@ func (n *Node) Stop(ctx context.Context) error {
 	}
 }
 
-// Steps returns the steps of Stop, in order, when it has ended; nil before.
-func (n *Node) Steps() []Step {
-	select {
-	case <-n.stopped:
-		return append([]Step(nil), n.steps...)
-	default:
-		return nil
-	}
-}
-
 func (n *Node) stop(ctx context.Context) {
 	n.step("what was being started", func() error { return boundary.Wait(ctx, &n.starting) })
-	if !n.failed { // else there are none but those of a System that was given
-		n.step("sharded types and singletons", func() error { return n.stopParts(ctx) })
-	}
+	n.step("sharded types and singletons", func() error { return n.stopParts(ctx) })
 	if g := n.Group(); g != nil {
 		n.step("group", func() error { return g.Leave(ctx) })
 	}
-	if n.keeper != nil && n.cfg.Keeper == nil {
+	if n.keeper != nil {
 		n.step("keeper", func() error { return n.keeper.Close(ctx) })
 	}
-	if n.remote != nil && n.cfg.Remoting == nil {
+	if n.remote != nil {
 		n.step("remoting", func() error { n.remote.Shutdown(true); return nil })
 	}
 	if n.server != nil {
 		n.step("HTTP", func() error { return n.closeHTTP(ctx) })
 	}
-	if n.cfg.System == nil {
-		n.step("actor system", func() error { n.shutdownSystem(); return nil })
-	}
+	n.step("actor system", func() error {
+		if !n.system.IsStopped() {
+			n.system.Shutdown()
+		}
+		return nil
+	})
 	var errs []error
 	fields := make([]zap.Field, 0, len(n.steps)+1)
 	for _, s := range n.steps {
-		fields = append(fields, zap.Duration(strings.ReplaceAll(s.Name, " ", "_"), s.Took))
-		if s.Err != nil {
-			errs = append(errs, fmt.Errorf("stopping %s, after %v: %w", s.Name, s.Took.Round(time.Millisecond), s.Err))
+		fields = append(fields, zap.Duration(strings.ReplaceAll(s.name, " ", "_"), s.took))
+		if s.err != nil {
+			errs = append(errs, fmt.Errorf("stopping %s, after %v: %w", s.name, s.took.Round(time.Millisecond), s.err))
 		}
 	}
 	n.err = errors.Join(errs...)
@@ -167,7 +157,7 @@ func (n *Node) stop(ctx context.Context) {
 func (n *Node) step(name string, f func() error) {
 	began := time.Now()
 	err := boundary.Call(f)
-	n.steps = append(n.steps, Step{name, time.Since(began), err})
+	n.steps = append(n.steps, step{name, time.Since(began), err})
 }
 
 func (n *Node) stopParts(ctx context.Context) error {
@@ -182,11 +172,4 @@ func (n *Node) stopParts(ctx context.Context) error {
 	errs[len(regions)] = boundary.Call(func() error { return singleton.StopAll(ctx, n.system) })
 	all.Wait()
 	return errors.Join(errs...)
-}
-
-// shutdownSystem ends the actor system, unless it has ended.
-func (n *Node) shutdownSystem() {
-	if !n.system.IsStopped() {
-		n.system.Shutdown()
-	}
 }

@@ -45,9 +45,6 @@ func TestThreeNodes(t *testing.T) {
 		return sharding.Ask[Sum](ctx, accounts["c"], "account-7", Add{0})
 	}))
 	stop(t, nodes["a"])
-	for _, s := range nodes["a"].Steps() {
-		require.NoError(t, s.Err, s.Name)
-	}
 	_, err := nodes["a"].Singleton("late", adders())
 	require.ErrorIs(t, err, node.ErrStopped)
 	_, err = nodes["a"].Sharded("late", adders())
